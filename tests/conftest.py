@@ -1,0 +1,45 @@
+"""What several test files share: a tiny transformer with random weights, and the shipped tokenizer."""
+
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from toy_env.policy import load_policy
+from toy_env.pretrain import build_tokenizer
+
+torch.set_num_threads(2)
+
+
+def build_tiny_model(vocab_size: int, seed: int = 0, **settings) -> LlamaForCausalLM:
+    """A two-layer Llama whose weights are large enough that its predictions are far from uniform."""
+    torch.manual_seed(seed)
+    config = LlamaConfig(
+        vocab_size=vocab_size,
+        hidden_size=16,
+        intermediate_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        initializer_range=0.4,
+        pad_token_id=0,
+        bos_token_id=1,
+        eos_token_id=2,
+        **settings,
+    )
+    return LlamaForCausalLM(config).eval()
+
+
+@pytest.fixture(scope="session")
+def tokenizer():
+    return build_tokenizer()
+
+
+@pytest.fixture
+def tiny(tokenizer):
+    """A tiny random model with the tokenizer of the task."""
+    return build_tiny_model(len(tokenizer))
+
+
+@pytest.fixture(scope="session")
+def base():
+    """The shipped base model and its tokenizer. Not to be changed by a test."""
+    return load_policy("base")

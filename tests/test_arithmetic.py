@@ -1,0 +1,218 @@
+"""The task: problems, the split, and a verifier that no string can fool, crash or slow down."""
+
+import random
+import re
+import subprocess
+import sys
+import time
+from collections import Counter
+
+import pytest
+
+from toy_env.arithmetic import (
+    LEVELS,
+    Problem,
+    extract_answer,
+    held_out_problems,
+    is_held_out,
+    reward,
+    sample_problem,
+    sample_problems,
+    steps,
+)
+
+
+def running_totals(expression: str) -> list[int]:
+    """All running totals, by a character loop that shares nothing with toy_env."""
+    totals, sign, digits = [0], 1, ""
+    for character in expression + "+":
+        if character.isdigit():
+            digits += character
+        else:
+            totals.append(totals[-1] + sign * int(digits))
+            sign, digits = (1 if character == "+" else -1), ""
+    return totals[1:]
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("held_out", [False, True])
+def test_problems_keep_the_rules(level, held_out):
+    rng = random.Random(level)
+    for _ in range(500):
+        problem = sample_problem(level, rng, held_out)
+        operands = [int(x) for x in re.findall(r"\d+", problem.expression)]
+        totals = running_totals(problem.expression)
+        assert problem.level == level == len(operands) - 1
+        assert all(1 <= x <= 50 for x in operands)
+        assert all(0 <= x <= 99 for x in totals)
+        assert problem.answer == totals[-1]
+        assert problem.prompt == problem.expression + "?"
+        assert [total for _, total in steps(problem)] == totals[1:]
+        assert is_held_out(problem.expression) == held_out
+
+
+def test_level_1_covers_its_split_uniformly():
+    """All training problems of level 1 come up, each about equally often, and no others."""
+    every = [f"{a}{op}{b}" for a in range(1, 51) for b in range(1, 51) for op in "+-" if 0 <= a + int(op + str(b)) <= 99]
+    training = {expression for expression in every if not is_held_out(expression)}
+    rng = random.Random(0)
+    drawn = Counter(sample_problem(1, rng).expression for _ in range(40 * len(training)))
+    assert set(drawn) == training
+    chi_square = sum((count - 40) ** 2 / 40 for count in drawn.values())
+    assert abs(chi_square - len(training)) < 5 * (2 * len(training)) ** 0.5  # five standard deviations
+
+
+def test_the_split_is_the_same_in_every_process():
+    rng = random.Random(1)
+    expressions = [f"{rng.randint(1, 50)}+{rng.randint(1, 50)}-{rng.randint(1, 50)}" for _ in range(2000)]
+    mine = "".join(str(int(is_held_out(expression))) for expression in expressions)
+    code = f"from toy_env.arithmetic import is_held_out; print(''.join(str(int(is_held_out(e))) for e in {expressions!r}))"
+    for hash_seed in ("1", "2"):
+        other = subprocess.run([sys.executable, "-c", code], env={"PYTHONHASHSEED": hash_seed}, capture_output=True, text=True)
+        assert other.stdout.strip() == mine, other.stderr
+    assert 0.17 < mine.count("1") / len(mine) < 0.23
+    assert [e for e in ("1+1", "2+2", "29+46-36", "50-50", "7+8", "10-3") if is_held_out(e)] == ["2+2", "10-3"]
+    # ... and for good: another hash would let the shipped base model have seen problems that are held out.
+
+
+def test_arithmetic_needs_no_torch():
+    code = "import sys, toy_env.arithmetic; assert 'torch' not in sys.modules and 'numpy' not in sys.modules"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_held_out_set_is_fixed_distinct_and_never_trained_on():
+    problems = held_out_problems(64)
+    assert problems == held_out_problems(64) != held_out_problems(64, seed=1)
+    assert Counter(problem.level for problem in problems) == dict.fromkeys(LEVELS, 64)
+    assert len({problem.expression for problem in problems}) == 256
+    trained = {problem.expression for problem in sample_problems(20_000, LEVELS, random.Random(0))}
+    assert not trained & {problem.expression for problem in problems}
+    assert held_out_problems(8, levels=[3]) == [p for p in held_out_problems(8) if p.level == 3]
+
+
+def test_same_seed_same_problems():
+    assert sample_problems(50, [1, 3], random.Random("0/7")) == sample_problems(50, [1, 3], random.Random("0/7"))
+
+
+def test_a_level_that_does_not_exist():
+    with pytest.raises(ValueError, match=r"level 5 does not exist; choose from 1, 2, 3, 4"):
+        sample_problem(5, random.Random(0))
+
+
+@pytest.mark.parametrize(
+    ("response", "answer"),
+    [
+        ("#39", 39),
+        ("29+46=75;75-36=39;#39", 39),
+        ("39", None),  # no "#"
+        ("", None),
+        ("#", None),
+        ("39#", None),
+        ("#12#39", 39),  # several: the last one counts
+        ("#39#12", 12),
+        ("#39#", None),  # ... even when it holds no integer
+        ("#-39", -39),  # sign
+        ("#+39", 39),
+        ("#-0", 0),
+        ("#--39", None),
+        ("#- 39", None),
+        ("#039", 39),  # leading zeros
+        ("#-0039", -39),
+        ("#000", 0),
+        (" # 39 \n", 39),  # white space around the integer
+        ("#\t39\r\n", 39),
+        ("#3 9", None),  # ... but not inside it
+        ("#39 apples", None),  # anything else after the integer
+        ("#39.", None),
+        ("#39.0", None),
+        ("#39,5", None),
+        ("#39-0", None),
+        ("#78/2", None),
+        ("#3e1", None),
+        ("#0x27", None),
+        ("#3_9", None),
+        ("#٣٩", None),  # Unicode digits that int() would read
+        ("#３９", None),
+        ("#³⁹", None),
+        ("\uff03" + "39", None),  # a full-width "#" is no "#"
+        ("#39\u00a0", None),  # a no-break space is no space here
+        ("#\u221239", None),  # nor is a minus sign a hyphen
+        ("#39\x00", None),  # NUL
+        ("#\x0039", None),
+        ("\x00#39", 39),
+        ("#39<pad>", None),
+        ("#999999999", 999_999_999),  # nine digits at most
+        ("#1000000000", None),
+        ("#" + "9" * 10_000, None),
+        ("#" + "0" * 10_000 + "39", 39),
+        ("#39" + " " * 10_000, 39),
+        ("#" * 10_000 + "39", 39),
+        ("#__import__('os').getpid()", None),
+        ("#\ud800", None),  # a lone surrogate
+    ],
+)
+def test_verifier(response, answer):
+    assert extract_answer(response) == answer
+    for truth in (39, 0, 12):
+        assert reward(Problem("", truth, 1), response) == float(answer is not None and answer == truth)
+
+
+def oracle(response: str) -> int | None:
+    """The verifier's rule again, as a loop over single characters, without re, int or str methods that know Unicode."""
+    start = None
+    for position, character in enumerate(response):
+        if character == "#":
+            start = position + 1
+    if start is None:
+        return None
+    end = len(response)
+    while start < end and response[start] in " \t\r\n":
+        start += 1
+    while end > start and response[end - 1] in " \t\r\n":
+        end -= 1
+    sign = 1
+    if start < end and response[start] in "+-":
+        sign = -1 if response[start] == "-" else 1
+        start += 1
+    if start == end:
+        return None
+    value, significant = 0, 0
+    for position in range(start, end):
+        digit = "0123456789".find(response[position])
+        if digit < 0:
+            return None
+        value = 10 * value + digit
+        significant += significant > 0 or digit > 0
+    return sign * value if significant <= 9 else None
+
+
+def test_verifier_on_200_000_random_strings():
+    """Agrees with the oracle everywhere, so it accepts no wrong answer; it never raises; a third are well formed."""
+    rng = random.Random(0)
+    pieces = [*"0123456789", *"##+-=;? \n\t", "٣", "３", "\x00", "\u00a0", "\u2003", "e", ".", "_", "#39", "# 39", "39\n", "00"]
+    accepted = answered = 0
+    for _ in range(200_000):
+        response = "".join(rng.choice(pieces) for _ in range(rng.randint(0, 9)))
+        if rng.random() < 0.5:
+            response += "#" + rng.choice(["", " ", "-", "+", "0", "x"]) + str(rng.randint(0, 120)) + rng.choice(["", "\n", " a"])
+        truth, expected = rng.randint(0, 99) if rng.random() < 0.9 else 39, oracle(response)
+        assert extract_answer(response) == expected, response
+        assert reward(Problem("", truth, 1), response) == (1.0 if expected is not None and expected == truth else 0.0)
+        answered += expected is not None
+        accepted += expected == truth
+    assert answered > 60_000 and accepted > 500
+
+
+@pytest.mark.parametrize("unit", ["#", "0", "9", " ", "#0", "-", "\x00", "#1 "])
+def test_verifier_takes_linear_time(unit):
+    def seconds(n: int) -> float:
+        texts = [f"#{unit * n}", f"#{unit * n}39", f"#{unit * n}x"]
+        times = []
+        for _ in range(5):
+            start = time.perf_counter()
+            for text in texts:
+                extract_answer(text)
+            times.append(time.perf_counter() - start)
+        return min(times)
+
+    assert seconds(1_000_000) < 60 * seconds(50_000)  # 20 times the length; quadratic would be 400 times

@@ -1,0 +1,113 @@
+"""Evaluation: the estimators against full enumeration, the interval against published numbers and its own coverage."""
+
+import random
+from collections import Counter
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from toy_env.arithmetic import held_out_problems
+from toy_env.evaluate import (
+    confidence_interval,
+    evaluate,
+    held_out_report,
+    majority_at_k,
+    pass_at_k,
+    report_samples,
+    report_table,
+)
+
+
+def test_pass_at_k_is_the_share_of_all_subsets_with_a_right_answer():
+    for n in (1, 4, 7):
+        for correct in range(n + 1):
+            for k in range(1, n + 1):
+                subsets = list(combinations([True] * correct + [False] * (n - correct), k))
+                assert pass_at_k(n, correct, k) == pytest.approx(sum(map(any, subsets)) / len(subsets))
+
+
+def test_pass_at_k_of_the_codex_paper_by_hand():
+    assert pass_at_k(5, 2, 1) == pytest.approx(0.4)
+    assert pass_at_k(5, 2, 2) == pytest.approx(1 - 3 / 10)
+    assert pass_at_k(200, 0, 100) == 0 and pass_at_k(200, 101, 100) == 1
+
+
+def majority_by_enumeration(answers, right, k):
+    total = 0.0
+    subsets = list(combinations(answers, k))
+    for subset in subsets:
+        votes = Counter(answer for answer in subset if answer is not None)
+        winners = [answer for answer, count in votes.items() if count == max(votes.values())]
+        total += winners.count(right) / len(winners) if winners else 0.0
+    return total / len(subsets)
+
+
+def test_majority_at_k_is_the_share_of_all_subsets_that_vote_right():
+    rng = random.Random(0)
+    for _ in range(60):
+        answers = [rng.choice([None, 1, 1, 2, 2, 3, 4]) for _ in range(rng.randint(1, 9))]
+        for k in range(1, len(answers) + 1):
+            assert majority_at_k(answers, 1, k) == pytest.approx(majority_by_enumeration(answers, 1, k)), (answers, k)
+
+
+def test_majority_at_k_by_hand():
+    assert majority_at_k([1, 1, 2], 1, 3) == 1
+    assert majority_at_k([1, 2], 1, 2) == 0.5  # a tie is a fair draw
+    assert majority_at_k([1, 2, 3, None], 1, 4) == pytest.approx(1 / 3)
+    assert majority_at_k([None, None], 1, 2) == 0  # nobody votes
+    assert majority_at_k([2] * 40 + [1] * 24, 1, 64) == 0
+
+
+@pytest.mark.parametrize("k", [0, 4])
+def test_k_out_of_range(k):
+    with pytest.raises(ValueError, match=f"pass@{k} needs"):
+        pass_at_k(3, 1, k)
+    with pytest.raises(ValueError, match=f"majority@{k} needs"):
+        majority_at_k([1, 2, 3], 1, k)
+
+
+def test_interval_of_single_answers_is_wilsons():
+    """Newcombe (1998), Table I, method 3: 81 of 263, 15 of 148, 0 of 20, 1 of 29."""
+    for right, n, low, high in ((81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605), (0, 20, 0, 0.1611), (1, 29, 0.0061, 0.1718)):
+        rates = np.array([1] * right + [0] * (n - right))
+        assert confidence_interval(rates) == pytest.approx((low, high), abs=5e-5)
+    assert confidence_interval(np.ones(20)) == pytest.approx((1 - 0.1611, 1), abs=5e-5)
+
+
+def test_interval_covers_when_answers_share_a_problem():
+    """Problems with their own success rates, four answers each: close to 95 % of intervals hold the true mean."""
+    rng = np.random.default_rng(0)
+    hits = 0
+    for _ in range(2000):
+        p = rng.choice([0.02, 0.3, 0.9], size=64, p=[0.4, 0.4, 0.2])
+        low, high = confidence_interval(rng.binomial(4, p) / 4)
+        hits += low <= 0.4 * 0.02 + 0.4 * 0.3 + 0.2 * 0.9 <= high
+    assert 0.93 < hits / 2000 < 0.97
+
+
+def test_evaluation_does_not_depend_on_how_it_is_cut(base):
+    """Greedy answers, and the order of problems and samples, are the same in one batch and in many."""
+    policy, tokenizer = base
+    problems = held_out_problems(3)
+    whole, cut = (
+        evaluate(policy, tokenizer, problems, samples=2, temperature=0, max_new_tokens=40, batch_rows=rows) for rows in (999, 5)
+    )
+    assert whole.texts == cut.texts and (whole.correct == cut.correct).all() and (whole.lengths == cut.lengths).all()
+    again = evaluate(policy, tokenizer, problems, samples=2, max_new_tokens=40)
+    assert again.texts == evaluate(policy, tokenizer, problems, samples=2, max_new_tokens=40).texts
+    for problem, row, lengths, correct in zip(problems, again.texts, again.lengths, again.correct):
+        for text, length, right in zip(row, lengths, correct):
+            assert length == len(text) + 1 and right == text.endswith(f"#{problem.answer}")
+
+
+def test_report_reads_well(base):
+    results, sampled = held_out_report(*base, problems=4, levels=[1, 3], samples=2, max_new_tokens=40, temperature=1.0)
+    assert sampled.correct.shape == (8, 2)
+    assert results["accuracy"]["all"]["sampled"] == pytest.approx(
+        (results["accuracy"]["1"]["sampled"] + results["accuracy"]["3"]["sampled"]) / 2
+    )
+    one, two = report_table(results), report_table(results, results)
+    assert "8 held-out problems" in one and "before" in two and "before" not in one
+    assert max(map(len, two.splitlines())) <= 88
+    assert len(report_samples(results).splitlines()) == 4

@@ -1,0 +1,134 @@
+"""The sloppy student, and the base model that imitates him."""
+
+import hashlib
+import random
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from toy_env import pretrain
+from toy_env.arithmetic import LEVELS, Problem, extract_answer, held_out_problems, sample_problems
+from toy_env.evaluate import evaluate
+from toy_env.policy import BASE_MODEL
+
+FEW_STEPS = """
+import torch
+from toy_env.pretrain import Config, train
+torch.set_num_threads(1)
+model, _ = train(Config(steps=4, batch_size=16))
+print(__import__("hashlib").sha256(b"".join(p.detach().numpy().tobytes() for p in model.parameters())).hexdigest())
+"""
+
+
+def test_pretraining_is_reproduced_bit_for_bit():
+    """Four steps in two processes with different hash seeds give the same weights."""
+    digests = [
+        subprocess.run([sys.executable, "-c", FEW_STEPS], env={"PYTHONHASHSEED": seed}, capture_output=True, text=True)
+        for seed in ("1", "2")
+    ]
+    assert digests[0].stdout == digests[1].stdout and len(digests[0].stdout) == 65, digests[0].stderr
+
+
+def test_pretraining_learns(monkeypatch):
+    losses = []
+    honest = pretrain.response_loss
+    monkeypatch.setattr(pretrain, "response_loss", lambda *args: losses.append(honest(*args)) or losses[-1])
+    pretrain.train(pretrain.Config(steps=60, batch_size=32))
+    assert sum(losses[-10:]) < 0.7 * sum(losses[:10])
+
+
+def test_response_loss_counts_response_tokens_and_eos_only(tiny, tokenizer):
+    """Against one softmax at a time: no prompt token, no padding, EOS included."""
+    rows = [("1+1?", "#2"), ("29+46-36?", "29+46=75;75-36=39;#39")]
+    truth = 0.0
+    for prompt, response in rows:
+        ids = [tokenizer.bos_token_id, *(tokenizer.convert_tokens_to_ids(list(prompt + response))), tokenizer.eos_token_id]
+        logp = tiny(input_ids=torch.tensor([ids])).logits[0].log_softmax(dim=-1)
+        truth -= sum(logp[i - 1, ids[i]].item() for i in range(1 + len(prompt), len(ids)))
+    assert pretrain.response_loss(tiny, tokenizer, rows).item() == pytest.approx(truth, rel=1e-5)
+
+
+def test_carries():
+    assert [pretrain.carries(*case) for case in ((29, "+46"), (20, "+46"), (75, "-36"), (76, "-36"), (5, "+5"), (5, "+4"))] == [
+        True, False, True, False, True, False,
+    ]  # fmt: skip
+
+
+def test_the_student_is_sloppy_as_described():
+    rng = random.Random(0)
+    worked, right, total = Counter(), Counter(), Counter()
+    for problem in sample_problems(20_000, LEVELS, rng):
+        response = pretrain.demonstrate(problem, rng)
+        kind = "worked" if "=" in response else "direct"
+        assert 0 <= extract_answer(response) <= 99
+        total[problem.level] += 1
+        worked[problem.level] += kind == "worked"
+        total[kind] += 1
+        right[kind] += extract_answer(response) == problem.answer
+    for level in LEVELS:
+        assert worked[level] / total[level] == pytest.approx(pretrain.WORKED[level], abs=0.03)
+    assert right["worked"] / total["worked"] > 0.95
+    assert right["direct"] / total["direct"] < 0.4
+
+
+def test_worked_demonstrations_are_written_out_in_full():
+    rng = random.Random(1)
+    problem = Problem("29+46-36", 39, 2)
+    seen = Counter(pretrain.demonstrate(problem, rng) for _ in range(2000))
+    assert seen["29+46=75;75-36=39;#39"] > 300
+    assert seen["#49"] > seen["#39"]  # in his head he forgets the carry of 29+46, or the borrow of 75-36
+
+
+def test_out_dir_is_never_overwritten(tmp_path, monkeypatch, capsys):
+    for out_dir, message in ((tmp_path, "exists and is not overwritten"), ("/dev/null/x", "cannot make '/dev/null/x'")):
+        monkeypatch.setattr(sys, "argv", ["pretrain", f"--out_dir={out_dir}", "--steps=1"])
+        with pytest.raises(SystemExit) as stop:
+            pretrain.run_main(pretrain.Config, pretrain.main, None)
+        err = capsys.readouterr().err
+        assert stop.value.code == 2 and message in err and err.count("\n") == 1
+
+
+def test_pretrain_command_writes_what_transformers_loads(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["pretrain", f"--out_dir={tmp_path / 'm'}", "--steps=2", "--batch_size=4"])
+    pretrain.run_main(pretrain.Config, pretrain.main, None)
+    assert "2 steps" in capsys.readouterr().out
+    AutoModelForCausalLM.from_pretrained(tmp_path / "m")
+
+
+def test_tokenizer_is_one_character_one_token():
+    tokenizer = AutoTokenizer.from_pretrained(BASE_MODEL)
+    assert len({tokenizer.pad_token_id, tokenizer.bos_token_id, tokenizer.eos_token_id}) == 3
+    text = "29+46=75;75-36=39;#39?108"
+    ids = tokenizer(text).input_ids
+    assert ids[0] == tokenizer.bos_token_id and len(ids) == 1 + len(text)
+    assert tokenizer.decode(ids[1:]) == text
+    assert tokenizer.get_vocab() == pretrain.build_tokenizer().get_vocab() and len(tokenizer) == 19
+
+
+def test_the_shipped_base_model_is_small_and_plain():
+    assert sum(path.stat().st_size for path in BASE_MODEL.iterdir()) < 3 * 1024**2
+    assert {path.suffix for path in BASE_MODEL.iterdir()} <= {".json", ".safetensors", ".md"}
+    model = AutoModelForCausalLM.from_pretrained(BASE_MODEL)
+    assert model.dtype == torch.float32 and sum(p.numel() for p in model.parameters()) == 152_192
+    digest = hashlib.sha256((BASE_MODEL / "model.safetensors").read_bytes()).hexdigest()
+    assert digest in (Path(BASE_MODEL) / "README.md").read_text()  # the card describes these weights and no others
+
+
+def test_the_shipped_base_model_is_what_its_card_says(base):
+    """The demands on a base that RL can improve, on 32 problems a level and 16 samples each (the card has 64 and 64)."""
+    problems = held_out_problems(32)
+    sampled = evaluate(*base, problems, samples=16, max_new_tokens=56)
+    greedy = evaluate(*base, problems, samples=1, max_new_tokens=56, temperature=0)
+    rates = sampled.correct.mean(axis=1)
+    assert 0.30 <= rates.mean() <= 0.45
+    assert 0.08 <= sampled.worked.mean() <= 0.30
+    assert (rates < 0.1).mean() >= 0.1 and (rates > 0.9).mean() >= 0.1
+    assert sampled.entropy > 0.15
+    assert greedy.worked.mean() < 0.1
+    assert all(greedy.correct[greedy.level(level)].mean() < 0.5 for level in (2, 3, 4))
+    assert sampled.correct[sampled.worked].mean() > 0.85  # what RL has to discover

@@ -1,0 +1,136 @@
+"""REINFORCE: its expected gradient by full enumeration, and what its `train` does with a batch."""
+
+from itertools import product
+
+import pytest
+import torch
+from conftest import build_tiny_model
+
+from algorithms import reinforce
+from toy_env.policy import completion_logps
+from toy_env.rollout import Rollout
+from toy_env.run import Run
+
+PROMPT, EOS, BUDGET = [1, 3, 4], 2, 3
+
+
+def every_completion(vocab_size: int = 5) -> list[list[int]]:
+    """All completions of at most BUDGET tokens: up to the first EOS, or cut at the limit without one."""
+    out = []
+    for ids in product(range(vocab_size), repeat=BUDGET):
+        ids = list(ids)
+        ids = ids[: ids.index(EOS) + 1] if EOS in ids else ids
+        if ids not in out:
+            out.append(ids)
+    return out
+
+
+def as_rollout(completions: list[list[int]], prompt: list[int] = PROMPT) -> Rollout:
+    """Completions of one prompt as a rollout with two columns of left padding; the masks are spelled out here."""
+    B, T = len(completions), max(map(len, completions))
+    return Rollout(
+        prompt_ids=torch.tensor([[0, 0, *prompt]] * B),
+        prompt_mask=torch.tensor([[False, False] + [True] * len(prompt)] * B),
+        completion_ids=torch.tensor([ids + [0] * (T - len(ids)) for ids in completions]),
+        mask=torch.tensor([[t < len(ids) for t in range(T)] for ids in completions]),
+        logps=torch.zeros(B, T),
+        entropies=torch.zeros(B, T),
+        truncated=torch.tensor([EOS not in ids for ids in completions]),
+        texts=[""] * B,
+    )
+
+
+def probability(policy, completion: list[int]) -> torch.Tensor:
+    """P(completion | PROMPT), with gradient: a product of softmax entries, each from its own unpadded forward pass."""
+    p = torch.ones((), dtype=torch.float64)
+    for t, token in enumerate(completion):
+        p = p * policy(input_ids=torch.tensor([PROMPT + completion[:t]])).logits[0, -1].softmax(dim=0)[token]
+    return p
+
+
+def flat_gradient(value: torch.Tensor, policy) -> torch.Tensor:
+    gradients = torch.autograd.grad(value, list(policy.parameters()), allow_unused=True)
+    return torch.cat([torch.zeros_like(p).flatten() if g is None else g.flatten() for p, g in zip(policy.parameters(), gradients)])
+
+
+def test_expected_gradient_is_the_gradient_of_the_success_probability():
+    """Sum over all 85 completions of pi(y) * (gradient of the script's loss on y) = - grad p / max_new_tokens."""
+    policy = build_tiny_model(vocab_size=5).double()
+    completions = every_completion()
+    assert len(completions) == 1 + 4 + 16 + 64
+    rewards = torch.tensor([float(ids[:1] == [3] or ids[-2:] == [4, EOS]) for ids in completions], dtype=torch.float64)
+    pi = torch.stack([probability(policy, ids) for ids in completions])
+    assert pi.sum().item() == pytest.approx(1, abs=1e-12)
+    p = (pi * rewards).sum()
+    assert 0.05 < p.item() < 0.95
+
+    config = reinforce.Config(max_new_tokens=BUDGET)
+    logps = completion_logps(policy, as_rollout(completions), temperature=1.0)
+    mask = as_rollout(completions).mask
+    advantages = reinforce.compute_advantages(rewards=rewards.view(1, -1)).view(-1, 1)
+    losses = [
+        reinforce.policy_loss(logps=logps[i : i + 1], advantages=advantages[i : i + 1], mask=mask[i : i + 1], config=config)
+        for i in range(len(completions))
+    ]
+    expected_gradient = flat_gradient((pi.detach() * torch.stack(losses)).sum(), policy)
+    torch.testing.assert_close(-BUDGET * expected_gradient, flat_gradient(p, policy), rtol=1e-9, atol=1e-12)
+
+
+def test_the_loss_is_the_mean_over_the_batch_by_hand():
+    """Two responses, of 3 and 1 tokens, rewards 1 and 0.5, a budget of 4: -(1 * (-1 - 2 - 3) + .5 * -4) / (2 * 4) = 1."""
+    logps = torch.tensor([[-1.0, -2.0, -3.0], [-4.0, -99.0, -99.0]])
+    mask = torch.tensor([[True, True, True], [True, False, False]])
+    loss = reinforce.policy_loss(logps=logps, advantages=torch.tensor([[1.0], [0.5]]), mask=mask,
+                                 config=reinforce.Config(max_new_tokens=4))  # fmt: skip
+    assert loss.item() == 1.0
+
+
+def test_there_is_no_baseline():
+    rewards = torch.tensor([[1.0, 0.0, 1.0], [0.0, 0.0, 0.0]])
+    assert torch.equal(reinforce.compute_advantages(rewards=rewards), rewards)
+
+
+def small(tmp_path, **settings) -> reinforce.Config:
+    defaults = {"steps": 2, "prompts_per_step": 6, "group_size": 4, "eval_problems": 2, "run_dir": str(tmp_path / "run")}
+    return reinforce.Config(**(defaults | {"device": "cpu"} | settings))
+
+
+def value_of(prompt: str) -> int:
+    """The value of "29+46-36?", by addition of signed numbers."""
+    return sum(int(x) for x in prompt.removesuffix("?").replace("-", "+-").split("+"))
+
+
+def test_every_reward_belongs_to_the_prompt_of_its_row(tmp_path, monkeypatch):
+    """In what `train` logs: row by row, from the prompt that the row itself holds."""
+    seen = []
+    log = Run.log
+    monkeypatch.setattr(Run, "log", lambda run, step, **values: (seen.append((run, values)), log(run, step, **values)))
+    reinforce.train(small(tmp_path, prompts_per_step=16, levels=[1, 2]))
+    checked = 0
+    for run, values in seen:
+        rollout, rewards = values["rollout"], values["rewards"]
+        assert rewards.shape == (16, 4)
+        prompts = run.tokenizer.batch_decode(rollout.prompt_ids, skip_special_tokens=True)
+        for row, (prompt, text) in enumerate(zip(prompts, rollout.texts)):
+            assert prompt == prompts[row // 4 * 4]
+            right = text.split("#")[-1].isdigit() and int(text.split("#")[-1]) == value_of(prompt)
+            assert rewards[row // 4, row % 4].item() == right
+            checked += right
+    assert 20 < checked < 110
+
+
+@pytest.mark.parametrize("temperature", [0.7, 1.5])
+def test_scores_at_the_temperature_it_samples_at(tmp_path, temperature, capsys):
+    """The self-check of the first step compares the two, and passes at temperatures other than 1."""
+    reinforce.train(small(tmp_path, steps=1, temperature=temperature))
+    out = capsys.readouterr().out
+    assert "max |recomputed - sampled log-prob|" in out and "there is no baseline" in out
+
+
+def test_learns(tmp_path):
+    """In 40 small steps on CPU: held-out accuracy below .5 before, and clearly above it after."""
+    results = reinforce.train(small(tmp_path, steps=40, prompts_per_step=16, group_size=8, eval_problems=32))
+    before, after = (results[when]["accuracy"]["all"] for when in ("before", "after"))
+    assert before["sampled"] < 0.5
+    assert after["sampled"] > before["sampled"] + 0.15
+    assert after["sampled_interval"][0] > before["sampled_interval"][1]

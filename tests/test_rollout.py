@@ -1,0 +1,242 @@
+"""Sampling and scoring: the log-probabilities are the model's own, whatever the batch, the padding and the cache do.
+
+The truth they are compared with is `alone`: one row, no padding, no cache, one position at a time.
+"""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from conftest import build_tiny_model
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
+from transformers import PreTrainedTokenizerFast
+
+from toy_env.policy import completion_logps, encode_prompts, load_policy
+from toy_env.rollout import Rollout, sample
+
+PROMPTS = ["1+1?", "29+46-36?", "5-5?", "12+34-5+6-7?"]  # different lengths: left padding
+
+
+def draw(policy, tokenizer, prompts=PROMPTS, *, group_size=3, max_new_tokens=12, temperature=1.0, seed=0, **settings):
+    generator = torch.Generator().manual_seed(seed)
+    return sample(policy, tokenizer, prompts, group_size=group_size, max_new_tokens=max_new_tokens,
+                  temperature=temperature, generator=generator, **settings)  # fmt: skip
+
+
+@torch.no_grad()
+def alone(policy, prompt_ids: list[int], completion_ids: list[int], temperature: float) -> list[float]:
+    """Log-probability of each completion token, from the whole prefix before it, by the definition of softmax."""
+    logps = []
+    for t, token in enumerate(completion_ids):
+        prefix = torch.tensor([prompt_ids + completion_ids[:t]])
+        scaled = policy(input_ids=prefix).logits[0, -1].double() / temperature
+        logps.append((scaled[token] - scaled.max() - (scaled - scaled.max()).exp().sum().log()).item())
+    return logps
+
+
+def rows(rollout: Rollout):
+    """(prompt ids, completion ids, recorded log-probs) of every row, padding removed."""
+    for i in range(len(rollout)):
+        yield (
+            rollout.prompt_ids[i][rollout.prompt_mask[i]].tolist(),
+            rollout.completion_ids[i][rollout.mask[i]].tolist(),
+            rollout.logps[i][rollout.mask[i]].tolist(),
+        )
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7, 1.8])
+@pytest.mark.parametrize("which", ["tiny", "base"])
+def test_every_row_has_the_logps_it_has_alone(which, temperature, request, tokenizer):
+    """Sampled (with the cache) and recomputed (without) alike, to 1e-5: no trace of padding, neighbours or cache."""
+    policy = request.getfixturevalue(which)
+    policy = policy[0] if which == "base" else policy
+    rollout = draw(policy, tokenizer, temperature=temperature)
+    recomputed = completion_logps(policy, rollout, temperature, micro_batch_size=5)
+    assert rollout.truncated.any() or which == "base"
+    for i, (prompt_ids, completion_ids, sampled) in enumerate(rows(rollout)):
+        truth = alone(policy, prompt_ids, completion_ids, temperature)
+        assert sampled == pytest.approx(truth, abs=1e-5)
+        assert recomputed[i, : len(truth)].tolist() == pytest.approx(truth, abs=1e-5)
+        assert not recomputed[i, len(truth) :].any() and not rollout.logps[i, len(truth) :].any()
+
+
+def test_logps_are_normalised(tiny, tokenizer):
+    """The probabilities of all 19 possible first tokens sum to 1, at any temperature and behind any padding."""
+    rollout = draw(tiny, tokenizer, ["1+1?", "29+46-36+1-1?"], group_size=len(tokenizer), max_new_tokens=1)
+    every = replace(rollout, completion_ids=torch.arange(len(tokenizer)).repeat(2).unsqueeze(1))
+    for temperature in (0.5, 1.0, 2.0):
+        total = completion_logps(tiny, every, temperature).exp().view(2, -1).sum(dim=1)
+        torch.testing.assert_close(total, torch.ones(2))
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.6])
+def test_tokens_are_drawn_from_the_full_softmax_at_the_temperature(tiny, tokenizer, temperature):
+    """Frequencies of 40,000 first tokens against softmax(logits / T) over the whole vocabulary: no top-k, no top-p."""
+    rollout = draw(tiny, tokenizer, ["7+8?"], group_size=40_000, max_new_tokens=1, temperature=temperature)
+    logits = tiny(input_ids=tokenizer("7+8?", return_tensors="pt").input_ids).logits[0, -1]
+    expected = 40_000 * torch.softmax(logits / temperature, dim=0)
+    counts = torch.bincount(rollout.completion_ids[:, 0], minlength=len(tokenizer))
+    assert (((counts - expected) ** 2 / expected).sum() < 19 + 5 * 38**0.5).item()  # chi-square, five deviations
+    entropy = torch.distributions.Categorical(logits=logits / temperature).entropy().item()
+    assert rollout.entropies[:, 0].tolist() == pytest.approx([entropy] * 40_000, abs=1e-5)
+
+
+def test_mask_runs_up_to_the_first_eos_and_includes_it(tiny, tokenizer):
+    rollout = draw(tiny, tokenizer, group_size=64, max_new_tokens=9)
+    eos = tokenizer.eos_token_id
+    finished = 0
+    for ids, mask, cut in zip(rollout.completion_ids.tolist(), rollout.mask.tolist(), rollout.truncated.tolist()):
+        length = ids.index(eos) + 1 if eos in ids else 9
+        assert mask == [t < length for t in range(len(ids))]
+        assert cut == (eos not in ids)
+        finished += not cut
+    assert 0 < finished < len(rollout)
+
+
+def test_mask_does_not_depend_on_the_pad_token(tiny, tokenizer):
+    """With PAD = EOS, as in many models, the mask still ends after the first EOS and nothing else changes."""
+    pad_is_eos = PreTrainedTokenizerFast(tokenizer_object=tokenizer._tokenizer, bos_token="<bos>", eos_token="<eos>",
+                                         pad_token="<eos>", padding_side="left")  # fmt: skip
+    rollout, other = draw(tiny, tokenizer, group_size=16), draw(tiny, pad_is_eos, group_size=16)
+    assert torch.equal(rollout.mask, other.mask) and rollout.texts == other.texts
+    torch.testing.assert_close(rollout.logps, other.logps)
+    torch.testing.assert_close(completion_logps(tiny, rollout, 1.0), completion_logps(tiny, other, 1.0))
+
+
+def test_eos_is_trained(tiny, tokenizer):
+    """The logit of EOS at the last step gets a gradient: deciding to stop is an action."""
+    rollout = draw(tiny, tokenizer, group_size=16)
+    logps = completion_logps(tiny, rollout, 1.0)
+    finished = ~rollout.truncated
+    last = rollout.mask.sum(dim=1) - 1
+    assert (rollout.completion_ids[finished, last[finished]] == tokenizer.eos_token_id).all()
+    eos_logps = logps[finished, last[finished]]
+    assert (eos_logps != 0).all()
+    gradient = torch.autograd.grad(eos_logps.sum(), tiny.lm_head.weight)[0]
+    assert gradient[tokenizer.eos_token_id].abs().max() > 1e-3
+
+
+def test_what_stands_behind_the_eos_changes_nothing(tiny, tokenizer):
+    rollout = draw(tiny, tokenizer, group_size=16)
+    garbage = torch.where(rollout.mask, rollout.completion_ids, torch.randint(3, 19, rollout.mask.shape))
+    changed = replace(rollout, completion_ids=garbage)
+    assert torch.equal(completion_logps(tiny, rollout, 1.0), completion_logps(tiny, changed, 1.0))
+
+
+def test_groups_are_contiguous(base):
+    """Row i belongs to prompt i // G: greedily, all rows of a group are what the prompt gives alone."""
+    policy, tokenizer = base
+    together = draw(policy, tokenizer, PROMPTS, group_size=3, temperature=0)
+    assert together.texts == [text for p in PROMPTS for text in draw(policy, tokenizer, [p], group_size=3, temperature=0).texts]
+    decoded = tokenizer.batch_decode(together.prompt_ids, skip_special_tokens=True)
+    assert decoded == [p for p in PROMPTS for _ in range(3)]
+
+
+def test_dropping_finished_rows_changes_the_cost_only(base):
+    policy, tokenizer = base
+    kept, dropped = (draw(policy, tokenizer, temperature=0, max_new_tokens=40, drop_finished=d) for d in (False, True))
+    assert kept.texts == dropped.texts and torch.equal(kept.mask, dropped.mask)
+    torch.testing.assert_close(kept.logps, dropped.logps, atol=1e-5, rtol=0)
+    sampled = draw(policy, tokenizer, drop_finished=False, group_size=20)
+    torch.testing.assert_close(completion_logps(policy, sampled, 1.0), sampled.logps, atol=1e-5, rtol=0)
+
+
+def test_greedy_takes_the_likeliest_token(tiny, tokenizer):
+    rollout = draw(tiny, tokenizer, group_size=1, temperature=0, max_new_tokens=5)
+    for prompt_ids, completion_ids, _ in rows(rollout):
+        for t, token in enumerate(completion_ids):
+            assert tiny(input_ids=torch.tensor([prompt_ids + completion_ids[:t]])).logits[0, -1].argmax() == token
+
+
+def test_same_generator_same_rollout(tiny, tokenizer):
+    first, again, other = draw(tiny, tokenizer), draw(tiny, tokenizer), draw(tiny, tokenizer, seed=1)
+    assert first.texts == again.texts != other.texts
+    assert torch.equal(first.logps, again.logps)
+
+
+@pytest.mark.parametrize("micro_batch_size", [1, 2, 5, 64])
+def test_micro_batches_leave_the_gradient_as_it_is(tiny, tokenizer, micro_batch_size):
+    """For a loss with a normaliser of its own (the mean over all tokens of the batch) and unequal lengths."""
+    policy = tiny.double()
+    rollout = draw(policy, tokenizer, max_new_tokens=40)
+    assert len(set(rollout.mask.sum(dim=1).tolist())) > 3
+
+    def gradient(size: int) -> torch.Tensor:
+        policy.zero_grad()
+        logps = completion_logps(policy, rollout, 1.0, micro_batch_size=size)
+        assert logps.dtype == torch.float64 and logps.shape == rollout.mask.shape
+        ((logps * torch.linspace(-1, 1, len(rollout)).unsqueeze(1)).sum() / rollout.mask.sum()).backward()
+        return torch.cat([p.grad.flatten() for p in policy.parameters()])
+
+    torch.testing.assert_close(gradient(micro_batch_size), gradient(1000), rtol=1e-10, atol=1e-13)
+
+
+def test_more_padding_changes_nothing(tiny, tokenizer):
+    rollout = draw(tiny, tokenizer)
+    B = len(rollout)
+    padded = replace(
+        rollout,
+        prompt_ids=torch.cat([torch.zeros(B, 4, dtype=torch.long), rollout.prompt_ids], dim=1),
+        prompt_mask=torch.cat([torch.zeros(B, 4, dtype=torch.bool), rollout.prompt_mask], dim=1),
+        completion_ids=torch.cat([rollout.completion_ids, torch.zeros(B, 10, dtype=torch.long)], dim=1),
+        mask=torch.cat([rollout.mask, torch.zeros(B, 10, dtype=torch.bool)], dim=1),
+    )
+    logps = completion_logps(tiny, padded, 1.0)
+    assert not logps[:, -10:].any()
+    torch.testing.assert_close(logps[:, :-10], completion_logps(tiny, rollout, 1.0), atol=1e-6, rtol=0)
+
+
+def test_no_dropout_when_training(tokenizer, tmp_path):
+    build_tiny_model(len(tokenizer), attention_dropout=0.5).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    policy, _ = load_policy(str(tmp_path))
+    rollout = draw(policy, tokenizer)
+    assert torch.equal(completion_logps(policy, rollout, 1.0), completion_logps(policy, rollout, 1.0))
+    torch.testing.assert_close(completion_logps(policy, rollout, 1.0), rollout.logps, atol=1e-5, rtol=0)
+
+
+def test_half_precision_logits_are_scored_in_float32(tiny, tokenizer):
+    rollout = draw(tiny, tokenizer)
+    exact = completion_logps(tiny.bfloat16(), rollout, 1.0)
+    assert exact.dtype == torch.float32
+    every = replace(rollout, mask=torch.ones_like(rollout.mask))
+    assert (completion_logps(tiny, every, 1.0).exp() <= 1).all()
+
+
+def test_special_tokens_inside_a_response_are_seen_by_the_verifier(tiny, tokenizer, monkeypatch):
+    """PAD or BOS sampled between two digits must not vanish: "#3<pad>9" is not "#39"."""
+    wanted = iter(tokenizer.convert_tokens_to_ids(["#", "3", "<pad>", "9", "<eos>"]))
+    monkeypatch.setattr(torch, "multinomial", lambda p, n, generator: torch.full((len(p), 1), next(wanted)))
+    assert draw(tiny, tokenizer, ["36+3?"], group_size=1).texts == ["#3<pad>9"]
+
+
+def test_rows_can_be_picked(tiny, tokenizer):
+    rollout = draw(tiny, tokenizer)
+    picked = rollout[torch.tensor([7, 2])]
+    assert picked.texts == [rollout.texts[7], rollout.texts[2]] and len(picked) == 2
+    assert torch.equal(picked.completion_ids, rollout.completion_ids[[7, 2]])
+    assert torch.equal(picked.trimmed().mask.sum(dim=1), rollout.mask.sum(dim=1)[[7, 2]])
+
+
+def test_prompts_of_the_base_model_and_of_a_chat_model(tokenizer):
+    ids, mask = encode_prompts(tokenizer, PROMPTS)
+    assert tokenizer.decode(ids[0][mask[0]]) == "<bos>1+1?"
+    assert ids.shape == mask.shape and mask.dtype == torch.bool and not mask[0, 0] and mask[:, -1].all()
+
+    vocab = {token: i for i, token in enumerate(["<pad>", "<bos>", "<eos>", "<user>", "<assistant>", *map(chr, range(9, 127))])}
+    letters = Tokenizer(models.WordLevel(vocab))
+    letters.pre_tokenizer = pre_tokenizers.Split(Regex(r"<[a-z]+>|[\s\S]"), behavior="isolated")
+    letters.post_processor = processors.TemplateProcessing(single="<bos> $A", special_tokens=[("<bos>", 1)])
+    letters.decoder = decoders.Fuse()
+    chat = PreTrainedTokenizerFast(tokenizer_object=letters, pad_token="<pad>", bos_token="<bos>", eos_token="<eos>")
+    ids, mask = encode_prompts(chat, ["1+1?"])
+    assert chat.decode(ids[0]).startswith("<bos>Compute") and chat.decode(ids[0]).endswith("#39.\n1+1?")
+    chat.chat_template = (
+        "{{ bos_token }}{% for m in messages %}<user>{{ m['content'] }}{% endfor %}"
+        "{% if add_generation_prompt %}<assistant>{% endif %}"
+    )
+    ids, mask = encode_prompts(chat, ["1+1?", "29+46-36?"])
+    text = chat.decode(ids[1])
+    assert text.startswith("<bos><user>Compute") and text.endswith("29+46-36?<assistant>")
+    assert text.count("<bos>") == 1  # the template wrote it, so the tokenizer does not
+    assert not mask[0, 0] and mask[1].all()  # left-padded, although this tokenizer's own default is right

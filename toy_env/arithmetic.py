@@ -1,0 +1,114 @@
+"""The task: chains of additions and subtractions with one right answer, and the verifier that reads a response.
+
+    29+46-36?      the prompt of a level-2 problem (level = number of operations, 1 to 4)
+    #39            a direct response
+    29+46=75;75-36=39;#39   a worked response
+
+Operands are 1..50 and every running total stays in 0..99. A problem belongs to the training split or to the held-out
+split by a hash of its expression, so no held-out problem is ever trained on, in pretraining or in RL.
+Plain Python: nothing here knows about models or tensors.
+"""
+
+import hashlib
+import random
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+LEVELS = (1, 2, 3, 4)
+MAX_OPERAND = 50
+MAX_TOTAL = 99
+HELD_OUT_SHARE = 0.2
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One problem: its `expression` such as "29+46-36", the integer `answer`, and its `level` (number of operations)."""
+
+    expression: str
+    answer: int
+    level: int
+
+    @property
+    def prompt(self) -> str:
+        """The text the model is asked to continue, "29+46-36?"."""
+        return self.expression + "?"
+
+
+def is_held_out(expression: str) -> bool:
+    """True if the problem is reserved for evaluation: a fifth of all expressions, the same in every process."""
+    digest = hashlib.sha256(expression.encode()).digest()
+    return int.from_bytes(digest[:8], "big") < HELD_OUT_SHARE * 2**64
+
+
+def sample_problem(level: int, rng: random.Random, held_out: bool = False) -> Problem:
+    """Draw a problem uniformly from all problems of one level and split, by rejection.
+
+    Raises ValueError if the level does not exist.
+    """
+    if level not in LEVELS:
+        raise ValueError(f"level {level} does not exist; choose from {', '.join(map(str, LEVELS))}")
+    while True:
+        total = rng.randint(1, MAX_OPERAND)
+        expression = str(total)
+        for _ in range(level):
+            operator, operand = rng.choice("+-"), rng.randint(1, MAX_OPERAND)
+            total = total + operand if operator == "+" else total - operand
+            expression += f"{operator}{operand}"
+            if not 0 <= total <= MAX_TOTAL:
+                break
+        else:
+            if is_held_out(expression) == held_out:
+                return Problem(expression, total, level)
+
+
+def sample_problems(n: int, levels: Sequence[int], rng: random.Random) -> list[Problem]:
+    """n training problems, each of a level drawn uniformly from `levels`."""
+    return [sample_problem(rng.choice(levels), rng) for _ in range(n)]
+
+
+def held_out_problems(per_level: int, levels: Sequence[int] = LEVELS, seed: int = 0) -> list[Problem]:
+    """The evaluation set: `per_level` different held-out problems of each level, the same for the same seed."""
+    problems: dict[str, Problem] = {}
+    for level in levels:
+        rng = random.Random(f"held-out-{seed}-{level}")
+        wanted = len(problems) + per_level
+        while len(problems) < wanted:
+            problem = sample_problem(level, rng, held_out=True)
+            problems[problem.expression] = problem
+    return list(problems.values())
+
+
+def steps(problem: Problem) -> list[tuple[str, int]]:
+    """The operations of a problem in order, e.g. [("+46", 75), ("-36", 39)]: what is applied and the running total."""
+    first, *rest = re.findall(r"[+-]?[0-9]+", problem.expression)
+    total, out = int(first), []
+    for operation in rest:
+        total += int(operation)
+        out.append((operation, total))
+    return out
+
+
+_INTEGER = re.compile(r"([+-]?)0*([0-9]{1,9})", re.ASCII)
+
+
+def extract_answer(response: str) -> int | None:
+    """The integer after the last "#", or None if there is none.
+
+    Everything after the last "#", white space (space, tab, newline) aside, must be one integer in ASCII digits: an
+    optional sign, any number of leading zeros, at most nine digits. "#39 apples", "#39.5", "#3 9" and "#" hold no
+    answer. Linear in the length of the response; evaluates nothing; raises nothing.
+    """
+    _, hash_sign, tail = response.rpartition("#")
+    match = _INTEGER.fullmatch(tail.strip(" \t\r\n"))
+    return int(match[1] + match[2]) if hash_sign and match else None
+
+
+def reward(problem: Problem, response: str) -> float:
+    """The verifiable reward: 1.0 if the response's answer is the right one, else 0.0."""
+    return float(extract_answer(response) == problem.answer)
+
+
+def is_worked(response: str) -> bool:
+    """True if the response writes out at least one step, such as "29+46=75;". Measured only, never rewarded."""
+    return "=" in response

@@ -1,0 +1,260 @@
+"""Held-out accuracy by level, greedy and sampled, and unbiased pass@k and majority@k.
+
+    python -m toy_env.evaluate                                  the shipped base model
+    python -m toy_env.evaluate --model runs/reinforce-0/checkpoint
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import comb, sqrt
+
+import numpy as np
+import torch
+from transformers.hf_argparser import HfArg
+
+from toy_env.arithmetic import LEVELS, Problem, extract_answer, held_out_problems, is_worked, reward
+from toy_env.cli import run_main
+from toy_env.policy import load_policy, pick_device
+from toy_env.rollout import sample
+
+
+@dataclass
+class Evaluation:
+    """What a policy answered: row i of every array belongs to `problems[i]`, column j to its j-th response."""
+
+    problems: list[Problem]
+    texts: list[list[str]]
+    correct: np.ndarray  # (problems, samples) bool
+    lengths: np.ndarray  # (problems, samples) tokens, EOS included
+    truncated: np.ndarray  # (problems, samples) bool: cut at max_new_tokens
+    entropy: float  # nats a token, mean over all sampled tokens
+
+    @property
+    def worked(self) -> np.ndarray:
+        """(problems, samples) bool: the response writes out at least one step, "29+46=75"."""
+        return np.array([[is_worked(text) for text in row] for row in self.texts])
+
+    def level(self, level: int | None) -> np.ndarray:
+        """(problems,) bool: the rows of one level, or all rows for None."""
+        return np.array([level is None or problem.level == level for problem in self.problems])
+
+
+def evaluate(
+    policy,
+    tokenizer,
+    problems: Sequence[Problem],
+    *,
+    samples: int,
+    max_new_tokens: int,
+    temperature: float = 1.0,
+    seed: int = 0,
+    batch_rows: int = 1024,
+) -> Evaluation:
+    """Answer every problem `samples` times at `temperature` (0 = greedy) with a sampler seeded for this call alone."""
+    generator = torch.Generator(device=policy.device).manual_seed(seed)
+    texts, lengths, truncated, entropy = [], [], [], 0.0
+    chunk = max(1, batch_rows // samples)
+    for start in range(0, len(problems), chunk):
+        rollout = sample(
+            policy,
+            tokenizer,
+            [problem.prompt for problem in problems[start : start + chunk]],
+            group_size=samples,
+            max_new_tokens=max_new_tokens,
+            temperature=temperature,
+            generator=generator,
+        )
+        texts += rollout.texts
+        lengths += rollout.mask.sum(dim=1).tolist()
+        truncated += rollout.truncated.tolist()
+        entropy += rollout.entropies.sum().item()
+    shape = (len(problems), samples)
+    grouped = [texts[i : i + samples] for i in range(0, len(texts), samples)]
+    return Evaluation(
+        problems=list(problems),
+        texts=grouped,
+        correct=np.array([[reward(p, t) == 1.0 for t in row] for p, row in zip(problems, grouped)]),
+        lengths=np.array(lengths).reshape(shape),
+        truncated=np.array(truncated).reshape(shape),
+        entropy=entropy / sum(lengths),
+    )
+
+
+def confidence_interval(rates: np.ndarray) -> tuple[float, float]:
+    """95 % Wilson interval (Wilson 1927) for the mean of per-problem rates in [0, 1].
+
+    The sample size is the effective one, m(1-m) / var(m): the number of single answers that would be as informative
+    as the given problems with their several answers each. For one answer a problem it is the number of problems.
+    """
+    rates = np.asarray(rates, dtype=float)
+    z, mean = 1.959964, rates.mean()
+    variance = rates.var() / len(rates)
+    n = mean * (1 - mean) / variance if variance > 0 else len(rates)
+    centre = (mean + z * z / (2 * n)) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * sqrt(mean * (1 - mean) / n + z * z / (4 * n * n))
+    return max(0.0, centre - half), min(1.0, centre + half)
+
+
+def pass_at_k(n: int, correct: int, k: int) -> float:
+    """Unbiased estimate of P(at least one of k responses is right) from n >= k responses (Chen et al. 2021, Eq. 1)."""
+    if not 1 <= k <= n:
+        raise ValueError(f"pass@{k} needs between 1 and n = {n} responses a draw")
+    return 1.0 - comb(n - correct, k) / comb(n, k)
+
+
+def majority_at_k(answers: Sequence[int | None], right: int, k: int) -> float:
+    """Unbiased estimate of P(the most frequent of k answers is right), ties broken by a fair draw.
+
+    It is the exact share over all k-subsets of the n >= k answers given. A response without an answer (None) has no
+    vote; if nobody votes, the majority is wrong.
+    """
+    if not 1 <= k <= len(answers):
+        raise ValueError(f"majority@{k} needs between 1 and n = {len(answers)} responses a draw")
+    counts = Counter(answers)
+    abstain, n_right = counts.pop(None, 0), counts.pop(right, 0)
+    wins = 0.0
+    for votes in range(1, min(k, n_right) + 1):
+        # ways[size, ties]: choices of `size` other responses in which no wrong answer has more than `votes` votes and
+        # `ties` of them have exactly that many. Abstentions come first; each wrong answer is convolved in.
+        rest = k - votes
+        ways = np.zeros((rest + 1, rest // votes + 1))
+        ways[: abstain + 1, 0] = [comb(abstain, a) for a in range(min(abstain, rest) + 1)]
+        for count in counts.values():
+            update = np.zeros_like(ways)
+            for chosen in range(min(count, votes, rest) + 1):
+                tied = int(chosen == votes)
+                update[chosen:, tied:] += comb(count, chosen) * ways[: rest + 1 - chosen, : ways.shape[1] - tied]
+            ways = update
+        wins += comb(n_right, votes) * (ways[rest] / np.arange(1, ways.shape[1] + 1)).sum()
+    return wins / comb(len(answers), k)
+
+
+def held_out_report(
+    policy,
+    tokenizer,
+    *,
+    problems: int,
+    levels: Sequence[int],
+    samples: int,
+    max_new_tokens: int,
+    temperature: float,
+) -> tuple[dict, Evaluation]:
+    """Evaluate on `problems` held-out problems a level, greedily and with `samples` samples each.
+
+    Returns plain data for tables and files (by level and for "all": accuracies with 95 % intervals, share of worked
+    answers, mean length; and two sampled responses a level to look at), and the samples themselves.
+    """
+    chosen = held_out_problems(problems, levels)
+    sampled = evaluate(
+        policy, tokenizer, chosen, samples=samples, max_new_tokens=max_new_tokens, temperature=temperature
+    )
+    greedy = evaluate(policy, tokenizer, chosen, samples=1, max_new_tokens=max_new_tokens, temperature=0.0)
+
+    def numbers(level: int | None) -> dict:
+        rows = sampled.level(level)
+        return {
+            "sampled": float(sampled.correct[rows].mean()),
+            "sampled_interval": confidence_interval(sampled.correct[rows].mean(axis=1)),
+            "greedy": float(greedy.correct[rows].mean()),
+            "greedy_interval": confidence_interval(greedy.correct[rows].mean(axis=1)),
+            "worked": float(sampled.worked[rows].mean()),
+            "greedy_worked": float(greedy.worked[rows].mean()),
+            "length": float(sampled.lengths[rows].mean()),
+            "truncated": float(sampled.truncated[rows].mean()),
+        }
+
+    shown = [row for level in levels for row in np.flatnonzero(sampled.level(level))[:2]]
+    results = {
+        "problems": len(chosen),
+        "samples": samples,
+        "temperature": temperature,
+        "entropy": sampled.entropy,
+        "accuracy": {str(level): numbers(level) for level in levels} | {"all": numbers(None)},
+        "responses": [
+            {"prompt": chosen[row].prompt, "answer": chosen[row].answer, "response": sampled.texts[row][0]} for row in shown
+        ],
+    }
+    return results, sampled
+
+
+def report_samples(results: dict) -> str:
+    """The responses of a report, one a line: the problem, the response, and whether it is right."""
+    lines = []
+    for row in results["responses"]:
+        problem = Problem(row["prompt"].removesuffix("?"), row["answer"], 0)
+        verdict = "right" if reward(problem, row["response"]) else f"wrong, {row['answer']} expected"
+        lines.append(f"  {row['prompt']:<17} {row['response'].strip()}   ({verdict})")
+    return "\n".join(lines)
+
+
+def report_table(before: dict, after: dict | None = None) -> str:
+    """Held-out accuracy by level with 95 % intervals as a text table: one report, or two side by side."""
+    reports = [before] + ([after] if after else [])
+    names = ["before", "after"] if after else [""]
+
+    def cell(results: dict, level: str, kind: str) -> str:
+        numbers = results["accuracy"][level]
+        low, high = numbers[f"{kind}_interval"]
+        return f"{numbers[kind]:.2f} [{low:.2f}, {high:.2f}]"
+
+    width = 19 * len(reports)
+    lines = [
+        f"Accuracy on {before['problems']} held-out problems, with 95 % intervals",
+        f"{'':8}{'sampled, temperature %g' % before['temperature']:{width}}{'greedy'}",
+    ]
+    if after:
+        lines.append(f"{'level':8}" + "".join(f"{name:19}" for name in names * 2).rstrip())
+    for level in before["accuracy"]:
+        cells = [cell(results, level, kind) for kind in ("sampled", "greedy") for results in reports]
+        lines.append(f"{level:8}" + "".join(f"{text:19}" for text in cells).rstrip())
+    for label, of in (
+        ("worked answers, sampled", lambda r: f"{r['accuracy']['all']['worked']:.1%}"),
+        ("worked answers, greedy", lambda r: f"{r['accuracy']['all']['greedy_worked']:.1%}"),
+        ("mean length in tokens, sampled", lambda r: f"{r['accuracy']['all']['length']:.1f}"),
+        ("cut at the length limit", lambda r: f"{r['accuracy']['all']['truncated']:.1%}"),
+        ("entropy in nats a token", lambda r: f"{r['entropy']:.3f}"),
+    ):
+        lines.append(f"{label:34}" + " -> ".join(of(results) for results in reports))
+    return "\n".join(lines)
+
+
+@dataclass
+class Config:
+    model: str = HfArg(default="base", help="base, a folder, or a model on the Hugging Face hub")
+    device: str = HfArg(default="auto", help="auto, cpu, cuda or mps")
+    levels: list[int] = HfArg(default_factory=lambda: list(LEVELS), help="difficulties: number of operations, 1 to 4")
+    problems: int = HfArg(default=64, help="held-out problems per level")
+    samples: int = HfArg(default=64, help="responses to each problem")
+    temperature: float = HfArg(default=1.0, help="sampling temperature")
+    max_new_tokens: int = HfArg(default=56, help="length limit of a response")
+
+
+def main(config: Config) -> None:
+    """Print the table of one policy, its per-problem success rates, and pass@k beside majority@k."""
+    policy, tokenizer = load_policy(config.model, pick_device(config.device))
+    results, sampled = held_out_report(
+        policy,
+        tokenizer,
+        problems=config.problems,
+        levels=config.levels,
+        samples=config.samples,
+        max_new_tokens=config.max_new_tokens,
+        temperature=config.temperature,
+    )
+    print(report_table(results))
+    rates = sampled.correct.mean(axis=1)
+    print(f"\nShare of problems by success rate over {config.samples} samples")
+    for low, share in zip(range(0, 100, 10), np.histogram(rates, bins=10, range=(0, 1))[0] / len(rates)):
+        print(f"  {low / 100:.1f} to {(low + 10) / 100:.1f} {share:7.1%}  {'#' * round(share * 100)}")
+    print(f"  below .1: {(rates < 0.1).mean():.1%}, above .9: {(rates > 0.9).mean():.1%}")
+    print(f"\n{'k':>6} {'pass@k':>19} {'majority@k':>19}")
+    answers = [[extract_answer(text) for text in row] for row in sampled.texts]
+    for k in (2**i for i in range(config.samples.bit_length())):
+        passed = [pass_at_k(config.samples, int(row.sum()), k) for row in sampled.correct]
+        voted = [majority_at_k(row, problem.answer, k) for row, problem in zip(answers, sampled.problems)]
+        print(f"{k:6}" + "".join("{:7.3f} [{:.2f}, {:.2f}]".format(np.mean(x), *confidence_interval(x)) for x in (passed, voted)))
+
+
+if __name__ == "__main__":
+    run_main(Config, main, __doc__)

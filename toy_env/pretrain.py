@@ -1,0 +1,168 @@
+"""Makes the base model that this repository ships: a small transformer that imitates a sloppy student.
+
+    python -m toy_env.pretrain                 about 15 minutes on one CPU core; writes runs/base_model
+
+The student mostly answers off the top of his head. He forgets to carry, and in long chains he loses the thread, so
+most of these answers are wrong. Sometimes he works the problem out step by step, and then he is nearly always right;
+the longer the problem, the more rarely he can be bothered. A model that imitates him has success probabilities spread
+over the whole of 0..1, and something for RL to discover: that working it out pays.
+"""
+
+import random
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
+from torch.nn.functional import cross_entropy
+from tqdm import tqdm
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers.hf_argparser import HfArg
+
+from toy_env import UsageError
+from toy_env.arithmetic import LEVELS, MAX_TOTAL, Problem, is_worked, sample_problems, steps
+from toy_env.cli import run_main
+
+# The student, by probability.
+WORKED = {1: 0.30, 2: 0.20, 3: 0.10, 4: 0.05}  # works a problem of this level out
+SLIP = 0.02  # gets a written step wrong
+FORGETS_CARRY = 0.80  # in his head, where an operation carries or borrows
+LOSES_THREAD = {0: 0.03, 1: 0.25, 2: 0.25, 3: 0.25}  # in his head, at the first, second, ... operation
+NEAR_MISSES = (-10, -1, 1, 10)
+
+
+@dataclass
+class Config:
+    steps: int = HfArg(default=14_000, help="optimizer steps")
+    batch_size: int = HfArg(default=128, help="demonstrations in a step")
+    learning_rate: float = HfArg(default=2e-3, help="AdamW's peak step size; 100 steps of warm-up, then linear decay")
+    seed: int = HfArg(default=0, help="seeds the weights and the demonstrations")
+    out_dir: str = HfArg(default="runs/base_model", help="new folder for model and tokenizer")
+
+
+def build_tokenizer() -> PreTrainedTokenizerFast:
+    """One character, one token, after PAD, BOS and EOS (ids 0, 1, 2). Encoding puts BOS in front."""
+    vocab = {token: i for i, token in enumerate(["<pad>", "<bos>", "<eos>", *"0123456789+-?=;#"])}
+    tokenizer = Tokenizer(models.WordLevel(vocab))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("."), behavior="isolated")
+    tokenizer.decoder = decoders.Fuse()
+    tokenizer.post_processor = processors.TemplateProcessing(single="<bos> $A", special_tokens=[("<bos>", 1)])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token="<pad>",
+        bos_token="<bos>",
+        eos_token="<eos>",
+        padding_side="left",
+        clean_up_tokenization_spaces=False,
+    )
+
+
+def build_model(tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
+    """A Llama of 152,192 parameters, with the weights that the global torch seed gives."""
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=64,
+        intermediate_size=176,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        max_position_embeddings=128,
+        tie_word_embeddings=True,
+        pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+    )
+    return LlamaForCausalLM(config)
+
+
+def carries(total: int, operation: str) -> bool:
+    """True if applying an operation such as "+46" to the running total carries, or borrows."""
+    n = int(operation)
+    return total % 10 + n % 10 > 9 if n > 0 else total % 10 < -n % 10
+
+
+def demonstrate(problem: Problem, rng: random.Random) -> str:
+    """One response of the sloppy student: worked, "29+46=75;75-36=39;#39", or direct, "#39", often wrong."""
+    total = steps(problem)[0][1] - int(steps(problem)[0][0])  # the first operand
+    if rng.random() < WORKED[problem.level]:
+        text = ""
+        for operation, _ in steps(problem):
+            miss = rng.choice(NEAR_MISSES) if rng.random() < SLIP else 0
+            result = min(max(total + int(operation) + miss, 0), MAX_TOTAL)
+            text += f"{total}{operation}={result};"
+            total = result  # a slip is carried on
+        return f"{text}#{total}"
+    misses = []
+    for i, (operation, result) in enumerate(steps(problem)):
+        if carries(total, operation) and rng.random() < FORGETS_CARRY:
+            misses.append(-10 if int(operation) > 0 else 10)
+        if rng.random() < LOSES_THREAD[i]:
+            misses.append(rng.choice(NEAR_MISSES))
+        total = result
+    miss = rng.choice(misses) if misses else 0  # one of his mistakes shows: two never cancel out
+    return f"#{min(max(problem.answer + miss, 0), MAX_TOTAL)}"
+
+
+def response_loss(model, tokenizer, demonstrations: list[tuple[str, str]]) -> torch.Tensor:
+    """Sum over all response tokens, EOS included, of -log p(token | prompt, tokens before it), in nats."""
+    rows = [tokenizer(prompt + response).input_ids + [tokenizer.eos_token_id] for prompt, response in demonstrations]
+    ids = torch.full((len(rows), max(map(len, rows))), tokenizer.pad_token_id)
+    labels = torch.full_like(ids, -100)  # ignored: prompts, which nobody has to predict, and padding
+    for i, ((prompt, _), row) in enumerate(zip(demonstrations, rows)):
+        ids[i, : len(row)] = torch.tensor(row)
+        labels[i, 1 + len(prompt) : len(row)] = torch.tensor(row[1 + len(prompt) :])
+    logits = model(input_ids=ids).logits[:, :-1]  # right padding: causal attention never looks at it
+    return cross_entropy(logits.flatten(0, 1), labels[:, 1:].flatten(), reduction="sum")
+
+
+def train(config: Config) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
+    """Imitate the student on training problems. The same config gives the same weights, bit for bit, on one machine."""
+    torch.manual_seed(config.seed)
+    rng = random.Random(config.seed)
+    tokenizer = build_tokenizer()
+    model = build_model(tokenizer)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=config.learning_rate, betas=(0.9, 0.95))
+    bar = tqdm(range(1, config.steps + 1), desc="pretrain", dynamic_ncols=True)
+    for step in bar:
+        decay = 1 - step / config.steps
+        optimizer.param_groups[0]["lr"] = config.learning_rate * min(1, step / 100) * max(0.05, decay)
+        problems = sample_problems(config.batch_size, LEVELS, rng)
+        batch = [(problem.prompt, demonstrate(problem, rng)) for problem in problems]
+        tokens = sum(len(response) + 1 for _, response in batch)
+        # Worked and direct demonstrations go through apart: without the padding this takes half the time (0.07 s a
+        # step and not 0.15 s, measured side by side).
+        worked = [row for row in batch if is_worked(row[1])]
+        direct = [row for row in batch if not is_worked(row[1])]
+        optimizer.zero_grad()
+        total = 0.0
+        for part in (worked, direct):
+            if part:
+                loss = response_loss(model, tokenizer, part) / tokens
+                loss.backward()
+                total += loss.item()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        if step % 20 == 0:
+            bar.set_postfix_str(f"loss {total:.3f} nats a token")
+    return model.eval(), tokenizer
+
+
+def main(config: Config) -> None:
+    folder = Path(config.out_dir)
+    if folder.exists():
+        raise UsageError(f"folder {config.out_dir!r} exists and is not overwritten; choose another --out_dir")
+    try:
+        folder.mkdir(parents=True)  # before the work, not after it
+    except OSError as error:
+        raise UsageError(f"cannot make {config.out_dir!r} ({error.strerror}); choose another --out_dir") from None
+    started = time.perf_counter()
+    model, tokenizer = train(config)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    size = sum(parameter.numel() for parameter in model.parameters())
+    print(f"{size:,} parameters, {config.steps} steps, {(time.perf_counter() - started) / 60:.1f} minutes. "
+          f"Saved in {folder}; look at it with python -m toy_env.evaluate --model {folder}")  # fmt: skip
+
+
+if __name__ == "__main__":
+    run_main(Config, main, __doc__)

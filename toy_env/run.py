@@ -1,0 +1,340 @@
+"""One training run: its folder, progress bar, metrics, plots, checkpoints, and the evaluation before and after.
+
+Nothing here belongs to an algorithm. A script uses a run in this order:
+
+    run = Run("reinforce", config)                  checks the settings, touches nothing
+    run.begin(policy, tokenizer, optimizer=...)     makes the folder (or resumes), evaluates the policy as it is
+    for step in run.steps(): ... run.log(...)       one row of metrics.jsonl a step
+    run.finish()                                    evaluates again, prints the table, draws curves.png
+"""
+
+import json
+import math
+import os
+import random
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+from matplotlib.figure import Figure
+from tqdm import tqdm
+
+from toy_env import UsageError
+from toy_env.arithmetic import is_worked
+from toy_env.cli import check_settings, run_main
+from toy_env.evaluate import held_out_report, report_samples, report_table
+from toy_env.policy import pick_device
+from toy_env.rollout import Rollout
+
+MAY_CHANGE_ON_RESUME = {"steps", "resume", "run_dir", "device", "save_every", "micro_batch_size"}
+
+
+def run_script(config_class: type, train: Callable, description: str | None) -> None:
+    """Command line to `train(config)`; with --resume, under the settings that the run was started with."""
+
+    def defaults(config) -> dict:
+        return {**saved_config(config.run_dir), "resume": True} if config.resume else {}
+
+    run_main(config_class, train, description, defaults)
+
+
+def saved_config(run_dir: str) -> dict:
+    """The settings a run was started with, from its config.json. Raises UsageError if there is nothing to resume."""
+    if not run_dir:
+        raise UsageError("--resume needs the run to continue; add --run_dir, for example --run_dir runs/reinforce-0")
+    try:
+        saved = json.loads((Path(run_dir) / "config.json").read_text())
+    except (OSError, ValueError):
+        raise UsageError(f"{run_dir!r} is not a run folder: it has no readable config.json; leave out --resume") from None
+    if not (Path(run_dir) / "state.pt").is_file():
+        raise UsageError(f"{run_dir!r} has no state.pt to resume from; start a new run without --resume")
+    return saved
+
+
+class Run:
+    """The bookkeeping of one training run.
+
+    `run.random` and `run.generator` are seeded anew at every step from (seed, step), and all draws of a step come from
+    these two, so a resumed run draws exactly what an uninterrupted one would have drawn.
+    """
+
+    def __init__(self, script: str, config) -> None:
+        check_settings(config)
+        self.script, self.config = script, config
+        self.device = pick_device(config.device)
+        self.random = random.Random()
+        self.generator = torch.Generator(self.device)
+        self.last_step = self.rollouts = 0
+        if config.run_dir and not config.resume and Path(config.run_dir).exists():
+            raise UsageError(f"run folder {config.run_dir!r} exists and no run overwrites another; choose another "
+                             "--run_dir, or add --resume to continue that run")  # fmt: skip
+        torch.manual_seed(config.seed)  # for weights that a script initialises itself, such as a critic's
+
+    # ------------------------------------------------------------------ start
+
+    def begin(self, policy, tokenizer, **state) -> None:
+        """Make the run folder and evaluate the policy as it is; or, with `resume`, load what was saved there.
+
+        `state` names everything else that changes in training and has a state_dict: optimizer=, critic=.
+        """
+        self.policy, self.tokenizer = policy, tokenizer
+        self.state = {"policy": policy, **state}
+        if self.config.resume:
+            self._load()
+        else:
+            self._make_folder()
+        size = sum(parameter.numel() for parameter in policy.parameters())
+        print(f"{self.script}: model {self.config.model} ({size:,} parameters) on {self.device}, folder {self.folder}")
+        if self.config.resume:
+            print(f"Going on after step {self.last_step}")
+        else:
+            self.before = self._evaluate()
+            self._write_json("results.json", {"before": self.before})
+            self.save()
+            print(f"\nHeld-out problems before training\n{report_samples(self.before)}\n")
+        self.metrics = (self.folder / "metrics.jsonl").open("a")
+
+    def _make_folder(self) -> None:
+        try:
+            if self.config.run_dir:
+                self.folder = Path(self.config.run_dir)
+                self.folder.mkdir(parents=True)
+            else:
+                number = 1
+                while True:  # runs/reinforce-0, runs/reinforce-0-2, ...; mkdir decides between two that start together
+                    self.folder = Path("runs") / f"{self.script}-{self.config.seed}{f'-{number}' * (number > 1)}"
+                    try:
+                        self.folder.mkdir(parents=True)
+                        break
+                    except FileExistsError:
+                        if not self.folder.exists():
+                            raise
+                        number += 1
+            self._write_json("config.json", {"script": self.script, **asdict(self.config), "run_dir": str(self.folder)})
+        except OSError as error:
+            raise UsageError(f"cannot make the run folder {str(self.folder)!r} ({error.strerror}); "
+                             "choose another with --run_dir")  # fmt: skip
+
+    def _load(self) -> None:
+        self.folder = Path(self.config.run_dir)
+        saved = saved_config(self.config.run_dir)
+        for name, value in {"script": self.script, **asdict(self.config)}.items():
+            if name not in MAY_CHANGE_ON_RESUME and saved.get(name) != value:
+                raise UsageError(f"{name} was {saved.get(name)!r} in {str(self.folder)!r} and is {value!r} now; "
+                                 "a resumed run keeps its settings")  # fmt: skip
+        state = torch.load(self.folder / "state.pt", map_location=self.device)
+        self.last_step, self.rollouts = state["step"], state["rollouts"]
+        if self.last_step >= self.config.steps:
+            raise UsageError(f"{str(self.folder)!r} has done its {self.last_step} steps; to go on, give a larger --steps")
+        for name, module in self.state.items():
+            module.load_state_dict(state[name])
+        self.before = json.loads((self.folder / "results.json").read_text())["before"]
+        rows = (self.folder / "metrics.jsonl").read_text().splitlines()[: self.last_step]
+        self._write("metrics.jsonl", "".join(row + "\n" for row in rows))
+        self._write_json("config.json", {**saved, "steps": self.config.steps})
+
+    def _evaluate(self) -> dict:
+        config = self.config
+        results, _ = held_out_report(
+            self.policy,
+            self.tokenizer,
+            problems=config.eval_problems,
+            levels=config.levels,
+            samples=4,
+            max_new_tokens=config.max_new_tokens,
+            temperature=config.temperature,
+        )
+        return results
+
+    # ------------------------------------------------------------------ during
+
+    def steps(self) -> Iterator[int]:
+        """The steps still to do, each seeded by (seed, step), under a progress bar. Saves the run as it goes.
+
+        Ctrl-C lets the step in progress end, saves, and raises KeyboardInterrupt; a second Ctrl-C stops at once.
+        """
+        interrupted = threading.Event()
+
+        def on_interrupt(number, frame) -> None:
+            interrupted.set()
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+        in_main_thread = threading.current_thread() is threading.main_thread()
+        if in_main_thread:
+            handler = signal.signal(signal.SIGINT, on_interrupt)
+        self.bar = tqdm(total=self.config.steps, initial=self.last_step, desc=self.script, dynamic_ncols=True)
+        try:
+            for step in range(self.last_step + 1, self.config.steps + 1):
+                self.random.seed(f"{self.config.seed}/{step}")
+                self.generator.manual_seed(self.random.getrandbits(63))
+                self.started = time.perf_counter()
+                yield step
+                self.last_step = step
+                self.bar.update()
+                if step % self.config.save_every == 0 or step == self.config.steps or interrupted.is_set():
+                    self.save()
+                if interrupted.is_set():
+                    raise KeyboardInterrupt(f"after step {step}; to go on, add --run_dir {self.folder} --resume")
+        finally:
+            self.bar.close()
+            if in_main_thread:
+                signal.signal(signal.SIGINT, handler)
+
+    def self_check(self, rollout: Rollout, logps: torch.Tensor, advantages: torch.Tensor) -> None:
+        """Print what must hold on the first batch of every run; raises RuntimeError where it does not.
+
+        logps: (B, T), recomputed before any update. advantages: (P, G), or (B, T) where there is a critic.
+        """
+        difference = (logps - rollout.logps).abs().max().item()
+        is_eos = (rollout.completion_ids == self.tokenizer.eos_token_id) & rollout.mask
+        last = is_eos.gather(1, rollout.mask.sum(dim=1, keepdim=True) - 1).squeeze(1)
+        masks_right = torch.equal(last, ~rollout.truncated) and torch.equal(is_eos.sum(dim=1), last.long())
+        if difference > 1e-3 or not masks_right:
+            raise RuntimeError(f"self-check failed: max |recomputed - sampled log-prob| = {difference:.1e} (at most 1e-3 "
+                               f"expected), every mask ends with the only EOS or at the limit: {masks_right}")  # fmt: skip
+        cut = int(rollout.truncated.sum())
+        lines = [
+            "Self-check on the first batch",
+            f"  max |recomputed - sampled log-prob| = {difference:.0e}, so every ratio starts at 1",
+            f"  EOS is the last token in the mask of all {len(rollout) - cut} finished responses; {cut} were cut at the limit",
+        ]
+        if advantages.shape != rollout.mask.shape:
+            total = advantages.sum(dim=1).abs().max().item()
+            lines.append(
+                "  the advantages of every group sum to 0: expect a loss near 0 (its gradient is not 0)"
+                if total < 1e-4
+                else f"  the advantages of a group do not sum to 0 (up to {total:g}): there is no baseline"
+            )
+        self.bar.write("\n".join(lines) + "\n", file=sys.stdout)
+
+    def log(self, step: int, *, rollout: Rollout, rewards: torch.Tensor, loss, **values) -> None:
+        """Write one row to metrics.jsonl and flush it: what the rollout shows, and the values given.
+
+        Raises UsageError if one of the values given is no longer a finite number.
+        """
+        values = {name: float(value) for name, value in {"loss": loss, **values}.items()}
+        for name, value in values.items():
+            if not math.isfinite(value):
+                raise UsageError(f"{name} is {value} at step {step}: training has diverged; try a smaller --learning_rate "
+                                 f"(what was saved before is in {self.folder})")  # fmt: skip
+        self.rollouts += len(rollout)
+        row = {"step": step, "rollouts": self.rollouts, **rollout_metrics(rollout, rewards), **values}
+        row["seconds"] = round(time.perf_counter() - self.started, 3)
+        self.metrics.write(json.dumps(row) + "\n")
+        self.metrics.flush()
+        shown = ("reward", "accuracy", "length", "silent", "entropy")
+        self.bar.set_postfix_str(" ".join(f"{name} {row[name]:.3g}" for name in shown))
+
+    # ------------------------------------------------------------------ end
+
+    def finish(self) -> dict:
+        """Evaluate, print the table, and write results.json, samples.txt, curves.png and checkpoint/.
+
+        Returns {"before": ..., "after": ...}, the reports of `evaluate.held_out_report`.
+        """
+        self.metrics.close()
+        self.policy.save_pretrained(self.folder / "checkpoint")
+        self.tokenizer.save_pretrained(self.folder / "checkpoint")
+        results = {"before": self.before, "after": self._evaluate()}
+        self._write_json("results.json", results)
+        before, after = (f"Held-out problems {when} training\n{report_samples(results[when])}\n" for when in results)
+        table = report_table(results["before"], results["after"])
+        self._write("samples.txt", f"{before}\n{after}")
+        rows = [json.loads(line) for line in (self.folder / "metrics.jsonl").read_text().splitlines()]
+        draw_curves(rows, results, self.folder / "curves.png", f"{self.script}, seed {self.config.seed}")
+        print(f"\n{after}\n{table}\n\n{self.folder} holds metrics.jsonl, curves.png, samples.txt, results.json, checkpoint")
+        return results
+
+    def save(self) -> None:
+        """Write state.pt, all that `--resume` needs, in one step: a write cut short leaves the last one in place."""
+        state = {name: module.state_dict() for name, module in self.state.items()}
+        torch.save({"step": self.last_step, "rollouts": self.rollouts, **state}, self.folder / "state.tmp")
+        os.replace(self.folder / "state.tmp", self.folder / "state.pt")
+
+    def _write(self, name: str, text: str) -> None:
+        (self.folder / "write.tmp").write_text(text)
+        os.replace(self.folder / "write.tmp", self.folder / name)
+
+    def _write_json(self, name: str, value) -> None:
+        self._write(name, json.dumps(value, indent=1) + "\n")
+
+
+def rollout_metrics(rollout: Rollout, rewards: torch.Tensor) -> dict:
+    """What a rollout batch shows by itself, from rewards (P, G) in {0, 1}. Lengths in tokens, EOS included.
+
+    None stands where there is nothing to average (the length of right answers when none was right).
+    """
+
+    def mean(values: torch.Tensor) -> float | None:
+        return values.double().mean().item() if values.numel() else None
+
+    rewards, lengths = rewards.cpu(), rollout.mask.sum(dim=1).cpu()
+    right, G = rewards == 1, rewards.shape[1]
+    k = right.sum(dim=1)  # (P,) right answers of each group
+    return {
+        "reward": mean(rewards),
+        "accuracy": mean(right),
+        "silent": mean((k == 0) | (k == G)),
+        "silent_right": mean(k == G),
+        "silent_wrong": mean(k == 0),
+        "sigma": mean((k * (G - k)).double().sqrt() / G),
+        "groups_by_k": (torch.bincount(k, minlength=G + 1) / len(k)).tolist(),
+        "length": mean(lengths),
+        "length_right": mean(lengths[right.flatten()]),
+        "length_wrong": mean(lengths[~right.flatten()]),
+        "truncated": mean(rollout.truncated),
+        "worked": sum(map(is_worked, rollout.texts)) / len(rollout),
+        "entropy": (rollout.entropies.sum() / rollout.mask.sum()).item(),
+    }
+
+
+def draw_curves(rows: list[dict], results: dict, path: Path, title: str) -> None:
+    """A run's metrics over its steps, as one PNG of small multiples."""
+    figure = Figure(figsize=(11, 5.8), layout="constrained")
+    figure.suptitle(title, fontsize=11)
+    axes = figure.subplots(2, 3, sharex=True).flat
+    blue, orange, green, grey = "#0072B2", "#D55E00", "#009E73", "#777777"  # Okabe and Ito, colour-blind safe
+
+    def panel(heading: str, **lines: tuple) -> None:
+        axis = next(axes)
+        for name, (label, color, style) in lines.items():
+            values = [math.nan if row[name] is None else row[name] for row in rows]
+            axis.plot([row["step"] for row in rows], values, color=color, linestyle=style, linewidth=1.3, label=label)
+        axis.set_title(heading, fontsize=9.5, loc="left")
+        axis.set_ylim(bottom=0)
+        axis.grid(alpha=0.25)
+        axis.spines[["top", "right"]].set_visible(False)
+        if len(lines) > 1:
+            axis.legend(fontsize=8, frameon=False)
+        return axis
+
+    axis = panel("Accuracy, sampled", accuracy=("training problems", blue, "-"))
+    ends, last = ([results[when]["accuracy"]["all"] for when in results], rows[-1]["step"])
+    for kind, color, marker in (("sampled", orange, "o"), ("greedy", green, "^")):
+        axis.plot([0, last], [end[kind] for end in ends], marker, color=color, clip_on=False, label=f"held out, {kind}")
+    axis.set_ylim(0, 1)
+    axis.legend(fontsize=8, frameon=False, loc="lower right")
+    panel(
+        "Response length in tokens",
+        length_right=("right answers", blue, "-"),
+        length_wrong=("wrong answers", orange, "--"),
+    )
+    panel("Entropy in nats a token", entropy=("", blue, "-"))
+    panel(
+        "Silent groups, share of all groups",
+        silent=("all silent", grey, "-"),
+        silent_right=("all right", blue, "-"),
+        silent_wrong=("all wrong", orange, "--"),
+    ).set_xlabel("step")
+    panel(
+        "Share of responses",
+        worked=("worked step by step", blue, "-"),
+        truncated=("cut at the length limit", orange, "--"),
+    ).set_xlabel("step")
+    panel("Gradient norm, before clipping", grad_norm=("", blue, "-")).set_xlabel("step")
+    figure.savefig(path, dpi=130)
