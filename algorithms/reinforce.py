@@ -24,7 +24,7 @@ from toy_env.run import Run, run_script
 
 @dataclass
 class Config:
-    steps: int = HfArg(default=80, help="rollout batches, and so optimizer steps")
+    steps: int = HfArg(default=100, help="rollout batches, and so optimizer steps")
     seed: int = HfArg(default=0, help="seeds the problems and the sampling of every step")
     device: str = HfArg(default="auto", help="auto (cuda, else mps, else cpu), cuda, mps or cpu")
     model: str = HfArg(default="base", help="base, a folder, or a causal language model on the Hugging Face hub")
@@ -37,7 +37,7 @@ class Config:
     group_size: int = HfArg(default=8, help="G, completions sampled for each problem")
     max_new_tokens: int = HfArg(default=56, help="length limit of a completion, in tokens")
     temperature: float = HfArg(default=1.0, help="sampling temperature; the policy trained is softmax(logits / T)")
-    learning_rate: float = HfArg(default=5e-4, help="AdamW's step size after the warm-up")
+    learning_rate: float = HfArg(default=3e-4, help="AdamW's step size after the warm-up")
     warmup_steps: int = HfArg(default=10, help="steps over which the learning rate rises linearly")
     max_grad_norm: float = HfArg(default=1.0, help="the gradient is scaled down to this norm where it is longer")
     micro_batch_size: int = HfArg(default=64, help="completions in one forward pass; changes the speed, not the gradient")
@@ -95,16 +95,16 @@ def train(config: Config) -> dict:
 
         # 4. Update: one optimizer step
         logps = completion_logps(policy, rollout, config.temperature, config.micro_batch_size)  # (P·G, T)
-        if step == 1:
-            run.self_check(rollout, logps, advantages)
+        run.self_check(rollout, logps, advantages)
         loss = policy_loss(logps=logps, advantages=advantages.view(-1, 1), mask=rollout.mask, config=config)
         optimizer.zero_grad()
         loss.backward()
         grad_norm = torch.nn.utils.clip_grad_norm_(policy.parameters(), config.max_grad_norm)
         optimizer.step()
+        run.record(loss=loss, grad_norm=grad_norm)
 
         # 5. Log
-        run.log(step, rollout=rollout, rewards=rewards, loss=loss, grad_norm=grad_norm)
+        run.log(step, rollout=rollout, rewards=rewards)
 
     return run.finish()
 

@@ -2,7 +2,8 @@
 
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from toy_env.policy import load_policy
 from toy_env.pretrain import build_tokenizer
@@ -43,3 +44,14 @@ def tiny(tokenizer):
 def base():
     """The shipped base model and its tokenizer. Not to be changed by a test."""
     return load_policy("base")
+
+
+@pytest.fixture
+def letters():
+    """A tokenizer like a general language model's: it knows letters, pads on the right, and has special tokens."""
+    vocab = {token: i for i, token in enumerate(["<pad>", "<bos>", "<eos>", "<user>", "<assistant>", *map(chr, range(9, 127))])}
+    tokenizer = Tokenizer(models.WordLevel(vocab))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"<[a-z]+>|[\s\S]"), behavior="isolated")
+    tokenizer.post_processor = processors.TemplateProcessing(single="<bos> $A", special_tokens=[("<bos>", 1)])
+    tokenizer.decoder = decoders.Fuse()
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<pad>", bos_token="<bos>", eos_token="<eos>")

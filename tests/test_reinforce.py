@@ -7,7 +7,7 @@ import torch
 from conftest import build_tiny_model
 
 from algorithms import reinforce
-from toy_env.policy import completion_logps
+from toy_env.policy import completion_logps, to_float64
 from toy_env.rollout import Rollout
 from toy_env.run import Run
 
@@ -55,7 +55,7 @@ def flat_gradient(value: torch.Tensor, policy) -> torch.Tensor:
 
 def test_expected_gradient_is_the_gradient_of_the_success_probability():
     """Sum over all 85 completions of pi(y) * (gradient of the script's loss on y) = - grad p / max_new_tokens."""
-    policy = build_tiny_model(vocab_size=5).double()
+    policy = to_float64(build_tiny_model(vocab_size=5))
     completions = every_completion()
     assert len(completions) == 1 + 4 + 16 + 64
     rewards = torch.tensor([float(ids[:1] == [3] or ids[-2:] == [4, EOS]) for ids in completions], dtype=torch.float64)

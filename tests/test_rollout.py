@@ -8,10 +8,9 @@ from dataclasses import replace
 import pytest
 import torch
 from conftest import build_tiny_model
-from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
-from toy_env.policy import completion_logps, encode_prompts, load_policy
+from toy_env.policy import completion_logps, encode_prompts, load_policy, to_float64
 from toy_env.rollout import Rollout, sample
 
 PROMPTS = ["1+1?", "29+46-36?", "5-5?", "12+34-5+6-7?"]  # different lengths: left padding
@@ -157,7 +156,7 @@ def test_same_generator_same_rollout(tiny, tokenizer):
 @pytest.mark.parametrize("micro_batch_size", [1, 2, 5, 64])
 def test_micro_batches_leave_the_gradient_as_it_is(tiny, tokenizer, micro_batch_size):
     """For a loss with a normaliser of its own (the mean over all tokens of the batch) and unequal lengths."""
-    policy = tiny.double()
+    policy = to_float64(tiny)
     rollout = draw(policy, tokenizer, max_new_tokens=40)
     assert len(set(rollout.mask.sum(dim=1).tolist())) > 3
 
@@ -218,17 +217,12 @@ def test_rows_can_be_picked(tiny, tokenizer):
     assert torch.equal(picked.trimmed().mask.sum(dim=1), rollout.mask.sum(dim=1)[[7, 2]])
 
 
-def test_prompts_of_the_base_model_and_of_a_chat_model(tokenizer):
+def test_prompts_of_the_base_model_and_of_a_chat_model(tokenizer, letters):
+    chat = letters
     ids, mask = encode_prompts(tokenizer, PROMPTS)
     assert tokenizer.decode(ids[0][mask[0]]) == "<bos>1+1?"
     assert ids.shape == mask.shape and mask.dtype == torch.bool and not mask[0, 0] and mask[:, -1].all()
 
-    vocab = {token: i for i, token in enumerate(["<pad>", "<bos>", "<eos>", "<user>", "<assistant>", *map(chr, range(9, 127))])}
-    letters = Tokenizer(models.WordLevel(vocab))
-    letters.pre_tokenizer = pre_tokenizers.Split(Regex(r"<[a-z]+>|[\s\S]"), behavior="isolated")
-    letters.post_processor = processors.TemplateProcessing(single="<bos> $A", special_tokens=[("<bos>", 1)])
-    letters.decoder = decoders.Fuse()
-    chat = PreTrainedTokenizerFast(tokenizer_object=letters, pad_token="<pad>", bos_token="<bos>", eos_token="<eos>")
     ids, mask = encode_prompts(chat, ["1+1?"])
     assert chat.decode(ids[0]).startswith("<bos>Compute") and chat.decode(ids[0]).endswith("#39.\n1+1?")
     chat.chat_template = (

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from algorithms import reinforce
 from toy_env import run as run_module
@@ -163,7 +163,7 @@ def test_a_run_that_diverges_says_so_in_one_line(tmp_path, monkeypatch, capsys):
     with pytest.raises(SystemExit) as stop:
         reinforce.main()
     assert stop.value.code == 2
-    assert "loss is nan at step 1: training has diverged; try a smaller --learning_rate" in capsys.readouterr().err
+    assert "loss is nan after step 0: training has diverged; try a smaller --learning_rate" in capsys.readouterr().err
 
 
 def test_the_command_line_as_a_newcomer_types_it(tmp_path):
@@ -177,6 +177,25 @@ def test_the_command_line_as_a_newcomer_types_it(tmp_path):
     assert wrong.returncode == 2 and wrong.stderr.count("\n") == 1
     help_text = subprocess.run([sys.executable, script, "--help"], cwd=tmp_path, capture_output=True, text=True).stdout
     assert "REINFORCE for verifiable rewards" in help_text and "completions sampled for each problem" in help_text
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "qwen2"])
+def test_any_causal_language_model_can_be_trained(kind, tmp_path, letters, capsys):
+    """A small checkpoint of another family, with its own tokenizer and no PAD; it never finds a right answer."""
+    torch.manual_seed(0)
+    sizes = {
+        "gpt2": {"n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 256, "resid_pdrop": 0.5},
+        "qwen2": {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
+                  "num_key_value_heads": 2, "attention_dropout": 0.5},
+    }  # fmt: skip
+    config = AutoConfig.for_model(kind, vocab_size=len(letters), bos_token_id=1, eos_token_id=2, **sizes[kind])
+    AutoModelForCausalLM.from_config(config).to(torch.bfloat16).save_pretrained(tmp_path / "model")
+    letters.pad_token = None
+    letters.save_pretrained(tmp_path / "model")
+    train(tmp_path / "run", model=str(tmp_path / "model"), max_new_tokens=8, steps=2)
+    assert "max |recomputed - sampled log-prob|" in capsys.readouterr().out
+    assert [row["length_right"] for row in metrics(tmp_path / "run")] == [None, None]
+    assert AutoModelForCausalLM.from_pretrained(tmp_path / "run/checkpoint").dtype == torch.float32
 
 
 def test_self_check_fails_where_it_should(tmp_path, monkeypatch):

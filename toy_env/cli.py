@@ -3,7 +3,7 @@
 import difflib
 import math
 import sys
-from argparse import ArgumentDefaultsHelpFormatter, RawDescriptionHelpFormatter
+from argparse import Action, ArgumentDefaultsHelpFormatter, RawDescriptionHelpFormatter
 from collections.abc import Callable
 from dataclasses import fields
 
@@ -34,14 +34,30 @@ def check_settings(config) -> None:
             raise UsageError(f"--levels: level {wrong} does not exist; choose from {' '.join(map(str, LEVELS))}")
 
 
+class Formatter(RawDescriptionHelpFormatter, ArgumentDefaultsHelpFormatter):
+    """Help with one line a flag: no second spelling, no default where it is empty."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=28, width=120)
+
+    def _format_action_invocation(self, action: Action) -> str:
+        return action.option_strings[-1] if action.nargs == 0 else action.option_strings[0]
+
+    def _get_help_string(self, action: Action) -> str | None:
+        return action.help if action.default == "" or action.default is False else super()._get_help_string(action)
+
+
 class Parser(HfArgumentParser):
     """Flags from the fields of a dataclass. A wrong flag or value is one line (a UsageError), not a page of usage."""
 
-    class Formatter(RawDescriptionHelpFormatter, ArgumentDefaultsHelpFormatter):
-        pass
-
     def __init__(self, config_class: type, description: str | None) -> None:
-        super().__init__(config_class, description=description, formatter_class=self.Formatter, allow_abbrev=False)
+        super().__init__(
+            config_class,
+            description=description,
+            usage="%(prog)s [--flag value ...]",
+            formatter_class=Formatter,
+            allow_abbrev=False,
+        )
         self.flags = [f"--{field.name}" for field in fields(config_class)]
 
     def error(self, message: str):

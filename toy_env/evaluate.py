@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import comb, sqrt
+from textwrap import shorten
 
 import numpy as np
 import torch
@@ -184,7 +185,7 @@ def report_samples(results: dict) -> str:
     for row in results["responses"]:
         problem = Problem(row["prompt"].removesuffix("?"), row["answer"], 0)
         verdict = "right" if reward(problem, row["response"]) else f"wrong, {row['answer']} expected"
-        lines.append(f"  {row['prompt']:<17} {row['response'].strip()}   ({verdict})")
+        lines.append(f"  {row['prompt']:<17} {shorten(row['response'], 70)}   ({verdict})")
     return "\n".join(lines)
 
 

@@ -76,6 +76,19 @@ def load_policy(
     return policy.to(device).eval(), tokenizer
 
 
+def to_float64(policy: PreTrainedModel) -> PreTrainedModel:
+    """The policy in double precision throughout, changed in place and returned.
+
+    `.double()` alone is not enough: the RMSNorm of transformers computes in float32 whatever it is given.
+    """
+    for name, module in list(policy.named_modules()):
+        if type(module).__name__.endswith("RMSNorm"):
+            norm = torch.nn.RMSNorm(module.weight.shape, eps=module.variance_epsilon)
+            norm.weight = module.weight
+            policy.set_submodule(name, norm)
+    return policy.double()
+
+
 def encode_prompts(
     tokenizer: PreTrainedTokenizerBase, prompts: Sequence[str], device: torch.device | str = "cpu"
 ) -> tuple[torch.Tensor, torch.Tensor]:

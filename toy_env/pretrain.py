@@ -26,10 +26,12 @@ from toy_env.cli import run_main
 
 # The student, by probability.
 WORKED = {1: 0.30, 2: 0.20, 3: 0.10, 4: 0.05}  # works a problem of this level out
+WORKED_WHILE_LEARNING = 0.40  # ... during the first half of pretraining, when he is still diligent
 SLIP = 0.02  # gets a written step wrong
-FORGETS_CARRY = 0.80  # in his head, where an operation carries or borrows
-LOSES_THREAD = {0: 0.03, 1: 0.25, 2: 0.25, 3: 0.25}  # in his head, at the first, second, ... operation
-NEAR_MISSES = (-10, -1, 1, 10)
+FORGETS_CARRY = 0.90  # in his head, where an operation carries or borrows
+LOSES_THREAD = {0: 0.03, 1: 0.20, 2: 0.40, 3: 0.60}  # in his head, at the first, second, ... operation
+SLIPS = (-10, -1, 1, 10)
+GUESSES = [miss for miss in range(-15, 16) if miss]  # how far off he is when he has lost the thread
 
 
 @dataclass
@@ -81,13 +83,13 @@ def carries(total: int, operation: str) -> bool:
     return total % 10 + n % 10 > 9 if n > 0 else total % 10 < -n % 10
 
 
-def demonstrate(problem: Problem, rng: random.Random) -> str:
+def demonstrate(problem: Problem, rng: random.Random, diligent: bool = False) -> str:
     """One response of the sloppy student: worked, "29+46=75;75-36=39;#39", or direct, "#39", often wrong."""
     total = steps(problem)[0][1] - int(steps(problem)[0][0])  # the first operand
-    if rng.random() < WORKED[problem.level]:
+    if rng.random() < (WORKED_WHILE_LEARNING if diligent else WORKED[problem.level]):
         text = ""
         for operation, _ in steps(problem):
-            miss = rng.choice(NEAR_MISSES) if rng.random() < SLIP else 0
+            miss = rng.choice(SLIPS) if rng.random() < SLIP else 0
             result = min(max(total + int(operation) + miss, 0), MAX_TOTAL)
             text += f"{total}{operation}={result};"
             total = result  # a slip is carried on
@@ -97,7 +99,7 @@ def demonstrate(problem: Problem, rng: random.Random) -> str:
         if carries(total, operation) and rng.random() < FORGETS_CARRY:
             misses.append(-10 if int(operation) > 0 else 10)
         if rng.random() < LOSES_THREAD[i]:
-            misses.append(rng.choice(NEAR_MISSES))
+            misses.append(rng.choice(GUESSES))
         total = result
     miss = rng.choice(misses) if misses else 0  # one of his mistakes shows: two never cancel out
     return f"#{min(max(problem.answer + miss, 0), MAX_TOTAL)}"
@@ -105,7 +107,7 @@ def demonstrate(problem: Problem, rng: random.Random) -> str:
 
 def response_loss(model, tokenizer, demonstrations: list[tuple[str, str]]) -> torch.Tensor:
     """Sum over all response tokens, EOS included, of -log p(token | prompt, tokens before it), in nats."""
-    rows = [tokenizer(prompt + response).input_ids + [tokenizer.eos_token_id] for prompt, response in demonstrations]
+    rows = [ids + [tokenizer.eos_token_id] for ids in tokenizer([p + r for p, r in demonstrations]).input_ids]
     ids = torch.full((len(rows), max(map(len, rows))), tokenizer.pad_token_id)
     labels = torch.full_like(ids, -100)  # ignored: prompts, which nobody has to predict, and padding
     for i, ((prompt, _), row) in enumerate(zip(demonstrations, rows)):
@@ -127,7 +129,7 @@ def train(config: Config) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
         decay = 1 - step / config.steps
         optimizer.param_groups[0]["lr"] = config.learning_rate * min(1, step / 100) * max(0.05, decay)
         problems = sample_problems(config.batch_size, LEVELS, rng)
-        batch = [(problem.prompt, demonstrate(problem, rng)) for problem in problems]
+        batch = [(problem.prompt, demonstrate(problem, rng, diligent=step <= config.steps // 2)) for problem in problems]
         tokens = sum(len(response) + 1 for _, response in batch)
         # Worked and direct demonstrations go through apart: without the padding this takes half the time (0.07 s a
         # step and not 0.15 s, measured side by side).

@@ -4,7 +4,9 @@ Nothing here belongs to an algorithm. A script uses a run in this order:
 
     run = Run("reinforce", config)                  checks the settings, touches nothing
     run.begin(policy, tokenizer, optimizer=...)     makes the folder (or resumes), evaluates the policy as it is
-    for step in run.steps(): ... run.log(...)       one row of metrics.jsonl a step
+    for step in run.steps():                        every step seeded by (seed, step), under a progress bar
+        run.self_check(...)                         the first batch: do sampler and trainer agree?
+        run.record(...); run.log(...)               one row of metrics.jsonl a step
     run.finish()                                    evaluates again, prints the table, draws curves.png
 """
 
@@ -17,7 +19,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 
 import torch
@@ -38,7 +40,10 @@ def run_script(config_class: type, train: Callable, description: str | None) -> 
     """Command line to `train(config)`; with --resume, under the settings that the run was started with."""
 
     def defaults(config) -> dict:
-        return {**saved_config(config.run_dir), "resume": True} if config.resume else {}
+        if not config.resume:
+            return {}
+        saved = saved_config(config.run_dir)
+        return {field.name: saved[field.name] for field in fields(config) if field.name in saved} | {"resume": True}
 
     run_main(config_class, train, description, defaults)
 
@@ -70,6 +75,8 @@ class Run:
         self.random = random.Random()
         self.generator = torch.Generator(self.device)
         self.last_step = self.rollouts = 0
+        self.checked = False
+        self.recorded: dict[str, list[float]] = {}
         if config.run_dir and not config.resume and Path(config.run_dir).exists():
             raise UsageError(f"run folder {config.run_dir!r} exists and no run overwrites another; choose another "
                              "--run_dir, or add --resume to continue that run")  # fmt: skip
@@ -97,7 +104,6 @@ class Run:
             self._write_json("results.json", {"before": self.before})
             self.save()
             print(f"\nHeld-out problems before training\n{report_samples(self.before)}\n")
-        self.metrics = (self.folder / "metrics.jsonl").open("a")
 
     def _make_folder(self) -> None:
         try:
@@ -129,6 +135,7 @@ class Run:
                                  "a resumed run keeps its settings")  # fmt: skip
         state = torch.load(self.folder / "state.pt", map_location=self.device)
         self.last_step, self.rollouts = state["step"], state["rollouts"]
+        self.checked = self.last_step > 0
         if self.last_step >= self.config.steps:
             raise UsageError(f"{str(self.folder)!r} has done its {self.last_step} steps; to go on, give a larger --steps")
         for name, module in self.state.items():
@@ -186,10 +193,13 @@ class Run:
                 signal.signal(signal.SIGINT, handler)
 
     def self_check(self, rollout: Rollout, logps: torch.Tensor, advantages: torch.Tensor) -> None:
-        """Print what must hold on the first batch of every run; raises RuntimeError where it does not.
+        """On the first batch of a run, print what must hold there; raises RuntimeError where it does not.
 
         logps: (B, T), recomputed before any update. advantages: (P, G), or (B, T) where there is a critic.
         """
+        if self.checked:
+            return
+        self.checked = True
         difference = (logps - rollout.logps).abs().max().item()
         is_eos = (rollout.completion_ids == self.tokenizer.eos_token_id) & rollout.mask
         last = is_eos.gather(1, rollout.mask.sum(dim=1, keepdim=True) - 1).squeeze(1)
@@ -212,21 +222,27 @@ class Run:
             )
         self.bar.write("\n".join(lines) + "\n", file=sys.stdout)
 
-    def log(self, step: int, *, rollout: Rollout, rewards: torch.Tensor, loss, **values) -> None:
-        """Write one row to metrics.jsonl and flush it: what the rollout shows, and the values given.
+    def record(self, **values: float | torch.Tensor) -> None:
+        """Numbers of one optimizer step. `log` writes their means over the optimizer steps of the rollout batch.
 
-        Raises UsageError if one of the values given is no longer a finite number.
+        Raises UsageError if one of them is no longer a finite number.
         """
-        values = {name: float(value) for name, value in {"loss": loss, **values}.items()}
         for name, value in values.items():
+            value = float(value.detach() if isinstance(value, torch.Tensor) else value)
             if not math.isfinite(value):
-                raise UsageError(f"{name} is {value} at step {step}: training has diverged; try a smaller --learning_rate "
-                                 f"(what was saved before is in {self.folder})")  # fmt: skip
+                raise UsageError(f"{name} is {value} after step {self.last_step}: training has diverged; try a smaller "
+                                 f"--learning_rate (the last save is in {self.folder})")  # fmt: skip
+            self.recorded.setdefault(name, []).append(value)
+
+    def log(self, step: int, *, rollout: Rollout, rewards: torch.Tensor) -> None:
+        """Append the step's row to metrics.jsonl: what the rollout shows, and the means of what was recorded."""
         self.rollouts += len(rollout)
-        row = {"step": step, "rollouts": self.rollouts, **rollout_metrics(rollout, rewards), **values}
+        row = {"step": step, "rollouts": self.rollouts, **rollout_metrics(rollout, rewards)}
+        row |= {name: math.fsum(values) / len(values) for name, values in self.recorded.items()}
         row["seconds"] = round(time.perf_counter() - self.started, 3)
-        self.metrics.write(json.dumps(row) + "\n")
-        self.metrics.flush()
+        self.recorded.clear()
+        with (self.folder / "metrics.jsonl").open("a") as file:
+            file.write(json.dumps(row) + "\n")
         shown = ("reward", "accuracy", "length", "silent", "entropy")
         self.bar.set_postfix_str(" ".join(f"{name} {row[name]:.3g}" for name in shown))
 
@@ -237,7 +253,6 @@ class Run:
 
         Returns {"before": ..., "after": ...}, the reports of `evaluate.held_out_report`.
         """
-        self.metrics.close()
         self.policy.save_pretrained(self.folder / "checkpoint")
         self.tokenizer.save_pretrained(self.folder / "checkpoint")
         results = {"before": self.before, "after": self._evaluate()}
