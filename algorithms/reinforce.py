@@ -40,7 +40,9 @@ class Config:
     learning_rate: float = HfArg(default=3e-4, help="AdamW's step size after the warm-up")
     warmup_steps: int = HfArg(default=10, help="steps over which the learning rate rises linearly")
     max_grad_norm: float = HfArg(default=1.0, help="the gradient is scaled down to this norm where it is longer")
-    micro_batch_size: int = HfArg(default=64, help="completions in one forward pass; changes the speed, not the gradient")
+    micro_batch_size: int = HfArg(
+        default=64, help="completions in one forward pass; changes the speed, not the gradient"
+    )
 
 
 def compute_advantages(*, rewards: torch.Tensor) -> torch.Tensor:
@@ -51,9 +53,7 @@ def compute_advantages(*, rewards: torch.Tensor) -> torch.Tensor:
     return rewards
 
 
-def policy_loss(
-    *, logps: torch.Tensor, advantages: torch.Tensor, mask: torch.Tensor, config: Config
-) -> torch.Tensor:
+def policy_loss(*, logps: torch.Tensor, advantages: torch.Tensor, mask: torch.Tensor, config: Config) -> torch.Tensor:
     """The scalar whose gradient is minus the estimate of grad J, up to the constant 1 / max_new_tokens.
 
     logps (B, T) with gradient; advantages (B, 1), one for all tokens of a response; mask (B, T), 1 up to and

@@ -53,7 +53,9 @@ def test_problems_keep_the_rules(level, held_out):
 
 def test_level_1_covers_its_split_uniformly():
     """All training problems of level 1 come up, each about equally often, and no others."""
-    every = [f"{a}{op}{b}" for a in range(1, 51) for b in range(1, 51) for op in "+-" if 0 <= a + int(op + str(b)) <= 99]
+    every = [
+        f"{a}{op}{b}" for a in range(1, 51) for b in range(1, 51) for op in "+-" if 0 <= a + int(op + str(b)) <= 99
+    ]
     training = {expression for expression in every if not is_held_out(expression)}
     rng = random.Random(0)
     drawn = Counter(sample_problem(1, rng).expression for _ in range(40 * len(training)))
@@ -66,9 +68,13 @@ def test_the_split_is_the_same_in_every_process():
     rng = random.Random(1)
     expressions = [f"{rng.randint(1, 50)}+{rng.randint(1, 50)}-{rng.randint(1, 50)}" for _ in range(2000)]
     mine = "".join(str(int(is_held_out(expression))) for expression in expressions)
-    code = f"from toy_env.arithmetic import is_held_out; print(''.join(str(int(is_held_out(e))) for e in {expressions!r}))"
+    code = (
+        f"from toy_env.arithmetic import is_held_out; print(''.join(str(int(is_held_out(e))) for e in {expressions!r}))"
+    )
     for hash_seed in ("1", "2"):
-        other = subprocess.run([sys.executable, "-c", code], env={"PYTHONHASHSEED": hash_seed}, capture_output=True, text=True)
+        other = subprocess.run(
+            [sys.executable, "-c", code], env={"PYTHONHASHSEED": hash_seed}, capture_output=True, text=True
+        )
         assert other.stdout.strip() == mine, other.stderr
     assert 0.17 < mine.count("1") / len(mine) < 0.23
     assert [e for e in ("1+1", "2+2", "29+46-36", "50-50", "7+8", "10-3") if is_held_out(e)] == ["2+2", "10-3"]
@@ -189,12 +195,32 @@ def oracle(response: str) -> int | None:
 def test_verifier_on_200_000_random_strings():
     """Agrees with the oracle everywhere, so it accepts no wrong answer; it never raises; a third are well formed."""
     rng = random.Random(0)
-    pieces = [*"0123456789", *"##+-=;? \n\t", "٣", "３", "\x00", "\u00a0", "\u2003", "e", ".", "_", "#39", "# 39", "39\n", "00"]
+    pieces = [
+        *"0123456789",
+        *"##+-=;? \n\t",
+        "٣",
+        "３",
+        "\x00",
+        "\u00a0",
+        "\u2003",
+        "e",
+        ".",
+        "_",
+        "#39",
+        "# 39",
+        "39\n",
+        "00",
+    ]
     accepted = answered = 0
     for _ in range(200_000):
         response = "".join(rng.choice(pieces) for _ in range(rng.randint(0, 9)))
         if rng.random() < 0.5:
-            response += "#" + rng.choice(["", " ", "-", "+", "0", "x"]) + str(rng.randint(0, 120)) + rng.choice(["", "\n", " a"])
+            response += (
+                "#"
+                + rng.choice(["", " ", "-", "+", "0", "x"])
+                + str(rng.randint(0, 120))
+                + rng.choice(["", "\n", " a"])
+            )
         truth, expected = rng.randint(0, 99) if rng.random() < 0.9 else 39, oracle(response)
         assert extract_answer(response) == expected, response
         assert reward(Problem("", truth, 1), response) == (1.0 if expected is not None and expected == truth else 0.0)

@@ -69,7 +69,12 @@ def test_k_out_of_range(k):
 
 def test_interval_of_single_answers_is_wilsons():
     """Newcombe (1998), Table I, method 3: 81 of 263, 15 of 148, 0 of 20, 1 of 29."""
-    for right, n, low, high in ((81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605), (0, 20, 0, 0.1611), (1, 29, 0.0061, 0.1718)):
+    for right, n, low, high in (
+        (81, 263, 0.2553, 0.3662),
+        (15, 148, 0.0624, 0.1605),
+        (0, 20, 0, 0.1611),
+        (1, 29, 0.0061, 0.1718),
+    ):
         rates = np.array([1] * right + [0] * (n - right))
         assert confidence_interval(rates) == pytest.approx((low, high), abs=5e-5)
     assert confidence_interval(np.ones(20)) == pytest.approx((1 - 0.1611, 1), abs=5e-5)
@@ -91,7 +96,8 @@ def test_evaluation_does_not_depend_on_how_it_is_cut(base):
     policy, tokenizer = base
     problems = held_out_problems(3)
     whole, cut = (
-        evaluate(policy, tokenizer, problems, samples=2, temperature=0, max_new_tokens=40, batch_rows=rows) for rows in (999, 5)
+        evaluate(policy, tokenizer, problems, samples=2, temperature=0, max_new_tokens=40, batch_rows=rows)
+        for rows in (999, 5)
     )
     assert whole.texts == cut.texts and (whole.correct == cut.correct).all() and (whole.lengths == cut.lengths).all()
     again = evaluate(policy, tokenizer, problems, samples=2, max_new_tokens=40)

@@ -48,16 +48,19 @@ def test_response_loss_counts_response_tokens_and_eos_only(tiny, tokenizer):
     rows = [("1+1?", "#2"), ("29+46-36?", "29+46=75;75-36=39;#39")]
     truth = 0.0
     for prompt, response in rows:
-        ids = [tokenizer.bos_token_id, *(tokenizer.convert_tokens_to_ids(list(prompt + response))), tokenizer.eos_token_id]
+        ids = [
+            tokenizer.bos_token_id,
+            *(tokenizer.convert_tokens_to_ids(list(prompt + response))),
+            tokenizer.eos_token_id,
+        ]
         logp = tiny(input_ids=torch.tensor([ids])).logits[0].log_softmax(dim=-1)
         truth -= sum(logp[i - 1, ids[i]].item() for i in range(1 + len(prompt), len(ids)))
     assert pretrain.response_loss(tiny, tokenizer, rows).item() == pytest.approx(truth, rel=1e-5)
 
 
 def test_carries():
-    assert [pretrain.carries(*case) for case in ((29, "+46"), (20, "+46"), (75, "-36"), (76, "-36"), (5, "+5"), (5, "+4"))] == [
-        True, False, True, False, True, False,
-    ]  # fmt: skip
+    assert all(pretrain.carries(*case) for case in ((29, "+46"), (75, "-36"), (5, "+5"), (50, "-1")))
+    assert not any(pretrain.carries(*case) for case in ((20, "+46"), (76, "-36"), (5, "+4"), (50, "-50")))
 
 
 def test_the_student_is_sloppy_as_described():
@@ -121,9 +124,9 @@ def test_the_shipped_base_model_is_small_and_plain():
 
 
 def test_the_shipped_base_model_is_what_its_card_says(base):
-    """The demands on a base that RL can improve, on 32 problems a level and 16 samples each (the card has 64 and 64)."""
-    problems = held_out_problems(32)
-    sampled = evaluate(*base, problems, samples=16, max_new_tokens=56)
+    """The demands on a base that RL can improve, on the card's problems, 32 samples each (the card: 64)."""
+    problems = held_out_problems(64)
+    sampled = evaluate(*base, problems, samples=32, max_new_tokens=56)
     greedy = evaluate(*base, problems, samples=1, max_new_tokens=56, temperature=0)
     rates = sampled.correct.mean(axis=1)
     assert 0.30 <= rates.mean() <= 0.45

@@ -50,7 +50,9 @@ def probability(policy, completion: list[int]) -> torch.Tensor:
 
 def flat_gradient(value: torch.Tensor, policy) -> torch.Tensor:
     gradients = torch.autograd.grad(value, list(policy.parameters()), allow_unused=True)
-    return torch.cat([torch.zeros_like(p).flatten() if g is None else g.flatten() for p, g in zip(policy.parameters(), gradients)])
+    return torch.cat(
+        [torch.zeros_like(p).flatten() if g is None else g.flatten() for p, g in zip(policy.parameters(), gradients)]
+    )
 
 
 def test_expected_gradient_is_the_gradient_of_the_success_probability():
@@ -69,7 +71,9 @@ def test_expected_gradient_is_the_gradient_of_the_success_probability():
     mask = as_rollout(completions).mask
     advantages = reinforce.compute_advantages(rewards=rewards.view(1, -1)).view(-1, 1)
     losses = [
-        reinforce.policy_loss(logps=logps[i : i + 1], advantages=advantages[i : i + 1], mask=mask[i : i + 1], config=config)
+        reinforce.policy_loss(
+            logps=logps[i : i + 1], advantages=advantages[i : i + 1], mask=mask[i : i + 1], config=config
+        )
         for i in range(len(completions))
     ]
     expected_gradient = flat_gradient((pi.detach() * torch.stack(losses)).sum(), policy)
@@ -77,7 +81,7 @@ def test_expected_gradient_is_the_gradient_of_the_success_probability():
 
 
 def test_the_loss_is_the_mean_over_the_batch_by_hand():
-    """Two responses, of 3 and 1 tokens, rewards 1 and 0.5, a budget of 4: -(1 * (-1 - 2 - 3) + .5 * -4) / (2 * 4) = 1."""
+    """Two responses of 3 and 1 tokens, rewards 1 and .5, a budget of 4: -(1 * (-1 - 2 - 3) + .5 * -4) / (2 * 4) = 1."""
     logps = torch.tensor([[-1.0, -2.0, -3.0], [-4.0, -99.0, -99.0]])
     mask = torch.tensor([[True, True, True], [True, False, False]])
     loss = reinforce.policy_loss(logps=logps, advantages=torch.tensor([[1.0], [0.5]]), mask=mask,
@@ -91,7 +95,13 @@ def test_there_is_no_baseline():
 
 
 def small(tmp_path, **settings) -> reinforce.Config:
-    defaults = {"steps": 2, "prompts_per_step": 6, "group_size": 4, "eval_problems": 2, "run_dir": str(tmp_path / "run")}
+    defaults = {
+        "steps": 2,
+        "prompts_per_step": 6,
+        "group_size": 4,
+        "eval_problems": 2,
+        "run_dir": str(tmp_path / "run"),
+    }
     return reinforce.Config(**(defaults | {"device": "cpu"} | settings))
 
 

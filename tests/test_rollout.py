@@ -126,7 +126,9 @@ def test_groups_are_contiguous(base):
     """Row i belongs to prompt i // G: greedily, all rows of a group are what the prompt gives alone."""
     policy, tokenizer = base
     together = draw(policy, tokenizer, PROMPTS, group_size=3, temperature=0)
-    assert together.texts == [text for p in PROMPTS for text in draw(policy, tokenizer, [p], group_size=3, temperature=0).texts]
+    assert together.texts == [
+        text for p in PROMPTS for text in draw(policy, tokenizer, [p], group_size=3, temperature=0).texts
+    ]
     decoded = tokenizer.batch_decode(together.prompt_ids, skip_special_tokens=True)
     assert decoded == [p for p in PROMPTS for _ in range(3)]
 

@@ -150,7 +150,9 @@ def test_bad_resumes(tmp_path, monkeypatch, capsys):
     assert "'empty' is not a run folder" in error("--run_dir=empty", "--resume")
     train("done")
     assert "'done' has done its 4 steps; to go on, give a larger --steps" in error("--run_dir=done", "--resume")
-    assert "group_size was 4 in 'done' and is 8 now" in error("--run_dir=done", "--resume", "--steps=9", "--group_size=8")
+    assert "group_size was 4 in 'done' and is 8 now" in error(
+        "--run_dir=done", "--resume", "--steps=9", "--group_size=8"
+    )
     before = metrics("done")
     (tmp_path / "done/state.pt").unlink()
     assert "'done' has no state.pt" in error("--run_dir=done", "--resume", "--steps=9")
@@ -170,7 +172,12 @@ def test_the_command_line_as_a_newcomer_types_it(tmp_path):
     script = str(ROOT / "algorithms/reinforce.py")
     done = subprocess.run([sys.executable, script, *FLAGS], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    for text in ("Held-out problems before training", "Self-check on the first batch", "after training", "Accuracy on 8 held-out"):
+    for text in (
+        "Held-out problems before training",
+        "Self-check on the first batch",
+        "after training",
+        "Accuracy on 8 held-out",
+    ):
         assert text in done.stdout
     assert "Traceback" not in done.stderr and "Warning" not in done.stderr
     wrong = subprocess.run([sys.executable, script, "--learning_rate=-1"], cwd=tmp_path, capture_output=True, text=True)

@@ -23,7 +23,7 @@ HELD_OUT_SHARE = 0.2
 
 @dataclass(frozen=True)
 class Problem:
-    """One problem: its `expression` such as "29+46-36", the integer `answer`, and its `level` (number of operations)."""
+    """One problem: its `expression`, such as "29+46-36", the integer `answer`, and its `level`, the operations."""
 
     expression: str
     answer: int

@@ -65,17 +65,19 @@ class Parser(HfArgumentParser):
 
     def parse(self, argv: list[str]):
         """The config that `argv` spells, checked."""
-        config, unknown = self.parse_args_into_dataclasses(argv, return_remaining_strings=True, look_for_args_file=False)
+        config, unknown = self.parse_args_into_dataclasses(
+            argv, return_remaining_strings=True, look_for_args_file=False
+        )
         if unknown:
             close = difflib.get_close_matches(unknown[0].split("=")[0], self.flags, n=1)
-            raise UsageError(f"unknown argument {unknown[0]!r}; {f'did you mean {close[0]}?' if close else 'see --help'}")
+            raise UsageError(
+                f"unknown argument {unknown[0]!r}; {f'did you mean {close[0]}?' if close else 'see --help'}"
+            )
         check_settings(config)
         return config
 
 
-def run_main(
-    config_class: type, main: Callable, description: str | None, defaults: Callable | None = None
-) -> None:
+def run_main(config_class: type, main: Callable, description: str | None, defaults: Callable | None = None) -> None:
     """Call main(config) with the config the command line spells.
 
     Exit code 2 and one line on standard error for bad input (UsageError), 130 for Ctrl-C. `defaults`, given the

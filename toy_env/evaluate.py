@@ -1,7 +1,7 @@
 """Held-out accuracy by level, greedy and sampled, and unbiased pass@k and majority@k.
 
-    python -m toy_env.evaluate                                  the shipped base model
-    python -m toy_env.evaluate --model runs/reinforce-0/checkpoint
+python -m toy_env.evaluate                                  the shipped base model
+python -m toy_env.evaluate --model runs/reinforce-0/checkpoint
 """
 
 from collections import Counter
@@ -173,7 +173,8 @@ def held_out_report(
         "entropy": sampled.entropy,
         "accuracy": {str(level): numbers(level) for level in levels} | {"all": numbers(None)},
         "responses": [
-            {"prompt": chosen[row].prompt, "answer": chosen[row].answer, "response": sampled.texts[row][0]} for row in shown
+            {"prompt": chosen[row].prompt, "answer": chosen[row].answer, "response": sampled.texts[row][0]}
+            for row in shown
         ],
     }
     return results, sampled
@@ -199,10 +200,10 @@ def report_table(before: dict, after: dict | None = None) -> str:
         low, high = numbers[f"{kind}_interval"]
         return f"{numbers[kind]:.2f} [{low:.2f}, {high:.2f}]"
 
-    width = 19 * len(reports)
+    sampling, width = f"sampled, T = {before['temperature']:g}", 19 * len(reports)
     lines = [
         f"Accuracy on {before['problems']} held-out problems, with 95 % intervals",
-        f"{'':8}{'sampled, temperature %g' % before['temperature']:{width}}{'greedy'}",
+        f"{'':8}{sampling:{width}}greedy",
     ]
     if after:
         lines.append(f"{'level':8}" + "".join(f"{name:19}" for name in names * 2).rstrip())
@@ -254,7 +255,10 @@ def main(config: Config) -> None:
     for k in (2**i for i in range(config.samples.bit_length())):
         passed = [pass_at_k(config.samples, int(row.sum()), k) for row in sampled.correct]
         voted = [majority_at_k(row, problem.answer, k) for row, problem in zip(answers, sampled.problems)]
-        print(f"{k:6}" + "".join("{:7.3f} [{:.2f}, {:.2f}]".format(np.mean(x), *confidence_interval(x)) for x in (passed, voted)))
+        print(
+            f"{k:6}"
+            + "".join("{:7.3f} [{:.2f}, {:.2f}]".format(np.mean(x), *confidence_interval(x)) for x in (passed, voted))
+        )
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ def locate(model: str) -> str | Path:
         except Exception:
             reason = str(error).strip().splitlines()[0]
             raise UsageError(f"model {model!r} is neither a folder here nor to be had from the Hugging Face hub "
-                             f"({reason}); give base, a folder, or a hub name such as Qwen/Qwen3-0.6B") from None  # fmt: skip
+                             f"({reason}); give base, a folder, or a name like Qwen/Qwen3-0.6B") from None  # fmt: skip
 
 
 def load_policy(
@@ -68,7 +68,9 @@ def load_policy(
         tokenizer = AutoTokenizer.from_pretrained(path)
         policy = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
     except Exception as error:
-        raise UsageError(f"cannot load a causal language model from {str(path)!r}: {str(error).splitlines()[0]}") from error
+        raise UsageError(
+            f"cannot load a causal language model from {str(path)!r}: {str(error).splitlines()[0]}"
+        ) from error
     if tokenizer.eos_token_id is None:
         raise UsageError(f"the tokenizer of {str(path)!r} has no end-of-sequence token, so no response could ever stop")
     if tokenizer.pad_token_id is None:
@@ -148,9 +150,7 @@ def completion_logps(
     return by_length(score, rollout, micro_batch_size).masked_fill(~rollout.mask, 0.0)
 
 
-def by_length(
-    forward: Callable[["Rollout"], torch.Tensor], rollout: "Rollout", micro_batch_size: int
-) -> torch.Tensor:
+def by_length(forward: Callable[["Rollout"], torch.Tensor], rollout: "Rollout", micro_batch_size: int) -> torch.Tensor:
     """forward(rollout) of shape (B, T), computed in micro-batches of rows of similar length, each cut to its longest.
 
     The loss is still taken over all B rows at once, so the micro-batch size changes no normaliser and no gradient.

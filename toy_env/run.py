@@ -55,7 +55,9 @@ def saved_config(run_dir: str) -> dict:
     try:
         saved = json.loads((Path(run_dir) / "config.json").read_text())
     except (OSError, ValueError):
-        raise UsageError(f"{run_dir!r} is not a run folder: it has no readable config.json; leave out --resume") from None
+        raise UsageError(
+            f"{run_dir!r} is not a run folder: it has no readable config.json; leave out --resume"
+        ) from None
     if not (Path(run_dir) / "state.pt").is_file():
         raise UsageError(f"{run_dir!r} has no state.pt to resume from; start a new run without --resume")
     return saved
@@ -124,7 +126,7 @@ class Run:
             self._write_json("config.json", {"script": self.script, **asdict(self.config), "run_dir": str(self.folder)})
         except OSError as error:
             raise UsageError(f"cannot make the run folder {str(self.folder)!r} ({error.strerror}); "
-                             "choose another with --run_dir")  # fmt: skip
+                             "choose another with --run_dir") from None  # fmt: skip
 
     def _load(self) -> None:
         self.folder = Path(self.config.run_dir)
@@ -137,7 +139,9 @@ class Run:
         self.last_step, self.rollouts = state["step"], state["rollouts"]
         self.checked = self.last_step > 0
         if self.last_step >= self.config.steps:
-            raise UsageError(f"{str(self.folder)!r} has done its {self.last_step} steps; to go on, give a larger --steps")
+            raise UsageError(
+                f"{str(self.folder)!r} has done its {self.last_step} steps; to go on, give a larger --steps"
+            )
         for name, module in self.state.items():
             module.load_state_dict(state[name])
         self.before = json.loads((self.folder / "results.json").read_text())["before"]
@@ -205,13 +209,14 @@ class Run:
         last = is_eos.gather(1, rollout.mask.sum(dim=1, keepdim=True) - 1).squeeze(1)
         masks_right = torch.equal(last, ~rollout.truncated) and torch.equal(is_eos.sum(dim=1), last.long())
         if difference > 1e-3 or not masks_right:
-            raise RuntimeError(f"self-check failed: max |recomputed - sampled log-prob| = {difference:.1e} (at most 1e-3 "
-                               f"expected), every mask ends with the only EOS or at the limit: {masks_right}")  # fmt: skip
+            raise RuntimeError(f"self-check failed: max |recomputed - sampled| = {difference:.1e}, expected at "
+                               f"most 1e-3; every mask ends with the EOS or at the limit: {masks_right}")  # fmt: skip
         cut = int(rollout.truncated.sum())
+        finished = len(rollout) - cut
         lines = [
             "Self-check on the first batch",
             f"  max |recomputed - sampled log-prob| = {difference:.0e}, so every ratio starts at 1",
-            f"  EOS is the last token in the mask of all {len(rollout) - cut} finished responses; {cut} were cut at the limit",
+            f"  the masks of {finished} finished responses end with their EOS; {cut} were cut at the limit",
         ]
         if advantages.shape != rollout.mask.shape:
             total = advantages.sum(dim=1).abs().max().item()
@@ -262,7 +267,7 @@ class Run:
         self._write("samples.txt", f"{before}\n{after}")
         rows = [json.loads(line) for line in (self.folder / "metrics.jsonl").read_text().splitlines()]
         draw_curves(rows, results, self.folder / "curves.png", f"{self.script}, seed {self.config.seed}")
-        print(f"\n{after}\n{table}\n\n{self.folder} holds metrics.jsonl, curves.png, samples.txt, results.json, checkpoint")
+        print(f"\n{after}\n{table}\n\nSee curves.png, samples.txt, metrics.jsonl and checkpoint in {self.folder}")
         return results
 
     def save(self) -> None:
