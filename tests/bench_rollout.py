@@ -61,7 +61,7 @@ def main(config: Config) -> None:
             if turn:  # the first warms up
                 seconds[name].append(time.perf_counter() - started)
     a, b = (median(times) for times in seconds.values())
-    print(f"{config.problems} prompts x {config.group_size}, at most {config.max_new_tokens} tokens, model {config.model} "
+    print(f"{config.problems} prompts x {config.group_size}, at most {config.max_new_tokens} tokens, {config.model} "
           f"on {device}, {torch.get_num_threads()} threads, median of {config.samples}")  # fmt: skip
     for name, times in seconds.items():
         low, high = 1e3 * min(times), 1e3 * max(times)

@@ -115,5 +115,5 @@ def test_report_reads_well(base):
     )
     one, two = report_table(results), report_table(results, results)
     assert "8 held-out problems" in one and "before" in two and "before" not in one
-    assert max(map(len, two.splitlines())) <= 88
+    assert max(map(len, two.splitlines())) <= 80
     assert len(report_samples(results).splitlines()) == 4

@@ -200,16 +200,16 @@ def report_table(before: dict, after: dict | None = None) -> str:
         low, high = numbers[f"{kind}_interval"]
         return f"{numbers[kind]:.2f} [{low:.2f}, {high:.2f}]"
 
-    sampling, width = f"sampled, T = {before['temperature']:g}", 19 * len(reports)
+    sampling, width = f"sampled, T = {before['temperature']:g}", 18 * len(reports)
     lines = [
         f"Accuracy on {before['problems']} held-out problems, with 95 % intervals",
-        f"{'':8}{sampling:{width}}greedy",
+        f"{'':6}{sampling:{width}}greedy",
     ]
     if after:
-        lines.append(f"{'level':8}" + "".join(f"{name:19}" for name in names * 2).rstrip())
+        lines.append(f"{'level':6}" + "".join(f"{name:18}" for name in names * 2).rstrip())
     for level in before["accuracy"]:
         cells = [cell(results, level, kind) for kind in ("sampled", "greedy") for results in reports]
-        lines.append(f"{level:8}" + "".join(f"{text:19}" for text in cells).rstrip())
+        lines.append(f"{level:6}" + "".join(f"{text:18}" for text in cells).rstrip())
     for label, of in (
         ("worked answers, sampled", lambda r: f"{r['accuracy']['all']['worked']:.1%}"),
         ("worked answers, greedy", lambda r: f"{r['accuracy']['all']['greedy_worked']:.1%}"),

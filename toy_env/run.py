@@ -105,7 +105,7 @@ class Run:
             self.before = self._evaluate()
             self._write_json("results.json", {"before": self.before})
             self.save()
-            print(f"\nHeld-out problems before training\n{report_samples(self.before)}\n")
+            print(f"\nHeld-out problems before training, one sample each\n{report_samples(self.before)}\n")
 
     def _make_folder(self) -> None:
         try:
@@ -178,7 +178,13 @@ class Run:
         in_main_thread = threading.current_thread() is threading.main_thread()
         if in_main_thread:
             handler = signal.signal(signal.SIGINT, on_interrupt)
-        self.bar = tqdm(total=self.config.steps, initial=self.last_step, desc=self.script, dynamic_ncols=True)
+        self.bar = tqdm(
+            total=self.config.steps,
+            initial=self.last_step,
+            desc=self.script,
+            dynamic_ncols=True,
+            bar_format="{desc} {n_fmt}/{total_fmt} |{bar}| {elapsed}<{remaining}{postfix}",  # fits 80 columns
+        )
         try:
             for step in range(self.last_step + 1, self.config.steps + 1):
                 self.random.seed(f"{self.config.seed}/{step}")
@@ -216,7 +222,7 @@ class Run:
         lines = [
             "Self-check on the first batch",
             f"  max |recomputed - sampled log-prob| = {difference:.0e}, so every ratio starts at 1",
-            f"  the masks of {finished} finished responses end with their EOS; {cut} were cut at the limit",
+            f"  the masks of {finished} finished responses end with EOS; {cut} were cut at the limit",
         ]
         if advantages.shape != rollout.mask.shape:
             total = advantages.sum(dim=1).abs().max().item()
@@ -248,8 +254,11 @@ class Run:
         self.recorded.clear()
         with (self.folder / "metrics.jsonl").open("a") as file:
             file.write(json.dumps(row) + "\n")
-        shown = ("reward", "accuracy", "length", "silent", "entropy")
-        self.bar.set_postfix_str(" ".join(f"{name} {row[name]:.3g}" for name in shown))
+        reward = f"reward {row['reward']:.2f} " if row["reward"] != row["accuracy"] else ""
+        self.bar.set_postfix_str(
+            f"{reward}acc {row['accuracy']:.2f} len {row['length']:.1f} silent {row['silent']:.2f} "
+            f"entropy {row['entropy']:.3f}"
+        )
 
     # ------------------------------------------------------------------ end
 
@@ -262,7 +271,9 @@ class Run:
         self.tokenizer.save_pretrained(self.folder / "checkpoint")
         results = {"before": self.before, "after": self._evaluate()}
         self._write_json("results.json", results)
-        before, after = (f"Held-out problems {when} training\n{report_samples(results[when])}\n" for when in results)
+        before, after = (
+            f"Held-out problems {when} training, one sample each\n{report_samples(results[when])}\n" for when in results
+        )
         table = report_table(results["before"], results["after"])
         self._write("samples.txt", f"{before}\n{after}")
         rows = [json.loads(line) for line in (self.folder / "metrics.jsonl").read_text().splitlines()]
