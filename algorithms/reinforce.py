@@ -14,6 +14,7 @@ tokens of a response is the policy gradient; a mean over them would be another e
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 from transformers.hf_argparser import HfArg
 
 from toy_env.arithmetic import LEVELS, reward, sample_problems
@@ -28,7 +29,7 @@ class Config:
     seed: int = HfArg(default=0, help="seeds the problems and the sampling of every step")
     device: str = HfArg(default="auto", help="auto (cuda, else mps, else cpu), cuda, mps or cpu")
     model: str = HfArg(default="base", help="base, a folder, or a causal language model on the Hugging Face hub")
-    run_dir: str = HfArg(default="", help="the run's folder (default: runs/reinforce-SEED, numbered if that exists)")
+    run_dir: str = HfArg(default="", help="the run's folder (default: runs/SCRIPT-SEED, numbered if that exists)")
     resume: bool = HfArg(default=False, help="continue the run in --run_dir from its last save")
     save_every: int = HfArg(default=20, help="steps between two saves for --resume")
     eval_problems: int = HfArg(default=64, help="held-out problems per level, before and after training")
@@ -45,7 +46,7 @@ class Config:
     )
 
 
-def compute_advantages(*, rewards: torch.Tensor) -> torch.Tensor:
+def compute_advantages(*, rewards: Tensor) -> Tensor:
     """The advantage of each completion, (P, G), from its reward, (P, G): the reward itself. No baseline.
 
     Williams (1992), with b = 0. Any b that does not depend on the completion would leave the expectation unchanged.
@@ -53,7 +54,7 @@ def compute_advantages(*, rewards: torch.Tensor) -> torch.Tensor:
     return rewards
 
 
-def policy_loss(*, logps: torch.Tensor, advantages: torch.Tensor, mask: torch.Tensor, config: Config) -> torch.Tensor:
+def policy_loss(*, logps: Tensor, advantages: Tensor, mask: Tensor, config: Config) -> Tensor:
     """The scalar whose gradient is minus the estimate of grad J, up to the constant 1 / max_new_tokens.
 
     logps (B, T) with gradient; advantages (B, 1), one for all tokens of a response; mask (B, T), 1 up to and
@@ -65,7 +66,7 @@ def policy_loss(*, logps: torch.Tensor, advantages: torch.Tensor, mask: torch.Te
 
 def train(config: Config) -> dict:
     """Train the policy and return the held-out results before and after."""
-    run = Run("reinforce", config)
+    run = Run(__file__, config)
     policy, tokenizer = load_policy(config.model, run.device)
     optimizer = torch.optim.AdamW(policy.parameters(), lr=config.learning_rate, weight_decay=0.0)
     run.begin(policy, tokenizer, optimizer=optimizer)

@@ -1,5 +1,6 @@
 """The policy: a causal language model and its tokenizer, and the log-probabilities it gives to sampled completions."""
 
+import copy
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -124,6 +125,17 @@ def token_logps(logits: torch.Tensor, temperature: float) -> torch.Tensor:
     return (logits.to(torch.promote_types(logits.dtype, torch.float32)) / temperature).log_softmax(dim=-1)
 
 
+def model_inputs(rollout: "Rollout") -> dict:
+    """Prompts and completions in one row, (B, N + T), as a transformer takes them."""
+    attention_mask = torch.cat([rollout.prompt_mask, rollout.mask], dim=1)
+    return {
+        "input_ids": torch.cat([rollout.prompt_ids, rollout.completion_ids], dim=1),
+        "attention_mask": attention_mask,
+        "position_ids": position_ids(attention_mask),
+        "use_cache": False,
+    }
+
+
 def completion_logps(
     policy: PreTrainedModel, rollout: "Rollout", temperature: float, micro_batch_size: int = 64
 ) -> torch.Tensor:
@@ -133,21 +145,37 @@ def completion_logps(
     """
 
     def score(rollout: "Rollout") -> torch.Tensor:
-        ids = torch.cat([rollout.prompt_ids, rollout.completion_ids], dim=1)  # (b, N + T)
-        attention_mask = torch.cat([rollout.prompt_mask, rollout.mask], dim=1)
-        logits = policy(
-            input_ids=ids,
-            attention_mask=attention_mask,
-            position_ids=position_ids(attention_mask),
-            use_cache=False,
-            logits_to_keep=rollout.completion_ids.shape[1] + 1,
-        ).logits  # (b, T + 1, V): at the last prompt token and at the T completion tokens
+        T = rollout.completion_ids.shape[1]
+        logits = policy(**model_inputs(rollout), logits_to_keep=T + 1).logits  # (b, T + 1, V)
         # The causal shift: the output at a position predicts the *next* token. So the predictions of y_1 .. y_T stand
         # at the last prompt token and at y_1 .. y_{T-1}, and the output at y_T, which predicts nothing here, is cut.
         logps = token_logps(logits[:, :-1], temperature)  # (b, T, V)
         return logps.gather(-1, rollout.completion_ids.unsqueeze(-1)).squeeze(-1)  # (b, T)
 
     return by_length(score, rollout, micro_batch_size).masked_fill(~rollout.mask, 0.0)
+
+
+class Critic(torch.nn.Module):
+    """A value network of the policy's size: a copy of its transformer under a head that starts at 0 everywhere."""
+
+    def __init__(self, policy: PreTrainedModel) -> None:
+        super().__init__()
+        self.transformer = copy.deepcopy(policy.base_model)
+        self.head = torch.nn.Linear(policy.get_input_embeddings().embedding_dim, 1).to(policy.device)
+        torch.nn.init.zeros_(self.head.weight)
+        torch.nn.init.zeros_(self.head.bias)
+
+
+def completion_values(critic: Critic, rollout: "Rollout", micro_batch_size: int = 64) -> torch.Tensor:
+    """V(x, y_<t), the critic's value of the state *before* each sampled token: (B, T), 0 off the mask."""
+
+    def value(rollout: "Rollout") -> torch.Tensor:
+        T = rollout.completion_ids.shape[1]
+        states = critic.transformer(**model_inputs(rollout)).last_hidden_state  # (b, N + T, hidden)
+        # The same shift as for log-probabilities: what is known before y_t stands one position to the left of y_t.
+        return critic.head(states[:, -T - 1 : -1]).squeeze(-1)  # (b, T)
+
+    return by_length(value, rollout, micro_batch_size).masked_fill(~rollout.mask, 0.0)
 
 
 def by_length(forward: Callable[["Rollout"], torch.Tensor], rollout: "Rollout", micro_batch_size: int) -> torch.Tensor:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
 import torch
+from torch.nn.functional import pad
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from toy_env.policy import encode_prompts, position_ids, token_logps
@@ -33,6 +34,22 @@ class Rollout:
         """The rollout restricted to some rows (a 1-d tensor of indices)."""
         picked = {f.name: getattr(self, f.name)[rows] for f in fields(self) if f.name != "texts"}
         return Rollout(**picked, texts=[self.texts[row] for row in rows.tolist()])
+
+    @staticmethod
+    def concatenate(rollouts: Sequence["Rollout"]) -> "Rollout":
+        """The rows of several rollouts in turn, padded to the widest (prompts left, completions right)."""
+        n = max(rollout.prompt_ids.shape[1] for rollout in rollouts)
+        t = max(rollout.completion_ids.shape[1] for rollout in rollouts)
+
+        def column(name: str) -> torch.Tensor:
+            parts = [getattr(rollout, name) for rollout in rollouts]
+            if name != "truncated":
+                left, width = (n, 0) if name.startswith("prompt") else (0, t)
+                parts = [pad(p, (max(0, left - p.shape[1]), max(0, width - p.shape[1]))) for p in parts]
+            return torch.cat(parts)
+
+        texts = [text for rollout in rollouts for text in rollout.texts]
+        return Rollout(**{f.name: column(f.name) for f in fields(Rollout) if f.name != "texts"}, texts=texts)
 
     def trimmed(self) -> "Rollout":
         """The same rows without the columns in which all of them are padding."""

@@ -2,7 +2,7 @@
 
 Nothing here belongs to an algorithm. A script uses a run in this order:
 
-    run = Run("reinforce", config)                  checks the settings, touches nothing
+    run = Run(__file__, config)                     checks the settings, touches nothing
     run.begin(policy, tokenizer, optimizer=...)     makes the folder (or resumes), evaluates the policy as it is
     for step in run.steps():                        every step seeded by (seed, step), under a progress bar
         run.self_check(...)                         the first batch: do sampler and trainer agree?
@@ -70,9 +70,9 @@ class Run:
     these two, so a resumed run draws exactly what an uninterrupted one would have drawn.
     """
 
-    def __init__(self, script: str, config) -> None:
+    def __init__(self, script_file: str, config) -> None:
         check_settings(config)
-        self.script, self.config = script, config
+        self.script, self.config = Path(script_file).stem, config
         self.device = pick_device(config.device)
         self.random = random.Random()
         self.generator = torch.Generator(self.device)
@@ -190,7 +190,10 @@ class Run:
                 self.random.seed(f"{self.config.seed}/{step}")
                 self.generator.manual_seed(self.random.getrandbits(63))
                 self.started = time.perf_counter()
-                yield step
+                self.repeated = True
+                while self.repeated:
+                    self.repeated = False
+                    yield step
                 self.last_step = step
                 self.bar.update()
                 if step % self.config.save_every == 0 or step == self.config.steps or interrupted.is_set():
@@ -201,6 +204,10 @@ class Run:
             self.bar.close()
             if in_main_thread:
                 signal.signal(signal.SIGINT, handler)
+
+    def repeat_step(self) -> None:
+        """Make the next iteration of the loop over `steps()` this step again, drawing on from the same generators."""
+        self.repeated = True
 
     def self_check(self, rollout: Rollout, logps: torch.Tensor, advantages: torch.Tensor) -> None:
         """On the first batch of a run, print what must hold there; raises RuntimeError where it does not.
@@ -231,7 +238,16 @@ class Run:
                 if total < 1e-4
                 else f"  the advantages of a group do not sum to 0 (up to {total:g}): there is no baseline"
             )
-        self.bar.write("\n".join(lines) + "\n", file=sys.stdout)
+        self.say("\n".join(lines) + "\n")
+
+    def minibatches(self, rows: int, epochs: int, minibatches: int) -> Iterator[torch.Tensor]:
+        """The row indices of each minibatch: in every epoch a fresh permutation of all rows, cut into equal parts."""
+        for _ in range(epochs):
+            yield from torch.randperm(rows, generator=self.generator, device=self.device).tensor_split(minibatches)
+
+    def say(self, line: str) -> None:
+        """Print a line above the progress bar."""
+        self.bar.write(line, file=sys.stdout)
 
     def record(self, **values: float | torch.Tensor) -> None:
         """Numbers of one optimizer step. `log` writes their means over the optimizer steps of the rollout batch.
@@ -322,6 +338,39 @@ def rollout_metrics(rollout: Rollout, rewards: torch.Tensor) -> dict:
         "worked": sum(map(is_worked, rollout.texts)) / len(rollout),
         "entropy": (rollout.entropies.sum() / rollout.mask.sum()).item(),
     }
+
+
+@torch.no_grad()
+def update_metrics(
+    *,
+    logps: torch.Tensor,
+    old_logps: torch.Tensor,
+    advantages: torch.Tensor,
+    mask: torch.Tensor,
+    config,
+    ref_logps: torch.Tensor | None = None,
+) -> dict[str, torch.Tensor]:
+    """What a minibatch shows, as means over its unmasked tokens: the shares whose gradient the clip stops (up: A > 0
+    and a ratio above the range; down: A < 0 and a ratio below it), the largest |ratio - 1|, and the k3 estimate of
+    KL(policy || reference) where there is a reference."""
+    ratio = (logps - old_logps).exp()
+    low = 1 - getattr(config, "clip_eps_low", getattr(config, "clip_eps", math.inf))
+    high = 1 + getattr(config, "clip_eps_high", getattr(config, "clip_eps", math.inf))
+    metrics = {
+        "clipped_up": ((advantages > 0) & (ratio > high) & mask).sum() / mask.sum(),
+        "clipped_down": ((advantages < 0) & (ratio < low) & mask).sum() / mask.sum(),
+        "ratio_deviation": ((ratio - 1).abs() * mask).max(),
+    }
+    if ref_logps is not None:
+        log_u = ref_logps - logps
+        metrics["kl"] = ((log_u.exp() - 1 - log_u) * mask).sum() / mask.sum()
+    return metrics
+
+
+def explained_variance(values: torch.Tensor, returns: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """1 - Var(returns - values) / Var(returns) over unmasked tokens: 1 for a perfect critic, 0 for a constant one."""
+    variance = returns[mask].var(correction=0)
+    return torch.where(variance > 0, 1 - (returns - values)[mask].var(correction=0) / variance, 0.0)
 
 
 def draw_curves(rows: list[dict], results: dict, path: Path, title: str) -> None:

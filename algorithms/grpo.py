@@ -1,0 +1,145 @@
+"""GRPO: Group Relative Policy Optimization (Shao et al. 2024, DeepSeekMath, arXiv:2402.03300, Eq. 3).
+
+Against ppo.py:
+
+    - critic, value loss and GAE: the group of answers to one prompt is the baseline
+    - KL in the per-token reward, whitening, mean over all tokens of the batch
+    + advantage = (reward - mean of the group) / sigma, sigma the standard deviation of the group; 0 where sigma is 0
+    + mean over the tokens of each response, then over responses
+    + KL to the reference policy as a k3 term in the loss
+
+With one minibatch (--minibatches 1, the paper's setting) every ratio is 1 and the clip never binds. The loss value is
+then 0 up to the KL term, because the advantages of a group sum to 0; its gradient is not 0.
+
+    python algorithms/grpo.py
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from transformers.hf_argparser import HfArg
+
+from toy_env.arithmetic import LEVELS, reward, sample_problems
+from toy_env.policy import completion_logps, load_policy
+from toy_env.rollout import sample
+from toy_env.run import Run, run_script, update_metrics
+
+
+@dataclass
+class Config:
+    steps: int = HfArg(default=60, help="rollout batches")
+    seed: int = HfArg(default=0, help="seeds the problems and the sampling of every step")
+    device: str = HfArg(default="auto", help="auto (cuda, else mps, else cpu), cuda, mps or cpu")
+    model: str = HfArg(default="base", help="base, a folder, or a causal language model on the Hugging Face hub")
+    run_dir: str = HfArg(default="", help="the run's folder (default: runs/SCRIPT-SEED, numbered if that exists)")
+    resume: bool = HfArg(default=False, help="continue the run in --run_dir from its last save")
+    save_every: int = HfArg(default=20, help="steps between two saves for --resume")
+    eval_problems: int = HfArg(default=64, help="held-out problems per level, before and after training")
+    levels: list[int] = HfArg(default_factory=lambda: list(LEVELS), help="difficulties: number of operations, 1 to 4")
+    prompts_per_step: int = HfArg(default=32, help="P, problems in a rollout batch")
+    group_size: int = HfArg(default=8, help="G, completions sampled for each problem")
+    max_new_tokens: int = HfArg(default=56, help="length limit of a completion, in tokens")
+    temperature: float = HfArg(default=1.0, help="sampling temperature; the policy trained is softmax(logits / T)")
+    epochs: int = HfArg(default=1, help="passes over each rollout batch")
+    minibatches: int = HfArg(default=4, help="optimizer steps in a pass; with 1 (the paper) nothing is ever clipped")
+    clip_eps: float = HfArg(default=0.2, help="the ratio counts within 1 - this and 1 + this")
+    kl_coef: float = HfArg(default=0.04, help="weight of the KL to the reference policy")
+    learning_rate: float = HfArg(default=2e-4, help="AdamW's step size after the warm-up")
+    warmup_steps: int = HfArg(default=10, help="steps over which the learning rate rises linearly")
+    max_grad_norm: float = HfArg(default=1.0, help="the gradient is scaled down to this norm where it is longer")
+    micro_batch_size: int = HfArg(
+        default=64, help="completions in one forward pass; changes the speed, not the gradient"
+    )
+
+
+def compute_advantages(*, rewards: Tensor) -> Tensor:
+    """Advantages (P, G) from rewards (P, G): (R - mean) / sigma within each group, and exactly 0 in a unanimous one.
+
+    DeepSeekMath, section 4.1.2, which leaves open the degrees of freedom of sigma and the case sigma = 0: here sigma is
+    the population standard deviation (ddof 0), without an epsilon. Raises ValueError for groups of one.
+    """
+    if rewards.shape[1] < 2:
+        raise ValueError(f"a group needs at least 2 completions, not {rewards.shape[1]}; try --group_size 8")
+    mean = rewards.mean(dim=1, keepdim=True)
+    sigma = rewards.std(dim=1, keepdim=True, correction=0)  # [/ sigma]
+    mixed = (rewards != rewards[:, :1]).any(dim=1, keepdim=True)
+    return torch.where(mixed, (rewards - mean) / sigma, 0.0)
+
+
+def policy_loss(
+    *, logps: Tensor, old_logps: Tensor, ref_logps: Tensor, advantages: Tensor, mask: Tensor, config: Config
+) -> Tensor:
+    """Minus the clipped objective of DeepSeekMath Eq. 3, KL term included.
+
+    logps (B, T) with gradient; old_logps (B, T), recorded while sampling; ref_logps (B, T) of the frozen base;
+    advantages (B, 1), or (B, T); mask (B, T), 1 up to and including EOS.
+    """
+    ratio = (logps - old_logps).exp()  # (B, T)
+    clipped = ratio.clamp(1 - config.clip_eps, 1 + config.clip_eps)
+    per_token = torch.maximum(-advantages * ratio, -advantages * clipped)  # (B, T)
+    log_u = ref_logps - logps  # [KL] u = pi_ref / pi; k3 = u - 1 - log u (Eq. 4)
+    per_token = per_token + config.kl_coef * (log_u.exp() - 1 - log_u)
+    return ((per_token * mask).sum(dim=1) / mask.sum(dim=1)).mean()  # [/ length] mean over tokens, then over responses
+
+
+def train(config: Config) -> dict:
+    """Train the policy and return the held-out results before and after."""
+    run = Run(__file__, config)
+    policy, tokenizer = load_policy(config.model, run.device)
+    reference, _ = load_policy(config.model, run.device)  # [KL] the policy as it was, frozen
+    optimizer = torch.optim.AdamW(policy.parameters(), lr=config.learning_rate, weight_decay=0.0)
+    run.begin(policy, tokenizer, optimizer=optimizer)
+    P, G = config.prompts_per_step, config.group_size
+
+    for step in run.steps():
+        optimizer.param_groups[0]["lr"] = config.learning_rate * min(1.0, step / (config.warmup_steps + 1))
+
+        # 1. Sample: G completions for each of P prompts
+        problems = sample_problems(P, config.levels, run.random)
+        rollout = sample(
+            policy,
+            tokenizer,
+            [problem.prompt for problem in problems],
+            group_size=G,
+            max_new_tokens=config.max_new_tokens,
+            temperature=config.temperature,
+            generator=run.generator,
+        )  # P·G rows, the G rows of a group contiguous
+
+        # 2. Verify: rewards (P, G) in {0, 1}
+        rewards = [reward(problems[row // G], text) for row, text in enumerate(rollout.texts)]
+        rewards = torch.tensor(rewards, device=run.device).view(P, G)
+
+        # 3. Judge: advantages
+        advantages = compute_advantages(rewards=rewards)  # (P, G)
+
+        with torch.no_grad():  # [KL]
+            ref_logps = completion_logps(reference, rollout, config.temperature, config.micro_batch_size)  # (P·G, T)
+
+        # 4. Update: one optimizer step for each minibatch
+        for rows in run.minibatches(len(rollout), config.epochs, config.minibatches):
+            logps = completion_logps(policy, rollout[rows], config.temperature, config.micro_batch_size)  # (b, T)
+            run.self_check(rollout[rows], logps, advantages)
+            batch = {"logps": logps, "old_logps": rollout.logps[rows], "mask": rollout.mask[rows]}
+            batch["advantages"] = advantages.view(-1, 1)[rows]
+            batch["ref_logps"] = ref_logps[rows]  # [KL]
+            loss = policy_loss(**batch, config=config)
+            optimizer.zero_grad()
+            loss.backward()
+            grad_norm = torch.nn.utils.clip_grad_norm_(policy.parameters(), config.max_grad_norm)
+            optimizer.step()
+            run.record(loss=loss, grad_norm=grad_norm, **update_metrics(**batch, config=config))
+
+        # 5. Log
+        run.log(step, rollout=rollout, rewards=rewards)
+
+    return run.finish()
+
+
+def main() -> None:
+    run_script(Config, train, __doc__)
+
+
+if __name__ == "__main__":
+    main()
