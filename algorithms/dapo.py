@@ -43,7 +43,9 @@ class Config:
     max_new_tokens: int = HfArg(default=56, help="length limit of a completion, in tokens")
     temperature: float = HfArg(default=1.0, help="sampling temperature; the policy trained is softmax(logits / T)")
     epochs: int = HfArg(default=1, help="passes over each rollout batch")
-    minibatches: int = HfArg(default=4, help="optimizer steps in a pass; with 1 (the paper) nothing is ever clipped")
+    minibatches: int = HfArg(
+        default=4, help="optimizer steps in a pass; with 1 every ratio is 1 and nothing is clipped"
+    )
     clip_eps_low: float = HfArg(default=0.2, help="the ratio counts down to 1 - this")
     clip_eps_high: float = HfArg(default=0.28, help="the ratio counts up to 1 + this")
     max_draws: int = HfArg(default=10, help="rollout batches for one step, at most; then fewer groups will do")
@@ -86,12 +88,12 @@ def policy_loss(*, logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: T
     ratio = (logps - old_logps).exp()  # (B, T)
     clipped = ratio.clamp(1 - config.clip_eps_low, 1 + config.clip_eps_high)  # [clip-higher]
     per_token = torch.maximum(-advantages * ratio, -advantages * clipped)  # (B, T)
-    return (per_token * mask).sum() / mask.sum()  # [token mean]
+    return (per_token * mask).sum() / mask.sum().clamp(min=1)  # [token mean]
 
 
 def train(config: Config) -> dict:
     """Train the policy and return the held-out results before and after."""
-    run = Run(__file__, config)
+    run = Run(__file__, config, min_group_size=2)
     policy, tokenizer = load_policy(config.model, run.device)
     optimizer = torch.optim.AdamW(policy.parameters(), lr=config.learning_rate, weight_decay=0.0)
     run.begin(policy, tokenizer, optimizer=optimizer)
@@ -149,7 +151,8 @@ def train(config: Config) -> dict:
             loss.backward()
             grad_norm = torch.nn.utils.clip_grad_norm_(policy.parameters(), config.max_grad_norm)
             optimizer.step()
-            run.record(loss=loss, grad_norm=grad_norm, **update_metrics(**batch, config=config))
+            run.record(loss=loss, grad_norm=grad_norm)
+            run.record(**update_metrics(**batch, config=config))
 
         # 5. Log
         run.log(step, rollout=everything, rewards=correct)

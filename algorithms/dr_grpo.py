@@ -40,7 +40,9 @@ class Config:
     max_new_tokens: int = HfArg(default=56, help="length limit of a completion, in tokens")
     temperature: float = HfArg(default=1.0, help="sampling temperature; the policy trained is softmax(logits / T)")
     epochs: int = HfArg(default=1, help="passes over each rollout batch")
-    minibatches: int = HfArg(default=4, help="optimizer steps in a pass; with 1 (the paper) nothing is ever clipped")
+    minibatches: int = HfArg(
+        default=4, help="optimizer steps in a pass; with 1 every ratio is 1 and nothing is clipped"
+    )
     clip_eps: float = HfArg(default=0.2, help="the ratio counts within 1 - this and 1 + this")
     kl_coef: float = HfArg(default=0.04, help="weight of the KL to the reference policy")
     learning_rate: float = HfArg(default=2e-4, help="AdamW's step size after the warm-up")
@@ -80,7 +82,7 @@ def policy_loss(
 
 def train(config: Config) -> dict:
     """Train the policy and return the held-out results before and after."""
-    run = Run(__file__, config)
+    run = Run(__file__, config, min_group_size=2)
     policy, tokenizer = load_policy(config.model, run.device)
     reference, _ = load_policy(config.model, run.device)  # [KL] the policy as it was, frozen
     optimizer = torch.optim.AdamW(policy.parameters(), lr=config.learning_rate, weight_decay=0.0)
@@ -124,7 +126,8 @@ def train(config: Config) -> dict:
             loss.backward()
             grad_norm = torch.nn.utils.clip_grad_norm_(policy.parameters(), config.max_grad_norm)
             optimizer.step()
-            run.record(loss=loss, grad_norm=grad_norm, **update_metrics(**batch, config=config))
+            run.record(loss=loss, grad_norm=grad_norm)
+            run.record(**update_metrics(**batch, config=config))
 
         # 5. Log
         run.log(step, rollout=rollout, rewards=rewards)

@@ -39,7 +39,9 @@ class Config:
     max_new_tokens: int = HfArg(default=56, help="length limit of a completion, in tokens")
     temperature: float = HfArg(default=1.0, help="sampling temperature; the policy trained is softmax(logits / T)")
     epochs: int = HfArg(default=1, help="passes over each rollout batch")
-    minibatches: int = HfArg(default=4, help="optimizer steps in a pass; with 1 (the paper) nothing is ever clipped")
+    minibatches: int = HfArg(
+        default=4, help="optimizer steps in a pass; with 1 every ratio is 1 and nothing is clipped"
+    )
     clip_eps: float = HfArg(default=0.2, help="the ratio counts within 1 - this and 1 + this")
     kl_coef: float = HfArg(default=0.04, help="weight of the KL to the reference policy")
     gae_lambda: float = HfArg(default=0.95, help="GAE: 1 = return minus value, 0 = one-step error of the value")
@@ -152,12 +154,8 @@ def train(config: Config) -> dict:
             grad_norm = torch.nn.utils.clip_grad_norm_(policy.parameters(), config.max_grad_norm)
             torch.nn.utils.clip_grad_norm_(critic.parameters(), config.max_grad_norm)
             optimizer.step()
-            run.record(
-                loss=loss,
-                grad_norm=grad_norm,
-                value_loss=critic_loss,
-                **update_metrics(**batch, ref_logps=ref_logps[rows], config=config),
-            )
+            run.record(loss=loss, grad_norm=grad_norm)
+            run.record(value_loss=critic_loss, **update_metrics(**batch, ref_logps=ref_logps[rows], config=config))
 
         # 5. Log
         run.log(step, rollout=rollout, rewards=rewards)

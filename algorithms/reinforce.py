@@ -25,7 +25,7 @@ from toy_env.run import Run, run_script
 
 @dataclass
 class Config:
-    steps: int = HfArg(default=100, help="rollout batches, and so optimizer steps")
+    steps: int = HfArg(default=60, help="rollout batches")
     seed: int = HfArg(default=0, help="seeds the problems and the sampling of every step")
     device: str = HfArg(default="auto", help="auto (cuda, else mps, else cpu), cuda, mps or cpu")
     model: str = HfArg(default="base", help="base, a folder, or a causal language model on the Hugging Face hub")
@@ -38,7 +38,7 @@ class Config:
     group_size: int = HfArg(default=8, help="G, completions sampled for each problem")
     max_new_tokens: int = HfArg(default=56, help="length limit of a completion, in tokens")
     temperature: float = HfArg(default=1.0, help="sampling temperature; the policy trained is softmax(logits / T)")
-    learning_rate: float = HfArg(default=3e-4, help="AdamW's step size after the warm-up")
+    learning_rate: float = HfArg(default=2e-4, help="AdamW's step size after the warm-up")
     warmup_steps: int = HfArg(default=10, help="steps over which the learning rate rises linearly")
     max_grad_norm: float = HfArg(default=1.0, help="the gradient is scaled down to this norm where it is longer")
     micro_batch_size: int = HfArg(

@@ -8,8 +8,6 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from toy_env.policy import load_policy
 from toy_env.pretrain import build_tokenizer
 
-torch.set_num_threads(2)
-
 
 def build_tiny_model(vocab_size: int, seed: int = 0, **settings) -> LlamaForCausalLM:
     """A two-layer Llama whose weights are large enough that its predictions are far from uniform."""

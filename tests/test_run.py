@@ -1,5 +1,6 @@
 """A run as its user meets it: files, determinism, resuming, Ctrl-C, and bad input answered in one line."""
 
+import importlib
 import json
 import os
 import signal
@@ -11,7 +12,7 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
-from algorithms import reinforce
+from algorithms import dapo, ppo, reinforce
 from toy_env import run as run_module
 from toy_env.rollout import Rollout
 from toy_env.run import rollout_metrics
@@ -59,8 +60,13 @@ def test_same_seed_same_metrics_bit_for_bit(tmp_path):
     assert not torch.equal(weights(tmp_path / "a"), weights(tmp_path / "c"))
 
 
-def test_a_resumed_run_is_the_run_that_was_not_interrupted(tmp_path):
+@pytest.mark.parametrize("script", [reinforce, ppo, dapo])
+def test_a_resumed_run_is_the_run_that_was_not_interrupted(script, tmp_path):
     """Same rows, same weights, bit for bit, also when the last save lies two steps back."""
+
+    def train(folder, **settings):
+        return script.train(script.Config(**(SMALL | {"run_dir": str(folder)} | settings)))
+
     train(tmp_path / "whole", steps=7)
     train(tmp_path / "parts", steps=3)
     with (tmp_path / "parts/metrics.jsonl").open("a") as file:
@@ -133,6 +139,29 @@ def test_bad_input_gets_one_clear_line_and_leaves_nothing_behind(flag, tmp_path,
     out, err = capsys.readouterr()
     assert stop.value.code == 2
     assert err.startswith(f"error: {BAD[flag]}") and err.count("\n") == 1 and not out
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("script", "flag", "message"),
+    [
+        ("grpo", "--group_size=1", "--group_size must be 2 or more, not 1"),
+        ("dr_grpo", "--group_size=1", "--group_size must be 2 or more, not 1"),
+        ("dapo", "--overlong_buffer=57", "--overlong_buffer must be 56 (max_new_tokens) or less, not 57"),
+        ("dapo", "--clip_eps_high=0", "--clip_eps_high must be above 0, not 0.0"),
+        ("ppo", "--gae_lambda=1.1", "--gae_lambda must be 1 or less, not 1.1"),
+        ("ppo", "--minibatches=17", "--minibatches must be 16 (the completions of a batch) or fewer, not 17"),
+        ("grpo", "--kl_coef=-1", "--kl_coef must be 0 or more, not -1.0"),
+        ("grpo", "--gae_lambda=1", "unknown argument '--gae_lambda=1'"),
+    ],
+)
+def test_bad_settings_of_one_script(script, flag, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [f"{script}.py", *FLAGS, flag])
+    with pytest.raises(SystemExit) as stop:
+        importlib.import_module(f"algorithms.{script}").main()
+    err = capsys.readouterr().err
+    assert stop.value.code == 2 and err.startswith(f"error: {message}") and err.count("\n") == 1
     assert not list(tmp_path.iterdir())
 
 

@@ -21,12 +21,20 @@ ABOVE_ZERO = {"temperature", "learning_rate", "critic_learning_rate", "max_grad_
               "clip_eps_high", "value_clip"}  # fmt: skip
 
 
-def check_settings(config) -> None:
+def check_settings(config, min_group_size: int = 1) -> None:
     """Raises UsageError, in one line, for the first setting that makes no sense."""
+    at_least = AT_LEAST | {"group_size": min_group_size}
     for field in fields(config):
         name, value = field.name, getattr(config, field.name)
-        if name in AT_LEAST and not AT_LEAST[name] <= value < math.inf:
-            raise UsageError(f"--{name} must be {AT_LEAST[name]} or more, not {value}")
+        if name in at_least and not at_least[name] <= value < math.inf:
+            raise UsageError(f"--{name} must be {at_least[name]} or more, not {value}")
+        if name == "gae_lambda" and value > 1:
+            raise UsageError(f"--gae_lambda must be 1 or less, not {value}")
+        if name == "minibatches" and value > config.prompts_per_step * config.group_size:
+            completions = config.prompts_per_step * config.group_size
+            raise UsageError(f"--minibatches must be {completions} (the completions of a batch) or fewer, not {value}")
+        if name == "overlong_buffer" and value > config.max_new_tokens:
+            raise UsageError(f"--overlong_buffer must be {config.max_new_tokens} (max_new_tokens) or less, not {value}")
         if name in ABOVE_ZERO and not 0 < value < math.inf:
             raise UsageError(f"--{name} must be above 0, not {value}")
         if name == "levels" and not set(value) <= set(LEVELS):

@@ -70,8 +70,8 @@ class Run:
     these two, so a resumed run draws exactly what an uninterrupted one would have drawn.
     """
 
-    def __init__(self, script_file: str, config) -> None:
-        check_settings(config)
+    def __init__(self, script_file: str, config, min_group_size: int = 1) -> None:
+        check_settings(config, min_group_size)
         self.script, self.config = Path(script_file).stem, config
         self.device = pick_device(config.device)
         self.random = random.Random()
@@ -353,17 +353,17 @@ def update_metrics(
     """What a minibatch shows, as means over its unmasked tokens: the shares whose gradient the clip stops (up: A > 0
     and a ratio above the range; down: A < 0 and a ratio below it), the largest |ratio - 1|, and the k3 estimate of
     KL(policy || reference) where there is a reference."""
-    ratio = (logps - old_logps).exp()
+    ratio, tokens = (logps - old_logps).exp(), mask.sum().clamp(min=1)
     low = 1 - getattr(config, "clip_eps_low", getattr(config, "clip_eps", math.inf))
     high = 1 + getattr(config, "clip_eps_high", getattr(config, "clip_eps", math.inf))
     metrics = {
-        "clipped_up": ((advantages > 0) & (ratio > high) & mask).sum() / mask.sum(),
-        "clipped_down": ((advantages < 0) & (ratio < low) & mask).sum() / mask.sum(),
+        "clipped_up": ((advantages > 0) & (ratio > high) & mask).sum() / tokens,
+        "clipped_down": ((advantages < 0) & (ratio < low) & mask).sum() / tokens,
         "ratio_deviation": ((ratio - 1).abs() * mask).max(),
     }
     if ref_logps is not None:
         log_u = ref_logps - logps
-        metrics["kl"] = ((log_u.exp() - 1 - log_u) * mask).sum() / mask.sum()
+        metrics["kl"] = ((log_u.exp() - 1 - log_u) * mask).sum() / tokens
     return metrics
 
 

@@ -1,0 +1,132 @@
+"""PPO: GAE, whitening, KL in the reward and the value loss by hand, and where it meets Dr. GRPO."""
+
+import pytest
+import torch
+from conftest import build_tiny_model
+from enumeration import flat_gradient
+
+from algorithms import dr_grpo, ppo
+from toy_env.policy import Critic, completion_logps, completion_values, load_policy, to_float64
+from toy_env.rollout import sample
+from toy_env.run import explained_variance
+
+
+def judge(rewards, values, mask, *, log_ratio=None, **settings):
+    """compute_advantages on given values; `log_ratio` is log pi - log ref of each token, 0 unless said."""
+    log_ratio = torch.zeros_like(values) if log_ratio is None else log_ratio
+    return ppo.compute_advantages(rewards=rewards, values=values, old_logps=log_ratio, ref_logps=0 * log_ratio,
+                                  mask=mask, config=ppo.Config(**settings))  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("gae_lambda", "expected"), [(0.95, [0.46575, 0.385, 0.3]), (1.0, [0.5, 0.4, 0.3]), (0.0, [0.1, 0.1, 0.3])]
+)
+def test_gae_by_hand(gae_lambda, expected):
+    """r = (0, 0, 1), V = (.5, .6, .7), gamma = 1. The returns are the advantages before whitening, plus V."""
+    values = torch.tensor([[0.5, 0.6, 0.7]], dtype=torch.float64)
+    mask = torch.ones(1, 3).bool()
+    advantages, returns = judge(torch.ones(1, 1).double(), values, mask, gae_lambda=gae_lambda)
+    expected = torch.tensor([expected], dtype=torch.float64)
+    torch.testing.assert_close(returns - values, expected)
+    torch.testing.assert_close(advantages, (expected - expected.mean()) / (expected.var(correction=0) + 1e-8).sqrt())
+
+
+def test_the_reward_sits_on_the_last_token_and_padding_does_not_leak():
+    """With V = 0 and lambda = 1 every real token has the response's reward as its return and every pad 0, in rows that
+    fill their mask too; and garbage values on the padding change nothing."""
+    mask = torch.tensor([[True, True, False, False], [True] * 4, [True, False, False, False]])
+    rewards = torch.tensor([[2.0, -3.0, 5.0]])
+    _, returns = judge(rewards, torch.zeros(3, 4), mask, gae_lambda=1.0)
+    torch.testing.assert_close(returns, rewards.view(3, 1) * mask)
+
+    values = torch.randn(3, 4) * mask
+    garbage = torch.where(mask, values, 1e3)
+    for clean, dirty in zip(judge(rewards, values, mask), judge(rewards, garbage, mask)):
+        torch.testing.assert_close(clean, dirty)
+
+
+def test_kl_is_in_the_reward_with_a_minus():
+    """Log-ratios .3, .1, .2, kl_coef .5: with V = 0 and lambda = 1 the returns are 1 - .5 * (what is still to come)."""
+    log_ratio = torch.tensor([[0.3, 0.1, 0.2]])
+    _, returns = judge(torch.ones(1, 1), torch.zeros(1, 3), torch.ones(1, 3).bool(), log_ratio=log_ratio,
+                       gae_lambda=1.0, kl_coef=0.5)  # fmt: skip
+    torch.testing.assert_close(returns, torch.tensor([[0.7, 0.85, 0.9]]))
+
+
+def test_whitening_is_over_unmasked_tokens():
+    torch.manual_seed(0)
+    mask = torch.tensor([[t < n for t in range(6)] for n in (1, 6, 3, 4)])
+    advantages, _ = judge((torch.rand(2, 2) < 0.5).double(), torch.rand(4, 6).double() * mask, mask)
+    assert advantages[mask].mean().item() == pytest.approx(0, abs=1e-12)
+    assert advantages[mask].var(correction=0).item() == pytest.approx(1, rel=1e-6)
+    assert not advantages[~mask].any()
+    assert not advantages.requires_grad
+
+
+def test_value_loss_by_hand():
+    """Old value .5, target 1, clip .2, one token each: moved to .6 (free), .9 (clipped at .7), .1 (clipped at .3; the
+    larger error counts). Only what is not held back by the clip has a gradient."""
+    values = torch.tensor([[0.6, 0.9, 0.1, 7.0]], requires_grad=True)
+    old, returns = torch.full((1, 4), 0.5), torch.ones(1, 4)
+    mask = torch.tensor([[True, True, True, False]])
+    loss = ppo.value_loss(values=values, old_values=old, returns=returns, mask=mask, config=ppo.Config(value_clip=0.2))
+    assert loss.item() == pytest.approx(0.5 * (0.16 + 0.09 + 0.81) / 3)
+    (gradient,) = torch.autograd.grad(loss, values)
+    torch.testing.assert_close(gradient, torch.tensor([[-0.4, 0.0, -0.9, 0.0]]) / 3)
+
+
+def test_with_the_group_mean_as_value_ppo_is_dr_grpo(tokenizer):
+    """gamma = lambda = 1, no KL, V the mean reward of the group at every token, no whitening (read off the returns):
+    the same gradient as Dr. GRPO, up to the two normalisers, B·C and the tokens of the batch."""
+    policy, C = to_float64(build_tiny_model(len(tokenizer))), 12
+    rollout = sample(policy, tokenizer, ["1+1?", "29+46-36?"], group_size=4, max_new_tokens=C, temperature=1.0,
+                     generator=torch.Generator().manual_seed(3))  # fmt: skip
+    rewards = torch.tensor([[1.0, 0, 0, 1], [0, 0, 1, 0]]).double()
+    mean = rewards.mean(dim=1, keepdim=True).expand(2, 4).reshape(8, 1)
+    values = mean * rollout.mask
+    _, returns = judge(rewards, values, rollout.mask, gae_lambda=1.0, kl_coef=0.0)
+    logps = completion_logps(policy, rollout, temperature=1.0)
+    batch = {"logps": logps, "old_logps": rollout.logps, "mask": rollout.mask}
+    of_ppo = ppo.policy_loss(**batch, advantages=returns - values, config=ppo.Config())
+    centred = dr_grpo.compute_advantages(rewards=rewards).view(-1, 1)
+    of_dr_grpo = dr_grpo.policy_loss(**batch, ref_logps=rollout.logps, advantages=centred,
+                                     config=dr_grpo.Config(kl_coef=0.0, max_new_tokens=C))  # fmt: skip
+    difference = flat_gradient(of_ppo - 8 * C / rollout.mask.sum().item() * of_dr_grpo, policy)
+    assert difference.abs().max() < 1e-13
+    of_dr_grpo = dr_grpo.policy_loss(logps=completion_logps(policy, rollout, temperature=1.0), old_logps=rollout.logps,
+                                     mask=rollout.mask, ref_logps=rollout.logps, advantages=centred,
+                                     config=dr_grpo.Config(kl_coef=0.0, max_new_tokens=C))  # fmt: skip
+    assert flat_gradient(of_dr_grpo, policy).abs().max() > 1e-3
+
+
+def test_critic_sees_what_comes_before_each_token_and_starts_at_zero(tokenizer):
+    """V_t is the head at the position left of y_t, alone as in a batch: it does not change when y_t changes."""
+    policy = build_tiny_model(len(tokenizer))
+    critic = Critic(policy)
+    rollout = sample(policy, tokenizer, ["1+1?", "29+46-36?"], group_size=3, max_new_tokens=9, temperature=1.0,
+                     generator=torch.Generator().manual_seed(0))  # fmt: skip
+    assert not completion_values(critic, rollout).any()
+    torch.manual_seed(1)
+    torch.nn.init.normal_(critic.head.weight)
+    values = completion_values(critic, rollout, micro_batch_size=4)
+    for i in range(len(rollout)):
+        prompt = rollout.prompt_ids[i][rollout.prompt_mask[i]].tolist()
+        ids = rollout.completion_ids[i][rollout.mask[i]].tolist()
+        for t in range(len(ids)):
+            state = critic.transformer(input_ids=torch.tensor([prompt + ids[:t]])).last_hidden_state[0, -1]
+            assert values[i, t].item() == pytest.approx(critic.head(state).item(), abs=1e-5)
+    assert not values[~rollout.mask].any()
+    assert policy.base_model is not critic.transformer
+
+
+def test_explained_variance():
+    returns, mask = torch.tensor([[0.0, 1.0, 9.0]]), torch.tensor([[True, True, False]])
+    assert explained_variance(returns, returns, mask) == 1
+    assert explained_variance(torch.full((1, 3), 0.3), returns, mask) == pytest.approx(0, abs=1e-6)
+    assert explained_variance(returns, torch.ones(1, 3), mask) == 0
+
+
+def test_the_critic_has_the_size_of_the_policy():
+    policy, _ = load_policy("base")
+    critic = Critic(policy)
+    assert sum(p.numel() for p in critic.parameters()) == sum(p.numel() for p in policy.parameters()) + 65
