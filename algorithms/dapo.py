@@ -67,7 +67,7 @@ def compute_advantages(*, rewards: Tensor) -> Tensor:
     """
     if rewards.shape[1] < 2:
         raise ValueError(f"a group needs at least 2 completions, not {rewards.shape[1]}; try --group_size 8")
-    mean = rewards.mean(dim=1, keepdim=True)
+    mean = rewards.mean(dim=1, keepdim=True)  # [group baseline]
     sigma = rewards.std(dim=1, keepdim=True, correction=0)  # [/ sigma]
     mixed = (rewards != rewards[:, :1]).any(dim=1, keepdim=True)
     return torch.where(mixed, (rewards - mean) / sigma, 0.0)
@@ -122,11 +122,12 @@ def train(config: Config) -> dict:
         # [dynamic sampling] Draw more prompts until P groups are mixed: by right and wrong, not by shaped reward
         drawn.append((rollout, rewards))
         everything, correct = Rollout.concatenate([r for r, _ in drawn]), torch.cat([r for _, r in drawn])
-        mixed = (correct != correct[:, :1]).any(dim=1).nonzero()[:P]  # (<= P, 1) indices of the groups that are kept
+        k = correct.sum(dim=1)  # right answers of each group
+        mixed = ((k > 0) & (k < G)).nonzero()[:P]  # (<= P, 1) indices of the groups that are kept
         if len(mixed) < P and len(drawn) < config.max_draws:
             run.repeat_step()
             continue
-        run.record(draws=len(drawn), kept=len(mixed) / len(correct))
+        run.record(draws=len(drawn), discarded_right=(k == G).sum(), discarded_wrong=(k == 0).sum())
         drawn = []
         if len(mixed) == 0:
             run.say(f"stopped at step {step}: no mixed group in {config.max_draws} draws, so nothing to learn from")

@@ -60,7 +60,7 @@ def compute_advantages(*, rewards: Tensor) -> Tensor:
     """
     if rewards.shape[1] < 2:
         raise ValueError(f"a group needs at least 2 completions, not {rewards.shape[1]}; try --group_size 8")
-    mean = rewards.mean(dim=1, keepdim=True)
+    mean = rewards.mean(dim=1, keepdim=True)  # [group baseline]
     return rewards - mean  # [no / sigma]
 
 

@@ -63,7 +63,7 @@ def compute_advantages(*, rewards: Tensor) -> Tensor:
     """
     if rewards.shape[1] < 2:
         raise ValueError(f"a group needs at least 2 completions, not {rewards.shape[1]}; try --group_size 8")
-    mean = rewards.mean(dim=1, keepdim=True)
+    mean = rewards.mean(dim=1, keepdim=True)  # [group baseline]
     sigma = rewards.std(dim=1, keepdim=True, correction=0)  # [/ sigma]
     mixed = (rewards != rewards[:, :1]).any(dim=1, keepdim=True)
     return torch.where(mixed, (rewards - mean) / sigma, 0.0)

@@ -86,10 +86,10 @@ def policy_loss(*, logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: T
     logps (B, T) with gradient; old_logps (B, T), recorded while sampling; advantages (B, T); mask (B, T), 1 up to and
     including EOS.
     """
-    ratio = (logps - old_logps).exp()  # (B, T)
+    ratio = (logps - old_logps).exp()  # [clip] (B, T)
     clipped = ratio.clamp(1 - config.clip_eps, 1 + config.clip_eps)
     per_token = torch.maximum(-advantages * ratio, -advantages * clipped)  # (B, T)
-    return (per_token * mask).sum() / mask.sum()
+    return (per_token * mask).sum() / mask.sum()  # [token mean]
 
 
 def value_loss(*, values: Tensor, old_values: Tensor, returns: Tensor, mask: Tensor, config: Config) -> Tensor:
@@ -104,8 +104,8 @@ def train(config: Config) -> dict:
     """Train the policy and return the held-out results before and after."""
     run = Run(__file__, config)
     policy, tokenizer = load_policy(config.model, run.device)
-    reference, _ = load_policy(config.model, run.device)  # [KL] the policy as it was, frozen
-    critic = Critic(policy)
+    reference, _ = load_policy(config.model, run.device)  # [KL in the reward] the policy as it was, frozen
+    critic = Critic(policy)  # [critic]
     optimizer = torch.optim.AdamW(policy.parameters(), lr=config.learning_rate, weight_decay=0.0)
     optimizer.add_param_group({"params": critic.parameters()})
     run.begin(policy, tokenizer, critic=critic, optimizer=optimizer)
@@ -132,21 +132,21 @@ def train(config: Config) -> dict:
         rewards = torch.tensor(rewards, device=run.device).view(P, G)
 
         # 3. Judge: advantages
-        with torch.no_grad():
+        with torch.no_grad():  # [KL in the reward] [critic]
             ref_logps = completion_logps(reference, rollout, config.temperature, config.micro_batch_size)  # (P·G, T)
             old_values = completion_values(critic, rollout, config.micro_batch_size)  # (P·G, T)
         judged = {"old_logps": rollout.logps, "ref_logps": ref_logps, "values": old_values, "mask": rollout.mask}
         advantages, returns = compute_advantages(rewards=rewards, **judged, config=config)  # (P·G, T)
         run.record(explained_variance=explained_variance(old_values, returns, rollout.mask))
 
-        # 4. Update: one optimizer step for each minibatch
+        # 4. Update: one optimizer step for each minibatch  [minibatches]
         for rows in run.minibatches(len(rollout), config.epochs, config.minibatches):
             logps = completion_logps(policy, rollout[rows], config.temperature, config.micro_batch_size)  # (b, T)
             run.self_check(rollout[rows], logps, advantages[rows])
             batch = {"logps": logps, "old_logps": rollout.logps[rows], "mask": rollout.mask[rows]}
             batch["advantages"] = advantages[rows]
             loss = policy_loss(**batch, config=config)
-            values = completion_values(critic, rollout[rows], config.micro_batch_size)  # (b, T)
+            values = completion_values(critic, rollout[rows], config.micro_batch_size)  # [critic] (b, T)
             judged = {"old_values": old_values[rows], "returns": returns[rows], "mask": rollout.mask[rows]}
             critic_loss = value_loss(values=values, **judged, config=config)
             optimizer.zero_grad()

@@ -1,5 +1,6 @@
 """GRPO, Dr. GRPO and DAPO: advantages, clip, KL and aggregation by hand, expectations by enumeration, the identity."""
 
+import json
 import math
 from itertools import product
 from math import comb
@@ -307,6 +308,22 @@ def test_a_silent_group_has_no_gradient(script):
         loss_of(script, logps, advantages=advantages, mask=torch.ones(4, 3).bool()), logps
     )
     assert not gradient.any()
+
+
+def test_the_ratio_leaves_1_exactly_where_it_should(tmp_path):
+    """One update a batch: every ratio is 1 and nothing is clipped. A second epoch over the same batch: both move."""
+
+    def last_row(**settings) -> dict:
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))
+        grpo.train(grpo.Config(steps=2, prompts_per_step=8, group_size=4, eval_problems=2, device="cpu", warmup_steps=0,
+                               learning_rate=1e-3, run_dir=str(folder), **settings))  # fmt: skip
+        return json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])
+
+    once, twice = last_row(minibatches=1), last_row(minibatches=1, epochs=2)
+    assert once["ratio_deviation"] < 1e-4 and once["clipped_up"] == once["clipped_down"] == 0
+    assert abs(once["loss"] - 0.04 * once["kl"]) < 0.04 * once["kl"] + 1e-3  # 0 but for the KL term
+    assert twice["ratio_deviation"] > 0.01 and twice["clipped_up"] + twice["clipped_down"] > 0
+    assert once["kl"] > 0
 
 
 # ---------------------------------------------------------------------- DAPO's own

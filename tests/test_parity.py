@@ -1,0 +1,399 @@
+"""The advantages and losses of the scripts against the functions that TRL and verl train with: values and gradients.
+
+The other side of every comparison is the library's own function, or its own trainer object with log-probs put in its
+hands; no formula is written down a second time here. Where a library differs on purpose, the docstring gives the exact
+factor. Batches are ragged, with rows of one token and rows cut at the limit, unanimous groups, advantages of both signs
+and ratios far outside the clip range; padding holds garbage. All in float64.
+"""
+
+from importlib.util import find_spec
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from conftest import build_tiny_model
+from torch import Tensor
+
+from algorithms import dapo, dr_grpo, grpo, ppo
+from toy_env.pretrain import build_tokenizer
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # the libraries' own, on import and in use
+INSTALL_TRL = "pip install -e '.[parity]' to compare with TRL"
+INSTALL_VERL = "pip install -e '.[parity]' && pip install --no-deps verl==0.9.1 to compare with verl"
+BUDGET = 9  # max_new_tokens; two of the three random batches are narrower
+P, G = 6, 5  # TRL computes G/(G-1) in float32, where 5/4 is exact
+SCRIPTS = {"ppo": ppo, "grpo": grpo, "dr_grpo": dr_grpo, "dapo": dapo}
+
+
+@pytest.fixture(scope="module")
+def verl():
+    """The modules of verl that hold its formulas."""
+    if find_spec("verl") is None:
+        pytest.skip(INSTALL_VERL)
+    from verl.trainer.ppo import core_algos
+    from verl.utils import tensordict_utils
+    from verl.workers.config import ActorConfig
+    from verl.workers.utils import losses
+
+    return SimpleNamespace(core=core_algos, losses=losses, ActorConfig=ActorConfig, tensordict=tensordict_utils)
+
+
+@pytest.fixture(scope="module")
+def trl():
+    if find_spec("trl") is None or find_spec("datasets") is None:
+        pytest.skip(INSTALL_TRL)
+    import datasets
+    import trl
+    from trl.rewards import get_soft_overlong_punishment
+
+    return SimpleNamespace(
+        Config=trl.GRPOConfig,
+        Trainer=trl.GRPOTrainer,
+        Dataset=datasets.Dataset,
+        get_soft_overlong_punishment=get_soft_overlong_punishment,
+    )
+
+
+def random_rewards(generator: torch.Generator) -> Tensor:
+    """(P, G): two unanimous groups, one with a single 1, one of shaped rewards, the others 0 or 1 at random."""
+    rewards = torch.randint(0, 2, (P, G), generator=generator).double()
+    rewards[0], rewards[1] = 1.0, 0.0
+    rewards[2] = torch.tensor([1.0] + [0.0] * (G - 1))
+    rewards[3] = 2 * rewards[2] - 1 - torch.rand(G, generator=generator).double()
+    return rewards
+
+
+def random_batch(seed: int) -> SimpleNamespace:
+    """B = P·G rows. Log-ratios and log pi_ref / pi are normal, with every fifth ratio e^3, e^-3 or so instead."""
+    generator = torch.Generator().manual_seed(seed)
+    T = BUDGET - 2 * (seed > 0)
+    B = P * G
+
+    def normal() -> Tensor:
+        return torch.randn(B, T, generator=generator, dtype=torch.float64)
+
+    lengths = torch.randint(1, T + 1, (B,), generator=generator)
+    lengths[0], lengths[1], lengths[-2], lengths[-1] = 1, T, T, 1
+    lengths[2 * G], lengths[2 * G + 1] = T, 1  # the right answer of a group, and a wrong one
+    old_logps = -normal().abs() - 0.1
+    far = torch.rand(B, T, generator=generator) < 0.2
+    log_ratio = torch.where(far, 3 * normal().sign() + 0.1 * normal(), 0.3 * normal())
+    logps = old_logps + log_ratio
+    values, old_values = 0.5 + 0.4 * normal(), 0.5 + 0.4 * normal()
+    return SimpleNamespace(
+        rewards=random_rewards(generator),
+        logps=logps.requires_grad_(),
+        old_logps=old_logps,
+        ref_logps=(logps + 0.7 * normal()).detach(),
+        token_advantages=normal(),
+        values=values.requires_grad_(),
+        old_values=old_values,
+        returns=0.5 + 0.5 * normal(),
+        mask=torch.arange(T) < lengths.unsqueeze(1),
+        lengths=lengths,
+    )
+
+
+@pytest.fixture(params=[0, 1, 2])
+def batch(request) -> SimpleNamespace:
+    return random_batch(request.param)
+
+
+def script_config(name: str, kl_coef: float):
+    """PPO has its KL in the reward and DAPO has none."""
+    settings = {"kl_coef": kl_coef} if name in ("grpo", "dr_grpo") else {}
+    return SCRIPTS[name].Config(max_new_tokens=BUDGET, group_size=G, **settings)
+
+
+def script_advantages(name: str, batch: SimpleNamespace) -> Tensor:
+    """(B, 1), or for PPO (B, T)."""
+    if name == "ppo":
+        return batch.token_advantages
+    return SCRIPTS[name].compute_advantages(rewards=batch.rewards).view(-1, 1)
+
+
+def script_loss(name: str, batch: SimpleNamespace, advantages: Tensor, config, mask: Tensor | None = None) -> Tensor:
+    ref_logps = {"ref_logps": batch.ref_logps} if name in ("grpo", "dr_grpo") else {}
+    mask = batch.mask if mask is None else mask
+    return SCRIPTS[name].policy_loss(
+        logps=batch.logps, old_logps=batch.old_logps, advantages=advantages, mask=mask, config=config, **ref_logps
+    )
+
+
+def gradient(loss: Tensor, of: Tensor) -> Tensor:
+    return torch.autograd.grad(loss, of)[0]
+
+
+def assert_close(actual: Tensor, expected: Tensor, rtol: float = 1e-10, atol: float = 1e-12) -> None:
+    assert actual.dtype == torch.float64 and actual.isfinite().all()
+    torch.testing.assert_close(actual, expected, rtol=rtol, atol=atol)
+
+
+def assert_same_loss(ours: Tensor, theirs: Tensor, of: Tensor) -> None:
+    assert_close(ours, theirs)
+    ours, theirs = gradient(ours, of), gradient(theirs, of)
+    assert_close(ours, theirs)
+    assert ours.abs().max() > 1e-3
+
+
+def at_last_token(rewards: Tensor, batch: SimpleNamespace) -> Tensor:
+    """Rewards (P, G) as (B, T), on the last token of each response."""
+    out = torch.zeros_like(batch.old_logps)
+    for row, (reward, length) in enumerate(zip(rewards.flatten(), batch.lengths)):
+        out[row, length - 1] = reward
+    return out
+
+
+# verl
+
+
+def verl_advantages(verl, batch: SimpleNamespace, **settings) -> Tensor:
+    """(B, T), the rows of a group in one block."""
+    index = np.repeat(np.arange(P), G)
+    scores = at_last_token(batch.rewards, batch)
+    return verl.core.compute_grpo_outcome_advantage(scores, batch.mask.long(), index, **settings)[0]
+
+
+@pytest.mark.parametrize("name", ["grpo", "dapo"])
+def test_advantages_are_those_of_verl_up_to_the_degrees_of_freedom(verl, batch, name):
+    """sqrt((G-1)/G) times ours, because verl's standard deviation has ddof 1. Its epsilon, 1e-6 by default and all but
+    0 here, is added to the standard deviation; ours has none. Unanimous groups: 0 in both."""
+    ours = script_advantages(name, batch) * batch.mask
+    assert_close(((G - 1) / G) ** 0.5 * ours, verl_advantages(verl, batch, epsilon=1e-30))
+    sigma = batch.rewards.std(dim=1).repeat_interleave(G).unsqueeze(1)
+    shrunk = ((G - 1) / G) ** 0.5 * ours * sigma / (sigma + 1e-6)
+    assert_close(shrunk, verl_advantages(verl, batch))
+    assert not ours[: 2 * G].any() and (ours < 0).any() and (ours > 0).any()
+
+
+def test_dr_grpo_advantages_are_those_of_verl(verl, batch):
+    """Without a factor."""
+    ours = script_advantages("dr_grpo", batch) * batch.mask
+    assert_close(ours, verl_advantages(verl, batch, norm_adv_by_std_in_grpo=False))
+
+
+AGGREGATION = {
+    "ppo": "token-mean",
+    "grpo": "seq-mean-token-mean",
+    "dr_grpo": "seq-mean-token-sum-norm",
+    "dapo": "token-mean",
+}
+
+
+def verl_loss(verl, monkeypatch, name: str, batch: SimpleNamespace, advantages: Tensor, kl_coef: float, c: float):
+    """verl's `ppo_loss`: clip, aggregation and KL term. What it unpads, the model's output, is given to it padded."""
+    monkeypatch.setattr(verl.losses, "no_padding_2_padding", lambda x, data: x)
+    config = verl.ActorConfig(
+        strategy="fsdp",
+        rollout_n=G,
+        use_dynamic_bsz=True,
+        clip_ratio_low=0.2,
+        clip_ratio_high=0.28 if name == "dapo" else 0.2,
+        clip_ratio_c=c,
+        loss_agg_mode=AGGREGATION[name],
+        loss_scale_factor=BUDGET,
+        use_kl_loss=kl_coef > 0,
+        kl_loss_coef=kl_coef,
+        kl_loss_type="k3",
+    )
+    tensors = {
+        "response_mask": batch.mask.long(),
+        "old_log_probs": batch.old_logps,
+        "advantages": advantages.expand_as(batch.mask),
+        "ref_log_prob": batch.ref_logps,
+    }
+    world = {"dp_size": 1, "batch_num_tokens": None, "global_batch_size": None}
+    data = verl.tensordict.get_tensordict(tensors, non_tensor_dict=world)
+    return verl.losses.ppo_loss(config, {"log_probs": batch.logps}, data)[0]
+
+
+LOSSES = [("ppo", 0.0), ("grpo", 0.0), ("grpo", 0.04), ("dr_grpo", 0.0), ("dr_grpo", 0.04), ("dapo", 0.0)]
+
+
+@pytest.mark.parametrize("name, kl_coef", LOSSES)
+def test_policy_loss_is_that_of_verl(verl, monkeypatch, batch, name, kl_coef):
+    """Exactly, with verl's dual clip out of the way (see the next test) and max_new_tokens as the constant by which it
+    divides for Dr. GRPO (loss_scale_factor)."""
+    advantages = script_advantages(name, batch)
+    ours = script_loss(name, batch, advantages, script_config(name, kl_coef))
+    theirs = verl_loss(verl, monkeypatch, name, batch, advantages, kl_coef, c=1e9)
+    assert_same_loss(ours, theirs, batch.logps)
+
+
+@pytest.mark.parametrize("name, kl_coef", LOSSES)
+def test_dual_clip_is_all_that_verl_adds(verl, monkeypatch, batch, name, kl_coef):
+    """By default verl also holds the ratio at c = 3 where the advantage is negative: the gradient of those tokens is 0,
+    but for the KL term, and that of all others is ours."""
+    advantages = script_advantages(name, batch)
+    ours = gradient(script_loss(name, batch, advantages, script_config(name, kl_coef)), batch.logps)
+    theirs = gradient(verl_loss(verl, monkeypatch, name, batch, advantages, kl_coef, c=3.0), batch.logps)
+    held = (advantages < 0) & (batch.logps - batch.old_logps > np.log(3)) & batch.mask
+    assert held.sum() > 3
+    assert_close(ours[~held], theirs[~held])
+    kl_alone = gradient(verl_loss(verl, monkeypatch, name, batch, 0 * advantages, kl_coef, c=3.0), batch.logps)
+    assert_close(kl_alone[held], theirs[held])
+    assert not torch.isclose(ours[held], theirs[held]).any()
+
+
+@pytest.mark.parametrize("gae_lambda", [1.0, 0.95, 0.0])
+@pytest.mark.parametrize("kl_coef", [0.0, 0.04])
+def test_gae_is_that_of_verl_up_to_the_degrees_of_freedom(verl, batch, gae_lambda, kl_coef):
+    """Returns are equal on response tokens; at padding ours are 0 and verl's are the values. Whitened advantages are
+    sqrt((N-1)/N) times ours, N response tokens, because verl's variance has ddof 1; it also adds 1e-8 to N, which is
+    within the tolerance. The rewards given to verl: minus kl_coef times its k1, and that of the response on its last
+    token."""
+    config = ppo.Config(max_new_tokens=BUDGET, group_size=G, kl_coef=kl_coef, gae_lambda=gae_lambda)
+    old = {"values": batch.old_values, "old_logps": batch.old_logps, "ref_logps": batch.ref_logps}
+    advantages, returns = ppo.compute_advantages(rewards=batch.rewards, **old, mask=batch.mask, config=config)
+    kl = verl.core.kl_penalty(batch.old_logps, batch.ref_logps, "k1") * batch.mask
+    mask = batch.mask.double()  # with an integer mask verl computes N/(N-1) in float32
+    their_advantages, their_returns = verl.core.compute_gae_advantage_return(
+        at_last_token(batch.rewards, batch) - kl_coef * kl, batch.old_values, mask, gamma=1.0, lam=gae_lambda
+    )
+    assert_close(returns[batch.mask], their_returns[batch.mask])
+    N = batch.lengths.sum().item()
+    assert_close(((N - 1) / N) ** 0.5 * advantages[batch.mask], their_advantages[batch.mask], atol=1e-9)
+    assert not returns[~batch.mask].any() and not advantages[~batch.mask].any()
+
+
+@pytest.mark.parametrize("value_clip", [0.2, 1e9])
+def test_value_loss_is_that_of_verl(verl, batch, value_clip):
+    """Exactly: both have the factor 1/2."""
+    ours = ppo.value_loss(
+        values=batch.values,
+        old_values=batch.old_values,
+        returns=batch.returns,
+        mask=batch.mask,
+        config=ppo.Config(value_clip=value_clip),
+    )
+    theirs, clipped = verl.core.compute_value_loss(
+        batch.values, batch.returns, batch.old_values, batch.mask.long(), cliprange_value=value_clip
+    )
+    assert_same_loss(ours, theirs, batch.values)
+    assert (clipped > 0.1) == (value_clip < 1)
+
+
+# TRL
+
+
+@pytest.fixture(scope="module")
+def tiny_folder(tmp_path_factory) -> str:
+    folder = tmp_path_factory.mktemp("tiny")
+    build_tiny_model(len(build_tokenizer())).save_pretrained(folder)
+    return str(folder)
+
+
+def trl_trainer(trl, folder: str, batch: SimpleNamespace, truncated: Tensor | None = None, **settings):
+    """A GRPOTrainer that is given the completions, rewards and log-probs of `batch`; the rest of it is TRL's.
+
+    `trainer.given` holds the log-probs it gets next for "policy" and "reference".
+    """
+    config = trl.Config(
+        output_dir=f"{folder}/out",
+        per_device_train_batch_size=P * G,
+        num_generations=G,
+        num_iterations=2,  # so that it asks for the old log-probs
+        max_completion_length=BUDGET,
+        bf16=False,
+        use_cpu=True,
+        gradient_checkpointing=False,
+        use_bias_correction_kl=False,
+        report_to="none",
+        disable_tqdm=True,
+        **settings,
+    )
+    prompts = trl.Dataset.from_dict({"prompt": ["1+2?"] * P})
+    trainer = trl.Trainer(folder, lambda **_: None, config, prompts, processing_class=build_tokenizer())
+    trainer.model.train()
+    trainer.current_gradient_accumulation_steps = 1  # set by train()
+    trainer.given = {"policy": batch.old_logps, "reference": batch.ref_logps}
+    eos, digit = 2, 5
+    truncated = torch.zeros(P * G) if truncated is None else truncated
+    ids = [[digit] * (n - 1) + [digit if cut else eos] for n, cut in zip(batch.lengths.tolist(), truncated)]
+
+    def generate(prompts):
+        return [[1, digit]] * len(prompts), ids, None, ["5"] * len(prompts), None, {}, None, None
+
+    def logps(model, input_ids, *_, **__):
+        given = trainer.given["reference" if model is trainer.ref_model else "policy"]
+        assert len(input_ids) == len(given)
+        return given, torch.zeros_like(given), None
+
+    trainer._generate = generate
+    trainer._calculate_rewards = lambda *_: batch.rewards.view(-1, 1)
+    trainer._get_per_token_logps_and_entropies = logps
+    return trainer
+
+
+def trl_judged(trainer) -> dict:
+    """What TRL makes of the completions: advantages (B,), masks, old and reference log-probs."""
+    return trainer._generate_and_score_completions([{"prompt": "1+2?"} for _ in range(P * G)])
+
+
+@pytest.mark.parametrize("name", ["grpo", "dapo", "dr_grpo"])
+def test_advantages_are_those_of_trl_up_to_the_degrees_of_freedom(trl, tiny_folder, name):
+    """sqrt((G-1)/G) sigma / (sigma + 1e-4) times ours, sigma with ddof 1; for Dr. GRPO, which TRL calls scale_rewards =
+    "none" (and loss_type = "dr_grpo", which alone leaves the division by sigma), equal."""
+    batch = random_batch(0)
+    ours = script_advantages(name, batch).flatten()
+    scale = "none" if name == "dr_grpo" else "group"
+    theirs = trl_judged(trl_trainer(trl, tiny_folder, batch, loss_type=name, scale_rewards=scale))["advantages"]
+    if name != "dr_grpo":
+        sigma = batch.rewards.std(dim=1).repeat_interleave(G)
+        ours = ((G - 1) / G) ** 0.5 * ours * sigma / (sigma + 1e-4)
+    assert_close(ours, theirs)
+    assert not ours[: 2 * G].any() and (ours < 0).any() and (ours > 0).any()
+
+
+@pytest.mark.parametrize("name, kl_coef", LOSSES)
+def test_policy_loss_is_that_of_trl(trl, tiny_folder, name, kl_coef):
+    """Exactly, given the same advantages; all of TRL's other defaults. TRL multiplies k3 by the ratio by default
+    (use_bias_correction_kl), which is off here. PPO is loss_type = "dapo" with advantages per token."""
+    for seed in (0, 1):
+        batch = random_batch(seed)
+        trainer = trl_trainer(
+            trl,
+            tiny_folder,
+            batch,
+            loss_type="dapo" if name == "ppo" else name,
+            scale_rewards="none" if name == "dr_grpo" else "group",
+            beta=kl_coef,
+            epsilon=0.2,
+            epsilon_high=0.28 if name == "dapo" else None,
+        )
+        judged = trl_judged(trainer)
+        assert torch.equal(judged["completion_mask"].bool(), batch.mask)
+        if name == "ppo":
+            judged["advantages"] = batch.token_advantages
+        advantages = judged["advantages"].view(P * G, -1)
+        trainer.given["policy"] = batch.logps
+        theirs = trainer.compute_loss(trainer.model, judged)
+        assert_same_loss(script_loss(name, batch, advantages, script_config(name, kl_coef)), theirs, batch.logps)
+
+
+def test_overlong_filtering_is_that_of_trl(trl, tiny_folder):
+    """DAPO without the responses that were cut: TRL calls it mask_truncated_completions. They count in the group's mean
+    and standard deviation, and neither in the loss nor in the number of tokens it is divided by."""
+    batch = random_batch(0)
+    truncated = batch.lengths == BUDGET
+    assert 2 < truncated.sum() < P * G / 2
+    trainer = trl_trainer(
+        trl, tiny_folder, batch, truncated, loss_type="dapo", epsilon_high=0.28, mask_truncated_completions=True
+    )
+    judged = trl_judged(trainer)
+    trainer.given["policy"] = batch.logps
+    theirs = trainer.compute_loss(trainer.model, judged)
+    mask = batch.mask & ~truncated.unsqueeze(1)
+    ours = script_loss("dapo", batch, judged["advantages"].view(-1, 1), script_config("dapo", 0.0), mask)
+    assert_same_loss(ours, theirs, batch.logps)
+
+
+@pytest.mark.parametrize("buffer", [0, 1, 8, 56])
+def test_overlong_penalty_is_that_of_trl(trl, buffer):
+    """At every length from 0 to one more than the limit."""
+    lengths = torch.arange(58)
+    theirs = trl.get_soft_overlong_punishment(max_completion_len=56, soft_punish_cache=buffer)
+    expected = theirs(completion_ids=[[5] * n for n in lengths.tolist()])
+    ours = dapo.overlong_penalty(lengths.double(), dapo.Config(max_new_tokens=56, overlong_buffer=buffer))
+    assert_close(ours, torch.tensor(expected, dtype=torch.float64))
