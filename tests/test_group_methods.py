@@ -396,7 +396,7 @@ def test_overlong_filtering_takes_truncated_responses_out_of_the_loss(tmp_path, 
     honest = dapo.policy_loss
     monkeypatch.setattr(dapo, "policy_loss", lambda **given: masks.append(given["mask"]) or honest(**given))
     for filtering in (False, True):
-        run_dapo(tmp_path / str(filtering), monkeypatch, lambda problem, i: float(i == 0), max_new_tokens=4,
+        run_dapo(tmp_path / str(filtering), monkeypatch, lambda problem, i: float(i == 0), max_new_tokens=4, overlong_buffer=0,
                  overlong_filtering=filtering, steps=1, temperature=2.0)  # fmt: skip
         rows = torch.cat([mask.any(dim=1) for mask in masks])
         assert rows.all() != filtering
