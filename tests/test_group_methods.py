@@ -310,6 +310,31 @@ def test_a_silent_group_has_no_gradient(script):
     assert not gradient.any()
 
 
+@pytest.mark.parametrize("script", GROUP_METHODS)
+def test_every_advantage_meets_the_row_it_was_earned_by(script, tmp_path, monkeypatch):
+    """In `train`, minibatch by minibatch: above 0 where the row's own text answers the row's own prompt, below 0 where
+    it does not, and 0 in silent groups only."""
+    rows, met = [], []
+    check, loss = Run.self_check, script.policy_loss
+
+    def see_rollout(run, rollout, logps, advantages):
+        prompts = run.tokenizer.batch_decode(rollout.prompt_ids, skip_special_tokens=True)
+        rows.extend(zip(prompts, rollout.texts))
+        return check(run, rollout, logps, advantages)
+
+    monkeypatch.setattr(Run, "self_check", see_rollout)
+    monkeypatch.setattr(script, "policy_loss", lambda **given: met.append(given["advantages"]) or loss(**given))
+    script.train(script.Config(steps=2, prompts_per_step=12, group_size=6, eval_problems=2, minibatches=3,
+                               levels=[1, 2], device="cpu", run_dir=str(tmp_path / "run")))  # fmt: skip
+    advantages = torch.cat(met).flatten().tolist()
+    assert len(advantages) == len(rows) == 2 * 12 * 6
+    for (prompt, text), advantage in zip(rows, advantages):
+        value = sum(int(x) for x in prompt.removesuffix("?").replace("-", "+-").split("+"))
+        right = text.split("#")[-1] == str(value)
+        assert (advantage > 0) == right if advantage else script is not dapo
+    assert sum(a > 0 for a in advantages) > 30 and sum(a < 0 for a in advantages) > 30
+
+
 def test_the_ratio_leaves_1_exactly_where_it_should(tmp_path):
     """One update a batch: every ratio is 1 and nothing is clipped. A second epoch over the same batch: both move."""
 
@@ -396,8 +421,8 @@ def test_overlong_filtering_takes_truncated_responses_out_of_the_loss(tmp_path, 
     honest = dapo.policy_loss
     monkeypatch.setattr(dapo, "policy_loss", lambda **given: masks.append(given["mask"]) or honest(**given))
     for filtering in (False, True):
-        run_dapo(tmp_path / str(filtering), monkeypatch, lambda problem, i: float(i == 0), max_new_tokens=4, overlong_buffer=0,
-                 overlong_filtering=filtering, steps=1, temperature=2.0)  # fmt: skip
+        settings = {"max_new_tokens": 4, "overlong_buffer": 0, "overlong_filtering": filtering, "temperature": 2.0}
+        run_dapo(tmp_path / str(filtering), monkeypatch, lambda problem, i: float(i == 0), steps=1, **settings)
         rows = torch.cat([mask.any(dim=1) for mask in masks])
         assert rows.all() != filtering
         masks.clear()
