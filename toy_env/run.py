@@ -374,47 +374,60 @@ def explained_variance(values: torch.Tensor, returns: torch.Tensor, mask: torch.
 
 
 def draw_curves(rows: list[dict], results: dict, path: Path, title: str) -> None:
-    """A run's metrics over its steps, as one PNG of small multiples."""
-    figure = Figure(figsize=(11, 5.8), layout="constrained")
-    figure.suptitle(title, fontsize=11)
-    axes = figure.subplots(2, 3, sharex=True).flat
+    """A run's metrics over its steps, as one PNG of small multiples: those panels that the run has numbers for."""
     blue, orange, green, grey = "#0072B2", "#D55E00", "#009E73", "#777777"  # Okabe and Ito, colour-blind safe
-
-    def panel(heading: str, **lines: tuple) -> None:
-        axis = next(axes)
+    panels = {  # heading: {metric: (label, colour, line style)}
+        "Accuracy, sampled": {"accuracy": ("training problems", blue, "-")},
+        "Response length in tokens": {
+            "length_right": ("right answers", blue, "-"),
+            "length_wrong": ("wrong answers", orange, "--"),
+        },
+        "Entropy in nats a token": {"entropy": ("", blue, "-")},
+        "Silent groups, share of all groups": {
+            "silent": ("all silent", grey, "-"),
+            "silent_right": ("all right", blue, "-"),
+            "silent_wrong": ("all wrong", orange, "--"),
+        },
+        "Share of responses": {
+            "worked": ("worked step by step", blue, "-"),
+            "truncated": ("cut at the length limit", orange, "--"),
+        },
+        "Gradient norm, before it is clipped": {"grad_norm": ("", blue, "-")},
+        "Share of tokens stopped by the clip": {
+            "clipped_up": ("upwards (advantage > 0)", blue, "-"),
+            "clipped_down": ("downwards (advantage < 0)", orange, "--"),
+        },
+        "KL to the base model, nats a token": {"kl": ("", blue, "-")},
+        "Critic": {
+            "explained_variance": ("explained variance", blue, "-"),
+            "value_loss": ("value loss", orange, "--"),
+        },
+        "Rollout batches drawn for a step": {"draws": ("", blue, "-")},
+    }
+    panels = {heading: lines for heading, lines in panels.items() if set(lines) <= set(rows[0])}
+    columns = math.ceil(len(panels) / 2)
+    figure = Figure(figsize=(3.7 * columns, 5.8), layout="constrained")
+    figure.suptitle(title, fontsize=11)
+    axes = list(figure.subplots(2, columns, sharex=True).flat)
+    for axis, (heading, lines) in zip(axes, panels.items()):
         for name, (label, color, style) in lines.items():
             values = [math.nan if row[name] is None else row[name] for row in rows]
             axis.plot([row["step"] for row in rows], values, color=color, linestyle=style, linewidth=1.3, label=label)
+        if heading.startswith("Accuracy"):
+            ends = [results[when]["accuracy"]["all"] for when in ("before", "after")]
+            for kind, color, marker in (("sampled", orange, "o"), ("greedy", green, "^")):
+                values = [end[kind] for end in ends]
+                axis.plot([0, rows[-1]["step"]], values, marker, color=color, clip_on=False, label=f"held out, {kind}")
+            axis.set_ylim(0, 1)
+        elif heading != "Critic":
+            axis.set_ylim(bottom=0)
         axis.set_title(heading, fontsize=9.5, loc="left")
-        axis.set_ylim(bottom=0)
         axis.grid(alpha=0.25)
         axis.spines[["top", "right"]].set_visible(False)
-        if len(lines) > 1:
+        if len(axis.lines) > 1:
             axis.legend(fontsize=8, frameon=False)
-        return axis
-
-    axis = panel("Accuracy, sampled", accuracy=("training problems", blue, "-"))
-    ends, last = ([results[when]["accuracy"]["all"] for when in results], rows[-1]["step"])
-    for kind, color, marker in (("sampled", orange, "o"), ("greedy", green, "^")):
-        axis.plot([0, last], [end[kind] for end in ends], marker, color=color, clip_on=False, label=f"held out, {kind}")
-    axis.set_ylim(0, 1)
-    axis.legend(fontsize=8, frameon=False, loc="lower right")
-    panel(
-        "Response length in tokens",
-        length_right=("right answers", blue, "-"),
-        length_wrong=("wrong answers", orange, "--"),
-    )
-    panel("Entropy in nats a token", entropy=("", blue, "-"))
-    panel(
-        "Silent groups, share of all groups",
-        silent=("all silent", grey, "-"),
-        silent_right=("all right", blue, "-"),
-        silent_wrong=("all wrong", orange, "--"),
-    ).set_xlabel("step")
-    panel(
-        "Share of responses",
-        worked=("worked step by step", blue, "-"),
-        truncated=("cut at the length limit", orange, "--"),
-    ).set_xlabel("step")
-    panel("Gradient norm, before clipping", grad_norm=("", blue, "-")).set_xlabel("step")
+    for axis in axes[len(panels) :]:
+        axis.set_visible(False)
+    for axis in axes[columns:]:
+        axis.set_xlabel("step")
     figure.savefig(path, dpi=130)
