@@ -6,8 +6,9 @@ Against grpo.py:
     - the loss's division by each response's length: the sum over tokens is divided by a constant, G and a fixed
       generation budget of max_new_tokens (Listing 1; the paper's equation divides by G alone)
 
-On-policy and without KL, the gradient is then (G-1)/G times the gradient of the success probability: unbiased up to a
-constant. The KL term stays as it is in grpo.py, aggregated like the rest; the paper runs with --kl_coef 0.
+On-policy and without KL, the expected gradient is then the gradient of the success probability, times (G-1)/G and over
+max_new_tokens: unbiased up to a constant. The KL term of grpo.py stays, aggregated like the rest; the paper has none
+(--kl_coef 0).
 
     python algorithms/dr_grpo.py
 """

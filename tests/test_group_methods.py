@@ -408,7 +408,7 @@ def test_dynamic_sampling_stops_at_max_draws(tmp_path, monkeypatch, capsys):
         seen.append(problem)
         return float(i == 0 and len(seen) <= 4)
 
-    judged, logged = run_dapo(tmp_path, monkeypatch, rarely, max_draws=3)
+    judged, logged = run_dapo(tmp_path, monkeypatch, rarely, max_draws=3, minibatches=8)
     assert [len(rewards) for rewards in judged] == [1] and len(logged) == 1
     assert len(logged[0]["rewards"]) == 18
     out = capsys.readouterr().out

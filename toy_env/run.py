@@ -243,7 +243,8 @@ class Run:
     def minibatches(self, rows: int, epochs: int, minibatches: int) -> Iterator[torch.Tensor]:
         """The row indices of each minibatch: in every epoch a fresh permutation of all rows, cut into equal parts."""
         for _ in range(epochs):
-            yield from torch.randperm(rows, generator=self.generator, device=self.device).tensor_split(minibatches)
+            permutation = torch.randperm(rows, generator=self.generator, device=self.device)
+            yield from permutation.tensor_split(min(rows, minibatches))
 
     def say(self, line: str) -> None:
         """Print a line above the progress bar."""
