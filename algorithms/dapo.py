@@ -79,12 +79,15 @@ def overlong_penalty(lengths: Tensor, config: Config) -> Tensor:
     return ((free - lengths) / max(1, config.overlong_buffer)).clamp(-1, 0)
 
 
-def policy_loss(*, logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor, config: Config) -> Tensor:
-    """Minus the objective of DAPO Eq. 8, the token mean taken over the optimizer batch.
-
-    logps (B, T) with gradient; old_logps (B, T), recorded while sampling; advantages (B, 1), or (B, T);
-    mask (B, T), 1 up to and including EOS.
-    """
+def policy_loss(
+    *,
+    logps: Tensor,  # (B, T), with gradient
+    old_logps: Tensor,  # (B, T), recorded while sampling
+    advantages: Tensor,  # (B, 1), one for all tokens of a response
+    mask: Tensor,  # (B, T), 1 up to and including EOS
+    config: Config,
+) -> Tensor:
+    """Minus the objective of DAPO Eq. 8, the token mean taken over the optimizer batch."""
     ratio = (logps - old_logps).exp()  # (B, T)
     clipped = ratio.clamp(1 - config.clip_eps_low, 1 + config.clip_eps_high)  # [clip-higher]
     per_token = torch.maximum(-advantages * ratio, -advantages * clipped)  # (B, T)
@@ -133,8 +136,8 @@ def train(config: Config) -> dict:
             run.say(f"stopped at step {step}: no mixed group in {config.max_draws} draws, so nothing to learn from")
             break
         rollout = everything[(mixed * G + torch.arange(G, device=run.device)).flatten()]  # (<= P)·G rows
-        penalty = overlong_penalty(rollout.mask.sum(dim=1).view(-1, G), config)  # [overlong]
-        rewards = 2 * correct[mixed.flatten()] - 1 + penalty  # (<= P, G), 1 or -1 and up to 1 less
+        # [overlong] Rewards (<= P, G): 1 or -1, and up to 1 less for a response near the limit
+        rewards = 2 * correct[mixed.flatten()] - 1 + overlong_penalty(rollout.mask.sum(dim=1).view(-1, G), config)
 
         # 3. Judge: advantages
         advantages = compute_advantages(rewards=rewards)  # (P, G)
@@ -145,7 +148,7 @@ def train(config: Config) -> dict:
             run.self_check(rollout[rows], logps, advantages)
             batch = {"logps": logps, "old_logps": rollout.logps[rows], "mask": rollout.mask[rows]}
             batch["advantages"] = advantages.view(-1, 1)[rows]
-            if config.overlong_filtering:
+            if config.overlong_filtering:  # [overlong]
                 batch["mask"] = batch["mask"] & ~rollout.truncated[rows].unsqueeze(1)
             loss = policy_loss(**batch, config=config)
             optimizer.zero_grad()
@@ -156,7 +159,7 @@ def train(config: Config) -> dict:
             run.record(**update_metrics(**batch, config=config))
 
         # 5. Log
-        run.log(step, rollout=everything, rewards=correct)
+        run.log(step, rollout=everything, rewards=correct)  # [dynamic sampling]
 
     return run.finish()
 

@@ -70,13 +70,15 @@ def compute_advantages(*, rewards: Tensor) -> Tensor:
 
 
 def policy_loss(
-    *, logps: Tensor, old_logps: Tensor, ref_logps: Tensor, advantages: Tensor, mask: Tensor, config: Config
+    *,
+    logps: Tensor,  # (B, T), with gradient
+    old_logps: Tensor,  # (B, T), recorded while sampling
+    ref_logps: Tensor,  # (B, T), of the frozen base model
+    advantages: Tensor,  # (B, 1), one for all tokens of a response
+    mask: Tensor,  # (B, T), 1 up to and including EOS
+    config: Config,
 ) -> Tensor:
-    """Minus the clipped objective of DeepSeekMath Eq. 3, KL term included.
-
-    logps (B, T) with gradient; old_logps (B, T), recorded while sampling; ref_logps (B, T) of the frozen base;
-    advantages (B, 1), or (B, T); mask (B, T), 1 up to and including EOS.
-    """
+    """Minus the clipped objective of DeepSeekMath Eq. 3, KL term included."""
     ratio = (logps - old_logps).exp()  # (B, T)
     clipped = ratio.clamp(1 - config.clip_eps, 1 + config.clip_eps)
     per_token = torch.maximum(-advantages * ratio, -advantages * clipped)  # (B, T)

@@ -80,12 +80,15 @@ def compute_advantages(
     return (advantages - mean) / (variance + 1e-8).sqrt() * mask, returns
 
 
-def policy_loss(*, logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor, config: Config) -> Tensor:
-    """Minus the clipped objective (PPO, Eq. 7), a mean over all tokens of the optimizer batch.
-
-    logps (B, T) with gradient; old_logps (B, T), recorded while sampling; advantages (B, T); mask (B, T), 1 up to and
-    including EOS.
-    """
+def policy_loss(
+    *,
+    logps: Tensor,  # (B, T), with gradient
+    old_logps: Tensor,  # (B, T), recorded while sampling
+    advantages: Tensor,  # (B, T)
+    mask: Tensor,  # (B, T), 1 up to and including EOS
+    config: Config,
+) -> Tensor:
+    """Minus the clipped objective (PPO, Eq. 7), a mean over all tokens of the optimizer batch."""
     ratio = (logps - old_logps).exp()  # [clip] (B, T)
     clipped = ratio.clamp(1 - config.clip_eps, 1 + config.clip_eps)
     per_token = torch.maximum(-advantages * ratio, -advantages * clipped)  # (B, T)

@@ -54,12 +54,14 @@ def compute_advantages(*, rewards: Tensor) -> Tensor:
     return rewards
 
 
-def policy_loss(*, logps: Tensor, advantages: Tensor, mask: Tensor, config: Config) -> Tensor:
-    """The scalar whose gradient is minus the estimate of grad J, up to the constant 1 / max_new_tokens.
-
-    logps (B, T) with gradient; advantages (B, 1), one for all tokens of a response; mask (B, T), 1 up to and
-    including EOS.
-    """
+def policy_loss(
+    *,
+    logps: Tensor,  # (B, T), with gradient
+    advantages: Tensor,  # (B, 1), one for all tokens of a response
+    mask: Tensor,  # (B, T), 1 up to and including EOS
+    config: Config,
+) -> Tensor:
+    """The scalar whose gradient is minus the estimate of grad J, up to the constant 1 / max_new_tokens."""
     per_token = -advantages * logps  # (B, T)
     return (per_token * mask).sum() / (len(mask) * config.max_new_tokens)
 
