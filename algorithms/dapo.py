@@ -23,7 +23,7 @@ from transformers.hf_argparser import HfArg
 
 from toy_env.arithmetic import LEVELS, reward, sample_problems
 from toy_env.policy import completion_logps, load_policy
-from toy_env.rollout import Rollout, sample
+from toy_env.rollout import sample
 from toy_env.run import Run, run_script, update_metrics
 
 
@@ -124,7 +124,7 @@ def train(config: Config) -> dict:
 
         # [dynamic sampling] Draw more prompts until P groups are mixed: by right and wrong, not by shaped reward
         drawn.append((rollout, rewards))
-        everything, correct = Rollout.concatenate([r for r, _ in drawn]), torch.cat([r for _, r in drawn])
+        everything, correct = rollout.concatenate([r for r, _ in drawn]), torch.cat([r for _, r in drawn])
         k = correct.sum(dim=1)  # right answers of each group
         mixed = ((k > 0) & (k < G)).nonzero()[:P]  # (<= P, 1) indices of the groups that are kept
         if len(mixed) < P and len(drawn) < config.max_draws:

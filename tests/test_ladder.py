@@ -18,8 +18,8 @@ BUDGETS = {  # changed code lines, added and removed together
     ("reinforce", "ppo"): 80,
     ("ppo", "grpo"): 66,
     ("grpo", "dr_grpo"): 8,
-    ("dr_grpo", "dapo"): 46,
-    ("grpo", "dapo"): 42,
+    ("dr_grpo", "dapo"): 44,
+    ("grpo", "dapo"): 40,
 }
 OWN_PARTS = {"ppo": ["value_loss"], "dapo": ["overlong_penalty"]}
 PARTS = ["Config", "compute_advantages", "policy_loss", "train", "main"]

@@ -1,6 +1,6 @@
 """Makes the base model that this repository ships: a small transformer that imitates a sloppy student.
 
-    python -m toy_env.pretrain                 about 15 minutes on one CPU core; writes runs/base_model
+    python -m toy_env.pretrain                 about 20 minutes on one CPU core; writes runs/base_model
 
 The student mostly answers off the top of his head. He forgets to carry, and in long chains he loses the thread, so
 most of these answers are wrong. Sometimes he works the problem out step by step, and then he is nearly always right;
