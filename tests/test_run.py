@@ -13,7 +13,6 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from algorithms import dapo, ppo, reinforce
-from toy_env import run as run_module
 from toy_env.rollout import Rollout
 from toy_env.run import rollout_metrics
 
@@ -215,6 +214,26 @@ def test_the_command_line_as_a_newcomer_types_it(tmp_path):
     assert "REINFORCE for verifiable rewards" in help_text and "completions sampled for each problem" in help_text
 
 
+def test_a_run_cut_off_in_its_last_step_or_its_last_evaluation_can_be_finished(tmp_path, monkeypatch):
+    """Ctrl-C in the last step changes nothing; a run that was killed before its results were written resumes."""
+    draw, calls = reinforce.sample_problems, []
+
+    def interrupt_in_the_last_step(*args):
+        calls.append(1)
+        if len(calls) == SMALL["steps"]:
+            os.kill(os.getpid(), signal.SIGINT)
+        return draw(*args)
+
+    monkeypatch.setattr(reinforce, "sample_problems", interrupt_in_the_last_step)
+    results = train(tmp_path / "run")
+    assert "after" in results
+    (tmp_path / "run/results.json").write_text(json.dumps({"before": results["before"]}))
+    (tmp_path / "run/curves.png").unlink()
+    again = train(tmp_path / "run", resume=True)
+    assert json.loads(json.dumps(again)) == json.loads(json.dumps(results)) and (tmp_path / "run/curves.png").is_file()
+    assert len(metrics(tmp_path / "run")) == SMALL["steps"]
+
+
 @pytest.mark.parametrize("kind", ["gpt2", "qwen2"])
 def test_any_causal_language_model_can_be_trained(kind, tmp_path, letters, capsys):
     """A small checkpoint of another family, with its own tokenizer and no PAD; it never finds a right answer."""
@@ -281,4 +300,3 @@ def test_continuous_integration_runs_the_readmes_test_command():
     readme, ci = (ROOT / "README.md").read_text(), (ROOT / ".ci/run").read_text()
     command = "python -m pytest"
     assert command in readme and command in ci and "pip install -r requirements.txt" in readme
-    assert run_module.__doc__

@@ -138,13 +138,15 @@ class Run:
         state = torch.load(self.folder / "state.pt", map_location=self.device)
         self.last_step, self.rollouts = state["step"], state["rollouts"]
         self.checked = self.last_step > 0
-        if self.last_step >= self.config.steps:
+        results = json.loads((self.folder / "results.json").read_text())
+        if self.last_step >= self.config.steps and "after" in results:
             raise UsageError(
                 f"{str(self.folder)!r} has done its {self.last_step} steps; to go on, give a larger --steps"
             )
         for name, module in self.state.items():
             module.load_state_dict(state[name])
-        self.before = json.loads((self.folder / "results.json").read_text())["before"]
+        self.before = results["before"]
+        self._write_json("results.json", {"before": self.before})
         rows = (self.folder / "metrics.jsonl").read_text().splitlines()[: self.last_step]
         self._write("metrics.jsonl", "".join(row + "\n" for row in rows))
         self._write_json("config.json", {**saved, "steps": self.config.steps})
@@ -198,7 +200,7 @@ class Run:
                 self.bar.update()
                 if step % self.config.save_every == 0 or step == self.config.steps or interrupted.is_set():
                     self.save()
-                if interrupted.is_set():
+                if interrupted.is_set() and step < self.config.steps:
                     raise KeyboardInterrupt(f"after step {step}; to go on, add --run_dir {self.folder} --resume")
         finally:
             self.bar.close()
