@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 from huggingface_hub import HfApi, snapshot_download
-from torch.nn.functional import pad
+from torch.utils.checkpoint import checkpoint
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
@@ -125,34 +125,74 @@ def token_logps(logits: torch.Tensor, temperature: float) -> torch.Tensor:
     return (logits.to(torch.promote_types(logits.dtype, torch.float32)) / temperature).log_softmax(dim=-1)
 
 
-def model_inputs(rollout: "Rollout") -> dict:
-    """Prompts and completions in one row, (B, N + T), as a transformer takes them."""
-    attention_mask = torch.cat([rollout.prompt_mask, rollout.mask], dim=1)
-    return {
-        "input_ids": torch.cat([rollout.prompt_ids, rollout.completion_ids], dim=1),
-        "attention_mask": attention_mask,
-        "position_ids": position_ids(attention_mask),
-        "use_cache": False,
-    }
+def pack(rollout: "Rollout") -> tuple[dict, torch.Tensor]:
+    """The rows of a rollout laid end to end without their padding, in as few packed rows of W tokens as they fit in.
+
+    Returns the inputs of a transformer, (R, W) each, and for every token of a completion, in the order of the mask, the
+    index in (R·W) of the output that predicts it. Positions that start again at 0 tell transformers where the next
+    sequence begins: no token attends to another sequence. W is the longest sequence; the longest are placed first,
+    each in the first packed row with room for it.
+
+    Most of a padded batch of base-model rollouts is padding (nearly all answers have 4 tokens, a few have 50). Packing
+    makes a pass forward and back 2.5 times as fast there and 1.2 times for a trained policy.
+    """
+    is_token = torch.cat([rollout.prompt_mask, rollout.mask], dim=1)  # (B, N + T)
+    positions = position_ids(is_token)
+    lengths = is_token.sum(dim=1).tolist()
+    width, room, first = max(lengths), [], [0] * len(lengths)
+    for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
+        row = next((row for row, free in enumerate(room) if free >= lengths[i]), len(room))
+        if row == len(room):
+            room.append(width)
+        first[i] = (row + 1) * width - room[row]
+        room[row] -= lengths[i]
+    place = torch.tensor(first, device=is_token.device).unsqueeze(1) + positions  # (B, N + T) index in (R·W)
+
+    def packed(values: torch.Tensor) -> torch.Tensor:
+        return values.new_zeros(len(room) * width).scatter(0, place[is_token], values[is_token]).view(-1, width)
+
+    ids = torch.cat([rollout.prompt_ids, rollout.completion_ids], dim=1)
+    # The causal shift: the output at a token predicts the *next* one. So the predictions of y_1 .. y_T stand at the
+    # last prompt token and at y_1 .. y_{T-1}, one place to the left; the output at y_T predicts nothing here.
+    return {"input_ids": packed(ids), "position_ids": packed(positions)}, place[:, -rollout.mask.shape[1] :][
+        rollout.mask
+    ] - 1
+
+
+def over_completions(
+    forward: Callable[[dict, torch.Tensor, torch.Tensor], torch.Tensor], rollout: "Rollout", micro_batch_size: int
+) -> torch.Tensor:
+    """(B, T): what forward(inputs, before, tokens), see `pack`, gives for each completion token, and 0 off the mask.
+
+    It runs on micro-batches of rows. The loss is still taken over all B rows at once, so the micro-batch size changes
+    no normaliser and no gradient. Where there are several, each is computed once more in the backward pass instead of
+    being kept: memory stays that of one micro-batch, for about a third more time.
+    """
+    parts = []
+    for rows in torch.arange(len(rollout), device=rollout.mask.device).split(micro_batch_size):
+        inputs, before = pack(part := rollout[rows])
+        arguments = (inputs, before, part.completion_ids[part.mask])
+        if len(rows) < len(rollout) and torch.is_grad_enabled():
+            parts.append(checkpoint(forward, *arguments, use_reentrant=False))
+        else:
+            parts.append(forward(*arguments))
+    values = torch.cat(parts)
+    return values.new_zeros(rollout.mask.shape).masked_scatter(rollout.mask, values)
 
 
 def completion_logps(
-    policy: PreTrainedModel, rollout: "Rollout", temperature: float, micro_batch_size: int = 64
+    policy: PreTrainedModel, rollout: "Rollout", temperature: float, micro_batch_size: int = 1024
 ) -> torch.Tensor:
     """Log-probability of every sampled token under `policy`, with gradient: (B, T), 0 off the mask.
 
     `temperature` must be the one the rollout was drawn at: the policy being trained is softmax(logits / temperature).
     """
 
-    def score(rollout: "Rollout") -> torch.Tensor:
-        T = rollout.completion_ids.shape[1]
-        logits = policy(**model_inputs(rollout), logits_to_keep=T + 1).logits  # (b, T + 1, V)
-        # The causal shift: the output at a position predicts the *next* token. So the predictions of y_1 .. y_T stand
-        # at the last prompt token and at y_1 .. y_{T-1}, and the output at y_T, which predicts nothing here, is cut.
-        logps = token_logps(logits[:, :-1], temperature)  # (b, T, V)
-        return logps.gather(-1, rollout.completion_ids.unsqueeze(-1)).squeeze(-1)  # (b, T)
+    def score(inputs: dict, before: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+        logits = policy(**inputs, use_cache=False).logits.flatten(0, 1)[before]  # (tokens, V)
+        return token_logps(logits, temperature).gather(1, tokens.unsqueeze(1)).squeeze(1)
 
-    return by_length(score, rollout, micro_batch_size).masked_fill(~rollout.mask, 0.0)
+    return over_completions(score, rollout, micro_batch_size)
 
 
 class Critic(torch.nn.Module):
@@ -166,25 +206,11 @@ class Critic(torch.nn.Module):
         torch.nn.init.zeros_(self.head.bias)
 
 
-def completion_values(critic: Critic, rollout: "Rollout", micro_batch_size: int = 64) -> torch.Tensor:
+def completion_values(critic: Critic, rollout: "Rollout", micro_batch_size: int = 1024) -> torch.Tensor:
     """V(x, y_<t), the critic's value of the state *before* each sampled token: (B, T), 0 off the mask."""
 
-    def value(rollout: "Rollout") -> torch.Tensor:
-        T = rollout.completion_ids.shape[1]
-        states = critic.transformer(**model_inputs(rollout)).last_hidden_state  # (b, N + T, hidden)
-        # The same shift as for log-probabilities: what is known before y_t stands one position to the left of y_t.
-        return critic.head(states[:, -T - 1 : -1]).squeeze(-1)  # (b, T)
+    def value(inputs: dict, before: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+        states = critic.transformer(**inputs, use_cache=False).last_hidden_state.flatten(0, 1)  # (R·W, hidden)
+        return critic.head(states[before]).squeeze(1)
 
-    return by_length(value, rollout, micro_batch_size).masked_fill(~rollout.mask, 0.0)
-
-
-def by_length(forward: Callable[["Rollout"], torch.Tensor], rollout: "Rollout", micro_batch_size: int) -> torch.Tensor:
-    """forward(rollout) of shape (B, T), computed in micro-batches of rows of similar length, each cut to its longest.
-
-    The loss is still taken over all B rows at once, so the micro-batch size changes no normaliser and no gradient.
-    It saves the work on padding: half of it for base-model rollouts (most answers have 4 tokens, a few have 50).
-    """
-    order = (rollout.prompt_mask.sum(dim=1) + rollout.mask.sum(dim=1)).argsort(stable=True)
-    T = rollout.mask.shape[1]
-    parts = [forward(rollout[rows].trimmed()) for rows in order.split(micro_batch_size)]  # each (b, t <= T)
-    return torch.cat([pad(part, (0, T - part.shape[1])) for part in parts])[order.argsort()]
+    return over_completions(value, rollout, micro_batch_size)

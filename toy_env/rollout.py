@@ -1,7 +1,7 @@
 """Sampling: G completions for each of P prompts, with the log-probabilities they were drawn with."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 
 import torch
 from torch.nn.functional import pad
@@ -51,19 +51,6 @@ class Rollout:
         texts = [text for rollout in rollouts for text in rollout.texts]
         return Rollout(**{f.name: column(f.name) for f in fields(Rollout) if f.name != "texts"}, texts=texts)
 
-    def trimmed(self) -> "Rollout":
-        """The same rows without the columns in which all of them are padding."""
-        n, t = int(self.prompt_mask.sum(dim=1).max()), int(self.mask.sum(dim=1).max())
-        return replace(
-            self,
-            prompt_ids=self.prompt_ids[:, -n:],
-            prompt_mask=self.prompt_mask[:, -n:],
-            completion_ids=self.completion_ids[:, :t],
-            mask=self.mask[:, :t],
-            logps=self.logps[:, :t],
-            entropies=self.entropies[:, :t],
-        )
-
 
 @torch.no_grad()
 def sample(
@@ -75,13 +62,12 @@ def sample(
     max_new_tokens: int,
     temperature: float,
     generator: torch.Generator,
-    drop_finished: bool = True,
 ) -> Rollout:
     """Draw `group_size` completions of every prompt from the full softmax at `temperature` (0 = greedy, which records
     the log-probabilities of temperature 1).
 
-    No top-k, no top-p: the distribution drawn from is the one that is scored. A row stops at its first EOS;
-    `drop_finished` also takes it out of the batch, which changes the cost and not the log-probabilities.
+    No top-k, no top-p: the distribution drawn from is the one that is scored. A row stops at its first EOS and leaves
+    the running batch there.
 
     Why not `model.generate`: measured side by side it takes 3 times as long for the base model (183 against 60 ms a
     batch of 32 x 8 on two CPU cores) and 1.6 times for a trained policy (162 against 102), and its prefill repeats
@@ -104,31 +90,32 @@ def sample(
 
     shape, device = (len(prompt_ids), max_new_tokens), policy.device
     completion_ids = torch.full(shape, tokenizer.pad_token_id, device=device)
-    mask = torch.zeros(shape, dtype=torch.bool, device=device)
     dtype = torch.promote_types(logits.dtype, torch.float32)
     logps, entropies = (torch.zeros(shape, dtype=dtype, device=device) for _ in range(2))
 
-    rows = torch.arange(shape[0], device=device)  # the output row that each row of the running batch belongs to
-    alive = torch.ones_like(rows, dtype=torch.bool)
+    lengths = torch.full(shape[:1], max_new_tokens, device=device)
+    truncated = torch.ones_like(lengths, dtype=torch.bool)
+
+    rows = torch.arange(shape[0], device=device)  # the rows still running
     attention_mask, positions = prompt_mask, prompt_mask.sum(dim=1, keepdim=True)
     for t in range(max_new_tokens):
         distribution = token_logps(logits, temperature or 1.0)  # (rows, V)
+        probabilities = distribution.exp()
         if temperature == 0:
             tokens = distribution.argmax(dim=1, keepdim=True)
         else:
-            tokens = torch.multinomial(distribution.exp(), 1, generator=generator)  # (rows, 1)
-        completion_ids[rows[alive], t] = tokens[alive, 0]
-        mask[rows[alive], t] = True
-        logps[rows[alive], t] = distribution.gather(1, tokens)[alive, 0]
-        entropies[rows[alive], t] = -(distribution.exp() * distribution).sum(dim=1)[alive]
+            tokens = torch.multinomial(probabilities, 1, generator=generator)  # (rows, 1)
+        completion_ids[rows, t] = tokens[:, 0]
+        logps[rows, t] = distribution.gather(1, tokens)[:, 0]
+        entropies[rows, t] = -(probabilities * distribution).sum(dim=1)
 
-        alive = alive & (tokens[:, 0] != tokenizer.eos_token_id)
-        if t + 1 == max_new_tokens or not alive.any():
+        going = tokens[:, 0] != tokenizer.eos_token_id
+        if not going.all():
+            lengths[rows[~going]], truncated[rows[~going]] = t + 1, False
+            rows, tokens, attention_mask, positions = (x[going] for x in (rows, tokens, attention_mask, positions))
+            cache.batch_select_indices(going)
+        if t + 1 == max_new_tokens or len(rows) == 0:
             break
-        if drop_finished and not alive.all():
-            cache.batch_select_indices(alive)
-            rows, tokens, attention_mask, positions = (x[alive] for x in (rows, tokens, attention_mask, positions))
-            alive = alive[alive]
         attention_mask = torch.cat([attention_mask, torch.ones_like(tokens, dtype=torch.bool)], dim=1)
         output = policy(
             input_ids=tokens,
@@ -139,9 +126,7 @@ def sample(
         )
         logits, positions = output.logits[:, -1], positions + 1
 
-    truncated = torch.zeros(shape[0], dtype=torch.bool, device=device)
-    truncated[rows[alive]] = True
-    lengths = mask.sum(dim=1)
+    mask = torch.arange(max_new_tokens, device=device) < lengths.unsqueeze(1)  # (B, max_new_tokens)
     longest = int(lengths.max())
     texts = tokenizer.batch_decode(
         [ids[: n - (not cut)] for ids, n, cut in zip(completion_ids.tolist(), lengths.tolist(), truncated.tolist())]

@@ -23,7 +23,6 @@ from dataclasses import asdict, fields
 from pathlib import Path
 
 import torch
-from matplotlib.figure import Figure
 from tqdm import tqdm
 
 from toy_env import UsageError
@@ -378,6 +377,8 @@ def explained_variance(values: torch.Tensor, returns: torch.Tensor, mask: torch.
 
 def draw_curves(rows: list[dict], results: dict, path: Path, title: str) -> None:
     """A run's metrics over its steps, as one PNG of small multiples: those panels that the run has numbers for."""
+    from matplotlib.figure import Figure  # here, because it takes .2 s that no start of a script should wait for
+
     blue, orange, green, grey = "#0072B2", "#D55E00", "#009E73", "#777777"  # Okabe and Ito, colour-blind safe
     panels = {  # heading: {metric: (label, colour, line style)}
         "Accuracy, sampled": {"accuracy": ("training problems", blue, "-")},

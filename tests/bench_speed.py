@@ -1,0 +1,447 @@
+"""A step of grpo.py against the same step of TRL's GRPOTrainer and against a floor. A benchmark, not a test.
+
+    pip install -e '.[parity]'             for TRL
+    python tests/bench_speed.py            about 8 minutes; leave the machine alone meanwhile
+    python tests/bench_speed.py --device cuda
+
+Each side lives in a process of its own and they take turns, step by step, so that whatever slows the machine slows all
+of them. All do the same work: the same model, prompts, group size and length limit, four updates a step, KL to a
+reference. The learning rate is 1e-12, so that the policy stays what it is and every step is a sample of the same cost.
+The floor is what no such loop can do without: the forward passes of the decode loop, and one forward and one backward
+pass over as many tokens, without padding. It draws nothing, scores nothing, has no reference model and no optimizer.
+The larger model is the shipped one inside matrices of ten times the size, zero elsewhere: it gives the same answers.
+"""
+
+import json
+import math
+import multiprocessing
+import os
+import platform
+import random
+import resource
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from transformers.hf_argparser import HfArg
+
+from toy_env import UsageError
+from toy_env.arithmetic import LEVELS, Problem, reward, sample_problems
+from toy_env.cli import run_main
+
+PROMPTS, GROUP, LIMIT, MINIBATCHES = 32, 8, 56, 4
+
+
+@dataclass
+class Config:
+    device: str = HfArg(default="cpu", help="cpu or cuda")
+    steps: int = HfArg(default=20, help="timed steps of each side for each model")
+    start_ups: int = HfArg(default=3, help="timed start-ups of each side")
+    largest: int = HfArg(default=4096, help="largest rollout batch of the growth table")
+    output: str = HfArg(default="", help="JSON file for the results (default: print only)")
+
+
+# ---------------------------------------------------------------------- in the worker processes
+
+
+class Stopwatch:
+    """Sends the parent one report a step and waits for its word to go on. Adds up what the parts of a step take."""
+
+    def __init__(self, connection, device: str) -> None:
+        self.connection, self.device = connection, device
+        self.parts: dict[str, float] = {}
+        self.started = 0.0
+
+    def clock(self) -> float:
+        if self.device == "cuda":
+            import torch
+
+            torch.cuda.synchronize()
+        return time.perf_counter()
+
+    def timed(self, part: str, function: Callable) -> Callable:
+        def wrapped(*args, **kwargs):
+            started = self.clock()
+            result = function(*args, **kwargs)
+            self.parts[part] = self.parts.get(part, 0.0) + self.clock() - started
+            return result
+
+        return wrapped
+
+    def step_done(self, completions: int, tokens: int) -> None:
+        seconds = self.clock() - self.started
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024  # MiB on Linux
+        if self.device == "cuda":
+            import torch
+
+            memory = torch.cuda.max_memory_allocated() / 2**20
+        report = {"seconds": seconds, "parts": self.parts, "completions": completions, "tokens": tokens}
+        self.connection.send(report | {"memory": memory})
+        self.connection.recv()
+        self.parts, self.started = {}, self.clock()
+
+
+def ours(connection, device: str, model: str, prompts: int = PROMPTS, **settings) -> None:
+    """grpo.train, as it is."""
+    import torch
+
+    from algorithms import grpo
+
+    watch = Stopwatch(connection, device)
+    log = grpo.Run.log
+
+    def log_and_report(run, step, *, rollout, rewards) -> None:
+        log(run, step, rollout=rollout, rewards=rewards)
+        watch.step_done(len(rollout), int(rollout.mask.sum()))
+
+    completion_logps = grpo.completion_logps
+
+    def logps(*args):
+        part = "forward" if torch.is_grad_enabled() else "reference log-probs"
+        return watch.timed(part, completion_logps)(*args)
+
+    grpo.Run.log, grpo.completion_logps = log_and_report, logps
+    grpo.sample = watch.timed("sampling", grpo.sample)
+    torch.Tensor.backward = watch.timed("backward", torch.Tensor.backward)
+    torch.optim.AdamW.step = watch.timed("optimizer", torch.optim.AdamW.step)
+    with tempfile.TemporaryDirectory() as folder:
+        settings = {"learning_rate": 1e-12, "eval_problems": 1, "steps": 10**6, "save_every": 10**6} | settings
+        grpo.train(
+            grpo.Config(model=model, device=device, prompts_per_step=prompts, run_dir=f"{folder}/run", **settings)
+        )
+
+
+def trl(connection, device: str, model: str, learning_rate: float = 1e-12) -> None:
+    """GRPOTrainer with the settings of grpo.py."""
+    import torch
+    from datasets import Dataset
+    from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
+    from trl import GRPOConfig, GRPOTrainer
+
+    from toy_env.policy import locate
+
+    watch = Stopwatch(connection, device)
+    problems = [problem for step in range(1, 201) for problem in problems_of_step(step)]
+    counted = {"completions": 0, "tokens": 0}
+
+    def right(prompts, completions, completion_ids, expression, answer, level, **_) -> list[float]:
+        counted["completions"] += len(completions)
+        counted["tokens"] += sum(map(len, completion_ids))
+        return [reward(Problem(*row), text) for row, text in zip(zip(expression, answer, level), completions)]
+
+    class Turns(TrainerCallback):
+        def on_step_end(self, args, state, control, **kwargs) -> None:
+            if state.global_step % MINIBATCHES == 0:
+                watch.step_done(**counted)
+                counted.update(completions=0, tokens=0)
+
+    folder = tempfile.mkdtemp()
+    config = GRPOConfig(
+        output_dir=folder,
+        use_cpu=device == "cpu",
+        bf16=False,
+        gradient_checkpointing=False,
+        learning_rate=learning_rate,
+        lr_scheduler_type="constant",
+        per_device_train_batch_size=PROMPTS * GROUP // MINIBATCHES,
+        steps_per_generation=MINIBATCHES,
+        num_generations=GROUP,
+        max_completion_length=LIMIT,
+        temperature=1.0,
+        top_k=0,
+        top_p=1.0,
+        beta=0.04,
+        loss_type="grpo",
+        scale_rewards="group",
+        epsilon=0.2,
+        max_grad_norm=1.0,
+        max_steps=200 * MINIBATCHES,
+        shuffle_dataset=False,
+        logging_steps=MINIBATCHES,
+        save_strategy="no",
+        report_to="none",
+        disable_tqdm=True,
+    )
+    rows = [{"prompt": p.prompt, "expression": p.expression, "answer": p.answer, "level": p.level} for p in problems]
+    tokenizer = AutoTokenizer.from_pretrained(locate(model))
+    policy = AutoModelForCausalLM.from_pretrained(locate(model), dtype=torch.float32)
+    trainer = GRPOTrainer(
+        model=policy,
+        reward_funcs=right,
+        args=config,
+        train_dataset=Dataset.from_list(rows),
+        processing_class=tokenizer,
+        callbacks=[Turns()],
+    )
+    trainer._generate = watch.timed("sampling", trainer._generate)
+    scores = trainer._get_per_token_logps_and_entropies
+
+    def logps(*args, **kwargs):
+        part = "forward" if torch.is_grad_enabled() else "old and reference log-probs"
+        return watch.timed(part, scores)(*args, **kwargs)
+
+    trainer._get_per_token_logps_and_entropies = logps
+    trainer.accelerator.backward = watch.timed("backward", trainer.accelerator.backward)
+    torch.optim.AdamW.step = watch.timed("optimizer", torch.optim.AdamW.step)
+    trainer.train()
+
+
+def floor(connection, device: str, model: str) -> None:
+    """The forward passes of the decode loop, and one pass forward and back over as many tokens without padding."""
+    import torch
+
+    from toy_env.policy import encode_prompts, load_policy, position_ids
+    from toy_env.rollout import sample
+
+    watch = Stopwatch(connection, device)
+    policy, tokenizer = load_policy(model, device)
+    generator = torch.Generator(device)
+
+    @torch.no_grad()
+    def decode(prompts, ids, lengths) -> None:
+        prompt_ids, prompt_mask = encode_prompts(tokenizer, prompts, device)
+        output = policy(
+            input_ids=prompt_ids, attention_mask=prompt_mask, position_ids=position_ids(prompt_mask), use_cache=True
+        )
+        cache = output.past_key_values
+        cache.batch_repeat_interleave(GROUP)
+        mask = prompt_mask.repeat_interleave(GROUP, dim=0)
+        positions = mask.sum(dim=1, keepdim=True)
+        for t in range(1, ids.shape[1]):
+            alive = lengths > t
+            if not alive.all():
+                cache.batch_select_indices(alive)
+                ids, lengths, mask, positions = (x[alive] for x in (ids, lengths, mask, positions))
+            mask = torch.cat([mask, mask[:, :1] | True], dim=1)
+            policy(
+                input_ids=ids[:, t - 1 : t],
+                attention_mask=mask,
+                position_ids=positions,
+                past_key_values=cache,
+                use_cache=True,
+            )
+            positions = positions + 1
+
+    def train(ids) -> None:
+        policy(input_ids=ids, use_cache=False).logits.logsumexp(dim=-1).mean().backward()
+
+    decode, train = watch.timed("decoding", decode), watch.timed("forward and backward", train)
+    for step in range(1, 10**6):
+        rng = random.Random()
+        rng.seed(f"0/{step}")
+        generator.manual_seed(rng.getrandbits(63))
+        prompts = [problem.prompt for problem in sample_problems(PROMPTS, LEVELS, rng)]
+        rollout = sample(
+            policy, tokenizer, prompts, group_size=GROUP, max_new_tokens=LIMIT, temperature=1.0, generator=generator
+        )
+        tokens = int(rollout.prompt_mask.sum() + rollout.mask.sum())
+        ids = torch.randint(len(tokenizer), (len(rollout), round(tokens / len(rollout))), device=device)
+        lengths = rollout.mask.sum(dim=1)
+        policy.zero_grad()
+        watch.started = watch.clock()
+        decode(prompts, rollout.completion_ids, lengths)
+        train(ids)
+        watch.step_done(len(rollout), int(rollout.mask.sum()))
+
+
+def problems_of_step(step: int) -> list[Problem]:
+    """What grpo.py with seed 0 draws at that step."""
+    rng = random.Random()
+    rng.seed(f"0/{step}")
+    rng.getrandbits(63)
+    return sample_problems(PROMPTS, LEVELS, rng)
+
+
+def first_update(connection, side: str, device: str) -> None:
+    """Report the time of day of the first optimizer step of a side with its own defaults."""
+    from torch.optim.optimizer import register_optimizer_step_post_hook
+
+    register_optimizer_step_post_hook(lambda *_: connection.send(time.time()))
+    if side == "ours":
+        ours(connection, device, "base", eval_problems=64, learning_rate=2e-4)
+    else:
+        trl(connection, device, "base", learning_rate=2e-4)
+
+
+def make_models(connection, folder: str) -> None:
+    """The trained policy, and both policies in matrices ten times as large."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    from algorithms import grpo
+    from toy_env.policy import load_policy, locate
+
+    grpo.train(grpo.Config(steps=40, eval_problems=1, run_dir=f"{folder}/run"))
+    trained = f"{folder}/run/checkpoint"
+    models = {"base": "base", "trained": trained}
+    sizes = {}
+    for name, source in list(models.items()):
+        policy, tokenizer = load_policy(source)
+        config = AutoConfig.from_pretrained(locate(source))
+        share = config.hidden_size / 208
+        config.update({"hidden_size": 208, "num_attention_heads": 13, "num_key_value_heads": 13})
+        config.update({"intermediate_size": 544, "rms_norm_eps": config.rms_norm_eps * share})
+        wide = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+        small = dict(policy.named_parameters())
+        with torch.no_grad():
+            for key, parameter in wide.named_parameters():
+                # RMSNorm divides by the root of a mean over more entries, most of them 0: its weights make up for it
+                value = small[key] * math.sqrt(share) if "norm" in key else small[key]
+                parameter.zero_()[tuple(slice(0, n) for n in value.shape)] = value
+        ids = torch.randint(3, 19, (64, 40))
+        torch.testing.assert_close(wide(input_ids=ids).logits, policy(input_ids=ids).logits, rtol=1e-4, atol=1e-4)
+        models[f"{name}, 10x"] = f"{folder}/{name}-10x"
+        wide.save_pretrained(models[f"{name}, 10x"])
+        tokenizer.save_pretrained(models[f"{name}, 10x"])
+        sizes |= {name: policy.num_parameters(), f"{name}, 10x": wide.num_parameters()}
+    connection.send({"models": models, "sizes": sizes})
+
+
+def work(connection, function: Callable, *args, **kwargs) -> None:
+    """Run a function of the above in a worker process, silently; an error goes to the parent as one line."""
+    sink = os.open(os.devnull, os.O_WRONLY)
+    for stream in (1, 2):
+        os.dup2(sink, stream)
+    try:
+        function(connection, *args, **kwargs)
+    except (EOFError, BrokenPipeError):  # the parent has heard enough
+        pass
+    except BaseException as error:
+        connection.send(UsageError(f"{function.__name__}: {type(error).__name__}: {str(error).splitlines()[:1]}"))
+    os._exit(0)
+
+
+# ---------------------------------------------------------------------- in the parent process
+
+
+class Worker:
+    """A worker process, and the reports it sends."""
+
+    def __init__(self, function: Callable, *args, **kwargs) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.connection, other = context.Pipe()
+        self.spawned = time.time()
+        self.process = context.Process(target=work, args=(other, function, *args), kwargs=kwargs, daemon=True)
+        self.process.start()
+        other.close()
+
+    def receive(self):
+        report = self.connection.recv()
+        if isinstance(report, Exception):
+            raise report
+        return report
+
+    def step(self) -> dict:
+        self.connection.send("go")
+        return self.receive()
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.join()
+        self.connection.close()
+
+
+def take_turns(workers: dict[str, Worker], steps: int) -> dict[str, list[dict]]:
+    """`steps` reports of every worker, step by step in turn; the first two steps of each warm up."""
+    reports: dict[str, list[dict]] = {name: [] for name in workers}
+    for worker in workers.values():
+        worker.receive()
+    for turn in range(steps + 1):
+        for name, worker in workers.items():
+            report = worker.step()
+            if turn:
+                reports[name].append(report)
+    for worker in workers.values():
+        worker.close()
+    return reports
+
+
+def summary(reports: list[dict]) -> dict:
+    """Medians over the steps of one side: seconds, seconds of each part, rates; and its peak memory in MiB."""
+    parts = {part: median(report["parts"].get(part, 0.0) for report in reports) for part in reports[0]["parts"]}
+    seconds = [report["seconds"] for report in reports]
+    return {
+        "seconds": median(seconds),
+        "quartiles": [sorted(seconds)[len(seconds) // 4], sorted(seconds)[3 * len(seconds) // 4]],
+        "parts": parts,
+        "completions_per_second": median(report["completions"] / report["seconds"] for report in reports),
+        "tokens_per_second": median(report["tokens"] / report["seconds"] for report in reports),
+        "length": sum(report["tokens"] for report in reports) / sum(report["completions"] for report in reports),
+        "memory": reports[-1]["memory"],
+    }
+
+
+def ratio(numerators: list[dict], denominators: list[dict]) -> float:
+    """Median over turns of seconds against seconds in the same turn."""
+    return median(a["seconds"] / b["seconds"] for a, b in zip(numerators, denominators))
+
+
+def main(config: Config) -> None:
+    device = config.device
+    results: dict = {"device": device, "machine": f"{os.cpu_count()} {platform.machine()} cores", "steps": config.steps}
+    with tempfile.TemporaryDirectory() as folder:
+        maker = Worker(make_models, folder)
+        made = maker.receive()
+        maker.close()
+        print(f"{PROMPTS} prompts x {GROUP} completions of at most {LIMIT} tokens, {MINIBATCHES} updates a step, on "
+              f"{device}; medians of {config.steps} steps [quartiles]\n")  # fmt: skip
+        results["models"] = {}
+        for name, model in made["models"].items():
+            sides = {"ours": ours, "trl": trl, "floor": floor}
+            turns = take_turns(
+                {side: Worker(function, device, model) for side, function in sides.items()}, config.steps
+            )
+            row = {side: summary(reports) for side, reports in turns.items()}
+            row["parameters"] = made["sizes"][name]
+            row["speed_against_trl"] = ratio(turns["trl"], turns["ours"])
+            row["share_of_floor"] = ratio(turns["floor"], turns["ours"])
+            results["models"][name] = row
+            print(f"{name}, {row['parameters']:,} parameters: ours is {row['speed_against_trl']:.2f} times as fast as "
+                  f"TRL, {row['share_of_floor']:.0%} of the floor")  # fmt: skip
+            for side in sides:
+                numbers = row[side]
+                parts = ", ".join(f"{part} {1e3 * seconds:.0f}" for part, seconds in numbers["parts"].items())
+                rest = 1e3 * (numbers["seconds"] - sum(numbers["parts"].values()))
+                print(
+                    f"  {side:6}{1e3 * numbers['seconds']:6.0f} ms [{1e3 * numbers['quartiles'][0]:.0f}, "
+                    f"{1e3 * numbers['quartiles'][1]:.0f}]  {numbers['completions_per_second']:6.0f} completions/s "
+                    f"{numbers['tokens_per_second']:7.0f} tokens/s  length {numbers['length']:4.1f}  "
+                    f"{numbers['memory']:5.0f} MiB\n         {parts}, rest {rest:.0f} ms"
+                )
+        start_ups: dict[str, list[float]] = {"ours": [], "trl": []}
+        for _ in range(config.start_ups):
+            for side, times in start_ups.items():
+                worker = Worker(first_update, side, device)
+                times.append(worker.receive() - worker.spawned)
+                worker.close()
+        results["start_up"] = {side: median(times) for side, times in start_ups.items()}
+        results["start_up"]["ratio"] = median(b / a for a, b in zip(*start_ups.values()))
+        print("\nFrom the start of the process to the first update (ours evaluates 256 held-out problems before): "
+              "ours {ours:.1f} s, TRL {trl:.1f} s, {ratio:.1f} times".format(**results["start_up"]))  # fmt: skip
+
+        sizes = [64 * 2**i for i in range(10) if 64 * 2**i <= config.largest]
+        turns = take_turns({n: Worker(ours, device, "base", n // GROUP) for n in sizes}, max(3, config.steps // 4))
+        print("\nA step of ours from the base, by the completions in it")
+        results["growth"] = {n: summary(reports) for n, reports in turns.items()}
+        for n, before in zip(sizes, [None, *sizes]):
+            numbers = results["growth"][n]
+            numbers["times"] = ratio(turns[n], turns[before]) if before else None
+            times = f"{numbers['times']:.2f} times the row above" if before else ""
+            print(f"  {n:5} {1e3 * numbers['seconds']:7.0f} ms  {numbers['memory']:5.0f} MiB  {times}")
+
+        print(f"\n{config.largest} completions in one update, by --micro_batch_size")
+        results["micro_batches"] = {}
+        for size in (64, 256, 1024, config.largest):
+            worker = Worker(ours, device, "base", config.largest // GROUP, minibatches=1, micro_batch_size=size)
+            reports = take_turns({size: worker}, 3)[size]
+            results["micro_batches"][size] = numbers = summary(reports)
+            print(f"  {size:5} {1e3 * numbers['seconds']:7.0f} ms  {numbers['memory']:5.0f} MiB")
+    if config.output:
+        Path(config.output).write_text(json.dumps(results, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    run_main(Config, main, __doc__)
