@@ -37,6 +37,7 @@ class Config:
     resume: bool = HfArg(default=False, help="continue the run in --run_dir from its last save")
     save_every: int = HfArg(default=20, help="steps between two saves for --resume")
     eval_problems: int = HfArg(default=64, help="held-out problems per level, before and after training")
+    eval_every: int = HfArg(default=10, help="steps between two evaluations during training; 0 for none")
     levels: list[int] = HfArg(default_factory=lambda: list(LEVELS), help="difficulties: number of operations, 1 to 4")
     prompts_per_step: int = HfArg(default=32, help="P, problems in a rollout batch")
     group_size: int = HfArg(default=8, help="G, completions sampled for each problem")
@@ -48,7 +49,7 @@ class Config:
     )
     clip_eps_low: float = HfArg(default=0.2, help="the ratio counts down to 1 - this")
     clip_eps_high: float = HfArg(default=0.28, help="the ratio counts up to 1 + this")
-    max_draws: int = HfArg(default=10, help="rollout batches for one step, at most; then fewer groups will do")
+    max_draws: int = HfArg(default=10, help="rollout batches for a step, at most; 0: one, silent groups stay")
     overlong_buffer: int = HfArg(default=8, help="last tokens before the limit, which cost up to 1 of reward")
     overlong_filtering: bool = HfArg(default=False, help="leave responses cut at the limit out of the loss")
     learning_rate: float = HfArg(default=2e-4, help="AdamW's step size after the warm-up")
@@ -126,7 +127,7 @@ def train(config: Config) -> dict:
         drawn.append((rollout, rewards))
         everything, correct = rollout.concatenate([r for r, _ in drawn]), torch.cat([r for _, r in drawn])
         k = correct.sum(dim=1)  # right answers of each group
-        mixed = ((k > 0) & (k < G)).nonzero()[:P]  # (<= P, 1) indices of the groups that are kept
+        mixed = ((k > 0) & (k < G) | (config.max_draws == 0)).nonzero()[:P]  # (<= P, 1) indices of the groups kept
         if len(mixed) < P and len(drawn) < config.max_draws:
             run.repeat_step()
             continue

@@ -33,6 +33,7 @@ class Config:
     resume: bool = HfArg(default=False, help="continue the run in --run_dir from its last save")
     save_every: int = HfArg(default=20, help="steps between two saves for --resume")
     eval_problems: int = HfArg(default=64, help="held-out problems per level, before and after training")
+    eval_every: int = HfArg(default=10, help="steps between two evaluations during training; 0 for none")
     levels: list[int] = HfArg(default_factory=lambda: list(LEVELS), help="difficulties: number of operations, 1 to 4")
     prompts_per_step: int = HfArg(default=32, help="P, problems in a rollout batch")
     group_size: int = HfArg(default=8, help="G, completions sampled for each problem")

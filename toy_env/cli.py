@@ -14,7 +14,8 @@ from toy_env.arithmetic import LEVELS
 
 AT_LEAST = {
     "steps": 1, "seed": 0, "prompts_per_step": 1, "group_size": 1, "max_new_tokens": 1, "warmup_steps": 0, "epochs": 1,
-    "minibatches": 1, "kl_coef": 0, "gae_lambda": 0, "value_coef": 0, "overlong_buffer": 0, "max_draws": 1,
+    "minibatches": 1, "kl_coef": 0, "gae_lambda": 0, "value_coef": 0, "overlong_buffer": 0, "max_draws": 0,
+    "eval_every": 0, "seeds": 1, "processes": 0,
     "micro_batch_size": 1, "eval_problems": 1, "save_every": 1, "samples": 1, "problems": 1, "batch_size": 1,
 }  # fmt: skip
 ABOVE_ZERO = {"temperature", "learning_rate", "critic_learning_rate", "max_grad_norm", "clip_eps", "clip_eps_low",

@@ -26,12 +26,13 @@ import torch
 from tqdm import tqdm
 
 from toy_env import UsageError
-from toy_env.arithmetic import is_worked
+from toy_env.arithmetic import held_out_problems, is_worked
 from toy_env.cli import check_settings, run_main
-from toy_env.evaluate import held_out_report, report_samples, report_table
+from toy_env.evaluate import evaluate, held_out_report, report_samples, report_table
 from toy_env.policy import pick_device
 from toy_env.rollout import Rollout
 
+SAMPLES = 4  # of each held-out problem
 MAY_CHANGE_ON_RESUME = {"steps", "resume", "run_dir", "device", "save_every", "micro_batch_size"}
 
 
@@ -44,7 +45,14 @@ def run_script(config_class: type, train: Callable, description: str | None) -> 
         saved = saved_config(config.run_dir)
         return {field.name: saved[field.name] for field in fields(config) if field.name in saved} | {"resume": True}
 
-    run_main(config_class, train, description, defaults)
+    def train_in_memory(config) -> None:
+        try:
+            train(config)
+        except torch.OutOfMemoryError:
+            raise UsageError("out of memory on the device; try a smaller --micro_batch_size (now "
+                             f"{config.micro_batch_size}), then a smaller --group_size") from None  # fmt: skip
+
+    run_main(config_class, train_in_memory, description, defaults)
 
 
 def saved_config(run_dir: str) -> dict:
@@ -88,10 +96,11 @@ class Run:
     def begin(self, policy, tokenizer, **state) -> None:
         """Make the run folder and evaluate the policy as it is; or, with `resume`, load what was saved there.
 
-        `state` names everything else that changes in training and has a state_dict: optimizer=, critic=.
+        `state` names everything else that changes in training and has a state_dict: the optimizer=, a critic=.
         """
         self.policy, self.tokenizer = policy, tokenizer
         self.state = {"policy": policy, **state}
+        self._measure_updates(state["optimizer"])
         if self.config.resume:
             self._load()
         else:
@@ -150,6 +159,20 @@ class Run:
         self._write("metrics.jsonl", "".join(row + "\n" for row in rows))
         self._write_json("config.json", {**saved, "steps": self.config.steps})
 
+    def _measure_updates(self, optimizer) -> None:
+        """Record how far each optimizer step moves the policy: the Euclidean norm over all its parameters."""
+        parameters, before = list(self.policy.parameters()), []
+
+        def remember(*_) -> None:
+            before[:] = [parameter.detach().clone() for parameter in parameters]
+
+        def measure(*_) -> None:
+            moves = [torch.linalg.vector_norm(p.detach() - old) for p, old in zip(parameters, before)]
+            self.record(update_norm=torch.linalg.vector_norm(torch.stack(moves)))
+
+        optimizer.register_step_pre_hook(remember)
+        optimizer.register_step_post_hook(measure)
+
     def _evaluate(self) -> dict:
         config = self.config
         results, _ = held_out_report(
@@ -157,11 +180,24 @@ class Run:
             self.tokenizer,
             problems=config.eval_problems,
             levels=config.levels,
-            samples=4,
+            samples=SAMPLES,
             max_new_tokens=config.max_new_tokens,
             temperature=config.temperature,
         )
         return results
+
+    def _held_out_accuracy(self) -> float:
+        """The sampled accuracy of `_evaluate`, without the rest of its report."""
+        config = self.config
+        evaluation = evaluate(
+            self.policy,
+            self.tokenizer,
+            held_out_problems(config.eval_problems, config.levels),
+            samples=SAMPLES,
+            max_new_tokens=config.max_new_tokens,
+            temperature=config.temperature,
+        )
+        return float(evaluation.correct.mean())
 
     # ------------------------------------------------------------------ during
 
@@ -269,6 +305,8 @@ class Run:
         row = {"step": step, "rollouts": self.rollouts, **rollout_metrics(rollout, rewards)}
         row |= {name: math.fsum(values) / len(values) for name, values in self.recorded.items()}
         row["seconds"] = round(time.perf_counter() - self.started, 3)
+        every = self.config.eval_every
+        row["held_out"] = self._held_out_accuracy() if every and step % every == 0 else None
         self.recorded.clear()
         with (self.folder / "metrics.jsonl").open("a") as file:
             file.write(json.dumps(row) + "\n")
@@ -354,15 +392,19 @@ def update_metrics(
 ) -> dict[str, torch.Tensor]:
     """What a minibatch shows, as means over its unmasked tokens: the shares whose gradient the clip stops (up: A > 0
     and a ratio above the range; down: A < 0 and a ratio below it), the largest |ratio - 1|, and the k3 estimate of
-    KL(policy || reference) where there is a reference."""
+    KL(policy || reference) where there is a reference; and, where the clip stops tokens upwards, the mean probability
+    that the old policy gave them."""
     ratio, tokens = (logps - old_logps).exp(), mask.sum().clamp(min=1)
     low = 1 - getattr(config, "clip_eps_low", getattr(config, "clip_eps", math.inf))
     high = 1 + getattr(config, "clip_eps_high", getattr(config, "clip_eps", math.inf))
+    up = (advantages > 0) & (ratio > high) & mask
     metrics = {
-        "clipped_up": ((advantages > 0) & (ratio > high) & mask).sum() / tokens,
+        "clipped_up": up.sum() / tokens,
         "clipped_down": ((advantages < 0) & (ratio < low) & mask).sum() / tokens,
         "ratio_deviation": ((ratio - 1).abs() * mask).max(),
     }
+    if up.any():
+        metrics["clipped_up_probability"] = old_logps[up].exp().mean()
     if ref_logps is not None:
         log_u = ref_logps - logps
         metrics["kl"] = ((log_u.exp() - 1 - log_u) * mask).sum() / tokens
@@ -397,6 +439,7 @@ def draw_curves(rows: list[dict], results: dict, path: Path, title: str) -> None
             "truncated": ("cut at the length limit", orange, "--"),
         },
         "Gradient norm, before it is clipped": {"grad_norm": ("", blue, "-")},
+        "Length of an update, in parameters": {"update_norm": ("", blue, "-")},
         "Share of tokens stopped by the clip": {
             "clipped_up": ("upwards (advantage > 0)", blue, "-"),
             "clipped_down": ("downwards (advantage < 0)", orange, "--"),
@@ -419,9 +462,13 @@ def draw_curves(rows: list[dict], results: dict, path: Path, title: str) -> None
             axis.plot([row["step"] for row in rows], values, color=color, linestyle=style, linewidth=1.3, label=label)
         if heading.startswith("Accuracy"):
             ends = [results[when]["accuracy"]["all"] for when in ("before", "after")]
-            for kind, color, marker in (("sampled", orange, "o"), ("greedy", green, "^")):
-                values = [end[kind] for end in ends]
-                axis.plot([0, rows[-1]["step"]], values, marker, color=color, clip_on=False, label=f"held out, {kind}")
+            held_out = {row["step"]: row["held_out"] for row in rows if row["held_out"] is not None}
+            sampled = {0: ends[0]["sampled"]} | held_out | {rows[-1]["step"]: ends[1]["sampled"]}
+            axis.plot(
+                *zip(*sampled.items()), "o-", markersize=4, color=orange, clip_on=False, label="held out, sampled"
+            )
+            greedy = [end["greedy"] for end in ends]
+            axis.plot([0, rows[-1]["step"]], greedy, "^", color=green, clip_on=False, label="held out, greedy")
             axis.set_ylim(0, 1)
         elif heading != "Critic":
             axis.set_ylim(bottom=0)
