@@ -1,8 +1,10 @@
 """A step of grpo.py against the same step of TRL's GRPOTrainer and against a floor. A benchmark, not a test.
 
     pip install -e '.[parity]'             for TRL
-    python tests/bench_speed.py            about 8 minutes; leave the machine alone meanwhile
+    python tests/bench_speed.py                  about 8 minutes; leave the machine alone meanwhile
     python tests/bench_speed.py --device cuda
+
+With --publish the numbers go to tests/bench_speed.json and, as tables, into README.md.
 
 Each side lives in a process of its own and they take turns, step by step, so that whatever slows the machine slows all
 of them. All do the same work: the same model, prompts, group size and length limit, four updates a step, KL to a
@@ -32,6 +34,7 @@ from toy_env import UsageError
 from toy_env.arithmetic import LEVELS, Problem, reward, sample_problems
 from toy_env.cli import run_main
 
+ROOT = Path(__file__).parent.parent
 PROMPTS, GROUP, LIMIT, MINIBATCHES = 32, 8, 56, 4
 
 
@@ -41,7 +44,7 @@ class Config:
     steps: int = HfArg(default=20, help="timed steps of each side for each model")
     start_ups: int = HfArg(default=3, help="timed start-ups of each side")
     largest: int = HfArg(default=4096, help="largest rollout batch of the growth table")
-    output: str = HfArg(default="", help="JSON file for the results (default: print only)")
+    publish: bool = HfArg(default=False, help="update tests/bench_speed.json and the README's tables")
 
 
 # ---------------------------------------------------------------------- in the worker processes
@@ -379,6 +382,46 @@ def ratio(numerators: list[dict], denominators: list[dict]) -> float:
     return median(a["seconds"] / b["seconds"] for a, b in zip(numerators, denominators))
 
 
+def tables(results: dict) -> dict[str, str]:
+    """The README's tables by name, from the numbers of `main`."""
+    from algorithms.compare import markdown  # not above: every worker process imports this file
+
+    speed = markdown(
+        ["policy, parameters", "ours, a step", "TRL, a step", "TRL / ours", "floor / ours", "ours, tokens a second",
+         "peak memory, ours and TRL"],
+        [[f"{name}, {row['parameters']:,}", f"{1e3 * row['ours']['seconds']:.0f} ms",
+          f"{1e3 * row['trl']['seconds']:.0f} ms", f"{row['speed_against_trl']:.2f}", f"{row['share_of_floor']:.0%}",
+          f"{row['ours']['tokens_per_second']:,.0f}", f"{row['ours']['memory']:.0f} and {row['trl']['memory']:.0f} MiB"]
+         for name, row in results["models"].items()],
+    )  # fmt: skip
+    parts = markdown(
+        ["milliseconds of a step", "sampling", "log-probs of old and reference policy", "forward", "backward",
+         "optimizer", "rest"],
+        [[f"{name}, {side}", *(f"{1e3 * part:.0f}" for part in split(row[side]))]
+         for name, row in results["models"].items() for side in ("ours", "trl")],
+    )  # fmt: skip
+    growth = markdown(
+        ["completions in a step", *results["growth"]],
+        [["milliseconds", *(f"{1e3 * row['seconds']:.0f}" for row in results["growth"].values())],
+         ["times the column before", *("" if row["times"] is None else f"{row['times']:.2f}"
+                                       for row in results["growth"].values())]],
+    )  # fmt: skip
+    memory = markdown(
+        ["`--micro_batch_size`, in an update of 4,096 completions", *results["micro_batches"]],
+        [["peak memory, MiB", *(f"{row['memory']:.0f}" for row in results["micro_batches"].values())],
+         ["milliseconds", *(f"{1e3 * row['seconds']:.0f}" for row in results["micro_batches"].values())]],
+    )  # fmt: skip
+    return {"speed": speed, "speed-parts": parts, "growth": growth, "memory": memory}
+
+
+def split(numbers: dict) -> list[float]:
+    """Seconds of the six parts of a step."""
+    parts = numbers["parts"]
+    scored = parts.get("reference log-probs", 0.0) + parts.get("old and reference log-probs", 0.0)
+    named = [parts["sampling"], scored, parts["forward"], parts["backward"], parts["optimizer"]]
+    return [*named, numbers["seconds"] - sum(named)]
+
+
 def main(config: Config) -> None:
     device = config.device
     results: dict = {"device": device, "machine": f"{os.cpu_count()} {platform.machine()} cores", "steps": config.steps}
@@ -439,8 +482,13 @@ def main(config: Config) -> None:
             reports = take_turns({size: worker}, 3)[size]
             results["micro_batches"][size] = numbers = summary(reports)
             print(f"  {size:5} {1e3 * numbers['seconds']:7.0f} ms  {numbers['memory']:5.0f} MiB")
-    if config.output:
-        Path(config.output).write_text(json.dumps(results, indent=1) + "\n")
+    if config.publish:
+        from algorithms.compare import into_readme, rounded
+
+        results = rounded(json.loads(json.dumps(results)))
+        (ROOT / "tests/bench_speed.json").write_text(json.dumps(results, indent=1) + "\n")
+        readme = ROOT / "README.md"
+        readme.write_text(into_readme(readme.read_text(), tables(results)))
 
 
 if __name__ == "__main__":

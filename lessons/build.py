@@ -1,0 +1,183 @@
+"""Build the lessons: lessons/src/NN_name.py to lessons/NN_name.ipynb, executed.
+
+    python lessons/build.py                 all lessons
+    python lessons/build.py --only 6        one of them
+    python lessons/build.py --check         are the notebooks built from their sources? Executes nothing
+    python lessons/build.py --html          a folder of web pages too, lessons/html, with an index
+
+A source is a Python file in percent format. Its cells:
+
+    # %% [markdown]            text, as comments
+    # %%                       code
+    # %% [exercise]            the stub that the reader fills in
+    # %% [check]               what says whether it is right
+    # %% [hint]                text, folded
+    # %% [solution]            code, folded; a test runs it in place of the stub and wants the check to pass
+    # %% [wrong] MESSAGE       code that stays out of the notebook; the check must reject it, saying MESSAGE
+
+The same source gives the same bytes: cell ids are numbers, and times, widget ids and machine names are left out.
+"""
+
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import nbformat
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
+from tqdm import tqdm
+from transformers.hf_argparser import HfArg
+
+from toy_env import UsageError
+from toy_env.cli import run_main
+
+LESSONS = Path(__file__).parent
+KINDS = ("markdown", "code", "exercise", "check", "hint", "solution", "wrong")
+MARKER = re.compile(r"# %%(?: \[(\w+)\])?[ ]?(.*)")
+WIDGET = "application/vnd.jupyter.widget-view+json"
+
+
+@dataclass
+class Config:
+    only: int = HfArg(default=0, help="number of the one lesson to build; 0 for all")
+    check: bool = HfArg(default=False, help="say whether every notebook is built from its source, and execute nothing")
+    html: bool = HfArg(default=False, help="also write lessons/html, the lessons as web pages with an index")
+
+
+@dataclass
+class Cell:
+    kind: str  # one of KINDS
+    text: str  # code, or markdown without the comment signs
+    note: str  # what follows the marker on its line
+    line: int  # where it starts in the source
+
+
+def read_cells(source: Path) -> list[Cell]:
+    """The cells of a source file. Raises UsageError, with the line, for a kind of cell that does not exist."""
+    cells: list[Cell] = []
+    for number, line in enumerate(source.read_text().splitlines(), start=1):
+        if match := MARKER.fullmatch(line):
+            kind = match[1] or "code"
+            if kind not in KINDS:
+                raise UsageError(f"{source.name}, line {number}: no kind of cell is called [{kind}]; "
+                                 f"choose from {', '.join(KINDS)}")  # fmt: skip
+            cells.append(Cell(kind, "", match[2], number))
+        elif cells:
+            cells[-1].text += line + "\n"
+    for cell in cells:
+        if cell.kind in ("markdown", "hint"):
+            cell.text = re.sub(r"^# ?", "", cell.text, flags=re.MULTILINE)
+        cell.text = cell.text.strip("\n")
+    return cells
+
+
+def notebook_of(cells: list[Cell]) -> nbformat.NotebookNode:
+    """The notebook, not yet executed."""
+    notebook = nbformat.v4.new_notebook()
+    notebook.metadata = {
+        "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+        "language_info": {"name": "python"},
+    }
+    for cell in cells:
+        if cell.kind == "wrong":
+            continue
+        folded = {"hint": "Hint", "solution": "Solution"}.get(cell.kind)
+        if cell.kind == "solution":
+            new = nbformat.v4.new_markdown_cell(fold(folded, f"```python\n{cell.text}\n```"))
+        elif folded:
+            new = nbformat.v4.new_markdown_cell(fold(folded, cell.text))
+        elif cell.kind == "markdown":
+            new = nbformat.v4.new_markdown_cell(cell.text)
+        else:
+            new = nbformat.v4.new_code_cell(cell.text)
+        new.id = f"cell-{len(notebook.cells)}"
+        notebook.cells.append(new)
+    return notebook
+
+
+def fold(title: str, text: str) -> str:
+    return f"<details><summary>{title}</summary>\n\n{text}\n\n</details>"
+
+
+def execute(notebook: nbformat.NotebookNode, name: str) -> None:
+    """Run the cells in a fresh kernel. Raises UsageError with the failing cell if one fails."""
+    client = NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(LESSONS)}})
+    try:
+        client.execute()
+    except CellExecutionError as error:
+        raise UsageError(f"{name} does not run to its end:\n{error}") from None
+    notebook.metadata.pop("widgets", None)
+    notebook.metadata.language_info = {"name": "python"}
+    for cell in notebook.cells:
+        cell.metadata.pop("execution", None)
+        for output in cell.get("outputs", []):
+            output.get("data", {}).pop(WIDGET, None)  # its model lives in the kernel that is gone; the picture stays
+
+
+def sources(only: int = 0) -> Iterator[Path]:
+    """The sources in the order of their numbers. Raises UsageError if the one asked for does not exist."""
+    found = sorted((LESSONS / "src").glob("[0-9][0-9]_*.py"))
+    chosen = [path for path in found if only in (0, int(path.name[:2]))]
+    if not chosen:
+        raise UsageError(f"there is no lesson {only}; choose from {', '.join(str(int(p.name[:2])) for p in found)}")
+    yield from chosen
+
+
+def is_built(source: Path) -> bool:
+    """Whether the notebook beside a source has exactly the cells of that source, executed without an error."""
+    path = LESSONS / f"{source.stem}.ipynb"
+    if not path.is_file():
+        return False
+    built, wanted = nbformat.read(path, as_version=4), notebook_of(read_cells(source))
+    same = [(c.cell_type, c.source) for c in built.cells] == [(c.cell_type, c.source) for c in wanted.cells]
+    code = [cell for cell in built.cells if cell.cell_type == "code"]
+    outputs = [output for cell in code for output in cell.outputs]
+    return same and all(c.execution_count for c in code) and all(o.output_type != "error" for o in outputs)
+
+
+def write_html(paths: list[Path]) -> Path:
+    """The notebooks as web pages in lessons/html, with an index; returns the index."""
+    from nbconvert import HTMLExporter
+
+    folder = LESSONS / "html"
+    folder.mkdir(exist_ok=True)
+    links = []
+    for path in paths:
+        page, _ = HTMLExporter(template_name="lab").from_filename(str(path))
+        page = page.replace("<title>Notebook</title>", f"<title>{title_of(path)}</title>")
+        (folder / f"{path.stem}.html").write_text(re.sub(r'href="([\w./]+)\.ipynb"', r'href="\1.html"', page))
+        links.append(f'<li><a href="{path.stem}.html">{title_of(path)}</a></li>')
+    style = "body{font:18px/1.6 sans-serif;max-width:40em;margin:2em auto;padding:0 1em}li{margin:.4em 0}"
+    (folder / "index.html").write_text(
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
+        f"<title>sigma-ladder: lessons</title><style>{style}</style><h1>Lessons</h1><ol>{''.join(links)}</ol></html>\n"
+    )
+    return folder / "index.html"
+
+
+def title_of(path: Path) -> str:
+    """The first heading of a notebook."""
+    notebook = nbformat.read(path, as_version=4)
+    return next(line[2:] for cell in notebook.cells for line in cell.source.splitlines() if line.startswith("# "))
+
+
+def main(config: Config) -> None:
+    chosen = list(sources(config.only))
+    if config.check:
+        stale = [source.stem for source in chosen if not is_built(source)]
+        if stale:
+            raise UsageError(f"not built from its source: {', '.join(stale)}; run python lessons/build.py")
+        print(f"{len(chosen)} notebooks are built from their sources")
+        return
+    for source in tqdm(chosen, desc="lessons", file=sys.stderr, dynamic_ncols=True):
+        notebook = notebook_of(read_cells(source))
+        execute(notebook, source.stem)
+        nbformat.write(notebook, LESSONS / f"{source.stem}.ipynb")
+    if config.html:
+        print(f"open {write_html([LESSONS / f'{source.stem}.ipynb' for source in sources()])}")
+
+
+if __name__ == "__main__":
+    run_main(Config, main, __doc__)

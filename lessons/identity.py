@@ -1,0 +1,205 @@
+"""The closed forms behind the lessons: groups of G right-or-wrong answers to one prompt, k of them right.
+
+p is the probability of a right answer, q = 1 - p. sigma = sqrt(k (G - k)) / G is the standard deviation of the rewards.
+A group with k = 0 or k = G is silent: sigma is 0 and nothing is learnt from it. "The paper" is arXiv:2607.00152, *GRPO,
+Dr. GRPO, and DAPO Are Three Operations on One Number*. It states its expectations for one scalar prompt; the weights
+here hold for any policy.
+
+Everything takes numbers or arrays for p and plain integers for G. Nothing here imports torch.
+"""
+
+from collections.abc import Callable
+from math import comb, sqrt
+
+import numpy as np
+
+# ---------------------------------------------------------------------- one group
+
+
+def sigma(k, G: int):
+    """Standard deviation (ddof 0) of k ones and G - k zeros: sqrt(k (G - k)) / G."""
+    return np.sqrt(np.asarray(k) * (G - np.asarray(k))) / G
+
+
+def binomial(p, G: int) -> np.ndarray:
+    """P(k of G answers are right) for k = 0..G: (..., G + 1) from p (...)."""
+    p = np.asarray(p, dtype=float)[..., None]
+    k = np.arange(G + 1)
+    ways = np.array([float(comb(G, int(i))) for i in k])
+    return ways * p**k * (1 - p) ** (G - k)
+
+
+# ---------------------------------------------------------------------- silent groups
+
+
+def silent_rate(p, G: int):
+    """P(all G answers right or all wrong) = p^G + q^G (the paper, Prop. on silent groups)."""
+    p = np.asarray(p, dtype=float)
+    return p**G + (1 - p) ** G
+
+
+def silent_rate_plug_in(right, n: int, G: int):
+    """The silent rate with right / n put for p. Biased upwards, because p^G + q^G is convex in p (Jensen)."""
+    return silent_rate(np.asarray(right) / n, G)
+
+
+def silent_rate_unbiased(right, n: int, G: int):
+    """Unbiased estimate of p^G + q^G from `right` right answers among n >= G: the share of G-subsets that are silent.
+
+    Raises ValueError if n < G.
+    """
+    if n < G:
+        raise ValueError(f"{n} answers hold no group of {G}; give n >= G")
+    table = np.array([(comb(c, G) + comb(n - c, G)) / comb(n, G) for c in range(n + 1)])
+    return table[np.asarray(right)]
+
+
+# ---------------------------------------------------------------------- expected length of the step
+
+
+def expected_sigma(p, G: int):
+    """E[sigma] over groups: the exact binomial sum (the paper, Prop. `expectation`)."""
+    return binomial(p, G) @ sigma(np.arange(G + 1), G)
+
+
+def fidelity(p, G: int):
+    """phi = E[sigma] / sqrt(p q): which share of its limit for G -> infinity the expected sigma has at G."""
+    p = np.asarray(p, dtype=float)
+    return expected_sigma(p, G) / np.sqrt(p * (1 - p))
+
+
+def fidelity_expansion(p, G: int):
+    """The first order of `fidelity` in 1 / G: 1 - 1 / (8 G p q) (the paper, Cor. `attenuation`)."""
+    p = np.asarray(p, dtype=float)
+    return 1 - 1 / (8 * G * p * (1 - p))
+
+
+def group_size_exact(p: float, target: float, largest: int = 2000) -> int:
+    """The smallest G with fidelity(p, G) >= target. Raises ValueError if none up to `largest` will do."""
+    for G in range(2, largest + 1):
+        if fidelity(p, G) >= target:
+            return G
+    raise ValueError(f"no group size up to {largest} reaches fidelity {target} at p = {p}")
+
+
+def group_size_law(p, loss):
+    """The paper's design rule G* = 1 / (8 loss p q) for a fidelity of 1 - loss: leading order only."""
+    p = np.asarray(p, dtype=float)
+    return 1 / (8 * loss * p * (1 - p))
+
+
+def group_size_penalty(p):
+    """How many times larger a group `group_size_law` asks for at p than at one half: 1 / (4 p q)."""
+    p = np.asarray(p, dtype=float)
+    return 1 / (4 * p * (1 - p))
+
+
+# ---------------------------------------------------------------------- weight of a prompt: E[g] = w(p) grad p
+
+AdvantageRule = Callable[[int, int, int], float]  # (own reward, others that are right, G) -> advantage
+
+
+def _standardised(power: int) -> AdvantageRule:
+    """(R - mean) / sigma^power, 0 in a silent group."""
+
+    def rule(reward: int, others: int, G: int) -> float:
+        k = others + reward
+        return 0.0 if k in (0, G) else (reward - k / G) / float(sigma(k, G)) ** power
+
+    return rule
+
+
+RULES: dict[str, AdvantageRule] = {
+    "REINFORCE": lambda reward, others, G: reward,
+    "RLOO": lambda reward, others, G: reward - others / (G - 1),
+    "Dr. GRPO": _standardised(0),
+    "Dr. GRPO, rewards -1 and 1": lambda reward, others, G: 2 * (reward - (others + reward) / G),
+    "GRPO": _standardised(1),
+    "GRPO, divided by sigma twice": _standardised(2),
+    "mean over the right": lambda reward, others, G: reward * G / (others + 1),
+    "MaxRL": lambda reward, others, G: (reward * G - others - reward) / (others + reward) if others + reward else 0.0,
+    "pass@G": lambda reward, others, G: G * float(others + reward > 0),
+}
+
+
+def weight(rule: str | AdvantageRule, p, G: int):
+    """w(p) in E[g] = w(p) grad p, for any policy, of g = mean over the group of advantage times score.
+
+    w(p) = E[A(right | S) - A(wrong | S)], S ~ Bin(G - 1, p) the number of the *others* that are right (Davis and Recht,
+    arXiv:2510.13651). It needs 0-1 rewards, scores summed over tokens, samples from the policy itself, and no clip. The
+    rule is a name in RULES or a function (own reward, others right, G) -> advantage.
+    """
+    advantage = RULES[rule] if isinstance(rule, str) else rule
+    difference = [advantage(1, others, G) - advantage(0, others, G) for others in range(G)]
+    return binomial(p, G - 1) @ np.array(difference, dtype=float)
+
+
+def weight_limit(p):
+    """GRPO's weight for G -> infinity, 1 / sqrt(p q): the derivative of 2 arcsin sqrt(p)."""
+    p = np.asarray(p, dtype=float)
+    return 1 / np.sqrt(p * (1 - p))
+
+
+def weight_same_prompt_resampling(p, G: int):
+    """GRPO where a silent group is drawn again *from the same prompt* until it is mixed: w_G / (1 - p^G - q^G).
+
+    DAPO replaces the prompt instead, which leaves GRPO's weights as they are up to one common factor.
+    """
+    return weight("GRPO", p, G) / (1 - silent_rate(p, G))
+
+
+def weight_batch_std(p, G: int, sigma_batch: float):
+    """Group mean as the baseline, one standard deviation for the whole batch: (1 - 1/G) / sigma_batch at every p."""
+    return np.full_like(np.asarray(p, dtype=float), (1 - 1 / G) / sigma_batch)
+
+
+def weight_until_success(p):
+    """Sample until the first right answer and raise its log-probability: 1 / p, so that log p is climbed."""
+    return 1 / np.asarray(p, dtype=float)
+
+
+def weight_pass_at_k_normalised(p, K: int):
+    """Pass@K training with standardised pass@K rewards (Chen et al., arXiv:2508.10751), many groups of K a prompt:
+    q^(K-1) / sqrt(P (1 - P)) with P = 1 - q^K, the derivative of (2 / K) arcsin sqrt(P)."""
+    q = 1 - np.asarray(p, dtype=float)
+    P = 1 - q**K
+    return q ** (K - 1) / np.sqrt(P * (1 - P))
+
+
+def objective(rule: str | AdvantageRule, p, G: int):
+    """h(p) with h' = w and h(0) = 0: what the rule climbs. w is a polynomial of degree below G: Gauss-Legendre is
+    exact."""
+    p = np.asarray(p, dtype=float)
+    nodes, weights = np.polynomial.legendre.leggauss(G // 2 + 1)
+    points = p[..., None] * (nodes + 1) / 2
+    return p / 2 * (weight(rule, points, G) @ weights)
+
+
+# ---------------------------------------------------------------------- gradient mass by difficulty
+
+
+def gradient_mass_shares(p, counts, edges, size: Callable) -> np.ndarray:
+    """Share of the total update that comes from each range of difficulty.
+
+    p: (n,) success probabilities, counts: (n,) prompts at each, edges: (m + 1,) of the ranges [edge, next edge), the
+    last one closed. size: the expected length of one prompt's update as a function of p, such as p q for Dr. GRPO,
+    sqrt(p q) for GRPO at large G (both times the length of grad log-odds, taken as equal for all prompts), or
+    `lambda p: expected_sigma(p, G)` for GRPO at finite G. Returns (m,), summing to 1 if the ranges cover all p.
+    """
+    p, mass = np.asarray(p, dtype=float), np.asarray(counts) * size(np.asarray(p, dtype=float))
+    inside = [(p >= low) & ((p < high) | ((high == edges[-1]) & (p <= high))) for low, high in zip(edges, edges[1:])]
+    return np.array([mass[rows].sum() for rows in inside]) / mass.sum()
+
+
+# ---------------------------------------------------------------------- length of the update
+
+
+def update_norm_squared(k: int, G: int, difference_squared: float, v_right: float, v_wrong: float) -> float:
+    """E|g|^2 of GRPO's update given k, for independent scores with class means m+ and m- and variances v+ and v-:
+    sigma^2 |m+ - m-|^2 + ((G - k) v+ + k v-) / G^2.
+
+    So |g| is sigma times a constant only where the variances vanish (one scalar parameter). Where they dominate and are
+    equal it is sqrt(v / G) for *every* mixed k, and Dr. GRPO's, sigma times it, is the one that shows disagreement.
+    """
+    spread = sqrt(k * (G - k)) / G
+    return spread**2 * difference_squared + ((G - k) * v_right + k * v_wrong) / G**2

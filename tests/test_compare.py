@@ -1,0 +1,176 @@
+"""The comparison: its statistics by hand, its ablation against the scripts, its runs from the outside, its tables."""
+
+import itertools
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from algorithms import compare, dapo, grpo
+from algorithms.compare import Config, Job, bootstrap, estimate, into_readme, summary, verdict
+from toy_env import UsageError
+
+ROOT = Path(__file__).parent.parent
+
+
+def batch(rows: int = 6, width: int = 9) -> dict[str, torch.Tensor]:
+    torch.manual_seed(0)
+    lengths = torch.randint(1, width + 1, (rows, 1))
+    mask = torch.arange(width) < lengths
+    logps = (-torch.rand(rows, width, dtype=torch.float64) * 3).masked_fill(~mask, 0.0)
+    old_logps = (logps + 0.5 * torch.randn(rows, width, dtype=torch.float64)).masked_fill(~mask, 0.0)
+    advantages = torch.randn(rows, 1, dtype=torch.float64)
+    return {"logps": logps, "old_logps": old_logps, "advantages": advantages, "mask": mask}
+
+
+def test_the_sample_level_loss_is_grpos():
+    given = batch()
+    ours, theirs = (given["logps"].clone().requires_grad_() for _ in range(2))
+    config = dapo.Config(clip_eps_low=0.2, clip_eps_high=0.2)
+    loss = compare.sample_level_loss(dapo.policy_loss, config=config, **(given | {"logps": ours}))
+    expected = grpo.policy_loss(
+        **(given | {"logps": theirs}), ref_logps=given["logps"], config=grpo.Config(kl_coef=0.0)
+    )
+    torch.testing.assert_close(loss, expected)
+    torch.testing.assert_close(*(torch.autograd.grad(x, y)[0] for x, y in ((loss, ours), (expected, theirs))))
+
+
+def test_a_filtered_response_counts_in_the_sample_level_mean_with_nothing():
+    given = batch()
+    config = dapo.Config()
+    cut = given | {"mask": given["mask"] & (torch.arange(6) != 2).unsqueeze(1)}
+    without = {name: tensor[[0, 1, 3, 4, 5]] for name, tensor in given.items()}
+    five = compare.sample_level_loss(dapo.policy_loss, config=config, **without)
+    torch.testing.assert_close(compare.sample_level_loss(dapo.policy_loss, config=config, **cut), five * 5 / 6)
+
+
+def test_the_ablation_starts_at_grpo_and_ends_at_dapo(tmp_path, monkeypatch):
+    """Its first row trains as grpo.py does without KL, step for step; its last row is dapo.py."""
+    small = {"steps": 2, "prompts_per_step": 4, "group_size": 4, "eval_problems": 2, "device": "cpu", "eval_every": 0}
+    first, *_, last = (job for job in compare.jobs_of("ablation", Config(seeds=1), {}))
+    changed = {k: v for k, v in first.settings.items() if k in ("max_draws", "clip_eps_high", "overlong_buffer")}
+    monkeypatch.setattr(compare, "silence", compare.contextlib.nullcontext)
+    threads = torch.get_num_threads()
+    compare.train(replace(first, settings=changed | small), tmp_path)
+    torch.set_num_threads(threads)
+    grpo.train(grpo.Config(kl_coef=0.0, run_dir=str(tmp_path / "grpo"), **small))
+    ours, theirs = (
+        [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+        for folder in (first.folder(tmp_path), tmp_path / "grpo")
+    )
+    for a, b in zip(ours, theirs):
+        assert a["groups_by_k"] == b["groups_by_k"] and a["length"] == b["length"]
+        assert a["grad_norm"] == pytest.approx(b["grad_norm"], rel=1e-3)
+        assert a["update_norm"] == pytest.approx(b["update_norm"], rel=1e-3)
+    assert dapo.policy_loss.__module__ == "algorithms.dapo"  # put back
+    defaults = dapo.Config()
+    settings = {k: v for k, v in last.settings.items() if k not in {"steps", "device", *compare.ABLATION_SETTING}}
+    assert not last.sample_level and settings.pop("overlong_filtering")  # the one thing dapo.py leaves out by default
+    assert all(getattr(defaults, name) == value for name, value in settings.items())
+
+
+def test_bootstrap_intervals_against_all_resamples():
+    values = np.array([0.1, 0.4, 0.2, 0.9, 0.5])
+    means = [np.mean(pick) for pick in itertools.product(values, repeat=5)]
+    np.testing.assert_allclose(bootstrap(values, draws=200_000), np.percentile(means, [2.5, 97.5]), atol=0.01)
+    curves = np.stack([values, values + 1], axis=1)
+    np.testing.assert_allclose(np.diff(bootstrap(curves), axis=1), 1.0)
+
+
+def test_seeds_without_a_value_are_left_out():
+    assert estimate([None, None])["mean"] is None
+    assert estimate([0.25, None, 0.75]) == {"mean": 0.5, "interval": [0.25, 0.75], "seeds": [0.25, 0.75]}
+
+
+def test_overlapping_intervals_are_no_difference():
+    low, middle, high = estimate([0.1, 0.2, 0.3]), estimate([0.15, 0.25, 0.32]), estimate([0.7, 0.8, 0.9])
+    assert verdict(high, low) == "higher in 3 of 3" and verdict(low, high) == "lower in 3 of 3"
+    assert verdict(middle, low) == "no difference seen (3 of 3 higher)"
+
+
+def test_a_run_is_summed_up_by_hand(tmp_path):
+    """20 steps of 1 prompt x 10 completions, evaluated after 10 (150 drawn) and 20 (400 drawn): budget 200."""
+    job = Job("shared", "DAPO", 0, "dapo", {"steps": 20})
+    folder = job.folder(tmp_path)
+    folder.mkdir(parents=True)
+    common = {"update_norm": 0.5, "clipped_up": 0.1, "clipped_down": 0.2, "entropy": 1.0, "length_right": None}
+    common |= {"length_wrong": 4.0, "truncated": 0.0, "silent": 0.5, "seconds": 2.0}
+    rows = [
+        common | {"step": s, "rollouts": 15 * s if s <= 10 else 150 + 25 * (s - 10)}
+        | {"held_out": {10: 0.6, 20: 0.8}.get(s)}
+        for s in range(1, 21)
+    ]  # fmt: skip
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    accuracy = {"all": {"sampled": 0.3, "greedy": 0.2}}, {"all": {"sampled": 0.8, "greedy": 0.9}}
+    results = {when: {"accuracy": numbers} for when, numbers in zip(("before", "after"), accuracy)}
+    (folder / "results.json").write_text(json.dumps(results))
+    config = {
+        "steps": 20,
+        "prompts_per_step": 1,
+        "group_size": 10,
+        "minibatches": 4,
+        "learning_rate": 1e-3,
+        "max_draws": 9,
+    }
+    (folder / "config.json").write_text(json.dumps(config))
+    found = summary(job, tmp_path)
+    assert found["curve"]["updates"] == [0, 40, 80] and found["curve"]["seconds"] == [0, 20, 40]
+    assert found["curve"]["completions"] == [0, 150, 400] and found["budget"] == 200
+    assert found["at_budget"] == pytest.approx(0.6 + 0.2 * 50 / 250)
+    area = 150 * (0.3 + 0.6) / 2 + 50 * (0.6 + 0.64) / 2  # two trapezoids
+    assert found["mean_accuracy"] == pytest.approx(area / 200, abs=1e-3)
+    assert found["clipped"] == pytest.approx(0.3) and found["clipped_up_probability"] is None
+    assert found["length_right"] is None and found["silent_trained_on"] == 0 and found["silent"] == 0.5
+
+
+def test_runs_are_made_once_and_go_on_where_they_stopped(tmp_path, capsys):
+    config = Config(seeds=1, steps=2, output=str(tmp_path / "out"), device="cpu")
+    compare.main(config)
+    printed = capsys.readouterr().out
+    assert all(arm in printed for arm in compare.SCRIPTS) and "no difference" not in printed.split("verdicts")[0]
+    out = tmp_path / "out"
+    results = json.loads((out / "results.json").read_text())
+    assert set(results["shared"]) == set(compare.SCRIPTS) and results["diverged"] == []
+    assert results["shared"]["DAPO"]["completions"]["mean"] > results["shared"]["GRPO"]["completions"]["mean"] == 512
+    assert (out / "shared.png").read_bytes().startswith(b"\x89PNG")
+
+    times = {path: path.stat().st_mtime_ns for path in out.glob("shared/*/*")}
+    stopped = out / "shared/grpo-0/results.json"
+    before = json.loads(stopped.read_text())
+    stopped.write_text(json.dumps({"before": before["before"]}))  # as if stopped before its last evaluation
+    compare.main(config)
+    assert json.loads(stopped.read_text()) == before
+    assert json.loads((out / "results.json").read_text()) == results
+    assert all(path.stat().st_mtime_ns == time for path, time in times.items() if "grpo-0" not in str(path.parent.name))
+    with pytest.raises(UsageError, match="steps 2, not 3; choose another --output"):
+        compare.main(replace(config, steps=3))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"experiments": ["all"]}, "there is no 'all'; choose from shared matched ablation sampling"),
+        ({"samples": 8}, "--samples must be 64 or more, not 8"),
+        ({"publish": True, "quick": True}, "leave out --quick"),
+    ],
+)
+def test_bad_input_is_one_line(settings, message, tmp_path):
+    with pytest.raises(UsageError, match=message):
+        compare.main(Config(output=str(tmp_path / "out"), **settings))
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_readme_shows_the_committed_numbers():
+    readme = (ROOT / "README.md").read_text()
+    results = json.loads((ROOT / "algorithms/results.json").read_text())
+    assert set(results) >= set(compare.EXPERIMENTS)
+    assert into_readme(readme, compare.tables(results)) == readme
+
+
+def test_a_table_without_a_place_is_an_error():
+    assert into_readme("a\n<!-- t -->\nold\n<!-- /t -->\nb", {"t": "new"}) == "a\n<!-- t -->\nnew\n<!-- /t -->\nb"
+    with pytest.raises(UsageError, match="no place for the table 't'"):
+        into_readme("", {"t": "new"})

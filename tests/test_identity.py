@@ -1,0 +1,149 @@
+"""The closed forms of the lessons against the published numbers, and against all 2^G outcomes of a group."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from lessons import identity
+
+
+def outcomes(p: float, G: int):
+    """(probability, rewards) of every group of G answers that are right with probability p, independently."""
+    for rewards in itertools.product((0, 1), repeat=G):
+        yield p ** sum(rewards) * (1 - p) ** (G - sum(rewards)), np.array(rewards)
+
+
+@pytest.mark.parametrize("G", [2, 3, 8, 11])
+@pytest.mark.parametrize("p", [0.03, 0.3, 0.5, 0.92])
+def test_sigma_and_silence_over_all_outcomes(p, G):
+    groups = list(outcomes(p, G))
+    assert identity.expected_sigma(p, G) == pytest.approx(sum(w * r.std() for w, r in groups), abs=1e-13)
+    assert identity.silent_rate(p, G) == pytest.approx(sum(w for w, r in groups if r.std() == 0), abs=1e-13)
+    np.testing.assert_allclose(identity.sigma(np.arange(G + 1), G), [(np.arange(G) < k).std() for k in range(G + 1)])
+
+
+def test_published_group_sizes_all_24():
+    """arXiv:2607.00152: exact G for 90, 95 and 99 % of the limit, and the leading-order law beside it."""
+    exact = {0.5: (7, 11, 51), 0.3: (9, 14, 61), 0.1: (22, 36, 144), 0.05: (42, 69, 273)}
+    law = {0.5: (5, 10, 50), 0.3: (6, 12, 60), 0.1: (14, 28, 139), 0.05: (26, 53, 263)}
+    for p in exact:
+        assert tuple(identity.group_size_exact(p, target) for target in (0.9, 0.95, 0.99)) == exact[p]
+        assert tuple(round(float(identity.group_size_law(p, loss))) for loss in (0.1, 0.05, 0.01)) == law[p]
+    with pytest.raises(ValueError, match="no group size up to 10"):
+        identity.group_size_exact(0.05, 0.99, largest=10)
+
+
+def test_published_fidelity_weights_and_penalties():
+    assert identity.fidelity(0.05, 8) == pytest.approx(0.539, abs=5e-4)
+    assert identity.fidelity(0.5, 8) == pytest.approx(0.92783, abs=5e-6)
+    assert identity.fidelity(0.5, 64) == pytest.approx(0.99209, abs=5e-6)
+    assert identity.fidelity_expansion(0.05, 8) == pytest.approx(0.6711, abs=5e-5)
+    assert identity.weight_limit(0.05) == pytest.approx(4.588, abs=5e-4)
+    np.testing.assert_allclose(identity.group_size_penalty([0.1, 0.05]), [2.78, 5.26], atol=5e-3)
+    np.testing.assert_allclose(identity.silent_rate([0.5, 0.05, 0.1], 8), [0.0078125, 0.66342, 0.43047], atol=5e-6)
+    edges = {2: 1, 3: 1.41421, 4: 1.73205, 8: 2.64575, 16: 3.87298, 64: 7.93725}
+    middles = {2: 1, 3: 1.41421, 4: 1.61603, 8: 1.85566, 16: 1.93412, 64: 1.98419}
+    for G in edges:
+        np.testing.assert_allclose(
+            identity.weight("GRPO", [0.0, 1.0, 0.5], G), [edges[G]] * 2 + [middles[G]], atol=5e-6
+        )
+
+
+def test_fidelity_approaches_its_expansion():
+    for p in (0.5, 0.2):
+        gaps = [identity.fidelity(p, G) - identity.fidelity_expansion(p, G) for G in (50, 100, 200)]
+        assert all(abs(a / b) == pytest.approx(4, rel=0.15) for a, b in zip(gaps, gaps[1:]))  # second order in 1/G
+
+
+@pytest.mark.parametrize("rule", identity.RULES)
+@pytest.mark.parametrize("G", [2, 3, 6])
+@pytest.mark.parametrize("p", [0.1, 0.5, 0.85])
+def test_every_weight_over_all_outcomes(rule, G, p):
+    """E[mean of A s] / grad p, for a coin of log-odds theta: s = R - p and grad p = p q, over all 2^G groups."""
+    advantage = identity.RULES[rule]
+    mean = sum(
+        w * np.mean([advantage(int(r), int(rewards.sum() - r), G) * (r - p) for r in rewards])
+        for w, rewards in outcomes(p, G)
+    )
+    assert identity.weight(rule, p, G) == pytest.approx(mean / (p * (1 - p)), abs=1e-12)
+
+
+@pytest.mark.parametrize("G", [2, 3, 4, 8])
+def test_weights_in_closed_form(G):
+    p = np.array([0.05, 0.3, 0.5, 0.9])
+    q, one = 1 - p, np.ones(4)
+    for rule, expected in {
+        "REINFORCE": one,
+        "RLOO": one,
+        "Dr. GRPO": (1 - 1 / G) * one,
+        "Dr. GRPO, rewards -1 and 1": 2 * (1 - 1 / G) * one,
+        "GRPO": identity.expected_sigma(p, G) / (p * q),
+        "mean over the right": (1 - q**G) / p,
+        "MaxRL": (1 - q ** (G - 1)) / p,
+        "pass@G": G * q ** (G - 1),
+        "GRPO, divided by sigma twice": (1 - p**G - q**G) / (p * q),
+    }.items():
+        np.testing.assert_allclose(identity.weight(rule, p, G), expected, rtol=1e-12, err_msg=rule)
+    if G in (2, 3):
+        np.testing.assert_allclose(identity.weight("GRPO", p, G), np.sqrt(G - 1))  # no difficulty bias at all
+    if G == 4:
+        np.testing.assert_allclose(identity.weight("GRPO", p, G), np.sqrt(3) + (3 - 2 * np.sqrt(3)) * p * q)
+
+
+def test_weights_that_are_not_a_rule_of_one_group():
+    p, G = 0.2, 8
+    rng = np.random.default_rng(0)
+    rewards = rng.random((400_000, G)) < p
+    k = rewards.sum(axis=1)
+    mixed = (k > 0) & (k < G)
+    sigma = rewards.std(axis=1)
+    step = (((rewards - rewards.mean(axis=1, keepdims=True)) * (rewards - p)).mean(axis=1)[mixed] / sigma[mixed]).mean()
+    assert identity.weight_same_prompt_resampling(p, G) == pytest.approx(step / (p * (1 - p)), rel=0.01)
+    assert identity.weight_batch_std(p, G, 0.4) == pytest.approx((1 - 1 / G) / 0.4)
+    tries = sum(j * p * (1 - p) ** (j - 1) for j in range(1, 500))  # of sampling until the first success: 1 / p
+    assert identity.weight_until_success(p) == pytest.approx(tries)
+    for function, h in (
+        (lambda p: identity.weight_pass_at_k_normalised(p, 4), lambda p: 0.5 * np.arcsin(np.sqrt(1 - (1 - p) ** 4))),
+        (identity.weight_limit, lambda p: 2 * np.arcsin(np.sqrt(p))),
+    ):
+        assert function(p) == pytest.approx((h(p + 1e-5) - h(p - 1e-5)) / 2e-5, rel=1e-6)
+
+
+@pytest.mark.parametrize("rule", identity.RULES)
+def test_objectives_have_the_weights_as_derivatives(rule):
+    for G in (2, 5, 9):
+        slope = (identity.objective(rule, 0.4 + 1e-5, G) - identity.objective(rule, 0.4 - 1e-5, G)) / 2e-5
+        assert slope == pytest.approx(identity.weight(rule, 0.4, G), rel=1e-7)
+        assert identity.objective(rule, 0.0, G) == 0
+
+
+def test_silent_rate_estimates():
+    """Over all outcomes of n = 12 answers: the subset estimate has no bias, the plug-in is too high."""
+    n, p = 12, 0.15
+    weights = identity.binomial(p, n)
+    right = np.arange(n + 1)
+    for G in (2, 4, 12):
+        truth = identity.silent_rate(p, G)
+        assert weights @ identity.silent_rate_unbiased(right, n, G) == pytest.approx(truth, abs=1e-13)
+        assert weights @ identity.silent_rate_plug_in(right, n, G) > truth + 1e-3
+    with pytest.raises(ValueError, match="12 answers hold no group of 16"):
+        identity.silent_rate_unbiased(3, 12, 16)
+
+
+def test_gradient_mass_shares_by_hand():
+    p, counts = [0.1, 0.5, 0.9, 1.0], [10, 20, 30, 5]
+    shares = identity.gradient_mass_shares(p, counts, [0, 0.2, 0.8, 1.0], lambda p: p * (1 - p))
+    np.testing.assert_allclose(shares, np.array([0.9, 5.0, 2.7]) / 8.6)
+
+
+def test_length_of_the_update_by_simulation():
+    rng = np.random.default_rng(0)
+    G, k, n = 8, 3, 40
+    means = rng.normal(size=(2, n))
+    scale = np.array([0.5, 1.5])
+    scores = means[:, None, None] + scale[:, None, None, None] * rng.normal(size=(2, 20_000, G, n))
+    A = np.sqrt((G - k) / k), -np.sqrt(k / (G - k))
+    g = (A[0] * scores[0, :, :k].sum(axis=1) + A[1] * scores[1, :, k:].sum(axis=1)) / G
+    expected = identity.update_norm_squared(k, G, ((means[0] - means[1]) ** 2).sum(), n * 0.5**2, n * 1.5**2)
+    assert (g**2).sum(axis=1).mean() == pytest.approx(expected, rel=0.01)

@@ -1,0 +1,119 @@
+"""The lessons: each source runs, each check takes the solution and rejects the wrong answers, notebooks are built."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from lessons import build, kit
+from toy_env import UsageError
+
+SOURCES = list(build.sources())
+IDS = [source.stem for source in SOURCES]
+
+
+def run(cells: list[build.Cell], source: Path) -> dict:
+    """Execute cells in one namespace, as a notebook does."""
+    space: dict = {"__name__": "__main__"}
+    for cell in cells:
+        code = compile("\n" * cell.line + cell.text, str(source), "exec")  # tracebacks show the line of the source
+        exec(code, space)
+    return space
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=IDS)
+def test_a_lesson_runs_and_its_checks_judge_right(source, capsys):
+    """Once through as a reader who answers nothing; then each exercise with its solution and its wrong answers."""
+    cells = build.read_cells(source)
+    kit.verdicts.clear()
+    space = run([cell for cell in cells if cell.kind in ("code", "exercise", "check")], source)
+    checks = [cell for cell in cells if cell.kind == "check"]
+    assert kit.verdicts == [None] * len(checks), "an unanswered exercise is not attempted, and nothing else"
+    assert len(checks) >= 4 and sum(cell.kind == "solution" for cell in cells) == len(checks)
+
+    for i, cell in enumerate(cells):
+        if cell.kind not in ("solution", "wrong"):
+            continue
+        check = [c for c in cells[:i] if c.kind == "check"][-1]
+        scope = dict(space)
+        exec(compile("\n" * cell.line + cell.text, str(source), "exec"), scope)
+        capsys.readouterr()
+        exec(compile("\n" * check.line + check.text, str(source), "exec"), scope)
+        printed = capsys.readouterr().out
+        if cell.kind == "solution":
+            assert kit.verdicts[-1] is True, f"line {cell.line}: the solution is rejected: {printed}"
+        else:
+            assert kit.verdicts[-1] is False and cell.note in printed, (
+                f"line {cell.line}: {cell.note!r} not in {printed!r}"
+            )
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=IDS)
+def test_a_lesson_keeps_to_the_conventions(source):
+    cells = build.read_cells(source)
+    kinds = [cell.kind for cell in cells]
+    text = "\n".join(cell.text for cell in cells if cell.kind == "markdown")
+    assert re.match(rf"# {int(source.name[:2])} · ", cells[0].text)
+    assert kinds.count("code") <= 15 and kinds.count("exercise") == kinds.count("hint") == kinds.count("solution") >= 4
+    assert kinds.count("wrong") >= 2 * kinds.count("exercise") - 1
+    assert "Find the bug" in text and any("knob(" in cell.text for cell in cells)
+    for start in (i for i, line in enumerate(text.splitlines()) if line.startswith("$$")):
+        lines = text.splitlines()[start - 1 :]
+        assert not lines[0].strip() or lines[0].rstrip().endswith("$$") or "$$" in lines[0], "a blank line before $$"
+    assert not re.search(r"/(work|home|tmp|root)/", source.read_text())
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=IDS)
+def test_every_notebook_is_built_from_its_source(source):
+    assert build.is_built(source), "run python lessons/build.py"
+
+
+def test_a_changed_source_is_noticed(tmp_path, monkeypatch):
+    monkeypatch.setattr(build, "LESSONS", tmp_path)
+    source = tmp_path / "src/01_x.py"
+    source.parent.mkdir()
+    source.write_text("# %% [markdown]\n# # 1 · X\n\n# %%\nprint(1)\n\n# %% [wrong] no\nx\n\n# %% [hint]\n# think\n")
+    assert not build.is_built(source)
+    build.main(build.Config())
+    first = (tmp_path / "01_x.ipynb").read_bytes()
+    build.main(build.Config())
+    assert (tmp_path / "01_x.ipynb").read_bytes() == first and build.is_built(source)
+    assert b"<summary>Hint</summary>" in first and b'"text": [\n      "1\\n"' in first or b'"1\\n"' in first
+    build.main(build.Config(check=True))
+    build.main(build.Config(html=True))
+    assert "1 · X" in (tmp_path / "html/index.html").read_text() and (tmp_path / "html/01_x.html").is_file()
+    source.write_text(source.read_text().replace("print(1)", "print(2)"))
+    with pytest.raises(UsageError, match="not built from its source: 01_x"):
+        build.main(build.Config(check=True))
+    source.write_text("# %% [exercize]\n")
+    with pytest.raises(UsageError, match="line 1: no kind of cell"):
+        build.main(build.Config())
+    with pytest.raises(UsageError, match="there is no lesson 7; choose from 1"):
+        build.main(build.Config(only=7))
+
+
+def test_a_lesson_that_fails_leaves_no_notebook(tmp_path, monkeypatch):
+    monkeypatch.setattr(build, "LESSONS", tmp_path)
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src/01_x.py").write_text("# %%\nraise ValueError('no')\n")
+    with pytest.raises(UsageError, match="01_x does not run to its end"):
+        build.main(build.Config())
+    assert not (tmp_path / "01_x.ipynb").exists()
+
+
+def test_check_says_what_is_wrong(capsys):
+    def said(*args, **kwargs) -> str:
+        kit.check(*args, **kwargs)
+        return capsys.readouterr().out.strip()
+
+    inputs = [{"x": 1.0}, {"x": 2.0}]
+    double = lambda x: 2 * x  # noqa: E731
+    assert said(lambda x: x + x, double, inputs) == "✓ right"
+    assert said(lambda x: ..., double, inputs) == "– not attempted" == said(..., 3) == said(None, 3)
+    assert (
+        said(lambda x: x * x, double, inputs, {"that is the square": lambda x: x**2}) == "✗ not yet: that is the square"
+    )
+    assert said(lambda x: 5, double, inputs, {"that is the square": lambda x: x**2}).endswith("expected 2. for x = 1.")
+    assert "raised ZeroDivisionError" in said(lambda x: x / 0, double, inputs)
+    assert said([1.0, 2.0], [1.0, 2.0, 3.0]).startswith("✗") and said("Up ", "up") == "✓ right"
+    assert said(float("nan"), 1.0).startswith("✗")
