@@ -479,13 +479,14 @@ def tables(results: dict) -> dict[str, str]:
     if "ablation" in results:
         arms = list(results["ablation"].items())
         above = [None, *(n for _, n in arms)]
+        compared = (("at_budget", f"at {arms[0][1]['budget']:,} completions"), ("mean_accuracy", "mean over training"))
         made["ablation"] = markdown(
-            ["change, on top of the row above", "AIME 2024, published", "accuracy at the end", "against the row above",
-             "mean over training", "against the row above", "completions"],
-            [[arm, str(ABLATION[arm][1]),
-              *(text for name in ("final", "mean_accuracy")
-                for text in (cell(n[name]), verdict(n[name], last[name]) if last else "")),
-              f"{n['completions']['mean']:,.0f}"] for (arm, n), last in zip(arms, above)],
+            ["change, on top of the row above", "AIME 2024, published", "accuracy at the end", "completions",
+             *(text for _, title in compared for text in (title, "against the row above"))],
+            [[arm, str(ABLATION[arm][1]), cell(n["final"]), f"{n['completions']['mean']:,.0f}",
+              *(text for name, _ in compared
+                for text in (cell(n[name]), verdict(n[name], last[name]) if last else ""))]
+             for (arm, n), last in zip(arms, above)],
         )  # fmt: skip
         made["mechanisms"] = markdown(
             ["change", "entropy at the end", "tokens clipped", "probability of up-clipped tokens",

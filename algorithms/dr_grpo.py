@@ -121,7 +121,7 @@ def train(config: Config) -> dict:
         # 4. Update: one optimizer step for each minibatch
         for rows in run.minibatches(len(rollout), config.epochs, config.minibatches):
             logps = completion_logps(policy, rollout[rows], config.temperature, config.micro_batch_size)  # (b, T)
-            run.self_check(rollout[rows], logps, advantages)
+            run.self_check(rollout, logps, advantages, rows)
             batch = {"logps": logps, "old_logps": rollout.logps[rows], "mask": rollout.mask[rows]}
             batch["advantages"] = advantages.view(-1, 1)[rows]
             batch["ref_logps"] = ref_logps[rows]  # [KL]

@@ -146,7 +146,7 @@ def train(config: Config) -> dict:
         # 4. Update: one optimizer step for each minibatch  [minibatches]
         for rows in run.minibatches(len(rollout), config.epochs, config.minibatches):
             logps = completion_logps(policy, rollout[rows], config.temperature, config.micro_batch_size)  # (b, T)
-            run.self_check(rollout[rows], logps, advantages[rows])
+            run.self_check(rollout, logps, advantages[rows], rows)
             batch = {"logps": logps, "old_logps": rollout.logps[rows], "mask": rollout.mask[rows]}
             batch["advantages"] = advantages[rows]
             loss = policy_loss(**batch, config=config)

@@ -14,6 +14,7 @@ pass over as many tokens, without padding. It draws nothing, scores nothing, has
 The larger model is the shipped one inside matrices of ten times the size, zero elsewhere: it gives the same answers.
 """
 
+import importlib.util
 import json
 import math
 import multiprocessing
@@ -22,6 +23,7 @@ import platform
 import random
 import resource
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -305,6 +307,9 @@ def make_models(connection, folder: str) -> None:
 
 def work(connection, function: Callable, *args, **kwargs) -> None:
     """Run a function of the above in a worker process, silently; an error goes to the parent as one line."""
+    from tqdm import tqdm
+
+    tqdm.set_lock(threading.RLock())  # its own is a semaphore, which would outlive a killed process
     sink = os.open(os.devnull, os.O_WRONLY)
     for stream in (1, 2):
         os.dup2(sink, stream)
@@ -424,6 +429,8 @@ def split(numbers: dict) -> list[float]:
 
 def main(config: Config) -> None:
     device = config.device
+    if importlib.util.find_spec("trl") is None:
+        raise UsageError("TRL is not installed; type pip install -e '.[parity]'")
     results: dict = {"device": device, "machine": f"{os.cpu_count()} {platform.machine()} cores", "steps": config.steps}
     with tempfile.TemporaryDirectory() as folder:
         maker = Worker(make_models, folder)

@@ -5,6 +5,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import bench_speed
 import numpy as np
 import pytest
 import torch
@@ -168,6 +169,8 @@ def test_the_readme_shows_the_committed_numbers():
     results = json.loads((ROOT / "algorithms/results.json").read_text())
     assert set(results) >= set(compare.EXPERIMENTS)
     assert into_readme(readme, compare.tables(results)) == readme
+    speed = json.loads((ROOT / "tests/bench_speed.json").read_text())
+    assert into_readme(readme, bench_speed.tables(speed)) == readme
 
 
 def test_a_table_without_a_place_is_an_error():

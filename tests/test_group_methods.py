@@ -317,10 +317,10 @@ def test_every_advantage_meets_the_row_it_was_earned_by(script, tmp_path, monkey
     rows, met = [], []
     check, loss = Run.self_check, script.policy_loss
 
-    def see_rollout(run, rollout, logps, advantages):
+    def see_rollout(run, rollout, logps, advantages, picked):
         prompts = run.tokenizer.batch_decode(rollout.prompt_ids, skip_special_tokens=True)
-        rows.extend(zip(prompts, rollout.texts))
-        return check(run, rollout, logps, advantages)
+        rows.extend((prompts[row], rollout.texts[row]) for row in picked.tolist())
+        return check(run, rollout, logps, advantages, picked)
 
     monkeypatch.setattr(Run, "self_check", see_rollout)
     monkeypatch.setattr(script, "policy_loss", lambda **given: met.append(given["advantages"]) or loss(**given))

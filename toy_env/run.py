@@ -168,7 +168,8 @@ class Run:
 
         def measure(*_) -> None:
             moves = [torch.linalg.vector_norm(p.detach() - old) for p, old in zip(parameters, before)]
-            self.record(update_norm=torch.linalg.vector_norm(torch.stack(moves)))
+            norm = torch.linalg.vector_norm(torch.stack(moves)).item()
+            self.recorded.setdefault("update_norm", []).append(norm)  # if it is not finite, neither was the gradient
 
         optimizer.register_step_pre_hook(remember)
         optimizer.register_step_post_hook(measure)
@@ -246,14 +247,22 @@ class Run:
         """Make the next iteration of the loop over `steps()` this step again, drawing on from the same generators."""
         self.repeated = True
 
-    def self_check(self, rollout: Rollout, logps: torch.Tensor, advantages: torch.Tensor) -> None:
+    def self_check(
+        self,
+        rollout: Rollout,
+        logps: torch.Tensor,
+        advantages: torch.Tensor,
+        rows: torch.Tensor | None = None,
+    ) -> None:
         """On the first batch of a run, print what must hold there; raises RuntimeError where it does not.
 
-        logps: (B, T), recomputed before any update. advantages: (P, G), or (B, T) where there is a critic.
+        logps: (B, T), recomputed before any update, of all rows of the rollout or of `rows`. advantages: (P, G), or
+        (B, T) where there is a critic.
         """
         if self.checked:
             return
         self.checked = True
+        rollout = rollout if rows is None else rollout[rows]
         difference = (logps - rollout.logps).abs().max().item()
         is_eos = (rollout.completion_ids == self.tokenizer.eos_token_id) & rollout.mask
         last = is_eos.gather(1, rollout.mask.sum(dim=1, keepdim=True) - 1).squeeze(1)
