@@ -103,7 +103,13 @@ def fold(title: str, text: str) -> str:
 
 def execute(notebook: nbformat.NotebookNode, name: str) -> None:
     """Run the cells in a fresh kernel. Raises UsageError with the failing cell if one fails."""
-    client = NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(LESSONS)}})
+    client = NotebookClient(
+        notebook,
+        timeout=120,
+        resources={"metadata": {"path": str(LESSONS)}},
+        coalesce_streams=True,  # or the same text comes in other pieces every time
+        extra_arguments=["--IPKernelApp.log_level=40"],
+    )
     try:
         client.execute()
     except CellExecutionError as error:
