@@ -448,7 +448,6 @@ def draw_curves(rows: list[dict], results: dict, path: Path, title: str) -> None
             "truncated": ("cut at the length limit", orange, "--"),
         },
         "Gradient norm, before it is clipped": {"grad_norm": ("", blue, "-")},
-        "Length of an update, in parameters": {"update_norm": ("", blue, "-")},
         "Share of tokens stopped by the clip": {
             "clipped_up": ("upwards (advantage > 0)", blue, "-"),
             "clipped_down": ("downwards (advantage < 0)", orange, "--"),
