@@ -29,6 +29,7 @@
 # %%
 import numpy as np
 import torch
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from algorithms import dapo, dr_grpo, grpo
 from lessons import identity
@@ -83,10 +84,13 @@ print(f"\nk = {k} of G = {G} are right; sigma = sqrt({k} * {G - k}) / {G} = {ide
 # %%
 def scores(rollout, per_token_mean=False):
     """(B, parameters): the gradient of each answer's log-probability, or of its mean over the answer's tokens."""
-    logps = completion_logps(policy, rollout, temperature=1.0)  # (B, T)
-    totals = logps.sum(dim=1) / (rollout.mask.sum(dim=1) if per_token_mean else 1)
-    rows = [torch.autograd.grad(total, list(policy.parameters()), retain_graph=True) for total in totals]
-    return torch.stack([torch.cat([part.flatten() for part in row]) for row in rows])
+    rows = []
+    for i in range(len(rollout)):
+        answer = rollout[torch.tensor([i])]
+        total = completion_logps(policy, answer, temperature=1.0).sum()
+        parts = torch.autograd.grad(total / answer.mask.sum() if per_token_mean else total, list(policy.parameters()))
+        rows.append(torch.cat([part.flatten() for part in parts]))
+    return torch.stack(rows)
 
 
 s = scores(group)
@@ -301,9 +305,7 @@ axis.set(
 axis.set_xticks(ks)
 show(figure)
 share = spread**2 * difference_squared / predicted**2
-print(
-    f"share of the squared length that is signal: {share[0]:.0%} at k = 1, {share[3]:.0%} at k = 4, {share[6]:.0%} at k = 7"
-)
+print("share of the squared length that is signal:", ", ".join(f"{share[k - 1]:.0%} at k = {k}" for k in (1, 4, 7)))
 
 # %% [markdown]
 # *On this prompt our small model lies between the extremes, nearer to the signal. A large model has more noise; lesson 13
@@ -312,32 +314,27 @@ print(
 # ## What breaks it, and what does not
 
 # %%
-A = grpo.compute_advantages(rewards=R.view(1, G)).flatten()
-A_ddof1 = (R - R.mean()) / R.std()  # torch's default: divides by G - 1
+A_ddof1 = (R - R.mean()) / R.std()  # torch's default divides by G - 1
 ratio = ((A_ddof1.unsqueeze(1) * s).mean(dim=0).norm() / (sigma * contrast).norm()).item()
 print(f"1. sigma with ddof 1: {ratio:.4f} times the identity, for every k; sqrt((G-1)/G) = {np.sqrt((G - 1) / G):.4f}")
 
-old_logps = completion_logps(policy, group, 1.0).detach()
-saved = [p.detach().clone() for p in policy.parameters()]
-step, start = loss_gradient(grpo, R), 0
-with torch.no_grad():  # one step, and we are off-policy: the group was sampled by what the model was before
-    for p in policy.parameters():
-        p += 2e-2 * step[start : start + p.numel()].view_as(p) / step.norm() * 10
-        start += p.numel()
-logps = completion_logps(policy, group, 1.0)
+old_logps = completion_logps(policy, group, temperature=1.0).detach()
+start = parameters_to_vector(policy.parameters()).detach()
+step = loss_gradient(grpo, R)
+vector_to_parameters(start + 0.2 * step / step.norm(), policy.parameters())  # from here on, the group is off-policy
+logps = completion_logps(policy, group, temperature=1.0)
 batch = {"logps": logps, "old_logps": old_logps, "ref_logps": logps.detach(), "mask": group.mask}
-loss = grpo.policy_loss(**batch, advantages=A.view(G, 1), config=grpo.Config())
-stale = -torch.cat([part.flatten() for part in torch.autograd.grad(loss, list(policy.parameters()))])
+A = grpo.compute_advantages(rewards=R.view(1, G)).view(G, 1)
+loss = grpo.policy_loss(**batch, advantages=A, config=grpo.Config())
+off_policy = -torch.cat([part.flatten() for part in torch.autograd.grad(loss, list(policy.parameters()))])
 now = scores(group, per_token_mean=True)
-identity_now = sigma * (now[R == 1].mean(dim=0) - now[R == 0].mean(dim=0))
-with torch.no_grad():
-    for p, value in zip(policy.parameters(), saved):
-        p.copy_(value)
-print(f"2. off-policy, clipped: holds to 1e-12: {relative_error(stale, identity_now) < 1e-12}")
-print(
-    f"3. 1/|y|: holds with s/|y|: {relative_error(loss_gradient(grpo, R), sigma * (mean_scores[R == 1].mean(0) - mean_scores[R == 0].mean(0))) < 1e-12}, "
-    f"with s: {relative_error(loss_gradient(grpo, R), sigma * contrast) < 1e-12}"
-)
+expected = sigma * (now[R == 1].mean(dim=0) - now[R == 0].mean(dim=0))
+print(f"2. one step later, ratios and clip: holds to 1e-12: {relative_error(off_policy, expected) < 1e-12}")
+vector_to_parameters(start, policy.parameters())
+
+mean_contrast = mean_scores[R == 1].mean(dim=0) - mean_scores[R == 0].mean(dim=0)
+errors = [relative_error(loss_gradient(grpo, R), sigma * vector) for vector in (mean_contrast, contrast)]
+print(f"3. 1/|y|: holds with s/|y|: {errors[0] < 1e-12}, with s: {errors[1] < 1e-12}")
 
 # %% [markdown]
 # 1. **ddof 1** (`torch.std`'s default, used by several libraries) only multiplies by a constant. Harmless, but twelve digits
