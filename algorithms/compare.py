@@ -2,13 +2,14 @@
 
     python algorithms/compare.py                          the five scripts, 5 seeds
     python algorithms/compare.py --quick                  the same, small: 3 seeds, 25 steps
-    python algorithms/compare.py --experiments shared matched ablation sampling
+    python algorithms/compare.py --experiments shared matched pieces ablation sampling
 
 Every run is the script's own `train`. Runs go on in parallel, one thread each; a run that is finished is not run again,
 and one that was stopped goes on. Experiments:
 
     shared     the scripts as they are: all settings, the learning rate among them, are the same
     matched    learning rates scaled so that the mean update is as long as GRPO's in `shared`
+    pieces     GRPO and Dr. GRPO from `shared`, and what lies between: without / sigma only, the constant length only
     ablation   from GRPO to DAPO one change at a time, in the order of DAPO's Table 1
     sampling   pass@k and majority@k of the base model and of the policies trained in `shared`
 
@@ -43,7 +44,8 @@ from toy_env.policy import load_policy, pick_device
 from toy_env.run import MAY_CHANGE_ON_RESUME
 
 ROOT = Path(__file__).parent.parent
-EXPERIMENTS = ("shared", "matched", "ablation", "sampling")
+TRAINING = ("shared", "matched", "pieces", "ablation")
+EXPERIMENTS = (*TRAINING, "sampling")
 SCRIPTS = {"REINFORCE": "reinforce", "PPO": "ppo", "GRPO": "grpo", "Dr. GRPO": "dr_grpo", "DAPO": "dapo"}
 COLORS = dict(zip([*SCRIPTS, "base"], ("#000000", "#E69F00", "#0072B2", "#009E73", "#D55E00", "#777777")))
 KS = (1, 2, 4, 8, 16, 32, 64)
@@ -58,6 +60,7 @@ ABLATION = {  # label: (what changes against the row above, AIME 2024 in DAPO's 
     "+ token-level loss": ({}, 42),
     "+ dynamic sampling": ({"max_draws": 10}, 50),
 }
+PIECES = {"GRPO, not / sigma": "compute_advantages", "GRPO, constant length": "policy_loss"}  # taken from dr_grpo.py
 
 
 @dataclass
@@ -86,6 +89,7 @@ class Job:
     script: str
     settings: dict = field(default_factory=dict)
     sample_level: bool = False  # DAPO's loss averaged as GRPO does
+    from_dr_grpo: str = ""  # the function of the script that is replaced by that of dr_grpo.py
 
     def folder(self, output: Path) -> Path:
         return output / self.experiment / f"{file_name(self.arm)}-{self.seed}"
@@ -130,16 +134,19 @@ def train(job: Job, output: Path) -> str | None:
     script, config = import_module(f"algorithms.{job.script}"), job.config(output)
     if not config.resume:
         shutil.rmtree(config.run_dir, ignore_errors=True)  # what was stopped before its first save
-    loss = script.policy_loss
+    own = {name: getattr(script, name) for name in ("compute_advantages", "policy_loss")}
     with silence():
         try:
             if job.sample_level:
-                script.policy_loss = lambda **batch: sample_level_loss(loss, **batch)
+                script.policy_loss = lambda **batch: sample_level_loss(own["policy_loss"], **batch)
+            if job.from_dr_grpo:
+                setattr(script, job.from_dr_grpo, getattr(import_module("algorithms.dr_grpo"), job.from_dr_grpo))
             script.train(config)
         except UsageError as error:
             return str(error)
         finally:
-            script.policy_loss = loss
+            for name, function in own.items():
+                setattr(script, name, function)
     return None
 
 
@@ -171,6 +178,8 @@ def jobs_of(experiment: str, config: Config, rates: dict[str, float]) -> list[Jo
             for arm, script in SCRIPTS.items():
                 rate = {"learning_rate": rates[arm]} if experiment == "matched" else {}
                 jobs.append(Job(experiment, arm, seed, script, common | rate))
+        elif experiment == "pieces":
+            jobs += [Job(experiment, arm, seed, "grpo", common, from_dr_grpo=name) for arm, name in PIECES.items()]
         else:
             settings = common | ABLATION_SETTING
             for row, (arm, (change, _)) in enumerate(ABLATION.items()):
@@ -184,7 +193,7 @@ def run_all(config: Config, output: Path) -> list[str]:
     os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that are started now
     steps_of_sampling = 10  # what sampling counts for in the bar
     failures = []
-    trained = [name for name in EXPERIMENTS[:3] if name in config.experiments]
+    trained = [name for name in TRAINING if name in config.experiments]
     runs = sum(len(jobs_of(name, config, dict.fromkeys(SCRIPTS, 1.0))) for name in trained)
     samplings = (1 + len(SCRIPTS) * config.seeds) * ("sampling" in config.experiments)
     total = runs * config.steps + samplings * steps_of_sampling
@@ -220,8 +229,9 @@ def run_all(config: Config, output: Path) -> list[str]:
     try:
         if "shared" in config.experiments:
             submit("shared")
-        if "ablation" in config.experiments:
-            submit("ablation")
+        for experiment in ("pieces", "ablation"):
+            if experiment in config.experiments:
+                submit(experiment)
         watch()
         if "matched" in config.experiments:
             submit("matched")
@@ -357,7 +367,7 @@ def collect(config: Config, output: Path, failures: list[str]) -> dict:
         "steps": config.steps,
         "diverged": failures,
     }
-    for experiment in EXPERIMENTS[:3]:
+    for experiment in TRAINING:
         if experiment in config.experiments:
             results[experiment] = {
                 arm: {
@@ -463,6 +473,17 @@ def tables(results: dict) -> dict[str, str]:
             [[arm, cell(n["length_right"], 1), cell(n["length_wrong"], 1), cell(n["entropy"]), cell(n["silent"], 2),
               "no clip" if n["clipped"]["mean"] is None else f"{n['clipped']['mean']:.2%}", cell(n["greedy"])]
              for arm, n in results["shared"].items()],
+        )  # fmt: skip
+    if "pieces" in results:
+        grpo, dr_grpo = results["shared"]["GRPO"], results["shared"]["Dr. GRPO"]
+        shown = ("mean_accuracy", "length_wrong", "entropy")
+        made["pieces"] = markdown(
+            ["", *(text for title in ("accuracy, mean over training", "length of wrong answers", "entropy at the end")
+                   for text in (title, "against GRPO"))],
+            [[arm, *(text for name in shown
+                     for text in (cell(n[name], 1 if name == "length_wrong" else 3),
+                                  "" if arm == "GRPO" else verdict(n[name], grpo[name])))]
+             for arm, n in {"GRPO": grpo, **results["pieces"], "Dr. GRPO": dr_grpo}.items()],
         )  # fmt: skip
     columns = [
         (results[experiment], name, f"{title} {experiment}")
@@ -656,7 +677,7 @@ def main(config: Config) -> None:
         raise UsageError("--publish is for full runs; leave out --quick")
     if config.publish:
         config = replace(config, experiments=list(EXPERIMENTS))
-    if {"matched", "sampling"} & set(config.experiments):
+    if {"matched", "pieces", "sampling"} & set(config.experiments):
         config = replace(config, experiments=["shared", *config.experiments])
     if config.quick:
         config = replace(config, seeds=3, steps=25, output=f"{config.output}-quick")

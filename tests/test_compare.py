@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from algorithms import compare, dapo, grpo
+from algorithms import compare, dapo, dr_grpo, grpo
 from algorithms.compare import Config, Job, bootstrap, estimate, into_readme, summary, verdict
 from toy_env import UsageError
 
@@ -71,6 +71,36 @@ def test_the_ablation_starts_at_grpo_and_ends_at_dapo(tmp_path, monkeypatch):
     settings = {k: v for k, v in last.settings.items() if k not in {"steps", "device", *compare.ABLATION_SETTING}}
     assert not last.sample_level and settings.pop("overlong_filtering")  # the one thing dapo.py leaves out by default
     assert all(getattr(defaults, name) == value for name, value in settings.items())
+
+
+@pytest.mark.parametrize(
+    ("piece", "other"), [("policy_loss", "compute_advantages"), ("compute_advantages", "policy_loss")]
+)
+def test_grpo_with_both_pieces_of_dr_grpo_is_dr_grpo(piece, other, tmp_path, monkeypatch):
+    """One piece swapped by the comparison, the other here: step for step dr_grpo.py. With one alone it is not."""
+    settings = {
+        "steps": 2,
+        "prompts_per_step": 4,
+        "group_size": 4,
+        "eval_problems": 2,
+        "device": "cpu",
+        "eval_every": 0,
+    }
+    monkeypatch.setattr(compare, "silence", compare.contextlib.nullcontext)
+    threads = torch.get_num_threads()
+    one = Job("pieces", "one", 0, "grpo", settings, from_dr_grpo=piece)
+    compare.train(one, tmp_path)
+    monkeypatch.setattr(grpo, other, getattr(dr_grpo, other))
+    both = Job("pieces", "both", 0, "grpo", settings, from_dr_grpo=piece)
+    compare.train(both, tmp_path)
+    dr_grpo.train(dr_grpo.Config(run_dir=str(tmp_path / "dr_grpo"), **settings))
+    torch.set_num_threads(threads)
+    folders = one.folder(tmp_path), both.folder(tmp_path), tmp_path / "dr_grpo"
+    alone, ours, theirs = (
+        [json.loads(line)["grad_norm"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
+        for folder in folders
+    )
+    assert ours == pytest.approx(theirs, rel=1e-5) and alone != pytest.approx(theirs, rel=0.05)
 
 
 def test_bootstrap_intervals_against_all_resamples():
@@ -153,7 +183,7 @@ def test_runs_are_made_once_and_go_on_where_they_stopped(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"experiments": ["all"]}, "there is no 'all'; choose from shared matched ablation sampling"),
+        ({"experiments": ["all"]}, "there is no 'all'; choose from shared matched pieces ablation sampling"),
         ({"samples": 8}, "--samples must be 64 or more, not 8"),
         ({"publish": True, "quick": True}, "leave out --quick"),
     ],
