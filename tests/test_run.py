@@ -13,6 +13,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from algorithms import dapo, ppo, reinforce
+from toy_env.policy import BASE_MODEL
 from toy_env.rollout import Rollout
 from toy_env.run import rollout_metrics
 
@@ -49,6 +50,23 @@ def test_a_run_folder_holds_what_the_readme_says(tmp_path):
     assert (tmp_path / "a/curves.png").read_bytes().startswith(b"\x89PNG")
     assert (tmp_path / "a/samples.txt").read_text().count("?") == 16
     assert AutoTokenizer.from_pretrained(tmp_path / "a/checkpoint")("1+1?").input_ids[0] == 1
+
+
+def test_evaluating_along_the_way_changes_nothing_else(tmp_path):
+    results = train(tmp_path / "two", eval_every=2)
+    train(tmp_path / "none", eval_every=0)
+    rows = metrics(tmp_path / "two")
+    held_out = [row["held_out"] for row in rows]
+    assert [value is None for value in held_out] == [True, False, True, False]
+    assert held_out[-1] == results["after"]["accuracy"]["all"]["sampled"]
+    assert [row | {"held_out": None} for row in rows] == metrics(tmp_path / "none")
+
+
+def test_the_length_of_an_update_is_how_far_the_weights_moved(tmp_path):
+    train(tmp_path / "a", steps=1, learning_rate=1e-3)
+    base = torch.cat([p.flatten() for p in AutoModelForCausalLM.from_pretrained(BASE_MODEL).parameters()])
+    moved = (weights(tmp_path / "a") - base).norm().item()
+    assert metrics(tmp_path / "a")[0]["update_norm"] == pytest.approx(moved, rel=1e-4) and moved > 0
 
 
 def test_same_seed_same_metrics_bit_for_bit(tmp_path):
@@ -251,6 +269,18 @@ def test_any_causal_language_model_can_be_trained(kind, tmp_path, letters, capsy
     assert "max |recomputed - sampled log-prob|" in capsys.readouterr().out
     assert [row["length_right"] for row in metrics(tmp_path / "run")] == [None, None]
     assert AutoModelForCausalLM.from_pretrained(tmp_path / "run/checkpoint").dtype == torch.float32
+
+
+def test_out_of_memory_says_which_flag_to_turn(tmp_path, monkeypatch, capsys):
+    def too_much(*_, **__):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(reinforce, "completion_logps", too_much)
+    monkeypatch.setattr(sys, "argv", ["reinforce.py", *FLAGS, f"--run_dir={tmp_path / 'run'}"])
+    with pytest.raises(SystemExit) as stop:
+        reinforce.main()
+    assert stop.value.code == 2
+    assert "error: out of memory on the device; try a smaller --micro_batch_size" in capsys.readouterr().err
 
 
 def test_self_check_fails_where_it_should(tmp_path, monkeypatch):
