@@ -36,6 +36,8 @@ from toy_env.cli import run_main
 LESSONS = Path(__file__).parent
 KINDS = ("markdown", "code", "exercise", "check", "hint", "solution", "wrong")
 MARKER = re.compile(r"# %%(?: \[(\w+)\])?[ ]?(.*)")
+QUOTED_CODE = ".jp-RenderedMarkdown .highlight pre, .jp-RenderedMarkdown pre code " \
+              "{font-family: monospace; font-size: 13px; white-space: pre; overflow-x: auto}"  # fmt: skip
 WIDGET = "application/vnd.jupyter.widget-view+json"
 
 
@@ -153,6 +155,7 @@ def write_html(paths: list[Path]) -> Path:
     for path in paths:
         page, _ = HTMLExporter(template_name="lab").from_filename(str(path))
         page = page.replace("<title>Notebook</title>", f"<title>{title_of(path)}</title>")
+        page = page.replace("</head>", f"<style>{QUOTED_CODE}</style></head>", 1)
         (folder / f"{path.stem}.html").write_text(re.sub(r'href="([\w./]+)\.ipynb"', r'href="\1.html"', page))
         links.append(f'<li><a href="{path.stem}.html">{title_of(path)}</a></li>')
     style = "body{font:18px/1.6 sans-serif;max-width:40em;margin:2em auto;padding:0 1em}li{margin:.4em 0}"
