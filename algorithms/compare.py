@@ -259,8 +259,8 @@ def count_lines(path: Path) -> int:
 def matched_rates(config: Config, output: Path) -> dict[str, float]:
     """Learning rates at which every script's mean update should be as long as GRPO's was in `shared`.
 
-    Under Adam the mean length grows a little slower than the rate, about with its power 0.75 (REINFORCE from 1.3e-4 to
-    2e-4, 5 seeds). The table shows how well it was met.
+    Under Adam the mean length grows a little slower than the rate, about with its power 0.75: REINFORCE's from .0175 to
+    .0269 between 1.13e-4 and 2e-4 (`results.json`, 5 seeds). The table shows how well it was met.
     """
     runs = load("shared", config, output)
     lengths = {arm: np.mean([run["update_norm"] for run in runs[arm]]) for arm in SCRIPTS}
@@ -346,12 +346,18 @@ def bootstrap(values: np.ndarray, draws: int = 4000) -> tuple[np.ndarray, np.nda
 
 
 def estimate(values: list[float | None]) -> dict:
-    """Mean over seeds, its interval, and the values themselves; seeds without a value are left out."""
-    values = [value for value in values if value is not None]
-    if not values:
+    """Mean over seeds, its interval, and the values themselves; a seed without a value (None) counts in neither."""
+    found = [value for value in values if value is not None]
+    if not found:
         return {"mean": None, "interval": None, "seeds": []}
-    low, high = bootstrap(np.array(values))
-    return {"mean": float(np.mean(values)), "interval": [float(low), float(high)], "seeds": values}
+    low, high = bootstrap(np.array(found))
+    return {"mean": float(np.mean(found)), "interval": [float(low), float(high)], "seeds": values}
+
+
+def by_seed(runs: list[dict], name: str, seeds: int) -> list[float | None]:
+    """One number of every seed's run, None for a run that is missing because it diverged."""
+    values = {run["seed"]: run[name] for run in runs}
+    return [values.get(seed) for seed in range(seeds)]
 
 
 def collect(config: Config, output: Path, failures: list[str]) -> dict:
@@ -373,7 +379,7 @@ def collect(config: Config, output: Path, failures: list[str]) -> dict:
                 arm: {
                     "learning_rate": runs[0]["learning_rate"],
                     "budget": runs[0]["budget"],
-                    **{name: estimate([run[name] for run in runs]) for name in numbers},
+                    **{name: estimate(by_seed(runs, name, config.seeds)) for name in numbers},
                 }
                 for arm, runs in load(experiment, config, output).items()
             }
@@ -438,7 +444,7 @@ def cell(number: dict, digits: int = 3) -> str:
 
 def verdict(arm: dict, other: dict) -> str:
     """Whether an arm's number lies above another's: the intervals decide, the seeds in favour are counted."""
-    pairs = list(zip(arm["seeds"], other["seeds"]))
+    pairs = [(a, b) for a, b in zip(arm["seeds"], other["seeds"]) if None not in (a, b)]
     higher, lower = sum(a > b for a, b in pairs), sum(a < b for a, b in pairs)
     if arm["interval"][0] > other["interval"][1]:
         return f"higher in {higher} of {len(pairs)}"

@@ -1,4 +1,4 @@
-"""Our sampler against `model.generate` for the same work, alternating in one process. A benchmark, not a test.
+"""Our sampler against `model.generate`, and packed scoring against padded, alternating in one process. A benchmark.
 
 python tests/bench_rollout.py [--model runs/reinforce-0/checkpoint]
 """
@@ -13,8 +13,8 @@ from transformers.hf_argparser import HfArg
 
 from toy_env.arithmetic import LEVELS, sample_problems
 from toy_env.cli import run_main
-from toy_env.policy import load_policy, pick_device
-from toy_env.rollout import sample
+from toy_env.policy import completion_logps, load_policy, pick_device, position_ids, token_logps
+from toy_env.rollout import Rollout, sample
 
 
 @dataclass
@@ -52,6 +52,29 @@ def main(config: Config) -> None:
         )
         return output.sequences.shape[0]
 
+    def padded(rollout: Rollout) -> torch.Tensor:
+        mask = torch.cat([rollout.prompt_mask, rollout.mask], dim=1)
+        ids = torch.cat([rollout.prompt_ids, rollout.completion_ids], dim=1)
+        T = rollout.mask.shape[1]
+        logits = policy(ids, attention_mask=mask, position_ids=position_ids(mask), use_cache=False).logits
+        logps = token_logps(logits[:, -T - 1 : -1], 1.0).gather(-1, rollout.completion_ids.unsqueeze(-1)).squeeze(-1)
+        return logps.masked_fill(~rollout.mask, 0.0)
+
+    scoring: dict[str, list[float]] = {"packed": [], "padded": []}
+
+    def score() -> None:
+        """One pass forward and back over a rollout in four minibatches, packed and padded."""
+        prompts = [problem.prompt for problem in sample_problems(config.problems, LEVELS, rng)]
+        settings = {"group_size": config.group_size, "max_new_tokens": config.max_new_tokens, "temperature": 1.0}
+        rollout = sample(policy, tokenizer, prompts, **settings, generator=generator)
+        for name, scorer in zip(scoring, (lambda part: completion_logps(policy, part, 1.0), padded)):
+            started = time.perf_counter()
+            for rows in torch.arange(len(rollout), device=device).tensor_split(4):
+                scorer(rollout[rows]).sum().backward()
+            scoring[name].append(time.perf_counter() - started)
+
+    for _ in range(config.samples):
+        score()
     seconds: dict[str, list[float]] = {"toy_env.rollout.sample": [], "model.generate": []}
     for turn in range(config.samples + 1):
         prompts = [problem.prompt for problem in sample_problems(config.problems, LEVELS, rng)]
@@ -67,6 +90,11 @@ def main(config: Config) -> None:
         low, high = 1e3 * min(times), 1e3 * max(times)
         print(f"  {name:24} {1e3 * median(times):7.1f} ms a batch ({low:.1f} to {high:.1f})")
     print(f"  ours is {b / a:.2f} times as fast")
+    packed, padded_ = (median(times[1:]) for times in scoring.values())
+    print(
+        f"forward and back: packed {1e3 * packed:.1f} ms, padded {1e3 * padded_:.1f} ms, "
+        f"packed is {padded_ / packed:.2f} times as fast"
+    )
 
 
 if __name__ == "__main__":

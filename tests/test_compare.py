@@ -111,9 +111,13 @@ def test_bootstrap_intervals_against_all_resamples():
     np.testing.assert_allclose(np.diff(bootstrap(curves), axis=1), 1.0)
 
 
-def test_seeds_without_a_value_are_left_out():
+def test_seeds_without_a_value_count_nowhere_and_shift_nothing():
+    """A diverged run must not pair seed 2 of one script with seed 1 of another."""
     assert estimate([None, None])["mean"] is None
-    assert estimate([0.25, None, 0.75]) == {"mean": 0.5, "interval": [0.25, 0.75], "seeds": [0.25, 0.75]}
+    assert estimate([0.25, None, 0.75]) == {"mean": 0.5, "interval": [0.25, 0.75], "seeds": [0.25, None, 0.75]}
+    runs = [{"seed": 2, "final": 0.75}, {"seed": 0, "final": 0.25}]
+    assert compare.by_seed(runs, "final", 3) == [0.25, None, 0.75]
+    assert verdict(estimate([0.1, None, 0.3]), estimate([0.2, 0.9, 0.2])) == "no difference seen (1 of 2 higher)"
 
 
 def test_overlapping_intervals_are_no_difference():
