@@ -251,7 +251,7 @@ knob(draw, k=(0, 16, 1, 1), G=(2, 16, 1, 8))
 #
 # It is often said that the disagreement "is the size of the update". Careful: the length is $\sigma\,\|\bar s_+ - \bar s_-\|$,
 # and the second factor changes with $k$ too. If the model were one number (a coin with a bias), the contrast would be the same
-# in every mixed group and the saying exact. In a big model the contrast of a few answers is mostly noise: the mean of
+# in every mixed group and the saying exact. In a model of many parameters the contrast of a few answers can be mostly noise: the mean of
 # one score is noisier than the mean of four. With class means $m_\pm$ and variances $v_\pm$ of the scores,
 #
 # $$\mathbb E\,\|g\|^2 = \sigma^2\,\|m_+ - m_-\|^2 + \frac{(G-k)\,v_+ + k\,v_-}{G^2}$$
@@ -308,8 +308,8 @@ share = spread**2 * difference_squared / predicted**2
 print("share of the squared length that is signal:", ", ".join(f"{share[k - 1]:.0%} at k = {k}" for k in (1, 4, 7)))
 
 # %% [markdown]
-# *On this prompt our small model lies between the extremes, nearer to the signal. A large model has more noise; lesson 13
-# measures it while a model trains.* So: "**multiplied with σ**" is a theorem, "**as long as σ**" depends on the model.
+# *On this prompt our small model lies between the extremes, nearer to the signal. What another prompt or a larger model
+# would show, it does not say; lesson 13 measures ours while it trains.* So: "**multiplied with σ**" is a theorem, "**as long as σ**" depends on the model.
 #
 # ## What breaks it, and what does not
 
