@@ -50,7 +50,7 @@ def medium(p) -> np.ndarray:
 
 
 def update_size(method: str, p) -> np.ndarray:
-    """Expected length of one prompt's update at large G, up to a factor that all prompts share (the paper, Table 4)."""
+    """Expected length of one prompt's update at large G, up to a factor that all prompts share (the paper, Table 3)."""
     variance = np.asarray(p) * (1 - np.asarray(p))
     return variance if method == "Dr. GRPO" else np.sqrt(variance)
 
