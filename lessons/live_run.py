@@ -1,8 +1,52 @@
-"""The identity inside a language model that is training: what the paper leaves open (arXiv:2607.00152, Limitations)."""
+"""The identity inside a language model that is training: what the paper leaves open (arXiv:2607.00152, Limitations).
 
-# Written down before the first measurement, and kept as they were. b is the exponent in |g| ~ sigma^b among groups of one
-# prompt: 1 if the length of the update is the disagreement, 0 if every mixed group moves the model equally far. What had
-# been seen before: one prompt of the base model (lesson 6), where the signal had 44 to 72 % of |g|^2 at G = 8.
+    python lessons/live_run.py               3 seeds of GRPO, Dr. GRPO and DAPO, measured at 5 steps: about 15 minutes
+    python lessons/live_run.py --quick       1 seed, 8 prompts, 2 steps: about two minutes
+    python lessons/live_run.py --publish     also writes lessons/live_run.npz, which lesson 13 is made from
+
+The runs are the scripts' own `train`. At each step that is measured, each held-out prompt gets 1,024 answers: one half
+gives p and grad p, the other half is cut into groups of G = 2, 4, ..., 64. The score of every different answer is
+computed exactly, and from the inner products of the scores follows all else: lengths, cosines, variances. What is
+finished is not measured again, so an interrupted command goes on where it was.
+"""
+
+import json
+import os
+import shutil
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from dataclasses import dataclass, replace
+from importlib import import_module
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+import torch
+from tqdm import tqdm
+from transformers.hf_argparser import HfArg
+
+from algorithms.compare import silence
+from lessons import identity
+from lessons.live_measure import (
+    GROUP_SIZES,
+    KS,
+    MEAN,
+    SCRIPTS,
+    SUM,
+    draw_pool,
+    identity_errors,
+    later_updates,
+    measure_prompt,
+)
+from toy_env import UsageError
+from toy_env.arithmetic import LEVELS, held_out_problems
+from toy_env.cli import run_main
+from toy_env.policy import load_policy, pick_device, to_float64
+
+RESULTS = Path(__file__).parent / "live_run.npz"
+
+# Written down before the first measurement, and kept as they were. b is the exponent in |g| ~ sigma^b among groups of
+# one prompt: 1 if the length of the update is the disagreement, 0 if every mixed group moves the model equally far.
+# What had been seen before: one prompt of the base model (lesson 6), where the signal had 44 to 72 % of |g|^2 at G = 8.
 PREDICTIONS = {
     "identity": "Both sides agree in every group, script and group size: to 1e-4 in float32, to 1e-11 in float64.",
     "silent": "The silent share is the mean of p^G + q^G, all right and all wrong apart, at every G and checkpoint, "
@@ -16,6 +60,324 @@ PREDICTIONS = {
     "length": "Dividing each score by its length, as GRPO's loss does, changes b by less than .15.",
     "mass": "Prompts with p below .1 or above .9 have a larger share of GRPO's update if it is measured as |g| than "
     "as sigma, at every checkpoint.",
-    "staleness": "At the last of four minibatches at least 90 % of the identity survives, the clip takes away less than "
-    "1 %, and the KL term turns the update more than the clip does.",
+    "staleness": "At the last of four minibatches at least 90 % of the identity survives, the clip takes away less "
+    "than 1 %, and the KL term turns the update more than the clip does.",
 }
+
+
+@dataclass
+class Config:
+    seeds: int = HfArg(default=3, help="training seeds 0, 1, ... of each script; every seed has prompts of its own")
+    prompts: int = HfArg(default=32, help="held-out prompts of a seed, as many of each level; a multiple of 4")
+    answers: int = HfArg(default=1024, help="to each prompt: half for p and its gradient, half for groups")
+    measure_at: list[int] = HfArg(
+        default_factory=lambda: [0, 10, 20, 40, 60], help="steps of training to measure at, from 0"
+    )
+    quick: bool = HfArg(default=False, help="1 seed, 8 prompts, 256 answers, steps 0 20, in the folder OUTPUT-quick")
+    processes: int = HfArg(default=0, help="processes of one thread each; 0 for one a core")
+    device: str = HfArg(default="auto", help="auto (cuda, else mps, else cpu), cuda, mps or cpu")
+    output: str = HfArg(default="runs/live_run", help="folder for the runs and the measurements")
+    publish: bool = HfArg(default=False, help="update the committed results")
+
+
+# ---------------------------------------------------------------------- measuring
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One seed's run of a script (none for the base model), at one step of training."""
+
+    seed: int
+    script: str
+    step: int
+
+    def path(self, output: Path) -> Path:
+        return output / f"measured/{self.script or 'base'}-{self.seed}-{self.step}.npz"
+
+
+def stages(config: Config) -> list[Stage]:
+    """What is to be measured, each run's steps in their order."""
+    return [
+        Stage(seed, script, step)
+        for seed in range(config.seeds)
+        for script in ("", *SCRIPTS.values())
+        for step in sorted(config.measure_at)
+        if (step == 0) == (script == "")
+    ]
+
+
+def measure(stage: Stage, config: Config) -> None:
+    """Train on to the step of a stage, measure there, and write its file."""
+    torch.set_num_threads(1)
+    output, device = Path(config.output), pick_device(config.device)
+    model, later, tokens = "base", {}, ""
+    if stage.script:
+        script = import_module(f"algorithms.{stage.script}")
+        folder = output / f"{stage.script}-{stage.seed}"
+        at = torch.load(folder / "state.pt", map_location="cpu")["step"] if (folder / "state.pt").is_file() else -1
+        if at > stage.step or at < 0:
+            shutil.rmtree(folder, ignore_errors=True)
+        settings = script.Config(seed=stage.seed, steps=stage.step, device=config.device, run_dir=str(folder),
+                                 resume=0 <= at <= stage.step, eval_every=0, eval_problems=16)  # fmt: skip
+        if at != stage.step or not (folder / "checkpoint").is_dir():
+            with silence():
+                script.train(settings)
+        model = str(folder / "checkpoint")
+        later, tokens = later_updates(stage.script, settings, folder, seed=1000 * stage.seed + stage.step)
+    policy, tokenizer = load_policy(model, device)
+    problems = held_out_problems(config.prompts // len(LEVELS), LEVELS, seed=100 + stage.seed)
+    generator, rng = torch.Generator(device).manual_seed(stage.step), np.random.default_rng(stage.step)
+    rows, pools = [], []
+    for i, problem in enumerate(problems):
+        pool = draw_pool(policy, tokenizer, problem, config.answers, 56, generator)
+        rows.append(measure_prompt(policy, pool, rng))
+        if i % (len(problems) // 4) == 0:
+            pools.append(pool)
+    results = {name: np.stack([row[name] for row in rows]) for name in rows[0]} | later
+    results["level"] = np.array([problem.level for problem in problems])
+    results["error_float32"] = identity_errors(policy, pools)
+    policy = to_float64(policy)
+    pool = draw_pool(policy, tokenizer, problems[len(problems) // 2], config.answers // 2, 56, generator)
+    results["error_float64"] = identity_errors(policy, [pool])
+    path = stage.path(output)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    np.savez(path.with_suffix(".part.npz"), tokens=np.array(tokens), **results)
+    path.with_suffix(".part.npz").rename(path)  # a file is whole or is not there
+
+
+def run_all(config: Config) -> None:
+    """Measure what is not yet measured, runs side by side in processes, under one progress bar."""
+    os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that are started now
+    output, everything = Path(config.output), stages(config)
+    chains: dict[tuple, list[Stage]] = {}  # the stages still to do of each run, in order
+    for stage in everything:
+        if not stage.path(output).is_file():
+            chains.setdefault((stage.seed, stage.script), []).append(stage)
+    left = sum(map(len, chains.values()))
+    with (
+        tqdm(total=len(everything), initial=len(everything) - left, desc="runs x steps", dynamic_ncols=True) as bar,
+        ProcessPoolExecutor(config.processes or os.cpu_count(), mp_context=get_context("spawn")) as pool,
+    ):
+        waiting = {pool.submit(measure, chain.pop(0), config): chain for chain in chains.values()}
+        while waiting:
+            finished, _ = wait(waiting, return_when=FIRST_COMPLETED)
+            for future in finished:
+                chain = waiting.pop(future)
+                future.result()
+                bar.update()
+                if chain:
+                    waiting[pool.submit(measure, chain.pop(0), config)] = chain
+
+
+def collect(config: Config) -> dict[str, np.ndarray]:
+    """All measurements in one dictionary: (stages, ...) each, nan where a stage has none."""
+    parts = [dict(np.load(stage.path(Path(config.output)))) for stage in stages(config)]
+    shapes = {name: part[name].shape for part in parts for name in part}
+    results = {
+        name: np.stack([part.get(name, np.full(shape, np.nan)) for part in parts])
+        if name != "tokens"
+        else np.array([str(part["tokens"]) for part in parts])
+        for name, shape in shapes.items()
+    }
+    for name in ("seed", "script", "step"):
+        results[name] = np.array([getattr(stage, name) for stage in stages(config)])
+    for name, values in results.items():
+        if values.dtype == np.float64:
+            results[name] = shorten(values)
+    kept = ("seeds", "prompts", "answers", "measure_at")
+    results["config"] = np.array(json.dumps({name: getattr(config, name) for name in kept}))
+    return results
+
+
+def shorten(values: np.ndarray) -> np.ndarray:
+    """float32 with 12 bits after the point (4 digits), which packs into half the space."""
+    bits = values.astype(np.float32).view(np.uint32)
+    return (bits + 0x400 & 0xFFFFF800).astype(np.uint32).view(np.float32)
+
+
+# ---------------------------------------------------------------------- reading the results
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number over all prompts of a stage, with its 95 % interval from resampling the prompts."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.2f} [{self.low:.2f}, {self.high:.2f}]"
+
+
+def ratio(numerator: np.ndarray, denominator: np.ndarray | float = 1.0) -> Estimate:
+    """Sum of one over sum of the other, over prompts; a prompt where one of the two is nan is left out."""
+    numerator, denominator = np.broadcast_arrays(numerator, np.asarray(denominator, dtype=float))
+    there = np.isfinite(numerator) & np.isfinite(denominator)
+    n = there.sum()
+    if n == 0:
+        return Estimate(np.nan, np.nan, np.nan)
+    numerator, denominator = numerator[there].astype(float), denominator[there].astype(float)
+    times = np.random.default_rng(0).multinomial(n, np.full(n, 1 / n), size=2000)
+    with np.errstate(invalid="ignore"):
+        low, high = np.nanquantile((times @ numerator) / (times @ denominator), [0.025, 0.975])
+    return Estimate(numerator.sum() / denominator.sum(), low, high)
+
+
+def load(path: Path = RESULTS) -> dict[str, np.ndarray]:
+    """The results, as `collect` gives them. Raises UsageError if there are none."""
+    if not path.is_file():
+        raise UsageError(f"there is no {path.name}; python lessons/live_run.py --publish makes it")
+    return dict(np.load(path))
+
+
+def at(results: dict, script: str, step: int, seed: int | None = None) -> dict[str, np.ndarray]:
+    """What was measured at one step of a script's runs (step 0: the base), for the prompts of all seeds or of one.
+
+    (prompts, ...) each. With "p", the success probability from the half of the answers that no group is made of, and
+    "n", their number.
+    """
+    chosen = (results["step"] == step) & ((results["script"] == script) | (step == 0))
+    if seed is not None:
+        chosen &= results["seed"] == seed
+    prompts = {
+        name: np.concatenate(values[chosen])
+        for name, values in results.items()
+        if values.ndim > 1 and values.shape[:2] == results["level"].shape
+    }
+    n = json.loads(str(results["config"]))["answers"] // 2
+    return prompts | {"p": prompts["right"][:, 0] / n, "n": np.array(n)}
+
+
+def of_size(prompts: dict, name: str, G: int) -> np.ndarray:
+    """The column of group size G."""
+    return prompts[name][:, GROUP_SIZES.index(G)]
+
+
+def silent_shares(prompts: dict, G: int) -> dict[str, Estimate]:
+    """Share of groups that are all right or all wrong: counted, and predicted from p of other answers without bias; the
+    difference; and two plug-ins, with p of the other answers and with k / G of the group itself."""
+    counted = of_size(prompts, "silent", G)  # (prompts, 2): all right, all wrong
+    n, right = int(prompts["n"]), prompts["right"][:, 0]
+    predicted = np.stack([all_right_share(right, n, G), all_right_share(n - right, n, G)], axis=1)
+    return {
+        "counted": ratio(counted.sum(axis=1)),
+        "predicted": ratio(predicted.sum(axis=1)),
+        "difference": ratio((counted - predicted).sum(axis=1)),
+        "all right": ratio(counted[:, 0]),
+        "all right, difference": ratio((counted - predicted)[:, 0]),
+        "all wrong": ratio(counted[:, 1]),
+        "all wrong, difference": ratio((counted - predicted)[:, 1]),
+        "plug-in, other answers": ratio(identity.silent_rate(prompts["p"], G)),
+        "plug-in, the group itself": ratio(of_size(prompts, "plug_in", G)),
+    }
+
+
+def all_right_share(right: np.ndarray, n: int, G: int) -> np.ndarray:
+    """Unbiased estimate of p^G: the share of all G-subsets of n answers that hold right ones only."""
+    j = np.arange(G)
+    return np.prod(np.maximum(right[:, None] - j, 0) / (n - j), axis=1)
+
+
+def exponent(prompts: dict, G: int, kind: int = SUM) -> Estimate:
+    """b in |g| ~ sigma^b for GRPO's update on groups of one prompt: the slope of log RMS |g| on log sigma over k."""
+    x = np.log(identity.sigma(np.array(KS[G]), G))
+    y = np.log(of_size(prompts, "same_prompt", G)[:, kind, 0, : len(x)].astype(float))
+    x = x - x.mean()
+    if G == 2:
+        return Estimate(np.nan, np.nan, np.nan)  # one mixed group only
+    return ratio(y @ x, np.where(np.isfinite(y).all(axis=1), x @ x, np.nan))
+
+
+def exponent_across(prompts: dict, kind: int = SUM) -> float:
+    """The same slope at G = 8 with one group's k against another prompt's: groups of all prompts, pooled by k."""
+    counts, squares = prompts["by_k"][:, 0].sum(axis=0)[1:-1], prompts["by_k"][:, 1 + kind].sum(axis=0)[1:-1]
+    x, y = np.log(identity.sigma(np.arange(1, 8), 8)), np.log(squares / counts) / 2
+    return float(np.polyfit(x, y, 1)[0])
+
+
+def signal_share(prompts: dict, G: int) -> Estimate:
+    """Share of |g|^2 over all groups that is signal, sigma^2 |m+ - m-|^2; class means m from independent halves."""
+    return ratio(of_size(prompts, "sigma", G)[:, 1] * prompts["contrast_squared"][:, SUM],
+                 of_size(prompts, "norm_squared", G)[:, 0])  # fmt: skip
+
+
+def half_size(prompts: dict) -> Estimate:
+    """G at which signal and noise are equal in an evenly split group: 2 (v+ + v-) / |m+ - m-|^2."""
+    return ratio(2 * prompts["variances"][:, SUM].sum(axis=1), prompts["contrast_squared"][:, SUM])
+
+
+def weights(prompts: dict, G: int, script: str = "grpo", within: tuple[float, float] = (0, 1)) -> dict[str, Estimate]:
+    """E[g] over grad p, measured, and the closed form w_G(p), over the prompts with p in a range."""
+    inside = (prompts["p"] >= within[0]) & (prompts["p"] <= within[1])
+    squared = np.where(inside, prompts["gradient_squared"][:, 0], np.nan)
+    rule = "GRPO" if script == "grpo" else "Dr. GRPO"
+    along = of_size(prompts, "along", G)[:, 0 if script == "grpo" else 1]
+    return {
+        "measured": ratio(along, squared),
+        "closed form": ratio(identity.weight(rule, prompts["p"], G) * squared, squared),
+        "measured / closed form": ratio(along, identity.weight(rule, prompts["p"], G) * squared),
+    }
+
+
+def mass_shares(prompts: dict, G: int, script: str, edges=(0, 0.1, 0.3, 0.7, 0.9, 1.0)) -> dict[str, list[Estimate]]:
+    """Share of the total update by p of the prompt: as |g|, as sigma's power, and the closed form for sigma.
+
+    GRPO and DAPO: sigma; Dr. GRPO: sigma^2. |g| of GRPO is taken with its 1/|y|.
+    """
+    column, power = {"grpo": (1, 0), "dr_grpo": (2, 1), "dapo": (0, 0)}[script]
+    p = prompts["p"]
+    closed = p * (1 - p) * (1 - 1 / G) if script == "dr_grpo" else identity.expected_sigma(p, G)
+    quantities = {
+        "|g|": of_size(prompts, "norm", G)[:, column],
+        "sigma": of_size(prompts, "sigma", G)[:, power],
+        "closed form": closed,
+    }
+    region = np.clip(np.searchsorted(edges, p, side="left") - 1, 0, len(edges) - 2)
+    return {
+        name: [ratio(np.where(region == i, values, 0.0), values) for i in range(len(edges) - 1)]
+        for name, values in quantities.items()
+    }
+
+
+def table(results: dict) -> str:
+    """What the command prints: the answer at each step of each run, at G = 8, over all seeds and prompts."""
+    lines = [
+        "GRPO's update on groups of 8, token gradients added up. b: |g| ~ sigma^b within a prompt. [95 %, over prompts]\n",
+        f"{'run':9} step  accuracy  silent: counted, p^G+q^G   b                  b, 1/|y|          signal in |g|^2    "
+        "half at G          E[g]/(w grad p)",
+    ]
+    for label, script in SCRIPTS.items():
+        for step in sorted(set(results["step"][(results["script"] == script) | (results["step"] == 0)].tolist())):
+            prompts = at(results, script, step)
+            silent, weight = silent_shares(prompts, 8), weights(prompts, 8)
+            lines.append(
+                f"{label:9} {step:4}  {prompts['p'].mean():8.2f}  {silent['counted'].value:.3f}, "
+                f"{silent['predicted'].value:.3f}            {exponent(prompts, 8)}  {exponent(prompts, 8, MEAN)}  "
+                f"{signal_share(prompts, 8)}  {half_size(prompts)}  {weight['measured / closed form']}"
+            )
+    largest = [np.nanmax(results[name]) for name in ("error_float32", "error_float64")]
+    lines.append(f"\nThe identity through the scripts' losses: relative error < 1e-4 in float32: {largest[0] < 1e-4}, "
+                 f"< 1e-11 in float64: {largest[1] < 1e-11}")  # fmt: skip
+    return "\n".join(lines)
+
+
+def main(config: Config) -> None:
+    if config.quick:
+        config = replace(config, seeds=1, prompts=8, answers=256, measure_at=[0, 20], output=config.output + "-quick")
+    if config.prompts % len(LEVELS) or config.prompts <= 0:
+        raise UsageError(f"--prompts is {config.prompts}; give a multiple of {len(LEVELS)}, as many of each level")
+    if config.answers < 128 or config.seeds < 1 or min(config.measure_at) < 0 or max(config.measure_at) < 1:
+        raise UsageError("--answers must be at least 128, --seeds at least 1, --measure_at 0 or more, with one above 0")
+    if config.quick and config.publish:
+        raise UsageError("a quick run is too small to publish; leave out --quick or --publish")
+    run_all(config)
+    results = collect(config)
+    print(f"\n{table(results)}")
+    if config.publish:
+        np.savez_compressed(RESULTS, **results)
+        print(f"\nwritten: {RESULTS.name}; now python lessons/build.py --only 13")
+
+
+if __name__ == "__main__":
+    run_main(Config, main, __doc__)

@@ -1,0 +1,420 @@
+"""What `live_run.py` measures at a step of training: one prompt's groups, the scripts' loss, later updates of a batch.
+
+A score is the gradient of an answer's log-probability, all its tokens and the EOS. Everything about a group follows
+from the inner products of its answers' scores. Most answers to a prompt come many times, so few scores are needed.
+"""
+
+import contextlib
+import copy
+import json
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
+
+from lessons import identity
+from toy_env.arithmetic import Problem, reward, sample_problems
+from toy_env.policy import completion_logps, load_policy, pick_device, to_float64
+from toy_env.rollout import Rollout, sample
+
+SCRIPTS = {"GRPO": "grpo", "Dr. GRPO": "dr_grpo", "DAPO": "dapo"}
+GROUP_SIZES = (2, 4, 8, 16, 32, 64)
+KS = {  # right answers of G for which groups of a prompt are formed: all up to G = 8, then 1, 2, 4 ... from either end
+    G: sorted({k for j in range(6) if 2**j < G for k in (2**j, G - 2**j)} | (set(range(1, G)) if G <= 8 else set()))
+    for G in GROUP_SIZES
+}
+MOST_KS = max(len(ks) for ks in KS.values())
+SUM, MEAN = 0, 1  # a response's token gradients added up (a score; Dr. GRPO, DAPO), or over their number (GRPO's loss)
+UPDATES = (0, 1, 2, 3, 7, 11)  # of one rollout batch, four to a pass: where the loss is taken apart
+
+# ---------------------------------------------------------------------- one prompt
+
+
+@dataclass
+class Pool:
+    """Many answers to one prompt. U of them differ, and an answer is its index among these."""
+
+    answers: np.ndarray  # (n,) the index of every answer, in the order in which they were drawn
+    right: np.ndarray  # (U,) bool
+    lengths: np.ndarray  # (U,) tokens, EOS included
+    different: Rollout  # the U different answers, one row each
+    scores: Tensor  # (U, parameters): gradient of the log-probability of each
+    inner: np.ndarray  # (2, U, U) inner products of the scores, and of the scores over their lengths
+
+
+def draw_pool(policy, tokenizer, problem: Problem, n: int, max_new_tokens: int, generator: torch.Generator) -> Pool:
+    rollout = sample(
+        policy,
+        tokenizer,
+        [problem.prompt],
+        group_size=n,
+        max_new_tokens=max_new_tokens,
+        temperature=1.0,
+        generator=generator,
+    )
+    first: dict[tuple[str, bool], int] = {}  # a text that was cut at the limit is another answer than one that ended
+    rows = [
+        first.setdefault((text, cut), i) for i, (text, cut) in enumerate(zip(rollout.texts, rollout.truncated.tolist()))
+    ]
+    index = {row: u for u, row in enumerate(first.values())}
+    different = rollout[torch.tensor(list(first.values()), device=rollout.mask.device)]
+    scores = torch.stack([score(policy, different, u) for u in range(len(different))])
+    lengths = different.mask.sum(dim=1).cpu().numpy()
+    inner = (scores.double() @ scores.double().T).cpu().numpy()
+    return Pool(
+        answers=np.array([index[row] for row in rows]),
+        right=np.array([reward(problem, text) == 1 for text in different.texts]),
+        lengths=lengths,
+        different=different,
+        scores=scores,
+        inner=np.stack([inner, inner / np.outer(lengths, lengths)]),
+    )
+
+
+def score(policy, rollout: Rollout, row: int) -> Tensor:
+    """(parameters,): the gradient of the log-probability of one answer, all its tokens and the EOS."""
+    one = rollout[torch.tensor([row], device=rollout.mask.device)]
+    total = completion_logps(policy, one, temperature=1.0).sum()
+    return torch.cat([part.flatten() for part in torch.autograd.grad(total, list(policy.parameters()))])
+
+
+def update_weights(pool: Pool, groups: np.ndarray, script: str) -> np.ndarray:
+    """(M, U): what each group's update, the mean of advantage times score, takes of each different answer's score.
+
+    groups: (M, G) answers. The advantages are the script's own.
+    """
+    R = torch.from_numpy(pool.right[groups].astype(float))
+    A = import_module(f"algorithms.{script}").compute_advantages(rewards=R).numpy() / groups.shape[1]
+    weights = np.zeros((len(groups), len(pool.right)))
+    np.add.at(weights, (np.arange(len(groups))[:, None], groups), A)
+    return weights
+
+
+def lengths_of(weights: np.ndarray, inner: np.ndarray) -> np.ndarray:
+    """(M,): lengths of the vectors `weights @ scores`, from the inner products of the scores."""
+    return np.sqrt(np.maximum(np.einsum("mu,uv,mv->m", weights, inner, weights), 0))
+
+
+def class_weights(pool: Pool, answers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(U,) each: the mean over the right and over the wrong ones among `answers`; nan where there is none."""
+    counts = np.bincount(answers, minlength=len(pool.right)).astype(float)
+    with np.errstate(invalid="ignore"):
+        return tuple(np.where(of, counts, 0.0) / counts[of].sum() for of in (pool.right, ~pool.right))
+
+
+def slope(policy, pool: Pool, weights: np.ndarray) -> tuple[float, float]:
+    """What p does if the policy moves along the unit vector of `weights @ scores`: dp, found by moving it a little to
+    either side and adding up the probabilities of the right answers that were seen; and these answers' share of all."""
+    scores = torch.from_numpy(weights).to(pool.scores) @ pool.scores
+    length = scores.norm()
+    if length == 0:
+        return np.nan, np.nan
+    here, size = parameters_to_vector(policy.parameters()).detach(), 0.005 / length
+    sides = []
+    for sign in (1, -1, 0):
+        with parameters_of(policy, here + sign * size * scores / length), torch.no_grad():
+            logps = completion_logps(policy, pool.different, temperature=1.0).double().sum(dim=1)
+        sides.append(logps.exp().cpu().numpy())
+    return (sides[0] - sides[1])[pool.right].sum() / (2 * size.item()), sides[2].sum()
+
+
+def measure_prompt(policy, pool: Pool, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """All numbers of one prompt at one step of training. The first half of the answers gives p and grad p, the second
+    half the groups; nothing that is compared shares an answer."""
+    half = len(pool.answers) // 2
+    first, second = pool.answers[:half], pool.answers[half:]
+    p = [pool.right[part].mean() for part in (first, second)]
+    out = {
+        "right": np.array([pool.right[part].sum() for part in (first, second)]),
+        "different": np.array(len(pool.right)),
+    }
+
+    # grad p = E[(R - p) s], each half on its own; with its own mean for p it is (n - 1) / n of it
+    gradients = [
+        np.bincount(part, pool.right[part] - mean, len(pool.right)) / (len(part) - 1)
+        for part, mean in zip((first, second), p)
+    ]
+    contrasts = [np.subtract(*class_weights(pool, part)) for part in (first, second)]
+    right, wrong = class_weights(pool, pool.answers)
+    n = np.array([pool.right[pool.answers].sum(), (~pool.right[pool.answers]).sum()])
+    out["gradient_squared"], out["contrast_squared"], out["variances"] = np.zeros(3), np.zeros(2), np.zeros((2, 2))
+    for kind, inner in enumerate(pool.inner):
+        out["contrast_squared"][kind] = contrasts[0] @ inner @ contrasts[1]  # independent halves: no bias from noise
+        for i, (mean, number) in enumerate(zip((right, wrong), n)):
+            spread = mean @ np.diag(inner) - mean @ inner @ mean if number > 1 else np.nan
+            out["variances"][kind, i] = spread * number / (number - 1) if number > 1 else np.nan
+    a, b = gradients
+    out["gradient_squared"][:] = [v @ pool.inner[SUM] @ w for v, w in ((a, b), (a, a), (b, b))]
+
+    dp, seen = slope(policy, pool, b)
+    expected = out["gradient_squared"][0] / np.sqrt(out["gradient_squared"][2]) if np.isfinite(dp) else np.nan
+    out["slope"], out["seen"] = np.array([dp, expected]), np.array(seen)
+
+    sizes = len(GROUP_SIZES)
+    for name, shape in {
+        "silent": (2,),
+        "sigma": (2,),
+        "plug_in": (),
+        "norm": (3,),
+        "norm_squared": (3,),
+        "along": (2,),
+        "cosine": (),
+        "mixed": (),
+    }.items():
+        out[name] = np.full((sizes, *shape), np.nan)
+    out["same_prompt"] = np.full((sizes, 2, 2, MOST_KS), np.nan)  # by kind; root mean square and mean
+    gradient_length = np.sqrt(max(a @ pool.inner[SUM] @ a, 1e-300))
+    for i, G in enumerate(GROUP_SIZES):
+        if half < G:
+            continue
+        groups = second[: half // G * G].reshape(-1, G)
+        k = pool.right[groups].sum(axis=1)
+        mixed = (k > 0) & (k < G)
+        sigma = identity.sigma(k, G)
+        out["silent"][i] = (k == G).mean(), (k == 0).mean()
+        out["sigma"][i] = sigma.mean(), (sigma**2).mean()
+        out["plug_in"][i] = identity.silent_rate(k / G, G).mean()
+        out["mixed"][i] = mixed.mean()
+        grpo, dr_grpo = (update_weights(pool, groups, script) for script in ("grpo", "dr_grpo"))
+        norms = (
+            lengths_of(grpo, pool.inner[SUM]),
+            lengths_of(grpo, pool.inner[MEAN]),
+            lengths_of(dr_grpo, pool.inner[SUM]),
+        )
+        out["norm"][i] = [norm.mean() for norm in norms]
+        out["norm_squared"][i] = [(norm**2).mean() for norm in norms]
+        if G == 8:  # number of groups with each k, and the sum of |g|^2 over them, for both kinds of GRPO's update
+            out["quantiles"] = np.quantile(norms[0][mixed], [0.1, 0.5, 0.9]) if mixed.any() else np.full(3, np.nan)
+            out["by_k"] = np.stack(
+                [np.bincount(k, weights=w, minlength=G + 1) for w in (k >= 0, norms[0] ** 2, norms[1] ** 2)]
+            )
+        out["along"][i] = [weights.mean(axis=0) @ pool.inner[SUM] @ a for weights in (grpo, dr_grpo)]
+        if mixed.any():
+            out["cosine"][i] = ((grpo[mixed] @ pool.inner[SUM] @ a) / (norms[0][mixed] * gradient_length)).mean()
+
+        for j, k in enumerate(KS[G]):  # many groups of this prompt with k right answers, from all its answers
+            pools = [pool.answers[pool.right[pool.answers] == of] for of in (True, False)]
+            if len(pools[0]) < k or len(pools[1]) < G - k:
+                continue
+            picks = [part[rng.random((64, len(part))).argsort(axis=1)[:, :m]] for part, m in zip(pools, (k, G - k))]
+            weights = update_weights(pool, np.concatenate(picks, axis=1), "grpo")
+            for kind, inner in enumerate(pool.inner):
+                norms = lengths_of(weights, inner)
+                out["same_prompt"][i, kind, :, j] = np.sqrt((norms**2).mean()), norms.mean()
+    return out
+
+
+# ---------------------------------------------------------------------- the scripts' own loss
+
+
+def loss_gradient(
+    policy, script: str, config, rollout: Rollout, advantages: Tensor, old_logps=None, ref_logps=None
+) -> Tensor:
+    """(parameters,): minus the gradient of the script's policy_loss. Old and reference log-probabilities default to the
+    present ones: every ratio is 1, and the KL term has no gradient."""
+    logps = completion_logps(policy, rollout, config.temperature)
+    batch = {"logps": logps, "old_logps": logps.detach() if old_logps is None else old_logps, "mask": rollout.mask}
+    if script != "dapo":
+        batch["ref_logps"] = logps.detach() if ref_logps is None else ref_logps
+    loss = import_module(f"algorithms.{script}").policy_loss(**batch, advantages=advantages, config=config)
+    return -torch.cat([part.flatten() for part in torch.autograd.grad(loss, list(policy.parameters()))])
+
+
+def identity_error(policy, pool: Pool, group: np.ndarray, script: str) -> float:
+    """Relative difference of the two sides for one group: the gradient of the script's loss, and sigma (or its square)
+    times the contrast of the scores, under the script's way to average over tokens."""
+    config = import_module(f"algorithms.{script}").Config()
+    rollout = pool.different[torch.from_numpy(group).to(pool.scores.device)]
+    R = torch.from_numpy(pool.right[group]).to(pool.scores)
+    advantages = import_module(f"algorithms.{script}").compute_advantages(
+        rewards=(2 * R - 1 if script == "dapo" else R)[None]
+    )
+    left = loss_gradient(policy, script, config, rollout, advantages.view(-1, 1))
+    lengths = torch.from_numpy(pool.lengths[group]).to(pool.scores)
+    scores = pool.scores[torch.from_numpy(group).to(pool.scores.device)]
+    k, G = int(R.sum()), len(group)
+    if script == "grpo":
+        scores, factor = scores / lengths[:, None], identity.sigma(k, G)
+    elif script == "dr_grpo":
+        factor = identity.sigma(k, G) ** 2 / config.max_new_tokens
+    else:
+        factor = identity.sigma(k, G) * G / lengths.sum().item()
+    right = float(factor) * (scores[R == 1].mean(dim=0) - scores[R == 0].mean(dim=0))
+    return ((left - right).norm() / right.norm()).item()
+
+
+def identity_errors(policy, pools: list[Pool]) -> np.ndarray:
+    """(scripts, group sizes): the largest relative error over one mixed group of each pool; nan where none is mixed."""
+    errors = np.full((len(SCRIPTS), len(GROUP_SIZES)), np.nan)
+    for pool in pools:
+        for j, G in enumerate(GROUP_SIZES):
+            groups = pool.answers[: len(pool.answers) // G * G].reshape(-1, G)
+            k = pool.right[groups].sum(axis=1)
+            for group in groups[(k > 0) & (k < G)][:1]:
+                for i, script in enumerate(SCRIPTS.values()):
+                    errors[i, j] = np.fmax(errors[i, j], identity_error(policy, pool, group, script))
+    return errors
+
+
+# ---------------------------------------------------------------------- later updates of one rollout batch
+
+
+def next_batch(policy, tokenizer, script: str, config, rng: random.Random, generator) -> tuple[Rollout, Tensor, Tensor]:
+    """A rollout batch as the script draws it, right or wrong (P, G), and the advantages (P, G)."""
+    module, rollouts, corrects = import_module(f"algorithms.{script}"), [], []
+    P, G = config.prompts_per_step, config.group_size
+    for _ in range(config.max_draws if script == "dapo" else 1):
+        problems = sample_problems(P, config.levels, rng)
+        settings = {"max_new_tokens": config.max_new_tokens, "temperature": config.temperature, "generator": generator}
+        rollouts.append(sample(policy, tokenizer, [problem.prompt for problem in problems], group_size=G, **settings))
+        texts = rollouts[-1].texts
+        corrects.append(torch.tensor([reward(problems[row // G], text) for row, text in enumerate(texts)]).view(P, G))
+        k = torch.cat(corrects).sum(dim=1)
+        if ((k > 0) & (k < G)).sum() >= P:
+            break
+    rollout, correct = Rollout.concatenate(rollouts), torch.cat(corrects).to(policy.device)
+    if script != "dapo":
+        return rollout, correct, module.compute_advantages(rewards=correct)
+    kept = ((k > 0) & (k < G)).nonzero()[:P].to(policy.device)
+    rollout = rollout[(kept * G + torch.arange(G, device=policy.device)).flatten()]
+    correct = correct[kept.flatten()]
+    shaped = 2 * correct - 1 + module.overlong_penalty(rollout.mask.sum(dim=1).view(-1, G), config)
+    return rollout, correct, module.compute_advantages(rewards=shaped)
+
+
+@contextlib.contextmanager
+def parameters_of(policy, vector: Tensor) -> Iterator[None]:
+    own = parameters_to_vector(policy.parameters()).detach()
+    vector_to_parameters(vector, policy.parameters())
+    yield
+    vector_to_parameters(own, policy.parameters())
+
+
+def later_updates(script: str, config, folder: Path, seed: int, groups: int = 8) -> tuple[dict[str, np.ndarray], str]:
+    """The next rollout batch of a run, with its optimizer: what each of its updates leaves of the identity.
+
+    For `groups` mixed groups, before each update in UPDATES, the gradient of the loss on the whole group is compared
+    with the identity at the same parameters: with ratios alone, with the clip, and with all that the script's loss has (KL; DAPO's punishment of long answers). Returns, and as JSON one group token by token before the fourth update:
+
+    survives: (updates, 3, groups, 2) component along the identity, and length of the rest, both over its length
+    turned: (updates, groups) cosine between the identity now and at the policy that sampled
+    clipped: (updates,) share of tokens whose gradient the clip stops
+    minibatch: cosine between the first minibatch's gradient and the whole batch's
+    """
+    device = pick_device(config.device)
+    policy, tokenizer = load_policy(str(folder / "checkpoint"), device)
+    reference, _ = load_policy("base", device)
+    optimizer = torch.optim.AdamW(policy.parameters(), lr=config.learning_rate, weight_decay=0.0)
+    optimizer.load_state_dict(torch.load(folder / "state.pt", map_location=device)["optimizer"])
+    optimizer.param_groups[0]["lr"] = config.learning_rate
+    generator = torch.Generator(device).manual_seed(seed)
+    rollout, correct, A = next_batch(policy, tokenizer, script, config, random.Random(seed), generator)
+    P, G = correct.shape
+    with torch.no_grad():
+        ref_logps = completion_logps(reference, rollout, config.temperature)
+    k = correct.sum(dim=1)
+    chosen = ((k > 0) & (k < G)).nonzero().flatten()[:groups].tolist()
+    plain = import_module(f"algorithms.{script}").compute_advantages(rewards=correct)
+    unclipped = {"clip_eps_low": 1e9, "clip_eps_high": 1e9} if script == "dapo" else {"clip_eps": 1e9}
+    without_kl = {} if script == "dapo" else {"kl_coef": 0.0}
+    stages = (  # settings and advantages: ratios alone, then the clip, then all that the script's loss has
+        (replace(config, **unclipped, **without_kl), plain),
+        (replace(config, **without_kl), plain),
+        (config, A),
+    )
+
+    def gradient(g: int, settings, advantages: Tensor, *others) -> Tensor:
+        rows = torch.arange(g * G, (g + 1) * G, device=device)
+        return loss_gradient(
+            policy, script, settings, rollout[rows], advantages[g].view(-1, 1), *(other[rows] for other in others)
+        )
+
+    out = {"survives": np.full((len(UPDATES), 3, groups, 2), np.nan), "turned": np.full((len(UPDATES), groups), np.nan)}
+    out["clipped"], tokens = np.full(len(UPDATES), np.nan), ""
+    at_sampling = [gradient(g, config, plain) for g in chosen]
+    whole = loss_gradient(policy, script, config, rollout, A.view(-1, 1), rollout.logps, ref_logps)
+    permutations = [torch.randperm(len(rollout), generator=generator, device=device).tensor_split(4) for _ in range(3)]
+    for update, rows in enumerate(part for permutation in permutations for part in permutation):
+        step = loss_gradient(
+            policy, script, config, rollout[rows], A.view(-1, 1)[rows], rollout.logps[rows], ref_logps[rows]
+        )
+        if update == 0:
+            out["minibatch"] = np.array(torch.cosine_similarity(step, whole, dim=0).item())
+        if update in UPDATES:
+            i = UPDATES.index(update)
+            with torch.no_grad():
+                logps = completion_logps(policy, rollout, config.temperature)
+            out["clipped"][i] = clipped(script, config, logps, rollout, A).sum().item() / rollout.mask.sum().item()
+            for j, g in enumerate(chosen):
+                expected = gradient(g, config, plain)  # the identity, here: ratios 1, no KL gradient
+                out["turned"][i, j] = torch.cosine_similarity(expected, at_sampling[j], dim=0).item()
+                for what, (settings, advantages) in enumerate(stages):
+                    found = gradient(g, settings, advantages, rollout.logps, ref_logps)
+                    along = (found @ expected / expected.square().sum()).item()
+                    out["survives"][i, what, j] = along, ((found - along * expected).norm() / expected.norm()).item()
+            if update == 3 and chosen:
+                g = max(chosen, key=lambda g: -abs(k[g].item() - G / 2))
+                rows_of_group = torch.arange(g * G, (g + 1) * G, device=device)
+                tokens = token_view(
+                    policy, tokenizer, script, config, rollout[rows_of_group], A[g], ref_logps[rows_of_group]
+                )
+        # The optimizer step of the script, from the gradient at hand
+        offset = 0
+        for parameter in policy.parameters():
+            parameter.grad = -step[offset : offset + parameter.numel()].view_as(parameter)
+            offset += parameter.numel()
+        torch.nn.utils.clip_grad_norm_(policy.parameters(), config.max_grad_norm)
+        optimizer.step()
+    return out, tokens
+
+
+def clipped(script: str, config, logps: Tensor, rollout: Rollout, A: Tensor) -> Tensor:
+    """(B, T) bool: tokens whose gradient the clip stops."""
+    low, high = (config.clip_eps_low, config.clip_eps_high) if script == "dapo" else (config.clip_eps, config.clip_eps)
+    ratio, A = (logps - rollout.logps).exp(), A.view(-1, 1)
+    return rollout.mask & ((A > 0) & (ratio > 1 + high) | (A < 0) & (ratio < 1 - low))
+
+
+def token_view(policy, tokenizer, script: str, config, group: Rollout, A: Tensor, ref_logps: Tensor) -> str:
+    """One group token by token, as JSON: log-probabilities, advantage, clipped or not, and the share of the update.
+
+    The share of a token is its term of the update along the whole update g, over |g|^2; the shares sum to 1. How fast
+    a token's log-probability changes along g is taken from the two policies a little to either side of this one.
+    """
+    policy = to_float64(copy.deepcopy(policy))
+    old, ref = group.logps.double(), ref_logps.double()
+    update = loss_gradient(policy, script, config, group, A.view(-1, 1).double(), old, ref)
+    here = parameters_to_vector(policy.parameters()).detach()
+    logps = completion_logps(policy, group, config.temperature).detach().requires_grad_()
+    batch = {"logps": logps, "old_logps": old, "mask": group.mask, "advantages": A.view(-1, 1).double()}
+    if script != "dapo":
+        batch["ref_logps"] = ref
+    loss = import_module(f"algorithms.{script}").policy_loss(**batch, config=config)
+    coefficients = -torch.autograd.grad(loss, logps)[0]  # (G, T): what every token's log-probability is multiplied with
+    size, sides = 1e-4 / update.norm(), []
+    for sign in (1, -1):
+        with parameters_of(policy, here + sign * size * update), torch.no_grad():
+            sides.append(completion_logps(policy, group, config.temperature))
+    shares = coefficients * (sides[0] - sides[1]) / (2 * size) / update.square().sum()
+    stopped = clipped(script, config, logps.detach(), group, A)
+    answers = [
+        [
+            {
+                "token": tokenizer.decode([token]) if token != tokenizer.eos_token_id else "EOS",
+                "logp_old": old[i, t].item(),
+                "logp": logps[i, t].item(),
+                "clipped": bool(stopped[i, t]),
+                "share": shares[i, t].item(),
+            }
+            for t, token in enumerate(group.completion_ids[i, : int(group.mask[i].sum())].tolist())
+        ]
+        for i in range(len(group))
+    ]
+    prompt = tokenizer.decode(group.prompt_ids[0][group.prompt_mask[0]], skip_special_tokens=True)
+    return json.dumps({"prompt": prompt, "advantages": A.tolist(), "answers": answers})
