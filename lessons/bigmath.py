@@ -5,9 +5,9 @@ to each.
     rates = load_solve_rates(download())         # or from the Hugging Face hub
     share = reconstruct()                        # or a stand-in: a RECONSTRUCTION from eleven published numbers
 
-The reconstruction is the distribution of k = 0..64 right answers with the largest entropy among all that agree with what
-the identity paper (arXiv:2607.00152, sections on real data) prints. It is rounded there, so each number is an interval
-and no equality. It is not the data: a different histogram with the same eleven numbers is possible, and all but two of
+The reconstruction is the distribution of k = 0..64 right answers with the largest entropy among all that agree with
+what the identity paper (arXiv:2607.00152, section 7) prints. It is rounded there, so each number is an interval and no
+equality. It is not the data: a different histogram with the same eleven numbers is possible, and all but two of
 the eleven do not change when right and wrong are exchanged, so they say almost nothing about left against right.
 """
 

@@ -15,9 +15,11 @@ A source is a Python file in percent format. Its cells:
     # %% [solution]            code, folded; a test runs it in place of the stub and wants the check to pass
     # %% [wrong] MESSAGE       code that stays out of the notebook; the check must reject it, saying MESSAGE
 
-The same source gives the same bytes: cell ids are numbers, and times, widget ids and machine names are left out.
+The same source gives the same bytes: cell ids are numbers, and times, widget ids and machine names are left out. The
+first picture of each lesson goes to lessons/figures too, for the map of the lessons in README.md.
 """
 
+import base64
 import re
 import sys
 from collections.abc import Iterator
@@ -145,6 +147,17 @@ def is_built(source: Path) -> bool:
     return same and all(c.execution_count for c in code) and all(o.output_type != "error" for o in outputs)
 
 
+def first_picture(path: Path) -> bytes:
+    """The first picture in a notebook, as a PNG file; empty if there is none."""
+    notebook = nbformat.read(path, as_version=4)
+    outputs = (output for cell in notebook.cells for output in cell.get("outputs", []))
+    return next((base64.b64decode(o.data["image/png"]) for o in outputs if "image/png" in o.get("data", {})), b"")
+
+
+def picture_path(source: Path) -> Path:
+    return LESSONS / f"figures/{source.stem}.png"
+
+
 def write_html(paths: list[Path]) -> Path:
     """The notebooks as web pages in lessons/html, with an index; returns the index."""
     from nbconvert import HTMLExporter
@@ -183,7 +196,11 @@ def main(config: Config) -> None:
     for source in tqdm(chosen, desc="lessons", file=sys.stderr, dynamic_ncols=True):
         notebook = notebook_of(read_cells(source))
         execute(notebook, source.stem)
-        nbformat.write(notebook, LESSONS / f"{source.stem}.ipynb")
+        path = LESSONS / f"{source.stem}.ipynb"
+        nbformat.write(notebook, path)
+        if picture := first_picture(path):
+            picture_path(source).parent.mkdir(exist_ok=True)
+            picture_path(source).write_bytes(picture)
     if config.html:
         print(f"open {write_html([LESSONS / f'{source.stem}.ipynb' for source in sources()])}")
 

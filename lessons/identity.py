@@ -74,7 +74,7 @@ def fidelity_expansion(p, G: int):
     return 1 - 1 / (8 * G * p * (1 - p))
 
 
-def group_size_exact(p: float, target: float, largest: int = 2000) -> int:
+def group_size_exact(p: float, target: float, largest: int = 1000) -> int:
     """The smallest G with fidelity(p, G) >= target. Raises ValueError if none up to `largest` will do."""
     for G in range(2, largest + 1):
         if fidelity(p, G) >= target:

@@ -98,7 +98,7 @@ def update_weights(pool: Pool, groups: np.ndarray, script: str) -> np.ndarray:
 
 def lengths_of(weights: np.ndarray, inner: np.ndarray) -> np.ndarray:
     """(M,): lengths of the vectors `weights @ scores`, from the inner products of the scores."""
-    return np.sqrt(np.maximum(np.einsum("mu,uv,mv->m", weights, inner, weights), 0))
+    return np.sqrt(np.maximum((weights @ inner * weights).sum(axis=1), 0))
 
 
 def class_weights(pool: Pool, answers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -196,7 +196,8 @@ def measure_prompt(policy, pool: Pool, rng: np.random.Generator) -> dict[str, np
             )
         out["along"][i] = [weights.mean(axis=0) @ pool.inner[SUM] @ a for weights in (grpo, dr_grpo)]
         if mixed.any():
-            out["cosine"][i] = ((grpo[mixed] @ pool.inner[SUM] @ a) / (norms[0][mixed] * gradient_length)).mean()
+            products = np.maximum(norms[0][mixed], 1e-300) * gradient_length
+            out["cosine"][i] = (grpo[mixed] @ pool.inner[SUM] @ a / products).mean()
 
         for j, k in enumerate(KS[G]):  # many groups of this prompt with k right answers, from all its answers
             pools = [pool.answers[pool.right[pool.answers] == of] for of in (True, False)]
@@ -300,7 +301,8 @@ def later_updates(script: str, config, folder: Path, seed: int, groups: int = 8)
     """The next rollout batch of a run, with its optimizer: what each of its updates leaves of the identity.
 
     For `groups` mixed groups, before each update in UPDATES, the gradient of the loss on the whole group is compared
-    with the identity at the same parameters: with ratios alone, with the clip, and with all that the script's loss has (KL; DAPO's punishment of long answers). Returns, and as JSON one group token by token before the fourth update:
+    with the identity at the same parameters: with ratios alone, with the clip too, and with the rest of the script's
+    loss (KL; DAPO's punishment of long answers). Returns these, and one group token by token before the fourth update:
 
     survives: (updates, 3, groups, 2) component along the identity, and length of the rest, both over its length
     turned: (updates, groups) cosine between the identity now and at the policy that sampled
@@ -340,14 +342,14 @@ def later_updates(script: str, config, folder: Path, seed: int, groups: int = 8)
     at_sampling = [gradient(g, config, plain) for g in chosen]
     whole = loss_gradient(policy, script, config, rollout, A.view(-1, 1), rollout.logps, ref_logps)
     permutations = [torch.randperm(len(rollout), generator=generator, device=device).tensor_split(4) for _ in range(3)]
-    for update, rows in enumerate(part for permutation in permutations for part in permutation):
+    for number, rows in enumerate(part for permutation in permutations for part in permutation):
         step = loss_gradient(
             policy, script, config, rollout[rows], A.view(-1, 1)[rows], rollout.logps[rows], ref_logps[rows]
         )
-        if update == 0:
+        if number == 0:
             out["minibatch"] = np.array(torch.cosine_similarity(step, whole, dim=0).item())
-        if update in UPDATES:
-            i = UPDATES.index(update)
+        if number in UPDATES:
+            i = UPDATES.index(number)
             with torch.no_grad():
                 logps = completion_logps(policy, rollout, config.temperature)
             out["clipped"][i] = clipped(script, config, logps, rollout, A).sum().item() / rollout.mask.sum().item()
@@ -358,20 +360,23 @@ def later_updates(script: str, config, folder: Path, seed: int, groups: int = 8)
                     found = gradient(g, settings, advantages, rollout.logps, ref_logps)
                     along = (found @ expected / expected.square().sum()).item()
                     out["survives"][i, what, j] = along, ((found - along * expected).norm() / expected.norm()).item()
-            if update == 3 and chosen:
+            if number == 3 and chosen:
                 g = max(chosen, key=lambda g: -abs(k[g].item() - G / 2))
                 rows_of_group = torch.arange(g * G, (g + 1) * G, device=device)
                 tokens = token_view(
                     policy, tokenizer, script, config, rollout[rows_of_group], A[g], ref_logps[rows_of_group]
                 )
-        # The optimizer step of the script, from the gradient at hand
-        offset = 0
-        for parameter in policy.parameters():
-            parameter.grad = -step[offset : offset + parameter.numel()].view_as(parameter)
-            offset += parameter.numel()
-        torch.nn.utils.clip_grad_norm_(policy.parameters(), config.max_grad_norm)
-        optimizer.step()
+        update(policy, optimizer, step, config)
     return out, tokens
+
+
+def update(policy, optimizer, step: Tensor, config) -> None:
+    """The script's optimizer step along `step`, minus the gradient, (parameters,)."""
+    sizes = [parameter.numel() for parameter in policy.parameters()]
+    for parameter, part in zip(policy.parameters(), step.split(sizes)):
+        parameter.grad = -part.view_as(parameter)
+    torch.nn.utils.clip_grad_norm_(policy.parameters(), config.max_grad_norm)
+    optimizer.step()
 
 
 def clipped(script: str, config, logps: Tensor, rollout: Rollout, A: Tensor) -> Tensor:

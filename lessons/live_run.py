@@ -343,7 +343,7 @@ def mass_shares(prompts: dict, G: int, script: str, edges=(0, 0.1, 0.3, 0.7, 0.9
 def table(results: dict) -> str:
     """What the command prints: the answer at each step of each run, at G = 8, over all seeds and prompts."""
     lines = [
-        "GRPO's update on groups of 8, token gradients added up. b: |g| ~ sigma^b within a prompt. [95 %, over prompts]\n",
+        "GRPO's update on groups of 8, token gradients added up; |g| ~ sigma^b within a prompt. [95 %, over prompts]\n",
         f"{'run':9} step  accuracy  silent: counted, p^G+q^G   b                  b, 1/|y|          signal in |g|^2    "
         "half at G          E[g]/(w grad p)",
     ]

@@ -55,7 +55,7 @@ def test_it_knows_nothing_of_left_and_right():
 
 
 def test_unbiased_silent_rates_lie_below_the_plug_in():
-    """The true ones, from the bars of the paper's histogram, are 58.6 to 11.2 %; the reconstruction is close to each."""
+    """The true ones, by the bars of the paper's histogram, are 58.6 to 11.2 %; the reconstruction is close."""
     for G, true in {4: 58.59, 8: 43.07, 16: 30.19, 32: 19.64, 64: 11.18}.items():
         unbiased = 100 * SHARE @ identity.silent_rate_unbiased(K, 64, G)
         assert unbiased == pytest.approx(true, abs=0.65)

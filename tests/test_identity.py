@@ -32,6 +32,8 @@ def test_published_group_sizes_all_24():
         assert tuple(round(float(identity.group_size_law(p, loss))) for loss in (0.1, 0.05, 0.01)) == law[p]
     with pytest.raises(ValueError, match="no group size up to 10"):
         identity.group_size_exact(0.05, 0.99, largest=10)
+    with pytest.raises(ValueError, match="no group size up to 1000"):
+        identity.group_size_exact(0.01, 0.99)
 
 
 def test_published_fidelity_weights_and_penalties():

@@ -68,6 +68,16 @@ def test_every_notebook_is_built_from_its_source(source):
     assert build.is_built(source), "run python lessons/build.py"
 
 
+@pytest.mark.parametrize("source", SOURCES, ids=IDS)
+def test_the_map_in_the_readme_shows_the_lesson(source):
+    """One row a lesson: its first picture, its title, and its place in the order."""
+    notebook = build.LESSONS / f"{source.stem}.ipynb"
+    assert build.picture_path(source).read_bytes() == build.first_picture(notebook), "run python lessons/build.py"
+    image = f'<img src="lessons/figures/{source.stem}.png" width="300" alt="">'
+    row = f"| {image} | [{build.title_of(notebook)}](lessons/{source.stem}.ipynb) |"
+    assert row in (build.LESSONS.parent / "README.md").read_text()
+
+
 def test_a_changed_source_is_noticed(tmp_path, monkeypatch):
     monkeypatch.setattr(build, "LESSONS", tmp_path)
     source = tmp_path / "src/01_x.py"

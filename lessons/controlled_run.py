@@ -1,0 +1,251 @@
+"""The identity paper's controlled run (arXiv:2607.00152, section 8 and `experiment_dynamics.py`), in NumPy.
+
+    python lessons/controlled_run.py                       the paper's arms, and the comparisons it leaves out
+    python lessons/controlled_run.py --group_size 64       the same with larger groups
+
+6,000 prompts, each a coin with a logit of its own: p = sigmoid(theta). In every step every prompt is answered G times
+and its logit moves by the learning rate times the group's update. No language model, nothing shared between prompts.
+
+The paper starts from solve rates of Big-Math, which we do not ship: we start from a reconstruction (bigmath.py), or
+from that reconstruction made harder with three numbers read off the bars of the paper's figure.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from transformers.hf_argparser import HfArg
+
+from lessons import bigmath, identity
+from toy_env import UsageError
+from toy_env.cli import run_main
+
+PROMPTS, STEPS, LEARNING_RATE, GROUP_SIZE = 6000, 150, 0.5, 8  # the paper's; the learning rate stands only in its script
+PUBLISHED = {"GRPO": 0.99, "Dr. GRPO": 0.88, "same-prompt redraw": 0.998}  # hardest quartile; the last from the figure
+MEAN, ONE_RIGHT, ONE_WRONG = 0.4845, 0.068, 0.041  # of the paper's histogram: mean, share at 1 / 64 and at 63 / 64
+
+# ---------------------------------------------------------------------- where it starts
+
+
+def harder(share: np.ndarray) -> np.ndarray:
+    """A (65,) distribution of solve rates with the published shares at 1 / 64 and 63 / 64 and the published mean.
+
+    The shares at 0 and 1 stay; those between 2 / 64 and 62 / 64 are tilted by exp(-slope p).
+    """
+    p, low, high = bigmath.rates(), -20.0, 20.0
+    while high - low > 1e-12:
+        slope = (low + high) / 2
+        new = share * np.exp(-slope * p)
+        new[[0, 1, -2, -1]] = share[0], ONE_RIGHT, ONE_WRONG, share[-1]
+        new[2:-2] *= (1 - new[[0, 1, -2, -1]].sum()) / new[2:-2].sum()
+        low, high = (slope, high) if new @ p > MEAN else (low, slope)
+    return new
+
+
+def start(share: np.ndarray, seed: int, n: int = PROMPTS) -> np.ndarray:
+    """n initial success probabilities, as in the paper: solve rates strictly between 0 and 1, clipped to [.02, .98]."""
+    interior = share[1:-1] / share[1:-1].sum()
+    return np.random.default_rng(seed).choice(bigmath.rates()[1:-1], size=n, p=interior).clip(0.02, 0.98)
+
+
+def extreme_share(rule: str, p0: np.ndarray, G: int = GROUP_SIZE, groups: int = 0, seed: int = 0) -> float:
+    """Share of all updates at the start that comes from the first and the last tenth of difficulty ([0, .1), [.9, 1]).
+
+    The expectation, or measured in `groups` groups a prompt.
+    """
+    if groups:
+        rng = np.random.default_rng(seed)
+        update = sum(_updates(rule, rng.binomial(G, p0), p0, G) for _ in range(groups))
+    else:
+        update = identity.weight(rule, p0, G) * p0 * (1 - p0)
+    return float(update[(p0 < 0.1) | (p0 >= 0.9)].sum() / update.sum())
+
+
+def matched_learning_rate(rule: str, p0: np.ndarray, G: int = GROUP_SIZE, learning_rate: float = LEARNING_RATE) -> float:
+    """With which learning rate a rule's expected first step is as long as GRPO's, on average over the prompts."""
+    steps = [(identity.weight(name, p0, G) * p0 * (1 - p0)).mean() for name in ("GRPO", rule)]
+    return float(learning_rate * steps[0] / steps[1])
+
+
+# ---------------------------------------------------------------------- the run
+
+
+@dataclass
+class Run:
+    """What is recorded before the first step and after each."""
+
+    hard: np.ndarray  # (steps + 1,) mean solve rate of the quarter that is hardest at the start
+    mean: np.ndarray  # (steps + 1,) mean solve rate of all prompts
+    groups: np.ndarray  # (steps + 1,) groups drawn so far, per prompt
+    mixed: np.ndarray  # (steps + 1,) groups so far that moved something, per prompt
+    silent: np.ndarray  # (steps,) share of silent groups among the first draws of a step
+    expected_silent: np.ndarray  # (steps,) what it should be, p^G + q^G at the current p, averaged over prompts
+    smallest_update: float  # of any prompt in any step
+    p: np.ndarray  # (n,) solve rates at the end
+
+
+def _updates(rule: str, k: np.ndarray, p: np.ndarray, G: int) -> np.ndarray:
+    """mean of A (R - p) over a group with k right: what moves the logit, since R - p is the score of one answer."""
+    advantage = identity.RULES[rule]
+    right = np.array([0.0] + [k * advantage(1, k - 1, G) for k in range(1, G + 1)])  # sums over the right answers
+    wrong = np.array([(G - k) * advantage(0, k, G) for k in range(G)] + [0.0])
+    return (right[k] * (1 - p) - wrong[k] * p) / G
+
+
+def run(
+    rule: str,
+    p0: np.ndarray,
+    seed: int,
+    *,
+    G: int = GROUP_SIZE,
+    learning_rate: float = LEARNING_RATE,
+    steps: int = STEPS,
+    silent: str = "keep",
+    max_draws: int = 4,
+    batch: int = 0,
+    budget: float = np.inf,
+    compete: float = 0.0,
+) -> Run:
+    """Train the prompts with a rule from identity.RULES.
+
+    silent: what happens to a silent group. "keep" it, and nothing moves. "redraw" the same prompt until its group is
+        mixed, at most `max_draws` groups in all: the paper's DAPO arm. "replace" the prompt, as DAPO does: draw
+        batches of random prompts until `batch` groups are mixed, and use the first `batch` of these.
+    batch: prompts in a step, drawn at random; 0 for each prompt once.
+    budget: stop after this many groups per prompt, if that is before `steps`.
+    compete: which share of the prompts' mean push is taken from every prompt. 1 keeps the sum of the logits.
+    """
+    if silent == "replace" and not batch:
+        raise ValueError("replacing prompts needs a batch smaller than all of them; give batch")
+    rng, n = np.random.default_rng((seed, 1)), len(p0)
+    theta = np.log(p0 / (1 - p0))
+    hardest = p0 <= np.quantile(p0, 0.25)
+    drawn = moved = 0
+    smallest = np.inf
+    states, silences = [], []
+    for step in range(steps + 1):
+        p = 1 / (1 + np.exp(-theta))
+        states.append((p[hardest].mean(), p.mean(), drawn / n, moved / n))
+        if step == steps or drawn >= budget * n:
+            break
+        who = rng.integers(n, size=batch) if batch else np.arange(n)
+        k = rng.binomial(G, p[who])
+        drawn += len(who)
+        mixed = (k > 0) & (k < G)
+        silences.append((1 - mixed.mean(), identity.silent_rate(p, G).mean()))
+        if silent == "redraw":
+            for _ in range(max_draws - 1):
+                again = np.flatnonzero(~mixed)
+                k[again] = rng.binomial(G, p[who[again]])
+                drawn += len(again)
+                mixed = (k > 0) & (k < G)
+        elif silent == "replace":
+            who, k = who[mixed], k[mixed]
+            while len(who) < batch:
+                others = rng.integers(n, size=batch)
+                others_k = rng.binomial(G, p[others])
+                drawn += batch
+                mixed = (others_k > 0) & (others_k < G)
+                who, k = np.append(who, others[mixed])[:batch], np.append(k, others_k[mixed])[:batch]
+        moved += np.count_nonzero((k > 0) & (k < G))
+        update = _updates(rule, k, p[who], G)
+        smallest = min(smallest, update.min())
+        push = learning_rate * np.bincount(who, update, minlength=n)
+        theta += push - compete * push.mean()
+    return Run(*np.array(states).T, *np.array(silences).T, smallest, p)
+
+
+def at_progress(run: Run, mean: float) -> float:
+    """The hardest quartile's solve rate at the moment when all prompts together are at `mean`."""
+    return float(np.interp(mean, run.mean, run.hard))
+
+
+def r_squared(run: Run) -> float:
+    """Of the measured silent shares against the expected ones, over the steps."""
+    return float(1 - ((run.silent - run.expected_silent) ** 2).sum() / ((run.silent - run.silent.mean()) ** 2).sum())
+
+
+def expected_r_squared(run: Run) -> float:
+    """What r_squared comes to through sampling alone: a share of n silent groups has variance S (1 - S) / n or less."""
+    S = run.expected_silent
+    return float(1 - (S * (1 - S)).sum() / len(run.p) / ((S - S.mean()) ** 2).sum())
+
+
+# ---------------------------------------------------------------------- the arms
+
+
+def arms(p0: np.ndarray, G: int = GROUP_SIZE, learning_rate: float = LEARNING_RATE, steps: int = STEPS) -> dict[str, dict]:
+    """Settings of `run` by name: the paper's three arms, then what it leaves out."""
+    matched = {"rule": "Dr. GRPO", "learning_rate": matched_learning_rate("Dr. GRPO", p0, G, learning_rate)}
+    equal_samples = {"rule": "GRPO", "batch": len(p0) // 12, "steps": 12 * steps, "budget": steps}
+    named = {
+        "GRPO": {"rule": "GRPO"},
+        "Dr. GRPO": {"rule": "Dr. GRPO"},
+        "same-prompt redraw": {"rule": "GRPO", "silent": "redraw"},
+        "Dr. GRPO, twice the learning rate": {"rule": "Dr. GRPO", "learning_rate": 2 * learning_rate},
+        "Dr. GRPO, matched mean step": matched,
+        "GRPO, random batches": equal_samples,
+        "DAPO: other prompts, equal samples": equal_samples | {"silent": "replace"},
+    }
+    return {name: {"G": G, "learning_rate": learning_rate, "steps": steps} | own for name, own in named.items()}
+
+
+def run_arms(share: np.ndarray, seeds: Sequence[int], names: Sequence[str] = (), **settings) -> dict[str, list[Run]]:
+    """Every arm (or those in `names`) from every seed. A seed fixes the prompts, so that arms are paired."""
+    results: dict[str, list[Run]] = {}
+    for seed in seeds:
+        p0 = start(share, seed)
+        for name, own in arms(p0, **settings).items():
+            if not names or name in names:
+                results.setdefault(name, []).append(run(p0=p0, seed=seed, **own))
+    return results
+
+
+# ---------------------------------------------------------------------- the command
+
+
+@dataclass
+class Config:
+    seeds: int = HfArg(default=5, help="number of seeds: each draws other prompts and other answers")
+    group_size: int = HfArg(default=GROUP_SIZE, help="answers in a group (G)")
+    steps: int = HfArg(default=STEPS, help="steps of the paper's arms; the others may draw as many groups")
+    learning_rate: float = HfArg(default=LEARNING_RATE, help="of GRPO, and of every arm that is not matched to it")
+    histogram: str = HfArg(default="reconstruction", help="start: reconstruction, harder (the reconstruction with three "
+                           "numbers read off the paper's figure), or a file with real solve rates")  # fmt: skip
+
+
+def main(config: Config) -> None:
+    if config.group_size < 2:
+        raise UsageError(f"--group_size must be 2 or more, not {config.group_size}")
+    share = bigmath.reconstruct()
+    if config.histogram == "harder":
+        share = harder(share)
+    elif config.histogram != "reconstruction":
+        share = bigmath.histogram(bigmath.load_solve_rates(config.histogram))
+    G, seeds = config.group_size, range(config.seeds)
+    results = run_arms(share, seeds, G=G, learning_rate=config.learning_rate, steps=config.steps)
+
+    def spread(values, digits: int = 3) -> str:
+        sd = f" ({np.std(values, ddof=1):.{digits}f})" if len(seeds) > 1 else ""
+        return f"{np.mean(values):.{digits}f}{sd}"
+
+    defaults = (G, config.steps, config.learning_rate) == (GROUP_SIZE, STEPS, LEARNING_RATE)
+    print(f"{PROMPTS:,} prompts from: {config.histogram}; G = {G}, {config.steps} steps, {len(seeds)} seeds: mean (sd)\n")
+    print(f"{'':36}groups per      hardest quartile at the end    the same when all prompts are at")
+    print(f"{'':36}prompt & step   ours             published      .7              .8              .9")
+    for name, runs in results.items():
+        cost = np.mean([r.groups[-1] for r in runs]) / config.steps
+        published = f"{PUBLISHED[name]:<5}" if defaults and name in PUBLISHED else "-    "
+        levels = [f"{spread([at_progress(r, level) for r in runs]) if all(r.mean[-1] > level for r in runs) else '-':15}"
+                  for level in (0.7, 0.8, 0.9)]  # fmt: skip
+        print(f"{name:36}{cost:<15.2f} {spread([r.hard[-1] for r in runs]):16} {published}          {' '.join(levels)}")
+    print(f"\nsilent share, R² in the GRPO arm: {spread([r_squared(r) for r in results['GRPO']], 4)}; "
+          f"from sampling alone: {np.mean([expected_r_squared(r) for r in results['GRPO']]):.4f}")  # fmt: skip
+    for rule in ("GRPO", "Dr. GRPO"):
+        shares = [100 * extreme_share(rule, start(share, seed), G) for seed in seeds]
+        print(f"updates from the extreme tenths at the start, {rule}: {spread(shares, 1)} %")
+    print(f"smallest update of any prompt: {min(r.smallest_update for runs in results.values() for r in runs):g}")
+
+
+if __name__ == "__main__":
+    run_main(Config, main, __doc__)

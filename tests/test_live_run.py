@@ -1,0 +1,260 @@
+"""The measurement behind lesson 13: on made-up scores of which everything is known, and on the real model."""
+
+import json
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from algorithms import grpo
+from lessons import identity, live_measure, live_run
+from lessons.live_measure import GROUP_SIZES, KS, SUM, Pool
+from toy_env import UsageError
+from toy_env.arithmetic import Problem
+from toy_env.policy import completion_logps, load_policy, to_float64
+
+SMALL = live_run.Config(seeds=1, prompts=4, answers=128, measure_at=[0, 1], device="cpu", processes=2)
+
+
+def made_up_pool(right: np.ndarray, scores: np.ndarray, lengths=None) -> Pool:
+    """A pool in which every answer is a different one, with these scores (n, d)."""
+    lengths = np.ones(len(right)) if lengths is None else lengths
+    inner = scores @ scores.T
+    return Pool(np.arange(len(right)), right, lengths, None, torch.from_numpy(scores),
+                np.stack([inner, inner / np.outer(lengths, lengths)]))  # fmt: skip
+
+
+def measured(pools: list[Pool], monkeypatch) -> dict:
+    """What `live_run.at` would give for these pools as the prompts of one stage."""
+    monkeypatch.setattr(live_measure, "slope", lambda policy, pool, weights: (np.nan, np.nan))
+    rows = [live_measure.measure_prompt(None, pool, np.random.default_rng(i)) for i, pool in enumerate(pools)]
+    prompts = {name: np.stack([row[name] for row in rows]) for name in rows[0]}
+    half = len(pools[0].answers) // 2
+    return prompts | {"p": prompts["right"][:, 0] / half, "n": np.array(half)}
+
+
+def noisy_pools(rng, ps, n=1024, d=600, signal=1.0, noise=(1.0, 1.0)) -> list[Pool]:
+    """Prompts with success probability p, class means signal * grad / (p q) apart, and class variances noise^2."""
+    pools = []
+    for p in ps:
+        right = rng.random(n) < p
+        direction = rng.normal(size=d) / np.sqrt(d)
+        means = np.outer(np.where(right, 1 - p, -p), signal * direction)  # so that E[s] = 0
+        scale = np.where(right, *noise)[:, None] / np.sqrt(d)
+        pools.append(made_up_pool(right, means + scale * rng.normal(size=(n, d))))
+    return pools
+
+
+def test_a_coin_is_the_regime_of_the_abstract(monkeypatch):
+    """One parameter, scores R - p: the length of GRPO's update is sigma, of Dr. GRPO's sigma^2, to the last digit."""
+    rng = np.random.default_rng(0)
+    pools = []
+    for p in (0.3, 0.5, 0.7):
+        right = rng.random(1024) < p
+        pools.append(made_up_pool(right, (right - p)[:, None].astype(float)))
+    prompts = measured(pools, monkeypatch)
+    np.testing.assert_allclose(prompts["norm"][..., 0], prompts["sigma"][..., 0], rtol=1e-9)
+    np.testing.assert_allclose(prompts["norm"][..., 2], prompts["sigma"][..., 1], rtol=1e-9)
+    for G in GROUP_SIZES[1:]:
+        assert live_run.exponent(prompts, G).value == pytest.approx(1, abs=1e-9)
+        assert live_run.signal_share(prompts, G).value == pytest.approx(1, abs=1e-9)
+    assert live_run.exponent_across(prompts) == pytest.approx(1, abs=1e-9)
+    np.testing.assert_allclose(prompts["cosine"], 1, atol=1e-9)
+    assert live_run.half_size(prompts).value == pytest.approx(0, abs=1e-9)
+
+
+def test_pure_noise_is_the_other_regime(monkeypatch):
+    """Class means equal, many dimensions: every mixed group moves the model equally far."""
+    prompts = measured(noisy_pools(np.random.default_rng(1), [0.3, 0.5, 0.6], signal=0.0), monkeypatch)
+    for G in (4, 8, 16):
+        assert live_run.exponent(prompts, G).value == pytest.approx(0, abs=0.06)
+        assert live_run.signal_share(prompts, G).value == pytest.approx(0, abs=0.02)
+
+
+def test_between_the_regimes(monkeypatch):
+    """|m+ - m-|^2 = 4, v+ = 1, v- = 3: equal shares at G = 2 (1 + 3) / 4 = 2; E|g|^2 and E[g] as in closed form."""
+    ps = [0.2, 0.35, 0.5, 0.5, 0.65, 0.8] * 2
+    pools = noisy_pools(np.random.default_rng(2), ps, signal=2.0, noise=(1.0, np.sqrt(3)))
+    prompts = measured(pools, monkeypatch)
+    assert live_run.half_size(prompts).value == pytest.approx(2, rel=0.1)
+    np.testing.assert_allclose(np.nanmean(prompts["variances"][:, SUM], axis=0), [1, 3], rtol=0.1)
+    for G in (4, 8, 16):
+        j = GROUP_SIZES.index(G)
+        for k, rms in zip(KS[G], np.sqrt((prompts["same_prompt"][:, j, SUM, 0] ** 2).mean(axis=0))):
+            assert rms**2 == pytest.approx(identity.update_norm_squared(k, G, 4, 1, 3), rel=0.1)
+        for script in ("grpo", "dr_grpo"):
+            closed = live_run.weights(prompts, G, script)["measured / closed form"]
+            assert closed.low < 1 < closed.high and closed.value == pytest.approx(1, abs=0.1)
+        silent = live_run.silent_shares(prompts, G)
+        assert silent["difference"].low < 0 < silent["difference"].high
+        assert silent["counted"].value == pytest.approx(np.mean([p**G + (1 - p) ** G for p in ps]), abs=0.03)
+        assert silent["plug-in, the group itself"].value > silent["counted"].value
+    np.testing.assert_allclose(prompts["gradient_squared"][:, 0], [4 * (p * (1 - p)) ** 2 for p in ps], rtol=0.6)
+
+
+def test_nothing_that_is_compared_shares_answers(monkeypatch):
+    """Garbage in the half that makes the groups leaves p alone; in the other half, the groups."""
+    rng = np.random.default_rng(3)
+    right, scores = rng.random(256) < 0.5, rng.normal(size=(256, 20))
+    whole = measured([made_up_pool(right, scores)], monkeypatch)
+    first, second = scores.copy(), scores.copy()
+    first[128:], second[:128] = 100, 100
+    changed = measured([made_up_pool(right, first)], monkeypatch)
+    np.testing.assert_array_equal(changed["gradient_squared"][:, 1], whole["gradient_squared"][:, 1])
+    changed = measured([made_up_pool(right, second)], monkeypatch)
+    np.testing.assert_array_equal(changed["norm"], whole["norm"])
+    np.testing.assert_array_equal(changed["silent"], whole["silent"])
+
+
+def test_shares_of_the_update_by_hand():
+    prompts = {
+        "p": np.array([0.05, 0.5, 0.95]),
+        "norm": np.zeros((3, 6, 3)) + np.array([1.0, 2.0, 1.0])[:, None, None],
+        "sigma": np.zeros((3, 6, 2)) + np.array([[0.1, 0.01], [0.4, 0.16], [0.3, 0.09]])[:, None],
+    }
+    shares = live_run.mass_shares(prompts, 8, "grpo", edges=(0, 0.1, 0.9, 1))
+    assert [share.value for share in shares["|g|"]] == [0.25, 0.5, 0.25]
+    np.testing.assert_allclose([share.value for share in shares["sigma"]], [1 / 8, 4 / 8, 3 / 8])
+    shares = live_run.mass_shares(prompts, 8, "dr_grpo", edges=(0, 0.1, 0.9, 1))
+    np.testing.assert_allclose([share.value for share in shares["sigma"]], np.array([1, 16, 9]) / 26)
+    np.testing.assert_allclose([share.value for share in shares["closed form"]], np.array([19, 100, 19]) / 138)
+
+
+def test_all_right_share_is_a_share_of_subsets():
+    from itertools import combinations
+
+    for c in range(7):
+        answers = [1] * c + [0] * (6 - c)
+        share = np.mean([all(subset) for subset in combinations(answers, 3)])
+        assert live_run.all_right_share(np.array([c]), 6, 3)[0] == pytest.approx(share)
+
+
+def test_intervals_hold_the_mean_as_often_as_they_say():
+    rng = np.random.default_rng(0)
+    inside = []
+    for _ in range(200):
+        estimate = live_run.ratio(rng.exponential(size=60), rng.exponential(size=60))
+        inside.append(estimate.low < 1 < estimate.high)
+    assert 0.88 < np.mean(inside) <= 0.99
+
+
+def test_four_digits_are_kept():
+    values = np.array([1 / 3, -1e-13, 512.0, np.nan, 0.0])
+    kept = live_run.shorten(values)
+    np.testing.assert_allclose(kept[:3], values[:3], rtol=2e-4)
+    assert kept[2] == 512 and np.isnan(kept[3]) and kept[4] == 0 and kept.dtype == np.float32
+
+
+# ---------------------------------------------------------------------- on the real model
+
+
+@pytest.fixture(scope="module")
+def base():
+    policy, tokenizer = load_policy("base")
+    return to_float64(policy), tokenizer
+
+
+@pytest.fixture(scope="module")
+def pool(base):
+    return live_measure.draw_pool(
+        *base, Problem("2+10+2", answer=14, level=2), 256, 56, torch.Generator().manual_seed(0)
+    )
+
+
+def test_scores_are_the_gradients_of_the_log_probabilities(base, pool):
+    """Against the change of the log-probabilities when the parameters move a little."""
+    policy, _ = base
+    assert len(pool.right) < 80 and np.bincount(pool.answers).sum() == 256
+    direction = torch.randn(pool.scores.shape[1], dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    here = torch.nn.utils.parameters_to_vector(policy.parameters()).detach()
+    sides = []
+    for sign in (1e-6, -1e-6):
+        with live_measure.parameters_of(policy, here + sign * direction), torch.no_grad():
+            sides.append(completion_logps(policy, pool.different, 1.0).sum(dim=1))
+    torch.testing.assert_close((sides[0] - sides[1]) / 2e-6, pool.scores @ direction, rtol=1e-5, atol=1e-5)
+    assert torch.equal(torch.nn.utils.parameters_to_vector(policy.parameters()), here)  # put back
+
+
+def test_p_grows_along_its_estimated_gradient_as_fast_as_it_says(base, pool):
+    right = pool.right[pool.answers]
+    weights = np.bincount(pool.answers, right - right.mean(), len(pool.right)) / (len(right) - 1)
+    found, seen = live_measure.slope(base[0], pool, weights)
+    expected = np.sqrt(weights @ pool.inner[SUM] @ weights)
+    assert 0.9 < seen <= 1 and found == pytest.approx(expected, rel=0.25)  # the estimate has the noise of 256 answers
+
+
+def test_both_sides_of_the_identity_and_a_wrong_one(base, pool, monkeypatch):
+    errors = live_measure.identity_errors(base[0], [pool])
+    assert np.nanmax(errors) < 1e-11 and np.isfinite(errors).all()
+    monkeypatch.setattr(identity, "sigma", lambda k, G: np.sqrt(k * (G - k) / G / (G - 1)))  # ddof 1
+    assert np.nanmin(live_measure.identity_errors(base[0], [pool])) > 1e-3
+
+
+@pytest.fixture(scope="module")
+def small_run(tmp_path_factory):
+    config = replace(SMALL, output=str(tmp_path_factory.mktemp("live")))
+    live_run.run_all(config)
+    return config, live_run.collect(config)
+
+
+def test_a_small_run_measures_everything(small_run):
+    config, results = small_run
+    assert results["script"].tolist() == ["", "grpo", "dr_grpo", "dapo"] and results["step"].tolist() == [0, 1, 1, 1]
+    assert np.nanmax(results["error_float32"]) < 1e-4 and np.nanmax(results["error_float64"]) < 1e-11
+    assert live_run.table(results).count("\n") > 6
+    # before the first update of a batch all ratios are 1: the loss without KL is the identity, and nothing is clipped
+    first = results["survives"][1:, 0, :2]
+    np.testing.assert_allclose(first[..., 0][np.isfinite(first[..., 0])], 1, atol=1e-3)
+    assert np.nanmax(first[..., 1]) < 1e-3 and (results["clipped"][1:, 0] == 0).all()
+    assert np.nanmin(results["turned"][1:, 0]) > 0.999 and np.nanmax(results["turned"][1:, 3]) < 0.9999
+    assert (np.abs(results["minibatch"][1:]) < 0.999).all()
+    for tokens in results["tokens"][1:]:
+        view = json.loads(str(tokens))
+        assert sum(token["share"] for answer in view["answers"] for token in answer) == pytest.approx(1, abs=1e-6)
+        assert view["answers"][0][-1]["token"] == "EOS" and len(view["advantages"]) == 8
+
+
+def test_the_same_command_gives_the_same_numbers_and_does_nothing_twice(small_run, tmp_path):
+    config, results = small_run
+    stage = live_run.stages(config)[1]
+    live_run.measure(stage, again := replace(config, output=str(tmp_path)))
+    with np.load(stage.path(tmp_path)) as one, np.load(stage.path(live_run.Path(config.output))) as other:
+        for name in other:
+            np.testing.assert_array_equal(one[name], other[name], err_msg=name)
+    stamp = stage.path(tmp_path).stat().st_mtime_ns
+    assert stage not in [s for s in live_run.stages(again) if not s.path(tmp_path).is_file()]
+    assert stage.path(tmp_path).stat().st_mtime_ns == stamp
+
+
+def test_bad_settings_get_one_line():
+    for change, message in (
+        ({"prompts": 6}, "give a multiple of 4"),
+        ({"answers": 64}, "--answers must be at least 128"),
+        ({"quick": True, "publish": True}, "too small to publish"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            live_run.main(replace(live_run.Config(), **change))
+    with pytest.raises(UsageError, match="there is no nothing.npz"):
+        live_run.load(live_run.Path("nothing.npz"))
+
+
+def test_a_step_done_by_hand_is_the_step_of_the_script(small_run, tmp_path):
+    """`later_updates` makes the script's optimizer step from a gradient at hand: the same step as the script's."""
+    policy, _ = load_policy("base")
+    vector = torch.nn.utils.parameters_to_vector(policy.parameters()).detach()
+    gradient = torch.randn(len(vector), generator=torch.Generator().manual_seed(0))
+    moved = []
+    for by_hand in (True, False):
+        policy, _ = load_policy("base")
+        optimizer = torch.optim.AdamW(policy.parameters(), lr=grpo.Config().learning_rate, weight_decay=0.0)
+        if by_hand:
+            live_measure.update(policy, optimizer, gradient, SimpleNamespace(max_grad_norm=1.0))
+        else:
+            (torch.nn.utils.parameters_to_vector(policy.parameters()) @ -gradient).backward()
+            torch.nn.utils.clip_grad_norm_(policy.parameters(), 1.0)
+            optimizer.step()
+        moved.append(torch.nn.utils.parameters_to_vector(policy.parameters()).detach())
+    torch.testing.assert_close(*moved)
+    assert not torch.equal(moved[0], vector)
