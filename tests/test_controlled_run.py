@@ -1,0 +1,171 @@
+"""The controlled run of arXiv:2607.00152: its published numbers, and the arms it leaves out."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lessons import bigmath, controlled_run, identity
+from lessons.controlled_run import at_progress, run, run_arms, start
+
+SHARE = bigmath.reconstruct()
+HARDER = controlled_run.harder(SHARE)
+G = 8
+
+
+@pytest.fixture(scope="module")
+def paper_arms():
+    names = ["GRPO", "Dr. GRPO", "same-prompt redraw"]
+    return {name: run_arms(share, range(3), names) for name, share in {"ours": SHARE, "harder": HARDER}.items()}
+
+
+def final(runs) -> float:
+    return float(np.mean([r.hard[-1] for r in runs]))
+
+
+def test_published_numbers(paper_arms):
+    """Dr. GRPO alone depends on the start: from the reconstruction, which is easier than the data, it gets further.
+
+    Moved to the published mean and outermost bars the reconstruction gives .892, as the data does; the printed .88 is
+    one draw of 6,000 prompts, two standard deviations (of .005) lower.
+    """
+    for arms in paper_arms.values():
+        assert round(final(arms["GRPO"]), 2) == 0.99
+        assert final(arms["same-prompt redraw"]) == pytest.approx(0.998, abs=0.001)
+        assert np.mean([r.groups[-1] / 150 for r in arms["same-prompt redraw"]]) == pytest.approx(3.5, abs=0.05)
+        assert all(round(controlled_run.r_squared(r), 3) in (0.999, 1.0) for r in arms["GRPO"])
+    assert final(paper_arms["harder"]["Dr. GRPO"]) == pytest.approx(0.88, abs=0.02)
+    assert final(paper_arms["ours"]["Dr. GRPO"]) == pytest.approx(0.91, abs=0.01)
+    for rule, published in {"GRPO": 17.0, "Dr. GRPO": 14.3}.items():
+        p0 = [start(HARDER, seed) for seed in range(10)]
+        expected = [100 * controlled_run.extreme_share(rule, p, G) for p in p0]
+        assert np.mean(expected) == pytest.approx(published, abs=0.5)  # one sd of a sample of 6,000 is .4
+        assert 100 * controlled_run.extreme_share(rule, p0[0], G, groups=100) == pytest.approx(expected[0], abs=0.1)
+
+
+def test_the_harder_start_has_the_published_mean_and_bars():
+    p = bigmath.rates()
+    assert HARDER.sum() == pytest.approx(1) and HARDER @ p == pytest.approx(0.4845) and HARDER.min() > 0
+    np.testing.assert_allclose(HARDER[[0, 1, 63, 64]], [SHARE[0], 0.068, 0.041, SHARE[64]])
+    silent = [100 * HARDER @ identity.silent_rate(p, size) for size in (4, 8, 16, 32, 64)]
+    np.testing.assert_allclose(silent, [59, 44, 32, 23, 17], atol=0.51)  # what was published still comes out
+    p0 = start(HARDER, seed=0)
+    assert p0.shape == (6000,) and p0.min() == 0.02 and p0.max() == 0.98
+    assert abs(p0.mean() - (HARDER[1:-1] @ p[1:-1]) / HARDER[1:-1].sum()) < 4 * 0.33 / np.sqrt(6000)
+
+
+def test_the_updates_are_sigma_and_its_square():
+    """What the paper's script adds to a logit; and for other rules, the mean of A (R - p) over an explicit group."""
+    k, p = np.arange(G + 1), np.linspace(0.1, 0.9, G + 1)
+    np.testing.assert_allclose(controlled_run._updates("GRPO", k, p, G), np.sqrt(k * (G - k)) / G, atol=1e-15)
+    np.testing.assert_allclose(controlled_run._updates("Dr. GRPO", k, p, G), k * (G - k) / G**2, atol=1e-15)
+    for right, chance in zip(k, p):
+        R = (np.arange(G) < right).astype(float)
+        A = (R - R.mean()) / R.mean() if right else 0 * R  # MaxRL, Algorithm 1
+        found = controlled_run._updates("MaxRL", np.array([right]), np.array([chance]), G)
+        assert found[0] == pytest.approx((A * (R - chance)).mean(), abs=1e-15)
+
+
+def test_no_update_is_negative_so_nothing_can_be_lost(paper_arms):
+    for runs in paper_arms["ours"].values():
+        assert all(r.smallest_update == 0 and (np.diff(r.hard) > 0).all() for r in runs)
+
+
+def test_r_squared_measures_the_number_of_prompts():
+    found = {}
+    for n in (60, 600, 6000):
+        runs = [run("GRPO", start(SHARE, seed, n), seed, steps=80) for seed in range(6)]
+        found[n] = np.mean([1 - controlled_run.r_squared(r) for r in runs])
+        assert found[n] == pytest.approx(np.mean([1 - controlled_run.expected_r_squared(r) for r in runs]), rel=0.5)
+    assert 5 < found[60] / found[600] < 20 and 5 < found[600] / found[6000] < 20
+
+
+def test_replacing_prompts_keeps_grpos_weights_and_redrawing_does_not():
+    """One huge step with a tiny learning rate on frozen prompts: the logits' moves against the exact sums over k."""
+    p0 = np.repeat([0.03, 0.1, 0.3, 0.5, 0.8], 20_000)
+    exact = identity.expected_sigma(p0[::20_000], G)
+    silent = identity.silent_rate(p0[::20_000], G)
+    tiny = {"learning_rate": 1e-6, "steps": 1}
+
+    def moves(**settings):
+        moved = run("GRPO", p0, 0, **tiny, **settings).p
+        return (np.log(moved / (1 - moved)) - np.log(p0 / (1 - p0))).reshape(5, -1).mean(axis=1) / 1e-6
+
+    np.testing.assert_allclose(moves(), exact, rtol=0.03)
+    replaced = moves(silent="replace")
+    np.testing.assert_allclose(replaced / replaced.mean(), exact / exact.mean(), rtol=0.03)
+    np.testing.assert_allclose(replaced, exact / (1 - silent).mean(), rtol=0.03)  # one common factor
+    np.testing.assert_allclose(moves(silent="redraw"), exact * (1 + silent + silent**2 + silent**3), rtol=0.03)
+    np.testing.assert_allclose(moves(silent="redraw", max_draws=500), exact / (1 - silent), rtol=0.03)
+
+
+def test_the_cap_makes_the_oversampling():
+    """3.5 draws with a cap of 4; without one there is no end to it, because solved prompts stay silent."""
+    p0 = start(SHARE, 0, 300)
+    cost = {cap: run("GRPO", p0, 0, silent="redraw", max_draws=cap).groups[-1] / 150 for cap in (4, 8, 64)}
+    assert cost[4] == pytest.approx(3.5, abs=0.06) and cost[8] > 6 and cost[64] > 30
+    capped = run("GRPO", p0, 0, silent="redraw")
+    assert 1 - capped.mixed[-1] / 150 == pytest.approx(0.75, abs=0.03)  # still silent after four draws
+
+
+def test_matched_steps_and_equal_samples():
+    p0 = start(SHARE, 0)
+    rate = controlled_run.matched_learning_rate("Dr. GRPO", p0, G, 0.5)
+    assert rate / 0.5 == pytest.approx(2.36, abs=0.02)
+    first = [run(rule, p0, 0, steps=1, learning_rate=lr).p for rule, lr in (("GRPO", 0.5), ("Dr. GRPO", rate))]
+    lengths = [(np.log(p / (1 - p)) - np.log(p0 / (1 - p0))).mean() for p in first]
+    assert lengths[0] == pytest.approx(lengths[1], rel=0.02)
+
+    arms = {name: runs[0] for name, runs in run_arms(SHARE, [0]).items()}
+    assert arms["Dr. GRPO, twice the learning rate"].hard[-1] == pytest.approx(0.988, abs=0.001)
+    assert arms["Dr. GRPO, matched mean step"].hard[-1] == pytest.approx(0.991, abs=0.001)
+    grpo, dapo = arms["GRPO, batches of a twelfth"], arms["DAPO: other prompts, equal samples"]
+    assert grpo.groups[-1] == 150 and 150 <= dapo.groups[-1] < 154
+    assert dapo.hard[-1] == pytest.approx(grpo.hard[-1], abs=0.002)
+    for level in (0.8, 0.9):
+        rates = [at_progress(arms[name], level) for name in ("GRPO", "Dr. GRPO, matched mean step")]
+        assert abs(rates[0] - rates[1]) < 0.01
+    assert at_progress(arms["same-prompt redraw"], 0.8) > at_progress(arms["GRPO"], 0.8) + 0.01
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_in_groups_of_two_and_three_the_arms_are_one(size):
+    """Not only on average: with the learning rate times 2 or 3 / sqrt(2) every update is the same."""
+    p0 = start(SHARE, 0, 200)
+    rate = controlled_run.matched_learning_rate("Dr. GRPO", p0, size, 0.5)
+    assert rate == pytest.approx(0.5 * {2: 2, 3: 3 / np.sqrt(2)}[size])
+    ours = run("GRPO", p0, 0, G=size).p, run("Dr. GRPO", p0, 0, G=size, learning_rate=rate).p
+    np.testing.assert_allclose(*ours, rtol=1e-9)
+
+
+def test_competing_prompts_keep_their_sum_and_show_the_bias():
+    p0 = start(SHARE, 0)
+    rate = controlled_run.matched_learning_rate("Dr. GRPO", p0, G, 0.5)
+    grpo, dr = run("GRPO", p0, 0, compete=1.0), run("Dr. GRPO", p0, 0, compete=1.0, learning_rate=rate)
+    for result in (grpo, dr):
+        assert np.log(result.p / (1 - result.p)).sum() == pytest.approx(np.log(p0 / (1 - p0)).sum())
+    assert grpo.hard[-1] > dr.hard[-1] + 0.02
+
+
+def test_the_same_seed_gives_the_same_run():
+    p0 = start(SHARE, 1, 240)
+    for settings in ({}, {"silent": "redraw"}, {"silent": "replace", "batch": 20, "budget": 30}):
+        first, again, other = (run("GRPO", p0, seed, **settings) for seed in (1, 1, 2))
+        np.testing.assert_array_equal(first.p, again.p)
+        assert (first.p != other.p).any()
+    np.testing.assert_array_equal(start(SHARE, 5), start(SHARE, 5))
+
+
+def test_the_command(tmp_path):
+    script = Path(controlled_run.__file__)
+
+    def answer(*flags):
+        return subprocess.run([sys.executable, script, *flags], capture_output=True, text=True)
+
+    np.save(tmp_path / "rates.npy", np.repeat(bigmath.rates(), 10))
+    done = answer("--seeds", "1", "--steps", "3", "--histogram", str(tmp_path / "rates.npy"))
+    assert done.returncode == 0 and "same-prompt redraw" in done.stdout and "G = 8, 3 steps; 1 seed" in done.stdout
+    wrong = answer("--group_size", "1")
+    assert wrong.returncode == 2 and wrong.stderr == "error: --group_size must be 2 or more, not 1\n"
