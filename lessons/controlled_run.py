@@ -10,7 +10,7 @@ The paper starts from solve rates of Big-Math, which we do not ship: we start fr
 from that reconstruction made harder with three numbers read off the bars of the paper's figure.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +20,7 @@ from lessons import bigmath, identity
 from toy_env import UsageError
 from toy_env.cli import run_main
 
-PROMPTS, STEPS, LEARNING_RATE, GROUP_SIZE = 6000, 150, 0.5, 8  # the paper's; the learning rate stands only in its script
+PROMPTS, STEPS, LEARNING_RATE, GROUP_SIZE = 6000, 150, 0.5, 8  # the paper's; the learning rate is only in its script
 PUBLISHED = {"GRPO": 0.99, "Dr. GRPO": 0.88, "same-prompt redraw": 0.998}  # hardest quartile; the last from the figure
 MEAN, ONE_RIGHT, ONE_WRONG = 0.4845, 0.068, 0.041  # of the paper's histogram: mean, share at 1 / 64 and at 63 / 64
 
@@ -55,16 +55,16 @@ def extreme_share(rule: str, p0: np.ndarray, G: int = GROUP_SIZE, groups: int = 
     """
     if groups:
         rng = np.random.default_rng(seed)
-        update = sum(_updates(rule, rng.binomial(G, p0), p0, G) for _ in range(groups))
+        update = sum(_updates(_advantage_sums(rule, G), rng.binomial(G, p0), p0) for _ in range(groups))
     else:
         update = identity.weight(rule, p0, G) * p0 * (1 - p0)
     return float(update[(p0 < 0.1) | (p0 >= 0.9)].sum() / update.sum())
 
 
-def matched_learning_rate(rule: str, p0: np.ndarray, G: int = GROUP_SIZE, learning_rate: float = LEARNING_RATE) -> float:
+def matched_learning_rate(rule: str, p0: np.ndarray, G: int, learning_rate: float) -> float:
     """With which learning rate a rule's expected first step is as long as GRPO's, on average over the prompts."""
-    steps = [(identity.weight(name, p0, G) * p0 * (1 - p0)).mean() for name in ("GRPO", rule)]
-    return float(learning_rate * steps[0] / steps[1])
+    grpo, ours = ((identity.weight(name, p0, G) * p0 * (1 - p0)).mean() for name in ("GRPO", rule))
+    return float(learning_rate * grpo / ours)
 
 
 # ---------------------------------------------------------------------- the run
@@ -79,17 +79,30 @@ class Run:
     groups: np.ndarray  # (steps + 1,) groups drawn so far, per prompt
     mixed: np.ndarray  # (steps + 1,) groups so far that moved something, per prompt
     silent: np.ndarray  # (steps,) share of silent groups among the first draws of a step
-    expected_silent: np.ndarray  # (steps,) what it should be, p^G + q^G at the current p, averaged over prompts
+    expected_silent: np.ndarray  # (steps,) what it should be, p^G + q^G at the current p, averaged over these prompts
+    silent_variance: np.ndarray  # (steps,) of `silent` around it, through sampling
     smallest_update: float  # of any prompt in any step
     p: np.ndarray  # (n,) solve rates at the end
 
 
-def _updates(rule: str, k: np.ndarray, p: np.ndarray, G: int) -> np.ndarray:
-    """mean of A (R - p) over a group with k right: what moves the logit, since R - p is the score of one answer."""
+def _batches(n: int, size: int, rng: np.random.Generator) -> Iterator[np.ndarray]:
+    """Prompts for batch after batch, from shuffled passes through all; what does not fill a batch is left out."""
+    while True:
+        yield from rng.permutation(n)[: n - n % size].reshape(-1, size)
+
+
+def _advantage_sums(rule: str, G: int) -> tuple[np.ndarray, np.ndarray]:
+    """Sums of the advantages of the right answers and of the wrong ones, for k = 0..G right: two arrays (G + 1,)."""
     advantage = identity.RULES[rule]
-    right = np.array([0.0] + [k * advantage(1, k - 1, G) for k in range(1, G + 1)])  # sums over the right answers
+    right = np.array([0.0] + [k * advantage(1, k - 1, G) for k in range(1, G + 1)])
     wrong = np.array([(G - k) * advantage(0, k, G) for k in range(G)] + [0.0])
-    return (right[k] * (1 - p) - wrong[k] * p) / G
+    return right, wrong
+
+
+def _updates(sums: tuple[np.ndarray, np.ndarray], k: np.ndarray, p: np.ndarray) -> np.ndarray:
+    """mean of A (R - p) over a group with k right: what moves the logit, since R - p is the score of one answer."""
+    right, wrong = sums
+    return (right[k] * (1 - p) - wrong[k] * p) / (len(right) - 1)
 
 
 def run(
@@ -110,14 +123,14 @@ def run(
 
     silent: what happens to a silent group. "keep" it, and nothing moves. "redraw" the same prompt until its group is
         mixed, at most `max_draws` groups in all: the paper's DAPO arm. "replace" the prompt, as DAPO does: draw
-        batches of random prompts until `batch` groups are mixed, and use the first `batch` of these.
-    batch: prompts in a step, drawn at random; 0 for each prompt once.
+        further batches of prompts until as many groups are mixed as a batch has, and use the first of them.
+    batch: prompts in a step, from shuffled passes through all; 0 for each prompt in each step.
     budget: stop after this many groups per prompt, if that is before `steps`.
     compete: which share of the prompts' mean push is taken from every prompt. 1 keeps the sum of the logits.
     """
-    if silent == "replace" and not batch:
-        raise ValueError("replacing prompts needs a batch smaller than all of them; give batch")
     rng, n = np.random.default_rng((seed, 1)), len(p0)
+    batch = batch or n
+    batches, sums = _batches(n, batch, rng), _advantage_sums(rule, G)
     theta = np.log(p0 / (1 - p0))
     hardest = p0 <= np.quantile(p0, 0.25)
     drawn = moved = 0
@@ -128,11 +141,12 @@ def run(
         states.append((p[hardest].mean(), p.mean(), drawn / n, moved / n))
         if step == steps or drawn >= budget * n:
             break
-        who = rng.integers(n, size=batch) if batch else np.arange(n)
+        who = next(batches)
         k = rng.binomial(G, p[who])
-        drawn += len(who)
+        drawn += batch
         mixed = (k > 0) & (k < G)
-        silences.append((1 - mixed.mean(), identity.silent_rate(p, G).mean()))
+        S = identity.silent_rate(p[who], G)
+        silences.append((1 - mixed.mean(), S.mean(), (S * (1 - S)).mean() / batch))
         if silent == "redraw":
             for _ in range(max_draws - 1):
                 again = np.flatnonzero(~mixed)
@@ -142,13 +156,13 @@ def run(
         elif silent == "replace":
             who, k = who[mixed], k[mixed]
             while len(who) < batch:
-                others = rng.integers(n, size=batch)
-                others_k = rng.binomial(G, p[others])
+                more = next(batches)
+                more_k = rng.binomial(G, p[more])
                 drawn += batch
-                mixed = (others_k > 0) & (others_k < G)
-                who, k = np.append(who, others[mixed])[:batch], np.append(k, others_k[mixed])[:batch]
+                mixed = (more_k > 0) & (more_k < G)
+                who, k = np.append(who, more[mixed])[:batch], np.append(k, more_k[mixed])[:batch]
         moved += np.count_nonzero((k > 0) & (k < G))
-        update = _updates(rule, k, p[who], G)
+        update = _updates(sums, k, p[who])
         smallest = min(smallest, update.min())
         push = learning_rate * np.bincount(who, update, minlength=n)
         theta += push - compete * push.mean()
@@ -166,15 +180,15 @@ def r_squared(run: Run) -> float:
 
 
 def expected_r_squared(run: Run) -> float:
-    """What r_squared comes to through sampling alone: a share of n silent groups has variance S (1 - S) / n or less."""
+    """What r_squared comes to if the expectation is right and nothing but sampling separates the two."""
     S = run.expected_silent
-    return float(1 - (S * (1 - S)).sum() / len(run.p) / ((S - S.mean()) ** 2).sum())
+    return float(1 - run.silent_variance.sum() / ((S - S.mean()) ** 2).sum())
 
 
 # ---------------------------------------------------------------------- the arms
 
 
-def arms(p0: np.ndarray, G: int = GROUP_SIZE, learning_rate: float = LEARNING_RATE, steps: int = STEPS) -> dict[str, dict]:
+def arms(p0: np.ndarray, *, G: int = GROUP_SIZE, learning_rate: float = LEARNING_RATE, steps: int = STEPS) -> dict:
     """Settings of `run` by name: the paper's three arms, then what it leaves out."""
     matched = {"rule": "Dr. GRPO", "learning_rate": matched_learning_rate("Dr. GRPO", p0, G, learning_rate)}
     equal_samples = {"rule": "GRPO", "batch": len(p0) // 12, "steps": 12 * steps, "budget": steps}
@@ -184,7 +198,7 @@ def arms(p0: np.ndarray, G: int = GROUP_SIZE, learning_rate: float = LEARNING_RA
         "same-prompt redraw": {"rule": "GRPO", "silent": "redraw"},
         "Dr. GRPO, twice the learning rate": {"rule": "Dr. GRPO", "learning_rate": 2 * learning_rate},
         "Dr. GRPO, matched mean step": matched,
-        "GRPO, random batches": equal_samples,
+        "GRPO, batches of a twelfth": equal_samples,
         "DAPO: other prompts, equal samples": equal_samples | {"silent": "replace"},
     }
     return {name: {"G": G, "learning_rate": learning_rate, "steps": steps} | own for name, own in named.items()}
@@ -210,8 +224,8 @@ class Config:
     group_size: int = HfArg(default=GROUP_SIZE, help="answers in a group (G)")
     steps: int = HfArg(default=STEPS, help="steps of the paper's arms; the others may draw as many groups")
     learning_rate: float = HfArg(default=LEARNING_RATE, help="of GRPO, and of every arm that is not matched to it")
-    histogram: str = HfArg(default="reconstruction", help="start: reconstruction, harder (the reconstruction with three "
-                           "numbers read off the paper's figure), or a file with real solve rates")  # fmt: skip
+    histogram: str = HfArg(default="reconstruction", help="where to start: reconstruction, harder (the same with "
+                           "three numbers read off the paper's figure), or a file with real solve rates")  # fmt: skip
 
 
 def main(config: Config) -> None:
@@ -230,15 +244,17 @@ def main(config: Config) -> None:
         return f"{np.mean(values):.{digits}f}{sd}"
 
     defaults = (G, config.steps, config.learning_rate) == (GROUP_SIZE, STEPS, LEARNING_RATE)
-    print(f"{PROMPTS:,} prompts from: {config.histogram}; G = {G}, {config.steps} steps, {len(seeds)} seeds: mean (sd)\n")
-    print(f"{'':36}groups per      hardest quartile at the end    the same when all prompts are at")
-    print(f"{'':36}prompt & step   ours             published      .7              .8              .9")
+    print(f"{PROMPTS:,} prompts, start: {config.histogram}; G = {G}, {config.steps} steps; {len(seeds)} seeds")
+    print(f"\n{'':36}groups per      hardest quartile at the end    and when all are at: mean (sd)")
+    print(f"{'':36}prompt & step   ours            published      .7              .8              .9")
     for name, runs in results.items():
         cost = np.mean([r.groups[-1] for r in runs]) / config.steps
-        published = f"{PUBLISHED[name]:<5}" if defaults and name in PUBLISHED else "-    "
-        levels = [f"{spread([at_progress(r, level) for r in runs]) if all(r.mean[-1] > level for r in runs) else '-':15}"
-                  for level in (0.7, 0.8, 0.9)]  # fmt: skip
-        print(f"{name:36}{cost:<15.2f} {spread([r.hard[-1] for r in runs]):16} {published}          {' '.join(levels)}")
+        published = str(PUBLISHED[name]) if defaults and name in PUBLISHED else "-"
+        row = f"{name:36}{cost:<15.2f} {spread([r.hard[-1] for r in runs]):15} {published:14} "
+        for level in (0.7, 0.8, 0.9):
+            reached = all(r.mean[-1] > level for r in runs)
+            row += f"{spread([at_progress(r, level) for r in runs]) if reached else '-':16}"
+        print(row.rstrip())
     print(f"\nsilent share, R² in the GRPO arm: {spread([r_squared(r) for r in results['GRPO']], 4)}; "
           f"from sampling alone: {np.mean([expected_r_squared(r) for r in results['GRPO']]):.4f}")  # fmt: skip
     for rule in ("GRPO", "Dr. GRPO"):

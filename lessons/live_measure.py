@@ -168,7 +168,7 @@ def measure_prompt(policy, pool: Pool, rng: np.random.Generator) -> dict[str, np
         "mixed": (),
     }.items():
         out[name] = np.full((sizes, *shape), np.nan)
-    out["same_prompt"] = np.full((sizes, 2, 2, MOST_KS), np.nan)  # by kind; root mean square and mean
+    out["same_prompt"] = np.full((sizes, 2, MOST_KS), np.nan)  # root mean square |g|, by kind
     gradient_length = np.sqrt(max(a @ pool.inner[SUM] @ a, 1e-300))
     for i, G in enumerate(GROUP_SIZES):
         if half < G:
@@ -206,8 +206,7 @@ def measure_prompt(policy, pool: Pool, rng: np.random.Generator) -> dict[str, np
             picks = [part[rng.random((64, len(part))).argsort(axis=1)[:, :m]] for part, m in zip(pools, (k, G - k))]
             weights = update_weights(pool, np.concatenate(picks, axis=1), "grpo")
             for kind, inner in enumerate(pool.inner):
-                norms = lengths_of(weights, inner)
-                out["same_prompt"][i, kind, :, j] = np.sqrt((norms**2).mean()), norms.mean()
+                out["same_prompt"][i, kind, j] = np.sqrt((lengths_of(weights, inner) ** 2).mean())
     return out
 
 
@@ -300,14 +299,18 @@ def parameters_of(policy, vector: Tensor) -> Iterator[None]:
 def later_updates(script: str, config, folder: Path, seed: int, groups: int = 8) -> tuple[dict[str, np.ndarray], str]:
     """The next rollout batch of a run, with its optimizer: what each of its updates leaves of the identity.
 
-    For `groups` mixed groups, before each update in UPDATES, the gradient of the loss on the whole group is compared
-    with the identity at the same parameters: with ratios alone, with the clip too, and with the rest of the script's
-    loss (KL; DAPO's punishment of long answers). Returns these, and one group token by token before the fourth update:
+    Before each update in UPDATES the gradient of the loss is compared with the identity's, at the same parameters and
+    on the same answers: with ratios alone, with the clip too, and with the rest of the script's loss (KL; DAPO's
+    punishment of long answers). Returns, and one group token by token as JSON:
 
-    survives: (updates, 3, groups, 2) component along the identity, and length of the rest, both over its length
+    minibatch: (updates, 3, 2) on the answers of this update's minibatch: component along the identity, and length of
+        the rest, both over the identity's length. In the first pass no update was made with them before
+    group: (updates, 3, groups, 2) the same on whole mixed groups, most of whose answers were used before
     turned: (updates, groups) cosine between the identity now and at the policy that sampled
-    clipped: (updates,) share of tokens whose gradient the clip stops
-    minibatch: cosine between the first minibatch's gradient and the whole batch's
+    clipped: (updates,) share of the tokens with an advantage whose gradient the clip stops
+    part: cosine between the identity of the first minibatch's answers and of the whole batch
+    carried: (groups, 3) share of a group's update that its 5 % most important tokens carry; share of those tokens that
+        the clip stops before the fourth update; and which part of all its tokens the stopped ones are
     """
     device = pick_device(config.device)
     policy, tokenizer = load_policy(str(folder / "checkpoint"), device)
@@ -322,51 +325,66 @@ def later_updates(script: str, config, folder: Path, seed: int, groups: int = 8)
         ref_logps = completion_logps(reference, rollout, config.temperature)
     k = correct.sum(dim=1)
     chosen = ((k > 0) & (k < G)).nonzero().flatten()[:groups].tolist()
+    rows_of = {g: torch.arange(g * G, (g + 1) * G, device=device) for g in chosen}
     plain = import_module(f"algorithms.{script}").compute_advantages(rewards=correct)
     unclipped = {"clip_eps_low": 1e9, "clip_eps_high": 1e9} if script == "dapo" else {"clip_eps": 1e9}
-    without_kl = {} if script == "dapo" else {"kl_coef": 0.0}
-    stages = (  # settings and advantages: ratios alone, then the clip, then all that the script's loss has
-        (replace(config, **unclipped, **without_kl), plain),
-        (replace(config, **without_kl), plain),
-        (config, A),
-    )
+    without_kl = config if script == "dapo" else replace(config, kl_coef=0.0)
+    losses = ((replace(without_kl, **unclipped), plain), (without_kl, plain), (config, A))
 
-    def gradient(g: int, settings, advantages: Tensor, *others) -> Tensor:
-        rows = torch.arange(g * G, (g + 1) * G, device=device)
-        return loss_gradient(
-            policy, script, settings, rollout[rows], advantages[g].view(-1, 1), *(other[rows] for other in others)
-        )
+    def on_policy(rows: Tensor) -> Tensor:
+        """The identity here and now: ratios 1, and a KL term without gradient."""
+        return loss_gradient(policy, script, config, rollout[rows], plain.view(-1, 1)[rows])
 
-    out = {"survives": np.full((len(UPDATES), 3, groups, 2), np.nan), "turned": np.full((len(UPDATES), groups), np.nan)}
-    out["clipped"], tokens = np.full(len(UPDATES), np.nan), ""
-    at_sampling = [gradient(g, config, plain) for g in chosen]
-    whole = loss_gradient(policy, script, config, rollout, A.view(-1, 1), rollout.logps, ref_logps)
+    def of_loss(rows: Tensor, settings, advantages: Tensor) -> Tensor:
+        batch = rollout[rows], advantages.view(-1, 1)[rows], rollout.logps[rows], ref_logps[rows]
+        return loss_gradient(policy, script, settings, *batch)
+
+    def taken_apart(rows: Tensor, expected: Tensor) -> list[tuple[float, float]]:
+        length, parts = expected.norm(), []
+        for settings, advantages in losses:
+            found = of_loss(rows, settings, advantages)
+            along = found @ expected / length**2
+            parts.append((along.item(), ((found - along * expected).norm() / length).item()))
+        return parts
+
+    out = {
+        "minibatch": np.full((len(UPDATES), 3, 2), np.nan),
+        "group": np.full((len(UPDATES), 3, groups, 2), np.nan),
+        "turned": np.full((len(UPDATES), groups), np.nan),
+        "clipped": np.full(len(UPDATES), np.nan),
+        "carried": np.full((groups, 3), np.nan),
+    }
+    tokens = ""
+    at_sampling = {g: on_policy(rows) for g, rows in rows_of.items()}
+    shares = {g: token_shares(policy, script, without_kl, rollout[rows], plain[g]) for g, rows in rows_of.items()}
     permutations = [torch.randperm(len(rollout), generator=generator, device=device).tensor_split(4) for _ in range(3)]
-    for number, rows in enumerate(part for permutation in permutations for part in permutation):
-        step = loss_gradient(
-            policy, script, config, rollout[rows], A.view(-1, 1)[rows], rollout.logps[rows], ref_logps[rows]
-        )
-        if number == 0:
-            out["minibatch"] = np.array(torch.cosine_similarity(step, whole, dim=0).item())
+    for number, minibatch in enumerate(part for permutation in permutations for part in permutation):
         if number in UPDATES:
             i = UPDATES.index(number)
+            expected = on_policy(minibatch)
+            if expected.any():
+                out["minibatch"][i] = taken_apart(minibatch, expected)
+            if number == 0:
+                everything = on_policy(torch.arange(len(rollout), device=device))
+                out["part"] = np.array(torch.cosine_similarity(expected, everything, dim=0).item())
             with torch.no_grad():
                 logps = completion_logps(policy, rollout, config.temperature)
-            out["clipped"][i] = clipped(script, config, logps, rollout, A).sum().item() / rollout.mask.sum().item()
-            for j, g in enumerate(chosen):
-                expected = gradient(g, config, plain)  # the identity, here: ratios 1, no KL gradient
-                out["turned"][i, j] = torch.cosine_similarity(expected, at_sampling[j], dim=0).item()
-                for what, (settings, advantages) in enumerate(stages):
-                    found = gradient(g, settings, advantages, rollout.logps, ref_logps)
-                    along = (found @ expected / expected.square().sum()).item()
-                    out["survives"][i, what, j] = along, ((found - along * expected).norm() / expected.norm()).item()
+            stopped = clipped(script, config, logps, rollout, plain)
+            out["clipped"][i] = (stopped.sum() / (rollout.mask & (plain.view(-1, 1) != 0)).sum()).item()
+            for j, (g, rows) in enumerate(rows_of.items()):
+                expected = on_policy(rows)
+                out["turned"][i, j] = torch.cosine_similarity(expected, at_sampling[g], dim=0).item()
+                out["group"][i, :, j] = np.array(taken_apart(rows, expected))
+                if number == 3:
+                    of_group = shares[g][rollout.mask[rows]].sort(descending=True).values
+                    most = of_group[: -(-len(of_group) // 20)].sum().item()
+                    share = shares[g][stopped[rows]].sum().item()
+                    out["carried"][j] = most, share, stopped[rows].sum().item() / len(of_group)
             if number == 3 and chosen:
                 g = max(chosen, key=lambda g: -abs(k[g].item() - G / 2))
-                rows_of_group = torch.arange(g * G, (g + 1) * G, device=device)
-                tokens = token_view(
-                    policy, tokenizer, script, config, rollout[rows_of_group], A[g], ref_logps[rows_of_group]
-                )
-        update(policy, optimizer, step, config)
+                rows = rows_of[g]
+                tokens = token_view(tokenizer, rollout[rows], plain[g], shares[g], logps[rows], stopped[rows])
+        update(policy, optimizer, of_loss(minibatch, config, A), config)
     return out, tokens
 
 
@@ -386,40 +404,42 @@ def clipped(script: str, config, logps: Tensor, rollout: Rollout, A: Tensor) -> 
     return rollout.mask & ((A > 0) & (ratio > 1 + high) | (A < 0) & (ratio < 1 - low))
 
 
-def token_view(policy, tokenizer, script: str, config, group: Rollout, A: Tensor, ref_logps: Tensor) -> str:
-    """One group token by token, as JSON: log-probabilities, advantage, clipped or not, and the share of the update.
+def token_shares(policy, script: str, config, group: Rollout, A: Tensor) -> Tensor:
+    """(G, T): each token's share of the group's on-policy update g: its term of g along g, over |g|^2. They sum to 1.
 
-    The share of a token is its term of the update along the whole update g, over |g|^2; the shares sum to 1. How fast
-    a token's log-probability changes along g is taken from the two policies a little to either side of this one.
+    How fast a token's log-probability changes along g is read off two policies, a little to either side of this one.
     """
     policy = to_float64(copy.deepcopy(policy))
-    old, ref = group.logps.double(), ref_logps.double()
-    update = loss_gradient(policy, script, config, group, A.view(-1, 1).double(), old, ref)
-    here = parameters_to_vector(policy.parameters()).detach()
+    advantages = A.view(-1, 1).double()
+    update = loss_gradient(policy, script, config, group, advantages)
     logps = completion_logps(policy, group, config.temperature).detach().requires_grad_()
-    batch = {"logps": logps, "old_logps": old, "mask": group.mask, "advantages": A.view(-1, 1).double()}
+    batch = {"logps": logps, "old_logps": logps.detach(), "mask": group.mask, "advantages": advantages}
     if script != "dapo":
-        batch["ref_logps"] = ref
+        batch["ref_logps"] = logps.detach()
     loss = import_module(f"algorithms.{script}").policy_loss(**batch, config=config)
-    coefficients = -torch.autograd.grad(loss, logps)[0]  # (G, T): what every token's log-probability is multiplied with
-    size, sides = 1e-4 / update.norm(), []
+    coefficients = -torch.autograd.grad(loss, logps)[0]  # what every token's log-probability is multiplied with
+    here, size, sides = parameters_to_vector(policy.parameters()).detach(), 1e-4 / update.norm(), []
     for sign in (1, -1):
         with parameters_of(policy, here + sign * size * update), torch.no_grad():
             sides.append(completion_logps(policy, group, config.temperature))
-    shares = coefficients * (sides[0] - sides[1]) / (2 * size) / update.square().sum()
-    stopped = clipped(script, config, logps.detach(), group, A)
+    return coefficients * (sides[0] - sides[1]) / (2 * size) / update.square().sum()
+
+
+def token_view(tokenizer, group: Rollout, A: Tensor, shares: Tensor, logps: Tensor, stopped: Tensor) -> str:
+    """One group as JSON: of each token the log-probability when sampled and now, its share of the group's first update,
+    and whether the clip stops it now."""
     answers = [
         [
             {
                 "token": tokenizer.decode([token]) if token != tokenizer.eos_token_id else "EOS",
-                "logp_old": old[i, t].item(),
-                "logp": logps[i, t].item(),
+                "logp_old": round(group.logps[i, t].item(), 4),
+                "logp": round(logps[i, t].item(), 4),
+                "share": round(shares[i, t].item(), 6),
                 "clipped": bool(stopped[i, t]),
-                "share": shares[i, t].item(),
             }
             for t, token in enumerate(group.completion_ids[i, : int(group.mask[i].sum())].tolist())
         ]
         for i in range(len(group))
     ]
     prompt = tokenizer.decode(group.prompt_ids[0][group.prompt_mask[0]], skip_special_tokens=True)
-    return json.dumps({"prompt": prompt, "advantages": A.tolist(), "answers": answers})
+    return json.dumps({"prompt": prompt, "advantages": [round(a, 4) for a in A.tolist()], "answers": answers})

@@ -29,7 +29,6 @@ from lessons import identity
 from lessons.live_measure import (
     GROUP_SIZES,
     KS,
-    MEAN,
     SCRIPTS,
     SUM,
     draw_pool,
@@ -249,6 +248,11 @@ def at(results: dict, script: str, step: int, seed: int | None = None) -> dict[s
     return prompts | {"p": prompts["right"][:, 0] / n, "n": np.array(n)}
 
 
+def steps_of(results: dict, script: str) -> list[int]:
+    """The steps at which a script's runs were measured, 0 (the base) first."""
+    return sorted(set(results["step"][(results["script"] == script) | (results["step"] == 0)].tolist()))
+
+
 def of_size(prompts: dict, name: str, G: int) -> np.ndarray:
     """The column of group size G."""
     return prompts[name][:, GROUP_SIZES.index(G)]
@@ -279,13 +283,18 @@ def all_right_share(right: np.ndarray, n: int, G: int) -> np.ndarray:
     return np.prod(np.maximum(right[:, None] - j, 0) / (n - j), axis=1)
 
 
-def exponent(prompts: dict, G: int, kind: int = SUM) -> Estimate:
-    """b in |g| ~ sigma^b for GRPO's update on groups of one prompt: the slope of log RMS |g| on log sigma over k."""
-    x = np.log(identity.sigma(np.array(KS[G]), G))
-    y = np.log(of_size(prompts, "same_prompt", G)[:, kind, 0, : len(x)].astype(float))
-    x = x - x.mean()
+def exponent(prompts: dict, G: int, kind: int = SUM, side: str = "both") -> Estimate:
+    """b in |g| ~ sigma^b for GRPO's update on groups of one prompt: the slope of log RMS |g| on log sigma over k.
+
+    side: "few right" for the half up to k = G / 2, "few wrong" for the half from there on.
+    """
+    k = np.array(KS[G])
+    half = {"both": k > 0, "few right": k <= G // 2, "few wrong": k >= G // 2}[side]
+    x = np.log(identity.sigma(k, G))[half]
+    y = np.log(of_size(prompts, "same_prompt", G)[:, kind, : len(k)].astype(float))[:, half]
     if G == 2:
         return Estimate(np.nan, np.nan, np.nan)  # one mixed group only
+    x = x - x.mean()
     return ratio(y @ x, np.where(np.isfinite(y).all(axis=1), x @ x, np.nan))
 
 
@@ -341,25 +350,30 @@ def mass_shares(prompts: dict, G: int, script: str, edges=(0, 0.1, 0.3, 0.7, 0.9
 
 
 def table(results: dict) -> str:
-    """What the command prints: the answer at each step of each run, at G = 8, over all seeds and prompts."""
-    lines = [
-        "GRPO's update on groups of 8, token gradients added up; |g| ~ sigma^b within a prompt. [95 %, over prompts]\n",
-        f"{'run':9} step  accuracy  silent: counted, p^G+q^G   b                  b, 1/|y|          signal in |g|^2    "
-        "half at G          E[g]/(w grad p)",
-    ]
+    """What the command prints: every step of every run, at G = 8, over all seeds and prompts."""
+    rows = [("run", "step", "accuracy", "silent", "p^G + q^G", "b, few right", "b, few wrong", "signal in |g|^2",
+             "E[g] / (w grad p)", "left at 4th update")]  # fmt: skip
     for label, script in SCRIPTS.items():
-        for step in sorted(set(results["step"][(results["script"] == script) | (results["step"] == 0)].tolist())):
+        for step in steps_of(results, script):
             prompts = at(results, script, step)
-            silent, weight = silent_shares(prompts, 8), weights(prompts, 8)
-            lines.append(
-                f"{label:9} {step:4}  {prompts['p'].mean():8.2f}  {silent['counted'].value:.3f}, "
-                f"{silent['predicted'].value:.3f}            {exponent(prompts, 8)}  {exponent(prompts, 8, MEAN)}  "
-                f"{signal_share(prompts, 8)}  {half_size(prompts)}  {weight['measured / closed form']}"
-            )
-    largest = [np.nanmax(results[name]) for name in ("error_float32", "error_float64")]
-    lines.append(f"\nThe identity through the scripts' losses: relative error < 1e-4 in float32: {largest[0] < 1e-4}, "
-                 f"< 1e-11 in float64: {largest[1] < 1e-11}")  # fmt: skip
-    return "\n".join(lines)
+            silent = silent_shares(prompts, 8)
+            left = results["minibatch"][(results["script"] == script) & (results["step"] == step), 3, 2, 0]
+            rows.append((
+                label, f"{step}", f"{prompts['p'].mean():.2f}", f"{silent['counted'].value:.3f}",
+                f"{silent['predicted'].value:.3f}", f"{exponent(prompts, 8, SUM, 'few right')}",
+                f"{exponent(prompts, 8, SUM, 'few wrong')}", f"{signal_share(prompts, 8)}",
+                f"{weights(prompts, 8)['measured / closed form']}",
+                f"{left.mean():.2f} ({left.min():.2f} to {left.max():.2f})" if len(left) else "",
+            ))  # fmt: skip
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
+    errors = [np.nanmax(results[name]) for name in ("error_float32", "error_float64")]
+    return "\n".join([
+        "Groups of 8. b: |g| ~ sigma^b among groups of one prompt, GRPO's update. [95 %, over prompts] (range over seeds)",
+        "", *lines, "",
+        f"The identity through the scripts' losses: relative error < 1e-4 in float32: {errors[0] < 1e-4}, "
+        f"< 1e-11 in float64: {errors[1] < 1e-11}",
+    ])  # fmt: skip
 
 
 def main(config: Config) -> None:

@@ -59,12 +59,16 @@ def test_the_harder_start_has_the_published_mean_and_bars():
 def test_the_updates_are_sigma_and_its_square():
     """What the paper's script adds to a logit; and for other rules, the mean of A (R - p) over an explicit group."""
     k, p = np.arange(G + 1), np.linspace(0.1, 0.9, G + 1)
-    np.testing.assert_allclose(controlled_run._updates("GRPO", k, p, G), np.sqrt(k * (G - k)) / G, atol=1e-15)
-    np.testing.assert_allclose(controlled_run._updates("Dr. GRPO", k, p, G), k * (G - k) / G**2, atol=1e-15)
+
+    def updates(rule, k, p):
+        return controlled_run._updates(controlled_run._advantage_sums(rule, G), k, p)
+
+    np.testing.assert_allclose(updates("GRPO", k, p), np.sqrt(k * (G - k)) / G, atol=1e-15)
+    np.testing.assert_allclose(updates("Dr. GRPO", k, p), k * (G - k) / G**2, atol=1e-15)
     for right, chance in zip(k, p):
         R = (np.arange(G) < right).astype(float)
         A = (R - R.mean()) / R.mean() if right else 0 * R  # MaxRL, Algorithm 1
-        found = controlled_run._updates("MaxRL", np.array([right]), np.array([chance]), G)
+        found = updates("MaxRL", np.array([right]), np.array([chance]))
         assert found[0] == pytest.approx((A * (R - chance)).mean(), abs=1e-15)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from algorithms import grpo
+from algorithms import dr_grpo, grpo
 from lessons import identity, live_measure, live_run
 from lessons.live_measure import GROUP_SIZES, KS, SUM, Pool
 from toy_env import UsageError
@@ -82,7 +82,7 @@ def test_between_the_regimes(monkeypatch):
     np.testing.assert_allclose(np.nanmean(prompts["variances"][:, SUM], axis=0), [1, 3], rtol=0.1)
     for G in (4, 8, 16):
         j = GROUP_SIZES.index(G)
-        for k, rms in zip(KS[G], np.sqrt((prompts["same_prompt"][:, j, SUM, 0] ** 2).mean(axis=0))):
+        for k, rms in zip(KS[G], np.sqrt((prompts["same_prompt"][:, j, SUM] ** 2).mean(axis=0))):
             assert rms**2 == pytest.approx(identity.update_norm_squared(k, G, 4, 1, 3), rel=0.1)
         for script in ("grpo", "dr_grpo"):
             closed = live_run.weights(prompts, G, script)["measured / closed form"]
@@ -192,6 +192,25 @@ def test_both_sides_of_the_identity_and_a_wrong_one(base, pool, monkeypatch):
     assert np.nanmin(live_measure.identity_errors(base[0], [pool])) > 1e-3
 
 
+def test_shares_of_tokens_against_their_own_gradients(base, pool):
+    """Each token's term of the update along the update, from one backward pass a token."""
+    policy, _ = base
+    rows = torch.tensor([0, 1, 2, 3, 4])
+    group, A = pool.different[rows], torch.tensor([1.5, -0.5, -1.0, 0.5, -0.5])
+    shares = live_measure.token_shares(policy, "dr_grpo", dr_grpo.Config(), group, A)
+    total = torch.zeros(pool.scores.shape[1], dtype=torch.float64)
+    terms = {}
+    for i, row in enumerate(rows.tolist()):
+        for t in range(int(group.mask[i].sum())):
+            logps = completion_logps(policy, pool.different[torch.tensor([row])], 1.0)
+            gradient = torch.autograd.grad(logps[0, t], list(policy.parameters()))
+            terms[i, t] = A[i] * torch.cat([part.flatten() for part in gradient])
+            total += terms[i, t]
+    for (i, t), term in terms.items():
+        assert shares[i, t].item() == pytest.approx((term @ total / total.square().sum()).item(), abs=1e-6)
+    assert shares.sum().item() == pytest.approx(1, abs=1e-6) and (shares[~group.mask] == 0).all()
+
+
 @pytest.fixture(scope="module")
 def small_run(tmp_path_factory):
     config = replace(SMALL, output=str(tmp_path_factory.mktemp("live")))
@@ -205,14 +224,19 @@ def test_a_small_run_measures_everything(small_run):
     assert np.nanmax(results["error_float32"]) < 1e-4 and np.nanmax(results["error_float64"]) < 1e-11
     assert live_run.table(results).count("\n") > 6
     # before the first update of a batch all ratios are 1: the loss without KL is the identity, and nothing is clipped
-    first = results["survives"][1:, 0, :2]
-    np.testing.assert_allclose(first[..., 0][np.isfinite(first[..., 0])], 1, atol=1e-3)
-    assert np.nanmax(first[..., 1]) < 1e-3 and (results["clipped"][1:, 0] == 0).all()
-    assert np.nanmin(results["turned"][1:, 0]) > 0.999 and np.nanmax(results["turned"][1:, 3]) < 0.9999
-    assert (np.abs(results["minibatch"][1:]) < 0.999).all()
+    for first in (results["minibatch"][1:, 0, :2], np.moveaxis(results["group"], 3, 2)[1:, 0, :, :2]):
+        found = np.isfinite(first[..., 0])
+        assert found.any()
+        np.testing.assert_allclose(first[..., 0][found], 1, atol=1e-3)
+        assert first[..., 1][found].max() < 1e-3
+    assert (results["clipped"][1:, 0] == 0).all() and (results["clipped"][1:, -1] > 0).all()
+    assert np.nanmin(results["turned"][1:, 0]) > 0.999 and np.nanmin(results["turned"][1:, 3]) < 0.9999
+    assert np.nanmax(np.abs(results["part"][1:])) < 0.999
+    most, stopped, tokens = np.moveaxis(results["carried"][1:], -1, 0)
+    assert np.nanmin(most) > 0.05 and np.nanmax(tokens) < 1
     for tokens in results["tokens"][1:]:
         view = json.loads(str(tokens))
-        assert sum(token["share"] for answer in view["answers"] for token in answer) == pytest.approx(1, abs=1e-6)
+        assert sum(token["share"] for answer in view["answers"] for token in answer) == pytest.approx(1, abs=1e-3)
         assert view["answers"][0][-1]["token"] == "EOS" and len(view["advantages"]) == 8
 
 

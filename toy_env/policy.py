@@ -85,7 +85,7 @@ def to_float64(policy: PreTrainedModel) -> PreTrainedModel:
     `.double()` alone is not enough: the RMSNorm of transformers computes in float32 whatever it is given.
     """
     for name, module in list(policy.named_modules()):
-        if type(module).__name__.endswith("RMSNorm"):
+        if type(module).__name__.endswith("RMSNorm") and not isinstance(module, torch.nn.RMSNorm):
             norm = torch.nn.RMSNorm(module.weight.shape, eps=module.variance_epsilon)
             norm.weight = module.weight
             policy.set_submodule(name, norm)
