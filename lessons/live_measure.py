@@ -418,7 +418,7 @@ def token_shares(policy, script: str, config, group: Rollout, A: Tensor) -> Tens
         batch["ref_logps"] = logps.detach()
     loss = import_module(f"algorithms.{script}").policy_loss(**batch, config=config)
     coefficients = -torch.autograd.grad(loss, logps)[0]  # what every token's log-probability is multiplied with
-    here, size, sides = parameters_to_vector(policy.parameters()).detach(), 1e-4 / update.norm(), []
+    here, size, sides = parameters_to_vector(policy.parameters()).detach(), 1e-5 / update.norm(), []
     for sign in (1, -1):
         with parameters_of(policy, here + sign * size * update), torch.no_grad():
             sides.append(completion_logps(policy, group, config.temperature))

@@ -369,7 +369,7 @@ def table(results: dict) -> str:
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
     errors = [np.nanmax(results[name]) for name in ("error_float32", "error_float64")]
     return "\n".join([
-        "Groups of 8. b: |g| ~ sigma^b among groups of one prompt, GRPO's update. [95 %, over prompts] (range over seeds)",
+        "Groups of 8; |g| ~ sigma^b among groups of one prompt, GRPO's update. [95 %, over prompts] (range of seeds)",
         "", *lines, "",
         f"The identity through the scripts' losses: relative error < 1e-4 in float32: {errors[0] < 1e-4}, "
         f"< 1e-11 in float64: {errors[1] < 1e-11}",
