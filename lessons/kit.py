@@ -168,7 +168,7 @@ def label_line(axis, x: float, y: float, text: str, color: str, **settings) -> N
 def show_source(function: Callable) -> None:
     """Quote a function of the repository as it stands."""
     where = f"`{inspect.getmodule(function).__name__.replace('.', '/')}.py`"
-    _markdown(f"{where}\n```python\n{inspect.getsource(function)}```")
+    say(f"{where}\n```python\n{inspect.getsource(function)}```")
 
 
 def show_diff(before: ModuleType | Callable, after: ModuleType | Callable) -> None:
@@ -180,9 +180,10 @@ def show_diff(before: ModuleType | Callable, after: ModuleType | Callable) -> No
 
     sources = (inspect.getsource(part).splitlines() for part in (before, after))
     lines = difflib.unified_diff(*sources, name(before), name(after), n=1, lineterm="")
-    _markdown("```diff\n" + "\n".join(lines) + "\n```")
+    say("```diff\n" + "\n".join(lines) + "\n```")
 
 
-def _markdown(text: str) -> None:
+def say(text: str) -> None:
+    """Put Markdown under the cell: quoted code, or a text whose numbers the code has just found."""
     if get_ipython() is not None:
         display(Markdown(text))

@@ -282,3 +282,14 @@ def test_a_step_done_by_hand_is_the_step_of_the_script(small_run, tmp_path):
         moved.append(torch.nn.utils.parameters_to_vector(policy.parameters()).detach())
     torch.testing.assert_close(*moved)
     assert not torch.equal(moved[0], vector)
+
+
+# ---------------------------------------------------------------------- the committed results
+
+
+def test_the_committed_results_are_those_of_the_command():
+    results, config = live_run.load(), live_run.Config()
+    made_with = json.loads(str(results["config"]))
+    assert made_with == {name: getattr(config, name) for name in made_with}
+    assert len(results["step"]) == len(live_run.stages(config))
+    assert np.nanmax(results["error_float32"]) < 1e-4 and np.nanmax(results["error_float64"]) < 1e-11
