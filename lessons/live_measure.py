@@ -108,6 +108,13 @@ def class_weights(pool: Pool, answers: np.ndarray) -> tuple[np.ndarray, np.ndarr
         return tuple(np.where(of, counts, 0.0) / counts[of].sum() for of in (pool.right, ~pool.right))
 
 
+def effective_number(pool: Pool, right: bool) -> float:
+    """How many different right (or wrong) answers there are, as if all were equally frequent: exp of their entropy."""
+    counts = np.bincount(pool.answers, minlength=len(pool.right))[pool.right == right]
+    shares = counts[counts > 0] / max(1, counts.sum())
+    return float(np.exp(-(shares * np.log(shares)).sum())) if len(shares) else np.nan
+
+
 def slope(policy, pool: Pool, weights: np.ndarray) -> tuple[float, float]:
     """What p does if the policy moves along the unit vector of `weights @ scores`: dp, found by moving it a little to
     either side and adding up the probabilities of the right answers that were seen; and these answers' share of all."""
@@ -134,6 +141,8 @@ def measure_prompt(policy, pool: Pool, rng: np.random.Generator) -> dict[str, np
         "right": np.array([pool.right[part].sum() for part in (first, second)]),
         "different": np.array(len(pool.right)),
     }
+
+    out["effective"] = np.array([effective_number(pool, of) for of in (True, False)])
 
     # grad p = E[(R - p) s], each half on its own; with its own mean for p it is (n - 1) / n of it
     gradients = [
@@ -307,10 +316,12 @@ def later_updates(script: str, config, folder: Path, seed: int, groups: int = 8)
         the rest, both over the identity's length. In the first pass no update was made with them before
     group: (updates, 3, groups, 2) the same on whole mixed groups, most of whose answers were used before
     turned: (updates, groups) cosine between the identity now and at the policy that sampled
-    clipped: (updates,) share of the tokens with an advantage whose gradient the clip stops
+    clipped: (updates,) share of the minibatch's tokens with an advantage whose gradient the clip stops
     part: cosine between the identity of the first minibatch's answers and of the whole batch
     carried: (groups, 3) share of a group's update that its 5 % most important tokens carry; share of those tokens that
         the clip stops before the fourth update; and which part of all its tokens the stopped ones are
+    places: (groups, 4) share of a group's update that is carried by first tokens, by the rest of the working, by the
+        digits of the answer, and by # and the end of the answer
     """
     device = pick_device(config.device)
     policy, tokenizer = load_policy(str(folder / "checkpoint"), device)
@@ -353,6 +364,7 @@ def later_updates(script: str, config, folder: Path, seed: int, groups: int = 8)
         "turned": np.full((len(UPDATES), groups), np.nan),
         "clipped": np.full(len(UPDATES), np.nan),
         "carried": np.full((groups, 3), np.nan),
+        "places": np.full((groups, 4), np.nan),
     }
     tokens = ""
     at_sampling = {g: on_policy(rows) for g, rows in rows_of.items()}
@@ -370,7 +382,8 @@ def later_updates(script: str, config, folder: Path, seed: int, groups: int = 8)
             with torch.no_grad():
                 logps = completion_logps(policy, rollout, config.temperature)
             stopped = clipped(script, config, logps, rollout, plain)
-            out["clipped"][i] = (stopped.sum() / (rollout.mask & (plain.view(-1, 1) != 0)).sum()).item()
+            counted = (rollout.mask & (plain.view(-1, 1) != 0))[minibatch]
+            out["clipped"][i] = (stopped[minibatch].sum() / counted.sum().clamp(min=1)).item()
             for j, (g, rows) in enumerate(rows_of.items()):
                 expected = on_policy(rows)
                 out["turned"][i, j] = torch.cosine_similarity(expected, at_sampling[g], dim=0).item()
@@ -379,6 +392,8 @@ def later_updates(script: str, config, folder: Path, seed: int, groups: int = 8)
                     of_group = shares[g][rollout.mask[rows]].sort(descending=True).values
                     most = of_group[: -(-len(of_group) // 20)].sum().item()
                     share = shares[g][stopped[rows]].sum().item()
+                    kinds = places(tokenizer, rollout[rows])
+                    out["places"][j] = [shares[g][kinds == kind].sum().item() for kind in range(4)]
                     out["carried"][j] = most, share, stopped[rows].sum().item() / len(of_group)
             if number == 3 and chosen:
                 g = max(chosen, key=lambda g: -abs(k[g].item() - G / 2))
@@ -423,6 +438,20 @@ def token_shares(policy, script: str, config, group: Rollout, A: Tensor) -> Tens
         with parameters_of(policy, here + sign * size * update), torch.no_grad():
             sides.append(completion_logps(policy, group, config.temperature))
     return coefficients * (sides[0] - sides[1]) / (2 * size) / update.square().sum()
+
+
+def places(tokenizer, group: Rollout) -> Tensor:
+    """(G, T): 0 for a first token, 1 for the rest of the working, 2 for digits of the answer, 3 for # and EOS, -1 off
+    the mask. A response without # is all working."""
+    kinds = torch.full(group.mask.shape, -1, device=group.mask.device)
+    mark = tokenizer.convert_tokens_to_ids("#")
+    for i, ids in enumerate(group.completion_ids.tolist()):
+        n = int(group.mask[i].sum())
+        last = max((t for t in range(n) if ids[t] == mark), default=n)
+        for t in range(n):
+            ends = ids[t] in (mark, tokenizer.eos_token_id)
+            kinds[i, t] = 0 if t == 0 else 3 if ends else 2 if t > last else 1
+    return kinds
 
 
 def token_view(tokenizer, group: Rollout, A: Tensor, shares: Tensor, logps: Tensor, stopped: Tensor) -> str:

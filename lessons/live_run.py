@@ -15,6 +15,7 @@ import os
 import shutil
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib import import_module
 from multiprocessing import get_context
 from pathlib import Path
@@ -90,6 +91,10 @@ class Stage:
     script: str
     step: int
 
+    def draws(self) -> int:
+        """The seed of all draws made here: no two stages share them."""
+        return 10_000 * self.seed + 1_000 * ("", *SCRIPTS.values()).index(self.script) + self.step
+
     def path(self, output: Path) -> Path:
         return output / f"measured/{self.script or 'base'}-{self.seed}-{self.step}.npz"
 
@@ -122,10 +127,10 @@ def measure(stage: Stage, config: Config) -> None:
             with silence():
                 script.train(settings)
         model = str(folder / "checkpoint")
-        later, tokens = later_updates(stage.script, settings, folder, seed=1000 * stage.seed + stage.step)
+        later, tokens = later_updates(stage.script, settings, folder, seed=stage.draws())
     policy, tokenizer = load_policy(model, device)
     problems = held_out_problems(config.prompts // len(LEVELS), LEVELS, seed=100 + stage.seed)
-    generator, rng = torch.Generator(device).manual_seed(stage.step), np.random.default_rng(stage.step)
+    generator, rng = torch.Generator(device).manual_seed(stage.draws()), np.random.default_rng(stage.draws())
     rows, pools = [], []
     for i, problem in enumerate(problems):
         pool = draw_pool(policy, tokenizer, problem, config.answers, 56, generator)
@@ -217,10 +222,16 @@ def ratio(numerator: np.ndarray, denominator: np.ndarray | float = 1.0) -> Estim
     if n == 0:
         return Estimate(np.nan, np.nan, np.nan)
     numerator, denominator = numerator[there].astype(float), denominator[there].astype(float)
-    times = np.random.default_rng(0).multinomial(n, np.full(n, 1 / n), size=2000)
+    times = resamplings(int(n))
     with np.errstate(invalid="ignore"):
         low, high = np.nanquantile((times @ numerator) / (times @ denominator), [0.025, 0.975])
     return Estimate(numerator.sum() / denominator.sum(), low, high)
+
+
+@cache
+def resamplings(n: int) -> np.ndarray:
+    """(2000, n): how often each of n prompts is drawn in each of 2,000 resamplings."""
+    return np.random.default_rng(0).multinomial(n, np.full(n, 1 / n), size=2000).astype(float)
 
 
 def load(path: Path = RESULTS) -> dict[str, np.ndarray]:

@@ -211,6 +211,29 @@ def test_shares_of_tokens_against_their_own_gradients(base, pool):
     assert shares.sum().item() == pytest.approx(1, abs=1e-6) and (shares[~group.mask] == 0).all()
 
 
+def test_places_of_tokens_by_hand(base):
+    policy, tokenizer = base
+    rows = [f"{text}\n" for text in ("1+2=3;#3", "#14", "12")]
+    ids = [tokenizer(text[:-1], add_special_tokens=False).input_ids + [tokenizer.eos_token_id] for text in rows]
+    width = max(map(len, ids))
+    mask = torch.tensor([[t < len(row) for t in range(width)] for row in ids])
+    padded = torch.tensor([row + [tokenizer.pad_token_id] * (width - len(row)) for row in ids])
+    group = SimpleNamespace(mask=mask, completion_ids=padded)
+    assert [row[: len(i)] for row, i in zip(live_measure.places(tokenizer, group).tolist(), ids)] == [
+        [0, 1, 1, 1, 1, 1, 3, 2, 3], [0, 2, 2, 3], [0, 1, 3],
+    ]  # fmt: skip
+    assert live_measure.places(tokenizer, group)[1, 4:].unique().tolist() == [-1]
+
+
+def test_effective_number_of_answers():
+    right = np.array([True, True, False, False, False])
+    pool = made_up_pool(right, np.zeros((5, 1)))
+    assert live_measure.effective_number(pool, True) == pytest.approx(2)
+    pool.answers = np.array([0] * 10 + [1] * 10 + [2] * 100)
+    assert live_measure.effective_number(pool, True) == pytest.approx(2)
+    assert live_measure.effective_number(pool, False) == pytest.approx(1)
+
+
 @pytest.fixture(scope="module")
 def small_run(tmp_path_factory):
     config = replace(SMALL, output=str(tmp_path_factory.mktemp("live")))
@@ -232,6 +255,7 @@ def test_a_small_run_measures_everything(small_run):
     assert (results["clipped"][1:, 0] == 0).all() and (results["clipped"][1:, -1] > 0).all()
     assert np.nanmin(results["turned"][1:, 0]) > 0.999 and np.nanmin(results["turned"][1:, 3]) < 0.9999
     assert np.nanmax(np.abs(results["part"][1:])) < 0.999
+    np.testing.assert_allclose(results["places"][1:, :2].sum(axis=-1), 1, atol=1e-3)
     most, stopped, tokens = np.moveaxis(results["carried"][1:], -1, 0)
     assert np.nanmin(most) > 0.05 and np.nanmax(tokens) < 1
     for tokens in results["tokens"][1:]:
