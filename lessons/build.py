@@ -20,6 +20,7 @@ first picture of each lesson goes to lessons/figures too, for the map of the les
 """
 
 import base64
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -193,6 +194,7 @@ def main(config: Config) -> None:
             raise UsageError(f"not built from its source: {', '.join(stale)}; run python lessons/build.py")
         print(f"{len(chosen)} notebooks are built from their sources")
         return
+    os.environ["OMP_NUM_THREADS"] = "1"  # for the kernels: other numbers of threads round otherwise in the last digit
     for source in tqdm(chosen, desc="lessons", file=sys.stderr, dynamic_ncols=True):
         notebook = notebook_of(read_cells(source))
         execute(notebook, source.stem)

@@ -73,7 +73,7 @@ different_answers = np.concatenate([stages[stage]["different"] for stage in diff
 say(
     f"{config['seeds']} seeds of each script, measured at steps {', '.join(map(str, steps))}, on {config['prompts']} prompts a "
     f"seed with {config['answers']:,} answers each; groups of {', '.join(map(str, GROUP_SIZES))}. Among the answers to one prompt "
-    f"{np.median(different_answers):.0f} are different (median), and these carry {np.median(seen):.1%} of all probability. "
+    f"{np.median(different_answers):.0f} are different (median), and these carry {np.nanmedian(seen):.1%} of all probability. "
     f"Brackets are 95 % intervals from resampling prompts; they do not speak of other training runs.\n\n"
     f"**Both sides of the identity, through the scripts' own losses:** one mixed group of 4 prompts for every G, seed, run and "
     f"step. Relative error below 1e-4 in float32: {largest32 < 1e-4}; below 1e-11 in float64: {largest64 < 1e-11}.\n\n"
@@ -177,15 +177,15 @@ few_right, few_wrong, both = (
     np.array([halves[side][s].value for s in different]) for side in ("few right", "few wrong", "both")
 )
 ends = {k: np.exp([profile(stages[s], 8)[1][k - 1].value for s in different]) for k in (1, 7)}
-assert few_right.min() > 0.8 and np.abs(few_wrong).max() < 0.4
+assert few_right.min() > 0.8 and np.abs(few_wrong).max() < 0.4 and ends[1].max() < 0.75 and ends[7].min() > 0.85
 say(
     f"*Up to the even split GRPO's length follows σ ($b$ from {few_right.min():.2f} to {few_right.max():.2f}); beyond it, it hardly "
-    f"changes ($b$ from {few_wrong.min():.2f} to {few_wrong.max():.2f}). Numbers at G = 8.*\n\n"
+    f"changes ($b$ from {few_wrong.min():.2f} to {few_wrong.max():.2f}). G = 8.*\n\n"
     f"**So both are right, each on one side.** One right answer among eight: {ends[1].min():.2f} to {ends[1].max():.2f} of the even "
     f"split's length, where σ says {identity.sigma(1, 8) / 0.5:.2f}. One *wrong* answer among eight: {ends[7].min():.2f} to "
-    f"{ends[7].max():.2f}, where σ says {identity.sigma(7, 8) / 0.5:.2f}. A lone failure moves the model as far as an even split "
-    f"does, a lone success by little more than half of that. Dr. GRPO's length has one more σ: between σ and σ² of the even "
-    f"split, never flat. It is so before training, in the middle and at the end, and in all three runs."
+    f"{ends[7].max():.2f}, where σ says {identity.sigma(7, 8) / 0.5:.2f}. A lone failure moves the model about as far as an even split "
+    f"does; a lone success does not. Dr. GRPO's length has one σ more: it follows σ² where few are right, and σ where few are "
+    f"wrong. It is so before training, in the middle and at the end, in all three runs."
 )
 
 # %% [markdown]
@@ -221,18 +221,23 @@ gap = np.concatenate(
 assert np.abs(gap).max() < 0.25
 at_start, at_end = share["grpo", 0][8], [share[script, end][8].value for script in NAMES]
 by_size = {G: [live_run.exponent(stages[s], G).value for s in different] for G in GROUP_SIZES[1:]}
+effective = {s: [np.nanmedian(stages[s]["effective"][:, i]) for i in (0, 1)] for s in different}
+grown = [spread[script, end].value > spread["grpo", 0].value for script in NAMES]
 say(
-    f"**Wrong answers vary, right ones hardly do.** The variance of wrong answers' scores is {min(e.value for e in spread.values()):.0f} "
-    f"to {max(e.value for e in spread.values()):.0f} times that of right ones. There are few ways to be right: the answer itself, "
-    f"and its working. Every wrong answer is wrong in its own way, is rarer, and so has a longer score. As the policy gets "
-    f"better, right answers become one answer, and the ratio grows.\n\n"
+    f"**Right answers are alike; every wrong answer is wrong in its own way.** The scores of wrong answers vary {min(e.value for e in spread.values()):.0f} "
+    f"to {max(e.value for e in spread.values()):.0f} times as much as those of right ones. Counted as if all were equally frequent (exp of the entropy, median "
+    f"prompt), there are {effective['grpo', 0][0]:.1f} different right and {effective['grpo', 0][1]:.1f} different wrong answers before training, "
+    f"{min(effective[script, end][0] for script in NAMES):.1f} to {max(effective[script, end][0] for script in NAMES):.1f} right and "
+    f"{min(effective[script, end][1] for script in NAMES):.1f} to {max(effective[script, end][1] for script in NAMES):.1f} wrong ones at step {end}. Rare answers have "
+    f"long scores. At the end of {sum(grown)} of {len(grown)} runs the ratio is larger than at the start.\n\n"
     f"**The group size decides the rest.** An evenly split group has as much signal as noise at $G = 2(v_+ + v_-)/\\lVert m_+ - "
     f"m_-\\rVert^2$: {crossing['grpo', 0].value:.0f} before training, {min(crossing[s, t].value for s, t in different if t):.0f} to "
     f"{max(crossing[s, t].value for s, t in different if t):.0f} later. Larger groups average the noise away: at G = 4 the exponent "
     f"over both sides is {min(by_size[4]):.2f} to {max(by_size[4]):.2f}, at G = 64 {min(by_size[64]):.2f} to {max(by_size[64]):.2f}. "
     f"The abstract's sentence is the limit of large groups.\n\n"
     f"At G = 8, {at_start.value:.0%} of the squared length is signal before training [{at_start.low:.0%}, {at_start.high:.0%}], and "
-    f"{min(at_end):.0%} to {max(at_end):.0%} at step {end}: training does not drown the signal here, it raises it."
+    f"{min(at_end):.0%} to {max(at_end):.0%} at step {end}, with wide intervals: no sign that training drowns the signal. The formula agrees with the "
+    f"groups: its lines in the knob miss the dots by {np.exp(np.abs(gap).max()) - 1:.0%} at most."
 )
 
 # %% [markdown]
@@ -270,15 +275,7 @@ for axis, (script, step) in zip((left, right), (("grpo", 0), ("grpo", end))):
     axis.plot(ks, mixed_prompts / mixed_prompts[3], "s-", color=PURPLE, markersize=5)
     axis.plot(ks, np.exp([e.value for e in within]), "o-", color=BLUE)
     axis.plot(ks, identity.sigma(ks, 8) / 0.5, "--", color=GREY)
-    label_line(
-        axis,
-        1,
-        mixed_prompts[0] / mixed_prompts[3],
-        "groups as they come,\nmany prompts",
-        PURPLE,
-        xytext=(6, 12),
-        va="bottom",
-    )
+    axis.text(0.04, 0.06, "groups as they come,\nmany prompts", color=PURPLE, transform=axis.transAxes)
     label_line(axis, 7, np.exp(within[6].value), "one prompt", BLUE, xytext=(6, 0))
     label_line(axis, 7, identity.sigma(7, 8) / 0.5, "∝ σ", GREY, xytext=(6, 0))
     top = max(1.5, 1.25 * (mixed_prompts / mixed_prompts[3]).max())
@@ -304,13 +301,15 @@ say(
 
 # %%
 silent = {(s, G): live_run.silent_shares(stages[s], G) for s in different for G in GROUP_SIZES}
-tests = [
-    silent[s, G][side]
-    for s in different
-    for G in GROUP_SIZES
-    for side in ("all right, difference", "all wrong, difference")
-]
-tests = [e for e in tests if e.high > e.low]
+n = config["answers"] // 2
+groups = {G: config["seeds"] * config["prompts"] * (n // G) for G in GROUP_SIZES}
+tests = []
+for s in different:
+    for G in GROUP_SIZES:
+        for side in ("all right", "all wrong"):
+            difference = silent[s, G][f"{side}, difference"]
+            if (silent[s, G][side].value - difference.value) * groups[G] >= 10:  # else an interval says little
+                tests.append(difference)
 missed = sum(not e.low <= 0 <= e.high for e in tests)
 figure, (left, right) = new_figure(9.5, 3.6, columns=2)
 left.plot([0, 1], [0, 1], color=GREY, linewidth=1)
@@ -351,13 +350,12 @@ for script, step in [("grpo", 0)] + [(script, end) for script in NAMES]:
     table.append(f"| {'base model' if step == 0 else f'{NAMES[script]}, step {step}'} | " + " | ".join(cells) + " |")
 say("\n".join(table + ["", "(counted, and in brackets predicted)"]))
 own = [100 * (silent[s, 8]["plug-in, the group itself"].value - silent[s, 8]["predicted"].value) for s in different]
-n = config["answers"] // 2
 other = [100 * (silent[s, 64]["plug-in, other answers"].value - silent[s, 64]["predicted"].value) for s in different]
 say(
-    f"*The formula holds; where its $p$ comes from matters.* Of {len(tests)} intervals for the difference (all right and all wrong "
-    f"apart, every step and G; many share answers) {missed} miss 0, where {0.05 * len(tests):.0f} are expected. A group's own "
-    f"$k/G$ overstates its silence by {min(own):.0f} to {max(own):.0f} points at G = 8. $\\hat p$ of {n} other answers is good "
-    f"enough, up to {max(other):.1f} points at G = 64."
+    f"*The formula holds; where its $p$ comes from matters.* Where at least ten silent groups are predicted there are {len(tests)} intervals for "
+    f"the difference (all right and all wrong apart, every step and G; those of one stage share answers). {missed} of them miss 0; at 95 % one expects "
+    f"{0.05 * len(tests):.0f}. A group's own $k/G$ overstates its silence by {min(own):.1f} to {max(own):.1f} points at G = 8. $\\hat p$ of {n} other "
+    f"answers is good enough, up to {max(other):.1f} points at G = 64."
 )
 
 # %% [markdown]
@@ -396,8 +394,8 @@ ratios = {(s, G): live_run.weights(stages[s], G)["measured / closed form"] for s
 dr = [live_run.weights(stages[s], 8, "dr_grpo")["measured"].value for s in different]
 cosines = {G: [float(np.nanmean(live_run.of_size(stages[s], "cosine", G))) for s in different] for G in (2, 8, 64)}
 say(
-    f"*All stages together.* Per stage, measured over exact lies between {min(e.value for e in ratios.values()):.2f} and "
-    f"{max(e.value for e in ratios.values()):.2f} at every G; Dr. GRPO's weight at G = 8 between {min(dr):.2f} and {max(dr):.2f}, exact "
+    f"*All stages together.* Per stage and G, {sum(not e.low <= 1 <= e.high for e in ratios.values())} of {len(ratios)} intervals for measured over exact miss 1; it lies between {min(e.value for e in ratios.values()):.2f} and "
+    f"{max(e.value for e in ratios.values()):.2f}. Dr. GRPO's weight at G = 8 between {min(dr):.2f} and {max(dr):.2f}, exact "
     f"{1 - 1 / 8:.3f}. A single group is another matter: the cosine of its contrast with $\\nabla p$ is {min(cosines[2]):.2f} to "
     f"{max(cosines[2]):.2f} at G = 2, {min(cosines[8]):.2f} to {max(cosines[8]):.2f} at 8, {min(cosines[64]):.2f} to "
     f"{max(cosines[64]):.2f} at 64 (means over mixed groups; the estimate of $\\nabla p$ is noisy too, so these are lower bounds)."
@@ -429,7 +427,7 @@ for axis, step in zip(axes, (start, middle, end)):
             error_kw={"linewidth": 1},
         )
         axis.text(
-            0.02 if step != end else 0.4,
+            0.45 if step == 0 else 0.02,
             0.93 - 0.09 * j,
             {"|g|": "length |g|", "sigma": "σ, measured"}.get(key, "E[σ], closed form"),
             color=color,
@@ -449,13 +447,16 @@ longer = {m: [extremes(s, m, "|g|") - extremes(s, m, "sigma") for s in different
 exact = max(abs(extremes(s, m, "sigma") - extremes(s, m, "closed form")) for s in different for m in NAMES)
 own_runs = [s for s in different if s[1] == end]
 say(
-    "*Where σ says that hard or easy prompts matter little, lengths say otherwise.* Share of prompts with p below .1 or above .9, "
-    f"as length minus as σ, over all {len(different)} stages: GRPO {min(longer['grpo']):+.0f} to {max(longer['grpo']):+.0f} points, "
-    f"Dr. GRPO (length minus σ²) {min(longer['dr_grpo']):+.0f} to {max(longer['dr_grpo']):+.0f}. At step {end} of their own runs: "
-    + "; ".join(f"{NAMES[s[0]]} {extremes(s, s[0], '|g|'):.0f} % as length, {extremes(s, s[0], 'sigma'):.0f} % as "
-                f"{'σ²' if s[0] == 'dr_grpo' else 'σ'}" for s in own_runs)
-    + f". σ as measured and the closed form differ by at most {exact:.1f} points. (DAPO's filter changes no shares: it drops what counts 0.)"
-)  # fmt: skip
+    f"*σ, measured, is its closed form within {exact:.1f} points. As a picture of who moves the model it is a fair guess:* for the prompts with p below .1 or "
+    f"above .9, length minus σ is {min(longer['grpo']):+.0f} to {max(longer['grpo']):+.0f} points over all {len(different)} stages under GRPO, {min(longer['dapo']):+.0f} to "
+    f"{max(longer['dapo']):+.0f} under DAPO, and length minus σ² {min(longer['dr_grpo']):+.0f} to {max(longer['dr_grpo']):+.0f} under Dr. GRPO. The sign depends on how tokens are "
+    f"averaged: GRPO's $1/|y|$ lengthens the updates of short answers. At step {end} of their own runs: "
+    + "; ".join(
+        f"{NAMES[s[0]]} {extremes(s, s[0], '|g|'):.0f} % as length, {extremes(s, s[0], 'sigma'):.0f} % as {'σ²' if s[0] == 'dr_grpo' else 'σ'}"
+        for s in own_runs
+    )
+    + ". (DAPO's filter changes no shares: it drops what counts 0.)"
+)
 
 # %% [markdown]
 # ## Later minibatches
@@ -490,23 +491,22 @@ part = results["part"][results["script"] != ""]
 has_kl = np.isin(results["script"], ("grpo", "dr_grpo"))[results["script"] != ""]
 clip_takes, kl_takes = fresh[:, 0] - fresh[:, 1], np.abs(fresh[:, 1] - fresh[:, 2])[has_kl]
 say(
-    "*Medians of all seeds and steps, with quartiles. Left of the dotted line the minibatch is used for the first time, which is all "
-    f"the scripts do (one pass).* At the fourth update {np.median(fresh[:, 0]):.2f} is left with ratios alone, "
-    f"{np.median(fresh[:, 1]):.2f} with the clip, {np.median(fresh[:, 2]):.2f} with everything; over {len(fresh)} measurements from "
-    f"{fresh[:, 2].min():.2f} to {fresh[:, 2].max():.2f}. The clip takes {np.median(clip_takes):.2f} (up to {clip_takes.max():.2f}), the KL term "
-    f"{np.median(kl_takes):.2f} (up to {kl_takes.max():.2f}). What points elsewhere has {np.median(rest[:, 2]):.2f} of the length.\n\n"
-    f"A second pass is another world. Before the eighth update, on answers that were used once, {np.median(again[:, 0]):.2f} is left with "
-    f"ratios and {np.median(again[:, 1]):.2f} with the clip. The same shows on whole groups before the fourth update, three quarters of "
-    f"whose answers were used: median {np.nanmedian(used[:, 0]):.2f} with ratios, {np.nanmedian(used[:, 1]):.2f} with the clip. "
-    f"The identity's own vector has hardly turned meanwhile (cosine with itself at the sampling policy {np.nanmedian(turned):.3f}). "
-    f"And a minibatch of a quarter of the rows, cut without regard to groups, has a cosine of {np.median(part):.2f} with the whole batch "
-    f"even before the first update."
+    "*Medians over seeds and steps, with quartiles. Left of the dotted line a minibatch is used for the first time; the scripts go no further (one "
+    f"pass).* At the fourth update {np.median(fresh[:, 0]):.2f} is left with ratios alone, {np.median(fresh[:, 1]):.2f} with the clip, "
+    f"{np.median(fresh[:, 2]):.2f} with everything (quartiles {np.quantile(fresh[:, 2], 0.25):.2f} and {np.quantile(fresh[:, 2], 0.75):.2f}, {len(fresh)} "
+    f"measurements). The clip takes {np.median(clip_takes):.2f} and stops {np.median(clip_share):.1%} of the tokens; the KL term takes {np.median(kl_takes):.2f}. What points "
+    f"elsewhere has {np.median(rest[:, 2]):.2f} of the identity's length.\n\n"
+    f"A second pass is another world. Before the eighth update, on answers that were used once, {np.median(again[:, 0]):.2f} is left with ratios and "
+    f"{np.median(again[:, 1]):.2f} with the clip. The same shows on whole groups before the fourth update, three quarters of whose answers were used: "
+    f"{np.nanmedian(used[:, 0]):.2f} and {np.nanmedian(used[:, 1]):.2f}. The identity's own vector has hardly turned meanwhile: its cosine with itself at the sampling "
+    f"policy is {np.nanmedian(turned):.3f}. And a minibatch is a quarter of the rows, cut without regard to groups: even before the first update its "
+    f"identity has a cosine of {np.median(part):.2f} with that of the whole batch."
 )
 
 # %% [markdown]
 # ## One group, token by token
 #
-# How can the clip take so much of a group while it stops so few tokens? Because few tokens are the update. Each token's term of the
+# How can the clip take so much while it stops so few tokens? Because few tokens are the update. Each token's term of the
 # update, projected on the whole update: the shares sum to 1.
 
 # %%
@@ -568,21 +568,30 @@ axis.set(
 )
 axis.axis("off")
 show(figure)
-tokens = [(token, A) for A, answer in zip(view["advantages"], view["answers"]) for token in answer]
-assert abs(sum(token["share"] for token, _ in tokens) - 1) < 1e-3
-first_tokens = sum(answer[0]["share"] for answer in view["answers"])
-largest = max(tokens, key=lambda pair: pair[0]["share"])[0]
+tokens = [token for answer in view["answers"] for token in answer]
+assert abs(sum(token["share"] for token in tokens) - 1) < 1e-3
+largest = max(
+    (token for token in tokens if token["clipped"]),
+    key=lambda token: token["share"],
+    default=max(tokens, key=lambda t: t["share"]),
+)
 carried = results["carried"][results["script"] != ""].reshape(-1, 3)
 carried = carried[np.isfinite(carried).all(axis=1)]
+place = {script: np.nanmean(results["places"][where[script]].reshape(-1, 4), axis=0) for script in NAMES}
+table = [
+    "| share of a group's update, mean | first token | rest of the working | digits of the answer | # and end |",
+    "|---|---|---|---|---|",
+]
+table += [f"| {NAMES[script]} | " + " | ".join(f"{value:.0%}" for value in place[script]) + " |" for script in NAMES]
 say(
-    f"*Blue: along the update; red: against it; ⏎: end of the answer.* The first tokens of these eight answers carry "
-    f"{first_tokens:.0%} of the update: whether to work the problem out is decided there. The largest single share is "
-    f"{largest['share']:.0%}, `{largest['token']}`, whose probability went from {np.exp(largest['logp_old']):.2f} to {np.exp(largest['logp']):.2f} in three "
-    f"updates.\n\n"
-    f"Over {len(carried)} mixed groups, the 5 % of the tokens with the largest shares carry {np.median(carried[:, 0]):.0%} of the update "
-    f"(median; quartiles {np.quantile(carried[:, 0], 0.25):.0%} and {np.quantile(carried[:, 0], 0.75):.0%}). The tokens that the clip stops "
-    f"before the fourth update are {np.mean(carried[:, 2]):.1%} of all tokens, and carried {np.mean(carried[:, 1]):.0%} of it on average. What moves the model "
-    f"most is what moves most, and is clipped first."
+    "*Blue: along the update; red: against it; ⏎: end of the answer.* A token of which the policy is nearly certain has hardly a gradient, and the working "
+    "consists of such tokens. The update sits where the policy chooses.\n\n"
+    + "\n".join(table)
+    + f"\n\nOver {len(carried)} mixed groups, the 5 % of the tokens with the "
+    f"largest shares carry {np.median(carried[:, 0]):.0%} of the update (median; quartiles {np.quantile(carried[:, 0], 0.25):.0%} and "
+    f"{np.quantile(carried[:, 0], 0.75):.0%}; some others count against it). Before the fourth update the clip stops {np.mean(carried[:, 2]):.1%} of a group's tokens, "
+    f"and these carried {np.mean(carried[:, 1]):.0%} of its first update, on average. In the picture `{largest['token']}` went from a probability of {np.exp(largest['logp_old']):.2f} to "
+    f"{np.exp(largest['logp']):.2f} in three updates. **What moves the model most moves most itself, and is clipped first.**"
 )
 
 # %% [markdown]
@@ -591,8 +600,8 @@ say(
 # %%
 at8 = {s: live_run.exponent(stages[s], 8) for s in different}
 mean8 = {s: live_run.exponent(stages[s], 8, MEAN) for s in different}
-rises = all(np.all(np.diff([live_run.exponent(stages[s], G).value for G in GROUP_SIZES[1:]]) > 0) for s in different)
-crosses = all(share[s][2].value < 0.5 < share[s][16].value for s in different)
+rises = sum(np.all(np.diff([live_run.exponent(stages[s], G).value for G in GROUP_SIZES[1:]]) > 0) for s in different)
+crosses = sum(share[s][2].value < 0.5 < share[s][16].value for s in different)
 falls = [at8[script, end].value < at8["grpo", 0].value for script in NAMES]
 length_gap = max(abs(at8[s].value - mean8[s].value) for s in different)
 mass_wins = sum(extremes(s, "grpo", "|g|") > extremes(s, "grpo", "sigma") for s in different)
@@ -607,7 +616,7 @@ verdicts = {
     "identity": (verdict([largest32 < 1e-4 and largest64 < 1e-11]), "in every group that was checked"),
     "silent": (
         verdict([missed <= 0.1 * len(tests), min(own) >= 5]),
-        f"{missed} of {len(tests)} intervals miss 0; a group's own k/G is {min(own):.0f} to {max(own):.0f} points too high",
+        f"{missed} of {len(tests)} intervals miss 0; a group's own k/G is {min(own):.1f} to {max(own):.1f} points too high",
     ),
     "weight": (
         verdict([all(abs(e.value - 1) < 0.1 for e in ratios.values()), not any(above_cap)]),
@@ -615,15 +624,15 @@ verdicts = {
     ),
     "start": (
         verdict([0.3 < at8["grpo", 0].value < 0.8]),
-        f"b = {at8['grpo', 0]}, but this mean hides that one side follows σ and the other is flat",
+        f"b = {at8['grpo', 0]}; but the number hides that one side follows σ and the other is flat, which no prediction was about",
     ),
     "training": (
         verdict(falls),
         f"b is {', '.join(f'{at8[script, end].value:.2f}' for script in NAMES)} at the end, {at8['grpo', 0].value:.2f} at the start",
     ),
     "group size": (
-        verdict([rises, crosses]),
-        f"b rises with G at every checkpoint: {rises}; signal below half at 2 and above half at 16 at every checkpoint: {crosses}",
+        verdict([rises == len(different), crosses == len(different)]),
+        f"b rises with every G at {rises} of {len(different)} checkpoints; the signal passes half between 2 and 16 at {crosses}",
     ),
     "length": (verdict([length_gap < 0.15]), f"changes b by {length_gap:.2f} at most"),
     "mass": (
@@ -647,12 +656,13 @@ say(
         ["| about | verdict | measured |", "|---|---|---|"] + [f"| {k} | {v} | {w} |" for k, (v, w) in verdicts.items()]
     )
 )
+off = max(abs(e.value - 1) for e in ratios.values())
 say(
-    f"## Answer\n\nIs GRPO's update as long as the group's disagreement? **In this model, while few answers are right, yes; once few are "
-    f"wrong, no: there every mixed group moves it equally far.** The noise of wrong answers decides it, and the group size. Dr. GRPO's "
-    f"length is one σ less flat on both sides: it is *its* length that follows σ where few answers are wrong. What the identity says of "
-    f"expectations, $\\mathbb E[g] = w_G(p)\\nabla p$, and of silence holds within {max(abs(e.value - 1) for e in ratios.values()):.0%} and within chance, "
-    f"through the whole of training. Of the four updates of a batch the first is the identity; the fourth has {np.median(fresh[:, 2]):.0%} of it."
+    f"## Answer\n\nIs GRPO's update as long as the group's disagreement? **In this model, on prompts where few answers are right, yes; where few are "
+    f"wrong, no: there every mixed group moves it about equally far, and it is Dr. GRPO's length that follows σ.** The variety of wrong answers decides it, and "
+    f"the group size. It is so from the first step to the last. What the identity says of expectations, $\\mathbb E[g] = w_G(p)\\nabla p$, holds within {off:.0%} "
+    f"through the whole of training, and what it says of silence within chance. Of the four updates of a batch the first is the identity; of the fourth's, "
+    f"{np.median(fresh[:, 2]):.0%} is left (median), because a handful of tokens are the update and the clip stops them."
 )
 
 # %% [markdown]
