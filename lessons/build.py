@@ -8,6 +8,7 @@
 A source is a Python file in percent format. Its cells:
 
     # %% [markdown]            text, as comments
+    # %% [text]                the same, with {=expressions:.2f} that are filled in when the notebook is built
     # %%                       code
     # %% [exercise]            the stub that the reader fills in
     # %% [check]               what says whether it is right
@@ -25,6 +26,7 @@ import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 
 import nbformat
@@ -37,7 +39,7 @@ from toy_env import UsageError
 from toy_env.cli import run_main
 
 LESSONS = Path(__file__).parent
-KINDS = ("markdown", "code", "exercise", "check", "hint", "solution", "wrong")
+KINDS = ("markdown", "text", "code", "exercise", "check", "hint", "solution", "wrong")
 MARKER = re.compile(r"# %%(?: \[(\w+)\])?[ ]?(.*)")
 QUOTED_CODE = ".jp-RenderedMarkdown .highlight pre, .jp-RenderedMarkdown pre code " \
               "{font-family: monospace; font-size: 13px; white-space: pre; overflow-x: auto}"  # fmt: skip
@@ -72,14 +74,19 @@ def read_cells(source: Path) -> list[Cell]:
         elif cells:
             cells[-1].text += line + "\n"
     for cell in cells:
-        if cell.kind in ("markdown", "hint"):
+        if cell.kind in ("markdown", "text", "hint"):
             cell.text = re.sub(r"^# ?", "", cell.text, flags=re.MULTILINE)
         cell.text = cell.text.strip("\n")
     return cells
 
 
+def filling(template: str) -> str:
+    """The code that shows a text with its expressions filled in."""
+    return f"from lessons import kit as _kit\n_kit.say(_kit.fill({template!r}, globals()))"
+
+
 def notebook_of(cells: list[Cell]) -> nbformat.NotebookNode:
-    """The notebook, not yet executed."""
+    """The notebook, not yet executed. A text cell knows its template by a digest: its source will be filled in."""
     notebook = nbformat.v4.new_notebook()
     notebook.metadata = {
         "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
@@ -93,8 +100,10 @@ def notebook_of(cells: list[Cell]) -> nbformat.NotebookNode:
             new = nbformat.v4.new_markdown_cell(fold(folded, f"```python\n{cell.text}\n```"))
         elif folded:
             new = nbformat.v4.new_markdown_cell(fold(folded, cell.text))
-        elif cell.kind == "markdown":
+        elif cell.kind in ("markdown", "text"):
             new = nbformat.v4.new_markdown_cell(cell.text)
+            if cell.kind == "text":
+                new.metadata.template = sha256(cell.text.encode()).hexdigest()[:16]
         else:
             new = nbformat.v4.new_code_cell(cell.text)
         new.id = f"cell-{len(notebook.cells)}"
@@ -107,7 +116,13 @@ def fold(title: str, text: str) -> str:
 
 
 def execute(notebook: nbformat.NotebookNode, name: str) -> None:
-    """Run the cells in a fresh kernel. Raises UsageError with the failing cell if one fails."""
+    """Run the cells in a fresh kernel. Raises UsageError with the failing cell if one fails.
+
+    Text cells run as code among the others, and are text again afterwards.
+    """
+    texts = {i: cell for i, cell in enumerate(notebook.cells) if "template" in cell.metadata}
+    for i, cell in texts.items():
+        notebook.cells[i] = nbformat.v4.new_code_cell(filling(cell.source), id=cell.id)
     client = NotebookClient(
         notebook,
         timeout=120,
@@ -119,6 +134,14 @@ def execute(notebook: nbformat.NotebookNode, name: str) -> None:
         client.execute()
     except CellExecutionError as error:
         raise UsageError(f"{name} does not run to its end:\n{error}") from None
+    for i, cell in texts.items():
+        cell.source = notebook.cells[i].outputs[0].data["text/markdown"]
+        notebook.cells[i] = cell
+    for number, cell in enumerate((cell for cell in notebook.cells if cell.cell_type == "code"), start=1):
+        cell.execution_count = number
+        for output in cell.outputs:
+            if "execution_count" in output:
+                output.execution_count = number
     notebook.metadata.pop("widgets", None)
     notebook.metadata.language_info = {"name": "python"}
     for cell in notebook.cells:
@@ -142,7 +165,11 @@ def is_built(source: Path) -> bool:
     if not path.is_file():
         return False
     built, wanted = nbformat.read(path, as_version=4), notebook_of(read_cells(source))
-    same = [(c.cell_type, c.source) for c in built.cells] == [(c.cell_type, c.source) for c in wanted.cells]
+
+    def signature(notebook: nbformat.NotebookNode) -> list[tuple[str, str]]:
+        return [(cell.cell_type, cell.metadata.get("template") or cell.source) for cell in notebook.cells]
+
+    same = signature(built) == signature(wanted)
     code = [cell for cell in built.cells if cell.cell_type == "code"]
     outputs = [output for cell in code for output in cell.outputs]
     return same and all(c.execution_count for c in code) and all(o.output_type != "error" for o in outputs)

@@ -4,6 +4,7 @@ import base64
 import difflib
 import inspect
 import io
+import re
 from collections.abc import Callable, Sequence
 from itertools import zip_longest
 from types import ModuleType
@@ -181,6 +182,14 @@ def show_diff(before: ModuleType | Callable, after: ModuleType | Callable) -> No
     sources = (inspect.getsource(part).splitlines() for part in (before, after))
     lines = difflib.unified_diff(*sources, name(before), name(after), n=1, lineterm="")
     say("```diff\n" + "\n".join(lines) + "\n```")
+
+
+def fill(template: str, names: dict) -> str:
+    """A text with each {=expression} replaced by its value, formatted as in an f-string: {=x:.2f}.
+
+    An expression holds no closing brace and one kind of quotation marks. Raises what the expression raises.
+    """
+    return re.sub(r"\{=(.+?)\}", lambda match: eval("f" + repr("{" + match[1] + "}"), names), template, flags=re.DOTALL)
 
 
 def say(text: str) -> None:

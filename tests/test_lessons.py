@@ -16,7 +16,8 @@ def run(cells: list[build.Cell], source: Path) -> dict:
     """Execute cells in one namespace, as a notebook does."""
     space: dict = {"__name__": "__main__"}
     for cell in cells:
-        code = compile("\n" * cell.line + cell.text, str(source), "exec")  # tracebacks show the line of the source
+        text = build.filling(cell.text) if cell.kind == "text" else cell.text
+        code = compile("\n" * cell.line + text, str(source), "exec")  # tracebacks show the line of the source
         exec(code, space)
     return space
 
@@ -26,7 +27,7 @@ def test_a_lesson_runs_and_its_checks_judge_right(source, capsys):
     """Once through as a reader who answers nothing; then each exercise with its solution and its wrong answers."""
     cells = build.read_cells(source)
     kit.verdicts.clear()
-    space = run([cell for cell in cells if cell.kind in ("code", "exercise", "check")], source)
+    space = run([cell for cell in cells if cell.kind in ("code", "text", "exercise", "check")], source)
     checks = [cell for cell in cells if cell.kind == "check"]
     assert kit.verdicts == [None] * len(checks), "an unanswered exercise is not attempted, and nothing else"
     assert len(checks) >= 4 and sum(cell.kind == "solution" for cell in cells) == len(checks)
@@ -52,7 +53,7 @@ def test_a_lesson_runs_and_its_checks_judge_right(source, capsys):
 def test_a_lesson_keeps_to_the_conventions(source):
     cells = build.read_cells(source)
     kinds = [cell.kind for cell in cells]
-    text = "\n".join(cell.text for cell in cells if cell.kind == "markdown")
+    text = "\n".join(cell.text for cell in cells if cell.kind in ("markdown", "text"))
     assert re.match(rf"# {int(source.name[:2])} · ", cells[0].text)
     assert kinds.count("code") <= 15 and kinds.count("exercise") == kinds.count("hint") == kinds.count("solution") >= 4
     assert kinds.count("wrong") >= 2 * kinds.count("exercise") - 1
@@ -100,6 +101,23 @@ def test_a_changed_source_is_noticed(tmp_path, monkeypatch):
         build.main(build.Config())
     with pytest.raises(UsageError, match="there is no lesson 7; choose from 1"):
         build.main(build.Config(only=7))
+
+
+def test_numbers_in_a_text_come_from_the_code(tmp_path, monkeypatch):
+    monkeypatch.setattr(build, "LESSONS", tmp_path)
+    source = tmp_path / "src/01_x.py"
+    source.parent.mkdir()
+    source.write_text('# %%\nd = {"a": 1 / 3}\n\n# %% [text]\n# A third is {=d["a"]:.2f}, $\\frac{a}{b}$.\n\n# %%\nd\n')
+    build.main(build.Config())
+    notebook = build.nbformat.read(tmp_path / "01_x.ipynb", 4)
+    assert [cell.cell_type for cell in notebook.cells] == ["code", "markdown", "code"] and build.is_built(source)
+    assert notebook.cells[1].source == "A third is 0.33, $\\frac{a}{b}$."
+    assert [cell.execution_count for cell in notebook.cells if cell.cell_type == "code"] == [1, 2]
+    source.write_text(source.read_text().replace("third is", "third of 1 is"))
+    assert not build.is_built(source)
+    source.write_text("# %% [text]\n# {=unknown}\n")
+    with pytest.raises(UsageError, match="NameError"):
+        build.main(build.Config())
 
 
 def test_a_lesson_that_fails_leaves_no_notebook(tmp_path, monkeypatch):

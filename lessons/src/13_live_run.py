@@ -47,7 +47,18 @@ stages = {(script, step): live_run.at(results, script, step) for script in NAMES
 different = [("grpo", 0)] + [
     (script, step) for script in NAMES for step in after[script]
 ]  # the base is one stage, not 3
-say("\n".join(["| about | prediction |", "|---|---|"] + [f"| {k} | {v} |" for k, v in live_run.PREDICTIONS.items()]))
+
+
+def escape(text):
+    """For a cell of a table: a bar would end it."""
+    return text.replace("|", "\\|")
+
+
+say(
+    "\n".join(
+        ["| about | prediction |", "|---|---|"] + [f"| {k} | {escape(v)} |" for k, v in live_run.PREDICTIONS.items()]
+    )
+)
 
 # %% [markdown]
 # ## Method
@@ -70,17 +81,20 @@ slope = live_run.ratio(moved, told)
 assert slope.low < 1 < slope.high
 seen = np.concatenate([stages[stage]["seen"] for stage in different])
 different_answers = np.concatenate([stages[stage]["different"] for stage in different])
-say(
-    f"{config['seeds']} seeds of each script, measured at steps {', '.join(map(str, steps))}, on {config['prompts']} prompts a "
-    f"seed with {config['answers']:,} answers each; groups of {', '.join(map(str, GROUP_SIZES))}. Among the answers to one prompt "
-    f"{np.median(different_answers):.0f} are different (median), and these carry {np.nanmedian(seen):.1%} of all probability. "
-    f"Brackets are 95 % intervals from resampling prompts; they do not speak of other training runs.\n\n"
-    f"**Both sides of the identity, through the scripts' own losses:** one mixed group of 4 prompts for every G, seed, run and "
-    f"step. Relative error below 1e-4 in float32: {largest32 < 1e-4}; below 1e-11 in float64: {largest64 < 1e-11}.\n\n"
-    f"**Is $\\nabla p$ what it claims to be?** We moved the model a little along the estimate from one half of the answers and "
-    f"added up the probabilities of all right answers before and after. $p$ changed {slope} times as fast as the other half "
-    f"says."
-)
+
+# %% [text]
+# {=config['seeds']} seeds of each script, measured at steps {=', '.join(map(str, steps))}, on {=config['prompts']}
+# prompts a seed with {=config['answers']:,} answers each; groups of {=', '.join(map(str, GROUP_SIZES))}. Among the
+# answers to one prompt {=np.median(different_answers):.0f} are different (median), and these carry
+# {=np.nanmedian(seen):.1%} of all probability. Brackets are 95 % intervals from resampling prompts; they do not speak
+# of other training runs.
+#
+# **Both sides of the identity, through the scripts' own losses:** one mixed group of 4 prompts for every G, seed, run
+# and step. Relative error below 1e-4 in float32: {=largest32 < 0.0001}; below 1e-11 in float64: {=largest64 < 1e-11}.
+#
+# **Is $\nabla p$ what it claims to be?** We moved the model a little along the estimate from one half of the answers
+# and added up the probabilities of all right answers before and after. $p$ changed {=slope} times as fast as the
+# other half says.
 
 # %% [markdown]
 # ## The length of an update
@@ -178,15 +192,17 @@ few_right, few_wrong, both = (
 )
 ends = {k: np.exp([profile(stages[s], 8)[1][k - 1].value for s in different]) for k in (1, 7)}
 assert few_right.min() > 0.8 and np.abs(few_wrong).max() < 0.4 and ends[1].max() < 0.75 and ends[7].min() > 0.85
-say(
-    f"*Up to the even split GRPO's length follows σ ($b$ from {few_right.min():.2f} to {few_right.max():.2f}); beyond it, it hardly "
-    f"changes ($b$ from {few_wrong.min():.2f} to {few_wrong.max():.2f}). G = 8.*\n\n"
-    f"**So both are right, each on one side.** One right answer among eight: {ends[1].min():.2f} to {ends[1].max():.2f} of the even "
-    f"split's length, where σ says {identity.sigma(1, 8) / 0.5:.2f}. One *wrong* answer among eight: {ends[7].min():.2f} to "
-    f"{ends[7].max():.2f}, where σ says {identity.sigma(7, 8) / 0.5:.2f}. A lone failure moves the model about as far as an even split "
-    f"does; a lone success does not. Dr. GRPO's length has one σ more: it follows σ² where few are right, and σ where few are "
-    f"wrong. It is so before training, in the middle and at the end, in all three runs."
-)
+
+# %% [text]
+# *Up to the even split GRPO's length follows σ ($b$ from {=few_right.min():.2f} to {=few_right.max():.2f}); beyond
+# it, it hardly changes ($b$ from {=few_wrong.min():.2f} to {=few_wrong.max():.2f}). G = 8.*
+#
+# **So both are right, each on one side.** One right answer among eight: {=ends[1].min():.2f} to {=ends[1].max():.2f}
+# of the even split's length, where σ says {=identity.sigma(1, 8) / 0.5:.2f}. One *wrong* answer among eight:
+# {=ends[7].min():.2f} to {=ends[7].max():.2f}, where σ says {=identity.sigma(7, 8) / 0.5:.2f}. A lone failure moves
+# the model about as far as an even split does; a lone success does not. Dr. GRPO's length has one σ more: it follows
+# σ² where few are right, and σ where few are wrong. It is so before training, in the middle and at the end, in all
+# three runs.
 
 # %% [markdown]
 # ## What decides it
@@ -223,22 +239,29 @@ at_start, at_end = share["grpo", 0][8], [share[script, end][8].value for script 
 by_size = {G: [live_run.exponent(stages[s], G).value for s in different] for G in GROUP_SIZES[1:]}
 effective = {s: [np.nanmedian(stages[s]["effective"][:, i]) for i in (0, 1)] for s in different}
 grown = [spread[script, end].value > spread["grpo", 0].value for script in NAMES]
-say(
-    f"**Right answers are alike; every wrong answer is wrong in its own way.** The scores of wrong answers vary {min(e.value for e in spread.values()):.0f} "
-    f"to {max(e.value for e in spread.values()):.0f} times as much as those of right ones. Counted as if all were equally frequent (exp of the entropy, median "
-    f"prompt), there are {effective['grpo', 0][0]:.1f} different right and {effective['grpo', 0][1]:.1f} different wrong answers before training, "
-    f"{min(effective[script, end][0] for script in NAMES):.1f} to {max(effective[script, end][0] for script in NAMES):.1f} right and "
-    f"{min(effective[script, end][1] for script in NAMES):.1f} to {max(effective[script, end][1] for script in NAMES):.1f} wrong ones at step {end}. Rare answers have "
-    f"long scores. At the end of {sum(grown)} of {len(grown)} runs the ratio is larger than at the start.\n\n"
-    f"**The group size decides the rest.** An evenly split group has as much signal as noise at $G = 2(v_+ + v_-)/\\lVert m_+ - "
-    f"m_-\\rVert^2$: {crossing['grpo', 0].value:.0f} before training, {min(crossing[s, t].value for s, t in different if t):.0f} to "
-    f"{max(crossing[s, t].value for s, t in different if t):.0f} later. Larger groups average the noise away: at G = 4 the exponent "
-    f"over both sides is {min(by_size[4]):.2f} to {max(by_size[4]):.2f}, at G = 64 {min(by_size[64]):.2f} to {max(by_size[64]):.2f}. "
-    f"The abstract's sentence is the limit of large groups.\n\n"
-    f"At G = 8, {at_start.value:.0%} of the squared length is signal before training [{at_start.low:.0%}, {at_start.high:.0%}], and "
-    f"{min(at_end):.0%} to {max(at_end):.0%} at step {end}, with wide intervals: no sign that training drowns the signal. The formula agrees with the "
-    f"groups: its lines in the knob miss the dots by {np.exp(np.abs(gap).max()) - 1:.0%} at most."
-)
+
+# %% [text]
+# **Right answers are alike; every wrong answer is wrong in its own way.** The scores of wrong answers vary
+# {=min((e.value for e in spread.values())):.0f} to {=max((e.value for e in spread.values())):.0f} times as much as
+# those of right ones. Counted as if all were equally frequent (exp of the entropy, median prompt), there are
+# {=effective['grpo', 0][0]:.1f} different right and {=effective['grpo', 0][1]:.1f} different wrong answers before
+# training, {=min((effective[script, end][0] for script in NAMES)):.1f} to
+# {=max((effective[script, end][0] for script in NAMES)):.1f} right and
+# {=min((effective[script, end][1] for script in NAMES)):.1f} to
+# {=max((effective[script, end][1] for script in NAMES)):.1f} wrong ones at step {=end}. Rare answers have long
+# scores. At the end of {=sum(grown)} of {=len(grown)} runs the ratio is larger than at the start.
+#
+# **The group size decides the rest.** An evenly split group has as much signal as noise at
+# $G = 2(v_+ + v_-)/\lVert m_+ - m_-\rVert^2$: {=crossing['grpo', 0].value:.0f} before training,
+# {=min((crossing[s, t].value for s, t in different if t)):.0f} to
+# {=max((crossing[s, t].value for s, t in different if t)):.0f} later. Larger groups average the noise away: at G = 4
+# the exponent over both sides is {=min(by_size[4]):.2f} to {=max(by_size[4]):.2f}, at G = 64 {=min(by_size[64]):.2f}
+# to {=max(by_size[64]):.2f}. The abstract's sentence is the limit of large groups.
+#
+# At G = 8, {=at_start.value:.0%} of the squared length is signal before training [{=at_start.low:.0%},
+# {=at_start.high:.0%}], and {=min(at_end):.0%} to {=max(at_end):.0%} at step {=end}, with wide intervals: no sign
+# that training drowns the signal. The formula agrees with the groups: its lines in the knob miss the dots by
+# {=np.exp(np.abs(gap).max()) - 1:.0%} at most.
 
 # %% [markdown]
 # The quantities themselves, at G = 8 (variances and squares in thousands):
@@ -287,11 +310,12 @@ for axis, (script, step) in zip((left, right), (("grpo", 0), ("grpo", end))):
     )
 left.set_ylabel("RMS length, k = 4 is 1")
 show(figure)
-say(
-    f"*The same updates, two comparisons.* Over the {len(different)} stages the exponent between prompts comes out anywhere from "
-    f"{min(across.values()):.1f} to {max(across.values()):.1f}, within prompts from {both.min():.2f} to {both.max():.2f}. A log of "
-    f"$\\lVert g\\rVert$ against σ from a training run answers another question than the abstract's."
-)
+
+# %% [text]
+# *The same updates, two comparisons.* Over the {=len(different)} stages the exponent between prompts comes out
+# anywhere from {=min(across.values()):.1f} to {=max(across.values()):.1f}, within prompts from {=both.min():.2f} to
+# {=both.max():.2f}. A log of $\lVert g\rVert$ against σ from a training run answers another question than the
+# abstract's.
 
 # %% [markdown]
 # ## Silent groups
@@ -351,12 +375,13 @@ for script, step in [("grpo", 0)] + [(script, end) for script in NAMES]:
 say("\n".join(table + ["", "(counted, and in brackets predicted)"]))
 own = [100 * (silent[s, 8]["plug-in, the group itself"].value - silent[s, 8]["predicted"].value) for s in different]
 other = [100 * (silent[s, 64]["plug-in, other answers"].value - silent[s, 64]["predicted"].value) for s in different]
-say(
-    f"*The formula holds; where its $p$ comes from matters.* Where at least ten silent groups are predicted there are {len(tests)} intervals for "
-    f"the difference (all right and all wrong apart, every step and G; those of one stage share answers). {missed} of them miss 0; at 95 % one expects "
-    f"{0.05 * len(tests):.0f}. A group's own $k/G$ overstates its silence by {min(own):.1f} to {max(own):.1f} points at G = 8. $\\hat p$ of {n} other "
-    f"answers is good enough, up to {max(other):.1f} points at G = 64."
-)
+
+# %% [text]
+# *The formula holds; where its $p$ comes from matters.* Where at least ten silent groups are predicted there are
+# {=len(tests)} intervals for the difference (all right and all wrong apart, every step and G; those of one stage
+# share answers). {=missed} of them miss 0; at 95 % one expects {=0.05 * len(tests):.0f}. A group's own $k/G$
+# overstates its silence by {=min(own):.1f} to {=max(own):.1f} points at G = 8. $\hat p$ of {=n} other answers is good
+# enough, up to {=max(other):.1f} points at G = 64.
 
 # %% [markdown]
 # ## The expected update
@@ -393,13 +418,15 @@ show(figure)
 ratios = {(s, G): live_run.weights(stages[s], G)["measured / closed form"] for s in different for G in GROUP_SIZES}
 dr = [live_run.weights(stages[s], 8, "dr_grpo")["measured"].value for s in different]
 cosines = {G: [float(np.nanmean(live_run.of_size(stages[s], "cosine", G))) for s in different] for G in (2, 8, 64)}
-say(
-    f"*All stages together.* Per stage and G, {sum(not e.low <= 1 <= e.high for e in ratios.values())} of {len(ratios)} intervals for measured over exact miss 1; it lies between {min(e.value for e in ratios.values()):.2f} and "
-    f"{max(e.value for e in ratios.values()):.2f}. Dr. GRPO's weight at G = 8 between {min(dr):.2f} and {max(dr):.2f}, exact "
-    f"{1 - 1 / 8:.3f}. A single group is another matter: the cosine of its contrast with $\\nabla p$ is {min(cosines[2]):.2f} to "
-    f"{max(cosines[2]):.2f} at G = 2, {min(cosines[8]):.2f} to {max(cosines[8]):.2f} at 8, {min(cosines[64]):.2f} to "
-    f"{max(cosines[64]):.2f} at 64 (means over mixed groups; the estimate of $\\nabla p$ is noisy too, so these are lower bounds)."
-)
+
+# %% [text]
+# *All stages together.* Per stage and G, {=sum((not e.low <= 1 <= e.high for e in ratios.values()))} of
+# {=len(ratios)} intervals for measured over exact miss 1; it lies between
+# {=min((e.value for e in ratios.values())):.2f} and {=max((e.value for e in ratios.values())):.2f}. Dr. GRPO's weight
+# at G = 8 between {=min(dr):.2f} and {=max(dr):.2f}, exact {=1 - 1 / 8:.3f}. A single group is another matter: the
+# cosine of its contrast with $\nabla p$ is {=min(cosines[2]):.2f} to {=max(cosines[2]):.2f} at G = 2,
+# {=min(cosines[8]):.2f} to {=max(cosines[8]):.2f} at 8, {=min(cosines[64]):.2f} to {=max(cosines[64]):.2f} at 64
+# (means over mixed groups; the estimate of $\nabla p$ is noisy too, so these are lower bounds).
 
 # %% [markdown]
 # ## Who moves the model
@@ -446,17 +473,19 @@ def extremes(s, method, key):
 longer = {m: [extremes(s, m, "|g|") - extremes(s, m, "sigma") for s in different] for m in NAMES}
 exact = max(abs(extremes(s, m, "sigma") - extremes(s, m, "closed form")) for s in different for m in NAMES)
 own_runs = [s for s in different if s[1] == end]
-say(
-    f"*σ, measured, is its closed form within {exact:.1f} points. As a picture of who moves the model it is a fair guess:* for the prompts with p below .1 or "
-    f"above .9, length minus σ is {min(longer['grpo']):+.0f} to {max(longer['grpo']):+.0f} points over all {len(different)} stages under GRPO, {min(longer['dapo']):+.0f} to "
-    f"{max(longer['dapo']):+.0f} under DAPO, and length minus σ² {min(longer['dr_grpo']):+.0f} to {max(longer['dr_grpo']):+.0f} under Dr. GRPO. The sign depends on how tokens are "
-    f"averaged: GRPO's $1/|y|$ lengthens the updates of short answers. At step {end} of their own runs: "
-    + "; ".join(
-        f"{NAMES[s[0]]} {extremes(s, s[0], '|g|'):.0f} % as length, {extremes(s, s[0], 'sigma'):.0f} % as {'σ²' if s[0] == 'dr_grpo' else 'σ'}"
-        for s in own_runs
-    )
-    + ". (DAPO's filter changes no shares: it drops what counts 0.)"
+by_run = "; ".join(
+    f"{NAMES[s[0]]} {extremes(s, s[0], '|g|'):.0f} % as length, {extremes(s, s[0], 'sigma'):.0f} % as {('σ²' if s[0] == 'dr_grpo' else 'σ')}"
+    for s in own_runs
 )
+
+# %% [text]
+# *σ, measured, is its closed form within {=exact:.1f} points. As a picture of who moves the model it is a fair
+# guess:* for the prompts with p below .1 or above .9, length minus σ is {=min(longer['grpo']):+.0f} to
+# {=max(longer['grpo']):+.0f} points over all {=len(different)} stages under GRPO, {=min(longer['dapo']):+.0f} to
+# {=max(longer['dapo']):+.0f} under DAPO, and length minus σ² {=min(longer['dr_grpo']):+.0f} to
+# {=max(longer['dr_grpo']):+.0f} under Dr. GRPO. The sign depends on how tokens are averaged: GRPO's $1/|y|$ lengthens
+# the updates of short answers. At step {=end} of their own runs: {=by_run}. (DAPO's filter changes no shares: it
+# drops what counts 0.)
 
 # %% [markdown]
 # ## Later minibatches
@@ -490,18 +519,22 @@ turned = results["turned"][:, 3][results["script"] != ""]
 part = results["part"][results["script"] != ""]
 has_kl = np.isin(results["script"], ("grpo", "dr_grpo"))[results["script"] != ""]
 clip_takes, kl_takes = fresh[:, 0] - fresh[:, 1], np.abs(fresh[:, 1] - fresh[:, 2])[has_kl]
-say(
-    "*Medians over seeds and steps, with quartiles. Left of the dotted line a minibatch is used for the first time; the scripts go no further (one "
-    f"pass).* At the fourth update {np.median(fresh[:, 0]):.2f} is left with ratios alone, {np.median(fresh[:, 1]):.2f} with the clip, "
-    f"{np.median(fresh[:, 2]):.2f} with everything (quartiles {np.quantile(fresh[:, 2], 0.25):.2f} and {np.quantile(fresh[:, 2], 0.75):.2f}, {len(fresh)} "
-    f"measurements). The clip takes {np.median(clip_takes):.2f} and stops {np.median(clip_share):.1%} of the tokens; the KL term takes {np.median(kl_takes):.2f}. What points "
-    f"elsewhere has {np.median(rest[:, 2]):.2f} of the identity's length.\n\n"
-    f"A second pass is another world. Before the eighth update, on answers that were used once, {np.median(again[:, 0]):.2f} is left with ratios and "
-    f"{np.median(again[:, 1]):.2f} with the clip. The same shows on whole groups before the fourth update, three quarters of whose answers were used: "
-    f"{np.nanmedian(used[:, 0]):.2f} and {np.nanmedian(used[:, 1]):.2f}. The identity's own vector has hardly turned meanwhile: its cosine with itself at the sampling "
-    f"policy is {np.nanmedian(turned):.3f}. And a minibatch is a quarter of the rows, cut without regard to groups: even before the first update its "
-    f"identity has a cosine of {np.median(part):.2f} with that of the whole batch."
-)
+
+# %% [text]
+# *Medians over seeds and steps, with quartiles. Left of the dotted line a minibatch is used for the first time; the
+# scripts go no further (one pass).* At the fourth update {=np.median(fresh[:, 0]):.2f} is left with ratios alone,
+# {=np.median(fresh[:, 1]):.2f} with the clip, {=np.median(fresh[:, 2]):.2f} with everything (quartiles
+# {=np.quantile(fresh[:, 2], 0.25):.2f} and {=np.quantile(fresh[:, 2], 0.75):.2f}, {=len(fresh)} measurements). The
+# clip takes {=np.median(clip_takes):.2f} and stops {=np.median(clip_share):.1%} of the tokens; the KL term takes
+# {=np.median(kl_takes):.2f}. What points elsewhere has {=np.median(rest[:, 2]):.2f} of the identity's length.
+#
+# A second pass is another world. Before the eighth update, on answers that were used once,
+# {=np.median(again[:, 0]):.2f} is left with ratios and {=np.median(again[:, 1]):.2f} with the clip. The same shows on
+# whole groups before the fourth update, three quarters of whose answers were used: {=np.nanmedian(used[:, 0]):.2f}
+# and {=np.nanmedian(used[:, 1]):.2f}. The identity's own vector has hardly turned meanwhile: its cosine with itself
+# at the sampling policy is {=np.nanmedian(turned):.3f}. And a minibatch is a quarter of the rows, cut without regard
+# to groups: even before the first update its identity has a cosine of {=np.median(part):.2f} with that of the whole
+# batch.
 
 # %% [markdown]
 # ## One group, token by token
@@ -583,16 +616,21 @@ table = [
     "|---|---|---|---|---|",
 ]
 table += [f"| {NAMES[script]} | " + " | ".join(f"{value:.0%}" for value in place[script]) + " |" for script in NAMES]
-say(
-    "*Blue: along the update; red: against it; ⏎: end of the answer.* A token of which the policy is nearly certain has hardly a gradient, and the working "
-    "consists of such tokens. The update sits where the policy chooses.\n\n"
-    + "\n".join(table)
-    + f"\n\nOver {len(carried)} mixed groups, the 5 % of the tokens with the "
-    f"largest shares carry {np.median(carried[:, 0]):.0%} of the update (median; quartiles {np.quantile(carried[:, 0], 0.25):.0%} and "
-    f"{np.quantile(carried[:, 0], 0.75):.0%}; some others count against it). Before the fourth update the clip stops {np.mean(carried[:, 2]):.1%} of a group's tokens, "
-    f"and these carried {np.mean(carried[:, 1]):.0%} of its first update, on average. In the picture `{largest['token']}` went from a probability of {np.exp(largest['logp_old']):.2f} to "
-    f"{np.exp(largest['logp']):.2f} in three updates. **What moves the model most moves most itself, and is clipped first.**"
-)
+places_table = "\n".join(table)
+
+# %% [text]
+# *Blue: along the update; red: against it; ⏎: end of the answer.* A token of which the policy is nearly certain has
+# hardly a gradient, and the working consists of such tokens. The update sits where the policy chooses.
+#
+# {=places_table}
+#
+# Over {=len(carried)} mixed groups, the 5 % of the tokens with the largest shares carry
+# {=np.median(carried[:, 0]):.0%} of the update (median; quartiles {=np.quantile(carried[:, 0], 0.25):.0%} and
+# {=np.quantile(carried[:, 0], 0.75):.0%}; some others count against it). Before the fourth update the clip stops
+# {=np.mean(carried[:, 2]):.1%} of a group's tokens, and these carried {=np.mean(carried[:, 1]):.0%} of its first
+# update, on average. In the picture `{=largest['token']}` went from a probability of
+# {=np.exp(largest['logp_old']):.2f} to {=np.exp(largest['logp']):.2f} in three updates. **What moves the model most
+# moves most itself, and is clipped first.**
 
 # %% [markdown]
 # ## What became of the predictions
@@ -657,13 +695,17 @@ say(
     )
 )
 off = max(abs(e.value - 1) for e in ratios.values())
-say(
-    f"## Answer\n\nIs GRPO's update as long as the group's disagreement? **In this model, on prompts where few answers are right, yes; where few are "
-    f"wrong, no: there every mixed group moves it about equally far, and it is Dr. GRPO's length that follows σ.** The variety of wrong answers decides it, and "
-    f"the group size. It is so from the first step to the last. What the identity says of expectations, $\\mathbb E[g] = w_G(p)\\nabla p$, holds within {off:.0%} "
-    f"through the whole of training, and what it says of silence within chance. Of the four updates of a batch the first is the identity; of the fourth's, "
-    f"{np.median(fresh[:, 2]):.0%} is left (median), because a handful of tokens are the update and the clip stops them."
-)
+
+# %% [text]
+# ## Answer
+#
+# Is GRPO's update as long as the group's disagreement? **In this model, on prompts where few answers are right, yes;
+# where few are wrong, no: there every mixed group moves it about equally far, and it is Dr. GRPO's length that
+# follows σ.** The variety of wrong answers decides it, and the group size. It is so from the first step to the last.
+# What the identity says of expectations, $\mathbb E[g] = w_G(p)\nabla p$, holds within {=off:.0%} through the whole
+# of training, and what it says of silence within chance. Of the four updates of a batch the first is the identity; of
+# the fourth's, {=np.median(fresh[:, 2]):.0%} is left (median), because a handful of tokens are the update and the
+# clip stops them.
 
 # %% [markdown]
 # **What this cannot say.** One small model and one task, in which a problem has one right answer and few ways to work it out. Where right
