@@ -75,7 +75,7 @@ class Config:
     )
     quick: bool = HfArg(default=False, help="1 seed, 8 prompts, 256 answers, steps 0 20, in the folder OUTPUT-quick")
     processes: int = HfArg(default=0, help="processes of one thread each; 0 for one a core")
-    device: str = HfArg(default="auto", help="auto (cuda, else mps, else cpu), cuda, mps or cpu")
+    device: str = HfArg(default="auto", help="auto (cuda, else cpu), cuda or cpu")
     output: str = HfArg(default="runs/live_run", help="folder for the runs and the measurements")
     publish: bool = HfArg(default=False, help="update the committed results")
 
@@ -149,10 +149,24 @@ def measure(stage: Stage, config: Config) -> None:
     path.with_suffix(".part.npz").rename(path)  # a file is whole or is not there
 
 
+def keep_to_settings(output: Path, settings: dict) -> None:
+    """Raises UsageError if the folder holds measurements made with other settings; else notes these there."""
+    path = output / "settings.json"
+    if path.is_file():
+        for name, value in json.loads(path.read_text()).items():
+            if settings[name] != value:
+                raise UsageError(f"{output} holds measurements with {name} {value}, not {settings[name]}; choose "
+                                 "another --output, or delete that folder")  # fmt: skip
+    else:
+        output.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(settings))
+
+
 def run_all(config: Config) -> None:
     """Measure what is not yet measured, runs side by side in processes, under one progress bar."""
     os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that are started now
     output, everything = Path(config.output), stages(config)
+    keep_to_settings(output, {"prompts": config.prompts, "answers": config.answers})
     chains: dict[tuple, list[Stage]] = {}  # the stages still to do of each run, in order
     for stage in everything:
         if not stage.path(output).is_file():
@@ -394,6 +408,10 @@ def main(config: Config) -> None:
         raise UsageError(f"--prompts is {config.prompts}; give a multiple of {len(LEVELS)}, as many of each level")
     if config.answers < 128 or config.seeds < 1 or min(config.measure_at) < 0 or max(config.measure_at) < 1:
         raise UsageError("--answers must be at least 128, --seeds at least 1, --measure_at 0 or more, with one above 0")
+    if config.device == "mps":
+        raise UsageError("mps has no double precision, which the checks need; choose --device cpu or cuda")
+    if config.device == "auto":
+        config = replace(config, device="cuda" if torch.cuda.is_available() else "cpu")
     if config.quick and config.publish:
         raise UsageError("a quick run is too small to publish; leave out --quick or --publish")
     run_all(config)

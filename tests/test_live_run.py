@@ -84,6 +84,11 @@ def test_between_the_regimes(monkeypatch):
         j = GROUP_SIZES.index(G)
         for k, rms in zip(KS[G], np.sqrt((prompts["same_prompt"][:, j, SUM] ** 2).mean(axis=0))):
             assert rms**2 == pytest.approx(identity.update_norm_squared(k, G, 4, 1, 3), rel=0.1)
+        for side, half in (("few right", np.array(KS[G]) <= G / 2), ("few wrong", np.array(KS[G]) >= G / 2)):
+            ks = np.array(KS[G])[half]
+            lengths = [identity.update_norm_squared(k, G, 4, 1, 3) ** 0.5 for k in ks]
+            expected = np.polyfit(np.log(identity.sigma(ks, G)), np.log(lengths), 1)[0]
+            assert live_run.exponent(prompts, G, SUM, side).value == pytest.approx(expected, abs=0.06)
         for script in ("grpo", "dr_grpo"):
             closed = live_run.weights(prompts, G, script)["measured / closed form"]
             assert closed.low < 1 < closed.high and closed.value == pytest.approx(1, abs=0.1)
@@ -276,11 +281,18 @@ def test_the_same_command_gives_the_same_numbers_and_does_nothing_twice(small_ru
     assert stage.path(tmp_path).stat().st_mtime_ns == stamp
 
 
+def test_measurements_with_other_settings_are_not_mixed(small_run):
+    config, _ = small_run
+    with pytest.raises(UsageError, match="holds measurements with answers 128, not 256; choose another --output"):
+        live_run.run_all(replace(config, answers=256))
+
+
 def test_bad_settings_get_one_line():
     for change, message in (
         ({"prompts": 6}, "give a multiple of 4"),
         ({"answers": 64}, "--answers must be at least 128"),
         ({"quick": True, "publish": True}, "too small to publish"),
+        ({"device": "mps"}, "mps has no double precision"),
     ):
         with pytest.raises(UsageError, match=message):
             live_run.main(replace(live_run.Config(), **change))
