@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from algorithms import dr_grpo, grpo
+from algorithms import dapo, dr_grpo, grpo
 from lessons import identity, live_measure, live_run
 from lessons.live_measure import GROUP_SIZES, KS, SUM, Pool
 from toy_env import UsageError
@@ -71,6 +71,9 @@ def test_pure_noise_is_the_other_regime(monkeypatch):
     for G in (4, 8, 16):
         assert live_run.exponent(prompts, G).value == pytest.approx(0, abs=0.06)
         assert live_run.signal_share(prompts, G).value == pytest.approx(0, abs=0.02)
+        # the mean update has a length, and no component along the other half's gradient, which is noise as well
+        along = prompts["along"][:, GROUP_SIZES.index(G), 0] / prompts["gradient_squared"][:, 1:].mean(axis=1)
+        assert np.abs(along).max() < 0.3
 
 
 def test_between_the_regimes(monkeypatch):
@@ -216,6 +219,17 @@ def test_shares_of_tokens_against_their_own_gradients(base, pool):
     assert shares.sum().item() == pytest.approx(1, abs=1e-6) and (shares[~group.mask] == 0).all()
 
 
+def test_what_the_clip_stops_by_hand():
+    """A > 0 above the range, A < 0 below it; DAPO's range reaches higher; nothing off the mask."""
+    ratio = torch.tensor([[0.7, 1.0, 1.25, 1.5]] * 2)
+    rollout = SimpleNamespace(logps=torch.zeros(2, 4), mask=torch.tensor([[True] * 4, [True, True, True, False]]))
+    A = torch.tensor([1.0, -1.0])
+    found = live_measure.clipped("grpo", grpo.Config(), ratio.log(), rollout, A)
+    assert found.tolist() == [[False, False, True, True], [True, False, False, False]]
+    found = live_measure.clipped("dapo", dapo.Config(), ratio.log(), rollout, A)
+    assert found.tolist() == [[False, False, False, True], [True, False, False, False]]
+
+
 def test_places_of_tokens_by_hand(base):
     policy, tokenizer = base
     rows = [f"{text}\n" for text in ("1+2=3;#3", "#14", "12")]
@@ -234,8 +248,8 @@ def test_effective_number_of_answers():
     right = np.array([True, True, False, False, False])
     pool = made_up_pool(right, np.zeros((5, 1)))
     assert live_measure.effective_number(pool, True) == pytest.approx(2)
-    pool.answers = np.array([0] * 10 + [1] * 10 + [2] * 100)
-    assert live_measure.effective_number(pool, True) == pytest.approx(2)
+    pool.answers = np.array([0] * 30 + [1] * 10 + [2] * 100)
+    assert live_measure.effective_number(pool, True) == pytest.approx(4 / 3**0.75)  # exp of the entropy of 3/4 and 1/4
     assert live_measure.effective_number(pool, False) == pytest.approx(1)
 
 
