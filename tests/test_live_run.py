@@ -301,6 +301,11 @@ def test_measurements_with_other_settings_are_not_mixed(small_run):
         live_run.run_all(replace(config, answers=256))
 
 
+def test_no_two_stages_share_their_draws():
+    stages = live_run.stages(live_run.Config())
+    assert len({stage.draws() for stage in stages}) == len(stages) == 39
+
+
 def test_bad_settings_get_one_line():
     for change, message in (
         ({"prompts": 6}, "give a multiple of 4"),
