@@ -1,7 +1,7 @@
 """The identity inside a language model that is training: what the paper leaves open (arXiv:2607.00152, Limitations).
 
     python lessons/live_run.py               3 seeds of GRPO, Dr. GRPO and DAPO, measured at 5 steps: about 15 minutes
-    python lessons/live_run.py --quick       1 seed, 8 prompts, 2 steps: about two minutes
+    python lessons/live_run.py --quick       1 seed, 8 prompts, 2 steps: about a minute
     python lessons/live_run.py --publish     also writes lessons/live_run.npz, which lesson 13 is made from
 
 The runs are the scripts' own `train`. At each step that is measured, each held-out prompt gets 1,024 answers: one half
