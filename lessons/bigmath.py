@@ -159,7 +159,7 @@ def histogram(values) -> np.ndarray:
 
 
 def download() -> Path:
-    """Fetch the annotated problems from the Hugging Face hub (about 30 MB) and return the file. Needs a network."""
+    """Fetch the annotated problems from the Hugging Face hub and return the file. Needs a network."""
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 

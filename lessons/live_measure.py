@@ -174,7 +174,6 @@ def measure_prompt(policy, pool: Pool, rng: np.random.Generator) -> dict[str, np
         "norm_squared": (3,),
         "along": (2,),
         "cosine": (),
-        "mixed": (),
     }.items():
         out[name] = np.full((sizes, *shape), np.nan)
     out["same_prompt"] = np.full((sizes, 2, MOST_KS), np.nan)  # root mean square |g|, by kind
@@ -189,7 +188,6 @@ def measure_prompt(policy, pool: Pool, rng: np.random.Generator) -> dict[str, np
         out["silent"][i] = (k == G).mean(), (k == 0).mean()
         out["sigma"][i] = sigma.mean(), (sigma**2).mean()
         out["plug_in"][i] = identity.silent_rate(k / G, G).mean()
-        out["mixed"][i] = mixed.mean()
         grpo, dr_grpo = (update_weights(pool, groups, script) for script in ("grpo", "dr_grpo"))
         norms = (
             lengths_of(grpo, pool.inner[SUM]),
@@ -198,11 +196,8 @@ def measure_prompt(policy, pool: Pool, rng: np.random.Generator) -> dict[str, np
         )
         out["norm"][i] = [norm.mean() for norm in norms]
         out["norm_squared"][i] = [(norm**2).mean() for norm in norms]
-        if G == 8:  # number of groups with each k, and the sum of |g|^2 over them, for both kinds of GRPO's update
-            out["quantiles"] = np.quantile(norms[0][mixed], [0.1, 0.5, 0.9]) if mixed.any() else np.full(3, np.nan)
-            out["by_k"] = np.stack(
-                [np.bincount(k, weights=w, minlength=G + 1) for w in (k >= 0, norms[0] ** 2, norms[1] ** 2)]
-            )
+        if G == 8:  # number of groups with each k, and the sum of |g|^2 over them
+            out["by_k"] = np.stack([np.bincount(k, weights=w, minlength=G + 1) for w in (k >= 0, norms[0] ** 2)])
         out["along"][i] = [weights.mean(axis=0) @ pool.inner[SUM] @ a for weights in (grpo, dr_grpo)]
         if mixed.any():
             products = np.maximum(norms[0][mixed], 1e-300) * gradient_length

@@ -255,15 +255,13 @@ def load(path: Path = RESULTS) -> dict[str, np.ndarray]:
     return dict(np.load(path))
 
 
-def at(results: dict, script: str, step: int, seed: int | None = None) -> dict[str, np.ndarray]:
-    """What was measured at one step of a script's runs (step 0: the base), for the prompts of all seeds or of one.
+def at(results: dict, script: str, step: int) -> dict[str, np.ndarray]:
+    """What was measured at one step of a script's runs (step 0: the base), for the prompts of all seeds.
 
     (prompts, ...) each. With "p", the success probability from the half of the answers that no group is made of, and
     "n", their number.
     """
     chosen = (results["step"] == step) & ((results["script"] == script) | (step == 0))
-    if seed is not None:
-        chosen &= results["seed"] == seed
     prompts = {
         name: np.concatenate(values[chosen])
         for name, values in results.items()
@@ -323,9 +321,9 @@ def exponent(prompts: dict, G: int, kind: int = SUM, side: str = "both") -> Esti
     return ratio(y @ x, np.where(np.isfinite(y).all(axis=1), x @ x, np.nan))
 
 
-def exponent_across(prompts: dict, kind: int = SUM) -> float:
+def exponent_across(prompts: dict) -> float:
     """The same slope at G = 8 with one group's k against another prompt's: groups of all prompts, pooled by k."""
-    counts, squares = prompts["by_k"][:, 0].sum(axis=0)[1:-1], prompts["by_k"][:, 1 + kind].sum(axis=0)[1:-1]
+    counts, squares = prompts["by_k"].sum(axis=0)[:, 1:-1]
     x, y = np.log(identity.sigma(np.arange(1, 8), 8)), np.log(squares / counts) / 2
     return float(np.polyfit(x, y, 1)[0])
 
@@ -342,14 +340,13 @@ def half_size(prompts: dict) -> Estimate:
 
 
 def weights(prompts: dict, G: int, script: str = "grpo", within: tuple[float, float] = (0, 1)) -> dict[str, Estimate]:
-    """E[g] over grad p, measured, and the closed form w_G(p), over the prompts with p in a range."""
+    """E[g] over grad p, and that over the closed form w_G(p), over the prompts with p in a range."""
     inside = (prompts["p"] >= within[0]) & (prompts["p"] <= within[1])
     squared = np.where(inside, prompts["gradient_squared"][:, 0], np.nan)
     rule = "GRPO" if script == "grpo" else "Dr. GRPO"
     along = of_size(prompts, "along", G)[:, 0 if script == "grpo" else 1]
     return {
         "measured": ratio(along, squared),
-        "closed form": ratio(identity.weight(rule, prompts["p"], G) * squared, squared),
         "measured / closed form": ratio(along, identity.weight(rule, prompts["p"], G) * squared),
     }
 
@@ -376,26 +373,37 @@ def mass_shares(prompts: dict, G: int, script: str, edges=(0, 0.1, 0.3, 0.7, 0.9
 
 def table(results: dict) -> str:
     """What the command prints: every step of every run, at G = 8, over all seeds and prompts."""
-    rows = [("run", "step", "accuracy", "silent", "p^G + q^G", "b, few right", "b, few wrong", "signal in |g|^2",
-             "E[g] / (w grad p)", "left at 4th update")]  # fmt: skip
-    for label, script in SCRIPTS.items():
-        for step in steps_of(results, script):
-            prompts = at(results, script, step)
-            silent = silent_shares(prompts, 8)
-            left = results["minibatch"][(results["script"] == script) & (results["step"] == step), 3, 2, 0]
-            rows.append((
-                label, f"{step}", f"{prompts['p'].mean():.2f}", f"{silent['counted'].value:.3f}",
-                f"{silent['predicted'].value:.3f}", f"{exponent(prompts, 8, SUM, 'few right')}",
-                f"{exponent(prompts, 8, SUM, 'few wrong')}", f"{signal_share(prompts, 8)}",
-                f"{weights(prompts, 8)['measured / closed form']}",
-                f"{left.mean():.2f} ({left.min():.2f} to {left.max():.2f})" if len(left) else "",
-            ))  # fmt: skip
+
+    def short(estimate: Estimate) -> str:
+        return f"{estimate.value:.2f} ±{(estimate.high - estimate.low) / 2:.2f}"
+
+    rows = [("run", "step", "right", "silent", "p^G+q^G", "few right", "few wrong", "signal", "E[g]/w", "left")]
+    measured = [
+        (label, script, step) for label, script in SCRIPTS.items() for step in steps_of(results, script) if step
+    ]
+    for label, script, step in [("base", "", 0)] * (0 in results["step"]) + measured:
+        prompts = at(results, script, step)
+        silent = silent_shares(prompts, 8)
+        left = results["minibatch"][(results["script"] == script) & (results["step"] == step), 3, 2, 0]
+        rows.append((
+            label, f"{step}", f"{prompts['p'].mean():.2f}", f"{silent['counted'].value:.3f}",
+            f"{silent['predicted'].value:.3f}", short(exponent(prompts, 8, SUM, "few right")),
+            short(exponent(prompts, 8, SUM, "few wrong")), short(signal_share(prompts, 8)),
+            short(weights(prompts, 8)["measured / closed form"]), f"{np.median(left):.2f}" if step else "",
+        ))  # fmt: skip
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
     errors = [np.nanmax(results[name]) for name in ("error_float32", "error_float64")]
     return "\n".join([
-        "Groups of 8; |g| ~ sigma^b among groups of one prompt, GRPO's update. [95 %, over prompts] (range of seeds)",
-        "", *lines, "",
+        *lines,
+        "",
+        "Groups of 8 answers to one prompt, GRPO's advantages; ± is half a 95 % interval over prompts.",
+        "silent, p^G+q^G       share of silent groups: counted, and predicted from other answers",
+        "few right, few wrong  b in |g| ~ sigma^b, up to the even split and from there on",
+        "signal                share of |g|^2 that is signal",
+        "E[g]/w                mean update over w(p) grad p",
+        "left                  of the identity, in the loss of a batch's 4th update; median of the seeds",
+        "",
         f"The identity through the scripts' losses: relative error < 1e-4 in float32: {errors[0] < 1e-4}, "
         f"< 1e-11 in float64: {errors[1] < 1e-11}",
     ])  # fmt: skip

@@ -1,7 +1,9 @@
 """The measurement behind lesson 13: on made-up scores of which everything is known, and on the real model."""
 
 import json
+import random
 from dataclasses import replace
+from importlib import import_module
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,6 +16,7 @@ from lessons.live_measure import GROUP_SIZES, KS, SUM, Pool
 from toy_env import UsageError
 from toy_env.arithmetic import Problem
 from toy_env.policy import completion_logps, load_policy, to_float64
+from toy_env.run import Run
 
 SMALL = live_run.Config(seeds=1, prompts=4, answers=128, measure_at=[0, 1], device="cpu", processes=2)
 
@@ -284,15 +287,36 @@ def test_a_small_run_measures_everything(small_run):
 
 
 def test_the_same_command_gives_the_same_numbers_and_does_nothing_twice(small_run, tmp_path):
-    config, results = small_run
+    config, _ = small_run
     stage = live_run.stages(config)[1]
-    live_run.measure(stage, again := replace(config, output=str(tmp_path)))
+    live_run.measure(stage, replace(config, output=str(tmp_path)))
     with np.load(stage.path(tmp_path)) as one, np.load(stage.path(live_run.Path(config.output))) as other:
         for name in other:
             np.testing.assert_array_equal(one[name], other[name], err_msg=name)
-    stamp = stage.path(tmp_path).stat().st_mtime_ns
-    assert stage not in [s for s in live_run.stages(again) if not s.path(tmp_path).is_file()]
-    assert stage.path(tmp_path).stat().st_mtime_ns == stamp
+    paths = [stage.path(live_run.Path(config.output)) for stage in live_run.stages(config)]
+    stamps = [path.stat().st_mtime_ns for path in paths]
+    live_run.run_all(config)
+    assert [path.stat().st_mtime_ns for path in paths] == stamps
+
+
+@pytest.mark.parametrize("script", ["grpo", "dr_grpo", "dapo"])
+def test_the_batch_taken_apart_is_the_batch_that_the_script_would_train_on(script, tmp_path, monkeypatch):
+    """The first batch and its advantages, as the script shows them to the self-check."""
+    module, seen = import_module(f"algorithms.{script}"), {}
+
+    def look(self, rollout, logps, advantages, rows):
+        seen.update(texts=rollout.texts, advantages=advantages)
+        raise StopIteration
+
+    monkeypatch.setattr(Run, "self_check", look)
+    config = module.Config(steps=1, eval_problems=1, eval_every=0, device="cpu", run_dir=str(tmp_path / "run"))
+    with pytest.raises(StopIteration):
+        module.train(config)
+    draws = random.Random("0/1")  # a run's seed and step
+    generator = torch.Generator().manual_seed(draws.getrandbits(63))
+    rollout, correct, advantages = live_measure.next_batch(*load_policy("base"), script, config, draws, generator)
+    assert rollout.texts == seen["texts"] and torch.equal(advantages, seen["advantages"])
+    assert len(correct) == 32 and (script != "dapo" or ((correct.sum(dim=1) % 8) > 0).all())
 
 
 def test_measurements_with_other_settings_are_not_mixed(small_run):

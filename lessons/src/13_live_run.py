@@ -75,7 +75,6 @@ say(
 # %%
 largest32, largest64 = (np.nanmax(results[name]) for name in ("error_float32", "error_float64"))
 assert largest32 < 1e-4 and largest64 < 1e-11
-checked = np.isfinite(results["error_float32"]).sum()
 moved, told = (np.concatenate([stages[stage]["slope"][:, i] for stage in different]).astype(float) for i in (0, 1))
 slope = live_run.ratio(moved, told)
 assert slope.low < 1 < slope.high
@@ -292,7 +291,7 @@ across = {s: live_run.exponent_across(stages[s]) for s in different}
 figure, (left, right) = new_figure(9.5, 3.6, columns=2)
 for axis, (script, step) in zip((left, right), (("grpo", 0), ("grpo", end))):
     prompts = stages[script, step]
-    counts, squares = prompts["by_k"][:, 0].sum(axis=0)[1:-1], prompts["by_k"][:, 1].sum(axis=0)[1:-1]
+    counts, squares = prompts["by_k"].sum(axis=0)[:, 1:-1]
     mixed_prompts = np.sqrt(squares / counts)
     ks, within = profile(prompts, 8)
     axis.plot(ks, mixed_prompts / mixed_prompts[3], "s-", color=PURPLE, markersize=5)
