@@ -34,7 +34,7 @@ import numpy as np
 import torch
 
 from algorithms import compare, dapo, grpo
-from lessons import identity
+from lessons import controlled_run, identity
 from lessons.kit import (
     BLUE,
     GREEN,
@@ -167,26 +167,17 @@ show(figure)
 # *DAPO's crosses lie in GRPO's circles; the redraws are other curves, steep at both ends.*
 #
 # So what the identity paper's run shows about "DAPO" on hard prompts belongs to the triangles, another algorithm. Its
-# **"3.5×" oversampling** does too. Here is that run, with solve rates spread evenly instead of Big-Math's:
+# **"3.5×" oversampling** does too. Here is that run ([lesson 9](09_objective.ipynb)), with solve rates spread evenly instead of
+# Big-Math's:
 
 # %%
-theta = np.log(np.linspace(0.02, 0.98, 2000) / np.linspace(0.98, 0.02, 2000))
-drawn, still_silent, other_prompts = [], [], []
-for _ in range(150):  # steps of size 0.5 on the logits, as in the paper's script
-    p = 1 / (1 + np.exp(-theta))
-    other_prompts.append(1 / (1 - identity.silent_rate(p, G)).mean())
-    k, draws = rng.binomial(G, p), np.ones(len(p))
-    for _ in range(3):
-        silent = (k == 0) | (k == G)
-        draws += silent
-        k = np.where(silent, rng.binomial(G, p), k)
-    drawn.append(draws.mean())
-    still_silent.append(((k == 0) | (k == G)).mean())
-    theta = theta + 0.5 * identity.sigma(k, G)
-assert abs(np.mean(drawn) - 3.5) < 0.05  # as published
-print(
-    f"same prompt, at most 4 draws: {np.mean(drawn):.2f} draws a prompt, and {np.mean(still_silent):.0%} still silent"
-)
+spread_evenly = np.linspace(0.02, 0.98, 2000)
+redraw = controlled_run.run("GRPO", spread_evenly, seed=0, G=G, silent="redraw", max_draws=4)
+drawn = redraw.groups[-1] / controlled_run.STEPS  # a prompt and step
+still_silent = 1 - redraw.mixed[-1] / controlled_run.STEPS
+other_prompts = 1 / (1 - redraw.expected_silent)
+assert abs(drawn - 3.5) < 0.05  # as published
+print(f"same prompt, at most 4 draws: {drawn:.2f} draws a prompt, and {still_silent:.0%} still silent")
 print(
     f"other prompts would cost {other_prompts[0]:.2f} groups for each kept one at first, {other_prompts[-1]:.0f} at the end"
 )

@@ -49,6 +49,10 @@ different = [("grpo", 0)] + [
 ]  # the base is one stage, not 3
 
 
+def named(script, step):
+    return "base model" if step == 0 else f"{NAMES[script]}, step {step}"
+
+
 def escape(text):
     """For a cell of a table: a bar would end it."""
     return text.replace("|", "\\|")
@@ -175,7 +179,7 @@ halves = {
 for script in NAMES:
     for step in steps if script == "grpo" else after[script]:
         e = [halves[side][script, step] for side in ("few right", "few wrong", "both")]
-        name = "base model" if step == 0 else f"{NAMES[script]}, step {step}"
+        name = named(script, step)
         rows.append(f"| {name} | {stages[script, step]['p'].mean():.2f} | {e[0]} | {e[1]} | {e[2]} |")
 say(
     "\n".join(
@@ -225,7 +229,7 @@ for script, step in different:
     spread[script, step] = live_run.ratio(v_wrong, np.where(np.isfinite(v_wrong), v_right, np.nan))
     crossing[script, step] = live_run.half_size(prompts)
     share[script, step] = {G: live_run.signal_share(prompts, G) for G in GROUP_SIZES}
-    name = "base model" if step == 0 else f"{NAMES[script]}, step {step}"
+    name = named(script, step)
     cells = [f"{share[script, step][G]}" for G in (2, 8, 64)]
     table.append(f"| {name} | {spread[script, step].value:.0f} | {crossing[script, step].value:.0f} "
                  f"[{crossing[script, step].low:.0f}, {crossing[script, step].high:.0f}] | {' | '.join(cells)} |")  # fmt: skip
@@ -279,7 +283,7 @@ for script, step in different:
     ]
     cells += [str(e) for e in (live_run.ratio(prompts["contrast_squared"][:, SUM] / 1000), v_right, v_wrong)]
     cells += [str(live_run.ratio(live_run.of_size(prompts, "cosine", 8)))]
-    table.append(f"| {'base model' if step == 0 else f'{NAMES[script]}, step {step}'} | " + " | ".join(cells) + " |")
+    table.append(f"| {named(script, step)} | " + " | ".join(cells) + " |")
 say("\n".join(table))
 
 # %% [markdown]
@@ -302,7 +306,7 @@ for axis, (script, step) in zip((left, right), (("grpo", 0), ("grpo", end))):
     label_line(axis, 7, identity.sigma(7, 8) / 0.5, "∝ σ", GREY, xytext=(6, 0))
     top = max(1.5, 1.25 * (mixed_prompts / mixed_prompts[3]).max())
     axis.set(
-        title="base model" if step == 0 else f"GRPO, step {step}",
+        title=named(script, step),
         xlabel="k, right answers of 8",
         xlim=(0.7, 8.9),
         ylim=(0, top),
@@ -370,7 +374,7 @@ for script, step in [("grpo", 0)] + [(script, end) for script in NAMES]:
         for G in (4, 8, 64):
             counted, difference = silent[(script, step), G][side], silent[(script, step), G][f"{side}, difference"]
             cells.append(f"{counted.value:.3f} ({counted.value - difference.value:.3f})")
-    table.append(f"| {'base model' if step == 0 else f'{NAMES[script]}, step {step}'} | " + " | ".join(cells) + " |")
+    table.append(f"| {named(script, step)} | " + " | ".join(cells) + " |")
 say("\n".join(table + ["", "(counted, and in brackets predicted)"]))
 own = [100 * (silent[s, 8]["plug-in, the group itself"].value - silent[s, 8]["predicted"].value) for s in different]
 other = [100 * (silent[s, 64]["plug-in, other answers"].value - silent[s, 64]["predicted"].value) for s in different]
@@ -459,7 +463,7 @@ for axis, step in zip(axes, (start, middle, end)):
             color=color,
             transform=axis.transAxes,
         )
-    axis.set_title("base model" if step == 0 else f"GRPO, step {step}")
+    axis.set_title(named("grpo", step))
     axis.set_xticks(range(5), names, fontsize=8)
 axes[0].set_ylabel("share of the update, %")
 show(figure)
