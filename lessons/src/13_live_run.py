@@ -713,7 +713,7 @@ off = max(abs(e.value - 1) for e in ratios.values())
 # %% [markdown]
 # **What this cannot say.** One small model and one task, in which a problem has one right answer and few ways to work it out. Where right
 # answers are as varied as wrong ones (proofs, programs, chains of thought), the lopsidedness may be gone or turned around; the quantity to
-# look at is $v_-/v_+$. Lengths are Euclidean, and Adam follows other ones. Three seeds; intervals are over prompts.
+# look at is $v_-/v_+$. Lengths are Euclidean, and Adam follows other ones. Few training seeds; the intervals are over prompts.
 #
 # ## Exercises
 #
