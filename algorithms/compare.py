@@ -17,13 +17,12 @@ With --publish the numbers also go to algorithms/results.json, the figures to al
 from the numbers into README.md.
 """
 
-import contextlib
 import json
 import os
 import platform
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, wait
 from dataclasses import asdict, dataclass, field, replace
 from importlib import import_module
@@ -38,7 +37,7 @@ from transformers.hf_argparser import HfArg
 
 from toy_env import UsageError
 from toy_env.arithmetic import LEVELS, extract_answer, held_out_problems
-from toy_env.cli import run_main
+from toy_env.cli import run_main, silence
 from toy_env.evaluate import evaluate, majority_at_k, pass_at_k
 from toy_env.policy import load_policy, pick_device
 from toy_env.run import MAY_CHANGE_ON_RESUME
@@ -148,12 +147,6 @@ def train(job: Job, output: Path) -> str | None:
             for name, function in own.items():
                 setattr(script, name, function)
     return None
-
-
-@contextlib.contextmanager
-def silence() -> Iterator[None]:
-    with open(os.devnull, "w") as sink, contextlib.redirect_stdout(sink), contextlib.redirect_stderr(sink):
-        yield
 
 
 def sample_many(model: str, path: Path, config: Config) -> None:

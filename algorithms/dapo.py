@@ -99,7 +99,7 @@ def train(config: Config) -> dict:
     """Train the policy and return the held-out results before and after."""
     run = Run(__file__, config, min_group_size=2)
     policy, tokenizer = load_policy(config.model, run.device)
-    optimizer = torch.optim.AdamW(policy.parameters(), lr=config.learning_rate, weight_decay=0.0)
+    optimizer = torch.optim.AdamW(policy.parameters(), lr=config.learning_rate, weight_decay=0.0, fused=True)
     run.begin(policy, tokenizer, optimizer=optimizer)
     P, G = config.prompts_per_step, config.group_size
     drawn = []  # [dynamic sampling] (rollout, rewards) of every draw of the step

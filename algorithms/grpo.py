@@ -93,7 +93,7 @@ def train(config: Config) -> dict:
     run = Run(__file__, config, min_group_size=2)
     policy, tokenizer = load_policy(config.model, run.device)
     reference, _ = load_policy(config.model, run.device)  # [KL] the policy as it was, frozen
-    optimizer = torch.optim.AdamW(policy.parameters(), lr=config.learning_rate, weight_decay=0.0)
+    optimizer = torch.optim.AdamW(policy.parameters(), lr=config.learning_rate, weight_decay=0.0, fused=True)
     run.begin(policy, tokenizer, optimizer=optimizer)
     P, G = config.prompts_per_step, config.group_size
 

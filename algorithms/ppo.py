@@ -110,7 +110,7 @@ def train(config: Config) -> dict:
     policy, tokenizer = load_policy(config.model, run.device)
     reference, _ = load_policy(config.model, run.device)  # [KL in the reward] the policy as it was, frozen
     critic = Critic(policy)  # [critic]
-    optimizer = torch.optim.AdamW(policy.parameters(), lr=config.learning_rate, weight_decay=0.0)
+    optimizer = torch.optim.AdamW(policy.parameters(), lr=config.learning_rate, weight_decay=0.0, fused=True)
     optimizer.add_param_group({"params": critic.parameters()})
     run.begin(policy, tokenizer, critic=critic, optimizer=optimizer)
     P, G = config.prompts_per_step, config.group_size

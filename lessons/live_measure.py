@@ -321,7 +321,7 @@ def later_updates(script: str, config, folder: Path, seed: int, groups: int = 8)
     device = pick_device(config.device)
     policy, tokenizer = load_policy(str(folder / "checkpoint"), device)
     reference, _ = load_policy("base", device)
-    optimizer = torch.optim.AdamW(policy.parameters(), lr=config.learning_rate, weight_decay=0.0)
+    optimizer = torch.optim.AdamW(policy.parameters(), lr=config.learning_rate, weight_decay=0.0, fused=True)
     optimizer.load_state_dict(torch.load(folder / "state.pt", map_location=device)["optimizer"])
     optimizer.param_groups[0]["lr"] = config.learning_rate
     generator = torch.Generator(device).manual_seed(seed)

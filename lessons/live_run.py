@@ -25,7 +25,6 @@ import torch
 from tqdm import tqdm
 from transformers.hf_argparser import HfArg
 
-from algorithms.compare import silence
 from lessons import identity
 from lessons.live_measure import (
     GROUP_SIZES,
@@ -39,7 +38,7 @@ from lessons.live_measure import (
 )
 from toy_env import UsageError
 from toy_env.arithmetic import LEVELS, held_out_problems
-from toy_env.cli import run_main
+from toy_env.cli import run_main, silence
 from toy_env.policy import load_policy, pick_device, to_float64
 
 RESULTS = Path(__file__).parent / "live_run.npz"

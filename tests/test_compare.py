@@ -1,5 +1,6 @@
 """The comparison: its statistics by hand, its ablation against the scripts, its runs from the outside, its tables."""
 
+import contextlib
 import itertools
 import json
 from dataclasses import replace
@@ -53,7 +54,7 @@ def test_the_ablation_starts_at_grpo_and_ends_at_dapo(tmp_path, monkeypatch):
     small = {"steps": 2, "prompts_per_step": 4, "group_size": 4, "eval_problems": 2, "device": "cpu", "eval_every": 0}
     first, *_, last = (job for job in compare.jobs_of("ablation", Config(seeds=1), {}))
     changed = {k: v for k, v in first.settings.items() if k in ("max_draws", "clip_eps_high", "overlong_buffer")}
-    monkeypatch.setattr(compare, "silence", compare.contextlib.nullcontext)
+    monkeypatch.setattr(compare, "silence", contextlib.nullcontext)
     threads = torch.get_num_threads()
     compare.train(replace(first, settings=changed | small), tmp_path)
     torch.set_num_threads(threads)
@@ -86,7 +87,7 @@ def test_grpo_with_both_pieces_of_dr_grpo_is_dr_grpo(piece, other, tmp_path, mon
         "device": "cpu",
         "eval_every": 0,
     }
-    monkeypatch.setattr(compare, "silence", compare.contextlib.nullcontext)
+    monkeypatch.setattr(compare, "silence", contextlib.nullcontext)
     threads = torch.get_num_threads()
     one = Job("pieces", "one", 0, "grpo", settings, from_dr_grpo=piece)
     compare.train(one, tmp_path)

@@ -351,7 +351,7 @@ def test_a_step_done_by_hand_is_the_step_of_the_script(small_run, tmp_path):
     moved = []
     for by_hand in (True, False):
         policy, _ = load_policy("base")
-        optimizer = torch.optim.AdamW(policy.parameters(), lr=grpo.Config().learning_rate, weight_decay=0.0)
+        optimizer = torch.optim.AdamW(policy.parameters(), lr=grpo.Config().learning_rate, weight_decay=0.0, fused=True)
         if by_hand:
             live_measure.update(policy, optimizer, gradient, SimpleNamespace(max_grad_norm=1.0))
         else:

@@ -1,10 +1,12 @@
 """From the command line to a config: flags from a dataclass, settings checked, bad input answered in one line."""
 
+import contextlib
 import difflib
 import math
+import os
 import sys
 from argparse import Action, ArgumentDefaultsHelpFormatter, RawDescriptionHelpFormatter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import fields
 
 from transformers import HfArgumentParser
@@ -105,3 +107,10 @@ def run_main(config_class: type, main: Callable, description: str | None, defaul
     except KeyboardInterrupt as stop:
         print(f"stopped {stop}".strip(), file=sys.stderr)
         sys.exit(130)
+
+
+@contextlib.contextmanager
+def silence() -> Iterator[None]:
+    """Inside, nothing is written to standard output and error: for a program that runs many scripts."""
+    with open(os.devnull, "w") as sink, contextlib.redirect_stdout(sink), contextlib.redirect_stderr(sink):
+        yield
