@@ -43,6 +43,7 @@ from toy_env.policy import load_policy, pick_device
 from toy_env.run import MAY_CHANGE_ON_RESUME
 
 ROOT = Path(__file__).parent.parent
+BEFORE = ROOT / "algorithms/results_before.json"  # what an earlier time gave; "what" in it says which
 TRAINING = ("shared", "matched", "pieces", "ablation")
 EXPERIMENTS = (*TRAINING, "sampling")
 SCRIPTS = {"REINFORCE": "reinforce", "PPO": "ppo", "GRPO": "grpo", "Dr. GRPO": "dr_grpo", "DAPO": "dapo"}
@@ -435,15 +436,20 @@ def cell(number: dict, digits: int = 3) -> str:
     return f"{text(number['mean'])} [{text(number['interval'][0])}, {text(number['interval'][1])}]"
 
 
-def verdict(arm: dict, other: dict) -> str:
-    """Whether an arm's number lies above another's: the intervals decide, the seeds in favour are counted."""
-    pairs = [(a, b) for a, b in zip(arm["seeds"], other["seeds"]) if None not in (a, b)]
+def verdict(*comparisons: tuple[dict, dict]) -> str:
+    """Whether an arm's number lies above another's, from the (arm, other) of each time the comparison was made.
+
+    The intervals decide, the seeds in favour are counted. A difference seen at one time only is "not repeated".
+    """
+    pairs = [pair for arm, other in comparisons for pair in zip(arm["seeds"], other["seeds"]) if None not in pair]
     higher, lower = sum(a > b for a, b in pairs), sum(a < b for a, b in pairs)
-    if arm["interval"][0] > other["interval"][1]:
+    if all(arm["interval"][0] > other["interval"][1] for arm, other in comparisons):
         return f"higher in {higher} of {len(pairs)}"
-    if arm["interval"][1] < other["interval"][0]:
+    if all(arm["interval"][1] < other["interval"][0] for arm, other in comparisons):
         return f"lower in {lower} of {len(pairs)}"
-    return f"no difference seen ({higher} of {len(pairs)} higher)"
+    overlap = [a["interval"][0] <= b["interval"][1] and b["interval"][0] <= a["interval"][1] for a, b in comparisons]
+    seen = "no difference seen" if all(overlap) else "not repeated"
+    return f"{seen} ({higher} of {len(pairs)} higher)"
 
 
 def markdown(header: list[str], rows: list[list[str]]) -> str:
@@ -451,9 +457,16 @@ def markdown(header: list[str], rows: list[list[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def tables(results: dict) -> dict[str, str]:
-    """The README's tables by name, from the numbers of `collect`."""
-    made = {}
+def tables(results: dict, before: dict | None = None) -> dict[str, str]:
+    """The README's tables by name, from the numbers of `collect`; the verdicts also from `before`, an earlier time."""
+    made, times = {}, [results] if before is None else [before, results]
+    singly: list[list[str]] = []  # the verdicts of each time
+
+    def judged(name: str, experiment: str, arm: str, other_experiment: str, other: str) -> str:
+        pairs = [(time[experiment][arm][name], time[other_experiment][other][name]) for time in times]
+        singly.append([verdict(pair) for pair in pairs])
+        return verdict(*pairs)
+
     for experiment in ("shared", "matched"):
         if experiment in results:
             arms = results[experiment]
@@ -474,18 +487,18 @@ def tables(results: dict) -> dict[str, str]:
              for arm, n in results["shared"].items()],
         )  # fmt: skip
     if "pieces" in results:
-        grpo, dr_grpo = results["shared"]["GRPO"], results["shared"]["Dr. GRPO"]
+        rows = [("shared", "GRPO"), *(("pieces", arm) for arm in PIECES), ("shared", "Dr. GRPO")]
         shown = ("mean_accuracy", "length_wrong", "entropy")
         made["pieces"] = markdown(
             ["", *(text for title in ("accuracy, mean over training", "length of wrong answers", "entropy at the end")
                    for text in (title, "against GRPO"))],
             [[arm, *(text for name in shown
-                     for text in (cell(n[name], 1 if name == "length_wrong" else 3),
-                                  "" if arm == "GRPO" else verdict(n[name], grpo[name])))]
-             for arm, n in {"GRPO": grpo, **results["pieces"], "Dr. GRPO": dr_grpo}.items()],
+                     for text in (cell(results[experiment][arm][name], 1 if name == "length_wrong" else 3),
+                                  "" if arm == "GRPO" else judged(name, experiment, arm, "shared", "GRPO")))]
+             for experiment, arm in rows],
         )  # fmt: skip
     columns = [
-        (results[experiment], name, f"{title} {experiment}")
+        (experiment, name, f"{title} {experiment}")
         for experiment in ("shared", "matched")
         if experiment in results
         for name, title in (("mean_accuracy", "mean over training,"), ("at_budget", "at equal completions,"))
@@ -493,19 +506,20 @@ def tables(results: dict) -> dict[str, str]:
     if columns:
         made["verdicts"] = markdown(
             ["against GRPO", *(title for _, _, title in columns)],
-            [[arm, *(verdict(arms[arm][name], arms["GRPO"][name]) for arms, name, _ in columns)]
+            [[arm, *(judged(name, experiment, arm, experiment, "GRPO")
+                     for experiment, name, _ in columns)]
              for arm in SCRIPTS if arm != "GRPO"],
         )  # fmt: skip
     if "ablation" in results:
         arms = list(results["ablation"].items())
-        above = [None, *(n for _, n in arms)]
+        above = [None, *(arm for arm, _ in arms)]
         compared = (("at_budget", f"at {arms[0][1]['budget']:,} completions"), ("mean_accuracy", "mean over training"))
         made["ablation"] = markdown(
             ["change, on top of the row above", "AIME 2024, published", "accuracy at the end", "completions",
              *(text for _, title in compared for text in (title, "against the row above"))],
             [[arm, str(ABLATION[arm][1]), cell(n["final"]), f"{n['completions']['mean']:,.0f}",
               *(text for name, _ in compared
-                for text in (cell(n[name]), verdict(n[name], last[name]) if last else ""))]
+                for text in (cell(n[name]), judged(name, "ablation", arm, "ablation", last) if last else ""))]
              for (arm, n), last in zip(arms, above)],
         )  # fmt: skip
         made["mechanisms"] = markdown(
@@ -523,6 +537,16 @@ def tables(results: dict) -> dict[str, str]:
             [[arm, cell(kinds["pass"][0]), *(cell(kinds[kind][i]) for kind in ("majority", "pass") for i in shown[1:])]
              for arm, kinds in arms.items()],
         )  # fmt: skip
+    if before:
+        found = [[not text.startswith("no") for text in texts] for texts in singly]
+        once = [next(t for t, one in zip(texts, seen) if one) for texts, seen in zip(singly, found) if sum(seen) == 1]
+        whole = sum(len(set(re.findall(r"\d+", text))) == 1 for text in once)
+        first, second = (sum(column) for column in zip(*found))
+        made["repeated"] = (
+            f"Of the {len(found)} comparisons in the three tables with verdicts, the first time showed a difference in "
+            f"{first}, the second in\n{second}, both in {sum(map(all, found))}. Of the {len(once)} differences seen "
+            f"once only, {whole} had all seeds on their side."
+        )
     return made
 
 
@@ -706,8 +730,8 @@ def main(config: Config) -> None:
         shutil.copy(output / "results.json", ROOT / "algorithms/results.json")
         for path in paths:
             shutil.copy(path, ROOT / "algorithms/figures" / path.name)
-        readme = ROOT / "README.md"
-        readme.write_text(into_readme(readme.read_text(), made))
+        readme, before = ROOT / "README.md", json.loads(BEFORE.read_text())
+        readme.write_text(into_readme(readme.read_text(), tables(results, before)))
 
 
 if __name__ == "__main__":

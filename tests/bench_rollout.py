@@ -1,4 +1,5 @@
-"""Our sampler against `model.generate`, and packed scoring against padded, alternating in one process. A benchmark.
+"""Our sampler against `model.generate`, packed scoring against padded, a fused optimizer against the default one, each
+pair alternating in one process. A benchmark.
 
 python tests/bench_rollout.py [--model runs/reinforce-0/checkpoint]
 """
@@ -75,6 +76,13 @@ def main(config: Config) -> None:
 
     for _ in range(config.samples):
         score()
+    optimizers = [torch.optim.AdamW(policy.parameters(), lr=1e-12, fused=fused) for fused in (True, False)]
+    steps: dict[str, list[float]] = {"fused": [], "default": []}
+    for _ in range(5 * config.samples):  # with the gradient that the last pass left
+        for times, optimizer in zip(steps.values(), optimizers):
+            started = time.perf_counter()
+            optimizer.step()
+            times.append(time.perf_counter() - started)
     seconds: dict[str, list[float]] = {"toy_env.rollout.sample": [], "model.generate": []}
     for turn in range(config.samples + 1):
         prompts = [problem.prompt for problem in sample_problems(config.problems, LEVELS, rng)]
@@ -95,6 +103,8 @@ def main(config: Config) -> None:
         f"forward and back: packed {1e3 * packed:.1f} ms, padded {1e3 * padded_:.1f} ms, "
         f"packed is {padded_ / packed:.2f} times as fast"
     )
+    fused, default = (median(times) for times in steps.values())
+    print(f"AdamW: fused {1e3 * fused:.2f} ms an update, default {1e3 * default:.2f} ms")
 
 
 if __name__ == "__main__":

@@ -118,13 +118,23 @@ def test_seeds_without_a_value_count_nowhere_and_shift_nothing():
     assert estimate([0.25, None, 0.75]) == {"mean": 0.5, "interval": [0.25, 0.75], "seeds": [0.25, None, 0.75]}
     runs = [{"seed": 2, "final": 0.75}, {"seed": 0, "final": 0.25}]
     assert compare.by_seed(runs, "final", 3) == [0.25, None, 0.75]
-    assert verdict(estimate([0.1, None, 0.3]), estimate([0.2, 0.9, 0.2])) == "no difference seen (1 of 2 higher)"
+    assert verdict((estimate([0.1, None, 0.3]), estimate([0.2, 0.9, 0.2]))) == "no difference seen (1 of 2 higher)"
 
 
 def test_overlapping_intervals_are_no_difference():
     low, middle, high = estimate([0.1, 0.2, 0.3]), estimate([0.15, 0.25, 0.32]), estimate([0.7, 0.8, 0.9])
-    assert verdict(high, low) == "higher in 3 of 3" and verdict(low, high) == "lower in 3 of 3"
-    assert verdict(middle, low) == "no difference seen (3 of 3 higher)"
+    assert verdict((high, low)) == "higher in 3 of 3" and verdict((low, high)) == "lower in 3 of 3"
+    assert verdict((middle, low)) == "no difference seen (3 of 3 higher)"
+
+
+def test_a_difference_must_be_seen_each_time():
+    low, middle, high = estimate([0.1, 0.2, 0.3]), estimate([0.15, 0.25, 0.32]), estimate([0.7, 0.8, 0.9])
+    assert verdict((high, low), (high, middle)) == "higher in 6 of 6"
+    assert verdict((low, high), (middle, high)) == "lower in 6 of 6"
+    assert verdict((high, low), (middle, low)) == verdict((middle, low), (high, low)) == "not repeated (6 of 6 higher)"
+    assert verdict((high, low), (low, high)) == "not repeated (3 of 6 higher)"
+    assert verdict((low, high), (low, middle)) == "not repeated (0 of 6 higher)"
+    assert verdict((middle, low), (low, middle)) == "no difference seen (3 of 6 higher)"
 
 
 def test_a_run_is_summed_up_by_hand(tmp_path):
@@ -203,7 +213,7 @@ def test_the_readme_shows_the_committed_numbers():
     readme = (ROOT / "README.md").read_text()
     results = json.loads((ROOT / "algorithms/results.json").read_text())
     assert set(results) >= set(compare.EXPERIMENTS)
-    assert into_readme(readme, compare.tables(results)) == readme
+    assert into_readme(readme, compare.tables(results, json.loads(compare.BEFORE.read_text()))) == readme
     speed = json.loads((ROOT / "tests/bench_speed.json").read_text())
     assert into_readme(readme, bench_speed.tables(speed)) == readme
 

@@ -342,7 +342,7 @@ for name, rows in (("blurted", ~worked), ("worked", worked)):
 # %% [markdown]
 # *Right answers are equally long under all three; wrong ones are not, and their order is not that of the divisors.*
 #
-# It shows that wrong answers are some six tokens longer under GRPO than under Dr. GRPO: the direction of step 3 and
+# It shows that wrong answers are six to seven tokens longer under GRPO than under Dr. GRPO: the direction of step 3 and
 # of the paper's Fig. 6. It cannot show that the divisor did it.
 #
 # - **Selection.** Only about one answer in ten, or fewer, is *still* wrong. An answer is either blurted, in 4 tokens,
