@@ -116,7 +116,7 @@ def fold(title: str, text: str) -> str:
 
 
 def execute(notebook: nbformat.NotebookNode, name: str) -> None:
-    """Run the cells in a fresh kernel. Raises UsageError with the failing cell if one fails.
+    """Run the cells in a fresh kernel. Raises UsageError with the failing cell if one fails, or with a warning.
 
     Text cells run as code among the others, and are text again afterwards.
     """
@@ -147,6 +147,8 @@ def execute(notebook: nbformat.NotebookNode, name: str) -> None:
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)
         for output in cell.get("outputs", []):
+            if output.get("name") == "stderr":
+                raise UsageError(f"{name} leaves a warning in the notebook: {output.text.strip()}")
             output.get("data", {}).pop(WIDGET, None)  # its model lives in the kernel that is gone; the picture stays
 
 

@@ -321,9 +321,13 @@ def exponent(prompts: dict, G: int, kind: int = SUM, side: str = "both") -> Esti
 
 
 def exponent_across(prompts: dict) -> float:
-    """The same slope at G = 8 with one group's k against another prompt's: groups of all prompts, pooled by k."""
+    """The same slope at G = 8 with one group's k against another prompt's: groups of all prompts, pooled by k.
+
+    A k that no group had counts in nothing.
+    """
     counts, squares = prompts["by_k"].sum(axis=0)[:, 1:-1]
-    x, y = np.log(identity.sigma(np.arange(1, 8), 8)), np.log(squares / counts) / 2
+    k = np.arange(1, 8)[counts > 0]
+    x, y = np.log(identity.sigma(k, 8)), np.log(squares[k - 1] / counts[k - 1]) / 2
     return float(np.polyfit(x, y, 1)[0])
 
 

@@ -120,11 +120,18 @@ def test_numbers_in_a_text_come_from_the_code(tmp_path, monkeypatch):
         build.main(build.Config())
 
 
-def test_a_lesson_that_fails_leaves_no_notebook(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("raise ValueError('no')", "01_x does not run to its end"),
+        ("import warnings\nwarnings.warn('look')", "01_x leaves a warning in the notebook: .*look"),
+    ],
+)
+def test_a_lesson_that_fails_leaves_no_notebook(code, message, tmp_path, monkeypatch):
     monkeypatch.setattr(build, "LESSONS", tmp_path)
     (tmp_path / "src").mkdir()
-    (tmp_path / "src/01_x.py").write_text("# %%\nraise ValueError('no')\n")
-    with pytest.raises(UsageError, match="01_x does not run to its end"):
+    (tmp_path / "src/01_x.py").write_text(f"# %%\n{code}\n")
+    with pytest.raises(UsageError, match=message):
         build.main(build.Config())
     assert not (tmp_path / "01_x.ipynb").exists()
 

@@ -64,6 +64,8 @@ def test_a_coin_is_the_regime_of_the_abstract(monkeypatch):
         assert live_run.exponent(prompts, G).value == pytest.approx(1, abs=1e-9)
         assert live_run.signal_share(prompts, G).value == pytest.approx(1, abs=1e-9)
     assert live_run.exponent_across(prompts) == pytest.approx(1, abs=1e-9)
+    prompts["by_k"][:, :, 2] = 0  # no group with k = 2
+    assert live_run.exponent_across(prompts) == pytest.approx(1, abs=1e-9)
     np.testing.assert_allclose(prompts["cosine"], 1, atol=1e-9)
     assert live_run.half_size(prompts).value == pytest.approx(0, abs=1e-9)
 

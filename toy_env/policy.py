@@ -134,7 +134,7 @@ def pack(rollout: "Rollout") -> tuple[dict, torch.Tensor]:
     each in the first packed row with room for it.
 
     Most of a padded batch of base-model rollouts is padding (nearly all answers have 4 tokens, a few have 50). Packing
-    makes a pass forward and back 2.5 times as fast there and 1.3 times for a trained policy (`tests/bench_rollout.py`).
+    makes a pass forward and back 2.3 times as fast there and 1.3 times for a trained policy (`tests/bench_rollout.py`).
     """
     is_token = torch.cat([rollout.prompt_mask, rollout.mask], dim=1)  # (B, N + T)
     positions = position_ids(is_token)
@@ -165,7 +165,7 @@ def over_completions(
 
     It runs on micro-batches of rows. The loss is still taken over all B rows at once, so the micro-batch size changes
     no normaliser and no gradient. Where there are several, each is computed once more in the backward pass instead of
-    being kept: memory stays that of one micro-batch, for 5 to 30 % more time (`tests/bench_speed.py`).
+    being kept: memory stays that of one micro-batch, for 5 to 75 % more time (`tests/bench_speed.py`).
     """
     parts = []
     for rows in torch.arange(len(rollout), device=rollout.mask.device).split(micro_batch_size):

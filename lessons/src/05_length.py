@@ -379,9 +379,9 @@ for name, gaps in (("the length divisor", down), ("sigma", along)):
 assert along.mean() > 3 * abs(down.mean())
 
 # %% [markdown]
-# The length divisor works in the predicted direction and is the small part. **Most of the difference between the two
-# scripts comes from σ**, which none of the above is about: a comparison of GRPO with Dr. GRPO is no measurement of
-# the length bias.
+# On average the length divisor works in the predicted direction, but by little and not in every pair. **Most of the
+# difference between the two scripts comes from σ**, which none of the above is about: a comparison of GRPO with Dr. GRPO
+# is no measurement of the length bias.
 #
 # ## Exercises
 #

@@ -618,7 +618,10 @@ table = [
     "| share of a group's update, mean | first token | rest of the working | digits of the answer | # and end |",
     "|---|---|---|---|---|",
 ]
-table += [f"| {NAMES[script]} | " + " | ".join(f"{value:.0%}" for value in place[script]) + " |" for script in NAMES]
+table += [
+    f"| {NAMES[script]} | " + " | ".join(f"{round(value, 2) + 0:.0%}" for value in place[script]) + " |"
+    for script in NAMES
+]
 places_table = "\n".join(table)
 
 # %% [text]
