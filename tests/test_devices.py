@@ -49,7 +49,15 @@ class Elsewhere(torch.Tensor):
 
 
 class StandIn(TorchDispatchMode):
-    """Inside, tensors can be made on the stand-in device."""
+    """Inside, tensors can be made on the stand-in device, and a module goes there with its tied weights tied."""
+
+    def __enter__(self):
+        torch.__future__.set_swap_module_params_on_conversion(True)
+        return super().__enter__()
+
+    def __exit__(self, *error):
+        torch.__future__.set_swap_module_params_on_conversion(False)
+        return super().__exit__(*error)
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         return compute(function, args, kwargs or {})
@@ -79,7 +87,7 @@ def compute(function, args, kwargs):
 def stand_in(monkeypatch, base):
     """A context in which the device "meta" computes. `base` is loaded before: torch notes then what makes tensors."""
     generator, tensor, load, save = torch.Generator, torch.tensor, torch.load, PreTrainedModel.save_pretrained
-    pretrained, to = AutoModelForCausalLM.from_pretrained, PreTrainedModel.to
+    pretrained = AutoModelForCausalLM.from_pretrained
 
     def load_on_cpu(*args, **settings):  # transformers has a use of its own for that device
         with _disable_current_modes():
@@ -88,12 +96,6 @@ def stand_in(monkeypatch, base):
     def tensor_there(data, **settings):  # torch itself makes no values there
         there = settings.get("device") == STAND_IN
         return tensor(data, **settings | {"device": "cpu"}).to(STAND_IN) if there else tensor(data, **settings)
-
-    def moved(model, device):
-        torch.__future__.set_swap_module_params_on_conversion(True)  # so that tied weights stay tied, as on a GPU
-        model = to(model, device)
-        torch.__future__.set_swap_module_params_on_conversion(False)
-        return model
 
     def save_from_cpu(model, folder) -> None:
         save(model, folder, state_dict={name: value.cpu() for name, value in model.state_dict().items()})
@@ -108,7 +110,6 @@ def stand_in(monkeypatch, base):
     )
     monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", load_on_cpu)
     monkeypatch.setattr(PreTrainedModel, "save_pretrained", save_from_cpu)
-    monkeypatch.setattr(PreTrainedModel, "to", moved)
     return StandIn()
 
 
