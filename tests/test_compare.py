@@ -214,6 +214,9 @@ def test_the_readme_shows_the_committed_numbers():
     results = json.loads((ROOT / "algorithms/results.json").read_text())
     assert set(results) >= set(compare.EXPERIMENTS)
     assert into_readme(readme, compare.tables(results, json.loads(compare.BEFORE.read_text()))) == readme
+    same = compare.tables(results, results)
+    assert "in 17, the second in\n17, both in 17. Of the 0 differences" in same["repeated"]  # 7, 8 and 2 in the tables
+    assert "not repeated" not in "".join(same.values()) and "higher in 10 of 10" in same["verdicts"]
     speed = json.loads((ROOT / "tests/bench_speed.json").read_text())
     assert into_readme(readme, bench_speed.tables(speed)) == readme
 
