@@ -13,6 +13,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from algorithms import dapo, ppo, reinforce
+from toy_env.cli import silence
 from toy_env.policy import BASE_MODEL
 from toy_env.rollout import Rollout
 from toy_env.run import rollout_metrics
@@ -50,6 +51,14 @@ def test_a_run_folder_holds_what_the_readme_says(tmp_path):
     assert (tmp_path / "a/curves.png").read_bytes().startswith(b"\x89PNG")
     assert (tmp_path / "a/samples.txt").read_text().count("?") == 16
     assert AutoTokenizer.from_pretrained(tmp_path / "a/checkpoint")("1+1?").input_ids[0] == 1
+
+
+def test_silence_is_of_both_streams(capsys):
+    with silence():
+        print("a line")
+        print("an error", file=sys.stderr)
+    print("after")
+    assert capsys.readouterr() == ("after\n", "")
 
 
 def test_evaluating_along_the_way_changes_nothing_else(tmp_path):
