@@ -14,7 +14,8 @@ and one that was stopped goes on. Experiments:
     sampling   pass@k and majority@k of the base model and of the policies trained in `shared`
 
 With --publish the numbers also go to algorithms/results.json, the figures to algorithms/figures, and the tables made
-from the numbers into README.md.
+from the numbers into README.md. The verdicts there also need results_before.json, the numbers of an earlier time: true
+only as long as the scripts compute the same up to rounding.
 """
 
 import json
@@ -441,15 +442,20 @@ def verdict(*comparisons: tuple[dict, dict]) -> str:
 
     The intervals decide, the seeds in favour are counted. A difference seen at one time only is "not repeated".
     """
-    pairs = [pair for arm, other in comparisons for pair in zip(arm["seeds"], other["seeds"]) if None not in pair]
-    higher, lower = sum(a > b for a, b in pairs), sum(a < b for a, b in pairs)
-    if all(arm["interval"][0] > other["interval"][1] for arm, other in comparisons):
-        return f"higher in {higher} of {len(pairs)}"
-    if all(arm["interval"][1] < other["interval"][0] for arm, other in comparisons):
-        return f"lower in {lower} of {len(pairs)}"
-    overlap = [a["interval"][0] <= b["interval"][1] and b["interval"][0] <= a["interval"][1] for a, b in comparisons]
-    seen = "no difference seen" if all(overlap) else "not repeated"
-    return f"{seen} ({higher} of {len(pairs)} higher)"
+    higher, lower, directions = [], [], set()
+    for arm, other in comparisons:
+        pairs = [pair for pair in zip(arm["seeds"], other["seeds"]) if None not in pair]
+        higher.append(f"{sum(a > b for a, b in pairs)} of {len(pairs)}")
+        lower.append(f"{sum(a < b for a, b in pairs)} of {len(pairs)}")
+        above = arm["interval"][0] > other["interval"][1]
+        below = arm["interval"][1] < other["interval"][0]
+        directions.add("higher" if above else "lower" if below else "")
+    if directions == {"higher"}:
+        return f"higher in {' and '.join(higher)}"
+    if directions == {"lower"}:
+        return f"lower in {' and '.join(lower)}"
+    seen = "no difference seen" if directions == {""} else "not repeated"
+    return f"{seen} ({' and '.join(higher)} higher)"
 
 
 def markdown(header: list[str], rows: list[list[str]]) -> str:
@@ -506,8 +512,7 @@ def tables(results: dict, before: dict | None = None) -> dict[str, str]:
     if columns:
         made["verdicts"] = markdown(
             ["against GRPO", *(title for _, _, title in columns)],
-            [[arm, *(judged(name, experiment, arm, experiment, "GRPO")
-                     for experiment, name, _ in columns)]
+            [[arm, *(judged(name, experiment, arm, experiment, "GRPO") for experiment, name, _ in columns)]
              for arm in SCRIPTS if arm != "GRPO"],
         )  # fmt: skip
     if "ablation" in results:
@@ -538,13 +543,13 @@ def tables(results: dict, before: dict | None = None) -> dict[str, str]:
              for arm, kinds in arms.items()],
         )  # fmt: skip
     if before:
-        found = [[not text.startswith("no") for text in texts] for texts in singly]
-        once = [next(t for t, one in zip(texts, seen) if one) for texts, seen in zip(singly, found) if sum(seen) == 1]
-        whole = sum(len(set(re.findall(r"\d+", text))) == 1 for text in once)
-        first, second = (sum(column) for column in zip(*found))
+        seen = [[text.startswith(("higher", "lower")) for text in texts] for texts in singly]
+        first, second = (sum(column) for column in zip(*seen))
+        once = [texts[shown.index(True)] for texts, shown in zip(singly, seen) if sum(shown) == 1]
+        whole = sum(text.endswith(f"{results['seeds']} of {results['seeds']}") for text in once)
         made["repeated"] = (
-            f"Of the {len(found)} comparisons in the three tables with verdicts, the first time showed a difference in "
-            f"{first}, the second in\n{second}, both in {sum(map(all, found))}. Of the {len(once)} differences seen "
+            f"Of the {len(singly)} comparisons in the three tables with verdicts, the first time showed a difference "
+            f"in {first}, the second in\n{second}, both in {sum(map(all, seen))}. Of the {len(once)} differences seen "
             f"once only, {whole} had all seeds on their side."
         )
     return made

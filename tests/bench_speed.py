@@ -1,7 +1,7 @@
 """A step of grpo.py against the same step of TRL's GRPOTrainer and against a floor. A benchmark, not a test.
 
     pip install -e '.[parity]'             for TRL
-    python tests/bench_speed.py                  about 8 minutes; leave the machine alone meanwhile
+    python tests/bench_speed.py                  about 10 minutes; leave the machine alone meanwhile
     python tests/bench_speed.py --device cuda
 
 With --publish the numbers go to tests/bench_speed.json and, as tables, into README.md.
@@ -271,7 +271,7 @@ def first_update(connection, side: str, device: str) -> None:
         trl(connection, device, "base", learning_rate=2e-4)
 
 
-def model_loaded(connection, side: str, device: str) -> None:
+def model_loaded(connection, device: str) -> None:
     """Report the time of day when the model is there: imports and loading, which neither side can do without."""
     from toy_env.policy import load_policy
 
@@ -479,11 +479,12 @@ def main(config: Config) -> None:
                     f"{numbers['tokens_per_second']:7.0f} tokens/s  length {numbers['length']:4.1f}  "
                     f"{numbers['memory']:5.0f} MiB\n         {parts}, rest {rest:.0f} ms"
                 )
-        start_ups: dict[str, list[float]] = {"ours": [], "trl": [], "model": []}
+        starts = {"ours": (first_update, "ours"), "trl": (first_update, "trl"), "model": (model_loaded,)}
+        start_ups: dict[str, list[float]] = {name: [] for name in starts}
         for _ in range(config.start_ups):
-            for side, times in start_ups.items():
-                worker = Worker(model_loaded if side == "model" else first_update, side, device)
-                times.append(worker.receive() - worker.spawned)
+            for name, start in starts.items():
+                worker = Worker(*start, device)
+                start_ups[name].append(worker.receive() - worker.spawned)
                 worker.close()
         results["start_up"] = {side: median(times) for side, times in start_ups.items()}
         for side in ("ours", "model"):

@@ -129,12 +129,13 @@ def test_overlapping_intervals_are_no_difference():
 
 def test_a_difference_must_be_seen_each_time():
     low, middle, high = estimate([0.1, 0.2, 0.3]), estimate([0.15, 0.25, 0.32]), estimate([0.7, 0.8, 0.9])
-    assert verdict((high, low), (high, middle)) == "higher in 6 of 6"
-    assert verdict((low, high), (middle, high)) == "lower in 6 of 6"
-    assert verdict((high, low), (middle, low)) == verdict((middle, low), (high, low)) == "not repeated (6 of 6 higher)"
-    assert verdict((high, low), (low, high)) == "not repeated (3 of 6 higher)"
-    assert verdict((low, high), (low, middle)) == "not repeated (0 of 6 higher)"
-    assert verdict((middle, low), (low, middle)) == "no difference seen (3 of 6 higher)"
+    assert verdict((high, low), (high, middle)) == "higher in 3 of 3 and 3 of 3"
+    assert verdict((low, high), (middle, high)) == "lower in 3 of 3 and 3 of 3"
+    again = "not repeated (3 of 3 and 3 of 3 higher)"
+    assert verdict((high, low), (middle, low)) == verdict((middle, low), (high, low)) == again
+    assert verdict((high, low), (low, high)) == "not repeated (3 of 3 and 0 of 3 higher)"
+    assert verdict((low, high), (low, middle)) == "not repeated (0 of 3 and 0 of 3 higher)"
+    assert verdict((middle, low), (low, middle)) == "no difference seen (3 of 3 and 0 of 3 higher)"
 
 
 def test_a_run_is_summed_up_by_hand(tmp_path):
@@ -216,7 +217,7 @@ def test_the_readme_shows_the_committed_numbers():
     assert into_readme(readme, compare.tables(results, json.loads(compare.BEFORE.read_text()))) == readme
     same = compare.tables(results, results)
     assert "in 17, the second in\n17, both in 17. Of the 0 differences" in same["repeated"]  # 7, 8 and 2 in the tables
-    assert "not repeated" not in "".join(same.values()) and "higher in 10 of 10" in same["verdicts"]
+    assert "not repeated" not in "".join(same.values()) and "higher in 5 of 5 and 5 of 5" in same["verdicts"]
     speed = json.loads((ROOT / "tests/bench_speed.json").read_text())
     assert into_readme(readme, bench_speed.tables(speed)) == readme
 

@@ -2,7 +2,8 @@
 
 A tensor on the stand-in keeps its values in a CPU tensor that nothing else can reach. As on a GPU, an operation on it
 together with a CPU tensor is an error, and so is .numpy(); so every tensor that a script makes in the wrong place is
-found on a machine without a GPU. It draws as the CPU does, so the runs must be the same up to rounding.
+found on a machine without a GPU. (It is stricter: a GPU takes an index from the CPU.) It draws as the CPU does, so the
+runs must be the same up to rounding.
 It goes by the name of torch's "meta" device, the one device besides the CPU that every build of torch has.
 """
 
