@@ -531,8 +531,8 @@ def tables(results: dict, before: dict | None = None) -> dict[str, str]:
             ["change", "entropy at the end", "tokens clipped", "probability of up-clipped tokens",
              "silent share trained on", "cut at the limit", "length of wrong answers"],
             [[arm, cell(n["entropy"]), f"{n['clipped']['mean']:.2%}", cell(n["clipped_up_probability"], 2),
-              cell(n["silent_trained_on"], 2), f"{n['truncated']['mean']:.1%}", cell(n["length_wrong"], 1)]
-             for arm, n in arms],
+              cell(n["silent_trained_on"], 2) if any(n["silent_trained_on"]["seeds"]) else "0, by construction",
+              f"{n['truncated']['mean']:.1%}", cell(n["length_wrong"], 1)] for arm, n in arms],
         )  # fmt: skip
     if "sampling" in results:
         arms = {arm: kinds for arm, kinds in results["sampling"].items() if arm != "samples"}

@@ -35,6 +35,7 @@ from nbclient.exceptions import CellExecutionError
 from tqdm import tqdm
 from transformers.hf_argparser import HfArg
 
+from lessons.kit import WIDGET
 from toy_env import UsageError
 from toy_env.cli import run_main
 
@@ -43,7 +44,6 @@ KINDS = ("markdown", "text", "code", "exercise", "check", "hint", "solution", "w
 MARKER = re.compile(r"# %%(?: \[(\w+)\])?[ ]?(.*)")
 QUOTED_CODE = ".jp-RenderedMarkdown .highlight pre, .jp-RenderedMarkdown pre code " \
               "{font-family: monospace; font-size: 13px; white-space: pre; overflow-x: auto}"  # fmt: skip
-WIDGET = "application/vnd.jupyter.widget-view+json"
 
 
 @dataclass
@@ -149,7 +149,8 @@ def execute(notebook: nbformat.NotebookNode, name: str) -> None:
         for output in cell.get("outputs", []):
             if output.get("name") == "stderr":
                 raise UsageError(f"{name} leaves a warning in the notebook: {output.text.strip()}")
-            output.get("data", {}).pop(WIDGET, None)  # its model lives in the kernel that is gone; the picture stays
+        if "outputs" in cell:  # sliders live in the kernel that is gone; the picture below them stays
+            cell.outputs = [output for output in cell.outputs if WIDGET not in output.get("data", {})]
 
 
 def sources(only: int = 0) -> Iterator[Path]:

@@ -1,12 +1,12 @@
 """What the lessons share: checks for exercises, sliders, quoted code and diffs, and the look of the plots."""
 
 import base64
+import copy
 import difflib
 import inspect
 import io
 import re
 from collections.abc import Callable, Sequence
-from itertools import zip_longest
 from types import ModuleType
 
 import matplotlib
@@ -18,6 +18,8 @@ from matplotlib.figure import Figure
 # Okabe and Ito's palette, which colour-blind readers can tell apart. One colour an idea, in all lessons.
 BLUE, ORANGE, GREEN, RED, PURPLE, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#777777"
 RIGHT, WRONG = BLUE, RED
+
+WIDGET = "application/vnd.jupyter.widget-view+json"
 
 matplotlib.rcParams.update(
     {
@@ -38,32 +40,47 @@ def check(
     inputs: Sequence[dict] | None = None,
     mistakes: dict[str, object] | None = None,
     tolerance: float = 1e-6,
+    bug=None,
 ) -> None:
     """Say whether an exercise is solved, and if not, which mistake it looks like.
 
-    answer, expected and the values of `mistakes` are all of one kind: functions of the keyword arguments in `inputs`,
-    or, without inputs, values. Arrays, tensors and numbers are compared within `tolerance`. The keys of `mistakes` are
-    what the reader is told when the answer agrees with that mistake. `...` or None is an exercise not attempted. Prints
-    one line and never raises, so that Run All always ends.
+    answer, expected, bug and the values of `mistakes` are all of one kind: functions of the keyword arguments in
+    `inputs`, each called with copies of its own, or, without inputs, values. Arrays, tensors and numbers are compared
+    within `tolerance`. The keys of `mistakes` are what the reader is told when the answer agrees with that mistake, or
+    raises the same kind of error. `bug` is what a stub to be repaired returns as it stands. `...`, None and the bug are
+    an exercise not attempted. Prints one line and never raises, so that Run All always ends.
     """
 
     def values(of) -> list:
-        return [of(**given) for given in inputs] if inputs is not None else [of]
+        return [of(**copy.deepcopy(given)) for given in inputs] if inputs is not None else [of]
 
-    try:
-        given = values(answer)
-    except Exception as error:
-        return _say(False, f"your code raised {type(error).__name__}: {error}")
-    if all(value is None or value is ... for value in given):
-        return _say(None, "not attempted")
-    for i, (ours, truth) in enumerate(zip_longest(given, values(expected))):
-        if not _same(ours, truth, tolerance):
-            for message, mistake in (mistakes or {}).items():
-                if all(_same(a, b, tolerance) for a, b in zip(given, values(mistake))):
-                    return _say(False, message)
-            case = f" for {_text(inputs[i])}" if inputs is not None else ""
-            return _say(False, f"got {_text(ours)}, expected {_text(truth)}{case}")
-    _say(True, "right")
+    def outcome(of) -> list | Exception:
+        try:
+            return values(of)
+        except Exception as error:
+            return error
+
+    def agrees(ours: list | Exception, theirs: list | Exception) -> bool:
+        if isinstance(ours, Exception) or isinstance(theirs, Exception):
+            return type(ours) is type(theirs)
+        return all(_same(a, b, tolerance) for a, b in zip(ours, theirs))
+
+    given, truth = outcome(answer), values(expected)
+    if not isinstance(given, Exception):
+        if all(value is None or value is ... for value in given):
+            return _say(None, "not attempted")
+        if agrees(given, truth):
+            return _say(True, "right")
+    if bug is not None and agrees(given, outcome(bug)):
+        return _say(None, "the bug is still there")
+    for message, mistake in (mistakes or {}).items():
+        if agrees(given, outcome(mistake)):
+            return _say(False, message)
+    if isinstance(given, Exception):
+        return _say(False, f"your code raised {type(given).__name__}: {given}")
+    i = next(i for i, pair in enumerate(zip(given, truth)) if not _same(*pair, tolerance))
+    case = f" for {_text(inputs[i])}" if inputs is not None else ""
+    _say(False, f"got {_text(given[i])}, expected {_text(truth[i])}{case}")
 
 
 def _say(verdict: bool | None, message: str) -> None:
@@ -102,8 +119,9 @@ def _text(value) -> str:
 def knob(draw: Callable[..., Figure], **sliders: tuple[float, float, float, float] | Sequence) -> None:
     """A picture with sliders: `draw(**values)` returns a Figure and is called anew whenever one is moved.
 
-    A slider is name=(lowest, highest, step, start), or name=[choices], which starts at the first. In JupyterLab the
-    sliders move; everywhere else (GitHub, HTML) the reader sees the picture of the start. One output holds both.
+    A slider is name=(lowest, highest, step, start), or name=[choices], which starts at the first. The sliders are one
+    output and the picture is another: a widget lives only as long as its kernel, so a lesson that is saved and opened
+    again, or read on GitHub or as HTML, shows the picture without them.
     """
     import ipywidgets
 
@@ -117,24 +135,23 @@ def knob(draw: Callable[..., Figure], **sliders: tuple[float, float, float, floa
         else:
             widgets[name] = ipywidgets.Dropdown(options=list(spec), description=name)
 
-    def picture() -> bytes:
-        return png(draw(**{name: widget.value for name, widget in widgets.items()}))
+    def picture() -> dict:
+        return _image(draw(**{name: widget.value for name, widget in widgets.items()}), "a picture with sliders")
 
-    image = ipywidgets.Image(value=picture(), format="png")
-
-    def redraw(_) -> None:
-        image.value = picture()
-
+    box = ipywidgets.VBox(list(widgets.values()))
+    view = {"version_major": 2, "version_minor": 0, "model_id": box.model_id}
+    start = picture()  # drawn without a notebook too: a test wants to know whether it can be
+    if get_ipython() is None:
+        return
+    display({WIDGET: view, "text/plain": f"sliders: {', '.join(sliders)}"}, raw=True)
+    shown = display(start, raw=True, display_id=box.model_id)
     for widget in widgets.values():
-        widget.observe(redraw, names="value")
-    box = ipywidgets.VBox([*widgets.values(), image])
-    bundle = {
-        "application/vnd.jupyter.widget-view+json": {"version_major": 2, "version_minor": 0, "model_id": box.model_id},
-        "image/png": base64.b64encode(image.value).decode(),
-        "text/plain": f"a picture with sliders for {', '.join(sliders)}",
-    }
-    if get_ipython() is not None:
-        display(bundle, raw=True)
+        widget.observe(lambda _: shown.update(picture(), raw=True), names="value")
+
+
+def _image(figure: Figure, text: str) -> dict:
+    """What `display` shows as a picture, with a text for where there are none."""
+    return {"image/png": base64.b64encode(png(figure)).decode(), "text/plain": text}
 
 
 def png(figure: Figure) -> bytes:
@@ -146,9 +163,9 @@ def png(figure: Figure) -> bytes:
 
 def show(figure: Figure) -> None:
     """Put a figure under the cell."""
-    data = base64.b64encode(png(figure)).decode()
+    data = _image(figure, "a figure")
     if get_ipython() is not None:
-        display({"image/png": data, "text/plain": "a figure"}, raw=True)
+        display(data, raw=True)
 
 
 def new_figure(width: float = 7.0, height: float = 3.4, columns: int = 1, **settings):

@@ -1,9 +1,12 @@
 """The lessons: each source runs, each check takes the solution and rejects the wrong answers, notebooks are built."""
 
+import math
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
 from lessons import build, kit
 from toy_env import UsageError
@@ -152,3 +155,26 @@ def test_check_says_what_is_wrong(capsys):
     assert "raised ZeroDivisionError" in said(lambda x: x / 0, double, inputs)
     assert said([1.0, 2.0], [1.0, 2.0, 3.0]).startswith("✗") and said("Up ", "up") == "✓ right"
     assert said(float("nan"), 1.0).startswith("✗")
+
+
+def test_check_knows_a_bug_that_is_still_there_and_errors_that_a_mistake_makes(capsys):
+    def said(answer, **more) -> str:
+        kit.check(answer, lambda x: x * 2, [{"x": 3.0}, {"x": 800.0}], **more)
+        return capsys.readouterr().out.strip()
+
+    assert said(lambda x: x + 3, bug=lambda x: x + 3) == "– the bug is still there" and kit.verdicts[-1] is None
+    assert said(lambda x: x * 2, bug=lambda x: x + 3) == "✓ right"
+    overflow = {"you took the exponential": lambda x: np.exp(np.float64(x)) if x < 700 else math.exp(x)}
+    assert said(lambda x: math.exp(x), mistakes=overflow) == "✗ not yet: you took the exponential"
+    assert "raised ValueError" in said(lambda x: math.log(-x), mistakes=overflow)
+    assert said(lambda x: 5, mistakes=overflow).startswith("✗ not yet: got 5")
+
+
+def test_an_answer_may_change_its_inputs(capsys):
+    def in_place(x):
+        x *= 2
+        return x
+
+    kit.check(in_place, lambda x: 2 * x, [{"x": np.ones(3)}, {"x": torch.ones(2)}], {"no": in_place})
+    kit.check(lambda x: in_place(x) + 1, lambda x: 2 * x, [{"x": np.ones(3)}], {"half": lambda x: in_place(x) - 1})
+    assert capsys.readouterr().out == "✓ right\n✗ not yet: got [3., 3., 3.], expected [2., 2., 2.] for x = [1., 1., 1.]\n"

@@ -309,10 +309,13 @@ class Run:
             self.recorded.setdefault(name, []).append(value)
 
     def log(self, step: int, *, rollout: Rollout, rewards: torch.Tensor) -> None:
-        """Append the step's row to metrics.jsonl: what the rollout shows, and the means of what was recorded."""
+        """Append the step's row to metrics.jsonl: what the rollout shows, and the means of what was recorded (of
+        `ratio_deviation` the largest)."""
         self.rollouts += len(rollout)
         row = {"step": step, "rollouts": self.rollouts, **rollout_metrics(rollout, rewards)}
         row |= {name: math.fsum(values) / len(values) for name, values in self.recorded.items()}
+        if "ratio_deviation" in self.recorded:  # the largest of the step, and no mean of maxima
+            row["ratio_deviation"] = max(self.recorded["ratio_deviation"])
         row["seconds"] = round(time.perf_counter() - self.started, 3)
         every = self.config.eval_every
         row["held_out"] = self._held_out_accuracy() if every and step % every == 0 else None
