@@ -16,6 +16,7 @@ from conftest import build_tiny_model
 from torch import Tensor
 
 from algorithms import dapo, dr_grpo, grpo, ppo
+from lessons import build
 from toy_env.pretrain import build_tokenizer
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # the libraries' own, on import and in use
@@ -298,10 +299,9 @@ def trl_trainer(trl, folder: str, batch: SimpleNamespace, truncated: Tensor | No
         bf16=False,
         use_cpu=True,
         gradient_checkpointing=False,
-        use_bias_correction_kl=False,
         report_to="none",
         disable_tqdm=True,
-        **settings,
+        **{"use_bias_correction_kl": False, **settings},
     )
     prompts = trl.Dataset.from_dict({"prompt": ["1+2?"] * P})
     trainer = trl.Trainer(folder, lambda **_: None, config, prompts, processing_class=build_tokenizer())
@@ -349,7 +349,7 @@ def test_advantages_are_those_of_trl_up_to_the_degrees_of_freedom(trl, tiny_fold
 @pytest.mark.parametrize("name, kl_coef", LOSSES)
 def test_policy_loss_is_that_of_trl(trl, tiny_folder, name, kl_coef):
     """Exactly, given the same advantages; all of TRL's other defaults. TRL multiplies k3 by the ratio by default
-    (use_bias_correction_kl), which is off here. PPO is loss_type = "dapo" with advantages per token."""
+    (use_bias_correction_kl): off here, on in the next test. PPO is loss_type = "dapo" with advantages per token."""
     for seed in (0, 1):
         batch = random_batch(seed)
         trainer = trl_trainer(
@@ -370,6 +370,43 @@ def test_policy_loss_is_that_of_trl(trl, tiny_folder, name, kl_coef):
         trainer.given["policy"] = batch.logps
         theirs = trainer.compute_loss(trainer.model, judged)
         assert_same_loss(script_loss(name, batch, advantages, script_config(name, kl_coef)), theirs, batch.logps)
+
+
+@pytest.fixture(scope="module")
+def lesson() -> dict:
+    """The names that the code of lesson 4 defines."""
+    names: dict = {"__name__": "__main__"}
+    for cell in build.read_cells(build.LESSONS / "src/04_kl.py"):
+        if cell.kind == "code":
+            exec(compile(cell.text, "04_kl.py", "exec"), names)
+    return names
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("name", ["grpo", "dr_grpo"])
+def test_k3_times_the_ratio_is_what_trl_does_by_default(trl, tiny_folder, lesson, name, seed):
+    """`rho_k3` of lesson 4, added to the script's loss without its KL. The gradient of that term alone is, for every
+    token, the ratio times k1 and the token's weight in the mean; that of k3 without the ratio is another."""
+    batch, kl_coef, default = random_batch(seed), 0.04, trl.Config.use_bias_correction_kl
+    assert default is True
+    settings = {"loss_type": name, "scale_rewards": "none" if name == "dr_grpo" else "group", "beta": kl_coef}
+    trainer = trl_trainer(trl, tiny_folder, batch, use_bias_correction_kl=default, **settings)
+    judged = trl_judged(trainer)
+    trainer.given["policy"] = batch.logps
+
+    tokens_of = torch.full_like(batch.lengths, BUDGET) if name == "dr_grpo" else batch.lengths
+    weight = batch.mask.double() / (tokens_of.unsqueeze(1) * P * G)
+    kl = (weight * lesson["rho_k3"](batch.logps, batch.old_logps, batch.ref_logps)).sum()
+    ours = script_loss(name, batch, judged["advantages"].view(-1, 1), script_config(name, 0.0)) + kl_coef * kl
+    assert_same_loss(ours, trainer.compute_loss(trainer.model, judged), batch.logps)
+
+    judged["advantages"] = torch.zeros_like(judged["advantages"])
+    alone = gradient(trainer.compute_loss(trainer.model, judged), batch.logps)
+    ratio, k1 = (batch.logps - batch.old_logps).exp().detach(), (batch.logps - batch.ref_logps).detach()
+    assert_close(alone, kl_coef * weight * ratio * k1)
+    trainer.args.use_bias_correction_kl = False
+    without = gradient(trainer.compute_loss(trainer.model, judged), batch.logps)
+    assert (alone - without)[batch.mask].abs().mean() > 0.3 * without[batch.mask].abs().mean()
 
 
 def test_overlong_filtering_is_that_of_trl(trl, tiny_folder):

@@ -18,10 +18,9 @@
 # | $R(y)$ | the **reward**: 1 if $y$ is right, 0 if it is wrong |
 # | $p$ | the success probability, $\sum_y \pi(y) R(y)$ |
 # | $\mathbb E$ | the average over responses drawn from the policy: $\mathbb E[f] = \sum_y \pi(y) f(y)$ |
-# | $s(y)$ | the **score** of $y$: $\nabla_\theta \log \pi(y)$, one number a parameter |
+# | $s(y)$ | the **score** of $y$: $\nabla_\theta \log \pi(y)$, one number for each parameter |
 #
-# "Score" is a statistician's word and has nothing to do with marks: it is the direction in which $y$ becomes
-# likelier. The mark is $R$.
+# The score is not a mark: it is the direction in which $y$ becomes likelier. The mark is $R$.
 
 # %%
 import numpy as np
@@ -134,8 +133,7 @@ print("mean score E[s] = 0:", np.abs(pi @ s).max() < 1e-12)
 #
 # $$\mathbb E[(R - b)\, s] = \mathbb E[R\, s] - b\, \mathbb E[s] = \nabla p$$
 #
-# $b$ may differ from prompt to prompt. It must not depend on the response, or it could not be taken out of
-# $\mathbb E$.
+# $b$ may differ from prompt to prompt. If it depended on the response, it could not be taken out of $\mathbb E$.
 #
 # **Step 4.** One sample of the estimate is $g = (R-b)\,s$. Its variance, summed over the parameters, is
 #
@@ -143,23 +141,48 @@ print("mean score E[s] = 0:", np.abs(pi @ s).max() < 1e-12)
 #
 # Only the first term knows $b$: a parabola, open upwards. ∎
 #
-# Now the check: all fifteen responses, weighted with their probabilities, against `grad_p`. The factor of the score
-# is called the **advantage**, $A$. The script has no baseline, $A = R$; we subtract $b$. The last line breaks the
-# rule.
+# **Token by token.** Given the tokens before it, the probabilities of $y_t$ sum to 1 as well. So step 2 holds for the
+# score of one token, $s_t = \nabla\log\pi(y_t \mid y_{<t})$, and for every factor $c_t$ that depends on $y_{<t}$ only:
+#
+# $$\mathbb E[c_t\, s_t] = \mathbb E\big[c_t\; \mathbb E[s_t \mid y_{<t}]\big] = 0$$
+#
+# - **Causality.** Rewards received before $y_t$ are such a factor: $s_t$ needs only those from $y_t$ on.
+# - **A baseline $b_t$ may depend on $y_{<t}$**, subtracted *at its own token*:
+#   $\mathbb E\big[\sum_t (R - b_t)\, s_t\big] = \nabla p$. On the whole score the same $b_t$ is biased: by step 1,
+#   $\mathbb E[b_t\, s] = \nabla\, \mathbb E[b_t]$, in general not 0.
+#
+# The check lists all fifteen responses; autograd gives the truths without a score. What multiplies the score is called
+# the **advantage**, $A$. The script has no baseline, $A = R$.
 
 # %%
-A = reinforce.compute_advantages(rewards=torch.tensor(R).view(1, -1)).flatten().numpy()  # (15,)
+A = reinforce.compute_advantages(rewards=torch.tensor(R).view(1, -1)).numpy().T  # (15, 1): one for all tokens
+s_token = np.stack([scores(logps[:, t]) for t in range(LIMIT)], axis=1)  # (15, 3, 21), 0 on the padding
+rng, real = np.random.default_rng(0), mask.numpy()
+b_t = rng.random(7)[state] * real  # (15, 3): a random number for each prefix
+b_2 = b_t[:, [1]]
+r = rng.normal(size=(7, 3))[state, ids] * real  # (15, 3): a random reward for each token
+total, before = r.sum(axis=1, keepdims=True), r.cumsum(axis=1) - r
 
 
-def relative_error(b):
-    return np.linalg.norm(pi @ ((A - b)[:, None] * s) - grad_p) / np.linalg.norm(grad_p)
+def gradient(values):
+    """Of E[values], by autograd."""
+    return torch.autograd.grad(every_pi @ torch.tensor(values[:, 0]), theta, retain_graph=True)[0].flatten().numpy()
+
+
+def compare(estimate, factors, truth, equal=True):
+    """factors: what multiplies the score of each token. (15, 3), or (15, 1) for all tokens alike."""
+    error = np.abs(np.einsum("y,yt,ytk->k", pi, factors * real, s_token) - truth).max()
+    assert error < 1e-12 if equal else error > 0.01
+    print(f"{estimate:52} within 1e-12: {error < 1e-12}")
 
 
 for b in (-1.0, 0.0, 0.25, 1.0, 10.0):
-    assert relative_error(b) < 1e-12
-    print(f"b = {b:5}:       E[(R - b) s] = grad p, relative error < 1e-12: {relative_error(b) < 1e-12}")
-assert relative_error(lengths / 3) > 0.1
-print(f"b = length / 3:  E[(R - b) s] = grad p, relative error < 1e-12: {relative_error(lengths / 3) < 1e-12}")
+    compare(f"E[(R - b) s] = grad p, b = {b}", A - b, grad_p)
+compare("E[(R - b_2) s] = grad p", A - b_2, grad_p, equal=False)
+compare("E[(R - b_2) s] = grad p - grad E[b_2]", A - b_2, grad_p - gradient(b_2))
+compare("E[sum of (R - b_t) s_t] = grad p", A - b_t, grad_p)
+compare("E[sum of (rewards before y_t) s_t] = 0", before, 0)
+compare("E[sum of (rewards from y_t on) s_t] = grad E[total]", total - before, gradient(total))
 
 # %% [markdown]
 # ## What the baseline does change
@@ -194,8 +217,8 @@ for name, b in {"none": 0, "success probability": p, "length-weighted": by_lengt
 print("\n".join(lines))
 
 # %% [markdown]
-# Move $b$. Each dot is a response: its area is the probability, its place the estimate $g$ that it alone would give.
-# Of the 21 dimensions we draw two: along $\nabla p$, and the widest one across it. The cross is their mean.
+# Move $b$. Each dot is a response: its area is the probability, its place the estimate $g$ that it alone would give,
+# in two of the 21 dimensions: along $\nabla p$, and where the scores vary most across it. The cross is the mean.
 
 # %%
 along = grad_p / np.linalg.norm(grad_p)
@@ -244,8 +267,8 @@ knob(draw, b=(-0.25, 1.25, 0.05, 0.35))
 # *Whatever the baseline, the cross stays where it is; only the cloud around it widens or shrinks.*
 #
 # Without a baseline all wrong responses lie on the origin: their advantage is 0. **With 0-1 rewards and no baseline,
-# REINFORCE only pushes right answers up**; a wrong one loses probability only because all must sum to 1. With
-# $0 < b < 1$ right answers are pushed up less, and wrong ones down. On average it is the same step.
+# REINFORCE only pushes right answers up**; a wrong one moves only because probabilities sum to 1 and parameters are
+# shared. With $0 < b < 1$ right answers are pushed up less, and wrong ones down. The mean gradient is the same.
 #
 # ## Is $p$ the best baseline?
 #
@@ -305,11 +328,10 @@ for problem in (Problem("35+14", 49, level=1), Problem("2+10+2", 14, level=2), P
 print("\n".join(lines))
 
 # %% [markdown]
-# Wrong answers have the longer scores here, so the best baseline lies below $p$, and on the easy prompt $p$ is much
-# worse than none, as for the coin. Weaver and Tao (2001) found the average reward optimal in a limit of their own
-# setting; in general it is not (Greensmith, Bartlett and Baxter 2004). The average reward has other merits: it needs
-# no scores, it is the best where $\|s\|^2$ does not depend on the reward, and a prompt that is always answered right
-# moves nothing.
+# On these three prompts wrong answers have the longer scores, so the best baseline lies below $p$, and on the first,
+# an easy one, $p$ is much worse than none, as for the coin. Weaver and Tao (2001) found the average reward optimal in
+# a limit of their own setting; in general it is not (Greensmith, Bartlett and Baxter 2004). But it needs no scores, it
+# is the best where $\|s\|^2$ does not depend on the reward, and a prompt that is always answered right moves nothing.
 #
 # ## The script's own loss, and a transformer
 #
@@ -378,8 +400,8 @@ print("\n".join(lines))
 # $$\mathbb E\Big[(R-b)\,\frac{s}{\lvert y\rvert}\Big] = \nabla\,\mathbb E\Big[\frac{R}{\lvert y\rvert}\Big]
 # - b\,\nabla\,\mathbb E\Big[\frac{1}{\lvert y\rvert}\Big]$$
 #
-# It climbs another quantity, and the baseline is no longer free: $b > 0$ lowers $\mathbb E[1/\lvert y\rvert]$, which
-# favours *long* responses.
+# It climbs another quantity, and the baseline is no longer free: with $b > 0$ its term climbs
+# $-\mathbb E[1/\lvert y\rvert]$, which favours *long* responses.
 
 
 # %%
@@ -530,8 +552,8 @@ def optimal_baseline(pi, R, s):
 
 # %% [markdown]
 # (Where $\|s\|^2$ grows in proportion to the length, this is the length-weighted mean reward of the two tables, OPO's
-# baseline, [2505.23585](https://arxiv.org/abs/2505.23585). In our base model it does not: `by length` lies above
-# $p$.)
+# baseline, [2505.23585](https://arxiv.org/abs/2505.23585). In our base model it does not: on the last two prompts
+# `by length` lies above $p$, and the best below.)
 #
 # **3. $b = 0$ is not the worst choice.** With rewards 0 and 1, exactly the baselines between 0 and some end have less
 # variance than none. Where is the end? (Compare it with $p$ for the coin.)
@@ -588,6 +610,7 @@ def end_of_the_better(pi, R, s):
 
 # %%
 s_bug = scores((logps * (ids != EOS)).sum(dim=1))
+assert np.abs(pi @ s_bug).max() > 0.1
 print(f"mean score with the bug is 0: {np.abs(pi @ s_bug).max() < 1e-12}")
 for b in (0, 0.5, 1):
     print(f"b = {b:3}: cosine of the mean estimate with grad p = {direction(pi @ ((R - b)[:, None] * s_bug)):.3f}")
@@ -600,8 +623,7 @@ for b in (0, 0.5, 1):
 # %% [exercise]
 def response_mask(ids, eos):
     """ids (B, T) to (B, T), True on the tokens of the response."""
-    mask = ids != eos  # <- runs, and is wrong
-    return ...  # mask, once it is right
+    return ids != eos  # <- runs, and is wrong
 
 
 # %% [check]
@@ -619,10 +641,10 @@ check(
     ],
     mistakes={
         "the EOS itself is still left out": lambda ids, eos: by_loop(ids, eos) & (ids != eos),
-        "this still asks the ids: padding may have another id than EOS": lambda ids, eos: ids != eos,
         "this trains the padding too": lambda ids, eos: torch.ones_like(ids, dtype=torch.bool),
         "after the first EOS nothing counts, whatever its id": lambda ids, eos: (ids == eos).cumsum(dim=1) <= 1,
     },
+    bug=lambda ids, eos: ids != eos,
 )
 
 # %% [hint]
@@ -634,11 +656,6 @@ check(
 def response_mask(ids, eos):
     is_eos = (ids == eos).long()
     return is_eos.cumsum(dim=1) - is_eos == 0
-
-
-# %% [wrong] padding may have another id
-def response_mask(ids, eos):
-    return ids != eos
 
 
 # %% [wrong] the EOS itself is still left out
@@ -655,13 +672,14 @@ def response_mask(ids, eos):
 # ## What to remember
 #
 # - The score is $\nabla\log\pi(y)$, a sum over tokens, EOS included. Its mean is zero, so
-#   $\mathbb E[(R-b)\,s] = \nabla p$ for every $b$ that does not depend on the response.
+#   $\mathbb E[(R-b)\,s] = \nabla p$ for every $b$ that does not depend on the response. A token's own score allows a
+#   $b_t$ that depends on the tokens before it.
 # - The baseline sets the variance, a parabola in $b$. Its lowest point weighs rewards with squared score lengths. It
 #   is not $p$ in general, and a bad baseline is worse than none.
 # - With a mean over tokens, or a mask without the EOS, the estimate is biased, and the bias depends on the baseline.
 #
-# A baseline may also be *learned*, and depend on the tokens so far: PPO's critic, in [Lesson 2](02_ppo.ipynb). One
-# made from the responses to the same prompt is in [Lesson 3](03_group_baseline.ipynb).
+# Such a $b_t$ can be *learned*: PPO's critic, in [Lesson 2](02_ppo.ipynb). A baseline made from the responses to the
+# same prompt is in [Lesson 3](03_group_baseline.ipynb).
 #
 # Sources: Williams 1992 (*Machine Learning* 8, REINFORCE with a baseline); Weaver and Tao 2001,
 # [1301.2315](https://arxiv.org/abs/1301.2315); Greensmith, Bartlett and Baxter 2004 (*JMLR* 5, the optimal baseline);

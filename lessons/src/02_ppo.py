@@ -3,7 +3,7 @@
 #
 # REINFORCE (lesson 1) takes one step and throws its samples away. Sampling is expensive, so PPO takes several steps
 # from one batch. From the second on, the samples come from a policy that no longer exists. PPO corrects for that with a
-# **ratio**, and stops tokens that have moved far enough with a **clip**.
+# **ratio**, and stops the gradient of tokens that have moved far enough with a **clip**.
 #
 # The claim: outside the clip's range there are four cases (ratio too high or too low, advantage positive or negative),
 # and **clipping stops the gradient in exactly two of them**. Then comes PPO's other half: where the advantages come
@@ -116,7 +116,7 @@ show_diff(reinforce.policy_loss, ppo.policy_loss)
 # | $A < 0$ | **stopped** | alive, $\rho A$, without bound |
 #
 # A token is stopped when it has already moved by more than ε *where its advantage wanted it*. In the other two cases it
-# has gone the wrong way (other tokens use the same parameters), and the gradient brings it back.
+# has gone the wrong way (other tokens use the same parameters), and the gradient pulls it back.
 #
 # **The check.** Autograd through the script's loss, token by token, against a table worked out by hand, and then over a
 # grid:
@@ -194,10 +194,10 @@ knob(draw, ratio=(0.1, 2.9, 0.1, 1.5), eps=(0.05, 0.6, 0.05, 0.2))
 # *Thick lines: the gradient is exactly 0, above the (grey) range for $A > 0$, below it for $A < 0$.* The left picture
 # redraws Fig. 1 of the PPO paper.
 #
-# ## The critic, and who is to blame
+# ## The critic and credit assignment
 #
-# REINFORCE gives every token of an answer the same push. PPO trains a second network of the policy's size, the
-# **critic**, to forecast what is still to come. What can come is a reward for each token,
+# REINFORCE gives every token of an answer the same advantage. PPO trains a second network, here of the policy's size,
+# the **critic**, to forecast the rewards still to come. Each token has one,
 #
 # $$r_t = \mathbb 1[t = L]\,R \;-\; \beta\,\big(\ell^{old}_t - \ell^{ref}_t\big)$$
 #
@@ -215,8 +215,9 @@ knob(draw, ratio=(0.1, 2.9, 0.1, 1.5), eps=(0.05, 0.6, 0.05, 0.2))
 #
 # $$A_t = (r_t + r_{t+1} + \dots + r_L) - V_t$$
 #
-# So with $\lambda = 1$ the critic is only a baseline: unbiased however bad its forecasts (lesson 1). With $\lambda = 0$
-# it is believed blindly. `ppo.py` takes 0.95.
+# So with $\lambda = 1$ the critic is only a baseline: $V_t$ depends on $y_{<t}$ and multiplies the score of $y_t$ alone.
+# By lesson 1 it leaves the mean gradient as it is, however bad the forecasts (before the whitening below). With
+# $\lambda = 0$ they are believed blindly. `ppo.py` takes 0.95.
 
 # %%
 show_source(ppo.compute_advantages)
@@ -294,7 +295,7 @@ knob(draw_blame, gae_lambda=(0.0, 1.0, 0.05, 0.95))
 # *λ = 1 blames every token before the slip as much as the slip itself; λ = 0 blames the slip alone, if the critic is
 # right.*
 #
-# ## On the real model
+# ## The clip on a real model
 #
 # The clip stops a *gradient*. Does it hold the *ratio* in the range? The base model answers 8 problems 8 times each,
 # and takes 16 steps on this batch at the full learning rate (more than usual), with the clip and without. The critic
@@ -372,10 +373,17 @@ axis.set_xticks(range(0, 17, 4))
 axis.set_yticks([1, 0.1, 0.01, 0.001], ["1", "0.1", "0.01", "0.001"])
 show(figure)
 
-# %% [markdown]
-# *The clip slows tokens down outside the (grey) range; it does not keep them in.* A step that starts inside may end far
-# outside, and a stopped token still moves when the gradients of others move it. The clip is a brake, not a wall. (Few
-# tokens with $A > 0$ get beyond 1.2 even without it. Exercise 3 is about why.)
+pushed_up = (A > 0) & rollout.mask
+p_old, p_next = (history["clip"][step].exp()[pushed_up] for step in (0, 1))
+furthest = (p_next - p_old).argmax()
+assert p_next[furthest] > 2 * 1.2 * p_old[furthest]
+
+# %% [text]
+# *On this batch the clip slows tokens with $A < 0$ down outside the (grey) range; it does not keep them in.* A step that
+# starts inside may end far outside: the first, with every ratio 1, took a token with $A > 0$ from
+# {=p_old[furthest]:.3f} to {=p_next[furthest]:.3f}. And a stopped token still moves, with the gradients of others and
+# Adam's momentum. The clip is a brake, not a wall. (Of {=len(p_old)} tokens with $A > 0$,
+# {=int((p_old > 1 / 1.2).sum())} cannot leave the range upwards: their probability was above 1/1.2 when sampled.)
 #
 # ## Exercises
 #
@@ -510,8 +518,8 @@ def clipped_objective(ratio, A, eps):
 
 
 # %% [markdown]
-# **3. How far may a token rise?** A token had probability `p_old` when it was sampled, and its advantage is positive.
-# Up to which probability does its own gradient push it, before the next batch is sampled? Try .01 and .9 with ε = .2.
+# **3. How far does its own gradient push a token?** It had probability `p_old` when it was sampled, and its advantage
+# is positive. At which probability does the push end, until the next batch is sampled? Try 0.01 and 0.9 with ε = 0.2.
 
 
 # %% [exercise]
@@ -537,7 +545,7 @@ check(
     inputs=[{"p_old": p_old, "eps": eps} for eps in (0.2, 0.28) for p_old in (0.01, 0.5, 0.9)],
     mistakes={
         "the bound is on the ratio: it multiplies, it does not add": lambda p_old, eps: min(1, p_old + eps),
-        "right for .01; but there is no probability of 1.08, so .9 is never stopped": lambda p_old, eps: (
+        "right for 0.01; but there is no probability of 1.08, so 0.9 is never stopped": lambda p_old, eps: (
             (1 + eps) * p_old
         ),
     },
@@ -563,9 +571,11 @@ def pushed_up_to(p_old, eps):
     return p_old * (1 + eps)
 
 
-# %% [markdown]
-# A token of .01 may gain .002 a batch, one of .9 all that is left: the clip restrains rare tokens. Hence DAPO's
-# *clip-higher* (ε = .28 upwards: .0128).
+# %% [text]
+# The push on a token of 0.01 ends at 0.012, that on one of 0.9 never: the clip restrains rare tokens. Hence DAPO's
+# *clip-higher* (ε = 0.28 upwards: 0.0128). DAPO calls 0.012 the "maximum possible updated" probability. It is no such
+# bound: in the run above the push on one token ended at {=1.2 * p_old[furthest]:.3f}, and a single step took it to
+# {=p_next[furthest]:.3f}.
 #
 # **4. Find the bug.** Public code, teaching code among it, takes the minimum for $A \ge 0$ and the *maximum* for
 # $A < 0$; one comment calls that standard PPO. It looks symmetric, and with one update a batch ($\rho = 1$) it does no
@@ -578,7 +588,7 @@ def repaired_loss(logps, old_logps, A, eps):
     clipped = ratio.clamp(1 - eps, 1 + eps)
     smaller, larger = torch.minimum(A * ratio, A * clipped), torch.maximum(A * ratio, A * clipped)
     J = torch.where(A >= 0, smaller, larger)  # <- runs, and is wrong
-    return ...  # -J.mean(), once J is right
+    return -J.mean()
 
 
 # %% [check]
@@ -587,8 +597,7 @@ def gradient_of(loss):
 
     def gradient(logps, **others):
         logps = logps.clone().requires_grad_()
-        value = loss(logps=logps, **others)
-        return value if value is None or value is ... else torch.autograd.grad(value, logps)[0]
+        return torch.autograd.grad(loss(logps=logps, **others), logps)[0]
 
     return gradient
 
@@ -599,10 +608,15 @@ def loss_of_the_script(logps, old_logps, A, eps):
     return ppo.policy_loss(logps=logps[None], old_logps=old_logps[None], advantages=A[None], mask=mask, config=config)
 
 
-def inverted(logps, old_logps, A, eps):
-    ratio = (logps - old_logps).exp()
-    products = torch.stack([A * ratio, A * ratio.clamp(1 - eps, 1 + eps)])
-    return -torch.where(A >= 0, products.amin(dim=0), products.amax(dim=0)).mean()
+def chosen(of_positive, of_negative):
+    """The loss that takes one of the two products for A >= 0 and one for A < 0."""
+
+    def loss(logps, old_logps, A, eps):
+        ratio = (logps - old_logps).exp()
+        products = torch.stack([A * ratio, A * ratio.clamp(1 - eps, 1 + eps)])
+        return -torch.where(A >= 0, of_positive(products, dim=0), of_negative(products, dim=0)).mean()
+
+    return gradient_of(loss)
 
 
 tokens = {"logps": torch.tensor(six["ratio"]).log(), "old_logps": torch.zeros(6).double(), "A": torch.tensor(six["A"])}
@@ -611,12 +625,13 @@ check(
     gradient_of(loss_of_the_script),
     inputs=[{**tokens, "eps": 0.2}, {**tokens, "eps": 0.6}],
     mistakes={
-        "for A < 0 it still stops a token above the range and pushes on one below it": gradient_of(inverted),
+        "now A < 0 is right, and A > 0 is wrong": chosen(torch.amax, torch.amin),
         "now all four cases are stopped: the minimum is gone": gradient_of(
             lambda logps, old_logps, A, eps: -(A * (logps - old_logps).exp().clamp(1 - eps, 1 + eps)).mean()
         ),
         "the sign: an optimizer makes a loss smaller": gradient_of(lambda **given: -loss_of_the_script(**given)),
     },
+    bug=chosen(torch.amin, torch.amax),
 )
 
 # %% [hint]
@@ -628,17 +643,17 @@ check(
 def repaired_loss(logps, old_logps, A, eps):
     ratio = (logps - old_logps).exp()
     clipped = ratio.clamp(1 - eps, 1 + eps)
-    # The maximum for A < 0 left a bad token that had become likelier alone, and pushed one at half its probability on to 0.
+    # The maximum for A < 0 left a bad token that had become likelier alone, and pushed down one at half its probability.
     J = torch.minimum(A * ratio, A * clipped)
     return -J.mean()
 
 
-# %% [wrong] for A < 0 it still stops a token above the range
+# %% [wrong] now A < 0 is right, and A > 0 is wrong
 def repaired_loss(logps, old_logps, A, eps):
     ratio = (logps - old_logps).exp()
     clipped = ratio.clamp(1 - eps, 1 + eps)
     smaller, larger = torch.minimum(A * ratio, A * clipped), torch.maximum(A * ratio, A * clipped)
-    return -torch.where(A >= 0, smaller, larger).mean()
+    return -torch.where(A >= 0, larger, smaller).mean()
 
 
 # %% [wrong] now all four cases are stopped
@@ -658,11 +673,12 @@ def repaired_loss(logps, old_logps, A, eps):
 # - The ratio makes old samples count for the new policy. The clip stops a token that has already gone where its
 #   advantage pushed it: $A > 0$ above the range, $A < 0$ below. In the other two cases the gradient is alive, and for
 #   $A < 0$ without bound.
-# - The clip stops gradients, not ratios. Its bound multiplies: it holds rare tokens back and stops no probable one from
-#   rising.
+# - The clip stops gradients, not ratios. Its bound multiplies: the push on a rare token soon ends, that on a probable
+#   one never.
 # - GAE: λ = 1 is return minus value, λ = 0 the one-step error. The KL enters each token's reward with a minus.
 #
-# The critic nearly doubles memory and work. [Lesson 3](03_group_baseline.ipynb) replaces it by the mean of a group.
+# The critic is a second network to store, to run and to train. [Lesson 3](03_group_baseline.ipynb) replaces it by the
+# mean of a group.
 #
 # Sources: PPO: [1707.06347](https://arxiv.org/abs/1707.06347), Eq. 7 and Fig. 1. GAE:
 # [1506.02438](https://arxiv.org/abs/1506.02438). PPO for language models:

@@ -3,12 +3,12 @@
 #
 # PPO ([lesson 2](02_ppo.ipynb)) trains a second network, the critic, to predict the reward. GRPO has none: it samples
 # G answers to the same prompt and takes their mean reward as the baseline. This lesson proves what that does to the
-# expected update, where $\nabla p$ is the gradient of the probability of a right answer:
+# expected update, on-policy, where $\nabla p$ is the gradient of the probability of a right answer:
 #
 # $$\mathbb E[g] = \frac{G-1}{G}\,\nabla p \quad\text{(Dr. GRPO: reward minus group mean)}, \qquad
 # \mathbb E[g] = \nabla p \quad\text{(RLOO: reward minus the mean of the others)}$$
 #
-# The mean contains the answer's own reward. That costs a constant factor and nothing of the direction.
+# The mean contains the answer's own reward. That shrinks the expected update and leaves its direction unchanged.
 #
 # From `ppo.py` to `grpo.py`, in words. *Out*: the critic, its loss, GAE, whitening, the KL penalty inside the reward,
 # the mean over all tokens of the batch. *In*: the group's mean as the baseline (this lesson), the division by the
@@ -100,10 +100,10 @@ print(f"p = {probs @ RIGHT:.3f}; the mean score is 0: {bool((probs @ scores).abs
 # **Step 4.** Average over $i$: RLOO has $\mathbb E[g] = \nabla p$. By step 2, Dr. GRPO has
 # $\mathbb E[g] = \frac{G-1}{G}\nabla p$. ∎
 #
-# Seen otherwise: since $\mathbb E[s] = 0$, $\nabla p$ is the *covariance* of $R$ and $s$. RLOO is its sample estimate
-# over $G-1$, Dr. GRPO the one over $G$. The factor is Bessel's correction.
+# Equivalently, since $\mathbb E[s] = 0$, $\nabla p$ is the *covariance* of $R$ and $s$. RLOO is the sample covariance
+# divided by $G-1$, Dr. GRPO the one divided by $G$: the factor is Bessel's correction.
 #
-# The theorem holds on the first step after sampling (every ratio is 1, nothing is clipped), for scores summed over
+# The theorem holds for the first update after sampling (every ratio is 1, nothing is clipped), for scores summed over
 # tokens, without a KL term. In the loss, Dr. GRPO divides by one more constant, GRPO by each answer's length ([lesson
 # 5](05_length.ipynb)). Below, all answers have two tokens.
 #
@@ -167,7 +167,7 @@ for G in (2, 3, 4, 5):
     print(f"{G}   {found[0]:.4f}   {found[1]:.4f}    {expected[1]:.4f}    {found[2]:.4f}   {expected[2]:.4f}   {equal}")
 
 # %% [markdown]
-# *Every expectation points along $\nabla p$; the rules differ in how far it goes.* (`factor` raises an error if there
+# *Every expectation points along $\nabla p$; the rules differ in its length.* (`factor` raises an error if there
 # is a sideways component.) Dr. GRPO's factor is the same for every prompt, so it belongs to the learning rate; GRPO's
 # is not, except in groups of two and three (exercise 3).
 #
@@ -182,12 +182,12 @@ except ValueError as error:
     print("ValueError:", error)
 
 # %% [markdown]
-# ## Siblings, not the batch
+# ## The mean of the group, not of the batch
 #
-# Why not subtract the mean of the whole batch, over P prompts? It is not biased either, its share of the own reward is
-# only smaller: the same steps give $\big(1 - \frac{1}{PG}\big)\nabla p$. Here are an easy prompt ($p = 0.9$) and a
-# hard one ($p = 0.1$) with two answers each, and all $9^4$ batches. The script takes the batch mean if we hand it the
-# batch as one group of four:
+# Why not subtract the mean of the whole batch, over P prompts? That too is unbiased up to a constant: it contains the
+# own reward with weight $\frac{1}{PG}$, so the same steps give $\big(1 - \frac{1}{PG}\big)\nabla p$. Here are an easy
+# prompt ($p = 0.9$) and a hard one ($p = 0.1$) with two answers each, and all $9^4$ batches. The script takes the batch
+# mean if we hand it the batch as one group of four:
 
 # %%
 easy, hard = study(0.9), study(0.1)
@@ -205,9 +205,8 @@ print("\nadvantages with the group's mean:", (dr_grpo.compute_advantages(rewards
 print("advantages with the batch's mean:", dr_grpo.compute_advantages(rewards=usual.view(1, 4)).flatten().tolist())
 
 # %% [markdown]
-# The expectation does not see the difference; the noise does. Against a batch mean near ½ nearly all answers to the
-# easy prompt are pushed up and nearly all to the hard one down, better than usual *for that prompt* or not. Those
-# pushes cancel only on average.
+# The two differ in their noise. Against a batch mean near ½ nearly all answers to the easy prompt are pushed up and
+# nearly all to the hard one down, better than usual *for that prompt* or not. Those pushes cancel only on average.
 #
 # ## What the group costs, and what it saves
 #
@@ -223,7 +222,8 @@ print("advantages with the batch's mean:", dr_grpo.compute_advantages(rewards=us
 # $$G\cdot\mathrm{Var}[g_{\text{RLOO}}] = \underbrace{\mathbb E\big[(R-p)^2\|s\|^2\big] - \|\nabla p\|^2}_{\text{baseline } p}
 # \;+\; \frac{p\,q\;\mathbb E\|s\|^2 + \|\nabla p\|^2}{G-1}$$
 #
-# Dr. GRPO's variance is $\big(\frac{G-1}{G}\big)^2$ times that. This is no gain: signal and noise shrink alike.
+# Dr. GRPO's variance is $\big(\frac{G-1}{G}\big)^2$ times that. This is no gain: signal and noise shrink by the same
+# factor.
 
 
 # %%
@@ -250,9 +250,14 @@ for G in (2, 3, 4, 5):
     equal = np.allclose([ours, rescaled], per_sample(policy, p) + price(policy) / (G - 1), rtol=1e-12, atol=0)
     assert equal
     print(f"{G}   {ours:.4f}   {shorter:.4f}     {rescaled:.4f}                {equal}")
+a_right, a_wrong = (
+    probs[mask] @ scores[mask].square().sum(dim=1) / probs[mask].sum() for mask in (RIGHT > 0, RIGHT < 1)
+)
+extra = p**2 * ((2 - p) * a_right - (1 - p) * a_wrong)  # what no baseline adds to baseline p, used below
+assert np.isclose(per_sample(policy, 0) - per_sample(policy, p), extra, rtol=1e-12, atol=0)
 
 # %% [markdown]
-# ## Turn G
+# ## Change the group size
 #
 # Left, the factor in front of $\nabla p$. Right, the variance per sample, each estimate divided by its own factor,
 # relative to a baseline that knows $p$ (a good one, not the best: lesson 1). Black dots are enumerations, lines the
@@ -299,39 +304,50 @@ def draw(G, p):
 knob(draw, G=(2, 64, 1, 8), p=(0.1, 0.9, 0.1, 0.2))
 
 # %% [markdown]
-# *Here a group of two or three is noisier than no baseline at all; larger groups are quieter, and the price of not
+# *Here a group of two or three is noisier than no baseline at all, larger groups are less noisy, and the price of not
 # knowing $p$ falls as 1/(G − 1).*
 #
 # Is that a law? Let $a_+$ and $a_-$ be the mean of $\|s\|^2$ over right and over wrong answers. Going without a
-# baseline is noisier than baseline $p$ by $p^2\big[(1+q)\,a_+ - q\,a_-\big]$. If $a_+ = a_-$ and $\|\nabla p\|^2$ is
-# small beside them, the group wins when $Gp > 1$: when you expect more than one right answer in it. But if wrong
-# answers have long scores, the bracket is negative, and going without is quieter than any group. The repository's base
-# model has both cases:
+# baseline is noisier than baseline $p$ by $p^2\big[(1+q)\,a_+ - q\,a_-\big]$. If $a_+ = a_- = a$, the group wins when
+# $Gp > 1 + \|\nabla p\|^2/(pa)$: when you expect more than one right answer in it, and a little more than that. But if
+# the scores of wrong answers are long enough, the bracket is negative, and going without is less noisy than any group.
+# Our base model has both cases:
 
 # %%
 model, tokenizer = load_policy("base")
-weights = list(model.parameters())
-for problem in (Problem("11+19", answer=30, level=1), Problem("11+9-9", answer=11, level=2)):
+weights, n, G = list(model.parameters()), 256, 8
+resamples = np.random.default_rng(0).integers(n, size=(2000, n))
+resamples[0] = np.arange(n)  # the answers as drawn
+for problem in (Problem("9+1", answer=10, level=1), Problem("11+9-9", answer=11, level=2)):
     generator = torch.Generator().manual_seed(0)
     drawn = sample(
-        model, tokenizer, [problem.prompt], group_size=64, max_new_tokens=56, temperature=1.0, generator=generator
+        model, tokenizer, [problem.prompt], group_size=n, max_new_tokens=56, temperature=1.0, generator=generator
     )
     R = np.array([reward(problem, text) for text in drawn.texts])
-    squares = np.zeros(64)  # |s|^2 of each answer
-    for row in range(64):
+    squares = np.zeros(n)  # |s|^2 of each answer
+    for row in range(n):
         logp = completion_logps(model, drawn[torch.tensor([row])], temperature=1.0).sum()
         squares[row] = sum(part.square().sum().item() for part in torch.autograd.grad(logp, weights))
-    rate = R.mean()
-    none, known = (((R - baseline) ** 2 * squares).mean() for baseline in (0, rate))
-    group = known + rate * (1 - rate) * squares.mean() / 7  # G = 8; |grad p|^2, small, is left out everywhere
-    longer = squares[R == 0].mean() / squares[R == 1].mean()
-    print(f"{problem.prompt:8} p = {rate:.2f}, a-/a+ = {longer:4.1f}. Variance relative to baseline p: "
-          f"no baseline {none / known:.1f}, group of 8 {group / known:.1f}")  # fmt: skip
-    assert (none > group) == (problem.expression == "11+19")
+    logps = completion_logps(model, drawn, temperature=1.0).sum(dim=1)
+    mean = torch.autograd.grad((torch.tensor(R - R.mean()) * logps).mean(), weights)  # of r s, whose expectation is ∇p
+    second = ((R - R.mean()) ** 2 * squares).mean()
+    grad_p = (n * sum(part.square().sum().item() for part in mean) - second) / (n - 1)  # |∇p|²: the noise taken off
 
-# %% [markdown]
-# A rough estimate, but a plain difference: wrong answers full of surprising tokens have long scores, and pushing them
-# down adds more noise than the baseline takes away.
+    r, a = R[resamples], squares[resamples]  # (2000, n)
+    rate = r.mean(axis=1, keepdims=True)
+    none, known = ((r**2 * a).mean(axis=1) - grad_p, ((r - rate) ** 2 * a).mean(axis=1) - grad_p)
+    group = known + (rate[:, 0] * (1 - rate[:, 0]) * a.mean(axis=1) + grad_p) / (G - 1)
+    longer = squares[R == 0].mean() / squares[R == 1].mean()
+    print(f"{problem.prompt} p = {R.mean():.2f}, a-/a+ = {longer:.1f}, |∇p|² = {grad_p / second:.0%} of E[(R-p)²|s|²]")
+    for name, ratio in (("no baseline", none / known), (f"group of {G}", group / known)):
+        low, high = np.quantile(ratio[1:], [0.025, 0.975])
+        print(f"    variance relative to baseline p, {name}: {ratio[0]:.2f} [{low:.2f}, {high:.2f}]")
+    assert ((none > group)[1:].mean() > 0.975) if problem.level == 1 else ((none < known)[1:].mean() > 0.975)
+
+# %% [text]
+# (In brackets: 95 % of the ratios when the answers are resampled, $\|\nabla p\|^2$ held.) On the second prompt the
+# scores of wrong answers are {=longer:.0f} times as long, squared: pushing them down adds more noise than the baseline
+# takes away.
 #
 # ## Exercises
 #
@@ -421,7 +437,7 @@ check(
 
 # %% [solution]
 def bessel(G):
-    return np.sqrt((G - 1) / G)  # 0.935 at G = 8: harmless, and the end of every test to 12 digits
+    return np.sqrt((G - 1) / G)  # 0.935 at G = 8, for every prompt: a change of the learning rate
 
 
 # %% [wrong] upside down
@@ -484,18 +500,18 @@ def grpo_over_dr(k, G):
 
 # %% [markdown]
 # **4. Find the bug.** A batch holds the question *how many?* twice, with two different pictures. The code below finds
-# the groups by the text of the prompt, as public training code has done. Nobody notices while all texts differ. The G
-# rows of a group are contiguous. Repair it (Dr. GRPO's advantages).
+# the groups by the text of the prompt, as public training code has done. The G rows of a
+# group are contiguous. Repair the line (Dr. GRPO's advantages).
 
 
 # %% [exercise]
 def advantages_by_prompt(texts, rewards, G):
     """texts: one a row; rewards (P * G,). Advantages (P * G,), same order."""
     A = torch.zeros_like(rewards)
-    for text in set(texts):  # <- runs, and is wrong
-        rows = [row for row, other in enumerate(texts) if other == text]
+    groups = [[row for row, other in enumerate(texts) if other == text] for text in set(texts)]  # <- runs, and is wrong
+    for rows in groups:
         A[rows] = dr_grpo.compute_advantages(rewards=rewards[rows].view(1, -1))[0]
-    return ...  # A, once the groups are right
+    return A
 
 
 # %% [check]
@@ -504,9 +520,13 @@ def by_hand(texts, rewards, G):
     return np.concatenate([group - group.mean() for group in mine])
 
 
-def merged(texts, rewards, G):
-    same = np.array([[a == b for b in texts] for a in texts])  # (rows, rows)
-    return rewards.numpy() - same @ rewards.numpy() / same.sum(axis=1)
+def merged(label):
+    def compute(texts, rewards, G):
+        labels = np.array(label(np.array(texts)))
+        same = labels[:, None] == labels  # (rows, rows)
+        return rewards.numpy() - same @ rewards.numpy() / same.sum(axis=1)
+
+    return compute
 
 
 two_pictures = ["how many?"] * 4 + ["what colour?"] * 4 + ["how many?"] * 4
@@ -520,29 +540,37 @@ check(
         {"texts": three_pictures, "rewards": marks[3:9], "G": 2},
     ],
     mistakes={
-        "still merged: two groups with the same text share one mean": merged,
+        "two groups with the same text are still merged where one follows the other": merged(
+            lambda texts: np.cumsum(np.append(False, texts[1:] != texts[:-1]))
+        ),
         "that is the mean of the batch: each group has its own": lambda texts, rewards, G: rewards - rewards.mean(),
         "the mean runs over the wrong axis: over the prompts, not over the answers of one": lambda texts, rewards, G: (
             dr_grpo.compute_advantages(rewards=rewards.view(-1, G).T).T.flatten()
         ),
     },
+    bug=merged(lambda texts: texts),
 )
 
 # %% [hint]
-# What makes rows a group is that they were sampled together. Rows 0 to G − 1 are the first group; which reshape of
-# `rewards` has one group in each row? No text is needed.
+# What makes rows a group is that they were sampled together. Rows 0 to G − 1 are the first group, G to 2G − 1 the
+# second. No text is needed.
 
 
 # %% [solution]
 def advantages_by_prompt(texts, rewards, G):
-    return dr_grpo.compute_advantages(rewards=rewards.view(-1, G)).flatten()
+    A = torch.zeros_like(rewards)
+    groups = [list(range(start, start + G)) for start in range(0, len(rewards), G)]
+    for rows in groups:
+        A[rows] = dr_grpo.compute_advantages(rewards=rewards[rows].view(1, -1))[0]
+    return A  # or, without a loop: dr_grpo.compute_advantages(rewards=rewards.view(-1, G)).flatten()
 
 
-# %% [wrong] still merged
+# %% [wrong] still merged where one follows the other
 def advantages_by_prompt(texts, rewards, G):
     A = torch.zeros_like(rewards)
-    for text in set(texts):
-        rows = [row for row, other in enumerate(texts) if other == text]
+    starts = [row for row in range(len(texts)) if row == 0 or texts[row] != texts[row - 1]] + [len(texts)]
+    for start, end in zip(starts, starts[1:]):
+        rows = list(range(start, end))
         A[rows] = dr_grpo.compute_advantages(rewards=rewards[rows].view(1, -1))[0]
     return A
 
@@ -569,9 +597,9 @@ def advantages_by_prompt(texts, rewards, G):
 #   else; RLOO, which leaves it out, gives exactly $\nabla p$. "Unbiased", said of Dr. GRPO, means up to this constant.
 # - GRPO's expectation is a multiple of $\nabla p$ as well, but the multiple depends on $p$.
 # - A baseline is there for the variance. Not knowing $p$ costs the group a price that falls as $1/(G-1)$; whether it
-#   beats no baseline depends on $p$ and on how long the scores of wrong answers are.
+#   beats no baseline depends on $G$, $p$ and how long the scores of wrong answers are.
 #
-# What Dr. GRPO changes in the advantage. Next: [lesson 4](04_kl.ipynb), the KL term.
+# Next: [lesson 4](04_kl.ipynb), the KL term. Below, what Dr. GRPO changes in the advantage.
 
 # %%
 show_diff(grpo.compute_advantages, dr_grpo.compute_advantages)

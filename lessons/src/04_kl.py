@@ -31,8 +31,8 @@ from lessons.kit import BLUE, GREY, ORANGE, check, knob, label_line, new_figure,
 # ## A batch without sampling noise
 #
 # Our policy has five outcomes, and its probabilities are sixteenths. In the batch below every outcome occurs exactly as
-# often as it should, so a mean over the batch *is* the expectation. The truth to compare with comes by another road:
-# the two sums over all outcomes, and their derivatives by autograd.
+# often as it should, so a mean over the batch *is* the expectation. We compare with the definitions: the two sums over
+# all outcomes, differentiated by autograd.
 
 # %%
 counts = torch.tensor([8, 4, 2, 1, 1])
@@ -78,16 +78,16 @@ for name, k in estimators.items():
 # because $\log u \le u - 1$. $k_2$ is biased.
 #
 # Note the last row. With $u$ upside down, $k_3$ is still never negative, still zero where the policies agree, and as a
-# loss it still pulls towards the reference. Only its mean tells.
+# loss it still pulls towards the reference. In this table only its mean gives it away.
 #
 # Is $k_3$ also the less noisy one? Schulman compares the Gaussians $\pi = N(0,1)$ and $\pi_\text{ref} = N(m,1)$ at
-# $m = 0.1$ and 1 and says that $k_3$, next to $k_2$, "appears to be a strictly better estimator". Further away it is
-# the noisiest of the three:
+# $m = 0.1$ and 1 and says that $k_3$, compared with $k_2$, "appears to be a strictly better estimator". At $m = 2$ and
+# 3, $k_3$ is the noisiest of the three:
 #
 # $$\operatorname{Var} k_1 = m^2, \qquad \operatorname{Var} k_3 = e^{m^2} - 1 - m^2, \qquad \mathrm{KL} = m^2/2$$
 #
-# The $u$ that was to cancel noise has a variance of its own, $e^{m^2} - 1$. From a KL of 0.63 on, $k_1$ is the better
-# one. We check the formulas by numerical integration:
+# The $u$ that was to cancel noise has a variance of its own, $e^{m^2} - 1$. Between these Gaussians $k_1$ is less noisy
+# than $k_3$ from a KL of 0.63 on. We check the formulas by numerical integration:
 
 
 # %%
@@ -109,6 +109,8 @@ for m in (0.1, 1.0, 2.0, 3.0):
     std_1, std_2, bias_2, std_3 = np.array(integrated) / (m**2 / 2)
     assert np.allclose([std_1, std_2, std_3, bias_2], spreads(m), rtol=1e-6)
     print(f"{m:4.1f} {m**2 / 2:6.3f} {std_1:14.2f} {std_2:6.2f} {std_3:6.2f} {bias_2:15.4f}")
+assert spreads(np.sqrt(2 * 0.62))[0] > spreads(np.sqrt(2 * 0.62))[2]
+assert spreads(np.sqrt(2 * 0.63))[0] < spreads(np.sqrt(2 * 0.63))[2]
 
 # %% [markdown]
 # ## As losses
@@ -140,8 +142,8 @@ for m in (0.1, 1.0, 2.0, 3.0):
 # | $k_2$ | ∇reverse | neither (its value is biased) |
 # | $k_3$ | ∇forward | ∇reverse − ∇forward |
 #
-# So $k_3$ *in the reward* is wrong too: near the reference both gradients agree to first order, and their difference is
-# a penalty that hardly pulls. Now the same without algebra. (With $u$ inverted, the loss follows half the gradient of a
+# So $k_3$ *in the reward* is wrong too: near the reference the two gradients agree to first order, so that their
+# difference hardly pulls. Now the same without algebra. (With $u$ inverted, the loss follows half the gradient of a
 # third divergence, $\chi^2 = \sum_y \pi^2/\pi_\text{ref} - 1$.)
 
 
@@ -194,25 +196,33 @@ whitened, returns = ppo.compute_advantages(**judged, config=ppo.Config(kl_coef=1
 in_ppo = which(gradient(ppo.policy_loss(**new, advantages=returns, config=ppo.Config())))
 direction = gradient(ppo.policy_loss(**new, advantages=whitened, config=ppo.Config()))
 parallel = same(direction / direction.norm(), reverse / reverse.norm())
-print(f"grpo.py: {in_grpo}\nppo.py:  {in_ppo}; whitened advantages: the same direction: {parallel}")
-assert (in_grpo, in_ppo, parallel) == ("forward", "reverse", True)
+
+A, beta, u = torch.linspace(-1, 1, 16).double(), 0.04, (ref[batch] - logp).exp().detach()
+eq_21 = -gradient(((A + beta * (u - 1)) * logp).mean())  # as the paper prints it, for one token a response
+ours = gradient(
+    grpo.policy_loss(**new, ref_logps=ref_logps, advantages=A.view(16, 1), config=grpo.Config(kl_coef=beta))
+)
+print(f"grpo.py: {in_grpo}; the gradient that the paper prints: {same(ours, eq_21)}")
+print(f"ppo.py:  {in_ppo}; whitened advantages: the same direction: {parallel}")
+assert (in_grpo, in_ppo, parallel, same(ours, eq_21)) == ("forward", "reverse", True, True)
 
 # %% [markdown]
-# **Where the paper is wrong.** DeepSeekMath ([2402.03300](https://arxiv.org/abs/2402.03300)) has
-# $-\beta\,\mathbb D_{KL}[\pi_\theta\Vert\pi_\text{ref}]$ in its objective (Eq. 3) and estimates it with $k_3$, an
-# "unbiased estimator" (Eq. 4). As a value it is. But training follows the gradient of the term, and that is not the
-# gradient of the KL which the paper writes, but of the KL with its arguments exchanged. `grpo.py` does as the paper
-# does. No disaster: the forward KL, too, has its minimum at the reference. But it is another regulariser.
+# **The name and the gradient.** DeepSeekMath ([2402.03300](https://arxiv.org/abs/2402.03300)) has
+# $-\beta\,\mathbb D_{KL}[\pi_\theta\Vert\pi_\text{ref}]$ in its objective (Eq. 3), estimates it with $k_3$ (Eq. 4), an
+# unbiased estimate as it says, and prints the gradient that it follows: $\hat A + \beta(u - 1)$ before every score
+# (Eq. 20–21). So nothing is hidden, but name and gradient disagree: what is descended is the KL with its arguments
+# exchanged, and `grpo.py` does the same. The forward KL, too, has its minimum at the reference, but it is another
+# regulariser.
 #
 # The abstract of Tang and Munos ([2506.09477](https://arxiv.org/abs/2506.09477)) calls differentiating through a KL
 # estimate "generally incorrect"; that of Liu et al. ([2510.01555](https://arxiv.org/abs/2510.01555)) finds $k_2$ as a
 # loss equivalent to $k_1$ in the reward, on-policy, and $k_3$ as a loss a "first-order, biased approximation". Both fit
-# the table above, which we derived ourselves.
+# the table above.
 #
-# ## Turn the knob
+# ## Move the reference away
 #
-# Move the reference $N(m,1)$ away from the policy $N(0,1)$. Left, the noise of one sample. Right, the coefficients of
-# $s$ in a loss, and in grey where the samples fall.
+# The policy is $N(0,1)$, the reference $N(m,1)$. Left, the noise of one sample. Right, the coefficients of $s$ in a
+# loss, and in grey where the samples fall.
 
 
 # %%
@@ -248,9 +258,9 @@ def draw(m):
 
 knob(draw, m=(0.1, 3.0, 0.1, 1.5))
 
-# %% [markdown]
-# *Where the policy is far above the reference, $k_2$ pulls ever harder and $k_3$ never harder than 1; far below it,
-# $k_3$ explodes, on rare samples.*
+# %% [text]
+# *Where the policy is far above the reference, $k_2$ pulls ever harder and $k_3$ saturates at 1 (at $\log u = -5$ it has
+# {=-np.expm1(-5):.3f}); far below it, $k_3$ explodes, on rare samples (at $\log u = 5$ it has {=-np.expm1(5):.0f}).*
 #
 # ## Off-policy: the ratio repairs both halves
 #
@@ -258,19 +268,32 @@ knob(draw, m=(0.1, 3.0, 0.1, 1.5))
 # $\rho = \pi/\pi_\text{old}$:
 # $\mathbb E_\text{old}[\rho\,k_3] = \sum_y \pi\,k_3 = \mathrm{KL}(\pi\Vert\pi_\text{ref})$, with θ *inside* the sum. So
 # if autograd goes through ρ too, $k_3$ yields the reverse KL, on the first minibatch as well: there ρ is 1, but its
-# gradient is not 0; it is the missing half. TRL does so by default (1.16, `use_bias_correction_kl`, after
-# DeepSeek-V3.2). A detached ρ keeps the forward KL.
+# gradient is not 0; it is the missing half. Sample by sample,
+#
+# $$\nabla(\rho\,k_3) = \rho\,(k_3 + 1 - u)\,s = \rho\,k_1\,s$$
+#
+# A detached ρ keeps the forward KL. TRL has multiplied $k_3$ by ρ by default since 1.10 (`use_bias_correction_kl`), for
+# this reason and after DeepSeek-V3.2; OpenRLHF offers $\rho\,k_1\,s$, with ρ clamped, as an option
+# (`unbiased_gradient`).
 
 # %%
 moved = (logits.detach() + torch.tensor([0.5, -0.3, 0.2, 0.9, -0.6])).requires_grad_()  # the policy after some updates
 known = {"reverse": gradient(reverse_kl(moved, ref), moved), "forward": gradient(forward_kl(moved, ref), moved)}
 now = moved.log_softmax(dim=0)[batch]  # the batch is still that of the old policy
 k3, rho = estimators["k3"](ref[batch] - now), (now - logp.detach()).exp()
+
+
+def rho_k3(logps, old_logps, ref_logps):
+    return (logps - old_logps).exp() * estimators["k3"](ref_logps - logps)
+
+
+loss = rho_k3(now, logp.detach(), ref[batch])
 results = {
     "k3, as in grpo.py": which(gradient(k3.mean(), moved)),
-    "rho k3": which(gradient((rho * k3).mean(), moved)),
+    "rho k3": which(gradient(loss.mean(), moved)),
     "rho k3, rho detached": which(gradient((rho.detach() * k3).mean(), moved)),
 }
+assert same(gradient(loss.sum(), now), rho * estimators["k1"](ref[batch] - now))
 print("\n".join(f"{name:21} {result}" for name, result in results.items()))
 assert list(results.values()) == ["neither", "reverse", "forward"]
 
@@ -306,12 +329,11 @@ zeros, new = torch.zeros(16, 2).double(), {"logps": logps, "old_logps": logps.de
 judged = {"rewards": zeros[:, 0].view(4, 4), "values": zeros, "old_logps": logps.detach(), "ref_logps": ref_logps}
 _, returns = ppo.compute_advantages(**judged, mask=mask, config=ppo.Config(kl_coef=1.0, gae_lambda=1.0))
 settings = {"ref_logps": ref_logps, "advantages": zeros, "config": grpo.Config(kl_coef=1.0)}
-k3, rho = estimators["k3"](ref_logps - logps), (logps - logps.detach()).exp()
 losses = {  # times 2, because the scripts average over the two tokens
     "k1 in the reward, ppo.py": (2 * ppo.policy_loss(**new, advantages=returns, config=ppo.Config()), true),
     "k2 as a loss": (estimators["k2"](ref_logps - logps).sum(dim=1).mean(), frozen_reverse),
     "k3 as a loss, grpo.py": (2 * grpo.policy_loss(**new, **settings), frozen_forward),
-    "rho k3 as a loss": ((rho * k3).sum(dim=1).mean(), frozen_reverse),
+    "rho k3 as a loss": (rho_k3(logps, logps.detach(), ref_logps).sum(dim=1).mean(), frozen_reverse),
 }
 print("gradient for the logit of        first token 1   second token 1 after 1")
 print(f"{'true KL of the sequences':30} {true[0, 1]:11.4f} {true[2, 1]:18.4f}")
@@ -322,8 +344,8 @@ for name, (loss, expected) in losses.items():
 assert frozen_reverse[0].abs().max() < 1e-14 and true[0, 1] > 0.01
 
 # %% [markdown]
-# A ratio per token corrects the direction of the KL, not the frozen prefixes. Tang and Munos's abstract says of
-# implementations that ignore the sequence: "a partial gradient at best".
+# A ratio per token, as in TRL, corrects the direction of the KL, not the frozen prefixes. Tang and Munos's abstract says
+# of implementations that ignore the sequence: "a partial gradient at best".
 #
 # ## Exercises
 #
@@ -343,7 +365,7 @@ def over_square(k):
     """k / (log u)²: near 1/2 for small log u, so that a relative error shows."""
 
     def ratio(log_u):
-        value = k(log_u)
+        value = k(log_u.clone())
         return value if value is ... else value / log_u**2
 
     return ratio
@@ -390,7 +412,7 @@ def k3_exact(log_u):
 
 
 # %% [markdown]
-# (The scripts keep the plain form. It can spoil a printed KL that is tiny; the gradient, $1 - u$, hardly notices.)
+# (The scripts keep the plain form: it spoils only a printed KL that is tiny.)
 #
 # **2. A loss for the reverse KL.** Write a scalar whose mean gradient is that of $\mathrm{KL}(\pi\Vert\pi_\text{ref})$,
 # on-policy.
@@ -449,8 +471,8 @@ def reverse_kl_loss(logps, ref_logps):
 
 # %% [markdown]
 # **3. How hard does each pull?** Give the coefficients of $s = \nabla\log\pi$ in $\nabla k_1$, $\nabla k_2$ and
-# $\nabla k_3$, as functions of $\log u$. Then put in $\log u = -5$ and 5: which one lets go of a token that the
-# reference finds very improbable, and which one overreacts to a token that the policy has nearly given up?
+# $\nabla k_3$, as functions of $\log u$. Then put in $\log u = -5$ and 5: which pull saturates on a token that the
+# reference finds very improbable, and which explodes on a token that the policy has nearly given up?
 
 
 # %% [exercise]
@@ -470,7 +492,9 @@ check(
     by_autograd,
     inputs=[{"log_u": x} for x in (-5.0, 0.0, 0.5, 5.0)],
     mistakes={
-        "these are derivatives by log u, and log u has -log pi in it": lambda log_u: [-c for c in by_autograd(log_u)],
+        "these are derivatives with respect to log u, and log u contains -log pi": lambda log_u: [
+            -c for c in by_autograd(log_u)
+        ],
         "these are the values, not the derivatives": lambda log_u: [
             estimators[name](torch.tensor(log_u)).item() for name in ("k1", "k2", "k3")
         ],
@@ -478,16 +502,17 @@ check(
 )
 
 # %% [hint]
-# $\log u = \log\pi_\text{ref} - \log\pi$, so every derivative by $\log\pi$ is minus the derivative by $\log u$.
+# $\log u = \log\pi_\text{ref} - \log\pi$: every derivative with respect to $\log\pi$ is minus that with respect to
+# $\log u$.
 
 
 # %% [solution]
 def coefficients(log_u):
-    # at log u = -5: 1, 5, 0.99 (k3 lets go); at log u = 5: 1, -5, -147 (k3 overreacts)
+    # at log u = -5: 1, 5, 0.993 (k3 saturates, k2 does not); at log u = 5: 1, -5, -147 (k3 explodes)
     return 1, -log_u, 1 - np.exp(log_u)
 
 
-# %% [wrong] derivatives by log u
+# %% [wrong] derivatives with respect to log u
 def coefficients(log_u):
     return -1, log_u, np.exp(log_u) - 1
 
@@ -509,40 +534,45 @@ def token_rewards(rewards, logps, ref_logps, mask, beta):
     """(B, T): -beta * k1 for every token, and the reward of the response (B,) on its last token."""
     kl = ref_logps - logps  # <- runs, and is wrong
     last = mask.sum(dim=1, keepdim=True) - 1
-    shaped = (-beta * kl * mask).scatter_add(1, last, rewards.view(-1, 1))
-    return ...  # shaped, once kl is right
+    return (-beta * kl * mask).scatter_add(1, last, rewards.view(-1, 1))
 
 
 # %% [check]
-def shaped_with(kl):
+def shaped_with(kl, last=lambda mask: mask.sum(dim=1) - 1):
     def compute(rewards, logps, ref_logps, mask, beta):
-        last = mask.sum(dim=1, keepdim=True) - 1
-        return (-beta * kl(logps, ref_logps, mask)).scatter_add(1, last, rewards.view(-1, 1))
+        charged = -beta * kl(logps, ref_logps, mask)
+        return charged.scatter_add(1, last(mask).view(-1, 1), rewards.view(-1, 1))
 
     return compute
 
 
+def k1(logps, ref_logps, mask):
+    return (logps - ref_logps) * mask
+
+
 case = {
-    "rewards": torch.tensor([1.0, 0.0]),
-    "logps": torch.tensor([[-0.2, -0.9, -0.5], [-0.1, -2.0, -3.0]]),
-    "ref_logps": torch.tensor([[-0.5, -1.0, -0.7], [-0.5, -1.0, -1.0]]),
-    "mask": torch.tensor([[True, True, True], [True, True, False]]),
+    "rewards": torch.tensor([0.0, 1.0, 1.0]),
+    "logps": torch.tensor([[-0.2, -0.9, -0.5], [-0.1, -2.0, -3.0], [-1.5, -0.4, -0.7]]),
+    "ref_logps": torch.tensor([[-0.5, -1.0, -0.7], [-0.5, -1.0, -1.0], [-1.2, -0.6, -0.1]]),
+    "mask": torch.tensor([[True, True, True], [True, True, False], [True, False, False]]),
 }
 check(
-    lambda beta: token_rewards(**case, beta=beta),
-    lambda beta: [[-0.3 * beta, -0.1 * beta, 1 - 0.2 * beta], [-0.4 * beta, 1.0 * beta, 0.0]],  # by hand
-    inputs=[{"beta": 0.5}, {"beta": 0.04}],
+    token_rewards,
+    lambda beta, **_: [[-0.3 * beta, -0.1 * beta, -0.2 * beta], [-0.4 * beta, 1 + beta, 0], [1 + 0.3 * beta, 0, 0]],
+    inputs=[{**case, "beta": 0.5}, {**case, "beta": 0.04}],
     mistakes={
-        "still paid for leaving the reference: a token above it must lose reward": lambda beta: shaped_with(
-            lambda logps, ref_logps, mask: (ref_logps - logps) * mask
-        )(**case, beta=beta),
-        "the padding is charged too": lambda beta: shaped_with(lambda logps, ref_logps, mask: logps - ref_logps)(
-            **case, beta=beta
+        "the padding is charged too": shaped_with(lambda logps, ref_logps, mask: logps - ref_logps),
+        "the reward stands on the padding: it belongs on the last token of the response": shaped_with(
+            k1, last=lambda mask: torch.full((len(mask),), mask.shape[1] - 1)
         ),
-        "that is k3 in the reward: its gradient is reverse minus forward": lambda beta: shaped_with(
+        "the distance has lost its sign: k1 is negative where the policy is below the reference": shaped_with(
+            lambda *given: k1(*given).abs()
+        ),
+        "that is k3 in the reward: its gradient is reverse minus forward": shaped_with(
             lambda logps, ref_logps, mask: estimators["k3"](ref_logps - logps) * mask
-        )(**case, beta=beta),
+        ),
     },
+    bug=shaped_with(lambda *given: -k1(*given)),
 )
 
 # %% [hint]
@@ -557,9 +587,16 @@ def token_rewards(rewards, logps, ref_logps, mask, beta):
     return (-beta * kl * mask).scatter_add(1, last, rewards.view(-1, 1))
 
 
-# %% [wrong] still paid for leaving the reference
+# %% [wrong] the reward stands on the padding
 def token_rewards(rewards, logps, ref_logps, mask, beta):
-    kl = ref_logps - logps
+    shaped = -beta * (logps - ref_logps) * mask
+    shaped[:, -1] += rewards
+    return shaped
+
+
+# %% [wrong] the distance has lost its sign
+def token_rewards(rewards, logps, ref_logps, mask, beta):
+    kl = (ref_logps - logps).abs()
     last = mask.sum(dim=1, keepdim=True) - 1
     return (-beta * kl * mask).scatter_add(1, last, rewards.view(-1, 1))
 
@@ -585,14 +622,15 @@ def token_rewards(rewards, logps, ref_logps, mask, beta):
 # - $k_3$ is a good number to log while the policy is near the reference; far from it, it can be the noisiest of the
 #   three.
 # - Multiplied by a ratio that autograd goes through, $k_3$ gives the reverse KL, on-policy and off. Over sequences, of
-#   all these only $k_1$ in the reward gives the whole gradient.
+#   all these only $k_1$ in the reward (with λ = 1) gives the whole gradient.
 #
 # Next: how long a response is changes how much its tokens count, in [Lesson 5](05_length.ipynb).
 #
 # Sources: Schulman (2020), [*Approximating KL Divergence*](http://joschu.net/blog/kl-approx.html); DeepSeekMath,
-# [arXiv:2402.03300](https://arxiv.org/abs/2402.03300), Eq. 3–4; Tang and Munos,
+# [arXiv:2402.03300](https://arxiv.org/abs/2402.03300), Eq. 3–4 and 20–21; Tang and Munos,
 # [2506.09477](https://arxiv.org/abs/2506.09477), and Liu et al., [2510.01555](https://arxiv.org/abs/2510.01555), of
 # both the abstracts only; DeepSeek-V3.2, [2512.02556](https://arxiv.org/abs/2512.02556), as TRL's documentation cites
-# it; Huang et al. (2023),
+# it; pull requests [6503](https://github.com/huggingface/trl/pull/6503) of TRL and
+# [1309](https://github.com/OpenRLHF/OpenRLHF/pull/1309) of OpenRLHF; Huang et al. (2023),
 # [Hugging Face blog](https://huggingface.co/blog/the_n_implementation_details_of_rlhf_with_ppo). The proofs, the
 # inverted $u$ and the sequence example are ours.

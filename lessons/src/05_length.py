@@ -1,13 +1,12 @@
 # %% [markdown]
 # # 5 · Length normalisation
 #
-# One answer has 5 tokens, another 50. The loss makes one number of all their token terms, and what it divides by
-# decides how hard each token is pushed: $1/|y|$, a token mean and a constant weigh tokens differently. The claim:
-# **the winner reverses with the sign of the advantage**. Under GRPO's $1/|y|$ right answers shorten and wrong ones
-# lengthen. If the lengths $a < b$ are equally likely, whether right or wrong, the share of long answers drifts in
-# proportion to
+# One answer has 5 tokens, another 50. The loss averages all their token terms, and what it divides by decides how hard
+# each token is pushed. The claim: **the winner reverses with the sign of the advantage**. GRPO's $1/|y|$, by itself, shortens right answers and lengthens wrong ones. Where the
+# lengths $a < b$ are equally likely, whether right or wrong, one step moves the share of long answers in proportion to
 #
-# $$\sqrt{pq}\,(1-2p)\,\Big(\frac1a - \frac1b\Big)$$
+# $$\mathbb E[\sigma]\,(1-2p)\,\Big(\frac1a - \frac1b\Big), \qquad \mathbb E[\sigma] \to \sqrt{pq}
+# \ \text{ for large } G$$
 #
 # up while most answers are wrong, down once most are right. A constant divisor has no such drift.
 #
@@ -65,17 +64,17 @@ show_diff(grpo.policy_loss, dr_grpo.policy_loss)
 #
 # A group of four: right and short, right and long, wrong and short, wrong and long. Autograd says how strongly each
 # script's `policy_loss` pushes each token's log-probability. Rewards of −1 and 1 make the advantages −1 and 1 under
-# all three scripts: only the divisor differs.
+# all three scripts, and the reference is the policy itself, so that the KL term has no gradient: only the divisor differs.
 
 
 # %%
 def token_push(script, rewards, lengths):
-    """(G, T): minus the derivative of the script's loss by each token's log-probability, for one group."""
+    """(G, T): minus the derivative of the script's loss with respect to each token's log-probability."""
     mask = torch.arange(int(lengths.max())) < lengths.view(-1, 1)
     logps = torch.full(mask.shape, -0.5).double().requires_grad_()  # any value: on the first step every ratio is 1
     batch = {"logps": logps, "old_logps": logps.detach(), "mask": mask}
     if script is not dapo:
-        batch["ref_logps"] = logps.detach()  # no KL yet either
+        batch["ref_logps"] = logps.detach()  # the gradient of the KL term is 0 here
     A = script.compute_advantages(rewards=rewards.view(1, -1)).view(-1, 1)
     loss = script.policy_loss(**batch, advantages=A, config=script.Config())
     return -torch.autograd.grad(loss, logps)[0]
@@ -97,18 +96,15 @@ for script, expected in by_hand.items():
     print(f"{script.__name__:20} " + " ".join(f"{x:9.4f}" for x in one) + f"    5: {whole[0]:.3f}, 50: {whole[1]:.3f}")
 
 # %% [markdown]
-# Read GRPO's row twice. **$A > 0$:** a token of the short right answer is raised ten times as hard as one of the
-# long. Brevity wins. **$A < 0$:** a token of the short wrong answer is *lowered* ten times as hard. Length wins. Under
-# $1/|y|$ whole answers weigh alike; under the others, tokens do.
-#
-# In other words: pushing scores with a coefficient climbs the expectation of that coefficient, so $1/|y|$ acts as if
-# the reward were $A/|y|$. A right answer is worth more if short; a wrong one costs less if long.
+# Compare within a row only. In GRPO's, **$A > 0$:** a token of the short right answer is raised ten times as hard as one of
+# the long. Brevity wins. **$A < 0$:** a token of the short wrong answer is *lowered* ten times as hard. Length wins. Under
+# $1/|y|$ whole answers weigh alike; under the others, tokens do. It acts as if the reward were $A/|y|$: a right answer is
+# worth more if short, a wrong one costs less if long.
 #
 # **A widespread reading** sets two *right* answers side by side, 10 and 100 tokens, finds .05 against .005 a token,
 # and concludes that GRPO is "biased toward shorter responses" and has a "structural anti-reasoning bias". It is half
-# right: the arithmetic holds, and right answers do shorten. It stops at $A < 0$, where it did not look. The paper
-# that named the bias (Dr. GRPO, section 3.1) has both halves, and measures (Fig. 6) *excess* length, of wrong answers
-# most of all.
+# right: the arithmetic holds, but it leaves out $A < 0$. The paper that named the bias (Dr. GRPO, section 3.1) has both
+# halves, and measures (Fig. 6) *excess* length, of wrong answers most of all.
 #
 # ## The drift, in four steps
 #
@@ -137,8 +133,8 @@ for script, expected in by_hand.items():
 #
 # $$\Delta P(\text{long}) = \frac\eta8\,\mathbb E[\sigma]\,(1-2p)\,\big(f(a)-f(b)\big)$$
 #
-# For large G, $\mathbb E[\sigma] \to \sqrt{pq}$ (lesson 7): the claim. With a constant, $f(a) = f(b)$, and all three
-# are 0. ∎
+# With $f(L) = 1/L$ this is the claim ($\mathbb E[\sigma] \to \sqrt{pq}$ for large G: lesson 7). With a constant,
+# $f(a) = f(b)$, and all three are 0. ∎
 #
 # The token mean is not free of the bias: a long answer lengthens its own denominator, so still $f(a) > f(b)$. The
 # signs are GRPO's, the size about $1/B$ of it.
@@ -155,7 +151,7 @@ ways = doubles(*(math.factorial(G) / math.prod(math.factorial(m) for m in n) for
 
 
 def kind_pushes(script, a, b):
-    """(165, 4): with what each kind's score is pushed, in each composition, through the script's loss."""
+    """(165, 4): the coefficient of each kind's score in each composition, through the script's loss."""
     rewards, lengths = doubles(1, 1, 0, 0), torch.tensor([a, b, a, b])
     rows = []
     for n in compositions:
@@ -206,33 +202,36 @@ for script, (f_a, f_b) in f.items():
 print("the formula holds to 12 digits in all rows: True")
 
 # %% [markdown]
-# GRPO's drift is as large as its progress: while $p$ gains a point, the share of long answers loses about a point
-# among the right and gains one among the wrong. DAPO's is 6 times smaller in a batch of 8 and, by the formula, 60
-# times in its script's minibatch of 64. (The mean per *group* stays at $1/G$, and a talkative group's tokens count
-# less.)
+# With these lengths GRPO's drift is as large as its progress: while $p$ gains a point, the share of long answers loses
+# about a point among the right and gains one among the wrong. DAPO's is 6 times smaller in a batch of 8 and, by the
+# formula, 60 times in its script's minibatch of 64 (Eq. 8's mean per *group* stays at $1/G$).
 #
-# ## Turn it
+# ## Try it
 #
-# Left, the group of four. Right, the drift against $p$: solid for right answers, dashed for wrong ones, dotted for
-# all. Choose `A > 0 only` to see as much as the widespread reading sees.
+# Left, the group of four, in a unit of its own for each script: the push on a token of the short right answer. Right, the
+# drift against $p$: solid for right answers, dashed for wrong ones, dotted for all. `A > 0 only` shows what the widespread
+# reading sees.
 
 # %%
 RULES = ((grpo, "GRPO", BLUE), (dapo, "DAPO", GREEN), (dr_grpo, "Dr. GRPO", ORANGE))
 
 
 def draw(short, long, p, A):
-    figure, (left, right) = new_figure(10.5, 4.0, columns=2)
+    figure, (*own, right) = new_figure(12.6, 3.7, columns=4, width_ratios=[1, 1, 1, 2.1])
     shown = [sign in A for sign in (">", ">", "<", "<")] if "only" in A else [True] * 4
-    names = [f"{kind}\n{length} tokens" for kind in ("right", "wrong") for length in (short, long)]
     grid = np.linspace(0.02, 0.98, 41)
-    for i, (script, name, color) in enumerate(RULES):
-        push = token_push(script, signs, torch.tensor([short, long, short, long]))[:, 0].numpy() * shown
-        left.bar(np.arange(4) + (i - 1) * 0.28, push, 0.26, color=color, label=name)
-        for x, y in zip(np.arange(4) + (i - 1) * 0.28, push):
+    for axis, (script, name, color), divisor in zip(own, RULES, ("1/|y|", "token mean", "constant")):
+        push = token_push(script, signs, torch.tensor([short, long, short, long]))[:, 0].numpy()
+        push = push / push[0] * shown  # in the script's own unit
+        axis.bar(np.arange(4), push, 0.7, color=color)
+        for x, y in enumerate(push):
             if y:
-                text, below = f"{y:+.3f}".replace("0.", ".").replace("-", "−"), y < 0
-                left.annotate(text, (x, y), xytext=(0, -3 if below else 3), textcoords="offset points", ha="center",
-                              va="top" if below else "bottom", fontsize=7.5)  # fmt: skip
+                axis.annotate(f"{y:+.2f}".replace("-", "−"), (x, y), xytext=(0, 3 if y > 0 else -3), fontsize=8.5,
+                              textcoords="offset points", ha="center", va="bottom" if y > 0 else "top")  # fmt: skip
+        axis.axhline(0, color="black", linewidth=0.8)
+        axis.set(title=f"{name}: {divisor}", ylim=(-1.3, 1.3), yticks=[-1, 0, 1])
+        axis.set_xticks(np.arange(4), [short, long, short, long])
+        axis.set_xlabel("right          wrong\ntokens of the answer")
         pushes = kind_pushes(script, short, long)
         unit = drift(pushes, 0.5)[3]  # a step that raises p = 1/2 by one point
         curves = np.array([(drift(pushes, float(x)) / unit).numpy() for x in grid])
@@ -253,12 +252,7 @@ def draw(short, long, p, A):
             label_line(right, 0.99, 0, "DAPO,\nB = 8", color, xytext=(4, 15))
         if script is dr_grpo:
             label_line(right, 0.99, 0, "Dr. GRPO", color, xytext=(4, -9))
-    left.set_axisbelow(True)
-    left.axhline(0, color="black", linewidth=0.8)
-    left.set(title="Push on the log-probability of one token", xlim=(-0.6, 3.6))
-    left.set_ylim(*np.array([-1.25, 1.25]) / (4 * short))
-    left.set_xticks(np.arange(4), names)
-    left.legend(loc="upper right" if shown[0] else "lower left")
+    own[0].set_ylabel("push on one token's log-probability,\nin each script's own unit")
     right.set(title="Drift of the share of long answers", xlabel="p, probability of a right answer",
               ylabel="points, for a step that lifts p = ½ by one", ylim=(-1.15, 1.15), xlim=(0, 1.2))  # fmt: skip
     right.set_xticks([0, 0.25, 0.5, 0.75, 1])
@@ -274,37 +268,53 @@ knob(
 )
 
 # %% [markdown]
-# *Under $1/|y|$ the short answer gets the harder push, up or down; the total goes with the more common sign.*
+# *Under $1/|y|$ a token of the short answer gets the larger push, up or down; all answers together grow if most are
+# wrong.*
 #
 # ## What the table leaves out
 #
-# **Shared parameters.** Mid-answer a network may not know whether it will be right. Let one shared logit move "long"
-# in both classes, whose shares of long answers now differ. The two pushes meet, each weighted with the variance of
-# the choice in its class, $v = P(\text{long})\,P(\text{short})$:
+# **Shared parameters.** Mid-answer a network may not know whether it will be right. Let one logit decide whether an answer
+# is right and another, shared by both classes, whether it is long: now one right answer in ten, one wrong one in two. On the
+# shared logit the two pushes meet, each times the variance of the choice in its class, $v = P(\text{long})\,P(\text{short})$.
+# And $p$ moves too.
 
 # %%
-p, long_right, long_wrong = 0.3, 0.1, 0.5
-pi = doubles(p * (1 - long_right), p * long_right, (1 - p) * (1 - long_wrong), (1 - p) * long_wrong)
-push = expected_push(kind_pushes(grpo, a, b), pi)
-shared_score = doubles(-long_right, 1 - long_right, -long_wrong, 1 - long_wrong)  # 1[long] - P(long | class)
-v_right, v_wrong = long_right * (1 - long_right), long_wrong * (1 - long_wrong)
-law = identity.expected_sigma(p, G) * (1 / a - 1 / b) * (v_wrong - v_right)
-assert abs(push @ shared_score - law) < 1e-12
-print(f"E[push on the shared length] = {law:.4f} = E[sigma] (1/a - 1/b) (v_wrong - v_right), to 12 digits: True")
+long_share = doubles(0.1, 0.5)  # of the right answers, of the wrong ones
+v_right, v_wrong = (long_share * (1 - long_share)).tolist()
+
+
+def two_logits(theta):
+    """Log-probabilities of the four kinds, from the logit of "right" and what is added to both logits of "long"."""
+    p, (in_right, in_wrong) = theta[0].sigmoid(), (long_share.logit() + theta[1]).sigmoid()
+    return torch.stack([p * (1 - in_right), p * in_right, (1 - p) * (1 - in_wrong), (1 - p) * in_wrong]).log()
+
+
+print("GRPO, one step    long|right  long|wrong  both, at fixed p  through p    long     (per unit of learning rate)")
+for p, expected in ((0.3, -0.003), (0.5, -0.0045), (0.7, -0.003)):
+    theta, eta = torch.stack([doubles(p).logit()[0], doubles(0)[0]]), 1e-6
+    g = expected_push(kind_pushes(grpo, a, b), two_logits(theta).exp()) @ jacobian(two_logits, theta)
+    assert abs(g[1] - identity.expected_sigma(p, G) * (1 / a - 1 / b) * (v_wrong - v_right)) < 1e-12
+    moved = ((outcomes(two_logits(theta + eta * g)) - outcomes(two_logits(theta))) / eta).tolist()
+    within, through_p = p * moved[0] + (1 - p) * moved[1], (0.1 - 0.5) * moved[3]
+    assert min(moved[:2]) > 0 > moved[2] and abs(within + through_p - moved[2]) < 1e-6
+    assert abs(moved[2] - expected) < 2e-4
+    print(f"p = {p}           {moved[0]:9.4f}   {moved[1]:9.4f}   {within:12.4f}   {through_p:12.4f}   {moved[2]:8.4f}")
 
 # %% [markdown]
-# If wrong answers vary more in length than right ones, answers grow, at any $p$.
+# If wrong answers vary more in length than right ones, answers grow in *both* classes, at any $p$. All together need not:
+# here $p$ rises, right answers are shorter, and that outweighs it (under any divisor: it comes with learning).
 #
 # **Length that matters.** Where long answers are right more often, the policy gradient itself moves length, as it
-# should. There $1/|y|$ weakens what long answers of either sign teach.
+# should; $1/|y|$ then weakens what long answers of either sign teach.
 #
 # ## Our runs
 #
-# Is this visible in training? The committed results hold the mean lengths over the last ten of 60 steps, for five
-# seeds. The right panel has the one pair of arms that differ in nothing but the divisor.
+# Is this visible in training? Mean lengths over the last ten of 60 steps, for five seeds:
 
 # %%
-results = json.loads((Path(grpo.__file__).parent / "results.json").read_text())
+results, before = (
+    json.loads((Path(grpo.__file__).parent / f"results{name}.json").read_text()) for name in ("", "_before")
+)
 panels = (
     ("Three scripts", results["shared"],
      {"GRPO": "GRPO\n1/|y|", "Dr. GRPO": "Dr. GRPO\nconstant", "DAPO": "DAPO\ntoken mean"}),
@@ -339,53 +349,61 @@ for name, rows in (("blurted", ~worked), ("worked", worked)):
     share, length = rows.mean(), tokens[rows].mean()
     print(f"{name:8} {share:.0%} of all answers, {length:4.1f} tokens, {is_right[rows].mean():.0%} right")
 
-# %% [markdown]
-# *Right answers are equally long under all three; wrong ones are not, and their order is not that of the divisors.*
+gap = {of: np.subtract(*(results["shared"][name][f"length_{of}"]["seeds"] for name in ("GRPO", "Dr. GRPO")))
+       for of in ("right", "wrong")}  # fmt: skip
+assert (gap["right"] > 0).all() and (gap["wrong"] > 0).all()
+right_intervals = [results["shared"][name]["length_right"]["interval"] for name in ("Dr. GRPO", "DAPO")]
+assert right_intervals[0][1] < right_intervals[1][0]  # apart: right answers are not equally long under all three
+
+# %% [text]
+# *Wrong answers are not equally long under the three scripts, nor, by less than a token, are right ones; neither order is
+# that of the divisors.*
 #
-# It shows that wrong answers are six to seven tokens longer under GRPO than under Dr. GRPO: the direction of step 3 and
-# of the paper's Fig. 6. It cannot show that the divisor did it.
+# Wrong answers are {=gap["wrong"].mean():.1f} tokens longer under GRPO than under Dr. GRPO: the direction of step 3 and of the paper's
+# Fig. 6. Right answers are longer too, by {=gap["right"].mean():.1f}, in all five seeds: against step 3. Neither need be the divisor's doing.
 #
 # - **Selection.** Only about one answer in ten, or fewer, is *still* wrong. An answer is either blurted, in 4 tokens,
 #   or worked out, in some 20: the mean mostly says how many of the failures are blurts, and at which problems.
-# - **The scripts differ in more.** Dr. GRPO drops σ too. DAPO differs in everything: its divisor would put it between
-#   the other two, and it lies above both.
-# - **The clean pair** shows nothing beyond its noise; but there a punishment of long answers acts as well.
+# - **The scripts differ in more.** Dr. GRPO drops σ too, DAPO changes everything.
+# - **The pair on the right** shows nothing beyond its noise; but there a punishment of long answers acts as well.
 #
 # So we take one divisor at a time out of GRPO (`python algorithms/compare.py --experiments pieces`, five seeds):
 
 
 # %%
-arms = {
-    "GRPO": results["shared"]["GRPO"],
-    "1/|y|, no sigma": results["pieces"]["GRPO, not / sigma"],
-    "constant, / sigma": results["pieces"]["GRPO, constant length"],
-    "Dr. GRPO": results["shared"]["Dr. GRPO"],
-}
-wrong = {name: np.array(arm["length_wrong"]["seeds"]) for name, arm in arms.items()}
-print("length of wrong answers     / sigma              not / sigma")
-print(
-    "1/|y|                       {:.1f} (GRPO)         {:.1f}".format(
-        wrong["GRPO"].mean(), wrong["1/|y|, no sigma"].mean()
-    )
-)
-print("constant                    {:.1f}                {:.1f} (Dr. GRPO)".format(
-    wrong["constant, / sigma"].mean(), wrong["Dr. GRPO"].mean()))  # fmt: skip
-down = np.r_[wrong["GRPO"] - wrong["constant, / sigma"], wrong["1/|y|, no sigma"] - wrong["Dr. GRPO"]]
-along = np.r_[wrong["GRPO"] - wrong["1/|y|, no sigma"], wrong["constant, / sigma"] - wrong["Dr. GRPO"]]
-for name, gaps in (("the length divisor", down), ("sigma", along)):
-    print(
-        f"{name:18} makes wrong answers {gaps.mean():.1f} tokens longer, in {(gaps > 0).sum()} of {len(gaps)} pairs of runs"
-    )
-assert along.mean() > 3 * abs(down.mean())
+def four(of, results):
+    """[1/|y| or constant, / sigma or not, seed]: mean lengths of right or of wrong answers."""
+    pieces = results["pieces"] | {name: results["shared"][name] for name in ("GRPO", "Dr. GRPO")}
+    names = ("GRPO", "GRPO, not / sigma"), ("GRPO, constant length", "Dr. GRPO")
+    return np.array([[pieces[name][f"length_{of}"]["seeds"] for name in row] for row in names])
 
-# %% [markdown]
-# On average the length divisor works in the predicted direction, but by little and not in every pair. **Most of the
-# difference between the two scripts comes from σ**, which none of the above is about: a comparison of GRPO with Dr. GRPO
-# is no measurement of the length bias.
+
+effect = {}
+for of, given in (("wrong", results), ("right", results), ("wrong", before)):
+    n = four(of, given)
+    if given is results:
+        print(f"length of {of + ' answers':18}/ sigma        not / sigma")
+        print("1/|y|                       {:.1f} (GRPO)    {:.1f}".format(*n[0].mean(axis=1)))
+        print("constant                    {:.1f}           {:.1f} (Dr. GRPO)".format(*n[1].mean(axis=1)))
+    for name, gaps in (("1/|y|", n[0] - n[1]), ("/ sigma", n[:, 0] - n[:, 1])):
+        seeds = gaps.mean(axis=0)
+        half = 2.776 * seeds.std(ddof=1) / math.sqrt(5)  # Student's t, 5 seeds
+        key = f"{name}, {of}" + (", before" if given is before else "")
+        effect[key] = seeds.mean(), seeds.mean() - half, seeds.mean() + half
+        print("{:24} makes answers longer by {:.2f} tokens [{:.2f}, {:.2f}]".format(key, *effect[key])
+              + f", in {(gaps > 0).sum()} of 10 pairs of runs")  # fmt: skip
+assert effect["1/|y|, wrong"][1] < 0 < effect["1/|y|, wrong, before"][1] and effect["/ sigma, wrong"][1] > 4
+assert abs(effect["1/|y|, right"][0]) < 0.05 and effect["1/|y|, right"][1] < 0 < effect["1/|y|, right"][2]
+
+# %% [text]
+# On right answers the divisor has no effect that we can see ({=effect["1/|y|, right"][0]:+.2f} tokens, where step 3 wants fewer). On wrong ones
+# it has the predicted sign and is small: {=effect["1/|y|, wrong"][0]:.1f} tokens with an interval that contains 0, {=effect["1/|y|, wrong, before"][0]:.1f} when the same runs were made an
+# earlier time ("before"; right answers were not recorded). **Most of the difference between the two scripts comes from σ**:
+# here a comparison of GRPO with Dr. GRPO does not measure the length bias.
 #
 # ## Exercises
 #
-# **1. `seq_mean`.** Write GRPO's average. `f` and `mask` are (B, T); what stands in the padding is garbage.
+# **1. `seq_mean`.** Write GRPO's average. `f` and `mask` are (B, T); the padding holds arbitrary numbers.
 
 
 # %% [exercise]
@@ -414,9 +432,7 @@ check(
     mistakes={
         "the padding is counted: divide by each response's own tokens, not by T": lambda f, mask: (f * mask).mean(),
         "that is the token mean: first average within each response": lambda f, mask: f[mask].mean(),
-        "the padding's garbage is summed: multiply by the mask": lambda f, mask: (
-            f.sum(dim=1) / mask.sum(dim=1)
-        ).mean(),
+        "the padding is summed: multiply by the mask": lambda f, mask: (f.sum(dim=1) / mask.sum(dim=1)).mean(),
     },
 )
 
@@ -439,7 +455,7 @@ def seq_mean(f, mask):
     return (f * mask).sum() / mask.sum()
 
 
-# %% [wrong] the padding's garbage is summed
+# %% [wrong] the padding is summed
 def seq_mean(f, mask):
     return (f.sum(dim=1) / mask.sum(dim=1)).mean()
 
@@ -501,8 +517,8 @@ def two_aggregators(f, mask, C):
 
 
 # %% [markdown]
-# **3. Predict.** Four kinds of answer as above, $p = 0.7$: will the share of long ones rise (1), fall (−1) or stay
-# (0)? Rows: GRPO, DAPO (token mean), Dr. GRPO. In each: among right answers, among wrong ones, among all.
+# **3. Predict.** Four kinds of answer as in the proof, $p = 0.7$, one small step: will the share of long ones rise (1), fall
+# (−1) or stay (0)? Rows: GRPO, DAPO (token mean), Dr. GRPO. In each: among right answers, among wrong ones, among all.
 
 # %% [exercise]
 prediction = ...  # [[?, ?, ?], [?, ?, ?], [?, ?, ?]]
@@ -544,17 +560,17 @@ prediction = [[-1, 1, 1], [-1, 1, 1], [0, 0, 0]]
 # %% [markdown]
 # **4. Find the bug.** To save memory, an optimizer batch is cut into micro-batches whose gradients are added up.
 # Several trainers averaged the token means of the micro-batches (see prime-rl pull request 583, open-instruct 1161). It
-# runs, and the gradient depends on how the batch was cut. Repair it.
+# runs, and the gradient depends on how the batch was cut. Repair the marked line.
 
 
 # %% [exercise]
 def token_mean_in_parts(f, mask, size):
     """token_mean_batch of f (B, T), computed from micro-batches of `size` responses."""
-    total = 0
+    total, parts = 0, len(f) / size
     for start in range(0, len(f), size):
         part, real = f[start : start + size], mask[start : start + size]
-        total += (part * real).sum() / real.sum()  # <- runs, and is wrong
-    return ...  # total / (len(f) / size), or what is right
+        total += (part * real).sum() / real.sum() / parts  # <- runs, and is wrong
+    return total
 
 
 # %% [check]
@@ -570,9 +586,10 @@ check(
     token_mean_in_parts,
     lambda f, mask, size: by_script(dapo, f, mask),
     inputs=[many | {"size": size} for size in (1, 2, 4)],
+    bug=parts_with(lambda f, mask: (f * mask).sum() / mask.sum()),
     mistakes={
-        "still the mean of the means: a micro-batch with few tokens counts as much as one with many": parts_with(
-            lambda f, mask: (f * mask).sum() / mask.sum()
+        "that is the sum of the means: divide by the tokens of the whole batch": lambda f, mask, size: (
+            parts_with(lambda f, mask: (f * mask).sum() / mask.sum())(f, mask, size) * (len(f) / size)
         ),
         "padding is counted as tokens": parts_with(lambda f, mask: (f * mask).mean()),
         "divided twice: the token count of the whole batch is enough": lambda f, mask, size: (
@@ -595,10 +612,9 @@ def token_mean_in_parts(f, mask, size):
     return total
 
 
-# %% [wrong] still the mean of the means
+# %% [wrong] that is the sum of the means
 def token_mean_in_parts(f, mask, size):
-    means = [(part * real).sum() / real.sum() for part, real in zip(f.split(size), mask.split(size))]
-    return sum(means) / len(means)
+    return sum((part * real).sum() / real.sum() for part, real in zip(f.split(size), mask.split(size)))
 
 
 # %% [wrong] padding is counted
@@ -617,8 +633,8 @@ def token_mean_in_parts(f, mask, size):
 #
 # ## What to remember
 #
-# - $1/|y|$ pushes short answers harder in *both* directions: right answers shorten, wrong ones lengthen, the total
-#   goes with $1-2p$. "GRPO favours short answers" is the half with $A > 0$.
+# - $1/|y|$ pushes the tokens of short answers harder in *both* directions: by itself it shortens right answers and
+#   lengthens wrong ones. "GRPO favours short answers" is the half with $A > 0$. The mean over all also moves with $p$.
 # - A constant divisor keeps the policy gradient's direction. A token mean keeps about $1/B$ of GRPO's bias, so take it
 #   over the whole optimizer batch.
 # - Lengths at the end of a run do not measure the divisor. Change one thing at a time.

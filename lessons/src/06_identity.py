@@ -2,13 +2,14 @@
 # # 6 · The identity: σ times a contrast
 #
 # A language model answers one question G times. A verifier marks each answer right or wrong. GRPO turns these marks into
-# one update of the model. This lesson proves what that update is:
+# one update of the model:
 #
 # $$g \;=\; \sigma\,\big(\bar s_+ - \bar s_-\big)$$
 #
 # The **disagreement** σ of the group, times the **contrast** between what the right answers have in common and what the
 # wrong ones have in common. Dr. GRPO's update is the same with σ², and DAPO throws away the groups in which σ is 0. One
-# dial, three settings. The claim holds for any model, and we check it on the real one, through the scripts' own loss.
+# dial, three settings. The proof holds for any model; we check it on a real one, through the scripts' own loss with its KL
+# term at 0.
 #
 # Every symbol, before we use it:
 #
@@ -20,7 +21,7 @@
 # | $k$ | how many of the G answers are right |
 # | $\sigma$ | the standard deviation of the rewards, $\sqrt{k(G-k)}/G$ |
 # | $A_i$ | the **advantage** of answer $i$: how strongly it is pushed, up or down |
-# | $s_i$ | the **score** of answer $i$: $\nabla_\theta \log \pi_\theta(y_i \mid x)$, the direction in the space of all parameters θ in which answer $i$ becomes more probable. One number a parameter |
+# | $s_i$ | the **score** of answer $i$: $\nabla_\theta \log \pi_\theta(y_i \mid x)$, the direction in the space of all parameters θ in which answer $i$ becomes more probable |
 # | $\bar s_+,\ \bar s_-$ | the mean score of the right answers, and of the wrong ones |
 # | $g$ | the update direction: $\frac1G \sum_i A_i\, s_i$ |
 #
@@ -29,6 +30,7 @@
 # %%
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from algorithms import dapo, dr_grpo, grpo
@@ -46,7 +48,8 @@ from lessons.kit import (
     show_diff,
     show_source,
 )
-from toy_env.arithmetic import Problem, reward
+from lessons.live_measure import SUM, class_weights, draw_pool, lengths_of, update_weights
+from toy_env.arithmetic import Problem, held_out_problems, reward
 from toy_env.policy import completion_logps, load_policy, to_float64
 from toy_env.rollout import sample
 
@@ -77,8 +80,8 @@ print(f"\nk = {k} of G = {G} are right; sigma = sqrt({k} * {G - k}) / {G} = {ide
 # %% [markdown]
 # ## Eight scores
 #
-# The log-probability of an answer is the sum of the log-probabilities of its tokens, the final end-of-sequence token
-# included. Its gradient is the score: eight vectors, as long as the model has parameters.
+# The log-probability of an answer is the sum over its tokens, the final end-of-sequence token included. Its gradient is
+# the score: eight vectors, with one entry for each parameter.
 
 
 # %%
@@ -123,8 +126,8 @@ show_source(grpo.compute_advantages)
 # more: $g = \sigma^2\,(\bar s_+ - \bar s_-)$. If all answers are right or all are wrong, every $R_i$ equals the mean, and
 # $g = 0$. ∎
 #
-# Nothing was said about what a score is. The steps hold for any eight vectors: any model, any size, any task, as long as
-# the reward takes two values. Now the check, with the scripts' advantages on one side and no advantages on the other:
+# Nothing was said about what a score is: the steps hold for any model and any task with two-valued rewards. Now the check,
+# with the scripts' advantages on one side and no advantages on the other:
 
 
 # %%
@@ -143,14 +146,13 @@ for script, coefficient in ((grpo, sigma), (dr_grpo, sigma**2)):
 # %% [markdown]
 # ## Through the scripts' own loss
 #
-# What training follows is the gradient of `policy_loss`, so we take the derivative of that. It adds one thing: how token
-# terms are averaged. Dr. GRPO divides every response by the same constant $C$ (`max_new_tokens`), so its gradient is
-# $\frac{\sigma^2}{C}(\bar s_+ - \bar s_-)$. GRPO divides each response by its own length $|y_i|$. The proof allows that
-# (any vectors will do), but the vectors are now $s_i/|y_i|$, the gradients of the *mean* log-probability a token. DAPO
-# divides by all tokens of the batch.
+# Training follows the gradient of `policy_loss`, which adds two things. **A KL term**, in GRPO and in our Dr. GRPO, pulls
+# the policy towards a reference. Here the reference is the policy itself, as at the start of a run: the term and its
+# gradient are 0. "What breaks it" turns it on. **An average over tokens**: Dr. GRPO divides every answer by the same
+# constant $C$ (`max_new_tokens`), so its gradient is $\frac{\sigma^2}{C}(\bar s_+ - \bar s_-)$. GRPO divides each answer by
+# its own length $|y_i|$; the proof allows that, but its vectors are now $s_i/|y_i|$. DAPO divides by all tokens of the batch.
 #
-# The identity asks nothing of the rewards but that they take two values. So we may *declare* the first $k$ answers right
-# and go through every $k$:
+# The identity asks only that rewards take two values. So we may *declare* the first $k$ answers right, for every $k$:
 
 # %%
 mean_scores = scores(group, per_token_mean=True)  # s_i / |y_i|
@@ -158,14 +160,16 @@ tokens = int(group.mask.sum())
 C = dr_grpo.Config().max_new_tokens
 
 
-def loss_gradient(script, rewards, **settings):
-    """Minus the gradient of the script's policy_loss on our group, flattened: the direction it moves in."""
+def loss_gradient(script, rewards, old_logps=None, ref_logps=None):
+    """Minus the gradient of the script's policy_loss on our group, flattened: the direction it moves in.
+
+    The log-probabilities of the old policy and of the reference default to the policy's own: ratios of 1, a KL of 0."""
     logps = completion_logps(policy, group, temperature=1.0)
-    batch = {"logps": logps, "old_logps": logps.detach(), "mask": group.mask}
+    batch = {"logps": logps, "old_logps": logps.detach() if old_logps is None else old_logps, "mask": group.mask}
     if script is not dapo:
-        batch["ref_logps"] = logps.detach()
+        batch["ref_logps"] = logps.detach() if ref_logps is None else ref_logps
     A = script.compute_advantages(rewards=rewards.view(1, G)).view(G, 1)
-    loss = script.policy_loss(**batch, advantages=A, config=script.Config(**settings))
+    loss = script.policy_loss(**batch, advantages=A, config=script.Config())
     return -torch.cat([part.flatten() for part in torch.autograd.grad(loss, list(policy.parameters()))])
 
 
@@ -190,12 +194,12 @@ for declared in range(G + 1):
     )
 
 # %% [markdown]
-# **DAPO is the third setting of the dial.** Its coefficient is GRPO's σ. What it adds is upstream: a group with σ = 0 moves
-# nothing, so DAPO replaces it by a group of another prompt until the batch is full of groups with σ > 0. It discards exactly
-# the groups whose update is exactly zero: no direction is lost, only sampling time. (Its token-level mean changes which
-# common factor stands in front; soft overlong punishment, left out here, makes rewards take more than two values.)
+# **DAPO is the third setting of the dial.** Its coefficient is GRPO's σ, but it replaces each group with σ = 0 by a group of
+# another prompt until the batch is full of groups with σ > 0. With two-valued rewards and no KL, what it discards are
+# exactly the groups with a zero update: only sampling time is lost. (Its token mean changes the common factor; its soft
+# overlong punishment, left out here, makes rewards take more than two values.)
 #
-# And its rewards are −1 and 1. The mean and σ stretch alike, so GRPO's and DAPO's advantages do not notice. Dr. GRPO's are
+# Its rewards are −1 and 1. Deviations and σ double together, so GRPO's and DAPO's advantages are unchanged. Dr. GRPO's are
 # doubled:
 
 # %%
@@ -207,11 +211,10 @@ doubled = torch.equal(
 print(f"rewards -1 and 1 instead of 0 and 1: GRPO unchanged: {same}; Dr. GRPO doubled: {doubled}")
 
 # %% [markdown]
-# ## Turn the dial
+# ## Advantage and coefficient
 #
-# Move $k$. Left, the advantages: one lone right answer among wrong ones is pushed hard, 2.65 under GRPO. Right, what the whole
-# group's update is multiplied with. The lone answer's large advantage does **not** make its group's update large: σ is
-# smallest there.
+# Move $k$. Left: a lone right answer among seven wrong ones has the advantage 2.65 under GRPO. Right: that does **not** make
+# the coefficient of the whole group's update large. Of all mixed groups, σ is smallest there.
 
 
 # %%
@@ -236,7 +239,7 @@ def draw(k, G):
         right.plot(ks, values, "o-", color=color, markersize=4)
         right.plot(k, values[k], "o", color=color, markersize=11)
         label_line(right, G // 2, values[G // 2], name, color, xytext=(0, 9), ha="center")
-    right.set(title="What the group's update is multiplied with", xlabel="k, right answers", ylim=(0, 0.6), xticks=ks)
+    right.set(title="Coefficient of the group's update", xlabel="k, right answers", ylim=(0, 0.6), xticks=ks)
     if k in (0, G):
         right.text(G / 2, 0.03, "silent group: DAPO draws another prompt", ha="center", color=GREEN)
     return figure
@@ -245,106 +248,119 @@ def draw(k, G):
 knob(draw, k=(0, 16, 1, 1), G=(2, 16, 1, 8))
 
 # %% [markdown]
-# *Dividing by σ flattens the profile over $k$ (from a parabola to an arch); it does not turn it upside down.*
+# *Dividing by σ flattens the coefficient's profile over $k$ (from a parabola to an arch); it does not turn it upside down.*
 #
 # ## Is σ the *length* of the update?
 #
-# It is often said that the disagreement "is the size of the update". Careful: the length is $\sigma\,\|\bar s_+ - \bar s_-\|$,
-# and the second factor changes with $k$ too. If the model were one number (a coin with a bias), the contrast would be the same
-# in every mixed group and the saying exact. In a model of many parameters the contrast of a few answers can be mostly noise: the mean of
-# one score is noisier than the mean of four. With class means $m_\pm$ and variances $v_\pm$ of the scores,
+# The abstract of the paper behind the identity says that "the disagreement is exactly the size of the training update". For the
+# scalar prompts of its analysis, one parameter θ with $p = 1/(1+e^{-\theta})$, this is exact: a right answer has the score $1-p$,
+# a wrong one $-p$, so the contrast is 1 in every mixed group. In any dimension, what its theorem proves is the *coefficient*;
+# the length is $\sigma\,\|\bar s_+ - \bar s_-\|$, and the mean of one score is noisier than the mean of four. With class means
+# $m_\pm$ and variances $v_\pm$ of the scores,
 #
 # $$\mathbb E\,\|g\|^2 = \sigma^2\,\|m_+ - m_-\|^2 + \frac{(G-k)\,v_+ + k\,v_-}{G^2}$$
 #
-# Two extremes. **Signal dominates** ($v_\pm$ small): GRPO's length is proportional to σ. **Noise dominates** ($v_+ = v_- = v$
-# large): the second term is $v/G$ *whatever $k$ is*, so GRPO's updates of all mixed groups are equally long, and it is
-# *Dr. GRPO's* length that is proportional to σ. Which is our model? We take 128 answers to the one prompt and form many groups
-# with each $k$ from them.
+# If **signal dominates** ($v_\pm$ small), GRPO's length is proportional to σ. If **noise dominates** with $v_+ = v_- = v$, the
+# second term is $v/G$ *whatever $k$ is*: GRPO's updates of all mixed groups are equally long, and *Dr. GRPO's* length is
+# proportional to σ. If $v_- \gg v_+$, the noise grows with $k$. Which is our model? We take the first three held-out prompts
+# of levels 1, 2 and 3 (rows), 640 answers each (1,536 at level 1, where few are wrong): one half gives the line, the other
+# the groups.
 
 # %%
-many = sample(
-    policy, tokenizer, [problem.prompt], group_size=128, max_new_tokens=56, temperature=1.0, generator=generator
-)
-R_many = np.array([reward(problem, text) for text in many.texts])
-S = scores(many)
-inner = (S @ S.T).numpy()  # (128, 128): all we need, because the length of a weighted sum is made of inner products
-pools = np.flatnonzero(R_many == 1), np.flatnonzero(R_many == 0)
+coin = torch.tensor(0.7, dtype=torch.float64, requires_grad=True)  # the scalar case, by autograd
+s_right, s_wrong = (torch.autograd.grad(torch.nn.functional.logsigmoid(way * coin), coin)[0] for way in (1, -1))
+assert abs(s_right - s_wrong - 1) < 1e-12
 rng = np.random.default_rng(0)
 
 
-def measured_length(k, groups=2000):
-    """Root mean square length of GRPO's update over random groups with k right answers."""
-    A = np.r_[np.full(k, np.sqrt((G - k) / k)), np.full(G - k, -np.sqrt(k / (G - k)))]
-    rows = np.array([np.r_[rng.choice(pools[0], k), rng.choice(pools[1], G - k)] for _ in range(groups)])
-    return np.sqrt(np.mean([A @ inner[np.ix_(row, row)] @ A for row in rows])) / G
+def moments(pool, answers):
+    """(|m+ - m-|^2, v+, v-). The first is the inner product of two independent estimates: noise adds nothing to it."""
+    inner, variances = pool.inner[SUM], []
+    one, other = (np.subtract(*class_weights(pool, half)) for half in np.array_split(answers, 2))
+    for mean, right in zip(class_weights(pool, answers), (True, False)):
+        n = (pool.right[answers] == right).sum()
+        variances.append((mean @ np.diag(inner) - mean @ inner @ mean) * n / (n - 1))
+    return one @ inner @ other, *variances
 
 
-means = [S[pool].mean(dim=0) for pool in pools]
-v_right, v_wrong = (S[pool].var(dim=0, correction=0).sum().item() for pool in pools)
-difference_squared = (means[0] - means[1]).norm().item() ** 2
-ks = np.arange(1, G)
-measured = np.array([measured_length(int(k)) for k in ks])
-predicted = np.array([identity.update_norm_squared(int(k), G, difference_squared, v_right, v_wrong) for k in ks]) ** 0.5
-assert np.allclose(measured, predicted, rtol=0.05)
+def measured_length(pool, answers, k, groups=500):
+    """Root mean square length of GRPO's update over random groups of these answers with k right ones."""
+    parts = ((answers[pool.right[answers]], k), (answers[~pool.right[answers]], G - k))
+    picks = [part[rng.random((groups, len(part))).argsort(axis=1)[:, :m]] for part, m in parts]
+    weights = update_weights(pool, np.concatenate(picks, axis=1), "grpo")
+    return np.sqrt((lengths_of(weights, pool.inner[SUM]) ** 2).mean())
 
-figure, axis = new_figure(7.5, 3.6)
-middle = measured[G // 2 - 1]
-spread = identity.sigma(ks, G)
-axis.plot(ks, measured / middle, "o", color=BLUE, markersize=8)
-axis.plot(ks, predicted / middle, "-", color=BLUE)
-axis.plot(ks, spread / 0.5, "--", color=GREY)
-axis.plot([1, 7], [1, 1], color=GREY, linestyle=":")
-axis.plot(ks, measured * spread / (middle * 0.5), "s-", color=ORANGE)
-label_line(axis, 7, 1.0, "flat, if noise dominates", GREY, xytext=(10, 4))
-label_line(axis, 7, measured[-1] / middle, "GRPO: dots measured, line the formula", BLUE, xytext=(10, 0))
-label_line(axis, 7, spread[-1] / 0.5, "σ, if signal dominates", GREY, xytext=(10, 5))
-label_line(axis, 7, measured[-1] * spread[-1] / (middle * 0.5), "Dr. GRPO, measured", ORANGE, xytext=(10, -5))
-axis.set(
-    title="Length of the update, relative to k = 4", xlabel="k, right answers of 8", ylim=(0, 1.2), xlim=(0.8, 11.5)
-)
-axis.set_xticks(ks)
+
+figure, ks = Figure(figsize=(9, 6.6), layout="constrained"), np.arange(1, G)
+spread, ratios, shares, rises, off_line = identity.sigma(ks, G), [], [], [], []
+for axis, prompt in zip(figure.subplots(3, 3, sharex=True, sharey=True).flat, held_out_problems(3, (1, 2, 3))):
+    pool = draw_pool(policy, tokenizer, prompt, 1536 if prompt.level == 1 else 640, 56, generator)
+    for_line, for_groups = np.array_split(pool.answers, 2)
+    signal, v_right, v_wrong = moments(pool, for_line)
+    line = np.array([identity.update_norm_squared(int(k), G, signal, v_right, v_wrong) for k in ks]) ** 0.5
+    dots = np.array([measured_length(pool, for_groups, int(k)) for k in ks])
+    ratios.append(v_wrong / v_right)
+    shares.append(spread**2 * signal / line**2)
+    rises.append(min(dots[6] / dots[3], line[6] / line[3]) > 1.05)
+    off_line.append(np.abs(dots / line - 1))
+    unit = line[G // 2 - 1]
+    axis.plot(ks, spread / 0.5, "--", color=GREY, label="σ")
+    axis.plot(ks, line / unit, color=BLUE, label="GRPO, the formula")
+    axis.plot(ks, dots / unit, "o", color=BLUE, label="GRPO, measured")
+    axis.plot(ks, 2 * dots * spread / unit, "s-", color=ORANGE, markersize=4, linewidth=1, label="Dr. GRPO, measured")
+    p_hat, ratio = pool.right[pool.answers].mean(), f"{ratios[-1]:.{int(ratios[-1] < 10)}f}"
+    axis.set_title(f"{prompt.prompt}  {p_hat:.0%} right, v₋/v₊ = {ratio}", fontsize=9)
+    axis.set(ylim=(0, 1.5), xticks=ks, xlabel="k, right answers of 8" if prompt.level == 3 else "")
+figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=4)
+figure.suptitle("Length of the update, relative to the formula's at k = 4", x=0.01, ha="left", fontsize=11)
 show(figure)
-share = spread**2 * difference_squared / predicted**2
-print("share of the squared length that is signal:", ", ".join(f"{share[k - 1]:.0%} at k = {k}" for k in (1, 4, 7)))
+shares, off_line = np.array(shares), np.array(off_line)
+assert np.median(off_line) < 0.1 and off_line.max() < 0.4  # the formula, on answers that it has not seen
+assert min(ratios) < 4 and max(ratios) > 20 and 2 <= sum(rises) <= 7
 
-# %% [markdown]
-# *On this prompt our small model lies between the extremes, nearer to the signal. What another prompt or a larger model
-# would show, it does not say; lesson 13 measures ours while it trains.* So: "**multiplied with σ**" is a theorem, "**as long as σ**" depends on the model.
+# %% [text]
+# *On these nine prompts of our base model $v_-/v_+$ runs from {=min(ratios):.1f} to {=max(ratios):.0f}, and the signal is
+# {=shares[:, 3].min():.0%} to {=shares[:, 3].max():.0%} of the squared length at k = 4. On {=sum(rises)} of the nine an update
+# with seven right answers is longer than one with four, by more than 5% in dots and line.* (These come from different
+# answers: they differ by {=np.median(off_line):.0%} in the median, {=off_line.max():.0%} at most.) So "**multiplied by σ**" is a theorem; "**as long
+# as σ**" depends on the model and the prompt. [Lesson 13](13_live_run.ipynb) measures other G, and later steps.
 #
 # ## What breaks it, and what does not
 
 # %%
-A_ddof1 = (R - R.mean()) / R.std()  # torch's default divides by G - 1
-ratio = ((A_ddof1.unsqueeze(1) * s).mean(dim=0).norm() / (sigma * contrast).norm()).item()
-print(f"1. sigma with ddof 1: {ratio:.4f} times the identity, for every k; sqrt((G-1)/G) = {np.sqrt((G - 1) / G):.4f}")
-
-old_logps = completion_logps(policy, group, temperature=1.0).detach()
 start = parameters_to_vector(policy.parameters()).detach()
 step = loss_gradient(grpo, R)
-vector_to_parameters(start + 0.2 * step / step.norm(), policy.parameters())  # from here on, the group is off-policy
-logps = completion_logps(policy, group, temperature=1.0)
-batch = {"logps": logps, "old_logps": old_logps, "ref_logps": logps.detach(), "mask": group.mask}
-A = grpo.compute_advantages(rewards=R.view(1, G)).view(G, 1)
-loss = grpo.policy_loss(**batch, advantages=A, config=grpo.Config())
-off_policy = -torch.cat([part.flatten() for part in torch.autograd.grad(loss, list(policy.parameters()))])
-now = scores(group, per_token_mean=True)
+before = completion_logps(policy, group, temperature=1.0).detach()
+vector_to_parameters(start + 0.01 * step / step.norm(), policy.parameters())  # the policy moves a little
+now, log_u = scores(group, per_token_mean=True), before - completion_logps(policy, group, temperature=1.0).detach()
 expected = sigma * (now[R == 1].mean(dim=0) - now[R == 0].mean(dim=0))
-print(f"2. one step later, ratios and clip: holds to 1e-12: {relative_error(off_policy, expected) < 1e-12}")
+with_kl, silent = (loss_gradient(grpo, rewards, ref_logps=before) for rewards in (R, torch.zeros(G).double()))
+errors = [relative_error(found, expected) for found in (with_kl, with_kl - silent, loss_gradient(grpo, R, before))]
 vector_to_parameters(start, policy.parameters())
+k3 = (log_u.exp() - 1 - log_u)[group.mask].mean()
+print(f"1. KL, the reference {k3:.3f} nats a token away: relative error {errors[0]:.3f};")
+print(f"   length of a silent group's gradient: {silent.norm():.2f}, of our group's: {with_kl.norm():.2f};")
+print(f"   our group's minus the silent one's: relative error < 1e-12: {errors[1] < 1e-12}")
+print(f"2. ratios and clip, after the same small step: relative error {errors[2]:.2f}")
+assert 1e-3 < errors[0] < 0.2 and errors[1] < 1e-12 and errors[2] > 0.01 and silent.norm() > 0.01
 
 mean_contrast = mean_scores[R == 1].mean(dim=0) - mean_scores[R == 0].mean(dim=0)
 errors = [relative_error(loss_gradient(grpo, R), sigma * vector) for vector in (mean_contrast, contrast)]
-print(f"3. 1/|y|: holds with s/|y|: {errors[0] < 1e-12}, with s: {errors[1] < 1e-12}")
+print(f"3. 1/|y|: relative error < 1e-12 with s/|y|: {errors[0] < 1e-12}, with s: {errors[1] < 1e-12}")
+A_ddof1 = (R - R.mean()) / R.std()  # torch's default divides by G - 1
+ratio = ((A_ddof1.unsqueeze(1) * s).mean(dim=0).norm() / (sigma * contrast).norm()).item()
+print(f"4. sigma with ddof 1: {ratio:.4f} times the identity; sqrt((G-1)/G) = {np.sqrt((G - 1) / G):.4f}")
 
 # %% [markdown]
-# 1. **ddof 1** (`torch.std`'s default, used by several libraries) only multiplies by a constant. Harmless, but twelve digits
-#    become one.
-# 2. **A second minibatch** from the same rollout is off-policy: each token carries a ratio, some are clipped, and advantages no
-#    longer multiply whole scores. The identity is a statement about the first step after sampling.
-# 3. **1/|y|** leaves the identity true, of other vectors. What is lost is what the vectors *mean*: the expectation of the
-#    contrast of $s_i$ points along the gradient of the success probability (lesson 7); that of $s_i/|y_i|$ does not
-#    (lesson 5).
-# 4. **A third reward value** breaks the two-class form. Exercise 3 finds what survives.
+# 1. **The KL term** adds its own gradient to every group, whatever σ is, and a silent group moves the model: from a run's
+#    second update on, and more with distance. DAPO and the published Dr. GRPO have none; the identity's paper sets KL and
+#    clip aside.
+# 2. **A later update** from the same rollout is off-policy: tokens carry ratios, some are clipped, and advantages no longer
+#    multiply whole scores.
+# 3. **1/|y|** leaves the identity true, of other vectors. The expected contrast of $s_i$ points along the gradient of the
+#    success probability (lesson 7); that of $s_i/|y_i|$ in general does not (lesson 5).
+# 4. **ddof 1** (`torch.std`'s default, used by several libraries) multiplies all updates by one constant, at a given G.
+# 5. **A third reward value** breaks the two-class form. Exercise 3 finds what survives.
 #
 # ## Exercises
 #
@@ -400,9 +416,8 @@ def two_advantages(k, G):
 
 
 # %% [markdown]
-# **2. How much does the lone right answer get?** In a group of G with $k = 1$, GRPO pushes the one right answer with
-# $\sqrt{G-1}$: the rarer, the harder. How long is the coefficient of the *whole group's* update at $k = 1$, as a share of the
-# largest coefficient that a group of the same (even) size can have?
+# **2. The lone right answer.** At $k = 1$ GRPO gives the one right answer the advantage $\sqrt{G-1}$. How large is the
+# coefficient of the *whole group's* update, as a share of the largest that a group of the same (even) size can have?
 
 
 # %% [exercise]
@@ -495,9 +510,9 @@ def update(rewards, scores):
 
 # %% [markdown]
 # **4. Find the bug.** Sampling code often repeats prompts as `a b c a b c` (tiled) while the rewards are regrouped as if they were
-# `a a b b c c` (interleaved). Several public trainers had this at some time: the code runs, the reward curve looks plausible, and
-# every group mixes the prompts. The function below gets rewards in the *tiled* order, G rounds over P prompts, and should return
-# GRPO's advantages in the same order. Repair it.
+# `a a b b c c` (interleaved). The code runs, the reward curve looks plausible, and every group mixes the prompts. The function
+# below gets rewards in the *tiled* order, G rounds over P prompts, and should return GRPO's advantages in the same order.
+# Repair it.
 
 
 # %% [exercise]
@@ -505,7 +520,7 @@ def advantages_tiled(rewards, P, G):
     """rewards (G * P,), tiled: row i belongs to prompt i % P. Advantages, same order."""
     groups = rewards.view(P, G)  # <- runs, and is wrong
     A = grpo.compute_advantages(rewards=groups)
-    return ...  # A.flatten(), once the groups are right
+    return A.T.flatten()  # back in the tiled order
 
 
 # %% [check]
@@ -524,9 +539,10 @@ check(
     advantages_tiled,
     by_hand,
     inputs=[{"rewards": tiled, "P": 3, "G": 4}, {"rewards": tiled, "P": 2, "G": 6}],
+    bug=lambda rewards, P, G: grpo.compute_advantages(rewards=rewards.view(P, G)).T.flatten(),
     mistakes={
-        "the groups still mix the prompts: row i belongs to prompt i % P": lambda rewards, P, G: (
-            grpo.compute_advantages(rewards=rewards.view(P, G)).flatten()
+        "each row is now one round over all prompts; a group is a column": lambda rewards, P, G: (
+            grpo.compute_advantages(rewards=rewards.view(G, P)).T.flatten()
         ),
         "the groups are right, but the advantages come back in another order": lambda rewards, P, G: (
             grpo.compute_advantages(rewards=rewards.view(G, P).T).flatten()
@@ -535,8 +551,7 @@ check(
 )
 
 # %% [hint]
-# `rewards.view(G, P)` has one round over all prompts in each row, so a group is a column. Transpose before, and transpose
-# back after.
+# `rewards.view(G, P)` has one round over all prompts in each row, so a group is a column. Transpose.
 
 
 # %% [solution]
@@ -546,9 +561,9 @@ def advantages_tiled(rewards, P, G):
     return A.T.flatten()
 
 
-# %% [wrong] the groups still mix the prompts
+# %% [wrong] a group is a column
 def advantages_tiled(rewards, P, G):
-    return grpo.compute_advantages(rewards=rewards.view(P, G)).flatten()
+    return grpo.compute_advantages(rewards=rewards.view(G, P)).T.flatten()
 
 
 # %% [wrong] in another order
@@ -559,12 +574,12 @@ def advantages_tiled(rewards, P, G):
 # %% [markdown]
 # ## What to remember
 #
-# - For right-or-wrong rewards, GRPO's update of one prompt is σ times (mean score of the right − mean score of the wrong); Dr. GRPO's
-#   is σ² times that; DAPO's is GRPO's, with the σ = 0 groups replaced.
-# - It is algebra about one group, exact for any model, on the first step after sampling.
-# - "Multiplied with σ" is not "as long as σ": the contrast has a length of its own.
+# - For right-or-wrong rewards, GRPO's update of one prompt is σ times a contrast, mean score of the right − mean score of the
+#   wrong; Dr. GRPO's is σ² times the contrast; DAPO's is GRPO's, with the σ = 0 groups replaced.
+# - It is algebra about one whole group, exact for any model, at ratio 1 and without KL.
+# - "Multiplied by σ" is not "as long as σ": the contrast has a length of its own.
 #
-# The diff between the two scripts that this lesson is about:
+# The diff that this lesson is about:
 
 # %%
 show_diff(grpo.compute_advantages, dr_grpo.compute_advantages)
@@ -573,5 +588,4 @@ show_diff(grpo.compute_advantages, dr_grpo.compute_advantages)
 # Source of the identity: *GRPO, Dr. GRPO, and DAPO Are Three Operations on One Number: The
 # Group-Standard-Deviation Identity*, [arXiv:2607.00152](https://arxiv.org/abs/2607.00152), Theorem 1. GRPO:
 # [2402.03300](https://arxiv.org/abs/2402.03300), Eq. 3; Dr. GRPO: [2503.20783](https://arxiv.org/abs/2503.20783), App. A; DAPO:
-# [2503.14476](https://arxiv.org/abs/2503.14476), Eq. 8–9. The formula for the length, and the remark that "the size is σ" holds only where the
-# contrast does not vary, are ours.
+# [2503.14476](https://arxiv.org/abs/2503.14476), Eq. 8–9. The formula for the length is ours.

@@ -8,14 +8,14 @@
 #
 # and on a realistic mix of problems that is 59, 44, 32, 23 and 17 % of all groups at G = 4, 8, 16, 32 and 64, if
 # measured solve rates are put in. The 11.2 % of problems that are silent in all of 64 answers have been called
-# irreducible. That does not follow, and for most of them it looks wrong.
+# irreducible. That does not follow: if answers are independent draws, at most 4.4 of these 11.2 points can be.
 #
 # | symbol | meaning |
 # |---|---|
 # | $G,\ k$ | answers in a group; how many of them are right |
 # | $p,\ q$ | the probability that an answer to this problem is right; $q = 1 - p$ |
 # | $R_i,\ \sigma$ | the reward of answer $i$, 1 or 0; the rewards' standard deviation $\sqrt{k(G-k)}/G$ |
-# | $s_i,\ A_i$ | the score $\nabla_\theta \log \pi_\theta(y_i)$; the advantage, with which it is pushed |
+# | $s_i,\ A_i$ | the score $\nabla_\theta \log \pi_\theta(y_i)$; the advantage, the score's factor |
 # | $S$ | the silent rate: $S_G(p)$ averaged over problems |
 #
 # **Proof.** Answers are drawn independently: all G are right with probability $p \cdot p \cdots p = p^G$, all wrong
@@ -75,8 +75,8 @@ for G in (2, 4, 8):
           f"{identity.silent_rate(mean_p, G):5.1%}")  # fmt: skip
 
 # %% [markdown]
-# Prediction and count differ by no more than chance (128 problems, one model). The last column is a warning: at the
-# *mean* p hardly any group of 8 would be silent. Silence comes from the spread of difficulty: average last.
+# Prediction and count differ by no more than chance (128 problems, one model). The last column: at the *mean* p hardly any
+# group of 8 would be silent. Silence comes from the spread of difficulty: average last.
 #
 # ## A realistic mix, without the data
 #
@@ -85,10 +85,9 @@ for G in (2, 4, 8):
 # eleven statistics of it. The data is not shipped here. `bigmath.reconstruct()` finds, among all distributions over 0 …
 # 64 that agree with the eleven, the one of largest entropy: **a reconstruction**.
 #
-# Agree how? Printed numbers are rounded, and *no* distribution has all eleven exactly. The proof: each statistic says
-# that some average over problems, minus the published value, is 0. Multiply the eleven by the numbers below and add:
-# the sum is positive at each of the 65 solve rates, so no mixture averages to 0. Hence intervals, half a unit of the
-# last digit to either side.
+# Printed numbers are rounded, and *no* distribution has all eleven exactly: each says that some average over problems,
+# minus the published value, is 0. Multiply the eleven by the numbers below and add: the sum is positive at each of the
+# 65 solve rates, so it cannot average to 0. Hence intervals, half a unit of the last digit to either side.
 
 # %%
 p64, right64 = bigmath.rates(), np.arange(65)
@@ -128,8 +127,7 @@ print(f"reconstruction  {share @ p64:.3f}      {share[1]:.1%}          {share[63
 print("data            0.485      6.8%          4.1%     (read off the figure too)")
 
 # %% [markdown]
-# The plug-in column comes out because it went in: these are constraints. The unbiased column is a test, and is off by
-# up to 0.6 points.
+# The plug-in column comes out because it went in. The unbiased column is a test, and is off by up to 0.6 points.
 #
 # **Why two columns.** The paper's closed form puts $\hat p = c/64$ in for $p$, with $c$ right of 64. Because
 # $p^G + q^G$ is convex, the noise of $\hat p$ raises its average (Jensen). The share of all G-subsets of the 64 that
@@ -173,8 +171,8 @@ show(figure)
 # ## Where the update comes from, at the G you have
 #
 # How much of the update comes from extreme problems ($p$ below .1 or above .9)? The paper: 13.9 % under Dr. GRPO (∝
-# $pq$), 24.7 % under GRPO (∝ $\sqrt{pq}$). But $\sqrt{pq}$ is $\mathbb E[\sigma]$ for *infinite* G. A finite group of
-# an extreme problem is mostly silent:
+# $pq$), 24.7 % under GRPO (∝ $\sqrt{pq}$, which is $\mathbb E[\sigma]$ for *infinite* G). At G = 8, as it says itself,
+# the shift is milder: 14.3 to 17.0 % in its run. A finite group of an extreme problem is mostly silent:
 
 # %%
 rng = np.random.default_rng(0)
@@ -193,7 +191,7 @@ for G in (64, 16, 8, 4, 3, 2):
     drawn = share * np.sqrt(k * (G - k)).mean(axis=1) / G
     assert abs(100 * drawn[extreme].sum() / drawn.sum() - mass[G]) < 0.5
 assert abs(dr - 13.9) < 0.051 and abs(mass["infinite"] - 24.7) < 0.051
-assert abs(mass[8] - 16.5) < 0.3  # the data's, by the bars of the figure
+assert abs(mass[8] - 16.5) < 0.3 and abs(mass[8] - dr - (17.0 - 14.3)) < 0.2  # the data, by the figure; the paper's run
 assert abs(mass[2] - dr) < 1e-9 and abs(mass[3] - dr) < 1e-9
 print("share of the update from extreme problems, on the reconstruction")
 print(f"   Dr. GRPO, any G    {dr:.1f} %")
@@ -201,39 +199,54 @@ for G, value in mass.items():
     print(f"   GRPO, G {G:>8}   {value:.1f} %   ({value - dr:+.1f})")
 
 # %% [markdown]
-# The shift of 11 points is the limit. At G = 8 it is 3 points, at G = 2 and 3 exactly 0: there $\mathbb E[\sigma]$ is a
-# constant times $pq$ ([lesson 7](07_group_size.ipynb)). What the division by σ gives to lopsided groups, silence takes
-# back.
+# The shift of 11 points is the limit. At G = 8 it is 3 points, at G = 2 and 3 exactly 0, for every mix: there
+# $\mathbb E[\sigma]$ is a constant times $pq$ ([lesson 7](07_group_size.ipynb)), and silence takes back all that the
+# division by σ gives to lopsided groups.
 #
 # ## Is "irreducible" irreducible?
 #
 # The paper calls the 11.2 % irreducible. But 0 of 64 does not mean $p = 0$: with $p = 4.6$ %, 64 misses in a row still
 # happen one time in twenty (the "rule of three", about 3/64).
 #
-# How many can be *stuck* at exactly 0? Write $h_k$ for the share of problems with $k$ of 64 right. Among problems that
-# are not stuck, $h_1 = 64\,\mathbb E[pq^{63}]$ and $h_2 = 2016\,\mathbb E[p^2q^{62}]$, and by Cauchy and Schwarz
-# $\mathbb E[pq^{63}]^2 \le \mathbb E[q^{64}]\;\mathbb E[p^2q^{62}]$. So problems that *can* be solved show 0 of 64 with
-# a share of at least
+# How many can be *stuck* at exactly 0, if each problem's answers are independent draws with one $p$ (the bars: a mixture
+# of binomials)? Write $h_k$ for the share of problems with $k$ of 64 right. Stuck problems are in $h_0$ only. Of the
+# others, $h_1 = 64\,\mathbb E[pq^{63}]$ and $h_2 = 2016\,\mathbb E[p^2q^{62}]$, and by Cauchy and Schwarz
+# $\mathbb E[pq^{63}]^2 \le \mathbb E[q^{64}]\;\mathbb E[p^2q^{62}]$. So they show 0 of 64 with a share of at least
 #
 # $$\mathbb E[q^{64}] \;\ge\; \frac{(h_1/64)^2}{h_2/2016}$$
 #
-# In words: a problem solved once in 64 might as well not have been, and there are many such. The same holds at the
-# other end. And a demonstration: weigh every $p$ on a grid from .01 to .99, and let expectation-maximisation move the
-# weights until they predict the reconstruction's 65 bars, with a part of the silent problems stuck, or none.
+# What is above the bound can be stuck; if $h_0$ is *below* it, no mixture has these bars. The same holds at the other
+# end. A demonstration: weigh every $p$ on a grid from .01 to .99, and let expectation-maximisation move the weights
+# towards the reconstruction's bars, with a part of the silent problems stuck, or none.
 
 # %%
 bound = 1 - 0.05 ** (1 / 64)
 assert abs(identity.binomial(bound, 64)[0] - 0.05) < 1e-12
 print(f"0 of 64: p up to {bound:.1%} at 95 %")
-most_stuck = 0
-for name, h in (("all wrong", share), ("all right", share[::-1])):
-    not_stuck = min((h[1] / 64) ** 2 / (h[2] / 2016), h[0])
-    most_stuck += h[0] - not_stuck
-    print(f"{name}: {h[0]:.1%}, at least {not_stuck:.1%} not stuck")
-print(f"stuck, of {share[0] + share[64]:.1%}: at most {most_stuck:.1%}")
-print(
-    f"in the data none need be stuck at 0 unless h_2 is above {2016 * (0.0678 / 64) ** 2 / 0.0402:.1%}"
-)  # h_0, h_1 by the figure
+
+
+def room(h):
+    """(what any mixture needs at h_0, what can be stuck there), from h_0, h_1 and h_2 along the last axis."""
+    needed = (h[..., 1] / 64) ** 2 / (h[..., 2] / 2016)
+    return needed, h[..., 0] - needed
+
+
+known_mix = 0.3 * (right64 == 0) + 0.7 * identity.binomial(0.03, 64)
+assert np.allclose(room(known_mix), [0.7 * 0.97**64, 0.3])  # 30 % stuck, all others alike: the bound is exact
+counts = np.array([[8661, 14611], [15446, 8867]]) / bigmath.PROBLEMS  # h_0, h_1 and h_64, h_63, by the figure
+figure_bars = np.column_stack([counts, [0.0449, 0.0304]])  # h_2 and h_62, digitised to three digits
+found = {}
+print("in points                          bar   a mixture needs   can be stuck")
+for source, bars in (("reconstruction", np.stack([share[:3], share[:-4:-1]])), ("the paper's figure", figure_bars)):
+    needed, found[source] = 100 * np.array(room(bars))
+    for name, bar, least, stuck in zip(("all wrong", "all right"), 100 * bars[:, 0], needed, found[source]):
+        print(f"{source:18}   {name}   {bar:5.2f}        {least:10.2f}     {stuck:10.2f}")
+resampled = np.random.default_rng(0).multinomial(bigmath.PROBLEMS, [*figure_bars[0], 1 - figure_bars[0].sum()], 4000)
+errors = -found["the paper's figure"][0] / (100 * room(resampled / bigmath.PROBLEMS)[1].std())
+print(f"the figure's 0 of 64 are more than {int(errors)} standard errors too few for a mixture")
+assert np.allclose(found["the paper's figure"], [-1.02, 4.43], atol=0.006) and errors > 9
+assert np.allclose(found["reconstruction"], [-0.13, 3.07], atol=0.006)
+assert round(100 * 4.43 / (100 * counts[:, 0].sum())) == 40  # % of the 11.2 points
 
 grid = 0.5 + 0.49 * np.sin(np.linspace(-np.pi / 2, np.pi / 2, 301))  # 0.01 .. 0.99, denser at the ends
 likelihood = identity.binomial(grid, 64)  # (301, 65)
@@ -264,8 +277,8 @@ for stuck in (0.0, 0.25, 1.0):
         k_64, k_1000 = rng.binomial(64, p_drawn), rng.binomial(1000, p_drawn)
         assert abs(np.isin(k_64, (0, 64)).mean() - at[64]) < 0.003 and off < 0.02 and at[64] > 0.111
         assert (k_1000[k_64 == 0] == 0).mean() < 0.005 and np.isin(k_1000, (0, 1000)).mean() < 0.001
-        h = np.bincount(k_64, minlength=65) / len(k_64)  # the bound, where we know that none is stuck
-        assert (h[1] / 64) ** 2 / (h[2] / 2016) < h[0] and (h[63] / 64) ** 2 / (h[62] / 2016) < h[64]
+        h = np.bincount(k_64, minlength=65) / len(k_64)  # a mixture, none stuck: the bound must hold
+        assert room(h)[1] > 0 and room(h[::-1])[1] > 0
     print(
         f"{fixed:5.1%}        {off:5.1%}             {at[64]:5.1%}            {at[1000]:5.1%}            {never:4.0%}"
     )
@@ -286,11 +299,12 @@ show(figure)
 
 # %% [markdown]
 # *With no problem beyond 1 and 99 %, 64 answers show 11 % silence (the dot) and 1,000 show none. If all the silent were
-# stuck, 64 answers would show more silence than they do.*
+# stuck, 64 answers would show more silence than they do.* (Fits to a reconstruction; they miss 2 to 6 % of it.)
 #
-# On the reconstruction, then, at most 3.1 of the 11.3 points can be stuck, and none need be; with a quarter stuck the
-# fit is about as good. The bars beside the ends are the reconstruction's guesses (its $h_0$ even lies a little below
-# the bound); whoever has the data should use its own. In any case a silent share speaks of 64 answers of one model, not
+# If it is a mixture, at most 4.4 of the 11.2 points (40 %) are irreducible by the paper's figure, all at the right end
+# (at most 3.1 of 11.3 by the reconstruction), and none need be. But at 0 of 64 the mixture is **rejected**: it needs
+# 5.03 %, the figure shows 4.02. (The reconstruction misses its own bound too: 4.05 < 4.18.) Independent answers do not
+# explain that end, and the bound does not tell who is stuck there. A silent share speaks of 64 answers of one model, not
 # of the problems.
 #
 # ## What a useful group costs
@@ -320,9 +334,8 @@ pair = 2 * (right64 * (64 - right64)) / (64 * 63)  # two different answers of th
 assert np.isclose(cost[2], 2 / (share @ pair))
 
 # %% [markdown]
-# Pairs and triples are cheapest; larger groups are silent less often, but not by enough. That is no advice to use
-# pairs: what a group is *worth* is left out here, and [lesson 7](07_group_size.ipynb) counts it. (At G = 8 it takes
-# 1.74 draws. The paper's simulation reports 3.5: it redraws the *same* problem, at most three times.)
+# Pairs and triples are cheapest. That is no advice to use pairs: what a group is *worth* is left out here, and
+# [lesson 7](07_group_size.ipynb) counts it. (At G = 8 it takes 1.74 draws on this mix. The paper's run reports 3.5: it redraws the *same* problem, at most three times.)
 #
 # ## Move the mix
 #
@@ -421,17 +434,15 @@ assert ((three - three.mean()) / three.std() == -1).all()  # exercise 5
 print("\nfour equal rewards, up to rounding:", grpo.compute_advantages(rewards=noise).numpy().round(2)[0])
 
 # %% [markdown]
-# - **All-right groups stay silent.** Credit for wrong answers cannot help where none is wrong, and late in training the
-#   silence is there.
+# - **All-right groups stay silent.** Credit for wrong answers cannot help where none is wrong.
 # - **A revived group enters with full weight.** GRPO divides by σ, so $\sum A_i^2 = G$ whether the rewards differ by 1
-#   or by .01. The guess of 68, off by 5, is pushed like a lone success. (Dr. GRPO, without ÷ σ, keeps the tiny spread
-#   tiny.)
-# - **Rounding noise is blown up too.** In the last line one of four equal rewards is pushed like a success, too.
-#   Rewards of 0 and 1 are safe from that, sums of fractions are not.
+#   or by .01. The guess of 68, off by 5, is pushed nearly like a lone success. (Dr. GRPO, without ÷ σ, keeps the tiny
+#   spread tiny.)
+# - **Rounding noise is blown up too**: the last line. Rewards of 0 and 1 are safe from that, sums of fractions are not.
 #
 # ### What the credit teaches
 #
-# With the credit the policy climbs $\mathbb E[R']$, not $p$ ($R'$: reward with credit). In an all-wrong group it can
+# With the credit the policy is paid for more than being right. In an all-wrong group it can
 # only rank failures. Which behaviour does that favour? From the first halves of the answers, through GRPO's advantages,
 # we take the update of the plain reward, and the part of the update with `digits` that comes from revived groups. After
 # a tiny step along each, the second halves tell where the gain in $p$ comes from: answers that work the problem out, or
@@ -493,18 +504,17 @@ axis.set(title="Where one point of p comes from", xlabel="%", ylim=(-1.5, 0.8), 
 axis.grid(False)
 show(figure)
 
-# %% [markdown]
+# %% [text]
 # *All-wrong groups hold hardly any worked answers: the credit can only compare direct answers with direct answers.*
 #
-# So the bias has a direction. Revived groups do raise $p$, by better blurting, and say next to nothing about the
-# behaviour that solves the task. The limits: first order, base model, one credit, 256 groups; margins are 95 % over
-# problems for this one update. Most of the update still comes from mixed groups, so a training run need not end worse.
-# To find out, replace `grpo.reward` by `with_credit` and train.
+# So the bias has a direction. Revived groups do raise $p$, by better direct answers; what they add to working the
+# problem out is {=100 * r_part:.0f} ± {=100 * r_margin:.0f} % of that, no more than noise. The limits: first order, base model, one credit, 256 groups; margins are 95 % over problems for this one update. Most of the update still comes
+# from mixed groups, so a training run need not end worse. To find out, replace `grpo.reward` by `with_credit` and train.
 #
 # ## The critic's side
 #
-# PPO's baseline is a critic's value $V$. On a saturated prompt a good critic has $V \approx R$, and the advantages go
-# to zero *softly*, where the group's are *exactly* zero. We train `ppo.py`'s critic by its own value loss on the first
+# PPO's baseline is a critic's value $V$. On a saturated prompt a good critic has $V \approx R$, and advantages near zero;
+# the group's are *exactly* zero. We train `ppo.py`'s critic by its own value loss on the first
 # halves (on plain returns of the fixed policy, as VAPO does before it trains,
 # [2504.05118](https://arxiv.org/abs/2504.05118)). Then `ppo.compute_advantages` judges the second halves.
 
@@ -596,12 +606,12 @@ show(figure)
 # %% [markdown]
 # *In silent groups the critic's advantages are not zero, and smaller towards the ends.* (A short training, one seed.)
 #
-# **Whitening undoes the softness**: `ppo.py` divides by the standard deviation of the batch's advantages. In a batch of
+# **Whitening undoes this**: `ppo.py` divides by the standard deviation of the batch's advantages. In a batch of
 # saturated prompts, what is left, the critic's errors included, is blown up to 1. In a mixed batch the factor is common
 # to all.
 #
-# **Does the group baseline lose what the critic keeps?** Say $V = p$. All-right groups push with $q$, all-wrong ones
-# with $-p$. Since $\mathbb E[s \mid R{=}1] = \nabla p/p$ and $\mathbb E[s \mid R{=}0] = -\nabla p/q$, silent groups
+# **Does the group baseline lose what the critic keeps?** Say $V = p$. All-right groups push by $q$, all-wrong ones by
+# $-p$. Since $\mathbb E[s \mid R{=}1] = \nabla p/p$ and $\mathbb E[s \mid R{=}0] = -\nabla p/q$, silent groups
 # carry
 #
 # $$p^{G-1}q + q^{G-1}p$$
@@ -624,8 +634,8 @@ for G_ in (2, 8, 64):
     print(f"G = {G_:2}: silent groups carry at most {largest:4.1%} of the gradient under a critic with V = p")
 
 # %% [markdown]
-# So silence costs *samples*, not direction: at G = 8 a critic that knows $p$ finds at most 5 % of the gradient there.
-# (VAPO, with a critic, reports a higher score than DAPO. They differ in more than that.)
+# So for one problem silence costs *samples*, not direction: at G = 8 a critic that knows $p$ finds at most 5 % of the
+# gradient there.
 #
 # ## Exercises
 #
@@ -834,33 +844,44 @@ def partial(text, truth):
 
 # %% [markdown]
 # **5. Find the bug.** A trainer with fractional rewards guards against silent groups as below. A group with rewards .1,
-# .1, .1 then gets advantages of −1 each: their mean is 0.10000000000000002. Repair it: rewards that differ by less than
-# $10^{-6}$ are equal.
+# .1, .1 then gets advantages of −1 each: their mean is 0.10000000000000002. Repair it: a group is silent if its largest
+# and smallest reward differ by less than $10^{-6}$; all others keep their advantages.
 
 
 # %% [exercise]
 def safe_advantages(rewards):
     """GRPO's advantages of one group, zeros if it is silent up to rounding; rewards (G,), numpy."""
     sigma = rewards.std()
-    if sigma == 0:  # <- runs, and is wrong
+    if sigma == 0:
         return np.zeros(len(rewards))
-    return ...  # (rewards - rewards.mean()) / sigma, once the guard is right
+    return (rewards - rewards.mean()) / sigma
 
 
 # %% [check]
+lone = np.array([-1, -1, -1, 3]) / np.sqrt(3)  # three equal rewards and a larger one, however close
 check(
     safe_advantages,
-    lambda rewards: {0.1: np.zeros(3), 0.3: np.zeros(4), 1.0: np.array([3, -1, -1, -1]) / np.sqrt(3)}[rewards[0]],
-    inputs=[{"rewards": np.array(r)} for r in ([0.1, 0.1, 0.1], [0.3, 0.3, 0.1 + 0.2, 0.3], [1.0, 0.0, 0.0, 0.0])],
+    lambda rewards: lone if rewards[-1] in (1.0, 0.300002) else np.zeros(len(rewards)),
+    inputs=[
+        {"rewards": np.array([0.1, 0.1, 0.1])},
+        *({"rewards": np.array([0.3, 0.3, 0.3, last])} for last in (0.1 + 0.2, 0.3 + 5e-7, 0.300002, 1.0)),
+    ],
     mistakes={
-        "three times .1 still gets advantages: its sigma is not exactly 0": lambda rewards: (
-            (rewards - rewards.mean()) / rewards.std()
-        ),
         "0.1 + 0.2 is not 0.3 in floating point: compare with a tolerance": lambda rewards: (
             np.zeros(len(rewards)) if (rewards == rewards[0]).all() else (rewards - rewards.mean()) / rewards.std()
         ),
+        "1e-8 below the fraction is no guard: rewards 5e-7 apart still get advantages": lambda rewards: (
+            (rewards - rewards.mean()) / (rewards.std() + 1e-8)
+        ),
+        "the guard is right; without the 1e-8 below the fraction near ties keep their advantages too": lambda rewards: (
+            (rewards - rewards.mean()) / (rewards.std() + 1e-8) * (np.ptp(rewards) >= 1e-6)
+        ),
+        "2e-6 apart is mixed: compare the rewards, not sigma (and mind allclose's rtol)": lambda rewards: (
+            np.zeros(len(rewards)) if rewards.std() < 1e-6 else (rewards - rewards.mean()) / rewards.std()
+        ),
         "a mixed group must keep its advantages": lambda rewards: np.zeros(len(rewards)),
     },
+    bug=lambda rewards: np.zeros(len(rewards)) if rewards.std() == 0 else (rewards - rewards.mean()) / rewards.std(),
 )
 
 # %% [hint]
@@ -874,12 +895,16 @@ def safe_advantages(rewards):
     return (rewards - rewards.mean()) / rewards.std()
 
 
-# %% [wrong] its sigma is not exactly 0
+# %% [wrong] is no guard
 def safe_advantages(rewards):
-    sigma = rewards.std()
-    if sigma == 0:
+    return (rewards - rewards.mean()) / (rewards.std() + 1e-8)
+
+
+# %% [wrong] 2e-6 apart is mixed
+def safe_advantages(rewards):
+    if np.allclose(rewards, rewards[0], atol=1e-6):
         return np.zeros(len(rewards))
-    return (rewards - rewards.mean()) / sigma
+    return (rewards - rewards.mean()) / rewards.std()
 
 
 # %% [wrong] compare with a tolerance
@@ -894,9 +919,9 @@ def safe_advantages(rewards):
 #
 # - A group is silent with probability $p^G + q^G$: per problem, averaged last. From n answers count silent subsets; do
 #   not plug $\hat p$ in.
-# - Silent in 64 is not silent for ever.
+# - Silent in 64 is not silent for ever: of Big-Math's 11.2 points at most 4.4 can be, if answers are independent draws.
 # - Replacing silent groups costs $G/(1-S)$ completions each. Partial credit revives the all-wrong ones, with full
 #   weight, and teaches what it ranks.
-# - Silence costs samples, not direction.
+# - Silence costs samples, not the expected direction of a problem's update.
 #
 # Which function of $p$ is climbed by all this, silent groups included? [Lesson 9](09_objective.ipynb).

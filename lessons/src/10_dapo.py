@@ -84,7 +84,8 @@ show_diff(grpo.train, dapo.train)
 #
 # A refilled batch holds the first $P$ mixed groups in the order drawn, so each is a fair draw *given* that it is mixed.
 # Its mean is $\mathbb E[g \mid \text{mixed}] = \mathbb E[g]/\mathbb E_x[1-S(p_x)]$. ∎ (It needs right-or-wrong rewards, no KL, averages
-# over groups, and the first step after sampling. A batch of the first groups to *finish* would favour short answers.)
+# over groups, the first step after sampling, and a batch that fills. A batch of the first groups to *finish* would favour
+# short answers.)
 #
 # Prompt by prompt: one of difficulty $p$ is kept with probability $1-S(p)$, and a kept group is worth
 # $\mathbb E[\sigma \mid \text{mixed}] = \mathbb E[\sigma]/(1-S(p))$. The product is GRPO's $\mathbb E[\sigma]$. A
@@ -166,8 +167,8 @@ show(figure)
 # %% [markdown]
 # *DAPO's crosses lie in GRPO's circles; the redraws are other curves, steep at both ends.*
 #
-# So what the identity paper's run shows about "DAPO" on hard prompts belongs to the triangles, another algorithm. Its
-# **"3.5×" oversampling** does too. Here is that run ([lesson 9](09_objective.ipynb)), with solve rates spread evenly instead of
+# So what the identity paper's run shows about "DAPO" on hard prompts belongs to the triangles, another algorithm (its
+# section 5 discards prompts, as DAPO does; its run redraws them). Its **"3.5×" oversampling** does too. Here is that run ([lesson 9](09_objective.ipynb)), with solve rates spread evenly instead of
 # Big-Math's:
 
 # %%
@@ -185,13 +186,13 @@ print(f"Big-Math, frozen, 44 % silent at G = 8 (published): {1 / (1 - 0.44):.2f}
 
 # %% [markdown]
 # With four draws at most, no more than a factor of 4 can come out. Nor does the arm "never spend an update on a silent
-# group": most are silent still. What DAPO pays is $1/\mathbb E[1-S]$ groups for each kept one: little on a fresh
+# group": three quarters are silent still. What DAPO pays is $1/\mathbb E[1-S]$ groups for each kept one: little on a fresh
 # data set, without bound on one that is solved.
 #
 # ## The script itself
 #
-# Three steps of `dapo.train` from the base model, with an ear at its functions. (Limit of 36 tokens and 16 updates a
-# batch, so that clip and punishment have something to do; no warm-up; GRPO's upper clip, for a question below.) Are the
+# Three steps of `dapo.train` from the base model, recording what its functions receive. (Limit of 36 tokens and 16 updates
+# a batch, so that clip and punishment have something to do; no warm-up; GRPO's upper clip, for a question below.) Are the
 # kept groups exactly the first $P$ mixed ones?
 
 
@@ -307,8 +308,8 @@ show(figure)
 # $$\mathbb E\,\|\bar g\|^2 = \underbrace{(1-S)^2\|m\|^2}_{\text{signal}}
 # + \underbrace{\tfrac{1-S}{P}\big(v + S\|m\|^2\big)}_{\text{noise}}$$
 #
-# with refill $\|m\|^2 + v/P$, whatever $S$. Left: simulated batches, some of whose prompts are solved, against this.
-# (signal and noise equally long at S = 0). Right: what Adam makes of it.
+# with refill $\|m\|^2 + v/P$, whatever $S$. Left: this, and simulated batches, some of whose prompts are solved (signal and
+# noise are about equal where none is). Right: the lengths of Adam's steps.
 
 # %%
 dimensions, noise = 20, 64.0  # the variance of one answer's score, over all dimensions; its contrast has length 1
@@ -317,6 +318,7 @@ by_k = identity.binomial(0.5, G)[1:G] / (1 - identity.silent_rate(0.5, G))  # li
 mean_sigma = by_k @ identity.sigma(np.arange(1, G), G)
 square = by_k @ [identity.update_norm_squared(k, G, 1.0, noise, noise) for k in range(1, G)]
 m2, v = mean_sigma**2, square - mean_sigma**2
+assert 0.8 < m2 / (v / P) < 1.25  # signal and noise
 
 
 def batch_means(solved, batches=200, refill=False):
@@ -360,8 +362,10 @@ steps = {"shrinking": adam_steps(shrinking), "constant": adam_steps(constant)}
 scale_free = np.allclose(adam_steps(3 * constant), steps["constant"], rtol=1e-9)
 assert scale_free
 print(f"three times the gradient, the same Adam steps: {scale_free}")
+lengths_of = [shared[name]["update_norm"]["mean"] for name in ("GRPO", "DAPO")]
+assert round(lengths_of[1] / lengths_of[0], 2) == 1.03
 print("mean update length in our runs (Adam, one learning rate, 5 seeds): "
-      + ", ".join(f"{name} {shared[name]['update_norm']['mean']:.4f}" for name in ("GRPO", "DAPO")))  # fmt: skip
+      + "GRPO {:.4f}, DAPO {:.4f}".format(*lengths_of))  # fmt: skip
 
 figure, (left, right_axis) = new_figure(9.5, 3.5, columns=2)
 left.plot(S_mix, refilled / refilled[0], "x", color=GREEN, markersize=8, markeredgewidth=2)
@@ -382,16 +386,17 @@ label_line(right_axis, 0.62, smooth["shrinking"][158] / base_length, "no refill"
 show(figure)
 
 # %% [markdown]
-# *Without refill the update shrinks as prompts fall silent; with it, it keeps its length.*
+# *Without refill the update shrinks as prompts become uniformly right or wrong; with it, it keeps its length.*
 #
-# Careful with what follows. Adam divides a *constant* factor out, so the $1/\mathbb E[1-S]$ of the claim is no larger step.
-# It follows a *changing* one only as fast as it forgets (its memory, 1/(1 − .999), is a thousand updates): without refill
-# late steps shrink in this toy; over our whole runs the mean lengths, printed above, hardly differ. And a mixed group costs the same either way: plain GRPO with $P/(1-S)$ prompts gets as many for
-# as many completions. **A refill is GRPO with a batch that grows as prompts fall silent.**
+# Adam divides a *constant* factor out, so the $1/\mathbb E[1-S]$ of the claim is no larger step. It follows a *changing*
+# one only as fast as it forgets (its memory, 1/(1 − .999), is a thousand updates): without refill late steps shrink in this
+# toy; over our whole runs the mean lengths differ by 3 %. And a mixed group costs the same either way: plain GRPO with
+# $P/(1-S)$ prompts gets as many for as many completions. **On average a refill is GRPO with a batch that grows as groups
+# fall silent.**
 #
 # ## Clip-higher
 #
-# For $A > 0$ a token's gradient stops once $\rho > 1+\epsilon$ ([lesson 2](02_ppo.ipynb)). The bound is a *factor*:
+# For $A > 0$ a token's own gradient stops once $\rho > 1+\epsilon$ ([lesson 2](02_ppo.ipynb)). The bound is a *factor*:
 
 
 # %%
@@ -407,7 +412,7 @@ def stops_at(script, p_old):
 
 
 def pushes(script, p_old, p_new, A=1.0, **settings):
-    """Minus the derivative of the script's loss by the token's log-probability."""
+    """Minus the derivative of the script's loss with respect to the token's log-probability."""
     old, new = (torch.tensor([[p]], dtype=torch.float64).log() for p in (p_old, p_new))
     new.requires_grad_()
     batch = {"logps": new, "old_logps": old, "mask": torch.tensor([[True]])}
@@ -427,9 +432,9 @@ climb = [math.ceil(math.log(50) / math.log(1 + eps)) for eps in (0.2, 0.28)]
 print(f"rollout batches from .01 to .5, if it stops at the bound each time: {climb[0]} and {climb[1]}")
 
 # %% [markdown]
-# A rare token may gain .002 a rollout batch, one of probability .8 may gain .16, and beyond 1/1.2 nothing is stopped. If
-# the rare tokens are where exploration lives, here is where the upper bound holds it back. Move the bounds and the old
-# probability:
+# The own gradient of a token of probability .01 stops after a gain of .002, that of one of .8 after .16, and beyond 1/1.2
+# none is stopped. If the rare tokens are where exploration lives, here is where the upper bound holds it back. Move the
+# bounds and the old probability:
 
 
 # %%
@@ -468,8 +473,8 @@ knob(draw, eps_low=(0.05, 0.5, 0.01, 0.2), eps_high=(0.05, 0.6, 0.01, 0.28), old
 # %% [markdown]
 # *The room is widest for a token of probability $1/(1+\epsilon)$, and vanishes for rare ones.*
 #
-# In DAPO's Fig. 3a the up-clipped tokens mostly have probabilities below .2. And ours? First those of the run above, then
-# the means over whole training runs:
+# In DAPO's Fig. 3a the mean probability of up-clipped tokens settles below .2. And ours? First those of the run above,
+# then the means over whole training runs:
 
 # %%
 tokenizer = load_policy("base")[1]
@@ -493,12 +498,12 @@ entropy = np.array(after["entropy"]["seeds"]) - np.array(before["entropy"]["seed
 print(f"adding clip-higher: accuracy higher in {(gain > 0).sum()} of 5 seeds, entropy in {(entropy > 0).sum()} of 5")
 
 # %% [markdown]
-# In the first batch the picture is DAPO's: what the clip stops is mostly the digit that *begins* a worked answer, the
+# In the first batch the picture is near DAPO's: what the clip stops is mostly the digit that *begins* a worked answer, the
 # rare and right decision. But the window is short. Two batches on, working things out is common, and over whole runs
-# up-clipped tokens have .4 to .5 on average: with 19 characters to write with, few stay rare. And most ratios in the
-# first batch are beyond 1.28 too. Each answer is used once here, so its ratio is the work of *other* answers' updates:
-# the clip stops a gradient, it bounds no ratio. **Clip-higher shows nothing in our runs.** (The three steps are one seed,
-# and tokens of one group move together.) That says little of a model with a hundred thousand tokens.
+# up-clipped tokens have .4 to .5 on average. And most ratios in the first batch are beyond 1.28 too. Each answer is used
+# once here, so its ratio is the work of *other* answers' updates: the clip stops a gradient, it bounds no ratio. **In our
+# ablation no effect of clip-higher is seen.** (The three steps are one seed, and tokens of one group move together.) With
+# 19 characters, that says little of a model with a hundred thousand tokens.
 #
 # ## The overlong punishment
 #
@@ -534,9 +539,9 @@ print(f"8 right, one a little long: its advantage is {long_one:.3f}; a lone wron
 # %% [markdown]
 # Rewards now take more than two values. The two-class identity fails; what survives is the covariance
 # ([lesson 6](06_identity.ipynb), exercise 3). And dividing by σ forgets how *small* a difference is: among eight right answers,
-# one a thousandth of a point short is pushed down like a lone wrong one. So DAPO filters on **accuracy, not on shaped
-# reward** (verl: `metric: acc`), and unanimous groups of unequal lengths go, too. With the punishment the filter thus
-# drops some updates that are not zero (the three steps above had some), and the claim holds but for these.
+# one a thousandth of a point short is pushed down like a lone wrong one. DAPO filters on **accuracy, not on shaped
+# reward** (verl: `metric: acc`), so such groups go, too. With the punishment the filter thus drops some updates that are
+# not zero (the three steps above had some), and the claim holds but for these.
 #
 # ## The published ablation, and ours
 
@@ -584,20 +589,19 @@ print(
 )
 
 # %% [markdown]
-# *Dynamic sampling is the largest step in both; the other rows of ours overlap.*
+# *Dynamic sampling is the largest step in both; the intervals of our other rows overlap.*
 #
 # **The +8 is not robust.** Table 1 is cumulative, on 30 problems, without seeds. In verl's own reproduction full
 # DAPO reaches 52, and 50 *without* dynamic sampling; 44 without token-level loss too, in an earlier setup.
 # Overlong filtering, worth +6 in the table, was off in the best run, say the same docs. And DAPO's Fig. 6, on speed,
-# counts training steps, not the completions that a refill costs.
+# counts training steps, not the completions that a refill costs (it argues that the longest ones dominate the time).
 #
-# Ours is one small model, on other settings than the main comparison. There the gain of dynamic sampling survives equal
-# completions; in the main comparison (README) no difference from GRPO is seen at equal completions. Both fit the
-# claim, which promises nothing there.
+# In our ablation, of one small model, the gain survives equal completions; in the main comparison (README), on other
+# settings, no difference from GRPO is seen there. The claim promises neither.
 #
-# One more misreading: DAPO's Fig. 3b shows the share of prompts with accuracy 1 *in training*, groups of 16, so
-# $\mathbb E[p^{16}]$; the identity paper fits it as $\mathbb E[p^{32}]$, the avg@32 of the AIME evaluation, which DAPO's text
-# does not support.
+# DAPO's Fig. 3b shows the share of prompts with accuracy 1 *in training*, groups of 16: $\mathbb E[p^{16}]$. The identity
+# paper takes it for avg@32, which in DAPO's text is the AIME evaluation, and fits $\mathbb E[p^{32}]$, as "a consistency
+# check"; for training it names $\mathbb E[p^{16}]$ itself.
 #
 # ## Exercises
 #
@@ -789,21 +793,30 @@ def wasted(p, G):
 # %% [exercise]
 def keep(shaped):
     """(P,) bool: which groups DAPO keeps."""
-    kept = shaped.std(dim=1) > 0  # <- runs, and is wrong
-    return ...  # kept, once it is right
+    return shaped.std(dim=1) > 0  # <- runs, and is wrong
 
 
 # %% [check]
 many_shaped = torch.tensor(
-    [[1, 1, 0.4, 1], [-1, -1.8, -1, -1], [1, 1, 1, -1], [0, -1, -1, -2], [1, 0, 1, 1], [-1, -1, -1, -1]]
+    [
+        [1, 1, 0.4, 1],
+        [-1, -1.8, -1, -1],
+        [1, 1, 1, -1],
+        [0, -1, -1, -2],
+        [1, 0, 1, 0],
+        [-1, -1, -1, -1],
+        [0, -1, -1, -1],
+    ]
 ).double()
-rights_of = torch.tensor([[1, 1, 1, 1], [0, 0, 0, 0], [1, 1, 1, 0], [1, 0, 0, 0], [1, 1, 1, 1], [0, 0, 0, 0]])
 check(
     keep,
-    lambda shaped: (rights_of.sum(dim=1) > 0) & (rights_of.sum(dim=1) < 4),
+    lambda shaped: torch.tensor([False, False, True, True, False, False, True]),
     inputs=[{"shaped": many_shaped}],
+    bug=lambda shaped: shaped.std(dim=1) > 0,
     mistakes={
-        "groups that differ in length only are kept: filter on accuracy": lambda shaped: shaped.std(dim=1) > 0,
+        "no threshold will do: a unanimous group can spread more than a mixed one": lambda shaped: (
+            shaped.std(dim=1) > 0.5
+        ),
         "a right answer at the limit has a shaped reward of 0: it is right": lambda shaped: (
             (shaped > 0).any(dim=1) & (shaped <= 0).any(dim=1)
         ),
@@ -823,9 +836,9 @@ def keep(shaped):
     return (right != right[:, :1]).any(dim=1)
 
 
-# %% [wrong] filter on accuracy
+# %% [wrong] no threshold will do
 def keep(shaped):
-    return shaped.std(dim=1, correction=0) > 0
+    return shaped.std(dim=1) > 0.5
 
 
 # %% [wrong] a right answer at the limit
@@ -845,10 +858,10 @@ def keep(shaped):
 #
 # - Drop and refill with *other* prompts: GRPO's expected direction, one common factor, a batch that keeps its size. Redraw the
 #   *same* prompt: other weights, $1/p$ where it is hard.
-# - The price is $1/(1-\bar S)$, rounded up by whole batches, and grows as training succeeds. At equal completions the claim
+# - The price is $1/(1-\bar S)$, rounded up by whole batches, and grows as prompts are solved. At equal completions the claim
 #   promises no gain.
-# - Clip bounds are factors: they hold back rare tokens. Whether this matters depends on how long a model has rare tokens worth
-#   raising.
+# - Clip bounds are factors: a rare token's own gradient stops after a small gain. Whether this matters depends on how long a
+#   model has rare tokens worth raising.
 # - Filter on right and wrong, never on shaped reward: dividing by σ makes any difference a large one.
 #
 # Next: does all this teach a model new answers, or make one it has more frequent? [Lesson 11](11_pass_at_k.ipynb).

@@ -1,16 +1,17 @@
 # %% [markdown]
 # # 11 · Maj@K and Pass@K
 #
-# DeepSeekMath compared its model before and after GRPO (section 5.2.2, Fig. 7). **Maj@K**, is the most frequent of K
-# answers right, had risen. **Pass@K**, is any of K answers right, had not. The authors conclude that RL works by "boosting
-# the correct response from TopK rather than the enhancement of fundamental capabilities". People call this *sharpening*.
+# DeepSeekMath compared its model before and after GRPO (section 5.2.2, Fig. 7). **Maj@K** (is the most frequent of K answers
+# right?) had risen, **Pass@K** (is any of K answers right?) had not. To the authors the gain seems to come from "boosting the
+# correct response from TopK rather than the enhancement of fundamental capabilities". This is often called *sharpening*.
 #
-# This lesson proves what sharpening does, which is a conditional statement:
+# What can be proved:
 #
-# > Sharpening never changes which answer is the most frequent. It pulls Maj@K and Pass@K, at every K, towards one number: the
-# > share of problems whose most frequent answer is right. Pass@K at large K can only lose by that.
+# > Sharpening answers never changes which one is the most probable, so it never changes $M$, the share of problems on which that answer is
+# > right. Maj@K tends to $M$ as $K \to \infty$; at any fixed K, Maj@K and Pass@K tend to $M$ as the sharpening grows. Short of these
+# > limits both can rise, even where the most probable answer is wrong; but Maj@K never exceeds $(1 + M)/2$.
 #
-# Then it asks whether RL *is* sharpening, on our model. It is not, even where the two curves cross.
+# Did RL sharpen our model's answers? No: it changed $M$.
 #
 # | symbol | meaning |
 # |---|---|
@@ -26,14 +27,13 @@ import json
 import random
 from collections import Counter
 from itertools import combinations, product
-from math import ceil, comb, log
+from math import comb
 from pathlib import Path
 
 import numpy as np
-import torch
 
-from algorithms import compare, grpo
-from lessons import identity
+from algorithms import compare
+from lessons import identity, short_answers
 from lessons.kit import (
     BLUE,
     GREEN,
@@ -49,10 +49,9 @@ from lessons.kit import (
     show,
     show_source,
 )
-from toy_env.arithmetic import LEVELS, extract_answer, held_out_problems, reward, sample_problems
+from toy_env.arithmetic import LEVELS, extract_answer, held_out_problems
 from toy_env.evaluate import evaluate, majority_at_k, pass_at_k
-from toy_env.policy import completion_logps, encode_prompts, load_policy, position_ids
-from toy_env.rollout import sample
+from toy_env.policy import load_policy
 
 base, tokenizer = load_policy("base")
 problems = held_out_problems(16, LEVELS)  # 64, sixteen of each level
@@ -101,10 +100,10 @@ for n_answers in (16, 64, 256):
 # The plug-in is too **low**: $1-(1-p)^K$ is concave in $p$, and the mean of a concave function is below the function of the
 # mean (Jensen).
 #
-# ## What an interval speaks of
+# ## What an interval covers
 #
-# We have 64 answers to each of 64 problems. These are not 4,096 draws: answers to one problem share its difficulty. If the question
-# is "how would it do on other problems", it is the *problems* that must be drawn anew.
+# We have 64 answers to each of 64 problems. These are not 4,096 independent draws: answers to one problem share its difficulty. To
+# ask how the model would do on other problems, resample the *problems*.
 
 # %%
 is_right = sampled[1.0].correct
@@ -121,50 +120,16 @@ print(
 assert (high - low) / (2 * wrong_half) > 3
 
 # %% [markdown]
-# Neither says anything about another *training run*: that needs seeds.
+# Neither interval covers another *training run*: for that, resample seeds too.
 #
 # ## A task that we know exactly
 #
-# Allow four tokens: `#14` and the end. Nothing can be worked out, only blurted. Then all answers 0 to 99 can be enumerated,
-# and $\pi(a)$ is exact, up to odd spellings such as `#014`. It also tells whether the estimators are right *on the model*. (Its
-# samples we have already: an answer cut after four tokens is the first four characters of the long one.)
+# Allow four tokens: `#14` and the end. Nothing can be worked out, only blurted. Then all answers 0 to 99 can be enumerated
+# (`lessons/short_answers.py`), and $\pi(a)$ is exact, up to odd spellings such as `#014`. The first four characters of the sampled
+# answers test the estimators on the model.
 
 
 # %%
-@torch.no_grad()
-def blurt_logits(policy):
-    """What decides a four-token answer: the logits before "#", before each digit, and before the end."""
-    prompts, mask = encode_prompts(tokenizer, [problem.prompt for problem in problems])
-    start = policy(
-        input_ids=prompts, attention_mask=mask, position_ids=position_ids(mask), use_cache=True, logits_to_keep=1
-    )
-    start.past_key_values.batch_repeat_interleave(100)
-    hash_sign, *digits = tokenizer.convert_tokens_to_ids(list("#0123456789"))
-    ids = torch.tensor([[hash_sign, a, b] for a, b in product(digits, digits)]).repeat(
-        len(problems), 1
-    )  # "#00" .. "#99"
-    mask = torch.cat([mask.repeat_interleave(100, dim=0), torch.ones_like(ids, dtype=torch.bool)], dim=1)
-    rest = policy(
-        input_ids=ids,
-        attention_mask=mask,
-        position_ids=position_ids(mask)[:, -3:],
-        past_key_values=start.past_key_values,
-        use_cache=True,
-    )
-    logits = rest.logits.view(len(problems), 10, 10, 3, -1).double()
-    return start.logits[:, -1].double(), logits[:, 0, 0, 0], logits[:, :, 0, 1], logits[:, :, :, 2]
-
-
-def answer_table(logits, T=1.0):
-    """(problems, 100): the probability of each answer 0..99 within four tokens, at token temperature T."""
-    hash_sign, *digits = tokenizer.convert_tokens_to_ids(list("#0123456789"))
-    first, second, third, fourth = ((x / T).softmax(dim=-1) for x in logits)
-    one = first[:, hash_sign, None] * second[:, digits]  # (problems, 10): "#1"
-    table = (one.unsqueeze(2) * third[:, :, digits] * fourth[..., tokenizer.eos_token_id]).flatten(1)  # "#14", end
-    table[:, :10] += one * third[..., tokenizer.eos_token_id]  # "#1", end
-    return table.numpy()
-
-
 def p_right(table):
     return table[np.arange(len(table)), rights]
 
@@ -192,8 +157,8 @@ def majority_curve(table, Ks, rounds=100):
     return np.array(wins)
 
 
-base_logits = blurt_logits(base)
-exact = answer_table(base_logits)
+base_logits = short_answers.answer_logits(base, tokenizer, problems)
+exact = short_answers.answer_table(base_logits, tokenizer)
 short = [[extract_answer(text[:4]) for text in row] for row in sampled[1.0].texts]
 print("four tokens, T = 1      exact   from 64 samples a problem")
 Ks = (1, 4, 16, 64)
@@ -222,14 +187,14 @@ print(f"answers in time: {exact.sum(axis=1).mean():.0%}")
 # The sum grows with β (its derivative is the variance of $\log\pi$), up to the $\log\pi$ of the mode. So if the mode is right,
 # $p_\beta$ rises all the way to 1. If it is wrong, $p_\beta$ may rise at first, then falls to 0.
 #
-# **Step 3. The ends.** $\pi_\beta$ has the mode of $\pi$. So, without ties: for $K \to \infty$ at any fixed β, Maj@K $\to M$ and
+# **Step 3. The limits.** $\pi_\beta$ has the mode of $\pi$. So, without ties: for $K \to \infty$ at any fixed β, Maj@K $\to M$ and
 # Pass@K $\to 1$; for $\beta \to \infty$ at any fixed K, *both* $\to M$.
 #
-# **Step 4. The price.** $1-(1-p)^K$ is concave in $p$: among all ways to have the same Pass@1, spread-out rates (some problems at 0,
-# the others at 1) have the lowest Pass@K. This is where sharpening ends. ∎
+# **Step 4. The bound.** Suppose the mode is wrong. Take any list of K answers whose vote the right answer wins, and swap it with the
+# mode: now the mode wins, and the list is at least as probable. So the right answer wins at most half the votes, at every K and β.
+# Averaged over problems, Maj@K $\le M + (1-M)/2$. ∎
 #
-# So sharpening does to one answer what voting does to many, and cannot do more: **Maj@∞ is $M$ before and after.** Whether Maj@1 =
-# Pass@1 rises on the way depends on whether $M$ is larger. Pass@K at large K falls from near 1 to $M$.
+# No more holds at finite β: where the mode is wrong, Maj@1 = Pass@1 may rise, and with it Pass@K at every K (exercise 4).
 
 # %%
 given = exact / exact.sum(axis=1, keepdims=True)  # among the answers that came in time
@@ -252,6 +217,10 @@ h, two = 1e-5, sharpened(given, 2.0)
 finite_difference = (np.log(p_right(sharpened(given, 2 + h))) - np.log(p_right(sharpened(given, 2 - h)))) / (2 * h)
 assert np.allclose(finite_difference, np.log(p_right(given)) - (two * np.log(given)).sum(axis=1), atol=1e-6)
 assert np.allclose(p_beta[-1], mode_right, atol=1e-6)
+for pi in np.random.default_rng(0).dirichlet(np.ones(4), size=5):  # step 4: the runner-up is right, all votes of K
+    for K in (1, 2, 3, 5):
+        won = (majority_at_k(vote, pi.argsort()[-2], K) * pi[list(vote)].prod() for vote in product(range(4), repeat=K))
+        assert sum(won) <= 0.5
 
 print("beta     Pass@1   Pass@4   Pass@64   Maj@64   mode right (M)")
 Ks = (1, 4, 64)
@@ -260,24 +229,25 @@ for beta in (1, 2, 4, 16, 4096):
     one, four, many = pass_curve(table, Ks).mean(axis=1)
     vote = majority_curve(table, (64,)).mean()
     kept = (table.argmax(axis=1) == rights).mean()
-    assert kept == M and many <= 1 - (1 - one) ** 64 + 1e-12
+    assert kept == M and vote <= (1 + M) / 2
     print(f"{beta:5}    {one:.3f}    {four:.3f}    {many:.3f}     {vote:.3f}    {kept:.3f}")
 
 # %% [markdown]
-# *Pass@64 pays more than half. Pass@1 gains little and Maj@64 nothing: this model's mode is right on a third of the problems only.*
+# *On this model, whose mode is right on a third of the problems, Pass@64 falls to that third, Pass@1 gains a little, Maj@64 nothing.*
 #
-# ## Turn it
+# ## Temperature
 #
-# Lowering the temperature sharpens *tokens*, not answers, which is not quite the same: it renormalises after every token.
-# Left, each problem's $p$. Right, the two curves. The dotted line is $M$.
+# Lowering the temperature sharpens *tokens*, not answers: it renormalises after every token, and $M$ may move. Left, each problem's $p$.
+# Right, the two curves. The dotted line is $M$.
 
 # %%
 KS = tuple(2**i for i in range(9))
 
 
 def draw(T, K, what):
-    table = answer_table(base_logits, T) if what.startswith("tokens") else sharpened(given, 1 / T)
-    before = exact if what.startswith("tokens") else given
+    before, table = given, sharpened(given, 1 / T)
+    if what.startswith("tokens"):
+        before, table = exact, short_answers.answer_table(base_logits, tokenizer, T)
     figure, (left, right) = new_figure(10, 3.9, columns=2)
     order = np.argsort(-p_right(before))
     is_mode = (before.argmax(axis=1) == rights)[order]
@@ -315,7 +285,7 @@ knob(draw, T=(0.1, 2.0, 0.1, 0.3), K=[16, *(k for k in KS if k != 16)],
      what=["tokens, by temperature", "answers, by power 1/T"])  # fmt: skip
 
 # %% [markdown]
-# *Cooling pushes each problem's p to 0 or 1. The curves flatten towards one level; Pass@K crosses its old self.*
+# *Cooling moves most problems' p towards 0 or 1. Both curves flatten, and Pass@K crosses the curve of T = 1.*
 #
 # ## Which distribution is sharpened?
 #
@@ -329,7 +299,9 @@ for T, evaluation in sampled.items():
     passed = np.array([[pass_at_k(n, int(row.sum()), K) for row in evaluation.correct] for K in Ks])
     voted = np.array([[majority_at_k(row, int(right), K) for row, right in zip(answers, rights)] for K in Ks])
     per_problem[T] = {"Pass": passed, "Maj": voted}
-    print(f"T = {T}: worked out {evaluation.worked.mean():4.0%} of all answers")
+    worked, correct = evaluation.worked, evaluation.correct
+    print(f"T = {T}: {worked.mean():4.0%} of all answers worked out, of these {correct[worked].mean():4.0%} right; "
+          f"of the others {correct[~worked].mean():.0%}")  # fmt: skip
 figure, axes = new_figure(9.5, 3.7, columns=2, sharey=True)
 for axis, kind in zip(axes, ("Maj", "Pass")):
     for T, color in ((0.3, BLUE), (1.0, GREY)):
@@ -350,23 +322,25 @@ for kind in ("Maj", "Pass"):
     low, high = compare.interval_over_both(gap[None])
     assert high < 0
     print(f"{kind}@64: {gap.mean():+.3f} [{low:+.3f}, {high:+.3f}]")
+vote_before, vote_after = (per_problem[T]["Maj"][-1] for T in (1.0, 0.3))  # of all 64 answers
+print(f"of {len(problems)} votes, {((vote_before == 1) & (vote_after == 0)).sum()} turned from right to wrong, "
+      f"{((vote_before == 0) & (vote_after == 1)).sum()} from wrong to right")  # fmt: skip
 
 # %% [markdown]
-# *Cooling lowers Pass@64, as promised, and Maj@64 too.*
+# *Here cooling lowers Pass@64, and Maj@64 too.*
 #
-# Sharpening the answers leaves every mode in place; here right ones were lost. The reason is in the first lines: cooling tokens sharpens
-# the choice of *how* to answer. Blurting is the likelier way, so cooling picks it, and the reliable way vanishes. "Sharpening raises
-# Maj@K" needs a subject: sharpening of what?
+# Sharpening the answers keeps every mode; cooling lost right ones. The first lines suggest why: cooling sharpens the choice of *how*
+# to answer. Blurting is the likelier way, so cooling picks it, and the reliable way vanishes. Sharpening whole texts is a third
+# thing: if one text says the right answer (.3) and two say a wrong one (.2 each), squaring turns .3 to .4 into .09 to .08.
 #
 # ## Is RL sharpening?
 #
 # Solved exactly, no. What maximises expected reward minus λ times the KL to the base is $\pi^*(y) \propto \pi(y)\,e^{R(y)/\lambda}$.
 # It multiplies the odds of being right, $p/q$, by $e^{1/\lambda}$: on *every* problem $p$ rises, so Pass@K rises at every K, and no
-# right mode is lost. If a trained model's Pass@K falls, it is not the objective but the way there: finite groups, shared parameters,
-# step sizes.
+# right mode is lost. A model whose Pass@K fell is not there: groups are finite, parameters shared, steps long.
 #
-# So we train. GRPO on the four-token task, 8 batches of 32 groups of 8, one update each, no KL and no warm-up, at two learning rates:
-
+# So we train: GRPO on the four-token task, 8 or 27 batches of 32 groups of 8, one update each, no KL, at learning rates 3e-4 (small
+# steps) and 1e-3 (large), five seeds each (`python lessons/short_answers.py`):
 
 # %%
 lam = 0.5
@@ -377,94 +351,80 @@ odds = p_right(given) / (1 - p_right(given))
 assert np.allclose(p_right(tilted), odds * np.exp(1 / lam) / (1 + odds * np.exp(1 / lam)), rtol=1e-12)
 assert (p_right(tilted) > p_right(given)).all()
 
-
-def short_grpo(learning_rate, steps=8, P=32, G=8, seed=0):
-    policy, _ = load_policy("base")
-    optimizer = torch.optim.AdamW(policy.parameters(), lr=learning_rate, weight_decay=0.0)
-    rng, generator = random.Random(seed), torch.Generator().manual_seed(seed)
-    for _ in range(steps):
-        batch = sample_problems(P, LEVELS, rng)
-        rollout = sample(policy, tokenizer, [problem.prompt for problem in batch], group_size=G, max_new_tokens=4,
-                         temperature=1.0, generator=generator)  # fmt: skip
-        rewards = torch.tensor([reward(batch[i // G], text) for i, text in enumerate(rollout.texts)])
-        A = grpo.compute_advantages(rewards=rewards.view(P, G)).view(-1, 1)
-        logps = completion_logps(policy, rollout, 1.0)
-        fixed = {"old_logps": logps.detach(), "ref_logps": logps.detach()}  # ratio 1; reference = itself: no KL
-        loss = grpo.policy_loss(logps=logps, advantages=A, mask=rollout.mask, config=grpo.Config(), **fixed)
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(policy.parameters(), 1.0)
-        optimizer.step()
-    return policy
-
-
-tables = {"base": exact, "base, T = 0.3": answer_table(base_logits, 0.3)}
-for name, rate in (("GRPO, small steps", 3e-4), ("GRPO, large steps", 1e-3)):
-    tables[name] = answer_table(blurt_logits(short_grpo(rate)))
-mode = exact.argmax(axis=1)
-print("four tokens            Pass@1   Pass@64   Pass@1024      M   other mode   in time   Pass@1 if in time")
-for name, table in tables.items():
-    one, many, huge = pass_curve(table, (1, 64, 1024)).mean(axis=1)
-    other = (table.argmax(axis=1) != mode).mean()
-    in_time = table.sum(axis=1)
-    print(f"{name:20}   {one:.3f}    {many:.3f}      {huge:.3f}    {(table.argmax(axis=1) == rights).mean():.3f}      "
-          f"{other:4.0%}       {in_time.mean():4.0%}       {(p_right(table) / in_time).mean():.3f}")  # fmt: skip
-print("\nagainst the base, paired over problems")
-for name in list(tables)[2:]:
+show_source(short_answers.train)
+trained = short_answers.load()
+base_row = {"right": p_right(exact)[None], "in time": exact.sum(axis=1)[None], "mode": exact.argmax(axis=1)[None]}
+cooled = short_answers.answer_table(base_logits, tokenizer, 0.3)
+cooled = {"right": p_right(cooled)[None], "in time": cooled.sum(axis=1)[None], "mode": cooled.argmax(axis=1)[None]}
+policies = {"base": base_row, "base, T = 0.3": cooled} | trained
+print("four tokens, means           Pass@1   Pass@64   Pass@1024      M   other mode   in time   Pass@1 if in time")
+for name, found in policies.items():
+    right, in_time = found["right"], found["in time"]
+    one, many, huge = ((1 - (1 - right) ** K).mean() for K in (1, 64, 1024))
+    found["M"] = (found["mode"] == rights).mean(axis=1)  # of each seed
+    other = (found["mode"] != base_row["mode"]).mean()
+    print(f"{name:30} {one:.3f}    {many:.3f}     {huge:.4f}   {found['M'].mean():.3f}      {other:4.0%}       "
+          f"{in_time.mean():4.0%}       {(right / in_time).mean():.3f}")  # fmt: skip
+print("\nagainst the base: paired over problems, seeds and problems resampled")
+gaps = {}
+for name, found in trained.items():
     for K in (1, 64):
-        gap = pass_curve(tables[name], (K,)) - pass_curve(exact, (K,))
-        low, high = compare.interval_over_both(gap)
-        print(f"{name}  Pass@{K:<2} {gap.mean():+.3f} [{low:+.3f}, {high:+.3f}]")
-assert high < 0  # large steps, K = 64
+        gap = (1 - base_row["right"]) ** K - (1 - found["right"]) ** K  # (seeds, problems)
+        gaps[name, K] = gap.mean(), compare.interval_over_both(gap), (gap.mean(axis=1) > 0).sum()
+        mean, (low, high), up = gaps[name, K]
+        print(f"{name:29}  Pass@{K:<2} {mean:+.3f} [{low:+.3f}, {high:+.3f}], higher in {up} of {len(gap)} seeds")
+assert [gaps[name, 64][2] for name in trained] == [5, 5, 0] and gaps["GRPO, large steps", 64][1][1] < 0
+few, more, _ = (((1 - found["right"]) ** 64).mean(axis=1) for found in trained.values())
+assert (more < few).all()  # in every seed
 
 # %%
 many = 2 ** np.arange(13)
+curves = {name: 1 - (1 - found["right"][..., None]) ** many for name, found in policies.items()}  # (seeds, problems, K)
+curves = {name: values.mean(axis=1) for name, values in curves.items()}
 figure, axis = new_figure(8.5, 4.0)
-LOOK = {
-    "base": (GREY, "-"),
-    "base, T = 0.3": (GREEN, "-."),
-    "GRPO, small steps": (BLUE, "-"),
-    "GRPO, large steps": (RED, "-"),
-}
+LOOK = dict(zip(policies, ((GREY, "-"), (GREEN, "-."), (BLUE, "-"), (BLUE, "--"), (RED, "-"))))
 for name, (color, style) in LOOK.items():
-    axis.plot(many, pass_curve(tables[name], many).mean(axis=1), style, color=color)
+    for curve in curves[name][1:]:
+        axis.plot(many, curve, style, color=color, linewidth=0.6, alpha=0.5)
+    curves[name] = curves[name].mean(axis=0)
+    axis.plot(many, curves[name], style, color=color)
 guess = 1 - 0.99**many
 axis.plot(many, guess, ":", color="black", linewidth=1.5)
-for x, y, name, color in ((1.1, 0.74, "GRPO, small steps", BLUE), (2.1, 0.27, "base", GREY), (4096, 0.87, "GRPO, large steps", RED),
-                          (4096, 0.93, "base, T = 0.3", GREEN), (48, 0.22, "guessing 0 to 99", "black")):  # fmt: skip
+for x, y, name, color in ((4096, 1.0, "small steps\n(dashed: 27 batches)", BLUE), (1.5, 0.17, "base", GREY),
+                          (4096, 0.9, "large steps", RED), (4096, 0.82, "base, T = 0.3", GREEN),
+                          (48, 0.22, "guessing 0 to 99", "black")):  # fmt: skip
     label_line(axis, x, y, name, color)
 axis.set_xscale("log", base=2)
 axis.set_xticks(many[::2], [str(k) for k in many[::2]])
 axis.set(
-    title="Pass@K, answers of four tokens, exact",
+    title="Pass@K, answers of four tokens, exact; mean and (thin) each seed",
     xlabel="K, answers to each problem",
-    ylim=(0, 1.03),
-    xlim=(0.9, 33000),
+    ylim=(0, 1.05),
+    xlim=(0.9, 60000),
 )
 show(figure)
 
-print(f"K = 64: guessing {guess[6]:.3f}, base {pass_curve(exact, (64,)).mean():.3f}")
+print(f"K = 64: guessing {guess[6]:.3f}, base {curves['base'][6]:.3f}")
 for name in ("base, T = 0.3", "GRPO, large steps"):
-    overtaken = many[pass_curve(tables[name], many).mean(axis=1) < guess][0]
-    crossed = many[pass_curve(tables[name], many).mean(axis=1) < pass_curve(exact, many).mean(axis=1)][0]
+    overtaken, crossed = many[curves[name] < guess][0], many[curves[name] < curves["base"]][0]
     print(f"{name}: below the base from K = {crossed} on, below the guesser from K = {overtaken} on (powers of two)")
 
-# %% [markdown]
-# *One learning rate lifts the curve, another makes a crossing that looks like cooling. A guesser overtakes that one in the end.*
+# %% [text]
+# *Small steps raise Pass@64 in five of five seeds; large steps lower it in five of five.*
 #
-# **Small steps** change the most frequent answer on half of the problems, often to a right one: $M$ grows by more than half. That is
-# not sharpening. (The base imitates a student who forgets nine carries in ten. The verifier rewards the tenth.) At K = 64 no
-# difference from the base is seen. **Large steps** give the picture known from the literature: a little ahead at K = 1, far behind at
-# K = 64. That is not sharpening either: even more modes moved, and few more of them are right. The lead at K = 1 is only that more
-# answers end in time; among those that do, as many are right as before.
+# **Small steps** change {=(trained["GRPO, small steps"]["mode"] != base_row["mode"]).mean():.0%} of the modes, often to a right
+# answer: $M$ rises from {=M:.2f} to {=trained["GRPO, small steps"]["M"].mean():.2f}. That is not sharpening. (The base imitates a
+# student who forgets nine carries in ten. The verifier rewards the tenth.) **Large steps** give a curve like the cooled base's: far
+# behind at K = 64, ahead at K = 1 by {=gaps["GRPO, large steps", 1][0]:.2f} [{=gaps["GRPO, large steps", 1][1][0]:.2f},
+# {=gaps["GRPO, large steps", 1][1][1]:.2f}], which may be nothing. That is not sharpening either: even more modes changed, about as
+# many are right ($M$ from {=trained["GRPO, large steps"]["M"].min():.2f} to {=trained["GRPO, large steps"]["M"].max():.2f} by seed).
+# More training at the small rate, up to the same rate times batches, raises Pass@64 further.
 #
-# We expected sharpening here, since nothing can be worked out, and were wrong. What this cannot show: one seed for each rate, a
-# tiny model, rates picked to differ.
-#
-# On the full task, with the scripts' own settings, five seeds each (from the README's table, `python algorithms/compare.py`):
+# We expected sharpening here, since nothing can be worked out, and were wrong. The limits: a tiny model, one task, rates picked to
+# differ. On the full task, with the scripts' own settings, five seeds each (the README's table):
 
 # %%
-results = json.loads((Path(grpo.__file__).parent / "results.json").read_text())["sampling"]
+results = json.loads((Path(compare.__file__).parent / "results.json").read_text())["sampling"]
 print("full task, 256 problems   Pass@1 = Maj@1         Maj@64                 Pass@4                 Pass@64")
 for name, kinds in results.items():
     if name != "samples":
@@ -474,34 +434,35 @@ for name, kinds in results.items():
             f"{name:23}" + "".join(f"   {x['mean']:.3f} [{x['interval'][0]:.3f}, {x['interval'][1]:.3f}]" for x in row)
         )
         if name == "base":
-            base_row = row
+            first = row
         else:
-            assert all(mine["interval"][0] > theirs["interval"][1] for mine, theirs in zip(row[:3], base_row[:3]))
+            assert all(mine["interval"][0] > theirs["interval"][1] for mine, theirs in zip(row[:3], first[:3]))
+            assert row[1]["interval"][0] > (1 + first[1]["interval"][1]) / 2  # step 4, M of the base from its Maj@64
 
-# %% [markdown]
-# **Both rise**, under all five scripts. The base knows the reliable way and rarely takes it, so its Pass@64 has nothing left to gain or
-# to show; the most frequent answer becomes right almost everywhere. DeepSeekMath's finding is about a model that had been
-# instruction-tuned on the distribution of its RL prompts, and the authors say so.
+# %% [text]
+# **Both rise**, Maj@64 and Pass@4, under all five scripts. With the base's $M$ at about {=first[1]["mean"]:.2f} (its Maj@64), sharpening
+# its answers reaches a Maj@K of {=(1 + first[1]["mean"]) / 2:.2f} at most (step 4): this is not sharpening. The base knows the reliable
+# way and rarely takes it, so its Pass@64 has nothing left to gain or to show. DeepSeekMath's model had been instruction-tuned on the
+# questions that RL then used, and the authors name that as a possible reason for their finding.
 #
 # ## Does RL teach new answers?
 #
 # Yue et al. ([arXiv:2504.13837](https://arxiv.org/abs/2504.13837)) find the crossing in many models: RL ahead at K = 1, the base
-# catching up at tens or hundreds of answers and then ahead. That shows that on *some problems* the trained model has less probability left for the right
-# answer. It cannot show more than that:
+# catching up at tens or hundreds of answers and then ahead. On *some problems*, then, the trained model gives the right answer less
+# probability. By itself the crossing shows no more:
 #
-# - **Not a border of ability.** A softmax gives every answer some probability: Pass@K goes to 1 for base, trained model and noise
-#   alike. Large K compares tails.
-# - **Not knowledge, where answers are few.** Our answers are 0 to 99. The dotted line knows nothing, and at large K it beats
-#   two of the four policies. Wen et al. ([2506.14245](https://arxiv.org/abs/2506.14245)) count an answer only if its reasoning is
-#   right too.
-# - **Not the objective.** Solved exactly it lowers no problem's $p$; here a learning rate decided.
+# - **Not a limit of ability.** A full softmax gives every answer some probability: Pass@K goes to 1 for base, trained model and
+#   noise alike. Large K compares tails.
+# - **Not knowledge, where answers are few.** The dotted line knows nothing, and at K = 1024 it is far above the cooled base and the
+#   large steps. Wen et al. ([2506.14245](https://arxiv.org/abs/2506.14245)) count an answer only if its reasoning is right too.
+# - **Not the objective.** Solved exactly it lowers no problem's $p$; on our four-token task the learning rate decided.
 # - **Nor that it must be.** DAPO's Fig. 1 has pass@32 climbing through training.
 #
 # ## What climbs Pass@K?
 #
-# On one problem, anything that raises $p$. On average, what counts is how effort is divided: an update $w(p)\,\nabla p$ climbs the mean of $h(p)$
-# with $h' = w$ ([lesson 9](09_objective.ipynb)). For Pass@K that is $w = Kq^{K-1}$: nearly all of it goes to problems that are almost
-# never solved. GRPO weighs easy problems as much as hard ones.
+# On one problem, anything that raises $p$. On average, an update $w(p)\,\nabla p$ climbs the mean of $h(p)$ with $h' = w$
+# ([lesson 9](09_objective.ipynb)). For Pass@K that is $w = Kq^{K-1}$, nearly all of it, at large K, for problems that are almost never
+# solved. GRPO gives problems at $p$ and at $1-p$ the same weight.
 
 # %%
 grid = np.linspace(0.001, 0.999, 400)
@@ -510,6 +471,7 @@ for K, color, style in ((4, ORANGE, "--"), (16, RED, "-")):
     w = identity.weight("pass@G", grid, K)
     assert np.allclose(w, ((1 - (1 - grid - 1e-6) ** K) - (1 - (1 - grid + 1e-6) ** K)) / 2e-6, atol=1e-5)
     axis.plot(grid, w, style, color=color)
+assert np.allclose(identity.weight("GRPO", grid, 16), identity.weight("GRPO", 1 - grid, 16))
 assert identity.weight("pass@G", 1 / 3, 16) < 0.04 < 1.9 < identity.weight("GRPO", 1 / 3, 16)
 axis.plot(grid, identity.weight("GRPO", grid, 16), color=BLUE)
 axis.plot(grid, identity.weight("Dr. GRPO", grid, 16), "-.", color=GREEN)
@@ -583,10 +545,12 @@ def majority_by_enumeration(answers, right, k):
 
 
 # %% [check]
-def enumerated(answers, right, k, tie, abstain=True):
+def enumerated(answers, right, k, tie, abstain=True, skip=False):
     scores = []
     for subset in combinations(answers, k):
         counts = Counter(a for a in subset if a is not None or not abstain)
+        if skip and not counts:
+            continue
         winners = [a for a in counts if counts[a] == max(counts.values())]
         scores.append(tie(winners) if right in winners else 0.0)
     return np.mean(scores)
@@ -599,6 +563,7 @@ check(
         {"answers": [5, 5, 6, 7, None], "right": 5, "k": 2},
         {"answers": [5, 6, 6, None, None, 7], "right": 6, "k": 3},
         {"answers": [1, 1, 2, 2, 2, 3], "right": 1, "k": 4},
+        {"answers": [5, None, None, None, 6], "right": 5, "k": 2},  # three pairs without a vote
     ],
     mistakes={
         "a tie counts as right: with k = 2 that would be Pass@2": lambda answers, right, k: enumerated(
@@ -610,6 +575,10 @@ check(
         "None is not an answer: it has no vote": lambda answers, right, k: enumerated(
             answers, right, k, lambda winners: 1 / len(winners), abstain=False
         ),
+        "a subset in which nobody votes counts, as wrong": lambda answers, right, k: enumerated(
+            answers, right, k, lambda winners: 1 / len(winners), skip=True
+        ),
+        "in some subsets nobody votes: there `max` has nothing to compare": lambda answers, right, k: max([]),
     },
 )
 
@@ -655,6 +624,28 @@ def majority_by_enumeration(answers, right, k):
         winners = [answer for answer in counts if counts[answer] == max(counts.values())]
         total += (right in winners) / len(winners)
     return total / len(subsets)
+
+
+# %% [wrong] a subset in which nobody votes counts, as wrong
+def majority_by_enumeration(answers, right, k):
+    scores = []
+    for subset in combinations(answers, k):
+        counts = Counter(answer for answer in subset if answer is not None)
+        winners = [answer for answer in counts if counts[answer] == max(counts.values())]
+        if winners:
+            scores.append((right in winners) / len(winners))
+    return np.mean(scores)
+
+
+# %% [wrong] nobody votes: there `max` has nothing to compare
+def majority_by_enumeration(answers, right, k):
+    scores = []
+    for subset in combinations(answers, k):
+        counts = Counter(answer for answer in subset if answer is not None)
+        top = max(counts.values())
+        winners = [answer for answer in counts if counts[answer] == top]
+        scores.append((right in winners) / len(winners))
+    return np.mean(scores)
 
 
 # %% [markdown]
@@ -703,51 +694,70 @@ crossing = [[1, 0, 0, 0], [0.5, 0.5, 0.5, 0.5]]
 crossing = [[0.6, 0.6, 0.6, 0.6], [0.1, 0.1, 0.1, 0.1]]
 
 # %% [markdown]
-# **4. The guesser.** Someone draws each answer uniformly from $m$ possible ones, knowing nothing. How many attempts, at least, until
-# Pass@K reaches `target`? (Multiple choice: m = 4. Ours: m = 100. AIME: m = 1,000.)
+# **4. Sharpening where the mode is wrong.** One problem: the right answer has probability .30, one wrong answer .31, and 39 others
+# .01 each, so $M = 0$. Sharpen with β = 2. Do Maj@1 and Pass@K fall? Guess, then compute $p_\beta$.
 
 
 # %% [exercise]
-def attempts(target, m):
-    """The smallest whole K for which a uniform guesser among m answers has Pass@K >= target."""
+def p_sharpened(right, wrong, beta):
+    """The probability of the right answer after sharpening; `wrong` lists the probability of each wrong answer."""
     return ...
 
 
 # %% [check]
-def by_counting(target, m):
-    K, q = 0, 1.0
-    while 1 - q < target:
-        K, q = K + 1, q * (1 - 1 / m)
-    return K
+def asked_until_unanimous(right, wrong, beta):
+    """Another way to sharpen: draw `beta` answers and keep them only if all are the same. Over all lists of answers."""
+    pi = [right, *wrong]
+    same = np.zeros(len(pi))
+    for draws in product(range(len(pi)), repeat=beta):
+        if len(set(draws)) == 1:
+            same[draws[0]] += np.prod([pi[a] for a in draws])
+    return same[0] / same.sum()
 
 
 check(
-    attempts,
-    by_counting,
-    inputs=[{"target": 0.5, "m": 100}, {"target": 0.9, "m": 4}, {"target": 0.95, "m": 1000}],
+    p_sharpened,
+    asked_until_unanimous,
+    inputs=[
+        {"right": 0.30, "wrong": [0.31] + [0.01] * 39, "beta": 2},
+        {"right": 0.5, "wrong": [0.2, 0.2, 0.1], "beta": 3},
+        {"right": 0.2, "wrong": [0.7, 0.1], "beta": 4},
+    ],
     mistakes={
-        "that is a guesser who never says the same twice: samples are independent": lambda target, m: ceil(target * m),
-        "not yet there: round up": lambda target, m: int(log(1 - target) / log(1 - 1 / m)),
+        "the powers do not sum to 1: divide by their sum": lambda right, wrong, beta: right**beta,
+        "the wrong answers are different answers: raise each to the power β, not their sum": lambda right, wrong, beta: (
+            right**beta / (right**beta + sum(wrong) ** beta)
+        ),
+        "β is a power: as a factor it cancels": lambda right, wrong, beta: right,
     },
 )
 
 # %% [hint]
-# Solve $(1 - 1/m)^K = 1 - \text{target}$ for K with logarithms, then round up.
+# Raise every probability to the power β, then divide by the sum of all.
 
 
 # %% [solution]
-def attempts(target, m):
-    return ceil(log(1 - target) / log(1 - 1 / m))
+def p_sharpened(right, wrong, beta):
+    return right**beta / (right**beta + sum(w**beta for w in wrong))
 
 
-# %% [wrong] never says the same twice
-def attempts(target, m):
-    return ceil(target * m)
+# At β = 2 it is .09 / .19 = .47, up from .30: the 39 lose more than the mode gains. So Maj@1 = Pass@1 rises, and Pass@K with it at
+# every K. Maj@64 falls, from .46 to .40; that p falls to M = 0 holds in the limit.
 
 
-# %% [wrong] round up
-def attempts(target, m):
-    return int(log(1 - target) / log(1 - 1 / m))
+# %% [wrong] divide by their sum
+def p_sharpened(right, wrong, beta):
+    return right**beta
+
+
+# %% [wrong] raise each to the power β, not their sum
+def p_sharpened(right, wrong, beta):
+    return right**beta / (right**beta + sum(wrong) ** beta)
+
+
+# %% [wrong] as a factor it cancels
+def p_sharpened(right, wrong, beta):
+    return beta * right / (beta * right + sum(beta * w for w in wrong))
 
 
 # %% [markdown]
@@ -758,8 +768,8 @@ def attempts(target, m):
 # %% [exercise]
 def benchmark_pass_at_k(right, n, k):
     """Pass@k of a benchmark: right[i] of n answers to problem i are right."""
-    rate = sum(right) / (n * len(right))  # <- runs, and is wrong
-    return ...  # 1 - (1 - rate) ** k, or what is right
+    rate = sum(right) / (n * len(right))
+    return 1 - (1 - rate) ** k
 
 
 # %% [check]
@@ -769,7 +779,7 @@ check(
     inputs=[{"right": [8, 0, 1, 0], "n": 8, "k": 4}, {"right": [2, 5, 16], "n": 16, "k": 8}],
     mistakes={
         "still one rate for all: the mean of the curve is below the curve of the mean (Jensen)": lambda right, n, k: (
-            1 - (1 - sum(right) / (n * len(right))) ** k
+            pass_at_k(n, round(sum(right) / len(right)), k)
         ),
         "all problems in one pot: k answers to *different* problems do not help each other": lambda right, n, k: (
             pass_at_k(n * len(right), sum(right), k)
@@ -778,6 +788,7 @@ check(
             [1 - (1 - c / n) ** k for c in right]
         ),
     },
+    bug=lambda right, n, k: 1 - (1 - sum(right) / (n * len(right))) ** k,
 )
 
 # %% [hint]
@@ -791,8 +802,7 @@ def benchmark_pass_at_k(right, n, k):
 
 # %% [wrong] still one rate for all
 def benchmark_pass_at_k(right, n, k):
-    rate = sum(right) / (n * len(right))
-    return 1 - (1 - rate) ** k
+    return pass_at_k(n, round(sum(right) / len(right)), k)
 
 
 # %% [wrong] all problems in one pot
@@ -810,13 +820,14 @@ def benchmark_pass_at_k(right, n, k):
 #
 # - Estimate Pass@K and Maj@K from all K-subsets, problem by problem; take intervals over problems, and over training runs if the claim
 #   is about training.
-# - Sharpening the answers keeps $M$, lowers Pass@K at large K to $M$, and lifts Maj@K only as far as $M$. Cooling tokens may sharpen
-#   something else.
-# - If $M$ moves, it was not sharpening. Under all our scripts it moved, and both curves rose. A crossing can come from a learning rate.
+# - Sharpening the answers keeps $M$. Maj@K and Pass@K come to $M$ only in the limits; before, both can rise. Cooling tokens can
+#   change $M$.
+# - If $M$ changes, the answers were not just sharpened. Under all our scripts it did, and both curves rose. On the four-token task the
+#   learning rate decided whether Pass@64 rose or fell.
 # - At large K, compare with a guesser.
 #
 # Next: the five methods as one gradient with five coefficients, [lesson 12](12_coefficients.ipynb).
 #
 # Sources: DeepSeekMath, [arXiv:2402.03300](https://arxiv.org/abs/2402.03300), section 5.2.2, Fig. 7; the estimator, Chen et al. 2021; weights
 # of Pass@K as in Davis and Recht, [2510.13651](https://arxiv.org/abs/2510.13651); DAPO, [2503.14476](https://arxiv.org/abs/2503.14476),
-# Fig. 1. The four steps and the four-token experiment are ours.
+# Fig. 1. The steps as given here and the four-token experiment are ours.

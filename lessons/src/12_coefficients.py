@@ -42,9 +42,10 @@
 # | Dr. GRPO | the policy | rule | – | $(R_i - k/G)/(GC)$, and our script's KL |
 # | DAPO | the policy | rule | – | $A_i/\text{tokens}$ |
 #
-# Three things are loose in the paper's list. It writes $1/|o|$ **for every method**; GRPO has that, SFT, DPO and PPO
-# as commonly implemented do not. It assumes $\rho = 1$ (and says so), so the clip is invisible. And its **DPO**
-# coefficient is not the derivative of its own objective. We check all three.
+# The base stands for the paper's SFT model; the last column, REINFORCE, Dr. GRPO and DAPO are ours. Two differences are
+# stated conventions: all the paper's objectives average over an answer's tokens, $1/|o|$, unlike common SFT, DPO and PPO
+# code; and it assumes $\rho = 1$, so no clip appears. One is an error: its **DPO** coefficient (Eq. 14) is not the
+# derivative of its objective (Eq. 12).
 
 # %%
 from itertools import product
@@ -167,8 +168,8 @@ def script_directions(data, rewards, old_logps):
 
 # %% [markdown]
 # **The scores and coefficients.** Each answer goes through the model alone, and each token's log-probability is
-# differentiated by itself: one vector a token. The coefficients are the table's last column in plain numpy, no loss in
-# sight; for PPO that includes GAE as a double sum and the whitening. ρ and the clip are already in it.
+# differentiated by itself: one vector per token. The coefficients are the table's last column in plain numpy, with no
+# loss; for PPO that includes GAE as a double sum and the whitening. ρ and the clip are already in it.
 
 
 # %%
@@ -238,8 +239,8 @@ def error(a, b):
 # %% [markdown]
 # ## The experiment
 #
-# The first step after sampling. The two middle columns are the coefficients on tokens of right and of wrong answers,
-# before the divisor; where they differ from token to token, the range.
+# The first step after sampling: coefficients on tokens of right and of wrong answers, before the divisor; where they
+# differ from token to token, the range.
 
 # %%
 old_logps = completion_logps(policy, group, 1.0).detach()
@@ -276,6 +277,7 @@ experiment = {  # name: answers from, judge, gradient, scores, coefficients, div
     "DAPO": ("policy", "rule", of_scripts[dapo], scored, of_group["DAPO"], "tokens"),
 }  # fmt: skip
 print(f"k = {k} of G = {G} right in the policy's group, {int(R_old.sum())} in the base's\n")
+assert R_old.sum() == 4
 print(f"{'method':15}{'answers':9}{'judge':15}{'right answers':20}{'wrong answers':20}{'divided by':13}error < 1e-12")
 for name, (source, judge, exact, scores, (c, n), divisor) in experiment.items():
     rewards = R_old if source == "base" else R
@@ -295,19 +297,18 @@ print(f"\nSFT by transformers' own labels=, which casts to float32: error < 1e-5
 assert error(built_in, sft) < 1e-5
 
 # %% [markdown]
-# RFT says nothing about a wrong answer. DPO's numbers are small because β is in them (and each answer is in four
-# pairs). PPO's spread over both signs, because its critic is untrained and each token has its own value. GRPO's stray
-# a little from its advantage: that is $\beta(u-1)$, positive where the base likes the token better than the policy
-# does, in right and wrong answers alike.
+# DPO's numbers contain β (and each answer is in four pairs). PPO's have both signs: each token has a value of its own, and
+# the script whitens the advantages to mean 0. GRPO's differ from its advantage by $\beta(u-1)$, positive where the base
+# gives the token a higher probability than the policy does, in right and wrong answers alike.
 #
-# ## What is loose in the paper's list
+# ## The paper's list against the losses
 #
-# **$1/|o|$** is not what `F.cross_entropy` computes over demonstrations of different length; with ours, the directions
-# hardly differ. **DPO**: the paper's objective (Eq. 12, with a misprint, $o^-_{<t}$ for $o^-_t$) is
-# $\log S\big(\beta\,\overline{\log 1/u^+} - \beta\,\overline{\log 1/u^-}\big)$, means over tokens; the standard one
-# has sums. Its coefficient (Eq. 14) has no factor β, and inside the logistic token $t$ of one answer is set against
-# token $t$ of the other, which need not exist. The derivative of Eq. 12 is $\pm\frac{1}{|o|}\beta\,S(-\beta m)$ with
-# $m$ the difference of the two *means*.
+# **$1/|o|$** is not what `F.cross_entropy` computes over demonstrations of different length; with our two, the
+# directions hardly differ. **DPO**: the paper's objective (Eq. 12, with a misprint, $o^-_{<t}$ for $o^-_t$) is
+# $\log S\big(\beta\,\overline{\log 1/u^+} - \beta\,\overline{\log 1/u^-}\big)$, means over tokens; the original (Eq. 7
+# of the DPO paper) has whole answers, so sums. The derivative of Eq. 12 is $\pm\frac{1}{|o|}\beta\,S(-\beta m)$ with $m$
+# the difference of the two *means*. The printed coefficient (Eq. 14) has no factor β, and inside the logistic token $t$
+# of one answer is set against token $t$ of the other, which need not exist.
 
 # %%
 mean_each = weighted(taught_scored, [np.ones(n) for n in lengths], [2 * n for n in lengths])
@@ -329,6 +330,7 @@ ours = weighted(pair_scored, [np.full(len(a), right_coefficient), np.full(len(b)
 n = min(len(a), len(b))
 theirs = 1 / (1 + np.exp(DPO_BETA * ((a - a_ref)[:n] - (b - b_ref)[:n])))  # Eq. 14, as far as both answers go
 exact = direction(eq12)
+assert np.ptp(theirs) > 0.01  # it differs from token to token
 assert error(exact, ours) < 1e-12 and 9 < min(theirs) / right_coefficient < max(theirs) / right_coefficient < 11
 print(f"DPO, Eq. 12, a right answer of {len(a)} tokens and a wrong one of {len(b)}:")
 print(
@@ -341,7 +343,8 @@ print(
 )
 
 # %% [markdown]
-# At β = 0.1 Eq. 14 is about ten times too large.
+# Without its β, Eq. 14 is about ten times too large here, which a learning rate would absorb. But it also differs from
+# token to token; the derivative does not.
 #
 # **The clip** shows on the second step, when the policy has moved and the group stays. The coefficient is then
 # $\rho A$, and 0 for the tokens that the clip stops; the KL's $u$ moves too. DAPO's higher edge lets a few more through:
@@ -371,8 +374,7 @@ assert stops["DAPO"] < stops["GRPO"]  # clip-higher lets more right tokens throu
 # %% [markdown]
 # ## One group, seven judgements
 #
-# The policy's group of the first step, under every rule: $w_{i,t}$, averaged over each answer's tokens, as a share of
-# the largest in its row. (SFT does not look at these answers at all.)
+# The policy's group of the first step: $w_{i,t}$, averaged over each answer's tokens, as a share of the largest in its row.
 
 # %%
 names = ["RFT", "REINFORCE", "DPO, all pairs", "PPO", "GRPO", "DAPO", "Dr. GRPO"]
@@ -395,24 +397,21 @@ axis.set_title(f"Coefficient on a token: {k} right answers, {G - k} wrong ones")
 show(figure)
 
 # %% [markdown]
-# *RFT and REINFORCE ignore wrong answers, the others push against them; GRPO alone weighs a token by the length of its answer.*
+# *RFT and REINFORCE ignore wrong answers, the others push against them; GRPO alone divides by the answer's own length.*
 #
-# ## RFT only praises
+# ## RFT: right answers only
 #
-# Dropping the wrong answers is a coefficient too, and its expectation is known. We take a policy with six possible
-# answers, enumerate all its groups of 4, and differentiate each real loss. With $p$ the probability of a right answer
-# and $q = 1-p$:
+# We take a policy with six possible answers, enumerate all its groups of 4, and differentiate each real loss. With $p$
+# the probability of a right answer and $q = 1-p$, the expectations are:
 #
-# - **Online RFT, the sum**, is `reinforce.py`, and $\mathbb E[R\,s] = \nabla p$. No negative example, and no bias:
-#   since $\mathbb E[s] = 0$, a baseline changes the variance only ([lesson 1](01_score_function.ipynb)).
+# - **Online RFT, the sum** (without $1/|o|$), is `reinforce.py`, and $\mathbb E[R\,s] = \nabla p$: no negative example,
+#   and no bias ([lesson 1](01_score_function.ipynb)).
 # - **SFT on the answers kept**, a mean over the $k$ right ones: $\frac{1-q^G}{p}\nabla p$. The divisor $k$ lifts hard
 #   prompts; for large $G$ this climbs $\log p$.
 # - **Dr. GRPO's praise**, the terms with $A > 0$: $\frac{G-1}{G}\,q\,\nabla p$. **Its blame**, those with $A < 0$:
-#   $\frac{G-1}{G}\,p\,\nabla p$. On a hard prompt nearly all of the expected update is praise; blame matters where most
-#   answers are right.
+#   $\frac{G-1}{G}\,p\,\nabla p$. On a hard prompt nearly all of the expected update is praise.
 #
-# **Offline RFT** starts with the same gradient. Then its data go stale: the right answers of the frozen base are a
-# fixed target to imitate.
+# **Offline RFT** starts with the same gradient. Then its data go stale: the frozen policy's right answers stay its target.
 
 
 # %%
@@ -428,7 +427,7 @@ def enumerate_groups(loss, logits_of, theta, right, G):
 
 
 def by_rule(keep):
-    """The loss of algorithms/dr_grpo.py (without 1 / C), on the answers that `keep` picks by their advantage."""
+    """The loss of algorithms/dr_grpo.py, without 1 / C and KL, on the answers that `keep` picks by their advantage."""
 
     def loss(logits, answers, rewards):
         A = dr_grpo.compute_advantages(rewards=rewards.view(1, -1)).view(-1, 1)
@@ -501,7 +500,7 @@ print(f"p after 300 steps, median: online {np.median(final[True]):.2f}, offline 
 # %% [markdown]
 # These toys share two parameters among six answers; with one for each answer, the target itself has $p = 1$.
 #
-# ## DPO starts as Dr. GRPO, then stops
+# ## DPO starts as Dr. GRPO, then fades
 #
 # At $\pi_\theta = \pi_{\text{ref}}$ every margin is 0 and every pair has the coefficient $\pm\beta/2$. Sum over all
 # $k(G-k)$ pairs; $\bar s_+$ and $\bar s_-$ are the mean scores of right and of wrong answers:
@@ -509,9 +508,9 @@ print(f"p after 300 steps, median: online {np.median(final[True]):.2f}, offline 
 # $$\frac\beta2 \sum_{i\ \text{right}}\ \sum_{j\ \text{wrong}} (s_i - s_j) = \frac\beta2\, k(G-k)\,(\bar s_+ - \bar s_-)
 # = \frac\beta2\, G^2 \cdot \sigma^2 (\bar s_+ - \bar s_-)$$
 #
-# and $\sigma^2(\bar s_+ - \bar s_-)$ is Dr. GRPO's update ([lesson 6](06_identity.ipynb)). **Summed over all pairs,
-# DPO's first step is Dr. GRPO's**, up to a constant, for every $k$. A group of two with one right answer is one pair. (That GRPO is
-# akin to DPO, down to $G = 2$: Wu et al., arXiv:2510.00977.)
+# and $\sigma^2(\bar s_+ - \bar s_-)$ is Dr. GRPO's update, without KL ([lesson 6](06_identity.ipynb)). **Summed over all
+# pairs, DPO's first step is Dr. GRPO's**, up to a constant, for every $k$. A group of two with one right answer is one
+# pair. (That GRPO is akin to DPO, down to $G = 2$: Wu et al., arXiv:2510.00977.)
 
 # %%
 vector_to_parameters(parameters_to_vector(base.parameters()).detach(), policy.parameters())  # back to the base
@@ -563,16 +562,16 @@ assert error(of_ppo, dr * G * C / old_data.mask.sum()) < 1e-12
 print("\nPPO with lambda = 1, V = k/G, no whitening, no KL is Dr. GRPO times G C / tokens: error < 1e-12: True")
 
 # %% [markdown]
-# DPO's coefficient lies between 0 and β and fades as the margin grows: **a settled pair is DPO's silent group**. GRPO's
-# group falls silent when the policy gets everything right (or wrong) *now*; DPO's pair, when it stands far from the
-# reference, whatever the policy would answer today. The last line is a third relative: PPO with a critic that knows the
-# group's mean. (The script whitens, so the line takes its advantages from returns − values.)
+# DPO's coefficient lies between 0 and β and fades as the margin grows, but never is 0. A group of GRPO is silent when the
+# policy's answers are all right (or all wrong) *now*; a pair of DPO fades when its margin against the reference is large,
+# whatever the policy would answer today. The last line is a third relative: PPO with a critic that knows the group's mean.
+# (The script whitens, so the line takes its advantages from returns − values.)
 #
-# ## Turn it
+# ## Every coefficient, as $k$ and the policy change
 #
 # Left: the coefficients $c_i$ in a group with $k$ right answers, on the first step, so that the update is
 # $\frac1G\sum_i c_i s_i$. Right: the same as the policy moves away, by autograd through each loss, for a right answer
-# and for a wrong one. DPO's are in units of β, against the pair's margin.
+# and for a wrong one. DPO's are in units of β, against the pair's margin. KL terms are left out.
 
 # %%
 METHODS = ["GRPO", "DPO", "RFT", "mean over the right", "PPO, V = ½", "Dr. GRPO", "DAPO", "CISPO, cap 2"]
@@ -847,7 +846,7 @@ def rft_advantages(rewards):
 
 
 # %% [markdown]
-# **4. Past the edge.** CISPO (arXiv:2506.13585) has the objective $\mathrm{sg}[\min(\rho, \text{cap})]\,A\,\ell$; sg
+# **4. Past the edge.** CISPO (arXiv:2506.13585) has in effect the objective $\mathrm{sg}[\min(\rho, \text{cap})]\,A\,\ell$; sg
 # means that no gradient flows through the bracket. Give the coefficients of DAPO and of CISPO on one token, before
 # the divisor, at ratio ρ.
 
@@ -929,7 +928,7 @@ def past_the_edge(A, rho, low, high, cap):
 def dpo_of(chosen, rejected, ref_chosen, ref_rejected, beta):
     m = (chosen - ref_chosen) - (rejected - ref_rejected)
     loss = -beta * F.logsigmoid(m).mean()  # <- runs, and is wrong
-    return ...  # loss, once it is right
+    return loss
 
 
 # %% [check]
@@ -953,9 +952,12 @@ check(
     dpo_of,
     from_the_definition,
     inputs=[pairs | {"beta": beta} for beta in (0.1, 0.5)],
+    bug=lambda chosen, rejected, ref_chosen, ref_rejected, beta: (
+        -beta * F.logsigmoid(chosen - ref_chosen - rejected + ref_rejected).mean()
+    ),
     mistakes={
-        "beta is still outside the logsigmoid": lambda chosen, rejected, ref_chosen, ref_rejected, beta: (
-            -beta * F.logsigmoid(chosen - ref_chosen - rejected + ref_rejected).mean()
+        "now beta is nowhere": lambda chosen, rejected, ref_chosen, ref_rejected, beta: (
+            -F.logsigmoid(chosen - ref_chosen - rejected + ref_rejected).mean()
         ),
         "beta belongs inside only": lambda chosen, rejected, ref_chosen, ref_rejected, beta: (
             -beta * F.logsigmoid(beta * (chosen - ref_chosen - rejected + ref_rejected)).mean()
@@ -976,10 +978,10 @@ def dpo_of(chosen, rejected, ref_chosen, ref_rejected, beta):
     return -F.logsigmoid(beta * m).mean()
 
 
-# %% [wrong] beta is still outside
+# %% [wrong] now beta is nowhere
 def dpo_of(chosen, rejected, ref_chosen, ref_rejected, beta):
     m = (chosen - ref_chosen) - (rejected - ref_rejected)
-    return -beta * F.logsigmoid(m).mean()
+    return -F.logsigmoid(m).mean()
 
 
 # %% [wrong] beta belongs inside only
@@ -999,9 +1001,11 @@ def dpo_of(chosen, rejected, ref_chosen, ref_rejected, beta):
 #
 # - Any loss of the data's token log-probabilities is $\sum w\,\nabla\log\pi$, by the chain rule. To compare methods,
 #   ask where the answers come from, who judges, and write down $w$ with its divisor.
-# - RFT only praises. In expectation that costs no direction while the data are fresh; in our toys it does once they are stale.
-# - DPO over all pairs starts as Dr. GRPO, in β/2; then its coefficient fades with the margin.
-# - The published table leaves out ρ and the clip, writes $1/|o|$ everywhere, and its DPO lacks β and the pair's margin.
+# - RFT uses right answers only. While they are fresh, a prompt's expected update still points along ∇p; in our 20 toys,
+#   imitating a frozen policy's answers ended lower every time.
+# - At the reference, DPO's loss summed over all pairs has Dr. GRPO's gradient, up to a constant; then its coefficient
+#   fades with the margin.
+# - DeepSeekMath's list averages over $1/|o|$ and sets ρ = 1 by convention; its DPO coefficient lacks β and the pair's margin.
 # - All of this is algebra on a few answers of one small model. Which coefficient trains best, it does not say.
 #
 # Next: these coefficients at work over a whole training run, in [lesson 13](13_live_run.ipynb).

@@ -1,0 +1,91 @@
+"""The runs behind lesson 11, and what it says about sharpening: on an answer table that a forward pass confirms."""
+
+import json
+from itertools import product
+from math import comb
+
+import numpy as np
+import pytest
+import torch
+
+from lessons import short_answers
+from toy_env.arithmetic import LEVELS, held_out_problems
+from toy_env.policy import encode_prompts, load_policy, position_ids
+
+
+def test_the_table_holds_what_whole_forward_passes_give():
+    policy, tokenizer = load_policy("base")
+    problems = held_out_problems(1, LEVELS)
+    for T in (1.0, 0.5):
+        table = short_answers.answer_table(short_answers.answer_logits(policy, tokenizer, problems), tokenizer, T)
+        for row, problem in enumerate(problems):
+            for answer in (0, 7, 10, 14, 99):
+                tail = [*tokenizer.convert_tokens_to_ids(list(f"#{answer}")), tokenizer.eos_token_id]
+                tails = [tail]
+                if answer < 10:  # "#07" is the other spelling
+                    tails.append([*tokenizer.convert_tokens_to_ids(list(f"#0{answer}")), tokenizer.eos_token_id])
+                total = 0.0
+                for ids in tails:
+                    prompt, _ = encode_prompts(tokenizer, [problem.prompt])
+                    whole = torch.cat([prompt, torch.tensor([ids])], dim=1)
+                    mask = torch.ones_like(whole, dtype=torch.bool)
+                    with torch.no_grad():
+                        logits = policy(input_ids=whole, attention_mask=mask, position_ids=position_ids(mask)).logits
+                    logps = (logits[0, -len(ids) - 1 : -1].double() / T).log_softmax(dim=-1)
+                    total += logps[torch.arange(len(ids)), ids].sum().exp().item()
+                assert table[row, answer] == pytest.approx(total, rel=1e-4)
+
+
+def test_the_committed_runs_are_those_of_the_command(tmp_path, monkeypatch):
+    """One arm, one seed, trained again: the same probabilities, up to what another machine's rounding may change."""
+    stored = short_answers.load()
+    assert set(stored) == set(short_answers.ARMS)
+    assert all(values.shape == (5, 64) for arm in stored.values() for values in arm.values())
+    monkeypatch.setattr(short_answers, "ARMS", {"GRPO, large steps": short_answers.ARMS["GRPO, large steps"]})
+    threads = torch.get_num_threads()
+    short_answers.main(short_answers.Config(seeds=1, output=str(tmp_path / "again.json")))
+    torch.set_num_threads(threads)
+    again, before = short_answers.load(tmp_path / "again.json"), stored["GRPO, large steps"]
+    for name in ("right", "in time"):
+        assert again["GRPO, large steps"][name][0].mean() == pytest.approx(before[name][0].mean(), abs=0.02)
+    assert (again["GRPO, large steps"]["mode"][0] == before["mode"][0]).mean() > 0.9
+    runs = json.loads(short_answers.RESULTS.read_text())["runs"]
+    assert all((run["learning_rate"], run["batches"]) in ((3e-4, 8), (3e-4, 27), (1e-3, 8)) for run in runs)
+
+
+def right_wins(right: float, mode: float, others: int, each: float, K: int) -> float:
+    """P(the right answer wins a vote of K), ties shared: summed over all counts of right, mode and the others."""
+    total = 0.0
+    for r, m in product(range(K + 1), repeat=2):
+        if r >= m and r > 0 and r + m <= K:
+            ways = comb(K, r) * comb(K - r, m) * right**r * mode**m
+            # lists of the rest in which no other answer has more than r votes, by how many have r (generating function)
+            rest = K - r - m
+            lists = {(0, 0): 1.0}  # (votes given, others with r votes): number of orders, weighted
+            for _ in range(others):
+                new: dict = {}
+                for (given, tied), weight in lists.items():
+                    for c in range(min(r, rest - given) + 1):
+                        key = given + c, tied + (c == r)
+                        new[key] = new.get(key, 0.0) + weight * comb(rest - given, c) * each**c
+                lists = new
+            total += ways * sum(w / (1 + (m == r) + t) for (given, t), w in lists.items() if given == rest)
+    return total
+
+
+def test_sharpening_can_raise_both_curves_where_the_mode_is_wrong():
+    """Lesson 11, exercise 4: right .30, the mode .31, 39 others .01 each, squared. And its limits, and its bound."""
+    pi = np.array([0.30, 0.31, *[0.01] * 39])
+    p = {beta: (pi**beta / (pi**beta).sum()) for beta in (1, 2, 400)}
+    assert p[2][0] == pytest.approx(9 / 19, abs=1e-12)  # .09 / (.09 + .0961 + 39 * .0001)
+    assert all(1 - (1 - p[2][0]) ** K > 1 - (1 - p[1][0]) ** K for K in range(1, 65))  # Pass@K rises at every K
+    voted = {(beta, K): right_wins(*p[beta][:2], 39, p[beta][2], K) for beta in (1, 2) for K in (1, 3, 4, 16)}
+    assert [round(voted[1, K], 2) for K in (1, 3, 4, 16)] == [0.30, 0.33, 0.38, 0.48]
+    assert [round(voted[2, K], 2) for K in (1, 3, 4, 16)] == [0.47, 0.47, 0.48, 0.45]
+    assert p[400][0] < 1e-5  # the limit: M = 0
+    rng = np.random.default_rng(0)
+    for beta, expected in ((1, 0.46), (2, 0.40)):  # Maj@64
+        votes = rng.multinomial(64, p[beta], size=40_000)
+        top = votes == votes.max(axis=1, keepdims=True)
+        assert (top[:, 0] / top.sum(axis=1)).mean() == pytest.approx(expected, abs=0.01)
+    assert max(voted.values()) <= 0.5  # (1 + M) / 2
