@@ -301,18 +301,19 @@ def parameters_of(policy, vector: Tensor) -> Iterator[None]:
 
 
 def later_updates(script: str, config, folder: Path, seed: int, groups: int = 8) -> tuple[dict[str, np.ndarray], str]:
-    """The next rollout batch of a run, with its optimizer: what each of its updates leaves of the identity.
+    """The next rollout batch of a run, with its optimizer: what each of its updates leaves of the gradient at ratio 1.
 
-    Before each update in UPDATES the gradient of the loss is compared with the identity's, at the same parameters and
+    Before each update in UPDATES the gradient of the loss is compared with that at ratio 1, at the same parameters and
     on the same answers: with ratios alone, with the clip too, and with the rest of the script's loss (KL; DAPO's
     punishment of long answers). Returns, and one group token by token as JSON:
 
-    minibatch: (updates, 3, 2) on the answers of this update's minibatch: component along the identity, and length of
-        the rest, both over the identity's length. In the first pass no update was made with them before
+    minibatch: (updates, 3, 2) on the answers of this update's minibatch, which are rows of many groups: component along
+        the gradient at ratio 1, and length of the rest, both over its length. In the first pass no update was made with
+        them before
     group: (updates, 3, groups, 2) the same on whole mixed groups, most of whose answers were used before
-    turned: (updates, groups) cosine between the identity now and at the policy that sampled
+    turned: (updates, groups) cosine between a group's gradient at ratio 1 now and at the policy that sampled
     clipped: (updates,) share of the minibatch's tokens with an advantage whose gradient the clip stops
-    part: cosine between the identity of the first minibatch's answers and of the whole batch
+    part: cosine between the gradients at ratio 1 of the first minibatch's answers and of the whole batch
     carried: (groups, 3) share of a group's update that its 5 % most important tokens carry; share of those tokens that
         the clip stops before the fourth update; and which part of all its tokens the stopped ones are
     places: (groups, 4) share of a group's update that is carried by first tokens, by the rest of the working, by the
@@ -338,7 +339,7 @@ def later_updates(script: str, config, folder: Path, seed: int, groups: int = 8)
     losses = ((replace(without_kl, **unclipped), plain), (without_kl, plain), (config, A))
 
     def on_policy(rows: Tensor) -> Tensor:
-        """The identity here and now: ratios 1, and a KL term without gradient."""
+        """The gradient at ratio 1, here and now, with a KL term without gradient."""
         return loss_gradient(policy, script, config, rollout[rows], plain.view(-1, 1)[rows])
 
     def of_loss(rows: Tensor, settings, advantages: Tensor) -> Tensor:

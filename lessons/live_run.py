@@ -305,30 +305,104 @@ def all_right_share(right: np.ndarray, n: int, G: int) -> np.ndarray:
     return np.prod(np.maximum(right[:, None] - j, 0) / (n - j), axis=1)
 
 
-def exponent(prompts: dict, G: int, kind: int = SUM, side: str = "both") -> Estimate:
-    """b in |g| ~ sigma^b for GRPO's update on groups of one prompt: the slope of log RMS |g| on log sigma over k.
+def lengths_squared(prompts: dict, G: int, kind: int = SUM) -> np.ndarray:
+    """(prompts, ks): mean |g|^2 over 64 groups of one prompt with k right answers each, for every k in KS[G]; nan where
+    a prompt has too few right or wrong answers."""
+    return of_size(prompts, "same_prompt", G)[:, kind, : len(KS[G])].astype(float) ** 2
 
-    side: "few right" for the half up to k = G / 2, "few wrong" for the half from there on.
-    """
+
+def parts_squared(prompts: dict, G: int, kind: int = SUM) -> tuple[np.ndarray, np.ndarray]:
+    """What E|g|^2 consists of, (prompts, ks) each: signal sigma^2 |m+ - m-|^2, noise ((G - k) v+ + k v-) / G^2."""
     k = np.array(KS[G])
-    half = {"both": k > 0, "few right": k <= G // 2, "few wrong": k >= G // 2}[side]
-    x = np.log(identity.sigma(k, G))[half]
-    y = np.log(of_size(prompts, "same_prompt", G)[:, kind, : len(k)].astype(float))[:, half]
-    if G == 2:
-        return Estimate(np.nan, np.nan, np.nan)  # one mixed group only
+    v_right, v_wrong = prompts["variances"][:, kind].T.astype(float)
+    signal = identity.sigma(k, G) ** 2 * prompts["contrast_squared"][:, kind, None].astype(float)
+    return signal, ((G - k) * v_right[:, None] + k * v_wrong[:, None]) / G**2
+
+
+def profile(prompts: dict, G: int, kind: int = SUM) -> dict[str, list[Estimate]]:
+    """|g|^2 at each k over that of the prompt's own even split: measured, and its two parts. Means over all prompts
+    that have every k."""
+    squared, (signal, noise) = lengths_squared(prompts, G, kind), parts_squared(prompts, G, kind)
+    there = np.isfinite(squared + noise).all(axis=1, keepdims=True)
+    own = np.where(there, squared[:, [KS[G].index(G // 2)]], np.nan)
+    return {
+        name: [ratio(column) for column in (values / own).T]
+        for name, values in (("measured", squared), ("signal", signal), ("noise", noise))
+    }
+
+
+def half(G: int, side: str) -> np.ndarray:
+    """Which of KS[G] are on a side: "few right" up to k = G / 2, "few wrong" from there on, or "both"."""
+    k = np.array(KS[G])
+    return {"both": k > 0, "few right": k <= G // 2, "few wrong": k >= G // 2}[side]
+
+
+def slopes(squared: np.ndarray, G: int, side: str = "both") -> np.ndarray:
+    """(prompts,): b of each prompt in |g| ~ sigma^b, the slope of log |g| on log sigma over k, from |g|^2 at each k;
+    nan for a prompt without one of the side's k."""
+    x = np.log(identity.sigma(KS[G], G))[half(G, side)]
     x = x - x.mean()
-    return ratio(y @ x, np.where(np.isfinite(y).all(axis=1), x @ x, np.nan))
+    if len(x) == 1:
+        return np.full(len(squared), np.nan)  # G = 2: one mixed group only
+    with np.errstate(divide="ignore", invalid="ignore"):
+        b = np.log(squared[:, half(G, side)]) / 2 @ x / (x @ x)
+    return np.where(np.isfinite(b), b, np.nan)
 
 
-def exponent_across(prompts: dict) -> float:
-    """The same slope at G = 8 with one group's k against another prompt's: groups of all prompts, pooled by k.
+def exponent(prompts: dict, G: int, kind: int = SUM, side: str = "both") -> Estimate:
+    """b in |g| ~ sigma^b for GRPO's update on groups of one prompt: the mean over prompts."""
+    return ratio(slopes(lengths_squared(prompts, G, kind), G, side))
 
-    A k that no group had counts in nothing.
+
+def noise_exponent(prompts: dict, G: int, side: str = "both") -> Estimate:
+    """b if there were no signal: from the measured variances alone, over the prompts that `exponent` counts."""
+    there = np.isfinite(lengths_squared(prompts, G))
+    return ratio(slopes(np.where(there, parts_squared(prompts, G)[1], np.nan), G, side))
+
+
+def exponent_change(prompts: dict, small: int, large: int, side: str = "both") -> Estimate:
+    """b at a large group size minus b at a small one, on the same prompts: those that have every k at both."""
+    b = [slopes(lengths_squared(prompts, G), G, side) for G in (small, large)]
+    return ratio(b[1] - b[0])
+
+
+def complete(prompts: dict, G: int, side: str = "both") -> int:
+    """How many prompts have right and wrong answers enough for every k of a side."""
+    return int(np.isfinite(lengths_squared(prompts, G)[:, half(G, side)]).all(axis=1).sum())
+
+
+def lone_failure(prompts: dict, G: int) -> Estimate:
+    """|g| with one wrong answer of G over that of the prompt's even split: the geometric mean over prompts."""
+    squared = lengths_squared(prompts, G)
+    logs = ratio(np.log(squared[:, -1] / squared[:, KS[G].index(G // 2)]) / 2)
+    return Estimate(*np.exp([logs.value, logs.low, logs.high]))
+
+
+def mixed_shares(prompts: dict) -> dict[str, Estimate]:
+    """Of the mixed groups of 8 as they were drawn, the share with fewer right than wrong answers, as many, and more."""
+    by_k = prompts["by_k"][:, 0, 1:8]
+    ranges = {"few right": slice(0, 3), "even": slice(3, 4), "few wrong": slice(4, 7)}
+    return {name: ratio(by_k[:, ks].sum(axis=1), by_k.sum(axis=1)) for name, ks in ranges.items()}
+
+
+def exponents_across(prompts: dict) -> dict[str, Estimate]:
+    """b at G = 8 with one group's k against another prompt's: the groups of all prompts as they were drawn, pooled by
+    k ("between"); and that minus `exponent` on the same prompts ("between - within").
+
+    A k that no group had counts in nothing; in the intervals, neither does a resampling in which all groups have one k.
     """
-    counts, squares = prompts["by_k"].sum(axis=0)[:, 1:-1]
-    k = np.arange(1, 8)[counts > 0]
-    x, y = np.log(identity.sigma(k, 8)), np.log(squares[k - 1] / counts[k - 1]) / 2
-    return float(np.polyfit(x, y, 1)[0])
+    by_k, within = prompts["by_k"][:, :, 1:8].astype(float), slopes(lengths_squared(prompts, 8), 8)
+    times = np.vstack([np.ones(len(by_k)), resamplings(len(by_k))])  # the first row: the prompts as they are
+    counts, squares = np.moveaxis(np.tensordot(times, by_k, axes=1), 1, 0)
+    seen = counts > 0
+    x = np.log(identity.sigma(np.arange(1, 8), 8))
+    there = np.isfinite(within)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        x = np.where(seen, x - (seen * x).sum(axis=1, keepdims=True) / seen.sum(axis=1, keepdims=True), 0)
+        between = (x * np.log(np.where(seen, squares / counts, 1)) / 2).sum(axis=1) / (x * x).sum(axis=1)
+        inside = times[:, there] @ within[there] / times[:, there].sum(axis=1)
+    found = {"between": between, "between - within": between - inside}
+    return {name: Estimate(b[0], *np.nanquantile(b[1:], [0.025, 0.975])) for name, b in found.items()}
 
 
 def signal_share(prompts: dict, G: int) -> Estimate:
@@ -354,8 +428,9 @@ def weights(prompts: dict, G: int, script: str = "grpo", within: tuple[float, fl
     }
 
 
-def mass_shares(prompts: dict, G: int, script: str, edges=(0, 0.1, 0.3, 0.7, 0.9, 1.0)) -> dict[str, list[Estimate]]:
-    """Share of the total update by p of the prompt: as |g|, as sigma's power, and the closed form for sigma.
+def extreme_mass(prompts: dict, G: int, script: str) -> dict[str, Estimate]:
+    """Share of the summed lengths of all updates that prompts with p up to .1 or above .9 have: with |g| for a length,
+    with sigma's power, with the closed form for sigma's mean; and the first minus the second ("gap").
 
     GRPO and DAPO: sigma; Dr. GRPO: sigma^2. |g| of GRPO is taken with its 1/|y|.
     """
@@ -367,11 +442,11 @@ def mass_shares(prompts: dict, G: int, script: str, edges=(0, 0.1, 0.3, 0.7, 0.9
         "sigma": of_size(prompts, "sigma", G)[:, power],
         "closed form": closed,
     }
-    region = np.clip(np.searchsorted(edges, p, side="left") - 1, 0, len(edges) - 2)
-    return {
-        name: [ratio(np.where(region == i, values, 0.0), values) for i in range(len(edges) - 1)]
-        for name, values in quantities.items()
-    }
+    times = np.vstack([np.ones(len(p)), resamplings(len(p))])  # the first row: the prompts as they are
+    extreme = times * ((p <= 0.1) | (p > 0.9))
+    shares = {name: (extreme @ values) / (times @ values) for name, values in quantities.items()}
+    shares["gap"] = shares["|g|"] - shares["sigma"]
+    return {name: Estimate(values[0], *np.quantile(values[1:], [0.025, 0.975])) for name, values in shares.items()}
 
 
 def table(results: dict) -> str:
@@ -405,7 +480,7 @@ def table(results: dict) -> str:
         "few right, few wrong  b in |g| ~ sigma^b, up to the even split and from there on",
         "signal                share of |g|^2 that is signal",
         "E[g]/w                mean update over w(p) grad p",
-        "left                  of the identity, in the loss of a batch's 4th update; median of the seeds",
+        "left                  of the gradient at ratio 1, in the loss of a batch's 4th update; median of the seeds",
         "",
         f"The identity through the scripts' losses: relative error < 1e-4 in float32: {errors[0] < 1e-4}, "
         f"< 1e-11 in float64: {errors[1] < 1e-11}",

@@ -63,9 +63,11 @@ def test_a_coin_is_the_regime_of_the_abstract(monkeypatch):
     for G in GROUP_SIZES[1:]:
         assert live_run.exponent(prompts, G).value == pytest.approx(1, abs=1e-9)
         assert live_run.signal_share(prompts, G).value == pytest.approx(1, abs=1e-9)
-    assert live_run.exponent_across(prompts) == pytest.approx(1, abs=1e-9)
-    prompts["by_k"][:, :, 2] = 0  # no group with k = 2
-    assert live_run.exponent_across(prompts) == pytest.approx(1, abs=1e-9)
+    for _ in range(2):
+        across = live_run.exponents_across(prompts)
+        assert [across["between"].value, across["between"].low, across["between"].high] == pytest.approx([1, 1, 1])
+        assert across["between - within"].value == pytest.approx(0, abs=1e-9)
+        prompts["by_k"][:, :, 2] = 0  # no group with k = 2
     np.testing.assert_allclose(prompts["cosine"], 1, atol=1e-9)
     assert live_run.half_size(prompts).value == pytest.approx(0, abs=1e-9)
 
@@ -127,12 +129,111 @@ def test_shares_of_the_update_by_hand():
         "norm": np.zeros((3, 6, 3)) + np.array([1.0, 2.0, 1.0])[:, None, None],
         "sigma": np.zeros((3, 6, 2)) + np.array([[0.1, 0.01], [0.4, 0.16], [0.3, 0.09]])[:, None],
     }
-    shares = live_run.mass_shares(prompts, 8, "grpo", edges=(0, 0.1, 0.9, 1))
-    assert [share.value for share in shares["|g|"]] == [0.25, 0.5, 0.25]
-    np.testing.assert_allclose([share.value for share in shares["sigma"]], [1 / 8, 4 / 8, 3 / 8])
-    shares = live_run.mass_shares(prompts, 8, "dr_grpo", edges=(0, 0.1, 0.9, 1))
-    np.testing.assert_allclose([share.value for share in shares["sigma"]], np.array([1, 16, 9]) / 26)
-    np.testing.assert_allclose([share.value for share in shares["closed form"]], np.array([19, 100, 19]) / 138)
+    prompts["norm"][0, 0] = 7  # at G = 2
+    shares = live_run.extreme_mass(prompts, 8, "grpo")
+    assert shares["|g|"].value == 0.5 and shares["sigma"].value == pytest.approx(0.5)
+    assert shares["|g|"].low == 0 and shares["|g|"].high == 1  # three prompts say little
+    assert live_run.extreme_mass(prompts, 2, "grpo")["|g|"].value == pytest.approx(0.8)
+    shares = live_run.extreme_mass(prompts, 8, "dr_grpo")
+    assert shares["sigma"].value == pytest.approx(10 / 26) and shares["gap"].value == pytest.approx(0.5 - 10 / 26)
+    assert shares["closed form"].value == pytest.approx(38 / 138)
+
+
+def lengths_by_k(squared: dict[int, np.ndarray]) -> np.ndarray:
+    """`same_prompt` from |g|^2 at each k, (prompts, ks) for some group sizes."""
+    n = len(next(iter(squared.values())))
+    rms = np.full((n, len(GROUP_SIZES), 2, live_measure.MOST_KS), np.nan)
+    for G, values in squared.items():
+        rms[:, GROUP_SIZES.index(G), SUM, : len(KS[G])] = np.sqrt(values)
+    return rms
+
+
+def test_exponents_by_hand_and_prompts_that_drop_out():
+    """|g|^2 at k = 1, 2, 3 of 4, where sigma^2 is 3/16, 4/16, 3/16: sigma^2b up to a factor of the prompt."""
+    b = np.array([1.5, 0.5, -0.5])
+    four = 7 * np.array([3, 4, 3]) ** b[:, None] * np.array([1.0, 10.0, 100.0])[:, None]
+    sigma = identity.sigma(np.array(KS[16]), 16)
+    sixteen = sigma ** (2 * np.array([[1.25], [0.25], [9.0]]))
+    sixteen[2, 3:] = np.nan  # the third prompt has too few right answers for half of 16, or more
+    prompts = {"same_prompt": lengths_by_k({4: four, 16: sixteen}), "p": np.zeros(3)}
+    for side in ("few right", "few wrong", "both"):
+        assert live_run.exponent(prompts, 4, SUM, side).value == pytest.approx(0.5)
+        assert live_run.exponent(prompts, 16, SUM, side).value == pytest.approx(0.75)
+        change = live_run.exponent_change(prompts, 4, 16, side)  # of the two that are there at both
+        assert [change.value, change.low, change.high] == pytest.approx([-0.25] * 3)
+    lone = live_run.lone_failure(prompts, 4)  # the geometric mean of the lengths is that of sigma's power
+    assert lone.value == pytest.approx((3 / 4) ** 0.25) and lone.low < lone.value < lone.high
+    assert live_run.complete(prompts, 4) == 3 and live_run.complete(prompts, 16) == 2
+    prompts["same_prompt"][1, GROUP_SIZES.index(16), SUM, 0] = np.nan  # one of 16: of the side with few right only
+    assert [live_run.complete(prompts, 16, side) for side in ("few right", "few wrong", "both")] == [1, 2, 1]
+    assert live_run.exponent(prompts, 16, SUM, "few right").value == pytest.approx(1.25)
+    assert live_run.exponent(prompts, 16, SUM, "few wrong").value == pytest.approx(0.75)
+    four[0] = [1, 4, 4]  # log 4 / log (4 / 3) on one side, 0 on the other
+    found = live_run.slopes(four[:1], 4, "few right"), live_run.slopes(four[:1], 4, "few wrong")
+    np.testing.assert_allclose(found, [[np.log(4) / np.log(4 / 3)], [0]], atol=1e-12)
+    lone = live_run.lone_failure({"same_prompt": lengths_by_k({4: four[:1]})}, 4)
+    assert [lone.value, lone.low, lone.high] == pytest.approx([1, 1, 1])  # a lone success is half as long
+
+
+def test_noise_alone_by_hand():
+    """At G = 4 the noise is 3 v+ + v-, 2 v+ + 2 v-, v+ + 3 v-, over 16: no slope for equal variances, and with v+ = 0
+    the square root of k; with v- = 0, of G - k."""
+    variances = np.zeros((1, 2, 2))
+    prompts = {"same_prompt": lengths_by_k({4: np.ones((1, 3))}), "contrast_squared": np.ones((1, 2))}
+    prompts["variances"] = variances
+    half = np.log(4 / 3)  # of log sigma^2, from k = 1 or 3 to 2
+    for (v_right, v_wrong), expected in (((2, 2), (0, 0)), ((0, 5), (np.log(2) / half, -np.log(1.5) / half)),
+                                         ((5, 0), (-np.log(1.5) / half, np.log(2) / half))):  # fmt: skip
+        variances[:] = v_right, v_wrong
+        found = [live_run.noise_exponent(prompts, 4, side).value for side in ("few right", "few wrong")]
+        np.testing.assert_allclose(found, expected, atol=1e-12)
+    prompts["same_prompt"] = prompts["same_prompt"] * np.nan
+    assert np.isnan(live_run.noise_exponent(prompts, 4).value)  # a prompt that is not measured is not counted
+
+
+def test_signal_and_noise_add_up_to_what_groups_show(monkeypatch):
+    """Groups formed of noise of which nothing but the variances is known, and with a signal of length 2."""
+    rng = np.random.default_rng(4)
+    for signal in (0.0, 2.0):
+        prompts = measured(noisy_pools(rng, [0.4, 0.5, 0.6] * 3, signal=signal, noise=(1.0, 3.0)), monkeypatch)
+        for G in (4, 8):
+            found = live_run.profile(prompts, G)
+            even = signal**2 / 4 + (1 + 9) / 2 / G  # |g|^2 of the even split: v+ = 1, v- = 9
+            for i, k in enumerate(KS[G]):
+                expected = k * (G - k) / G**2 * signal**2 / even, (G - k + 9 * k) / G**2 / even
+                for name, value in zip(("signal", "noise", "measured"), (*expected, sum(expected))):
+                    assert found[name][i].value == pytest.approx(value, abs=0.1)
+            for side in ("few right", "few wrong"):
+                both = live_run.exponent(prompts, G, SUM, side), live_run.noise_exponent(prompts, G, side)
+                gap = abs(both[0].value - both[1].value)
+                # v- = 9 v+ and G = 8: noise alone has b near 1 where few are right, as the signal has
+                alike = signal == 0 or (G == 8 and side == "few right")
+                assert gap < 0.12 if alike else gap > 0.12
+
+
+def test_which_groups_there_are_by_hand():
+    by_k = np.zeros((2, 2, 9))
+    by_k[0, 0] = [50, 1, 2, 3, 4, 5, 6, 9, 20]
+    by_k[1, 0] = [0, 0, 0, 0, 6, 0, 0, 4, 90]
+    shares = live_run.mixed_shares({"by_k": by_k})
+    assert [shares[name].value for name in ("few right", "even", "few wrong")] == [6 / 40, 10 / 40, 24 / 40]
+    assert shares["few right"].low == 0 and shares["few right"].high == 6 / 30
+
+
+def test_exponents_between_prompts_by_hand():
+    """One prompt's groups all have k = 1 and |g| = 2, another's k = 4 and |g| = 6; within prompts b is 1."""
+    by_k = np.zeros((40, 2, 9))
+    by_k[:20, :, 1], by_k[20:, :, 4] = [10, 40], [5, 180]
+    within = np.tile(identity.sigma(np.array(KS[8]), 8) ** 2, (40, 1))
+    prompts = {"by_k": by_k, "same_prompt": lengths_by_k({8: within})}
+    expected = np.log(3) / np.log(4 / 7**0.5)
+    found = live_run.exponents_across(prompts)
+    for name, value in (("between", expected), ("between - within", expected - 1)):
+        assert [found[name].value, found[name].low, found[name].high] == pytest.approx([value] * 3)
+    by_k[0, 1, 1] = 400  # one prompt with long updates: now it matters who is drawn
+    found = live_run.exponents_across(prompts)["between"]
+    assert found.value == pytest.approx(np.log(6 / np.sqrt(5.8)) / np.log(4 / 7**0.5))
+    assert found.low < found.value < expected <= found.high + 1e-9
 
 
 def test_all_right_share_is_a_share_of_subsets():
