@@ -1,26 +1,28 @@
 """Build the lessons: lessons/src/NN_name.py to lessons/NN_name.ipynb, executed.
 
-    python lessons/build.py                 all lessons
-    python lessons/build.py --only 6        one of them
-    python lessons/build.py --check         are the notebooks built from their sources? Executes nothing
-    python lessons/build.py --html          a folder of web pages too, lessons/html, with an index
+    python lessons/build.py             all lessons
+    python lessons/build.py --only 6    one of them
+    python lessons/build.py --check     does every notebook match its source?
+    python lessons/build.py --html      web pages with an index: lessons/html
 
 A source is a Python file in percent format. Its cells:
 
-    # %% [markdown]            text, as comments
-    # %% [text]                the same, with {=expressions:.2f} that are filled in when the notebook is built
-    # %%                       code
-    # %% [exercise]            the stub that the reader fills in
-    # %% [check]               what says whether it is right
-    # %% [hint]                text, folded
-    # %% [solution]            code, folded; a test runs it in place of the stub and wants the check to pass
-    # %% [wrong] MESSAGE       code that stays out of the notebook; the check must reject it, saying MESSAGE
+    # %% [markdown]        text, as comments
+    # %% [text]            text with {=expressions:.2f}, filled in when built
+    # %%                   code
+    # %% [exercise]        the stub that the reader fills in
+    # %% [check]           what says whether it is right
+    # %% [hint]            text, folded
+    # %% [solution]        code, folded; in a test it must pass the check
+    # %% [wrong] MESSAGE   code that only the test runs: the check must reject
+                           it with MESSAGE
 
-The same source gives the same bytes: cell ids are numbers, and times, widget ids and machine names are left out. The
-first picture of each lesson goes to lessons/figures too, for the map of the lessons in README.md.
+The same source gives the same bytes: cell ids are numbers, and times, widget
+ids and machine names are left out. The metadata are those that JupyterLab
+writes, so that opening a lesson changes nothing in its file but the version of
+Python, if the reader's is another.
 """
 
-import base64
 import os
 import re
 import sys
@@ -33,7 +35,6 @@ import nbformat
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 from tqdm import tqdm
-from transformers.hf_argparser import HfArg
 
 from lessons.kit import WIDGET
 from toy_env import UsageError
@@ -42,15 +43,16 @@ from toy_env.cli import run_main
 LESSONS = Path(__file__).parent
 KINDS = ("markdown", "text", "code", "exercise", "check", "hint", "solution", "wrong")
 MARKER = re.compile(r"# %%(?: \[(\w+)\])?[ ]?(.*)")
+KERNELSPEC = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
 QUOTED_CODE = ".jp-RenderedMarkdown .highlight pre, .jp-RenderedMarkdown pre code " \
               "{font-family: monospace; font-size: 13px; white-space: pre; overflow-x: auto}"  # fmt: skip
 
 
 @dataclass
 class Config:
-    only: int = HfArg(default=0, help="number of the one lesson to build; 0 for all")
-    check: bool = HfArg(default=False, help="say whether every notebook is built from its source, and execute nothing")
-    html: bool = HfArg(default=False, help="also write lessons/html, the lessons as web pages with an index")
+    only: int = 0  # number of the one lesson to build; 0 for all
+    check: bool = False  # say whether every notebook is built from its source, and execute nothing
+    html: bool = False  # also write lessons/html, the lessons as web pages with an index
 
 
 @dataclass
@@ -88,10 +90,7 @@ def filling(template: str) -> str:
 def notebook_of(cells: list[Cell]) -> nbformat.NotebookNode:
     """The notebook, not yet executed. A text cell knows its template by a digest: its source will be filled in."""
     notebook = nbformat.v4.new_notebook()
-    notebook.metadata = {
-        "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
-        "language_info": {"name": "python"},
-    }
+    notebook.metadata.kernelspec = KERNELSPEC
     for cell in cells:
         if cell.kind == "wrong":
             continue
@@ -143,7 +142,6 @@ def execute(notebook: nbformat.NotebookNode, name: str) -> None:
             if "execution_count" in output:
                 output.execution_count = number
     notebook.metadata.pop("widgets", None)
-    notebook.metadata.language_info = {"name": "python"}
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)
         for output in cell.get("outputs", []):
@@ -176,17 +174,6 @@ def is_built(source: Path) -> bool:
     code = [cell for cell in built.cells if cell.cell_type == "code"]
     outputs = [output for cell in code for output in cell.outputs]
     return same and all(c.execution_count for c in code) and all(o.output_type != "error" for o in outputs)
-
-
-def first_picture(path: Path) -> bytes:
-    """The first picture in a notebook, as a PNG file; empty if there is none."""
-    notebook = nbformat.read(path, as_version=4)
-    outputs = (output for cell in notebook.cells for output in cell.get("outputs", []))
-    return next((base64.b64decode(o.data["image/png"]) for o in outputs if "image/png" in o.get("data", {})), b"")
-
-
-def picture_path(source: Path) -> Path:
-    return LESSONS / f"figures/{source.stem}.png"
 
 
 def write_html(paths: list[Path]) -> Path:
@@ -228,11 +215,7 @@ def main(config: Config) -> None:
     for source in tqdm(chosen, desc="lessons", file=sys.stderr, dynamic_ncols=True):
         notebook = notebook_of(read_cells(source))
         execute(notebook, source.stem)
-        path = LESSONS / f"{source.stem}.ipynb"
-        nbformat.write(notebook, path)
-        if picture := first_picture(path):
-            picture_path(source).parent.mkdir(exist_ok=True)
-            picture_path(source).write_bytes(picture)
+        nbformat.write(notebook, LESSONS / f"{source.stem}.ipynb")
     if config.html:
         print(f"open {write_html([LESSONS / f'{source.stem}.ipynb' for source in sources()])}")
 

@@ -1,9 +1,9 @@
-"""The closed forms behind the lessons: groups of G right-or-wrong answers to one prompt, k of them right.
+"""The closed forms behind the lessons: groups of G completions of one prompt, k of them right.
 
-p is the probability of a right answer, q = 1 - p. sigma = sqrt(k (G - k)) / G is the standard deviation of the rewards.
-A group with k = 0 or k = G is silent: sigma is 0 and nothing is learnt from it. "The paper" is arXiv:2607.00152, *GRPO,
-Dr. GRPO, and DAPO Are Three Operations on One Number*. It states its expectations for one scalar prompt; the weights
-here hold for any policy.
+A completion is right with probability p, wrong with q = 1 - p. sigma = sqrt(k (G - k)) / G is the standard deviation of
+the rewards. A group with k = 0 or k = G is zero-variance (silent): sigma is 0 and nothing is learnt from it.
+"The paper" is arXiv:2607.00152, *GRPO, Dr. GRPO, and DAPO Are Three Operations on One Number*. It states its
+expectations for one scalar prompt; the weights here hold for any policy.
 
 Everything takes numbers or arrays for p and plain integers for G. Nothing here imports torch.
 """
@@ -22,7 +22,7 @@ def sigma(k, G: int):
 
 
 def binomial(p, G: int) -> np.ndarray:
-    """P(k of G answers are right) for k = 0..G: (..., G + 1) from p (...)."""
+    """P(k of G completions are right) for k = 0..G: (..., G + 1) from p (...)."""
     p = np.asarray(p, dtype=float)[..., None]
     k = np.arange(G + 1)
     ways = np.array([float(comb(G, int(i))) for i in k])
@@ -33,7 +33,7 @@ def binomial(p, G: int) -> np.ndarray:
 
 
 def silent_rate(p, G: int):
-    """P(all G answers right or all wrong) = p^G + q^G (the paper, Prop. on silent groups)."""
+    """P(all G completions right or all wrong) = p^G + q^G (the paper, Prop. on silent groups)."""
     p = np.asarray(p, dtype=float)
     return p**G + (1 - p) ** G
 
@@ -44,7 +44,7 @@ def silent_rate_plug_in(right, n: int, G: int):
 
 
 def silent_rate_unbiased(right, n: int, G: int):
-    """Unbiased estimate of p^G + q^G from `right` right answers among n >= G: the share of G-subsets that are silent.
+    """Unbiased estimate of p^G + q^G from `right` right ones among n >= G: the share of G-subsets that are silent.
 
     Raises ValueError if n < G.
     """
@@ -154,7 +154,7 @@ def weight_batch_std(p, G: int, sigma_batch: float):
 
 
 def weight_until_success(p):
-    """Sample until the first right answer and raise its log-probability: 1 / p, so that log p is climbed."""
+    """Sample until the first right completion and raise its log-probability: 1 / p, so that log p is climbed."""
     return 1 / np.asarray(p, dtype=float)
 
 

@@ -1,11 +1,11 @@
-"""What several test files share: a tiny transformer with random weights, and the shipped tokenizer."""
+"""What several test files share: a tiny transformer with random weights, tokenizers, the shipped base model."""
 
 import pytest
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from toy_env.policy import load_policy
+from toy_env.model import load_policy
 from toy_env.pretrain import build_tokenizer
 
 
@@ -27,6 +27,11 @@ def build_tiny_model(vocab_size: int, seed: int = 0, **settings) -> LlamaForCaus
     return LlamaForCausalLM(config).eval()
 
 
+def value_of(prompt: str) -> int:
+    """The value of "29+46-36?", by addition of signed numbers."""
+    return sum(int(x) for x in prompt.removesuffix("?").replace("-", "+-").split("+"))
+
+
 @pytest.fixture(scope="session")
 def tokenizer():
     return build_tokenizer()
@@ -42,6 +47,12 @@ def tiny(tokenizer):
 def base():
     """The shipped base model and its tokenizer. Not to be changed by a test."""
     return load_policy("base")
+
+
+@pytest.fixture
+def no_curves(monkeypatch):
+    """Runs end with an empty curves.png, which takes longer to draw than a few steps on a few problems."""
+    monkeypatch.setattr("toy_env.plots.draw_curves", lambda rows, results, path, title: path.touch())
 
 
 @pytest.fixture

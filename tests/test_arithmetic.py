@@ -106,7 +106,7 @@ def test_a_level_that_does_not_exist():
 
 
 @pytest.mark.parametrize(
-    ("response", "answer"),
+    ("completion", "answer"),
     [
         ("#39", 39),
         ("29+46=75;75-36=39;#39", 39),
@@ -157,34 +157,34 @@ def test_a_level_that_does_not_exist():
         ("#\ud800", None),  # a lone surrogate
     ],
 )
-def test_verifier(response, answer):
-    assert extract_answer(response) == answer
+def test_verifier(completion, answer):
+    assert extract_answer(completion) == answer
     for truth in (39, 0, 12):
-        assert reward(Problem("", truth, 1), response) == float(answer is not None and answer == truth)
+        assert reward(Problem("", truth, 1), completion) == float(answer is not None and answer == truth)
 
 
-def oracle(response: str) -> int | None:
+def oracle(completion: str) -> int | None:
     """The verifier's rule again, as a loop over single characters, without re, int or str methods that know Unicode."""
     start = None
-    for position, character in enumerate(response):
+    for position, character in enumerate(completion):
         if character == "#":
             start = position + 1
     if start is None:
         return None
-    end = len(response)
-    while start < end and response[start] in " \t\r\n":
+    end = len(completion)
+    while start < end and completion[start] in " \t\r\n":
         start += 1
-    while end > start and response[end - 1] in " \t\r\n":
+    while end > start and completion[end - 1] in " \t\r\n":
         end -= 1
     sign = 1
-    if start < end and response[start] in "+-":
-        sign = -1 if response[start] == "-" else 1
+    if start < end and completion[start] in "+-":
+        sign = -1 if completion[start] == "-" else 1
         start += 1
     if start == end:
         return None
     value, significant = 0, 0
     for position in range(start, end):
-        digit = "0123456789".find(response[position])
+        digit = "0123456789".find(completion[position])
         if digit < 0:
             return None
         value = 10 * value + digit
@@ -213,17 +213,17 @@ def test_verifier_on_200_000_random_strings():
     ]
     accepted = answered = 0
     for _ in range(200_000):
-        response = "".join(rng.choice(pieces) for _ in range(rng.randint(0, 9)))
+        completion = "".join(rng.choice(pieces) for _ in range(rng.randint(0, 9)))
         if rng.random() < 0.5:
-            response += (
+            completion += (
                 "#"
                 + rng.choice(["", " ", "-", "+", "0", "x"])
                 + str(rng.randint(0, 120))
                 + rng.choice(["", "\n", " a"])
             )
-        truth, expected = rng.randint(0, 99) if rng.random() < 0.9 else 39, oracle(response)
-        assert extract_answer(response) == expected, response
-        assert reward(Problem("", truth, 1), response) == (1.0 if expected is not None and expected == truth else 0.0)
+        truth, expected = rng.randint(0, 99) if rng.random() < 0.9 else 39, oracle(completion)
+        assert extract_answer(completion) == expected, completion
+        assert reward(Problem("", truth, 1), completion) == (1.0 if expected is not None and expected == truth else 0.0)
         answered += expected is not None
         accepted += expected == truth
     assert answered > 60_000 and accepted > 500

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from lessons import bigmath, identity
+from lessons import identity
+from lessons.experiments import bigmath
 from toy_env import UsageError
 
 SHARE = bigmath.reconstruct()

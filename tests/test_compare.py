@@ -3,19 +3,37 @@
 import contextlib
 import itertools
 import json
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
-import bench_speed
 import numpy as np
 import pytest
 import torch
 
-from algorithms import compare, dapo, dr_grpo, grpo
-from algorithms.compare import Config, Job, bootstrap, estimate, into_readme, summary, verdict
+from algorithms import dapo, dr_grpo, grpo
+from lessons.experiments import bench_speed, compare, report
+from lessons.experiments.compare import Config, Job
+from lessons.experiments.report import bootstrap, estimate, into_page, summary, verdict
 from toy_env import UsageError
+from toy_env.cli import parse
 
-ROOT = Path(__file__).parent.parent
+TINY = {"prompts_per_step": 4, "group_size": 4, "max_new_tokens": 24, "eval_problems": 2, "eval_every": 0}
+SMALL = TINY | {"steps": 2, "device": "cpu"}
+
+
+@pytest.fixture
+def in_this_process(monkeypatch):
+    """Runs of the comparison in this process, without curves.png; what they change is put back."""
+    monkeypatch.setattr(compare, "silence", contextlib.nullcontext)
+    monkeypatch.setattr("toy_env.plots.draw_curves", lambda *_: None)
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+
+
+def rows_of(folder: Path) -> list[dict]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
 def batch(rows: int = 6, width: int = 9) -> dict[str, torch.Tensor]:
@@ -40,7 +58,7 @@ def test_the_sample_level_loss_is_grpos():
     torch.testing.assert_close(*(torch.autograd.grad(x, y)[0] for x, y in ((loss, ours), (expected, theirs))))
 
 
-def test_a_filtered_response_counts_in_the_sample_level_mean_with_nothing():
+def test_a_filtered_completion_counts_in_the_sample_level_mean_with_nothing():
     given = batch()
     config = dapo.Config()
     cut = given | {"mask": given["mask"] & (torch.arange(6) != 2).unsqueeze(1)}
@@ -49,58 +67,35 @@ def test_a_filtered_response_counts_in_the_sample_level_mean_with_nothing():
     torch.testing.assert_close(compare.sample_level_loss(dapo.policy_loss, config=config, **cut), five * 5 / 6)
 
 
-def test_the_ablation_starts_at_grpo_and_ends_at_dapo(tmp_path, monkeypatch):
+def test_the_ablation_starts_at_grpo_and_ends_at_dapo(tmp_path, in_this_process):
     """Its first row trains as grpo.py does without KL, step for step; its last row is dapo.py."""
-    small = {"steps": 2, "prompts_per_step": 4, "group_size": 4, "eval_problems": 2, "device": "cpu", "eval_every": 0}
-    first, *_, last = (job for job in compare.jobs_of("ablation", Config(seeds=1), {}))
-    changed = {k: v for k, v in first.settings.items() if k in ("max_draws", "clip_eps_high", "overlong_buffer")}
-    monkeypatch.setattr(compare, "silence", contextlib.nullcontext)
-    threads = torch.get_num_threads()
-    compare.train(replace(first, settings=changed | small), tmp_path)
-    torch.set_num_threads(threads)
-    grpo.train(grpo.Config(kl_coef=0.0, run_dir=str(tmp_path / "grpo"), **small))
-    ours, theirs = (
-        [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-        for folder in (first.folder(tmp_path), tmp_path / "grpo")
-    )
-    for a, b in zip(ours, theirs):
-        assert a["groups_by_k"] == b["groups_by_k"] and a["length"] == b["length"]
-        assert a["grad_norm"] == pytest.approx(b["grad_norm"], rel=1e-3)
-        assert a["update_norm"] == pytest.approx(b["update_norm"], rel=1e-3)
+    first, *_, last = compare.jobs_of("ablation", Config(seeds=1))
+    changed = compare.ABLATION[first.arm] | {"measure_updates": True}
+    assert changed.items() <= first.settings.items()
+    compare.train(replace(first, settings=changed | SMALL), tmp_path)
+    grpo.train(grpo.Config(kl_coef=0.0, run_dir=str(tmp_path / "grpo"), measure_updates=True, **SMALL))
+    for ours, theirs in zip(rows_of(first.folder(tmp_path)), rows_of(tmp_path / "grpo")):
+        assert ours["groups_by_k"] == theirs["groups_by_k"] and ours["length"] == theirs["length"]
+        assert ours["grad_norm"] == pytest.approx(theirs["grad_norm"], rel=1e-3)
+        assert ours["update_norm"] == pytest.approx(theirs["update_norm"], rel=1e-3)
     assert dapo.policy_loss.__module__ == "algorithms.dapo"  # put back
-    defaults = dapo.Config()
-    settings = {k: v for k, v in last.settings.items() if k not in {"steps", "device", *compare.ABLATION_SETTING}}
+    settings = {k: last.settings[k] for change in compare.ABLATION.values() for k in change}
     assert not last.sample_level and settings.pop("overlong_filtering")  # the one thing dapo.py leaves out by default
-    assert all(getattr(defaults, name) == value for name, value in settings.items())
+    assert all(getattr(dapo.Config(), name) == value for name, value in settings.items())
 
 
 @pytest.mark.parametrize(
     ("piece", "other"), [("policy_loss", "compute_advantages"), ("compute_advantages", "policy_loss")]
 )
-def test_grpo_with_both_pieces_of_dr_grpo_is_dr_grpo(piece, other, tmp_path, monkeypatch):
+def test_grpo_with_both_pieces_of_dr_grpo_is_dr_grpo(piece, other, tmp_path, monkeypatch, in_this_process):
     """One piece swapped by the comparison, the other here: step for step dr_grpo.py. With one alone it is not."""
-    settings = {
-        "steps": 2,
-        "prompts_per_step": 4,
-        "group_size": 4,
-        "eval_problems": 2,
-        "device": "cpu",
-        "eval_every": 0,
-    }
-    monkeypatch.setattr(compare, "silence", contextlib.nullcontext)
-    threads = torch.get_num_threads()
-    one = Job("pieces", "one", 0, "grpo", settings, from_dr_grpo=piece)
+    one, both = (Job("pieces", arm, 0, "grpo", SMALL, from_dr_grpo=piece) for arm in ("one", "both"))
     compare.train(one, tmp_path)
     monkeypatch.setattr(grpo, other, getattr(dr_grpo, other))
-    both = Job("pieces", "both", 0, "grpo", settings, from_dr_grpo=piece)
     compare.train(both, tmp_path)
-    dr_grpo.train(dr_grpo.Config(run_dir=str(tmp_path / "dr_grpo"), **settings))
-    torch.set_num_threads(threads)
+    dr_grpo.train(dr_grpo.Config(run_dir=str(tmp_path / "dr_grpo"), **SMALL))
     folders = one.folder(tmp_path), both.folder(tmp_path), tmp_path / "dr_grpo"
-    alone, ours, theirs = (
-        [json.loads(line)["grad_norm"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
-        for folder in folders
-    )
+    alone, ours, theirs = ([row["grad_norm"] for row in rows_of(folder)] for folder in folders)
     assert ours == pytest.approx(theirs, rel=1e-5) and alone != pytest.approx(theirs, rel=0.05)
 
 
@@ -116,8 +111,8 @@ def test_seeds_without_a_value_count_nowhere_and_shift_nothing():
     """A diverged run must not pair seed 2 of one script with seed 1 of another."""
     assert estimate([None, None])["mean"] is None
     assert estimate([0.25, None, 0.75]) == {"mean": 0.5, "interval": [0.25, 0.75], "seeds": [0.25, None, 0.75]}
-    runs = [{"seed": 2, "final": 0.75}, {"seed": 0, "final": 0.25}]
-    assert compare.by_seed(runs, "final", 3) == [0.25, None, 0.75]
+    run = dict.fromkeys(report.NUMBERS, 0.25) | {"learning_rate": 1e-3, "budget": 10}
+    assert report.training_numbers({"A": [None, run, None]})["A"]["final"]["seeds"] == [None, 0.25, None]
     assert verdict((estimate([0.1, None, 0.3]), estimate([0.2, 0.9, 0.2]))) == "no difference seen (1 of 2 higher)"
 
 
@@ -140,9 +135,6 @@ def test_a_difference_must_be_seen_each_time():
 
 def test_a_run_is_summed_up_by_hand(tmp_path):
     """20 steps of 1 prompt x 10 completions, evaluated after 10 (150 drawn) and 20 (400 drawn): budget 200."""
-    job = Job("shared", "DAPO", 0, "dapo", {"steps": 20})
-    folder = job.folder(tmp_path)
-    folder.mkdir(parents=True)
     common = {"update_norm": 0.5, "clipped_up": 0.1, "clipped_down": 0.2, "entropy": 1.0, "length_right": None}
     common |= {"length_wrong": 4.0, "truncated": 0.0, "silent": 0.5, "seconds": 2.0}
     rows = [
@@ -150,38 +142,44 @@ def test_a_run_is_summed_up_by_hand(tmp_path):
         | {"held_out": {10: 0.6, 20: 0.8}.get(s)}
         for s in range(1, 21)
     ]  # fmt: skip
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    rows[4] |= {"silent": 1.0}
+    for name in ("update_norm", "clipped_up", "clipped_down"):  # no mixed group was found, nothing was updated
+        del rows[4][name]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     accuracy = {"all": {"sampled": 0.3, "greedy": 0.2}}, {"all": {"sampled": 0.8, "greedy": 0.9}}
     results = {when: {"accuracy": numbers} for when, numbers in zip(("before", "after"), accuracy)}
-    (folder / "results.json").write_text(json.dumps(results))
-    config = {
-        "steps": 20,
-        "prompts_per_step": 1,
-        "group_size": 10,
-        "minibatches": 4,
-        "learning_rate": 1e-3,
-        "max_draws": 9,
-    }
-    (folder / "config.json").write_text(json.dumps(config))
-    found = summary(job, tmp_path)
+    (tmp_path / "results.json").write_text(json.dumps(results))
+    config = {"steps": 20, "prompts_per_step": 1, "group_size": 10, "num_minibatches": 4, "learning_rate": 1e-3}
+    (tmp_path / "config.json").write_text(json.dumps(config | {"dynamic_sampling": True}))
+    found = summary(tmp_path)
     assert found["curve"]["updates"] == [0, 40, 80] and found["curve"]["seconds"] == [0, 20, 40]
     assert found["curve"]["completions"] == [0, 150, 400] and found["budget"] == 200
     assert found["at_budget"] == pytest.approx(0.6 + 0.2 * 50 / 250)
     area = 150 * (0.3 + 0.6) / 2 + 50 * (0.6 + 0.64) / 2  # two trapezoids
     assert found["mean_accuracy"] == pytest.approx(area / 200, abs=1e-3)
     assert found["clipped"] == pytest.approx(0.3) and found["clipped_up_probability"] is None
-    assert found["length_right"] is None and found["silent_trained_on"] == 0 and found["silent"] == 0.5
+    assert found["update_norm"] == 0.5 and found["length_right"] is None and found["length_wrong"] == 4.0
+    assert found["windows"]["step"] == [3, 8, 13, 18] and found["windows"]["silent"] == pytest.approx([0.6, *[0.5] * 3])
+    assert found["silent_trained_on"] == 0 and found["silent"] == pytest.approx(0.525)
+    (tmp_path / "config.json").write_text(json.dumps(config | {"dynamic_sampling": False}))
+    assert summary(tmp_path)["silent_trained_on"] == pytest.approx(0.525)
 
 
-def test_runs_are_made_once_and_go_on_where_they_stopped(tmp_path, capsys):
-    config = Config(seeds=1, steps=2, output=str(tmp_path / "out"), device="cpu")
-    compare.main(config)
-    printed = capsys.readouterr().out
-    assert all(arm in printed for arm in compare.SCRIPTS) and "no difference" not in printed.split("verdicts")[0]
+@pytest.mark.parametrize("processes", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_runs_are_made_once_and_go_on_where_they_stopped(processes, tmp_path, capsys, monkeypatch, in_this_process):
+    """GRPO and DAPO with their figure, and the same command again; in a thread of this process, and as it is."""
+    if not processes:
+        monkeypatch.setattr(compare, "ProcessPoolExecutor", lambda *_, **__: ThreadPoolExecutor(1))
+    monkeypatch.setattr(compare, "COMMON", TINY | {"eval_every": 1, "measure_updates": True})
+    monkeypatch.setattr(compare, "SCRIPTS", {"GRPO": "grpo", "DAPO": "dapo"})
     out = tmp_path / "out"
+    config = Config(seeds=1, steps=2, processes=1, output=str(out), device="cpu")
+    compare.main(config)
+    assert "DAPO" in capsys.readouterr().out
     results = json.loads((out / "results.json").read_text())
     assert set(results["shared"]) == set(compare.SCRIPTS) and results["diverged"] == []
-    assert results["shared"]["DAPO"]["completions"]["mean"] > results["shared"]["GRPO"]["completions"]["mean"] == 512
+    assert results["shared"]["DAPO"]["completions"]["mean"] > results["shared"]["GRPO"]["completions"]["mean"] == 32
+    assert results["shared"]["GRPO"]["update_norm"]["mean"] > 0
     assert (out / "shared.png").read_bytes().startswith(b"\x89PNG")
 
     times = {path: path.stat().st_mtime_ns for path in out.glob("shared/*/*")}
@@ -196,13 +194,30 @@ def test_runs_are_made_once_and_go_on_where_they_stopped(tmp_path, capsys):
         compare.main(replace(config, steps=3))
 
 
+def test_a_run_that_diverges_leaves_its_line_and_no_number(tmp_path, in_this_process):
+    job = Job("shared", "GRPO", 0, "grpo", SMALL | {"learning_rate": 1e30, "warmup_steps": 0})
+    assert "training has diverged" in compare.train(job, tmp_path)
+    with pytest.raises(UsageError, match=r"no finished run of GRPO in .*shared; add shared to --experiments"):
+        compare.load([job], tmp_path)
+
+
+@pytest.mark.parametrize("experiment", report.PANELS)
+def test_each_line_of_a_figure_has_dashes_and_a_marker_of_its_own(experiment, tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(report, "finish", lambda figure, title, path: drawn.append(figure))
+    windows = dict.fromkeys(("step", "clipped", *report.NUMBERS), [3.0, 8.0]) | {"clipped": [None, None]}
+    curve = {"updates": [0, 20], "completions": [0, 1280], "seconds": [0, 5], "held_out": [0.4, 0.6]}
+    run = {"curve": curve, "windows": windows, "budget": 1280}
+    arms = compare.ABLATION if experiment == "ablation" else compare.SCRIPTS
+    report.draw_experiment(experiment, {arm: [run, None] for arm in arms}, tmp_path / "figure.png")
+    for axis, panel in zip(drawn[0].axes, report.PANELS[experiment]):
+        looks = {(str(line.get_linestyle()), str(line._dash_pattern), line.get_marker()) for line in axis.lines}
+        assert len(looks) == len(axis.lines) == (0 if panel[-1] == "clipped" else len(arms))
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
-    [
-        ({"experiments": ["all"]}, "there is no 'all'; choose from shared matched pieces ablation sampling"),
-        ({"samples": 8}, "--samples must be 64 or more, not 8"),
-        ({"publish": True, "quick": True}, "leave out --quick"),
-    ],
+    [({"samples": 8}, "--samples must be 64 or more, not 8"), ({"publish": True, "quick": True}, "leave out --quick")],
 )
 def test_bad_input_is_one_line(settings, message, tmp_path):
     with pytest.raises(UsageError, match=message):
@@ -210,19 +225,39 @@ def test_bad_input_is_one_line(settings, message, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_the_readme_shows_the_committed_numbers():
-    readme = (ROOT / "README.md").read_text()
-    results = json.loads((ROOT / "algorithms/results.json").read_text())
-    assert set(results) >= set(compare.EXPERIMENTS)
-    assert into_readme(readme, compare.tables(results, json.loads(compare.BEFORE.read_text()))) == readme
-    same = compare.tables(results, results)
+def test_an_experiment_that_does_not_exist_is_refused(monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["compare.py", "--experiments", "all"])
+    with pytest.raises(SystemExit, match="2"):
+        parse(Config, None)
+    assert "ablation" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "path", [report.HERE / "README.md", report.HERE.parents[1] / "README.md"], ids=["own", "front"]
+)
+def test_the_pages_show_the_committed_numbers(path):
+    """python lessons/experiments/report.py writes them."""
+    assert report.pages()[path] == path.read_text()
+
+
+def test_what_was_seen_twice_is_no_longer_unrepeated():
+    results = json.loads(report.RESULTS.read_text())
+    same = report.tables(results, results)
     assert "in 17, the second in\n17, both in 17. Of the 0 differences" in same["repeated"]  # 7, 8 and 2 in the tables
     assert "not repeated" not in "".join(same.values()) and "higher in 5 of 5 and 5 of 5" in same["verdicts"]
-    speed = json.loads((ROOT / "tests/bench_speed.json").read_text())
-    assert into_readme(readme, bench_speed.tables(speed)) == readme
+
+
+@pytest.mark.slow
+def test_the_benchmark_times_every_part_of_our_step():
+    worker = bench_speed.Worker(bench_speed.ours, "cpu", "base", 4, num_minibatches=2, eval_problems=1)
+    worker.receive()
+    step = worker.step()
+    worker.close()
+    assert set(step["parts"]) == {"sampling", "reference log-probs", "forward", "backward", "optimizer"}
+    assert all(seconds > 0 for seconds in step["parts"].values()) and step["completions"] == 32
 
 
 def test_a_table_without_a_place_is_an_error():
-    assert into_readme("a\n<!-- t -->\nold\n<!-- /t -->\nb", {"t": "new"}) == "a\n<!-- t -->\nnew\n<!-- /t -->\nb"
+    assert into_page("a\n<!-- t -->\nold\n<!-- /t -->\nb", {"t": "new"}) == "a\n<!-- t -->\nnew\n<!-- /t -->\nb"
     with pytest.raises(UsageError, match="no place for the table 't'"):
-        into_readme("", {"t": "new"})
+        into_page("", {"t": "new"})

@@ -18,8 +18,8 @@ from torch.utils._pytree import tree_leaves, tree_map
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from toy_env.arithmetic import LEVELS, held_out_problems
-from toy_env.policy import completion_logps, load_policy, pick_device
-from toy_env.rollout import Rollout, sample
+from toy_env.model import load_policy, pick_device
+from toy_env.rollout import Rollout, completion_logps, sample
 
 SCRIPTS = ["reinforce", "ppo", "grpo", "dr_grpo", "dapo"]
 SMALL = {"steps": 2, "prompts_per_step": 8, "group_size": 4, "eval_problems": 1, "max_new_tokens": 24}
@@ -123,6 +123,7 @@ def train(script: str, folder, device: str, **settings) -> list[dict]:
     return [*rows, *(report["accuracy"] for report in json.loads((folder / "results.json").read_text()).values())]
 
 
+@pytest.mark.slow
 def test_the_stand_in_tells_its_tensors_from_those_of_the_cpu(stand_in):
     here = torch.arange(3.0)
     with stand_in:
@@ -136,6 +137,7 @@ def test_the_stand_in_tells_its_tensors_from_those_of_the_cpu(stand_in):
             there.numpy()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:for .* copying from a non-meta parameter")
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_a_script_keeps_to_its_device(script, stand_in, tmp_path):
@@ -150,8 +152,8 @@ def test_a_script_keeps_to_its_device(script, stand_in, tmp_path):
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_a_script_runs_on_a_gpu(script, tmp_path):
     """Its self-check, whether sampled and recomputed log-probabilities agree, is part of the run."""
-    train(script, tmp_path / "run", "auto", steps=1)
-    first, second, *_ = train(script, tmp_path / "run", "auto", resume=True)
+    train(script, tmp_path / "run", "auto", measure_updates=True, steps=1)
+    first, second, *_ = train(script, tmp_path / "run", "auto", measure_updates=True, resume=True)
     assert first["update_norm"] > 0 and second["update_norm"] > 0
     base, _ = load_policy("base")
     trained, _ = load_policy(str(tmp_path / "run/checkpoint"))

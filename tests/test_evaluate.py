@@ -19,7 +19,7 @@ from toy_env.evaluate import (
 )
 
 
-def test_pass_at_k_is_the_share_of_all_subsets_with_a_right_answer():
+def test_pass_at_k_is_the_share_of_all_subsets_with_a_right_completion():
     for n in (1, 4, 7):
         for correct in range(n + 1):
             for k in range(1, n + 1):
@@ -67,7 +67,7 @@ def test_k_out_of_range(k):
         majority_at_k([1, 2, 3], 1, k)
 
 
-def test_interval_of_single_answers_is_wilsons():
+def test_interval_of_single_completions_is_wilsons():
     """Newcombe (1998), Table I, method 3: 81 of 263, 15 of 148, 0 of 20, 1 of 29."""
     for right, n, low, high in (
         (81, 263, 0.2553, 0.3662),
@@ -80,8 +80,8 @@ def test_interval_of_single_answers_is_wilsons():
     assert confidence_interval(np.ones(20)) == pytest.approx((1 - 0.1611, 1), abs=5e-5)
 
 
-def test_interval_covers_when_answers_share_a_problem():
-    """Problems with their own success rates, four answers each: close to 95 % of intervals hold the true mean."""
+def test_interval_covers_when_completions_share_a_problem():
+    """Problems with their own success rates, four completions each: close to 95 % of intervals hold the true mean."""
     rng = np.random.default_rng(0)
     hits = 0
     for _ in range(2000):
@@ -92,7 +92,7 @@ def test_interval_covers_when_answers_share_a_problem():
 
 
 def test_evaluation_does_not_depend_on_how_it_is_cut(base):
-    """Greedy answers, and the order of problems and samples, are the same in one batch and in many."""
+    """Greedy completions, and the order of problems and samples, are the same in one batch and in many."""
     policy, tokenizer = base
     problems = held_out_problems(3)
     whole, cut = (

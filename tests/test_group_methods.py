@@ -7,13 +7,14 @@ from math import comb
 
 import pytest
 import torch
-from conftest import build_tiny_model
+from conftest import build_tiny_model, value_of
 from enumeration import as_rollout, every_completion, flat_gradient, probability
 
 from algorithms import dapo, dr_grpo, grpo, ppo
+from lessons.float64 import to_float64
 from toy_env.arithmetic import held_out_problems, reward
-from toy_env.policy import completion_logps, load_policy, to_float64
-from toy_env.rollout import sample
+from toy_env.model import load_policy
+from toy_env.rollout import completion_logps, sample
 from toy_env.run import Run
 
 GROUP_METHODS = [grpo, dr_grpo, dapo]
@@ -62,7 +63,7 @@ def test_unanimous_groups_get_exactly_zero(script, value):
 
 @pytest.mark.parametrize("script", GROUP_METHODS)
 def test_advantages_stay_with_their_group(script):
-    """Row by row the same as for each group alone; shuffling the answers of a group shuffles its advantages."""
+    """Row by row the same as for each group alone; shuffling the completions of a group shuffles its advantages."""
     torch.manual_seed(0)
     rewards = (torch.rand(20, 6) < 0.4).float()
     advantages = script.compute_advantages(rewards=rewards)
@@ -123,7 +124,7 @@ def test_clip_in_all_quadrants(script, advantage, ratio, objective, trained):
 
 
 def ragged():
-    """Three responses of 1, 4 and 2 tokens with advantages 2, -1 and 3; -log p runs 1, 2, 3, ..."""
+    """Three completions of 1, 4 and 2 tokens with advantages 2, -1 and 3; -log p runs 1, 2, 3, ..."""
     mask = torch.tensor([[True, False, False, False], [True] * 4, [True, True, False, False]])
     return torch.arange(1.0, 13.0, dtype=torch.float64).view(3, 4).neg(), torch.tensor([[2.0], [-1.0], [3.0]]), mask
 
@@ -155,6 +156,33 @@ def test_padding_changes_nothing(script):
     a = loss_of(script, logps, old_logps=logps - 0.1, mask=mask, **settings)
     b = loss_of(script, wide[0], old_logps=wide[0] - 0.1, mask=wide[1], **settings)
     assert a.item() == pytest.approx(b.item(), rel=1e-12)
+
+
+@pytest.mark.parametrize("script", [grpo, dapo])
+def test_a_row_with_an_empty_mask_adds_nothing(script):
+    """To the loss or its gradient; GRPO's mean over completions still counts the row."""
+    logps, advantages, mask = ragged()
+    mask = torch.cat([mask, torch.zeros(1, 4).bool()])
+    logps = torch.cat([logps, torch.full((1, 4), -2.0)]).requires_grad_()
+    advantages = torch.cat([advantages, torch.tensor([[5.0]])])
+    settings = {"max_new_tokens": 10, "kl_coef": 0.5} if script is grpo else {"max_new_tokens": 10}
+    inputs = {"old_logps": logps.detach() - 0.1, "ref_logps": logps.detach() + 0.3}
+
+    def of(rows: int) -> torch.Tensor:
+        return loss_of(script, logps[:rows], **{name: value[:rows] for name, value in inputs.items()},
+                       advantages=advantages[:rows], mask=mask[:rows], **settings)  # fmt: skip
+
+    assert of(4).item() == pytest.approx(of(3).item() * (3 / 4 if script is grpo else 1), rel=1e-12)
+    (gradient,) = torch.autograd.grad(of(4), logps)
+    assert gradient.isfinite().all() and not gradient[3].any() and gradient[:3].any()
+
+
+@pytest.mark.parametrize("script", GROUP_METHODS)
+def test_a_batch_of_empty_masks_has_loss_0(script):
+    logps = torch.full((2, 3), -1.0, requires_grad=True)
+    loss = loss_of(script, logps, advantages=torch.ones(2, 1), mask=torch.zeros(2, 3).bool())
+    (gradient,) = torch.autograd.grad(loss, logps)
+    assert loss.item() == 0 and not gradient.any()
 
 
 # ---------------------------------------------------------------------- KL
@@ -226,7 +254,7 @@ def expected_gradient(script, policy, completions, rewards, G: int) -> torch.Ten
     return flat_gradient(-total, policy)
 
 
-@pytest.mark.parametrize("G", [2, 3, 4])
+@pytest.mark.parametrize("G", [2, 3, pytest.param(4, marks=pytest.mark.slow)])
 def test_expected_gradient_of_dr_grpo(G):
     """(G-1)/G times the gradient of the success probability, over C = 2: completions of 1 and of 2 tokens."""
     policy = to_float64(build_tiny_model(vocab_size=3))
@@ -241,7 +269,7 @@ def test_expected_gradient_of_dr_grpo(G):
 
 
 @pytest.mark.parametrize("script", [grpo, dapo])
-@pytest.mark.parametrize("G", [2, 3, 4])
+@pytest.mark.parametrize("G", [2, 3, pytest.param(4, marks=pytest.mark.slow)])
 def test_expected_gradient_of_grpo(script, G):
     """w_G(p) times the gradient of p, over the length, where all completions have the same length (1 token here).
 
@@ -311,31 +339,33 @@ def test_a_silent_group_has_no_gradient(script):
 
 
 @pytest.mark.parametrize("script", GROUP_METHODS)
-def test_every_advantage_meets_the_row_it_was_earned_by(script, tmp_path, monkeypatch):
+def test_every_advantage_meets_the_row_it_was_earned_by(script, tmp_path, monkeypatch, no_curves):
     """In `train`, minibatch by minibatch: above 0 where the row's own text answers the row's own prompt, below 0 where
-    it does not, and 0 in silent groups only."""
+    it does not, and 0 in silent groups only. In step 1 the reference is the policy that sampled: its log-probabilities
+    are those recorded while sampling, row by row."""
     rows, met = [], []
     check, loss = Run.self_check, script.policy_loss
 
-    def see_rollout(run, rollout, logps, advantages, picked):
-        prompts = run.tokenizer.batch_decode(rollout.prompt_ids, skip_special_tokens=True)
-        rows.extend((prompts[row], rollout.texts[row]) for row in picked.tolist())
-        return check(run, rollout, logps, advantages, picked)
+    def see_minibatch(run, minibatch, logps, advantages):
+        prompts = run.tokenizer.batch_decode(minibatch.prompt_ids, skip_special_tokens=True)
+        rows.extend(zip(prompts, minibatch.texts))
+        return check(run, minibatch, logps, advantages)
 
-    monkeypatch.setattr(Run, "self_check", see_rollout)
-    monkeypatch.setattr(script, "policy_loss", lambda **given: met.append(given["advantages"]) or loss(**given))
-    script.train(script.Config(steps=2, prompts_per_step=12, group_size=6, eval_problems=2, minibatches=3,
-                               levels=[1, 2], device="cpu", run_dir=str(tmp_path / "run")))  # fmt: skip
-    advantages = torch.cat(met).flatten().tolist()
+    monkeypatch.setattr(Run, "self_check", see_minibatch)
+    monkeypatch.setattr(script, "policy_loss", lambda **given: met.append(given) or loss(**given))
+    script.train(script.Config(steps=2, prompts_per_step=12, group_size=6, eval_problems=2, num_minibatches=3,
+                               levels=(1, 2), device="cpu", run_dir=str(tmp_path / "run")))  # fmt: skip
+    advantages = torch.cat([given["advantages"] for given in met]).flatten().tolist()
     assert len(advantages) == len(rows) == 2 * 12 * 6
     for (prompt, text), advantage in zip(rows, advantages):
-        value = sum(int(x) for x in prompt.removesuffix("?").replace("-", "+-").split("+"))
-        right = text.split("#")[-1] == str(value)
+        right = text.split("#")[-1] == str(value_of(prompt))
         assert (advantage > 0) == right if advantage else script is not dapo
     assert sum(a > 0 for a in advantages) > 30 and sum(a < 0 for a in advantages) > 30
+    for given in met[:3] if script is not dapo else []:
+        torch.testing.assert_close(given["ref_logps"], given["old_logps"], atol=1e-4, rtol=0)
 
 
-def test_the_ratio_leaves_1_exactly_where_it_should(tmp_path):
+def test_the_ratio_leaves_1_exactly_where_it_should(tmp_path, no_curves):
     """One update a batch: every ratio is 1 and nothing is clipped. A second epoch over the same batch: both move."""
 
     def last_row(**settings) -> dict:
@@ -344,7 +374,7 @@ def test_the_ratio_leaves_1_exactly_where_it_should(tmp_path):
                                learning_rate=1e-3, run_dir=str(folder), **settings))  # fmt: skip
         return json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])
 
-    once, twice = last_row(minibatches=1), last_row(minibatches=1, epochs=2)
+    once, twice = last_row(num_minibatches=1), last_row(num_minibatches=1, epochs=2)
     assert once["ratio_deviation"] < 1e-4 and once["clipped_up"] == once["clipped_down"] == 0
     assert abs(once["loss"] - 0.04 * once["kl"]) < 0.04 * once["kl"] + 1e-3  # 0 but for the KL term
     assert twice["ratio_deviation"] > 0.01 and twice["clipped_up"] + twice["clipped_down"] > 0
@@ -357,72 +387,159 @@ def test_the_ratio_leaves_1_exactly_where_it_should(tmp_path):
 def test_overlong_penalty_by_hand():
     """Limit 56, buffer 8: free up to 48 tokens, then an eighth a token (Eq. 13); no buffer, no penalty."""
     lengths = torch.tensor([4, 48, 49, 52, 56])
+    mask = torch.arange(56) < lengths.unsqueeze(1)
     config = dapo.Config(max_new_tokens=56, overlong_buffer=8)
-    assert dapo.overlong_penalty(lengths, config).tolist() == [0, 0, -0.125, -0.5, -1]
-    assert dapo.overlong_penalty(lengths, dapo.Config(max_new_tokens=56, overlong_buffer=0)).tolist() == [0] * 5
+    assert dapo.overlong_penalty(mask=mask, config=config).tolist() == [0, 0, -0.125, -0.5, -1]
+    config = dapo.Config(max_new_tokens=56, overlong_buffer=0)
+    assert dapo.overlong_penalty(mask=mask, config=config).tolist() == [0] * 5
 
 
-def run_dapo(tmp_path, monkeypatch, verdict, **settings):
-    """Run DAPO with `verdict(problem, nth answer to it)` as the reward; what it judged, and its metrics."""
-    counts, judged, logged = {}, [], []
+def test_groups_to_keep_by_hand():
+    """Groups 1, 3 and 4 of five are mixed; at most P, the first of them. Without dynamic sampling: the first P."""
+    correct = torch.tensor([[1.0, 1, 1], [1, 0, 1], [0, 0, 0], [0, 0, 1], [0, 1, 1]])
 
-    def fake_reward(problem, text):
-        counts[problem] = counts.get(problem, 0) + 1
-        return verdict(problem, (counts[problem] - 1) % 4)
+    def kept(P: int, **settings) -> list[int]:
+        return dapo.groups_to_keep(correct=correct, config=dapo.Config(prompts_per_step=P, **settings)).tolist()
 
-    honest, log = dapo.compute_advantages, Run.log
-    monkeypatch.setattr(dapo, "reward", fake_reward)
-    monkeypatch.setattr(dapo, "compute_advantages", lambda rewards: judged.append(rewards) or honest(rewards=rewards))
-    monkeypatch.setattr(Run, "log", lambda run, step, **given: (logged.append(given), log(run, step, **given)))
-    config = {"steps": 2, "prompts_per_step": 6, "group_size": 4, "eval_problems": 2, "minibatches": 2, "device": "cpu"}
-    dapo.train(dapo.Config(**(config | {"run_dir": str(tmp_path / "run")} | settings)))
-    return judged, logged
+    assert kept(5) == kept(3) == [1, 3, 4] and kept(2) == [1, 3]
+    assert kept(5, dynamic_sampling=False) == [0, 1, 2, 3, 4] and kept(2, dynamic_sampling=False) == [0, 1]
+    correct = torch.ones(2, 3)
+    assert kept(2) == [] and kept(2, dynamic_sampling=False) == [0, 1]
 
 
-def test_dynamic_sampling_replaces_prompts_until_enough_groups_are_mixed(tmp_path, monkeypatch):
-    """Level 1 all right, level 2 all wrong, levels 3 and 4 mixed: only the latter are trained on, P of them a step."""
+def run_dapo(tmp_path, monkeypatch, verdict, **settings) -> tuple[list, list, list]:
+    """Run DAPO with the rewards `verdict(prompt)`, one for each of 4 completions, in place of the verifier's.
+
+    Returns what compute_advantages got, what was logged, and the policies before and after each step.
+    """
+    judged, logged, weights = [], [], []
+    collect, honest, log = dapo.collect, dapo.compute_advantages, Run.log
+
+    def collect_and_judge(run, config):
+        if len(weights) == 2 * len(logged):  # the first draw of a step
+            weights.append(parameters(run.policy))
+        rollout, rewards = collect(run, config)
+        prompts = run.tokenizer.batch_decode(rollout.prompt_ids, skip_special_tokens=True)[::4]
+        return rollout, torch.tensor([verdict(prompt) for prompt in prompts], dtype=rewards.dtype)
+
+    def see_log(run, step, **given):
+        weights.append(parameters(run.policy))
+        logged.append(given)
+        log(run, step, **given)
+
+    config = {
+        "steps": 2,
+        "prompts_per_step": 6,
+        "group_size": 4,
+        "eval_problems": 2,
+        "num_minibatches": 2,
+        "device": "cpu",
+    }
+    with monkeypatch.context() as patch:
+        patch.setattr(dapo, "collect", collect_and_judge)
+        patch.setattr(dapo, "compute_advantages", lambda rewards: judged.append(rewards) or honest(rewards=rewards))
+        patch.setattr(Run, "log", see_log)
+        dapo.train(dapo.Config(**(config | {"run_dir": str(tmp_path / "run")} | settings)))
+    return judged, logged, list(zip(weights[::2], weights[1::2]))
+
+
+def parameters(policy) -> torch.Tensor:
+    return torch.cat([p.detach().flatten().clone() for p in policy.parameters()])
+
+
+def level_of(prompt: str) -> int:
+    return prompt.count("+") + prompt.count("-")
+
+
+def test_dynamic_sampling_draws_until_enough_groups_are_mixed(tmp_path, monkeypatch, no_curves):
+    """Level 1 all right, level 2 all wrong, levels 3 and 4 mixed: only the latter are trained on, P of them a step, and
+    no batch is drawn that is not needed."""
     verdicts = {1: [1, 1, 1, 1], 2: [0, 0, 0, 0], 3: [1, 0, 0, 0], 4: [1, 1, 0, 1]}
-    judged, logged = run_dapo(tmp_path, monkeypatch, lambda problem, i: float(verdicts[problem.level][i]))
+    judged, logged, weights = run_dapo(tmp_path, monkeypatch, lambda prompt: verdicts[level_of(prompt)])
     assert len(judged) == len(logged) == 2
-    for rewards, given in zip(judged, logged):
+    rows = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
+    for rewards, given, row, (before, after) in zip(judged, logged, rows, weights):
         assert rewards.shape == (6, 4)
         assert {tuple(row) for row in rewards.tolist()} <= {(1, -1, -1, -1), (1, 1, -1, 1)}  # 1 or -1, Eq. 7
         drawn = given["rewards"]  # everything drawn is logged, the discarded groups too
-        assert len(drawn) > 6 and len(drawn) % 6 == 0 and len(given["rollout"]) == 4 * len(drawn)
-        assert (drawn.sum(dim=1) % 4 != 0).sum() >= 6
+        assert len(drawn) > 6 and len(drawn) % 6 == 0 and len(given["rollout"]) == 4 * len(drawn) == row["sampled"]
+        mixed = drawn.sum(dim=1) % 4 != 0
+        assert mixed.sum() >= 6 > mixed[:-6].sum()  # the last draw was needed
+        assert torch.equal(rewards, 2 * drawn[mixed][:6] - 1)  # the first six, in the order they were drawn
+        assert not torch.equal(before, after)
 
 
-def test_dynamic_sampling_goes_by_right_and_wrong_and_not_by_shaped_reward(tmp_path, monkeypatch):
+def test_dynamic_sampling_goes_by_right_and_wrong_and_not_by_shaped_reward(tmp_path, monkeypatch, no_curves):
     """All-right groups whose shaped rewards differ by length are dropped all the same."""
     verdict = {1: [1, 1, 1, 1], 2: [1, 1, 1, 1], 3: [1, 0, 0, 0], 4: [1, 1, 0, 1]}
-    judged, _ = run_dapo(tmp_path, monkeypatch, lambda problem, i: float(verdict[problem.level][i]), overlong_buffer=56)
+    judged, _, _ = run_dapo(tmp_path, monkeypatch, lambda prompt: verdict[level_of(prompt)], overlong_buffer=56)
     assert all((rewards.max(dim=1).values - rewards.min(dim=1).values > 1).all() for rewards in judged)
     assert any((rewards % 1 != 0).any() for rewards in judged)  # the punishment is in the rewards
 
 
-def test_dynamic_sampling_stops_at_max_draws(tmp_path, monkeypatch, capsys):
-    """One mixed group in three draws: the step makes do with it. None at all: the run ends early, and says so."""
+@pytest.mark.filterwarnings("ignore:std")  # torch's, of the standard deviations of no group at all
+def test_dynamic_sampling_stops_at_max_draws(tmp_path, monkeypatch, no_curves):
+    """One mixed group in three draws: the step makes do with it. None at all: no update, and the run goes on."""
     seen = []
 
-    def rarely(problem, i):
-        seen.append(problem)
-        return float(i == 0 and len(seen) <= 4)
+    def rarely(prompt):
+        seen.append(prompt)
+        return [float(len(seen) in (1, 6 * 6 + 1)), 0, 0, 0]  # the first group of step 1 and of step 3
 
-    judged, logged = run_dapo(tmp_path, monkeypatch, rarely, max_draws=3, minibatches=8)
-    assert [len(rewards) for rewards in judged] == [1] and len(logged) == 1
-    assert len(logged[0]["rewards"]) == 18
-    out = capsys.readouterr().out
-    assert "stopped at step 2: no mixed group in 3 draws, so nothing to learn from" in out
-    assert "after training" in out  # and ends as every run does
+    judged, logged, weights = run_dapo(tmp_path, monkeypatch, rarely, steps=3, max_draws=3, num_minibatches=8)
+    assert [len(rewards) for rewards in judged] == [1, 0, 1] and len(logged) == 3
+    assert all(len(given["rewards"]) == 18 and len(given["rollout"]) == 72 for given in logged)
+    assert [torch.equal(before, after) for before, after in weights] == [False, True, False]
+    assert torch.equal(weights[0][1], weights[1][0])
+    rows = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
+    assert [row["sampled"] for row in rows] == [72] * 3 and [row["rollouts"] for row in rows] == [72, 144, 216]
+    assert [row["silent"] for row in rows] == [17 / 18, 1.0, 17 / 18]
+    assert ["loss" in row for row in rows] == ["grad_norm" in row for row in rows] == [True, False, True]
 
 
-def test_overlong_filtering_takes_truncated_responses_out_of_the_loss(tmp_path, monkeypatch):
-    masks = []
-    honest = dapo.policy_loss
+@pytest.mark.parametrize(("max_draws", "dynamic_sampling"), [(1, True), (10, False)])
+def test_without_dynamic_sampling_silent_groups_stay(max_draws, dynamic_sampling, tmp_path, monkeypatch, no_curves):
+    """One draw a step in both cases; only `dynamic_sampling=False` keeps the groups that are all right or all wrong."""
+    verdict = {1: [1, 1, 1, 1], 2: [0, 0, 0, 0], 3: [1, 0, 0, 0], 4: [1, 1, 0, 1]}
+    settings = {"max_draws": max_draws, "dynamic_sampling": dynamic_sampling}
+    judged, logged, _ = run_dapo(tmp_path, monkeypatch, lambda prompt: verdict[level_of(prompt)], **settings)
+    for rewards, given in zip(judged, logged):
+        drawn = given["rewards"]
+        mixed = drawn.sum(dim=1) % 4 != 0
+        assert len(drawn) == 6 and 0 < mixed.sum() < 6
+        assert torch.equal(rewards, 2 * (drawn[mixed] if dynamic_sampling else drawn) - 1)
+
+
+def test_a_step_trains_on_the_completions_of_the_groups_it_kept(tmp_path, monkeypatch, no_curves):
+    """Every row of every minibatch is one of a kept group, each once, with its own sampled log-probabilities."""
+    verdict = {1: [1, 1, 1, 1], 2: [0, 0, 0, 0], 3: [1, 0, 0, 0], 4: [1, 1, 0, 1]}
+    trained, honest = [], dapo.completion_logps
+
+    def see_minibatch(policy, minibatch, *settings):
+        trained.append(minibatch)
+        return honest(policy, minibatch, *settings)
+
+    monkeypatch.setattr(dapo, "completion_logps", see_minibatch)
+    _, (given,), _ = run_dapo(tmp_path, monkeypatch, lambda prompt: verdict[level_of(prompt)], steps=1)
+    drawn, rewards = given["rollout"], given["rewards"]
+    mixed = (rewards.sum(dim=1) % 4 != 0).nonzero().flatten()[:6].tolist()
+    expected = [4 * group + i for group in mixed for i in range(4)]
+
+    def keys(rollout, rows) -> list[tuple]:
+        return sorted(
+            (rollout.texts[row], *rollout.prompt_ids[row][rollout.prompt_mask[row]].tolist(),
+             *rollout.logps[row][rollout.mask[row]].tolist()) for row in rows
+        )  # fmt: skip
+
+    assert keys(drawn, expected) == sorted(key for part in trained for key in keys(part, range(len(part))))
+
+
+def test_overlong_filtering_takes_truncated_completions_out_of_the_loss(tmp_path, monkeypatch, no_curves):
+    masks, honest = [], dapo.policy_loss
     monkeypatch.setattr(dapo, "policy_loss", lambda **given: masks.append(given["mask"]) or honest(**given))
     for filtering in (False, True):
         settings = {"max_new_tokens": 4, "overlong_buffer": 0, "overlong_filtering": filtering, "temperature": 2.0}
-        run_dapo(tmp_path / str(filtering), monkeypatch, lambda problem, i: float(i == 0), steps=1, **settings)
+        run_dapo(tmp_path / str(filtering), monkeypatch, lambda prompt: [1, 0, 0, 0], steps=1, **settings)
         rows = torch.cat([mask.any(dim=1) for mask in masks])
         assert rows.all() != filtering
         masks.clear()

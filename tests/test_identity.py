@@ -9,7 +9,7 @@ from lessons import identity
 
 
 def outcomes(p: float, G: int):
-    """(probability, rewards) of every group of G answers that are right with probability p, independently."""
+    """(probability, rewards) of every group of G completions that are right with probability p, independently."""
     for rewards in itertools.product((0, 1), repeat=G):
         yield p ** sum(rewards) * (1 - p) ** (G - sum(rewards)), np.array(rewards)
 
@@ -114,7 +114,7 @@ def test_objectives_have_the_weights_as_derivatives(rule):
 
 
 def test_silent_rate_estimates():
-    """Over all outcomes of n = 12 answers: the subset estimate has no bias, the plug-in is too high."""
+    """Over all outcomes of n = 12 completions: the subset estimate has no bias, the plug-in is too high."""
     n, p = 12, 0.15
     weights = identity.binomial(p, n)
     right = np.arange(n + 1)

@@ -1,6 +1,6 @@
 """The ladder: each script differs from its neighbour by as little as its idea allows, and in the same places.
 
-`python tests/test_ladder.py` prints the counts that the README shows.
+`python tests/test_ladder.py` prints the counts and writes the diffs into README.md and algorithms/README.md.
 """
 
 import ast
@@ -13,28 +13,34 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-SCRIPTS = ["reinforce", "ppo", "grpo", "dr_grpo", "dapo"]
+SCRIPTS = {"reinforce": "REINFORCE", "ppo": "PPO", "grpo": "GRPO", "dr_grpo": "Dr. GRPO", "dapo": "DAPO"}
+NEIGHBOURS = [("reinforce", "ppo"), ("ppo", "grpo"), ("grpo", "dr_grpo"), ("dr_grpo", "dapo")]
 BUDGETS = {  # changed code lines, added and removed together
-    ("reinforce", "ppo"): 80,
-    ("ppo", "grpo"): 66,
-    ("grpo", "dr_grpo"): 8,
-    ("dr_grpo", "dapo"): 44,
-    ("grpo", "dapo"): 40,
+    ("reinforce", "ppo"): 115,
+    ("ppo", "grpo"): 100,
+    ("grpo", "dr_grpo"): 6,
+    ("dr_grpo", "dapo"): 46,
+    ("grpo", "dapo"): 42,
 }
-OWN_PARTS = {"ppo": ["value_loss"], "dapo": ["overlong_penalty"]}
-PARTS = ["Config", "compute_advantages", "policy_loss", "train", "main"]
+MOST_LINES = {"grpo": 90}
+PARTS = ["Config", "collect", "compute_advantages", "policy_loss", "train", "main"]
+OWN_PARTS = {
+    "ppo": ["Critic", "value_loss", "explained_variance"],
+    "dapo": ["overlong_penalty", "groups_to_keep"],
+}
+SHOWN = {"README.md": [("grpo", "dr_grpo")], "algorithms/README.md": [*NEIGHBOURS, ("grpo", "dapo")]}
 
 
 def source(name: str) -> str:
     return (ROOT / "algorithms" / f"{name}.py").read_text()
 
 
-def code_lines(text: str) -> list[str]:
-    """The lines of a script without docstrings, comments and blank lines."""
+def code_lines(text: str, comments: bool = False) -> list[str]:
+    """The lines of a script without docstrings and blank lines; with `comments`, those at the end of a line stay."""
     lines = text.splitlines()
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type == tokenize.COMMENT:
-            row, column = token.start
+        row, column = token.start
+        if token.type == tokenize.COMMENT and not (comments and lines[row - 1][:column].strip()):
             lines[row - 1] = lines[row - 1][:column]
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, (ast.Module, ast.FunctionDef, ast.ClassDef)) and ast.get_docstring(node) is not None:
@@ -50,16 +56,54 @@ def changes(before: str, after: str) -> tuple[int, int]:
     return signs.count("+"), signs.count("-")
 
 
+def shown_diff(before: str, after: str) -> str:
+    """The diff of the code of two scripts as Markdown, each hunk under the name of the part that it is in."""
+    old, new = (code_lines(source(name), comments=True) for name in (before, after))
+    lines = [f"--- algorithms/{before}.py", f"+++ algorithms/{after}.py"]
+    for group in difflib.SequenceMatcher(None, old, new, autojunk=False).get_grouped_opcodes(1):
+        heads = [line for line in new[: group[0][3] + 2] if re.match(r"(def|class) ", line)]
+        lines.append(f"@@ {re.split(r'[(:]', heads[-1])[0] if heads else 'imports'} @@")
+        for tag, a, b, c, d in group:
+            if tag == "equal":
+                lines += [f" {line}" for line in old[a:b] if line.startswith(" ")]  # not the head of the next part
+            else:
+                lines += [f"-{line}" for line in old[a:b]] + [f"+{line}" for line in new[c:d]]
+    return "```diff\n" + "\n".join(lines) + "\n```"
+
+
+def with_diffs(text: str, pairs: list[tuple[str, str]]) -> str:
+    """A README with the diff of each pair between its two comments, <!-- a-b --> and <!-- /a-b -->, and the counts."""
+    for before, after in pairs:
+        start, end = f"<!-- {before}-{after} -->", f"<!-- /{before}-{after} -->"
+        head, rest = text.split(start)
+        text = f"{head}{start}\n{shown_diff(before, after)}\n{end}{rest.split(end)[1]}"
+    for before, after in BUDGETS:
+        counts = "{} → {}: +{} −{}".format(before, after, *changes(before, after))
+        text = re.sub(rf"(?<!\w){before} → {after}: \+\d+ −\d+", counts, text)
+    return text
+
+
+def tags(line: str) -> list[tuple[str, str]]:
+    """(script, label) of each tag in a line: "# [GRPO: / sigma]" has ("GRPO", "/ sigma")."""
+    return re.findall(r"\[([A-Z][\w. ]*): ([^\]]+)\]", line)
+
+
 def test_code_lines_are_counted_right():
     text = (
         '''"""Module."""\nx = 1  # one\n\n# alone\ndef f():\n    """Two\n    lines."""\n    return "# no comment"\n'''
     )
     assert code_lines(text) == ["x = 1", "def f():", '    return "# no comment"']
+    assert code_lines(text, comments=True) == ["x = 1  # one", "def f():", '    return "# no comment"']
 
 
 @pytest.mark.parametrize("pair", BUDGETS)
 def test_every_step_of_the_ladder_keeps_to_its_budget(pair):
     assert sum(changes(*pair)) <= BUDGETS[pair], changes(*pair)
+
+
+@pytest.mark.parametrize("name", MOST_LINES)
+def test_a_script_reads_in_one_sitting(name):
+    assert len(code_lines(source(name))) <= MOST_LINES[name]
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
@@ -68,24 +112,50 @@ def test_every_script_has_the_same_parts_in_the_same_order(name):
     parts = [node.name for node in tree.body if isinstance(node, (ast.FunctionDef, ast.ClassDef))]
     assert [part for part in parts if part not in OWN_PARTS.get(name, [])] == PARTS
     assert set(OWN_PARTS.get(name, [])) <= set(parts)
-    numbered = re.findall(r"^        # (\d)\. (\w+)", source(name), flags=re.MULTILINE)
-    assert numbered == [("1", "Sample"), ("2", "Verify"), ("3", "Judge"), ("4", "Update"), ("5", "Log")]
+    numbered = re.findall(r"^        # (\d)\. ([\w ]+?)(?::|$)", source(name), flags=re.MULTILINE)
+    assert numbered == [("1", "Sample and verify"), ("2", "Advantages"), ("3", "Update"), ("4", "Log")]
+
+
+@pytest.mark.parametrize("pair", NEIGHBOURS)
+def test_what_a_tag_calls_new_is_in_the_diff_and_in_the_docstring(pair):
+    """A line tagged with the file's own name differs from the predecessor, and the docstring lists its label."""
+    before, after = pair
+    listed = re.findall(r"^    ([+-]) (.+?)(?::|$)", ast.get_docstring(ast.parse(source(after))), flags=re.MULTILINE)
+    listed = [("no " if sign == "-" else "") + label for sign, label in listed]
+    old = {line.split("  #")[0].rstrip() for line in source(before).splitlines()}
+    lines = source(after).splitlines()
+    own = [(i, label) for i, line in enumerate(lines) for name, label in tags(line) if name == SCRIPTS[after]]
+    assert own
+    for i, label in own:
+        code = lines[i] if lines[i].split("#")[0].strip() else lines[i + 1]  # a comment speaks of the line below it
+        assert code.split("  #")[0].rstrip() not in old, f"{after}.py, line {i + 1}: tagged {label!r}, and not new"
+        assert any(entry.startswith(label) for entry in listed), f"{after}.py: {label!r} is not in the docstring"
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_tag_names_the_script_where_the_idea_is_from(name):
+    """No tag names a script further up the ladder, and a tag of another script is of a line that stands there too."""
+    order = list(SCRIPTS.values())
+    for line in source(name).splitlines():
+        for origin, label in tags(line):
+            assert order.index(origin) <= order.index(SCRIPTS[name]), line
+            home = next(script for script, title in SCRIPTS.items() if title == origin)
+            assert f"[{origin}: {label}]" in source(home), line
 
 
 def test_a_setting_has_one_name_one_place_and_one_help_text():
     """Settings that two scripts share stand in the same order and say the same thing."""
     settings = {
-        name: [(f.target.id, ast.unparse(f.value.keywords[-1])) for f in tree.body if isinstance(f, ast.AnnAssign)]
+        name: re.findall(r"^    (\w+): [^=]+ = .*?  # (.*)$", source(name).split("@dataclass")[1], flags=re.MULTILINE)
         for name in SCRIPTS
-        for tree in [next(n for n in ast.parse(source(name)).body if isinstance(n, ast.ClassDef))]
     }
-    for name in SCRIPTS[1:]:
+    for name in SCRIPTS:
         shared = {field for field, _ in settings["grpo"]} & {field for field, _ in settings[name]}
         ours, theirs = ([f for f in settings[n] if f[0] in shared] for n in (name, "grpo"))
-        assert ours == theirs
+        assert ours == theirs and len(ours) >= 7
 
 
-@pytest.mark.parametrize("pair", [pair for pair in BUDGETS if pair != ("grpo", "dapo")])
+@pytest.mark.parametrize("pair", NEIGHBOURS)
 def test_the_docstring_names_the_predecessor_and_lists_the_changes(pair):
     before, after = pair
     docstring = ast.get_docstring(ast.parse(source(after)))
@@ -93,13 +163,36 @@ def test_the_docstring_names_the_predecessor_and_lists_the_changes(pair):
     assert re.search(r"^    [+-] ", docstring, flags=re.MULTILINE)
 
 
-def test_the_readme_shows_the_counts():
+def test_nothing_below_the_scripts_knows_an_algorithm():
+    """toy_env names no script of the ladder outside docstrings, and no setting of one of them only."""
+    text = "\n".join(
+        line
+        for path in (ROOT / "toy_env").glob("*.py")
+        for line in code_lines(path.read_text())
+        if "UsageError" not in line and not line.lstrip().startswith(('f"', '"'))
+    )
+    for word in ("grpo", "dapo", "ppo", "clip_eps", "kl_coef", "gae_lambda", "overlong", "max_draws", "critic"):
+        assert not re.search(rf"\b{word}", text), word
+
+
+@pytest.mark.parametrize("path", SHOWN)
+def test_the_readmes_show_the_diffs(path):
+    text = (ROOT / path).read_text()
+    assert with_diffs(text, SHOWN[path]) == text, "run python tests/test_ladder.py"
+
+
+def test_the_readme_is_one_page_and_shows_the_counts():
     readme = (ROOT / "README.md").read_text()
-    for pair in BUDGETS:
-        added, removed = changes(*pair)
-        assert f"{pair[0]} → {pair[1]}: +{added} −{removed}" in readme
+    assert all(f"{before} → {after}: " in readme for before, after in BUDGETS)  # their numbers: the test above
+    assert len(readme.splitlines()) <= 130 and len(readme.encode()) <= 10_000
+    assert "&nbsp;" not in readme
 
 
 if __name__ == "__main__":
-    for pair in BUDGETS:
-        print("{} → {}: +{} −{}".format(*pair, *changes(*pair)))
+    for before, after in BUDGETS:
+        print("{} → {}: +{} −{}".format(before, after, *changes(before, after)))
+    for name in SCRIPTS:
+        print(f"{name}.py: {len(code_lines(source(name)))} lines of code")
+    for path, pairs in SHOWN.items():
+        (ROOT / path).write_text(with_diffs((ROOT / path).read_text(), pairs))
+    print("written:", ", ".join(SHOWN))

@@ -13,6 +13,11 @@ from toy_env import UsageError
 
 SOURCES = list(build.sources())
 IDS = [source.stem for source in SOURCES]
+SHORT = "04_kl"
+ALL_BUT_ONE_SLOW = [pytest.param(s, marks=pytest.mark.slow if s.stem != SHORT else (), id=s.stem) for s in SOURCES]
+LANGUAGE_INFO = {
+    "codemirror_mode", "file_extension", "mimetype", "name", "nbconvert_exporter", "pygments_lexer", "version",
+}  # fmt: skip
 
 
 def run(cells: list[build.Cell], source: Path) -> dict:
@@ -25,7 +30,7 @@ def run(cells: list[build.Cell], source: Path) -> dict:
     return space
 
 
-@pytest.mark.parametrize("source", SOURCES, ids=IDS)
+@pytest.mark.parametrize("source", ALL_BUT_ONE_SLOW)
 def test_a_lesson_runs_and_its_checks_judge_right(source, capsys):
     """Once through as a reader who answers nothing; then each exercise with its solution and its wrong answers."""
     cells = build.read_cells(source)
@@ -58,9 +63,9 @@ def test_a_lesson_keeps_to_the_conventions(source):
     kinds = [cell.kind for cell in cells]
     text = "\n".join(cell.text for cell in cells if cell.kind in ("markdown", "text"))
     assert re.match(rf"# {int(source.name[:2])} · ", cells[0].text)
-    assert kinds.count("code") <= 15 and kinds.count("exercise") == kinds.count("hint") == kinds.count("solution") >= 4
+    assert kinds.count("exercise") == kinds.count("hint") == kinds.count("solution") >= 4
     assert kinds.count("wrong") >= 2 * kinds.count("exercise") - 1
-    assert "Find the bug" in text and any("knob(" in cell.text for cell in cells)
+    assert any("knob(" in cell.text for cell in cells)
     for start in (i for i, line in enumerate(text.splitlines()) if line.startswith("$$")):
         lines = text.splitlines()[start - 1 :]
         assert not lines[0].strip() or lines[0].rstrip().endswith("$$") or "$$" in lines[0], "a blank line before $$"
@@ -73,13 +78,37 @@ def test_every_notebook_is_built_from_its_source(source):
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=IDS)
-def test_the_map_in_the_readme_shows_the_lesson(source):
-    """One row a lesson: its first picture, its title, and its place in the order."""
-    notebook = build.LESSONS / f"{source.stem}.ipynb"
-    assert build.picture_path(source).read_bytes() == build.first_picture(notebook), "run python lessons/build.py"
-    image = f'<img src="lessons/figures/{source.stem}.png" width="300" alt="">'
-    row = f"| {image} | [{build.title_of(notebook)}](lessons/{source.stem}.ipynb) |"
-    assert row in (build.LESSONS.parent / "README.md").read_text()
+def test_opening_a_lesson_changes_nothing_in_its_file(source):
+    """JupyterLab marks a notebook as changed, and saves it, if it would write other metadata or other white space."""
+    path = build.LESSONS / f"{source.stem}.ipynb"
+    notebook = build.nbformat.read(path, as_version=4)
+    assert (
+        set(notebook.metadata) == {"kernelspec", "language_info"} and notebook.metadata.kernelspec == build.KERNELSPEC
+    )
+    assert set(notebook.metadata.language_info) == LANGUAGE_INFO
+    assert path.read_text() == build.nbformat.writes(notebook) + "\n"
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=IDS)
+def test_quoted_code_stands_in_the_repository(source):
+    """A lesson quotes functions and diffs as they were when it was built."""
+    notebook = build.nbformat.read(build.LESSONS / f"{source.stem}.ipynb", as_version=4)
+    root = build.LESSONS.parent
+    for output in (output for cell in notebook.cells for output in cell.get("outputs", [])):
+        text = output.get("data", {}).get("text/markdown", "")
+        if quoted := re.fullmatch(r"`([\w/]+\.py)`\n```python\n(.*)```", text, re.DOTALL):
+            assert quoted[2] in (root / quoted[1]).read_text(), "run python lessons/build.py"
+        if quoted := re.fullmatch(r"```diff\n--- (\S+)\n\+\+\+ (\S+)\n(.*)\n```", text, re.DOTALL):
+            before, after = ((root / name).read_text().splitlines() for name in quoted.groups()[:2])
+            for line in quoted[3].splitlines():
+                assert line[0] not in " -" or line[1:] in before, "run python lessons/build.py"
+                assert line[0] not in " +" or line[1:] in after, "run python lessons/build.py"
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=IDS)
+def test_the_readme_links_every_lesson(source):
+    title = build.title_of(build.LESSONS / f"{source.stem}.ipynb")
+    assert f"[{title}](lessons/{source.stem}.ipynb)" in (build.LESSONS.parent / "README.md").read_text()
 
 
 def test_a_changed_source_is_noticed(tmp_path, monkeypatch):
@@ -177,4 +206,6 @@ def test_an_answer_may_change_its_inputs(capsys):
 
     kit.check(in_place, lambda x: 2 * x, [{"x": np.ones(3)}, {"x": torch.ones(2)}], {"no": in_place})
     kit.check(lambda x: in_place(x) + 1, lambda x: 2 * x, [{"x": np.ones(3)}], {"half": lambda x: in_place(x) - 1})
-    assert capsys.readouterr().out == "✓ right\n✗ not yet: got [3., 3., 3.], expected [2., 2., 2.] for x = [1., 1., 1.]\n"
+    assert (
+        capsys.readouterr().out == "✓ right\n✗ not yet: got [3., 3., 3.], expected [2., 2., 2.] for x = [1., 1., 1.]\n"
+    )

@@ -11,11 +11,14 @@ import pytest
 import torch
 
 from algorithms import dapo, dr_grpo, grpo
-from lessons import identity, live_measure, live_run
-from lessons.live_measure import GROUP_SIZES, KS, SUM, Pool
+from lessons import identity
+from lessons.experiments import live_measure, live_run
+from lessons.experiments.live_measure import GROUP_SIZES, KS, SUM, Pool
+from lessons.float64 import to_float64
 from toy_env import UsageError
 from toy_env.arithmetic import Problem
-from toy_env.policy import completion_logps, load_policy, to_float64
+from toy_env.model import load_policy
+from toy_env.rollout import completion_logps
 from toy_env.run import Run
 
 SMALL = live_run.Config(seeds=1, prompts=4, answers=128, measure_at=[0, 1], device="cpu", processes=2)
@@ -83,6 +86,7 @@ def test_pure_noise_is_the_other_regime(monkeypatch):
         assert np.abs(along).max() < 0.3
 
 
+@pytest.mark.slow
 def test_between_the_regimes(monkeypatch):
     """|m+ - m-|^2 = 4, v+ = 1, v- = 3: equal shares at G = 2 (1 + 3) / 4 = 2; E|g|^2 and E[g] as in closed form."""
     ps = [0.2, 0.35, 0.5, 0.5, 0.65, 0.8] * 2
@@ -191,6 +195,7 @@ def test_noise_alone_by_hand():
     assert np.isnan(live_run.noise_exponent(prompts, 4).value)  # a prompt that is not measured is not counted
 
 
+@pytest.mark.slow
 def test_signal_and_noise_add_up_to_what_groups_show(monkeypatch):
     """Groups formed of noise of which nothing but the variances is known, and with a signal of length 2."""
     rng = np.random.default_rng(4)
@@ -366,6 +371,7 @@ def small_run(tmp_path_factory):
     return config, live_run.collect(config)
 
 
+@pytest.mark.slow
 def test_a_small_run_measures_everything(small_run):
     config, results = small_run
     assert results["script"].tolist() == ["", "grpo", "dr_grpo", "dapo"] and results["step"].tolist() == [0, 1, 1, 1]
@@ -389,6 +395,7 @@ def test_a_small_run_measures_everything(small_run):
         assert view["answers"][0][-1]["token"] == "EOS" and len(view["advantages"]) == 8
 
 
+@pytest.mark.slow
 def test_the_same_command_gives_the_same_numbers_and_does_nothing_twice(small_run, tmp_path):
     config, _ = small_run
     stage = live_run.stages(config)[1]
@@ -407,11 +414,12 @@ def test_the_batch_taken_apart_is_the_batch_that_the_script_would_train_on(scrip
     """The first batch and its advantages, as the script shows them to the self-check."""
     module, seen = import_module(f"algorithms.{script}"), {}
 
-    def look(self, rollout, logps, advantages, rows):
-        seen.update(texts=rollout.texts, advantages=advantages)
+    def look(self, minibatch, logps, advantages):
+        seen.update(texts=minibatch.texts, advantages=advantages)
         raise StopIteration
 
     monkeypatch.setattr(Run, "self_check", look)
+    monkeypatch.setattr(Run, "minibatches", lambda self, rows, *_: [torch.arange(rows)])
     config = module.Config(steps=1, eval_problems=1, eval_every=0, device="cpu", run_dir=str(tmp_path / "run"))
     with pytest.raises(StopIteration):
         module.train(config)
@@ -422,6 +430,7 @@ def test_the_batch_taken_apart_is_the_batch_that_the_script_would_train_on(scrip
     assert len(correct) == 32 and (script != "dapo" or ((correct.sum(dim=1) % 8) > 0).all())
 
 
+@pytest.mark.slow
 def test_measurements_with_other_settings_are_not_mixed(small_run):
     config, _ = small_run
     with pytest.raises(UsageError, match="holds measurements with answers 128, not 256; choose another --output"):
@@ -446,6 +455,7 @@ def test_bad_settings_get_one_line():
         live_run.load(live_run.Path("nothing.npz"))
 
 
+@pytest.mark.slow
 def test_a_step_done_by_hand_is_the_step_of_the_script(small_run, tmp_path):
     """`later_updates` makes the script's optimizer step from a gradient at hand: the same step as the script's."""
     policy, _ = load_policy("base")
@@ -472,6 +482,6 @@ def test_a_step_done_by_hand_is_the_step_of_the_script(small_run, tmp_path):
 def test_the_committed_results_are_those_of_the_command():
     results, config = live_run.load(), live_run.Config()
     made_with = json.loads(str(results["config"]))
-    assert made_with == {name: getattr(config, name) for name in made_with}
+    assert made_with == json.loads(json.dumps({name: getattr(config, name) for name in made_with}))
     assert len(results["step"]) == len(live_run.stages(config))
     assert np.nanmax(results["error_float32"]) < 1e-4 and np.nanmax(results["error_float64"]) < 1e-11

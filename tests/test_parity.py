@@ -76,7 +76,7 @@ def random_batch(seed: int) -> SimpleNamespace:
 
     lengths = torch.randint(1, T + 1, (B,), generator=generator)
     lengths[0], lengths[1], lengths[-2], lengths[-1] = 1, T, T, 1
-    lengths[2 * G], lengths[2 * G + 1] = T, 1  # the right answer of a group, and a wrong one
+    lengths[2 * G], lengths[2 * G + 1] = T, 1  # a right completion of a group, and a wrong one
     old_logps = -normal().abs() - 0.1
     far = torch.rand(B, T, generator=generator) < 0.2
     log_ratio = torch.where(far, 3 * normal().sign() + 0.1 * normal(), 0.3 * normal())
@@ -96,7 +96,7 @@ def random_batch(seed: int) -> SimpleNamespace:
     )
 
 
-@pytest.fixture(params=[0, 1, 2])
+@pytest.fixture(params=[0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
 def batch(request) -> SimpleNamespace:
     return random_batch(request.param)
 
@@ -139,7 +139,7 @@ def assert_same_loss(ours: Tensor, theirs: Tensor, of: Tensor) -> None:
 
 
 def at_last_token(rewards: Tensor, batch: SimpleNamespace) -> Tensor:
-    """Rewards (P, G) as (B, T), on the last token of each response."""
+    """Rewards (P, G) as (B, T), on the last token of each completion."""
     out = torch.zeros_like(batch.old_logps)
     for row, (reward, length) in enumerate(zip(rewards.flatten(), batch.lengths)):
         out[row, length - 1] = reward
@@ -240,10 +240,10 @@ def test_dual_clip_is_all_that_verl_adds(verl, monkeypatch, batch, name, kl_coef
 @pytest.mark.parametrize("gae_lambda", [1.0, 0.95, 0.0])
 @pytest.mark.parametrize("kl_coef", [0.0, 0.04])
 def test_gae_is_that_of_verl_up_to_the_degrees_of_freedom(verl, batch, gae_lambda, kl_coef):
-    """Returns are equal on response tokens; at padding ours are 0 and verl's are the values. Whitened advantages are
-    sqrt((N-1)/N) times ours, N response tokens, because verl's variance has ddof 1; it also adds 1e-8 to N, which is
-    within the tolerance. The rewards given to verl: minus kl_coef times its k1, and that of the response on its last
-    token."""
+    """Returns are equal on completion tokens; at padding ours are 0 and verl's are the values. Whitened advantages are
+    sqrt((N-1)/N) times ours, N completion tokens, because verl's variance has ddof 1; it also adds 1e-8 to N, which is
+    within the tolerance. The rewards given to verl: minus kl_coef times its k1, and that of the completion on its
+    last token."""
     config = ppo.Config(max_new_tokens=BUDGET, group_size=G, kl_coef=kl_coef, gae_lambda=gae_lambda)
     old = {"values": batch.old_values, "old_logps": batch.old_logps, "ref_logps": batch.ref_logps}
     advantages, returns = ppo.compute_advantages(rewards=batch.rewards, **old, mask=batch.mask, config=config)
@@ -382,6 +382,7 @@ def lesson() -> dict:
     return names
 
 
+@pytest.mark.slow  # runs a lesson
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("name", ["grpo", "dr_grpo"])
 def test_k3_times_the_ratio_is_what_trl_does_by_default(trl, tiny_folder, lesson, name, seed):
@@ -410,8 +411,8 @@ def test_k3_times_the_ratio_is_what_trl_does_by_default(trl, tiny_folder, lesson
 
 
 def test_overlong_filtering_is_that_of_trl(trl, tiny_folder):
-    """DAPO without the responses that were cut: TRL calls it mask_truncated_completions. They count in the group's mean
-    and standard deviation, and neither in the loss nor in the number of tokens it is divided by."""
+    """DAPO without the completions that were cut: TRL calls it mask_truncated_completions. They count in the
+    group's mean and standard deviation, and neither in the loss nor in the number of tokens it is divided by."""
     batch = random_batch(0)
     truncated = batch.lengths == BUDGET
     assert 2 < truncated.sum() < P * G / 2
@@ -429,8 +430,9 @@ def test_overlong_filtering_is_that_of_trl(trl, tiny_folder):
 @pytest.mark.parametrize("buffer", [0, 1, 8, 56])
 def test_overlong_penalty_is_that_of_trl(trl, buffer):
     """At every length from 0 to one more than the limit."""
-    lengths = torch.arange(58)
-    theirs = trl.get_soft_overlong_punishment(max_completion_len=56, soft_punish_cache=buffer)
+    lengths, limit = torch.arange(58), 56
+    theirs = trl.get_soft_overlong_punishment(max_completion_len=limit, soft_punish_cache=buffer)
     expected = theirs(completion_ids=[[5] * n for n in lengths.tolist()])
-    ours = dapo.overlong_penalty(lengths.double(), dapo.Config(max_new_tokens=56, overlong_buffer=buffer))
+    mask = (torch.arange(57) < lengths.unsqueeze(1)).double()
+    ours = dapo.overlong_penalty(mask=mask, config=dapo.Config(max_new_tokens=limit, overlong_buffer=buffer))
     assert_close(ours, torch.tensor(expected, dtype=torch.float64))

@@ -2,13 +2,15 @@
 
 import pytest
 import torch
-from conftest import build_tiny_model
+from conftest import build_tiny_model, value_of
 from enumeration import flat_gradient
 
 from algorithms import dr_grpo, ppo
-from toy_env.policy import Critic, completion_logps, completion_values, load_policy, to_float64
-from toy_env.rollout import sample
-from toy_env.run import explained_variance
+from algorithms.ppo import Critic, explained_variance
+from lessons.float64 import to_float64
+from toy_env.model import load_policy
+from toy_env.rollout import completion_logps, in_passes, sample
+from toy_env.run import Run
 
 
 def judge(rewards, values, mask, *, log_ratio=None, **settings):
@@ -32,8 +34,8 @@ def test_gae_by_hand(gae_lambda, expected):
 
 
 def test_the_reward_sits_on_the_last_token_and_padding_does_not_leak():
-    """With V = 0 and lambda = 1 every real token has the response's reward as its return and every pad 0, in rows that
-    fill their mask too; and garbage values on the padding change nothing."""
+    """With V = 0 and lambda = 1 the return of every token is the reward of its completion and that of padding 0,
+    in rows that fill their mask too; and garbage values on the padding change nothing."""
     mask = torch.tensor([[True, True, False, False], [True] * 4, [True, False, False, False]])
     rewards = torch.tensor([[2.0, -3.0, 5.0]])
     _, returns = judge(rewards, torch.zeros(3, 4), mask, gae_lambda=1.0)
@@ -105,10 +107,10 @@ def test_critic_sees_what_comes_before_each_token_and_starts_at_zero(tokenizer):
     critic = Critic(policy)
     rollout = sample(policy, tokenizer, ["1+1?", "29+46-36?"], group_size=3, max_new_tokens=9, temperature=1.0,
                      generator=torch.Generator().manual_seed(0))  # fmt: skip
-    assert not completion_values(critic, rollout).any()
+    assert not in_passes(critic, rollout, 10**6).any()
     torch.manual_seed(1)
     torch.nn.init.normal_(critic.head.weight)
-    values = completion_values(critic, rollout, micro_batch_size=4)
+    values = in_passes(critic, rollout, max_tokens_per_pass=60)
     for i in range(len(rollout)):
         prompt = rollout.prompt_ids[i][rollout.prompt_mask[i]].tolist()
         ids = rollout.completion_ids[i][rollout.mask[i]].tolist()
@@ -119,11 +121,73 @@ def test_critic_sees_what_comes_before_each_token_and_starts_at_zero(tokenizer):
     assert policy.base_model is not critic.transformer
 
 
+@pytest.mark.parametrize("max_tokens_per_pass", [1, 40, 10**6])
+def test_passes_of_any_size_leave_the_gradient_of_the_values_as_it_is(tokenizer, max_tokens_per_pass):
+    """Against one forward pass a row, without padding, in float64."""
+    critic = Critic(to_float64(build_tiny_model(len(tokenizer)))).double()
+    torch.manual_seed(1)
+    torch.nn.init.normal_(critic.head.weight)
+    rollout = sample(to_float64(build_tiny_model(len(tokenizer))), tokenizer, ["1+1?", "29+46-36?"],
+                     group_size=3, max_new_tokens=9, temperature=1.0,
+                     generator=torch.Generator().manual_seed(0))  # fmt: skip
+    weights = torch.linspace(-1, 1, rollout.mask.numel(), dtype=torch.float64).view_as(rollout.mask)
+
+    def gradient(values: torch.Tensor) -> torch.Tensor:
+        critic.zero_grad()
+        (values * weights * rollout.mask).sum().backward()
+        return torch.cat([p.grad.flatten() for p in critic.parameters() if p.grad is not None])
+
+    alone = torch.zeros_like(weights)
+    for i in range(len(rollout)):
+        prompt = rollout.prompt_ids[i][rollout.prompt_mask[i]]
+        ids = rollout.completion_ids[i][rollout.mask[i]]
+        states = critic.transformer(input_ids=torch.cat([prompt, ids]).unsqueeze(0)).last_hidden_state[0]
+        alone[i, : len(ids)] = critic.head(states[len(prompt) - 1 : -1]).squeeze(1)
+    ours = gradient(in_passes(critic, rollout, max_tokens_per_pass))
+    torch.testing.assert_close(ours, gradient(alone), rtol=1e-10, atol=1e-13)
+    assert ours.abs().max() > 1e-3
+
+
+def test_every_advantage_return_and_value_meets_the_row_it_belongs_to(tmp_path, monkeypatch, no_curves):
+    """In `train`, minibatch by minibatch. With lambda = 1 and no KL the return of every token is the reward of its own
+    completion; with a critic that is still 0 everywhere, the advantages of step 1 are these rewards whitened; and until
+    an update of step 2 has moved the critic, its values are those that it had when the batch was sampled."""
+    rows, of_policy, of_critic = [], [], []
+    check, policy_loss, value_loss = Run.self_check, ppo.policy_loss, ppo.value_loss
+
+    def see_minibatch(run, minibatch, logps):
+        prompts = run.tokenizer.batch_decode(minibatch.prompt_ids, skip_special_tokens=True)
+        rows.append(list(zip(prompts, minibatch.texts)))
+        return check(run, minibatch, logps)
+
+    monkeypatch.setattr(Run, "self_check", see_minibatch)
+    monkeypatch.setattr(ppo, "policy_loss", lambda **given: of_policy.append(given) or policy_loss(**given))
+    monkeypatch.setattr(ppo, "value_loss", lambda **given: of_critic.append(given) or value_loss(**given))
+    ppo.train(ppo.Config(steps=2, prompts_per_step=12, group_size=4, eval_problems=2, num_minibatches=3, levels=(1, 2),
+                         gae_lambda=1.0, kl_coef=0.0, device="cpu", run_dir=str(tmp_path / "run")))  # fmt: skip
+    assert len(rows) == len(of_policy) == len(of_critic) == 2 * 3
+    judged = 0
+    for step_1, pairs, policy_side, critic_side in zip([True] * 3 + [False] * 3, rows, of_policy, of_critic):
+        mask, returns = policy_side["mask"], critic_side["returns"]
+        assert torch.equal(critic_side["mask"], mask)
+        right = torch.tensor([text.split("#")[-1] == str(value_of(prompt)) for prompt, text in pairs])
+        torch.testing.assert_close(returns, right.unsqueeze(1) * mask.float(), atol=1e-5, rtol=0)
+        if step_1:
+            assert ((policy_side["advantages"] > 0) == right.unsqueeze(1))[mask].all()
+            assert not critic_side["old_values"].any()
+        judged += int(right.sum())
+    assert 10 < judged < 80
+    first = of_critic[3]
+    assert first["old_values"].any()
+    torch.testing.assert_close(first["values"], first["old_values"], atol=1e-5, rtol=0)
+
+
 def test_explained_variance():
     returns, mask = torch.tensor([[0.0, 1.0, 9.0]]), torch.tensor([[True, True, False]])
-    assert explained_variance(returns, returns, mask) == 1
-    assert explained_variance(torch.full((1, 3), 0.3), returns, mask) == pytest.approx(0, abs=1e-6)
-    assert explained_variance(returns, torch.ones(1, 3), mask) == 0
+    assert explained_variance(values=returns, returns=returns, mask=mask) == 1
+    constant = torch.full((1, 3), 0.3)
+    assert explained_variance(values=constant, returns=returns, mask=mask) == pytest.approx(0, abs=1e-6)
+    assert explained_variance(values=returns, returns=torch.ones(1, 3), mask=mask) == 0
 
 
 def test_the_critic_has_the_size_of_the_policy():

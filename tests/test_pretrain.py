@@ -1,6 +1,7 @@
 """The sloppy student, and the base model that imitates him."""
 
 import hashlib
+import os
 import random
 import subprocess
 import sys
@@ -14,48 +15,58 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from toy_env import pretrain
 from toy_env.arithmetic import LEVELS, Problem, extract_answer, held_out_problems, sample_problems
 from toy_env.evaluate import evaluate
-from toy_env.policy import BASE_MODEL
+from toy_env.model import BASE_MODEL
 
-FEW_STEPS = """
-import torch
-from toy_env.pretrain import Config, train
-torch.set_num_threads(1)
-model, _ = train(Config(steps=4, batch_size=16))
-print(__import__("hashlib").sha256(b"".join(p.detach().numpy().tobytes() for p in model.parameters())).hexdigest())
-"""
+ROOT = Path(__file__).parent.parent
+
+
+def few_steps() -> str:
+    """The digest of the weights after four steps on one thread."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        model, _ = pretrain.train(pretrain.Config(steps=4, batch_size=16))
+    finally:
+        torch.set_num_threads(threads)
+    return hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in model.parameters())).hexdigest()
 
 
 def test_pretraining_is_reproduced_bit_for_bit():
+    assert few_steps() == few_steps()
+
+
+@pytest.mark.slow
+def test_pretraining_is_reproduced_bit_for_bit_in_another_process():
     """Four steps in two processes with different hash seeds give the same weights."""
-    digests = [
-        subprocess.run([sys.executable, "-c", FEW_STEPS], env={"PYTHONHASHSEED": seed}, capture_output=True, text=True)
-        for seed in ("1", "2")
-    ]
-    assert digests[0].stdout == digests[1].stdout and len(digests[0].stdout) == 65, digests[0].stderr
+    code = "import sys; sys.path.insert(0, 'tests'); from test_pretrain import few_steps; print(few_steps())"
+    env = {**os.environ, "PYTHONHASHSEED": "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"}
+    there = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=env, capture_output=True, text=True)
+    assert there.stdout.strip() == few_steps(), there.stderr
 
 
+@pytest.mark.slow
 def test_pretraining_learns():
     """Sixty small steps lower the loss on demonstrations that were not among them."""
     rng = random.Random("not trained on")
     rows = [(problem.prompt, pretrain.demonstrate(problem, rng)) for problem in sample_problems(64, LEVELS, rng)]
     few, many = (pretrain.train(pretrain.Config(steps=steps, batch_size=32)) for steps in (1, 60))
     with torch.no_grad():
-        assert pretrain.response_loss(*many, rows) < 0.9 * pretrain.response_loss(*few, rows)
+        assert pretrain.completion_loss(*many, rows) < 0.9 * pretrain.completion_loss(*few, rows)
 
 
-def test_response_loss_counts_response_tokens_and_eos_only(tiny, tokenizer):
+def test_completion_loss_counts_completion_tokens_and_eos_only(tiny, tokenizer):
     """Against one softmax at a time: no prompt token, no padding, EOS included."""
     rows = [("1+1?", "#2"), ("29+46-36?", "29+46=75;75-36=39;#39")]
     truth = 0.0
-    for prompt, response in rows:
+    for prompt, completion in rows:
         ids = [
             tokenizer.bos_token_id,
-            *(tokenizer.convert_tokens_to_ids(list(prompt + response))),
+            *(tokenizer.convert_tokens_to_ids(list(prompt + completion))),
             tokenizer.eos_token_id,
         ]
         logp = tiny(input_ids=torch.tensor([ids])).logits[0].log_softmax(dim=-1)
         truth -= sum(logp[i - 1, ids[i]].item() for i in range(1 + len(prompt), len(ids)))
-    assert pretrain.response_loss(tiny, tokenizer, rows).item() == pytest.approx(truth, rel=1e-5)
+    assert pretrain.completion_loss(tiny, tokenizer, rows).item() == pytest.approx(truth, rel=1e-5)
 
 
 def test_carries():
@@ -67,13 +78,13 @@ def test_the_student_is_sloppy_as_described():
     rng = random.Random(0)
     worked, right, total = Counter(), Counter(), Counter()
     for problem in sample_problems(20_000, LEVELS, rng):
-        response = pretrain.demonstrate(problem, rng)
-        kind = "worked" if "=" in response else "direct"
-        assert 0 <= extract_answer(response) <= 99
+        completion = pretrain.demonstrate(problem, rng)
+        kind = "worked" if "=" in completion else "direct"
+        assert 0 <= extract_answer(completion) <= 99
         total[problem.level] += 1
         worked[problem.level] += kind == "worked"
         total[kind] += 1
-        right[kind] += extract_answer(response) == problem.answer
+        right[kind] += extract_answer(completion) == problem.answer
     for level in LEVELS:
         assert worked[level] / total[level] == pytest.approx(pretrain.WORKED[level], abs=0.03)
     assert right["worked"] / total["worked"] > 0.95

@@ -2,11 +2,12 @@
 
 import pytest
 import torch
-from conftest import build_tiny_model
+from conftest import build_tiny_model, value_of
 from enumeration import EOS, as_rollout, every_completion, flat_gradient, probability
 
 from algorithms import reinforce
-from toy_env.policy import completion_logps, to_float64
+from lessons.float64 import to_float64
+from toy_env.rollout import completion_logps
 from toy_env.run import Run
 
 BUDGET = 3
@@ -38,7 +39,7 @@ def test_expected_gradient_is_the_gradient_of_the_success_probability():
 
 
 def test_the_loss_is_the_mean_over_the_batch_by_hand():
-    """Two responses of 3 and 1 tokens, rewards 1 and .5, a budget of 4: -(1 * (-1 - 2 - 3) + .5 * -4) / (2 * 4) = 1."""
+    """Completions of 3 and 1 tokens, rewards 1 and .5, a budget of 4: -(1 * (-1 - 2 - 3) + .5 * -4) / (2 * 4) = 1."""
     logps = torch.tensor([[-1.0, -2.0, -3.0], [-4.0, -99.0, -99.0]])
     mask = torch.tensor([[True, True, True], [True, False, False]])
     loss = reinforce.policy_loss(logps=logps, advantages=torch.tensor([[1.0], [0.5]]), mask=mask,
@@ -62,12 +63,7 @@ def small(tmp_path, **settings) -> reinforce.Config:
     return reinforce.Config(**(defaults | {"device": "cpu"} | settings))
 
 
-def value_of(prompt: str) -> int:
-    """The value of "29+46-36?", by addition of signed numbers."""
-    return sum(int(x) for x in prompt.removesuffix("?").replace("-", "+-").split("+"))
-
-
-def test_every_reward_belongs_to_the_prompt_of_its_row(tmp_path, monkeypatch):
+def test_every_reward_belongs_to_the_prompt_of_its_row(tmp_path, monkeypatch, no_curves):
     """In what `train` logs: row by row, from the prompt that the row itself holds."""
     seen = []
     log = Run.log
@@ -87,7 +83,7 @@ def test_every_reward_belongs_to_the_prompt_of_its_row(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("temperature", [0.7, 1.5])
-def test_scores_at_the_temperature_it_samples_at(tmp_path, temperature, capsys):
+def test_scores_at_the_temperature_it_samples_at(tmp_path, temperature, capsys, no_curves):
     """The self-check of the first step compares the two, and passes at temperatures other than 1."""
     reinforce.train(small(tmp_path, steps=1, temperature=temperature))
     out = capsys.readouterr().out

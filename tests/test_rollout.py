@@ -8,17 +8,11 @@ from dataclasses import replace
 import pytest
 import torch
 from conftest import build_tiny_model
-from transformers import (
-    AutoModelForCausalLM,
-    Gemma2Config,
-    GPT2Config,
-    MistralConfig,
-    PreTrainedTokenizerFast,
-    Qwen3Config,
-)
+from transformers import CONFIG_MAPPING, AutoModelForCausalLM, PreTrainedTokenizerFast
 
-from toy_env.policy import completion_logps, encode_prompts, load_policy, pack, to_float64
-from toy_env.rollout import Rollout, sample
+from lessons.float64 import to_float64
+from toy_env.model import encode_prompts, load_policy
+from toy_env.rollout import Rollout, completion_logps, in_passes, passes, sample
 
 PROMPTS = ["1+1?", "29+46-36?", "5-5?", "12+34-5+6-7?"]  # different lengths: left padding
 
@@ -57,7 +51,7 @@ def test_every_row_has_the_logps_it_has_alone(which, temperature, request, token
     policy = request.getfixturevalue(which)
     policy = policy[0] if which == "base" else policy
     rollout = draw(policy, tokenizer, temperature=temperature)
-    recomputed = completion_logps(policy, rollout, temperature, micro_batch_size=5)
+    recomputed = completion_logps(policy, rollout, temperature, max_tokens_per_pass=100)
     assert rollout.truncated.any() or which == "base"
     for i, (prompt_ids, completion_ids, sampled) in enumerate(rows(rollout)):
         truth = alone(policy, prompt_ids, completion_ids, temperature)
@@ -66,33 +60,76 @@ def test_every_row_has_the_logps_it_has_alone(which, temperature, request, token
         assert not recomputed[i, len(truth) :].any() and not rollout.logps[i, len(truth) :].any()
 
 
-@pytest.mark.parametrize("config_class", [Qwen3Config, Gemma2Config, MistralConfig, GPT2Config])
-def test_packed_rows_do_not_see_each_other_in_other_architectures(config_class, tokenizer):
-    """Rotary and learned positions, windows that slide and that do not: scored packed as sampled one by one."""
+SIZE = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "initializer_range": 0.4}
+LLAMA_LIKE = SIZE | {"intermediate_size": 32, "head_dim": 8, "num_key_value_heads": 2}
+FAMILIES = {  # rotary, learned and linear-bias positions, windows that slide, experts, attention sinks
+    "qwen3": LLAMA_LIKE,
+    "gemma2": LLAMA_LIKE | {"sliding_window": 6},
+    "mistral": LLAMA_LIKE | {"sliding_window": 6},
+    "gpt_oss": LLAMA_LIKE | {"sliding_window": 6, "num_local_experts": 4, "num_experts_per_tok": 2},
+    "gpt2": SIZE,
+    "opt": SIZE | {"ffn_dim": 32, "word_embed_proj_dim": 16, "max_position_embeddings": 128, "init_std": 0.4},
+    "bloom": SIZE,
+    "falcon": SIZE,
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_other_architectures_are_scored_as_they_are_sampled(family, tokenizer):
+    """In one pass and in many, and the sampled log-probabilities are those of every row alone."""
     torch.manual_seed(0)
-    ids = {"vocab_size": len(tokenizer), "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
-    size = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "head_dim": 8}
-    if config_class is GPT2Config:
-        config = GPT2Config(**ids, n_embd=16, n_layer=2, n_head=2, initializer_range=0.4)
-    else:
-        config = config_class(**ids, **size, num_key_value_heads=2, initializer_range=0.4)
-        if config_class is not Qwen3Config:
-            config.sliding_window = 6
+    config = CONFIG_MAPPING[family](vocab_size=len(tokenizer), bos_token_id=1, eos_token_id=2, pad_token_id=0,
+                                    **FAMILIES[family])  # fmt: skip
     policy = AutoModelForCausalLM.from_config(config).eval()
     rollout = draw(policy, tokenizer, group_size=4)
-    torch.testing.assert_close(completion_logps(policy, rollout, 1.0), rollout.logps, atol=1e-5, rtol=0)
+    assert not rollout.truncated.all()
+    for budget in (10**6, 60):
+        torch.testing.assert_close(completion_logps(policy, rollout, 1.0, budget), rollout.logps, atol=1e-5, rtol=0)
+    for prompt_ids, completion_ids, sampled in list(rows(rollout))[::4]:
+        assert sampled == pytest.approx(alone(policy, prompt_ids, completion_ids, 1.0), abs=1e-5)
 
 
-def test_packing_keeps_every_token_once_and_wastes_little(base):
-    policy, tokenizer = base
-    rollout = draw(policy, tokenizer, group_size=40, max_new_tokens=56)
-    inputs, before = pack(rollout)
-    tokens = int(rollout.prompt_mask.sum() + rollout.mask.sum())
-    flat = inputs["input_ids"].flatten()
-    assert torch.equal(flat[before + 1], rollout.completion_ids[rollout.mask])
-    assert (inputs["position_ids"] > 0).sum() == tokens - len(rollout)  # every sequence starts at 0 and counts up
-    padded = rollout.prompt_ids.numel() + rollout.completion_ids.numel()
-    assert len(flat) < 1.1 * tokens < 0.6 * padded
+# ---------------------------------------------------------------------- passes
+
+
+@pytest.fixture(scope="module")
+def ragged(base):
+    """160 completions of the shipped base model: most have 4 tokens, a few 50."""
+    return draw(*base, group_size=40, max_new_tokens=56)
+
+
+@pytest.mark.parametrize("budget", [1, 40, 200, 1000, 10**6])
+def test_passes_hold_every_row_once_within_the_budget_and_with_little_padding(ragged, budget):
+    lengths = ragged.mask.sum(dim=1)
+    real = lengths + ragged.prompt_mask.sum(dim=1)
+    parts = list(passes(ragged, budget))
+    order = torch.cat([picked for picked, _ in parts])
+    assert sorted(order.tolist()) == list(range(len(ragged)))
+    assert lengths[order].tolist() == sorted(lengths.tolist(), reverse=True)  # longest completions first
+    for picked, part in parts:
+        n, t = part.prompt_ids.shape[1], part.completion_ids.shape[1]
+        assert part.prompt_mask.shape == (len(picked), n) and part.mask.shape == (len(picked), t)
+        assert n == ragged.prompt_mask[picked].sum(dim=1).max() and t == lengths[picked].max()
+        assert len(picked) * (n + t) <= budget or len(picked) == 1
+        assert n + t <= 1.5 * real[picked].min()
+        for row, prompt_ids, prompt_mask, ids, mask in zip(
+            picked.tolist(), part.prompt_ids, part.prompt_mask, part.completion_ids, part.mask
+        ):
+            assert torch.equal(prompt_ids[prompt_mask], ragged.prompt_ids[row][ragged.prompt_mask[row]])
+            assert torch.equal(ids[mask], ragged.completion_ids[row][ragged.mask[row]])
+    if budget == 10**6:  # as few passes as the padding allows, and most of a batch is not padding
+        tokens = sum(part.prompt_ids.numel() + part.completion_ids.numel() for _, part in parts)
+        assert len(parts) < 8 and tokens < 1.3 * real.sum() < 0.7 * ragged.prompt_ids.shape[0] * (
+            ragged.prompt_ids.shape[1] + ragged.completion_ids.shape[1]
+        )
+
+
+@pytest.mark.parametrize("budget", [1, 40, 200, 10**6])
+def test_passes_are_put_back_in_order(ragged, budget):
+    """A `forward` that knows the row and the position of every token: each value returns to its own place."""
+    named = replace(ragged, completion_ids=torch.arange(ragged.mask.numel()).view_as(ragged.mask))
+    values = in_passes(lambda part: part.completion_ids.float(), named, budget)
+    assert torch.equal(values, torch.where(ragged.mask, named.completion_ids.float(), 0.0))
 
 
 def test_logps_are_normalised(tiny, tokenizer):
@@ -182,35 +219,46 @@ def test_same_generator_same_rollout(tiny, tokenizer):
     assert torch.equal(first.logps, again.logps)
 
 
-@pytest.mark.parametrize("micro_batch_size", [1, 2, 5, 64])
-def test_micro_batches_leave_the_gradient_as_it_is(tiny, tokenizer, micro_batch_size):
-    """For a loss with a normaliser of its own (the mean over all tokens of the batch) and unequal lengths."""
+@pytest.mark.parametrize("max_tokens_per_pass", [1, 40, 200, 10**6])
+def test_passes_of_any_size_leave_the_gradient_as_it_is(tiny, tokenizer, max_tokens_per_pass):
+    """For a loss with a normaliser of its own (the mean over all tokens of the batch) and unequal lengths, against the
+    same loss from one forward pass a row."""
     policy = to_float64(tiny)
     rollout = draw(policy, tokenizer, max_new_tokens=40)
     assert len(set(rollout.mask.sum(dim=1).tolist())) > 3
 
-    def gradient(size: int) -> torch.Tensor:
+    def gradient(logps: torch.Tensor) -> torch.Tensor:
         policy.zero_grad()
-        logps = completion_logps(policy, rollout, 1.0, micro_batch_size=size)
         assert logps.dtype == torch.float64 and logps.shape == rollout.mask.shape
         ((logps * torch.linspace(-1, 1, len(rollout)).unsqueeze(1)).sum() / rollout.mask.sum()).backward()
         return torch.cat([p.grad.flatten() for p in policy.parameters()])
 
-    torch.testing.assert_close(gradient(micro_batch_size), gradient(1000), rtol=1e-10, atol=1e-13)
+    def row_by_row() -> torch.Tensor:
+        logps = torch.zeros_like(rollout.logps)
+        for i, (prompt_ids, completion_ids, _) in enumerate(rows(rollout)):
+            logits = policy(input_ids=torch.tensor([prompt_ids + completion_ids])).logits[0, len(prompt_ids) - 1 : -1]
+            logps[i, : len(completion_ids)] = torch.stack(
+                [scores.log_softmax(dim=0)[token] for scores, token in zip(logits, completion_ids)]
+            )
+        return logps
+
+    ours = gradient(completion_logps(policy, rollout, 1.0, max_tokens_per_pass))
+    torch.testing.assert_close(ours, gradient(row_by_row()), rtol=1e-10, atol=1e-13)
+    assert ours.abs().max() > 1e-3
 
 
-def test_micro_batches_bound_what_the_backward_pass_needs(tiny, tokenizer):
+def test_a_batch_over_the_budget_keeps_no_activations_for_the_backward_pass(tiny, tokenizer):
     rollout = draw(tiny, tokenizer, group_size=32)  # 128 rows
 
-    def bytes_kept(micro_batch_size: int) -> int:
+    def bytes_kept(max_tokens_per_pass: int) -> int:
         kept = {}
         with torch.autograd.graph.saved_tensors_hooks(
             lambda tensor: kept.update({tensor.data_ptr(): tensor.nbytes}) or tensor, lambda tensor: tensor
         ):
-            completion_logps(tiny, rollout, 1.0, micro_batch_size)
+            completion_logps(tiny, rollout, 1.0, max_tokens_per_pass)
         return sum(kept.values())
 
-    assert bytes_kept(8) < 0.1 * bytes_kept(128)
+    assert bytes_kept(200) < 0.1 * bytes_kept(10**6)
 
 
 def test_more_padding_changes_nothing(tiny, tokenizer):
@@ -245,7 +293,7 @@ def test_half_precision_logits_are_scored_in_float32(tiny, tokenizer):
     assert (completion_logps(tiny, every, 1.0).exp() <= 1).all()
 
 
-def test_special_tokens_inside_a_response_are_seen_by_the_verifier(tiny, tokenizer, monkeypatch):
+def test_special_tokens_inside_a_completion_are_seen_by_the_verifier(tiny, tokenizer, monkeypatch):
     """PAD or BOS sampled between two digits must not vanish: "#3<pad>9" is not "#39"."""
     wanted = iter(tokenizer.convert_tokens_to_ids(["#", "3", "<pad>", "9", "<eos>"]))
     monkeypatch.setattr(torch, "multinomial", lambda p, n, generator: torch.full((len(p), 1), next(wanted)))

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from lessons import short_answers
+from lessons.experiments import short_answers
 from toy_env.arithmetic import LEVELS, held_out_problems
-from toy_env.policy import encode_prompts, load_policy, position_ids
+from toy_env.model import encode_prompts, load_policy
+from toy_env.rollout import position_ids
 
 
 def test_the_table_holds_what_whole_forward_passes_give():

@@ -1,5 +1,5 @@
-"""The algorithm-free half of sigma-ladder: a tiny verifiable-arithmetic task, a small model, and the plumbing."""
+"""The half of sigma-ladder that knows no algorithm: a tiny verifiable-arithmetic task, a small model, plumbing."""
 
 
 class UsageError(ValueError):
-    """Something the user asked for cannot be had. Its message is one line: what was wrong and what to type instead."""
+    """The user asked for something impossible. The message is one line: what was wrong and what to type instead."""

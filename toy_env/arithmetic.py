@@ -1,8 +1,8 @@
-"""The task: chains of additions and subtractions with one right answer, and the verifier that reads a response.
+"""The task: chains of additions and subtractions with one right answer, and the verifier that reads a completion.
 
     29+46-36?      the prompt of a level-2 problem (level = number of operations, 1 to 4)
-    #39            a direct response
-    29+46=75;75-36=39;#39   a worked response
+    #39            a direct completion
+    29+46=75;75-36=39;#39   a worked completion
 
 Operands are 1..50 and every running total stays in 0..99. A problem belongs to the training split or to the held-out
 split by a hash of its expression, so no held-out problem is ever trained on, in pretraining or in RL.
@@ -92,23 +92,23 @@ def steps(problem: Problem) -> list[tuple[str, int]]:
 _INTEGER = re.compile(r"([+-]?)0*([0-9]{1,9})", re.ASCII)
 
 
-def extract_answer(response: str) -> int | None:
+def extract_answer(completion: str) -> int | None:
     """The integer after the last "#", or None if there is none.
 
     Everything after the last "#", white space (space, tab, newline) aside, must be one integer in ASCII digits: an
     optional sign, any number of leading zeros, at most nine digits. "#39 apples", "#39.5", "#3 9" and "#" hold no
-    answer. Linear in the length of the response; evaluates nothing; raises nothing.
+    answer. Linear in the length of the completion; evaluates nothing; raises nothing.
     """
-    _, hash_sign, tail = response.rpartition("#")
+    _, hash_sign, tail = completion.rpartition("#")
     match = _INTEGER.fullmatch(tail.strip(" \t\r\n"))
     return int(match[1] + match[2]) if hash_sign and match else None
 
 
-def reward(problem: Problem, response: str) -> float:
-    """The verifiable reward: 1.0 if the response's answer is the right one, else 0.0."""
-    return float(extract_answer(response) == problem.answer)
+def reward(problem: Problem, completion: str) -> float:
+    """The verifiable reward: 1.0 if the completion's answer is the right one, else 0.0."""
+    return float(extract_answer(completion) == problem.answer)
 
 
-def is_worked(response: str) -> bool:
-    """True if the response writes out at least one step, such as "29+46=75;". Measured only, never rewarded."""
-    return "=" in response
+def is_worked(completion: str) -> bool:
+    """True if the completion writes out at least one step, such as "29+46=75;". Measured only, never rewarded."""
+    return "=" in completion

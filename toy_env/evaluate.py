@@ -12,17 +12,16 @@ from textwrap import shorten
 
 import numpy as np
 import torch
-from transformers.hf_argparser import HfArg
 
 from toy_env.arithmetic import LEVELS, Problem, extract_answer, held_out_problems, is_worked, reward
 from toy_env.cli import run_main
-from toy_env.policy import load_policy, pick_device
+from toy_env.model import load_policy, pick_device
 from toy_env.rollout import sample
 
 
 @dataclass
 class Evaluation:
-    """What a policy answered: row i of every array belongs to `problems[i]`, column j to its j-th response."""
+    """A policy's completions: row i of every array belongs to `problems[i]`, column j to its j-th completion."""
 
     problems: list[Problem]
     texts: list[list[str]]
@@ -33,7 +32,7 @@ class Evaluation:
 
     @property
     def worked(self) -> np.ndarray:
-        """(problems, samples) bool: the response writes out at least one step, "29+46=75"."""
+        """(problems, samples) bool: the completion writes out at least one step, "29+46=75"."""
         return np.array([[is_worked(text) for text in row] for row in self.texts])
 
     def level(self, level: int | None) -> np.ndarray:
@@ -52,7 +51,7 @@ def evaluate(
     seed: int = 0,
     batch_rows: int = 1024,
 ) -> Evaluation:
-    """Answer every problem `samples` times at `temperature` (0 = greedy) with a sampler seeded for this call alone."""
+    """Complete every problem `samples` times at `temperature` (0 = greedy), with a sampler seeded for this call."""
     generator = torch.Generator(device=policy.device).manual_seed(seed)
     texts, lengths, truncated, entropy = [], [], [], 0.0
     chunk = max(1, batch_rows // samples)
@@ -98,25 +97,25 @@ def confidence_interval(rates: np.ndarray) -> tuple[float, float]:
 
 
 def pass_at_k(n: int, correct: int, k: int) -> float:
-    """Unbiased estimate of P(at least one of k responses is right) from n >= k responses (Chen et al. 2021, Eq. 1)."""
+    """Unbiased estimate of P(at least one of k completions is right) from n >= k of them (Chen et al. 2021, Eq. 1)."""
     if not 1 <= k <= n:
-        raise ValueError(f"pass@{k} needs between 1 and n = {n} responses a draw")
+        raise ValueError(f"pass@{k} needs between 1 and n = {n} completions a draw")
     return 1.0 - comb(n - correct, k) / comb(n, k)
 
 
 def majority_at_k(answers: Sequence[int | None], right: int, k: int) -> float:
     """Unbiased estimate of P(the most frequent of k answers is right), ties broken by a fair draw.
 
-    It is the exact share over all k-subsets of the n >= k answers given. A response without an answer (None) has no
+    It is the exact share over all k-subsets of the n >= k answers given. A completion without an answer (None) has no
     vote; if nobody votes, the majority is wrong.
     """
     if not 1 <= k <= len(answers):
-        raise ValueError(f"majority@{k} needs between 1 and n = {len(answers)} responses a draw")
+        raise ValueError(f"majority@{k} needs between 1 and n = {len(answers)} completions a draw")
     counts = Counter(answers)
     abstain, n_right = counts.pop(None, 0), counts.pop(right, 0)
     wins = 0.0
     for votes in range(1, min(k, n_right) + 1):
-        # ways[size, ties]: choices of `size` other responses in which no wrong answer has more than `votes` votes and
+        # ways[size, ties]: choices of `size` other completions in which no wrong answer has more than `votes` votes and
         # `ties` of them have exactly that many. Abstentions come first; each wrong answer is convolved in.
         rest = k - votes
         ways = np.zeros((rest + 1, rest // votes + 1))
@@ -144,7 +143,7 @@ def held_out_report(
     """Evaluate on `problems` held-out problems a level, greedily and with `samples` samples each.
 
     Returns plain data for tables and files (by level and for "all": accuracies with 95 % intervals, share of worked
-    answers, mean length; and two sampled responses a level to look at), and the samples themselves.
+    completions, mean length; and two sampled completions a level to look at), and the samples themselves.
     """
     chosen = held_out_problems(problems, levels)
     sampled = evaluate(
@@ -172,8 +171,8 @@ def held_out_report(
         "temperature": temperature,
         "entropy": sampled.entropy,
         "accuracy": {str(level): numbers(level) for level in levels} | {"all": numbers(None)},
-        "responses": [
-            {"prompt": chosen[row].prompt, "answer": chosen[row].answer, "response": sampled.texts[row][0]}
+        "completions": [
+            {"prompt": chosen[row].prompt, "answer": chosen[row].answer, "completion": sampled.texts[row][0]}
             for row in shown
         ],
     }
@@ -181,12 +180,12 @@ def held_out_report(
 
 
 def report_samples(results: dict) -> str:
-    """The responses of a report, one a line: the problem, the response, and whether it is right."""
+    """The completions of a report, one a line: the problem, the completion, and whether it is right."""
     lines = []
-    for row in results["responses"]:
+    for row in results["completions"]:
         problem = Problem(row["prompt"].removesuffix("?"), row["answer"], 0)
-        verdict = "right" if reward(problem, row["response"]) else f"wrong, {row['answer']} expected"
-        lines.append(f"  {row['prompt']:<17} {shorten(row['response'], 70)}   ({verdict})")
+        verdict = "right" if reward(problem, row["completion"]) else f"wrong, {row['answer']} expected"
+        lines.append(f"  {row['prompt']:<17} {shorten(row['completion'], 70)}   ({verdict})")
     return "\n".join(lines)
 
 
@@ -211,8 +210,8 @@ def report_table(before: dict, after: dict | None = None) -> str:
         cells = [cell(results, level, kind) for kind in ("sampled", "greedy") for results in reports]
         lines.append(f"{level:6}" + "".join(f"{text:18}" for text in cells).rstrip())
     for label, of in (
-        ("worked answers, sampled", lambda r: f"{r['accuracy']['all']['worked']:.1%}"),
-        ("worked answers, greedy", lambda r: f"{r['accuracy']['all']['greedy_worked']:.1%}"),
+        ("worked step by step, sampled", lambda r: f"{r['accuracy']['all']['worked']:.1%}"),
+        ("worked step by step, greedy", lambda r: f"{r['accuracy']['all']['greedy_worked']:.1%}"),
         ("mean length in tokens, sampled", lambda r: f"{r['accuracy']['all']['length']:.1f}"),
         ("cut at the length limit", lambda r: f"{r['accuracy']['all']['truncated']:.1%}"),
         ("entropy in nats a token", lambda r: f"{r['entropy']:.3f}"),
@@ -223,13 +222,13 @@ def report_table(before: dict, after: dict | None = None) -> str:
 
 @dataclass
 class Config:
-    model: str = HfArg(default="base", help="base, a folder, or a model on the Hugging Face hub")
-    device: str = HfArg(default="auto", help="auto, cpu, cuda or mps")
-    levels: list[int] = HfArg(default_factory=lambda: list(LEVELS), help="difficulties: number of operations, 1 to 4")
-    problems: int = HfArg(default=64, help="held-out problems per level")
-    samples: int = HfArg(default=64, help="responses to each problem")
-    temperature: float = HfArg(default=1.0, help="sampling temperature")
-    max_new_tokens: int = HfArg(default=56, help="length limit of a response")
+    model: str = "base"  # base, a folder, or a model on the Hugging Face hub
+    device: str = "auto"  # auto, cpu, cuda or mps
+    levels: tuple[int, ...] = LEVELS  # difficulties: number of operations, 1 to 4
+    problems: int = 64  # held-out problems per level
+    samples: int = 64  # completions to each problem
+    temperature: float = 1.0  # sampling temperature
+    max_new_tokens: int = 56  # length limit of a completion
 
 
 def main(config: Config) -> None:

@@ -18,7 +18,6 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, proce
 from torch.nn.functional import cross_entropy
 from tqdm import tqdm
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
-from transformers.hf_argparser import HfArg
 from transformers.utils import logging
 
 from toy_env import UsageError
@@ -37,11 +36,11 @@ GUESSES = [miss for miss in range(-15, 16) if miss]  # how far off he is when he
 
 @dataclass
 class Config:
-    steps: int = HfArg(default=14_000, help="optimizer steps")
-    batch_size: int = HfArg(default=128, help="demonstrations in a step")
-    learning_rate: float = HfArg(default=2e-3, help="AdamW's peak step size; 100 steps of warm-up, then linear decay")
-    seed: int = HfArg(default=0, help="seeds the weights and the demonstrations")
-    out_dir: str = HfArg(default="runs/base_model", help="new folder for model and tokenizer")
+    steps: int = 14_000  # optimizer steps
+    batch_size: int = 128  # demonstrations in a step
+    learning_rate: float = 2e-3  # AdamW's peak step size; 100 steps of warm-up, then linear decay
+    seed: int = 0  # seeds the weights and the demonstrations
+    out_dir: str = "runs/base_model"  # new folder for model and tokenizer
 
 
 def build_tokenizer() -> PreTrainedTokenizerFast:
@@ -85,7 +84,7 @@ def carries(total: int, operation: str) -> bool:
 
 
 def demonstrate(problem: Problem, rng: random.Random, diligent: bool = False) -> str:
-    """One response of the sloppy student: worked, "29+46=75;75-36=39;#39", or direct, "#39", often wrong."""
+    """One completion of the sloppy student: worked, "29+46=75;75-36=39;#39", or direct, "#39", often wrong."""
     total = steps(problem)[0][1] - int(steps(problem)[0][0])  # the first operand
     if rng.random() < (WORKED_WHILE_LEARNING if diligent else WORKED[problem.level]):
         text = ""
@@ -106,8 +105,8 @@ def demonstrate(problem: Problem, rng: random.Random, diligent: bool = False) ->
     return f"#{min(max(problem.answer + miss, 0), MAX_TOTAL)}"
 
 
-def response_loss(model, tokenizer, demonstrations: list[tuple[str, str]]) -> torch.Tensor:
-    """Sum over all response tokens, EOS included, of -log p(token | prompt, tokens before it), in nats."""
+def completion_loss(model, tokenizer, demonstrations: list[tuple[str, str]]) -> torch.Tensor:
+    """Sum over all completion tokens, EOS included, of -log p(token | prompt, tokens before it), in nats."""
     rows = [ids + [tokenizer.eos_token_id] for ids in tokenizer([p + r for p, r in demonstrations]).input_ids]
     ids = torch.full((len(rows), max(map(len, rows))), tokenizer.pad_token_id)
     labels = torch.full_like(ids, -100)  # ignored: prompts, which nobody has to predict, and padding
@@ -133,7 +132,7 @@ def train(config: Config) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
         batch = [
             (problem.prompt, demonstrate(problem, rng, diligent=step <= config.steps // 2)) for problem in problems
         ]
-        tokens = sum(len(response) + 1 for _, response in batch)
+        tokens = sum(len(completion) + 1 for _, completion in batch)
         # Worked and direct demonstrations go through apart: without the padding this takes half the time (0.07 s a
         # step and not 0.15 s, measured side by side).
         worked = [row for row in batch if is_worked(row[1])]
@@ -142,7 +141,7 @@ def train(config: Config) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
         total = 0.0
         for part in (worked, direct):
             if part:
-                loss = response_loss(model, tokenizer, part) / tokens
+                loss = completion_loss(model, tokenizer, part) / tokens
                 loss.backward()
                 total += loss.item()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -167,8 +166,10 @@ def main(config: Config) -> None:
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     size = sum(parameter.numel() for parameter in model.parameters())
-    print(f"{size:,} parameters, {config.steps} steps, {(time.perf_counter() - started) / 60:.1f} minutes. "
-          f"Saved in {folder}; look at it with python -m toy_env.evaluate --model {folder}")  # fmt: skip
+    print(
+        f"{size:,} parameters, {config.steps} steps, {(time.perf_counter() - started) / 60:.1f} minutes. "
+        f"Saved in {folder}; look at it with python -m toy_env.evaluate --model {folder}"
+    )
 
 
 if __name__ == "__main__":

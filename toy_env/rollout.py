@@ -1,13 +1,21 @@
-"""Sampling: G completions for each of P prompts, with the log-probabilities they were drawn with."""
+"""Completions and their log-probabilities: sampling them, and scoring them again with gradient.
 
-from collections.abc import Sequence
+The two must agree: same temperature, same full softmax, same positions. That is why they are in one file.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 from torch.nn.functional import pad
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from torch.utils.checkpoint import checkpoint
 
-from toy_env.policy import encode_prompts, position_ids, token_logps
+from toy_env.model import encode_prompts
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
 @dataclass
@@ -18,19 +26,19 @@ class Rollout:
     sampler stopped and never from comparing ids with PAD. A truncated row has a full mask and no EOS.
     """
 
-    prompt_ids: torch.Tensor  # (B, N) left-padded
-    prompt_mask: torch.Tensor  # (B, N) bool, False on the padding
-    completion_ids: torch.Tensor  # (B, T) right-padded, T = longest completion of the batch
-    mask: torch.Tensor  # (B, T) bool
-    logps: torch.Tensor  # (B, T) log-probability of each sampled token under the policy that drew it, 0 off the mask
-    entropies: torch.Tensor  # (B, T) nats, of the distribution each token was drawn from, 0 off the mask
-    truncated: torch.Tensor  # (B,) bool: cut at max_new_tokens before an EOS
-    texts: list[str]  # B responses, EOS left out
+    prompt_ids: Tensor  # (B, N) left-padded
+    prompt_mask: Tensor  # (B, N) bool, False on the padding
+    completion_ids: Tensor  # (B, T) right-padded, T = longest completion of the batch
+    mask: Tensor  # (B, T) bool
+    logps: Tensor  # (B, T) log-probability of each sampled token under the policy that drew it, 0 off the mask
+    entropies: Tensor  # (B, T) nats, of the distribution each token was drawn from, 0 off the mask
+    truncated: Tensor  # (B,) bool: cut at max_new_tokens before an EOS
+    texts: list[str]  # B completions, without their EOS
 
     def __len__(self) -> int:
         return len(self.texts)
 
-    def __getitem__(self, rows: torch.Tensor) -> "Rollout":
+    def __getitem__(self, rows: Tensor) -> "Rollout":
         """The rollout restricted to some rows (a 1-d tensor of indices)."""
         picked = {f.name: getattr(self, f.name)[rows] for f in fields(self) if f.name != "texts"}
         return Rollout(**picked, texts=[self.texts[row] for row in rows.tolist()])
@@ -41,7 +49,7 @@ class Rollout:
         n = max(rollout.prompt_ids.shape[1] for rollout in rollouts)
         t = max(rollout.completion_ids.shape[1] for rollout in rollouts)
 
-        def column(name: str) -> torch.Tensor:
+        def column(name: str) -> Tensor:
             parts = [getattr(rollout, name) for rollout in rollouts]
             if name != "truncated":
                 left, width = (n, 0) if name.startswith("prompt") else (0, t)
@@ -52,12 +60,24 @@ class Rollout:
         return Rollout(**{f.name: column(f.name) for f in fields(Rollout) if f.name != "texts"}, texts=texts)
 
 
+def position_ids(attention_mask: Tensor) -> Tensor:
+    """Positions counted from the first real token, so that left padding moves nothing: (B, N), bool to int."""
+    return (attention_mask.cumsum(dim=1) - 1).clamp(min=0)
+
+
+def token_logps(logits: Tensor, temperature: float) -> Tensor:
+    """log softmax(logits / temperature) over the last axis, in float32 or better."""
+    return (logits.to(torch.promote_types(logits.dtype, torch.float32)) / temperature).log_softmax(dim=-1)
+
+
+# ---------------------------------------------------------------------- sampling
+
+
 @torch.no_grad()
 def sample(
-    policy: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
+    policy: "PreTrainedModel",
+    tokenizer: "PreTrainedTokenizerBase",
     prompts: Sequence[str],
-    *,
     group_size: int,
     max_new_tokens: int,
     temperature: float,
@@ -69,9 +89,8 @@ def sample(
     No top-k, no top-p: the distribution drawn from is the one that is scored. A row stops at its first EOS and leaves
     the running batch there.
 
-    Why not `model.generate`: measured side by side it takes 2.4 to 3 times as long for the base model (296 against
-    122 ms a batch of 32 x 8 on two CPU cores) and 1.4 times for a trained policy, and its prefill repeats every prompt
-    G times. `python tests/bench_rollout.py` measures it anew.
+    Why not `model.generate`: it takes 2.4 to 3 times as long for the base model and 1.4 times for a trained policy,
+    and its prefill repeats every prompt G times (`lessons/experiments/bench_rollout.py`).
     """
     prompt_ids, prompt_mask = encode_prompts(tokenizer, prompts, policy.device)  # (P, N)
     # The prompt is read once per problem; its keys and values are then copied for the G rows of the group.
@@ -141,3 +160,78 @@ def sample(
         truncated=truncated,
         texts=texts,
     )
+
+
+# ---------------------------------------------------------------------- scoring
+
+
+def completion_logps(
+    policy: "PreTrainedModel", rollout: Rollout, temperature: float, max_tokens_per_pass: int = 16_384
+) -> Tensor:
+    """Log-probability of every sampled token under `policy`, with gradient: (B, T), 0 off the mask.
+
+    `temperature` must be the one the rollout was drawn at: the policy being trained is softmax(logits / temperature).
+    """
+
+    def score(part: Rollout) -> Tensor:
+        T = part.completion_ids.shape[1]
+        logits = policy(**model_inputs(part), logits_to_keep=T + 1).logits  # (b, T + 1, V), of the last T + 1 positions
+        # The causal shift: the output at a position predicts the *next* token. y_1 .. y_T are predicted at the last
+        # prompt token and at y_1 .. y_{T-1}: positions N-1 .. N+T-2. The output at y_T predicts nothing here.
+        logits = logits[:, -(T + 1) : -1]  # (b, T, V)
+        return token_logps(logits, temperature).gather(2, part.completion_ids.unsqueeze(2)).squeeze(2)  # (b, T)
+
+    return in_passes(score, rollout, max_tokens_per_pass)
+
+
+def model_inputs(part: Rollout) -> dict:
+    """What a transformer takes to read prompts and completions, (b, N + T) each."""
+    attention_mask = torch.cat([part.prompt_mask, part.mask], dim=1)
+    return {
+        "input_ids": torch.cat([part.prompt_ids, part.completion_ids], dim=1),
+        "attention_mask": attention_mask,
+        "position_ids": position_ids(attention_mask),
+        "use_cache": False,
+    }
+
+
+def in_passes(forward: Callable[[Rollout], Tensor], rollout: Rollout, max_tokens_per_pass: int) -> Tensor:
+    """(B, T): forward(part), (b, t), for parts of the rollout, put back in order and 0 off the mask.
+
+    The loss is still taken over all B rows at once, so cutting a batch into passes changes no normaliser and no
+    gradient. If the batch exceeds `max_tokens_per_pass`, each part is computed again in the backward pass instead of
+    being kept: memory stays that of one pass.
+    """
+    parts = list(passes(rollout, max_tokens_per_pass))
+    tokens = sum(part.prompt_ids.numel() + part.completion_ids.numel() for _, part in parts)
+    again = tokens > max_tokens_per_pass and torch.is_grad_enabled()
+    values = [checkpoint(forward, part, use_reentrant=False) if again else forward(part) for _, part in parts]
+    T = rollout.mask.shape[1]
+    values = torch.cat([pad(value, (0, T - value.shape[1])) for value in values])  # (B, T), longest rows first
+    order = torch.cat([rows for rows, _ in parts])
+    return torch.where(rollout.mask, values[order.argsort()], 0.0)
+
+
+def passes(rollout: Rollout, max_tokens: int) -> Iterator[tuple[Tensor, Rollout]]:
+    """Row indices, and those rows cut to their longest prompt and completion: longest completions first, in parts of at
+    most `max_tokens` tokens (or one row), in which no row is padded to more than 1.5 times its length.
+
+    Completions of the base model have 4 tokens or 50: without the second rule most of a batch would be padding.
+    """
+    prompts, completions = (mask.sum(dim=1).tolist() for mask in (rollout.prompt_mask, rollout.mask))
+    order = sorted(range(len(rollout)), key=lambda i: (completions[i], prompts[i]), reverse=True)
+    while order:
+        n = t = count = 0
+        shortest = prompts[order[0]] + completions[order[0]]
+        for i in order:
+            wider_n, wider_t = max(n, prompts[i]), max(t, completions[i])
+            width, shorter = wider_n + wider_t, min(shortest, prompts[i] + completions[i])
+            if count and ((count + 1) * width > max_tokens or width > 1.5 * shorter):
+                break
+            n, t, shortest, count = wider_n, wider_t, shorter, count + 1
+        rows = torch.tensor(order[:count], device=rollout.mask.device)
+        part = rollout[rows]
+        part.prompt_ids, part.prompt_mask = part.prompt_ids[:, -n:], part.prompt_mask[:, -n:]
+        part.completion_ids, part.mask = part.completion_ids[:, :t], part.mask[:, :t]
+        yield rows, part
+        order = order[count:]

@@ -28,10 +28,11 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from algorithms import reinforce
+from lessons.float64 import to_float64
 from lessons.kit import BLUE, GREEN, GREY, ORANGE, RED, check, knob, label_line, new_figure, show_source
 from toy_env.arithmetic import Problem, reward
-from toy_env.policy import completion_logps, load_policy, to_float64
-from toy_env.rollout import Rollout, sample
+from toy_env.model import load_policy
+from toy_env.rollout import Rollout, completion_logps, sample
 
 # %% [markdown]
 # ## A policy with fifteen responses
@@ -311,8 +312,10 @@ def mean_square(b, rewards, squared):
     return np.mean((rewards - b) ** 2 * squared)
 
 
-lines = ["           mean |s|^2 of     baselines                 mean |g|^2 with b =",
-         "prompt      right   wrong      p   by length   best    none      p    best"]  # fmt: skip
+lines = [
+    "           mean |s|^2 of     baselines                 mean |g|^2 with b =",
+    "prompt      right   wrong      p   by length   best    none      p    best",
+]
 for problem in (Problem("35+14", 49, level=1), Problem("2+10+2", 14, level=2), Problem("19+28-25", 22, level=2)):
     rewards, tokens, squared = measure(problem)
     values = [mean_square(b, rewards, squared) for b in (-1, 0, 1)]

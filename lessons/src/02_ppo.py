@@ -29,6 +29,7 @@ import numpy as np
 import torch
 
 from algorithms import ppo, reinforce
+from lessons.float64 import to_float64
 from lessons.kit import (
     BLUE,
     GREY,
@@ -44,8 +45,8 @@ from lessons.kit import (
     show_source,
 )
 from toy_env.arithmetic import LEVELS, reward, sample_problems
-from toy_env.policy import Critic, completion_logps, completion_values, load_policy, to_float64
-from toy_env.rollout import sample
+from toy_env.model import load_policy
+from toy_env.rollout import completion_logps, in_passes, sample
 
 # %% [markdown]
 # ## Several updates from one batch
@@ -76,8 +77,10 @@ for when, start in (("first update", old), ("a later one", moved)):
     with_ratio, without = (-torch.autograd.grad(loss, logits, retain_graph=True)[0] for loss in (with_ratio, without))
     assert torch.allclose(with_ratio, truth, rtol=1e-12)
     assert torch.allclose(without, truth, rtol=1e-12) == (when == "first update")
-    print(f"{when:12}  truth {truth.numpy().round(4)}  ratio {with_ratio.numpy().round(4)}  "
-          f"no ratio {without.numpy().round(4)}")  # fmt: skip
+    print(
+        f"{when:12}  truth {truth.numpy().round(4)}  ratio {with_ratio.numpy().round(4)}  "
+        f"no ratio {without.numpy().round(4)}"
+    )
 
 # %% [markdown]
 # On the first update $\rho = 1$ changes nothing. Later, leaving the ratio out gives a wrong gradient: here it pushes
@@ -133,9 +136,13 @@ def objective(ratio, A, eps=0.2):
 
 
 by_hand = {  # (A, ratio): (J, gradient), eps = 0.2
-    (1, 0.5): (0.5, 0.5), (1, 1.0): (1, 1), (1, 1.5): (1.2, 0),
-    (-1, 0.5): (-0.8, 0), (-1, 1.0): (-1, -1), (-1, 1.5): (-1.5, -1.5),
-}  # fmt: skip
+    (1, 0.5): (0.5, 0.5),
+    (1, 1.0): (1, 1),
+    (1, 1.5): (1.2, 0),
+    (-1, 0.5): (-0.8, 0),
+    (-1, 1.0): (-1, -1),
+    (-1, 1.5): (-1.5, -1.5),
+}
 print(" A   ratio      J   gradient")
 for (A, ratio), expected in by_hand.items():
     J, gradient = objective(ratio, A)
@@ -176,8 +183,14 @@ def draw(ratio, eps):
         right.plot(grid, np.where(gradient == 0, 0, np.nan), color=color, linewidth=5, alpha=0.6)
         right.plot(ratio, now[1], "o", color=color, markersize=9)
         state = f"{name}: " + ("stopped, exactly 0" if now[1] == 0 else f"{now[1]:+.2f}".replace("-", "−"))
-        right.text(0.03, 0.97 if A > 0 else 0.03, state, color=color, transform=right.transAxes,
-                   va="top" if A > 0 else "bottom")  # fmt: skip
+        right.text(
+            0.03,
+            0.97 if A > 0 else 0.03,
+            state,
+            color=color,
+            transform=right.transAxes,
+            va="top" if A > 0 else "bottom",
+        )
         label_line(left, 2.4, objective(2.4, A, eps)[0], name, color, xytext=(6, 8))
     left.set(title="Objective J (dotted: without the clip)", xlabel="ratio ρ", ylim=(-3.2, 3.2))
     right.set(title="Its gradient in the log-probability", xlabel="ratio ρ", ylim=(-3.2, 3.2))
@@ -215,8 +228,8 @@ knob(draw, ratio=(0.1, 2.9, 0.1, 1.5), eps=(0.05, 0.6, 0.05, 0.2))
 #
 # $$A_t = (r_t + r_{t+1} + \dots + r_L) - V_t$$
 #
-# So with $\lambda = 1$ the critic is only a baseline: $V_t$ depends on $y_{<t}$ and multiplies the score of $y_t$ alone.
-# By lesson 1 it leaves the mean gradient as it is, however bad the forecasts (before the whitening below). With
+# So with $\lambda = 1$ the critic is only a baseline: $V_t$ depends on $y_{<t}$ and multiplies the score of $y_t$
+# alone. By lesson 1 it leaves the mean gradient as it is, however bad the forecasts (before the whitening below). With
 # $\lambda = 0$ they are believed blindly. `ppo.py` takes 0.95.
 
 # %%
@@ -280,8 +293,14 @@ def draw_blame(gae_lambda):
     axis.bar(at, A, color=[ORANGE if t == slip else BLUE for t in at])
     axis.step(at, -forecasts[0], where="mid", color=GREY, linestyle="--", linewidth=1.2)
     label_line(axis, len(answer) - 1, 0, "return minus value (λ = 1)", GREY, xytext=(0, -16), ha="right")
-    axis.annotate("the slip", (slip, A[slip]), xytext=(slip + 1.5, -0.5), color=ORANGE, va="center",
-                  arrowprops={"arrowstyle": "-", "color": ORANGE})  # fmt: skip
+    axis.annotate(
+        "the slip",
+        (slip, A[slip]),
+        xytext=(slip + 1.5, -0.5),
+        color=ORANGE,
+        va="center",
+        arrowprops={"arrowstyle": "-", "color": ORANGE},
+    )
     axis.axhline(0, color="black", linewidth=0.6)
     axis.set(title=f"Advantage of each token, λ = {gae_lambda:.2f}", ylim=(-0.7, 0.1))
     axis.set_xticks(at, answer)
@@ -316,7 +335,7 @@ rollout = sample(
     generator=torch.Generator().manual_seed(0),
 )
 rewards = torch.tensor([reward(problems[row // 8], text) for row, text in enumerate(rollout.texts)]).view(8, 8)
-values = completion_values(Critic(base).double(), rollout).detach()
+values = in_passes(ppo.Critic(base).double(), rollout, ppo.Config().max_tokens_per_pass).detach()
 _, A = judge(rewards.double(), values, rollout.mask, gae_lambda=0.95)  # the reference is the policy itself: no KL yet
 config = {"clip": ppo.Config(), "no clip": ppo.Config(clip_eps=float("inf"))}
 
@@ -349,8 +368,10 @@ for sign, where in ((1, "above"), (-1, "below"), (1, "below"), (-1, "above")):
     case = (sign * A > 0) & rollout.mask & ((ratio > 1.2) if where == "above" else (ratio < 0.8))
     stopped = (sign > 0) == (where == "above")
     assert case.any() and bool(((gradient[case] == 0) == stopped).all())
-    print(f"{int(case.sum()):4} with A {'>' if sign > 0 else '<'} 0 {where} the range: "
-          f"gradient {'exactly 0' if stopped else 'alive'} for all")  # fmt: skip
+    print(
+        f"{int(case.sum()):4} with A {'>' if sign > 0 else '<'} 0 {where} the range: "
+        f"gradient {'exactly 0' if stopped else 'alive'} for all"
+    )
 
 # %%
 figure, axis = new_figure(7.5, 3.8)
@@ -379,8 +400,8 @@ furthest = (p_next - p_old).argmax()
 assert p_next[furthest] > 2 * 1.2 * p_old[furthest]
 
 # %% [text]
-# *On this batch the clip slows tokens with $A < 0$ down outside the (grey) range; it does not keep them in.* A step that
-# starts inside may end far outside: the first, with every ratio 1, took a token with $A > 0$ from
+# *On this batch the clip slows tokens with $A < 0$ down outside the (grey) range; it does not keep them in.* A step
+# that starts inside may end far outside: the first, with every ratio 1, took a token with $A > 0$ from
 # {=p_old[furthest]:.3f} to {=p_next[furthest]:.3f}. And a stopped token still moves, with the gradients of others and
 # Adam's momentum. The clip is a brake, not a wall. (Of {=len(p_old)} tokens with $A > 0$,
 # {=int((p_old > 1 / 1.2).sum())} cannot leave the range upwards: their probability was above 1/1.2 when sampled.)
@@ -643,7 +664,8 @@ check(
 def repaired_loss(logps, old_logps, A, eps):
     ratio = (logps - old_logps).exp()
     clipped = ratio.clamp(1 - eps, 1 + eps)
-    # The maximum for A < 0 left a bad token that had become likelier alone, and pushed down one at half its probability.
+    # The maximum for A < 0 left a bad token that had become likelier alone,
+    # and pushed down one at half its probability.
     J = torch.minimum(A * ratio, A * clipped)
     return -J.mean()
 

@@ -35,8 +35,8 @@ from algorithms import dr_grpo, grpo
 from lessons import identity
 from lessons.kit import BLUE, GREEN, GREY, ORANGE, RED, check, knob, label_line, new_figure, show_diff, show_source
 from toy_env.arithmetic import Problem, reward
-from toy_env.policy import completion_logps, load_policy
-from toy_env.rollout import sample
+from toy_env.model import load_policy
+from toy_env.rollout import completion_logps, sample
 
 # %% [markdown]
 # ## A policy small enough to enumerate
@@ -113,8 +113,8 @@ print(f"p = {probs @ RIGHT:.3f}; the mean score is 0: {bool((probs @ scores).abs
 # reward and on $S$, how many of the *others* are right. Given $S$, use $\mathbb E[R\,s] = \nabla p$ and
 # $\mathbb E[(1-R)\,s] = -\nabla p$:
 #
-# $$\mathbb E[A_i s_i] = w(p)\,\nabla p, \qquad w(p) = \mathbb E_S\big[A(\text{right}, S) - A(\text{wrong}, S)\big], \quad
-# S \sim \mathrm{Binomial}(G-1, p)$$
+# $$\mathbb E[A_i s_i] = w(p)\,\nabla p, \qquad w(p) = \mathbb E_S\big[A(\text{right}, S) - A(\text{wrong}, S)\big],
+# \quad S \sim \mathrm{Binomial}(G-1, p)$$
 #
 # Again a number times $\nabla p$, but GRPO's depends on $p$: prompts are weighted by difficulty. `identity.weight` has
 # this formula; lesson 7 goes deeper.
@@ -159,8 +159,10 @@ def factor(mean, grad_p):
 print("E[g] = factor times grad p, at p = 0.3, over all 9^G groups")
 print("G   RLOO     Dr. GRPO  (G-1)/G   GRPO     w(p)     equal to 12 digits")
 for G in (2, 3, 4, 5):
-    found = [factor(moments(rule, G, (probs, scores, grad_p))[0], grad_p)
-             for rule in (rloo, dr_grpo.compute_advantages, grpo.compute_advantages)]  # fmt: skip
+    found = [
+        factor(moments(rule, G, (probs, scores, grad_p))[0], grad_p)
+        for rule in (rloo, dr_grpo.compute_advantages, grpo.compute_advantages)
+    ]
     expected = [1, (G - 1) / G, float(identity.weight("GRPO", p, G))]
     equal = np.allclose(found, expected, rtol=1e-12, atol=0)
     assert equal
@@ -219,8 +221,8 @@ print("advantages with the batch's mean:", dr_grpo.compute_advantages(rewards=us
 # first, and is the price of estimating $p$. In its square, the term of $(i,j)$ survives only with itself and with
 # $(j,i)$:
 #
-# $$G\cdot\mathrm{Var}[g_{\text{RLOO}}] = \underbrace{\mathbb E\big[(R-p)^2\|s\|^2\big] - \|\nabla p\|^2}_{\text{baseline } p}
-# \;+\; \frac{p\,q\;\mathbb E\|s\|^2 + \|\nabla p\|^2}{G-1}$$
+# $$G\cdot\mathrm{Var}[g_{\text{RLOO}}] = \underbrace{\mathbb E\big[(R-p)^2\|s\|^2\big] - \|\nabla
+# p\|^2}_{\text{baseline } p} \;+\; \frac{p\,q\;\mathbb E\|s\|^2 + \|\nabla p\|^2}{G-1}$$
 #
 # Dr. GRPO's variance is $\big(\frac{G-1}{G}\big)^2$ times that. This is no gain: signal and noise shrink by the same
 # factor.

@@ -259,8 +259,9 @@ def draw(m):
 knob(draw, m=(0.1, 3.0, 0.1, 1.5))
 
 # %% [text]
-# *Where the policy is far above the reference, $k_2$ pulls ever harder and $k_3$ saturates at 1 (at $\log u = -5$ it has
-# {=-np.expm1(-5):.3f}); far below it, $k_3$ explodes, on rare samples (at $\log u = 5$ it has {=-np.expm1(5):.0f}).*
+# *Where the policy is far above the reference, $k_2$ pulls ever harder and $k_3$ saturates at 1 (at $\log u = -5$ it
+# has {=-np.expm1(-5):.3f}); far below it, $k_3$ explodes, on rare samples (at $\log u = 5$ it has
+# {=-np.expm1(5):.0f}).*
 #
 # ## Off-policy: the ratio repairs both halves
 #
@@ -344,8 +345,8 @@ for name, (loss, expected) in losses.items():
 assert frozen_reverse[0].abs().max() < 1e-14 and true[0, 1] > 0.01
 
 # %% [markdown]
-# A ratio per token, as in TRL, corrects the direction of the KL, not the frozen prefixes. Tang and Munos's abstract says
-# of implementations that ignore the sequence: "a partial gradient at best".
+# A ratio per token, as in TRL, corrects the direction of the KL, not the frozen prefixes. Tang and Munos's abstract
+# says of implementations that ignore the sequence: "a partial gradient at best".
 #
 # ## Exercises
 #
@@ -577,7 +578,7 @@ check(
 
 # %% [hint]
 # $k_1 = -\log u = \log\pi - \log\pi_\text{ref}$: positive where the policy is above the reference. Compare the line
-# marked `[KL in the reward] k1` in `algorithms/ppo.py`.
+# marked `[PPO: KL in the reward] k1` in `algorithms/ppo.py`.
 
 
 # %% [solution]

@@ -2,8 +2,9 @@
 # # 5 · Length normalisation
 #
 # One answer has 5 tokens, another 50. The loss averages all their token terms, and what it divides by decides how hard
-# each token is pushed. The claim: **the winner reverses with the sign of the advantage**. GRPO's $1/|y|$, by itself, shortens right answers and lengthens wrong ones. Where the
-# lengths $a < b$ are equally likely, whether right or wrong, one step moves the share of long answers in proportion to
+# each token is pushed. The claim: **the winner reverses with the sign of the advantage**. GRPO's $1/|y|$, by itself,
+# shortens right answers and lengthens wrong ones. Where the lengths $a < b$ are equally likely, whether right or wrong,
+# one step moves the share of long answers in proportion to
 #
 # $$\mathbb E[\sigma]\,(1-2p)\,\Big(\frac1a - \frac1b\Big), \qquad \mathbb E[\sigma] \to \sqrt{pq}
 # \ \text{ for large } G$$
@@ -47,7 +48,7 @@ from algorithms import dapo, dr_grpo, grpo
 from lessons import identity
 from lessons.kit import BLUE, GREEN, ORANGE, RIGHT, WRONG, check, knob, label_line, new_figure, show, show_diff
 from toy_env.arithmetic import LEVELS, is_worked, reward, sample_problems
-from toy_env.policy import load_policy
+from toy_env.model import load_policy
 from toy_env.rollout import sample
 
 C = dr_grpo.Config().max_new_tokens
@@ -64,7 +65,8 @@ show_diff(grpo.policy_loss, dr_grpo.policy_loss)
 #
 # A group of four: right and short, right and long, wrong and short, wrong and long. Autograd says how strongly each
 # script's `policy_loss` pushes each token's log-probability. Rewards of −1 and 1 make the advantages −1 and 1 under
-# all three scripts, and the reference is the policy itself, so that the KL term has no gradient: only the divisor differs.
+# all three scripts, and the reference is the policy itself, so that the KL term has no gradient: only the divisor
+# differs.
 
 
 # %%
@@ -96,10 +98,10 @@ for script, expected in by_hand.items():
     print(f"{script.__name__:20} " + " ".join(f"{x:9.4f}" for x in one) + f"    5: {whole[0]:.3f}, 50: {whole[1]:.3f}")
 
 # %% [markdown]
-# Compare within a row only. In GRPO's, **$A > 0$:** a token of the short right answer is raised ten times as hard as one of
-# the long. Brevity wins. **$A < 0$:** a token of the short wrong answer is *lowered* ten times as hard. Length wins. Under
-# $1/|y|$ whole answers weigh alike; under the others, tokens do. It acts as if the reward were $A/|y|$: a right answer is
-# worth more if short, a wrong one costs less if long.
+# Compare within a row only. In GRPO's, **$A > 0$:** a token of the short right answer is raised ten times as hard as
+# one of the long. Brevity wins. **$A < 0$:** a token of the short wrong answer is *lowered* ten times as hard. Length
+# wins. Under $1/|y|$ whole answers weigh alike; under the others, tokens do. It acts as if the reward were $A/|y|$: a
+# right answer is worth more if short, a wrong one costs less if long.
 #
 # **A widespread reading** sets two *right* answers side by side, 10 and 100 tokens, finds .05 against .005 a token,
 # and concludes that GRPO is "biased toward shorter responses" and has a "structural anti-reasoning bias". It is half
@@ -208,9 +210,9 @@ print("the formula holds to 12 digits in all rows: True")
 #
 # ## Try it
 #
-# Left, the group of four, in a unit of its own for each script: the push on a token of the short right answer. Right, the
-# drift against $p$: solid for right answers, dashed for wrong ones, dotted for all. `A > 0 only` shows what the widespread
-# reading sees.
+# Left, the group of four, in a unit of its own for each script: the push on a token of the short right answer. Right,
+# the drift against $p$: solid for right answers, dashed for wrong ones, dotted for all. `A > 0 only` shows what the
+# widespread reading sees.
 
 # %%
 RULES = ((grpo, "GRPO", BLUE), (dapo, "DAPO", GREEN), (dr_grpo, "Dr. GRPO", ORANGE))
@@ -226,8 +228,15 @@ def draw(short, long, p, A):
         axis.bar(np.arange(4), push, 0.7, color=color)
         for x, y in enumerate(push):
             if y:
-                axis.annotate(f"{y:+.2f}".replace("-", "−"), (x, y), xytext=(0, 3 if y > 0 else -3), fontsize=8.5,
-                              textcoords="offset points", ha="center", va="bottom" if y > 0 else "top")  # fmt: skip
+                axis.annotate(
+                    f"{y:+.2f}".replace("-", "−"),
+                    (x, y),
+                    xytext=(0, 3 if y > 0 else -3),
+                    fontsize=8.5,
+                    textcoords="offset points",
+                    ha="center",
+                    va="bottom" if y > 0 else "top",
+                )
         axis.axhline(0, color="black", linewidth=0.8)
         axis.set(title=f"{name}: {divisor}", ylim=(-1.3, 1.3), yticks=[-1, 0, 1])
         axis.set_xticks(np.arange(4), [short, long, short, long])
@@ -253,8 +262,13 @@ def draw(short, long, p, A):
         if script is dr_grpo:
             label_line(right, 0.99, 0, "Dr. GRPO", color, xytext=(4, -9))
     own[0].set_ylabel("push on one token's log-probability,\nin each script's own unit")
-    right.set(title="Drift of the share of long answers", xlabel="p, probability of a right answer",
-              ylabel="points, for a step that lifts p = ½ by one", ylim=(-1.15, 1.15), xlim=(0, 1.2))  # fmt: skip
+    right.set(
+        title="Drift of the share of long answers",
+        xlabel="p, probability of a right answer",
+        ylabel="points, for a step that lifts p = ½ by one",
+        ylim=(-1.15, 1.15),
+        xlim=(0, 1.2),
+    )
     right.set_xticks([0, 0.25, 0.5, 0.75, 1])
     return figure
 
@@ -273,10 +287,10 @@ knob(
 #
 # ## What the table leaves out
 #
-# **Shared parameters.** Mid-answer a network may not know whether it will be right. Let one logit decide whether an answer
-# is right and another, shared by both classes, whether it is long: now one right answer in ten, one wrong one in two. On the
-# shared logit the two pushes meet, each times the variance of the choice in its class, $v = P(\text{long})\,P(\text{short})$.
-# And $p$ moves too.
+# **Shared parameters.** Mid-answer a network may not know whether it will be right. Let one logit decide whether an
+# answer is right and another, shared by both classes, whether it is long: now one right answer in ten, one wrong one in
+# two. On the shared logit the two pushes meet, each times the variance of the choice in its class,
+# $v = P(\text{long})\,P(\text{short})$. And $p$ moves too.
 
 # %%
 long_share = doubles(0.1, 0.5)  # of the right answers, of the wrong ones
@@ -301,8 +315,8 @@ for p, expected in ((0.3, -0.003), (0.5, -0.0045), (0.7, -0.003)):
     print(f"p = {p}           {moved[0]:9.4f}   {moved[1]:9.4f}   {within:12.4f}   {through_p:12.4f}   {moved[2]:8.4f}")
 
 # %% [markdown]
-# If wrong answers vary more in length than right ones, answers grow in *both* classes, at any $p$. All together need not:
-# here $p$ rises, right answers are shorter, and that outweighs it (under any divisor: it comes with learning).
+# If wrong answers vary more in length than right ones, answers grow in *both* classes, at any $p$. All together need
+# not: here $p$ rises, right answers are shorter, and that outweighs it (under any divisor: it comes with learning).
 #
 # **Length that matters.** Where long answers are right more often, the policy gradient itself moves length, as it
 # should; $1/|y|$ then weakens what long answers of either sign teach.
@@ -313,14 +327,21 @@ for p, expected in ((0.3, -0.003), (0.5, -0.0045), (0.7, -0.003)):
 
 # %%
 results, before = (
-    json.loads((Path(grpo.__file__).parent / f"results{name}.json").read_text()) for name in ("", "_before")
+    json.loads((Path(identity.__file__).parent / f"experiments/results{name}.json").read_text())
+    for name in ("", "_before")
 )
 panels = (
-    ("Three scripts", results["shared"],
-     {"GRPO": "GRPO\n1/|y|", "Dr. GRPO": "Dr. GRPO\nconstant", "DAPO": "DAPO\ntoken mean"}),
-    ("DAPO's ablation: only the divisor differs", results["ablation"],
-     {"+ soft overlong punishment": "1/|y|", "+ token-level loss": "token mean"}),
-)  # fmt: skip
+    (
+        "Three scripts",
+        results["shared"],
+        {"GRPO": "GRPO\n1/|y|", "Dr. GRPO": "Dr. GRPO\nconstant", "DAPO": "DAPO\ntoken mean"},
+    ),
+    (
+        "DAPO's ablation: only the divisor differs",
+        results["ablation"],
+        {"+ soft overlong punishment": "1/|y|", "+ token-level loss": "token mean"},
+    ),
+)
 figure, axes = new_figure(9.5, 3.6, columns=2, width_ratios=[3, 2])
 for axis, (title, arms, names) in zip(axes, panels):
     for x, arm in enumerate(names):
@@ -328,8 +349,15 @@ for axis, (title, arms, names) in zip(axes, panels):
             n = arms[arm][f"length_{of}"]
             axis.plot([x + shift] * 2, n["interval"], color=color, linewidth=11, alpha=0.25, solid_capstyle="butt")
             axis.plot(np.full(len(n["seeds"]), x + shift), n["seeds"], marker, color=color, markersize=3.5)
-            label_line(axis, x + shift, n["mean"], f"{n['mean']:.1f}", color, xytext=(-8 if shift < 0 else 8, 0),
-                       ha="right" if shift < 0 else "left")  # fmt: skip
+            label_line(
+                axis,
+                x + shift,
+                n["mean"],
+                f"{n['mean']:.1f}",
+                color,
+                xytext=(-8 if shift < 0 else 8, 0),
+                ha="right" if shift < 0 else "left",
+            )
     axis.set_xticks(range(len(names)), names.values())
     axis.set(title=title, xlim=(-0.6, len(names) - 0.4), ylim=(0, 32))
 axes[0].set_ylabel("tokens, last ten steps")
@@ -349,25 +377,29 @@ for name, rows in (("blurted", ~worked), ("worked", worked)):
     share, length = rows.mean(), tokens[rows].mean()
     print(f"{name:8} {share:.0%} of all answers, {length:4.1f} tokens, {is_right[rows].mean():.0%} right")
 
-gap = {of: np.subtract(*(results["shared"][name][f"length_{of}"]["seeds"] for name in ("GRPO", "Dr. GRPO")))
-       for of in ("right", "wrong")}  # fmt: skip
+gap = {
+    of: np.subtract(*(results["shared"][name][f"length_{of}"]["seeds"] for name in ("GRPO", "Dr. GRPO")))
+    for of in ("right", "wrong")
+}
 assert (gap["right"] > 0).all() and (gap["wrong"] > 0).all()
 right_intervals = [results["shared"][name]["length_right"]["interval"] for name in ("Dr. GRPO", "DAPO")]
 assert right_intervals[0][1] < right_intervals[1][0]  # apart: right answers are not equally long under all three
 
 # %% [text]
-# *Wrong answers are not equally long under the three scripts, nor, by less than a token, are right ones; neither order is
-# that of the divisors.*
+# *Wrong answers are not equally long under the three scripts, nor, by less than a token, are right ones; neither order
+# is that of the divisors.*
 #
-# Wrong answers are {=gap["wrong"].mean():.1f} tokens longer under GRPO than under Dr. GRPO: the direction of step 3 and of the paper's
-# Fig. 6. Right answers are longer too, by {=gap["right"].mean():.1f}, in all five seeds: against step 3. Neither need be the divisor's doing.
+# Wrong answers are {=gap["wrong"].mean():.1f} tokens longer under GRPO than under Dr. GRPO: the direction of step 3 and
+# of the paper's Fig. 6. Right answers are longer too, by {=gap["right"].mean():.1f}, in all five seeds: against step 3.
+# Neither need be the divisor's doing.
 #
 # - **Selection.** Only about one answer in ten, or fewer, is *still* wrong. An answer is either blurted, in 4 tokens,
 #   or worked out, in some 20: the mean mostly says how many of the failures are blurts, and at which problems.
 # - **The scripts differ in more.** Dr. GRPO drops σ too, DAPO changes everything.
 # - **The pair on the right** shows nothing beyond its noise; but there a punishment of long answers acts as well.
 #
-# So we take one divisor at a time out of GRPO (`python algorithms/compare.py --experiments pieces`, five seeds):
+# So we take one divisor at a time out of GRPO (`python lessons/experiments/compare.py --experiments pieces`, five
+# seeds):
 
 
 # %%
@@ -390,16 +422,19 @@ for of, given in (("wrong", results), ("right", results), ("wrong", before)):
         half = 2.776 * seeds.std(ddof=1) / math.sqrt(5)  # Student's t, 5 seeds
         key = f"{name}, {of}" + (", before" if given is before else "")
         effect[key] = seeds.mean(), seeds.mean() - half, seeds.mean() + half
-        print("{:24} makes answers longer by {:.2f} tokens [{:.2f}, {:.2f}]".format(key, *effect[key])
-              + f", in {(gaps > 0).sum()} of 10 pairs of runs")  # fmt: skip
+        print(
+            "{:24} makes answers longer by {:.2f} tokens [{:.2f}, {:.2f}]".format(key, *effect[key])
+            + f", in {(gaps > 0).sum()} of 10 pairs of runs"
+        )
 assert effect["1/|y|, wrong"][1] < 0 < effect["1/|y|, wrong, before"][1] and effect["/ sigma, wrong"][1] > 4
 assert abs(effect["1/|y|, right"][0]) < 0.05 and effect["1/|y|, right"][1] < 0 < effect["1/|y|, right"][2]
 
 # %% [text]
-# On right answers the divisor has no effect that we can see ({=effect["1/|y|, right"][0]:+.2f} tokens, where step 3 wants fewer). On wrong ones
-# it has the predicted sign and is small: {=effect["1/|y|, wrong"][0]:.1f} tokens with an interval that contains 0, {=effect["1/|y|, wrong, before"][0]:.1f} when the same runs were made an
-# earlier time ("before"; right answers were not recorded). **Most of the difference between the two scripts comes from σ**:
-# here a comparison of GRPO with Dr. GRPO does not measure the length bias.
+# On right answers the divisor has no effect that we can see ({=effect["1/|y|, right"][0]:+.2f} tokens, where step 3
+# wants fewer). On wrong ones it has the predicted sign and is small: {=effect["1/|y|, wrong"][0]:.1f} tokens with an
+# interval that contains 0, {=effect["1/|y|, wrong, before"][0]:.1f} when the same runs were made an earlier time
+# ("before"; right answers were not recorded). **Most of the difference between the two scripts comes from σ**: here a
+# comparison of GRPO with Dr. GRPO does not measure the length bias.
 #
 # ## Exercises
 #
@@ -476,17 +511,17 @@ check(
     lambda f, mask, C: [by_script(dapo, f, mask).item(), by_script(dr_grpo, f, mask, max_new_tokens=C).item()],
     inputs=[case | {"C": C} for case, C in zip(cases, (4, 10))],
     mistakes={
-        "seq_sum_const divides by the number of responses too": lambda f, mask, C: (
-            f[mask].mean(), f[mask].sum() / C
-        ),
+        "seq_sum_const divides by the number of responses too": lambda f, mask, C: (f[mask].mean(), f[mask].sum() / C),
         "the constant is not the width of the batch: use C": lambda f, mask, C: (
-            f[mask].mean(), (f * mask).sum() / (len(f) * f.shape[1])
+            f[mask].mean(),
+            (f * mask).sum() / (len(f) * f.shape[1]),
         ),
         "the first is a mean of means: divide once, by all tokens": lambda f, mask, C: (
-            by_script(grpo, f, mask), f[mask].sum() / (len(f) * C)
+            by_script(grpo, f, mask),
+            f[mask].sum() / (len(f) * C),
         ),
     },
-)  # fmt: skip
+)
 
 # %% [hint]
 # Both have the same numerator, the sum over all real tokens. One divides by how many there are, the other by B · C.
@@ -517,8 +552,9 @@ def two_aggregators(f, mask, C):
 
 
 # %% [markdown]
-# **3. Predict.** Four kinds of answer as in the proof, $p = 0.7$, one small step: will the share of long ones rise (1), fall
-# (−1) or stay (0)? Rows: GRPO, DAPO (token mean), Dr. GRPO. In each: among right answers, among wrong ones, among all.
+# **3. Predict.** Four kinds of answer as in the proof, $p = 0.7$, one small step: will the share of long ones rise (1),
+# fall (−1) or stay (0)? Rows: GRPO, DAPO (token mean), Dr. GRPO. In each: among right answers, among wrong ones, among
+# all.
 
 # %% [exercise]
 prediction = ...  # [[?, ?, ?], [?, ?, ?], [?, ?, ?]]

@@ -1,15 +1,15 @@
 # %% [markdown]
 # # 6 · The identity: σ times a contrast
 #
-# A language model answers one question G times. A verifier marks each answer right or wrong. GRPO turns these marks into
-# one update of the model:
+# A language model answers one question G times. A verifier marks each answer right or wrong. GRPO turns these marks
+# into one update of the model:
 #
 # $$g \;=\; \sigma\,\big(\bar s_+ - \bar s_-\big)$$
 #
 # The **disagreement** σ of the group, times the **contrast** between what the right answers have in common and what the
 # wrong ones have in common. Dr. GRPO's update is the same with σ², and DAPO throws away the groups in which σ is 0. One
-# dial, three settings. The proof holds for any model; we check it on a real one, through the scripts' own loss with its KL
-# term at 0.
+# dial, three settings. The proof holds for any model; we check it on a real one, through the scripts' own loss with its
+# KL term at 0.
 #
 # Every symbol, before we use it:
 #
@@ -35,6 +35,8 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from algorithms import dapo, dr_grpo, grpo
 from lessons import identity
+from lessons.experiments.live_measure import SUM, class_weights, draw_pool, lengths_of, update_weights
+from lessons.float64 import to_float64
 from lessons.kit import (
     BLUE,
     GREEN,
@@ -48,10 +50,9 @@ from lessons.kit import (
     show_diff,
     show_source,
 )
-from lessons.live_measure import SUM, class_weights, draw_pool, lengths_of, update_weights
 from toy_env.arithmetic import Problem, held_out_problems, reward
-from toy_env.policy import completion_logps, load_policy, to_float64
-from toy_env.rollout import sample
+from toy_env.model import load_policy
+from toy_env.rollout import completion_logps, sample
 
 torch.manual_seed(0)
 policy, tokenizer = load_policy("base")
@@ -61,8 +62,8 @@ print(f"{policy.num_parameters():,} parameters")
 # %% [markdown]
 # ## Eight answers
 #
-# The model is the repository's base model, before any reinforcement learning. It mostly blurts a number out and sometimes
-# works the problem out.
+# The model is the repository's base model, before any reinforcement learning. It mostly blurts a number out and
+# sometimes works the problem out.
 
 # %%
 G = 8
@@ -112,8 +113,8 @@ show_source(grpo.compute_advantages)
 #
 # $$A_+ = \frac{1 - k/G}{\sigma} = \sqrt{\frac{G-k}{k}}, \qquad A_- = \frac{0 - k/G}{\sigma} = -\sqrt{\frac{k}{G-k}}$$
 #
-# **Step 2.** Split the sum in $g$ into right and wrong answers. The sum of the scores of the right ones is $k$ times their
-# mean:
+# **Step 2.** Split the sum in $g$ into right and wrong answers. The sum of the scores of the right ones is $k$ times
+# their mean:
 #
 # $$g = \frac1G \sum_i A_i s_i = \frac{k}{G} A_+\, \bar s_+ + \frac{G-k}{G} A_-\, \bar s_-$$
 #
@@ -122,12 +123,12 @@ show_source(grpo.compute_advantages)
 # $$\frac{k}{G}\sqrt{\frac{G-k}{k}} = \frac{\sqrt{k(G-k)}}{G} = \sigma, \qquad
 # -\frac{G-k}{G}\sqrt{\frac{k}{G-k}} = -\sigma$$
 #
-# **Step 4.** So $g = \sigma\,(\bar s_+ - \bar s_-)$. Dr. GRPO does not divide by σ, so everything is multiplied by σ once
-# more: $g = \sigma^2\,(\bar s_+ - \bar s_-)$. If all answers are right or all are wrong, every $R_i$ equals the mean, and
-# $g = 0$. ∎
+# **Step 4.** So $g = \sigma\,(\bar s_+ - \bar s_-)$. Dr. GRPO does not divide by σ, so everything is multiplied by σ
+# once more: $g = \sigma^2\,(\bar s_+ - \bar s_-)$. If all answers are right or all are wrong, every $R_i$ equals the
+# mean, and $g = 0$. ∎
 #
-# Nothing was said about what a score is: the steps hold for any model and any task with two-valued rewards. Now the check,
-# with the scripts' advantages on one side and no advantages on the other:
+# Nothing was said about what a score is: the steps hold for any model and any task with two-valued rewards. Now the
+# check, with the scripts' advantages on one side and no advantages on the other:
 
 
 # %%
@@ -146,11 +147,12 @@ for script, coefficient in ((grpo, sigma), (dr_grpo, sigma**2)):
 # %% [markdown]
 # ## Through the scripts' own loss
 #
-# Training follows the gradient of `policy_loss`, which adds two things. **A KL term**, in GRPO and in our Dr. GRPO, pulls
-# the policy towards a reference. Here the reference is the policy itself, as at the start of a run: the term and its
-# gradient are 0. "What breaks it" turns it on. **An average over tokens**: Dr. GRPO divides every answer by the same
-# constant $C$ (`max_new_tokens`), so its gradient is $\frac{\sigma^2}{C}(\bar s_+ - \bar s_-)$. GRPO divides each answer by
-# its own length $|y_i|$; the proof allows that, but its vectors are now $s_i/|y_i|$. DAPO divides by all tokens of the batch.
+# Training follows the gradient of `policy_loss`, which adds two things. **A KL term**, in GRPO and in our Dr. GRPO,
+# pulls the policy towards a reference. Here the reference is the policy itself, as at the start of a run: the term and
+# its gradient are 0. "What breaks it" turns it on. **An average over tokens**: Dr. GRPO divides every answer by the
+# same constant $C$ (`max_new_tokens`), so its gradient is $\frac{\sigma^2}{C}(\bar s_+ - \bar s_-)$. GRPO divides each
+# answer by its own length $|y_i|$; the proof allows that, but its vectors are now $s_i/|y_i|$. DAPO divides by all
+# tokens of the batch.
 #
 # The identity asks only that rewards take two values. So we may *declare* the first $k$ answers right, for every $k$:
 
@@ -194,13 +196,13 @@ for declared in range(G + 1):
     )
 
 # %% [markdown]
-# **DAPO is the third setting of the dial.** Its coefficient is GRPO's σ, but it replaces each group with σ = 0 by a group of
-# another prompt until the batch is full of groups with σ > 0. With two-valued rewards and no KL, what it discards are
-# exactly the groups with a zero update: only sampling time is lost. (Its token mean changes the common factor; its soft
-# overlong punishment, left out here, makes rewards take more than two values.)
+# **DAPO is the third setting of the dial.** Its coefficient is GRPO's σ, but it replaces each group with σ = 0 by a
+# group of another prompt until the batch is full of groups with σ > 0. With two-valued rewards and no KL, what it
+# discards are exactly the groups with a zero update: only sampling time is lost. (Its token mean changes the common
+# factor; its soft overlong punishment, left out here, makes rewards take more than two values.)
 #
-# Its rewards are −1 and 1. Deviations and σ double together, so GRPO's and DAPO's advantages are unchanged. Dr. GRPO's are
-# doubled:
+# Its rewards are −1 and 1. Deviations and σ double together, so GRPO's and DAPO's advantages are unchanged. Dr. GRPO's
+# are doubled:
 
 # %%
 signed = 2 * R - 1
@@ -213,8 +215,8 @@ print(f"rewards -1 and 1 instead of 0 and 1: GRPO unchanged: {same}; Dr. GRPO do
 # %% [markdown]
 # ## Advantage and coefficient
 #
-# Move $k$. Left: a lone right answer among seven wrong ones has the advantage 2.65 under GRPO. Right: that does **not** make
-# the coefficient of the whole group's update large. Of all mixed groups, σ is smallest there.
+# Move $k$. Left: a lone right answer among seven wrong ones has the advantage 2.65 under GRPO. Right: that does **not**
+# make the coefficient of the whole group's update large. Of all mixed groups, σ is smallest there.
 
 
 # %%
@@ -248,23 +250,24 @@ def draw(k, G):
 knob(draw, k=(0, 16, 1, 1), G=(2, 16, 1, 8))
 
 # %% [markdown]
-# *Dividing by σ flattens the coefficient's profile over $k$ (from a parabola to an arch); it does not turn it upside down.*
+# *Dividing by σ flattens the coefficient's profile over $k$ (from a parabola to an arch); it does not turn it upside
+# down.*
 #
 # ## Is σ the *length* of the update?
 #
-# The abstract of the paper behind the identity says that "the disagreement is exactly the size of the training update". For the
-# scalar prompts of its analysis, one parameter θ with $p = 1/(1+e^{-\theta})$, this is exact: a right answer has the score $1-p$,
-# a wrong one $-p$, so the contrast is 1 in every mixed group. In any dimension, what its theorem proves is the *coefficient*;
-# the length is $\sigma\,\|\bar s_+ - \bar s_-\|$, and the mean of one score is noisier than the mean of four. With class means
-# $m_\pm$ and variances $v_\pm$ of the scores,
+# The abstract of the paper behind the identity says that "the disagreement is exactly the size of the training update".
+# For the scalar prompts of its analysis, one parameter θ with $p = 1/(1+e^{-\theta})$, this is exact: a right answer
+# has the score $1-p$, a wrong one $-p$, so the contrast is 1 in every mixed group. In any dimension, what its theorem
+# proves is the *coefficient*; the length is $\sigma\,\|\bar s_+ - \bar s_-\|$, and the mean of one score is noisier
+# than the mean of four. With class means $m_\pm$ and variances $v_\pm$ of the scores,
 #
 # $$\mathbb E\,\|g\|^2 = \sigma^2\,\|m_+ - m_-\|^2 + \frac{(G-k)\,v_+ + k\,v_-}{G^2}$$
 #
-# If **signal dominates** ($v_\pm$ small), GRPO's length is proportional to σ. If **noise dominates** with $v_+ = v_- = v$, the
-# second term is $v/G$ *whatever $k$ is*: GRPO's updates of all mixed groups are equally long, and *Dr. GRPO's* length is
-# proportional to σ. If $v_- \gg v_+$, the noise grows with $k$. Which is our model? We take the first three held-out prompts
-# of levels 1, 2 and 3 (rows), 640 answers each (1,536 at level 1, where few are wrong): one half gives the line, the other
-# the groups.
+# If **signal dominates** ($v_\pm$ small), GRPO's length is proportional to σ. If **noise dominates** with
+# $v_+ = v_- = v$, the second term is $v/G$ *whatever $k$ is*: GRPO's updates of all mixed groups are equally long, and
+# *Dr. GRPO's* length is proportional to σ. If $v_- \gg v_+$, the noise grows with $k$. Which is our model? We take the
+# first three held-out prompts of levels 1, 2 and 3 (rows), 640 answers each (1,536 at level 1, where few are wrong):
+# one half gives the line, the other the groups.
 
 # %%
 coin = torch.tensor(0.7, dtype=torch.float64, requires_grad=True)  # the scalar case, by autograd
@@ -319,11 +322,12 @@ assert np.median(off_line) < 0.1 and off_line.max() < 0.4  # the formula, on ans
 assert min(ratios) < 4 and max(ratios) > 20 and 2 <= sum(rises) <= 7
 
 # %% [text]
-# *On these nine prompts of our base model $v_-/v_+$ runs from {=min(ratios):.1f} to {=max(ratios):.0f}, and the signal is
-# {=shares[:, 3].min():.0%} to {=shares[:, 3].max():.0%} of the squared length at k = 4. On {=sum(rises)} of the nine an update
-# with seven right answers is longer than one with four, by more than 5% in dots and line.* (These come from different
-# answers: they differ by {=np.median(off_line):.0%} in the median, {=off_line.max():.0%} at most.) So "**multiplied by σ**" is a theorem; "**as long
-# as σ**" depends on the model and the prompt. [Lesson 13](13_live_run.ipynb) measures other G, and later steps.
+# *On these nine prompts of our base model $v_-/v_+$ runs from {=min(ratios):.1f} to {=max(ratios):.0f}, and the signal
+# is {=shares[:, 3].min():.0%} to {=shares[:, 3].max():.0%} of the squared length at k = 4. On {=sum(rises)} of the nine
+# an update with seven right answers is longer than one with four, by more than 5% in dots and line.* (These come from
+# different answers: they differ by {=np.median(off_line):.0%} in the median, {=off_line.max():.0%} at most.) So
+# "**multiplied by σ**" is a theorem; "**as long as σ**" depends on the model and the prompt.
+# [Lesson 13](13_live_run.ipynb) measures other G, and later steps.
 #
 # ## What breaks it, and what does not
 
@@ -352,19 +356,20 @@ ratio = ((A_ddof1.unsqueeze(1) * s).mean(dim=0).norm() / (sigma * contrast).norm
 print(f"4. sigma with ddof 1: {ratio:.4f} times the identity; sqrt((G-1)/G) = {np.sqrt((G - 1) / G):.4f}")
 
 # %% [markdown]
-# 1. **The KL term** adds its own gradient to every group, whatever σ is, and a silent group moves the model: from a run's
-#    second update on, and more with distance. DAPO and the published Dr. GRPO have none; the identity's paper sets KL and
-#    clip aside.
-# 2. **A later update** from the same rollout is off-policy: tokens carry ratios, some are clipped, and advantages no longer
-#    multiply whole scores.
-# 3. **1/|y|** leaves the identity true, of other vectors. The expected contrast of $s_i$ points along the gradient of the
-#    success probability (lesson 7); that of $s_i/|y_i|$ in general does not (lesson 5).
+# 1. **The KL term** adds its own gradient to every group, whatever σ is, and a silent group moves the model: from a
+#    run's second update on, and more with distance. DAPO and the published Dr. GRPO have none; the identity's paper
+#    sets KL and clip aside.
+# 2. **A later update** from the same rollout is off-policy: tokens carry ratios, some are clipped, and advantages no
+#    longer multiply whole scores.
+# 3. **1/|y|** leaves the identity true, of other vectors. The expected contrast of $s_i$ points along the gradient of
+#    the success probability (lesson 7); that of $s_i/|y_i|$ in general does not (lesson 5).
 # 4. **ddof 1** (`torch.std`'s default, used by several libraries) multiplies all updates by one constant, at a given G.
 # 5. **A third reward value** breaks the two-class form. Exercise 3 finds what survives.
 #
 # ## Exercises
 #
-# **1. Derive the weights.** Write the advantage of a right answer and of a wrong one under GRPO, from $k$ and $G$ alone.
+# **1. Derive the weights.** Write the advantage of a right answer and of a wrong one under GRPO, from $k$ and $G$
+# alone.
 
 
 # %% [exercise]
@@ -457,9 +462,10 @@ def lone_share(G):
 
 
 # %% [markdown]
-# **3. Three-valued rewards.** A length penalty turns some rewards into 0.5. Right and wrong are no longer two classes; the update
-# is still $\frac1G\sum_i \frac{R_i - \bar R}{\sigma} s_i$. Write it as one covariance: without computing any advantage, from the
-# rewards and the scores, with means over the group only. (`numpy`: `rewards` (G,), `scores` (G, n).)
+# **3. Three-valued rewards.** A length penalty turns some rewards into 0.5. Right and wrong are no longer two classes;
+# the update is still $\frac1G\sum_i \frac{R_i - \bar R}{\sigma} s_i$. Write it as one covariance: without computing any
+# advantage, from the rewards and the scores, with means over the group only. (`numpy`: `rewards` (G,), `scores` (G,
+# n).)
 
 
 # %% [exercise]
@@ -509,10 +515,10 @@ def update(rewards, scores):
 
 
 # %% [markdown]
-# **4. Find the bug.** Sampling code often repeats prompts as `a b c a b c` (tiled) while the rewards are regrouped as if they were
-# `a a b b c c` (interleaved). The code runs, the reward curve looks plausible, and every group mixes the prompts. The function
-# below gets rewards in the *tiled* order, G rounds over P prompts, and should return GRPO's advantages in the same order.
-# Repair it.
+# **4. Find the bug.** Sampling code often repeats prompts as `a b c a b c` (tiled) while the rewards are regrouped as
+# if they were `a a b b c c` (interleaved). The code runs, the reward curve looks plausible, and every group mixes the
+# prompts. The function below gets rewards in the *tiled* order, G rounds over P prompts, and should return GRPO's
+# advantages in the same order. Repair it.
 
 
 # %% [exercise]
@@ -574,8 +580,8 @@ def advantages_tiled(rewards, P, G):
 # %% [markdown]
 # ## What to remember
 #
-# - For right-or-wrong rewards, GRPO's update of one prompt is σ times a contrast, mean score of the right − mean score of the
-#   wrong; Dr. GRPO's is σ² times the contrast; DAPO's is GRPO's, with the σ = 0 groups replaced.
+# - For right-or-wrong rewards, GRPO's update of one prompt is σ times a contrast, mean score of the right − mean score
+#   of the wrong; Dr. GRPO's is σ² times the contrast; DAPO's is GRPO's, with the σ = 0 groups replaced.
 # - It is algebra about one whole group, exact for any model, at ratio 1 and without KL.
 # - "Multiplied by σ" is not "as long as σ": the contrast has a length of its own.
 #
@@ -587,5 +593,5 @@ show_diff(grpo.compute_advantages, dr_grpo.compute_advantages)
 # %% [markdown]
 # Source of the identity: *GRPO, Dr. GRPO, and DAPO Are Three Operations on One Number: The
 # Group-Standard-Deviation Identity*, [arXiv:2607.00152](https://arxiv.org/abs/2607.00152), Theorem 1. GRPO:
-# [2402.03300](https://arxiv.org/abs/2402.03300), Eq. 3; Dr. GRPO: [2503.20783](https://arxiv.org/abs/2503.20783), App. A; DAPO:
-# [2503.14476](https://arxiv.org/abs/2503.14476), Eq. 8–9. The formula for the length is ours.
+# [2402.03300](https://arxiv.org/abs/2402.03300), Eq. 3; Dr. GRPO: [2503.20783](https://arxiv.org/abs/2503.20783), App.
+# A; DAPO: [2503.14476](https://arxiv.org/abs/2503.14476), Eq. 8–9. The formula for the length is ours.

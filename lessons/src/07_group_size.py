@@ -7,8 +7,8 @@
 # $$\mathbb E[g] \;=\; w_G(p)\,\nabla p, \qquad w_G(p) = \frac{\mathbb E[\sigma]}{p\,q}$$
 #
 # The direction is that of this prompt's policy gradient; only the length depends on the group size. From the length
-# comes a published design rule, $G^\star = 1/(8\varepsilon\,pq)$. It is a leading order, printed beside the exact G, and
-# it answers another question than "which G should I take?". That one we ask at the end.
+# comes a published design rule, $G^\star = 1/(8\varepsilon\,pq)$. It is a leading order, printed beside the exact G,
+# and it answers another question than "which G should I take?". That one we ask at the end.
 #
 # | symbol | meaning |
 # |---|---|
@@ -29,10 +29,11 @@ import torch
 
 from algorithms import dr_grpo, grpo
 from lessons import identity
+from lessons.float64 import to_float64
 from lessons.kit import BLUE, GREY, ORANGE, PURPLE, check, knob, new_figure
 from toy_env.arithmetic import Problem, reward
-from toy_env.policy import completion_logps, load_policy, to_float64
-from toy_env.rollout import sample
+from toy_env.model import load_policy
+from toy_env.rollout import completion_logps, sample
 
 # %% [markdown]
 # ## The theorem, in three steps
@@ -44,7 +45,8 @@ from toy_env.rollout import sample
 # $$\mathbb E[g \mid k] = \sigma\,(m_+ - m_-)$$
 #
 # **Step 2: the contrast.** A score has mean 0, and $\mathbb E[R\,s] = \nabla p$ ([lesson 1](01_score_function.ipynb)).
-# Split both by the reward: $p\,m_+ + q\,m_- = 0$ and $p\,m_+ = \nabla p$. So $m_+ = \nabla p/p$, $m_- = -\nabla p/q$, and
+# Split both by the reward: $p\,m_+ + q\,m_- = 0$ and $p\,m_+ = \nabla p$. So $m_+ = \nabla p/p$, $m_- = -\nabla p/q$,
+# and
 #
 # $$m_+ - m_- = \frac{\nabla p}{p\,q}$$
 #
@@ -123,16 +125,18 @@ for name, verifier in verifiers.items():
         assert np.isclose(identity.weight("GRPO", p, G), claimed[0], rtol=1e-12)  # lesson 3's formula
         assert equal
         cosine = torch.cosine_similarity(expected_update(grpo.compute_advantages, G, R, mean_scores), grad_p, 0).item()
-        print(f"{name:27}   {p:.3f}  {G}   {found[0]:.4f}   {claimed[0]:.4f}        {found[1]:.4f}     {claimed[1]:.4f}   "
-              f"{equal}    {cosine:.3f}")  # fmt: skip
+        print(
+            f"{name:27}   {p:.3f}  {G}   {found[0]:.4f}   {claimed[0]:.4f}        {found[1]:.4f}     "
+            f"{claimed[1]:.4f}   {equal}    {cosine:.3f}"
+        )
         assert cosine < 0.99
 
 # %% [markdown]
 # ### Groups of the real model
 #
 # The base model gives the same answers again and again. So we can list nearly all it ever says, with exact
-# probabilities and scores, and get $p$ and $\nabla p$ without any sampling. Against them: the mean update of groups that
-# were really sampled.
+# probabilities and scores, and get $p$ and $\nabla p$ without any sampling. Against them: the mean update of groups
+# that were really sampled.
 
 
 # %%
@@ -143,8 +147,15 @@ parameters = list(policy.parameters())
 
 def study(problem, n):
     """n sampled answers as indices into the list of different ones, with probability, score and reward of each."""
-    drawn = sample(sampler, tokenizer, [problem.prompt], group_size=n, max_new_tokens=56, temperature=1.0,
-                   generator=torch.Generator().manual_seed(7))  # fmt: skip
+    drawn = sample(
+        sampler,
+        tokenizer,
+        [problem.prompt],
+        group_size=n,
+        max_new_tokens=56,
+        temperature=1.0,
+        generator=torch.Generator().manual_seed(7),
+    )
     ids = drawn.completion_ids.masked_fill(~drawn.mask, -1).numpy()
     _, first, index = np.unique(ids, axis=0, return_index=True, return_inverse=True)
     probs, S = [], []
@@ -167,8 +178,10 @@ problem = Problem("12+7-4+9", answer=24, level=3)
 index, probs, S, R = study(problem, 8192)
 p = probs @ R
 grad_p = torch.tensor(probs * R) @ S
-print(f"{problem.prompt} {len(index):,} samples, {len(R)} different answers with {probs.sum():.1%} of all probability; "
-      f"p = {p:.3f}\n")  # fmt: skip
+print(
+    f"{problem.prompt} {len(index):,} samples, {len(R)} different answers with {probs.sum():.1%} of all probability; "
+    f"p = {p:.3f}\n"
+)
 on_average = (S @ grad_p / (grad_p @ grad_p)).numpy()  # each score along grad p, in units of grad p
 sideways = S - torch.tensor(on_average).view(-1, 1) * grad_p
 inner = (sideways @ sideways.T).numpy()
@@ -182,9 +195,11 @@ for name, rule, G in (("GRPO", grpo, 2), ("GRPO", grpo, 8), ("GRPO", grpo, 32), 
     length = along.mean() * grad_p.norm().item()
     off = (push.mean(axis=0) @ inner @ push.mean(axis=0)) / length**2  # squared, sideways against along
     noise = ((push @ inner) * push).sum(axis=1).mean() / len(push) / length**2  # what it is if the true one is 0
-    print(f"{name:9} {G:2}   {len(along):6}   {along.mean():.3f} [{along.mean() - half_width:.3f}, "
-          f"{along.mean() + half_width:.3f}]           {claimed:.3f}     {(1 + off) ** -0.5:.4f}   "
-          f"{(1 + noise) ** -0.5:.4f}")  # fmt: skip
+    print(
+        f"{name:9} {G:2}   {len(along):6}   {along.mean():.3f} [{along.mean() - half_width:.3f}, "
+        f"{along.mean() + half_width:.3f}]           {claimed:.3f}     {(1 + off) ** -0.5:.4f}   "
+        f"{(1 + noise) ** -0.5:.4f}"
+    )
     assert abs(along.mean() - claimed) < half_width and off < 3 * noise
 
 # %% [markdown]
@@ -256,15 +271,17 @@ drawn = rng.binomial(26, 0.05, size=400_000)
 simulated = np.sqrt(drawn * (26 - drawn)).mean() / 26 / np.sqrt(0.05 * 0.95)
 assert abs(simulated - identity.fidelity(0.05, 26)) < 0.003  # seven standard errors
 print("all 24 published numbers: True. The law misses its own target in all 12 rows: True")
-print("expected right answers in the exact G for 90 %:",
-      ", ".join(f"{identity.group_size_exact(p, 0.9) * p:.2f} at p = {p}" for p in (0.05, 0.02, 0.01)))  # fmt: skip
+print(
+    "expected right answers in the exact G for 90 %:",
+    ", ".join(f"{identity.group_size_exact(p, 0.9) * p:.2f} at p = {p}" for p in (0.05, 0.02, 0.01)),
+)
 
 # %% [markdown]
 # The exact column is right, and larger than the law's in all twelve rows: the paper shows it by printing both. So its
 # sentence "$\varphi \ge 1-\varepsilon$ once $G \ge G^\star$" (Cor. `designrule`) holds to leading order only, not as an
 # inequality. It is worst on hard prompts: 26 answers at $p = .05$ reach 82 %, not 90 %. The next order adds
-# $\frac{7}{16pq} - 1$ to $G^\star$, whatever ε is, and is right to one answer in the 99 % rows. For hard prompts there is
-# a simpler rule: 90 % needs about two right answers in the group on average.
+# $\frac{7}{16pq} - 1$ to $G^\star$, whatever ε is, and is right to one answer in the 99 % rows. For hard prompts there
+# is a simpler rule: 90 % needs about two right answers in the group on average.
 #
 # ## Which G should I take?
 #
@@ -278,10 +295,10 @@ print("expected right answers in the exact G for 90 %:",
 # $n\,\mathbb E[\sigma]/G$, and *that* is largest at G = 2, at every $p$. No answer either: a length again.
 #
 # **What counts at a fixed budget is noise.** Take the mean update of n completions of one prompt. Its signal is the
-# length of its expectation; its noise is the root mean square length of what is *sideways* of $\nabla p$. (A prompt with
-# one parameter has no sideways: simulated coins cannot show this.) In a group with $k$ right, the sideways part of the
-# contrast has mean 0 and mean squared length $\frac{v_+}{k} + \frac{v_-}{G-k}$, where $v_\pm$ are the sideways variances
-# of the scores of right and of wrong answers. Times σ², averaged over $k$:
+# length of its expectation; its noise is the root mean square length of what is *sideways* of $\nabla p$. (A prompt
+# with one parameter has no sideways: simulated coins cannot show this.) In a group with $k$ right, the sideways part of
+# the contrast has mean 0 and mean squared length $\frac{v_+}{k} + \frac{v_-}{G-k}$, where $v_\pm$ are the sideways
+# variances of the scores of right and of wrong answers. Times σ², averaged over $k$:
 #
 # $$\mathbb E\|g_\perp\|^2 = \frac{v_+(q - q^G) + v_-(p - p^G)}{G}, \qquad
 # \frac1n\Big(\frac{\text{signal}}{\text{noise}}\Big)^2 =
@@ -356,10 +373,10 @@ assert lowest > 0.85
 print(f"\nequal noise, G = 8: at least {lowest:.2f} at every p. Formula for the noise against simulated groups: True")
 
 # %% [markdown]
-# With equal noise G = 2 has half of the limit, 4 three quarters, and 8 at least 85 %, *at every difficulty*. Fidelity at
-# $p = .05$ and G = 8 is .54; efficiency is .86. Where the more common kind of answer is the noisier one, as are the wrong
-# ones on our first prompt, small groups cost more; where the rarer kind is, less. (Rare answers with long scores are not
-# on our lists: take $r$ as rough.) Efficiency need not even rise with G: move $p$ to .95 and $r$ to 10.
+# With equal noise G = 2 has half of the limit, 4 three quarters, and 8 at least 85 %, *at every difficulty*. Fidelity
+# at $p = .05$ and G = 8 is .54; efficiency is .86. Where the more common kind of answer is the noisier one, as are the
+# wrong ones on our first prompt, small groups cost more; where the rarer kind is, less. (Rare answers with long scores
+# are not on our lists: take $r$ as rough.) Efficiency need not even rise with G: move $p$ to .95 and $r$ to 10.
 #
 # ## Move p, the target and G
 #
@@ -384,8 +401,14 @@ def draw(p, target, G, r):
         reached, side = identity.fidelity(p, size), -1 if name == "law" or size > 200 else 1
         left.plot([size, size], [0, reached], color=color, linewidth=1)
         left.plot(size, reached, "s", color=color, markersize=5)
-        left.annotate(f"{name}: {size}", (size, height), xytext=(5 * side, 0), textcoords="offset points",
-                      ha="left" if side > 0 else "right", color=color)  # fmt: skip
+        left.annotate(
+            f"{name}: {size}",
+            (size, height),
+            xytext=(5 * side, 0),
+            textcoords="offset points",
+            ha="left" if side > 0 else "right",
+            color=color,
+        )
     left.set(title=f"Fidelity at p = {p:.2f}", ylabel="share of the large-group length", ylim=(0, 1.06))
     left.set_yticks([0, 0.25, 0.5, 0.75, target / 100], ["0", ".25", ".5", ".75", f".{target}"])
     for y, text, color in (
@@ -393,15 +416,26 @@ def draw(p, target, G, r):
         (0.35, "its expansion", PURPLE),
         (0.28, "Dr. GRPO, every p", ORANGE),
     ):
-        left.text(0.98, y, text, color=color, transform=left.transAxes, ha="right",
-                  bbox={"facecolor": "white", "edgecolor": "none", "pad": 1})  # fmt: skip
+        left.text(
+            0.98,
+            y,
+            text,
+            color=color,
+            transform=left.transAxes,
+            ha="right",
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 1},
+        )
 
     curves = [
         ("GRPO, efficiency", BLUE, "-", lambda size: efficiency(p, size, r)),
         ("Dr. GRPO, efficiency", ORANGE, "--", lambda size: efficiency(p, size, r, power=2)),
-        ("GRPO, summed length\nof steps; G = 2 is 1", GREY, ":",
-         lambda size: identity.expected_sigma(p, size) / size / (p * (1 - p) / 2)),
-    ]  # fmt: skip
+        (
+            "GRPO, summed length\nof steps; G = 2 is 1",
+            GREY,
+            ":",
+            lambda size: identity.expected_sigma(p, size) / size / (p * (1 - p) / 2),
+        ),
+    ]
     for _, color, style, curve in curves:
         right.plot(SIZES, [curve(int(size)) for size in SIZES], style, color=color)
         right.plot(G, curve(G), "o", color=color, markersize=7)
@@ -422,11 +456,11 @@ knob(draw, p=(0.05, 0.95, 0.05, 0.05), target=[90, 95, 99], G=(2, 128, 1, 8), r=
 #
 # ### What this does not say
 #
-# Efficiency is about one step and one prompt. It leaves out that at a fixed budget a larger group means *fewer different
-# prompts*, which speaks for small groups. It weighs all sideways directions alike, and knows no Adam, no clip and no
-# second minibatch. And G changes how hard prompts weigh against easy ones, because $w_G(p)$ depends on it (lesson 9).
-# One trial from outside: the abstract of arXiv:2510.00977 reports that groups of 2, whose fidelity is $\sqrt{pq} \le
-# \frac12$, reach about 98 % of the performance of groups of 16.
+# Efficiency is about one step and one prompt. It leaves out that at a fixed budget a larger group means *fewer
+# different prompts*, which speaks for small groups. It weighs all sideways directions alike, and knows no Adam, no clip
+# and no second minibatch. And G changes how hard prompts weigh against easy ones, because $w_G(p)$ depends on it
+# (lesson 9). One trial from outside: the abstract of arXiv:2510.00977 reports that groups of 2, whose fidelity is
+# $\sqrt{pq} \le \frac12$, reach about 98 % of the performance of groups of 16.
 #
 # ## Exercises
 #
@@ -566,9 +600,10 @@ def needed(p, target):
 
 
 # %% [markdown]
-# **3. Does ddof 1 mend it?** Let $s = \sigma\sqrt{G/(G-1)}$ be the standard deviation with ddof 1, as `torch.std` has it by
-# default. (a) What is $\mathbb E[s]/\sqrt{pq}$, from φ and G? Its square $s^2$ is unbiased; is $s$? (b) The advantages
-# are now $(R - \mu)/s$. What is the new fidelity, the length of $\mathbb E[g]$ relative to its limit for large G?
+# **3. Does ddof 1 mend it?** Let $s = \sigma\sqrt{G/(G-1)}$ be the standard deviation with ddof 1, as `torch.std` has
+# it by default. (a) What is $\mathbb E[s]/\sqrt{pq}$, from φ and G? Its square $s^2$ is unbiased; is $s$? (b) The
+# advantages are now $(R - \mu)/s$. What is the new fidelity, the length of $\mathbb E[g]$ relative to its limit for
+# large G?
 
 
 # %% [exercise]
@@ -632,8 +667,8 @@ def with_ddof1(phi, G):
 
 
 # %% [markdown]
-# **4. Find the bug.** A run writes down the rewards of every group it drew of one prompt, and the function below estimates the
-# prompt's fidelity from them. On a hard prompt it says 1.6, more than the limit. Repair it.
+# **4. Find the bug.** A run writes down the rewards of every group it drew of one prompt, and the function below
+# estimates the prompt's fidelity from them. On a hard prompt it says 1.6, more than the limit. Repair it.
 
 
 # %% [exercise]
@@ -700,17 +735,19 @@ def logged_fidelity(rewards, p):
 
 
 # %% [markdown]
-# The buggy number is the mean over the groups that DAPO keeps. Times the share of groups kept it is the fidelity again, so
-# DAPO's expected update per *drawn* group is GRPO's.
+# The buggy number is the mean over the groups that DAPO keeps. Times the share of groups kept it is the fidelity again,
+# so DAPO's expected update per *drawn* group is GRPO's.
 #
 # ## What to take along
 #
 # - For any policy, GRPO's expected update for a prompt is $\frac{\mathbb E[\sigma]}{pq}\nabla p$, on the first step,
 #   without clip and KL, with scores summed over tokens. With $1/|y|$ the direction changes.
-# - Fidelity, $\mathbb E[\sigma]/\sqrt{pq}$, is how long the expected step is, not how good. $G^\star = 1/(8\varepsilon pq)$ is its
-#   leading order and too small in all twelve rows of the paper's table; the exact G, beside it, costs a line of code.
-# - At a fixed budget what counts is signal-to-noise. If right and wrong answers are equally noisy, G = 8 has at least 85 %
-#   of what large groups have, at any difficulty; if the more common kind is much noisier, as on one prompt here, 65 %.
+# - Fidelity, $\mathbb E[\sigma]/\sqrt{pq}$, is how long the expected step is, not how good.
+#   $G^\star = 1/(8\varepsilon pq)$ is its leading order and too small in all twelve rows of the paper's table; the
+#   exact G, beside it, costs a line of code.
+# - At a fixed budget what counts is signal-to-noise. If right and wrong answers are equally noisy, G = 8 has at least
+#   85 % of what large groups have, at any difficulty; if the more common kind is much noisier, as on one prompt here,
+#   65 %.
 #
 # How often is a group silent, and is there something to do about it? Next: [lesson 8](08_silent_groups.ipynb).
 #

@@ -37,24 +37,31 @@ import torch
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from algorithms import grpo, ppo
-from lessons import bigmath, identity
+from lessons import identity
+from lessons.experiments import bigmath
 from lessons.kit import BLUE, GREEN, GREY, ORANGE, RIGHT, WRONG, check, knob, label_line, new_figure, show
 from toy_env.arithmetic import LEVELS, extract_answer, is_worked, reward, sample_problems
-from toy_env.policy import Critic, completion_logps, completion_values, load_policy
-from toy_env.rollout import sample
+from toy_env.model import load_policy
+from toy_env.rollout import completion_logps, in_passes, sample
 
 policy, tokenizer = load_policy("base")
 N, n = 128, 32  # problems, answers to each
 problems = sample_problems(N, LEVELS, random.Random(8))
 rollout = sample(
-    policy, tokenizer, [problem.prompt for problem in problems],
-    group_size=n, max_new_tokens=56, temperature=1.0, generator=torch.Generator().manual_seed(8),
-)  # fmt: skip
+    policy,
+    tokenizer,
+    [problem.prompt for problem in problems],
+    group_size=n,
+    max_new_tokens=56,
+    temperature=1.0,
+    generator=torch.Generator().manual_seed(8),
+)
 R = np.array([reward(problems[row // n], text) for row, text in enumerate(rollout.texts)]).reshape(N, n)
 first, second = np.arange(n) < n // 2, np.arange(n) >= n // 2  # two halves of the answers to each problem
 mean_p = R.mean()
 print(
-    f"{len(rollout)} answers, {mean_p:.0%} right; by problem, from {R.mean(axis=1).min():.0%} to {R.mean(axis=1).max():.0%}"
+    f"{len(rollout)} answers, {mean_p:.0%} right; by problem, "
+    f"from {R.mean(axis=1).min():.0%} to {R.mean(axis=1).max():.0%}"
 )
 
 # %%
@@ -71,12 +78,14 @@ for G in (2, 4, 8):
         columns += [predicted.mean(), counted.mean()]
     a, b, c, d = columns
     assert np.isclose(a + c, identity.silent_rate_unbiased(right_first, half, G).mean())
-    print(f"{G:2}              {a:5.1%}     {b:5.1%}              {c:5.1%}     {d:5.1%}              "
-          f"{identity.silent_rate(mean_p, G):5.1%}")  # fmt: skip
+    print(
+        f"{G:2}              {a:5.1%}     {b:5.1%}              {c:5.1%}     {d:5.1%}              "
+        f"{identity.silent_rate(mean_p, G):5.1%}"
+    )
 
 # %% [markdown]
-# Prediction and count differ by no more than chance (128 problems, one model). The last column: at the *mean* p hardly any
-# group of 8 would be silent. Silence comes from the spread of difficulty: average last.
+# Prediction and count differ by no more than chance (128 problems, one model). The last column: at the *mean* p hardly
+# any group of 8 would be silent. Silence comes from the spread of difficulty: average last.
 #
 # ## A realistic mix, without the data
 #
@@ -110,8 +119,10 @@ for G, (published, _) in bigmath.SILENT.items():
     plug_in[G] = 100 * share @ identity.silent_rate_plug_in(right64, 64, G)
     unbiased[G] = 100 * share @ identity.silent_rate_unbiased(right64, 64, G)
     assert abs(plug_in[G] - published) < 0.501 and abs(unbiased[G] - from_bars[G]) < 0.65
-    print(f"{G:2}       {published}          {plug_in[G]:.1f}            {published_subsets.get(G, '-'):>2}     "
-          f"{from_bars[G]:.1f}      {unbiased[G]:.1f}")  # fmt: skip
+    print(
+        f"{G:2}       {published}          {plug_in[G]:.1f}            {published_subsets.get(G, '-'):>2}     "
+        f"{from_bars[G]:.1f}      {unbiased[G]:.1f}"
+    )
 
 # The plug-in is biased upwards, the subsets are not: exactly, for problems whose p we know
 known = np.array([0.0, 0.01, 0.1, 0.3, 0.5, 0.8, 0.99])
@@ -138,8 +149,13 @@ print("data            0.485      6.8%          4.1%     (read off the figure to
 figure, (left, right) = new_figure(10.5, 3.6, columns=2)
 left.bar(right64[1:-1], 100 * share[1:-1], 0.9, color=GREY)
 left.bar([0, 64], 100 * share[[0, 64]], 0.9, color=[WRONG, RIGHT])
-left.annotate(f"none right: {share[0]:.1%}", (0, 100 * share[0]), xytext=(4, 6.3), color=WRONG,
-              arrowprops={"arrowstyle": "-", "color": WRONG})  # fmt: skip
+left.annotate(
+    f"none right: {share[0]:.1%}",
+    (0, 100 * share[0]),
+    xytext=(4, 6.3),
+    color=WRONG,
+    arrowprops={"arrowstyle": "-", "color": WRONG},
+)
 left.annotate(f"all right: {share[64]:.1%}", (64, 100 * share[64]), xytext=(61, 6.9), color=RIGHT, ha="right")
 left.text(32, 2.6, "A RECONSTRUCTION from eleven\nrounded numbers, not the data", ha="center", fontsize=9)
 left.set(title="Big-Math, reconstructed", xlabel="right answers of 64", ylabel="% of problems")
@@ -208,9 +224,9 @@ for G, value in mass.items():
 # The paper calls the 11.2 % irreducible. But 0 of 64 does not mean $p = 0$: with $p = 4.6$ %, 64 misses in a row still
 # happen one time in twenty (the "rule of three", about 3/64).
 #
-# How many can be *stuck* at exactly 0, if each problem's answers are independent draws with one $p$ (the bars: a mixture
-# of binomials)? Write $h_k$ for the share of problems with $k$ of 64 right. Stuck problems are in $h_0$ only. Of the
-# others, $h_1 = 64\,\mathbb E[pq^{63}]$ and $h_2 = 2016\,\mathbb E[p^2q^{62}]$, and by Cauchy and Schwarz
+# How many can be *stuck* at exactly 0, if each problem's answers are independent draws with one $p$ (the bars: a
+# mixture of binomials)? Write $h_k$ for the share of problems with $k$ of 64 right. Stuck problems are in $h_0$ only.
+# Of the others, $h_1 = 64\,\mathbb E[pq^{63}]$ and $h_2 = 2016\,\mathbb E[p^2q^{62}]$, and by Cauchy and Schwarz
 # $\mathbb E[pq^{63}]^2 \le \mathbb E[q^{64}]\;\mathbb E[p^2q^{62}]$. So they show 0 of 64 with a share of at least
 #
 # $$\mathbb E[q^{64}] \;\ge\; \frac{(h_1/64)^2}{h_2/2016}$$
@@ -284,8 +300,11 @@ for stuck in (0.0, 0.25, 1.0):
     )
 
 figure, axis = new_figure(7.5, 3.4)
-for stuck, color, name in ((1.0, GREY, "all of the 11.3 % stuck"), (0.25, ORANGE, "a quarter of them stuck"),
-                           (0.0, BLUE, "none stuck: all p in .01 … .99")):  # fmt: skip
+for stuck, color, name in (
+    (1.0, GREY, "all of the 11.3 % stuck"),
+    (0.25, ORANGE, "a quarter of them stuck"),
+    (0.0, BLUE, "none stuck: all p in .01 … .99"),
+):
     axis.plot(far, 100 * curves[stuck], color=color, linestyle="-" if stuck < 1 else "--")
     label_line(axis, far[-1], 100 * curves[stuck][-1], name, color, xytext=(5, 6 if stuck == 0.25 else 0))
 axis.plot(64, 100 * (share[0] + share[64]), "ko", markersize=7)
@@ -304,8 +323,8 @@ show(figure)
 # If it is a mixture, at most 4.4 of the 11.2 points (40 %) are irreducible by the paper's figure, all at the right end
 # (at most 3.1 of 11.3 by the reconstruction), and none need be. But at 0 of 64 the mixture is **rejected**: it needs
 # 5.03 %, the figure shows 4.02. (The reconstruction misses its own bound too: 4.05 < 4.18.) Independent answers do not
-# explain that end, and the bound does not tell who is stuck there. A silent share speaks of 64 answers of one model, not
-# of the problems.
+# explain that end, and the bound does not tell who is stuck there. A silent share speaks of 64 answers of one model,
+# not of the problems.
 #
 # ## What a useful group costs
 #
@@ -335,7 +354,8 @@ assert np.isclose(cost[2], 2 / (share @ pair))
 
 # %% [markdown]
 # Pairs and triples are cheapest. That is no advice to use pairs: what a group is *worth* is left out here, and
-# [lesson 7](07_group_size.ipynb) counts it. (At G = 8 it takes 1.74 draws on this mix. The paper's run reports 3.5: it redraws the *same* problem, at most three times.)
+# [lesson 7](07_group_size.ipynb) counts it. (At G = 8 it takes 1.74 draws on this mix. The paper's run reports 3.5: it
+# redraws the *same* problem, at most three times.)
 #
 # ## Move the mix
 #
@@ -369,8 +389,16 @@ def draw(shift, G):
     right.axvline(shift, color="black", linewidth=1)
     right.text(-3.8, 6, "all wrong", color="white", fontweight="bold")
     right.text(5.8, 6, "all right", color="white", fontweight="bold", ha="right")
-    right.text(0.98, 0.97, f"{silent:.0%} silent; {G / (1 - silent):.1f} completions per useful group", ha="right", va="top",
-               transform=right.transAxes, fontsize=9, backgroundcolor="white")  # fmt: skip
+    right.text(
+        0.98,
+        0.97,
+        f"{silent:.0%} silent; {G / (1 - silent):.1f} completions per useful group",
+        ha="right",
+        va="top",
+        transform=right.transAxes,
+        fontsize=9,
+        backgroundcolor="white",
+    )
     right.set(title=f"Silent groups, G = {G}", xlabel="log-odds added", ylabel="%", ylim=(0, 115), xlim=(-4, 6))
     right.set_yticks([0, 25, 50, 75, 100])
     return figure
@@ -418,8 +446,11 @@ for credit, values in shaped.items():
     revived = groups.max(axis=1) > groups.min(axis=1)
     assert not revived[k == G].any()
     assert np.allclose((A**2).sum(axis=1), G * revived)  # full weight, however small the spread
-    print(f"{credit.__name__:9} revives {revived[k == 0].mean():4.0%} of the all wrong, {revived[k == G].mean():.0%} of the all right; "
-          f"median sigma {np.median(groups[(k == 0) & revived].std(axis=1)):.3f}")  # fmt: skip
+    print(
+        f"{credit.__name__:9} revives {revived[k == 0].mean():4.0%} of the all wrong, "
+        f"{revived[k == G].mean():.0%} of the all right; "
+        f"median sigma {np.median(groups[(k == 0) & revived].std(axis=1)):.3f}"
+    )
     if credit is nearness:
         row = np.flatnonzero((k == 0) & (groups.std(axis=1) < 0.01) & revived)[0]
         problem = problems[row * G // n]
@@ -508,26 +539,28 @@ show(figure)
 # *All-wrong groups hold hardly any worked answers: the credit can only compare direct answers with direct answers.*
 #
 # So the bias has a direction. Revived groups do raise $p$, by better direct answers; what they add to working the
-# problem out is {=100 * r_part:.0f} ± {=100 * r_margin:.0f} % of that, no more than noise. The limits: first order, base model, one credit, 256 groups; margins are 95 % over problems for this one update. Most of the update still comes
-# from mixed groups, so a training run need not end worse. To find out, replace `grpo.reward` by `with_credit` and train.
+# problem out is {=100 * r_part:.0f} ± {=100 * r_margin:.0f} % of that, no more than noise. The limits: first order,
+# base model, one credit, 256 groups; margins are 95 % over problems for this one update. Most of the update still comes
+# from mixed groups, so a training run need not end worse. To find out, replace `grpo.collect` by one that rewards with
+# `with_credit`, and train.
 #
 # ## The critic's side
 #
-# PPO's baseline is a critic's value $V$. On a saturated prompt a good critic has $V \approx R$, and advantages near zero;
-# the group's are *exactly* zero. We train `ppo.py`'s critic by its own value loss on the first
+# PPO's baseline is a critic's value $V$. On a saturated prompt a good critic has $V \approx R$, and advantages near
+# zero; the group's are *exactly* zero. We train `ppo.py`'s critic by its own value loss on the first
 # halves (on plain returns of the fixed policy, as VAPO does before it trains,
 # [2504.05118](https://arxiv.org/abs/2504.05118)). Then `ppo.compute_advantages` judges the second halves.
 
 # %%
 torch.manual_seed(0)
-critic = Critic(policy)
+critic = ppo.Critic(policy)
 optimizer = torch.optim.AdamW(critic.parameters(), lr=2e-3, weight_decay=0.0)
 config = ppo.Config(kl_coef=0.0, value_clip=1.0)  # the policy is its own reference; a clip of 1 clips nothing here
 returns = torch.tensor(R.ravel(), dtype=torch.float32).view(-1, 1) * rollout.mask
 batches = A_rows[torch.randperm(len(A_rows))].split(32)
 for i, rows in enumerate(batches):
     optimizer.param_groups[0]["lr"] = 2e-3 * (1 - i / len(batches))
-    values = completion_values(critic, rollout[rows])
+    values = in_passes(critic, rollout[rows], config.max_tokens_per_pass)
     batch = {"values": values, "old_values": values.detach(), "returns": returns[rows], "mask": rollout.mask[rows]}
     optimizer.zero_grad()
     ppo.value_loss(**batch, config=config).backward()
@@ -536,15 +569,19 @@ for i, rows in enumerate(batches):
 
 judged = rollout[B_rows]
 with torch.no_grad():
-    values = completion_values(critic, judged)
+    values = in_passes(critic, judged, config.max_tokens_per_pass)
 
 
 def gae(rows):
     """(plain, whitened) advantages of these rows as one batch, both (rows, T)."""
     whitened, returns = ppo.compute_advantages(
-        rewards=torch.tensor(R.ravel()[B_rows][rows], dtype=torch.float32).view(-1, 1), values=values[rows],
-        old_logps=judged.logps[rows], ref_logps=judged.logps[rows], mask=judged.mask[rows], config=config,
-    )  # fmt: skip
+        rewards=torch.tensor(R.ravel()[B_rows][rows], dtype=torch.float32).view(-1, 1),
+        values=values[rows],
+        old_logps=judged.logps[rows],
+        ref_logps=judged.logps[rows],
+        mask=judged.mask[rows],
+        config=config,
+    )
     return returns - values[rows], whitened
 
 
@@ -571,7 +608,8 @@ for name, which, from_end in (("all-wrong", k == 0, p_others), ("all-right", k =
     means = each[which & near].mean(), each[which & ~near].mean()
     assert 0 < means[0] < means[1]
     print(
-        f"{name} groups, root mean square: {means[0]:.2f} in the half with p nearer to the end, {means[1]:.2f} in the other"
+        f"{name} groups, root mean square: {means[0]:.2f} in the half with p nearer to the end, "
+        f"{means[1]:.2f} in the other"
     )
 
 rows = torch.tensor(np.repeat(silent, G)).nonzero()[:, 0]

@@ -1,17 +1,17 @@
 # %% [markdown]
 # # 9 · What is being climbed
 #
-# GRPO, Dr. GRPO and their relatives differ in one line, the advantage. With right-or-wrong rewards that line decides one
-# thing: *which function of the success probability training climbs*. The claim:
+# GRPO, Dr. GRPO and their relatives differ in one line, the advantage. With right-or-wrong rewards that line decides
+# one thing: *which function of the success probability training climbs*. The claim:
 #
-# - a rule that sees only its group's rewards climbs some $h(p)$, averaged over the prompts, with a weight $h'(p) = w(p)$
-#   that one sum gives;
+# - a rule that sees only its group's rewards climbs some $h(p)$, averaged over the prompts, with a weight
+#   $h'(p) = w(p)$ that one sum gives;
 # - Dr. GRPO climbs $p$ itself;
-# - GRPO climbs $2\arcsin\sqrt p$ only as $G \to \infty$. At finite G its weight never exceeds $\sqrt{G-1}$, and **at G = 2
-#   and 3 it has no difficulty bias at all**.
+# - GRPO climbs $2\arcsin\sqrt p$ only as $G \to \infty$. At finite G its weight never exceeds $\sqrt{G-1}$, and **at
+#   G = 2 and 3 it has no difficulty bias at all**.
 #
-# Then we repeat the experiment with which the identity paper ([2607.00152](https://arxiv.org/abs/2607.00152), "the paper"
-# from here) shows the bias at work, and see what it can show.
+# Then we repeat the experiment with which the identity paper ([2607.00152](https://arxiv.org/abs/2607.00152), "the
+# paper" from here) shows the bias at work, and see what it can show.
 #
 # | symbol | meaning |
 # |---|---|
@@ -31,25 +31,27 @@ import torch
 from torch.autograd.functional import jacobian
 
 from algorithms import dr_grpo, grpo
-from lessons import bigmath, controlled_run, identity
-from lessons.controlled_run import at_progress, run, run_arms, start
+from lessons import identity
+from lessons.experiments import bigmath, controlled_run
+from lessons.experiments.controlled_run import at_progress, run, run_arms, start
 from lessons.kit import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, check, knob, label_line, new_figure, show
 
 # %% [markdown]
 # ## One formula for every rule
 #
 # Take one answer of the group, and fix how many of the others are right. The others are independent of it, so its
-# advantage is $A(+\mid S)$ if it is right and $A(-\mid S)$ if it is wrong. Lesson 1 gave $\mathbb E[R\,s] = \nabla p$ and
-# $\mathbb E[s] = 0$, hence $\mathbb E[(1-R)\,s] = -\nabla p$. Together, and averaged over $S$:
+# advantage is $A(+\mid S)$ if it is right and $A(-\mid S)$ if it is wrong. Lesson 1 gave $\mathbb E[R\,s] = \nabla p$
+# and $\mathbb E[s] = 0$, hence $\mathbb E[(1-R)\,s] = -\nabla p$. Together, and averaged over $S$:
 #
-# $$\mathbb E[g] = w(p)\,\nabla p, \qquad w(p) = \mathbb E_{S\sim \mathrm{Bin}(G-1,\,p)}\big[A(+\mid S) - A(-\mid S)\big]$$
+# $$\mathbb E[g] = w(p)\,\nabla p, \qquad w(p) = \mathbb E_{S\sim \mathrm{Bin}(G-1,\,p)}\big[A(+\mid S) - A(-\mid
+# S)\big]$$
 #
 # (Davis and Recht, [2510.13651](https://arxiv.org/abs/2510.13651).) Since $w(p)\,\nabla p = \nabla h(p)$, the expected
 # update is the gradient of $h$. All $h$ of this lesson increase, so each is greatest where every prompt is solved. They
 # differ in which prompts come first, and in which lose where prompts compete.
 #
-# The check: a policy over six answers with three shared parameters, *all* $6^4$ groups and $\nabla p$ from autograd, against
-# the formula.
+# The check: a policy over six answers with three shared parameters, *all* $6^4$ groups and $\nabla p$ from autograd,
+# against the formula.
 
 # %%
 G = 4
@@ -104,15 +106,16 @@ print(f"\nsingle mixed groups whose GRPO update points away from grad p: {backwa
 #
 # ## GRPO: flat, then a bathtub with a rim
 #
-# **G = 2 and 3.** A mixed group of two has $k = 1$, one of three has $k = 1$ or 2, and σ is the same for both. So ÷σ divides
-# by a constant: every single advantage is Dr. GRPO's, times 2 or $3/\sqrt2$.
+# **G = 2 and 3.** A mixed group of two has $k = 1$, one of three has $k = 1$ or 2, and σ is the same for both. So ÷σ
+# divides by a constant: every single advantage is Dr. GRPO's, times 2 or $3/\sqrt2$.
 #
-# **The limit.** $S/(G-1) \to p$, so $A(+) - A(-) \to \frac{1-p}{\sqrt{pq}} + \frac{p}{\sqrt{pq}} = \frac{1}{\sqrt{pq}}$, the derivative
-# of $2\arcsin\sqrt p$ (Thrampoulidis et al., [2510.23049](https://arxiv.org/abs/2510.23049); the paper, Eq. `weight`).
+# **The limit.** $S/(G-1) \to p$, so
+# $A(+) - A(-) \to \frac{1-p}{\sqrt{pq}} + \frac{p}{\sqrt{pq}} = \frac{1}{\sqrt{pq}}$, the derivative of
+# $2\arcsin\sqrt p$ (Thrampoulidis et al., [2510.23049](https://arxiv.org/abs/2510.23049); the paper, Eq. `weight`).
 #
 # **In between.** The weight is an average of $A(+\mid S) - A(-\mid S)$, so it cannot exceed the largest of these, which
-# is at $S = 0$ and $S = G-1$: $\sqrt{G-1}$ (exercise 2; checked below for every G up to 64). From G = 4 on a prompt weighs the more
-# the further its $p$ is from ½, and $w(0)/w(\frac12)$ bounds GRPO's difficulty bias.
+# is at $S = 0$ and $S = G-1$: $\sqrt{G-1}$ (exercise 2; checked below for every G up to 64). From G = 4 on a prompt
+# weighs the more the further its $p$ is from ½, and $w(0)/w(\frac12)$ bounds GRPO's difficulty bias.
 
 # %%
 sizes = {2: GREY, 3: GREY, 4: GREEN, 8: BLUE, 16: PURPLE, 64: RED}
@@ -138,8 +141,10 @@ for size in (2, 3, 4, 8, 16, 64, 256):
     edge, w_05, middle = identity.weight("GRPO", np.array([0.0, 0.05, 0.5]), size)
     h = identity.objective("GRPO", few, size)
     distances.append(np.abs(h / h[-1] - 2 / np.pi * np.arcsin(np.sqrt(few))).max())
-    row = f"{size:3}   {math.sqrt(size - 1):5.2f}        {edge / middle:.2f}           {w_05 / middle:.2f}             {h[-1]:.3f}"
-    print(f"{row}   {distances[-1]:.3f}")
+    print(
+        f"{size:3}   {math.sqrt(size - 1):5.2f}        {edge / middle:.2f}           {w_05 / middle:.2f}             "
+        f"{h[-1]:.3f}   {distances[-1]:.3f}"
+    )
     falling = np.diff(identity.weight("GRPO", grid[:151], size))  # from p near 0 to one half
     assert (falling < 0).all() if size > 3 else np.allclose(falling, 0)
     assert (
@@ -186,17 +191,18 @@ right.set(title="What is climbed at G = 8: h(p) / h(1)", xlabel="p", xlim=(0, 1)
 show(figure)
 
 # %% [markdown]
-# *Left: the limit diverges, no group size does. Right: GRPO's objective is bent less than the limit's, and both less than
-# those that climb something like log p.*
+# *Left: the limit diverges, no group size does. Right: GRPO's objective is bent less than the limit's, and both less
+# than those that climb something like log p.*
 #
-# So the paper's 4.6 at $p = .05$, "more than twice the weight of a coin-flip prompt", is, as it says, the limit. At G = 8 the
-# ratio is 1.33. The paper says itself that at finite G the shift is milder: from Dr. GRPO to GRPO the extreme prompts' share
-# of the updates grows from 14.3 to 17.0 % in its run at G = 8, from 13.9 to 24.7 % on all of Big-Math in the limit.
+# So the paper's 4.6 at $p = .05$, "more than twice the weight of a coin-flip prompt", is, as it says, the limit. At G =
+# 8 the ratio is 1.33. The paper says itself that at finite G the shift is milder: from Dr. GRPO to GRPO the extreme
+# prompts' share of the updates grows from 14.3 to 17.0 % in its run at G = 8, from 13.9 to 24.7 % on all of Big-Math in
+# the limit.
 #
-# A weight is no step length. It multiplies $\nabla p$, which for a coin is small at the edges; in log-odds the expected step
-# is $w\,pq = \mathbb E[\sigma]$, longest at $p = \frac12$ (at all G above). That GRPO pushes "extra-strong updates onto the hardest
-# and the easiest prompts", as one summary has it, is true only relative to Dr. GRPO; the paper says that a split group
-# pushes hardest.
+# A weight is no step length. It multiplies $\nabla p$, which for a coin is small at the edges; in log-odds the expected
+# step is $w\,pq = \mathbb E[\sigma]$, longest at $p = \frac12$ (at all G above). That GRPO pushes "extra-strong updates
+# onto the hardest and the easiest prompts", as one summary has it, is true only relative to Dr. GRPO; the paper says
+# that a split group pushes hardest.
 #
 # ## Every rule, at the edge
 #
@@ -264,8 +270,8 @@ for name, (values, climbs) in small.items():
     print(f"{name:31}  {cells[0]}   {cells[1]}     {cells[2]}   {cells[3]}    {climbs}".rstrip())
 
 # %% [markdown]
-# - **The order on hard prompts**: RLOO 1, GRPO at most $\sqrt{G-1}$, MaxRL ([2602.02710](https://arxiv.org/abs/2602.02710)) at most G − 1,
-#   log p without a bound.
+# - **The order on hard prompts**: RLOO 1, GRPO at most $\sqrt{G-1}$, MaxRL
+#   ([2602.02710](https://arxiv.org/abs/2602.02710)) at most G − 1, log p without a bound.
 # - **GRPO raises the weight of easy prompts as much as that of hard ones.** MaxRL and pass@G lower that of easy ones.
 # - **Rejection sampling (RFT)**, the mean over the right answers, climbs $\log p$ up to order G (exercise 3). MaxRL's
 #   Algorithm 1 zeroes the advantages of an all-wrong group, which makes it order G − 1.
@@ -273,8 +279,8 @@ for name, (values, climbs) in small.items():
 # - Training on pass@K with *standardised* rewards (Chen et al., [2508.10751](https://arxiv.org/abs/2508.10751)) climbs
 #   $\frac2K\arcsin\sqrt{1-q^K}$, for many groups a prompt: GRPO's arcsine, of pass@K.
 #
-# All this holds on the first step after sampling, without clip and KL. With $1/|y|$ nothing that depends on $p$ alone is climbed
-# ([lesson 5](05_length.ipynb)).
+# All this holds on the first step after sampling, without clip and KL. With $1/|y|$ nothing that depends on $p$ alone
+# is climbed ([lesson 5](05_length.ipynb)).
 #
 # ## Try it
 
@@ -314,16 +320,17 @@ knob(draw, rule=CHOICES, G=(2, 64, 1, 8))
 #
 # ## The paper's controlled run
 #
-# Section 8 of the paper trains 6,000 prompts, each a coin with a logit of its own, for 150 steps at G = 8, starting from
-# Big-Math's solve rates strictly between 0 and 1, clipped to [.02, .98]. Each step adds the learning rate, 0.5, times the update of
-# one group: σ under GRPO, σ² under Dr. GRPO. Its "DAPO" arm redraws the *same* prompt, up to three more times (its
-# section 5 describes DAPO as it is: prompts are discarded). The hardest quartile of the prompts ends at .99, .88 and (read off the
-# figure) .998, and the paper concludes that GRPO's bias "changes the learning trajectory" of hard prompts. It says, too,
-# that this is a check of the formulas on scalar prompts, and a language model "the natural next test".
+# Section 8 of the paper trains 6,000 prompts, each a coin with a logit of its own, for 150 steps at G = 8, starting
+# from Big-Math's solve rates strictly between 0 and 1, clipped to [.02, .98]. Each step adds the learning rate, 0.5,
+# times the update of one group: σ under GRPO, σ² under Dr. GRPO. Its "DAPO" arm redraws the *same* prompt, up to three
+# more times (its section 5 describes DAPO as it is: prompts are discarded). The hardest quartile of the prompts ends at
+# .99, .88 and (read off the figure) .998, and the paper concludes that GRPO's bias "changes the learning trajectory" of
+# hard prompts. It says, too, that this is a check of the formulas on scalar prompts, and a language model "the natural
+# next test".
 #
-# Here is the run (`controlled_run.py`). We start from a reconstruction of Big-Math ([lesson 8](08_silent_groups.ipynb)), not
-# from the data: its mean is .516, the data's .4845. So a second start tilts it to that mean and sets the bars at 1/64 and
-# 63/64 to what the paper's histogram shows, 6.8 and 4.1 %.
+# Here is the run (`controlled_run.py`). We start from a reconstruction of Big-Math
+# ([lesson 8](08_silent_groups.ipynb)), not from the data: its mean is .516, the data's .4845. So a second start tilts
+# it to that mean and sets the bars at 1/64 and 63/64 to what the paper's histogram shows, 6.8 and 4.1 %.
 
 # %%
 SEEDS = range(4)
@@ -365,17 +372,17 @@ assert abs(costs[1] - 3.5) < 0.05 and abs(fits[1] - 0.999) < 0.001
 
 # %% [markdown]
 # The numbers come out, but for Dr. GRPO's, which has not arrived yet and so depends on the start. From the easier
-# reconstruction it gets three points further than the paper's, from the harder start one to two (the paper's figure shows
-# .8833), two to three standard deviations: an unlucky draw of 6,000 problems, or what three numbers do not mend.
+# reconstruction it gets three points further than the paper's, from the harder start one to two (the paper's figure
+# shows .8833), two to three standard deviations: an unlucky draw of 6,000 problems, or what three numbers do not mend.
 #
 # ## What remains of it
 #
-# All arms have the learning rate 0.5, which stands only in the script. But $\sigma \le \frac12$ makes $\sigma \ge 2\sigma^2$: GRPO's
-# steps are at least twice as long, on every prompt, easy ones included. So: the same run with Dr. GRPO's mean step matched at the start,
-# with DAPO's *real* prompt replacement (batches of 500 from shuffled passes, silent groups thrown away, more batches drawn
-# until there are 500 mixed groups; stopped after as many samples as GRPO draws), and compared at equal progress. Finally, a
-# run in which prompts **compete**: the mean push of all prompts is subtracted from each, so that the sum of the logits
-# stays, and one prompt's gain is the others' loss.
+# All arms have the learning rate 0.5, which stands only in the script. But $\sigma \le \frac12$ makes
+# $\sigma \ge 2\sigma^2$: GRPO's steps are at least twice as long, on every prompt, easy ones included. So: the same run
+# with Dr. GRPO's mean step matched at the start, with DAPO's *real* prompt replacement (batches of 500 from shuffled
+# passes, silent groups thrown away, more batches drawn until there are 500 mixed groups; stopped after as many samples
+# as GRPO draws), and compared at equal progress. Finally, a run in which prompts **compete**: the mean push of all
+# prompts is subtracted from each, so that the sum of the logits stays, and one prompt's gain is the others' loss.
 
 # %%
 ours = results["reconstruction"]
@@ -389,7 +396,7 @@ print(f"(matched: learning rate x {rate:.2f})\n")
 
 
 def lead(name, level):
-    """On the hardest quartile, over Dr. GRPO from the same start, when all prompts together are at `level`: one a seed."""
+    """On the hardest quartile, over Dr. GRPO from the same start, when all prompts together are at `level`."""
     return np.array([at_progress(a, level) - at_progress(b, level) for a, b in zip(ours[name], ours[MATCHED])])
 
 
@@ -436,14 +443,23 @@ for size in (3, 8, 64):
     print(f"    G = {size:2} {'':36} {ends[0].mean():.3f}    {ends[1].mean():.3f}      {gap}")
 
 figure, (left, middle, right) = new_figure(13.2, 4.0, columns=3)
-for name, color, style in (("GRPO", BLUE, "-"), (MATCHED, ORANGE, "-"), ("Dr. GRPO", ORANGE, ":"), (DAPO, GREEN, "--"),
-                           ("same-prompt redraw", RED, "-.")):  # fmt: skip
+for name, color, style in (
+    ("GRPO", BLUE, "-"),
+    (MATCHED, ORANGE, "-"),
+    ("Dr. GRPO", ORANGE, ":"),
+    (DAPO, GREEN, "--"),
+    ("same-prompt redraw", RED, "-."),
+):
     one = ours[name][0]
     inside = one.groups <= 150
     left.plot(one.groups[inside], one.hard[inside], style, color=color, linewidth=1.6)
-for y, name, color in ((0.44, "GRPO (solid)", BLUE), (0.35, "DAPO, other prompts (dashed)", GREEN),
-                       (0.26, "Dr. GRPO, same mean step (solid)", ORANGE), (0.17, "Dr. GRPO, same learning rate (dotted)", ORANGE),
-                       (0.08, "same prompt redrawn (dash-dot)", RED)):  # fmt: skip
+for y, name, color in (
+    (0.44, "GRPO (solid)", BLUE),
+    (0.35, "DAPO, other prompts (dashed)", GREEN),
+    (0.26, "Dr. GRPO, same mean step (solid)", ORANGE),
+    (0.17, "Dr. GRPO, same learning rate (dotted)", ORANGE),
+    (0.08, "same prompt redrawn (dash-dot)", RED),
+):
     left.text(148, y, name, color=color, fontsize=9, ha="right")
 left.set(
     title="Hardest quartile, for the same samples", xlabel="groups drawn per prompt", xlim=(0, 150), ylim=(0, 1.02)
@@ -454,8 +470,12 @@ for name, color, style in (("same-prompt redraw", RED, "-."), (DAPO, GREEN, "--"
     middle.plot(levels, leads.mean(axis=1), style, color=color)
     middle.fill_between(levels, leads.min(axis=1), leads.max(axis=1), color=color, alpha=0.2, linewidth=0)
 middle.axhline(0, color=ORANGE)
-for x, y, text, color in ((0.74, 0.042, "same prompt redrawn", RED), (0.51, -0.0045, "GRPO (solid)", BLUE),
-                          (0.51, -0.0095, "DAPO, other prompts (dashed)", GREEN), (0.51, -0.0145, "0 is Dr. GRPO, same mean step", ORANGE)):  # fmt: skip
+for x, y, text, color in (
+    (0.74, 0.042, "same prompt redrawn", RED),
+    (0.51, -0.0045, "GRPO (solid)", BLUE),
+    (0.51, -0.0095, "DAPO, other prompts (dashed)", GREEN),
+    (0.51, -0.0145, "0 is Dr. GRPO, same mean step", ORANGE),
+):
     middle.text(x, y, text, color=color, fontsize=9, va="center")
 middle.set(
     title="Its lead over Dr. GRPO, at equal progress", xlabel="mean solve rate of all prompts", ylim=(-0.018, 0.05)
@@ -472,26 +492,30 @@ right.set_xticks([0, 50, 100, 150])
 show(figure)
 
 # %% [text]
-# *Left: the equal learning rate made the gap (one seed). Middle: what is left of it (range over seeds shaded). Right: the bias
-# where prompts compete (mean of four seeds).*
+# *Left: the equal learning rate made the gap (one seed). Middle: what is left of it (range over seeds shaded). Right:
+# the bias where prompts compete (mean of four seeds).*
 #
-# **So what remains of ".99 against .88"? A point.** Twice the learning rate brings Dr. GRPO to {=ended[TWICE]:.4f}, the matched
-# step to {=ended[MATCHED]:.4f}; GRPO has {=ended["GRPO"]:.4f}. At equal progress GRPO's lead on the hardest quartile is {=100 * lead("GRPO", 0.7).mean():.1f} points when all
-# prompts together are at .7, where it is largest, {=100 * lead("GRPO", 0.8).mean():.1f} at .8 and none at .9. DAPO with real prompt replacement stays near
-# it ({=100 * lead(DAPO, 0.7).mean():.1f} points at .7). Only the redraw of the same prompt, which is not DAPO, has other weights ({=100 * lead("same-prompt redraw", 0.7).mean():.1f}). For the same
-# samples both are behind GRPO: the one discards what overfills a batch, the other spends four draws on solved prompts.
+# **So what remains of ".99 against .88"? A point.** Twice the learning rate brings Dr. GRPO to {=ended[TWICE]:.4f}, the
+# matched step to {=ended[MATCHED]:.4f}; GRPO has {=ended["GRPO"]:.4f}. At equal progress GRPO's lead on the hardest
+# quartile is {=100 * lead("GRPO", 0.7).mean():.1f} points when all prompts together are at .7, where it is largest,
+# {=100 * lead("GRPO", 0.8).mean():.1f} at .8 and none at .9. DAPO with real prompt replacement stays near it
+# ({=100 * lead(DAPO, 0.7).mean():.1f} points at .7). Only the redraw of the same prompt, which is not DAPO, has other
+# weights ({=100 * lead("same-prompt redraw", 0.7).mean():.1f}). For the same samples both are behind GRPO: the one
+# discards what overfills a batch, the other spends four draws on solved prompts.
 #
-# The R² of .999 compares an average over 6,000 prompts with its own expectation: sampling alone predicts it, and predicts
-# .94 for 60 prompts. It checks the code. And no update in the run is ever negative: with one parameter a prompt the contrast
-# is always 1, as the paper says. No prompt can lose, none is in another's way: all rise towards 1, and the rule decides only
-# in which order. Where prompts compete, the two rules do part: GRPO's hardest quartile ends {=100 * gaps[8].mean():.0f} points higher at G = 8, {=100 * gaps[64].mean():.0f} at
-# G = 64, and not at all at G = 3, as the weights say. **The bias is real; where no prompt can lose, at G = 8, it is worth a point.**
-# (Our competition is a caricature as well. Real prompts share parameters unevenly, may help each other, and single updates
-# can point the wrong way, as some did in the first check.)
+# The R² of .999 compares an average over 6,000 prompts with its own expectation: sampling alone predicts it, and
+# predicts .94 for 60 prompts. It checks the code. And no update in the run is ever negative: with one parameter a
+# prompt the contrast is always 1, as the paper says. No prompt can lose, none is in another's way: all rise towards 1,
+# and the rule decides only in which order. Where prompts compete, the two rules do part: GRPO's hardest quartile ends
+# {=100 * gaps[8].mean():.0f} points higher at G = 8, {=100 * gaps[64].mean():.0f} at G = 64, and not at all at G = 3,
+# as the weights say. **The bias is real; where no prompt can lose, at G = 8, it is worth a point.** (Our competition is
+# a caricature as well. Real prompts share parameters unevenly, may help each other, and single updates can point the
+# wrong way, as some did in the first check.)
 #
 # ## Exercises
 #
-# **1. Derive the arcsine.** For large G GRPO's weight is $1/\sqrt{p(1-p)}$. Which $h$ with $h(0) = 0$ has this derivative?
+# **1. Derive the arcsine.** For large G GRPO's weight is $1/\sqrt{p(1-p)}$. Which $h$ with $h(0) = 0$ has this
+# derivative?
 
 
 # %% [exercise]
@@ -544,8 +568,8 @@ def climbed(p):
 
 
 # %% [markdown]
-# **2. The cap, by hand.** As $p \to 0$ only one outcome of the others survives in $w(p) = \mathbb E_S[A(+\mid S) - A(-\mid S)]$.
-# What are GRPO's two advantages there, and so its weight at $p = 0$?
+# **2. The cap, by hand.** As $p \to 0$ only one outcome of the others survives in
+# $w(p) = \mathbb E_S[A(+\mid S) - A(-\mid S)]$. What are GRPO's two advantages there, and so its weight at $p = 0$?
 
 
 # %% [exercise]
@@ -568,16 +592,18 @@ check(
     inputs=[{"G": 2}, {"G": 8}, {"G": 64}],
     mistakes={
         "a wrong answer among wrong ones is in a silent group: its advantage is 0": lambda G: (
-            math.sqrt(G - 1), -1 / math.sqrt(G - 1), G / math.sqrt(G - 1)
+            math.sqrt(G - 1),
+            -1 / math.sqrt(G - 1),
+            G / math.sqrt(G - 1),
         ),
         "that is Dr. GRPO's: divide by sigma": lambda G: (1 - 1 / G, 0, 1 - 1 / G),
         "the mean contains the own reward: 1 − 1/G over σ": lambda G: (math.sqrt(G), 0, math.sqrt(G)),
     },
-)  # fmt: skip
+)
 
 # %% [hint]
-# All others are wrong, S = 0. If the answer is right, $k = 1$, the mean is $1/G$ and $\sigma = \sqrt{G-1}/G$. If it is wrong too,
-# the group is silent.
+# All others are wrong, S = 0. If the answer is right, $k = 1$, the mean is $1/G$ and $\sigma = \sqrt{G-1}/G$. If it is
+# wrong too, the group is silent.
 
 
 # %% [solution]
@@ -601,8 +627,9 @@ def at_the_edge(G):
 
 
 # %% [markdown]
-# **3. Rejection sampling climbs log p, up to an order.** The mean of the scores of the right answers (0 if there is none) has
-# the weight $(1 - q^G)/p$. Since $p = 1 - q$, this is a geometric sum. Integrate it: which $h$ with $h(0) = 0$?
+# **3. Rejection sampling climbs log p, up to an order.** The mean of the scores of the right answers (0 if there is
+# none) has the weight $(1 - q^G)/p$. Since $p = 1 - q$, this is a geometric sum. Integrate it: which $h$ with
+# $h(0) = 0$?
 
 
 # %% [exercise]
@@ -626,8 +653,8 @@ check(
 )
 
 # %% [hint]
-# $\frac{1-q^G}{1-q} = 1 + q + \dots + q^{G-1}$, and the integral of $q^{j-1}$ over $p$ from 0 is $(1 - q^j)/j$. For $G \to \infty$,
-# $-\sum_j q^j/j = \log(1-q) = \log p$.
+# $\frac{1-q^G}{1-q} = 1 + q + \dots + q^{G-1}$, and the integral of $q^{j-1}$ over $p$ from 0 is $(1 - q^j)/j$. For
+# $G \to \infty$, $-\sum_j q^j/j = \log(1-q) = \log p$.
 
 
 # %% [solution]
@@ -651,8 +678,8 @@ def climbed_by_rft(p, G):
 
 
 # %% [markdown]
-# **4. Climb the log-odds.** $\log\frac{p}{q}$ has the derivative $\frac1{pq}$. Write the advantage rule that has this weight for $G \to \infty$:
-# GRPO's, divided by σ once more. (The check puts your rule through `identity.weight`.)
+# **4. Climb the log-odds.** $\log\frac{p}{q}$ has the derivative $\frac1{pq}$. Write the advantage rule that has this
+# weight for $G \to \infty$: GRPO's, divided by σ once more. (The check puts your rule through `identity.weight`.)
 
 
 # %% [exercise]
@@ -706,8 +733,8 @@ def log_odds_rule(reward, others, G):
 
 
 # %% [markdown]
-# **5. Find the bug.** This wants GRPO's weight: over all groups, the advantage of a right answer minus that of a wrong one. It says
-# that at G = 3 a prompt of $p = .02$ has a twelfth of the weight of one of $p = .5$. Repair it.
+# **5. Find the bug.** This wants GRPO's weight: over all groups, the advantage of a right answer minus that of a wrong
+# one. It says that at G = 3 a prompt of $p = .02$ has a twelfth of the weight of one of $p = .5$. Repair it.
 
 
 # %% [exercise]
@@ -752,8 +779,9 @@ check(
 )
 
 # %% [hint]
-# The formula holds the *others* fixed, $S \sim \mathrm{Bin}(G-1, p)$, and lets the one answer be right ($k = S+1$) or wrong ($k = S$).
-# The code compares two answers of one group: for the right one $k-1$ others are right, for the wrong one $k$.
+# The formula holds the *others* fixed, $S \sim \mathrm{Bin}(G-1, p)$, and lets the one answer be right ($k = S+1$) or
+# wrong ($k = S$). The code compares two answers of one group: for the right one $k-1$ others are right, for the wrong
+# one $k$.
 
 
 # %% [solution]
@@ -796,14 +824,15 @@ def grpo_weight(p, G):
 # ## What to take along
 #
 # - One sum over the others, $w(p) = \mathbb E[A(+\mid S) - A(-\mid S)]$, says what any advantage rule climbs.
-# - Dr. GRPO climbs $p$. GRPO's weight is flat at G = 2 and 3, capped at $\sqrt{G-1}$ (against a coin-flip prompt: 1.4 times at G = 8,
-#   4 times at 64), and tends to the arcsine's slowly: at G = 64 its $h(1)$ is still 12 % short.
-# - The difficulty bias decides who gains where prompts compete. A comparison at one learning rate, on prompts that cannot
-#   lose, measures mostly the length of the step. Compare at matched steps, equal samples or equal progress.
+# - Dr. GRPO climbs $p$. GRPO's weight is flat at G = 2 and 3, capped at $\sqrt{G-1}$ (against a coin-flip prompt: 1.4
+#   times at G = 8, 4 times at 64), and tends to the arcsine's slowly: at G = 64 its $h(1)$ is still 12 % short.
+# - The difficulty bias decides who gains where prompts compete. A comparison at one learning rate, on prompts that
+#   cannot lose, measures mostly the length of the step. Compare at matched steps, equal samples or equal progress.
 #
 # Next: [lesson 10](10_dapo.ipynb), DAPO, and why replacing prompts is not redrawing them.
 #
 # Sources: the formula for $w$ and the limits for GRPO and rejection sampling: Davis and Recht,
-# [2510.13651](https://arxiv.org/abs/2510.13651); GRPO's arcsine also Thrampoulidis et al., [2510.23049](https://arxiv.org/abs/2510.23049); the name
-# "question-level difficulty bias": Dr. GRPO, [2503.20783](https://arxiv.org/abs/2503.20783), section 3.1; the run: the paper, section 8 and its
-# script. The cap, G = 3, the comparisons at matched step and equal progress, and the competing prompts are ours.
+# [2510.13651](https://arxiv.org/abs/2510.13651); GRPO's arcsine also Thrampoulidis et al.,
+# [2510.23049](https://arxiv.org/abs/2510.23049); the name "question-level difficulty bias": Dr. GRPO,
+# [2503.20783](https://arxiv.org/abs/2503.20783), section 3.1; the run: the paper, section 8 and its script. The cap,
+# G = 3, the comparisons at matched step and equal progress, and the competing prompts are ours.

@@ -21,9 +21,7 @@
 # | $\rho,\ \pi_{old}$ | a token's probability under the policy now, over that under $\pi_{old}$, which sampled it |
 
 # %%
-import contextlib
 import inspect
-import io
 import json
 import math
 import tempfile
@@ -33,8 +31,9 @@ from unittest.mock import patch
 import numpy as np
 import torch
 
-from algorithms import compare, dapo, grpo
-from lessons import controlled_run, identity
+from algorithms import dapo, grpo
+from lessons import identity
+from lessons.experiments import controlled_run, report
 from lessons.kit import (
     BLUE,
     GREEN,
@@ -50,8 +49,11 @@ from lessons.kit import (
     new_figure,
     show,
     show_diff,
+    show_source,
 )
-from toy_env.policy import load_policy
+from toy_env.cli import silence
+from toy_env.model import load_policy
+from toy_env.rollout import Rollout
 
 torch.set_num_threads(1)
 G = 8
@@ -63,15 +65,17 @@ print(f"grpo.compute_advantages and dapo.compute_advantages are the same code: {
 print(f"rewards -1 and 1 instead of 0 and 1 give the same advantages: {same_advantages}")
 show_diff(grpo.policy_loss, dapo.policy_loss)
 show_diff(grpo.train, dapo.train)
+show_source(dapo.groups_to_keep)
 
 # %% [markdown]
 # ## The changes, from `grpo.py` to `dapo.py`
 #
 # 1. **Clip-higher**: the ratio counts up to 1.28, down to .8.
-# 2. **Dynamic sampling**: the block marked so in `train`, our subject.
-# 3. **Token-level mean**: one division by all tokens. The paper's Eq. 8 takes it over each group, its authors' code over
-#    the minibatch. Not free of length bias either ([lesson 5](05_length.ipynb)).
-# 4. **Overlong shaping**: a soft punishment near the length limit; or a filter, which takes cut answers out of the loss.
+# 2. **Dynamic sampling**: the `while` in `train`, and `groups_to_keep`, our subject.
+# 3. **Token-level mean**: one division by all tokens. The paper's Eq. 8 takes it over each group, its authors' code
+#    over the minibatch. Not free of length bias either ([lesson 5](05_length.ipynb)).
+# 4. **Overlong shaping**: a soft punishment near the length limit; or a filter, which takes cut answers out of the
+#    loss.
 # 5. **No KL**, so a silent group's gradient is *exactly* zero.
 #
 # And rewards are −1 and 1, which the advantage, still divided by σ, does not notice.
@@ -83,9 +87,9 @@ show_diff(grpo.train, dapo.train)
 # $$\mathbb E[g] = \Pr(\text{mixed})\;\mathbb E[g \mid \text{mixed}] + \Pr(\text{silent})\cdot 0$$
 #
 # A refilled batch holds the first $P$ mixed groups in the order drawn, so each is a fair draw *given* that it is mixed.
-# Its mean is $\mathbb E[g \mid \text{mixed}] = \mathbb E[g]/\mathbb E_x[1-S(p_x)]$. ∎ (It needs right-or-wrong rewards, no KL, averages
-# over groups, the first step after sampling, and a batch that fills. A batch of the first groups to *finish* would favour
-# short answers.)
+# Its mean is $\mathbb E[g \mid \text{mixed}] = \mathbb E[g]/\mathbb E_x[1-S(p_x)]$. ∎ (It needs right-or-wrong rewards,
+# no KL, averages over groups, the first step after sampling, and a batch that fills. A batch of the first groups to
+# *finish* would favour short answers.)
 #
 # Prompt by prompt: one of difficulty $p$ is kept with probability $1-S(p)$, and a kept group is worth
 # $\mathbb E[\sigma \mid \text{mixed}] = \mathbb E[\sigma]/(1-S(p))$. The product is GRPO's $\mathbb E[\sigma]$. A
@@ -168,8 +172,8 @@ show(figure)
 # *DAPO's crosses lie in GRPO's circles; the redraws are other curves, steep at both ends.*
 #
 # So what the identity paper's run shows about "DAPO" on hard prompts belongs to the triangles, another algorithm (its
-# section 5 discards prompts, as DAPO does; its run redraws them). Its **"3.5×" oversampling** does too. Here is that run ([lesson 9](09_objective.ipynb)), with solve rates spread evenly instead of
-# Big-Math's:
+# section 5 discards prompts, as DAPO does; its run redraws them). Its **"3.5×" oversampling** does too. Here is that
+# run ([lesson 9](09_objective.ipynb)), with solve rates spread evenly instead of Big-Math's:
 
 # %%
 spread_evenly = np.linspace(0.02, 0.98, 2000)
@@ -180,84 +184,84 @@ other_prompts = 1 / (1 - redraw.expected_silent)
 assert abs(drawn - 3.5) < 0.05  # as published
 print(f"same prompt, at most 4 draws: {drawn:.2f} draws a prompt, and {still_silent:.0%} still silent")
 print(
-    f"other prompts would cost {other_prompts[0]:.2f} groups for each kept one at first, {other_prompts[-1]:.0f} at the end"
+    f"other prompts would cost {other_prompts[0]:.2f} groups for each kept one at first, "
+    f"{other_prompts[-1]:.0f} at the end"
 )
 print(f"Big-Math, frozen, 44 % silent at G = 8 (published): {1 / (1 - 0.44):.2f}")
 
 # %% [markdown]
 # With four draws at most, no more than a factor of 4 can come out. Nor does the arm "never spend an update on a silent
-# group": three quarters are silent still. What DAPO pays is $1/\mathbb E[1-S]$ groups for each kept one: little on a fresh
-# data set, without bound on one that is solved.
+# group": three quarters are silent still. What DAPO pays is $1/\mathbb E[1-S]$ groups for each kept one: little on a
+# fresh data set, without bound on one that is solved.
 #
 # ## The script itself
 #
-# Three steps of `dapo.train` from the base model, recording what its functions receive. (Limit of 36 tokens and 16 updates
-# a batch, so that clip and punishment have something to do; no warm-up; GRPO's upper clip, for a question below.) Are the
-# kept groups exactly the first $P$ mixed ones?
+# Three steps of `dapo.train` from the base model, keeping what `collect` draws and what each update gets. (Limit of 36
+# tokens and 16 updates a batch, so that clip and punishment have something to do; no warm-up; GRPO's upper clip, for a
+# question below.) Does it train on exactly the first $P$ mixed groups, with their shaped rewards?
 
 
 # %%
 def watch(**settings):
-    """dapo.train, and what went through its functions: all groups, those trained on, the up-clipped tokens."""
-    own = {name: getattr(dapo, name) for name in dir(dapo)}
-    heard = {"rollouts": [], "rewards": [], "kept": [], "clipped": []}
+    """Run dapo.train. By step: all that was collected, and minibatch, log-probs and advantages of each update."""
+    collect, update_metrics, steps = dapo.collect, dapo.update_metrics, []
 
-    def sample(*args, **kwargs):
-        heard["rollouts"].append(own["sample"](*args, **kwargs))
-        return heard["rollouts"][-1]
+    def keep_drawn(run, config):
+        if not steps or steps[-1]["updates"]:
+            steps.append({"drawn": [], "updates": []})
+        steps[-1]["drawn"].append(collect(run, config))
+        return steps[-1]["drawn"][-1]
 
-    def reward(problem, text):
-        heard["rewards"].append(own["reward"](problem, text))
-        return heard["rewards"][-1]
+    def keep_update(minibatch, logps, advantages, clip):
+        steps[-1]["updates"].append((minibatch, logps.detach(), advantages))
+        return update_metrics(minibatch, logps, advantages, clip)
 
-    def compute_advantages(*, rewards):
-        heard["kept"].append((len(heard["rollouts"]), rewards))
-        return own["compute_advantages"](rewards=rewards)
-
-    def completion_logps(policy, rollout, *rest):
-        heard["batch"] = rollout
-        return own["completion_logps"](policy, rollout, *rest)
-
-    def update_metrics(*, logps, old_logps, advantages, mask, config):
-        ratio, batch = (logps.detach() - old_logps).exp(), heard["batch"]
-        for row, t in ((advantages > 0) & (ratio > 1 + config.clip_eps_high) & mask).nonzero().tolist():
-            prompt = batch.prompt_ids[row][batch.prompt_mask[row]]
-            token = (batch.completion_ids[row, :t], batch.completion_ids[row, t : t + 1])
-            numbers = (old_logps[row, t].exp().item(), ratio[row, t].item())
-            heard["clipped"].append((len(heard["kept"]), prompt, *token, *numbers))
-        return own["update_metrics"](logps=logps, old_logps=old_logps, advantages=advantages, mask=mask, config=config)
-
-    ears = {f.__name__: f for f in (sample, reward, compute_advantages, completion_logps, update_metrics)}
-    with tempfile.TemporaryDirectory() as folder, patch.multiple(dapo, **ears), contextlib.ExitStack() as quiet:
-        quiet.enter_context(contextlib.redirect_stdout(io.StringIO()))
-        quiet.enter_context(contextlib.redirect_stderr(io.StringIO()))
+    ears = patch.multiple(dapo, collect=keep_drawn, update_metrics=keep_update)
+    with tempfile.TemporaryDirectory() as folder, ears, silence():
         dapo.train(dapo.Config(run_dir=f"{folder}/run", device="cpu", eval_problems=1, eval_every=0, **settings))
-    return heard
+    return steps
 
 
-settings = {"max_new_tokens": 36, "minibatches": 16, "warmup_steps": 0, "clip_eps_high": 0.2}
-heard = watch(steps=3, **settings)
-P = dapo.Config().prompts_per_step
-right = torch.tensor(heard["rewards"]).view(-1, G)  # every group that was drawn
-lengths = torch.cat([rollout.mask.sum(dim=1) for rollout in heard["rollouts"]]).view(-1, G)
-shaped = 2 * right - 1 + dapo.overlong_penalty(lengths, dapo.Config(**settings))
-k = right.sum(dim=1)
-spread = right.std(dim=1, correction=0)
-assert torch.allclose(spread, torch.tensor(identity.sigma(k.numpy(), G)).float(), atol=1e-6)
-start = 0
-for end, kept in heard["kept"]:
-    mixed = (spread[start * P : end * P] > 0).nonzero().flatten()
-    same = torch.equal(kept, shaped[start * P : end * P][mixed[:P]])
-    assert same
-    print(
-        f"{end - start} draws of {P} groups, {len(mixed)} mixed, {len(kept)} kept: the first {P} with sigma > 0: {same}"
+def answers_in(rollout, advantages):
+    """Prompt, text and advantage of each row, sorted."""
+    prompts = tokenizer.batch_decode(rollout.prompt_ids, skip_special_tokens=True)
+    return sorted(zip(prompts, rollout.texts, advantages.flatten().tolist()))
+
+
+tokenizer = load_policy("base")[1]
+settings = {"max_new_tokens": 36, "num_minibatches": 16, "warmup_steps": 0, "clip_eps_high": 0.2}
+config = dapo.Config(**settings)
+P = config.prompts_per_step
+watched = watch(steps=3, **settings)
+spread, shaped, trained_on = [], [], 0  # sigma (groups,) and shaped rewards (groups, G) of all that was drawn
+for step in watched:
+    rollouts, rewards = zip(*step["drawn"])
+    drawn, right = Rollout.concatenate(rollouts), torch.cat(rewards)
+    spread.append(right.std(dim=1, correction=0))
+    assert torch.allclose(
+        spread[-1].double(), torch.tensor(identity.sigma(right.double().sum(dim=1).numpy(), G)), atol=1e-6
     )
-    start = end
+    shaped.append(2 * right - 1 + dapo.overlong_penalty(mask=drawn.mask, config=config).view(-1, G))
+    mixed = (spread[-1] > 0).nonzero().flatten()
+    first = mixed[:P]
+    wanted = answers_in(
+        drawn[torch.arange(len(drawn)).view(-1, G)[first].flatten()],
+        dapo.compute_advantages(rewards=shaped[-1][first]),
+    )
+    minibatches, _, advantages = zip(*step["updates"])
+    same = answers_in(Rollout.concatenate(minibatches), torch.cat(advantages)) == wanted
+    assert same
+    trained_on += len(first)
+    print(
+        f"{len(rollouts)} draws of {P} groups, {len(mixed)} mixed: trained on the first {len(first)} of these: {same}"
+    )
+spread, shaped = torch.cat(spread), torch.cat(shaped)
 silent_share = (spread == 0).double().mean().item()
 assert 0.1 < silent_share < 0.5
 differ = ((spread == 0) & (shaped != shaped[:, :1]).any(dim=1)).sum().item()
 print(
-    f"silent: {silent_share:.0%} of all groups; {differ} of these {int((spread == 0).sum())} have unequal shaped rewards"
+    f"silent: {silent_share:.0%} of all groups; "
+    f"{differ} of these {int((spread == 0).sum())} have unequal shaped rewards"
 )
 
 
@@ -272,12 +276,13 @@ for S_ in (0.3, 0.6):  # against simulation: silent groups before the P-th mixed
     assert abs(np.minimum(batches, 10).mean() - whole_batches(S_)) < 0.01
 
 
-results = json.loads((Path(compare.__file__).parent / "results.json").read_text())
+results = json.loads((Path(report.__file__).parent / "results.json").read_text())
 shared = results["shared"]
 ours = {name: np.array(shared["DAPO"][name]["seeds"]) for name in ("silent", "completions")}
 ours["cost"] = ours["completions"] / shared["DAPO"]["budget"]
 print(
-    f"five whole runs: silent {ours['silent'].mean():.0%}, {ours['cost'].mean():.2f} completions drawn for each trained on"
+    f"five whole runs: silent {ours['silent'].mean():.0%}, "
+    f"{ours['cost'].mean():.2f} completions drawn for each trained on"
 )
 assert abs(ours["cost"].mean() - 3.48) < 0.01 and (ours["cost"] > 1 / (1 - ours["silent"])).all()
 
@@ -285,7 +290,7 @@ figure, axis = new_figure(8.2, 3.6)
 axis.plot(x := np.linspace(0, 0.93, 94), 1 / (1 - x), color=GREEN)
 axis.plot(x[:80], [whole_batches(s) for s in x[:80]], "--", color=GREY, linewidth=1.5)
 axis.plot(x, (1 - x**4) / (1 - x), ":", color=ORANGE)
-axis.plot(silent_share, len(right) / sum(len(kept) for _, kept in heard["kept"]), "D", color=BLUE)
+axis.plot(silent_share, len(spread) / trained_on, "D", color=BLUE)
 axis.plot(ours["silent"], ours["cost"], "o", color=PURPLE, markersize=5)
 axis.set(ylim=(1, 8), xlim=(0, 1), xlabel="S, share of silent groups", title="Groups drawn for each group trained on")
 label_line(axis, 0.85, 1 / 0.15, "other prompts,\none by one: 1/(1−S)", GREEN, xytext=(-8, 0), ha="right")
@@ -296,8 +301,8 @@ label_line(axis, ours["silent"].mean(), 3.5, "our five runs, 60 steps", PURPLE, 
 show(figure)
 
 # %% [markdown]
-# *Whole batches round the price up; a silent share that grows while training raises the mean price above the price of the
-# mean share.* (That our runs, too, come out at 3.5 is a coincidence.) With the settings of its DAPO page verl stops
+# *Whole batches round the price up; a silent share that grows while training raises the mean price above the price of
+# the mean share.* (That our runs, too, come out at 3.5 is a coincidence.) With the settings of its DAPO page verl stops
 # with an error after 10 batches; our script then trains on what it has.
 #
 # ## What a refill does buy
@@ -308,8 +313,8 @@ show(figure)
 # $$\mathbb E\,\|\bar g\|^2 = \underbrace{(1-S)^2\|m\|^2}_{\text{signal}}
 # + \underbrace{\tfrac{1-S}{P}\big(v + S\|m\|^2\big)}_{\text{noise}}$$
 #
-# with refill $\|m\|^2 + v/P$, whatever $S$. Left: this, and simulated batches, some of whose prompts are solved (signal and
-# noise are about equal where none is). Right: the lengths of Adam's steps.
+# with refill $\|m\|^2 + v/P$, whatever $S$. Left: this, and simulated batches, some of whose prompts are solved (signal
+# and noise are about equal where none is). Right: the lengths of Adam's steps.
 
 # %%
 dimensions, noise = 20, 64.0  # the variance of one answer's score, over all dimensions; its contrast has length 1
@@ -364,8 +369,10 @@ assert scale_free
 print(f"three times the gradient, the same Adam steps: {scale_free}")
 lengths_of = [shared[name]["update_norm"]["mean"] for name in ("GRPO", "DAPO")]
 assert round(lengths_of[1] / lengths_of[0], 2) == 1.03
-print("mean update length in our runs (Adam, one learning rate, 5 seeds): "
-      + "GRPO {:.4f}, DAPO {:.4f}".format(*lengths_of))  # fmt: skip
+print(
+    "mean update length in our runs (Adam, one learning rate, 5 seeds): "
+    + "GRPO {:.4f}, DAPO {:.4f}".format(*lengths_of)
+)
 
 figure, (left, right_axis) = new_figure(9.5, 3.5, columns=2)
 left.plot(S_mix, refilled / refilled[0], "x", color=GREEN, markersize=8, markeredgewidth=2)
@@ -388,11 +395,11 @@ show(figure)
 # %% [markdown]
 # *Without refill the update shrinks as prompts become uniformly right or wrong; with it, it keeps its length.*
 #
-# Adam divides a *constant* factor out, so the $1/\mathbb E[1-S]$ of the claim is no larger step. It follows a *changing*
-# one only as fast as it forgets (its memory, 1/(1 − .999), is a thousand updates): without refill late steps shrink in this
-# toy; over our whole runs the mean lengths differ by 3 %. And a mixed group costs the same either way: plain GRPO with
-# $P/(1-S)$ prompts gets as many for as many completions. **On average a refill is GRPO with a batch that grows as groups
-# fall silent.**
+# Adam divides a *constant* factor out, so the $1/\mathbb E[1-S]$ of the claim is no larger step. It follows a
+# *changing* one only as fast as it forgets (its memory, 1/(1 − .999), is a thousand updates): without refill late steps
+# shrink in this toy; over our whole runs the mean lengths differ by 3 %. And a mixed group costs the same either way:
+# plain GRPO with $P/(1-S)$ prompts gets as many for as many completions. **On average a refill is GRPO with a batch
+# that grows as groups fall silent.**
 #
 # ## Clip-higher
 #
@@ -432,9 +439,9 @@ climb = [math.ceil(math.log(50) / math.log(1 + eps)) for eps in (0.2, 0.28)]
 print(f"rollout batches from .01 to .5, if it stops at the bound each time: {climb[0]} and {climb[1]}")
 
 # %% [markdown]
-# The own gradient of a token of probability .01 stops after a gain of .002, that of one of .8 after .16, and beyond 1/1.2
-# none is stopped. If the rare tokens are where exploration lives, here is where the upper bound holds it back. Move the
-# bounds and the old probability:
+# The own gradient of a token of probability .01 stops after a gain of .002, that of one of .8 after .16, and beyond
+# 1/1.2 none is stopped. If the rare tokens are where exploration lives, here is where the upper bound holds it back.
+# Move the bounds and the old probability:
 
 
 # %%
@@ -477,18 +484,26 @@ knob(draw, eps_low=(0.05, 0.5, 0.01, 0.2), eps_high=(0.05, 0.6, 0.01, 0.28), old
 # then the means over whole training runs:
 
 # %%
-tokenizer = load_policy("base")[1]
-clipped = heard["clipped"]
-step, old, ratio = (np.array([row[i] for row in clipped]) for i in (0, 4, 5))
-begins = np.array([len(row[2]) == 0 and tokenizer.decode(row[3]) != "#" for row in clipped])
+clipped = []  # of each up-clipped token: step, text before it, token, old probability, ratio, does it come first?
+for s, step in enumerate(watched, start=1):
+    for batch, logps, advantages in step["updates"]:
+        ratios = (logps - batch.logps).exp()
+        for row, t in ((advantages > 0) & (ratios > 1 + config.clip_eps_high) & batch.mask).nonzero().tolist():
+            before = torch.cat([batch.prompt_ids[row], batch.completion_ids[row, :t]])
+            texts = (tokenizer.decode(x, skip_special_tokens=True) for x in (before, batch.completion_ids[row, t]))
+            clipped.append((s, *texts, batch.logps[row, t].exp().item(), ratios[row, t].item(), t == 0))
+step, old, ratio = (np.array([row[i] for row in clipped]) for i in (0, 3, 4))
+begins = np.array([is_first and token != "#" for _, _, token, _, _, is_first in clipped])
 print("up-clipped at step 1, every sixth:     token   old probability   ratio")
-for row in [row for row in clipped if row[0] == 1][::6]:
-    text, token = (tokenizer.decode(x, skip_special_tokens=True) for x in (torch.cat([row[1], row[2]]), row[3]))
-    print(f"    {text:>30}     {token!r:>5}   {row[4]:15.2f}   {row[5]:5.2f}")
+for _, text, token, p_old, r, _ in [row for row in clipped if row[0] == 1][::6]:
+    print(f"    {text:>30}     {token!r:>5}   {p_old:15.2f}   {r:5.2f}")
 for s in (1, 2, 3):
     here = step == s
-    print(f"step {s}: {here.sum()} tokens, mean old probability {old[here].mean():.2f}, {(old[here] < 0.2).mean():.0%} below .2, "
-          f"{begins[here].mean():.0%} begin a worked answer, {(ratio[here] < 1.28).mean():.0%} within 1.28")  # fmt: skip
+    print(
+        f"step {s}: {here.sum()} tokens, mean old probability {old[here].mean():.2f}, "
+        f"{(old[here] < 0.2).mean():.0%} below .2, {begins[here].mean():.0%} begin a worked answer, "
+        f"{(ratio[here] < 1.28).mean():.0%} within 1.28"
+    )
 assert begins.mean() > 0.5 and (ratio[step == 1] > 1.28).mean() > 0.5 and old[step == 1].mean() < old[step == 3].mean()
 clip_means = {arm: results["ablation"][arm]["clipped_up_probability"] for arm in results["ablation"]}
 print("whole runs, 5 seeds:", ", ".join(f"{arm} {x['mean']:.2f}" for arm, x in clip_means.items()))
@@ -498,23 +513,24 @@ entropy = np.array(after["entropy"]["seeds"]) - np.array(before["entropy"]["seed
 print(f"adding clip-higher: accuracy higher in {(gain > 0).sum()} of 5 seeds, entropy in {(entropy > 0).sum()} of 5")
 
 # %% [markdown]
-# In the first batch the picture is near DAPO's: what the clip stops is mostly the digit that *begins* a worked answer, the
-# rare and right decision. But the window is short. Two batches on, working things out is common, and over whole runs
-# up-clipped tokens have .4 to .5 on average. And most ratios in the first batch are beyond 1.28 too. Each answer is used
-# once here, so its ratio is the work of *other* answers' updates: the clip stops a gradient, it bounds no ratio. **In our
-# ablation no effect of clip-higher is seen.** (The three steps are one seed, and tokens of one group move together.) With
-# 19 characters, that says little of a model with a hundred thousand tokens.
+# In the first batch the picture is near DAPO's: what the clip stops is mostly the digit that *begins* a worked answer,
+# the rare and right decision. But the window is short. Two batches on, working things out is common, and over whole
+# runs up-clipped tokens have .4 to .5 on average. And most ratios in the first batch are beyond 1.28 too. Each answer
+# is used once here, so its ratio is the work of *other* answers' updates: the clip stops a gradient, it bounds no
+# ratio. **In our ablation no effect of clip-higher is seen.** (The three steps are one seed, and tokens of one group
+# move together.) With 19 characters, that says little of a model with a hundred thousand tokens.
 #
 # ## The overlong punishment
 #
 # Eq. 13 adds to the reward of an answer of $|y|$ tokens ($L_{max}$: the limit, $L_c$: the punished zone before it)
 #
-# $$0 \ \text{ if } |y| \le L_{max}-L_c, \qquad \frac{(L_{max}-L_c)-|y|}{L_c} \ \text{ up to } L_{max}, \qquad -1 \ \text{ beyond}$$
+# $$0 \ \text{ if } |y| \le L_{max}-L_c, \qquad \frac{(L_{max}-L_c)-|y|}{L_c} \ \text{ up to } L_{max}, \qquad -1 \
+# \text{ beyond}$$
 
 # %%
 published = dapo.Config(max_new_tokens=20480, overlong_buffer=4096)
 marks = torch.tensor([1000, 16384, 18432, 20480])
-penalties = dapo.overlong_penalty(marks, published)
+penalties = dapo.overlong_penalty(mask=torch.arange(20480) < marks.view(-1, 1), config=published)
 assert penalties.tolist() == [0, 0, -0.5, -1]  # by hand
 print(
     "L_max = 20480, L_c = 4096:", ", ".join(f"{n} tokens {x:+.2f}" for n, x in zip(marks.tolist(), penalties.tolist()))
@@ -538,10 +554,10 @@ print(f"8 right, one a little long: its advantage is {long_one:.3f}; a lone wron
 
 # %% [markdown]
 # Rewards now take more than two values. The two-class identity fails; what survives is the covariance
-# ([lesson 6](06_identity.ipynb), exercise 3). And dividing by σ forgets how *small* a difference is: among eight right answers,
-# one a thousandth of a point short is pushed down like a lone wrong one. DAPO filters on **accuracy, not on shaped
-# reward** (verl: `metric: acc`), so such groups go, too. With the punishment the filter thus drops some updates that are
-# not zero (the three steps above had some), and the claim holds but for these.
+# ([lesson 6](06_identity.ipynb), exercise 3). And dividing by σ forgets how *small* a difference is: among eight right
+# answers, one a thousandth of a point short is pushed down like a lone wrong one. DAPO filters on **accuracy, not on
+# shaped reward** (verl: `metric: acc`), so such groups go, too. With the punishment the filter thus drops some updates
+# that are not zero (the three steps above had some), and the claim holds but for these.
 #
 # ## The published ablation, and ours
 
@@ -555,11 +571,9 @@ labels = [
     "+ dynamic sampling",
 ]
 arms_in_order = list(results["ablation"].values())
-aime = [score for _, score in compare.ABLATION.values()]
-assert aime == [30, 36, 38, 41, 42, 50]  # DAPO, Table 1
 y = np.arange(6)[::-1]
 figure, (left, right_axis) = new_figure(9.8, 3.7, columns=2)
-left.plot(aime, y, "o-", color=BLUE)
+left.plot(report.AIME_2024, y, "o-", color=BLUE)
 left.plot([44, 50, 52], [2, 1, 0], "s", color=ORANGE, markersize=7)
 left.set(title="AIME 2024, Qwen2.5-32B, no seeds reported", xlim=(28, 59), xlabel="score")
 left.set_yticks(y, labels)
@@ -596,18 +610,19 @@ print(
 # Overlong filtering, worth +6 in the table, was off in the best run, say the same docs. And DAPO's Fig. 6, on speed,
 # counts training steps, not the completions that a refill costs (it argues that the longest ones dominate the time).
 #
-# In our ablation, of one small model, the gain survives equal completions; in the main comparison (README), on other
-# settings, no difference from GRPO is seen there. The claim promises neither.
+# In our ablation, of one small model, the gain survives equal completions; in the main comparison, on other settings,
+# no difference from GRPO is seen there. The claim promises neither.
 #
-# DAPO's Fig. 3b shows the share of prompts with accuracy 1 *in training*, groups of 16: $\mathbb E[p^{16}]$. The identity
-# paper takes it for avg@32, which in DAPO's text is the AIME evaluation, and fits $\mathbb E[p^{32}]$, as "a consistency
-# check"; for training it names $\mathbb E[p^{16}]$ itself.
+# DAPO's Fig. 3b shows the share of prompts with accuracy 1 *in training*, groups of 16: $\mathbb E[p^{16}]$. The
+# identity paper takes it for avg@32, which in DAPO's text is the AIME evaluation, and fits $\mathbb E[p^{32}]$, as "a
+# consistency check"; for training it names $\mathbb E[p^{16}]$ itself.
 #
 # ## Exercises
 #
-# **1. Refill.** Prompts of probabilities `p` (an array) are equally frequent. What *share* of the expected update, in logit
-# units ($\mathbb E[g]$ of a coin is $\mathbb E[\sigma]$), does each get under DAPO's prompt replacement? And under the redraw of the
-# same prompt? `identity.expected_sigma(p, G)` and `identity.silent_rate(p, G)` are there to be used.
+# **1. Refill.** Prompts of probabilities `p` (an array) are equally frequent. What *share* of the expected update, in
+# logit units ($\mathbb E[g]$ of a coin is $\mathbb E[\sigma]$), does each get under DAPO's prompt replacement? And
+# under the redraw of the same prompt? `identity.expected_sigma(p, G)` and `identity.silent_rate(p, G)` are there to be
+# used.
 
 
 # %% [exercise]
@@ -618,10 +633,10 @@ def shares(p, G):
 
 # %% [check]
 def by_enumeration(p, G):
-    """Groups k = 0..G one by one, with probabilities; the mixed ones renormalised over all prompts, or prompt by prompt."""
+    """Groups k = 0..G one by one; the probabilities of the mixed ones renormalised over all prompts, or by prompt."""
     chance = identity.binomial(p, G) * (identity.sigma(np.arange(G + 1), G) > 0)
-    pushes_of_k = np.array([grpo.compute_advantages(rewards=(torch.arange(G) < k).double().view(1, G))[0, :k].sum().item()
-                            for k in range(G + 1)]) / G  # fmt: skip
+    A = [grpo.compute_advantages(rewards=(torch.arange(G) < k).double().view(1, G))[0] for k in range(G + 1)]
+    pushes_of_k = np.array([A[k][:k].sum().item() for k in range(G + 1)]) / G
     rows = chance / chance.sum(), chance / chance.sum(axis=1, keepdims=True)
     return [(row @ pushes_of_k) / (row @ pushes_of_k).sum() for row in rows]
 
@@ -637,13 +652,15 @@ check(
     mistakes={
         "the rows are exchanged": lambda p, G: by_enumeration(p, G)[::-1],
         "that is each prompt's share of the kept groups; a kept group of a hard prompt also pushes less": lambda p, G: (
-            _share(1 - identity.silent_rate(p, G)), by_enumeration(p, G)[1]
+            _share(1 - identity.silent_rate(p, G)),
+            by_enumeration(p, G)[1],
         ),
         "replacement does not divide a prompt by its own 1 - S: that is the redraw": lambda p, G: (
-            by_enumeration(p, G)[1], by_enumeration(p, G)[1]
+            by_enumeration(p, G)[1],
+            by_enumeration(p, G)[1],
         ),
     },
-)  # fmt: skip
+)
 
 # %% [hint]
 # Replacement: kept with 1 − S, worth E[σ]/(1 − S). Redraw: kept always. Divide each row by its sum.
@@ -683,7 +700,8 @@ def penalty(lengths, L_max, L_c):
 check(
     penalty,
     lambda lengths, L_max, L_c: dapo.overlong_penalty(
-        torch.tensor(lengths), dapo.Config(max_new_tokens=L_max, overlong_buffer=L_c)
+        mask=torch.arange(lengths.max()) < torch.tensor(lengths).view(-1, 1),
+        config=dapo.Config(max_new_tokens=L_max, overlong_buffer=L_c),
     ),
     inputs=[
         {"lengths": np.array([10, 48, 50, 54, 56]), "L_max": 56, "L_c": 8},
@@ -727,8 +745,8 @@ def penalty(lengths, L_max, L_c):
 
 
 # %% [markdown]
-# **3. Count the wasted rollouts.** Prompts of probabilities `p`, equally frequent, replaced one by one until a group is mixed.
-# How many completions are thrown away, on average, for each group kept?
+# **3. Count the wasted rollouts.** Prompts of probabilities `p`, equally frequent, replaced one by one until a group is
+# mixed. How many completions are thrown away, on average, for each group kept?
 
 
 # %% [exercise]
@@ -758,8 +776,8 @@ check(
 )
 
 # %% [hint]
-# Waiting for a success of probability $1-\bar S$ takes $1/(1-\bar S)$ draws on average, the success included. $\bar S$ is the mean of
-# S over prompts, because every draw is a new prompt.
+# Waiting for a success of probability $1-\bar S$ takes $1/(1-\bar S)$ draws on average, the success included. $\bar S$
+# is the mean of S over prompts, because every draw is a new prompt.
 
 
 # %% [solution]
@@ -786,8 +804,9 @@ def wasted(p, G):
 
 
 # %% [markdown]
-# **4. Find the bug.** This filter gets the shaped rewards (1 or −1, and up to 1 less for a long answer), (P, G), and marks the
-# groups to keep. It runs, no batch is ever short, and the model learns to be brief where it should learn nothing. Repair it.
+# **4. Find the bug.** This filter gets the shaped rewards (1 or −1, and up to 1 less for a long answer), (P, G), and
+# marks the groups to keep. It runs, no batch is ever short, and the model learns to be brief where it should learn
+# nothing. Repair it.
 
 
 # %% [exercise]
@@ -856,17 +875,17 @@ def keep(shaped):
 # %% [markdown]
 # ## What to take along
 #
-# - Drop and refill with *other* prompts: GRPO's expected direction, one common factor, a batch that keeps its size. Redraw the
-#   *same* prompt: other weights, $1/p$ where it is hard.
-# - The price is $1/(1-\bar S)$, rounded up by whole batches, and grows as prompts are solved. At equal completions the claim
-#   promises no gain.
-# - Clip bounds are factors: a rare token's own gradient stops after a small gain. Whether this matters depends on how long a
-#   model has rare tokens worth raising.
+# - Drop and refill with *other* prompts: GRPO's expected direction, one common factor, a batch that keeps its size.
+#   Redraw the *same* prompt: other weights, $1/p$ where it is hard.
+# - The price is $1/(1-\bar S)$, rounded up by whole batches, and grows as prompts are solved. At equal completions the
+#   claim promises no gain.
+# - Clip bounds are factors: a rare token's own gradient stops after a small gain. Whether this matters depends on how
+#   long a model has rare tokens worth raising.
 # - Filter on right and wrong, never on shaped reward: dividing by σ makes any difference a large one.
 #
 # Next: does all this teach a model new answers, or make one it has more frequent? [Lesson 11](11_pass_at_k.ipynb).
 #
-# Sources: DAPO, [arXiv:2503.14476](https://arxiv.org/abs/2503.14476), Eq. 7–13, sections 3.1–3.4, Fig. 3, Table 1; verl's
-# [DAPO page](https://verl.readthedocs.io/en/latest/algo/dapo.html) for filter and reproduction runs; the identity paper,
-# [2607.00152](https://arxiv.org/abs/2607.00152), for the controlled run and the reading of Fig. 3b. That prompt
-# replacement leaves the weights as they are, and that the run's arm does not, is our derivation.
+# Sources: DAPO, [arXiv:2503.14476](https://arxiv.org/abs/2503.14476), Eq. 7–13, sections 3.1–3.4, Fig. 3, Table 1;
+# verl's [DAPO page](https://verl.readthedocs.io/en/latest/algo/dapo.html) for filter and reproduction runs; the
+# identity paper, [2607.00152](https://arxiv.org/abs/2607.00152), for the controlled run and the reading of Fig. 3b.
+# That prompt replacement leaves the weights as they are, and that the run's arm does not, is our derivation.

@@ -1,14 +1,17 @@
 # %% [markdown]
 # # 11 · Maj@K and Pass@K
 #
-# DeepSeekMath compared its model before and after GRPO (section 5.2.2, Fig. 7). **Maj@K** (is the most frequent of K answers
-# right?) had risen, **Pass@K** (is any of K answers right?) had not. To the authors the gain seems to come from "boosting the
-# correct response from TopK rather than the enhancement of fundamental capabilities". This is often called *sharpening*.
+# DeepSeekMath compared its model before and after GRPO (section 5.2.2, Fig. 7). **Maj@K** (is the most frequent of K
+# answers right?) had risen, **Pass@K** (is any of K answers right?) had not. To the authors the gain seems to come from
+# "boosting the correct response from TopK rather than the enhancement of fundamental capabilities". This is often
+# called *sharpening*.
 #
 # What can be proved:
 #
-# > Sharpening answers never changes which one is the most probable, so it never changes $M$, the share of problems on which that answer is
-# > right. Maj@K tends to $M$ as $K \to \infty$; at any fixed K, Maj@K and Pass@K tend to $M$ as the sharpening grows. Short of these
+# > Sharpening answers never changes which one is the most probable, so it never changes $M$, the share of problems on
+# which that answer is
+# > right. Maj@K tends to $M$ as $K \to \infty$; at any fixed K, Maj@K and Pass@K tend to $M$ as the sharpening grows.
+# Short of these
 # > limits both can rise, even where the most probable answer is wrong; but Maj@K never exceeds $(1 + M)/2$.
 #
 # Did RL sharpen our model's answers? No: it changed $M$.
@@ -32,8 +35,8 @@ from pathlib import Path
 
 import numpy as np
 
-from algorithms import compare
-from lessons import identity, short_answers
+from lessons import identity
+from lessons.experiments import report, short_answers
 from lessons.kit import (
     BLUE,
     GREEN,
@@ -51,7 +54,7 @@ from lessons.kit import (
 )
 from toy_env.arithmetic import LEVELS, extract_answer, held_out_problems
 from toy_env.evaluate import evaluate, majority_at_k, pass_at_k
-from toy_env.policy import load_policy
+from toy_env.model import load_policy
 
 base, tokenizer = load_policy("base")
 problems = held_out_problems(16, LEVELS)  # 64, sixteen of each level
@@ -67,9 +70,10 @@ show_source(majority_at_k)
 # %% [markdown]
 # ## Two estimators
 #
-# From $n \ge K$ answers, *all* subsets of K give an unbiased estimate. For Pass@K that is $1 - \binom{n-c}{K}/\binom nK$
-# (Chen et al., [arXiv:2107.03374](https://arxiv.org/abs/2107.03374), Eq. 1). Maj@K needs the counts of all answers, not only
-# $c$. A tie is a fair draw, an answer without a number has no vote. First, both against brute force:
+# From $n \ge K$ answers, *all* subsets of K give an unbiased estimate. For Pass@K that is
+# $1 - \binom{n-c}{K}/\binom nK$ (Chen et al., [arXiv:2107.03374](https://arxiv.org/abs/2107.03374), Eq. 1). Maj@K needs
+# the counts of all answers, not only $c$. A tie is a fair draw, an answer without a number has no vote. First, both
+# against brute force:
 
 # %%
 rng = random.Random(0)
@@ -97,22 +101,23 @@ for n_answers in (16, 64, 256):
     print(f"n = {n_answers:3}   truth {truth:.4f}   unbiased {unbiased:.4f}   plug-in 1 - (1 - c/n)^K: {plug_in:.4f}")
 
 # %% [markdown]
-# The plug-in is too **low**: $1-(1-p)^K$ is concave in $p$, and the mean of a concave function is below the function of the
-# mean (Jensen).
+# The plug-in is too **low**: $1-(1-p)^K$ is concave in $p$, and the mean of a concave function is below the function of
+# the mean (Jensen).
 #
 # ## What an interval covers
 #
-# We have 64 answers to each of 64 problems. These are not 4,096 independent draws: answers to one problem share its difficulty. To
-# ask how the model would do on other problems, resample the *problems*.
+# We have 64 answers to each of 64 problems. These are not 4,096 independent draws: answers to one problem share its
+# difficulty. To ask how the model would do on other problems, resample the *problems*.
 
 # %%
 is_right = sampled[1.0].correct
 rates = is_right.mean(axis=1)
 wrong_half = 1.96 * np.sqrt(rates.mean() * (1 - rates.mean()) / is_right.size)
-low, high = compare.interval_over_both(rates[None])  # one seed, 64 problems: the bootstrap of the README's table
+low, high = report.interval_over_both(rates[None])  # one seed, 64 problems: the bootstrap of the results' tables
 print(f"Pass@1 of the base, may work it out: {rates.mean():.3f}")
 print(
-    f"  as if 4,096 independent draws:     {rates.mean() - wrong_half:.3f} to {rates.mean() + wrong_half:.3f}, too narrow"
+    f"  as if 4,096 independent draws:     {rates.mean() - wrong_half:.3f} to {rates.mean() + wrong_half:.3f}, "
+    "too narrow"
 )
 print(
     f"  problems drawn anew:               {low:.3f} to {high:.3f}, {(high - low) / (2 * wrong_half):.1f} times as wide"
@@ -124,9 +129,9 @@ assert (high - low) / (2 * wrong_half) > 3
 #
 # ## A task that we know exactly
 #
-# Allow four tokens: `#14` and the end. Nothing can be worked out, only blurted. Then all answers 0 to 99 can be enumerated
-# (`lessons/short_answers.py`), and $\pi(a)$ is exact, up to odd spellings such as `#014`. The first four characters of the sampled
-# answers test the estimators on the model.
+# Allow four tokens: `#14` and the end. Nothing can be worked out, only blurted. Then all answers 0 to 99 can be
+# enumerated (`lessons/experiments/short_answers.py`), and $\pi(a)$ is exact, up to odd spellings such as `#014`. The
+# first four characters of the sampled answers test the estimators on the model.
 
 
 # %%
@@ -174,27 +179,28 @@ print(f"answers in time: {exact.sum(axis=1).mean():.0%}")
 # %% [markdown]
 # ## Sharpening, in four steps
 #
-# **Sharpening** the answers to a problem means $\pi_\beta(a) = \pi(a)^\beta / \sum_b \pi(b)^\beta$ with $\beta > 1$, and $p_\beta$ is the
-# probability of the right one.
+# **Sharpening** the answers to a problem means $\pi_\beta(a) = \pi(a)^\beta / \sum_b \pi(b)^\beta$ with $\beta > 1$,
+# and $p_\beta$ is the probability of the right one.
 #
-# **Step 1. One problem never crosses.** $1 - q^K$ rises with $p$. Of two policies, the one with the larger $p$ is ahead at every
-# K. A crossing is a property of an *average over problems*.
+# **Step 1. One problem never crosses.** $1 - q^K$ rises with $p$. Of two policies, the one with the larger $p$ is ahead
+# at every K. A crossing is a property of an *average over problems*.
 #
 # **Step 2. What happens to $p$.** Differentiate:
 #
 # $$\frac{d}{d\beta}\log p_\beta = \log\pi(\text{right}) - \sum_a \pi_\beta(a) \log \pi(a)$$
 #
-# The sum grows with β (its derivative is the variance of $\log\pi$), up to the $\log\pi$ of the mode. So if the mode is right,
-# $p_\beta$ rises all the way to 1. If it is wrong, $p_\beta$ may rise at first, then falls to 0.
+# The sum grows with β (its derivative is the variance of $\log\pi$), up to the $\log\pi$ of the mode. So if the mode is
+# right, $p_\beta$ rises all the way to 1. If it is wrong, $p_\beta$ may rise at first, then falls to 0.
 #
-# **Step 3. The limits.** $\pi_\beta$ has the mode of $\pi$. So, without ties: for $K \to \infty$ at any fixed β, Maj@K $\to M$ and
-# Pass@K $\to 1$; for $\beta \to \infty$ at any fixed K, *both* $\to M$.
+# **Step 3. The limits.** $\pi_\beta$ has the mode of $\pi$. So, without ties: for $K \to \infty$ at any fixed β, Maj@K
+# $\to M$ and Pass@K $\to 1$; for $\beta \to \infty$ at any fixed K, *both* $\to M$.
 #
-# **Step 4. The bound.** Suppose the mode is wrong. Take any list of K answers whose vote the right answer wins, and swap it with the
-# mode: now the mode wins, and the list is at least as probable. So the right answer wins at most half the votes, at every K and β.
-# Averaged over problems, Maj@K $\le M + (1-M)/2$. ∎
+# **Step 4. The bound.** Suppose the mode is wrong. Take any list of K answers whose vote the right answer wins, and
+# swap it with the mode: now the mode wins, and the list is at least as probable. So the right answer wins at most half
+# the votes, at every K and β. Averaged over problems, Maj@K $\le M + (1-M)/2$. ∎
 #
-# No more holds at finite β: where the mode is wrong, Maj@1 = Pass@1 may rise, and with it Pass@K at every K (exercise 4).
+# No more holds at finite β: where the mode is wrong, Maj@1 = Pass@1 may rise, and with it Pass@K at every K (exercise
+# 4).
 
 # %%
 given = exact / exact.sum(axis=1, keepdims=True)  # among the answers that came in time
@@ -233,12 +239,13 @@ for beta in (1, 2, 4, 16, 4096):
     print(f"{beta:5}    {one:.3f}    {four:.3f}    {many:.3f}     {vote:.3f}    {kept:.3f}")
 
 # %% [markdown]
-# *On this model, whose mode is right on a third of the problems, Pass@64 falls to that third, Pass@1 gains a little, Maj@64 nothing.*
+# *On this model, whose mode is right on a third of the problems, Pass@64 falls to that third, Pass@1 gains a little,
+# Maj@64 nothing.*
 #
 # ## Temperature
 #
-# Lowering the temperature sharpens *tokens*, not answers: it renormalises after every token, and $M$ may move. Left, each problem's $p$.
-# Right, the two curves. The dotted line is $M$.
+# Lowering the temperature sharpens *tokens*, not answers: it renormalises after every token, and $M$ may move. Left,
+# each problem's $p$. Right, the two curves. The dotted line is $M$.
 
 # %%
 KS = tuple(2**i for i in range(9))
@@ -281,8 +288,12 @@ def draw(T, K, what):
     return figure
 
 
-knob(draw, T=(0.1, 2.0, 0.1, 0.3), K=[16, *(k for k in KS if k != 16)],
-     what=["tokens, by temperature", "answers, by power 1/T"])  # fmt: skip
+knob(
+    draw,
+    T=(0.1, 2.0, 0.1, 0.3),
+    K=[16, *(k for k in KS if k != 16)],
+    what=["tokens, by temperature", "answers, by power 1/T"],
+)
 
 # %% [markdown]
 # *Cooling moves most problems' p towards 0 or 1. Both curves flatten, and Pass@K crosses the curve of T = 1.*
@@ -300,13 +311,15 @@ for T, evaluation in sampled.items():
     voted = np.array([[majority_at_k(row, int(right), K) for row, right in zip(answers, rights)] for K in Ks])
     per_problem[T] = {"Pass": passed, "Maj": voted}
     worked, correct = evaluation.worked, evaluation.correct
-    print(f"T = {T}: {worked.mean():4.0%} of all answers worked out, of these {correct[worked].mean():4.0%} right; "
-          f"of the others {correct[~worked].mean():.0%}")  # fmt: skip
+    print(
+        f"T = {T}: {worked.mean():4.0%} of all answers worked out, of these {correct[worked].mean():4.0%} right; "
+        f"of the others {correct[~worked].mean():.0%}"
+    )
 figure, axes = new_figure(9.5, 3.7, columns=2, sharey=True)
 for axis, kind in zip(axes, ("Maj", "Pass")):
     for T, color in ((0.3, BLUE), (1.0, GREY)):
         values = per_problem[T][kind]
-        band = np.array([compare.interval_over_both(row[None]) for row in values])
+        band = np.array([report.interval_over_both(row[None]) for row in values])
         axis.fill_between(Ks, *band.T, color=color, alpha=0.13, linewidth=0)
         axis.plot(Ks, values.mean(axis=1), "o-", color=color, markersize=4)
         label_line(axis, Ks[-1], values[-1].mean(), f"T = {T}", color)
@@ -319,28 +332,32 @@ show(figure)
 print("\nfrom T = 1 to T = 0.3, paired over problems")
 for kind in ("Maj", "Pass"):
     gap = per_problem[0.3][kind][-1] - per_problem[1.0][kind][-1]
-    low, high = compare.interval_over_both(gap[None])
+    low, high = report.interval_over_both(gap[None])
     assert high < 0
     print(f"{kind}@64: {gap.mean():+.3f} [{low:+.3f}, {high:+.3f}]")
 vote_before, vote_after = (per_problem[T]["Maj"][-1] for T in (1.0, 0.3))  # of all 64 answers
-print(f"of {len(problems)} votes, {((vote_before == 1) & (vote_after == 0)).sum()} turned from right to wrong, "
-      f"{((vote_before == 0) & (vote_after == 1)).sum()} from wrong to right")  # fmt: skip
+print(
+    f"of {len(problems)} votes, {((vote_before == 1) & (vote_after == 0)).sum()} turned from right to wrong, "
+    f"{((vote_before == 0) & (vote_after == 1)).sum()} from wrong to right"
+)
 
 # %% [markdown]
 # *Here cooling lowers Pass@64, and Maj@64 too.*
 #
-# Sharpening the answers keeps every mode; cooling lost right ones. The first lines suggest why: cooling sharpens the choice of *how*
-# to answer. Blurting is the likelier way, so cooling picks it, and the reliable way vanishes. Sharpening whole texts is a third
-# thing: if one text says the right answer (.3) and two say a wrong one (.2 each), squaring turns .3 to .4 into .09 to .08.
+# Sharpening the answers keeps every mode; cooling lost right ones. The first lines suggest why: cooling sharpens the
+# choice of *how* to answer. Blurting is the likelier way, so cooling picks it, and the reliable way vanishes.
+# Sharpening whole texts is a third thing: if one text says the right answer (.3) and two say a wrong one (.2 each),
+# squaring turns .3 to .4 into .09 to .08.
 #
 # ## Is RL sharpening?
 #
-# Solved exactly, no. What maximises expected reward minus λ times the KL to the base is $\pi^*(y) \propto \pi(y)\,e^{R(y)/\lambda}$.
-# It multiplies the odds of being right, $p/q$, by $e^{1/\lambda}$: on *every* problem $p$ rises, so Pass@K rises at every K, and no
-# right mode is lost. A model whose Pass@K fell is not there: groups are finite, parameters shared, steps long.
+# Solved exactly, no. What maximises expected reward minus λ times the KL to the base is
+# $\pi^*(y) \propto \pi(y)\,e^{R(y)/\lambda}$. It multiplies the odds of being right, $p/q$, by $e^{1/\lambda}$: on
+# *every* problem $p$ rises, so Pass@K rises at every K, and no right mode is lost. A model whose Pass@K fell is not
+# there: groups are finite, parameters shared, steps long.
 #
-# So we train: GRPO on the four-token task, 8 or 27 batches of 32 groups of 8, one update each, no KL, at learning rates 3e-4 (small
-# steps) and 1e-3 (large), five seeds each (`python lessons/short_answers.py`):
+# So we train: GRPO on the four-token task, 8 or 27 batches of 32 groups of 8, one update each, no KL, at learning rates
+# 3e-4 (small steps) and 1e-3 (large), five seeds each (`python lessons/experiments/short_answers.py`):
 
 # %%
 lam = 0.5
@@ -363,14 +380,16 @@ for name, found in policies.items():
     one, many, huge = ((1 - (1 - right) ** K).mean() for K in (1, 64, 1024))
     found["M"] = (found["mode"] == rights).mean(axis=1)  # of each seed
     other = (found["mode"] != base_row["mode"]).mean()
-    print(f"{name:30} {one:.3f}    {many:.3f}     {huge:.4f}   {found['M'].mean():.3f}      {other:4.0%}       "
-          f"{in_time.mean():4.0%}       {(right / in_time).mean():.3f}")  # fmt: skip
+    print(
+        f"{name:30} {one:.3f}    {many:.3f}     {huge:.4f}   {found['M'].mean():.3f}      {other:4.0%}       "
+        f"{in_time.mean():4.0%}       {(right / in_time).mean():.3f}"
+    )
 print("\nagainst the base: paired over problems, seeds and problems resampled")
 gaps = {}
 for name, found in trained.items():
     for K in (1, 64):
         gap = (1 - base_row["right"]) ** K - (1 - found["right"]) ** K  # (seeds, problems)
-        gaps[name, K] = gap.mean(), compare.interval_over_both(gap), (gap.mean(axis=1) > 0).sum()
+        gaps[name, K] = gap.mean(), report.interval_over_both(gap), (gap.mean(axis=1) > 0).sum()
         mean, (low, high), up = gaps[name, K]
         print(f"{name:29}  Pass@{K:<2} {mean:+.3f} [{low:+.3f}, {high:+.3f}], higher in {up} of {len(gap)} seeds")
 assert [gaps[name, 64][2] for name in trained] == [5, 5, 0] and gaps["GRPO, large steps", 64][1][1] < 0
@@ -390,9 +409,13 @@ for name, (color, style) in LOOK.items():
     axis.plot(many, curves[name], style, color=color)
 guess = 1 - 0.99**many
 axis.plot(many, guess, ":", color="black", linewidth=1.5)
-for x, y, name, color in ((4096, 1.0, "small steps\n(dashed: 27 batches)", BLUE), (1.5, 0.17, "base", GREY),
-                          (4096, 0.9, "large steps", RED), (4096, 0.82, "base, T = 0.3", GREEN),
-                          (48, 0.22, "guessing 0 to 99", "black")):  # fmt: skip
+for x, y, name, color in (
+    (4096, 1.0, "small steps\n(dashed: 27 batches)", BLUE),
+    (1.5, 0.17, "base", GREY),
+    (4096, 0.9, "large steps", RED),
+    (4096, 0.82, "base, T = 0.3", GREEN),
+    (48, 0.22, "guessing 0 to 99", "black"),
+):
     label_line(axis, x, y, name, color)
 axis.set_xscale("log", base=2)
 axis.set_xticks(many[::2], [str(k) for k in many[::2]])
@@ -412,19 +435,21 @@ for name in ("base, T = 0.3", "GRPO, large steps"):
 # %% [text]
 # *Small steps raise Pass@64 in five of five seeds; large steps lower it in five of five.*
 #
-# **Small steps** change {=(trained["GRPO, small steps"]["mode"] != base_row["mode"]).mean():.0%} of the modes, often to a right
-# answer: $M$ rises from {=M:.2f} to {=trained["GRPO, small steps"]["M"].mean():.2f}. That is not sharpening. (The base imitates a
-# student who forgets nine carries in ten. The verifier rewards the tenth.) **Large steps** give a curve like the cooled base's: far
-# behind at K = 64, ahead at K = 1 by {=gaps["GRPO, large steps", 1][0]:.2f} [{=gaps["GRPO, large steps", 1][1][0]:.2f},
-# {=gaps["GRPO, large steps", 1][1][1]:.2f}], which may be nothing. That is not sharpening either: even more modes changed, about as
-# many are right ($M$ from {=trained["GRPO, large steps"]["M"].min():.2f} to {=trained["GRPO, large steps"]["M"].max():.2f} by seed).
-# More training at the small rate, up to the same rate times batches, raises Pass@64 further.
+# **Small steps** change {=(trained["GRPO, small steps"]["mode"] != base_row["mode"]).mean():.0%} of the modes, often to
+# a right answer: $M$ rises from {=M:.2f} to {=trained["GRPO, small steps"]["M"].mean():.2f}. That is not sharpening.
+# (The base imitates a student who forgets nine carries in ten. The verifier rewards the tenth.) **Large steps** give a
+# curve like the cooled base's: far behind at K = 64, ahead at K = 1 by {=gaps["GRPO, large steps", 1][0]:.2f}
+# [{=gaps["GRPO, large steps", 1][1][0]:.2f}, {=gaps["GRPO, large steps", 1][1][1]:.2f}], which may be nothing. That is
+# not sharpening either: even more modes changed, about as many are right ($M$ from
+# {=trained["GRPO, large steps"]["M"].min():.2f} to {=trained["GRPO, large steps"]["M"].max():.2f} by seed). More
+# training at the small rate, up to the same rate times batches, raises Pass@64 further.
 #
-# We expected sharpening here, since nothing can be worked out, and were wrong. The limits: a tiny model, one task, rates picked to
-# differ. On the full task, with the scripts' own settings, five seeds each (the README's table):
+# We expected sharpening here, since nothing can be worked out, and were wrong. The limits: a tiny model, one task,
+# rates picked to differ. On the full task, with the scripts' own settings, five seeds each (the table is in
+# `lessons/experiments/README.md`):
 
 # %%
-results = json.loads((Path(compare.__file__).parent / "results.json").read_text())["sampling"]
+results = json.loads((Path(report.__file__).parent / "results.json").read_text())["sampling"]
 print("full task, 256 problems   Pass@1 = Maj@1         Maj@64                 Pass@4                 Pass@64")
 for name, kinds in results.items():
     if name != "samples":
@@ -440,29 +465,31 @@ for name, kinds in results.items():
             assert row[1]["interval"][0] > (1 + first[1]["interval"][1]) / 2  # step 4, M of the base from its Maj@64
 
 # %% [text]
-# **Both rise**, Maj@64 and Pass@4, under all five scripts. With the base's $M$ at about {=first[1]["mean"]:.2f} (its Maj@64), sharpening
-# its answers reaches a Maj@K of {=(1 + first[1]["mean"]) / 2:.2f} at most (step 4): this is not sharpening. The base knows the reliable
-# way and rarely takes it, so its Pass@64 has nothing left to gain or to show. DeepSeekMath's model had been instruction-tuned on the
-# questions that RL then used, and the authors name that as a possible reason for their finding.
+# **Both rise**, Maj@64 and Pass@4, under all five scripts. With the base's $M$ at about {=first[1]["mean"]:.2f} (its
+# Maj@64), sharpening its answers reaches a Maj@K of {=(1 + first[1]["mean"]) / 2:.2f} at most (step 4): this is not
+# sharpening. The base knows the reliable way and rarely takes it, so its Pass@64 has nothing left to gain or to show.
+# DeepSeekMath's model had been instruction-tuned on the questions that RL then used, and the authors name that as a
+# possible reason for their finding.
 #
 # ## Does RL teach new answers?
 #
-# Yue et al. ([arXiv:2504.13837](https://arxiv.org/abs/2504.13837)) find the crossing in many models: RL ahead at K = 1, the base
-# catching up at tens or hundreds of answers and then ahead. On *some problems*, then, the trained model gives the right answer less
-# probability. By itself the crossing shows no more:
+# Yue et al. ([arXiv:2504.13837](https://arxiv.org/abs/2504.13837)) find the crossing in many models: RL ahead at K = 1,
+# the base catching up at tens or hundreds of answers and then ahead. On *some problems*, then, the trained model gives
+# the right answer less probability. By itself the crossing shows no more:
 #
-# - **Not a limit of ability.** A full softmax gives every answer some probability: Pass@K goes to 1 for base, trained model and
-#   noise alike. Large K compares tails.
-# - **Not knowledge, where answers are few.** The dotted line knows nothing, and at K = 1024 it is far above the cooled base and the
-#   large steps. Wen et al. ([2506.14245](https://arxiv.org/abs/2506.14245)) count an answer only if its reasoning is right too.
+# - **Not a limit of ability.** A full softmax gives every answer some probability: Pass@K goes to 1 for base, trained
+#   model and noise alike. Large K compares tails.
+# - **Not knowledge, where answers are few.** The dotted line knows nothing, and at K = 1024 it is far above the cooled
+#   base and the large steps. Wen et al. ([2506.14245](https://arxiv.org/abs/2506.14245)) count an answer only if its
+#   reasoning is right too.
 # - **Not the objective.** Solved exactly it lowers no problem's $p$; on our four-token task the learning rate decided.
 # - **Nor that it must be.** DAPO's Fig. 1 has pass@32 climbing through training.
 #
 # ## What climbs Pass@K?
 #
-# On one problem, anything that raises $p$. On average, an update $w(p)\,\nabla p$ climbs the mean of $h(p)$ with $h' = w$
-# ([lesson 9](09_objective.ipynb)). For Pass@K that is $w = Kq^{K-1}$, nearly all of it, at large K, for problems that are almost never
-# solved. GRPO gives problems at $p$ and at $1-p$ the same weight.
+# On one problem, anything that raises $p$. On average, an update $w(p)\,\nabla p$ climbs the mean of $h(p)$ with
+# $h' = w$ ([lesson 9](09_objective.ipynb)). For Pass@K that is $w = Kq^{K-1}$, nearly all of it, at large K, for
+# problems that are almost never solved. GRPO gives problems at $p$ and at $1-p$ the same weight.
 
 # %%
 grid = np.linspace(0.001, 0.999, 400)
@@ -475,8 +502,12 @@ assert np.allclose(identity.weight("GRPO", grid, 16), identity.weight("GRPO", 1 
 assert identity.weight("pass@G", 1 / 3, 16) < 0.04 < 1.9 < identity.weight("GRPO", 1 / 3, 16)
 axis.plot(grid, identity.weight("GRPO", grid, 16), color=BLUE)
 axis.plot(grid, identity.weight("Dr. GRPO", grid, 16), "-.", color=GREEN)
-for x, y, name, color in ((0.06, 8.5, "Pass@16", RED), (0.12, 3.5, "Pass@4", ORANGE), (0.72, 3.3, "GRPO, G = 16", BLUE),
-                          (0.72, 1.4, "Dr. GRPO, G = 16", GREEN)):  # fmt: skip
+for x, y, name, color in (
+    (0.06, 8.5, "Pass@16", RED),
+    (0.12, 3.5, "Pass@4", ORANGE),
+    (0.72, 3.3, "GRPO, G = 16", BLUE),
+    (0.72, 1.4, "Dr. GRPO, G = 16", GREEN),
+):
     label_line(axis, x, y, name, color)
 axis.set(title="Weight of a problem in the expected update", xlabel="p", ylabel="w(p)", ylim=(0, 16.5), xlim=(0, 1))
 show(figure)
@@ -534,8 +565,8 @@ def unbiased_pass_at_k(n, c, k):
 
 
 # %% [markdown]
-# **2. Maj@k by enumeration.** `answers` is a list of integers and None (no vote). A tie is a fair draw; if nobody votes, the
-# majority is wrong. (`itertools.combinations`, `collections.Counter`)
+# **2. Maj@k by enumeration.** `answers` is a list of integers and None (no vote). A tie is a fair draw; if nobody
+# votes, the majority is wrong. (`itertools.combinations`, `collections.Counter`)
 
 
 # %% [exercise]
@@ -583,8 +614,8 @@ check(
 )
 
 # %% [hint]
-# In each subset count the votes and list all answers that reach the largest count. If the right one is among m winners, the
-# subset is worth 1/m.
+# In each subset count the votes and list all answers that reach the largest count. If the right one is among m winners,
+# the subset is worth 1/m.
 
 
 # %% [solution]
@@ -649,8 +680,8 @@ def majority_by_enumeration(answers, right, k):
 
 
 # %% [markdown]
-# **3. Build a crossing.** Two policies, four problems: give each policy four success probabilities, so that A is ahead in Pass@1 and
-# B is ahead in Pass@64.
+# **3. Build a crossing.** Two policies, four problems: give each policy four success probabilities, so that A is ahead
+# in Pass@1 and B is ahead in Pass@64.
 
 # %% [exercise]
 crossing = ...  # [[?, ?, ?, ?], [?, ?, ?, ?]]: A's p on four problems, then B's
@@ -682,7 +713,8 @@ check(
 )
 
 # %% [hint]
-# Step 1: on one problem it cannot be done. Let A be certain on some problems and hopeless on another; let B be mediocre on all.
+# Step 1: on one problem it cannot be done. Let A be certain on some problems and hopeless on another; let B be mediocre
+# on all.
 
 # %% [solution]
 crossing = [[1, 1, 1, 0], [0.2, 0.2, 0.2, 0.2]]
@@ -694,8 +726,8 @@ crossing = [[1, 0, 0, 0], [0.5, 0.5, 0.5, 0.5]]
 crossing = [[0.6, 0.6, 0.6, 0.6], [0.1, 0.1, 0.1, 0.1]]
 
 # %% [markdown]
-# **4. Sharpening where the mode is wrong.** One problem: the right answer has probability .30, one wrong answer .31, and 39 others
-# .01 each, so $M = 0$. Sharpen with β = 2. Do Maj@1 and Pass@K fall? Guess, then compute $p_\beta$.
+# **4. Sharpening where the mode is wrong.** One problem: the right answer has probability .30, one wrong answer .31,
+# and 39 others .01 each, so $M = 0$. Sharpen with β = 2. Do Maj@1 and Pass@K fall? Guess, then compute $p_\beta$.
 
 
 # %% [exercise]
@@ -725,7 +757,7 @@ check(
     ],
     mistakes={
         "the powers do not sum to 1: divide by their sum": lambda right, wrong, beta: right**beta,
-        "the wrong answers are different answers: raise each to the power β, not their sum": lambda right, wrong, beta: (
+        "the wrong answers are different ones: raise each to the power β, not their sum": lambda right, wrong, beta: (
             right**beta / (right**beta + sum(wrong) ** beta)
         ),
         "β is a power: as a factor it cancels": lambda right, wrong, beta: right,
@@ -741,8 +773,8 @@ def p_sharpened(right, wrong, beta):
     return right**beta / (right**beta + sum(w**beta for w in wrong))
 
 
-# At β = 2 it is .09 / .19 = .47, up from .30: the 39 lose more than the mode gains. So Maj@1 = Pass@1 rises, and Pass@K with it at
-# every K. Maj@64 falls, from .46 to .40; that p falls to M = 0 holds in the limit.
+# At β = 2 it is .09 / .19 = .47, up from .30: the 39 lose more than the mode gains. So Maj@1 = Pass@1 rises, and Pass@K
+# with it at every K. Maj@64 falls, from .46 to .40; that p falls to M = 0 holds in the limit.
 
 
 # %% [wrong] divide by their sum
@@ -761,8 +793,8 @@ def p_sharpened(right, wrong, beta):
 
 
 # %% [markdown]
-# **5. Find the bug.** An evaluation script knows the right answers of each problem, computes the model's success rate, and from it pass@k.
-# It runs. Repair it. (`pass_at_k(n, c, k)` is the estimator from above.)
+# **5. Find the bug.** An evaluation script knows the right answers of each problem, computes the model's success rate,
+# and from it pass@k. It runs. Repair it. (`pass_at_k(n, c, k)` is the estimator from above.)
 
 
 # %% [exercise]
@@ -818,16 +850,17 @@ def benchmark_pass_at_k(right, n, k):
 # %% [markdown]
 # ## What to take along
 #
-# - Estimate Pass@K and Maj@K from all K-subsets, problem by problem; take intervals over problems, and over training runs if the claim
-#   is about training.
-# - Sharpening the answers keeps $M$. Maj@K and Pass@K come to $M$ only in the limits; before, both can rise. Cooling tokens can
-#   change $M$.
-# - If $M$ changes, the answers were not just sharpened. Under all our scripts it did, and both curves rose. On the four-token task the
-#   learning rate decided whether Pass@64 rose or fell.
+# - Estimate Pass@K and Maj@K from all K-subsets, problem by problem; take intervals over problems, and over training
+#   runs if the claim is about training.
+# - Sharpening the answers keeps $M$. Maj@K and Pass@K come to $M$ only in the limits; before, both can rise. Cooling
+#   tokens can change $M$.
+# - If $M$ changes, the answers were not just sharpened. Under all our scripts it did, and both curves rose. On the
+#   four-token task the learning rate decided whether Pass@64 rose or fell.
 # - At large K, compare with a guesser.
 #
 # Next: the five methods as one gradient with five coefficients, [lesson 12](12_coefficients.ipynb).
 #
-# Sources: DeepSeekMath, [arXiv:2402.03300](https://arxiv.org/abs/2402.03300), section 5.2.2, Fig. 7; the estimator, Chen et al. 2021; weights
-# of Pass@K as in Davis and Recht, [2510.13651](https://arxiv.org/abs/2510.13651); DAPO, [2503.14476](https://arxiv.org/abs/2503.14476),
-# Fig. 1. The steps as given here and the four-token experiment are ours.
+# Sources: DeepSeekMath, [arXiv:2402.03300](https://arxiv.org/abs/2402.03300), section 5.2.2, Fig. 7; the estimator,
+# Chen et al. 2021; weights of Pass@K as in Davis and Recht, [2510.13651](https://arxiv.org/abs/2510.13651); DAPO,
+# [2503.14476](https://arxiv.org/abs/2503.14476), Fig. 1. The steps as given here and the four-token experiment are
+# ours.

@@ -43,8 +43,8 @@
 # | DAPO | the policy | rule | – | $A_i/\text{tokens}$ |
 #
 # The base stands for the paper's SFT model; the last column, REINFORCE, Dr. GRPO and DAPO are ours. Two differences are
-# stated conventions: all the paper's objectives average over an answer's tokens, $1/|o|$, unlike common SFT, DPO and PPO
-# code; and it assumes $\rho = 1$, so no clip appears. One is an error: its **DPO** coefficient (Eq. 14) is not the
+# stated conventions: all the paper's objectives average over an answer's tokens, $1/|o|$, unlike common SFT, DPO and
+# PPO code; and it assumes $\rho = 1$, so no clip appears. One is an error: its **DPO** coefficient (Eq. 14) is not the
 # derivative of its objective (Eq. 12).
 
 # %%
@@ -58,10 +58,11 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from algorithms import dapo, dr_grpo, grpo, ppo, reinforce
 from lessons import identity
+from lessons.float64 import to_float64
 from lessons.kit import GREY, RIGHT, WRONG, check, knob, label_line, new_figure, show
 from toy_env.arithmetic import Problem, reward
-from toy_env.policy import Critic, completion_logps, completion_values, encode_prompts, load_policy, to_float64
-from toy_env.rollout import Rollout, sample
+from toy_env.model import encode_prompts, load_policy
+from toy_env.rollout import Rollout, completion_logps, in_passes, sample
 
 torch.manual_seed(0)
 base, tokenizer = load_policy("base")
@@ -126,7 +127,7 @@ for name, data in (("base:", old_data), ("policy:", group)):
 
 # %%
 DPO_BETA, kl = 0.1, grpo.Config().kl_coef
-critic = Critic(policy).double()
+critic = ppo.Critic(policy).double()
 torch.nn.init.normal_(critic.head.weight, std=0.05)  # an untrained critic will do: the claim asks nothing of V
 torch.nn.init.constant_(critic.head.bias, 0.5)
 
@@ -148,7 +149,7 @@ def script_directions(data, rewards, old_logps):
     """Where each script's loss would go, on one group whose tokens had old_logps when it was drawn."""
     with torch.no_grad():
         ref_logps = completion_logps(base, data, 1.0)
-        values = completion_values(critic, data)
+        values = in_passes(critic, data, ppo.Config().max_tokens_per_pass)
     rewards = rewards.view(1, -1)
     out = {}
     judged = {"values": values, "old_logps": old_logps, "ref_logps": ref_logps, "mask": data.mask}
@@ -178,8 +179,10 @@ def token_scores(data):
     out = []
     for prompt, ids, mask in zip(data.prompt_ids, data.completion_ids, data.mask):
         ids, n = torch.cat([prompt, ids[mask]]), len(prompt)
-        ell, ref = (m(input_ids=ids[None]).logits[0, n - 1 : -1].log_softmax(-1).gather(1, ids[n:, None])[:, 0]
-                    for m in (policy, base))  # fmt: skip
+        ell, ref = (
+            m(input_ids=ids[None]).logits[0, n - 1 : -1].log_softmax(-1).gather(1, ids[n:, None])[:, 0]
+            for m in (policy, base)
+        )
         rows = [torch.autograd.grad(one, list(policy.parameters()), retain_graph=True) for one in ell]
         scores = torch.stack([torch.cat([part.flatten() for part in row]) for row in rows])
         out.append((ell.detach().numpy(), ref.detach().numpy(), scores))
@@ -248,7 +251,8 @@ old_logps = completion_logps(policy, group, 1.0).detach()
 
 def values_of(data):
     with torch.no_grad():
-        return [row[mask].numpy() for row, mask in zip(completion_values(critic, data), data.mask)]
+        values = in_passes(critic, data, ppo.Config().max_tokens_per_pass)
+    return [row[mask].numpy() for row, mask in zip(values, data.mask)]
 
 
 def unpadded(logps, data):
@@ -266,16 +270,18 @@ of_group = by_hand(R, scored, unpadded(old_logps, group), values_of(group))
 of_scripts = script_directions(group, R, old_logps)
 kept = torch.nonzero(R_old == 1).flatten()
 lengths = [len(row[0]) for row in taught_scored]
+of_taught = [np.ones(n) for n in lengths], [sum(lengths)] * 2
+of_pairs = of_old["DPO, all pairs"]
 experiment = {  # name: answers from, judge, gradient, scores, coefficients, divisor in words
-    "SFT": ("teacher", "teacher", direction(cross_entropy(taught)), taught_scored, ([np.ones(n) for n in lengths], [sum(lengths)] * 2), "tokens"),
+    "SFT": ("teacher", "teacher", direction(cross_entropy(taught)), taught_scored, of_taught, "tokens"),
     "RFT": ("base", "rule", direction(cross_entropy(old_data[kept])), old_scored, of_old["RFT"], "tokens kept"),
-    "DPO, all pairs": ("base", "rule", direction(dpo_loss(old_data, R_old)), old_scored, of_old["DPO, all pairs"], "pairs"),
+    "DPO, all pairs": ("base", "rule", direction(dpo_loss(old_data, R_old)), old_scored, of_pairs, "pairs"),
     "REINFORCE": ("policy", "rule", of_scripts[reinforce], scored, of_group["REINFORCE"], "G C"),
     "PPO": ("policy", "rule + critic", of_scripts[ppo], scored, of_group["PPO"], "tokens"),
     "GRPO": ("policy", "rule", of_scripts[grpo], scored, of_group["GRPO"], "G |y|"),
     "Dr. GRPO": ("policy", "rule", of_scripts[dr_grpo], scored, of_group["Dr. GRPO"], "G C"),
     "DAPO": ("policy", "rule", of_scripts[dapo], scored, of_group["DAPO"], "tokens"),
-}  # fmt: skip
+}
 print(f"k = {k} of G = {G} right in the policy's group, {int(R_old.sum())} in the base's\n")
 assert R_old.sum() == 4
 print(f"{'method':15}{'answers':9}{'judge':15}{'right answers':20}{'wrong answers':20}{'divided by':13}error < 1e-12")
@@ -297,18 +303,18 @@ print(f"\nSFT by transformers' own labels=, which casts to float32: error < 1e-5
 assert error(built_in, sft) < 1e-5
 
 # %% [markdown]
-# DPO's numbers contain β (and each answer is in four pairs). PPO's have both signs: each token has a value of its own, and
-# the script whitens the advantages to mean 0. GRPO's differ from its advantage by $\beta(u-1)$, positive where the base
-# gives the token a higher probability than the policy does, in right and wrong answers alike.
+# DPO's numbers contain β (and each answer is in four pairs). PPO's have both signs: each token has a value of its own,
+# and the script whitens the advantages to mean 0. GRPO's differ from its advantage by $\beta(u-1)$, positive where the
+# base gives the token a higher probability than the policy does, in right and wrong answers alike.
 #
 # ## The paper's list against the losses
 #
 # **$1/|o|$** is not what `F.cross_entropy` computes over demonstrations of different length; with our two, the
 # directions hardly differ. **DPO**: the paper's objective (Eq. 12, with a misprint, $o^-_{<t}$ for $o^-_t$) is
 # $\log S\big(\beta\,\overline{\log 1/u^+} - \beta\,\overline{\log 1/u^-}\big)$, means over tokens; the original (Eq. 7
-# of the DPO paper) has whole answers, so sums. The derivative of Eq. 12 is $\pm\frac{1}{|o|}\beta\,S(-\beta m)$ with $m$
-# the difference of the two *means*. The printed coefficient (Eq. 14) has no factor β, and inside the logistic token $t$
-# of one answer is set against token $t$ of the other, which need not exist.
+# of the DPO paper) has whole answers, so sums. The derivative of Eq. 12 is $\pm\frac{1}{|o|}\beta\,S(-\beta m)$ with
+# $m$ the difference of the two *means*. The printed coefficient (Eq. 14) has no factor β, and inside the logistic token
+# $t$ of one answer is set against token $t$ of the other, which need not exist.
 
 # %%
 mean_each = weighted(taught_scored, [np.ones(n) for n in lengths], [2 * n for n in lengths])
@@ -334,7 +340,8 @@ assert np.ptp(theirs) > 0.01  # it differs from token to token
 assert error(exact, ours) < 1e-12 and 9 < min(theirs) / right_coefficient < max(theirs) / right_coefficient < 11
 print(f"DPO, Eq. 12, a right answer of {len(a)} tokens and a wrong one of {len(b)}:")
 print(
-    f"  with beta and the pair's margin: coefficient {right_coefficient:.4f}, error < 1e-12: {error(exact, ours) < 1e-12}"
+    f"  with beta and the pair's margin: coefficient {right_coefficient:.4f}, "
+    f"error < 1e-12: {error(exact, ours) < 1e-12}"
 )
 print(
     f"  Eq. 14 on tokens 1 to {n}: "
@@ -347,7 +354,8 @@ print(
 # token to token; the derivative does not.
 #
 # **The clip** shows on the second step, when the policy has moved and the group stays. The coefficient is then
-# $\rho A$, and 0 for the tokens that the clip stops; the KL's $u$ moves too. DAPO's higher edge lets a few more through:
+# $\rho A$, and 0 for the tokens that the clip stops; the KL's $u$ moves too. DAPO's higher edge lets a few more
+# through:
 
 # %%
 move(of_scripts[dr_grpo], 0.05)  # the group's first step; from here it is off-policy
@@ -374,7 +382,8 @@ assert stops["DAPO"] < stops["GRPO"]  # clip-higher lets more right tokens throu
 # %% [markdown]
 # ## One group, seven judgements
 #
-# The policy's group of the first step: $w_{i,t}$, averaged over each answer's tokens, as a share of the largest in its row.
+# The policy's group of the first step: $w_{i,t}$, averaged over each answer's tokens, as a share of the largest in its
+# row.
 
 # %%
 names = ["RFT", "REINFORCE", "DPO, all pairs", "PPO", "GRPO", "DAPO", "Dr. GRPO"]
@@ -411,7 +420,8 @@ show(figure)
 # - **Dr. GRPO's praise**, the terms with $A > 0$: $\frac{G-1}{G}\,q\,\nabla p$. **Its blame**, those with $A < 0$:
 #   $\frac{G-1}{G}\,p\,\nabla p$. On a hard prompt nearly all of the expected update is praise.
 #
-# **Offline RFT** starts with the same gradient. Then its data go stale: the frozen policy's right answers stay its target.
+# **Offline RFT** starts with the same gradient. Then its data go stale: the frozen policy's right answers stay its
+# target.
 
 
 # %%
@@ -492,10 +502,14 @@ for online in (True, False):
         theta = (theta + (g_on if online else g_off)).detach().requires_grad_()
     final[online] = p_now.detach().numpy()
 assert abs(cosine[0] - 1) < 1e-12 and (final[True] > final[False]).all()
-print(f"\noffline RFT against grad p, {toys} random toys: median cosine " + ", ".join(
-    f"{c:.2f} at step {s}" for c, s in zip(cosine, (0, 10, 300))))  # fmt: skip
-print(f"p after 300 steps, median: online {np.median(final[True]):.2f}, offline {np.median(final[False]):.2f}; "
-      f"online higher in {(final[True] > final[False]).sum()} of {toys}")  # fmt: skip
+print(
+    f"\noffline RFT against grad p, {toys} random toys: median cosine "
+    + ", ".join(f"{c:.2f} at step {s}" for c, s in zip(cosine, (0, 10, 300)))
+)
+print(
+    f"p after 300 steps, median: online {np.median(final[True]):.2f}, offline {np.median(final[False]):.2f}; "
+    f"online higher in {(final[True] > final[False]).sum()} of {toys}"
+)
 
 # %% [markdown]
 # These toys share two parameters among six answers; with one for each answer, the target itself has $p = 1$.
@@ -508,9 +522,9 @@ print(f"p after 300 steps, median: online {np.median(final[True]):.2f}, offline 
 # $$\frac\beta2 \sum_{i\ \text{right}}\ \sum_{j\ \text{wrong}} (s_i - s_j) = \frac\beta2\, k(G-k)\,(\bar s_+ - \bar s_-)
 # = \frac\beta2\, G^2 \cdot \sigma^2 (\bar s_+ - \bar s_-)$$
 #
-# and $\sigma^2(\bar s_+ - \bar s_-)$ is Dr. GRPO's update, without KL ([lesson 6](06_identity.ipynb)). **Summed over all
-# pairs, DPO's first step is Dr. GRPO's**, up to a constant, for every $k$. A group of two with one right answer is one
-# pair. (That GRPO is akin to DPO, down to $G = 2$: Wu et al., arXiv:2510.00977.)
+# and $\sigma^2(\bar s_+ - \bar s_-)$ is Dr. GRPO's update, without KL ([lesson 6](06_identity.ipynb)). **Summed over
+# all pairs, DPO's first step is Dr. GRPO's**, up to a constant, for every $k$. A group of two with one right answer is
+# one pair. (That GRPO is akin to DPO, down to $G = 2$: Wu et al., arXiv:2510.00977.)
 
 # %%
 vector_to_parameters(parameters_to_vector(base.parameters()).detach(), policy.parameters())  # back to the base
@@ -562,10 +576,10 @@ assert error(of_ppo, dr * G * C / old_data.mask.sum()) < 1e-12
 print("\nPPO with lambda = 1, V = k/G, no whitening, no KL is Dr. GRPO times G C / tokens: error < 1e-12: True")
 
 # %% [markdown]
-# DPO's coefficient lies between 0 and β and fades as the margin grows, but never is 0. A group of GRPO is silent when the
-# policy's answers are all right (or all wrong) *now*; a pair of DPO fades when its margin against the reference is large,
-# whatever the policy would answer today. The last line is a third relative: PPO with a critic that knows the group's mean.
-# (The script whitens, so the line takes its advantages from returns − values.)
+# DPO's coefficient lies between 0 and β and fades as the margin grows, but never is 0. A group of GRPO is silent when
+# the policy's answers are all right (or all wrong) *now*; a pair of DPO fades when its margin against the reference is
+# large, whatever the policy would answer today. The last line is a third relative: PPO with a critic that knows the
+# group's mean. (The script whitens, so the line takes its advantages from returns − values.)
 #
 # ## Every coefficient, as $k$ and the policy change
 #
@@ -676,14 +690,16 @@ check(
     inputs=[{"m": 0.0, "beta": 0.1}, {"m": 12.0, "beta": 0.1}, {"m": -3.0, "beta": 0.5}],
     mistakes={
         "the factor beta is missing, as in the paper's Eq. 14": lambda m, beta: (
-            1 / (1 + np.exp(beta * m)), -1 / (1 + np.exp(beta * m))
+            1 / (1 + np.exp(beta * m)),
+            -1 / (1 + np.exp(beta * m)),
         ),
         "the sign inside the logistic: a settled pair should get less": lambda m, beta: (
-            beta / (1 + np.exp(-beta * m)), -beta / (1 + np.exp(-beta * m))
+            beta / (1 + np.exp(-beta * m)),
+            -beta / (1 + np.exp(-beta * m)),
         ),
         "beta / 2 is right on the first step only, where m = 0": lambda m, beta: (beta / 2, -beta / 2),
     },
-)  # fmt: skip
+)
 
 # %% [hint]
 # The derivative of log S(z) is 1 − S(z) = S(−z). Then the chain rule through z = βm.
@@ -753,13 +769,15 @@ check(
             ((len(lengths) - k) / k) ** 0.5 / (len(lengths) * lengths[0]),
         ],
         "rewards -1 and 1 stretch sigma too: DAPO's advantage is not doubled": lambda k, lengths, C: [
-            (1 - k / len(lengths)) / (len(lengths) * C), 2 * ((len(lengths) - k) / k) ** 0.5 / sum(lengths)
+            (1 - k / len(lengths)) / (len(lengths) * C),
+            2 * ((len(lengths) - k) / k) ** 0.5 / sum(lengths),
         ],
         "Dr. GRPO divides by G as well as by C": lambda k, lengths, C: [
-            (1 - k / len(lengths)) / C, ((len(lengths) - k) / k) ** 0.5 / sum(lengths)
+            (1 - k / len(lengths)) / C,
+            ((len(lengths) - k) / k) ** 0.5 / sum(lengths),
         ],
     },
-)  # fmt: skip
+)
 
 # %% [hint]
 # The advantage first: $1 - k/G$, and the same over σ, which is √((G−k)/k). Then the last column of the first table.
@@ -846,9 +864,9 @@ def rft_advantages(rewards):
 
 
 # %% [markdown]
-# **4. Past the edge.** CISPO (arXiv:2506.13585) has in effect the objective $\mathrm{sg}[\min(\rho, \text{cap})]\,A\,\ell$; sg
-# means that no gradient flows through the bracket. Give the coefficients of DAPO and of CISPO on one token, before
-# the divisor, at ratio ρ.
+# **4. Past the edge.** CISPO (arXiv:2506.13585) has in effect the objective
+# $\mathrm{sg}[\min(\rho, \text{cap})]\,A\,\ell$; sg means that no gradient flows through the bracket. Give the
+# coefficients of DAPO and of CISPO on one token, before the divisor, at ratio ρ.
 
 
 # %% [exercise]
@@ -877,19 +895,24 @@ def dapo_coefficient(A, rho, low, high):
 check(
     past_the_edge,
     past_by_autograd,
-    inputs=[{"A": a, "rho": r, "low": 0.2, "high": 0.28, "cap": 2.0} for a in (1.5, -0.5) for r in (0.5, 1.1, 1.5, 3.0)],
+    inputs=[
+        {"A": a, "rho": r, "low": 0.2, "high": 0.28, "cap": 2.0} for a in (1.5, -0.5) for r in (0.5, 1.1, 1.5, 3.0)
+    ],
     mistakes={
-        "a token that DAPO stops has the coefficient 0: the clipped ratio is a constant": lambda A, rho, low, high, cap: (
-            min(max(rho, 1 - low), 1 + high) * A, min(rho, cap) * A
+        "a token that DAPO stops has the coefficient 0: its clipped ratio is constant": lambda A, rho, low, high, cap: (
+            min(max(rho, 1 - low), 1 + high) * A,
+            min(rho, cap) * A,
         ),
         "DAPO stops each sign on one side only: A < 0 below the range, A > 0 above it": lambda A, rho, low, high, cap: (
-            rho * A * (1 - low <= rho <= 1 + high), min(rho, cap) * A
+            rho * A * (1 - low <= rho <= 1 + high),
+            min(rho, cap) * A,
         ),
         "CISPO stops no token: past the cap its coefficient is cap times A": lambda A, rho, low, high, cap: (
-            dapo_coefficient(A, rho, low, high), rho * A * (rho <= cap)
+            dapo_coefficient(A, rho, low, high),
+            rho * A * (rho <= cap),
         ),
     },
-)  # fmt: skip
+)
 
 # %% [hint]
 # Exactly two cases of DAPO are 0 ([lesson 2](02_ppo.ipynb)). In CISPO the bracket is a number, and the derivative of
@@ -902,7 +925,7 @@ def past_the_edge(A, rho, low, high, cap):
     return 0.0 if stopped else rho * A, min(rho, cap) * A
 
 
-# %% [wrong] the clipped ratio is a constant
+# %% [wrong] its clipped ratio is constant
 def past_the_edge(A, rho, low, high, cap):
     return min(max(rho, 1 - low), 1 + high) * A, min(rho, cap) * A
 
@@ -1005,7 +1028,8 @@ def dpo_of(chosen, rejected, ref_chosen, ref_rejected, beta):
 #   imitating a frozen policy's answers ended lower every time.
 # - At the reference, DPO's loss summed over all pairs has Dr. GRPO's gradient, up to a constant; then its coefficient
 #   fades with the margin.
-# - DeepSeekMath's list averages over $1/|o|$ and sets ρ = 1 by convention; its DPO coefficient lacks β and the pair's margin.
+# - DeepSeekMath's list averages over $1/|o|$ and sets ρ = 1 by convention; its DPO coefficient lacks β and the pair's
+#   margin.
 # - All of this is algebra on a few answers of one small model. Which coefficient trains best, it does not say.
 #
 # Next: these coefficients at work over a whole training run, in [lesson 13](13_live_run.ipynb).

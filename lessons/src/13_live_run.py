@@ -21,7 +21,7 @@
 # | $g$ | the update of one group: $\frac1G \sum_i A_i s_i$ with the script's advantages |
 # | $b$ | the exponent in $\lVert g\rVert \propto \sigma^b$ among groups of one prompt: 1 if the length is proportional to σ, 0 if all mixed groups move the model equally far |
 #
-# Every number on this page is computed from `live_run.npz`, which `python lessons/live_run.py --publish` writes.
+# Every number on this page is computed from `live_run.npz`, which `python lessons/experiments/live_run.py --publish` writes.
 #
 # ## Predictions
 #
@@ -35,9 +35,10 @@ import numpy as np
 from matplotlib.patches import FancyBboxPatch
 
 from algorithms import dapo, dr_grpo, grpo
-from lessons import identity, live_run
+from lessons import identity
+from lessons.experiments import live_run
+from lessons.experiments.live_measure import GROUP_SIZES, KS, MEAN, SCRIPTS, SUM, UPDATES
 from lessons.kit import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, check, knob, label_line, new_figure, say, show
-from lessons.live_measure import GROUP_SIZES, KS, MEAN, SCRIPTS, SUM, UPDATES
 
 results = live_run.load()
 config = json.loads(str(results["config"]))
@@ -857,4 +858,4 @@ def exponent(prompt, sigma, length):
 # - Take independent answers for what you compare: $p$ and silence, gradient and update, the two halves of a squared signal.
 #
 # Sources: *GRPO, Dr. GRPO, and DAPO Are Three Operations on One Number*, [arXiv:2607.00152](https://arxiv.org/abs/2607.00152), §3, Theorem
-# `identity`, Limitations. The measurement is ours; `lessons/live_run.py` and `lessons/live_measure.py` make it.
+# `identity`, Limitations. The measurement is ours; `lessons/experiments/live_run.py` and `lessons/experiments/live_measure.py` make it.

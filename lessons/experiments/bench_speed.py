@@ -1,17 +1,17 @@
 """A step of grpo.py against the same step of TRL's GRPOTrainer and against a floor. A benchmark, not a test.
 
-    pip install -e '.[parity]'             for TRL
-    python tests/bench_speed.py                  about 10 minutes; leave the machine alone meanwhile
-    python tests/bench_speed.py --device cuda
+    pip install -e '.[parity]'                          for TRL
+    python lessons/experiments/bench_speed.py           about 10 minutes; leave the machine alone meanwhile
+    python lessons/experiments/bench_speed.py --device cuda
 
-With --publish the numbers go to tests/bench_speed.json and, as tables, into README.md.
+With --publish the numbers go to bench_speed.json beside this file and, as tables, into README.md there.
 
 Each side lives in a process of its own and they take turns, step by step, so that whatever slows the machine slows all
 of them. All do the same work: the same model, prompts, group size and length limit, four updates a step, KL to a
 reference. The learning rate is 1e-12, so that the policy stays what it is and every step is a sample of the same cost.
 The floor is what no such loop can do without: the forward passes of the decode loop, and one forward and one backward
 pass over as many tokens, without padding. It draws nothing, scores nothing, has no reference model and no optimizer.
-The larger model is the shipped one inside matrices of ten times the size, zero elsewhere: it gives the same answers.
+The larger model is the shipped one inside matrices of ten times the size, zero elsewhere: it computes the same logits.
 """
 
 import importlib.util
@@ -27,26 +27,22 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 
-from transformers.hf_argparser import HfArg
-
+from lessons.experiments.report import SPEED, rounded, start_up, write_pages
 from toy_env import UsageError
 from toy_env.arithmetic import LEVELS, Problem, reward, sample_problems
-from toy_env.cli import run_main
 
-ROOT = Path(__file__).parent.parent
 PROMPTS, GROUP, LIMIT, MINIBATCHES = 32, 8, 56, 4
 
 
 @dataclass
 class Config:
-    device: str = HfArg(default="cpu", help="cpu or cuda")
-    steps: int = HfArg(default=20, help="timed steps of each side for each model")
-    start_ups: int = HfArg(default=5, help="timed start-ups of each side")
-    largest: int = HfArg(default=4096, help="largest rollout batch of the growth table")
-    publish: bool = HfArg(default=False, help="update tests/bench_speed.json and the README's tables")
+    device: str = "cpu"  # cpu or cuda
+    steps: int = 20  # timed steps of each side for each model
+    start_ups: int = 5  # timed start-ups of each side
+    largest: int = 4096  # completions in the largest rollout batch, of the growth and the memory table
+    publish: bool = False  # update bench_speed.json and the tables of README.md beside it
 
 
 # ---------------------------------------------------------------------- in the worker processes
@@ -126,7 +122,7 @@ def trl(connection, device: str, model: str, learning_rate: float = 1e-12) -> No
     from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
     from trl import GRPOConfig, GRPOTrainer
 
-    from toy_env.policy import locate
+    from toy_env.model import locate
 
     watch = Stopwatch(connection, device)
     problems = [problem for step in range(1, 201) for problem in problems_of_step(step)]
@@ -198,8 +194,8 @@ def floor(connection, device: str, model: str) -> None:
     """The forward passes of the decode loop, and one pass forward and back over as many tokens without padding."""
     import torch
 
-    from toy_env.policy import encode_prompts, load_policy, position_ids
-    from toy_env.rollout import sample
+    from toy_env.model import encode_prompts, load_policy
+    from toy_env.rollout import position_ids, sample
 
     watch = Stopwatch(connection, device)
     policy, tokenizer = load_policy(model, device)
@@ -273,7 +269,7 @@ def first_update(connection, side: str, device: str) -> None:
 
 def model_loaded(connection, device: str) -> None:
     """Report the time of day when the model is there: imports and loading, which neither side can do without."""
-    from toy_env.policy import load_policy
+    from toy_env.model import load_policy
 
     load_policy("base", device)
     connection.send(time.time())
@@ -285,7 +281,7 @@ def make_models(connection, folder: str) -> None:
     from transformers import AutoConfig, AutoModelForCausalLM
 
     from algorithms import grpo
-    from toy_env.policy import load_policy, locate
+    from toy_env.model import load_policy, locate
 
     grpo.train(grpo.Config(steps=40, eval_problems=1, run_dir=f"{folder}/run"))
     trained = f"{folder}/run/checkpoint"
@@ -395,56 +391,6 @@ def ratio(numerators: list[dict], denominators: list[dict]) -> float:
     return median(a["seconds"] / b["seconds"] for a, b in zip(numerators, denominators))
 
 
-def tables(results: dict) -> dict[str, str]:
-    """The README's tables by name, from the numbers of `main`."""
-    from algorithms.compare import markdown  # not above: every worker process imports this file
-
-    speed = markdown(
-        ["policy, parameters", "ours, a step", "TRL, a step", "TRL / ours", "floor / ours", "ours, tokens a second",
-         "peak memory, ours and TRL"],
-        [[f"{name}, {row['parameters']:,}", f"{1e3 * row['ours']['seconds']:.0f} ms",
-          f"{1e3 * row['trl']['seconds']:.0f} ms", f"{row['speed_against_trl']:.2f}", f"{row['share_of_floor']:.0%}",
-          f"{row['ours']['tokens_per_second']:,.0f}", f"{row['ours']['memory']:.0f} and {row['trl']['memory']:.0f} MiB"]
-         for name, row in results["models"].items()],
-    )  # fmt: skip
-    parts = markdown(
-        ["milliseconds of a step", "sampling", "log-probs of old and reference policy", "forward", "backward",
-         "optimizer", "rest"],
-        [[f"{name}, {side}", *(f"{1e3 * part:.0f}" for part in split(row[side]))]
-         for name, row in results["models"].items() for side in ("ours", "trl")],
-    )  # fmt: skip
-    growth = markdown(
-        ["completions in a step", *results["growth"]],
-        [["milliseconds", *(f"{1e3 * row['seconds']:.0f}" for row in results["growth"].values())],
-         ["times the column before", *("" if row["times"] is None else f"{row['times']:.2f}"
-                                       for row in results["growth"].values())]],
-    )  # fmt: skip
-    memory = markdown(
-        ["`--micro_batch_size`, in an update of 4,096 completions", *results["micro_batches"]],
-        [["peak memory, MiB", *(f"{row['memory']:.0f}" for row in results["micro_batches"].values())],
-         ["milliseconds", *(f"{1e3 * row['seconds']:.0f}" for row in results["micro_batches"].values())]],
-    )  # fmt: skip
-    return {"speed": speed, "speed-parts": parts, "growth": growth, "memory": memory,
-            "start-up": start_up(results["start_up"])}  # fmt: skip
-
-
-def start_up(seconds: dict) -> str:
-    """What the README says of the start."""
-    return """\
-From the start of the process to the first update it takes {ours:.1f} s, an evaluation on 256 held-out problems
-included, and TRL {trl:.1f} s ({trl / ours:.1f} times as long). In both, {model:.1f} s pass until torch and transformers
-are imported and the model is loaded: a program that did nothing else would be {trl / model:.1f} times as fast as TRL.
-""".rstrip().format(**seconds)
-
-
-def split(numbers: dict) -> list[float]:
-    """Seconds of the six parts of a step."""
-    parts = numbers["parts"]
-    scored = parts.get("reference log-probs", 0.0) + parts.get("old and reference log-probs", 0.0)
-    named = [parts["sampling"], scored, parts["forward"], parts["backward"], parts["optimizer"]]
-    return [*named, numbers["seconds"] - sum(named)]
-
-
 def main(config: Config) -> None:
     device = config.device
     if importlib.util.find_spec("trl") is None:
@@ -502,21 +448,19 @@ def main(config: Config) -> None:
             times = f"{numbers['times']:.2f} times the row above" if before else ""
             print(f"  {n:5} {1e3 * numbers['seconds']:7.0f} ms  {numbers['memory']:5.0f} MiB  {times}")
 
-        print(f"\n{config.largest} completions in one update, by --micro_batch_size")
-        results["micro_batches"] = {}
-        for size in (64, 256, 1024, config.largest):
-            worker = Worker(ours, device, "base", config.largest // GROUP, minibatches=1, micro_batch_size=size)
+        print(f"\n{config.largest} completions in one update, by --max_tokens_per_pass")
+        results["memory"] = {}
+        for size in (2048, 16_384, 131_072):
+            worker = Worker(ours, device, "base", config.largest // GROUP, num_minibatches=1, max_tokens_per_pass=size)
             reports = take_turns({size: worker}, 3)[size]
-            results["micro_batches"][size] = numbers = summary(reports)
-            print(f"  {size:5} {1e3 * numbers['seconds']:7.0f} ms  {numbers['memory']:5.0f} MiB")
+            results["memory"][size] = numbers = summary(reports)
+            print(f"  {size:7} {1e3 * numbers['seconds']:7.0f} ms  {numbers['memory']:5.0f} MiB")
     if config.publish:
-        from algorithms.compare import into_readme, rounded
-
-        results = rounded(json.loads(json.dumps(results)))
-        (ROOT / "tests/bench_speed.json").write_text(json.dumps(results, indent=1) + "\n")
-        readme = ROOT / "README.md"
-        readme.write_text(into_readme(readme.read_text(), tables(results)))
+        SPEED.write_text(json.dumps(rounded(results), indent=1) + "\n")
+        write_pages()
 
 
 if __name__ == "__main__":
+    from toy_env.cli import run_main  # not above: every worker process imports this file
+
     run_main(Config, main, __doc__)

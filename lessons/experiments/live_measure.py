@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import torch
@@ -19,9 +20,10 @@ from torch import Tensor
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from lessons import identity
-from toy_env.arithmetic import Problem, reward, sample_problems
-from toy_env.policy import completion_logps, load_policy, pick_device, to_float64
-from toy_env.rollout import Rollout, sample
+from lessons.float64 import to_float64
+from toy_env.arithmetic import Problem, reward
+from toy_env.model import load_policy, pick_device
+from toy_env.rollout import Rollout, completion_logps, sample
 
 SCRIPTS = {"GRPO": "grpo", "Dr. GRPO": "dr_grpo", "DAPO": "dapo"}
 GROUP_SIZES = (2, 4, 8, 16, 32, 64)
@@ -271,25 +273,21 @@ def identity_errors(policy, pools: list[Pool]) -> np.ndarray:
 
 def next_batch(policy, tokenizer, script: str, config, rng: random.Random, generator) -> tuple[Rollout, Tensor, Tensor]:
     """A rollout batch as the script draws it, right or wrong (P, G), and the advantages (P, G)."""
-    module, rollouts, corrects = import_module(f"algorithms.{script}"), [], []
-    P, G = config.prompts_per_step, config.group_size
-    for _ in range(config.max_draws if script == "dapo" else 1):
-        problems = sample_problems(P, config.levels, rng)
-        settings = {"max_new_tokens": config.max_new_tokens, "temperature": config.temperature, "generator": generator}
-        rollouts.append(sample(policy, tokenizer, [problem.prompt for problem in problems], group_size=G, **settings))
-        texts = rollouts[-1].texts
-        corrects.append(torch.tensor([reward(problems[row // G], text) for row, text in enumerate(texts)]).view(P, G))
-        k = torch.cat(corrects).sum(dim=1)
-        if ((k > 0) & (k < G)).sum() >= P:
-            break
-    rollout, correct = Rollout.concatenate(rollouts), torch.cat(corrects).to(policy.device)
+    module = import_module(f"algorithms.{script}")
+    run = SimpleNamespace(
+        policy=policy, tokenizer=tokenizer, random=rng, generator=generator, device=policy.device
+    )  # what `collect` takes of a run
+    rollout, rewards = module.collect(run, config)
     if script != "dapo":
-        return rollout, correct, module.compute_advantages(rewards=correct)
-    kept = ((k > 0) & (k < G)).nonzero()[:P].to(policy.device)
-    rollout = rollout[(kept * G + torch.arange(G, device=policy.device)).flatten()]
-    correct = correct[kept.flatten()]
-    shaped = 2 * correct - 1 + module.overlong_penalty(rollout.mask.sum(dim=1).view(-1, G), config)
-    return rollout, correct, module.compute_advantages(rewards=shaped)
+        return rollout, rewards, module.compute_advantages(rewards=rewards)
+    P, G = rewards.shape
+    most = config.max_draws * P
+    while len(kept := module.groups_to_keep(correct=rewards, config=config)) < P and len(rewards) < most:
+        more, more_rewards = module.collect(run, config)
+        rollout, rewards = Rollout.concatenate([rollout, more]), torch.cat([rewards, more_rewards])
+    rollout = rollout[torch.arange(len(rollout), device=policy.device).view(-1, G)[kept].flatten()]
+    penalty = module.overlong_penalty(mask=rollout.mask, config=config).view(-1, G)
+    return rollout, rewards[kept], module.compute_advantages(rewards=2 * rewards[kept] - 1 + penalty)
 
 
 @contextlib.contextmanager

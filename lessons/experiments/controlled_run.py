@@ -1,10 +1,11 @@
 """The identity paper's controlled run (arXiv:2607.00152, section 8 and `experiment_dynamics.py`), in NumPy.
 
-    python lessons/controlled_run.py                       the paper's arms, and the comparisons it leaves out
-    python lessons/controlled_run.py --group_size 64       the same with larger groups
+    python lessons/experiments/controlled_run.py
+    python lessons/experiments/controlled_run.py --group_size 64
 
-6,000 prompts, each a coin with a logit of its own: p = sigmoid(theta). In every step every prompt is answered G times
-and its logit moves by the learning rate times the group's update. No language model, nothing shared between prompts.
+It prints the paper's arms, and the comparisons that it leaves out. 6,000 prompts, each a coin with a logit of its own:
+p = sigmoid(theta). In every step G completions of every prompt are drawn and its logit moves by the learning rate times
+the group's update. No language model, nothing shared between prompts.
 
 The paper starts from solve rates of Big-Math, which we do not ship: we start from a reconstruction (bigmath.py), or
 from that reconstruction made harder with three numbers read off the bars of the paper's figure.
@@ -14,9 +15,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from transformers.hf_argparser import HfArg
 
-from lessons import bigmath, identity
+from lessons import identity
+from lessons.experiments import bigmath
 from toy_env import UsageError
 from toy_env.cli import run_main
 
@@ -92,7 +93,7 @@ def _batches(n: int, size: int, rng: np.random.Generator) -> Iterator[np.ndarray
 
 
 def _advantage_sums(rule: str, G: int) -> tuple[np.ndarray, np.ndarray]:
-    """Sums of the advantages of the right answers and of the wrong ones, for k = 0..G right: two arrays (G + 1,)."""
+    """Sums of the advantages of right completions and of wrong ones, for k = 0..G right: two arrays (G + 1,)."""
     advantage = identity.RULES[rule]
     right = np.array([0.0] + [k * advantage(1, k - 1, G) for k in range(1, G + 1)])
     wrong = np.array([(G - k) * advantage(0, k, G) for k in range(G)] + [0.0])
@@ -100,7 +101,7 @@ def _advantage_sums(rule: str, G: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _updates(sums: tuple[np.ndarray, np.ndarray], k: np.ndarray, p: np.ndarray) -> np.ndarray:
-    """mean of A (R - p) over a group with k right: what moves the logit, since R - p is the score of one answer."""
+    """mean of A (R - p) over a group with k right: what moves the logit, since R - p is the score of one completion."""
     right, wrong = sums
     return (right[k] * (1 - p) - wrong[k] * p) / (len(right) - 1)
 
@@ -220,17 +221,20 @@ def run_arms(share: np.ndarray, seeds: Sequence[int], names: Sequence[str] = (),
 
 @dataclass
 class Config:
-    seeds: int = HfArg(default=5, help="number of seeds: each draws other prompts and other answers")
-    group_size: int = HfArg(default=GROUP_SIZE, help="answers in a group (G)")
-    steps: int = HfArg(default=STEPS, help="steps of the paper's arms; the others may draw as many groups")
-    learning_rate: float = HfArg(default=LEARNING_RATE, help="of GRPO, and of every arm that is not matched to it")
-    histogram: str = HfArg(default="reconstruction", help="where to start: reconstruction, harder (the same with "
-                           "three numbers read off the paper's figure), or a file with real solve rates")  # fmt: skip
+    seeds: int = 5  # number of seeds: each draws other prompts and other completions
+    group_size: int = GROUP_SIZE  # completions in a group (G)
+    steps: int = STEPS  # steps of the paper's arms; the others may draw as many groups
+    learning_rate: float = LEARNING_RATE  # of GRPO, and of every arm that is not matched to it
+    # Where to start: reconstruction, harder (the same with three numbers read off the paper's figure), or a file with
+    # real solve rates.
+    histogram: str = "reconstruction"
+
+    def check(self) -> None:
+        if self.group_size < 2:
+            raise UsageError(f"--group_size must be 2 or more, not {self.group_size}")
 
 
 def main(config: Config) -> None:
-    if config.group_size < 2:
-        raise UsageError(f"--group_size must be 2 or more, not {config.group_size}")
     share = bigmath.reconstruct()
     if config.histogram == "harder":
         share = harder(share)

@@ -1,8 +1,8 @@
 """The identity inside a language model that is training: what the paper leaves open (arXiv:2607.00152, Limitations).
 
-    python lessons/live_run.py               3 seeds of GRPO, Dr. GRPO and DAPO, measured at 5 steps: about 15 minutes
-    python lessons/live_run.py --quick       1 seed, 8 prompts, 2 steps: about a minute
-    python lessons/live_run.py --publish     also writes lessons/live_run.npz, which lesson 13 is made from
+    python lessons/experiments/live_run.py              3 seeds of GRPO, Dr. GRPO and DAPO at 5 steps: about 15 minutes
+    python lessons/experiments/live_run.py --quick      1 seed, 8 prompts, 2 steps: about a minute
+    python lessons/experiments/live_run.py --publish    also writes live_run.npz here, which lesson 13 is made from
 
 The runs are the scripts' own `train`. At each step that is measured, each held-out prompt gets 1,024 answers: one half
 gives p and grad p, the other half is cut into groups of G = 2, 4, ..., 64. The score of every different answer is
@@ -23,10 +23,9 @@ from pathlib import Path
 import numpy as np
 import torch
 from tqdm import tqdm
-from transformers.hf_argparser import HfArg
 
 from lessons import identity
-from lessons.live_measure import (
+from lessons.experiments.live_measure import (
     GROUP_SIZES,
     KS,
     SCRIPTS,
@@ -36,10 +35,11 @@ from lessons.live_measure import (
     later_updates,
     measure_prompt,
 )
+from lessons.float64 import to_float64
 from toy_env import UsageError
 from toy_env.arithmetic import LEVELS, held_out_problems
 from toy_env.cli import run_main, silence
-from toy_env.policy import load_policy, pick_device, to_float64
+from toy_env.model import load_policy, pick_device
 
 RESULTS = Path(__file__).parent / "live_run.npz"
 
@@ -66,17 +66,15 @@ PREDICTIONS = {
 
 @dataclass
 class Config:
-    seeds: int = HfArg(default=3, help="training seeds 0, 1, ... of each script; every seed has prompts of its own")
-    prompts: int = HfArg(default=32, help="held-out prompts of a seed, as many of each level; a multiple of 4")
-    answers: int = HfArg(default=1024, help="to each prompt: half for p and its gradient, half for groups")
-    measure_at: list[int] = HfArg(
-        default_factory=lambda: [0, 10, 20, 40, 60], help="steps of training to measure at, from 0"
-    )
-    quick: bool = HfArg(default=False, help="1 seed, 8 prompts, 256 answers, steps 0 20, in the folder OUTPUT-quick")
-    processes: int = HfArg(default=0, help="processes of one thread each; 0 for one a core")
-    device: str = HfArg(default="auto", help="auto (cuda, else cpu), cuda or cpu")
-    output: str = HfArg(default="runs/live_run", help="folder for the runs and the measurements")
-    publish: bool = HfArg(default=False, help="update the committed results")
+    seeds: int = 3  # training seeds 0, 1, ... of each script; every seed has prompts of its own
+    prompts: int = 32  # held-out prompts of a seed, as many of each level; a multiple of 4
+    answers: int = 1024  # to each prompt: half for p and its gradient, half for groups
+    measure_at: tuple[int, ...] = (0, 10, 20, 40, 60)  # steps of training to measure at, from 0
+    quick: bool = False  # 1 seed, 8 prompts, 256 answers, steps 0 20, in the folder OUTPUT-quick
+    processes: int = 0  # processes of one thread each; 0 for one a core
+    device: str = "auto"  # auto (cuda, else cpu), cuda or cpu
+    output: str = "runs/live_run"  # folder for the runs and the measurements
+    publish: bool = False  # update the committed results
 
 
 # ---------------------------------------------------------------------- measuring
@@ -250,7 +248,7 @@ def resamplings(n: int) -> np.ndarray:
 def load(path: Path = RESULTS) -> dict[str, np.ndarray]:
     """The results, as `collect` gives them. Raises UsageError if there are none."""
     if not path.is_file():
-        raise UsageError(f"there is no {path.name}; python lessons/live_run.py --publish makes it")
+        raise UsageError(f"there is no {path.name}; python lessons/experiments/live_run.py --publish makes it")
     return dict(np.load(path))
 
 

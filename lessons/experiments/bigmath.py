@@ -1,11 +1,11 @@
-"""How hard are real problems? Solve rates of Big-Math (arXiv:2502.17387): Llama-3.1-8B on 215,608 problems, 64 answers
-to each.
+"""How hard are real problems? Solve rates of Big-Math (arXiv:2502.17387): Llama-3.1-8B on 215,608 problems, 64
+completions of each.
 
     rates = load_solve_rates("big_math.csv")     # the real ones, if you have them: a csv, npy or parquet file
     rates = load_solve_rates(download())         # or from the Hugging Face hub
     share = reconstruct()                        # or a stand-in: a RECONSTRUCTION from eleven published numbers
 
-The reconstruction is the distribution of k = 0..64 right answers with the largest entropy among all that agree with
+The reconstruction is the distribution of k = 0..64 right completions with the largest entropy among all that agree with
 what the identity paper (arXiv:2607.00152, section 7) prints. It is rounded there, so each number is an interval and no
 equality. It is not the data: a different histogram with the same eleven numbers is possible, and all but two of
 the eleven do not change when right and wrong are exchanged, so they say almost nothing about left against right.
@@ -78,7 +78,7 @@ def constraints() -> tuple[np.ndarray, np.ndarray]:
 
 
 def reconstruct() -> np.ndarray:
-    """The share of problems with k of 64 answers right, k = 0..64: (65,), summing to 1. A reconstruction.
+    """The share of problems with k of 64 completions right, k = 0..64: (65,), summing to 1. A reconstruction.
 
     Of all distributions that fulfil `constraints`, the one with the largest entropy. Its form is exp(-mu @ A) up to a
     factor, with one mu >= 0 for every row of A; mu minimises log sum exp(-mu @ A) + mu @ b, which is convex, so that

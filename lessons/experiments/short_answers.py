@@ -1,10 +1,11 @@
 """GRPO where every answer can be enumerated: four tokens, two learning rates, five seeds. Lesson 11 reads the results.
 
-    python lessons/short_answers.py       15 runs, about a minute on one core; writes lessons/short_answers.json
+    python lessons/experiments/short_answers.py
 
-Four tokens hold "#14" and the end: nothing can be worked out, and the probability of each answer 0 to 99 is exact, up
-to odd spellings such as "#014". What is kept of a run, for each of 64 held-out problems: the probability of the right
-answer, that of any answer in time, and the most probable answer.
+It trains 15 runs in about a minute on one core and writes short_answers.json. Four tokens hold "#14" and the end:
+nothing can be worked out, and the probability of each answer 0 to 99 is exact, up to odd spellings such as "#014". What
+is kept of a run, for each of 64 held-out problems: the probability of the right answer, that of any answer in time, and
+the most probable answer.
 """
 
 import json
@@ -17,13 +18,12 @@ from pathlib import Path
 import numpy as np
 import torch
 from tqdm import tqdm
-from transformers.hf_argparser import HfArg
 
 from algorithms import grpo
 from toy_env.arithmetic import LEVELS, Problem, held_out_problems, reward, sample_problems
 from toy_env.cli import run_main
-from toy_env.policy import completion_logps, encode_prompts, load_policy, position_ids
-from toy_env.rollout import sample
+from toy_env.model import encode_prompts, load_policy
+from toy_env.rollout import completion_logps, position_ids, sample
 
 RESULTS = Path(__file__).parent / "short_answers.json"
 ARMS = {  # learning rate, batches; the product is .008 in the last two
@@ -35,13 +35,13 @@ ARMS = {  # learning rate, batches; the product is .008 in the last two
 
 @dataclass
 class Config:
-    seeds: int = HfArg(default=5, help="seeds 0, 1, ... of each arm")
-    output: str = HfArg(default=str(RESULTS), help="file for the results")
+    seeds: int = 5  # seeds 0, 1, ... of each arm
+    output: str = str(RESULTS)  # file for the results
 
 
 @torch.no_grad()
 def answer_logits(policy, tokenizer, problems: Sequence[Problem]) -> tuple[torch.Tensor, ...]:
-    """What decides a four-token answer: the logits before "#", before each digit, and before the end."""
+    """What decides a completion of four tokens: the logits before "#", before each digit, and before the end."""
     prompts, mask = encode_prompts(tokenizer, [problem.prompt for problem in problems])
     start = policy(
         input_ids=prompts, attention_mask=mask, position_ids=position_ids(mask), use_cache=True, logits_to_keep=1
@@ -72,7 +72,7 @@ def answer_table(logits: tuple[torch.Tensor, ...], tokenizer, T: float = 1.0) ->
 
 
 def train(learning_rate: float, batches: int, seed: int, P: int = 32, G: int = 8):
-    """GRPO's advantages and loss on answers of four tokens: one update a batch, no KL, no warm-up."""
+    """GRPO's advantages and loss on completions of four tokens: one update a batch, no KL, no warm-up."""
     policy, tokenizer = load_policy("base")
     optimizer = torch.optim.AdamW(policy.parameters(), lr=learning_rate, weight_decay=0.0)
     rng, generator = random.Random(seed), torch.Generator().manual_seed(seed)
@@ -120,7 +120,9 @@ def main(config: Config) -> None:
         tqdm.write(f"{arm}, seed {seed}: Pass@1 {p.mean():.3f}, Pass@64 {(1 - (1 - p) ** 64).mean():.3f}, "
                    f"most probable answer right {mode_right:.3f}")  # fmt: skip
     lines = ",\n".join(json.dumps(run) for run in runs)
-    Path(config.output).write_text(f'{{"command": "python lessons/short_answers.py", "runs": [\n{lines}\n]}}\n')
+    Path(config.output).write_text(
+        f'{{"command": "python lessons/experiments/short_answers.py", "runs": [\n{lines}\n]}}\n'
+    )
 
 
 if __name__ == "__main__":

@@ -1,0 +1,92 @@
+"""Three things that make a step fast, each timed against the usual way, alternating in one process. A benchmark.
+
+    python lessons/experiments/bench_rollout.py
+    python lessons/experiments/bench_rollout.py --model runs/grpo-0/checkpoint
+
+The sampler against `model.generate`; scoring in passes of similar length against one pass padded to the longest; the
+fused AdamW against the default one.
+"""
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import median
+
+import torch
+
+from toy_env.arithmetic import LEVELS, sample_problems
+from toy_env.cli import run_main
+from toy_env.model import load_policy, pick_device
+from toy_env.rollout import Rollout, completion_logps, model_inputs, sample, token_logps
+
+
+@dataclass
+class Config:
+    model: str = "base"  # base, a folder, or a causal language model on the Hugging Face hub
+    device: str = "auto"  # auto (cuda, else mps, else cpu), cuda, mps or cpu
+    problems: int = 32  # prompts in a rollout batch
+    group_size: int = 8  # completions sampled for each problem
+    max_new_tokens: int = 56  # length limit of a completion, in tokens
+    samples: int = 20  # rollout batches that are timed
+
+
+def compare(what: str, ways: dict[str, Callable], turns: int) -> None:
+    """Print the median time of two ways of doing one thing, which take turns; the first turn warms up."""
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(turns + 1):
+        for name, way in ways.items():
+            started = time.perf_counter()
+            way()
+            seconds[name].append(time.perf_counter() - started)
+    (first, a), (second, b) = ((name, median(times[1:])) for name, times in seconds.items())
+    print(f"{what}: {first} {1e3 * a:.2f} ms, {second} {1e3 * b:.2f} ms, {b / a:.2f} times as long", flush=True)
+
+
+def main(config: Config) -> None:
+    device = pick_device(config.device)
+    policy, tokenizer = load_policy(config.model, device)
+    generator = torch.Generator(device).manual_seed(0)
+    prompts = [problem.prompt for problem in sample_problems(config.problems, LEVELS, random.Random(0))]
+    print(f"{config.problems} prompts x {config.group_size}, at most {config.max_new_tokens} tokens, {config.model} "
+          f"on {device}, {torch.get_num_threads()} threads, median of {config.samples}")  # fmt: skip
+
+    def ours() -> Rollout:
+        return sample(policy, tokenizer, prompts, config.group_size, config.max_new_tokens, 1.0, generator=generator)
+
+    @torch.no_grad()
+    def generate() -> None:
+        policy.generate(
+            **tokenizer(prompts, return_tensors="pt", padding=True, padding_side="left").to(device),
+            do_sample=True,
+            top_k=0,
+            top_p=1.0,
+            num_return_sequences=config.group_size,
+            max_new_tokens=config.max_new_tokens,
+            return_dict_in_generate=True,
+            output_logits=True,  # what the log-probabilities of the sampled tokens would be taken from
+        )
+
+    def padded_logps(part: Rollout) -> torch.Tensor:
+        T = part.mask.shape[1]
+        logits = policy(**model_inputs(part), logits_to_keep=T + 1).logits[:, :-1]
+        return token_logps(logits, 1.0).gather(2, part.completion_ids.unsqueeze(2)).squeeze(2).where(part.mask, 0.0)
+
+    def update(score: Callable) -> Callable:
+        """One pass forward and back over a rollout in four minibatches."""
+        return lambda: [score(rollout[rows]).sum().backward() for rows in minibatches]
+
+    compare("a rollout batch", {"toy_env.rollout.sample": ours, "model.generate": generate}, config.samples)
+    rollout = ours()
+    minibatches = torch.randperm(len(rollout), generator=generator, device=device).tensor_split(4)
+    ways = {
+        "passes of similar length": lambda part: completion_logps(policy, part, 1.0),
+        "one padded pass": padded_logps,
+    }
+    compare("forward and back", {name: update(score) for name, score in ways.items()}, config.samples)
+    optimizers = [torch.optim.AdamW(policy.parameters(), lr=1e-12, fused=fused) for fused in (True, False)]
+    compare("AdamW", dict(zip(("fused", "default"), (optimizer.step for optimizer in optimizers))), 5 * config.samples)
+
+
+if __name__ == "__main__":
+    run_main(Config, main, __doc__)

@@ -1,0 +1,69 @@
+"""What a rollout batch and an update show. Every name is explained in the glossary of toy_env/README.md."""
+
+import torch
+from torch import Tensor
+
+from toy_env.arithmetic import is_worked
+from toy_env.rollout import Rollout
+
+LARGEST = {"ratio_deviation"}  # over the updates of a step; of all other metrics of an update a row holds the mean
+
+
+def rollout_metrics(rollout: Rollout, rewards: Tensor) -> dict:
+    """What a rollout batch shows by itself, from rewards (P, G) in {0, 1}. Lengths in tokens, EOS included.
+
+    None stands where there is nothing to average (the length of right completions when none was right).
+    """
+
+    def mean(values: Tensor) -> float | None:
+        return values.double().mean().item() if values.numel() else None
+
+    rewards, lengths = rewards.cpu(), rollout.mask.sum(dim=1).cpu()
+    right, G = rewards == 1, rewards.shape[1]
+    k = right.sum(dim=1)  # (P,) right completions of each group
+    return {
+        "reward": mean(rewards),
+        "accuracy": mean(right),
+        "silent": mean((k == 0) | (k == G)),
+        "silent_right": mean(k == G),
+        "silent_wrong": mean(k == 0),
+        "sigma": mean((k * (G - k)).double().sqrt() / G),
+        "groups_by_k": (torch.bincount(k, minlength=G + 1) / len(k)).tolist(),
+        "length": mean(lengths),
+        "length_right": mean(lengths[right.flatten()]),
+        "length_wrong": mean(lengths[~right.flatten()]),
+        "truncated": mean(rollout.truncated),
+        "worked": sum(map(is_worked, rollout.texts)) / len(rollout),
+        "entropy": (rollout.entropies.sum() / rollout.mask.sum()).item(),
+    }
+
+
+@torch.no_grad()
+def update_metrics(
+    minibatch: Rollout,
+    logps: Tensor,  # (b, T)
+    advantages: Tensor,  # (b, 1) or (b, T)
+    clip: tuple[float, float],  # the two ends of the range that the ratio is clipped to
+    ref_logps: Tensor | None = None,  # (b, T)
+) -> dict[str, Tensor]:
+    """What a minibatch shows before its optimizer step, over its unmasked tokens.
+
+    `clipped_up`, `clipped_down`: shares of tokens whose gradient the clip stops (A > 0 and the ratio above the range;
+    A < 0 and the ratio below it). `ratio_deviation`: the largest |ratio - 1|. `kl`: mean of the k3 estimate of
+    KL(policy || reference), if there is a reference. `clipped_up_probability`: mean probability, under the policy that
+    sampled them, of the tokens that are stopped upwards, if there are any.
+    """
+    mask = minibatch.mask
+    ratio, tokens = (logps - minibatch.logps).exp(), mask.sum().clamp(min=1)
+    up = (advantages > 0) & (ratio > clip[1]) & mask
+    metrics = {
+        "clipped_up": up.sum() / tokens,
+        "clipped_down": ((advantages < 0) & (ratio < clip[0]) & mask).sum() / tokens,
+        "ratio_deviation": ((ratio - 1).abs() * mask).max(),
+    }
+    if up.any():
+        metrics["clipped_up_probability"] = minibatch.logps[up].exp().mean()
+    if ref_logps is not None:
+        log_u = ref_logps - logps
+        metrics["kl"] = ((log_u.exp() - 1 - log_u) * mask).sum() / tokens
+    return metrics

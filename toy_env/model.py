@@ -1,0 +1,112 @@
+"""The model: where it runs, how it is found and loaded, and how a prompt becomes tokens.
+
+transformers takes seconds to import, so it is imported where a model is loaded: `--help` does not wait for it.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from toy_env import UsageError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+BASE_MODEL = Path(__file__).parent / "base_model"
+INSTRUCTION = "Compute the value. You may work step by step; end your reply with # and the integer, for example #39."
+
+
+def pick_device(name: str = "auto") -> torch.device:
+    """The device called `name`; "auto" takes cuda, then mps, then cpu. Raises UsageError if it is not available."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError, NotImplementedError):
+        raise UsageError(f"device {name!r} is not available here; choose auto, cpu, cuda or mps") from None
+    return torch.device(name)
+
+
+def locate(model: str) -> str | Path:
+    """What `from_pretrained` takes for "base", a local folder, or a model's name on the Hugging Face hub.
+
+    Raises UsageError if there is no such model, after seconds rather than the hub client's half minute of retries.
+    """
+    from huggingface_hub import HfApi, snapshot_download
+
+    if model == "base":
+        return BASE_MODEL
+    if Path(model).is_dir():
+        if not (Path(model) / "config.json").is_file():
+            raise UsageError(
+                f"folder {model!r} holds no model: config.json is missing; expected a folder written by "
+                "save_pretrained, such as runs/reinforce-0/checkpoint"
+            )
+        return model
+    try:
+        HfApi().model_info(model, timeout=5)
+        return model
+    except Exception as error:  # offline, or no such repository, or not a name that a repository can have
+        try:
+            return snapshot_download(model, local_files_only=True)
+        except Exception:
+            reason = str(error).strip().splitlines()[0]
+            raise UsageError(
+                f"model {model!r} is neither a local folder nor available from the Hugging Face hub ({reason}); "
+                "give base, a folder, or a name like Qwen/Qwen3-0.6B"
+            ) from None
+
+
+def load_policy(
+    model: str = "base", device: torch.device | str = "cpu"
+) -> tuple["PreTrainedModel", "PreTrainedTokenizerBase"]:
+    """The model in float32 on `device`, and its tokenizer. `model` is "base", a folder, or a name on the hub.
+
+    The model is put in evaluation mode and stays there during training: dropout would make the log-probabilities that
+    are trained differ from those that were sampled. Raises UsageError if there is no such model.
+    """
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers.utils import logging
+
+    path = locate(model)
+    logging.disable_progress_bar()  # a bar for loading half a megabyte
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(path)
+        policy = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
+    except Exception as error:
+        raise UsageError(
+            f"cannot load a causal language model from {str(path)!r}: {str(error).splitlines()[0]}"
+        ) from error
+    if tokenizer.eos_token_id is None:
+        raise UsageError(
+            f"the tokenizer of {str(path)!r} has no end-of-sequence token, so no completion could ever stop"
+        )
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token  # harmless: masks never come from comparing ids with PAD
+    return policy.to(device).eval(), tokenizer
+
+
+def encode_prompts(
+    tokenizer: "PreTrainedTokenizerBase", prompts: Sequence[str], device: torch.device | str = "cpu"
+) -> tuple[Tensor, Tensor]:
+    """Token ids and mask of the prompts, both (P, N), left-padded so that every completion starts in the same column.
+
+    The base model reads a problem as it is. A tokenizer that knows letters belongs to a general language model, which
+    is given one line of instructions as well, in its chat template if it has one.
+    """
+    if "a" in tokenizer.get_vocab():
+        prompts = [f"{INSTRUCTION}\n{prompt}" for prompt in prompts]
+        if tokenizer.chat_template:
+            chats = [[{"role": "user", "content": prompt}] for prompt in prompts]
+            prompts = tokenizer.apply_chat_template(chats, add_generation_prompt=True, tokenize=False)
+    encoded = tokenizer(
+        list(prompts),
+        return_tensors="pt",
+        padding=True,
+        padding_side="left",
+        add_special_tokens=not tokenizer.chat_template,  # the template has written them already
+    )
+    return encoded.input_ids.to(device), encoded.attention_mask.bool().to(device)
