@@ -138,10 +138,11 @@ def test_a_run_is_summed_up_by_hand(tmp_path):
     common = {"update_norm": 0.5, "clipped_up": 0.1, "clipped_down": 0.2, "entropy": 1.0, "length_right": None}
     common |= {"length_wrong": 4.0, "truncated": 0.0, "silent": 0.5, "seconds": 2.0}
     rows = [
-        common | {"step": s, "rollouts": 15 * s if s <= 10 else 150 + 25 * (s - 10)}
+        common
+        | {"step": s, "rollouts": 15 * s if s <= 10 else 150 + 25 * (s - 10)}
         | {"held_out": {10: 0.6, 20: 0.8}.get(s)}
         for s in range(1, 21)
-    ]  # fmt: skip
+    ]
     rows[4] |= {"silent": 1.0}
     for name in ("update_norm", "clipped_up", "clipped_down"):  # no mixed group was found, nothing was updated
         del rows[4][name]

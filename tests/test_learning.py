@@ -18,9 +18,15 @@ from algorithms import dapo, dr_grpo, grpo, ppo, reinforce
 def test_learns(script, steps, tmp_path, no_curves):
     """Held-out accuracy below .5 before, and clearly above it after: by .15, and outside the 95 % intervals."""
     config = script.Config(
-        steps=steps, prompts_per_step=16, group_size=8, warmup_steps=4, eval_problems=32, eval_every=0,
-        device="cpu", run_dir=str(tmp_path / "run"),
-    )  # fmt: skip
+        steps=steps,
+        prompts_per_step=16,
+        group_size=8,
+        warmup_steps=4,
+        eval_problems=32,
+        eval_every=0,
+        device="cpu",
+        run_dir=str(tmp_path / "run"),
+    )
     results = script.train(config)
     before, after = (results[when]["accuracy"]["all"] for when in ("before", "after"))
     assert before["sampled"] < 0.5

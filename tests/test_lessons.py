@@ -16,8 +16,14 @@ IDS = [source.stem for source in SOURCES]
 SHORT = "04_kl"
 ALL_BUT_ONE_SLOW = [pytest.param(s, marks=pytest.mark.slow if s.stem != SHORT else (), id=s.stem) for s in SOURCES]
 LANGUAGE_INFO = {
-    "codemirror_mode", "file_extension", "mimetype", "name", "nbconvert_exporter", "pygments_lexer", "version",
-}  # fmt: skip
+    "codemirror_mode",
+    "file_extension",
+    "mimetype",
+    "name",
+    "nbconvert_exporter",
+    "pygments_lexer",
+    "version",
+}
 
 
 def run(cells: list[build.Cell], source: Path) -> dict:

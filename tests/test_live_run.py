@@ -28,8 +28,14 @@ def made_up_pool(right: np.ndarray, scores: np.ndarray, lengths=None) -> Pool:
     """A pool in which every answer is a different one, with these scores (n, d)."""
     lengths = np.ones(len(right)) if lengths is None else lengths
     inner = scores @ scores.T
-    return Pool(np.arange(len(right)), right, lengths, None, torch.from_numpy(scores),
-                np.stack([inner, inner / np.outer(lengths, lengths)]))  # fmt: skip
+    return Pool(
+        np.arange(len(right)),
+        right,
+        lengths,
+        None,
+        torch.from_numpy(scores),
+        np.stack([inner, inner / np.outer(lengths, lengths)]),
+    )
 
 
 def measured(pools: list[Pool], monkeypatch) -> dict:
@@ -186,8 +192,11 @@ def test_noise_alone_by_hand():
     prompts = {"same_prompt": lengths_by_k({4: np.ones((1, 3))}), "contrast_squared": np.ones((1, 2))}
     prompts["variances"] = variances
     half = np.log(4 / 3)  # of log sigma^2, from k = 1 or 3 to 2
-    for (v_right, v_wrong), expected in (((2, 2), (0, 0)), ((0, 5), (np.log(2) / half, -np.log(1.5) / half)),
-                                         ((5, 0), (-np.log(1.5) / half, np.log(2) / half))):  # fmt: skip
+    for (v_right, v_wrong), expected in (
+        ((2, 2), (0, 0)),
+        ((0, 5), (np.log(2) / half, -np.log(1.5) / half)),
+        ((5, 0), (-np.log(1.5) / half, np.log(2) / half)),
+    ):
         variances[:] = v_right, v_wrong
         found = [live_run.noise_exponent(prompts, 4, side).value for side in ("few right", "few wrong")]
         np.testing.assert_allclose(found, expected, atol=1e-12)
@@ -350,8 +359,10 @@ def test_places_of_tokens_by_hand(base):
     padded = torch.tensor([row + [tokenizer.pad_token_id] * (width - len(row)) for row in ids])
     group = SimpleNamespace(mask=mask, completion_ids=padded)
     assert [row[: len(i)] for row, i in zip(live_measure.places(tokenizer, group).tolist(), ids)] == [
-        [0, 1, 1, 1, 1, 1, 3, 2, 3], [0, 2, 2, 3], [0, 1, 3],
-    ]  # fmt: skip
+        [0, 1, 1, 1, 1, 1, 3, 2, 3],
+        [0, 2, 2, 3],
+        [0, 1, 3],
+    ]
     assert live_measure.places(tokenizer, group)[1, 4:].unique().tolist() == [-1]
 
 

@@ -42,8 +42,9 @@ def test_the_loss_is_the_mean_over_the_batch_by_hand():
     """Completions of 3 and 1 tokens, rewards 1 and .5, a budget of 4: -(1 * (-1 - 2 - 3) + .5 * -4) / (2 * 4) = 1."""
     logps = torch.tensor([[-1.0, -2.0, -3.0], [-4.0, -99.0, -99.0]])
     mask = torch.tensor([[True, True, True], [True, False, False]])
-    loss = reinforce.policy_loss(logps=logps, advantages=torch.tensor([[1.0], [0.5]]), mask=mask,
-                                 config=reinforce.Config(max_new_tokens=4))  # fmt: skip
+    loss = reinforce.policy_loss(
+        logps=logps, advantages=torch.tensor([[1.0], [0.5]]), mask=mask, config=reinforce.Config(max_new_tokens=4)
+    )
     assert loss.item() == 1.0
 
 

@@ -19,8 +19,16 @@ PROMPTS = ["1+1?", "29+46-36?", "5-5?", "12+34-5+6-7?"]  # different lengths: le
 
 def draw(policy, tokenizer, prompts=PROMPTS, *, group_size=3, max_new_tokens=12, temperature=1.0, seed=0, **settings):
     generator = torch.Generator().manual_seed(seed)
-    return sample(policy, tokenizer, prompts, group_size=group_size, max_new_tokens=max_new_tokens,
-                  temperature=temperature, generator=generator, **settings)  # fmt: skip
+    return sample(
+        policy,
+        tokenizer,
+        prompts,
+        group_size=group_size,
+        max_new_tokens=max_new_tokens,
+        temperature=temperature,
+        generator=generator,
+        **settings,
+    )
 
 
 @torch.no_grad()
@@ -78,8 +86,9 @@ FAMILIES = {  # rotary, learned and linear-bias positions, windows that slide, e
 def test_other_architectures_are_scored_as_they_are_sampled(family, tokenizer):
     """In one pass and in many, and the sampled log-probabilities are those of every row alone."""
     torch.manual_seed(0)
-    config = CONFIG_MAPPING[family](vocab_size=len(tokenizer), bos_token_id=1, eos_token_id=2, pad_token_id=0,
-                                    **FAMILIES[family])  # fmt: skip
+    config = CONFIG_MAPPING[family](
+        vocab_size=len(tokenizer), bos_token_id=1, eos_token_id=2, pad_token_id=0, **FAMILIES[family]
+    )
     policy = AutoModelForCausalLM.from_config(config).eval()
     rollout = draw(policy, tokenizer, group_size=4)
     assert not rollout.truncated.all()
@@ -167,8 +176,13 @@ def test_mask_runs_up_to_the_first_eos_and_includes_it(tiny, tokenizer):
 
 def test_mask_does_not_depend_on_the_pad_token(tiny, tokenizer):
     """With PAD = EOS, as in many models, the mask still ends after the first EOS and nothing else changes."""
-    pad_is_eos = PreTrainedTokenizerFast(tokenizer_object=tokenizer._tokenizer, bos_token="<bos>", eos_token="<eos>",
-                                         pad_token="<eos>", padding_side="left")  # fmt: skip
+    pad_is_eos = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer._tokenizer,
+        bos_token="<bos>",
+        eos_token="<eos>",
+        pad_token="<eos>",
+        padding_side="left",
+    )
     rollout, other = draw(tiny, tokenizer, group_size=16), draw(tiny, pad_is_eos, group_size=16)
     assert torch.equal(rollout.mask, other.mask) and rollout.texts == other.texts
     torch.testing.assert_close(rollout.logps, other.logps)

@@ -48,8 +48,10 @@ def main(config: Config) -> None:
     policy, tokenizer = load_policy(config.model, device)
     generator = torch.Generator(device).manual_seed(0)
     prompts = [problem.prompt for problem in sample_problems(config.problems, LEVELS, random.Random(0))]
-    print(f"{config.problems} prompts x {config.group_size}, at most {config.max_new_tokens} tokens, {config.model} "
-          f"on {device}, {torch.get_num_threads()} threads, median of {config.samples}")  # fmt: skip
+    print(
+        f"{config.problems} prompts x {config.group_size}, at most {config.max_new_tokens} tokens, {config.model} "
+        f"on {device}, {torch.get_num_threads()} threads, median of {config.samples}"
+    )
 
     def ours() -> Rollout:
         return sample(policy, tokenizer, prompts, config.group_size, config.max_new_tokens, 1.0, generator=generator)

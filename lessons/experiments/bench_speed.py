@@ -400,8 +400,10 @@ def main(config: Config) -> None:
         maker = Worker(make_models, folder)
         made = maker.receive()
         maker.close()
-        print(f"{PROMPTS} prompts x {GROUP} completions of at most {LIMIT} tokens, {MINIBATCHES} updates a step, on "
-              f"{device}; medians of {config.steps} steps [quartiles]\n")  # fmt: skip
+        print(
+            f"{PROMPTS} prompts x {GROUP} completions of at most {LIMIT} tokens, {MINIBATCHES} updates a step, on "
+            f"{device}; medians of {config.steps} steps [quartiles]\n"
+        )
         results["models"] = {}
         for name, model in made["models"].items():
             sides = {"ours": ours, "trl": trl, "floor": floor}
@@ -413,8 +415,10 @@ def main(config: Config) -> None:
             row["speed_against_trl"] = ratio(turns["trl"], turns["ours"])
             row["share_of_floor"] = ratio(turns["floor"], turns["ours"])
             results["models"][name] = row
-            print(f"{name}, {row['parameters']:,} parameters: ours is {row['speed_against_trl']:.2f} times as fast as "
-                  f"TRL, {row['share_of_floor']:.0%} of the floor")  # fmt: skip
+            print(
+                f"{name}, {row['parameters']:,} parameters: ours is {row['speed_against_trl']:.2f} times as fast as "
+                f"TRL, {row['share_of_floor']:.0%} of the floor"
+            )
             for side in sides:
                 numbers = row[side]
                 parts = ", ".join(f"{part} {1e3 * seconds:.0f}" for part, seconds in numbers["parts"].items())

@@ -167,5 +167,7 @@ def download() -> Path:
         return Path(hf_hub_download(REPOSITORY, FILE, repo_type="dataset"))
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
         reason = str(error).strip().splitlines()[0]
-        raise UsageError(f"could not fetch {FILE} of {REPOSITORY} from the hub ({reason}); get the file by other means "
-                         "and give its name to load_solve_rates, or go on with reconstruct()") from None  # fmt: skip
+        raise UsageError(
+            f"could not fetch {FILE} of {REPOSITORY} from the hub ({reason}); get the file by other means "
+            "and give its name to load_solve_rates, or go on with reconstruct()"
+        ) from None

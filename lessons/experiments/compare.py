@@ -246,10 +246,14 @@ def run_all(config: Config, output: Path) -> tuple[dict[str, list[Job]], list[st
                 if job.is_finished(output)
             }
             files = {name: output / "sampling" / f"{name}.json" for name in models}
-            finish("samplings", {
-                f"sampling, {name}": (sample_many, models[name], path, config.samples, config.device)
-                for name, path in files.items() if not path.is_file()
-            })  # fmt: skip
+            finish(
+                "samplings",
+                {
+                    f"sampling, {name}": (sample_many, models[name], path, config.samples, config.device)
+                    for name, path in files.items()
+                    if not path.is_file()
+                },
+            )
     except KeyboardInterrupt:
         raise KeyboardInterrupt("; the same command continues from here") from None
     finally:

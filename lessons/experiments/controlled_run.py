@@ -259,8 +259,10 @@ def main(config: Config) -> None:
             reached = all(r.mean[-1] > level for r in runs)
             row += f"{spread([at_progress(r, level) for r in runs]) if reached else '-':16}"
         print(row.rstrip())
-    print(f"\nsilent share, R² in the GRPO arm: {spread([r_squared(r) for r in results['GRPO']], 4)}; "
-          f"from sampling alone: {np.mean([expected_r_squared(r) for r in results['GRPO']]):.4f}")  # fmt: skip
+    print(
+        f"\nsilent share, R² in the GRPO arm: {spread([r_squared(r) for r in results['GRPO']], 4)}; "
+        f"from sampling alone: {np.mean([expected_r_squared(r) for r in results['GRPO']]):.4f}"
+    )
     for rule in ("GRPO", "Dr. GRPO"):
         shares = [100 * extreme_share(rule, start(share, seed), G) for seed in seeds]
         print(f"updates from the extreme tenths at the start, {rule}: {spread(shares, 1)} %")

@@ -118,8 +118,15 @@ def measure(stage: Stage, config: Config) -> None:
         at = torch.load(folder / "state.pt", map_location="cpu")["step"] if (folder / "state.pt").is_file() else -1
         if at > stage.step or at < 0:
             shutil.rmtree(folder, ignore_errors=True)
-        settings = script.Config(seed=stage.seed, steps=stage.step, device=config.device, run_dir=str(folder),
-                                 resume=0 <= at <= stage.step, eval_every=0, eval_problems=16)  # fmt: skip
+        settings = script.Config(
+            seed=stage.seed,
+            steps=stage.step,
+            device=config.device,
+            run_dir=str(folder),
+            resume=0 <= at <= stage.step,
+            eval_every=0,
+            eval_problems=16,
+        )
         if at != stage.step or not (folder / "checkpoint").is_dir():
             with silence():
                 script.train(settings)
@@ -152,8 +159,10 @@ def keep_to_settings(output: Path, settings: dict) -> None:
     if path.is_file():
         for name, value in json.loads(path.read_text()).items():
             if settings[name] != value:
-                raise UsageError(f"{output} holds measurements with {name} {value}, not {settings[name]}; choose "
-                                 "another --output, or delete that folder")  # fmt: skip
+                raise UsageError(
+                    f"{output} holds measurements with {name} {value}, not {settings[name]}; choose "
+                    "another --output, or delete that folder"
+                )
     else:
         output.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(settings))
@@ -405,8 +414,10 @@ def exponents_across(prompts: dict) -> dict[str, Estimate]:
 
 def signal_share(prompts: dict, G: int) -> Estimate:
     """Share of |g|^2 over all groups that is signal, sigma^2 |m+ - m-|^2; class means m from independent halves."""
-    return ratio(of_size(prompts, "sigma", G)[:, 1] * prompts["contrast_squared"][:, SUM],
-                 of_size(prompts, "norm_squared", G)[:, 0])  # fmt: skip
+    return ratio(
+        of_size(prompts, "sigma", G)[:, 1] * prompts["contrast_squared"][:, SUM],
+        of_size(prompts, "norm_squared", G)[:, 0],
+    )
 
 
 def half_size(prompts: dict) -> Estimate:
@@ -461,28 +472,38 @@ def table(results: dict) -> str:
         prompts = at(results, script, step)
         silent = silent_shares(prompts, 8)
         left = results["minibatch"][(results["script"] == script) & (results["step"] == step), 3, 2, 0]
-        rows.append((
-            label, f"{step}", f"{prompts['p'].mean():.2f}", f"{silent['counted'].value:.3f}",
-            f"{silent['predicted'].value:.3f}", short(exponent(prompts, 8, SUM, "few right")),
-            short(exponent(prompts, 8, SUM, "few wrong")), short(signal_share(prompts, 8)),
-            short(weights(prompts, 8)["measured / closed form"]), f"{np.median(left):.2f}" if step else "",
-        ))  # fmt: skip
+        rows.append(
+            (
+                label,
+                f"{step}",
+                f"{prompts['p'].mean():.2f}",
+                f"{silent['counted'].value:.3f}",
+                f"{silent['predicted'].value:.3f}",
+                short(exponent(prompts, 8, SUM, "few right")),
+                short(exponent(prompts, 8, SUM, "few wrong")),
+                short(signal_share(prompts, 8)),
+                short(weights(prompts, 8)["measured / closed form"]),
+                f"{np.median(left):.2f}" if step else "",
+            )
+        )
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
     errors = [np.nanmax(results[name]) for name in ("error_float32", "error_float64")]
-    return "\n".join([
-        *lines,
-        "",
-        "Groups of 8 answers to one prompt, GRPO's advantages; ± is half a 95 % interval over prompts.",
-        "silent, p^G+q^G       share of silent groups: counted, and predicted from other answers",
-        "few right, few wrong  b in |g| ~ sigma^b, up to the even split and from there on",
-        "signal                share of |g|^2 that is signal",
-        "E[g]/w                mean update over w(p) grad p",
-        "left                  of the gradient at ratio 1, in the loss of a batch's 4th update; median of the seeds",
-        "",
-        f"The identity through the scripts' losses: relative error < 1e-4 in float32: {errors[0] < 1e-4}, "
-        f"< 1e-11 in float64: {errors[1] < 1e-11}",
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            *lines,
+            "",
+            "Groups of 8 answers to one prompt, GRPO's advantages; ± is half a 95 % interval over prompts.",
+            "silent, p^G+q^G       share of silent groups: counted, and predicted from other answers",
+            "few right, few wrong  b in |g| ~ sigma^b, up to the even split and from there on",
+            "signal                share of |g|^2 that is signal",
+            "E[g]/w                mean update over w(p) grad p",
+            "left                  of the gradient at ratio 1, in the loss of a batch's 4th update; median of seeds",
+            "",
+            f"The identity through the scripts' losses: relative error < 1e-4 in float32: {errors[0] < 1e-4}, "
+            f"< 1e-11 in float64: {errors[1] < 1e-11}",
+        ]
+    )
 
 
 def main(config: Config) -> None:

@@ -78,8 +78,15 @@ def train(learning_rate: float, batches: int, seed: int, P: int = 32, G: int = 8
     rng, generator = random.Random(seed), torch.Generator().manual_seed(seed)
     for _ in range(batches):
         problems = sample_problems(P, LEVELS, rng)
-        rollout = sample(policy, tokenizer, [problem.prompt for problem in problems], group_size=G, max_new_tokens=4,
-                         temperature=1.0, generator=generator)  # fmt: skip
+        rollout = sample(
+            policy,
+            tokenizer,
+            [problem.prompt for problem in problems],
+            group_size=G,
+            max_new_tokens=4,
+            temperature=1.0,
+            generator=generator,
+        )
         rewards = torch.tensor([reward(problems[i // G], text) for i, text in enumerate(rollout.texts)])
         A = grpo.compute_advantages(rewards=rewards.view(P, G)).view(-1, 1)
         logps = completion_logps(policy, rollout, 1.0)
@@ -117,8 +124,10 @@ def main(config: Config) -> None:
         )
         last = runs[-1]
         p, mode_right = np.array(last["right"]), np.equal(last["mode"], rights).mean()
-        tqdm.write(f"{arm}, seed {seed}: Pass@1 {p.mean():.3f}, Pass@64 {(1 - (1 - p) ** 64).mean():.3f}, "
-                   f"most probable answer right {mode_right:.3f}")  # fmt: skip
+        tqdm.write(
+            f"{arm}, seed {seed}: Pass@1 {p.mean():.3f}, Pass@64 {(1 - (1 - p) ** 64).mean():.3f}, "
+            f"most probable answer right {mode_right:.3f}"
+        )
     lines = ",\n".join(json.dumps(run) for run in runs)
     Path(config.output).write_text(
         f'{{"command": "python lessons/experiments/short_answers.py", "runs": [\n{lines}\n]}}\n'
