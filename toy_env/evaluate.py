@@ -28,7 +28,7 @@ class Evaluation:
     correct: np.ndarray  # (problems, samples) bool
     lengths: np.ndarray  # (problems, samples) tokens, EOS included
     truncated: np.ndarray  # (problems, samples) bool: cut at max_new_tokens
-    entropy: float  # nats a token, mean over all sampled tokens
+    entropy: float  # nats per token, mean over all sampled tokens
 
     @property
     def worked(self) -> np.ndarray:
@@ -99,7 +99,7 @@ def confidence_interval(rates: np.ndarray) -> tuple[float, float]:
 def pass_at_k(n: int, correct: int, k: int) -> float:
     """Unbiased estimate of P(at least one of k completions is right) from n >= k of them (Chen et al. 2021, Eq. 1)."""
     if not 1 <= k <= n:
-        raise ValueError(f"pass@{k} needs between 1 and n = {n} completions a draw")
+        raise ValueError(f"pass@{k}: k must be between 1 and n = {n}, the number of completions")
     return 1.0 - comb(n - correct, k) / comb(n, k)
 
 
@@ -110,7 +110,7 @@ def majority_at_k(answers: Sequence[int | None], right: int, k: int) -> float:
     vote; if nobody votes, the majority is wrong.
     """
     if not 1 <= k <= len(answers):
-        raise ValueError(f"majority@{k} needs between 1 and n = {len(answers)} completions a draw")
+        raise ValueError(f"majority@{k}: k must be between 1 and n = {len(answers)}, the number of completions")
     counts = Counter(answers)
     abstain, n_right = counts.pop(None, 0), counts.pop(right, 0)
     wins = 0.0
@@ -140,10 +140,10 @@ def held_out_report(
     max_new_tokens: int,
     temperature: float,
 ) -> tuple[dict, Evaluation]:
-    """Evaluate on `problems` held-out problems a level, greedily and with `samples` samples each.
+    """Evaluate on `problems` held-out problems per level, greedily and with `samples` samples each.
 
     Returns plain data for tables and files (by level and for "all": accuracies with 95 % intervals, share of worked
-    completions, mean length; and two sampled completions a level to look at), and the samples themselves.
+    completions, mean length; and two sampled completions per level to look at), and the samples themselves.
     """
     chosen = held_out_problems(problems, levels)
     sampled = evaluate(
@@ -180,7 +180,7 @@ def held_out_report(
 
 
 def report_samples(results: dict) -> str:
-    """The completions of a report, one a line: the problem, the completion, and whether it is right."""
+    """The completions of a report, one per line: the problem, the completion, and whether it is right."""
     lines = []
     for row in results["completions"]:
         problem = Problem(row["prompt"].removesuffix("?"), row["answer"], 0)
@@ -214,7 +214,7 @@ def report_table(before: dict, after: dict | None = None) -> str:
         ("worked step by step, greedy", lambda r: f"{r['accuracy']['all']['greedy_worked']:.1%}"),
         ("mean length in tokens, sampled", lambda r: f"{r['accuracy']['all']['length']:.1f}"),
         ("cut at the length limit", lambda r: f"{r['accuracy']['all']['truncated']:.1%}"),
-        ("entropy in nats a token", lambda r: f"{r['entropy']:.3f}"),
+        ("entropy in nats per token", lambda r: f"{r['entropy']:.3f}"),
     ):
         lines.append(f"{label:34}" + " -> ".join(of(results) for results in reports))
     return "\n".join(lines)

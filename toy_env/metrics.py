@@ -6,7 +6,7 @@ from torch import Tensor
 from toy_env.arithmetic import is_worked
 from toy_env.rollout import Rollout
 
-LARGEST = {"ratio_deviation"}  # over the updates of a step; of all other metrics of an update a row holds the mean
+LARGEST = {"ratio_deviation"}  # logged as the largest over the updates of a step; other metrics as the mean
 
 
 def rollout_metrics(rollout: Rollout, rewards: Tensor) -> dict:

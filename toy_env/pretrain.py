@@ -37,7 +37,7 @@ GUESSES = [miss for miss in range(-15, 16) if miss]  # how far off he is when he
 @dataclass
 class Config:
     steps: int = 14_000  # optimizer steps
-    batch_size: int = 128  # demonstrations in a step
+    batch_size: int = 128  # demonstrations per step
     learning_rate: float = 2e-3  # AdamW's peak step size; 100 steps of warm-up, then linear decay
     seed: int = 0  # seeds the weights and the demonstrations
     out_dir: str = "runs/base_model"  # new folder for model and tokenizer
@@ -147,7 +147,7 @@ def train(config: Config) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         if step % 20 == 0:
-            bar.set_postfix_str(f"loss {total:.3f} nats a token")
+            bar.set_postfix_str(f"loss {total:.3f} nats per token")
     return model.eval(), tokenizer
 
 
