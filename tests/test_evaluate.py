@@ -61,9 +61,9 @@ def test_majority_at_k_by_hand():
 
 @pytest.mark.parametrize("k", [0, 4])
 def test_k_out_of_range(k):
-    with pytest.raises(ValueError, match=f"pass@{k} needs"):
+    with pytest.raises(ValueError, match=f"pass@{k}: k must be between 1 and n = 3"):
         pass_at_k(3, 1, k)
-    with pytest.raises(ValueError, match=f"majority@{k} needs"):
+    with pytest.raises(ValueError, match=f"majority@{k}: k must be between 1 and n = 3"):
         majority_at_k([1, 2, 3], 1, k)
 
 
