@@ -15,7 +15,7 @@ import tyro
 from toy_env import UsageError
 from toy_env.arithmetic import LEVELS
 
-ABOVE_ZERO = {"temperature", "learning_rate", "max_grad_norm"}
+ABOVE_ZERO = ("temperature", "learning_rate", "max_grad_norm", "clip")  # in the name of a setting
 AT_LEAST_ONE = {
     "steps", "prompts_per_step", "group_size", "max_new_tokens", "epochs", "num_minibatches", "max_tokens_per_pass",
     "save_every", "eval_problems", "problems", "samples", "seeds", "batch_size",
@@ -35,7 +35,7 @@ def check_settings(config) -> None:
             raise UsageError(f"--levels: {wrong}; choose from {' '.join(map(str, LEVELS))}")
         if type(value) not in (int, float):
             continue
-        if name in ABOVE_ZERO and not 0 < value < math.inf:
+        if any(part in name for part in ABOVE_ZERO) and not 0 < value < math.inf:
             raise UsageError(f"--{name} must be above 0, not {value}")
         if not (least := int(name in AT_LEAST_ONE)) <= value < math.inf:
             raise UsageError(f"--{name} must be {least} or more, not {value}")

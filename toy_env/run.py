@@ -112,6 +112,9 @@ class Run:
                 f"--num_minibatches must be {completions} (the completions of a batch) or fewer, not "
                 f"{config.num_minibatches}"
             )
+        for name, value in asdict(config).items():
+            if name.endswith("_buffer") and value > config.max_new_tokens:  # a part of a completion, in tokens
+                raise UsageError(f"--{name} must be {config.max_new_tokens} (max_new_tokens) or less, not {value}")
         self.script, self.config = Path(script_file).stem, config
         self.device = pick_device(config.device)
         self.random = random.Random()
