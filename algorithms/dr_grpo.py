@@ -16,14 +16,14 @@ max_new_tokens: unbiased up to a constant. The KL term of grpo.py stays, aggrega
 import copy
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
-
 from toy_env.arithmetic import reward, sample_problems
 from toy_env.metrics import update_metrics
 from toy_env.model import load_policy
 from toy_env.rollout import Rollout, completion_logps, sample
 from toy_env.run import Run, RunConfig, run_script
+
+import torch
+from torch import Tensor
 
 
 @dataclass

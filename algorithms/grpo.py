@@ -19,14 +19,14 @@ up to the KL term, because the advantages of a group sum to 0; its gradient is n
 import copy
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
-
 from toy_env.arithmetic import reward, sample_problems
 from toy_env.metrics import update_metrics
 from toy_env.model import load_policy
 from toy_env.rollout import Rollout, completion_logps, sample
 from toy_env.run import Run, RunConfig, run_script
+
+import torch
+from torch import Tensor
 
 
 @dataclass

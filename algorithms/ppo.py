@@ -17,15 +17,15 @@ Against reinforce.py:
 import copy
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
-
 from toy_env import UsageError
 from toy_env.arithmetic import reward, sample_problems
 from toy_env.metrics import update_metrics
 from toy_env.model import load_policy
 from toy_env.rollout import Rollout, completion_logps, in_passes, model_inputs, sample
 from toy_env.run import Run, RunConfig, run_script
+
+import torch
+from torch import Tensor
 
 
 @dataclass

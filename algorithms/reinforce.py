@@ -13,13 +13,13 @@ The policy gradient sums over the tokens of a completion; a mean over them would
 
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
-
 from toy_env.arithmetic import reward, sample_problems
 from toy_env.model import load_policy
 from toy_env.rollout import Rollout, completion_logps, sample
 from toy_env.run import Run, RunConfig, run_script
+
+import torch
+from torch import Tensor
 
 
 @dataclass

@@ -16,11 +16,13 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from algorithms import dapo, grpo, ppo, reinforce
+from toy_env import Stopped
 from toy_env import plots
 from toy_env.metrics import rollout_metrics, update_metrics
 from toy_env.model import BASE_MODEL
 from toy_env.rollout import Rollout
 from toy_env.run import Run
+from toy_env.save import saves, step_of
 
 ROOT = Path(__file__).parent.parent
 SMALL = {"steps": 4, "prompts_per_step": 4, "group_size": 4, "max_new_tokens": 24, "eval_problems": 2, "device": "cpu"}
@@ -45,8 +47,10 @@ def weights(folder) -> torch.Tensor:
 def test_a_run_folder_holds_what_the_readme_says(tmp_path):
     results = train(tmp_path / "a")
     assert {path.name for path in (tmp_path / "a").iterdir()} == {
-        "config.json", "metrics.jsonl", "results.json", "samples.txt", "curves.png", "checkpoint", "state.pt",
+        "config.json", "metrics.jsonl", "results.json", "samples.txt", "curves.png", "checkpoint", "lock",
+        *(path.name for path in saves(tmp_path / "a")),
     }  # fmt: skip
+    assert [step_of(path) for path in saves(tmp_path / "a")] == [4, 0]
     assert json.loads((tmp_path / "a/results.json").read_text()) == json.loads(json.dumps(results))
     config = json.loads((tmp_path / "a/config.json").read_text())
     assert config["script"] == "reinforce" and config["prompts_per_step"] == 4 and config["learning_rate"] > 0
@@ -160,7 +164,7 @@ def test_ctrl_c_ends_the_step_saves_and_says_how_to_continue(tmp_path, monkeypat
         reinforce.main()
     assert stop.value.code == 130
     command = f"python reinforce.py --run_dir {cut} --resume"
-    assert capsys.readouterr().err.splitlines()[-1] == f"stopped after step 2; to continue: {command}"
+    assert capsys.readouterr().err.splitlines()[-1] == f"stopped after step 2; saved up to step 2; to continue: {command}"
     assert len(metrics(cut)) == 2 and signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
     monkeypatch.setattr(sys, "argv", command.split()[1:])  # the settings come from config.json, not from the defaults
@@ -183,13 +187,13 @@ BAD = {
     "--learning_rate=nan": "--learning_rate must be above 0, not nan",
     "--prompts_per_step=0": "--prompts_per_step must be 1 or more, not 0",
     "--group_size=0": "--group_size must be 1 or more, not 0",
-    "--temperature=0": "--temperature must be above 0, not 0",
+    "--temperature=0": "--temperature must be 0.001 or more, not 0",
     "--max_tokens_per_pass=0": "--max_tokens_per_pass must be 1 or more, not 0",
     "--eval_every=-1": "--eval_every must be 0 or more, not -1",
     "--levels=5": "--levels: level 5 does not exist; choose from 1 2 3 4",
     "--device=gpu": "device 'gpu' is not available here; choose auto, cpu, cuda or mps",
     "--run_dir=/dev/null/run": "cannot make the run folder '/dev/null/run'",
-    "--run_dir=.": "run folder '.' exists and no run overwrites another",
+    "--run_dir=/dev": "run folder '/dev' exists and no run overwrites another",
     "--resume": "--resume needs the run to continue; add --run_dir",
 }
 
@@ -291,26 +295,30 @@ def test_bad_resumes(tmp_path, monkeypatch, capsys, no_curves):
         assert exit_of(script, monkeypatch, *argv) == 2
         return capsys.readouterr().err.splitlines()[-1]
 
-    (tmp_path / "empty").mkdir()
-    assert "'empty' is not a run folder" in error("--run_dir=empty", "--resume")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/file").touch()
+    assert "there is no run folder 'none'" in error("--run_dir=none", "--resume")
+    assert "'other' is not a run folder: it has no config.json" in error("--run_dir=other", "--resume")
     train("done")
     assert "'done' has finished its 4 steps; to continue, give a larger --steps" in error("--run_dir=done", "--resume")
-    assert "group_size was 4 in 'done' and is 8 now" in error(
+    assert "group_size was 4 when 'done' was saved and is 8 now" in error(
         "--run_dir=done", "--resume", "--steps=9", "--group_size=8"
     )
-    assert "script was 'reinforce' in 'done' and is 'ppo' now" in error(
+    assert "script was 'reinforce' when 'done' was saved and is 'ppo' now" in error(
         "--run_dir=done", "--resume", "--steps=9", "--num_minibatches=1", script="ppo"
     )
     before = metrics("done")
-    (tmp_path / "done/state.pt").unlink()
-    assert "'done' has no state.pt" in error("--run_dir=done", "--resume", "--steps=9")
+    for path in saves(tmp_path / "done"):
+        path.unlink()
+    assert "'done' has no save to resume from; start a new run" in error("--run_dir=done", "--resume", "--steps=9")
     assert metrics("done") == before
 
 
 def test_a_run_that_diverges_says_so_in_one_line(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(reinforce, "policy_loss", lambda logps, **_: logps.sum() * float("nan"))
-    assert exit_of("reinforce", monkeypatch, *FLAGS, f"--run_dir={tmp_path / 'run'}") == 2
-    assert "loss is nan after step 0: training has diverged; try a smaller --learning_rate" in capsys.readouterr().err
+    assert exit_of("reinforce", monkeypatch, *FLAGS, f"--run_dir={tmp_path / 'run'}") == 1
+    message = "error: loss is nan in step 1: training has diverged; start a new run with a smaller --learning_rate\n"
+    assert capsys.readouterr().err.endswith(message)
 
 
 @pytest.mark.slow
@@ -329,7 +337,7 @@ def test_the_command_line_as_a_newcomer_types_it(tmp_path):
 
 
 def test_a_run_cut_off_in_its_last_step_or_its_last_evaluation_can_be_finished(tmp_path, monkeypatch, no_curves):
-    """Ctrl-C in the last step changes nothing; a run that was killed before its results were written resumes."""
+    """Resuming goes on with the last evaluation, and writes the report again if a part of it is missing."""
     draw, calls = reinforce.sample_problems, []
 
     def interrupt_in_the_last_step(*args):
@@ -339,9 +347,10 @@ def test_a_run_cut_off_in_its_last_step_or_its_last_evaluation_can_be_finished(t
         return draw(*args)
 
     monkeypatch.setattr(reinforce, "sample_problems", interrupt_in_the_last_step)
-    results = train(tmp_path / "run")
-    assert "after" in results
-    (tmp_path / "run/results.json").write_text(json.dumps({"before": results["before"]}))
+    with pytest.raises(Stopped, match="after step 4"):
+        train(tmp_path / "run")
+    assert len(metrics(tmp_path / "run")) == SMALL["steps"] and not (tmp_path / "run/results.json").exists()
+    results = train(tmp_path / "run", resume=True)
     (tmp_path / "run/curves.png").unlink()
     again = train(tmp_path / "run", resume=True)
     assert json.loads(json.dumps(again)) == json.loads(json.dumps(results)) and (tmp_path / "run/curves.png").is_file()
@@ -372,10 +381,9 @@ def test_out_of_memory_says_which_flag_to_turn(tmp_path, monkeypatch, capsys):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(reinforce, "completion_logps", too_much)
-    assert exit_of("reinforce", monkeypatch, *FLAGS, f"--run_dir={tmp_path / 'run'}") == 2
-    assert (
-        "error: out of memory on the device; try a smaller --max_tokens_per_pass (now 16384)" in capsys.readouterr().err
-    )
+    assert exit_of("reinforce", monkeypatch, *FLAGS, f"--run_dir={tmp_path / 'run'}") == 1
+    advice = "error: out of memory; lower --max_tokens_per_pass (now 16384), then --group_size (now 4); saved up to step 0"
+    assert advice in capsys.readouterr().err
 
 
 def test_self_check_fails_where_it_should(tmp_path, monkeypatch):

@@ -19,6 +19,7 @@ LEVELS = (1, 2, 3, 4)
 MAX_OPERAND = 50
 MAX_TOTAL = 99
 HELD_OUT_SHARE = 0.2
+MOST_HELD_OUT = {1: 767, 2: 10_000, 3: 10_000, 4: 10_000}  # by level: at 1 there are no more, then more than one needs
 
 
 @dataclass(frozen=True)
@@ -68,9 +69,18 @@ def sample_problems(n: int, levels: Sequence[int], rng: random.Random) -> list[P
 
 
 def held_out_problems(per_level: int, levels: Sequence[int] = LEVELS, seed: int = 0) -> list[Problem]:
-    """The evaluation set: `per_level` different held-out problems of each level, the same for the same seed."""
+    """The evaluation set: `per_level` different held-out problems of each level, the same for the same seed.
+
+    Raises ValueError if a level has not as many or is given twice.
+    """
     problems: dict[str, Problem] = {}
+    if len(set(levels)) < len(levels):
+        raise ValueError(f"a level is given twice: {levels}")
     for level in levels:
+        if per_level > MOST_HELD_OUT[level]:
+            raise ValueError(
+                f"{per_level} held-out problems of level {level}: at most {MOST_HELD_OUT[level]} can be had"
+            )
         rng = random.Random(f"held-out-{seed}-{level}")
         wanted = len(problems) + per_level
         while len(problems) < wanted:

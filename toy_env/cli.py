@@ -1,46 +1,104 @@
 """From the command line to a config: flags from a dataclass, settings checked, bad input answered in one line."""
 
 import contextlib
+import json
 import math
 import os
 import re
 import shutil
+import signal
 import sys
 import textwrap
+import threading
 from collections.abc import Callable, Iterator
-from dataclasses import fields
+from dataclasses import asdict, fields
+from pathlib import Path
 
+import torch
 import tyro
 
-from toy_env import UsageError
-from toy_env.arithmetic import LEVELS
+from toy_env import Diverged, RunFailed, Stopped, UsageError
+from toy_env.arithmetic import LEVELS, MOST_HELD_OUT
+from toy_env.save import UNUSED
 
-ABOVE_ZERO = ("temperature", "learning_rate", "max_grad_norm", "clip")  # in the name of a setting
+ABOVE_ZERO = ("learning_rate", "max_grad_norm", "clip")  # in the name of a setting
 AT_LEAST_ONE = {
     "steps", "prompts_per_step", "group_size", "max_new_tokens", "epochs", "num_minibatches", "max_tokens_per_pass",
     "save_every", "eval_problems", "problems", "samples", "seeds", "batch_size",
 }  # fmt: skip
+LEAST = dict.fromkeys(AT_LEAST_ONE, 1) | {"temperature": 1e-3}  # colder, the logits overflow
+MOST_TOKENS = 2**31  # of a rollout batch
+LESS_MEMORY = ("max_tokens_per_pass", "group_size", "samples", "batch_size")  # the settings to lower, in this order
 
 
 def check_settings(config) -> None:
     """Raises UsageError, in one line, for the first setting that makes no sense.
 
-    Numbers must be finite and 0 or more; those named above must be more. A config may have a method `check` for what
-    only it can know.
+    Numbers must be finite and 0 or more, integers fit 64 bits; some must be more, as named above. A config may have a
+    method `check` for what only it can know.
     """
-    for field in fields(config):
-        name, value = field.name, getattr(config, field.name)
-        if name == "levels" and not (value and set(value) <= set(LEVELS)):
-            wrong = next((f"level {level} does not exist" for level in value if level not in LEVELS), "no level given")
+    values = {field.name: getattr(config, field.name) for field in fields(config)}
+    levels = values.get("levels", LEVELS)
+    for level in levels:
+        if level not in LEVELS or list(levels).count(level) > 1:
+            wrong = f"level {level} " + ("is given twice" if level in LEVELS else "does not exist")
             raise UsageError(f"--levels: {wrong}; choose from {' '.join(map(str, LEVELS))}")
+    if not levels:
+        raise UsageError(f"--levels: no level given; choose from {' '.join(map(str, LEVELS))}")
+    for name, value in values.items():
         if type(value) not in (int, float):
             continue
         if any(part in name for part in ABOVE_ZERO) and not 0 < value < math.inf:
             raise UsageError(f"--{name} must be above 0, not {value}")
-        if not (least := int(name in AT_LEAST_ONE)) <= value < math.inf:
+        if not (least := LEAST.get(name, 0)) <= value < math.inf:
             raise UsageError(f"--{name} must be {least} or more, not {value}")
+        if type(value) is int and value >= 2**63:
+            raise UsageError(f"--{name} must be below 2**63, not {value}")
+        if name.endswith("problems") and value > (most := min(MOST_HELD_OUT[level] for level in levels)):
+            raise UsageError(f"--{name} must be {most} (held-out problems of a level) or fewer, not {value}")
+        if name.endswith("_buffer") and value > values["max_new_tokens"]:  # a part of a completion, in tokens
+            raise UsageError(f"--{name} must be {values['max_new_tokens']} (max_new_tokens) or less, not {value}")
+    sizes = [name for name in ("prompts_per_step", "group_size", "samples", "max_new_tokens") if name in values]
+    if math.prod(values[name] for name in sizes) > MOST_TOKENS:
+        raise UsageError(f"{' x '.join(f'--{name}' for name in sizes)} must be {MOST_TOKENS} tokens or fewer")
+    completions = values.get("prompts_per_step", 1) * values.get("group_size", 1)
+    if "prompts_per_step" in values and values.get("num_minibatches", 1) > completions:
+        raise UsageError(
+            f"--num_minibatches must be {completions} (the completions of a batch) or fewer, not "
+            f"{values['num_minibatches']}"
+        )
     if callable(getattr(config, "check", None)):  # a flag may have this name too
         config.check()
+
+
+def saved_settings(config_class: type, run_dir: str):
+    """The config that a run was started with, from its config.json; None where no run has begun yet, or where there is
+    no such file but a save, which has the settings as well.
+
+    Raises UsageError if there is no run, or if a setting in the file is not of its type.
+    """
+    if not run_dir:
+        raise UsageError("--resume needs the run to continue; add --run_dir, for example --run_dir runs/reinforce-0")
+    folder, path = Path(run_dir), Path(run_dir) / "config.json"
+    if not folder.is_dir():
+        raise UsageError(f"there is no run folder {run_dir!r}; leave out --resume to start a run there")
+    if not path.exists():
+        if any(folder.glob("state-*.pt")) or {found.name for found in folder.iterdir()} <= UNUSED:
+            return None
+        raise UsageError(f"{run_dir!r} is not a run folder: it has no config.json; choose another --run_dir")
+    try:
+        saved = json.loads(path.read_text(encoding="utf-8"))
+        saved = {field.name: saved[field.name] for field in fields(config_class) if field.name in saved}
+    except (OSError, ValueError, TypeError, RecursionError) as error:
+        raise UsageError(f"{str(path)!r} cannot be read as JSON settings ({error}); repair it") from None
+    default = asdict(config_class())
+    for name, value in saved.items():
+        kind = type(default[name])
+        if kind is tuple and type(value) is list and all(type(item) is int for item in value):
+            saved[name] = tuple(value)
+        elif type(value) is not kind and not (kind is float and type(value) is int):
+            raise UsageError(f"{name} in {str(path)!r} must be like {default[name]!r}, not {value!r}")
+    return config_class(**saved)
 
 
 def wrapped(text: str, width: int) -> str:
@@ -63,24 +121,88 @@ def parse(config_class: type, description: str | None, default=None):
     )
 
 
-def run_main(config_class: type, main: Callable, description: str | None, defaults: Callable | None = None) -> None:
+def run_main(
+    config_class: type,
+    main: Callable,
+    description: str | None,
+    defaults: Callable = lambda config: None,
+    saved: Callable[[], str] = lambda: "",
+) -> None:
     """Call main(config) with the config that the command line spells.
 
-    Exit code 2 and one line on standard error for bad input (UsageError), 130 for Ctrl-C. `defaults`, given the
-    config, may return a config whose values are the defaults of a second reading: that is how a run is resumed.
+    `defaults`, given the config, may return a config whose values are the defaults of a second reading: that is how a
+    run is resumed. What ends the program early is one line on standard error: exit code 2 for bad input, 1 for what
+    fails on the way, 130 for Ctrl-C, 143 for SIGTERM, 129 for SIGHUP. All but the first end with what `saved` says.
     """
+
+    def stop(number, frame) -> None:
+        raise Stopped(number)
+
+    config, code = None, 1
     try:
-        config = parse(config_class, description)
-        if defaults and (default := defaults(config)):
-            config = parse(config_class, description, default)
-        check_settings(config)
-        main(config)
+        prepare_output()
+        with on_signals(stop, "SIGTERM", "SIGHUP"):
+            config = parse(config_class, description)
+            if default := defaults(config):
+                config = parse(config_class, description, default)
+            check_settings(config)
+            main(config)
+            return
     except UsageError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+        line, code = f"error: {error}", 2
+    except Diverged as error:
+        line = f"error: {error}"
+    except RunFailed as error:
+        line = f"error: {error}{saved()}"
     except KeyboardInterrupt as stop:
-        print(f"stopped {stop}".strip(), file=sys.stderr)
-        sys.exit(130)
+        line, code = f"stopped {stop}".strip() + saved(), 128 + getattr(stop, "number", signal.SIGINT)
+    except (MemoryError, RuntimeError) as error:
+        if not (isinstance(error, MemoryError | torch.OutOfMemoryError) or "memory" in str(error)):
+            raise
+        advice = [f"--{name} (now {getattr(config, name)})" for name in LESS_MEMORY if hasattr(config, name)]
+        line = f"error: out of memory; lower {', then '.join(advice)}{saved()}"
+    except OSError as error:
+        line = f"error: {error.filename or 'cannot print'} ({error.strerror or error}){saved()}"
+    with contextlib.suppress(OSError):
+        print(line, file=sys.stderr)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:  # closed, or its disk is full: Python would complain of it once more at its end
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    sys.exit(code)
+
+
+def prepare_output() -> None:
+    """Have output appear line by line, through a pipe as well, and replace what the terminal cannot show.
+
+    Raises RunFailed if standard output is closed.
+    """
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115, it stays open
+    if sys.stdout is None:
+        sys.stdout = sys.stderr
+        raise RunFailed("standard output is closed; send it somewhere, for example > run.log")
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace", line_buffering=True)
+
+
+@contextlib.contextmanager
+def on_signals(handler: Callable, *names: str) -> Iterator[None]:
+    """Inside, the main thread answers these signals with handler(number, frame). One that is ignored (SIGHUP under
+    nohup) stays ignored, but Ctrl-C."""
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    numbers = [getattr(signal, name) for name in names if hasattr(signal, name) and in_main_thread]
+    before = {number: signal.getsignal(number) for number in numbers}
+    before = {n: old for n, old in before.items() if old != signal.SIG_IGN or n == signal.SIGINT}
+    for number in before:
+        signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
 
 
 @contextlib.contextmanager

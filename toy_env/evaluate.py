@@ -93,7 +93,7 @@ def confidence_interval(rates: np.ndarray) -> tuple[float, float]:
     n = mean * (1 - mean) / variance if variance > 0 else len(rates)
     centre = (mean + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * sqrt(mean * (1 - mean) / n + z * z / (4 * n * n))
-    return max(0.0, centre - half), min(1.0, centre + half)
+    return float(max(0.0, centre - half)), float(min(1.0, centre + half))
 
 
 def pass_at_k(n: int, correct: int, k: int) -> float:

@@ -1,5 +1,7 @@
 """What a rollout batch and an update show. Every name is explained in the glossary of toy_env/README.md."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -36,6 +38,21 @@ def rollout_metrics(rollout: Rollout, rewards: Tensor) -> dict:
         "worked": sum(map(is_worked, rollout.texts)) / len(rollout),
         "entropy": (rollout.entropies.sum() / rollout.mask.sum()).item(),
     }
+
+
+def measure_updates(policy: torch.nn.Module, optimizer: torch.optim.Optimizer, record: Callable) -> None:
+    """Have every optimizer step call record(update_norm=...): the Euclidean length of the move, over all parameters."""
+    parameters, before = list(policy.parameters()), []
+
+    def remember(*_) -> None:
+        before[:] = [parameter.detach().clone() for parameter in parameters]
+
+    def measure(*_) -> None:
+        moves = [torch.linalg.vector_norm(p.detach() - old) for p, old in zip(parameters, before)]
+        record(update_norm=torch.linalg.vector_norm(torch.stack(moves)))
+
+    optimizer.register_step_pre_hook(remember)
+    optimizer.register_step_post_hook(measure)
 
 
 @torch.no_grad()

@@ -66,7 +66,8 @@ def load_policy(
     """The model in float32 on `device`, and its tokenizer. `model` is "base", a folder, or a name on the hub.
 
     The model is put in evaluation mode and stays there during training: dropout would make the log-probabilities that
-    are trained differ from those that were sampled. Raises UsageError if there is no such model.
+    are trained differ from those that were sampled. Nothing that a model brings along is run: no code of its own, and
+    no weights but safetensors, because opening a pickle can run code. Raises UsageError if there is no such model.
     """
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from transformers.utils import logging
@@ -74,12 +75,19 @@ def load_policy(
     path = locate(model)
     logging.disable_progress_bar()  # a bar for loading half a megabyte
     try:
-        tokenizer = AutoTokenizer.from_pretrained(path)
-        policy = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
+        tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
+        policy, loaded = AutoModelForCausalLM.from_pretrained(
+            path, dtype=torch.float32, trust_remote_code=False, use_safetensors=True, output_loading_info=True
+        )
+    except MemoryError:
+        raise
     except Exception as error:
+        raise UsageError(f"cannot load a causal language model from {str(path)!r}: {why_not(path, error)}") from error
+    if loaded["missing_keys"]:
         raise UsageError(
-            f"cannot load a causal language model from {str(path)!r}: {str(error).splitlines()[0]}"
-        ) from error
+            f"{str(path)!r} lacks {len(loaded['missing_keys'])} weights of its model, such as "
+            f"{min(loaded['missing_keys'])}; give a complete causal language model"
+        )
     if tokenizer.eos_token_id is None:
         raise UsageError(
             f"the tokenizer of {str(path)!r} has no end-of-sequence token, so no completion could ever stop"
@@ -89,19 +97,35 @@ def load_policy(
     return policy.to(device).eval(), tokenizer
 
 
+def why_not(path: str | Path, error: Exception) -> str:
+    """In one line, why transformers could not load a model."""
+    if "trust_remote_code" in str(error):
+        return "it needs Python code of its own, which is not run here; give a model that transformers knows"
+    if Path(path).is_dir() and not list(Path(path).glob("*.safetensors")) and list(Path(path).glob("*.bin")):
+        return (
+            "its weights are a pickle, which can run code when it is opened; if you trust it, convert it: "
+            f"""python -c "from transformers import AutoModelForCausalLM as M; """
+            f"""M.from_pretrained('{path}').save_pretrained('{path}')\""""
+        )
+    return str(error).strip().partition("\n")[0] or type(error).__name__
+
+
 def encode_prompts(
     tokenizer: "PreTrainedTokenizerBase", prompts: Sequence[str], device: torch.device | str = "cpu"
 ) -> tuple[Tensor, Tensor]:
     """Token ids and mask of the prompts, both (P, N), left-padded so that every completion starts in the same column.
 
     The base model reads a problem as it is. A tokenizer that knows letters belongs to a general language model, which
-    is given one line of instructions as well, in its chat template if it has one.
+    is given one line of instructions as well, in its chat template if it has one. Raises UsageError if that is broken.
     """
     if "a" in tokenizer.get_vocab():
         prompts = [f"{INSTRUCTION}\n{prompt}" for prompt in prompts]
         if tokenizer.chat_template:
             chats = [[{"role": "user", "content": prompt}] for prompt in prompts]
-            prompts = tokenizer.apply_chat_template(chats, add_generation_prompt=True, tokenize=False)
+            try:
+                prompts = tokenizer.apply_chat_template(chats, add_generation_prompt=True, tokenize=False)
+            except Exception as error:  # whatever jinja2, or the template itself, raises
+                raise UsageError(f"the tokenizer's chat template fails ({error}); give another model") from error
     encoded = tokenizer(
         list(prompts),
         return_tensors="pt",

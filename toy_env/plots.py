@@ -74,4 +74,4 @@ def draw_curves(rows: list[dict], results: dict, path: Path, title: str) -> None
         axis.set_visible(False)
     for axis in axes[columns:]:
         axis.set_xlabel("step")
-    figure.savefig(path, dpi=130)
+    figure.savefig(path, dpi=130, format="png")

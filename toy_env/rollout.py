@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 from torch.utils.checkpoint import checkpoint
 
+from toy_env import Diverged
 from toy_env.model import encode_prompts
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def sample(
     the log-probabilities of temperature 1).
 
     No top-k, no top-p: the distribution drawn from is the one that is scored. A row stops at its first EOS and leaves
-    the running batch there.
+    the running batch there. Raises Diverged if a logit is not finite.
 
     Why not `model.generate`: it takes 2.4 to 3 times as long for the base model and 1.4 times for a trained policy,
     and its prefill repeats every prompt G times (`lessons/experiments/bench_rollout.py`).
@@ -120,6 +121,8 @@ def sample(
     for t in range(max_new_tokens):
         distribution = token_logps(logits, temperature or 1.0)  # (rows, V)
         probabilities = distribution.exp()
+        if not probabilities.isfinite().all():
+            raise Diverged("the policy's logits are not finite")
         if temperature == 0:
             tokens = distribution.argmax(dim=1, keepdim=True)
         else:

@@ -42,12 +42,12 @@ from tqdm import tqdm
 
 from lessons.experiments import report
 from lessons.experiments.report import KS
-from toy_env import UsageError
+from toy_env import RunFailed, UsageError
 from toy_env.arithmetic import LEVELS, extract_answer, held_out_problems
 from toy_env.cli import run_main, silence
 from toy_env.evaluate import evaluate, majority_at_k, pass_at_k
 from toy_env.model import load_policy, pick_device
-from toy_env.run import MAY_CHANGE_ON_RESUME, saved_config
+from toy_env.run import MAY_CHANGE_ON_RESUME
 
 Experiment = Literal["shared", "matched", "pieces", "ablation", "sampling"]
 SCRIPTS = {"REINFORCE": "reinforce", "PPO": "ppo", "GRPO": "grpo", "Dr. GRPO": "dr_grpo", "DAPO": "dapo"}
@@ -106,7 +106,7 @@ class Job:
     def config(self, output: Path):
         folder = self.folder(output)
         return import_module(f"algorithms.{self.script}").Config(
-            seed=self.seed, run_dir=str(folder), resume=(folder / "state.pt").is_file(), **self.settings
+            seed=self.seed, run_dir=str(folder), resume=(folder / "config.json").is_file(), **self.settings
         )
 
     def is_finished(self, output: Path) -> bool:
@@ -114,13 +114,13 @@ class Job:
         config, folder = self.config(output), self.folder(output)
         if not config.resume:
             return False
-        saved = saved_config(str(folder))
-        for name, value in asdict(config).items():
+        saved = json.loads((folder / "config.json").read_text())
+        for name, value in json.loads(json.dumps(asdict(config))).items():
             if saved.get(name) != value and name not in MAY_CHANGE_ON_RESUME - {"steps"}:
                 raise UsageError(
                     f"{folder} holds a run with {name} {saved.get(name)}, not {value}; choose another --output"
                 )
-        return "after" in json.loads((folder / "results.json").read_text())
+        return (folder / "results.json").is_file()
 
 
 def sample_level_loss(token_level_loss: Callable, *, config, **batch: Tensor) -> Tensor:
@@ -149,7 +149,7 @@ def train(job: Job, output: Path) -> str | None:
             stack.enter_context(patch.object(script, name, function))
         try:
             script.train(config)
-        except UsageError as error:
+        except (RunFailed, UsageError) as error:
             return str(error)
 
 
@@ -255,7 +255,7 @@ def run_all(config: Config, output: Path) -> tuple[dict[str, list[Job]], list[st
                 },
             )
     except KeyboardInterrupt:
-        raise KeyboardInterrupt("; the same command continues from here") from None
+        raise KeyboardInterrupt("by Ctrl-C; the same command continues from here") from None
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
     return jobs, failures

@@ -24,6 +24,7 @@ from lessons.float64 import to_float64
 from toy_env.arithmetic import Problem, reward
 from toy_env.model import load_policy, pick_device
 from toy_env.rollout import Rollout, completion_logps, sample
+from toy_env.save import newest_save
 
 SCRIPTS = {"GRPO": "grpo", "Dr. GRPO": "dr_grpo", "DAPO": "dapo"}
 GROUP_SIZES = (2, 4, 8, 16, 32, 64)
@@ -321,7 +322,7 @@ def later_updates(script: str, config, folder: Path, seed: int, groups: int = 8)
     policy, tokenizer = load_policy(str(folder / "checkpoint"), device)
     reference, _ = load_policy("base", device)
     optimizer = torch.optim.AdamW(policy.parameters(), lr=config.learning_rate, weight_decay=0.0, fused=True)
-    optimizer.load_state_dict(torch.load(folder / "state.pt", map_location=device)["optimizer"])
+    optimizer.load_state_dict(newest_save(folder, device)[0]["optimizer"])
     optimizer.param_groups[0]["lr"] = config.learning_rate
     generator = torch.Generator(device).manual_seed(seed)
     rollout, correct, A = next_batch(policy, tokenizer, script, config, random.Random(seed), generator)

@@ -40,6 +40,7 @@ from toy_env import UsageError
 from toy_env.arithmetic import LEVELS, held_out_problems
 from toy_env.cli import run_main, silence
 from toy_env.model import load_policy, pick_device
+from toy_env.save import saves, step_of
 
 RESULTS = Path(__file__).parent / "live_run.npz"
 
@@ -115,7 +116,7 @@ def measure(stage: Stage, config: Config) -> None:
     if stage.script:
         script = import_module(f"algorithms.{stage.script}")
         folder = output / f"{stage.script}-{stage.seed}"
-        at = torch.load(folder / "state.pt", map_location="cpu")["step"] if (folder / "state.pt").is_file() else -1
+        at = next(map(step_of, saves(folder)), -1)
         if at > stage.step or at < 0:
             shutil.rmtree(folder, ignore_errors=True)
         settings = script.Config(

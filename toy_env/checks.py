@@ -1,0 +1,104 @@
+"""What must hold before a policy is trained: of a model, before the run begins, and of its first minibatch."""
+
+import torch
+from torch import Tensor
+
+from toy_env import Diverged, UsageError
+from toy_env.model import encode_prompts
+from toy_env.rollout import Rollout, completion_logps, position_ids, sample
+
+PROMPT = "12+34-56+78-90?"  # as long as a problem can be, with every character that problems are written in
+TOLERANCE = 1e-3  # between two log-probabilities that should be the same
+
+
+def check_model(policy, tokenizer, max_new_tokens: int) -> None:
+    """Try a model on one prompt. Raises UsageError, in one line, if it cannot be trained here.
+
+    Its tokenizer must fit it and keep every character of a problem, its positions must suffice, no prediction may
+    depend on a later token, and sampling and scoring must give the same log-probabilities.
+    """
+    ids, mask = encode_prompts(tokenizer, [PROMPT], policy.device)  # (1, N)
+    largest, vocabulary = max(tokenizer.get_vocab().values()), policy.get_input_embeddings().weight.shape[0]
+    if largest >= vocabulary:
+        raise UsageError(
+            f"the tokenizer has ids up to {largest}, the model a vocabulary of {vocabulary}: they do not belong "
+            "together; give the folder of a model with its own tokenizer"
+        )
+    read = tokenizer.decode(ids[0])
+    if PROMPT not in "".join(read.split()):
+        raise UsageError(
+            f"the tokenizer or its chat template loses the problem: {PROMPT!r} became {read[:200]!r}; give a model "
+            "that reads digits, + and -"
+        )
+    needed = ids.shape[1] + max_new_tokens
+    positions = getattr(policy.config.get_text_config(), "max_position_embeddings", None)
+    if positions and needed > positions:
+        raise UsageError(
+            f"a prompt of {ids.shape[1]} tokens and a completion of {max_new_tokens} (--max_new_tokens) need {needed} "
+            f"positions, and the model has {positions}; give a smaller --max_new_tokens or another model"
+        )
+    try:
+        later = ids.clone()
+        later[:, -1] = (later[:, -1] + 1) % vocabulary
+        with torch.no_grad():
+            both = torch.cat([ids, later])
+            causal_mask = mask.expand(2, -1)
+            logits = policy(input_ids=both, attention_mask=causal_mask, position_ids=position_ids(causal_mask)).logits
+            earlier = logits[:, :-1].float().log_softmax(dim=-1)
+        generator = torch.Generator(policy.device).manual_seed(0)
+        rollout = sample(policy, tokenizer, [PROMPT], 2, min(4, max_new_tokens), 1.0, generator)
+        with torch.no_grad():
+            difference = largest_difference(rollout, completion_logps(policy, rollout, 1.0))
+    except Diverged:
+        raise UsageError("the model's logits are not finite; give another model") from None
+    except Exception as error:
+        if isinstance(error, torch.OutOfMemoryError) or "memory" in str(error):
+            raise
+        line = str(error).strip().partition("\n")[0]
+        raise UsageError(
+            f"the model cannot be sampled here ({type(error).__name__}: {line}); give another one"
+        ) from error
+    if not torch.allclose(earlier[0], earlier[1], atol=TOLERANCE):
+        raise UsageError("the model's predictions depend on later tokens, as an encoder's do; give a causal one")
+    if not difference <= TOLERANCE:
+        raise UsageError(
+            f"the model gives other log-probabilities with its cache than without it (by {difference:.1e}), so it "
+            "cannot be trained here; give another one"
+        )
+
+
+def largest_difference(rollout: Rollout, logps: Tensor) -> float:
+    """max |recomputed - sampled log-prob| over the unmasked tokens."""
+    return ((logps - rollout.logps).abs() * rollout.mask).max().item()
+
+
+def self_check(minibatch: Rollout, logps: Tensor, advantages: Tensor | None, eos_token_id: int) -> str:
+    """What must hold on the first minibatch of a run, before any update, as lines to print.
+
+    logps: (b, T). advantages: (P, G), where completions of a group are compared. Raises RuntimeError if it does not
+    hold: then the program is wrong, not its user.
+    """
+    mask = minibatch.mask
+    difference = (logps - minibatch.logps).abs().max().item()
+    is_eos = (minibatch.completion_ids == eos_token_id) & mask
+    last = is_eos.gather(1, mask.sum(dim=1, keepdim=True) - 1).squeeze(1)
+    masks_right = torch.equal(last, ~minibatch.truncated) and torch.equal(is_eos.sum(dim=1), last.long())
+    if not difference <= TOLERANCE or not masks_right:
+        raise RuntimeError(
+            f"self-check failed: max |recomputed - sampled log-prob| = {difference:.1e}, expected at most 1e-3; "
+            f"every mask ends with the EOS or at the limit: {masks_right}"
+        )
+    cut = int(minibatch.truncated.sum())
+    lines = [
+        "Self-check on the first minibatch",
+        f"  max |recomputed - sampled log-prob| = {difference:.0e}, so every ratio starts at 1",
+        f"  the masks of {len(minibatch) - cut} finished completions end with EOS; {cut} were cut at the limit",
+    ]
+    if advantages is not None:
+        total = advantages.sum(dim=1).abs().max().item()
+        lines.append(
+            "  the advantages of every group sum to 0: expect a loss near 0 (its gradient is not 0)"
+            if total < 1e-4
+            else f"  the advantages of a group do not sum to 0 (up to {total:g}): there is no baseline"
+        )
+    return "\n".join(lines) + "\n"

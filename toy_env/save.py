@@ -1,0 +1,304 @@
+"""A run's folder: one writer at a time, files that are whole or absent, and saves that prove themselves.
+
+lock, lock.pid                      held by the one process that writes here, and its number
+config.json                         every setting
+metrics.jsonl                       a log: one row per step
+state-000020-5c106cde1f0a9b37.pt    a save: the step, and the first 16 digits of the sha256 of the file's bytes
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
+from pickle import UnpicklingError
+
+import torch
+from filelock import FileLock, Timeout
+
+from toy_env import Diverged, RunFailed, UsageError
+
+KEPT = 2  # saves
+UNUSED = {"lock", "lock.pid", "write.tmp"}  # what a run that was stopped before its first file leaves behind
+
+
+class RunFolder:
+    """A run's folder: run_dir, or a new one of this name in runs/. This process holds it until `release`.
+
+    Raises UsageError if it cannot be made or another process holds it. What cannot be written later raises RunFailed.
+    """
+
+    def __init__(self, run_dir: str, name: str) -> None:
+        try:
+            self.path = make_folder(run_dir, name)
+            self.lock = FileLock(self.path / "lock", is_singleton=True)  # a second run of this process may take it over
+            self.lock.acquire(timeout=0)
+        except Timeout:
+            owner = (read_text(self.path / "lock.pid") or "unknown").strip()
+            raise UsageError(
+                f"another process (pid {owner}) is writing to {str(self.path)!r}; wait until it has ended, or choose "
+                "another --run_dir"
+            ) from None
+        except OSError as error:
+            where = run_dir or str(Path("runs") / name)
+            raise UsageError(
+                f"cannot make the run folder {where!r} ({reason(error)}); choose another with --run_dir"
+            ) from None
+        self.write("lock.pid", f"{os.getpid()}\n")
+
+    def release(self) -> None:
+        """Let another process write here."""
+        if self.lock.is_locked:
+            with contextlib.suppress(OSError):
+                (self.path / "lock.pid").unlink()
+            self.lock.release(force=True)
+
+    # ------------------------------------------------------------------ files
+
+    def write(self, name: str, content: str | Callable[[Path], None]) -> None:
+        """Write a text, or what content(path) writes there, a file or a folder: it is synced and then takes its `name`.
+
+        A write that is cut short changes nothing. "{digest}" in the name becomes the checksum of the file.
+        """
+        temporary = self.path / "write.tmp"
+        try:
+            remove(temporary)
+            if isinstance(content, str):
+                temporary.write_text(content, encoding="utf-8", errors="replace")
+            else:
+                content(temporary)
+            sync(temporary)
+            path = self.path / (name.replace("{digest}", digest(temporary)) if "{digest}" in name else name)
+            if path.is_dir():
+                remove(path)
+            os.replace(temporary, path)
+            sync(self.path)
+        except Exception as error:  # not only OSError: tokenizers and safetensors have their own
+            with contextlib.suppress(OSError):
+                remove(temporary)
+            raise RunFailed(f"cannot write {str(self.path / name)!r} ({reason(error)})") from error
+
+    def write_json(self, name: str, value) -> None:
+        self.write(name, json.dumps(value, indent=1, allow_nan=False) + "\n")
+
+    def append_row(self, row: dict) -> None:
+        """Add a row to metrics.jsonl; it is on the disk before the save that counts it."""
+        try:
+            with (self.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
+                file.write(json.dumps(row, allow_nan=False) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise RunFailed(f"cannot write {str(self.path / 'metrics.jsonl')!r} ({reason(error)})") from error
+
+    def rows(self, last_step: int) -> list[dict]:
+        """The rows of metrics.jsonl up to a step. What cannot be read, or comes later or twice, is left out."""
+        found: dict[int, dict] = {}
+        for line in (read_text(self.path / "metrics.jsonl") or "").splitlines():
+            try:
+                row = json.loads(line.strip("\0"))
+                if 1 <= row["step"] <= last_step and not any(not_finite(row)):
+                    found.setdefault(row["step"], row)
+            except (ValueError, TypeError, KeyError, RecursionError):
+                continue
+        return [found[step] for step in sorted(found)]
+
+    def cut_off_after(self, step: int) -> list[dict]:
+        """Remove what lies behind a step that is taken up again: rows, saves, the end of a run that had finished.
+
+        Returns the rows that remain.
+        """
+        for path in saves(self.path):
+            if step_of(path) > step:
+                path.unlink()
+        remove(self.path / "results.json")
+        rows = self.rows(step)
+        self.write("metrics.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+        return rows
+
+    # ------------------------------------------------------------------ saves
+
+    def save(self, state: dict) -> None:
+        """Write a save of `state`, which holds its "step"; keep the last ones only.
+
+        Raises Diverged, and writes nothing, if a number in it is not finite.
+        """
+        if name := next(not_finite(state), None):
+            raise Diverged(f"{name} is not finite after step {state['step']}, so it is not saved")
+
+        def write_state(path: Path) -> None:
+            with path.open("wb") as file:  # an open file: torch hides what went wrong with a path
+                torch.save(state, file)
+
+        self.write(f"state-{state['step']:06d}-{{digest}}.pt", write_state)
+        for old in saves(self.path)[KEPT:]:
+            old.unlink()
+
+    def load(
+        self, settings: dict, model: str, modules: dict, device: torch.device | str
+    ) -> tuple[dict | None, list[str]]:
+        """Load into `modules` the newest save that is whole. Changes nothing on the disk.
+
+        Returns the save, or None if the run was stopped before its first, and a line for each newer one that was not
+        taken. Raises UsageError if there is none that is whole, or if it was made under other `settings`, from another
+        `model` (its fingerprint), or does not fit the modules.
+        """
+        where = repr(str(self.path))
+        state, problems = newest_save(self.path, device)
+        if state is None and not problems and is_unused(self.path, but={"config.json"}):
+            return None, []
+        if state is None:
+            why = f" ({'; '.join(problems)})" if problems else ""
+            raise UsageError(f"{where} has no save to resume from{why}; start a new run in another --run_dir")
+        for name, value in settings.items():
+            if (saved := state["settings"].get(name)) != value:
+                raise UsageError(
+                    f"{name} was {saved!r} when {where} was saved and is {value!r} now; a resumed run keeps its "
+                    "settings"
+                )
+        if state["model"] != model:
+            raise UsageError(
+                f"the weights of --model {state['settings'].get('model')} are not those that {where} started from; put "
+                "them back, or start a new run"
+            )
+        try:
+            for name, module in modules.items():
+                module.load_state_dict(state[name])
+        except (KeyError, RuntimeError, ValueError) as error:
+            raise UsageError(f"the save in {where} does not fit this model: {reason(error)}") from None
+        return state, [f"{problem}; continuing from step {state['step']}" for problem in problems]
+
+
+def make_folder(run_dir: str, name: str) -> Path:
+    """run_dir if it is given, made if it is not there; else runs/NAME, runs/NAME-2, ..., the first that is new."""
+    if run_dir:
+        Path(run_dir).mkdir(parents=True, exist_ok=True)
+        return Path(run_dir)
+    number = 1
+    while True:
+        path = Path("runs") / f"{name}{f'-{number}' * (number > 1)}"
+        try:
+            path.mkdir(parents=True)  # decides between two that start together
+            return path
+        except FileExistsError:
+            if not path.exists():  # runs itself is a file
+                raise
+            number += 1
+
+
+def is_unused(folder: Path, but: Collection[str] = ()) -> bool:
+    """Whether a folder holds nothing but what a run leaves behind that was stopped before its first file."""
+    return {path.name for path in folder.iterdir()} <= UNUSED | set(but)
+
+
+def refuse_to_overwrite(path: Path) -> None:
+    """Raises UsageError if a run has begun in this folder, or anything else is there."""
+    if path.exists() and not (path.is_dir() and is_unused(path)):
+        raise UsageError(
+            f"run folder {str(path)!r} exists and no run overwrites another; choose another --run_dir, or add --resume "
+            "to continue that run"
+        )
+
+
+def saves(folder: Path) -> list[Path]:
+    """The saves in a run's folder, the newest first."""
+    found = [path for path in folder.glob("state-*.pt") if re.fullmatch(r"state-\d{6,}-[0-9a-f]{16}\.pt", path.name)]
+    return sorted(found, key=step_of, reverse=True)
+
+
+def step_of(save: Path) -> int:
+    """The step after which a save was made."""
+    return int(save.name.split("-")[1])
+
+
+def newest_save(folder: Path, device: torch.device | str = "cpu") -> tuple[dict | None, list[str]]:
+    """The newest save that is whole, None if there is none; and what is wrong with each save that is newer.
+
+    Only tensors and plain values are read: a file that would run code is damaged like any other.
+    """
+    problems = []
+    for path in saves(folder):
+        try:
+            if digest(path) not in path.name:
+                raise ValueError("its bytes do not match the checksum in its name")
+            state = torch.load(path, map_location=device, weights_only=True)
+            if not {"step", "rollouts", "settings", "before", "model", "policy"} <= set(state):
+                raise ValueError("it is not the save of a run")
+            if name := next(not_finite(state), None):
+                raise ValueError(f"{name} is not finite")
+            return state, problems
+        except UnpicklingError:
+            problems.append(f"{path.name} is not used: it holds something else than tensors and plain values")
+        except Exception as error:  # whatever else reading raises: OSError, RuntimeError, EOFError, ...
+            problems.append(f"{path.name} is not used: {reason(error)}")
+    return None, problems
+
+
+def digest(path: Path) -> str:
+    """The first 16 hexadecimal digits of the sha256 of a file's bytes, as `sha256sum` prints them."""
+    sha = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            sha.update(block)
+    return sha.hexdigest()[:16]
+
+
+def fingerprint(policy: torch.nn.Module) -> str:
+    """A checksum over a model's weights: 16 hexadecimal digits."""
+    sha = hashlib.sha256()
+    for parameter in policy.parameters():
+        sha.update(parameter.detach().cpu().flatten().view(torch.uint8).numpy())
+    return sha.hexdigest()[:16]
+
+
+def not_finite(value, name: str = "") -> Iterator[str]:
+    """Names of the tensors and numbers inside nested dictionaries and lists that are not finite."""
+    if isinstance(value, torch.Tensor):
+        if value.is_floating_point() and not value.isfinite().all():
+            yield name
+    elif isinstance(value, float):
+        if not abs(value) < float("inf"):
+            yield name
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from not_finite(item, f"{name}.{key}".lstrip("."))
+    elif isinstance(value, list | tuple):
+        for i, item in enumerate(value):
+            yield from not_finite(item, f"{name}[{i}]")
+
+
+def sync(path: Path) -> None:
+    """Wait until a file, or a folder with its files, is on the disk, so that a power cut finds it there."""
+    if os.name == "posix":
+        for part in [*(path.iterdir() if path.is_dir() else []), path]:
+            descriptor = os.open(part, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+
+def remove(path: Path) -> None:
+    """Remove a file or a folder, if it is there."""
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def read_text(path: Path) -> str | None:
+    """The text of a file, whatever bytes it holds; None if it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+
+
+def reason(error: Exception) -> str:
+    """What went wrong, in one line."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error).strip().partition("\n")[0] or type(error).__name__
