@@ -16,8 +16,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from algorithms import dapo, grpo, ppo, reinforce
-from toy_env import Stopped
-from toy_env import plots
+from toy_env import Stopped, plots
 from toy_env.metrics import rollout_metrics, update_metrics
 from toy_env.model import BASE_MODEL
 from toy_env.rollout import Rollout
@@ -164,7 +163,9 @@ def test_ctrl_c_ends_the_step_saves_and_says_how_to_continue(tmp_path, monkeypat
         reinforce.main()
     assert stop.value.code == 130
     command = f"python reinforce.py --run_dir {cut} --resume"
-    assert capsys.readouterr().err.splitlines()[-1] == f"stopped after step 2; saved up to step 2; to continue: {command}"
+    assert (
+        capsys.readouterr().err.splitlines()[-1] == f"stopped after step 2; saved up to step 2; to continue: {command}"
+    )
     assert len(metrics(cut)) == 2 and signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
     monkeypatch.setattr(sys, "argv", command.split()[1:])  # the settings come from config.json, not from the defaults
@@ -382,7 +383,9 @@ def test_out_of_memory_says_which_flag_to_turn(tmp_path, monkeypatch, capsys):
 
     monkeypatch.setattr(reinforce, "completion_logps", too_much)
     assert exit_of("reinforce", monkeypatch, *FLAGS, f"--run_dir={tmp_path / 'run'}") == 1
-    advice = "error: out of memory; lower --max_tokens_per_pass (now 16384), then --group_size (now 4); saved up to step 0"
+    advice = (
+        "error: out of memory; lower --max_tokens_per_pass (now 16384), then --group_size (now 4); saved up to step 0"
+    )
     assert advice in capsys.readouterr().err
 
 

@@ -1,5 +1,7 @@
 """The half of sigma-ladder that knows no algorithm: a tiny verifiable-arithmetic task, a small model, plumbing."""
 
+import os
+import signal
 import sys
 
 
@@ -26,11 +28,19 @@ class Stopped(KeyboardInterrupt):
         self.number = number
 
 
-def _show(kind, error, trace) -> None:
-    if issubclass(kind, KeyboardInterrupt):
-        print("stopped before the start", file=sys.stderr)
-    else:
-        sys.__excepthook__(kind, error, trace)
+def leave(number: int, frame) -> None:
+    """What a signal does before a run has begun: nothing is lost, so the process ends here and now.
+
+    To raise KeyboardInterrupt would not do: imports of torch and transformers, seconds of them, swallow it or break.
+    """
+    os.write(2, b"stopped before the start\n")
+    os._exit(128 + number)
 
 
-sys.excepthook = _show  # torch takes a second or more to import: Ctrl-C is one line there as well
+def stop(number: int, frame) -> None:
+    """What a signal does once there is something to say: it raises Stopped."""
+    raise Stopped(number)
+
+
+if sys.argv and os.path.basename(os.path.dirname(os.path.abspath(sys.argv[0]))) == "algorithms":  # a script is starting
+    signal.signal(signal.SIGINT, leave)

@@ -18,7 +18,14 @@ def check_model(policy, tokenizer, max_new_tokens: int) -> None:
     depend on a later token, and sampling and scoring must give the same log-probabilities.
     """
     ids, mask = encode_prompts(tokenizer, [PROMPT], policy.device)  # (1, N)
-    largest, vocabulary = max(tokenizer.get_vocab().values()), policy.get_input_embeddings().weight.shape[0]
+    added = tokenizer.get_added_vocab()  # a token added later is harmless as long as no text holds it
+    largest = max(
+        tokenizer.eos_token_id,
+        tokenizer.pad_token_id,
+        ids.max().item(),
+        *(i for token, i in tokenizer.get_vocab().items() if token not in added),
+    )
+    vocabulary = policy.get_input_embeddings().weight.shape[0]
     if largest >= vocabulary:
         raise UsageError(
             f"the tokenizer has ids up to {largest}, the model a vocabulary of {vocabulary}: they do not belong "
@@ -44,11 +51,17 @@ def check_model(policy, tokenizer, max_new_tokens: int) -> None:
             both = torch.cat([ids, later])
             causal_mask = mask.expand(2, -1)
             logits = policy(input_ids=both, attention_mask=causal_mask, position_ids=position_ids(causal_mask)).logits
-            earlier = logits[:, :-1].float().log_softmax(dim=-1)
+            earlier = logits[:, :-1].float().log_softmax(dim=-1)  # of every position but the last
+        if earlier.isnan().any():
+            raise Diverged("the logits are not finite")
+        if not torch.allclose(earlier[0], earlier[1], rtol=0, atol=1e-5):
+            raise UsageError("the model's predictions depend on later tokens, as an encoder's do; give a causal one")
         generator = torch.Generator(policy.device).manual_seed(0)
         rollout = sample(policy, tokenizer, [PROMPT], 2, min(4, max_new_tokens), 1.0, generator)
         with torch.no_grad():
             difference = largest_difference(rollout, completion_logps(policy, rollout, 1.0))
+    except UsageError:
+        raise
     except Diverged:
         raise UsageError("the model's logits are not finite; give another model") from None
     except Exception as error:
@@ -58,8 +71,6 @@ def check_model(policy, tokenizer, max_new_tokens: int) -> None:
         raise UsageError(
             f"the model cannot be sampled here ({type(error).__name__}: {line}); give another one"
         ) from error
-    if not torch.allclose(earlier[0], earlier[1], atol=TOLERANCE):
-        raise UsageError("the model's predictions depend on later tokens, as an encoder's do; give a causal one")
     if not difference <= TOLERANCE:
         raise UsageError(
             f"the model gives other log-probabilities with its cache than without it (by {difference:.1e}), so it "

@@ -17,9 +17,9 @@ from pathlib import Path
 import torch
 import tyro
 
-from toy_env import Diverged, RunFailed, Stopped, UsageError
+from toy_env import Diverged, RunFailed, UsageError, leave, stop
 from toy_env.arithmetic import LEVELS, MOST_HELD_OUT
-from toy_env.save import UNUSED
+from toy_env.save import is_unused
 
 ABOVE_ZERO = ("learning_rate", "max_grad_norm", "clip")  # in the name of a setting
 AT_LEAST_ONE = {
@@ -27,6 +27,7 @@ AT_LEAST_ONE = {
     "save_every", "eval_problems", "problems", "samples", "seeds", "batch_size",
 }  # fmt: skip
 LEAST = dict.fromkeys(AT_LEAST_ONE, 1) | {"temperature": 1e-3}  # colder, the logits overflow
+STOPPING = ("SIGINT", "SIGTERM", "SIGHUP")
 MOST_TOKENS = 2**31  # of a rollout batch
 LESS_MEMORY = ("max_tokens_per_pass", "group_size", "samples", "batch_size")  # the settings to lower, in this order
 
@@ -72,8 +73,8 @@ def check_settings(config) -> None:
 
 
 def saved_settings(config_class: type, run_dir: str):
-    """The config that a run was started with, from its config.json; None where no run has begun yet, or where there is
-    no such file but a save, which has the settings as well.
+    """The config that a run was started with, from its config.json; None if that is lost and there is a save, which has
+    the settings as well.
 
     Raises UsageError if there is no run, or if a setting in the file is not of its type.
     """
@@ -83,11 +84,15 @@ def saved_settings(config_class: type, run_dir: str):
     if not folder.is_dir():
         raise UsageError(f"there is no run folder {run_dir!r}; leave out --resume to start a run there")
     if not path.exists():
-        if any(folder.glob("state-*.pt")) or {found.name for found in folder.iterdir()} <= UNUSED:
+        if any(folder.glob("state-*.pt")):
             return None
+        if is_unused(folder):
+            raise UsageError(f"{run_dir!r} holds no run yet; leave out --resume to start one there")
         raise UsageError(f"{run_dir!r} is not a run folder: it has no config.json; choose another --run_dir")
     try:
         saved = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(saved, dict):
+            raise ValueError("it holds no settings by name")
         saved = {field.name: saved[field.name] for field in fields(config_class) if field.name in saved}
     except (OSError, ValueError, TypeError, RecursionError) as error:
         raise UsageError(f"{str(path)!r} cannot be read as JSON settings ({error}); repair it") from None
@@ -134,10 +139,6 @@ def run_main(
     run is resumed. What ends the program early is one line on standard error: exit code 2 for bad input, 1 for what
     fails on the way, 130 for Ctrl-C, 143 for SIGTERM, 129 for SIGHUP. All but the first end with what `saved` says.
     """
-
-    def stop(number, frame) -> None:
-        raise Stopped(number)
-
     config, code = None, 1
     try:
         prepare_output()
@@ -154,8 +155,8 @@ def run_main(
         line = f"error: {error}"
     except RunFailed as error:
         line = f"error: {error}{saved()}"
-    except KeyboardInterrupt as stop:
-        line, code = f"stopped {stop}".strip() + saved(), 128 + getattr(stop, "number", signal.SIGINT)
+    except KeyboardInterrupt as end:
+        line, code = f"stopped {end}".strip() + saved(), 128 + getattr(end, "number", signal.SIGINT)
     except (MemoryError, RuntimeError) as error:
         if not (isinstance(error, MemoryError | torch.OutOfMemoryError) or "memory" in str(error)):
             raise
@@ -203,6 +204,13 @@ def on_signals(handler: Callable, *names: str) -> Iterator[None]:
     finally:
         for number, old in before.items():
             signal.signal(number, old)
+
+
+def stop_from_now_on() -> None:
+    """What would have ended the process at once (`leave`) raises Stopped from now on: a run has begun."""
+    for name in STOPPING:
+        if hasattr(signal, name) and signal.getsignal(getattr(signal, name)) is leave:
+            signal.signal(getattr(signal, name), stop)
 
 
 @contextlib.contextmanager

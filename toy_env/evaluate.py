@@ -185,7 +185,8 @@ def report_samples(results: dict) -> str:
     for row in results["completions"]:
         problem = Problem(row["prompt"].removesuffix("?"), row["answer"], 0)
         verdict = "right" if reward(problem, row["completion"]) else f"wrong, {row['answer']} expected"
-        lines.append(f"  {row['prompt']:<17} {shorten(row['completion'], 70)}   ({verdict})")
+        shown = "".join(c if c.isprintable() else "\ufffd" for c in shorten(row["completion"], 70))
+        lines.append(f"  {row['prompt']:<17} {shown}   ({verdict})")
     return "\n".join(lines)
 
 

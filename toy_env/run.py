@@ -25,10 +25,10 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from toy_env import Diverged, Stopped, UsageError
+from toy_env import Diverged, Stopped, UsageError, leave
 from toy_env.arithmetic import LEVELS, held_out_problems
 from toy_env.checks import check_model, self_check
-from toy_env.cli import check_settings, on_signals, run_main, saved_settings
+from toy_env.cli import STOPPING, check_settings, on_signals, run_main, saved_settings, stop_from_now_on
 from toy_env.evaluate import evaluate, held_out_report, report_samples, report_table
 from toy_env.metrics import LARGEST, measure_updates, rollout_metrics
 from toy_env.model import pick_device
@@ -67,8 +67,12 @@ def run_script(config_class: type, train: Callable, description: str | None) -> 
     def defaults(config):
         return saved_settings(config_class, config.run_dir) if config.resume else None
 
+    def main(config) -> None:
+        with on_signals(leave, *STOPPING):  # until the run begins
+            train(config)
+
     try:
-        run_main(config_class, train, description, defaults, lambda: Run.current.saved() if Run.current else "")
+        run_main(config_class, main, description, defaults, lambda: Run.current.saved() if Run.current else "")
     finally:
         if Run.current:
             Run.current.folder.release()
@@ -122,6 +126,7 @@ class Run:
             self.folder.release()
             raise
         Run.current = self
+        stop_from_now_on()
         self.folder.write_json("config.json", self._settings())
         model = f"model {self.config.model} ({sum(p.numel() for p in policy.parameters()):,} parameters)"
         print(f"{self.script}: {model} on {self.device}, folder {self.folder.path}")
@@ -182,7 +187,7 @@ class Run:
             dynamic_ncols=True,
             bar_format="{desc} {n_fmt}/{total_fmt} |{bar}| {elapsed}<{remaining}{postfix}",  # fits 80 columns
         )
-        with on_signals(on_signal, "SIGINT", "SIGTERM", "SIGHUP"), self.bar:
+        with on_signals(on_signal, *STOPPING), self.bar:
             for step in range(self.last_step + 1, self.config.steps + 1):
                 self.random.seed(f"{self.config.seed}/{step}")
                 self.generator.manual_seed(self.random.getrandbits(63))
@@ -289,5 +294,7 @@ class Run:
             return f"; the folder {str(path)!r} is gone: start a new run"
         if self.finished:
             return f"; the run had finished, see {path}"
+        if not (path / "config.json").exists():
+            return "; nothing is saved yet: start it again"
         what = "nothing is saved yet" if self.last_save is None else f"saved up to step {self.last_save}"
         return f"; {what}; to continue: {shlex.join(['python', sys.argv[0], '--run_dir', str(path), '--resume'])}"

@@ -12,6 +12,7 @@ import json
 import os
 import re
 import shutil
+import warnings
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from pickle import UnpicklingError
@@ -34,14 +35,7 @@ class RunFolder:
     def __init__(self, run_dir: str, name: str) -> None:
         try:
             self.path = make_folder(run_dir, name)
-            self.lock = FileLock(self.path / "lock", is_singleton=True)  # a second run of this process may take it over
-            self.lock.acquire(timeout=0)
-        except Timeout:
-            owner = (read_text(self.path / "lock.pid") or "unknown").strip()
-            raise UsageError(
-                f"another process (pid {owner}) is writing to {str(self.path)!r}; wait until it has ended, or choose "
-                "another --run_dir"
-            ) from None
+            self.lock = hold(self.path)
         except OSError as error:
             where = run_dir or str(Path("runs") / name)
             raise UsageError(
@@ -70,7 +64,8 @@ class RunFolder:
                 temporary.write_text(content, encoding="utf-8", errors="replace")
             else:
                 content(temporary)
-            sync(temporary)
+            for part in [*(temporary.iterdir() if temporary.is_dir() else []), temporary]:
+                sync(part)
             path = self.path / (name.replace("{digest}", digest(temporary)) if "{digest}" in name else name)
             if path.is_dir():
                 remove(path)
@@ -79,7 +74,8 @@ class RunFolder:
         except Exception as error:  # not only OSError: tokenizers and safetensors have their own
             with contextlib.suppress(OSError):
                 remove(temporary)
-            raise RunFailed(f"cannot write {str(self.path / name)!r} ({reason(error)})") from error
+            where = str(self.path / name.replace("-{digest}", ""))
+            raise RunFailed(f"cannot write {where!r} ({reason(error)})") from error
 
     def write_json(self, name: str, value) -> None:
         self.write(name, json.dumps(value, indent=1, allow_nan=False) + "\n")
@@ -172,6 +168,21 @@ class RunFolder:
         return state, [f"{problem}; continuing from step {state['step']}" for problem in problems]
 
 
+def hold(folder: Path) -> FileLock:
+    """Take a run folder's lock, which the system gives back when the process ends. A second run of this process may
+    take it over. Raises UsageError if another process has it."""
+    lock = FileLock(folder / "lock", is_singleton=True)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        owner = (read_text(folder / "lock.pid") or "unknown").strip()
+        raise UsageError(
+            f"another process (pid {owner}) is writing to {str(folder)!r}; wait until it has ended, or choose another "
+            "--run_dir"
+        ) from None
+    return lock
+
+
 def make_folder(run_dir: str, name: str) -> Path:
     """run_dir if it is given, made if it is not there; else runs/NAME, runs/NAME-2, ..., the first that is new."""
     if run_dir:
@@ -197,6 +208,8 @@ def is_unused(folder: Path, but: Collection[str] = ()) -> bool:
 def refuse_to_overwrite(path: Path) -> None:
     """Raises UsageError if a run has begun in this folder, or anything else is there."""
     if path.exists() and not (path.is_dir() and is_unused(path)):
+        if (path / "lock").is_file():
+            hold(path).release()  # if it cannot be had, that is what to say
         raise UsageError(
             f"run folder {str(path)!r} exists and no run overwrites another; choose another --run_dir, or add --resume "
             "to continue that run"
@@ -224,7 +237,9 @@ def newest_save(folder: Path, device: torch.device | str = "cpu") -> tuple[dict 
         try:
             if digest(path) not in path.name:
                 raise ValueError("its bytes do not match the checksum in its name")
-            state = torch.load(path, map_location=device, weights_only=True)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                state = torch.load(path, map_location=device, weights_only=True)
             if not {"step", "rollouts", "settings", "before", "model", "policy"} <= set(state):
                 raise ValueError("it is not the save of a run")
             if name := next(not_finite(state), None):
@@ -271,14 +286,13 @@ def not_finite(value, name: str = "") -> Iterator[str]:
 
 
 def sync(path: Path) -> None:
-    """Wait until a file, or a folder with its files, is on the disk, so that a power cut finds it there."""
-    if os.name == "posix":
-        for part in [*(path.iterdir() if path.is_dir() else []), path]:
-            descriptor = os.open(part, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+    """Wait until a file, or the names in a folder, are on the disk, so that a power cut finds them there."""
+    if os.name == "posix":  # elsewhere a folder cannot be opened
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def remove(path: Path) -> None:
@@ -298,7 +312,10 @@ def read_text(path: Path) -> str | None:
 
 
 def reason(error: Exception) -> str:
-    """What went wrong, in one line."""
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
+    """What went wrong, in one line: what the system said, if that is behind it."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.strerror:
+            return cause.strerror
+        cause = cause.__cause__ or cause.__context__
     return str(error).strip().partition("\n")[0] or type(error).__name__
