@@ -8,6 +8,8 @@ import time
 from collections import Counter
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from toy_env.arithmetic import (
     LEVELS,
@@ -227,6 +229,48 @@ def test_verifier_on_200_000_random_strings():
         answered += expected is not None
         accepted += expected == truth
     assert answered > 60_000 and accepted > 500
+
+
+# Properties of the verifier, each on 25,000 texts that hypothesis makes up: 100,000 in all.
+property_of_any_text = settings(
+    max_examples=25_000, deadline=None, database=None, suppress_health_check=list(HealthCheck)
+)
+SPACE = st.text(" \t\r\n", max_size=3)
+TAIL = st.text().filter(lambda text: "#" not in text)
+
+
+@pytest.mark.slow
+@property_of_any_text
+@given(text=st.text() | st.text("0123456789#+-= \n\u0663\uff13.e_"), truth=st.integers(-200, 200))
+def test_any_text_is_read_as_the_oracle_reads_it(text, truth):
+    assert extract_answer(text) == oracle(text)
+    assert reward(Problem("", truth, 1), text) == float(oracle(text) == truth)
+
+
+@pytest.mark.slow
+@property_of_any_text
+@given(
+    before=st.text(), left=SPACE, sign=st.sampled_from(["", "+", "-"]), zeros=st.text("0", max_size=9),
+    n=st.integers(0, 999_999_999), right=SPACE,
+)  # fmt: skip
+def test_every_integer_of_nine_digits_is_read_after_any_text(before, left, sign, zeros, n, right):
+    assert extract_answer(f"{before}#{left}{sign}{zeros}{n}{right}") == (-n if sign == "-" else n)
+
+
+@pytest.mark.slow
+@property_of_any_text
+@given(before=st.text(), one=TAIL, other=st.characters(exclude_characters="0123456789+-# \t\r\n"), two=TAIL)
+def test_no_text_with_another_character_is_an_answer(before, one, other, two):
+    assert extract_answer(f"{before}#{one}{other}{two}") is None
+    assert reward(Problem("", 0, 1), f"{before}#{one}{other}{two}") == 0.0
+
+
+@pytest.mark.slow
+@property_of_any_text
+@given(before=st.text(), tail=TAIL | st.text("0123456789+- ", max_size=4))
+def test_only_what_follows_the_last_sign_counts(before, tail):
+    assert extract_answer(f"{before}#{tail}") == extract_answer(f"#{tail}")
+    assert extract_answer(before.replace("#", "") + tail) is None
 
 
 @pytest.mark.parametrize("unit", ["#", "0", "9", " ", "#0", "-", "\x00", "#1 "])
