@@ -377,7 +377,7 @@ def test_an_unreadable_config(user, whole, answer, code):
 @fault(
     "Saves",
     "rows of `metrics.jsonl` are missing or unreadable",
-    "metrics.jsonl lacks the rows of 1 steps, the first step 1",
+    "metrics.jsonl lacks 1 of 3 rows, first of step 1",
     0,
 )
 def test_metrics_are_a_log(user, whole, answer, code):
@@ -405,7 +405,7 @@ def test_metrics_are_a_log(user, whole, answer, code):
         assert end() == whole | {"rows": whole["rows"][1:]}
     put_back(kept)
     Path("run/metrics.jsonl").unlink()
-    assert says(answer.replace("1 steps", "3 steps"), user.resumes()[1])
+    assert says(answer.replace("1 of", "3 of"), user.resumes()[1])
 
 
 # ---------------------------------------------------------------------- folder and disk
@@ -423,7 +423,7 @@ def test_one_writer(user, answer, code):
         while not Path("run/metrics.jsonl").exists():
             time.sleep(0.05)
         for command in (user.starts, user.resumes):
-            status, shown = command()
+            status, shown = command("--steps=1")
             assert status == code and says(answer.replace("…", str(first.pid)), shown)
         first.kill()
         first.wait()
@@ -531,7 +531,7 @@ def test_a_folder_that_cannot_be_made(user, answer, code):
 @pytest.mark.slow
 @fault(
     "Folder and disk",
-    "nobody reads the output any more (`| head -1`)",
+    "nobody reads the output any more (`\\| head -1`)",
     f"error: cannot print (Broken pipe); saved up to step 0; {RESUME}",
     1,
 )

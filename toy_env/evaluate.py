@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from toy_env.arithmetic import LEVELS, Problem, extract_answer, held_out_problems, is_worked, reward
+from toy_env.checks import check_model
 from toy_env.cli import run_main
 from toy_env.model import load_policy, pick_device
 from toy_env.rollout import sample
@@ -235,6 +236,7 @@ class Config:
 def main(config: Config) -> None:
     """Print the table of one policy, its per-problem success rates, and pass@k beside majority@k."""
     policy, tokenizer = load_policy(config.model, pick_device(config.device))
+    check_model(policy, tokenizer, config.max_new_tokens)
     results, sampled = held_out_report(
         policy,
         tokenizer,

@@ -156,7 +156,7 @@ class Run:
             )
         rows = self.folder.cut_off_after(self.last_step)  # nothing on the disk was changed before
         if missing := sorted(set(range(1, self.last_step + 1)) - {row["step"] for row in rows}):
-            problems.append(f"metrics.jsonl lacks the rows of {len(missing)} steps, the first step {missing[0]}")
+            problems.append(f"metrics.jsonl lacks {len(missing)} of {self.last_step} rows, first of step {missing[0]}")
         print(*problems, sep="\n", end="\n" * bool(problems))
         for row in rows:
             self._watch(row)
