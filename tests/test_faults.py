@@ -203,8 +203,8 @@ def test_a_damaged_save_is_never_trained_on(user, whole, answer, code):
     kept = on_disk()
     last, _ = save.saves(Path("run"))
     data = last.read_bytes()
-    for i in range(400):  # bits all over the file: noticed
-        at = i * len(data) // 400
+    for i in range(100):  # bits all over the file: noticed
+        at = i * len(data) // 100
         last.write_bytes(data[:at] + bytes([data[at] ^ (1 << i % 8)]) + data[at + 1 :])
         state, problems = save.newest_save(Path("run"))
         assert state["step"] == 2 and len(problems) == 1
@@ -345,6 +345,31 @@ def test_an_edited_setting(user, answer, code):
     assert status == code and says(answer, shown) and on_disk() == before
 
 
+def test_a_setting_that_may_change_is_said(user):
+    user.starts()
+    status, shown = user.resumes("--steps=6", "--save_every=3")
+    assert status == 0 and says("steps was 4 and is 6 now", shown) and says("save_every was 2 and is 3 now", shown)
+
+
+def test_a_save_that_cannot_be_read_now_is_kept(user, whole):
+    """For want of memory, or of the right to read it, it is not taken for damaged, and nothing is changed."""
+    user.is_stopped_in_step(3)
+    before, honest = on_disk(), torch.load
+    for error in (
+        torch.OutOfMemoryError("CUDA out of memory"),
+        RuntimeError("can't allocate memory"),
+        PermissionError(13, "Permission denied"),
+    ):
+
+        def fail(*_, error=error, **__):
+            raise error
+
+        user.monkeypatch.setattr(torch, "load", fail)
+        assert user.resumes()[0] == 1 and on_disk() == before
+    user.monkeypatch.setattr(torch, "load", honest)
+    assert user.resumes()[0] == 0 and end() == whole
+
+
 @fault("Saves", "to a value of the wrong type", "error: … in 'run/config.json' must be like …, not …", 2)
 def test_an_edited_setting_of_the_wrong_type(user, answer, code):
     user.starts()
@@ -411,6 +436,7 @@ def test_metrics_are_a_log(user, whole, answer, code):
 # ---------------------------------------------------------------------- folder and disk
 
 
+@pytest.mark.slow
 @fault(
     "Folder and disk",
     "another process is writing there",
@@ -719,7 +745,7 @@ def test_a_weight_that_is_not_finite_is_not_saved(user, answer, code):
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
-@pytest.mark.parametrize("rate", ["1e4", "1e39"])
+@pytest.mark.parametrize("rate", [pytest.param("1e4", marks=pytest.mark.slow), "1e39"])
 def test_a_run_that_diverges_leaves_a_finite_save_and_json(script, rate, user):
     flags = [] if script == "reinforce" else ["--num_minibatches=2"]
     status, shown = user.starts(f"--learning_rate={rate}", "--warmup_steps=0", *flags, script=script)
@@ -727,7 +753,8 @@ def test_a_run_that_diverges_leaves_a_finite_save_and_json(script, rate, user):
     assert rate == "1e4" or status == 1
     state, problems = save.newest_save(Path("run"))
     assert not problems and not any(save.not_finite(state))
-    assert Path("run/metrics.jsonl").exists() <= bool(rows() if Path("run/metrics.jsonl").exists() else True)
+    if Path("run/metrics.jsonl").exists():  # there is none, if the first step diverged
+        assert len(rows()) >= state["step"]
 
 
 @fault(
@@ -855,6 +882,7 @@ def test_a_models_own_code_is_not_run(user, gpt2, answer, code):
     assert not Path("harm").exists()
 
 
+@pytest.mark.slow
 @fault(
     "Models",
     "its weights are a pickle",

@@ -38,7 +38,6 @@ from toy_env.save import RunFolder, fingerprint, refuse_to_overwrite
 SAMPLES = 4  # of each held-out problem
 COLLAPSED = 20  # steps without a right completion, after which that is said
 REPORT = ("checkpoint", "samples.txt", "curves.png", "results.json")  # what a finished run has, in the order of writing
-MAY_CHANGE_ON_RESUME = {"steps", "resume", "run_dir", "device", "save_every", "max_tokens_per_pass"}
 
 
 @dataclass
@@ -144,8 +143,7 @@ class Run:
 
     def _load(self) -> bool:
         """Continue from the newest save that is whole; False if the run was stopped before its first."""
-        fixed = {name: value for name, value in self._settings().items() if name not in MAY_CHANGE_ON_RESUME}
-        state, problems = self.folder.load(fixed, self.model, self.state, self.device)
+        state, notes = self.folder.load(self._settings(), self.model, self.state, self.device)
         if state is None:
             return False
         self.last_step, self.rollouts, self.before = state["step"], state["rollouts"], state["before"]
@@ -156,8 +154,8 @@ class Run:
             )
         rows = self.folder.cut_off_after(self.last_step)  # nothing on the disk was changed before
         if missing := sorted(set(range(1, self.last_step + 1)) - {row["step"] for row in rows}):
-            problems.append(f"metrics.jsonl lacks {len(missing)} of {self.last_step} rows, first of step {missing[0]}")
-        print(*problems, sep="\n", end="\n" * bool(problems))
+            notes.append(f"metrics.jsonl lacks {len(missing)} of {self.last_step} rows, first of step {missing[0]}")
+        print(*notes, sep="\n", end="\n" * bool(notes))
         for row in rows:
             self._watch(row)
         return True

@@ -23,6 +23,7 @@ from filelock import FileLock, Timeout
 from toy_env import Diverged, RunFailed, UsageError
 
 KEPT = 2  # saves
+MAY_CHANGE_ON_RESUME = {"steps", "device", "save_every", "max_tokens_per_pass"}
 UNUSED = {"lock", "lock.pid", "write.tmp"}  # what a run that was stopped before its first file leaves behind
 
 
@@ -138,9 +139,9 @@ class RunFolder:
     ) -> tuple[dict | None, list[str]]:
         """Load into `modules` the newest save that is whole. Changes nothing on the disk.
 
-        Returns the save, or None if the run was stopped before its first, and a line for each newer one that was not
-        taken. Raises UsageError if there is none that is whole, or if it was made under other `settings`, from another
-        `model` (its fingerprint), or does not fit the modules.
+        Returns the save, or None if the run was stopped before its first; and lines to print, on what is not taken and
+        what has changed. Raises UsageError if there is none that is whole, or if it was made under other `settings`,
+        from another `model` (its fingerprint), or does not fit the modules.
         """
         where = repr(str(self.path))
         state, problems = newest_save(self.path, device)
@@ -149,8 +150,12 @@ class RunFolder:
         if state is None:
             why = f" ({'; '.join(problems)})" if problems else ""
             raise UsageError(f"{where} has no save to resume from{why}; start a new run in another --run_dir")
+        notes = [f"{problem}; continuing from step {state['step']}" for problem in problems]
         for name, value in settings.items():
-            if (saved := state["settings"].get(name)) != value:
+            saved = state["settings"].get(name)
+            if name in MAY_CHANGE_ON_RESUME and saved != value:
+                notes.append(f"{name} was {saved!r} and is {value!r} now")
+            elif name not in ("resume", "run_dir") and saved != value:
                 raise UsageError(
                     f"{name} was {saved!r} when {where} was saved and is {value!r} now; a resumed run keeps its "
                     "settings"
@@ -165,7 +170,7 @@ class RunFolder:
                 module.load_state_dict(state[name])
         except (KeyError, RuntimeError, ValueError) as error:
             raise UsageError(f"the save in {where} does not fit this model: {reason(error)}") from None
-        return state, [f"{problem}; continuing from step {state['step']}" for problem in problems]
+        return state, notes
 
 
 def hold(folder: Path) -> FileLock:
@@ -230,7 +235,8 @@ def step_of(save: Path) -> int:
 def newest_save(folder: Path, device: torch.device | str = "cpu") -> tuple[dict | None, list[str]]:
     """The newest save that is whole, None if there is none; and what is wrong with each save that is newer.
 
-    Only tensors and plain values are read: a file that would run code is damaged like any other.
+    Only tensors and plain values are read: a file that would run code is damaged like any other. One that cannot be
+    read now, for want of memory or a right, is not: that is raised as it is.
     """
     problems = []
     for path in saves(folder):
@@ -245,9 +251,13 @@ def newest_save(folder: Path, device: torch.device | str = "cpu") -> tuple[dict 
             if name := next(not_finite(state), None):
                 raise ValueError(f"{name} is not finite")
             return state, problems
+        except (OSError, MemoryError, torch.OutOfMemoryError):
+            raise  # it may be whole
         except UnpicklingError:
             problems.append(f"{path.name} is not used: it holds something else than tensors and plain values")
-        except Exception as error:  # whatever else reading raises: OSError, RuntimeError, EOFError, ...
+        except Exception as error:  # whatever else reading raises: RuntimeError, EOFError, ...
+            if "memory" in str(error):
+                raise
             problems.append(f"{path.name} is not used: {reason(error)}")
     return None, problems
 
@@ -291,6 +301,9 @@ def sync(path: Path) -> None:
         descriptor = os.open(path, os.O_RDONLY)
         try:
             os.fsync(descriptor)
+        except OSError:
+            if not path.is_dir():  # a folder some file systems cannot sync
+                raise
         finally:
             os.close(descriptor)
 

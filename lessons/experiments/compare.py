@@ -47,7 +47,7 @@ from toy_env.arithmetic import LEVELS, extract_answer, held_out_problems
 from toy_env.cli import run_main, silence
 from toy_env.evaluate import evaluate, majority_at_k, pass_at_k
 from toy_env.model import load_policy, pick_device
-from toy_env.run import MAY_CHANGE_ON_RESUME
+from toy_env.save import MAY_CHANGE_ON_RESUME
 
 Experiment = Literal["shared", "matched", "pieces", "ablation", "sampling"]
 SCRIPTS = {"REINFORCE": "reinforce", "PPO": "ppo", "GRPO": "grpo", "Dr. GRPO": "dr_grpo", "DAPO": "dapo"}
@@ -116,7 +116,7 @@ class Job:
             return False
         saved = json.loads((folder / "config.json").read_text())
         for name, value in json.loads(json.dumps(asdict(config))).items():
-            if saved.get(name) != value and name not in MAY_CHANGE_ON_RESUME - {"steps"}:
+            if saved.get(name) != value and name not in MAY_CHANGE_ON_RESUME - {"steps"} | {"resume", "run_dir"}:
                 raise UsageError(
                     f"{folder} holds a run with {name} {saved.get(name)}, not {value}; choose another --output"
                 )
