@@ -16,7 +16,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
 
@@ -171,12 +171,16 @@ def put_back(files: dict[str, bytes], folder: str = "run") -> None:
         Path(path).write_bytes(content)
 
 
-def process(*argv: str, **settings) -> subprocess.Popen:
-    """A script in a process of its own, as its user starts it."""
+@contextlib.contextmanager
+def process(*argv: str, **settings) -> Iterator[subprocess.Popen]:
+    """A script in a process of its own, as its user starts it, which ends at the latest with the block."""
     command = [sys.executable, str(ROOT / "algorithms/reinforce.py"), *SMALL, "--run_dir=run", *argv]
-    return subprocess.Popen(
-        command, **({"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True} | settings)
-    )
+    settings = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True} | settings
+    with subprocess.Popen(command, **settings) as run:
+        try:
+            yield run
+        finally:
+            run.kill()
 
 
 # ---------------------------------------------------------------------- saves
@@ -451,8 +455,6 @@ def test_one_writer(user, answer, code):
         for command in (user.starts, user.resumes):
             status, shown = command("--steps=1")
             assert status == code and says(answer.replace("…", str(first.pid)), shown)
-        first.kill()
-        first.wait()
     status, shown = user.resumes("--steps=0")
     assert status == 2 and "another process" not in shown
 
@@ -641,10 +643,11 @@ def test_sigterm(user, whole, answer, code):
 @fault("Stopping", "SIGHUP (a terminal that is closed)", f"stopped after step 3; saved up to step 3; {RESUME}", 129)
 def test_sighup(user, whole, answer, code):
     """Under nohup, which ignores it, the run goes on."""
-    stop_in_step_3(signal.SIGHUP, user, whole, answer, code)
-    shutil.rmtree("run")
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whatever these tests run under
     try:
+        stop_in_step_3(signal.SIGHUP, user, whole, answer, code)
+        shutil.rmtree("run")
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
         with user.at_step(3, lambda: os.kill(os.getpid(), signal.SIGHUP)):
             assert user.starts()[0] == 0 and end() == whole
     finally:
@@ -682,6 +685,16 @@ def test_sigterm_at_the_end(place, user, whole, answer, code):
         status, shown = user.starts()
     assert status == code and says(answer, shown)
     assert user.resumes()[0] == 0 and end() == whole
+
+
+def test_a_finished_run_that_is_continued_and_stopped_at_its_end(user):
+    """The report of its first end does not pass for that of its second."""
+    user.starts()
+    with user.monkeypatch.context() as patch:
+        patch.setattr("toy_env.run.report_table", lambda *_, **__: os.kill(os.getpid(), signal.SIGINT))
+        assert user.resumes("--steps=6")[0] == 130
+    assert not Path("run/results.json").exists()
+    assert user.resumes()[0] == 0 and len(end()["rows"]) == 6
 
 
 @pytest.mark.slow

@@ -98,7 +98,7 @@ class RunFolder:
             try:
                 row = json.loads(line.strip("\0"))
                 if 1 <= row["step"] <= last_step and not any(not_finite(row)):
-                    found.setdefault(row["step"], row)
+                    found[row["step"]] = row
             except (ValueError, TypeError, KeyError, RecursionError):
                 continue
         return [found[step] for step in sorted(found)]
