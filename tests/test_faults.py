@@ -568,8 +568,13 @@ def test_output_that_nobody_reads(user, whole, answer, code):
         run.stdout.readline()
         run.stdout.close()
         err = run.stderr.read()
-    assert run.returncode == code and says(answer, err)
+    assert run.returncode == code and says(answer, err) and "Exception" not in err
     assert user.resumes()[0] == 0 and end() == whole
+    shutil.rmtree("run")
+    with open("/dev/full", "w") as full, process(stdout=full) as run:
+        err = run.stderr.read()
+    assert run.returncode == code and "error: cannot print (No space left on device); nothing is saved yet" in err
+    assert "Exception" not in err and user.resumes()[0] == 0 and end() == whole
 
 
 @pytest.mark.slow
@@ -590,8 +595,11 @@ def test_closed_output(user, answer, code):
 
 @pytest.mark.slow
 def test_a_terminal_that_knows_only_ascii(user, whole):
-    """Files are UTF-8 all the same."""
+    """Files are UTF-8 all the same, and what it cannot show is replaced."""
     old = {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "C", "PYTHONIOENCODING": ""}
+    code = "from toy_env.cli import prepare_output; prepare_output(); print('caf\\xe9')"
+    shown = subprocess.run([sys.executable, "-c", code], env=os.environ | old, capture_output=True)
+    assert shown.stdout == b"caf?\n"
     with process(env=os.environ | old) as run:
         _, err = run.communicate()
     assert run.returncode == 0 and end() == whole, err
@@ -784,7 +792,7 @@ def test_a_collapsed_run_says_so_once(module, user, answer, code):
     flags = ["--max_draws=2"] if module is dapo else []
     status, shown = user.starts("--steps=25", *flags, script=script)
     assert status == code and shown.count(answer) == 1 and len(rows()) == 25
-    assert answer not in user.resumes("--steps=30", script=script)[1]
+    assert answer not in user.resumes("--steps=46", script=script)[1]
 
 
 @fault(
@@ -886,9 +894,11 @@ def test_a_models_own_code_is_not_run(user, gpt2, answer, code):
     """Nor is the user asked: at transformers' prompt a "y" would run it. Its tokenizer's is passed over."""
     user.monkeypatch.setattr("builtins.input", lambda *_: "y")
     (gpt2 / "own.py").write_text("import os\nos.mkdir('harm')\n")
+    tokenizer = (gpt2 / "tokenizer_config.json").read_text()
     edit(gpt2 / "tokenizer_config.json", tokenizer_class="Own", auto_map={"AutoTokenizer": [None, "own.Own"]})
     user.starts("--model=model", "--run_dir=own_tokenizer")
     assert not Path("harm").exists()
+    (gpt2 / "tokenizer_config.json").write_text(tokenizer)
     own = {"AutoConfig": "own.Config", "AutoModelForCausalLM": "own.Model"}
     edit(gpt2 / "config.json", model_type="own", auto_map=own)
     refused(user, answer, code)

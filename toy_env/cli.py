@@ -166,11 +166,6 @@ def run_main(
         line = f"error: {error.filename or 'cannot print'} ({error.strerror or error}){saved()}"
     with contextlib.suppress(OSError):
         print(line, file=sys.stderr)
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except OSError:  # closed, or its disk is full: Python would complain of it once more at its end
-            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     sys.exit(code)
 
 
