@@ -103,7 +103,7 @@ def stand_in(monkeypatch, base):
 
     monkeypatch.setattr(torch, "Generator", lambda device="cpu": generator("cpu"))
     monkeypatch.setattr(torch, "tensor", tensor_there)
-    monkeypatch.setattr(torch, "load", lambda path, map_location: load(path))
+    monkeypatch.setattr(torch, "load", lambda path, map_location, **how: load(path, **how))
     monkeypatch.setattr(
         importlib.import_module("torch.optim.optimizer"),
         "_get_fused_kernels_supported_devices",

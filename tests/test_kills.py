@@ -12,6 +12,7 @@ import sys
 import tempfile
 import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -164,13 +165,18 @@ def kill_and_compare(killer: Killer, script: str, kills: int, seed: int = 0) -> 
     assert "write.tmp" not in whole["names"]
     before, where = killer.kills, []
     named = [next(moment for moment in seen if moment.endswith(part)) for part in NAMED.values()]
-    while killer.kills - before < kills:
+
+    def one(number: int) -> None:
         first = named.pop(0) if named else rng.choice([rng.choice(seen), rng.uniform(0.05, 1.0)])
-        second = rng.choice([moment for moment in seen if seen.index(moment) > len(seen) // 2])
-        result = killer.disturb(script, f"{seed}-{len(where)}", [first, second])
+        second = rng.choice(seen[len(seen) // 2 :])
+        where.append(f"{first}, then {second}")
+        result = killer.disturb(script, f"{seed}-{number}", [first, second])
         for part in whole:
             assert result[part] == whole[part], (script, first, second, part)
-        where.append(f"{first}, then {second}")
+
+    with ThreadPoolExecutor(2) as pool:  # two processes at a time
+        while killer.kills - before < kills:
+            list(pool.map(one, range(len(where), len(where) + 4)))
     return where
 
 

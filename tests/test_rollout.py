@@ -11,7 +11,8 @@ from conftest import build_tiny_model
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from lessons.float64 import to_float64
-from toy_env.model import encode_prompts, load_policy
+from toy_env.checks import self_check
+from toy_env.model import encode_prompts, end_ids, load_policy
 from toy_env.rollout import Rollout, completion_logps, in_passes, passes, sample
 
 PROMPTS = ["1+1?", "29+46-36?", "5-5?", "12+34-5+6-7?"]  # different lengths: left padding
@@ -172,6 +173,47 @@ def test_mask_runs_up_to_the_first_eos_and_includes_it(tiny, tokenizer):
         assert cut == (eos not in ids)
         finished += not cut
     assert 0 < finished < len(rollout)
+
+
+def test_a_completion_ends_at_any_end_token(tiny, tokenizer):
+    """The tokenizer's, and those that generation_config names: the draws are the same, cut at the first of them."""
+    four, seven = tokenizer.convert_tokens_to_ids(["4", "7"])
+    whole = draw(tiny, tokenizer, ["1+1?"], group_size=64, max_new_tokens=1)
+    tiny.generation_config.eos_token_id = [four, seven]
+    assert end_ids(tiny, tokenizer).tolist() == sorted([tokenizer.eos_token_id, four, seven])
+    first = draw(tiny, tokenizer, ["1+1?"], group_size=64, max_new_tokens=1)
+    assert torch.equal(first.completion_ids, whole.completion_ids)
+    cut = draw(tiny, tokenizer, group_size=64, max_new_tokens=9)
+    seen = set()
+    for ids, mask, truncated, text in zip(cut.completion_ids, cut.mask, cut.truncated, cut.texts):
+        *inside, last = ids[mask].tolist()
+        assert not {2, four, seven} & set(inside) and (last in (2, four, seven)) == (not truncated)
+        assert tokenizer.decode(inside + [last] * int(truncated)) == text
+        seen.add(last)
+    assert {2, four, seven} <= seen
+    logps = completion_logps(tiny, cut, 1.0)
+    torch.testing.assert_close(logps, cut.logps)
+    assert "completions end with their EOS" in self_check(cut, logps, None, end_ids(tiny, tokenizer))
+    with pytest.raises(RuntimeError, match="self-check failed"):
+        self_check(cut, logps, None, torch.tensor([2]))
+
+
+@pytest.mark.parametrize("temperature", [0.7, 0.0])
+def test_drawing_with_generate_gives_every_row_the_logps_it_has_alone(temperature, tiny, tokenizer, monkeypatch):
+    """The path of models whose state cannot be cut row by row. Greedily it is the other path's completions; drawing, no
+    penalty that the model's generation_config asks for has a say."""
+    tiny.generation_config.eos_token_id = tokenizer.convert_tokens_to_ids(["9"])
+    other = draw(tiny, tokenizer, temperature=temperature)
+    monkeypatch.setattr("toy_env.rollout.has_rows", lambda cache: False)
+    tiny.generation_config.repetition_penalty = 5.0
+    rollout = draw(tiny, tokenizer, temperature=temperature)
+    for prompt_ids, completion_ids, sampled in rows(rollout):
+        assert sampled == pytest.approx(alone(tiny, prompt_ids, completion_ids, temperature or 1.0), abs=1e-5)
+    assert rollout.truncated.any() and not rollout.truncated.all()
+    assert tiny.generation_config.repetition_penalty == 5.0
+    if temperature == 0:
+        assert torch.equal(rollout.completion_ids, other.completion_ids) and rollout.texts == other.texts
+        torch.testing.assert_close(rollout.entropies, other.entropies)
 
 
 def test_mask_does_not_depend_on_the_pad_token(tiny, tokenizer):

@@ -4,24 +4,25 @@ import torch
 from torch import Tensor
 
 from toy_env import Diverged, UsageError
-from toy_env.model import encode_prompts
-from toy_env.rollout import Rollout, completion_logps, position_ids, sample
+from toy_env.model import encode_prompts, end_ids
+from toy_env.rollout import Rollout, completion_logps, position_ids, sample, token_logps
 
 PROMPT = "12+34-56+78-90?"  # as long as a problem can be, with every character that problems are written in
 TOLERANCE = 1e-3  # between two log-probabilities that should be the same
 
 
 def check_model(policy, tokenizer, max_new_tokens: int) -> None:
-    """Try a model on one prompt. Raises UsageError, in one line, if it cannot be trained here.
+    """Try a model on two prompts. Raises UsageError, in one line, if it cannot be trained here.
 
     Its tokenizer must fit it and keep every character of a problem, its positions must suffice, no prediction may
-    depend on a later token, and sampling and scoring must give the same log-probabilities.
+    depend on a later token, and a completion must have the same log-probabilities whether it is sampled in a batch
+    from which rows leave, scored in a padded batch, or read alone.
     """
     ids, mask = encode_prompts(tokenizer, [PROMPT], policy.device)  # (1, N)
     added = tokenizer.get_added_vocab()  # a token added later is harmless as long as no text holds it
     largest = max(
-        tokenizer.eos_token_id,
         tokenizer.pad_token_id,
+        *end_ids(policy, tokenizer).tolist(),
         ids.max().item(),
         *(i for token, i in tokenizer.get_vocab().items() if token not in added),
     )
@@ -39,7 +40,7 @@ def check_model(policy, tokenizer, max_new_tokens: int) -> None:
         )
     needed = ids.shape[1] + max_new_tokens
     positions = getattr(policy.config.get_text_config(), "max_position_embeddings", None)
-    if positions and needed > positions:
+    if positions and 0 < positions < needed:
         raise UsageError(
             f"a prompt of {ids.shape[1]} tokens and a completion of {max_new_tokens} (--max_new_tokens) need {needed} "
             f"positions, and the model has {positions}; give a smaller --max_new_tokens or another model"
@@ -57,9 +58,14 @@ def check_model(policy, tokenizer, max_new_tokens: int) -> None:
         if not torch.allclose(earlier[0], earlier[1], rtol=0, atol=1e-5):
             raise UsageError("the model's predictions depend on later tokens, as an encoder's do; give a causal one")
         generator = torch.Generator(policy.device).manual_seed(0)
-        rollout = sample(policy, tokenizer, [PROMPT], 2, min(4, max_new_tokens), 1.0, generator)
+        third = torch.arange(0, vocabulary, 3, device=policy.device)  # as if these were ends: rows stop here and there
+        rollout = sample(policy, tokenizer, [PROMPT, "1+2?"], 4, min(8, max_new_tokens), 1.0, generator, ends=third)
         with torch.no_grad():
-            difference = largest_difference(rollout, completion_logps(policy, rollout, 1.0))
+            together = completion_logps(policy, rollout, 1.0)
+            alone = torch.zeros_like(together)
+            for row, mask in enumerate(rollout.mask):
+                alone[row, mask] = plain_logps(policy, rollout, row)
+        difference = max((logps - alone).abs().max().item() for logps in (rollout.logps, together))
     except UsageError:
         raise
     except Diverged:
@@ -73,37 +79,43 @@ def check_model(policy, tokenizer, max_new_tokens: int) -> None:
         ) from error
     if not difference <= TOLERANCE:
         raise UsageError(
-            f"the model gives other log-probabilities with its cache than without it (by {difference:.1e}), so it "
+            f"the model gives a completion other log-probabilities in a batch than alone (by {difference:.1e}), so it "
             "cannot be trained here; give another one"
         )
 
 
-def largest_difference(rollout: Rollout, logps: Tensor) -> float:
-    """max |recomputed - sampled log-prob| over the unmasked tokens."""
-    return ((logps - rollout.logps).abs() * rollout.mask).max().item()
+def plain_logps(policy, rollout: Rollout, row: int) -> Tensor:
+    """Log-probabilities of one completion by a single forward pass over it and its prompt: (n,), n its tokens. No
+    padding, no cache, no positions given: as the model was trained, whatever else we do."""
+    prompt, completion = (
+        rollout.prompt_ids[row, rollout.prompt_mask[row]],
+        rollout.completion_ids[row, rollout.mask[row]],
+    )
+    logits = policy(input_ids=torch.cat([prompt, completion]).unsqueeze(0)).logits[0, -len(completion) - 1 : -1]
+    return token_logps(logits, 1.0).gather(1, completion.unsqueeze(1)).squeeze(1)
 
 
-def self_check(minibatch: Rollout, logps: Tensor, advantages: Tensor | None, eos_token_id: int) -> str:
+def self_check(minibatch: Rollout, logps: Tensor, advantages: Tensor | None, ends: Tensor) -> str:
     """What must hold on the first minibatch of a run, before any update, as lines to print.
 
-    logps: (b, T). advantages: (P, G), where completions of a group are compared. Raises RuntimeError if it does not
-    hold: then the program is wrong, not its user.
+    logps: (b, T). advantages: (P, G), where completions of a group are compared. ends: ids of the end tokens. Raises
+    RuntimeError if it does not hold: then the program is wrong, not its user.
     """
     mask = minibatch.mask
     difference = (logps - minibatch.logps).abs().max().item()
-    is_eos = (minibatch.completion_ids == eos_token_id) & mask
-    last = is_eos.gather(1, mask.sum(dim=1, keepdim=True) - 1).squeeze(1)
-    masks_right = torch.equal(last, ~minibatch.truncated) and torch.equal(is_eos.sum(dim=1), last.long())
+    is_end = torch.isin(minibatch.completion_ids, ends) & mask
+    last = is_end.gather(1, mask.sum(dim=1, keepdim=True) - 1).squeeze(1)
+    masks_right = torch.equal(last, ~minibatch.truncated) and torch.equal(is_end.sum(dim=1), last.long())
     if not difference <= TOLERANCE or not masks_right:
         raise RuntimeError(
             f"self-check failed: max |recomputed - sampled log-prob| = {difference:.1e}, expected at most 1e-3; "
-            f"every mask ends with the EOS or at the limit: {masks_right}"
+            f"every mask ends with an end token or at the limit: {masks_right}"
         )
     cut = int(minibatch.truncated.sum())
     lines = [
         "Self-check on the first minibatch",
         f"  max |recomputed - sampled log-prob| = {difference:.0e}, so every ratio starts at 1",
-        f"  the masks of {len(minibatch) - cut} finished completions end with EOS; {cut} were cut at the limit",
+        f"  the masks of {len(minibatch) - cut} finished completions end with their EOS; {cut} were cut at the limit",
     ]
     if advantages is not None:
         total = advantages.sum(dim=1).abs().max().item()

@@ -88,13 +88,22 @@ def load_policy(
             f"{str(path)!r} lacks {len(loaded['missing_keys'])} weights of its model, such as "
             f"{min(loaded['missing_keys'])}; give a complete causal language model"
         )
-    if tokenizer.eos_token_id is None:
+    if not len(ends := end_ids(policy, tokenizer)):
         raise UsageError(
-            f"the tokenizer of {str(path)!r} has no end-of-sequence token, so no completion could ever stop"
+            f"neither the tokenizer of {str(path)!r} nor its generation_config names an end-of-sequence token, so no "
+            "completion could ever stop; give another model"
         )
-    if tokenizer.pad_token_id is None:
-        tokenizer.pad_token = tokenizer.eos_token  # harmless: masks never come from comparing ids with PAD
+    if tokenizer.pad_token_id is None:  # harmless: masks never come from comparing ids with PAD
+        tokenizer.pad_token = tokenizer.convert_ids_to_tokens(int(ends[0]))
     return policy.to(device).eval(), tokenizer
+
+
+def end_ids(policy: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase") -> Tensor:
+    """The ids of all tokens that end a completion: the tokenizer's EOS, and what generation_config names, such as the
+    end of a turn in a chat. One dimension, in order, on the policy's device."""
+    named = getattr(policy.generation_config, "eos_token_id", None)
+    ids = {tokenizer.eos_token_id, *(named if isinstance(named, list | tuple) else [named])} - {None}
+    return torch.tensor(sorted(ids), dtype=torch.long, device=policy.device)
 
 
 def why_not(path: str | Path, error: Exception) -> str:

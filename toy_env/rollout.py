@@ -3,6 +3,7 @@
 The two must agree: same temperature, same full softmax, same positions. That is why they are in one file.
 """
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
@@ -13,7 +14,7 @@ from torch.nn.functional import pad
 from torch.utils.checkpoint import checkpoint
 
 from toy_env import Diverged
-from toy_env.model import encode_prompts
+from toy_env.model import encode_prompts, end_ids
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -83,15 +84,18 @@ def sample(
     max_new_tokens: int,
     temperature: float,
     generator: torch.Generator,
+    ends: Tensor | None = None,
 ) -> Rollout:
     """Draw `group_size` completions of every prompt from the full softmax at `temperature` (0 = greedy, which records
     the log-probabilities of temperature 1).
 
-    No top-k, no top-p: the distribution drawn from is the one that is scored. A row stops at its first EOS and leaves
-    the running batch there. Raises Diverged if a logit is not finite.
+    No top-k, no top-p: the distribution drawn from is the one that is scored. A row stops at its first end token (one
+    of `ends`, by default of `model.end_ids`) and leaves the running batch there. Raises Diverged if a logit is not
+    finite.
 
     Why not `model.generate`: it takes 2.4 to 3 times as long for the base model and 1.4 times for a trained policy,
-    and its prefill repeats every prompt G times (`lessons/experiments/bench_rollout.py`).
+    and its prefill repeats every prompt G times (`lessons/experiments/bench_rollout.py`). It is used where it must be:
+    for models that keep a state which cannot be repeated and cut row by row.
     """
     prompt_ids, prompt_mask = encode_prompts(tokenizer, prompts, policy.device)  # (P, N)
     # The prompt is read once per problem; its keys and values are then copied for the G rows of the group.
@@ -102,67 +106,119 @@ def sample(
         use_cache=True,
         logits_to_keep=1,
     )
-    cache = output.past_key_values
-    cache.batch_repeat_interleave(group_size)
+    cache = getattr(output, "past_key_values", None)
     logits = output.logits[:, -1].repeat_interleave(group_size, dim=0)  # (B, V): what follows the prompt
     prompt_ids = prompt_ids.repeat_interleave(group_size, dim=0)  # (B, N)
     prompt_mask = prompt_mask.repeat_interleave(group_size, dim=0)
 
-    shape, device = (len(prompt_ids), max_new_tokens), policy.device
-    completion_ids = torch.full(shape, tokenizer.pad_token_id, device=device)
-    dtype = torch.promote_types(logits.dtype, torch.float32)
-    logps, entropies = (torch.zeros(shape, dtype=dtype, device=device) for _ in range(2))
+    ends = end_ids(policy, tokenizer) if ends is None else ends
+    draws = Draws(logits, max_new_tokens, temperature, generator, ends)
+    if not has_rows(cache):
+        draw_with_generate(policy, prompt_ids, prompt_mask, draws)
+    else:
+        cache.batch_repeat_interleave(group_size)
+        rows = torch.arange(len(prompt_ids), device=policy.device)  # the rows still running
+        attention_mask, positions = prompt_mask, prompt_mask.sum(dim=1, keepdim=True)
+        for t in range(max_new_tokens):
+            tokens = draws.draw(t, rows, logits)  # (rows, 1)
+            going = draws.lengths[rows] > t + 1
+            if not going.all():
+                rows, tokens, attention_mask, positions = (x[going] for x in (rows, tokens, attention_mask, positions))
+                cache.batch_select_indices(going)
+            if t + 1 == max_new_tokens or len(rows) == 0:
+                break
+            attention_mask = torch.cat([attention_mask, torch.ones_like(tokens, dtype=torch.bool)], dim=1)
+            output = policy(
+                input_ids=tokens,
+                attention_mask=attention_mask,
+                position_ids=positions,
+                past_key_values=cache,
+                use_cache=True,
+            )
+            logits, positions = output.logits[:, -1], positions + 1
 
-    lengths = torch.full(shape[:1], max_new_tokens, device=device)
-    truncated = torch.ones_like(lengths, dtype=torch.bool)
-
-    rows = torch.arange(shape[0], device=device)  # the rows still running
-    attention_mask, positions = prompt_mask, prompt_mask.sum(dim=1, keepdim=True)
-    for t in range(max_new_tokens):
-        distribution = token_logps(logits, temperature or 1.0)  # (rows, V)
-        probabilities = distribution.exp()
-        if not probabilities.isfinite().all():
-            raise Diverged("the policy's logits are not finite")
-        if temperature == 0:
-            tokens = distribution.argmax(dim=1, keepdim=True)
-        else:
-            tokens = torch.multinomial(probabilities, 1, generator=generator)  # (rows, 1)
-        completion_ids[rows, t] = tokens[:, 0]
-        logps[rows, t] = distribution.gather(1, tokens)[:, 0]
-        entropies[rows, t] = -(probabilities * distribution).sum(dim=1)
-
-        going = tokens[:, 0] != tokenizer.eos_token_id
-        if not going.all():
-            lengths[rows[~going]], truncated[rows[~going]] = t + 1, False
-            rows, tokens, attention_mask, positions = (x[going] for x in (rows, tokens, attention_mask, positions))
-            cache.batch_select_indices(going)
-        if t + 1 == max_new_tokens or len(rows) == 0:
-            break
-        attention_mask = torch.cat([attention_mask, torch.ones_like(tokens, dtype=torch.bool)], dim=1)
-        output = policy(
-            input_ids=tokens,
-            attention_mask=attention_mask,
-            position_ids=positions,
-            past_key_values=cache,
-            use_cache=True,
-        )
-        logits, positions = output.logits[:, -1], positions + 1
-
-    mask = torch.arange(max_new_tokens, device=device) < lengths.unsqueeze(1)  # (B, max_new_tokens)
-    longest = int(lengths.max())
+    mask = torch.arange(max_new_tokens, device=policy.device) < draws.lengths.unsqueeze(1)  # (B, max_new_tokens)
+    longest = int(draws.lengths.max())
+    completion_ids = draws.ids.masked_fill(~mask, tokenizer.pad_token_id)
+    lengths, truncated = draws.lengths.tolist(), draws.truncated.tolist()
     texts = tokenizer.batch_decode(
-        [ids[: n - (not cut)] for ids, n, cut in zip(completion_ids.tolist(), lengths.tolist(), truncated.tolist())]
+        [ids[: n - (not cut)] for ids, n, cut in zip(completion_ids.tolist(), lengths, truncated)]
     )
     return Rollout(
         prompt_ids=prompt_ids,
         prompt_mask=prompt_mask,
         completion_ids=completion_ids[:, :longest],
         mask=mask[:, :longest],
-        logps=logps[:, :longest],
-        entropies=entropies[:, :longest],
-        truncated=truncated,
+        logps=(draws.logps * mask)[:, :longest],
+        entropies=(draws.entropies * mask)[:, :longest],
+        truncated=draws.truncated,
         texts=texts,
     )
+
+
+class Draws:
+    """Tokens drawn so far for B rows of at most T tokens, with their log-probabilities and entropies."""
+
+    def __init__(
+        self, logits: Tensor, max_new_tokens: int, temperature: float, generator: torch.Generator, ends: Tensor
+    ) -> None:
+        shape, device = (len(logits), max_new_tokens), logits.device
+        dtype = torch.promote_types(logits.dtype, torch.float32)
+        self.temperature, self.generator, self.ends = temperature, generator, ends
+        self.ids = torch.zeros(shape, dtype=torch.long, device=device)
+        self.logps, self.entropies = (torch.zeros(shape, dtype=dtype, device=device) for _ in range(2))
+        self.lengths = torch.full(shape[:1], max_new_tokens, device=device)
+        self.truncated = torch.ones_like(self.lengths, dtype=torch.bool)
+
+    def draw(self, t: int, rows: Tensor, logits: Tensor) -> Tensor:
+        """Draw the t-th token of some rows from logits (rows, V); returns the tokens (rows, 1)."""
+        distribution = token_logps(logits, self.temperature or 1.0)
+        probabilities = distribution.exp()
+        if not probabilities.isfinite().all():
+            raise Diverged("the policy's logits are not finite")
+        if self.temperature == 0:
+            tokens = distribution.argmax(dim=1, keepdim=True)
+        else:
+            tokens = torch.multinomial(probabilities, 1, generator=self.generator)
+        self.ids[rows, t] = tokens[:, 0]
+        self.logps[rows, t] = distribution.gather(1, tokens)[:, 0]
+        self.entropies[rows, t] = -(probabilities * distribution).sum(dim=1)
+        ended = rows[(tokens == self.ends).any(dim=1)]
+        ended = ended[self.truncated[ended]]  # for the first time
+        self.lengths[ended], self.truncated[ended] = t + 1, False
+        return tokens
+
+
+def has_rows(cache) -> bool:
+    """Whether a cache can be repeated and cut row by row: it holds attention's keys and values and nothing else.
+
+    Other kinds inherit the methods from these two, and would leave the rest of their state as it is.
+    """
+    from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
+
+    kinds = (DynamicLayer, DynamicSlidingWindowLayer)
+    return type(cache) is DynamicCache and all(type(layer) in kinds for layer in cache.layers)
+
+
+def draw_with_generate(policy: "PreTrainedModel", prompt_ids: Tensor, prompt_mask: Tensor, draws: Draws) -> None:
+    """Draw by `model.generate`, which knows every kind of state: all rows run until the last has ended.
+
+    It is asked for the most probable token after a processor of logits has drawn one and left no other.
+    """
+    from transformers import GenerationConfig, LogitsProcessorList
+
+    rows, steps = torch.arange(len(prompt_ids), device=prompt_ids.device), itertools.count()
+
+    def draw(ids: Tensor, logits: Tensor) -> Tensor:
+        return torch.full_like(logits, -torch.inf).scatter(1, draws.draw(next(steps), rows, logits), 0.0)
+
+    ends, most = draws.ends.tolist(), draws.ids.shape[1]
+    plain = GenerationConfig(max_new_tokens=most, eos_token_id=ends, pad_token_id=ends[0], do_sample=False)
+    own, policy.generation_config = policy.generation_config, plain  # its penalties would change the distribution
+    try:
+        policy.generate(prompt_ids, attention_mask=prompt_mask, logits_processor=LogitsProcessorList([draw]))
+    finally:
+        policy.generation_config = own
 
 
 # ---------------------------------------------------------------------- scoring

@@ -31,7 +31,7 @@ from toy_env.checks import check_model, self_check
 from toy_env.cli import STOPPING, check_settings, on_signals, run_main, saved_settings, stop_from_now_on
 from toy_env.evaluate import evaluate, held_out_report, report_samples, report_table
 from toy_env.metrics import LARGEST, measure_updates, rollout_metrics
-from toy_env.model import pick_device
+from toy_env.model import end_ids, pick_device
 from toy_env.rollout import Rollout
 from toy_env.save import RunFolder, fingerprint, refuse_to_overwrite
 
@@ -202,7 +202,7 @@ class Run:
         """On the first minibatch of a run, print what must hold there. Raises RuntimeError if it does not."""
         if not self.checked:
             self.checked = True
-            self.say(self_check(minibatch, logps, advantages, self.tokenizer.eos_token_id))
+            self.say(self_check(minibatch, logps, advantages, end_ids(self.policy, self.tokenizer)))
 
     def minibatches(self, rows: int, epochs: int, num_minibatches: int) -> Iterator[Tensor]:
         """The row indices of each minibatch: in every epoch a fresh permutation of all rows, cut into equal parts."""

@@ -1,0 +1,421 @@
+"""The task in the forms that TRL and verl take, called by TRL's and verl's own code.
+
+GRPOTrainer samples from the shipped base model, trains on the rows and logs the rewards; its own loop calls the tool of
+the environment. verl reads its options with its own configuration, the rows with its own dataset, and calls the
+function that it has loaded itself. What is replaced: in the tests of the environment, the model's tokens (a scripted
+model that calls tools); for verl, which samples on GPUs only, the server that it asks for tokens.
+"""
+
+import asyncio
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from conftest import value_of
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from toy_env import engines
+from toy_env.arithmetic import extract_answer, held_out_problems, is_held_out
+from toy_env.model import BASE_MODEL, encode_prompts, load_policy
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # the engines' own, on import and in use
+INSTALL_TRL = "pip install -e '.[parity]' to have TRL call the task"
+INSTALL_VERL = "pip install -e '.[parity]' && pip install --no-deps verl==0.9.1 to have verl call the task"
+INSTALL_ROLLOUT = "pip install aiohttp cachetools fastapi uvicorn opentelemetry-sdk, which verl's rollout imports"
+# A chat template that makes the base model a chat model: it shows the problem and leaves the instruction out.
+PROBLEM_ALONE = "{{ bos_token }}{{ messages[0].content.split('\n')[1] }}"
+
+
+def expression(prompt) -> str:
+    """Of a row's or an engine's prompt: the problem, "29+46-36"."""
+    text = prompt if isinstance(prompt, str) else prompt[0]["content"]
+    return [line for line in text.split("\n") if line.endswith("?")][0].removesuffix("?")
+
+
+def is_right(prompt, text: str) -> float:
+    """The reward, by the verifier and an addition of its own."""
+    return float(extract_answer(text) == value_of(expression(prompt) + "?"))
+
+
+# The rows
+
+
+@pytest.mark.parametrize("split, held_out", [("train", False), ("held_out", True)])
+@pytest.mark.parametrize("chat", [True, False])
+def test_rows_are_problems_of_their_split_with_the_right_answer(split, held_out, chat):
+    rows = engines.rows(60, (2, 3, 4), seed=5, split=split, chat=chat)
+    assert rows == json.loads(json.dumps(rows)) == engines.rows(60, (2, 3, 4), seed=5, split=split, chat=chat)
+    other = engines.rows(60, (2, 3, 4), seed=6, split=split, chat=chat)
+    assert [row["answer"] for row in rows] != [row["answer"] for row in other]
+    assert {row["level"] for row in rows} == {2, 3, 4} and len(rows) == 60
+    for index, row in enumerate(rows):
+        problem = expression(row["prompt"])
+        assert is_held_out(problem) == held_out
+        assert row["answer"] == value_of(problem + "?") == int(row["reward_model"]["ground_truth"])
+        assert row["level"] == len(problem.replace("-", "+").split("+")) - 1 == row["extra_info"]["level"]
+        assert row["extra_info"]["index"] == index and row["extra_info"]["split"] == split
+
+
+def test_held_out_rows_are_those_of_the_evaluation():
+    rows = engines.rows(40, split="held_out", chat=False)
+    assert [row["prompt"] for row in rows] == [problem.prompt for problem in held_out_problems(10)]
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"n": 0}, "0 rows"),
+        ({"n": -4, "split": "held_out"}, "-4 rows"),
+        ({"n": 10, "split": "held_out"}, "a multiple of 4"),
+        ({"n": 4, "split": "test"}, "choose train or held_out"),
+        ({"n": 4, "levels": ()}, "different ones of 1, 2, 3, 4"),
+        ({"n": 4, "levels": (1, 1)}, "different ones"),
+        ({"n": 4, "levels": (1, 5), "split": "held_out"}, "different ones"),
+        ({"n": 768, "levels": (1,), "split": "held_out"}, "at most 767"),
+    ],
+)
+def test_rows_that_do_not_exist(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        engines.rows(**arguments)
+
+
+@pytest.mark.parametrize("right", [39, "39", np.int64(39), "+039"])
+def test_a_right_answer_may_be_a_number_or_a_text(right):
+    assert [engines.compute_score("", text, right) for text in ("#39", "1#39", "#93", "39", "")] == [1, 1, 0, 0, 0]
+
+
+@pytest.mark.parametrize("right", [None, "", 39.5, "39.0", "x", True, [39]])
+def test_a_right_answer_that_is_none_is_an_error_and_no_reward(right):
+    with pytest.raises(ValueError, match="must be an integer"):
+        engines.compute_score("", "#39", right)
+
+
+# TRL
+
+
+@pytest.fixture(scope="module")
+def trl():
+    pytest.importorskip("datasets", reason=INSTALL_TRL)
+    return pytest.importorskip("trl", reason=INSTALL_TRL)
+
+
+def build_trainer(trl, folder, model, tokenizer, rows=None, reward=None, environment=None, **settings):
+    from datasets import Dataset
+
+    config = trl.GRPOConfig(
+        output_dir=str(folder),
+        max_steps=2,
+        log_completions=True,
+        logging_steps=1,
+        save_strategy="no",
+        bf16=False,
+        use_cpu=True,
+        gradient_checkpointing=False,
+        report_to="none",
+        disable_tqdm=True,
+        **settings,
+    )
+    data = Dataset.from_list(rows) if rows else None
+    return trl.GRPOTrainer(model, reward, config, data, processing_class=tokenizer, environment_factory=environment)
+
+
+def logged(folder) -> list[dict]:
+    """The completions and rewards that TRL wrote, a row each, in the order of the steps."""
+    import pandas
+
+    return [row for f in sorted(folder.glob("completions/*")) for row in pandas.read_parquet(f).to_dict("records")]
+
+
+@pytest.mark.parametrize("chat", [False, True])
+def test_trl_trains_on_the_rows_and_logs_the_rewards_of_the_verifier(trl, tmp_path, chat):
+    """The base model, which is right about a third of the time. Its completions are texts, or lists of one message."""
+    tokenizer = load_policy()[1]
+    tokenizer.chat_template = PROBLEM_ALONE if chat else None
+    rows = engines.rows(16, seed=1, chat=chat)
+    sizes = {"per_device_train_batch_size": 32, "num_generations": 4, "max_completion_length": 32}
+    trainer = build_trainer(trl, tmp_path, str(BASE_MODEL), tokenizer, rows, engines.trl_reward, **sizes)
+    trainer.train()
+    rewards = []
+    for row in logged(tmp_path):
+        completion = row["completion"]
+        assert isinstance(completion, str) != chat
+        text = completion[0]["content"] if chat else completion
+        rewards.append(is_right(row["prompt"], text))
+        assert row["trl_reward"] == rewards[-1]
+    assert len(rewards) == 64 and 4 < sum(rewards) < 60
+    means = [row["rewards/trl_reward/mean"] for row in trainer.state.log_history if "reward" in row]
+    assert means == pytest.approx([np.mean(rewards[:32]), np.mean(rewards[32:])])
+
+
+def test_the_command_line_of_trl_takes_the_rows_and_the_reward(trl, tmp_path, monkeypatch):
+    """`trl grpo --reward_funcs toy_env.engines.trl_reward --dataset_name FOLDER`, the folder holding train.jsonl."""
+    from trl.scripts import grpo
+
+    model, tokenizer = load_policy()
+    tokenizer.chat_template = PROBLEM_ALONE
+    model.save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in engines.rows(16)))
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+    command = f"""--model_name_or_path {tmp_path}/model --dataset_name {tmp_path}/data --output_dir {tmp_path}/out
+        --reward_funcs toy_env.engines.trl_reward --max_steps 1 --per_device_train_batch_size 16 --num_generations 4
+        --max_completion_length 32 --bf16 False --use_cpu True --gradient_checkpointing False --report_to none
+        --log_completions True --logging_steps 1 --dtype float32"""
+    arguments = grpo.make_parser().parse_args_and_config(command.split(), fail_with_unknown_args=True)
+    grpo.main(*arguments)
+    rows = logged(tmp_path / "out")
+    assert len(rows) == 16 and sum(row["trl_reward"] for row in rows) > 0
+    assert all(row["trl_reward"] == is_right(row["prompt"], row["completion"][0]["content"]) for row in rows)
+
+
+@pytest.fixture(scope="module")
+def agent(trl):
+    """A tokenizer of characters with the chat template of Qwen 3, whose tool calls TRL knows; a tiny random model."""
+    from trl.chat_template_utils import qwen3_chat_template
+
+    vocab = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", *map(chr, range(9, 127))]
+    tokenizer = Tokenizer(models.WordLevel({token: i for i, token in enumerate(vocab)}))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"<\|[a-z_]+\|>|[\s\S]"), behavior="isolated")
+    tokenizer.decoder = decoders.Fuse()
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, pad_token=vocab[0], eos_token=vocab[2], chat_template=qwen3_chat_template
+    )
+    config = LlamaConfig(
+        vocab_size=len(vocab),
+        hidden_size=8,
+        intermediate_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=1,
+        max_position_embeddings=4096,
+        pad_token_id=0,
+        eos_token_id=2,
+    )
+    return LlamaForCausalLM(config), tokenizer
+
+
+def test_a_chat_model_reads_under_trl_what_it_reads_in_the_scripts(trl, tmp_path, agent):
+    model, tokenizer = agent
+    rows, plain = (engines.rows(8, seed=2, chat=chat) for chat in (True, False))
+    trainer = build_trainer(trl, tmp_path, model, tokenizer, rows, engines.trl_reward)
+    ids, mask = encode_prompts(tokenizer, [row["prompt"] for row in plain])
+    theirs = trainer._tokenize_prompts([row["prompt"] for row in rows])[0]
+    assert [row[keep].tolist() for row, keep in zip(ids, mask)] == theirs
+
+
+def call(tool: str, **arguments) -> str:
+    return f"<tool_call>\n{json.dumps({'name': tool, 'arguments': arguments})}\n</tool_call>"
+
+
+def turns(right: int) -> list[tuple[str, str, float, float]]:
+    """What the scripted model says, before and after the tool's result; the environment's reward; trl_reward's."""
+    return [
+        (call("submit", reply=f"1+1=2;#{right}"), "done", 1.0, 0.0),
+        (f"2+2=4;#{right}", "", 0.0, 1.0),
+        (call("submit", reply=f"#{right + 1}"), f"#{right}", 0.0, 1.0),
+        (call("submit", reply="#1000") + "\n" + call("submit", reply=f"so #{right}"), "#2000", 1.0, 0.0),
+        (call("submit", reply=f"{right}"), "", 0.0, 0.0),
+        (call("get_reward") + "\n" + call("reset", prompt=[], answer=7) + call("submit", answer=1), "#7", 0.0, 0.0),
+    ]
+
+
+def scripted(trainer, tokenizer) -> tuple[list[str], list[tuple[float, float]]]:
+    """Put `turns` in the place of the model's tokens; returns lists that fill with the prompts and right rewards."""
+    prompts, rewards = [], []
+
+    def generate(prompt_ids, images, multimodal_fields, num_generations, has_tool_images=False):
+        texts = []
+        for row, prompt in enumerate(tokenizer.batch_decode(prompt_ids)):
+            plan = turns(value_of(expression(prompt.replace("<|im_end|>", "\n")) + "?"))
+            if "<tool_response>" in prompt:
+                texts += [second for first, second, *_ in plan if first in prompt]
+                continue
+            step = len(rewards) // len(prompt_ids)
+            text, _, *reward = plan[(row + step) % len(plan)]  # in the next step the instance meets the next plan
+            prompts.append(prompt)
+            rewards.append(tuple(reward))
+            texts.append(text)
+        assert len(texts) == len(prompt_ids)
+        return [tokenizer.encode(text + "<|im_end|>", add_special_tokens=False) for text in texts], None
+
+    trainer._generate_single_turn = generate
+    return prompts, rewards
+
+
+def test_trl_runs_the_environment(trl, tmp_path, agent):
+    """TRL's loop: it makes the environments, resets them, offers `submit` and nothing else, calls it, asks for the
+    reward. The same two problems in both steps, so that what is left of the first would count in the second.
+    trl_reward beside it: of a conversation with tool results, the model's last message counts."""
+    sizes = {"per_device_train_batch_size": 12, "num_generations": 6, "max_completion_length": 600}
+    trainer = build_trainer(
+        trl,
+        tmp_path,
+        *agent,
+        engines.rows(2),
+        engines.trl_reward,
+        engines.Arithmetic,
+        shuffle_dataset=False,
+        **sizes,
+    )
+    assert [tool.__name__ for tool in trainer.tools] == ["submit"]
+    prompts, rewards = scripted(trainer, agent[1])
+    trainer.train()
+    rows = logged(tmp_path)
+    assert [(row["Arithmetic"], row["trl_reward"]) for row in rows] == rewards and len(rewards) == 24
+    history = [row for row in trainer.state.log_history if "reward" in row]
+    assert [row["rewards/Arithmetic/mean"] for row in history] == pytest.approx([1 / 3] * 2)
+    assert [row["tools/failure_frequency"] for row in history] == pytest.approx([3 / 8] * 2)  # the last plan's calls
+    for prompt in prompts:
+        assert '"name": "submit"' in prompt and '"reply": {"type": "string"' in prompt
+        assert "reset" not in prompt and "get_reward" not in prompt
+        assert prompt.count("Compute the value.") == prompt.count("with the tool submit.<|im_end|>") == 1
+
+
+def test_the_environment_is_enough_of_a_reward(trl, tmp_path, agent):
+    sizes = {"per_device_train_batch_size": 6, "num_generations": 6, "max_completion_length": 600}
+    trainer = build_trainer(trl, tmp_path, *agent, engines.rows(4), environment=engines.Arithmetic, **sizes)
+    _, rewards = scripted(trainer, agent[1])
+    trainer.train()
+    assert [row["Arithmetic"] for row in logged(tmp_path)] == [reward for reward, _ in rewards]
+
+
+def test_what_a_model_may_hand_over_is_never_an_error():
+    """TRL would end the training: it catches what a tool raises, and nothing that a reward raises."""
+    environment = engines.Arithmetic()
+    environment.reset(**engines.rows(1)[0])
+    for reply in (39, None, ["#39"], {}):
+        environment.submit(reply)
+        assert environment.get_reward() == 0.0
+    tool = {"role": "tool", "name": "submit", "content": "#39"}
+    assert engines.trl_reward([], [[{"role": "assistant", "content": "#39"}, tool]], [39]) == [0.0]
+
+
+@pytest.mark.parametrize("chat", [None, False])
+def test_the_environment_says_what_rows_it_needs(trl, tmp_path, agent, chat):
+    """Without a dataset TRL hands it an empty prompt and no answer; a bare problem has no message to append to."""
+    rows = None if chat is None else engines.rows(8, chat=chat)
+    trainer = build_trainer(trl, tmp_path, *agent, rows, environment=engines.Arithmetic)
+    with pytest.raises(ValueError, match=r"give train_dataset=Dataset.from_list\(rows"):
+        trainer.train()
+
+
+# verl
+
+COMPLETIONS = ["#{}", "12+34=46;46-1=45;#{}", "#1{}", "{}", "", "#{}#", "#0{}"]  # of the right answer
+REWARDS = [1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0]
+
+
+@pytest.fixture(scope="module")
+def verl():
+    for module in ("ray", "tensordict", "omegaconf", "hydra", "datasets"):
+        pytest.importorskip(module, reason=INSTALL_VERL)
+    return pytest.importorskip("verl", reason=INSTALL_VERL)
+
+
+@pytest.fixture
+def verl_config(verl, tmp_path, monkeypatch):
+    """verl's own settings, from its own files, changed by what a user writes on the command line."""
+    from hydra import compose, initialize_config_module
+
+    rows = engines.rows(len(REWARDS), seed=4)
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    model, tokenizer = load_policy()
+    tokenizer.chat_template = PROBLEM_ALONE
+    model.save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+
+    def read(path: str, *more: str):
+        with initialize_config_module("verl.trainer.config", version_base=None):
+            return compose(
+                "ppo_trainer",
+                [
+                    f"data.train_files={tmp_path}/train.jsonl",
+                    f"actor_rollout_ref.model.path={tmp_path}/model",
+                    "data.filter_overlong_prompts=True",
+                    f"reward.custom_reward_function.path={path}",
+                    *more,
+                ],
+            )
+
+    return read
+
+
+def verl_rows(config, tokenizer):
+    """The rows as a batch, as verl's trainer makes it of `data.train_files`."""
+    from verl import DataProto
+    from verl.trainer.ppo.utils import create_rl_dataset
+    from verl.utils.dataset.rl_dataset import collate_fn
+
+    data = create_rl_dataset(config.data.train_files, config.data, tokenizer, None)
+    return DataProto.from_single_dict(collate_fn([data[i] for i in range(len(data))]))
+
+
+def with_responses(batch, tokenizer):
+    """The batch with `COMPLETIONS` as its responses, padded on the right, and prompts padded on the left."""
+    from verl import DataProto
+
+    prompts = tokenizer.apply_chat_template(batch.non_tensor_batch["raw_prompt"].tolist(), tokenize=False)
+    texts = [text.format(value_of(prompt.removeprefix("<bos>"))) for text, prompt in zip(COMPLETIONS, prompts)]
+    settings = {"return_tensors": "pt", "padding": True, "add_special_tokens": False}
+    left = tokenizer(prompts, padding_side="left", **settings)
+    right = tokenizer([text + tokenizer.eos_token for text in texts], padding_side="right", **settings)
+    generated = {
+        "prompts": left.input_ids,
+        "responses": right.input_ids,
+        "attention_mask": torch.cat([left.attention_mask, right.attention_mask], dim=1),
+    }
+    return batch.union(DataProto.from_single_dict(generated))
+
+
+@pytest.mark.parametrize("path", ["pkg://toy_env.engines", engines.__file__], ids=["package", "file"])
+def test_verl_loads_the_reward_function_and_scores_with_it(verl_config, path):
+    """`NaiveRewardManager` of verl.workers; and `main_eval`, which scores a finished run and passes by position."""
+    from verl.trainer.main_eval import process_item
+    from verl.trainer.ppo.reward import get_custom_reward_fn
+    from verl.utils.tokenizer import hf_tokenizer
+    from verl.workers.reward_manager import NaiveRewardManager
+
+    config = verl_config(path)
+    tokenizer = hf_tokenizer(config.actor_rollout_ref.model.path)
+    batch = with_responses(verl_rows(config, tokenizer), tokenizer)
+    scores = NaiveRewardManager(tokenizer, num_examine=0, compute_score=get_custom_reward_fn(config))(batch)
+    last = batch.batch["attention_mask"][:, batch.batch["prompts"].shape[1] :].sum(dim=1) - 1
+    assert scores.sum(dim=1).tolist() == REWARDS == scores[torch.arange(len(last)), last].tolist()
+
+    for row in batch.non_tensor_batch["reward_model"]:
+        texts = [text.format(row["ground_truth"]) for text in COMPLETIONS]
+        source, mean = process_item._function(config, engines.DATA_SOURCE, texts, row)
+        assert mean == pytest.approx(np.mean(REWARDS))
+
+
+def test_verl_samples_for_the_rows_and_scores_the_completions(verl_config):
+    """verl's rollout, `AgentLoopWorker` with `RewardLoopWorker`, from the options alone; the base model stands in for
+    the server on a GPU that would be asked for tokens."""
+    agent_loop = pytest.importorskip("verl.experimental.agent_loop.agent_loop", reason=INSTALL_ROLLOUT)
+    from verl.experimental.reward_loop.reward_loop import RewardLoopWorker
+    from verl.workers.rollout.replica import TokenOutput
+
+    sizes = ("data.max_prompt_length=32", "data.max_response_length=32")
+    config = verl_config("pkg://toy_env.engines", "actor_rollout_ref.rollout.name=vllm", *sizes)
+    policy, tokenizer = load_policy()
+    torch.manual_seed(0)
+
+    async def generate(request_id, prompt_ids, **others):
+        ids = policy.generate(torch.tensor([prompt_ids]), do_sample=True, top_k=0, max_new_tokens=32)
+        return TokenOutput(token_ids=ids[0, len(prompt_ids) :].tolist())
+
+    async def sample():
+        worker = RewardLoopWorker(config)
+        handle = SimpleNamespace(compute_score=SimpleNamespace(remote=worker.compute_score))  # as of a Ray actor
+        loop = agent_loop.AgentLoopWorker(config, SimpleNamespace(generate=generate), None, [handle])
+        return await loop.generate_sequences(verl_rows(config, worker.input_tokenizer).repeat(4))
+
+    out = asyncio.run(sample())
+    prompts, texts = (tokenizer.batch_decode(out.batch[key], True) for key in ("prompts", "responses"))
+    rewards = out.batch["rm_scores"].sum(dim=1).tolist()
+    assert rewards == [is_right(prompt, text) for prompt, text in zip(prompts, texts)]
+    assert len(rewards) == 28 and 2 < sum(rewards) < 26

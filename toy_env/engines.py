@@ -1,0 +1,116 @@
+"""The task for RL engines: the same problems and the same verifier in the forms that TRL and verl take.
+
+TRL (1.16), with any model that has a chat template; the second needs one that knows tools:
+
+    GRPOTrainer(model, trl_reward, train_dataset=Dataset.from_list(rows(4096)))
+    GRPOTrainer(model, environment_factory=Arithmetic, train_dataset=Dataset.from_list(rows(4096)))
+    trl grpo --model_name_or_path MODEL --dataset_name FOLDER --reward_funcs toy_env.engines.trl_reward
+
+verl (0.9.1); in both command lines the problems are files, a row of JSON per line:
+
+    python -m verl.trainer.main_ppo data.train_files=FOLDER/train.jsonl data.val_files=FOLDER/test.jsonl
+        reward.custom_reward_function.path=pkg://toy_env.engines actor_rollout_ref.model.path=MODEL ...
+"""
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+from toy_env.arithmetic import LEVELS, extract_answer, held_out_problems, sample_problems
+from toy_env.model import INSTRUCTION
+
+DATA_SOURCE = "sigma-ladder/arithmetic"
+
+
+def rows(n: int, levels: Sequence[int] = LEVELS, seed: int = 0, split: str = "train", chat: bool = True) -> list[dict]:
+    """n problems as plain dicts, for `Dataset.from_list` or `json.dumps`; the same arguments give the same rows.
+
+    `split` is "train", each problem of a level drawn uniformly from `levels`, or "held_out", n / len(levels) different
+    problems of each level. `prompt` is a list of one chat message, which reads as in the scripts; with `chat=False`,
+    for the base model under TRL, the bare problem, "29+46-36?". TRL hands all columns to reward functions and
+    environments; `answer` is read. verl hands over `data_source`, `extra_info` and `reward_model["ground_truth"]`;
+    the last is read. Raises ValueError if there are no such rows.
+    """
+    if not levels or len(set(levels)) < len(levels) or not set(levels) <= set(LEVELS):
+        raise ValueError(f"levels {levels}: give one or more different ones of {', '.join(map(str, LEVELS))}")
+    if split not in ("train", "held_out"):
+        raise ValueError(f"split {split!r} does not exist; choose train or held_out")
+    if n < 1 or (split == "held_out" and n % len(levels)):
+        raise ValueError(f"{n} rows of split {split!r}: give 1 or more, and for held_out a multiple of {len(levels)}")
+    if split == "train":
+        problems = sample_problems(n, levels, random.Random(seed))
+    else:
+        problems = held_out_problems(n // len(levels), levels, seed)
+    return [
+        {
+            "prompt": [{"role": "user", "content": f"{INSTRUCTION}\n{problem.prompt}"}] if chat else problem.prompt,
+            "answer": problem.answer,
+            "level": problem.level,
+            "data_source": DATA_SOURCE,
+            "ability": "math",
+            "reward_model": {"style": "rule", "ground_truth": str(problem.answer)},
+            "extra_info": {"split": split, "index": index, "level": problem.level},
+        }
+        for index, problem in enumerate(problems)
+    ]
+
+
+def compute_score(data_source: str, solution_str: str, ground_truth: str | int, extra_info: Any = None) -> float:
+    """verl's reward function: 1.0 if the verifier reads the integer `ground_truth` in the completion, else 0.0.
+
+    `data_source` and `extra_info` are not read. Raises ValueError if `ground_truth` is not an integer.
+    """
+    answer = extract_answer(f"#{ground_truth}")
+    if answer is None:
+        raise ValueError(f"the right answer must be an integer, such as 39 or '39', not {ground_truth!r}")
+    return float(extract_answer(solution_str) == answer)
+
+
+def trl_reward(prompts: list, completions: list, answer: list[int] | list[str], **columns: Any) -> list[float]:
+    """TRL's reward function: 1.0 or 0.0 for each completion, by the rows' column `answer`.
+
+    A completion is a text or a list of chat messages. Of these the last one counts, and only if the model wrote it: the
+    result of a tool is no answer. Raises ValueError as `compute_score` does.
+    """
+    rewards = []
+    for completion, right in zip(completions, answer, strict=True):
+        if not isinstance(completion, str):
+            completion = completion[-1]["content"] if completion[-1]["role"] == "assistant" else ""
+        rewards.append(compute_score(DATA_SOURCE, completion, right))
+    return rewards
+
+
+class Arithmetic:
+    """TRL's environment: the model hands its reply in by calling a tool, `submit`.
+
+    TRL makes as many instances as a batch has completions and keeps them. Before sampling it calls `reset` with the row
+    as keyword arguments, afterwards `get_reward`, which is not given the completion. Every other public method is a
+    tool, described to the model by its signature and docstring; what a tool raises, the model gets to read.
+    """
+
+    _answer: int | str | None = None
+    _reply = ""
+
+    def reset(self, prompt: Any = None, answer: int | str | None = None, **columns: Any) -> str:
+        """Start on the problem of a row; returns what TRL appends to the last message of its prompt.
+
+        Raises ValueError if `prompt` is not a list of messages or there is no `answer`, as without a dataset. To draw a
+        problem here would not do: TRL resets every completion of a group for itself, and each would get another one.
+        """
+        if not isinstance(prompt, list) or answer is None:
+            raise ValueError("no chat messages or no answer; give train_dataset=Dataset.from_list(rows(...))")
+        self._answer, self._reply = answer, ""
+        return "\nHand in your reply with the tool submit."
+
+    def submit(self, reply: str) -> str:
+        """Hand in the reply to the problem. If several are handed in, the last one counts.
+
+        Args:
+            reply: The reply, which ends with # and the integer, for example #39.
+        """
+        self._reply = str(reply)
+        return "received"
+
+    def get_reward(self) -> float:
+        """1.0 if the reply handed in last is right, else 0.0."""
+        return compute_score(DATA_SOURCE, self._reply, self._answer)
