@@ -518,6 +518,20 @@ def test_a_full_disk(name, user, whole, answer, code):
     assert (user.resumes if WRITTEN.index(name) > 1 else user.starts)()[0] == 0 and end() == whole
 
 
+@pytest.mark.parametrize("kind", [errno.EROFS, errno.EDQUOT, errno.EACCES, errno.EIO])
+def test_a_folder_that_becomes_read_only_or_meets_its_quota(kind, user, whole):
+    def refuse(old, new) -> None:
+        raise OSError(kind, os.strerror(kind))
+
+    with user.monkeypatch.context() as patch, user.at_step(3, lambda: patch.setattr(os, "replace", refuse)):
+        status, shown = user.starts()
+    reason = os.strerror(kind)
+    assert status == 1 and says(
+        f"error: cannot write 'run/state-000004.pt' ({reason}); saved up to step 2; {RESUME}", shown
+    )
+    assert user.resumes()[0] == 0 and end() == whole
+
+
 @pytest.mark.slow
 def test_a_file_that_grows_over_a_limit(user, whole):
     """The same from the system itself, in a process that may write files of a megabyte, which a save exceeds."""
