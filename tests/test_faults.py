@@ -175,7 +175,9 @@ def put_back(files: dict[str, bytes], folder: str = "run") -> None:
 def process(*argv: str, **settings) -> Iterator[subprocess.Popen]:
     """A script in a process of its own, as its user starts it, which ends at the latest with the block."""
     command = [sys.executable, str(ROOT / "algorithms/reinforce.py"), *SMALL, "--run_dir=run", *argv]
-    settings = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True} | settings
+    threads = {"OMP_NUM_THREADS": str(torch.get_num_threads())}  # another number rounds otherwise
+    settings = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "env": os.environ} | settings
+    settings["env"] = settings["env"] | threads
     with subprocess.Popen(command, **settings) as run:
         try:
             yield run

@@ -18,7 +18,7 @@ from toy_env.run import Run
 STEPS, WINDOW = 2000, 200
 
 
-def long_run(folder: Path) -> tuple[list[float], list[float]]:
+def long_run(folder: Path, steps: int) -> tuple[list[float], list[float]]:
     """Resident memory in MiB, and processor seconds, of every step of a run whose policy hardly moves."""
     memory, seconds = [], []
     log, before = Run.log, time.process_time()
@@ -33,7 +33,7 @@ def long_run(folder: Path) -> tuple[list[float], list[float]]:
     with patch.object(Run, "log", see):
         grpo.train(
             grpo.Config(
-                steps=STEPS,
+                steps=steps,
                 prompts_per_step=1,
                 group_size=2,
                 max_new_tokens=4,
@@ -57,14 +57,14 @@ def drift(values: list[float]) -> float:
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads /proc")
 def test_memory_stays_where_it_is(tmp_path, no_curves):
-    memory, _ = long_run(tmp_path / "run")
-    assert len(memory) == STEPS and drift(memory) < 0.02
+    memory, _ = long_run(tmp_path / "run", steps=800)
+    assert len(memory) == 800 and drift(memory) < 0.02
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
-        memory, seconds = long_run(Path(folder) / "run")
+        memory, seconds = long_run(Path(folder) / "run", STEPS)
     print(f"after {STEPS} steps, against steps {WINDOW} to {2 * WINDOW} (medians of {WINDOW}):")
     print(f"  resident memory {statistics.median(memory[-WINDOW:]):.0f} MiB, {drift(memory):+.1%}")
     print(f"  processor time {1000 * statistics.median(seconds[-WINDOW:]):.1f} ms a step, {drift(seconds):+.1%}")
