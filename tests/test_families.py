@@ -2,6 +2,7 @@
 
 Each is built tiny, with random weights. What its log-probabilities should be is read from a plain forward pass over one
 row at a time: no padding, no mask, no position ids, nothing read from a cache, and none of this project's functions.
+`python -m pytest tests/test_families.py -m slow -s` prints how many are right.
 """
 
 import time
@@ -242,5 +243,9 @@ def test_most_families_are_right():
     if len(outcomes) < len(CASES):
         pytest.skip("counts what the whole file has found, in one process")
     right = [case for case, outcome in outcomes.items() if outcome == "right"]
+    plain = [outcome for case, outcome in outcomes.items() if case in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES]
+    refused, wrong = plain.count("refused"), plain.count("wrong")
+    left = len(plain) - plain.count("right") - refused - wrong
+    print(f"{len(plain)} families: {plain.count('right')} right, {refused} refused, {left} not built, {wrong} wrong")
     assert len(right) >= 125, outcomes
     assert sum(lengths[case] >= 3 for case in right) >= 0.9 * len(right), lengths

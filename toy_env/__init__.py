@@ -28,6 +28,16 @@ class Stopped(KeyboardInterrupt):
         self.number = number
 
 
+def reason(error: Exception) -> str:
+    """What went wrong, in one line: what the system said, if that is behind it."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.strerror:
+            return cause.strerror
+        cause = cause.__cause__ or cause.__context__
+    return str(error).strip().partition("\n")[0] or type(error).__name__
+
+
 def leave(number: int, frame) -> None:
     """What a signal does before a run has begun: nothing is lost, so the process ends here and now.
 

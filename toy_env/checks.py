@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from toy_env import Diverged, UsageError
+from toy_env import Diverged, UsageError, reason
 from toy_env.model import encode_prompts, end_ids
 from toy_env.rollout import Rollout, completion_logps, position_ids, sample, token_logps
 
@@ -73,9 +73,8 @@ def check_model(policy, tokenizer, max_new_tokens: int) -> None:
     except Exception as error:
         if isinstance(error, torch.OutOfMemoryError) or "memory" in str(error):
             raise
-        line = str(error).strip().partition("\n")[0]
         raise UsageError(
-            f"the model cannot be sampled here ({type(error).__name__}: {line}); give another one"
+            f"the model cannot be sampled here ({type(error).__name__}: {reason(error)}); give another one"
         ) from error
     if not difference <= TOLERANCE:
         raise UsageError(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from toy_env import UsageError
+from toy_env import UsageError, reason
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -116,7 +116,7 @@ def why_not(path: str | Path, error: Exception) -> str:
             f"""python -c "from transformers import AutoModelForCausalLM as M; """
             f"""M.from_pretrained('{path}').save_pretrained('{path}')\""""
         )
-    return str(error).strip().partition("\n")[0] or type(error).__name__
+    return reason(error)
 
 
 def encode_prompts(
@@ -134,7 +134,9 @@ def encode_prompts(
             try:
                 prompts = tokenizer.apply_chat_template(chats, add_generation_prompt=True, tokenize=False)
             except Exception as error:  # whatever jinja2, or the template itself, raises
-                raise UsageError(f"the tokenizer's chat template fails ({error}); give another model") from error
+                raise UsageError(
+                    f"the tokenizer's chat template fails ({reason(error)}); give another model"
+                ) from error
     encoded = tokenizer(
         list(prompts),
         return_tensors="pt",

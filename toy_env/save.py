@@ -20,7 +20,7 @@ from pickle import UnpicklingError
 import torch
 from filelock import FileLock, Timeout
 
-from toy_env import Diverged, RunFailed, UsageError
+from toy_env import Diverged, RunFailed, UsageError, reason
 
 KEPT = 2  # saves
 MAY_CHANGE_ON_RESUME = {"steps", "device", "save_every", "max_tokens_per_pass"}
@@ -322,13 +322,3 @@ def read_text(path: Path) -> str | None:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
-
-
-def reason(error: Exception) -> str:
-    """What went wrong, in one line: what the system said, if that is behind it."""
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, OSError) and cause.strerror:
-            return cause.strerror
-        cause = cause.__cause__ or cause.__context__
-    return str(error).strip().partition("\n")[0] or type(error).__name__
