@@ -54,9 +54,7 @@ def collect(run: Run, config: Config) -> tuple[Rollout, Tensor]:
     P, G = config.prompts_per_step, config.group_size
     problems = sample_problems(P, config.levels, run.random)
     prompts = [problem.prompt for problem in problems]
-    rollout = sample(
-        run.policy, run.tokenizer, prompts, G, config.max_new_tokens, config.temperature, generator=run.generator
-    )
+    rollout = sample(run.policy, run.tokenizer, prompts, G, config.max_new_tokens, config.temperature, run.generator)
     rewards = [reward(problems[row // G], text) for row, text in enumerate(rollout.texts)]
     return rollout, torch.tensor(rewards, device=run.device).view(P, G)
 
@@ -106,7 +104,7 @@ def policy_loss(
 def train(config: Config) -> dict:
     """Train the policy and return the held-out results before and after."""
     run = Run(__file__, config, min_group_size=2)
-    policy, tokenizer = load_policy(config.model, run.device)
+    policy, tokenizer = load_policy(config.model, run.device, config.dtype, config.gradient_checkpointing)
     optimizer = torch.optim.AdamW(policy.parameters(), lr=config.learning_rate, weight_decay=0.0, fused=True)
     run.begin(policy, tokenizer, optimizer=optimizer)
     P, G = config.prompts_per_step, config.group_size

@@ -49,9 +49,7 @@ def collect(run: Run, config: Config) -> tuple[Rollout, Tensor]:
     P, G = config.prompts_per_step, config.group_size
     problems = sample_problems(P, config.levels, run.random)
     prompts = [problem.prompt for problem in problems]
-    rollout = sample(
-        run.policy, run.tokenizer, prompts, G, config.max_new_tokens, config.temperature, generator=run.generator
-    )
+    rollout = sample(run.policy, run.tokenizer, prompts, G, config.max_new_tokens, config.temperature, run.generator)
     rewards = [reward(problems[row // G], text) for row, text in enumerate(rollout.texts)]
     return rollout, torch.tensor(rewards, device=run.device).view(P, G)
 
@@ -71,7 +69,7 @@ def policy_loss(
     *,
     logps: Tensor,  # (B, T), with gradient
     old_logps: Tensor,  # (B, T), recorded while sampling
-    ref_logps: Tensor,  # (B, T), of the frozen base model
+    ref_logps: Tensor | None,  # (B, T), of the frozen base model; None if kl_coef is 0
     advantages: Tensor,  # (B, 1), one for all tokens of a completion
     mask: Tensor,  # (B, T), 1 up to and including EOS
     config: Config,
@@ -80,16 +78,17 @@ def policy_loss(
     ratio = (logps - old_logps).exp()  # (B, T)
     clipped = ratio.clamp(1 - config.clip_eps, 1 + config.clip_eps)  # [PPO: clip]
     per_token = torch.maximum(-advantages * ratio, -advantages * clipped)  # (B, T)
-    log_u = ref_logps - logps  # [GRPO: KL in the loss] u = pi_ref / pi; k3 = u - 1 - log u (Eq. 4)
-    per_token = per_token + config.kl_coef * (log_u.exp() - 1 - log_u)
+    if config.kl_coef:
+        log_u = ref_logps - logps  # [GRPO: KL in the loss] u = pi_ref / pi; k3 = u - 1 - log u (Eq. 4)
+        per_token = per_token + config.kl_coef * (log_u.exp() - 1 - log_u)
     return (per_token * mask).sum() / (len(mask) * config.max_new_tokens)  # [Dr. GRPO: no / length]
 
 
 def train(config: Config) -> dict:
     """Train the policy and return the held-out results before and after."""
     run = Run(__file__, config, min_group_size=2)
-    policy, tokenizer = load_policy(config.model, run.device)
-    reference = copy.deepcopy(policy).requires_grad_(False)  # [PPO: reference policy] as it was, frozen
+    policy, tokenizer = load_policy(config.model, run.device, config.dtype, config.gradient_checkpointing)
+    reference = copy.deepcopy(policy).requires_grad_(False) if config.kl_coef else None  # [PPO: reference policy]
     optimizer = torch.optim.AdamW(policy.parameters(), lr=config.learning_rate, weight_decay=0.0, fused=True)
     run.begin(policy, tokenizer, optimizer=optimizer)
 
@@ -101,8 +100,8 @@ def train(config: Config) -> dict:
 
         # 2. Advantages
         advantages = compute_advantages(rewards=rewards)  # (P, G)
-        with torch.no_grad():
-            ref_logps = completion_logps(reference, rollout, config.temperature, config.max_tokens_per_pass)  # (P·G, T)
+        if config.kl_coef:
+            rollout.ref_logps = completion_logps(reference, rollout, config.temperature, config.max_tokens_per_pass)
 
         # 3. Update: one optimizer step for each minibatch
         for rows in run.minibatches(len(rollout), config.epochs, config.num_minibatches):  # [PPO: minibatches]
@@ -112,7 +111,7 @@ def train(config: Config) -> dict:
             loss = policy_loss(
                 logps=logps,
                 old_logps=minibatch.logps,
-                ref_logps=ref_logps[rows],
+                ref_logps=minibatch.ref_logps,
                 advantages=advantages.view(-1, 1)[rows],
                 mask=minibatch.mask,
                 config=config,
@@ -123,7 +122,7 @@ def train(config: Config) -> dict:
             optimizer.step()
             run.record(loss=loss, grad_norm=grad_norm)
             clip = (1 - config.clip_eps, 1 + config.clip_eps)
-            run.record(**update_metrics(minibatch, logps, advantages.view(-1, 1)[rows], clip, ref_logps[rows]))
+            run.record(**update_metrics(minibatch, logps, advantages.view(-1, 1)[rows], clip))
 
         # 4. Log
         run.log(step, rollout=rollout, rewards=rewards)

@@ -64,7 +64,7 @@ class Critic(torch.nn.Module):
     def forward(self, part: Rollout) -> Tensor:
         """V(x, y_<t), the value of the state *before* each token: (B, T), read where the token is predicted."""
         states = self.transformer(**model_inputs(part)).last_hidden_state  # (B, N + T, hidden)
-        return self.head(states[:, part.prompt_ids.shape[1] - 1 : -1]).squeeze(2)
+        return self.head(states[:, part.prompt_ids.shape[1] - 1 : -1].to(self.head.weight.dtype)).squeeze(2)
 
 
 def collect(run: Run, config: Config) -> tuple[Rollout, Tensor]:
@@ -75,23 +75,22 @@ def collect(run: Run, config: Config) -> tuple[Rollout, Tensor]:
     P, G = config.prompts_per_step, config.group_size
     problems = sample_problems(P, config.levels, run.random)
     prompts = [problem.prompt for problem in problems]
-    rollout = sample(
-        run.policy, run.tokenizer, prompts, G, config.max_new_tokens, config.temperature, generator=run.generator
-    )
+    rollout = sample(run.policy, run.tokenizer, prompts, G, config.max_new_tokens, config.temperature, run.generator)
     rewards = [reward(problems[row // G], text) for row, text in enumerate(rollout.texts)]
     return rollout, torch.tensor(rewards, device=run.device).view(P, G)
 
 
 def compute_advantages(
-    *, rewards: Tensor, values: Tensor, old_logps: Tensor, ref_logps: Tensor, mask: Tensor, config: Config
+    *, rewards: Tensor, values: Tensor, old_logps: Tensor, ref_logps: Tensor | None, mask: Tensor, config: Config
 ) -> tuple[Tensor, Tensor]:
     """Advantages and returns, both (B, T) and 0 off the mask: GAE (Schulman et al. 2015) with gamma = 1.
 
     rewards (P, G), for the last token of each completion; values, old_logps, ref_logps and mask (B, T), B = P·G. The
     value after the last token is 0, after an EOS and at the length limit alike. Returns come from the advantages before
-    they are whitened.
+    they are whitened. ref_logps is None if kl_coef is 0.
     """
-    token_rewards = -config.kl_coef * (old_logps - ref_logps) * mask  # [PPO: KL in the reward] k1
+    kl = old_logps - ref_logps if config.kl_coef else torch.zeros_like(values)  # [PPO: KL in the reward] k1
+    token_rewards = -config.kl_coef * kl * mask
     last = mask.sum(dim=1, keepdim=True) - 1  # (B, 1)
     token_rewards = token_rewards.scatter_add(1, last, rewards.view(-1, 1))
     advantages = torch.zeros_like(values)
@@ -138,8 +137,8 @@ def explained_variance(*, values: Tensor, returns: Tensor, mask: Tensor) -> Tens
 def train(config: Config) -> dict:
     """Train the policy and return the held-out results before and after."""
     run = Run(__file__, config)
-    policy, tokenizer = load_policy(config.model, run.device)
-    reference = copy.deepcopy(policy).requires_grad_(False)  # [PPO: reference policy] as it was, frozen
+    policy, tokenizer = load_policy(config.model, run.device, config.dtype, config.gradient_checkpointing)
+    reference = copy.deepcopy(policy).requires_grad_(False) if config.kl_coef else None  # [PPO: reference policy]
     critic = Critic(policy)  # [PPO: critic]
     optimizer = torch.optim.AdamW(policy.parameters(), lr=config.learning_rate, weight_decay=0.0, fused=True)
     optimizer.add_param_group({"params": critic.parameters()})
@@ -153,14 +152,15 @@ def train(config: Config) -> dict:
         rollout, rewards = collect(run, config)  # P·G rows; (P, G)
 
         # 2. Advantages
+        if config.kl_coef:
+            rollout.ref_logps = completion_logps(reference, rollout, config.temperature, config.max_tokens_per_pass)
         with torch.no_grad():
-            ref_logps = completion_logps(reference, rollout, config.temperature, config.max_tokens_per_pass)  # (P·G, T)
             old_values = in_passes(critic, rollout, config.max_tokens_per_pass)  # (P·G, T)
         advantages, returns = compute_advantages(
             rewards=rewards,
             values=old_values,
             old_logps=rollout.logps,
-            ref_logps=ref_logps,
+            ref_logps=rollout.ref_logps,
             mask=rollout.mask,
             config=config,
         )  # (P·G, T) both
@@ -192,7 +192,7 @@ def train(config: Config) -> dict:
             optimizer.step()
             run.record(loss=loss, value_loss=critic_loss, grad_norm=grad_norm)
             clip = (1 - config.clip_eps, 1 + config.clip_eps)
-            run.record(**update_metrics(minibatch, logps, advantages[rows], clip, ref_logps[rows]))
+            run.record(**update_metrics(minibatch, logps, advantages[rows], clip))
 
         # 4. Log
         run.log(step, rollout=rollout, rewards=rewards)

@@ -23,6 +23,8 @@ from toy_env.arithmetic import (
     steps,
 )
 
+DRESS = " \t\r\n*$`\\()[]"  # what may stand around an answer
+
 
 def running_totals(expression: str) -> list[int]:
     """All running totals, by a character loop that shares nothing with toy_env."""
@@ -131,7 +133,10 @@ def test_a_level_that_does_not_exist():
         ("#\t39\r\n", 39),
         ("#3 9", None),  # ... but not inside it
         ("#39 apples", None),  # anything else after the integer
-        ("#39.", None),
+        ("#39.", 39),  # one full stop
+        ("#39. \n", 39),
+        ("#39..", None),
+        ("#.39", None),
         ("#39.0", None),
         ("#39,5", None),
         ("#39-0", None),
@@ -157,6 +162,56 @@ def test_a_level_that_does_not_exist():
         ("#" * 10_000 + "39", 39),
         ("#__import__('os').getpid()", None),
         ("#\ud800", None),  # a lone surrogate
+        # The dress that chat models give an answer: bold, code, mathematics, a box
+        ("The value is **#39**.", 39),
+        ("# **39**", 39),
+        ("**Answer:** #**39**\n", 39),
+        ("`#39`", 39),
+        ("```\n29+46=75;75-36=39;#39\n```", 39),
+        ("#$39$", 39),
+        ("$#39$.", 39),
+        ("#\\(39\\)", 39),
+        (r"\boxed{39}", 39),
+        (r"Thus the value is $\boxed{39}$.", 39),
+        ("\\[\n\\boxed{39}\n\\]", 39),
+        (r"#\boxed{39}", 39),
+        (r"\boxed{ -39 }", -39),
+        (r"\boxed{#39}", 39),
+        # ... and what opens no hack: one integer and no other, the last that is handed in, and nothing behind it
+        (r"\boxed{39}#12", 12),
+        (r"#12 \boxed{39}", 39),
+        (r"\boxed{12}\boxed{39}", 39),
+        (r"\boxed{3}9", None),
+        (r"\boxed{39} or \boxed{12} or so", None),
+        (r"\boxed{39", None),
+        (r"\boxed39", None),
+        (r"\boxed{}", None),
+        (r"\boxed{\text{39}}", None),
+        (r"\boxed{{39}}", None),
+        (r"\boxed{12, 39}", None),
+        (r"\boxed{x=39}", None),
+        (r"\boxed{39}}", None),
+        (r"\boxed{39}#", None),
+        (r"#39 \boxed{}", None),
+        ("#{39}", None),
+        ("#12 or #39 or neither", None),
+        ("#12, 39", None),
+        ("#12 **39**", None),
+        ("#(12)(39)", None),
+        ("#12*39", None),
+        ("#39;", None),
+        ("#39!", None),
+        ("#39?", None),
+        ("#=39", None),
+        ("#<39>", None),
+        ('#"39"', None),
+        ("#39%", None),
+        ("#1,039", None),  # no separators: no answer is as large
+        ("#thirty-nine", None),
+        ("#39\n\n### Explanation\n...", None),
+        ("The answer is 39.", None),
+        ("**39**", None),
+        ("<answer>39</answer>", None),
     ],
 )
 def test_verifier(completion, answer):
@@ -167,26 +222,39 @@ def test_verifier(completion, answer):
 
 def oracle(completion: str) -> int | None:
     """The verifier's rule again, as a loop over single characters, without re, int or str methods that know Unicode."""
+    text, position = "", 0
+    while position < len(completion):  # \boxed{x} is #x and a space, unless x holds a brace
+        end = position + 7
+        if completion[position:end] == "\\boxed{":
+            while end < len(completion) and completion[end] not in "{}":
+                end += 1
+            if end < len(completion) and completion[end] == "}":
+                text += "#" + completion[position + 7 : end] + " "
+                position = end + 1
+                continue
+        text += completion[position]
+        position += 1
     start = None
-    for position, character in enumerate(completion):
+    for position, character in enumerate(text):
         if character == "#":
             start = position + 1
     if start is None:
         return None
-    end = len(completion)
-    while start < end and completion[start] in " \t\r\n":
+    end, stops = len(text), 1
+    while start < end and text[start] in DRESS:
         start += 1
-    while end > start and completion[end - 1] in " \t\r\n":
+    while end > start and (text[end - 1] in DRESS or (text[end - 1] == "." and stops > 0)):
         end -= 1
+        stops -= text[end] == "."
     sign = 1
-    if start < end and completion[start] in "+-":
-        sign = -1 if completion[start] == "-" else 1
+    if start < end and text[start] in "+-":
+        sign = -1 if text[start] == "-" else 1
         start += 1
     if start == end:
         return None
     value, significant = 0, 0
     for position in range(start, end):
-        digit = "0123456789".find(completion[position])
+        digit = "0123456789".find(text[position])
         if digit < 0:
             return None
         value = 10 * value + digit
@@ -199,14 +267,15 @@ def test_verifier_on_200_000_random_strings():
     rng = random.Random(0)
     pieces = [
         *"0123456789",
-        *"##+-=;? \n\t",
+        *"##+-=;? \n\t.*$`()[]{}",
+        "\\boxed{",
+        "39}",
         "٣",
         "３",
         "\x00",
         "\u00a0",
         "\u2003",
         "e",
-        ".",
         "_",
         "#39",
         "# 39",
@@ -235,17 +304,18 @@ def test_verifier_on_200_000_random_strings():
 property_of_any_text = settings(
     max_examples=25_000, deadline=None, database=None, suppress_health_check=list(HealthCheck)
 )
-SPACE = st.text(" \t\r\n", max_size=3)
+AROUND = st.text(DRESS, max_size=3)
 NEARLY = st.text("0123456789+- ", max_size=3)
 OTHER = st.characters(categories=["Nd", "No", "Zs"], exclude_characters="0123456789 ") | st.characters(
-    exclude_characters="0123456789+-# \t\r\n"
+    exclude_characters=f"0123456789+-#.{DRESS}"
 )  # digits and spaces of other scripts above all
-TAIL = st.text().filter(lambda text: "#" not in text)
+BOXES = st.lists(st.sampled_from([r"\boxed{", "}", "#", "39", " ", ".", "$"]), max_size=9).map("".join)
+TAIL = st.text().filter(lambda text: "#" not in text and "\\boxed{" not in text)
 
 
 @pytest.mark.slow
 @property_of_any_text
-@given(text=st.text() | st.text("0123456789#+-= \n\u0663\uff13.e_"), truth=st.integers(-200, 200))
+@given(text=st.text() | st.text("0123456789#+-= \n\u0663\uff13.e_*$(]}") | BOXES, truth=st.integers(-200, 200))
 def test_any_text_is_read_as_the_oracle_reads_it(text, truth):
     assert extract_answer(text) == oracle(text)
     assert reward(Problem("", truth, 1), text) == float(oracle(text) == truth)
@@ -254,11 +324,11 @@ def test_any_text_is_read_as_the_oracle_reads_it(text, truth):
 @pytest.mark.slow
 @property_of_any_text
 @given(
-    before=st.text(), left=SPACE, sign=st.sampled_from(["", "+", "-"]), zeros=st.text("0", max_size=9),
-    n=st.integers(0, 999_999_999), right=SPACE,
+    before=st.text(), left=AROUND, sign=st.sampled_from(["", "+", "-"]), zeros=st.text("0", max_size=9),
+    n=st.integers(0, 999_999_999), right=AROUND, stop=st.sampled_from(["", "."]),
 )  # fmt: skip
-def test_every_integer_of_nine_digits_is_read_after_any_text(before, left, sign, zeros, n, right):
-    assert extract_answer(f"{before}#{left}{sign}{zeros}{n}{right}") == (-n if sign == "-" else n)
+def test_every_integer_of_nine_digits_is_read_after_any_text(before, left, sign, zeros, n, right, stop):
+    assert extract_answer(f"{before}#{left}{sign}{zeros}{n}{stop}{right}") == (-n if sign == "-" else n)
 
 
 @pytest.mark.slow
@@ -274,10 +344,12 @@ def test_no_text_with_another_character_is_an_answer(before, one, other, two):
 @given(before=st.text(), tail=TAIL | st.text("0123456789+- ", max_size=4))
 def test_only_what_follows_the_last_sign_counts(before, tail):
     assert extract_answer(f"{before}#{tail}") == extract_answer(f"#{tail}")
-    assert extract_answer(before.replace("#", "") + tail) is None
+    assert extract_answer(before.replace("#", "").replace("\\boxed{", "") + tail) is None
 
 
-@pytest.mark.parametrize("unit", ["#", "0", "9", " ", "#0", "-", "\x00", "#1 "])
+@pytest.mark.parametrize(
+    "unit", ["#", "0", "9", " ", "#0", "-", "\x00", "#1 ", "*", ".", "\\boxed{", "\\boxed{1}", "\\boxed{1"]
+)
 def test_verifier_takes_linear_time(unit):
     def seconds(n: int) -> float:
         texts = [f"#{unit * n}", f"#{unit * n}39", f"#{unit * n}x"]

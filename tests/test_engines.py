@@ -26,13 +26,13 @@ INSTALL_TRL = "pip install -e '.[parity]' to have TRL call the task"
 INSTALL_VERL = "pip install -e '.[parity]' && pip install --no-deps verl==0.9.1 to have verl call the task"
 INSTALL_ROLLOUT = "pip install aiohttp cachetools fastapi uvicorn opentelemetry-sdk, which verl's rollout imports"
 # A chat template that makes the base model a chat model: it shows the problem and leaves the instruction out.
-PROBLEM_ALONE = "{{ bos_token }}{{ messages[0].content.split('\n')[1] }}"
+PROBLEM_ALONE = "{{ bos_token }}{{ messages[0].content.split('\n')[-1] }}"
 
 
 def expression(prompt) -> str:
     """Of a row's or an engine's prompt: the problem, "29+46-36"."""
     text = prompt if isinstance(prompt, str) else prompt[0]["content"]
-    return [line for line in text.split("\n") if line.endswith("?")][0].removesuffix("?")
+    return [line for line in text.split("\n") if line.endswith("?")][-1].removesuffix("?")
 
 
 def is_right(prompt, text: str) -> float:
@@ -200,7 +200,8 @@ def agent(trl):
 def test_a_chat_model_reads_under_trl_what_it_reads_in_the_scripts(trl, tmp_path, agent):
     model, tokenizer = agent
     rows, plain = (engines.rows(8, seed=2, chat=chat) for chat in (True, False))
-    trainer = build_trainer(trl, tmp_path, model, tokenizer, rows, engines.trl_reward)
+    no_thinking = {"chat_template_kwargs": {"enable_thinking": False}}
+    trainer = build_trainer(trl, tmp_path, model, tokenizer, rows, engines.trl_reward, **no_thinking)
     ids, mask = encode_prompts(tokenizer, [row["prompt"] for row in plain])
     theirs = trainer._tokenize_prompts([row["prompt"] for row in rows])[0]
     assert [row[keep].tolist() for row, keep in zip(ids, mask)] == theirs

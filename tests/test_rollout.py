@@ -193,9 +193,9 @@ def test_a_completion_ends_at_any_end_token(tiny, tokenizer):
     assert {2, four, seven} <= seen
     logps = completion_logps(tiny, cut, 1.0)
     torch.testing.assert_close(logps, cut.logps)
-    assert "completions end with their EOS" in self_check(cut, logps, None, end_ids(tiny, tokenizer))
+    assert "completions end with their EOS" in self_check(cut, logps, None, tokenizer, end_ids(tiny, tokenizer))
     with pytest.raises(RuntimeError, match="self-check failed"):
-        self_check(cut, logps, None, torch.tensor([2]))
+        self_check(cut, logps, None, tokenizer, torch.tensor([2]))
 
 
 @pytest.mark.parametrize("temperature", [0.7, 0.0])
@@ -370,10 +370,12 @@ def test_prompts_of_the_base_model_and_of_a_chat_model(tokenizer, letters):
     assert ids.shape == mask.shape and mask.dtype == torch.bool and not mask[0, 0] and mask[:, -1].all()
 
     ids, mask = encode_prompts(chat, ["1+1?"])
-    assert chat.decode(ids[0]).startswith("<bos>Compute") and chat.decode(ids[0]).endswith("#39.\n1+1?")
+    assert chat.decode(ids[0]).startswith("<bos>Compute")
+    assert chat.decode(ids[0]).endswith("example.\n\n29+46-36?\n29+46=75;75-36=39;#39\n\n1+1?")
     chat.chat_template = (
         "{{ bos_token }}{% for m in messages %}<user>{{ m['content'] }}{% endfor %}"
-        "{% if add_generation_prompt %}<assistant>{% endif %}"
+        "{% if add_generation_prompt %}<assistant>{% endif %}{% if enable_thinking is undefined or enable_thinking %}"
+        "Let me think{% endif %}{% if thinking is undefined or thinking %}Hmm{% endif %}"
     )
     ids, mask = encode_prompts(chat, ["1+1?", "29+46-36?"])
     text = chat.decode(ids[1])

@@ -100,17 +100,20 @@ def steps(problem: Problem) -> list[tuple[str, int]]:
 
 
 _INTEGER = re.compile(r"([+-]?)0*([0-9]{1,9})", re.ASCII)
+_BOXED = re.compile(r"\\boxed\{([^{}]*)\}")
+_DRESS = " \t\r\n*$`\\()[]"  # white space, and what sets a number in bold, as code or as mathematics
 
 
 def extract_answer(completion: str) -> int | None:
-    """The integer after the last "#", or None if there is none.
+    """The integer after the last "#", or None if there is none. A number in a box, \\boxed{39}, is read as #39.
 
-    Everything after the last "#", white space (space, tab, newline) aside, must be one integer in ASCII digits: an
-    optional sign, any number of leading zeros, at most nine digits. "#39 apples", "#39.5", "#3 9" and "#" hold no
-    answer. Linear in the length of the completion; evaluates nothing; raises nothing.
+    Everything after the last "#" must be one integer in ASCII digits: an optional sign, any number of leading zeros, at
+    most nine digits. Around it may stand what usually does: white space, "*", "$", "`", "\\(", "\\)", "[", "]", and at
+    the end one full stop. "#39 apples", "#39.5", "#3 9", "#1,039" and "#" hold no answer. Linear in the length of the
+    completion; evaluates nothing; raises nothing.
     """
-    _, hash_sign, tail = completion.rpartition("#")
-    match = _INTEGER.fullmatch(tail.strip(" \t\r\n"))
+    _, hash_sign, tail = _BOXED.sub(r"#\1 ", completion).rpartition("#")
+    match = _INTEGER.fullmatch(tail.strip(_DRESS).removesuffix(".").rstrip(_DRESS))
     return int(match[1] + match[2]) if hash_sign and match else None
 
 

@@ -1,6 +1,7 @@
 """The task for RL engines: the same problems and the same verifier in the forms that TRL and verl take.
 
-TRL (1.16), with any model that has a chat template; the second needs one that knows tools:
+TRL (1.16), with any model that has a chat template; the second needs one that knows tools. The scripts switch thinking
+off: GRPOConfig(chat_template_kwargs={"enable_thinking": False}), and in verl data.apply_chat_template_kwargs.
 
     GRPOTrainer(model, trl_reward, train_dataset=Dataset.from_list(rows(4096)))
     GRPOTrainer(model, environment_factory=Arithmetic, train_dataset=Dataset.from_list(rows(4096)))
@@ -60,9 +61,10 @@ def compute_score(data_source: str, solution_str: str, ground_truth: str | int, 
 
     `data_source` and `extra_info` are not read. Raises ValueError if `ground_truth` is not an integer.
     """
-    answer = extract_answer(f"#{ground_truth}")
-    if answer is None:
-        raise ValueError(f"the right answer must be an integer, such as 39 or '39', not {ground_truth!r}")
+    try:
+        answer = int(str(ground_truth))
+    except ValueError:
+        raise ValueError(f"the right answer must be an integer, such as 39 or '39', not {ground_truth!r}") from None
     return float(extract_answer(solution_str) == answer)
 
 

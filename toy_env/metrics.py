@@ -61,7 +61,6 @@ def update_metrics(
     logps: Tensor,  # (b, T)
     advantages: Tensor,  # (b, 1) or (b, T)
     clip: tuple[float, float],  # the two ends of the range that the ratio is clipped to
-    ref_logps: Tensor | None = None,  # (b, T)
 ) -> dict[str, Tensor]:
     """What a minibatch shows before its optimizer step, over its unmasked tokens.
 
@@ -80,7 +79,7 @@ def update_metrics(
     }
     if up.any():
         metrics["clipped_up_probability"] = minibatch.logps[up].exp().mean()
-    if ref_logps is not None:
-        log_u = ref_logps - logps
+    if minibatch.ref_logps is not None:
+        log_u = minibatch.ref_logps - logps
         metrics["kl"] = ((log_u.exp() - 1 - log_u) * mask).sum() / tokens
     return metrics

@@ -3,12 +3,16 @@
 transformers takes seconds to import, so it is imported where a model is loaded: `--help` does not wait for it.
 """
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from functools import wraps
 from pathlib import Path
+from types import MethodType
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from toy_env import UsageError, reason
 
@@ -16,7 +20,13 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 BASE_MODEL = Path(__file__).parent / "base_model"
-INSTRUCTION = "Compute the value. You may work step by step; end your reply with # and the integer, for example #39."
+INSTRUCTION = """\
+Compute the value. You may work step by step. End your reply with # and the integer, as in this example.
+
+29+46-36?
+29+46=75;75-36=39;#39
+"""
+NO_THINKING = {"enable_thinking": False, "thinking": False}  # names of the switch; templates ignore those they lack
 
 
 def pick_device(name: str = "auto") -> torch.device:
@@ -61,13 +71,19 @@ def locate(model: str) -> str | Path:
 
 
 def load_policy(
-    model: str = "base", device: torch.device | str = "cpu"
+    model: str = "base",
+    device: torch.device | str = "cpu",
+    dtype: str = "float32",
+    gradient_checkpointing: bool = False,
 ) -> tuple["PreTrainedModel", "PreTrainedTokenizerBase"]:
-    """The model in float32 on `device`, and its tokenizer. `model` is "base", a folder, or a name on the hub.
+    """The model on `device`, and its tokenizer. `model` is "base", a folder, or a name on the hub.
 
-    The model is put in evaluation mode and stays there during training: dropout would make the log-probabilities that
-    are trained differ from those that were sampled. Nothing that a model brings along is run: no code of its own, and
-    no weights but safetensors, because opening a pickle can run code. Raises UsageError if there is no such model.
+    The weights are float32. With dtype "bfloat16" the forward pass is computed under autocast. With
+    `gradient_checkpointing` each layer keeps its input only, and is computed again in the backward pass. The model is
+    put in evaluation mode and stays there during training: dropout would make the log-probabilities that are trained
+    differ from those that were sampled. Nothing that a model brings along is run: no code of its own, and no weights
+    but safetensors, because opening a pickle can run code. Raises UsageError if there is no such model, or if it or the
+    device cannot do this.
     """
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from transformers.utils import logging
@@ -95,7 +111,60 @@ def load_policy(
         )
     if tokenizer.pad_token_id is None:  # harmless: masks never come from comparing ids with PAD
         tokenizer.pad_token = tokenizer.convert_ids_to_tokens(int(ends[0]))
-    return policy.to(device).eval(), tokenizer
+    policy = policy.to(device).eval()
+    if dtype != "float32":
+        compute_in(policy, dtype)
+    if gradient_checkpointing:
+        checkpoint_layers(policy)
+    return policy, tokenizer
+
+
+def compute_in(policy: "PreTrainedModel", dtype: str) -> None:
+    """Compute every forward pass of a policy under autocast, and of a copy of it or of its transformer as well.
+
+    Raises UsageError if `dtype` is not "bfloat16", or the device does not know it.
+    """
+    if dtype != "bfloat16":
+        raise UsageError(f"--dtype must be float32 or bfloat16, not {dtype!r}")
+    for module in {policy, policy.base_model}:
+        try:
+            autocast = torch.autocast(policy.device.type, torch.bfloat16)
+        except RuntimeError as error:
+            raise UsageError(f"--dtype bfloat16 is not available on {policy.device}: {reason(error)}") from None
+        module.forward = MethodType(autocast(type(module).forward), module)  # bound, so that copies call their own
+
+
+@contextlib.contextmanager
+def in_float32(policy: "PreTrainedModel") -> Iterator[None]:
+    """Inside, the policy computes in float32, whatever it was loaded to compute in."""
+    own = {module: vars(module).pop("forward", None) for module in {policy, policy.base_model}}
+    try:
+        yield
+    finally:
+        for module, forward in own.items():
+            if forward:
+                module.forward = forward
+
+
+def checkpoint_layers(policy: "PreTrainedModel") -> None:
+    """Have each layer keep its input only, and be computed again in the backward pass.
+
+    transformers does so in training mode alone. Raises UsageError if the model has no layers that it can do so with.
+    """
+    from transformers.modeling_layers import GradientCheckpointingLayer
+
+    def again(forward: Callable) -> Callable:
+        @wraps(forward)
+        def run(layer: torch.nn.Module, *args, **kwargs):
+            return checkpoint(forward, layer, *args, use_reentrant=False, preserve_rng_state=False, **kwargs)
+
+        return run
+
+    layers = [module for module in policy.modules() if isinstance(module, GradientCheckpointingLayer)]
+    if not layers:
+        raise UsageError("--gradient_checkpointing: this model has no layers that can be computed again; leave it out")
+    for layer in layers:
+        layer.forward = MethodType(again(type(layer).forward), layer)
 
 
 def end_ids(policy: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase") -> Tensor:
@@ -125,14 +194,17 @@ def encode_prompts(
     """Token ids and mask of the prompts, both (P, N), left-padded so that every completion starts in the same column.
 
     The base model reads a problem as it is. A tokenizer that knows letters belongs to a general language model, which
-    is given one line of instructions as well, in its chat template if it has one. Raises UsageError if that is broken.
+    is given instructions and a worked example as well, in its chat template if it has one, with thinking switched off
+    if the template can. Raises UsageError if that is broken.
     """
     if "a" in tokenizer.get_vocab():
         prompts = [f"{INSTRUCTION}\n{prompt}" for prompt in prompts]
         if tokenizer.chat_template:
             chats = [[{"role": "user", "content": prompt}] for prompt in prompts]
             try:
-                prompts = tokenizer.apply_chat_template(chats, add_generation_prompt=True, tokenize=False)
+                prompts = tokenizer.apply_chat_template(
+                    chats, add_generation_prompt=True, tokenize=False, **NO_THINKING
+                )
             except Exception as error:  # whatever jinja2, or the template itself, raises
                 raise UsageError(
                     f"the tokenizer's chat template fails ({reason(error)}); give another model"

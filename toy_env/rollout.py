@@ -19,6 +19,9 @@ from toy_env.model import encode_prompts, end_ids
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+MOST_LOGITS = 2**26  # that sampling handles at once: a quarter of a gigabyte, and a few copies of it
+LOGITS_PER_TOKEN = 4096  # in scoring, this many logits count as one token of a pass: by default 2**26 in all
+
 
 @dataclass
 class Rollout:
@@ -36,18 +39,22 @@ class Rollout:
     entropies: Tensor  # (B, T) nats, of the distribution each token was drawn from, 0 off the mask
     truncated: Tensor  # (B,) bool: cut at max_new_tokens before an EOS
     texts: list[str]  # B completions, without their EOS
+    ref_logps: Tensor | None = None  # (B, T) under the frozen reference policy, if a script has one
 
     def __len__(self) -> int:
         return len(self.texts)
 
     def __getitem__(self, rows: Tensor) -> "Rollout":
         """The rollout restricted to some rows (a 1-d tensor of indices)."""
-        picked = {f.name: getattr(self, f.name)[rows] for f in fields(self) if f.name != "texts"}
+        picked = {name: column[rows] for name, column in vars(self).items() if isinstance(column, Tensor)}
         return Rollout(**picked, texts=[self.texts[row] for row in rows.tolist()])
 
     @staticmethod
     def concatenate(rollouts: Sequence["Rollout"]) -> "Rollout":
-        """The rows of several rollouts in turn, padded to the widest (prompts left, completions right)."""
+        """The rows of several rollouts in turn, padded to the widest (prompts left, completions right).
+
+        Without their ref_logps.
+        """
         n = max(rollout.prompt_ids.shape[1] for rollout in rollouts)
         t = max(rollout.completion_ids.shape[1] for rollout in rollouts)
 
@@ -59,7 +66,8 @@ class Rollout:
             return torch.cat(parts)
 
         texts = [text for rollout in rollouts for text in rollout.texts]
-        return Rollout(**{f.name: column(f.name) for f in fields(Rollout) if f.name != "texts"}, texts=texts)
+        names = [field.name for field in fields(Rollout) if field.name not in ("texts", "ref_logps")]
+        return Rollout(**{name: column(name) for name in names}, texts=texts)
 
 
 def position_ids(attention_mask: Tensor) -> Tensor:
@@ -69,7 +77,8 @@ def position_ids(attention_mask: Tensor) -> Tensor:
 
 def token_logps(logits: Tensor, temperature: float) -> Tensor:
     """log softmax(logits / temperature) over the last axis, in float32 or better."""
-    return (logits.to(torch.promote_types(logits.dtype, torch.float32)) / temperature).log_softmax(dim=-1)
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    return (logits if temperature == 1 else logits / temperature).log_softmax(dim=-1)  # one copy less at 1
 
 
 # ---------------------------------------------------------------------- sampling
@@ -172,6 +181,10 @@ class Draws:
 
     def draw(self, t: int, rows: Tensor, logits: Tensor) -> Tensor:
         """Draw the t-th token of some rows from logits (rows, V); returns the tokens (rows, 1)."""
+        at_once = max(1, MOST_LOGITS // logits.shape[1])
+        return torch.cat([self._draw(t, *part) for part in zip(rows.split(at_once), logits.split(at_once))])
+
+    def _draw(self, t: int, rows: Tensor, logits: Tensor) -> Tensor:
         distribution = token_logps(logits, self.temperature or 1.0)
         probabilities = distribution.exp()
         if not probabilities.isfinite().all():
@@ -240,7 +253,7 @@ def completion_logps(
         logits = logits[:, -(T + 1) : -1]  # (b, T, V)
         return token_logps(logits, temperature).gather(2, part.completion_ids.unsqueeze(2)).squeeze(2)  # (b, T)
 
-    return in_passes(score, rollout, max_tokens_per_pass)
+    return in_passes(score, rollout, max_tokens_per_pass, policy.get_input_embeddings().weight.shape[0])
 
 
 def model_inputs(part: Rollout) -> dict:
@@ -254,15 +267,18 @@ def model_inputs(part: Rollout) -> dict:
     }
 
 
-def in_passes(forward: Callable[[Rollout], Tensor], rollout: Rollout, max_tokens_per_pass: int) -> Tensor:
+def in_passes(
+    forward: Callable[[Rollout], Tensor], rollout: Rollout, max_tokens_per_pass: int, vocabulary: int = 0
+) -> Tensor:
     """(B, T): forward(part), (b, t), for parts of the rollout, put back in order and 0 off the mask.
 
     The loss is still taken over all B rows at once, so cutting a batch into passes changes no normaliser and no
     gradient. If the batch exceeds `max_tokens_per_pass`, each part is computed again in the backward pass instead of
-    being kept: memory stays that of one pass.
+    being kept: memory stays that of one pass. `vocabulary` is the number of logits that forward makes for each token of
+    a completion.
     """
-    parts = list(passes(rollout, max_tokens_per_pass))
-    tokens = sum(part.prompt_ids.numel() + part.completion_ids.numel() for _, part in parts)
+    parts = list(passes(rollout, max_tokens_per_pass, vocabulary))
+    tokens = sum(cost(len(p), p.prompt_ids.shape[1], p.mask.shape[1], vocabulary) for _, p in parts)
     again = tokens > max_tokens_per_pass and torch.is_grad_enabled()
     values = [checkpoint(forward, part, use_reentrant=False) if again else forward(part) for _, part in parts]
     T = rollout.mask.shape[1]
@@ -271,9 +287,15 @@ def in_passes(forward: Callable[[Rollout], Tensor], rollout: Rollout, max_tokens
     return torch.where(rollout.mask, values[order.argsort()], 0.0)
 
 
-def passes(rollout: Rollout, max_tokens: int) -> Iterator[tuple[Tensor, Rollout]]:
-    """Row indices, and those rows cut to their longest prompt and completion: longest completions first, in parts of at
-    most `max_tokens` tokens (or one row), in which no row is padded to more than 1.5 times its length.
+def cost(rows: int, n: int, t: int, vocabulary: int) -> float:
+    """What rows of n prompt and t completion tokens count for in a pass: their tokens, or if that is more their logits,
+    4096 for a token."""
+    return rows * max(n + t, t * vocabulary / LOGITS_PER_TOKEN)
+
+
+def passes(rollout: Rollout, max_tokens: int, vocabulary: int = 0) -> Iterator[tuple[Tensor, Rollout]]:
+    """Row indices, and those rows cut to their longest prompt and completion: longest completions first, in parts that
+    cost at most `max_tokens` (or are one row), in which no row is padded to more than 1.5 times its length.
 
     Completions of the base model have 4 tokens or 50: without the second rule most of a batch would be padding.
     """
@@ -284,8 +306,9 @@ def passes(rollout: Rollout, max_tokens: int) -> Iterator[tuple[Tensor, Rollout]
         shortest = prompts[order[0]] + completions[order[0]]
         for i in order:
             wider_n, wider_t = max(n, prompts[i]), max(t, completions[i])
-            width, shorter = wider_n + wider_t, min(shortest, prompts[i] + completions[i])
-            if count and ((count + 1) * width > max_tokens or width > 1.5 * shorter):
+            shorter = min(shortest, prompts[i] + completions[i])
+            too_much = cost(count + 1, wider_n, wider_t, vocabulary) > max_tokens
+            if count and (too_much or wider_n + wider_t > 1.5 * shorter):
                 break
             n, t, shortest, count = wider_n, wider_t, shorter, count + 1
         rows = torch.tensor(order[:count], device=rollout.mask.device)

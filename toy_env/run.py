@@ -47,7 +47,9 @@ class RunConfig:
     steps: int = 60  # rollout batches
     seed: int = 0  # seeds the problems and the sampling of every step
     device: str = "auto"  # auto (cuda, else mps, else cpu), cuda, mps or cpu
-    model: str = "base"  # base, a folder, or a causal language model on the Hugging Face hub
+    model: str = "base"  # base, a folder, or a causal language model on the Hugging Face hub (16 bytes a parameter)
+    dtype: str = "float32"  # of the forward pass, float32 or bfloat16; weights and optimizer are float32
+    gradient_checkpointing: bool = False  # compute each layer again in the backward pass: slower, and less memory
     run_dir: str = ""  # the run's folder; by default runs/SCRIPT-SEED, numbered if that exists
     resume: bool = False  # continue the run in --run_dir from its last save
     save_every: int = 20  # steps between two saves for --resume
@@ -202,7 +204,8 @@ class Run:
         """On the first minibatch of a run, print what must hold there. Raises RuntimeError if it does not."""
         if not self.checked:
             self.checked = True
-            self.say(self_check(minibatch, logps, advantages, end_ids(self.policy, self.tokenizer)))
+            ends = end_ids(self.policy, self.tokenizer)
+            self.say(self_check(minibatch, logps, advantages, self.tokenizer, ends, self.config.dtype))
 
     def minibatches(self, rows: int, epochs: int, num_minibatches: int) -> Iterator[Tensor]:
         """The row indices of each minibatch: in every epoch a fresh permutation of all rows, cut into equal parts."""

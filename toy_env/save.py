@@ -23,7 +23,7 @@ from filelock import FileLock, Timeout
 from toy_env import Diverged, RunFailed, UsageError, reason
 
 KEPT = 2  # saves
-MAY_CHANGE_ON_RESUME = {"steps", "device", "save_every", "max_tokens_per_pass"}
+MAY_CHANGE_ON_RESUME = {"steps", "device", "save_every", "max_tokens_per_pass", "gradient_checkpointing"}
 UNUSED = {"lock", "lock.pid", "write.tmp"}  # what a run that was stopped before its first file leaves behind
 
 
