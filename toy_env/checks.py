@@ -130,7 +130,7 @@ def self_check(
             f"every mask ends with an end token or at the limit: {masks_right}"
         )
     cut = int(minibatch.truncated.sum())
-    starts = "so every ratio starts at 1" if dtype == "float32" else f"mean {mean:.0e}: {dtype} rounds"
+    starts = "so every ratio starts at 1" if dtype == "float32" else f"mean {mean:.0e}, by the rounding of {dtype}"
     prompt = tokenizer.decode(minibatch.prompt_ids[0, minibatch.prompt_mask[0]])
     lines = [
         "Self-check on the first minibatch",

@@ -14,7 +14,7 @@ from torch.nn.functional import pad
 from torch.utils.checkpoint import checkpoint
 
 from toy_env import Diverged
-from toy_env.model import encode_prompts, end_ids
+from toy_env.model import encode_prompts, end_ids, keep_casts
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -122,29 +122,12 @@ def sample(
 
     ends = end_ids(policy, tokenizer) if ends is None else ends
     draws = Draws(logits, max_new_tokens, temperature, generator, ends)
-    if not has_rows(cache):
-        draw_with_generate(policy, prompt_ids, prompt_mask, draws)
-    else:
-        cache.batch_repeat_interleave(group_size)
-        rows = torch.arange(len(prompt_ids), device=policy.device)  # the rows still running
-        attention_mask, positions = prompt_mask, prompt_mask.sum(dim=1, keepdim=True)
-        for t in range(max_new_tokens):
-            tokens = draws.draw(t, rows, logits)  # (rows, 1)
-            going = draws.lengths[rows] > t + 1
-            if not going.all():
-                rows, tokens, attention_mask, positions = (x[going] for x in (rows, tokens, attention_mask, positions))
-                cache.batch_select_indices(going)
-            if t + 1 == max_new_tokens or len(rows) == 0:
-                break
-            attention_mask = torch.cat([attention_mask, torch.ones_like(tokens, dtype=torch.bool)], dim=1)
-            output = policy(
-                input_ids=tokens,
-                attention_mask=attention_mask,
-                position_ids=positions,
-                past_key_values=cache,
-                use_cache=True,
-            )
-            logits, positions = output.logits[:, -1], positions + 1
+    with keep_casts(policy):
+        if has_rows(cache):
+            cache.batch_repeat_interleave(group_size)
+            draw_with_cache(policy, prompt_mask, cache, logits, draws)
+        else:
+            draw_with_generate(policy, prompt_ids, prompt_mask, draws)
 
     mask = torch.arange(max_new_tokens, device=policy.device) < draws.lengths.unsqueeze(1)  # (B, max_new_tokens)
     longest = int(draws.lengths.max())
@@ -211,6 +194,32 @@ def has_rows(cache) -> bool:
 
     kinds = (DynamicLayer, DynamicSlidingWindowLayer)
     return type(cache) is DynamicCache and all(type(layer) in kinds for layer in cache.layers)
+
+
+def draw_with_cache(policy: "PreTrainedModel", prompt_mask: Tensor, cache, logits: Tensor, draws: Draws) -> None:
+    """Draw with a cache of the prompts' keys and values and logits (B, V) of the first tokens. Rows leave as they end.
+
+    prompt_mask: (B, N).
+    """
+    rows = torch.arange(len(prompt_mask), device=policy.device)  # the rows still running
+    attention_mask, positions = prompt_mask, prompt_mask.sum(dim=1, keepdim=True)
+    for t in range(draws.ids.shape[1]):
+        tokens = draws.draw(t, rows, logits)  # (rows, 1)
+        going = draws.lengths[rows] > t + 1
+        if not going.all():
+            rows, tokens, attention_mask, positions = (x[going] for x in (rows, tokens, attention_mask, positions))
+            cache.batch_select_indices(going)
+        if not going.any():
+            break
+        attention_mask = torch.cat([attention_mask, torch.ones_like(tokens, dtype=torch.bool)], dim=1)
+        output = policy(
+            input_ids=tokens,
+            attention_mask=attention_mask,
+            position_ids=positions,
+            past_key_values=cache,
+            use_cache=True,
+        )
+        logits, positions = output.logits[:, -1], positions + 1
 
 
 def draw_with_generate(policy: "PreTrainedModel", prompt_ids: Tensor, prompt_mask: Tensor, draws: Draws) -> None:

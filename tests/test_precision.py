@@ -1,0 +1,256 @@
+"""bfloat16 and less memory: what they change, and that they change nothing else."""
+
+import copy
+import json
+from copy import deepcopy
+
+import pytest
+import torch
+from conftest import build_tiny_model
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from algorithms import dr_grpo, grpo, ppo
+from toy_env import UsageError, checks, rollout
+from toy_env.checks import check_model, self_check
+from toy_env.model import checkpoint_layers, compute_in, end_ids, in_float32, load_policy
+from toy_env.rollout import completion_logps, in_passes, passes, sample
+
+PROMPTS = ["1+1?", "29+46-36?", "5-5?", "12+34-5+6-7?"]
+KEPT = 7 / 256  # a bfloat16 has 8 significant bits: one of two digits in 256; a few roundings
+
+
+def draw(policy, tokenizer, group_size=8):
+    return sample(policy, tokenizer, PROMPTS, group_size, 20, 1.0, torch.Generator().manual_seed(0))
+
+
+def gradients(loss: Tensor, policy) -> list[Tensor]:
+    return torch.autograd.grad(loss, list(policy.parameters()))
+
+
+def distance(ours: list[Tensor], theirs: list[Tensor]) -> float:
+    """Of two gradients: the norm of their difference over the norm of the second."""
+    ours, theirs = (torch.cat([tensor.flatten() for tensor in tensors]) for tensors in (ours, theirs))
+    return ((ours - theirs).norm() / theirs.norm()).item()
+
+
+@pytest.fixture
+def half():
+    """The shipped base model, computing in bfloat16."""
+    return load_policy("base", dtype="bfloat16")
+
+
+def test_the_forward_pass_is_bfloat16_and_weights_gradients_and_log_probs_are_float32(half):
+    policy, tokenizer = half
+    batch = draw(policy, tokenizer)
+    ids = {"input_ids": batch.prompt_ids, "attention_mask": batch.prompt_mask}
+    assert policy(**ids).logits.dtype == torch.bfloat16
+    assert {p.dtype for p in policy.parameters()} == {torch.float32}
+    logps = completion_logps(policy, batch, 1.0)
+    assert batch.logps.dtype == batch.entropies.dtype == logps.dtype == torch.float32
+    assert {g.dtype for g in gradients(logps.sum(), policy)} == {torch.float32}
+    assert not torch.is_autocast_enabled("cpu")
+    with in_float32(policy):
+        assert policy(**ids).logits.dtype == torch.float32
+    assert policy(**ids).logits.dtype == torch.bfloat16
+
+
+def test_bfloat16_is_float32_with_fewer_digits(half, base):
+    """Sampled and scored, value and gradient are within rounding of float32's, and not equal to them."""
+    policy, tokenizer = half
+    batch = draw(policy, tokenizer)
+    scored, exact = completion_logps(policy, batch, 1.0), completion_logps(base[0], batch, 1.0)
+    for logps in (scored, batch.logps):
+        error = (logps - exact).abs()[batch.mask]
+        assert 0 < error.mean() < KEPT and error.max() < 0.3
+    ours, theirs = (gradients(x.sum(), p) for x, p in ((scored, policy), (exact, base[0])))
+    assert 1e-4 < distance(ours, theirs) < 3 * KEPT
+    assert torch.equal(draw(policy, tokenizer).completion_ids, batch.completion_ids)  # the same seed, the same draws
+
+
+@pytest.mark.parametrize("gradient_checkpointing", [False, True])
+def test_a_copy_computes_with_its_own_weights_in_the_same_precision(gradient_checkpointing):
+    """The reference policy and the critic are copies: they must not call the policy that they were copied from."""
+    policy, tokenizer = load_policy("base", "cpu", "bfloat16", gradient_checkpointing)
+    batch = draw(policy, tokenizer)
+    reference, critic = copy.deepcopy(policy).requires_grad_(False), ppo.Critic(policy)
+    torch.nn.init.ones_(critic.head.weight)
+    before = completion_logps(reference, batch, 1.0), in_passes(critic, batch, 10**6)
+    assert torch.equal(before[0], completion_logps(policy, batch, 1.0))
+    seen = []
+    critic.transformer.register_forward_hook(lambda module, args, output: seen.append(torch.is_autocast_enabled("cpu")))
+    layer = critic.transformer.layers[0].mlp.up_proj
+    layer.register_forward_hook(lambda module, args, output: seen.append(output.dtype))
+    with torch.no_grad():
+        for parameter in policy.parameters():
+            parameter.zero_()
+    assert not completion_logps(policy, batch, 1.0).equal(before[0])
+    assert torch.equal(completion_logps(reference, batch, 1.0), before[0])
+    assert torch.equal(in_passes(critic, batch, 10**6), before[1]) and before[1].dtype == torch.float32
+    assert set(seen) == {torch.bfloat16, False}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("max_tokens_per_pass", [60, 10**6])
+def test_layers_computed_again_have_the_same_gradient(dtype, max_tokens_per_pass):
+    (plain, tokenizer), (again, _) = (load_policy("base", dtype=dtype, gradient_checkpointing=x) for x in (False, True))
+    batch, same = draw(plain, tokenizer), draw(again, tokenizer)
+    assert torch.equal(batch.logps, same.logps)
+    both = [completion_logps(policy, batch, 1.0, max_tokens_per_pass) for policy in (plain, again)]
+    assert torch.equal(*both)
+    ours, theirs = (gradients(x.square().sum(), p) for x, p in zip(both, (plain, again)))
+    assert all(torch.equal(a, b) for a, b in zip(ours, theirs))
+    critics = ppo.Critic(plain), ppo.Critic(again)
+    for critic in critics:
+        torch.nn.init.ones_(critic.head.weight)
+    a, b = (gradients(in_passes(critic, batch, max_tokens_per_pass).square().sum(), critic) for critic in critics)
+    assert all(torch.equal(x, y) for x, y in zip(a, b))
+
+
+def kept_bytes(policy, batch) -> int:
+    """What a forward pass keeps for the backward pass, weights aside."""
+    weights = {p.untyped_storage().data_ptr() for p in policy.parameters()}
+    kept: dict[int, int] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in weights:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        logps = completion_logps(policy, batch, 1.0)
+    assert logps.requires_grad
+    return sum(kept.values())
+
+
+def test_layers_computed_again_keep_less():
+    (plain, tokenizer), (again, _) = (load_policy("base", gradient_checkpointing=x) for x in (False, True))
+    batch = draw(plain, tokenizer)
+    assert kept_bytes(again, batch) < 0.5 * kept_bytes(plain, batch)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_passes_change_no_gradient(dtype, base):
+    """Beyond rounding. bfloat16 gradients of a pass are added in float32, so there too."""
+    policy, tokenizer = load_policy("base", dtype=dtype)
+    batch = draw(policy, tokenizer)
+    whole, cut = (completion_logps(policy, batch, 1.0, budget) for budget in (10**6, 60))
+    error = distance(gradients(cut.sum(), policy), gradients(whole.sum(), policy))
+    assert error < (1e-5 if dtype == "float32" else KEPT)
+
+
+# Vocabulary
+
+
+def test_a_large_vocabulary_makes_passes_smaller(tokenizer):
+    """The logits of a pass, which are what memory holds at once, count as its tokens: 4,096 for one."""
+    policy = build_tiny_model(40_960)
+    batch = draw(policy, tokenizer)
+    shapes = []
+    policy.lm_head.register_forward_hook(lambda module, args, output: shapes.append(output.shape))
+    budget = 500
+    logps = completion_logps(policy, batch, 1.0, budget)
+    assert len(shapes) > 10 and {shape[2] for shape in shapes} == {40_960}
+    for b, t, vocabulary in shapes:  # one position more than the completions have
+        assert b * (t - 1) * vocabulary <= budget * rollout.LOGITS_PER_TOKEN or b == 1
+    first = len(shapes)
+    logps.sum().backward()
+    assert len(shapes) == 2 * first  # each pass is computed again, so that its logits are not kept
+    torch.testing.assert_close(logps, completion_logps(policy, batch, 1.0, 10**9), atol=1e-5, rtol=0)
+    assert len(list(passes(batch, budget))) < first  # of a critic, which has no logits
+    assert 16_384 * rollout.LOGITS_PER_TOKEN == rollout.MOST_LOGITS
+
+
+def test_tokens_are_drawn_in_parts_like_at_once(tiny, tokenizer, monkeypatch):
+    """Greedily the same completions, and sampled each with the log-probability that it has alone."""
+
+    def greedy():
+        return sample(tiny, tokenizer, PROMPTS, 8, 20, 0.0, torch.Generator().manual_seed(0))
+
+    whole = greedy()
+    monkeypatch.setattr(rollout, "MOST_LOGITS", 3 * len(tokenizer))
+    assert torch.equal(whole.completion_ids, greedy().completion_ids)
+    batch = draw(tiny, tokenizer)
+    assert len(set(batch.texts)) > 20  # no part repeats the draws of another
+    torch.testing.assert_close(completion_logps(tiny, batch, 1.0), batch.logps, atol=1e-5, rtol=0)
+
+
+# No reference policy where there is no KL
+
+
+@pytest.mark.parametrize("script", [grpo, dr_grpo, ppo])
+def test_without_a_kl_there_is_no_reference_and_nothing_else_changes(script, tmp_path, monkeypatch, no_curves):
+    """The same metrics as with a KL of next to no weight, but for `kl`."""
+    scored, copied = [], []
+
+    def counting(value, memo=None):
+        copied.extend([value] if isinstance(value, PreTrainedModel) and not memo else [])
+        return deepcopy(value, memo)
+
+    monkeypatch.setattr(copy, "deepcopy", counting)
+    monkeypatch.setattr(script, "completion_logps", lambda p, *rest: scored.append(p) or completion_logps(p, *rest))
+    rows = {}
+    for kl_coef in (0.0, 1e-30):
+        scored.clear(), copied.clear()
+        config = script.Config(
+            run_dir=str(tmp_path / f"{kl_coef}"), steps=2, eval_problems=1, prompts_per_step=4, kl_coef=kl_coef
+        )
+        script.train(config)
+        assert len({id(policy) for policy in scored}) == 1 + (kl_coef > 0)
+        assert len(copied) == (kl_coef > 0) + (script is ppo)  # whose critic is a copy too
+        lines = (tmp_path / f"{kl_coef}/metrics.jsonl").read_text().splitlines()
+        metrics = [json.loads(line) for line in lines]
+        rows[kl_coef] = [{k: v for k, v in row.items() if k not in ("kl", "seconds")} for row in metrics]
+        assert all(("kl" in row) == (kl_coef > 0) for row in metrics)
+    assert rows[0.0] == rows[1e-30] and len(rows[0.0]) == 2
+
+
+# What is said of it
+
+
+def test_the_self_check_follows_the_precision_and_shows_a_prompt(half):
+    policy, tokenizer = half
+    batch, ends = draw(policy, tokenizer), end_ids(policy, tokenizer)
+    logps = completion_logps(policy, batch, 1.0)
+    text = self_check(batch, logps, None, tokenizer, ends, "bfloat16")
+    mean = (logps - batch.logps).abs()[batch.mask].mean().item()
+    assert f", mean {mean:.0e}, by the rounding of bfloat16" in text and text.endswith(
+        "as the model reads it:\n    <bos>1+1?\n"
+    )
+    with pytest.raises(RuntimeError, match=r"expected at most 0.001"):
+        self_check(batch, logps, None, tokenizer, ends)
+    shifted = logps.roll(1, dims=1)
+    with pytest.raises(RuntimeError, match=r"expected a mean of at most 0.05"):
+        self_check(batch, shifted, None, tokenizer, ends, "bfloat16")
+
+
+def test_a_model_is_checked_in_float32_whatever_it_computes_in(half, monkeypatch):
+    """Rounding hides nothing there: what is wrong by .002 is refused."""
+    policy, tokenizer = half
+    check_model(policy, tokenizer, 56)
+    plain = checks.plain_logps
+    monkeypatch.setattr(checks, "plain_logps", lambda *args: plain(*args) + 0.002)
+    with pytest.raises(UsageError, match=r"other log-probabilities in a batch than alone \(by 2.0e-03\)"):
+        check_model(policy, tokenizer, 56)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bf16", ""])
+def test_another_precision_is_refused(dtype):
+    with pytest.raises(UsageError, match=f"--dtype must be float32 or bfloat16, not '{dtype}'"):
+        load_policy("base", dtype=dtype)
+
+
+def test_a_device_without_bfloat16_is_refused(base, monkeypatch):
+    def no_autocast(device, dtype):
+        raise RuntimeError("not on this device\nnor on any other")
+
+    monkeypatch.setattr(torch, "autocast", no_autocast)
+    with pytest.raises(UsageError, match="--dtype bfloat16 is not available on cpu: not on this device"):
+        compute_in(base[0], "bfloat16")
+
+
+def test_a_model_without_layers_to_compute_again_is_refused(tiny):
+    tiny.model.layers = torch.nn.ModuleList()
+    with pytest.raises(UsageError, match="--gradient_checkpointing: this model has no layers"):
+        checkpoint_layers(tiny)
