@@ -814,7 +814,7 @@ def test_a_collapsed_run_says_so_once(module, user, answer, code):
 @fault(
     "Training",
     "out of memory, on a GPU or not",
-    f"error: out of memory; lower --max_tokens_per_pass (now 16384), then --group_size (now 4); saved up to step 2; {RESUME}",
+    f"error: out of memory; lower --max_tokens_per_pass (now 16384), then --group_size (now 4) or add --gradient_checkpointing; saved up to step 2; {RESUME}",
     1,
 )
 def test_out_of_memory(user, whole, answer, code):
@@ -847,6 +847,7 @@ SETTINGS = {
     "--eval_problems=768": "error: --eval_problems must be 767 (held-out problems of a level) or fewer, not 768",
     "--eval_problems=10001 --levels 2": "error: --eval_problems must be 10000 (held-out problems of a level) or fewer, not 10001",
     "--levels 1 1": "error: --levels: level 1 is given twice; choose from 1 2 3 4",
+    "--dtype=float16": "error: --dtype must be float32 or bfloat16, not 'float16'",
     "--temperature=1e-45": "error: --temperature must be 0.001 or more, not 1e-45",
     "--max_new_tokens=200": "error: a prompt of 16 tokens and a completion of 200 (--max_new_tokens) need 216 positions, and the "
     "model has 128; give a smaller --max_new_tokens or another model",

@@ -161,7 +161,8 @@ def run_main(
         if not (isinstance(error, MemoryError | torch.OutOfMemoryError) or "memory" in str(error)):
             raise
         advice = [f"--{name} (now {getattr(config, name)})" for name in LESS_MEMORY if hasattr(config, name)]
-        line = f"error: out of memory; lower {', then '.join(advice)}{saved()}"
+        again = " or add --gradient_checkpointing" * (not getattr(config, "gradient_checkpointing", True))
+        line = f"error: out of memory; lower {', then '.join(advice)}{again}{saved()}"
     except OSError as error:
         line = f"error: {error.filename or 'cannot print'} ({error.strerror or error}){saved()}"
     with contextlib.suppress(OSError):

@@ -19,6 +19,8 @@ from toy_env.cli import run_main
 from toy_env.model import load_policy, pick_device
 from toy_env.rollout import sample
 
+MOST_TOKENS = 2**16  # of completions that are sampled at once
+
 
 @dataclass
 class Evaluation:
@@ -50,11 +52,15 @@ def evaluate(
     max_new_tokens: int,
     temperature: float = 1.0,
     seed: int = 0,
-    batch_rows: int = 1024,
+    batch_rows: int | None = None,
 ) -> Evaluation:
-    """Complete every problem `samples` times at `temperature` (0 = greedy), with a sampler seeded for this call."""
+    """Complete every problem `samples` times at `temperature` (0 = greedy), with a sampler seeded for this call.
+
+    `batch_rows` completions are sampled at once: by default 1024, or fewer where they may be long.
+    """
     generator = torch.Generator(device=policy.device).manual_seed(seed)
     texts, lengths, truncated, entropy = [], [], [], 0.0
+    batch_rows = batch_rows or min(1024, MOST_TOKENS // max_new_tokens)
     chunk = max(1, batch_rows // samples)
     for start in range(0, len(problems), chunk):
         rollout = sample(
@@ -226,6 +232,7 @@ def report_table(before: dict, after: dict | None = None) -> str:
 class Config:
     model: str = "base"  # base, a folder, or a model on the Hugging Face hub
     device: str = "auto"  # auto, cpu, cuda or mps
+    dtype: str = "float32"  # precision of the forward pass, float32 or bfloat16
     levels: tuple[int, ...] = LEVELS  # difficulties: number of operations, 1 to 4
     problems: int = 64  # held-out problems per level
     samples: int = 64  # completions to each problem
@@ -235,7 +242,7 @@ class Config:
 
 def main(config: Config) -> None:
     """Print the table of one policy, its per-problem success rates, and pass@k beside majority@k."""
-    policy, tokenizer = load_policy(config.model, pick_device(config.device))
+    policy, tokenizer = load_policy(config.model, pick_device(config.device), config.dtype)
     check_model(policy, tokenizer, config.max_new_tokens)
     results, sampled = held_out_report(
         policy,
