@@ -1,0 +1,192 @@
+"""What memory a training step takes, measured and reckoned, and what that makes of real models. A benchmark.
+
+    python lessons/experiments/bench_memory.py                          XX minutes on one core
+    python lessons/experiments/bench_memory.py --dtype bfloat16 --gradient_checkpointing --kl_coef 0
+    python lessons/experiments/bench_memory.py --completions            only reckon
+
+A step of GRPO runs on a randomly initialised model of the shape of Qwen2.5-0.5B, cut to a few layers, with its whole
+vocabulary of 151,936 tokens. Each number of completions has a process of its own, whose resident memory is watched
+while it samples and while it updates. No completion of such a model ends early, so all have --max_new_tokens.
+"""
+
+import multiprocessing
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from toy_env.cli import run_main, silence
+from toy_env.rollout import LOGITS_PER_TOKEN, MOST_LOGITS
+
+GB = 1e9
+GROUP_SIZE = 8
+
+
+@dataclass
+class Config:
+    completions: tuple[int, ...] = (64, 256)  # of a rollout batch, groups of 8; none to reckon only
+    layers: int = 2  # of the model that is measured
+    max_new_tokens: int = 56  # length of every completion
+    dtype: str = "float32"  # of the forward pass, float32 or bfloat16
+    gradient_checkpointing: bool = False  # compute each layer again in the backward pass
+    kl_coef: float = 0.04  # 0 leaves out the reference policy
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A decoder with grouped queries, a gated MLP and tied embeddings, like Qwen2.5's up to 3B (arXiv:2412.15115)."""
+
+    name: str
+    layers: int
+    hidden: int
+    intermediate: int
+    key_value_heads: int
+    head: int  # width of a head
+    vocabulary: int = 151_936
+
+    @property
+    def parameters(self) -> int:
+        keys = self.key_value_heads * self.head
+        attention = 2 * self.hidden * self.hidden + self.hidden + 2 * (self.hidden + 1) * keys
+        layer = attention + 3 * self.hidden * self.intermediate + 2 * self.hidden
+        return self.vocabulary * self.hidden + self.layers * layer + self.hidden
+
+
+SHAPES = [
+    Shape("Qwen2.5-0.5B", 24, 896, 4864, 2, 64),
+    Shape("Qwen2.5-1.5B", 28, 1536, 8960, 2, 128),
+    Shape("Qwen2.5-3B", 36, 2048, 11008, 2, 128),
+]
+
+
+def reckon(shape: Shape, config: Config, completions: int, prompt: int) -> dict[str, float]:
+    """Bytes that a step takes beyond the process itself: "kept" all the time, and "sampling" and "update" on top of it.
+
+    prompt: tokens of a prompt. The formula of toy_env/README.md.
+    """
+    half = config.dtype == "bfloat16"
+    size = 2 if half else 4  # bytes of an activation
+    P, T = shape.parameters, config.max_new_tokens
+    width = prompt + T
+    copies = 2 * P if half else 0  # of the weights, for the forward pass
+    keys_and_values = completions * width * shape.layers * 2 * shape.key_value_heads * shape.head * size
+    rows = min(completions, max(1, MOST_LOGITS // max(T * shape.vocabulary, width * LOGITS_PER_TOKEN)))  # of a pass
+    layer = (10 * shape.hidden + 4 * shape.intermediate) * size  # a token's activations in one layer
+    activations = shape.layers * layer
+    if config.gradient_checkpointing:
+        activations = shape.layers * shape.hidden * size + layer
+    logits = 4 * 4 * shape.vocabulary  # of one token: four copies in float32
+    drawn = min(completions * logits, 4 * 4 * MOST_LOGITS)
+    return {
+        "kept": P * (16 + 4 * (config.kl_coef > 0)),
+        "sampling": keys_and_values + 2 * completions * shape.vocabulary * size + drawn + copies,
+        "update": rows * width * activations + rows * T * logits + 4 * shape.vocabulary * shape.hidden + copies,
+    }
+
+
+def measure(shape: Shape, config: Config, completions: int, sender) -> None:
+    """Send the bytes of this process before the model is loaded, and its most while sampling and while updating."""
+    import torch
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    from algorithms import grpo
+    from toy_env.model import load_policy
+
+    _, tokenizer = load_policy("base")
+    phase = "before"
+
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    def watch() -> None:
+        while True:
+            most[phase] = max(most.get(phase, 0), resident())
+            time.sleep(0.002)
+
+    def during(name: str, function: Callable) -> Callable:
+        def call(*args, **kwargs):
+            nonlocal phase
+            phase = name
+            return function(*args, **kwargs)
+
+        return call
+
+    grpo.sample = during("sampling", grpo.sample)
+    grpo.completion_logps = during("update", grpo.completion_logps)
+    with tempfile.TemporaryDirectory() as folder, silence():
+        torch.manual_seed(0)
+        ids = {name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
+        model = Qwen2ForCausalLM(
+            Qwen2Config(
+                vocab_size=shape.vocabulary,
+                hidden_size=shape.hidden,
+                intermediate_size=shape.intermediate,
+                num_hidden_layers=shape.layers,
+                num_attention_heads=shape.hidden // shape.head,
+                num_key_value_heads=shape.key_value_heads,
+                tie_word_embeddings=True,
+                **ids,
+            )
+        )
+        assert model.num_parameters() == shape.parameters
+        model.save_pretrained(f"{folder}/model")
+        tokenizer.save_pretrained(f"{folder}/model")
+        del model
+        most = {"process": resident()}
+        threading.Thread(target=watch, daemon=True).start()
+        grpo.train(
+            grpo.Config(
+                model=f"{folder}/model",
+                run_dir=f"{folder}/run",
+                device="cpu",
+                steps=2,  # the second with the optimizer's state from the start
+                prompts_per_step=completions // GROUP_SIZE,
+                group_size=GROUP_SIZE,
+                num_minibatches=1,
+                max_new_tokens=config.max_new_tokens,
+                dtype=config.dtype,
+                gradient_checkpointing=config.gradient_checkpointing,
+                kl_coef=config.kl_coef,
+                eval_problems=1,
+                eval_every=0,
+            )
+        )
+    sender.send(most)
+
+
+def main(config: Config) -> None:
+    """Print what was measured beside what is reckoned, and what is reckoned for models of full size."""
+    less = {"dtype": "bfloat16", "gradient_checkpointing": True, "kl_coef": 0.0}
+    print("GB reckoned for 256 completions (for 1,024) of 256 tokens, prompts of 100, beside the process itself:")
+    print("as it is; with --dtype bfloat16 --gradient_checkpointing --kl_coef 0")
+    for shape in SHAPES:
+        cells = []
+        for settings in (Config(max_new_tokens=256), Config(max_new_tokens=256, **less)):
+            parts = [reckon(shape, settings, completions, prompt=100) for completions in (256, 1024)]
+            cells.append("{:.0f} ({:.0f})".format(*((p["kept"] + max(p["sampling"], p["update"])) / GB for p in parts)))
+        print(f"  {shape.name}, {shape.parameters / 1e9:.2f} B parameters: {'; '.join(cells)}")
+    if not config.completions:
+        return
+    shape = replace(SHAPES[0], name="", layers=config.layers)
+    print(f"{config.layers} layers of Qwen2.5-0.5B, {shape.parameters:,} parameters; GB measured / reckoned")
+    context = multiprocessing.get_context("spawn")
+    for completions in config.completions:
+        receiver, sender = context.Pipe(duplex=False)
+        process = context.Process(target=measure, args=(shape, config, completions, sender))
+        process.start()
+        sender.close()
+        most = receiver.recv()
+        process.join()
+        reckoned = reckon(shape, config, completions, prompt=15)
+        parts = [
+            f"{phase} {most[phase] / GB:.2f} / {(most['process'] + reckoned['kept'] + reckoned[phase]) / GB:.2f}"
+            for phase in ("sampling", "update")
+        ]
+        print(f"{completions:5} completions: process {most['process'] / GB:.2f}, {', '.join(parts)}", flush=True)
+
+
+if __name__ == "__main__":
+    run_main(Config, main, __doc__)
