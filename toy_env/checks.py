@@ -144,5 +144,5 @@ def self_check(
             if total < 1e-4
             else f"  the advantages of a group do not sum to 0 (up to {total:g}): there is no baseline"
         )
-    lines.append(f"  a prompt as the model reads it:\n{indent(prompt, '    ')}")
+    lines.append(f"  a prompt as the model reads it:\n{indent(prompt.rstrip(), '    ')}")
     return "\n".join(lines) + "\n"

@@ -1,6 +1,6 @@
 """What memory a training step takes, measured and reckoned, and what that makes of real models. A benchmark.
 
-    python lessons/experiments/bench_memory.py                          XX minutes on one core
+    python lessons/experiments/bench_memory.py                          half an hour on one core
     python lessons/experiments/bench_memory.py --dtype bfloat16 --gradient_checkpointing --kl_coef 0
     python lessons/experiments/bench_memory.py --completions            only reckon
 
