@@ -100,9 +100,9 @@ def ours(connection, device: str, model: str, prompts: int = PROMPTS, **settings
 
     completion_logps = grpo.completion_logps
 
-    def logps(*args):
-        part = "forward" if torch.is_grad_enabled() else "reference log-probs"
-        return watch.timed(part, completion_logps)(*args)
+    def logps(policy, *args):
+        part = "forward" if next(policy.parameters()).requires_grad else "reference log-probs"
+        return watch.timed(part, completion_logps)(policy, *args)
 
     grpo.Run.log, grpo.completion_logps = log_and_report, logps
     grpo.sample = watch.timed("sampling", grpo.sample)
