@@ -221,7 +221,7 @@ def test_the_self_check_follows_the_precision_and_shows_a_prompt(half):
     with pytest.raises(RuntimeError, match=r"expected at most 0.001"):
         self_check(batch, logps, None, tokenizer, ends)
     shifted = logps.roll(1, dims=1)
-    with pytest.raises(RuntimeError, match=r"expected a mean of at most 0.05"):
+    with pytest.raises(UsageError, match=r"in bfloat16 the model's log-probabilities differ by .* without --dtype"):
         self_check(batch, shifted, None, tokenizer, ends, "bfloat16")
 
 
@@ -232,6 +232,26 @@ def test_a_model_is_checked_in_float32_whatever_it_computes_in(half, monkeypatch
     plain = checks.plain_logps
     monkeypatch.setattr(checks, "plain_logps", lambda *args: plain(*args) + 0.002)
     with pytest.raises(UsageError, match=r"other log-probabilities in a batch than alone \(by 2.0e-03\)"):
+        check_model(policy, tokenizer, 56)
+
+
+def test_a_model_that_bfloat16_does_not_suit_is_refused(half, monkeypatch):
+    """It rounds too much, or fails: as dbrx does, which adds tensors of two precisions."""
+    policy, tokenizer = half
+    rounded = policy.forward
+    policy.forward = lambda *args, **kwargs: noisy(rounded(*args, **kwargs))
+    generator = torch.Generator().manual_seed(0)
+
+    def noisy(output):
+        output.logits = output.logits + torch.randn(output.logits.shape, generator=generator)
+        return output
+
+    with pytest.raises(
+        UsageError, match=r"differ by \d\.\d\d on average, by rounding alone; leave out --dtype bfloat16"
+    ):
+        check_model(policy, tokenizer, 56)
+    policy.forward = lambda *args, **kwargs: torch.zeros(2).index_add_(0, torch.tensor([0]), torch.ones(1).bfloat16())
+    with pytest.raises(UsageError, match=r"cannot be sampled here \(RuntimeError: .*\); leave out --dtype bfloat16"):
         check_model(policy, tokenizer, 56)
 
 

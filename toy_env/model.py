@@ -134,14 +134,18 @@ def compute_in(policy: "PreTrainedModel", dtype: str) -> None:
         module.forward = MethodType(autocast(type(module).forward), module)  # bound, so that copies call their own
 
 
+def is_in_bfloat16(policy: "PreTrainedModel") -> bool:
+    """Whether `compute_in` has had the policy compute in bfloat16."""
+    return "forward" in vars(policy)
+
+
 def keep_casts(policy: "PreTrainedModel") -> contextlib.AbstractContextManager:
     """Inside, which must be without gradient, the weights are cast to bfloat16 once and not in every forward pass.
 
     An outer autocast keeps what those within it have cast. Sampling is 1.6 times as fast for it (two layers of width
     896, vocabulary of 151,936, 8 completions on a CPU).
     """
-    in_bfloat16 = "forward" in vars(policy)
-    return torch.autocast(policy.device.type, enabled=False) if in_bfloat16 else contextlib.nullcontext()
+    return torch.autocast(policy.device.type, enabled=False) if is_in_bfloat16(policy) else contextlib.nullcontext()
 
 
 @contextlib.contextmanager
