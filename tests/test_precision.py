@@ -219,7 +219,7 @@ def test_the_self_check_follows_the_precision_and_shows_a_prompt(half):
         "as the model reads it:\n    <bos>1+1?\n"
     )
     with pytest.raises(RuntimeError, match=r"expected at most 0.001"):
-        self_check(batch, logps, None, tokenizer, ends)
+        self_check(batch, batch.logps + 0.002, None, tokenizer, ends)
     shifted = logps.roll(1, dims=1)
     with pytest.raises(UsageError, match=r"in bfloat16 the model's log-probabilities differ by .* without --dtype"):
         self_check(batch, shifted, None, tokenizer, ends, "bfloat16")
