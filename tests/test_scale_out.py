@@ -515,8 +515,9 @@ def test_verl_computes_what_the_script_does_under_the_options_of_the_page(verl, 
         test_parity.assert_close(loss, their_loss)
     if name == "ppo":
         assert theirs.critic.cliprange_value == ours.value_clip
-        optimizer = (theirs.critic.optim.lr, theirs.critic.optim.weight_decay)
-        assert optimizer == (ours.critic_learning_rate, 0.0)
+        optimizer = theirs.critic.optim
+        settings = (optimizer.lr, optimizer.weight_decay, optimizer.lr_warmup_steps)
+        assert settings == (ours.critic_learning_rate, 0.0, ours.warmup_steps)
 
 
 if __name__ == "__main__":

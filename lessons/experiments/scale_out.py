@@ -5,8 +5,9 @@
     accelerate launch --config_file fsdp.yaml lessons/experiments/scale_out.py --trl bf16=true use_vllm=true
 
 It needs pip install -e '.[scale]'. The defaults are those of algorithms/*.py: an optimizer step sees the same number of
-completions on any number of processes, GPUs or (with --multi_gpu as well) CPUs. The run folder gets the trained model
-(checkpoint) and results.json: settings, TRL's log, and the held-out accuracy before and after training.
+completions on any number of processes, GPUs or, on a machine without, CPUs (with --multi_gpu as well). The run folder
+gets the trained model (checkpoint) and results.json: settings, TRL's log, and the held-out accuracy before and after
+training. Nothing is saved before the end.
 algorithms/OUTGROW.md lists what TRL computes otherwise.
 """
 
@@ -18,13 +19,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from toy_env import UsageError, reason
 from toy_env.arithmetic import LEVELS
 from toy_env.checks import check_model
 from toy_env.cli import run_main
 from toy_env.engines import rows, trl_reward
 from toy_env.evaluate import held_out_report, report_table
-from toy_env.model import INSTRUCTION, NO_THINKING, load_policy, pick_device
+from toy_env.model import INSTRUCTION, NO_THINKING, load_policy
 
 ALGORITHMS: dict[str, dict[str, Any]] = {  # the options of TRL 1.16 that make up a script
     "grpo": {"loss_type": "grpo", "beta": 0.04},
@@ -112,7 +115,7 @@ def trl_settings(config: Config, processes: int) -> dict[str, Any]:
         "shuffle_dataset": False,
         "chat_template_kwargs": NO_THINKING,
         "bf16": False,
-        "use_cpu": pick_device().type == "cpu",
+        "use_cpu": not (torch.cuda.is_available() or torch.backends.mps.is_available()),
         "gradient_checkpointing": False,
         "ddp_find_unused_parameters": False,
         "logging_steps": config.num_minibatches,
@@ -147,7 +150,6 @@ def build_trainer(config: Config, settings: dict[str, Any]):
     if config.algorithm == "dapo":
         rewards.append(get_soft_overlong_punishment(config.max_new_tokens, config.overlong_buffer))
     policy, tokenizer = load_policy(config.model)
-    check_model(policy, tokenizer, config.max_new_tokens)
     chat = bool(tokenizer.chat_template)
     problems = rows(config.steps * config.prompts_per_step, config.levels, config.seed, chat=chat)
     if not chat and "a" in tokenizer.get_vocab():  # a general language model: what encode_prompts gives it to read
@@ -168,11 +170,14 @@ def main(config: Config) -> None:
     trainer = build_trainer(config, settings)
 
     def report(state: dict | None = None) -> dict:
-        policy, tokenizer = load_policy(config.model, trainer.accelerator.device)
-        if state is not None:
+        policy, tokenizer = load_policy(config.model)
+        if state is not None:  # saved first: the device may have no room for a second model
             policy.load_state_dict(state)
             policy.save_pretrained(Path(config.run_dir) / "checkpoint")
             tokenizer.save_pretrained(Path(config.run_dir) / "checkpoint")
+        policy.to(trainer.accelerator.device)
+        if state is None:
+            check_model(policy, tokenizer, config.max_new_tokens)
         sampling = {"samples": 4, "max_new_tokens": config.max_new_tokens, "temperature": config.temperature}
         return held_out_report(policy, tokenizer, problems=config.eval_problems, levels=config.levels, **sampling)[0]
 
@@ -180,9 +185,7 @@ def main(config: Config) -> None:
         device = trainer.accelerator.device.type
         print(f"{config.algorithm} with TRL on {PROCESSES} x {device}, folder {config.run_dir}")
         if "MASTER_ADDR" in os.environ and "WORLD_SIZE" not in os.environ:  # --num_processes 2, and no two GPUs
-            print(
-                "accelerate has started one process; for several without a GPU each, add --multi_gpu before the script"
-            )
+            print("accelerate has started one process, for want of two GPUs; for several on CPUs, add --multi_gpu")
         if config.algorithm == "dapo":
             print("TRL has no dynamic sampling: silent groups stay in the batch and have advantage 0")
         before = report()
