@@ -186,6 +186,12 @@ def test_a_level_that_does_not_exist():
         (r"\boxed{39", None),
         (r"\boxed39", None),
         (r"\boxed{}", None),
+        (r"\boxed{}39", None),
+        (r"\boxed{#}39", None),
+        (r"-\boxed{39}", -39),
+        ("\u2212\\boxed{39}", None),
+        (r"-\boxed{-39}", None),
+        (r"- \boxed{39}", 39),  # a list
         (r"\boxed{\text{39}}", None),
         (r"\boxed{{39}}", None),
         (r"\boxed{12, 39}", None),
@@ -223,13 +229,16 @@ def test_verifier(completion, answer):
 def oracle(completion: str) -> int | None:
     """The verifier's rule again, as a loop over single characters, without re, int or str methods that know Unicode."""
     text, position = "", 0
-    while position < len(completion):  # \boxed{x} is #x and a space, unless x holds a brace
-        end = position + 7
-        if completion[position:end] == "\\boxed{":
+    while position < len(completion):  # \boxed{x} is #x and a space if x has a digit and no brace
+        minus = completion[position] in "-\u2212"
+        start = end = position + minus + 7
+        if completion[position + minus : end] == "\\boxed{":
+            digits = 0
             while end < len(completion) and completion[end] not in "{}":
+                digits += completion[end] in "0123456789"
                 end += 1
-            if end < len(completion) and completion[end] == "}":
-                text += "#" + completion[position + 7 : end] + " "
+            if end < len(completion) and completion[end] == "}" and digits:
+                text += "#" + completion[position] * minus + completion[start:end] + " "
                 position = end + 1
                 continue
         text += completion[position]
@@ -309,7 +318,7 @@ NEARLY = st.text("0123456789+- ", max_size=3)
 OTHER = st.characters(categories=["Nd", "No", "Zs"], exclude_characters="0123456789 ") | st.characters(
     exclude_characters=f"0123456789+-#.{DRESS}"
 )  # digits and spaces of other scripts above all
-BOXES = st.lists(st.sampled_from([r"\boxed{", "}", "#", "39", " ", ".", "$"]), max_size=9).map("".join)
+BOXES = st.lists(st.sampled_from([r"\boxed{", "}", "#", "39", " ", ".", "$", "-", "\u2212"]), max_size=9).map("".join)
 TAIL = st.text().filter(lambda text: "#" not in text and "\\boxed{" not in text)
 
 

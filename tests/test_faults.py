@@ -814,7 +814,7 @@ def test_a_collapsed_run_says_so_once(module, user, answer, code):
 @fault(
     "Training",
     "out of memory, on a GPU or not",
-    f"error: out of memory; lower --max_tokens_per_pass (now 16384), then --group_size (now 4) or add --gradient_checkpointing; saved up to step 2; {RESUME}",
+    f"error: out of memory; lower --max_tokens_per_pass (now 16384), or add --gradient_checkpointing, or start a new run with a smaller --group_size (now 4); saved up to step 2; {RESUME}",
     1,
 )
 def test_out_of_memory(user, whole, answer, code):

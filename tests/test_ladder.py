@@ -4,7 +4,10 @@
 """
 
 import ast
+import dataclasses
 import difflib
+import importlib
+import inspect
 import io
 import re
 import tokenize
@@ -114,6 +117,15 @@ def test_every_script_has_the_same_parts_in_the_same_order(name):
     assert set(OWN_PARTS.get(name, [])) <= set(parts)
     numbered = re.findall(r"^        # (\d)\. ([\w ]+?)(?::|$)", source(name), flags=re.MULTILINE)
     assert numbered == [("1", "Sample and verify"), ("2", "Advantages"), ("3", "Update"), ("4", "Log")]
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_every_setting_has_its_help(name):
+    """It is the comment behind the field, which tyro finds on the same line only."""
+    config = importlib.import_module(f"algorithms.{name}").Config
+    lines = "".join(inspect.getsource(part) for part in config.__mro__[:2])
+    for field in dataclasses.fields(config):
+        assert re.search(rf"^    {field.name}: .* = .*  # \S", lines, flags=re.MULTILINE), field.name
 
 
 @pytest.mark.parametrize("pair", NEIGHBOURS)

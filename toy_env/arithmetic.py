@@ -100,7 +100,7 @@ def steps(problem: Problem) -> list[tuple[str, int]]:
 
 
 _INTEGER = re.compile(r"([+-]?)0*([0-9]{1,9})", re.ASCII)
-_BOXED = re.compile(r"\\boxed\{([^{}]*)\}")
+_BOXED = re.compile(r"([-\u2212]?)\\boxed\{([^{}0-9]*[0-9][^{}]*)\}")
 _DRESS = " \t\r\n*$`\\()[]"  # white space, and what sets a number in bold, as code or as mathematics
 
 
@@ -108,11 +108,11 @@ def extract_answer(completion: str) -> int | None:
     """The integer after the last "#", or None if there is none. A number in a box, \\boxed{39}, is read as #39.
 
     Everything after the last "#" must be one integer in ASCII digits: an optional sign, any number of leading zeros, at
-    most nine digits. Around it may stand what usually does: white space, "*", "$", "`", "\\(", "\\)", "[", "]", and at
-    the end one full stop. "#39 apples", "#39.5", "#3 9", "#1,039" and "#" hold no answer. Linear in the length of the
-    completion; evaluates nothing; raises nothing.
+    most nine digits. Around it may stand white space and any of * $ ` \\ ( ) [ ], and at the end one full stop.
+    "#39 apples", "#39.5", "#3 9", "#1,039" and "#" hold no answer. Linear in the length of the completion; evaluates
+    nothing; raises nothing.
     """
-    _, hash_sign, tail = _BOXED.sub(r"#\1 ", completion).rpartition("#")
+    _, hash_sign, tail = _BOXED.sub(r"#\1\2 ", completion).rpartition("#")
     match = _INTEGER.fullmatch(tail.strip(_DRESS).removesuffix(".").rstrip(_DRESS))
     return int(match[1] + match[2]) if hash_sign and match else None
 

@@ -29,7 +29,7 @@ AT_LEAST_ONE = {
 LEAST = dict.fromkeys(AT_LEAST_ONE, 1) | {"temperature": 1e-3}  # colder, the logits overflow
 STOPPING = ("SIGINT", "SIGTERM", "SIGHUP")
 MOST_TOKENS = 2**31  # of a rollout batch
-LESS_MEMORY = ("max_tokens_per_pass", "group_size", "samples", "batch_size")  # the settings to lower, in this order
+LESS_MEMORY = ("max_tokens_per_pass", "samples", "batch_size")  # the settings to lower
 
 
 def check_settings(config) -> None:
@@ -160,9 +160,12 @@ def run_main(
     except (MemoryError, RuntimeError) as error:
         if not (isinstance(error, MemoryError | torch.OutOfMemoryError) or "memory" in str(error)):
             raise
-        advice = [f"--{name} (now {getattr(config, name)})" for name in LESS_MEMORY if hasattr(config, name)]
-        again = " or add --gradient_checkpointing" * (not getattr(config, "gradient_checkpointing", True))
-        line = f"error: out of memory; lower {', then '.join(advice)}{again}{saved()}"
+        advice = [f"lower --{name} (now {getattr(config, name)})" for name in LESS_MEMORY if hasattr(config, name)]
+        if not getattr(config, "gradient_checkpointing", True):
+            advice.append("add --gradient_checkpointing")
+        if hasattr(config, "group_size"):
+            advice.append(f"start a new run with a smaller --group_size (now {config.group_size})")
+        line = f"error: out of memory; {', or '.join(advice)}{saved()}"
     except OSError as error:
         line = f"error: {error.filename or 'cannot print'} ({error.strerror or error}){saved()}"
     with contextlib.suppress(OSError):

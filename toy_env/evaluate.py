@@ -56,7 +56,7 @@ def evaluate(
 ) -> Evaluation:
     """Complete every problem `samples` times at `temperature` (0 = greedy), with a sampler seeded for this call.
 
-    `batch_rows` completions are sampled at once: by default 1024, or fewer where they may be long.
+    About `batch_rows` completions are sampled at once: by default 1024, or fewer where they may be long.
     """
     generator = torch.Generator(device=policy.device).manual_seed(seed)
     texts, lengths, truncated, entropy = [], [], [], 0.0

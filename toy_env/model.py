@@ -4,8 +4,7 @@ transformers takes seconds to import, so it is imported where a model is loaded:
 """
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
-from functools import wraps
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import MethodType
 from typing import TYPE_CHECKING
@@ -88,6 +87,8 @@ def load_policy(
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from transformers.utils import logging
 
+    if dtype not in ("float32", "bfloat16"):
+        raise UsageError(f"--dtype must be float32 or bfloat16, not {dtype!r}")
     path = locate(model)
     logging.disable_progress_bar()  # a bar for loading half a megabyte
     try:
@@ -112,20 +113,18 @@ def load_policy(
     if tokenizer.pad_token_id is None:  # harmless: masks never come from comparing ids with PAD
         tokenizer.pad_token = tokenizer.convert_ids_to_tokens(int(ends[0]))
     policy = policy.to(device).eval()
-    if dtype != "float32":
-        compute_in(policy, dtype)
+    if dtype == "bfloat16":
+        compute_in_bfloat16(policy)
     if gradient_checkpointing:
         checkpoint_layers(policy)
     return policy, tokenizer
 
 
-def compute_in(policy: "PreTrainedModel", dtype: str) -> None:
-    """Compute every forward pass of a policy under autocast, and of a copy of it or of its transformer as well.
+def compute_in_bfloat16(policy: "PreTrainedModel") -> None:
+    """Compute every forward pass of a policy under autocast to bfloat16, and so those of its copies and transformer.
 
-    Raises UsageError if `dtype` is not "bfloat16", or the device does not know it.
+    Raises UsageError if the device does not know bfloat16.
     """
-    if dtype != "bfloat16":
-        raise UsageError(f"--dtype must be float32 or bfloat16, not {dtype!r}")
     for module in {policy, policy.base_model}:
         try:
             autocast = torch.autocast(policy.device.type, torch.bfloat16)
@@ -135,14 +134,14 @@ def compute_in(policy: "PreTrainedModel", dtype: str) -> None:
 
 
 def is_in_bfloat16(policy: "PreTrainedModel") -> bool:
-    """Whether `compute_in` has had the policy compute in bfloat16."""
+    """Whether `compute_in_bfloat16` was called for the policy."""
     return "forward" in vars(policy)
 
 
 def keep_casts(policy: "PreTrainedModel") -> contextlib.AbstractContextManager:
     """Inside, which must be without gradient, the weights are cast to bfloat16 once and not in every forward pass.
 
-    An outer autocast keeps what those within it have cast. Sampling is 1.6 times as fast for it (two layers of width
+    An outer autocast keeps what those within it have cast. This makes sampling 1.6 times as fast (two layers of width
     896, vocabulary of 151,936, 8 completions on a CPU).
     """
     return torch.autocast(policy.device.type, enabled=False) if is_in_bfloat16(policy) else contextlib.nullcontext()
@@ -167,18 +166,14 @@ def checkpoint_layers(policy: "PreTrainedModel") -> None:
     """
     from transformers.modeling_layers import GradientCheckpointingLayer
 
-    def again(forward: Callable) -> Callable:
-        @wraps(forward)
-        def run(layer: torch.nn.Module, *args, **kwargs):
-            return checkpoint(forward, layer, *args, use_reentrant=False, preserve_rng_state=False, **kwargs)
-
-        return run
+    def recomputed(layer: torch.nn.Module, *args, **kwargs):
+        return checkpoint(type(layer).forward, layer, *args, use_reentrant=False, preserve_rng_state=False, **kwargs)
 
     layers = [module for module in policy.modules() if isinstance(module, GradientCheckpointingLayer)]
     if not layers:
-        raise UsageError("--gradient_checkpointing: this model has no layers that can be computed again; leave it out")
+        raise UsageError("--gradient_checkpointing: this model does not support it; leave it out")
     for layer in layers:
-        layer.forward = MethodType(again(type(layer).forward), layer)
+        layer.forward = MethodType(recomputed, layer)
 
 
 def end_ids(policy: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase") -> Tensor:

@@ -47,20 +47,16 @@ class RunConfig:
     steps: int = 60  # rollout batches
     seed: int = 0  # seeds the problems and the sampling of every step
     device: str = "auto"  # auto (cuda, else mps, else cpu), cuda, mps or cpu
-    model: str = (
-        "base"  # base, a folder, or a model on the Hugging Face hub: 0.5 B parameters take 8 GB with gradient and AdamW
-    )
+    model: str = "base"  # base, a folder, or a model on the hub; 0.5 B parameters take 8 GB (weights, gradient, AdamW)
     dtype: str = "float32"  # precision of the forward pass, float32 or bfloat16; weights and optimizer stay float32
-    gradient_checkpointing: bool = (
-        False  # compute each layer again in the backward pass, instead of keeping its activations
-    )
+    gradient_checkpointing: bool = False  # keep less in memory: compute each layer again in the backward pass
     run_dir: str = ""  # the run's folder; by default runs/SCRIPT-SEED, numbered if that exists
     resume: bool = False  # continue the run in --run_dir from its last save
     save_every: int = 20  # steps between two saves for --resume
     eval_problems: int = 64  # held-out problems per level, before and after training
     eval_every: int = 10  # steps between two evaluations during training; 0 for none
     levels: tuple[int, ...] = LEVELS  # difficulties: number of operations, 1 to 4
-    max_tokens_per_pass: int = 16_384  # tokens in one forward pass: fewer save memory and leave the gradient as it is
+    max_tokens_per_pass: int = 16_384  # limit of one forward pass: fewer save memory and leave the gradient as it is
     measure_updates: bool = False  # log update_norm, the distance that each optimizer step moves the policy
 
 

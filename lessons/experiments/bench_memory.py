@@ -1,4 +1,4 @@
-"""What memory a training step takes, measured and reckoned, and what that makes of real models. A benchmark.
+"""What memory a training step takes, measured and calculated, and what that makes of real models. A benchmark.
 
     python lessons/experiments/bench_memory.py                          half an hour on one core
     python lessons/experiments/bench_memory.py --dtype bfloat16 --gradient_checkpointing --kl_coef 0
@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from toy_env import RunFailed, UsageError
 from toy_env.cli import run_main, silence
 from toy_env.rollout import LOGITS_PER_TOKEN, MOST_LOGITS
 
@@ -33,6 +34,15 @@ class Config:
     dtype: str = "float32"  # of the forward pass, float32 or bfloat16
     gradient_checkpointing: bool = False  # compute each layer again in the backward pass
     kl_coef: float = 0.04  # 0 leaves out the reference policy
+
+    def check(self) -> None:
+        for completions in self.completions:
+            if completions < 1 or completions % GROUP_SIZE:
+                raise UsageError(f"--completions must be multiples of {GROUP_SIZE}, not {completions}")
+        if self.dtype not in ("float32", "bfloat16"):
+            raise UsageError(f"--dtype must be float32 or bfloat16, not {self.dtype!r}")
+        if self.layers < 1:
+            raise UsageError(f"--layers must be 1 or more, not {self.layers}")
 
 
 @dataclass(frozen=True)
@@ -158,9 +168,9 @@ def measure(shape: Shape, config: Config, completions: int, sender) -> None:
 
 
 def main(config: Config) -> None:
-    """Print what was measured beside what is reckoned, and what is reckoned for models of full size."""
+    """Print what was measured beside what is calculated, and what is calculated for models of full size."""
     less = {"dtype": "bfloat16", "gradient_checkpointing": True, "kl_coef": 0.0}
-    print("GB reckoned for 256 completions (for 1,024) of 256 tokens, prompts of 100, beside the process itself:")
+    print("GB calculated for 256 completions (for 1,024) of 256 tokens, prompts of 100, beside the process itself:")
     print("as it is; with --dtype bfloat16 --gradient_checkpointing --kl_coef 0")
     for shape in SHAPES:
         cells = []
@@ -171,18 +181,21 @@ def main(config: Config) -> None:
     if not config.completions:
         return
     shape = replace(SHAPES[0], name="", layers=config.layers)
-    print(f"{config.layers} layers of Qwen2.5-0.5B, {shape.parameters:,} parameters; GB measured / reckoned")
+    print(f"{config.layers} layers of Qwen2.5-0.5B, {shape.parameters:,} parameters; GB measured / calculated")
     context = multiprocessing.get_context("spawn")
     for completions in config.completions:
         receiver, sender = context.Pipe(duplex=False)
         process = context.Process(target=measure, args=(shape, config, completions, sender))
         process.start()
         sender.close()
-        most = receiver.recv()
+        try:
+            most = receiver.recv()
+        except EOFError:
+            raise RunFailed("the process that was measured ended early; it says above why") from None
         process.join()
-        reckoned = reckon(shape, config, completions, prompt=15)
+        calculated = reckon(shape, config, completions, prompt=15)
         parts = [
-            f"{phase} {most[phase] / GB:.2f} / {(most['process'] + reckoned['kept'] + reckoned[phase]) / GB:.2f}"
+            f"{phase} {most[phase] / GB:.2f} / {(most['process'] + calculated['kept'] + calculated[phase]) / GB:.2f}"
             for phase in ("sampling", "update")
         ]
         print(f"{completions:5} completions: process {most['process'] / GB:.2f}, {', '.join(parts)}", flush=True)
