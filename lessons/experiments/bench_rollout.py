@@ -1,23 +1,25 @@
-"""Three things that make a step fast, each timed against the usual way, alternating in one process. A benchmark.
+"""Four things that make a step fast, each timed against the usual way, alternating in one process. A benchmark.
 
     python lessons/experiments/bench_rollout.py
     python lessons/experiments/bench_rollout.py --model runs/grpo-0/checkpoint
 
 The sampler against `model.generate`; scoring in passes of similar length against one pass padded to the longest; the
-fused AdamW against the default one.
+fused AdamW against the default one; in bfloat16, casting the weights once for a rollout against once for every token.
 """
 
 import random
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from statistics import median
 
 import torch
 
+from toy_env import rollout as sampling
 from toy_env.arithmetic import LEVELS, sample_problems
 from toy_env.cli import run_main
-from toy_env.model import load_policy, pick_device
+from toy_env.model import compute_in_bfloat16, keep_casts, load_policy, pick_device
 from toy_env.rollout import Rollout, completion_logps, model_inputs, sample, token_logps
 
 
@@ -88,6 +90,14 @@ def main(config: Config) -> None:
     compare("forward and back", {name: update(score) for name, score in ways.items()}, config.samples)
     optimizers = [torch.optim.AdamW(policy.parameters(), lr=1e-12, fused=fused) for fused in (True, False)]
     compare("AdamW", dict(zip(("fused", "default"), (optimizer.step for optimizer in optimizers))), 5 * config.samples)
+    compute_in_bfloat16(policy)
+
+    def casting_with(keep: Callable) -> None:
+        sampling.keep_casts = keep
+        ours()
+
+    ways = {"once": lambda: casting_with(keep_casts), "every token": lambda: casting_with(lambda policy: nullcontext())}
+    compare("a rollout batch in bfloat16, casting", ways, config.samples)
 
 
 if __name__ == "__main__":
