@@ -16,20 +16,37 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-SCRIPTS = {"reinforce": "REINFORCE", "ppo": "PPO", "grpo": "GRPO", "dr_grpo": "Dr. GRPO", "dapo": "DAPO"}
-NEIGHBOURS = [("reinforce", "ppo"), ("ppo", "grpo"), ("grpo", "dr_grpo"), ("dr_grpo", "dapo")]
+LADDER = {"reinforce": "REINFORCE", "ppo": "PPO", "grpo": "GRPO", "dr_grpo": "Dr. GRPO", "dapo": "DAPO"}
+SIDE_RUNGS = {"rloo": "RLOO", "maxrl": "MaxRL", "gspo": "GSPO", "cispo": "CISPO"}
+SCRIPTS = LADDER | SIDE_RUNGS
+NEIGHBOURS = [
+    ("reinforce", "ppo"),
+    ("ppo", "grpo"),
+    ("grpo", "dr_grpo"),
+    ("dr_grpo", "dapo"),
+    ("dr_grpo", "rloo"),
+    ("dr_grpo", "maxrl"),
+    ("grpo", "gspo"),
+    ("dapo", "cispo"),
+]
 BUDGETS = {  # changed code lines, added and removed together
     ("reinforce", "ppo"): 115,
     ("ppo", "grpo"): 100,
     ("grpo", "dr_grpo"): 6,
     ("dr_grpo", "dapo"): 46,
     ("grpo", "dapo"): 42,
+    ("dr_grpo", "rloo"): 8,
+    ("dr_grpo", "maxrl"): 12,
+    ("grpo", "gspo"): 15,
+    ("dapo", "cispo"): 15,
 }
 MOST_LINES = {"grpo": 90}
 PARTS = ["Config", "collect", "compute_advantages", "policy_loss", "train", "main"]
 OWN_PARTS = {
     "ppo": ["Critic", "value_loss", "explained_variance"],
     "dapo": ["overlong_penalty", "groups_to_keep"],
+    "gspo": ["sequence_ratio"],
+    "cispo": ["overlong_penalty", "groups_to_keep"],
 }
 SHOWN = {"README.md": [("grpo", "dr_grpo")], "algorithms/README.md": [*NEIGHBOURS, ("grpo", "dapo")]}
 
@@ -146,12 +163,14 @@ def test_what_a_tag_calls_new_is_in_the_diff_and_in_the_docstring(pair):
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_a_tag_names_the_script_where_the_idea_is_from(name):
-    """No tag names a script further up the ladder, and a tag of another script is of a line that stands there too."""
-    order = list(SCRIPTS.values())
+    """Of a line from another script, which stands there too: one further down the ladder, and never on a side rung."""
+    order = list(LADDER)
     for line in source(name).splitlines():
         for origin, label in tags(line):
-            assert order.index(origin) <= order.index(SCRIPTS[name]), line
             home = next(script for script, title in SCRIPTS.items() if title == origin)
+            predecessor = next((before for before, after in NEIGHBOURS if after == name), name)
+            last = name if name in order else predecessor
+            assert home == name or order.index(home) <= order.index(last), line
             assert f"[{origin}: {label}]" in source(home), line
 
 
@@ -183,7 +202,8 @@ def test_nothing_below_the_scripts_knows_an_algorithm():
         for line in code_lines(path.read_text())
         if "UsageError" not in line and not line.lstrip().startswith(('f"', '"'))
     )
-    for word in ("grpo", "dapo", "ppo", "clip_eps", "kl_coef", "gae_lambda", "overlong", "max_draws", "critic"):
+    settings = ("clip_eps", "kl_coef", "gae_lambda", "overlong", "max_draws", "critic", "max_ratio")
+    for word in ("grpo", "dapo", "ppo", "rloo", "maxrl", "gspo", "cispo", *settings):
         assert not re.search(rf"\b{word}", text), word
 
 

@@ -128,9 +128,10 @@ def self_check(
     the forward pass. Raises RuntimeError if it does not hold: then the program is wrong, not its user. Raises
     UsageError if the model rounds too much in bfloat16.
     """
-    mask = minibatch.mask
-    difference = (logps - minibatch.logps).abs()[mask]
+    mask, log_ratio = minibatch.mask, (logps - minibatch.logps).detach()  # 0 off the mask
+    difference = log_ratio.abs()[mask]
     mean, most = difference.mean().item(), difference.max().item()
+    of_tokens, of_completions = (x.exp().std(correction=0).item() for x in (log_ratio[mask], log_ratio.sum(dim=1)))
     is_end = torch.isin(minibatch.completion_ids, ends) & mask
     last = is_end.gather(1, mask.sum(dim=1, keepdim=True) - 1).squeeze(1)
     masks_right = torch.equal(last, ~minibatch.truncated) and torch.equal(is_end.sum(dim=1), last.long())
@@ -148,6 +149,7 @@ def self_check(
     lines = [
         "Self-check on the first minibatch",
         f"  max |recomputed - sampled log-prob| = {most:.0e}, {starts}",
+        f"  spread of the ratio trainer / sampler: {of_tokens:.0e} over tokens, {of_completions:.0e} over completions",
         f"  the masks of {len(minibatch) - cut} finished completions end with their EOS; {cut} were cut at the limit",
     ]
     if advantages is not None:

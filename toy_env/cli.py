@@ -21,7 +21,7 @@ from toy_env import Diverged, RunFailed, UsageError, leave, stop
 from toy_env.arithmetic import LEVELS, MOST_HELD_OUT
 from toy_env.save import is_unused
 
-ABOVE_ZERO = ("learning_rate", "max_grad_norm", "clip")  # in the name of a setting
+ABOVE_ZERO = ("learning_rate", "max_grad_norm", "clip", "ratio")  # in the name of a setting
 AT_LEAST_ONE = {
     "steps", "prompts_per_step", "group_size", "max_new_tokens", "epochs", "num_minibatches", "max_tokens_per_pass",
     "save_every", "eval_problems", "problems", "samples", "seeds", "batch_size",

@@ -61,6 +61,7 @@ def update_metrics(
     logps: Tensor,  # (b, T)
     advantages: Tensor,  # (b, 1) or (b, T)
     clip: tuple[float, float],  # the two ends of the range that the ratio is clipped to
+    ratio: Tensor | None = None,  # (b, 1) or (b, T), what is clipped; by default each token's own ratio
 ) -> dict[str, Tensor]:
     """What a minibatch shows before its optimizer step, over its unmasked tokens.
 
@@ -70,7 +71,7 @@ def update_metrics(
     sampled them, of the tokens that are stopped upwards, if there are any.
     """
     mask = minibatch.mask
-    ratio, tokens = (logps - minibatch.logps).exp(), mask.sum().clamp(min=1)
+    ratio, tokens = (logps - minibatch.logps).exp() if ratio is None else ratio, mask.sum().clamp(min=1)
     up = (advantages > 0) & (ratio > clip[1]) & mask
     metrics = {
         "clipped_up": up.sum() / tokens,

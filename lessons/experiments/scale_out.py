@@ -14,6 +14,7 @@ algorithms/OUTGROW.md lists what TRL computes otherwise.
 import ast
 import json
 import os
+import sys
 import warnings
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ from typing import Any
 
 import torch
 
+from algorithms import cispo, gspo
 from toy_env import UsageError, reason
 from toy_env.arithmetic import LEVELS
 from toy_env.checks import check_model
@@ -33,9 +35,20 @@ ALGORITHMS: dict[str, dict[str, Any]] = {  # the options of TRL 1.16 that make u
     "grpo": {"loss_type": "grpo", "beta": 0.04},
     "dr_grpo": {"loss_type": "dr_grpo", "scale_rewards": "none", "beta": 0.04},
     "dapo": {"loss_type": "dapo", "epsilon_high": 0.28, "reward_weights": [2.0, 1.0]},  # 2 * reward + penalty
-    "gspo": {"loss_type": "grpo", "importance_sampling_level": "sequence", "epsilon": 3e-4, "epsilon_high": 4e-4},
-    "cispo": {"loss_type": "cispo", "epsilon_high": 5.0},  # the largest ratio, not its distance from 1
+    "gspo": {
+        "loss_type": "grpo",
+        "importance_sampling_level": "sequence",
+        "epsilon": gspo.Config.clip_eps_low,
+        "epsilon_high": gspo.Config.clip_eps_high,
+        "beta": gspo.Config.kl_coef,
+    },
+    "cispo": {  # epsilon_high is the largest ratio, not its distance from 1
+        "loss_type": "cispo",
+        "epsilon_high": cispo.Config.max_ratio,
+        "reward_weights": [2.0, 1.0],
+    },
 }
+OVERLONG = ("dapo", "cispo")  # a second reward punishes completions near the limit; these scripts redraw silent groups
 RANK, PROCESSES = (int(os.environ.get(name, default)) for name, default in (("RANK", 0), ("WORLD_SIZE", 1)))
 
 
@@ -52,7 +65,7 @@ class Config:
     temperature: float = 1.0  # sampling temperature
     num_minibatches: int = 4  # optimizer steps for each rollout batch
     gradient_accumulation_steps: int = 1  # passes over a process's share of a minibatch: more save memory
-    overlong_buffer: int = 8  # dapo: soft-penalty zone before the length limit, in tokens
+    overlong_buffer: int = 8  # dapo and cispo: soft-penalty zone before the length limit, in tokens
     learning_rate: float = 2e-4  # AdamW's step size after the warm-up
     warmup_steps: int = 10  # rollout batches over which the learning rate rises linearly
     max_grad_norm: float = 1.0  # maximum gradient norm
@@ -61,8 +74,9 @@ class Config:
     trl: tuple[str, ...] = ()  # further options of TRL's GRPOConfig, each NAME=VALUE, such as beta=0.01 use_vllm=true
 
     def check(self) -> None:
-        if self.algorithm in ("reinforce", "ppo"):
-            raise UsageError(f"TRL 1.16 has no trainer for {self.algorithm}; choose {', '.join(ALGORITHMS)}")
+        if self.algorithm in ("reinforce", "ppo", "rloo", "maxrl"):
+            why = " with its loss (RLOOTrainer has one ratio for a completion)" if self.algorithm == "rloo" else ""
+            raise UsageError(f"TRL 1.16 has no trainer for {self.algorithm}{why}; choose {', '.join(ALGORITHMS)}")
         if self.algorithm not in ALGORITHMS:
             raise UsageError(f"--algorithm {self.algorithm!r} does not exist; choose {', '.join(ALGORITHMS)}")
         if self.group_size < 2:
@@ -147,7 +161,7 @@ def build_trainer(config: Config, settings: dict[str, Any]):
                 print(f"step {step}/{config.steps}  acc {accuracy:.2f}  len {logs['completions/mean_length']:.1f}")
 
     rewards = [trl_reward]
-    if config.algorithm == "dapo":
+    if config.algorithm in OVERLONG:
         rewards.append(get_soft_overlong_punishment(config.max_new_tokens, config.overlong_buffer))
     policy, tokenizer = load_policy(config.model)
     chat = bool(tokenizer.chat_template)
@@ -186,7 +200,7 @@ def main(config: Config) -> None:
         print(f"{config.algorithm} with TRL on {PROCESSES} x {device}, folder {config.run_dir}")
         if "MASTER_ADDR" in os.environ and "WORLD_SIZE" not in os.environ:  # --num_processes 2, and no two GPUs
             print("accelerate has started one process, for want of two GPUs; for several on CPUs, add --multi_gpu")
-        if config.algorithm == "dapo":
+        if config.algorithm in OVERLONG:
             print("TRL has no dynamic sampling: silent groups stay in the batch and have advantage 0")
         before = report()
     trainer.train()
@@ -197,8 +211,17 @@ def main(config: Config) -> None:
         results = {"settings": asdict(config), "processes": PROCESSES, "trl": settings, "before": before}
         results |= {"after": after, "log": trainer.state.log_history}
         (Path(config.run_dir) / "results.json").write_text(json.dumps(results, indent=1) + "\n")
+    trainer.accelerator.wait_for_everyone()  # for the first process, which evaluates
     trainer.accelerator.end_training()
+
+
+def leave() -> None:
+    """End the process without Python's clean-up, in which a thread of torch.distributed that still holds tensors may
+    abort it (PyTorch #179291; seen here now and then on a busy machine)."""
+    sys.stdout.flush()
+    os._exit(0)
 
 
 if __name__ == "__main__":
     run_main(Config, main, __doc__)
+    leave()

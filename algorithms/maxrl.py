@@ -1,0 +1,138 @@
+"""MaxRL: Maximum Likelihood Reinforcement Learning (Tajwar et al. 2026, arXiv:2602.02710, Algorithm 1).
+
+Against dr_grpo.py:
+
+    + / mean: the advantage is divided by the mean reward of its group; 0 where no completion is right
+
+For rewards of 0 and 1: the fewer of a group are right, the more each of them counts. On-policy and without KL, the
+expected gradient is 1 + q + ... + q^(G-2) times that of the success probability p, where q = 1 - p: the gradient of
+log p with its series in q cut off after G - 1 terms. The paper states order G; that is the estimator which keeps the
+baseline's share, minus the mean score, in all-wrong groups too. Algorithm 1, like this script, gives these groups no
+gradient. At G = 2 nothing is left but Dr. GRPO's direction.
+
+    python algorithms/maxrl.py
+"""
+
+import copy
+from dataclasses import dataclass
+
+from toy_env.arithmetic import reward, sample_problems
+from toy_env.metrics import update_metrics
+from toy_env.model import load_policy
+from toy_env.rollout import Rollout, completion_logps, sample
+from toy_env.run import Run, RunConfig, run_script
+
+import torch
+from torch import Tensor
+
+
+@dataclass
+class Config(RunConfig):
+    prompts_per_step: int = 32  # P, problems in a rollout batch
+    group_size: int = 8  # G, completions sampled for each problem
+    max_new_tokens: int = 56  # length limit of a completion, in tokens
+    temperature: float = 1.0  # sampling temperature; the policy trained is softmax(logits / temperature)
+    epochs: int = 1  # passes over each rollout batch
+    num_minibatches: int = 4  # optimizer steps in an epoch; with 1 (and 1 epoch) every ratio is 1, nothing is clipped
+    clip_eps: float = 0.2  # the ratio is clipped to [1 - clip_eps, 1 + clip_eps]
+    kl_coef: float = 0.04  # weight of the KL to the reference policy
+    learning_rate: float = 2e-4  # AdamW's step size after the warm-up
+    warmup_steps: int = 10  # steps over which the learning rate rises linearly
+    max_grad_norm: float = 1.0  # maximum gradient norm: a longer gradient is scaled down to it
+
+
+def collect(run: Run, config: Config) -> tuple[Rollout, Tensor]:
+    """Sample G completions for each of P new prompts and verify them.
+
+    Returns the rollout, P·G rows with those of a group contiguous, and the rewards (P, G), 1 for right, 0 for wrong.
+    """
+    P, G = config.prompts_per_step, config.group_size
+    problems = sample_problems(P, config.levels, run.random)
+    prompts = [problem.prompt for problem in problems]
+    rollout = sample(run.policy, run.tokenizer, prompts, G, config.max_new_tokens, config.temperature, run.generator)
+    rewards = [reward(problems[row // G], text) for row, text in enumerate(rollout.texts)]
+    return rollout, torch.tensor(rewards, device=run.device).view(P, G)
+
+
+def compute_advantages(*, rewards: Tensor) -> Tensor:
+    """Advantages (P, G) from rewards (P, G) of 0 and 1: (R - mean) / mean within each group, 0 where none is right.
+
+    MaxRL, Algorithm 1. Raises ValueError for groups of one.
+    """
+    if rewards.shape[1] < 2:
+        raise ValueError(f"a group needs at least 2 completions, not {rewards.shape[1]}; try --group_size 8")
+    mean = rewards.mean(dim=1, keepdim=True)  # [GRPO: group baseline]
+    return torch.where(mean > 0, (rewards - mean) / mean, 0.0)  # [MaxRL: / mean]
+
+
+def policy_loss(
+    *,
+    logps: Tensor,  # (B, T), with gradient
+    old_logps: Tensor,  # (B, T), recorded while sampling
+    ref_logps: Tensor | None,  # (B, T), of the frozen base model; None if kl_coef is 0
+    advantages: Tensor,  # (B, 1), one for all tokens of a completion
+    mask: Tensor,  # (B, T), 1 up to and including EOS
+    config: Config,
+) -> Tensor:
+    """Minus the clipped objective of Dr. GRPO (section 3.2), each token weighted alike; KL term included."""
+    ratio = (logps - old_logps).exp()  # (B, T)
+    clipped = ratio.clamp(1 - config.clip_eps, 1 + config.clip_eps)  # [PPO: clip]
+    per_token = torch.maximum(-advantages * ratio, -advantages * clipped)  # (B, T)
+    if config.kl_coef:
+        log_u = ref_logps - logps  # [GRPO: KL in the loss] u = pi_ref / pi; k3 = u - 1 - log u (Eq. 4)
+        per_token = per_token + config.kl_coef * (log_u.exp() - 1 - log_u)
+    return (per_token * mask).sum() / (len(mask) * config.max_new_tokens)  # [Dr. GRPO: no / length]
+
+
+def train(config: Config) -> dict:
+    """Train the policy and return the held-out results before and after."""
+    run = Run(__file__, config, min_group_size=2)
+    policy, tokenizer = load_policy(config.model, run.device, config.dtype, config.gradient_checkpointing)
+    reference = copy.deepcopy(policy).requires_grad_(False) if config.kl_coef else None  # [PPO: reference policy]
+    optimizer = torch.optim.AdamW(policy.parameters(), lr=config.learning_rate, weight_decay=0.0, fused=True)
+    run.begin(policy, tokenizer, optimizer=optimizer)
+
+    for step in run.steps():
+        optimizer.param_groups[0]["lr"] = config.learning_rate * min(1.0, step / (config.warmup_steps + 1))
+
+        # 1. Sample and verify: G completions for each of P prompts
+        rollout, rewards = collect(run, config)  # P·G rows; (P, G)
+
+        # 2. Advantages
+        advantages = compute_advantages(rewards=rewards)  # (P, G)
+        if config.kl_coef:
+            rollout.ref_logps = completion_logps(reference, rollout, config.temperature, config.max_tokens_per_pass)
+
+        # 3. Update: one optimizer step for each minibatch
+        for rows in run.minibatches(len(rollout), config.epochs, config.num_minibatches):  # [PPO: minibatches]
+            minibatch = rollout[rows]
+            logps = completion_logps(policy, minibatch, config.temperature, config.max_tokens_per_pass)  # (b, T)
+            run.self_check(minibatch, logps, advantages)
+            loss = policy_loss(
+                logps=logps,
+                old_logps=minibatch.logps,
+                ref_logps=minibatch.ref_logps,
+                advantages=advantages.view(-1, 1)[rows],
+                mask=minibatch.mask,
+                config=config,
+            )
+            optimizer.zero_grad()
+            loss.backward()
+            grad_norm = torch.nn.utils.clip_grad_norm_(policy.parameters(), config.max_grad_norm)
+            optimizer.step()
+            run.record(loss=loss, grad_norm=grad_norm)
+            clip = (1 - config.clip_eps, 1 + config.clip_eps)
+            run.record(**update_metrics(minibatch, logps, advantages.view(-1, 1)[rows], clip))
+
+        # 4. Log
+        run.log(step, rollout=rollout, rewards=rewards)
+
+    return run.finish()
+
+
+def main() -> None:
+    run_script(Config, train, __doc__)
+
+
+if __name__ == "__main__":
+    main()

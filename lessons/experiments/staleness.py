@@ -1,0 +1,290 @@
+"""What if the policy has moved since it sampled? Five answers to this, against staleness. Lesson 14 reads the results.
+
+    python lessons/experiments/staleness.py              5 seeds of everything: 30 minutes on two cores
+    python lessons/experiments/staleness.py --quick      1 seed, a sixth of the updates, fewer settings: 2 minutes
+    python lessons/experiments/staleness.py --publish    also writes staleness.json here
+
+Staleness. Every run makes 192 updates on 32 completions each, 6,144 in all, each used once. Only the size of a rollout
+batch differs: it holds the completions of U updates, so that the last of them are U - 1 updates old when they are used.
+The arms differ in nothing but what they do with the ratio: advantages are GRPO's, every loss is averaged as GRPO's is,
+there is no KL. At U = 1 every ratio is 1 and the arms are one.
+
+Reuse. Rollout batches of 256 completions, used in four epochs of 8 updates; 3,072 completions in all.
+
+Samplers. GRPO's clip at U = 4, with completions sampled by a copy of the policy in another precision than that of the
+trainer, with and without truncated importance sampling.
+
+Runs go on in parallel, one thread each; those that are finished are not run again.
+"""
+
+import copy
+import json
+import os
+import random
+import re
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from algorithms import cispo, dapo, grpo, gspo
+from toy_env import UsageError
+from toy_env.arithmetic import LEVELS, held_out_problems, reward, sample_problems
+from toy_env.cli import run_main
+from toy_env.evaluate import evaluate
+from toy_env.model import load_policy
+from toy_env.rollout import completion_logps, sample
+
+RESULTS = Path(__file__).parent / "staleness.json"
+G, MINIBATCH, MAX_NEW_TOKENS, LEARNING_RATE, WARMUP = 8, 32, 56, 2e-4, 10
+UPDATES = 192
+STALENESS = (1, 4, 8, 16, 32)  # U: updates for each rollout batch
+EVALUATIONS = 4  # of held-out accuracy, spread evenly over a run
+CAP = 2.0  # C, of the weights of truncated importance sampling
+
+# Written down before the runs, after pilots that have no part in the results: one run, with seed 100, of most settings
+# of the staleness experiment, and one batch of the base model in each precision. Accuracy: held out, end of the run.
+PREDICTIONS = {
+    "fresh": "Up to U = 4 no two arms differ by more than 3 points.",
+    "no correction": "It loses less than 3 points up to U = 8, and ends below the base model's .39 at U = 32.",
+    "GRPO's clip": "At U = 32 it is 3 to 10 points below U = 1, and no run ends below .7.",
+    "clip-higher": "It is within 3 points of GRPO's clip up to U = 16, and above it at 32.",
+    "GSPO": "At U = 32 it stops at least three times as many tokens as GRPO's clip and is within 4 points of it.",
+    "CISPO": "At U = 32 it is above GRPO's clip, by 2 points or more.",
+    "reuse": "Four epochs are better than one at equal completions, by 5 points or more, for every arm but no "
+    "correction, which ends below all of them.",
+    "bfloat16": "The ratio of a token, trainer over sampler, spreads by .005 to .03 and never passes 2; accuracy is "
+    "within 2 points of the float32 sampler's, with and without correction.",
+    "float8": "The spread is .03 to .2, fewer than 1 token in 1,000 passes 2, and accuracy without correction is "
+    "within 4 points of the float32 sampler's; a correction changes it by less than 3.",
+}
+
+
+def script_loss(script, like_grpo: bool, **settings) -> Callable:
+    """The script's policy_loss, averaged over the tokens of each completion and then over completions.
+
+    `like_grpo`: whether it does so itself. A token mean, which is linear in the advantages, does so if each is
+    multiplied by the number of tokens of the batch over those of its own completion, over the number of completions.
+    """
+    config = script.Config(max_new_tokens=MAX_NEW_TOKENS, **settings)
+
+    def loss(*, advantages: Tensor, mask: Tensor, **logps: Tensor) -> Tensor:
+        lengths = mask.sum(dim=1, keepdim=True)
+        weight = 1.0 if like_grpo else lengths.sum() / (len(mask) * lengths)
+        reference = {"ref_logps": None} if like_grpo else {}
+        return script.policy_loss(advantages=advantages * weight, mask=mask, config=config, **logps, **reference)
+
+    return loss
+
+
+def uncorrected(*, logps: Tensor, old_logps: Tensor, **batch: Tensor) -> Tensor:
+    """GRPO's loss as if the policy had not moved: every ratio 1."""
+    return ARMS["GRPO's clip"](logps=logps, old_logps=logps.detach(), **batch)
+
+
+ARMS: dict[str, Callable] = {
+    "no correction": uncorrected,
+    "GRPO's clip": script_loss(grpo, True, kl_coef=0.0),
+    "clip-higher": script_loss(dapo, False),
+    "GSPO": script_loss(gspo, True, kl_coef=0.0),
+    "CISPO": script_loss(cispo, False),
+}
+SAMPLERS = ("bfloat16", "float8")
+CORRECTIONS = ("none", "token", "sequence")
+
+
+@dataclass
+class Config:
+    seeds: int = 5  # seeds 0, 1, ... of every setting
+    quick: bool = False  # 1 seed, 32 updates, U = 1, 8 and 32, no float8; in the folder OUTPUT-quick
+    processes: int = 0  # runs at a time, of one thread each; 0 for one per core
+    output: str = "runs/staleness"  # folder for the runs
+    publish: bool = False  # write staleness.json, which lesson 14 reads
+
+    def check(self) -> None:
+        if self.publish and self.quick:
+            raise UsageError("--publish is for full runs; leave out --quick")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training run."""
+
+    arm: str
+    staleness: int  # U / epochs: minibatches of a rollout batch
+    seed: int
+    epochs: int = 1
+    updates: int = UPDATES
+    sampler: str = "float32"
+    correction: str = "none"  # or token or sequence: what the weight min(pi_trainer / pi_sampler, CAP) is made of
+
+    def file(self) -> str:
+        return re.sub(r"[^\w.-]", "", "-".join(map(str, asdict(self).values()))) + ".json"
+
+
+def runs_of(config: Config) -> list[Run]:
+    """All runs; at U = 1 the arms are the same, so there is one of them."""
+    seeds, updates, stale = range(config.seeds), UPDATES, STALENESS
+    if config.quick:
+        seeds, updates, stale = range(1), 32, (1, 8, 32)
+    runs = [Run(arm, u, seed, 1, updates) for seed in seeds for u in stale for arm in ARMS
+            if u > 1 or arm == "GRPO's clip"]  # fmt: skip
+    runs += [Run(arm, 8, seed, 4, 2 * updates) for seed in seeds for arm in ARMS]
+    samplers = SAMPLERS[:1] if config.quick else SAMPLERS
+    runs += [Run("GRPO's clip", 4, seed, 1, updates, sampler, correction)
+             for seed in seeds for sampler in samplers for correction in CORRECTIONS]  # fmt: skip
+    return runs
+
+
+def in_precision(policy: torch.nn.Module, precision: str) -> torch.nn.Module:
+    """The policy as a sampler has it: itself for float32; a copy that computes in bfloat16; or a copy whose linear
+    layers have weights rounded to float8 (e4m3), scaled so that the largest of a layer is the largest float8."""
+    if precision == "float32":
+        return policy
+    copied = copy.deepcopy(policy).requires_grad_(False)
+    if precision == "bfloat16":
+        return copied.to(torch.bfloat16)
+    for layer in copied.modules():
+        if isinstance(layer, torch.nn.Linear):
+            scale = layer.weight.abs().max() / torch.finfo(torch.float8_e4m3fn).max
+            layer.weight.copy_((layer.weight / scale).to(torch.float8_e4m3fn).float() * scale)
+    return copied
+
+
+def sampling_weights(log_ratio: Tensor, correction: str) -> Tensor:
+    """Truncated importance sampling: min(pi_trainer / pi_sampler, CAP), of each token (B, T) or completion (B, 1), from
+    the log-ratios (B, T), 0 off the mask; 1 without a correction."""
+    if correction == "none":
+        return torch.ones_like(log_ratio[:, :1])
+    summed = log_ratio if correction == "token" else log_ratio.sum(dim=1, keepdim=True)
+    return summed.exp().clamp(max=CAP)
+
+
+def spread(log_ratio: Tensor, mask: Tensor) -> dict[str, float]:
+    """How far trainer and sampler are apart: standard deviation of the ratio, and share above CAP, of the tokens and of
+    the completions of a rollout batch."""
+    found = {}
+    for name, ratio in (("tokens", log_ratio[mask].exp()), ("completions", log_ratio.sum(dim=1).exp())):
+        found[f"spread of {name}"] = ratio.std().item()
+        found[f"{name} above {CAP:g}"] = (ratio > CAP).double().mean().item()
+    return found
+
+
+def train(run: Run) -> dict:
+    """Train, and return the run's settings with what is kept of it: held-out accuracy along the way and the rest at the
+    end; means over all updates of the share of tokens whose gradient is stopped (of those with an advantage) and of
+    |log ratio|; and of every batch how far sampler and trainer were apart, if they differ."""
+    torch.set_num_threads(1)
+    policy, tokenizer = load_policy("base")
+    optimizer = torch.optim.AdamW(policy.parameters(), lr=LEARNING_RATE, weight_decay=0.0, fused=True)
+    rng, generator = random.Random(run.seed), torch.Generator().manual_seed(run.seed)
+    update, accuracy, stopped, moved, apart = 0, [], [], [], []
+    while update < run.updates:
+        # 1. Sample and verify
+        problems = sample_problems(run.staleness * MINIBATCH // G, LEVELS, rng)
+        prompts = [problem.prompt for problem in problems]
+        sampler = in_precision(policy, run.sampler)
+        rollout = sample(sampler, tokenizer, prompts, G, MAX_NEW_TOKENS, 1.0, generator)
+        rewards = torch.tensor([reward(problems[row // G], text) for row, text in enumerate(rollout.texts)])
+
+        # 2. Advantages, times the weights: every loss is linear in them
+        advantages = grpo.compute_advantages(rewards=rewards.view(-1, G)).view(-1, 1)  # (B, 1)
+        if sampler is not policy:
+            with torch.no_grad():
+                logps = completion_logps(policy, rollout, 1.0)
+            apart.append(spread(logps - rollout.logps, rollout.mask))
+            advantages = advantages * sampling_weights(logps - rollout.logps, run.correction)  # (B, 1) or (B, T)
+            rollout.logps = logps  # the ratio is that of the trainer's policies, then and now
+
+        # 3. Update
+        epochs = [torch.randperm(len(rollout), generator=generator) for _ in range(run.epochs)]
+        for rows in torch.cat(epochs).split(MINIBATCH):
+            update += 1
+            optimizer.param_groups[0]["lr"] = LEARNING_RATE * min(1.0, update / (WARMUP + 1))
+            part, A = rollout[rows], advantages[rows]
+            logps = completion_logps(policy, part, 1.0)
+            leaf = logps.detach().requires_grad_()
+            loss = ARMS[run.arm](logps=leaf, old_logps=part.logps, advantages=A, mask=part.mask)
+            (gradient,) = torch.autograd.grad(loss, leaf)  # (b, T), 0 where a token is stopped
+            with_signal = part.mask & (A != 0)
+            stopped.append((gradient[with_signal] == 0).double().mean().item() if with_signal.any() else 0.0)
+            moved.append((leaf - part.logps).abs()[part.mask].double().mean().item())
+            optimizer.zero_grad()
+            logps.backward(gradient)
+            torch.nn.utils.clip_grad_norm_(policy.parameters(), 1.0)
+            optimizer.step()
+            if update % (run.updates // EVALUATIONS) == 0:
+                report = evaluate(policy, tokenizer, held_out_problems(64, LEVELS), samples=2, max_new_tokens=56)
+                accuracy.append(round(float(report.correct.mean()), 4))
+    numbers = {"stopped": np.mean(stopped), "moved": np.mean(moved), "entropy": report.entropy,
+               "length": report.lengths.mean(), "truncated": report.truncated.mean()}  # fmt: skip
+    numbers |= {name: np.mean([batch[name] for batch in apart]) for name in (apart[0] if apart else ())}
+    return asdict(run) | {"accuracy": accuracy} | {name: float(f"{x:.4g}") for name, x in numbers.items()}
+
+
+def load(path: Path = RESULTS) -> list[dict]:
+    """What `train` returned, of every run."""
+    return json.loads(path.read_text())["runs"]
+
+
+def select(runs: list[dict], **settings) -> list[dict]:
+    """The runs with these settings, by seed; where none is given, those of the staleness experiment."""
+    settings = {"epochs": 1, "sampler": "float32", "correction": "none"} | settings
+    if settings.get("staleness") == 1 and settings["epochs"] == 1:
+        settings["arm"] = "GRPO's clip"  # at U = 1 all arms are the same
+    return [run for run in runs if all(run[name] == value for name, value in settings.items())]
+
+
+def main(config: Config) -> None:
+    """Run what is not there yet, print a line for each setting, and with --publish write staleness.json."""
+    folder = Path(f"{config.output}-quick" if config.quick else config.output)
+    folder.mkdir(parents=True, exist_ok=True)
+    runs = runs_of(config)
+    left = [run for run in runs if not (folder / run.file()).exists()]
+    if left:
+        os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that are started now
+        pool = ProcessPoolExecutor(config.processes or os.cpu_count(), mp_context=get_context("spawn"))
+        bar = tqdm(total=len(runs), initial=len(runs) - len(left), desc="runs", dynamic_ncols=True)
+        try:
+            pending = {pool.submit(train, run): run for run in left}
+            for done in as_completed(pending):
+                path = folder / pending[done].file()
+                path.with_suffix(".tmp").write_text(json.dumps(done.result()))
+                path.with_suffix(".tmp").rename(path)
+                bar.update()
+        finally:
+            pool.shutdown(cancel_futures=True)
+            bar.close()
+    results = [json.loads((folder / run.file()).read_text()) for run in runs]
+    print(table(results))
+    if config.publish:
+        lines = ",\n".join(json.dumps(run) for run in results)
+        command = "python lessons/experiments/staleness.py --publish"
+        RESULTS.write_text(f'{{"command": "{command}", "runs": [\n{lines}\n]}}\n')
+        print(f"written: {RESULTS}")
+
+
+def table(results: list[dict]) -> str:
+    """A line for each setting: accuracy at the end, mean and range over seeds, and the share of stopped tokens."""
+    settings = ("arm", "staleness", "epochs", "sampler", "correction")
+    lines = [f"{'arm':<15}{'U':>4}{'epochs':>8}  {'sampler':<10}{'correction':<12}accuracy at the end     stopped"]
+    for values in dict.fromkeys(tuple(run[name] for name in settings) for run in results):
+        same = [run for run in results if tuple(run[name] for name in settings) == values]
+        end, stopped = [run["accuracy"][-1] for run in same], np.mean([run["stopped"] for run in same])
+        arm, staleness, epochs, sampler, correction = values
+        arm = "all" if staleness * epochs == 1 else arm
+        lines.append(
+            f"{arm:<15}{staleness:>4}{epochs:>8}  {sampler:<10}{correction:<12}"
+            f"{np.mean(end):.3f} [{min(end):.3f}, {max(end):.3f}]  {stopped:7.3f}"
+        )
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    run_main(Config, main, __doc__)
