@@ -7,7 +7,7 @@ Against dapo.py:
 
 The gradient of a token is that of min(ratio, max_ratio) * A * log pi, with the first factor held fixed; on the first
 minibatch of a batch it is DAPO's. The paper bounds the ratio from above only and does not say where; 5 is what ScaleRL
-takes (Khatri et al. 2025, arXiv:2510.13786). The value of this loss says nothing, its gradient does.
+takes (Khatri et al. 2025, arXiv:2510.13786).
 
     python algorithms/cispo.py
 """

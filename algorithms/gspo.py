@@ -8,8 +8,8 @@ Against grpo.py:
 The clip stops whole completions: right ones whose mean log-ratio has risen past the range, wrong ones whose has fallen
 past it. The paper's range, 3e-4 and 4e-4, is for completions of thousands of tokens and small steps; at this script's
 it would stop most of the gradient after the first minibatch, so the range here is thirty times as wide. On the first
-minibatch of a batch every ratio is 1, and the gradient is GRPO's. The KL of grpo.py stays; the paper has none
-(--kl_coef 0).
+minibatch of a batch every ratio is 1, and the gradient is GRPO's. The KL of grpo.py stays; the paper's equations leave
+it out (--kl_coef 0).
 
     python algorithms/gspo.py
 """

@@ -5,10 +5,10 @@ Against dr_grpo.py:
     + / mean: the advantage is divided by the mean reward of its group; 0 where no completion is right
 
 For rewards of 0 and 1: the fewer of a group are right, the more each of them counts. On-policy and without KL, the
-expected gradient is 1 + q + ... + q^(G-2) times that of the success probability p, where q = 1 - p: the gradient of
-log p with its series in q cut off after G - 1 terms. The paper states order G; that is the estimator which keeps the
-baseline's share, minus the mean score, in all-wrong groups too. Algorithm 1, like this script, gives these groups no
-gradient. At G = 2 nothing is left but Dr. GRPO's direction.
+expected gradient is 1 + q + ... + q^(G-2) times that of the success probability p, q = 1 - p (over max_new_tokens):
+that of log p = -(q + q^2/2 + ...), its series cut off after G - 1 terms. The paper states order G, which holds if the
+baseline's share, minus the mean score, is kept in all-wrong groups too; its Algorithm 1, like this script, gives these
+groups no gradient. At G = 2 it is Dr. GRPO, twice as long.
 
     python algorithms/maxrl.py
 """

@@ -54,7 +54,7 @@ def collect(run: Run, config: Config) -> tuple[Rollout, Tensor]:
 
 
 def compute_advantages(*, rewards: Tensor) -> Tensor:
-    """Advantages (P, G) from rewards (P, G): R - mean of the other completions of the group (RLOO, Eq. 9).
+    """Advantages (P, G) from rewards (P, G): R - mean of the other completions of the group (RLOO).
 
     Raises ValueError for groups of one.
     """

@@ -41,7 +41,7 @@ from toy_env.evaluate import report_samples
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "toy_env/README.md"
-SCRIPTS = ("reinforce", "ppo", "grpo", "dr_grpo", "dapo")
+SCRIPTS = ("reinforce", "ppo", "grpo", "dr_grpo", "dapo", "rloo", "maxrl", "gspo", "cispo")
 SMALL = [
     "--steps=4", "--save_every=2", "--prompts_per_step=2", "--group_size=4", "--max_new_tokens=16", "--eval_problems=1",
     "--eval_every=0", "--device=cpu",

@@ -1,4 +1,7 @@
-"""GRPO, Dr. GRPO and DAPO: advantages, clip, KL and aggregation by hand, expectations by enumeration, the identity."""
+"""What group methods share: advantages, clip, KL and aggregation by hand, expectations by enumeration, the identity.
+
+What RLOO, MaxRL, GSPO and CISPO have of their own is in test_side_rungs.py.
+"""
 
 import json
 import math
@@ -10,22 +13,25 @@ import torch
 from conftest import build_tiny_model, value_of
 from enumeration import as_rollout, every_completion, flat_gradient, probability
 
-from algorithms import dapo, dr_grpo, grpo, ppo
+from algorithms import cispo, dapo, dr_grpo, grpo, gspo, maxrl, ppo, rloo
 from lessons.float64 import to_float64
 from toy_env.arithmetic import held_out_problems, reward
 from toy_env.model import load_policy
 from toy_env.rollout import completion_logps, sample
 from toy_env.run import Run
 
-GROUP_METHODS = [grpo, dr_grpo, dapo]
+GROUP_METHODS = [grpo, dr_grpo, dapo, rloo, maxrl, gspo, cispo]
+WITH_KL = [grpo, dr_grpo, rloo, maxrl, gspo]
+WITH_SIGMA = [grpo, dapo, gspo, cispo]
+WITH_DYNAMIC_SAMPLING = [dapo, cispo]
 
 
 def loss_of(script, logps, *, old_logps=None, ref_logps=None, advantages, mask, **settings):
     """The script's policy_loss; on-policy and without KL unless said otherwise."""
-    if script in (grpo, dr_grpo):
+    if script in WITH_KL:
         settings = {"kl_coef": 0.0} | settings
     inputs = {"logps": logps, "old_logps": logps.detach() if old_logps is None else old_logps, "mask": mask}
-    if script in (grpo, dr_grpo):
+    if script in WITH_KL:
         inputs["ref_logps"] = logps.detach() if ref_logps is None else ref_logps
     return script.policy_loss(**inputs, advantages=advantages, config=script.Config(**settings))
 
@@ -38,11 +44,11 @@ def loss_of(script, logps, *, old_logps=None, ref_logps=None, advantages, mask, 
     [([1, 0, 0, 0], 0.4330), ([1, 1, 0, 0], 0.5), ([1, 0, 0, 0, 0, 0, 0, 0], 0.3307), ([1] * 7 + [0], 0.3307)],
 )
 def test_advantages_by_hand(rewards, sigma):
-    """A+ = sqrt((G-k)/k), A- = -sqrt(k/(G-k)) for GRPO and DAPO; R - k/G for Dr. GRPO."""
+    """A+ = sqrt((G-k)/k), A- = -sqrt(k/(G-k)) for GRPO, DAPO, GSPO and CISPO; R - k/G for Dr. GRPO."""
     G, k = len(rewards), sum(rewards)
     rewards = torch.tensor([rewards], dtype=torch.float64)
     right, wrong = math.sqrt((G - k) / k), -math.sqrt(k / (G - k))
-    for script in (grpo, dapo):
+    for script in WITH_SIGMA:
         advantages = script.compute_advantages(rewards=rewards)
         torch.testing.assert_close(advantages, torch.where(rewards == 1, right, wrong).double())
         assert advantages.sum().item() == pytest.approx(0, abs=1e-12)
@@ -58,7 +64,9 @@ def test_unanimous_groups_get_exactly_zero(script, value):
     """Also where the mean of equal floats is off by rounding, which a tiny sigma would blow up."""
     advantages = script.compute_advantages(rewards=torch.full((3, 7), value))
     assert advantages.isfinite().all()
-    assert (advantages == 0).all() or (script is dr_grpo and advantages.abs().max() <= abs(value) * 1e-6)
+    if script in WITH_SIGMA or value in (0, 1):
+        assert (advantages == 0).all()
+    assert advantages.abs().max() <= max(1, abs(value)) * 1e-6
 
 
 @pytest.mark.parametrize("script", GROUP_METHODS)
@@ -91,13 +99,13 @@ def test_plus_minus_one_rewards_leave_grpo_and_double_dr_grpo():
 # ---------------------------------------------------------------------- clip
 
 
-@pytest.mark.parametrize("script", [ppo, *GROUP_METHODS])
+@pytest.mark.parametrize("script", [ppo, *(script for script in GROUP_METHODS if script is not cispo)])
 @pytest.mark.parametrize(
     ("advantage", "ratio", "objective", "trained"),
     [
         (1.0, 0.5, 0.5, True),
         (1.0, 1.0, 1.0, True),
-        (1.0, 1.5, None, False),  # 1 + eps: 1.2, and 1.28 for DAPO
+        (1.0, 1.5, None, False),  # 1 + eps: 1.2, and 1.28 for DAPO and GSPO
         (1.0, 1.25, None, None),
         (-1.0, 0.5, -0.8, False),
         (-1.0, 1.0, -1.0, True),
@@ -107,14 +115,15 @@ def test_plus_minus_one_rewards_leave_grpo_and_double_dr_grpo():
 )
 def test_clip_in_all_quadrants(script, advantage, ratio, objective, trained):
     """One token: the objective min(rho A, clip(rho) A), and a gradient of rho A except in the two clipped corners."""
-    upper = 1.28 if script is dapo else 1.2
+    upper = 1.28 if script in (dapo, gspo) else 1.2
+    settings = {"clip_eps_low": 0.2, "clip_eps_high": 0.28} if script is gspo else {}
     objective = advantage * min(ratio, upper) if objective is None else objective
     trained = ratio <= upper if trained is None else trained
     logps = torch.tensor([[math.log(ratio)]], dtype=torch.float64, requires_grad=True)
     mask = torch.tensor([[True]])
     advantages, old = torch.tensor([[advantage]], dtype=torch.float64), torch.zeros(1, 1, dtype=torch.float64)
     loss = loss_of(script, logps, old_logps=old, ref_logps=logps.detach(), advantages=advantages, mask=mask,
-                   max_new_tokens=1)  # fmt: skip
+                   max_new_tokens=1, **settings)  # fmt: skip
     assert -loss.item() == pytest.approx(objective)
     (gradient,) = torch.autograd.grad(loss, logps)
     assert -gradient.item() == pytest.approx(ratio * advantage if trained else 0)
@@ -135,6 +144,10 @@ def ragged():
         (grpo, [1 / 3, 1 / 12, 1 / 6]),  # 1 / (B |y|)
         (dr_grpo, [1 / 30] * 3),  # 1 / (B C), C = max_new_tokens = 10
         (dapo, [1 / 7] * 3),  # 1 / all tokens
+        (rloo, [1 / 30] * 3),
+        (maxrl, [1 / 30] * 3),
+        (gspo, [1 / 3, 1 / 12, 1 / 6]),
+        (cispo, [1 / 7] * 3),
         (ppo, [1 / 7] * 3),
     ],
 )
@@ -158,21 +171,21 @@ def test_padding_changes_nothing(script):
     assert a.item() == pytest.approx(b.item(), rel=1e-12)
 
 
-@pytest.mark.parametrize("script", [grpo, dapo])
+@pytest.mark.parametrize("script", WITH_SIGMA)
 def test_a_row_with_an_empty_mask_adds_nothing(script):
-    """To the loss or its gradient; GRPO's mean over completions still counts the row."""
+    """To the loss or its gradient; the mean over completions of GRPO and GSPO still counts the row."""
     logps, advantages, mask = ragged()
     mask = torch.cat([mask, torch.zeros(1, 4).bool()])
     logps = torch.cat([logps, torch.full((1, 4), -2.0)]).requires_grad_()
     advantages = torch.cat([advantages, torch.tensor([[5.0]])])
-    settings = {"max_new_tokens": 10, "kl_coef": 0.5} if script is grpo else {"max_new_tokens": 10}
+    settings = {"max_new_tokens": 10, "kl_coef": 0.5} if script in WITH_KL else {"max_new_tokens": 10}
     inputs = {"old_logps": logps.detach() - 0.1, "ref_logps": logps.detach() + 0.3}
 
     def of(rows: int) -> torch.Tensor:
         return loss_of(script, logps[:rows], **{name: value[:rows] for name, value in inputs.items()},
                        advantages=advantages[:rows], mask=mask[:rows], **settings)  # fmt: skip
 
-    assert of(4).item() == pytest.approx(of(3).item() * (3 / 4 if script is grpo else 1), rel=1e-12)
+    assert of(4).item() == pytest.approx(of(3).item() * (3 / 4 if script in WITH_KL else 1), rel=1e-12)
     (gradient,) = torch.autograd.grad(of(4), logps)
     assert gradient.isfinite().all() and not gradient[3].any() and gradient[:3].any()
 
@@ -188,7 +201,7 @@ def test_a_batch_of_empty_masks_has_loss_0(script):
 # ---------------------------------------------------------------------- KL
 
 
-@pytest.mark.parametrize("script", [grpo, dr_grpo])
+@pytest.mark.parametrize("script", WITH_KL)
 def test_k3_as_a_loss_has_the_gradient_of_the_forward_kl(script):
     """At one position, over the whole vocabulary: E_pi[grad k3] = grad KL(ref || pi), and 0 at pi = ref."""
     torch.manual_seed(0)
@@ -218,14 +231,14 @@ def test_k3_as_a_loss_has_the_gradient_of_the_forward_kl(script):
         assert (gradient.abs().max() < 1e-12) == same
 
 
-@pytest.mark.parametrize("script", [grpo, dr_grpo])
+@pytest.mark.parametrize("script", WITH_KL)
 def test_kl_is_weighted_like_the_rest(script):
     """With k3 = 1 - log 2 ... the same for every token, the loss is kl_coef * k3 times the sum of the weights."""
     logps, advantages, mask = ragged()
     k3 = 2 - 1 - math.log(2)
     loss = loss_of(script, logps, ref_logps=logps + math.log(2), advantages=0 * advantages, mask=mask, kl_coef=0.5,
                    max_new_tokens=10)  # fmt: skip
-    assert loss.item() == pytest.approx(0.5 * k3 * (1 if script is grpo else 7 / 30))
+    assert loss.item() == pytest.approx(0.5 * k3 * (1 if script in WITH_SIGMA else 7 / 30))
 
 
 # ---------------------------------------------------------------------- expectations
@@ -359,9 +372,9 @@ def test_every_advantage_meets_the_row_it_was_earned_by(script, tmp_path, monkey
     assert len(advantages) == len(rows) == 2 * 12 * 6
     for (prompt, text), advantage in zip(rows, advantages):
         right = text.split("#")[-1] == str(value_of(prompt))
-        assert (advantage > 0) == right if advantage else script is not dapo
+        assert (advantage > 0) == right if advantage else script not in WITH_DYNAMIC_SAMPLING
     assert sum(a > 0 for a in advantages) > 30 and sum(a < 0 for a in advantages) > 30
-    for given in met[:3] if script is not dapo else []:
+    for given in met[:3] if script in WITH_KL else []:
         torch.testing.assert_close(given["ref_logps"], given["old_logps"], atol=1e-4, rtol=0)
 
 
@@ -381,25 +394,27 @@ def test_the_ratio_leaves_1_exactly_where_it_should(tmp_path, no_curves):
     assert once["kl"] > 0
 
 
-# ---------------------------------------------------------------------- DAPO's own
+# ---------------------------------------------------------------------- DAPO's own, and CISPO's
 
 
-def test_overlong_penalty_by_hand():
+@pytest.mark.parametrize("script", WITH_DYNAMIC_SAMPLING)
+def test_overlong_penalty_by_hand(script):
     """Limit 56, buffer 8: free up to 48 tokens, then an eighth a token (Eq. 13); no buffer, no penalty."""
     lengths = torch.tensor([4, 48, 49, 52, 56])
     mask = torch.arange(56) < lengths.unsqueeze(1)
-    config = dapo.Config(max_new_tokens=56, overlong_buffer=8)
-    assert dapo.overlong_penalty(mask=mask, config=config).tolist() == [0, 0, -0.125, -0.5, -1]
-    config = dapo.Config(max_new_tokens=56, overlong_buffer=0)
-    assert dapo.overlong_penalty(mask=mask, config=config).tolist() == [0] * 5
+    config = script.Config(max_new_tokens=56, overlong_buffer=8)
+    assert script.overlong_penalty(mask=mask, config=config).tolist() == [0, 0, -0.125, -0.5, -1]
+    config = script.Config(max_new_tokens=56, overlong_buffer=0)
+    assert script.overlong_penalty(mask=mask, config=config).tolist() == [0] * 5
 
 
-def test_groups_to_keep_by_hand():
+@pytest.mark.parametrize("script", WITH_DYNAMIC_SAMPLING)
+def test_groups_to_keep_by_hand(script):
     """Groups 1, 3 and 4 of five are mixed; at most P, the first of them. Without dynamic sampling: the first P."""
     correct = torch.tensor([[1.0, 1, 1], [1, 0, 1], [0, 0, 0], [0, 0, 1], [0, 1, 1]])
 
     def kept(P: int, **settings) -> list[int]:
-        return dapo.groups_to_keep(correct=correct, config=dapo.Config(prompts_per_step=P, **settings)).tolist()
+        return script.groups_to_keep(correct=correct, config=script.Config(prompts_per_step=P, **settings)).tolist()
 
     assert kept(5) == kept(3) == [1, 3, 4] and kept(2) == [1, 3]
     assert kept(5, dynamic_sampling=False) == [0, 1, 2, 3, 4] and kept(2, dynamic_sampling=False) == [0, 1]
@@ -407,13 +422,14 @@ def test_groups_to_keep_by_hand():
     assert kept(2) == [] and kept(2, dynamic_sampling=False) == [0, 1]
 
 
-def run_dapo(tmp_path, monkeypatch, verdict, **settings) -> tuple[list, list, list]:
-    """Run DAPO with the rewards `verdict(prompt)`, one for each of 4 completions, in place of the verifier's.
+def run_dapo(tmp_path, monkeypatch, verdict, script=dapo, **settings) -> tuple[list, list, list]:
+    """Run DAPO, or a script that samples like it, with the rewards `verdict(prompt)`, one for each of 4 completions, in
+    place of the verifier's.
 
     Returns what compute_advantages got, what was logged, and the policies before and after each step.
     """
     judged, logged, weights = [], [], []
-    collect, honest, log = dapo.collect, dapo.compute_advantages, Run.log
+    collect, honest, log = script.collect, script.compute_advantages, Run.log
 
     def collect_and_judge(run, config):
         if len(weights) == 2 * len(logged):  # the first draw of a step
@@ -436,10 +452,10 @@ def run_dapo(tmp_path, monkeypatch, verdict, **settings) -> tuple[list, list, li
         "device": "cpu",
     }
     with monkeypatch.context() as patch:
-        patch.setattr(dapo, "collect", collect_and_judge)
-        patch.setattr(dapo, "compute_advantages", lambda rewards: judged.append(rewards) or honest(rewards=rewards))
+        patch.setattr(script, "collect", collect_and_judge)
+        patch.setattr(script, "compute_advantages", lambda rewards: judged.append(rewards) or honest(rewards=rewards))
         patch.setattr(Run, "log", see_log)
-        dapo.train(dapo.Config(**(config | {"run_dir": str(tmp_path / "run")} | settings)))
+        script.train(script.Config(**(config | {"run_dir": str(tmp_path / "run")} | settings)))
     return judged, logged, list(zip(weights[::2], weights[1::2]))
 
 
@@ -451,11 +467,12 @@ def level_of(prompt: str) -> int:
     return prompt.count("+") + prompt.count("-")
 
 
-def test_dynamic_sampling_draws_until_enough_groups_are_mixed(tmp_path, monkeypatch, no_curves):
+@pytest.mark.parametrize("script", WITH_DYNAMIC_SAMPLING)
+def test_dynamic_sampling_draws_until_enough_groups_are_mixed(script, tmp_path, monkeypatch, no_curves):
     """Level 1 all right, level 2 all wrong, levels 3 and 4 mixed: only the latter are trained on, P of them a step, and
     no batch is drawn that is not needed."""
     verdicts = {1: [1, 1, 1, 1], 2: [0, 0, 0, 0], 3: [1, 0, 0, 0], 4: [1, 1, 0, 1]}
-    judged, logged, weights = run_dapo(tmp_path, monkeypatch, lambda prompt: verdicts[level_of(prompt)])
+    judged, logged, weights = run_dapo(tmp_path, monkeypatch, lambda prompt: verdicts[level_of(prompt)], script)
     assert len(judged) == len(logged) == 2
     rows = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
     for rewards, given, row, (before, after) in zip(judged, logged, rows, weights):
@@ -534,12 +551,13 @@ def test_a_step_trains_on_the_completions_of_the_groups_it_kept(tmp_path, monkey
     assert keys(drawn, expected) == sorted(key for part in trained for key in keys(part, range(len(part))))
 
 
-def test_overlong_filtering_takes_truncated_completions_out_of_the_loss(tmp_path, monkeypatch, no_curves):
-    masks, honest = [], dapo.policy_loss
-    monkeypatch.setattr(dapo, "policy_loss", lambda **given: masks.append(given["mask"]) or honest(**given))
+@pytest.mark.parametrize("script", [dapo, pytest.param(cispo, marks=pytest.mark.slow)])
+def test_overlong_filtering_takes_truncated_completions_out_of_the_loss(script, tmp_path, monkeypatch, no_curves):
+    masks, honest = [], script.policy_loss
+    monkeypatch.setattr(script, "policy_loss", lambda **given: masks.append(given["mask"]) or honest(**given))
     for filtering in (False, True):
         settings = {"max_new_tokens": 4, "overlong_buffer": 0, "overlong_filtering": filtering, "temperature": 2.0}
-        run_dapo(tmp_path / str(filtering), monkeypatch, lambda prompt: [1, 0, 0, 0], steps=1, **settings)
+        run_dapo(tmp_path / str(filtering), monkeypatch, lambda prompt: [1, 0, 0, 0], script, steps=1, **settings)
         rows = torch.cat([mask.any(dim=1) for mask in masks])
         assert rows.all() != filtering
         masks.clear()

@@ -15,7 +15,7 @@ import torch
 from conftest import build_tiny_model
 from torch import Tensor
 
-from algorithms import dapo, dr_grpo, grpo, ppo
+from algorithms import cispo, dapo, dr_grpo, grpo, gspo, maxrl, ppo, rloo
 from lessons import build
 from toy_env.pretrain import build_tokenizer
 
@@ -25,6 +25,9 @@ INSTALL_VERL = "pip install -e '.[parity]' && pip install --no-deps verl==0.9.1 
 BUDGET = 9  # max_new_tokens; two of the three random batches are narrower
 P, G = 6, 5  # TRL computes G/(G-1) in float32, where 5/4 is exact
 SCRIPTS = {"ppo": ppo, "grpo": grpo, "dr_grpo": dr_grpo, "dapo": dapo}
+SCRIPTS |= {"rloo": rloo, "maxrl": maxrl, "gspo": gspo, "cispo": cispo}
+WITH_REFERENCE = ("grpo", "dr_grpo", "rloo", "maxrl", "gspo")  # the KL is in the loss
+WITHOUT_SIGMA = ("dr_grpo", "rloo", "maxrl")
 
 
 @pytest.fixture(scope="module")
@@ -34,10 +37,10 @@ def verl():
         pytest.skip(INSTALL_VERL)
     from verl.trainer.ppo import core_algos
     from verl.utils import tensordict_utils
-    from verl.workers.config import ActorConfig
+    from verl.workers import config
     from verl.workers.utils import losses
 
-    return SimpleNamespace(core=core_algos, losses=losses, ActorConfig=ActorConfig, tensordict=tensordict_utils)
+    return SimpleNamespace(core=core_algos, losses=losses, config=config, tensordict=tensordict_utils)
 
 
 @pytest.fixture(scope="module")
@@ -49,8 +52,8 @@ def trl():
     from trl.rewards import get_soft_overlong_punishment
 
     return SimpleNamespace(
-        Config=trl.GRPOConfig,
-        Trainer=trl.GRPOTrainer,
+        GRPO=(trl.GRPOConfig, trl.GRPOTrainer),
+        RLOO=(trl.RLOOConfig, trl.RLOOTrainer),
         Dataset=datasets.Dataset,
         get_soft_overlong_punishment=get_soft_overlong_punishment,
     )
@@ -101,10 +104,23 @@ def batch(request) -> SimpleNamespace:
     return random_batch(request.param)
 
 
-def script_config(name: str, kl_coef: float):
-    """PPO has its KL in the reward and DAPO has none."""
-    settings = {"kl_coef": kl_coef} if name in ("grpo", "dr_grpo") else {}
+OTHER_CLIP = {"gspo": {"clip_eps_low": 0.2, "clip_eps_high": 0.3}, "cispo": {"max_ratio": 1.5}}
+
+
+def script_config(name: str, kl_coef: float, clip: str = "default"):
+    """PPO has its KL in the reward; DAPO and CISPO have none. With another clip than the script's if that is asked."""
+    settings = {"kl_coef": kl_coef} if name in WITH_REFERENCE else {}
+    settings |= OTHER_CLIP[name] if clip == "other" else {}
     return SCRIPTS[name].Config(max_new_tokens=BUDGET, group_size=G, **settings)
+
+
+def clip_range(config) -> tuple[float, float]:
+    """How far below and above 1 the ratio may be without its clip. CISPO has no lower bound: 1 below."""
+    if hasattr(config, "max_ratio"):
+        return 1.0, config.max_ratio - 1
+    if hasattr(config, "clip_eps"):
+        return config.clip_eps, config.clip_eps
+    return config.clip_eps_low, config.clip_eps_high
 
 
 def script_advantages(name: str, batch: SimpleNamespace) -> Tensor:
@@ -115,7 +131,7 @@ def script_advantages(name: str, batch: SimpleNamespace) -> Tensor:
 
 
 def script_loss(name: str, batch: SimpleNamespace, advantages: Tensor, config, mask: Tensor | None = None) -> Tensor:
-    ref_logps = {"ref_logps": batch.ref_logps} if name in ("grpo", "dr_grpo") else {}
+    ref_logps = {"ref_logps": batch.ref_logps} if name in WITH_REFERENCE else {}
     mask = batch.mask if mask is None else mask
     return SCRIPTS[name].policy_loss(
         logps=batch.logps, old_logps=batch.old_logps, advantages=advantages, mask=mask, config=config, **ref_logps
@@ -156,7 +172,7 @@ def verl_advantages(verl, batch: SimpleNamespace, **settings) -> Tensor:
     return verl.core.compute_grpo_outcome_advantage(scores, batch.mask.long(), index, **settings)[0]
 
 
-@pytest.mark.parametrize("name", ["grpo", "dapo"])
+@pytest.mark.parametrize("name", ["grpo", "dapo", "gspo", "cispo"])
 def test_advantages_are_those_of_verl_up_to_the_degrees_of_freedom(verl, batch, name):
     """sqrt((G-1)/G) times ours, because verl's standard deviation has ddof 1. Its epsilon, 1e-6 by default and all but
     0 here, is added to the standard deviation; ours has none. Unanimous groups: 0 in both."""
@@ -174,23 +190,44 @@ def test_dr_grpo_advantages_are_those_of_verl(verl, batch):
     assert_close(ours, verl_advantages(verl, batch, norm_adv_by_std_in_grpo=False))
 
 
+@pytest.mark.parametrize("estimator", ["rloo", "rloo_vectorized"])
+def test_rloo_advantages_are_those_of_verl(verl, batch, estimator):
+    """Without a factor, and with none of an epsilon."""
+    ours = script_advantages("rloo", batch) * batch.mask
+    compute = verl.core.get_adv_estimator_fn(estimator)
+    rewards, index = at_last_token(batch.rewards, batch), np.repeat(np.arange(P), G)
+    assert_close(ours, compute(rewards, response_mask=batch.mask.long(), index=index)[0])
+    assert not ours[: 2 * G].any() and (ours < 0).any() and (ours > 0).any()
+
+
 AGGREGATION = {
     "ppo": "token-mean",
     "grpo": "seq-mean-token-mean",
     "dr_grpo": "seq-mean-token-sum-norm",
     "dapo": "token-mean",
+    "rloo": "seq-mean-token-sum-norm",
+    "maxrl": "seq-mean-token-sum-norm",
+    "gspo": "seq-mean-token-mean",
+    "cispo": "token-mean",
 }
 
 
-def verl_loss(verl, monkeypatch, name: str, batch: SimpleNamespace, advantages: Tensor, kl_coef: float, c: float):
-    """verl's `ppo_loss`: clip, aggregation and KL term. What it unpads, the model's output, is given to it padded."""
+def verl_loss(
+    verl, monkeypatch, name: str, batch: SimpleNamespace, advantages: Tensor, config, c: float, low: float | None = None
+):
+    """verl's `ppo_loss`: clip, aggregation and KL term. What it unpads, the model's output, is given to it padded.
+
+    `low` replaces the script's lower bound.
+    """
     monkeypatch.setattr(verl.losses, "no_padding_2_padding", lambda x, data: x)
-    config = verl.ActorConfig(
+    kl_coef = config.kl_coef if name in WITH_REFERENCE else 0.0
+    config = verl.config.ActorConfig(
         strategy="fsdp",
         rollout_n=G,
         use_dynamic_bsz=True,
-        clip_ratio_low=0.2,
-        clip_ratio_high=0.28 if name == "dapo" else 0.2,
+        policy_loss=verl.config.PolicyLossConfig(loss_mode=name if name in ("gspo", "cispo") else "vanilla"),
+        clip_ratio_low=clip_range(config)[0] if low is None else low,
+        clip_ratio_high=clip_range(config)[1],
         clip_ratio_c=c,
         loss_agg_mode=AGGREGATION[name],
         loss_scale_factor=BUDGET,
@@ -210,15 +247,22 @@ def verl_loss(verl, monkeypatch, name: str, batch: SimpleNamespace, advantages: 
 
 
 LOSSES = [("ppo", 0.0), ("grpo", 0.0), ("grpo", 0.04), ("dr_grpo", 0.0), ("dr_grpo", 0.04), ("dapo", 0.0)]
+ALL_LOSSES = [(*loss, "default") for loss in LOSSES] + [
+    *((name, 0.04, "default") for name in ("rloo", "maxrl")),  # their loss is that of dr_grpo.py
+    *(("gspo", kl_coef, clip) for kl_coef in (0.0, 0.04) for clip in ("default", "other")),
+    *(("cispo", 0.0, clip) for clip in ("default", "other")),
+]
 
 
-@pytest.mark.parametrize("name, kl_coef", LOSSES)
-def test_policy_loss_is_that_of_verl(verl, monkeypatch, batch, name, kl_coef):
-    """Exactly, with verl's dual clip out of the way (see the next test) and max_new_tokens as the constant by which it
-    divides for Dr. GRPO (loss_scale_factor)."""
-    advantages = script_advantages(name, batch)
-    ours = script_loss(name, batch, advantages, script_config(name, kl_coef))
-    theirs = verl_loss(verl, monkeypatch, name, batch, advantages, kl_coef, c=1e9)
+@pytest.mark.parametrize("name, kl_coef, clip", ALL_LOSSES)
+def test_policy_loss_is_that_of_verl(verl, monkeypatch, batch, name, kl_coef, clip):
+    """Exactly, with verl's dual clip out of the way (see the next test; its gspo and cispo have none) and
+    max_new_tokens as the constant by which it divides for Dr. GRPO (loss_scale_factor). verl's gspo holds the mean
+    log-ratio of a completion at 10, which none of these reaches; the lower bound of its cispo is 0 here, and in the
+    test after the next another."""
+    advantages, config = script_advantages(name, batch), script_config(name, kl_coef, clip)
+    ours = script_loss(name, batch, advantages, config)
+    theirs = verl_loss(verl, monkeypatch, name, batch, advantages, config, c=1e9)
     assert_same_loss(ours, theirs, batch.logps)
 
 
@@ -226,15 +270,41 @@ def test_policy_loss_is_that_of_verl(verl, monkeypatch, batch, name, kl_coef):
 def test_dual_clip_is_all_that_verl_adds(verl, monkeypatch, batch, name, kl_coef):
     """By default verl also holds the ratio at c = 3 where the advantage is negative: the gradient of those tokens is 0,
     but for the KL term, and that of all others is ours."""
-    advantages = script_advantages(name, batch)
-    ours = gradient(script_loss(name, batch, advantages, script_config(name, kl_coef)), batch.logps)
-    theirs = gradient(verl_loss(verl, monkeypatch, name, batch, advantages, kl_coef, c=3.0), batch.logps)
+    advantages, config = script_advantages(name, batch), script_config(name, kl_coef)
+    ours = gradient(script_loss(name, batch, advantages, config), batch.logps)
+    theirs = gradient(verl_loss(verl, monkeypatch, name, batch, advantages, config, c=3.0), batch.logps)
     held = (advantages < 0) & (batch.logps - batch.old_logps > np.log(3)) & batch.mask
     assert held.sum() > 3
     assert_close(ours[~held], theirs[~held])
-    kl_alone = gradient(verl_loss(verl, monkeypatch, name, batch, 0 * advantages, kl_coef, c=3.0), batch.logps)
+    kl_alone = gradient(verl_loss(verl, monkeypatch, name, batch, 0 * advantages, config, c=3.0), batch.logps)
     assert_close(kl_alone[held], theirs[held])
     assert not torch.isclose(ours[held], theirs[held]).any()
+
+
+def test_a_lower_bound_is_all_that_verl_adds_to_cispo(verl, monkeypatch, batch):
+    """Where the ratio is below 1 - clip_ratio_low, by default .8, verl weights a token by .8: its gradient is
+    .8 / ratio times ours. That of all others is ours."""
+    advantages, config = script_advantages("cispo", batch), script_config("cispo", 0.0)
+    ours = gradient(script_loss("cispo", batch, advantages, config), batch.logps)
+    theirs = gradient(verl_loss(verl, monkeypatch, "cispo", batch, advantages, config, c=3.0, low=0.2), batch.logps)
+    ratio = (batch.logps - batch.old_logps).exp().detach()
+    raised = (ratio < 0.8) & (advantages != 0) & batch.mask
+    assert raised.sum() > 3
+    assert_close(ours[~raised], theirs[~raised])
+    assert_close((0.8 / ratio * ours)[raised], theirs[raised])
+
+
+@pytest.mark.parametrize("clip", ["default", "other"])
+def test_the_ratios_of_completions_lie_on_both_sides_of_the_clip(clip):
+    """So that the comparisons of GSPO's loss meet every case: for A > 0 and for A < 0 there is a completion above the
+    range, one below it and, with the wider clip, one inside it."""
+    batch, config = random_batch(0), script_config("gspo", 0.0, clip)
+    advantages = script_advantages("gspo", batch)
+    ratio = gspo.sequence_ratio(logps=batch.logps, old_logps=batch.old_logps, mask=batch.mask)
+    above, below = ratio > 1 + config.clip_eps_high, ratio < 1 - config.clip_eps_low
+    for sign in (-1, 1):
+        assert all((where & (advantages.sign() == sign)).any() for where in (above, below))
+        assert clip == "default" or (~above & ~below & (advantages.sign() == sign)).any()
 
 
 @pytest.mark.parametrize("gae_lambda", [1.0, 0.95, 0.0])
@@ -285,12 +355,15 @@ def tiny_folder(tmp_path_factory) -> str:
     return str(folder)
 
 
-def trl_trainer(trl, folder: str, batch: SimpleNamespace, truncated: Tensor | None = None, **settings):
-    """A GRPOTrainer that is given the completions, rewards and log-probs of `batch`; the rest of it is TRL's.
+def trl_trainer(trl, folder: str, batch: SimpleNamespace, truncated: Tensor | None = None, kind="GRPO", **settings):
+    """A GRPOTrainer or RLOOTrainer that is given the completions, rewards and log-probs of `batch`; the rest of it is
+    TRL's.
 
     `trainer.given` holds the log-probs it gets next for "policy" and "reference".
     """
-    config = trl.Config(
+    Config, Trainer = getattr(trl, kind)
+    defaults = {"use_bias_correction_kl": False} if kind == "GRPO" else {}
+    config = Config(
         output_dir=f"{folder}/out",
         per_device_train_batch_size=P * G,
         num_generations=G,
@@ -301,10 +374,10 @@ def trl_trainer(trl, folder: str, batch: SimpleNamespace, truncated: Tensor | No
         gradient_checkpointing=False,
         report_to="none",
         disable_tqdm=True,
-        **{"use_bias_correction_kl": False, **settings},
+        **{**defaults, **settings},
     )
     prompts = trl.Dataset.from_dict({"prompt": ["1+2?"] * P})
-    trainer = trl.Trainer(folder, lambda **_: None, config, prompts, processing_class=build_tokenizer())
+    trainer = Trainer(folder, lambda **_: None, config, prompts, processing_class=build_tokenizer())
     trainer.model.train()
     trainer.current_gradient_accumulation_steps = 1  # set by train()
     trainer.given = {"policy": batch.old_logps, "reference": batch.ref_logps}
@@ -313,7 +386,8 @@ def trl_trainer(trl, folder: str, batch: SimpleNamespace, truncated: Tensor | No
     ids = [[digit] * (n - 1) + [digit if cut else eos] for n, cut in zip(batch.lengths.tolist(), truncated)]
 
     def generate(prompts):
-        return [[1, digit]] * len(prompts), ids, None, ["5"] * len(prompts), None, {}, None, None
+        prompt_ids, texts = [[1, digit]] * len(prompts), ["5"] * len(prompts)
+        return (prompt_ids, ids, texts) if kind == "RLOO" else (prompt_ids, ids, None, texts, None, {}, None, None)
 
     def logps(model, input_ids, *_, **__):
         given = trainer.given["reference" if model is trainer.ref_model else "policy"]
@@ -346,30 +420,66 @@ def test_advantages_are_those_of_trl_up_to_the_degrees_of_freedom(trl, tiny_fold
     assert not ours[: 2 * G].any() and (ours < 0).any() and (ours > 0).any()
 
 
-@pytest.mark.parametrize("name, kl_coef", LOSSES)
-def test_policy_loss_is_that_of_trl(trl, tiny_folder, name, kl_coef):
+def test_rloo_is_that_of_trl_where_the_ratio_is_1(trl, tiny_folder):
+    """The advantages of RLOOTrainer are ours, exactly, with its KL in the reward off (beta = 0).
+
+    Its loss is another one: one ratio for a completion, the product of its tokens' (exp of the *sum* of the
+    log-ratios), which is clipped as a whole, and no length to divide by. Where every ratio is 1 its gradient is
+    max_new_tokens times ours; elsewhere, and for the value of the loss, there is no such factor."""
+    batch, config = random_batch(0), script_config("rloo", 0.0)
+    trainer = trl_trainer(trl, tiny_folder, batch, kind="RLOO", beta=0.0)
+    judged = trl_judged(trainer)
+    assert torch.equal(judged["completion_mask"].bool(), batch.mask)
+    advantages = script_advantages("rloo", batch)
+    assert_close(advantages.flatten(), judged["advantages"])
+    assert not advantages[: 2 * G].any() and (advantages < 0).any() and (advantages > 0).any()
+
+    def both() -> tuple[Tensor, Tensor]:
+        trainer.given["policy"] = batch.logps
+        ours = gradient(script_loss("rloo", batch, advantages, config), batch.logps)
+        return BUDGET * ours, gradient(trainer.compute_loss(trainer.model, judged), batch.logps)
+
+    elsewhere, theirs = both()
+    assert not torch.allclose(elsewhere, theirs, rtol=0.1)
+    batch.logps = batch.old_logps.clone().requires_grad_()
+    ours, theirs = both()
+    assert_close(ours, theirs)
+    assert ours.abs().max() > 1e-3
+
+
+TRL_LOSS = {"ppo": "dapo", "rloo": "dr_grpo", "maxrl": "dr_grpo", "gspo": "grpo"}
+
+
+@pytest.mark.parametrize("name, kl_coef, clip", ALL_LOSSES)
+def test_policy_loss_is_that_of_trl(trl, tiny_folder, name, kl_coef, clip):
     """Exactly, given the same advantages; all of TRL's other defaults. TRL multiplies k3 by the ratio by default
-    (use_bias_correction_kl): off here, on in the next test. PPO is loss_type = "dapo" with advantages per token."""
+    (use_bias_correction_kl): off here, on in the next test. PPO is loss_type = "dapo" with advantages per token, GSPO
+    is "grpo" with the importance sampling level of a sequence. For CISPO, epsilon_high is the cap itself."""
+    config = script_config(name, kl_coef, clip)
+    low, high = clip_range(config)
+    if name == "cispo":
+        low, high = 0.2, config.max_ratio
     for seed in (0, 1):
         batch = random_batch(seed)
         trainer = trl_trainer(
             trl,
             tiny_folder,
             batch,
-            loss_type="dapo" if name == "ppo" else name,
-            scale_rewards="none" if name == "dr_grpo" else "group",
+            loss_type=TRL_LOSS.get(name, name),
+            scale_rewards="none" if name in WITHOUT_SIGMA else "group",
+            importance_sampling_level="sequence" if name == "gspo" else "token",
             beta=kl_coef,
-            epsilon=0.2,
-            epsilon_high=0.28 if name == "dapo" else None,
+            epsilon=low,
+            epsilon_high=high,
         )
         judged = trl_judged(trainer)
         assert torch.equal(judged["completion_mask"].bool(), batch.mask)
-        if name == "ppo":
-            judged["advantages"] = batch.token_advantages
+        if name in ("ppo", "rloo", "maxrl"):  # TRL has none of these advantages here
+            judged["advantages"] = script_advantages(name, batch)
         advantages = judged["advantages"].view(P * G, -1)
         trainer.given["policy"] = batch.logps
         theirs = trainer.compute_loss(trainer.model, judged)
-        assert_same_loss(script_loss(name, batch, advantages, script_config(name, kl_coef)), theirs, batch.logps)
+        assert_same_loss(script_loss(name, batch, advantages, config), theirs, batch.logps)
 
 
 @pytest.fixture(scope="module")
@@ -388,7 +498,7 @@ def lesson() -> dict:
 def test_k3_times_the_ratio_is_what_trl_does_by_default(trl, tiny_folder, lesson, name, seed):
     """`rho_k3` of lesson 4, added to the script's loss without its KL. The gradient of that term alone is, for every
     token, the ratio times k1 and the token's weight in the mean; that of k3 without the ratio is another."""
-    batch, kl_coef, default = random_batch(seed), 0.04, trl.Config.use_bias_correction_kl
+    batch, kl_coef, default = random_batch(seed), 0.04, trl.GRPO[0].use_bias_correction_kl
     assert default is True
     settings = {"loss_type": name, "scale_rewards": "none" if name == "dr_grpo" else "group", "beta": kl_coef}
     trainer = trl_trainer(trl, tiny_folder, batch, use_bias_correction_kl=default, **settings)
@@ -410,29 +520,33 @@ def test_k3_times_the_ratio_is_what_trl_does_by_default(trl, tiny_folder, lesson
     assert (alone - without)[batch.mask].abs().mean() > 0.3 * without[batch.mask].abs().mean()
 
 
-def test_overlong_filtering_is_that_of_trl(trl, tiny_folder):
-    """DAPO without the completions that were cut: TRL calls it mask_truncated_completions. They count in the
+@pytest.mark.parametrize("name", ["dapo", "cispo"])
+def test_overlong_filtering_is_that_of_trl(trl, tiny_folder, name):
+    """DAPO and CISPO without the completions that were cut: TRL calls it mask_truncated_completions. They count in the
     group's mean and standard deviation, and neither in the loss nor in the number of tokens it is divided by."""
     batch = random_batch(0)
     truncated = batch.lengths == BUDGET
     assert 2 < truncated.sum() < P * G / 2
+    config = script_config(name, 0.0)
+    high = config.max_ratio if name == "cispo" else config.clip_eps_high
     trainer = trl_trainer(
-        trl, tiny_folder, batch, truncated, loss_type="dapo", epsilon_high=0.28, mask_truncated_completions=True
+        trl, tiny_folder, batch, truncated, loss_type=name, epsilon_high=high, mask_truncated_completions=True
     )
     judged = trl_judged(trainer)
     trainer.given["policy"] = batch.logps
     theirs = trainer.compute_loss(trainer.model, judged)
     mask = batch.mask & ~truncated.unsqueeze(1)
-    ours = script_loss("dapo", batch, judged["advantages"].view(-1, 1), script_config("dapo", 0.0), mask)
+    ours = script_loss(name, batch, judged["advantages"].view(-1, 1), config, mask)
     assert_same_loss(ours, theirs, batch.logps)
 
 
+@pytest.mark.parametrize("script", [dapo, cispo])
 @pytest.mark.parametrize("buffer", [0, 1, 8, 56])
-def test_overlong_penalty_is_that_of_trl(trl, buffer):
+def test_overlong_penalty_is_that_of_trl(trl, buffer, script):
     """At every length from 0 to one more than the limit."""
     lengths, limit = torch.arange(58), 56
     theirs = trl.get_soft_overlong_punishment(max_completion_len=limit, soft_punish_cache=buffer)
     expected = theirs(completion_ids=[[5] * n for n in lengths.tolist()])
     mask = (torch.arange(57) < lengths.unsqueeze(1)).double()
-    ours = dapo.overlong_penalty(mask=mask, config=dapo.Config(max_new_tokens=limit, overlong_buffer=buffer))
+    ours = script.overlong_penalty(mask=mask, config=script.Config(max_new_tokens=limit, overlong_buffer=buffer))
     assert_close(ours, torch.tensor(expected, dtype=torch.float64))

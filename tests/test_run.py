@@ -22,6 +22,7 @@ from toy_env.run import Run
 from toy_env.save import saves, step_of
 
 ROOT = Path(__file__).parent.parent
+SIDE_RUNGS = ("rloo", "maxrl", "gspo", "cispo")
 SMALL = {"steps": 4, "prompts_per_step": 4, "group_size": 4, "max_new_tokens": 24, "eval_problems": 2, "device": "cpu"}
 FLAGS = [f"--{name}={value}" for name, value in SMALL.items()]
 
@@ -201,6 +202,10 @@ def test_bad_input_gets_one_clear_line_and_leaves_nothing_behind(flag, tmp_path,
         ("reinforce", ["--step=5"], "Perhaps you meant: --steps INT"),
         ("dapo", ["--no_dynamic_samplin"], "Perhaps you meant: --no_dynamic_sampling"),
         ("grpo", ["--gae_lambda=1"], "Unrecognized options: --gae_lambda=1"),  # a flag of another script
+        ("gspo", ["--clip_eps=0.2"], "Unrecognized options: --clip_eps=0.2"),
+        ("cispo", ["--kl_coef=0.1"], "Unrecognized options: --kl_coef=0.1"),
+        ("rloo", ["--max_ratio=5"], "Unrecognized options: --max_ratio=5"),
+        ("maxrl", ["--grup_size=4"], "Perhaps you meant: --group_size INT"),
         ("reinforce", ["extra"], "Unrecognized options: extra"),
         ("reinforce", ["--steps=ten"], "Error parsing --steps: invalid literal for int() with base 10: 'ten'"),
         ("reinforce", ["--learning_rate", "high"], "Error parsing --learning_rate: could not convert string to float"),
@@ -231,6 +236,13 @@ def test_a_command_line_that_cannot_be_read(script, argv, message, tmp_path, mon
         ("ppo", "--gae_lambda=1.1", "--gae_lambda must be 1 or less, not 1.1"),
         ("ppo", "--num_minibatches=17", "--num_minibatches must be 16 (the completions of a batch) or fewer, not 17"),
         ("grpo", "--kl_coef=-1", "--kl_coef must be 0 or more, not -1.0"),
+        *((script, "--group_size=1", "--group_size must be 2 or more, not 1") for script in SIDE_RUNGS),
+        *((script, "--clip_eps=0", "--clip_eps must be above 0, not 0.0") for script in ("rloo", "maxrl")),
+        ("gspo", "--clip_eps_low=-1", "--clip_eps_low must be above 0, not -1.0"),
+        ("gspo", "--clip_eps_high=0", "--clip_eps_high must be above 0, not 0.0"),
+        ("cispo", "--max_ratio=0", "--max_ratio must be above 0, not 0.0"),
+        ("cispo", "--max_ratio=-1", "--max_ratio must be above 0, not -1.0"),
+        ("cispo", "--overlong_buffer=25", "--overlong_buffer must be 24 (max_new_tokens) or less, not 25"),
     ],
 )
 def test_bad_settings_of_one_script(script, flag, message, tmp_path, monkeypatch, capsys):
@@ -241,7 +253,7 @@ def test_bad_settings_of_one_script(script, flag, message, tmp_path, monkeypatch
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("script", ["reinforce", "ppo", "grpo", "dr_grpo", "dapo"])
+@pytest.mark.parametrize("script", ["reinforce", "ppo", "grpo", "dr_grpo", "dapo", *SIDE_RUNGS])
 def test_help_is_the_comments_of_the_config_and_fits_80_columns(script, monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "80")
     assert exit_of(script, monkeypatch, "--help") == 0

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils import parameters_to_vector
 
-from algorithms import dapo, dr_grpo, grpo, ppo, reinforce
+from algorithms import cispo, dapo, dr_grpo, grpo, gspo, ppo, reinforce
 from lessons.experiments import scale_out
 from toy_env import UsageError, engines
 from toy_env.cli import check_settings, run_main
@@ -31,8 +31,9 @@ from toy_env.rollout import Rollout, completion_logps, sample
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # TRL's own, on import and in use
 ROOT = Path(__file__).parent.parent
-SCRIPTS = {"grpo": grpo, "dr_grpo": dr_grpo, "dapo": dapo}
+SCRIPTS = {"grpo": grpo, "dr_grpo": dr_grpo, "dapo": dapo, "gspo": gspo, "cispo": cispo}
 P, G, T, TEMPERATURE = 8, 4, 20, 0.8  # T cuts worked completions
+CAP = 1.2  # CISPO's max_ratio in the comparisons of gradients: so low that ratios reach it
 
 
 # The options
@@ -44,10 +45,11 @@ def test_defaults_are_those_of_the_script(name):
     for field, value in vars(theirs).items():
         assert not hasattr(ours, field) or field in ("run_dir",) or getattr(ours, field) == value, field
     options = scale_out.trl_settings(theirs, 1)
-    low, high = getattr(ours, "clip_eps", None), None
-    if name == "dapo":
-        low, high = ours.clip_eps_low, ours.clip_eps_high
-    assert (options["epsilon"], options.get("epsilon_high")) == (low, high)
+    if name == "cispo":
+        assert options["epsilon_high"] == ours.max_ratio
+    else:
+        low, high = test_parity.clip_range(ours)
+        assert (options["epsilon"], options.get("epsilon_high", options["epsilon"])) == (low, high)
     assert options.get("beta", 0.0) == getattr(ours, "kl_coef", 0.0)
 
 
@@ -74,6 +76,8 @@ def test_further_options_are_read_as_values():
     [
         ({"algorithm": "ppo"}, "TRL 1.16 has no trainer for ppo; choose grpo, dr_grpo, dapo, gspo, cispo"),
         ({"algorithm": "reinforce"}, "no trainer for reinforce"),
+        ({"algorithm": "rloo"}, "no trainer for rloo with its loss \\(RLOOTrainer has one ratio for .*; choose"),
+        ({"algorithm": "maxrl"}, "no trainer for maxrl; choose"),
         ({"algorithm": "GRPO"}, "'GRPO' does not exist; choose grpo,"),
         ({"group_size": 1}, "--group_size must be 2 or more, not 1"),
         ({"prompts_per_step": 3, "group_size": 3}, "9 completions, must be a multiple of 12: .* processes \\(3\\)"),
@@ -131,6 +135,10 @@ BROKEN = {  # name of the script, what is changed
     "ratio of the sequence": ("grpo", ["importance_sampling_level=sequence"]),
     "another limit": ("dr_grpo", ["max_completion_length=21"]),
     "temperature": ("grpo", ["temperature=1.0"]),
+    "ratio of the token in GSPO": ("gspo", ["importance_sampling_level=token"]),
+    "token mean in GSPO": ("gspo", ["loss_type=dapo"]),
+    "another cap in CISPO": ("cispo", [f"epsilon_high={CAP - 0.1}"]),
+    "a clip in CISPO": ("cispo", ["loss_type=dapo"]),
 }
 BROKEN_CASES = {what: (name, TWO_STEPS, options) for what, (name, options) in BROKEN.items()}
 
@@ -138,6 +146,7 @@ BROKEN_CASES = {what: (name, TWO_STEPS, options) for what, (name, options) in BR
 def config_of(case: str, folder: Path) -> scale_out.Config:
     """One rollout batch; a learning rate so high that the second minibatch meets the clip."""
     name, settings, options = (CASES | BROKEN_CASES)[case]
+    options = [f"epsilon_high={CAP}", *options] if name == "cispo" else options
     return scale_out.Config(
         algorithm=name,
         steps=1,
@@ -283,11 +292,11 @@ def our_gradients(name: str, recorded, steps: list[dict], num_minibatches: int) 
     advantages times TRL's documented factors."""
     rows, rollout = recorded
     script = SCRIPTS[name]
-    settings = {} if name == "dapo" else {"kl_coef": 0.04}
+    settings = {"max_ratio": CAP} if name == "cispo" else {}
     config = script.Config(max_new_tokens=T, group_size=G, temperature=TEMPERATURE, **settings)
     rewards = torch.tensor(engines.trl_reward([], rollout.texts, [row["answer"] for row in rows for _ in range(G)]))
-    if name == "dapo":
-        rewards = 2 * rewards - 1 + dapo.overlong_penalty(mask=rollout.mask, config=config)
+    if name in scale_out.OVERLONG:
+        rewards = 2 * rewards - 1 + script.overlong_penalty(mask=rollout.mask, config=config)
     rewards = rewards.view(P, G)
     silent = (rewards == rewards[:, :1]).all(dim=1)
     assert 0 < silent.sum() < P - 3 and rollout.truncated.any()
@@ -312,7 +321,10 @@ def our_gradients(name: str, recorded, steps: list[dict], num_minibatches: int) 
         torch.nn.utils.vector_to_parameters(step["weights"], policy.parameters())
         logps = completion_logps(policy, minibatch, TEMPERATURE)
         ratio = (logps - old_logps[chosen]).exp()
-        clipped.append((((ratio - 1).abs() > 0.28) & minibatch.mask).float().mean().item())
+        if name == "gspo":
+            ratio = gspo.sequence_ratio(logps=logps, old_logps=old_logps[chosen], mask=minibatch.mask)
+        low, high = test_parity.clip_range(config)
+        clipped.append((((ratio < 1 - low) | (ratio > 1 + high)) & minibatch.mask).float().mean().item())
         kl.append((logps - ref_logps[chosen]).abs().mean().item())
         loss = script.policy_loss(
             logps=logps,
@@ -320,9 +332,9 @@ def our_gradients(name: str, recorded, steps: list[dict], num_minibatches: int) 
             advantages=advantages.view(-1, 1)[chosen],
             mask=minibatch.mask,
             config=config,
-            **({} if name == "dapo" else {"ref_logps": ref_logps[chosen]}),
+            **({} if name in scale_out.OVERLONG else {"ref_logps": ref_logps[chosen]}),
         )
-        if name == "dapo":  # TRL divides by the mean number of tokens of a minibatch, not by those of this one
+        if name in scale_out.OVERLONG:  # TRL divides by the mean number of tokens of a minibatch, not by its own
             loss = loss * minibatch.mask.sum() / (rollout.mask.sum() / num_minibatches)
         gradients.append(parameters_to_vector(torch.autograd.grad(loss, list(policy.parameters()))))
     assert min(kl) > 0.01 and clipped[0] == 0 and (num_minibatches == 1 or clipped[1] > 0.005)
@@ -410,12 +422,18 @@ def test_under_fsdp_gradient_and_checkpoint_are_those_of_the_whole_model(trained
 # The page algorithms/OUTGROW.md
 
 
+def page_section(section: str) -> str:
+    return (ROOT / "algorithms/OUTGROW.md").read_text().split(f"\n### {section}\n")[1].split("\n#")[0]
+
+
 def page_options(section: str, library: str) -> dict[str, str]:
-    """The options NAME=VALUE in the column of a library in the table of a section."""
-    text = (ROOT / "algorithms/OUTGROW.md").read_text().split(f"\n### {section}\n")[1].split("\n#")[0]
-    table = [line.split("|") for line in text.splitlines() if line.startswith("|")]
+    """The options NAME=VALUE in the column of a library in the table of a section, after those of the section that a
+    row "otherwise as SECTION" names."""
+    table = [line.split("|") for line in page_section(section).splitlines() if line.startswith("|")]
     column = [cell.strip() for cell in table[0]].index(library)
-    return dict(re.findall(r"`([+a-z][a-z_.]*)=([^`]*)`", " ".join(row[column] for row in table)))
+    options = dict(re.findall(r"`([+a-z][a-z_.]*)=([^`]*)`", " ".join(row[column] for row in table)))
+    other = re.findall(r"^otherwise as (\w+)$", "\n".join(row[1].strip() for row in table), re.MULTILINE)
+    return page_options(other[0], library) | options if other else options
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
@@ -456,10 +474,10 @@ def verl():
 
 
 @pytest.mark.slow  # imports verl
-@pytest.mark.parametrize("name", ["reinforce", "ppo", "grpo", "dr_grpo", "dapo"])
+@pytest.mark.parametrize("name", ["reinforce", *test_parity.SCRIPTS])
 def test_verl_computes_what_the_script_does_under_the_options_of_the_page(verl, monkeypatch, name):
     """Its advantages, up to the degrees of freedom and epsilon of sigma, and its loss and gradient exactly."""
-    script = {**SCRIPTS, "ppo": ppo, "reinforce": reinforce}[name]
+    script = reinforce if name == "reinforce" else test_parity.SCRIPTS[name]
     ours, theirs, batch = script.Config(), verl.read(name), test_parity.random_batch(0)
     algorithm, actor = theirs.algorithm, verl.dataclass(theirs.actor_rollout_ref.actor)
     P, G = test_parity.P, test_parity.G
@@ -476,6 +494,9 @@ def test_verl_computes_what_the_script_does_under_the_options_of_the_page(verl, 
     if algorithm.use_kl_in_reward:
         kl = verl.core.kl_penalty(batch.old_logps, batch.ref_logps, algorithm.kl_penalty)
         token_rewards = token_rewards - algorithm.kl_ctrl.kl_coef * kl * mask
+    if name == "maxrl":  # what the page says to register
+        monkeypatch.setattr(verl.core, "ADV_ESTIMATOR_REGISTRY", {**verl.core.ADV_ESTIMATOR_REGISTRY})
+        exec(page_section(name).split("```python\n")[1].split("```")[0], {})
     estimator = verl.core.get_adv_estimator_fn(algorithm.adv_estimator)
     if name == "ppo":
         settings = {"values": batch.old_values, "gamma": algorithm.gamma, "lam": algorithm.lam}
@@ -491,7 +512,7 @@ def test_verl_computes_what_the_script_does_under_the_options_of_the_page(verl, 
         test_parity.assert_close(their_returns[batch.mask], returns[batch.mask])
     else:
         expected = script.compute_advantages(rewards=batch.rewards).view(-1, 1)
-        if name in ("grpo", "dapo"):
+        if name in ("grpo", "dapo", "gspo", "cispo"):
             sigma = batch.rewards.std(dim=1).repeat_interleave(G).unsqueeze(1)
             expected = expected * ((G - 1) / G) ** 0.5 * sigma / (sigma + 1e-6)
         expected = expected * batch.mask
@@ -531,3 +552,4 @@ if __name__ == "__main__":
         small = "--algorithm dapo --steps 1 --prompts_per_step 4 --num_minibatches 2 --warmup_steps 0 --eval_problems 2"
         sys.argv[1:] = [*small.split(), f"--run_dir={folder}/run"]
         run_main(scale_out.Config, scale_out.main, scale_out.__doc__)
+    scale_out.leave()

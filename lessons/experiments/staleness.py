@@ -46,6 +46,7 @@ G, MINIBATCH, MAX_NEW_TOKENS, LEARNING_RATE, WARMUP = 8, 32, 56, 2e-4, 10
 UPDATES = 192
 STALENESS = (1, 4, 8, 16, 32)  # U: updates for each rollout batch
 EVALUATIONS = 4  # of held-out accuracy, spread evenly over a run
+T_975 = 2.776  # quantile of Student's t with 4 degrees of freedom: 5 seeds
 CAP = 2.0  # C, of the weights of truncated importance sampling
 
 # Written down before the runs, after pilots that have no part in the results: one run, with seed 100, of most settings
@@ -75,7 +76,7 @@ def script_loss(script, like_grpo: bool, **settings) -> Callable:
     config = script.Config(max_new_tokens=MAX_NEW_TOKENS, **settings)
 
     def loss(*, advantages: Tensor, mask: Tensor, **logps: Tensor) -> Tensor:
-        lengths = mask.sum(dim=1, keepdim=True)
+        lengths = mask.sum(dim=1, keepdim=True).to(advantages)
         weight = 1.0 if like_grpo else lengths.sum() / (len(mask) * lengths)
         reference = {"ref_logps": None} if like_grpo else {}
         return script.policy_loss(advantages=advantages * weight, mask=mask, config=config, **logps, **reference)
@@ -239,6 +240,16 @@ def select(runs: list[dict], **settings) -> list[dict]:
     if settings.get("staleness") == 1 and settings["epochs"] == 1:
         settings["arm"] = "GRPO's clip"  # at U = 1 all arms are the same
     return [run for run in runs if all(run[name] == value for name, value in settings.items())]
+
+
+def difference(runs: list[dict], others: list[dict], at: int = -1, others_at: int = -1) -> tuple[float, float, float]:
+    """Mean difference of held-out accuracy, runs - others, in points, with the ends of its 95 % t interval. Paired by
+    seed: the prompts of a seed are the same in all runs. at: which of the evaluations."""
+    pairs = [(a["seed"], b["seed"], a["accuracy"][at] - b["accuracy"][others_at]) for a, b in zip(runs, others)]
+    assert len(runs) == len(others) == 5 and all(a == b for a, b, _ in pairs)
+    points = 100 * np.array([d for _, _, d in pairs])
+    half = T_975 * points.std(ddof=1) / np.sqrt(5)
+    return points.mean(), points.mean() - half, points.mean() + half
 
 
 def main(config: Config) -> None:
