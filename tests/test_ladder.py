@@ -177,7 +177,11 @@ def test_a_tag_names_the_script_where_the_idea_is_from(name):
 def test_a_setting_has_one_name_one_place_and_one_help_text():
     """Settings that two scripts share stand in the same order and say the same thing."""
     settings = {
-        name: re.findall(r"^    (\w+): [^=]+ = .*?  # (.*)$", source(name).split("@dataclass")[1].split("\ndef ")[0], flags=re.MULTILINE)
+        name: re.findall(
+            r"^    (\w+): [^=]+ = .*?  # (.*)$",
+            source(name).split("@dataclass")[1].split("\ndef ")[0],
+            flags=re.MULTILINE,
+        )
         for name in SCRIPTS
     }
     for name in SCRIPTS:

@@ -145,7 +145,8 @@ def runs_of(config: Config) -> list[Run]:
 
 def in_precision(policy: torch.nn.Module, precision: str) -> torch.nn.Module:
     """The policy as a sampler has it: itself for float32; a copy that computes in bfloat16; or a copy whose linear
-    layers have weights rounded to float8 (e4m3), scaled so that the largest of a layer is the largest float8."""
+    layers (the head, and the embeddings tied to it, among them) have weights rounded to float8 (e4m3), scaled so that
+    the largest of a layer is the largest float8."""
     if precision == "float32":
         return policy
     copied = copy.deepcopy(policy).requires_grad_(False)

@@ -1,0 +1,116 @@
+"""The pictures of lesson 14: too long for its cells."""
+
+import numpy as np
+import torch
+from matplotlib.colors import TwoSlopeNorm
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from torch import Tensor
+
+from lessons.experiments.staleness import ARMS, STALENESS, select
+from lessons.kit import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, new_figure
+
+DPPO_DELTA = 0.2  # of the picture and the lesson; a choice
+STYLES = {  # of each loss and arm: colour and line
+    "no correction": (GREY, ":"),
+    "GRPO": (BLUE, "-"),
+    "GRPO's clip": (BLUE, "-"),
+    "clip-higher": (PURPLE, "-."),
+    "GSPO": (ORANGE, "--"),
+    "CISPO": (GREEN, "-"),
+    "SAPO": (PURPLE, "-."),
+    "GMPO": (RED, ":"),
+    "DPPO": ("black", (0, (5, 1, 1, 1, 1, 1))),
+}
+
+
+def factor(loss, ratio: Tensor, p: float, sign: float) -> Tensor:
+    """What a loss multiplies A grad log pi of a token with, (n,), at each ratio (n,): by autograd, on completions of one
+    token that was sampled with probability p. sign: of A."""
+    old_logps = torch.full((len(ratio), 1), np.log(p), dtype=torch.float64)
+    logps = (old_logps + ratio.log().view(-1, 1)).requires_grad_()
+    advantages = torch.full_like(old_logps, sign)
+    value = loss(logps=logps, old_logps=old_logps, advantages=advantages, mask=torch.ones_like(old_logps).bool())
+    return -sign * len(ratio) * torch.autograd.grad(value, logps)[0].flatten()
+
+
+def factors(losses: dict, p: float) -> Figure:
+    """The factors of all losses against the ratio, for A > 0 and for A < 0."""
+    figure, panels = new_figure(9.6, 3.9, columns=2, sharey=True)
+    for axis, sign, name in zip(panels, (1.0, -1.0), ("A > 0", "A < 0")):
+        ratio = torch.exp(torch.linspace(np.log(0.4), np.log(min(2.5, 1 / p)), 1500, dtype=torch.float64))
+        for name_of, loss in losses.items():
+            color, line = STYLES[name_of]
+            width = 5 if name_of == "CISPO" else 1.8
+            alpha = 0.35 if name_of == "CISPO" else 1.0
+            axis.plot(ratio, factor(loss, ratio, p, sign), linestyle=line, color=color, linewidth=width, alpha=alpha)
+        axis.axvline(1, color=GREY, linewidth=0.8)
+        axis.set(xscale="log", xlim=(0.4, 2.5), ylim=(-0.08, 2.6), title=f"{name}, a token sampled with p = {p:.2f}")
+        axis.set_xticks([0.4, 0.6, 0.8, 1, 1.25, 1.6, 2, 2.5], [".4", ".6", ".8", "1", "1.25", "1.6", "2", "2.5"])
+        axis.set_xticks([], minor=True)
+        axis.set_xlabel("ratio")
+    panels[0].set_ylabel("factor of A ∇log π")
+    for i, name in enumerate(losses):
+        panels[0].text(0.05, 0.92 - 0.085 * i, name, color=STYLES[name][0], transform=panels[0].transAxes)
+        panels[0].plot([0.17, 0.26], [0.935 - 0.085 * i] * 2, linestyle=STYLES[name][1], color=STYLES[name][0],
+                       transform=panels[0].transAxes, linewidth=1.8)  # fmt: skip
+    return figure
+
+
+def one_group(texts: list[str], ratio: Tensor, advantages: Tensor, mask: Tensor, stopped: dict[str, Tensor]) -> Figure:
+    """The tokens of a group, one completion a row: colour for the ratio; a blue bar below what GRPO stops, a black one
+    above what DPPO stops, an orange frame around what GSPO stops.
+
+    ratio, mask and the values of `stopped`: (G, T). advantages: (G, 1).
+    """
+    G, T = len(texts), int(mask.sum(dim=1).max())
+    figure, axis = new_figure(0.29 * T + 1.8, 0.4 * G + 0.9)
+    shown = ratio[:, :T].where(mask[:, :T], torch.nan)
+    image = axis.imshow(shown, cmap="PuOr_r", norm=TwoSlopeNorm(1, 0.4, 2.5), aspect="auto")
+    for row in range(G):
+        length = int(mask[row].sum())
+        for t in range(length):
+            color = "black" if 0.6 < ratio[row, t] < 1.7 else "white"
+            token = texts[row][t] if t < len(texts[row]) else "∎"
+            axis.text(t, row, token, ha="center", va="center", fontsize=10, color=color)
+        if stopped["GSPO"][row].any():
+            frame = Rectangle((-0.46, row - 0.45), length - 0.08, 0.9, fill=False, linewidth=2, edgecolor=ORANGE)
+            axis.add_patch(frame)
+    for name, shift in (("GRPO", 0.33), ("DPPO", -0.33)):
+        rows, columns = stopped[name][:, :T].nonzero().T
+        axis.hlines(rows + shift, columns - 0.4, columns + 0.4, color="white", linewidth=5)
+        axis.hlines(rows + shift, columns - 0.36, columns + 0.36, color=STYLES[name][0], linewidth=3)
+    axis.set_yticks(range(G), [f"A = {a:+.2f}" for a in advantages.flatten().tolist()], fontsize=9)
+    axis.set_xticks([])
+    axis.grid(False)
+    axis.spines[:].set_visible(False)
+    axis.tick_params(length=0)
+    ticks = figure.colorbar(image, ax=axis, ticks=[0.4, 0.7, 1, 1.75, 2.5], label="ratio").ax
+    ticks.set_yticklabels(["≤ .4", ".7", "1", "1.75", "≥ 2.5"])
+    return figure
+
+
+def accuracy_against_staleness(runs: list[dict]) -> Figure:
+    """Left: accuracy at the end against U, every run and the mean of each arm. Right: one epoch and four over batches of
+    256 completions, at 3,072 completions."""
+    figure, (left, right) = new_figure(9.6, 3.9, columns=2, sharey=True, width_ratios=(3, 2))
+    for i, arm in enumerate(ARMS):
+        color, line = STYLES[arm]
+        ends = np.array([[run["accuracy"][-1] for run in select(runs, arm=arm, staleness=u)] for u in STALENESS])
+        x = np.arange(len(STALENESS))
+        left.plot(x, ends.mean(axis=1), line, color=color)
+        left.plot((x + 0.06 * (i - 2))[:, None] + 0 * ends, ends, "o", color=color, markersize=3.5, alpha=0.6)
+        once = [run["accuracy"][1] for run in select(runs, arm=arm, staleness=8)]
+        again = [run["accuracy"][-1] for run in select(runs, arm=arm, staleness=8, epochs=4)]
+        pair = np.array([once, again])
+        right.plot([0, 1], pair.mean(axis=1), line, color=color)
+        right.plot(
+            (np.array([0, 1]) + 0.05 * (i - 2))[:, None] + 0 * pair, pair, "o", color=color, markersize=3.5, alpha=0.6
+        )
+        left.text(0.05, 0.40 - 0.075 * i, arm, color=color, transform=left.transAxes)
+        left.plot([0.27, 0.35], [0.415 - 0.075 * i] * 2, line, color=color, transform=left.transAxes)
+    left.set_xticks(range(len(STALENESS)), STALENESS)
+    left.set(title="Held-out accuracy after 6,144 completions", xlabel="U, updates for each rollout batch", ylim=(0, 1))
+    right.set_xticks([0, 1], ["1 epoch, U = 8", "4 epochs, U = 32"])
+    right.set(title="after 3,072, batches of 256", xlim=(-0.4, 1.4))
+    return figure

@@ -1,0 +1,179 @@
+"""The staleness experiment: one way of averaging for all arms, what U and the samplers mean, statistics by hand."""
+
+import json
+import math
+from dataclasses import asdict
+
+import pytest
+import torch
+
+from algorithms import grpo
+from lessons.experiments import staleness
+from lessons.experiments.staleness import ARMS, Config, Run
+from toy_env.model import load_policy
+from toy_env.rollout import completion_logps, sample
+
+
+def batch() -> dict[str, torch.Tensor]:
+    """Six completions of 1 to 7 tokens with ratios from e^-2 to e^2, advantages of both signs and one of 0."""
+    generator = torch.Generator().manual_seed(0)
+    mask = torch.arange(7) < torch.tensor([1, 7, 3, 4, 2, 5]).unsqueeze(1)
+    old_logps = -2 * torch.rand(6, 7, generator=generator, dtype=torch.float64) * mask
+    moved = torch.linspace(-2, 2, 42, dtype=torch.float64).view(6, 7)[torch.randperm(6, generator=generator)]
+    moved[5, 0], moved[0, 0] = 0.22, 0.6  # a ratio between 1.2 and 1.28, and one above it
+    advantages = torch.tensor([[1.5], [-0.5], [0.7], [0.0], [-1.2], [2.0]]).double()
+    return {"logps": (old_logps + moved) * mask, "old_logps": old_logps, "advantages": advantages, "mask": mask}
+
+
+def gradient(loss, **given) -> torch.Tensor:
+    logps = given.pop("logps").clone().requires_grad_()
+    return torch.autograd.grad(loss(logps=logps, **given), logps)[0]
+
+
+@pytest.mark.parametrize("arm", ARMS)
+def test_every_arm_is_averaged_over_tokens_and_then_over_completions(arm):
+    """The loss and gradient of the batch are the mean of those of each completion alone."""
+    given = batch()
+    rows = [{name: value[i : i + 1] for name, value in given.items()} for i in range(6)]
+    alone = torch.cat([gradient(ARMS[arm], **row) for row in rows]) / 6
+    together = gradient(ARMS[arm], **given)
+    torch.testing.assert_close(together, alone, rtol=1e-12, atol=1e-14)
+    assert together[given["mask"] & (given["advantages"] != 0)].count_nonzero() > 3
+    value = sum(ARMS[arm](**row) for row in rows) / 6
+    torch.testing.assert_close(ARMS[arm](**given), value, rtol=1e-12, atol=1e-14)
+
+
+def test_at_ratio_1_all_arms_have_one_gradient_and_away_from_it_five():
+    given = batch()
+    fresh = {arm: gradient(ARMS[arm], **given | {"old_logps": given["logps"]}) for arm in ARMS}
+    for of_arm in fresh.values():
+        torch.testing.assert_close(of_arm, fresh["GRPO's clip"], rtol=1e-12, atol=1e-14)
+    stale = {arm: gradient(ARMS[arm], **given) for arm in ARMS}
+    torch.testing.assert_close(stale["no correction"], fresh["no correction"])
+    for a in ARMS:
+        assert all(a == b or not torch.allclose(stale[a], stale[b]) for b in ARMS)
+
+
+def test_samplers_round_a_copy():
+    policy, _ = load_policy("base")
+    before = [parameter.clone() for parameter in policy.parameters()]
+    assert staleness.in_precision(policy, "float32") is policy
+    half, eighth = (staleness.in_precision(policy, precision) for precision in staleness.SAMPLERS)
+    assert half.dtype == torch.bfloat16 and eighth.dtype == torch.float32
+    assert all(torch.equal(a, b) for a, b in zip(before, policy.parameters()))
+    pairs = {name: (module, eighth.get_submodule(name)) for name, module in policy.named_modules()}
+    linear = [pair for pair in pairs.values() if isinstance(pair[0], torch.nn.Linear)]
+    assert len(linear) > 10
+    for exact, rounded in linear:
+        scaled = rounded.weight / exact.weight.abs().max() * 448  # 448 is the largest float8
+        torch.testing.assert_close(scaled, scaled.to(torch.float8_e4m3fn).float(), rtol=1e-5, atol=0)
+        large = exact.weight.abs() > exact.weight.abs().max() / 1000  # below that e4m3 has fewer than three bits
+        assert ((rounded.weight / exact.weight)[large] - 1).abs().max() <= 1 / 16 + 1e-6
+    norms = [pair for name, pair in pairs.items() if name.endswith("norm")]
+    assert norms and all(torch.equal(exact.weight, rounded.weight) for exact, rounded in norms)
+
+
+def test_sampling_weights_by_hand():
+    """C = 2: of tokens one by one; of a completion the product of all its ratios, cut once."""
+    log_ratio = torch.tensor([[3.0, 0.5, 1.0], [1.5, 1.5, 1.0]]).log()
+    of_tokens = staleness.sampling_weights(log_ratio, "token")
+    torch.testing.assert_close(of_tokens, torch.tensor([[2.0, 0.5, 1.0], [1.5, 1.5, 1.0]]))
+    torch.testing.assert_close(staleness.sampling_weights(log_ratio, "sequence"), torch.tensor([[1.5], [2.0]]))
+    assert staleness.sampling_weights(log_ratio, "none").tolist() == [[1.0], [1.0]]
+
+
+def test_spread_by_hand():
+    log_ratio = torch.tensor([[3.0, 1.0], [1.0, 1.0]]).log()
+    found = staleness.spread(log_ratio, torch.tensor([[True, True], [True, False]]))
+    assert found["spread of tokens"] == pytest.approx(math.sqrt(4 / 3))  # 3, 1, 1
+    assert found["spread of completions"] == pytest.approx(math.sqrt(2))  # 3, 1
+    assert (found["tokens above 2"], found["completions above 2"]) == (pytest.approx(1 / 3), 0.5)
+
+
+def test_the_runs_of_all_settings():
+    """At U = 1 one arm stands for all; each run has a file of its own; every one makes as many updates."""
+    runs = staleness.runs_of(Config())
+    assert len(runs) == len({run.file() for run in runs}) == 5 * (1 + 4 * 5 + 5 + 6)
+    for run in runs:
+        completions = run.updates * staleness.MINIBATCH / run.epochs
+        assert completions == (6144 if run.epochs == 1 else 3072)
+        assert run.updates % staleness.EVALUATIONS == 0 == run.updates % (run.staleness * run.epochs)
+    quick = staleness.runs_of(Config(quick=True))
+    assert {run.seed for run in quick} == {0} and len(quick) < 20
+
+
+def test_differences_are_paired_by_seed():
+    """By hand: 1, 2, 3, 4, 5 points have mean 3 and standard deviation sqrt(2.5)."""
+    runs = [{"seed": i, "accuracy": [0.1, 0.5 + i / 100]} for i in range(5)]
+    others = [{"seed": i, "accuracy": [0.2, 0.49]} for i in range(5)]
+    mean, low, high = staleness.difference(runs, others)
+    assert mean == pytest.approx(3) and high - 3 == pytest.approx(3 - low)
+    assert high - 3 == pytest.approx(2.776 * math.sqrt(2.5 / 5), rel=1e-4)
+    assert staleness.difference(runs, others, at=0, others_at=0)[0] == pytest.approx(-10)
+    with pytest.raises(AssertionError):
+        staleness.difference(runs, others[::-1])
+
+
+def test_the_committed_results_are_those_of_all_runs():
+    results = staleness.load()
+    settings = [asdict(run) for run in staleness.runs_of(Config())]
+    assert [{name: run[name] for name in settings[0]} for run in results] == settings
+    assert all(len(run["accuracy"]) == staleness.EVALUATIONS for run in results)
+    fresh = staleness.select(results, arm="CISPO", staleness=1)
+    assert [run["seed"] for run in fresh] == [0, 1, 2, 3, 4] and {run["arm"] for run in fresh} == {"GRPO's clip"}
+    assert json.dumps(results) and staleness.table(results).count("\n") == 1 + 4 * 5 + 5 + 6
+
+
+def small(**settings) -> dict:
+    """A run of 4 updates on 32 completions of level 1."""
+    return staleness.train(Run(**{"arm": "GRPO's clip", "staleness": 1, "seed": 7, "updates": 4, **settings}))
+
+
+@pytest.fixture
+def cheap(monkeypatch):
+    """Evaluation on a few problems."""
+    few = staleness.held_out_problems
+    monkeypatch.setattr(staleness, "held_out_problems", lambda problems, levels: few(2, levels))
+
+
+@pytest.mark.slow
+def test_at_u_1_the_arms_are_one_and_at_4_they_are_not(cheap):
+    numbers = ("accuracy", "length", "stopped")
+    fresh = [small(arm=arm) for arm in ARMS]
+    assert all(run[name] == fresh[0][name] for run in fresh for name in numbers)
+    assert all(run["entropy"] == pytest.approx(fresh[0]["entropy"], rel=1e-3) for run in fresh)
+    assert all(run["moved"] < 1e-6 for run in fresh)
+    stale = [small(arm=arm, staleness=4) for arm in ARMS]
+    assert all(run["moved"] > 1e-4 for run in stale) and len({run["entropy"] for run in stale}) > 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sampler", staleness.SAMPLERS)
+def test_the_ratio_of_the_clip_is_the_trainers_alone(cheap, sampler):
+    """With another sampler too every ratio starts at 1: what lies between the two is in the weights."""
+    run = small(sampler=sampler, correction="token")
+    assert run["moved"] < 1e-6 and run["stopped"] == 0 and run["spread of tokens"] > 1e-3
+
+
+@pytest.mark.slow
+def test_an_epoch_uses_every_completion_once(cheap, monkeypatch):
+    """Two epochs of four minibatches: eight updates, of one batch of 128 completions."""
+    drawn, scored = [], []
+    monkeypatch.setattr(staleness, "sample", lambda *given: drawn.append(sample(*given)) or drawn[-1])
+
+    def score(policy, part, temperature):
+        scored.append(part)
+        return completion_logps(policy, part, temperature)
+
+    monkeypatch.setattr(staleness, "completion_logps", score)
+    small(staleness=4, epochs=2, updates=8)
+    (rollout,) = drawn
+
+    def rows(parts):
+        return sorted(
+            (tuple(ids.tolist()[:3]), text) for part in parts for ids, text in zip(part.prompt_ids, part.texts)
+        )
+
+    assert len(rollout) == 128 and len(scored) == 8
+    assert rows(scored[:4]) == rows(scored[4:]) == rows([rollout])
+    assert grpo.Config().learning_rate == staleness.LEARNING_RATE
