@@ -9,8 +9,8 @@ from torch import Tensor
 
 from lessons.experiments.staleness import ARMS, STALENESS, select
 from lessons.kit import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, new_figure
+from toy_env.rollout import Rollout
 
-DPPO_DELTA = 0.2  # of the picture and the lesson; a choice
 STYLES = {  # of each loss and arm: colour and line
     "no correction": (GREY, ":"),
     "GRPO": (BLUE, "-"),
@@ -25,7 +25,7 @@ STYLES = {  # of each loss and arm: colour and line
 
 
 def factor(loss, ratio: Tensor, p: float, sign: float) -> Tensor:
-    """What a loss multiplies A grad log pi of a token with, (n,), at each ratio (n,): by autograd, on completions of one
+    """What A grad log pi of a token is multiplied by, (n,), at each ratio (n,). By autograd, on completions of one
     token that was sampled with probability p. sign: of A."""
     old_logps = torch.full((len(ratio), 1), np.log(p), dtype=torch.float64)
     logps = (old_logps + ratio.log().view(-1, 1)).requires_grad_()
@@ -57,12 +57,18 @@ def factors(losses: dict, p: float) -> Figure:
     return figure
 
 
-def one_group(texts: list[str], ratio: Tensor, advantages: Tensor, mask: Tensor, stopped: dict[str, Tensor]) -> Figure:
+def one_group(rollout: Rollout, logps: Tensor, advantages: Tensor, losses: dict) -> Figure:
     """The tokens of a group, one completion a row: colour for the ratio; a blue bar below what GRPO stops, a black one
     above what DPPO stops, an orange frame around what GSPO stops.
 
-    ratio, mask and the values of `stopped`: (G, T). advantages: (G, 1).
+    logps: (G, T), now; those of the rollout are the old ones. advantages: (G, 1).
     """
+    texts, mask, ratio = rollout.texts, rollout.mask, (logps - rollout.logps).exp()
+    stopped = {}
+    for name in ("GRPO", "GSPO", "DPPO"):
+        leaf = logps.clone().requires_grad_()
+        loss = losses[name](logps=leaf, old_logps=rollout.logps, advantages=advantages, mask=mask)
+        stopped[name] = (torch.autograd.grad(loss, leaf)[0] == 0) & mask
     G, T = len(texts), int(mask.sum(dim=1).max())
     figure, axis = new_figure(0.29 * T + 1.8, 0.4 * G + 0.9)
     shown = ratio[:, :T].where(mask[:, :T], torch.nan)
@@ -91,8 +97,8 @@ def one_group(texts: list[str], ratio: Tensor, advantages: Tensor, mask: Tensor,
 
 
 def accuracy_against_staleness(runs: list[dict]) -> Figure:
-    """Left: accuracy at the end against U, every run and the mean of each arm. Right: one epoch and four over batches of
-    256 completions, at 3,072 completions."""
+    """Left: accuracy at the end against U, every run and the mean of each arm. Right: one epoch and four over batches
+    of 256 completions, at 3,072 completions."""
     figure, (left, right) = new_figure(9.6, 3.9, columns=2, sharey=True, width_ratios=(3, 2))
     for i, arm in enumerate(ARMS):
         color, line = STYLES[arm]

@@ -16,7 +16,7 @@ from conftest import build_tiny_model
 from torch import Tensor
 
 from algorithms import cispo, dapo, dr_grpo, grpo, gspo, maxrl, ppo, rloo
-from lessons import build
+from lessons import build, losses
 from toy_env.pretrain import build_tokenizer
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # the libraries' own, on import and in use
@@ -305,6 +305,28 @@ def test_the_ratios_of_completions_lie_on_both_sides_of_the_clip(clip):
     for sign in (-1, 1):
         assert all((where & (advantages.sign() == sign)).any() for where in (above, below))
         assert clip == "default" or (~above & ~below & (advantages.sign() == sign)).any()
+
+
+@pytest.mark.parametrize("name, mode", [("sapo", "sapo"), ("gmpo", "geo_mean"), ("dppo", "dppo_tv")])
+def test_the_losses_of_lesson_14_are_those_of_verl(verl, batch, name, mode):
+    """Averaged over tokens, then over completions, with verl's cap on DPPO's ratio (clip_ratio_c) out of the way. The
+    value of DPPO's loss is another, its gradient the same: verl has the ratio, held fixed, times log pi."""
+    width = {"sapo": 0.2, "gmpo": 0.4, "dppo": losses.DELTA}[name]
+    config = verl.config.ActorConfig(
+        strategy="fsdp", rollout_n=G, use_dynamic_bsz=True, clip_ratio=width, clip_ratio_low=width,
+        clip_ratio_high=width, clip_ratio_c=1e9, tau_pos=1.0, tau_neg=1.05,
+    )  # fmt: skip
+    advantages = script_advantages("grpo", batch)
+    ours = getattr(losses, name)(logps=batch.logps, old_logps=batch.old_logps, advantages=advantages, mask=batch.mask)
+    theirs, _ = verl.core.get_policy_loss_fn(mode)(
+        old_log_prob=batch.old_logps, log_prob=batch.logps, advantages=advantages.expand_as(batch.mask),
+        response_mask=batch.mask.long(), loss_agg_mode="seq-mean-token-mean", config=config,
+    )  # fmt: skip
+    if name != "dppo":
+        assert_close(ours, theirs)
+    ours, theirs = gradient(ours, batch.logps), gradient(theirs, batch.logps)
+    assert_close(ours, theirs)
+    assert (ours == 0)[batch.mask & (advantages != 0)].any() == (name != "sapo") and ours.abs().max() > 1e-3
 
 
 @pytest.mark.parametrize("gae_lambda", [1.0, 0.95, 0.0])

@@ -4,6 +4,7 @@ import copy
 import json
 from copy import deepcopy
 
+import numpy as np
 import pytest
 import torch
 from conftest import build_tiny_model
@@ -218,6 +219,10 @@ def test_the_self_check_follows_the_precision_and_shows_a_prompt(half):
     assert f", mean {mean:.0e}: rounding in bfloat16" in text and text.endswith(
         "as the model reads it:\n    <bos>1+1?\n"
     )
+    ratio = (logps.detach() - batch.logps).where(batch.mask, torch.nan)
+    spreads = np.nanstd(ratio.exp().numpy()), np.exp(np.nansum(ratio.numpy(), axis=1)).std()
+    assert spreads[1] > 1.2 * spreads[0] > 0.001
+    assert "trainer / sampler spreads by {:.0e} over tokens, {:.0e} over completions".format(*spreads) in text
     with pytest.raises(RuntimeError, match=r"expected at most 0.001"):
         self_check(batch, batch.logps + 0.002, None, tokenizer, ends)
     shifted = logps.roll(1, dims=1)

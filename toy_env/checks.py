@@ -149,7 +149,7 @@ def self_check(
     lines = [
         "Self-check on the first minibatch",
         f"  max |recomputed - sampled log-prob| = {most:.0e}, {starts}",
-        f"  spread of the ratio trainer / sampler: {of_tokens:.0e} over tokens, {of_completions:.0e} over completions",
+        f"  the ratio trainer / sampler spreads by {of_tokens:.0e} over tokens, {of_completions:.0e} over completions",
         f"  the masks of {len(minibatch) - cut} finished completions end with their EOS; {cut} were cut at the limit",
     ]
     if advantages is not None:

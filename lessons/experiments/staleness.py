@@ -253,6 +253,78 @@ def difference(runs: list[dict], others: list[dict], at: int = -1, others_at: in
     return points.mean(), points.mean() - half, points.mean() + half
 
 
+def judge(runs: list[dict]) -> dict[str, tuple[bool, str]]:
+    """Of each prediction whether it held, and the numbers that it speaks of (points of accuracy, with 95 % intervals)."""
+    clip, old, last = "GRPO's clip", "no correction", STALENESS[-1]
+
+    def end(arm: str, u: int) -> np.ndarray:
+        return 100 * np.array([run["accuracy"][-1] for run in select(runs, arm=arm, staleness=u)])
+
+    def against(arm: str, u: int, other: str, v: int) -> tuple[float, float, float]:
+        return difference(select(runs, arm=arm, staleness=u), select(runs, arm=other, staleness=v))
+
+    def off(sampler: str, correction: str) -> tuple[float, float, float]:
+        sampled = select(runs, arm=clip, staleness=4, sampler=sampler, correction=correction)
+        return difference(sampled, select(runs, arm=clip, staleness=4))
+
+    means = [end(arm, 4).mean() for arm in ARMS]
+    fresh = max(means) - min(means)
+    early, clip_lost = {u: against(old, u, old, 1) for u in (4, 8)}, against(clip, last, clip, 1)
+    higher = {u: against("clip-higher", u, clip, u) for u in STALENESS[1:]}
+    stopped = {arm: np.mean([run["stopped"] for run in select(runs, arm=arm, staleness=last)]) for arm in ARMS}
+    gspo_off, cispo_off = (against(arm, last, clip, last) for arm in ("GSPO", "CISPO"))
+    again = {arm: select(runs, arm=arm, staleness=8, epochs=4) for arm in ARMS}
+    gains = {arm: difference(again[arm], select(runs, arm=arm, staleness=8), others_at=1) for arm in ARMS}
+    least = min(gains[arm][0] for arm in ARMS if arm != old)
+    ends = {arm: np.mean([run["accuracy"][-1] for run in again[arm]]) for arm in ARMS}
+    found = {
+        "fresh": (fresh <= 3, f"largest difference of two means {fresh:.1f}"),
+        "no correction": (
+            min(lost[0] for lost in early.values()) > -3 and end(old, last).mean() < 39,
+            f"{written(early[8])} at U = 8; .{end(old, last).mean() * 10:03.0f} at 32, runs from "
+            f".{end(old, last).min() * 10:03.0f} to .{end(old, last).max() * 10:03.0f}",
+        ),
+        "GRPO's clip": (
+            3 <= -clip_lost[0] <= 10 and end(clip, last).min() >= 70,
+            f"{written(clip_lost)}; lowest run .{end(clip, last).min() * 10:03.0f}",
+        ),
+        "clip-higher": (
+            all(abs(higher[u][0]) <= 3 for u in (4, 8, 16)) and higher[last][0] > 0,
+            "; ".join(f"{written(higher[u])} at {u}" for u in higher),
+        ),
+        "GSPO": (
+            stopped["GSPO"] >= 3 * stopped[clip] and abs(gspo_off[0]) <= 4,
+            f"stops {stopped['GSPO']:.0%} against {stopped[clip]:.0%}; {written(gspo_off)}",
+        ),
+        "CISPO": (cispo_off[0] >= 2, written(cispo_off)),
+        "reuse": (
+            least >= 5 and min(ends, key=ends.get) == old,
+            "; ".join(f"{arm} {written(gains[arm])}" for arm in ARMS),
+        ),
+    }
+    for sampler, low, high, most_above, bound, change in (
+        ("bfloat16", 0.005, 0.03, 0.0, 2, 4),
+        ("float8", 0.03, 0.2, 1e-3, 4, 3),
+    ):
+        uncorrected = select(runs, arm=clip, staleness=4, sampler=sampler)
+        tokens, above = (np.mean([run[name] for run in uncorrected]) for name in ("spread of tokens", "tokens above 2"))
+        by = {correction: off(sampler, correction) for correction in CORRECTIONS}
+        found[sampler] = (
+            low <= tokens <= high
+            and above <= most_above
+            and max(abs(by[c][0]) for c in (CORRECTIONS if sampler == "bfloat16" else CORRECTIONS[:1])) <= bound
+            and max(abs(by[c][0] - by["none"][0]) for c in CORRECTIONS) < change,
+            f"spread {tokens:.3f}, above 2: {above:.3%}; "
+            + "; ".join(f"{'no correction' if c == 'none' else c} {written(by[c])}" for c in CORRECTIONS),
+        )
+    return found
+
+
+def written(interval: tuple[float, float, float]) -> str:
+    mean, low, high = interval
+    return f"{mean:+.1f} [{low:+.1f}, {high:+.1f}]".replace("-", "−")
+
+
 def main(config: Config) -> None:
     """Run what is not there yet, print a line for each setting, and with --publish write staleness.json."""
     folder = Path(f"{config.output}-quick" if config.quick else config.output)
