@@ -97,26 +97,25 @@ def one_group(rollout: Rollout, logps: Tensor, advantages: Tensor, losses: dict)
 
 
 def accuracy_against_staleness(runs: list[dict]) -> Figure:
-    """Left: accuracy at the end against U, every run and the mean of each arm. Right: one epoch and four over batches
-    of 256 completions, at 3,072 completions."""
-    figure, (left, right) = new_figure(9.6, 3.9, columns=2, sharey=True, width_ratios=(3, 2))
+    """Left: accuracy at the end against U. Right: along the runs that use batches of 256 completions four times, and
+    (squares) GRPO's clip that uses them once. Dots are runs, lines their means."""
+    figure, (left, right) = new_figure(9.8, 3.9, columns=2, sharey=True)
     for i, arm in enumerate(ARMS):
         color, line = STYLES[arm]
         ends = np.array([[run["accuracy"][-1] for run in select(runs, arm=arm, staleness=u)] for u in STALENESS])
-        x = np.arange(len(STALENESS))
-        left.plot(x, ends.mean(axis=1), line, color=color)
-        left.plot((x + 0.06 * (i - 2))[:, None] + 0 * ends, ends, "o", color=color, markersize=3.5, alpha=0.6)
-        once = [run["accuracy"][1] for run in select(runs, arm=arm, staleness=8)]
-        again = [run["accuracy"][-1] for run in select(runs, arm=arm, staleness=8, epochs=4)]
-        pair = np.array([once, again])
-        right.plot([0, 1], pair.mean(axis=1), line, color=color)
-        right.plot(
-            (np.array([0, 1]) + 0.05 * (i - 2))[:, None] + 0 * pair, pair, "o", color=color, markersize=3.5, alpha=0.6
-        )
-        left.text(0.05, 0.40 - 0.075 * i, arm, color=color, transform=left.transAxes)
-        left.plot([0.27, 0.35], [0.415 - 0.075 * i] * 2, line, color=color, transform=left.transAxes)
+        along = np.array([run["accuracy"] for run in select(runs, arm=arm, staleness=8, epochs=4)]).T
+        for axis, of in ((left, ends), (right, along)):
+            x = np.arange(len(of))
+            axis.plot(x, of.mean(axis=1), linestyle=line, color=color)
+            axis.plot((x + 0.05 * (i - 2))[:, None] + 0 * of, of, "o", color=color, markersize=3.5, alpha=0.6)
+        left.text(0.05, 0.40 - 0.08 * i, arm, color=color, transform=left.transAxes)
+        left.plot([0.29, 0.37], [0.415 - 0.08 * i] * 2, linestyle=line, color=color, transform=left.transAxes)
+    once = np.array([run["accuracy"] for run in select(runs, arm="GRPO's clip", staleness=8)]).mean(axis=0)
+    right.plot([1, 3], once[:2], "s", color=BLUE, markersize=7, markerfacecolor="none", markeredgewidth=1.8)
+    right.annotate("used once", (1, once[0]), (4, -13), textcoords="offset points", color=BLUE)
     left.set_xticks(range(len(STALENESS)), STALENESS)
-    left.set(title="Held-out accuracy after 6,144 completions", xlabel="U, updates for each rollout batch", ylim=(0, 1))
-    right.set_xticks([0, 1], ["1 epoch, U = 8", "4 epochs, U = 32"])
-    right.set(title="after 3,072, batches of 256", xlim=(-0.4, 1.4))
+    left.set(title="Accuracy after 6,144 completions, each used once", xlabel="U, updates for each rollout batch")
+    left.set_ylim(0, 1)
+    right.set_xticks(range(4), ["768", "1,536", "2,304", "3,072"])
+    right.set(title="Batches of 256 used four times", xlabel="completions")
     return figure

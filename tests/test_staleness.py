@@ -93,7 +93,7 @@ def test_spread_by_hand():
 def test_the_runs_of_all_settings():
     """At U = 1 one arm stands for all; each run has a file of its own; every one makes as many updates."""
     runs = staleness.runs_of(Config())
-    assert len(runs) == len({run.file() for run in runs}) == 5 * (1 + 4 * 5 + 5 + 6)
+    assert len(runs) == len({run.file() for run in runs}) == 5 * (1 + 4 * 5 + 5 + 6 + 2)
     for run in runs:
         completions = run.updates * staleness.MINIBATCH / run.epochs
         assert completions == (6144 if run.epochs == 1 else 3072)

@@ -46,7 +46,8 @@ G, MINIBATCH, MAX_NEW_TOKENS, LEARNING_RATE, WARMUP = 8, 32, 56, 2e-4, 10
 UPDATES = 192
 STALENESS = (1, 4, 8, 16, 32)  # U: updates for each rollout batch
 EVALUATIONS = 4  # of held-out accuracy, spread evenly over a run
-T_975 = 2.776  # quantile of Student's t with 4 degrees of freedom: 5 seeds
+T_975 = {5: 2.776, 10: 2.262}  # quantile of Student's t, by number of seeds
+FOLLOW_UP = ("GRPO's clip", "CISPO")  # of reuse, on as many seeds again: decided after the first five, to settle them
 CAP = 2.0  # C, of the weights of truncated importance sampling
 
 # Written down before the runs, after pilots that have no part in the results: one run, with seed 100, of most settings
@@ -137,6 +138,8 @@ def runs_of(config: Config) -> list[Run]:
     runs = [Run(arm, u, seed, 1, updates) for seed in seeds for u in stale for arm in ARMS
             if u > 1 or arm == "GRPO's clip"]  # fmt: skip
     runs += [Run(arm, 8, seed, 4, 2 * updates) for seed in seeds for arm in ARMS]
+    if not config.quick:
+        runs += [Run(arm, 8, config.seeds + seed, 4, 2 * updates) for seed in seeds for arm in FOLLOW_UP]
     samplers = SAMPLERS[:1] if config.quick else SAMPLERS
     runs += [Run("GRPO's clip", 4, seed, 1, updates, sampler, correction)
              for seed in seeds for sampler in samplers for correction in CORRECTIONS]  # fmt: skip
@@ -178,6 +181,15 @@ def spread(log_ratio: Tensor, mask: Tensor) -> dict[str, float]:
     return found
 
 
+def collect(sampler, tokenizer, P: int, rng: random.Random, generator: torch.Generator):
+    """Sample G completions for each of P new problems and verify them: (problems, rollout, GRPO's advantages (P·G, 1))."""
+    problems = sample_problems(P, LEVELS, rng)
+    prompts = [problem.prompt for problem in problems]
+    rollout = sample(sampler, tokenizer, prompts, G, MAX_NEW_TOKENS, 1.0, generator)
+    rewards = torch.tensor([reward(problems[row // G], text) for row, text in enumerate(rollout.texts)])
+    return problems, rollout, grpo.compute_advantages(rewards=rewards.view(-1, G)).view(-1, 1)
+
+
 def train(run: Run) -> dict:
     """Train, and return the run's settings with what is kept of it: held-out accuracy along the way and the rest at the
     end; means over all updates of the share of tokens whose gradient is stopped (of those with an advantage) and of
@@ -188,15 +200,10 @@ def train(run: Run) -> dict:
     rng, generator = random.Random(run.seed), torch.Generator().manual_seed(run.seed)
     update, accuracy, stopped, moved, apart = 0, [], [], [], []
     while update < run.updates:
-        # 1. Sample and verify
-        problems = sample_problems(run.staleness * MINIBATCH // G, LEVELS, rng)
-        prompts = [problem.prompt for problem in problems]
         sampler = in_precision(policy, run.sampler)
-        rollout = sample(sampler, tokenizer, prompts, G, MAX_NEW_TOKENS, 1.0, generator)
-        rewards = torch.tensor([reward(problems[row // G], text) for row, text in enumerate(rollout.texts)])
+        _, rollout, advantages = collect(sampler, tokenizer, run.staleness * MINIBATCH // G, rng, generator)
 
-        # 2. Advantages, times the weights: every loss is linear in them
-        advantages = grpo.compute_advantages(rewards=rewards.view(-1, G)).view(-1, 1)  # (B, 1)
+        # The weights of another sampler's completions, put into the advantages: every loss is linear in them
         if sampler is not policy:
             with torch.no_grad():
                 logps = completion_logps(policy, rollout, 1.0)
@@ -204,7 +211,6 @@ def train(run: Run) -> dict:
             advantages = advantages * sampling_weights(logps - rollout.logps, run.correction)  # (B, 1) or (B, T)
             rollout.logps = logps  # the ratio is that of the trainer's policies, then and now
 
-        # 3. Update
         epochs = [torch.randperm(len(rollout), generator=generator) for _ in range(run.epochs)]
         for rows in torch.cat(epochs).split(MINIBATCH):
             update += 1
@@ -235,8 +241,10 @@ def load(path: Path = RESULTS) -> list[dict]:
     return json.loads(path.read_text())["runs"]
 
 
-def select(runs: list[dict], **settings) -> list[dict]:
-    """The runs with these settings, by seed; where none is given, those of the staleness experiment."""
+def select(runs: list[dict], seeds: range = range(5), **settings) -> list[dict]:
+    """The runs with these settings, by seed; where none is given, those of the staleness experiment. Without the
+    follow-up's, whose seeds are range(5, 10)."""
+    runs = [run for run in runs if run["seed"] in seeds]
     settings = {"epochs": 1, "sampler": "float32", "correction": "none"} | settings
     if settings.get("staleness") == 1 and settings["epochs"] == 1:
         settings["arm"] = "GRPO's clip"  # at U = 1 all arms are the same
@@ -245,16 +253,15 @@ def select(runs: list[dict], **settings) -> list[dict]:
 
 def difference(runs: list[dict], others: list[dict], at: int = -1, others_at: int = -1) -> tuple[float, float, float]:
     """Mean difference of held-out accuracy, runs - others, in points, with the ends of its 95 % t interval. Paired by
-    seed: the prompts of a seed are the same in all runs. at: which of the evaluations."""
-    pairs = [(a["seed"], b["seed"], a["accuracy"][at] - b["accuracy"][others_at]) for a, b in zip(runs, others)]
-    assert len(runs) == len(others) == 5 and all(a == b for a, b, _ in pairs)
-    points = 100 * np.array([d for _, _, d in pairs])
-    half = T_975 * points.std(ddof=1) / np.sqrt(5)
+    seed: the prompts of a seed are the same in all runs. at: which of the evaluations. Of 5 or 10 pairs."""
+    assert [run["seed"] for run in runs] == [run["seed"] for run in others]
+    points = 100 * np.array([a["accuracy"][at] - b["accuracy"][others_at] for a, b in zip(runs, others)])
+    half = T_975[len(points)] * points.std(ddof=1) / np.sqrt(len(points))
     return points.mean(), points.mean() - half, points.mean() + half
 
 
 def judge(runs: list[dict]) -> dict[str, tuple[bool, str]]:
-    """Of each prediction whether it held, and the numbers that it speaks of (points of accuracy, with 95 % intervals)."""
+    """Of each prediction whether it held, and the numbers it speaks of (points of accuracy, with 95 % intervals)."""
     clip, old, last = "GRPO's clip", "no correction", STALENESS[-1]
 
     def end(arm: str, u: int) -> np.ndarray:
