@@ -71,7 +71,7 @@ def one_group(rollout: Rollout, logps: Tensor, advantages: Tensor, losses: dict)
         stopped[name] = (torch.autograd.grad(loss, leaf)[0] == 0) & mask
     G, T = len(texts), int(mask.sum(dim=1).max())
     figure, axis = new_figure(0.29 * T + 1.8, 0.4 * G + 0.9)
-    shown = ratio[:, :T].where(mask[:, :T], torch.nan)
+    shown = ratio[:, :T].where(mask[:, :T], torch.nan).numpy()
     image = axis.imshow(shown, cmap="PuOr_r", norm=TwoSlopeNorm(1, 0.4, 2.5), aspect="auto")
     for row in range(G):
         length = int(mask[row].sum())
@@ -83,7 +83,7 @@ def one_group(rollout: Rollout, logps: Tensor, advantages: Tensor, losses: dict)
             frame = Rectangle((-0.46, row - 0.45), length - 0.08, 0.9, fill=False, linewidth=2, edgecolor=ORANGE)
             axis.add_patch(frame)
     for name, shift in (("GRPO", 0.33), ("DPPO", -0.33)):
-        rows, columns = stopped[name][:, :T].nonzero().T
+        rows, columns = stopped[name][:, :T].nonzero().T.numpy()
         axis.hlines(rows + shift, columns - 0.4, columns + 0.4, color="white", linewidth=5)
         axis.hlines(rows + shift, columns - 0.36, columns + 0.36, color=STYLES[name][0], linewidth=3)
     axis.set_yticks(range(G), [f"A = {a:+.2f}" for a in advantages.flatten().tolist()], fontsize=9)

@@ -182,7 +182,10 @@ def spread(log_ratio: Tensor, mask: Tensor) -> dict[str, float]:
 
 
 def collect(sampler, tokenizer, P: int, rng: random.Random, generator: torch.Generator):
-    """Sample G completions for each of P new problems and verify them: (problems, rollout, GRPO's advantages (P·G, 1))."""
+    """Sample G completions for each of P new problems and verify them.
+
+    Returns the problems, the rollout and GRPO's advantages (P·G, 1).
+    """
     problems = sample_problems(P, LEVELS, rng)
     prompts = [problem.prompt for problem in problems]
     rollout = sample(sampler, tokenizer, prompts, G, MAX_NEW_TOKENS, 1.0, generator)
@@ -325,6 +328,14 @@ def judge(runs: list[dict]) -> dict[str, tuple[bool, str]]:
             + "; ".join(f"{'no correction' if c == 'none' else c} {written(by[c])}" for c in CORRECTIONS),
         )
     return found
+
+
+def verdicts(runs: list[dict]) -> str:
+    """The predictions and what came of them, as a table in Markdown."""
+    rows = ["| about | predicted, before the runs and after pilots with another seed | came |", "|---|---|---|"]
+    for about, (held, numbers) in judge(runs).items():
+        rows.append(f"| {about} | {PREDICTIONS[about]} | {'held' if held else '**did not hold**'}: {numbers} |")
+    return "\n".join(rows)
 
 
 def written(interval: tuple[float, float, float]) -> str:

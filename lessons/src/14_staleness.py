@@ -1,0 +1,322 @@
+# %% [markdown]
+# # 14 · One gradient until the ratio moves
+#
+# GRPO, GSPO, CISPO, SAPO, GMPO and DPPO look like six algorithms. On the first update after sampling they are one: **given one way
+# of averaging, all six have the same gradient as long as every ratio is 1.** They are six answers to one question: what if the policy
+# has moved since it sampled?
+#
+# | symbol | meaning |
+# |---|---|
+# | $\pi_{old},\ \pi$ | the policy that sampled the rollout batch; the policy now |
+# | $\rho_t,\ \ell_t$ | a token's ratio $\pi(y_t)/\pi_{old}(y_t)$; its $\log\pi(y_t)$ |
+# | $\bar\rho$ | a completion's ratio in GSPO: the geometric mean of its tokens' |
+# | $A$ | the advantage of the token's completion |
+# | $U$ | staleness: how many updates share a rollout batch; the last minibatch is $U-1$ updates old |
+# | $\mathrm{sg}[\cdot]$ | stop-gradient: a constant to the derivative |
+#
+# ## The proof
+#
+# All that is needed is $\nabla\rho_t = \rho_t\,\nabla\ell_t$, and $\rho_t = 1$:
+#
+# 1. *The ratio within bounds.* GRPO's bounds do not bind at 1 and DPPO drops nothing there, so
+#    $\nabla(\rho_t A) = \rho_t A\,\nabla\ell_t = A\,\nabla\ell_t$. CISPO's $\mathrm{sg}[\min(\rho_t, 5)]\,A\,\ell_t$ gets there
+#    without the detour.
+# 2. *A smooth function of the ratio.* SAPO's $f(\rho) = \frac4\tau\varsigma(\tau(\rho - 1))$, $\varsigma$ the logistic function, has
+#    $f'(1) = 4\,\varsigma'(0) = 1$.
+# 3. *One ratio a completion.* GSPO's $\bar\rho A$ (GMPO's, with clipped $\rho_t$) has
+#    $\nabla(\bar\rho A) = \bar\rho A\,\frac1{|y|}\sum_t\nabla\ell_t$: at $\bar\rho = 1$ the mean over tokens of $A\,\nabla\ell_t$. ∎
+#
+# Three of them are scripts of this repository, and these are the other three:
+
+# %%
+import random
+
+import numpy as np
+import torch
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
+
+from lessons.checks import CHECKS, gradient_of
+from lessons.experiments import staleness
+from lessons.experiments.staleness import ARMS, difference, select, written
+from lessons.figures import accuracy_against_staleness, factors, one_group
+from lessons.float64 import to_float64
+from lessons.kit import check, knob, say, show, show_source
+from lessons.losses import LOSSES, dppo, gmpo, sapo
+from toy_env.model import load_policy
+from toy_env.rollout import completion_logps
+
+torch.set_num_threads(1)
+for loss in (sapo, gmpo, dppo):
+    show_source(loss)
+
+# %% [markdown]
+# On the real model, in double precision: one rollout batch, the gradients of all six losses with respect to all parameters; then the
+# same after a step along GRPO's gradient.
+
+# %%
+policy, tokenizer = load_policy("base")
+policy = to_float64(policy)
+_, rollout, A = staleness.collect(policy, tokenizer, 4, random.Random(1), torch.Generator().manual_seed(1))
+old_logps = completion_logps(policy, rollout, 1.0).detach()
+
+
+def gradients():
+    """The gradient of each loss with respect to all parameters, as one vector."""
+    found = {}
+    for name, loss in LOSSES.items():
+        logps = completion_logps(policy, rollout, 1.0)
+        value = loss(logps=logps, old_logps=old_logps, advantages=A.double(), mask=rollout.mask)
+        found[name] = parameters_to_vector(torch.autograd.grad(value, list(policy.parameters())))
+    return found, {name: ((g - found["GRPO"]).norm() / found["GRPO"].norm()).item() for name, g in found.items()}
+
+
+fresh, errors = gradients()
+print("at ratio 1, relative difference of the six gradients < 1e-12:", max(errors.values()) < 1e-12)
+step = 0.3 * fresh["GRPO"] / fresh["GRPO"].norm()
+vector_to_parameters(parameters_to_vector(policy.parameters()).detach() - step, policy.parameters())
+_, apart = gradients()
+print("after a step:", ", ".join(f"{name} {apart[name]:.0%} off" for name in apart if name != "GRPO"))
+assert max(errors.values()) < 1e-12 and min(apart[name] for name in apart if name != "GRPO") > 0.02
+
+# %% [markdown]
+# ## Which tokens does each let through?
+#
+# Away from 1, each multiplies $A\,\nabla\ell_t$ by a factor, here found by autograd on completions of one token. They all lie on the
+# line $\rho$ near 1 (SAPO touches it); what differs is where they leave it. Move $p$, the token's probability when it was sampled.
+
+# %%
+knob(lambda p: factors(LOSSES, p), p=(0.02, 0.98, 0.02, 0.3))
+
+# %% [markdown]
+# *GRPO stops a token where its own push has moved the ratio by a fifth, GMPO by half. CISPO follows the line up to 5 and stops
+# nothing. SAPO bends away from it. DPPO looks at the probability: a rare token may multiply, a likely one may not move by more than
+# .2.* At $p > .83$ no ratio can pass 1.2: GRPO's upper clip is for the unlikely tokens only.
+#
+# GSPO's and GMPO's ratio is that of the completion, so one token says little of them. Here is one group, while its batch of 1,024
+# completions is used for up to 32 updates.
+
+# %%
+policy, tokenizer = load_policy("base")
+generator = torch.Generator().manual_seed(0)
+problems, rollout, A = staleness.collect(policy, tokenizer, 128, random.Random(0), generator)
+optimizer = torch.optim.AdamW(policy.parameters(), lr=staleness.LEARNING_RATE, weight_decay=0.0)
+group, moved = torch.arange(8) + 8 * 27, {}  # the group in which GRPO ends up stopping most tokens
+for update, rows in enumerate(torch.randperm(1024, generator=generator).split(staleness.MINIBATCH)):
+    if update in (1, 3, 7, 15, 31):
+        moved[update] = completion_logps(policy, rollout[group], 1.0).detach()
+    part = rollout[rows]
+    logps = completion_logps(policy, part, 1.0)
+    optimizer.zero_grad()
+    LOSSES["GRPO"](logps=logps, old_logps=part.logps, advantages=A[rows], mask=part.mask).backward()
+    optimizer.step()
+
+
+def draw(updates=31):
+    figure = one_group(rollout[group], moved[updates], A[group], LOSSES)
+    figure.axes[0].set_title(f"{problems[27].prompt}   after {updates} updates (∎: end of the completion)")
+    return figure
+
+
+knob(draw, updates=[31, 15, 7, 3, 1])
+
+# %% [markdown]
+# *Stopped by GRPO: a blue bar below the token. By DPPO: a black one above it. By GSPO: an orange frame, always around a whole
+# completion.*
+
+# %% [markdown]
+# ## Does it matter?
+#
+# 192 updates on 32 completions each, in every run. Along the left axis, all that changes is how many updates share a rollout batch;
+# between arms, what is done with the ratio. (GRPO's advantages and averages, no KL, learning rate 2e-4, five seeds.) On the right, each
+# batch of 256 completions is used four times, 32 updates in all. *Before you look: which arms fall?*
+
+# %%
+runs = staleness.load()
+show(accuracy_against_staleness(runs))
+say(staleness.verdicts(runs))
+CLIP = "GRPO's clip"
+old = [run["accuracy"][-1] for run in select(runs, arm="no correction", staleness=32)]
+stops = {arm: np.mean([run["stopped"] for run in select(runs, arm=arm, staleness=32)]) for arm in (CLIP, "GSPO")}
+again = {arm: select(runs, arm=arm, staleness=8, epochs=4) for arm in ARMS}
+sooner = [
+    difference(again[arm], select(runs, arm=arm, staleness=8), at=1, others_at=0)[0]
+    for arm in ARMS
+    if arm != "no correction"
+]
+ahead = written(difference(again["CISPO"], again[CLIP], at=0, others_at=0))
+behind = written(difference(again["CISPO"], again[CLIP]))
+more = [select(runs, range(5, 10), arm=arm, staleness=8, epochs=4) for arm in ("CISPO", CLIP)]
+settled = written(difference(*more))
+bounded = [select(runs, arm=arm, staleness=32) for arm in ARMS if arm != "no correction"]
+pairs = [difference(a, b) for a in bounded for b in bounded if a is not b]
+assert all(low < 0 < high for _, low, high in pairs) and min(sooner) > 5 and difference(*more)[2] < 0
+half = select(runs, arm=CLIP, staleness=4, sampler="bfloat16")
+spread = {what: np.mean([run[f"spread of {what}"] for run in half]) for what in ("tokens", "completions")}
+of_mean = np.mean([run["spread of completions"] / run["length"] for run in half])
+
+# %% [text]
+# *(Points of accuracy, paired by seed, with 95 % t intervals. "Stops": the tokens with an advantage whose gradient is 0.)*
+#
+# **While each completion is used once, anything but no correction will do.** Without one, accuracy falls with U; at 32 the five runs
+# end anywhere from {=min(old):.2f} to {=max(old):.2f} (base model: .39). Among the other four, five seeds show no difference at U = 32, in
+# whatever way they get there: GSPO stops {=stops['GSPO']:.0%} of the tokens, GRPO's clip {=stops[CLIP]:.0%}, CISPO none.
+#
+# **Used four times, the bound matters.** Every corrected arm learns faster: after 1,536 completions by {=min(sooner):.0f} to
+# {=max(sooner):.0f} points. CISPO, which stops nothing, learns fastest ({=ahead} against GRPO's clip after 768 completions) and then
+# loses it again: {=behind} at 3,072, and {=settled} in five more seeds, run to settle it. Up to a ratio of 5 the two gradients differ
+# in the stopped tokens alone: the weight corrects for *where* the data came from, and nothing ends the push of a completion that is used
+# again. The DPPO paper's authors report that methods without such a bound, CISPO among them, end in collapse.
+#
+# **What this cannot show**: one task of short completions, one small model, one learning rate. GSPO was made for mixture-of-experts models,
+# whose token ratios are noisier than these.
+
+# %% [markdown]
+# ## Sampler ≠ trainer
+#
+# Real systems sample with one engine and train with another: other kernels, other precision. Then the ratio is not 1 even before the
+# first update; the self-check at the start of every run prints how far from it. Above, in the last two rows, the sampler is a copy of the
+# policy in bfloat16 or with float8 weights, the trainer is in float32, with GRPO's clip at U = 4.
+#
+# **Truncated importance sampling** ([Yao et al. 2025](https://openreview.net/forum?id=8MHqvb4lK9)) multiplies the loss by
+# $\mathrm{sg}[\min(\pi/\pi_{sampler},\ C)]$, of each token or of the whole completion (the product), here with C = 2. With the product
+# and without a cap, the expected gradient is exactly that of samples from $\pi$; a token's own ratio leaves out its prefix; C bounds the
+# variance. It stands beside the clip, whose $\pi_{old}$ is then the *trainer's*.
+
+# %% [text]
+# In bfloat16 no token's ratio passes 2, the weights are all near 1, and neither correction changes accuracy by anything that five seeds
+# show; nor with float8. But a completion's ratio spreads by {=spread['completions']:.3f} where a token's spreads by
+# {=spread['tokens']:.3f}: about $\sqrt{\text{tokens}}$ times as far. If that went on to 10,000 tokens, it would spread by
+# {=100 * spread['tokens']:.1f}, too far for a product of ratios to be a weight without a cap. And where the
+# sampler's log-probs serve as the old ones, GSPO's published range, 3e-4, would clip by rounding alone: divided by the length, the
+# completions' spread is {=of_mean:.1e} here.
+
+# %% [markdown]
+# ## Exercises
+#
+# **1. Write CISPO.** The loss of one completion: the mean over its tokens of minus sg[min(ρ, cap)] · A · log π. The check looks at the
+# gradient.
+
+
+# %% [exercise]
+def cispo_loss(logps, old_logps, A, cap):
+    """Tensors (T,), (T,), a number and a number to a scalar loss."""
+    return ...
+
+
+# %% [check]
+check(gradient_of(cispo_loss), **CHECKS["14.1"])
+
+# %% [hint]
+# `.detach()` is sg. Compare `policy_loss` in `algorithms/cispo.py`.
+
+
+# %% [solution]
+def cispo_loss(logps, old_logps, A, cap):
+    weight = (logps - old_logps).exp().detach().clamp(max=cap)
+    return -(weight * A * logps).mean()
+
+
+# %% [wrong] detach it
+def cispo_loss(logps, old_logps, A, cap):
+    return -((logps - old_logps).exp().clamp(max=cap) * A * logps).mean()
+
+
+# %% [wrong] must multiply log π
+def cispo_loss(logps, old_logps, A, cap):
+    return -((logps - old_logps).exp().clamp(max=cap) * A).mean()
+
+
+# %% [wrong] the cap is missing
+def cispo_loss(logps, old_logps, A, cap):
+    return -((logps - old_logps).exp().detach() * A * logps).mean()
+
+
+# %% [markdown]
+# **2. Which tokens does GSPO stop?** From log-ratios (G, T), a mask (G, T), advantages (G, 1) and the two widths of the range: True for
+# every token of a completion whose gradient is 0.
+
+
+# %% [exercise]
+def gspo_stops(log_ratio, mask, A, low, high):
+    """(G, T), bool."""
+    return ...
+
+
+# %% [check]
+check(gspo_stops, **CHECKS["14.2"])
+
+# %% [hint]
+# First the ratio $\bar\rho$ (G, 1), then the side of the range that belongs to the sign of A; broadcasting does the rest.
+
+
+# %% [solution]
+def gspo_stops(log_ratio, mask, A, low, high):
+    s = ((log_ratio * mask).sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True)).exp()
+    return torch.where(A > 0, s > 1 + high, s < 1 - low) & mask
+
+
+# %% [wrong] not their sum
+def gspo_stops(log_ratio, mask, A, low, high):
+    s = (log_ratio * mask).sum(dim=1, keepdim=True).exp()
+    return torch.where(A > 0, s > 1 + high, s < 1 - low) & mask
+
+
+# %% [wrong] not over the padding
+def gspo_stops(log_ratio, mask, A, low, high):
+    s = log_ratio.mean(dim=1, keepdim=True).exp()
+    return torch.where(A > 0, s > 1 + high, s < 1 - low) & mask
+
+
+# %% [wrong] for a completion as a whole
+def gspo_stops(log_ratio, mask, A, low, high):
+    s = log_ratio.exp()
+    return torch.where(A > 0, s > 1 + high, s < 1 - low) & mask
+
+
+# %% [markdown]
+# **3. Find the bug.** These weights of truncated importance sampling are for whole completions: min(π/π_sampler, C), (G, 1). On short
+# completions nothing seems wrong; on long ones the weights are too small. Repair it.
+
+
+# %% [exercise]
+def weights(log_ratio, C):
+    """log_ratio = log π − log π_sampler, (G, T), 0 off the mask."""
+    return log_ratio.exp().clamp(max=C).prod(dim=1, keepdim=True)  # <- runs, and is wrong
+
+
+# %% [check]
+check(weights, **CHECKS["14.3"])
+
+# %% [hint]
+# A token's ratio above C may be made up for by another's below 1. Truncate once, at the end.
+
+
+# %% [solution]
+def weights(log_ratio, C):
+    return log_ratio.sum(dim=1, keepdim=True).exp().clamp(max=C)
+
+
+# %% [wrong] has no bound
+def weights(log_ratio, C):
+    return log_ratio.sum(dim=1, keepdim=True).exp()
+
+
+# %% [wrong] no importance weight
+def weights(log_ratio, C):
+    return log_ratio.mean(dim=1, keepdim=True).exp().clamp(max=C)
+
+
+# %% [markdown]
+# ## What to take along
+#
+# - With one update a rollout batch, all six methods are one: choose by what your library has.
+# - The ratio says where the data came from, the bound how far one batch may push. Stale data needs the first, reused data both.
+# - A precision is not a policy: print the spread between sampler and trainer before you correct for it.
+#
+# **What to use when:** one update a batch, any of them; several updates on fresh completions, GRPO's clip, until a measurement of yours says
+# otherwise; several epochs, one that stops tokens (GRPO's clip, GSPO); long completions or a sampler far from its trainer, truncated
+# weights besides.
+#
+# Sources: GSPO [2507.18071](https://arxiv.org/abs/2507.18071) Eq. 5, 7; CISPO [2506.13585](https://arxiv.org/abs/2506.13585) Eq. 4, 5; SAPO
+# [2511.20347](https://arxiv.org/abs/2511.20347); GMPO [2507.20673](https://arxiv.org/abs/2507.20673); DPPO
+# [2602.04879](https://arxiv.org/abs/2602.04879) and its [repository](https://github.com/sail-sg/Stable-RL).
