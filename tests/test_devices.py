@@ -21,7 +21,7 @@ from toy_env.arithmetic import LEVELS, held_out_problems
 from toy_env.model import load_policy, pick_device
 from toy_env.rollout import Rollout, completion_logps, sample
 
-SCRIPTS = ["reinforce", "ppo", "grpo", "dr_grpo", "dapo", "rloo", "maxrl", "gspo", "cispo"]
+SCRIPTS = ["reinforce", "ppo", "grpo", "dr_grpo", "dapo", "gspo", "cispo"]  # rloo and maxrl make no tensor of their own
 SMALL = {"steps": 2, "prompts_per_step": 8, "group_size": 4, "eval_problems": 1, "max_new_tokens": 24}
 STAND_IN = torch.device("meta")
 ACROSS_DEVICES = {torch.ops.aten.copy_.default, torch.ops.aten._to_copy.default}
