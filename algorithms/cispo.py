@@ -6,8 +6,8 @@ Against dapo.py:
     - clip: no token loses its gradient, however far its ratio has moved
 
 The gradient of a token is that of min(ratio, max_ratio) * A * log pi, with the first factor held fixed; on the first
-minibatch of a batch it is DAPO's. The paper bounds the ratio from above only and does not say where; 5 is what ScaleRL
-takes (Khatri et al. 2025, arXiv:2510.13786).
+minibatch of a batch it is DAPO's. Eq. 5 has a lower bound too, which the paper switches off; where the upper one is it
+does not say. 5 is what TRL recommends after ScaleRL (Khatri et al. 2025, arXiv:2510.13786).
 
     python algorithms/cispo.py
 """

@@ -5,9 +5,9 @@ Against dr_grpo.py:
     + leave-one-out: the baseline of a completion is the mean reward of the *others* of its group, not of all
 
 A completion no longer stands in its own baseline, so that on-policy and without KL the expected gradient is exactly
-that of the success probability (over max_new_tokens). The advantage is G/(G-1) times Dr. GRPO's: one factor for all
-groups. The paper takes one update a rollout batch (--num_minibatches 1), so it needs no clip, and puts the KL into the
-reward; clip and KL here are those of dr_grpo.py.
+that of the success probability, divided by max_new_tokens. The advantage is G/(G-1) times Dr. GRPO's: one factor for
+all groups. The paper uses REINFORCE, without ratio and clip, and puts the KL into the reward; ratio, clip and KL here
+are those of dr_grpo.py.
 
     python algorithms/rloo.py
 """

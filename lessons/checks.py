@@ -36,6 +36,10 @@ def without_cap(logps: Tensor, old_logps: Tensor, A: float, cap: float) -> Tenso
     return -((logps - old_logps).exp().detach() * A * logps).mean()
 
 
+def with_lower_bound(logps: Tensor, old_logps: Tensor, A: float, cap: float) -> Tensor:
+    return -((logps - old_logps).exp().detach().clamp(1 / cap, cap) * A * logps).mean()
+
+
 def geometric_mean(log_ratio: Tensor, mask: Tensor) -> Tensor:
     return ((log_ratio * mask).sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True)).exp()
 
@@ -52,23 +56,32 @@ def stopped(ratio: Callable = geometric_mean, both_sides: bool = False) -> Calla
 
 old = torch.tensor([-2.0, -0.5, -3.0, -1.0]).double()
 log_ratios = torch.tensor(
-    [[0.3, -0.24, 9.0], [0.02, 0.02, 0.02], [-0.3, 0.31, -0.3], [-0.04, 9.0, 9.0], [0.05, 0.05, 9.0]]
+    [
+        [0.3, -0.24, 9.0],
+        [0.02, 0.02, 0.02],
+        [-0.3, 0.31, -0.3],
+        [-0.04, 9.0, 9.0],
+        [0.05, 0.05, 9.0],
+        [0.05, 0.029, 9.0],  # a mean of .0395: the ratio is above 1.04
+        [-0.05, -0.0104, 9.0],  # a mean of -.0302: the ratio is above .97
+    ]
 )
-mask = torch.tensor([[1, 1, 0], [1, 1, 1], [1, 1, 1], [1, 0, 0], [1, 1, 0]]).bool()
-signs = torch.tensor([[1.0], [-1.0], [-1.0], [1.0], [1.0]])
+mask = torch.tensor([[1, 1, 0], [1, 1, 1], [1, 1, 1], [1, 0, 0], [1, 1, 0], [1, 1, 0], [1, 1, 0]]).bool()
+signs = torch.tensor([[1.0], [-1.0], [-1.0], [1.0], [1.0], [1.0], [-1.0]])
 two_engines = torch.tensor([[1.2, -0.5, -0.5], [0.1, 0.2, 0.0], [0.5, 0.6, 0.7], [-1.0, 2.0, -1.0]]).double()
 
 CHECKS = {
     "14.1": {
         "expected": gradient_of(cispo),
         "inputs": [
-            {"logps": old + torch.tensor([1.5, -0.3, 0.4, 0.0]), "old_logps": old, "A": A, "cap": 2.0}
+            {"logps": old + torch.tensor([1.5, -0.3, 0.4, -1.5]), "old_logps": old, "A": A, "cap": 2.0}
             for A in (1.5, -0.5)
         ],
         "mistakes": {
             "the weight is a constant: detach it": gradient_of(with_gradient_in_the_weight),
             "a clipped ratio has no gradient; the weight must multiply log π": gradient_of(without_log_pi),
             "the cap is missing": gradient_of(without_cap),
+            "the ratio is bounded from above only": gradient_of(with_lower_bound),
             "a loss is minimised: minus": gradient_of(lambda *given, **named: -cispo(*given, **named)),
         },
     },
@@ -89,6 +102,9 @@ CHECKS = {
                 lambda r, m: (r.exp() * m).sum(dim=1, keepdim=True) / m.sum(dim=1, keepdim=True)
             ),
             "GSPO decides for a completion as a whole": stopped(lambda r, m: r.exp()),
+            "compare the ratio with 1 + high, not its logarithm with high": stopped(
+                lambda r, m: 1 + geometric_mean(r, m).log()
+            ),
             "only where its own push has moved it: for A > 0 above the range, for A < 0 below": stopped(
                 both_sides=True
             ),
@@ -105,7 +121,7 @@ CHECKS = {
             "that is the geometric mean, GSPO's ratio: no importance weight": lambda log_ratio, C: (
                 log_ratio.mean(dim=1, keepdim=True).exp().clamp(max=C)
             ),
-            "turned round: trainer over sampler": lambda log_ratio, C: (
+            "turned round: that is the sampler over the trainer": lambda log_ratio, C: (
                 (-log_ratio).sum(dim=1, keepdim=True).exp().clamp(max=C)
             ),
         },

@@ -219,10 +219,12 @@ def test_the_self_check_follows_the_precision_and_shows_a_prompt(half):
     assert f", mean {mean:.0e}: rounding in bfloat16" in text and text.endswith(
         "as the model reads it:\n    <bos>1+1?\n"
     )
-    ratio = (logps.detach() - batch.logps).where(batch.mask, torch.nan)
-    spreads = np.nanstd(ratio.exp().numpy()), np.exp(np.nansum(ratio.numpy(), axis=1)).std()
-    assert spreads[1] > 1.2 * spreads[0] > 0.001
+    moved = batch.logps + 0.01 * torch.arange(batch.mask.numel()).view(batch.mask.shape).sin() * batch.mask
+    text = self_check(batch, moved, None, tokenizer, ends, "bfloat16")
+    log_ratio = (moved - batch.logps).numpy()
+    spreads = np.exp(log_ratio[batch.mask.numpy()]).std(), np.exp(log_ratio.sum(axis=1)).std()
     assert "trainer / sampler spreads by {:.0e} over tokens, {:.0e} over completions".format(*spreads) in text
+    assert spreads[0] > 0.005 and f"{spreads[0]:.0e}" != f"{spreads[1]:.0e}"
     with pytest.raises(RuntimeError, match=r"expected at most 0.001"):
         self_check(batch, batch.logps + 0.002, None, tokenizer, ends)
     shifted = logps.roll(1, dims=1)

@@ -66,10 +66,10 @@ def update_metrics(
     """What a minibatch shows before its optimizer step, over its unmasked tokens.
 
     `clipped_up`, `clipped_down`: shares of tokens whose gradient the clip stops (A > 0 and the ratio above the range;
-    A < 0 and the ratio below it), or, where the ratio is a weight, whose weight it bounds. `ratio_deviation`: the
-    largest |ratio - 1|. `kl`: mean of the k3 estimate of KL(policy || reference), if there is a reference.
-    `clipped_up_probability`: mean probability, under the policy that sampled them, of the tokens in `clipped_up`, if
-    there are any.
+    A < 0 and the ratio below it), or, where the ratio is a weight, whose weight it caps (of those with A > 0).
+    `ratio_deviation`: the largest |ratio - 1|. `kl`: mean of the k3 estimate of KL(policy || reference), if there is a
+    reference. `clipped_up_probability`: mean probability, under the policy that sampled them, of the tokens in
+    `clipped_up`, if there are any.
     """
     mask = minibatch.mask
     ratio, tokens = (logps - minibatch.logps).exp() if ratio is None else ratio, mask.sum().clamp(min=1)

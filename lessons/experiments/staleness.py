@@ -5,7 +5,8 @@
     python lessons/experiments/staleness.py --publish    also writes staleness.json here
 
 Staleness. Every run makes 192 updates on 32 completions each, 6,144 in all, each used once. Only the size of a rollout
-batch differs: it holds the completions of U updates, so that the last of them are U - 1 updates old when they are used.
+batch differs: it holds the completions of U updates, so that the last of them are U - 1 updates old when they are used
+(and a minibatch, which is whole groups at U = 1, holds completions of many groups above).
 The arms differ in nothing but what they do with the ratio: advantages are GRPO's, every loss is averaged as GRPO's is,
 there is no KL. At U = 1 every ratio is 1 and the arms are one.
 
@@ -316,15 +317,17 @@ def judge(runs: list[dict]) -> dict[str, tuple[bool, str]]:
         ("bfloat16", 0.005, 0.03, 0.0, 2, 4),
         ("float8", 0.03, 0.2, 1e-3, 4, 3),
     ):
-        uncorrected = select(runs, arm=clip, staleness=4, sampler=sampler)
-        tokens, above = (np.mean([run[name] for run in uncorrected]) for name in ("spread of tokens", "tokens above 2"))
+        all_of_it = [
+            run for c in CORRECTIONS for run in select(runs, arm=clip, staleness=4, sampler=sampler, correction=c)
+        ]
+        tokens, above = (np.mean([run[name] for run in all_of_it]) for name in ("spread of tokens", "tokens above 2"))
         by = {correction: off(sampler, correction) for correction in CORRECTIONS}
         found[sampler] = (
             low <= tokens <= high
             and above <= most_above
             and max(abs(by[c][0]) for c in (CORRECTIONS if sampler == "bfloat16" else CORRECTIONS[:1])) <= bound
             and max(abs(by[c][0] - by["none"][0]) for c in CORRECTIONS) < change,
-            f"spread {tokens:.3f}, above 2: {above:.3%}; "
+            f"spread {tokens:.3f}, share above 2: {above:.0e}; "
             + "; ".join(f"{'no correction' if c == 'none' else c} {written(by[c])}" for c in CORRECTIONS),
         )
     return found
@@ -332,7 +335,7 @@ def judge(runs: list[dict]) -> dict[str, tuple[bool, str]]:
 
 def verdicts(runs: list[dict]) -> str:
     """The predictions and what came of them, as a table in Markdown."""
-    rows = ["| about | predicted, before the runs and after pilots with another seed | came |", "|---|---|---|"]
+    rows = ["| about | predicted, before the runs and after pilots with another seed | outcome |", "|---|---|---|"]
     for about, (held, numbers) in judge(runs).items():
         rows.append(f"| {about} | {PREDICTIONS[about]} | {'held' if held else '**did not hold**'}: {numbers} |")
     return "\n".join(rows)

@@ -21,10 +21,11 @@
 # 1. *The ratio within bounds.* GRPO's bounds do not bind at 1 and DPPO drops nothing there, so
 #    $\nabla(\rho_t A) = \rho_t A\,\nabla\ell_t = A\,\nabla\ell_t$. CISPO's $\mathrm{sg}[\min(\rho_t, 5)]\,A\,\ell_t$ gets there
 #    without the detour.
-# 2. *A smooth function of the ratio.* SAPO's $f(\rho) = \frac4\tau\varsigma(\tau(\rho - 1))$, $\varsigma$ the logistic function, has
-#    $f'(1) = 4\,\varsigma'(0) = 1$.
+# 2. *A smooth function of the ratio.* SAPO's $f(\rho) = \frac4\tau S(\tau(\rho - 1))$, $S$ the logistic function, has
+#    $f'(1) = 4\,S'(0) = 1$.
 # 3. *One ratio a completion.* GSPO's $\bar\rho A$ (GMPO's, with clipped $\rho_t$) has
-#    $\nabla(\bar\rho A) = \bar\rho A\,\frac1{|y|}\sum_t\nabla\ell_t$: at $\bar\rho = 1$ the mean over tokens of $A\,\nabla\ell_t$. ∎
+#    $\nabla(\bar\rho A) = \bar\rho A\,\frac1{|y|}\sum_t\nabla\ell_t$: at $\bar\rho = 1$ the mean over tokens of $A\,\nabla\ell_t$,
+#    as the others are once averaged. ∎
 #
 # Three of them are scripts of this repository, and these are the other three:
 
@@ -82,15 +83,16 @@ assert max(errors.values()) < 1e-12 and min(apart[name] for name in apart if nam
 # ## Which tokens does each let through?
 #
 # Away from 1, each multiplies $A\,\nabla\ell_t$ by a factor, here found by autograd on completions of one token. They all lie on the
-# line $\rho$ near 1 (SAPO touches it); what differs is where they leave it. Move $p$, the token's probability when it was sampled.
+# line $\rho$ near 1 (SAPO is tangent to it); what differs is where they leave it. Move $p$, the token's probability when it was sampled.
 
 # %%
 knob(lambda p: factors(LOSSES, p), p=(0.02, 0.98, 0.02, 0.3))
 
 # %% [markdown]
-# *GRPO stops a token where its own push has moved the ratio by a fifth, GMPO by half. CISPO follows the line up to 5 and stops
-# nothing. SAPO bends away from it. DPPO looks at the probability: a rare token may multiply, a likely one may not move by more than
-# .2.* At $p > .83$ no ratio can pass 1.2: GRPO's upper clip is for the unlikely tokens only.
+# *GRPO stops a token where its own push has moved the ratio by a fifth, GMPO where it has risen by half or fallen by a
+# third. CISPO follows the line up to 5 and stops nothing. SAPO bends away from it. DPPO looks at the probability: a rare token's may grow
+# many times over, a likely one's may not move by more than .2.* A token sampled with $p > 5/6$ cannot reach a ratio of 1.2: GRPO's upper
+# clip never touches it.
 #
 # GSPO's and GMPO's ratio is that of the completion, so one token says little of them. Here is one group, while its batch of 1,024
 # completions is used for up to 32 updates.
@@ -126,9 +128,10 @@ knob(draw, updates=[31, 15, 7, 3, 1])
 # %% [markdown]
 # ## Does it matter?
 #
-# 192 updates on 32 completions each, in every run. Along the left axis, all that changes is how many updates share a rollout batch;
-# between arms, what is done with the ratio. (GRPO's advantages and averages, no KL, learning rate 2e-4, five seeds.) On the right, each
-# batch of 256 completions is used four times, 32 updates in all. *Before you look: which arms fall?*
+# On the left, every run makes 192 updates on 32 completions each, every completion used once. Along the axis changes how many updates share
+# a rollout batch (and with it what a minibatch holds: whole groups at U = 1, completions of many groups above); between arms, what is
+# done with the ratio. GRPO's advantages and averages, no KL, learning rate 2e-4, five seeds. On the right, each batch of 256 completions
+# is used in four epochs of 8 updates. *Before you look: which arms fall?*
 
 # %%
 runs = staleness.load()
@@ -146,49 +149,56 @@ sooner = [
 ahead = written(difference(again["CISPO"], again[CLIP], at=0, others_at=0))
 behind = written(difference(again["CISPO"], again[CLIP]))
 more = [select(runs, range(5, 10), arm=arm, staleness=8, epochs=4) for arm in ("CISPO", CLIP)]
-settled = written(difference(*more))
+behind_again = written(difference(*more))
 bounded = [select(runs, arm=arm, staleness=32) for arm in ARMS if arm != "no correction"]
 pairs = [difference(a, b) for a in bounded for b in bounded if a is not b]
 assert all(low < 0 < high for _, low, high in pairs) and min(sooner) > 5 and difference(*more)[2] < 0
+ahead_again = written(difference(*more, at=0, others_at=0))
 half = select(runs, arm=CLIP, staleness=4, sampler="bfloat16")
 spread = {what: np.mean([run[f"spread of {what}"] for run in half]) for what in ("tokens", "completions")}
 of_mean = np.mean([run["spread of completions"] / run["length"] for run in half])
+length = np.mean([run["length"] for run in half])
 
 # %% [text]
-# *(Points of accuracy, paired by seed, with 95 % t intervals. "Stops": the tokens with an advantage whose gradient is 0.)*
+# *(Points of accuracy, paired by seed, with 95 % t intervals; predictions are judged by the means. "Stops": the share of tokens with an
+# advantage whose gradient is 0.)*
 #
-# **While each completion is used once, anything but no correction will do.** Without one, accuracy falls with U; at 32 the five runs
-# end anywhere from {=min(old):.2f} to {=max(old):.2f} (base model: .39). Among the other four, five seeds show no difference at U = 32, in
-# whatever way they get there: GSPO stops {=stops['GSPO']:.0%} of the tokens, GRPO's clip {=stops[CLIP]:.0%}, CISPO none.
+# **Stale completions need a correction; which one makes no difference that five seeds show.** Without one, accuracy falls from U = 8 on,
+# and at 32 the runs end anywhere from {=min(old):.2f} to {=max(old):.2f} (base model: .39). The other four get through in different ways:
+# GSPO stops {=stops['GSPO']:.0%} of the tokens, GRPO's clip {=stops[CLIP]:.0%}, CISPO none.
 #
-# **Used four times, the bound matters.** Every corrected arm learns faster: after 1,536 completions by {=min(sooner):.0f} to
-# {=max(sooner):.0f} points. CISPO, which stops nothing, learns fastest ({=ahead} against GRPO's clip after 768 completions) and then
-# loses it again: {=behind} at 3,072, and {=settled} in five more seeds, run to settle it. Up to a ratio of 5 the two gradients differ
-# in the stopped tokens alone: the weight corrects for *where* the data came from, and nothing ends the push of a completion that is used
-# again. The DPPO paper's authors report that methods without such a bound, CISPO among them, end in collapse.
+# **When completions are used four times, the bound matters.** At first every corrected arm gains: {=min(sooner):.0f} to {=max(sooner):.0f}
+# points after 1,536 completions. At 3,072, where the prediction was made, nothing of this is left, and a reused completion costs
+# four times the updates. CISPO, which stops nothing, is fastest ({=ahead} against GRPO's clip after 768 completions) and then loses it
+# again ({=behind} at 3,072). Five more seeds, run to settle this, agree: {=ahead_again}, then {=behind_again}. A likely reason: up to a ratio
+# of 5 the two gradients differ in the stopped tokens alone. The weight corrects for *where* the data came from; for A > 0 nothing ends
+# the push of a completion that is used again. (In another setting, where sampler and trainer differ, the DPPO paper's authors report
+# collapse for CISPO, and also for a method whose bound is set against the wrong policy.)
 #
-# **What this cannot show**: one task of short completions, one small model, one learning rate. GSPO was made for mixture-of-experts models,
-# whose token ratios are noisier than these.
+# **What this cannot show**: one task of short completions, one small model, one learning rate. GSPO's authors see its gain above all in
+# mixture-of-experts models.
 
 # %% [markdown]
 # ## Sampler ≠ trainer
 #
 # Real systems sample with one engine and train with another: other kernels, other precision. Then the ratio is not 1 even before the
-# first update; the self-check at the start of every run prints how far from it. Above, in the last two rows, the sampler is a copy of the
+# first update; the self-check at the start of every run prints how far from it. In the last two rows above, the sampler is a copy of the
 # policy in bfloat16 or with float8 weights, the trainer is in float32, with GRPO's clip at U = 4.
 #
 # **Truncated importance sampling** ([Yao et al. 2025](https://openreview.net/forum?id=8MHqvb4lK9)) multiplies the loss by
-# $\mathrm{sg}[\min(\pi/\pi_{sampler},\ C)]$, of each token or of the whole completion (the product), here with C = 2. With the product
-# and without a cap, the expected gradient is exactly that of samples from $\pi$; a token's own ratio leaves out its prefix; C bounds the
-# variance. It stands beside the clip, whose $\pi_{old}$ is then the *trainer's*.
+# $\mathrm{sg}[\min(\pi_{old}/\pi_{sampler},\ C)]$, of each token or of the whole completion (the product), here with C = 2. $\pi_{old}$ is the
+# *trainer's* policy when the batch was sampled; the clip keeps $\pi/\pi_{old}$. With the product and without a cap, the expected gradient at
+# ratio 1 is that of samples from $\pi_{old}$, if advantages are not divided by σ (which stays that of the sampler's group). A token's own
+# ratio leaves out all other tokens: the prefix that led to it, and the rest that earns the reward. C bounds the variance.
 
 # %% [text]
-# In bfloat16 no token's ratio passes 2, the weights are all near 1, and neither correction changes accuracy by anything that five seeds
-# show; nor with float8. But a completion's ratio spreads by {=spread['completions']:.3f} where a token's spreads by
-# {=spread['tokens']:.3f}: about $\sqrt{\text{tokens}}$ times as far. If that went on to 10,000 tokens, it would spread by
-# {=100 * spread['tokens']:.1f}, too far for a product of ratios to be a weight without a cap. And where the
-# sampler's log-probs serve as the old ones, GSPO's published range, 3e-4, would clip by rounding alone: divided by the length, the
-# completions' spread is {=of_mean:.1e} here.
+# In bfloat16 one token in all 15 runs passes 2, the other weights are near 1, and neither correction changes accuracy by anything that
+# five seeds show; nor with float8. But a completion's ratio spreads by {=spread['completions']:.3f} where a token's spreads by
+# {=spread['tokens']:.3f}, {=spread['completions'] / spread['tokens']:.0f} times as far (the root of the number of tokens would be
+# {=np.sqrt(length):.0f}). If this went on as the root, 10,000 tokens would make it nearly 1, too far for a product of ratios to be a
+# weight without a cap. And where the sampler's log-probs serve as the old ones, GSPO's published range, 3e-4, would clip completions as
+# short as these by rounding alone: divided by the length, their spread is {=of_mean:.1e}. At thousands of tokens, by the same rule, it
+# would not.
 
 # %% [markdown]
 # ## Exercises
@@ -233,7 +243,7 @@ def cispo_loss(logps, old_logps, A, cap):
 
 # %% [markdown]
 # **2. Which tokens does GSPO stop?** From log-ratios (G, T), a mask (G, T), advantages (G, 1) and the two widths of the range: True for
-# every token of a completion whose gradient is 0.
+# every token of a completion whose gradient is 0. (No advantage is 0. Keep the names.)
 
 
 # %% [exercise]
@@ -274,13 +284,14 @@ def gspo_stops(log_ratio, mask, A, low, high):
 
 
 # %% [markdown]
-# **3. Find the bug.** These weights of truncated importance sampling are for whole completions: min(π/π_sampler, C), (G, 1). On short
-# completions nothing seems wrong; on long ones the weights are too small. Repair it.
+# **3. Find the bug.** These weights of truncated importance sampling are for whole completions: min(π_old/π_sampler, C), (G, 1). For
+# completions of one token it is right; for longer ones it is too small wherever a token is cut that others make up for, and it may exceed C.
+# Repair it.
 
 
 # %% [exercise]
 def weights(log_ratio, C):
-    """log_ratio = log π − log π_sampler, (G, T), 0 off the mask."""
+    """log_ratio = log π_old − log π_sampler, (G, T), 0 off the mask."""
     return log_ratio.exp().clamp(max=C).prod(dim=1, keepdim=True)  # <- runs, and is wrong
 
 
@@ -309,12 +320,13 @@ def weights(log_ratio, C):
 # %% [markdown]
 # ## What to take along
 #
-# - With one update a rollout batch, all six methods are one: choose by what your library has.
+# - With one update a rollout batch all six methods are one, up to how they average over tokens (lesson 5) and as long as the sampler is
+#   the trainer.
 # - The ratio says where the data came from, the bound how far one batch may push. Stale data needs the first, reused data both.
 # - A precision is not a policy: print the spread between sampler and trainer before you correct for it.
 #
 # **What to use when:** one update a batch, any of them; several updates on fresh completions, GRPO's clip, until a measurement of yours says
-# otherwise; several epochs, one that stops tokens (GRPO's clip, GSPO); long completions or a sampler far from its trainer, truncated
+# otherwise; several epochs, one that stops tokens (GRPO's clip, GSPO), and stop early; long completions or a sampler far from its trainer, truncated
 # weights besides.
 #
 # Sources: GSPO [2507.18071](https://arxiv.org/abs/2507.18071) Eq. 5, 7; CISPO [2506.13585](https://arxiv.org/abs/2506.13585) Eq. 4, 5; SAPO
