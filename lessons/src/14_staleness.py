@@ -168,7 +168,7 @@ length = np.mean([run["length"] for run in half])
 # GSPO stops {=stops['GSPO']:.0%} of the tokens, GRPO's clip {=stops[CLIP]:.0%}, CISPO none.
 #
 # **When completions are used four times, the bound matters.** At first every corrected arm gains: {=min(sooner):.0f} to {=max(sooner):.0f}
-# points after 1,536 completions. At 3,072, where the prediction was made, nothing of this is left, and a reused completion costs
+# points after 1,536 completions. At 3,072, where the prediction was made, no gain is seen any more, and a reused completion costs
 # four times the updates. CISPO, which stops nothing, is fastest ({=ahead} against GRPO's clip after 768 completions) and then loses it
 # again ({=behind} at 3,072). Five more seeds, run to settle this, agree: {=ahead_again}, then {=behind_again}. A likely reason: up to a ratio
 # of 5 the two gradients differ in the stopped tokens alone. The weight corrects for *where* the data came from; for A > 0 nothing ends
