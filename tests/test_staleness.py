@@ -10,6 +10,7 @@ import torch
 from algorithms import grpo
 from lessons.experiments import staleness
 from lessons.experiments.staleness import ARMS, Config, Run
+from toy_env import UsageError
 from toy_env.model import load_policy
 from toy_env.rollout import completion_logps, sample
 
@@ -100,6 +101,12 @@ def test_the_runs_of_all_settings():
         assert run.updates % staleness.EVALUATIONS == 0 == run.updates % (run.staleness * run.epochs)
     quick = staleness.runs_of(Config(quick=True))
     assert {run.seed for run in quick} == {0} and len(quick) < 20
+
+
+@pytest.mark.parametrize("settings", [{"quick": True}, {"seeds": 2}])
+def test_only_all_of_it_is_published(settings):
+    with pytest.raises(UsageError, match="--publish is for full runs; leave out --quick and --seeds"):
+        Config(publish=True, **settings).check()
 
 
 def test_differences_are_paired_by_seed():

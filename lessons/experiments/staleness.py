@@ -111,8 +111,8 @@ class Config:
     publish: bool = False  # write staleness.json, which lesson 14 reads
 
     def check(self) -> None:
-        if self.publish and self.quick:
-            raise UsageError("--publish is for full runs; leave out --quick")
+        if self.publish and (self.quick or self.seeds != 5):
+            raise UsageError("--publish is for full runs; leave out --quick and --seeds")
 
 
 @dataclass(frozen=True)
