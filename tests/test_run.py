@@ -242,6 +242,7 @@ def test_a_command_line_that_cannot_be_read(script, argv, message, tmp_path, mon
         ("gspo", "--clip_eps_high=0", "--clip_eps_high must be above 0, not 0.0"),
         ("cispo", "--max_ratio=0", "--max_ratio must be above 0, not 0.0"),
         ("cispo", "--max_ratio=-1", "--max_ratio must be above 0, not -1.0"),
+        ("cispo", "--max_ratio=1e39", "--max_ratio must be 3e+38 (float32) or less, not 1e+39"),
         ("cispo", "--overlong_buffer=25", "--overlong_buffer must be 24 (max_new_tokens) or less, not 25"),
     ],
 )

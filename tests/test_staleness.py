@@ -2,10 +2,12 @@
 
 import json
 import math
+import random
 from dataclasses import asdict
 
 import pytest
 import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from algorithms import grpo
 from lessons.experiments import staleness
@@ -13,6 +15,8 @@ from lessons.experiments.staleness import ARMS, Config, Run
 from toy_env import UsageError
 from toy_env.model import load_policy
 from toy_env.rollout import completion_logps, sample
+
+CLIP = "GRPO's clip"
 
 
 def batch() -> dict[str, torch.Tensor]:
@@ -48,7 +52,7 @@ def test_at_ratio_1_all_arms_have_one_gradient_and_away_from_it_five():
     given = batch()
     fresh = {arm: gradient(ARMS[arm], **given | {"old_logps": given["logps"]}) for arm in ARMS}
     for of_arm in fresh.values():
-        torch.testing.assert_close(of_arm, fresh["GRPO's clip"], rtol=1e-12, atol=1e-14)
+        torch.testing.assert_close(of_arm, fresh[CLIP], rtol=1e-12, atol=1e-14)
     stale = {arm: gradient(ARMS[arm], **given) for arm in ARMS}
     torch.testing.assert_close(stale["no correction"], fresh["no correction"])
     for a in ARMS:
@@ -127,13 +131,13 @@ def test_the_committed_results_are_those_of_all_runs():
     assert [{name: run[name] for name in settings[0]} for run in results] == settings
     assert all(len(run["accuracy"]) == staleness.EVALUATIONS for run in results)
     fresh = staleness.select(results, arm="CISPO", staleness=1)
-    assert [run["seed"] for run in fresh] == [0, 1, 2, 3, 4] and {run["arm"] for run in fresh} == {"GRPO's clip"}
+    assert [run["seed"] for run in fresh] == [0, 1, 2, 3, 4] and {run["arm"] for run in fresh} == {CLIP}
     assert json.dumps(results) and staleness.table(results).count("\n") == 1 + 4 * 5 + 5 + 6
 
 
 def small(**settings) -> dict:
     """A run of 4 updates on 32 completions of level 1."""
-    return staleness.train(Run(**{"arm": "GRPO's clip", "staleness": 1, "seed": 7, "updates": 4, **settings}))
+    return staleness.train(Run(**{"arm": CLIP, "staleness": 1, "seed": 7, "updates": 4, **settings}))
 
 
 @pytest.fixture
@@ -147,8 +151,8 @@ def as_predicted() -> list[dict]:
     """Runs of which every prediction is true: accuracies (at 3,072 completions and at the end) put in by hand."""
     ends = {1: dict.fromkeys(ARMS, 0.9), 4: dict.fromkeys(ARMS, 0.9), 8: dict.fromkeys(ARMS, 0.89)}
     ends[16] = {**dict.fromkeys(ARMS, 0.88), "no correction": 0.6}
-    ends[32] = {"no correction": 0.2, "GRPO's clip": 0.85, "clip-higher": 0.86, "GSPO": 0.84, "CISPO": 0.88}
-    stopped = {"GSPO": 0.3, "GRPO's clip": 0.05}
+    ends[32] = {"no correction": 0.2, CLIP: 0.85, "clip-higher": 0.86, "GSPO": 0.84, "CISPO": 0.88}
+    stopped = {"GSPO": 0.3, CLIP: 0.05}
     runs = []
     for run in map(asdict, staleness.runs_of(Config())):
         end = ends[run["staleness"]][run["arm"]]
@@ -163,13 +167,13 @@ def as_predicted() -> list[dict]:
 BREAK = {  # prediction: settings of the runs that break it, and what they get
     "fresh": ({"arm": "GSPO", "staleness": 4}, 0.86),
     "no correction": ({"arm": "no correction", "staleness": 32}, 0.5),
-    "GRPO's clip": ({"arm": "GRPO's clip", "staleness": 32}, 0.89),
+    CLIP: ({"arm": CLIP, "staleness": 32}, 0.89),
     "clip-higher": ({"arm": "clip-higher", "staleness": 16}, 0.8),
     "GSPO": ({"arm": "GSPO", "staleness": 32}, 0.5),
     "CISPO": ({"arm": "CISPO", "staleness": 32}, 0.86),
     "reuse": ({"arm": "CISPO", "staleness": 8, "epochs": 4}, 0.78),
-    "bfloat16": ({"arm": "GRPO's clip", "staleness": 4, "sampler": "bfloat16", "correction": "token"}, 0.87),
-    "float8": ({"arm": "GRPO's clip", "staleness": 4, "sampler": "float8"}, 0.8),
+    "bfloat16": ({"arm": CLIP, "staleness": 4, "sampler": "bfloat16", "correction": "token"}, 0.87),
+    "float8": ({"arm": CLIP, "staleness": 4, "sampler": "float8"}, 0.8),
 }
 
 
@@ -224,4 +228,146 @@ def test_an_epoch_uses_every_completion_once(cheap, monkeypatch):
 
     assert len(rollout) == 128 and len(scored) == 8
     assert rows(scored[:4]) == rows(scored[4:]) == rows([rollout])
+    orders = [[text for part in parts for text in part.texts] for parts in (scored[:4], scored[4:], [rollout])]
+    assert all(a != b for a, b in zip(orders, orders[1:] + orders[:1]))  # each epoch in an order of its own
     assert grpo.Config().learning_rate == staleness.LEARNING_RATE
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("correction", staleness.CORRECTIONS)
+def test_a_correction_multiplies_advantages_by_trainer_over_sampler(cheap, monkeypatch, correction):
+    """And the sampler is a copy of the policy as it is at every batch."""
+    drawn, given, copies = [], [], []
+    collect, loss, in_precision = staleness.collect, ARMS[CLIP], staleness.in_precision
+
+    def see(*settings):
+        drawn.append(collect(*settings))
+        drawn[-1] = (drawn[-1][1].logps, drawn[-1][2], drawn[-1])  # train puts the trainer's in their place
+        return drawn[-1][2]
+
+    monkeypatch.setattr(staleness, "collect", see)
+    monkeypatch.setattr(staleness, "in_precision", lambda *a: copies.append(in_precision(*a)) or copies[-1])
+    monkeypatch.setitem(ARMS, CLIP, lambda **batch: given.append(batch) or loss(**batch))
+    monkeypatch.setattr(torch, "randperm", lambda n, generator: torch.arange(n).flip(0))
+    small(sampler="float8", correction=correction)
+    assert len(drawn) == len(given) == len(copies) == 4
+    prompts = [[problem.prompt for problem in found[0]] for _, _, found in drawn]
+    assert all(a != b for a, b in zip(prompts, prompts[1:]))
+    for (sampled, advantages, _), batch in zip(drawn, given):
+        log_ratio, advantages = batch["old_logps"] - sampled.flip(0), advantages.flip(0)
+        if correction == "sequence":
+            log_ratio = log_ratio.sum(dim=1, keepdim=True)
+        weight = 1.0 if correction == "none" else log_ratio.exp().clamp(max=2)
+        assert log_ratio[log_ratio != 0].abs().mean() > 1e-3
+        torch.testing.assert_close(batch["advantages"], advantages * weight)
+
+
+@pytest.mark.slow
+def test_the_learning_rate_warms_up_and_gradients_are_scaled_down(cheap):
+    rates, norms = [], []
+
+    def see(optimizer, *_):
+        rates.append(optimizer.param_groups[0]["lr"])
+        gradients = [p.grad for p in optimizer.param_groups[0]["params"]]
+        norms.append(torch.linalg.vector_norm(torch.stack([g.norm() for g in gradients])).item())
+
+    hook = register_optimizer_step_pre_hook(see)
+    try:
+        small(updates=12)
+    finally:
+        hook.remove()
+    assert rates == pytest.approx([2e-4 * min(1, i / 11) for i in range(1, 13)])
+    assert max(norms) == pytest.approx(1, abs=1e-3)
+
+
+ALSO_BREAK = [  # prediction, settings of runs, what they get: every clause of `judge`, and its sign
+    (CLIP, {"arm": CLIP, "staleness": 32}, {"accuracy": 0.95}),
+    (CLIP, {"arm": CLIP, "staleness": 32, "seeds": range(1)}, {"accuracy": 0.69}),
+    ("no correction", {"arm": "no correction", "staleness": 4}, {"accuracy": 0.86}),
+    ("clip-higher", {"arm": "clip-higher", "staleness": 32}, {"accuracy": 0.84}),
+    ("GSPO", {"arm": "GSPO", "staleness": 32}, {"stopped": 0.14}),
+    ("CISPO", {"arm": "CISPO", "staleness": 32}, {"accuracy": 0.8}),
+    ("reuse", {"arm": "no correction", "staleness": 8, "epochs": 4}, {"accuracy": 0.9}),
+    (
+        "bfloat16",
+        {"arm": CLIP, "staleness": 4, "sampler": "bfloat16", "correction": ...},
+        {"spread of tokens": 0.004},
+    ),
+    (
+        "bfloat16",
+        {"arm": CLIP, "staleness": 4, "sampler": "bfloat16", "correction": ...},
+        {"spread of tokens": 0.04},
+    ),
+    (
+        "bfloat16",
+        {"arm": CLIP, "staleness": 4, "sampler": "bfloat16", "correction": ...},
+        {"tokens above 2": 1e-6},
+    ),
+    (
+        "float8",
+        {"arm": CLIP, "staleness": 4, "sampler": "float8", "correction": ...},
+        {"tokens above 2": 2e-3},
+    ),
+    ("float8", {"arm": CLIP, "staleness": 4, "sampler": "float8", "correction": "token"}, {"accuracy": 0.86}),
+]
+
+
+@pytest.mark.parametrize(("about", "settings", "found"), ALSO_BREAK)
+def test_every_clause_of_a_prediction_can_fail(about, settings, found):
+    runs = as_predicted()
+    every = staleness.CORRECTIONS if settings.get("correction") is ... else (settings.get("correction", "none"),)
+    chosen = [run for c in every for run in staleness.select(runs, **settings | {"correction": c})]
+    assert len(chosen) == len(every) * (1 if "seeds" in settings else 5)
+    for run in chosen:
+        run |= found | ({"accuracy": run["accuracy"][:-1] + [found["accuracy"]]} if "accuracy" in found else {})
+    assert not staleness.judge(runs)[about][0]
+
+
+def test_select_takes_one_sampler_and_one_correction():
+    runs = as_predicted()
+    for settings in (
+        {"arm": CLIP, "staleness": 4},
+        {"arm": CLIP, "staleness": 4, "sampler": "float8"},
+    ):
+        assert [run["seed"] for run in staleness.select(runs, **settings)] == [0, 1, 2, 3, 4]
+
+
+def test_collect_judges_every_completion_by_its_own_problem():
+    policy, tokenizer = load_policy("base")
+
+    def batch_of(seed):
+        return staleness.collect(policy, tokenizer, 8, random.Random(seed), torch.Generator().manual_seed(seed))
+
+    problems, rollout, advantages = batch_of(0)
+    rewards = torch.tensor([staleness.reward(problems[row // 8], text) for row, text in enumerate(rollout.texts)])
+    prompts = [tokenizer.decode(ids[mask]) for ids, mask in zip(rollout.prompt_ids, rollout.prompt_mask)]
+    assert all(problems[row // 8].prompt in prompt for row, prompt in enumerate(prompts))
+    assert ((advantages > 0) <= rewards.view(-1, 1)).all() and ((advantages < 0) <= 1 - rewards.view(-1, 1)).all()
+    assert advantages.count_nonzero() >= 16
+    assert [problem.prompt for problem in batch_of(1)[0]] != [problem.prompt for problem in problems]
+
+
+def test_a_file_that_is_not_of_this_run_is_refused(tmp_path):
+    """Empty, of another version, or of another run: one line, and nothing of it is used."""
+    run = Run("GSPO", 8, 0)
+    kept = asdict(run) | {"accuracy": [0.1, 0.2, 0.3, 0.4]}
+    (tmp_path / run.file()).write_text(json.dumps(kept))
+    assert staleness.read(run, tmp_path) == kept
+    for text in ("", '{"old": 1}', json.dumps(kept | {"seed": 1}), json.dumps(kept | {"accuracy": [0.1]})):
+        (tmp_path / run.file()).write_text(text)
+        with pytest.raises(UsageError, match="is of another version; delete it, or choose another --output"):
+            staleness.read(run, tmp_path)
+
+
+def test_what_is_there_is_not_run_again(tmp_path, monkeypatch, capsys):
+    """Two of three runs are there; a program that runs in the same folder is told of."""
+    runs = [Run("GSPO", 8, seed) for seed in range(3)]
+    monkeypatch.setattr(staleness, "runs_of", lambda config: runs[:2])
+    monkeypatch.setattr(staleness, "train", lambda run: pytest.fail("run again"))
+    for run in runs[:2]:
+        kept = asdict(run) | {"accuracy": [0.1, 0.2, 0.3, 0.4], "stopped": 0.5}
+        (tmp_path / run.file()).write_text(json.dumps(kept))
+    staleness.main(Config(output=str(tmp_path)))
+    assert "GSPO" in capsys.readouterr().out and not (tmp_path / runs[2].file()).exists()
+    with staleness.FileLock(tmp_path / "lock"), pytest.raises(UsageError, match="another staleness.py is running"):
+        staleness.main(Config(output=str(tmp_path)))

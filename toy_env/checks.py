@@ -155,7 +155,7 @@ def self_check(
     if advantages is not None:
         total = advantages.sum(dim=1).abs().max().item()
         lines.append(
-            "  the advantages of every group sum to 0: expect a loss near 0 (its gradient is not 0)"
+            "  the advantages of every group sum to 0: a loss near 0 says nothing (its gradient is not 0)"
             if total < 1e-4
             else f"  the advantages of a group do not sum to 0 (up to {total:g}): there is no baseline"
         )

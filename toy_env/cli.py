@@ -29,6 +29,7 @@ AT_LEAST_ONE = {
 LEAST = dict.fromkeys(AT_LEAST_ONE, 1) | {"temperature": 1e-3}  # colder, the logits overflow
 STOPPING = ("SIGINT", "SIGTERM", "SIGHUP")
 MOST_TOKENS = 2**31  # of a rollout batch
+MOST_FLOAT = torch.finfo(torch.float32).max
 LESS_MEMORY = ("max_tokens_per_pass", "samples", "batch_size")  # the settings to lower
 
 
@@ -55,6 +56,8 @@ def check_settings(config) -> None:
             raise UsageError(f"--{name} must be {least} or more, not {value}")
         if type(value) is int and value >= 2**63:
             raise UsageError(f"--{name} must be below 2**63, not {value}")
+        if value > MOST_FLOAT and type(value) is float:
+            raise UsageError(f"--{name} must be {MOST_FLOAT:.0e} (float32) or less, not {value}")
         if name.endswith("problems") and value > (most := min(MOST_HELD_OUT[level] for level in levels)):
             raise UsageError(f"--{name} must be {most} (held-out problems of a level) or fewer, not {value}")
         if name.endswith("_buffer") and value > values["max_new_tokens"]:  # a part of a completion, in tokens

@@ -1,7 +1,7 @@
 """What if the policy has moved since it sampled? Five answers to this, against staleness. Lesson 14 reads the results.
 
     python lessons/experiments/staleness.py              5 seeds of everything: 30 minutes on two cores
-    python lessons/experiments/staleness.py --quick      1 seed, a sixth of the updates, fewer settings: 2 minutes
+    python lessons/experiments/staleness.py --quick      1 seed, a sixth of the updates, fewer settings: a minute
     python lessons/experiments/staleness.py --publish    also writes staleness.json here
 
 Staleness. Every run makes 192 updates on 32 completions each, 6,144 in all, each used once. Only the size of a rollout
@@ -23,6 +23,7 @@ import json
 import os
 import random
 import re
+import signal
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
@@ -31,11 +32,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from filelock import FileLock, Timeout
 from torch import Tensor
 from tqdm import tqdm
 
 from algorithms import cispo, dapo, grpo, gspo
-from toy_env import UsageError
+from toy_env import Stopped, UsageError
 from toy_env.arithmetic import LEVELS, held_out_problems, reward, sample_problems
 from toy_env.cli import run_main
 from toy_env.evaluate import evaluate
@@ -48,7 +50,7 @@ UPDATES = 192
 STALENESS = (1, 4, 8, 16, 32)  # U: updates for each rollout batch
 EVALUATIONS = 4  # of held-out accuracy, spread evenly over a run
 T_975 = {5: 2.776, 10: 2.262}  # quantile of Student's t, by number of seeds
-FOLLOW_UP = ("GRPO's clip", "CISPO")  # of reuse, on as many seeds again: decided after the first five, to settle them
+FOLLOW_UP = ("GRPO's clip", "CISPO")  # of reuse, on seeds 5 to 9: decided after the first five, to settle them
 CAP = 2.0  # C, of the weights of truncated importance sampling
 
 # Written down before the runs, after pilots that have no part in the results: one run, with seed 100, of most settings
@@ -139,8 +141,8 @@ def runs_of(config: Config) -> list[Run]:
     runs = [Run(arm, u, seed, 1, updates) for seed in seeds for u in stale for arm in ARMS
             if u > 1 or arm == "GRPO's clip"]  # fmt: skip
     runs += [Run(arm, 8, seed, 4, 2 * updates) for seed in seeds for arm in ARMS]
-    if not config.quick:
-        runs += [Run(arm, 8, config.seeds + seed, 4, 2 * updates) for seed in seeds for arm in FOLLOW_UP]
+    if config.seeds == 5 and not config.quick:
+        runs += [Run(arm, 8, 5 + seed, 4, 2 * updates) for seed in seeds for arm in FOLLOW_UP]
     samplers = SAMPLERS[:1] if config.quick else SAMPLERS
     runs += [Run("GRPO's clip", 4, seed, 1, updates, sampler, correction)
              for seed in seeds for sampler in samplers for correction in CORRECTIONS]  # fmt: skip
@@ -346,27 +348,59 @@ def written(interval: tuple[float, float, float]) -> str:
     return f"{mean:+.1f} [{low:+.1f}, {high:+.1f}]".replace("-", "−")
 
 
+def write(run: Run, folder: Path) -> None:
+    """Train and write what is kept; in the process that trains, so that a stop loses nothing that is finished."""
+    path = folder / run.file()
+    path.with_suffix(".tmp").write_text(json.dumps(train(run)))
+    path.with_suffix(".tmp").rename(path)
+
+
+def read(run: Run, folder: Path) -> dict:
+    """What is kept of a run. Raises UsageError if the file holds something else."""
+    path = folder / run.file()
+    try:
+        found = json.loads(path.read_text())
+        fits = {name: found[name] for name in asdict(run)} == asdict(run) and len(found["accuracy"]) == EVALUATIONS
+    except (KeyError, TypeError, ValueError):
+        fits = False
+    if not fits:
+        raise UsageError(f"{path} is of another version; delete it, or choose another --output")
+    return found
+
+
+def run_all(runs: list[Run], folder: Path, processes: int) -> None:
+    """Train what is not there yet, in parallel. Raises Stopped on Ctrl-C or SIGTERM."""
+    left = [run for run in runs if not (folder / run.file()).exists()]
+    os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that are started now; Ctrl-C is answered by this one alone
+    ignore = {"initializer": signal.signal, "initargs": (signal.SIGINT, signal.SIG_IGN)}
+    pool = ProcessPoolExecutor(processes or os.cpu_count(), mp_context=get_context("spawn"), **ignore)
+    bar = tqdm(total=len(runs), initial=len(runs) - len(left), desc="runs", dynamic_ncols=True)
+    try:
+        for done in as_completed([pool.submit(write, run, folder) for run in left]):
+            done.result()
+            bar.update()
+    except KeyboardInterrupt as end:
+        for process in list(pool._processes.values()):
+            process.kill()  # to wait for a run to end would invite a second Ctrl-C, which hangs the pool
+        raise Stopped(getattr(end, "number", signal.SIGINT), "(the same command continues from here)") from None
+    finally:
+        pool.shutdown(cancel_futures=True)
+        bar.close()
+
+
 def main(config: Config) -> None:
     """Run what is not there yet, print a line for each setting, and with --publish write staleness.json."""
     folder = Path(f"{config.output}-quick" if config.quick else config.output)
-    folder.mkdir(parents=True, exist_ok=True)
     runs = runs_of(config)
-    left = [run for run in runs if not (folder / run.file()).exists()]
-    if left:
-        os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that are started now
-        pool = ProcessPoolExecutor(config.processes or os.cpu_count(), mp_context=get_context("spawn"))
-        bar = tqdm(total=len(runs), initial=len(runs) - len(left), desc="runs", dynamic_ncols=True)
-        try:
-            pending = {pool.submit(train, run): run for run in left}
-            for done in as_completed(pending):
-                path = folder / pending[done].file()
-                path.with_suffix(".tmp").write_text(json.dumps(done.result()))
-                path.with_suffix(".tmp").rename(path)
-                bar.update()
-        finally:
-            pool.shutdown(cancel_futures=True)
-            bar.close()
-    results = [json.loads((folder / run.file()).read_text()) for run in runs]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder / "lock", timeout=0):
+            run_all(runs, folder, config.processes)
+    except Timeout:
+        raise UsageError(
+            f"another staleness.py is running in {str(folder)!r}; wait, or choose another --output"
+        ) from None
+    results = [read(run, folder) for run in runs]
     print(table(results))
     if config.publish:
         lines = ",\n".join(json.dumps(run) for run in results)
