@@ -56,7 +56,7 @@ def check_settings(config) -> None:
             raise UsageError(f"--{name} must be {least} or more, not {value}")
         if type(value) is int and value >= 2**63:
             raise UsageError(f"--{name} must be below 2**63, not {value}")
-        if value > MOST_FLOAT and type(value) is float:
+        if ("clip" in name or "ratio" in name) and value > MOST_FLOAT:
             raise UsageError(f"--{name} must be {MOST_FLOAT:.0e} (float32) or less, not {value}")
         if name.endswith("problems") and value > (most := min(MOST_HELD_OUT[level] for level in levels)):
             raise UsageError(f"--{name} must be {most} (held-out problems of a level) or fewer, not {value}")
