@@ -1,6 +1,6 @@
 """What if the policy has moved since it sampled? Five answers to this, against staleness. Lesson 14 reads the results.
 
-    python lessons/experiments/staleness.py              5 seeds of everything: 30 minutes on two cores
+    python lessons/experiments/staleness.py              5 seeds of everything: 35 minutes on two cores
     python lessons/experiments/staleness.py --quick      1 seed, a sixth of the updates, fewer settings: a minute
     python lessons/experiments/staleness.py --publish    also writes staleness.json here
 
@@ -48,7 +48,7 @@ RESULTS = Path(__file__).parent / "staleness.json"
 G, MINIBATCH, MAX_NEW_TOKENS, LEARNING_RATE, WARMUP = 8, 32, 56, 2e-4, 10
 UPDATES = 192
 STALENESS = (1, 4, 8, 16, 32)  # U: updates for each rollout batch
-EVALUATIONS = 4  # of held-out accuracy, spread evenly over a run
+EVALUATIONS = 4  # of held-out accuracy, spread evenly over a run of 8 minibatches a batch; of others one, at the end
 T_975 = {5: 2.776, 10: 2.262}  # quantile of Student's t, by number of seeds
 FOLLOW_UP = ("GRPO's clip", "CISPO")  # of reuse, on seeds 5 to 9: decided after the first five, to settle them
 CAP = 2.0  # C, of the weights of truncated importance sampling
@@ -128,6 +128,9 @@ class Run:
     updates: int = UPDATES
     sampler: str = "float32"
     correction: str = "none"  # or token or sequence: what the weight min(pi_trainer / pi_sampler, CAP) is made of
+
+    def evaluations(self) -> int:
+        return EVALUATIONS if self.staleness == 8 else 1
 
     def file(self) -> str:
         return re.sub(r"[^\w.-]", "", "-".join(map(str, asdict(self).values()))) + ".json"
@@ -233,7 +236,7 @@ def train(run: Run) -> dict:
             logps.backward(gradient)
             torch.nn.utils.clip_grad_norm_(policy.parameters(), 1.0)
             optimizer.step()
-            if update % (run.updates // EVALUATIONS) == 0:
+            if update % (run.updates // run.evaluations()) == 0:
                 report = evaluate(policy, tokenizer, held_out_problems(64, LEVELS), samples=2, max_new_tokens=56)
                 accuracy.append(round(float(report.correct.mean()), 4))
     numbers = {"stopped": np.mean(stopped), "moved": np.mean(moved), "entropy": report.entropy,
@@ -360,7 +363,8 @@ def read(run: Run, folder: Path) -> dict:
     path = folder / run.file()
     try:
         found = json.loads(path.read_text())
-        fits = {name: found[name] for name in asdict(run)} == asdict(run) and len(found["accuracy"]) == EVALUATIONS
+        fits = {name: found[name] for name in asdict(run)} == asdict(run)
+        fits = fits and len(found["accuracy"]) == run.evaluations()
     except (KeyError, TypeError, ValueError):
         fits = False
     if not fits:
