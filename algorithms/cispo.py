@@ -70,7 +70,7 @@ def compute_advantages(*, rewards: Tensor) -> Tensor:
 
 
 def overlong_penalty(*, mask: Tensor, config: Config) -> Tensor:
-    """Soft overlong punishment (Eq. 13), (B,): 0 up to max_new_tokens - overlong_buffer tokens, -1 at the limit."""
+    """Overlong punishment (DAPO, Eq. 13), (B,): 0 up to max_new_tokens - overlong_buffer tokens, -1 at the limit."""
     free = config.max_new_tokens - config.overlong_buffer
     return ((free - mask.sum(dim=1)) / max(1, config.overlong_buffer)).clamp(-1, 0)
 
