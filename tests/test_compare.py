@@ -1,9 +1,12 @@
-"""The comparison: its statistics by hand, its ablation against the scripts, its runs from the outside, its tables."""
+"""The comparison: its statistics by hand, its runs against the scripts, its program from the outside, its tables."""
 
 import contextlib
-import itertools
 import json
-from concurrent.futures import ThreadPoolExecutor
+import os
+import signal
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,24 +15,32 @@ import pytest
 import torch
 
 from algorithms import dapo, dr_grpo, grpo
-from lessons.experiments import bench_speed, compare, report
-from lessons.experiments.compare import Config, Job
-from lessons.experiments.report import bootstrap, estimate, into_page, summary, verdict
+from lessons.experiments import bench_speed, compare, compare_figures, compare_runs, compare_tables, page, paired
+from lessons.experiments.compare import Config, Experiments
+from lessons.experiments.compare_runs import SCRIPTS, Arm, Job, of_script, summary
+from lessons.experiments.page import into_page
+from lessons.experiments.staleness import averaged_as_grpo
 from toy_env import UsageError
-from toy_env.cli import parse
+from toy_env.cli import check_settings, parse
 
 TINY = {"prompts_per_step": 4, "group_size": 4, "max_new_tokens": 24, "eval_problems": 2, "eval_every": 0}
-SMALL = TINY | {"steps": 2, "device": "cpu"}
+SMALL = TINY | {"measure_updates": True}
+with_stats = pytest.mark.skipif(paired.stats is None, reason="pip install -e '.[stats]' for the statistics")
 
 
 @pytest.fixture
 def in_this_process(monkeypatch):
     """Runs of the comparison in this process, without curves.png; what they change is put back."""
-    monkeypatch.setattr(compare, "silence", contextlib.nullcontext)
+    monkeypatch.setattr(compare_runs, "silence", contextlib.nullcontext)
+    monkeypatch.setattr(compare, "in_parallel", lambda function, tasks, *_, **__: [function(*task) for task in tasks])
     monkeypatch.setattr("toy_env.plots.draw_curves", lambda rows, results, path, title: path.touch())
     threads = torch.get_num_threads()
     yield
     torch.set_num_threads(threads)
+
+
+def job(name: str, script: str, folder: Path, settings: dict = SMALL, replaced: str = "") -> Job:
+    return Job(Arm(name, script, settings, replaced), 0, 2, "cpu", folder)
 
 
 def rows_of(folder: Path) -> list[dict]:
@@ -50,7 +61,7 @@ def test_the_sample_level_loss_is_grpos():
     given = batch()
     ours, theirs = (given["logps"].clone().requires_grad_() for _ in range(2))
     config = dapo.Config(clip_eps_low=0.2, clip_eps_high=0.2)
-    loss = compare.sample_level_loss(dapo.policy_loss, config=config, **(given | {"logps": ours}))
+    loss = averaged_as_grpo(dapo.policy_loss)(config=config, **(given | {"logps": ours}))
     expected = grpo.policy_loss(
         **(given | {"logps": theirs}), ref_logps=given["logps"], config=grpo.Config(kl_coef=0.0)
     )
@@ -59,29 +70,32 @@ def test_the_sample_level_loss_is_grpos():
 
 
 def test_a_filtered_completion_counts_in_the_sample_level_mean_with_nothing():
-    given = batch()
-    config = dapo.Config()
+    given, config, loss = batch(), dapo.Config(), averaged_as_grpo(dapo.policy_loss)
     cut = given | {"mask": given["mask"] & (torch.arange(6) != 2).unsqueeze(1)}
     without = {name: tensor[[0, 1, 3, 4, 5]] for name, tensor in given.items()}
-    five = compare.sample_level_loss(dapo.policy_loss, config=config, **without)
-    torch.testing.assert_close(compare.sample_level_loss(dapo.policy_loss, config=config, **cut), five * 5 / 6)
+    torch.testing.assert_close(loss(config=config, **cut), loss(config=config, **without) * 5 / 6)
+    none = given | {"mask": torch.zeros_like(given["mask"])}
+    assert loss(config=config, **none) == 0
 
 
 def test_the_ablation_starts_at_grpo_and_ends_at_dapo(tmp_path, in_this_process):
     """Its first row trains as grpo.py does without KL, step for step; its last row is dapo.py."""
-    first, *_, last = compare.jobs_of("ablation", Config(seeds=1))
-    changed = compare.ABLATION[first.arm] | {"measure_updates": True}
-    assert changed.items() <= first.settings.items()
-    compare.train(replace(first, settings=changed | SMALL), tmp_path)
-    grpo.train(grpo.Config(kl_coef=0.0, run_dir=str(tmp_path / "grpo"), measure_updates=True, **SMALL))
-    for ours, theirs in zip(rows_of(first.folder(tmp_path)), rows_of(tmp_path / "grpo")):
-        assert ours["groups_by_k"] == theirs["groups_by_k"] and ours["length"] == theirs["length"]
-        assert ours["grad_norm"] == pytest.approx(theirs["grad_norm"], rel=1e-3)
-        assert ours["update_norm"] == pytest.approx(theirs["update_norm"], rel=1e-3)
+    first, *_, last = compare_runs.ablation().values()
+    assert compare_runs.ABLATION["GRPO without KL"].items() <= first.settings.items()
+    changed = compare_runs.ABLATION["GRPO without KL"] | SMALL
+    ours = job("first", first.script, tmp_path, changed, first.replaced)
+    compare_runs.train(ours)
+    grpo.train(grpo.Config(kl_coef=0.0, run_dir=str(tmp_path / "grpo"), steps=2, device="cpu", **SMALL))
+    for mine, theirs in zip(rows_of(ours.folder), rows_of(tmp_path / "grpo")):
+        assert mine["groups_by_k"] == theirs["groups_by_k"] and mine["length"] == theirs["length"]
+        assert mine["grad_norm"] == pytest.approx(theirs["grad_norm"], rel=1e-3)
+        assert mine["update_norm"] == pytest.approx(theirs["update_norm"], rel=1e-3)
     assert dapo.policy_loss.__module__ == "algorithms.dapo"  # put back
-    settings = {k: last.settings[k] for change in compare.ABLATION.values() for k in change}
-    assert not last.sample_level and settings.pop("overlong_filtering")  # the one thing dapo.py leaves out by default
+    settings = {k: last.settings[k] for change in compare_runs.ABLATION.values() for k in change if k != "eval_every"}
+    assert not last.replaced and settings.pop("overlong_filtering")  # the one thing dapo.py leaves out by default
     assert all(getattr(dapo.Config(), name) == value for name, value in settings.items())
+    arms = list(compare_runs.ablation().values())
+    assert [bool(arm.replaced) for arm in arms] == [True] * 4 + [False] * 2
 
 
 @pytest.mark.parametrize(
@@ -89,48 +103,87 @@ def test_the_ablation_starts_at_grpo_and_ends_at_dapo(tmp_path, in_this_process)
 )
 def test_grpo_with_both_pieces_of_dr_grpo_is_dr_grpo(piece, other, tmp_path, monkeypatch, in_this_process):
     """One piece swapped by the comparison, the other here: step for step dr_grpo.py. With one alone it is not."""
-    one, both = (Job("pieces", arm, 0, "grpo", SMALL, from_dr_grpo=piece) for arm in ("one", "both"))
-    compare.train(one, tmp_path)
+    assert {arm.replaced for arm in compare_runs.pieces().values()} == {"", piece, other}
+    one, both = (job(name, "grpo", tmp_path, replaced=piece) for name in ("one", "both"))
+    compare_runs.train(one)
     monkeypatch.setattr(grpo, other, getattr(dr_grpo, other))
-    compare.train(both, tmp_path)
-    dr_grpo.train(dr_grpo.Config(run_dir=str(tmp_path / "dr_grpo"), **SMALL))
-    folders = one.folder(tmp_path), both.folder(tmp_path), tmp_path / "dr_grpo"
+    compare_runs.train(both)
+    dr_grpo.train(dr_grpo.Config(run_dir=str(tmp_path / "dr_grpo"), steps=2, device="cpu", **SMALL))
+    folders = one.folder, both.folder, tmp_path / "dr_grpo"
     alone, ours, theirs = ([row["grad_norm"] for row in rows_of(folder)] for folder in folders)
     assert ours == pytest.approx(theirs, rel=1e-5) and alone != pytest.approx(theirs, rel=0.05)
 
 
-def test_bootstrap_intervals_against_all_resamples():
-    values = np.array([0.1, 0.4, 0.2, 0.9, 0.5])
-    means = [np.mean(pick) for pick in itertools.product(values, repeat=5)]
-    np.testing.assert_allclose(bootstrap(values, draws=200_000), np.percentile(means, [2.5, 97.5]), atol=0.01)
-    curves = np.stack([values, values + 1], axis=1)
-    np.testing.assert_allclose(np.diff(bootstrap(curves), axis=1), 1.0)
+def test_every_arm_has_its_own_folder_and_the_completions_of_all(tmp_path):
+    """Where an arm appears in several experiments, it is the same."""
+    program = Experiments(Config(output=str(tmp_path)))
+    arms = [of_script(name, rate) for name in SCRIPTS for rate in compare_runs.RATES]
+    arms += [arm for name in ("shared", "pieces", "ablation", "group_size") for arm in program.arms(name).values()]
+    assert len({(arm.name, str(arm)) for arm in arms}) == len({arm.name for arm in arms}) == 9 * 4 + 2 + 6 + 10
+    jobs = [Job(arm, 0, 60, "cpu", tmp_path) for arm in arms]
+    assert len({job.folder for job in jobs}) == len({arm.name for arm in arms})
+    for config in (job.config() for job in jobs):
+        check_settings(config)
+        assert config.prompts_per_step * config.group_size == 256 and config.measure_updates
+    assert program.arms("pieces")["GRPO"] == program.arms("group_size")["GRPO, G = 8"] == of_script("GRPO", 2e-4)
+    assert [*program.seeds("shared")] == [*range(10)] and [*program.seeds("group_size")] == [*range(6)]
+    assert dapo.Config().learning_rate == grpo.Config().learning_rate == compare_runs.RATE
 
 
+@with_stats
+def test_an_interval_and_a_difference_by_hand():
+    """1 to 5 have mean 3 and variance 2.5; the quantile of Student's t with 4 degrees of freedom is 2.776."""
+    half = 2.7764451 * np.sqrt(2.5 / 5)
+    found = paired.estimate([1.0, 2.0, 3.0, 4.0, 5.0])
+    assert found["mean"] == 3 and found["interval"] == pytest.approx([3 - half, 3 + half])
+    np.testing.assert_allclose(paired.band(np.array([[1.0, 2, 3, 4, 5], [2, 3, 4, 5, 6]]).T)[1], [3 + half, 4 + half])
+    found = paired.difference([2.0, 4.0, 6.0, 8.0, 10.0], [1.0, 2.0, 3.0, 4.0, 5.0])
+    assert (found["difference"], found["higher"], found["pairs"]) == (3, 5, 5)
+    assert found["interval"] == pytest.approx([3 - half, 3 + half]) and found["sd"] == pytest.approx(np.sqrt(2.5))
+    assert found["p"] == pytest.approx(0.013236, abs=1e-5)  # t = 3 / sqrt(0.5) = 4.243, from a table
+    assert paired.difference([1.0, 2.0, 3.0], [2.0, 2.5, 2.0])["difference"] == pytest.approx(-1 / 6)
+
+
+@with_stats
+def test_an_interval_holds_the_truth_in_95_percent_of_repetitions():
+    rng = np.random.default_rng(0)
+    hits = [low < 0 < high for low, high in (paired.estimate(rng.normal(size=10).tolist())["interval"]
+                                             for _ in range(2000))]  # fmt: skip
+    assert np.mean(hits) == pytest.approx(0.95, abs=0.015)
+
+
+@with_stats
+def test_holm_by_hand():
+    """The smallest of three p values counts three times, the next twice, and none less than one before it."""
+    family = [{"p": p} for p in (0.03, 0.005, 0.02)]
+    paired.holm(family)
+    assert [comparison["p_holm"] for comparison in family] == pytest.approx([0.04, 0.015, 0.04])
+
+
+@with_stats
+@pytest.mark.parametrize(("sd", "seeds"), [(0.02, 34), (0.01, 10), (0.0125, 15)])
+def test_the_seeds_that_a_point_needs(sd, seeds):
+    """Cohen's tables: 34 pairs for d = .5 (33.4), 15 for .8 (14.3); d = 1 takes 10. And by simulation."""
+    assert paired.seeds_needed(sd, 0.01) == seeds
+    gaps = np.random.default_rng(0).normal(0.01, sd, size=(20_000, seeds))
+    seen = abs(gaps.mean(axis=1)) > paired.stats.t.ppf(0.975, seeds - 1) * paired.stats.sem(gaps, axis=1)
+    assert 0.79 < seen.mean() < 0.86
+
+
+@with_stats
 def test_seeds_without_a_value_count_nowhere_and_shift_nothing():
     """A diverged run must not pair seed 2 of one script with seed 1 of another."""
-    assert estimate([None, None])["mean"] is None
-    assert estimate([0.25, None, 0.75]) == {"mean": 0.5, "interval": [0.25, 0.75], "seeds": [0.25, None, 0.75]}
-    run = dict.fromkeys(report.NUMBERS, 0.25) | {"learning_rate": 1e-3, "budget": 10}
-    assert report.training_numbers({"A": [None, run, None]})["A"]["final"]["seeds"] == [None, 0.25, None]
-    assert verdict((estimate([0.1, None, 0.3]), estimate([0.2, 0.9, 0.2]))) == "no difference seen (1 of 2 higher)"
-
-
-def test_overlapping_intervals_are_no_difference():
-    low, middle, high = estimate([0.1, 0.2, 0.3]), estimate([0.15, 0.25, 0.32]), estimate([0.7, 0.8, 0.9])
-    assert verdict((high, low)) == "higher in 3 of 3" and verdict((low, high)) == "lower in 3 of 3"
-    assert verdict((middle, low)) == "no difference seen (3 of 3 higher)"
-
-
-def test_a_difference_must_be_seen_each_time():
-    low, middle, high = estimate([0.1, 0.2, 0.3]), estimate([0.15, 0.25, 0.32]), estimate([0.7, 0.8, 0.9])
-    assert verdict((high, low), (high, middle)) == "higher in 3 of 3 and 3 of 3"
-    assert verdict((low, high), (middle, high)) == "lower in 3 of 3 and 3 of 3"
-    again = "not repeated (3 of 3 and 3 of 3 higher)"
-    assert verdict((high, low), (middle, low)) == verdict((middle, low), (high, low)) == again
-    assert verdict((high, low), (low, high)) == "not repeated (3 of 3 and 0 of 3 higher)"
-    assert verdict((low, high), (low, middle)) == "not repeated (0 of 3 and 0 of 3 higher)"
-    assert verdict((middle, low), (low, middle)) == "no difference seen (3 of 3 and 0 of 3 higher)"
+    assert paired.estimate([None, None])["mean"] is None
+    assert paired.estimate([0.25, None, 0.25]) == {"mean": 0.25, "interval": None, "seeds": [0.25, None, 0.25]}
+    run = dict.fromkeys(compare_tables.NUMBERS, 0.25) | {"learning_rate": 1e-3, "budget": 10}
+    assert compare_tables.training_numbers({"A": [None, run, None]})["A"]["final"]["seeds"] == [None, 0.25, None]
+    found = paired.difference([0.1, None, 0.3, 0.5], [0.2, 0.9, 0.2, None])
+    assert found["pairs"] == 2 and found["difference"] == pytest.approx(0)
+    for values in ([0.1, None], [0.3, 1.0], [None, None]):
+        found = paired.difference(values, [0.2, 0.9])
+        assert (found["interval"], found["p"], found["sd"]) == (None, 1, 0)
+        assert compare_tables.change(found | {"number": "final"}) == "no interval"
+    assert paired.seeds_needed(0.0, 0.01) == 2
 
 
 def test_a_run_is_summed_up_by_hand(tmp_path):
@@ -153,7 +206,7 @@ def test_a_run_is_summed_up_by_hand(tmp_path):
     config = {"steps": 20, "prompts_per_step": 1, "group_size": 10, "num_minibatches": 4, "learning_rate": 1e-3}
     (tmp_path / "config.json").write_text(json.dumps(config | {"dynamic_sampling": True}))
     found = summary(tmp_path)
-    assert found["curve"]["updates"] == [0, 40, 80] and found["curve"]["seconds"] == [0, 20, 40]
+    assert found["curve"]["updates"] == [0, 40, 80]
     assert found["curve"]["completions"] == [0, 150, 400] and found["budget"] == 200
     assert found["at_budget"] == pytest.approx(0.6 + 0.2 * 50 / 250)
     area = 150 * (0.3 + 0.6) / 2 + 50 * (0.6 + 0.64) / 2  # two trapezoids
@@ -166,63 +219,166 @@ def test_a_run_is_summed_up_by_hand(tmp_path):
     assert summary(tmp_path)["silent_trained_on"] == pytest.approx(0.525)
 
 
-@pytest.mark.parametrize("processes", [0, pytest.param(1, marks=pytest.mark.slow)])
-def test_runs_are_made_once_and_go_on_where_they_stopped(processes, tmp_path, capsys, monkeypatch, in_this_process):
-    """GRPO and DAPO with their figure, and the same command again; in a thread of this process, and as it is."""
-    if not processes:
-        monkeypatch.setattr(compare, "ProcessPoolExecutor", lambda *_, **__: ThreadPoolExecutor(1))
-    monkeypatch.setattr(compare, "COMMON", TINY | {"eval_every": 1, "measure_updates": True})
-    monkeypatch.setattr(compare, "SCRIPTS", {"GRPO": "grpo", "DAPO": "dapo"})
+def fake(arms, seed_effect: float = 0.01) -> dict[str, list[dict]]:
+    """Summaries of four runs of every arm: the i-th arm is i points above the first, but for noise."""
+    rng = np.random.default_rng(0)
+    runs: dict[str, list[dict]] = {}
+    for i, arm in enumerate(arms):
+        runs[arm] = []
+        for _ in range(4):
+            number = 0.5 + 0.01 * i + 0.001 * rng.normal()
+            run = dict.fromkeys(compare_tables.NUMBERS, number) | {"budget": 15_360, "learning_rate": 2e-4}
+            run["curve"] = {"updates": [0, 20], "completions": [0, 1280], "held_out": [0.4, number]}
+            names = (
+                "update_norm",
+                "clipped",
+                "clipped_up_probability",
+                "truncated",
+                "silent",
+                "entropy",
+                "length_wrong",
+            )
+            run["windows"] = {"step": [3.0, 8.0]} | dict.fromkeys(names, [number, number]) | {"clipped": [None, None]}
+            runs[arm].append(run)
+    return runs
+
+
+def names_of(experiment: str) -> list[str]:
+    if experiment in ("matched", "tuned"):
+        return list(compare_runs.LADDER if experiment == "matched" else SCRIPTS)
+    return list(Experiments(Config()).arms(experiment))
+
+
+@with_stats
+@pytest.mark.parametrize("experiment", ["shared", "matched", "tuned", "pieces", "ablation", "group_size"])
+def test_every_experiment_has_its_table_and_its_figure(experiment, tmp_path):
+    """At most seven columns, every comparison of the family in it, true differences bold, and a figure."""
+    runs = fake(names_of(experiment))
+    found = {"seeds": [0, 1, 2, 3], "arms": compare_tables.training_numbers(runs)}
+    found |= compare_tables.compared(experiment, found["arms"])
+    if experiment == "tuned":
+        found["tuning"] = {name: {"0.0001": [0.5], "0.0002": [0.6]} for name in SCRIPTS}
+    text = compare_tables.table(experiment, compare_tables.rounded(found))
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert max(row.count(" | ") for row in rows) <= 6
+    in_table = sum(row.count("**") // 2 + row.count("+0.0") for row in rows)
+    assert in_table > 0 and text.count("**") // 2 == sum(c["p_holm"] < 0.05 for c in found["comparisons"])
+    shown = [c for c in found["comparisons"] if compare_tables.change(c, 1) in text or c["number"] == "entropy"]
+    assert len(shown) == len(found["comparisons"]) == len(compare_tables.family(experiment))
+    assert f"over this table's {len(shown)} comparisons" in text
+    compare_figures.draw(experiment, runs, found, tmp_path / "figure.png")
+    assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
+
+
+@with_stats
+def test_what_is_so_by_construction_has_no_interval():
+    runs = fake(names_of("ablation"))
+    for run in runs["+ dynamic sampling"]:
+        run["silent_trained_on"] = 0.0
+    found = {"seeds": [0, 1, 2, 3], "arms": compare_tables.training_numbers(runs)}
+    found |= compare_tables.compared("ablation", found["arms"])
+    (row,) = (line for line in compare_tables.table("ablation", found).splitlines() if "+ dynamic" in line)
+    assert row.endswith("| 0, by construction |")
+
+
+@pytest.mark.parametrize("experiment", compare_figures.PANELS)
+def test_each_line_of_a_figure_has_dashes_and_a_marker_of_its_own(experiment, tmp_path, monkeypatch):
+    if paired.stats is None:
+        monkeypatch.setattr(compare_figures, "band", lambda ys: (ys.mean(axis=0), ys.mean(axis=0)))
+    drawn = []
+    monkeypatch.setattr(compare_figures, "finish", lambda figure, path: drawn.append(figure))
+    names = names_of(experiment)
+    compare_figures.draw_curves(compare_figures.PANELS[experiment], fake(names), tmp_path / "figure.png")
+    for axis, panel in zip(drawn[0].axes, compare_figures.PANELS[experiment]):
+        looks = {(str(line.get_linestyle()), str(line._dash_pattern), line.get_marker()) for line in axis.lines}
+        assert len(looks) == len(axis.lines) == (0 if panel[-1] == "clipped" else len(names))
+
+
+def test_rates_are_the_best_of_tuning_and_those_of_equal_updates(monkeypatch, in_this_process):
+    """Tuning seeds are no seeds of the comparison. A diverged run counts as 0."""
+    asked = []
+
+    def at_budget(self):
+        asked.append(self.seed)
+        rate = self.arm.settings.get("learning_rate", 2e-4)
+        if rate == 8e-4 and self.seed == 101:
+            return None
+        return {"at_budget": {1e-4: 0.7, 2e-4: 0.8, 4e-4: 0.9, 8e-4: 0.95}[rate], "update_norm": 0.02}
+
+    monkeypatch.setattr(Job, "is_finished", lambda self: True)
+    monkeypatch.setattr(Job, "summary", at_budget)
+    program = Experiments(Config())
+    assert program.tuned_rates() == dict.fromkeys(SCRIPTS, 4e-4) and set(asked) == {100, 101, 102}
+    lengths = {"reinforce": 0.04, "grpo": 0.02}
+    monkeypatch.setattr(Job, "summary", lambda self: {"update_norm": lengths.get(self.arm.script, 0.02)})
+    assert program.matched_rates() == dict.fromkeys(compare_runs.LADDER, 2e-4) | {"REINFORCE": 7.9e-5}  # 2e-4 / 2^(4/3)
+
+
+@with_stats
+@pytest.mark.parametrize("experiment", ["shared", "tuned", pytest.param("sampling", marks=pytest.mark.slow)])
+def test_runs_are_made_once_and_go_on_where_they_stopped(experiment, tmp_path, capsys, monkeypatch, in_this_process):
+    """GRPO and DAPO, and the same command again."""
+    ladder = {"GRPO": "grpo", "DAPO": "dapo"}
+    for module in (compare, compare_runs, compare_tables):
+        for name in ("SCRIPTS", "LADDER"):
+            monkeypatch.setattr(module, name, ladder)
+    monkeypatch.setattr(compare_runs, "COMMON", SMALL | {"eval_every": 1})
+    for name, few in (("RATES", (2e-4, 4e-4)), ("TUNING_SEEDS", (100,))):
+        monkeypatch.setattr(compare, name, few)
+    monkeypatch.setattr(compare_runs, "SAMPLES", 64)
+    few = compare_runs.held_out_problems
+    monkeypatch.setattr(compare_runs, "held_out_problems", lambda problems, levels: few(2, levels))
     out = tmp_path / "out"
-    config = Config(seeds=1, steps=2, processes=1, output=str(out), device="cpu")
+    config = Config(experiments=(experiment,), seeds=2, steps=2, output=str(out), device="cpu")
     compare.main(config)
     assert "DAPO" in capsys.readouterr().out
-    results = json.loads((out / "results.json").read_text())
-    assert set(results["shared"]) == set(compare.SCRIPTS) and results["diverged"] == []
-    assert results["shared"]["DAPO"]["completions"]["mean"] > results["shared"]["GRPO"]["completions"]["mean"] == 32
-    assert results["shared"]["GRPO"]["update_norm"]["mean"] > 0
-    assert (out / "shared.png").read_bytes().startswith(b"\x89PNG")
+    found = json.loads((out / f"{experiment}.json").read_text())
+    assert found["seeds"] == [0, 1] and (out / f"{experiment}.png").read_bytes().startswith(b"\x89PNG")
+    if experiment == "sampling":
+        assert set(found["arms"]) == {"base", *ladder} and [of["k"] for of in found["arms"]["base"]["pass"]][-1] == 64
+    else:
+        assert set(found["arms"]) == set(ladder)
+        assert found["arms"]["DAPO"]["completions"]["mean"] > found["arms"]["GRPO"]["completions"]["mean"] == 32
+        assert found["arms"]["GRPO"]["update_norm"]["mean"] > 0
 
-    times = {path: path.stat().st_mtime_ns for path in out.glob("shared/*/*")}
-    stopped = out / "shared/grpo-0/results.json"
-    before = json.loads(stopped.read_text())
-    stopped.unlink()  # as if stopped in its last evaluation
+    times = {path: path.stat().st_mtime_ns for path in out.glob("*-*/*")}
+    assert len({path.parent for path in times}) == (8 if experiment == "tuned" else 4) or experiment == "tuned"
+    stopped = out / "grpo-0/results.json"
+    if stopped.exists():
+        stopped.unlink()  # as if stopped in its last evaluation
     compare.main(config)
-    assert json.loads(stopped.read_text()) == before
-    assert json.loads((out / "results.json").read_text()) == results
-    assert all(path.stat().st_mtime_ns == time for path, time in times.items() if "grpo-0" not in str(path.parent.name))
+    assert json.loads((out / f"{experiment}.json").read_text()) == found
+    assert all(path.stat().st_mtime_ns == time for path, time in times.items() if path.parent.name != "grpo-0")
     with pytest.raises(UsageError, match="steps 2, not 3; choose another --output"):
         compare.main(replace(config, steps=3))
 
 
 def test_a_run_that_diverges_leaves_its_line_and_no_number(tmp_path, in_this_process):
-    job = Job("shared", "GRPO", 0, "grpo", SMALL | {"learning_rate": 1e30, "warmup_steps": 0})
-    assert "training has diverged" in compare.train(job, tmp_path)
-    with pytest.raises(UsageError, match=r"no finished run of GRPO in .*shared; add shared to --experiments"):
-        compare.load([job], tmp_path)
-
-
-@pytest.mark.parametrize("experiment", report.PANELS)
-def test_each_line_of_a_figure_has_dashes_and_a_marker_of_its_own(experiment, tmp_path, monkeypatch):
-    drawn = []
-    monkeypatch.setattr(report, "finish", lambda figure, title, path: drawn.append(figure))
-    windows = dict.fromkeys(("step", "clipped", *report.NUMBERS), [3.0, 8.0]) | {"clipped": [None, None]}
-    curve = {"updates": [0, 20], "completions": [0, 1280], "seconds": [0, 5], "held_out": [0.4, 0.6]}
-    run = {"curve": curve, "windows": windows, "budget": 1280}
-    arms = compare.ABLATION if experiment == "ablation" else compare.SCRIPTS
-    report.draw_experiment(experiment, {arm: [run, None] for arm in arms}, tmp_path / "figure.png")
-    for axis, panel in zip(drawn[0].axes, report.PANELS[experiment]):
-        looks = {(str(line.get_linestyle()), str(line._dash_pattern), line.get_marker()) for line in axis.lines}
-        assert len(looks) == len(axis.lines) == (0 if panel[-1] == "clipped" else len(arms))
+    diverges = job("GRPO", "grpo", tmp_path, SMALL | {"learning_rate": 1e30, "warmup_steps": 0})
+    assert not diverges.is_finished()
+    compare_runs.train(diverges)
+    assert "training has diverged" in (diverges.folder / "diverged.txt").read_text()
+    assert diverges.is_finished() and diverges.summary() is None
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
-    [({"samples": 8}, "--samples must be 64 or more, not 8"), ({"publish": True, "quick": True}, "leave out --quick")],
+    [
+        ({"seeds": 1}, "--seeds must be 2 or more for an interval, not 1"),
+        ({"first_seed": 95}, "seeds 100 to 102 choose learning rates and nothing else; choose another --first_seed"),
+        ({"publish": True, "quick": True}, "leave out --quick, --first_seed, --seeds and --steps"),
+        ({"publish": True, "first_seed": 200}, "leave out --quick"),
+    ],
 )
-def test_bad_input_is_one_line(settings, message, tmp_path):
+def test_bad_input_is_one_line(settings, message):
     with pytest.raises(UsageError, match=message):
-        compare.main(Config(output=str(tmp_path / "out"), **settings))
+        check_settings(Config(**settings))
+
+
+def test_without_the_statistics_one_line_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setattr(paired, "stats", None)
+    with pytest.raises(UsageError, match=r"need scipy and statsmodels; pip install -e '.\[stats\]'"):
+        compare.main(Config(output=str(tmp_path / "out")))
     assert not (tmp_path / "out").exists()
 
 
@@ -233,19 +389,39 @@ def test_an_experiment_that_does_not_exist_is_refused(monkeypatch, capsys):
     assert "ablation" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "path", [report.HERE / "README.md", report.HERE.parents[1] / "README.md"], ids=["own", "front"]
-)
+@with_stats
+@pytest.mark.slow
+def test_two_interrupts_end_it_at_once(tmp_path):
+    """Ctrl-C reaches every process of a terminal's group, and is pressed again: one line, and no process is left."""
+    command = [sys.executable, "-m", "lessons.experiments.compare", "--quick", "--output", str(tmp_path / "out")]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as program:
+        deadline = time.monotonic() + 120
+        while not list(tmp_path.glob("out-quick/*/metrics.jsonl")) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        for _ in range(2):
+            os.killpg(program.pid, signal.SIGINT)
+            time.sleep(0.05)
+        error = program.communicate(timeout=30)[1]
+    assert program.returncode == 130 and "Traceback" not in error
+    assert error.splitlines()[-1].strip().endswith("stopped (the same command continues from here)")
+    with pytest.raises(ProcessLookupError):
+        os.killpg(program.pid, 0)
+
+
+@pytest.mark.parametrize("path", [page.HERE / "README.md", page.HERE.parents[1] / "README.md"], ids=["own", "front"])
 def test_the_pages_show_the_committed_numbers(path):
-    """python lessons/experiments/report.py writes them."""
-    assert report.pages()[path] == path.read_text()
+    """python lessons/experiments/page.py writes them."""
+    assert page.pages()[path] == path.read_text()
 
 
-def test_what_was_seen_twice_is_no_longer_unrepeated():
-    results = json.loads(report.RESULTS.read_text())
-    same = report.tables(results, results)
-    assert "in 17, the second in\n17, both in 17. Of the 0 differences" in same["repeated"]  # 7, 8 and 2 in the tables
-    assert "not repeated" not in "".join(same.values()) and "higher in 5 of 5 and 5 of 5" in same["verdicts"]
+@with_stats
+def test_the_committed_comparisons_are_those_of_the_committed_seeds():
+    for experiment, found in json.loads(page.RESULTS.read_text()).items():
+        if experiment != "sampling":
+            again = compare_tables.compared(experiment, found["arms"])
+            for mine, theirs in zip(again["comparisons"], found["comparisons"], strict=True):
+                assert mine["difference"] == pytest.approx(theirs["difference"], abs=2e-3 * abs(mine["sd"]) + 1e-4)
+                assert mine["p_holm"] == pytest.approx(theirs["p_holm"], rel=0.05, abs=1e-3)
 
 
 @pytest.mark.slow

@@ -29,7 +29,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
 
-from lessons.experiments.report import SPEED, rounded, start_up, write_pages
+from lessons.experiments.page import SPEED, rounded, start_up, write_pages
 from toy_env import UsageError
 from toy_env.arithmetic import LEVELS, Problem, reward, sample_problems
 

@@ -11,18 +11,14 @@ finished is not measured again, so an interrupted command goes on where it was.
 """
 
 import json
-import os
 import shutil
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
-from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
 import torch
-from tqdm import tqdm
 
 from lessons import identity
 from lessons.experiments.live_measure import (
@@ -35,6 +31,7 @@ from lessons.experiments.live_measure import (
     later_updates,
     measure_prompt,
 )
+from lessons.experiments.pool import in_parallel
 from lessons.float64 import to_float64
 from toy_env import UsageError
 from toy_env.arithmetic import LEVELS, held_out_problems
@@ -169,29 +166,21 @@ def keep_to_settings(output: Path, settings: dict) -> None:
         path.write_text(json.dumps(settings))
 
 
+def measure_all(chain: list[Stage], config: Config) -> None:
+    """The stages of one run, in order."""
+    for stage in chain:
+        measure(stage, config)
+
+
 def run_all(config: Config) -> None:
     """Measure what is not yet measured, runs side by side in processes, under one progress bar."""
-    os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that are started now
     output, everything = Path(config.output), stages(config)
     keep_to_settings(output, {"prompts": config.prompts, "answers": config.answers})
-    chains: dict[tuple, list[Stage]] = {}  # the stages still to do of each run, in order
+    chains: dict[tuple, list[Stage]] = {}  # the stages still to do of each run
     for stage in everything:
         if not stage.path(output).is_file():
             chains.setdefault((stage.seed, stage.script), []).append(stage)
-    left = sum(map(len, chains.values()))
-    with (
-        tqdm(total=len(everything), initial=len(everything) - left, desc="runs x steps", dynamic_ncols=True) as bar,
-        ProcessPoolExecutor(config.processes or os.cpu_count(), mp_context=get_context("spawn")) as pool,
-    ):
-        waiting = {pool.submit(measure, chain.pop(0), config): chain for chain in chains.values()}
-        while waiting:
-            finished, _ = wait(waiting, return_when=FIRST_COMPLETED)
-            for future in finished:
-                chain = waiting.pop(future)
-                future.result()
-                bar.update()
-                if chain:
-                    waiting[pool.submit(measure, chain.pop(0), config)] = chain
+    in_parallel(measure_all, [(chain, config) for chain in chains.values()], config.processes)
 
 
 def collect(config: Config) -> dict[str, np.ndarray]:

@@ -1,0 +1,159 @@
+"""The figures of compare.py: one of each experiment."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+from matplotlib import colormaps
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from lessons.experiments.compare_runs import GROUP_SIZES, KS
+from lessons.experiments.paired import band, interval_over_both
+
+BLACK, ORANGE, BLUE, GREEN, RED, GREY = "#000000", "#E69F00", "#0072B2", "#009E73", "#D55E00", "#777777"  # Okabe, Ito
+LOOKS = {  # a side rung has the colour of the script that it hangs on; dashes and markers tell all from each other
+    "REINFORCE": (BLACK, "-", "o"), "PPO": (ORANGE, "-", "s"), "GRPO": (BLUE, "-", "^"), "Dr. GRPO": (GREEN, "-", "D"),
+    "DAPO": (RED, "-", "v"), "RLOO": (GREEN, "--", "P"), "MaxRL": (GREEN, ":", "X"), "GSPO": (BLUE, "--", "<"),
+    "CISPO": (RED, "--", ">"), "base": (GREY, "-", "."), "GRPO, not / σ": (BLACK, "--", "o"),
+    "GRPO, constant length": (ORANGE, "-.", "s"),
+}  # fmt: skip
+DASHES, MARKERS = ("-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)), (0, (2, 1))), "o^sDvX"
+
+ACCURACY = "Held-out accuracy"
+OVER_COMPLETIONS = (ACCURACY, "completions sampled", "curve", "completions", "held_out")
+OVER_UPDATES = (ACCURACY, "optimizer steps", "curve", "updates", "held_out")
+
+
+def over_batches(heading: str, name: str) -> tuple[str, str, str, str, str]:
+    return heading, "rollout batch", "windows", "step", name
+
+
+WRONG = over_batches("Length of wrong completions, tokens", "length_wrong")
+ENTROPY = over_batches("Entropy, nats per token", "entropy")
+SILENT = over_batches("Silent groups, share of those drawn", "silent")
+PANELS = {  # heading, label of the x-axis, where the two lists are in a summary, and their names there
+    "shared": [OVER_COMPLETIONS, OVER_UPDATES, WRONG, ENTROPY, SILENT,
+               over_batches("Tokens stopped or capped, share", "clipped")],
+    "matched": [OVER_COMPLETIONS, OVER_UPDATES, over_batches("Length of an update", "update_norm")],
+    "pieces": [OVER_COMPLETIONS, WRONG, ENTROPY],
+    "ablation": [OVER_COMPLETIONS, ENTROPY, over_batches("Tokens stopped by the clip, share", "clipped"),
+                 over_batches("Completions cut at the limit, share", "truncated"), WRONG, SILENT],
+}  # fmt: skip
+
+
+def look(name: str, row: int = 0, of: int = 0) -> dict:
+    """How an arm's line is drawn: told from the others by its dashes and its markers, not by its colour alone."""
+    if name in LOOKS:
+        color, dashes, marker = LOOKS[name]
+    else:  # one of a sequence
+        color = colormaps["viridis_r"](0.2 + 0.8 * row / max(of - 1, 1))
+        dashes, marker = DASHES[row % len(DASHES)], MARKERS[row % len(MARKERS)]
+    return {"color": color, "linestyle": dashes, "marker": marker, "markersize": 4, "markerfacecolor": "white",
+            "linewidth": 1.5}  # fmt: skip
+
+
+def draw(experiment: str, runs: dict[str, list[dict | None]], found: dict, path: Path) -> None:
+    """The figure of an experiment of training runs, from their summaries and from the numbers made of them."""
+    if experiment == "tuned":
+        draw_tuned(found, path)
+    elif experiment == "group_size":
+        draw_group_size(found, path)
+    else:
+        draw_curves(PANELS[experiment], runs, path)
+
+
+def draw_curves(panels: list[tuple], runs: dict[str, list[dict | None]], path: Path) -> None:
+    """Small multiples; in each a line an arm, the mean over its seeds, with its t interval."""
+    runs = {arm: [run for run in of_arm if run] for arm, of_arm in runs.items()}
+    rows = math.ceil(len(panels) / 3)
+    figure = Figure(figsize=(12, 3.1 * rows + 0.6), layout="constrained")
+    for axis, (heading, label, where, x, y) in zip(figure.subplots(rows, 3).flat, panels):
+        for row, (arm, of_arm) in enumerate(runs.items()):
+            xs, ys = (np.array([run[where][name] for run in of_arm], dtype=float) for name in (x, y))  # None: NaN
+            if np.isfinite(ys).any():
+                line = look(arm, row, len(runs))
+                if len(ys) > 1:
+                    axis.fill_between(xs.mean(axis=0), *band(ys), color=line["color"], alpha=0.12, linewidth=0)
+                axis.plot(xs.mean(axis=0), ys.mean(axis=0), **line, label=arm)
+        tidy(axis, heading, label)
+        axis.set_ylim((0.35, 1) if y == "held_out" else (0, None))
+        if x == "completions":
+            axis.set_xlim(0, 1.3 * next(iter(runs.values()))[0]["budget"])
+    finish(figure, path)
+
+
+def draw_tuned(found: dict, path: Path) -> None:
+    """Accuracy over learning rates, on the tuning seeds; and how far each script is from GRPO, each at its best."""
+    figure = Figure(figsize=(12, 4.2), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    for name, of in found["tuning"].items():
+        left.plot([float(rate) for rate in of], [np.mean(seeds) for seeds in of.values()], **look(name), label=name)
+    left.set_xscale("log", base=2)
+    rates = [float(rate) for rate in next(iter(found["tuning"].values()))]
+    left.set_xticks(rates, [f"{rate:g}" for rate in rates])
+    tidy(left, "At equal completions, on the tuning seeds", "learning rate")
+    others = [c for c in found["comparisons"] if c["number"] == "at_budget"]
+    for height, comparison in enumerate(others):
+        line = look(comparison["arm"]) | {"linestyle": "none", "markersize": 7}
+        if comparison["interval"]:
+            right.plot(100 * np.array(comparison["interval"]), [height] * 2, color=line["color"])
+            right.plot([100 * comparison["difference"]], [height], **line)
+    right.axvline(0, color=GREY, linewidth=1)
+    right.set_yticks(range(len(others)), [comparison["arm"] for comparison in others])
+    right.invert_yaxis()
+    tidy(right, "Each at its best rate, at equal completions", "points above GRPO, 95 % t intervals")
+    finish(figure, path)
+
+
+def draw_group_size(found: dict, path: Path) -> None:
+    """Accuracy and silent share over the group size."""
+    figure = Figure(figsize=(12, 3.7), layout="constrained")
+    shown = (("at_budget", "Accuracy at equal completions"), ("mean_accuracy", "Accuracy, mean over training"),
+             ("silent", "Silent groups, share"))  # fmt: skip
+    for axis, (number, heading) in zip(figure.subplots(1, 3), shown):
+        for script in ("GRPO", "Dr. GRPO"):
+            of = [found["arms"][f"{script}, G = {G}"][number] for G in GROUP_SIZES]
+            if all(n["interval"] for n in of):
+                ends = np.array([n["interval"] for n in of]).T
+                axis.fill_between(GROUP_SIZES, *ends, color=look(script)["color"], alpha=0.12, linewidth=0)
+            axis.plot(GROUP_SIZES, [n["mean"] for n in of], **look(script), label=script)
+        axis.set_xscale("log", base=2)
+        axis.set_xticks(GROUP_SIZES, [str(G) for G in GROUP_SIZES])
+        tidy(axis, heading, "G, completions of a group")
+    finish(figure, path)
+
+
+def draw_sampling(arms: dict[str, dict[str, np.ndarray]], path: Path) -> None:
+    """Maj@K and Pass@K of the base model and of each script, with intervals over seeds and problems."""
+    figure = Figure(figsize=(9, 4.4), layout="constrained")
+    for axis, kind, title in zip(figure.subplots(1, 2, sharey=True), ("majority", "pass"), ("Maj@K", "Pass@K")):
+        for arm, kinds in arms.items():
+            rates = kinds[kind]  # (seeds, KS, problems)
+            bands = np.array([interval_over_both(rates[:, i]) for i in range(len(KS))])
+            axis.fill_between(KS, *bands.T, color=look(arm)["color"], alpha=0.12, linewidth=0)
+            axis.plot(KS, rates.mean(axis=(0, 2)), **look(arm), label=arm)
+        axis.set_xscale("log", base=2)
+        axis.set_xticks(KS, [str(k) for k in KS])
+        tidy(axis, f"{title} on held-out problems", "K, completions of each problem")
+    finish(figure, path)
+
+
+def tidy(axis, heading: str, label: str) -> None:
+    """Headings, grid and a few numbers below the axis."""
+    axis.set_title(heading, fontsize=10, loc="left")
+    axis.set_xlabel(label, fontsize=9)
+    if axis.get_xscale() == "linear":
+        axis.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
+    axis.grid(alpha=0.25)
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.tick_params(labelsize=8)
+
+
+def finish(figure: Figure, path: Path) -> None:
+    """The legend below all panels, in rows of equal length; then write the file."""
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    fitting = int(figure.get_figwidth() / (0.65 + 0.075 * max(map(len, labels))))  # inches, at this font size
+    columns = math.ceil(len(labels) / math.ceil(len(labels) / fitting))
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, handlelength=3.5)
+    figure.savefig(path, dpi=110)

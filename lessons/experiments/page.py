@@ -1,0 +1,109 @@
+"""The pages that show committed numbers: README.md beside this file, and one table of the front page.
+
+python lessons/experiments/page.py     writes the numbers into both again
+"""
+
+import json
+from pathlib import Path
+
+from lessons.experiments import compare_tables
+from lessons.experiments.compare_tables import markdown, rounded
+from toy_env import UsageError
+
+HERE = Path(__file__).parent
+RESULTS, SPEED = HERE / "results.json", HERE / "bench_speed.json"  # of compare.py, by experiment, and of bench_speed.py
+
+
+def publish(experiment: str, found: dict) -> None:
+    """Put what an experiment of compare.py found among the committed results, and onto the pages."""
+    results = json.loads(RESULTS.read_text()) if RESULTS.is_file() else {}
+    RESULTS.write_text(json.dumps(results | {experiment: rounded(found)}, indent=1) + "\n")
+    write_pages()
+
+
+def summary_table(found: dict) -> str:
+    """What the front page shows of the experiment `shared`."""
+    arms = {arm: found["arms"][arm] for arm in ("REINFORCE", "PPO", "GRPO", "Dr. GRPO", "DAPO")}
+    cell = compare_tables.cell
+    return markdown(
+        ["script", "accuracy at the end", f"at {next(iter(arms.values()))['budget']:,} completions", "completions"],
+        [[arm, cell(n["final"]), cell(n["at_budget"]), f"{n['completions']['mean']:,.0f}"] for arm, n in arms.items()],
+    )
+
+
+def speed_tables(results: dict) -> dict[str, str]:
+    """The tables by name, from the numbers of bench_speed.py."""
+    speed = markdown(
+        ["policy, parameters", "ours, a step", "TRL, a step", "TRL / ours", "floor / ours", "ours, tokens a second",
+         "peak memory, ours and TRL"],
+        [[f"{name}, {row['parameters']:,}", f"{1e3 * row['ours']['seconds']:.0f} ms",
+          f"{1e3 * row['trl']['seconds']:.0f} ms", f"{row['speed_against_trl']:.2f}", f"{row['share_of_floor']:.0%}",
+          f"{row['ours']['tokens_per_second']:,.0f}", f"{row['ours']['memory']:.0f} and {row['trl']['memory']:.0f} MiB"]
+         for name, row in results["models"].items()],
+    )  # fmt: skip
+    parts = markdown(
+        ["milliseconds of a step", "sampling", "log-probs of old and reference policy", "forward", "backward",
+         "optimizer", "rest"],
+        [[f"{name}, {side}", *(f"{1e3 * part:.0f}" for part in parts_of(row[side]))]
+         for name, row in results["models"].items() for side in ("ours", "trl")],
+    )  # fmt: skip
+    growth = markdown(
+        ["completions in a step", *results["growth"]],
+        [["milliseconds", *(f"{1e3 * row['seconds']:.0f}" for row in results["growth"].values())],
+         ["times the column before", *("" if row["times"] is None else f"{row['times']:.2f}"
+                                       for row in results["growth"].values())]],
+    )  # fmt: skip
+    made = {"speed": speed, "speed-parts": parts, "growth": growth, "start-up": start_up(results["start_up"])}
+    if "memory" in results:  # older results measured another flag
+        made["memory"] = markdown(
+            ["`--max_tokens_per_pass`, in an update of 4,096 completions", *results["memory"]],
+            [["peak memory, MiB", *(f"{row['memory']:.0f}" for row in results["memory"].values())],
+             ["milliseconds", *(f"{1e3 * row['seconds']:.0f}" for row in results["memory"].values())]],
+        )  # fmt: skip
+    return made
+
+
+def start_up(seconds: dict) -> str:
+    """What the page says of the start."""
+    return """\
+From the start of the process to the first update it takes {ours:.1f} s, an evaluation on 256 held-out problems
+included, and TRL {trl:.1f} s ({trl / ours:.1f} times as long). Importing torch and transformers and loading the model
+takes {model:.1f} s of both, which leaves {own:.1f} s for our own part.
+""".rstrip().format(**seconds, own=seconds["ours"] - seconds["model"])
+
+
+def parts_of(numbers: dict) -> list[float]:
+    """Seconds of the six parts of a step."""
+    parts = numbers["parts"]
+    scored = parts.get("reference log-probs", 0.0) + parts.get("old and reference log-probs", 0.0)
+    named = [parts["sampling"], scored, parts["forward"], parts["backward"], parts["optimizer"]]
+    return [*named, numbers["seconds"] - sum(named)]
+
+
+def into_page(page: str, made: dict[str, str]) -> str:
+    """The page with each table put between its two comments, <!-- name --> and <!-- /name -->."""
+    for name, table in made.items():
+        start, end = f"<!-- {name} -->", f"<!-- /{name} -->"
+        if start not in page or end not in page:
+            raise UsageError(f"the page has no place for the table {name!r}: it needs {start} and {end}")
+        before, rest = page.split(start)
+        page = f"{before}{start}\n{table}\n{end}{rest.split(end)[1]}"
+    return page
+
+
+def pages() -> dict[Path, str]:
+    """README.md here and the front page, as they should be after the committed numbers."""
+    results, speed = (json.loads(path.read_text()) for path in (RESULTS, SPEED))
+    tables = {experiment: compare_tables.table(experiment, found) for experiment, found in results.items()}
+    made = {HERE / "README.md": tables | speed_tables(speed)}
+    made[HERE.parents[1] / "README.md"] = {"summary": summary_table(results["shared"])}
+    return {path: into_page(path.read_text(), of_page) for path, of_page in made.items()}
+
+
+def write_pages() -> None:
+    for path, page in pages().items():
+        path.write_text(page)
+
+
+if __name__ == "__main__":
+    write_pages()
