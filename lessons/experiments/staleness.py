@@ -1,6 +1,6 @@
 """What if the policy has moved since it sampled? Five answers to this, against staleness. Lesson 14 reads the results.
 
-    python lessons/experiments/staleness.py              5 seeds of everything: 35 minutes on two cores
+    python lessons/experiments/staleness.py              5 seeds of everything: half an hour on two cores
     python lessons/experiments/staleness.py --quick      1 seed, a sixth of the updates, fewer settings: a minute
     python lessons/experiments/staleness.py --publish    also writes staleness.json here
 
