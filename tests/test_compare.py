@@ -19,8 +19,9 @@ from lessons.experiments import bench_speed, compare, compare_figures, compare_r
 from lessons.experiments.compare import Config, Experiments
 from lessons.experiments.compare_runs import SCRIPTS, Arm, Job, of_script, summary
 from lessons.experiments.page import into_page
+from lessons.experiments.pool import in_parallel
 from lessons.experiments.staleness import averaged_as_grpo
-from toy_env import UsageError
+from toy_env import RunFailed, UsageError
 from toy_env.cli import check_settings, parse
 
 TINY = {"prompts_per_step": 4, "group_size": 4, "max_new_tokens": 24, "eval_problems": 2, "eval_every": 0}
@@ -91,7 +92,11 @@ def test_the_ablation_starts_at_grpo_and_ends_at_dapo(tmp_path, in_this_process)
         assert mine["grad_norm"] == pytest.approx(theirs["grad_norm"], rel=1e-3)
         assert mine["update_norm"] == pytest.approx(theirs["update_norm"], rel=1e-3)
     assert dapo.policy_loss.__module__ == "algorithms.dapo"  # put back
-    settings = {k: last.settings[k] for change in compare_runs.ABLATION.values() for k in change if k != "eval_every"}
+    settings = {k: last.settings[k] for change in compare_runs.ABLATION.values() for k in change}
+    assert (
+        settings.pop("eval_every") == of_script("DAPO").settings["eval_every"] == 2
+        and first.settings["eval_every"] == 5
+    )
     assert not last.replaced and settings.pop("overlong_filtering")  # the one thing dapo.py leaves out by default
     assert all(getattr(dapo.Config(), name) == value for name, value in settings.items())
     arms = list(compare_runs.ablation().values())
@@ -138,7 +143,7 @@ def test_an_interval_and_a_difference_by_hand():
     assert found["mean"] == 3 and found["interval"] == pytest.approx([3 - half, 3 + half])
     np.testing.assert_allclose(paired.band(np.array([[1.0, 2, 3, 4, 5], [2, 3, 4, 5, 6]]).T)[1], [3 + half, 4 + half])
     found = paired.difference([2.0, 4.0, 6.0, 8.0, 10.0], [1.0, 2.0, 3.0, 4.0, 5.0])
-    assert (found["difference"], found["higher"], found["pairs"]) == (3, 5, 5)
+    assert (found["difference"], found["pairs"]) == (3, 5)
     assert found["interval"] == pytest.approx([3 - half, 3 + half]) and found["sd"] == pytest.approx(np.sqrt(2.5))
     assert found["p"] == pytest.approx(0.013236, abs=1e-5)  # t = 3 / sqrt(0.5) = 4.243, from a table
     assert paired.difference([1.0, 2.0, 3.0], [2.0, 2.5, 2.0])["difference"] == pytest.approx(-1 / 6)
@@ -179,11 +184,13 @@ def test_seeds_without_a_value_count_nowhere_and_shift_nothing():
     assert compare_tables.training_numbers({"A": [None, run, None]})["A"]["final"]["seeds"] == [None, 0.25, None]
     found = paired.difference([0.1, None, 0.3, 0.5], [0.2, 0.9, 0.2, None])
     assert found["pairs"] == 2 and found["difference"] == pytest.approx(0)
-    for values in ([0.1, None], [0.3, 1.0], [None, None]):
-        found = paired.difference(values, [0.2, 0.9])
-        assert (found["interval"], found["p"], found["sd"]) == (None, 1, 0)
-        assert compare_tables.change(found | {"number": "final"}) == "no interval"
-    assert paired.seeds_needed(0.0, 0.01) == 2
+    for values, text in (([0.1, None], "−10.0"), ([0.3, 1.0], "+10.0"), ([None, None], "")):
+        found = paired.difference(values, [0.2, 0.9]) | {"number": "at_budget", "p_holm": 1.0}
+        assert (found["interval"], found["p"], found["sd"]) == (None, 1, None)
+        assert compare_tables.change(found) == text
+    assert compare_tables.cell(paired.estimate([0.25, 0.75, None]) | {"interval": [0.2, 0.8]}) == (
+        ".500 [.200, .800] (2 of 3 runs)"
+    )
 
 
 def test_a_run_is_summed_up_by_hand(tmp_path):
@@ -217,6 +224,9 @@ def test_a_run_is_summed_up_by_hand(tmp_path):
     assert found["silent_trained_on"] == 0 and found["silent"] == pytest.approx(0.525)
     (tmp_path / "config.json").write_text(json.dumps(config | {"dynamic_sampling": False}))
     assert summary(tmp_path)["silent_trained_on"] == pytest.approx(0.525)
+    rows[-1]["held_out"] = None  # not one of the evaluated steps: the last point is the evaluation at the end
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert summary(tmp_path)["curve"] == found["curve"]
 
 
 def fake(arms, seed_effect: float = 0.01) -> dict[str, list[dict]]:
@@ -227,7 +237,8 @@ def fake(arms, seed_effect: float = 0.01) -> dict[str, list[dict]]:
         runs[arm] = []
         for _ in range(4):
             number = 0.5 + 0.01 * i + 0.001 * rng.normal()
-            run = dict.fromkeys(compare_tables.NUMBERS, number) | {"budget": 15_360, "learning_rate": 2e-4}
+            run = {name: number + 0.1 * n + 0.001 * rng.normal() for n, name in enumerate(compare_tables.NUMBERS)}
+            run |= {"budget": 15_360, "learning_rate": 2e-4, "completions": 15_360 + (50_000 if arm == "DAPO" else 0)}
             run["curve"] = {"updates": [0, 20], "completions": [0, 1280], "held_out": [0.4, number]}
             names = (
                 "update_norm",
@@ -257,15 +268,27 @@ def test_every_experiment_has_its_table_and_its_figure(experiment, tmp_path):
     found = {"seeds": [0, 1, 2, 3], "arms": compare_tables.training_numbers(runs)}
     found |= compare_tables.compared(experiment, found["arms"])
     if experiment == "tuned":
-        found["tuning"] = {name: {"0.0001": [0.5], "0.0002": [0.6]} for name in SCRIPTS}
-    text = compare_tables.table(experiment, compare_tables.rounded(found))
+        found["tuning"] = {name: {"0.0001": [0.5], "0.0002": [0.6], "0.0004": [0.6]} for name in SCRIPTS}
+        found["tuning"]["MaxRL"] = {"0.0001": [0.5], "0.0002": [0.6]}
+    found = compare_tables.rounded(found)
+    text = compare_tables.table(experiment, found)
     rows = [line for line in text.splitlines() if line.startswith("|")]
-    assert max(row.count(" | ") for row in rows) <= 6
-    in_table = sum(row.count("**") // 2 + row.count("+0.0") for row in rows)
-    assert in_table > 0 and text.count("**") // 2 == sum(c["p_holm"] < 0.05 for c in found["comparisons"])
-    shown = [c for c in found["comparisons"] if compare_tables.change(c, 1) in text or c["number"] == "entropy"]
+    assert len({row.count(" | ") for row in rows}) == 1 and rows[0].count(" | ") <= 6
+    assert text.count("**") // 2 == sum(c["p_holm"] < 0.05 for c in found["comparisons"]) > 0
+    digits = {"entropy": 3}
+    shown = [c for c in found["comparisons"] if compare_tables.change(c, digits.get(c["number"], 1)) in text]
     assert len(shown) == len(found["comparisons"]) == len(compare_tables.family(experiment))
-    assert f"over this table's {len(shown)} comparisons" in text
+    assert f"this table's {len(shown)} comparisons ({text.count('**') // 2} of them)" in text
+    for arm, of in found["arms"].items():  # what stands in a column is what its heading says
+        for row in (row for row in rows if row.startswith(f"| {arm} |")):
+            for heading, number in (("at 15,360 completions", "at_budget"), ("mean over training", "mean_accuracy")):
+                if heading in rows[0]:
+                    column = rows[0].split(" | ").index(heading)
+                    assert row.split(" | ")[column] == compare_tables.cell(of[number])
+    assert (text.count("at 65,360") == 1) == (experiment in ("shared", "matched", "tuned"))
+    assert ("0.0002 (the edge)" in text) == (experiment == "tuned") and text.count("(the edge)") <= 1
+    sds = [c["sd"] for c in found["comparisons"] if c["number"] == "at_budget"]
+    assert f"median sd of a difference {100 * np.median(sds):.1f}" in text
     compare_figures.draw(experiment, runs, found, tmp_path / "figure.png")
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
 
@@ -294,6 +317,46 @@ def test_each_line_of_a_figure_has_dashes_and_a_marker_of_its_own(experiment, tm
         assert len(looks) == len(axis.lines) == (0 if panel[-1] == "clipped" else len(names))
 
 
+@with_stats
+def test_a_comparison_is_the_arms_number_minus_the_others():
+    arms = compare_tables.training_numbers(fake(["GRPO", *(name for name in SCRIPTS if name != "GRPO")]))
+    found = compare_tables.compared("shared", arms)
+    for c in found["comparisons"]:
+        expected = np.mean(arms[c["arm"]][c["number"]]["seeds"]) - np.mean(arms["GRPO"][c["number"]]["seeds"])
+        assert c["difference"] == pytest.approx(expected) and c["difference"] > 0
+    sds = [c["sd"] for c in found["comparisons"] if c["number"] == "at_budget"]
+    assert found["sd"] == np.median(sds) and found["seeds_for_a_point"] == paired.seeds_needed(found["sd"], 0.01)
+
+
+@with_stats
+def test_what_diverged_is_said():
+    runs = fake(SCRIPTS)
+    runs["PPO"] = [None, *runs["PPO"][1:]]
+    found = {"seeds": [0, 1, 2, 3], "arms": compare_tables.training_numbers(runs)}
+    found |= compare_tables.compared("shared", found["arms"])
+    text = compare_tables.table("shared", found)
+    assert "(3 of 4 runs)" in text and "Runs that diverged (1 arms have some) are left out" in text
+    assert compare_tables.find(found, "PPO", "GRPO")["pairs"] == 3
+
+
+@with_stats
+def test_samplings_are_compared_problem_by_problem():
+    """The spread between problems is in both; of a difference only its own is left."""
+    rng = np.random.default_rng(0)
+    base = rng.random((1, len(compare_runs.KS), 50))
+    better = base + 0.02 + 0.001 * rng.normal(size=(4, 1, 50))
+    trained = {"pass": better, "majority": base.repeat(4, axis=0)}
+    found = compare_tables.sampling_numbers({"base": {"pass": base, "majority": base}, "GRPO": trained})
+    for c in found["comparisons"]:
+        if c["number"].startswith("pass"):
+            assert c["difference"] == pytest.approx(0.02, abs=1e-3) and c["p_holm"] < 0.05
+            assert 0.019 < c["interval"][0] < c["interval"][1] < 0.021
+        else:
+            assert c["difference"] == 0 and c["p_holm"] == 1
+    text = compare_tables.table("sampling", compare_tables.rounded({"seeds": [0, 1, 2, 3], "steps": 60} | found))
+    assert text.count("**") == 2 * 4 and "this table's 6 comparisons (4 of them)" in text
+
+
 def test_rates_are_the_best_of_tuning_and_those_of_equal_updates(monkeypatch, in_this_process):
     """Tuning seeds are no seeds of the comparison. A diverged run counts as 0."""
     asked = []
@@ -308,14 +371,20 @@ def test_rates_are_the_best_of_tuning_and_those_of_equal_updates(monkeypatch, in
     monkeypatch.setattr(Job, "is_finished", lambda self: True)
     monkeypatch.setattr(Job, "summary", at_budget)
     program = Experiments(Config())
-    assert program.tuned_rates() == dict.fromkeys(SCRIPTS, 4e-4) and set(asked) == {100, 101, 102}
+    rates = {name: arm.settings.get("learning_rate") for name, arm in program.arms("tuned").items()}
+    assert rates == dict.fromkeys(SCRIPTS, 4e-4) and set(asked) == {100, 101, 102}
+    assert compare.best_rate({1e-4: [0.5, 0.7], 2e-4: [0.6, 0.6], 4e-4: [0.6, 0.5]}) == 1e-4
+    Experiments(Config(first_seed=200)).tuning()
+    assert set(asked) == {100, 101, 102, 300, 301, 302}
     lengths = {"reinforce": 0.04, "grpo": 0.02}
     monkeypatch.setattr(Job, "summary", lambda self: {"update_norm": lengths.get(self.arm.script, 0.02)})
     assert program.matched_rates() == dict.fromkeys(compare_runs.LADDER, 2e-4) | {"REINFORCE": 7.9e-5}  # 2e-4 / 2^(4/3)
 
 
 @with_stats
-@pytest.mark.parametrize("experiment", ["shared", "tuned", pytest.param("sampling", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "experiment", ["shared", *(pytest.param(name, marks=pytest.mark.slow) for name in ("tuned", "sampling"))]
+)
 def test_runs_are_made_once_and_go_on_where_they_stopped(experiment, tmp_path, capsys, monkeypatch, in_this_process):
     """GRPO and DAPO, and the same command again."""
     ladder = {"GRPO": "grpo", "DAPO": "dapo"}
@@ -323,11 +392,10 @@ def test_runs_are_made_once_and_go_on_where_they_stopped(experiment, tmp_path, c
         for name in ("SCRIPTS", "LADDER"):
             monkeypatch.setattr(module, name, ladder)
     monkeypatch.setattr(compare_runs, "COMMON", SMALL | {"eval_every": 1})
-    for name, few in (("RATES", (2e-4, 4e-4)), ("TUNING_SEEDS", (100,))):
-        monkeypatch.setattr(compare, name, few)
+    monkeypatch.setattr(compare, "RATES", (2e-4, 4e-4))
+    few, sampled = compare_runs.held_out_problems, []
     monkeypatch.setattr(compare_runs, "SAMPLES", 64)
-    few = compare_runs.held_out_problems
-    monkeypatch.setattr(compare_runs, "held_out_problems", lambda problems, levels: few(2, levels))
+    monkeypatch.setattr(compare_runs, "held_out_problems", lambda n, levels: sampled.append(n) or few(2, levels))
     out = tmp_path / "out"
     config = Config(experiments=(experiment,), seeds=2, steps=2, output=str(out), device="cpu")
     compare.main(config)
@@ -342,13 +410,18 @@ def test_runs_are_made_once_and_go_on_where_they_stopped(experiment, tmp_path, c
         assert found["arms"]["GRPO"]["update_norm"]["mean"] > 0
 
     times = {path: path.stat().st_mtime_ns for path in out.glob("*-*/*")}
-    assert len({path.parent for path in times}) == (8 if experiment == "tuned" else 4) or experiment == "tuned"
-    stopped = out / "grpo-0/results.json"
-    if stopped.exists():
-        stopped.unlink()  # as if stopped in its last evaluation
+    tuning = [
+        f"{script}{rate}-{seed}" for script in ("grpo", "dapo") for rate in ("", "-0.0004") for seed in range(100, 103)
+    ]
+    runs = {path.parent.name for path in times}
+    assert runs >= set(tuning if experiment == "tuned" else ["grpo-0", "grpo-1", "dapo-0", "dapo-1"])
+    stopped = next(path for path in times if path.name == "results.json" and path.parent.name.startswith("grpo"))
+    stopped.unlink()  # as if stopped in its last evaluation
+    sampled.clear()
     compare.main(config)
+    assert not sampled
     assert json.loads((out / f"{experiment}.json").read_text()) == found
-    assert all(path.stat().st_mtime_ns == time for path, time in times.items() if path.parent.name != "grpo-0")
+    assert all(path.stat().st_mtime_ns == time for path, time in times.items() if path.parent != stopped.parent)
     with pytest.raises(UsageError, match="steps 2, not 3; choose another --output"):
         compare.main(replace(config, steps=3))
 
@@ -361,13 +434,70 @@ def test_a_run_that_diverges_leaves_its_line_and_no_number(tmp_path, in_this_pro
     assert diverges.is_finished() and diverges.summary() is None
 
 
+@with_stats
+def test_only_divergence_is_kept_as_such(tmp_path, monkeypatch, capsys, in_this_process):
+    """A full disk, say, is not: the run is to be made again. Runs that all diverged are nothing to compare."""
+
+    def fail(config):
+        Path(config.run_dir).mkdir(parents=True, exist_ok=True)
+        raise RunFailed("cannot write state.pt (No space left on device)")
+
+    one = job("GRPO", "grpo", tmp_path)
+    monkeypatch.setattr(grpo, "train", fail)
+    with pytest.raises(RunFailed, match="No space left"):
+        compare_runs.train(one)
+    assert not one.is_finished()
+    for name in ("LADDER", "SCRIPTS"):
+        monkeypatch.setattr(compare, name, {"GRPO": "grpo"})
+    monkeypatch.setattr(Job, "is_finished", lambda self: True)
+    for seed in (0, 1):
+        (tmp_path / f"out/grpo-{seed}").mkdir(parents=True)
+        (tmp_path / f"out/grpo-{seed}/diverged.txt").write_text("the loss is nan: training has diverged")
+    config = Config(seeds=2, output=str(tmp_path / "out"))
+    with pytest.raises(RunFailed, match="every run of GRPO diverged"):
+        compare.main(config)
+    assert "grpo-1: the loss is nan: training has diverged" in capsys.readouterr().out
+    with compare.FileLock(tmp_path / "out/lock"), pytest.raises(UsageError, match="another compare.py is running"):
+        compare.main(config)
+
+
+@with_stats
+def test_what_is_published_is_whole(tmp_path, monkeypatch):
+    """Results, figure and pages; without a place on the page nothing is written, and nothing is run."""
+    monkeypatch.setattr(page, "HERE", tmp_path / "lessons/experiments")
+    monkeypatch.setattr(page, "RESULTS", page.HERE / "results.json")
+    (page.HERE / "figures").mkdir(parents=True)
+    places = ("shared", "shared-answer", "speed", "speed-parts", "growth", "start-up", "memory")
+    (page.HERE / "README.md").write_text("".join(f"<!-- {name} -->\n<!-- /{name} -->\n" for name in places))
+    (tmp_path / "README.md").write_text("<!-- summary -->\n<!-- /summary -->\n")
+    (tmp_path / "shared.png").touch()
+    found = {"seeds": [0, 1, 2, 3], "arms": compare_tables.training_numbers(fake(SCRIPTS))}
+    found |= compare_tables.compared("shared", found["arms"])
+    page.publish("shared", found, tmp_path / "shared.png")
+    assert (
+        json.loads(page.RESULTS.read_text())["shared"]["arms"]["PPO"] and (page.HERE / "figures/shared.png").is_file()
+    )
+    table = compare_tables.table("shared", compare_tables.rounded(found))
+    assert table in (page.HERE / "README.md").read_text() and "DAPO" in (tmp_path / "README.md").read_text()
+    before = page.RESULTS.read_text()
+    with pytest.raises(UsageError, match="no place for the table 'matched'"):
+        page.publish("matched", found, tmp_path / "shared.png")
+    assert page.RESULTS.read_text() == before and not list(page.HERE.glob("*.tmp"))
+    with pytest.raises(UsageError, match="no place for the table 'pieces'"):
+        compare.main(Config(experiments=("pieces",), publish=True, output=str(tmp_path / "out")))
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"seeds": 1}, "--seeds must be 2 or more for an interval, not 1"),
-        ({"first_seed": 95}, "seeds 100 to 102 choose learning rates and nothing else; choose another --first_seed"),
+        ({"seeds": 1}, r"--seeds must be from 2 \(for an interval\) to 100 \(the next ones tune\), not 1"),
+        ({"seeds": 101}, "not 101"),
+        ({"quick": True, "steps": 10}, "--quick is 3 seeds and 25 steps; leave out --seeds and --steps"),
         ({"publish": True, "quick": True}, "leave out --quick, --first_seed, --seeds and --steps"),
         ({"publish": True, "first_seed": 200}, "leave out --quick"),
+        ({"publish": True, "seeds": 9}, "leave out --quick"),
+        ({"publish": True, "steps": 59}, "leave out --quick"),
     ],
 )
 def test_bad_input_is_one_line(settings, message):
@@ -387,6 +517,42 @@ def test_an_experiment_that_does_not_exist_is_refused(monkeypatch, capsys):
     with pytest.raises(SystemExit, match="2"):
         parse(Config, None)
     assert "ablation" in capsys.readouterr().err
+
+
+def note_and_wait(path: Path, kills_itself: bool) -> None:
+    """A task: leaves its process number, then kills itself, or waits."""
+    path.write_text(str(os.getpid()))
+    if kills_itself:
+        os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(60)
+
+
+def is_alive(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
+    return False
+
+
+@pytest.mark.slow
+def test_a_killed_process_is_one_line_and_no_process_outlives_its_parent(tmp_path):
+    with pytest.raises(
+        RunFailed, match="a process was killed, perhaps for want of memory; lower --processes; the same"
+    ):
+        in_parallel(note_and_wait, [(tmp_path / "a", True)], processes=1)
+    program, noted = tmp_path / "program.py", tmp_path / "b"
+    program.write_text(
+        "import sys\nfrom pathlib import Path\nsys.path.insert(0, 'tests')\nfrom test_compare import note_and_wait\n"
+        "from lessons.experiments.pool import in_parallel\n"
+        f"if __name__ == '__main__':\n    in_parallel(note_and_wait, [(Path({str(noted)!r}), False)], processes=1)\n"
+    )
+    deadline = time.monotonic() + 60
+    with subprocess.Popen([sys.executable, str(program)], cwd=Path(__file__).parents[1]) as parent:
+        while not (noted.exists() and noted.read_text()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        parent.kill()
+    while is_alive(int(noted.read_text())) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not is_alive(int(noted.read_text()))
 
 
 @with_stats
@@ -432,6 +598,14 @@ def test_the_benchmark_times_every_part_of_our_step():
     worker.close()
     assert set(step["parts"]) == {"sampling", "reference log-probs", "forward", "backward", "optimizer"}
     assert all(seconds > 0 for seconds in step["parts"].values()) and step["completions"] == 32
+
+
+def test_the_page_is_short():
+    """Its text, without tables, under 1,500 words; every comparison's table within seven columns."""
+    lines = [line for line in (page.HERE / "README.md").read_text().splitlines() if not line.startswith(("![", "<!--"))]
+    assert len(" ".join(line for line in lines if not line.startswith("|")).split()) < 1500
+    tables = [compare_tables.table(*item) for item in json.loads(page.RESULTS.read_text()).items()]
+    assert all(line.count(" | ") <= 6 for table in tables for line in table.splitlines() if line.startswith("|"))
 
 
 def test_a_table_without_a_place_is_an_error():

@@ -23,7 +23,6 @@ With --publish the numbers go to results.json, the figures to figures/, and the 
 import json
 import os
 import platform
-import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -40,7 +39,6 @@ from lessons.experiments.compare_runs import (
     RATE,
     RATES,
     SCRIPTS,
-    TUNING_SEEDS,
     Arm,
     Job,
     ablation,
@@ -50,10 +48,11 @@ from lessons.experiments.compare_runs import (
     train,
 )  # fmt: skip
 from lessons.experiments.pool import in_parallel
-from toy_env import UsageError
+from toy_env import RunFailed, UsageError
 from toy_env.cli import run_main
 from toy_env.model import pick_device
 
+TUNING = 100  # the seeds that choose learning rates begin this far behind the first of the comparison
 Experiment = Literal["shared", "matched", "tuned", "pieces", "ablation", "sampling", "group_size"]
 
 
@@ -66,17 +65,16 @@ class Config:
     quick: bool = False  # 3 seeds and 25 steps, in the folder OUTPUT-quick
     processes: int = 0  # runs at a time, of one thread each; 0 for one per core
     device: str = "auto"  # auto (cuda, else mps, else cpu), cuda, mps or cpu
-    output: str = "runs/compare"  # folder for the runs, results.json and the figures
+    output: str = "runs/compare"  # folder for the runs, the numbers and the figures
     publish: bool = False  # update the committed results, figures and tables
 
     def check(self) -> None:
-        if self.seeds < 2:
-            raise UsageError(f"--seeds must be 2 or more for an interval, not {self.seeds}")
-        if set(TUNING_SEEDS) & set(range(self.first_seed, self.first_seed + self.seeds)):
+        if not 2 <= self.seeds <= TUNING:
             raise UsageError(
-                f"seeds {TUNING_SEEDS[0]} to {TUNING_SEEDS[-1]} choose learning rates and nothing else; "
-                "choose another --first_seed"
+                f"--seeds must be from 2 (for an interval) to {TUNING} (the next ones tune), not {self.seeds}"
             )
+        if self.quick and (self.seeds, self.steps) != (10, 60):
+            raise UsageError("--quick is 3 seeds and 25 steps; leave out --seeds and --steps")
         if self.publish and (self.quick, self.first_seed, self.seeds, self.steps) != (False, 0, 10, 60):
             raise UsageError("--publish is for full runs; leave out --quick, --first_seed, --seeds and --steps")
 
@@ -93,22 +91,30 @@ class Experiments:
         return range(first, first + (min(seeds, 6) if experiment == "group_size" else seeds))
 
     def train(self, arms: Iterable[Arm], seeds: Iterable[int], what: str) -> dict[str, list[Job]]:
-        """Train what is not there yet. Returns the jobs of each arm, by its name."""
+        """Train what is not there yet, and print a line for each run that diverged. Returns each arm's jobs by name."""
         jobs = [Job(arm, seed, self.config.steps, self.config.device, self.output) for seed in seeds for arm in arms]
         left = [(job,) for job in jobs if not job.is_finished()]
         in_parallel(train, left, self.config.processes, total=len(jobs), what=what)
         by_name: dict[str, list[Job]] = {}
         for job in jobs:
             by_name.setdefault(job.arm.name, []).append(job)
+            if job.diverged.is_file():
+                print(f"{job.folder.name}: {job.diverged.read_text().strip()}")
         return by_name
 
     def runs(self, arms: dict[str, Arm], experiment: str) -> dict[str, list[dict | None]]:
-        """The summaries of each arm's runs by seed, None for one that diverged; those that are missing are made."""
+        """The summaries of each arm's runs by seed, None for one that diverged; those that are missing are made.
+
+        Raises RunFailed if all runs of an arm diverged.
+        """
         jobs = self.train(arms.values(), self.seeds(experiment), experiment)
-        return {name: [job.summary() for job in jobs[arm.name]] for name, arm in arms.items()}
+        found = {name: [job.summary() for job in jobs[arm.name]] for name, arm in arms.items()}
+        if lost := [name for name, of in found.items() if not any(of)]:
+            raise RunFailed(f"every run of {', '.join(lost)} diverged, so that there is nothing to compare")
+        return found
 
     def arms(self, experiment: str) -> dict[str, Arm]:
-        """By their names in the tables."""
+        """By their names in the tables. `matched` and `tuned` make the runs that choose learning rates."""
         if experiment == "pieces":
             return pieces()
         if experiment == "ablation":
@@ -118,7 +124,7 @@ class Experiments:
         if experiment == "matched":
             return {name: of_script(name, rate) for name, rate in self.matched_rates().items()}
         if experiment == "tuned":
-            return {name: of_script(name, rate) for name, rate in self.tuned_rates().items()}
+            return {name: of_script(name, best_rate(of)) for name, of in self.tuning().items()}
         return {name: of_script(name) for name in (SCRIPTS if experiment == "shared" else LADDER)}
 
     def matched_rates(self) -> dict[str, float]:
@@ -132,31 +138,30 @@ class Experiments:
         return {arm: float(f"{RATE * (lengths['GRPO'] / length) ** (1 / 0.75):.2g}") for arm, length in lengths.items()}
 
     def tuning(self) -> dict[str, dict[float, list[float]]]:
-        """Accuracy after as many completions, by script, learning rate and tuning seed; 0 of a run that diverged."""
+        """Accuracy at equal completions, by script, learning rate and tuning seed; 0 of a run that diverged."""
+        first = self.config.first_seed + TUNING
         arms = {(name, rate): of_script(name, rate) for name in SCRIPTS for rate in RATES}
-        jobs = self.train(arms.values(), TUNING_SEEDS[: 1 if self.config.quick else None], "tuning")
+        jobs = self.train(arms.values(), range(first, first + (1 if self.config.quick else 3)), "tuning")
         found: dict[str, dict[float, list[float]]] = {name: {} for name in SCRIPTS}
         for (name, rate), arm in arms.items():
             runs = [job.summary() for job in jobs[arm.name]]
             found[name][rate] = [run["at_budget"] if run else 0.0 for run in runs]
         return found
 
-    def tuned_rates(self) -> dict[str, float]:
-        """The rate of each script that is best on the tuning seeds."""
-        return {name: max(of, key=lambda rate: np.mean(of[rate])) for name, of in self.tuning().items()}
-
     def sampling(self) -> dict[str, dict[str, np.ndarray]]:
         """pass@k and majority@k of the base and of each script of the ladder: arrays (seeds, KS, problems)."""
-        jobs = self.train((of_script(name) for name in LADDER), self.seeds(), "shared")
-        models = {"base": {"base": "base"}}
-        for name in LADDER:
-            folders = [job.folder for job in jobs[name] if job.summary()]
-            models[name] = {folder.name: str(folder / "checkpoint") for folder in folders}
-        files = {name: self.output / "sampling" / f"{name}.json" for of in models.values() for name in of}
-        left = [(model, files[name], self.config.device) for of in models.values() for name, model in of.items()
-                if not files[name].is_file()]  # fmt: skip
-        in_parallel(sample_many, left, self.config.processes, total=len(files), what="sampling")
-        read = {name: [json.loads(files[file].read_text()) for file in of] for name, of in models.items()}
+        arms = {name: of_script(name) for name in LADDER}
+        self.runs(arms, "shared")
+        files = {"base": {self.output / "base-sampling.json": "base"}}
+        for name, arm in arms.items():
+            jobs = (Job(arm, seed, self.config.steps, self.config.device, self.output) for seed in self.seeds())
+            files[name] = {
+                job.folder / "sampling.json": str(job.folder / "checkpoint") for job in jobs if job.summary()
+            }
+        left = [(model, file, self.config.device) for of in files.values() for file, model in of.items()
+                if not file.is_file()]  # fmt: skip
+        in_parallel(sample_many, left, self.config.processes, total=sum(map(len, files.values())), what="sampling")
+        read = {name: [json.loads(file.read_text()) for file in of] for name, of in files.items()}
         return {
             name: {kind: np.array([run[kind] for run in runs]) for kind in ("majority", "pass")}
             for name, runs in read.items()
@@ -164,7 +169,8 @@ class Experiments:
 
     def run(self, experiment: str) -> tuple[dict, Path]:
         """What an experiment found, as plain data, and its figure."""
-        processes, figure = self.config.processes or os.cpu_count(), self.output / f"{experiment}.png"
+        processes, replication = self.config.processes or os.cpu_count(), self.config.first_seed
+        figure = self.output / f"{experiment}{f'-{replication}' if replication else ''}.png"
         found = {
             "machine": f"{os.cpu_count()} {platform.machine()} cores, torch {torch.__version__.split('+')[0]}, "
             f"{processes} runs at a time on one thread each, {pick_device(self.config.device)}",
@@ -174,7 +180,7 @@ class Experiments:
         if experiment == "sampling":
             rates = self.sampling()
             compare_figures.draw_sampling(rates, figure)
-            return found | {"arms": compare_tables.sampling_numbers(rates)}, figure
+            return found | compare_tables.sampling_numbers(rates), figure
         runs = self.runs(self.arms(experiment), experiment)
         found["arms"] = compare_tables.training_numbers(runs)
         if experiment == "tuned":
@@ -184,10 +190,17 @@ class Experiments:
         return found, figure
 
 
+def best_rate(accuracy: dict[float, list[float]]) -> float:
+    """The learning rate with the best mean; the smallest of equals."""
+    return max(accuracy, key=lambda rate: np.mean(accuracy[rate]))
+
+
 def main(config: Config) -> None:
     """Run what is missing; write and print the tables and draw the figures, one experiment after the other."""
     paired.require()
-    chosen = config.experiments or (get_args(Experiment) if config.publish else ("shared",))
+    chosen = dict.fromkeys(config.experiments or (get_args(Experiment) if config.publish else ("shared",)))
+    if config.publish:
+        page.check_places(chosen)
     if config.quick:
         config = replace(config, seeds=3, steps=25, output=f"{config.output}-quick")
     output = Path(config.output)
@@ -199,15 +212,14 @@ def main(config: Config) -> None:
         ) from None
     try:
         with FileLock(output / "lock", timeout=0):
-            for experiment in dict.fromkeys(chosen):
+            for experiment in chosen:
                 found, figure = Experiments(config).run(experiment)
                 found = compare_tables.rounded(found)
-                (output / f"{experiment}.json").write_text(json.dumps(found, indent=1) + "\n")
+                figure.with_suffix(".json").write_text(json.dumps(found, indent=1) + "\n")
                 print(f"\n{experiment}\n{compare_tables.table(experiment, found)}\n")
-                print(f"written: {figure} and {experiment}.json beside it")
+                print(f"written: {figure}, and the numbers beside it")
                 if config.publish:
-                    page.publish(experiment, found)
-                    shutil.copy(figure, page.HERE / "figures")
+                    page.publish(experiment, found, figure)
     except Timeout:
         raise UsageError(
             f"another compare.py is running in {config.output!r}; wait, or choose another --output"

@@ -71,6 +71,10 @@ def draw_curves(panels: list[tuple], runs: dict[str, list[dict | None]], path: P
     for axis, (heading, label, where, x, y) in zip(figure.subplots(rows, 3).flat, panels):
         for row, (arm, of_arm) in enumerate(runs.items()):
             xs, ys = (np.array([run[where][name] for run in of_arm], dtype=float) for name in (x, y))  # None: NaN
+            if x == "completions":  # runs with dynamic sampling have their evaluations at numbers of their own
+                grid = np.linspace(0, 1.25 * of_arm[0]["budget"], 16)
+                ys = np.array([np.interp(grid, *of_run, right=np.nan) for of_run in zip(xs, ys)])
+                xs = grid[None]
             if np.isfinite(ys).any():
                 line = look(arm, row, len(runs))
                 if len(ys) > 1:
@@ -78,8 +82,6 @@ def draw_curves(panels: list[tuple], runs: dict[str, list[dict | None]], path: P
                 axis.plot(xs.mean(axis=0), ys.mean(axis=0), **line, label=arm)
         tidy(axis, heading, label)
         axis.set_ylim((0.35, 1) if y == "held_out" else (0, None))
-        if x == "completions":
-            axis.set_xlim(0, 1.3 * next(iter(runs.values()))[0]["budget"])
     finish(figure, path)
 
 

@@ -2,9 +2,7 @@
 
 import json
 import re
-import shutil
-from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -14,7 +12,7 @@ import numpy as np
 import torch
 
 from lessons.experiments.staleness import averaged_as_grpo
-from toy_env import RunFailed, UsageError
+from toy_env import Diverged, UsageError
 from toy_env.arithmetic import LEVELS, extract_answer, held_out_problems
 from toy_env.cli import silence
 from toy_env.evaluate import evaluate, majority_at_k, pass_at_k
@@ -24,8 +22,8 @@ from toy_env.save import MAY_CHANGE_ON_RESUME
 LADDER = {"REINFORCE": "reinforce", "PPO": "ppo", "GRPO": "grpo", "Dr. GRPO": "dr_grpo", "DAPO": "dapo"}
 SCRIPTS = LADDER | {"RLOO": "rloo", "MaxRL": "maxrl", "GSPO": "gspo", "CISPO": "cispo"}
 COMMON = {"eval_every": 5, "measure_updates": True}  # settings of every run
-OFTENER = {"eval_every": 2}  # of those with dynamic sampling: a batch of theirs is many completions
-RATE, RATES, TUNING_SEEDS = 2e-4, (1e-4, 2e-4, 4e-4, 8e-4), (100, 101, 102)
+OFTENER = {"eval_every": 2}  # of those with dynamic sampling, whose batches are larger: as fine between evaluations
+RATE, RATES = 2e-4, (1e-4, 2e-4, 4e-4, 8e-4)
 GROUP_SIZES, BATCH = (2, 4, 8, 16, 32, 64), 256  # completions
 KS, SAMPLES = (1, 2, 4, 8, 16, 32, 64), 128  # of pass@k and majority@k
 
@@ -98,6 +96,11 @@ class Job:
     def folder(self) -> Path:
         return self.output / f"{re.sub('[^a-z0-9.]+', '-', self.arm.name.lower()).strip('-')}-{self.seed}"
 
+    @property
+    def diverged(self) -> Path:
+        """The file that says so, if the run did."""
+        return self.folder / "diverged.txt"
+
     def config(self):
         is_there = (self.folder / "config.json").is_file()
         settings = self.arm.settings | {"steps": self.steps, "device": self.device}
@@ -115,37 +118,33 @@ class Job:
                     raise UsageError(
                         f"{self.folder} holds a run with {name} {saved.get(name)}, not {value}; choose another --output"
                     )
-        return any((self.folder / name).is_file() for name in ("results.json", "diverged.txt"))
+        return self.diverged.is_file() or (self.folder / "results.json").is_file()
 
     def summary(self) -> dict | None:
         """What it showed; None if it diverged."""
-        return None if (self.folder / "diverged.txt").is_file() else summary(self.folder)
+        return None if self.diverged.is_file() else summary(self.folder)
 
 
 def train(job: Job) -> None:
-    """Run a job in this process, silently, from where it stands. What stopped it, if training diverged, is written to
-    diverged.txt in its folder."""
+    """Run a job in this process, silently, from where it stands. That training diverged is written to diverged.txt in
+    its folder; what else stops a run raises RunFailed or UsageError."""
     torch.set_num_threads(1)
-    script, config = import_module(f"algorithms.{job.arm.script}"), job.config()
-    if not config.resume:
-        shutil.rmtree(job.folder, ignore_errors=True)  # what was stopped before its first save
-    replaced: dict[str, Callable] = {}
+    script, replaced = import_module(f"algorithms.{job.arm.script}"), nullcontext()
     if job.arm.replaced == SAMPLE_LEVEL:
-        replaced["policy_loss"] = averaged_as_grpo(script.policy_loss)
+        replaced = patch.object(script, "policy_loss", averaged_as_grpo(script.policy_loss))
     elif job.arm.replaced:
-        replaced[job.arm.replaced] = getattr(import_module("algorithms.dr_grpo"), job.arm.replaced)
-    with ExitStack() as stack:
-        stack.enter_context(silence())
-        for name, function in replaced.items():
-            stack.enter_context(patch.object(script, name, function))
+        name = job.arm.replaced
+        replaced = patch.object(script, name, getattr(import_module("algorithms.dr_grpo"), name))
+    with silence(), replaced:
         try:
-            script.train(config)
-        except RunFailed as error:
-            (job.folder / "diverged.txt").write_text(f"{error}\n")
+            script.train(job.config())
+        except Diverged as error:
+            job.diverged.write_text(f"{error}\n")
 
 
 def sample_many(model: str, path: Path, device: str) -> None:
-    """Write to `path` the unbiased pass@k and majority@k of each held-out problem: lists (KS, problems)."""
+    """Write to `path` the unbiased pass@k and majority@k of each held-out problem, from SAMPLES completions: lists (KS,
+    problems)."""
     torch.set_num_threads(1)
     policy, tokenizer = load_policy(model, pick_device(device))
     evaluation = evaluate(policy, tokenizer, held_out_problems(64, LEVELS), samples=SAMPLES, max_new_tokens=56)
@@ -153,7 +152,6 @@ def sample_many(model: str, path: Path, device: str) -> None:
     rights = [problem.answer for problem in evaluation.problems]
     passed = [[pass_at_k(SAMPLES, int(row.sum()), k) for row in evaluation.correct] for k in KS]
     voted = [[majority_at_k(row, right, k) for row, right in zip(answers, rights)] for k in KS]
-    path.parent.mkdir(parents=True, exist_ok=True)
     path.with_suffix(".tmp").write_text(json.dumps({"pass": passed, "majority": voted}))
     path.with_suffix(".tmp").rename(path)
 
@@ -182,6 +180,9 @@ def summary(folder: Path) -> dict:
         "completions": [0] + [row["rollouts"] for row in evaluated],
         "held_out": [before["sampled"]] + [row["held_out"] for row in evaluated],
     }
+    if curve["completions"][-1] < rows[-1]["rollouts"]:  # the last step was not one of those evaluated
+        for name, value in zip(curve, (rows[-1]["step"] * updates, rows[-1]["rollouts"], after["sampled"])):
+            curve[name].append(value)
     budget = config["steps"] * config["prompts_per_step"] * config["group_size"]
     grid = np.interp(np.linspace(0, budget, 201), curve["completions"], curve["held_out"])
     of_all_steps = ("update_norm", "clipped", "clipped_up_probability", "truncated", "silent")
@@ -191,7 +192,6 @@ def summary(folder: Path) -> dict:
         "learning_rate": config["learning_rate"],
         "budget": budget,
         "final": after["sampled"],
-        "greedy": after["greedy"],
         "at_budget": float(grid[-1]),
         "mean_accuracy": float(grid.mean()),
         "completions": rows[-1]["rollouts"],

@@ -10,10 +10,11 @@ from lessons.experiments import paired
 from lessons.experiments.compare_runs import ABLATION, GROUP_SIZES, KS, LADDER, SCRIPTS
 
 NUMBERS = (
-    "final", "greedy", "at_budget", "mean_accuracy", "completions", "update_norm", "clipped",
+    "final", "at_budget", "mean_accuracy", "completions", "update_norm", "clipped",
     "clipped_up_probability", "entropy", "length_right", "length_wrong", "truncated", "silent", "silent_trained_on",
 )  # fmt: skip
-IN_POINTS = ("at_budget", "mean_accuracy")  # of accuracy; other differences are in units of their own
+IN_POINTS = ("at_budget", "mean_accuracy")  # of accuracy
+SAMPLED = (("pass", 1), ("majority", 4), ("majority", 64), ("pass", 4), ("pass", 16), ("pass", 64))
 AIME_2024 = (30, 36, 38, 41, 42, 50)  # of the rows of DAPO's Table 1
 
 # ---------------------------------------------------------------------- numbers
@@ -23,14 +24,15 @@ def training_numbers(arms: dict[str, list[dict | None]]) -> dict:
     """Plain data of an experiment, from the summaries of each arm by seed; None for a run that diverged."""
     results = {}
     for arm, runs in arms.items():
-        first = next(filter(None, runs), {"learning_rate": None, "budget": None})
+        first = next(filter(None, runs))
         results[arm] = {name: first[name] for name in ("learning_rate", "budget")}
         results[arm] |= {name: paired.estimate([run and run[name] for run in runs]) for name in NUMBERS}
     return results
 
 
 def sampling_numbers(arms: dict[str, dict[str, np.ndarray]]) -> dict:
-    """Plain data from each arm's rates of "pass" and "majority": arrays (seeds, KS, problems)."""
+    """Plain data from each arm's rates of "pass" and "majority", arrays (seeds, KS, problems): of each k the mean with
+    its interval; and the differences from the base that the table shows, problem by problem."""
 
     def each_k(rates: np.ndarray) -> list[dict]:
         return [
@@ -38,7 +40,14 @@ def sampling_numbers(arms: dict[str, dict[str, np.ndarray]]) -> dict:
             for i, k in enumerate(KS)
         ]
 
-    return {arm: {kind: each_k(rates) for kind, rates in kinds.items()} for arm, kinds in arms.items()}
+    comparisons = [
+        {"arm": arm, "other": "base", "number": f"{kind}@{k}"}
+        | paired.difference_over_both(kinds[kind][:, KS.index(k)] - arms["base"][kind][:, KS.index(k)])
+        for arm, kinds in arms.items() if arm != "base" for kind, k in SAMPLED
+    ]  # fmt: skip
+    paired.holm(comparisons)
+    shown = {arm: {kind: each_k(rates) for kind, rates in kinds.items()} for arm, kinds in arms.items()}
+    return {"arms": shown, "comparisons": comparisons}
 
 
 def family(experiment: str) -> list[tuple[str, str, str]]:
@@ -64,8 +73,9 @@ def compared(experiment: str, arms: dict) -> dict:
         found = paired.difference(arms[arm][number]["seeds"], arms[other][number]["seeds"])
         comparisons.append({"arm": arm, "other": other, "number": number} | found)
     paired.holm(comparisons)
-    sd = float(np.median([comparison["sd"] for comparison in comparisons if comparison["number"] == "at_budget"]))
-    return {"comparisons": comparisons, "sd": sd, "seeds_for_a_point": paired.seeds_needed(sd, 0.01)}
+    spread = [c["sd"] for c in comparisons if c["number"] == "at_budget" and c["sd"]]
+    sd = float(np.median(spread)) if spread else None
+    return {"comparisons": comparisons, "sd": sd, "seeds_for_a_point": sd and paired.seeds_needed(sd, 0.01)}
 
 
 def rounded(data: dict) -> dict:
@@ -77,14 +87,12 @@ def rounded(data: dict) -> dict:
 
 
 def cell(number: dict, digits: int = 3) -> str:
-    """Mean and interval, ".926 [.919, .932]"."""
-    if number["mean"] is None:
-        return "diverged"
-    if number["interval"] is None:
-        return f"{number['mean']:,.{digits}f}, always"
-    return "{} [{}, {}]".format(
-        *(re.sub(r"^(-?)0\.", r"\1.", f"{value:,.{digits}f}") for value in (number["mean"], *number["interval"]))
-    )
+    """Mean and interval, ".926 [.919, .932]", and of how many runs, where some diverged."""
+    values = [number["mean"], *(number["interval"] or [])]
+    mean, *ends = (re.sub(r"^(-?)0\.", r"\1.", f"{value:,.{digits}f}") for value in values)
+    seeds = number.get("seeds", [])
+    of = f" ({len(seeds) - seeds.count(None)} of {len(seeds)} runs)" if None in seeds else ""
+    return f"{mean} [{', '.join(ends)}]{of}" if ends else mean + of
 
 
 def find(found: dict, arm: str, other: str, number: str = "at_budget") -> dict:
@@ -95,13 +103,12 @@ def find(found: dict, arm: str, other: str, number: str = "at_budget") -> dict:
 
 def change(comparison: dict, digits: int = 1) -> str:
     """A difference with its interval, "+1.2 [+0.3, +2.1]", of accuracies in points; bold if p < .05 after Holm."""
-    if comparison["interval"] is None:
-        return "no interval"
-    scale = 100 if comparison["number"] in IN_POINTS else 1
-    text = "{} [{}, {}]".format(
-        *(f"{scale * value:+.{digits}f}".replace("-", "−") for value in
-          (comparison["difference"], *comparison["interval"]))
-    )  # fmt: skip
+    if comparison["difference"] is None:
+        return ""
+    scale = 1 if comparison["number"] in ("length_wrong", "entropy") else 100
+    values = [comparison["difference"], *(comparison["interval"] or [])]
+    mean, *ends = (f"{scale * value:+.{digits}f}".replace("-", "−") for value in values)
+    text = f"{mean} [{', '.join(ends)}]" if ends else mean
     return f"**{text}**" if comparison["p_holm"] < paired.LEVEL else text
 
 
@@ -113,35 +120,37 @@ def markdown(header: list[str], rows: list[list[str]]) -> str:
 
 def table(experiment: str, found: dict) -> str:
     """An experiment's table, at most seven columns, and below it what its numbers are."""
-    make = {"pieces": pieces_table, "ablation": ablation_table, "group_size": group_size_table}
-    if experiment == "sampling":
-        return f"{sampling_table(found)}\n\nBrackets are 95 % bootstrap intervals: seeds and problems, both drawn anew."
-    return f"{make.get(experiment, script_table)(found)}\n\n{note(found)}"
+    make = {"pieces": pieces_table, "ablation": ablation_table, "group_size": group_size_table,
+            "sampling": sampling_table}  # fmt: skip
+    rows = make[experiment](found) if experiment in make else script_table(experiment, found)
+    return f"{rows}\n\n{note(found)}"
 
 
 def budget_of(found: dict) -> str:
+    """ "at 15,360 completions", those at which an experiment compares."""
     budget = next(iter(found["arms"].values()))["budget"]
     return f"at {budget:,} completions"
 
 
-def script_table(found: dict) -> str:
-    """shared, matched and tuned: what is told of a script besides its accuracy is what the experiment is about."""
-    arms = found["arms"]
-    rates = {arm: f"{n['learning_rate']:g}" for arm, n in arms.items()}
-    if "tuning" in found:
-        title, told = "learning rate", rates
-    elif len(set(rates.values())) > 1:
-        title, told = (
-            "learning rate, update length",
-            {arm: f"{rates[arm]}, {cell(arms[arm]['update_norm'], 4)}" for arm in arms},
-        )
-    else:
-        title, told = "completions", {arm: f"{n['completions']['mean']:,.0f}" for arm, n in arms.items()}
-    header = ["script", title, "at the end", budget_of(found), "against GRPO", "mean over training", "against GRPO"]
+def script_table(experiment: str, found: dict) -> str:
+    """shared, matched and tuned: besides accuracies, what the experiment is about."""
+    arms, title, told = found["arms"], [], {arm: [] for arm in found["arms"]}
+    if experiment != "shared":
+        title = ["learning rate"] if experiment == "tuned" else ["learning rate, update length"]
+        for arm, n in arms.items():
+            text = f"{n['learning_rate']:g}"
+            if experiment == "matched":
+                text = f"{text}, {cell(n['update_norm'], 4)}"
+            elif f"{n['learning_rate']:g}" in (of := [*found["tuning"][arm]])[:: len(of) - 1]:
+                text += " (the edge)"
+            told[arm] = [text]
+    header = ["script", *title, budget_of(found), "against GRPO", "mean over training", "against GRPO", "goes on to"]
     rows = []
     for arm, n in arms.items():
         at_budget, mean = ("" if arm == "GRPO" else change(find(found, arm, "GRPO", name)) for name in IN_POINTS)
-        rows.append([arm, told[arm], cell(n["final"]), cell(n["at_budget"]), at_budget, cell(n["mean_accuracy"]), mean])
+        goes_on = n["completions"]["mean"] > n["budget"]  # only with dynamic sampling
+        end = f"{cell(n['final'])} at {cell(n['completions'], 0)}" if goes_on else ""
+        rows.append([arm, *told[arm], cell(n["at_budget"]), at_budget, cell(n["mean_accuracy"]), mean, end])
     return markdown(header, rows)
 
 
@@ -184,18 +193,32 @@ def group_size_table(found: dict) -> str:
 
 
 def sampling_table(found: dict) -> str:
-    shown = [("pass", 1), ("majority", 4), ("majority", 64), ("pass", 4), ("pass", 16), ("pass", 64)]
-    header = ["policy", "Pass@1 = Maj@1", "Maj@4", "Maj@64", "Pass@4", "Pass@16", "Pass@64"]
-    rows = [[arm, *(cell(of[kind][KS.index(k)]) for kind, k in shown)] for arm, of in found["arms"].items()]
+    names = {"pass": "Pass", "majority": "Maj"}
+    header = ["policy", "Pass@1 = Maj@1", *(f"{names[kind]}@{k}" for kind, k in SAMPLED[1:])]
+    rows = [["base", *(cell(found["arms"]["base"][kind][KS.index(k)]) for kind, k in SAMPLED)]]
+    for arm, of in found["arms"].items():
+        if arm != "base":
+            means = (cell(of[kind][KS.index(k)]).split(" ")[0] for kind, k in SAMPLED)
+            changes = (change(find(found, arm, "base", f"{kind}@{k}")) for kind, k in SAMPLED)
+            rows.append([arm, *map(", ".join, zip(means, changes))])
     return markdown(header, rows)
 
 
 def note(found: dict) -> str:
     """What the brackets and the bold type of a table mean, its family, and what it would take to see one point."""
-    in_all, seeds = len(found["comparisons"]), len(found["seeds"])
-    seen = sum(comparison["p_holm"] < paired.LEVEL for comparison in found["comparisons"])
-    return f"""\
-{seeds} seeds; brackets are 95 % t intervals. Differences are paired by seed, in points of accuracy (others in their own
-units); bold: p < .05 after Holm's correction over this table's {in_all} comparisons ({seen} of them). To see 1 point at
-equal completions (sd over seeds {100 * found["sd"]:.1f}) in four repetitions of five, as the only comparison, takes
-{found["seeds_for_a_point"]} seeds."""
+    comparisons, seeds = found["comparisons"], len(found["seeds"])
+    bold = f"""bold: p < .05 after Holm's correction over
+this table's {len(comparisons)} comparisons ({sum(c["p_holm"] < paired.LEVEL for c in comparisons)} of them). Where \
+brackets hold 0, no difference is seen."""
+    if "sd" not in found:
+        return f"""\
+{seeds} seeds; brackets are 95 % bootstrap intervals, seeds and problems drawn anew. After the comma: points
+above the base; {bold}"""
+    text = f"{seeds} seeds; brackets are 95 % t intervals. Differences are paired by seed, accuracies in points; {bold}"
+    if lost := sum(None in arm["final"]["seeds"] for arm in found["arms"].values()):
+        text += f"\nRuns that diverged ({lost} arms have some) are left out, which flatters these arms."
+    if found["sd"]:
+        text += f"""
+To see 1 point at equal completions (median sd of a difference {100 * found["sd"]:.1f}) in four repetitions of five,
+as the only comparison, takes {found["seeds_for_a_point"]} seeds."""
+    return text

@@ -125,7 +125,9 @@ def measure(stage: Stage, config: Config) -> None:
             eval_every=0,
             eval_problems=16,
         )
-        if at != stage.step or not (folder / "checkpoint").is_dir():
+        if (
+            at != stage.step or not (folder / "results.json").is_file()
+        ):  # written last, when checkpoint/ is of this step
             with silence():
                 script.train(settings)
         model = str(folder / "checkpoint")

@@ -1,34 +1,52 @@
-"""The pages that show committed numbers: README.md beside this file, and one table of the front page.
+"""The pages that show committed numbers: README.md beside this file, and one table of the front page. This command
 
-python lessons/experiments/page.py     writes the numbers into both again
+    python lessons/experiments/page.py
+
+writes the numbers into both again.
 """
 
 import json
+import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
 from lessons.experiments import compare_tables
-from lessons.experiments.compare_tables import markdown, rounded
+from lessons.experiments.compare_answers import answer
+from lessons.experiments.compare_runs import LADDER
+from lessons.experiments.compare_tables import cell, markdown, rounded
 from toy_env import UsageError
 
 HERE = Path(__file__).parent
 RESULTS, SPEED = HERE / "results.json", HERE / "bench_speed.json"  # of compare.py, by experiment, and of bench_speed.py
 
 
-def publish(experiment: str, found: dict) -> None:
-    """Put what an experiment of compare.py found among the committed results, and onto the pages."""
-    results = json.loads(RESULTS.read_text()) if RESULTS.is_file() else {}
-    RESULTS.write_text(json.dumps(results | {experiment: rounded(found)}, indent=1) + "\n")
-    write_pages()
+def publish(experiment: str, found: dict, figure: Path) -> None:
+    """Put what an experiment of compare.py found, and its figure, among the committed results and onto the pages."""
+    results = (json.loads(RESULTS.read_text()) if RESULTS.is_file() else {}) | {experiment: rounded(found)}
+    made = pages(results)  # what could fail comes first
+    shutil.copy(figure, HERE / "figures")
+    for path, text in {RESULTS: json.dumps(results, indent=1) + "\n", **made}.items():
+        path.with_suffix(".tmp").write_text(text)
+        path.with_suffix(".tmp").rename(path)
+
+
+def check_places(experiments: Iterable[str]) -> None:
+    """Raises UsageError if README.md has no place for the table or the answer of an experiment."""
+    places = [name + part for name in experiments for part in ("", "-answer")]
+    into_page((HERE / "README.md").read_text(), dict.fromkeys(places, ""))
 
 
 def summary_table(found: dict) -> str:
-    """What the front page shows of the experiment `shared`."""
-    arms = {arm: found["arms"][arm] for arm in ("REINFORCE", "PPO", "GRPO", "Dr. GRPO", "DAPO")}
-    cell = compare_tables.cell
-    return markdown(
-        ["script", "accuracy at the end", f"at {next(iter(arms.values()))['budget']:,} completions", "completions"],
-        [[arm, cell(n["final"]), cell(n["at_budget"]), f"{n['completions']['mean']:,.0f}"] for arm, n in arms.items()],
-    )
+    """What the front page shows of the experiment `shared`: the ladder."""
+    rows = []
+    for arm in LADDER:
+        n, change = found["arms"][arm], ""
+        if arm != "GRPO":
+            change = compare_tables.change(compare_tables.find(found, arm, "GRPO"))
+        goes_on = n["completions"]["mean"] > n["budget"]
+        end = f"{cell(n['final'])} at {n['completions']['mean']:,.0f}" if goes_on else ""
+        rows.append([arm, cell(n["at_budget"]), change, end])
+    return markdown(["script", compare_tables.budget_of(found), "against GRPO, points", "goes on to"], rows)
 
 
 def speed_tables(results: dict) -> dict[str, str]:
@@ -91,16 +109,20 @@ def into_page(page: str, made: dict[str, str]) -> str:
     return page
 
 
-def pages() -> dict[Path, str]:
-    """README.md here and the front page, as they should be after the committed numbers."""
-    results, speed = (json.loads(path.read_text()) for path in (RESULTS, SPEED))
-    tables = {experiment: compare_tables.table(experiment, found) for experiment, found in results.items()}
+def pages(results: dict | None = None) -> dict[Path, str]:
+    """README.md here and the front page, as they should be after the results, by default those committed."""
+    results, speed = results or json.loads(RESULTS.read_text()), json.loads(SPEED.read_text())
+    tables = {}
+    for experiment, found in results.items():
+        tables[experiment] = compare_tables.table(experiment, found)
+        tables[f"{experiment}-answer"] = answer(experiment, found)
     made = {HERE / "README.md": tables | speed_tables(speed)}
-    made[HERE.parents[1] / "README.md"] = {"summary": summary_table(results["shared"])}
+    made[HERE.parents[1] / "README.md"] = {"summary": summary_table(results["shared"])} if "shared" in results else {}
     return {path: into_page(path.read_text(), of_page) for path, of_page in made.items()}
 
 
 def write_pages() -> None:
+    """Write the committed numbers into both pages."""
     for path, page in pages().items():
         path.write_text(page)
 

@@ -17,13 +17,14 @@ POWER, LEVEL = 0.8, 0.05
 
 
 def require() -> None:
+    """Raises UsageError if scipy or statsmodels is not there."""
     if stats is None:
         raise UsageError("the statistics need scipy and statsmodels; pip install -e '.[stats]'")
 
 
 def estimate(values: list[float | None]) -> dict:
     """Mean over seeds, its 95 % t interval, and the values themselves; a seed without a value (None) counts in neither.
-    Equal values, as of what is so by construction, have no interval (None); no more has a single one."""
+    Equal values, as of what is so by construction, have no interval (None), nor has a single one."""
     found = np.array([value for value in values if value is not None])
     interval = None
     if len(found) > 1 and np.ptp(found) > 1e-12:
@@ -38,17 +39,17 @@ def band(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def difference(values: list[float | None], others: list[float | None]) -> dict:
-    """Of two arms, value by seed: the mean difference, its 95 % t interval, standard deviation over seeds and p value
-    (paired t test), in how many seeds the first is higher, and of how many. Seeds that lack one of the two count in
-    nothing. If fewer than two have both, or all differences are equal, there is no interval (None), and p is 1."""
+    """Of two arms, value by seed: the mean difference, its 95 % t interval, its standard deviation over seeds and its p
+    value (paired t test), from the `pairs` seeds that have both. With fewer than two, or equal differences, there is no
+    interval and no standard deviation (None), and p is 1."""
     pairs = np.array([(a, b) for a, b in zip(values, others) if a is not None and b is not None]).reshape(-1, 2)
     gaps = pairs[:, 0] - pairs[:, 1]
-    found = {"difference": float(gaps.mean()) if len(gaps) else None, "interval": None, "sd": 0.0, "p": 1.0}
+    found = {"difference": float(gaps.mean()) if len(gaps) else None, "interval": None, "sd": None, "p": 1.0}
     if len(gaps) > 1 and np.ptp(gaps) > 1e-12:
         test = stats.ttest_rel(*pairs.T)
         found |= {"interval": [float(end) for end in test.confidence_interval(0.95)], "p": float(test.pvalue)}
         found["sd"] = float(gaps.std(ddof=1))
-    return found | {"higher": int((gaps > 0).sum()), "pairs": len(gaps)}
+    return found | {"pairs": len(gaps)}
 
 
 def holm(family: list[dict]) -> None:
@@ -59,17 +60,31 @@ def holm(family: list[dict]) -> None:
 
 
 def seeds_needed(sd: float, size: float) -> int:
-    """Pairs at which a difference `size`, whose standard deviation over seeds is `sd`, is seen in 80 % of repetitions
-    (paired t test, two-sided, level .05, no correction for many comparisons); 2 or more."""
-    if sd == 0:
-        return 2
+    """Pairs, at least 2, at which a difference `size`, whose standard deviation over seeds is `sd`, is seen in 80 % of
+    repetitions (paired t test, two-sided, level .05, no correction for many comparisons)."""
     return next(n for n in count(2) if TTestPower().power(size / sd, n, LEVEL) >= POWER)
 
 
-def interval_over_both(rates: np.ndarray, draws: int = 2000) -> list[float]:
-    """95 % percentile bootstrap interval of the mean of (seeds, problems), both drawn anew with replacement."""
+def means_over_both(rates: np.ndarray, draws: int = 2000) -> np.ndarray:
+    """(draws,): means of (seeds, problems), both drawn anew with replacement (bootstrap)."""
     rng, (seeds, problems) = np.random.default_rng(0), rates.shape
-    means = [
+    return np.array([
         rates[rng.integers(seeds, size=seeds)][:, rng.integers(problems, size=problems)].mean() for _ in range(draws)
-    ]
-    return np.percentile(means, [2.5, 97.5]).tolist()
+    ])  # fmt: skip
+
+
+def interval_over_both(rates: np.ndarray) -> list[float]:
+    """95 % percentile bootstrap interval of the mean of (seeds, problems), both drawn anew with replacement."""
+    return np.percentile(means_over_both(rates), [2.5, 97.5]).tolist()
+
+
+def difference_over_both(gaps: np.ndarray) -> dict:
+    """Like `difference`, of differences (seeds, problems): the interval and p value of the bootstrap over both."""
+    means = means_over_both(gaps)
+    beyond = min((means <= 0).sum(), (means >= 0).sum())
+    return {
+        "difference": float(gaps.mean()),
+        "interval": np.percentile(means, [2.5, 97.5]).tolist(),
+        "p": min(1.0, 2 * (beyond + 1) / (len(means) + 1)),
+        "pairs": len(gaps),
+    }

@@ -2,39 +2,52 @@
 
 import os
 import signal
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import connection, get_context, parent_process
 
 from tqdm import tqdm
 
-from toy_env import Stopped
+from toy_env import RunFailed, Stopped
+
+AGAIN = "the same command continues from here"
 
 
-def in_parallel(
-    function: Callable, tasks: Sequence[tuple], processes: int = 0, total: int = 0, what: str = "runs"
-) -> list:
-    """function(*task) of every task, in their order.
+def in_parallel(function: Callable, tasks: Sequence[tuple], processes: int = 0, total: int = 0, what: str = "runs"):
+    """Call function(*task) for every task; what a task finds, it leaves on disk.
 
     processes: tasks at a time; 0 for one per core. total: of the bar, which begins at what is not among the tasks.
-    Raises Stopped on Ctrl-C or SIGTERM, at once; a task should leave what it has finished on disk.
+    Raises Stopped on Ctrl-C or SIGTERM, at once; RunFailed if a process was killed; and what a task raises.
     """
     if not tasks:
-        return []
-    os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that are started now; Ctrl-C is answered by this one alone
-    ignore = {"initializer": signal.signal, "initargs": (signal.SIGINT, signal.SIG_IGN)}
-    pool = ProcessPoolExecutor(processes or os.cpu_count(), mp_context=get_context("spawn"), **ignore)
+        return
+    os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that are started now
     total = max(total, len(tasks))
+    pool = ProcessPoolExecutor(processes or os.cpu_count(), get_context("spawn"), initializer=begin)
     try:
         futures = [pool.submit(function, *task) for task in tasks]
         with tqdm(total=total, initial=total - len(tasks), desc=what, dynamic_ncols=True, smoothing=0) as bar:
             for future in as_completed(futures):
                 future.result()
                 bar.update()
-        return [future.result() for future in futures]
+    except BrokenProcessPool:
+        raise RunFailed(f"a process was killed, perhaps for want of memory; lower --processes; {AGAIN}") from None
     except KeyboardInterrupt as end:
         for process in list(pool._processes.values()):
             process.kill()  # to wait for a task to end would invite a second Ctrl-C, which hangs the pool
-        raise Stopped(getattr(end, "number", signal.SIGINT), "(the same command continues from here)") from None
+        raise Stopped(getattr(end, "number", signal.SIGINT), f"({AGAIN})") from None
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def begin() -> None:
+    """In each process: Ctrl-C is answered by the parent alone, and if that is killed, the process ends too."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=leave_with_parent, daemon=True).start()
+
+
+def leave_with_parent() -> None:
+    connection.wait([parent_process().sentinel])
+    os._exit(1)

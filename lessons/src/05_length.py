@@ -323,13 +323,11 @@ for p, expected in ((0.3, -0.003), (0.5, -0.0045), (0.7, -0.003)):
 #
 # ## Our runs
 #
-# Is this visible in training? Mean lengths over the last ten of 60 steps, for five seeds:
+# Is this visible in training? Mean lengths over the last ten of 60 steps, for ten seeds:
 
 # %%
-results, before = (
-    json.loads((Path(identity.__file__).parent / f"experiments/results{name}.json").read_text())
-    for name in ("", "_before")
-)
+found = json.loads((Path(identity.__file__).parent / "experiments/results.json").read_text())
+results = {experiment: found[experiment]["arms"] for experiment in ("shared", "pieces", "ablation")}
 panels = (
     (
         "Three scripts",
@@ -390,7 +388,7 @@ assert right_intervals[0][1] < right_intervals[1][0]  # apart: right answers are
 # is that of the divisors.*
 #
 # Wrong answers are {=gap["wrong"].mean():.1f} tokens longer under GRPO than under Dr. GRPO: the direction of step 3 and
-# of the paper's Fig. 6. Right answers are longer too, by {=gap["right"].mean():.1f}, in all five seeds: against step 3.
+# of the paper's Fig. 6. Right answers are longer too, by {=gap["right"].mean():.1f}, in {=(gap["right"] > 0).sum()} of 10 seeds: against step 3.
 # Neither need be the divisor's doing.
 #
 # - **Selection.** Only about one answer in ten, or fewer, is *still* wrong. An answer is either blurted, in 4 tokens,
@@ -398,33 +396,32 @@ assert right_intervals[0][1] < right_intervals[1][0]  # apart: right answers are
 # - **The scripts differ in more.** Dr. GRPO drops σ too, DAPO changes everything.
 # - **The pair on the right** shows nothing beyond its noise; but there a punishment of long answers acts as well.
 #
-# So we take one divisor at a time out of GRPO (`python lessons/experiments/compare.py --experiments pieces`, five
+# So we take one divisor at a time out of GRPO (`python lessons/experiments/compare.py --experiments pieces`, ten
 # seeds):
 
 
 # %%
-def four(of, results):
+def four(of):
     """[1/|y| or constant, / sigma or not, seed]: mean lengths of right or of wrong answers."""
-    pieces = results["pieces"] | {name: results["shared"][name] for name in ("GRPO", "Dr. GRPO")}
-    names = ("GRPO", "GRPO, not / sigma"), ("GRPO, constant length", "Dr. GRPO")
-    return np.array([[pieces[name][f"length_{of}"]["seeds"] for name in row] for row in names])
+    names = ("GRPO", "GRPO, not / σ"), ("GRPO, constant length", "Dr. GRPO")
+    return np.array([[results["pieces"][name][f"length_{of}"]["seeds"] for name in row] for row in names])
 
 
 effect = {}
-for of, given in (("wrong", results), ("right", results), ("wrong", before)):
-    n = four(of, given)
-    if given is results:
-        print(f"length of {of + ' answers':18}/ sigma        not / sigma")
-        print("1/|y|                       {:.1f} (GRPO)    {:.1f}".format(*n[0].mean(axis=1)))
-        print("constant                    {:.1f}           {:.1f} (Dr. GRPO)".format(*n[1].mean(axis=1)))
+for of in ("wrong", "right"):
+    n = four(of)
+    print(f"length of {of + ' answers':18}/ sigma        not / sigma")
+    print("1/|y|                       {:.1f} (GRPO)    {:.1f}".format(*n[0].mean(axis=1)))
+    print("constant                    {:.1f}           {:.1f} (Dr. GRPO)".format(*n[1].mean(axis=1)))
     for name, gaps in (("1/|y|", n[0] - n[1]), ("/ sigma", n[:, 0] - n[:, 1])):
         seeds = gaps.mean(axis=0)
-        half = 2.776 * seeds.std(ddof=1) / math.sqrt(5)  # Student's t, 5 seeds
-        key = f"{name}, {of}" + (", before" if given is before else "")
-        effect[key] = seeds.mean(), seeds.mean() - half, seeds.mean() + half
+        half = 2.262 * seeds.std(ddof=1) / math.sqrt(10)  # Student's t, 10 seeds
+        effect[f"{name}, {of}"] = seeds.mean(), seeds.mean() - half, seeds.mean() + half
         print(
-            "{:24} makes answers longer by {:.2f} tokens [{:.2f}, {:.2f}]".format(key, *effect[key])
-            + f", in {(gaps > 0).sum()} of 10 pairs of runs"
+            "{:24} makes answers longer by {:.2f} tokens [{:.2f}, {:.2f}]".format(
+                f"{name}, {of}", *effect[f"{name}, {of}"]
+            )
+            + f", in {(gaps > 0).sum()} of 20 pairs of runs"
         )
 assert effect["1/|y|, wrong"][1] < 0 < effect["1/|y|, wrong, before"][1] and effect["/ sigma, wrong"][1] > 4
 assert abs(effect["1/|y|, right"][0]) < 0.05 and effect["1/|y|, right"][1] < 0 < effect["1/|y|, right"][2]

@@ -33,7 +33,7 @@ import torch
 
 from algorithms import dapo, grpo
 from lessons import identity
-from lessons.experiments import controlled_run, report
+from lessons.experiments import compare_tables, controlled_run
 from lessons.kit import (
     BLUE,
     GREEN,
@@ -276,12 +276,12 @@ for S_ in (0.3, 0.6):  # against simulation: silent groups before the P-th mixed
     assert abs(np.minimum(batches, 10).mean() - whole_batches(S_)) < 0.01
 
 
-results = json.loads((Path(report.__file__).parent / "results.json").read_text())
-shared = results["shared"]
+results = json.loads((Path(compare_tables.__file__).parent / "results.json").read_text())
+shared, ablation = (results[experiment]["arms"] for experiment in ("shared", "ablation"))
 ours = {name: np.array(shared["DAPO"][name]["seeds"]) for name in ("silent", "completions")}
 ours["cost"] = ours["completions"] / shared["DAPO"]["budget"]
 print(
-    f"five whole runs: silent {ours['silent'].mean():.0%}, "
+    f"ten whole runs: silent {ours['silent'].mean():.0%}, "
     f"{ours['cost'].mean():.2f} completions drawn for each trained on"
 )
 assert abs(ours["cost"].mean() - 3.48) < 0.01 and (ours["cost"] > 1 / (1 - ours["silent"])).all()
@@ -297,7 +297,7 @@ label_line(axis, 0.85, 1 / 0.15, "other prompts,\none by one: 1/(1−S)", GREEN,
 label_line(axis, x[79], whole_batches(x[79]), "in batches of 32", GREY, xytext=(-8, 2), ha="right")
 label_line(axis, 0.93, 3.5, "same prompt,\n4 draws at most", ORANGE, xytext=(4, -12))
 label_line(axis, silent_share, 2.0, "the three steps above", BLUE, xytext=(-4, 12), ha="center")
-label_line(axis, ours["silent"].mean(), 3.5, "our five runs, 60 steps", PURPLE, xytext=(-8, 8), ha="right")
+label_line(axis, ours["silent"].mean(), 3.5, "our ten runs, 60 steps", PURPLE, xytext=(-8, 8), ha="right")
 show(figure)
 
 # %% [markdown]
@@ -370,7 +370,7 @@ print(f"three times the gradient, the same Adam steps: {scale_free}")
 lengths_of = [shared[name]["update_norm"]["mean"] for name in ("GRPO", "DAPO")]
 assert round(lengths_of[1] / lengths_of[0], 2) == 1.03
 print(
-    "mean update length in our runs (Adam, one learning rate, 5 seeds): "
+    "mean update length in our runs (Adam, one learning rate, 10 seeds): "
     + "GRPO {:.4f}, DAPO {:.4f}".format(*lengths_of)
 )
 
@@ -505,12 +505,12 @@ for s in (1, 2, 3):
         f"{(ratio[here] < 1.28).mean():.0%} within 1.28"
     )
 assert begins.mean() > 0.5 and (ratio[step == 1] > 1.28).mean() > 0.5 and old[step == 1].mean() < old[step == 3].mean()
-clip_means = {arm: results["ablation"][arm]["clipped_up_probability"] for arm in results["ablation"]}
-print("whole runs, 5 seeds:", ", ".join(f"{arm} {x['mean']:.2f}" for arm, x in clip_means.items()))
-before, after = (results["ablation"][arm] for arm in ("+ overlong filtering", "+ clip-higher"))
+clip_means = {arm: ablation[arm]["clipped_up_probability"] for arm in ablation}
+print("whole runs, 10 seeds:", ", ".join(f"{arm} {x['mean']:.2f}" for arm, x in clip_means.items()))
+before, after = (ablation[arm] for arm in ("+ overlong filtering", "+ clip-higher"))
 gain = np.array(after["final"]["seeds"]) - np.array(before["final"]["seeds"])
 entropy = np.array(after["entropy"]["seeds"]) - np.array(before["entropy"]["seeds"])
-print(f"adding clip-higher: accuracy higher in {(gain > 0).sum()} of 5 seeds, entropy in {(entropy > 0).sum()} of 5")
+print(f"adding clip-higher: accuracy higher in {(gain > 0).sum()} of 10 seeds, entropy in {(entropy > 0).sum()} of 10")
 
 # %% [markdown]
 # In the first batch the picture is near DAPO's: what the clip stops is mostly the digit that *begins* a worked answer,
@@ -570,10 +570,10 @@ labels = [
     "+ token-level loss",
     "+ dynamic sampling",
 ]
-arms_in_order = list(results["ablation"].values())
+arms_in_order = list(ablation.values())
 y = np.arange(6)[::-1]
 figure, (left, right_axis) = new_figure(9.8, 3.7, columns=2)
-left.plot(report.AIME_2024, y, "o-", color=BLUE)
+left.plot(compare_tables.AIME_2024, y, "o-", color=BLUE)
 left.plot([44, 50, 52], [2, 1, 0], "s", color=ORANGE, markersize=7)
 left.set(title="AIME 2024, Qwen2.5-32B, no seeds reported", xlim=(28, 59), xlabel="score")
 left.set_yticks(y, labels)
@@ -581,12 +581,12 @@ label_line(left, 42, 1, "DAPO, Table 1", BLUE, xytext=(-8, 0), ha="right")
 label_line(left, 50, 1, "verl's own\nreproduction", ORANGE, xytext=(4, 16))
 for height, arm in zip(y, arms_in_order):
     right_axis.plot(arm["final"]["interval"], [height] * 2, color=BLUE, linewidth=11, alpha=0.25, solid_capstyle="butt")
-    right_axis.plot(arm["final"]["seeds"], [height] * 5, "o", color=BLUE, markersize=4)
+    right_axis.plot(arm["final"]["seeds"], [height] * 10, "o", color=BLUE, markersize=4)
 dynamic, plain = arms_in_order[-1], arms_in_order[-2]
-right_axis.plot(dynamic["at_budget"]["seeds"], [-0.3] * 5, "x", color=GREEN, markersize=6)
+right_axis.plot(dynamic["at_budget"]["seeds"], [-0.3] * 10, "x", color=GREEN, markersize=6)
 label_line(right_axis, 0.72, -0.3, "✕ at equal completions", GREEN, xytext=(0, 0), ha="right")
 right_axis.set(
-    title="Our task: accuracy at the end, 5 seeds each", xlim=(0.6, 0.8), ylim=(-0.7, 5.4), xlabel="accuracy"
+    title="Our task: accuracy at the end, 10 seeds each", xlim=(0.6, 0.8), ylim=(-0.7, 5.4), xlabel="accuracy"
 )
 right_axis.set_yticks(y, [""] * 6)
 right_axis.set_xticks([0.6, 0.65, 0.7, 0.75, 0.8])
@@ -594,7 +594,7 @@ left.set_ylim(-0.7, 5.4)
 show(figure)
 more = np.array(dynamic["at_budget"]["seeds"]) > np.array(plain["at_budget"]["seeds"])
 times = dynamic["completions"]["mean"] / plain["completions"]["mean"]
-print(f"dynamic sampling: {times:.1f} times the completions; at equal completions higher in {more.sum()} of 5 seeds")
+print(f"dynamic sampling: {times:.1f} times the completions; at equal completions higher in {more.sum()} of 10 seeds")
 main = [shared[name]["at_budget"] for name in ("GRPO", "DAPO")]
 assert main[0]["interval"][1] > main[1]["interval"][0]  # they overlap
 print(

@@ -36,7 +36,7 @@ from pathlib import Path
 import numpy as np
 
 from lessons import identity
-from lessons.experiments import report, short_answers
+from lessons.experiments import paired, short_answers
 from lessons.kit import (
     BLUE,
     GREEN,
@@ -113,7 +113,7 @@ for n_answers in (16, 64, 256):
 is_right = sampled[1.0].correct
 rates = is_right.mean(axis=1)
 wrong_half = 1.96 * np.sqrt(rates.mean() * (1 - rates.mean()) / is_right.size)
-low, high = report.interval_over_both(rates[None])  # one seed, 64 problems: the bootstrap of the results' tables
+low, high = paired.interval_over_both(rates[None])  # one seed, 64 problems: the bootstrap of the results' tables
 print(f"Pass@1 of the base, may work it out: {rates.mean():.3f}")
 print(
     f"  as if 4,096 independent draws:     {rates.mean() - wrong_half:.3f} to {rates.mean() + wrong_half:.3f}, "
@@ -319,7 +319,7 @@ figure, axes = new_figure(9.5, 3.7, columns=2, sharey=True)
 for axis, kind in zip(axes, ("Maj", "Pass")):
     for T, color in ((0.3, BLUE), (1.0, GREY)):
         values = per_problem[T][kind]
-        band = np.array([report.interval_over_both(row[None]) for row in values])
+        band = np.array([paired.interval_over_both(row[None]) for row in values])
         axis.fill_between(Ks, *band.T, color=color, alpha=0.13, linewidth=0)
         axis.plot(Ks, values.mean(axis=1), "o-", color=color, markersize=4)
         label_line(axis, Ks[-1], values[-1].mean(), f"T = {T}", color)
@@ -332,7 +332,7 @@ show(figure)
 print("\nfrom T = 1 to T = 0.3, paired over problems")
 for kind in ("Maj", "Pass"):
     gap = per_problem[0.3][kind][-1] - per_problem[1.0][kind][-1]
-    low, high = report.interval_over_both(gap[None])
+    low, high = paired.interval_over_both(gap[None])
     assert high < 0
     print(f"{kind}@64: {gap.mean():+.3f} [{low:+.3f}, {high:+.3f}]")
 vote_before, vote_after = (per_problem[T]["Maj"][-1] for T in (1.0, 0.3))  # of all 64 answers
@@ -389,7 +389,7 @@ gaps = {}
 for name, found in trained.items():
     for K in (1, 64):
         gap = (1 - base_row["right"]) ** K - (1 - found["right"]) ** K  # (seeds, problems)
-        gaps[name, K] = gap.mean(), report.interval_over_both(gap), (gap.mean(axis=1) > 0).sum()
+        gaps[name, K] = gap.mean(), paired.interval_over_both(gap), (gap.mean(axis=1) > 0).sum()
         mean, (low, high), up = gaps[name, K]
         print(f"{name:29}  Pass@{K:<2} {mean:+.3f} [{low:+.3f}, {high:+.3f}], higher in {up} of {len(gap)} seeds")
 assert [gaps[name, 64][2] for name in trained] == [5, 5, 0] and gaps["GRPO, large steps", 64][1][1] < 0
@@ -445,24 +445,21 @@ for name in ("base, T = 0.3", "GRPO, large steps"):
 # training at the small rate, up to the same rate times batches, raises Pass@64 further.
 #
 # We expected sharpening here, since nothing can be worked out, and were wrong. The limits: a tiny model, one task,
-# rates picked to differ. On the full task, with the scripts' own settings, five seeds each (the table is in
+# rates picked to differ. On the full task, with the scripts' own settings, ten seeds each (the table is in
 # `lessons/experiments/README.md`):
 
 # %%
-results = json.loads((Path(report.__file__).parent / "results.json").read_text())["sampling"]
+results = json.loads((Path(paired.__file__).parent / "results.json").read_text())["sampling"]["arms"]
 print("full task, 256 problems   Pass@1 = Maj@1         Maj@64                 Pass@4                 Pass@64")
 for name, kinds in results.items():
-    if name != "samples":
-        of = {kind: {entry["k"]: entry for entry in kinds[kind]} for kind in ("majority", "pass")}
-        row = [of["pass"][1], of["majority"][64], of["pass"][4], of["pass"][64]]
-        print(
-            f"{name:23}" + "".join(f"   {x['mean']:.3f} [{x['interval'][0]:.3f}, {x['interval'][1]:.3f}]" for x in row)
-        )
-        if name == "base":
-            first = row
-        else:
-            assert all(mine["interval"][0] > theirs["interval"][1] for mine, theirs in zip(row[:3], first[:3]))
-            assert row[1]["interval"][0] > (1 + first[1]["interval"][1]) / 2  # step 4, M of the base from its Maj@64
+    of = {kind: {entry["k"]: entry for entry in kinds[kind]} for kind in ("majority", "pass")}
+    row = [of["pass"][1], of["majority"][64], of["pass"][4], of["pass"][64]]
+    print(f"{name:23}" + "".join(f"   {x['mean']:.3f} [{x['interval'][0]:.3f}, {x['interval'][1]:.3f}]" for x in row))
+    if name == "base":
+        first = row
+    else:
+        assert all(mine["interval"][0] > theirs["interval"][1] for mine, theirs in zip(row[:3], first[:3]))
+        assert row[1]["interval"][0] > (1 + first[1]["interval"][1]) / 2  # step 4, M of the base from its Maj@64
 
 # %% [text]
 # **Both rise**, Maj@64 and Pass@4, under all five scripts. With the base's $M$ at about {=first[1]["mean"]:.2f} (its

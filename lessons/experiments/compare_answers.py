@@ -1,0 +1,111 @@
+"""What the tables of compare.py say, in sentences whose numbers come from the same results.
+
+Where the results no longer bear out what a sentence claims, an assertion fails: write the sentence anew.
+"""
+
+import textwrap
+from itertools import pairwise
+
+from lessons.experiments.compare_runs import ABLATION, KS
+from lessons.experiments.compare_tables import change, find
+from lessons.experiments.paired import LEVEL
+
+
+def short(value: float, digits: int = 3) -> str:
+    """.926"""
+    return f"{value:.{digits}f}".removeprefix("0")
+
+
+def listed(items: list[str]) -> str:
+    """a, b and c"""
+    return " and ".join(filter(None, [", ".join(items[:-1]), items[-1]]))
+
+
+def told(found: dict, number: str, other: str = "GRPO") -> str:
+    """Which arms lie above and below another, by how many points: those whose difference holds after correction; then
+    those whose interval excludes 0, but whose difference does not."""
+    against = [c for c in found["comparisons"] if (c["number"], c["other"]) == (number, other) and c["interval"]]
+    against.sort(key=lambda c: -abs(c["difference"]))
+    seen = [c for c in against if c["p_holm"] < LEVEL]
+    doubtful = [c for c in against if c not in seen and c["interval"][0] * c["interval"][1] > 0]
+
+    def names(comparisons: list[dict]) -> str:
+        return listed([f"{c['arm']} ({100 * c['difference']:+.1f})".replace("-", "−") for c in comparisons])
+
+    parts = []
+    for word in ("above", "below"):
+        if arms := [c for c in seen if (c["difference"] > 0) == (word == "above")]:
+            parts.append(f"{names(arms)} {'is' if len(arms) == 1 else 'are'} {word} {'it' if parts else other}")
+    text = " and ".join(parts) or "no difference survives the correction"
+    return text + (f" (before the correction also {names(doubtful)})" if doubtful else "")
+
+
+def points(comparison: dict, is_loss: bool = False) -> str:
+    """A difference and its interval in text, "1.2 [0.3, 2.1]"; of a loss the amount."""
+    text = change(comparison).strip("*")
+    return text if not is_loss else text.replace("−", "", 1)
+
+
+def shared(found: dict) -> str:
+    arms = found["arms"]
+    ends = [n["at_budget"]["mean"] for n in arms.values()]
+    times = [arms[name]["completions"]["mean"] / arms[name]["budget"] for name in ("DAPO", "CISPO")]
+    on = [arms[name]["final"]["mean"] for name in ("DAPO", "CISPO")]
+    assert min(on) > max(ends)
+    return f"""
+    **At equal completions all nine lie between {short(min(ends))} and {short(max(ends))}**:
+    {told(found, "at_budget")}.
+    Averaged over training {told(found, "mean_accuracy")}: who starts fast does not end best.
+    DAPO and CISPO go on to {short(on[0])} and {short(on[1])}, more than any other script, for {times[0]:.1f} and
+    {times[1]:.1f} times the completions.
+    """
+
+
+def pieces(found: dict) -> str:
+    sigma, length, both = ([find(found, arm, "GRPO", number) for number in ("mean_accuracy", "length_wrong")]
+                           for arm in ("GRPO, not / σ", "GRPO, constant length", "Dr. GRPO"))  # fmt: skip
+    assert sigma[0]["difference"] < 0 < both[0]["difference"] < length[0]["difference"]
+    assert max(c["p_holm"] for c in (sigma[0], length[0], both[0], sigma[1], both[1])) < LEVEL < length[1]["p_holm"]
+    return f"""
+    **The two work against each other**: averaged over training, the constant length gains {points(length[0])} points
+    and no ÷ σ costs {points(sigma[0], is_loss=True)}; Dr. GRPO, with both, lies between.
+    Wrong completions get shorter without ÷ σ ({points(sigma[1])} tokens); with the constant length no difference in
+    them is seen.
+    """
+
+
+def ablation(found: dict) -> str:
+    arms, rows = found["arms"], {arm: find(found, arm, above) for above, arm in pairwise(ABLATION)}
+    seen = [arm for arm, c in rows.items() if c["p_holm"] < LEVEL]
+    assert seen == ["+ dynamic sampling"]
+    before, after = (arms[name] for name in ("+ clip-higher", "+ soft overlong punishment"))
+    cut, wrong = ([n[number]["mean"] for n in (before, after)] for number in ("truncated", "length_wrong"))
+    last = arms["+ dynamic sampling"]
+    return f"""
+    **Of the five changes, dynamic sampling alone is seen in accuracy at equal completions** ({points(rows[seen[0]])}
+    points; it goes on to {short(last["final"]["mean"])} at {last["completions"]["mean"]:,.0f}); it is the largest step
+    of the published column, too.
+    Soft punishment does what it says: completions cut at the limit fall from {cut[0]:.0%} to {cut[1]:.0%}, wrong ones
+    from {wrong[0]:.0f} tokens to {wrong[1]:.0f}.
+    """
+
+
+def sampling(found: dict) -> str:
+    def of(arm: str, kind: str, k: int) -> float:
+        return found["arms"][arm][kind][KS.index(k)]["mean"]
+
+    trained = [arm for arm in found["arms"] if arm != "base"]
+    maj, passed = (min(of(arm, *at) for arm in trained) for at in (("majority", 64), ("pass", 4)))
+    assert all(c["p_holm"] < LEVEL and c["difference"] > 0 for c in found["comparisons"] if c["number"] != "pass@64")
+    return f"""
+    **Here RL lifts both**: Maj@64 from {short(of("base", "majority", 64), 2)} to {short(maj, 2)} or more, Pass@4 from
+    {short(of("base", "pass", 4), 2)} to {short(passed, 2)} or more.
+    The base solves nearly everything in 64 attempts (Pass@64 = {of("base", "pass", 64):.3f}), while its most frequent
+    answer stays wrong however often it is asked.
+    """
+
+
+def answer(experiment: str, found: dict) -> str:
+    """What an experiment of compare.py shows, in lines of at most 120 characters."""
+    text = {"shared": shared, "pieces": pieces, "ablation": ablation, "sampling": sampling}[experiment](found)
+    return "\n".join(textwrap.wrap(" ".join(text.split()), 120, break_long_words=False, break_on_hyphens=False))
