@@ -466,10 +466,12 @@ def test_what_is_published_is_whole(tmp_path, monkeypatch):
     """Results, figure and pages; without a place on the page nothing is written, and nothing is run."""
     monkeypatch.setattr(page, "HERE", tmp_path / "lessons/experiments")
     monkeypatch.setattr(page, "RESULTS", page.HERE / "results.json")
+    monkeypatch.setattr(page, "answer", lambda experiment, found: f"What {experiment} shows.")
     (page.HERE / "figures").mkdir(parents=True)
     places = ("shared", "shared-answer", "speed", "speed-parts", "growth", "start-up", "memory")
     (page.HERE / "README.md").write_text("".join(f"<!-- {name} -->\n<!-- /{name} -->\n" for name in places))
-    (tmp_path / "README.md").write_text("<!-- summary -->\n<!-- /summary -->\n")
+    front = "<!-- summary -->\n<!-- /summary -->\n<!-- summary-answer -->\n<!-- /summary-answer -->\n"
+    (tmp_path / "README.md").write_text(front)
     (tmp_path / "shared.png").touch()
     found = {"seeds": [0, 1, 2, 3], "arms": compare_tables.training_numbers(fake(SCRIPTS))}
     found |= compare_tables.compared("shared", found["arms"])
@@ -478,7 +480,11 @@ def test_what_is_published_is_whole(tmp_path, monkeypatch):
         json.loads(page.RESULTS.read_text())["shared"]["arms"]["PPO"] and (page.HERE / "figures/shared.png").is_file()
     )
     table = compare_tables.table("shared", compare_tables.rounded(found))
-    assert table in (page.HERE / "README.md").read_text() and "DAPO" in (tmp_path / "README.md").read_text()
+    assert (
+        f"{table}\n" in (page.HERE / "README.md").read_text()
+        and "What shared shows." in (tmp_path / "README.md").read_text()
+    )
+    assert "DAPO" in (tmp_path / "README.md").read_text()
     before = page.RESULTS.read_text()
     with pytest.raises(UsageError, match="no place for the table 'matched'"):
         page.publish("matched", found, tmp_path / "shared.png")

@@ -117,7 +117,9 @@ def pages(results: dict | None = None) -> dict[Path, str]:
         tables[experiment] = compare_tables.table(experiment, found)
         tables[f"{experiment}-answer"] = answer(experiment, found)
     made = {HERE / "README.md": tables | speed_tables(speed)}
-    made[HERE.parents[1] / "README.md"] = {"summary": summary_table(results["shared"])} if "shared" in results else {}
+    front = made[HERE.parents[1] / "README.md"] = {}
+    if "shared" in results:
+        front |= {"summary": summary_table(results["shared"]), "summary-answer": tables["shared-answer"]}
     return {path: into_page(path.read_text(), of_page) for path, of_page in made.items()}
 
 
