@@ -328,6 +328,15 @@ def test_a_comparison_is_the_arms_number_minus_the_others():
     assert found["sd"] == np.median(sds) and found["seeds_for_a_point"] == paired.seeds_needed(found["sd"], 0.01)
 
 
+def test_what_does_not_survive_the_correction_is_not_bold():
+    comparison = {"number": "at_budget", "difference": 0.0123, "interval": [0.002, 0.0226], "p": 0.02, "p_holm": 0.06}
+    assert compare_tables.change(comparison) == "+1.2 [+0.2, +2.3]"
+    assert compare_tables.change(comparison | {"p_holm": 0.04}) == "**+1.2 [+0.2, +2.3]**"
+    assert compare_tables.change(comparison | {"number": "entropy", "interval": [-0.002, 0.0226]}, 3) == (
+        "+0.012 [−0.002, +0.023]"
+    )
+
+
 @with_stats
 def test_what_diverged_is_said():
     runs = fake(SCRIPTS)
@@ -470,7 +479,7 @@ def test_what_is_published_is_whole(tmp_path, monkeypatch):
     (page.HERE / "figures").mkdir(parents=True)
     places = ("shared", "shared-answer", "speed", "speed-parts", "growth", "start-up", "memory")
     (page.HERE / "README.md").write_text("".join(f"<!-- {name} -->\n<!-- /{name} -->\n" for name in places))
-    front = "<!-- summary -->\n<!-- /summary -->\n<!-- summary-answer -->\n<!-- /summary-answer -->\n"
+    front = "<!-- summary -->\n<!-- /summary -->\n"
     (tmp_path / "README.md").write_text(front)
     (tmp_path / "shared.png").touch()
     found = {"seeds": [0, 1, 2, 3], "arms": compare_tables.training_numbers(fake(SCRIPTS))}
@@ -482,10 +491,14 @@ def test_what_is_published_is_whole(tmp_path, monkeypatch):
     table = compare_tables.table("shared", compare_tables.rounded(found))
     assert (
         f"{table}\n" in (page.HERE / "README.md").read_text()
-        and "What shared shows." in (tmp_path / "README.md").read_text()
+        and "What front shows." in (tmp_path / "README.md").read_text()
     )
     assert "DAPO" in (tmp_path / "README.md").read_text()
+    page.RESULTS.unlink()
+    monkeypatch.setattr(Experiments, "run", lambda self, experiment: (found, tmp_path / "shared.png"))
+    compare.main(Config(experiments=("shared",), publish=True, output=str(tmp_path / "runs")))
     before = page.RESULTS.read_text()
+    assert json.loads(before)["shared"] == compare_tables.rounded(found)
     with pytest.raises(UsageError, match="no place for the table 'matched'"):
         page.publish("matched", found, tmp_path / "shared.png")
     assert page.RESULTS.read_text() == before and not list(page.HERE.glob("*.tmp"))

@@ -42,8 +42,8 @@ def told(found: dict, number: str, other: str = "GRPO") -> str:
 
 def points(comparison: dict, is_loss: bool = False) -> str:
     """A difference and its interval in text, "1.2 [0.3, 2.1]"; of a loss the amount."""
-    text = change(comparison).strip("*")
-    return text if not is_loss else text.replace("−", "", 1)
+    text = change(comparison).strip("*").lstrip("+")
+    return text.lstrip("−") if is_loss else text
 
 
 def shared(found: dict) -> str:
@@ -58,6 +58,20 @@ def shared(found: dict) -> str:
     Averaged over training {told(found, "mean_accuracy")}: who starts fast does not end best.
     DAPO and CISPO go on to {short(on[0])} and {short(on[1])}, more than any other script, for {times[0]:.1f} and
     {times[1]:.1f} times the completions.
+    """
+
+
+def front(found: dict) -> str:
+    """What the front page says of `shared`."""
+    arms, dapo = found["arms"], found["arms"]["DAPO"]
+    ends = [n["at_budget"]["mean"] for n in arms.values()]
+    (seen,) = [c for c in found["comparisons"] if c["number"] == "at_budget" and c["p_holm"] < LEVEL]
+    mean = find(found, "Dr. GRPO", "GRPO", "mean_accuracy")
+    assert seen["arm"] == "REINFORCE" and mean["p_holm"] < LEVEL and dapo["final"]["mean"] > max(ends)
+    return f"""
+    At equal completions all nine scripts lie between {short(min(ends))} and {short(max(ends))}; REINFORCE alone is seen
+    to differ from GRPO. Averaged over training Dr. GRPO is {points(mean)} points above GRPO. DAPO ends best, for
+    {dapo["completions"]["mean"] / dapo["budget"]:.1f} times the completions.
     """
 
 
@@ -107,5 +121,7 @@ def sampling(found: dict) -> str:
 
 def answer(experiment: str, found: dict) -> str:
     """What an experiment of compare.py shows, in lines of at most 120 characters."""
-    text = {"shared": shared, "pieces": pieces, "ablation": ablation, "sampling": sampling}[experiment](found)
+    text = {"shared": shared, "front": front, "pieces": pieces, "ablation": ablation, "sampling": sampling}[experiment](
+        found
+    )
     return "\n".join(textwrap.wrap(" ".join(text.split()), 120, break_long_words=False, break_on_hyphens=False))
