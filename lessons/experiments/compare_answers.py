@@ -7,7 +7,7 @@ import textwrap
 from itertools import pairwise
 
 from lessons.experiments.compare_runs import ABLATION, KS
-from lessons.experiments.compare_tables import change, find
+from lessons.experiments.compare_tables import find
 from lessons.experiments.paired import LEVEL
 
 
@@ -40,10 +40,11 @@ def told(found: dict, number: str, other: str = "GRPO") -> str:
     return text + (f" (before the correction also {names(doubtful)})" if doubtful else "")
 
 
-def points(comparison: dict, is_loss: bool = False) -> str:
-    """A difference and its interval in text, "1.2 [0.3, 2.1]"; of a loss the amount."""
-    text = change(comparison).strip("*").lstrip("+")
-    return text.lstrip("−") if is_loss else text
+def points(comparison: dict, sign: int = 1) -> str:
+    """A difference and its interval in text, "1.2 [0.3, 2.1]", in points if of accuracy; with sign -1, of a loss."""
+    scale = sign * (1 if comparison["number"] == "length_wrong" else 100)
+    mean, low, high = (scale * value for value in (comparison["difference"], *comparison["interval"]))
+    return f"{mean:.1f} [{min(low, high):.1f}, {max(low, high):.1f}]".replace("-", "−")
 
 
 def shared(found: dict) -> str:
@@ -69,8 +70,9 @@ def front(found: dict) -> str:
     mean = find(found, "Dr. GRPO", "GRPO", "mean_accuracy")
     assert seen["arm"] == "REINFORCE" and mean["p_holm"] < LEVEL and dapo["final"]["mean"] > max(ends)
     return f"""
-    At equal completions all nine scripts lie between {short(min(ends))} and {short(max(ends))}; REINFORCE alone is seen
-    to differ from GRPO. Averaged over training Dr. GRPO is {points(mean)} points above GRPO. DAPO ends best, for
+    At equal completions all nine scripts lie between {short(min(ends))} and {short(max(ends))}; REINFORCE alone
+    differs from GRPO after correction. Averaged over training Dr. GRPO is {points(mean)} points above GRPO.
+    DAPO ends best, for
     {dapo["completions"]["mean"] / dapo["budget"]:.1f} times the completions.
     """
 
@@ -82,9 +84,9 @@ def pieces(found: dict) -> str:
     assert max(c["p_holm"] for c in (sigma[0], length[0], both[0], sigma[1], both[1])) < LEVEL < length[1]["p_holm"]
     return f"""
     **The two work against each other**: averaged over training, the constant length gains {points(length[0])} points
-    and no ÷ σ costs {points(sigma[0], is_loss=True)}; Dr. GRPO, with both, lies between.
-    Wrong completions get shorter without ÷ σ ({points(sigma[1])} tokens); with the constant length no difference in
-    them is seen.
+    and no ÷ σ costs {points(sigma[0], -1)}; Dr. GRPO, with both, lies between.
+    Without ÷ σ wrong completions get shorter, by {points(sigma[1], -1)} tokens; with the constant length no
+    difference in them is seen.
     """
 
 

@@ -278,13 +278,14 @@ for S_ in (0.3, 0.6):  # against simulation: silent groups before the P-th mixed
 
 results = json.loads((Path(compare_tables.__file__).parent / "results.json").read_text())
 shared, ablation = (results[experiment]["arms"] for experiment in ("shared", "ablation"))
+seeds = len(results["ablation"]["seeds"])
 ours = {name: np.array(shared["DAPO"][name]["seeds"]) for name in ("silent", "completions")}
 ours["cost"] = ours["completions"] / shared["DAPO"]["budget"]
 print(
     f"ten whole runs: silent {ours['silent'].mean():.0%}, "
     f"{ours['cost'].mean():.2f} completions drawn for each trained on"
 )
-assert abs(ours["cost"].mean() - 3.48) < 0.01 and (ours["cost"] > 1 / (1 - ours["silent"])).all()
+assert abs(ours["cost"].mean() - 3.455) < 0.01 and (ours["cost"] > 1 / (1 - ours["silent"])).all()
 
 figure, axis = new_figure(8.2, 3.6)
 axis.plot(x := np.linspace(0, 0.93, 94), 1 / (1 - x), color=GREEN)
@@ -368,7 +369,7 @@ scale_free = np.allclose(adam_steps(3 * constant), steps["constant"], rtol=1e-9)
 assert scale_free
 print(f"three times the gradient, the same Adam steps: {scale_free}")
 lengths_of = [shared[name]["update_norm"]["mean"] for name in ("GRPO", "DAPO")]
-assert round(lengths_of[1] / lengths_of[0], 2) == 1.03
+assert abs(lengths_of[1] / lengths_of[0] - 1.035) < 0.002
 print(
     "mean update length in our runs (Adam, one learning rate, 10 seeds): "
     + "GRPO {:.4f}, DAPO {:.4f}".format(*lengths_of)
@@ -397,7 +398,7 @@ show(figure)
 #
 # Adam divides a *constant* factor out, so the $1/\mathbb E[1-S]$ of the claim is no larger step. It follows a
 # *changing* one only as fast as it forgets (its memory, 1/(1 − .999), is a thousand updates): without refill late steps
-# shrink in this toy; over our whole runs the mean lengths differ by 3 %. And a mixed group costs the same either way:
+# shrink in this toy; over our whole runs the mean lengths differ by 3.5 %. And a mixed group costs the same either way:
 # plain GRPO with $P/(1-S)$ prompts gets as many for as many completions. **On average a refill is GRPO with a batch
 # that grows as groups fall silent.**
 #
@@ -506,11 +507,11 @@ for s in (1, 2, 3):
     )
 assert begins.mean() > 0.5 and (ratio[step == 1] > 1.28).mean() > 0.5 and old[step == 1].mean() < old[step == 3].mean()
 clip_means = {arm: ablation[arm]["clipped_up_probability"] for arm in ablation}
-print("whole runs, 10 seeds:", ", ".join(f"{arm} {x['mean']:.2f}" for arm, x in clip_means.items()))
+print(f"whole runs, {seeds} seeds:", ", ".join(f"{arm} {x['mean']:.2f}" for arm, x in clip_means.items()))
 before, after = (ablation[arm] for arm in ("+ overlong filtering", "+ clip-higher"))
 gain = np.array(after["final"]["seeds"]) - np.array(before["final"]["seeds"])
 entropy = np.array(after["entropy"]["seeds"]) - np.array(before["entropy"]["seeds"])
-print(f"adding clip-higher: accuracy higher in {(gain > 0).sum()} of 10 seeds, entropy in {(entropy > 0).sum()} of 10")
+print(f"adding clip-higher: accuracy higher in {(gain > 0).sum()} of {seeds} seeds, entropy in {(entropy > 0).sum()}")
 
 # %% [markdown]
 # In the first batch the picture is near DAPO's: what the clip stops is mostly the digit that *begins* a worked answer,
@@ -581,12 +582,12 @@ label_line(left, 42, 1, "DAPO, Table 1", BLUE, xytext=(-8, 0), ha="right")
 label_line(left, 50, 1, "verl's own\nreproduction", ORANGE, xytext=(4, 16))
 for height, arm in zip(y, arms_in_order):
     right_axis.plot(arm["final"]["interval"], [height] * 2, color=BLUE, linewidth=11, alpha=0.25, solid_capstyle="butt")
-    right_axis.plot(arm["final"]["seeds"], [height] * 10, "o", color=BLUE, markersize=4)
+    right_axis.plot(arm["final"]["seeds"], [height] * seeds, "o", color=BLUE, markersize=4)
 dynamic, plain = arms_in_order[-1], arms_in_order[-2]
-right_axis.plot(dynamic["at_budget"]["seeds"], [-0.3] * 10, "x", color=GREEN, markersize=6)
+right_axis.plot(dynamic["at_budget"]["seeds"], [-0.3] * seeds, "x", color=GREEN, markersize=6)
 label_line(right_axis, 0.72, -0.3, "✕ at equal completions", GREEN, xytext=(0, 0), ha="right")
 right_axis.set(
-    title="Our task: accuracy at the end, 10 seeds each", xlim=(0.6, 0.8), ylim=(-0.7, 5.4), xlabel="accuracy"
+    title=f"Our task: accuracy at the end, {seeds} seeds each", xlim=(0.6, 0.8), ylim=(-0.7, 5.4), xlabel="accuracy"
 )
 right_axis.set_yticks(y, [""] * 6)
 right_axis.set_xticks([0.6, 0.65, 0.7, 0.75, 0.8])
@@ -594,13 +595,12 @@ left.set_ylim(-0.7, 5.4)
 show(figure)
 more = np.array(dynamic["at_budget"]["seeds"]) > np.array(plain["at_budget"]["seeds"])
 times = dynamic["completions"]["mean"] / plain["completions"]["mean"]
-print(f"dynamic sampling: {times:.1f} times the completions; at equal completions higher in {more.sum()} of 10 seeds")
-main = [shared[name]["at_budget"] for name in ("GRPO", "DAPO")]
-assert main[0]["interval"][1] > main[1]["interval"][0]  # they overlap
 print(
-    "main comparison, at equal completions:",
-    ", ".join(f"{name} {x['mean']:.3f}" for name, x in zip(("GRPO", "DAPO"), main)),
+    f"dynamic sampling: {times:.1f} times the completions; at equal completions higher in {more.sum()} of {seeds} seeds"
 )
+main = compare_tables.find(results["shared"], "DAPO", "GRPO")
+assert main["interval"][0] > 0 and main["p_holm"] > 0.05
+print("main comparison, at equal completions, DAPO against GRPO in points:", compare_tables.change(main))
 
 # %% [markdown]
 # *Dynamic sampling is the largest step in both; the intervals of our other rows overlap.*
@@ -611,7 +611,7 @@ print(
 # counts training steps, not the completions that a refill costs (it argues that the longest ones dominate the time).
 #
 # In our ablation, of one small model, the gain survives equal completions; in the main comparison, on other settings,
-# no difference from GRPO is seen there. The claim promises neither.
+# a gain is seen that does not survive the correction for 16 comparisons. The claim promises neither.
 #
 # DAPO's Fig. 3b shows the share of prompts with accuracy 1 *in training*, groups of 16: $\mathbb E[p^{16}]$. The
 # identity paper takes it for avg@32, which in DAPO's text is the AIME evaluation, and fits $\mathbb E[p^{32}]$, as "a
