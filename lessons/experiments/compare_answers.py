@@ -3,11 +3,10 @@
 Where the results no longer bear out what a sentence claims, an assertion fails: write the sentence anew.
 """
 
-import textwrap
 from itertools import pairwise
 
 from lessons.experiments.compare_runs import ABLATION, KS
-from lessons.experiments.compare_tables import find
+from lessons.experiments.compare_tables import filled, find
 from lessons.experiments.paired import LEVEL
 
 
@@ -126,4 +125,4 @@ def answer(experiment: str, found: dict) -> str:
     text = {"shared": shared, "front": front, "pieces": pieces, "ablation": ablation, "sampling": sampling}[experiment](
         found
     )
-    return "\n".join(textwrap.wrap(" ".join(text.split()), 120, break_long_words=False, break_on_hyphens=False))
+    return filled(text)

@@ -2,6 +2,7 @@
 
 import json
 import re
+import textwrap
 from itertools import pairwise
 
 import numpy as np
@@ -204,21 +205,24 @@ def sampling_table(found: dict) -> str:
     return markdown(header, rows)
 
 
+def filled(text: str) -> str:
+    """The same words in lines of at most 120 characters."""
+    return "\n".join(textwrap.wrap(" ".join(text.split()), 120, break_long_words=False, break_on_hyphens=False))
+
+
 def note(found: dict) -> str:
     """What the brackets and the bold type of a table mean, its family, and what it would take to see one point."""
-    comparisons, seeds = found["comparisons"], len(found["seeds"])
-    bold = f"""bold: p < .05 after Holm's correction over
-this table's {len(comparisons)} comparisons ({sum(c["p_holm"] < paired.LEVEL for c in comparisons)} of them). Where \
-brackets hold 0, no difference is seen."""
-    if "sd" not in found:
-        return f"""\
-{seeds} seeds; brackets are 95 % bootstrap intervals, seeds and problems drawn anew. After the comma: points
-above the base; {bold}"""
-    text = f"{seeds} seeds; brackets are 95 % t intervals. Differences are paired by seed, accuracies in points; {bold}"
-    if lost := sum(None in arm["final"]["seeds"] for arm in found["arms"].values()):
-        text += f"\nRuns that diverged ({lost} arms have some) are left out, which flatters these arms."
-    if found["sd"]:
-        text += f"""
-To see 1 point at equal completions (median sd of a difference {100 * found["sd"]:.1f}) in four repetitions of five,
-as the only comparison, takes {found["seeds_for_a_point"]} seeds."""
-    return text
+    comparisons = found["comparisons"]
+    if "sd" in found:
+        text = "brackets are 95 % t intervals. Differences are paired by seed, accuracies in points"
+    else:
+        text = "brackets are 95 % bootstrap intervals (seeds and problems drawn anew), after the comma points above the base"
+    text = f"""{len(found["seeds"])} seeds; {text}; bold: p < .05 after Holm's correction over this table's
+    {len(comparisons)} comparisons ({sum(c["p_holm"] < paired.LEVEL for c in comparisons)} of them). Where brackets hold
+    0, no difference is seen."""
+    if "sd" in found and (lost := sum(None in arm["final"]["seeds"] for arm in found["arms"].values())):
+        text += f" Runs that diverged ({lost} arms have some) are left out, which flatters these arms."
+    if found.get("sd"):
+        text += f""" To see 1 point at equal completions (median sd of a difference {100 * found["sd"]:.1f}) in four
+        repetitions of five, as the only comparison, takes {found["seeds_for_a_point"]} seeds."""
+    return filled(text)
