@@ -216,7 +216,7 @@ def note(found: dict) -> str:
     if "sd" in found:
         text = "brackets are 95 % t intervals. Differences are paired by seed, accuracies in points"
     else:
-        text = "brackets are 95 % bootstrap intervals (seeds and problems drawn anew), after the comma points above the base"
+        text = "brackets are 95 % bootstrap intervals over seeds and problems, after the comma points above the base"
     text = f"""{len(found["seeds"])} seeds; {text}; bold: p < .05 after Holm's correction over this table's
     {len(comparisons)} comparisons ({sum(c["p_holm"] < paired.LEVEL for c in comparisons)} of them). Where brackets hold
     0, no difference is seen."""

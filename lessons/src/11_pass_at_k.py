@@ -445,7 +445,7 @@ for name in ("base, T = 0.3", "GRPO, large steps"):
 # training at the small rate, up to the same rate times batches, raises Pass@64 further.
 #
 # We expected sharpening here, since nothing can be worked out, and were wrong. The limits: a tiny model, one task,
-# rates picked to differ. On the full task, with the scripts' own settings, ten seeds each (the table is in
+# rates picked to differ. On the full task, with the scripts' own settings (the table is in
 # `lessons/experiments/README.md`):
 
 # %%
