@@ -606,8 +606,9 @@ def test_the_committed_comparisons_are_those_of_the_committed_seeds():
         if experiment != "sampling":
             again = compare_tables.compared(experiment, found["arms"])
             for mine, theirs in zip(again["comparisons"], found["comparisons"], strict=True):
-                assert mine["difference"] == pytest.approx(theirs["difference"], rel=2e-3, abs=1e-4)
-                assert mine["p_holm"] == pytest.approx(theirs["p_holm"], rel=0.05, abs=1e-3)
+                most = max(abs(value) for value in found["arms"][theirs["arm"]][theirs["number"]]["seeds"])
+                assert mine["difference"] == pytest.approx(theirs["difference"], abs=2.5e-4 * most)  # rounded seeds
+                assert mine["p_holm"] == pytest.approx(theirs["p_holm"], rel=0.1, abs=2e-3)
 
 
 @pytest.mark.slow
