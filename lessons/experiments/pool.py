@@ -35,6 +35,7 @@ def in_parallel(function: Callable, tasks: Sequence[tuple], processes: int = 0, 
     except BrokenProcessPool:
         raise RunFailed(f"a process was killed, perhaps for want of memory; lower --processes; {AGAIN}") from None
     except KeyboardInterrupt as end:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C would interrupt the end
         for process in list(pool._processes.values()):
             process.kill()  # to wait for a task to end would invite a second Ctrl-C, which hangs the pool
         raise Stopped(getattr(end, "number", signal.SIGINT), f"({AGAIN})") from None
