@@ -229,7 +229,7 @@ def test_a_run_is_summed_up_by_hand(tmp_path):
     assert summary(tmp_path)["curve"] == found["curve"]
 
 
-def fake(arms, seed_effect: float = 0.01) -> dict[str, list[dict]]:
+def fake(arms) -> dict[str, list[dict]]:
     """Summaries of four runs of every arm: the i-th arm is i points above the first, but for noise."""
     rng = np.random.default_rng(0)
     runs: dict[str, list[dict]] = {}
@@ -588,8 +588,8 @@ def test_two_interrupts_end_it_at_once(tmp_path):
             os.killpg(program.pid, signal.SIGINT)
             time.sleep(0.05)
         error = program.communicate(timeout=30)[1]
-    assert program.returncode in (130, -signal.SIGINT) and "Traceback" not in error  # a shell calls both 130
-    assert program.returncode != 130 or "stopped (the same command continues from here)" in error
+    assert program.returncode == 130 and "Traceback" not in error
+    assert error.splitlines()[-1].strip().endswith("stopped (the same command continues from here)")
     with pytest.raises(ProcessLookupError):
         for _ in range(300):  # the processes of the pool end on their own
             os.killpg(program.pid, 0)
@@ -610,7 +610,7 @@ def test_the_committed_comparisons_are_those_of_the_committed_seeds():
             for mine, theirs in zip(again["comparisons"], found["comparisons"], strict=True):
                 most = max(abs(value) for value in found["arms"][theirs["arm"]][theirs["number"]]["seeds"])
                 assert mine["difference"] == pytest.approx(theirs["difference"], abs=2.5e-4 * most)  # rounded seeds
-                assert mine["p_holm"] == pytest.approx(theirs["p_holm"], rel=0.1, abs=2e-3)
+                assert mine["p_holm"] == pytest.approx(theirs["p_holm"], rel=0.05, abs=1e-3)
 
 
 @pytest.mark.slow

@@ -135,16 +135,15 @@ def budget_of(found: dict) -> str:
 
 def script_table(experiment: str, found: dict) -> str:
     """shared, matched and tuned: besides accuracies, what the experiment is about."""
-    arms, title, told = found["arms"], [], {arm: [] for arm in found["arms"]}
-    if experiment != "shared":
-        title = ["learning rate"] if experiment == "tuned" else ["learning rate, update length"]
-        for arm, n in arms.items():
-            text = f"{n['learning_rate']:g}"
-            if experiment == "matched":
-                text = f"{text}, {cell(n['update_norm'], 4)}"
-            elif f"{n['learning_rate']:g}" in (of := [*found["tuning"][arm]])[:: len(of) - 1]:
-                text += " (the edge)"
-            told[arm] = [text]
+    arms, told = found["arms"], {arm: [] for arm in found["arms"]}
+    title = {"shared": [], "matched": ["learning rate, update length"], "tuned": ["learning rate"]}[experiment]
+    for arm, n in arms.items():
+        rate = f"{n['learning_rate']:g}"
+        if experiment == "matched":
+            told[arm] = [f"{rate}, {cell(n['update_norm'], 4)}"]
+        elif experiment == "tuned":
+            smallest, *_, largest = found["tuning"][arm]
+            told[arm] = [f"{rate} (the edge)" if rate in (smallest, largest) else rate]
     header = ["script", *title, budget_of(found), "against GRPO", "mean over training", "against GRPO", "goes on to"]
     rows = []
     for arm, n in arms.items():

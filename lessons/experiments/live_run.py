@@ -125,9 +125,8 @@ def measure(stage: Stage, config: Config) -> None:
             eval_every=0,
             eval_problems=16,
         )
-        if (
-            at != stage.step or not (folder / "results.json").is_file()
-        ):  # written last, when checkpoint/ is of this step
+        is_finished = (folder / "results.json").is_file()  # written last, when checkpoint/ is of this step
+        if at != stage.step or not is_finished:
             with silence():
                 script.train(settings)
         model = str(folder / "checkpoint")

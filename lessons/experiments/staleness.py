@@ -163,8 +163,8 @@ def in_precision(policy: torch.nn.Module, precision: str) -> torch.nn.Module:
     layers (the head, and the embeddings tied to it, among them) have weights rounded to float8 (e4m3), scaled so that
     the largest of a layer is the largest float8.
 
-    A linear layer in bfloat16 sums in float32 and rounds the sum, as accelerators do. The same is asked for in float32
-    here: where a processor has no bfloat16 instructions, it is up to ten times as fast.
+    A linear layer in bfloat16 sums in float32 and rounds the sum, as accelerators do. Here the sum is a float32 product
+    of the rounded numbers, which is up to ten times as fast where a processor has no bfloat16 instructions.
     """
     if precision == "float32":
         return policy
