@@ -69,10 +69,9 @@ def front(found: dict) -> str:
     mean = find(found, "Dr. GRPO", "GRPO", "mean_accuracy")
     assert seen["arm"] == "REINFORCE" and mean["p_holm"] < LEVEL and dapo["final"]["mean"] > max(ends)
     return f"""
-    At equal completions all nine scripts lie between {short(min(ends))} and {short(max(ends))}; REINFORCE alone
-    differs from GRPO after correction. Averaged over training Dr. GRPO is {points(mean)} points above GRPO.
-    DAPO ends best, for
-    {dapo["completions"]["mean"] / dapo["budget"]:.1f} times the completions.
+    At equal completions all nine lie from {short(min(ends))} to {short(max(ends))}; after correction only REINFORCE
+    (fewer, longer updates) differs from GRPO. Over training Dr. GRPO averages {points(mean)} points more. DAPO
+    ends best, for {dapo["completions"]["mean"] / dapo["budget"]:.1f} times the completions.
     """
 
 
