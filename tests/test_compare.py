@@ -119,12 +119,33 @@ def test_grpo_with_both_pieces_of_dr_grpo_is_dr_grpo(piece, other, tmp_path, mon
     assert ours == pytest.approx(theirs, rel=1e-5) and alone != pytest.approx(theirs, rel=0.05)
 
 
+def test_without_a_baseline_the_way_to_reinforce_is_reinforce(tmp_path, monkeypatch, in_this_process):
+    """The last arm but one, with REINFORCE's advantages: step for step reinforce.py. With its own it is not."""
+    first, *_, before, last = compare_runs.to_reinforce().values()
+    assert (first, last) == (of_script("Dr. GRPO"), of_script("REINFORCE"))
+    small, reinforce = before.settings | SMALL, compare_runs.import_module("algorithms.reinforce")
+    with_baseline, without, theirs = (job(name, before.script, tmp_path, small) for name in ("with", "without", "last"))
+    theirs = replace(theirs, arm=replace(last, settings=SMALL))
+    compare_runs.train(with_baseline)
+    compare_runs.train(theirs)
+    monkeypatch.setattr(dr_grpo, "compute_advantages", reinforce.compute_advantages)
+    compare_runs.train(without)
+    alone, ours, expected = (
+        [row["grad_norm"] for row in rows_of(of.folder)] for of in (with_baseline, without, theirs)
+    )
+    assert ours == pytest.approx(expected, rel=1e-5) and alone != pytest.approx(expected, rel=0.05)
+
+
 def test_every_arm_has_its_own_folder_and_the_completions_of_all(tmp_path):
     """Where an arm appears in several experiments, it is the same."""
     program = Experiments(Config(output=str(tmp_path)))
     arms = [of_script(name, rate) for name in SCRIPTS for rate in compare_runs.RATES]
-    arms += [arm for name in ("shared", "pieces", "ablation", "group_size") for arm in program.arms(name).values()]
-    assert len({(arm.name, str(arm)) for arm in arms}) == len({arm.name for arm in arms}) == 9 * 4 + 2 + 6 + 10
+    arms += [
+        arm
+        for name in ("shared", "pieces", "ablation", "reinforce", "group_size")
+        for arm in program.arms(name).values()
+    ]
+    assert len({(arm.name, str(arm)) for arm in arms}) == len({arm.name for arm in arms}) == 9 * 4 + 2 + 6 + 2 + 10
     jobs = [Job(arm, 0, 60, "cpu", tmp_path) for arm in arms]
     assert len({job.folder for job in jobs}) == len({arm.name for arm in arms})
     for config in (job.config() for job in jobs):
@@ -261,7 +282,7 @@ def names_of(experiment: str) -> list[str]:
 
 
 @with_stats
-@pytest.mark.parametrize("experiment", ["shared", "matched", "tuned", "pieces", "ablation", "group_size"])
+@pytest.mark.parametrize("experiment", ["shared", "matched", "tuned", "pieces", "ablation", "reinforce", "group_size"])
 def test_every_experiment_has_its_table_and_its_figure(experiment, tmp_path):
     """At most seven columns, every comparison of the family in it, true differences bold, and a figure."""
     runs = fake(names_of(experiment))

@@ -13,6 +13,7 @@ whichever experiment wants it, and one that was stopped is continued. Experiment
     tuned        all nine, each at the best of four rates on three seeds that are used for nothing else
     pieces       GRPO with one of Dr. GRPO's two changes: no / sigma, no / length
     ablation     from GRPO to DAPO one change at a time, as in DAPO's Table 1
+    reinforce    from Dr. GRPO to REINFORCE one change at a time
     sampling     pass@k and majority@k of the base model and of the ladder's five after `shared`
     group_size   GRPO and Dr. GRPO with groups of 2 to 64 completions, as many completions in all (six seeds)
 
@@ -45,6 +46,7 @@ from lessons.experiments.compare_runs import (
     of_script,
     pieces,
     sample_many,
+    to_reinforce,
     train,
 )  # fmt: skip
 from lessons.experiments.pool import in_parallel
@@ -53,7 +55,7 @@ from toy_env.cli import run_main
 from toy_env.model import pick_device
 
 TUNING = 100  # the seeds that choose learning rates begin this far behind the first of the comparison
-Experiment = Literal["shared", "matched", "tuned", "pieces", "ablation", "sampling", "group_size"]
+Experiment = Literal["shared", "matched", "tuned", "pieces", "ablation", "reinforce", "sampling", "group_size"]
 
 
 @dataclass
@@ -119,6 +121,8 @@ class Experiments:
             return pieces()
         if experiment == "ablation":
             return ablation()
+        if experiment == "reinforce":
+            return to_reinforce()
         if experiment == "group_size":
             return {f"{name}, G = {G}": of_script(name, G=G) for name in ("GRPO", "Dr. GRPO") for G in GROUP_SIZES}
         if experiment == "matched":

@@ -37,6 +37,7 @@ PANELS = {  # heading, label of the x-axis, where the two lists are in a summary
                over_batches("Tokens stopped or capped, share", "clipped")],
     "matched": [OVER_COMPLETIONS, OVER_UPDATES, over_batches("Length of an update", "update_norm")],
     "pieces": [OVER_COMPLETIONS, WRONG, ENTROPY],
+    "reinforce": [OVER_COMPLETIONS, OVER_UPDATES, ENTROPY],
     "ablation": [OVER_COMPLETIONS, ENTROPY, over_batches("Tokens stopped by the clip, share", "clipped"),
                  over_batches("Completions cut at the limit, share", "truncated"), WRONG, SILENT],
 }  # fmt: skip

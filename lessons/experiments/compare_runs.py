@@ -38,6 +38,12 @@ ABLATION = {  # what changes against the row above; the token-level loss is what
     "+ dynamic sampling": {"dynamic_sampling": True} | OFTENER,
 }
 SAMPLE_LEVEL = "sample-level loss"
+TO_REINFORCE = {  # from Dr. GRPO; without a baseline it is REINFORCE
+    "Dr. GRPO": {},
+    "+ no KL": {"kl_coef": 0.0},
+    "+ one update a batch": {"num_minibatches": 1},
+    "+ no baseline: REINFORCE": {},
+}
 
 
 @dataclass(frozen=True)
@@ -80,6 +86,16 @@ def ablation() -> dict[str, Arm]:
         settings = settings | change
         arms[name] = Arm(f"ablation {row} {name}", "dapo", settings, SAMPLE_LEVEL if row < 4 else "")
     return arms
+
+
+def to_reinforce() -> dict[str, Arm]:
+    """From Dr. GRPO to REINFORCE, one change at a time."""
+    first, *between, last = TO_REINFORCE
+    arms, settings = {first: of_script("Dr. GRPO")}, COMMON
+    for name in between:
+        settings = settings | TO_REINFORCE[name]
+        arms[name] = Arm(f"Dr. GRPO {name}", "dr_grpo", settings)
+    return arms | {last: of_script("REINFORCE")}
 
 
 @dataclass(frozen=True)

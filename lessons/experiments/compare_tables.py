@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 
 from lessons.experiments import paired
-from lessons.experiments.compare_runs import ABLATION, GROUP_SIZES, KS, LADDER, SCRIPTS
+from lessons.experiments.compare_runs import ABLATION, GROUP_SIZES, KS, LADDER, SCRIPTS, TO_REINFORCE
 
 NUMBERS = (
     "final", "at_budget", "mean_accuracy", "completions", "update_norm", "clipped",
@@ -53,8 +53,9 @@ def sampling_numbers(arms: dict[str, dict[str, np.ndarray]]) -> dict:
 
 def family(experiment: str) -> list[tuple[str, str, str]]:
     """The comparisons of an experiment's table: arm, other arm, number."""
-    if experiment == "ablation":
-        return [(arm, above, number) for above, arm in pairwise(ABLATION) for number in IN_POINTS]
+    if experiment in ("ablation", "reinforce"):
+        arms = ABLATION if experiment == "ablation" else TO_REINFORCE
+        return [(arm, above, number) for above, arm in pairwise(arms) for number in IN_POINTS]
     if experiment == "group_size":
         G_8 = [(f"{script}, G = {G}", f"{script}, G = 8", number) for number in IN_POINTS
                for script in ("GRPO", "Dr. GRPO") for G in GROUP_SIZES if G != 8]  # fmt: skip
@@ -121,8 +122,8 @@ def markdown(header: list[str], rows: list[list[str]]) -> str:
 
 def table(experiment: str, found: dict) -> str:
     """An experiment's table, at most seven columns, and below it what its numbers are."""
-    make = {"pieces": pieces_table, "ablation": ablation_table, "group_size": group_size_table,
-            "sampling": sampling_table}  # fmt: skip
+    make = {"pieces": pieces_table, "ablation": ablation_table, "reinforce": reinforce_table,
+            "sampling": sampling_table, "group_size": group_size_table}  # fmt: skip
     rows = make[experiment](found) if experiment in make else script_table(experiment, found)
     return f"{rows}\n\n{note(found)}"
 
@@ -166,16 +167,31 @@ def pieces_table(found: dict) -> str:
 
 
 def ablation_table(found: dict) -> str:
-    header = ["change, on top of the row above", "AIME 2024, published", budget_of(found), "against the row above",
-              "mean over training", "against the row above", "silent share trained on"]  # fmt: skip
-    above = {arm: other for other, arm in pairwise(ABLATION)}
-    rows = []
-    for (arm, n), published in zip(found["arms"].items(), AIME_2024):
-        at_budget, mean = (change(find(found, arm, above[arm], name)) if arm in above else "" for name in IN_POINTS)
+    header, *rows = one_by_one(found)
+    header[1:1] = ["AIME 2024, published"]
+    for row, n, published in zip(rows, found["arms"].values(), AIME_2024):
         silent = n["silent_trained_on"]
-        silent = cell(silent, 2) if any(silent["seeds"]) else "0, by construction"
-        rows.append([arm, str(published), cell(n["at_budget"]), at_budget, cell(n["mean_accuracy"]), mean, silent])
-    return markdown(header, rows)
+        row[1:1] = [str(published)]
+        row += [cell(silent, 2) if any(silent["seeds"]) else "0, by construction"]
+    return markdown([*header, "silent share trained on"], rows)
+
+
+def reinforce_table(found: dict) -> str:
+    header, *rows = one_by_one(found)
+    for row, n in zip(rows, found["arms"].values()):
+        row += [cell(n["update_norm"], 4), cell(n["entropy"])]
+    return markdown([*header, "update length", "entropy"], rows)
+
+
+def one_by_one(found: dict) -> list[list[str]]:
+    """Header and rows where each arm is compared with the one above it."""
+    above = {arm: other for other, arm in pairwise(found["arms"])}
+    rows = [["change, on top of the row above", budget_of(found), "against the row above",
+             "mean over training", "against the row above"]]  # fmt: skip
+    for arm, n in found["arms"].items():
+        at_budget, mean = (change(find(found, arm, above[arm], name)) if arm in above else "" for name in IN_POINTS)
+        rows.append([arm, cell(n["at_budget"]), at_budget, cell(n["mean_accuracy"]), mean])
+    return rows
 
 
 def group_size_table(found: dict) -> str:
