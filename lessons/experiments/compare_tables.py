@@ -229,15 +229,14 @@ def note(found: dict) -> str:
     """What the brackets and the bold type of a table mean, its family, and what it would take to see one point."""
     comparisons = found["comparisons"]
     if "sd" in found:
-        text = "brackets are 95 % t intervals. Differences are paired by seed, accuracies in points"
+        text = "brackets are 95 % t intervals, of differences (in points) paired by seed"
     else:
         text = "brackets are 95 % bootstrap intervals over seeds and problems, after the comma points above the base"
     text = f"""{len(found["seeds"])} seeds; {text}; bold: p < .05 after Holm's correction over this table's
-    {len(comparisons)} comparisons ({sum(c["p_holm"] < paired.LEVEL for c in comparisons)} of them). Where brackets hold
-    0, no difference is seen."""
+    {len(comparisons)} comparisons ({sum(c["p_holm"] < paired.LEVEL for c in comparisons)} of them)."""
     if "sd" in found and (lost := sum(None in arm["final"]["seeds"] for arm in found["arms"].values())):
         text += f" Runs that diverged ({lost} arms have some) are left out, which flatters these arms."
     if found.get("sd"):
-        text += f""" To see 1 point at equal completions (median sd of a difference {100 * found["sd"]:.1f}) in four
-        repetitions of five, as the only comparison, takes {found["seeds_for_a_point"]} seeds."""
+        text += f""" One point takes {found["seeds_for_a_point"]} seeds (median sd of a difference
+        {100 * found["sd"]:.1f})."""
     return filled(text)
