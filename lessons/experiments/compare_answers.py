@@ -89,19 +89,23 @@ def pieces(found: dict) -> str:
 
 
 def ablation(found: dict) -> str:
-    arms, rows = found["arms"], {arm: find(found, arm, above) for above, arm in pairwise(ABLATION)}
-    (seen,) = (arm for arm, c in rows.items() if c["interval"][0] * c["interval"][1] > 0)
-    token_level = find(found, "+ token-level loss", "+ soft overlong punishment", "mean_accuracy")
-    assert seen == "+ dynamic sampling" and token_level["p_holm"] < LEVEL and token_level["difference"] > 0
-    survives = "survives" if rows[seen]["p_holm"] < LEVEL else "does not survive"
+    arms = found["arms"]
+    (seen,) = (c for c in found["comparisons"] if c["number"] == "at_budget" and c["p_holm"] < LEVEL)
+    punished, token_level = (
+        find(found, arm, above, "mean_accuracy")
+        for above, arm in pairwise(ABLATION) if arm in ("+ soft overlong punishment", "+ token-level loss")
+    )  # fmt: skip
+    assert seen["arm"] == "+ dynamic sampling" and max(c["p_holm"] for c in (punished, token_level)) < LEVEL
+    assert punished["difference"] < 0 < token_level["difference"]
     before, after = (arms[name] for name in ("+ clip-higher", "+ soft overlong punishment"))
     cut, wrong = ([n[number]["mean"] for n in (before, after)] for number in ("truncated", "length_wrong"))
-    last = arms[seen]
+    last = arms[seen["arm"]]
     return f"""
-    **At equal completions dynamic sampling alone is seen**, {points(rows[seen])} points, which {survives} the
-    correction; it goes on to {short(last["final"]["mean"])} at {last["completions"]["mean"]:,.0f}.
-    Averaged over training the token-level loss gains {points(token_level)}.
-    Soft punishment does what it says: completions cut at the limit fall from {cut[0]:.0%} to {cut[1]:.0%}, wrong ones
+    **At equal completions only dynamic sampling is seen**, {points(seen)} points; it goes on to
+    {short(last["final"]["mean"])} at {last["completions"]["mean"]:,.0f}.
+    Averaged over training the token-level loss gains {points(token_level)} and the soft punishment costs
+    {points(punished, -1)}.
+    The punishment does what it says: completions cut at the limit fall from {cut[0]:.0%} to {cut[1]:.0%}, wrong ones
     from {wrong[0]:.0f} tokens to {wrong[1]:.0f}.
     """
 
