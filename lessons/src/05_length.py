@@ -375,13 +375,23 @@ for name, rows in (("blurted", ~worked), ("worked", worked)):
     share, length = rows.mean(), tokens[rows].mean()
     print(f"{name:8} {share:.0%} of all answers, {length:4.1f} tokens, {is_right[rows].mean():.0%} right")
 
-gap = {
-    of: np.subtract(*(results["shared"][name][f"length_{of}"]["seeds"] for name in ("GRPO", "Dr. GRPO")))
-    for of in ("right", "wrong")
-}
+
+def longer(experiment, of, one, other):
+    """By how many tokens right or wrong answers are longer in one of two arms, by seed."""
+    return np.subtract(*(results[experiment][name][f"length_{of}"]["seeds"] for name in (one, other)))
+
+
+def interval(gaps):
+    """Mean over ten seeds and its 95 % interval, by Student's t."""
+    half = 2.262 * gaps.std(ddof=1) / math.sqrt(10)
+    return gaps.mean(), gaps.mean() - half, gaps.mean() + half
+
+
+gap = {of: longer("shared", of, "GRPO", "Dr. GRPO") for of in ("right", "wrong")}
 assert (gap["right"] > 0).all() and (gap["wrong"] > 0).all()
-longer = np.subtract(*(results["shared"][name]["length_right"]["seeds"] for name in ("DAPO", "Dr. GRPO")))
-assert 2.262 * longer.std(ddof=1) / math.sqrt(10) < longer.mean() < 1  # right answers are not equally long under all
+assert 0 < interval(longer("shared", "right", "DAPO", "Dr. GRPO"))[1] < 1  # not equally long under all
+pair = interval(longer("ablation", "wrong", "+ token-level loss", "+ soft overlong punishment"))
+assert pair[1] > 0
 
 # %% [text]
 # *Wrong answers are not equally long under the three scripts, nor, by less than a token, are right ones; neither order
@@ -394,7 +404,8 @@ assert 2.262 * longer.std(ddof=1) / math.sqrt(10) < longer.mean() < 1  # right a
 # - **Selection.** Only about one answer in ten, or fewer, is *still* wrong. An answer is either blurted, in 4 tokens,
 #   or worked out, in some 20: the mean mostly says how many of the failures are blurts, and at which problems.
 # - **The scripts differ in more.** Dr. GRPO drops σ too, DAPO changes everything.
-# - **The pair on the right** shows nothing beyond its noise; but there a punishment of long answers acts as well.
+# - **The pair on the right** goes against step 3, if anything: with the token mean wrong answers are {=pair[0]:.1f}
+#   [{=pair[1]:.1f}, {=pair[2]:.1f}] tokens *longer*. But there a punishment of long answers acts as well.
 #
 # So we take one divisor at a time out of GRPO (`python lessons/experiments/compare.py --experiments pieces`, ten
 # seeds):
@@ -414,9 +425,7 @@ for of in ("wrong", "right"):
     print("1/|y|                       {:.1f} (GRPO)    {:.1f}".format(*n[0].mean(axis=1)))
     print("constant                    {:.1f}           {:.1f} (Dr. GRPO)".format(*n[1].mean(axis=1)))
     for name, gaps in (("1/|y|", n[0] - n[1]), ("/ sigma", n[:, 0] - n[:, 1])):
-        seeds = gaps.mean(axis=0)
-        half = 2.262 * seeds.std(ddof=1) / math.sqrt(10)  # Student's t, 10 seeds
-        effect[f"{name}, {of}"] = seeds.mean(), seeds.mean() - half, seeds.mean() + half
+        effect[f"{name}, {of}"] = interval(gaps.mean(axis=0))
         print(
             "{:24} makes answers longer by {:.2f} tokens [{:.2f}, {:.2f}]".format(
                 f"{name}, {of}", *effect[f"{name}, {of}"]
