@@ -225,6 +225,14 @@ def test_signal_and_noise_add_up_to_what_groups_show(monkeypatch):
                 assert gap < 0.12 if alike else gap > 0.12
 
 
+def test_the_variance_without_a_baseline_by_hand():
+    """Right answers have the scores (1, 1) and (1, -1), wrong ones (-1, 3) and (-1, -3), p = 1/2: grad p = (1/2, 0).
+    Without a baseline half of all answers have |g|^2 = 2, with b = p one half has 2 / 4 and the other 10 / 4."""
+    prompts = {"right": np.array([[2, 2]]), "n": np.array(4), "variances": np.array([[[1.0, 9.0]]])}
+    prompts["gradient_squared"] = np.array([[0.25, 0.0, 0.0]])
+    assert live_run.variance_without_baseline(prompts).value == pytest.approx((1 - 0.25) / (1.5 - 0.25))
+
+
 def test_which_groups_there_are_by_hand():
     by_k = np.zeros((2, 2, 9))
     by_k[0, 0] = [50, 1, 2, 3, 4, 5, 6, 9, 20]

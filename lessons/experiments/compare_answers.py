@@ -5,7 +5,8 @@ Where the results no longer bear out what a sentence claims, an assertion fails:
 
 from itertools import pairwise
 
-from lessons.experiments.compare_runs import ABLATION, KS
+from lessons.experiments import live_run
+from lessons.experiments.compare_runs import ABLATION, KS, TO_REINFORCE
 from lessons.experiments.compare_tables import filled, find
 from lessons.experiments.paired import LEVEL
 
@@ -110,6 +111,26 @@ def ablation(found: dict) -> str:
     """
 
 
+def reinforce(found: dict) -> str:
+    no_kl, one_update, no_baseline = (
+        [find(found, arm, above, number) for number in ("at_budget", "mean_accuracy")]
+        for above, arm in pairwise(TO_REINFORCE)
+    )
+    assert all(c["p_holm"] < LEVEL for c in found["comparisons"])
+    assert min(no_kl[0]["difference"], no_baseline[0]["difference"], no_baseline[1]["difference"]) > 0
+    assert one_update[0]["difference"] < 0 and one_update[1]["difference"] < 0
+    base = live_run.variance_without_baseline(live_run.at(live_run.load(), "", 0))
+    assert base.high < 1
+    return f"""
+    **It has no KL term**: at equal completions Dr. GRPO gains {points(no_kl[0])} points without it, while one update a
+    batch in place of four costs {points(one_update[0], -1)}.
+    To drop the baseline gains {points(no_baseline[0])}.
+    Lessons [1](../01_score_function.ipynb) and [3](../03_group_baseline.ipynb) say when it should: wrong answers have
+    the longer scores here, and on the base's answers (those of lesson 13) the variance of a gradient without a baseline
+    is {base} of that with p for a baseline.
+    """
+
+
 def sampling(found: dict) -> str:
     def of(arm: str, kind: str, k: int) -> float:
         return found["arms"][arm][kind][KS.index(k)]["mean"]
@@ -127,7 +148,6 @@ def sampling(found: dict) -> str:
 
 def answer(experiment: str, found: dict) -> str:
     """What an experiment of compare.py shows, in lines of at most 120 characters."""
-    text = {"shared": shared, "front": front, "pieces": pieces, "ablation": ablation, "sampling": sampling}[experiment](
-        found
-    )
-    return filled(text)
+    write = {"shared": shared, "front": front, "reinforce": reinforce, "pieces": pieces, "ablation": ablation,
+             "sampling": sampling}  # fmt: skip
+    return filled(write[experiment](found))

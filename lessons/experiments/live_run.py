@@ -416,6 +416,19 @@ def half_size(prompts: dict) -> Estimate:
     return ratio(2 * prompts["variances"][:, SUM].sum(axis=1), prompts["contrast_squared"][:, SUM])
 
 
+def variance_without_baseline(prompts: dict) -> Estimate:
+    """Variance of R s, one answer's gradient without a baseline, over that of (R - p) s; each summed over prompts.
+
+    From E[R s] = grad p and E[s] = 0: right answers have the mean score grad p / p, wrong ones -grad p / q.
+    """
+    p = prompts["right"].sum(axis=1) / (2 * prompts["n"])
+    v_right, v_wrong = prompts["variances"][:, SUM].T.astype(float)
+    squared = prompts["gradient_squared"][:, 0].astype(float)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        right, wrong = v_right + squared / p**2, v_wrong + squared / (1 - p) ** 2  # mean squared scores
+    return ratio(p * right - squared, p * (1 - p) ** 2 * right + (1 - p) * p**2 * wrong - squared)
+
+
 def weights(prompts: dict, G: int, script: str = "grpo", within: tuple[float, float] = (0, 1)) -> dict[str, Estimate]:
     """E[g] over grad p, and that over the closed form w_G(p), over the prompts with p in a range."""
     inside = (prompts["p"] >= within[0]) & (prompts["p"] <= within[1])
