@@ -119,7 +119,7 @@ def pages(results: dict | None = None) -> dict[Path, str]:
     made = {HERE / "README.md": tables | speed_tables(speed)}
     front = made[HERE.parents[1] / "README.md"] = {}
     if "shared" in results:
-        front["summary"] = f"{summary_table(results['shared'])}\n\n{answer('front', results['shared'])}"
+        front["summary"] = f"{summary_table(results['shared'])}\n\n{answer('front', results)}"
     return {path: into_page(path.read_text(), of_page) for path, of_page in made.items()}
 
 
