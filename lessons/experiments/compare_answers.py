@@ -161,6 +161,5 @@ def sampling(found: dict) -> str:
 
 def answer(experiment: str, found: dict) -> str:
     """What an experiment of compare.py shows (`front`: all together), in lines of at most 120 characters."""
-    write = {"shared": shared, "front": front, "matched": matched, "reinforce": reinforce, "pieces": pieces, "ablation": ablation,
-             "sampling": sampling}  # fmt: skip
+    write = {of.__name__: of for of in (shared, front, matched, reinforce, pieces, ablation, sampling)}
     return filled(write[experiment](found))
