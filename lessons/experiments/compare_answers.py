@@ -6,7 +6,7 @@ Where the results no longer bear out what a sentence claims, an assertion fails:
 from itertools import pairwise
 
 from lessons.experiments import live_run
-from lessons.experiments.compare_runs import ABLATION, KS, TO_REINFORCE
+from lessons.experiments.compare_runs import ABLATION, GROUP_SIZES, KS, TO_REINFORCE
 from lessons.experiments.compare_tables import filled, find
 from lessons.experiments.paired import LEVEL
 
@@ -144,6 +144,30 @@ def reinforce(found: dict) -> str:
     """
 
 
+def group_size(found: dict) -> str:
+    def against_8(script: str, G: int) -> dict:
+        return find(found, f"{script}, G = {G}", f"{script}, G = 8")
+
+    ends = {(script, G): against_8(script, G) for script in ("GRPO", "Dr. GRPO") for G in GROUP_SIZES if G != 8}
+    lost = {where for where, c in ends.items() if c["p_holm"] < LEVEL and c["difference"] < 0}
+    assert lost == {("GRPO", 64), ("Dr. GRPO", 64), ("Dr. GRPO", 2)}
+    assert all(
+        c["difference"] < 0 for c in found["comparisons"] if c["p_holm"] < LEVEL and c["other"].endswith("G = 8")
+    )
+    silent = [found["arms"][f"GRPO, G = {G}"]["silent"]["mean"] for G in (2, 64)]
+    two = find(found, "Dr. GRPO, G = 2", "GRPO, G = 2")
+    assert two["interval"][1] < 0 < LEVEL < two["p_holm"]
+    return f"""
+    **From 4 to 16 no difference from 8 survives the correction; 64 loses {points(ends["GRPO", 64], -1)} points under
+    GRPO and {points(ends["Dr. GRPO", 64], -1)} under Dr. GRPO, and 2 loses {points(ends["Dr. GRPO", 2], -1)} under
+    Dr. GRPO.**
+    Silent groups, {short(silent[0], 2)} of all at 2 and {short(silent[1], 2)} at 64, do not decide it: a batch of large
+    groups holds four prompts ([lesson 7](../07_group_size.ipynb)).
+    At 2, where ÷ σ is a constant factor ([lesson 9](../09_objective.ipynb)), Dr. GRPO ends {points(two, -1)} below GRPO
+    before the correction, perhaps because the KL weighs twice as much against its halved advantages.
+    """
+
+
 def sampling(found: dict) -> str:
     def of(arm: str, kind: str, k: int) -> float:
         return found["arms"][arm][kind][KS.index(k)]["mean"]
@@ -161,5 +185,5 @@ def sampling(found: dict) -> str:
 
 def answer(experiment: str, found: dict) -> str:
     """What an experiment of compare.py shows (`front`: all together), in lines of at most 120 characters."""
-    write = {of.__name__: of for of in (shared, front, matched, reinforce, pieces, ablation, sampling)}
+    write = {of.__name__: of for of in (shared, front, matched, reinforce, pieces, ablation, group_size, sampling)}
     return filled(write[experiment](found))
