@@ -300,7 +300,7 @@ def test_every_experiment_has_its_table_and_its_figure(experiment, tmp_path):
     digits = {"entropy": 3}
     shown = [c for c in found["comparisons"] if compare_tables.change(c, digits.get(c["number"], 1)) in text]
     assert len(shown) == len(found["comparisons"]) == len(compare_tables.family(experiment))
-    assert f"this table's {len(shown)} comparisons ({text.count('**') // 2} of them)" in words
+    assert f"bold: {text.count('**') // 2} of this table's {len(shown)} comparisons" in words
     for arm, of in found["arms"].items():  # what stands in a column is what its heading says
         for row in (row for row in rows if row.startswith(f"| {arm} |")):
             for heading, number in (("at 15,360 completions", "at_budget"), ("mean over training", "mean_accuracy")):
@@ -310,7 +310,7 @@ def test_every_experiment_has_its_table_and_its_figure(experiment, tmp_path):
     assert (text.count("at 65,360") == 1) == (experiment in ("shared", "matched", "tuned"))
     assert ("0.0002 (the edge)" in text) == (experiment == "tuned") and text.count("(the edge)") <= 1
     sds = [c["sd"] for c in found["comparisons"] if c["number"] == "at_budget"]
-    assert f"median sd of a difference {100 * np.median(sds):.1f}" in words
+    assert f"(median sd {100 * np.median(sds):.1f})" in words
     compare_figures.draw(experiment, runs, found, tmp_path / "figure.png")
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
 
@@ -385,7 +385,7 @@ def test_samplings_are_compared_problem_by_problem():
         else:
             assert c["difference"] == 0 and c["p_holm"] == 1
     text = compare_tables.table("sampling", compare_tables.rounded({"seeds": [0, 1, 2, 3], "steps": 60} | found))
-    assert text.count("**") == 2 * 4 and "this table's 6 comparisons (4 of them)" in " ".join(text.split())
+    assert text.count("**") == 2 * 4 and "bold: 4 of this table's 6 comparisons" in " ".join(text.split())
 
 
 def test_rates_are_the_best_of_tuning_and_those_of_equal_updates(monkeypatch, in_this_process):

@@ -226,17 +226,15 @@ def filled(text: str) -> str:
 
 
 def note(found: dict) -> str:
-    """What the brackets and the bold type of a table mean, its family, and what it would take to see one point."""
+    """How many seeds a table has, what its bold type means, and what it would take to see one point."""
     comparisons = found["comparisons"]
-    if "sd" in found:
-        text = "brackets are 95 % t intervals, of differences (in points) paired by seed"
-    else:
-        text = "brackets are 95 % bootstrap intervals over seeds and problems, after the comma points above the base"
-    text = f"""{len(found["seeds"])} seeds; {text}; bold: p < .05 after Holm's correction over this table's
-    {len(comparisons)} comparisons ({sum(c["p_holm"] < paired.LEVEL for c in comparisons)} of them)."""
+    over = (
+        "" if "sd" in found else "; brackets are from a bootstrap over seeds and problems, with points above the base"
+    )
+    text = f"""{len(found["seeds"])} seeds{over}; bold: {sum(c["p_holm"] < paired.LEVEL for c in comparisons)} of this
+    table's {len(comparisons)} comparisons, p < .05 after Holm's correction."""
     if "sd" in found and (lost := sum(None in arm["final"]["seeds"] for arm in found["arms"].values())):
         text += f" Runs that diverged ({lost} arms have some) are left out, which flatters these arms."
     if found.get("sd"):
-        text += f""" One point takes {found["seeds_for_a_point"]} seeds (median sd of a difference
-        {100 * found["sd"]:.1f})."""
+        text += f" One point takes {found['seeds_for_a_point']} seeds (median sd {100 * found['sd']:.1f})."
     return filled(text)

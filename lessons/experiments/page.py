@@ -83,11 +83,11 @@ def speed_tables(results: dict) -> dict[str, str]:
 
 def start_up(seconds: dict) -> str:
     """What the page says of the start."""
-    return """\
-From the start of the process to the first update it takes {ours:.1f} s, an evaluation on 256 held-out problems
-included, and TRL {trl:.1f} s ({trl / ours:.1f} times as long). Importing torch and transformers and loading the model
-takes {model:.1f} s of both, which leaves {own:.1f} s for our own part.
-""".rstrip().format(**seconds, own=seconds["ours"] - seconds["model"])
+    return compare_tables.filled(
+        """From the start of the process to the first update it takes {ours:.1f} s, and TRL
+    {trl:.1f} s; of both, {model:.1f} s go into importing torch and transformers and loading the
+    model.""".format(**seconds)
+    )
 
 
 def parts_of(numbers: dict) -> list[float]:
