@@ -15,7 +15,16 @@ import pytest
 import torch
 
 from algorithms import dapo, dr_grpo, grpo
-from lessons.experiments import bench_speed, compare, compare_figures, compare_runs, compare_tables, page, paired
+from lessons.experiments import (
+    bench_speed,
+    compare,
+    compare_answers,
+    compare_figures,
+    compare_runs,
+    compare_tables,
+    page,
+    paired,
+)
 from lessons.experiments.compare import Config, Experiments
 from lessons.experiments.compare_runs import SCRIPTS, Arm, Job, of_script, summary
 from lessons.experiments.page import into_page
@@ -121,8 +130,8 @@ def test_grpo_with_both_pieces_of_dr_grpo_is_dr_grpo(piece, other, tmp_path, mon
 
 def test_without_a_baseline_the_way_to_reinforce_is_reinforce(tmp_path, monkeypatch, in_this_process):
     """The last arm but one, with REINFORCE's advantages: step for step reinforce.py. With its own it is not."""
-    first, *_, before, last = compare_runs.to_reinforce().values()
-    assert (first, last) == (of_script("Dr. GRPO"), of_script("REINFORCE"))
+    *first, _, before, last = compare_runs.to_reinforce().values()
+    assert [*first, last] == [of_script(name) for name in ("GRPO", "Dr. GRPO", "REINFORCE")]
     small, reinforce = before.settings | SMALL, compare_runs.import_module("algorithms.reinforce")
     with_baseline, without, theirs = (job(name, before.script, tmp_path, small) for name in ("with", "without", "last"))
     theirs = replace(theirs, arm=replace(last, settings=SMALL))
@@ -300,7 +309,7 @@ def test_every_experiment_has_its_table_and_its_figure(experiment, tmp_path):
     digits = {"entropy": 3}
     shown = [c for c in found["comparisons"] if compare_tables.change(c, digits.get(c["number"], 1)) in text]
     assert len(shown) == len(found["comparisons"]) == len(compare_tables.family(experiment))
-    assert f"bold: {text.count('**') // 2} of this table's {len(shown)} comparisons" in words
+    assert f"{text.count('**') // 2} of this table's {len(shown)} comparisons are bold" in words
     for arm, of in found["arms"].items():  # what stands in a column is what its heading says
         for row in (row for row in rows if row.startswith(f"| {arm} |")):
             for heading, number in (("at 15,360 completions", "at_budget"), ("mean over training", "mean_accuracy")):
@@ -308,9 +317,9 @@ def test_every_experiment_has_its_table_and_its_figure(experiment, tmp_path):
                     column = rows[0].split(" | ").index(heading)
                     assert row.split(" | ")[column] == compare_tables.cell(of[number])
     assert (text.count("at 65,360") == 1) == (experiment in ("shared", "matched", "tuned"))
-    assert ("0.0002 (the edge)" in text) == (experiment == "tuned") and text.count("(the edge)") <= 1
+    assert ("| 2e-4 (the edge) |" in text) == (experiment == "tuned") and text.count("(the edge)") <= 1
     sds = [c["sd"] for c in found["comparisons"] if c["number"] == "at_budget"]
-    assert f"(median sd {100 * np.median(sds):.1f})" in words
+    assert f"median sd of a difference {100 * np.median(sds):.1f}" in words
     compare_figures.draw(experiment, runs, found, tmp_path / "figure.png")
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
 
@@ -354,6 +363,7 @@ def test_what_does_not_survive_the_correction_is_not_bold():
     comparison = {"number": "at_budget", "difference": 0.0123, "interval": [0.002, 0.0226], "p": 0.02, "p_holm": 0.06}
     assert compare_tables.change(comparison) == "+1.2 [+0.2, +2.3]"
     assert compare_tables.change(comparison | {"p_holm": 0.04}) == "**+1.2 [+0.2, +2.3]**"
+    assert compare_tables.change(comparison | {"difference": -0.0004}) == "+0.0 [+0.2, +2.3]"
     assert compare_tables.change(comparison | {"number": "entropy", "interval": [-0.002, 0.0226]}, 3) == (
         "+0.012 [−0.002, +0.023]"
     )
@@ -366,7 +376,7 @@ def test_what_diverged_is_said():
     found = {"seeds": [0, 1, 2, 3], "arms": compare_tables.training_numbers(runs)}
     found |= compare_tables.compared("shared", found["arms"])
     text = " ".join(compare_tables.table("shared", found).split())
-    assert "(3 of 4 runs)" in text and "Runs that diverged (1 arms have some) are left out" in text
+    assert "(3 of 4 runs)" in text and "Runs that diverged (in 1 of the arms) are left out" in text
     assert compare_tables.find(found, "PPO", "GRPO")["pairs"] == 3
 
 
@@ -385,7 +395,7 @@ def test_samplings_are_compared_problem_by_problem():
         else:
             assert c["difference"] == 0 and c["p_holm"] == 1
     text = compare_tables.table("sampling", compare_tables.rounded({"seeds": [0, 1, 2, 3], "steps": 60} | found))
-    assert text.count("**") == 2 * 4 and "bold: 4 of this table's 6 comparisons" in " ".join(text.split())
+    assert text.count("**") == 2 * 3 and "3 of this table's 5 comparisons are bold" in " ".join(text.split())
 
 
 def test_rates_are_the_best_of_tuning_and_those_of_equal_updates(monkeypatch, in_this_process):
@@ -499,7 +509,8 @@ def test_what_is_published_is_whole(tmp_path, monkeypatch):
     monkeypatch.setattr(page, "RESULTS", page.HERE / "results.json")
     monkeypatch.setattr(page, "answer", lambda experiment, found: f"What {experiment} shows.")
     (page.HERE / "figures").mkdir(parents=True)
-    places = ("shared", "shared-answer", "speed", "speed-parts", "growth", "start-up", "memory")
+    places = ("shared", "shared-answer", "reinforce", "reinforce-answer")
+    places += ("speed", "speed-parts", "growth", "start-up", "memory")
     (page.HERE / "README.md").write_text("".join(f"<!-- {name} -->\n<!-- /{name} -->\n" for name in places))
     front = "<!-- summary -->\n<!-- /summary -->\n"
     (tmp_path / "README.md").write_text(front)
@@ -507,6 +518,11 @@ def test_what_is_published_is_whole(tmp_path, monkeypatch):
     found = {"seeds": [0, 1, 2, 3], "arms": compare_tables.training_numbers(fake(SCRIPTS))}
     found |= compare_tables.compared("shared", found["arms"])
     page.publish("shared", found, tmp_path / "shared.png")
+    assert (tmp_path / "README.md").read_text() == front  # wants `reinforce` as well
+    (tmp_path / "reinforce.png").touch()
+    other = {"seeds": [0, 1, 2, 3], "arms": compare_tables.training_numbers(fake(names_of("reinforce")))}
+    other |= compare_tables.compared("reinforce", other["arms"])
+    page.publish("reinforce", other, tmp_path / "reinforce.png")
     assert (
         json.loads(page.RESULTS.read_text())["shared"]["arms"]["PPO"] and (page.HERE / "figures/shared.png").is_file()
     )
@@ -516,6 +532,12 @@ def test_what_is_published_is_whole(tmp_path, monkeypatch):
         and "What front shows." in (tmp_path / "README.md").read_text()
     )
     assert "DAPO" in (tmp_path / "README.md").read_text()
+    with (
+        monkeypatch.context() as patch,
+        pytest.raises(RunFailed, match="'shared' no longer bear out what compare_answers"),
+    ):
+        patch.setattr(page, "answer", compare_answers.answer)
+        page.publish("shared", found, tmp_path / "shared.png")
     page.RESULTS.unlink()
     monkeypatch.setattr(Experiments, "run", lambda self, experiment: (found, tmp_path / "shared.png"))
     compare.main(Config(experiments=("shared",), publish=True, output=str(tmp_path / "runs")))

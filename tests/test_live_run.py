@@ -227,10 +227,13 @@ def test_signal_and_noise_add_up_to_what_groups_show(monkeypatch):
 
 def test_the_variance_without_a_baseline_by_hand():
     """Right answers have the scores (1, 1) and (1, -1), wrong ones (-1, 3) and (-1, -3), p = 1/2: grad p = (1/2, 0).
-    Without a baseline half of all answers have |g|^2 = 2, with b = p one half has 2 / 4 and the other 10 / 4."""
+    Without a baseline half of all answers have |g|^2 = 2, with b = p one half has 2 / 4 and the other 10 / 4. The mean
+    g of a pair is half the contrast if one is right, in half of all pairs: (2, 2) or (2, 4) by length, |g|^2 = 14 / 4
+    on average, and g = 0 in the others; twice its variance counts for one answer."""
     prompts = {"right": np.array([[2, 2]]), "n": np.array(4), "variances": np.array([[[1.0, 9.0]]])}
     prompts["gradient_squared"] = np.array([[0.25, 0.0, 0.0]])
-    assert live_run.variance_without_baseline(prompts).value == pytest.approx((1 - 0.25) / (1.5 - 0.25))
+    assert live_run.variance_without_baseline(prompts, G=10**9).value == pytest.approx((1 - 0.25) / (1.5 - 0.25))
+    assert live_run.variance_without_baseline(prompts, G=2).value == pytest.approx((1 - 0.25) / (2 * (14 / 8 - 0.25)))
 
 
 def test_which_groups_there_are_by_hand():

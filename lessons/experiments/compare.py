@@ -13,7 +13,7 @@ whichever experiment wants it, and one that was stopped is continued. Experiment
     tuned        all nine, each at the best of four rates on three seeds that are used for nothing else
     pieces       GRPO with one of Dr. GRPO's two changes: no / sigma, no / length
     ablation     from GRPO to DAPO one change at a time, as in DAPO's Table 1
-    reinforce    from Dr. GRPO to REINFORCE one change at a time
+    reinforce    from GRPO to REINFORCE one change at a time
     sampling     pass@k and majority@k of the base model and of the ladder's five after `shared`
     group_size   GRPO and Dr. GRPO with groups of 2 to 64 completions, as many completions in all (six seeds)
 
@@ -220,7 +220,7 @@ def main(config: Config) -> None:
                 found, figure = Experiments(config).run(experiment)
                 found = compare_tables.rounded(found)
                 figure.with_suffix(".json").write_text(json.dumps(found, indent=1) + "\n")
-                print(f"\n{experiment}\n{compare_tables.table(experiment, found)}\n")
+                print(f"\n{experiment}\n{compare_tables.table(experiment, found)}\n{compare_tables.LEGEND}\n")
                 print(f"written: {figure}, and the numbers beside it")
                 if config.publish:
                     page.publish(experiment, found, figure)

@@ -38,8 +38,9 @@ ABLATION = {  # what changes against the row above; the token-level loss is what
     "+ dynamic sampling": {"dynamic_sampling": True} | OFTENER,
 }
 SAMPLE_LEVEL = "sample-level loss"
-TO_REINFORCE = {  # from Dr. GRPO; without a baseline it is REINFORCE
-    "Dr. GRPO": {},
+TO_REINFORCE = {  # what Dr. GRPO changes against the row above; from the second row on it is another script
+    "GRPO": {},
+    "Dr. GRPO: no ÷ σ, constant length": {},
     "+ no KL": {"kl_coef": 0.0},
     "+ one update a batch": {"num_minibatches": 1},
     "+ no baseline: REINFORCE": {},
@@ -89,9 +90,9 @@ def ablation() -> dict[str, Arm]:
 
 
 def to_reinforce() -> dict[str, Arm]:
-    """From Dr. GRPO to REINFORCE, one change at a time."""
-    first, *between, last = TO_REINFORCE
-    arms, settings = {first: of_script("Dr. GRPO")}, COMMON
+    """From GRPO to REINFORCE, the first step Dr. GRPO's two changes together, then one at a time."""
+    first, second, *between, last = TO_REINFORCE
+    arms, settings = {first: of_script("GRPO"), second: of_script("Dr. GRPO")}, COMMON
     for name in between:
         settings = settings | TO_REINFORCE[name]
         arms[name] = Arm(f"Dr. GRPO {name}", "dr_grpo", settings)

@@ -16,6 +16,7 @@ NUMBERS = (
 )  # fmt: skip
 IN_POINTS = ("at_budget", "mean_accuracy")  # of accuracy
 SAMPLED = (("pass", 1), ("majority", 4), ("majority", 64), ("pass", 4), ("pass", 16), ("pass", 64))
+LEGEND = "Brackets: 95 % intervals. Bold: p < .05 after Holm's correction over the comparisons of the table."
 AIME_2024 = (30, 36, 38, 41, 42, 50)  # of the rows of DAPO's Table 1
 
 # ---------------------------------------------------------------------- numbers
@@ -44,7 +45,7 @@ def sampling_numbers(arms: dict[str, dict[str, np.ndarray]]) -> dict:
     comparisons = [
         {"arm": arm, "other": "base", "number": f"{kind}@{k}"}
         | paired.difference_over_both(kinds[kind][:, KS.index(k)] - arms["base"][kind][:, KS.index(k)])
-        for arm, kinds in arms.items() if arm != "base" for kind, k in SAMPLED
+        for arm, kinds in arms.items() if arm != "base" for kind, k in SAMPLED[:-1]  # .999 of the base's leaves no room
     ]  # fmt: skip
     paired.holm(comparisons)
     shown = {arm: {kind: each_k(rates) for kind, rates in kinds.items()} for arm, kinds in arms.items()}
@@ -109,7 +110,7 @@ def change(comparison: dict, digits: int = 1) -> str:
         return ""
     scale = 1 if comparison["number"] in ("length_wrong", "entropy") else 100
     values = [comparison["difference"], *(comparison["interval"] or [])]
-    mean, *ends = (f"{scale * value:+.{digits}f}".replace("-", "−") for value in values)
+    mean, *ends = (f"{round(scale * value, digits) + 0.0:+.{digits}f}".replace("-", "−") for value in values)
     text = f"{mean} [{', '.join(ends)}]" if ends else mean
     return f"**{text}**" if comparison["p_holm"] < paired.LEVEL else text
 
@@ -139,12 +140,12 @@ def script_table(experiment: str, found: dict) -> str:
     arms, told = found["arms"], {arm: [] for arm in found["arms"]}
     title = {"shared": [], "matched": ["learning rate, update length"], "tuned": ["learning rate"]}[experiment]
     for arm, n in arms.items():
-        rate = f"{n['learning_rate']:g}"
+        rate = f"{1e4 * n['learning_rate']:g}e-4"
         if experiment == "matched":
             told[arm] = [f"{rate}, {cell(n['update_norm'], 4)}"]
         elif experiment == "tuned":
             smallest, *_, largest = found["tuning"][arm]
-            told[arm] = [f"{rate} (the edge)" if rate in (smallest, largest) else rate]
+            told[arm] = [rate + " (the edge)" * (n["learning_rate"] in (float(smallest), float(largest)))]
     header = ["script", *title, budget_of(found), "against GRPO", "mean over training", "against GRPO", "goes on to"]
     rows = []
     for arm, n in arms.items():
@@ -214,9 +215,9 @@ def sampling_table(found: dict) -> str:
     rows = [["base", *(cell(found["arms"]["base"][kind][KS.index(k)]) for kind, k in SAMPLED)]]
     for arm, of in found["arms"].items():
         if arm != "base":
-            means = (cell(of[kind][KS.index(k)]).split(" ")[0] for kind, k in SAMPLED)
-            changes = (change(find(found, arm, "base", f"{kind}@{k}")) for kind, k in SAMPLED)
-            rows.append([arm, *map(", ".join, zip(means, changes))])
+            *means, last = (cell(of[kind][KS.index(k)]).split(" ")[0] for kind, k in SAMPLED)
+            changes = (change(find(found, arm, "base", f"{kind}@{k}")) for kind, k in SAMPLED[:-1])
+            rows.append([arm, *map(", ".join, zip(means, changes)), last])
     return markdown(header, rows)
 
 
@@ -229,12 +230,13 @@ def note(found: dict) -> str:
     """How many seeds a table has, what its bold type means, and what it would take to see one point."""
     comparisons = found["comparisons"]
     over = (
-        "" if "sd" in found else "; brackets are from a bootstrap over seeds and problems, with points above the base"
+        "" if "sd" in found else "; brackets: bootstrap over seeds and problems; after the comma, points above the base"
     )
-    text = f"""{len(found["seeds"])} seeds{over}; bold: {sum(c["p_holm"] < paired.LEVEL for c in comparisons)} of this
-    table's {len(comparisons)} comparisons, p < .05 after Holm's correction."""
+    bold = sum(c["p_holm"] < paired.LEVEL for c in comparisons)
+    text = f"{len(found['seeds'])} seeds{over}; {bold} of this table's {len(comparisons)} comparisons are bold."
     if "sd" in found and (lost := sum(None in arm["final"]["seeds"] for arm in found["arms"].values())):
-        text += f" Runs that diverged ({lost} arms have some) are left out, which flatters these arms."
+        text += f" Runs that diverged (in {lost} of the arms) are left out, which flatters these."
     if found.get("sd"):
-        text += f" One point takes {found['seeds_for_a_point']} seeds (median sd {100 * found['sd']:.1f})."
+        text += f" To see one point takes {found['seeds_for_a_point']} seeds (median sd of a difference "
+        text += f"{100 * found['sd']:.1f})."
     return filled(text)

@@ -416,8 +416,9 @@ def half_size(prompts: dict) -> Estimate:
     return ratio(2 * prompts["variances"][:, SUM].sum(axis=1), prompts["contrast_squared"][:, SUM])
 
 
-def variance_without_baseline(prompts: dict) -> Estimate:
-    """Variance of R s, one answer's gradient without a baseline, over that of (R - p) s; each summed over prompts.
+def variance_without_baseline(prompts: dict, G: int = 8) -> Estimate:
+    """Variance of an answer's gradient R s without a baseline, over that with the mean of the G - 1 others of its group
+    (lesson 3; per answer, so that both have the mean grad p); each summed over prompts.
 
     From E[R s] = grad p and E[s] = 0: right answers have the mean score grad p / p, wrong ones -grad p / q.
     """
@@ -426,7 +427,9 @@ def variance_without_baseline(prompts: dict) -> Estimate:
     squared = prompts["gradient_squared"][:, 0].astype(float)
     with np.errstate(divide="ignore", invalid="ignore"):
         right, wrong = v_right + squared / p**2, v_wrong + squared / (1 - p) ** 2  # mean squared scores
-    return ratio(p * right - squared, p * (1 - p) ** 2 * right + (1 - p) * p**2 * wrong - squared)
+    with_p = p * (1 - p) ** 2 * right + (1 - p) * p**2 * wrong - squared
+    price = (p * (1 - p) * (p * right + (1 - p) * wrong) + squared) / (G - 1)  # of not knowing p
+    return ratio(p * right - squared, with_p + price)
 
 
 def weights(prompts: dict, G: int, script: str = "grpo", within: tuple[float, float] = (0, 1)) -> dict[str, Estimate]:

@@ -118,7 +118,7 @@ def pages(results: dict | None = None) -> dict[Path, str]:
         tables[f"{experiment}-answer"] = answer(experiment, found)
     made = {HERE / "README.md": tables | speed_tables(speed)}
     front = made[HERE.parents[1] / "README.md"] = {}
-    if "shared" in results:
+    if {"shared", "reinforce"} <= results.keys():
         front["summary"] = f"{summary_table(results['shared'])}\n\n{answer('front', results)}"
     return {path: into_page(path.read_text(), of_page) for path, of_page in made.items()}
 

@@ -478,7 +478,8 @@ assert seen == ["GRPO, G = 64", "Dr. GRPO, G = 2", "Dr. GRPO, G = 64"]
 
 # %% [markdown]
 # *Between stars: what survives the correction for many comparisons.* From 4 to 32 no difference is left. A group of 64
-# leaves four prompts in a batch, and loses; so does Dr. GRPO with groups of 2, but GRPO's loss there may be noise.
+# leaves four prompts in a batch, and loses; so does Dr. GRPO with groups of 2. GRPO's smaller loss there does not
+# survive the correction.
 #
 # ## Exercises
 #
