@@ -364,6 +364,7 @@ def test_what_does_not_survive_the_correction_is_not_bold():
     assert compare_tables.change(comparison) == "+1.2 [+0.2, +2.3]"
     assert compare_tables.change(comparison | {"p_holm": 0.04}) == "**+1.2 [+0.2, +2.3]**"
     assert compare_tables.change(comparison | {"difference": -0.0004}) == "+0.0 [+0.2, +2.3]"
+    assert compare_tables.change(comparison | {"interval": [-0.0004, 0.02]}) == "+1.2 [−0.0, +2.0]"  # contains 0
     assert compare_tables.change(comparison | {"number": "entropy", "interval": [-0.002, 0.0226]}, 3) == (
         "+0.012 [−0.002, +0.023]"
     )

@@ -38,7 +38,7 @@ ABLATION = {  # what changes against the row above; the token-level loss is what
     "+ dynamic sampling": {"dynamic_sampling": True} | OFTENER,
 }
 SAMPLE_LEVEL = "sample-level loss"
-TO_REINFORCE = {  # what Dr. GRPO changes against the row above; from the second row on it is another script
+TO_REINFORCE = {  # what changes against the row above; GRPO, Dr. GRPO and the last are the scripts as they are
     "GRPO": {},
     "Dr. GRPO: no ÷ σ, constant length": {},
     "+ no KL": {"kl_coef": 0.0},

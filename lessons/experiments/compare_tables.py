@@ -110,7 +110,8 @@ def change(comparison: dict, digits: int = 1) -> str:
         return ""
     scale = 1 if comparison["number"] in ("length_wrong", "entropy") else 100
     values = [comparison["difference"], *(comparison["interval"] or [])]
-    mean, *ends = (f"{round(scale * value, digits) + 0.0:+.{digits}f}".replace("-", "−") for value in values)
+    values[0] = round(scale * values[0], digits) / scale + 0.0  # never "−0.0"; the ends of an interval keep their sign
+    mean, *ends = (f"{scale * value:+.{digits}f}".replace("-", "−") for value in values)
     text = f"{mean} [{', '.join(ends)}]" if ends else mean
     return f"**{text}**" if comparison["p_holm"] < paired.LEVEL else text
 
