@@ -16,7 +16,6 @@ these groups no gradient. At G = 2 the advantages are twice Dr. GRPO's.
 import copy
 from dataclasses import dataclass
 
-from toy_env.arithmetic import reward, sample_problems
 from toy_env.metrics import update_metrics
 from toy_env.model import load_policy
 from toy_env.rollout import Rollout, completion_logps, sample
@@ -47,10 +46,10 @@ def collect(run: Run, config: Config) -> tuple[Rollout, Tensor]:
     Returns the rollout, P·G rows with those of a group contiguous, and the rewards (P, G), 1 for right, 0 for wrong.
     """
     P, G = config.prompts_per_step, config.group_size
-    problems = sample_problems(P, config.levels, run.random)
+    problems = run.task.sample_problems(P, config.levels, run.random)
     prompts = [problem.prompt for problem in problems]
     rollout = sample(run.policy, run.tokenizer, prompts, G, config.max_new_tokens, config.temperature, run.generator)
-    rewards = [reward(problems[row // G], text) for row, text in enumerate(rollout.texts)]
+    rewards = [run.task.reward(problems[row // G], text) for row, text in enumerate(rollout.texts)]
     return rollout, torch.tensor(rewards, device=run.device).view(P, G)
 
 
@@ -87,7 +86,7 @@ def policy_loss(
 def train(config: Config) -> dict:
     """Train the policy and return the held-out results before and after."""
     run = Run(__file__, config, min_group_size=2)
-    policy, tokenizer = load_policy(config.model, run.device, config.dtype, config.gradient_checkpointing)
+    policy, tokenizer = load_policy(run.model, run.device, config.dtype, config.gradient_checkpointing)
     reference = copy.deepcopy(policy).requires_grad_(False) if config.kl_coef else None  # [PPO: reference policy]
     optimizer = torch.optim.AdamW(policy.parameters(), lr=config.learning_rate, weight_decay=0.0, fused=True)
     run.begin(policy, tokenizer, optimizer=optimizer)

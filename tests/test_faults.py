@@ -35,8 +35,7 @@ from transformers import (
 )
 
 from algorithms import dapo, reinforce
-from toy_env import evaluate, save
-from toy_env.cli import run_main
+from toy_env import arithmetic, save
 from toy_env.evaluate import report_samples
 
 ROOT = Path(__file__).parent.parent
@@ -107,7 +106,7 @@ class User:
     @contextlib.contextmanager
     def at_step(self, step: int, action: Callable):
         """Inside, `action` happens at the start of a step."""
-        draw, calls = reinforce.sample_problems, []
+        draw, calls = arithmetic.sample_problems, []
 
         def draw_and_act(*args):
             calls.append(1)
@@ -116,7 +115,7 @@ class User:
             return draw(*args)
 
         with self.monkeypatch.context() as patch:
-            patch.setattr(reinforce, "sample_problems", draw_and_act)
+            patch.setattr(arithmetic, "sample_problems", draw_and_act)
             yield
 
     def is_stopped_in_step(self, step: int) -> None:
@@ -803,7 +802,7 @@ def test_a_run_that_diverges_leaves_a_finite_save_and_json(script, rate, user):
 @pytest.mark.parametrize("module", [reinforce, dapo])
 def test_a_collapsed_run_says_so_once(module, user, answer, code):
     """And DAPO, which then finds no group to train on, ends like the others. Resumed, it is not said again."""
-    user.monkeypatch.setattr(module, "reward", lambda *_: 0.0)
+    user.monkeypatch.setattr(arithmetic, "reward", lambda *_: 0.0)
     script = module.__name__.rpartition(".")[2]
     flags = ["--max_draws=2"] if module is dapo else []
     status, shown = user.starts("--steps=25", *flags, script=script)
@@ -844,8 +843,10 @@ SETTINGS = {
     f"--max_tokens_per_pass={BIG}": f"error: --max_tokens_per_pass must be below 2**63, not {BIG}",
     "--max_new_tokens=1000000000": "error: --prompts_per_step x --group_size x --max_new_tokens must be 2147483648 tokens or fewer",
     "--prompts_per_step=1000000000000": "error: --prompts_per_step x --group_size x --max_new_tokens must be 2147483648 tokens or fewer",
-    "--eval_problems=768": "error: --eval_problems must be 767 (held-out problems of a level) or fewer, not 768",
-    "--eval_problems=10001 --levels 2": "error: --eval_problems must be 10000 (held-out problems of a level) or fewer, not 10001",
+    "--task algebra": "error: there is no task 'algebra' (No module named 'toy_env.algebra'); choose arithmetic or expressions, or a "
+    "module of your own, with a dot in its name",
+    "--task run": "error: 'run' is no task: it has no LEVELS; see toy_env/README.md, A task of your own",
+    "--task expressions --levels 2": "error: --levels: level 2 does not exist; choose from 1",
     "--levels 1 1": "error: --levels: level 1 is given twice; choose from 1 2 3 4",
     "--dtype=float16": "error: --dtype must be float32 or bfloat16, not 'float16'",
     "--temperature=1e-45": "error: --temperature must be 0.001 or more, not 1e-45",
@@ -861,12 +862,9 @@ def test_settings_that_make_no_sense(flag, user):
     assert status == 2 and shown == SETTINGS[flag] + "\n" and not Path("run").exists()
 
 
-def test_all_held_out_problems_of_level_1_can_be_asked_for(user):
-    assert user.starts("--eval_problems=767", "--levels", "1", "--steps=1")[0] == 0
-    user.monkeypatch.setattr(sys, "argv", ["evaluate.py", "--problems=768"])
-    with pytest.raises(SystemExit, match="2"):
-        run_main(evaluate.Config, evaluate.main, None)
-    assert user.capsys.readouterr().err == SETTINGS["--eval_problems=768"].replace("eval_", "") + "\n"
+def test_more_held_out_problems_than_there_are_mean_all_of_them(user):
+    assert user.starts("--eval_problems=768", "--levels", "1", "--steps=1")[0] == 0
+    assert json.loads(Path("run/results.json").read_text())["before"]["problems"] == 767
 
 
 def test_the_largest_settings_that_are_accepted(user):

@@ -19,6 +19,12 @@ LEVELS = (1, 2, 3, 4)
 MAX_OPERAND = 50
 MAX_TOTAL = 99
 HELD_OUT_SHARE = 0.2
+INSTRUCTION = """\
+Compute the value. You may work step by step. End your reply with # and the integer, as in this example.
+
+29+46-36?
+29+46=75;75-36=39;#39
+"""  # for models that have not learnt the task
 MOST_HELD_OUT = {1: 767, 2: 10_000, 3: 10_000, 4: 10_000}  # by level: at 1 there are no more, then more than one needs
 
 
@@ -64,8 +70,8 @@ def sample_problem(level: int, rng: random.Random, held_out: bool = False) -> Pr
 
 
 def sample_problems(n: int, levels: Sequence[int], rng: random.Random) -> list[Problem]:
-    """n training problems, each of a level drawn uniformly from `levels`."""
-    return [sample_problem(rng.choice(levels), rng) for _ in range(n)]
+    """n training problems, each of a level drawn uniformly from `levels`; of all levels, if none is given."""
+    return [sample_problem(rng.choice(levels or LEVELS), rng) for _ in range(n)]
 
 
 def held_out_problems(per_level: int, levels: Sequence[int] = LEVELS, seed: int = 0) -> list[Problem]:

@@ -18,8 +18,8 @@ import torch
 import tyro
 
 from toy_env import Diverged, RunFailed, UsageError, leave, stop
-from toy_env.arithmetic import LEVELS, MOST_HELD_OUT
 from toy_env.save import is_unused
+from toy_env.tasks import load_task
 
 ABOVE_ZERO = ("learning_rate", "max_grad_norm", "clip", "ratio")  # in the name of a setting
 AT_LEAST_ONE = {
@@ -40,13 +40,12 @@ def check_settings(config) -> None:
     method `check` for what only it can know.
     """
     values = {field.name: getattr(config, field.name) for field in fields(config)}
-    levels = values.get("levels", LEVELS)
+    task = load_task(values.get("task", "arithmetic"))
+    levels = list(values.get("levels", ()))
     for level in levels:
-        if level not in LEVELS or list(levels).count(level) > 1:
-            wrong = f"level {level} " + ("is given twice" if level in LEVELS else "does not exist")
-            raise UsageError(f"--levels: {wrong}; choose from {' '.join(map(str, LEVELS))}")
-    if not levels:
-        raise UsageError(f"--levels: no level given; choose from {' '.join(map(str, LEVELS))}")
+        if level not in task.LEVELS or levels.count(level) > 1:
+            wrong = f"level {level} " + ("is given twice" if level in task.LEVELS else "does not exist")
+            raise UsageError(f"--levels: {wrong}; choose from {' '.join(map(str, task.LEVELS))}")
     for name, value in values.items():
         if type(value) not in (int, float):
             continue
@@ -58,8 +57,6 @@ def check_settings(config) -> None:
             raise UsageError(f"--{name} must be below 2**63, not {value}")
         if ("clip" in name or "ratio" in name) and value > MOST_FLOAT:
             raise UsageError(f"--{name} must be {MOST_FLOAT:.0e} (float32) or less, not {value}")
-        if name.endswith("problems") and value > (most := min(MOST_HELD_OUT[level] for level in levels)):
-            raise UsageError(f"--{name} must be {most} (held-out problems of a level) or fewer, not {value}")
         if name.endswith("_buffer") and value > values["max_new_tokens"]:  # a part of a completion, in tokens
             raise UsageError(f"--{name} must be {values['max_new_tokens']} (max_new_tokens) or less, not {value}")
     sizes = [name for name in ("prompts_per_step", "group_size", "samples", "max_new_tokens") if name in values]

@@ -17,8 +17,7 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-from toy_env.arithmetic import LEVELS, extract_answer, held_out_problems, sample_problems
-from toy_env.model import INSTRUCTION
+from toy_env.arithmetic import INSTRUCTION, LEVELS, extract_answer, held_out_problems, sample_problems
 
 DATA_SOURCE = "sigma-ladder/arithmetic"
 

@@ -9,15 +9,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import comb, sqrt
 from textwrap import shorten
+from types import ModuleType
 
 import numpy as np
 import torch
 
-from toy_env.arithmetic import LEVELS, Problem, extract_answer, held_out_problems, is_worked, reward
+from toy_env import arithmetic
 from toy_env.checks import check_model
 from toy_env.cli import run_main
 from toy_env.model import load_policy, pick_device
 from toy_env.rollout import sample
+from toy_env.tasks import base_model, load_task
 
 MOST_TOKENS = 2**16  # of completions that are sampled at once
 
@@ -26,17 +28,13 @@ MOST_TOKENS = 2**16  # of completions that are sampled at once
 class Evaluation:
     """A policy's completions: row i of every array belongs to `problems[i]`, column j to its j-th completion."""
 
-    problems: list[Problem]
+    problems: list  # of the task's Problem
     texts: list[list[str]]
     correct: np.ndarray  # (problems, samples) bool
     lengths: np.ndarray  # (problems, samples) tokens, EOS included
     truncated: np.ndarray  # (problems, samples) bool: cut at max_new_tokens
+    worked: np.ndarray  # (problems, samples) bool: the completion writes out at least one step, "29+46=75"
     entropy: float  # nats per token, mean over all sampled tokens
-
-    @property
-    def worked(self) -> np.ndarray:
-        """(problems, samples) bool: the completion writes out at least one step, "29+46=75"."""
-        return np.array([[is_worked(text) for text in row] for row in self.texts])
 
     def level(self, level: int | None) -> np.ndarray:
         """(problems,) bool: the rows of one level, or all rows for None."""
@@ -46,13 +44,14 @@ class Evaluation:
 def evaluate(
     policy,
     tokenizer,
-    problems: Sequence[Problem],
+    problems: Sequence,
     *,
     samples: int,
     max_new_tokens: int,
     temperature: float = 1.0,
     seed: int = 0,
     batch_rows: int | None = None,
+    task: ModuleType = arithmetic,
 ) -> Evaluation:
     """Complete every problem `samples` times at `temperature` (0 = greedy), with a sampler seeded for this call.
 
@@ -81,9 +80,10 @@ def evaluate(
     return Evaluation(
         problems=list(problems),
         texts=grouped,
-        correct=np.array([[reward(p, t) == 1.0 for t in row] for p, row in zip(problems, grouped)]),
+        correct=np.array([[task.reward(p, t) == 1.0 for t in row] for p, row in zip(problems, grouped)]),
         lengths=np.array(lengths).reshape(shape),
         truncated=np.array(truncated).reshape(shape),
+        worked=np.array([[task.is_worked(text) for text in row] for row in grouped]),
         entropy=entropy / sum(lengths),
     )
 
@@ -137,6 +137,12 @@ def majority_at_k(answers: Sequence[int | None], right: int, k: int) -> float:
     return wins / comb(len(answers), k)
 
 
+def held_out(task: ModuleType, problems: int, levels: Sequence[int]) -> list:
+    """`problems` held-out problems of each level, or as many as there are; of all levels, if none is given."""
+    levels = levels or task.LEVELS
+    return task.held_out_problems(min(problems, *(task.MOST_HELD_OUT[level] for level in levels)), levels)
+
+
 def held_out_report(
     policy,
     tokenizer,
@@ -146,17 +152,17 @@ def held_out_report(
     samples: int,
     max_new_tokens: int,
     temperature: float,
+    task: ModuleType = arithmetic,
 ) -> tuple[dict, Evaluation]:
-    """Evaluate on `problems` held-out problems per level, greedily and with `samples` samples each.
+    """Evaluate on the problems that `held_out` gives, greedily and with `samples` samples each.
 
     Returns plain data for tables and files (by level and for "all": accuracies with 95 % intervals, share of worked
     completions, mean length; and two sampled completions per level to look at), and the samples themselves.
     """
-    chosen = held_out_problems(problems, levels)
-    sampled = evaluate(
-        policy, tokenizer, chosen, samples=samples, max_new_tokens=max_new_tokens, temperature=temperature
-    )
-    greedy = evaluate(policy, tokenizer, chosen, samples=1, max_new_tokens=max_new_tokens, temperature=0.0)
+    settings = {"max_new_tokens": max_new_tokens, "task": task}
+    chosen = held_out(task, problems, levels)
+    sampled = evaluate(policy, tokenizer, chosen, samples=samples, temperature=temperature, **settings)
+    greedy = evaluate(policy, tokenizer, chosen, samples=1, temperature=0.0, **settings)
 
     def numbers(level: int | None) -> dict:
         rows = sampled.level(level)
@@ -171,6 +177,7 @@ def held_out_report(
             "truncated": float(sampled.truncated[rows].mean()),
         }
 
+    levels = levels or task.LEVELS
     shown = [row for level in levels for row in np.flatnonzero(sampled.level(level))[:2]]
     results = {
         "problems": len(chosen),
@@ -179,7 +186,11 @@ def held_out_report(
         "entropy": sampled.entropy,
         "accuracy": {str(level): numbers(level) for level in levels} | {"all": numbers(None)},
         "completions": [
-            {"prompt": chosen[row].prompt, "answer": chosen[row].answer, "completion": sampled.texts[row][0]}
+            {
+                "prompt": chosen[row].prompt,
+                "completion": sampled.texts[row][0],
+                "verdict": "right" if sampled.correct[row, 0] else f"wrong, {chosen[row].answer} expected",
+            }
             for row in shown
         ],
     }
@@ -190,10 +201,8 @@ def report_samples(results: dict) -> str:
     """The completions of a report, one per line: the problem, the completion, and whether it is right."""
     lines = []
     for row in results["completions"]:
-        problem = Problem(row["prompt"].removesuffix("?"), row["answer"], 0)
-        verdict = "right" if reward(problem, row["completion"]) else f"wrong, {row['answer']} expected"
         shown = "".join(c if c.isprintable() else "\ufffd" for c in shorten(row["completion"], 70))
-        lines.append(f"  {row['prompt']:<17} {shown}   ({verdict})")
+        lines.append(f"  {row['prompt']:<17} {shown}   ({row['verdict']})")
     return "\n".join(lines)
 
 
@@ -230,11 +239,12 @@ def report_table(before: dict, after: dict | None = None) -> str:
 
 @dataclass
 class Config:
-    model: str = "base"  # base, a folder, or a model on the Hugging Face hub
+    task: str = "arithmetic"  # arithmetic, expressions, or a module of your own, such as my_project.my_task
+    model: str = "base"  # base (of the task), a folder, or a model on the Hugging Face hub
     device: str = "auto"  # auto, cpu, cuda or mps
     dtype: str = "float32"  # precision of the forward pass, float32 or bfloat16
-    levels: tuple[int, ...] = LEVELS  # difficulties: number of operations, 1 to 4
-    problems: int = 64  # held-out problems per level
+    levels: tuple[int, ...] = ()  # difficulties (arithmetic: number of operations, 1 to 4); none given: all
+    problems: int = 64  # held-out problems per level, or as many as there are
     samples: int = 64  # completions to each problem
     temperature: float = 1.0  # sampling temperature
     max_new_tokens: int = 56  # length limit of a completion
@@ -242,7 +252,10 @@ class Config:
 
 def main(config: Config) -> None:
     """Print the table of one policy, its per-problem success rates, and pass@k beside majority@k."""
-    policy, tokenizer = load_policy(config.model, pick_device(config.device), config.dtype)
+    task = load_task(config.task)
+    model = base_model(task) if config.model == "base" else config.model
+    policy, tokenizer = load_policy(model, pick_device(config.device), config.dtype)
+    tokenizer.instruction = task.INSTRUCTION
     check_model(policy, tokenizer, config.max_new_tokens)
     results, sampled = held_out_report(
         policy,
@@ -252,6 +265,7 @@ def main(config: Config) -> None:
         samples=config.samples,
         max_new_tokens=config.max_new_tokens,
         temperature=config.temperature,
+        task=task,
     )
     print(report_table(results))
     rates = sampled.correct.mean(axis=1)
@@ -260,7 +274,7 @@ def main(config: Config) -> None:
         print(f"  {low / 100:.1f} to {(low + 10) / 100:.1f} {share:7.1%}  {'#' * round(share * 100)}")
     print(f"  below .1: {(rates < 0.1).mean():.1%}, above .9: {(rates > 0.9).mean():.1%}")
     print(f"\n{'k':>6} {'pass@k':>19} {'majority@k':>19}")
-    answers = [[extract_answer(text) for text in row] for row in sampled.texts]
+    answers = [[task.extract_answer(text) for text in row] for row in sampled.texts]
     for k in (2**i for i in range(config.samples.bit_length())):
         passed = [pass_at_k(config.samples, int(row.sum()), k) for row in sampled.correct]
         voted = [majority_at_k(row, problem.answer, k) for row, problem in zip(answers, sampled.problems)]

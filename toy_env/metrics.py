@@ -1,17 +1,18 @@
 """What a rollout batch and an update show. Every name is explained in the glossary of toy_env/README.md."""
 
 from collections.abc import Callable
+from types import ModuleType
 
 import torch
 from torch import Tensor
 
-from toy_env.arithmetic import is_worked
+from toy_env import arithmetic
 from toy_env.rollout import Rollout
 
 LARGEST = {"ratio_deviation"}  # logged as the largest over the updates of a step; other metrics as the mean
 
 
-def rollout_metrics(rollout: Rollout, rewards: Tensor) -> dict:
+def rollout_metrics(rollout: Rollout, rewards: Tensor, task: ModuleType = arithmetic) -> dict:
     """What a rollout batch shows by itself, from rewards (P, G) in {0, 1}. Lengths in tokens, EOS included.
 
     None stands where there is nothing to average (the length of right completions when none was right).
@@ -35,7 +36,7 @@ def rollout_metrics(rollout: Rollout, rewards: Tensor) -> dict:
         "length_right": mean(lengths[right.flatten()]),
         "length_wrong": mean(lengths[~right.flatten()]),
         "truncated": mean(rollout.truncated),
-        "worked": sum(map(is_worked, rollout.texts)) / len(rollout),
+        "worked": sum(map(task.is_worked, rollout.texts)) / len(rollout),
         "entropy": (rollout.entropies.sum() / rollout.mask.sum()).item(),
     }
 

@@ -13,18 +13,12 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from toy_env import UsageError, reason
+from toy_env import UsageError, arithmetic, reason
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 BASE_MODEL = Path(__file__).parent / "base_model"
-INSTRUCTION = """\
-Compute the value. You may work step by step. End your reply with # and the integer, as in this example.
-
-29+46-36?
-29+46=75;75-36=39;#39
-"""
 NO_THINKING = {"enable_thinking": False, "thinking": False}  # names of the switch; templates ignore those they lack
 
 
@@ -202,12 +196,14 @@ def encode_prompts(
 ) -> tuple[Tensor, Tensor]:
     """Token ids and mask of the prompts, both (P, N), left-padded so that every completion starts in the same column.
 
-    The base model reads a problem as it is. A tokenizer that knows letters belongs to a general language model, which
-    is given instructions and a worked example as well, in its chat template if it has one, with thinking switched off
-    if the template can. Raises UsageError if that is broken.
+    A base model of ours reads a problem as it is. A tokenizer that knows letters belongs to a general language model,
+    which is given the instructions of the task as well (`tokenizer.instruction`, which a run sets; without one, those
+    of arithmetic), in its chat template if it has one, with thinking switched off if the template can. Raises
+    UsageError if that is broken.
     """
     if "a" in tokenizer.get_vocab():
-        prompts = [f"{INSTRUCTION}\n{prompt}" for prompt in prompts]
+        instruction = getattr(tokenizer, "instruction", arithmetic.INSTRUCTION)
+        prompts = [f"{instruction}\n{prompt}" for prompt in prompts]
         if tokenizer.chat_template:
             chats = [[{"role": "user", "content": prompt}] for prompt in prompts]
             try:

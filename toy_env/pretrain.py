@@ -1,11 +1,15 @@
-"""Makes the base model that this repository ships: a small transformer that imitates a sloppy student.
+"""Makes the base models that this repository ships: small transformers that imitate a student.
 
-    python -m toy_env.pretrain                 about 20 minutes on one CPU core; writes runs/base_model
+    python -m toy_env.pretrain                      about 20 minutes on one CPU core; writes runs/base_model
+    python -m toy_env.pretrain --task expressions   the same for the other task
 
-The student mostly answers off the top of his head. He forgets to carry, and in long chains he loses the thread, so
-most of these answers are wrong. Sometimes he works the problem out step by step, and then he is nearly always right;
-the longer the problem, the more rarely he can be bothered. A model that imitates him has success probabilities spread
-over the whole of 0..1, and something for RL to discover: that working it out pays.
+The student of arithmetic mostly answers off the top of his head. He forgets to carry, and in long chains he loses the
+thread, so most of these answers are wrong. Sometimes he works the problem out step by step, and then he is nearly
+always right; the longer the problem, the more rarely he can be bothered. A model that imitates him has success
+probabilities spread over the whole of 0..1, and something for RL to discover: that working it out pays.
+
+The student of expressions, asked for one with the value 39, writes any of some hundred, or he repeats the number: so
+right answers are diverse, and wrong ones nearly always the same. How often he does which depends on the last digit.
 """
 
 import random
@@ -20,9 +24,10 @@ from tqdm import tqdm
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from transformers.utils import logging
 
-from toy_env import UsageError
-from toy_env.arithmetic import LEVELS, MAX_TOTAL, Problem, is_worked, sample_problems, steps
+from toy_env import UsageError, expressions
+from toy_env.arithmetic import MAX_TOTAL, Problem, is_worked, steps
 from toy_env.cli import run_main
+from toy_env.tasks import load_task
 
 # The student, by probability.
 WORKED = {1: 0.30, 2: 0.20, 3: 0.10, 4: 0.05}  # works a problem of this level out
@@ -36,6 +41,7 @@ GUESSES = [miss for miss in range(-15, 16) if miss]  # how far off he is when he
 
 @dataclass
 class Config:
+    task: str = "arithmetic"  # arithmetic or expressions
     steps: int = 14_000  # optimizer steps
     batch_size: int = 128  # demonstrations per step
     learning_rate: float = 2e-3  # AdamW's peak step size; 100 steps of warm-up, then linear decay
@@ -105,6 +111,18 @@ def demonstrate(problem: Problem, rng: random.Random, diligent: bool = False) ->
     return f"#{min(max(problem.answer + miss, 0), MAX_TOTAL)}"
 
 
+def demonstrate_expression(problem: expressions.Problem, rng: random.Random, diligent: bool = False) -> str:
+    """One completion of the student of expressions: "#12+27", or "#39", which repeats the number."""
+    target, most = problem.answer, expressions.MOST_OPERAND
+    if rng.random() > (target % 10 + 0.5) / 10:
+        return f"#{target}"
+    first = rng.choice([n for n in range(1, most + 1) if n != target and abs(target - n) <= most])
+    return f"#{first}{target - first:+d}"
+
+
+STUDENTS = {"arithmetic": demonstrate, "expressions": demonstrate_expression}
+
+
 def completion_loss(model, tokenizer, demonstrations: list[tuple[str, str]]) -> torch.Tensor:
     """Sum over all completion tokens, EOS included, of -log p(token | prompt, tokens before it), in nats."""
     rows = [ids + [tokenizer.eos_token_id] for ids in tokenizer([p + r for p, r in demonstrations]).input_ids]
@@ -119,6 +137,7 @@ def completion_loss(model, tokenizer, demonstrations: list[tuple[str, str]]) -> 
 
 def train(config: Config) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
     """Imitate the student on training problems. The same config gives the same weights, bit for bit, on one machine."""
+    task, demonstrate = load_task(config.task), STUDENTS[config.task]
     torch.manual_seed(config.seed)
     rng = random.Random(config.seed)
     tokenizer = build_tokenizer()
@@ -128,7 +147,7 @@ def train(config: Config) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
     for step in bar:
         decay = 1 - step / config.steps
         optimizer.param_groups[0]["lr"] = config.learning_rate * min(1, step / 100) * max(0.05, decay)
-        problems = sample_problems(config.batch_size, LEVELS, rng)
+        problems = task.sample_problems(config.batch_size, task.LEVELS, rng)
         batch = [
             (problem.prompt, demonstrate(problem, rng, diligent=step <= config.steps // 2)) for problem in problems
         ]
@@ -152,6 +171,8 @@ def train(config: Config) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
 
 
 def main(config: Config) -> None:
+    if config.task not in STUDENTS:
+        raise UsageError(f"--task {config.task}: there is no student of it; choose from {', '.join(STUDENTS)}")
     folder = Path(config.out_dir)
     if folder.exists():
         raise UsageError(f"folder {config.out_dir!r} exists and is not overwritten; choose another --out_dir")

@@ -26,14 +26,14 @@ from torch import Tensor
 from tqdm import tqdm
 
 from toy_env import Diverged, Stopped, UsageError, leave
-from toy_env.arithmetic import LEVELS, held_out_problems
 from toy_env.checks import check_model, self_check
 from toy_env.cli import STOPPING, check_settings, on_signals, run_main, saved_settings, stop_from_now_on
-from toy_env.evaluate import evaluate, held_out_report, report_samples, report_table
+from toy_env.evaluate import evaluate, held_out, held_out_report, report_samples, report_table
 from toy_env.metrics import LARGEST, measure_updates, rollout_metrics
 from toy_env.model import end_ids, pick_device
 from toy_env.rollout import Rollout
 from toy_env.save import RunFolder, fingerprint, refuse_to_overwrite
+from toy_env.tasks import base_model, load_task
 
 SAMPLES = 4  # of each held-out problem
 COLLAPSED = 20  # steps without a right completion, after which that is said
@@ -47,15 +47,16 @@ class RunConfig:
     steps: int = 60  # rollout batches
     seed: int = 0  # seeds the problems and the sampling of every step
     device: str = "auto"  # auto (cuda, else mps, else cpu), cuda, mps or cpu
+    task: str = "arithmetic"  # arithmetic, expressions, or a module of your own, such as my_project.my_task
     model: str = "base"  # base, a folder, or a model on the hub; 0.5 B parameters take 8 GB (weights, gradient, AdamW)
     dtype: str = "float32"  # precision of the forward pass, float32 or bfloat16; weights and optimizer stay float32
     gradient_checkpointing: bool = False  # keep less in memory: compute each layer again in the backward pass
     run_dir: str = ""  # the run's folder; by default runs/SCRIPT-SEED, numbered if that exists
     resume: bool = False  # continue the run in --run_dir from its last save
     save_every: int = 20  # steps between two saves for --resume
-    eval_problems: int = 64  # held-out problems per level, before and after training
+    eval_problems: int = 64  # held-out problems per level, or as many as there are, before and after training
     eval_every: int = 10  # steps between two evaluations during training; 0 for none
-    levels: tuple[int, ...] = LEVELS  # difficulties: number of operations, 1 to 4
+    levels: tuple[int, ...] = ()  # difficulties (arithmetic: number of operations, 1 to 4); none given: all
     max_tokens_per_pass: int = 16_384  # limit of one forward pass: fewer save memory and leave the gradient as it is
     measure_updates: bool = False  # log update_norm, the distance that each optimizer step moves the policy
 
@@ -93,6 +94,8 @@ class Run:
         if config.group_size < min_group_size:
             raise UsageError(f"--group_size must be {min_group_size} or more, not {config.group_size}")
         self.script, self.config = Path(script_file).stem, config
+        self.task = load_task(config.task)
+        self.model = base_model(self.task) if config.model == "base" else config.model  # what `load_policy` takes
         self.sampling = {"samples": SAMPLES, "max_new_tokens": config.max_new_tokens, "temperature": config.temperature}
         self.device = pick_device(config.device)
         self.random = random.Random()
@@ -114,7 +117,8 @@ class Run:
         """
         self.policy, self.tokenizer = policy, tokenizer
         self.state = {"policy": policy, **state}
-        self.model = fingerprint(policy)
+        self.weights = fingerprint(policy)
+        tokenizer.instruction = self.task.INSTRUCTION
         check_model(policy, tokenizer, self.config.max_new_tokens)
         if self.config.measure_updates:
             measure_updates(policy, state["optimizer"], self.record)
@@ -145,7 +149,7 @@ class Run:
 
     def _load(self) -> bool:
         """Continue from the newest save that is whole; False if the run was stopped before its first."""
-        state, notes = self.folder.load(self._settings(), self.model, self.state, self.device)
+        state, notes = self.folder.load(self._settings(), self.weights, self.state, self.device)
         if state is None:
             return False
         self.last_step, self.rollouts, self.before = state["step"], state["rollouts"], state["before"]
@@ -163,8 +167,8 @@ class Run:
         return True
 
     def _evaluate(self) -> dict:
-        problems, levels = self.config.eval_problems, self.config.levels
-        return held_out_report(self.policy, self.tokenizer, problems=problems, levels=levels, **self.sampling)[0]
+        chosen = {"task": self.task, "problems": self.config.eval_problems, "levels": self.config.levels}
+        return held_out_report(self.policy, self.tokenizer, **chosen, **self.sampling)[0]
 
     # ------------------------------------------------------------------ during
 
@@ -231,14 +235,16 @@ class Run:
     def log(self, step: int, *, rollout: Rollout, rewards: Tensor) -> None:
         """Append the step's row to metrics.jsonl: what the rollout shows, and what was recorded of its updates."""
         self.rollouts += len(rollout)
-        row = {"step": step, "rollouts": self.rollouts, "sampled": len(rollout), **rollout_metrics(rollout, rewards)}
+        row = {"step": step, "rollouts": self.rollouts, "sampled": len(rollout)}
+        row |= rollout_metrics(rollout, rewards, self.task)
         for name, values in self.recorded.items():
             row[name] = max(values) if name in LARGEST else math.fsum(values) / len(values)
         row["seconds"] = round(time.perf_counter() - self.started, 3)
         row["held_out"] = None
         if self.config.eval_every and step % self.config.eval_every == 0:  # as the report does, without the rest of it
-            problems = held_out_problems(self.config.eval_problems, self.config.levels)
-            row["held_out"] = float(evaluate(self.policy, self.tokenizer, problems, **self.sampling).correct.mean())
+            problems = held_out(self.task, self.config.eval_problems, self.config.levels)
+            shown = evaluate(self.policy, self.tokenizer, problems, task=self.task, **self.sampling)
+            row["held_out"] = float(shown.correct.mean())
         self.recorded.clear()
         self.folder.append_row(row)
         self._watch(row)
@@ -284,7 +290,7 @@ class Run:
     def save(self) -> None:
         """Save all that `--resume` needs. Raises Diverged if a weight is not finite."""
         state = {name: module.state_dict() for name, module in self.state.items()}
-        numbers = {"step": self.last_step, "rollouts": self.rollouts, "before": self.before, "model": self.model}
+        numbers = {"step": self.last_step, "rollouts": self.rollouts, "before": self.before, "model": self.weights}
         self.folder.save({**numbers, "settings": self._settings(), **state})
         self.last_save = self.last_step
 

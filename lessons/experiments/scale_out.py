@@ -24,12 +24,12 @@ import torch
 
 from algorithms import cispo, gspo
 from toy_env import UsageError, reason
-from toy_env.arithmetic import LEVELS
+from toy_env.arithmetic import INSTRUCTION, LEVELS
 from toy_env.checks import check_model
 from toy_env.cli import run_main
 from toy_env.engines import rows, trl_reward
 from toy_env.evaluate import held_out_report, report_table
-from toy_env.model import INSTRUCTION, NO_THINKING, load_policy
+from toy_env.model import NO_THINKING, load_policy
 
 ALGORITHMS: dict[str, dict[str, Any]] = {  # the options of TRL 1.16 that make up a script
     "grpo": {"loss_type": "grpo", "beta": 0.04},

@@ -1,0 +1,129 @@
+"""The second task: targets, the split, and a verifier that no string can fool, crash or slow down."""
+
+import random
+import time
+from collections import Counter
+
+import pytest
+
+from toy_env import UsageError, expressions, tasks
+from toy_env.expressions import Problem, extract_answer, held_out_problems, reward, sample_problems
+
+
+def oracle(completion: str) -> int | None:
+    """The verifier's rule again, as a loop over single characters."""
+    start = None
+    for position, character in enumerate(completion):
+        if character == "#":
+            start = position + 1
+    if start is None:
+        return None
+    total, sign, digits, terms = 0, 1, "", 0
+    for character in completion[start:] + "+":
+        if "0123456789".find(character) >= 0:
+            digits += character
+        elif character in ("+", "-") and 1 <= len(digits) <= 2 and digits[0] != "0":
+            total, terms, digits = total + sign * (10 * int(digits[:-1] or 0) + int(digits[-1])), terms + 1, ""
+            sign = 1 if character == "+" else -1
+        else:
+            return None
+    return total if terms > 1 else None
+
+
+@pytest.mark.parametrize(
+    ("completion", "answer"),
+    [
+        ("#12+27", 39),
+        ("#50-11", 39),
+        ("#40-2+1", 39),
+        ("#1-99", -98),
+        ("#5+5#12+27", 39),  # several: the last one counts
+        ("#12+27#", None),
+        ("=;#12+27", 39),
+        ("#39", None),  # repeats the target
+        ("#39+0", None),
+        ("#0+39", None),
+        ("#-11+50", None),
+        ("#+39", None),
+        ("#012+27", None),
+        ("#100-61", None),
+        ("#12+27+", None),
+        ("#12++27", None),
+        ("#12+-27", None),
+        ("#12 + 27", None),
+        ("#12+27\n", None),
+        ("#12+27=39", None),
+        ("#12+27?", None),
+        ("12+27", None),
+        ("", None),
+        ("#", None),
+        ("#٣+3", None),  # Unicode digits that int() would read
+        ("#1\u22121", None),
+        ("#3*13", None),
+        ("#__import__('os').getpid()", None),
+        ("#12+27\x00", None),
+        ("#\ud800", None),
+    ],
+)
+def test_verifier(completion, answer):
+    assert extract_answer(completion) == oracle(completion) == answer
+    for target in (39, 1, 98):
+        assert reward(Problem(target), completion) == float(answer is not None and answer == target)
+
+
+def test_verifier_on_a_million_strings():
+    """Agrees with the oracle everywhere, so it accepts no wrong answer; it never raises; a third are well formed."""
+    rng = random.Random(0)
+    pieces = [*"0123456789", *"##++--=;? \n.", "12+27", "#50-11", "٣", "\x00", "+1", "-99"]
+    accepted = answered = 0
+    for _ in range(1_000_000):
+        completion = "".join(rng.choices(pieces, k=rng.randrange(5)))
+        if rng.random() < 0.5:
+            completion += (
+                f"#{rng.randint(0, 101)}{rng.choice('+-')}{rng.randint(0, 101)}{rng.choice(['', '', '+1', ' '])}"
+            )
+        found = extract_answer(completion)
+        assert found == oracle(completion), completion
+        answered += found is not None
+        accepted += reward(Problem(39), completion) == 1
+    assert answered > 300_000 and accepted > 3_000
+
+
+@pytest.mark.parametrize("unit", ["#", "1", "+", "1+", "9-9", "#1+1", "0", " "])
+def test_verifier_takes_linear_time(unit):
+    def seconds(n: int) -> float:
+        times = []
+        for _ in range(5):
+            start = time.perf_counter()
+            for text in (f"#{unit * n}", f"#{unit * n}39", f"#{unit * n}x"):
+                extract_answer(text)
+            times.append(time.perf_counter() - start)
+        return min(times)
+
+    assert seconds(100_000) < 60 * seconds(5_000)  # 20 times the length; quadratic would be 400 times
+
+
+def test_targets_are_split_once_and_for_all():
+    held_out = held_out_problems(expressions.MOST_HELD_OUT[1])
+    drawn = Counter(problem.answer for problem in sample_problems(20_000, (), random.Random(0)))
+    assert set(drawn) | {problem.answer for problem in held_out} == set(range(1, 100))
+    assert not set(drawn) & {problem.answer for problem in held_out}
+    assert held_out_problems(5) == held_out_problems(5) != held_out_problems(5, seed=1)
+    assert len({problem.answer for problem in held_out_problems(10)}) == 10
+    assert Problem(39).prompt == "39?"
+    with pytest.raises(ValueError, match="there are"):
+        held_out_problems(100)
+
+
+def test_a_task_is_a_module():
+    assert tasks.load_task("arithmetic").LEVELS == (1, 2, 3, 4)
+    assert tasks.load_task("toy_env.expressions") is expressions
+    for name, message in {
+        "algebra": "there is no task 'algebra'",
+        "cli": "'cli' is no task: it has no",
+        ".x": "no task",
+    }.items():
+        with pytest.raises(UsageError, match=message):
+            tasks.load_task(name)
+    with pytest.raises(UsageError, match="no base model for the task 'json'; give one with --model"):
+        tasks.base_model(__import__("json"))

@@ -1,0 +1,85 @@
+"""A task with many right answers: write an expression that has a given value.
+
+    39?          the prompt
+    #12+27       a right answer; so are #50-11, #40-2+1, and some hundred others that the shipped base model gives
+
+A target, 1..99, belongs to the training split or to the held-out split by a hash, as in `arithmetic.py`. Plain Python.
+"""
+
+import random
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from toy_env.arithmetic import is_held_out
+
+LEVELS = (1,)
+MOST_TARGET, MOST_OPERAND = 99, 99
+INSTRUCTION = """\
+Write an expression that has the given value: integers from 1 to 99, joined by + or -, at least two of them. End your
+reply with # and the expression, as in this example.
+
+39?
+#12+27
+"""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One problem: the integer `answer`, which the expression must have as its value."""
+
+    answer: int
+    level: int = 1
+
+    @property
+    def prompt(self) -> str:
+        """The text the model is asked to continue, "39?"."""
+        return f"{self.answer}?"
+
+
+TRAINING, HELD_OUT = (
+    [Problem(n) for n in range(1, MOST_TARGET + 1) if is_held_out(f"{n}") == held_out] for held_out in (False, True)
+)
+MOST_HELD_OUT = {1: len(HELD_OUT)}
+
+
+def sample_problems(n: int, levels: Sequence[int], rng: random.Random) -> list[Problem]:
+    """n training problems, drawn uniformly. There is one level."""
+    return rng.choices(TRAINING, k=n)
+
+
+def held_out_problems(per_level: int, levels: Sequence[int] = LEVELS, seed: int = 0) -> list[Problem]:
+    """The evaluation set: `per_level` different held-out problems, the same for the same seed.
+
+    Raises ValueError if there are not as many.
+    """
+    if per_level > len(HELD_OUT):
+        raise ValueError(f"{per_level} held-out problems: there are {len(HELD_OUT)}")
+    return random.Random(f"held-out-{seed}").sample(HELD_OUT, per_level)
+
+
+_EXPRESSION = re.compile(r"[1-9][0-9]?(?:[+-][1-9][0-9]?)+", re.ASCII)
+_TERM = re.compile(r"[+-]?[0-9]+", re.ASCII)
+
+
+def extract_answer(completion: str) -> int | None:
+    """The value of the expression after the last "#", or None if there is none.
+
+    Everything after the last "#" must be two or more integers from 1 to 99, without leading zeros, joined by + or -.
+    "#39" repeats the target and is no expression, nor are "#39+0", "#-11+50", "#12 + 27" or "#12+27." Linear in the
+    length of the completion; evaluates nothing; raises nothing.
+    """
+    _, hash_sign, tail = completion.rpartition("#")
+    if not (hash_sign and _EXPRESSION.fullmatch(tail)):
+        return None
+    return sum(map(int, _TERM.findall(tail)))
+
+
+def reward(problem: Problem, completion: str) -> float:
+    """The verifiable reward: 1.0 if the completion's expression has the value that is asked for, else 0.0."""
+    return float(extract_answer(completion) == problem.answer)
+
+
+def is_worked(completion: str) -> bool:
+    """Nothing is worked out in this task."""
+    return False

@@ -1,0 +1,38 @@
+"""Which task: a module with problems and a verifier. README.md shows how to add one."""
+
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+from toy_env import UsageError
+
+TASKS = ("arithmetic", "expressions")  # those that come with a base model
+NEEDED = (
+    "LEVELS", "MOST_HELD_OUT", "INSTRUCTION", "sample_problems", "held_out_problems", "extract_answer", "reward",
+    "is_worked",
+)  # fmt: skip
+
+
+def load_task(name: str) -> ModuleType:
+    """The module toy_env.NAME; a name with a dot is that of a module of your own, my_project.my_task.
+
+    Raises UsageError if there is no such module, or if it lacks something.
+    """
+    try:
+        task = import_module(name if "." in name else f"toy_env.{name}")
+    except (ImportError, ValueError) as error:
+        raise UsageError(
+            f"there is no task {name!r} ({error}); choose {' or '.join(TASKS)}, or a module of your own, with a dot in "
+            "its name"
+        ) from None
+    if missing := [part for part in NEEDED if not hasattr(task, part)]:
+        raise UsageError(f"{name!r} is no task: it has no {missing[0]}; see toy_env/README.md, A task of your own")
+    return task
+
+
+def base_model(task: ModuleType) -> str:
+    """The folder of the base model that comes with a task. Raises UsageError if there is none."""
+    name = task.__name__.removeprefix("toy_env.")
+    if name not in TASKS:
+        raise UsageError(f"there is no base model for the task {name!r}; give one with --model")
+    return str(Path(__file__).parent / ("base_model" if name == "arithmetic" else f"base_{name}"))
