@@ -1,13 +1,17 @@
 """The second task: targets, the split, and a verifier that no string can fool, crash or slow down."""
 
+import json
 import random
 import time
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
+from algorithms import grpo
 from toy_env import UsageError, expressions, tasks
 from toy_env.expressions import Problem, extract_answer, held_out_problems, reward, sample_problems
+from toy_env.model import BASE_MODEL
 
 
 def oracle(completion: str) -> int | None:
@@ -113,6 +117,34 @@ def test_targets_are_split_once_and_for_all():
     assert Problem(39).prompt == "39?"
     with pytest.raises(ValueError, match="there are"):
         held_out_problems(100)
+
+
+def test_the_task_in_the_readme_runs(tmp_path, monkeypatch):
+    """Through grpo.py, as a module of the reader's own, with the base of arithmetic for a model."""
+    text = (Path(expressions.__file__).parent / "README.md").read_text()
+    (tmp_path / "my_tasks").mkdir()
+    code = text.split("<!-- task -->\n```python\n")[1].split("```\n<!-- /task -->")[0]
+    (tmp_path / "my_tasks/backwards.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    task = tasks.load_task("my_tasks.backwards")
+    held_out = {problem.prompt for problem in task.held_out_problems(9)}
+    assert len(held_out) == 18 and not held_out & {p.prompt for p in task.sample_problems(500, (), random.Random(0))}
+    assert [task.reward(task.Problem("39?", "93", 2), text) for text in ("#93", "#39", "93", "#93 ")] == [1, 0, 0, 0]
+    folder = tmp_path / "run"
+    grpo.train(
+        grpo.Config(
+            task="my_tasks.backwards",
+            model=str(BASE_MODEL),
+            steps=2,
+            prompts_per_step=4,
+            group_size=4,
+            eval_problems=2,
+            max_new_tokens=8,
+            device="cpu",
+            run_dir=str(folder),
+        )  # fmt: skip
+    )
+    assert json.loads((folder / "results.json").read_text())["before"]["problems"] == 4
 
 
 def test_a_task_is_a_module():

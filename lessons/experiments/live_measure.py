@@ -21,6 +21,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from lessons import identity
 from lessons.float64 import to_float64
+from toy_env import arithmetic
 from toy_env.arithmetic import Problem, reward
 from toy_env.model import load_policy, pick_device
 from toy_env.rollout import Rollout, completion_logps, sample
@@ -276,7 +277,7 @@ def next_batch(policy, tokenizer, script: str, config, rng: random.Random, gener
     """A rollout batch as the script draws it, right or wrong (P, G), and the advantages (P, G)."""
     module = import_module(f"algorithms.{script}")
     run = SimpleNamespace(
-        policy=policy, tokenizer=tokenizer, random=rng, generator=generator, device=policy.device
+        policy=policy, tokenizer=tokenizer, random=rng, generator=generator, device=policy.device, task=arithmetic
     )  # what `collect` takes of a run
     rollout, rewards = module.collect(run, config)
     if script != "dapo":
