@@ -10,6 +10,36 @@ right; of the other half groups are formed, with every k and as they were drawn.
 computed exactly, and lengths follow from inner products. What is finished is not made again.
 """
 
+import json
+import shutil
+from dataclasses import dataclass, replace
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lessons import identity
+from lessons.experiments.pool import in_parallel
+from toy_env import UsageError
+from toy_env.cli import run_main, silence
+from toy_env.evaluate import held_out
+from toy_env.model import load_policy
+from toy_env.rollout import Rollout, completion_logps, sample
+from toy_env.save import saves, step_of
+from toy_env.tasks import TASKS, base_model, load_task
+
+RESULTS = Path(__file__).parent / "update_length.npz"
+SCRIPTS = {"GRPO": "grpo", "Dr. GRPO": "dr_grpo"}
+TRAINED_AT, BATCH = (4, 8, 16, 64), 256  # group sizes; completions a step
+STEPS = (0, 20, 60)  # of training, to measure at
+GROUP_SIZES = (4, 8, 16, 32, 64)
+KS = {G: sorted({k for j in range(6) if 2**j < G for k in (2**j, G - 2**j)}) for G in GROUP_SIZES}
+MOST_KS = max(map(len, KS.values()))
+GROUPS = 64  # with each k, of each prompt
+EVERY_TOKEN, MEAN = 0, 1  # a score sums the gradients of its tokens (Dr. GRPO), or averages them (GRPO's loss)
+
 # Written down before the first measurement, and before the code that makes it.
 PREDICTIONS = {
     "formula": "Lengths predicted from the other half of a prompt's answers are within 10 % of the measured ones (median "
@@ -27,3 +57,228 @@ PREDICTIONS = {
     "mass": "On arithmetic prompts with p up to .1 or above .9 have a larger share of the summed |g| than of the summed "
     "sigma, at every G; on expressions, before training, they have not.",
 }
+
+
+@dataclass
+class Config:
+    seeds: int = 3  # training seeds 0, 1, ...
+    prompts: int = 16  # held-out prompts
+    answers: int = 1024  # to each: half to predict from, half to form groups of
+    quick: bool = False  # 1 seed, 4 prompts, 256 answers, trained at G = 8 alone; in the folder OUTPUT-quick
+    processes: int = 0  # processes of one thread each; 0 for one a core
+    output: str = "runs/update_length"  # folder for the runs and the measurements
+    publish: bool = False  # write update_length.npz
+
+    def check(self) -> None:
+        if self.answers < 128:
+            raise UsageError(f"--answers must be 128 or more, two groups of 64, not {self.answers}")
+        if self.publish and (self.quick, self.seeds, self.prompts, self.answers) != (False, 3, 16, 1024):
+            raise UsageError("--publish is for full runs; leave out --quick, --seeds, --prompts and --answers")
+
+
+@dataclass(frozen=True)
+class Run:
+    """A training run; without a script the base model, which is measured at step 0."""
+
+    task: str
+    seed: int
+    script: str = ""
+    G: int = 0
+
+    def name(self) -> str:
+        return f"{self.task}-{self.script or 'base'}-{self.G}-{self.seed}"
+
+    def steps(self) -> tuple[int, ...]:
+        return STEPS[1:] if self.script else STEPS[:1]
+
+
+def runs_of(config: Config) -> list[Run]:
+    """All runs, each task's and seed's base model first."""
+    trained_at = (8,) if config.quick else TRAINED_AT
+    return [
+        run for seed in range(config.seeds) for task in TASKS
+        for run in (Run(task, seed), *(Run(task, seed, script, G) for G in trained_at for script in SCRIPTS.values()))
+    ]  # fmt: skip
+
+
+# ---------------------------------------------------------------------- one prompt
+
+
+@dataclass
+class Answers:
+    """Answers to one prompt. U of them differ, and an answer is its index among these."""
+
+    drawn: np.ndarray  # (n,) the index of every answer, in the order in which they were drawn
+    right: np.ndarray  # (U,) bool
+    inner: np.ndarray  # (2, U, U) inner products of the scores, and of the scores over their lengths
+
+    def of_class(self, drawn: np.ndarray, right: bool) -> np.ndarray:
+        """Those of some answers that are right, or wrong."""
+        return drawn[self.right[drawn] == right]
+
+
+def draw(policy, tokenizer, task, problem, n: int, generator: torch.Generator) -> Answers:
+    """n answers of a policy to a problem."""
+    rollout = sample(policy, tokenizer, [problem.prompt], n, 56, 1.0, generator)
+    first: dict[tuple[str, bool], int] = {}  # a text that was cut at the limit is another answer than one that ended
+    rows = [first.setdefault(key, i) for i, key in enumerate(zip(rollout.texts, rollout.truncated.tolist()))]
+    index = {row: u for u, row in enumerate(first.values())}
+    different = rollout[torch.tensor(list(first.values()))]
+    scores = torch.stack([score(policy, different, u) for u in range(len(different))]).double()
+    inner, lengths = (scores @ scores.T).numpy(), different.mask.sum(dim=1).numpy()
+    return Answers(
+        drawn=np.array([index[row] for row in rows]),
+        right=np.array([task.reward(problem, text) == 1 for text in different.texts]),
+        inner=np.stack([inner, inner / np.outer(lengths, lengths)]),
+    )
+
+
+def score(policy, rollout: Rollout, row: int) -> Tensor:
+    """(parameters,): the gradient of the log-probability of one answer, all its tokens and the EOS."""
+    total = completion_logps(policy, rollout[torch.tensor([row])], temperature=1.0).sum()
+    return torch.cat([part.flatten() for part in torch.autograd.grad(total, list(policy.parameters()))])
+
+
+def parts(answers: Answers, drawn: np.ndarray, inner: np.ndarray) -> tuple[float, float, float]:
+    """Of some answers v+, v- and |dm|^2, without bias: the variances of the scores of right and of wrong ones, summed
+    over parameters (ddof 1), and the squared length of the difference of their means less what the noise in these adds.
+    nan if there are fewer than two right or two wrong ones."""
+    means, variances, noise = [], [], 0.0
+    for right in (True, False):
+        of_class = answers.of_class(drawn, right)
+        n = len(of_class)
+        if n < 2:
+            return np.nan, np.nan, np.nan
+        mean = np.bincount(of_class, minlength=len(answers.right)) / n
+        variance = (mean @ np.diag(inner) - mean @ inner @ mean) * n / (n - 1)
+        means.append(mean)
+        variances.append(variance)
+        noise += variance / n
+    contrast = means[0] - means[1]
+    return *variances, contrast @ inner @ contrast - noise
+
+
+def squared_lengths(answers: Answers, groups: np.ndarray, script: str, inner: np.ndarray) -> np.ndarray:
+    """(M,): |g|^2 of each group's update g, the mean of advantage times score. groups: (M, G) answers. The advantages
+    are the script's own."""
+    R = torch.from_numpy(answers.right[groups].astype(float))
+    A = import_module(f"algorithms.{script}").compute_advantages(rewards=R).numpy() / groups.shape[1]
+    weights = np.zeros((len(groups), len(answers.right)))
+    np.add.at(weights, (np.arange(len(groups))[:, None], groups), A)
+    return np.maximum((weights @ inner * weights).sum(axis=1), 0)
+
+
+def measure_prompt(answers: Answers, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """All numbers of one prompt at one step of training. Prediction and measurement share no answer."""
+    first, second = np.array_split(answers.drawn, 2)
+    found = {
+        "right": np.array([answers.right[part].sum() for part in (first, second)]),
+        "different": np.array([len(set(answers.of_class(answers.drawn, right))) for right in (True, False)]),
+        "parts": np.array([parts(answers, first, inner) for inner in answers.inner]),  # (2, 3): v+, v-, |dm|^2
+        "squared": np.full((len(GROUP_SIZES), 2, MOST_KS), np.nan),  # mean |g|^2 of GRPO with each k of KS
+        "drawn": np.full((len(GROUP_SIZES), 5), np.nan),  # of groups as drawn: shares all wrong, few right, middle, ...
+        "length": np.full((len(GROUP_SIZES), 4), np.nan),  # ... means of |g|, sigma of GRPO; |g|, sigma^2 of Dr. GRPO
+    }
+    for i, G in enumerate(GROUP_SIZES):
+        groups = second[: len(second) // G * G].reshape(-1, G)
+        k = answers.right[groups].sum(axis=1)
+        found["drawn"][i] = [
+            (k == 0).mean(), ((k > 0) & (4 * k < G)).mean(), ((4 * k >= G) & (4 * k <= 3 * G)).mean(),
+            ((4 * k > 3 * G) & (k < G)).mean(), (k == G).mean(),
+        ]  # fmt: skip
+        for j, (script, kind) in enumerate((("grpo", MEAN), ("dr_grpo", EVERY_TOKEN))):
+            lengths = np.sqrt(squared_lengths(answers, groups, script, answers.inner[kind]))
+            found["length"][i, 2 * j : 2 * j + 2] = lengths.mean(), (identity.sigma(k, G) ** (j + 1)).mean()
+        of_class = [answers.of_class(second, right) for right in (True, False)]
+        for j, k in enumerate(KS[G]):
+            if len(of_class[0]) >= k and len(of_class[1]) >= G - k:
+                chosen = [
+                    part[rng.random((GROUPS, len(part))).argsort(axis=1)[:, :m]]
+                    for part, m in zip(of_class, (k, G - k))
+                ]
+                groups = np.concatenate(chosen, axis=1)
+                for kind, inner in enumerate(answers.inner):
+                    found["squared"][i, kind, j] = squared_lengths(answers, groups, "grpo", inner).mean()
+    return found
+
+
+# ---------------------------------------------------------------------- all of them
+
+
+def measure(run: Run, config: Config) -> None:
+    """Train on to each step of a run that is to be measured, measure there, and write its file."""
+    torch.set_num_threads(1)
+    output, task = Path(config.output), load_task(run.task)
+    for step in run.steps():
+        path = output / f"measured/{run.name()}-{step}.npz"
+        if path.is_file():
+            continue
+        model = train(run, step, output / run.name()) if run.script else base_model(task)
+        policy, tokenizer = load_policy(model)
+        draws = 1000 * runs_of(replace(config, quick=False)).index(run) + step  # no two measurements share their draws
+        generator, rng = torch.Generator().manual_seed(draws), np.random.default_rng(draws)
+        problems = held_out(task, -(-config.prompts // len(task.LEVELS)), task.LEVELS)[: config.prompts]
+        rows = []
+        for problem in problems:
+            answers = draw(policy, tokenizer, task, problem, config.answers, generator)
+            rows.append(measure_prompt(answers, rng) | {"level": np.array(problem.level)})
+        path.parent.mkdir(parents=True, exist_ok=True)
+        np.savez(path.with_suffix(".part.npz"), **{name: np.stack([row[name] for row in rows]) for name in rows[0]})
+        path.with_suffix(".part.npz").rename(path)  # a file is whole or is not there
+
+
+def train(run: Run, step: int, folder: Path) -> str:
+    """Train a run up to a step, from where it stands. Returns the folder of the policy."""
+    script, at = import_module(f"algorithms.{run.script}"), next(map(step_of, saves(folder)), -1)
+    if not 0 <= at <= step:
+        shutil.rmtree(folder, ignore_errors=True)
+    settings = script.Config(
+        task=run.task, seed=run.seed, group_size=run.G, prompts_per_step=BATCH // run.G, steps=step,
+        run_dir=str(folder), resume=0 <= at <= step, eval_every=0, eval_problems=16, device="cpu",
+    )  # fmt: skip
+    if at != step or not (folder / "results.json").is_file():  # written last, when checkpoint/ is of this step
+        with silence():
+            script.train(settings)
+    return str(folder / "checkpoint")
+
+
+def collect(config: Config) -> dict[str, np.ndarray]:
+    """All measurements: (stages, prompts, ...) each, and of each stage its task, seed, script, G and step."""
+    stages = [(run, step) for run in runs_of(config) for step in run.steps()]
+    files = [dict(np.load(Path(config.output) / f"measured/{run.name()}-{step}.npz")) for run, step in stages]
+    most = max(len(part["level"]) for part in files)
+
+    def padded(values: np.ndarray) -> np.ndarray:
+        """With rows of nan, if a task has fewer held-out prompts."""
+        rows = np.full((most - len(values), *values.shape[1:]), np.nan)
+        return np.concatenate([values.astype(np.float32), rows.astype(np.float32)])
+
+    results = {name: np.stack([padded(part[name]) for part in files]) for name in files[0]}
+    for name in ("task", "seed", "script", "G"):
+        results[name] = np.array([getattr(run, name) for run, _ in stages])
+    return results | {"step": np.array([step for _, step in stages]), "answers": np.array(config.answers)}
+
+
+def main(config: Config) -> None:
+    """Make what is missing, and print the table."""
+    if config.quick:
+        config = replace(config, seeds=1, prompts=4, answers=256, output=f"{config.output}-quick")
+    output = Path(config.output)
+    settings, path = {"prompts": config.prompts, "answers": config.answers}, output / "settings.json"
+    if path.is_file() and json.loads(path.read_text()) != settings:
+        raise UsageError(f"{output} holds measurements with {path.read_text()}; choose another --output")
+    output.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(settings))
+    left = [
+        (run, config) for run in runs_of(config)
+        if not all((output / f"measured/{run.name()}-{step}.npz").is_file() for step in run.steps())
+    ]  # fmt: skip
+    in_parallel(measure, left, config.processes, total=len(runs_of(config)))
+    results = collect(config)
+    if config.publish:
+        np.savez_compressed(RESULTS, **results)
+        print(f"written: {RESULTS.name}; now python lessons/build.py --only 13")
+
+
+if __name__ == "__main__":
+    run_main(Config, main, __doc__)
