@@ -42,20 +42,20 @@ EVERY_TOKEN, MEAN = 0, 1  # a score sums the gradients of its tokens (Dr. GRPO),
 
 # Written down before the first measurement, and before the code that makes it.
 PREDICTIONS = {
-    "formula": "Lengths predicted from the other half of a prompt's answers are within 10 % of the measured ones (median "
-    "over prompts) at every G and k, on both tasks, at every stage.",
+    "formula": "Lengths predicted from the other half of a prompt's answers are within 10 % of the measured ones "
+    "(median over prompts) at every G and k, on both tasks, at every stage.",
     "arithmetic": "v- is several times v+ at every stage, so that at G = 4 one wrong answer of four moves the model "
     "further than an even split, and at G = 64 less far.",
-    "expressions": "Before training v- is at most v+ on most prompts, and the profile leans the other way: at G = 4 one "
-    "right answer of four moves the model further than an even split, and one wrong one does not.",
+    "expressions": "Before training v- is at most v+ on most prompts, and the profile leans the other way: at G = 4 "
+    "one right answer of four moves the model further than an even split, and one wrong one does not.",
     "training": "On expressions training turns it round: what is still wrong at step 60 are miscalculations, no longer "
     "the repeated number, and v-/v+ is above 1 on most prompts. On arithmetic it stays above 4.",
     "noise": "At every stage of both tasks an even split has as much signal as noise at a G between 4 and 64.",
     "trained at": "The G that a policy was trained at shows in its accuracy alone: at G = 8 the profiles of policies "
     "trained at 4 and at 64 differ less than those of steps 20 and 60.",
     "silent": "At every G and stage the silent share is the mean of p^G + q^G, p from other answers, within 2 points.",
-    "mass": "On arithmetic prompts with p up to .1 or above .9 have a larger share of the summed |g| than of the summed "
-    "sigma, at every G; on expressions, before training, they have not.",
+    "mass": "On arithmetic prompts with p up to .1 or above .9 have a larger share of the summed |g| than of the "
+    "summed sigma, at every G; on expressions, before training, they have not.",
 }
 
 
