@@ -20,7 +20,7 @@ def load_task(name: str) -> ModuleType:
     """
     try:
         task = import_module(name if "." in name else f"toy_env.{name}")
-    except (ImportError, ValueError) as error:
+    except (ImportError, TypeError, ValueError) as error:
         raise UsageError(
             f"there is no task {name!r} ({error}); choose {' or '.join(TASKS)}, or a module of your own, with a dot in "
             "its name"
