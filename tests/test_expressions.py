@@ -110,7 +110,7 @@ def test_verifier_takes_linear_time(unit):
 def test_targets_are_split_once_and_for_all():
     held_out = held_out_problems(expressions.MOST_HELD_OUT[1])
     drawn = Counter(problem.answer for problem in sample_problems(20_000, (), random.Random(0)))
-    assert set(drawn) | {problem.answer for problem in held_out} == set(range(1, 100))
+    assert set(drawn) | {problem.answer for problem in held_out} == set(range(1, 151))
     assert not set(drawn) & {problem.answer for problem in held_out}
     assert held_out_problems(5) == held_out_problems(5) != held_out_problems(5, seed=1)
     assert len({problem.answer for problem in held_out_problems(10)}) == 10

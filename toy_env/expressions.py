@@ -3,7 +3,7 @@
     39?          the prompt
     #12+27       a right answer; so are #50-11, #40-2+1, and some hundred others that the shipped base model gives
 
-A target, 1..99, belongs to the training split or to the held-out split by a hash, as in `arithmetic.py`. Plain Python.
+A target, 1..150, belongs to the training split or to the held-out split by a hash, as in `arithmetic.py`. Plain Python.
 """
 
 import random
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from toy_env.arithmetic import is_held_out
 
 LEVELS = (1,)
-MOST_TARGET, MOST_OPERAND = 99, 99
+MOST_TARGET, MOST_OPERAND = 150, 99
 INSTRUCTION = """\
 Write an expression that has the given value: integers from 1 to 99, joined by + or -, at least two of them. End your
 reply with # and the expression, as in this example.

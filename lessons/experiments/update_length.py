@@ -11,6 +11,7 @@ computed exactly, and lengths follow from inner products. What is finished is no
 """
 
 import json
+import random
 import shutil
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -91,6 +92,10 @@ class Run:
     def steps(self) -> tuple[int, ...]:
         return STEPS[1:] if self.script else STEPS[:1]
 
+    def draws(self, step: int) -> int:
+        """The seed of all that is drawn to measure at a step; no two measurements share it."""
+        return random.Random(f"{self.name()}-{step}").getrandbits(62)
+
 
 def runs_of(config: Config) -> list[Run]:
     """All runs, each task's and seed's base model first."""
@@ -111,6 +116,8 @@ class Answers:
     drawn: np.ndarray  # (n,) the index of every answer, in the order in which they were drawn
     right: np.ndarray  # (U,) bool
     inner: np.ndarray  # (2, U, U) inner products of the scores, and of the scores over their lengths
+    different: Rollout | None = None  # the U answers, one row each
+    scores: Tensor | None = None  # (U, parameters): gradient of the log-probability of each
 
     def of_class(self, drawn: np.ndarray, right: bool) -> np.ndarray:
         """Those of some answers that are right, or wrong."""
@@ -124,12 +131,14 @@ def draw(policy, tokenizer, task, problem, n: int, generator: torch.Generator) -
     rows = [first.setdefault(key, i) for i, key in enumerate(zip(rollout.texts, rollout.truncated.tolist()))]
     index = {row: u for u, row in enumerate(first.values())}
     different = rollout[torch.tensor(list(first.values()))]
-    scores = torch.stack([score(policy, different, u) for u in range(len(different))]).double()
-    inner, lengths = (scores @ scores.T).numpy(), different.mask.sum(dim=1).numpy()
+    scores = torch.stack([score(policy, different, u) for u in range(len(different))])
+    inner, lengths = (scores.double() @ scores.double().T).numpy(), different.mask.sum(dim=1).numpy()
     return Answers(
         drawn=np.array([index[row] for row in rows]),
         right=np.array([task.reward(problem, text) == 1 for text in different.texts]),
         inner=np.stack([inner, inner / np.outer(lengths, lengths)]),
+        different=different,
+        scores=scores,
     )
 
 
@@ -158,6 +167,15 @@ def parts(answers: Answers, drawn: np.ndarray, inner: np.ndarray) -> tuple[float
     return *variances, contrast @ inner @ contrast - noise
 
 
+def with_k_right(answers: Answers, drawn: np.ndarray, k: int, G: int, n: int, rng: np.random.Generator) -> np.ndarray:
+    """(n, G): random groups of some answers, k of them right; n is 0 if there are too few right or wrong ones."""
+    of_class = ((answers.of_class(drawn, True), k), (answers.of_class(drawn, False), G - k))
+    if any(len(part) < m for part, m in of_class):
+        n = 0
+    chosen = [part[rng.random((n, len(part))).argsort(axis=1)[:, :m]] for part, m in of_class]
+    return np.concatenate(chosen, axis=1)
+
+
 def squared_lengths(answers: Answers, groups: np.ndarray, script: str, inner: np.ndarray) -> np.ndarray:
     """(M,): |g|^2 of each group's update g, the mean of advantage times score. groups: (M, G) answers. The advantages
     are the script's own."""
@@ -166,6 +184,27 @@ def squared_lengths(answers: Answers, groups: np.ndarray, script: str, inner: np
     weights = np.zeros((len(groups), len(answers.right)))
     np.add.at(weights, (np.arange(len(groups))[:, None], groups), A)
     return np.maximum((weights @ inner * weights).sum(axis=1), 0)
+
+
+def identity_error(policy, answers: Answers, script: str, k: int = 3, G: int = 8) -> float:
+    """Relative difference between minus the gradient of the script's own loss on one group, and sigma (Dr. GRPO: its
+    square) times the contrast of the scores; nan if there are no such group's answers."""
+    of_class = [answers.of_class(answers.drawn, right)[:n] for right, n in ((True, k), (False, G - k))]
+    group = torch.from_numpy(np.concatenate(of_class))
+    if len(group) < G:
+        return np.nan
+    module, rewards = import_module(f"algorithms.{script}"), torch.arange(G) < k
+    config, rollout, advantages = module.Config(), answers.different[group], module.compute_advantages
+    logps = completion_logps(policy, rollout, config.temperature)
+    loss = module.policy_loss(
+        logps=logps, old_logps=logps.detach(), ref_logps=logps.detach(), mask=rollout.mask, config=config,
+        advantages=advantages(rewards=rewards.float()[None]).view(-1, 1),
+    )  # fmt: skip
+    left = -torch.cat([part.flatten() for part in torch.autograd.grad(loss, list(policy.parameters()))])
+    lengths, sigma = rollout.mask.sum(dim=1, keepdim=True), float(identity.sigma(k, G))
+    scores = answers.scores[group] / (lengths if script == "grpo" else config.max_new_tokens)
+    right = sigma ** (1 if script == "grpo" else 2) * (scores[:k].mean(dim=0) - scores[k:].mean(dim=0))
+    return ((left - right).norm() / right.norm()).item()
 
 
 def measure_prompt(answers: Answers, rng: np.random.Generator) -> dict[str, np.ndarray]:
@@ -189,14 +228,9 @@ def measure_prompt(answers: Answers, rng: np.random.Generator) -> dict[str, np.n
         for j, (script, kind) in enumerate((("grpo", MEAN), ("dr_grpo", EVERY_TOKEN))):
             lengths = np.sqrt(squared_lengths(answers, groups, script, answers.inner[kind]))
             found["length"][i, 2 * j : 2 * j + 2] = lengths.mean(), (identity.sigma(k, G) ** (j + 1)).mean()
-        of_class = [answers.of_class(second, right) for right in (True, False)]
         for j, k in enumerate(KS[G]):
-            if len(of_class[0]) >= k and len(of_class[1]) >= G - k:
-                chosen = [
-                    part[rng.random((GROUPS, len(part))).argsort(axis=1)[:, :m]]
-                    for part, m in zip(of_class, (k, G - k))
-                ]
-                groups = np.concatenate(chosen, axis=1)
+            groups = with_k_right(answers, second, k, G, GROUPS, rng)
+            if len(groups):
                 for kind, inner in enumerate(answers.inner):
                     found["squared"][i, kind, j] = squared_lengths(answers, groups, "grpo", inner).mean()
     return found
@@ -215,13 +249,14 @@ def measure(run: Run, config: Config) -> None:
             continue
         model = train(run, step, output / run.name()) if run.script else base_model(task)
         policy, tokenizer = load_policy(model)
-        draws = 1000 * runs_of(replace(config, quick=False)).index(run) + step  # no two measurements share their draws
-        generator, rng = torch.Generator().manual_seed(draws), np.random.default_rng(draws)
+        generator = torch.Generator().manual_seed(run.draws(step))
+        rng = np.random.default_rng(run.draws(step))
         problems = held_out(task, -(-config.prompts // len(task.LEVELS)), task.LEVELS)[: config.prompts]
         rows = []
         for problem in problems:
             answers = draw(policy, tokenizer, task, problem, config.answers, generator)
-            rows.append(measure_prompt(answers, rng) | {"level": np.array(problem.level)})
+            error = np.array([identity_error(policy, answers, script) for script in SCRIPTS.values()])
+            rows.append(measure_prompt(answers, rng) | {"error": error})
         path.parent.mkdir(parents=True, exist_ok=True)
         np.savez(path.with_suffix(".part.npz"), **{name: np.stack([row[name] for row in rows]) for name in rows[0]})
         path.with_suffix(".part.npz").rename(path)  # a file is whole or is not there
@@ -246,7 +281,7 @@ def collect(config: Config) -> dict[str, np.ndarray]:
     """All measurements: (stages, prompts, ...) each, and of each stage its task, seed, script, G and step."""
     stages = [(run, step) for run in runs_of(config) for step in run.steps()]
     files = [dict(np.load(Path(config.output) / f"measured/{run.name()}-{step}.npz")) for run, step in stages]
-    most = max(len(part["level"]) for part in files)
+    most = max(len(part["right"]) for part in files)
 
     def padded(values: np.ndarray) -> np.ndarray:
         """With rows of nan, if a task has fewer held-out prompts."""

@@ -35,7 +35,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from algorithms import dapo, dr_grpo, grpo
 from lessons import identity
-from lessons.experiments.live_measure import SUM, class_weights, draw_pool, lengths_of, update_weights
+from lessons.experiments.update_length import EVERY_TOKEN, draw, parts, squared_lengths, with_k_right
 from lessons.float64 import to_float64
 from lessons.kit import (
     BLUE,
@@ -50,6 +50,7 @@ from lessons.kit import (
     show_diff,
     show_source,
 )
+from toy_env import arithmetic
 from toy_env.arithmetic import Problem, held_out_problems, reward
 from toy_env.model import load_policy
 from toy_env.rollout import completion_logps, sample
@@ -274,34 +275,15 @@ coin = torch.tensor(0.7, dtype=torch.float64, requires_grad=True)  # the scalar 
 s_right, s_wrong = (torch.autograd.grad(torch.nn.functional.logsigmoid(way * coin), coin)[0] for way in (1, -1))
 assert abs(s_right - s_wrong - 1) < 1e-12
 rng = np.random.default_rng(0)
-
-
-def moments(pool, answers):
-    """(|m+ - m-|^2, v+, v-). The first is the inner product of two independent estimates: noise adds nothing to it."""
-    inner, variances = pool.inner[SUM], []
-    one, other = (np.subtract(*class_weights(pool, half)) for half in np.array_split(answers, 2))
-    for mean, right in zip(class_weights(pool, answers), (True, False)):
-        n = (pool.right[answers] == right).sum()
-        variances.append((mean @ np.diag(inner) - mean @ inner @ mean) * n / (n - 1))
-    return one @ inner @ other, *variances
-
-
-def measured_length(pool, answers, k, groups=500):
-    """Root mean square length of GRPO's update over random groups of these answers with k right ones."""
-    parts = ((answers[pool.right[answers]], k), (answers[~pool.right[answers]], G - k))
-    picks = [part[rng.random((groups, len(part))).argsort(axis=1)[:, :m]] for part, m in parts]
-    weights = update_weights(pool, np.concatenate(picks, axis=1), "grpo")
-    return np.sqrt((lengths_of(weights, pool.inner[SUM]) ** 2).mean())
-
-
 figure, ks = Figure(figsize=(9, 6.6), layout="constrained"), np.arange(1, G)
 spread, ratios, shares, rises, off_line = identity.sigma(ks, G), [], [], [], []
 for axis, prompt in zip(figure.subplots(3, 3, sharex=True, sharey=True).flat, held_out_problems(3, (1, 2, 3))):
-    pool = draw_pool(policy, tokenizer, prompt, 1536 if prompt.level == 1 else 640, 56, generator)
-    for_line, for_groups = np.array_split(pool.answers, 2)
-    signal, v_right, v_wrong = moments(pool, for_line)
+    answers = draw(policy, tokenizer, arithmetic, prompt, 1536 if prompt.level == 1 else 640, generator)
+    inner, (for_line, for_groups) = answers.inner[EVERY_TOKEN], np.array_split(answers.drawn, 2)
+    v_right, v_wrong, signal = parts(answers, for_line, inner)
+    groups = [with_k_right(answers, for_groups, int(k), G, 500, rng) for k in ks]
     line = np.array([identity.update_norm_squared(int(k), G, signal, v_right, v_wrong) for k in ks]) ** 0.5
-    dots = np.array([measured_length(pool, for_groups, int(k)) for k in ks])
+    dots = np.array([squared_lengths(answers, of_k, "grpo", inner).mean() for of_k in groups]) ** 0.5
     ratios.append(v_wrong / v_right)
     shares.append(spread**2 * signal / line**2)
     rises.append(min(dots[6] / dots[3], line[6] / line[3]) > 1.05)
@@ -311,7 +293,7 @@ for axis, prompt in zip(figure.subplots(3, 3, sharex=True, sharey=True).flat, he
     axis.plot(ks, line / unit, color=BLUE, label="GRPO, the formula")
     axis.plot(ks, dots / unit, "o", color=BLUE, label="GRPO, measured")
     axis.plot(ks, 2 * dots * spread / unit, "s-", color=ORANGE, markersize=4, linewidth=1, label="Dr. GRPO, measured")
-    p_hat, ratio = pool.right[pool.answers].mean(), f"{ratios[-1]:.{int(ratios[-1] < 10)}f}"
+    p_hat, ratio = answers.right[answers.drawn].mean(), f"{ratios[-1]:.{int(ratios[-1] < 10)}f}"
     axis.set_title(f"{prompt.prompt}  {p_hat:.0%} right, v₋/v₊ = {ratio}", fontsize=9)
     axis.set(ylim=(0, 1.5), xticks=ks, xlabel="k, right answers of 8" if prompt.level == 3 else "")
 figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=4)
