@@ -50,7 +50,7 @@ def collect(run: Run, config: Config) -> tuple[Rollout, Tensor]:
     prompts = [problem.prompt for problem in problems]
     rollout = sample(run.policy, run.tokenizer, prompts, G, config.max_new_tokens, config.temperature, run.generator)
     rewards = [run.task.reward(problems[row // G], text) for row, text in enumerate(rollout.texts)]
-    return rollout, torch.tensor(rewards, device=run.device).view(P, G)
+    return rollout, torch.tensor(rewards, dtype=torch.float32, device=run.device).view(P, G)
 
 
 def compute_advantages(*, rewards: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 import json
 import random
+import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -110,7 +111,7 @@ def test_verifier_takes_linear_time(unit):
 def test_targets_are_split_once_and_for_all():
     held_out = held_out_problems(expressions.MOST_HELD_OUT[1])
     drawn = Counter(problem.answer for problem in sample_problems(20_000, (), random.Random(0)))
-    assert set(drawn) | {problem.answer for problem in held_out} == set(range(1, 151))
+    assert set(drawn) | {problem.answer for problem in held_out} == set(range(10, 100))
     assert not set(drawn) & {problem.answer for problem in held_out}
     assert held_out_problems(5) == held_out_problems(5) != held_out_problems(5, seed=1)
     assert len({problem.answer for problem in held_out_problems(10)}) == 10
@@ -125,10 +126,15 @@ def test_the_task_in_the_readme_runs(tmp_path, monkeypatch):
     (tmp_path / "my_tasks").mkdir()
     code = text.split("<!-- task -->\n```python\n")[1].split("```\n<!-- /task -->")[0]
     (tmp_path / "my_tasks/backwards.py").write_text(code)
-    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", sys.path[:])
     task = tasks.load_task("my_tasks.backwards")
     held_out = {problem.prompt for problem in task.held_out_problems(9)}
-    assert len(held_out) == 18 and not held_out & {p.prompt for p in task.sample_problems(500, (), random.Random(0))}
+    assert (
+        task.MOST_HELD_OUT.keys() == {2, 3}
+        and len(held_out) == 18
+        and not held_out & {p.prompt for p in task.sample_problems(500, (), random.Random(0))}
+    )
     assert [task.reward(task.Problem("39?", "93", 2), text) for text in ("#93", "#39", "93", "#93 ")] == [1, 0, 0, 0]
     folder = tmp_path / "run"
     grpo.train(
@@ -147,7 +153,14 @@ def test_the_task_in_the_readme_runs(tmp_path, monkeypatch):
     assert json.loads((folder / "results.json").read_text())["before"]["problems"] == 4
 
 
-def test_a_task_is_a_module():
+def test_a_task_is_a_module(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    Path("broken").mkdir()
+    Path("broken/broken.py").write_text("\n\n1 / 0\n")
+    Path("broken/empty.py").write_text(
+        "from toy_env.arithmetic import *\nfrom toy_env.arithmetic import extract_answer\nLEVELS = ()\n"
+    )
     assert tasks.load_task("arithmetic").LEVELS == (1, 2, 3, 4)
     assert tasks.load_task("toy_env.expressions") is expressions
     for name, message in {
@@ -157,5 +170,9 @@ def test_a_task_is_a_module():
     }.items():
         with pytest.raises(UsageError, match=message):
             tasks.load_task(name)
+    with pytest.raises(UsageError, match=r"ZeroDivisionError: .* \(broken.py, line 3\)"):
+        tasks.load_task("broken.broken")
+    with pytest.raises(UsageError, match="LEVELS names one level or more"):
+        tasks.load_task("broken.empty")
     with pytest.raises(UsageError, match="no base model for the task 'json'; give one with --model"):
         tasks.base_model(__import__("json"))

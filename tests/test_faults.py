@@ -621,7 +621,7 @@ def test_a_terminal_that_knows_only_ascii(user, whole):
 
 
 def test_an_escape_sequence_in_a_completion_does_not_reach_the_terminal():
-    completion = {"prompt": "1+2?", "answer": 3, "completion": "\x1b[2J\u2261 caf\xe9\x00#3"}
+    completion = {"prompt": "1+2?", "verdict": "right", "completion": "\x1b[2J\u2261 caf\xe9\x00#3"}
     line = "  1+2?              \ufffd[2J\u2261 caf\xe9\ufffd#3   (right)"
     assert report_samples({"completions": [completion]}) == line
 
@@ -843,8 +843,8 @@ SETTINGS = {
     f"--max_tokens_per_pass={BIG}": f"error: --max_tokens_per_pass must be below 2**63, not {BIG}",
     "--max_new_tokens=1000000000": "error: --prompts_per_step x --group_size x --max_new_tokens must be 2147483648 tokens or fewer",
     "--prompts_per_step=1000000000000": "error: --prompts_per_step x --group_size x --max_new_tokens must be 2147483648 tokens or fewer",
-    "--task algebra": "error: there is no task 'algebra' (No module named 'toy_env.algebra'); choose arithmetic or expressions, or a "
-    "module of your own, with a dot in its name",
+    "--task algebra": "error: there is no task 'algebra'; choose arithmetic or expressions, or a "
+    "module of your own with a dot in its name",
     "--task run": "error: 'run' is no task: it has no LEVELS; see toy_env/README.md, A task of your own",
     "--task expressions --levels 2": "error: --levels: level 2 does not exist; choose from 1",
     "--levels 1 1": "error: --levels: level 1 is given twice; choose from 1 2 3 4",
@@ -1021,8 +1021,8 @@ def test_a_chat_template_that_fails(template, user, gpt2, letters, answer, code)
 @fault(
     "Models",
     "its chat template, or its tokenizer, loses the problem",
-    "error: the tokenizer or its chat template loses the problem: '12+34-56+78-90?' became …; give a model that reads "
-    "digits, + and -",
+    "error: the tokenizer or its chat template loses the problem: … became …; give a model that reads "
+    "every character of it",
     2,
 )
 def test_a_problem_that_is_lost(user, gpt2, letters, answer, code):

@@ -1,5 +1,6 @@
 """What must hold before a policy is trained: of a model, before the run begins, and of its first minibatch."""
 
+from collections.abc import Sequence
 from textwrap import indent
 
 import torch
@@ -9,21 +10,27 @@ from toy_env import Diverged, UsageError, reason
 from toy_env.model import encode_prompts, end_ids, in_float32, is_in_bfloat16
 from toy_env.rollout import Rollout, completion_logps, position_ids, sample, token_logps
 
-PROMPT = "12+34-56+78-90?"  # as long as a problem can be, with every character that problems are written in
+PROMPTS = ("12+34-56+78-90?", "1+2?")  # of arithmetic: as long as can be, with every character, and as short
 TOLERANCE = 1e-3  # between two log-probabilities that should be the same, in float32
 TOLERANCE_BFLOAT16 = 0.05  # of their mean distance, in bfloat16: which rounds a logit of 20 by up to .06
 FAR_IN_BFLOAT16 = "in bfloat16 the model's log-probabilities differ by {:.2f} on average, by rounding alone"
 
 
-def check_model(policy, tokenizer, max_new_tokens: int) -> None:
-    """Try a model on two prompts. Raises UsageError, in one line, if it cannot be trained here.
+def check_model(policy, tokenizer, max_new_tokens: int, prompts: Sequence[str] = PROMPTS) -> None:
+    """Try a model on the prompts of a task. Raises UsageError, in one line, if it cannot be trained here.
 
     Its tokenizer must fit it and keep every character of a problem, its positions must suffice, no prediction may
     depend on a later token, and a completion must have the same log-probabilities whether it is sampled in a batch
     from which rows leave, scored in a padded batch, or read alone. All of that in float32, in which what is wrong
     stands out from rounding; then, if the policy computes in bfloat16, up to more rounding.
     """
-    ids, mask = encode_prompts(tokenizer, [PROMPT], policy.device)  # (1, N)
+    prompts = sorted(prompts, key=len, reverse=True)
+    try:
+        ids, mask = encode_prompts(tokenizer, prompts, policy.device)  # (P, N)
+    except UsageError:
+        raise
+    except Exception as error:  # a tokenizer without a token for unknown characters
+        raise UsageError(f"the tokenizer cannot read {prompts[0]!r} ({reason(error)}); give another model") from None
     added = tokenizer.get_added_vocab()  # a token added later is harmless as long as no text holds it
     largest = max(
         tokenizer.pad_token_id,
@@ -37,12 +44,12 @@ def check_model(policy, tokenizer, max_new_tokens: int) -> None:
             f"the tokenizer has ids up to {largest}, the model a vocabulary of {vocabulary}: they do not belong "
             "together; give the folder of a model with its own tokenizer"
         )
-    read = tokenizer.decode(ids[0])
-    if PROMPT not in "".join(read.split()):
-        raise UsageError(
-            f"the tokenizer or its chat template loses the problem: {PROMPT!r} became {read[:200]!r}; give a model "
-            "that reads digits, + and -"
-        )
+    for prompt, row in zip(prompts, tokenizer.batch_decode(ids)):
+        if "".join(prompt.split()) not in "".join(row.split()):
+            raise UsageError(
+                f"the tokenizer or its chat template loses the problem: {prompt!r} became {row[:200]!r}; give a model "
+                "that reads every character of it"
+            )
     needed = ids.shape[1] + max_new_tokens
     positions = getattr(policy.config.get_text_config(), "max_position_embeddings", None)
     if positions and 0 < positions < needed:
@@ -53,8 +60,8 @@ def check_model(policy, tokenizer, max_new_tokens: int) -> None:
     instead = "give another one"
     try:
         with in_float32(policy):
-            require_causal(policy, ids, mask)
-            difference = differences_alone(policy, tokenizer, min(8, max_new_tokens)).max().item()
+            require_causal(policy, ids[:1], mask[:1])
+            difference = differences_alone(policy, tokenizer, prompts, min(8, max_new_tokens)).max().item()
         if not difference <= TOLERANCE:
             raise UsageError(
                 f"the model gives a completion other log-probabilities in a batch than alone (by {difference:.1e}), so "
@@ -62,7 +69,7 @@ def check_model(policy, tokenizer, max_new_tokens: int) -> None:
             )
         if is_in_bfloat16(policy):
             instead = "leave out --dtype bfloat16"
-            difference = differences_alone(policy, tokenizer, min(8, max_new_tokens)).mean().item()
+            difference = differences_alone(policy, tokenizer, prompts, min(8, max_new_tokens)).mean().item()
             if not difference <= TOLERANCE_BFLOAT16:
                 raise UsageError(f"{FAR_IN_BFLOAT16.format(difference)}; {instead}")
     except UsageError:
@@ -95,12 +102,12 @@ def require_causal(policy, ids: Tensor, mask: Tensor) -> None:
 
 
 @torch.no_grad()
-def differences_alone(policy, tokenizer, max_new_tokens: int) -> Tensor:
+def differences_alone(policy, tokenizer, prompts: list[str], max_new_tokens: int) -> Tensor:
     """The distances of log-probabilities, sampled and scored in a batch, from those of each completion alone: (n,)."""
     generator = torch.Generator(policy.device).manual_seed(0)
     vocabulary = policy.get_input_embeddings().weight.shape[0]
     third = torch.arange(0, vocabulary, 3, device=policy.device)  # as if these were ends: rows stop here and there
-    rollout = sample(policy, tokenizer, [PROMPT, "1+2?"], 4, max_new_tokens, 1.0, generator, ends=third)
+    rollout = sample(policy, tokenizer, [prompts[0], prompts[-1]], 4, max_new_tokens, 1.0, generator, ends=third)
     together = completion_logps(policy, rollout, 1.0)
     alone = torch.zeros_like(together)
     for row, mask in enumerate(rollout.mask):

@@ -138,7 +138,7 @@ def majority_at_k(answers: Sequence[int | None], right: int, k: int) -> float:
 
 
 def held_out(task: ModuleType, problems: int, levels: Sequence[int]) -> list:
-    """`problems` held-out problems of each level, or as many as there are; of all levels, if none is given."""
+    """`problems` held-out problems of each level, or of each as many as the smallest has; no levels: all."""
     levels = levels or task.LEVELS
     return task.held_out_problems(min(problems, *(task.MOST_HELD_OUT[level] for level in levels)), levels)
 
@@ -244,7 +244,7 @@ class Config:
     device: str = "auto"  # auto, cpu, cuda or mps
     dtype: str = "float32"  # precision of the forward pass, float32 or bfloat16
     levels: tuple[int, ...] = ()  # difficulties (arithmetic: number of operations, 1 to 4); none given: all
-    problems: int = 64  # held-out problems per level, or as many as there are
+    problems: int = 64  # held-out problems per level; fewer if a level has fewer
     samples: int = 64  # completions to each problem
     temperature: float = 1.0  # sampling temperature
     max_new_tokens: int = 56  # length limit of a completion
@@ -256,7 +256,7 @@ def main(config: Config) -> None:
     model = base_model(task) if config.model == "base" else config.model
     policy, tokenizer = load_policy(model, pick_device(config.device), config.dtype)
     tokenizer.instruction = task.INSTRUCTION
-    check_model(policy, tokenizer, config.max_new_tokens)
+    check_model(policy, tokenizer, config.max_new_tokens, [problem.prompt for problem in held_out(task, 64, ())])
     results, sampled = held_out_report(
         policy,
         tokenizer,

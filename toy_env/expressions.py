@@ -1,9 +1,9 @@
 """A task with many right answers: write an expression that has a given value.
 
     39?          the prompt
-    #12+27       a right answer; so are #50-11, #40-2+1, and some hundred others that the shipped base model gives
+    #12+27       a right answer; so are #50-11 and #40-2+1
 
-A target, 1..150, belongs to the training split or to the held-out split by a hash, as in `arithmetic.py`. Plain Python.
+Targets are 10 to 99; a hash, as in `arithmetic.py`, puts 74 into the training split and holds out 16. Plain Python.
 """
 
 import random
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from toy_env.arithmetic import is_held_out
 
 LEVELS = (1,)
-MOST_TARGET, MOST_OPERAND = 150, 99
+TARGETS, MOST_OPERAND = range(10, 100), 99
 INSTRUCTION = """\
 Write an expression that has the given value: integers from 1 to 99, joined by + or -, at least two of them. End your
 reply with # and the expression, as in this example.
@@ -37,9 +37,7 @@ class Problem:
         return f"{self.answer}?"
 
 
-TRAINING, HELD_OUT = (
-    [Problem(n) for n in range(1, MOST_TARGET + 1) if is_held_out(f"{n}") == held_out] for held_out in (False, True)
-)
+TRAINING, HELD_OUT = ([Problem(n) for n in TARGETS if is_held_out(f"{n}?") == held_out] for held_out in (False, True))
 MOST_HELD_OUT = {1: len(HELD_OUT)}
 
 

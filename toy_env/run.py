@@ -54,7 +54,7 @@ class RunConfig:
     run_dir: str = ""  # the run's folder; by default runs/SCRIPT-SEED, numbered if that exists
     resume: bool = False  # continue the run in --run_dir from its last save
     save_every: int = 20  # steps between two saves for --resume
-    eval_problems: int = 64  # held-out problems per level, or as many as there are, before and after training
+    eval_problems: int = 64  # held-out problems per level, before and after training; fewer if a level has fewer
     eval_every: int = 10  # steps between two evaluations during training; 0 for none
     levels: tuple[int, ...] = ()  # difficulties (arithmetic: number of operations, 1 to 4); none given: all
     max_tokens_per_pass: int = 16_384  # limit of one forward pass: fewer save memory and leave the gradient as it is
@@ -119,7 +119,8 @@ class Run:
         self.state = {"policy": policy, **state}
         self.weights = fingerprint(policy)
         tokenizer.instruction = self.task.INSTRUCTION
-        check_model(policy, tokenizer, self.config.max_new_tokens)
+        some = [problem.prompt for problem in held_out(self.task, 64, ())]
+        check_model(policy, tokenizer, self.config.max_new_tokens, some)
         if self.config.measure_updates:
             measure_updates(policy, state["optimizer"], self.record)
         self.folder = RunFolder(self.config.run_dir, f"{self.script}-{self.config.seed}")

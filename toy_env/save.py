@@ -153,6 +153,8 @@ class RunFolder:
         notes = [f"{problem}; continuing from step {state['step']}" for problem in problems]
         for name, value in settings.items():
             saved = state["settings"].get(name)
+            if name not in state["settings"]:
+                raise UsageError(f"{where} was saved by an older version; start a new run in another --run_dir")
             if name in MAY_CHANGE_ON_RESUME and saved != value:
                 notes.append(f"{name} was {saved!r} and is {value!r} now")
             elif name not in ("resume", "run_dir") and saved != value:

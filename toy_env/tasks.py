@@ -1,6 +1,9 @@
 """Which task: a module with problems and a verifier. README.md shows how to add one."""
 
+import sys
+import traceback
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
@@ -18,15 +21,29 @@ def load_task(name: str) -> ModuleType:
 
     Raises UsageError if there is no such module, or if it lacks something.
     """
+    module = name if "." in name else f"toy_env.{name}"
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.append(here)  # `python algorithms/grpo.py` has the folder of the script there
     try:
-        task = import_module(name if "." in name else f"toy_env.{name}")
-    except (ImportError, TypeError, ValueError) as error:
+        found = find_spec(module)
+    except (ImportError, ValueError):
+        found = None
+    if found is None:
         raise UsageError(
-            f"there is no task {name!r} ({error}); choose {' or '.join(TASKS)}, or a module of your own, with a dot in "
-            "its name"
-        ) from None
+            f"there is no task {name!r}; choose {' or '.join(TASKS)}, or a module of your own with a dot in its name"
+        )
+    try:
+        task = import_module(module)
+    except Exception as error:
+        at = traceback.extract_tb(error.__traceback__)[-1]
+        where = "" if isinstance(error, SyntaxError) else f" ({Path(at.filename).name}, line {at.lineno})"
+        raise UsageError(f"the task {name!r} cannot be imported: {type(error).__name__}: {error}{where}") from None
     if missing := [part for part in NEEDED if not hasattr(task, part)]:
         raise UsageError(f"{name!r} is no task: it has no {missing[0]}; see toy_env/README.md, A task of your own")
+    if not task.LEVELS or any(task.MOST_HELD_OUT.get(level, 0) < 1 for level in task.LEVELS):
+        raise UsageError(
+            f"{name!r} is no task: LEVELS names one level or more, and MOST_HELD_OUT has 1 or more of each"
+        )
     return task
 
 

@@ -165,7 +165,7 @@ def build_trainer(config: Config, settings: dict[str, Any]):
         rewards.append(get_soft_overlong_punishment(config.max_new_tokens, config.overlong_buffer))
     policy, tokenizer = load_policy(config.model)
     chat = bool(tokenizer.chat_template)
-    problems = rows(config.steps * config.prompts_per_step, config.levels, config.seed, chat=chat)
+    problems = rows(config.steps * config.prompts_per_step, config.levels or LEVELS, config.seed, chat=chat)
     if not chat and "a" in tokenizer.get_vocab():  # a general language model: what encode_prompts gives it to read
         problems = [row | {"prompt": f"{INSTRUCTION}\n{row['prompt']}"} for row in problems]
     try:

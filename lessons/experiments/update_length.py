@@ -198,7 +198,7 @@ def identity_error(policy, answers: Answers, script: str, k: int = 3, G: int = 8
     logps = completion_logps(policy, rollout, config.temperature)
     loss = module.policy_loss(
         logps=logps, old_logps=logps.detach(), ref_logps=logps.detach(), mask=rollout.mask, config=config,
-        advantages=advantages(rewards=rewards.float()[None]).view(-1, 1),
+        advantages=advantages(rewards=rewards.to(answers.scores)[None]).view(-1, 1),
     )  # fmt: skip
     left = -torch.cat([part.flatten() for part in torch.autograd.grad(loss, list(policy.parameters()))])
     lengths, sigma = rollout.mask.sum(dim=1, keepdim=True), float(identity.sigma(k, G))
