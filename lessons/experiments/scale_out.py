@@ -69,7 +69,7 @@ class Config:
     learning_rate: float = 2e-4  # AdamW's step size after the warm-up
     warmup_steps: int = 10  # rollout batches over which the learning rate rises linearly
     max_grad_norm: float = 1.0  # maximum gradient norm
-    levels: tuple[int, ...] = LEVELS  # difficulties: number of operations, 1 to 4
+    levels: tuple[int, ...] = ()  # difficulties: number of operations, 1 to 4
     eval_problems: int = 64  # held-out problems per level, before and after training
     trl: tuple[str, ...] = ()  # further options of TRL's GRPOConfig, each NAME=VALUE, such as beta=0.01 use_vllm=true
 

@@ -38,7 +38,7 @@ STEPS = (0, 20, 60)  # of training, to measure at
 GROUP_SIZES = (4, 8, 16, 32, 64)
 KS = {G: sorted({k for j in range(6) if 2**j < G for k in (2**j, G - 2**j)}) for G in GROUP_SIZES}
 MOST_KS = max(map(len, KS.values()))
-GROUPS = 64  # with each k, of each prompt
+GROUPS = 128  # with each k, of each prompt
 EVERY_TOKEN, MEAN = 0, 1  # a score sums the gradients of its tokens (Dr. GRPO), or averages them (GRPO's loss)
 
 # Written down before the first measurement, and before the code that makes it.
@@ -64,8 +64,8 @@ PREDICTIONS = {
 class Config:
     seeds: int = 3  # training seeds 0, 1, ...
     prompts: int = 16  # held-out prompts
-    answers: int = 1024  # to each: half to predict from, half to form groups of
-    quick: bool = False  # 1 seed, 4 prompts, 256 answers, trained at G = 8 alone; in the folder OUTPUT-quick
+    answers: int = 4096  # to each: half to predict from, half to form groups of
+    quick: bool = False  # 1 seed, 4 prompts, 1,024 answers, trained at G = 8 alone; in the folder OUTPUT-quick
     processes: int = 0  # processes of one thread each; 0 for one a core
     output: str = "runs/update_length"  # folder for the runs and the measurements
     publish: bool = False  # write update_length.npz
@@ -73,7 +73,7 @@ class Config:
     def check(self) -> None:
         if self.answers < 128:
             raise UsageError(f"--answers must be 128 or more, two groups of 64, not {self.answers}")
-        if self.publish and (self.quick, self.seeds, self.prompts, self.answers) != (False, 3, 16, 1024):
+        if self.publish and (self.quick, self.seeds, self.prompts, self.answers) != (False, 3, 16, 4096):
             raise UsageError("--publish is for full runs; leave out --quick, --seeds, --prompts and --answers")
 
 
@@ -297,7 +297,7 @@ def collect(config: Config) -> dict[str, np.ndarray]:
 def main(config: Config) -> None:
     """Make what is missing, and print the table."""
     if config.quick:
-        config = replace(config, seeds=1, prompts=4, answers=256, output=f"{config.output}-quick")
+        config = replace(config, seeds=1, prompts=4, answers=1024, output=f"{config.output}-quick")
     output = Path(config.output)
     settings, path = {"prompts": config.prompts, "answers": config.answers}, output / "settings.json"
     if path.is_file() and json.loads(path.read_text()) != settings:
