@@ -8,14 +8,16 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from toy_env import pretrain
+from toy_env import expressions, pretrain
 from toy_env.arithmetic import LEVELS, Problem, extract_answer, held_out_problems, sample_problems
 from toy_env.evaluate import evaluate
-from toy_env.model import BASE_MODEL
+from toy_env.model import BASE_MODEL, load_policy
+from toy_env.tasks import TASKS, base_model, load_task
 
 ROOT = Path(__file__).parent.parent
 
@@ -99,6 +101,17 @@ def test_worked_demonstrations_are_written_out_in_full():
     assert seen["#49"] > seen["#39"]  # in his head he forgets the carry of 29+46, or the borrow of 75-36
 
 
+def test_the_student_of_expressions_gives_one_or_repeats_the_number():
+    """He is right with probability (last digit + 1/2) / 10, in any of all ways, and else he has one answer."""
+    rng = random.Random(0)
+    for target in (37, 50, 99):
+        said = Counter(pretrain.demonstrate_expression(expressions.Problem(target), rng) for _ in range(10_000))
+        right = {text: n for text, n in said.items() if expressions.reward(expressions.Problem(target), text) == 1}
+        assert set(said) - set(right) == {f"#{target}"} and len(right) == 98
+        assert abs(sum(right.values()) / 10_000 - (target % 10 + 0.5) / 10) < 0.02
+        assert max(right.values()) < 2 * sum(right.values()) / 98 + 20
+
+
 def test_out_dir_is_never_overwritten(tmp_path, monkeypatch, capsys):
     for out_dir, message in ((tmp_path, "exists and is not overwritten"), ("/dev/null/x", "cannot make '/dev/null/x'")):
         monkeypatch.setattr(sys, "argv", ["pretrain", f"--out_dir={out_dir}", "--steps=1"])
@@ -125,13 +138,15 @@ def test_tokenizer_is_one_character_one_token():
     assert tokenizer.get_vocab() == pretrain.build_tokenizer().get_vocab() and len(tokenizer) == 19
 
 
-def test_the_shipped_base_model_is_small_and_plain():
-    assert sum(path.stat().st_size for path in BASE_MODEL.iterdir()) < 3 * 1024**2
-    assert {path.suffix for path in BASE_MODEL.iterdir()} <= {".json", ".safetensors", ".md"}
-    model = AutoModelForCausalLM.from_pretrained(BASE_MODEL)
+@pytest.mark.parametrize("task", TASKS)
+def test_the_shipped_base_models_are_small_and_plain(task):
+    folder = Path(base_model(load_task(task)))
+    assert sum(path.stat().st_size for path in folder.iterdir()) < 3 * 1024**2
+    assert {path.suffix for path in folder.iterdir()} <= {".json", ".safetensors", ".md"}
+    model = AutoModelForCausalLM.from_pretrained(folder)
     assert model.dtype == torch.float32 and sum(p.numel() for p in model.parameters()) == 152_192
-    digest = hashlib.sha256((BASE_MODEL / "model.safetensors").read_bytes()).hexdigest()
-    assert digest in (Path(BASE_MODEL) / "README.md").read_text()  # the card describes these weights and no others
+    digest = hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
+    assert digest in (folder / "README.md").read_text()  # the card describes these weights and no others
 
 
 def test_the_shipped_base_model_is_what_its_card_says(base):
@@ -147,3 +162,18 @@ def test_the_shipped_base_model_is_what_its_card_says(base):
     assert greedy.worked.mean() < 0.1
     assert all(greedy.correct[greedy.level(level)].mean() < 0.5 for level in (2, 3, 4))
     assert sampled.correct[sampled.worked].mean() > 0.85  # what RL has to discover
+
+
+def test_the_base_model_of_expressions_is_what_its_card_says():
+    """Success probabilities spread over the targets, and nearly every wrong answer the same."""
+    sampled = evaluate(
+        *load_policy(base_model(expressions)), expressions.HELD_OUT, samples=64, max_new_tokens=56, task=expressions
+    )
+    rates = sampled.correct.mean(axis=1)
+    assert 0.38 <= rates.mean() <= 0.52 and rates.min() < 0.15 and rates.max() > 0.85
+    wrong = [
+        (p, text) for p, row, ok in zip(sampled.problems, sampled.texts, sampled.correct) for text in np.array(row)[~ok]
+    ]
+    assert np.mean([text == f"#{problem.answer}" for problem, text in wrong]) > 0.97
+    right = [len(set(np.array(row)[ok])) / ok.sum() for row, ok in zip(sampled.texts, sampled.correct) if ok.sum() > 9]
+    assert np.mean(right) > 0.6

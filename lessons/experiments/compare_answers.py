@@ -5,7 +5,7 @@ Where the results no longer bear out what a sentence claims, an assertion fails,
 
 from itertools import pairwise
 
-from lessons.experiments import live_run
+from lessons.experiments import update_length_tables
 from lessons.experiments.compare_runs import ABLATION, GROUP_SIZES, KS, TO_REINFORCE
 from lessons.experiments.compare_tables import filled, find
 from lessons.experiments.paired import LEVEL
@@ -154,9 +154,10 @@ def reinforce(found: dict) -> str:
     dr_grpo, no_kl, one_update, no_baseline = (find(found, arm, above) for above, arm in pairwise(TO_REINFORCE))
     assert max(c["p_holm"] for c in (no_kl, one_update, no_baseline)) < LEVEL < dr_grpo["p_holm"]
     assert no_kl["difference"] > no_baseline["difference"] > 0 > one_update["difference"]
-    results = live_run.load()
-    stages = [(script, step) for script in ("grpo", "dr_grpo", "dapo") for step in live_run.steps_of(results, script)]
-    variances = [live_run.variance_without_baseline(live_run.at(results, *stage)) for stage in stages]
+    results = update_length_tables.load()
+    stages = [key for key in update_length_tables.stages_of(results) if key[0] == "arithmetic"]  # the base is the first
+    stages = [update_length_tables.stage(results, *key) for key in stages]
+    variances = [update_length_tables.variance_without_baseline(stage) for stage in stages]
     assert max(e.high for e in variances) < 1
     return f"""
     **Two changes lift it, one holds it back**: at equal completions Dr. GRPO gains {points(no_kl)} points without its

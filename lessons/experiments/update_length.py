@@ -64,7 +64,7 @@ PREDICTIONS = {
 class Config:
     seeds: int = 3  # training seeds 0, 1, ...
     prompts: int = 16  # held-out prompts
-    answers: int = 4096  # to each: half to predict from, half to form groups of
+    answers: int = 2048  # to each: half to predict from, half to form groups of
     quick: bool = False  # 1 seed, 4 prompts, 1,024 answers, trained at G = 8 alone; in the folder OUTPUT-quick
     processes: int = 0  # processes of one thread each; 0 for one a core
     output: str = "runs/update_length"  # folder for the runs and the measurements
@@ -73,7 +73,7 @@ class Config:
     def check(self) -> None:
         if self.answers < 128:
             raise UsageError(f"--answers must be 128 or more, two groups of 64, not {self.answers}")
-        if self.publish and (self.quick, self.seeds, self.prompts, self.answers) != (False, 3, 16, 4096):
+        if self.publish and (self.quick, self.seeds, self.prompts, self.answers) != (False, 3, 16, 2048):
             raise UsageError("--publish is for full runs; leave out --quick, --seeds, --prompts and --answers")
 
 
@@ -296,6 +296,8 @@ def collect(config: Config) -> dict[str, np.ndarray]:
 
 def main(config: Config) -> None:
     """Make what is missing, and print the table."""
+    from lessons.experiments import update_length_tables  # which reads what this module writes
+
     if config.quick:
         config = replace(config, seeds=1, prompts=4, answers=1024, output=f"{config.output}-quick")
     output = Path(config.output)
@@ -310,6 +312,7 @@ def main(config: Config) -> None:
     ]  # fmt: skip
     in_parallel(measure, left, config.processes, total=len(runs_of(config)))
     results = collect(config)
+    print(update_length_tables.table(results))
     if config.publish:
         np.savez_compressed(RESULTS, **results)
         print(f"written: {RESULTS.name}; now python lessons/build.py --only 13")

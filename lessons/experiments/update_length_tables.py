@@ -109,19 +109,30 @@ def measured(stage: dict, G: int, kind: int = EVERY_TOKEN) -> np.ndarray:
     return np.sqrt(stage["squared"][:, :, GROUP_SIZES.index(G), kind, : len(KS[G])])
 
 
-def predicted(stage: dict, G: int, kind: int = EVERY_TOKEN) -> np.ndarray:
-    """(seeds, prompts, ks): the same from the formula, with v+, v- and |dm|^2 of the answers that no group is made of.
-    nan where there is no such group."""
+def signal_and_noise(stage: dict, G: int, kind: int = EVERY_TOKEN) -> tuple[np.ndarray, np.ndarray]:
+    """(seeds, prompts, ks) each: the two parts of the squared length by the formula, with v+, v- and |dm|^2 of the
+    answers that no group is made of. nan where there is no such group."""
     k = np.array(KS[G])
-    v_right, v_wrong, signal = np.moveaxis(stage["parts"][:, :, kind, :, None], 2, 0)
-    squared = identity.sigma(k, G) ** 2 * signal + ((G - k) * v_right + k * v_wrong) / G**2
-    return np.where(np.isfinite(measured(stage, G, kind)), np.sqrt(np.maximum(squared, 0)), np.nan)
+    v_right, v_wrong, contrast = np.moveaxis(stage["parts"][:, :, kind, :, None], 2, 0)
+    parts = identity.sigma(k, G) ** 2 * contrast, ((G - k) * v_right + k * v_wrong) / G**2
+    return tuple(np.where(np.isfinite(measured(stage, G, kind)), part, np.nan) for part in parts)
+
+
+def predicted(stage: dict, G: int, kind: int = EVERY_TOKEN) -> np.ndarray:
+    """(seeds, prompts, ks): the root mean square length that the formula says."""
+    return np.sqrt(np.maximum(sum(signal_and_noise(stage, G, kind)), 0))
 
 
 def errors(stage: dict, G: int, kind: int = EVERY_TOKEN) -> list[Estimate]:
     """At each k of KS[G] the median over prompts of |predicted / measured - 1|."""
     off = np.abs(predicted(stage, G, kind) / measured(stage, G, kind) - 1)
     return [median(off[:, :, j]) for j in range(len(KS[G]))]
+
+
+def lone(stage: dict, G: int, k: int, lengths: Callable = measured) -> Estimate:
+    """The length with k right answers of G over that of a prompt's even split: the geometric mean over prompts."""
+    of_k = lengths(stage, G)
+    return geometric_mean(of_k[:, :, KS[G].index(k)] / of_k[:, :, KS[G].index(G // 2)])
 
 
 def profile(lengths: np.ndarray, G: int) -> list[Estimate]:
@@ -187,3 +198,22 @@ def variance_without_baseline(stage: dict, G: int = 8) -> Estimate:
     with_p = p * q * (q * right + p * wrong) - squared
     price = (p * q * (p * right + q * wrong) + squared) / (G - 1)  # of not knowing p
     return share(p * right - squared, with_p + price)
+
+
+def table(results: dict) -> str:
+    """What the command prints: a line for each stage."""
+    sizes = ", ".join(map(str, GROUP_SIZES))
+    lines = [
+        f"{'task, script, G, step':31} right   v-/v+, median (at most 1)   signal = noise at       error at G = {sizes}"
+    ]
+    for key in stages_of(results):
+        of_stage = stage(results, *key)
+        ratio = lopsidedness(of_stage)
+        there = np.isfinite(ratio)
+        off = [np.nanmedian([e.value for e in errors(of_stage, G)] or [np.nan]) for G in GROUP_SIZES]
+        lines.append(
+            f"{key[0]}, {key[1] or 'base'}, {key[2]}, {key[3]}".ljust(31)
+            + f" {of_stage['p'].mean():5.2f}   {median(ratio)!s:>20} ({(ratio[there] <= 1).mean():4.0%})   "
+            + f"{even_size(of_stage)!s:>20}   {'  '.join(f'{value:.1%}' for value in off)}"
+        )
+    return "\n".join(lines)

@@ -309,7 +309,7 @@ assert min(ratios) < 4 and max(ratios) > 20 and 2 <= sum(rises) <= 7
 # an update with seven right answers is longer than one with four, by more than 5% in dots and line.* (These come from
 # different answers: they differ by {=np.median(off_line):.0%} in the median, {=off_line.max():.0%} at most.) So
 # "**multiplied by σ**" is a theorem; "**as long as σ**" depends on the model and the prompt.
-# [Lesson 13](13_live_run.ipynb) measures other G, and later steps.
+# [Lesson 13](13_update_length.ipynb) measures other G, and later steps.
 #
 # ## What breaks it, and what does not
 

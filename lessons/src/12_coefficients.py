@@ -1032,7 +1032,7 @@ def dpo_of(chosen, rejected, ref_chosen, ref_rejected, beta):
 #   margin.
 # - All of this is algebra on a few answers of one small model. Which coefficient trains best, it does not say.
 #
-# Next: these coefficients at work over a whole training run, in [lesson 13](13_live_run.ipynb).
+# Next: how long an update with these coefficients is, in [lesson 13](13_update_length.ipynb).
 #
 # Sources: DeepSeekMath, [arXiv:2402.03300](https://arxiv.org/abs/2402.03300), Eq. 5, Table 10, App. A.1 (DPO: Eq.
 # 12–14); DPO, [2305.18290](https://arxiv.org/abs/2305.18290), Eq. 7; GRPO and DPO as contrastive losses,
