@@ -8,7 +8,7 @@ thread, so most of these answers are wrong. Sometimes he works the problem out s
 always right; the longer the problem, the more rarely he can be bothered. A model that imitates him has success
 probabilities spread over the whole of 0..1, and something for RL to discover: that working it out pays.
 
-The student of expressions, asked for one with the value 39, writes any of 98 with two numbers, or he repeats the number: so
+The student of expressions, asked for one with the value 39, writes any of 98 with two numbers, or repeats it: so
 right answers are diverse, and wrong ones nearly always the same. How often he does which depends on the last digit.
 """
 

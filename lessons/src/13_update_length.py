@@ -39,6 +39,7 @@
 import numpy as np
 
 from lessons import identity
+from lessons.checks import CHECKS
 from lessons.experiments import update_length_tables as tables
 from lessons.experiments.update_length import GROUP_SIZES, KS, PREDICTIONS, SCRIPTS, TRAINED_AT
 from lessons.figures import draw_profile, draw_signal_and_noise
@@ -213,3 +214,91 @@ before = [m["difference"].value <= 0 for key, m in mass.items() if key[0] == "ex
 
 # %% [text]
 # TEXT VERDICTS
+
+# %% [markdown]
+# ## Exercises
+#
+# **1. Signal without noise.** The squared distance of two noisy means is too large on average. From the scores of a prompt's right and
+# wrong answers, one row each, estimate $\|\Delta m\|^2$ so that the noise adds nothing on average.
+
+
+# %% [exercise]
+def signal_squared(right, wrong):
+    """An estimate of |m+ - m-|^2 whose expectation is right; right: (n, d), wrong: (m, d)."""
+    return ...
+
+
+# %% [check]
+check(signal_squared, **CHECKS["13.1"])
+
+# %% [hint]
+# How large is E‖x̄‖² for a mean x̄ of n independent scores? Subtract what it has too much, with an estimate of the variance that is itself
+# right on average.
+
+
+# %% [solution]
+def signal_squared(right, wrong):
+    contrast = right.mean(axis=0) - wrong.mean(axis=0)
+    noise = sum(part.var(axis=0, ddof=1).sum() / len(part) for part in (right, wrong))
+    return contrast @ contrast - noise
+
+
+# %% [wrong] the noise of both means
+def signal_squared(right, wrong):
+    return ((right.mean(axis=0) - wrong.mean(axis=0)) ** 2).sum()
+
+
+# %% [wrong] ddof 0
+def signal_squared(right, wrong):
+    contrast = right.mean(axis=0) - wrong.mean(axis=0)
+    return contrast @ contrast - right.var(axis=0).sum() / len(right) - wrong.var(axis=0).sum() / len(wrong)
+
+
+# %% [wrong] 1/n of it
+def signal_squared(right, wrong):
+    contrast = right.mean(axis=0) - wrong.mean(axis=0)
+    return contrast @ contrast - right.var(axis=0, ddof=1).sum() - wrong.var(axis=0, ddof=1).sum()
+
+
+# %% [markdown]
+# **2. Where it turns round.** From which $v_-/v_+$ on does one wrong answer of G move the model further than an even split? The answer
+# depends on G and on the strength of the signal, $\|\Delta m\|^2 / v_+$ (about .7 on expressions, before training).
+
+
+# %% [exercise]
+def turning_point(G, signal):
+    """v- / v+ at which E|g|^2 is the same for k = G - 1 and k = G / 2; signal: |dm|^2 / v+; G: 4 or more, and even."""
+    return ...
+
+
+# %% [check]
+check(turning_point, **CHECKS["13.2"])
+
+# %% [hint]
+# Multiply both squared lengths by G²/v₊: (G − 1)·signal + 1 + (G − 1)r on one side, and on the other?
+
+
+# %% [solution]
+def turning_point(G, signal):
+    return 1 + (G / 2 - 1) * signal
+
+
+# %% [wrong] without signal
+def turning_point(G, signal):
+    return 1.0
+
+
+# %% [wrong] the signal at k = G - 1
+def turning_point(G, signal):
+    return 1 + signal * G**2 / 4 / (G / 2 - 1)
+
+
+# %% [markdown]
+# ## To remember
+#
+# - The update is σ times a contrast, and the contrast is noisy: its length depends on $v_-/v_+$, $\|\Delta m\|^2$ and G as well.
+# - Which side moves the model more is decided by whose answers vary more, and training may turn that round.
+# - Predict from other answers than those you measure on; compare groups of one prompt.
+#
+# Sources: *GRPO, Dr. GRPO, and DAPO Are Three Operations on One Number*, [arXiv:2607.00152](https://arxiv.org/abs/2607.00152), §3, Theorem
+# `identity`, Limitations. The measurement is ours: `lessons/experiments/update_length.py --publish` makes every number on this page.
