@@ -5,11 +5,13 @@
     python lessons/build.py --check     does every notebook match its source?
     python lessons/build.py --html      web pages with an index: lessons/html
 
-A source is a Python file in percent format. Its cells:
+A source is a Python file in percent format, and begins with "# %% [markdown] 30 minutes": the time it
+takes a reader. What stands under the title, and the links at the end, are made here. Its cells:
 
     # %% [markdown]        text, as comments
     # %% [text]            text with {=expressions:.2f}, filled in when built
     # %%                   code
+    # %% [fold]            code that only draws or checks: folded in JupyterLab
     # %% [exercise]        the stub that the reader fills in
     # %% [check]           what says whether it is right
     # %% [hint]            text, folded
@@ -41,8 +43,12 @@ from toy_env import UsageError
 from toy_env.cli import run_main
 
 LESSONS = Path(__file__).parent
-KINDS = ("markdown", "text", "code", "exercise", "check", "hint", "solution", "wrong")
+KINDS = ("markdown", "text", "code", "fold", "exercise", "check", "hint", "solution", "wrong")
 MARKER = re.compile(r"# %%(?: \[(\w+)\])?[ ]?(.*)")
+HOW_TO = (
+    "*About {}. Begin with Run All; move what moves. Answers go where `...` stands: run that cell, then the one below, "
+    "which checks it. (To work in a copy: `python lessons/start.py`.)*"
+)
 KERNELSPEC = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
 QUOTED_CODE = ".jp-RenderedMarkdown .highlight pre, .jp-RenderedMarkdown pre code " \
               "{font-family: monospace; font-size: 13px; white-space: pre; overflow-x: auto}"  # fmt: skip
@@ -87,11 +93,33 @@ def filling(template: str) -> str:
     return f"from lessons import kit as _kit\n_kit.say(_kit.fill({template!r}, globals()))"
 
 
-def notebook_of(cells: list[Cell]) -> nbformat.NotebookNode:
+def framed(source: Path) -> list[Cell]:
+    """The cells of a source, with how to begin under the title and the links to the neighbours at the end."""
+    cells = read_cells(source)
+    title, *rest = cells[0].text.split("\n")
+    if minutes := cells[0].note:
+        cells[0].text = "\n".join([title, "", HOW_TO.format(minutes), *rest])
+        others = list(sources())
+        at = others.index(source)
+        links = [
+            f"[← {heading(others[at - 1])}]({others[at - 1].stem}.ipynb)" if at else "",
+            "[all lessons](README.md)",
+            f"[{heading(others[at + 1])} →]({others[at + 1].stem}.ipynb)" if at + 1 < len(others) else "",
+        ]
+        cells.append(Cell("markdown", " · ".join(filter(None, links)), "", 0))
+    return cells
+
+
+def heading(source: Path) -> str:
+    """The first heading of a source."""
+    return next(line[4:] for line in source.read_text().splitlines() if line.startswith("# # "))
+
+
+def notebook_of(source: Path) -> nbformat.NotebookNode:
     """The notebook, not yet executed. A text cell knows its template by a digest: its source will be filled in."""
     notebook = nbformat.v4.new_notebook()
     notebook.metadata.kernelspec = KERNELSPEC
-    for cell in cells:
+    for cell in framed(source):
         if cell.kind == "wrong":
             continue
         folded = {"hint": "Hint", "solution": "Solution"}.get(cell.kind)
@@ -105,6 +133,8 @@ def notebook_of(cells: list[Cell]) -> nbformat.NotebookNode:
                 new.metadata.template = sha256(cell.text.encode()).hexdigest()[:16]
         else:
             new = nbformat.v4.new_code_cell(cell.text)
+            if cell.kind == "fold":
+                new.metadata.jupyter = {"source_hidden": True}
         new.id = f"cell-{len(notebook.cells)}"
         notebook.cells.append(new)
     return notebook
@@ -165,7 +195,7 @@ def is_built(source: Path) -> bool:
     path = LESSONS / f"{source.stem}.ipynb"
     if not path.is_file():
         return False
-    built, wanted = nbformat.read(path, as_version=4), notebook_of(read_cells(source))
+    built, wanted = nbformat.read(path, as_version=4), notebook_of(source)
 
     def signature(notebook: nbformat.NotebookNode) -> list[tuple[str, str]]:
         return [(cell.cell_type, cell.metadata.get("template") or cell.source) for cell in notebook.cells]
@@ -213,7 +243,7 @@ def main(config: Config) -> None:
         return
     os.environ["OMP_NUM_THREADS"] = "1"  # for the kernels: other numbers of threads round otherwise in the last digit
     for source in tqdm(chosen, desc="lessons", file=sys.stderr, dynamic_ncols=True):
-        notebook = notebook_of(read_cells(source))
+        notebook = notebook_of(source)
         execute(notebook, source.stem)
         nbformat.write(notebook, LESSONS / f"{source.stem}.ipynb")
     if config.html:

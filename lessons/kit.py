@@ -1,5 +1,6 @@
 """What the lessons share: checks for exercises, sliders, quoted code and diffs, and the look of the plots."""
 
+import asyncio
 import base64
 import copy
 import difflib
@@ -7,6 +8,7 @@ import inspect
 import io
 import re
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from types import ModuleType
 
 import matplotlib
@@ -34,7 +36,25 @@ matplotlib.rcParams.update(
 verdicts: list[bool | None] = []  # of every check so far: right, wrong, or None for not attempted
 
 
-def check(
+def check(number: str, answer) -> None:
+    """Say whether an answer to exercise `number`, such as "6.2", is right, and if not, which mistake it looks like.
+
+    What it is compared with is CHECKS["6.2"] in lessons/checks/lesson_06.py:
+
+        expected    the truth
+        inputs      the keyword arguments it is compared at, each a dictionary; without inputs, answer, expected, bug
+                    and mistakes are values and not functions
+        mistakes    what the reader is told when the answer agrees with a mistake, or raises the same kind of error
+        bug         what a stub that is to be repaired returns as it stands
+        tolerance   within which arrays, tensors and numbers agree; 1e-6 if it is not given
+
+    `...`, None and the bug are an exercise not attempted. Prints one line and raises nothing, so that Run All ends.
+    """
+    exercise = import_module(f"lessons.checks.lesson_{int(number.split('.')[0]):02}").CHECKS[number]
+    judge(answer, **exercise)
+
+
+def judge(
     answer,
     expected,
     inputs: Sequence[dict] | None = None,
@@ -42,14 +62,7 @@ def check(
     tolerance: float = 1e-6,
     bug=None,
 ) -> None:
-    """Say whether an exercise is solved, and if not, which mistake it looks like.
-
-    answer, expected, bug and the values of `mistakes` are all of one kind: functions of the keyword arguments in
-    `inputs`, each called with copies of its own, or, without inputs, values. Arrays, tensors and numbers are compared
-    within `tolerance`. The keys of `mistakes` are what the reader is told when the answer agrees with that mistake, or
-    raises the same kind of error. `bug` is what a stub to be repaired returns as it stands. `...`, None and the bug are
-    an exercise not attempted. Prints one line and never raises, so that Run All always ends.
-    """
+    """`check` against what is given here."""
 
     def values(of) -> list:
         return [of(**copy.deepcopy(given)) for given in inputs] if inputs is not None else [of]
@@ -80,7 +93,20 @@ def check(
         return _say(False, f"your code raised {type(given).__name__}: {given}")
     i = next(i for i, pair in enumerate(zip(given, truth)) if not _same(*pair, tolerance))
     case = f" for {_text(inputs[i])}" if inputs is not None else ""
-    _say(False, f"got {_text(given[i])}, expected {_text(truth[i])}{case}")
+    _say(False, f"{_difference(given[i], truth[i], tolerance)}{case}")
+
+
+def _difference(ours, truth, tolerance: float) -> str:
+    """One place where an answer is not right, without the right one."""
+    try:
+        ours, truth = _array(ours).astype(float), _array(truth).astype(float)
+    except (TypeError, ValueError):
+        return f"{_text(ours)} is not right"
+    if ours.shape != truth.shape:
+        return f"a value of shape {ours.shape} where one of shape {truth.shape} is wanted"
+    at = np.argwhere(~np.isclose(ours, truth, rtol=tolerance, atol=tolerance, equal_nan=True))[0]
+    where = f" in place {tuple(at.tolist())}" if len(at) else ""
+    return f"{ours[tuple(at)]:.4g}{where} is not right"
 
 
 def _say(verdict: bool | None, message: str) -> None:
@@ -108,7 +134,7 @@ def _text(value) -> str:
     if isinstance(value, str) or value is None or value is ...:
         return repr(value)
     try:
-        return np.array2string(_array(value), precision=4, separator=", ", threshold=20)
+        return np.array2string(_array(value), precision=4, separator=", ", threshold=12, edgeitems=2)
     except Exception:
         return repr(value)
 
@@ -127,13 +153,13 @@ def knob(draw: Callable[..., Figure], **sliders: tuple[float, float, float, floa
 
     widgets = {}
     for name, spec in sliders.items():
-        title = {"description": name, "continuous_update": False}
+        title = {"description": name, "layout": ipywidgets.Layout(width="500px")}  # a track of about 400
         if isinstance(spec, tuple):
             low, high, step, start = spec
             kind = ipywidgets.IntSlider if all(isinstance(v, int) for v in spec) else ipywidgets.FloatSlider
             widgets[name] = kind(min=low, max=high, step=step, value=start, **title)
         else:
-            widgets[name] = ipywidgets.Dropdown(options=list(spec), description=name)
+            widgets[name] = ipywidgets.SelectionSlider(options=list(spec), **title)
 
     def picture() -> dict:
         return _image(draw(**{name: widget.value for name, widget in widgets.items()}), "a picture with sliders")
@@ -145,8 +171,16 @@ def knob(draw: Callable[..., Figure], **sliders: tuple[float, float, float, floa
         return
     display({WIDGET: view, "text/plain": f"sliders: {', '.join(sliders)}"}, raw=True)
     shown = display(start, raw=True, display_id=box.model_id)
+    waiting: list[asyncio.TimerHandle] = []
+
+    def moved(_) -> None:
+        """Draw when no further move is waiting, so that the picture keeps up with a slider that is dragged."""
+        while waiting:
+            waiting.pop().cancel()
+        waiting.append(asyncio.get_running_loop().call_later(0.01, lambda: shown.update(picture(), raw=True)))
+
     for widget in widgets.values():
-        widget.observe(lambda _: shown.update(picture(), raw=True), names="value")
+        widget.observe(moved, names="value")
 
 
 def _image(figure: Figure, text: str) -> dict:

@@ -39,10 +39,9 @@
 import numpy as np
 
 from lessons import identity
-from lessons.checks import CHECKS
 from lessons.experiments import update_length_tables as tables
 from lessons.experiments.update_length import GROUP_SIZES, KS, PREDICTIONS, SCRIPTS, TRAINED_AT
-from lessons.figures import draw_profile, draw_signal_and_noise
+from lessons.figures.lesson_13 import draw_profile, draw_signal_and_noise
 from lessons.kit import BLUE, GREEN, ORANGE, check, knob, new_figure, say, show
 
 results = tables.load()
@@ -162,7 +161,9 @@ say("\n".join(rows))
 
 # %%
 percent = lambda estimate: f"{estimate.value:.0%}"
-rows = ["| task, G | silent (predicted) | $k < G/4$ | middle | $k > 3G/4$ | extreme prompts | their share of length | of σ (closed form) |"]
+rows = [
+    "| task, G | silent (predicted) | $k < G/4$ | middle | $k > 3G/4$ | extreme prompts | their share of length | of σ (closed form) |"
+]
 rows.append("|---" * 8 + "|")
 silent, mass = {}, {}
 for (task, script, G, step), stage in stages.items():
@@ -187,6 +188,7 @@ missed = sum(0 not in s["difference"] for s in silent.values())
 #
 # They were written down, and committed, before the code that measures.
 
+
 # %%
 def verdict(held):
     held = list(held)
@@ -195,7 +197,10 @@ def verdict(held):
 
 all_errors = [e.value for es in off.values() for e in es]
 ratio = {run: [e.value for e in values[run]["median $v_-/v_+$"]] for run in runs}
-above = {run: [np.nanmean(tables.lopsidedness(s)[np.isfinite(tables.lopsidedness(s))] > 1) for s in after(*run)] for run in runs}
+above = {
+    run: [np.nanmean(tables.lopsidedness(s)[np.isfinite(tables.lopsidedness(s))] > 1) for s in after(*run)]
+    for run in runs
+}
 of_arithmetic = [ratio["arithmetic", step] for step in steps]
 long = {run: [[e.value for e in values[run][name]] for name in list(found)[3:]] for run in runs}
 even = [e.value for run in runs for e in values[run]["G with signal = noise"]]
@@ -208,7 +213,9 @@ def distance(one, other):
 
 
 by_G = [distance((task, script, 4, 60), (task, script, 64, 60)) for task in TASKS for script in NAMES]
-by_step = [distance((task, script, G, 20), (task, script, G, 60)) for task in TASKS for script in NAMES for G in (4, 64)]
+by_step = [
+    distance((task, script, G, 20), (task, script, G, 60)) for task in TASKS for script in NAMES for G in (4, 64)
+]
 more = {task: [m["difference"].value > 0 for key, m in mass.items() if key[0] == task] for task in TASKS}
 before = [m["difference"].value <= 0 for key, m in mass.items() if key[0] == "expressions" and key[3] == 0]
 
@@ -229,7 +236,7 @@ def signal_squared(right, wrong):
 
 
 # %% [check]
-check(signal_squared, **CHECKS["13.1"])
+check("13.1", signal_squared)
 
 # %% [hint]
 # How large is E‖x̄‖² for a mean x̄ of n independent scores? Subtract what it has too much, with an estimate of the variance that is itself
@@ -272,7 +279,7 @@ def turning_point(G, signal):
 
 
 # %% [check]
-check(turning_point, **CHECKS["13.2"])
+check("13.2", turning_point)
 
 # %% [hint]
 # Multiply both squared lengths by G²/v₊: (G − 1)·signal + 1 + (G − 1)r on one side, and on the other?

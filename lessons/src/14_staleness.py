@@ -36,10 +36,10 @@ import numpy as np
 import torch
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from lessons.checks import CHECKS, gradient_of
+from lessons.checks.lesson_14 import gradient_of
 from lessons.experiments import staleness
 from lessons.experiments.staleness import ARMS, difference, select, written
-from lessons.figures import accuracy_against_staleness, factors, one_group
+from lessons.figures.lesson_14 import accuracy_against_staleness, factors, one_group
 from lessons.float64 import to_float64
 from lessons.kit import check, knob, say, show, show_source
 from lessons.losses import LOSSES, dppo, gmpo, sapo
@@ -215,7 +215,7 @@ def cispo_loss(logps, old_logps, A, cap):
 
 
 # %% [check]
-check(gradient_of(cispo_loss), **CHECKS["14.1"])
+check("14.1", gradient_of(cispo_loss))
 
 # %% [hint]
 # `.detach()` is sg. Compare `policy_loss` in `algorithms/cispo.py`.
@@ -254,7 +254,7 @@ def gspo_stops(log_ratio, mask, A, low, high):
 
 
 # %% [check]
-check(gspo_stops, **CHECKS["14.2"])
+check("14.2", gspo_stops)
 
 # %% [hint]
 # First the ratio $\bar\rho$ (G, 1), then the side of the range that belongs to the sign of A; broadcasting does the rest.
@@ -297,7 +297,7 @@ def weights(log_ratio, C):
 
 
 # %% [check]
-check(weights, **CHECKS["14.3"])
+check("14.3", weights)
 
 # %% [hint]
 # A token's ratio above C may be made up for by another's below 1. Truncate once, at the end.
