@@ -1,0 +1,170 @@
+"""What the exercises of lesson 4 are checked against. `kit.check` explains the keys."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+counts = torch.tensor([8, 4, 2, 1, 1])
+tokens = torch.arange(5).repeat_interleave(counts)  # (16,), each as often as it should occur
+logits = (counts.double() / 16).log()
+ref = torch.tensor([0.10, 0.15, 0.05, 0.40, 0.30]).double().log()
+
+theta = (
+    torch.tensor([[3, 1], [1, 1], [1, 3]]).double().log()
+)  # logits of the first token; of the second after 0, after 1
+theta_ref = torch.tensor([[0.75, 0.25], [0.5, 0.5], [0.9, 0.1]]).double().log()
+pairs = torch.tensor([[0, 0]] * 6 + [[0, 1]] * 6 + [[1, 0]] * 1 + [[1, 1]] * 3)  # 16, each as often as it should occur
+
+
+def value_and_gradient(loss_of: Callable) -> Callable:
+    """From loss_of(logps, ref_logps) of 16 tokens to its value and its gradient with respect to five logits, (6,)."""
+
+    def of(ref: Tensor) -> Tensor:
+        parameters = logits.clone().requires_grad_()
+        loss = loss_of(parameters.log_softmax(dim=0)[tokens], ref[tokens])
+        if not isinstance(loss, Tensor):
+            return loss
+        return torch.cat([loss.detach().view(1), torch.autograd.grad(loss, parameters)[0]])
+
+    return of
+
+
+def kl_of_tokens(ref: Tensor, forward: bool = False) -> Tensor:
+    """The value and the gradient of the sum over the five tokens."""
+    parameters = logits.clone().requires_grad_()
+    log_pi = parameters.log_softmax(dim=0)
+    kl = (ref.exp() * (ref - log_pi)).sum() if forward else (log_pi.exp() * (log_pi - ref)).sum()
+    return torch.cat([kl.detach().view(1), torch.autograd.grad(kl, parameters)[0]])
+
+
+def token_logps(rows: Tensor) -> Tensor:
+    """(16, 2): the log-probability of each token of the pairs."""
+    rows = rows.log_softmax(dim=1)
+    return torch.stack([rows[0, pairs[:, 0]], rows[1 + pairs[:, 0], pairs[:, 1]]], dim=1)
+
+
+def sequence_gradient(loss_of: Callable) -> Callable:
+    """From loss_of(logps, ref_logps) of 16 pairs of tokens to its gradient with respect to the logits, (3, 2)."""
+
+    def of(theta_ref: Tensor) -> Tensor:
+        parameters = theta.clone().requires_grad_()
+        loss = loss_of(token_logps(parameters), token_logps(theta_ref))
+        return torch.autograd.grad(loss, parameters)[0] if isinstance(loss, Tensor) else loss
+
+    return of
+
+
+def kl_of_sequences(theta_ref: Tensor) -> Tensor:
+    """The gradient of the sum over the four sequences."""
+    parameters = theta.clone().requires_grad_()
+    policy, reference = (rows.softmax(dim=1) for rows in (parameters, theta_ref))
+    joint, joint_ref = (p[0].unsqueeze(1) * p[1:] for p in (policy, reference))  # (2, 2), of each sequence
+    return torch.autograd.grad((joint * (joint / joint_ref).log()).sum(), parameters)[0]
+
+
+def shaped(kl: Callable, last: Callable = lambda mask: mask.sum(dim=1) - 1) -> Callable:
+    """Token rewards with the penalty kl(logps, ref_logps, mask), and the reward on the token last(mask)."""
+
+    def of(rewards: Tensor, logps: Tensor, ref_logps: Tensor, mask: Tensor, beta: float) -> Tensor:
+        charged = -beta * kl(logps, ref_logps, mask)
+        return charged.scatter_add(1, last(mask).view(-1, 1), rewards.view(-1, 1))
+
+    return of
+
+
+def k1(logps: Tensor, ref_logps: Tensor, mask: Tensor) -> Tensor:
+    return (logps - ref_logps) * mask
+
+
+def k3(logps: Tensor, ref_logps: Tensor) -> Tensor:
+    return torch.expm1(ref_logps - logps) - (ref_logps - logps)
+
+
+def to_come(values: Tensor) -> Tensor:
+    return values.flip(1).cumsum(dim=1).flip(1)
+
+
+three = {
+    "rewards": torch.tensor([0.0, 1.0, 1.0]),
+    "logps": torch.tensor([[-0.2, -0.9, -0.5], [-0.1, -2.0, -3.0], [-1.5, -0.4, -0.7]]),
+    "ref_logps": torch.tensor([[-0.5, -1.0, -0.7], [-0.5, -1.0, -1.0], [-1.2, -0.6, -0.1]]),
+    "mask": torch.tensor([[True, True, True], [True, True, False], [True, False, False]]),
+}
+
+CHECKS = {
+    "4.1": {
+        "expected": kl_of_tokens,
+        "inputs": [{"ref": ref}, {"ref": ref.flip(0)}],
+        "mistakes": {
+            "the value is right, but the gradient is that of the forward KL": lambda ref: torch.cat(
+                [kl_of_tokens(ref)[:1], kl_of_tokens(ref, forward=True)[1:]]
+            ),
+            "the value is right, but the gradient is nothing but noise: its mean is 0": lambda ref: torch.cat(
+                [kl_of_tokens(ref)[:1], torch.zeros(5)]
+            ),
+            "the gradient is right, but the value is biased": value_and_gradient(
+                lambda logps, ref: ((logps - ref) ** 2 / 2).mean()
+            ),
+            "the value is right, but the gradient is doubled: look at the factor of the square": lambda ref: torch.cat(
+                [kl_of_tokens(ref)[:1], 2 * kl_of_tokens(ref)[1:]]
+            ),
+            "the square has no factor: value and gradient are doubled": value_and_gradient(
+                lambda logps, ref: ((logps - ref) ** 2).mean()
+            ),
+            "the gradient is right; this is not the value of a KL": value_and_gradient(
+                lambda logps, ref: ((logps - ref).detach() * logps).mean()
+            ),
+            "autograd must not go through the penalty": value_and_gradient(
+                lambda logps, ref: ((logps - ref) * logps).mean()
+            ),
+            "the sign: this drives the policy away from the reference": lambda ref: -kl_of_tokens(ref),
+        },
+    },
+    "4.2": {
+        "expected": kl_of_sequences,
+        "inputs": [{"theta_ref": theta_ref}, {"theta_ref": theta_ref.flip(1)}],
+        "mistakes": {
+            "a token loss: it does not know what a token leads to": sequence_gradient(
+                lambda logps, ref: ((logps - ref).detach() * logps).sum(dim=1).mean()
+            ),
+            "a token loss, and of the forward KL": sequence_gradient(
+                lambda logps, ref: k3(logps, ref).sum(dim=1).mean()
+            ),
+            "the mean gradient of the log-ratio is 0": sequence_gradient(
+                lambda logps, ref: (logps - ref).sum(dim=1).mean()
+            ),
+            "autograd must not go through the penalty": sequence_gradient(
+                lambda logps, ref: (to_come(logps - ref) * logps).sum(dim=1).mean()
+            ),
+            "autograd must not go through the penalties": sequence_gradient(
+                lambda logps, ref: ((logps - ref).sum(dim=1) * logps.sum(dim=1)).mean()
+            ),
+            "this averages over tokens; the KL of a sequence is a sum": sequence_gradient(
+                lambda logps, ref: (to_come(logps - ref).detach() * logps).mean()
+            ),
+            "the sign: this drives the policy away from the reference": lambda theta_ref: -kl_of_sequences(theta_ref),
+        },
+    },
+    "4.3": {
+        "expected": lambda beta, **_: [
+            [-0.3 * beta, -0.1 * beta, -0.2 * beta],
+            [-0.4 * beta, 1 + beta, 0],
+            [1 + 0.3 * beta, 0, 0],
+        ],
+        "inputs": [{**three, "beta": 0.5}, {**three, "beta": 0.04}],
+        "bug": shaped(lambda *given: -k1(*given)),
+        "mistakes": {
+            "the padding is charged too": shaped(lambda logps, ref_logps, mask: logps - ref_logps),
+            "the reward stands on the padding: it belongs on the last token of the completion": shaped(
+                k1, last=lambda mask: torch.full((len(mask),), mask.shape[1] - 1)
+            ),
+            "the distance has lost its sign: k1 is negative where the policy is below the reference": shaped(
+                lambda *given: k1(*given).abs()
+            ),
+            "that is k3 in the reward: its gradient is reverse minus forward": shaped(
+                lambda logps, ref_logps, mask: k3(logps, ref_logps) * mask
+            ),
+        },
+    },
+}

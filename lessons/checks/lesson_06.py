@@ -1,0 +1,106 @@
+"""What the exercises of lesson 6 are checked against. `kit.check` explains the keys."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from algorithms import grpo
+from algorithms import rloo as rloo_script
+
+vectors = np.random.default_rng(0).normal(size=(16, 40))  # scores of any model whatever
+
+
+def rloo(k: int, G: int) -> list[float]:
+    """From the script's advantages, and from the update that they make of arbitrary scores."""
+    rewards = (torch.arange(G) < k).double()
+    A = rloo_script.compute_advantages(rewards=rewards.view(1, G))[0].numpy()
+    update = (A[:, None] * vectors[:G]).mean(axis=0)
+    contrast = vectors[:k].mean(axis=0) - vectors[k:G].mean(axis=0)
+    return [A[0], A[-1], update @ contrast / (contrast @ contrast)]
+
+
+def advantages(rewards: np.ndarray) -> np.ndarray:
+    """GRPO's, of one group: (G, 1)."""
+    return grpo.compute_advantages(rewards=torch.tensor(rewards).view(1, -1)).T.numpy()
+
+
+def two_classes(rewards: np.ndarray, scores: np.ndarray) -> np.ndarray:
+    above = rewards > rewards.mean()
+    return rewards.std() * (scores[above].mean(axis=0) - scores[~above].mean(axis=0))
+
+
+def by_prompt(rewards: Tensor, P: int, G: int) -> np.ndarray:
+    """Advantages of tiled rewards, one prompt after the other."""
+    values = np.zeros(P * G)
+    for prompt in range(P):
+        mine = rewards.numpy()[prompt::P]
+        values[prompt::P] = (mine - mine.mean()) / mine.std() if mine.std() else 0
+    return values
+
+
+tiled = torch.tensor([1, 0, 1, 0, 0, 1, 1, 0, 1, 1, 1, 0]).double()
+
+CHECKS = {
+    "6.1": {
+        "expected": rloo,
+        "inputs": [{"k": 1, "G": 8}, {"k": 3, "G": 4}, {"k": 8, "G": 16}],
+        "mistakes": {
+            "its own reward is still in the baseline: that is Dr. GRPO": lambda k, G: (
+                1 - k / G,
+                -k / G,
+                k * (G - k) / G**2,
+            ),
+            "GRPO's: nothing is divided by sigma here": lambda k, G: (
+                np.sqrt((G - k) / k),
+                -np.sqrt(k / (G - k)),
+                np.sqrt(k * (G - k)) / G,
+            ),
+            "the sign of A₋: a wrong completion is pushed down": lambda k, G: (
+                rloo(k, G)[0],
+                -rloo(k, G)[1],
+                rloo(k, G)[2],
+            ),
+            "the advantages are right; weigh them as in step 2": lambda k, G: (*rloo(k, G)[:2], G / (G - 1)),
+            "the advantages are right, and larger than Dr. GRPO's, whose coefficient this is": lambda k, G: (
+                *rloo(k, G)[:2],
+                k * (G - k) / G**2,
+            ),
+            "right and wrong are exchanged": lambda k, G: (rloo(k, G)[1], rloo(k, G)[0], rloo(k, G)[2]),
+        },
+    },
+    "6.2": {
+        "expected": lambda rewards, scores: (advantages(rewards) * scores).mean(axis=0),
+        "inputs": [
+            {"rewards": np.array(rewards), "scores": vectors[: len(rewards), :3]}
+            for rewards in ([1, 0.5, 0, 0, 1], [0, 0, 1, 0, 0.25])
+        ],
+        "mistakes": {
+            "divide by the standard deviation, not by the variance": lambda rewards, scores: (
+                (advantages(rewards) * scores).mean(axis=0) / rewards.std()
+            ),
+            "without the division it is Dr. GRPO's update": lambda rewards, scores: (
+                (advantages(rewards) * scores).mean(axis=0) * rewards.std()
+            ),
+            "the two-class form does not hold: a completion with 0.5 belongs to neither class": two_classes,
+            "ddof: the standard deviation divides by G": lambda rewards, scores: (
+                (advantages(rewards) * scores).mean(axis=0) * rewards.std() / rewards.std(ddof=1)
+            ),
+        },
+    },
+    "6.3": {
+        "expected": by_prompt,
+        "inputs": [{"rewards": tiled, "P": 3, "G": 4}, {"rewards": tiled, "P": 2, "G": 6}],
+        "bug": lambda rewards, P, G: grpo.compute_advantages(rewards=rewards.view(P, G)).T.flatten(),
+        "mistakes": {
+            "each row is now one round over all prompts; a group is a column": lambda rewards, P, G: (
+                grpo.compute_advantages(rewards=rewards.view(G, P)).T.flatten()
+            ),
+            "a group is a column, and those advantages are in order already": lambda rewards, P, G: (
+                grpo.compute_advantages(rewards=rewards.view(G, P)).flatten()
+            ),
+            "the groups are right, but the advantages come back in another order": lambda rewards, P, G: (
+                grpo.compute_advantages(rewards=rewards.view(G, P).T).flatten()
+            ),
+        },
+    },
+}

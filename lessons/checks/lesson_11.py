@@ -1,0 +1,120 @@
+"""What the exercises of lesson 11 are checked against. `kit.check` explains the keys."""
+
+from collections import Counter
+from collections.abc import Callable
+from itertools import combinations, product
+
+import numpy as np
+
+from toy_env.evaluate import majority_at_k
+
+
+def all_subsets(answers, right, k, tie: Callable = lambda winners: 1 / len(winners), abstain=True, skip=False) -> float:
+    """The share of all k-subsets whose vote is won by the right answer. tie: what a subset is worth that has these
+    winners, the right answer among them; abstain: None has no vote; skip: subsets without a vote are left out."""
+    scores = []
+    for subset in combinations(answers, k):
+        counts = Counter(a for a in subset if a is not None or not abstain)
+        if skip and not counts:
+            continue
+        winners = [a for a in counts if counts[a] == max(counts.values())]
+        scores.append(tie(winners) if right in winners else 0.0)
+    return float(np.mean(scores))
+
+
+def voted(**rules) -> Callable:
+    """The vote of exercise 1 under other rules."""
+    return lambda answers, right, k: all_subsets(answers, right, k, **rules)
+
+
+def distribution(values, what: str) -> np.ndarray:
+    values = np.array(values, dtype=float)
+    if values.min() < 0 or values.max() > 1:
+        raise ValueError(f"{what} lies between 0 and 1")
+    return values
+
+
+def leads(pair) -> Callable:
+    """Whether A leads at K = 1 and B at K = 64, from the probabilities of A and of B on four problems."""
+
+    def of():
+        if pair is ... or pair is None:
+            return pair
+        A, B = distribution(pair, "a probability").reshape(2, 4)
+        lead = [(1 - (1 - A) ** K).mean() - (1 - (1 - B) ** K).mean() for K in (1, 64)]
+        return [lead[0] > 1e-9, lead[1] < -1e-9]
+
+    return of
+
+
+def until_two_agree(pi: np.ndarray) -> np.ndarray:
+    """Sharpening with the power 2, done otherwise: two answers are drawn until both are the same."""
+    agreed = np.zeros(len(pi))
+    for a, b in product(range(len(pi)), repeat=2):
+        agreed[a] += (a == b) * pi[a] * pi[b]
+    return agreed / agreed.sum()
+
+
+def majority_of_three(pi: np.ndarray) -> float:
+    """The probability that the first answer wins a vote of three: it has two votes or three, or a third of a tie."""
+    p, others_differ = pi[0], (1 - pi[0]) ** 2 - (pi[1:] ** 2).sum()
+    return p**2 * (3 - 2 * p) + 3 * p * others_differ / 3
+
+
+def rises(problem) -> Callable:
+    """Whether the most probable answer is wrong, and sharpening raises Pass@1, and Maj@3. The first answer is right."""
+
+    def of():
+        if problem is ... or problem is None:
+            return problem
+        pi = distribution(problem, "a probability")
+        if abs(pi.sum() - 1) > 1e-9:
+            raise ValueError("the probabilities must sum to 1")
+        sharp = until_two_agree(pi)
+        more = [sharp[0] - pi[0], majority_of_three(sharp) - majority_of_three(pi)]
+        return [pi[1:].max() > pi[0] + 1e-9, more[0] > 1e-9, more[1] > 1e-9]
+
+    return of
+
+
+def fixed(*values) -> Callable:
+    return lambda: list(values)
+
+
+CHECKS = {
+    "11.1": {
+        "expected": majority_at_k,
+        "inputs": [
+            {"answers": [5, 5, 6, 7, None], "right": 5, "k": 2},
+            {"answers": [5, 6, 6, None, None, 7], "right": 6, "k": 3},
+            {"answers": [1, 1, 2, 2, 2, 3], "right": 1, "k": 4},
+            {"answers": [5, None, None, None, 6], "right": 5, "k": 2},  # three pairs without a vote
+        ],
+        "mistakes": {
+            "a tie counts as right: with k = 2 that would be Pass@2": voted(tie=lambda winners: 1.0),
+            "a tie counts as wrong": voted(tie=lambda winners: float(len(winners) == 1)),
+            "None is not an answer: it has no vote": voted(abstain=False),
+            "a subset in which nobody votes counts too": voted(skip=True),
+            "in some subsets nobody votes: there `max` has nothing to compare": lambda answers, right, k: max([]),
+        },
+    },
+    "11.2": {
+        "expected": fixed(True, True),
+        "inputs": [{}],
+        "mistakes": {
+            "B leads at K = 64, but A does not lead at K = 1": fixed(False, True),
+            "A leads at K = 1, but B does not lead at K = 64": fixed(True, False),
+            "neither leads where it should": fixed(False, False),
+        },
+    },
+    "11.3": {
+        "expected": fixed(True, True, True),
+        "inputs": [{}],
+        "mistakes": {
+            "here the most probable answer is right": fixed(False, True, True),
+            "the most probable answer is wrong, but Pass@1 and Maj@3 fall": fixed(True, False, False),
+            "Pass@1 rises, but Maj@3 does not": fixed(True, True, False),
+            "no answer is more probable than the right one, and nothing rises": fixed(False, False, False),
+        },
+    },
+}

@@ -1,0 +1,134 @@
+"""What the exercises of lesson 12 are checked against. `kit.check` explains the keys."""
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from algorithms import dapo, dr_grpo
+
+
+def by_autograd(loss: Callable) -> Callable:
+    """The coefficients that a loss(log_ratios, rewards, beta) gives: minus its gradient."""
+
+    def of(log_ratios: np.ndarray, rewards: np.ndarray, beta: float) -> np.ndarray:
+        leaf = torch.tensor(log_ratios, dtype=torch.float64, requires_grad=True)
+        return -torch.autograd.grad(loss(leaf, torch.tensor(rewards), beta), leaf)[0].numpy()
+
+    return of
+
+
+def margins(log_ratios: torch.Tensor, rewards: torch.Tensor) -> torch.Tensor:
+    """(right, wrong): of every pair."""
+    return log_ratios[rewards == 1].unsqueeze(1) - log_ratios[rewards == 0]
+
+
+def dpo(log_ratios: torch.Tensor, rewards: torch.Tensor, beta: float) -> torch.Tensor:
+    return -F.logsigmoid(beta * margins(log_ratios, rewards)).sum()
+
+
+def against_mean(log_ratios: torch.Tensor, rewards: torch.Tensor, beta: float) -> torch.Tensor:
+    """Not each pair, but the mean of the right against the mean of the wrong, as often as there are pairs."""
+    right, wrong = log_ratios[rewards == 1], log_ratios[rewards == 0]
+    return -len(right) * len(wrong) * F.logsigmoid(beta * (right.mean() - wrong.mean()))
+
+
+expected_dpo = by_autograd(dpo)
+
+
+def placed_by_scripts(k: int, lengths: list[int], C: int) -> list[float]:
+    """By autograd through the scripts' own losses, on the first token."""
+    G = len(lengths)
+    mask = torch.arange(max(lengths)) < torch.tensor(lengths).view(-1, 1)
+    rewards, out = (torch.arange(G) < k).double().view(1, G), []
+    for script in (dr_grpo, dapo):
+        logps = torch.zeros(mask.shape).double().requires_grad_()
+        batch = {"logps": logps, "old_logps": logps.detach(), "mask": mask}
+        if script is dr_grpo:
+            batch["ref_logps"] = logps.detach()
+        A = script.compute_advantages(rewards=2 * rewards - 1 if script is dapo else rewards).view(-1, 1)
+        loss = script.policy_loss(**batch, advantages=A, config=script.Config(max_new_tokens=C))
+        out.append(-torch.autograd.grad(loss, logps)[0][0, 0].item())
+    return out
+
+
+def placed(dr: Callable, of_dapo: Callable) -> Callable:
+    """Both coefficients, from functions of k, G, the lengths and C."""
+    return lambda k, lengths, C: [rule(k, len(lengths), lengths, C) for rule in (dr, of_dapo)]
+
+
+def dr_right(k, G, lengths, C):
+    return (1 - k / G) / (G * C)
+
+
+def dapo_right(k, G, lengths, C):
+    return ((G - k) / k) ** 0.5 / sum(lengths)
+
+
+def rft(rewards: np.ndarray) -> np.ndarray:
+    """Minus the gradient of the mean of -log pi over the right completions, times G."""
+    logps = torch.zeros(len(rewards)).double().requires_grad_()
+    loss = -logps[torch.tensor(rewards) == 1].mean() if rewards.any() else 0 * logps.sum()
+    return (-torch.autograd.grad(loss, logps)[0] * len(rewards)).numpy()
+
+
+some_log_ratios = np.array([1.5, -2.0, 0.0, 4.0, -7.0])
+
+CHECKS = {
+    "12.1": {
+        "expected": expected_dpo,
+        "inputs": [
+            {"log_ratios": ratios, "rewards": np.array(rewards), "beta": beta}
+            for ratios, rewards, beta in (
+                (some_log_ratios, [1.0, 0, 0, 1, 0], 0.1),
+                (some_log_ratios, [0.0, 1, 1, 1, 0], 0.5),
+                (0 * some_log_ratios, [1.0, 0, 0, 0, 0], 0.1),
+            )
+        ],
+        "mistakes": {
+            "a factor is missing, the one that is missing in Eq. 14": by_autograd(lambda *of: dpo(*of) / of[2]),
+            "the sign inside the sigmoid: a pair with a large margin should get less": lambda **of: expected_dpo(
+                **of | {"log_ratios": -of["log_ratios"]}
+            ),
+            "a wrong completion is pushed down, by its pairs": lambda **of: expected_dpo(**of) * of["rewards"],
+            "every pair has a margin of its own: the mean margin will not do": by_autograd(against_mean),
+            "the loss is a sum over the pairs, not their mean": by_autograd(
+                lambda *of: -F.logsigmoid(of[2] * margins(*of[:2])).mean()
+            ),
+        },
+    },
+    "12.2": {
+        "expected": placed_by_scripts,
+        "inputs": [{"k": 1, "lengths": [20, 4, 4, 8], "C": 56}, {"k": 3, "lengths": [4, 20, 20, 8, 5], "C": 30}],
+        "mistakes": {
+            "Dr. GRPO does not divide by σ": placed(
+                lambda k, G, lengths, C: ((G - k) / k) ** 0.5 / (G * C), dapo_right
+            ),
+            "DAPO divides by all tokens of the batch, not by the completion's own": placed(
+                dr_right, lambda k, G, lengths, C: ((G - k) / k) ** 0.5 / (G * lengths[0])
+            ),
+            "rewards −1 and 1 stretch σ too: DAPO's advantage is not doubled": placed(
+                dr_right, lambda *of: 2 * dapo_right(*of)
+            ),
+            "Dr. GRPO divides by the size of the group as well as by C": placed(
+                lambda k, G, lengths, C: (1 - k / G) / C, dapo_right
+            ),
+        },
+    },
+    "12.3": {
+        "expected": rft,
+        "inputs": [{"rewards": np.array(row)} for row in ([1.0, 0, 0, 1, 0], [0.0, 0, 0], [1.0, 0, 0, 0])],
+        "mistakes": {
+            "that is online RFT, a sum: a mean over the right ones also divides by their number": lambda rewards: (
+                rewards
+            ),
+            "the loss of reinforce.py divides by G already: put G back": lambda rewards: (
+                rewards / max(rewards.sum(), 1)
+            ),
+            "a group without right completions: 0, not a division by 0": lambda rewards: (
+                rewards * len(rewards) / (rewards.sum() or np.nan)
+            ),
+        },
+    },
+}

@@ -1,0 +1,47 @@
+"""The picture of lesson 1."""
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from lessons.kit import BLUE, GREEN, GREY, ORANGE, RED, label_line, new_figure
+
+
+def cloud_and_variance(b: float, pi, R, s, grad_p, texts: list[str], variance, b_best: float) -> Figure:
+    """Lesson 1: each completion's estimate (R - b) s with the mean of all, and Var(b).
+
+    pi, R: (15,); s: (15, parameters). The plane: along grad p, and where the scores vary most across it.
+    """
+    pi, R, s, grad_p = (np.asarray(value) for value in (pi, R, s, grad_p))
+    along = grad_p / np.linalg.norm(grad_p)
+    across = s - np.outer(s @ along, along)
+    widest = np.linalg.svd(np.sqrt(pi)[:, None] * across, full_matrices=False)[2][0]
+    view = np.stack([along, widest * np.sign(widest[np.abs(widest).argmax()])], axis=1)
+    figure, (left, right) = new_figure(8.5, 3.7, columns=2)
+    dots, before = ((R - b)[:, None] * s) @ view, (R[:, None] * s) @ view
+    for value, color, name in ((1, BLUE, "right"), (0, RED, "wrong")):
+        rows = value == R
+        left.scatter(*dots[rows].T, s=1500 * pi[rows], color=color, alpha=0.55, linewidth=0)
+        left.text(0.03, 0.85 + 0.08 * value, f"● {name}", color=color, transform=left.transAxes)
+    for i in np.flatnonzero(R):
+        left.scatter(*before[i], s=1500 * pi[i], facecolor="none", edgecolor=GREY, linewidth=0.8)
+        label_line(left, *before[i], texts[i], GREY, xytext=(3 + 22 * pi[i] ** 0.5, 0))
+    left.plot(*(pi @ dots), "+", color="black", markersize=18, markeredgewidth=2.5)
+    left.text(0.03, 0.77, "+ mean", transform=left.transAxes)
+    left.text(0.03, 0.69, "○ right, b = 0", color=GREY, transform=left.transAxes)
+    left.set(title=f"Estimates with b = {b:.2f}", xlabel="along ∇p", ylabel="across", aspect="equal")
+    left.set(xlim=(-1.3, 1.3), ylim=(-1.3, 1.3))
+
+    grid = np.linspace(-0.3, 1.3, 81)
+    right.plot(grid, [variance(x) for x in grid], color=GREY)
+    p = pi @ R
+    for name, x, color, offset, side in (
+        ("none", 0, GREY, (6, 6), "left"),
+        ("p", p, ORANGE, (9, -5), "left"),
+        ("best", b_best, GREEN, (0, -16), "center"),
+    ):
+        right.plot(x, variance(x), "o", color=color, markersize=8)
+        label_line(right, x, variance(x), name, color, xytext=offset, ha=side)
+    right.plot(b, variance(b), "o", color="black", markersize=14, fillstyle="none", markeredgewidth=1.5)
+    right.set(title=f"Var(b) = {variance(b):.2f}, {variance(b) / variance(b_best):.2f} times the best")
+    right.set(xlabel="b", xlim=(-0.35, 1.35), ylim=(0, 1.2))
+    return figure

@@ -1,0 +1,76 @@
+"""The pictures of lesson 5."""
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from algorithms import dr_grpo
+from lessons import identity
+from lessons.kit import BLUE, GREEN, ORANGE, RIGHT, WRONG, new_figure
+
+C, G = dr_grpo.Config().max_new_tokens, 8
+GRID = np.linspace(0, 1, 81)
+
+
+def token_mean(L: float, short: int, long: int, B: int) -> float:
+    """E[B / (L + lengths of the other B - 1)], each of them short or long with probability one half."""
+    others = np.arange(B)  # how many of them are long
+    return float(identity.binomial(0.5, B - 1) @ (B / (L + others * long + (B - 1 - others) * short)))
+
+
+def push_and_drift(short: int = 5, long: int = 50, A: str = "both signs") -> Figure:
+    """Lesson 5: push on one token against the length of its completion, and the drift of length against p."""
+    signs = [sign for sign in (1, -1) if "only" not in A or (sign > 0) == (">" in A)]
+    rules = (
+        ("GRPO", BLUE, lambda L: 1 / L),
+        ("DAPO, B = 8", GREEN, lambda L: token_mean(L, short, long, G)),
+        ("Dr. GRPO", ORANGE, lambda L: L * 0 + 1 / C),
+    )
+    figure, (left, right) = new_figure(8.5, 3.7, columns=2)
+    size = identity.expected_sigma(GRID, G) / identity.expected_sigma(0.5, G)
+    L = np.arange(3, C + 1)
+    for i, (name, color, divisor) in enumerate(rules):
+        one, other = divisor(short), divisor(long)
+        favour = (one - other) / (one + other)  # for a step that raises p = 1/2 by one
+        for sign in signs:
+            left.plot(L, [sign * C * divisor(n) for n in L], "-" if sign > 0 else "--", color=color)
+            left.plot([short, long], [sign * C * one, sign * C * other], "o", color=color, markersize=6)
+            right.plot(GRID, -sign * size * favour, "-" if sign > 0 else "--", color=color)
+        if len(signs) == 2:
+            right.plot(GRID, size * (1 - 2 * GRID) * favour, ":", color=color)
+        left.text(0.62, 0.93 - 0.08 * i, name, color=color, transform=left.transAxes)
+    left.axhline(0, color="black", linewidth=0.8)
+    left.set(title="Push on one token", xlabel="tokens of its completion", ylabel="units of Dr. GRPO's",
+             xlim=(0, C + 1), ylim=(-15, 15), xticks=[0, 10, 20, 30, 40, 50])  # fmt: skip
+    right.set(title="Drift of the share of long completions", xlabel="p", ylabel="points, if p = ½ rises by one",
+              xlim=(0, 1), ylim=(-1.05, 1.05), yticks=[-1, -0.5, 0, 0.5, 1])  # fmt: skip
+    for y, sign, text in ((0.95, -1, "wrong (dashed)"), (0.02, 1, "right (solid)")):
+        if sign in signs:
+            right.text(0.5, y, text, ha="center", transform=right.transAxes, fontsize=9)
+            left.text(0.62, 0.66 if sign > 0 else 0.3, "A > 0 (solid)" if sign > 0 else "A < 0 (dashed)", fontsize=9,
+                      transform=left.transAxes)  # fmt: skip
+    if len(signs) == 2:
+        right.text(0.98, 0.95, "all: dotted", ha="right", transform=right.transAxes, fontsize=9)
+    return figure
+
+
+def lengths_by_arm(arms: dict) -> Figure:
+    """Lesson 5: mean length of right and of wrong completions at the end of training, four arms of `pieces`."""
+    names = {
+        "GRPO": "GRPO:\n1/|y|, ÷ σ",
+        "GRPO, constant length": "constant, ÷ σ",
+        "GRPO, not / σ": "1/|y|, not ÷ σ",
+        "Dr. GRPO": "Dr. GRPO:\nconstant, not ÷ σ",
+    }
+    figure, axis = new_figure(8.5, 3.4)
+    for x, arm in enumerate(names):
+        for of, color, marker, side in (("right", RIGHT, "o", -1), ("wrong", WRONG, "s", 1)):
+            n, at = arms[arm][f"length_{of}"], x + 0.12 * side
+            axis.plot([at] * 2, n["interval"], color=color, linewidth=11, alpha=0.25, solid_capstyle="butt")
+            axis.plot(np.full(len(n["seeds"]), at), n["seeds"], marker, color=color, markersize=3.5)
+            axis.annotate(f"{n['mean']:.1f}", (at, n["mean"]), (9 * side, 0), textcoords="offset points", va="center",
+                          ha="left" if side > 0 else "right", color=color)  # fmt: skip
+    axis.set_xticks(range(len(names)), names.values())
+    axis.set(xlim=(-0.6, len(names) - 0.4), ylim=(0, 32), ylabel="tokens, last ten steps")
+    axis.text(-0.5, 7, "● right completions", color=RIGHT)
+    axis.text(-0.5, 3, "■ wrong completions", color=WRONG)
+    return figure

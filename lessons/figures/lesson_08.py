@@ -1,0 +1,73 @@
+"""The pictures of lesson 8."""
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from lessons.kit import BLUE, GREY, ORANGE, RIGHT, WRONG, label_line, new_figure
+
+SHIFTS = np.linspace(-3, 3, 61)
+
+
+def histogram_and_rates(share: np.ndarray, plug_in: dict, unbiased: dict, data: dict) -> Figure:
+    """Lesson 8: the reconstructed bars, (65,), and the silent share in % by group size in three ways."""
+    figure, (left, right) = new_figure(8.5, 3.6, columns=2)
+    k, percent = np.arange(65), 100 * share
+    left.bar(k[1:-1], percent[1:-1], 0.9, color=GREY)
+    left.bar(k[[0, 64]], percent[[0, 64]], 0.9, color=[WRONG, RIGHT])
+    left.annotate(f"none right: {share[0]:.1%}", (0.8, percent[0]), (6, 6.2), color=WRONG,
+                  arrowprops={"arrowstyle": "-", "color": WRONG})  # fmt: skip
+    left.text(61, 6.9, f"all right: {share[64]:.1%}", color=RIGHT, ha="right")
+    left.text(32, 2.6, "A RECONSTRUCTION from eleven\nrounded numbers, not the data", ha="center", fontsize=9)
+    left.set(title="Big-Math, reconstructed", xlabel="right completions of 64", ylabel="% of problems")
+    sizes = np.array(list(plug_in))
+    for values, color, style in ((plug_in, ORANGE, "--"), (unbiased, BLUE, "-")):
+        right.plot(sizes, [values[G] for G in sizes], style, color=color, marker="o")
+    right.plot(sizes, [data[G] for G in sizes], "k+", markersize=11, markeredgewidth=1.5)
+    label_line(right, 32, plug_in[32], "plug-in: too high", ORANGE, xytext=(4, 12))
+    label_line(right, 32, unbiased[32], "unbiased", BLUE, xytext=(-8, -9), va="top", ha="right")
+    label_line(right, 4, data[4], "+  the data, off the paper's figure", "black", xytext=(12, 4))
+    right.set(title="Silent groups (lines: the reconstruction)", xlabel="G", ylabel="%", xscale="log",
+              ylim=(0, 65), xlim=(3.5, 115))  # fmt: skip
+    right.set_xticks(sizes, sizes)
+    right.minorticks_off()
+    return figure
+
+
+def beyond_the_data(sizes: np.ndarray, curves: dict[float, np.ndarray], seen: float) -> Figure:
+    """Lesson 8: the silent share beyond G = 64, with all, a quarter and none of the silent problems stuck."""
+    figure, axis = new_figure(8, 3.4)
+    names = {1.0: (GREY, "--", "all of them stuck"), 0.25: (ORANGE, "-", "a quarter stuck"),
+             0.0: (BLUE, "-", "none stuck")}  # fmt: skip
+    for stuck, (color, style, name) in names.items():
+        axis.plot(sizes, 100 * curves[stuck], style, color=color)
+        label_line(axis, sizes[-1], 100 * curves[stuck][-1], name, color, xytext=(5, 5 if stuck == 0.25 else 0))
+    axis.plot(64, 100 * seen, "ko", markersize=7)
+    axis.axvline(64, color="black", linewidth=0.8, linestyle=":")
+    axis.text(70, 52, "what 64 completions a problem can show ends here", fontsize=9)
+    axis.set(title="Silent groups beyond the data (fits to a reconstruction)", xlabel="G", ylabel="%", xscale="log")
+    axis.set(xlim=(4, 7e4), ylim=(-3, 60))
+    axis.set_xticks([4, 16, 64, 256, 1000, 10000], ["4", "16", "64", "256", "1,000", "10,000"])
+    axis.minorticks_off()
+    return figure
+
+
+def moved_mix(log_odds: np.ndarray, mix: np.ndarray, shift: float, G: int) -> Figure:
+    """Lesson 8: the mix with a constant added to all log-odds, its silent part in colour; and the silent share over
+    that constant. mix: the share of problems at each of the log-odds."""
+    shifted = 1 / (1 + np.exp(-(log_odds + SHIFTS[:, None])))  # (61, problems)
+    wrong, right = (1 - shifted) ** G @ mix, shifted**G @ mix
+    p = 1 / (1 + np.exp(-(log_odds + shift)))
+    figure, (bars, curve) = new_figure(8.5, 3.5, columns=2)
+    bins = np.linspace(0, 1, 21)
+    for part, color in ((1, "#cccccc"), (p**G + (1 - p) ** G, RIGHT), ((1 - p) ** G, WRONG)):
+        bars.bar(bins[:-1], np.histogram(p, bins, weights=100 * mix * part)[0], 0.045, align="edge", color=color)
+    bars.set(title=f"The mix moved by {shift:+.1f} (from a reconstruction)", xlabel="p", ylabel="% of problems")
+    bars.set(ylim=(0, 60))
+    curve.stackplot(SHIFTS, 100 * wrong, 100 * right, colors=[WRONG, RIGHT])
+    curve.axvline(shift, color="black", linewidth=1)
+    curve.text(-2.85, 5, "all wrong", color="white", fontweight="bold")
+    curve.text(2.85, 5, "all right", color="white", fontweight="bold", ha="right")
+    silent = mix @ (p**G + (1 - p) ** G)
+    curve.set(title=f"Silent at G = {G}: {silent:.0%} of the groups", xlabel="added to the log-odds", ylabel="%")
+    curve.set(ylim=(0, 100), xlim=(-3, 3))
+    return figure

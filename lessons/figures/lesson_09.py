@@ -1,0 +1,90 @@
+"""The pictures of lesson 9."""
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from lessons import identity
+from lessons.experiments.controlled_run import Run
+from lessons.kit import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, label_line, new_figure
+
+NAMES = {  # of the rules in identity.RULES that the slider offers
+    "GRPO": "GRPO",
+    "Dr. GRPO, RLOO": "Dr. GRPO",
+    "mean over the right": "mean over the right",
+    "MaxRL": "MaxRL",
+    "GRPO, ÷ σ twice": "GRPO, divided by sigma twice",
+}
+SIZES = {2: GREY, 3: GREY, 4: GREEN, 8: BLUE, 16: PURPLE, 64: RED}
+p_log = 1 / (1 + np.exp(-np.linspace(-6.9, 6.9, 301)))  # .001 to .999, evenly in log-odds
+p_even = np.linspace(0, 1, 201)
+
+
+def logit_axis(axis) -> None:
+    """p from .001 to .999 with the space at both ends that the edges deserve."""
+    axis.set(xscale="logit", yscale="log", xlabel="p")
+    axis.set_xticks([0.001, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999], [".001", ".01", ".1", ".5", ".9", ".99", ".999"])
+    axis.set_xticks([], minor=True)
+
+
+def grpo_weights() -> Figure:
+    """Lesson 9: GRPO's weight of a prompt against p, at six group sizes and in the limit."""
+    figure, axis = new_figure(8.0, 3.6)
+    axis.plot(p_log, identity.weight_limit(p_log), "--", color="black", linewidth=1.5)
+    label_line(axis, 0.012, identity.weight_limit(0.012), "G → ∞", "black", xytext=(6, 6))
+    for G, color in SIZES.items():
+        w = identity.weight("GRPO", p_log, G)
+        axis.plot(p_log, w, ":" if G == 2 else "-", color=color)
+        label_line(axis, p_log[0], w[0], f"G = {G}", color, xytext=(-6, 0), ha="right")
+    logit_axis(axis)
+    axis.set(ylim=(0.8, 14), xlim=(2e-4, 0.9992), title="GRPO's weight of a prompt, w(p)")
+    axis.set_yticks([1, 2, 4, 8], ["1", "2", "4", "8"])
+    axis.set_yticks([], minor=True)
+    return figure
+
+
+def weight_and_objective(rule: str, G: int) -> Figure:
+    """Lesson 9: a rule's weight relative to p = 1/2, and what it climbs, beside Dr. GRPO's and GRPO's limit."""
+    figure, (left, right) = new_figure(8.5, 3.5, columns=2)
+    w, middle = (identity.weight(NAMES[rule], p, G) for p in (p_log, 0.5))
+    J = identity.objective(NAMES[rule], p_even, G)
+    left.plot(p_log, np.ones_like(p_log), color=ORANGE, linewidth=1.2)
+    left.plot(p_log, identity.weight_limit(p_log) / 2, "--", color=GREY, linewidth=1.2)
+    left.plot(p_log, w / middle, color=BLUE)
+    logit_axis(left)
+    left.set(ylim=(0.3, 40), title=f"{rule}, G = {G}: w(p) / w(½)")
+    left.set_yticks([0.5, 1, 2, 5, 10, 20], [".5", "1", "2", "5", "10", "20"])
+    left.set_yticks([], minor=True)
+    left.tick_params(axis="x", labelsize=9)
+    right.plot(p_even, p_even, color=ORANGE, linewidth=1.2)
+    right.plot(p_even, 2 / np.pi * np.arcsin(np.sqrt(p_even)), "--", color=GREY, linewidth=1.2)
+    right.plot(p_even, J / J[-1], color=BLUE)
+    right.set(title="J(p) / J(1)", xlabel="p", xlim=(0, 1), ylim=(0, 1.05))
+    for y, name, color in ((0.24, rule, BLUE), (0.14, "Dr. GRPO", ORANGE), (0.04, "GRPO, G → ∞ (dashed)", GREY)):
+        right.text(0.98, y, name, color=color, ha="right", fontsize=9)
+    return figure
+
+
+def controlled(arms: dict[str, list[Run]], rivals: dict[tuple[str, int], list[Run]]) -> Figure:
+    """Lesson 9: the hardest quarter's solve rate along the run. Left: each prompt for itself, first seed. Right: where
+    prompts compete, mean of the seeds. arms: by name; rivals: by rule and G."""
+    figure, (left, right) = new_figure(8.5, 3.6, columns=2)
+    names = list(arms)
+    for name, y, color, style, text in (
+        (names[0], 0.30, BLUE, "-", "GRPO"),
+        (names[-1], 0.19, ORANGE, "-", "Dr. GRPO, same mean step"),
+        (names[1], 0.08, ORANGE, ":", "Dr. GRPO, same learning rate (dotted)"),
+    ):
+        left.plot(arms[name][0].hard, style, color=color, linewidth=1.6)
+        left.text(148, y, text, color=color, fontsize=9, ha="right")
+    left.set(title="Solve rate of the hardest quarter", xlabel="step", xlim=(0, 150), ylim=(0, 1.02))
+    for (rule, G), runs in rivals.items():
+        if G == 3:
+            continue
+        curve, color = np.mean([run.hard for run in runs], axis=0), BLUE if rule == "GRPO" else ORANGE
+        right.plot(curve, "-" if G == 8 else "--", color=color)
+        shift = 0 if rule == "GRPO" else 0.004 if G == 8 else -0.004
+        label_line(right, 150, curve[-1] + shift, f"{rule}, G = {G}", color)
+    right.set(title="The same where prompts compete", xlabel="step", ylim=(0, 0.2), xlim=(0, 255))
+    right.set_xticks([0, 50, 100, 150])
+    right.set_yticks([0, 0.05, 0.1, 0.15, 0.2])
+    return figure
