@@ -175,11 +175,11 @@ def test_intervals_are_those_of_prompts_and_seeds():
 
 def test_the_median_is_that_of_the_resampled_prompts():
     values = np.random.default_rng(7).normal(size=(2, 9))
-    times = update_length_tables.resamplings(2, 9)
     found = update_length_tables.median(values)
-    brute = [np.quantile(np.repeat(values.flatten(), row.astype(int)), 0.5, method="inverted_cdf") for row in times]
-    assert found.value == brute[0]
-    assert (found.low, found.high) == pytest.approx(tuple(np.quantile(brute[1:], [0.025, 0.975])))
+    copies = [np.repeat(values.flatten(), row.astype(int)) for row in update_length_tables.resamplings(2, 9)]
+    one, *brute = (np.quantile(part, 0.5, method="inverted_cdf") for part in (values.flatten(), *copies))
+    assert found.value == one
+    assert found.interval == pytest.approx(tuple(np.quantile(brute, [0.025, 0.975])))
 
 
 def test_shares_of_the_update_by_hand():

@@ -35,7 +35,8 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from algorithms import dapo, dr_grpo, grpo
 from lessons import identity
-from lessons.experiments.update_length import EVERY_TOKEN, draw, parts, squared_lengths, with_k_right
+from lessons.experiments import update_length
+from lessons.experiments.update_length import EVERY_TOKEN, parts, squared_lengths, with_k_right
 from lessons.float64 import to_float64
 from lessons.kit import (
     BLUE,
@@ -278,7 +279,7 @@ rng = np.random.default_rng(0)
 figure, ks = Figure(figsize=(9, 6.6), layout="constrained"), np.arange(1, G)
 spread, ratios, shares, rises, off_line = identity.sigma(ks, G), [], [], [], []
 for axis, prompt in zip(figure.subplots(3, 3, sharex=True, sharey=True).flat, held_out_problems(3, (1, 2, 3))):
-    answers = draw(policy, tokenizer, arithmetic, prompt, 1536 if prompt.level == 1 else 640, generator)
+    answers = update_length.draw(policy, tokenizer, arithmetic, prompt, 1536 if prompt.level == 1 else 640, generator)
     inner, (for_line, for_groups) = answers.inner[EVERY_TOKEN], np.array_split(answers.drawn, 2)
     v_right, v_wrong, signal = parts(answers, for_line, inner)
     groups = [with_k_right(answers, for_groups, int(k), G, 500, rng) for k in ks]
