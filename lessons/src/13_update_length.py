@@ -297,7 +297,7 @@ def turning_point(G, signal):
     return 1.0
 
 
-# %% [wrong] the signal at k = G - 1
+# %% [wrong] a lone wrong answer has signal too
 def turning_point(G, signal):
     return 1 + signal * G**2 / 4 / (G / 2 - 1)
 
