@@ -166,7 +166,8 @@ def reinforce(found: dict) -> str:
     KL term and {points(no_baseline)} without the baseline; one update a batch in place of four costs
     {points(one_update, -1)}.
     The baseline's part fits [lesson 3](../03_group_baseline.ipynb): without one, a gradient has {variances[0]} of the
-    variance that it has with the mean of seven others (lesson 13's base; below 1 after 20 steps too, not settled after 60).
+    variance that it has with the mean of seven others (lesson 13's base; below 1 after 20 steps too, not settled
+    after 60).
     """
 
 
