@@ -99,10 +99,10 @@ def test_verifier_takes_linear_time(unit):
     def seconds(n: int) -> float:
         times = []
         for _ in range(5):
-            start = time.perf_counter()
+            start = time.process_time()
             for text in (f"#{unit * n}", f"#{unit * n}39", f"#{unit * n}x"):
                 extract_answer(text)
-            times.append(time.perf_counter() - start)
+            times.append(time.process_time() - start)
         return min(times)
 
     assert seconds(100_000) < 60 * seconds(5_000)  # 20 times the length; quadratic would be 400 times

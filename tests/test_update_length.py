@@ -175,11 +175,11 @@ def test_intervals_are_those_of_prompts_and_seeds():
 
 def test_the_median_is_that_of_the_resampled_prompts():
     values = np.random.default_rng(7).normal(size=(2, 9))
-    times = update_length_tables.resamplings(2, 9)
     found = update_length_tables.median(values)
-    brute = [np.quantile(np.repeat(values.flatten(), row.astype(int)), 0.5, method="inverted_cdf") for row in times]
-    assert found.value == brute[0]
-    assert (found.low, found.high) == pytest.approx(tuple(np.quantile(brute[1:], [0.025, 0.975])))
+    copies = [np.repeat(values.flatten(), row.astype(int)) for row in update_length_tables.resamplings(2, 9)]
+    one, *brute = (np.quantile(part, 0.5, method="inverted_cdf") for part in (values.flatten(), *copies))
+    assert found.value == one
+    assert found.interval == pytest.approx(tuple(np.quantile(brute, [0.025, 0.975])))
 
 
 def test_shares_of_the_update_by_hand():
@@ -204,6 +204,11 @@ def test_the_variance_without_a_baseline_by_hand():
     assert found.value == pytest.approx((1 - 0.25) / (1.5 - 0.25))
     found = update_length_tables.variance_without_baseline(stage, G=2)
     assert found.value == pytest.approx((1 - 0.25) / (2 * (14 / 8 - 0.25)))
+    # p = 1/4, right (3, 1) and (3, -1), wrong (-1, 2) and (-1, -2): grad p = (3/4, 0), |s|^2 = 10 and 5
+    stage = {"p": np.array([[0.25]]), "parts": np.array([[[[1.0, 4.0, 16.0]] * 2]])}
+    found = update_length_tables.variance_without_baseline(stage, G=10**9)
+    with_p = 0.25 * 0.75**2 * 10 + 0.75 * 0.25**2 * 5 - 0.75**2
+    assert found.value == pytest.approx((0.25 * 10 - 0.75**2) / with_p)
 
 
 # ---------------------------------------------------------------------- on the real models
@@ -230,6 +235,9 @@ def test_scores_are_the_gradients_of_the_log_probabilities(answers):
             sides.append(completion_logps(policy, answers.different, 1.0).sum(dim=1))
     vector_to_parameters(here, policy.parameters())
     torch.testing.assert_close((sides[0] - sides[1]) / 2e-6, answers.scores @ direction, rtol=1e-5, atol=1e-5)
+    over_length = (answers.scores / answers.different.mask.sum(dim=1, keepdim=True)).numpy()
+    for inner, scores in ((answers.inner[EVERY_TOKEN], answers.scores.numpy()), (answers.inner[MEAN], over_length)):
+        np.testing.assert_allclose(inner, scores @ scores.T, rtol=1e-9, atol=1e-9)
 
 
 def test_both_sides_of_the_identity_through_the_scripts_losses(answers, monkeypatch):

@@ -155,16 +155,19 @@ def reinforce(found: dict) -> str:
     assert max(c["p_holm"] for c in (no_kl, one_update, no_baseline)) < LEVEL < dr_grpo["p_holm"]
     assert no_kl["difference"] > no_baseline["difference"] > 0 > one_update["difference"]
     results = update_length_tables.load()
-    stages = [key for key in update_length_tables.stages_of(results) if key[0] == "arithmetic"]  # the base is the first
-    stages = [update_length_tables.stage(results, *key) for key in stages]
-    variances = [update_length_tables.variance_without_baseline(stage) for stage in stages]
-    assert max(e.high for e in variances) < 1
+    stages = [key for key in update_length_tables.stages_of(results) if key[0] == "arithmetic"]  # first the base
+    variances = [
+        update_length_tables.variance_without_baseline(update_length_tables.stage(results, *key)) for key in stages
+    ]
+    assert max(e.value for e in variances) < 1
+    assert max(e.high for (*_, step), e in zip(stages, variances) if step < 60) < 1
     return f"""
     **Two changes lift it, one holds it back**: at equal completions Dr. GRPO gains {points(no_kl)} points without its
     KL term and {points(no_baseline)} without the baseline; one update a batch in place of four costs
     {points(one_update, -1)}.
     The baseline's part fits [lesson 3](../03_group_baseline.ipynb): without one, a gradient has {variances[0]} of the
-    variance that it has with the mean of seven others (lesson 13's base; below 1 in all its stages).
+    variance that it has with the mean of seven others (lesson 13's base; below 1 after 20 steps too, not settled
+    after 60).
     """
 
 

@@ -1,8 +1,7 @@
 """What the results of update_length.py say: lengths, predictions and shares, with intervals."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 
 import numpy as np
@@ -11,15 +10,41 @@ from lessons import identity
 from lessons.experiments.update_length import EVERY_TOKEN, GROUP_SIZES, KS, RESULTS
 from toy_env import UsageError
 
+ANY = -1  # step
 
-@dataclass(frozen=True)
+
 class Estimate:
-    """A number over all prompts and seeds of a stage, and its 95 % interval from resampling both."""
+    """A number over all prompts and seeds of a stage, and its 95 % interval from resampling both, when it is asked for.
 
-    value: float
-    low: float
-    high: float
-    n: int  # prompts, each counted once a seed
+    statistic(times, *values): the number for each row of times (m, n), from `resamplings`, and values (n,). A prompt
+    where one of the values (seeds, prompts) is nan is left out; `n` is the number of those that are not, each counted
+    once a seed.
+    """
+
+    def __init__(self, statistic: Callable, *values: np.ndarray):
+        there = np.isfinite(np.sum(np.broadcast_arrays(*values), axis=0))
+        self.shape, self.there, self.n = there.shape, there.flatten(), int(there.sum())
+        self.statistic, self.values = statistic, [part[there].astype(float) for part in values]
+        self.value = self.of(np.ones((1, self.n)))[0] if self.n else np.nan
+
+    def of(self, times: np.ndarray) -> np.ndarray:
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return self.statistic(times, *self.values)
+
+    @cached_property
+    def interval(self) -> tuple[float, float]:
+        """Of what a resampling without any of the prompts gives nothing is counted."""
+        if not self.n:
+            return np.nan, np.nan
+        return tuple(np.nanquantile(self.of(resamplings(*self.shape)[:, self.there]), [0.025, 0.975]))
+
+    @property
+    def low(self) -> float:
+        return self.interval[0]
+
+    @property
+    def high(self) -> float:
+        return self.interval[1]
 
     def __str__(self) -> str:
         return f"{self.value:.2f} [{self.low:.2f}, {self.high:.2f}]"
@@ -30,26 +55,11 @@ class Estimate:
 
 @cache
 def resamplings(seeds: int, prompts: int) -> np.ndarray:
-    """(2001, seeds * prompts): how often each prompt of each seed counts: once in the first row, and as often as its
-    seed times as often as its prompt is drawn in the others. All seeds have the same prompts."""
+    """(2000, seeds * prompts): how often each prompt of each seed counts: as often as its seed times as often as its
+    prompt is drawn. All seeds have the same prompts."""
     rng = np.random.default_rng(0)
     of_seed, of_prompt = (rng.multinomial(n, np.full(n, 1 / n), size=2000) for n in (seeds, prompts))
-    times = (of_seed[:, :, None] * of_prompt[:, None, :]).reshape(2000, -1)
-    return np.vstack([np.ones(seeds * prompts), times])
-
-
-def estimate(statistic: Callable, *values: np.ndarray) -> Estimate:
-    """statistic(times, *values) of values (seeds, prompts) each; a prompt where one of them is nan is left out.
-
-    times: (2001, n) from `resamplings`, values: (n,). What a resampling without any prompt gives is left out as well.
-    """
-    there = np.isfinite(np.sum(np.broadcast_arrays(*values), axis=0))
-    if not there.any():
-        return Estimate(np.nan, np.nan, np.nan, 0)
-    times = resamplings(*there.shape)[:, there.flatten()]
-    with np.errstate(invalid="ignore", divide="ignore"):
-        found = statistic(times, *(part[there].astype(float) for part in values))
-    return Estimate(found[0], *np.nanquantile(found[1:], [0.025, 0.975]), int(there.sum()))
+    return (of_seed[:, :, None] * of_prompt[:, None, :]).reshape(2000, -1).astype(float)
 
 
 def mean(values: np.ndarray) -> Estimate:
@@ -58,13 +68,13 @@ def mean(values: np.ndarray) -> Estimate:
 
 def geometric_mean(values: np.ndarray) -> Estimate:
     with np.errstate(invalid="ignore", divide="ignore"):
-        logs = mean(np.log(values))
-    return Estimate(*np.exp([logs.value, logs.low, logs.high]), logs.n)
+        logs = np.log(values)
+    return Estimate(lambda times, logs: np.exp(times @ logs / times.sum(axis=1)), logs)
 
 
 def share(part: np.ndarray, whole: np.ndarray) -> Estimate:
     """Sum of one over sum of the other."""
-    return estimate(lambda times, part, whole: (times @ part) / (times @ whole), part, whole)
+    return Estimate(lambda times, part, whole: (times @ part) / (times @ whole), part, whole)
 
 
 def median(values: np.ndarray) -> Estimate:
@@ -74,7 +84,7 @@ def median(values: np.ndarray) -> Estimate:
         found = values[order][(below >= below[:, -1:] / 2).argmax(axis=1)]
         return np.where(below[:, -1] > 0, found, np.nan)
 
-    return estimate(weighted, values)
+    return Estimate(weighted, values)
 
 
 # ---------------------------------------------------------------------- one stage
@@ -129,6 +139,18 @@ def errors(stage: dict, G: int, kind: int = EVERY_TOKEN) -> list[Estimate]:
     return [median(off[:, :, j]) for j in range(len(KS[G]))]
 
 
+def error_by_count(stage: dict) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(n,) each, over prompts, seeds and group sizes: how many answers of the rarer kind the prediction comes from, the
+    mean over k of |predicted / measured - 1|, and that of predicted / measured."""
+    rarer, found = np.minimum(stage["right"][:, :, 0], stage["n"] - stage["right"][:, :, 0]), []
+    for G in GROUP_SIZES:
+        over = predicted(stage, G) / measured(stage, G)
+        there = np.isfinite(over).any(axis=2)
+        of_prompt = over[there]
+        found.append((rarer[there], np.nanmean(np.abs(of_prompt - 1), axis=1), np.nanmean(of_prompt, axis=1)))
+    return tuple(np.concatenate(part) for part in zip(*found))
+
+
 def lone(stage: dict, G: int, k: int, lengths: Callable = measured) -> Estimate:
     """The length with k right answers of G over that of a prompt's even split: the geometric mean over prompts."""
     of_k = lengths(stage, G)
@@ -151,9 +173,13 @@ def lopsidedness(stage: dict, kind: int = EVERY_TOKEN) -> np.ndarray:
 
 
 def even_size(stage: dict, kind: int = EVERY_TOKEN) -> Estimate:
-    """G at which an evenly split group has as much signal as noise: 2 (v+ + v-) / |dm|^2, each summed over prompts."""
+    """G at which an evenly split group has as much signal as noise: 2 (v+ + v-) / |dm|^2, each summed over prompts.
+
+    nan if the signal is too small beside the noise of its estimate: if the interval of |dm|^2 holds 0.
+    """
     v_right, v_wrong, signal = np.moveaxis(stage["parts"][:, :, kind], 2, 0)
-    return share(2 * (v_right + v_wrong), signal)
+    is_known = mean(signal).low > 0
+    return share(2 * (v_right + v_wrong), signal if is_known else np.nan * signal)
 
 
 def frequencies(stage: dict, G: int) -> list[Estimate]:
@@ -182,7 +208,7 @@ def mass(stage: dict, script: str, G: int) -> dict[str, Estimate]:
 
     quantities = {"|g|": of_groups[..., 0], "sigma": of_groups[..., 1], "closed form": closed}
     found = {name: share(values * extreme, values) for name, values in quantities.items()}
-    return found | {"difference": estimate(difference, *np.moveaxis(of_groups, 2, 0), extreme)}
+    return found | {"difference": Estimate(difference, *np.moveaxis(of_groups, 2, 0), extreme)}
 
 
 def variance_without_baseline(stage: dict, G: int = 8) -> Estimate:
@@ -198,6 +224,77 @@ def variance_without_baseline(stage: dict, G: int = 8) -> Estimate:
     with_p = p * q * (q * right + p * wrong) - squared
     price = (p * q * (p * right + q * wrong) + squared) / (G - 1)  # of not knowing p
     return share(p * right - squared, with_p + price)
+
+
+def profiles_apart(stages: dict) -> tuple[float, float]:
+    """Largest difference over k between two profiles at G = 8, means: of policies trained at 4 and at 64, at step 60,
+    and of the same policies at steps 20 and 60."""
+
+    def apart(one: tuple, other: tuple) -> float:
+        values = (np.array([e.value for e in profile(measured(stages[key], 8), 8)]) for key in (one, other))
+        return np.abs(np.subtract(*values)).max()
+
+    runs = sorted({key[:2] for key in stages if key[1]})
+    by_size = [apart((*run, 4, 60), (*run, 64, 60)) for run in runs]
+    return np.mean(by_size), np.mean([apart((*run, G, 20), (*run, G, 60)) for run in runs for G in (4, 64)])
+
+
+def verdicts(stages: dict) -> dict[str, tuple[str, str]]:
+    """What became of each of PREDICTIONS: a word, and what was measured. stages: by task, script, G and step."""
+
+    def of(task: str, step: int, number: Callable) -> list[float]:
+        found = [number(stage) for (t, _, _, s), stage in stages.items() if t == task and step in (s, ANY)]
+        return [getattr(value, "value", value) for value in found]
+
+    def span(values: list[float], form: str = ".2f") -> str:
+        return f"{np.nanmin(values):{form}} to {np.nanmax(values):{form}}"
+
+    def above_1(stage: dict) -> float:
+        ratio = lopsidedness(stage)
+        return (ratio[np.isfinite(ratio)] > 1).mean()
+
+    def extra_mass(task: str, step: int) -> list[float]:
+        return [
+            mass(stage, script, G)["difference"].value
+            for (t, of_run, _, s), stage in stages.items() if t == task and step in (s, ANY)
+            for script in ([of_run] if of_run else ("grpo", "dr_grpo")) for G in GROUP_SIZES
+        ]  # fmt: skip
+
+    ratio = of("arithmetic", ANY, lambda stage: median(lopsidedness(stage)))
+    of_4, of_64 = (of("arithmetic", ANY, lambda stage, G=G: lone(stage, G, G - 1)) for G in (4, 64))
+    right, wrong = (of("expressions", 0, lambda stage, k=k: lone(stage, 4, k))[0] for k in (1, 3))
+    below, later = 1 - of("expressions", 0, above_1)[0], of("expressions", 60, above_1)
+    off = max(e.value for stage in stages.values() for G in GROUP_SIZES for e in errors(stage, G) if e.n)
+    even = of("arithmetic", ANY, even_size) + of("expressions", ANY, even_size)
+    by_size, by_step = profiles_apart(stages)
+    silence = 100 * max(abs(silent(stage, G)["difference"].value) for stage in stages.values() for G in GROUP_SIZES)
+    more, before = extra_mass("arithmetic", ANY), extra_mass("expressions", 0)
+    found = {
+        "formula": (off < 0.1, f"the largest median is {off:.0%}"),
+        "arithmetic": (
+            min(ratio) > 2 and min(of_4) > 1 > max(of_64),
+            f"v-/v+ of {span(ratio, '.0f')} (medians); {span(of_4)} times the even split at G = 4, {span(of_64)} at 64",
+        ),
+        "expressions": (
+            below > 0.5 and right > 1 >= wrong,
+            f"at most 1 on {below:.0%}; one right of four {right:.2f} times the even split, one wrong {wrong:.2f}",
+        ),
+        "training": (
+            min(later) > 0.5 and min(ratio) > 4,
+            f"above 1 on {span(later, '.0%')} of the prompts (what wrong completions say was not recorded)",
+        ),
+        "noise": (
+            np.nanmin(even) >= 4 and np.nanmax(even) <= 64,
+            f"at G of {span(even, '.1f')}; not known at {np.isnan(even).sum()} of {len(even)} stages",
+        ),
+        "trained at": (by_size < by_step, f"{by_size:.2f} between G, {by_step:.2f} between steps"),
+        "silent": (silence < 2, f"the largest difference is {silence:.1f} points"),
+        "mass": (
+            min(more) > 0 >= max(before),
+            f"length less sigma: {span(more)} on arithmetic, {span(before)} on expressions before training",
+        ),
+    }
+    return {about: ("held" if held else "failed", what) for about, (held, what) in found.items()}
 
 
 def table(results: dict) -> str:
