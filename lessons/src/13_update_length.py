@@ -54,6 +54,7 @@ trained_at, sigma = ", ".join(map(str, TRAINED_AT)), {G: 2 * identity.sigma(1, G
 assert np.nanmax(results["error"]) < 1e-4  # both sides of the identity, through the scripts' losses, in float32
 
 
+# %% [fold]
 def after(task, step):
     """The stages of all runs on a task at one step of training."""
     return [stage for (t, _, _, s), stage in stages.items() if (t, s) == (task, step)]

@@ -1,4 +1,4 @@
-# %% [markdown]
+# %% [markdown] 35 minutes
 # # 14 · One gradient until the ratio moves
 #
 # GRPO, GSPO, CISPO, SAPO, GMPO and DPPO look like six algorithms. On the first update after sampling they are one: **given one way
@@ -21,8 +21,8 @@
 # 1. *The ratio within bounds.* GRPO's bounds do not bind at 1 and DPPO drops nothing there, so
 #    $\nabla(\rho_t A) = \rho_t A\,\nabla\ell_t = A\,\nabla\ell_t$. CISPO's $\mathrm{sg}[\min(\rho_t, 5)]\,A\,\ell_t$ gets there
 #    without the detour.
-# 2. *A smooth function of the ratio.* SAPO's $f(\rho) = \frac4\tau S(\tau(\rho - 1))$, $S$ the logistic function, has
-#    $f'(1) = 4\,S'(0) = 1$.
+# 2. *A smooth function of the ratio.* SAPO's gate $\frac4\tau\,\mathrm{sigmoid}(\tau(\rho - 1))$ has at $\rho = 1$ the slope
+#    $4\,\mathrm{sigmoid}'(0) = 1$.
 # 3. *One ratio a completion.* GSPO's $\bar\rho A$ (GMPO's, with clipped $\rho_t$) has
 #    $\nabla(\bar\rho A) = \bar\rho A\,\frac1{|y|}\sum_t\nabla\ell_t$: at $\bar\rho = 1$ the mean over tokens of $A\,\nabla\ell_t$,
 #    as the others are once averaged. ∎
@@ -319,7 +319,7 @@ def weights(log_ratio, C):
 
 
 # %% [markdown]
-# ## What to take along
+# ## To remember
 #
 # - With one update a rollout batch all six methods are one, up to how they average over tokens (lesson 5) and as long as the sampler is
 #   the trainer.
