@@ -1,0 +1,61 @@
+"""The pictures of lesson 15."""
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from lessons.kit import GREY, ORANGE, RIGHT, WRONG
+
+END = "∎"  # the end-of-sequence token
+
+
+def tokens_on(axis: Axes, tokens: list[str], slip: int | None) -> None:
+    """One tick for each token, the one at `slip` in the colour of what is wrong."""
+    axis.set_xticks(range(len(tokens)), tokens, fontsize=11, family="monospace")
+    axis.set_xlim(-0.7, len(tokens) - 0.3)
+    axis.tick_params(axis="x", length=0)
+    axis.grid(axis="x", visible=False)
+    if slip is not None:
+        axis.axvspan(slip - 0.5, slip + 0.5, color=WRONG, alpha=0.15, linewidth=0)
+        axis.get_xticklabels()[slip].set(color=WRONG, fontweight="bold")
+
+
+def slip_of(true: Tensor, reward: float) -> int | None:
+    """Where the true value falls most, if the completion is wrong."""
+    return None if reward else int(true.diff().argmin())
+
+
+def values_along(texts: list[str], shown: dict[str, int], values: Tensor, truth: dict, rewards: Tensor) -> Figure:
+    """Lesson 15: the critic's values and the true ones before each token of four completions, and the rewards.
+
+    shown: a name for each of four completions, by row. values: (B, T). truth: (n_tokens,) by row.
+    """
+    widest = max(len(truth[i]) for i in list(shown.values())[:2])
+    figure = Figure(figsize=(8.5, 4.6), layout="constrained")
+    axes = figure.subplots(2, 2, sharey=True, gridspec_kw={"width_ratios": [widest, 7]}).T.flatten()
+    for axis, (name, i) in zip(axes, shown.items()):
+        tokens = [*texts[i], END]
+        tokens_on(axis, tokens, slip_of(truth[i], rewards[i]))
+        at = [t - 0.5 for t in range(len(tokens))]
+        axis.plot(at, truth[i], "--", color=GREY)
+        axis.plot(at, values[i, : len(tokens)], color=ORANGE, marker="o", markersize=3.5)
+        axis.plot(len(tokens) - 0.5, rewards[i], "s", color=RIGHT if rewards[i] else WRONG, markersize=8, clip_on=False)
+        axis.set(title=name, ylim=(-0.08, 1.1))
+    axes[0].text(4.6, 0.42, "the critic", color=ORANGE)
+    axes[0].text(4.6, 0.22, "true values (dashed)", color=GREY)
+    axes[0].text(4.6, 0.02, "square: the reward", color=RIGHT)
+    axes[0].set_ylabel("value")
+    axes[1].set_ylabel("value")
+    return figure
+
+
+def credit(text: str, advantages: dict[str, Tensor], slip: int | None, title: str) -> Figure:
+    """Lesson 15: the advantage of each token of one completion, a panel for each source of values."""
+    tokens = [*text, END]
+    figure = Figure(figsize=(8.0, 4.2), layout="constrained")
+    for axis, (name, A) in zip(figure.subplots(2, 1, sharey=True), advantages.items()):
+        tokens_on(axis, tokens, slip)
+        axis.bar(range(len(tokens)), A.numpy(), width=0.6, color=ORANGE if "critic" in name else GREY)
+        axis.axhline(0, color="black", linewidth=0.6)
+        axis.set(title=f"{title}: advantages with {name}", xlim=(-0.7, max(len(tokens), 21) - 0.3), ylim=(-1.15, 1.15))
+    return figure

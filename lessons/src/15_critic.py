@@ -1,0 +1,372 @@
+# %% [markdown] 30 minutes
+# # 15 · PPO's critic
+#
+# REINFORCE gives every token of a completion the same advantage. PPO (proximal policy optimization) trains a second network, the
+# **critic**, which reads the completion as far as it goes and predicts what it will earn. Each token is then judged by what came after
+# it. Generalized advantage estimation (GAE) does this with one number, λ.
+#
+# **The claim: with $\gamma = \lambda = 1$, GAE is the return minus $V_t$, and the critic is only a baseline. A smaller λ replaces
+# what the completion earned by what the critic guesses.** Is a guess better? We train PPO's own critic on real completions and look.
+#
+# | symbol | meaning |
+# |---|---|
+# | $y_t,\ \lvert y\rvert$ | token $t$ of a completion; its number of tokens, the end-of-sequence token included |
+# | $R$ | the reward of the completion: 1 if it is right, 0 if it is wrong |
+# | $r_t$ | the reward of token $t$ |
+# | $V_t$ | the critic's **value** before token $t$: its prediction of $r_t + r_{t+1} + \dots$ |
+# | $\delta_t$ | the **one-step error**: how much better things look after token $t$ than before |
+# | $A_t$ | the **advantage** of token $t$, by which the gradient of its log-probability is multiplied |
+# | $\gamma,\ \lambda$ | the discount, 1 here and in `ppo.py`; GAE's parameter, `gae_lambda` |
+# | $\beta,\ \ell_t$ | the weight `kl_coef` of the KL divergence; a token's log-probability under the policy that sampled it (*old*), under the reference policy (*ref*) |
+#
+# ## Rewards of tokens
+#
+# $$r_t = \mathbb 1[t = |y|]\,R \;-\; \beta\,\big(\ell^{old}_t - \ell^{ref}_t\big)$$
+#
+# The verifier's reward comes with the last token. The second term charges every token that has become likelier than under the reference
+# policy, a frozen copy of the start. It is k1, an estimate of the Kullback–Leibler (KL) divergence ([lesson 4](04_kl.ipynb)): PPO puts
+# the KL into the reward, and later algorithms into the loss. Mind the minus: the widely read *N Implementation
+# Details of RLHF with PPO* prints the formula without it, and the code it describes has it.
+#
+# ## GAE
+#
+# $$\delta_t = r_t + V_{t+1} - V_t, \qquad V_{|y|+1} = 0, \qquad
+# A_t = \delta_t + \lambda\,\delta_{t+1} + \lambda^2\,\delta_{t+2} + \dots$$
+#
+# For $\lambda = 0$, $A_t = \delta_t$. For $\lambda = 1$ every value after $V_t$ enters once with plus and once with minus, and what remains is
+#
+# $$A_t = (r_t + r_{t+1} + \dots + r_{|y|}) - V_t \qquad \text{∎}$$
+#
+# Here $V_t$ depends on the tokens before $t$ and multiplies the score of $y_t$ alone, so by [lesson 1](01_score_function.ipynb) it leaves the
+# mean gradient as it is, **however bad the critic**. For $\lambda < 1$ the later values remain, and in general the mean gradient is right only
+# if they are.
+
+# %%
+import random
+from os.path import commonprefix
+
+import numpy as np
+import torch
+
+from algorithms import ppo
+from lessons.figures.lesson_15 import credit, slip_of, values_along
+from lessons.kit import check, knob, show
+from toy_env.arithmetic import LEVELS, held_out_problems, is_worked, reward, sample_problems, steps
+from toy_env.model import load_policy
+from toy_env.rollout import in_passes, sample
+
+policy, tokenizer = load_policy("base")
+
+# %% [markdown]
+# A check without sampling error: a random policy over three tokens writes completions of length three, 27 in all, with random rewards
+# 0 and 1. We list them and compute the mean and the variance of the gradient, with the true values and with a critic that says the same
+# everywhere, the policy's success probability $p$.
+
+
+# %%
+def advantages(rewards, values, gae_lambda):
+    """The script's advantages before whitening, (B, T), of completions of T tokens with rewards (B, 1), without KL."""
+    config, mask = ppo.Config(gae_lambda=gae_lambda, kl_coef=0.0), torch.ones_like(values).bool()
+    given = {"rewards": rewards, "values": values, "old_logps": values, "ref_logps": None, "mask": mask}
+    return ppo.compute_advantages(**given, config=config)[1] - values  # returns minus values
+
+
+generator, y = torch.Generator().manual_seed(0), torch.cartesian_prod(*[torch.arange(3)] * 3)  # (27, 3)
+state = torch.stack([0 * y[:, 0], 1 + y[:, 0], 4 + 3 * y[:, 0] + y[:, 1]], dim=1)  # the 13 beginnings, numbered
+logits = torch.randn(13, 3, generator=generator, dtype=torch.float64).requires_grad_()
+R = (torch.rand(27, 1, generator=generator) < 0.4).double()
+scores = torch.autograd.functional.jacobian(lambda z: z.log_softmax(dim=1)[state, y], logits)  # (27, 3, 13, 3)
+pi = logits.softmax(dim=1)[state, y].prod(dim=1)  # (27,)
+truth = torch.autograd.grad(pi @ R.squeeze(1), logits)[0]  # the gradient of p
+pi, visits = pi.detach().view(27, 1, 1), torch.zeros(27, 13).double().scatter(1, state, 1.0)
+true_V = ((pi[:, 0] * R).T @ visits / (pi[:, 0].T @ visits)).squeeze(0)  # (13,)
+for name, V in (("true values", true_V), ("p everywhere", true_V[:1].expand(13))):
+    for gae_lambda in (1.0, 0.95, 0.0):
+        A = advantages(R, V[state], gae_lambda)
+        gradients = (A[..., None, None] * scores).sum(dim=1)  # (27, 13, 3), of each completion
+        center = (pi * gradients).sum(dim=0)
+        off, variance = (center - truth).norm() / truth.norm(), (pi * (gradients - center) ** 2).sum()
+        print(f"{name}, lambda = {gae_lambda:<4}  mean off by {off:4.0%}, variance {variance:.2f}")
+        assert (off < 1e-12) == (gae_lambda == 1 or V is true_V) and (gae_lambda < 1 or torch.allclose(A, R - V[state]))
+
+# %% [markdown]
+# The trade: with the true values λ = 0 has the right mean and the smallest variance. With a critic that knows only how hard the
+# problem is, λ = 0 has a small variance and the wrong mean: it leaves every token but the last without a gradient. λ = 0.95, the default
+# of `ppo.py`, stays close to the right mean; the library oat takes 1.
+#
+# ## PPO's own critic
+#
+# It is a copy of the policy's transformer with a new head, trained on the squared error against $A_t + V_t$. This loss is clipped like the
+# policy's: a value that has moved towards its target by more than .2 since the batch was sampled has no gradient. We take eight of
+# PPO's steps (2,048 completions) with the script's functions and defaults, and leave out the update of the policy: the base model stays as it is.
+
+
+# %%
+def collect(problems, G, generator):
+    """G completions for each of P problems, and their rewards (P, G)."""
+    rollout = sample(policy, tokenizer, [problem.prompt for problem in problems], G, 56, 1.0, generator)
+    rewards = [reward(problems[row // G], text) for row, text in enumerate(rollout.texts)]
+    return rollout, torch.tensor(rewards).view(-1, G)
+
+
+torch.manual_seed(0)
+critic, config = ppo.Critic(policy), ppo.Config(kl_coef=0.0)  # the policy is its own reference: no KL yet
+optimizer = torch.optim.AdamW(critic.parameters(), lr=config.critic_learning_rate, weight_decay=0.0)
+generator, rng = torch.Generator().manual_seed(0), random.Random(0)
+for _ in range(8):
+    rollout, rewards = collect(sample_problems(32, LEVELS, rng), 8, generator)
+    mask, old_values = rollout.mask, in_passes(critic, rollout, config.max_tokens_per_pass).detach()  # (256, T)
+    given = {"rewards": rewards, "values": old_values, "old_logps": rollout.logps, "ref_logps": None, "mask": mask}
+    white, returns = ppo.compute_advantages(**given, config=config)
+    for rows in torch.randperm(256, generator=generator).split(64):
+        values = in_passes(critic, rollout[rows], config.max_tokens_per_pass)
+        fixed = {"old_values": old_values[rows], "returns": returns[rows], "mask": mask[rows]}
+        optimizer.zero_grad()
+        ppo.value_loss(values=values, **fixed, config=config).backward()
+        torch.nn.utils.clip_grad_norm_(critic.parameters(), config.max_grad_norm)
+        optimizer.step()
+turned = ((returns - old_values) * white < 0).sum() / mask.sum()  # advantages of the last batch that change their sign
+
+# %% [text]
+# (PPO then **whitens** the advantages: mean 0 and variance 1 over the tokens of the batch. The scaling changes no sign, but the shift does:
+# {=turned:.0%} of the tokens of the last batch are pushed in the opposite direction.)
+#
+# Now held-out problems. Of a right and a wrong completion, does the critic value the right one more, just before the end-of-sequence
+# token, when the answer is already written? A guess does so in half of all pairs, the verifier in all of them. *Before you look: how
+# often does this critic, if both completions are of the same problem?*
+
+
+# %%
+problems = held_out_problems(16)  # 64 problems
+held_out, rewards = collect(problems, 32, torch.Generator().manual_seed(1))
+with torch.no_grad():
+    V = in_passes(critic, held_out, config.max_tokens_per_pass)  # (2048, T)
+R, last = rewards.flatten(), held_out.mask.sum(dim=1, keepdim=True) - 1
+worked = torch.tensor([is_worked(text) for text in held_out.texts])  # does it write the steps out?
+problem = torch.arange(2048) // 32
+pairs = (R.view(-1, 1) == 1) & (R == 0)
+same = pairs & (problem.view(-1, 1) == problem)
+for what, at, chosen in (
+    ("before the first token, all pairs", 0 * last, pairs),
+    ("before the last token, all pairs", last, pairs),
+    ("before the last token, same problem", last, same),
+    ("same problem, and both write steps or neither", last, same & (worked.view(-1, 1) == worked)),
+):
+    higher = V.gather(1, at) > V.gather(1, at).T
+    print(f"{what:46} {higher[chosen].double().mean():.0%} of {chosen.sum():6} pairs")
+won, n = (torch.zeros(64).index_add(0, problem, p.sum(dim=1).float()) for p in (higher & chosen, chosen))  # by problem
+again = torch.randint(64, (2000, 64), generator=torch.Generator().manual_seed(0))  # problems, drawn again 2,000 times
+low, high = (won[again].sum(dim=1) / n[again].sum(dim=1)).quantile(torch.tensor([0.025, 0.975])).tolist()
+
+# %% [text]
+# It knows how hard the problem is and whether the steps are being written out. Whether *this* completion is right it hardly knows, if at
+# all (last row: 95 % interval {=low:.0%} to {=high:.0%}, from resampling the problems).
+#
+# What should it have said? The **true value** of a beginning is the probability that the policy ends it right, and we can sample it: 64
+# continuations of every beginning. Here are four completions of one held-out problem, `10-6+48?`, and for the statistics the token at
+# which every completion that writes wrong steps first leaves the right ones: the mistake.
+
+
+# %%
+def true_values(chosen, n=64):
+    """True values (n_tokens,) of some completions: before each token, the share of right ones of n continuations."""
+    begun = {i: [held_out.texts[i][:t] for t in range(last[i] + 1)] for i in chosen}
+    distinct, task = sorted(set(sum(begun.values(), []))), problems[chosen[0] // 32]
+    prompts, generator = [task.prompt + text for text in distinct], torch.Generator().manual_seed(2)
+    ends = sample(policy, tokenizer, prompts, n, 56, 1.0, generator).texts
+    right = torch.tensor([reward(task, distinct[j // n] + end) for j, end in enumerate(ends)])
+    value = dict(zip(distinct, right.view(-1, n).mean(dim=1)))
+    return {i: torch.stack([value[text] for text in begun[i]]) for i in chosen}
+
+
+first = 32 * [problem.expression for problem in problems].index("10-6+48")
+kinds = {(bool(worked[i]), int(R[i])): i for i in range(first, first + 32)}
+shown = {f"{'' if w else 'no '}steps, {'right' if r else 'wrong'}": kinds[w, r] for w in (True, False) for r in (1, 0)}
+truth = true_values(list(shown.values()))
+show(values_along(held_out.texts, shown, V, truth, R))
+right = ["".join(f"{to - int(step)}{step}={to};" for step, to in steps(p)) + f"#{p.answer}" for p in problems]
+wrong = [i for i in range(2048) if worked[i] and R[i] == 0]
+mistake = {i: len(commonprefix([held_out.texts[i], right[i // 32]])) for i in wrong}
+assert mistake[shown["steps, wrong"]] == truth[shown["steps, wrong"]].diff().argmin()
+at_mistake = {
+    gae_lambda: [advantages(R[i].view(1, 1), V[i : i + 1, : last[i] + 1], gae_lambda)[0, t] for i, t in mistake.items()]
+    for gae_lambda in (0.0, 0.95, 1.0)
+}
+blame = {gae_lambda: torch.tensor(A).median().item() for gae_lambda, A in at_mistake.items()}
+
+# %% [text]
+# *$V_t$ is drawn between the tokens $t-1$ and $t$; the block ends the completion. Shaded: the token at which the true value falls most.*
+#
+# **What is seen.** Of the 2,048 held-out completions {=len(wrong)} write wrong steps. Across the mistake the critic's value changes by
+# {=blame[0.0]:+.2f} (median), and never falls by more than {=-min(at_mistake[0.0]).item():.2f}: **it does not see the mistake.**
+# It moves most where the completion shows its form: after the first token it is {=V[worked, 1].mean():.2f} on average with steps and
+# {=V[~worked, 1].mean():.2f} without, and {=R[worked].mean():.0%} and {=R[~worked].mean():.0%} of these completions are right. In the
+# pictures the true value falls steeply at the mistake and nowhere else.
+#
+# **What is not.** This is one small critic after 2,048 training completions, few of which hold a written mistake. A larger critic, or one
+# that is trained longer, may see more.
+#
+# Move λ. Above are the critic's advantages, below those of the true values (the sliders need all cells above).
+
+
+# %%
+def draw(completion, gae_lambda):
+    i = shown[completion]
+    sources = {"the trained critic": V[i, : last[i] + 1], "the true values": truth[i]}
+    A = {name: advantages(R[i].view(1, 1), values.view(1, -1), gae_lambda)[0] for name, values in sources.items()}
+    return credit(held_out.texts[i], A, slip_of(truth[i], R[i]), f"{completion}, λ = {gae_lambda:.2f}")
+
+
+knob(draw, completion=list(shown)[1::-1] + list(shown)[:1:-1], gae_lambda=(0.0, 1.0, 0.05, 0.95))
+
+# %% [text]
+# *With the true values λ = 0 blames the mistake, and praises the first token, which chose to write the steps.* With this critic
+# the mistaken tokens get advantages of {=blame[0.0]:+.2f} at λ = 0, {=blame[0.95]:+.2f} at 0.95 and {=blame[1.0]:+.2f} at 1 (medians of {=len(wrong)}).
+# The blame comes from the reward alone: λ = 1 gives all tokens about the same, 0.95 fades it towards the start. Neither shows where
+# the mistake was made.
+#
+# ## Exercises
+#
+# **1. Write GAE** for one completion, with γ = 1. (`numpy` arrays of length |y|.)
+
+
+# %% [exercise]
+def gae(rewards, values, gae_lambda):
+    """Advantages (|y|,), not whitened."""
+    return ...
+
+
+# %% [check]
+check("15.1", gae)
+
+# %% [hint]
+# $A_t = \delta_t + \lambda A_{t+1}$, with $A_{|y|+1} = V_{|y|+1} = 0$: go backwards. (Compare `compute_advantages` in `algorithms/ppo.py`.)
+
+
+# %% [solution]
+def gae(rewards, values, gae_lambda):
+    advantages, next_value, next_advantage = 0 * values, 0.0, 0.0
+    for t in reversed(range(len(rewards))):
+        advantages[t] = rewards[t] + next_value - values[t] + gae_lambda * next_advantage
+        next_value, next_advantage = values[t], advantages[t]
+    return advantages
+
+
+# %% [wrong] that is λ = 0
+def gae(rewards, values, gae_lambda):
+    return rewards + [*values[1:], 0] - values
+
+
+# %% [wrong] not those before it
+def gae(rewards, values, gae_lambda):
+    advantages = rewards + [*values[1:], 0] - values
+    for t in range(1, len(rewards)):
+        advantages[t] += gae_lambda * advantages[t - 1]
+    return advantages
+
+
+# %% [wrong] the value after the last token is 0
+def gae(rewards, values, gae_lambda):
+    advantages, next_value, next_advantage = 0 * values, values[-1], 0.0
+    for t in reversed(range(len(rewards))):
+        advantages[t] = rewards[t] + next_value - values[t] + gae_lambda * next_advantage
+        next_value, next_advantage = values[t], advantages[t]
+    return advantages
+
+
+# %% [wrong] here it fades the rewards
+def gae(rewards, values, gae_lambda):
+    return [sum(gae_lambda**j * r for j, r in enumerate(rewards[t:])) - values[t] for t in range(len(rewards))]
+
+
+# %% [markdown]
+# **2. The KL in the reward.** Completions have two tokens; `pi`, `ref` and `R` hold, for each pair of tokens, its probability under the
+# policy (which has just sampled), its probability under the reference policy, and its reward. What is the true value before the first
+# token, $V_1$?
+
+
+# %% [exercise]
+def first_value(pi, ref, R, beta):
+    """numpy arrays (n, n), (n, n), (n, n) and a number to a number."""
+    return ...
+
+
+# %% [check]
+check("15.2", first_value)
+
+# %% [hint]
+# $r_1 + r_2$ of one completion: the sum of the log-ratios of its tokens is the log-ratio of the whole completion. Then the mean.
+
+
+# %% [solution]
+def first_value(pi, ref, R, beta):
+    return (pi * (R - beta * np.log(pi / ref))).sum()  # the success probability minus beta KL(pi || ref)
+
+
+# %% [wrong] the sign
+def first_value(pi, ref, R, beta):
+    return (pi * (R + beta * np.log(pi / ref))).sum()
+
+
+# %% [wrong] the other way round
+def first_value(pi, ref, R, beta):
+    return (pi * R).sum() - beta * (ref * np.log(ref / pi)).sum()
+
+
+# %% [wrong] the tokens of wrong completions
+def first_value(pi, ref, R, beta):
+    return (pi * R * (1 - beta * np.log(pi / ref))).sum()
+
+
+# %% [markdown]
+# **3. An optimistic critic.** Every $V_t$ of a completion of n tokens is too high by c. By how much does that change its n advantages?
+# Try λ = 1 and λ = 0 first.
+
+
+# %% [exercise]
+def shift(c, n, gae_lambda):
+    """The change of A_1 ... A_n, (n,)."""
+    return ...
+
+
+# %% [check]
+check("15.3", shift)
+
+# %% [hint]
+# Which one-step errors change? Only one: elsewhere c is added and subtracted.
+
+
+# %% [solution]
+def shift(c, n, gae_lambda):
+    return -c * gae_lambda ** np.arange(n - 1, -1, -1.0)  # δ of the last token falls by c, and fades towards the start
+
+
+# %% [wrong] that is λ = 1
+def shift(c, n, gae_lambda):
+    return np.full(n, -c)
+
+
+# %% [wrong] does not cancel in every
+def shift(c, n, gae_lambda):
+    return np.zeros(n)
+
+
+# %% [wrong] counted from the other end
+def shift(c, n, gae_lambda):
+    return -c * gae_lambda ** np.arange(n)
+
+
+# %% [markdown]
+# ## To remember
+#
+# - With γ = λ = 1 the advantage is the return minus $V_t$: the critic is a baseline, and however bad it is, the mean gradient (before
+#   whitening) stays right.
+# - A smaller λ replaces what was earned by what the critic guesses: as a rule less variance, and a mean gradient as good as the guess.
+# - A good explanation of the rewards is no sign of good credit: our critic ranks right above wrong by the problem and the form, and
+#   does not see the mistake.
+#
+# The critic is a second network to store, to run and to train. [Lesson 3](03_group_baseline.ipynb) replaces it by the mean of a group.
+#
+# Sources: GAE: [1506.02438](https://arxiv.org/abs/1506.02438). PPO for language models: [2203.02155](https://arxiv.org/abs/2203.02155); the
+# KL in the reward of each token: DeepSeekMath, [2402.03300](https://arxiv.org/abs/2402.03300), Eq. 2. Details: Huang et al., *The N
+# Implementation Details of RLHF with PPO*, 2023.
