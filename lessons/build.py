@@ -28,7 +28,7 @@ Python, if the reader's is another.
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -56,7 +56,7 @@ QUOTED_CODE = ".jp-RenderedMarkdown .highlight pre, .jp-RenderedMarkdown pre cod
 
 @dataclass
 class Config:
-    only: int = -1  # number of the one lesson to build; -1 for all
+    only: tuple[int, ...] = ()  # numbers of the lessons to build; none: all
     check: bool = False  # say whether every notebook is built from its source, and execute nothing
     html: bool = False  # also write lessons/html, the lessons as web pages with an index
 
@@ -181,12 +181,14 @@ def execute(notebook: nbformat.NotebookNode, name: str) -> None:
             cell.outputs = [output for output in cell.outputs if WIDGET not in output.get("data", {})]
 
 
-def sources(only: int = -1) -> Iterator[Path]:
+def sources(only: Sequence[int] = ()) -> Iterator[Path]:
     """The sources in the order of their numbers. Raises UsageError if the one asked for does not exist."""
     found = sorted((LESSONS / "src").glob("[0-9][0-9]_*.py"))
-    chosen = [path for path in found if only in (-1, int(path.name[:2]))]
-    if not chosen:
-        raise UsageError(f"there is no lesson {only}; choose from {', '.join(str(int(p.name[:2])) for p in found)}")
+    chosen = [path for path in found if not only or int(path.name[:2]) in only]
+    if missing := [number for number in only if number not in {int(path.name[:2]) for path in chosen}]:
+        raise UsageError(
+            f"there is no lesson {missing[0]}; choose from {', '.join(str(int(p.name[:2])) for p in found)}"
+        )
     yield from chosen
 
 

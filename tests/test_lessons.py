@@ -141,7 +141,7 @@ def test_a_changed_source_is_noticed(tmp_path, monkeypatch):
     with pytest.raises(UsageError, match="line 1: no kind of cell"):
         build.main(build.Config())
     with pytest.raises(UsageError, match="there is no lesson 7; choose from 1"):
-        build.main(build.Config(only=7))
+        build.main(build.Config(only=(7,)))
 
 
 def test_numbers_in_a_text_come_from_the_code(tmp_path, monkeypatch):

@@ -363,7 +363,7 @@ def completion_mask(ids, eos):
 # mask without the EOS, or a mean over the tokens of a completion ([lesson 5](05_length.ipynb)), breaks this: then the mean estimate depends
 # on the baseline.
 #
-# A $b_t$ that is learned is PPO's critic ([lesson 2](02_ppo.ipynb)); a baseline from the other completions to the same prompt is the
+# A $b_t$ that is learned is PPO's critic ([lesson 15](15_critic.ipynb)); a baseline from the other completions to the same prompt is the
 # subject of [lesson 3](03_group_baseline.ipynb). `tests/test_reinforce.py` checks the same on a transformer.
 #
 # Sources: Williams 1992 (*Machine Learning* 8, REINFORCE with a baseline); Weaver and Tao 2001,

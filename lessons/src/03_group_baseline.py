@@ -1,7 +1,7 @@
 # %% [markdown] 30 minutes
 # # 3 · GRPO's baseline
 #
-# Proximal policy optimization (PPO, [lesson 2](02_ppo.ipynb)) trains a second network, the critic, to predict the
+# Proximal policy optimization (PPO, [lesson 2](02_ppo.ipynb)) trains a second network, the critic ([lesson 15](15_critic.ipynb)), to predict the
 # reward. Group relative policy optimization (GRPO) has no critic. It samples G completions of the same prompt and
 # subtracts their mean reward from each reward. What does this baseline do to the expected update $\mathbb E[g]$?
 #

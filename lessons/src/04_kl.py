@@ -419,7 +419,7 @@ def token_rewards(rewards, logps, ref_logps, mask, beta):
 # - $k_3$ is a good number to log while the policy is near the reference; far from it, it can be the noisiest of the three.
 # - Multiplied by a ratio that autograd goes through, $k_3$ gives the reverse KL token by token, on-policy and off; over
 #   whole completions, of all these only $k_1$ in the reward (with λ = 1 in generalized advantage estimation,
-#   [lesson 2](02_ppo.ipynb)) gives the whole gradient.
+#   [lesson 15](15_critic.ipynb)) gives the whole gradient.
 #
 # Sources: Schulman (2020), [*Approximating KL Divergence*](http://joschu.net/blog/kl-approx.html); DeepSeekMath,
 # [arXiv:2402.03300](https://arxiv.org/abs/2402.03300); Tang and Munos, [2506.09477](https://arxiv.org/abs/2506.09477)

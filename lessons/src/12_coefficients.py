@@ -115,7 +115,7 @@ def agree(loss, data, w):
 
 # %% [markdown]
 # **Right, the coefficients:** the last column of the table, without a loss. They contain ρ and the clip, for later
-# updates. (PPO's advantages are taken from its script; [lesson 2](02_ppo.ipynb) explains them.)
+# updates. (PPO's advantages are taken from its script; [lesson 15](15_critic.ipynb) explains them.)
 
 
 # %%
