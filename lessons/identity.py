@@ -148,47 +148,13 @@ def weight_same_prompt_resampling(p, G: int):
     return weight("GRPO", p, G) / (1 - silent_rate(p, G))
 
 
-def weight_batch_std(p, G: int, sigma_batch: float):
-    """Group mean as the baseline, one standard deviation for the whole batch: (1 - 1/G) / sigma_batch at every p."""
-    return np.full_like(np.asarray(p, dtype=float), (1 - 1 / G) / sigma_batch)
-
-
-def weight_until_success(p):
-    """Sample until the first right completion and raise its log-probability: 1 / p, so that log p is climbed."""
-    return 1 / np.asarray(p, dtype=float)
-
-
-def weight_pass_at_k_normalised(p, K: int):
-    """Pass@K training with standardised pass@K rewards (Chen et al., arXiv:2508.10751), many groups of K a prompt:
-    q^(K-1) / sqrt(P (1 - P)) with P = 1 - q^K, the derivative of (2 / K) arcsin sqrt(P)."""
-    q = 1 - np.asarray(p, dtype=float)
-    P = 1 - q**K
-    return q ** (K - 1) / np.sqrt(P * (1 - P))
-
-
 def objective(rule: str | AdvantageRule, p, G: int):
-    """h(p) with h' = w and h(0) = 0: what the rule climbs. w is a polynomial of degree below G: Gauss-Legendre is
+    """J(p) with J' = w and J(0) = 0: what the rule climbs. w is a polynomial of degree below G: Gauss-Legendre is
     exact."""
     p = np.asarray(p, dtype=float)
     nodes, weights = np.polynomial.legendre.leggauss(G // 2 + 1)
     points = p[..., None] * (nodes + 1) / 2
     return p / 2 * (weight(rule, points, G) @ weights)
-
-
-# ---------------------------------------------------------------------- gradient mass by difficulty
-
-
-def gradient_mass_shares(p, counts, edges, size: Callable) -> np.ndarray:
-    """Share of the total update that comes from each range of difficulty.
-
-    p: (n,) success probabilities, counts: (n,) prompts at each, edges: (m + 1,) of the ranges [edge, next edge), the
-    last one closed. size: the expected length of one prompt's update as a function of p, such as p q for Dr. GRPO,
-    sqrt(p q) for GRPO at large G (both times the length of grad log-odds, taken as equal for all prompts), or
-    `lambda p: expected_sigma(p, G)` for GRPO at finite G. Returns (m,), summing to 1 if the ranges cover all p.
-    """
-    p, mass = np.asarray(p, dtype=float), np.asarray(counts) * size(np.asarray(p, dtype=float))
-    inside = [(p >= low) & ((p < high) | ((high == edges[-1]) & (p <= high))) for low, high in zip(edges, edges[1:])]
-    return np.array([mass[rows].sum() for rows in inside]) / mass.sum()
 
 
 # ---------------------------------------------------------------------- length of the update

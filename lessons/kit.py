@@ -153,7 +153,7 @@ def knob(draw: Callable[..., Figure], **sliders: tuple[float, float, float, floa
 
     widgets = {}
     for name, spec in sliders.items():
-        title = {"description": name, "layout": ipywidgets.Layout(width="500px")}  # a track of about 400
+        title = {"description": name, "layout": ipywidgets.Layout(width="580px")}  # a track of about 400
         if isinstance(spec, tuple):
             low, high, step, start = spec
             kind = ipywidgets.IntSlider if all(isinstance(v, int) for v in spec) else ipywidgets.FloatSlider
