@@ -248,20 +248,14 @@ def test_both_sides_of_the_identity_through_the_scripts_losses(answers, monkeypa
         assert update_length.identity_error(*answers, script) > 1e-2
 
 
-@pytest.fixture(scope="module")
-def small_run(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(update_length, "TRAINED_AT", (8,))
-        patch.setattr(update_length, "in_parallel", lambda function, tasks, *_, **__: [function(*t) for t in tasks])
-        patch.setattr(update_length, "STEPS", (0, 1, 2))
-        config = replace(SMALL, output=str(tmp_path_factory.mktemp("length")))
-        update_length.main(config)
-        yield config, update_length.collect(config)
-
-
 @pytest.mark.slow
-def test_a_small_run_measures_everything_and_nothing_twice(small_run, tmp_path):
-    config, results = small_run
+def test_a_small_run_measures_everything_and_nothing_twice(tmp_path, monkeypatch):
+    monkeypatch.setattr(update_length, "TRAINED_AT", (8,))
+    monkeypatch.setattr(update_length, "STEPS", (0, 1, 2))
+    monkeypatch.setattr(update_length, "in_parallel", lambda function, tasks, *_, **__: [function(*t) for t in tasks])
+    config = replace(SMALL, output=str(tmp_path / "length"))
+    update_length.main(config)
+    results = update_length.collect(config)
     stages = update_length_tables.stages_of(results)
     assert len(stages) == 2 * (1 + 2 * 2) and ("expressions", "dr_grpo", 8, 2) in stages
     assert np.nanmax(results["error"]) < 1e-4 and np.isfinite(results["error"]).any(axis=(1, 2)).all()
@@ -270,8 +264,8 @@ def test_a_small_run_measures_everything_and_nothing_twice(small_run, tmp_path):
     update_length.main(config)
     assert [path.stat().st_mtime_ns for path in files] == stamps
     run = update_length.runs_of(config)[1]
-    update_length.measure(run, replace(config, output=str(tmp_path)))  # from the start, the same numbers
-    for path in tmp_path.glob("measured/*"):
+    update_length.measure(run, replace(config, output=str(tmp_path / "again")))  # from the start, the same numbers
+    for path in tmp_path.glob("again/measured/*"):
         with np.load(path) as one, np.load(Path(config.output) / "measured" / path.name) as other:
             for name in other:
                 np.testing.assert_array_equal(one[name], other[name], err_msg=name)

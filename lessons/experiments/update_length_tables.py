@@ -307,10 +307,11 @@ def table(results: dict) -> str:
         of_stage = stage(results, *key)
         ratio = lopsidedness(of_stage)
         there = np.isfinite(ratio)
-        off = [np.nanmedian([e.value for e in errors(of_stage, G)] or [np.nan]) for G in GROUP_SIZES]
+        found = [[e.value for e in errors(of_stage, G) if e.n] for G in GROUP_SIZES]
+        off = [f"{np.median(values):.1%}" if values else "-" for values in found]
         lines.append(
             f"{key[0]}, {key[1] or 'base'}, {key[2]}, {key[3]}".ljust(31)
             + f" {of_stage['p'].mean():5.2f}   {median(ratio)!s:>20} ({(ratio[there] <= 1).mean():4.0%})   "
-            + f"{even_size(of_stage)!s:>20}   {'  '.join(f'{value:.1%}' for value in off)}"
+            + f"{even_size(of_stage)!s:>20}   {'  '.join(off)}"
         )
     return "\n".join(lines)
