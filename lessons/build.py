@@ -46,8 +46,8 @@ LESSONS = Path(__file__).parent
 KINDS = ("markdown", "text", "code", "fold", "exercise", "check", "hint", "solution", "wrong")
 MARKER = re.compile(r"# %%(?: \[(\w+)\])?[ ]?(.*)")
 HOW_TO = (
-    "*About {}. Begin with Run All; move what moves. Answers go where `...` stands: run that cell, then the one below, "
-    "which checks it. (To work in a copy: `python lessons/start.py`.)*"
+    "*About {}. Start with Run All, then move the sliders. Answers go where `...` stands: run that cell, then the "
+    "next, which checks it. (To work in a copy: `python lessons/start.py`.)*"
 )
 KERNELSPEC = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
 QUOTED_CODE = ".jp-RenderedMarkdown .highlight pre, .jp-RenderedMarkdown pre code " \

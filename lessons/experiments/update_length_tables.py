@@ -226,17 +226,28 @@ def variance_without_baseline(stage: dict, G: int = 8) -> Estimate:
     return share(p * right - squared, with_p + price)
 
 
-def profiles_apart(stages: dict) -> tuple[float, float]:
-    """Largest difference over k between two profiles at G = 8, means: of policies trained at 4 and at 64, at step 60,
-    and of the same policies at steps 20 and 60."""
+def profiles_apart(stages: dict, task: str) -> tuple[float, float]:
+    """Largest difference over k between two profiles at G = 8 of one task, means over scripts: of policies trained at 4
+    and at 64, at step 60; and of the same policies at steps 20 and 60."""
 
     def apart(one: tuple, other: tuple) -> float:
         values = (np.array([e.value for e in profile(measured(stages[key], 8), 8)]) for key in (one, other))
         return np.abs(np.subtract(*values)).max()
 
-    runs = sorted({key[:2] for key in stages if key[1]})
+    runs = sorted({key[:2] for key in stages if key[0] == task and key[1]})
     by_size = [apart((*run, 4, 60), (*run, 64, 60)) for run in runs]
     return np.mean(by_size), np.mean([apart((*run, G, 20), (*run, G, 60)) for run in runs for G in (4, 64)])
+
+
+def seeds_apart(stages: dict) -> list[float]:
+    """The same difference between two seeds of one run, at step 60: of every pair of every run."""
+    found = []
+    for lengths in (measured(stage, 8) for key, stage in stages.items() if key[3] == 60):
+        of_seed = [np.array([e.value for e in profile(lengths[[i]], 8)]) for i in range(len(lengths))]
+        found += [
+            np.nanmax(np.abs(a - b)) for i, a in enumerate(of_seed) for b in of_seed[:i] if np.isfinite(a - b).any()
+        ]
+    return found
 
 
 def verdicts(stages: dict) -> dict[str, tuple[str, str]]:
@@ -266,7 +277,7 @@ def verdicts(stages: dict) -> dict[str, tuple[str, str]]:
     below, later = 1 - of("expressions", 0, above_1)[0], of("expressions", 60, above_1)
     off = max(e.value for stage in stages.values() for G in GROUP_SIZES for e in errors(stage, G) if e.n)
     even = of("arithmetic", ANY, even_size) + of("expressions", ANY, even_size)
-    by_size, by_step = profiles_apart(stages)
+    apart = [profiles_apart(stages, task) for task in ("arithmetic", "expressions")]
     silence = 100 * max(abs(silent(stage, G)["difference"].value) for stage in stages.values() for G in GROUP_SIZES)
     more, before = extra_mass("arithmetic", ANY), extra_mass("expressions", 0)
     found = {
@@ -280,21 +291,29 @@ def verdicts(stages: dict) -> dict[str, tuple[str, str]]:
             f"at most 1 on {below:.0%}; one right of four {right:.2f} times the even split, one wrong {wrong:.2f}",
         ),
         "training": (
-            min(later) > 0.5 and min(ratio) > 4,
-            f"above 1 on {span(later, '.0%')} of the prompts (what wrong completions say was not recorded)",
+            "held in part" if min(later) > 0.5 and min(ratio) > 4 else "failed",
+            f"above 1 on {span(later, '.0%')} of the prompts, and above 4 on arithmetic; what wrong ones say was "
+            "not recorded",
         ),
         "noise": (
             np.nanmin(even) >= 4 and np.nanmax(even) <= 64,
-            f"at G of {span(even, '.1f')}; not known at {np.isnan(even).sum()} of {len(even)} stages",
+            f"at G of {span(even, '.1f')}; not known at {np.isnan(even).sum()} of {len(even)} stages "
+            "(no interval lies outside 4 to 64)",
         ),
-        "trained at": (by_size < by_step, f"{by_size:.2f} between G, {by_step:.2f} between steps"),
+        "trained at": (
+            all(by_size < by_step for by_size, by_step in apart),
+            "{:.2f} between G and {:.2f} between steps on arithmetic, {:.2f} and {:.2f} on expressions".format(
+                *apart[0], *apart[1]
+            ),
+        ),
         "silent": (silence < 2, f"the largest difference is {silence:.1f} points"),
         "mass": (
             min(more) > 0 >= max(before),
             f"length less sigma: {span(more)} on arithmetic, {span(before)} on expressions before training",
         ),
     }
-    return {about: ("held" if held else "failed", what) for about, (held, what) in found.items()}
+    words = {True: "held", False: "failed"}
+    return {about: (words.get(held, held), what) for about, (held, what) in found.items()}
 
 
 def table(results: dict) -> str:

@@ -1,16 +1,16 @@
 # %% [markdown] 10 minutes
 # # 0 · RL in five minutes
 #
-# A language model reads a prompt and writes a **completion**. A **verifier**, an ordinary program, says whether it is right. From nothing
-# but these verdicts the model is to become right more often. This is reinforcement learning (RL) from verifiable rewards, and it is
+# A language model reads a prompt and writes a **completion**. A **verifier**, an ordinary program, says whether it is right. From nothing but these verdicts the model has to learn to be right more often. This is reinforcement learning (RL) from verifiable rewards, and it is
 # a loop of three steps:
 #
 # 1. **Sample.** The model, called the **policy**, writes several completions at random, each with the probability that the policy gives it.
 # 2. **Verify.** Each completion receives a **reward** $R$: 1 if it is right, 0 if it is wrong.
 # 3. **Update.** The model's parameters are changed a little, so that what was rewarded becomes more probable. Then again.
 #
-# **Why not supervised learning?** Supervised learning makes given answers more probable, and somebody has to write them. Here nobody
-# does: the verifier only has to *recognise* a right answer, and the policy learns from what it samples itself. The price is that it
+# **Why not supervised learning?** Supervised learning makes given completions more probable, and
+# somebody has to write them out. Here nobody does: the verifier only has to *recognise* a right answer, often by comparing the last
+# number with a known one, and the policy learns from what it samples itself. The price is that it
 # cannot be rewarded for what it never samples.
 
 # %% [markdown]
@@ -78,8 +78,8 @@ print(f"success probability: {pi @ R:.3f} before, {(after @ R).item():.3f} after
 # completions with a positive one are made more probable, those with a negative one less. [Lesson 1](01_score_function.ipynb) proves that
 # this leaves the *mean* update as it is, the gradient of $p$, for every $b$. We compare four:
 #
-# - **b = p**: right completions are pushed up and wrong ones down. ($p$ is known here. In practice the mean reward of other
-#   completions takes its place, [lesson 3](03_group_baseline.ipynb).)
+# - **b = p**: right completions are pushed up and wrong ones down. ($p$ is known here. In practice the mean reward of
+#   several completions of the same prompt takes its place, [lesson 3](03_group_baseline.ipynb).)
 # - **no baseline**, $b = 0$: right ones are pushed up.
 # - **b = −1** and **b = −3**: everything is pushed up, right ones more, as if each completion got a point, or three,
 #   for taking part.
@@ -237,7 +237,8 @@ def least_noisy(p, candidates):
 # %% [markdown]
 # ## To remember
 #
-# The policy samples, the verifier rewards, and what was rewarded becomes more probable; nobody supplies right answers. What is never
+# The policy samples, the verifier rewards, and what was rewarded becomes more probable; nobody writes completions to
+# imitate. What is never
 # sampled is never rewarded. A baseline leaves the mean update as it is and changes its variance, which limits how large a step may be.
 #
 # Sources: Williams 1992 (*Machine Learning* 8, REINFORCE). The small policy and its runs are ours.

@@ -152,7 +152,7 @@ knob(
 # ## The clip on a real model
 #
 # The clip stops a *gradient*. Does it keep the *ratio* within the range? The base model writes 8 completions for each of 8 problems and
-# takes 16 steps on this batch at the full learning rate (more than usual), once with the clip and once without. The advantage
+# takes 16 steps on this batch (four times the usual number) at the full learning rate, once with the clip and once without. The advantage
 # is the reward minus the batch's mean reward.
 
 
@@ -184,7 +184,7 @@ far = (
 )  # of the tokens with A > 0, the one that the first step took furthest
 
 # %% [text]
-# *On this batch the clip slows tokens with $A < 0$ down outside the (grey) range. It does not keep them in.* After 16 steps
+# *On this batch, once tokens with $A < 0$ have left the grey range, the clip slows them; it does not keep them in.* After 16 steps
 # {=int(outside.sum())} of {=int(real.sum())} tokens are outside. {=int(stopped.sum())} of these have moved where their advantage pushes them
 # and have a gradient of exactly 0; the other {=int((outside & ~stopped).sum())} have moved the other way, and their gradients are alive.
 #
@@ -209,7 +209,7 @@ def stopped_share(ratio, A, mask, eps):
 check("2.1", stopped_share)
 
 # %% [hint]
-# `torch.where(A > 0, ..., ...)` chooses between two conditions. Then take the mean over the tokens in the mask.
+# Which two of the four cases? And over which tokens is the mean?
 
 
 # %% [solution]

@@ -181,7 +181,7 @@ of_grpo, in_8, in_64 = ((one - other) / (one + other) for one, other in (d[grpo]
 assert abs(of_grpo / in_8 - relative[grpo, 0.3][1] / relative[dapo, 0.3][1]) < 1e-6
 
 # %% [text]
-# Under GRPO, while $p$ rises by one point, the share of long completions falls by about one point among the right and rises by one among the
+# At p = .3 and .7, under GRPO, while $p$ rises by one point, the share of long completions falls by about one point among the right and rises by one among the
 # wrong. DAPO's drift is {=of_grpo / in_8:.0f} times smaller in a batch of 8 and, by the formula, {=of_grpo / in_64:.0f} times in its script's minibatch of 64.
 #
 # ## Try it
@@ -330,7 +330,7 @@ def token_mean_in_parts(f, mask, size):
 check("5.3", token_mean_in_parts)
 
 # %% [hint]
-# Count the tokens of the *whole* batch before the loop.
+# Give one completion 5 tokens and one 50. What weight does a token of each get in micro-batches of one?
 
 
 # %% [solution]

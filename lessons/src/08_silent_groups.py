@@ -145,6 +145,7 @@ for source, ends, (needed, stuck) in (
     for i, name in enumerate(("all wrong", "all right")):
         print(f"{source:18}   {name}   {100 * ends[i]:5.2f}        {needed[i]:10.2f}     {stuck[i]:10.2f}")
 resampled = np.random.default_rng(0).multinomial(bigmath.PROBLEMS, [*figure_bars[0], 1 - figure_bars[0].sum()], 4000)
+vanishes = 2016 * (figure_bars[0, 1] / 64) ** 2 / figure_bars[0, 0]  # the h_2 at which a mixture needs no more than h_0
 errors = -of_figure[1, 0] / (100 * room(resampled / bigmath.PROBLEMS)[1].std())
 assert np.allclose([of_figure[1], of_reconstruction[1]], [[-1.02, 4.43], [-0.13, 3.07]], atol=0.006) and errors > 9
 
@@ -153,7 +154,8 @@ assert np.allclose([of_figure[1], of_reconstruction[1]], [[-1.02, 4.43], [-0.13,
 # irreducible**, all at the all-right end (at most {=of_reconstruction[1, 1]:.1f} of {=100 * share[[0, 64]].sum():.1f} by the reconstruction), and none need be. But
 # at 0 of 64 the mixture is itself **rejected**: it needs {=of_figure[0, 0]:.2f} %, the figure shows {=100 * figure_bars[0, 0]:.2f},
 # more than {=int(errors)} standard errors too few. (The reconstruction misses its own bound too: {=100 * share[0]:.2f} < {=of_reconstruction[0, 0]:.2f}.)
-# Independent draws do not explain that end, so the bound does not tell who is stuck there. And a silent share speaks of 64 completions of one
+# ($h_2$ and $h_{62}$ are not printed in the paper; ours are worked back from bounds noted when its figure was read. The contradiction would
+# vanish at $h_2$ = {=100 * vanishes:.1f} % in place of {=100 * figure_bars[0, 2]:.1f}.) Independent draws do not explain that end, so the bound does not tell who is stuck there. And a silent share speaks of 64 completions of one
 # model, not of the problems.
 
 # %% [markdown]
@@ -246,12 +248,12 @@ def estimate(c, n, G):
 # %% [markdown]
 # **2. The price of a useful group.** DAPO (decoupled clip and dynamic sampling policy optimization) replaces a silent group by a group of
 # *another* problem, drawn from the mix ([lesson 10](10_dapo.ipynb)). Problems have probabilities `p`, with shares `weights`. How many completions
-# does a mixed group take on average?
+# are sampled on average until a group is not silent?
 
 
 # %% [exercise]
 def price(p, weights, G):
-    """Expected completions per mixed group, from arrays p and weights."""
+    """Expected completions for a group that is not silent, from arrays p and weights."""
     return ...
 
 

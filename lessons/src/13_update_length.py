@@ -3,11 +3,10 @@
 #
 # The paper behind the identity says of GRPO's update that its "length […] is exactly the group reward standard deviation",
 # "for any policy in any dimension". What is exact ([lesson 6](06_identity.ipynb)) is that σ *multiplies* the contrast
-# $\bar s_+ - \bar s_-$. A prompt with one parameter has a contrast of length 1. That of a language model is a difference of two
+# $\bar s_+ - \bar s_-$. If a prompt's only parameter is the logit of $p$, the contrast has length 1. That of a language model is a difference of two
 # noisy means, and the mean of one completion's score is noisier than that of four.
 #
-# **How does the length of the update depend on $k$, the number of right completions among G?** We measure it inside language models
-# that are training: on two tasks, at four group sizes.
+# **How does the length of the update depend on $k$, the number of right completions among G?** We measure it in language models that are training.
 #
 # | symbol | meaning |
 # |---|---|
@@ -26,7 +25,8 @@
 #
 # $$\mathbb E\,\|g\|^2 = \underbrace{\sigma^2\,\|\Delta m\|^2}_{\text{signal}} + \underbrace{\frac{(G-k)\,v_+ + k\,v_-}{G^2}}_{\text{noise}}$$
 #
-# (Dr. GRPO's is $\sigma^2$ times that.) The signal is symmetric in $k$. The noise is a straight line, and **which way it leans is a
+# (Dr. GRPO's is $\sigma^2$ times that. GRPO's loss also divides each score by the completion's number of tokens; here scores are summed, so
+# that only the advantage differs. The shares of length below are of the update as the script's loss makes it.) The signal is symmetric in $k$. The noise is a straight line, and **which way it leans is a
 # matter of $v_-/v_+$**: where wrong completions vary more, groups of many right and few wrong ones make long updates, because the few
 # wrong ones have large advantages. How much noise there is beside the signal is a matter of G.
 #
@@ -88,14 +88,14 @@ show(figure)
 lone = {(task, G, k): tables.lone(base[task], G, k) for task in TASKS for G in (4, 64) for k in (1, G - 1)}
 
 # %% [text]
-# *Dots: measured. Lines: predicted from other completions. Dashed: σ. A prompt counts where every $k$ can be formed.*
+# *Dots: measured. Lines: predicted from other completions. Dashed: σ.*
 #
 # At G = 4 on arithmetic, one *wrong* completion of four moves the model {=lone["arithmetic", 4, 3]} times as far as an even split, one
-# right one {=lone["arithmetic", 4, 1]}; on expressions it is the reverse, {=lone["expressions", 4, 3]} and
-# {=lone["expressions", 4, 1]}. σ says {=sigma[4]:.2f} for all four. At G = 64, where it
+# right one {=lone["arithmetic", 4, 1]}; on expressions the order is reversed,
+# {=lone["expressions", 4, 3]} and {=lone["expressions", 4, 1]}, though the lone right one is no longer than the even split. σ says {=sigma[4]:.2f} for all four. At G = 64, where it
 # says {=sigma[64]:.2f}, one wrong of 64 makes {=lone["arithmetic", 64, 63]} on arithmetic and {=lone["expressions", 64, 63]} on
 # expressions, one right of 64 {=lone["arithmetic", 64, 1]} and {=lone["expressions", 64, 1]}. **No power of σ fits:** it would be
-# symmetric in $k$, and the same at every G.
+# a function of $k/G$ alone, and symmetric.
 #
 # Move the knobs: task, run, the G it was trained at, the step, and the G of the groups.
 
@@ -132,12 +132,12 @@ few, many = (np.median(error[rows]) for rows in (rarer < 20, rarer >= 100))
 assert max(worst["arithmetic", step] for step in steps) < 0.1 and worst["expressions", 0] < 0.05 and many < few / 2
 
 # %% [text]
-# **Within {=max(worst["arithmetic", step] for step in steps):.0%} on arithmetic at every G and step, and within
-# {=worst["expressions", 0]:.0%} on expressions before training. After training the middle error there is up to
-# {=max(worst["expressions", 20], worst["expressions", 60]):.0%}.** The reason is not the formula but what is put into it: a trained
-# policy gives few wrong completions, a few of these have very long scores, and so $v_-$ is poorly known from one half. Where that
-# half holds fewer than 20 completions of the rarer kind the error is {=few:.0%} in the median (step 60), with 100 or more
-# {=many:.0%}. The predictions are not biased: the median of predicted over measured is {=np.median(over):.2f}.
+# **The typical error is {=max(worst["arithmetic", step] for step in steps):.0%} at most on arithmetic, at every G and step, and
+# {=worst["expressions", 0]:.0%} on expressions before training. After training it is up to
+# {=max(worst["expressions", 20], worst["expressions", 60]):.0%} there.** The reason is most likely not the formula but what is put into
+# it: a trained policy gives few wrong completions, so $v_-$ is poorly known from either half, the predicting or the measured one. Where
+# the first holds fewer than 20 completions of the rarer kind the error is {=few:.0%} in the median (step 60), with 100 or more (few
+# prompts) {=many:.0%}. Errors go both ways: predicted over measured is {=np.median(over):.2f} in the median.
 #
 # ## What training does to it
 
@@ -157,7 +157,7 @@ for task, step in runs:
     cells = [span(numbers, ".0f" if np.nanmax(numbers) > 1.5 else ".2f") for numbers in values[task, step].values()]
     rows.append(f"| {task}, step {step} | {' | '.join(cells)} |")
 say("\n".join(rows))
-by_G, by_step = tables.profiles_apart(stages)
+apart = {task: tables.profiles_apart(stages, task) for task in TASKS}
 turned = sum(
     wrong > right
     for run in runs[4:]
@@ -166,20 +166,21 @@ turned = sum(
 at_most_1 = tables.mean(np.where(np.isfinite(r := tables.lopsidedness(base["expressions"])), r <= 1, np.nan))
 
 # %% [text]
-# *The smallest and the largest of eight runs. Lengths are over that of the even split; "different": completions among the
-# {=n:,} of a prompt, median over prompts.*
+# *The smallest and the largest of eight runs (signal = noise is not known for one). Lengths are over that of the even
+# split; "different": completions among the {=n:,} of a prompt, median over prompts.*
 #
-# **Training turns expressions round.** Before it $v_-/v_+$ is at most 1 on {=at_most_1.value:.0%} of the prompts, and a single right
-# completion of four makes a longer update than a single wrong one. From step 20 on it is the reverse, in {=turned} of 16 stages. Wrong completions
-# have become rare, and what is rare has a long score: those that are no repeated number are few, differ, and carry $v_-$. On
-# arithmetic the lean was there from the start. The G that a policy was trained at changes the profile little: those at G = 8
-# of policies trained at 4 and at 64 differ by {=by_G:.2f} (largest difference over $k$, mean of the runs), those of
-# steps 20 and 60 by {=by_step:.2f}.
+# **Training reverses the lean on expressions.** Before it $v_-/v_+$ is at most 1 on {=at_most_1.value:.0%} of the prompts, and a single
+# right completion of four makes a longer update than a single wrong one. From step 20 on it is the reverse, in {=turned} of 16 stages.
+# Wrong completions have become rare and differ more; what they say was not recorded, but rare ones tend to have
+# long scores. On arithmetic the lean was there from the start. Does the G that a policy was trained at matter? At G = 8 the profiles
+# of policies trained at 4 and at 64 differ by {=apart["arithmetic"][0]:.2f} on arithmetic and {=apart["expressions"][0]:.2f} on
+# expressions (largest difference over $k$), those of steps 20 and 60 by {=apart["arithmetic"][1]:.2f} and
+# {=apart["expressions"][1]:.2f}. Single seeds of one run differ as much: by {=span(tables.seeds_apart(stages))}.
 #
 # ## Which groups there are
 #
-# The profile is that of groups formed on purpose. Those that a run draws are another matter: here for GRPO at step 20, at the G that
-# it was trained at.
+# The profile is that of groups formed on purpose. Those that the policy draws on the held-out prompts are another matter: here GRPO
+# at step 20, at the G that it was trained at.
 
 # %%
 head = "task, G | silent (predicted) | $k < G/4$ | middle | $k > 3G/4$ | extreme prompts | their share of length | of σ (closed form)"
@@ -200,20 +201,24 @@ say("\n".join(rows))
 differences = [s["difference"] for s in silent.values()]
 most = max(abs(e.value) for e in differences)
 of_64 = mass["expressions", "grpo", 64, 20, 64]
+early = {task: tables.frequencies(base[task], 16)[1].value for task in TASKS}
+assert not any(0 not in e for e in differences)
+assert all(0 in m["difference"] for key, m in mass.items() if key[0] == "arithmetic")
 
 # %% [text]
 # *Shares of all groups, and of prompts; extreme: $p$ up to .1 or above .9.*
 #
 # Silence is what $p^G + q^G$ says, if $p$ comes from other completions: over {=len(differences)} pairs of stage and G the difference is
-# at most {=100 * most:.1f} points, and {=sum(0 not in e for e in differences)} of the intervals miss 0 (5 % are
-# {=0.05 * len(differences):.0f}). The closed form of σ holds as well. **But σ is not the length:** on expressions, trained at G = 64,
-# the extreme prompts have {=of_64["|g|"].value:.0%} of the summed length of GRPO's updates and {=of_64["sigma"].value:.0%} of the summed σ.
-# And nobody should read much from groups that hardly occur: those with fewer than a quarter right are at most {=max(few_right):.1%}
-# of all here, so these runs do not meet the left end of the profile.
+# {=100 * most:.1f} points at most (at G = 64 a prompt gives 16 groups), and no interval excludes 0. **But σ is not the length:** on expressions, trained at G = 64, the extreme prompts have {=of_64["|g|"].value:.0%} of the summed length
+# of GRPO's updates and {=of_64["sigma"].value:.0%} of the summed σ  (difference {=of_64["difference"]}); on
+# arithmetic no difference can be told from 0. And do not read much into groups that hardly occur. Before training those with fewer than a quarter right are
+# common, {=early["arithmetic"]:.0%} of all at G = 16 on arithmetic and {=early["expressions"]:.0%} on expressions; at step 20 they are
+# {=max(few_right):.1%} at most. (At G = 4 no mixed group has $k < 1$ or $k > 3$.)
 #
 # ## What became of the predictions
 #
-# They were written down, and committed, before the code that measures.
+# They were written down, and committed, before the code that measures.  The base model of expressions was made after them, so that
+# $v_-$ is small: that part is design, not a finding. The number of completions was set later, too.
 
 
 # %%
@@ -221,8 +226,10 @@ rows = [f"| {PREDICTIONS[about]} | **{word}**: {what} |" for about, (word, what)
 say("\n".join(["| prediction | what came |", "|---|---|", *rows]).replace("|g|", "length"))
 
 # %% [text]
-# **What this cannot say.** Two tasks and one small model; {=seeds} training seeds. Lengths are Euclidean, and Adam follows other ones. Where right
-# completions are as varied as wrong ones, as proofs, programs and chains of thought may be, the profile is another: the formula says which.
+# **What this cannot say.** Two tasks and one small model; {=seeds} training seeds (before
+# training, three draws from one model). Lengths are Euclidean, and of one group's gradient; a step averages many groups and goes through
+# Adam. Where right
+# completions are as varied as wrong ones, as proofs, programs and chains of thought may be, the profile will differ, and the formula says how.
 
 # %% [markdown]
 # ## Exercises
@@ -270,7 +277,7 @@ def signal_squared(right, wrong):
 
 
 # %% [markdown]
-# **2. Where it turns round.** From which $v_-/v_+$ on does one wrong completion of G move the model further than an even split? The answer
+# **2. Where it turns round.** Above which $v_-/v_+$ does one wrong completion of G move the model further than an even split? The answer
 # depends on G and on the strength of the signal, $\|\Delta m\|^2 / v_+$ (about .7 on expressions, before training).
 
 
@@ -310,5 +317,5 @@ def turning_point(G, signal):
 #   turn that round.
 # - Predict from other completions than those you measure on; compare groups of one prompt.
 #
-# Sources: *GRPO, Dr. GRPO, and DAPO Are Three Operations on One Number*, [arXiv:2607.00152](https://arxiv.org/abs/2607.00152), §3, Theorem
-# `identity`, Limitations. The measurement is ours: `lessons/experiments/update_length.py --publish` makes every number on this page.
+# Sources: *GRPO, Dr. GRPO, and DAPO Are Three Operations on One Number*, [arXiv:2607.00152](https://arxiv.org/abs/2607.00152), §3. The
+# measurement is ours: `lessons/experiments/update_length.py --publish` makes every number on this page.
