@@ -27,7 +27,6 @@ Python, if the reader's is another.
 
 import os
 import re
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -36,8 +35,8 @@ from pathlib import Path
 import nbformat
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
-from tqdm import tqdm
 
+from lessons.experiments.pool import in_parallel
 from lessons.kit import WIDGET
 from toy_env import UsageError
 from toy_env.cli import run_main
@@ -235,6 +234,13 @@ def title_of(path: Path) -> str:
     return next(line[2:] for cell in notebook.cells for line in cell.source.splitlines() if line.startswith("# "))
 
 
+def build(source: Path) -> None:
+    """Execute a source and write its notebook."""
+    notebook = notebook_of(source)
+    execute(notebook, source.stem)
+    nbformat.write(notebook, LESSONS / f"{source.stem}.ipynb")
+
+
 def main(config: Config) -> None:
     chosen = list(sources(config.only))
     if config.check:
@@ -244,10 +250,10 @@ def main(config: Config) -> None:
         print(f"{len(chosen)} notebooks are built from their sources")
         return
     os.environ["OMP_NUM_THREADS"] = "1"  # for the kernels: other numbers of threads round otherwise in the last digit
-    for source in tqdm(chosen, desc="lessons", file=sys.stderr, dynamic_ncols=True):
-        notebook = notebook_of(source)
-        execute(notebook, source.stem)
-        nbformat.write(notebook, LESSONS / f"{source.stem}.ipynb")
+    if len(chosen) > 1:
+        in_parallel(build, [(source,) for source in chosen], what="lessons")
+    else:
+        build(chosen[0])
     if config.html:
         print(f"open {write_html([LESSONS / f'{source.stem}.ipynb' for source in sources()])}")
 
