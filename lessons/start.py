@@ -13,6 +13,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from toy_env import UsageError
 from toy_env.cli import run_main
 
 LESSONS = Path(__file__).parent
@@ -26,7 +27,10 @@ class Config:
 
 def main(config: Config) -> None:
     folder = Path(config.folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot make {config.folder!r} ({error.strerror}); choose another --folder") from None
     new = [path for path in sorted(LESSONS.glob("*.ipynb")) if not (folder / path.name).exists()]
     for path in [*new, LESSONS / "README.md"]:
         shutil.copy(path, folder)

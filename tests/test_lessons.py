@@ -248,6 +248,8 @@ def test_lessons_are_copied_once(tmp_path, capsys):
     one = tmp_path / f"mine/{SOURCES[3].stem}.ipynb"
     one.write_text("answered")
     start.main(start.Config(folder=str(tmp_path / "mine"), open=False))
+    with pytest.raises(UsageError, match="choose another --folder"):
+        start.main(start.Config(folder=str(one), open=False))
     assert one.read_text() == "answered" and f"0 lessons copied to {tmp_path}/mine" in capsys.readouterr().out
 
 
