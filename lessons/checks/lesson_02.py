@@ -25,35 +25,38 @@ def loss_of_the_script(logps: Tensor, old_logps: Tensor, A: Tensor, eps: float) 
     return ppo.policy_loss(logps=logps[None], old_logps=old_logps[None], advantages=A[None], mask=mask, config=config)
 
 
-def stopped_share(ratio: Tensor, A: Tensor, mask: Tensor, eps: float) -> float:
-    """By autograd through the script's loss, token by token."""
-    logps = ratio[mask].log()
-    gradient = gradient_of(loss_of_the_script)(logps, old_logps=torch.zeros_like(logps), A=A[mask], eps=eps)
-    return (gradient == 0).double().mean().item()
+def stopped(objective: Callable) -> Callable:
+    """Where the gradient of objective(ratio, A, ...) with respect to the log-probabilities is 0, by autograd."""
+
+    def of(ratio: Tensor, A: Tensor, **more: float) -> Tensor:
+        logps = ratio.log().requires_grad_()
+        return torch.autograd.grad(objective(logps.exp(), A, **more).sum(), logps)[0] == 0
+
+    return of
+
+
+def dual_clip(ratio: Tensor, A: Tensor, eps: float, c: float) -> Tensor:
+    J = torch.minimum(A * ratio, A * ratio.clamp(1 - eps, 1 + eps))
+    return torch.where(A < 0, torch.maximum(J, c * A), J)
+
+
+def smaller_ratio(ratio: Tensor, A: Tensor, eps: float) -> Tensor:
+    return A * torch.minimum(ratio, ratio.clamp(1 - eps, 1 + eps))
 
 
 def share(of: Callable, padding: bool = False) -> Callable:
-    """The share of tokens for which of(ratio, A, eps) is true; with the padding among them, if asked for."""
+    """The share of tokens for which of(ratio, A, eps, c) is true; with the padding among them, if asked for."""
 
-    def value(ratio: Tensor, A: Tensor, mask: Tensor, eps: float) -> float:
-        chosen = of(ratio, A, eps)
+    def value(ratio: Tensor, A: Tensor, mask: Tensor, eps: float, c: float) -> float:
+        chosen = of(ratio, A, eps=eps, c=c)
         return ((chosen & mask) if padding else chosen[mask]).double().mean().item()
 
     return value
 
 
-def both(ratio: Tensor, A: Tensor, eps: float) -> Tensor:
+def clip(ratio: Tensor, A: Tensor, eps: float, c: float = 0.0) -> Tensor:
+    """What PPO's clip stops."""
     return torch.where(A > 0, ratio > 1 + eps, ratio < 1 - eps)
-
-
-def loss_with(objective: Callable) -> Callable:
-    """The gradient of minus the mean of objective(A, ratio, clipped)."""
-
-    def loss(logps: Tensor, old_logps: Tensor, A: Tensor, eps: float) -> Tensor:
-        ratio = (logps - old_logps).exp()
-        return -objective(A, ratio, ratio.clamp(1 - eps, 1 + eps)).mean()
-
-    return gradient_of(loss)
 
 
 def where_autograd_stops(p_old: float, eps: float) -> float:
@@ -76,51 +79,46 @@ ratios = torch.tensor([[0.5, 1.1, 1.5, 1.9, 0.7, 2.5], [1.3, 0.75, 0.4, 1.0, 1.0
 real = torch.tensor([[1, 1, 1, 1, 1, 1], [1, 1, 1, 0, 0, 0]]).bool()
 advantages = torch.tensor([[0.5] * 6, [-2.0] * 6]).double()
 six = {
-    "logps": torch.tensor([0.5, 1.0, 1.5] * 2).double().log(),
-    "old_logps": torch.zeros(6).double(),
+    "ratio": torch.tensor([0.5, 1.0, 1.5] * 2).double(),
     "A": torch.tensor([1.0] * 3 + [-1.0] * 3).double(),
 }
 
 CHECKS = {
     "2.1": {
-        "expected": stopped_share,
+        "expected": share(stopped(dual_clip)),
         "inputs": [
-            {"ratio": ratios, "A": sign * advantages, "mask": real, "eps": eps}
-            for sign, eps in ((1, 0.2), (-1, 0.2), (1, 0.45))
+            {"ratio": ratios, "A": sign * advantages, "mask": real, "eps": eps, "c": c}
+            for sign, eps, c in ((1, 0.2, 1.4), (-1, 0.2, 2.0), (-1, 0.45, 1.8), (1, 0.2, 3.0))
         ],
         "mistakes": {
-            "that is every token outside the range; in two of the four cases the gradient is alive": share(
-                lambda ratio, A, eps: (ratio - 1).abs() > eps
+            "that is the clip without the dual clip": share(clip),
+            "that is every token outside the range, and those above c": share(
+                lambda ratio, A, eps, c: ((ratio - 1).abs() > eps) | (ratio > c)
             ),
-            "the sign: these are the two cases in which the gradient is alive": share(
-                lambda ratio, A, eps: both(ratio, -A, eps)
+            "the dual clip is for A < 0 alone": share(lambda ratio, A, eps, c: clip(ratio, A, eps) | (ratio > c)),
+            "the dual clip is for A < 0 alone, and above c alone": share(
+                lambda ratio, A, eps, c: clip(ratio, A, eps) | (ratio > c) | (ratio < 1 / c)
             ),
-            "that is one of the two cases": share(lambda ratio, A, eps: (A > 0) & (ratio > 1 + eps)),
-            "that is one of the two cases; the other is missing": share(
-                lambda ratio, A, eps: (A < 0) & (ratio < 1 - eps)
-            ),
-            "a share of the real tokens: the padding does not count": share(both, padding=True),
-            "the number of real tokens is the divisor; you divided by nothing": lambda ratio, A, mask, eps: (
-                (both(ratio, A, eps) & mask).sum().item()
+            "the sign": share(lambda ratio, A, eps, c: stopped(dual_clip)(ratio, -A, eps=eps, c=c)),
+            "a share of the real tokens: the padding does not count": share(stopped(dual_clip), padding=True),
+            "the number of real tokens is the divisor; you divided by nothing": lambda ratio, A, mask, eps, c: (
+                (stopped(dual_clip)(ratio, A, eps=eps, c=c) & mask).sum().item()
             ),
         },
     },
     "2.2": {
-        "expected": gradient_of(loss_of_the_script),
+        "expected": stopped(smaller_ratio),
         "inputs": [{**six, "eps": 0.2}, {**six, "eps": 0.6}, {**six, "A": -3 * six["A"], "eps": 0.2}],
-        "bug": loss_with(lambda A, ratio, clipped: A * torch.minimum(ratio, clipped)),
         "mistakes": {
-            "now A < 0 is right, and A > 0 is wrong": loss_with(
-                lambda A, ratio, clipped: A * torch.maximum(ratio, clipped)
+            "that is what PPO stops, the minimum of the two products": clip,
+            "the smaller ratio is a constant on one side of the range only": lambda ratio, A, eps: (
+                (ratio - 1).abs() > eps
             ),
-            "the larger of the two products is the optimistic one": loss_with(
-                lambda A, ratio, clipped: torch.maximum(A * ratio, A * clipped)
+            "below the range the smaller ratio is the ratio itself, and its gradient is alive": lambda ratio, A, eps: (
+                ratio < 1 - eps
             ),
-            "now all four cases are stopped: nothing brings back a token that went the wrong way": loss_with(
-                lambda A, ratio, clipped: A * clipped
-            ),
-            "the sign: an optimizer makes a loss smaller": loss_with(
-                lambda A, ratio, clipped: -torch.minimum(A * ratio, A * clipped)
+            "those are the two cases that PPO leaves alive; look at the sign of A once more": lambda ratio, A, eps: (
+                clip(ratio, -A, eps)
             ),
         },
     },

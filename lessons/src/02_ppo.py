@@ -26,7 +26,6 @@ import numpy as np
 import torch
 
 from algorithms import ppo, reinforce
-from lessons.checks.lesson_02 import gradient_of
 from lessons.figures.lesson_02 import clip_and_gradient, furthest_ratios
 from lessons.float64 import to_float64
 from lessons.kit import check, knob, show, show_diff
@@ -195,12 +194,13 @@ far = (
 #
 # ## Exercises
 #
-# **1. How much of a batch is stopped?** Compute the share of the real tokens whose gradient is 0. (Tensors of shape (B, T); the mask is
-# False on the padding; no advantage is 0. CleanRL's `clipfrac` counts something else: every ratio outside the range.)
+# **1. How much of a batch is stopped?** Compute the share of the real tokens whose gradient is 0 when the dual clip is on, with the
+# constant `c`. (Tensors of shape (B, T); the mask is False on the padding; no advantage is 0. CleanRL's `clipfrac` counts something
+# else: every ratio outside the range.)
 
 
 # %% [exercise]
-def stopped_share(ratio, A, mask, eps):
+def stopped_share(ratio, A, mask, eps, c):
     """A number from 0 to 1."""
     return ...
 
@@ -209,77 +209,73 @@ def stopped_share(ratio, A, mask, eps):
 check("2.1", stopped_share)
 
 # %% [hint]
-# Which two of the four cases? And over which tokens is the mean?
+# For A > 0 nothing changes. For A < 0 the loss is now constant at two ends of the ratio's axis. And over which tokens is the mean?
 
 
 # %% [solution]
-def stopped_share(ratio, A, mask, eps):
-    stopped = torch.where(A > 0, ratio > 1 + eps, ratio < 1 - eps)
+def stopped_share(ratio, A, mask, eps, c):
+    stopped = torch.where(A > 0, ratio > 1 + eps, (ratio < 1 - eps) | (ratio > c))
     return stopped[mask].double().mean()
 
 
-# %% [wrong] that is every token outside the range
-def stopped_share(ratio, A, mask, eps):
-    return ((ratio - 1).abs() > eps)[mask].double().mean()
+# %% [wrong] that is the clip without the dual clip
+def stopped_share(ratio, A, mask, eps, c):
+    return torch.where(A > 0, ratio > 1 + eps, ratio < 1 - eps)[mask].double().mean()
 
 
-# %% [wrong] the sign
-def stopped_share(ratio, A, mask, eps):
-    return torch.where(A < 0, ratio > 1 + eps, ratio < 1 - eps)[mask].double().mean()
+# %% [wrong] the dual clip is for A < 0 alone
+def stopped_share(ratio, A, mask, eps, c):
+    return (torch.where(A > 0, ratio > 1 + eps, ratio < 1 - eps) | (ratio > c) | (ratio < 1 / c))[mask].double().mean()
 
 
 # %% [wrong] the padding does not count
-def stopped_share(ratio, A, mask, eps):
-    return (torch.where(A > 0, ratio > 1 + eps, ratio < 1 - eps) & mask).double().mean()
+def stopped_share(ratio, A, mask, eps, c):
+    return (torch.where(A > 0, ratio > 1 + eps, (ratio < 1 - eps) | (ratio > c)) & mask).double().mean()
 
 
 # %% [markdown]
-# **2. Find the bug.** This loss takes the smaller of the two *ratios* and multiplies by the advantage afterwards. (Public code, teaching
-# code among it, has the same bug in another form: the minimum for $A \ge 0$ and the maximum for $A < 0$. One comment calls that
-# standard PPO.) With one update a batch it does no harm. Which two of the four cases does it stop? Repair it. The check looks at the
-# gradient.
+# **2. Find the bug.** This loss takes the smaller of the two *ratios* and multiplies by the advantage afterwards:
+#
+#     J = A * torch.minimum(ratio, ratio.clamp(1 - eps, 1 + eps))
+#
+# Public code, teaching code among it, has a relative of this bug, the minimum for $A \ge 0$ and the maximum for $A < 0$; one comment
+# calls that standard PPO. With one update a batch neither does any harm. Which tokens does the loss above stop?
 
 
 # %% [exercise]
-def repaired_loss(logps, old_logps, A, eps):
-    """Tensors of shape (n,) to a scalar loss."""
-    ratio = (logps - old_logps).exp()
-    J = A * torch.minimum(ratio, ratio.clamp(1 - eps, 1 + eps))  # <- runs, and is wrong
-    return -J.mean()
+def stopped_by_the_bug(ratio, A, eps):
+    """True where the gradient of this J is 0; tensors of shape (n,)."""
+    return ...
 
 
 # %% [check]
-check("2.2", gradient_of(repaired_loss))
+check("2.2", stopped_by_the_bug)
 
 # %% [hint]
-# Take A = −1. At ρ = 0.5 the two products are −0.5 and −0.8, at ρ = 1.5 they are −1.5 and −1.2. Which does the loss above take, and
-# which is the constant?
+# Forget A for a moment: at which ratios is `torch.minimum(ratio, ratio.clamp(1 - eps, 1 + eps))` a constant?
 
 
 # %% [solution]
-def repaired_loss(logps, old_logps, A, eps):
-    ratio = (logps - old_logps).exp()
-    # Multiplying by A < 0 afterwards turned the minimum into a maximum: a bad token that had become
-    # likelier was stopped, and one that had already lost half its probability was pushed down further.
-    J = torch.minimum(A * ratio, A * ratio.clamp(1 - eps, 1 + eps))
-    return -J.mean()
+def stopped_by_the_bug(ratio, A, eps):
+    # The smaller ratio is the constant 1 + eps above the range, and the ratio itself below it, whatever the sign of A.
+    # For A < 0 that is the wrong way round: a bad token that has become likelier is stopped, and one that has already
+    # lost half its probability is pushed down further. PPO takes the minimum of the two products, A included.
+    return ratio > 1 + eps
 
 
-# %% [wrong] now A < 0 is right, and A > 0 is wrong
-def repaired_loss(logps, old_logps, A, eps):
-    ratio = (logps - old_logps).exp()
-    return -(A * torch.maximum(ratio, ratio.clamp(1 - eps, 1 + eps))).mean()
+# %% [wrong] that is what PPO stops
+def stopped_by_the_bug(ratio, A, eps):
+    return torch.where(A > 0, ratio > 1 + eps, ratio < 1 - eps)
 
 
-# %% [wrong] now all four cases are stopped
-def repaired_loss(logps, old_logps, A, eps):
-    return -(A * (logps - old_logps).exp().clamp(1 - eps, 1 + eps)).mean()
+# %% [wrong] a constant on one side of the range only
+def stopped_by_the_bug(ratio, A, eps):
+    return (ratio - 1).abs() > eps
 
 
-# %% [wrong] the sign
-def repaired_loss(logps, old_logps, A, eps):
-    ratio = (logps - old_logps).exp()
-    return torch.minimum(A * ratio, A * ratio.clamp(1 - eps, 1 + eps)).mean()
+# %% [wrong] those are the two cases that PPO leaves alive
+def stopped_by_the_bug(ratio, A, eps):
+    return torch.where(A > 0, ratio < 1 - eps, ratio > 1 + eps)
 
 
 # %% [markdown]
