@@ -1,0 +1,204 @@
+"""Write lessons/group.html, the page that runs the real model in a browser, from the files beside this one.
+
+    python lessons/page/build.py            anew from the sources, with the weights that the page holds
+    python lessons/page/build.py --train    train the policies anew in runs/page (about seven minutes)
+
+The page is one file without a request to any network. Its weights are those of the shipped base model, and for each
+trained policy the difference from it in 8 bits a weight.
+"""
+
+import ast
+import base64
+import difflib
+import inspect
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from algorithms import dapo, dr_grpo, grpo
+from toy_env import UsageError
+from toy_env.cli import run_main
+from toy_env.model import load_policy
+
+SOURCES = Path(__file__).parent
+PAGE = SOURCES.parent / "group.html"
+MODULES = ("model", "algorithms", "closed", "draw", "page")  # in the order in which they import one another
+BASE = "base model"
+RUNS = {  # name on the page: script, steps
+    "GRPO, after 20 of 60 steps": ("grpo", 20),
+    "REINFORCE, after 60 steps": ("reinforce", 60),
+    "PPO, after 60 steps": ("ppo", 60),
+    "GRPO, after 60 steps": ("grpo", 60),
+    "Dr. GRPO, after 60 steps": ("dr_grpo", 60),
+    "DAPO, after 60 steps": ("dapo", 60),
+}
+# The tensors of a layer in the page's order: its name there, and in transformers.
+LAYER = {
+    "q": "self_attn.q_proj", "k": "self_attn.k_proj", "v": "self_attn.v_proj", "o": "self_attn.o_proj",
+    "gate": "mlp.gate_proj", "up": "mlp.up_proj", "down": "mlp.down_proj",
+    "norm_attention": "input_layernorm", "norm_mlp": "post_attention_layernorm",
+}  # fmt: skip
+
+
+@dataclass
+class Config:
+    train: bool = False  # train the policies anew, those that runs/page does not hold yet
+    runs: str = "runs/page"  # folder of the runs
+
+
+# ---------------------------------------------------------------------- weights
+
+
+def tensor_names(layers: int = 3) -> list[str]:
+    """The model's tensors in the order of the page."""
+    inner = [f"model.layers.{layer}.{name}.weight" for layer in range(layers) for name in LAYER.values()]
+    return ["model.embed_tokens.weight", "model.norm.weight", *inner]
+
+
+def rows_of(policy) -> list[np.ndarray]:
+    """The tensors of a policy as (rows, columns) in float32."""
+    weights = policy.state_dict()
+    return [np.atleast_2d(weights[name].numpy()) for name in tensor_names()]
+
+
+def pack(base: list[np.ndarray], others: list[list[np.ndarray]]) -> bytes:
+    """The float32 weights of the base; of each other policy one float32 scale a row and 8 bits a weight."""
+    out = [tensor.tobytes() for tensor in base]
+    for other in others:
+        changes = [b - a for a, b in zip(base, other)]
+        scales = [np.maximum(np.abs(change).max(axis=1, keepdims=True) / 127, 1e-12) for change in changes]
+        out += [scale.astype(np.float32).tobytes() for scale in scales]
+        out += [np.rint(change / scale).astype(np.int8).tobytes() for change, scale in zip(changes, scales)]
+    return b"".join(out)
+
+
+def unpack(packed: bytes) -> list[list[np.ndarray]]:
+    """The policies that `pack` has packed, in float64, as the page reads them."""
+    shapes = [tensor.shape for tensor in rows_of(load_policy("base")[0])]
+    at = 0
+
+    def take(dtype: type, sizes: list[tuple]) -> list[np.ndarray]:
+        nonlocal at
+        tensors = []
+        for size in sizes:
+            count = int(np.prod(size))
+            tensors.append(np.frombuffer(packed, dtype, count, at).reshape(size).astype(float))
+            at += count * np.dtype(dtype).itemsize
+        return tensors
+
+    policies = [take(np.float32, shapes)]
+    while at < len(packed):
+        scales = take(np.float32, [(rows, 1) for rows, _ in shapes])
+        policies.append([a + s * c for a, s, c in zip(policies[0], scales, take(np.int8, shapes))])
+    return policies
+
+
+def policy_of(tensors: list[np.ndarray]):
+    """A torch model, in float64, with the weights of the page."""
+    policy = load_policy("base")[0].double()
+    state = policy.state_dict()
+    for name, tensor in zip(tensor_names(), tensors):
+        state[name].copy_(torch.from_numpy(tensor).view_as(state[name]))
+    return policy
+
+
+def trained(config: Config) -> bytes:
+    """Train what `config.runs` does not hold yet, each script with its default settings, and pack all policies."""
+    policies = []
+    for script, steps in RUNS.values():
+        folder = Path(config.runs) / f"{script}-{steps}"
+        if not (folder / "results.json").exists():
+            command = [sys.executable, f"algorithms/{script}.py", "--steps", str(steps), "--run_dir", str(folder)]
+            subprocess.run([*command, *(["--resume"] if folder.exists() else [])], check=True, cwd=SOURCES.parents[1])
+        policies.append(rows_of(load_policy(str(folder / "checkpoint"))[0]))
+    return pack(rows_of(load_policy("base")[0]), policies)
+
+
+def weights_of(page: str) -> str:
+    """The packed weights that a page holds, in base64."""
+    return re.search(r'<script type="text/plain" id="weights">(.*?)</script>', page, flags=re.DOTALL)[1].strip()
+
+
+# ---------------------------------------------------------------------- code
+
+
+def code_of(function: Callable) -> list[str]:
+    """The lines of a function's body, without its docstring and the check of the group size."""
+    source = inspect.getsource(function)
+    body = ast.parse(source).body[0].body[1:]
+    lines = source.splitlines()
+    return [line[4:] for node in body if not isinstance(node, ast.If) or "kl_coef" in lines[node.lineno - 1]
+            for line in lines[node.lineno - 1 : node.end_lineno]]  # fmt: skip
+
+
+def diffs() -> dict[str, list[list[str]]]:
+    """What GRPO computes, and how Dr. GRPO and DAPO differ from it: [mark, line], mark one of " ", "+" and "-"."""
+    code = {
+        name: [code_of(script.compute_advantages), code_of(script.policy_loss)]
+        for name, script in {"GRPO": grpo, "Dr. GRPO": dr_grpo, "DAPO": dapo}.items()
+    }
+    shown = {"DAPO": [["+", line] for line in dynamic_sampling()]}
+    for name, functions in code.items():
+        parts = shown.setdefault(name, [])
+        for before, after in zip(code["GRPO"], functions):
+            if name == "GRPO":
+                lit = ("# [GRPO: / sigma]", "# [GRPO: / length]", "/ sigma)")
+                parts += [["+" if line.endswith(lit) else " ", line] for line in after]
+            elif before == after:
+                parts += [[" ", line] for line in after]
+            else:
+                parts += [[line[0], line[1:]] for line in difflib.unified_diff(before, after, n=99, lineterm="")][3:]
+    return shown
+
+
+def dynamic_sampling() -> list[str]:
+    """The loop of DAPO's training step that draws prompts until enough groups are mixed."""
+    source = inspect.getsource(dapo.train)
+    return inspect.cleandoc(
+        "\n" + re.search(r" +while len.*?\n(?= +rollout = )", source, flags=re.DOTALL)[0]
+    ).splitlines()
+
+
+# ---------------------------------------------------------------------- the page
+
+
+def script_of() -> str:
+    """The modules as one: a page opened by a double click may not import, so imports and exports are taken out."""
+    sources = [(SOURCES / f"{name}.js").read_text() for name in MODULES]
+    return "\n".join(
+        re.sub(r"^export ", "", re.sub(r"^import .*?;\n", "", s, flags=re.M | re.S), flags=re.M) for s in sources
+    )
+
+
+def page_of(weights: str) -> str:
+    """The whole page around weights in base64."""
+    parts = {
+        "style": (SOURCES / "style.css").read_text(),
+        "code": json.dumps(diffs(), ensure_ascii=False),
+        "policies": json.dumps([BASE, *RUNS]),
+        "script": script_of(),
+        "weights": weights,
+    }
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]].strip(), (SOURCES / "page.html").read_text())
+
+
+def main(config: Config) -> None:
+    if config.train:
+        weights = base64.b64encode(trained(config)).decode()
+    elif PAGE.exists():
+        weights = weights_of(PAGE.read_text())
+    else:
+        raise UsageError(f"{PAGE} is not there, so there are no weights to keep; add --train")
+    PAGE.write_text(page_of(weights))
+    print(f"{PAGE}: {PAGE.stat().st_size / 1e6:.2f} MB")
+
+
+if __name__ == "__main__":
+    run_main(Config, main, __doc__)
