@@ -29,7 +29,7 @@ from toy_env.model import load_policy
 
 SOURCES = Path(__file__).parent
 PAGE = SOURCES.parent / "group.html"
-MODULES = ("model", "algorithms", "closed", "draw", "page")  # in the order in which they import one another
+MODULES = ("model", "algorithms", "closed", "pictures", "page")  # in the order in which they import one another
 BASE = "base model"
 RUNS = {  # name on the page: script, steps
     "GRPO, after 20 of 60 steps": ("grpo", 20),
@@ -126,6 +126,11 @@ def weights_of(page: str) -> str:
     return re.search(r'<script type="text/plain" id="weights">(.*?)</script>', page, flags=re.DOTALL)[1].strip()
 
 
+def policies_of(page: str) -> list[str]:
+    """The names of the policies whose weights a page holds."""
+    return json.loads(re.search(r'id="policy-names">(.*?)</script>', page)[1])
+
+
 # ---------------------------------------------------------------------- code
 
 
@@ -139,31 +144,31 @@ def code_of(function: Callable) -> list[str]:
 
 
 def diffs() -> dict[str, list[list[str]]]:
-    """What GRPO computes, and how Dr. GRPO and DAPO differ from it: [mark, line], mark one of " ", "+" and "-"."""
-    code = {
-        name: [code_of(script.compute_advantages), code_of(script.policy_loss)]
-        for name, script in {"GRPO": grpo, "Dr. GRPO": dr_grpo, "DAPO": dapo}.items()
-    }
-    shown = {"DAPO": [["+", line] for line in dynamic_sampling()]}
-    for name, functions in code.items():
-        parts = shown.setdefault(name, [])
-        for before, after in zip(code["GRPO"], functions):
-            if name == "GRPO":
+    """What GRPO computes, and how Dr. GRPO and DAPO differ from it: [mark, line], mark one of " ", "+", "-" and "#"."""
+    shown = {}
+    for name, script in {"GRPO": grpo, "Dr. GRPO": dr_grpo, "DAPO": dapo}.items():
+        shown[name] = lines = [["#", f"{script.__name__.replace('.', '/')}.py, train"]] if script is dapo else []
+        lines += [["+", line] for line in (training_step() if script is dapo else [])]
+        for part in ("compute_advantages", "policy_loss"):
+            before, after = code_of(getattr(grpo, part)), code_of(getattr(script, part))
+            lines.append(["#", f"{script.__name__.replace('.', '/')}.py, {part}"])
+            if script is grpo:
                 lit = ("# [GRPO: / sigma]", "# [GRPO: / length]", "/ sigma)")
-                parts += [["+" if line.endswith(lit) else " ", line] for line in after]
+                lines += [["+" if line.endswith(lit) else " ", line] for line in after]
             elif before == after:
-                parts += [[" ", line] for line in after]
+                lines += [[" ", line] for line in after]
             else:
-                parts += [[line[0], line[1:]] for line in difflib.unified_diff(before, after, n=99, lineterm="")][3:]
+                lines += [[line[0], line[1:]] for line in difflib.unified_diff(before, after, n=99, lineterm="")][3:]
     return shown
 
 
-def dynamic_sampling() -> list[str]:
-    """The loop of DAPO's training step that draws prompts until enough groups are mixed."""
-    source = inspect.getsource(dapo.train)
-    return inspect.cleandoc(
-        "\n" + re.search(r" +while len.*?\n(?= +rollout = )", source, flags=re.DOTALL)[0]
-    ).splitlines()
+def training_step() -> list[str]:
+    """The lines of DAPO's training step that draw until enough groups are mixed, and make its rewards."""
+    step = inspect.getsource(dapo.train)
+    lines = re.findall(
+        r"^( +while len.*?\n)(?= +rollout = )|^( +rewards = .*?\n)", step, flags=re.DOTALL | re.MULTILINE
+    )
+    return inspect.cleandoc("\n" + "".join(loop + rewards for loop, rewards in lines)).splitlines()
 
 
 # ---------------------------------------------------------------------- the page
@@ -192,10 +197,10 @@ def page_of(weights: str) -> str:
 def main(config: Config) -> None:
     if config.train:
         weights = base64.b64encode(trained(config)).decode()
-    elif PAGE.exists():
+    elif PAGE.exists() and policies_of(PAGE.read_text()) == [BASE, *RUNS]:
         weights = weights_of(PAGE.read_text())
     else:
-        raise UsageError(f"{PAGE} is not there, so there are no weights to keep; add --train")
+        raise UsageError(f"{PAGE} does not hold the weights of {', '.join([BASE, *RUNS])}; add --train")
     PAGE.write_text(page_of(weights))
     print(f"{PAGE}: {PAGE.stat().st_size / 1e6:.2f} MB")
 

@@ -18,5 +18,5 @@ export const weight = (p, G) => fidelity(p, G) / Math.sqrt(p * (1 - p));
 export const weightDrGRPO = (G) => (G - 1) / G;
 
 // The root of E|g|^2 given k, for GRPO: `contrast` is |m+ - m-|^2, v the variances of right and wrong scores.
-export const length = (k, G, contrast, vRight, vWrong) =>
+export const updateLength = (k, G, contrast, vRight, vWrong) =>
   Math.sqrt(sigma(k, G) ** 2 * contrast + ((G - k) * vRight + k * vWrong) / G ** 2);

@@ -155,7 +155,7 @@ export function stream(seed) {
 
 // ---------------------------------------------------------------------- the task of toy_env/arithmetic.py
 
-export const text = (ids) => ids.filter((id) => id !== EOS).map((id) => TOKENS[id]).join("");
+export const textOf = (ids) => ids.filter((id) => id !== EOS).map((id) => TOKENS[id]).join("");
 
 // The integer after the last "#", or null.
 export function answer(completion) {
@@ -174,7 +174,7 @@ export function value(expression) {
   return total;
 }
 
-export function draw(random) { // a problem of one to four operations, by rejection
+export function drawProblem(random) { // one to four operations, by rejection; held-out problems among them
   const integer = (n) => Math.floor(random() * n), operations = 1 + integer(4);
   for (;;) {
     let expression = String(1 + integer(50));

@@ -1,173 +1,192 @@
 // The page itself: what stands in it, and what happens when something is pressed or moved.
+// build.py puts the five modules behind one another, so their names at the top level are all different.
 
-import { ALGORITHMS, CLIPS, LAMBDA, MAX_RATIO, advantages, coefficients, divisor, pushes } from "./algorithms.js";
-import { fidelity, length, sigma, silent, weight, weightDrGRPO } from "./closed.js";
-import { bars, element, plot, shade, signed, strips } from "./draw.js";
-import { EOS, LONGEST, Reader, TOKENS, answer, complete, draw, encode, pick, readPolicies, softmax, stream, text, value } from "./model.js";
+import { ALGORITHMS, LAMBDA, coefficients, divisorOf, pushes } from "./algorithms.js";
+import { fidelity, sigma, silent, updateLength, weight, weightDrGRPO } from "./closed.js";
+import { bars, blocks, element, plot, shade, signed } from "./pictures.js";
+import { EOS, LONGEST, Reader, TOKENS, answer, complete, drawProblem, encode, pick, readPolicies, softmax, stream, textOf, value } from "./model.js";
 
 const $ = (id) => document.getElementById(id);
 const json = (id) => JSON.parse($(id).textContent);
-const POLICIES = json("policy-names"), CODE = json("code-lines"), G = 8, A_STEP = 2; // A_STEP: tokens shown a frame
+const POLICIES = json("policy-names"), CODE = json("code-lines");
+const G = 8, TOKENS_PER_FRAME = 2; // of every completion
 const policies = readPolicies($("weights").textContent.trim(), POLICIES);
-const state = { expression: "", rows: [], rewards: [], verdicts: [], algorithm: "GRPO", ratio: 1, seed: 7, run: 0 };
-const dial = { k: 1, G: 8, p: 0.125, v: 1, contrast: 0.1 };
-const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
+const group = { expression: "", policy: "", rows: [], verdicts: [], rewards: [] }; // rewards: verdicts, or as turned around
+const chosen = { algorithm: "GRPO", ratio: 1 };
+const dial = { G: 8, k: 1, p: 0.12, v: 10 ** 1.15, contrast: 10 ** 0.4 };
+let seed = 7, writing = 0;
 const short = (x) => String(Number(x.toFixed(3)));
+const nextFrame = () => new Promise(requestAnimationFrame);
 
 // ---------------------------------------------------------------------- 1. eight completions
 
-async function write() {
-  const expression = $("problem").value.replace(/[\s?]/g, ""), run = ++state.run;
-  const problem = value(expression) !== null;
-  $("refused").textContent = problem ? "" : "Not a problem of this task: type one to four + or −, such as 29+46-36, " +
+const isWritten = () => group.rewards.length === G;
+const lengthsOfGroup = () => group.rows.map((ids) => ids.length);
+const rightOnes = () => group.rewards.reduce((a, b) => a + b, 0);
+
+// Write a group of completions of a problem. -> whether that came to its end, and nothing newer was asked for
+async function write(expression) {
+  const right = value(expression), run = right === null ? writing : ++writing;
+  $("refused").textContent = right !== null ? "" : "Not a problem of this task: type one to four + or −, such as 29+46-36, " +
     "with numbers from 1 to 50 and every running total from 0 to 99.";
-  if (!problem) return;
-  state.expression = expression;
-  state.rows = state.rewards = [];
+  if (right === null) return false;
+  Object.assign(group, { expression, policy: $("policy").value, rows: [], rewards: [] });
+  $("group").setAttribute("aria-busy", "true");
   let shown = 0;
-  for (const rows of complete(policies[$("policy").value], expression + "?", G, stream(state.seed++))) {
-    state.rows = rows;
-    if (still || ++shown % A_STEP) continue;
+  for (const rows of complete(policies[group.policy], expression + "?", G, stream(seed++))) {
+    group.rows = rows;
+    if (++shown % TOKENS_PER_FRAME || matchMedia("(prefers-reduced-motion: reduce)").matches) continue;
     showCompletions();
-    await new Promise(requestAnimationFrame);
-    if (run !== state.run) return; // something newer was asked for
+    await nextFrame();
+    if (run !== writing) return false;
   }
-  state.verdicts = state.rows.map((ids) => Number(answer(text(ids)) === value(expression)));
-  state.rewards = [...state.verdicts];
+  group.verdicts = group.rows.map((ids) => Number(answer(textOf(ids)) === right));
+  group.rewards = [...group.verdicts];
+  $("group").setAttribute("aria-busy", "false");
   showGroup();
+  return true;
 }
 
-const finished = () => state.rewards.length === G;
-const lengths = () => state.rows.map((ids) => ids.length);
-
 function showCompletions() {
-  const pushed = finished() ? pushes(state.algorithm, state.rewards, lengths()) : null;
-  const full = pushed && fullColour(state.algorithm);
-  const focused = document.activeElement?.dataset?.row;
-  $("completions").replaceChildren(...state.rows.map((ids, i) => {
-    const row = pushed?.[i], right = state.rewards[i], turned = row && right !== state.verdicts[i] ? " *" : "";
-    const verdict = row ? element("button", { type: "button", class: right ? "up" : "down", "data-row": i, onclick: () => turn(i),
-      "aria-label": `completion ${i + 1}: ${right ? "right" : "wrong"}; press to turn it around` }, (right ? "✓ right" : "✗ wrong") + turned) : "";
-    const tokens = ids.map((id, t) => element("i", row ? { class: sign(row.tokens[t].weight), style: `background: ${shade(row.tokens[t].weight, full)}` } : {},
-      id === EOS ? "∎" : TOKENS[id]));
-    const spoken = text(ids) + (row ? `; advantage ${signed(row.advantage)}` : "");
-    return element("li", {}, element("span", {}, verdict), element("span", { class: "amount" }, row ? `A = ${signed(row.advantage)}` : ""),
-      element("span", { class: "tokens", role: "img", "aria-label": spoken }, ...tokens));
+  const written = isWritten(), rows = written && pushes(chosen.algorithm, group.rewards, lengthsOfGroup());
+  const full = written && fullColour(chosen.algorithm), focused = document.activeElement?.dataset?.row;
+  $("completions").replaceChildren(...group.rows.map((ids, i) => {
+    const letters = ids.map((id) => (id === EOS ? "∎" : TOKENS[id]));
+    if (!written) return element("li", {}, element("span"), element("span"), element("span", { class: "tokens" }, ...letters.map((letter) => element("i", {}, letter))));
+    const right = group.rewards[i], turned = right !== group.verdicts[i], A = signed(rows[i].advantage);
+    const verdict = element("button", { type: "button", class: right ? "up" : "down", "data-row": i, onclick: () => turn(i),
+      "aria-label": `completion ${i + 1}: ${right ? "right" : "wrong"}${turned ? ", flipped by you" : ""}; flip` }, `${right ? "✓ right" : "✗ wrong"}${turned ? " *" : ""}`);
+    const tokens = rows[i].tokens.map(({ weight: push }, t) =>
+      element("i", { class: push > 0 ? "pos" : push < 0 ? "neg" : "", style: `background: ${shade(push, full)}` }, letters[t]));
+    return element("li", {}, verdict, element("span", { class: "amount" }, `A = ${A}`),
+      element("span", { class: "tokens", role: "img", "aria-label": `${textOf(ids)}; advantage ${A}` }, ...tokens));
   }));
   if (focused) document.querySelector(`[data-row="${focused}"]`)?.focus();
 }
 
-const sign = (weight) => (weight > 0 ? "pos" : weight < 0 ? "neg" : "");
-
 function turn(i) {
-  state.rewards[i] = 1 - state.rewards[i];
+  group.rewards[i] = 1 - group.rewards[i];
   showGroup();
 }
 
 function showGroup() {
+  const k = rightOnes(), turned = group.rewards.some((R, i) => R !== group.verdicts[i]) ? " (* flipped by you)" : "";
   showCompletions();
-  const k = state.rewards.reduce((a, b) => a + b, 0), s = sigma(k, G);
-  const turned = state.rewards.some((R, i) => R !== state.verdicts[i]) ? " (* turned around by you)" : "";
-  $("count").textContent = `${state.expression} = ${value(state.expression)}. k = ${k} of G = ${G} right${turned}: ` +
-    `mean ${short(k / G)}, σ = √(${k}·${G - k})/${G} = ${short(s)}`;
-  showTold(k, s);
+  $("count").textContent = `${group.policy}: ${group.expression} = ${value(group.expression)}. k = ${k} of G = ${G} right${turned}: ` +
+    `mean reward ${short(k / G)}, σ = √(${k}·${G - k})/${G} = ${short(sigma(k, G))}`;
+  showTold();
   showCards();
 }
 
 // The strongest push that a completion of average length can get from an algorithm, over all k: full colour.
-function fullColour(algorithm) {
-  const average = Math.round(lengths().reduce((a, b) => a + b, 0) / G), same = Array(G).fill(average);
-  const most = (k) => pushes(algorithm, same.map((_, i) => Number(i < k)), same).flatMap((row) => row.tokens.map(({ weight }) => Math.abs(weight)));
-  return Math.max(...Array.from({ length: G - 1 }, (_, k) => Math.max(...most(k + 1))));
+function fullColour(name) {
+  const lengths = lengthsOfGroup(), same = lengths.map(() => Math.round(lengths.reduce((a, b) => a + b, 0) / G));
+  const strongest = (k) => Math.max(...pushes(name, same.map((_, i) => Number(i < k)), same).flatMap((row) => row.tokens.map((token) => Math.abs(token.weight))));
+  return Math.max(...Array.from({ length: G - 1 }, (_, k) => strongest(k + 1)));
 }
 
-function showTold(k, s) {
-  const A = advantages(state.algorithm, state.rewards, lengths()), quiet = k === 0 || k === G;
-  const of = (right) => signed(A[state.rewards.indexOf(right)] ?? 0);
-  const both = quiet ? "" : `${of(1)} for right completions and ${of(0)} for wrong ones`;
+// "+1.73 for right completions": every value that an algorithm gives to right (1) or wrong (0) completions.
+function advantagesOf(name, reward) {
+  const given = ALGORITHMS[name].advantages(group.rewards, lengthsOfGroup()).filter((_, i) => group.rewards[i] === reward);
+  return [...new Set(given.map((A) => signed(A)))].join(" or ");
+}
+
+function showTold() {
+  const name = chosen.algorithm, k = rightOnes(), s = short(sigma(k, G)), average = short(k / G), isSilent = k === 0 || k === G;
+  const values = `${advantagesOf(name, 1)} for right completions and ${advantagesOf(name, 0)} for wrong ones`;
   const told = {
-    GRPO: `GRPO subtracts the group's mean reward and divides by its standard deviation: A = (R − ${short(k / G)}) / ${short(s)}, ${both}. ` +
-      `It divides once more, by each completion's own length: a token of a long completion is pushed less. ` +
-      `In all, the right ones get +σ = +${short(s)} and the wrong ones −σ.`,
-    "Dr. GRPO": `Dr. GRPO leaves out both divisions: A = R − ${short(k / G)}, ${both}, and every token of a completion gets all of it, however long it is. ` +
-      `In all, the right ones get +σ² = +${short((k * (G - k)) / G ** 2)} and the wrong ones −σ²: against GRPO a group with few right or few wrong completions counts for less.`,
-    DAPO: `DAPO divides by σ as GRPO does: ${both}. It divides by the number of all tokens (${lengths().reduce((a, b) => a + b, 0)}), so that ` +
-      `every token weighs alike; its clip stops rises later than falls; and it trains on no group without both kinds.`,
-  }[state.algorithm];
-  const nothing = `All ${G} are ${k ? "right" : "wrong"}: σ = 0. ` + (state.algorithm === "DAPO"
-    ? "DAPO throws this group away and draws another problem, until there are enough groups with both kinds. "
-    : `Every reward equals the mean, so no token is pushed: the group is silent, and nothing is learnt from it.`);
-  const { right, wrong } = coefficients(state.algorithm, state.rewards, lengths());
-  $("told").replaceChildren(element("p", {}, quiet ? nothing : told), bars(right, wrong, `in all, the right completions get ${signed(right, 3)}, the wrong ones ${signed(wrong, 3)}`));
-  if (quiet && state.algorithm === "DAPO") $("told").append(element("button", { type: "button", onclick: refill }, "Draw problems until a group is mixed"));
-  $("code").replaceChildren(...CODE[state.algorithm].map(([mark, line]) =>
-    element("span", { class: { "+": "plus", "-": "minus" }[mark] ?? "" }, `${state.algorithm === "GRPO" ? " " : mark} ${line}`)));
+    GRPO: `GRPO takes off the group's mean reward and divides by its standard deviation: A = (R − ${average}) / ${s}, ${values}. It also divides by ` +
+      `length: a token gets A / (8 · length of its completion), so that tokens of long completions are pushed less. ` +
+      `The sum of A / 8 over the right completions is +σ = +${s}, over the wrong ones −σ.`,
+    "Dr. GRPO": `Dr. GRPO leaves out both divisions, which its authors call biases: towards lopsided groups, and in favour of long wrong completions. ` +
+      `A = R − ${average}, ${values}; a token gets A / (8 · ${LONGEST}), however long its completion is (${LONGEST}: the length limit). ` +
+      `The sum of A / 8 over the right completions is +σ² = +${short((k * (G - k)) / G ** 2)}, over the wrong ones −σ²: groups with few right or few wrong ones count for less than under GRPO.`,
+    DAPO: `DAPO divides by σ as GRPO does; its rewards are 1 and −1, less a punishment for overlong completions. A is ${values}; a token gets A / ` +
+      `${lengthsOfGroup().reduce((a, b) => a + b, 0)}, the number of all tokens, so that all weigh alike. A token's probability may rise by 28 % before the clip stops its push ` +
+      `(GRPO: 20 %), and groups that are all right or all wrong are skipped.`,
+  }[name];
+  const nothing = `All ${G} are ${k ? "right" : "wrong"}: σ = 0 and every advantage is 0. The group is silent: without the KL term no token is pushed. ` +
+    (name === "DAPO" ? "DAPO skips it and draws other problems, up to ten batches, until it has enough mixed groups." : "");
+  const spoken = coefficients(name, group.rewards, lengthsOfGroup());
+  $("told").replaceChildren(element("p", {}, isSilent ? nothing : told),
+    isSilent ? "" : bars(spoken, `The sum of A / 8 is ${signed(spoken.right, 3)} over the right completions and ${signed(spoken.wrong, 3)} over the wrong ones.`));
+  if (isSilent && name === "DAPO") $("told").append(element("button", { type: "button", onclick: drawUntilMixed }, "Draw problems until a group is mixed"));
+  $("code").replaceChildren(...CODE[name].map(([mark, line]) =>
+    element("span", { class: { "+": "plus", "-": "minus", "#": "file" }[mark] ?? "" }, `${name === "GRPO" || mark === "#" ? " " : mark} ${line}`)));
 }
 
-async function refill() { // what DAPO does with a silent group
+async function drawUntilMixed({ target }) { // what DAPO does about a silent group
+  target.disabled = true;
   for (let drawn = 1; drawn <= 40; drawn++) {
-    $("problem").value = draw(stream(state.seed * 7919));
-    await write();
-    const k = state.rewards.reduce((a, b) => a + b, 0);
-    if (k > 0 && k < G) return $("told").prepend(element("p", {}, `${drawn} more problem${drawn > 1 ? "s" : ""} drawn, ${drawn * G} completions.`));
+    $("problem").value = drawProblem(stream(seed * 7919));
+    if (!(await write($("problem").value))) return;
+    const mixed = rightOnes() > 0 && rightOnes() < G;
+    if (mixed || drawn === 40) {
+      $("told").prepend(element("p", { tabindex: -1 }, `${drawn} more problem${drawn > 1 ? "s" : ""} drawn, ${drawn * G} completions${mixed ? "." : ", and none was mixed."}`));
+      return $("told").firstChild.focus();
+    }
+    await nextFrame();
   }
 }
 
 // ---------------------------------------------------------------------- 2. nine algorithms
 
-const IDEAS = {
-  REINFORCE: "the reward is the advantage; no baseline", PPO: "a critic's forecast as baseline, for every token",
-  GRPO: "the group's mean as baseline, ÷ σ, ÷ length", "Dr. GRPO": "no ÷ σ, no ÷ length",
-  DAPO: "÷ σ, every token alike, no silent groups", RLOO: "baseline: the mean of the others",
-  MaxRL: "÷ the mean: hard problems count more", GSPO: "one ratio a completion, a narrow clip", CISPO: "a capped ratio; no token is stopped",
+// In a few words, and its rule for A with the numbers of the group: a = mean reward, s = σ, k right ones.
+const WORDS = {
+  REINFORCE: ["the reward is the advantage; no baseline", () => "A = R"],
+  PPO: ["a critic's forecast as baseline; here one constant", (a) => `A = ${LAMBDA}^(tokens to go) · (R − ${a}), whitened`],
+  GRPO: ["the group's mean as baseline, ÷ σ, ÷ length", (a, s) => `A = (R − ${a}) / ${s}`],
+  "Dr. GRPO": ["no ÷ σ, no ÷ length", (a) => `A = R − ${a}`],
+  DAPO: ["÷ σ, all tokens alike, no silent groups", (a, s) => `A = (R − ${a}) / ${s}, the overlong less`],
+  RLOO: ["baseline: the mean of the others", (a, s, k) => `A = R − (${k} − R) / ${G - 1}`],
+  MaxRL: ["÷ the mean, so that hard problems count more", (a) => `A = (R − ${a}) / ${a}`],
+  GSPO: ["one ratio per completion, a narrow clip", (a, s) => `A = (R − ${a}) / ${s}`],
+  CISPO: ["DAPO with a capped ratio that stops no token", (a, s) => `A = (R − ${a}) / ${s}, the overlong less`],
 };
 
 function showCards() {
-  const k = state.rewards.reduce((a, b) => a + b, 0), average = short(k / G), L = lengths();
-  $("cards").replaceChildren(...ALGORITHMS.map((name) => {
-    const rows = pushes(name, state.rewards, L, state.ratio), A = advantages(name, state.rewards, L);
-    const of = (right) => {
-      const given = [...new Set(A?.filter((_, i) => state.rewards[i] === right).map((a) => signed(a)))];
-      return given.length && `${right ? "right" : "wrong"} ${given.join(" or ")}`; // DAPO punishes overlong ones
-    };
-    const rule = {
-      REINFORCE: "A = R", PPO: `A = ${LAMBDA}^(tokens to go) · (R − ${average}), whitened`, "Dr. GRPO": `A = R − ${average}`,
-      RLOO: `A = R − (${k} − R)/${G - 1}`, MaxRL: `A = (R − ${average}) / ${average}`,
-    }[name] ?? `A = (R − ${average}) / ${short(sigma(k, G))}`;
-    const quiet = rows.every((row) => row.tokens.every(({ weight, stopped }) => !weight && !stopped));
-    const stopped = rows.flatMap((row) => row.tokens).filter((token) => token.stopped).length, all = L.reduce((a, b) => a + b, 0);
-    const over = { GRPO: `${G} · length`, GSPO: `${G} · length`, PPO: all, DAPO: all, CISPO: all }[name] ?? `${G} · ${LONGEST}`;
-    const sums = A && coefficients(name, state.rewards, L);
-    const clip = CLIPS[name] ? `clip [${short(1 - CLIPS[name][0])}, ${short(1 + CLIPS[name][1])}]: ${stopped} of ${all} tokens stopped`
-      : name === "CISPO" ? `ratio counts up to ${MAX_RATIO}; nothing is stopped` : "no ratio: one update a batch";
-    const kind = name === "DAPO" || name === "CISPO" ? "silent: thrown away, another problem is drawn" : "silent: nothing is learnt";
-    const spoken = rows.map((row, i) => `completion ${i + 1}, ${state.rewards[i] ? "right" : "wrong"}: ${signed(row.tokens[0].weight, 4)} at its first token`).join("; ");
-    return element("article", { "data-name": name }, element("h3", {}, name), element("p", { class: "idea" }, IDEAS[name]),
-      strips(rows, fullColour(name), `${name}. ${spoken}`),
-      element("p", {}, quiet ? element("span", { class: "silent" }, kind) : `${rule}${A ? ": " + [of(1), of(0)].filter(Boolean).join(", ") : ""}; a token gets A / (${over})`),
-      element("p", {}, sums && !quiet ? `right in all ${signed(sums.right, 3)}, wrong ${signed(sums.wrong, 3)}` : name === "PPO" ? "one advantage a token: no single coefficient" : ""),
-      element("p", { class: "idea" }, clip));
-  }));
-  $("ratio-out").textContent = state.ratio.toFixed(2);
+  $("ratio-out").textContent = $("ratio-too").textContent = chosen.ratio.toFixed(3);
+  $("ratio").setAttribute("aria-valuetext", chosen.ratio.toFixed(3));
+  $("cards").replaceChildren(...Object.keys(ALGORITHMS).map(card));
+}
+
+function card(name) {
+  const { clip, cap, divisor } = ALGORITHMS[name], [idea, rule] = WORDS[name], k = rightOnes(), lengths = lengthsOfGroup();
+  const rows = pushes(name, group.rewards, lengths, chosen.ratio), tokens = rows.flatMap((row) => row.tokens);
+  const stopped = tokens.filter((token) => token.stopped).length, none = tokens.every((token) => !token.weight && !token.stopped);
+  const sums = coefficients(name, group.rewards, lengths);
+  const factor = clip ? "ratio · " : cap ? `min(ratio, ${cap}) · ` : "";
+  const under = divisor === "length" ? `(${G} · length)` : divisor === "limit" ? `(${G} · ${LONGEST})` : divisorOf(name, lengths, 0);
+  const silence = name === "PPO" ? "this critic foresaw all of it: no push" : ["DAPO", "CISPO"].includes(name) ? "silent: skipped, another problem is drawn" : "silent: no push";
+  const values = [[1, "right"], [0, "wrong"]].map(([reward, what]) => [advantagesOf(name, reward), what]).filter(([A]) => A);
+  const numbers = !sums ? ["every token has an A of its own"]
+    : [values.map(([A, what]) => `${what} ${A}`).join(", "), `sum of A / ${G}: right ${signed(sums.right, 3)}, wrong ${signed(sums.wrong, 3)}`];
+  const spoken = rows.map((row, i) => `completion ${i + 1}, ${group.rewards[i] ? "right" : "wrong"}: ` +
+    (row.tokens[0].stopped ? "stopped" : `${signed(row.tokens[0].weight, 4)} at its first token`)).join("; ");
+  const lines = none ? [] : [rule(short(k / G), short(sigma(k, G)), k), ...numbers, `a token gets ${factor}A / ${under}`];
+  return element("article", { "data-name": name }, element("h3", {}, name), element("p", { class: "idea" }, idea),
+    blocks(rows, fullColour(name), `${name}. ${spoken}`), none ? element("p", { class: "silent" }, silence) : "", ...lines.map((line) => element("p", {}, line)),
+    element("p", { class: "idea" }, clip ? `clip [${clip.join(", ")}]: ${stopped} of ${tokens.length} tokens stopped` : cap ? "nothing is stopped" : "one update per batch: no ratio"));
 }
 
 // ---------------------------------------------------------------------- 3. a guess, 4. the dial
 
 const GUESSES = ["larger", "about two thirds", "about a quarter"];
 
-function guess(chosen) {
-  for (const button of $("guess").children) button.setAttribute("aria-pressed", button.textContent === chosen);
-  $("verdict").textContent = (chosen === GUESSES[1] ? "Yes: about two thirds. " : "About two thirds. ") +
-    `The advantage is ${short(Math.sqrt(7))}, but it is one completion of eight: ${short(Math.sqrt(7))} / 8 = 0.331 = σ, against 0.5. ` +
-    "Dividing by σ raises the single advantage and not the group. Dr. GRPO's coefficient is σ²: 0.109 against 0.25, less than a half.";
+function guess(name) {
+  for (const button of $("guess").children) button.setAttribute("aria-pressed", button.textContent === name);
+  $("verdict").textContent = `${name === GUESSES[1] ? "Yes: about" : "About"} two thirds. √7 / 8 = ${short(sigma(1, 8))} = σ, against ${sigma(4, 8)}: ` +
+    `the advantage is large, but only one completion has it. Dividing by σ raises such a group from Dr. GRPO's σ², ${short(sigma(1, 8) ** 2)} against ${sigma(4, 8) ** 2} ` +
+    "and less than a half, to two thirds; never above the even group.";
   $("locked").hidden = true;
   $("open").hidden = false;
 }
 
-const SLIDERS = { // name: [what it is, lowest, highest, step, from position to value]
-  G: ["G, completions", 2, 32, 1, (x) => x], k: ["k, right ones", 0, 8, 1, (x) => x], p: ["p, chance of right", 0.02, 0.98, 0.01, (x) => x],
-  v: ["v₋ / v₊", -10, 10, 1, (x) => 10 ** (x / 10)], contrast: ["|Δm|² / v₊", -20, 10, 1, (x) => 10 ** (x / 10)],
+const SLIDERS = { // [what it is, lowest, highest and first position, from position to value]
+  G: ["G, completions", 2, 32, 8, (x) => x], k: ["k, right ones", 0, 8, 1, (x) => x], p: ["p, chance of a right one", 2, 98, 12, (x) => x / 100],
+  v: ["noise of wrong / right, v₋ / v₊", -20, 50, 23, (x) => 10 ** (x / 20)], contrast: ["contrast² / noise, |Δm|² / v₊", -20, 20, 8, (x) => 10 ** (x / 20)],
 };
+const written = (name) => (name === "v" || name === "contrast" ? String(Number(dial[name].toPrecision(2))) : short(dial[name]));
 
 function turnDial(name, position) {
   dial[name] = SLIDERS[name][4](position);
@@ -178,63 +197,63 @@ function turnDial(name, position) {
 
 function showDial() {
   const { k, G, p, v, contrast } = dial, s = sigma(k, G), ks = Array.from({ length: G + 1 }, (_, i) => i);
-  const mixed = (i) => i > 0 && i < G, long = (i) => (mixed(i) ? length(i, G, contrast, 1, v) : 0), half = Math.floor(G / 2);
-  const scale = sigma(half, G) / long(half), ps = Array.from({ length: 97 }, (_, i) => (i + 2) / 100);
-  for (const name in SLIDERS) $("dial-" + name + "-out").textContent = short(dial[name]);
-  const every = Math.ceil(G / 8), ticks = ks.filter((i) => i % every === 0);
+  const isMixed = (i) => i > 0 && i < G, long = (i) => (isMixed(i) ? updateLength(i, G, contrast, 1, v) : 0), half = Math.floor(G / 2);
+  const scale = sigma(half, G) / long(half), ps = Array.from({ length: 97 }, (_, i) => (i + 2) / 100), share = (x) => (x < 0.001 ? "under 0.001" : short(x));
+  for (const name in SLIDERS) {
+    $(`dial-${name}-out`).textContent = written(name);
+    $("dial-" + name).setAttribute("aria-valuetext", written(name));
+  }
+  const every = Math.ceil(G / 8), chance = { low: 0, high: 1, ticks: [0, 0.25, 0.5, 0.75, 1], name: "p, probability of a right completion" };
   $("plots").replaceChildren(
-    plot({ x: { low: 0, high: G, ticks, name: "k, right completions of G" }, y: { low: 0, high: 0.6, ticks: [0, 0.2, 0.4, 0.6] },
+    plot({ x: { low: 0, high: G, ticks: ks.filter((i) => i % every === 0), name: "k, right completions of G" }, y: { low: 0, high: 0.8, ticks: [0, 0.2, 0.4, 0.6, 0.8] },
       lines: [
         { points: ks.map((i) => [i, sigma(i, G)]), colour: "var(--up)", dots: true, name: "σ: GRPO", at: half },
-        { points: ks.map((i) => [i, sigma(i, G) ** 2]), colour: "var(--down)", dots: true, name: "σ²: Dr. GRPO", at: half, dy: 20 },
-        { points: ks.filter(mixed).map((i) => [i, long(i) * scale]), colour: "var(--soft)", dash: "5 4" },
-      ], marks: [{ point: [k, s], colour: "var(--up)" }, { point: [k, s * s], colour: "var(--down)" }],
-      caption: "The coefficient of one group's update. Dashed: the length of GRPO's update, drawn to meet σ in the middle.",
-      text: `Coefficient over k at G = ${G}: at k = ${k} GRPO's is ${short(s)} and Dr. GRPO's ${short(s * s)}.` }),
-    plot({ x: { low: 0, high: 1, ticks: [0, 0.25, 0.5, 0.75, 1], name: "p, probability of a right completion" }, y: { low: 0, high: 6, ticks: [0, 2, 4, 6] },
+        { points: ks.map((i) => [i, sigma(i, G) ** 2]), colour: "var(--down-ink)", dots: true, name: "σ²: Dr. GRPO", at: half, dy: 20 },
+        { points: ks.filter(isMixed).map((i) => [i, long(i) * scale]), colour: "var(--soft)", dash: "5 4" },
+      ], marks: [{ point: [k, s], colour: "var(--up)" }, { point: [k, s * s], colour: "var(--down-ink)" }],
+      caption: "The coefficient of one group's update. Dashed: the (root mean square) length of GRPO's update, scaled to meet σ in the middle.",
+      spoken: `Coefficient over k at G = ${G}: at k = ${k} GRPO's is ${short(s)} and Dr. GRPO's ${short(s * s)}; the update is ${short(long(k) / long(half))} times as long as at k = ${half}.` }),
+    plot({ x: chance, y: { low: 0, high: 6, ticks: [0, 2, 4, 6] },
       lines: [
         { points: ps.map((x) => [x, 1 / Math.sqrt(x * (1 - x))]), colour: "var(--soft)", dash: "5 4" },
         { points: ps.map((x) => [x, weight(x, G)]), colour: "var(--up)", name: "GRPO", at: 48 },
-        { points: ps.map((x) => [x, weightDrGRPO(G)]), colour: "var(--down)", name: "Dr. GRPO", at: 48, dy: 16 },
+        { points: ps.map((x) => [x, weightDrGRPO(G)]), colour: "var(--down-ink)", name: "Dr. GRPO", at: 48, dy: 16 },
       ], marks: [{ point: [p, weight(p, G)], colour: "var(--up)" }],
-      caption: "What a problem counts for on average, w(p). Dashed: GRPO's with endless groups.",
-      text: `Weight of a problem over p at G = ${G}: at p = ${short(p)} GRPO gives ${short(weight(p, G))}, at one half ${short(weight(0.5, G))}; Dr. GRPO ${short(weightDrGRPO(G))} everywhere.` }),
-    plot({ x: { low: 0, high: 1, ticks: [0, 0.25, 0.5, 0.75, 1], name: "p, probability of a right completion" }, y: { low: 0, high: 1, ticks: [0, 0.5, 1] },
+      caption: "w(p), the weight of ∇p in the mean update of a problem. Dashed: GRPO as G grows.",
+      spoken: `Weight over p at G = ${G}: at p = ${short(p)} GRPO's is ${short(weight(p, G))}, at one half ${short(weight(0.5, G))}; Dr. GRPO's is ${short(weightDrGRPO(G))} everywhere.` }),
+    plot({ x: chance, y: { low: 0, high: 1, ticks: [0, 0.5, 1] },
       lines: [
         { points: ps.map((x) => [x, silent(x, G)]), colour: "var(--green)", name: "silent", at: 12, anchor: "start" },
         { points: ps.map((x) => [x, fidelity(x, G)]), colour: "var(--up)", dash: "5 4", name: "fidelity", at: 70, dy: 18 },
       ], marks: [{ point: [p, silent(p, G)], colour: "var(--green)" }, { point: [p, fidelity(p, G)], colour: "var(--up)" }],
-      caption: "How often a group is silent, and how much of σ's limit for large groups GRPO has on average (fidelity).",
-      text: `At p = ${short(p)} and G = ${G}, ${short(silent(p, G))} of the groups are silent and the fidelity is ${short(fidelity(p, G))}.` }));
+      caption: "The share of groups that are silent; the mean σ as a share of its limit for large groups, √(pq) (fidelity).",
+      spoken: `At p = ${short(p)} and G = ${G}, ${share(silent(p, G))} of the groups are silent and the fidelity is ${short(fidelity(p, G))}.` }));
   const numbers = {
-    [`σ at k = ${k}`]: `${short(s)}: GRPO's coefficient`, "σ²": `${short(s * s)}: Dr. GRPO's`,
-    [`silent, p^G + q^G`]: `${short(silent(p, G))} of the groups at p = ${short(p)}`, "fidelity, E[σ] / √(pq)": short(fidelity(p, G)),
-    "w(p), GRPO": `${short(weight(p, G))}; at p = ½ it is ${short(weight(0.5, G))}; Dr. GRPO ${short(weightDrGRPO(G))}`,
-    "length of GRPO's update": mixed(k) ? `${short(long(k))} √v₊, ${short(long(k) / long(half))} times that at k = ${half}` : "0: the group is silent",
+    [`σ and σ² at k = ${k}`]: `${short(s)} for GRPO, ${short(s * s)} for Dr. GRPO`,
+    "length of GRPO's update": isMixed(k) ? `${short(long(k) / long(half))} times that at k = ${half}; ${short(long(k))} √v₊` : "0: the group is silent",
+    [`w(p) at p = ${short(p)}`]: `${short(weight(p, G))} for GRPO (at p = ½ ${short(weight(0.5, G))}), ${short(weightDrGRPO(G))} for Dr. GRPO`,
+    "silent, p^G + q^G": `${share(silent(p, G))} of the groups`, "fidelity, E[σ] / √(pq)": short(fidelity(p, G)),
   };
   $("numbers").replaceChildren(...Object.entries(numbers).flatMap(([name, what]) => [element("dt", {}, name), element("dd", {}, what)]));
 }
 
 // ---------------------------------------------------------------------- at the start
 
+const typed = () => $("problem").value.replace(/[\s?]/g, "");
 $("policy").append(...POLICIES.map((name) => element("option", { value: name }, name)));
 $("switch").append(...["GRPO", "Dr. GRPO", "DAPO"].map((name) => element("label", {}, element("input", { type: "radio", name: "algorithm", value: name,
-  checked: name === state.algorithm, onchange: () => { state.algorithm = name; if (finished()) showGroup(); } }), name)));
+  checked: name === chosen.algorithm, autocomplete: "off", onchange: () => { chosen.algorithm = name; if (isWritten()) showGroup(); } }), name)));
 $("guess").append(...GUESSES.map((name) => element("button", { type: "button", "aria-pressed": "false", onclick: () => guess(name) }, name)));
-$("sliders").append(...Object.entries(SLIDERS).map(([name, [what, min, max, step]]) => {
-  const at = { v: 0, contrast: -10 }[name] ?? dial[name];
-  return element("label", { class: "slider" }, element("span", {}, what),
-    element("input", { type: "range", id: "dial-" + name, min, max, step, value: at, oninput: (event) => turnDial(name, Number(event.target.value)) }),
-    element("output", { id: `dial-${name}-out`, for: "dial-" + name }));
-}));
-$("ask").addEventListener("submit", (event) => { event.preventDefault(); write(); });
-$("draw").addEventListener("click", () => { $("problem").value = draw(stream(state.seed * 7919)); write(); });
-$("policy").addEventListener("change", write);
-$("ratio").addEventListener("input", (event) => { state.ratio = Math.exp(event.target.value / 100); if (finished()) showCards(); });
-$("guess").addEventListener("submit", (event) => event.preventDefault());
+$("sliders").append(...Object.entries(SLIDERS).map(([name, [what, min, max, start]]) => element("div", { class: "slider" },
+  element("label", { for: "dial-" + name }, what), element("input", { type: "range", id: "dial-" + name, min, max, value: start, autocomplete: "off",
+    oninput: (event) => turnDial(name, Number(event.target.value)) }), element("span", { id: `dial-${name}-out` }))));
+$("ask").addEventListener("submit", (event) => { event.preventDefault(); write(typed()); });
+$("draw").addEventListener("click", () => write(($("problem").value = drawProblem(stream(seed * 7919)))));
+$("policy").addEventListener("change", () => write(($("problem").value = group.expression)));
+$("ratio").addEventListener("input", (event) => { chosen.ratio = Math.exp(event.target.value / 100); if (isWritten()) showCards(); });
 showDial();
-write();
+write(typed());
 
 // For the console, and for the tests.
-globalThis.sigmaLadder = { policies, Reader, softmax, pick, encode, complete, stream, answer, value, draw, advantages, pushes, coefficients, divisor,
-  closed: { sigma, silent, fidelity, weight, weightDrGRPO, length } };
+globalThis.sigmaLadder = { ALGORITHMS, policies, Reader, softmax, pick, encode, complete, stream, answer, value, drawProblem, pushes, coefficients, fullColour,
+  closed: { sigma, silent, fidelity, weight, weightDrGRPO, updateLength } };
