@@ -399,9 +399,10 @@ def test_the_dial_opens_after_a_guess_and_shows_the_closed_forms(page):
         assert given == pytest.approx([float(x) for x in wanted], abs=1e-3)
         spoken = [svg.get_attribute("aria-label") for svg in page.locator("#plots svg").all()]
         assert len(spoken) == 3 and f"at k = {k} GRPO's is {round(sigma, 3):g}" in spoken[0]
-        high = page.locator("#plots figure").first.locator("path").first.get_attribute("d")  # sigma over k
-        points = [tuple(map(float, point.split(","))) for point in re.split("[ML]", high)[1:]]
-        assert len(points) == G + 1 and min(y for _, y in points) == points[G // 2][1]
+        for i, power in enumerate((1, 2)):  # sigma and sigma squared over k: 198 units of height for .8
+            line = page.locator("#plots figure").first.locator("path").nth(i).get_attribute("d")
+            heights = [(212 - float(point.split(",")[1])) * 0.8 / 198 for point in re.split("[ML]", line)[1:]]
+            assert heights == pytest.approx([float(identity.sigma(i, G)) ** power for i in range(G + 1)], abs=1e-3)
     page.locator("#dial-k").focus()
     page.keyboard.press("End")
     page.locator("#dial-G").focus()
@@ -428,6 +429,20 @@ def test_what_is_no_problem_is_refused_and_leaves_the_group(page):
     page.wait_for_function("document.querySelector('#group').getAttribute('aria-busy') === 'false'")
     page.wait_for_timeout(300)
     assert page.locator("#problem").input_value() == shown(page)[0]  # the last one asked for, and no other beside it
+
+
+def test_drawing_until_mixed_gives_way_to_the_reader(page):
+    page.evaluate(
+        "while (document.querySelector('#completions .up')) document.querySelector('#completions .up').click()"
+    )
+    page.get_by_role("radio", name="DAPO").check()
+    page.evaluate(
+        "document.querySelector('#told button').click(); document.querySelector('#problem').value = '8+9-3';"
+        "document.querySelector('#go').click()"
+    )
+    page.wait_for_function("document.querySelector('#group').getAttribute('aria-busy') === 'false'")
+    page.wait_for_timeout(500)
+    assert "8+9-3 = 14" in count(page) and "drawn" not in page.locator("#told").inner_text()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
