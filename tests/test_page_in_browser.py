@@ -310,6 +310,8 @@ def test_what_is_told_and_coloured_is_what_the_script_computes(page, name):
         blue, orange = (float(page.locator("svg.bars rect").nth(i).get_attribute("x")) for i in (0, 1))
         assert orange < blue and "--up)" in page.locator("svg.bars rect").first.get_attribute("style")
         told = page.locator("#told p").inner_text()
+        if name != "DAPO":
+            assert float(re.search(r"σ²? = \+([\d.]+)", told)[1]) == pytest.approx(size, abs=5.01e-4)
         assert told.startswith(name) and amounts[rewards.index(1)].removeprefix("A = ") in told
         for row, R in zip(page.locator("#completions li").all(), rewards):
             tokens = row.locator(".tokens i")
