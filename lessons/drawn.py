@@ -163,9 +163,9 @@ def titles_of(figure: Figure) -> str:
 def svg(figure: Figure) -> str:
     """A figure as SVG, the same text for the same figure: letters as outlines, one element a line, coordinates to a
     hundredth of a point."""
-    if kit.narrow:
+    if kit.narrow and figure.get_figwidth() < 4:
         for axis in figure.axes:
-            axis.set_title(textwrap.fill(axis.get_title(loc="left"), 46), loc="left", fontsize=10)
+            axis.set_title(textwrap.fill(axis.get_title(loc="left"), 42), loc="left", fontsize=10)
     file = io.StringIO()
     with matplotlib.rc_context(STYLE):
         figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})

@@ -210,12 +210,13 @@ def show(figure: Figure) -> None:
         display(data, raw=True)
 
 
-def new_figure(width: float = 7.0, height: float = 3.4, columns: int = 1, **settings):
-    """A figure and its axes (one, or an array of `columns`; below each other if it is narrow)."""
-    if not narrow:
+def new_figure(width: float = 7.0, height: float = 3.4, columns: int = 1, fixed: bool = False, **settings):
+    """A figure and its axes (one, or an array of `columns`; below each other if it is narrow, but one that is `fixed`
+    keeps its width, and is scrolled)."""
+    if fixed or not narrow:
         figure = Figure(figsize=(width, height), layout="constrained")
         return figure, figure.subplots(1, columns, **settings)
-    rows, one = columns, {1: height, 2: 2.9}.get(columns, 2.0)
+    rows, one = columns, {1: height, 2: 2.7}.get(columns, 1.8)
     figure = Figure(figsize=(3.9, rows * one), layout="constrained")
     return figure, figure.subplots(rows, 1, **settings)
 

@@ -28,6 +28,7 @@ INSTALL = "pip install -e '.[page]'"
 DRAWS = {"knob", "show", "check", "say", "show_source", "show_diff"}  # what a folded cell may call
 FOLDED = "how this was computed"
 HOW_TO = "About {}. Exercises are answered in JupyterLab, which also checks them: <code>python lessons/start.py</code>."
+NEEDS = re.compile(r"\s\((?:the sliders? )?needs? [^()]*cells?[^()]*\)", re.IGNORECASE)  # true of a kernel only
 ONE_AT_A_TIME = "Here one slider moves at a time; in JupyterLab all of them."
 PHONE = "(max-width: 700px)"
 BEFORE_SIGN = "[=,([;]|&#x(?:0003[CDE]|0226[45]|02192|0002C|00028|0005B);"
@@ -279,7 +280,8 @@ class LessonPage:
 
     def text(self, source: str) -> str:
         """Markdown; what build.HOW_TO says of notebooks is said of the page instead."""
-        found = self.render(source.replace(build.HOW_TO.format(self.minutes), "HOW TO BEGIN"))
+        source = source.replace(build.HOW_TO.format(self.minutes), "HOW TO BEGIN")
+        found = self.render(NEEDS.sub("", source))
         if headings := re.findall(r"<h\d[^>]*>(.*?)</h", found):
             self.heading = plain(headings[-1])
         return found.replace("<p>HOW TO BEGIN</p>", f'<p class="how">{HOW_TO.format(self.minutes)}</p>')
@@ -397,7 +399,8 @@ def index(entries: list[tuple[Path, str]], folder: Path, own: bool) -> str:
     body = (
         "<h1>sigma-ladder: the lessons</h1>\n"
         "<p>REINFORCE, PPO, GRPO, Dr. GRPO and DAPO on a tiny task: each lesson proves one claim, shows it in one "
-        "experiment and has a slider to move. Exercises are answered in JupyterLab: <code>python lessons/start.py</code>.</p>\n"
+        "experiment and has a slider to move. Exercises are answered in JupyterLab: "
+        "<code>python lessons/start.py</code>.</p>\n"
     )
     if own:
         body += '<p><a href="group.html">See one group</a>: eight completions and their update.</p>\n'
