@@ -266,15 +266,16 @@ class LessonPage:
         return page(f"{self.source.stem}.html", build.heading(self.source), body, end, scripted)
 
     def cell(self, cell, following) -> str:
-        """One cell as HTML; the check of an exercise is for JupyterLab. `following` may begin with the sentence about
-        a picture of this one."""
+        """One cell as HTML: what it shows, and its code, folded if it made a picture or only draws or checks. The check
+        of an exercise is for JupyterLab. `following` may begin with the sentence about a picture of this one."""
         if cell.cell_type == "markdown":
             return self.text(cell.source)
         if is_check(cell.source):
             return ""
         outputs = "".join(self.output(output, cell, following) for output in cell.outputs)
         code = highlighted(cell.source)
-        if cell.metadata.get("jupyter", {}).get("source_hidden") or only_draws(cell.source):
+        hidden = cell.metadata.get("jupyter", {}).get("source_hidden")
+        if hidden or "<figure" in outputs or only_draws(cell.source):
             return f"{outputs}<details><summary>{FOLDED}</summary>\n{code}</details>\n"
         return code + outputs
 
@@ -338,7 +339,8 @@ def slider_row(mark: str, slider: dict) -> str:
         f'<label for="{mark}">{html.escape(slider["name"].replace("_", " "))}</label>'
         f'<input type="range" id="{mark}" min="0" max="{len(values) - 1}" value="{slider["start"]}" autocomplete="off" '
         f'data-values="{html.escape(json.dumps(values, ensure_ascii=False))}">'
-        f'<output for="{mark}">{html.escape(values[slider["start"]])}</output>\n'
+        f'<output for="{mark}" style="min-width: {max(map(len, values))}ch">'
+        f"{html.escape(values[slider['start']])}</output>\n"
     )
 
 

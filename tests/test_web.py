@@ -170,6 +170,7 @@ def test_a_lesson_without_drawn_pictures_shows_the_notebooks(tiny):
     assert text.count('<img style="--least: 40rem" src="figures/01_x-') == 2 and "sliders.js" not in text
     assert "<code>a</code> and <code>word</code> can be moved in JupyterLab" in text and "(needs" not in text
     assert 'alt="The line turns with a."' in text and "About 5 minutes. Exercises are answered in JupyterLab" in text
+    assert "<details" in text[: text.index("two")]  # code that made a picture
     assert "answer = ..." in web.html.unescape(re.sub("<[^>]*>", "", text)) and "not attempted" not in text
     assert web.FOLDED in text and text.index("figures/01_x-1.png") < text.index(web.FOLDED)
 
