@@ -267,7 +267,7 @@ class LessonPage:
 
     def cell(self, cell, following) -> str:
         """One cell as HTML: what it shows, and its code, folded if it made a picture or only draws or checks. The check
-        of an exercise is for JupyterLab. `following` may begin with the sentence about a picture of this one."""
+        of an exercise, not attempted here, is left out. `following` may begin with the sentence about a picture."""
         if cell.cell_type == "markdown":
             return self.text(cell.source)
         if is_check(cell.source):
@@ -288,14 +288,13 @@ class LessonPage:
         return found.replace("<p>HOW TO BEGIN</p>", f'<p class="how">{HOW_TO.format(self.minutes)}</p>')
 
     def output(self, output, cell, following) -> str:
-        """What a cell shows. That an exercise is not attempted goes without saying."""
+        """What a cell shows."""
         data = output.get("data", {})
         if "image/png" in data:
             return self.picture(data["image/png"], cell, following)
         if "text/markdown" in data:
             return self.render(data["text/markdown"])
-        text = output.get("text") or data.get("text/plain", "")
-        text = "".join(line for line in text.splitlines(keepends=True) if not line.startswith("– ")).rstrip()
+        text = (output.get("text") or data.get("text/plain", "")).rstrip()
         return f'<pre class="out" tabindex="0">{html.escape(text, quote=False)}</pre>\n' if text else ""
 
     def picture(self, png: str, cell, following) -> str:
