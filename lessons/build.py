@@ -3,7 +3,8 @@
     python lessons/build.py             all lessons
     python lessons/build.py --only 6    one of them
     python lessons/build.py --check     does every notebook match its source?
-    python lessons/build.py --html      web pages with an index: lessons/html
+    python lessons/build.py --html      the notebooks as a site, in seconds: lessons/html
+    python lessons/build.py --draw      its pictures first, in minutes: every slider position, for two widths
 
 A source is a Python file in percent format, and begins with "# %% [markdown] 30 minutes": the time it
 takes a reader. What stands under the title, and the links at the end, are made here. Its cells:
@@ -49,15 +50,14 @@ HOW_TO = (
     "next, which checks it. (To work in a copy: `python lessons/start.py`.)*"
 )
 KERNELSPEC = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
-QUOTED_CODE = ".jp-RenderedMarkdown .highlight pre, .jp-RenderedMarkdown pre code " \
-              "{font-family: monospace; font-size: 13px; white-space: pre; overflow-x: auto}"  # fmt: skip
 
 
 @dataclass
 class Config:
     only: tuple[int, ...] = ()  # numbers of the lessons to build; none: all
     check: bool = False  # say whether every notebook is built from its source, and execute nothing
-    html: bool = False  # also write lessons/html, the lessons as web pages with an index
+    html: bool = False  # write lessons/html, the site, from the notebooks as they are, and execute nothing
+    draw: bool = False  # execute the sources to draw the site's pictures, then write it
 
 
 @dataclass
@@ -90,6 +90,16 @@ def read_cells(source: Path) -> list[Cell]:
 def filling(template: str) -> str:
     """The code that shows a text with its expressions filled in."""
     return f"from lessons import kit as _kit\n_kit.say(_kit.fill({template!r}, globals()))"
+
+
+def run(cells: list[Cell], source: Path) -> dict:
+    """Execute cells in one namespace, as a notebook does, and return it."""
+    space: dict = {"__name__": "__main__"}
+    for cell in cells:
+        text = filling(cell.text) if cell.kind == "text" else cell.text
+        code = compile("\n" * cell.line + text, str(source), "exec")  # tracebacks show the line of the source
+        exec(code, space)
+    return space
 
 
 def framed(source: Path) -> list[Cell]:
@@ -207,27 +217,6 @@ def is_built(source: Path) -> bool:
     return same and all(c.execution_count for c in code) and all(o.output_type != "error" for o in outputs)
 
 
-def write_html(paths: list[Path]) -> Path:
-    """The notebooks as web pages in lessons/html, with an index; returns the index."""
-    from nbconvert import HTMLExporter
-
-    folder = LESSONS / "html"
-    folder.mkdir(exist_ok=True)
-    links = []
-    for path in paths:
-        page, _ = HTMLExporter(template_name="lab").from_filename(str(path))
-        page = page.replace("<title>Notebook</title>", f"<title>{title_of(path)}</title>")
-        page = page.replace("</head>", f"<style>{QUOTED_CODE}</style></head>", 1)
-        (folder / f"{path.stem}.html").write_text(re.sub(r'href="([\w./]+)\.ipynb"', r'href="\1.html"', page))
-        links.append(f'<li><a href="{path.stem}.html">{title_of(path)}</a></li>')
-    style = "body{font:18px/1.6 sans-serif;max-width:40em;margin:2em auto;padding:0 1em}li{margin:.4em 0}"
-    (folder / "index.html").write_text(
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
-        f"<title>sigma-ladder: lessons</title><style>{style}</style><h1>Lessons</h1><ol>{''.join(links)}</ol></html>\n"
-    )
-    return folder / "index.html"
-
-
 def title_of(path: Path) -> str:
     """The first heading of a notebook."""
     notebook = nbformat.read(path, as_version=4)
@@ -249,13 +238,19 @@ def main(config: Config) -> None:
             raise UsageError(f"not built from its source: {', '.join(stale)}; run python lessons/build.py")
         print(f"{len(chosen)} notebooks are built from their sources")
         return
+    if config.html or config.draw:
+        from lessons import drawn, web
+
+        web.require_packages()
+        if config.draw:
+            drawn.draw(chosen, LESSONS / "html")
+        print(f"open {web.write(list(sources()), LESSONS / 'html')}")
+        return
     os.environ["OMP_NUM_THREADS"] = "1"  # for the kernels: other numbers of threads round otherwise in the last digit
     if len(chosen) > 1:
         in_parallel(build, [(source,) for source in chosen], what="lessons")
     else:
         build(chosen[0])
-    if config.html:
-        print(f"open {write_html([LESSONS / f'{source.stem}.ipynb' for source in sources()])}")
 
 
 if __name__ == "__main__":

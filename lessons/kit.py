@@ -141,14 +141,20 @@ def _text(value) -> str:
 
 # ---------------------------------------------------------------------- sliders
 
+# lessons/drawn.py takes every picture with this, for the web: a function that draws it, and its sliders by name.
+recorder: Callable[[Callable[..., Figure], dict], None] | None = None
+narrow = False  # draw for a phone: 3.9 inches, panels below each other
+
 
 def knob(draw: Callable[..., Figure], **sliders: tuple[float, float, float, float] | Sequence) -> None:
     """A picture with sliders: `draw(**values)` returns a Figure and is called anew whenever one is moved.
 
     A slider is name=(lowest, highest, step, start), or name=[choices], which starts at the first. The sliders are one
     output and the picture is another: a widget lives only as long as its kernel, so a lesson that is saved and opened
-    again, or read on GitHub or as HTML, shows the picture without them.
+    again, or read on GitHub, shows the picture without them. On the web (lessons/drawn.py) each position is a picture.
     """
+    if recorder:
+        return recorder(draw, sliders)
     import ipywidgets
 
     widgets = {}
@@ -197,15 +203,22 @@ def png(figure: Figure) -> bytes:
 
 def show(figure: Figure) -> None:
     """Put a figure under the cell."""
+    if recorder:
+        return recorder(lambda: figure, {})
     data = _image(figure, "a figure")
     if get_ipython() is not None:
         display(data, raw=True)
 
 
-def new_figure(width: float = 7.0, height: float = 3.4, columns: int = 1, **settings):
-    """A figure and its axes (one, or an array of `columns`)."""
-    figure = Figure(figsize=(width, height), layout="constrained")
-    return figure, figure.subplots(1, columns, **settings)
+def new_figure(width: float = 7.0, height: float = 3.4, columns: int = 1, fixed: bool = False, **settings):
+    """A figure and its axes (one, or an array of `columns`; below each other if it is narrow, but one that is `fixed`
+    keeps its width, and is scrolled)."""
+    if fixed or not narrow:
+        figure = Figure(figsize=(width, height), layout="constrained")
+        return figure, figure.subplots(1, columns, **settings)
+    rows, one = columns, {1: height, 2: 2.7}.get(columns, 1.8)
+    figure = Figure(figsize=(3.9, rows * one), layout="constrained")
+    return figure, figure.subplots(rows, 1, **settings)
 
 
 def label_line(axis, x: float, y: float, text: str, color: str, **settings) -> None:

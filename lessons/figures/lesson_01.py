@@ -3,6 +3,7 @@
 import numpy as np
 from matplotlib.figure import Figure
 
+from lessons import kit
 from lessons.kit import BLUE, GREEN, GREY, ORANGE, RED, label_line, new_figure
 
 
@@ -28,6 +29,9 @@ def cloud_and_variance(b: float, pi, R, s, grad_p, texts: list[str], variance, b
     left.plot(*(pi @ dots), "+", color="black", markersize=18, markeredgewidth=2.5)
     left.text(0.03, 0.77, "+ mean", transform=left.transAxes)
     left.text(0.03, 0.69, "○ right, b = 0", color=GREY, transform=left.transAxes)
+    if kit.narrow:  # beside the square, which is full
+        for text in left.texts[:2] + left.texts[-2:]:
+            text.set_x(1.05)
     left.set(title=f"Estimates with b = {b:.2f}", xlabel="along ∇p", ylabel="across", aspect="equal")
     left.set(xlim=(-1.3, 1.3), ylim=(-1.3, 1.3))
 

@@ -4,7 +4,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from algorithms import dr_grpo
-from lessons import identity
+from lessons import identity, kit
 from lessons.kit import BLUE, GREEN, ORANGE, RIGHT, WRONG, new_figure
 
 C, G = dr_grpo.Config().max_new_tokens, 8
@@ -61,15 +61,18 @@ def lengths_by_arm(arms: dict) -> Figure:
         "GRPO, not / σ": "1/|y|, not ÷ σ",
         "Dr. GRPO": "Dr. GRPO:\nconstant, not ÷ σ",
     }
+    size, beside = (8, 6) if kit.narrow else (10, 9)
+    if kit.narrow:
+        names = {arm: name.replace(", ", ",\n").replace(": ", ":\n") for arm, name in names.items()}
     figure, axis = new_figure(8.5, 3.4)
     for x, arm in enumerate(names):
         for of, color, marker, side in (("right", RIGHT, "o", -1), ("wrong", WRONG, "s", 1)):
             n, at = arms[arm][f"length_{of}"], x + 0.12 * side
             axis.plot([at] * 2, n["interval"], color=color, linewidth=11, alpha=0.25, solid_capstyle="butt")
             axis.plot(np.full(len(n["seeds"]), at), n["seeds"], marker, color=color, markersize=3.5)
-            axis.annotate(f"{n['mean']:.1f}", (at, n["mean"]), (9 * side, 0), textcoords="offset points", va="center",
-                          ha="left" if side > 0 else "right", color=color)  # fmt: skip
-    axis.set_xticks(range(len(names)), names.values())
+            axis.annotate(f"{n['mean']:.1f}", (at, n["mean"]), (beside * side, 0), textcoords="offset points",
+                          va="center", ha="left" if side > 0 else "right", color=color, fontsize=size)  # fmt: skip
+    axis.set_xticks(range(len(names)), names.values(), fontsize=size)
     axis.set(xlim=(-0.6, len(names) - 0.4), ylim=(0, 32), ylabel="tokens, last ten steps")
     axis.text(-0.5, 7, "● right completions", color=RIGHT)
     axis.text(-0.5, 3, "■ wrong completions", color=WRONG)

@@ -49,7 +49,7 @@ def token_changes(group: Rollout, change: Tensor, advantages: Tensor, tokenizer)
     most = change.abs().max().item()
     norm = FuncNorm((lambda x: np.sign(x) * np.abs(x) ** 0.4, lambda x: np.sign(x) * np.abs(x) ** 2.5), -most, most)
     colors, longest = ScalarMappable(norm, colormaps["RdBu"]), int(group.mask.sum(dim=1).max())
-    figure, axis = new_figure(8.5, 0.36 * len(group) + 0.8)
+    figure, axis = new_figure(8.5, 0.36 * len(group) + 0.8, fixed=True)
     for i, (ids, n) in enumerate(zip(group.completion_ids, group.mask.sum(dim=1).tolist())):
         verdict, color = ("right", RIGHT) if advantages[i] > 0 else ("wrong", WRONG)
         label = f"{verdict}, A = {advantages[i]:+.2f}".replace("-", "−")

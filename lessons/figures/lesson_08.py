@@ -1,8 +1,11 @@
 """The pictures of lesson 8."""
 
+import textwrap
+
 import numpy as np
 from matplotlib.figure import Figure
 
+from lessons import kit
 from lessons.kit import BLUE, GREY, ORANGE, RIGHT, WRONG, label_line, new_figure
 
 SHIFTS = np.linspace(-3, 3, 61)
@@ -43,10 +46,13 @@ def beyond_the_data(sizes: np.ndarray, curves: dict[float, np.ndarray], seen: fl
         label_line(axis, sizes[-1], 100 * curves[stuck][-1], name, color, xytext=(5, 5 if stuck == 0.25 else 0))
     axis.plot(64, 100 * seen, "ko", markersize=7)
     axis.axvline(64, color="black", linewidth=0.8, linestyle=":")
-    axis.text(70, 52, "what 64 completions a problem can show ends here", fontsize=9)
+    text = "what 64 completions a problem can show ends here"
+    axis.text(70, 49 if kit.narrow else 52, textwrap.fill(text, 24 if kit.narrow else 99), fontsize=9)
     axis.set(title="Silent groups beyond the data (fits to a reconstruction)", xlabel="G", ylabel="%", xscale="log")
     axis.set(xlim=(4, 7e4), ylim=(-3, 60))
     axis.set_xticks([4, 16, 64, 256, 1000, 10000], ["4", "16", "64", "256", "1,000", "10,000"])
+    if kit.narrow:
+        axis.set_xticks([4, 64, 1000, 10000], ["4", "64", "1,000", "10,000"])
     axis.minorticks_off()
     return figure
 
@@ -61,7 +67,7 @@ def moved_mix(log_odds: np.ndarray, mix: np.ndarray, shift: float, G: int) -> Fi
     bins = np.linspace(0, 1, 21)
     for part, color in ((1, "#cccccc"), (p**G + (1 - p) ** G, RIGHT), ((1 - p) ** G, WRONG)):
         bars.bar(bins[:-1], np.histogram(p, bins, weights=100 * mix * part)[0], 0.045, align="edge", color=color)
-    bars.set(title=f"The mix moved by {shift:+.1f} (from a reconstruction)", xlabel="p", ylabel="% of problems")
+    bars.set(title=f"The mix moved by {shift:+.2f} (from a reconstruction)", xlabel="p", ylabel="% of problems")
     bars.set(ylim=(0, 60))
     curve.stackplot(SHIFTS, 100 * wrong, 100 * right, colors=[WRONG, RIGHT])
     curve.axvline(shift, color="black", linewidth=1)

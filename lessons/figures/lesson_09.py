@@ -3,7 +3,7 @@
 import numpy as np
 from matplotlib.figure import Figure
 
-from lessons import identity
+from lessons import identity, kit
 from lessons.experiments.controlled_run import Run
 from lessons.kit import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, label_line, new_figure
 
@@ -36,7 +36,7 @@ def grpo_weights() -> Figure:
         axis.plot(p_log, w, ":" if G == 2 else "-", color=color)
         label_line(axis, p_log[0], w[0], f"G = {G}", color, xytext=(-6, 0), ha="right")
     logit_axis(axis)
-    axis.set(ylim=(0.8, 14), xlim=(2e-4, 0.9992), title="GRPO's weight of a prompt, w(p)")
+    axis.set(ylim=(0.8, 14), xlim=(5e-5 if kit.narrow else 2e-4, 0.9992), title="GRPO's weight of a prompt, w(p)")
     axis.set_yticks([1, 2, 4, 8], ["1", "2", "4", "8"])
     axis.set_yticks([], minor=True)
     return figure

@@ -3,6 +3,7 @@
 import numpy as np
 from matplotlib.figure import Figure
 
+from lessons import kit
 from lessons.kit import BLUE, GREEN, GREY, ORANGE, RED, RIGHT, WRONG, label_line, new_figure
 
 
@@ -61,7 +62,8 @@ def curves_of_training(p: dict[str, np.ndarray]) -> Figure:
     ):
         label_line(axis, x, y, name, color)
     axis.set_xscale("log", base=2)
-    axis.set_xticks(Ks[::2], [str(K) for K in Ks[::2]])
+    every = Ks[:: 4 if kit.narrow else 2]
+    axis.set_xticks(every, [str(K) for K in every])
     axis.set(title="Pass@K, completions of four tokens, exact (thin lines: seeds)", xlabel="K, answers to each problem")
     axis.set(ylim=(0, 1.05), xlim=(0.9, 90000))
     return figure

@@ -40,6 +40,6 @@ def draw_signal_and_noise(stage: dict, G: int, title: str) -> Figure:
     axis.errorbar(x, value, [value - low, high - value], fmt="o", color="black", markersize=6)
     for i, (name, color) in enumerate((("measured", "black"), ("signal", BLUE), ("noise", ORANGE), ("σ²", GREY))):
         axis.text(1.01, 0.92 - 0.09 * i, name, color=color, transform=axis.transAxes)
-    axis.set(title=title, xlabel="k, right answers (and prompts that have them)", ylabel="squared length")
+    axis.set(title=title, xlabel="k, right answers (and prompts that have them)", ylabel="squared length", ylim=(0, 2))
     axis.set_xticks(x, [f"{k}\n({estimates[j][2].n})" for j, k in zip(shown, ks)])
     return figure

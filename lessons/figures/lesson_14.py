@@ -7,6 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from torch import Tensor
 
+from lessons import kit
 from lessons.experiments.staleness import ARMS, STALENESS, select
 from lessons.kit import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, new_figure
 from toy_env.rollout import Rollout
@@ -50,9 +51,10 @@ def factors(losses: dict, p: float) -> Figure:
         axis.set_xticks([], minor=True)
         axis.set_xlabel("ratio")
     panels[0].set_ylabel("factor of A ∇log π")
+    at = [0.24, 0.36] if kit.narrow else [0.17, 0.26]
     for i, name in enumerate(losses):
         panels[0].text(0.05, 0.92 - 0.085 * i, name, color=STYLES[name][0], transform=panels[0].transAxes)
-        panels[0].plot([0.17, 0.26], [0.935 - 0.085 * i] * 2, linestyle=STYLES[name][1], color=STYLES[name][0],
+        panels[0].plot(at, [0.935 - 0.085 * i] * 2, linestyle=STYLES[name][1], color=STYLES[name][0],
                        transform=panels[0].transAxes, linewidth=1.8)  # fmt: skip
     return figure
 
@@ -70,7 +72,7 @@ def one_group(rollout: Rollout, logps: Tensor, advantages: Tensor, losses: dict)
         loss = losses[name](logps=leaf, old_logps=rollout.logps, advantages=advantages, mask=mask)
         stopped[name] = (torch.autograd.grad(loss, leaf)[0] == 0) & mask
     G, T = len(texts), int(mask.sum(dim=1).max())
-    figure, axis = new_figure(0.29 * T + 1.8, 0.4 * G + 0.9)
+    figure, axis = new_figure(0.29 * T + 1.8, 0.4 * G + 0.9, fixed=True)
     shown = ratio[:, :T].where(mask[:, :T], torch.nan).numpy()
     image = axis.imshow(shown, cmap="PuOr_r", norm=TwoSlopeNorm(1, 0.4, 2.5), aspect="auto")
     for row in range(G):
@@ -99,6 +101,7 @@ def one_group(rollout: Rollout, logps: Tensor, advantages: Tensor, losses: dict)
 def accuracy_against_staleness(runs: list[dict]) -> Figure:
     """Left: accuracy at the end against U. Right: along the runs that use batches of 256 completions four times, and
     (squares) GRPO's clip that uses them once. Dots are runs, lines their means."""
+    at = [0.38, 0.48] if kit.narrow else [0.29, 0.37]
     figure, (left, right) = new_figure(9.8, 3.9, columns=2, sharey=True)
     for i, arm in enumerate(ARMS):
         color, line = STYLES[arm]
@@ -109,7 +112,7 @@ def accuracy_against_staleness(runs: list[dict]) -> Figure:
             axis.plot(x, of.mean(axis=1), linestyle=line, color=color)
             axis.plot((x + 0.05 * (i - 2))[:, None] + 0 * of, of, "o", color=color, markersize=3.5, alpha=0.6)
         left.text(0.05, 0.40 - 0.08 * i, arm, color=color, transform=left.transAxes)
-        left.plot([0.29, 0.37], [0.415 - 0.08 * i] * 2, linestyle=line, color=color, transform=left.transAxes)
+        left.plot(at, [0.415 - 0.08 * i] * 2, linestyle=line, color=color, transform=left.transAxes)
     once = np.array([run["accuracy"] for run in select(runs, arm="GRPO's clip", staleness=8)]).mean(axis=0)
     right.plot([1, 3], once[:2], "s", color=BLUE, markersize=7, markerfacecolor="none", markeredgewidth=1.8)
     right.annotate("used once", (1, once[0]), (4, -13), textcoords="offset points", color=BLUE)

@@ -103,7 +103,7 @@ for name, baseline in BASELINES.items():
 
 # %% [markdown]
 # Now all four learn, 200 independent runs each, with 4 completions an update. For the same policy their mean updates are the same, and
-# so is the learning rate. *Before you look: what will differ?* (The slider needs the cells above.)
+# so is the learning rate. *Before you look: what will differ?* Then raise the rate. (The slider needs the cells above.)
 
 
 # %%

@@ -186,7 +186,7 @@ assert np.isclose(per_completion(policy, 0) - per_completion(policy, p), saved, 
 #
 # Both panels run from hard prompts to easy ones. Left, the factor of $\nabla p$. Right, the variance per completion of
 # RLOO (and of Dr. GRPO, divided by its factor), relative to that with the exact $p$. Up to G = 4, dots are enumerations of
-# all groups. (The slider needs the code cells above.)
+# all groups. Move $G$ up from 2. (The slider needs the code cells above.)
 
 # %%
 policies = [study(shift) for shift in np.linspace(-5, 6, 45)]

@@ -173,7 +173,7 @@ assert (in_grpo, in_ppo, same(gradient(loss), eq_21)) == ("forward", "reverse", 
 #
 # The term $u - 1$, which is there to cancel noise, has a variance of its own, $e^{d^2} - 1$. Left, the standard deviation
 # of one sample, found by numerical integration. Right, the coefficient of $s$ in the gradient of each as a loss, and in
-# grey where the samples fall. (The slider needs the first cell.)
+# grey where the samples fall. Move the reference away. (The slider needs the first cell.)
 
 # %%
 y = np.linspace(-15, 20, 7001)

@@ -97,7 +97,7 @@ lone = {(task, G, k): tables.lone(base[task], G, k) for task in TASKS for G in (
 # expressions, one right of 64 {=lone["arithmetic", 64, 1]} and {=lone["expressions", 64, 1]}. **No power of σ fits:** it would be
 # a function of $k/G$ alone, and symmetric.
 #
-# Move the knobs: task, run, the G it was trained at, the step, and the G of the groups.
+# Move the task, the run, the G it was trained at, the step and the groups' G: which way does it lean?
 
 
 # %%

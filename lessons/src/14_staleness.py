@@ -95,7 +95,7 @@ knob(lambda p: factors(LOSSES, p), p=(0.02, 0.98, 0.02, 0.3))
 # clip never touches it.
 #
 # GSPO's and GMPO's ratio is that of the completion, so one token says little of them. Here is one group, while its batch of 1,024
-# completions is used for up to 32 updates.
+# completions is used for up to 32 updates. Move back from 31 updates to 1: which tokens are stopped first?
 
 # %%
 policy, tokenizer = load_policy("base")
@@ -115,7 +115,9 @@ for update, rows in enumerate(torch.randperm(1024, generator=generator).split(st
 
 def draw(updates=31):
     figure = one_group(rollout[group], moved[updates], A[group], LOSSES)
-    figure.axes[0].set_title(f"{problems[27].prompt}   after {updates} updates (∎: end of the completion)")
+    figure.axes[0].set_title(
+        f"{problems[27].prompt}   after {updates} update{'s' * (updates > 1)} (∎: end of the completion)"
+    )
     return figure
 
 

@@ -1,0 +1,420 @@
+"""The lessons as a site, lessons/html: pages that need no network and no script but for the sliders.
+
+    python lessons/build.py --html
+
+Written in seconds from the committed notebooks and, where they are drawn, the pictures of lessons/drawn.py. A lesson
+links to scripts and to other texts of the repository; these become pages too, and what they link to. A style sheet, a
+script and a font for the formulas (a part of STIX Two Math) are copied from lessons/web.
+"""
+
+import ast
+import base64
+import html
+import json
+import posixpath
+import re
+import shutil
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from itertools import cycle
+from pathlib import Path
+
+import nbformat
+
+from lessons import build, drawn
+from toy_env import UsageError
+
+INSTALL = "pip install -e '.[page]'"
+DRAWS = {"knob", "show", "check", "say", "show_source", "show_diff"}  # what a folded cell may call
+FOLDED = "how this was computed"
+HOW_TO = "About {}. Exercises are answered in JupyterLab, which also checks them: <code>python lessons/start.py</code>."
+NEEDS = re.compile(r"\s\((?:the sliders? )?needs? [^()]*cells?[^()]*\)", re.IGNORECASE)  # true of a kernel only
+ONE_AT_A_TIME = "Here one slider moves at a time; in JupyterLab all of them."
+PHONE = "(max-width: 700px)"
+BEFORE_SIGN = "[=,([;]|&#x(?:0003[CDE]|0226[45]|02192|0002C|00028|0005B);"
+INK = {  # latex2mathml's MathML to what browsers show as TeX does: a pattern and what takes its place
+    r"<mi>&#x0007E;</mi>": r"<mo>&#x0223C;</mo>",  # \sim
+    r"<mi>&#x00394;</mi>": r'<mi mathvariant="normal">&#x00394;</mi>',  # \Delta is upright
+    r"<mo>(&#x0221E;|&#x02202;)</mo>": r'<mi mathvariant="normal">\1</mi>',  # \infty, \partial: no operators
+    r"<mover>(.{1,60}?)<mo stretchy=\"true\">&#x000AF;</mo>":
+        r'<mover accent="true">\1<mo stretchy="false">&#x000AF;</mo>',
+    r"<mo>&#x0002F;</mo>": r'<mo lspace="0" rspace="0">/</mo>',
+    r"(<mrow>|<mo>&#x0002C;</mo>)<mo>&#x0003C;</mo>": r'\1<mo lspace="0" rspace="0">&lt;</mo>',  # y_{<t}
+    r'<mn mathvariant="double-struck">1</mn>': r"<mn>&#x1D7D9;</mn>",
+    # a sign, not a difference: after a relation, a comma or an opening bracket
+    rf"(<mo[^>]*>(?:{BEFORE_SIGN})</mo>(?:<mspace[^>]*/>|<mtext>&#x000A0;</mtext>)*)<mo>(&#x02212;|&#x0002B;)</mo>":
+        r'\1<mo form="prefix" lspace="0" rspace="0">\2</mo>',
+    # functions: a small space to what is beside them, but none to brackets
+    r"<(mi|mo)>(log|exp|min|max|sin|arcsin|Pr|Var)</\1>(?=<mo[^>]*>(?:&#x00028;|\(|&#x0005B;|\[))":
+        r'<mo form="prefix" lspace="0.1em" rspace="0">\2</mo>',
+    r"<(mi|mo)>(log|exp|min|max|sin|arcsin|Pr|Var)</\1>":
+        r'<mo form="prefix" lspace="0.1em" rspace="0.17em">\2</mo>',
+}  # fmt: skip
+
+
+def require_packages() -> None:
+    """Raises UsageError, with the command that installs them, if a package that the site needs is missing."""
+    try:
+        for name in ("latex2mathml.converter", "nbconvert.filters.markdown_mistune"):
+            import_module(name)
+    except ImportError as error:
+        raise UsageError(f"the site needs the package {error.name}: {INSTALL}") from None
+
+
+def write(sources: Sequence[Path], folder: Path) -> Path:
+    """Write the site; returns its index."""
+    require_packages()
+    lessons, root = build.LESSONS, build.LESSONS.parent
+    (folder / "figures").mkdir(parents=True, exist_ok=True)
+    for old in folder.rglob("*"):
+        if old.is_file() and (old.parent.name != "figures" or old.suffix == ".png"):
+            old.unlink()  # all but what is drawn
+    for asset in (Path(__file__).parent / "web").iterdir():
+        shutil.copy(asset, folder)
+    if own := (lessons / "group.html").is_file():
+        shutil.copy(lessons / "group.html", folder)
+    entries, wanted = [], {path.relative_to(root).as_posix() for path in (root / "algorithms").glob("[a-z]*.py")}
+    wanted |= {name for name in ("lessons/README.md", "algorithms/README.md") if (root / name).is_file()}
+    for i, source in enumerate(sources):
+        near = [sources[j] if 0 <= j < len(sources) else None for j in (i - 1, i + 1)]
+        lesson = LessonPage(source, folder)
+        (folder / f"{source.stem}.html").write_text(lesson.html(*near))
+        entries.append((source, lesson.minutes))
+        wanted |= lesson.linked
+    done: set[str] = set()
+    while rest := wanted - done:
+        for name in rest:
+            wanted |= write_file(root, name, folder)
+        done |= rest
+    (folder / "index.html").write_text(index(entries, folder, own))
+    return folder / "index.html"
+
+
+# ---------------------------------------------------------------------- text
+
+
+def page_of(name: str) -> str:
+    """The page of a file of the repository: lessons/06_identity.ipynb is 06_identity.html; pictures keep their name."""
+    if name.endswith(".ipynb"):
+        return posixpath.basename(name).replace(".ipynb", ".html")
+    return name if name.endswith((".png", ".svg")) else name.removesuffix(".md") + ".html"
+
+
+def mathml(tex: str, display: bool = False) -> str:
+    """A formula as MathML. Absolute values and norms open and close in turn, which TeX does not say."""
+    from latex2mathml.converter import convert
+
+    tex = re.sub(r"\\mathbb ?([A-Z1])", r"\\mathbb{\1}", tex.strip())
+    tex = re.sub(r"\\[lr]vert\b ?", "|", tex)
+    found = convert(tex, display="block" if display else "inline")
+    found = re.sub(r"<mo[^>]*>(?:&#x0007C;|\|)</mo>", brackets(), found)
+    if "\\Vert" not in tex:  # which stands between two distributions
+        found = re.sub(r"<mo[^>]*>&#x02016;</mo>", brackets(), found)
+    for pattern, new in INK.items():
+        found = re.sub(pattern, new, found)
+    return found
+
+
+def brackets() -> Callable[[re.Match], str]:
+    """What replaces bars by an opening and a closing one in turn."""
+    forms = cycle(("prefix", "postfix"))
+    return lambda bar: re.sub(r"<mo[^>]*>", f'<mo form="{next(forms)}" stretchy="false">', bar[0])
+
+
+def renderer(here: str, linked: set[str]) -> Callable[[str], str]:
+    """What turns the Markdown of a file of the repository into HTML. Notes in `linked` the files that it links to."""
+    from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
+
+    class Renderer(IPythonRenderer):
+        seen: dict[str, int] = {}
+
+        def block_math(self, body: str) -> str:
+            return f'<span class="formula">{mathml(body, display=True)}</span>'
+
+        def inline_math(self, body: str) -> str:
+            return mathml(body)
+
+        def heading(self, text: str, level: int, **attrs) -> str:
+            slug = (
+                re.sub(r"[^\w\- ]", "", html.unescape(re.sub(r"<[^>]*>", "", text)).lower()).strip().replace(" ", "-")
+            )
+            times = self.seen[slug] = self.seen.get(slug, -1) + 1
+            return f'<h{level} id="{slug}{f"-{times}" if times else ""}">{text}</h{level}>\n'
+
+        def link(self, text: str, url: str, title: str | None = None) -> str:
+            return f'<a href="{html.escape(address(url))}">{text}</a>'
+
+        def image(self, text: str, url: str, title: str | None = None) -> str:
+            return f'<span class="scroll"><img src="{html.escape(address(url))}" alt="{html.escape(text)}"></span>'
+
+        def codespan(self, text: str) -> str:
+            name = text if (build.LESSONS.parent / "algorithms" / posixpath.basename(text)).is_file() else ""
+            if not re.fullmatch(r"algorithms/\w+\.py", name):
+                return super().codespan(text)
+            return f'<a href="{html.escape(address(relative(name, here)))}">{super().codespan(text)}</a>'
+
+        def block_code(self, code: str, info: str | None = None) -> str:
+            return highlighted(code, (info or "text").split()[0])
+
+    def address(url: str) -> str:
+        """The address of a link, from the page it stands on."""
+        if re.match(r"[a-z]+:|#", url):
+            return url
+        path, mark, anchor = url.partition("#")
+        name = posixpath.normpath(posixpath.join(posixpath.dirname(here), path))
+        if not name.endswith(".ipynb"):
+            linked.add(name)
+        return relative(page_of(name), page_of(here)) + mark + anchor
+
+    markdown = MarkdownWithMath(renderer=(one := Renderer(escape=False)))
+    one.seen = {}
+
+    def render(text: str) -> str:
+        text = markdown.render(text)
+        text = re.sub(r"<p>(<span class=\"(?:formula|scroll)\">)", r"\1", text)
+        block = r'<span class="(formula|scroll)">(.*?)</span>(?:</p>)?'
+        text = re.sub(block, r'<div class="\1">\2</div>', text, flags=re.DOTALL)
+        text = re.sub(r"<table>(?=\s*<thead>\s*<tr>\s*<th>symbol)", '<table class="symbols">', text)
+        return text.replace("<table", '<div class="scroll"><table').replace("</table>", "</table></div>")
+
+    return render
+
+
+def relative(to: str, here: str) -> str:
+    return posixpath.relpath(to, posixpath.dirname(here) or ".")
+
+
+def highlighted(code: str, language: str = "python", numbers: bool = False) -> str:
+    """Code with its syntax in colours; with numbers, every line is an anchor L1, L2, ..."""
+    from pygments import highlight
+    from pygments.formatters import HtmlFormatter
+    from pygments.lexers import TextLexer, get_lexer_by_name
+    from pygments.util import ClassNotFound
+
+    try:
+        lexer = get_lexer_by_name(language, stripnl=False)
+    except ClassNotFound:
+        lexer = TextLexer(stripnl=False)
+    found = highlight(code.rstrip("\n") + "\n", lexer, HtmlFormatter(nowrap=True)).rstrip("\n")
+    if numbers:
+        lines = enumerate(found.split("\n"), start=1)
+        found = "\n".join(f'<span id="L{i}"><a class="line" href="#L{i}">{i}</a>{line}</span>' for i, line in lines)
+    return f'<pre tabindex="0"><code>{found}</code></pre>\n'
+
+
+def page(name: str, title: str, body: str, end: str = "", script: bool = False) -> str:
+    """A page of the site, at its address `name`."""
+    up = "../" * name.count("/")
+    return (
+        f'<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n<title>{html.escape(title)}</title>\n'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1">\n<link rel="icon" href="data:,">\n'
+        f'<link rel="stylesheet" href="{up}style.css">\n'
+        + (f'<script src="{up}sliders.js" defer></script>\n' if script else "")
+        + f'<nav><a href="{up}index.html">All lessons</a>'
+        f'<span><a href="{up}lessons/README.html#every-symbol">Symbols</a> · '
+        f'<a href="{up}algorithms/README.html">Scripts and diffs</a></span></nav>\n'
+        f"<main>\n{body}</main>\n{end}</html>\n"
+    )
+
+
+def write_file(root: Path, name: str, folder: Path) -> set[str]:
+    """The page of a text or a script of the repository, or a copy of a picture; returns what it links to."""
+    path, to = root / name, folder / page_of(name)
+    if not path.is_file():
+        raise UsageError(f"a link leads to {name}, which is no file")
+    to.parent.mkdir(parents=True, exist_ok=True)
+    linked: set[str] = set()
+    if path.suffix in (".png", ".svg"):
+        shutil.copy(path, to)
+    elif path.suffix == ".md":
+        text = re.sub(r"<!--.*?-->\n?", "", path.read_text(), flags=re.DOTALL)
+        to.write_text(page(page_of(name), text.split("\n")[0].lstrip("# "), renderer(name, linked)(text)))
+    else:
+        body = f"<h1><code>{name}</code></h1>\n" + highlighted(path.read_text(), path.suffix[1:], numbers=True)
+        to.write_text(page(page_of(name), name, body))
+    return linked
+
+
+# ---------------------------------------------------------------------- lessons
+
+
+class LessonPage:
+    """One lesson: its notebook, and its pictures if they are drawn."""
+
+    def __init__(self, source: Path, folder: Path) -> None:
+        self.source, self.folder, self.linked = source, folder, set()
+        self.notebook = nbformat.read(build.LESSONS / f"{source.stem}.ipynb", as_version=4)
+        self.minutes = build.read_cells(source)[0].note
+        self.render = renderer(f"lessons/{source.stem}.ipynb", self.linked)
+        self.pictures = drawn.load(source, folder / "figures")
+        outputs = [output for cell in self.notebook.cells for output in cell.get("outputs", [])]
+        shown = sum("image/png" in output.get("data", {}) for output in outputs)
+        if self.pictures and shown != len(self.pictures["wide"]):
+            self.pictures = None  # the notebook is of another source
+        self.count, self.heading = 0, ""
+
+    def html(self, before: Path | None, after: Path | None) -> str:
+        """The page, with links to its neighbours."""
+        cells = [cell for cell in self.notebook.cells if "[all lessons](README.md)" not in cell.source]
+        body = "".join(map(self.cell, cells, [*cells[1:], None]))
+        end = ""
+        for other, form in ((before, "← {}"), (after, "{} →")):
+            name = html.escape(form.format(build.heading(other))) if other else ""
+            end += f'<a href="{other.stem}.html">{name}</a>' if other else "<span></span>"
+        scripted = bool(self.pictures) and any(picture["sliders"] for picture in self.pictures["wide"])
+        end = f'<nav class="end">{end}</nav>\n'
+        return page(f"{self.source.stem}.html", build.heading(self.source), body, end, scripted)
+
+    def cell(self, cell, following) -> str:
+        """One cell as HTML: what it shows, and its code, folded if it made a picture or only draws or checks. The check
+        of an exercise, not attempted here, is left out. `following` may begin with the sentence about a picture."""
+        if cell.cell_type == "markdown":
+            return self.text(cell.source)
+        if is_check(cell.source):
+            return ""
+        outputs = "".join(self.output(output, cell, following) for output in cell.outputs)
+        code = highlighted(cell.source)
+        hidden = cell.metadata.get("jupyter", {}).get("source_hidden")
+        if hidden or "<figure" in outputs or only_draws(cell.source):
+            return f"{outputs}<details><summary>{FOLDED}</summary>\n{code}</details>\n"
+        return code + outputs
+
+    def text(self, source: str) -> str:
+        """Markdown; what build.HOW_TO says of notebooks is said of the page instead."""
+        source = source.replace(build.HOW_TO.format(self.minutes), "HOW TO BEGIN")
+        found = self.render(NEEDS.sub("", source))
+        if headings := re.findall(r"<h\d[^>]*>(.*?)</h", found):
+            self.heading = plain(headings[-1])
+        return found.replace("<p>HOW TO BEGIN</p>", f'<p class="how">{HOW_TO.format(self.minutes)}</p>')
+
+    def output(self, output, cell, following) -> str:
+        """What a cell shows."""
+        data = output.get("data", {})
+        if "image/png" in data:
+            return self.picture(data["image/png"], cell, following)
+        if "text/markdown" in data:
+            return self.render(data["text/markdown"])
+        text = (output.get("text") or data.get("text/plain", "")).rstrip()
+        return f'<pre class="out" tabindex="0">{html.escape(text, quote=False)}</pre>\n' if text else ""
+
+    def picture(self, png: str, cell, following) -> str:
+        """The next picture: as it is drawn, with its sliders, or else as the notebook shows it."""
+        self.count += 1
+        name, alt = f"figures/{self.source.stem}-{self.count}", self.heading
+        about = (
+            following
+            and following.cell_type == "markdown"
+            and re.match(r"\*[^*].*?[^*]\*(?!\*)", following.source, re.S)
+        )
+        sentence = plain(self.render(about[0])) if about else ""
+        if not self.pictures:
+            (self.folder / f"{name}.png").write_bytes(base64.b64decode(png))
+            names = " and ".join(f"<code>{slider}</code>" for slider in sliders_of(cell.source))
+            note = f'<p class="note">A still picture; {names} can be moved in JupyterLab.</p>\n' if names else ""
+            image = f'<img style="--least: 40rem" src="{name}.png" alt="{html.escape(sentence or alt)}">'
+            return f'<figure><div class="picture">{image}</div>\n{note}</figure>\n'
+        wide, _ = (self.pictures[width][self.count - 1] for width in drawn.WIDTHS)
+        (w, h), (least, _) = (size_of(self.folder / f"{name}-{width}.svg") for width in drawn.WIDTHS)
+        found = (
+            f'<div class="picture"><picture><source media="{PHONE}" srcset="{name}-narrow.svg">'
+            f'<img src="{name}-wide.svg" width="{w}" height="{h}" style="--least: {least if least > 400 else 0}px" '
+            f'alt="{html.escape(sentence or wide["titles"] or alt)}"></picture></div>\n'
+        )
+        if not wide["sliders"]:
+            return f"<figure>{found}</figure>\n"
+        rows = "".join(slider_row(f"slider-{self.count}-{i}", slider) for i, slider in enumerate(wide["sliders"], 1))
+        note = "" if wide["whole"] else f'<p class="note">{ONE_AT_A_TIME}</p>\n'
+        return (
+            f'<figure data-lesson="{self.source.stem}" data-picture="{self.count - 1}" '
+            f'data-together="{"yes" if wide["whole"] else "no"}">{found}'
+            f'<div class="sliders" hidden>\n{rows}</div>\n{note}</figure>\n'
+        )
+
+
+def slider_row(mark: str, slider: dict) -> str:
+    """A slider with its name and what it says."""
+    values = slider["values"]
+    return (
+        f'<label for="{mark}">{html.escape(slider["name"].replace("_", " "))}</label>'
+        f'<input type="range" id="{mark}" min="0" max="{len(values) - 1}" value="{slider["start"]}" autocomplete="off" '
+        f'data-values="{html.escape(json.dumps(values, ensure_ascii=False))}">'
+        f'<output for="{mark}" style="min-width: {max(map(len, values))}ch">'
+        f"{html.escape(values[slider['start']])}</output>\n"
+    )
+
+
+def only_draws(code: str) -> bool:
+    """Whether a cell only imports, defines `draw`, asserts, and calls what draws or checks."""
+
+    def draws(node: ast.stmt) -> bool:
+        if isinstance(node, ast.FunctionDef):
+            return node.name == "draw"
+        called = isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and getattr(node.value.func, "id", "")
+        return called in DRAWS or isinstance(node, (ast.Import, ast.ImportFrom, ast.Assert))
+
+    return all(map(draws, ast.parse(code).body))
+
+
+def is_check(code: str) -> bool:
+    """Whether a cell is the check of an exercise."""
+    return re.fullmatch(r'check\("[\d.]+", .*\)', code.strip(), re.DOTALL) is not None
+
+
+def sliders_of(code: str) -> list[str]:
+    """The names of the sliders that a cell makes."""
+    calls = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Call)]
+    return [word.arg for call in calls if getattr(call.func, "id", "") == "knob" for word in call.keywords if word.arg]
+
+
+def plain(text: str) -> str:
+    """HTML without its tags."""
+    return " ".join(html.unescape(re.sub(r"<[^>]*>", "", text)).split())
+
+
+def size_of(path: Path) -> tuple[int, int]:
+    """Width and height of an SVG, in CSS pixels."""
+    head = path.read_text()[:2000]
+    return tuple(round(float(re.search(rf'{name}="([\d.]+)pt"', head)[1]) * 96 / 72) for name in ("width", "height"))
+
+
+# ---------------------------------------------------------------------- index
+
+
+def index(entries: list[tuple[Path, str]], folder: Path, own: bool) -> str:
+    """The first page: a picture, and the lessons in the two parts of lessons/README.md with claim and minutes."""
+    claims, part = {}, "Lessons"
+    readme = build.LESSONS / "README.md"
+    for line in readme.read_text().splitlines() if readme.is_file() else []:
+        if match := re.fullmatch(r"- \[.*\]\((\d\d_\w+)\.ipynb\): (.+)", line):
+            claims[match[1]] = part, match[2]
+        elif line.endswith(":") and not line.startswith(" "):
+            part = line[:-1]
+    parts: dict[str, list[str]] = {}
+    render = renderer("lessons/README.md", set())
+    for source, minutes in entries:
+        of, claim = claims.get(source.stem, ("Lessons", ""))
+        parts.setdefault(of, []).append(
+            f'<li><a href="{source.stem}.html">{html.escape(build.heading(source))}</a> '
+            f'<span class="minutes">{minutes}</span><span class="claim">{plain(render(claim))}</span></li>\n'
+        )
+    body = (
+        "<h1>sigma-ladder: the lessons</h1>\n"
+        "<p>REINFORCE, PPO, GRPO, Dr. GRPO and DAPO on a tiny task: each lesson proves one claim, shows it in one "
+        "experiment and has a slider to move. Exercises are answered in JupyterLab: "
+        "<code>python lessons/start.py</code>.</p>\n"
+    )
+    if own:
+        body += '<p><a href="group.html">See one group</a>: eight completions and their update.</p>\n'
+    body += cover(entries, folder)
+    for name, items in parts.items():
+        body += f'<h2>{html.escape(name)}</h2>\n<ul class="lessons">\n{"".join(items)}</ul>\n'
+    return page("index.html", "sigma-ladder: the lessons", body)
+
+
+def cover(entries: list[tuple[Path, str]], folder: Path) -> str:
+    """The picture of the index: that of lesson 6, the identity, or of the first lesson."""
+    stem = next((source.stem for source, _ in entries if source.name.startswith("06")), entries[0][0].stem)
+    text = (folder / f"{stem}.html").read_text()
+    if not (found := re.search(r'<div class="picture">.*?</div>', text, re.S)):
+        return ""
+    return f'<figure><a href="{stem}.html">{found[0]}</a></figure>\n'

@@ -1,0 +1,53 @@
+// A picture with sliders: puts the frame for their positions together from its lines (lessons/drawn.py says how they
+// are kept) and shows it. Wide and narrow frames are in files of their own; only the one that is needed is loaded.
+"use strict";
+window.drawn = {};
+const phone = matchMedia("(max-width: 700px)");
+const loading = {};
+
+function load(name) {
+  loading[name] ??= new Promise((resolve) => {
+    const script = document.createElement("script");
+    script.src = `figures/${name}.js`;
+    script.onload = () => resolve(drawn[name].pictures);
+    document.head.append(script);
+  });
+  return loading[name];
+}
+
+for (const figure of document.querySelectorAll("figure[data-picture]")) {
+  const image = figure.querySelector("img");
+  const inputs = [...figure.querySelectorAll("input")];
+  const together = figure.dataset.together === "yes";
+  let shown = "";
+
+  async function draw() {
+    const pictures = await load(`${figure.dataset.lesson}-${phone.matches ? "narrow" : "wide"}`);
+    const { lines, frames } = pictures[figure.dataset.picture];
+    const frame = frames[inputs.map((input) => input.value).join()];
+    figure.querySelector("source")?.remove();
+    const before = shown;
+    shown = URL.createObjectURL(new Blob([frame.map((i) => lines[i]).join("\n")], { type: "image/svg+xml" }));
+    image.src = shown;
+    await image.decode().catch(() => {});
+    if (before) URL.revokeObjectURL(before);
+  }
+
+  function write() {
+    for (const input of inputs) {
+      const text = JSON.parse(input.dataset.values)[input.value];
+      input.nextElementSibling.value = text;
+      input.setAttribute("aria-valuetext", text);
+    }
+  }
+
+  for (const input of inputs)
+    input.addEventListener("input", () => {
+      if (!together) for (const other of inputs) if (other !== input) other.value = other.defaultValue;
+      write();
+      draw();
+    });
+  phone.addEventListener("change", () => shown && draw());
+  write();
+  figure.querySelector(".sliders").hidden = false;
+}
