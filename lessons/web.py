@@ -3,8 +3,8 @@
     python lessons/build.py --html
 
 Written in seconds from the committed notebooks and, where they are drawn, the pictures of lessons/drawn.py. A lesson
-links to scripts and to other texts of the repository; these become pages too, and what they link to. A style sheet, a
-script and a font for the formulas (a part of STIX Two Math) are copied from lessons/web.
+links to scripts and to other texts of the repository; these become pages too, and what they link to. A style sheet and
+a script are copied from lessons/web, and so is lessons/group.html, the page that runs the model.
 """
 
 import ast
@@ -72,7 +72,10 @@ def write(sources: Sequence[Path], folder: Path) -> Path:
     for asset in (Path(__file__).parent / "web").iterdir():
         shutil.copy(asset, folder)
     if own := (lessons / "group.html").is_file():
-        shutil.copy(lessons / "group.html", folder)
+        text = re.sub(r'data-lesson="(\w+)"', r'href="\1.html"', (lessons / "group.html").read_text())
+        (folder / "group.html").write_text(
+            text.replace("<main>", '<main>\n<p><a href="index.html">All lessons</a></p>', 1)
+        )
     entries, wanted = [], {path.relative_to(root).as_posix() for path in (root / "algorithms").glob("[a-z]*.py")}
     wanted |= {name for name in ("lessons/README.md", "algorithms/README.md") if (root / name).is_file()}
     for i, source in enumerate(sources):

@@ -1,5 +1,7 @@
 """What several test files share: a tiny transformer with random weights, tokenizers, the shipped base model."""
 
+import shutil
+
 import pytest
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
@@ -47,6 +49,20 @@ def tiny(tokenizer):
 def base():
     """The shipped base model and its tokenizer. Not to be changed by a test."""
     return load_policy("base")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Chromium, for the pages; skips where it or playwright is missing, and says how to install them."""
+    how = "pip install -e '.[page]' and apt install chromium"
+    api = pytest.importorskip("playwright.sync_api", reason=f"pages in a browser: {how}")
+    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if not path:
+        pytest.skip(f"pages in a browser: {how}")
+    with api.sync_playwright() as playwright:
+        one = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield one
+        one.close()
 
 
 @pytest.fixture

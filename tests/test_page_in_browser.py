@@ -5,7 +5,6 @@ Skipped without playwright and a Chromium, and says how to install them.
 
 import random
 import re
-import shutil
 
 import numpy as np
 import pytest
@@ -23,19 +22,6 @@ SCRIPTS = {
 }  # fmt: skip
 NAMES = [build.BASE, *build.RUNS]
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def browser():
-    """Chromium; skips where it or playwright is missing."""
-    sync_api = pytest.importorskip("playwright.sync_api", reason="for the page in a browser: pip install -e '.[page]'")
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if not chromium:
-        pytest.skip("for the page in a browser: apt install chromium, or another Chrome on the PATH")
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 @pytest.fixture
