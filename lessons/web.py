@@ -28,7 +28,7 @@ INSTALL = "pip install -e '.[page]'"
 DRAWS = {"knob", "show", "check", "say", "show_source", "show_diff"}  # what a folded cell may call
 FOLDED = "how this was computed"
 HOW_TO = "About {}. Exercises are answered in JupyterLab, which also checks them: <code>python lessons/start.py</code>."
-NEEDS = re.compile(r"\s\((?:the sliders? )?needs? [^()]*cells?[^()]*\)", re.IGNORECASE)  # true of a kernel only
+NEEDS = re.compile(r"\s\((?:the\ssliders?\s)?needs?\s[^()]*cells?[^()]*\)", re.IGNORECASE)  # true of a kernel only
 ONE_AT_A_TIME = "Here one slider moves at a time; in JupyterLab all of them."
 PHONE = "(max-width: 700px)"
 BEFORE_SIGN = "[=,([;]|&#x(?:0003[CDE]|0226[45]|02192|0002C|00028|0005B);"
