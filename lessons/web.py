@@ -269,16 +269,15 @@ class LessonPage:
         return page(f"{self.source.stem}.html", build.heading(self.source), body, end, scripted)
 
     def cell(self, cell, following) -> str:
-        """One cell as HTML: what it shows, and its code, folded if it made a picture or only draws or checks. The check
-        of an exercise, not attempted here, is left out. `following` may begin with the sentence about a picture."""
+        """One cell as HTML: its code, folded if it only draws or checks, and what it shows. The check of an exercise,
+        not attempted here, is left out. `following` may begin with the sentence about a picture."""
         if cell.cell_type == "markdown":
             return self.text(cell.source)
         if is_check(cell.source):
             return ""
         outputs = "".join(self.output(output, cell, following) for output in cell.outputs)
         code = highlighted(cell.source)
-        hidden = cell.metadata.get("jupyter", {}).get("source_hidden")
-        if hidden or "<figure" in outputs or only_draws(cell.source):
+        if cell.metadata.get("jupyter", {}).get("source_hidden") or only_draws(cell.source):
             return f"{outputs}<details><summary>{FOLDED}</summary>\n{code}</details>\n"
         return code + outputs
 
@@ -407,7 +406,10 @@ def index(entries: list[tuple[Path, str]], folder: Path, own: bool) -> str:
         "<code>python lessons/start.py</code>.</p>\n"
     )
     if own:
-        body += '<p><a href="group.html">See one group</a>: eight completions and their update.</p>\n'
+        body += (
+            '<p><a href="group.html">See one group</a>: the real model writes eight completions in your browser, and '
+            "you see what each algorithm does with them.</p>\n"
+        )
     body += cover(entries, folder)
     for name, items in parts.items():
         body += f'<h2>{html.escape(name)}</h2>\n<ul class="lessons">\n{"".join(items)}</ul>\n'

@@ -165,7 +165,7 @@ def test_a_lesson_without_drawn_pictures_shows_the_notebooks(tiny):
     assert text.count('<img style="--least: 40rem" src="figures/01_x-') == 2 and "sliders.js" not in text
     assert "<code>a</code> and <code>word</code> can be moved in JupyterLab" in text and "(needs" not in text
     assert 'alt="The line turns with a."' in text and "About 5 minutes. Exercises are answered in JupyterLab" in text
-    assert text.count(f"<summary>{web.FOLDED}</summary>") == 2  # the code of both pictures
+    assert text.count(f"<summary>{web.FOLDED}</summary>") == 1  # the knob; the other cell prints
     assert "answer = ..." in web.html.unescape(re.sub("<[^>]*>", "", text)) and "not attempted" not in text
     assert web.FOLDED in text and text.index("figures/01_x-1.png") < text.index(web.FOLDED)
 
@@ -360,7 +360,7 @@ STATE = """async () => ({
   formulas: [...document.querySelectorAll("math")].every((math) => math.getBoundingClientRect().height > 4) })"""
 WITHOUT_CODE = """() => {
   const copy = document.body.cloneNode(true);
-  copy.querySelectorAll("pre, code").forEach((code) => code.remove());
+  copy.querySelectorAll("pre, code, script").forEach((code) => code.remove());
   return copy.textContent }"""
 DRAWN = "([image, before]) => image.currentSrc && image.currentSrc !== before && image.complete"
 # The SVG that an image shows, as text; of a file, which a page may not read, its address.
