@@ -449,8 +449,19 @@ def test_a_phone_scrolls_down_only(browser, scheme):
     page.close()
 
 
-def test_who_wants_no_motion_gets_the_group_at_once(browser):
+PICTURES = """async () => { let pictures = 0;
+  new MutationObserver(() => pictures++).observe(document.querySelector("#completions"), { childList: true });
+  document.querySelector("#go").click();
+  while (document.querySelector("#group").getAttribute("aria-busy") === "true") await new Promise(requestAnimationFrame);
+  return pictures }"""
+
+
+@pytest.mark.parametrize("motion", ["no-preference", "reduce"])
+def test_completions_appear_token_by_token_but_at_once_for_who_wants_no_motion(browser, motion):
     errors, requests = [], []
-    page = opened(browser, errors, requests, reduced_motion="reduce")
+    page = opened(browser, errors, requests, reduced_motion=motion)
+    longest = max(shown(page)[2])
+    pictures = page.evaluate(PICTURES)
+    assert pictures == 1 if motion == "reduce" else pictures > longest / 4
     assert right_ones(page) == sum(shown(page)[1]) and not errors
     page.close()
