@@ -331,6 +331,15 @@ def test_blocks_and_cards_show_the_pushes_at_the_ratio(page):
             assert card.locator(".stopped").count() == stopped
             if name not in ("REINFORCE", "CISPO"):
                 assert f"{stopped} of {len(tokens)} tokens stopped" in card.inner_text()
+    handle = page.locator("#ratio").bounding_box()
+    page.mouse.move(handle["x"] + handle["width"] - 4, handle["y"] + handle["height"] / 2)  # where it stands: 180
+    page.mouse.down()
+    seen = set()
+    for share in (0.8, 0.6, 0.4, 0.2):
+        page.mouse.move(handle["x"] + handle["width"] * share, handle["y"] + handle["height"] / 2)
+        seen.add(page.locator("#ratio-out").inner_text() + page.locator("#cards").inner_html())
+    page.mouse.up()
+    assert len(seen) == 4, "the cards follow a drag"
     page.locator("#ratio").focus()
     page.keyboard.press("Home")
     assert page.locator("#ratio-out").inner_text() == "0.497"
@@ -452,7 +461,8 @@ def test_a_phone_scrolls_down_only(browser, scheme):
 PICTURES = """async () => { let pictures = 0;
   new MutationObserver(() => pictures++).observe(document.querySelector("#completions"), { childList: true });
   document.querySelector("#go").click();
-  while (document.querySelector("#group").getAttribute("aria-busy") === "true") await new Promise(requestAnimationFrame);
+  do await new Promise(requestAnimationFrame);
+  while (document.querySelector("#group").getAttribute("aria-busy") === "true");
   return pictures }"""
 
 

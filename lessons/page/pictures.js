@@ -46,8 +46,8 @@ export function bars({ right, wrong }, spoken) {
   return made;
 }
 
-// Lines over axes. x and y: {low, high, ticks, name}; lines: {points: [[x, y]], colour, dash, dots, name, at} with the
-// name beside point `at`; marks: points that are ringed. A value beyond y.high is left out.
+// Lines over axes. x and y: {low, high, ticks, name}; lines: {points: [[x, y]], colour, dash, dots, name, at, ink}
+// with the name, in the colour `ink`, beside point `at`; marks: points that are ringed. A value beyond y.high is left out.
 export function plot({ x, y, lines, marks = [], caption, spoken }) {
   const W = 400, H = 250, left = 42, right = 12, top = 14, bottom = 38;
   const px = (value) => left + ((value - x.low) / (x.high - x.low)) * (W - left - right);
@@ -60,12 +60,12 @@ export function plot({ x, y, lines, marks = [], caption, spoken }) {
   made.append(
     element("line", { class: "axis", x1: left, x2: W - right, y1: py(y.low), y2: py(y.low) }),
     element("text", { x: (left + W - right) / 2, y: H - 5, "text-anchor": "middle" }, x.name));
-  for (const { points, colour, dash = "none", dots, name, at, dy = -8, anchor = "middle" } of lines) {
+  for (const { points, colour, ink = colour, dash = "none", dots, name, at, dy = -8, anchor = "middle" } of lines) {
     const seen = points.filter(([, value]) => value <= y.high);
     const path = seen.map(([a, b], i) => `${i ? "L" : "M"}${px(a).toFixed(1)},${py(b).toFixed(1)}`).join("");
     made.append(element("path", { d: path, style: `fill: none; stroke: ${colour}; stroke-width: 2; stroke-dasharray: ${dash}` }));
     if (dots) for (const [a, b] of seen) made.append(element("circle", { cx: px(a), cy: py(b), r: 2.6, style: `fill: ${colour}` }));
-    if (name) made.append(element("text", { x: px(points[at][0]), y: py(points[at][1]) + dy, "text-anchor": anchor, style: `fill: ${colour}` }, name));
+    if (name) made.append(element("text", { x: px(points[at][0]), y: py(points[at][1]) + dy, "text-anchor": anchor, style: `fill: ${ink}` }, name));
   }
   for (const { point: [a, b], colour } of marks.filter(({ point }) => point[1] <= y.high))
     made.append(element("circle", { cx: px(a), cy: py(b), r: 6, style: `fill: ${colour}; stroke: var(--paper); stroke-width: 2` }));
