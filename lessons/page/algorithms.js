@@ -11,7 +11,7 @@ const standardised = (list) => centred(list).map((x) => (deviation(list) ? x / d
 const isMixed = (rewards) => rewards.some((R) => R !== rewards[0]);
 
 export const LAMBDA = 0.95; // gae_lambda
-const OVERLONG = 8; // overlong_buffer
+export const OVERLONG = 8; // overlong_buffer: the punishment begins at LONGEST - OVERLONG tokens
 
 // A token gets A · ratio / divisor. Of an algorithm:
 //   advantages  (rewards of 0 and 1, lengths in tokens) -> one a completion, or in PPO a list of one a token
@@ -67,8 +67,8 @@ export function pushes(name, rewards, lengths, ratio = 1) {
   });
 }
 
-// The sum of A / G over the right completions and over the wrong ones: the coefficient of the group's update. PPO has
-// none: its advantages are of tokens.
+// The sum of A / G over the right completions, which is the coefficient of the group's update, and over the wrong ones.
+// PPO has none: its advantages are of tokens.
 export function coefficients(name, rewards, lengths) {
   if (name === "PPO") return null;
   const A = ALGORITHMS[name].advantages(rewards, lengths), G = rewards.length;

@@ -1,7 +1,7 @@
 // The page itself: what stands in it, and what happens when something is pressed or moved.
 // build.py puts the five modules behind one another, so their names at the top level are all different.
 
-import { ALGORITHMS, LAMBDA, coefficients, divisorOf, pushes } from "./algorithms.js";
+import { ALGORITHMS, LAMBDA, OVERLONG, coefficients, divisorOf, pushes } from "./algorithms.js";
 import { fidelity, sigma, silent, updateLength, weight, weightDrGRPO } from "./closed.js";
 import { bars, blocks, element, plot, shade, signed } from "./pictures.js";
 import { EOS, LONGEST, Reader, TOKENS, answer, complete, drawProblem, encode, pick, readPolicies, softmax, stream, textOf, value } from "./model.js";
@@ -13,7 +13,7 @@ const G = 8, TOKENS_PER_FRAME = 2; // of every completion
 const policies = readPolicies($("weights").textContent.trim(), POLICIES);
 const group = { expression: "", policy: "", rows: [], verdicts: [], rewards: [] }; // rewards: verdicts, or as turned around
 const chosen = { algorithm: "GRPO", ratio: 1 };
-const dial = { G: 8, k: 1, p: 0.12, v: 10 ** 1.15, contrast: 10 ** 0.4 };
+const dial = { G: 8, k: 1, p: 0.12, v: 14, contrast: 2.5 };
 let seed = 7, writing = 0;
 const short = (x) => String(Number(x.toFixed(3)));
 const nextFrame = () => new Promise(requestAnimationFrame);
@@ -72,7 +72,7 @@ function turn(i) {
 function showGroup() {
   const k = rightOnes(), turned = group.rewards.some((R, i) => R !== group.verdicts[i]) ? " (* flipped by you)" : "";
   showCompletions();
-  $("count").textContent = `${group.policy}: ${group.expression} = ${value(group.expression)}. k = ${k} of G = ${G} right${turned}: ` +
+  $("count").textContent = `${group.expression} = ${value(group.expression)}; ${group.policy}: k = ${k} of G = ${G} right${turned}, ` +
     `mean reward ${short(k / G)}, σ = √(${k}·${G - k})/${G} = ${short(sigma(k, G))}`;
   showTold();
   showCards();
@@ -95,21 +95,21 @@ function showTold() {
   const name = chosen.algorithm, k = rightOnes(), s = short(sigma(k, G)), average = short(k / G), isSilent = k === 0 || k === G;
   const values = `${advantagesOf(name, 1)} for right completions and ${advantagesOf(name, 0)} for wrong ones`;
   const told = {
-    GRPO: `GRPO takes off the group's mean reward and divides by its standard deviation: A = (R − ${average}) / ${s}, ${values}. It also divides by ` +
+    GRPO: `GRPO subtracts the group's mean reward and divides by its standard deviation: A = (R − ${average}) / ${s}, ${values}. It also divides by ` +
       `length: a token gets A / (8 · length of its completion), so that tokens of long completions are pushed less. ` +
-      `The sum of A / 8 over the right completions is +σ = +${s}, over the wrong ones −σ.`,
-    "Dr. GRPO": `Dr. GRPO leaves out both divisions, which its authors call biases: towards lopsided groups, and in favour of long wrong completions. ` +
-      `A = R − ${average}, ${values}; a token gets A / (8 · ${LONGEST}), however long its completion is (${LONGEST}: the length limit). ` +
-      `The sum of A / 8 over the right completions is +σ² = +${short((k * (G - k)) / G ** 2)}, over the wrong ones −σ²: groups with few right or few wrong ones count for less than under GRPO.`,
-    DAPO: `DAPO divides by σ as GRPO does; its rewards are 1 and −1, less a punishment for overlong completions. A is ${values}; a token gets A / ` +
-      `${lengthsOfGroup().reduce((a, b) => a + b, 0)}, the number of all tokens, so that all weigh alike. A token's probability may rise by 28 % before the clip stops its push ` +
-      `(GRPO: 20 %), and groups that are all right or all wrong are skipped.`,
+      `The sum of A / 8 over the right completions is the coefficient of the update, +σ = +${s}; the wrong ones have −σ.`,
+    "Dr. GRPO": `Dr. GRPO leaves out both divisions, which its authors call biases: ÷ σ gives lopsided groups too much weight, ÷ length lets long wrong completions ` +
+      `off lightly. A = R − ${average}, ${values}; a token gets A / (8 · ${LONGEST}), however long its completion is (${LONGEST}: the length limit). ` +
+      `The coefficient is +σ² = +${short((k * (G - k)) / G ** 2)}: against GRPO, groups with few right or few wrong ones lose more than even ones.`,
+    DAPO: `DAPO divides by σ as GRPO does: A is ${values}. (Its rewards are 1 and −1, which changes no A, less a penalty for overlong completions.) A token gets A / ` +
+      `${lengthsOfGroup().reduce((a, b) => a + b, 0)}, the number of all tokens, so that all weigh alike and long completions are not diluted. To keep the policy exploring, the clip lets a ` +
+      `token's probability rise by 28 % before it stops the push (GRPO: 20 %); groups that are all right or all wrong, which teach nothing, are replaced.`,
   }[name];
   const nothing = `All ${G} are ${k ? "right" : "wrong"}: σ = 0 and every advantage is 0. The group is silent: without the KL term no token is pushed. ` +
     (name === "DAPO" ? "DAPO skips it and draws other problems, up to ten batches, until it has enough mixed groups." : "");
   const spoken = coefficients(name, group.rewards, lengthsOfGroup());
   $("told").replaceChildren(element("p", {}, isSilent ? nothing : told),
-    isSilent ? "" : bars(spoken, `The sum of A / 8 is ${signed(spoken.right, 3)} over the right completions and ${signed(spoken.wrong, 3)} over the wrong ones.`));
+    isSilent ? "" : bars(spoken, `The coefficient is ${signed(spoken.right, 3)} for the right completions and ${signed(spoken.wrong, 3)} for the wrong ones.`));
   if (isSilent && name === "DAPO") $("told").append(element("button", { type: "button", onclick: drawUntilMixed }, "Draw problems until a group is mixed"));
   $("code").replaceChildren(...CODE[name].map(([mark, line]) =>
     element("span", { class: { "+": "plus", "-": "minus", "#": "file" }[mark] ?? "" }, `${name === "GRPO" || mark === "#" ? " " : mark} ${line}`)));
@@ -134,15 +134,17 @@ async function drawUntilMixed({ target }) { // what DAPO does about a silent gro
 // In a few words, and its rule for A with the numbers of the group: a = mean reward, s = σ, k right ones.
 const WORDS = {
   REINFORCE: ["the reward is the advantage; no baseline", () => "A = R"],
-  PPO: ["a critic's forecast as baseline; here one constant", (a) => `A = ${LAMBDA}^(tokens to go) · (R − ${a}), whitened`],
+  PPO: ["a critic's forecast as baseline; here one constant", (a) => `A = ${LAMBDA}^(tokens left) · (R − ${a}), then standardised`],
   GRPO: ["the group's mean as baseline, ÷ σ, ÷ length", (a, s) => `A = (R − ${a}) / ${s}`],
   "Dr. GRPO": ["no ÷ σ, no ÷ length", (a) => `A = R − ${a}`],
-  DAPO: ["÷ σ, all tokens alike, no silent groups", (a, s) => `A = (R − ${a}) / ${s}, the overlong less`],
+  DAPO: ["÷ σ, all tokens alike, skips 0 and 8 of 8 right", (a, s) => `A = (R − ${a}) / ${s}${overlong()}`],
   RLOO: ["baseline: the mean of the others", (a, s, k) => `A = R − (${k} − R) / ${G - 1}`],
   MaxRL: ["÷ the mean, so that hard problems count more", (a) => `A = (R − ${a}) / ${a}`],
   GSPO: ["one ratio per completion, a narrow clip", (a, s) => `A = (R − ${a}) / ${s}`],
-  CISPO: ["DAPO with a capped ratio that stops no token", (a, s) => `A = (R − ${a}) / ${s}, the overlong less`],
+  CISPO: ["DAPO with a capped ratio that stops no token", (a, s) => `A = (R − ${a}) / ${s}${overlong()}`],
 };
+
+const overlong = () => (lengthsOfGroup().some((length) => length > LONGEST - OVERLONG) ? ", less if overlong" : "");
 
 function showCards() {
   $("ratio-out").textContent = $("ratio-too").textContent = chosen.ratio.toFixed(3);
@@ -159,11 +161,12 @@ function card(name) {
   const under = divisor === "length" ? `(${G} · length)` : divisor === "limit" ? `(${G} · ${LONGEST})` : divisorOf(name, lengths, 0);
   const silence = name === "PPO" ? "this critic foresaw all of it: no push" : ["DAPO", "CISPO"].includes(name) ? "silent: skipped, another problem is drawn" : "silent: no push";
   const values = [[1, "right"], [0, "wrong"]].map(([reward, what]) => [advantagesOf(name, reward), what]).filter(([A]) => A);
-  const numbers = !sums ? ["every token has an A of its own"]
-    : [values.map(([A, what]) => `${what} ${A}`).join(", "), `sum of A / ${G}: right ${signed(sums.right, 3)}, wrong ${signed(sums.wrong, 3)}`];
+  const pushed = (reward) => signed(rows.filter((_, i) => group.rewards[i] === reward).flatMap((row) => row.tokens).reduce((sum, token) => sum + token.weight, 0), 3);
+  const advantage = sums ? `: ${values.map(([A, what]) => `${what} ${A}`).join(", ")}` : "";
   const spoken = rows.map((row, i) => `completion ${i + 1}, ${group.rewards[i] ? "right" : "wrong"}: ` +
     (row.tokens[0].stopped ? "stopped" : `${signed(row.tokens[0].weight, 4)} at its first token`)).join("; ");
-  const lines = none ? [] : [rule(short(k / G), short(sigma(k, G)), k), ...numbers, `a token gets ${factor}A / ${under}`];
+  const lines = none ? [] : [rule(short(k / G), short(sigma(k, G)), k) + advantage, sums ? `coefficient ${signed(sums.right, 3)} (wrong ${signed(sums.wrong, 3)})` : "no coefficient: every token has its own A",
+    `a token gets ${factor}A / ${under}`, `all tokens: right ${pushed(1)}, wrong ${pushed(0)}`];
   return element("article", { "data-name": name }, element("h3", {}, name), element("p", { class: "idea" }, idea),
     blocks(rows, fullColour(name), `${name}. ${spoken}`), none ? element("p", { class: "silent" }, silence) : "", ...lines.map((line) => element("p", {}, line)),
     element("p", { class: "idea" }, clip ? `clip [${clip.join(", ")}]: ${stopped} of ${tokens.length} tokens stopped` : cap ? "nothing is stopped" : "one update per batch: no ratio"));
@@ -176,17 +179,17 @@ const GUESSES = ["larger", "about two thirds", "about a quarter"];
 function guess(name) {
   for (const button of $("guess").children) button.setAttribute("aria-pressed", button.textContent === name);
   $("verdict").textContent = `${name === GUESSES[1] ? "Yes: about" : "About"} two thirds. √7 / 8 = ${short(sigma(1, 8))} = σ, against ${sigma(4, 8)}: ` +
-    `the advantage is large, but only one completion has it. Dividing by σ raises such a group from Dr. GRPO's σ², ${short(sigma(1, 8) ** 2)} against ${sigma(4, 8) ** 2} ` +
-    "and less than a half, to two thirds; never above the even group.";
+    `the advantage is large, but only one completion has it. Under Dr. GRPO it is σ², ${short(sigma(1, 8) ** 2)} against ${sigma(4, 8) ** 2}, under a half; ` +
+    "dividing by σ lifts that to two thirds, never above the even group.";
   $("locked").hidden = true;
   $("open").hidden = false;
 }
 
 const SLIDERS = { // [what it is, lowest, highest and first position, from position to value]
   G: ["G, completions", 2, 32, 8, (x) => x], k: ["k, right ones", 0, 8, 1, (x) => x], p: ["p, chance of a right one", 2, 98, 12, (x) => x / 100],
-  v: ["noise of wrong / right, v₋ / v₊", -20, 50, 23, (x) => 10 ** (x / 20)], contrast: ["contrast² / noise, |Δm|² / v₊", -20, 20, 8, (x) => 10 ** (x / 20)],
+  v: ["noise of wrong / right, v₋ / v₊", -20, 50, 23, (x) => decades(x / 20)], contrast: ["contrast² / noise, |Δm|² / v₊", -20, 20, 8, (x) => decades(x / 20)],
 };
-const written = (name) => (name === "v" || name === "contrast" ? String(Number(dial[name].toPrecision(2))) : short(dial[name]));
+const decades = (x) => Number((10 ** x).toPrecision(2));
 
 function turnDial(name, position) {
   dial[name] = SLIDERS[name][4](position);
@@ -200,8 +203,8 @@ function showDial() {
   const isMixed = (i) => i > 0 && i < G, long = (i) => (isMixed(i) ? updateLength(i, G, contrast, 1, v) : 0), half = Math.floor(G / 2);
   const scale = sigma(half, G) / long(half), ps = Array.from({ length: 97 }, (_, i) => (i + 2) / 100), share = (x) => (x < 0.001 ? "under 0.001" : short(x));
   for (const name in SLIDERS) {
-    $(`dial-${name}-out`).textContent = written(name);
-    $("dial-" + name).setAttribute("aria-valuetext", written(name));
+    $(`dial-${name}-out`).textContent = short(dial[name]);
+    $("dial-" + name).setAttribute("aria-valuetext", short(dial[name]));
   }
   const every = Math.ceil(G / 8), chance = { low: 0, high: 1, ticks: [0, 0.25, 0.5, 0.75, 1], name: "p, probability of a right completion" };
   $("plots").replaceChildren(
@@ -219,7 +222,7 @@ function showDial() {
         { points: ps.map((x) => [x, weight(x, G)]), colour: "var(--up)", name: "GRPO", at: 48 },
         { points: ps.map((x) => [x, weightDrGRPO(G)]), colour: "var(--orange)", ink: "var(--orange-ink)", name: "Dr. GRPO", at: 48, dy: 16 },
       ], marks: [{ point: [p, weight(p, G)], colour: "var(--up)" }],
-      caption: "w(p), the weight of ∇p in the mean update of a problem. Dashed: GRPO as G grows.",
+      caption: "w(p), the weight of ∇p in the mean update of a problem, for scores summed over tokens. Dashed: GRPO as G grows.",
       spoken: `Weight over p at G = ${G}: at p = ${short(p)} GRPO's is ${short(weight(p, G))}, at one half ${short(weight(0.5, G))}; Dr. GRPO's is ${short(weightDrGRPO(G))} everywhere.` }),
     plot({ x: chance, y: { low: 0, high: 1, ticks: [0, 0.5, 1] },
       lines: [

@@ -36,10 +36,10 @@ export function blocks(rows, full, spoken) {
   return made;
 }
 
-// The sum of A / G over the right completions, and over the wrong ones, from one line.
+// A coefficient, and what the wrong completions have against it, from one line.
 export function bars({ right, wrong }, spoken) {
   const made = picture(400, 46, spoken, { class: "bars" }), middle = 290, wide = (x) => Math.min(1, Math.abs(x)) * 105;
-  [[right, 4, "sum of A / 8, right"], [wrong, 26, "wrong"]].forEach(([x, y, name]) => made.append(
+  [[right, 4, "coefficient: right"], [wrong, 26, "wrong"]].forEach(([x, y, name]) => made.append(
     element("rect", { x: middle - (x < 0 ? wide(x) : 0), y, width: wide(x), height: 16, style: `fill: var(--${x < 0 ? "down" : "up"})` }),
     element("text", { x: 175, y: y + 13, "text-anchor": "end" }, `${name} ${signed(x, 3)}`)));
   made.append(element("line", { class: "axis", x1: middle, x2: middle, y1: 0, y2: 46 }));
