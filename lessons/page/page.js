@@ -102,7 +102,7 @@ function showTold() {
       `off lightly. A = R − ${average}, ${values}; a token gets A / (8 · ${LONGEST}), however long its completion is (${LONGEST}: the length limit). ` +
       `The coefficient is +σ² = +${short((k * (G - k)) / G ** 2)}: against GRPO, groups with few right or few wrong ones lose more than even ones.`,
     DAPO: `DAPO divides by σ as GRPO does: A is ${values}. (Its rewards are 1 and −1, which changes no A, less a penalty for overlong completions.) A token gets A / ` +
-      `${lengthsOfGroup().reduce((a, b) => a + b, 0)}, the number of all tokens, so that all weigh alike and long completions are not diluted. To keep the policy exploring, the clip lets a ` +
+      `${lengthsOfGroup().reduce((a, b) => a + b, 0)} (all tokens counted), so that all weigh alike and long completions are not diluted. To keep the policy exploring, the clip lets a ` +
       `token's probability rise by 28 % before it stops the push (GRPO: 20 %); groups that are all right or all wrong, which teach nothing, are replaced.`,
   }[name];
   const nothing = `All ${G} are ${k ? "right" : "wrong"}: σ = 0 and every advantage is 0. The group is silent: without the KL term no token is pushed. ` +
