@@ -18,6 +18,7 @@ import os
 import re
 import textwrap
 from collections.abc import Iterable, Sequence
+from functools import cache
 from hashlib import sha256
 from itertools import product
 from pathlib import Path
@@ -44,6 +45,8 @@ def draw(sources: Sequence[Path], folder: Path) -> None:
 def draw_lesson(source: Path, width: str, figures: Path) -> None:
     """Run a source and leave its pictures in `figures`."""
     pictures: list[dict] = []
+    for old in figures.glob(f"{source.stem}-*-{width}.svg"):
+        old.unlink()
 
     def record(draw, sliders: dict) -> None:
         frames, picture = record_frames(draw, sliders)
@@ -75,10 +78,28 @@ def load(source: Path, figures: Path) -> dict[str, list[dict]] | None:
 
 
 def digest(source: Path) -> str:
-    """Of what the pictures are drawn with: the source, its figures' module and kit.py."""
+    """Of what the pictures are drawn with: the source, its figures' module, and all code and data that it may use."""
     figures = build.LESSONS / "figures" / f"lesson_{source.name[:2]}.py"
-    parts = [path.read_bytes() for path in (source, figures, Path(kit.__file__)) if path.is_file()]
-    return sha256(b"".join(parts)).hexdigest()[:16]
+    parts = [path.read_bytes() for path in (source, figures) if path.is_file()]
+    return sha256(b"".join([*parts, shared_digest()])).hexdigest()[:16]
+
+
+@cache
+def shared_digest() -> bytes:
+    """Of the modules of this folder, of the experiments with their data, of the scripts and of the environment."""
+    root = Path(__file__).parents[1]
+    folders = (
+        "lessons",
+        "lessons/experiments",
+        "algorithms",
+        "toy_env",
+        "toy_env/base_model",
+        "toy_env/base_expressions",
+    )
+    kinds = (".py", ".json", ".npz", ".safetensors")
+    files = sorted(path for folder in folders for path in (root / folder).iterdir() if path.suffix in kinds)
+    files.remove(root / "lessons/web.py")  # which draws nothing
+    return sha256(b"".join(sha256(path.read_bytes()).digest() for path in files)).digest()
 
 
 def record_frames(draw, sliders: dict) -> tuple[str, dict]:

@@ -26,10 +26,12 @@ from toy_env import UsageError
 
 INSTALL = "pip install -e '.[page]'"
 DRAWS = {"knob", "show", "check", "say", "show_source", "show_diff"}  # what a folded cell may call
+GROUP = "lessons/group.html"  # a page already
 FOLDED = "how this was computed"
 HOW_TO = "About {}. Exercises are answered in JupyterLab, which also checks them: <code>python lessons/start.py</code>."
 NEEDS = re.compile(r"\s\((?:the\ssliders?\s)?needs?\s[^()]*cells?[^()]*\)", re.IGNORECASE)  # true of a kernel only
-ONE_AT_A_TIME = "Here one slider moves at a time; in JupyterLab all of them."
+ONE_AT_A_TIME = "Here one slider moves at a time, and the others go back to where they started; in JupyterLab all move."
+STACKED = '<p class="note phone">On a phone, the left picture is above and the right one below.</p>\n'
 PHONE = "(max-width: 700px)"
 BEFORE_SIGN = "[=,([;]|&#x(?:0003[CDE]|0226[45]|02192|0002C|00028|0005B);"
 INK = {  # latex2mathml's MathML to what browsers show as TeX does: a pattern and what takes its place
@@ -71,25 +73,29 @@ def write(sources: Sequence[Path], folder: Path) -> Path:
             old.unlink()  # all but what is drawn
     for asset in (Path(__file__).parent / "web").iterdir():
         shutil.copy(asset, folder)
-    if own := (lessons / "group.html").is_file():
+    if has_group := (lessons / "group.html").is_file():
         text = re.sub(r'data-lesson="(\w+)"', r'href="\1.html"', (lessons / "group.html").read_text())
         (folder / "group.html").write_text(
             text.replace("<main>", '<main>\n<p><a href="index.html">All lessons</a></p>', 1)
         )
     entries, wanted = [], {path.relative_to(root).as_posix() for path in (root / "algorithms").glob("[a-z]*.py")}
-    wanted |= {name for name in ("lessons/README.md", "algorithms/README.md") if (root / name).is_file()}
-    for i, source in enumerate(sources):
-        near = [sources[j] if 0 <= j < len(sources) else None for j in (i - 1, i + 1)]
+    wanted |= {f for f in ("README.md", "lessons/README.md", "algorithms/README.md") if (root / f).is_file()}
+    still = []
+    for before, source, after in zip([None, *sources], sources, [*sources[1:], None]):
         lesson = LessonPage(source, folder)
-        (folder / f"{source.stem}.html").write_text(lesson.html(*near))
+        (folder / f"{source.stem}.html").write_text(lesson.html(before, after))
         entries.append((source, lesson.minutes))
         wanted |= lesson.linked
+        if not lesson.pictures:
+            still.append(str(int(source.name[:2])))
     done: set[str] = set()
     while rest := wanted - done:
         for name in rest:
-            wanted |= write_file(root, name, folder)
+            wanted |= write_linked(root, name, folder)
         done |= rest
-    (folder / "index.html").write_text(index(entries, folder, own))
+    (folder / "index.html").write_text(index(entries, folder, has_group))
+    if still:
+        print(f"still pictures, without sliders, in lessons {', '.join(still)}: add --draw")
     return folder / "index.html"
 
 
@@ -98,7 +104,7 @@ def write(sources: Sequence[Path], folder: Path) -> Path:
 
 def page_of(name: str) -> str:
     """The page of a file of the repository: lessons/06_identity.ipynb is 06_identity.html; pictures keep their name."""
-    if name.endswith(".ipynb"):
+    if name.endswith(".ipynb") or name == GROUP:
         return posixpath.basename(name).replace(".ipynb", ".html")
     return name if name.endswith((".png", ".svg")) else name.removesuffix(".md") + ".html"
 
@@ -129,8 +135,6 @@ def renderer(here: str, linked: set[str]) -> Callable[[str], str]:
     from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
 
     class Renderer(IPythonRenderer):
-        seen: dict[str, int] = {}
-
         def block_math(self, body: str) -> str:
             return f'<span class="formula">{mathml(body, display=True)}</span>'
 
@@ -151,10 +155,10 @@ def renderer(here: str, linked: set[str]) -> Callable[[str], str]:
             return f'<span class="scroll"><img src="{html.escape(address(url))}" alt="{html.escape(text)}"></span>'
 
         def codespan(self, text: str) -> str:
-            name = text if (build.LESSONS.parent / "algorithms" / posixpath.basename(text)).is_file() else ""
-            if not re.fullmatch(r"algorithms/\w+\.py", name):
-                return super().codespan(text)
-            return f'<a href="{html.escape(address(relative(name, here)))}">{super().codespan(text)}</a>'
+            shown = super().codespan(text)
+            if not re.fullmatch(r"algorithms/\w+\.py", text) or not (build.LESSONS.parent / text).is_file():
+                return shown
+            return f'<a href="{html.escape(address(relative(text, here)))}">{shown}</a>'
 
         def block_code(self, code: str, info: str | None = None) -> str:
             return highlighted(code, (info or "text").split()[0])
@@ -165,7 +169,7 @@ def renderer(here: str, linked: set[str]) -> Callable[[str], str]:
             return url
         path, mark, anchor = url.partition("#")
         name = posixpath.normpath(posixpath.join(posixpath.dirname(here), path))
-        if not name.endswith(".ipynb"):
+        if not name.endswith(".ipynb") and name != GROUP:
             linked.add(name)
         return relative(page_of(name), page_of(here)) + mark + anchor
 
@@ -177,6 +181,9 @@ def renderer(here: str, linked: set[str]) -> Callable[[str], str]:
         text = re.sub(r"<p>(<span class=\"(?:formula|scroll)\">)", r"\1", text)
         block = r'<span class="(formula|scroll)">(.*?)</span>(?:</p>)?'
         text = re.sub(block, r'<div class="\1">\2</div>', text, flags=re.DOTALL)
+        text = re.sub(
+            r"(<math(?:(?!</math>).)*</math>)([.,;:?!)]+)", r'<span class="whole">\1\2</span>', text, flags=re.DOTALL
+        )
         text = re.sub(r"<table>(?=\s*<thead>\s*<tr>\s*<th>symbol)", '<table class="symbols">', text)
         return text.replace("<table", '<div class="scroll"><table').replace("</table>", "</table></div>")
 
@@ -201,7 +208,9 @@ def highlighted(code: str, language: str = "python", numbers: bool = False) -> s
     found = highlight(code.rstrip("\n") + "\n", lexer, HtmlFormatter(nowrap=True)).rstrip("\n")
     if numbers:
         lines = enumerate(found.split("\n"), start=1)
-        found = "\n".join(f'<span id="L{i}"><a class="line" href="#L{i}">{i}</a>{line}</span>' for i, line in lines)
+        found = "\n".join(
+            f'<span id="L{i}"><a class="line" tabindex="-1" href="#L{i}">{i}</a>{line}</span>' for i, line in lines
+        )
     return f'<pre tabindex="0"><code>{found}</code></pre>\n'
 
 
@@ -213,14 +222,14 @@ def page(name: str, title: str, body: str, end: str = "", script: bool = False) 
         f'<meta name="viewport" content="width=device-width, initial-scale=1">\n<link rel="icon" href="data:,">\n'
         f'<link rel="stylesheet" href="{up}style.css">\n'
         + (f'<script src="{up}sliders.js" defer></script>\n' if script else "")
-        + f'<nav><a href="{up}index.html">All lessons</a>'
-        f'<span><a href="{up}lessons/README.html#every-symbol">Symbols</a> · '
+        + f'<nav aria-label="Site"><a href="{up}index.html">All lessons</a>'
+        f'<span><a href="{up}README.html">Start</a> · <a href="{up}lessons/README.html#every-symbol">Symbols</a> · '
         f'<a href="{up}algorithms/README.html">Scripts and diffs</a></span></nav>\n'
         f"<main>\n{body}</main>\n{end}</html>\n"
     )
 
 
-def write_file(root: Path, name: str, folder: Path) -> set[str]:
+def write_linked(root: Path, name: str, folder: Path) -> set[str]:
     """The page of a text or a script of the repository, or a copy of a picture; returns what it links to."""
     path, to = root / name, folder / page_of(name)
     if not path.is_file():
@@ -259,23 +268,23 @@ class LessonPage:
     def html(self, before: Path | None, after: Path | None) -> str:
         """The page, with links to its neighbours."""
         cells = [cell for cell in self.notebook.cells if "[all lessons](README.md)" not in cell.source]
-        body = "".join(map(self.cell, cells, [*cells[1:], None]))
+        body = "".join(map(self.cell, cells))
         end = ""
         for other, form in ((before, "← {}"), (after, "{} →")):
             name = html.escape(form.format(build.heading(other))) if other else ""
             end += f'<a href="{other.stem}.html">{name}</a>' if other else "<span></span>"
         scripted = bool(self.pictures) and any(picture["sliders"] for picture in self.pictures["wide"])
-        end = f'<nav class="end">{end}</nav>\n'
+        end = f'<nav class="end" aria-label="Lessons before and after">{end}</nav>\n'
         return page(f"{self.source.stem}.html", build.heading(self.source), body, end, scripted)
 
-    def cell(self, cell, following) -> str:
+    def cell(self, cell) -> str:
         """One cell as HTML: its code, folded if it only draws or checks, and what it shows. The check of an exercise,
-        not attempted here, is left out. `following` may begin with the sentence about a picture."""
+        not attempted here, is left out."""
         if cell.cell_type == "markdown":
             return self.text(cell.source)
         if is_check(cell.source):
             return ""
-        outputs = "".join(self.output(output, cell, following) for output in cell.outputs)
+        outputs = "".join(self.output(output, cell) for output in cell.outputs)
         code = highlighted(cell.source)
         if cell.metadata.get("jupyter", {}).get("source_hidden") or only_draws(cell.source):
             return f"{outputs}<details><summary>{FOLDED}</summary>\n{code}</details>\n"
@@ -289,38 +298,36 @@ class LessonPage:
             self.heading = plain(headings[-1])
         return found.replace("<p>HOW TO BEGIN</p>", f'<p class="how">{HOW_TO.format(self.minutes)}</p>')
 
-    def output(self, output, cell, following) -> str:
+    def output(self, output, cell) -> str:
         """What a cell shows."""
         data = output.get("data", {})
         if "image/png" in data:
-            return self.picture(data["image/png"], cell, following)
+            return self.picture(data["image/png"], cell)
         if "text/markdown" in data:
             return self.render(data["text/markdown"])
         text = (output.get("text") or data.get("text/plain", "")).rstrip()
         return f'<pre class="out" tabindex="0">{html.escape(text, quote=False)}</pre>\n' if text else ""
 
-    def picture(self, png: str, cell, following) -> str:
+    def picture(self, png: str, cell) -> str:
         """The next picture: as it is drawn, with its sliders, or else as the notebook shows it."""
         self.count += 1
-        name, alt = f"figures/{self.source.stem}-{self.count}", self.heading
-        about = (
-            following
-            and following.cell_type == "markdown"
-            and re.match(r"\*[^*].*?[^*]\*(?!\*)", following.source, re.S)
-        )
-        sentence = plain(self.render(about[0])) if about else ""
+        name = f"figures/{self.source.stem}-{self.count}"
         if not self.pictures:
             (self.folder / f"{name}.png").write_bytes(base64.b64decode(png))
             names = " and ".join(f"<code>{slider}</code>" for slider in sliders_of(cell.source))
-            note = f'<p class="note">A still picture; {names} can be moved in JupyterLab.</p>\n' if names else ""
-            image = f'<img style="--least: 40rem" src="{name}.png" alt="{html.escape(sentence or alt)}">'
+            note = f'<p class="note">A still picture: in JupyterLab sliders move {names}.</p>\n' if names else ""
+            image = f'<img style="--least: 40rem" src="{name}.png" alt="{html.escape(self.heading)}">'
             return f'<figure><div class="picture">{image}</div>\n{note}</figure>\n'
-        wide, _ = (self.pictures[width][self.count - 1] for width in drawn.WIDTHS)
-        (w, h), (least, _) = (size_of(self.folder / f"{name}-{width}.svg") for width in drawn.WIDTHS)
+        wide = self.pictures["wide"][self.count - 1]
+        sizes = [size_of(self.folder / f"{name}-{width}.svg") for width in drawn.WIDTHS]
+        (w, h), (narrow_w, narrow_h) = sizes
+        least = narrow_w if sizes[0] == sizes[1] else 0  # a picture that keeps its width on a phone is scrolled
         found = (
-            f'<div class="picture"><picture><source media="{PHONE}" srcset="{name}-narrow.svg">'
-            f'<img src="{name}-wide.svg" width="{w}" height="{h}" style="--least: {least if least > 400 else 0}px" '
-            f'alt="{html.escape(sentence or wide["titles"] or alt)}"></picture></div>\n'
+            f'<div class="picture"><picture><source media="{PHONE}" srcset="{name}-narrow.svg" width="{narrow_w}" '
+            f'height="{narrow_h}"><img src="{name}-wide.svg" width="{w}" height="{h}" style="--least: {least}px" '
+            f'alt="{html.escape(wide["titles"] or self.heading)}"></picture></div>\n'
+            + STACKED
+            * ("; " in wide["titles"] and not least)
         )
         if not wide["sliders"]:
             return f"<figure>{found}</figure>\n"
@@ -422,4 +429,8 @@ def cover(entries: list[tuple[Path, str]], folder: Path) -> str:
     text = (folder / f"{stem}.html").read_text()
     if not (found := re.search(r'<div class="picture">.*?</div>', text, re.S)):
         return ""
-    return f'<figure><a href="{stem}.html">{found[0]}</a></figure>\n'
+    found = re.sub(r'alt="[^"]*"', 'alt="Lesson 6, the identity"', found[0])
+    return (
+        f'<figure><a href="{stem}.html">{found}</a><p class="note">What one group of eight teaches, by how many of its '
+        "completions are right: GRPO divides by σ, Dr. GRPO does not.</p></figure>\n"
+    )

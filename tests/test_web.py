@@ -116,7 +116,9 @@ class Page(HTMLParser):
 
 def test_links_pictures_and_ids(site):
     pages = {path.relative_to(site).as_posix(): Page(path) for path in site.rglob("*.html")}
-    assert {f"{source.stem}.html" for source in SOURCES} < set(pages) and "algorithms/grpo.py.html" in pages
+    wanted = {"README.html", "group.html", "algorithms/grpo.py.html", *(f"{source.stem}.html" for source in SOURCES)}
+    assert wanted < set(pages) and not any(name.endswith(".html.html") for name in pages)
+    assert "index.html" in pages["group.html"].links and "06_identity.html" in pages["group.html"].links
     for name, page in pages.items():
         assert len(page.ids) == len(set(page.ids)), name
         assert all(alt and alt.strip() for alt in page.alts), name
@@ -163,8 +165,8 @@ def test_a_lesson_without_drawn_pictures_shows_the_notebooks(tiny):
     source, folder = tiny
     text = web.write([source], folder).with_name("01_x.html").read_text()
     assert text.count('<img style="--least: 40rem" src="figures/01_x-') == 2 and "sliders.js" not in text
-    assert "<code>a</code> and <code>word</code> can be moved in JupyterLab" in text and "(needs" not in text
-    assert 'alt="The line turns with a."' in text and "About 5 minutes. Exercises are answered in JupyterLab" in text
+    assert "sliders move <code>a</code> and <code>word</code>" in text and "(needs" not in text
+    assert 'alt="1 · X"' in text and "About 5 minutes. Exercises are answered in JupyterLab" in text
     assert text.count(f"<summary>{web.FOLDED}</summary>") == 1  # the knob; the other cell prints
     assert "answer = ..." in web.html.unescape(re.sub("<[^>]*>", "", text)) and "not attempted" not in text
     assert web.FOLDED in text and text.index("figures/01_x-1.png") < text.index(web.FOLDED)
@@ -227,7 +229,8 @@ def test_html_executes_nothing_and_says_what_is_missing(tiny, monkeypatch, capsy
         monkeypatch.setattr(build, name, lambda *_: pytest.fail("executed"))
     monkeypatch.setattr(drawn, "draw", lambda *_: pytest.fail("drawn"))
     build.main(build.Config(html=True))
-    assert capsys.readouterr().out == f"open {folder}/index.html\n"
+    still = "still pictures, without sliders, in lessons 1: add --draw"
+    assert capsys.readouterr().out == f"{still}\nopen {folder}/index.html\n"
     monkeypatch.setitem(sys.modules, "latex2mathml.converter", None)
     with pytest.raises(UsageError, match=r"^the site needs the package .*pip install -e '.\[page\]'$"):
         build.main(build.Config(html=True))

@@ -10,6 +10,7 @@ function load(name) {
     const script = document.createElement("script");
     script.src = `figures/${name}.js`;
     script.onload = () => resolve(drawn[name].pictures);
+    script.onerror = () => console.error(`figures/${name}.js is missing: python lessons/build.py --html --draw`);
     document.head.append(script);
   });
   return loading[name];
@@ -19,16 +20,17 @@ for (const figure of document.querySelectorAll("figure[data-picture]")) {
   const image = figure.querySelector("img");
   const inputs = [...figure.querySelectorAll("input")];
   const together = figure.dataset.together === "yes";
-  let shown = "";
+  let shown = "", moved = false;
 
   async function draw() {
-    const pictures = await load(`${figure.dataset.lesson}-${phone.matches ? "narrow" : "wide"}`);
+    const narrow = phone.matches;
+    const pictures = await load(`${figure.dataset.lesson}-${narrow ? "narrow" : "wide"}`);
+    if (narrow !== phone.matches) return draw();
     const { lines, frames } = pictures[figure.dataset.picture];
     const frame = frames[inputs.map((input) => input.value).join()];
-    figure.querySelector("source")?.remove();
     const before = shown;
     shown = URL.createObjectURL(new Blob([frame.map((i) => lines[i]).join("\n")], { type: "image/svg+xml" }));
-    image.src = shown;
+    figure.querySelector("source").srcset = image.src = shown;
     await image.decode().catch(() => {});
     if (before) URL.revokeObjectURL(before);
   }
@@ -45,9 +47,10 @@ for (const figure of document.querySelectorAll("figure[data-picture]")) {
     input.addEventListener("input", () => {
       if (!together) for (const other of inputs) if (other !== input) other.value = other.defaultValue;
       write();
+      moved = true;
       draw();
     });
-  phone.addEventListener("change", () => shown && draw());
+  phone.addEventListener("change", () => moved && draw());
   write();
   figure.querySelector(".sliders").hidden = false;
 }
