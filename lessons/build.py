@@ -49,6 +49,7 @@ HOW_TO = (
     "*About {}. Start with Run All, then move the sliders. Answers go where `...` stands: run that cell, then the "
     "next, which checks it. (To work in a copy: `python lessons/start.py`.)*"
 )
+TO_BEGIN_WITH = (0, 1, 2, 3, 4, 5, 6, 10)
 KERNELSPEC = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
 
 
@@ -108,7 +109,7 @@ def framed(source: Path) -> list[Cell]:
     title, *rest = cells[0].text.split("\n")
     if minutes := cells[0].note:
         cells[0].text = "\n".join([title, "", HOW_TO.format(minutes), *rest])
-        others = list(sources())
+        others = reading_order()
         at = others.index(source)
         links = [
             f"[← {heading(others[at - 1])}]({others[at - 1].stem}.ipynb)" if at else "",
@@ -117,6 +118,11 @@ def framed(source: Path) -> list[Cell]:
         ]
         cells.append(Cell("markdown", " · ".join(filter(None, links)), "", 0))
     return cells
+
+
+def reading_order() -> list[Path]:
+    """All sources: those to begin with, then the others."""
+    return sorted(sources(), key=lambda source: (int(source.name[:2]) not in TO_BEGIN_WITH, source.name))
 
 
 def heading(source: Path) -> str:
@@ -244,7 +250,7 @@ def main(config: Config) -> None:
         web.require_packages()
         if config.draw:
             drawn.draw(chosen, LESSONS / "html")
-        print(f"open {web.write(list(sources()), LESSONS / 'html')}")
+        print(f"open {web.write(reading_order(), LESSONS / 'html')}")
         return
     os.environ["OMP_NUM_THREADS"] = "1"  # for the kernels: other numbers of threads round otherwise in the last digit
     if len(chosen) > 1:

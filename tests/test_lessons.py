@@ -241,7 +241,11 @@ def test_lessons_are_copied_once(tmp_path, capsys):
 
 
 def test_a_lesson_says_how_to_begin_and_where_to_go_next():
-    first, *_, last = (build.framed(source) for source in SOURCES)
+    order = build.reading_order()
+    for text in (build.LESSONS / "README.md", build.LESSONS.parent / "README.md"):
+        listed = re.findall(r"^- \[\d+ · .*?\]\((?:lessons/)?(\w+)\.ipynb\)", text.read_text(), flags=re.MULTILINE)
+        assert listed == [source.stem for source in order]
+    first, *_, last = (build.framed(source) for source in order)
     assert first[0].text.split("\n")[2].startswith("*About") and "[all lessons](README.md)" in first[-1].text
-    assert first[-1].text.endswith(f"{build.heading(SOURCES[1])} →]({SOURCES[1].stem}.ipynb)")
-    assert last[-1].text.startswith(f"[← {build.heading(SOURCES[-2])}]") and "→" not in last[-1].text
+    assert first[-1].text.endswith(f"{build.heading(order[1])} →]({order[1].stem}.ipynb)")
+    assert last[-1].text.startswith(f"[← {build.heading(order[-2])}]") and "→" not in last[-1].text
