@@ -28,6 +28,7 @@ INSTALL = "pip install -e '.[page]'"
 DRAWS = {"knob", "show", "check", "say", "show_source", "show_diff"}  # what a folded cell may call
 GROUP = "lessons/group.html"  # a page already
 FOLDED = "how this was computed"
+PREPARES = "code that prepares what follows"
 HOW_TO = "About {}. Exercises are answered in JupyterLab, which also checks them: <code>python lessons/start.py</code>."
 NEEDS = re.compile(r"\s\((?:the\ssliders?\s)?needs?\s[^()]*cells?[^()]*\)", re.IGNORECASE)  # true of a kernel only
 ONE_AT_A_TIME = "Here one slider moves at a time, and the others go back to where they started; in JupyterLab all move."
@@ -287,7 +288,7 @@ class LessonPage:
         outputs = "".join(self.output(output, cell) for output in cell.outputs)
         code = highlighted(cell.source)
         if cell.metadata.get("jupyter", {}).get("source_hidden") or only_draws(cell.source):
-            return f"{outputs}<details><summary>{FOLDED}</summary>\n{code}</details>\n"
+            return f"{outputs}<details><summary>{FOLDED if outputs else PREPARES}</summary>\n{code}</details>\n"
         return code + outputs
 
     def text(self, source: str) -> str:
