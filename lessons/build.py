@@ -223,12 +223,6 @@ def is_built(source: Path) -> bool:
     return same and all(c.execution_count for c in code) and all(o.output_type != "error" for o in outputs)
 
 
-def title_of(path: Path) -> str:
-    """The first heading of a notebook."""
-    notebook = nbformat.read(path, as_version=4)
-    return next(line[2:] for cell in notebook.cells for line in cell.source.splitlines() if line.startswith("# "))
-
-
 def build(source: Path) -> None:
     """Execute a source and write its notebook."""
     notebook = notebook_of(source)

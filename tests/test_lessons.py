@@ -104,7 +104,7 @@ def test_quoted_code_stands_in_the_repository(source):
 
 @pytest.mark.parametrize("source", SOURCES, ids=IDS)
 def test_the_readme_links_every_lesson(source):
-    title = build.title_of(build.LESSONS / f"{source.stem}.ipynb")
+    title = build.heading(source)
     assert f"[{title}](lessons/{source.stem}.ipynb)" in (build.LESSONS.parent / "README.md").read_text()
     assert f"[{title}]({source.stem}.ipynb)" in (build.LESSONS / "README.md").read_text()
 

@@ -1,7 +1,7 @@
 """Write lessons/group.html, the page that runs the real model in a browser, from the files beside this one.
 
     python lessons/page/build.py            anew from the sources, with the weights that the page holds
-    python lessons/page/build.py --train    train the policies anew in runs/page (about seven minutes)
+    python lessons/page/build.py --train    train the policies anew in runs/page (about six minutes)
 
 The page is one file without a request to any network. Its weights are those of the shipped base model, and for each
 trained policy the difference from it in 8 bits a weight.
@@ -28,6 +28,7 @@ from toy_env.cli import run_main
 from toy_env.model import load_policy
 
 SOURCES = Path(__file__).parent
+ROOT = SOURCES.parents[1]
 PAGE = SOURCES.parent / "group.html"
 MODULES = ("model", "algorithms", "closed", "pictures", "page")  # in the order in which they import one another
 BASE = "base model"
@@ -50,7 +51,7 @@ LAYER = {
 @dataclass
 class Config:
     train: bool = False  # train the policies anew, those that runs/page does not hold yet
-    runs: str = "runs/page"  # folder of the runs
+    runs: str = "runs/page"  # folder of the runs, within the repository or absolute
 
 
 # ---------------------------------------------------------------------- weights
@@ -113,10 +114,10 @@ def trained(config: Config) -> bytes:
     """Train what `config.runs` does not hold yet, each script with its default settings, and pack all policies."""
     policies = []
     for script, steps in RUNS.values():
-        folder = Path(config.runs) / f"{script}-{steps}"
+        folder = ROOT / config.runs / f"{script}-{steps}"
         if not (folder / "results.json").exists():
             command = [sys.executable, f"algorithms/{script}.py", "--steps", str(steps), "--run_dir", str(folder)]
-            subprocess.run([*command, *(["--resume"] if folder.exists() else [])], check=True, cwd=SOURCES.parents[1])
+            subprocess.run([*command, *(["--resume"] if folder.exists() else [])], check=True, cwd=ROOT)
         policies.append(rows_of(load_policy(str(folder / "checkpoint"))[0]))
     return pack(rows_of(load_policy("base")[0]), policies)
 
