@@ -17,10 +17,14 @@ KL of grpo.py stays; the paper's equations leave it out (--kl_coef 0).
 import copy
 from dataclasses import dataclass
 
+from toy_env import take_over_ctrl_c
+
+take_over_ctrl_c(__name__)  # while torch is imported
+
 from toy_env.metrics import update_metrics
 from toy_env.model import load_policy
 from toy_env.rollout import Rollout, completion_logps, sample
-from toy_env.run import Run, RunConfig, run_script
+from toy_env.run import Run, RunConfig, above, at_least, run_script
 
 import torch
 from torch import Tensor
@@ -28,18 +32,18 @@ from torch import Tensor
 
 @dataclass
 class Config(RunConfig):
-    prompts_per_step: int = 32  # P, problems in a rollout batch
-    group_size: int = 8  # G, completions sampled for each problem
-    max_new_tokens: int = 56  # length limit of a completion, in tokens
-    temperature: float = 1.0  # sampling temperature; the policy trained is softmax(logits / temperature)
-    epochs: int = 1  # passes over each rollout batch
-    num_minibatches: int = 4  # optimizer steps in an epoch; with 1 (and 1 epoch) every ratio is 1, nothing is clipped
-    clip_eps_low: float = 9e-3  # the ratio of a completion is clipped to [1 - clip_eps_low, 1 + clip_eps_high]
-    clip_eps_high: float = 12e-3  # see clip_eps_low
-    kl_coef: float = 0.04  # weight of the KL to the reference policy
-    learning_rate: float = 2e-4  # AdamW's step size after the warm-up
-    warmup_steps: int = 10  # steps over which the learning rate rises linearly
-    max_grad_norm: float = 1.0  # maximum gradient norm: a longer gradient is scaled down to it
+    prompts_per_step: at_least(1) = 32  # P, problems in a rollout batch
+    group_size: at_least(2) = 8  # G, completions sampled for each problem
+    max_new_tokens: at_least(1) = 56  # length limit of a completion, in tokens
+    temperature: at_least(1e-3) = 1.0  # sampling temperature; the policy trained is softmax(logits / temperature)
+    epochs: at_least(1) = 1  # passes over each rollout batch
+    num_minibatches: at_least(1) = 4  # optimizer steps in an epoch; with 1 (and 1 epoch) every ratio is 1: no clip
+    clip_eps_low: above(0.0) = 9e-3  # the ratio of a completion is clipped to [1 - clip_eps_low, 1 + clip_eps_high]
+    clip_eps_high: above(0.0) = 12e-3  # see clip_eps_low
+    kl_coef: at_least(0.0) = 0.04  # weight of the KL to the reference policy
+    learning_rate: above(0.0) = 2e-4  # AdamW's step size after the warm-up
+    warmup_steps: at_least(0) = 10  # steps over which the learning rate rises linearly
+    max_grad_norm: above(0.0) = 1.0  # maximum gradient norm: a longer gradient is scaled down to it
 
 
 def collect(run: Run, config: Config) -> tuple[Rollout, Tensor]:
@@ -99,7 +103,7 @@ def policy_loss(
 
 def train(config: Config) -> dict:
     """Train the policy and return the held-out results before and after."""
-    run = Run(__file__, config, min_group_size=2)
+    run = Run(__file__, config)
     policy, tokenizer = load_policy(run.model, run.device, config.dtype, config.gradient_checkpointing)
     reference = copy.deepcopy(policy).requires_grad_(False) if config.kl_coef else None  # [PPO: reference policy]
     optimizer = torch.optim.AdamW(policy.parameters(), lr=config.learning_rate, weight_decay=0.0, fused=True)

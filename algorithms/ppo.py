@@ -17,11 +17,14 @@ Against reinforce.py:
 import copy
 from dataclasses import dataclass
 
-from toy_env import UsageError
+from toy_env import UsageError, take_over_ctrl_c
+
+take_over_ctrl_c(__name__)  # while torch is imported
+
 from toy_env.metrics import update_metrics
 from toy_env.model import load_policy
 from toy_env.rollout import Rollout, completion_logps, in_passes, model_inputs, sample
-from toy_env.run import Run, RunConfig, run_script
+from toy_env.run import Run, RunConfig, above, at_least, run_script
 
 import torch
 from torch import Tensor
@@ -29,25 +32,21 @@ from torch import Tensor
 
 @dataclass
 class Config(RunConfig):
-    prompts_per_step: int = 32  # P, problems in a rollout batch
-    group_size: int = 8  # G, completions sampled for each problem
-    max_new_tokens: int = 56  # length limit of a completion, in tokens
-    temperature: float = 1.0  # sampling temperature; the policy trained is softmax(logits / temperature)
-    epochs: int = 1  # passes over each rollout batch
-    num_minibatches: int = 4  # optimizer steps in an epoch; with 1 (and 1 epoch) every ratio is 1, nothing is clipped
-    clip_eps: float = 0.2  # the ratio is clipped to [1 - clip_eps, 1 + clip_eps]
-    kl_coef: float = 0.04  # weight of the KL to the reference policy
-    gae_lambda: float = 0.95  # GAE: 1 = return minus value, 0 = one-step error of the value
-    value_clip: float = 0.2  # the value is clipped to within this distance of its value at sampling time
-    value_coef: float = 1.0  # weight of the value loss
-    critic_learning_rate: float = 5e-4  # the critic's step size after the warm-up
-    learning_rate: float = 2e-4  # AdamW's step size after the warm-up
-    warmup_steps: int = 10  # steps over which the learning rate rises linearly
-    max_grad_norm: float = 1.0  # maximum gradient norm: a longer gradient is scaled down to it
-
-    def check(self) -> None:
-        if self.gae_lambda > 1:
-            raise UsageError(f"--gae_lambda must be 1 or less, not {self.gae_lambda}")
+    prompts_per_step: at_least(1) = 32  # P, problems in a rollout batch
+    group_size: at_least(1) = 8  # G, completions sampled for each problem
+    max_new_tokens: at_least(1) = 56  # length limit of a completion, in tokens
+    temperature: at_least(1e-3) = 1.0  # sampling temperature; the policy trained is softmax(logits / temperature)
+    epochs: at_least(1) = 1  # passes over each rollout batch
+    num_minibatches: at_least(1) = 4  # optimizer steps in an epoch; with 1 (and 1 epoch) every ratio is 1: no clip
+    clip_eps: above(0.0) = 0.2  # the ratio is clipped to [1 - clip_eps, 1 + clip_eps]
+    kl_coef: at_least(0.0) = 0.04  # weight of the KL to the reference policy
+    gae_lambda: at_least(0.0, most=1.0) = 0.95  # GAE: 1 = return minus value, 0 = one-step error of the value
+    value_clip: above(0.0) = 0.2  # the value is clipped to within this distance of its value at sampling time
+    value_coef: at_least(0.0) = 1.0  # weight of the value loss
+    critic_learning_rate: above(0.0) = 5e-4  # the critic's step size after the warm-up
+    learning_rate: above(0.0) = 2e-4  # AdamW's step size after the warm-up
+    warmup_steps: at_least(0) = 10  # steps over which the learning rate rises linearly
+    max_grad_norm: above(0.0) = 1.0  # maximum gradient norm: a longer gradient is scaled down to it
 
 
 class Critic(torch.nn.Module):
@@ -55,6 +54,8 @@ class Critic(torch.nn.Module):
 
     def __init__(self, policy: torch.nn.Module) -> None:
         super().__init__()
+        if policy.base_model is policy:
+            raise UsageError("the model's transformer cannot be had without its head, so there is no critic of it")
         self.transformer = copy.deepcopy(policy.base_model)
         self.head = torch.nn.Linear(policy.get_input_embeddings().embedding_dim, 1).to(policy.device)
         torch.nn.init.zeros_(self.head.weight)

@@ -13,9 +13,13 @@ The policy gradient sums over the tokens of a completion; a mean over them would
 
 from dataclasses import dataclass
 
+from toy_env import take_over_ctrl_c
+
+take_over_ctrl_c(__name__)  # while torch is imported
+
 from toy_env.model import load_policy
 from toy_env.rollout import Rollout, completion_logps, sample
-from toy_env.run import Run, RunConfig, run_script
+from toy_env.run import Run, RunConfig, above, at_least, run_script
 
 import torch
 from torch import Tensor
@@ -23,13 +27,13 @@ from torch import Tensor
 
 @dataclass
 class Config(RunConfig):
-    prompts_per_step: int = 32  # P, problems in a rollout batch
-    group_size: int = 8  # G, completions sampled for each problem
-    max_new_tokens: int = 56  # length limit of a completion, in tokens
-    temperature: float = 1.0  # sampling temperature; the policy trained is softmax(logits / temperature)
-    learning_rate: float = 2e-4  # AdamW's step size after the warm-up
-    warmup_steps: int = 10  # steps over which the learning rate rises linearly
-    max_grad_norm: float = 1.0  # maximum gradient norm: a longer gradient is scaled down to it
+    prompts_per_step: at_least(1) = 32  # P, problems in a rollout batch
+    group_size: at_least(1) = 8  # G, completions sampled for each problem
+    max_new_tokens: at_least(1) = 56  # length limit of a completion, in tokens
+    temperature: at_least(1e-3) = 1.0  # sampling temperature; the policy trained is softmax(logits / temperature)
+    learning_rate: above(0.0) = 2e-4  # AdamW's step size after the warm-up
+    warmup_steps: at_least(0) = 10  # steps over which the learning rate rises linearly
+    max_grad_norm: above(0.0) = 1.0  # maximum gradient norm: a longer gradient is scaled down to it
 
 
 def collect(run: Run, config: Config) -> tuple[Rollout, Tensor]:

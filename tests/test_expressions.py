@@ -172,7 +172,7 @@ def test_a_task_is_a_module(tmp_path, monkeypatch):
             tasks.load_task(name)
     with pytest.raises(UsageError, match=r"ZeroDivisionError: .* \(broken.py, line 3\)"):
         tasks.load_task("broken.broken")
-    with pytest.raises(UsageError, match="LEVELS names one level or more"):
+    with pytest.raises(UsageError, match="LEVELS must be a tuple of one level or more"):
         tasks.load_task("broken.empty")
     with pytest.raises(UsageError, match="no base model for the task 'json'; give one with --model"):
         tasks.base_model(__import__("json"))

@@ -2,7 +2,7 @@
 
 import os
 import signal
-import sys
+import threading
 
 
 class UsageError(ValueError):
@@ -28,13 +28,17 @@ class Stopped(KeyboardInterrupt):
         self.number = number
 
 
+def system_error(error: BaseException | None) -> OSError | None:
+    """What the system said, if that is behind an error."""
+    while error is not None and not (isinstance(error, OSError) and error.strerror):
+        error = error.__cause__ or error.__context__
+    return error
+
+
 def reason(error: Exception) -> str:
     """What went wrong, in one line: what the system said, if that is behind it."""
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, OSError) and cause.strerror:
-            return cause.strerror
-        cause = cause.__cause__ or cause.__context__
+    if cause := system_error(error):
+        return cause.strerror
     return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
@@ -52,5 +56,18 @@ def stop(number: int, frame) -> None:
     raise Stopped(number)
 
 
-if sys.argv and os.path.basename(os.path.dirname(os.path.abspath(sys.argv[0]))) == "algorithms":  # a script is starting
-    signal.signal(signal.SIGINT, leave)
+def take_over_ctrl_c(name: str = "__main__") -> None:
+    """Have Ctrl-C end the program called `name` in one line while it imports torch, which is to come after this call.
+
+    Does nothing in a module that is imported, whose name is another.
+    """
+    if name == "__main__" and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, leave)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether Python, or torch on any device, could not allocate memory."""
+    import torch
+
+    allocators = ("DefaultCPUAllocator", "MPS backend out of memory")  # these two raise a plain RuntimeError
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or any(name in str(error) for name in allocators)

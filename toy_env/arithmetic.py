@@ -77,13 +77,13 @@ def sample_problems(n: int, levels: Sequence[int], rng: random.Random) -> list[P
 def held_out_problems(per_level: int, levels: Sequence[int] = LEVELS, seed: int = 0) -> list[Problem]:
     """The evaluation set: `per_level` different held-out problems of each level, the same for the same seed.
 
-    Raises ValueError if a level has not as many or is given twice.
+    Raises ValueError if a level does not exist, has fewer, or is given twice.
     """
     problems: dict[str, Problem] = {}
     if len(set(levels)) < len(levels):
         raise ValueError(f"a level is given twice: {levels}")
     for level in levels:
-        if per_level > MOST_HELD_OUT[level]:
+        if per_level > MOST_HELD_OUT.get(level, per_level):  # sample_problem refuses a level that does not exist
             raise ValueError(
                 f"{per_level} held-out problems of level {level}: at most {MOST_HELD_OUT[level]} can be had"
             )

@@ -1,13 +1,16 @@
 """What must hold before a policy is trained: of a model, before the run begins, and of its first minibatch."""
 
-from collections.abc import Sequence
+import contextlib
+import traceback
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from textwrap import indent
 
 import torch
 from torch import Tensor
 
-from toy_env import Diverged, UsageError, reason
-from toy_env.model import encode_prompts, end_ids, in_float32, is_in_bfloat16
+from toy_env import Diverged, UsageError, is_out_of_memory, reason
+from toy_env.model import encode_prompts, end_ids, in_float32, is_in_bfloat16, require_positions
 from toy_env.rollout import Rollout, completion_logps, position_ids, sample, token_logps
 
 PROMPTS = ("12+34-56+78-90?", "1+2?")  # of arithmetic: as long as can be, with every character, and as short
@@ -16,25 +19,24 @@ TOLERANCE_BFLOAT16 = 0.05  # of their mean distance, in bfloat16: which rounds a
 FAR_IN_BFLOAT16 = "in bfloat16 the model's log-probabilities differ by {:.2f} on average, by rounding alone"
 
 
-def check_model(policy, tokenizer, max_new_tokens: int, prompts: Sequence[str] = PROMPTS) -> None:
-    """Try a model on the prompts of a task. Raises UsageError, in one line, if it cannot be trained here.
+def check_model(
+    policy, tokenizer, max_new_tokens: int, prompts: Sequence[str] = PROMPTS, beside: Sequence | None = None
+) -> None:
+    """Try a model on the prompts of a task. Raises UsageError, in one line, if it cannot be used here.
 
-    Its tokenizer must fit it and keep every character of a problem, its positions must suffice, no prediction may
-    depend on a later token, and a completion must have the same log-probabilities whether it is sampled in a batch
-    from which rows leave, scored in a padded batch, or read alone. All of that in float32, in which what is wrong
-    stands out from rounding; then, if the policy computes in bfloat16, up to more rounding.
+    Its tokenizer must fit it, keep every character of a problem and not end it; its positions must suffice, no
+    prediction may depend on a later token, and a completion must have the same log-probabilities whether it is sampled
+    in a batch from which rows leave, scored in a padded batch, or read alone. All of that in float32, in which what is
+    wrong stands out from rounding; then, if the policy computes in bfloat16, up to more rounding. With `beside`, the
+    networks that are trained beside it, the policy is to be trained: its gradient must be finite, and they must run.
     """
     prompts = sorted(prompts, key=len, reverse=True)
-    try:
-        ids, mask = encode_prompts(tokenizer, prompts, policy.device)  # (P, N)
-    except UsageError:
-        raise
-    except Exception as error:  # a tokenizer without a token for unknown characters
-        raise UsageError(f"the tokenizer cannot read {prompts[0]!r} ({reason(error)}); give another model") from None
+    ids, mask = encode_prompts(tokenizer, prompts, policy.device)  # (P, N)
+    ends = end_ids(policy, tokenizer)
     added = tokenizer.get_added_vocab()  # a token added later is harmless as long as no text holds it
     largest = max(
         tokenizer.pad_token_id,
-        *end_ids(policy, tokenizer).tolist(),
+        *ends.tolist(),
         ids.max().item(),
         *(i for token, i in tokenizer.get_vocab().items() if token not in added),
     )
@@ -50,49 +52,61 @@ def check_model(policy, tokenizer, max_new_tokens: int, prompts: Sequence[str] =
                 f"the tokenizer or its chat template loses the problem: {prompt!r} became {row[:200]!r}; give a model "
                 "that reads every character of it"
             )
-    needed = ids.shape[1] + max_new_tokens
-    positions = getattr(policy.config.get_text_config(), "max_position_embeddings", None)
-    if positions and 0 < positions < needed:
+    if torch.isin(ids[:, -1], ends).any():
         raise UsageError(
-            f"a prompt of {ids.shape[1]} tokens and a completion of {max_new_tokens} (--max_new_tokens) need {needed} "
-            f"positions, and the model has {positions}; give a smaller --max_new_tokens or another model"
+            f"the tokenizer appends the end token {tokenizer.decode(ids[0, -1:])!r} to a prompt, so that nothing is "
+            "left to complete; give a model whose tokenizer does not"
         )
-    instead = "give another one"
-    try:
-        with in_float32(policy):
-            require_causal(policy, ids[:1], mask[:1])
-            difference = differences_alone(policy, tokenizer, prompts, min(8, max_new_tokens)).max().item()
-        if not difference <= TOLERANCE:
-            raise UsageError(
-                f"the model gives a completion other log-probabilities in a batch than alone (by {difference:.1e}), so "
-                f"it cannot be trained here; {instead}"
-            )
+    require_positions(policy, ids.shape[1], max_new_tokens)
+    tokens = min(8, max_new_tokens)
+    with blaming_the_model("give another one"), in_float32(policy):
+        require_causal(policy, ids[0, mask[0]])
+        difference = differences_alone(policy, tokenizer, prompts, tokens).max().item()
+    if not difference <= TOLERANCE:
+        raise UsageError(
+            f"the model's log-probabilities change with the batch (by {difference:.1e}), so sampling and training "
+            "would disagree; give another one"
+        )
+    with blaming_the_model("leave out --dtype bfloat16" if is_in_bfloat16(policy) else "give another one"):
         if is_in_bfloat16(policy):
-            instead = "leave out --dtype bfloat16"
-            difference = differences_alone(policy, tokenizer, prompts, min(8, max_new_tokens)).mean().item()
+            difference = differences_alone(policy, tokenizer, prompts, tokens).mean().item()
             if not difference <= TOLERANCE_BFLOAT16:
-                raise UsageError(f"{FAR_IN_BFLOAT16.format(difference)}; {instead}")
-    except UsageError:
-        raise
+                raise UsageError(f"{FAR_IN_BFLOAT16.format(difference)}; leave out --dtype bfloat16")
+        if beside is not None:
+            rollout = try_sampling(policy, tokenizer, prompts, tokens)
+            require_finite_gradient(policy, rollout)
+            for network in beside:
+                network(rollout)
+
+
+@contextlib.contextmanager
+def blaming_the_model(instead: str) -> Iterator[None]:
+    """Inside, what transformers raises becomes a UsageError: the model's fault. What the code of this repository
+    raises, which its readers edit, stays as it is."""
+    try:
+        yield
     except Diverged:
         raise UsageError("the model's logits are not finite; give another model") from None
     except Exception as error:
-        if isinstance(error, torch.OutOfMemoryError) or "memory" in str(error):
+        if isinstance(error, UsageError) or is_out_of_memory(error):
             raise
-        raise UsageError(
-            f"the model cannot be sampled here ({type(error).__name__}: {reason(error)}); {instead}"
-        ) from error
+        callers = [Path(frame.filename).parts for frame in traceback.extract_tb(error.__traceback__)]
+        innermost = [parts for parts in callers if "torch" not in parts][-1]
+        if "transformers" not in innermost:
+            raise
+        raise UsageError(f"the model fails here ({type(error).__name__}: {reason(error)}); {instead}") from error
 
 
 @torch.no_grad()
-def require_causal(policy, ids: Tensor, mask: Tensor) -> None:
+def require_causal(policy, ids: Tensor) -> None:
     """Raises UsageError if a prediction depends on a later token, Diverged if a logit is not finite.
 
-    ids, mask: (1, N), a prompt.
+    ids: (N,), a prompt without padding, at whose places a causal model may look ahead.
     """
     later = ids.clone()
-    later[:, -1] = (later[:, -1] + 1) % policy.get_input_embeddings().weight.shape[0]
-    both, mask = torch.cat([ids, later]), mask.expand(2, -1)
+    later[-1] = (later[-1] + 1) % policy.get_input_embeddings().weight.shape[0]
+    both = torch.stack([ids, later])
+    mask = torch.ones_like(both, dtype=torch.bool)
     logits = policy(input_ids=both, attention_mask=mask, position_ids=position_ids(mask)).logits
     earlier = logits[:, :-1].float().log_softmax(dim=-1)  # of every position but the last
     if earlier.isnan().any():
@@ -101,13 +115,27 @@ def require_causal(policy, ids: Tensor, mask: Tensor) -> None:
         raise UsageError("the model's predictions depend on later tokens, as an encoder's do; give a causal one")
 
 
+def try_sampling(policy, tokenizer, prompts: list[str], max_new_tokens: int) -> Rollout:
+    """Completions of the first and the last prompt. A third of all tokens end them, so that they differ in length."""
+    generator = torch.Generator(policy.device).manual_seed(0)
+    vocabulary = policy.get_input_embeddings().weight.shape[0]
+    third = torch.arange(0, vocabulary, 3, device=policy.device)
+    return sample(policy, tokenizer, [prompts[0], prompts[-1]], 4, max_new_tokens, 1.0, generator, ends=third)
+
+
+def require_finite_gradient(policy, rollout: Rollout) -> None:
+    """Raises UsageError if the gradient of a completion's log-probability is not finite. Leaves no gradient behind."""
+    completion_logps(policy, rollout, 1.0).sum().backward()
+    for name, parameter in policy.named_parameters():
+        if parameter.grad is not None and not parameter.grad.isfinite().all():
+            raise UsageError(f"the model's gradient is not finite, for example that of {name}; give another model")
+    policy.zero_grad(set_to_none=True)
+
+
 @torch.no_grad()
 def differences_alone(policy, tokenizer, prompts: list[str], max_new_tokens: int) -> Tensor:
     """The distances of log-probabilities, sampled and scored in a batch, from those of each completion alone: (n,)."""
-    generator = torch.Generator(policy.device).manual_seed(0)
-    vocabulary = policy.get_input_embeddings().weight.shape[0]
-    third = torch.arange(0, vocabulary, 3, device=policy.device)  # as if these were ends: rows stop here and there
-    rollout = sample(policy, tokenizer, [prompts[0], prompts[-1]], 4, max_new_tokens, 1.0, generator, ends=third)
+    rollout = try_sampling(policy, tokenizer, prompts, max_new_tokens)
     together = completion_logps(policy, rollout, 1.0)
     alone = torch.zeros_like(together)
     for row, mask in enumerate(rollout.mask):

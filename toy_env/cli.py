@@ -11,33 +11,50 @@ import sys
 import textwrap
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import Annotated
 
 import torch
 import tyro
 
-from toy_env import Diverged, RunFailed, UsageError, leave, stop
+from toy_env import Diverged, RunFailed, Stopped, UsageError, is_out_of_memory, leave, stop
 from toy_env.save import is_unused
 from toy_env.tasks import load_task
 
-ABOVE_ZERO = ("learning_rate", "max_grad_norm", "clip", "ratio")  # in the name of a setting
-AT_LEAST_ONE = {
-    "steps", "prompts_per_step", "group_size", "max_new_tokens", "epochs", "num_minibatches", "max_tokens_per_pass",
-    "save_every", "eval_problems", "problems", "samples", "seeds", "batch_size",
-}  # fmt: skip
-LEAST = dict.fromkeys(AT_LEAST_ONE, 1) | {"temperature": 1e-3}  # colder, the logits overflow
-STOPPING = ("SIGINT", "SIGTERM", "SIGHUP")
 MOST_TOKENS = 2**31  # of a rollout batch
 MOST_FLOAT = torch.finfo(torch.float32).max
+MOST_INT = 2**63 - 1
+STOPPING = ("SIGINT", "SIGTERM", "SIGHUP")
 LESS_MEMORY = ("max_tokens_per_pass", "samples", "batch_size")  # the settings to lower
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What a setting may be: from `least` to `most`, which may be the name of another setting; without its lower end
+    if `above`."""
+
+    least: float
+    most: float | str
+    above: bool = False
+
+
+def at_least(least: int | float, most: int | float | str | None = None):
+    """The type of a setting that is `least` or more: of integers if that is one, else of floats."""
+    most = most if most is not None else MOST_INT if isinstance(least, int) else MOST_FLOAT
+    return Annotated[type(least), Bounds(least, most)]
+
+
+def above(least: int | float):
+    """The type of a setting that is more than `least`: of integers if that is one, else of floats."""
+    return Annotated[type(least), Bounds(least, at_least(least).__metadata__[0].most, above=True)]
 
 
 def check_settings(config) -> None:
     """Raises UsageError, in one line, for the first setting that makes no sense.
 
-    Numbers must be finite and 0 or more, integers fit 64 bits; some must be more, as named above. A config may have a
-    method `check` for what only it can know.
+    Numbers must be finite, integers fit 64 bits, and both keep to the bounds that their type names (`at_least`,
+    `above`). A config may have a method `check` for what only it can know.
     """
     values = {field.name: getattr(config, field.name) for field in fields(config)}
     task = load_task(values.get("task", "arithmetic"))
@@ -46,19 +63,22 @@ def check_settings(config) -> None:
         if level not in task.LEVELS or levels.count(level) > 1:
             wrong = f"level {level} " + ("is given twice" if level in task.LEVELS else "does not exist")
             raise UsageError(f"--levels: {wrong}; choose from {' '.join(map(str, task.LEVELS))}")
-    for name, value in values.items():
+    for field in fields(config):
+        name, value = field.name, values[field.name]
         if type(value) not in (int, float):
             continue
-        if any(part in name for part in ABOVE_ZERO) and not 0 < value < math.inf:
-            raise UsageError(f"--{name} must be above 0, not {value}")
-        if not (least := LEAST.get(name, 0)) <= value < math.inf:
-            raise UsageError(f"--{name} must be {least} or more, not {value}")
-        if type(value) is int and value >= 2**63:
-            raise UsageError(f"--{name} must be below 2**63, not {value}")
-        if ("clip" in name or "ratio" in name) and value > MOST_FLOAT:
-            raise UsageError(f"--{name} must be {MOST_FLOAT:.0e} (float32) or less, not {value}")
-        if name.endswith("_buffer") and value > values["max_new_tokens"]:  # a part of a completion, in tokens
-            raise UsageError(f"--{name} must be {values['max_new_tokens']} (max_new_tokens) or less, not {value}")
+        if type(value) is float and not math.isfinite(value):
+            raise UsageError(f"--{name} must be finite, not {value}")
+        for bounds in getattr(field.type, "__metadata__", (Bounds(-MOST_INT, MOST_INT),) * (type(value) is int)):
+            most = values[bounds.most] if isinstance(bounds.most, str) else bounds.most
+            if bounds.above and value <= bounds.least:
+                raise UsageError(f"--{name} must be above {bounds.least:g}, not {value}")
+            if value < bounds.least:
+                raise UsageError(f"--{name} must be {bounds.least:g} or more, not {value}")
+            if value > most:
+                called = {MOST_INT: "2**63 - 1", MOST_FLOAT: f"{MOST_FLOAT:.0e} (float32)"}.get(most, f"{most:g}")
+                other = f" ({bounds.most})" if isinstance(bounds.most, str) else ""
+                raise UsageError(f"--{name} must be {called}{other} or less, not {value}")
     sizes = [name for name in ("prompts_per_step", "group_size", "samples", "max_new_tokens") if name in values]
     if math.prod(values[name] for name in sizes) > MOST_TOKENS:
         raise UsageError(f"{' x '.join(f'--{name}' for name in sizes)} must be {MOST_TOKENS} tokens or fewer")
@@ -139,37 +159,45 @@ def run_main(
     run is resumed. What ends the program early is one line on standard error: exit code 2 for bad input, 1 for what
     fails on the way, 130 for Ctrl-C, 143 for SIGTERM, 129 for SIGHUP. All but the first end with what `saved` says.
     """
-    config, code = None, 1
-    try:
-        prepare_output()
-        with on_signals(stop, "SIGTERM", "SIGHUP"):
-            config = parse(config_class, description)
-            if default := defaults(config):
-                config = parse(config_class, description, default)
-            check_settings(config)
-            main(config)
-            return
-    except UsageError as error:
-        line, code = f"error: {error}", 2
-    except Diverged as error:
-        line = f"error: {error}"
-    except RunFailed as error:
-        line = f"error: {error}{saved()}"
-    except KeyboardInterrupt as end:
-        line, code = f"stopped {end}".strip() + saved(), 128 + getattr(end, "number", signal.SIGINT)
-    except (MemoryError, RuntimeError) as error:
-        if not (isinstance(error, MemoryError | torch.OutOfMemoryError) or "memory" in str(error)):
-            raise
-        advice = [f"lower --{name} (now {getattr(config, name)})" for name in LESS_MEMORY if hasattr(config, name)]
-        if not getattr(config, "gradient_checkpointing", True):
-            advice.append("add --gradient_checkpointing")
-        if hasattr(config, "group_size"):
-            advice.append(f"start a new run with a smaller --group_size (now {config.group_size})")
-        line = f"error: out of memory; {', or '.join(advice)}{saved()}"
-    except OSError as error:
-        line = f"error: {error.filename or 'cannot print'} ({error.strerror or error}){saved()}"
-    with contextlib.suppress(OSError):
-        print(line, file=sys.stderr)
+    config, code, ending = None, 1, False
+
+    def on_signal(number: int, frame) -> None:
+        if not ending:  # the last line is on its way
+            raise Stopped(number)
+
+    with on_signals(on_signal, *STOPPING):
+        try:
+            try:
+                prepare_output()
+                config = parse(config_class, description)
+                if default := defaults(config):
+                    config = parse(config_class, description, default)
+                check_settings(config)
+                main(config)
+                return
+            finally:
+                ending = True
+        except UsageError as error:
+            line, code = f"error: {error}", 2
+        except Diverged as error:
+            line = f"error: {error}"
+        except RunFailed as error:
+            line = f"error: {error}{saved()}"
+        except KeyboardInterrupt as end:
+            line, code = f"stopped {end}".strip() + saved(), 128 + getattr(end, "number", signal.SIGINT)
+        except (MemoryError, RuntimeError) as error:
+            if not is_out_of_memory(error):
+                raise
+            advice = [f"lower --{name} (now {getattr(config, name)})" for name in LESS_MEMORY if hasattr(config, name)]
+            if not getattr(config, "gradient_checkpointing", True):
+                advice.append("add --gradient_checkpointing")
+            if hasattr(config, "group_size"):
+                advice.append(f"start a new run with a smaller --group_size (now {config.group_size})")
+            line = f"error: out of memory; {', or '.join(advice)}{saved()}"
+        except OSError as error:
+            line = f"error: {error.filename or 'cannot print'} ({error.strerror or error}){saved()}"
+        with contextlib.suppress(OSError):
+            print(line, file=sys.stderr)
     sys.exit(code)
 
 

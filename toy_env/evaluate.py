@@ -4,6 +4,11 @@ python -m toy_env.evaluate                                  the shipped base mod
 python -m toy_env.evaluate --model runs/reinforce-0/checkpoint
 """
 
+from toy_env import arithmetic, take_over_ctrl_c
+
+if __name__ == "__main__":
+    take_over_ctrl_c()
+
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,14 +19,14 @@ from types import ModuleType
 import numpy as np
 import torch
 
-from toy_env import arithmetic
 from toy_env.checks import check_model
-from toy_env.cli import run_main
+from toy_env.cli import at_least, run_main
 from toy_env.model import load_policy, pick_device
 from toy_env.rollout import sample
 from toy_env.tasks import base_model, load_task
 
 MOST_TOKENS = 2**16  # of completions that are sampled at once
+MOST_SAMPLES = 1000  # of a problem: the number of their subsets must be a float64
 
 
 @dataclass
@@ -92,12 +97,13 @@ def confidence_interval(rates: np.ndarray) -> tuple[float, float]:
     """95 % Wilson interval (Wilson 1927) for the mean of per-problem rates in [0, 1].
 
     The sample size is the effective one, m(1-m) / var(m): the number of single answers that would be as informative
-    as the given problems with their several answers each. For one answer a problem it is the number of problems.
+    as the given problems with their several answers each. For one answer a problem, and where all rates are the same,
+    it is the number of problems.
     """
     rates = np.asarray(rates, dtype=float)
     z, mean = 1.959964, rates.mean()
-    variance = rates.var() / len(rates)
-    n = mean * (1 - mean) / variance if variance > 0 else len(rates)
+    constant = np.ptp(rates) < 1e-9  # but for rounding
+    n = len(rates) if constant else len(rates) * mean * (1 - mean) / rates.var()
     centre = (mean + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * sqrt(mean * (1 - mean) / n + z * z / (4 * n * n))
     return float(max(0.0, centre - half)), float(min(1.0, centre + half))
@@ -113,11 +119,11 @@ def pass_at_k(n: int, correct: int, k: int) -> float:
 def majority_at_k(answers: Sequence[int | None], right: int, k: int) -> float:
     """Unbiased estimate of P(the most frequent of k answers is right), ties broken by a fair draw.
 
-    It is the exact share over all k-subsets of the n >= k answers given. A completion without an answer (None) has no
-    vote; if nobody votes, the majority is wrong.
+    It is the exact share over all k-subsets of the n >= k answers, n at most 1000. A completion without an answer
+    (None) has no vote; if nobody votes, the majority is wrong.
     """
-    if not 1 <= k <= len(answers):
-        raise ValueError(f"majority@{k}: k must be between 1 and n = {len(answers)}, the number of completions")
+    if not 1 <= k <= len(answers) <= MOST_SAMPLES:
+        raise ValueError(f"majority@{k}: k must be between 1 and n = {len(answers)}, and n at most {MOST_SAMPLES}")
     counts = Counter(answers)
     abstain, n_right = counts.pop(None, 0), counts.pop(right, 0)
     wins = 0.0
@@ -244,10 +250,10 @@ class Config:
     device: str = "auto"  # auto, cpu, cuda or mps
     dtype: str = "float32"  # precision of the forward pass, float32 or bfloat16
     levels: tuple[int, ...] = ()  # difficulties (arithmetic: number of operations, 1 to 4); none given: all
-    problems: int = 64  # held-out problems per level; fewer if a level has fewer
-    samples: int = 64  # completions to each problem
-    temperature: float = 1.0  # sampling temperature
-    max_new_tokens: int = 56  # length limit of a completion
+    problems: at_least(1) = 64  # held-out problems per level; fewer if a level has fewer
+    samples: at_least(1, most=MOST_SAMPLES) = 64  # completions to each problem
+    temperature: at_least(1e-3) = 1.0  # sampling temperature
+    max_new_tokens: at_least(1) = 56  # length limit of a completion
 
 
 def main(config: Config) -> None:

@@ -35,7 +35,7 @@ def rollout_metrics(rollout: Rollout, rewards: Tensor, task: ModuleType = arithm
         "length": mean(lengths),
         "length_right": mean(lengths[right.flatten()]),
         "length_wrong": mean(lengths[~right.flatten()]),
-        "truncated": mean(rollout.truncated),
+        "truncated": mean(rollout.truncated.cpu()),
         "worked": sum(map(task.is_worked, rollout.texts)) / len(rollout),
         "entropy": (rollout.entropies.sum() / rollout.mask.sum()).item(),
     }

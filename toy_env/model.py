@@ -27,7 +27,7 @@ def pick_device(name: str = "auto") -> torch.device:
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     try:
-        torch.empty(0, device=name)
+        torch.zeros(1, device=name).item()  # "meta" holds no numbers
     except (RuntimeError, AssertionError, NotImplementedError):
         raise UsageError(f"device {name!r} is not available here; choose auto, cpu, cuda or mps") from None
     return torch.device(name)
@@ -56,9 +56,8 @@ def locate(model: str) -> str | Path:
         try:
             return snapshot_download(model, local_files_only=True)
         except Exception:
-            reason = str(error).strip().splitlines()[0]
             raise UsageError(
-                f"model {model!r} is neither a local folder nor available from the Hugging Face hub ({reason}); "
+                f"model {model!r} is neither a local folder nor available from the Hugging Face hub ({reason(error)}); "
                 "give base, a folder, or a name like Qwen/Qwen3-0.6B"
             ) from None
 
@@ -98,6 +97,11 @@ def load_policy(
         raise UsageError(
             f"{str(path)!r} lacks {len(loaded['missing_keys'])} weights of its model, such as "
             f"{min(loaded['missing_keys'])}; give a complete causal language model"
+        )
+    named = named_end_ids(policy)
+    if any(type(token) is not int or token < 0 for token in named):
+        raise UsageError(
+            f"eos_token_id in the generation_config of {str(path)!r} must be ids of tokens, not {named}; repair it"
         )
     if not len(ends := end_ids(policy, tokenizer)):
         raise UsageError(
@@ -173,9 +177,25 @@ def checkpoint_layers(policy: "PreTrainedModel") -> None:
 def end_ids(policy: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase") -> Tensor:
     """The ids of all tokens that end a completion: the tokenizer's EOS, and what generation_config names, such as the
     end of a turn in a chat. One dimension, in order, on the policy's device."""
-    named = getattr(policy.generation_config, "eos_token_id", None)
-    ids = {tokenizer.eos_token_id, *(named if isinstance(named, list | tuple) else [named])} - {None}
+    ids = {tokenizer.eos_token_id, *named_end_ids(policy)} - {None}
     return torch.tensor(sorted(ids), dtype=torch.long, device=policy.device)
+
+
+def named_end_ids(policy: "PreTrainedModel") -> list:
+    """What generation_config holds as the ids of tokens that end a completion."""
+    named = getattr(policy.generation_config, "eos_token_id", None)
+    return [] if named is None else list(named) if isinstance(named, list | tuple) else [named]
+
+
+def require_positions(policy: "PreTrainedModel", prompt_tokens: int, max_new_tokens: int) -> None:
+    """Raises UsageError if a prompt and a completion have more tokens than the model has positions."""
+    positions = getattr(policy.config.get_text_config(), "max_position_embeddings", None)
+    if positions and 0 < positions < prompt_tokens + max_new_tokens:
+        raise UsageError(
+            f"a prompt of {prompt_tokens} tokens and a completion of {max_new_tokens} (--max_new_tokens) need "
+            f"{prompt_tokens + max_new_tokens} positions, and the model has {positions}; give a smaller "
+            "--max_new_tokens or another model"
+        )
 
 
 def why_not(path: str | Path, error: Exception) -> str:
@@ -199,7 +219,7 @@ def encode_prompts(
     A base model of ours reads a problem as it is. A tokenizer that knows letters belongs to a general language model,
     which is given the instructions of the task as well (`tokenizer.instruction`, which a run sets; without one, those
     of arithmetic), in its chat template if it has one, with thinking switched off if the template can. Raises
-    UsageError if that is broken.
+    UsageError if the template fails, or the tokenizer cannot read a prompt.
     """
     if "a" in tokenizer.get_vocab():
         instruction = getattr(tokenizer, "instruction", arithmetic.INSTRUCTION)
@@ -214,11 +234,14 @@ def encode_prompts(
                 raise UsageError(
                     f"the tokenizer's chat template fails ({reason(error)}); give another model"
                 ) from error
-    encoded = tokenizer(
-        list(prompts),
-        return_tensors="pt",
-        padding=True,
-        padding_side="left",
-        add_special_tokens=not tokenizer.chat_template,  # the template has written them already
-    )
-    return encoded.input_ids.to(device), encoded.attention_mask.bool().to(device)
+    plain = not tokenizer.chat_template  # a template has written the special tokens already
+    try:
+        encoded = tokenizer(
+            list(prompts), return_tensors="pt", padding=True, padding_side="left", add_special_tokens=plain
+        )
+    except Exception as error:  # `tokenizers` raises just that, where it has no token for unknown characters
+        raise UsageError(f"the tokenizer cannot read {prompts[0]!r} ({reason(error)}); give another model") from error
+    mask = encoded.attention_mask.bool()
+    if not mask.any(dim=1).all():
+        raise UsageError("the tokenizer, or its chat template, makes nothing of a prompt; give another model")
+    return encoded.input_ids.to(device), mask.to(device)

@@ -43,7 +43,7 @@ def draw_curves(rows: list[dict], results: dict, path: Path, title: str) -> None
     panels = {heading: lines for heading, lines in PANELS.items() if any(set(lines) <= set(row) for row in rows)}
     if len({row["sampled"] for row in rows}) == 1:  # the same number at every step
         del panels["Completions sampled per step"]
-    columns = math.ceil(len(panels) / 2)
+    columns = max(1, math.ceil(len(panels) / 2))  # there is no panel if all rows were lost
     figure = Figure(figsize=(3.9 * columns, 5.8), layout="constrained")
     figure.suptitle(title, fontsize=11)
     axes = list(figure.subplots(2, columns, sharex=True).flat)

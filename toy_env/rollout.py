@@ -14,7 +14,7 @@ from torch.nn.functional import pad
 from torch.utils.checkpoint import checkpoint
 
 from toy_env import Diverged
-from toy_env.model import encode_prompts, end_ids, keep_casts
+from toy_env.model import encode_prompts, end_ids, keep_casts, require_positions
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -45,7 +45,8 @@ class Rollout:
         return len(self.texts)
 
     def __getitem__(self, rows: Tensor) -> "Rollout":
-        """The rollout restricted to some rows (a 1-d tensor of indices)."""
+        """The rollout restricted to some rows: a 1-d tensor of indices, or a mask (B,)."""
+        rows = rows.nonzero()[:, 0] if rows.dtype == torch.bool else rows
         picked = {name: column[rows] for name, column in vars(self).items() if isinstance(column, Tensor)}
         return Rollout(**picked, texts=[self.texts[row] for row in rows.tolist()])
 
@@ -100,13 +101,14 @@ def sample(
 
     No top-k, no top-p: the distribution drawn from is the one that is scored. A row stops at its first end token (one
     of `ends`, by default of `model.end_ids`) and leaves the running batch there. Raises Diverged if a logit is not
-    finite.
+    finite, UsageError if the model has too few positions.
 
     Why not `model.generate`: it takes 2.4 to 3 times as long for the base model and 1.4 times for a trained policy,
     and its prefill repeats every prompt G times (`lessons/experiments/bench_rollout.py`). It is used where it must be:
     for models that keep a state which cannot be repeated and cut row by row.
     """
     prompt_ids, prompt_mask = encode_prompts(tokenizer, prompts, policy.device)  # (P, N)
+    require_positions(policy, prompt_ids.shape[1], max_new_tokens)
     # The prompt is read once per problem; its keys and values are then copied for the G rows of the group.
     output = policy(
         input_ids=prompt_ids,

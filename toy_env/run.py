@@ -27,7 +27,16 @@ from tqdm import tqdm
 
 from toy_env import Diverged, Stopped, UsageError, leave
 from toy_env.checks import check_model, self_check
-from toy_env.cli import STOPPING, check_settings, on_signals, run_main, saved_settings, stop_from_now_on
+from toy_env.cli import (
+    STOPPING,
+    above,  # noqa: F401, for the scripts
+    at_least,
+    check_settings,
+    on_signals,
+    run_main,
+    saved_settings,
+    stop_from_now_on,
+)
 from toy_env.evaluate import evaluate, held_out, held_out_report, report_samples, report_table
 from toy_env.metrics import LARGEST, measure_updates, rollout_metrics
 from toy_env.model import end_ids, pick_device
@@ -44,20 +53,20 @@ REPORT = ("checkpoint", "samples.txt", "curves.png", "results.json")  # what a f
 class RunConfig:
     """What every run has, whatever its algorithm. The comment behind a field is its help text."""
 
-    steps: int = 60  # rollout batches
-    seed: int = 0  # seeds the problems and the sampling of every step
+    steps: at_least(1) = 60  # rollout batches
+    seed: at_least(0) = 0  # seeds the problems and the sampling of every step
     device: str = "auto"  # auto (cuda, else mps, else cpu), cuda, mps or cpu
     task: str = "arithmetic"  # arithmetic, expressions, or a module of your own, such as my_project.my_task
-    model: str = "base"  # base, a folder, or a model on the hub; 0.5 B parameters take 8 GB (weights, gradient, AdamW)
+    model: str = "base"  # base, a folder, or a model on the hub; 0.5 B parameters take about 13 GB (toy_env/README.md)
     dtype: str = "float32"  # precision of the forward pass, float32 or bfloat16; weights and optimizer stay float32
     gradient_checkpointing: bool = False  # keep less in memory: compute each layer again in the backward pass
     run_dir: str = ""  # the run's folder; by default runs/SCRIPT-SEED, numbered if that exists
     resume: bool = False  # continue the run in --run_dir from its last save
-    save_every: int = 20  # steps between two saves for --resume
-    eval_problems: int = 64  # held-out problems per level, before and after training; fewer if a level has fewer
-    eval_every: int = 10  # steps between two evaluations during training; 0 for none
+    save_every: at_least(1) = 20  # steps between two saves for --resume
+    eval_problems: at_least(1) = 64  # held-out problems of each level (or all it has), before and after training
+    eval_every: at_least(0) = 10  # steps between two evaluations during training; 0 for none
     levels: tuple[int, ...] = ()  # difficulties (arithmetic: number of operations, 1 to 4); none given: all
-    max_tokens_per_pass: int = 16_384  # limit of one forward pass: fewer save memory and leave the gradient as it is
+    max_tokens_per_pass: at_least(1) = 16_384  # in a forward pass: lower it to save memory; the gradient is unchanged
     measure_updates: bool = False  # log update_norm, the distance that each optimizer step moves the policy
 
 
@@ -89,10 +98,8 @@ class Run:
 
     current = None  # the Run that this process has begun
 
-    def __init__(self, script_file: str, config, min_group_size: int = 1) -> None:
+    def __init__(self, script_file: str, config) -> None:
         check_settings(config)
-        if config.group_size < min_group_size:
-            raise UsageError(f"--group_size must be {min_group_size} or more, not {config.group_size}")
         self.script, self.config = Path(script_file).stem, config
         self.task = load_task(config.task)
         self.model = base_model(self.task) if config.model == "base" else config.model  # what `load_policy` takes
@@ -119,8 +126,9 @@ class Run:
         self.state = {"policy": policy, **state}
         self.weights = fingerprint(policy)
         tokenizer.instruction = self.task.INSTRUCTION
-        some = [problem.prompt for problem in held_out(self.task, 64, ())]
-        check_model(policy, tokenizer, self.config.max_new_tokens, some)
+        some = held_out(self.task, 64, ()) + self.task.sample_problems(64, self.config.levels, random.Random(0))
+        networks = [module for module in state.values() if isinstance(module, torch.nn.Module)]
+        check_model(policy, tokenizer, self.config.max_new_tokens, [problem.prompt for problem in some], networks)
         if self.config.measure_updates:
             measure_updates(policy, state["optimizer"], self.record)
         self.folder = RunFolder(self.config.run_dir, f"{self.script}-{self.config.seed}")
@@ -159,7 +167,7 @@ class Run:
             raise UsageError(
                 f"{str(self.folder.path)!r} has finished its {self.last_step} steps; to continue, give a larger --steps"
             )
-        rows = self.folder.cut_off_after(self.last_step)  # nothing on the disk was changed before
+        rows = self.folder.cut_off_after(self.last_step)
         if missing := sorted(set(range(1, self.last_step + 1)) - {row["step"] for row in rows}):
             notes.append(f"metrics.jsonl lacks {len(missing)} of {self.last_step} rows, first of step {missing[0]}")
         print(*notes, sep="\n", end="\n" * bool(notes))
@@ -251,10 +259,8 @@ class Run:
         self._watch(row)
         if self.without_signal == COLLAPSED:
             self.say(f"No completion was right in {COLLAPSED} steps: nothing is learnt from rewards that are all 0")
-        reward = f"reward {row['reward']:.2f} " if row["reward"] != row["accuracy"] else ""
         self.bar.set_postfix_str(
-            f"{reward}acc {row['accuracy']:.2f} len {row['length']:.1f} silent {row['silent']:.2f} "
-            f"entropy {row['entropy']:.3f}"
+            f"acc {row['accuracy']:.2f} len {row['length']:.1f} silent {row['silent']:.2f} entropy {row['entropy']:.3f}"
         )
 
     def _watch(self, row: dict) -> None:
@@ -274,7 +280,7 @@ class Run:
         table = report_table(results["before"], results["after"])
         from toy_env.plots import draw_curves  # matplotlib takes .2 s that no start of a script should wait for
 
-        rows, title = self.folder.rows(self.last_step), f"{self.script}, seed {self.config.seed}"
+        rows, title = self.folder.rows(), f"{self.script}, seed {self.config.seed}"
         self.folder.write("checkpoint", self._write_checkpoint)
         self.folder.write("samples.txt", f"{before}\n{after}")
         self.folder.write("curves.png", lambda path: draw_curves(rows, results, path, title))

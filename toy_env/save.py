@@ -2,7 +2,7 @@
 
 lock, lock.pid                      held by the one process that writes here, and its number
 config.json                         every setting
-metrics.jsonl                       a log: one row per step
+metrics.jsonl                       a log: one row per step; saves hold a digest of each
 state-000020-5c106cde1f0a9b37.pt    a save: the step, and the first 16 digits of the sha256 of the file's bytes
 """
 
@@ -19,8 +19,9 @@ from pickle import UnpicklingError
 
 import torch
 from filelock import FileLock, Timeout
+from safetensors import SafetensorError
 
-from toy_env import Diverged, RunFailed, UsageError, reason
+from toy_env import Diverged, RunFailed, UsageError, is_out_of_memory, reason, system_error
 
 KEPT = 2  # saves
 MAY_CHANGE_ON_RESUME = {"steps", "device", "save_every", "max_tokens_per_pass", "gradient_checkpointing"}
@@ -35,14 +36,18 @@ class RunFolder:
 
     def __init__(self, run_dir: str, name: str) -> None:
         try:
+            run_dir.encode()  # the library that writes the checkpoint takes no other names
             self.path = make_folder(run_dir, name)
             self.lock = hold(self.path)
+        except UnicodeEncodeError:
+            raise UsageError(f"--run_dir must be valid UTF-8, not {run_dir!r}; choose another name") from None
         except OSError as error:
             where = run_dir or str(Path("runs") / name)
             raise UsageError(
                 f"cannot make the run folder {where!r} ({reason(error)}); choose another with --run_dir"
             ) from None
         self.write("lock.pid", f"{os.getpid()}\n")
+        self.row_digests: list[str] = []
 
     def release(self) -> None:
         """Let another process write here."""
@@ -72,9 +77,12 @@ class RunFolder:
                 remove(path)
             os.replace(temporary, path)
             sync(self.path)
-        except Exception as error:  # not only OSError: tokenizers and safetensors have their own
+        except Exception as error:
             with contextlib.suppress(OSError):
                 remove(temporary)
+            rust = type(error) is Exception or isinstance(error, SafetensorError)  # from tokenizers or safetensors
+            if not (rust or system_error(error)):
+                raise  # an error of this program
             where = str(self.path / name.replace("-{digest}", ""))
             raise RunFailed(f"cannot write {where!r} ({reason(error)})") from error
 
@@ -83,46 +91,50 @@ class RunFolder:
 
     def append_row(self, row: dict) -> None:
         """Add a row to metrics.jsonl; it is on the disk before the save that counts it."""
+        line = json.dumps(row, allow_nan=False)
         try:
             with (self.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
-                file.write(json.dumps(row, allow_nan=False) + "\n")
+                file.write(line + "\n")
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
             raise RunFailed(f"cannot write {str(self.path / 'metrics.jsonl')!r} ({reason(error)})") from error
+        self.row_digests.append(digest(line.encode()))
 
-    def rows(self, last_step: int) -> list[dict]:
-        """The rows of metrics.jsonl up to a step. What cannot be read, or comes later or twice, is left out."""
-        found: dict[int, dict] = {}
-        for line in (read_text(self.path / "metrics.jsonl") or "").splitlines():
-            try:
-                row = json.loads(line.strip("\0"))
-                if 1 <= row["step"] <= last_step and not any(not_finite(row)):
-                    found[row["step"]] = row
-            except (ValueError, TypeError, KeyError, RecursionError):
-                continue
-        return [found[step] for step in sorted(found)]
+    def rows(self) -> list[dict]:
+        """The rows of metrics.jsonl, in order: the lines that this run has written, and no other.
+
+        Raises RunFailed if the file is there and cannot be read.
+        """
+        path = self.path / "metrics.jsonl"
+        try:
+            lines = path.read_bytes().splitlines() if path.exists() else []
+        except OSError as error:
+            raise RunFailed(f"cannot read {str(path)!r} ({reason(error)})") from error
+        written = {digest(line): line for line in lines}
+        return [json.loads(written[known]) for known in self.row_digests if known in written]
 
     def cut_off_after(self, step: int) -> list[dict]:
         """Remove what lies behind a step that is taken up again: rows, saves, the end of a run that had finished.
 
         Returns the rows that remain.
         """
+        rows = self.rows()  # before anything is removed: it may not be readable
         for path in saves(self.path):
             if step_of(path) > step:
                 path.unlink()
         remove(self.path / "results.json")
-        rows = self.rows(step)
         self.write("metrics.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
         return rows
 
     # ------------------------------------------------------------------ saves
 
     def save(self, state: dict) -> None:
-        """Write a save of `state`, which holds its "step"; keep the last ones only.
+        """Write a save of `state`, which holds its "step", with digests of the rows; keep the last saves only.
 
         Raises Diverged, and writes nothing, if a number in it is not finite.
         """
+        state |= {"row_digests": self.row_digests}
         if name := next(not_finite(state), None):
             raise Diverged(f"{name} is not finite after step {state['step']}, so it is not saved")
 
@@ -170,8 +182,11 @@ class RunFolder:
         try:
             for name, module in modules.items():
                 module.load_state_dict(state[name])
+                if isinstance(module, torch.optim.Optimizer):
+                    require_shapes(module)
         except (KeyError, RuntimeError, ValueError) as error:
             raise UsageError(f"the save in {where} does not fit this model: {reason(error)}") from None
+        self.row_digests = state["row_digests"]
         return state, notes
 
 
@@ -248,26 +263,35 @@ def newest_save(folder: Path, device: torch.device | str = "cpu") -> tuple[dict 
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 state = torch.load(path, map_location=device, weights_only=True)
-            if not {"step", "rollouts", "settings", "before", "model", "policy"} <= set(state):
-                raise ValueError("it is not the save of a run")
+            if not {"step", "rollouts", "settings", "before", "model", "policy", "row_digests"} <= set(state):
+                raise ValueError("it is not the save of a run of this version")
             if name := next(not_finite(state), None):
                 raise ValueError(f"{name} is not finite")
             return state, problems
-        except (OSError, MemoryError, torch.OutOfMemoryError):
-            raise  # it may be whole
         except UnpicklingError:
             problems.append(f"{path.name} is not used: it holds something else than tensors and plain values")
-        except Exception as error:  # whatever else reading raises: RuntimeError, EOFError, ...
-            if "memory" in str(error):
-                raise
+        except (ValueError, TypeError, LookupError, EOFError, RuntimeError) as error:
+            if is_out_of_memory(error):
+                raise  # it may be whole, as after an OSError
             problems.append(f"{path.name} is not used: {reason(error)}")
     return None, problems
 
 
-def digest(path: Path) -> str:
-    """The first 16 hexadecimal digits of the sha256 of a file's bytes, as `sha256sum` prints them."""
+def require_shapes(optimizer: torch.optim.Optimizer) -> None:
+    """Raises ValueError if a tensor of an optimizer's state has not the shape of its parameter: torch would read past
+    its end."""
+    for parameter, state in optimizer.state.items():
+        for name, value in state.items():
+            if isinstance(value, torch.Tensor) and value.ndim and value.shape != parameter.shape:
+                raise ValueError(f"{name} of the optimizer is {tuple(value.shape)}, not {tuple(parameter.shape)}")
+
+
+def digest(content: bytes | Path) -> str:
+    """The first 16 hexadecimal digits of the sha256 of some bytes, or those of a file, as `sha256sum` prints them."""
+    if isinstance(content, bytes):
+        return hashlib.sha256(content).hexdigest()[:16]
     sha = hashlib.sha256()
-    with path.open("rb") as file:
+    with content.open("rb") as file:
         while block := file.read(1 << 20):
             sha.update(block)
     return sha.hexdigest()[:16]
