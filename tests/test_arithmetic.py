@@ -98,6 +98,8 @@ def test_held_out_set_is_fixed_distinct_and_never_trained_on():
     trained = {problem.expression for problem in sample_problems(20_000, LEVELS, random.Random(0))}
     assert not trained & {problem.expression for problem in problems}
     assert held_out_problems(8, levels=[3]) == [p for p in held_out_problems(8) if p.level == 3]
+    with pytest.raises(ValueError, match="level 9 does not exist"):
+        held_out_problems(1, levels=(9,))
 
 
 def test_same_seed_same_problems():

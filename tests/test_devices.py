@@ -2,8 +2,8 @@
 
 A tensor on the stand-in keeps its values in a CPU tensor that nothing else can reach. As on a GPU, an operation on it
 together with a CPU tensor is an error, and so is .numpy(); so every tensor that a script makes in the wrong place is
-found on a machine without a GPU. (It is stricter: a GPU takes an index from the CPU.) It draws as the CPU does, so the
-runs must be the same up to rounding.
+found on a machine without a GPU. (It is stricter: a GPU takes an index from the CPU.) Like Apple's mps it has no
+float64. It draws as the CPU does, so the runs must be the same up to rounding.
 It goes by the name of torch's "meta" device, the one device besides the CPU that every build of torch has.
 """
 
@@ -80,6 +80,8 @@ def compute(function, args, kwargs):
     result = function(*args_here, **kwargs_here)
     if not elsewhere:
         return result
+    if any(x.dtype == torch.float64 for x in tree_leaves(result) if isinstance(x, torch.Tensor)):
+        raise TypeError(f"{function}: this device has no float64")
     result = tree_map(lambda x: Elsewhere(x) if isinstance(x, torch.Tensor) else x, result)
     return return_and_correct_aliasing(function, args, kwargs, result)
 
@@ -135,6 +137,8 @@ def test_the_stand_in_tells_its_tensors_from_those_of_the_cpu(stand_in):
                 mixed()
         with pytest.raises(RuntimeError, match="numpy"):
             there.numpy()
+        with pytest.raises(TypeError, match="no float64"):
+            there.double()
 
 
 @pytest.mark.slow

@@ -2,13 +2,18 @@
 
 import random
 from collections import Counter
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
 import pytest
 
+from toy_env import UsageError
 from toy_env.arithmetic import held_out_problems
+from toy_env.cli import check_settings
 from toy_env.evaluate import (
+    MOST_SAMPLES,
+    Config,
     confidence_interval,
     evaluate,
     held_out_report,
@@ -78,6 +83,24 @@ def test_interval_of_single_completions_is_wilsons():
         rates = np.array([1] * right + [0] * (n - right))
         assert confidence_interval(rates) == pytest.approx((low, high), abs=5e-5)
     assert confidence_interval(np.ones(20)) == pytest.approx((1 - 0.1611, 1), abs=5e-5)
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.1, 0.3, 1.0])
+def test_a_constant_sample_has_the_interval_of_as_many_single_answers(rate):
+    """Whatever rounding makes of its variance; so does one that differs from a constant by rounding error alone."""
+    low, high = confidence_interval(np.full(255, rate))
+    assert low <= rate <= high and 0.01 < high - low < 0.13
+    almost = [1.0] * 255 + [pass_at_k(64, 30, 32)]
+    assert confidence_interval(almost) == pytest.approx(confidence_interval(np.ones(256)), abs=1e-9)
+
+
+def test_as_many_samples_as_are_accepted_can_be_counted():
+    """And no more are: the number of their subsets would overflow, after all of them were sampled."""
+    config = Config(samples=MOST_SAMPLES)
+    check_settings(config)
+    assert majority_at_k([1] * 500 + [2] * 500, 1, 512) == pytest.approx(0.5)
+    with pytest.raises(UsageError, match="--samples must be 1000 or less, not 1001"):
+        check_settings(replace(config, samples=MOST_SAMPLES + 1))
 
 
 def test_interval_covers_when_completions_share_a_problem():

@@ -174,5 +174,26 @@ def test_a_task_is_a_module(tmp_path, monkeypatch):
         tasks.load_task("broken.broken")
     with pytest.raises(UsageError, match="LEVELS must be a tuple of one level or more"):
         tasks.load_task("broken.empty")
+    package = Path("raising")
+    package.mkdir()
+    (package / "__init__.py").write_text("int('x')\n")
+    (package / "task.py").touch()
+    with pytest.raises(UsageError, match=r"'raising.task' is no task: ValueError: .* \(__init__.py, line 1\)"):
+        tasks.load_task("raising.task")
+    for i, (change, message) in enumerate(
+        {
+            "LEVELS = 3": "LEVELS must be a tuple of one level or more, not 3",
+            "MOST_HELD_OUT = [9, 9]": "MOST_HELD_OUT must be a dictionary, of a number for every level, not",
+            "MOST_HELD_OUT = {1: 767}": "MOST_HELD_OUT must have 1 or more problems of level 2, not 0",
+            "def reward(problem, completion): return None": "reward must be a finite number, not None",
+            "def reward(problem, completion): return 1e999": "reward must be a finite number, not inf",
+            "def reward(problem, completion): return 1 / 0": r"ZeroDivisionError: division by zero \(task_5.py, line 3",
+            "def sample_problems(n, levels, rng): return []": "2 training and 2 held-out problems .* gives \\[0, 2\\]",
+            "def held_out_problems(n, levels): return []": "of 2 training and 2 held-out problems .* gives \\[2, 0\\]",
+        }.items()
+    ):
+        Path(f"broken/task_{i}.py").write_text(f"from toy_env.arithmetic import *\n\n{change}\n")
+        with pytest.raises(UsageError, match=message):
+            tasks.load_task(f"broken.task_{i}")
     with pytest.raises(UsageError, match="no base model for the task 'json'; give one with --model"):
         tasks.base_model(__import__("json"))

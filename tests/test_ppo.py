@@ -8,6 +8,7 @@ from enumeration import flat_gradient
 from algorithms import dr_grpo, ppo
 from algorithms.ppo import Critic, explained_variance
 from lessons.float64 import to_float64
+from toy_env import UsageError
 from toy_env.model import load_policy
 from toy_env.rollout import completion_logps, in_passes, sample
 from toy_env.run import Run
@@ -188,6 +189,13 @@ def test_explained_variance():
     constant = torch.full((1, 3), 0.3)
     assert explained_variance(values=constant, returns=returns, mask=mask) == pytest.approx(0, abs=1e-6)
     assert explained_variance(values=returns, returns=torch.ones(1, 3), mask=mask) == 0
+
+
+def test_a_model_without_a_transformer_of_its_own_has_no_critic(tiny):
+    """As in transformers' classes for Llama 4 and Mllama."""
+    tiny.base_model_prefix = "not_there"
+    with pytest.raises(UsageError, match="there is no critic of it"):
+        Critic(tiny)
 
 
 def test_the_critic_has_the_size_of_the_policy():

@@ -361,6 +361,8 @@ def test_rows_can_be_picked(tiny, tokenizer):
     picked = rollout[torch.tensor([7, 2])]
     assert picked.texts == [rollout.texts[7], rollout.texts[2]] and len(picked) == 2
     assert torch.equal(picked.completion_ids, rollout.completion_ids[[7, 2]])
+    marked = rollout[torch.arange(len(rollout)) % 3 == 1]  # a mask
+    assert marked.texts == rollout.texts[1::3] and torch.equal(marked.mask, rollout.mask[1::3])
 
 
 def test_prompts_of_the_base_model_and_of_a_chat_model(tokenizer, letters):

@@ -6,7 +6,7 @@ import math
 import re
 import subprocess
 import sys
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import pytest
@@ -14,9 +14,10 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from algorithms import dapo, grpo, ppo, reinforce
-from toy_env import plots
+from toy_env import UsageError, plots
+from toy_env.cli import above, at_least, check_settings
 from toy_env.metrics import rollout_metrics, update_metrics
-from toy_env.model import BASE_MODEL
+from toy_env.model import BASE_MODEL, locate
 from toy_env.rollout import Rollout
 from toy_env.run import Run
 from toy_env.save import saves, step_of
@@ -304,6 +305,41 @@ def test_bad_resumes(tmp_path, monkeypatch, capsys, no_curves):
         path.unlink()
     assert "'done' has no save to resume from; start a new run" in error("--run_dir=done", "--resume", "--steps=9")
     assert metrics("done") == before
+
+
+def test_a_setting_of_the_readers_own_has_the_bounds_that_its_type_names_and_no_other():
+    """Whatever its name."""
+
+    @dataclass
+    class Config:
+        iterations: int = 0
+        clip_bonus: float = -1.0
+        rate: above(0) = 3
+        share: at_least(0.0, most=1.0) = 0.5
+        part: at_least(0, most="rate") = 0
+
+    for field, wrong, message in (
+        ("iterations", 2**63, "--iterations must be 2\\*\\*63 - 1 or less"),
+        ("clip_bonus", math.inf, "--clip_bonus must be finite, not inf"),
+        ("rate", 0, "--rate must be above 0, not 0"),
+        ("share", 1.5, "--share must be 1 or less, not 1.5"),
+        ("part", 4, "--part must be 3 \\(rate\\) or less, not 4"),
+    ):
+        check_settings(Config())
+        with pytest.raises(UsageError, match=message):
+            check_settings(Config(**{field: wrong}))
+
+
+@pytest.mark.parametrize("error", [ValueError(), OSError("no network")])
+def test_a_model_that_cannot_be_found_is_answered_in_one_line(error, monkeypatch):
+    """An exception may have no message."""
+
+    def fail(*_, **__):
+        raise error
+
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", fail)
+    with pytest.raises(UsageError, match=rf"\({str(error) or type(error).__name__}\); give base, a folder, or"):
+        locate("someone/something")
 
 
 @pytest.mark.slow

@@ -111,7 +111,7 @@ class RunFolder:
             lines = path.read_bytes().splitlines() if path.exists() else []
         except OSError as error:
             raise RunFailed(f"cannot read {str(path)!r} ({reason(error)})") from error
-        written = {digest(line): line for line in lines}
+        written = {digest(line): line for line in (line.strip(b"\0") for line in lines)}
         return [json.loads(written[known]) for known in self.row_digests if known in written]
 
     def cut_off_after(self, step: int) -> list[dict]:
