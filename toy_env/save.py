@@ -1,4 +1,4 @@
-"""A run's folder: one writer at a time, files that are whole or absent, and saves that prove themselves.
+"""A run's folder: one writer at a time, files that are whole or absent, and saves with a checksum.
 
 lock, lock.pid                      held by the one process that writes here, and its number
 config.json                         every setting
