@@ -793,12 +793,12 @@ def test_ctrl_c_during_the_imports(program, user, answer, code):
 
 
 def test_only_a_script_that_starts_takes_over_ctrl_c():
-    before = signal.getsignal(signal.SIGINT)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         take_over_ctrl_c("algorithms.grpo")
         with ThreadPoolExecutor() as threads:
             threads.submit(take_over_ctrl_c).result()  # there it would be an error
-        assert signal.getsignal(signal.SIGINT) is before
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
         take_over_ctrl_c()
         assert signal.getsignal(signal.SIGINT) is leave
     finally:
