@@ -274,9 +274,9 @@ def softmax_score(logits, token):
 
 
 # %% [markdown]
-# **2. When is $b = p$ noisier than no baseline?** Of a prompt with success probability $p$, the wrong completions have a mean $\|s\|^2$ that is
-# $w$ times that of the right ones. Minimise $\mathrm{Var}(b)$ of step 4 by hand. Above which $w$ is $b = p$ noisier than $b = 0$? Compare
-# with the table.
+# **2. When is $b = p$ noisier than no baseline?** For a prompt with success probability $p$, let the mean $\|s\|^2$ of the wrong completions
+# be $w$ times that of the right ones. Minimise $\mathrm{Var}(b)$ of step 4 by hand: above which $w$ is $b = p$ noisier than $b = 0$?
+# Compare with the table.
 
 
 # %% [exercise]
