@@ -86,7 +86,7 @@ old, R = torch.full((4, 2), 0.5).double().log(), torch.tensor([0, 1, 0, 1]).doub
 (truth,) = torch.autograd.grad(logps.sum(dim=1).exp() @ R, first, retain_graph=True)
 batch = {"logps": logps, "advantages": R.view(4, 1), "mask": torch.ones(4, 2).bool()}
 loss = 2 * ppo.policy_loss(**batch, old_logps=old, config=unclipped)  # a sum over the tokens, not a mean
-estimate = -torch.autograd.grad(loss, first)[0]
+estimate = torch.autograd.grad(-loss, first)[0]
 print(f"truth {truth.numpy()}   with each token's own ratio {estimate.numpy()}")
 assert np.allclose(truth, [-1 / 16, 1 / 16], rtol=1e-12) and estimate.abs().max() < 1e-12
 
@@ -100,7 +100,7 @@ assert np.allclose(truth, [-1 / 16, 1 / 16], rtol=1e-12) and estimate.abs().max(
 #
 # $$J_t = \min\big(\rho_t A_t,\ \mathrm{clip}(\rho_t,\, 1-\varepsilon,\, 1+\varepsilon)\, A_t\big)$$
 #
-# The loss is $-J$, so the minimum becomes a maximum of negatives: the line with `torch.maximum` in the diff above.
+# The loss is $-J$, so the minimum becomes a maximum of negatives: the line with `torch.maximum` in the diff at the top.
 #
 # (The mean runs over all tokens of the minibatch. The paper of GRPO, group relative policy optimization, prints PPO with a division by each
 # completion's length, that of Dr. GRPO, "GRPO done right", without; both call it PPO. [Lesson 5](05_length.ipynb) is about the difference.)
