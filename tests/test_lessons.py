@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from lessons import build, kit, start
+from lessons.checks import lesson_02, lesson_04
 from toy_env import UsageError
 
 SOURCES = list(build.sources())
@@ -228,6 +229,36 @@ def test_an_exercise_is_found_by_its_number(capsys):
         checks = import_module(f"lessons.checks.lesson_{number:02}").CHECKS
         asked = re.findall(r'^check\("(\d+\.\d+)", \w+', source.read_text(), flags=re.MULTILINE)
         assert asked == [f"{number}.{i}" for i in range(1, len(asked) + 1)] and set(asked) == set(checks)
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=IDS)
+def test_every_mistake_that_a_check_names_can_be_reported(source, capsys):
+    """None gives the same as the truth, the bug or a mistake before it, or its message would never be printed."""
+    for exercise in import_module(f"lessons.checks.lesson_{source.name[:2]}").CHECKS.values():
+        for message, mistake in exercise.get("mistakes", {}).items():
+            kit.judge(mistake, **exercise)
+            assert capsys.readouterr().out == f"✗ not yet: {message}\n"
+
+
+def test_the_clip_as_minimum_and_maximum():
+    """Minimum for A >= 0 and maximum for A < 0: of the ratios that is PPO, of the products the bug of exercise 2.2."""
+    ratio, A = lesson_02.six["ratio"], lesson_02.six["A"]
+    clipped = ratio.clamp(0.8, 1.2)
+    of_ratios = torch.where(A >= 0, torch.minimum(ratio, clipped), torch.maximum(ratio, clipped)) * A
+    of_products = torch.where(A >= 0, torch.minimum(ratio * A, clipped * A), torch.maximum(ratio * A, clipped * A))
+    assert of_ratios.tolist() == [0.5, 1, 1.2, -0.8, -1, -1.5]  # the table of lesson 2
+    assert of_products.tolist() == lesson_02.smaller_ratio(ratio, A, 0.2).tolist() == [0.5, 1, 1.2, -0.5, -1, -1.2]
+
+
+def test_k3_times_the_ratio_is_the_reverse_kl_of_the_next_token_after_prefixes_of_the_old_policy():
+    """Two tokens, the policy and all prefixes moved: autograd through the loss against autograd through the sums."""
+    new = (lesson_04.theta + torch.tensor([[0.3, -0.5], [0.2, 0.9], [-0.6, 0.1]])).requires_grad_()
+    logps, old_logps, ref_logps = map(lesson_04.token_logps, (new, lesson_04.theta, lesson_04.other_ref))
+    loss = ((logps - old_logps).exp() * lesson_04.k3(logps, ref_logps)).sum(dim=1).mean()
+    kl = (new.softmax(dim=1) * (new.log_softmax(dim=1) - lesson_04.other_ref)).sum(dim=1)  # of each next token
+    truth = kl[0] + lesson_04.theta[0].softmax(dim=0) @ kl[1:]
+    torch.testing.assert_close(loss, truth)
+    torch.testing.assert_close(*(torch.autograd.grad(value, new)[0] for value in (loss, truth)))
 
 
 def test_lessons_are_copied_once(tmp_path, capsys):

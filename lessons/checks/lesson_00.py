@@ -82,9 +82,6 @@ CHECKS = {
             "the two outcomes are not equally likely": fewest(
                 lambda p, b: ((1 - b) * score(p, 1)) ** 2 + (b * score(p, 0)) ** 2
             ),
-            "the two outcomes are not equally likely, neither in the mean nor in the variance": fewest(
-                lambda p, b: ((1 - b) * score(p, 1) + b * score(p, 0)) ** 2
-            ),
             "that is the noisiest": lambda p, candidates: max(candidates, key=lambda b: variance(p, b)),
             "R - b has the same variance for every b: multiply by the score first": lambda p, candidates: candidates[0],
         },

@@ -1,7 +1,5 @@
 """What the exercises of lesson 1 are checked against. `kit.check` explains the keys."""
 
-from collections.abc import Callable
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -18,37 +16,21 @@ def variance(b: float, pi: np.ndarray, R: np.ndarray, s: np.ndarray) -> float:
     return pi @ ((g - pi @ g) ** 2).sum(axis=1)
 
 
-def lowest_point(pi: np.ndarray, R: np.ndarray, s: np.ndarray) -> float:
-    """Of the parabola through the variance at three places."""
-    square, linear, _ = np.polyfit([-1, 0, 1], [variance(b, pi, R, s) for b in (-1, 0, 1)], 2)
-    return -linear / (2 * square)
+def as_noisy_as_none(p: float) -> float:
+    """The w at which Var(p) = Var(0). Right scores are -1 and 1, wrong ones -w^.5 and w^.5: both are linear in w."""
 
+    def gap(w: float) -> float:
+        pi, R = np.array([p, p, 1 - p, 1 - p]) / 2, np.array([1, 1, 0, 0])
+        s = np.array([[-1.0], [1.0], [-(w**0.5)], [w**0.5]])
+        return variance(p, pi, R, s) - variance(0, pi, R, s)
 
-def weighted_by(weight: Callable) -> Callable:
-    """The function that gives the mean reward, weighted with pi and weight(s)."""
-    return lambda pi, R, s: pi @ (R * weight(s)) / (pi @ weight(s))
-
-
-def squared_length(s: np.ndarray) -> np.ndarray:
-    return (s**2).sum(axis=1)
+    return gap(0) / (gap(0) - gap(1))
 
 
 def up_to_eos(ids: Tensor, eos: int) -> Tensor:
     ends = [row.index(eos) + 1 if eos in row else len(row) for row in ids.tolist()]
     return torch.tensor([[t < end for t in range(ids.shape[1])] for end in ends])
 
-
-def centred(pi: np.ndarray, R: np.ndarray, s: np.ndarray) -> dict:
-    """With scores that have mean 0, as every policy's have."""
-    return {"pi": pi, "R": R, "s": s - pi @ s}
-
-
-rng = np.random.default_rng(1)
-policies = [
-    centred(rng.dirichlet(np.ones(6)), np.array([1.0, 0, 1, 0, 0, 1]), rng.normal(size=(6, 4))),
-    centred(np.array([0.9, 0.1]), np.array([1.0, 0.0]), np.array([[0.1], [-0.9]])),
-    centred(np.array([0.5, 0.3, 0.2]), np.array([0.0, 1.0, 2.0]), np.array([[1.0, 0], [0, 2], [3, 1]])),
-]
 
 CHECKS = {
     "1.1": {
@@ -76,18 +58,16 @@ CHECKS = {
         },
     },
     "1.2": {
-        "expected": lowest_point,
-        "inputs": policies,
+        "expected": as_noisy_as_none,
+        "inputs": [{"p": 0.1}, {"p": 0.46}, {"p": 0.93}],
         "mistakes": {
-            "that is p, the mean reward, and does not know the scores": lambda pi, R, s: pi @ R,
-            "step 4 has the square of the score's length, not the length": weighted_by(
-                lambda s: np.linalg.norm(s, axis=1)
+            "there b = p is the best baseline; it is as noisy as none where it is twice the best": lambda p: 1.0,
+            "the other way round: w is wrong over right": lambda p: (1 - p) / (2 - p),
+            "w is the ratio of the squares, and not of the lengths": lambda p: as_noisy_as_none(p) ** 0.5,
+            "right and wrong completions are not equally likely": lambda p: (2 - p) / p,
+            "p is the probability of a right completion; you took it for that of a wrong one": lambda p: (
+                as_noisy_as_none(1 - p)
             ),
-            "the derivative has a second term with b in it: solve for b": lambda pi, R, s: pi @ (R * squared_length(s)),
-            "completions are not equally likely: average with pi": lambda pi, R, s: (
-                R @ squared_length(s) / squared_length(s).sum()
-            ),
-            "twice too large: the derivative of (R - b)^2 is -2 (R - b)": lambda pi, R, s: 2 * lowest_point(pi, R, s),
         },
     },
     "1.3": {

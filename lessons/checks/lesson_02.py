@@ -95,7 +95,6 @@ CHECKS = {
             "that is every token outside the range, and those above c": share(
                 lambda ratio, A, eps, c: ((ratio - 1).abs() > eps) | (ratio > c)
             ),
-            "the dual clip is for A < 0 alone": share(lambda ratio, A, eps, c: clip(ratio, A, eps) | (ratio > c)),
             "the dual clip is for A < 0 alone, and above c alone": share(
                 lambda ratio, A, eps, c: clip(ratio, A, eps) | (ratio > c) | (ratio < 1 / c)
             ),

@@ -14,18 +14,34 @@ theta = (
     torch.tensor([[3, 1], [1, 1], [1, 3]]).double().log()
 )  # logits of the first token; of the second after 0, after 1
 theta_ref = torch.tensor([[0.75, 0.25], [0.5, 0.5], [0.9, 0.1]]).double().log()
+other_ref = torch.tensor([[0.6, 0.4], [0.8, 0.2], [0.9, 0.1]]).double().log()  # all six gradients differ from 0
 pairs = torch.tensor([[0, 0]] * 6 + [[0, 1]] * 6 + [[1, 0]] * 1 + [[1, 1]] * 3)  # 16, each as often as it should occur
+
+
+NO_GRADIENT = {
+    "return one number: the mean over the batch": lambda **_: "not a scalar",
+    "no gradient reaches the policy: everything in this loss is detached": lambda **_: "detached",
+}
+
+
+def gradient(loss: float | Tensor, parameters: Tensor) -> Tensor | str:
+    """Of what a reader returns, or which of NO_GRADIENT is the matter with it."""
+    loss = torch.as_tensor(loss)
+    if loss.dim():
+        return "not a scalar"
+    return torch.autograd.grad(loss, parameters)[0] if loss.requires_grad else "detached"
 
 
 def value_and_gradient(loss_of: Callable) -> Callable:
     """From loss_of(logps, ref_logps) of 16 tokens to its value and its gradient with respect to five logits, (6,)."""
 
-    def of(ref: Tensor) -> Tensor:
+    def of(ref: Tensor) -> Tensor | str:
         parameters = logits.clone().requires_grad_()
         loss = loss_of(parameters.log_softmax(dim=0)[tokens], ref[tokens])
-        if not isinstance(loss, Tensor):
+        if loss is None or loss is ...:
             return loss
-        return torch.cat([loss.detach().view(1), torch.autograd.grad(loss, parameters)[0]])
+        slope = gradient(loss, parameters)
+        return slope if isinstance(slope, str) else torch.cat([loss.detach().view(1), slope])
 
     return of
 
@@ -50,7 +66,7 @@ def sequence_gradient(loss_of: Callable) -> Callable:
     def of(theta_ref: Tensor) -> Tensor:
         parameters = theta.clone().requires_grad_()
         loss = loss_of(token_logps(parameters), token_logps(theta_ref))
-        return torch.autograd.grad(loss, parameters)[0] if isinstance(loss, Tensor) else loss
+        return loss if loss is None or loss is ... else gradient(loss, parameters)
 
     return of
 
@@ -94,36 +110,29 @@ three = {
 
 CHECKS = {
     "4.1": {
-        "expected": kl_of_tokens,
+        "expected": lambda ref: kl_of_tokens(ref, forward=True),
         "inputs": [{"ref": ref}, {"ref": ref.flip(0)}],
         "mistakes": {
-            "the value is right, but the gradient is that of the forward KL": lambda ref: torch.cat(
-                [kl_of_tokens(ref)[:1], kl_of_tokens(ref, forward=True)[1:]]
+            "the gradient is right, but the value is that of the reverse KL": value_and_gradient(
+                lambda logps, ref: k3(logps, ref).mean()
             ),
-            "the value is right, but the gradient is nothing but noise: its mean is 0": lambda ref: torch.cat(
-                [kl_of_tokens(ref)[:1], torch.zeros(5)]
+            "that is the reverse KL, value and gradient": kl_of_tokens,
+            "the value is right; autograd must not go through the weight": value_and_gradient(
+                lambda logps, ref: ((ref - logps).exp() * (ref - logps)).mean()
             ),
-            "the gradient is right, but the value is biased": value_and_gradient(
-                lambda logps, ref: ((logps - ref) ** 2 / 2).mean()
+            "the gradient is right; the value lacks the part that does not depend on the policy": value_and_gradient(
+                lambda logps, ref: -((ref - logps).exp().detach() * logps).mean()
             ),
-            "the value is right, but the gradient is doubled: look at the factor of the square": lambda ref: torch.cat(
-                [kl_of_tokens(ref)[:1], 2 * kl_of_tokens(ref)[1:]]
+            "the tokens come from the policy, and without the weight they count as its own": value_and_gradient(
+                lambda logps, ref: (ref - logps).mean()
             ),
-            "the square has no factor: value and gradient are doubled": value_and_gradient(
-                lambda logps, ref: ((logps - ref) ** 2).mean()
-            ),
-            "the gradient is right; this is not the value of a KL": value_and_gradient(
-                lambda logps, ref: ((logps - ref).detach() * logps).mean()
-            ),
-            "autograd must not go through the penalty": value_and_gradient(
-                lambda logps, ref: ((logps - ref) * logps).mean()
-            ),
-            "the sign: this drives the policy away from the reference": lambda ref: -kl_of_tokens(ref),
-        },
+            "the sign: this drives the policy away from the reference": lambda ref: -kl_of_tokens(ref, forward=True),
+        }
+        | NO_GRADIENT,
     },
     "4.2": {
         "expected": kl_of_sequences,
-        "inputs": [{"theta_ref": theta_ref}, {"theta_ref": theta_ref.flip(1)}],
+        "inputs": [{"theta_ref": other_ref}, {"theta_ref": other_ref.flip(1)}],
         "mistakes": {
             "a token loss: it does not know what a token leads to": sequence_gradient(
                 lambda logps, ref: ((logps - ref).detach() * logps).sum(dim=1).mean()
@@ -144,7 +153,8 @@ CHECKS = {
                 lambda logps, ref: (to_come(logps - ref).detach() * logps).mean()
             ),
             "the sign: this drives the policy away from the reference": lambda theta_ref: -kl_of_sequences(theta_ref),
-        },
+        }
+        | NO_GRADIENT,
     },
     "4.3": {
         "expected": lambda beta, **_: [

@@ -79,7 +79,8 @@ print(f"success probability: {pi @ R:.3f} before, {(after @ R).item():.3f} after
 # this leaves the *mean* update as it is, the gradient of $p$, for every $b$. We compare four:
 #
 # - **b = p**: right completions are pushed up and wrong ones down. ($p$ is known here. In practice the mean reward of
-#   several completions of the same prompt takes its place, [lesson 3](03_group_baseline.ipynb).)
+#   several completions of the same prompt takes its place. It contains each completion's own reward, which shortens the
+#   mean update: [lesson 3](03_group_baseline.ipynb).)
 # - **no baseline**, $b = 0$: right ones are pushed up.
 # - **b = −1** and **b = −3**: everything is pushed up, right ones more, as if each completion got a point, or three,
 #   for taking part.
@@ -238,7 +239,7 @@ def least_noisy(p, candidates):
 # ## To remember
 #
 # The policy samples, the verifier rewards, and what was rewarded becomes more probable; nobody writes completions to
-# imitate. What is never
-# sampled is never rewarded. A baseline leaves the mean update as it is and changes its variance, which limits how large a step may be.
+# imitate. What is never sampled is never rewarded. A baseline that does not depend on the completion leaves the mean update as it
+# is; it changes the variance, which limits how large a step may be.
 #
 # Sources: Williams 1992 (*Machine Learning* 8, REINFORCE). The small policy and its runs are ours.

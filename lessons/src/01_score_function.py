@@ -5,7 +5,7 @@
 # cannot be differentiated. REINFORCE (Williams 1992) obtains a gradient all the same, by sampling, and may subtract a number $b$, the
 # **baseline**, from every reward. The claim of this lesson:
 #
-# > **A baseline changes the variance of the gradient estimate, never its mean.**
+# > **A baseline that does not depend on the completion changes the variance of the gradient estimate, not its mean.**
 #
 # We prove it, and check it on a policy so small that all its completions can be listed: its averages are exact sums.
 #
@@ -89,7 +89,8 @@ print(f"... {len(completions)} completions, together 1: {abs(pi.sum() - 1) < 1e-
 #
 # $$\mathbb E[(R - b)\, s] = \mathbb E[R\, s] - b\, \mathbb E[s] = \nabla p$$
 #
-# $b$ may differ from prompt to prompt. If it depended on the completion, it could not be taken out of $\mathbb E$.
+# $b$ may differ from prompt to prompt. If it depended on the completion, it could not be taken out of $\mathbb E$: the mean reward of
+# $G$ completions, which contains the completion's own, leaves $\frac{G-1}{G}\nabla p$ ([lesson 3](03_group_baseline.ipynb)).
 #
 # **Step 4.** The variance of the estimate $(R-b)\,s$ from one completion, summed over the parameters, is
 #
@@ -273,45 +274,46 @@ def softmax_score(logits, token):
 
 
 # %% [markdown]
-# **2. The best baseline.** Minimise $\mathrm{Var}(b)$ of step 4 by hand and write the $b$ at the lowest point, from the probabilities `pi`
-# (n,), the rewards `R` (n,) and the scores `s` (n, parameters) of all completions, NumPy arrays.
+# **2. When is $b = p$ noisier than no baseline?** For a prompt with success probability $p$, let the mean $\|s\|^2$ of the wrong completions
+# be $w$ times that of the right ones. Minimise $\mathrm{Var}(b)$ of step 4 by hand: above which $w$ is $b = p$ noisier than $b = 0$?
+# Compare with the table.
 
 
 # %% [exercise]
-def best_baseline(pi, R, s):
-    """The b that minimises E[(R - b)^2 |s|^2]."""
+def worse_than_none_above(p):
+    """The w above which Var(p) > Var(0)."""
     return ...
 
 
 # %% [check]
-check("1.2", best_baseline)
+check("1.2", worse_than_none_above)
 
 # %% [hint]
-# The derivative of $\mathbb E[(R - b)^2\|s\|^2]$ with respect to $b$ is $-2\,\mathbb E[(R - b)\|s\|^2]$. Set it to 0 and solve for $b$. The
-# squared lengths are `(s**2).sum(axis=1)`.
+# The derivative of $\mathbb E[(R - b)^2\|s\|^2]$ with respect to $b$ is $-2\,\mathbb E[(R - b)\|s\|^2]$. Set it to 0 and solve for $b$, with
+# $\|s\|^2 = 1$ for right completions and $w$ for wrong ones. A parabola is symmetric about its lowest point.
 
 
 # %% [solution]
-def best_baseline(pi, R, s):
-    squared = (s**2).sum(axis=1)
-    return pi @ (R * squared) / (pi @ squared)  # a mean reward in which long scores weigh more
-    # Where the squared length is proportional to the number of tokens: OPO's baseline, arXiv 2505.23585.
+def worse_than_none_above(p):
+    # The best baseline is E[R|s|²] / E[|s|²] = p / (p + (1 - p) w), a mean reward in which long scores weigh more.
+    # b = p is noisier than b = 0 if it is above twice that: in the table, on the first prompt and the third.
+    # (Where |s|² is proportional to the number of tokens, the best baseline is OPO's, arXiv 2505.23585.)
+    return (2 - p) / (1 - p)
 
 
-# %% [wrong] that is p, the mean reward
-def best_baseline(pi, R, s):
-    return pi @ R
+# %% [wrong] there b = p is the best
+def worse_than_none_above(p):
+    return 1.0
 
 
-# %% [wrong] the square of the score's length
-def best_baseline(pi, R, s):
-    length = np.linalg.norm(s, axis=1)
-    return (pi * length) @ R / (pi @ length)
+# %% [wrong] not equally likely
+def worse_than_none_above(p):
+    return (2 - p) / p
 
 
-# %% [wrong] solve for b
-def best_baseline(pi, R, s):
-    return pi @ (R * (s**2).sum(axis=1))
+# %% [wrong] and not of the lengths
+def worse_than_none_above(p):
+    return ((2 - p) / (1 - p)) ** 0.5
 
 
 # %% [markdown]

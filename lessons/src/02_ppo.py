@@ -18,6 +18,8 @@
 # | $A_t$ | the **advantage**: how strongly token $t$ is pushed, up or down. A constant: no gradient flows through it |
 # | $\varepsilon$ | half the width of the clip's range, `clip_eps` = 0.2 |
 # | $R$ | the reward of a completion: 1 if it is right, 0 if it is wrong |
+#
+# This is the step from the loss of `reinforce.py` to that of `ppo.py`:
 
 # %%
 import random
@@ -34,6 +36,7 @@ from toy_env.model import load_policy
 from toy_env.rollout import completion_logps, sample
 
 base, tokenizer = load_policy("base")
+show_diff(reinforce.policy_loss, ppo.policy_loss)
 
 # %% [markdown]
 # ## Several updates with one batch
@@ -70,8 +73,26 @@ for when, start in (("first update", old), ("a later one", old + torch.tensor([-
 # On the first update every ratio is 1 and changes nothing. Later, the gradient without the ratio is wrong: here it pushes the second
 # completion, a right one, down.
 #
-# For completions of many tokens, using each token's own ratio is an approximation: the tokens before it were sampled from the old policy
-# too, and nothing corrects for that. The error is small while the two policies are close. This is what the clip is for.
+# For completions of many tokens, each token's own ratio is an approximation. The old policy also sampled the tokens before it, and the
+# tokens after it, on which the advantage depends; their ratios are left out. An example with two tokens, each 0 or 1, which the old policy
+# draws with probability ½; a completion is right if the second token is a 1. An update has raised the probability of a 1 after a 1 to ¾ and
+# changed nothing else. What is the gradient for the first token?
+
+# %%
+first = torch.zeros(2).double().requires_grad_()  # logits of the first token
+second = torch.tensor([0.5, 0.5, 0.25, 0.75]).double().log()  # log-probabilities of the second in 00, 01, 10, 11
+logps = torch.stack([first.log_softmax(dim=0)[[0, 0, 1, 1]], second], dim=1)  # (4, 2)
+old, R = torch.full((4, 2), 0.5).double().log(), torch.tensor([0, 1, 0, 1]).double()
+(truth,) = torch.autograd.grad(logps.sum(dim=1).exp() @ R, first, retain_graph=True)
+batch = {"logps": logps, "advantages": R.view(4, 1), "mask": torch.ones(4, 2).bool()}
+loss = 2 * ppo.policy_loss(**batch, old_logps=old, config=unclipped)  # a sum over the tokens, not a mean
+estimate = torch.autograd.grad(-loss, first)[0]
+print(f"truth {truth.numpy()}   with each token's own ratio {estimate.numpy()}")
+assert np.allclose(truth, [-1 / 16, 1 / 16], rtol=1e-12) and estimate.abs().max() < 1e-12
+
+# %% [markdown]
+# A 1 has become the better beginning, and the estimate does not know it: in the old batch both beginnings were right equally often. The
+# error is small while the two policies are close; to keep them close is the purpose of the clip.
 #
 # ## The clip
 #
@@ -79,12 +100,8 @@ for when, start in (("first update", old), ("a later one", old + torch.tensor([-
 #
 # $$J_t = \min\big(\rho_t A_t,\ \mathrm{clip}(\rho_t,\, 1-\varepsilon,\, 1+\varepsilon)\, A_t\big)$$
 #
-# The loss is $-J$, so the minimum becomes a maximum of negatives. This is the step from `reinforce.py` to `ppo.py`:
-
-# %%
-show_diff(reinforce.policy_loss, ppo.policy_loss)
-
-# %% [markdown]
+# The loss is $-J$, so the minimum becomes a maximum of negatives: the line with `torch.maximum` in the diff at the top.
+#
 # (The mean runs over all tokens of the minibatch. The paper of GRPO, group relative policy optimization, prints PPO with a division by each
 # completion's length, that of Dr. GRPO, "GRPO done right", without; both call it PPO. [Lesson 5](05_length.ipynb) is about the difference.)
 #
@@ -238,8 +255,8 @@ def stopped_share(ratio, A, mask, eps, c):
 #
 #     J = A * torch.minimum(ratio, ratio.clamp(1 - eps, 1 + eps))
 #
-# Public code, teaching code among it, has a relative of this bug, the minimum for $A \ge 0$ and the maximum for $A < 0$; one comment
-# calls that standard PPO. With one update a batch neither does any harm. Which tokens does the loss above stop?
+# Public code, teaching code among it, writes the same bug in another way: of the two *products*, the minimum for $A \ge 0$ and the maximum
+# for $A < 0$. (Of the two *ratios*, that choice is PPO itself.) With one update a batch it does no harm. Which tokens does this loss stop?
 
 
 # %% [exercise]

@@ -219,9 +219,9 @@ knob(draw, d=(0.1, 3.0, 0.1, 1.5))
 # option.
 #
 # **The limit: one token.** In a completion of several tokens, each term of such a loss differentiates its own token only,
-# as if the prefixes came from a fixed distribution. The last line below is about a policy that writes two tokens and
-# differs from its reference only in the second token after a 1. The KL of the *sequences* wants the first token to be 1
-# less often. As a loss, $\rho\,k_3$ leaves that token alone, and so do $k_2$ and $k_3$.
+# as if the tokens before it came from a fixed distribution (off-policy, that of $\pi_\text{old}$). The last line below is
+# about a policy that writes two tokens and differs from its reference only in the second token after a 1. The KL of the
+# *sequences* wants the first token to be 1 less often. As a loss, $\rho\,k_3$ leaves that token alone, and so do $k_2$ and $k_3$.
 
 # %%
 moved = (logits.detach() + torch.tensor([0.5, -0.3, 0.2, 0.9, -0.6])).requires_grad_()  # the policy after some updates
@@ -251,61 +251,65 @@ assert summed[0].abs().max() < 1e-14 < whole[0, 1]
 # %% [markdown]
 # ## Exercises
 #
-# **1. Right twice.** On-policy and as a loss, $k_3$ has the right value and the wrong gradient, $k_2$ the right gradient
-# and the wrong value. Write a loss whose mean value *and* mean gradient are those of $\mathrm{KL}(\pi\Vert\pi_\text{ref})$.
+# **1. Right twice.** On-policy, $\rho\,k_3$ has the value and the gradient of the reverse KL. $k_3$ as a loss has the gradient
+# of the forward KL, but not its value. Write a loss of tokens sampled from $\pi$ whose mean value *and* mean gradient are
+# those of $\mathrm{KL}(\pi_\text{ref}\Vert\pi)$. (The check compares six numbers: the value, and the gradient of five logits.)
 
 
 # %% [exercise]
-def kl_loss(logps, ref_logps):
+def forward_kl_loss(logps, ref_logps):
     """Of sampled tokens (B,); logps has a gradient. Returns a scalar to minimise."""
     return ...
 
 
 # %% [check]
-check("4.1", value_and_gradient(kl_loss))
+check("4.1", value_and_gradient(forward_kl_loss))
 
 # %% [hint]
-# `x - x.detach()` has the value 0 and the gradient of x. Or: what does $\rho$ look like where the old policy is the
-# present one?
+# A sum over $y$ with the weights $\pi_\text{ref}$ is a mean over $y \sim \pi$ with another factor. In
+# $\sum_y \pi_\text{ref} \log(\pi_\text{ref}/\pi)$, what depends on $\theta$?
 
 
 # %% [solution]
-def kl_loss(logps, ref_logps):
+def forward_kl_loss(logps, ref_logps):
     log_u = ref_logps - logps
-    k2, k3 = log_u**2 / 2, log_u.exp() - 1 - log_u
-    return (k2 + (k3 - k2).detach()).mean()  # or ((logps - logps.detach()).exp() * k3).mean()
+    return (log_u.exp().detach() * log_u).mean()  # pi u = pi_ref: a weight that no gradient changes
 
 
-# %% [wrong] the forward KL
-def kl_loss(logps, ref_logps):
+# %% [wrong] the value is that of the reverse KL
+def forward_kl_loss(logps, ref_logps):
     return ((ref_logps - logps).exp() - 1 - (ref_logps - logps)).mean()
 
 
-# %% [wrong] nothing but noise
-def kl_loss(logps, ref_logps):
-    return (logps - ref_logps).mean()
+# %% [wrong] the reverse KL, value and gradient
+def forward_kl_loss(logps, ref_logps):
+    return rho_k3(logps, logps.detach(), ref_logps).mean()
 
 
-# %% [wrong] the value is biased
-def kl_loss(logps, ref_logps):
-    return ((logps - ref_logps) ** 2 / 2).mean()
+# %% [wrong] must not go through the weight
+def forward_kl_loss(logps, ref_logps):
+    return ((ref_logps - logps).exp() * (ref_logps - logps)).mean()
 
 
-# %% [wrong] gradient is doubled
-def kl_loss(logps, ref_logps):
-    log_u = ref_logps - logps
-    k2, k3 = log_u**2, log_u.exp() - 1 - log_u
-    return (k2 + (k3 - k2).detach()).mean()
+# %% [wrong] without the weight
+def forward_kl_loss(logps, ref_logps):
+    return (ref_logps - logps).mean()
 
 
-# %% [wrong] not the value
-def kl_loss(logps, ref_logps):
-    return ((logps - ref_logps).detach() * logps).mean()
+# %% [wrong] no gradient reaches the policy
+def forward_kl_loss(logps, ref_logps):
+    return ((ref_logps - logps).exp() * (ref_logps - logps)).mean().item()
+
+
+# %% [wrong] one number
+def forward_kl_loss(logps, ref_logps):
+    return (ref_logps - logps).exp().detach() * (ref_logps - logps)
 
 
 # %% [markdown]
 # **2. Completions of two tokens.** Write a loss whose mean gradient is that of $\mathrm{KL}(\pi\Vert\pi_\text{ref})$ of the
-# sequences, for both tokens.
+# sequences, for both tokens. (The check compares the gradient of six logits: two of the first token, two of the second after
+# a 0, two of the second after a 1.)
 
 
 # %% [exercise]
@@ -417,9 +421,9 @@ def token_rewards(rewards, logps, ref_logps, mask, beta):
 # - An unbiased value does not make a right gradient: as a loss, $k_1$ gives nothing, $k_2$ the reverse KL and $k_3$ the
 #   forward KL; in the reward, $k_1$ gives the reverse KL.
 # - $k_3$ is a good number to log while the policy is near the reference; far from it, it can be the noisiest of the three.
-# - Multiplied by a ratio that autograd goes through, $k_3$ gives the reverse KL token by token, on-policy and off; over
-#   whole completions, of all these only $k_1$ in the reward (with λ = 1 in generalized advantage estimation,
-#   [lesson 15](15_critic.ipynb)) gives the whole gradient.
+# - Multiplied by a ratio that autograd goes through, $k_3$ gives the reverse KL of the next token, on-policy and off, but not
+#   what that token does to the later ones. Of all these, only $k_1$ in the reward (on-policy, with λ = 1 in generalized
+#   advantage estimation, [lesson 15](15_critic.ipynb)) gives the gradient of the KL of whole completions.
 #
 # Sources: Schulman (2020), [*Approximating KL Divergence*](http://joschu.net/blog/kl-approx.html); DeepSeekMath,
 # [arXiv:2402.03300](https://arxiv.org/abs/2402.03300); Tang and Munos, [2506.09477](https://arxiv.org/abs/2506.09477)
