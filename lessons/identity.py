@@ -33,7 +33,7 @@ def binomial(p, G: int) -> np.ndarray:
 
 
 def silent_rate(p, G: int):
-    """P(all G completions right or all wrong) = p^G + q^G (the paper, Prop. on silent groups)."""
+    """P(all G completions right or all wrong) = p^G + q^G (the paper, Eq. 10)."""
     p = np.asarray(p, dtype=float)
     return p**G + (1 - p) ** G
 
@@ -58,7 +58,7 @@ def silent_rate_unbiased(right, n: int, G: int):
 
 
 def expected_sigma(p, G: int):
-    """E[sigma] over groups: the exact binomial sum (the paper, Prop. `expectation`)."""
+    """E[sigma] over groups: the exact binomial sum (the paper, Prop. 2)."""
     return binomial(p, G) @ sigma(np.arange(G + 1), G)
 
 
@@ -69,7 +69,7 @@ def fidelity(p, G: int):
 
 
 def fidelity_expansion(p, G: int):
-    """The first order of `fidelity` in 1 / G: 1 - 1 / (8 G p q) (the paper, Cor. `attenuation`)."""
+    """The first order of `fidelity` in 1 / G: 1 - 1 / (8 G p q) (the paper, Cor. 1)."""
     p = np.asarray(p, dtype=float)
     return 1 - 1 / (8 * G * p * (1 - p))
 

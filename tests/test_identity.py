@@ -1,10 +1,15 @@
-"""The closed forms of the lessons against all 2^G outcomes of a group. Published numbers: test_published.py."""
+"""The closed forms of the lessons against all 2^G outcomes of a group, and the identity once a policy has moved.
+
+Published numbers: test_published.py. The identity at ratio 1: test_group_methods.py.
+"""
 
 import itertools
 
 import numpy as np
 import pytest
+import torch
 
+from algorithms import dapo, dr_grpo, grpo
 from lessons import identity
 
 
@@ -130,3 +135,38 @@ def test_length_of_the_update_by_simulation():
     g = (A[0] * scores[0, :, :k].sum(axis=1) + A[1] * scores[1, :, k:].sum(axis=1)) / G
     expected = identity.update_norm_squared(k, G, ((means[0] - means[1]) ** 2).sum(), n * 0.5**2, n * 1.5**2)
     assert (g**2).sum(axis=1).mean() == pytest.approx(expected, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("script", "distance", "stopped"),
+    [(grpo, 0.04, 4), (grpo, 0.06, 7), (grpo, 0.08, 9), (dr_grpo, 0.06, 7), (dapo, 0.06, 6)],
+)
+def test_the_identity_holds_at_a_later_update_clip_included(script, distance, stopped):
+    """The gradient of the script's own loss is its coefficient times a contrast of what autograd makes of each
+    completion alone: the sum over tokens of min(ratio, 1 + eps) if it is right, of max(ratio, 1 - eps) if wrong."""
+    G, T, k, generator = 8, 6, 3, torch.Generator().manual_seed(0)
+    features = torch.randn(G, T, 5, 20, dtype=torch.float64, generator=generator)  # of a log-linear policy, 5 tokens
+    old, direction = torch.randn(2, 20, dtype=torch.float64, generator=generator)
+    mask = torch.arange(T) < torch.tensor([2, 6, 4, 3, 5, 6, 1, 4]).view(G, 1)
+    theta = (old + distance * direction).requires_grad_()
+    old_logps, logps = ((features @ at).log_softmax(dim=-1)[..., 0] * mask for at in (old, theta))
+    config = script.Config() if script is dapo else script.Config(kl_coef=0.0)
+    low, high = (0.8, 1.28) if script is dapo else (0.8, 1.2)
+
+    right = torch.arange(G) < k
+    A = script.compute_advantages(rewards=right.double().view(1, G)).view(G, 1)
+    given = {"logps": logps, "old_logps": old_logps, "advantages": A, "mask": mask, "config": config}
+    loss = script.policy_loss(**given) if script is dapo else script.policy_loss(**given, ref_logps=None)
+    (update,) = torch.autograd.grad(-loss, theta, retain_graph=True)
+
+    ratio, vectors = (logps - old_logps).exp(), []
+    for i in range(G):
+        kept = ratio[i].clamp(max=high) if right[i] else ratio[i].clamp(min=low)
+        vectors.append(torch.autograd.grad(kept[mask[i]].sum(), theta, retain_graph=True)[0])
+        stopped -= int((kept != ratio[i]).sum())
+    assert stopped == 0
+    lengths, sigma = mask.double().sum(dim=1, keepdim=True), float(identity.sigma(k, G))
+    coefficient = {grpo: sigma / lengths, dr_grpo: sigma**2 / config.max_new_tokens, dapo: sigma * G / lengths.sum()}
+    vectors = torch.stack(vectors) * coefficient[script]
+    expected = vectors[right].mean(dim=0) - vectors[~right].mean(dim=0)
+    assert (update - expected).norm() < 1e-12 * expected.norm()

@@ -2,11 +2,12 @@
 # # 5 · Length normalisation
 #
 # The loss averages over tokens, and what it divides by decides how hard each token is pushed. **Claim: a division by the length favours the
-# short completion where the advantage is positive, and the long one where it is negative.** By itself, the $1/|y|$ of GRPO (group relative
-# policy optimization) therefore makes right completions shorter and wrong ones longer.
+# short completion where the advantage is positive, and the long one where it is negative.** So the $1/|y|$ of GRPO (group relative policy
+# optimization) makes right completions shorter and wrong ones longer, *if the policy can set the two lengths separately*. If one parameter
+# sets both, they move the same way.
 #
-# Suppose half of all completions have $L_1$ tokens and half have $L_2 > L_1$, whether right or wrong. Then one step of GRPO changes the
-# share of long completions in proportion to
+# Suppose half of all completions have $L_1$ tokens and half have $L_2 > L_1$, whether right or wrong, and that each of these four kinds has its
+# own logit. Then one step of GRPO changes the share of long completions in proportion to
 #
 # $$\mathbb E[\sigma]\,(1-2p)\,\Big(\frac1{L_1} - \frac1{L_2}\Big), \qquad \mathbb E[\sigma] \to \sqrt{pq}
 # \ \text{ for large } G$$
@@ -101,7 +102,7 @@ for script, expected in by_hand.items():
 #
 # ## The drift, in four steps
 #
-# The smallest policy with lengths has one logit for each of these four kinds of completion, and probabilities $p/2, p/2, q/2, q/2$. Length does
+# Each of the four kinds has a logit; let their probabilities be $p/2, p/2, q/2, q/2$. Length does
 # not depend on being right, so any drift of length is due to the divisor.
 #
 # **Step 1.** Each rule multiplies $s_i$ by $A_i/G$ and by a function of the length, whose expectation is
@@ -142,7 +143,11 @@ def shares(logits):
     return torch.stack([P[1] / P[:2].sum(), P[3] / P[2:].sum(), P[1] + P[3], P[:2].sum()])
 
 
-def drift(script, p):
+# A logit for right, one for wrong, and one length parameter for both, as logits of the four kinds:
+SHARED = torch.tensor([[1, 0, 0], [1, 0, 1], [0, 1, 0], [0, 1, 1]]).double()
+
+
+def drift(script, p, shared=False):
     """How these four change in one expected step, for each unit of learning rate."""
     pi, push = doubles(p, p, 1 - p, 1 - p) / 2, doubles(0, 0, 0, 0)
     for group in combinations_with_replacement(range(4), G):
@@ -151,6 +156,8 @@ def drift(script, p):
         on_token = token_push(script, rewards[kinds], lengths[kinds])[:, 0]  # the same for all tokens of a completion
         push.index_add_(0, kinds, ways * pi[kinds].prod() * on_token)
     step = push - pi * push.sum()  # the score of a kind: 1 at its own logit, minus the probabilities
+    if shared:
+        step = SHARED @ (SHARED.T @ step)  # the gradient of the three parameters, and what it moves
     return jvp(shares, (pi.log(),), (step,))[1].numpy()  # the derivative of the shares along the step
 
 
@@ -173,6 +180,9 @@ for script, (d_short, d_long) in d.items():
         assert np.abs(found - law).max() < 1e-12 * of_p
         relative[script, p] = np.array([round(x / of_p, 9) + 0 for x in found])
         print(f"{script.__name__:18} {p}   " + "   ".join(f"{x:9.3f}" for x in relative[script, p]))
+*together, of_p = drift(grpo, 0.3, shared=True)
+assert np.abs(together).max() < 1e-12 * of_p
+print("algorithms.grpo    0.3   " + "   ".join(f"{abs(round(x / of_p, 9)):9.3f}" for x in together) + "  (shared)")
 by_hand = (50 - 5) / (50 + 5) / (4 * 0.3 * 0.7)
 assert np.allclose(relative[grpo, 0.3], by_hand * np.array([-1, 1, 0.4]))
 print("the formula holds to 12 digits in all rows: True")
@@ -194,8 +204,10 @@ knob(push_and_drift, short=(4, 24, 1, 5), long=(26, 56, 1, 50), A=["both signs",
 # %% [markdown]
 # *The drift vanishes as the lengths approach each other. `A > 0 only` is what the widespread reading sees.*
 #
-# **What the four kinds leave out.** In a network right and wrong completions share parameters (exercise 2). And where long completions are right
-# more often, the policy gradient itself moves length, as it should; $1/|y|$ then weakens what is learnt from long completions of either sign.
+# **What the four kinds leave out.** A network need not know, while it writes, whether it will be right. With one length parameter for right and
+# wrong completions (the row "shared") the drift is gone; where the two classes vary differently in length, both move the same way (exercise
+# 2). And where long completions are right more often, the policy gradient itself moves length, as it should; $1/|y|$ then weakens what is
+# learnt from long completions of either sign.
 #
 # ## Our training runs
 #
@@ -218,21 +230,22 @@ by_length, by_sigma, gap = {}, {}, {}
 for of in ("right", "wrong"):
     names = ("GRPO", "GRPO, not / σ", "GRPO, constant length", "Dr. GRPO")
     both, length_only, sigma_only, neither = (np.array(arms[name][f"length_{of}"]["seeds"]) for name in names)
-    by_length[of] = (both - sigma_only + length_only - neither) / 2
-    by_sigma[of] = (both - length_only + sigma_only - neither) / 2
+    by_length[of] = [interval(gaps, ".2f") for gaps in (both - sigma_only, length_only - neither)]  # ÷ σ, not ÷ σ
+    by_sigma[of] = [interval(gaps) for gaps in (both - length_only, sigma_only - neither)]  # 1/|y|, constant
     gap[of] = (both - neither).mean()
 steps = ("+ token-level loss", "+ soft overlong punishment")
 token_level = np.subtract(*(ablation[name]["length_wrong"]["seeds"] for name in steps))
-assert "−" not in interval(by_length["wrong"]) and abs(by_length["right"].mean()) < 0.05
-assert by_sigma["wrong"].mean() > 5 * by_length["wrong"].mean() and token_level.mean() > 0
+assert ["−" in text for text in by_length["wrong"] + by_length["right"]] == [True, False, True, True]
+assert "−" not in by_sigma["wrong"][0] + by_sigma["wrong"][1] and token_level.mean() > 0
 
 # %% [text]
 # *Each point is a run, each bar the 95 % interval of the mean.* Under GRPO wrong completions are {=gap["wrong"]:.1f} tokens longer than
 # under Dr. GRPO, right ones {=gap["right"]:.1f}. How much of this is due to the length divisor?
 #
-# - **Wrong completions:** $1/|y|$ makes them {=interval(by_length["wrong"])} tokens longer. This has the predicted sign and is small.
-#   **Most of the difference comes from σ:** {=interval(by_sigma["wrong"])} tokens.
-# - **Right completions:** {=interval(by_length["right"], ".2f")} tokens, no visible effect, where shorter ones are predicted.
+# - **Wrong completions:** $1/|y|$ makes them {=by_length["wrong"][0]} tokens longer in runs that divide by σ, {=by_length["wrong"][1]} in runs
+#   that do not. Only the second is clear. **Most of the difference comes from σ:** {=by_sigma["wrong"][0]} tokens
+#   with $1/|y|$, {=by_sigma["wrong"][1]} with the constant.
+# - **Right completions:** {=by_length["right"][0]} and {=by_length["right"][1]} tokens, no visible effect, where shorter ones are predicted.
 # - In DAPO's ablation the token mean in place of $1/|y|$ makes wrong completions {=interval(token_level)} tokens *longer*, against the
 #   prediction; but there a punishment of long completions acts as well.
 #
@@ -362,7 +375,8 @@ def token_mean_in_parts(f, mask, size):
 # %% [markdown]
 # ## To remember
 #
-# - $1/|y|$ pushes the tokens of short completions harder in *both* directions: by itself it shortens right completions and lengthens wrong ones.
+# - $1/|y|$ pushes the tokens of short completions harder in *both* directions: it shortens right completions and lengthens wrong ones if each
+#   kind has its own length parameter.
 # - A constant divisor keeps the direction of the policy gradient; a token mean over the whole optimizer batch keeps about $1/B$ of GRPO's
 #   bias.
 # - Lengths at the end of a run do not measure the divisor: change one thing at a time.

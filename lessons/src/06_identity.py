@@ -7,14 +7,14 @@
 # $$g \;=\; \sigma\,\big(\bar s_+ - \bar s_-\big)$$
 #
 # This is the **disagreement** σ of the group times the **contrast** between right and wrong completions. The update of Dr. GRPO ("GRPO done
-# right") is the same with σ², and DAPO (decoupled clip and dynamic sampling policy optimization) discards the groups in which σ is 0. The
-# proof holds for any model; we check it on a real one, through the scripts' own losses.
+# right") is the same with σ², and DAPO (decoupled clip and dynamic sampling policy optimization) discards the groups in which σ is 0. This
+# holds for any model; we check it on a real one.
 #
 # | symbol | meaning |
 # |---|---|
 # | $x$ | a prompt, here `2+10+2?` |
 # | $y_1, \dots, y_G$ | a **group**: G completions of it, sampled from the model (here G = 8) |
-# | $R_i$ | the **reward** of completion $i$: 1 if it is right, 0 if it is wrong |
+# | $R_i$ | the **reward** of completion $i$: 1 if right, 0 if wrong |
 # | $k$ | how many of the G completions are right |
 # | $\sigma$ | the standard deviation of the rewards, $\sqrt{k(G-k)}/G$ |
 # | $A_i$ | the **advantage** of completion $i$: how strongly it is pushed up or down |
@@ -22,7 +22,7 @@
 # | $\bar s_+,\ \bar s_-$ | the mean score of the right completions, and of the wrong ones |
 # | $g$ | the update direction, $\frac1G \sum_i A_i\, s_i$ |
 #
-# Here is a group of the repository's base model, before any reinforcement learning, and what Dr. GRPO changes in GRPO's advantages:
+# Here is a group of our base model, and what Dr. GRPO changes in GRPO's advantages:
 
 # %%
 import numpy as np
@@ -71,20 +71,20 @@ show_diff(grpo.compute_advantages, dr_grpo.compute_advantages)
 # **Step 4.** So $g = \sigma\,(\bar s_+ - \bar s_-)$. Dr. GRPO does not divide by σ, so its update is σ times that:
 # $\sigma^2\,(\bar s_+ - \bar s_-)$. In a **silent** group, all right or all wrong, every $R_i$ equals the mean, and $g = 0$. ∎
 #
-# The steps use nothing about the scores: they hold for any model and any task with two-valued rewards. Now the check, with the scripts'
-# advantages on one side and no advantages on the other:
+# The steps use nothing about the scores: **any vectors will do**. Now the check, with the scripts' advantages on one side and no advantages on
+# the other:
 
 
 # %%
-def scores(per_token_mean=False):
-    """(G, parameters): the gradient of each completion's log-probability, or of its mean over the completion's tokens."""
-    rows = []
-    for i in range(G):
-        one = group[torch.tensor([i])]
-        total = completion_logps(policy, one, temperature=1.0).sum()  # over its tokens, end-of-sequence included
-        parts = torch.autograd.grad(total / one.mask.sum() if per_token_mean else total, list(policy.parameters()))
-        rows.append(torch.cat([part.flatten() for part in parts]))
-    return torch.stack(rows)
+def gradients(values):
+    """(n, parameters): the gradient of each of n values."""
+    parts = [torch.autograd.grad(value, list(policy.parameters()), retain_graph=True) for value in values]
+    return torch.stack([torch.cat([part.flatten() for part in one]) for one in parts])
+
+
+def totals():
+    """(G,): each completion's log-probability, the sum over its tokens, end-of-sequence included."""
+    return completion_logps(policy, group, temperature=1.0).sum(dim=1)
 
 
 def contrast(vectors, right):
@@ -95,7 +95,7 @@ def relative_error(found, expected):
     return ((found - expected).norm() / expected.norm()).item()
 
 
-s, sigma = scores(), float(identity.sigma(k, G))
+s, sigma = gradients(totals()), float(identity.sigma(k, G))
 for script, coefficient in ((grpo, sigma), (dr_grpo, sigma**2)):
     A = script.compute_advantages(rewards=R.view(1, G)).flatten()
     error = relative_error((A.unsqueeze(1) * s).mean(dim=0), coefficient * contrast(s, R == 1))
@@ -105,15 +105,16 @@ for script, coefficient in ((grpo, sigma), (dr_grpo, sigma**2)):
 # %% [markdown]
 # ## Through the scripts' own losses
 #
-# Training follows the gradient of `policy_loss`, which adds an average over tokens. Dr. GRPO divides every completion by the constant $C$
-# (`max_new_tokens`), so its gradient is $\frac{\sigma^2}{C}(\bar s_+ - \bar s_-)$. GRPO divides each completion by its own length $|y_i|$; the
-# proof allows that, but its vectors are now $s_i/|y_i|$. DAPO divides by the number of tokens in the batch. (The KL term, a
-# Kullback–Leibler divergence from a reference policy, is 0 at the start of a run: the reference is the policy itself.)
+# Training follows the gradient of `policy_loss`, which averages over tokens. Dr. GRPO divides every completion by the constant $C$
+# (`max_new_tokens`), so its gradient is $\frac{\sigma^2}{C}(\bar s_+ - \bar s_-)$. GRPO divides each completion by its own length $|y_i|$: its
+# vectors are $s_i/|y_i|$. DAPO divides by the number of tokens in the batch. (The KL term, a Kullback–Leibler divergence from a reference
+# policy, is 0 here: the reference is the policy itself.)
 #
-# The identity asks only that rewards take two values. So we may *declare* the first $k$ completions right, for every $k$:
+# As only two reward values are needed, we may *declare* the first $k$ completions right, for every $k$:
 
 # %%
-mean_scores, C, tokens = scores(per_token_mean=True), dr_grpo.Config().max_new_tokens, int(group.mask.sum())
+lengths, C = group.mask.sum(dim=1), dr_grpo.Config().max_new_tokens
+mean_scores, tokens = gradients(totals() / lengths), int(lengths.sum())
 
 
 def loss_gradient(script, rewards, old_logps=None, ref_logps=None):
@@ -123,8 +124,7 @@ def loss_gradient(script, rewards, old_logps=None, ref_logps=None):
     if script is not dapo:
         batch["ref_logps"] = logps.detach() if ref_logps is None else ref_logps
     A = script.compute_advantages(rewards=rewards.view(1, G)).view(G, 1)
-    loss = script.policy_loss(**batch, advantages=A, config=script.Config())
-    return -torch.cat([part.flatten() for part in torch.autograd.grad(loss, list(policy.parameters()))])
+    return gradients([-script.policy_loss(**batch, advantages=A, config=script.Config())])[0]
 
 
 print("                      relative error < 1e-12\n k   sigma    GRPO   Dr. GRPO   DAPO")
@@ -141,8 +141,7 @@ for declared in range(G + 1):
 
 # %% [markdown]
 # **DAPO's dynamic sampling** replaces each silent group by a group of another prompt. With two-valued rewards and no KL it discards exactly the
-# groups whose update is 0: only sampling time is lost. (Its rewards are −1 and 1; deviations and σ double together, so its advantages are
-# GRPO's.)
+# groups whose update is 0. (Its rewards are −1 and 1; deviations and σ double together, so its advantages are GRPO's.)
 #
 # ## Advantage and coefficient
 #
@@ -170,40 +169,57 @@ first = {text: change[group.texts.index(text), 0].item() for text in ("#14", "2+
 assert last_digit["#13"] < -0.3 and last_digit["#14"] > 0.3 and first["#14"] < 0 < first["2+10=12;12+2=14;#14"]
 assert change[group.texts.index("#2"), 1] > 0  # raised, though no right completion has it
 
-# What breaks the identity, after the same step:
-expected = sigma * contrast(scores(per_token_mean=True), R == 1)
+# After the same step: a KL to the policy before it, alone; a later update of GRPO, both against the contrast of the s_i / |y_i|
 with_kl, silent = (loss_gradient(grpo, rewards, ref_logps=before) for rewards in (R, torch.zeros(G).double()))
-kl_error, later_error = (relative_error(found, expected) for found in (with_kl, loss_gradient(grpo, R, before)))
+expected = sigma * contrast(gradients(totals() / lengths), R == 1)
+kl_error, other_vectors = (relative_error(x, expected) for x in (with_kl, loss_gradient(grpo, R, before)))
 assert relative_error(with_kl - silent, expected) < 1e-12 and min(kl_error, silent.norm().item()) > 0.01
+
+stopped = []  # by the clip, at a later update after a step of three lengths
+for distance in (0.01, 0.05, 0.15):
+    vector_to_parameters(start + distance * step / step.norm(), policy.parameters())
+    ratio = (completion_logps(policy, group, 1.0) - before).exp()
+    kept = torch.where(R.view(G, 1) == 1, ratio.clamp(max=1.2), ratio.clamp(min=0.8))  # the clip, without advantages
+    later = gradients((kept * group.mask).sum(dim=1) / lengths)
+    assert relative_error(loss_gradient(grpo, R, before), sigma * contrast(later, R == 1)) < 1e-12
+    stopped.append(int((kept != ratio).sum()))
 vector_to_parameters(start, policy.parameters())
-ddof1 = (((R - R.mean()) / R.std()).unsqueeze(1) * s).mean(dim=0).norm() / (sigma * contrast(s, R == 1)).norm()
-assert abs(ddof1 - np.sqrt((G - 1) / G)) < 1e-12
 
 # %% [text]
-# *Blue: more probable; red: less; ∎: end of the completion.* A beginning that right and wrong completions share is pushed both ways. One right
-# and six wrong completions begin with `#`: the same token after the same prompt has one log-probability, and it falls a little in all
-# seven. Where they part, the contrast shows: the log-probability of the last digit of `#13` falls by {=-last_digit["#13"]:.2f}, that of `#14`
-# rises by {=last_digit["#14"]:.2f}, and the first token of the worked completion rises too. Parameters are shared: `2` after `#` rises,
-# although only wrong completions have it.
+# *Blue: more probable; red: less; ∎: end of the completion.* A beginning that right and wrong completions share is pushed both ways: `#`,
+# with which one right and six wrong completions begin, falls a little in all seven. Where they part, the contrast shows: the log-probability
+# of the last digit of `#13` falls by {=-last_digit["#13"]:.2f}, that of `#14` rises by {=last_digit["#14"]:.2f}, and the first token of the
+# worked completion rises too. Parameters are shared: `2` after `#` rises, although only wrong completions have it.
+#
+# ## Later updates: other vectors, the same identity
+#
+# At a later update from the same rollout tokens carry ratios $\rho_t$, and the clip stops some. Which ones depends on $\rho_t$ and the *sign* of
+# A, never on its size. So completion $i$ now contributes $A_i$ times the gradient of
+#
+# $$u_i = \frac1{|y_i|}\sum_t \min(\rho_t,\, 1.2)\ \text{(right)}, \qquad
+# u_i = \frac1{|y_i|}\sum_t \max(\rho_t,\, 0.8)\ \text{(wrong)}$$
+#
+# and steps 1 to 4 hold for these vectors. The cell above checks it to twelve digits, with {=stopped[0]}, {=stopped[1]} and {=stopped[2]} of
+# {=tokens} tokens stopped. (They are other vectors: with $s_i/|y_i|$ the relative error is {=other_vectors:.2f} after the step drawn above.)
 #
 # ## What breaks the identity
 #
-# 1. **The KL term** adds its own gradient to every group, silent ones included. After the step above, with the policy before it as the
-#    reference, the relative error is {=kl_error:.3f}. DAPO and the published Dr. GRPO have no such term.
-# 2. **A later update** from the same rollout: tokens carry ratios, and some are clipped. After the same step the relative error is
-#    {=later_error:.2f}.
-# 3. **A third reward value** breaks the two-class form. Exercise 2 finds what survives.
+# 1. **The KL term** adds its own gradient to every group, silent ones included: with the policy before that step as the reference, a relative
+#    error of {=kl_error:.3f}. DAPO and the published Dr. GRPO have no such term.
+# 2. **A third reward value** breaks the two-class form. Exercise 2 finds what survives.
 #
-# A standard deviation with ddof 1 (`torch.std`'s default) only multiplies all updates by one constant, at G = 8 by {=ddof1:.3f}. $1/|y|$ leaves
-# the identity true, but of other vectors: the expected contrast of $s_i$ points along the gradient of the success probability (lesson 7), that
-# of $s_i/|y_i|$ in general does not (lesson 5).
+# And the group must be whole. The scripts cut a batch at random into four minibatches: the identity then holds for the sum of the four gradients
+# at fixed weights, not for each (`--num_minibatches 1` keeps groups whole).
+#
+# A standard deviation with ddof 1 (`torch.std`'s default) only multiplies all updates by one constant, at G = 8 by {=np.sqrt((G - 1) / G):.3f}.
 #
 # ## Is σ the *length* of the update?
 #
-# The paper behind the identity says that "the disagreement is exactly the size of the training update". For a prompt with one parameter θ and
-# $p = 1/(1+e^{-\theta})$, the probability of a right completion, this is true: the scores are $1-p$ and $-p$, and the contrast is 1. In any dimension what its theorem proves is the
-# *coefficient*. The length is $\sigma\,\|\bar s_+ - \bar s_-\|$, and a mean of few scores is noisy. With class means $m_\pm$ and
-# variances $v_\pm$ of the scores (summed over parameters),
+# The paper behind the identity says that "the disagreement is exactly the size of the training update". For a prompt with one parameter, the
+# log-odds of a right completion, this is true: the scores are $1-p$ and $-p$, and the contrast is 1. In general the theorem gives the
+# *coefficient*. The length is $\sigma\,\|\bar s_+ - \bar s_-\|$, and a mean of few scores is noisy. Let the scores of right and wrong completions
+# have means $m_\pm$ and variances $v_\pm$ (summed over parameters). Given $k$, the contrast has mean $m_+ - m_-$ and, as completions are
+# independent, variance $v_+/k + v_-/(G-k)$; its expected squared length is the mean's plus the variance. Times $\sigma^2 = k(G-k)/G^2$:
 #
 # $$\mathbb E\,\|g\|^2 = \sigma^2\,\|m_+ - m_-\|^2 + \frac{(G-k)\,v_+ + k\,v_-}{G^2}$$
 #
@@ -354,11 +370,11 @@ def advantages_tiled(rewards, P, G):
 # ## To remember
 #
 # - For right-or-wrong rewards, GRPO's update of one prompt is σ times a contrast, the mean score of the right completions minus that of the wrong
-#   ones; Dr. GRPO's is σ² times the contrast; DAPO's is GRPO's, with the σ = 0 groups replaced.
-# - It is algebra about one whole group, exact for any model, at ratio 1 and without KL.
+#   ones; Dr. GRPO's is σ² times the contrast; DAPO's is GRPO's, with silent groups replaced.
+# - It is algebra about one whole group: exact for any model, at every update of a batch, clip included, without KL.
 # - "Multiplied by σ" is not "as long as σ": the contrast has a length of its own.
 #
-# Source of the identity: *GRPO, Dr. GRPO, and DAPO Are Three Operations on One Number: The Group-Standard-Deviation Identity*,
+# Source of the identity: *GRPO, Dr. GRPO, and DAPO Are Three Operations on One Number*,
 # [arXiv:2607.00152](https://arxiv.org/abs/2607.00152), Theorem 1. GRPO: [2402.03300](https://arxiv.org/abs/2402.03300), Eq. 3; Dr. GRPO:
 # [2503.20783](https://arxiv.org/abs/2503.20783), App. A; DAPO: [2503.14476](https://arxiv.org/abs/2503.14476), Eq. 8–9. The formula for
 # the length is ours.

@@ -35,7 +35,7 @@
 # Dr. GRPO (GRPO done right: no division by σ) has $\sigma^2$ in place of $\sigma$. As $\mathbb E[\sigma^2] = pq\,(1 - \frac1G)$, its weight is
 # $1 - \frac1G$ for every prompt ([lesson 3](03_group_baseline.ipynb)).
 #
-# The paper (arXiv:2607.00152, Prop. `expectation`) states this for a prompt with a single parameter; the proof does not need that. It needs
+# The paper (arXiv:2607.00152, Prop. 2) states this for a prompt with a single parameter; the proof does not need that. It needs
 # completions sampled from the policy itself (the first step after sampling), rewards of 0 and 1, no clip, no KL (Kullback–Leibler) penalty, and
 # scores summed over tokens. With $1/|y|$ step 2 fails, because the mean of $s/|y|$ is not 0.
 
@@ -111,9 +111,9 @@ for R in (ODD, ELEVEN):
 # $$\mathbb E[\sigma] \approx \sigma(p) + \tfrac12\,\sigma''(p)\,\frac{pq}{G} \quad\Longrightarrow\quad
 # \varphi \approx 1 - \frac{1}{8Gpq} \quad\Longrightarrow\quad G^\star = \frac{1}{8\,(1-\varphi)\,pq}$$
 #
-# These are the paper's Cor. `attenuation` and `designrule`. The next term (ours) is $-\frac{7-16pq}{128\,(Gpq)^2}$, negative because
+# These are the paper's Cor. 1 and 2. The next term (ours) is $-\frac{7-16pq}{128\,(Gpq)^2}$, negative because
 # $16pq \le 4$. So for large groups the expansion promises too much at every $p$, not only near 0 and 1 as the paper expects. Its Table
-# `groupsize` has 24 numbers: the smallest $G$ that reaches each target, and $G^\star$. We add what $G^\star$ reaches.
+# 2 has 24 numbers: the smallest $G$ that reaches each target, and $G^\star$. We add what $G^\star$ reaches.
 
 # %%
 EXACT = {0.5: (7, 11, 51), 0.3: (9, 14, 61), 0.1: (22, 36, 144), 0.05: (42, 69, 273)}  # as published
@@ -140,14 +140,17 @@ assert all(2 < number < 2.15 for number in right)
 # %% [text]
 # *All 24 published numbers are right, and the rule misses its own target in all twelve rows.* So the paper's "$\varphi \ge 1-\varepsilon$ once
 # $G \ge G^\star$" (its ε is our $1 - \varphi$) holds to leading order, not as an inequality. Hard prompts fare worst: at $p = .05$,
-# {=RULE[0.05][0]} completions reach {=identity.fidelity(0.05, RULE[0.05][0]):.0%}, not 90 %. At G = 8 the exact fidelity there is
-# {=identity.fidelity(0.05, 8):.2f} and the expansion {=identity.fidelity_expansion(0.05, 8):.2f} (the paper gives both). For hard prompts a
-# simpler rule does: 90 % takes {=right[0]:.1f} right completions a group on average at $p = .05$, {=right[2]:.1f} at .01.
+# {=RULE[0.05][0]} completions reach {=identity.fidelity(0.05, RULE[0.05][0]):.0%}, not 90 %. For hard prompts a simpler rule
+# does: 90 % takes {=right[0]:.1f} right completions a group on average at $p = .05$, {=right[2]:.1f} at .01.
 
-# %% [markdown]
+# %% [text]
 # ## A longer step or a better one?
 #
-# The paper reads its table as advice: "one uniform group size spends [...] too little on the hard tails". That does not follow. A step of fidelity .54 has the same direction, and a larger learning rate makes it longer.
+# The paper reads its table as advice: "one uniform group size spends [...] too little on the hard tails". For one prompt that does not follow: at
+# G = 8 and $p = .05$ the fidelity is {=identity.fidelity(0.05, 8):.2f}, but the direction is the same, and a larger learning rate makes the step
+# longer. *Between* prompts no learning rate helps: this prompt weighs
+# {=identity.weight("GRPO", 0.05, 8) / identity.weight("GRPO", 0.5, 8):.2f} times as much as one of $p = .5$, in the limit
+# {=identity.weight_limit(0.05) / identity.weight_limit(0.5):.2f} times ([lesson 9](09_objective.ipynb)).
 #
 # At a fixed number of completions what counts is noise. Let $v_\pm$ be the variance of a right (wrong) completion's score perpendicular to
 # $\nabla p$. In a group with $k$ right, the perpendicular part of the contrast has mean 0 and mean square
@@ -190,10 +193,10 @@ for p, G in ((0.05, 8), (0.3, 3)):
     assert abs(efficiency(p, G) - closed) < 1e-12 and abs(efficiency(p, G, power=2) - (1 - 1 / G)) < 1e-12
 
 # %% [text]
-# If right and wrong scores vary equally, G = 8 has at least {=lowest:.0%} of the efficiency of large groups *at every difficulty*: at $p = .05$ the
-# fidelity is {=identity.fidelity(0.05, 8):.2f} and the efficiency {=efficiency(0.05, 8):.2f}. Where the more common kind of completion varies more, small
-# groups cost more ({=efficiency(0.05, 8, 10):.2f} at $v_-/v_+ = 10$; [lesson 13](13_update_length.ipynb) measures such ratios); where the rarer
-# kind does, less, and efficiency may even fall with $G$.
+# If right and wrong scores vary equally, G = 8 has at least {=lowest:.0%} of the efficiency of large groups *at every difficulty*,
+# {=efficiency(0.05, 8):.2f} at $p = .05$. Where the more common kind of completion varies more, small groups cost more:
+# {=", ".join("%.2f" % efficiency(0.05, 8, ratio) for ratio in (4.1, 5.9, 46.2))} at $v_-/v_+ = 4.1, 5.9, 46.2$, the ratios
+# of [lesson 6](06_identity.ipynb)'s prompts. Where the rarer kind does, they cost less, and efficiency may even fall with $G$.
 #
 # ## Move p, the target and G
 #
@@ -219,11 +222,10 @@ def draw(p, target, G, v_ratio):
 knob(draw, p=(0.05, 0.95, 0.05, 0.05), target=[90, 95, 99], G=(2, 128, 1, 8), v_ratio=[1, 3, 10])
 
 # %% [markdown]
-# *At p = .05 groups of 8 have half the length of a large group's step, and most of its signal-to-noise ratio.*
+# *At p = .05 groups of 8 have half the length of a large group's step, and most of its efficiency only if v₋/v₊ is near 1.*
 #
-# Efficiency is about one step on one prompt. At a fixed budget larger groups also mean *fewer different prompts*, and $G$ changes how prompts
-# weigh against each other ([lesson 9](09_objective.ipynb)). So here is training itself: 15,360 completions in batches of 256, six seeds;
-# held-out accuracy, and points against groups of 8.
+# Efficiency is about one step on one prompt. At a fixed budget larger groups also mean *fewer different prompts*. Training itself:
+# 15,360 completions in batches of 256, six seeds; held-out accuracy, and points against groups of 8.
 
 # %%
 results = json.loads(page.RESULTS.read_text())["group_size"]
@@ -244,7 +246,7 @@ lost = {
 
 # %% [text]
 # *Brackets: 95 % intervals; differences are paired by seed. Between stars: p < .05 after correction for all comparisons.* From 4 to 32 no
-# difference is left. Groups of 64 leave four prompts in a batch, and lose {=lost["GRPO, G = 64"]:.1f} points; GRPO's
+# difference survives it. Groups of 64 leave four prompts in a batch, and lose {=lost["GRPO, G = 64"]:.1f} points; GRPO's
 # {=lost["GRPO, G = 2"]:.1f} at G = 2 does not survive the correction, Dr. GRPO's loss there does. (One task, one small model, one learning rate.
 # The abstract of arXiv:2510.00977 reports about 98 % of the performance of groups of 16 for groups of 2, whose fidelity is at most ½.)
 #
@@ -379,8 +381,8 @@ def logged_fidelity(rewards, p):
 # - For any policy, GRPO's expected update for a prompt is $\frac{\mathbb E[\sigma]}{pq}\,\nabla p$ (first step after sampling, no clip, no KL, scores
 #   summed over tokens).
 # - $G^\star = 1/(8\,(1-\varphi)\,pq)$ is the leading order of the exact group size and too small in all twelve published rows.
-# - Fidelity says how long the expected step is, not how good: at a fixed number of completions what counts is signal-to-noise.
+# - Fidelity says how long one prompt's expected step is, not how good: at a fixed number of completions what counts is signal-to-noise.
 #
-# Sources: *GRPO, Dr. GRPO, and DAPO Are Three Operations on One Number*, [arXiv:2607.00152](https://arxiv.org/abs/2607.00152), Prop. `expectation`,
-# Cor. `attenuation` and `designrule`, Table `groupsize`; weights of any rule: Davis and Recht, [2510.13651](https://arxiv.org/abs/2510.13651); groups
+# Sources: *GRPO, Dr. GRPO, and DAPO Are Three Operations on One Number*, [arXiv:2607.00152](https://arxiv.org/abs/2607.00152), Prop. 2,
+# Cor. 1 and 2, Table 2; weights of any rule: Davis and Recht, [2510.13651](https://arxiv.org/abs/2510.13651); groups
 # of two: [2510.00977](https://arxiv.org/abs/2510.00977). The next term and the efficiency are ours.
