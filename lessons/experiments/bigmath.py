@@ -1,4 +1,4 @@
-"""How hard are real problems? Of Big-Math's 215,608 problems (arXiv:2502.17387), how many had k of 64 answers right.
+"""How hard are real problems? How many of Big-Math's 215,608 problems had k of 64 completions right (arXiv:2502.17387).
 
 The counts are read off a figure in Bay and Yearick, *GRPO, Dr. GRPO, and DAPO Are Three Operations on One Number*
 (arXiv:2607.00152), licensed under CC BY 4.0 (https://creativecommons.org/licenses/by/4.0/): fig_realdata.pdf in their

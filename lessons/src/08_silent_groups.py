@@ -67,10 +67,10 @@ for G in (2, 4, 8):
 #
 # ## A real mix
 #
-# Big-Math ([2502.17387](https://arxiv.org/abs/2502.17387)) counts, for 215,608 problems, how many of 64 completions are right. The model
-# was Llama-3.1-8B, says the dataset's card; the authors' example script samples Llama-3.1-8B-Instruct. The counts below are read off the bars
-# of a figure in Bay and Yearick ([2607.00152](https://arxiv.org/abs/2607.00152), CC BY 4.0), the paper of lesson 6's identity and "the
-# paper" from here; `bigmath.py` tells how, and where the problems are.
+# Big-Math ([2502.17387](https://arxiv.org/abs/2502.17387)) says of each of its problems how many of 64 completions are right. The model
+# was Llama-3.1-8B according to the dataset's card; the authors' example script samples Llama-3.1-8B-Instruct. The counts used here, of 215,608
+# problems, are read off the bars of a figure in Bay and Yearick ([2607.00152](https://arxiv.org/abs/2607.00152), CC BY 4.0), the paper of
+# lesson 6's identity, called "the paper" from here on. `bigmath.py` says how they were read and where the problems are.
 #
 # **Plug-in or unbiased?** The paper's closed form puts $\hat p = c/64$ in for $p$. Since $p^G + q^G$ is convex, the noise in $\hat p$ raises its mean
 # (Jensen's inequality). The share of silent groups among *all subsets* of $G$ of the 64 completions is unbiased: a random subset of independent
@@ -95,7 +95,7 @@ for G in published:
 show(histogram_and_rates(h, plug_in, unbiased))
 
 # %% [text]
-# *The plug-in overstates silence, by {=plug_in[8] - unbiased[8]:.0f} point at G = 8 and by {=plug_in[64] - unbiased[64]:.0f} at 64.*
+# *The plug-in is {=plug_in[8] - unbiased[8]:.0f} point above the unbiased estimate at G = 8, and {=plug_in[64] - unbiased[64]:.0f} at 64.*
 #
 # ## Is "irreducible" irreducible?
 #
@@ -113,8 +113,8 @@ show(histogram_and_rates(h, plug_in, unbiased))
 #
 # **All wrong.** The same bound, for $h_0$ from $h_1$ and $h_2$, is *higher* than the bar itself. That does not refute independent draws,
 # because this bar was cut: the dataset's card lists, among its filters, the removal of problems "unsolvable in 8 rollouts from
-# Llama-3.1-405B or 64 rollouts from Llama-3.1-8B" (four sources are exempt). The test is whether the bars 1 to 64, which were
-# not cut, are a mixture. Expectation–maximisation fits the weights of 101 values of $p$, to all bars and to those from 1 on.
+# Llama-3.1-405B or 64 rollouts from Llama-3.1-8B" (four sources are exempt). The test is whether the 64 other bars are a mixture.
+# Expectation–maximisation fits the weights of 101 values of $p$, once to all bars and then to those from 1 on.
 
 # %%
 grid = np.sin(np.linspace(0, np.pi / 2, 103)[1:-1]) ** 2  # values of p, denser at both ends
@@ -127,13 +127,13 @@ def needed(next_bar, third_bar):
 
 
 def fit(first=0, stuck=0.0):
-    """Weights over the grid that fit the bars from `first` on, if this share has p = 1; and each bar's standardised error."""
+    """Weights over the grid that fit the bars from `first` on if this share has p = 1, and how far each bar is off."""
     seen, fixed, weights = right64 >= first, stuck * (right64 == 64), np.full(len(grid), 1 / len(grid))
     for _ in range(10_000):
         pull = likelihood[:, seen] @ (h / (weights @ likelihood + fixed))[seen]
         weights = weights * pull / likelihood[:, seen].sum(axis=1)
     bars = weights @ likelihood + fixed
-    return weights, (h - bars) * np.sqrt(bigmath.COUNTS.sum() / bars)
+    return weights, (h - bars) * np.sqrt(bigmath.COUNTS.sum() / bars)  # in standard errors
 
 
 known_mix = 0.3 * (right64 == 0) + 0.7 * identity.binomial(0.03, 64)  # 30 % stuck, all others alike: the bound is exact
@@ -143,11 +143,12 @@ for name, bar, least in (("right", h[64], needed(h[63], h[62])), ("wrong", h[0],
 
 # %%
 fits = {(first, stuck): fit(first, stuck) for first, stuck in ((0, 0.0), (1, 0.0), (1, 0.03), (1, 0.04))}
-print("bars     stuck   errors at 0, 1, 2 and 4       largest elsewhere   sum of squares, bars 1 to 64")
-for (first, stuck), (_, errors) in fits.items():
-    ends = "".join(f"{errors[k]:+7.1f}" if k >= first else "      -" for k in (0, 1, 2, 4))
-    elsewhere = abs(np.delete(errors, (0, 1, 2, 4))).max()
-    print(f"{first} to 64    {stuck:.0%}  {ends}{elsewhere:18.1f}{(errors[1:] ** 2).sum():22.0f}")
+print("             misfit, in standard errors, of bars")
+print("bars     stuck      0      1      2      4   others   sum of squares, bars 1 to 64")
+for (first, stuck), (_, misfit) in fits.items():
+    ends = "".join(f"{misfit[k]:+7.1f}" if k >= first else "      -" for k in (0, 1, 2, 4))
+    others = f"up to {abs(np.delete(misfit, (0, 1, 2, 4))).max():.1f}"
+    print(f"{first} to 64    {stuck:.0%}{ends}   {others}   {(misfit[1:] ** 2).sum():10.0f}")
 all_bars, (none, three, four) = fits[0, 0.0][1], [fits[1, stuck][1][1:] for stuck in (0.0, 0.03, 0.04)]
 largest, added = abs(none).max(), (four**2).sum() - (none**2).sum()
 assert abs(all_bars[[0, 1, 2, 4]]).min() > 4 and abs(np.delete(all_bars, (0, 1, 2, 4))).max() < 2 and largest < 2
@@ -161,11 +162,11 @@ show(beyond_the_data(sizes, all_right, counted))
 # *64 completions cannot tell whether {=0.03:.0%} of the problems are always solved or none (lines: two fits; dots: counted).*
 #
 # A mixture of all 65 bars fails at the cut end and nowhere else; the 64 bars that were not cut are a mixture within {=largest:.1f} standard errors. **So at
-# the all-right end between 0 and about 3 points can be irreducible**: 3 stuck fit as well as none, 4 add {=added:.0f} to the sum of
-# squares, where 4 would be significant at 5 %. (The bound alone, from three bars, allows {=100 * (h[64] - needed(h[63], h[62])):.1f}.) At
-# the all-wrong end we cannot tell: {=h[0]:.1%} is what the filter left, {=needed(h[1], h[2]):.1%} or more is what a mixture with the
-# next two bars has. (If the filter looked at these same 64 completions, even the unbiased column is a little too low: a hard problem stayed
-# if it happened to be solved once.) And all of it speaks of one model's completions, not of the problems.
+# the all-right end between 0 and about 3 points can be irreducible**: 3 points stuck fit as well as none, 4 raise the sum of squares by
+# {=added:.0f} (a rise of 3.84 would be significant at 5 %). (The bound alone, from three bars, allows {=100 * (h[64] - needed(h[63], h[62])):.1f}.) At
+# the all-wrong end we cannot tell: {=h[0]:.1%} is what the filter left, where a mixture with the next two bars has
+# {=needed(h[1], h[2]):.1%} or more. (If the filter looked at these same 64 completions, even the unbiased column is a little too low: a hard
+# problem stayed if it happened to be solved once.) And all this is about one model's completions, not about the problems themselves.
 #
 # ## Move the mix
 #
@@ -302,6 +303,7 @@ def next_all_wrong(n, G):
 #   can be, if completions are independent draws.
 # - Ask how a dataset was filtered before you read the end of its histogram: Big-Math's bar at 0 of 64 is what a filter left.
 #
-# Sources: Big-Math, [arXiv:2502.17387](https://arxiv.org/abs/2502.17387); *GRPO, Dr. GRPO, and DAPO Are Three Operations on One Number*,
-# [2607.00152](https://arxiv.org/abs/2607.00152), its section on real data; dynamic sampling: DAPO,
+# Sources: Big-Math, [arXiv:2502.17387](https://arxiv.org/abs/2502.17387), its
+# [card](https://huggingface.co/datasets/SynthLabsAI/Big-Math-RL-Verified) and [code](https://github.com/SynthLabsAI/big-math); *GRPO, Dr.
+# GRPO, and DAPO Are Three Operations on One Number*, [2607.00152](https://arxiv.org/abs/2607.00152), its section on real data; dynamic sampling: DAPO,
 # [2503.14476](https://arxiv.org/abs/2503.14476). The bound and the fits are ours.
