@@ -71,7 +71,7 @@ def controlled(arms: dict[str, list[Run]], rivals: dict[tuple[str, int], list[Ru
     names = list(arms)
     for name, y, color, style, text in (
         (names[0], 0.30, BLUE, "-", "GRPO"),
-        (names[-1], 0.19, ORANGE, "-", "Dr. GRPO, same mean step"),
+        (names[-1], 0.19, ORANGE, "-", "Dr. GRPO, same mean first step"),
         (names[1], 0.08, ORANGE, ":", "Dr. GRPO, same learning rate (dotted)"),
     ):
         left.plot(arms[name][0].hard, style, color=color, linewidth=1.6)
