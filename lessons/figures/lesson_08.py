@@ -44,7 +44,7 @@ def beyond_the_data(sizes: np.ndarray, curves: dict[float, np.ndarray], counted:
     axis.axvline(64, color="black", linewidth=0.8, linestyle=":")
     text = "what 64 completions a problem can show ends here"
     axis.text(70, 20 if kit.narrow else 24, textwrap.fill(text, 24 if kit.narrow else 99), fontsize=9)
-    axis.set(title="Groups that are all right, and beyond the data", xlabel="G", ylabel="%", xscale="log")
+    axis.set(title="Groups that are all right", xlabel="G", ylabel="%", xscale="log")
     axis.set(xlim=(3.5, 2e5 if kit.narrow else 7e4), ylim=(-1.5, 31))
     axis.set_xticks([4, 16, 64, 256, 1000, 10000], ["4", "16", "64", "256", "1,000", "10,000"])
     if kit.narrow:
