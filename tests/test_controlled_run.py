@@ -122,7 +122,7 @@ def test_competing_prompts_keep_their_sum_and_show_the_bias():
     grpo, dr = run("GRPO", p0, 0, compete=1.0), run("Dr. GRPO", p0, 0, compete=1.0, learning_rate=rate)
     for result in (grpo, dr):
         assert np.log(result.p / (1 - result.p)).sum() == pytest.approx(np.log(p0 / (1 - p0)).sum())
-    assert grpo.hard[-1] > dr.hard[-1] + 0.02
+    assert grpo.hard[-1] > dr.hard[-1] + 0.015
 
 
 def test_the_same_seed_gives_the_same_run():
