@@ -54,6 +54,9 @@ CHECKS = {
             "you put the mean p into the formula; average the rates instead": lambda p, weights, G: (
                 G / (1 - identity.silent_rate(weights @ p, G))
             ),
+            "that counts the silent groups before it; the useful group is sampled too": lambda p, weights, G: (
+                by_mixed_groups(p, weights, G) - G
+            ),
             "that counts groups; each has G completions": lambda p, weights, G: by_mixed_groups(p, weights, G) / G,
             "that is the price of a silent group": lambda p, weights, G: G / (weights @ identity.silent_rate(p, G)),
         },

@@ -5,10 +5,8 @@
 
 It prints the paper's arms, and the comparisons that it leaves out. 6,000 prompts, each a coin with a logit of its own:
 p = sigmoid(theta). In every step G completions of every prompt are drawn and its logit moves by the learning rate times
-the group's update. No language model, nothing shared between prompts.
-
-The paper starts from solve rates of Big-Math, which we do not ship: we start from a reconstruction (bigmath.py), or
-from that reconstruction made harder with three numbers read off the bars of the paper's figure.
+the group's update. No language model, nothing shared between prompts. As in the paper, the prompts start from solve
+rates of Big-Math (bigmath.py).
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,30 +21,15 @@ from toy_env.cli import run_main
 
 PROMPTS, STEPS, LEARNING_RATE, GROUP_SIZE = 6000, 150, 0.5, 8  # the paper's; the learning rate is only in its script
 PUBLISHED = {"GRPO": 0.99, "Dr. GRPO": 0.88, "same-prompt redraw": 0.998}  # hardest quartile; the last from the figure
-MEAN, ONE_RIGHT, ONE_WRONG = 0.4845, 0.068, 0.041  # of the paper's histogram: mean, share at 1 / 64 and at 63 / 64
+RANGES = {"seeds": (1, 1000), "group_size": (2, 128), "steps": (2, 100_000), "learning_rate": (0.001, 10)}
 
 # ---------------------------------------------------------------------- where it starts
 
 
-def harder(share: np.ndarray) -> np.ndarray:
-    """A (65,) distribution of solve rates with the published shares at 1 / 64 and 63 / 64 and the published mean.
-
-    The shares at 0 and 1 stay; those between 2 / 64 and 62 / 64 are tilted by exp(-slope p).
-    """
-    p, low, high = bigmath.rates(), -20.0, 20.0
-    while high - low > 1e-12:
-        slope = (low + high) / 2
-        new = share * np.exp(-slope * p)
-        new[[0, 1, -2, -1]] = share[0], ONE_RIGHT, ONE_WRONG, share[-1]
-        new[2:-2] *= (1 - new[[0, 1, -2, -1]].sum()) / new[2:-2].sum()
-        low, high = (slope, high) if new @ p > MEAN else (low, slope)
-    return new
-
-
-def start(share: np.ndarray, seed: int, n: int = PROMPTS) -> np.ndarray:
+def start(seed: int, n: int = PROMPTS) -> np.ndarray:
     """n initial success probabilities, as in the paper: solve rates strictly between 0 and 1, clipped to [.02, .98]."""
-    interior = share[1:-1] / share[1:-1].sum()
-    return np.random.default_rng(seed).choice(bigmath.rates()[1:-1], size=n, p=interior).clip(0.02, 0.98)
+    interior = bigmath.COUNTS[1:-1] / bigmath.COUNTS[1:-1].sum()
+    return np.random.default_rng(seed).choice(bigmath.RATES[1:-1], size=n, p=interior).clip(0.02, 0.98)
 
 
 def extreme_share(rule: str, p0: np.ndarray, G: int = GROUP_SIZE, groups: int = 0, seed: int = 0) -> float:
@@ -198,18 +181,18 @@ def arms(p0: np.ndarray, *, G: int = GROUP_SIZE, learning_rate: float = LEARNING
         "Dr. GRPO": {"rule": "Dr. GRPO"},
         "same-prompt redraw": {"rule": "GRPO", "silent": "redraw"},
         "Dr. GRPO, twice the learning rate": {"rule": "Dr. GRPO", "learning_rate": 2 * learning_rate},
-        "Dr. GRPO, matched mean step": matched,
+        "Dr. GRPO, matched first step": matched,
         "GRPO, batches of a twelfth": equal_samples,
         "DAPO: other prompts, equal samples": equal_samples | {"silent": "replace"},
     }
     return {name: {"G": G, "learning_rate": learning_rate, "steps": steps} | own for name, own in named.items()}
 
 
-def run_arms(share: np.ndarray, seeds: Sequence[int], names: Sequence[str] = (), **settings) -> dict[str, list[Run]]:
+def run_arms(seeds: Sequence[int], names: Sequence[str] = (), **settings) -> dict[str, list[Run]]:
     """Every arm (or those in `names`) from every seed. A seed fixes the prompts, so that arms are paired."""
     results: dict[str, list[Run]] = {}
     for seed in seeds:
-        p0 = start(share, seed)
+        p0 = start(seed)
         for name, own in arms(p0, **settings).items():
             if not names or name in names:
                 results.setdefault(name, []).append(run(p0=p0, seed=seed, **own))
@@ -225,30 +208,23 @@ class Config:
     group_size: int = GROUP_SIZE  # completions in a group (G)
     steps: int = STEPS  # steps of the paper's arms; the others may draw as many groups
     learning_rate: float = LEARNING_RATE  # of GRPO, and of every arm that is not matched to it
-    # Where to start: reconstruction, harder (the same with three numbers read off the paper's figure), or a file with
-    # real solve rates.
-    histogram: str = "reconstruction"
 
     def check(self) -> None:
-        if self.group_size < 2:
-            raise UsageError(f"--group_size must be 2 or more, not {self.group_size}")
+        for name, (least, most) in RANGES.items():
+            if not least <= getattr(self, name) <= most:
+                raise UsageError(f"--{name} must be from {least} to {most}, not {getattr(self, name)}")
 
 
 def main(config: Config) -> None:
-    share = bigmath.reconstruct()
-    if config.histogram == "harder":
-        share = harder(share)
-    elif config.histogram != "reconstruction":
-        share = bigmath.histogram(bigmath.load_solve_rates(config.histogram))
     G, seeds = config.group_size, range(config.seeds)
-    results = run_arms(share, seeds, G=G, learning_rate=config.learning_rate, steps=config.steps)
+    results = run_arms(seeds, G=G, learning_rate=config.learning_rate, steps=config.steps)
 
     def spread(values, digits: int = 3) -> str:
         sd = f" ({np.std(values, ddof=1):.{digits}f})" if len(seeds) > 1 else ""
         return f"{np.mean(values):.{digits}f}{sd}"
 
     defaults = (G, config.steps, config.learning_rate) == (GROUP_SIZE, STEPS, LEARNING_RATE)
-    print(f"{PROMPTS:,} prompts, start: {config.histogram}; G = {G}, {config.steps} steps; {len(seeds)} seeds")
+    print(f"{PROMPTS:,} prompts, start: Big-Math; G = {G}, {config.steps} steps; {len(seeds)} seeds")
     print(f"\n{'':36}groups per      hardest quartile at the end    and when all are at: mean (sd)")
     print(f"{'':36}prompt & step   ours            published      .7              .8              .9")
     for name, runs in results.items():
@@ -264,7 +240,7 @@ def main(config: Config) -> None:
         f"from sampling alone: {np.mean([expected_r_squared(r) for r in results['GRPO']]):.4f}"
     )
     for rule in ("GRPO", "Dr. GRPO"):
-        shares = [100 * extreme_share(rule, start(share, seed), G) for seed in seeds]
+        shares = [100 * extreme_share(rule, start(seed), G) for seed in seeds]
         print(f"updates from the extreme tenths at the start, {rule}: {spread(shares, 1)} %")
     print(f"smallest update of any prompt: {min(r.smallest_update for runs in results.values() for r in runs):g}")
 

@@ -11,45 +11,41 @@ from lessons.kit import BLUE, GREY, ORANGE, RIGHT, WRONG, label_line, new_figure
 SHIFTS = np.linspace(-3, 3, 61)
 
 
-def histogram_and_rates(share: np.ndarray, plug_in: dict, unbiased: dict, data: dict) -> Figure:
-    """Lesson 8: the reconstructed bars, (65,), and the silent share in % by group size in three ways."""
+def histogram_and_rates(share: np.ndarray, plug_in: dict, unbiased: dict) -> Figure:
+    """Lesson 8: Big-Math's bars, (65,), and the silent share in % by group size, estimated in two ways."""
     figure, (left, right) = new_figure(8.5, 3.6, columns=2)
     k, percent = np.arange(65), 100 * share
     left.bar(k[1:-1], percent[1:-1], 0.9, color=GREY)
     left.bar(k[[0, 64]], percent[[0, 64]], 0.9, color=[WRONG, RIGHT])
-    left.annotate(f"none right: {share[0]:.1%}", (0.8, percent[0]), (6, 6.2), color=WRONG,
+    left.annotate(f"none right: {share[0]:.1%}", (0.5, 3.9), (12, 5.2), color=WRONG,
                   arrowprops={"arrowstyle": "-", "color": WRONG})  # fmt: skip
     left.text(61, 6.9, f"all right: {share[64]:.1%}", color=RIGHT, ha="right")
-    left.text(32, 2.6, "A RECONSTRUCTION from eleven\nrounded numbers, not the data", ha="center", fontsize=9)
-    left.set(title="Big-Math, reconstructed", xlabel="right completions of 64", ylabel="% of problems")
+    left.set(title="Big-Math: 215,608 problems", xlabel="right completions of 64", ylabel="% of problems")
     sizes = np.array(list(plug_in))
     for values, color, style in ((plug_in, ORANGE, "--"), (unbiased, BLUE, "-")):
         right.plot(sizes, [values[G] for G in sizes], style, color=color, marker="o")
-    right.plot(sizes, [data[G] for G in sizes], "k+", markersize=11, markeredgewidth=1.5)
     label_line(right, 32, plug_in[32], "plug-in: too high", ORANGE, xytext=(4, 12))
     label_line(right, 32, unbiased[32], "unbiased", BLUE, xytext=(-8, -9), va="top", ha="right")
-    label_line(right, 4, data[4], "+  the data, off the paper's figure", "black", xytext=(12, 4))
-    right.set(title="Silent groups (lines: the reconstruction)", xlabel="G", ylabel="%", xscale="log",
-              ylim=(0, 65), xlim=(3.5, 115))  # fmt: skip
+    right.set(title="Silent groups", xlabel="G", ylabel="%", xscale="log", ylim=(0, 65), xlim=(3.5, 115))
     right.set_xticks(sizes, sizes)
     right.minorticks_off()
     return figure
 
 
-def beyond_the_data(sizes: np.ndarray, curves: dict[float, np.ndarray], seen: float) -> Figure:
-    """Lesson 8: the silent share beyond G = 64, with all, a quarter and none of the silent problems stuck."""
+def beyond_the_data(sizes: np.ndarray, curves: dict[float, np.ndarray], counted: dict[int, float]) -> Figure:
+    """Lesson 8: the share of all-right groups beyond G = 64, with none and with some of the problems stuck at p = 1,
+    and what the 64 completions show."""
     figure, axis = new_figure(8, 3.4)
-    names = {1.0: (GREY, "--", "all of them stuck"), 0.25: (ORANGE, "-", "a quarter stuck"),
-             0.0: (BLUE, "-", "none stuck")}  # fmt: skip
-    for stuck, (color, style, name) in names.items():
-        axis.plot(sizes, 100 * curves[stuck], style, color=color)
-        label_line(axis, sizes[-1], 100 * curves[stuck][-1], name, color, xytext=(5, 5 if stuck == 0.25 else 0))
-    axis.plot(64, 100 * seen, "ko", markersize=7)
+    for (stuck, curve), color, style in zip(curves.items(), (BLUE, ORANGE), ("-", "--")):
+        axis.plot(sizes, 100 * np.array(curve), style, color=color)
+        name = f"{stuck:.0%} always right" if stuck else "none always right"
+        label_line(axis, sizes[-1], 100 * curve[-1], name, color)
+    axis.plot(list(counted), [100 * share for share in counted.values()], "ko", markersize=6)
     axis.axvline(64, color="black", linewidth=0.8, linestyle=":")
     text = "what 64 completions a problem can show ends here"
-    axis.text(70, 49 if kit.narrow else 52, textwrap.fill(text, 24 if kit.narrow else 99), fontsize=9)
-    axis.set(title="Silent groups beyond the data (fits to a reconstruction)", xlabel="G", ylabel="%", xscale="log")
-    axis.set(xlim=(4, 7e4), ylim=(-3, 60))
+    axis.text(70, 20 if kit.narrow else 24, textwrap.fill(text, 24 if kit.narrow else 99), fontsize=9)
+    axis.set(title="Groups that are all right", xlabel="G", ylabel="%", xscale="log")
+    axis.set(xlim=(3.5, 2e5 if kit.narrow else 7e4), ylim=(-1.5, 31))
     axis.set_xticks([4, 16, 64, 256, 1000, 10000], ["4", "16", "64", "256", "1,000", "10,000"])
     if kit.narrow:
         axis.set_xticks([4, 64, 1000, 10000], ["4", "64", "1,000", "10,000"])
@@ -67,7 +63,7 @@ def moved_mix(log_odds: np.ndarray, mix: np.ndarray, shift: float, G: int) -> Fi
     bins = np.linspace(0, 1, 21)
     for part, color in ((1, "#cccccc"), (p**G + (1 - p) ** G, RIGHT), ((1 - p) ** G, WRONG)):
         bars.bar(bins[:-1], np.histogram(p, bins, weights=100 * mix * part)[0], 0.045, align="edge", color=color)
-    bars.set(title=f"The mix moved by {shift:+.2f} (from a reconstruction)", xlabel="p", ylabel="% of problems")
+    bars.set(title=f"The mix moved by {shift:+.2f} (from a fit)", xlabel="p", ylabel="% of problems")
     bars.set(ylim=(0, 60))
     curve.stackplot(SHIFTS, 100 * wrong, 100 * right, colors=[WRONG, RIGHT])
     curve.axvline(shift, color="black", linewidth=1)

@@ -71,7 +71,7 @@ def controlled(arms: dict[str, list[Run]], rivals: dict[tuple[str, int], list[Ru
     names = list(arms)
     for name, y, color, style, text in (
         (names[0], 0.30, BLUE, "-", "GRPO"),
-        (names[-1], 0.19, ORANGE, "-", "Dr. GRPO, same mean step"),
+        (names[-1], 0.19, ORANGE, "-", "Dr. GRPO, same mean first step"),
         (names[1], 0.08, ORANGE, ":", "Dr. GRPO, same learning rate (dotted)"),
     ):
         left.plot(arms[name][0].hard, style, color=color, linewidth=1.6)
@@ -82,9 +82,8 @@ def controlled(arms: dict[str, list[Run]], rivals: dict[tuple[str, int], list[Ru
             continue
         curve, color = np.mean([run.hard for run in runs], axis=0), BLUE if rule == "GRPO" else ORANGE
         right.plot(curve, "-" if G == 8 else "--", color=color)
-        shift = 0 if rule == "GRPO" else 0.004 if G == 8 else -0.004
-        label_line(right, 150, curve[-1] + shift, f"{rule}, G = {G}", color)
-    right.set(title="The same where prompts compete", xlabel="step", ylim=(0, 0.2), xlim=(0, 255))
+        label_line(right, 150, curve[-1], f"{rule}, G = {G}", color)
+    right.set(title="The same where prompts compete", xlabel="step", ylim=(0, 0.12), xlim=(0, 255))
     right.set_xticks([0, 50, 100, 150])
-    right.set_yticks([0, 0.05, 0.1, 0.15, 0.2])
+    right.set_yticks([0, 0.05, 0.1])
     return figure
