@@ -286,6 +286,36 @@ def gspo_stops(log_ratio, mask, A, low, high):
     return torch.where(A > 0, s > 1 + high, s < 1 - low) & mask
 
 
+# %% [wrong] only where its own push
+def gspo_stops(log_ratio, mask, A, low, high):
+    s = ((log_ratio * mask).sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True)).exp()
+    return ((s > 1 + high) | (s < 1 - low)) & mask
+
+
+# %% [wrong] the sides are exchanged
+def gspo_stops(log_ratio, mask, A, low, high):
+    s = ((log_ratio * mask).sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True)).exp()
+    return torch.where(A > 0, s < 1 - low, s > 1 + high) & mask
+
+
+# %% [wrong] padding is no token
+def gspo_stops(log_ratio, mask, A, low, high):
+    s = ((log_ratio * mask).sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True)).exp()
+    return torch.where(A > 0, s > 1 + high, s < 1 - low).expand_as(mask)
+
+
+# %% [wrong] that are not stopped
+def gspo_stops(log_ratio, mask, A, low, high):
+    s = ((log_ratio * mask).sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True)).exp()
+    return torch.where(A > 0, s <= 1 + high, s >= 1 - low) & mask
+
+
+# %% [wrong] not (G, 1)
+def gspo_stops(log_ratio, mask, A, low, high):
+    s = ((log_ratio * mask).sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True)).exp()
+    return torch.where(A > 0, s > 1 + high, s < 1 - low)
+
+
 # %% [markdown]
 # **3. Find the bug.** These weights of truncated importance sampling are for whole completions: min(π_old/π_sampler, C), (G, 1). For
 # completions of one token it is right; for longer ones it is too small wherever a token is cut that others make up for, and it may exceed C.
