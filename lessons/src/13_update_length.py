@@ -245,12 +245,12 @@ say("\n".join(["| prediction | what came |", "|---|---|", *rows]).replace("|g|",
 # ## Exercises
 #
 # **1. Signal without noise.** The squared distance of two noisy means is too large on average. From the scores of a prompt's right and
-# wrong completions, one row each, estimate $\|\Delta m\|^2$ so that the noise adds nothing on average. (The check takes the mean over many draws.)
+# wrong completions, one row each, estimate $\|\Delta m\|^2$ so that the noise adds nothing on average.
 
 
 # %% [exercise]
 def signal_squared(right, wrong):
-    """An estimate of |m+ - m-|^2 whose expectation is right; right: (n, d), wrong: (m, d)."""
+    """An estimate of |m+ - m-|^2 whose mean over many draws is right; right: (n, d), wrong: (m, d)."""
     return ...
 
 
