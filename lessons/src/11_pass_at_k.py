@@ -400,7 +400,7 @@ problem = [0.25, 0.25, 0.25, 0.25]
 problem = [0.5, 0.3, 0.2]
 
 # %% [wrong] but Maj@3 does not
-problem = [0.25, 0.3, 0.15, 0.15, 0.15]
+problem = [0.3, 0.4, 0.15, 0.15]
 
 # %% [wrong] but neither Pass@1 nor Maj@3 rises
 problem = [0.3, 0.6, 0.1]
