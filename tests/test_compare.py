@@ -196,6 +196,27 @@ def test_holm_by_hand():
 
 
 @with_stats
+def test_what_several_tables_show_counts_once_in_the_correction():
+    """Three different comparisons in two tables, one of them in both; `pieces` is a family of its own."""
+    arms = {"A": {"x": {"seeds": [1, 2]}}, "B": {"x": {"seeds": [1, 3]}}, "C": {"x": {"seeds": [2, 2]}}}
+
+    def compared(arm: str, p: float) -> dict:
+        return {"arm": arm, "other": "A", "number": "x", "p": p}
+
+    results = {
+        "shared": {"arms": arms, "comparisons": [compared("B", 0.03), compared("C", 0.005)]},
+        "tuned": {
+            "arms": arms | {"C": {"x": {"seeds": [5, 5]}}},
+            "comparisons": [compared("B", 0.03), compared("C", 0.02)],
+        },
+        "pieces": {"arms": arms, "comparisons": [compared("B", 0.03) | {"p_holm": 0.03}]},
+    }
+    assert compare_tables.correct(results) == 3
+    p_holm = [c["p_holm"] for found in results.values() for c in found["comparisons"]]
+    assert p_holm == pytest.approx([0.04, 0.015, 0.04, 0.04, 0.03])
+
+
+@with_stats
 @pytest.mark.parametrize(("sd", "seeds"), [(0.02, 34), (0.01, 10), (0.0125, 15)])
 def test_the_seeds_that_a_point_needs(sd, seeds):
     """Cohen's tables: 34 pairs for d = .5 (33.4), 15 for .8 (14.3); d = 1 takes 10. And by simulation."""
@@ -542,8 +563,9 @@ def test_what_is_published_is_whole(tmp_path, monkeypatch):
     page.RESULTS.unlink()
     monkeypatch.setattr(Experiments, "run", lambda self, experiment: (found, tmp_path / "shared.png"))
     compare.main(Config(experiments=("shared",), publish=True, output=str(tmp_path / "runs")))
-    before = page.RESULTS.read_text()
-    assert json.loads(before)["shared"] == compare_tables.rounded(found)
+    before, expected = page.RESULTS.read_text(), {"shared": compare_tables.rounded(found)}
+    compare_tables.correct(expected)
+    assert json.loads(before) == compare_tables.rounded(expected)
     with pytest.raises(UsageError, match="no place for the table 'matched'"):
         page.publish("matched", found, tmp_path / "shared.png")
     assert page.RESULTS.read_text() == before and not list(page.HERE.glob("*.tmp"))
@@ -648,13 +670,21 @@ def test_the_pages_show_the_committed_numbers(path):
 
 @with_stats
 def test_the_committed_comparisons_are_those_of_the_committed_seeds():
-    for experiment, found in json.loads(page.RESULTS.read_text()).items():
-        if experiment != "sampling":
-            again = compare_tables.compared(experiment, found["arms"])
-            for mine, theirs in zip(again["comparisons"], found["comparisons"], strict=True):
-                most = max(abs(value) for value in found["arms"][theirs["arm"]][theirs["number"]]["seeds"])
-                assert mine["difference"] == pytest.approx(theirs["difference"], abs=2.5e-4 * most)  # rounded seeds
-                assert mine["p_holm"] == pytest.approx(theirs["p_holm"], rel=0.05, abs=1e-3)
+    """And the same runs say the same in every table: one difference, bold in all of them or in none."""
+    results, bold = json.loads(page.RESULTS.read_text()), {}
+    del results["sampling"]
+    again = {name: found | compare_tables.compared(name, found["arms"]) for name, found in results.items()}
+    different = compare_tables.correct(again)
+    assert f"their {different} different" in (page.HERE / "README.md").read_text()
+    assert f"over {different} comparisons" in (page.HERE.parents[1] / "README.md").read_text()
+    for name, found in results.items():
+        for mine, theirs in zip(again[name]["comparisons"], found["comparisons"], strict=True):
+            seeds = [found["arms"][theirs[arm]][theirs["number"]]["seeds"] for arm in ("arm", "other")]
+            rounding = 2.5e-4 * max(map(abs, seeds[0]))
+            assert mine["difference"] == pytest.approx(theirs["difference"], abs=rounding)
+            assert mine["p_holm"] == pytest.approx(theirs["p_holm"], rel=0.05, abs=1e-3)
+            bold.setdefault(str([theirs["number"], *seeds]), set()).add(theirs["p_holm"] < paired.LEVEL)
+    assert all(len(verdicts) == 1 for verdicts in bold.values())
 
 
 @pytest.mark.slow

@@ -41,9 +41,10 @@ many_shaped: Tensor = torch.tensor(
         [0, -1, -1, -1],
         [1, 1, 1, 1],
         [0.2, 0.1, 0, -1],
+        [1, 0.9, 0.8, 1],
     ]
 ).double()
-mixed: Tensor = torch.tensor([False, False, True, True, False, False, True, False, True])  # by hand
+mixed: Tensor = torch.tensor([False, False, True, True, False, False, True, False, True, False])  # by hand
 
 CHECKS = {
     "10.1": {
@@ -77,6 +78,12 @@ CHECKS = {
                 G / (1 - identity.silent_rate(p, G).mean())
             ),
             "those are groups; each has G completions": lambda p, G: 1 / (1 - identity.silent_rate(p, G).mean()) - 1,
+            "average S over the prompts, not p: S of the mean prompt is another number": lambda p, G: wasted(
+                p.mean(keepdims=True), G
+            ),
+            "turned round: those are the completions kept for each silent group": lambda p, G: (
+                G / identity.silent_rate(p, G).mean() - G
+            ),
             "a replacement can be silent too, and is replaced in turn": lambda p, G: (
                 G * identity.silent_rate(p, G).mean()
             ),
@@ -90,6 +97,15 @@ CHECKS = {
             "no threshold will do: a silent group can spread more than a mixed one": spread_above(0.5),
             "a right completion at the limit has a shaped reward of 0": lambda shaped: (
                 (shaped > 0).any(dim=1) & (shaped <= 0).any(dim=1)
+            ),
+            "rounded rewards still differ: 1 and .4 are both right, and become 1 and 0": lambda shaped: spread_above(0)(
+                shaped.round()
+            ),
+            "a right completion at the limit has 0, whose sign is neither 1 nor −1": lambda shaped: spread_above(0)(
+                shaped.sign()
+            ),
+            "a right completion may have less than 1: its reward is shaped": lambda shaped: (
+                (shaped == 1).any(dim=1) & (shaped != 1).any(dim=1)
             ),
             "these are the groups to discard": lambda shaped: ~mixed,
         },

@@ -96,6 +96,16 @@ CHECKS = {
             "the loss is a sum over the pairs, not their mean": by_autograd(
                 lambda *of: -F.logsigmoid(of[2] * margins(*of[:2])).mean()
             ),
+            "a sum over the pairs that a completion is in, not a mean": lambda **of: (
+                expected_dpo(**of) / np.where(of["rewards"] == 1, (of["rewards"] == 0).sum(), of["rewards"].sum())
+            ),
+            "beta stands inside the sigmoid, too": by_autograd(
+                lambda *of: -of[2] * F.logsigmoid(margins(*of[:2])).sum()
+            ),
+            "without the sigmoid: that is the limit of a large negative margin": lambda log_ratios, rewards, beta: (
+                beta * np.where(rewards == 1, (rewards == 0).sum(), -rewards.sum())
+            ),
+            "the signs: a right completion is pushed up, a wrong one down": lambda **of: -expected_dpo(**of),
         },
     },
     "12.2": {
@@ -114,6 +124,14 @@ CHECKS = {
             "Dr. GRPO divides by the size of the group as well as by C": placed(
                 lambda k, G, lengths, C: (1 - k / G) / C, dapo_right
             ),
+            "Dr. GRPO divides by the constant C, not by the completion's own length": placed(
+                lambda k, G, lengths, C: (1 - k / G) / (G * lengths[0]), dapo_right
+            ),
+            "DAPO's advantage is divided by σ": placed(dr_right, lambda k, G, lengths, C: (1 - k / G) / sum(lengths)),
+            "with rewards −1 and 1 DAPO divides by σ, which is doubled too": placed(
+                dr_right, lambda k, G, lengths, C: 2 * (1 - k / G) / sum(lengths)
+            ),
+            "the other way round: first Dr. GRPO, then DAPO": placed(dapo_right, dr_right),
         },
     },
     "12.3": {

@@ -1,20 +1,23 @@
 """What the exercises of lesson 13 are checked against. `kit.check` explains the keys."""
 
 from collections.abc import Callable
+from itertools import product
 
 import numpy as np
 
 from lessons import identity
 
 
-def mean_product(scores: np.ndarray) -> float:
-    """Of all pairs of different rows: an estimate of the squared mean without noise."""
-    n, total = len(scores), scores.sum(axis=0)
-    return (total @ total - (scores**2).sum()) / (n * (n - 1))
+def over_all_draws(estimate: Callable) -> Callable:
+    """The mean of an estimate over all 4,096 draws of 8 right and 4 wrong scores, each (2,) one of two: its exact
+    expectation. What is no estimate, as it is."""
 
+    def of(mean_over: str) -> float:
+        rights, wrongs = (np.array(list(product(scores, repeat=n))) for scores, n in ((RIGHT, 8), (WRONG, 4)))
+        values = [estimate(right.copy(), wrong.copy()) for right in rights for wrong in wrongs]
+        return ... if values[0] is None or values[0] is ... else np.mean(values, axis=0)
 
-def contrast_squared(right: np.ndarray, wrong: np.ndarray) -> float:
-    return mean_product(right) + mean_product(wrong) - 2 * right.mean(axis=0) @ wrong.mean(axis=0)
+    return of
 
 
 def less(noise: Callable) -> Callable:
@@ -36,18 +39,20 @@ def turning_point(G: int, signal: float, k: int = -1) -> float:
     return one / (one - other)
 
 
-rng = np.random.default_rng(0)
-some_scores = [{"right": rng.normal(size=(n, 3)), "wrong": 1 + rng.normal(size=(m, 3))} for n, m in ((4, 3), (5, 20))]
+RIGHT, WRONG = np.array([[2.0, 3.0], [2.0, -3.0]]), np.array([[3.0, 0.0], [-3.0, -2.0]])  # means (2, 0) and (0, -1)
 
 CHECKS = {
     "13.1": {
-        "expected": contrast_squared,
-        "inputs": some_scores,
+        "expected": lambda mean_over: 5.0,
+        "inputs": [{"mean_over": "all draws of 8 right and 4 wrong scores"}],
+        "tolerance": 0.05,
         "mistakes": {
-            "the noise of both means is still in it": less(lambda scores: 0),
-            "a variance with ddof 0 is too small": less(lambda scores: scores.var(axis=0).sum() / len(scores)),
-            "that is the variance of one score: the mean of n has 1/n of it": less(
-                lambda scores: scores.var(axis=0, ddof=1).sum()
+            "the noise of both means is still in it": over_all_draws(less(lambda scores: 0)),
+            "a variance with ddof 0 is too small": over_all_draws(
+                less(lambda scores: scores.var(axis=0).sum() / len(scores))
+            ),
+            "that is the variance of one score: the mean of n has 1/n of it": over_all_draws(
+                less(lambda scores: scores.var(axis=0, ddof=1).sum())
             ),
         },
     },

@@ -105,6 +105,16 @@ CHECKS = {
             "only where its own push has moved it: for A > 0 above the range, for A < 0 below": stopped(
                 both_sides=True
             ),
+            "the sides are exchanged: for A > 0 above the range, for A < 0 below": lambda A, **of: stopped()(
+                A=-A, **of
+            ),
+            "padding is no token that could be stopped: the mask": lambda mask, **of: (
+                stopped()(mask=mask, **of).any(dim=1, keepdim=True).expand_as(mask)
+            ),
+            "those are the tokens that are not stopped": lambda mask, **of: ~stopped()(mask=mask, **of) & mask,
+            "for each token of the completion: (G, T), not (G, 1)": lambda **of: stopped()(**of).any(
+                dim=1, keepdim=True
+            ),
         },
     },
     "14.3": {

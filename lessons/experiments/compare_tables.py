@@ -17,6 +17,11 @@ NUMBERS = (
 IN_POINTS = ("at_budget", "mean_accuracy")  # of accuracy
 SAMPLED = (("pass", 1), ("majority", 4), ("majority", 64), ("pass", 4), ("pass", 16), ("pass", 64))
 LEGEND = "Brackets: 95 % intervals. Bold: p < .05 after Holm's correction over the comparisons of the table."
+ONE_FAMILY = (
+    "shared",
+    "matched",
+    "tuned",
+)  # all ask which script differs from GRPO, and some of their runs are the same
 AIME_2024 = (30, 36, 38, 41, 42, 50)  # of the rows of DAPO's Table 1
 
 # ---------------------------------------------------------------------- numbers
@@ -79,6 +84,22 @@ def compared(experiment: str, arms: dict) -> dict:
     spread = [c["sd"] for c in comparisons if c["number"] == "at_budget" and c["sd"]]
     sd = float(np.median(spread)) if spread else None
     return {"comparisons": comparisons, "sd": sd, "seeds_for_a_point": sd and paired.seeds_needed(sd, 0.01)}
+
+
+def correct(results: dict) -> int:
+    """Correct the comparisons of the tables in ONE_FAMILY together, each once, however many tables show it: those of
+    the same runs get the same `p_holm`. Returns how many different ones there are."""
+    same: dict[tuple, list[dict]] = {}
+    for found in (results[name] for name in ONE_FAMILY if name in results):
+        for c in found["comparisons"]:
+            seeds = (tuple(found["arms"][arm][c["number"]]["seeds"]) for arm in (c["arm"], c["other"]))
+            same.setdefault((c["number"], *seeds), []).append(c)
+    different = [copies[0] for copies in same.values()]
+    paired.holm(different)
+    for first, *copies in same.values():
+        for copy in copies:
+            copy["p_holm"] = first["p_holm"]
+    return len(different)
 
 
 def rounded(data: dict) -> dict:

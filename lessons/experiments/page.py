@@ -23,6 +23,8 @@ RESULTS, SPEED = HERE / "results.json", HERE / "bench_speed.json"  # of compare.
 def publish(experiment: str, found: dict, figure: Path) -> None:
     """Put what an experiment of compare.py found, and its figure, among the committed results and onto the pages."""
     results = (json.loads(RESULTS.read_text()) if RESULTS.is_file() else {}) | {experiment: rounded(found)}
+    compare_tables.correct(results)
+    results = rounded(results)
     made = pages(results)  # what could fail comes first
     shutil.copy(figure, HERE / "figures")
     for path, text in {RESULTS: json.dumps(results, indent=1) + "\n", **made}.items():

@@ -22,7 +22,7 @@ class Estimate:
     """
 
     def __init__(self, statistic: Callable, *values: np.ndarray):
-        there = np.isfinite(np.sum(np.broadcast_arrays(*values), axis=0))
+        there = ~np.isnan(np.sum(np.broadcast_arrays(*values), axis=0))
         self.shape, self.there, self.n = there.shape, there.flatten(), int(there.sum())
         self.statistic, self.values = statistic, [part[there].astype(float) for part in values]
         self.value = self.of(np.ones((1, self.n)))[0] if self.n else np.nan
@@ -166,7 +166,7 @@ def profile(lengths: np.ndarray, G: int) -> list[Estimate]:
 
 
 def lopsidedness(stage: dict, kind: int = EVERY_TOKEN) -> np.ndarray:
-    """(seeds, prompts): v- / v+."""
+    """(seeds, prompts): v- / v+; inf where all right answers are the same."""
     v_right, v_wrong, _ = np.moveaxis(stage["parts"][:, :, kind], 2, 0)
     with np.errstate(divide="ignore"):
         return v_wrong / v_right
@@ -262,7 +262,7 @@ def verdicts(stages: dict) -> dict[str, tuple[str, str]]:
 
     def above_1(stage: dict) -> float:
         ratio = lopsidedness(stage)
-        return (ratio[np.isfinite(ratio)] > 1).mean()
+        return (ratio[~np.isnan(ratio)] > 1).mean()
 
     def extra_mass(task: str, step: int) -> list[float]:
         return [
@@ -309,7 +309,8 @@ def verdicts(stages: dict) -> dict[str, tuple[str, str]]:
         "silent": (silence < 2, f"the largest difference is {silence:.1f} points"),
         "mass": (
             min(more) > 0 >= max(before),
-            f"length less sigma: {span(more)} on arithmetic, {span(before)} on expressions before training",
+            f"length (GRPO's ÷ tokens) less sigma: {span(more)} on arithmetic, {span(before)} on expressions before "
+            "training",
         ),
     }
     words = {True: "held", False: "failed"}
@@ -325,7 +326,7 @@ def table(results: dict) -> str:
     for key in stages_of(results):
         of_stage = stage(results, *key)
         ratio = lopsidedness(of_stage)
-        there = np.isfinite(ratio)
+        there = ~np.isnan(ratio)
         found = [[e.value for e in errors(of_stage, G) if e.n] for G in GROUP_SIZES]
         off = [f"{np.median(values):.1%}" if values else "-" for values in found]
         lines.append(

@@ -45,6 +45,9 @@ rights = np.array([problem.answer for problem in problems])
 sampled = evaluate(base, tokenizer, problems, samples=64, max_new_tokens=4)
 answers = [[extract_answer(text) for text in row] for row in sampled.texts]  # integers, or None
 results = json.loads((Path(paired.__file__).parent / "results.json").read_text())["sampling"]["arms"]  # the full task
+before, *arms = ({(kind, e["k"]): e for kind in of for e in of[kind]} for of in results.values())  # the base's first
+least = {key: min(of[key]["mean"] for of in arms) for key in before}
+assert all(of[k]["interval"][0] > before[k]["interval"][1] for of in arms for k in (("majority", 64), ("pass", 4)))
 
 # %% [markdown]
 # ## Two estimators
@@ -196,17 +199,22 @@ def draw(beta=2, what="answers"):
 
 knob(draw, beta=BETAS, what=["answers", "tokens"])
 
-# %% [markdown]
+# %% [text]
 # *Sharpened answers keep $M$ (dotted) and draw both curves to it. Cooled tokens move $M$ as well.*
 #
 # ## Is reinforcement learning sharpening?
 #
-# Its exact solution is not. Maximizing the expected reward minus a penalty for the KL (Kullback-Leibler) divergence from
+# **Maj@64 rose, so $M$ moved.** On the full task (56 tokens, in which a problem can be worked out) five scripts at their own settings
+# raise Maj@64 from {=before["majority", 64]["mean"]:.2f} to {=least["majority", 64]:.2f} or more (`lessons/experiments/README.md`; Pass@4
+# from {=before["pass", 4]["mean"]:.2f} to {=least["pass", 4]:.2f} or more). With $M$ at about the base's Maj@64, sharpening could not have
+# lifted it above {=(1 + before["majority", 64]["mean"]) / 2:.2f}. The two votes suffice to see it.
+#
+# Nor is the exact solution sharpening. Maximizing the expected reward minus a penalty for the KL (Kullback-Leibler) divergence from
 # the base multiplies the odds $p/q$ of *every* problem by one factor above 1. Pass@K rises at every K, and no right mode
 # is lost. A model whose Pass@K fell is not there: groups are finite, parameters are shared between problems, steps are
 # long.
 #
-# So we train: GRPO on the four-token task, 8 or 27 batches of 32 groups of 8 with one update each, no KL penalty,
+# How $M$ moves can be seen where it can be computed: GRPO on the four-token task, 8 or 27 batches of 32 groups of 8 with one update each, no KL penalty,
 # learning rates 3e-4 (small steps) and 1e-3 (large steps), five seeds.
 
 # %%
@@ -216,40 +224,36 @@ cooled = short_answers.answer_table(logits, tokenizer, T=0.3)
 p_of = {name: of["right"] for name, of in policies.items()}  # (seeds, problems)
 show(curves_of_training(p_of | {"base, T = 0.3": p_right(cooled)[None]}))
 print(f"{'means over seeds':30} Pass@1   Pass@64   M       new mode   lead over the base in Pass@1 and in Pass@64")
-pass_64, M_of, new_mode, higher = {}, {}, {}, {}
+pass_1, pass_64, M_of, new_mode, higher = {}, {}, {}, {}, {}
 for name, of in policies.items():
     M_of[name], new_mode[name] = (of["mode"] == rights).mean(), (of["mode"] != exact.argmax(axis=1)).mean()
-    one, pass_64[name] = ((1 - (1 - p_of[name]) ** K).mean() for K in (1, 64))
-    row = f"{name:30} {one:.3f}    {pass_64[name]:.3f}     {M_of[name]:.3f}  {new_mode[name]:>6.0%}      "
+    pass_1[name], pass_64[name] = ((1 - (1 - p_of[name]) ** K).mean() for K in (1, 64))
+    row = f"{name:30} {pass_1[name]:.3f}    {pass_64[name]:.3f}     {M_of[name]:.3f}  {new_mode[name]:>6.0%}      "
     leads_by = [(1 - p_of["base"]) ** K - (1 - p_of[name]) ** K for K in (1, 64)]  # (seeds, problems), both resampled
     ends = [paired.interval_over_both(lead) for lead in leads_by]
     print(row + "  ".join(f"{x.mean():+.2f} [{low:+.2f}, {high:+.2f}]" for x, (low, high) in zip(leads_by, ends)))
     higher[name] = int((leads_by[1].mean(axis=1) > 0).sum())  # in so many seeds is Pass@64 above the base's
 assert list(higher.values()) == [0, 5, 5, 0] and pass_64["GRPO, large steps"] < pass_64["base"] - 0.2
+assert pass_1["GRPO, large steps"] < pass_1["GRPO, small steps"] - 0.05  # it failed
 
 tilted = given * np.exp(2 * (np.arange(100) == rights[:, None]))  # the exact solution, where the penalty is KL / 2
 odds = p_right(tilted) / (tilted.sum(axis=1) - p_right(tilted))
 assert np.allclose(odds, np.exp(2) * p_1 / (1 - p_1), rtol=1e-12)
-before, *arms = ({(kind, e["k"]): e for kind in of for e in of[kind]} for of in results.values())  # the base's first
-least = {key: min(of[key]["mean"] for of in arms) for key in before}
-assert all(of[k]["interval"][0] > before[k]["interval"][1] for of in arms for k in (("majority", 64), ("pass", 4)))
 
 # %% [text]
 # **Small steps** raise Pass@64 in five of five seeds, and further in 27 batches, where learning rate times batches is
 # what it is with large steps. They change the mode of {=new_mode["GRPO, small steps"]:.0%} of the problems, often to the right answer: $M$ rises
 # from {=M:.2f} to {=M_of["GRPO, small steps"]:.2f}. That is not sharpening.
 #
-# **Large steps** lower Pass@64 from {=pass_64["base"]:.3f} to {=pass_64["GRPO, large steps"]:.3f}, in five of five seeds, and
-# the lead at K = 1 may be chance. The curve resembles that of the cooled base, but this is not sharpening either: even
-# more modes have changed ({=new_mode["GRPO, large steps"]:.0%}), and about as many are right
-# ($M$ = {=M_of["GRPO, large steps"]:.2f}). **Here the learning rate decided whether Pass@64 rose or fell.** (One task, one
-# tiny model, and learning rates picked to differ.)
+# **Large steps are a failed run, not a crossing.** Pass@1 ends at {=pass_1["GRPO, large steps"]:.2f}, where small steps reach
+# {=pass_1["GRPO, small steps"]:.2f} in as many batches; its lead over the base may be chance. Pass@64 falls from
+# {=pass_64["base"]:.3f} to {=pass_64["GRPO, large steps"]:.3f}, in five of five seeds. The curve resembles that of the cooled base, but
+# even more modes have changed ({=new_mode["GRPO, large steps"]:.0%}), and about as many are right
+# ($M$ = {=M_of["GRPO, large steps"]:.2f}). So a Pass@64 below the base's can come from the learning rate alone. (One task, one tiny
+# model, and learning rates picked to differ.)
 #
-# On the full task (56 tokens, in which a problem can be worked out) five scripts at their own settings raise Maj@64 from {=before["majority", 64]["mean"]:.2f} to {=least["majority", 64]:.2f} or more, and
-# Pass@4 from {=before["pass", 4]["mean"]:.2f} to {=least["pass", 4]:.2f} or more
-# (`lessons/experiments/README.md`). With $M$ at about the base's Maj@64, sharpening could not lift Maj@K above
-# {=(1 + before["majority", 64]["mean"]) / 2:.2f}. DeepSeekMath's model had been tuned on the very questions of its
-# reinforcement learning, which the authors name as a possible reason for their finding.
+# DeepSeekMath's model had been tuned on the very questions of its reinforcement learning, which the authors name as a possible reason
+# for their finding.
 #
 # ## What a crossing shows
 #
@@ -386,13 +390,19 @@ problem = [0.30, 0.31] + 39 * [0.01]
 # At β = 2 the right answer has .09 / .19 = .47: the 39 lose more than the mode gains. Maj@3 rises from .33 to .47. In the
 # limit both fall to 0, but that is far away.
 
-# %% [wrong] nothing rises
+# %% [wrong] a tie
+problem = [0.3, 0.3] + 40 * [0.01]
+
+# %% [wrong] a tie
 problem = [0.25, 0.25, 0.25, 0.25]
 
 # %% [wrong] here the most probable answer is right
 problem = [0.5, 0.3, 0.2]
 
-# %% [wrong] but Pass@1 and Maj@3 fall
+# %% [wrong] but Maj@3 does not
+problem = [0.3, 0.4, 0.15, 0.15]
+
+# %% [wrong] but neither Pass@1 nor Maj@3 rises
 problem = [0.3, 0.6, 0.1]
 
 # %% [markdown]
@@ -402,7 +412,7 @@ problem = [0.3, 0.6, 0.1]
 #   the claim is about training.
 # - Sharpening the answers keeps $M$, to which Maj@K and Pass@K come only in limits, and short of them both can rise; where
 #   $M$ changes, there was more than sharpening.
-# - A Pass@K below the base's can come from the learning rate, and at large K it should be compared with a guesser's.
+# - A Pass@K below the base's can come from a failed run (see its Pass@1), and at large K it should be compared with a guesser's.
 #
 # Sources: DeepSeekMath, [2402.03300](https://arxiv.org/abs/2402.03300), section 5.2.2, Fig. 7; Chen et al. 2021, Eq. 1; DAPO,
 # [2503.14476](https://arxiv.org/abs/2503.14476), Fig. 1. The proofs as given here and the four-token experiment

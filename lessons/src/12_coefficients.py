@@ -296,6 +296,38 @@ def dpo_on_a_group(log_ratios, rewards, beta):
     return w
 
 
+# %% [wrong] not a mean
+def dpo_on_a_group(log_ratios, rewards, beta):
+    right, wrong = rewards == 1, rewards == 0
+    of_pairs = beta / (1 + np.exp(beta * (log_ratios[right][:, None] - log_ratios[wrong])))
+    w = np.zeros(len(rewards))
+    w[right], w[wrong] = of_pairs.mean(axis=1), -of_pairs.mean(axis=0)
+    return w
+
+
+# %% [wrong] inside the sigmoid, too
+def dpo_on_a_group(log_ratios, rewards, beta):
+    right, wrong = rewards == 1, rewards == 0
+    of_pairs = beta / (1 + np.exp(log_ratios[right][:, None] - log_ratios[wrong]))
+    w = np.zeros(len(rewards))
+    w[right], w[wrong] = of_pairs.sum(axis=1), -of_pairs.sum(axis=0)
+    return w
+
+
+# %% [wrong] without the sigmoid
+def dpo_on_a_group(log_ratios, rewards, beta):
+    return beta * np.where(rewards == 1, (rewards == 0).sum(), -rewards.sum())
+
+
+# %% [wrong] the signs
+def dpo_on_a_group(log_ratios, rewards, beta):
+    right, wrong = rewards == 1, rewards == 0
+    of_pairs = beta / (1 + np.exp(beta * (log_ratios[right][:, None] - log_ratios[wrong])))
+    w = np.zeros(len(rewards))
+    w[right], w[wrong] = -of_pairs.sum(axis=1), of_pairs.sum(axis=0)
+    return w
+
+
 # %% [markdown]
 # **2. Place Dr. GRPO (GRPO done right) and DAPO** (decoupled clip and dynamic sampling policy optimization). One group, the first $k$
 # completions right; first update, no KL term. Which $w$, divisor included, has a token of the
@@ -339,6 +371,30 @@ def two_placed(k, lengths, C):
 def two_placed(k, lengths, C):
     G = len(lengths)
     return (1 - k / G) / (G * C), 2 * np.sqrt((G - k) / k) / sum(lengths)
+
+
+# %% [wrong] not by the completion's own length
+def two_placed(k, lengths, C):
+    G = len(lengths)
+    return (1 - k / G) / (G * lengths[0]), np.sqrt((G - k) / k) / sum(lengths)
+
+
+# %% [wrong] advantage is divided by σ
+def two_placed(k, lengths, C):
+    G = len(lengths)
+    return (1 - k / G) / (G * C), (1 - k / G) / sum(lengths)
+
+
+# %% [wrong] which is doubled too
+def two_placed(k, lengths, C):
+    G = len(lengths)
+    return (1 - k / G) / (G * C), (1 - (2 * k / G - 1)) / sum(lengths)
+
+
+# %% [wrong] first Dr. GRPO, then DAPO
+def two_placed(k, lengths, C):
+    G = len(lengths)
+    return np.sqrt((G - k) / k) / sum(lengths), (1 - k / G) / (G * C)
 
 
 # %% [markdown]

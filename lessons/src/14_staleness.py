@@ -31,6 +31,8 @@
 
 # %%
 import random
+from itertools import combinations, product
+from math import erfc
 
 import numpy as np
 import torch
@@ -142,44 +144,42 @@ say(staleness.verdicts(runs))
 CLIP = "GRPO's clip"
 old = [run["accuracy"][-1] for run in select(runs, arm="no correction", staleness=32)]
 stops = {arm: np.mean([run["stopped"] for run in select(runs, arm=arm, staleness=32)]) for arm in (CLIP, "GSPO")}
-again = {arm: select(runs, arm=arm, staleness=8, epochs=4) for arm in ARMS}
-sooner = [
-    difference(again[arm], select(runs, arm=arm, staleness=8), at=1, others_at=0)[0]
-    for arm in ARMS
-    if arm != "no correction"
-]
+corrected = [arm for arm in ARMS if arm != "no correction"]
+again = {arm: select(runs, arm=arm, staleness=8, epochs=4) for arm in corrected}
+sooner = [difference(again[arm], select(runs, arm=arm, staleness=8), at=1, others_at=0)[0] for arm in corrected]
 ahead = written(difference(again["CISPO"], again[CLIP], at=0, others_at=0))
 behind = written(difference(again["CISPO"], again[CLIP]))
 more = [select(runs, range(5, 10), arm=arm, staleness=8, epochs=4) for arm in ("CISPO", CLIP)]
 behind_again = written(difference(*more))
-bounded = [select(runs, arm=arm, staleness=32) for arm in ARMS if arm != "no correction"]
-pairs = [difference(a, b) for a in bounded for b in bounded if a is not b]
-assert all(low < 0 < high for _, low, high in pairs) and min(sooner) > 5 and difference(*more)[2] < 0
+pairs = [(u, a, b) for u in (4, 8, 16, 32) for a, b in combinations(corrected, 2)]
+gaps = {(u, *ab): difference(*(select(runs, arm=arm, staleness=u) for arm in ab)) for u, *ab in pairs}
+seen = {key: gap for key, gap in gaps.items() if not gap[1] < 0 < gap[2]}
+assert list(seen) == [(16, CLIP, "GSPO")] and min(sooner) > 5 and difference(*more)[2] < 0
+moved = {arm: np.mean([run["moved"] for run in again[arm]]) for arm in (CLIP, "CISPO")}
 ahead_again = written(difference(*more, at=0, others_at=0))
 half = select(runs, arm=CLIP, staleness=4, sampler="bfloat16")
 spread = {what: np.mean([run[f"spread of {what}"] for run in half]) for what in ("tokens", "completions")}
-of_mean = np.mean([run["spread of completions"] / run["length"] for run in half])
-length = np.mean([run["length"] for run in half])
+length, of_mean = (np.mean(x) for x in zip(*((r["length"], r["spread of completions"] / r["length"]) for r in half)))
 above_two = sum(run["tokens above 2"] * run["length"] * 6144 for run in runs if run["sampler"] == "bfloat16")
+outside = {T: erfc(3e-4 * np.sqrt(T / 2) / spread["tokens"]) for T in (1_000, 10_000)}
 
 # %% [text]
 # *(Points of accuracy, paired by seed, with 95 % t intervals; predictions are judged by the means. "Stops": the share of tokens with an
 # advantage whose gradient is 0.)*
 #
-# **Stale completions need a correction; which one makes no difference that five seeds show.** Without one, accuracy falls from U = 8 on,
-# and at 32 the runs end anywhere from {=min(old):.2f} to {=max(old):.2f} (base model: .39). The other four get through in different ways:
-# GSPO stops {=stops['GSPO']:.0%} of the tokens, GRPO's clip {=stops[CLIP]:.0%}, CISPO none.
+# **Stale completions need a correction; at U = 32 five seeds show no difference between four of them.** (Of {=len(pairs)} differences at
+# U = 4 to 32 one excludes 0, as by chance: GRPO's clip less GSPO at 16, {=written(*seen.values())}.) Without any, accuracy falls from U = 8
+# on, and at 32 the runs end anywhere from {=min(old):.2f} to {=max(old):.2f} (base model: .39). The four get through in different ways: GSPO stops {=stops['GSPO']:.0%} of the tokens, GRPO's clip {=stops[CLIP]:.0%}, CISPO none.
 #
-# **When completions are used four times, the bound matters.** At first every corrected arm gains: {=min(sooner):.0f} to {=max(sooner):.0f}
-# points after 1,536 completions. At 3,072, where the prediction was made, no gain is seen any more, and a reused completion costs
-# four times the updates. CISPO, which stops nothing, is fastest ({=ahead} against GRPO's clip after 768 completions) and then loses it
-# again ({=behind} at 3,072). Five more seeds, run to settle this, agree: {=ahead_again}, then {=behind_again}. A likely reason: up to a ratio
-# of 5 the two gradients differ in the stopped tokens alone. The weight corrects for *where* the data came from; for A > 0 nothing ends
-# the push of a completion that is used again. (In another setting, where sampler and trainer differ, the DPPO paper's authors report
-# collapse for CISPO, and also for a method whose bound is set against the wrong policy.)
+# **When completions are used four times, CISPO, which stops nothing, leads at first and falls behind.** At first every corrected arm
+# gains: {=min(sooner):.0f} to {=max(sooner):.0f} points after 1,536 completions. At 3,072, where the prediction was made, no gain is seen any
+# more, and a reused completion costs four times the updates. CISPO is fastest ({=ahead} against GRPO's clip after 768 completions) and then
+# loses it again ({=behind} at 3,072). Five more seeds, run to settle this, agree: {=ahead_again}, then {=behind_again}. Up to a ratio
+# of 5 the two gradients differ in the stopped tokens alone: for A > 0 nothing ends the push of a completion that is used again. But at
+# the same learning rate the policy also moves further: $|\log\rho|$ is {=moved["CISPO"]:.3f} on average, not {=moved[CLIP]:.3f}. **So this
+# does not tell whether reuse needs a bound or shorter steps.**
 #
-# **What this cannot show**: one task of short completions, one small model, one learning rate. GSPO's authors see its gain above all in
-# mixture-of-experts models.
+# **What this cannot show**: one task of short completions, one small model, one learning rate.
 
 # %% [markdown]
 # ## Sampler ≠ trainer
@@ -191,17 +191,45 @@ above_two = sum(run["tokens above 2"] * run["length"] * 6144 for run in runs if 
 # **Truncated importance sampling** ([Yao et al. 2025](https://openreview.net/forum?id=8MHqvb4lK9)) multiplies the loss by
 # $\mathrm{sg}[\min(\pi_{old}/\pi_{sampler},\ C)]$, of each token or of the whole completion (the product), here with C = 2. $\pi_{old}$ is the
 # *trainer's* policy when the batch was sampled; the clip keeps $\pi/\pi_{old}$. With the product and without a cap, the expected gradient at
-# ratio 1 is that of samples from $\pi_{old}$, if advantages are not divided by σ (which stays that of the sampler's group). A token's own
-# ratio leaves out all other tokens: the prefix that led to it, and the rest that earns the reward. C bounds the variance.
+# ratio 1 is that of samples from $\pi_{old}$, if scores are summed over tokens and advantages not divided by σ. (σ and the group's mean
+# are those of the sampler's groups; the mean drops out if the expected score is 0, and that of a score divided by $|y|$ is not.) A token's own
+# ratio leaves out all other tokens: the prefix that led to it, and the rest that earns the reward. C bounds the variance. All groups of
+# two, from 15 possible texts:
+
+# %%
+texts = ["".join(letters) for n in range(4) for letters in product("ab", repeat=n)]
+tokens = [(text + "$")[:3] for text in texts]  # $ ends those of less than three letters
+lengths, R = torch.tensor([[len(text)] for text in tokens]), (torch.arange(15) % 3 == 0).double()
+generator = torch.Generator().manual_seed(0)
+logits, noise = torch.randn(2, 7, 3, generator=generator, dtype=torch.float64)  # after each of the 7 beginnings
+
+
+def log_probabilities(logits):
+    logps = logits.log_softmax(dim=1)
+    return torch.stack([sum(logps[texts.index(y[:t]), "ab$".index(y[t])] for t in range(len(y))) for y in tokens])
+
+
+def expected(weights, chance, scores):
+    """The mean of Dr. GRPO's update over all groups of two: R less the mean of the group is (R_i - R_j) / 2."""
+    return (chance * weights * ((R[:, None] - R) / 2 @ chance)) @ scores
+
+
+summed = torch.autograd.functional.jacobian(log_probabilities, logits).flatten(1)  # scores, (15, 21)
+old, sampler = (log_probabilities(z).exp() for z in (logits, logits + 0.1 * noise))
+for name, scores in (("summed", summed), ("over |y|", summed / lengths)):
+    truth, found = expected(1.0, old, scores), expected(old / sampler, sampler, scores)
+    off = ((found - truth).norm() / truth.norm()).item()
+    print(f"scores {name}: the expected update with weights is off by {off:.1%}")
+    assert (off < 1e-12) == (name == "summed")
 
 # %% [text]
 # In bfloat16 {=above_two:.0f} tokens in all 15 runs pass 2, the other weights are near 1, and neither correction changes accuracy by anything that
 # five seeds show; nor, with float8, does that of whole completions. But a completion's ratio spreads by {=spread['completions']:.3f} where a token's spreads by
 # {=spread['tokens']:.3f}, {=spread['completions'] / spread['tokens']:.0f} times as far (the root of the number of tokens would be
-# {=np.sqrt(length):.0f}). If this went on as the root, 10,000 tokens would make it nearly 1, too far for a product of ratios to be a
+# {=np.sqrt(length):.0f}). If it grew as the root, 10,000 tokens would make it nearly 1, too far for a product of ratios to be a
 # weight without a cap. And where the sampler's log-probs serve as the old ones, GSPO's published range, 3e-4, would clip completions as
-# short as these by rounding alone: divided by the length, their spread is {=of_mean:.1e}. At thousands of tokens, by the same rule, it
-# would not.
+# short as these by rounding alone: divided by the length, their spread is {=of_mean:.1e}. If the log-ratios of tokens were independent and
+# normal with the spread of ours, {=outside[1_000]:.0%} of completions would still lie outside at 1,000 tokens, and {=outside[10_000]:.2%} at 10,000.
 
 # %% [markdown]
 # ## Exercises
@@ -286,6 +314,36 @@ def gspo_stops(log_ratio, mask, A, low, high):
     return torch.where(A > 0, s > 1 + high, s < 1 - low) & mask
 
 
+# %% [wrong] only where its own push
+def gspo_stops(log_ratio, mask, A, low, high):
+    s = ((log_ratio * mask).sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True)).exp()
+    return ((s > 1 + high) | (s < 1 - low)) & mask
+
+
+# %% [wrong] the sides are exchanged
+def gspo_stops(log_ratio, mask, A, low, high):
+    s = ((log_ratio * mask).sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True)).exp()
+    return torch.where(A > 0, s < 1 - low, s > 1 + high) & mask
+
+
+# %% [wrong] padding is no token
+def gspo_stops(log_ratio, mask, A, low, high):
+    s = ((log_ratio * mask).sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True)).exp()
+    return torch.where(A > 0, s > 1 + high, s < 1 - low).expand_as(mask)
+
+
+# %% [wrong] that are not stopped
+def gspo_stops(log_ratio, mask, A, low, high):
+    s = ((log_ratio * mask).sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True)).exp()
+    return torch.where(A > 0, s <= 1 + high, s >= 1 - low) & mask
+
+
+# %% [wrong] not (G, 1)
+def gspo_stops(log_ratio, mask, A, low, high):
+    s = ((log_ratio * mask).sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True)).exp()
+    return torch.where(A > 0, s > 1 + high, s < 1 - low)
+
+
 # %% [markdown]
 # **3. Find the bug.** These weights of truncated importance sampling are for whole completions: min(π_old/π_sampler, C), (G, 1). For
 # completions of one token it is right; for longer ones it is too small wherever a token is cut that others make up for, and it may exceed C.
@@ -325,7 +383,8 @@ def weights(log_ratio, C):
 #
 # - With one update a rollout batch all six methods are one, up to how they average over tokens (lesson 5) and as long as the sampler is
 #   the trainer.
-# - The ratio says where the data came from, the bound how far one batch may push. Stale data needs the first, reused data both.
+# - The ratio says where the data came from, the bound how far one batch may push. Stale data needs the first, reused data the second or
+#   shorter steps.
 # - A precision is not a policy: print the spread between sampler and trainer before you correct for it.
 #
 # **What to use when:** one update a batch, any of them; several updates on fresh completions, GRPO's clip, until a measurement of yours says

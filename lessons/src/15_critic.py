@@ -25,7 +25,7 @@
 #
 # The verifier's reward comes with the last token. The second term charges every token that has become likelier than under the reference
 # policy, a frozen copy of the start. It is k1, an estimate of the Kullback–Leibler (KL) divergence ([lesson 4](04_kl.ipynb)): PPO puts
-# the KL into the reward, and later algorithms into the loss. Mind the minus: the widely read *N Implementation
+# the KL into the reward, as the papers of RLOO and REINFORCE++ still do; GRPO puts it into the loss. Mind the minus: the widely read *N Implementation
 # Details of RLHF with PPO* prints the formula without it, and the code it describes has it.
 #
 # ## GAE
@@ -156,12 +156,16 @@ for what, at, chosen in (
 ):
     higher = V.gather(1, at) > V.gather(1, at).T
     print(f"{what:46} {higher[chosen].double().mean():.0%} of {chosen.sum():6} pairs")
+no_steps, of_all = (chosen & ~worked).sum(), chosen.sum()  # of the last row
 won, n = (torch.zeros(64).index_add(0, problem, p.sum(dim=1).float()) for p in (higher & chosen, chosen))  # by problem
 again = torch.randint(64, (2000, 64), generator=torch.Generator().manual_seed(0))  # problems, drawn again 2,000 times
 low, high = (won[again].sum(dim=1) / n[again].sum(dim=1)).quantile(torch.tensor([0.025, 0.975])).tolist()
 
 # %% [text]
-# It knows how hard the problem is and whether the steps are being written out. It can hardly tell, if at all, whether *this* completion is right (last row: 95 % interval {=low:.0%} to {=high:.0%}, from resampling the problems).
+# It knows how hard the problem is and whether the steps are being written out. Beyond that it can hardly tell, if at all, which completion is
+# right (last row: 95 % interval {=low:.0%} to {=high:.0%}, from resampling the problems). But {=no_steps:,} of these {=of_all:,} pairs write no steps:
+# to judge them the critic would have to work the problem out in one pass, at which the policy mostly fails. About mistakes in written steps the row
+# says next to nothing.
 #
 # What should it have said? The **true value** of a beginning is the mean of the rewards still to come (without the KL: the probability
 # that the policy ends it right), and we can sample it: 64
@@ -370,5 +374,6 @@ def shift(c, n, gae_lambda):
 # The critic is a second network to store, to run and to train. [Lesson 3](03_group_baseline.ipynb) replaces it by the mean of a group.
 #
 # Sources: GAE: [1506.02438](https://arxiv.org/abs/1506.02438). PPO for language models: [2203.02155](https://arxiv.org/abs/2203.02155); the
-# KL in the reward of each token: DeepSeekMath, [2402.03300](https://arxiv.org/abs/2402.03300), Eq. 2. Details: Huang et al., *The N
+# KL in the reward of each token: DeepSeekMath, [2402.03300](https://arxiv.org/abs/2402.03300), Eq. 2; RLOO, [2402.14740](https://arxiv.org/abs/2402.14740); REINFORCE++,
+# [2501.03262](https://arxiv.org/abs/2501.03262). Details: Huang et al., *The N
 # Implementation Details of RLHF with PPO*, 2023.
