@@ -46,8 +46,9 @@ LESSONS = Path(__file__).parent
 KINDS = ("markdown", "text", "code", "fold", "exercise", "check", "hint", "solution", "wrong")
 MARKER = re.compile(r"# %%(?: \[(\w+)\])?[ ]?(.*)")
 HOW_TO = (
-    "*About {}. Start with Run All, then move the sliders. Answers go where `...` stands: run that cell, then the "
-    "next, which checks it. (To work in a copy: `python lessons/start.py`.)*"
+    "*About {}. Start with Run All, then move the sliders. Write your answer in place of `...`, or repair the code "
+    "where the exercise is to find a bug; run that cell, then the next, which checks it. (To work in a copy: "
+    "`python lessons/start.py`.)*"
 )
 TO_BEGIN_WITH = (0, 1, 2, 3, 4, 5, 6, 10)
 KERNELSPEC = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}

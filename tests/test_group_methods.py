@@ -245,7 +245,7 @@ def test_kl_is_weighted_like_the_rest(script):
 
 
 def difficulty_weight(G: int, p: float) -> float:
-    """w_G(p) = E[sigma] / (p q), by the binomial sum (Thm. and Prop. of arXiv:2607.00152)."""
+    """w_G(p) = E[sigma] / (p q), by the binomial sum (Prop. 2 of arXiv:2607.00152)."""
     q = 1 - p
     return sum(comb(G, k) * p**k * q ** (G - k) * math.sqrt(k * (G - k)) / G for k in range(G + 1)) / (p * q)
 

@@ -21,7 +21,7 @@ class Number:
 
 
 def group_sizes():
-    """Table `groupsize`: the exact G, and the law beside it."""
+    """Table 2: the exact G, and the law beside it."""
     exact = {0.5: (7, 11, 51), 0.3: (9, 14, 61), 0.1: (22, 36, 144), 0.05: (42, 69, 273)}
     law = {0.5: (5, 10, 50), 0.3: (6, 12, 60), 0.1: (14, 28, 139), 0.05: (26, 53, 263)}
     for p in exact:
@@ -31,7 +31,7 @@ def group_sizes():
 
 
 def closed_forms():
-    """Cor. `attenuation`, `designrule`, Eq. `weight`, and the sentences around them."""
+    """Cor. 1 and 2, Eq. 11, and the sentences around them."""
     yield Number("fidelity, G = 8, p = .05", 0.54, float(identity.fidelity(0.05, 8)), 0.005)
     yield Number("its expansion", 0.67, float(identity.fidelity_expansion(0.05, 8)), 0.005)
     yield Number("fidelity, G = 8, p = .5", 0.93, float(identity.fidelity(0.5, 8)), 0.005)
@@ -48,7 +48,7 @@ def closed_forms():
 
 
 def big_math():
-    """Section on real data: Tables `mass` and `degenerate`, in percent. The counts are read off its figure."""
+    """Section on real data: Tables 3 and 4, in percent. The counts are read off its figure."""
     yield Number("problems", 215_608, int(bigmath.COUNTS.sum()), 0)
     yield Number("never solved", 4.0, 100 * SHARE[0], 0.05)
     yield Number("always solved", 7.2, 100 * SHARE[-1], 0.05)

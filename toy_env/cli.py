@@ -80,7 +80,7 @@ def check_settings(config) -> None:
                 other = f" ({bounds.most})" if isinstance(bounds.most, str) else ""
                 raise UsageError(f"--{name} must be {called}{other} or less, not {value}")
     sizes = [name for name in ("prompts_per_step", "group_size", "samples", "max_new_tokens") if name in values]
-    if math.prod(values[name] for name in sizes) > MOST_TOKENS:
+    if "max_new_tokens" in sizes and math.prod(values[name] for name in sizes) > MOST_TOKENS:
         raise UsageError(f"{' x '.join(f'--{name}' for name in sizes)} must be {MOST_TOKENS} tokens or fewer")
     completions = values.get("prompts_per_step", 1) * values.get("group_size", 1)
     if "prompts_per_step" in values and values.get("num_minibatches", 1) > completions:

@@ -19,7 +19,7 @@ pairs = torch.tensor([[0, 0]] * 6 + [[0, 1]] * 6 + [[1, 0]] * 1 + [[1, 1]] * 3) 
 
 
 NO_GRADIENT = {
-    "return one number: the mean over the batch": lambda **_: "not a scalar",
+    "return one number: the mean of the tokens' losses": lambda **_: "not a scalar",
     "no gradient reaches the policy: everything in this loss is detached": lambda **_: "detached",
 }
 

@@ -257,6 +257,11 @@ def cispo_loss(logps, old_logps, A, cap):
     return -(weight * A * logps).mean()
 
 
+# %% [wrong] return one number
+def cispo_loss(logps, old_logps, A, cap):
+    return -(logps - old_logps).exp().detach().clamp(max=cap) * A * logps
+
+
 # %% [wrong] detach it
 def cispo_loss(logps, old_logps, A, cap):
     return -((logps - old_logps).exp().clamp(max=cap) * A * logps).mean()
