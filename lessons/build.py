@@ -73,7 +73,7 @@ class Cell:
 def read_cells(source: Path) -> list[Cell]:
     """The cells of a source file. Raises UsageError, with the line, for a kind of cell that does not exist."""
     cells: list[Cell] = []
-    for number, line in enumerate(source.read_text().splitlines(), start=1):
+    for number, line in enumerate(source.read_text(encoding="utf-8").splitlines(), start=1):
         if match := MARKER.fullmatch(line):
             kind = match[1] or "code"
             if kind not in KINDS:
@@ -128,7 +128,7 @@ def reading_order() -> list[Path]:
 
 def heading(source: Path) -> str:
     """The first heading of a source."""
-    return next(line[4:] for line in source.read_text().splitlines() if line.startswith("# # "))
+    return next(line[4:] for line in source.read_text(encoding="utf-8").splitlines() if line.startswith("# # "))
 
 
 def notebook_of(source: Path) -> nbformat.NotebookNode:

@@ -51,7 +51,7 @@ def draw_lesson(source: Path, width: str, figures: Path) -> None:
     def record(draw, sliders: dict) -> None:
         frames, picture = record_frames(draw, sliders)
         pictures.append(picture)
-        (figures / f"{source.stem}-{len(pictures)}-{width}.svg").write_text(frames)
+        (figures / f"{source.stem}-{len(pictures)}-{width}.svg").write_text(frames, encoding="utf-8")
 
     kit.recorder, kit.narrow = record, width == "narrow"
     try:
@@ -60,7 +60,7 @@ def draw_lesson(source: Path, width: str, figures: Path) -> None:
     finally:
         kit.recorder, kit.narrow = None, False
     found = json.dumps({"source": digest(source), "pictures": pictures}, ensure_ascii=False, separators=(",", ":"))
-    (figures / f"{source.stem}-{width}.js").write_text(f'drawn["{source.stem}-{width}"] = {found};\n')
+    (figures / f"{source.stem}-{width}.js").write_text(f'drawn["{source.stem}-{width}"] = {found};\n', encoding="utf-8")
 
 
 def load(source: Path, figures: Path) -> dict[str, list[dict]] | None:
@@ -70,7 +70,7 @@ def load(source: Path, figures: Path) -> dict[str, list[dict]] | None:
         path = figures / f"{source.stem}-{width}.js"
         if not path.is_file():
             return None
-        one = json.loads(path.read_text().partition(" = ")[2].rstrip(";\n"))
+        one = json.loads(path.read_text(encoding="utf-8").partition(" = ")[2].rstrip(";\n"))
         if one["source"] != digest(source):
             return None
         found[width] = one["pictures"]

@@ -3,20 +3,21 @@
     python lessons/start.py
     python lessons/start.py --no_open       copy only
 
-A lesson that is there already is left as it is, with your answers; delete or rename it to begin anew. The originals
+A file that is there already is left as it is, with your answers; delete or rename it to begin anew. The originals
 stay as they were built, so that `git pull` finds nothing in its way.
 """
 
-import shutil
-import subprocess
-import sys
+import os
+import re
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
+from urllib.parse import quote
 
 from toy_env import UsageError
 from toy_env.cli import run_main
 
-LESSONS = Path(__file__).parent
+LESSONS = Path(__file__).resolve().parent
 
 
 @dataclass
@@ -26,17 +27,32 @@ class Config:
 
 
 def main(config: Config) -> None:
-    folder = Path(config.folder)
+    if config.open and not find_spec("jupyterlab"):
+        raise UsageError("JupyterLab is not installed; type pip install -e '.[lessons]', or add --no_open")
+    folder, lessons = Path(config.folder).resolve(), sorted(LESSONS.glob("*.ipynb"))
+    copied = {path.name: path for path in [*lessons, LESSONS / "README.md"]}
+    originals = quote(Path(os.path.relpath(LESSONS, folder)).as_posix())
+
+    def link(match: re.Match) -> str:
+        """A link of a copy: to what is not copied it leads into the repository."""
+        return match[0] if match[1] in copied or not (LESSONS / match[1]).is_file() else f"]({originals}/{match[1]}"
+
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        new = [path for name, path in copied.items() if not (folder / name).exists()]
+        for path in new:
+            text = re.sub(r"\]\(([^)#\s]+)", link, path.read_text(encoding="utf-8"))
+            (folder / path.name).write_text(text, encoding="utf-8")
     except OSError as error:
-        raise UsageError(f"cannot make {config.folder!r} ({error.strerror}); choose another --folder") from None
-    new = [path for path in sorted(LESSONS.glob("*.ipynb")) if not (folder / path.name).exists()]
-    for path in [*new, LESSONS / "README.md"]:
-        shutil.copy(path, folder)
-    print(f"{len(new)} lessons copied to {folder}, {len(list(folder.glob('*.ipynb'))) - len(new)} were there")
-    if config.open:
-        subprocess.run([sys.executable, "-m", "jupyter", "lab", str(folder)], check=False)
+        raise UsageError(f"cannot write to {config.folder!r} ({error.strerror}); choose another --folder") from None
+    count = sum(path in lessons for path in new)
+    print(f"{count} lessons copied to {config.folder}, {len(lessons) - count} were there")
+    if config.open:  # with a root that holds the copies and what they link to
+        from jupyterlab.labapp import LabApp
+
+        root = os.path.commonpath([folder, LESSONS])
+        start = f"/lab/tree/{quote(folder.relative_to(root).as_posix())}"
+        LabApp.launch_instance([f"--ServerApp.root_dir={root}", f"--LabApp.default_url={start}"])
 
 
 if __name__ == "__main__":

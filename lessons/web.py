@@ -13,7 +13,6 @@ import html
 import json
 import posixpath
 import re
-import shutil
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from itertools import cycle
@@ -65,26 +64,20 @@ def require_packages() -> None:
 
 
 def write(sources: Sequence[Path], folder: Path) -> Path:
-    """Write the site; returns its index."""
+    """Write the site, in place of what is there, once all of it could be made; returns its index."""
     require_packages()
-    lessons, root = build.LESSONS, build.LESSONS.parent
-    (folder / "figures").mkdir(parents=True, exist_ok=True)
-    for old in folder.rglob("*"):
-        if old.is_file() and (old.parent.name != "figures" or old.suffix == ".png"):
-            old.unlink()  # all but what is drawn
-    for asset in (Path(__file__).parent / "web").iterdir():
-        shutil.copy(asset, folder)
-    if has_group := (lessons / "group.html").is_file():
-        text = re.sub(r'data-lesson="(\w+)"', r'href="\1.html"', (lessons / "group.html").read_text())
-        (folder / "group.html").write_text(
-            text.replace("<main>", '<main>\n<p><a href="index.html">All lessons</a></p>', 1)
-        )
+    root = build.LESSONS.parent.resolve()
+    files: dict[str, bytes] = {asset.name: asset.read_bytes() for asset in (Path(__file__).parent / "web").iterdir()}
+    if has_group := (root / GROUP).is_file():
+        text = re.sub(r'data-lesson="(\w+)"', r'href="\1.html"', (root / GROUP).read_text(encoding="utf-8"))
+        text = text.replace("<main>", '<main>\n<p><a href="index.html">All lessons</a></p>', 1)
+        files["group.html"] = text.encode()
     entries, wanted = [], {path.relative_to(root).as_posix() for path in (root / "algorithms").glob("[a-z]*.py")}
     wanted |= {f for f in ("README.md", "lessons/README.md", "algorithms/README.md") if (root / f).is_file()}
     still = []
     for before, source, after in zip([None, *sources], sources, [*sources[1:], None]):
-        lesson = LessonPage(source, folder)
-        (folder / f"{source.stem}.html").write_text(lesson.html(before, after))
+        lesson = LessonPage(source, folder, files)
+        files[f"{source.stem}.html"] = lesson.html(before, after).encode()
         entries.append((source, lesson.minutes))
         wanted |= lesson.linked
         if not lesson.pictures:
@@ -92,9 +85,15 @@ def write(sources: Sequence[Path], folder: Path) -> Path:
     done: set[str] = set()
     while rest := wanted - done:
         for name in rest:
-            wanted |= write_linked(root, name, folder)
+            wanted |= add_linked(root, name, files)
         done |= rest
-    (folder / "index.html").write_text(index(entries, folder, has_group))
+    files["index.html"] = index(entries, files, has_group).encode()
+    for old in folder.rglob("*"):
+        if old.is_file() and (old.parent.name != "figures" or old.suffix == ".png"):
+            old.unlink()  # all but what is drawn
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
     if still:
         print(f"still pictures, without sliders, in lessons {', '.join(still)}: add --draw")
     return folder / "index.html"
@@ -170,8 +169,7 @@ def renderer(here: str, linked: set[str]) -> Callable[[str], str]:
             return url
         path, mark, anchor = url.partition("#")
         name = posixpath.normpath(posixpath.join(posixpath.dirname(here), path))
-        if not name.endswith(".ipynb") and name != GROUP:
-            linked.add(name)
+        linked.add(name)
         return relative(page_of(name), page_of(here)) + mark + anchor
 
     markdown = MarkdownWithMath(renderer=(one := Renderer(escape=False)))
@@ -230,21 +228,21 @@ def page(name: str, title: str, body: str, end: str = "", script: bool = False) 
     )
 
 
-def write_linked(root: Path, name: str, folder: Path) -> set[str]:
-    """The page of a text or a script of the repository, or a copy of a picture; returns what it links to."""
-    path, to = root / name, folder / page_of(name)
-    if not path.is_file():
-        raise UsageError(f"a link leads to {name}, which is no file")
-    to.parent.mkdir(parents=True, exist_ok=True)
+def add_linked(root: Path, name: str, files: dict[str, bytes]) -> set[str]:
+    """Add the page of a text or a script of the repository, or a picture; returns what it links to."""
+    path, to = (root / name).resolve(), page_of(name)
+    if not (path.is_file() and path.is_relative_to(root)):
+        raise UsageError(f"a link leads to {name}, which is no file of the repository")
     linked: set[str] = set()
     if path.suffix in (".png", ".svg"):
-        shutil.copy(path, to)
+        files[to] = path.read_bytes()
     elif path.suffix == ".md":
-        text = re.sub(r"<!--.*?-->\n?", "", path.read_text(), flags=re.DOTALL)
-        to.write_text(page(page_of(name), text.split("\n")[0].lstrip("# "), renderer(name, linked)(text)))
-    else:
-        body = f"<h1><code>{name}</code></h1>\n" + highlighted(path.read_text(), path.suffix[1:], numbers=True)
-        to.write_text(page(page_of(name), name, body))
+        text = re.sub(r"<!--.*?-->\n?", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+        files[to] = page(to, text.split("\n")[0].lstrip("# "), renderer(name, linked)(text)).encode()
+    elif to not in files:  # no lesson's page, nor group.html
+        body = f"<h1><code>{name}</code></h1>\n"
+        body += highlighted(path.read_text(encoding="utf-8"), path.suffix[1:], numbers=True)
+        files[to] = page(to, name, body).encode()
     return linked
 
 
@@ -254,8 +252,8 @@ def write_linked(root: Path, name: str, folder: Path) -> set[str]:
 class LessonPage:
     """One lesson: its notebook, and its pictures if they are drawn."""
 
-    def __init__(self, source: Path, folder: Path) -> None:
-        self.source, self.folder, self.linked = source, folder, set()
+    def __init__(self, source: Path, folder: Path, files: dict[str, bytes]) -> None:
+        self.source, self.folder, self.files, self.linked = source, folder, files, set()
         self.notebook = nbformat.read(build.LESSONS / f"{source.stem}.ipynb", as_version=4)
         self.minutes = build.read_cells(source)[0].note
         self.render = renderer(f"lessons/{source.stem}.ipynb", self.linked)
@@ -314,7 +312,7 @@ class LessonPage:
         self.count += 1
         name = f"figures/{self.source.stem}-{self.count}"
         if not self.pictures:
-            (self.folder / f"{name}.png").write_bytes(base64.b64decode(png))
+            self.files[f"{name}.png"] = base64.b64decode(png)
             names = " and ".join(f"<code>{slider}</code>" for slider in sliders_of(cell.source))
             note = f'<p class="note">A still picture: in JupyterLab sliders move {names}.</p>\n' if names else ""
             image = f'<img style="--least: 40rem" src="{name}.png" alt="{html.escape(self.heading)}">'
@@ -383,18 +381,18 @@ def plain(text: str) -> str:
 
 def size_of(path: Path) -> tuple[int, int]:
     """Width and height of an SVG, in CSS pixels."""
-    head = path.read_text()[:2000]
+    head = path.read_text(encoding="utf-8")[:2000]
     return tuple(round(float(re.search(rf'{name}="([\d.]+)pt"', head)[1]) * 96 / 72) for name in ("width", "height"))
 
 
 # ---------------------------------------------------------------------- index
 
 
-def index(entries: list[tuple[Path, str]], folder: Path, own: bool) -> str:
+def index(entries: list[tuple[Path, str]], files: dict[str, bytes], own: bool) -> str:
     """The first page: a picture, and the lessons in the two parts of lessons/README.md with claim and minutes."""
     claims, part = {}, "Lessons"
     readme = build.LESSONS / "README.md"
-    for line in readme.read_text().splitlines() if readme.is_file() else []:
+    for line in readme.read_text(encoding="utf-8").splitlines() if readme.is_file() else []:
         if match := re.fullmatch(r"- \[.*\]\((\d\d_\w+)\.ipynb\): (.+)", line):
             claims[match[1]] = part, match[2]
         elif line.endswith(":") and not line.startswith(" "):
@@ -418,16 +416,16 @@ def index(entries: list[tuple[Path, str]], folder: Path, own: bool) -> str:
             '<p><a href="group.html">See one group</a>: the real model writes eight completions in your browser, and '
             "you see what each algorithm does with them.</p>\n"
         )
-    body += cover(entries, folder)
+    body += cover(entries, files)
     for name, items in parts.items():
         body += f'<h2>{html.escape(name)}</h2>\n<ul class="lessons">\n{"".join(items)}</ul>\n'
     return page("index.html", "sigma-ladder: the lessons", body)
 
 
-def cover(entries: list[tuple[Path, str]], folder: Path) -> str:
+def cover(entries: list[tuple[Path, str]], files: dict[str, bytes]) -> str:
     """The picture of the index: that of lesson 6, the identity, or of the first lesson."""
     stem = next((source.stem for source, _ in entries if source.name.startswith("06")), entries[0][0].stem)
-    text = (folder / f"{stem}.html").read_text()
+    text = files[f"{stem}.html"].decode()
     if not (found := re.search(r'<div class="picture">.*?</div>', text, re.S)):
         return ""
     found = re.sub(r'alt="[^"]*"', 'alt="Lesson 6, the identity"', found[0])

@@ -236,11 +236,16 @@ def test_html_executes_nothing_and_says_what_is_missing(tiny, monkeypatch, capsy
         build.main(build.Config(html=True))
 
 
-def test_a_link_to_nothing_stops_the_build(tiny):
+@pytest.mark.parametrize("link", ["nowhere.md", "../lessons/02_gone.ipynb", "../lessons/group.html", "../../secret.md"])
+def test_a_link_out_of_the_repository_or_to_nothing_leaves_the_old_site(link, tiny, tmp_path):
     source, folder = tiny
-    (build.LESSONS / "README.md").write_text("[gone](nowhere.md)")
-    with pytest.raises(UsageError, match="a link leads to lessons/nowhere.md"):
+    web.write([source], folder)
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    (tmp_path.parent / "secret.md").touch()
+    (tmp_path / "algorithms/README.md").write_text(f"[x]({link})")
+    with pytest.raises(UsageError, match=f"^a link leads to .*{link[-9:]}, which is no file of the repository$"):
         web.write([source], folder)
+    assert before == {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 SLIDERS = [

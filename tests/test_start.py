@@ -1,0 +1,35 @@
+"""The copy of the lessons to work in: it overwrites nothing, and its links lead somewhere."""
+
+import re
+from urllib.parse import unquote
+
+import nbformat
+import pytest
+
+from lessons import build, start
+from toy_env import UsageError
+
+
+@pytest.mark.parametrize("folder", ["mine", "a b/mine"])
+def test_the_links_of_the_copies_lead_somewhere(folder, tmp_path, capsys):
+    folder = tmp_path / folder
+    start.main(start.Config(str(folder), open=False))
+    lessons = list(build.sources())
+    assert capsys.readouterr().out == f"{len(lessons)} lessons copied to {folder}, 0 were there\n"
+    texts = {path.name: path.read_text() for path in folder.iterdir()}
+    assert set(texts) == {"README.md", *(f"{source.stem}.ipynb" for source in lessons)}
+    for name, text in texts.items():
+        cells = nbformat.reads(text, as_version=4).cells if name.endswith(".ipynb") else []
+        text = "\n".join(cell.source for cell in cells if cell.cell_type == "markdown") or text
+        for link in re.findall(r"\]\(([^)\s#]+)", text):
+            assert re.match("https?:", link) or (folder / unquote(link)).is_file(), f"{name} links to {link}"
+
+
+def test_a_file_that_is_there_is_left_as_it_is(tmp_path, capsys):
+    for name in ("README.md", "02_ppo.ipynb"):
+        (tmp_path / name).write_text("mine")
+    start.main(start.Config(str(tmp_path), open=False))
+    assert (tmp_path / "README.md").read_text() == (tmp_path / "02_ppo.ipynb").read_text() == "mine"
+    assert capsys.readouterr().out.endswith(", 1 were there\n") and (tmp_path / "03_group_baseline.ipynb").is_file()
+    with pytest.raises(UsageError, match="^cannot write to .*; choose another --folder$"):
+        start.main(start.Config(str(tmp_path / "README.md/x"), open=False))
