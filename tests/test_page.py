@@ -14,7 +14,7 @@ from toy_env.model import load_policy
 
 def test_the_page_is_built_from_its_sources_and_is_small():
     page = build.PAGE.read_text()
-    assert build.page_of(build.weights_of(page)) == page, "run python lessons/page/build.py"
+    assert build.page_of(build.part_of(page, "weights")) == page, "run python lessons/page/build.py"
     assert len(page.encode()) <= 2.5e6
     written = [path for path in build.SOURCES.iterdir() if path.suffix in (".js", ".css", ".html", ".py")]
     assert sum(len(path.read_text().splitlines()) for path in written) < 1200
@@ -22,16 +22,21 @@ def test_the_page_is_built_from_its_sources_and_is_small():
     assert len(ids) == len(set(ids)) and set(re.findall(r'\$\("([\w-]+)"\)', page)) <= {*ids, "dial-k"}
 
 
-def test_weights_of_other_policies_are_refused(tmp_path, monkeypatch):
-    page = build.PAGE.read_text()
+@pytest.mark.parametrize("cut", [0, 1000, 20_000, 2_000_000])
+def test_a_page_that_is_cut_or_holds_other_policies_is_refused(cut, tmp_path, monkeypatch):
+    page = build.PAGE.read_bytes()
+    assert page.index(b'id="policy-names"') < 2_000_000 < page.index(b'<script type="module">')
     monkeypatch.setattr(build, "PAGE", tmp_path / "group.html")
-    with pytest.raises(UsageError, match="add --train"):
+    build.PAGE.write_bytes(page[:cut])
+    with pytest.raises(UsageError, match="restore it, or add --train"):
         build.main(build.Config())
-    build.PAGE.write_text(page)
+    assert build.PAGE.read_bytes() == page[:cut]
+    build.PAGE.write_bytes(page)
+    build.main(build.Config())
+    assert build.PAGE.read_bytes() == page
     monkeypatch.setattr(build, "RUNS", dict(reversed(build.RUNS.items())))
-    with pytest.raises(UsageError, match="add --train"):
+    with pytest.raises(UsageError, match="restore it, or add --train"):
         build.main(build.Config())
-    assert build.PAGE.read_text() == page
 
 
 def test_the_code_shown_is_that_of_the_scripts():

@@ -64,7 +64,7 @@ def policies():
     """What the page holds, as torch models in float64."""
     import base64
 
-    packed = base64.b64decode(build.weights_of(build.PAGE.read_text()))
+    packed = base64.b64decode(build.part_of(build.PAGE.read_text(), "weights"))
     return dict(zip(NAMES, map(build.policy_of, build.unpack(packed)), strict=True))
 
 
@@ -204,14 +204,20 @@ def test_pushes_are_the_gradient_of_the_script(console, name):
     assert seen == ({False} if name in ("REINFORCE", "CISPO") else {False, True})
 
 
-def test_the_coefficient_of_a_group_is_a_power_of_sigma(console):
-    """sigma for GRPO, sigma squared for Dr. GRPO: with independent scores, g = coefficient * contrast."""
+@pytest.mark.parametrize("ratio", [1.0, 0.7, 1.25])
+def test_the_update_of_a_group_is_a_power_of_sigma_times_the_contrast(console, ratio):
+    """sigma for GRPO, sigma squared for Dr. GRPO; at any ratio, where a stopped token counts as 0 in the contrast."""
     for G in (2, 3, 8):
         for k in range(1, G):
             rewards, sigma = [1] * k + [0] * (G - k), float(identity.sigma(k, G))
-            for name, size in (("GRPO", sigma), ("DAPO", sigma), ("Dr. GRPO", sigma**2)):
+            for name, size, divisor in (("GRPO", sigma, 4), ("DAPO", sigma, 4), ("Dr. GRPO", sigma**2, 56)):
                 both = console.evaluate("(given) => sigmaLadder.coefficients(...given)", [name, rewards, [4] * G])
                 assert both == pytest.approx({"right": size, "wrong": -size}, abs=1e-12)
+                rows = console.evaluate("(given) => sigmaLadder.pushes(...given)", [name, rewards, [4] * G, ratio])
+                for row, R in zip(rows, rewards):
+                    share = size / k if R else -size / (G - k)  # of one completion in the difference of two means
+                    for token in row["tokens"]:
+                        assert token["weight"] == pytest.approx(share * ratio * (not token["stopped"]) / divisor)
 
 
 def test_closed_forms_are_those_of_the_lessons(console):

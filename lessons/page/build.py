@@ -13,10 +13,9 @@ import difflib
 import inspect
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -116,20 +115,17 @@ def trained(config: Config) -> bytes:
     for script, steps in RUNS.values():
         folder = ROOT / config.runs / f"{script}-{steps}"
         if not (folder / "results.json").exists():
-            command = [sys.executable, f"algorithms/{script}.py", "--steps", str(steps), "--run_dir", str(folder)]
-            subprocess.run([*command, *(["--resume"] if folder.exists() else [])], check=True, cwd=ROOT)
+            module = import_module(f"algorithms.{script}")
+            module.train(module.Config(steps=steps, run_dir=str(folder), resume=folder.exists()))
         policies.append(rows_of(load_policy(str(folder / "checkpoint"))[0]))
     return pack(rows_of(load_policy("base")[0]), policies)
 
 
-def weights_of(page: str) -> str:
-    """The packed weights that a page holds, in base64."""
-    return re.search(r'<script type="text/plain" id="weights">(.*?)</script>', page, flags=re.DOTALL)[1].strip()
-
-
-def policies_of(page: str) -> list[str]:
-    """The names of the policies whose weights a page holds."""
-    return json.loads(re.search(r'id="policy-names">(.*?)</script>', page)[1])
+def part_of(page: str, name: str) -> str:
+    """What a page holds in its script called `name`: "weights", packed and in base64, or "policy-names". Empty if the
+    page is cut before its end."""
+    match = re.search(rf'<script type="[^"]*" id="{name}">(.*?)</script>', page, flags=re.DOTALL)
+    return match[1].strip() if match else ""
 
 
 # ---------------------------------------------------------------------- code
@@ -177,7 +173,7 @@ def training_step() -> list[str]:
 
 def script_of() -> str:
     """The modules as one: a page opened by a double click may not import, so imports and exports are taken out."""
-    sources = [(SOURCES / f"{name}.js").read_text() for name in MODULES]
+    sources = [(SOURCES / f"{name}.js").read_text(encoding="utf-8") for name in MODULES]
     return "\n".join(
         re.sub(r"^export ", "", re.sub(r"^import .*?;\n", "", s, flags=re.M | re.S), flags=re.M) for s in sources
     )
@@ -186,23 +182,22 @@ def script_of() -> str:
 def page_of(weights: str) -> str:
     """The whole page around weights in base64."""
     parts = {
-        "style": (SOURCES / "style.css").read_text(),
+        "style": (SOURCES / "style.css").read_text(encoding="utf-8"),
         "code": json.dumps(diffs(), ensure_ascii=False),
         "policies": json.dumps([BASE, *RUNS]),
         "script": script_of(),
         "weights": weights,
     }
-    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]].strip(), (SOURCES / "page.html").read_text())
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]].strip(), (SOURCES / "page.html").read_text(encoding="utf-8"))
 
 
 def main(config: Config) -> None:
+    page = PAGE.read_text(encoding="utf-8", errors="replace") if PAGE.exists() else ""
     if config.train:
         weights = base64.b64encode(trained(config)).decode()
-    elif PAGE.exists() and policies_of(PAGE.read_text()) == [BASE, *RUNS]:
-        weights = weights_of(PAGE.read_text())
-    else:
-        raise UsageError(f"{PAGE} does not hold the weights of {', '.join([BASE, *RUNS])}; add --train")
-    PAGE.write_text(page_of(weights))
+    elif (weights := part_of(page, "weights")) == "" or part_of(page, "policy-names") != json.dumps([BASE, *RUNS]):
+        raise UsageError(f"{PAGE} does not hold the weights of {', '.join([BASE, *RUNS])}; restore it, or add --train")
+    PAGE.write_text(page_of(weights), encoding="utf-8")
     print(f"{PAGE}: {PAGE.stat().st_size / 1e6:.2f} MB")
 
 
