@@ -14,7 +14,6 @@ import contextlib
 import io
 import json
 import math
-import os
 import re
 import textwrap
 from collections.abc import Iterable, Sequence
@@ -39,7 +38,7 @@ def draw(sources: Sequence[Path], folder: Path) -> None:
     """Draw the pictures of these lessons into the site's folder, on all cores."""
     (folder / "figures").mkdir(parents=True, exist_ok=True)
     tasks = [(source, width, folder / "figures") for source in sources for width in WIDTHS]
-    in_parallel(draw_lesson, tasks, processes=min(len(tasks), os.cpu_count() or 1), what="lessons in two widths")
+    in_parallel(draw_lesson, tasks, what="lessons in two widths")
 
 
 def draw_lesson(source: Path, width: str, figures: Path) -> None:

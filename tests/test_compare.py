@@ -16,6 +16,8 @@ import torch
 
 from algorithms import dapo, dr_grpo, grpo
 from lessons.experiments import (
+    bench_memory,
+    bench_rollout,
     bench_speed,
     compare,
     compare_answers,
@@ -24,11 +26,14 @@ from lessons.experiments import (
     compare_tables,
     page,
     paired,
+    short_answers,
+    staleness,
+    update_length,
 )
 from lessons.experiments.compare import Config, Experiments
 from lessons.experiments.compare_runs import SCRIPTS, Arm, Job, of_script, summary
 from lessons.experiments.page import into_page
-from lessons.experiments.pool import in_parallel
+from lessons.experiments.pool import in_parallel, lock_folder
 from lessons.experiments.staleness import averaged_as_grpo
 from toy_env import RunFailed, UsageError
 from toy_env.cli import check_settings, parse
@@ -520,7 +525,7 @@ def test_only_divergence_is_kept_as_such(tmp_path, monkeypatch, capsys, in_this_
     with pytest.raises(RunFailed, match="every run of GRPO diverged"):
         compare.main(config)
     assert "grpo-1: the loss is nan: training has diverged" in capsys.readouterr().out
-    with compare.FileLock(tmp_path / "out/lock"), pytest.raises(UsageError, match="another compare.py is running"):
+    with lock_folder(str(tmp_path / "out"), ""), pytest.raises(UsageError, match="another compare.py is running"):
         compare.main(config)
 
 
@@ -575,20 +580,42 @@ def test_what_is_published_is_whole(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("module", "settings", "message"),
     [
-        ({"seeds": 1}, r"--seeds must be from 2 \(for an interval\) to 100 \(the next ones tune\), not 1"),
-        ({"seeds": 101}, "not 101"),
-        ({"quick": True, "steps": 10}, "--quick is 3 seeds and 25 steps; leave out --seeds and --steps"),
-        ({"publish": True, "quick": True}, "leave out --quick, --first_seed, --seeds and --steps"),
-        ({"publish": True, "first_seed": 200}, "leave out --quick"),
-        ({"publish": True, "seeds": 9}, "leave out --quick"),
-        ({"publish": True, "steps": 59}, "leave out --quick"),
+        (compare, {"seeds": 1}, r"--seeds must be from 2 \(for an interval\) to 100 \(the next ones tune\), not 1"),
+        (compare, {"seeds": 101}, "not 101"),
+        (compare, {"quick": True, "steps": 10}, "--quick is 3 seeds and 25 steps; leave out --seeds and --steps"),
+        (compare, {"publish": True, "quick": True}, "leave out --quick, --first_seed, --seeds and --steps"),
+        (compare, {"publish": True, "first_seed": 200}, "leave out --quick"),
+        (compare, {"publish": True, "seeds": 9}, "leave out --quick"),
+        (compare, {"publish": True, "steps": 59}, "leave out --quick"),
+        (short_answers, {"publish": True, "seeds": 1}, "leave out --seeds"),
+        (short_answers, {"seeds": 10**12}, "--seeds must be 1000 or less, not 1000000000000"),
+        (staleness, {"seeds": 10**12}, "--seeds must be 1000 or less"),
+        (update_length, {"seeds": 10**12}, "--seeds must be 1000 or less"),
+        (update_length, {"prompts": 10**12}, "--prompts must be 1000 or less"),
+        (update_length, {"answers": 10**12}, "--answers must be 65536 or less"),
+        (bench_memory, {"completions": (8 * 10**12,)}, "tokens or fewer"),
+        (bench_memory, {"layers": 10**12}, "--layers must be from 1 to 1000"),
+        (bench_rollout, {"problems": 10**12}, "tokens or fewer"),
+        (bench_rollout, {"samples": 10**12}, "tokens or fewer"),
+        (bench_speed, {"device": "nosuch"}, "--device must be cpu or cuda, not 'nosuch'"),
+        (bench_speed, {"largest": 10**12}, "--largest must be 1048576 or less"),
+        (bench_speed, {"publish": True, "steps": 1}, "leave out every other setting"),
     ],
 )
-def test_bad_input_is_one_line(settings, message):
+def test_bad_input_is_one_line(module, settings, message):
     with pytest.raises(UsageError, match=message):
-        check_settings(Config(**settings))
+        check_settings(module.Config(**settings))
+
+
+@pytest.mark.parametrize("module", [compare, staleness, update_length])
+def test_a_folder_that_cannot_be_is_refused_before_the_work(module, tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(paired, "require", lambda: None)
+    monkeypatch.setattr(module, "in_parallel", lambda *_, **__: pytest.fail("worked"))
+    with pytest.raises(UsageError, match="^cannot write to .*file/x'.*; choose another --output$"):
+        module.main(module.Config(output=str(tmp_path / "file/x")))
 
 
 def test_without_the_statistics_one_line_says_what_to_install(tmp_path, monkeypatch):
@@ -625,6 +652,10 @@ def test_a_killed_process_is_one_line_and_no_process_outlives_its_parent(tmp_pat
         RunFailed, match="a process was killed, perhaps for want of memory; lower --processes; the same"
     ):
         in_parallel(note_and_wait, [(tmp_path / "a", True)], processes=1)
+    started = time.monotonic()
+    with pytest.raises(AttributeError):  # of one task, while the other would go on for a minute
+        in_parallel(note_and_wait, [(tmp_path / "c", False), (None, False)], processes=10**12)
+    assert time.monotonic() < started + 50
     program, noted = tmp_path / "program.py", tmp_path / "b"
     program.write_text(
         "import sys\nfrom pathlib import Path\nsys.path.insert(0, 'tests')\nfrom test_compare import note_and_wait\n"

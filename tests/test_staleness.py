@@ -386,5 +386,5 @@ def test_what_is_there_is_not_run_again(tmp_path, monkeypatch, capsys):
         (tmp_path / run.file()).write_text(json.dumps(kept))
     staleness.main(Config(output=str(tmp_path)))
     assert "GSPO" in capsys.readouterr().out and not (tmp_path / runs[2].file()).exists()
-    with staleness.FileLock(tmp_path / "lock"), pytest.raises(UsageError, match="another staleness.py is running"):
+    with staleness.lock_folder(str(tmp_path), ""), pytest.raises(UsageError, match="another staleness.py is running"):
         staleness.main(Config(output=str(tmp_path)))

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from toy_env import RunFailed, UsageError
-from toy_env.cli import run_main, silence
+from toy_env.cli import MOST_TOKENS, run_main, silence
 from toy_env.rollout import LOGITS_PER_TOKEN, MOST_LOGITS
 
 GB = 1e9
@@ -39,10 +39,12 @@ class Config:
         for completions in self.completions:
             if completions < 1 or completions % GROUP_SIZE:
                 raise UsageError(f"--completions must be multiples of {GROUP_SIZE}, not {completions}")
+            if completions * self.max_new_tokens > MOST_TOKENS:
+                raise UsageError(f"--completions x --max_new_tokens must be {MOST_TOKENS} tokens or fewer")
         if self.dtype not in ("float32", "bfloat16"):
             raise UsageError(f"--dtype must be float32 or bfloat16, not {self.dtype!r}")
-        if self.layers < 1:
-            raise UsageError(f"--layers must be 1 or more, not {self.layers}")
+        if not 1 <= self.layers <= 1000:
+            raise UsageError(f"--layers must be from 1 to 1000, not {self.layers}")
 
 
 @dataclass(frozen=True)

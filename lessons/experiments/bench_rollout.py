@@ -16,9 +16,10 @@ from statistics import median
 
 import torch
 
+from toy_env import UsageError
 from toy_env import rollout as sampling
 from toy_env.arithmetic import LEVELS, sample_problems
-from toy_env.cli import run_main
+from toy_env.cli import MOST_TOKENS, run_main
 from toy_env.model import compute_in_bfloat16, keep_casts, load_policy, pick_device
 from toy_env.rollout import Rollout, completion_logps, model_inputs, sample, token_logps
 
@@ -31,6 +32,10 @@ class Config:
     group_size: int = 8  # completions sampled for each problem
     max_new_tokens: int = 56  # length limit of a completion, in tokens
     samples: int = 20  # rollout batches that are timed
+
+    def check(self) -> None:
+        if self.problems * self.group_size * self.max_new_tokens > MOST_TOKENS:
+            raise UsageError(f"--problems x --group_size x --max_new_tokens must be {MOST_TOKENS} tokens or fewer")
 
 
 def compare(what: str, ways: dict[str, Callable], turns: int) -> None:

@@ -26,10 +26,11 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 from lessons.experiments.page import SPEED, rounded, start_up, write_pages
+from lessons.experiments.pool import at_most
 from toy_env import UsageError
 from toy_env.arithmetic import LEVELS, Problem, reward, sample_problems
 
@@ -43,6 +44,16 @@ class Config:
     start_ups: int = 5  # timed start-ups of each side
     largest: int = 4096  # completions in the largest rollout batch, of the growth and the memory table
     publish: bool = False  # update bench_speed.json and the tables of README.md beside it
+
+    def check(self) -> None:
+        from toy_env.model import pick_device
+
+        at_most(self, steps=10_000, start_ups=10_000, largest=2**20)
+        if self.device not in ("cpu", "cuda"):
+            raise UsageError(f"--device must be cpu or cuda, not {self.device!r}")
+        pick_device(self.device)
+        if self.publish and replace(self, publish=False) != Config():
+            raise UsageError("--publish is for the full benchmark; leave out every other setting")
 
 
 # ---------------------------------------------------------------------- in the worker processes

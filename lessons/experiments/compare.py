@@ -31,7 +31,6 @@ from typing import Literal, get_args
 
 import numpy as np
 import torch
-from filelock import FileLock, Timeout
 
 from lessons.experiments import compare_figures, compare_tables, page, paired
 from lessons.experiments.compare_runs import (
@@ -49,7 +48,7 @@ from lessons.experiments.compare_runs import (
     to_reinforce,
     train,
 )  # fmt: skip
-from lessons.experiments.pool import in_parallel
+from lessons.experiments.pool import in_parallel, lock_folder
 from toy_env import RunFailed, UsageError
 from toy_env.cli import run_main
 from toy_env.model import pick_device
@@ -207,27 +206,15 @@ def main(config: Config) -> None:
         page.check_places(chosen)
     if config.quick:
         config = replace(config, seeds=3, steps=25, output=f"{config.output}-quick")
-    output = Path(config.output)
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(
-            f"cannot make the folder {config.output!r} ({error.strerror}); choose another --output"
-        ) from None
-    try:
-        with FileLock(output / "lock", timeout=0):
-            for experiment in chosen:
-                found, figure = Experiments(config).run(experiment)
-                found = compare_tables.rounded(found)
-                figure.with_suffix(".json").write_text(json.dumps(found, indent=1) + "\n")
-                print(f"\n{experiment}\n{compare_tables.table(experiment, found)}\n{compare_tables.LEGEND}\n")
-                print(f"written: {figure}, and the numbers beside it")
-                if config.publish:
-                    page.publish(experiment, found, figure)
-    except Timeout:
-        raise UsageError(
-            f"another compare.py is running in {config.output!r}; wait, or choose another --output"
-        ) from None
+    with lock_folder(config.output, "compare.py"):
+        for experiment in chosen:
+            found, figure = Experiments(config).run(experiment)
+            found = compare_tables.rounded(found)
+            figure.with_suffix(".json").write_text(json.dumps(found, indent=1) + "\n")
+            print(f"\n{experiment}\n{compare_tables.table(experiment, found)}\n{compare_tables.LEGEND}\n")
+            print(f"written: {figure}, and the numbers beside it")
+            if config.publish:
+                page.publish(experiment, found, figure)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Many independent tasks in processes of one thread each, under one progress bar."""
+"""What long experiments share: their folder, limits to their settings, and many tasks at a time."""
 
 import os
 import signal
@@ -7,25 +7,48 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import connection, get_context, parent_process
+from pathlib import Path
 
+from filelock import FileLock, Timeout
 from tqdm import tqdm
 
-from toy_env import RunFailed, Stopped
+from toy_env import RunFailed, Stopped, UsageError
 
 AGAIN = "the same command continues from here"
+
+
+def lock_folder(output: str, command: str):
+    """Make the folder of an experiment and keep other processes out of it until the returned context ends. Raises
+    UsageError if that cannot be."""
+    try:
+        Path(output).mkdir(parents=True, exist_ok=True)
+        return FileLock(Path(output) / "lock", timeout=0).acquire()
+    except Timeout:
+        raise UsageError(f"another {command} is running in {output!r}; wait, or choose another --output") from None
+    except OSError as error:
+        raise UsageError(f"cannot write to {output!r} ({error.strerror}); choose another --output") from None
+
+
+def at_most(config, **limits: int) -> None:
+    """Raises UsageError for the first setting above its limit."""
+    for name, limit in limits.items():
+        if (value := getattr(config, name)) > limit:
+            raise UsageError(f"--{name} must be {limit} or less, not {value}")
 
 
 def in_parallel(function: Callable, tasks: Sequence[tuple], processes: int = 0, total: int = 0, what: str = "runs"):
     """Call function(*task) for every task; what a task finds, it leaves on disk.
 
     processes: tasks at a time; 0 for one per core. total: of the bar, which begins at what is not among the tasks.
-    Raises Stopped on Ctrl-C or SIGTERM, at once; RunFailed if a process was killed; and what a task raises.
+    Raises Stopped on Ctrl-C or SIGTERM, RunFailed if a process was killed, and what a task raises: all at once, without
+    waiting for the other tasks.
     """
     if not tasks:
         return
     os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that are started now
     total = max(total, len(tasks))
-    pool = ProcessPoolExecutor(processes or os.cpu_count(), get_context("spawn"), initializer=begin)
+    processes = min(processes or os.cpu_count() or 1, len(tasks))
+    pool = ProcessPoolExecutor(processes, get_context("spawn"), initializer=begin)
     try:
         futures = [pool.submit(function, *task) for task in tasks]
         with tqdm(total=total, initial=total - len(tasks), desc=what, dynamic_ncols=True, smoothing=0) as bar:
@@ -34,11 +57,15 @@ def in_parallel(function: Callable, tasks: Sequence[tuple], processes: int = 0, 
                 bar.update()
     except BrokenProcessPool:
         raise RunFailed(f"a process was killed, perhaps for want of memory; lower --processes; {AGAIN}") from None
-    except KeyboardInterrupt as end:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C would interrupt the end
+    except BaseException as end:
+        stopped = isinstance(end, KeyboardInterrupt)
+        if stopped:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C would interrupt the end
         for process in list(pool._processes.values()):
             process.kill()  # to wait for a task to end would invite a second Ctrl-C, which hangs the pool
-        raise Stopped(getattr(end, "number", signal.SIGINT), f"({AGAIN})") from None
+        if stopped:
+            raise Stopped(getattr(end, "number", signal.SIGINT), f"({AGAIN})") from None
+        raise
     finally:
         pool.shutdown(cancel_futures=True)
 

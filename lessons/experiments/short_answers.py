@@ -1,8 +1,9 @@
 """GRPO where every answer can be enumerated: four tokens, two learning rates, five seeds. Lesson 11 reads the results.
 
-    python lessons/experiments/short_answers.py
+    python lessons/experiments/short_answers.py              5 seeds: about a minute on one core
+    python lessons/experiments/short_answers.py --publish    also writes short_answers.json here
 
-It trains 15 runs in about a minute on one core and writes short_answers.json. Four tokens hold "#14" and the end:
+Four tokens hold "#14" and the end:
 nothing can be worked out, and the probability of each answer 0 to 99 is exact, up to odd spellings such as "#014". What
 is kept of a run, for each of 64 held-out problems: the probability of the right answer, that of any answer in time, and
 the most probable answer.
@@ -20,6 +21,8 @@ import torch
 from tqdm import tqdm
 
 from algorithms import grpo
+from lessons.experiments.pool import at_most
+from toy_env import UsageError
 from toy_env.arithmetic import LEVELS, Problem, held_out_problems, reward, sample_problems
 from toy_env.cli import run_main
 from toy_env.model import encode_prompts, load_policy
@@ -36,7 +39,12 @@ ARMS = {  # learning rate, batches; the product is .008 in the last two
 @dataclass
 class Config:
     seeds: int = 5  # seeds 0, 1, ... of each arm
-    output: str = str(RESULTS)  # file for the results
+    publish: bool = False  # write short_answers.json, which lesson 11 reads
+
+    def check(self) -> None:
+        at_most(self, seeds=1000)
+        if self.publish and self.seeds != 5:
+            raise UsageError("--publish is for the full experiment; leave out --seeds")
 
 
 @torch.no_grad()
@@ -109,7 +117,7 @@ def load(path: Path = RESULTS) -> dict[str, dict[str, np.ndarray]]:
 
 
 def main(config: Config) -> None:
-    """Train every arm from every seed and write what is kept of the policies."""
+    """Train every arm from every seed, print a line for each run, and with --publish write what is kept of them."""
     torch.set_num_threads(1)
     problems, (_, tokenizer) = held_out_problems(16, LEVELS), load_policy("base")  # 64, sixteen of each level
     rights = [problem.answer for problem in problems]
@@ -128,10 +136,11 @@ def main(config: Config) -> None:
             f"{arm}, seed {seed}: Pass@1 {p.mean():.3f}, Pass@64 {(1 - (1 - p) ** 64).mean():.3f}, "
             f"most probable answer right {mode_right:.3f}"
         )
-    lines = ",\n".join(json.dumps(run) for run in runs)
-    Path(config.output).write_text(
-        f'{{"command": "python lessons/experiments/short_answers.py", "runs": [\n{lines}\n]}}\n'
-    )
+    if config.publish:
+        lines = ",\n".join(json.dumps(run) for run in runs)
+        command = "python lessons/experiments/short_answers.py --publish"
+        RESULTS.write_text(f'{{"command": "{command}", "runs": [\n{lines}\n]}}\n')
+        print(f"written: {RESULTS}")
 
 
 if __name__ == "__main__":

@@ -29,12 +29,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from filelock import FileLock, Timeout
 from torch import Tensor
 from torch.nn import functional as F
 
 from algorithms import cispo, dapo, grpo, gspo
-from lessons.experiments.pool import in_parallel
+from lessons.experiments.pool import at_most, in_parallel, lock_folder
 from toy_env import UsageError
 from toy_env.arithmetic import LEVELS, held_out_problems, reward, sample_problems
 from toy_env.cli import run_main
@@ -119,6 +118,7 @@ class Config:
     publish: bool = False  # write staleness.json, which lesson 14 reads
 
     def check(self) -> None:
+        at_most(self, seeds=1000)
         if self.publish and (self.quick or self.seeds != 5):
             raise UsageError("--publish is for full runs; leave out --quick and --seeds")
 
@@ -390,15 +390,9 @@ def main(config: Config) -> None:
     """Run what is not there yet, print a line for each setting, and with --publish write staleness.json."""
     folder = Path(f"{config.output}-quick" if config.quick else config.output)
     runs = runs_of(config)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder / "lock", timeout=0):
-            left = [(run, folder) for run in runs if not (folder / run.file()).exists()]
-            in_parallel(write, left, config.processes, total=len(runs))
-    except Timeout:
-        raise UsageError(
-            f"another staleness.py is running in {str(folder)!r}; wait, or choose another --output"
-        ) from None
+    with lock_folder(str(folder), "staleness.py"):
+        left = [(run, folder) for run in runs if not (folder / run.file()).exists()]
+        in_parallel(write, left, config.processes, total=len(runs))
     results = [read(run, folder) for run in runs]
     print(table(results))
     if config.publish:

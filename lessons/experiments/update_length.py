@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from lessons import identity
-from lessons.experiments.pool import in_parallel
+from lessons.experiments.pool import at_most, in_parallel, lock_folder
 from toy_env import UsageError
 from toy_env.cli import run_main, silence
 from toy_env.evaluate import held_out
@@ -71,6 +71,7 @@ class Config:
     publish: bool = False  # write update_length.npz
 
     def check(self) -> None:
+        at_most(self, seeds=1000, prompts=1000, answers=2**16)
         if self.answers < 128:
             raise UsageError(f"--answers must be 128 or more, two groups of 64, not {self.answers}")
         if self.publish and (self.quick, self.seeds, self.prompts, self.answers) != (False, 3, 16, 2048):
@@ -302,15 +303,15 @@ def main(config: Config) -> None:
         config = replace(config, seeds=1, prompts=4, answers=1024, output=f"{config.output}-quick")
     output = Path(config.output)
     settings, path = {"prompts": config.prompts, "answers": config.answers}, output / "settings.json"
-    if path.is_file() and json.loads(path.read_text()) != settings:
-        raise UsageError(f"{output} holds measurements with {path.read_text()}; choose another --output")
-    output.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(settings))
-    left = [
-        (run, config) for run in runs_of(config)
-        if not all((output / f"measured/{run.name()}-{step}.npz").is_file() for step in run.steps())
-    ]  # fmt: skip
-    in_parallel(measure, left, config.processes, total=len(runs_of(config)))
+    with lock_folder(config.output, "update_length.py"):
+        if path.is_file() and json.loads(path.read_text()) != settings:
+            raise UsageError(f"{output} holds measurements with {path.read_text()}; choose another --output")
+        path.write_text(json.dumps(settings))
+        left = [
+            (run, config) for run in runs_of(config)
+            if not all((output / f"measured/{run.name()}-{step}.npz").is_file() for step in run.steps())
+        ]  # fmt: skip
+        in_parallel(measure, left, config.processes, total=len(runs_of(config)))
     results = collect(config)
     print(update_length_tables.table(results))
     if config.publish:

@@ -188,7 +188,8 @@ def page_of(weights: str) -> str:
         "script": script_of(),
         "weights": weights,
     }
-    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]].strip(), (SOURCES / "page.html").read_text(encoding="utf-8"))
+    page = (SOURCES / "page.html").read_text(encoding="utf-8")
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]].strip(), page)
 
 
 def main(config: Config) -> None:
