@@ -601,6 +601,7 @@ def test_what_is_published_is_whole(tmp_path, monkeypatch):
         (bench_rollout, {"samples": 10**12}, "tokens or fewer"),
         (bench_speed, {"device": "nosuch"}, "--device must be cpu or cuda, not 'nosuch'"),
         (bench_speed, {"largest": 10**12}, "--largest must be 1048576 or less"),
+        (bench_speed, {"largest": 1}, "and --largest 64 or more"),
         (bench_speed, {"publish": True, "steps": 1}, "leave out every other setting"),
     ],
 )

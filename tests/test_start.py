@@ -10,9 +10,10 @@ from lessons import build, start
 from toy_env import UsageError
 
 
-@pytest.mark.parametrize("folder", ["mine", "a b/mine"])
-def test_the_links_of_the_copies_lead_somewhere(folder, tmp_path, capsys):
-    folder = tmp_path / folder
+def test_the_links_of_the_copies_lead_somewhere(tmp_path, monkeypatch, capsys):
+    (tmp_path / "a b").symlink_to(start.LESSONS)  # a link to there must have no space
+    monkeypatch.setattr(start, "LESSONS", tmp_path / "a b")
+    folder = tmp_path / "mine"
     start.main(start.Config(str(folder), open=False))
     lessons = list(build.sources())
     assert capsys.readouterr().out == f"{len(lessons)} lessons copied to {folder}, 0 were there\n"

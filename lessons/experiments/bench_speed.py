@@ -49,6 +49,8 @@ class Config:
         from toy_env.model import pick_device
 
         at_most(self, steps=10_000, start_ups=10_000, largest=2**20)
+        if self.start_ups < 1 or self.largest < 64:
+            raise UsageError("--start_ups must be 1 or more, and --largest 64 or more")
         if self.device not in ("cpu", "cuda"):
             raise UsageError(f"--device must be cpu or cuda, not {self.device!r}")
         pick_device(self.device)
