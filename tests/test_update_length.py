@@ -15,6 +15,7 @@ from lessons.experiments.update_length import EVERY_TOKEN, GROUP_SIZES, KS, MEAN
 from lessons.experiments.update_length_tables import errors, profile
 from lessons.float64 import to_float64
 from toy_env import UsageError, arithmetic, expressions
+from toy_env.cli import check_settings
 from toy_env.model import load_policy
 from toy_env.rollout import completion_logps
 
@@ -282,7 +283,7 @@ def test_no_two_measurements_share_their_draws():
 def test_bad_settings_get_one_line():
     for change, message in (({"answers": 64}, "--answers must be 128 or more"), ({"quick": True}, "is for full runs")):
         with pytest.raises(UsageError, match=message):
-            replace(update_length.Config(), publish=True, **change).check()
+            check_settings(replace(update_length.Config(), publish=True, **change))
     with pytest.raises(UsageError, match="there is no nothing.npz"):
         update_length_tables.load(Path("nothing.npz"))
 

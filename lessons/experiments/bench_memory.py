@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from toy_env import RunFailed, UsageError
-from toy_env.cli import MOST_TOKENS, run_main, silence
+from toy_env.cli import MOST_TOKENS, at_least, run_main, silence
 from toy_env.rollout import LOGITS_PER_TOKEN, MOST_LOGITS
 
 GB = 1e9
@@ -29,11 +29,11 @@ GROUP_SIZE = 8
 @dataclass
 class Config:
     completions: tuple[int, ...] = (64, 256)  # of a rollout batch, groups of 8; none to reckon only
-    layers: int = 2  # of the model that is measured
-    max_new_tokens: int = 56  # length of every completion
+    layers: at_least(1, 1000) = 2  # of the model that is measured
+    max_new_tokens: at_least(1) = 56  # length of every completion
     dtype: str = "float32"  # of the forward pass, float32 or bfloat16
     gradient_checkpointing: bool = False  # compute each layer again in the backward pass
-    kl_coef: float = 0.04  # 0 leaves out the reference policy
+    kl_coef: at_least(0.0) = 0.04  # 0 leaves out the reference policy
 
     def check(self) -> None:
         for completions in self.completions:
@@ -43,8 +43,6 @@ class Config:
                 raise UsageError(f"--completions x --max_new_tokens must be {MOST_TOKENS} tokens or fewer")
         if self.dtype not in ("float32", "bfloat16"):
             raise UsageError(f"--dtype must be float32 or bfloat16, not {self.dtype!r}")
-        if not 1 <= self.layers <= 1000:
-            raise UsageError(f"--layers must be from 1 to 1000, not {self.layers}")
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ import torch
 from toy_env import UsageError
 from toy_env import rollout as sampling
 from toy_env.arithmetic import LEVELS, sample_problems
-from toy_env.cli import MOST_TOKENS, run_main
+from toy_env.cli import MOST_TOKENS, at_least, run_main
 from toy_env.model import compute_in_bfloat16, keep_casts, load_policy, pick_device
 from toy_env.rollout import Rollout, completion_logps, model_inputs, sample, token_logps
 
@@ -28,10 +28,10 @@ from toy_env.rollout import Rollout, completion_logps, model_inputs, sample, tok
 class Config:
     model: str = "base"  # base, a folder, or a causal language model on the Hugging Face hub
     device: str = "auto"  # auto (cuda, else mps, else cpu), cuda, mps or cpu
-    problems: int = 32  # prompts in a rollout batch
-    group_size: int = 8  # completions sampled for each problem
-    max_new_tokens: int = 56  # length limit of a completion, in tokens
-    samples: int = 20  # rollout batches that are timed
+    problems: at_least(1) = 32  # prompts in a rollout batch
+    group_size: at_least(1) = 8  # completions sampled for each problem
+    max_new_tokens: at_least(1) = 56  # length limit of a completion, in tokens
+    samples: at_least(1) = 20  # rollout batches that are timed
 
     def check(self) -> None:
         if self.problems * self.group_size * self.max_new_tokens > MOST_TOKENS:

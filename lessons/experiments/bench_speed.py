@@ -30,9 +30,10 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from lessons.experiments.page import SPEED, rounded, start_up, write_pages
-from lessons.experiments.pool import at_most
 from toy_env import UsageError
 from toy_env.arithmetic import LEVELS, Problem, reward, sample_problems
+from toy_env.cli import at_least, run_main
+from toy_env.model import pick_device
 
 PROMPTS, GROUP, LIMIT, MINIBATCHES = 32, 8, 56, 4
 
@@ -40,17 +41,12 @@ PROMPTS, GROUP, LIMIT, MINIBATCHES = 32, 8, 56, 4
 @dataclass
 class Config:
     device: str = "cpu"  # cpu or cuda
-    steps: int = 20  # timed steps of each side for each model
-    start_ups: int = 5  # timed start-ups of each side
-    largest: int = 4096  # completions in the largest rollout batch, of the growth and the memory table
+    steps: at_least(1, 10_000) = 20  # timed steps of each side for each model
+    start_ups: at_least(1, 10_000) = 5  # timed start-ups of each side
+    largest: at_least(64, 100_000) = 4096  # completions in the largest rollout batch, of the growth and the memory table
     publish: bool = False  # update bench_speed.json and the tables of README.md beside it
 
     def check(self) -> None:
-        from toy_env.model import pick_device
-
-        at_most(self, steps=10_000, start_ups=10_000, largest=2**20)
-        if self.start_ups < 1 or self.largest < 64:
-            raise UsageError("--start_ups must be 1 or more, and --largest 64 or more")
         if self.device not in ("cpu", "cuda"):
             raise UsageError(f"--device must be cpu or cuda, not {self.device!r}")
         pick_device(self.device)
@@ -478,6 +474,4 @@ def main(config: Config) -> None:
 
 
 if __name__ == "__main__":
-    from toy_env.cli import run_main  # not above: every worker process imports this file
-
     run_main(Config, main, __doc__)

@@ -50,7 +50,7 @@ from lessons.experiments.compare_runs import (
 )  # fmt: skip
 from lessons.experiments.pool import in_parallel, lock_folder
 from toy_env import RunFailed, UsageError
-from toy_env.cli import run_main
+from toy_env.cli import at_least, run_main
 from toy_env.model import pick_device
 
 TUNING = 100  # the seeds that choose learning rates begin this far behind the first of the comparison
@@ -60,11 +60,11 @@ Experiment = Literal["shared", "matched", "tuned", "pieces", "ablation", "reinfo
 @dataclass
 class Config:
     experiments: tuple[Experiment, ...] = ()  # which of those above; none: shared, or with --publish all
-    first_seed: int = 0  # of every run's seeds
+    first_seed: at_least(0) = 0  # of every run's seeds
     seeds: int = 10  # seeds first_seed, first_seed + 1, ...
-    steps: int = 60  # rollout batches of every run
+    steps: at_least(1) = 60  # rollout batches of every run
     quick: bool = False  # 3 seeds and 25 steps, in the folder OUTPUT-quick
-    processes: int = 0  # runs at a time, of one thread each; 0 for one per core
+    processes: at_least(0) = 0  # runs at a time, of one thread each; 0 for one per core
     device: str = "auto"  # auto (cuda, else mps, else cpu), cuda, mps or cpu
     output: str = "runs/compare"  # folder for the runs, the numbers and the figures
     publish: bool = False  # update the committed results, figures and tables

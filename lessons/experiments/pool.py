@@ -1,4 +1,4 @@
-"""What long experiments share: their folder, limits to their settings, and many tasks at a time."""
+"""What long experiments share: their folder, and many tasks at a time."""
 
 import os
 import signal
@@ -27,13 +27,6 @@ def lock_folder(output: str, command: str):
         raise UsageError(f"another {command} is running in {output!r}; wait, or choose another --output") from None
     except OSError as error:
         raise UsageError(f"cannot write to {output!r} ({error.strerror}); choose another --output") from None
-
-
-def at_most(config, **limits: int) -> None:
-    """Raises UsageError for the first setting above its limit."""
-    for name, limit in limits.items():
-        if (value := getattr(config, name)) > limit:
-            raise UsageError(f"--{name} must be {limit} or less, not {value}")
 
 
 def in_parallel(function: Callable, tasks: Sequence[tuple], processes: int = 0, total: int = 0, what: str = "runs"):

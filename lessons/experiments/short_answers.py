@@ -21,10 +21,9 @@ import torch
 from tqdm import tqdm
 
 from algorithms import grpo
-from lessons.experiments.pool import at_most
 from toy_env import UsageError
 from toy_env.arithmetic import LEVELS, Problem, held_out_problems, reward, sample_problems
-from toy_env.cli import run_main
+from toy_env.cli import at_least, run_main
 from toy_env.model import encode_prompts, load_policy
 from toy_env.rollout import completion_logps, position_ids, sample
 
@@ -38,11 +37,10 @@ ARMS = {  # learning rate, batches; the product is .008 in the last two
 
 @dataclass
 class Config:
-    seeds: int = 5  # seeds 0, 1, ... of each arm
+    seeds: at_least(1, 1000) = 5  # seeds 0, 1, ... of each arm
     publish: bool = False  # write short_answers.json, which lesson 11 reads
 
     def check(self) -> None:
-        at_most(self, seeds=1000)
         if self.publish and self.seeds != 5:
             raise UsageError("--publish is for the full experiment; leave out --seeds")
 

@@ -33,10 +33,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from algorithms import cispo, dapo, grpo, gspo
-from lessons.experiments.pool import at_most, in_parallel, lock_folder
+from lessons.experiments.pool import in_parallel, lock_folder
 from toy_env import UsageError
 from toy_env.arithmetic import LEVELS, held_out_problems, reward, sample_problems
-from toy_env.cli import run_main
+from toy_env.cli import at_least, run_main
 from toy_env.evaluate import evaluate
 from toy_env.model import load_policy
 from toy_env.rollout import completion_logps, sample
@@ -111,14 +111,13 @@ CORRECTIONS = {"bfloat16": ("none", "token", "sequence"), "float8": ("none", "se
 
 @dataclass
 class Config:
-    seeds: int = 5  # seeds 0, 1, ... of every setting
+    seeds: at_least(1, 1000) = 5  # seeds 0, 1, ... of every setting
     quick: bool = False  # 1 seed, 32 updates, U = 1, 8 and 32, no float8; in the folder OUTPUT-quick
-    processes: int = 0  # runs at a time, of one thread each; 0 for one per core
+    processes: at_least(0) = 0  # runs at a time, of one thread each; 0 for one per core
     output: str = "runs/staleness"  # folder for the runs
     publish: bool = False  # write staleness.json, which lesson 14 reads
 
     def check(self) -> None:
-        at_most(self, seeds=1000)
         if self.publish and (self.quick or self.seeds != 5):
             raise UsageError("--publish is for full runs; leave out --quick and --seeds")
 

@@ -22,9 +22,9 @@ import torch
 from torch import Tensor
 
 from lessons import identity
-from lessons.experiments.pool import at_most, in_parallel, lock_folder
+from lessons.experiments.pool import in_parallel, lock_folder
 from toy_env import UsageError
-from toy_env.cli import run_main, silence
+from toy_env.cli import at_least, run_main, silence
 from toy_env.evaluate import held_out
 from toy_env.model import load_policy
 from toy_env.rollout import Rollout, completion_logps, sample
@@ -62,18 +62,15 @@ PREDICTIONS = {
 
 @dataclass
 class Config:
-    seeds: int = 3  # training seeds 0, 1, ...
-    prompts: int = 16  # held-out prompts
-    answers: int = 2048  # to each: half to predict from, half to form groups of
+    seeds: at_least(1, 1000) = 3  # training seeds 0, 1, ...
+    prompts: at_least(1, 1000) = 16  # held-out prompts
+    answers: at_least(128, 2**16) = 2048  # to each: half to predict from, half to form groups of, of up to 64
     quick: bool = False  # 1 seed, 4 prompts, 1,024 answers, trained at G = 8 alone; in the folder OUTPUT-quick
-    processes: int = 0  # processes of one thread each; 0 for one a core
+    processes: at_least(0) = 0  # processes of one thread each; 0 for one a core
     output: str = "runs/update_length"  # folder for the runs and the measurements
     publish: bool = False  # write update_length.npz
 
     def check(self) -> None:
-        at_most(self, seeds=1000, prompts=1000, answers=2**16)
-        if self.answers < 128:
-            raise UsageError(f"--answers must be 128 or more, two groups of 64, not {self.answers}")
         if self.publish and (self.quick, self.seeds, self.prompts, self.answers) != (False, 3, 16, 2048):
             raise UsageError("--publish is for full runs; leave out --quick, --seeds, --prompts and --answers")
 
