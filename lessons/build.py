@@ -26,6 +26,11 @@ writes, so that opening a lesson changes nothing in its file but the version of
 Python, if the reader's is another.
 """
 
+from toy_env import UsageError, take_over_ctrl_c
+
+if __name__ == "__main__":
+    take_over_ctrl_c()
+
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -39,7 +44,6 @@ from nbclient.exceptions import CellExecutionError
 
 from lessons.experiments.pool import in_parallel
 from lessons.kit import WIDGET
-from toy_env import UsageError
 from toy_env.cli import run_main
 
 LESSONS = Path(__file__).parent

@@ -7,6 +7,11 @@ A file that is there already is left as it is, with your answers; delete or rena
 stay as they were built, so that `git pull` finds nothing in its way.
 """
 
+from toy_env import UsageError, take_over_ctrl_c
+
+if __name__ == "__main__":
+    take_over_ctrl_c()
+
 import os
 import re
 from dataclasses import dataclass
@@ -14,7 +19,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import quote
 
-from toy_env import UsageError
 from toy_env.cli import run_main
 
 LESSONS = Path(__file__).resolve().parent

@@ -1,6 +1,10 @@
-"""The copy of the lessons to work in: it overwrites nothing, and its links lead somewhere."""
+"""The copy of the lessons to work in: it overwrites nothing, and its links lead somewhere. How the commands start."""
 
+import os
 import re
+import subprocess
+import sys
+from pathlib import Path
 from urllib.parse import unquote
 
 import nbformat
@@ -34,3 +38,17 @@ def test_a_file_that_is_there_is_left_as_it_is(tmp_path, capsys):
     assert capsys.readouterr().out.endswith(", 1 were there\n") and (tmp_path / "03_group_baseline.ipynb").is_file()
     with pytest.raises(UsageError, match="^cannot write to .*; choose another --folder$"):
         start.main(start.Config(str(tmp_path / "README.md/x"), open=False))
+
+
+ROOT = Path(__file__).parents[1]
+COMMANDS = [
+    path for path in sorted((ROOT / "lessons").rglob("*.py")) if "take_over_ctrl_c()" in path.read_text("utf-8")
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda path: path.stem)
+def test_ctrl_c_while_a_command_imports_torch_is_one_line(command, tmp_path):
+    (tmp_path / "torch.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    where = os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+    run = subprocess.run([sys.executable, str(command)], env=where, capture_output=True, text=True)
+    assert (run.returncode, run.stderr) == (130, "stopped before the start\n")

@@ -9,6 +9,11 @@ vocabulary of 151,936 tokens. Each number of completions has a process of its ow
 while it samples and while it updates. No completion of such a model ends early, so all have --max_new_tokens.
 """
 
+from toy_env import RunFailed, UsageError, take_over_ctrl_c
+
+if __name__ == "__main__":
+    take_over_ctrl_c()
+
 import multiprocessing
 import os
 import tempfile
@@ -18,7 +23,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from toy_env import RunFailed, UsageError
 from toy_env.cli import MOST_TOKENS, at_least, run_main, silence
 from toy_env.rollout import LOGITS_PER_TOKEN, MOST_LOGITS
 

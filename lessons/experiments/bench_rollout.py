@@ -7,6 +7,11 @@ The sampler against `model.generate`; scoring in passes of similar length agains
 fused AdamW against the default one; in bfloat16, casting the weights once for a rollout against once for every token.
 """
 
+from toy_env import UsageError, take_over_ctrl_c
+
+if __name__ == "__main__":
+    take_over_ctrl_c()
+
 import random
 import time
 from collections.abc import Callable
@@ -16,7 +21,6 @@ from statistics import median
 
 import torch
 
-from toy_env import UsageError
 from toy_env import rollout as sampling
 from toy_env.arithmetic import LEVELS, sample_problems
 from toy_env.cli import MOST_TOKENS, at_least, run_main

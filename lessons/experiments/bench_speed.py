@@ -14,6 +14,11 @@ pass over as many tokens, without padding. It draws nothing, scores nothing, has
 The larger model is the shipped one inside matrices of ten times the size, zero elsewhere: it computes the same logits.
 """
 
+from toy_env import UsageError, take_over_ctrl_c
+
+if __name__ == "__main__":
+    take_over_ctrl_c()
+
 import importlib.util
 import json
 import math
@@ -30,7 +35,6 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from lessons.experiments.page import SPEED, rounded, start_up, write_pages
-from toy_env import UsageError
 from toy_env.arithmetic import LEVELS, Problem, reward, sample_problems
 from toy_env.cli import at_least, run_main
 from toy_env.model import pick_device
@@ -43,7 +47,7 @@ class Config:
     device: str = "cpu"  # cpu or cuda
     steps: at_least(1, 10_000) = 20  # timed steps of each side for each model
     start_ups: at_least(1, 10_000) = 5  # timed start-ups of each side
-    largest: at_least(64, 100_000) = 4096  # completions in the largest rollout batch, of the growth and the memory table
+    largest: at_least(64, 100_000) = 4096  # completions in the largest rollout batch of the growth and memory tables
     publish: bool = False  # update bench_speed.json and the tables of README.md beside it
 
     def check(self) -> None:

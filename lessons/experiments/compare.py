@@ -21,6 +21,11 @@ With --publish the numbers go to results.json, the figures to figures/, and the 
 (and one onto the front page). Statistics need `pip install -e '.[stats]'`.
 """
 
+from toy_env import RunFailed, UsageError, take_over_ctrl_c
+
+if __name__ == "__main__":
+    take_over_ctrl_c()
+
 import json
 import os
 import platform
@@ -49,7 +54,6 @@ from lessons.experiments.compare_runs import (
     train,
 )  # fmt: skip
 from lessons.experiments.pool import in_parallel, lock_folder
-from toy_env import RunFailed, UsageError
 from toy_env.cli import at_least, run_main
 from toy_env.model import pick_device
 

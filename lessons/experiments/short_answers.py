@@ -9,6 +9,11 @@ is kept of a run, for each of 64 held-out problems: the probability of the right
 the most probable answer.
 """
 
+from toy_env import UsageError, take_over_ctrl_c
+
+if __name__ == "__main__":
+    take_over_ctrl_c()
+
 import json
 import random
 from collections.abc import Sequence
@@ -21,7 +26,6 @@ import torch
 from tqdm import tqdm
 
 from algorithms import grpo
-from toy_env import UsageError
 from toy_env.arithmetic import LEVELS, Problem, held_out_problems, reward, sample_problems
 from toy_env.cli import at_least, run_main
 from toy_env.model import encode_prompts, load_policy

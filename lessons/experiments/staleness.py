@@ -18,6 +18,11 @@ trainer, with and without truncated importance sampling.
 Runs go on in parallel, one thread each; those that are finished are not run again.
 """
 
+from toy_env import UsageError, take_over_ctrl_c
+
+if __name__ == "__main__":
+    take_over_ctrl_c()
+
 import copy
 import json
 import random
@@ -34,7 +39,6 @@ from torch.nn import functional as F
 
 from algorithms import cispo, dapo, grpo, gspo
 from lessons.experiments.pool import in_parallel, lock_folder
-from toy_env import UsageError
 from toy_env.arithmetic import LEVELS, held_out_problems, reward, sample_problems
 from toy_env.cli import at_least, run_main
 from toy_env.evaluate import evaluate

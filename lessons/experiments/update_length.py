@@ -10,6 +10,11 @@ right; of the other half groups are formed, with every k and as they were drawn.
 computed exactly, and lengths follow from inner products. What is finished is not made again.
 """
 
+from toy_env import UsageError, take_over_ctrl_c
+
+if __name__ == "__main__":
+    take_over_ctrl_c()
+
 import json
 import random
 import shutil
@@ -23,7 +28,6 @@ from torch import Tensor
 
 from lessons import identity
 from lessons.experiments.pool import in_parallel, lock_folder
-from toy_env import UsageError
 from toy_env.cli import at_least, run_main, silence
 from toy_env.evaluate import held_out
 from toy_env.model import load_policy

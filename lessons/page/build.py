@@ -7,6 +7,11 @@ The page is one file without a request to any network. Its weights are those of 
 trained policy the difference from it in 8 bits a weight.
 """
 
+from toy_env import UsageError, take_over_ctrl_c
+
+if __name__ == "__main__":
+    take_over_ctrl_c()
+
 import ast
 import base64
 import difflib
@@ -22,7 +27,6 @@ import numpy as np
 import torch
 
 from algorithms import dapo, dr_grpo, grpo
-from toy_env import UsageError
 from toy_env.cli import run_main
 from toy_env.model import load_policy
 
