@@ -589,6 +589,7 @@ def test_what_is_published_is_whole(tmp_path, monkeypatch):
         (compare, {"publish": True, "first_seed": 200}, "leave out --quick"),
         (compare, {"publish": True, "seeds": 9}, "leave out --quick"),
         (compare, {"publish": True, "steps": 59}, "leave out --quick"),
+        (compare, {"device": "nosuch"}, "device 'nosuch' is not available here"),
         (short_answers, {"publish": True, "seeds": 1}, "leave out --seeds"),
         (short_answers, {"seeds": 10**12}, "--seeds must be 1000 or less, not 1000000000000"),
         (staleness, {"seeds": 10**12}, "--seeds must be 1000 or less"),

@@ -78,6 +78,7 @@ class Config:
             raise UsageError(
                 f"--seeds must be from 2 (for an interval) to {TUNING} (the next ones tune), not {self.seeds}"
             )
+        pick_device(self.device)
         if self.quick and (self.seeds, self.steps) != (10, 60):
             raise UsageError("--quick is 3 seeds and 25 steps; leave out --seeds and --steps")
         if self.publish and (self.quick, self.first_seed, self.seeds, self.steps) != (False, 0, 10, 60):
