@@ -38,6 +38,19 @@ class Bounds:
     most: float | str
     above: bool = False
 
+    def broken_by(self, value: float, most: float) -> str:
+        """What the value must be and is not; nothing if it is."""
+        least = f"{self.least:g}"
+        if self.above and value <= self.least:
+            return f"above {least}"
+        if value < self.least:
+            return f"{least} or more"
+        if value > most:
+            called = f"{most:g}" if isinstance(most, float) else most
+            called = {MOST_INT: "2**63 - 1", MOST_FLOAT: f"{MOST_FLOAT:.0e} (float32)"}.get(most, called)
+            return f"{called}{f' ({self.most})' * isinstance(self.most, str)} or less"
+        return ""
+
 
 def at_least(least: int | float, most: int | float | str | None = None):
     """The type of a setting that is `least` or more: of integers if that is one, else of floats."""
@@ -71,14 +84,8 @@ def check_settings(config) -> None:
             raise UsageError(f"--{name} must be finite, not {value}")
         for bounds in getattr(field.type, "__metadata__", (Bounds(-MOST_INT, MOST_INT),) * (type(value) is int)):
             most = values[bounds.most] if isinstance(bounds.most, str) else bounds.most
-            if bounds.above and value <= bounds.least:
-                raise UsageError(f"--{name} must be above {bounds.least:g}, not {value}")
-            if value < bounds.least:
-                raise UsageError(f"--{name} must be {bounds.least:g} or more, not {value}")
-            if value > most:
-                called = {MOST_INT: "2**63 - 1", MOST_FLOAT: f"{MOST_FLOAT:.0e} (float32)"}.get(most, f"{most:g}")
-                other = f" ({bounds.most})" if isinstance(bounds.most, str) else ""
-                raise UsageError(f"--{name} must be {called}{other} or less, not {value}")
+            if wanted := bounds.broken_by(value, most):
+                raise UsageError(f"--{name} must be {wanted}, not {value}")
     sizes = [name for name in ("prompts_per_step", "group_size", "samples", "max_new_tokens") if name in values]
     if "max_new_tokens" in sizes and math.prod(values[name] for name in sizes) > MOST_TOKENS:
         raise UsageError(f"{' x '.join(f'--{name}' for name in sizes)} must be {MOST_TOKENS} tokens or fewer")
@@ -229,8 +236,8 @@ def on_signals(handler: Callable, *names: str) -> Iterator[None]:
     try:
         yield
     finally:
-        for number, old in before.items():
-            signal.signal(number, old)
+        for number, old in before.items():  # `leave` is for a start; when this ends, the program does
+            signal.signal(number, signal.SIG_IGN if old is leave else old)
 
 
 def stop_from_now_on() -> None:
