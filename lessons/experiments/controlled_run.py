@@ -9,6 +9,11 @@ the group's update. No language model, nothing shared between prompts. As in the
 rates of Big-Math (bigmath.py).
 """
 
+from toy_env import take_over_ctrl_c
+
+if __name__ == "__main__":
+    take_over_ctrl_c()
+
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -16,12 +21,10 @@ import numpy as np
 
 from lessons import identity
 from lessons.experiments import bigmath
-from toy_env import UsageError
-from toy_env.cli import run_main
+from toy_env.cli import at_least, run_main
 
 PROMPTS, STEPS, LEARNING_RATE, GROUP_SIZE = 6000, 150, 0.5, 8  # the paper's; the learning rate is only in its script
 PUBLISHED = {"GRPO": 0.99, "Dr. GRPO": 0.88, "same-prompt redraw": 0.998}  # hardest quartile; the last from the figure
-RANGES = {"seeds": (1, 1000), "group_size": (2, 128), "steps": (2, 100_000), "learning_rate": (0.001, 10)}
 
 # ---------------------------------------------------------------------- where it starts
 
@@ -95,8 +98,8 @@ def run(
     seed: int,
     *,
     G: int = GROUP_SIZE,
-    learning_rate: float = LEARNING_RATE,
-    steps: int = STEPS,
+    learning_rate: at_least(0.001, most=10.0) = LEARNING_RATE,
+    steps: at_least(2, most=100_000) = STEPS,
     silent: str = "keep",
     max_draws: int = 4,
     batch: int = 0,
@@ -204,15 +207,10 @@ def run_arms(seeds: Sequence[int], names: Sequence[str] = (), **settings) -> dic
 
 @dataclass
 class Config:
-    seeds: int = 5  # number of seeds: each draws other prompts and other completions
-    group_size: int = GROUP_SIZE  # completions in a group (G)
-    steps: int = STEPS  # steps of the paper's arms; the others may draw as many groups
-    learning_rate: float = LEARNING_RATE  # of GRPO, and of every arm that is not matched to it
-
-    def check(self) -> None:
-        for name, (least, most) in RANGES.items():
-            if not least <= getattr(self, name) <= most:
-                raise UsageError(f"--{name} must be from {least} to {most}, not {getattr(self, name)}")
+    seeds: at_least(1, most=1000) = 5  # number of seeds: each draws other prompts and other completions
+    group_size: at_least(2, most=128) = GROUP_SIZE  # completions in a group (G)
+    steps: at_least(2, most=100_000) = STEPS  # steps of the paper's arms; the others may draw as many groups
+    learning_rate: at_least(0.001, most=10.0) = LEARNING_RATE  # of GRPO, and of every arm that is not matched to it
 
 
 def main(config: Config) -> None:
