@@ -26,7 +26,7 @@ from algorithms import cispo, dapo, dr_grpo, grpo, gspo, ppo, reinforce
 from lessons.experiments import scale_out
 from toy_env import UsageError, engines
 from toy_env.cli import check_settings, run_main
-from toy_env.model import load_policy
+from toy_env.model import BASE_MODEL, load_policy
 from toy_env.rollout import Rollout, completion_logps, sample
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # TRL's own, on import and in use
@@ -467,6 +467,7 @@ def verl():
         assert len(options) > 12
         options = {re.sub(r"^(actor|rollout)\.", r"actor_rollout_ref.\1.", key): options[key] for key in options}
         with initialize_config_module("verl.trainer.config", version_base=None):
+            options["critic.model.path"] = BASE_MODEL
             return compose("ppo_trainer", [f"{key}={value}" for key, value in options.items()])
 
     modules = {"core": core_algos, "losses": losses, "tensordict": tensordict_utils}
@@ -489,6 +490,10 @@ def test_verl_computes_what_the_script_does_under_the_options_of_the_page(verl, 
     assert theirs.actor_rollout_ref.rollout.temperature == ours.temperature
     optimizer = (actor.optim.lr, actor.optim.lr_warmup_steps, actor.optim.clip_grad, actor.optim.weight_decay)
     assert optimizer == (ours.learning_rate, ours.warmup_steps, ours.max_grad_norm, 0.0)
+
+    reference = verl.dataclass(theirs.actor_rollout_ref.ref.fsdp_config)
+    for engine in (actor.engine, reference, verl.dataclass(theirs.critic).engine):
+        assert engine.mixed_precision == {"param_dtype": "fp32"}
 
     token_rewards, mask = test_parity.at_last_token(batch.rewards, batch), batch.mask.double()
     if algorithm.use_kl_in_reward:
