@@ -8,6 +8,7 @@ and every gradient. These gradients are compared between one and two processes a
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -85,6 +86,7 @@ def test_further_options_are_read_as_values():
         ({"prompts_per_step": 30, "gradient_accumulation_steps": 0}, "--gradient_accumulation_steps"),
         ({"prompts_per_step": 30, "overlong_buffer": 57}, "--overlong_buffer must be 56"),
         ({"prompts_per_step": 30, "run_dir": str(ROOT)}, "exists; choose another --run_dir"),
+        ({"prompts_per_step": 30, "steps": 10**12}, "--steps x --prompts_per_step must be 10000000 problems or fewer"),
     ],
 )
 def test_bad_settings_are_answered_in_one_line(monkeypatch, settings, message):
@@ -99,10 +101,22 @@ def test_bad_settings_are_answered_in_one_line(monkeypatch, settings, message):
     [
         (["--algorithm=ppo"], False, "error: TRL 1.16 has no trainer for ppo; choose"),
         (["--trl", "use_vllm"], False, "error: --trl use_vllm: write NAME=VALUE, for example"),
+        (["--trl", "beta=abc"], False, "error: --trl beta: 'abc' is not of the type float"),
+        (["--trl", "max_steps=1.5"], False, "error: --trl max_steps: 1.5 is not of the type int"),
+        (["--trl", "reward_weights=2"], False, "error: --trl reward_weights: 2 is not of the type list[float] | None"),
+        (["--trl", "loss_type=ppo"], False, "error: --trl loss_type: 'ppo' does not exist; choose grpo, dr_grpo,"),
+        (
+            ["--trl", "speed=1"],
+            False,
+            "error: TRL does not take these settings: GRPOConfig.__init__() got",
+        ),
         ([], True, "error: TRL is not available (import of datasets halted; None in sys.modules); pip install -e '"),
     ],
 )
 def test_bad_input_ends_with_code_2(monkeypatch, capsys, tmp_path, argv, without_trl, message):
+    if "--trl" in argv:
+        pytest.importorskip("trl")
+    monkeypatch.setattr(scale_out, "held_out_report", lambda *_, **__: pytest.fail("the work has begun"))
     if without_trl:
         monkeypatch.setitem(sys.modules, "datasets", None)
         monkeypatch.setitem(sys.modules, "trl", None)
@@ -111,6 +125,7 @@ def test_bad_input_ends_with_code_2(monkeypatch, capsys, tmp_path, argv, without
         run_main(scale_out.Config, scale_out.main, scale_out.__doc__)
     shown = capsys.readouterr().err.splitlines()
     assert end.value.code == 2 and len(shown) == 1 and shown[0].startswith(message)
+    assert not (tmp_path / "run").exists()
 
 
 # The gradients. A case: name, options of the command line. What is broken on purpose has the name of what it breaks.
@@ -405,6 +420,24 @@ def test_accuracy_rises(tmp_path):
     assert [row["step"] for row in results["log"] if "reward" in row] == list(range(1, 21))
     rates = [row["learning_rate"] for row in results["log"] if "reward" in row]
     assert rates[:5] == pytest.approx([0.0, 5e-4 / 3, 1e-3 / 3, 5e-4, 5e-4])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("flag, line, code", [("--trl=beta=abc", "error: --trl beta:", 2), ("", "stopped", 130)])
+def test_two_processes_end_in_one_line(tmp_path, flag, line, code):
+    """A refusal and Ctrl-C under launch.py. No folder is left."""
+    pytest.importorskip("trl")
+    folder, sizes = ROOT / "lessons/experiments", "--prompts_per_step=8 --eval_problems=1"
+    command = [sys.executable, folder / "launch.py", "--multi_gpu", "--num_processes=2", "--main_process_port=0"]
+    command += [folder / "scale_out.py", *sizes.split(), f"--run_dir={tmp_path}/run", *filter(None, [flag])]
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, env=env, cwd=tmp_path, **pipes) as run:
+        if any("step 1/" in shown for shown in run.stdout):
+            run.send_signal(signal.SIGINT)
+        error = run.stderr.read()
+    assert run.returncode == code and error.startswith(line) and error.count("\n") == 1, error
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.slow

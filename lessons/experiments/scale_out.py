@@ -1,24 +1,31 @@
 """The same task, prompts and model through TRL's GRPOTrainer, on any number of processes.
 
     python lessons/experiments/scale_out.py --algorithm grpo
-    accelerate launch --multi_gpu --num_processes 2 lessons/experiments/scale_out.py --algorithm dapo
+    python lessons/experiments/launch.py --multi_gpu --num_processes 2 lessons/experiments/scale_out.py --algorithm dapo
     accelerate launch --config_file fsdp.yaml lessons/experiments/scale_out.py --trl bf16=true use_vllm=true
 
-It needs pip install -e '.[scale]'. The defaults are those of algorithms/*.py: an optimizer step sees the same number of
-completions on any number of processes, GPUs or, on a machine without, CPUs (with --multi_gpu as well). The run folder
-gets the trained model (checkpoint) and results.json: settings, TRL's log, and the held-out accuracy before and after
-training. Nothing is saved before the end.
+It needs pip install -e '.[scale]'. launch.py is `accelerate launch` without its traceback where a run is stopped. The
+defaults are those of algorithms/*.py: an optimizer step sees the same number of completions on any number of processes,
+GPUs or, on a machine without, CPUs (with --multi_gpu as well). The run folder gets the trained model (checkpoint) and
+results.json: settings, TRL's log, and the held-out accuracy before and after training. Nothing is saved before the end.
 algorithms/OUTGROW.md lists what TRL computes otherwise.
 """
 
 import ast
+import contextlib
 import json
 import os
+import signal
 import sys
+import time
 import warnings
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+if __name__ == "__main__":  # Ctrl-C during the imports, which take seconds
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 import torch
 
@@ -26,7 +33,7 @@ from algorithms import cispo, gspo
 from toy_env import UsageError, reason
 from toy_env.arithmetic import INSTRUCTION, LEVELS
 from toy_env.checks import check_model
-from toy_env.cli import run_main
+from toy_env.cli import check_settings, parse, run_main, silence
 from toy_env.engines import rows, trl_reward
 from toy_env.evaluate import held_out_report, report_table
 from toy_env.model import NO_THINKING, load_policy
@@ -49,7 +56,13 @@ ALGORITHMS: dict[str, dict[str, Any]] = {  # the options of TRL 1.16 that make u
     },
 }
 OVERLONG = ("dapo", "cispo")  # a second reward punishes completions near the limit; these scripts redraw silent groups
-RANK, PROCESSES = (int(os.environ.get(name, default)) for name, default in (("RANK", 0), ("WORLD_SIZE", 1)))
+CHOICES = {  # of options that TRL looks at only in its first step
+    "loss_type": ("grpo", "dr_grpo", "dapo", "bnpo", "cispo", "sapo", "luspo", "vespo"),
+    "importance_sampling_level": ("token", "sequence"),
+}
+MOST_PROBLEMS = 10**7  # they are made before the training
+RANK, LOCAL_RANK = (int(os.environ.get(name, 0)) for name in ("RANK", "LOCAL_RANK"))
+PROCESSES = int(os.environ.get("WORLD_SIZE", 1))
 
 
 @dataclass
@@ -87,6 +100,8 @@ class Config:
                 f"--prompts_per_step x --group_size, {self.prompts_per_step * self.group_size} completions, must be a "
                 f"multiple of {parts}: --num_minibatches x processes ({PROCESSES}) x --gradient_accumulation_steps"
             )
+        if self.steps * self.prompts_per_step > MOST_PROBLEMS:
+            raise UsageError(f"--steps x --prompts_per_step must be {MOST_PROBLEMS} problems or fewer")
         self.run_dir = self.run_dir or f"runs/scale_out-{self.algorithm}-{self.seed}"
         if RANK == 0 and Path(self.run_dir).exists() and any(Path(self.run_dir).iterdir()):
             raise UsageError(f"run folder {self.run_dir!r} exists; choose another --run_dir")
@@ -104,6 +119,18 @@ def further_options(texts: tuple[str, ...]) -> dict[str, Any]:
         except (ValueError, SyntaxError):
             options[name] = value
     return options
+
+
+def check_types(options: dict[str, Any], types: dict[str, Any]) -> None:
+    """Raises UsageError for an option of another type than TRL declares: TRL itself would fail in the training."""
+    for name, value in options.items():
+        declared = types.get(name, type(value))
+        parts = get_args(declared) if get_origin(declared) in (Union, UnionType) else [declared]
+        kinds = [get_origin(part) or part for part in parts]
+        if type(value) not in kinds and not (type(value) is int and float in kinds):
+            raise UsageError(f"--trl {name}: {value!r} is not of the type {getattr(declared, '__name__', declared)}")
+        if value not in CHOICES.get(name, (value,)):
+            raise UsageError(f"--trl {name}: {value!r} does not exist; choose {', '.join(CHOICES[name])}")
 
 
 def trl_settings(config: Config, processes: int) -> dict[str, Any]:
@@ -153,6 +180,8 @@ def build_trainer(config: Config, settings: dict[str, Any]):
         from trl.rewards import get_soft_overlong_punishment
     except ImportError as error:
         raise UsageError(f"TRL is not available ({reason(error)}); pip install -e '.[scale]'") from None
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    check_types(further_options(config.trl), get_type_hints(GRPOConfig))
 
     class Progress(TrainerCallback):
         def on_log(self, args, state, control, logs, **others) -> None:
@@ -178,7 +207,17 @@ def build_trainer(config: Config, settings: dict[str, Any]):
 
 
 def main(config: Config) -> None:
-    """Evaluate, train with TRL, evaluate again; the first process prints and writes."""
+    """Evaluate, train with TRL, evaluate again. TRL makes the folder at once; it goes if nothing was written."""
+    try:
+        evaluate_and_train(config)
+    finally:
+        if RANK == 0:
+            with contextlib.suppress(OSError):
+                Path(config.run_dir).rmdir()
+
+
+def evaluate_and_train(config: Config) -> None:
+    """The first process prints and writes."""
     warnings.filterwarnings("ignore", category=FutureWarning)  # about names that TRL uses
     settings = trl_settings(config, PROCESSES)
     trainer = build_trainer(config, settings)
@@ -222,6 +261,23 @@ def leave() -> None:
     os._exit(0)
 
 
+def run_silently() -> None:
+    """As a further process of a machine: what is wrong with the settings, the first one says."""
+    try:
+        with silence():
+            config = parse(Config, None)
+        check_settings(config)
+        main(config)
+    except KeyboardInterrupt:
+        os._exit(130)
+    except UsageError:
+        time.sleep(10)  # until the first one has said it: it is ended as soon as another one ends
+        os._exit(2)
+
+
 if __name__ == "__main__":
-    run_main(Config, main, __doc__)
+    if LOCAL_RANK == 0:
+        run_main(Config, main, __doc__)
+    else:
+        run_silently()
     leave()
