@@ -290,8 +290,22 @@ def test_what_a_model_may_hand_over_is_never_an_error():
     for reply in (39, None, ["#39"], {}):
         environment.submit(reply)
         assert environment.get_reward() == 0.0
-    tool = {"role": "tool", "name": "submit", "content": "#39"}
-    assert engines.trl_reward([], [[{"role": "assistant", "content": "#39"}, tool]], [39]) == [0.0]
+
+
+@pytest.mark.parametrize(
+    "last, reward",
+    [
+        ({"role": "tool", "name": "submit", "content": "#39"}, 0.0),
+        ({"role": "assistant", "content": None, "tool_calls": []}, 0.0),
+        ({"role": "assistant"}, 0.0),
+        ({"role": "assistant", "content": []}, 0.0),
+        ({"role": "assistant", "content": [{"type": "text", "text": "so #3"}, {"type": "text", "text": "9"}]}, 1.0),
+        ({"role": "assistant", "content": [{"type": "text", "text": "#39"}, {"type": "image", "image": None}]}, 1.0),
+    ],
+)
+def test_the_text_of_the_last_message_counts(last, reward):
+    completions = [[{"role": "assistant", "content": "#39"}, last], [last], []]
+    assert engines.trl_reward([], completions, [39] * 3) == [reward, reward, 0.0]
 
 
 @pytest.mark.parametrize("chat", [None, False])
