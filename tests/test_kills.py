@@ -179,6 +179,7 @@ def kill_and_compare(killer: Killer, script: str, kills: int, seed: int = 0) -> 
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="Windows has no SIGKILL and no forkserver")
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_a_run_killed_at_any_moment_ends_like_one_that_was_not(script, tmp_path):
     kill_and_compare(Killer(tmp_path), script, 20)
