@@ -262,7 +262,8 @@ def leave() -> None:
 
 
 def run_silently() -> None:
-    """As a further process of a machine: what is wrong with the settings, the first one says."""
+    """As a further process of a machine: the first one says what is wrong with the settings, and the launcher then ends
+    this one. After ten seconds it was wrong for this one alone."""
     try:
         with silence():
             config = parse(Config, None)
@@ -270,8 +271,9 @@ def run_silently() -> None:
         main(config)
     except KeyboardInterrupt:
         os._exit(130)
-    except UsageError:
-        time.sleep(10)  # until the first one has said it: it is ended as soon as another one ends
+    except UsageError as error:
+        time.sleep(10)
+        print(f"error: {error}", file=sys.stderr, flush=True)
         os._exit(2)
 
 
