@@ -746,11 +746,11 @@ def test_a_signal_while_a_run_ends_does_not_lose_the_line(user, whole):
     saved = reinforce.Run.saved
 
     def interrupted(run) -> str:
-        os.kill(os.getpid(), signal.SIGINT)
-        os.kill(os.getpid(), signal.SIGTERM)
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGTERM)
         return saved(run)
 
-    with user.monkeypatch.context() as patch, user.at_step(3, lambda: os.kill(os.getpid(), signal.SIGINT)):
+    with user.monkeypatch.context() as patch, user.at_step(3, lambda: signal.raise_signal(signal.SIGINT)):
         patch.setattr(reinforce.Run, "saved", interrupted)
         status, shown = user.starts()
     assert status == 130 and says(f"stopped after step 3; saved up to step 3; {RESUME}", shown)

@@ -28,7 +28,7 @@ from transformers.utils import logging
 
 from toy_env import Diverged, UsageError, expressions
 from toy_env.arithmetic import MAX_TOTAL, Problem, is_worked, steps
-from toy_env.cli import run_main
+from toy_env.cli import above, at_least, run_main
 from toy_env.tasks import base_model, load_task
 
 # The student, by probability.
@@ -44,18 +44,15 @@ GUESSES = [miss for miss in range(-15, 16) if miss]  # how far off he is when he
 @dataclass
 class Config:
     task: str = "arithmetic"  # arithmetic or expressions
-    steps: int = 14_000  # optimizer steps
-    batch_size: int = 128  # demonstrations per step
-    learning_rate: float = 2e-3  # AdamW's peak step size; 100 steps of warm-up, then linear decay
-    seed: int = 0  # seeds the weights and the demonstrations
+    steps: at_least(1, 10**9) = 14_000  # optimizer steps
+    batch_size: at_least(1, 10**5) = 128  # demonstrations per step
+    learning_rate: above(0.0) = 2e-3  # AdamW's peak step size; 100 steps of warm-up, then linear decay
+    seed: at_least(0) = 0  # seeds the weights and the demonstrations
     out_dir: str = ""  # new folder for model and tokenizer; by default runs/base_model, or runs/base_TASK
 
     def check(self) -> None:
         if self.task not in STUDENTS:
             raise UsageError(f"--task {self.task}: there is no student of it; choose from {', '.join(STUDENTS)}")
-        for name, most in (("steps", 10**9), ("batch_size", 10**5), ("learning_rate", 1e38)):
-            if getattr(self, name) > most:
-                raise UsageError(f"--{name} must be {most} or less, not {getattr(self, name)}")
 
 
 def build_tokenizer() -> PreTrainedTokenizerFast:

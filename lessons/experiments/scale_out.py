@@ -33,7 +33,7 @@ from algorithms import cispo, gspo
 from toy_env import UsageError, reason
 from toy_env.arithmetic import INSTRUCTION, LEVELS
 from toy_env.checks import check_model
-from toy_env.cli import check_settings, parse, run_main, silence
+from toy_env.cli import above, at_least, check_settings, parse, run_main, silence
 from toy_env.engines import rows, trl_reward
 from toy_env.evaluate import held_out_report, report_table
 from toy_env.model import NO_THINKING, load_policy
@@ -68,22 +68,22 @@ PROCESSES = int(os.environ.get("WORLD_SIZE", 1))
 @dataclass
 class Config:
     algorithm: str = "grpo"  # grpo, dr_grpo, dapo, gspo or cispo
-    steps: int = 60  # rollout batches
-    seed: int = 0  # seeds the problems and the sampling
+    steps: at_least(1) = 60  # rollout batches
+    seed: at_least(0) = 0  # seeds the problems and the sampling
     model: str = "base"  # base, a folder, or a causal language model on the Hugging Face hub
     run_dir: str = ""  # the run's folder; by default runs/scale_out-ALGORITHM-SEED
-    prompts_per_step: int = 32  # P, problems in a rollout batch, over all processes
-    group_size: int = 8  # G, completions sampled for each problem
-    max_new_tokens: int = 56  # length limit of a completion, in tokens
-    temperature: float = 1.0  # sampling temperature
-    num_minibatches: int = 4  # optimizer steps for each rollout batch
-    gradient_accumulation_steps: int = 1  # passes over a process's share of a minibatch: more save memory
-    overlong_buffer: int = 8  # dapo and cispo: soft-penalty zone before the length limit, in tokens
-    learning_rate: float = 2e-4  # AdamW's step size after the warm-up
-    warmup_steps: int = 10  # rollout batches over which the learning rate rises linearly
-    max_grad_norm: float = 1.0  # maximum gradient norm
+    prompts_per_step: at_least(1) = 32  # P, problems in a rollout batch, over all processes
+    group_size: at_least(2) = 8  # G, completions sampled for each problem
+    max_new_tokens: at_least(1) = 56  # length limit of a completion, in tokens
+    temperature: at_least(1e-3) = 1.0  # sampling temperature
+    num_minibatches: at_least(1) = 4  # optimizer steps for each rollout batch
+    gradient_accumulation_steps: at_least(1) = 1  # passes over a process's share of a minibatch: more save memory
+    overlong_buffer: at_least(0, "max_new_tokens") = 8  # dapo, cispo: soft-penalty zone before the length limit, tokens
+    learning_rate: above(0.0) = 2e-4  # AdamW's step size after the warm-up
+    warmup_steps: at_least(0) = 10  # rollout batches over which the learning rate rises linearly
+    max_grad_norm: above(0.0) = 1.0  # maximum gradient norm
     levels: tuple[int, ...] = ()  # difficulties: number of operations, 1 to 4
-    eval_problems: int = 64  # held-out problems per level, before and after training
+    eval_problems: at_least(1) = 64  # held-out problems per level, before and after training
     trl: tuple[str, ...] = ()  # further options of TRL's GRPOConfig, each NAME=VALUE, such as beta=0.01 use_vllm=true
 
     def check(self) -> None:
@@ -92,10 +92,8 @@ class Config:
             raise UsageError(f"TRL 1.16 has no trainer for {self.algorithm}{why}; choose {', '.join(ALGORITHMS)}")
         if self.algorithm not in ALGORITHMS:
             raise UsageError(f"--algorithm {self.algorithm!r} does not exist; choose {', '.join(ALGORITHMS)}")
-        if self.group_size < 2:
-            raise UsageError(f"--group_size must be 2 or more, not {self.group_size}")
-        parts = self.num_minibatches * PROCESSES * max(1, self.gradient_accumulation_steps)
-        if self.gradient_accumulation_steps < 1 or self.prompts_per_step * self.group_size % parts:
+        parts = self.num_minibatches * PROCESSES * self.gradient_accumulation_steps
+        if self.prompts_per_step * self.group_size % parts:
             raise UsageError(
                 f"--prompts_per_step x --group_size, {self.prompts_per_step * self.group_size} completions, must be a "
                 f"multiple of {parts}: --num_minibatches x processes ({PROCESSES}) x --gradient_accumulation_steps"
@@ -180,7 +178,6 @@ def build_trainer(config: Config, settings: dict[str, Any]):
         from trl.rewards import get_soft_overlong_punishment
     except ImportError as error:
         raise UsageError(f"TRL is not available ({reason(error)}); pip install -e '.[scale]'") from None
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     check_types(further_options(config.trl), get_type_hints(GRPOConfig))
 
     class Progress(TrainerCallback):
@@ -269,8 +266,6 @@ def run_silently() -> None:
             config = parse(Config, None)
         check_settings(config)
         main(config)
-    except KeyboardInterrupt:
-        os._exit(130)
     except UsageError as error:
         time.sleep(10)
         print(f"error: {error}", file=sys.stderr, flush=True)
