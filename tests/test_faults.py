@@ -148,8 +148,8 @@ def end(folder: str | Path = "run") -> dict:
     assert (folder / "curves.png").exists() and not (folder / "write.tmp").exists()
     return {
         "rows": [row | {"seconds": 0} for row in rows(folder)],
-        "results": json.loads((folder / "results.json").read_text()),
-        "samples": (folder / "samples.txt").read_text(),
+        "results": json.loads((folder / "results.json").read_text("utf-8")),
+        "samples": (folder / "samples.txt").read_text("utf-8"),
         "weights": (folder / "checkpoint/model.safetensors").read_bytes(),
     }
 
@@ -158,7 +158,7 @@ def rows(folder: str | Path = "run") -> list[dict]:
     def refuse(constant: str):
         raise AssertionError(f"{constant} is not JSON")
 
-    lines = (Path(folder) / "metrics.jsonl").read_text().splitlines()
+    lines = (Path(folder) / "metrics.jsonl").read_text("utf-8").splitlines()
     return [json.loads(line, parse_constant=refuse) for line in lines]
 
 
@@ -362,8 +362,8 @@ def test_another_model(user, base, answer, code):
 )
 def test_an_edited_setting(user, answer, code):
     user.starts("--learning_rate=0.002")
-    config = json.loads(Path("run/config.json").read_text())
-    Path("run/config.json").write_text(json.dumps(config | {"learning_rate": 0.1}))
+    config = json.loads(Path("run/config.json").read_text("utf-8"))
+    Path("run/config.json").write_text(json.dumps(config | {"learning_rate": 0.1}), "utf-8")
     before = on_disk()
     status, shown = user.resumes("--steps=8")
     assert status == code and says(answer, shown) and on_disk() == before
@@ -397,12 +397,12 @@ def test_a_save_that_cannot_be_read_now_is_kept(user, whole):
 @fault("Saves", "to a value of the wrong type", "error: … in 'run/config.json' must be like …, not …", 2)
 def test_an_edited_setting_of_the_wrong_type(user, answer, code):
     user.starts()
-    config = json.loads(Path("run/config.json").read_text())
+    config = json.loads(Path("run/config.json").read_text("utf-8"))
     for name in (field for field in config if field not in ("script", "run_dir", "resume")):
         for value in ("x", 1, 1.5, None, [], [1.5], {}, True):
             if type(value) is type(config[name]) or (type(config[name]), value) in ((float, 1), (list, [1.5])):
                 continue
-            Path("run/config.json").write_text(json.dumps(config | {name: value}))
+            Path("run/config.json").write_text(json.dumps(config | {name: value}), "utf-8")
             before = on_disk()
             status, shown = user.resumes("--steps=8")
             assert status == code and (says(answer, shown) or "--levels" in shown), (name, value)
@@ -433,10 +433,10 @@ def test_metrics_are_a_log(user, whole, answer, code):
     """What is behind the save is cut off and made again; what is missing before it is said, and the rest is kept."""
     user.is_stopped_in_step(3)
     kept = on_disk()
-    one, two, three = Path("run/metrics.jsonl").read_text().splitlines(keepends=True)
+    one, two, three = Path("run/metrics.jsonl").read_text("utf-8").splitlines(keepends=True)
     for behind in ('{"step": 4, "loss": 1', three.replace("3", "4", 1), "\0" * 512, "not json\n", "[]\n{}\n3\n", three):
         put_back(kept)
-        Path("run/metrics.jsonl").write_text(one + two + three + behind)
+        Path("run/metrics.jsonl").write_text(one + two + three + behind, "utf-8")
         status, shown = user.resumes()
         assert status == 0 and "lacks" not in shown and end() == whole, behind
     for first in (
@@ -450,12 +450,14 @@ def test_metrics_are_a_log(user, whole, answer, code):
         "[" * 10**5 + "\n",
     ):
         put_back(kept)
-        Path("run/metrics.jsonl").write_text(first + two + three)
+        Path("run/metrics.jsonl").write_text(first + two + three, "utf-8")
         status, shown = user.resumes()
         assert status == code and says(answer, shown), first
         assert end() == whole | {"rows": whole["rows"][1:]}
     put_back(kept)
-    Path("run/metrics.jsonl").write_text((one + two + three).replace('"seconds": ', '"seconds": 1'))  # of another run
+    Path("run/metrics.jsonl").write_text(
+        (one + two + three).replace('"seconds": ', '"seconds": 1'), "utf-8"
+    )  # of another run
     assert says(answer.replace("1 of", "3 of"), user.resumes()[1])
     (Path("run") / "metrics.jsonl").unlink()  # and of a run that had finished
     Path("run/results.json").unlink()
@@ -635,7 +637,7 @@ def test_output_that_nobody_reads(user, whole, answer, code):
     shutil.rmtree("run")
     if not Path("/dev/full").exists():  # Linux has it
         return
-    with open("/dev/full", "w") as full, process(stdout=full) as run:
+    with open("/dev/full", "w", encoding="utf-8") as full, process(stdout=full) as run:
         err = run.stderr.read()
     assert run.returncode == code and "error: cannot print (No space left on device); nothing is saved yet" in err
     assert "Exception" not in err and user.resumes()[0] == 0 and end() == whole
@@ -967,7 +969,7 @@ def test_settings_that_make_no_sense(flag, user):
 
 def test_more_held_out_problems_than_there_are_mean_all_of_them(user):
     assert user.starts("--eval_problems=768", "--levels", "1", "--steps=1")[0] == 0
-    assert json.loads(Path("run/results.json").read_text())["before"]["problems"] == 767
+    assert json.loads(Path("run/results.json").read_text("utf-8"))["before"]["problems"] == 767
 
 
 def test_the_largest_settings_that_are_accepted(user):
@@ -992,7 +994,7 @@ def gpt2(letters) -> Path:
 
 
 def edit(path: Path, **changes) -> None:
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    path.write_text(json.dumps(json.loads(path.read_text("utf-8")) | changes), "utf-8")
 
 
 def refused(user: User, answer: str, code: int, *argv: str) -> None:
@@ -1011,12 +1013,12 @@ def refused(user: User, answer: str, code: int, *argv: str) -> None:
 def test_a_models_own_code_is_not_run(user, gpt2, answer, code):
     """Nor is the user asked: at transformers' prompt a "y" would run it. Its tokenizer's is passed over."""
     user.monkeypatch.setattr("builtins.input", lambda *_: "y")
-    (gpt2 / "own.py").write_text("import os\nos.mkdir('harm')\n")
-    tokenizer = (gpt2 / "tokenizer_config.json").read_text()
+    (gpt2 / "own.py").write_text("import os\nos.mkdir('harm')\n", "utf-8")
+    tokenizer = (gpt2 / "tokenizer_config.json").read_text("utf-8")
     edit(gpt2 / "tokenizer_config.json", tokenizer_class="Own", auto_map={"AutoTokenizer": [None, "own.Own"]})
     user.starts("--model=model", "--run_dir=own_tokenizer")
     assert not Path("harm").exists()
-    (gpt2 / "tokenizer_config.json").write_text(tokenizer)
+    (gpt2 / "tokenizer_config.json").write_text(tokenizer, "utf-8")
     own = {"AutoConfig": "own.Config", "AutoModelForCausalLM": "own.Model"}
     edit(gpt2 / "config.json", model_type="own", auto_map=own)
     refused(user, answer, code)
@@ -1178,9 +1180,9 @@ def test_a_problem_that_is_lost(user, gpt2, letters, answer, code):
     letters.chat_template = None
     letters.save_pretrained("model")
     (gpt2 / "chat_template.jinja").unlink()
-    tokens = json.loads((gpt2 / "tokenizer.json").read_text())
+    tokens = json.loads((gpt2 / "tokenizer.json").read_text("utf-8"))
     tokens["model"]["vocab"] = {t if t != "7" else "seven": i for t, i in tokens["model"]["vocab"].items()}
-    (gpt2 / "tokenizer.json").write_text(json.dumps(tokens))
+    (gpt2 / "tokenizer.json").write_text(json.dumps(tokens), "utf-8")
     assert "error: the tokenizer cannot read" in user.starts("--model=model")[1]
 
 

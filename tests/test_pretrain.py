@@ -168,7 +168,7 @@ def test_the_shipped_base_models_are_small_and_plain(task):
     model = AutoModelForCausalLM.from_pretrained(folder)
     assert model.dtype == torch.float32 and sum(p.numel() for p in model.parameters()) == 152_192
     digest = hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
-    assert digest in (folder / "README.md").read_text()  # the card describes these weights and no others
+    assert digest in (folder / "README.md").read_text("utf-8")  # the card describes these weights and no others
 
 
 def test_the_shipped_base_model_is_what_its_card_says(base):

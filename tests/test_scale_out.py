@@ -195,7 +195,7 @@ def worker(folder: Path, cases: list[str]) -> None:
         """As one vector, sharded or not."""
         return parameters_to_vector([w.full_tensor() if hasattr(w, "full_tensor") else w for w in weights]).detach()
 
-    recorded = json.loads((folder / "recorded.json").read_text())
+    recorded = json.loads((folder / "recorded.json").read_text("utf-8"))
     for case in cases:
         config = config_of(case, folder)
         check_settings(config)
@@ -282,7 +282,7 @@ def trained(tmp_path_factory, recorded):
     folder = tmp_path_factory.mktemp("trained")
     for part in ("1", "2", "sharded"):
         (folder / part).mkdir()
-        (folder / part / "recorded.json").write_text(json.dumps(groups))
+        (folder / part / "recorded.json").write_text(json.dumps(groups), "utf-8")
 
     def read(part: str, processes: int, cases: list[str]) -> dict[str, list[dict]]:
         out = {}
@@ -412,7 +412,7 @@ def test_accuracy_rises(tmp_path):
     script = ROOT / "lessons/experiments/scale_out.py"
     shown = launch(1, script, *f"{sizes} {settings} --run_dir {tmp_path}/run".split())
     assert "one process" not in shown
-    results = json.loads((tmp_path / "run/results.json").read_text())
+    results = json.loads((tmp_path / "run/results.json").read_text("utf-8"))
     before, after = (results[when]["accuracy"]["all"] for when in ("before", "after"))
     assert before["sampled_interval"][1] < after["sampled_interval"][0] and after["sampled"] > before["sampled"] + 0.1
     assert after["greedy"] > before["greedy"] + 0.2
@@ -449,14 +449,14 @@ def test_under_fsdp_gradient_and_checkpoint_are_those_of_the_whole_model(trained
     (base, _), (policy, _) = load_policy(), load_policy(str(trained["run"] / "checkpoint"))
     moved = [(a - b).abs().max().item() for a, b in zip(base.parameters(), policy.parameters(), strict=True)]
     assert min(moved) > 1e-5 and max(moved) < 1e-3
-    assert json.loads((trained["run"] / "results.json").read_text())["processes"] == 2
+    assert json.loads((trained["run"] / "results.json").read_text("utf-8"))["processes"] == 2
 
 
 # The page algorithms/OUTGROW.md
 
 
 def page_section(section: str) -> str:
-    return (ROOT / "algorithms/OUTGROW.md").read_text().split(f"\n### {section}\n")[1].split("\n#")[0]
+    return (ROOT / "algorithms/OUTGROW.md").read_text("utf-8").split(f"\n### {section}\n")[1].split("\n#")[0]
 
 
 def page_options(section: str, library: str) -> dict[str, str]:
@@ -479,7 +479,7 @@ def test_the_options_of_trl_on_the_page_are_those_of_the_program(name):
         if option != "scale_rewards" or name == "dr_grpo":
             assert settings[option] == value
     if find_spec("trl"):
-        theirs = (Path(find_spec("trl").origin).parent / "trainer/grpo_config.py").read_text()
+        theirs = (Path(find_spec("trl").origin).parent / "trainer/grpo_config.py").read_text("utf-8")
         assert re.search(r'scale_rewards: str = field\(\s+default="group"', theirs)
         assert "    mask_truncated_completions: bool" in theirs
 

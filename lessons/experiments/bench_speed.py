@@ -474,7 +474,7 @@ def main(config: Config) -> None:
             results["memory"][size] = numbers = summary(reports)
             print(f"  {size:7} {1e3 * numbers['seconds']:7.0f} ms  {numbers['memory']:5.0f} MiB")
     if config.publish:
-        SPEED.write_text(json.dumps(rounded(results), indent=1) + "\n")
+        SPEED.write_text(json.dumps(rounded(results), indent=1) + "\n", "utf-8")
         write_pages()
 
 

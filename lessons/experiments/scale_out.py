@@ -246,7 +246,7 @@ def evaluate_and_train(config: Config) -> None:
         print(f"\n{report_table(before, after)}")
         results = {"settings": asdict(config), "processes": PROCESSES, "trl": settings, "before": before}
         results |= {"after": after, "log": trainer.state.log_history}
-        (Path(config.run_dir) / "results.json").write_text(json.dumps(results, indent=1) + "\n")
+        (Path(config.run_dir) / "results.json").write_text(json.dumps(results, indent=1) + "\n", "utf-8")
     trainer.accelerator.wait_for_everyone()  # for the first process, which evaluates
     trainer.accelerator.end_training()
 
