@@ -11,11 +11,20 @@ results.json: settings, TRL's log, and the held-out accuracy before and after tr
 algorithms/OUTGROW.md lists what TRL computes otherwise.
 """
 
+import os
+import signal
+
+from toy_env import UsageError, reason, take_over_ctrl_c
+
+if __name__ == "__main__":  # of several processes, the first one says it
+    if os.environ.get("LOCAL_RANK", "0") == "0":
+        take_over_ctrl_c()
+    else:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
 import ast
 import contextlib
 import json
-import os
-import signal
 import sys
 import time
 import warnings
@@ -24,13 +33,9 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-if __name__ == "__main__":  # Ctrl-C during the imports, which take seconds
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
 import torch
 
 from algorithms import cispo, gspo
-from toy_env import UsageError, reason
 from toy_env.arithmetic import INSTRUCTION, LEVELS
 from toy_env.checks import check_model
 from toy_env.cli import above, at_least, check_settings, parse, run_main, silence
