@@ -256,11 +256,11 @@ def evaluate_and_train(config: Config) -> None:
     trainer.accelerator.end_training()
 
 
-def leave() -> None:
+def leave(code: int = 0) -> None:
     """End the process without Python's clean-up, in which a thread of torch.distributed that still holds tensors may
     abort it (PyTorch #179291; seen here now and then on a busy machine)."""
     sys.stdout.flush()
-    os._exit(0)
+    os._exit(code)
 
 
 def run_silently() -> None:
@@ -278,8 +278,12 @@ def run_silently() -> None:
 
 
 if __name__ == "__main__":
-    if LOCAL_RANK == 0:
-        run_main(Config, main, __doc__)
-    else:
-        run_silently()
-    leave()
+    code = 0
+    try:
+        if LOCAL_RANK == 0:
+            run_main(Config, main, __doc__)
+        else:
+            run_silently()
+    except SystemExit as end:
+        code = end.code or 0
+    leave(code)
