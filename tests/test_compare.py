@@ -59,7 +59,7 @@ def job(name: str, script: str, folder: Path, settings: dict = SMALL, replaced: 
 
 
 def rows_of(folder: Path) -> list[dict]:
-    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text("utf-8").splitlines()]
 
 
 def batch(rows: int = 6, width: int = 9) -> dict[str, torch.Tensor]:
@@ -262,12 +262,12 @@ def test_a_run_is_summed_up_by_hand(tmp_path):
     rows[4] |= {"silent": 1.0}
     for name in ("update_norm", "clipped_up", "clipped_down"):  # no mixed group was found, nothing was updated
         del rows[4][name]
-    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
     accuracy = {"all": {"sampled": 0.3, "greedy": 0.2}}, {"all": {"sampled": 0.8, "greedy": 0.9}}
     results = {when: {"accuracy": numbers} for when, numbers in zip(("before", "after"), accuracy)}
-    (tmp_path / "results.json").write_text(json.dumps(results))
+    (tmp_path / "results.json").write_text(json.dumps(results), "utf-8")
     config = {"steps": 20, "prompts_per_step": 1, "group_size": 10, "num_minibatches": 4, "learning_rate": 1e-3}
-    (tmp_path / "config.json").write_text(json.dumps(config | {"dynamic_sampling": True}))
+    (tmp_path / "config.json").write_text(json.dumps(config | {"dynamic_sampling": True}), "utf-8")
     found = summary(tmp_path)
     assert found["curve"]["updates"] == [0, 40, 80]
     assert found["curve"]["completions"] == [0, 150, 400] and found["budget"] == 200
@@ -278,10 +278,10 @@ def test_a_run_is_summed_up_by_hand(tmp_path):
     assert found["update_norm"] == 0.5 and found["length_right"] is None and found["length_wrong"] == 4.0
     assert found["windows"]["step"] == [3, 8, 13, 18] and found["windows"]["silent"] == pytest.approx([0.6, *[0.5] * 3])
     assert found["silent_trained_on"] == 0 and found["silent"] == pytest.approx(0.525)
-    (tmp_path / "config.json").write_text(json.dumps(config | {"dynamic_sampling": False}))
+    (tmp_path / "config.json").write_text(json.dumps(config | {"dynamic_sampling": False}), "utf-8")
     assert summary(tmp_path)["silent_trained_on"] == pytest.approx(0.525)
     rows[-1]["held_out"] = None  # not one of the evaluated steps: the last point is the evaluation at the end
-    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
     assert summary(tmp_path)["curve"] == found["curve"]
 
 
@@ -468,7 +468,7 @@ def test_runs_are_made_once_and_go_on_where_they_stopped(experiment, tmp_path, c
     config = Config(experiments=(experiment,), seeds=2, steps=2, output=str(out), device="cpu")
     compare.main(config)
     assert "DAPO" in capsys.readouterr().out
-    found = json.loads((out / f"{experiment}.json").read_text())
+    found = json.loads((out / f"{experiment}.json").read_text("utf-8"))
     assert found["seeds"] == [0, 1] and (out / f"{experiment}.png").read_bytes().startswith(b"\x89PNG")
     if experiment == "sampling":
         assert set(found["arms"]) == {"base", *ladder} and [of["k"] for of in found["arms"]["base"]["pass"]][-1] == 64
@@ -488,7 +488,7 @@ def test_runs_are_made_once_and_go_on_where_they_stopped(experiment, tmp_path, c
     sampled.clear()
     compare.main(config)
     assert not sampled
-    assert json.loads((out / f"{experiment}.json").read_text()) == found
+    assert json.loads((out / f"{experiment}.json").read_text("utf-8")) == found
     assert all(path.stat().st_mtime_ns == time for path, time in times.items() if path.parent != stopped.parent)
     with pytest.raises(UsageError, match="steps 2, not 3; choose another --output"):
         compare.main(replace(config, steps=3))
@@ -498,7 +498,7 @@ def test_a_run_that_diverges_leaves_its_line_and_no_number(tmp_path, in_this_pro
     diverges = job("GRPO", "grpo", tmp_path, SMALL | {"learning_rate": 1e30, "warmup_steps": 0})
     assert not diverges.is_finished()
     compare_runs.train(diverges)
-    assert "training has diverged" in (diverges.folder / "diverged.txt").read_text()
+    assert "training has diverged" in (diverges.folder / "diverged.txt").read_text("utf-8")
     assert diverges.is_finished() and diverges.summary() is None
 
 
@@ -520,7 +520,7 @@ def test_only_divergence_is_kept_as_such(tmp_path, monkeypatch, capsys, in_this_
     monkeypatch.setattr(Job, "is_finished", lambda self: True)
     for seed in (0, 1):
         (tmp_path / f"out/grpo-{seed}").mkdir(parents=True)
-        (tmp_path / f"out/grpo-{seed}/diverged.txt").write_text("the loss is nan: training has diverged")
+        (tmp_path / f"out/grpo-{seed}/diverged.txt").write_text("the loss is nan: training has diverged", "utf-8")
     config = Config(seeds=2, output=str(tmp_path / "out"))
     with pytest.raises(RunFailed, match="every run of GRPO diverged"):
         compare.main(config)
@@ -538,27 +538,27 @@ def test_what_is_published_is_whole(tmp_path, monkeypatch):
     (page.HERE / "figures").mkdir(parents=True)
     places = ("shared", "shared-answer", "reinforce", "reinforce-answer")
     places += ("speed", "speed-parts", "growth", "start-up", "memory")
-    (page.HERE / "README.md").write_text("".join(f"<!-- {name} -->\n<!-- /{name} -->\n" for name in places))
+    (page.HERE / "README.md").write_text("".join(f"<!-- {name} -->\n<!-- /{name} -->\n" for name in places), "utf-8")
     front = "<!-- summary -->\n<!-- /summary -->\n"
-    (tmp_path / "README.md").write_text(front)
+    (tmp_path / "README.md").write_text(front, "utf-8")
     (tmp_path / "shared.png").touch()
     found = {"seeds": [0, 1, 2, 3], "arms": compare_tables.training_numbers(fake(SCRIPTS))}
     found |= compare_tables.compared("shared", found["arms"])
     page.publish("shared", found, tmp_path / "shared.png")
-    assert (tmp_path / "README.md").read_text() == front  # wants `reinforce` as well
+    assert (tmp_path / "README.md").read_text("utf-8") == front  # wants `reinforce` as well
     (tmp_path / "reinforce.png").touch()
     other = {"seeds": [0, 1, 2, 3], "arms": compare_tables.training_numbers(fake(names_of("reinforce")))}
     other |= compare_tables.compared("reinforce", other["arms"])
     page.publish("reinforce", other, tmp_path / "reinforce.png")
     assert (
-        json.loads(page.RESULTS.read_text())["shared"]["arms"]["PPO"] and (page.HERE / "figures/shared.png").is_file()
+        json.loads(page.RESULTS.read_text("utf-8"))["shared"]["arms"]["PPO"]
+        and (page.HERE / "figures/shared.png").is_file()
     )
     table = compare_tables.table("shared", compare_tables.rounded(found))
-    assert (
-        f"{table}\n" in (page.HERE / "README.md").read_text()
-        and "What front shows." in (tmp_path / "README.md").read_text()
-    )
-    assert "DAPO" in (tmp_path / "README.md").read_text()
+    assert f"{table}\n" in (page.HERE / "README.md").read_text("utf-8") and "What front shows." in (
+        tmp_path / "README.md"
+    ).read_text("utf-8")
+    assert "DAPO" in (tmp_path / "README.md").read_text("utf-8")
     with (
         monkeypatch.context() as patch,
         pytest.raises(RunFailed, match="'shared' no longer bear out what compare_answers"),
@@ -568,12 +568,12 @@ def test_what_is_published_is_whole(tmp_path, monkeypatch):
     page.RESULTS.unlink()
     monkeypatch.setattr(Experiments, "run", lambda self, experiment: (found, tmp_path / "shared.png"))
     compare.main(Config(experiments=("shared",), publish=True, output=str(tmp_path / "runs")))
-    before, expected = page.RESULTS.read_text(), {"shared": compare_tables.rounded(found)}
+    before, expected = page.RESULTS.read_text("utf-8"), {"shared": compare_tables.rounded(found)}
     compare_tables.correct(expected)
     assert json.loads(before) == compare_tables.rounded(expected)
     with pytest.raises(UsageError, match="no place for the table 'matched'"):
         page.publish("matched", found, tmp_path / "shared.png")
-    assert page.RESULTS.read_text() == before and not list(page.HERE.glob("*.tmp"))
+    assert page.RESULTS.read_text("utf-8") == before and not list(page.HERE.glob("*.tmp"))
     with pytest.raises(UsageError, match="no place for the table 'pieces'"):
         compare.main(Config(experiments=("pieces",), publish=True, output=str(tmp_path / "out")))
     assert not (tmp_path / "out").exists()
@@ -636,7 +636,7 @@ def test_an_experiment_that_does_not_exist_is_refused(monkeypatch, capsys):
 
 def note_and_wait(path: Path, kills_itself: bool) -> None:
     """A task: leaves its process number, then kills itself, or waits."""
-    path.write_text(str(os.getpid()))
+    path.write_text(str(os.getpid()), "utf-8")
     if kills_itself:
         os.kill(os.getpid(), signal.SIGKILL)
     time.sleep(60)
@@ -644,7 +644,7 @@ def note_and_wait(path: Path, kills_itself: bool) -> None:
 
 def is_alive(pid: int) -> bool:
     with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
+        return Path(f"/proc/{pid}/stat").read_text("utf-8").split()[2] != "Z"
     return False
 
 
@@ -662,16 +662,17 @@ def test_a_killed_process_is_one_line_and_no_process_outlives_its_parent(tmp_pat
     program.write_text(
         "import sys\nfrom pathlib import Path\nsys.path.insert(0, 'tests')\nfrom test_compare import note_and_wait\n"
         "from lessons.experiments.pool import in_parallel\n"
-        f"if __name__ == '__main__':\n    in_parallel(note_and_wait, [(Path({str(noted)!r}), False)], processes=1)\n"
+        f"if __name__ == '__main__':\n    in_parallel(note_and_wait, [(Path({str(noted)!r}), False)], processes=1)\n",
+        "utf-8",
     )
     deadline = time.monotonic() + 60
     with subprocess.Popen([sys.executable, str(program)], cwd=Path(__file__).parents[1]) as parent:
-        while not (noted.exists() and noted.read_text()) and time.monotonic() < deadline:
+        while not (noted.exists() and noted.read_text("utf-8")) and time.monotonic() < deadline:
             time.sleep(0.05)
         parent.kill()
-    while is_alive(int(noted.read_text())) and time.monotonic() < deadline:
+    while is_alive(int(noted.read_text("utf-8"))) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert not is_alive(int(noted.read_text()))
+    assert not is_alive(int(noted.read_text("utf-8")))
 
 
 @with_stats
@@ -698,18 +699,18 @@ def test_two_interrupts_end_it_at_once(tmp_path):
 @pytest.mark.parametrize("path", [page.HERE / "README.md", page.HERE.parents[1] / "README.md"], ids=["own", "front"])
 def test_the_pages_show_the_committed_numbers(path):
     """python lessons/experiments/page.py writes them."""
-    assert page.pages()[path] == path.read_text()
+    assert page.pages()[path] == path.read_text("utf-8")
 
 
 @with_stats
 def test_the_committed_comparisons_are_those_of_the_committed_seeds():
     """And the same runs say the same in every table: one difference, bold in all of them or in none."""
-    results, bold = json.loads(page.RESULTS.read_text()), {}
+    results, bold = json.loads(page.RESULTS.read_text("utf-8")), {}
     del results["sampling"]
     again = {name: found | compare_tables.compared(name, found["arms"]) for name, found in results.items()}
     different = compare_tables.correct(again)
-    assert f"their {different} different" in (page.HERE / "README.md").read_text()
-    assert f"over {different} comparisons" in (page.HERE.parents[1] / "README.md").read_text()
+    assert f"their {different} different" in (page.HERE / "README.md").read_text("utf-8")
+    assert f"over {different} comparisons" in (page.HERE.parents[1] / "README.md").read_text("utf-8")
     for name, found in results.items():
         for mine, theirs in zip(again[name]["comparisons"], found["comparisons"], strict=True):
             seeds = [found["arms"][theirs[arm]][theirs["number"]]["seeds"] for arm in ("arm", "other")]
@@ -732,9 +733,13 @@ def test_the_benchmark_times_every_part_of_our_step():
 
 def test_the_page_is_short():
     """Its text, without tables, under 1,500 words; every comparison's table within seven columns."""
-    lines = [line for line in (page.HERE / "README.md").read_text().splitlines() if not line.startswith(("![", "<!--"))]
+    lines = [
+        line
+        for line in (page.HERE / "README.md").read_text("utf-8").splitlines()
+        if not line.startswith(("![", "<!--"))
+    ]
     assert len(" ".join(line for line in lines if not line.startswith("|")).split()) < 1500
-    tables = [compare_tables.table(*item) for item in json.loads(page.RESULTS.read_text()).items()]
+    tables = [compare_tables.table(*item) for item in json.loads(page.RESULTS.read_text("utf-8")).items()]
     assert all(line.count(" | ") <= 6 for table in tables for line in table.splitlines() if line.startswith("|"))
 
 

@@ -120,9 +120,12 @@ def train(script: str, folder, device: str, **settings) -> list[dict]:
     """The numbers of a run: its rows of metrics.jsonl without wall times, then its results."""
     module = importlib.import_module(f"algorithms.{script}")
     module.train(module.Config(**SMALL | {"run_dir": str(folder), "device": device} | settings))
-    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text("utf-8").splitlines()]
     rows = [{name: value for name, value in row.items() if name != "seconds" and value is not None} for row in rows]
-    return [*rows, *(report["accuracy"] for report in json.loads((folder / "results.json").read_text()).values())]
+    return [
+        *rows,
+        *(report["accuracy"] for report in json.loads((folder / "results.json").read_text("utf-8")).values()),
+    ]
 
 
 @pytest.mark.slow

@@ -159,7 +159,7 @@ def test_the_command_line_of_trl_takes_the_rows_and_the_reward(trl, tmp_path, mo
     model.save_pretrained(tmp_path / "model")
     tokenizer.save_pretrained(tmp_path / "model")
     (tmp_path / "data").mkdir()
-    (tmp_path / "data/train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in engines.rows(16)))
+    (tmp_path / "data/train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in engines.rows(16)), "utf-8")
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
     command = f"""--model_name_or_path {tmp_path}/model --dataset_name {tmp_path}/data --output_dir {tmp_path}/out
         --reward_funcs toy_env.engines.trl_reward --max_steps 1 --per_device_train_batch_size 16 --num_generations 4
@@ -290,8 +290,22 @@ def test_what_a_model_may_hand_over_is_never_an_error():
     for reply in (39, None, ["#39"], {}):
         environment.submit(reply)
         assert environment.get_reward() == 0.0
-    tool = {"role": "tool", "name": "submit", "content": "#39"}
-    assert engines.trl_reward([], [[{"role": "assistant", "content": "#39"}, tool]], [39]) == [0.0]
+
+
+@pytest.mark.parametrize(
+    "last, reward",
+    [
+        ({"role": "tool", "name": "submit", "content": "#39"}, 0.0),
+        ({"role": "assistant", "content": None, "tool_calls": []}, 0.0),
+        ({"role": "assistant"}, 0.0),
+        ({"role": "assistant", "content": []}, 0.0),
+        ({"role": "assistant", "content": [{"type": "text", "text": "so #3"}, {"type": "text", "text": "9"}]}, 1.0),
+        ({"role": "assistant", "content": [{"type": "text", "text": "#39"}, {"type": "image", "image": None}]}, 1.0),
+    ],
+)
+def test_the_text_of_the_last_message_counts(last, reward):
+    completions = [[{"role": "assistant", "content": "#39"}, last], [last], []]
+    assert engines.trl_reward([], completions, [39] * 3) == [reward, reward, 0.0]
 
 
 @pytest.mark.parametrize("chat", [None, False])
@@ -322,7 +336,7 @@ def verl_config(verl, tmp_path, monkeypatch):
     from hydra import compose, initialize_config_module
 
     rows = engines.rows(len(REWARDS), seed=4)
-    (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
     model, tokenizer = load_policy()
     tokenizer.chat_template = PROBLEM_ALONE
     model.save_pretrained(tmp_path / "model")

@@ -122,10 +122,10 @@ def test_targets_are_split_once_and_for_all():
 
 def test_the_task_in_the_readme_runs(tmp_path, monkeypatch):
     """Through grpo.py, as a module of the reader's own, with the base of arithmetic for a model."""
-    text = (Path(expressions.__file__).parent / "README.md").read_text()
+    text = (Path(expressions.__file__).parent / "README.md").read_text("utf-8")
     (tmp_path / "my_tasks").mkdir()
     code = text.split("<!-- task -->\n```python\n")[1].split("```\n<!-- /task -->")[0]
-    (tmp_path / "my_tasks/backwards.py").write_text(code)
+    (tmp_path / "my_tasks/backwards.py").write_text(code, "utf-8")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", sys.path[:])
     task = tasks.load_task("my_tasks.backwards")
@@ -150,16 +150,16 @@ def test_the_task_in_the_readme_runs(tmp_path, monkeypatch):
             run_dir=str(folder),
         )  # fmt: skip
     )
-    assert json.loads((folder / "results.json").read_text())["before"]["problems"] == 4
+    assert json.loads((folder / "results.json").read_text("utf-8"))["before"]["problems"] == 4
 
 
 def test_a_task_is_a_module(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", sys.path[:])
     Path("broken").mkdir()
-    Path("broken/broken.py").write_text("\n\n1 / 0\n")
+    Path("broken/broken.py").write_text("\n\n1 / 0\n", "utf-8")
     Path("broken/empty.py").write_text(
-        "from toy_env.arithmetic import *\nfrom toy_env.arithmetic import extract_answer\nLEVELS = ()\n"
+        "from toy_env.arithmetic import *\nfrom toy_env.arithmetic import extract_answer\nLEVELS = ()\n", "utf-8"
     )
     assert tasks.load_task("arithmetic").LEVELS == (1, 2, 3, 4)
     assert tasks.load_task("toy_env.expressions") is expressions
@@ -176,7 +176,7 @@ def test_a_task_is_a_module(tmp_path, monkeypatch):
         tasks.load_task("broken.empty")
     package = Path("raising")
     package.mkdir()
-    (package / "__init__.py").write_text("int('x')\n")
+    (package / "__init__.py").write_text("int('x')\n", "utf-8")
     (package / "task.py").touch()
     with pytest.raises(UsageError, match=r"'raising.task' is no task: ValueError: .* \(__init__.py, line 1\)"):
         tasks.load_task("raising.task")
@@ -192,7 +192,7 @@ def test_a_task_is_a_module(tmp_path, monkeypatch):
             "def held_out_problems(n, levels): return []": "of 2 training and 2 held-out problems .* gives \\[2, 0\\]",
         }.items()
     ):
-        Path(f"broken/task_{i}.py").write_text(f"from toy_env.arithmetic import *\n\n{change}\n")
+        Path(f"broken/task_{i}.py").write_text(f"from toy_env.arithmetic import *\n\n{change}\n", "utf-8")
         with pytest.raises(UsageError, match=message):
             tasks.load_task(f"broken.task_{i}")
     with pytest.raises(UsageError, match="no base model for the task 'json'; give one with --model"):

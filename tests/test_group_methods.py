@@ -385,7 +385,7 @@ def test_the_ratio_leaves_1_exactly_where_it_should(tmp_path, no_curves):
         folder = tmp_path / str(len(list(tmp_path.iterdir())))
         grpo.train(grpo.Config(steps=2, prompts_per_step=8, group_size=4, eval_problems=2, device="cpu", warmup_steps=0,
                                learning_rate=1e-3, run_dir=str(folder), **settings))  # fmt: skip
-        return json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])
+        return json.loads((folder / "metrics.jsonl").read_text("utf-8").splitlines()[-1])
 
     once, twice = last_row(num_minibatches=1), last_row(num_minibatches=1, epochs=2)
     assert once["ratio_deviation"] < 1e-4 and once["clipped_up"] == once["clipped_down"] == 0
@@ -474,7 +474,7 @@ def test_dynamic_sampling_draws_until_enough_groups_are_mixed(script, tmp_path, 
     verdicts = {1: [1, 1, 1, 1], 2: [0, 0, 0, 0], 3: [1, 0, 0, 0], 4: [1, 1, 0, 1]}
     judged, logged, weights = run_dapo(tmp_path, monkeypatch, lambda prompt: verdicts[level_of(prompt)], script)
     assert len(judged) == len(logged) == 2
-    rows = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
+    rows = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text("utf-8").splitlines()]
     for rewards, given, row, (before, after) in zip(judged, logged, rows, weights):
         assert rewards.shape == (6, 4)
         assert {tuple(row) for row in rewards.tolist()} <= {(1, -1, -1, -1), (1, 1, -1, 1)}  # 1 or -1, Eq. 7
@@ -508,7 +508,7 @@ def test_dynamic_sampling_stops_at_max_draws(tmp_path, monkeypatch, no_curves):
     assert all(len(given["rewards"]) == 18 and len(given["rollout"]) == 72 for given in logged)
     assert [torch.equal(before, after) for before, after in weights] == [False, True, False]
     assert torch.equal(weights[0][1], weights[1][0])
-    rows = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
+    rows = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text("utf-8").splitlines()]
     assert [row["sampled"] for row in rows] == [72] * 3 and [row["rollouts"] for row in rows] == [72, 144, 216]
     assert [row["silent"] for row in rows] == [17 / 18, 1.0, 17 / 18]
     assert ["loss" in row for row in rows] == ["grad_norm" in row for row in rows] == [True, False, True]

@@ -87,7 +87,7 @@ def train(script: str, folder: str, kill: str, log: str) -> None:
 
     torch.set_num_threads(1)
     tqdm.set_lock(threading.RLock())  # its own lives on when the process is killed
-    sys.stdout = sys.stderr = open(f"{log}.out", "w")  # noqa: SIM115
+    sys.stdout = sys.stderr = open(f"{log}.out", "w", encoding="utf-8")  # noqa: SIM115
     curves = b"\x89PNG, which takes longer to draw than the run"
     import_module("toy_env.plots").draw_curves = lambda rows, results, path, title: path.write_bytes(curves)
     seen = moments(kill)
@@ -96,7 +96,7 @@ def train(script: str, folder: str, kill: str, log: str) -> None:
         run.train(run.Config(**SETTINGS, run_dir=folder, resume=Path(folder).exists()))
     except UsageError as error:  # killed after its last write
         assert "has finished its 4 steps" in str(error)
-    Path(log).write_text(json.dumps(seen))
+    Path(log).write_text(json.dumps(seen), "utf-8")
 
 
 @dataclass
@@ -120,7 +120,7 @@ class Killer:
         process.join()
         if process.exitcode not in (0, -signal.SIGKILL):
             raise AssertionError(
-                f"{script}, killed at {kill or after}: {Path(f'{folder}.log.out').read_text()[-2000:]}"
+                f"{script}, killed at {kill or after}: {Path(f'{folder}.log.out').read_text('utf-8')[-2000:]}"
             )
         self.kills += process.exitcode != 0
         return process.exitcode == 0
@@ -129,7 +129,7 @@ class Killer:
         """What a run leaves that nothing disturbs, and its moments."""
         folder = self.folder / script
         assert self.run(script, folder)
-        return contents(folder), json.loads(Path(f"{folder}.log").read_text())
+        return contents(folder), json.loads(Path(f"{folder}.log").read_text("utf-8"))
 
     def disturb(self, script: str, name: str, deaths: list[str | float]) -> dict:
         """A run that dies as given, each time resumed, and in the end left alone. Returns what it leaves."""
@@ -144,13 +144,13 @@ class Killer:
 
 def contents(folder: Path) -> dict:
     """What a finished run leaves: rows without wall times, reports, weights; nothing temporary."""
-    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text("utf-8").splitlines()]
     assert (folder / "curves.png").read_bytes().startswith(b"\x89PNG")
     names = {path.name.split("-0000")[0] for path in folder.iterdir()}
     return {
         "rows": [{name: value for name, value in row.items() if name != "seconds"} for row in rows],
-        "results": json.loads((folder / "results.json").read_text()),
-        "samples": (folder / "samples.txt").read_text(),
+        "results": json.loads((folder / "results.json").read_text("utf-8")),
+        "samples": (folder / "samples.txt").read_text("utf-8"),
         "weights": (folder / "checkpoint/model.safetensors").read_bytes(),
         "names": names - {"lock.pid"},  # it outlives a process that is killed
     }
@@ -179,6 +179,7 @@ def kill_and_compare(killer: Killer, script: str, kills: int, seed: int = 0) -> 
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="Windows has no SIGKILL and no forkserver")
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_a_run_killed_at_any_moment_ends_like_one_that_was_not(script, tmp_path):
     kill_and_compare(Killer(tmp_path), script, 20)

@@ -52,7 +52,7 @@ SHOWN = {"README.md": [("grpo", "dr_grpo")], "algorithms/README.md": [*NEIGHBOUR
 
 
 def source(name: str) -> str:
-    return (ROOT / "algorithms" / f"{name}.py").read_text()
+    return (ROOT / "algorithms" / f"{name}.py").read_text("utf-8")
 
 
 def code_lines(text: str, comments: bool = False) -> list[str]:
@@ -203,7 +203,7 @@ def test_nothing_below_the_scripts_knows_an_algorithm():
     text = "\n".join(
         line
         for path in (ROOT / "toy_env").glob("*.py")
-        for line in code_lines(path.read_text())
+        for line in code_lines(path.read_text("utf-8"))
         if "UsageError" not in line and not line.lstrip().startswith(('f"', '"'))
     )
     settings = ("clip_eps", "kl_coef", "gae_lambda", "overlong", "max_draws", "critic", "max_ratio")
@@ -213,12 +213,12 @@ def test_nothing_below_the_scripts_knows_an_algorithm():
 
 @pytest.mark.parametrize("path", SHOWN)
 def test_the_readmes_show_the_diffs(path):
-    text = (ROOT / path).read_text()
+    text = (ROOT / path).read_text("utf-8")
     assert with_diffs(text, SHOWN[path]) == text, "run python tests/test_ladder.py"
 
 
 def test_the_readme_is_one_page_and_shows_the_counts():
-    readme = (ROOT / "README.md").read_text()
+    readme = (ROOT / "README.md").read_text("utf-8")
     assert all(f"{before} → {after}: " in readme for before, after in BUDGETS)  # their numbers: the test above
     assert len(readme.splitlines()) <= 130 and len(readme.encode()) <= 10_000
     assert "&nbsp;" not in readme
@@ -230,5 +230,5 @@ if __name__ == "__main__":
     for name in SCRIPTS:
         print(f"{name}.py: {len(code_lines(source(name)))} lines of code")
     for path, pairs in SHOWN.items():
-        (ROOT / path).write_text(with_diffs((ROOT / path).read_text(), pairs))
+        (ROOT / path).write_text(with_diffs((ROOT / path).read_text("utf-8"), pairs), "utf-8")
     print("written:", ", ".join(SHOWN))

@@ -67,7 +67,7 @@ def test_a_lesson_keeps_to_the_conventions(source):
     for at in (i for i, line in enumerate(text.splitlines()) if line.startswith("$$")):
         lines = text.splitlines()[at - 1 :]
         assert not lines[0].strip() or lines[0].rstrip().endswith("$$") or "$$" in lines[0], "a blank line before $$"
-    assert not re.search(r"/(work|home|tmp|root)/", source.read_text())
+    assert not re.search(r"/(work|home|tmp|root)/", source.read_text("utf-8"))
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=IDS)
@@ -84,7 +84,7 @@ def test_opening_a_lesson_changes_nothing_in_its_file(source):
         set(notebook.metadata) == {"kernelspec", "language_info"} and notebook.metadata.kernelspec == build.KERNELSPEC
     )
     assert set(notebook.metadata.language_info) == LANGUAGE_INFO
-    assert path.read_text() == build.nbformat.writes(notebook) + "\n"
+    assert path.read_text("utf-8") == build.nbformat.writes(notebook) + "\n"
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=IDS)
@@ -95,9 +95,9 @@ def test_quoted_code_stands_in_the_repository(source):
     for output in (output for cell in notebook.cells for output in cell.get("outputs", [])):
         text = output.get("data", {}).get("text/markdown", "")
         if quoted := re.fullmatch(r"`([\w/]+\.py)`\n```python\n(.*)```", text, re.DOTALL):
-            assert quoted[2] in (root / quoted[1]).read_text(), "run python lessons/build.py"
+            assert quoted[2] in (root / quoted[1]).read_text("utf-8"), "run python lessons/build.py"
         if quoted := re.fullmatch(r"```diff\n--- (\S+)\n\+\+\+ (\S+)\n(.*)\n```", text, re.DOTALL):
-            before, after = ((root / name).read_text().splitlines() for name in quoted.groups()[:2])
+            before, after = ((root / name).read_text("utf-8").splitlines() for name in quoted.groups()[:2])
             for line in quoted[3].splitlines():
                 assert line[0] not in " -" or line[1:] in before, "run python lessons/build.py"
                 assert line[0] not in " +" or line[1:] in after, "run python lessons/build.py"
@@ -106,15 +106,17 @@ def test_quoted_code_stands_in_the_repository(source):
 @pytest.mark.parametrize("source", SOURCES, ids=IDS)
 def test_the_readme_links_every_lesson(source):
     title = build.heading(source)
-    assert f"[{title}](lessons/{source.stem}.ipynb)" in (build.LESSONS.parent / "README.md").read_text()
-    assert f"[{title}]({source.stem}.ipynb)" in (build.LESSONS / "README.md").read_text()
+    assert f"[{title}](lessons/{source.stem}.ipynb)" in (build.LESSONS.parent / "README.md").read_text("utf-8")
+    assert f"[{title}]({source.stem}.ipynb)" in (build.LESSONS / "README.md").read_text("utf-8")
 
 
 def test_a_changed_source_is_noticed(tmp_path, monkeypatch):
     monkeypatch.setattr(build, "LESSONS", tmp_path)
     source = tmp_path / "src/01_x.py"
     source.parent.mkdir()
-    source.write_text("# %% [markdown]\n# # 1 · X\n\n# %%\nprint(1)\n\n# %% [wrong] no\nx\n\n# %% [hint]\n# think\n")
+    source.write_text(
+        "# %% [markdown]\n# # 1 · X\n\n# %%\nprint(1)\n\n# %% [wrong] no\nx\n\n# %% [hint]\n# think\n", "utf-8"
+    )
     assert not build.is_built(source)
     build.main(build.Config())
     first = (tmp_path / "01_x.ipynb").read_bytes()
@@ -122,10 +124,10 @@ def test_a_changed_source_is_noticed(tmp_path, monkeypatch):
     assert (tmp_path / "01_x.ipynb").read_bytes() == first and build.is_built(source)
     assert b"<summary>Hint</summary>" in first and b'"text": [\n      "1\\n"' in first or b'"1\\n"' in first
     build.main(build.Config(check=True))
-    source.write_text(source.read_text().replace("print(1)", "print(2)"))
+    source.write_text(source.read_text("utf-8").replace("print(1)", "print(2)"), "utf-8")
     with pytest.raises(UsageError, match="not built from its source: 01_x"):
         build.main(build.Config(check=True))
-    source.write_text("# %% [exercize]\n")
+    source.write_text("# %% [exercize]\n", "utf-8")
     with pytest.raises(UsageError, match="line 1: no kind of cell"):
         build.main(build.Config())
     with pytest.raises(UsageError, match="there is no lesson 7; choose from 1"):
@@ -136,15 +138,17 @@ def test_numbers_in_a_text_come_from_the_code(tmp_path, monkeypatch):
     monkeypatch.setattr(build, "LESSONS", tmp_path)
     source = tmp_path / "src/01_x.py"
     source.parent.mkdir()
-    source.write_text('# %%\nd = {"a": 1 / 3}\n\n# %% [text]\n# A third is {=d["a"]:.2f}, $\\frac{a}{b}$.\n\n# %%\nd\n')
+    source.write_text(
+        '# %%\nd = {"a": 1 / 3}\n\n# %% [text]\n# A third is {=d["a"]:.2f}, $\\frac{a}{b}$.\n\n# %%\nd\n', "utf-8"
+    )
     build.main(build.Config())
     notebook = build.nbformat.read(tmp_path / "01_x.ipynb", 4)
     assert [cell.cell_type for cell in notebook.cells] == ["code", "markdown", "code"] and build.is_built(source)
     assert notebook.cells[1].source == "A third is 0.33, $\\frac{a}{b}$."
     assert [cell.execution_count for cell in notebook.cells if cell.cell_type == "code"] == [1, 2]
-    source.write_text(source.read_text().replace("third is", "third of 1 is"))
+    source.write_text(source.read_text("utf-8").replace("third is", "third of 1 is"), "utf-8")
     assert not build.is_built(source)
-    source.write_text("# %% [text]\n# {=unknown}\n")
+    source.write_text("# %% [text]\n# {=unknown}\n", "utf-8")
     with pytest.raises(UsageError, match="NameError"):
         build.main(build.Config())
 
@@ -159,7 +163,7 @@ def test_numbers_in_a_text_come_from_the_code(tmp_path, monkeypatch):
 def test_a_lesson_that_fails_leaves_no_notebook(code, message, tmp_path, monkeypatch):
     monkeypatch.setattr(build, "LESSONS", tmp_path)
     (tmp_path / "src").mkdir()
-    (tmp_path / "src/01_x.py").write_text(f"# %%\n{code}\n")
+    (tmp_path / "src/01_x.py").write_text(f"# %%\n{code}\n", "utf-8")
     with pytest.raises(UsageError, match=message):
         build.main(build.Config())
     assert not (tmp_path / "01_x.ipynb").exists()
@@ -227,7 +231,7 @@ def test_an_exercise_is_found_by_its_number(capsys):
     for source in SOURCES:
         number = int(source.name[:2])
         checks = import_module(f"lessons.checks.lesson_{number:02}").CHECKS
-        asked = re.findall(r'^check\("(\d+\.\d+)", \w+', source.read_text(), flags=re.MULTILINE)
+        asked = re.findall(r'^check\("(\d+\.\d+)", \w+', source.read_text("utf-8"), flags=re.MULTILINE)
         assert asked == [f"{number}.{i}" for i in range(1, len(asked) + 1)] and set(asked) == set(checks)
 
 
@@ -264,17 +268,19 @@ def test_k3_times_the_ratio_is_the_reverse_kl_of_the_next_token_after_prefixes_o
 def test_lessons_are_copied_once(tmp_path, capsys):
     start.main(start.Config(folder=str(tmp_path / "mine"), open=False))
     one = tmp_path / f"mine/{SOURCES[3].stem}.ipynb"
-    one.write_text("answered")
+    one.write_text("answered", "utf-8")
     start.main(start.Config(folder=str(tmp_path / "mine"), open=False))
     with pytest.raises(UsageError, match="choose another --folder"):
         start.main(start.Config(folder=str(one), open=False))
-    assert one.read_text() == "answered" and f"0 lessons copied to {tmp_path}/mine" in capsys.readouterr().out
+    assert one.read_text("utf-8") == "answered" and f"0 lessons copied to {tmp_path}/mine" in capsys.readouterr().out
 
 
 def test_a_lesson_says_how_to_begin_and_where_to_go_next():
     order = build.reading_order()
     for text in (build.LESSONS / "README.md", build.LESSONS.parent / "README.md"):
-        listed = re.findall(r"^- \[\d+ · .*?\]\((?:lessons/)?(\w+)\.ipynb\)", text.read_text(), flags=re.MULTILINE)
+        listed = re.findall(
+            r"^- \[\d+ · .*?\]\((?:lessons/)?(\w+)\.ipynb\)", text.read_text("utf-8"), flags=re.MULTILINE
+        )
         assert listed == [source.stem for source in order]
     first, *_, last = (build.framed(source) for source in order)
     assert first[0].text.split("\n")[2].startswith("*About") and "[all lessons](README.md)" in first[-1].text

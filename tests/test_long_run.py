@@ -26,7 +26,7 @@ def long_run(folder: Path, steps: int) -> tuple[list[float], list[float]]:
     def see(run, step, **batch) -> None:
         nonlocal before
         log(run, step, **batch)
-        memory.append(int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / 2**20)
+        memory.append(int(Path("/proc/self/statm").read_text("utf-8").split()[1]) * 4096 / 2**20)
         seconds.append(time.process_time() - before)
         before = time.process_time()
 

@@ -13,11 +13,11 @@ from toy_env.model import load_policy
 
 
 def test_the_page_is_built_from_its_sources_and_is_small():
-    page = build.PAGE.read_text()
+    page = build.PAGE.read_text("utf-8")
     assert build.page_of(build.part_of(page, "weights")) == page, "run python lessons/page/build.py"
     assert len(page.encode()) <= 2.5e6
     written = [path for path in build.SOURCES.iterdir() if path.suffix in (".js", ".css", ".html", ".py")]
-    assert sum(len(path.read_text().splitlines()) for path in written) < 1200
+    assert sum(len(path.read_text("utf-8").splitlines()) for path in written) < 1200
     ids = re.findall(r' id="([\w-]+)"', page)
     assert len(ids) == len(set(ids)) and set(re.findall(r'\$\("([\w-]+)"\)', page)) <= {*ids, "dial-k"}
 
@@ -42,7 +42,7 @@ def test_a_page_that_is_cut_or_holds_other_policies_is_refused(cut, tmp_path, mo
 def test_the_code_shown_is_that_of_the_scripts():
     shown = build.diffs()
     for name, script in (("GRPO", grpo), ("Dr. GRPO", dr_grpo), ("DAPO", dapo)):
-        source = {line.strip() for line in Path(script.__file__).read_text().splitlines()}
+        source = {line.strip() for line in Path(script.__file__).read_text("utf-8").splitlines()}
         assert all(line.strip() in source for mark, line in shown[name] if mark in " +")
     gone = [line for name in ("Dr. GRPO", "DAPO") for mark, line in shown[name] if mark == "-"]
     assert any("/ sigma" in line for line in gone) and any("config.kl_coef" in line for line in gone)

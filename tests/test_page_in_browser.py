@@ -64,7 +64,7 @@ def policies():
     """What the page holds, as torch models in float64."""
     import base64
 
-    packed = base64.b64decode(build.part_of(build.PAGE.read_text(), "weights"))
+    packed = base64.b64decode(build.part_of(build.PAGE.read_text("utf-8"), "weights"))
     return dict(zip(NAMES, map(build.policy_of, build.unpack(packed)), strict=True))
 
 

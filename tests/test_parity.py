@@ -516,27 +516,39 @@ def lesson() -> dict:
 
 @pytest.mark.slow  # runs a lesson
 @pytest.mark.parametrize("seed", [0, 1])
-@pytest.mark.parametrize("name", ["grpo", "dr_grpo"])
+@pytest.mark.parametrize("name", ["grpo", "dr_grpo", "gspo"])
 def test_k3_times_the_ratio_is_what_trl_does_by_default(trl, tiny_folder, lesson, name, seed):
     """`rho_k3` of lesson 4, added to the script's loss without its KL. The gradient of that term alone is, for every
-    token, the ratio times k1 and the token's weight in the mean; that of k3 without the ratio is another."""
+    token, the ratio times k1 and the token's weight in the mean; that of k3 without the ratio is another. Not so with
+    one ratio for a completion (GSPO), by which TRL multiplies the k3 of each of its tokens."""
     batch, kl_coef, default = random_batch(seed), 0.04, trl.GRPO[0].use_bias_correction_kl
     assert default is True
-    settings = {"loss_type": name, "scale_rewards": "none" if name == "dr_grpo" else "group", "beta": kl_coef}
-    trainer = trl_trainer(trl, tiny_folder, batch, use_bias_correction_kl=default, **settings)
+    settings = {"loss_type": "dr_grpo", "scale_rewards": "none"} if name == "dr_grpo" else {"loss_type": "grpo"}
+    if name == "gspo":
+        low, high = clip_range(script_config(name, 0.0))
+        settings |= {"importance_sampling_level": "sequence", "epsilon": low, "epsilon_high": high}
+    trainer = trl_trainer(trl, tiny_folder, batch, use_bias_correction_kl=default, beta=kl_coef, **settings)
     judged = trl_judged(trainer)
     trainer.given["policy"] = batch.logps
 
     tokens_of = torch.full_like(batch.lengths, BUDGET) if name == "dr_grpo" else batch.lengths
     weight = batch.mask.double() / (tokens_of.unsqueeze(1) * P * G)
-    kl = (weight * lesson["rho_k3"](batch.logps, batch.old_logps, batch.ref_logps)).sum()
+    if name == "gspo":
+        ratio = gspo.sequence_ratio(logps=batch.logps, old_logps=batch.old_logps, mask=batch.mask)
+        kl = (weight * ratio * lesson["ESTIMATORS"]["k3"](batch.ref_logps - batch.logps)).sum()
+    else:
+        kl = (weight * lesson["rho_k3"](batch.logps, batch.old_logps, batch.ref_logps)).sum()
     ours = script_loss(name, batch, judged["advantages"].view(-1, 1), script_config(name, 0.0)) + kl_coef * kl
     assert_same_loss(ours, trainer.compute_loss(trainer.model, judged), batch.logps)
 
     judged["advantages"] = torch.zeros_like(judged["advantages"])
     alone = gradient(trainer.compute_loss(trainer.model, judged), batch.logps)
     ratio, k1 = (batch.logps - batch.old_logps).exp().detach(), (batch.logps - batch.ref_logps).detach()
-    assert_close(alone, kl_coef * weight * ratio * k1)
+    of_reverse_kl = kl_coef * weight * ratio * k1
+    if name == "gspo":
+        assert (alone - of_reverse_kl)[batch.mask].abs().mean() > 0.3 * of_reverse_kl[batch.mask].abs().mean()
+    else:
+        assert_close(alone, of_reverse_kl)
     trainer.args.use_bias_correction_kl = False
     without = gradient(trainer.compute_loss(trainer.model, judged), batch.logps)
     assert (alone - without)[batch.mask].abs().mean() > 0.3 * without[batch.mask].abs().mean()

@@ -200,7 +200,7 @@ def test_without_a_kl_there_is_no_reference_and_nothing_else_changes(script, tmp
         script.train(config)
         assert len({id(policy) for policy in scored}) == 1 + (kl_coef > 0)
         assert len(copied) == (kl_coef > 0) + (script is ppo)  # whose critic is a copy too
-        lines = (tmp_path / f"{kl_coef}/metrics.jsonl").read_text().splitlines()
+        lines = (tmp_path / f"{kl_coef}/metrics.jsonl").read_text("utf-8").splitlines()
         metrics = [json.loads(line) for line in lines]
         rows[kl_coef] = [{k: v for k, v in row.items() if k not in ("kl", "seconds")} for row in metrics]
         assert all(("kl" in row) == (kl_coef > 0) for row in metrics)

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
 from toy_env import expressions, pretrain
 from toy_env.arithmetic import LEVELS, Problem, extract_answer, held_out_problems, sample_problems
@@ -112,13 +112,35 @@ def test_the_student_of_expressions_gives_one_or_repeats_the_number():
         assert max(right.values()) < 2 * sum(right.values()) / 98 + 20
 
 
-def test_out_dir_is_never_overwritten(tmp_path, monkeypatch, capsys):
-    for out_dir, message in ((tmp_path, "exists and is not overwritten"), ("/dev/null/x", "cannot make '/dev/null/x'")):
-        monkeypatch.setattr(sys, "argv", ["pretrain", f"--out_dir={out_dir}", "--steps=1"])
-        with pytest.raises(SystemExit) as stop:
-            pretrain.run_main(pretrain.Config, pretrain.main, None)
-        err = capsys.readouterr().err
-        assert stop.value.code == 2 and message in err and err.count("\n") == 1
+def interrupt(*_, **__):
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    "flags, code, message",
+    [
+        ("--out_dir=.", 2, "folder '.' exists and is not overwritten"),
+        ("--out_dir=file/x", 2, "error: cannot make"),
+        ("--task=toy_env.arithmetic", 2, "there is no student of it"),
+        ("--learning_rate=1e300", 2, "--learning_rate must be 3e+38 (float32) or less, not 1e+300"),
+        ("--steps=1000000000000", 2, "error: --steps must be 1"),
+        ("--batch_size=1000000000000", 2, "--batch_size must be 100000 or less"),
+        ("--learning_rate=1e38 --steps=3", 1, "loss is nan in step 3: training has diverged"),
+        ("--learning_rate=1e38 --steps=2", 1, "a weight is not finite: training has diverged"),
+        ("--steps=1", 130, "stopped"),  # where the tokenizer is saved, after the model
+    ],
+)
+def test_what_fails_is_one_line_and_leaves_no_folder(flags, code, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("file").touch()
+    monkeypatch.setattr("sys.argv", ["pretrain", "--out_dir=new", "--batch_size=4", *flags.split()])
+    if code == 130:
+        monkeypatch.setattr(PreTrainedTokenizerFast, "save_pretrained", interrupt)
+    with pytest.raises(SystemExit) as stop:
+        pretrain.run_main(pretrain.Config, pretrain.main, None)
+    err = capsys.readouterr().err.rpartition("\r")[2].splitlines()
+    assert stop.value.code == code and message in err[-1] and len(err) <= 1 + (code != 2), err
+    assert os.listdir() == ["file"]
 
 
 def test_pretrain_command_writes_what_transformers_loads(tmp_path, monkeypatch, capsys):
@@ -146,7 +168,7 @@ def test_the_shipped_base_models_are_small_and_plain(task):
     model = AutoModelForCausalLM.from_pretrained(folder)
     assert model.dtype == torch.float32 and sum(p.numel() for p in model.parameters()) == 152_192
     digest = hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
-    assert digest in (folder / "README.md").read_text()  # the card describes these weights and no others
+    assert digest in (folder / "README.md").read_text("utf-8")  # the card describes these weights and no others
 
 
 def test_the_shipped_base_model_is_what_its_card_says(base):

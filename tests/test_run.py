@@ -34,7 +34,7 @@ def train(folder, **settings):
 
 def metrics(folder) -> list[dict]:
     """The rows of metrics.jsonl without the wall times."""
-    rows = [json.loads(line) for line in (Path(folder) / "metrics.jsonl").read_text().splitlines()]
+    rows = [json.loads(line) for line in (Path(folder) / "metrics.jsonl").read_text("utf-8").splitlines()]
     return [{name: value for name, value in row.items() if name != "seconds"} for row in rows]
 
 
@@ -50,14 +50,14 @@ def test_a_run_folder_holds_what_the_readme_says(tmp_path):
         *(path.name for path in saves(tmp_path / "a")),
     }  # fmt: skip
     assert [step_of(path) for path in saves(tmp_path / "a")] == [4, 0]
-    assert json.loads((tmp_path / "a/results.json").read_text()) == json.loads(json.dumps(results))
-    config = json.loads((tmp_path / "a/config.json").read_text())
+    assert json.loads((tmp_path / "a/results.json").read_text("utf-8")) == json.loads(json.dumps(results))
+    config = json.loads((tmp_path / "a/config.json").read_text("utf-8"))
     assert config["script"] == "reinforce" and config["prompts_per_step"] == 4 and config["learning_rate"] > 0
     rows = metrics(tmp_path / "a")
     assert [row["step"] for row in rows] == [1, 2, 3, 4] and [row["rollouts"] for row in rows] == [16, 32, 48, 64]
     assert [row["sampled"] for row in rows] == [16] * 4
     assert (tmp_path / "a/curves.png").read_bytes().startswith(b"\x89PNG")
-    assert (tmp_path / "a/samples.txt").read_text().count("?") == 16
+    assert (tmp_path / "a/samples.txt").read_text("utf-8").count("?") == 16
     assert AutoTokenizer.from_pretrained(tmp_path / "a/checkpoint")("1+1?").input_ids[0] == 1
 
 
@@ -137,12 +137,12 @@ def test_a_resumed_run_is_the_run_that_was_not_interrupted(script, tmp_path, no_
 
     train(tmp_path / "whole", steps=4)
     train(tmp_path / "parts", steps=2)
-    with (tmp_path / "parts/metrics.jsonl").open("a") as file:
+    with (tmp_path / "parts/metrics.jsonl").open("a", encoding="utf-8") as file:
         file.write('{"step": 3, "from": "after the save, to be done again"}\n{"step": 4, "cut sh')
     train(tmp_path / "parts", steps=4, resume=True)
     assert metrics(tmp_path / "parts") == metrics(tmp_path / "whole")
     assert torch.equal(weights(tmp_path / "parts"), weights(tmp_path / "whole"))
-    whole, parts = (json.loads((tmp_path / name / "results.json").read_text()) for name in ("whole", "parts"))
+    whole, parts = (json.loads((tmp_path / name / "results.json").read_text("utf-8")) for name in ("whole", "parts"))
     assert whole == parts
 
 
@@ -262,7 +262,7 @@ def test_help_is_the_comments_of_the_config_and_fits_80_columns(script, monkeypa
     text = capsys.readouterr().out
     assert max(map(len, text.splitlines())) <= 80
     plain = " ".join(text.replace("│", " ").split())
-    source = (ROOT / f"algorithms/{script}.py").read_text() + (ROOT / "toy_env/run.py").read_text()
+    source = (ROOT / f"algorithms/{script}.py").read_text("utf-8") + (ROOT / "toy_env/run.py").read_text("utf-8")
     comments = re.findall(r"^    (\w+): \S+.* = .*  # (.+)$", source, flags=re.M)
     assert len(comments) == len(fields(importlib.import_module(f"algorithms.{script}").Config)) >= 19
     for name, comment in comments:

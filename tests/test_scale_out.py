@@ -8,6 +8,7 @@ and every gradient. These gradients are compared between one and two processes a
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -26,7 +27,7 @@ from algorithms import cispo, dapo, dr_grpo, grpo, gspo, ppo, reinforce
 from lessons.experiments import scale_out
 from toy_env import UsageError, engines
 from toy_env.cli import check_settings, run_main
-from toy_env.model import load_policy
+from toy_env.model import BASE_MODEL, load_policy
 from toy_env.rollout import Rollout, completion_logps, sample
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # TRL's own, on import and in use
@@ -85,6 +86,7 @@ def test_further_options_are_read_as_values():
         ({"prompts_per_step": 30, "gradient_accumulation_steps": 0}, "--gradient_accumulation_steps"),
         ({"prompts_per_step": 30, "overlong_buffer": 57}, "--overlong_buffer must be 56"),
         ({"prompts_per_step": 30, "run_dir": str(ROOT)}, "exists; choose another --run_dir"),
+        ({"prompts_per_step": 30, "steps": 10**12}, "--steps x --prompts_per_step must be 10000000 problems or fewer"),
     ],
 )
 def test_bad_settings_are_answered_in_one_line(monkeypatch, settings, message):
@@ -99,10 +101,22 @@ def test_bad_settings_are_answered_in_one_line(monkeypatch, settings, message):
     [
         (["--algorithm=ppo"], False, "error: TRL 1.16 has no trainer for ppo; choose"),
         (["--trl", "use_vllm"], False, "error: --trl use_vllm: write NAME=VALUE, for example"),
+        (["--trl", "beta=abc"], False, "error: --trl beta: 'abc' is not of the type float"),
+        (["--trl", "max_steps=1.5"], False, "error: --trl max_steps: 1.5 is not of the type int"),
+        (["--trl", "reward_weights=2"], False, "error: --trl reward_weights: 2 is not of the type list[float] | None"),
+        (["--trl", "loss_type=ppo"], False, "error: --trl loss_type: 'ppo' does not exist; choose grpo, dr_grpo,"),
+        (
+            ["--trl", "speed=1"],
+            False,
+            "error: TRL does not take these settings: GRPOConfig.__init__() got",
+        ),
         ([], True, "error: TRL is not available (import of datasets halted; None in sys.modules); pip install -e '"),
     ],
 )
 def test_bad_input_ends_with_code_2(monkeypatch, capsys, tmp_path, argv, without_trl, message):
+    if "--trl" in argv:
+        pytest.importorskip("trl")
+    monkeypatch.setattr(scale_out, "held_out_report", lambda *_, **__: pytest.fail("the work has begun"))
     if without_trl:
         monkeypatch.setitem(sys.modules, "datasets", None)
         monkeypatch.setitem(sys.modules, "trl", None)
@@ -111,6 +125,7 @@ def test_bad_input_ends_with_code_2(monkeypatch, capsys, tmp_path, argv, without
         run_main(scale_out.Config, scale_out.main, scale_out.__doc__)
     shown = capsys.readouterr().err.splitlines()
     assert end.value.code == 2 and len(shown) == 1 and shown[0].startswith(message)
+    assert not (tmp_path / "run").exists()
 
 
 # The gradients. A case: name, options of the command line. What is broken on purpose has the name of what it breaks.
@@ -180,7 +195,7 @@ def worker(folder: Path, cases: list[str]) -> None:
         """As one vector, sharded or not."""
         return parameters_to_vector([w.full_tensor() if hasattr(w, "full_tensor") else w for w in weights]).detach()
 
-    recorded = json.loads((folder / "recorded.json").read_text())
+    recorded = json.loads((folder / "recorded.json").read_text("utf-8"))
     for case in cases:
         config = config_of(case, folder)
         check_settings(config)
@@ -267,7 +282,7 @@ def trained(tmp_path_factory, recorded):
     folder = tmp_path_factory.mktemp("trained")
     for part in ("1", "2", "sharded"):
         (folder / part).mkdir()
-        (folder / part / "recorded.json").write_text(json.dumps(groups))
+        (folder / part / "recorded.json").write_text(json.dumps(groups), "utf-8")
 
     def read(part: str, processes: int, cases: list[str]) -> dict[str, list[dict]]:
         out = {}
@@ -397,7 +412,7 @@ def test_accuracy_rises(tmp_path):
     script = ROOT / "lessons/experiments/scale_out.py"
     shown = launch(1, script, *f"{sizes} {settings} --run_dir {tmp_path}/run".split())
     assert "one process" not in shown
-    results = json.loads((tmp_path / "run/results.json").read_text())
+    results = json.loads((tmp_path / "run/results.json").read_text("utf-8"))
     before, after = (results[when]["accuracy"]["all"] for when in ("before", "after"))
     assert before["sampled_interval"][1] < after["sampled_interval"][0] and after["sampled"] > before["sampled"] + 0.1
     assert after["greedy"] > before["greedy"] + 0.2
@@ -405,6 +420,24 @@ def test_accuracy_rises(tmp_path):
     assert [row["step"] for row in results["log"] if "reward" in row] == list(range(1, 21))
     rates = [row["learning_rate"] for row in results["log"] if "reward" in row]
     assert rates[:5] == pytest.approx([0.0, 5e-4 / 3, 1e-3 / 3, 5e-4, 5e-4])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("flag, line, code", [("--trl=beta=abc", "error: --trl beta:", 2), ("", "stopped", 130)])
+def test_two_processes_end_in_one_line(tmp_path, flag, line, code):
+    """A refusal and Ctrl-C under launch.py. No folder is left."""
+    pytest.importorskip("trl")
+    folder, sizes = ROOT / "lessons/experiments", "--prompts_per_step=8 --eval_problems=1"
+    command = [sys.executable, folder / "launch.py", "--multi_gpu", "--num_processes=2", "--main_process_port=0"]
+    command += [folder / "scale_out.py", *sizes.split(), f"--run_dir={tmp_path}/run", *filter(None, [flag])]
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, env=env, cwd=tmp_path, **pipes) as run:
+        if any("step 1/" in shown for shown in run.stdout):
+            run.send_signal(signal.SIGINT)
+        error = run.stderr.read()
+    assert run.returncode == code and error.startswith(line) and error.count("\n") == 1, error
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.slow
@@ -416,14 +449,14 @@ def test_under_fsdp_gradient_and_checkpoint_are_those_of_the_whole_model(trained
     (base, _), (policy, _) = load_policy(), load_policy(str(trained["run"] / "checkpoint"))
     moved = [(a - b).abs().max().item() for a, b in zip(base.parameters(), policy.parameters(), strict=True)]
     assert min(moved) > 1e-5 and max(moved) < 1e-3
-    assert json.loads((trained["run"] / "results.json").read_text())["processes"] == 2
+    assert json.loads((trained["run"] / "results.json").read_text("utf-8"))["processes"] == 2
 
 
 # The page algorithms/OUTGROW.md
 
 
 def page_section(section: str) -> str:
-    return (ROOT / "algorithms/OUTGROW.md").read_text().split(f"\n### {section}\n")[1].split("\n#")[0]
+    return (ROOT / "algorithms/OUTGROW.md").read_text("utf-8").split(f"\n### {section}\n")[1].split("\n#")[0]
 
 
 def page_options(section: str, library: str) -> dict[str, str]:
@@ -446,7 +479,7 @@ def test_the_options_of_trl_on_the_page_are_those_of_the_program(name):
         if option != "scale_rewards" or name == "dr_grpo":
             assert settings[option] == value
     if find_spec("trl"):
-        theirs = (Path(find_spec("trl").origin).parent / "trainer/grpo_config.py").read_text()
+        theirs = (Path(find_spec("trl").origin).parent / "trainer/grpo_config.py").read_text("utf-8")
         assert re.search(r'scale_rewards: str = field\(\s+default="group"', theirs)
         assert "    mask_truncated_completions: bool" in theirs
 
@@ -467,6 +500,7 @@ def verl():
         assert len(options) > 12
         options = {re.sub(r"^(actor|rollout)\.", r"actor_rollout_ref.\1.", key): options[key] for key in options}
         with initialize_config_module("verl.trainer.config", version_base=None):
+            options["critic.model.path"] = BASE_MODEL
             return compose("ppo_trainer", [f"{key}={value}" for key, value in options.items()])
 
     modules = {"core": core_algos, "losses": losses, "tensordict": tensordict_utils}
@@ -489,6 +523,10 @@ def test_verl_computes_what_the_script_does_under_the_options_of_the_page(verl, 
     assert theirs.actor_rollout_ref.rollout.temperature == ours.temperature
     optimizer = (actor.optim.lr, actor.optim.lr_warmup_steps, actor.optim.clip_grad, actor.optim.weight_decay)
     assert optimizer == (ours.learning_rate, ours.warmup_steps, ours.max_grad_norm, 0.0)
+
+    reference = verl.dataclass(theirs.actor_rollout_ref.ref.fsdp_config)
+    for engine in (actor.engine, reference, verl.dataclass(theirs.critic).engine):
+        assert engine.mixed_precision == {"param_dtype": "fp32"}
 
     token_rewards, mask = test_parity.at_last_token(batch.rewards, batch), batch.mask.double()
     if algorithm.use_kl_in_reward:

@@ -43,7 +43,7 @@ def test_the_committed_runs_are_those_of_the_command(tmp_path, monkeypatch):
     stored = short_answers.load()
     assert set(stored) == set(short_answers.ARMS)
     assert all(values.shape == (5, 64) for arm in stored.values() for values in arm.values())
-    committed = json.loads(short_answers.RESULTS.read_text())
+    committed = json.loads(short_answers.RESULTS.read_text("utf-8"))
     arms, threads = {"GRPO, large steps": short_answers.ARMS["GRPO, large steps"]}, torch.get_num_threads()
     monkeypatch.setattr(short_answers, "RESULTS", tmp_path / "again.json")
     monkeypatch.setattr(short_answers, "ARMS", {})
@@ -58,7 +58,7 @@ def test_the_committed_runs_are_those_of_the_command(tmp_path, monkeypatch):
         means, mean = before[name].mean(axis=1), again["GRPO, large steps"][name][0].mean()
         assert mean == pytest.approx(means[0], abs=0.02) if same else min(means) - 0.2 < mean < max(means) + 0.2
     assert not same or (again["GRPO, large steps"]["mode"][0] == before["mode"][0]).mean() > 0.9
-    assert committed["command"] == json.loads(short_answers.RESULTS.read_text())["command"]
+    assert committed["command"] == json.loads(short_answers.RESULTS.read_text("utf-8"))["command"]
     assert (Path(__file__).parents[1] / committed["command"].split()[1]).is_file()
     runs = committed["runs"]
     assert all((run["learning_rate"], run["batches"]) in ((3e-4, 8), (3e-4, 27), (1e-3, 8)) for run in runs)

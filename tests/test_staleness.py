@@ -368,10 +368,10 @@ def test_a_file_that_is_not_of_this_run_is_refused(tmp_path):
     """Empty, of another version, or of another run: one line, and nothing of it is used."""
     run = Run("GSPO", 8, 0)
     kept = asdict(run) | {"accuracy": [0.1, 0.2, 0.3, 0.4]}
-    (tmp_path / run.file()).write_text(json.dumps(kept))
+    (tmp_path / run.file()).write_text(json.dumps(kept), "utf-8")
     assert staleness.read(run, tmp_path) == kept
     for text in ("", '{"old": 1}', json.dumps(kept | {"seed": 1}), json.dumps(kept | {"accuracy": [0.1]})):
-        (tmp_path / run.file()).write_text(text)
+        (tmp_path / run.file()).write_text(text, "utf-8")
         with pytest.raises(UsageError, match="is of another version; delete it, or choose another --output"):
             staleness.read(run, tmp_path)
 
@@ -383,7 +383,7 @@ def test_what_is_there_is_not_run_again(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(staleness, "train", lambda run: pytest.fail("run again"))
     for run in runs[:2]:
         kept = asdict(run) | {"accuracy": [0.1, 0.2, 0.3, 0.4], "stopped": 0.5}
-        (tmp_path / run.file()).write_text(json.dumps(kept))
+        (tmp_path / run.file()).write_text(json.dumps(kept), "utf-8")
     staleness.main(Config(output=str(tmp_path)))
     assert "GSPO" in capsys.readouterr().out and not (tmp_path / runs[2].file()).exists()
     with staleness.lock_folder(str(tmp_path), ""), pytest.raises(UsageError, match="another staleness.py is running"):

@@ -21,7 +21,7 @@ def test_the_links_of_the_copies_lead_somewhere(tmp_path, monkeypatch, capsys):
     start.main(start.Config(str(folder), open=False))
     lessons = list(build.sources())
     assert capsys.readouterr().out == f"{len(lessons)} lessons copied to {folder}, 0 were there\n"
-    texts = {path.name: path.read_text() for path in folder.iterdir()}
+    texts = {path.name: path.read_text("utf-8") for path in folder.iterdir()}
     assert set(texts) == {"README.md", *(f"{source.stem}.ipynb" for source in lessons)}
     for name, text in texts.items():
         cells = nbformat.reads(text, as_version=4).cells if name.endswith(".ipynb") else []
@@ -32,9 +32,9 @@ def test_the_links_of_the_copies_lead_somewhere(tmp_path, monkeypatch, capsys):
 
 def test_a_file_that_is_there_is_left_as_it_is(tmp_path, capsys):
     for name in ("README.md", "02_ppo.ipynb"):
-        (tmp_path / name).write_text("mine")
+        (tmp_path / name).write_text("mine", "utf-8")
     start.main(start.Config(str(tmp_path), open=False))
-    assert (tmp_path / "README.md").read_text() == (tmp_path / "02_ppo.ipynb").read_text() == "mine"
+    assert (tmp_path / "README.md").read_text("utf-8") == (tmp_path / "02_ppo.ipynb").read_text("utf-8") == "mine"
     assert capsys.readouterr().out.endswith(", 1 were there\n") and (tmp_path / "03_group_baseline.ipynb").is_file()
     with pytest.raises(UsageError, match="^cannot write to .*; choose another --folder$"):
         start.main(start.Config(str(tmp_path / "README.md/x"), open=False))
@@ -48,7 +48,7 @@ COMMANDS = [
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda path: path.stem)
 def test_ctrl_c_while_a_command_imports_torch_is_one_line(command, tmp_path):
-    (tmp_path / "torch.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    (tmp_path / "torch.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n", "utf-8")
     where = os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
     run = subprocess.run([sys.executable, str(command)], env=where, capture_output=True, text=True)
     assert (run.returncode, run.stderr) == (130, "stopped before the start\n")

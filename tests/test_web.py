@@ -57,11 +57,11 @@ def tiny(tmp_path, monkeypatch):
     monkeypatch.setattr(build, "LESSONS", tmp_path / "lessons")
     source = tmp_path / "lessons/src/01_x.py"
     source.parent.mkdir(parents=True)
-    (tmp_path / "lessons/README.md").write_text("# All\n\nFirst:\n- [1 · X](01_x.ipynb): it turns\n")
+    (tmp_path / "lessons/README.md").write_text("# All\n\nFirst:\n- [1 · X](01_x.ipynb): it turns\n", "utf-8")
     (tmp_path / "algorithms").mkdir()
-    (tmp_path / "algorithms/README.md").write_text("# Scripts\n\n`algorithms/a.py`\n")
-    (tmp_path / "algorithms/a.py").write_text('"""Two\nlines."""\n')
-    source.write_text(TINY)
+    (tmp_path / "algorithms/README.md").write_text("# Scripts\n\n`algorithms/a.py`\n", "utf-8")
+    (tmp_path / "algorithms/a.py").write_text('"""Two\nlines."""\n', "utf-8")
+    source.write_text(TINY, "utf-8")
     notebook = build.notebook_of(source)
     for cell in notebook.cells:
         if cell.cell_type == "code" and re.search(r"knob\(|show\(|^check\(", cell.source, re.MULTILINE):
@@ -93,7 +93,7 @@ class Page(HTMLParser):
     def __init__(self, path: Path) -> None:
         super().__init__()
         self.links, self.loads, self.ids, self.alts, self.text, self.inside = [], [], [], [], "", []
-        self.feed(path.read_text())
+        self.feed(path.read_text("utf-8"))
 
     def handle_starttag(self, tag, attrs):
         attrs = dict(attrs)
@@ -141,12 +141,12 @@ def test_formulas_are_rendered_and_notes_for_jupyter_are_left_out(site):
         assert "$" not in page.text and not re.search(r"\\[a-zA-Z]", page.text), path.name
         assert "not attempted\n" not in page.text and "Run All" not in page.text, path.name
         assert not re.search(r"needs?\s(all|the)\s[\w\s]*cells?\b", page.text, re.IGNORECASE), path.name
-        for formula in re.findall(r"<math.*?</math>", path.read_text()):
+        for formula in re.findall(r"<math.*?</math>", path.read_text("utf-8")):
             assert "double-struck" not in formula  # which browsers do not show
 
 
 def test_every_lesson_is_on_the_index_with_its_claim_and_minutes(site):
-    text = (site / "index.html").read_text()
+    text = (site / "index.html").read_text("utf-8")
     assert text.count('<li><a href="') == len(SOURCES) == len(re.findall(r">\d+ minutes<", text))
     assert text.count("<h2>") == 2 and '<figure><a href="06_identity.html">' in text
     assert all(re.findall(r'<span class="claim">(.*?)</span>', text)), "a claim is missing in lessons/README.md"
@@ -163,7 +163,7 @@ def test_formulas():
 
 def test_a_lesson_without_drawn_pictures_shows_the_notebooks(tiny):
     source, folder = tiny
-    text = web.write([source], folder).with_name("01_x.html").read_text()
+    text = web.write([source], folder).with_name("01_x.html").read_text("utf-8")
     assert text.count('<img style="--least: 40rem" src="figures/01_x-') == 2 and "sliders.js" not in text
     assert "sliders move <code>a</code> and <code>word</code>" in text and "(needs" not in text
     assert 'alt="1 · X"' in text and "About 5 minutes. Exercises are answered in JupyterLab" in text
@@ -176,7 +176,7 @@ def test_sliders_are_drawn_and_frames_reassemble(tiny):
     source, folder = tiny
     draw(source, folder)
     first = {path: path.read_bytes() for path in [*folder.rglob("*"), web.write([source], folder)] if path.is_file()}
-    text = (folder / "01_x.html").read_text()
+    text = (folder / "01_x.html").read_text("utf-8")
     assert text.count('<input type="range"') == 2 and text.count("-narrow.svg") == 2 and ".png" not in text
     assert 'value="1"' in text and web.ONE_AT_A_TIME not in text and 'data-together="yes"' in text
     pictures = drawn.load(source, folder / "figures")
@@ -185,7 +185,7 @@ def test_sliders_are_drawn_and_frames_reassemble(tiny):
         assert len(turning["frames"]) == 6 and still["sliders"] == []
         frames = {at: "\n".join(turning["lines"][i] for i in frame) for at, frame in turning["frames"].items()}
         assert len(set(frames.values())) == 6
-        assert frames["1,0"] + "\n" == (folder / f"figures/01_x-1-{width}.svg").read_text()
+        assert frames["1,0"] + "\n" == (folder / f"figures/01_x-1-{width}.svg").read_text("utf-8")
     assert [web.size_of(folder / f"figures/01_x-1-{width}.svg")[0] for width in drawn.WIDTHS] == [384, 374]
     kit.narrow = True
     try:
@@ -201,26 +201,26 @@ def test_sliders_are_drawn_and_frames_reassemble(tiny):
 def test_pictures_of_another_source_are_not_used(tiny):
     source, folder = tiny
     draw(source, folder)
-    source.write_text(source.read_text() + "\n# %% [hint]\n# one more\n")
-    assert ".png" in web.write([source], folder).with_name("01_x.html").read_text()
-    source.write_text(TINY)
-    assert ".png" not in web.write([source], folder).with_name("01_x.html").read_text()
+    source.write_text(source.read_text("utf-8") + "\n# %% [hint]\n# one more\n", "utf-8")
+    assert ".png" in web.write([source], folder).with_name("01_x.html").read_text("utf-8")
+    source.write_text(TINY, "utf-8")
+    assert ".png" not in web.write([source], folder).with_name("01_x.html").read_text("utf-8")
     notebook = nbformat.read(build.LESSONS / "01_x.ipynb", as_version=4)
     notebook.cells[1].outputs = []
     nbformat.write(notebook, build.LESSONS / "01_x.ipynb")
-    assert ".svg" not in web.write([source], folder).with_name("01_x.html").read_text(), "one picture is missing"
+    assert ".svg" not in web.write([source], folder).with_name("01_x.html").read_text("utf-8"), "one picture is missing"
 
 
 def test_a_page_that_is_gone_is_removed_and_a_page_of_its_own_is_copied(tiny):
     source, folder = tiny
     folder.mkdir()
     (folder / "00_old.html").touch()
-    (build.LESSONS / "group.html").write_text("<p>One group</p>")
-    text = web.write([source], folder).read_text()
-    assert not (folder / "00_old.html").exists() and (folder / "group.html").read_text() == "<p>One group</p>"
+    (build.LESSONS / "group.html").write_text("<p>One group</p>", "utf-8")
+    text = web.write([source], folder).read_text("utf-8")
+    assert not (folder / "00_old.html").exists() and (folder / "group.html").read_text("utf-8") == "<p>One group</p>"
     assert text.index("group.html") < text.index("01_x.html")
-    script = (folder / "algorithms/a.py.html").read_text()
-    assert 'id="L2"' in script and 'href="a.py.html"' in (folder / "algorithms/README.html").read_text()
+    script = (folder / "algorithms/a.py.html").read_text("utf-8")
+    assert 'id="L2"' in script and 'href="a.py.html"' in (folder / "algorithms/README.html").read_text("utf-8")
 
 
 def test_html_executes_nothing_and_says_what_is_missing(tiny, monkeypatch, capsys):
@@ -242,7 +242,7 @@ def test_a_link_out_of_the_repository_or_to_nothing_leaves_the_old_site(link, ti
     web.write([source], folder)
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     (tmp_path.parent / "secret.md").touch()
-    (tmp_path / "algorithms/README.md").write_text(f"[x]({link})")
+    (tmp_path / "algorithms/README.md").write_text(f"[x]({link})", "utf-8")
     with pytest.raises(UsageError, match=f"^a link leads to .*{link[-9:]}, which is no file of the repository$"):
         web.write([source], folder)
     assert before == {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}

@@ -214,7 +214,7 @@ def prepare_output() -> None:
     Raises RunFailed if standard output is closed.
     """
     if sys.stderr is None:
-        sys.stderr = open(os.devnull, "w")  # noqa: SIM115, it stays open
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, it stays open
     if sys.stdout is None:
         sys.stdout = sys.stderr
         raise RunFailed("standard output is closed; send it somewhere, for example > run.log")
@@ -250,5 +250,9 @@ def stop_from_now_on() -> None:
 @contextlib.contextmanager
 def silence() -> Iterator[None]:
     """Inside, nothing is written to standard output and error: for a program that runs many scripts."""
-    with open(os.devnull, "w") as sink, contextlib.redirect_stdout(sink), contextlib.redirect_stderr(sink):
+    with (
+        open(os.devnull, "w", encoding="utf-8") as sink,
+        contextlib.redirect_stdout(sink),
+        contextlib.redirect_stderr(sink),
+    ):
         yield

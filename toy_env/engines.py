@@ -70,15 +70,21 @@ def compute_score(data_source: str, solution_str: str, ground_truth: str | int, 
 def trl_reward(prompts: list, completions: list, answer: list[int] | list[str], **columns: Any) -> list[float]:
     """TRL's reward function: 1.0 or 0.0 for each completion, by the rows' column `answer`.
 
-    A completion is a text or a list of chat messages. Of these the last one counts, and only if the model wrote it: the
-    result of a tool is no answer. Raises ValueError as `compute_score` does.
+    A completion is a text or a list of chat messages. Raises ValueError as `compute_score` does.
     """
-    rewards = []
-    for completion, right in zip(completions, answer, strict=True):
-        if not isinstance(completion, str):
-            completion = completion[-1]["content"] if completion[-1]["role"] == "assistant" else ""
-        rewards.append(compute_score(DATA_SOURCE, completion, right))
-    return rewards
+    return [compute_score(DATA_SOURCE, text_of(one), right) for one, right in zip(completions, answer, strict=True)]
+
+
+def text_of(completion: str | list[dict]) -> str:
+    """A completion's text. Of chat messages the last one counts, and only if the model wrote it: the result of a tool
+    is no answer. Its content may be a text, a list of parts, or missing, as in a call of a tool: no text, no answer."""
+    if isinstance(completion, str):
+        return completion
+    last = completion[-1] if completion else {}
+    content = last.get("content") if last.get("role") == "assistant" else None
+    if isinstance(content, list):
+        content = "".join(part.get("text") or "" for part in content)
+    return content or ""
 
 
 class Arithmetic:

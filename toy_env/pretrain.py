@@ -12,7 +12,9 @@ The student of expressions, asked for one with the value 39, writes any of 98 wi
 right answers are diverse, and wrong ones nearly always the same. How often he does which depends on the last digit.
 """
 
+import math
 import random
+import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,9 +26,9 @@ from tqdm import tqdm
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from transformers.utils import logging
 
-from toy_env import UsageError, expressions
+from toy_env import Diverged, UsageError, expressions
 from toy_env.arithmetic import MAX_TOTAL, Problem, is_worked, steps
-from toy_env.cli import run_main
+from toy_env.cli import above, at_least, run_main
 from toy_env.tasks import base_model, load_task
 
 # The student, by probability.
@@ -42,11 +44,15 @@ GUESSES = [miss for miss in range(-15, 16) if miss]  # how far off he is when he
 @dataclass
 class Config:
     task: str = "arithmetic"  # arithmetic or expressions
-    steps: int = 14_000  # optimizer steps
-    batch_size: int = 128  # demonstrations per step
-    learning_rate: float = 2e-3  # AdamW's peak step size; 100 steps of warm-up, then linear decay
-    seed: int = 0  # seeds the weights and the demonstrations
+    steps: at_least(1, 10**9) = 14_000  # optimizer steps
+    batch_size: at_least(1, 10**5) = 128  # demonstrations per step
+    learning_rate: above(0.0) = 2e-3  # AdamW's peak step size; 100 steps of warm-up, then linear decay
+    seed: at_least(0) = 0  # seeds the weights and the demonstrations
     out_dir: str = ""  # new folder for model and tokenizer; by default runs/base_model, or runs/base_TASK
+
+    def check(self) -> None:
+        if self.task not in STUDENTS:
+            raise UsageError(f"--task {self.task}: there is no student of it; choose from {', '.join(STUDENTS)}")
 
 
 def build_tokenizer() -> PreTrainedTokenizerFast:
@@ -163,16 +169,18 @@ def train(config: Config) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
                 loss = completion_loss(model, tokenizer, part) / tokens
                 loss.backward()
                 total += loss.item()
+        if not math.isfinite(total):
+            raise Diverged(f"loss is {total} in step {step}")
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         if step % 20 == 0:
             bar.set_postfix_str(f"loss {total:.3f} nats per token")
+    if not all(parameter.isfinite().all() for parameter in model.parameters()):
+        raise Diverged("a weight is not finite")
     return model.eval(), tokenizer
 
 
 def main(config: Config) -> None:
-    if config.task not in STUDENTS:
-        raise UsageError(f"--task {config.task}: there is no student of it; choose from {', '.join(STUDENTS)}")
     folder = Path(config.out_dir or f"runs/{Path(base_model(load_task(config.task))).name}")
     if folder.exists():
         raise UsageError(f"folder {str(folder)!r} exists and is not overwritten; choose another --out_dir")
@@ -183,9 +191,13 @@ def main(config: Config) -> None:
     torch.set_num_threads(1)  # no slower at this size, and the weights do not depend on the number of cores
     logging.disable_progress_bar()
     started = time.perf_counter()
-    model, tokenizer = train(config)
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    try:
+        model, tokenizer = train(config)
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+    except BaseException:  # Ctrl-C as well: the folder would block the next try
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
     size = sum(parameter.numel() for parameter in model.parameters())
     print(
         f"{size:,} parameters, {config.steps} steps, {(time.perf_counter() - started) / 60:.1f} minutes. "

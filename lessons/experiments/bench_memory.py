@@ -113,7 +113,7 @@ def measure(shape: Shape, config: Config, completions: int, sender) -> None:
     phase = "before"
 
     def resident() -> int:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        return int(Path("/proc/self/statm").read_text("utf-8").split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
     def watch() -> None:
         while True:

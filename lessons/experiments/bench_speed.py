@@ -26,7 +26,6 @@ import multiprocessing
 import os
 import platform
 import random
-import resource
 import tempfile
 import threading
 import time
@@ -86,6 +85,8 @@ class Stopwatch:
         return wrapped
 
     def step_done(self, completions: int, tokens: int) -> None:
+        import resource  # Windows has none, and its tests import this file
+
         seconds = self.clock() - self.started
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024  # MiB on Linux
         if self.device == "cuda":
@@ -473,7 +474,7 @@ def main(config: Config) -> None:
             results["memory"][size] = numbers = summary(reports)
             print(f"  {size:7} {1e3 * numbers['seconds']:7.0f} ms  {numbers['memory']:5.0f} MiB")
     if config.publish:
-        SPEED.write_text(json.dumps(rounded(results), indent=1) + "\n")
+        SPEED.write_text(json.dumps(rounded(results), indent=1) + "\n", "utf-8")
         write_pages()
 
 

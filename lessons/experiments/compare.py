@@ -105,7 +105,7 @@ class Experiments:
         for job in jobs:
             by_name.setdefault(job.arm.name, []).append(job)
             if job.diverged.is_file():
-                print(f"{job.folder.name}: {job.diverged.read_text().strip()}")
+                print(f"{job.folder.name}: {job.diverged.read_text('utf-8').strip()}")
         return by_name
 
     def runs(self, arms: dict[str, Arm], experiment: str) -> dict[str, list[dict | None]]:
@@ -169,7 +169,7 @@ class Experiments:
         left = [(model, file, self.config.device) for of in files.values() for file, model in of.items()
                 if not file.is_file()]  # fmt: skip
         in_parallel(sample_many, left, self.config.processes, total=sum(map(len, files.values())), what="sampling")
-        read = {name: [json.loads(file.read_text()) for file in of] for name, of in files.items()}
+        read = {name: [json.loads(file.read_text("utf-8")) for file in of] for name, of in files.items()}
         return {
             name: {kind: np.array([run[kind] for run in runs]) for kind in ("majority", "pass")}
             for name, runs in read.items()
@@ -215,7 +215,7 @@ def main(config: Config) -> None:
         for experiment in chosen:
             found, figure = Experiments(config).run(experiment)
             found = compare_tables.rounded(found)
-            figure.with_suffix(".json").write_text(json.dumps(found, indent=1) + "\n")
+            figure.with_suffix(".json").write_text(json.dumps(found, indent=1) + "\n", "utf-8")
             print(f"\n{experiment}\n{compare_tables.table(experiment, found)}\n{compare_tables.LEGEND}\n")
             print(f"written: {figure}, and the numbers beside it")
             if config.publish:

@@ -129,7 +129,7 @@ class Job:
         """Whether it has ended or diverged. Raises UsageError if the folder holds a run with other settings."""
         config = self.config()
         if config.resume:
-            saved = json.loads((self.folder / "config.json").read_text())
+            saved = json.loads((self.folder / "config.json").read_text("utf-8"))
             for name, value in json.loads(json.dumps(asdict(config))).items():
                 if saved.get(name) != value and name not in MAY_CHANGE_ON_RESUME - {"steps"} | {"resume", "run_dir"}:
                     raise UsageError(
@@ -156,7 +156,7 @@ def train(job: Job) -> None:
         try:
             script.train(job.config())
         except Diverged as error:
-            job.diverged.write_text(f"{error}\n")
+            job.diverged.write_text(f"{error}\n", "utf-8")
 
 
 def sample_many(model: str, path: Path, device: str) -> None:
@@ -169,7 +169,7 @@ def sample_many(model: str, path: Path, device: str) -> None:
     rights = [problem.answer for problem in evaluation.problems]
     passed = [[pass_at_k(SAMPLES, int(row.sum()), k) for row in evaluation.correct] for k in KS]
     voted = [[majority_at_k(row, right, k) for row, right in zip(answers, rights)] for k in KS]
-    path.with_suffix(".tmp").write_text(json.dumps({"pass": passed, "majority": voted}))
+    path.with_suffix(".tmp").write_text(json.dumps({"pass": passed, "majority": voted}), "utf-8")
     path.with_suffix(".tmp").rename(path)
 
 
@@ -179,8 +179,8 @@ def summary(folder: Path) -> dict:
     `mean_accuracy` is the held-out accuracy averaged from 0 to `budget` completions, those that a script without
     dynamic sampling draws; `at_budget` is the accuracy there, interpolated between two evaluations.
     """
-    config, results = (json.loads((folder / name).read_text()) for name in ("config.json", "results.json"))
-    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    config, results = (json.loads((folder / name).read_text("utf-8")) for name in ("config.json", "results.json"))
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text("utf-8").splitlines()]
     for row in rows:
         if "clipped_up" in row:
             row["clipped"] = row["clipped_up"] + row["clipped_down"]

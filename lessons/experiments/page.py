@@ -22,20 +22,20 @@ RESULTS, SPEED = HERE / "results.json", HERE / "bench_speed.json"  # of compare.
 
 def publish(experiment: str, found: dict, figure: Path) -> None:
     """Put what an experiment of compare.py found, and its figure, among the committed results and onto the pages."""
-    results = (json.loads(RESULTS.read_text()) if RESULTS.is_file() else {}) | {experiment: rounded(found)}
+    results = (json.loads(RESULTS.read_text("utf-8")) if RESULTS.is_file() else {}) | {experiment: rounded(found)}
     compare_tables.correct(results)
     results = rounded(results)
     made = pages(results)  # what could fail comes first
     shutil.copy(figure, HERE / "figures")
     for path, text in {RESULTS: json.dumps(results, indent=1) + "\n", **made}.items():
-        path.with_suffix(".tmp").write_text(text)
+        path.with_suffix(".tmp").write_text(text, "utf-8")
         path.with_suffix(".tmp").rename(path)
 
 
 def check_places(experiments: Iterable[str]) -> None:
     """Raises UsageError if README.md has no place for the table or the answer of an experiment."""
     places = [name + part for name in experiments for part in ("", "-answer")]
-    into_page((HERE / "README.md").read_text(), dict.fromkeys(places, ""))
+    into_page((HERE / "README.md").read_text("utf-8"), dict.fromkeys(places, ""))
 
 
 def summary_table(found: dict) -> str:
@@ -113,7 +113,7 @@ def into_page(page: str, made: dict[str, str]) -> str:
 
 def pages(results: dict | None = None) -> dict[Path, str]:
     """README.md here and the front page, as they should be after the results, by default those committed."""
-    results, speed = results or json.loads(RESULTS.read_text()), json.loads(SPEED.read_text())
+    results, speed = results or json.loads(RESULTS.read_text("utf-8")), json.loads(SPEED.read_text("utf-8"))
     tables = {}
     for experiment, found in results.items():
         tables[experiment] = compare_tables.table(experiment, found)
@@ -122,13 +122,13 @@ def pages(results: dict | None = None) -> dict[Path, str]:
     front = made[HERE.parents[1] / "README.md"] = {}
     if {"shared", "reinforce"} <= results.keys():
         front["summary"] = f"{summary_table(results['shared'])}\n\n{answer('front', results)}"
-    return {path: into_page(path.read_text(), of_page) for path, of_page in made.items()}
+    return {path: into_page(path.read_text("utf-8"), of_page) for path, of_page in made.items()}
 
 
 def write_pages() -> None:
     """Write the committed numbers into both pages."""
     for path, page in pages().items():
-        path.write_text(page)
+        path.write_text(page, "utf-8")
 
 
 if __name__ == "__main__":

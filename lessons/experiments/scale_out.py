@@ -1,32 +1,44 @@
 """The same task, prompts and model through TRL's GRPOTrainer, on any number of processes.
 
     python lessons/experiments/scale_out.py --algorithm grpo
-    accelerate launch --multi_gpu --num_processes 2 lessons/experiments/scale_out.py --algorithm dapo
+    python lessons/experiments/launch.py --multi_gpu --num_processes 2 lessons/experiments/scale_out.py --algorithm dapo
     accelerate launch --config_file fsdp.yaml lessons/experiments/scale_out.py --trl bf16=true use_vllm=true
 
-It needs pip install -e '.[scale]'. The defaults are those of algorithms/*.py: an optimizer step sees the same number of
-completions on any number of processes, GPUs or, on a machine without, CPUs (with --multi_gpu as well). The run folder
-gets the trained model (checkpoint) and results.json: settings, TRL's log, and the held-out accuracy before and after
-training. Nothing is saved before the end.
+It needs pip install -e '.[scale]'. launch.py is `accelerate launch` without its traceback where a run is stopped. The
+defaults are those of algorithms/*.py: an optimizer step sees the same number of completions on any number of processes,
+GPUs or, on a machine without, CPUs (with --multi_gpu as well). The run folder gets the trained model (checkpoint) and
+results.json: settings, TRL's log, and the held-out accuracy before and after training. Nothing is saved before the end.
 algorithms/OUTGROW.md lists what TRL computes otherwise.
 """
 
-import ast
-import json
 import os
+import signal
+
+from toy_env import UsageError, reason, take_over_ctrl_c
+
+if __name__ == "__main__":  # of several processes, the first one says it
+    if os.environ.get("LOCAL_RANK", "0") == "0":
+        take_over_ctrl_c()
+    else:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+import ast
+import contextlib
+import json
 import sys
+import time
 import warnings
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import torch
 
 from algorithms import cispo, gspo
-from toy_env import UsageError, reason
 from toy_env.arithmetic import INSTRUCTION, LEVELS
 from toy_env.checks import check_model
-from toy_env.cli import run_main
+from toy_env.cli import above, at_least, check_settings, parse, run_main, silence
 from toy_env.engines import rows, trl_reward
 from toy_env.evaluate import held_out_report, report_table
 from toy_env.model import NO_THINKING, load_policy
@@ -49,28 +61,34 @@ ALGORITHMS: dict[str, dict[str, Any]] = {  # the options of TRL 1.16 that make u
     },
 }
 OVERLONG = ("dapo", "cispo")  # a second reward punishes completions near the limit; these scripts redraw silent groups
-RANK, PROCESSES = (int(os.environ.get(name, default)) for name, default in (("RANK", 0), ("WORLD_SIZE", 1)))
+CHOICES = {  # of options that TRL looks at only in its first step
+    "loss_type": ("grpo", "dr_grpo", "dapo", "bnpo", "cispo", "sapo", "luspo", "vespo"),
+    "importance_sampling_level": ("token", "sequence"),
+}
+MOST_PROBLEMS = 10**7  # they are made before the training
+RANK, LOCAL_RANK = (int(os.environ.get(name, 0)) for name in ("RANK", "LOCAL_RANK"))
+PROCESSES = int(os.environ.get("WORLD_SIZE", 1))
 
 
 @dataclass
 class Config:
     algorithm: str = "grpo"  # grpo, dr_grpo, dapo, gspo or cispo
-    steps: int = 60  # rollout batches
-    seed: int = 0  # seeds the problems and the sampling
+    steps: at_least(1) = 60  # rollout batches
+    seed: at_least(0) = 0  # seeds the problems and the sampling
     model: str = "base"  # base, a folder, or a causal language model on the Hugging Face hub
     run_dir: str = ""  # the run's folder; by default runs/scale_out-ALGORITHM-SEED
-    prompts_per_step: int = 32  # P, problems in a rollout batch, over all processes
-    group_size: int = 8  # G, completions sampled for each problem
-    max_new_tokens: int = 56  # length limit of a completion, in tokens
-    temperature: float = 1.0  # sampling temperature
-    num_minibatches: int = 4  # optimizer steps for each rollout batch
-    gradient_accumulation_steps: int = 1  # passes over a process's share of a minibatch: more save memory
-    overlong_buffer: int = 8  # dapo and cispo: soft-penalty zone before the length limit, in tokens
-    learning_rate: float = 2e-4  # AdamW's step size after the warm-up
-    warmup_steps: int = 10  # rollout batches over which the learning rate rises linearly
-    max_grad_norm: float = 1.0  # maximum gradient norm
+    prompts_per_step: at_least(1) = 32  # P, problems in a rollout batch, over all processes
+    group_size: at_least(2) = 8  # G, completions sampled for each problem
+    max_new_tokens: at_least(1) = 56  # length limit of a completion, in tokens
+    temperature: at_least(1e-3) = 1.0  # sampling temperature
+    num_minibatches: at_least(1) = 4  # optimizer steps for each rollout batch
+    gradient_accumulation_steps: at_least(1) = 1  # passes over a process's share of a minibatch: more save memory
+    overlong_buffer: at_least(0, "max_new_tokens") = 8  # dapo, cispo: soft-penalty zone before the length limit, tokens
+    learning_rate: above(0.0) = 2e-4  # AdamW's step size after the warm-up
+    warmup_steps: at_least(0) = 10  # rollout batches over which the learning rate rises linearly
+    max_grad_norm: above(0.0) = 1.0  # maximum gradient norm
     levels: tuple[int, ...] = ()  # difficulties: number of operations, 1 to 4
-    eval_problems: int = 64  # held-out problems per level, before and after training
+    eval_problems: at_least(1) = 64  # held-out problems per level, before and after training
     trl: tuple[str, ...] = ()  # further options of TRL's GRPOConfig, each NAME=VALUE, such as beta=0.01 use_vllm=true
 
     def check(self) -> None:
@@ -79,14 +97,14 @@ class Config:
             raise UsageError(f"TRL 1.16 has no trainer for {self.algorithm}{why}; choose {', '.join(ALGORITHMS)}")
         if self.algorithm not in ALGORITHMS:
             raise UsageError(f"--algorithm {self.algorithm!r} does not exist; choose {', '.join(ALGORITHMS)}")
-        if self.group_size < 2:
-            raise UsageError(f"--group_size must be 2 or more, not {self.group_size}")
-        parts = self.num_minibatches * PROCESSES * max(1, self.gradient_accumulation_steps)
-        if self.gradient_accumulation_steps < 1 or self.prompts_per_step * self.group_size % parts:
+        parts = self.num_minibatches * PROCESSES * self.gradient_accumulation_steps
+        if self.prompts_per_step * self.group_size % parts:
             raise UsageError(
                 f"--prompts_per_step x --group_size, {self.prompts_per_step * self.group_size} completions, must be a "
                 f"multiple of {parts}: --num_minibatches x processes ({PROCESSES}) x --gradient_accumulation_steps"
             )
+        if self.steps * self.prompts_per_step > MOST_PROBLEMS:
+            raise UsageError(f"--steps x --prompts_per_step must be {MOST_PROBLEMS} problems or fewer")
         self.run_dir = self.run_dir or f"runs/scale_out-{self.algorithm}-{self.seed}"
         if RANK == 0 and Path(self.run_dir).exists() and any(Path(self.run_dir).iterdir()):
             raise UsageError(f"run folder {self.run_dir!r} exists; choose another --run_dir")
@@ -104,6 +122,18 @@ def further_options(texts: tuple[str, ...]) -> dict[str, Any]:
         except (ValueError, SyntaxError):
             options[name] = value
     return options
+
+
+def check_types(options: dict[str, Any], types: dict[str, Any]) -> None:
+    """Raises UsageError for an option of another type than TRL declares: TRL itself would fail in the training."""
+    for name, value in options.items():
+        declared = types.get(name, type(value))
+        parts = get_args(declared) if get_origin(declared) in (Union, UnionType) else [declared]
+        kinds = [get_origin(part) or part for part in parts]
+        if type(value) not in kinds and not (type(value) is int and float in kinds):
+            raise UsageError(f"--trl {name}: {value!r} is not of the type {getattr(declared, '__name__', declared)}")
+        if value not in CHOICES.get(name, (value,)):
+            raise UsageError(f"--trl {name}: {value!r} does not exist; choose {', '.join(CHOICES[name])}")
 
 
 def trl_settings(config: Config, processes: int) -> dict[str, Any]:
@@ -153,6 +183,7 @@ def build_trainer(config: Config, settings: dict[str, Any]):
         from trl.rewards import get_soft_overlong_punishment
     except ImportError as error:
         raise UsageError(f"TRL is not available ({reason(error)}); pip install -e '.[scale]'") from None
+    check_types(further_options(config.trl), get_type_hints(GRPOConfig))
 
     class Progress(TrainerCallback):
         def on_log(self, args, state, control, logs, **others) -> None:
@@ -178,7 +209,17 @@ def build_trainer(config: Config, settings: dict[str, Any]):
 
 
 def main(config: Config) -> None:
-    """Evaluate, train with TRL, evaluate again; the first process prints and writes."""
+    """Evaluate, train with TRL, evaluate again. TRL makes the folder at once; it goes if nothing was written."""
+    try:
+        evaluate_and_train(config)
+    finally:
+        if RANK == 0:
+            with contextlib.suppress(OSError):
+                Path(config.run_dir).rmdir()
+
+
+def evaluate_and_train(config: Config) -> None:
+    """The first process prints and writes."""
     warnings.filterwarnings("ignore", category=FutureWarning)  # about names that TRL uses
     settings = trl_settings(config, PROCESSES)
     trainer = build_trainer(config, settings)
@@ -210,18 +251,39 @@ def main(config: Config) -> None:
         print(f"\n{report_table(before, after)}")
         results = {"settings": asdict(config), "processes": PROCESSES, "trl": settings, "before": before}
         results |= {"after": after, "log": trainer.state.log_history}
-        (Path(config.run_dir) / "results.json").write_text(json.dumps(results, indent=1) + "\n")
+        (Path(config.run_dir) / "results.json").write_text(json.dumps(results, indent=1) + "\n", "utf-8")
     trainer.accelerator.wait_for_everyone()  # for the first process, which evaluates
     trainer.accelerator.end_training()
 
 
-def leave() -> None:
+def leave(code: int = 0) -> None:
     """End the process without Python's clean-up, in which a thread of torch.distributed that still holds tensors may
     abort it (PyTorch #179291; seen here now and then on a busy machine)."""
     sys.stdout.flush()
-    os._exit(0)
+    os._exit(code)
+
+
+def run_silently() -> None:
+    """As a further process of a machine: the first one says what is wrong with the settings, and the launcher then ends
+    this one. After ten seconds it was wrong for this one alone."""
+    try:
+        with silence():
+            config = parse(Config, None)
+        check_settings(config)
+        main(config)
+    except UsageError as error:
+        time.sleep(10)
+        print(f"error: {error}", file=sys.stderr, flush=True)
+        os._exit(2)
 
 
 if __name__ == "__main__":
-    run_main(Config, main, __doc__)
-    leave()
+    code = 0
+    try:
+        if LOCAL_RANK == 0:
+            run_main(Config, main, __doc__)
+        else:
+            run_silently()
+    except SystemExit as end:
+        code = end.code or 0
+    leave(code)

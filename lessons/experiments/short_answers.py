@@ -111,7 +111,7 @@ def train(learning_rate: float, batches: int, seed: int, P: int = 32, G: int = 8
 
 def load(path: Path = RESULTS) -> dict[str, dict[str, np.ndarray]]:
     """By arm: "right" and "in time", probabilities, and "mode", an answer: arrays (seeds, problems)."""
-    runs = json.loads(path.read_text())["runs"]
+    runs = json.loads(path.read_text("utf-8"))["runs"]
     return {
         arm: {name: np.array([run[name] for run in runs if run["arm"] == arm]) for name in ("right", "in time", "mode")}
         for arm in dict.fromkeys(run["arm"] for run in runs)
@@ -141,7 +141,7 @@ def main(config: Config) -> None:
     if config.publish:
         lines = ",\n".join(json.dumps(run) for run in runs)
         command = "python lessons/experiments/short_answers.py --publish"
-        RESULTS.write_text(f'{{"command": "{command}", "runs": [\n{lines}\n]}}\n')
+        RESULTS.write_text(f'{{"command": "{command}", "runs": [\n{lines}\n]}}\n', "utf-8")
         print(f"written: {RESULTS}")
 
 

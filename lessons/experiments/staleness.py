@@ -262,7 +262,7 @@ def train(run: Run) -> dict:
 
 def load(path: Path = RESULTS) -> list[dict]:
     """What `train` returned, of every run."""
-    return json.loads(path.read_text())["runs"]
+    return json.loads(path.read_text("utf-8"))["runs"]
 
 
 def select(runs: list[dict], seeds: range = range(5), **settings) -> list[dict]:
@@ -371,7 +371,7 @@ def written(interval: tuple[float, float, float]) -> str:
 def write(run: Run, folder: Path) -> None:
     """Train and write what is kept; in the process that trains, so that a stop loses nothing that is finished."""
     path = folder / run.file()
-    path.with_suffix(".tmp").write_text(json.dumps(train(run)))
+    path.with_suffix(".tmp").write_text(json.dumps(train(run)), "utf-8")
     path.with_suffix(".tmp").rename(path)
 
 
@@ -379,7 +379,7 @@ def read(run: Run, folder: Path) -> dict:
     """What is kept of a run. Raises UsageError if the file holds something else."""
     path = folder / run.file()
     try:
-        found = json.loads(path.read_text())
+        found = json.loads(path.read_text("utf-8"))
         fits = {name: found[name] for name in asdict(run)} == asdict(run)
         fits = fits and len(found["accuracy"]) == run.evaluations()
     except (KeyError, TypeError, ValueError):
@@ -401,7 +401,7 @@ def main(config: Config) -> None:
     if config.publish:
         lines = ",\n".join(json.dumps(run) for run in results)
         command = "python lessons/experiments/staleness.py --publish"
-        RESULTS.write_text(f'{{"command": "{command}", "runs": [\n{lines}\n]}}\n')
+        RESULTS.write_text(f'{{"command": "{command}", "runs": [\n{lines}\n]}}\n', "utf-8")
         print(f"written: {RESULTS}")
 
 

@@ -305,9 +305,9 @@ def main(config: Config) -> None:
     output = Path(config.output)
     settings, path = {"prompts": config.prompts, "answers": config.answers}, output / "settings.json"
     with lock_folder(config.output, "update_length.py"):
-        if path.is_file() and json.loads(path.read_text()) != settings:
-            raise UsageError(f"{output} holds measurements with {path.read_text()}; choose another --output")
-        path.write_text(json.dumps(settings))
+        if path.is_file() and json.loads(path.read_text("utf-8")) != settings:
+            raise UsageError(f"{output} holds measurements with {path.read_text('utf-8')}; choose another --output")
+        path.write_text(json.dumps(settings), "utf-8")
         left = [
             (run, config) for run in runs_of(config)
             if not all((output / f"measured/{run.name()}-{step}.npz").is_file() for step in run.steps())
