@@ -76,6 +76,7 @@ def test_verifier(completion, answer):
         assert reward(Problem(target), completion) == float(answer is not None and answer == target)
 
 
+@pytest.mark.slow
 def test_verifier_on_a_million_strings():
     """Agrees with the oracle everywhere, so it accepts no wrong answer; it never raises; a third are well formed."""
     rng = random.Random(0)

@@ -39,6 +39,8 @@ from algorithms import dapo, reinforce
 from toy_env import arithmetic, leave, save, take_over_ctrl_c
 from toy_env.evaluate import report_samples
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parent.parent
 README = ROOT / "toy_env/README.md"
 SCRIPTS = ("reinforce", "ppo", "grpo", "dr_grpo", "dapo", "rloo", "maxrl", "gspo", "cispo")
@@ -486,7 +488,6 @@ def test_metrics_that_cannot_be_read_now_are_kept(user, whole, answer, code):
 # ---------------------------------------------------------------------- folder and disk
 
 
-@pytest.mark.slow
 @fault(
     "Folder and disk",
     "another process is writing there",
@@ -579,7 +580,6 @@ def test_a_folder_that_becomes_read_only_or_meets_its_quota(kind, user, whole):
     assert user.resumes()[0] == 0 and end() == whole
 
 
-@pytest.mark.slow
 def test_a_file_that_grows_over_a_limit(user, whole):
     """The same from the system itself, in a process that may write files of a megabyte, which a save exceeds."""
     resource = pytest.importorskip("resource")
@@ -620,7 +620,6 @@ def test_a_folder_that_cannot_be_made(user, answer, code):
 
 
 @posix
-@pytest.mark.slow
 @fault(
     "Folder and disk",
     "nobody reads the output any more (`\\| head -1`)",
@@ -644,7 +643,6 @@ def test_output_that_nobody_reads(user, whole, answer, code):
 
 
 @posix
-@pytest.mark.slow
 @fault(
     "Folder and disk",
     "standard output is closed",
@@ -660,7 +658,6 @@ def test_closed_output(user, answer, code):
     assert end()["rows"]
 
 
-@pytest.mark.slow
 def test_a_terminal_that_knows_only_ascii(user, whole):
     """Files are UTF-8 all the same, and what it cannot show is replaced."""
     old = {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "C", "PYTHONIOENCODING": ""}
@@ -789,7 +786,6 @@ def test_a_finished_run_that_is_continued_and_stopped_at_its_end(user):
 
 
 @posix
-@pytest.mark.slow
 @fault("Stopping", "Ctrl-C before the start", "stopped…", 130)
 @pytest.mark.parametrize("program", [None, "toy_env.evaluate"])
 def test_ctrl_c_during_the_imports(program, user, answer, code):
@@ -876,7 +872,7 @@ def test_a_weight_that_is_not_finite_is_not_saved(user, answer, code):
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
-@pytest.mark.parametrize("rate", [pytest.param("1e4", marks=pytest.mark.slow), "1e38"])
+@pytest.mark.parametrize("rate", ["1e4", "1e38"])
 def test_a_run_that_diverges_leaves_a_finite_save_and_json(script, rate, user):
     flags = [] if script == "reinforce" else ["--num_minibatches=2"]
     status, shown = user.starts(f"--learning_rate={rate}", "--warmup_steps=0", *flags, script=script)
@@ -1025,7 +1021,6 @@ def test_a_models_own_code_is_not_run(user, gpt2, answer, code):
     assert not Path("harm").exists()
 
 
-@pytest.mark.slow
 @fault(
     "Models",
     "its weights are a pickle",
