@@ -45,7 +45,7 @@ def draw_curves(rows: list[dict], results: dict, path: Path, title: str) -> None
         del panels["Completions sampled per step"]
     columns = max(1, math.ceil(len(panels) / 2))  # there is no panel if all rows were lost
     figure = Figure(figsize=(3.9 * columns, 5.8), layout="constrained")
-    figure.suptitle(title, fontsize=11)
+    figure.suptitle(title if rows else f"{title}: the rows of metrics.jsonl are lost", fontsize=11)
     axes = list(figure.subplots(2, columns, sharex=True).flat)
     for axis, (heading, lines) in zip(axes, panels.items()):
         for name, (label, color, style) in lines.items():

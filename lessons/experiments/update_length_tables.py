@@ -36,7 +36,9 @@ class Estimate:
         """Of what a resampling without any of the prompts gives nothing is counted."""
         if not self.n:
             return np.nan, np.nan
-        return tuple(np.nanquantile(self.of(resamplings(*self.shape)[:, self.there]), [0.025, 0.975]))
+        drawn = self.of(resamplings(*self.shape)[:, self.there])
+        method = "inverted_cdf" if np.isinf(drawn).any() else "linear"  # nothing lies between a number and infinity
+        return tuple(np.nanquantile(drawn, [0.025, 0.975], method=method))
 
     @property
     def low(self) -> float:
