@@ -116,24 +116,23 @@ def train(config: Config) -> dict:
         while len(kept := groups_to_keep(correct=correct, config=config)) < P and len(correct) < config.max_draws * P:
             more, more_correct = collect(run, config)  # [DAPO: dynamic sampling]
             drawn, correct = Rollout.concatenate([drawn, more]), torch.cat([correct, more_correct])
-        rollout = drawn[torch.arange(len(drawn), device=run.device).view(-1, G)[kept].flatten()]  # (<= P)·G rows
+        rollout = drawn.groups(kept, G)  # (<= P)·G rows
         # [DAPO: reward 1 or -1] [DAPO: overlong] rewards (<= P, G)
         rewards = 2 * correct[kept] - 1 + overlong_penalty(mask=rollout.mask, config=config).view(-1, G)
 
         # 2. Advantages
-        advantages = compute_advantages(rewards=rewards)  # (<= P, G)
+        rollout.advantages = compute_advantages(rewards=rewards).view(-1, 1)  # ((<= P)·G, 1)
 
         # 3. Update: one optimizer step for each minibatch
-        for rows in run.minibatches(len(rollout), config.epochs, config.num_minibatches):  # [PPO: minibatches]
-            minibatch = rollout[rows]
+        for minibatch in run.minibatches(rollout, config.epochs, config.num_minibatches):  # [PPO: minibatches]
             logps = completion_logps(policy, minibatch, config.temperature, config.max_tokens_per_pass)  # (b, T)
-            run.self_check(minibatch, logps, advantages)
+            run.self_check(minibatch, logps, rollout.advantages)
             if config.overlong_filtering:  # [DAPO: overlong]
                 minibatch.mask = minibatch.mask & ~minibatch.truncated.unsqueeze(1)
             loss = policy_loss(
                 logps=logps,
                 old_logps=minibatch.logps,
-                advantages=advantages.view(-1, 1)[rows],
+                advantages=minibatch.advantages,
                 mask=minibatch.mask,
                 config=config,
             )
@@ -143,7 +142,7 @@ def train(config: Config) -> dict:
             optimizer.step()
             run.record(loss=loss, grad_norm=grad_norm)
             clip = (0.0, config.max_ratio)  # beyond it the weight is capped, and no gradient stops
-            run.record(**update_metrics(minibatch, logps, advantages.view(-1, 1)[rows], clip))
+            run.record(**update_metrics(minibatch, logps, clip))
 
         # 4. Log
         run.log(step, rollout=drawn, rewards=correct)

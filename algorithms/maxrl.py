@@ -102,20 +102,19 @@ def train(config: Config) -> dict:
         rollout, rewards = collect(run, config)  # P·G rows; (P, G)
 
         # 2. Advantages
-        advantages = compute_advantages(rewards=rewards)  # (P, G)
+        rollout.advantages = compute_advantages(rewards=rewards).view(-1, 1)  # (P·G, 1)
         if config.kl_coef:
             rollout.ref_logps = completion_logps(reference, rollout, config.temperature, config.max_tokens_per_pass)
 
         # 3. Update: one optimizer step for each minibatch
-        for rows in run.minibatches(len(rollout), config.epochs, config.num_minibatches):  # [PPO: minibatches]
-            minibatch = rollout[rows]
+        for minibatch in run.minibatches(rollout, config.epochs, config.num_minibatches):  # [PPO: minibatches]
             logps = completion_logps(policy, minibatch, config.temperature, config.max_tokens_per_pass)  # (b, T)
-            run.self_check(minibatch, logps, advantages)
+            run.self_check(minibatch, logps, rollout.advantages)
             loss = policy_loss(
                 logps=logps,
                 old_logps=minibatch.logps,
                 ref_logps=minibatch.ref_logps,
-                advantages=advantages.view(-1, 1)[rows],
+                advantages=minibatch.advantages,
                 mask=minibatch.mask,
                 config=config,
             )
@@ -125,7 +124,7 @@ def train(config: Config) -> dict:
             optimizer.step()
             run.record(loss=loss, grad_norm=grad_norm)
             clip = (1 - config.clip_eps, 1 + config.clip_eps)
-            run.record(**update_metrics(minibatch, logps, advantages.view(-1, 1)[rows], clip))
+            run.record(**update_metrics(minibatch, logps, clip))
 
         # 4. Log
         run.log(step, rollout=rollout, rewards=rewards)

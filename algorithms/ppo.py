@@ -155,33 +155,34 @@ def train(config: Config) -> dict:
         if config.kl_coef:
             rollout.ref_logps = completion_logps(reference, rollout, config.temperature, config.max_tokens_per_pass)
         with torch.no_grad():
-            old_values = in_passes(critic, rollout, config.max_tokens_per_pass)  # (P·G, T)
-        advantages, returns = compute_advantages(
+            rollout.values = in_passes(critic, rollout, config.max_tokens_per_pass)  # (P·G, T)
+        rollout.advantages, rollout.returns = compute_advantages(
             rewards=rewards,
-            values=old_values,
+            values=rollout.values,
             old_logps=rollout.logps,
             ref_logps=rollout.ref_logps,
             mask=rollout.mask,
             config=config,
         )  # (P·G, T) both
-        run.record(explained_variance=explained_variance(values=old_values, returns=returns, mask=rollout.mask))
+        run.record(
+            explained_variance=explained_variance(values=rollout.values, returns=rollout.returns, mask=rollout.mask)
+        )
 
         # 3. Update: one optimizer step for each minibatch
-        for rows in run.minibatches(len(rollout), config.epochs, config.num_minibatches):  # [PPO: minibatches]
-            minibatch = rollout[rows]
+        for minibatch in run.minibatches(rollout, config.epochs, config.num_minibatches):  # [PPO: minibatches]
             logps = completion_logps(policy, minibatch, config.temperature, config.max_tokens_per_pass)  # (b, T)
             run.self_check(minibatch, logps)
             loss = policy_loss(
                 logps=logps,
                 old_logps=minibatch.logps,
-                advantages=advantages[rows],
+                advantages=minibatch.advantages,
                 mask=minibatch.mask,
                 config=config,
             )
             critic_loss = value_loss(
                 values=in_passes(critic, minibatch, config.max_tokens_per_pass),  # (b, T)
-                old_values=old_values[rows],
-                returns=returns[rows],
+                old_values=minibatch.values,
+                returns=minibatch.returns,
                 mask=minibatch.mask,
                 config=config,
             )
@@ -192,7 +193,7 @@ def train(config: Config) -> dict:
             optimizer.step()
             run.record(loss=loss, value_loss=critic_loss, grad_norm=grad_norm)
             clip = (1 - config.clip_eps, 1 + config.clip_eps)
-            run.record(**update_metrics(minibatch, logps, advantages[rows], clip))
+            run.record(**update_metrics(minibatch, logps, clip))
 
         # 4. Log
         run.log(step, rollout=rollout, rewards=rewards)

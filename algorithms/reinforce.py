@@ -83,12 +83,12 @@ def train(config: Config) -> dict:
         rollout, rewards = collect(run, config)  # P·G rows; (P, G)
 
         # 2. Advantages
-        advantages = compute_advantages(rewards=rewards)  # (P, G)
+        rollout.advantages = compute_advantages(rewards=rewards).view(-1, 1)  # (P·G, 1)
 
         # 3. Update: one optimizer step
         logps = completion_logps(policy, rollout, config.temperature, config.max_tokens_per_pass)  # (P·G, T)
-        run.self_check(rollout, logps, advantages)
-        loss = policy_loss(logps=logps, advantages=advantages.view(-1, 1), mask=rollout.mask, config=config)
+        run.self_check(rollout, logps, rollout.advantages)
+        loss = policy_loss(logps=logps, advantages=rollout.advantages, mask=rollout.mask, config=config)
         optimizer.zero_grad()
         loss.backward()
         grad_norm = torch.nn.utils.clip_grad_norm_(policy.parameters(), config.max_grad_norm)

@@ -431,8 +431,8 @@ def test_update_metrics_by_hand():
     )  # fmt: skip
 
     def shown(advantages, clip=(0.8, 1.25), ref_logps=None) -> dict:
-        minibatch.ref_logps = ref_logps
-        values = update_metrics(minibatch, old_logps + ratio.log(), torch.tensor(advantages), clip)
+        minibatch.ref_logps, minibatch.advantages = ref_logps, torch.tensor(advantages)
+        values = update_metrics(minibatch, old_logps + ratio.log(), clip)
         return {name: value.item() for name, value in values.items()}
 
     up = shown([[1.0], [2.0]])

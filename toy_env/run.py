@@ -214,17 +214,21 @@ class Run:
                     raise Stopped(stopped_by[0], f"after step {step}")
 
     def self_check(self, minibatch: Rollout, logps: Tensor, advantages: Tensor | None = None) -> None:
-        """On the first minibatch of a run, print what must hold there. Raises RuntimeError if it does not."""
+        """On the first minibatch of a run, print what must hold there. Raises RuntimeError if it does not.
+
+        advantages: (P·G, 1) of the whole batch, where completions of a group are compared.
+        """
         if not self.checked:
             self.checked = True
             ends = end_ids(self.policy, self.tokenizer)
+            advantages = None if advantages is None else advantages.view(-1, self.config.group_size)
             self.say(self_check(minibatch, logps, advantages, self.tokenizer, ends, self.config.dtype))
 
-    def minibatches(self, rows: int, epochs: int, num_minibatches: int) -> Iterator[Tensor]:
-        """The row indices of each minibatch: in every epoch a fresh permutation of all rows, cut into equal parts."""
-        for _ in range(epochs if rows else 0):
-            permutation = torch.randperm(rows, generator=self.generator, device=self.device)
-            yield from permutation.tensor_split(min(rows, num_minibatches))
+    def minibatches(self, rollout: Rollout, epochs: int, num_minibatches: int) -> Iterator[Rollout]:
+        """In every epoch the rows of the rollout, freshly permuted and cut into equal parts; none of an empty one."""
+        for _ in range(epochs if len(rollout) else 0):
+            permutation = torch.randperm(len(rollout), generator=self.generator, device=self.device)
+            yield from (rollout[rows] for rows in permutation.tensor_split(min(len(rollout), num_minibatches)))
 
     def say(self, line: str) -> None:
         """Print a line above the progress bar."""
