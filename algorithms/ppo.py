@@ -67,7 +67,7 @@ class Critic(torch.nn.Module):
         return self.head(states[:, part.prompt_ids.shape[1] - 1 : -1].to(self.head.weight.dtype)).squeeze(2)
 
 
-def collect(run: Run, config: Config) -> tuple[Rollout, Tensor]:
+def collect(run: Run, policy, tokenizer, config: Config) -> tuple[Rollout, Tensor]:
     """Sample G completions for each of P new prompts and verify them.
 
     Returns the rollout, P·G rows with those of a group contiguous, and the rewards (P, G), 1 for right, 0 for wrong.
@@ -75,7 +75,7 @@ def collect(run: Run, config: Config) -> tuple[Rollout, Tensor]:
     P, G = config.prompts_per_step, config.group_size
     problems = run.task.sample_problems(P, config.levels, run.random)
     prompts = [problem.prompt for problem in problems]
-    rollout = sample(run.policy, run.tokenizer, prompts, G, config.max_new_tokens, config.temperature, run.generator)
+    rollout = sample(policy, tokenizer, prompts, G, config.max_new_tokens, config.temperature, run.generator)
     rewards = [run.task.reward(problems[row // G], text) for row, text in enumerate(rollout.texts)]
     return rollout, torch.tensor(rewards, dtype=torch.float32, device=run.device).view(P, G)
 
@@ -137,7 +137,7 @@ def explained_variance(*, values: Tensor, returns: Tensor, mask: Tensor) -> Tens
 def train(config: Config) -> dict:
     """Train the policy and return the held-out results before and after."""
     run = Run(__file__, config)
-    policy, tokenizer = load_policy(run.model, run.device, config.dtype, config.gradient_checkpointing)
+    policy, tokenizer = load_policy(run.model_path, run.device, config.dtype, config.gradient_checkpointing)
     reference = copy.deepcopy(policy).requires_grad_(False) if config.kl_coef else None  # [PPO: reference policy]
     critic = Critic(policy)  # [PPO: critic]
     optimizer = torch.optim.AdamW(policy.parameters(), lr=config.learning_rate, weight_decay=0.0, fused=True)
@@ -149,7 +149,7 @@ def train(config: Config) -> dict:
         optimizer.param_groups[1]["lr"] = config.critic_learning_rate * min(1.0, step / (config.warmup_steps + 1))
 
         # 1. Sample and verify: G completions for each of P prompts
-        rollout, rewards = collect(run, config)  # P·G rows; (P, G)
+        rollout, rewards = collect(run, policy, tokenizer, config)  # P·G rows; (P, G)
 
         # 2. Advantages
         if config.kl_coef:

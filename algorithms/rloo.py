@@ -43,7 +43,7 @@ class Config(RunConfig):
     max_grad_norm: above(0.0) = 1.0  # maximum gradient norm: a longer gradient is scaled down to it
 
 
-def collect(run: Run, config: Config) -> tuple[Rollout, Tensor]:
+def collect(run: Run, policy, tokenizer, config: Config) -> tuple[Rollout, Tensor]:
     """Sample G completions for each of P new prompts and verify them.
 
     Returns the rollout, P·G rows with those of a group contiguous, and the rewards (P, G), 1 for right, 0 for wrong.
@@ -51,7 +51,7 @@ def collect(run: Run, config: Config) -> tuple[Rollout, Tensor]:
     P, G = config.prompts_per_step, config.group_size
     problems = run.task.sample_problems(P, config.levels, run.random)
     prompts = [problem.prompt for problem in problems]
-    rollout = sample(run.policy, run.tokenizer, prompts, G, config.max_new_tokens, config.temperature, run.generator)
+    rollout = sample(policy, tokenizer, prompts, G, config.max_new_tokens, config.temperature, run.generator)
     rewards = [run.task.reward(problems[row // G], text) for row, text in enumerate(rollout.texts)]
     return rollout, torch.tensor(rewards, dtype=torch.float32, device=run.device).view(P, G)
 
@@ -89,7 +89,7 @@ def policy_loss(
 def train(config: Config) -> dict:
     """Train the policy and return the held-out results before and after."""
     run = Run(__file__, config)
-    policy, tokenizer = load_policy(run.model, run.device, config.dtype, config.gradient_checkpointing)
+    policy, tokenizer = load_policy(run.model_path, run.device, config.dtype, config.gradient_checkpointing)
     reference = copy.deepcopy(policy).requires_grad_(False) if config.kl_coef else None  # [PPO: reference policy]
     optimizer = torch.optim.AdamW(policy.parameters(), lr=config.learning_rate, weight_decay=0.0, fused=True)
     run.begin(policy, tokenizer, optimizer=optimizer)
@@ -98,7 +98,7 @@ def train(config: Config) -> dict:
         optimizer.param_groups[0]["lr"] = config.learning_rate * min(1.0, step / (config.warmup_steps + 1))
 
         # 1. Sample and verify: G completions for each of P prompts
-        rollout, rewards = collect(run, config)  # P·G rows; (P, G)
+        rollout, rewards = collect(run, policy, tokenizer, config)  # P·G rows; (P, G)
 
         # 2. Advantages
         rollout.advantages = compute_advantages(rewards=rewards).view(-1, 1)  # (P·G, 1)

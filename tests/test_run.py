@@ -267,6 +267,7 @@ def test_help_is_the_comments_of_the_config_and_fits_80_columns(script, monkeypa
     assert len(comments) == len(fields(importlib.import_module(f"algorithms.{script}").Config)) >= 19
     for name, comment in comments:
         assert re.search(rf"--(no_)?{name} ([A-Z\[\] .]+ )?{re.escape(comment)} \(default", plain), (name, comment)
+    assert plain.index("--max_grad_norm") < plain.index("--steps INT")  # what is the script's own comes first
 
 
 def test_a_mistyped_setting_is_answered_without_importing_transformers_or_matplotlib(tmp_path):
