@@ -67,7 +67,7 @@ class Critic(torch.nn.Module):
         return self.head(states[:, part.prompt_ids.shape[1] - 1 : -1].to(self.head.weight.dtype)).squeeze(2)
 
 
-def collect(run: Run, config: Config) -> tuple[Rollout, Tensor]:
+def collect(run: Run, policy, tokenizer, config: Config) -> tuple[Rollout, Tensor]:
     """Sample G completions for each of P new prompts and verify them.
 
     Returns the rollout, P·G rows with those of a group contiguous, and the rewards (P, G), 1 for right, 0 for wrong.
@@ -75,7 +75,7 @@ def collect(run: Run, config: Config) -> tuple[Rollout, Tensor]:
     P, G = config.prompts_per_step, config.group_size
     problems = run.task.sample_problems(P, config.levels, run.random)
     prompts = [problem.prompt for problem in problems]
-    rollout = sample(run.policy, run.tokenizer, prompts, G, config.max_new_tokens, config.temperature, run.generator)
+    rollout = sample(policy, tokenizer, prompts, G, config.max_new_tokens, config.temperature, run.generator)
     rewards = [run.task.reward(problems[row // G], text) for row, text in enumerate(rollout.texts)]
     return rollout, torch.tensor(rewards, dtype=torch.float32, device=run.device).view(P, G)
 
@@ -137,7 +137,7 @@ def explained_variance(*, values: Tensor, returns: Tensor, mask: Tensor) -> Tens
 def train(config: Config) -> dict:
     """Train the policy and return the held-out results before and after."""
     run = Run(__file__, config)
-    policy, tokenizer = load_policy(run.model, run.device, config.dtype, config.gradient_checkpointing)
+    policy, tokenizer = load_policy(run.model_path, run.device, config.dtype, config.gradient_checkpointing)
     reference = copy.deepcopy(policy).requires_grad_(False) if config.kl_coef else None  # [PPO: reference policy]
     critic = Critic(policy)  # [PPO: critic]
     optimizer = torch.optim.AdamW(policy.parameters(), lr=config.learning_rate, weight_decay=0.0, fused=True)
@@ -149,39 +149,40 @@ def train(config: Config) -> dict:
         optimizer.param_groups[1]["lr"] = config.critic_learning_rate * min(1.0, step / (config.warmup_steps + 1))
 
         # 1. Sample and verify: G completions for each of P prompts
-        rollout, rewards = collect(run, config)  # P·G rows; (P, G)
+        rollout, rewards = collect(run, policy, tokenizer, config)  # P·G rows; (P, G)
 
         # 2. Advantages
         if config.kl_coef:
             rollout.ref_logps = completion_logps(reference, rollout, config.temperature, config.max_tokens_per_pass)
         with torch.no_grad():
-            old_values = in_passes(critic, rollout, config.max_tokens_per_pass)  # (P·G, T)
-        advantages, returns = compute_advantages(
+            rollout.values = in_passes(critic, rollout, config.max_tokens_per_pass)  # (P·G, T)
+        rollout.advantages, rollout.returns = compute_advantages(
             rewards=rewards,
-            values=old_values,
+            values=rollout.values,
             old_logps=rollout.logps,
             ref_logps=rollout.ref_logps,
             mask=rollout.mask,
             config=config,
         )  # (P·G, T) both
-        run.record(explained_variance=explained_variance(values=old_values, returns=returns, mask=rollout.mask))
+        run.record(
+            explained_variance=explained_variance(values=rollout.values, returns=rollout.returns, mask=rollout.mask)
+        )
 
         # 3. Update: one optimizer step for each minibatch
-        for rows in run.minibatches(len(rollout), config.epochs, config.num_minibatches):  # [PPO: minibatches]
-            minibatch = rollout[rows]
+        for minibatch in run.minibatches(rollout, config.epochs, config.num_minibatches):  # [PPO: minibatches]
             logps = completion_logps(policy, minibatch, config.temperature, config.max_tokens_per_pass)  # (b, T)
             run.self_check(minibatch, logps)
             loss = policy_loss(
                 logps=logps,
                 old_logps=minibatch.logps,
-                advantages=advantages[rows],
+                advantages=minibatch.advantages,
                 mask=minibatch.mask,
                 config=config,
             )
             critic_loss = value_loss(
                 values=in_passes(critic, minibatch, config.max_tokens_per_pass),  # (b, T)
-                old_values=old_values[rows],
-                returns=returns[rows],
+                old_values=minibatch.values,
+                returns=minibatch.returns,
                 mask=minibatch.mask,
                 config=config,
             )
@@ -192,7 +193,7 @@ def train(config: Config) -> dict:
             optimizer.step()
             run.record(loss=loss, value_loss=critic_loss, grad_norm=grad_norm)
             clip = (1 - config.clip_eps, 1 + config.clip_eps)
-            run.record(**update_metrics(minibatch, logps, advantages[rows], clip))
+            run.record(**update_metrics(minibatch, logps, clip))
 
         # 4. Log
         run.log(step, rollout=rollout, rewards=rewards)

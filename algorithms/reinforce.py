@@ -36,7 +36,7 @@ class Config(RunConfig):
     max_grad_norm: above(0.0) = 1.0  # maximum gradient norm: a longer gradient is scaled down to it
 
 
-def collect(run: Run, config: Config) -> tuple[Rollout, Tensor]:
+def collect(run: Run, policy, tokenizer, config: Config) -> tuple[Rollout, Tensor]:
     """Sample G completions for each of P new prompts and verify them.
 
     Returns the rollout, P·G rows with those of a group contiguous, and the rewards (P, G), 1 for right, 0 for wrong.
@@ -44,7 +44,7 @@ def collect(run: Run, config: Config) -> tuple[Rollout, Tensor]:
     P, G = config.prompts_per_step, config.group_size
     problems = run.task.sample_problems(P, config.levels, run.random)
     prompts = [problem.prompt for problem in problems]
-    rollout = sample(run.policy, run.tokenizer, prompts, G, config.max_new_tokens, config.temperature, run.generator)
+    rollout = sample(policy, tokenizer, prompts, G, config.max_new_tokens, config.temperature, run.generator)
     rewards = [run.task.reward(problems[row // G], text) for row, text in enumerate(rollout.texts)]
     return rollout, torch.tensor(rewards, dtype=torch.float32, device=run.device).view(P, G)
 
@@ -72,7 +72,7 @@ def policy_loss(
 def train(config: Config) -> dict:
     """Train the policy and return the held-out results before and after."""
     run = Run(__file__, config)
-    policy, tokenizer = load_policy(run.model, run.device, config.dtype, config.gradient_checkpointing)
+    policy, tokenizer = load_policy(run.model_path, run.device, config.dtype, config.gradient_checkpointing)
     optimizer = torch.optim.AdamW(policy.parameters(), lr=config.learning_rate, weight_decay=0.0, fused=True)
     run.begin(policy, tokenizer, optimizer=optimizer)
 
@@ -80,15 +80,15 @@ def train(config: Config) -> dict:
         optimizer.param_groups[0]["lr"] = config.learning_rate * min(1.0, step / (config.warmup_steps + 1))
 
         # 1. Sample and verify: G completions for each of P prompts
-        rollout, rewards = collect(run, config)  # P·G rows; (P, G)
+        rollout, rewards = collect(run, policy, tokenizer, config)  # P·G rows; (P, G)
 
         # 2. Advantages
-        advantages = compute_advantages(rewards=rewards)  # (P, G)
+        rollout.advantages = compute_advantages(rewards=rewards).view(-1, 1)  # (P·G, 1)
 
         # 3. Update: one optimizer step
         logps = completion_logps(policy, rollout, config.temperature, config.max_tokens_per_pass)  # (P·G, T)
-        run.self_check(rollout, logps, advantages)
-        loss = policy_loss(logps=logps, advantages=advantages.view(-1, 1), mask=rollout.mask, config=config)
+        run.self_check(rollout, logps, rollout.advantages)
+        loss = policy_loss(logps=logps, advantages=rollout.advantages, mask=rollout.mask, config=config)
         optimizer.zero_grad()
         loss.backward()
         grad_norm = torch.nn.utils.clip_grad_norm_(policy.parameters(), config.max_grad_norm)

@@ -43,7 +43,7 @@ class Config(RunConfig):
     max_grad_norm: above(0.0) = 1.0  # maximum gradient norm: a longer gradient is scaled down to it
 
 
-def collect(run: Run, config: Config) -> tuple[Rollout, Tensor]:
+def collect(run: Run, policy, tokenizer, config: Config) -> tuple[Rollout, Tensor]:
     """Sample G completions for each of P new prompts and verify them.
 
     Returns the rollout, P·G rows with those of a group contiguous, and the rewards (P, G), 1 for right, 0 for wrong.
@@ -51,7 +51,7 @@ def collect(run: Run, config: Config) -> tuple[Rollout, Tensor]:
     P, G = config.prompts_per_step, config.group_size
     problems = run.task.sample_problems(P, config.levels, run.random)
     prompts = [problem.prompt for problem in problems]
-    rollout = sample(run.policy, run.tokenizer, prompts, G, config.max_new_tokens, config.temperature, run.generator)
+    rollout = sample(policy, tokenizer, prompts, G, config.max_new_tokens, config.temperature, run.generator)
     rewards = [run.task.reward(problems[row // G], text) for row, text in enumerate(rollout.texts)]
     return rollout, torch.tensor(rewards, dtype=torch.float32, device=run.device).view(P, G)
 
@@ -89,7 +89,7 @@ def policy_loss(
 def train(config: Config) -> dict:
     """Train the policy and return the held-out results before and after."""
     run = Run(__file__, config)
-    policy, tokenizer = load_policy(run.model, run.device, config.dtype, config.gradient_checkpointing)
+    policy, tokenizer = load_policy(run.model_path, run.device, config.dtype, config.gradient_checkpointing)
     reference = copy.deepcopy(policy).requires_grad_(False) if config.kl_coef else None  # [PPO: reference policy]
     optimizer = torch.optim.AdamW(policy.parameters(), lr=config.learning_rate, weight_decay=0.0, fused=True)
     run.begin(policy, tokenizer, optimizer=optimizer)
@@ -98,23 +98,22 @@ def train(config: Config) -> dict:
         optimizer.param_groups[0]["lr"] = config.learning_rate * min(1.0, step / (config.warmup_steps + 1))
 
         # 1. Sample and verify: G completions for each of P prompts
-        rollout, rewards = collect(run, config)  # P·G rows; (P, G)
+        rollout, rewards = collect(run, policy, tokenizer, config)  # P·G rows; (P, G)
 
         # 2. Advantages
-        advantages = compute_advantages(rewards=rewards)  # (P, G)
+        rollout.advantages = compute_advantages(rewards=rewards).view(-1, 1)  # (P·G, 1)
         if config.kl_coef:
             rollout.ref_logps = completion_logps(reference, rollout, config.temperature, config.max_tokens_per_pass)
 
         # 3. Update: one optimizer step for each minibatch
-        for rows in run.minibatches(len(rollout), config.epochs, config.num_minibatches):  # [PPO: minibatches]
-            minibatch = rollout[rows]
+        for minibatch in run.minibatches(rollout, config.epochs, config.num_minibatches):  # [PPO: minibatches]
             logps = completion_logps(policy, minibatch, config.temperature, config.max_tokens_per_pass)  # (b, T)
-            run.self_check(minibatch, logps, advantages)
+            run.self_check(minibatch, logps, rollout.advantages)
             loss = policy_loss(
                 logps=logps,
                 old_logps=minibatch.logps,
                 ref_logps=minibatch.ref_logps,
-                advantages=advantages.view(-1, 1)[rows],
+                advantages=minibatch.advantages,
                 mask=minibatch.mask,
                 config=config,
             )
@@ -124,7 +123,7 @@ def train(config: Config) -> dict:
             optimizer.step()
             run.record(loss=loss, grad_norm=grad_norm)
             clip = (1 - config.clip_eps, 1 + config.clip_eps)
-            run.record(**update_metrics(minibatch, logps, advantages.view(-1, 1)[rows], clip))
+            run.record(**update_metrics(minibatch, logps, clip))
 
         # 4. Log
         run.log(step, rollout=rollout, rewards=rewards)

@@ -431,11 +431,11 @@ def run_dapo(tmp_path, monkeypatch, verdict, script=dapo, **settings) -> tuple[l
     judged, logged, weights = [], [], []
     collect, honest, log = script.collect, script.compute_advantages, Run.log
 
-    def collect_and_judge(run, config):
+    def collect_and_judge(run, policy, tokenizer, config):
         if len(weights) == 2 * len(logged):  # the first draw of a step
-            weights.append(parameters(run.policy))
-        rollout, rewards = collect(run, config)
-        prompts = run.tokenizer.batch_decode(rollout.prompt_ids, skip_special_tokens=True)[::4]
+            weights.append(parameters(policy))
+        rollout, rewards = collect(run, policy, tokenizer, config)
+        prompts = tokenizer.batch_decode(rollout.prompt_ids, skip_special_tokens=True)[::4]
         return rollout, torch.tensor([verdict(prompt) for prompt in prompts], dtype=rewards.dtype)
 
     def see_log(run, step, **given):

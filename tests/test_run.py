@@ -267,6 +267,7 @@ def test_help_is_the_comments_of_the_config_and_fits_80_columns(script, monkeypa
     assert len(comments) == len(fields(importlib.import_module(f"algorithms.{script}").Config)) >= 19
     for name, comment in comments:
         assert re.search(rf"--(no_)?{name} ([A-Z\[\] .]+ )?{re.escape(comment)} \(default", plain), (name, comment)
+    assert plain.index("--max_grad_norm") < plain.index("--steps INT")  # what is the script's own comes first
 
 
 def test_a_mistyped_setting_is_answered_without_importing_transformers_or_matplotlib(tmp_path):
@@ -431,8 +432,8 @@ def test_update_metrics_by_hand():
     )  # fmt: skip
 
     def shown(advantages, clip=(0.8, 1.25), ref_logps=None) -> dict:
-        minibatch.ref_logps = ref_logps
-        values = update_metrics(minibatch, old_logps + ratio.log(), torch.tensor(advantages), clip)
+        minibatch.ref_logps, minibatch.advantages = ref_logps, torch.tensor(advantages)
+        values = update_metrics(minibatch, old_logps + ratio.log(), clip)
         return {name: value.item() for name, value in values.items()}
 
     up = shown([[1.0], [2.0]])

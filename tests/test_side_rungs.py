@@ -305,8 +305,8 @@ def test_metrics_of_gspo_are_of_the_ratio_of_the_completion():
     own = gspo.sequence_ratio(logps=logps, old_logps=old_logps, mask=mask)
 
     def shown(*advantages: float) -> dict:
-        given = torch.tensor(advantages).view(5, 1)
-        return {name: value.item() for name, value in update_metrics(minibatch, logps, given, (0.5, 1.6), own).items()}
+        minibatch.advantages = torch.tensor(advantages).view(5, 1)
+        return {name: value.item() for name, value in update_metrics(minibatch, logps, (0.5, 1.6), own).items()}
 
     up = shown(1, 1, 1, 1, 1)
     assert up["clipped_up"] == pytest.approx((1 + 3) / 10) and up["clipped_down"] == 0

@@ -142,6 +142,9 @@ def wrapped(text: str, width: int) -> str:
 
 def parse(config_class: type, description: str | None, default=None):
     """The config that the command line spells; exits with code 2 and tyro's message if it spells none."""
+    settings = config_class.__dataclass_fields__  # in the help, the script's own come before those of every run
+    own = sorted(settings, key=lambda name: name not in config_class.__annotations__)
+    config_class.__dataclass_fields__ = {name: settings[name] for name in own}
     if {"-h", "--help"} & set(sys.argv[1:]):  # printed here, because tyro would not wrap it
         print(wrapped(description or "", min(100, shutil.get_terminal_size().columns)))
     return tyro.cli(

@@ -58,9 +58,8 @@ def measure_updates(policy: torch.nn.Module, optimizer: torch.optim.Optimizer, r
 
 @torch.no_grad()
 def update_metrics(
-    minibatch: Rollout,
+    minibatch: Rollout,  # with its advantages
     logps: Tensor,  # (b, T)
-    advantages: Tensor,  # (b, 1) or (b, T)
     clip: tuple[float, float],  # the two ends of the range that the ratio is clipped to
     ratio: Tensor | None = None,  # (b, 1) or (b, T), what is clipped; by default each token's own ratio
 ) -> dict[str, Tensor]:
@@ -72,7 +71,7 @@ def update_metrics(
     reference. `clipped_up_probability`: mean probability, under the policy that sampled them, of the tokens in
     `clipped_up`, if there are any.
     """
-    mask = minibatch.mask
+    mask, advantages = minibatch.mask, minibatch.advantages
     ratio, tokens = (logps - minibatch.logps).exp() if ratio is None else ratio, mask.sum().clamp(min=1)
     up = (advantages > 0) & (ratio > clip[1]) & mask
     metrics = {

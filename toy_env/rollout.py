@@ -5,7 +5,7 @@ The two must agree: same temperature, same full softmax, same positions. That is
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from typing import TYPE_CHECKING
 
 import torch
@@ -39,7 +39,11 @@ class Rollout:
     entropies: Tensor  # (B, T) nats, of the distribution each token was drawn from, 0 off the mask
     truncated: Tensor  # (B,) bool: cut at max_new_tokens before an EOS
     texts: list[str]  # B completions, without their EOS
-    ref_logps: Tensor | None = None  # (B, T) under the frozen reference policy, if a script has one
+    # What a script adds:
+    ref_logps: Tensor | None = None  # (B, T) under the frozen reference policy
+    advantages: Tensor | None = None  # (B, 1), one for all tokens of a completion, or (B, T)
+    values: Tensor | None = None  # (B, T) what a critic forecast before each token
+    returns: Tensor | None = None  # (B, T) what it should have forecast
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -50,12 +54,15 @@ class Rollout:
         picked = {name: column[rows] for name, column in vars(self).items() if isinstance(column, Tensor)}
         return Rollout(**picked, texts=[self.texts[row] for row in rows.tolist()])
 
+    def groups(self, kept: Tensor, group_size: int) -> "Rollout":
+        """The rollout restricted to some groups, by their indices."""
+        rows = torch.arange(len(self), device=kept.device).view(-1, group_size)  # (P, G)
+        return self[rows[kept].flatten()]
+
     @staticmethod
     def concatenate(rollouts: Sequence["Rollout"]) -> "Rollout":
-        """The rows of several rollouts in turn, padded to the widest (prompts left, completions right).
-
-        Without their ref_logps.
-        """
+        """The rows of several rollouts in turn, padded to the widest (prompts left, completions right), without what a
+        script has added."""
         n = max(rollout.prompt_ids.shape[1] for rollout in rollouts)
         t = max(rollout.completion_ids.shape[1] for rollout in rollouts)
 
@@ -67,7 +74,7 @@ class Rollout:
             return torch.cat(parts)
 
         texts = [text for rollout in rollouts for text in rollout.texts]
-        names = [field.name for field in fields(Rollout) if field.name not in ("texts", "ref_logps")]
+        names = [field.name for field in fields(Rollout) if field.default is MISSING and field.name != "texts"]
         return Rollout(**{name: column(name) for name in names}, texts=texts)
 
 

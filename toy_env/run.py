@@ -102,12 +102,12 @@ class Run:
         check_settings(config)
         self.script, self.config = Path(script_file).stem, config
         self.task = load_task(config.task)
-        self.model = base_model(self.task) if config.model == "base" else config.model  # what `load_policy` takes
+        self.model_path = base_model(self.task) if config.model == "base" else config.model
         self.sampling = {"samples": SAMPLES, "max_new_tokens": config.max_new_tokens, "temperature": config.temperature}
         self.device = pick_device(config.device)
         self.random = random.Random()
         self.generator = torch.Generator(self.device)
-        self.last_step = self.rollouts = self.without_signal = 0
+        self.last_step = self.completions = self.without_signal = 0  # completions: sampled so far
         self.last_save: int | None = None
         self.checked = self.finished = False
         self.recorded: dict[str, list[float]] = {}
@@ -124,7 +124,7 @@ class Run:
         """
         self.policy, self.tokenizer = policy, tokenizer
         self.state = {"policy": policy, **state}
-        self.weights = fingerprint(policy)
+        self.fingerprint = fingerprint(policy)
         tokenizer.instruction = self.task.INSTRUCTION
         some = held_out(self.task, 64, ()) + self.task.sample_problems(64, self.config.levels, random.Random(0))
         networks = [module for module in state.values() if isinstance(module, torch.nn.Module)]
@@ -158,10 +158,10 @@ class Run:
 
     def _load(self) -> bool:
         """Continue from the newest save that is whole; False if the run was stopped before its first."""
-        state, notes = self.folder.load(self._settings(), self.weights, self.state, self.device)
+        state, notes = self.folder.load(self._settings(), self.fingerprint, self.state, self.device)
         if state is None:
             return False
-        self.last_step, self.rollouts, self.before = state["step"], state["rollouts"], state["before"]
+        self.last_step, self.completions, self.before = state["step"], state["rollouts"], state["before"]
         self.last_save, self.checked = self.last_step, self.last_step > 0
         if self.last_step >= self.config.steps and all((self.folder.path / name).exists() for name in REPORT):
             raise UsageError(
@@ -214,17 +214,21 @@ class Run:
                     raise Stopped(stopped_by[0], f"after step {step}")
 
     def self_check(self, minibatch: Rollout, logps: Tensor, advantages: Tensor | None = None) -> None:
-        """On the first minibatch of a run, print what must hold there. Raises RuntimeError if it does not."""
+        """On the first minibatch of a run, print what must hold there. Raises RuntimeError if it does not.
+
+        advantages: (P·G, 1) of the whole batch, where completions of a group are compared.
+        """
         if not self.checked:
             self.checked = True
             ends = end_ids(self.policy, self.tokenizer)
+            advantages = None if advantages is None else advantages.view(-1, self.config.group_size)
             self.say(self_check(minibatch, logps, advantages, self.tokenizer, ends, self.config.dtype))
 
-    def minibatches(self, rows: int, epochs: int, num_minibatches: int) -> Iterator[Tensor]:
-        """The row indices of each minibatch: in every epoch a fresh permutation of all rows, cut into equal parts."""
-        for _ in range(epochs if rows else 0):
-            permutation = torch.randperm(rows, generator=self.generator, device=self.device)
-            yield from permutation.tensor_split(min(rows, num_minibatches))
+    def minibatches(self, rollout: Rollout, epochs: int, num_minibatches: int) -> Iterator[Rollout]:
+        """In every epoch the rows of the rollout, freshly permuted and cut into equal parts; none of an empty one."""
+        for _ in range(epochs if len(rollout) else 0):
+            permutation = torch.randperm(len(rollout), generator=self.generator, device=self.device)
+            yield from (rollout[rows] for rows in permutation.tensor_split(min(len(rollout), num_minibatches)))
 
     def say(self, line: str) -> None:
         """Print a line above the progress bar."""
@@ -243,8 +247,8 @@ class Run:
 
     def log(self, step: int, *, rollout: Rollout, rewards: Tensor) -> None:
         """Append the step's row to metrics.jsonl: what the rollout shows, and what was recorded of its updates."""
-        self.rollouts += len(rollout)
-        row = {"step": step, "rollouts": self.rollouts, "sampled": len(rollout)}
+        self.completions += len(rollout)
+        row = {"step": step, "rollouts": self.completions, "sampled": len(rollout)}
         row |= rollout_metrics(rollout, rewards, self.task)
         for name, values in self.recorded.items():
             row[name] = max(values) if name in LARGEST else math.fsum(values) / len(values)
@@ -297,8 +301,8 @@ class Run:
     def save(self) -> None:
         """Save all that `--resume` needs. Raises Diverged if a weight is not finite."""
         state = {name: module.state_dict() for name, module in self.state.items()}
-        numbers = {"step": self.last_step, "rollouts": self.rollouts, "before": self.before, "model": self.weights}
-        self.folder.save({**numbers, "settings": self._settings(), **state})
+        numbers = {"step": self.last_step, "rollouts": self.completions, "model": self.fingerprint}
+        self.folder.save({**numbers, "before": self.before, "settings": self._settings(), **state})
         self.last_save = self.last_step
 
     def saved(self) -> str:

@@ -214,13 +214,13 @@ tokenizer, clipped = load_policy("base")[1], []
 update_metrics = dapo.update_metrics
 
 
-def keep_clipped(minibatch, logps, advantages, clip):
+def keep_clipped(minibatch, logps, clip):
     ratio = (logps.detach() - minibatch.logps).exp()
-    for row, t in ((advantages > 0) & (ratio > clip[1]) & minibatch.mask).nonzero().tolist():
+    for row, t in ((minibatch.advantages > 0) & (ratio > clip[1]) & minibatch.mask).nonzero().tolist():
         before = torch.cat([minibatch.prompt_ids[row], minibatch.completion_ids[row, :t]])
         texts = [tokenizer.decode(x, skip_special_tokens=True) for x in (before, minibatch.completion_ids[row, t])]
         clipped.append((*texts, minibatch.logps[row, t].exp().item(), ratio[row, t].item(), t == 0))
-    return update_metrics(minibatch, logps, advantages, clip)
+    return update_metrics(minibatch, logps, clip)
 
 
 settings = {"max_new_tokens": 36, "num_minibatches": 16, "warmup_steps": 0, "clip_eps_high": 0.2, "steps": 1}
