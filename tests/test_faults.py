@@ -1,6 +1,6 @@
 """What can go wrong around a run, and the line that answers it.
 
-Each test is a row of the table of faults in toy_env/README.md, which `python tests/test_faults.py` writes: the fault,
+Each test is a row of the table of faults in toy_env/FAULTS_PAGE.md, which `python tests/test_faults.py` writes: the fault,
 the answer as it is printed, with … for what differs from time to time, and the exit code.
 """
 
@@ -42,7 +42,7 @@ from toy_env.evaluate import report_samples
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parent.parent
-README = ROOT / "toy_env/README.md"
+FAULTS_PAGE = ROOT / "tests/FAULTS.md"
 SCRIPTS = ("reinforce", "ppo", "grpo", "dr_grpo", "dapo", "rloo", "maxrl", "gspo", "cispo")
 SMALL = [
     "--steps=4", "--save_every=2", "--prompts_per_step=2", "--group_size=4", "--max_new_tokens=16", "--eval_problems=1",
@@ -942,7 +942,7 @@ SETTINGS = {
     "--prompts_per_step=1000000000000": "error: --prompts_per_step x --group_size x --max_new_tokens must be 2147483648 tokens or fewer",
     "--task algebra": "error: there is no task 'algebra'; choose arithmetic or expressions, or a "
     "module of your own with a dot in its name",
-    "--task run": "error: 'run' is no task: it has no LEVELS; see toy_env/README.md, A task of your own",
+    "--task run": "error: 'run' is no task: it has no LEVELS; see toy_env/FAULTS_PAGE.md, A task of your own",
     "--task expressions --levels 2": "error: --levels: level 2 does not exist; choose from 1",
     "--levels 1 1": "error: --levels: level 1 is given twice; choose from 1 2 3 4",
     "--dtype=float16": "error: --dtype must be float32 or bfloat16, not 'float16'",
@@ -1224,12 +1224,12 @@ def test_training_prompts_are_tried_too(user, gpt2, monkeypatch):
 # ---------------------------------------------------------------------- the table
 
 
-def test_the_table_of_faults_is_in_the_readme():
-    assert with_table(README.read_text(encoding="utf-8")) == README.read_text(
+def test_the_table_of_faults_is_that_of_the_page():
+    assert with_table(FAULTS_PAGE.read_text(encoding="utf-8")) == FAULTS_PAGE.read_text(
         encoding="utf-8"
-    ) and table() in README.read_text(encoding="utf-8")
+    ) and table() in FAULTS_PAGE.read_text(encoding="utf-8")
 
 
 if __name__ == "__main__":
-    README.write_text(with_table(README.read_text(encoding="utf-8")), encoding="utf-8")
-    print(f"{sum(map(len, FAULTS.values()))} faults, written to {README}")
+    FAULTS_PAGE.write_text(with_table(FAULTS_PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    print(f"{sum(map(len, FAULTS.values()))} faults, written to {FAULTS_PAGE}")

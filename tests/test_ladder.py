@@ -1,6 +1,6 @@
 """The ladder: each script differs from its neighbour by as little as its idea allows, and in the same places.
 
-`python tests/test_ladder.py` prints the counts and writes the diffs into README.md and algorithms/README.md.
+`python tests/test_ladder.py` prints the counts and writes the diffs into README.md and algorithms/DIFFS.md.
 """
 
 import ast
@@ -48,7 +48,7 @@ OWN_PARTS = {
     "gspo": ["sequence_ratio"],
     "cispo": ["overlong_penalty", "groups_to_keep"],
 }
-SHOWN = {"README.md": [("grpo", "dr_grpo")], "algorithms/README.md": [*NEIGHBOURS, ("grpo", "dapo")]}
+SHOWN = {"README.md": [("grpo", "dr_grpo")], "algorithms/DIFFS.md": [*NEIGHBOURS, ("grpo", "dapo")]}
 
 
 def source(name: str) -> str:

@@ -1,6 +1,6 @@
 """Two thousand steps cost as much at their end as at their beginning: nothing is kept that should have been let go.
 
-`python tests/test_long_run.py` prints by how much memory and step time differ.
+`python tests/soak/test_long_run.py` prints by how much memory and step time differ.
 """
 
 import statistics

@@ -1,6 +1,6 @@
 """Runs that are killed, and resumed until they end, are the runs that were never disturbed, bit for bit.
 
-`python tests/test_kills.py` kills 200 times and prints what came of it.
+`python tests/soak/test_kills.py` kills 200 times and prints what came of it.
 """
 
 import json
