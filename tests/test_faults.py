@@ -1,6 +1,6 @@
 """What can go wrong around a run, and the line that answers it.
 
-Each test is a row of the table of faults in toy_env/FAULTS_PAGE.md, which `python tests/test_faults.py` writes: the fault,
+Each test is a row of the table in FAULTS.md, which `python tests/test_faults.py` writes: the fault,
 the answer as it is printed, with … for what differs from time to time, and the exit code.
 """
 

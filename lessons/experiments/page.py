@@ -27,9 +27,19 @@ def publish(experiment: str, found: dict, figure: Path) -> None:
     results = rounded(results)
     made = pages(results)  # what could fail comes first
     shutil.copy(figure, HERE / "figures")
-    for path, text in {RESULTS: json.dumps(results, indent=1) + "\n", **made}.items():
+    for path, text in {RESULTS: compact(results, 3) + "\n", **made}.items():
         path.with_suffix(".tmp").write_text(text, "utf-8")
         path.with_suffix(".tmp").rename(path)
+
+
+def compact(value, levels: int) -> str:
+    """JSON in which each entry of the first levels has a line of its own, which holds all that is below it."""
+    if not levels or not value or not isinstance(value, dict | list) or not isinstance([*value][0], str | dict):
+        return json.dumps(value)
+    if isinstance(value, list):
+        return "[\n" + ",\n".join(compact(item, levels - 1) for item in value) + "\n]"
+    entries = (f"{json.dumps(name)}: {compact(item, levels - 1)}" for name, item in value.items())
+    return "{\n" + ",\n".join(entries) + "\n}"
 
 
 def check_places(experiments: Iterable[str]) -> None:
