@@ -12,10 +12,11 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from algorithms import dr_grpo, grpo, ppo
-from toy_env import UsageError, checks, rollout
+from toy_env import UsageError, any_model, checks
+from toy_env.any_model import passes
 from toy_env.checks import check_model, self_check
 from toy_env.model import checkpoint_layers, compute_in_bfloat16, end_ids, in_float32, load_policy
-from toy_env.rollout import completion_logps, in_passes, passes, sample
+from toy_env.rollout import completion_logps, in_passes, sample
 
 PROMPTS = ["1+1?", "29+46-36?", "5-5?", "12+34-5+6-7?"]
 KEPT = 7 / 256  # a few roundings to bfloat16, each with a relative error of up to 1/256
@@ -154,13 +155,14 @@ def test_a_large_vocabulary_makes_passes_smaller(tokenizer):
     logps = completion_logps(policy, batch, 1.0, budget)
     assert len(shapes) > 10 and {shape[2] for shape in shapes} == {40_960}
     for b, t, vocabulary in shapes:  # one position more than the completions have
-        assert b * (t - 1) * vocabulary <= budget * rollout.LOGITS_PER_TOKEN or b == 1
+        assert b * (t - 1) * vocabulary <= budget * any_model.LOGITS_PER_TOKEN or b == 1
     first = len(shapes)
     logps.sum().backward()
     assert len(shapes) == 2 * first  # each pass is computed again, so that its logits are not kept
     torch.testing.assert_close(logps, completion_logps(policy, batch, 1.0, 10**9), atol=1e-5, rtol=0)
-    assert len(list(passes(batch, budget))) < first  # of a critic, which has no logits
-    assert 16_384 * rollout.LOGITS_PER_TOKEN == rollout.MOST_LOGITS
+    lengths = (tokens.sum(dim=1).tolist() for tokens in (batch.prompt_mask, batch.mask))
+    assert len(passes(*lengths, budget)) < first  # of a critic, which has no logits
+    assert 16_384 * any_model.LOGITS_PER_TOKEN == any_model.MOST_LOGITS
 
 
 def test_tokens_are_drawn_in_parts_like_at_once(tiny, tokenizer, monkeypatch):
@@ -170,7 +172,7 @@ def test_tokens_are_drawn_in_parts_like_at_once(tiny, tokenizer, monkeypatch):
         return sample(tiny, tokenizer, PROMPTS, 8, 20, 0.0, torch.Generator().manual_seed(0))
 
     whole = greedy()
-    monkeypatch.setattr(rollout, "MOST_LOGITS", 3 * len(tokenizer))
+    monkeypatch.setattr(any_model, "MOST_LOGITS", 3 * len(tokenizer))
     assert torch.equal(whole.completion_ids, greedy().completion_ids)
     batch = draw(tiny, tokenizer)
     assert len(set(batch.texts)) > 20  # no part repeats the draws of another

@@ -11,9 +11,10 @@ from conftest import build_tiny_model
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from lessons.float64 import to_float64
+from toy_env.any_model import passes
 from toy_env.checks import self_check
 from toy_env.model import encode_prompts, end_ids, load_policy
-from toy_env.rollout import Rollout, completion_logps, in_passes, passes, sample
+from toy_env.rollout import Rollout, completion_logps, in_passes, sample
 
 PROMPTS = ["1+1?", "29+46-36?", "5-5?", "12+34-5+6-7?"]  # different lengths: left padding
 
@@ -110,35 +111,36 @@ def ragged(base):
 
 @pytest.mark.parametrize("budget", [1, 40, 200, 1000, 10**6])
 def test_passes_hold_every_row_once_within_the_budget_and_with_little_padding(ragged, budget):
-    lengths = ragged.mask.sum(dim=1)
-    real = lengths + ragged.prompt_mask.sum(dim=1)
-    parts = list(passes(ragged, budget))
-    order = torch.cat([picked for picked, _ in parts])
-    assert sorted(order.tolist()) == list(range(len(ragged)))
-    assert lengths[order].tolist() == sorted(lengths.tolist(), reverse=True)  # longest completions first
-    for picked, part in parts:
-        n, t = part.prompt_ids.shape[1], part.completion_ids.shape[1]
-        assert part.prompt_mask.shape == (len(picked), n) and part.mask.shape == (len(picked), t)
-        assert n == ragged.prompt_mask[picked].sum(dim=1).max() and t == lengths[picked].max()
-        assert len(picked) * (n + t) <= budget or len(picked) == 1
-        assert n + t <= 1.5 * real[picked].min()
-        for row, prompt_ids, prompt_mask, ids, mask in zip(
-            picked.tolist(), part.prompt_ids, part.prompt_mask, part.completion_ids, part.mask
-        ):
-            assert torch.equal(prompt_ids[prompt_mask], ragged.prompt_ids[row][ragged.prompt_mask[row]])
-            assert torch.equal(ids[mask], ragged.completion_ids[row][ragged.mask[row]])
+    prompts, lengths = ragged.prompt_mask.sum(dim=1).tolist(), ragged.mask.sum(dim=1).tolist()
+    parts = passes(prompts, lengths, budget)
+    order = [row for rows, *_ in parts for row in rows]
+    assert sorted(order) == list(range(len(ragged)))
+    assert [lengths[row] for row in order] == sorted(lengths, reverse=True)  # longest completions first
+    for rows, n, t in parts:
+        assert n == max(prompts[row] for row in rows) and t == max(lengths[row] for row in rows)
+        assert len(rows) * (n + t) <= budget or len(rows) == 1
+        assert n + t <= 1.5 * min(prompts[row] + lengths[row] for row in rows)
     if budget == 10**6:  # as few passes as the padding allows, and most of a batch is not padding
-        tokens = sum(part.prompt_ids.numel() + part.completion_ids.numel() for _, part in parts)
-        assert len(parts) < 8 and tokens < 1.3 * real.sum() < 0.7 * ragged.prompt_ids.shape[0] * (
+        tokens, real = sum(len(rows) * (n + t) for rows, n, t in parts), sum(prompts) + sum(lengths)
+        assert len(parts) < 8 and tokens < 1.3 * real < 0.7 * ragged.prompt_ids.shape[0] * (
             ragged.prompt_ids.shape[1] + ragged.completion_ids.shape[1]
         )
 
 
 @pytest.mark.parametrize("budget", [1, 40, 200, 10**6])
 def test_passes_are_put_back_in_order(ragged, budget):
-    """A `forward` that knows the row and the position of every token: each value returns to its own place."""
+    """A `forward` that knows the row and the position of every token: each value returns to its own place. What it is
+    given is cut to the longest prompt and completion, and is left whole."""
     named = replace(ragged, completion_ids=torch.arange(ragged.mask.numel()).view_as(ragged.mask))
-    values = in_passes(lambda part: part.completion_ids.float(), named, budget)
+    seen = []
+
+    def forward(part):
+        assert part.prompt_mask.any(dim=0).all() and part.mask.any(dim=0).all()
+        seen.append(int(part.prompt_mask.sum() + part.mask.sum()))
+        return part.completion_ids.float()
+
+    values = in_passes(forward, named, budget)
+    assert sum(seen) == ragged.prompt_mask.sum() + ragged.mask.sum()
     assert torch.equal(values, torch.where(ragged.mask, named.completion_ids.float(), 0.0))
 
 

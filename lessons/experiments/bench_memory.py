@@ -23,8 +23,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from toy_env.any_model import LOGITS_PER_TOKEN, MOST_LOGITS
 from toy_env.cli import MOST_TOKENS, at_least, run_main, silence
-from toy_env.rollout import LOGITS_PER_TOKEN, MOST_LOGITS
 
 GB = 1e9
 GROUP_SIZE = 8
