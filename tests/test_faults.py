@@ -421,7 +421,7 @@ def test_an_unreadable_config(user, whole, answer, code):
         assert status == code and says(answer, shown)
     Path("run/config.json").unlink()
     status, shown = user.resumes()
-    assert status == 2 and "eval_problems was 1 when 'run' was saved and is 64 now" in shown
+    assert status == 2 and "prompts_per_step was 2 when 'run' was saved and is 32 now" in shown
     assert user.types(*SMALL, "--run_dir=run", "--resume")[0] == 0 and end() == whole
 
 
@@ -942,7 +942,7 @@ SETTINGS = {
     "--prompts_per_step=1000000000000": "error: --prompts_per_step x --group_size x --max_new_tokens must be 2147483648 tokens or fewer",
     "--task algebra": "error: there is no task 'algebra'; choose arithmetic or expressions, or a "
     "module of your own with a dot in its name",
-    "--task run": "error: 'run' is no task: it has no LEVELS; see toy_env/FAULTS_PAGE.md, A task of your own",
+    "--task run": "error: 'run' is no task: it has no LEVELS; see toy_env/README.md, A task of your own",
     "--task expressions --levels 2": "error: --levels: level 2 does not exist; choose from 1",
     "--levels 1 1": "error: --levels: level 1 is given twice; choose from 1 2 3 4",
     "--dtype=float16": "error: --dtype must be float32 or bfloat16, not 'float16'",
