@@ -450,9 +450,8 @@ def test_rates_are_the_best_of_tuning_and_those_of_equal_updates(monkeypatch, in
 
 
 @with_stats
-@pytest.mark.parametrize(
-    "experiment", ["shared", *(pytest.param(name, marks=pytest.mark.slow) for name in ("tuned", "sampling"))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("experiment", ["shared", "tuned", "sampling"])
 def test_runs_are_made_once_and_go_on_where_they_stopped(experiment, tmp_path, capsys, monkeypatch, in_this_process):
     """GRPO and DAPO, and the same command again."""
     ladder = {"GRPO": "grpo", "DAPO": "dapo"}

@@ -25,13 +25,8 @@ def test_learns(script, steps, seed, tmp_path, no_curves):
     learns(script, "arithmetic", steps, seed, tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("script", "steps"),
-    [
-        (grpo, 30),
-        *(pytest.param(*p, marks=pytest.mark.slow) for p in ((reinforce, 60), (ppo, 16), (dr_grpo, 30), (dapo, 30))),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("script", "steps"), [(grpo, 30), (reinforce, 60), (ppo, 16), (dr_grpo, 30), (dapo, 30)])
 def test_learns_the_second_task(script, steps, tmp_path, no_curves):
     learns(script, "expressions", steps, 0, tmp_path)
 

@@ -215,7 +215,7 @@ knob(push_and_drift, short=(4, 24, 1, 5), long=(26, 56, 1, 50), A=["both signs",
 # (`compare.py --experiments pieces`, ten seeds; mean lengths over the last ten of 60 steps).
 
 # %%
-found = json.loads((Path(identity.__file__).parent / "experiments/results.json").read_text())
+found = json.loads((Path(identity.__file__).parent / "experiments/results.json").read_text("utf-8"))
 arms, ablation = found["pieces"]["arms"], found["ablation"]["arms"]
 show(lengths_by_arm(arms))
 

@@ -228,7 +228,7 @@ knob(draw, p=(0.05, 0.95, 0.05, 0.05), target=[90, 95, 99], G=(2, 128, 1, 8), v_
 # 15,360 completions in batches of 256, six seeds; held-out accuracy, and points against groups of 8.
 
 # %%
-results = json.loads(page.RESULTS.read_text())["group_size"]
+results = json.loads(page.RESULTS.read_text("utf-8"))["group_size"]
 print("              GRPO                against G = 8          Dr. GRPO            against G = 8")
 for G in (2, 4, 8, 16, 32, 64):
     line = f"G = {G:2}"

@@ -134,7 +134,7 @@ show(weights(p, {name: found for name, (found, _) in measured.items()}, G))
 # ## What it costs
 
 # %%
-results = json.loads((Path(compare_tables.__file__).parent / "results.json").read_text())
+results = json.loads((Path(compare_tables.__file__).parent / "results.json").read_text("utf-8"))
 dapo_runs, grpo_runs = (results["shared"]["arms"][name] for name in ("DAPO", "GRPO"))
 cost = dapo_runs["completions"]["mean"] / dapo_runs["budget"]  # completions drawn for each one trained on
 ablation, seeds = results["ablation"]["arms"], len(results["ablation"]["seeds"])

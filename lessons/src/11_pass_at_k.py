@@ -44,7 +44,7 @@ problems = held_out_problems(16, LEVELS)  # 64, sixteen of each level
 rights = np.array([problem.answer for problem in problems])
 sampled = evaluate(base, tokenizer, problems, samples=64, max_new_tokens=4)
 answers = [[extract_answer(text) for text in row] for row in sampled.texts]  # integers, or None
-results = json.loads((Path(paired.__file__).parent / "results.json").read_text())["sampling"]["arms"]  # the full task
+results = json.loads((Path(paired.__file__).parent / "results.json").read_bytes())["sampling"]["arms"]  # the full task
 before, *arms = ({(kind, e["k"]): e for kind in of for e in of[kind]} for of in results.values())  # the base's first
 least = {key: min(of[key]["mean"] for of in arms) for key in before}
 assert all(of[k]["interval"][0] > before[k]["interval"][1] for of in arms for k in (("majority", 64), ("pass", 4)))
