@@ -55,7 +55,7 @@ class Critic(torch.nn.Module):
     def __init__(self, policy: torch.nn.Module) -> None:
         super().__init__()
         if policy.base_model is policy:
-            raise UsageError("the model's transformer cannot be had without its head, so there is no critic of it")
+            raise UsageError("PPO needs a transformer apart from its head, for the critic: give another model")
         self.transformer = copy.deepcopy(policy.base_model)
         self.head = torch.nn.Linear(policy.get_input_embeddings().embedding_dim, 1).to(policy.device)
         torch.nn.init.zeros_(self.head.weight)

@@ -237,7 +237,7 @@ def test_a_family_is_right_or_refused(case, pairs):
         pytest.skip(str(reason))
     outcomes[case] = "wrong"  # until shown otherwise
     try:
-        check_model(policy, pairs, MAX_NEW_TOKENS, PROMPTS, beside=[])
+        check_model(policy, pairs, MAX_NEW_TOKENS, PROMPTS, networks=[])
     except UsageError as refusal:
         assert "\n" not in str(refusal)
         outcomes[case] = "refused"

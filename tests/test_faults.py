@@ -36,7 +36,7 @@ from transformers import (
 )
 
 from algorithms import dapo, reinforce
-from toy_env import arithmetic, leave, save, take_over_ctrl_c
+from toy_env import arithmetic, checks, leave, save, take_over_ctrl_c
 from toy_env.evaluate import report_samples
 
 pytestmark = pytest.mark.slow
@@ -825,6 +825,13 @@ def test_a_readers_own_error_shows_its_traceback(user, monkeypatch):
         with monkeypatch.context() as patch, pytest.raises(AttributeError, match="log_sofmax"):
             patch.setattr(place, typo)
             user.starts(f"--run_dir={place}")
+
+
+@pytest.mark.parametrize("folder", ["transformers", "torch", "modules"])
+def test_a_readers_error_is_his_wherever_the_clone_lies(folder):
+    typo = compile("torch.log_sofmax", f"/home/me/{folder}/sigma-ladder/toy_env/rollout.py", "exec")
+    with pytest.raises(AttributeError, match="log_sofmax"), checks.blaming_the_model("give another one"):
+        exec(typo, {"torch": torch})
 
 
 @fault("Training", "the loss or the gradient is not finite", f"error: loss is nan in step 3: {DIVERGED}", 1)

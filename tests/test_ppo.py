@@ -194,7 +194,7 @@ def test_explained_variance():
 def test_a_model_without_a_transformer_of_its_own_has_no_critic(tiny):
     """As in transformers' classes for Llama 4 and Mllama."""
     tiny.base_model_prefix = "not_there"
-    with pytest.raises(UsageError, match="there is no critic of it"):
+    with pytest.raises(UsageError, match="PPO needs a transformer apart from its head"):
         Critic(tiny)
 
 

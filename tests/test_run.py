@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Annotated
 
 import pytest
 import torch
@@ -318,6 +319,7 @@ def test_a_setting_of_the_readers_own_has_the_bounds_that_its_type_names_and_no_
         rate: above(0) = 3
         share: at_least(0.0, most=1.0) = 0.5
         part: at_least(0, most="rate") = 0
+        noted: Annotated[int, "of tyro, say"] = -1
 
     for field, wrong, message in (
         ("iterations", 2**63, "--iterations must be 2\\*\\*63 - 1 or less"),

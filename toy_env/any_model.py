@@ -81,10 +81,10 @@ def by_passes(
     parts = passes(prompt_mask.sum(dim=1).tolist(), mask.sum(dim=1).tolist(), max_tokens, vocabulary)
     again = sum(cost(len(rows), n, t, vocabulary) for rows, n, t in parts) > max_tokens and torch.is_grad_enabled()
     values, order = [], []
-    for rows, n, t in parts:
-        rows = torch.tensor(rows, device=mask.device)
-        found = checkpoint(value, rows, n, t, use_reentrant=False) if again else value(rows, n, t)
-        values.append(pad(found, (0, mask.shape[1] - t)))
+    for indices, n, t in parts:
+        rows = torch.tensor(indices, device=mask.device)
+        result = checkpoint(value, rows, n, t, use_reentrant=False) if again else value(rows, n, t)
+        values.append(pad(result, (0, mask.shape[1] - t)))
         order.append(rows)
     return torch.where(mask, torch.cat(values)[torch.cat(order).argsort()], 0.0)
 
@@ -105,7 +105,7 @@ def passes(
     of a batch would be padding.
     """
     order = sorted(range(len(prompts)), key=lambda i: (completions[i], prompts[i]), reverse=True)
-    found = []
+    parts = []
     while order:
         n = t = count = 0
         shortest = prompts[order[0]] + completions[order[0]]
@@ -116,6 +116,6 @@ def passes(
             if count and (too_much or wider_n + wider_t > 1.5 * shorter):
                 break
             n, t, shortest, count = wider_n, wider_t, shorter, count + 1
-        found.append((order[:count], n, t))
+        parts.append((order[:count], n, t))
         order = order[count:]
-    return found
+    return parts

@@ -20,15 +20,16 @@ FAR_IN_BFLOAT16 = "in bfloat16 the model's log-probabilities differ by {:.2f} on
 
 
 def check_model(
-    policy, tokenizer, max_new_tokens: int, prompts: Sequence[str] = PROMPTS, beside: Sequence | None = None
+    policy, tokenizer, max_new_tokens: int, prompts: Sequence[str] = PROMPTS, networks: Sequence | None = None
 ) -> None:
     """Try a model on the prompts of a task. Raises UsageError, in one line, if it cannot be used here.
 
     Its tokenizer must fit it, keep every character of a problem and not end it; its positions must suffice, no
     prediction may depend on a later token, and a completion must have the same log-probabilities whether it is sampled
     in a batch from which rows leave, scored in a padded batch, or read alone. All of that in float32, in which what is
-    wrong stands out from rounding; then, if the policy computes in bfloat16, up to more rounding. With `beside`, the
-    networks that are trained beside it, the policy is to be trained: its gradient must be finite, and they must run.
+    wrong stands out from rounding; then, if the policy computes in bfloat16, up to more rounding. `networks` is given
+    where the policy is to be trained, and holds those that are trained with it: its gradient must be finite, and each
+    of them must run.
     """
     prompts = sorted(prompts, key=len, reverse=True)
     ids, mask = encode_prompts(tokenizer, prompts, policy.device)  # (P, N)
@@ -72,10 +73,10 @@ def check_model(
             difference = differences_alone(policy, tokenizer, prompts, tokens).mean().item()
             if not difference <= TOLERANCE_BFLOAT16:
                 raise UsageError(f"{FAR_IN_BFLOAT16.format(difference)}; leave out --dtype bfloat16")
-        if beside is not None:
+        if networks is not None:
             rollout = try_sampling(policy, tokenizer, prompts, tokens)
             require_finite_gradient(policy, rollout)
-            for network in beside:
+            for network in networks:
                 network(rollout)
 
 
@@ -90,9 +91,12 @@ def blaming_the_model(instead: str) -> Iterator[None]:
     except Exception as error:
         if isinstance(error, UsageError) or is_out_of_memory(error):
             raise
-        callers = [Path(frame.filename).parts for frame in traceback.extract_tb(error.__traceback__)]
-        innermost = [parts for parts in callers if "torch" not in parts][-1]
-        if "transformers" not in innermost:
+        import transformers
+
+        of_torch, of_transformers = (Path(library.__file__).parent for library in (torch, transformers))
+        files = [Path(frame.filename) for frame in traceback.extract_tb(error.__traceback__)]
+        innermost = [file for file in files if not file.is_relative_to(of_torch)][-1]
+        if not innermost.is_relative_to(of_transformers):
             raise
         raise UsageError(f"the model fails here ({type(error).__name__}: {reason(error)}); {instead}") from error
 

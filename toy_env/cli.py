@@ -38,8 +38,8 @@ class Bounds:
     most: float | str
     above: bool = False
 
-    def broken_by(self, value: float, most: float) -> str:
-        """What the value must be and is not; nothing if it is."""
+    def unmet(self, value: float, most: float) -> str:
+        """What a value must be and is not, such as "2 or more"; empty if it keeps to the bounds. most: a number."""
         least = f"{self.least:g}"
         if self.above and value <= self.least:
             return f"above {least}"
@@ -82,10 +82,12 @@ def check_settings(config) -> None:
             continue
         if type(value) is float and not math.isfinite(value):
             raise UsageError(f"--{name} must be finite, not {value}")
-        for bounds in getattr(field.type, "__metadata__", (Bounds(-MOST_INT, MOST_INT),) * (type(value) is int)):
-            most = values[bounds.most] if isinstance(bounds.most, str) else bounds.most
-            if wanted := bounds.broken_by(value, most):
-                raise UsageError(f"--{name} must be {wanted}, not {value}")
+        plain = Bounds(-MOST_INT, MOST_INT) if type(value) is int else Bounds(-math.inf, math.inf)
+        notes = getattr(field.type, "__metadata__", ())  # of an Annotated type, which may hold tyro's too
+        bounds = next((note for note in notes if isinstance(note, Bounds)), plain)
+        most = values[bounds.most] if isinstance(bounds.most, str) else bounds.most
+        if requirement := bounds.unmet(value, most):
+            raise UsageError(f"--{name} must be {requirement}, not {value}")
     sizes = [name for name in ("prompts_per_step", "group_size", "samples", "max_new_tokens") if name in values]
     if "max_new_tokens" in sizes and math.prod(values[name] for name in sizes) > MOST_TOKENS:
         raise UsageError(f"{' x '.join(f'--{name}' for name in sizes)} must be {MOST_TOKENS} tokens or fewer")

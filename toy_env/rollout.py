@@ -80,7 +80,7 @@ def token_logps(logits: Tensor, temperature: float) -> Tensor:
 
 @torch.no_grad()
 def sample(
-    policy, tokenizer, prompts, group_size: int, max_new_tokens: int, temperature: float, generator, ends=None
+    policy, tokenizer, prompts: list, group_size: int, max_new_tokens: int, temperature: float, generator, ends=None
 ) -> Rollout:
     """Draw `group_size` completions of every prompt from the full softmax at `temperature` (0 = greedy, which records
     the log-probabilities of temperature 1), with a torch.Generator on the policy's device.

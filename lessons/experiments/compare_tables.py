@@ -17,11 +17,8 @@ NUMBERS = (
 IN_POINTS = ("at_budget", "mean_accuracy")  # of accuracy
 SAMPLED = (("pass", 1), ("majority", 4), ("majority", 64), ("pass", 4), ("pass", 16), ("pass", 64))
 LEGEND = "Brackets: 95 % intervals. Bold: p < .05 after Holm's correction over the comparisons of the table."
-ONE_FAMILY = (
-    "shared",
-    "matched",
-    "tuned",
-)  # all ask which script differs from GRPO, and some of their runs are the same
+# All ask which script differs from GRPO, and some of their runs are the same.
+ONE_FAMILY = ("shared", "matched", "tuned")
 AIME_2024 = (30, 36, 38, 41, 42, 50)  # of the rows of DAPO's Table 1
 
 # ---------------------------------------------------------------------- numbers
