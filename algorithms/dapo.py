@@ -56,7 +56,7 @@ def collect(run: Run, policy, tokenizer, config: Config) -> tuple[Rollout, Tenso
     """
     P, G = config.prompts_per_step, config.group_size
     problems = run.task.sample_problems(P, config.levels, run.random)
-    prompts = [problem.prompt for problem in problems]
+    prompts = run.prompts(problems)
     rollout = sample(policy, tokenizer, prompts, G, config.max_new_tokens, config.temperature, run.generator)
     rewards = [run.task.reward(problems[row // G], text) for row, text in enumerate(rollout.texts)]
     return rollout, torch.tensor(rewards, dtype=torch.float32, device=run.device).view(P, G)
@@ -127,8 +127,8 @@ def train(config: Config) -> dict:
         # 2. Advantages
         rollout.advantages = compute_advantages(rewards=rewards).view(-1, 1)  # ((<= P)·G, 1)
 
-        # 3. Update: one optimizer step for each minibatch
-        for minibatch in run.minibatches(rollout, config.epochs, config.num_minibatches):  # [PPO: minibatches]
+        # 3. Update: one optimizer step for each minibatch [PPO: minibatches]
+        for minibatch in rollout.minibatches(config.epochs, config.num_minibatches, run.generator):
             logps = completion_logps(policy, minibatch, config.temperature, config.max_tokens_per_pass)  # (b, T)
             run.self_check(minibatch, logps, rollout.advantages)
             if config.overlong_filtering:  # [DAPO: overlong]

@@ -23,7 +23,7 @@ take_over_ctrl_c(__name__)  # while torch is imported
 
 from toy_env.metrics import update_metrics
 from toy_env.model import load_policy
-from toy_env.rollout import Rollout, completion_logps, in_passes, model_inputs, sample
+from toy_env.rollout import Rollout, at_completions, completion_logps, in_passes, sample, sequences
 from toy_env.run import Run, RunConfig, above, at_least, run_script
 
 import torch
@@ -63,8 +63,8 @@ class Critic(torch.nn.Module):
 
     def forward(self, part: Rollout) -> Tensor:
         """V(x, y_<t), the value of the state *before* each token: (B, T), read where the token is predicted."""
-        states = self.transformer(**model_inputs(part)).last_hidden_state  # (B, N + T, hidden)
-        return self.head(states[:, part.prompt_ids.shape[1] - 1 : -1].to(self.head.weight.dtype)).squeeze(2)
+        states = self.transformer(input_ids=sequences(part), use_cache=False).last_hidden_state  # (B, S, hidden)
+        return at_completions(self.head(states.to(self.head.weight.dtype)).squeeze(2), part)
 
 
 def collect(run: Run, policy, tokenizer, config: Config) -> tuple[Rollout, Tensor]:
@@ -74,7 +74,7 @@ def collect(run: Run, policy, tokenizer, config: Config) -> tuple[Rollout, Tenso
     """
     P, G = config.prompts_per_step, config.group_size
     problems = run.task.sample_problems(P, config.levels, run.random)
-    prompts = [problem.prompt for problem in problems]
+    prompts = run.prompts(problems)
     rollout = sample(policy, tokenizer, prompts, G, config.max_new_tokens, config.temperature, run.generator)
     rewards = [run.task.reward(problems[row // G], text) for row, text in enumerate(rollout.texts)]
     return rollout, torch.tensor(rewards, dtype=torch.float32, device=run.device).view(P, G)
@@ -168,8 +168,8 @@ def train(config: Config) -> dict:
             explained_variance=explained_variance(values=rollout.values, returns=rollout.returns, mask=rollout.mask)
         )
 
-        # 3. Update: one optimizer step for each minibatch
-        for minibatch in run.minibatches(rollout, config.epochs, config.num_minibatches):  # [PPO: minibatches]
+        # 3. Update: one optimizer step for each minibatch [PPO: minibatches]
+        for minibatch in rollout.minibatches(config.epochs, config.num_minibatches, run.generator):
             logps = completion_logps(policy, minibatch, config.temperature, config.max_tokens_per_pass)  # (b, T)
             run.self_check(minibatch, logps)
             loss = policy_loss(

@@ -43,7 +43,7 @@ def collect(run: Run, policy, tokenizer, config: Config) -> tuple[Rollout, Tenso
     """
     P, G = config.prompts_per_step, config.group_size
     problems = run.task.sample_problems(P, config.levels, run.random)
-    prompts = [problem.prompt for problem in problems]
+    prompts = run.prompts(problems)
     rollout = sample(policy, tokenizer, prompts, G, config.max_new_tokens, config.temperature, run.generator)
     rewards = [run.task.reward(problems[row // G], text) for row, text in enumerate(rollout.texts)]
     return rollout, torch.tensor(rewards, dtype=torch.float32, device=run.device).view(P, G)

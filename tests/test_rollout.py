@@ -4,6 +4,7 @@ The truth they are compared with is `alone`: one row, no padding, no cache, one 
 """
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,9 +12,10 @@ from conftest import build_tiny_model
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from lessons.float64 import to_float64
+from toy_env import any_model, arithmetic
 from toy_env.any_model import passes
 from toy_env.checks import self_check
-from toy_env.model import encode_prompts, end_ids, load_policy
+from toy_env.model import encode_prompts, end_ids, load_policy, model_prompts
 from toy_env.rollout import Rollout, completion_logps, in_passes, sample
 
 PROMPTS = ["1+1?", "29+46-36?", "5-5?", "12+34-5+6-7?"]  # different lengths: left padding
@@ -111,31 +113,30 @@ def ragged(base):
 
 @pytest.mark.parametrize("budget", [1, 40, 200, 1000, 10**6])
 def test_passes_hold_every_row_once_within_the_budget_and_with_little_padding(ragged, budget):
-    prompts, lengths = ragged.prompt_mask.sum(dim=1).tolist(), ragged.mask.sum(dim=1).tolist()
-    parts = passes(prompts, lengths, budget)
-    order = [row for rows, *_ in parts for row in rows]
+    prompts, completions = (mask.sum(dim=1).tolist() for mask in (ragged.prompt_mask, ragged.mask))
+    lengths = [n + t for n, t in zip(prompts, completions)]
+    parts, cost = passes(prompts, completions, budget)
+    order = [row for part in parts for row in part]
     assert sorted(order) == list(range(len(ragged)))
-    assert [lengths[row] for row in order] == sorted(lengths, reverse=True)  # longest completions first
-    for rows, n, t in parts:
-        assert n == max(prompts[row] for row in rows) and t == max(lengths[row] for row in rows)
-        assert len(rows) * (n + t) <= budget or len(rows) == 1
-        assert n + t <= 1.5 * min(prompts[row] + lengths[row] for row in rows)
+    assert [lengths[row] for row in order] == sorted(lengths, reverse=True)  # the longest first
+    tokens = [len(part) * max(lengths[row] for row in part) for part in parts]
+    assert sum(tokens) == cost
+    for part, padded in zip(parts, tokens):
+        assert padded <= budget or len(part) == 1
+        assert padded - sum(lengths[row] for row in part) <= any_model.MOST_PADDING
     if budget == 10**6:  # as few passes as the padding allows, and most of a batch is not padding
-        tokens, real = sum(len(rows) * (n + t) for rows, n, t in parts), sum(prompts) + sum(lengths)
-        assert len(parts) < 8 and tokens < 1.3 * real < 0.7 * ragged.prompt_ids.shape[0] * (
-            ragged.prompt_ids.shape[1] + ragged.completion_ids.shape[1]
-        )
+        assert len(parts) < 8 and cost < 1.3 * sum(lengths) < 0.7 * len(ragged) * max(lengths)
 
 
 @pytest.mark.parametrize("budget", [1, 40, 200, 10**6])
 def test_passes_are_put_back_in_order(ragged, budget):
     """A `forward` that knows the row and the position of every token: each value returns to its own place. What it is
-    given is cut to the longest prompt and completion, and is left whole."""
+    given is cut to the longest completion, and is left whole."""
     named = replace(ragged, completion_ids=torch.arange(ragged.mask.numel()).view_as(ragged.mask))
     seen = []
 
     def forward(part):
-        assert part.prompt_mask.any(dim=0).all() and part.mask.any(dim=0).all()
+        assert part.mask.any(dim=0).all()
         seen.append(int(part.prompt_mask.sum() + part.mask.sum()))
         return part.completion_ids.float()
 
@@ -373,7 +374,8 @@ def test_prompts_of_the_base_model_and_of_a_chat_model(tokenizer, letters):
     assert tokenizer.decode(ids[0][mask[0]]) == "<bos>1+1?"
     assert ids.shape == mask.shape and mask.dtype == torch.bool and not mask[0, 0] and mask[:, -1].all()
 
-    ids, mask = encode_prompts(chat, ["1+1?"])
+    problems = [SimpleNamespace(prompt=prompt) for prompt in ("1+1?", "29+46-36?")]
+    ids, mask = encode_prompts(chat, model_prompts(chat, problems[:1], arithmetic))
     assert chat.decode(ids[0]).startswith("<bos>Compute")
     assert chat.decode(ids[0]).endswith("example.\n\n29+46-36?\n29+46=75;75-36=39;#39\n\n1+1?")
     chat.chat_template = (
@@ -381,7 +383,7 @@ def test_prompts_of_the_base_model_and_of_a_chat_model(tokenizer, letters):
         "{% if add_generation_prompt %}<assistant>{% endif %}{% if enable_thinking is undefined or enable_thinking %}"
         "Let me think{% endif %}{% if thinking is undefined or thinking %}Hmm{% endif %}"
     )
-    ids, mask = encode_prompts(chat, ["1+1?", "29+46-36?"])
+    ids, mask = encode_prompts(chat, model_prompts(chat, problems, arithmetic))
     text = chat.decode(ids[1])
     assert text.startswith("<bos><user>Compute") and text.endswith("29+46-36?<assistant>")
     assert text.count("<bos>") == 1  # the template wrote it, so the tokenizer does not

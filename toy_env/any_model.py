@@ -1,11 +1,13 @@
 """What models other than those of this repository need; a reader of the toy may leave it closed.
 
-Sampling where there is no cache that can be cut row by row, and work in parts that fit into memory where there are many
-tokens or a large vocabulary. Nothing here knows a rollout: it takes tensors and functions.
+Sampling where there is no cache that can be cut row by row, passes that fit into memory where there are many tokens or
+a large vocabulary, bfloat16, and recomputed layers. Nothing here knows a rollout: it takes tensors and functions.
 """
 
+import contextlib
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from types import MethodType
 from typing import TYPE_CHECKING
 
 import torch
@@ -13,10 +15,13 @@ from torch import Tensor
 from torch.nn.functional import pad
 from torch.utils.checkpoint import checkpoint
 
+from toy_env import UsageError, reason
+
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 MOST_LOGITS = 2**26  # that sampling handles at once: a quarter of a gigabyte, and a few copies of it
+MOST_PADDING = 256  # tokens in a pass
 LOGITS_PER_TOKEN = 4096  # in scoring, this many logits count as one token of a pass: by default 2**26 in all
 
 
@@ -71,51 +76,106 @@ def few_logits_at_once(draw: Callable[[int, Tensor, Tensor], Tensor]) -> Callabl
 
 
 def by_passes(
-    value: Callable[[Tensor, int, int], Tensor], prompt_mask: Tensor, mask: Tensor, max_tokens: int, vocabulary: int
+    value: Callable[[Tensor], Tensor], prompt_mask: Tensor, mask: Tensor, max_tokens: int, vocabulary: int
 ) -> Tensor:
-    """(B, T): value(rows, n, t), (rows, t), of rows whose prompts have n tokens at most and completions t, for all rows
-    in passes. Off the mask it is 0.
+    """(B, T), 0 off the mask: value(rows), (b, t) with t <= T, of all rows in passes.
 
     If all rows together exceed `max_tokens`, each pass is computed again in the backward pass instead of being kept.
     """
-    parts = passes(prompt_mask.sum(dim=1).tolist(), mask.sum(dim=1).tolist(), max_tokens, vocabulary)
-    again = sum(cost(len(rows), n, t, vocabulary) for rows, n, t in parts) > max_tokens and torch.is_grad_enabled()
-    values, order = [], []
-    for indices, n, t in parts:
-        rows = torch.tensor(indices, device=mask.device)
-        result = checkpoint(value, rows, n, t, use_reentrant=False) if again else value(rows, n, t)
-        values.append(pad(result, (0, mask.shape[1] - t)))
-        order.append(rows)
+    parts, total = passes(prompt_mask.sum(dim=1).tolist(), mask.sum(dim=1).tolist(), max_tokens, vocabulary)
+    recompute = total > max_tokens and torch.is_grad_enabled()
+    order = [torch.tensor(rows, device=mask.device) for rows in parts]
+    values = [checkpoint(value, rows, use_reentrant=False) if recompute else value(rows) for rows in order]
+    values = [pad(part, (0, mask.shape[1] - part.shape[1])) for part in values]
     return torch.where(mask, torch.cat(values)[torch.cat(order).argsort()], 0.0)
-
-
-def cost(rows: int, n: int, t: int, vocabulary: int) -> float:
-    """What rows of n prompt and t completion tokens count for in a pass: their tokens, or if that is more their logits,
-    4096 for a token."""
-    return rows * max(n + t, t * vocabulary / LOGITS_PER_TOKEN)
 
 
 def passes(
     prompts: list[int], completions: list[int], max_tokens: int, vocabulary: int = 0
-) -> list[tuple[list[int], int, int]]:
-    """The row indices of each pass and its longest prompt and completion, from the lengths of all rows in tokens.
+) -> tuple[list[list[int]], float]:
+    """The row indices of each pass, and the cost of all passes, from the lengths of all prompts and completions.
 
-    Longest completions come first, in passes that cost at most `max_tokens` (or are one row), in which no row is padded
-    to more than 1.5 times its length. Completions of the base model have 4 tokens or 50: without the second rule most
-    of a batch would be padding.
+    The longest rows come first. A pass costs at most `max_tokens` (or is one row) and has at most 256 tokens of
+    padding, which take about as long as another pass. It costs its tokens, padding included, or a token for every
+    4096 logits, if that is more.
     """
-    order = sorted(range(len(prompts)), key=lambda i: (completions[i], prompts[i]), reverse=True)
-    parts = []
-    while order:
-        n = t = count = 0
-        shortest = prompts[order[0]] + completions[order[0]]
-        for i in order:
-            wider_n, wider_t = max(n, prompts[i]), max(t, completions[i])
-            shorter = min(shortest, prompts[i] + completions[i])
-            too_much = cost(count + 1, wider_n, wider_t, vocabulary) > max_tokens
-            if count and (too_much or wider_n + wider_t > 1.5 * shorter):
-                break
-            n, t, shortest, count = wider_n, wider_t, shorter, count + 1
-        parts.append((order[:count], n, t))
-        order = order[count:]
-    return parts
+    lengths = [n + t for n, t in zip(prompts, completions)]
+    parts, costs, width, shortest, padding = [], [], 0, 0, 0
+    for i in sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True):
+        shortest, padding = min(shortest, prompts[i]), padding + width - lengths[i]
+        row = max(width, (width - shortest) * vocabulary / LOGITS_PER_TOKEN)
+        if not parts or padding > MOST_PADDING or row * (len(parts[-1]) + 1) > max_tokens:
+            width, shortest, padding = lengths[i], prompts[i], 0
+            row = max(width, (width - shortest) * vocabulary / LOGITS_PER_TOKEN)
+            parts.append([])
+            costs.append(0.0)
+        parts[-1].append(i)
+        costs[-1] = row * len(parts[-1])
+    return parts, sum(costs)
+
+
+def compute_in_bfloat16(policy: "PreTrainedModel") -> None:
+    """Compute every forward pass of a policy under autocast to bfloat16, and so those of its copies and transformer.
+
+    Raises UsageError if the device does not know bfloat16.
+    """
+    for module in {policy, policy.base_model}:
+        try:
+            autocast = torch.autocast(policy.device.type, torch.bfloat16)
+        except RuntimeError as error:
+            raise UsageError(f"--dtype bfloat16 is not available on {policy.device}: {reason(error)}") from None
+        module.forward = MethodType(autocast(type(module).forward), module)  # bound, so that copies call their own
+
+
+def is_in_bfloat16(policy: "PreTrainedModel") -> bool:
+    """Whether `compute_in_bfloat16` was called for the policy."""
+    return "forward" in vars(policy)
+
+
+def keep_casts(policy: "PreTrainedModel") -> contextlib.AbstractContextManager:
+    """Inside, which must be without gradient, the weights are cast to bfloat16 once and not in every forward pass.
+
+    An outer autocast keeps what those within it have cast. A rollout batch of the base model takes 1.04 times as long
+    without; the more weights there are for each completion, the more it saves (`lessons/experiments/bench_rollout.py`).
+    """
+    return torch.autocast(policy.device.type, enabled=False) if is_in_bfloat16(policy) else contextlib.nullcontext()
+
+
+@contextlib.contextmanager
+def in_float32(policy: "PreTrainedModel") -> Iterator[None]:
+    """Inside, the policy computes in float32, whatever it was loaded to compute in."""
+    own = {module: vars(module).pop("forward", None) for module in {policy, policy.base_model}}
+    try:
+        yield
+    finally:
+        for module, forward in own.items():
+            if forward:
+                module.forward = forward
+
+
+def checkpoint_layers(policy: "PreTrainedModel") -> None:
+    """Have each layer keep its input only, and be computed again in the backward pass.
+
+    transformers does so in training mode alone. Raises UsageError if the model has no layers that it can do so with.
+    """
+    from transformers.modeling_layers import GradientCheckpointingLayer
+
+    def recomputed(layer: torch.nn.Module, *args, **kwargs):
+        return checkpoint(type(layer).forward, layer, *args, use_reentrant=False, preserve_rng_state=False, **kwargs)
+
+    layers = [module for module in policy.modules() if isinstance(module, GradientCheckpointingLayer)]
+    if not layers:
+        raise UsageError("--gradient_checkpointing: this model does not support it; leave it out")
+    for layer in layers:
+        layer.forward = MethodType(recomputed, layer)
+
+
+def require_positions(policy: "PreTrainedModel", prompt_tokens: int, max_new_tokens: int) -> None:
+    """Raises UsageError if a prompt and a completion have more tokens than the model has positions."""
+    positions = getattr(policy.config.get_text_config(), "max_position_embeddings", None)
+    if positions and 0 < positions < prompt_tokens + max_new_tokens:
+        raise UsageError(
+            f"a prompt of {prompt_tokens} tokens and a completion of {max_new_tokens} (--max_new_tokens) need "
+            f"{prompt_tokens + max_new_tokens} positions, and the model has {positions}; give a smaller "
+            "--max_new_tokens or another model"
+        )

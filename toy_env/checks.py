@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from toy_env import Diverged, UsageError, is_out_of_memory, reason
-from toy_env.model import encode_prompts, end_ids, in_float32, is_in_bfloat16, require_positions
-from toy_env.rollout import Rollout, completion_logps, position_ids, sample, token_logps
+from toy_env.any_model import in_float32, is_in_bfloat16, require_positions
+from toy_env.model import encode_prompts, end_ids
+from toy_env.rollout import Rollout, completion_logps, sample, token_logps
 
 PROMPTS = ("12+34-56+78-90?", "1+2?")  # of arithmetic: as long as can be, with every character, and as short
 TOLERANCE = 1e-3  # between two log-probabilities that should be the same, in float32
@@ -110,8 +111,7 @@ def require_causal(policy, ids: Tensor) -> None:
     later = ids.clone()
     later[-1] = (later[-1] + 1) % policy.get_input_embeddings().weight.shape[0]
     both = torch.stack([ids, later])
-    mask = torch.ones_like(both, dtype=torch.bool)
-    logits = policy(input_ids=both, attention_mask=mask, position_ids=position_ids(mask)).logits
+    logits = policy(input_ids=both, use_cache=False).logits
     earlier = logits[:, :-1].float().log_softmax(dim=-1)  # of every position but the last
     if earlier.isnan().any():
         raise Diverged("the logits are not finite")
@@ -170,10 +170,12 @@ def self_check(
     mask, log_ratio = minibatch.mask, (logps - minibatch.logps).detach()  # 0 off the mask
     difference = log_ratio.abs()[mask]
     mean, most = difference.mean().item(), difference.max().item()
-    of_tokens, of_completions = (x.exp().std(correction=0).item() for x in (log_ratio[mask], log_ratio.sum(dim=1)))
+    token_spread, completion_spread = (
+        log_ratios.exp().std(correction=0).item() for log_ratios in (log_ratio[mask], log_ratio.sum(dim=1))
+    )
     is_end = torch.isin(minibatch.completion_ids, ends) & mask
-    last = is_end.gather(1, mask.sum(dim=1, keepdim=True) - 1).squeeze(1)
-    masks_right = torch.equal(last, ~minibatch.truncated) and torch.equal(is_end.sum(dim=1), last.long())
+    last_is_end = is_end.gather(1, mask.sum(dim=1, keepdim=True) - 1).squeeze(1)
+    masks_right = torch.equal(last_is_end, ~minibatch.truncated) and torch.equal(is_end.sum(dim=1), last_is_end.long())
     if dtype != "float32" and not mean <= TOLERANCE_BFLOAT16:
         raise UsageError(f"{FAR_IN_BFLOAT16.format(mean)}; start a new run without --dtype bfloat16")
     if dtype == "float32" and not most <= TOLERANCE:
@@ -188,7 +190,8 @@ def self_check(
     lines = [
         "Self-check on the first minibatch",
         f"  max |recomputed - sampled log-prob| = {most:.0e}, {starts}",
-        f"  the ratio trainer / sampler spreads by {of_tokens:.0e} over tokens, {of_completions:.0e} over completions",
+        f"  the ratio trainer / sampler spreads by {token_spread:.0e} over tokens, {completion_spread:.0e} over "
+        "completions",
         f"  the masks of {len(minibatch) - cut} finished completions end with their EOS; {cut} were cut at the limit",
     ]
     if advantages is not None:

@@ -21,7 +21,7 @@ import torch
 
 from toy_env.checks import check_model
 from toy_env.cli import at_least, run_main
-from toy_env.model import load_policy, pick_device
+from toy_env.model import load_policy, model_prompts, pick_device
 from toy_env.rollout import sample
 from toy_env.tasks import base_model, load_task
 
@@ -70,7 +70,7 @@ def evaluate(
         rollout = sample(
             policy,
             tokenizer,
-            [problem.prompt for problem in problems[start : start + chunk]],
+            model_prompts(tokenizer, problems[start : start + chunk], task),
             group_size=samples,
             max_new_tokens=max_new_tokens,
             temperature=temperature,
@@ -261,8 +261,7 @@ def main(config: Config) -> None:
     task = load_task(config.task)
     model = base_model(task) if config.model == "base" else config.model
     policy, tokenizer = load_policy(model, pick_device(config.device), config.dtype)
-    tokenizer.instruction = task.INSTRUCTION
-    check_model(policy, tokenizer, config.max_new_tokens, [problem.prompt for problem in held_out(task, 64, ())])
+    check_model(policy, tokenizer, config.max_new_tokens, model_prompts(tokenizer, held_out(task, 64, ()), task))
     results, sampled = held_out_report(
         policy,
         tokenizer,

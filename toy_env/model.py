@@ -3,17 +3,16 @@
 transformers takes seconds to import, so it is imported where a model is loaded: `--help` does not wait for it.
 """
 
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from types import MethodType
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
-from toy_env import UsageError, arithmetic, reason
+from toy_env import UsageError, reason
+from toy_env.any_model import checkpoint_layers, compute_in_bfloat16
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -118,62 +117,6 @@ def load_policy(
     return policy, tokenizer
 
 
-def compute_in_bfloat16(policy: "PreTrainedModel") -> None:
-    """Compute every forward pass of a policy under autocast to bfloat16, and so those of its copies and transformer.
-
-    Raises UsageError if the device does not know bfloat16.
-    """
-    for module in {policy, policy.base_model}:
-        try:
-            autocast = torch.autocast(policy.device.type, torch.bfloat16)
-        except RuntimeError as error:
-            raise UsageError(f"--dtype bfloat16 is not available on {policy.device}: {reason(error)}") from None
-        module.forward = MethodType(autocast(type(module).forward), module)  # bound, so that copies call their own
-
-
-def is_in_bfloat16(policy: "PreTrainedModel") -> bool:
-    """Whether `compute_in_bfloat16` was called for the policy."""
-    return "forward" in vars(policy)
-
-
-def keep_casts(policy: "PreTrainedModel") -> contextlib.AbstractContextManager:
-    """Inside, which must be without gradient, the weights are cast to bfloat16 once and not in every forward pass.
-
-    An outer autocast keeps what those within it have cast. A rollout batch of the base model takes 1.04 times as long
-    without; the more weights there are for each completion, the more it saves (`lessons/experiments/bench_rollout.py`).
-    """
-    return torch.autocast(policy.device.type, enabled=False) if is_in_bfloat16(policy) else contextlib.nullcontext()
-
-
-@contextlib.contextmanager
-def in_float32(policy: "PreTrainedModel") -> Iterator[None]:
-    """Inside, the policy computes in float32, whatever it was loaded to compute in."""
-    own = {module: vars(module).pop("forward", None) for module in {policy, policy.base_model}}
-    try:
-        yield
-    finally:
-        for module, forward in own.items():
-            if forward:
-                module.forward = forward
-
-
-def checkpoint_layers(policy: "PreTrainedModel") -> None:
-    """Have each layer keep its input only, and be computed again in the backward pass.
-
-    transformers does so in training mode alone. Raises UsageError if the model has no layers that it can do so with.
-    """
-    from transformers.modeling_layers import GradientCheckpointingLayer
-
-    def recomputed(layer: torch.nn.Module, *args, **kwargs):
-        return checkpoint(type(layer).forward, layer, *args, use_reentrant=False, preserve_rng_state=False, **kwargs)
-
-    layers = [module for module in policy.modules() if isinstance(module, GradientCheckpointingLayer)]
-    if not layers:
-        raise UsageError("--gradient_checkpointing: this model does not support it; leave it out")
-    for layer in layers:
-        layer.forward = MethodType(recomputed, layer)
-
-
 def end_ids(policy: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase") -> Tensor:
     """The ids of all tokens that end a completion: the tokenizer's EOS, and what generation_config names, such as the
     end of a turn in a chat. One dimension, in order, on the policy's device."""
@@ -185,17 +128,6 @@ def named_end_ids(policy: "PreTrainedModel") -> list:
     """What generation_config holds as the ids of tokens that end a completion."""
     named = getattr(policy.generation_config, "eos_token_id", None)
     return [] if named is None else list(named) if isinstance(named, list | tuple) else [named]
-
-
-def require_positions(policy: "PreTrainedModel", prompt_tokens: int, max_new_tokens: int) -> None:
-    """Raises UsageError if a prompt and a completion have more tokens than the model has positions."""
-    positions = getattr(policy.config.get_text_config(), "max_position_embeddings", None)
-    if positions and 0 < positions < prompt_tokens + max_new_tokens:
-        raise UsageError(
-            f"a prompt of {prompt_tokens} tokens and a completion of {max_new_tokens} (--max_new_tokens) need "
-            f"{prompt_tokens + max_new_tokens} positions, and the model has {positions}; give a smaller "
-            "--max_new_tokens or another model"
-        )
 
 
 def why_not(path: str | Path, error: Exception) -> str:
@@ -211,29 +143,32 @@ def why_not(path: str | Path, error: Exception) -> str:
     return reason(error)
 
 
+def model_prompts(tokenizer: "PreTrainedTokenizerBase", problems: Sequence, task: ModuleType) -> list[str]:
+    """What the model is given to read for each problem of a task.
+
+    A base model of ours reads a problem as it is. A tokenizer that knows letters belongs to a general language model,
+    which is given the instruction of the task as well, in its chat template if it has one, with thinking switched off
+    if the template can do so. Raises UsageError if the template fails.
+    """
+    if "a" not in tokenizer.get_vocab():
+        return [problem.prompt for problem in problems]
+    prompts = [f"{task.INSTRUCTION}\n{problem.prompt}" for problem in problems]
+    if not tokenizer.chat_template:
+        return prompts
+    chats = [[{"role": "user", "content": prompt}] for prompt in prompts]
+    try:
+        return tokenizer.apply_chat_template(chats, add_generation_prompt=True, tokenize=False, **NO_THINKING)
+    except Exception as error:  # whatever jinja2, or the template itself, raises
+        raise UsageError(f"the tokenizer's chat template fails ({reason(error)}); give another model") from error
+
+
 def encode_prompts(
     tokenizer: "PreTrainedTokenizerBase", prompts: Sequence[str], device: torch.device | str = "cpu"
 ) -> tuple[Tensor, Tensor]:
     """Token ids and mask of the prompts, both (P, N), left-padded so that every completion starts in the same column.
 
-    A base model of ours reads a problem as it is. A tokenizer that knows letters belongs to a general language model,
-    which is given the instructions of the task as well (`tokenizer.instruction`, which a run sets; without one, those
-    of arithmetic), in its chat template if it has one, with thinking switched off if the template can. Raises
-    UsageError if the template fails, or the tokenizer cannot read a prompt.
+    Raises UsageError if the tokenizer cannot read a prompt.
     """
-    if "a" in tokenizer.get_vocab():
-        instruction = getattr(tokenizer, "instruction", arithmetic.INSTRUCTION)
-        prompts = [f"{instruction}\n{prompt}" for prompt in prompts]
-        if tokenizer.chat_template:
-            chats = [[{"role": "user", "content": prompt}] for prompt in prompts]
-            try:
-                prompts = tokenizer.apply_chat_template(
-                    chats, add_generation_prompt=True, tokenize=False, **NO_THINKING
-                )
-            except Exception as error:  # whatever jinja2, or the template itself, raises
-                raise UsageError(
-                    f"the tokenizer's chat template fails ({reason(error)}); give another model"
-                ) from error
     plain = not tokenizer.chat_template  # a template has written the special tokens already
     try:
         encoded = tokenizer(

@@ -3,16 +3,16 @@
 The two must agree: same temperature, same full softmax, same positions. That is why they are in one file.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import MISSING, dataclass, fields
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
 from toy_env import Diverged
-from toy_env.any_model import by_passes, few_logits_at_once, generate, has_rows
-from toy_env.model import encode_prompts, end_ids, keep_casts, require_positions
+from toy_env.any_model import by_passes, few_logits_at_once, generate, has_rows, keep_casts
+from toy_env.model import encode_prompts, end_ids
 
 
 @dataclass
@@ -41,30 +41,35 @@ class Rollout:
         return len(self.texts)
 
     def __getitem__(self, rows: Tensor) -> "Rollout":
-        """The rollout restricted to some rows: a 1-d tensor of indices, or a mask (B,)."""
+        """The rollout restricted to some rows (their indices, or a mask (B,)) and to the longest completion in them."""
         rows = rows.nonzero()[:, 0] if rows.dtype == torch.bool else rows
-        picked = {name: column[rows] for name, column in vars(self).items() if isinstance(column, Tensor)}
-        return Rollout(**picked, texts=[self.texts[row] for row in rows.tolist()])
+        columns = {name: column[rows] for name, column in vars(self).items() if isinstance(column, Tensor)}
+        longest = int(columns["mask"].any(dim=0).sum())
+        for name in columns.keys() - {"prompt_ids", "prompt_mask", "truncated"}:
+            columns[name] = columns[name][:, :longest]
+        return Rollout(**columns, texts=[self.texts[row] for row in rows.tolist()])
 
     def groups(self, kept: Tensor, group_size: int) -> "Rollout":
         """The rollout restricted to some groups, by their indices."""
-        rows = torch.arange(len(self), device=kept.device).view(-1, group_size)  # (P, G)
-        return self[rows[kept].flatten()]
+        return self[torch.arange(len(self), device=kept.device).view(-1, group_size)[kept].flatten()]
+
+    def minibatches(self, epochs: int, num_minibatches: int, generator: torch.Generator) -> Iterator["Rollout"]:
+        """In every epoch, the rows in a new random order, cut into equal minibatches. An empty rollout has none."""
+        for _ in range(epochs if len(self) else 0):
+            order = torch.randperm(len(self), generator=generator, device=self.mask.device)
+            yield from (self[rows] for rows in order.tensor_split(min(len(self), num_minibatches)))
 
     @staticmethod
     def concatenate(rollouts: Sequence["Rollout"]) -> "Rollout":
-        """The rows of several rollouts in turn, padded to the widest (prompts left, completions right), without what a
-        script has added."""
-
-        def column(name: str) -> Tensor:
+        """The rows of several rollouts, padded to the widest: prompts on the left, completions on the right."""
+        columns = {"texts": [text for rollout in rollouts for text in rollout.texts]}
+        for name in (name for name, column in vars(rollouts[0]).items() if isinstance(column, Tensor)):
             parts = [getattr(rollout, name) for rollout in rollouts]
             if parts[0].ndim > 1:
                 missing = [max(part.shape[1] for part in parts) - part.shape[1] for part in parts]
                 parts = [pad(p, (n, 0) if name.startswith("prompt") else (0, n)) for p, n in zip(parts, missing)]
-            return torch.cat(parts)
-
-        names = [field.name for field in fields(Rollout) if field.default is MISSING and field.name != "texts"]
-        return Rollout(**{name: column(name) for name in names}, texts=[text for r in rollouts for text in r.texts])
+            columns[name] = torch.cat(parts)
+        return Rollout(**columns)
 
 
 def position_ids(attention_mask: Tensor) -> Tensor:
@@ -87,11 +92,10 @@ def sample(
 
     No top-k, no top-p: the distribution drawn from is the one that is scored. A row stops at its first end token (one
     of `ends`, a tensor of ids, by default `model.end_ids`) and leaves the running batch there. Raises Diverged if a
-    logit is not finite, UsageError if the model has too few positions. `model.generate` would take 1.4 to 3 times as
-    long (`lessons/experiments/bench_rollout.py`); it serves models whose state cannot be cut row by row.
+    logit is not finite. `model.generate` would take 1.4 to 3 times as long (`lessons/experiments/bench_rollout.py`); it
+    serves models whose state cannot be cut row by row.
     """
     prompt_ids, prompt_mask = encode_prompts(tokenizer, prompts, policy.device)  # (P, N)
-    require_positions(policy, prompt_ids.shape[1], max_new_tokens)
     ends = end_ids(policy, tokenizer) if ends is None else ends
     # The prompt is read once per problem; its keys and values are then copied for the G rows of the group.
     attention = {"attention_mask": prompt_mask, "position_ids": position_ids(prompt_mask)}
@@ -142,18 +146,11 @@ def sample(
             generate(policy, prompt_ids, prompt_mask, T, ends, draw)
 
     lengths = mask.sum(dim=1)
-    ids, longest = ids.masked_fill(~mask, tokenizer.pad_token_id), int(lengths.max())
+    ids, logps, entropies = ids.masked_fill(~mask, tokenizer.pad_token_id), logps * mask, entropies * mask
     finished = zip(ids.tolist(), lengths.tolist(), truncated.tolist())
-    return Rollout(
-        prompt_ids=prompt_ids,
-        prompt_mask=prompt_mask,
-        completion_ids=ids[:, :longest],
-        mask=mask[:, :longest],
-        logps=(logps * mask)[:, :longest],
-        entropies=(entropies * mask)[:, :longest],
-        truncated=truncated,
-        texts=tokenizer.batch_decode([row[: n - (not cut)] for row, n, cut in finished]),
-    )
+    texts = tokenizer.batch_decode([row[: n - (not cut)] for row, n, cut in finished])
+    sampled = (column[:, : int(lengths.max())] for column in (ids, mask, logps, entropies))
+    return Rollout(prompt_ids, prompt_mask, *sampled, truncated, texts)
 
 
 def completion_logps(policy, rollout: Rollout, temperature: float, max_tokens_per_pass: int = 16_384) -> Tensor:
@@ -163,25 +160,34 @@ def completion_logps(policy, rollout: Rollout, temperature: float, max_tokens_pe
     """
 
     def score(part: Rollout) -> Tensor:
-        T = part.completion_ids.shape[1]
-        logits = policy(**model_inputs(part), logits_to_keep=T + 1).logits  # (b, T + 1, V), of the last T + 1 positions
-        # The causal shift: the output at a position predicts the *next* token. y_1 .. y_T are predicted at the last
-        # prompt token and at y_1 .. y_{T-1}: positions N-1 .. N+T-2. The output at y_T predicts nothing here.
-        logits = logits[:, -(T + 1) : -1]  # (b, T, V)
-        return token_logps(logits, temperature).gather(2, part.completion_ids.unsqueeze(2)).squeeze(2)  # (b, T)
+        ids = sequences(part)  # (b, S)
+        unused = int(part.prompt_mask.sum(dim=1).min()) - 1  # no completion needs the outputs at these positions
+        logits = policy(input_ids=ids, use_cache=False, logits_to_keep=ids.shape[1] - unused).logits
+        # The causal shift: the output at a position predicts the *next* token, and the last one predicts nothing here.
+        logits, predicted = logits[:, :-1], ids[:, unused + 1 :]  # (b, S - 1 - unused, V) and without V
+        logps = token_logps(logits, temperature).gather(2, predicted.unsqueeze(2)).squeeze(2)
+        return at_completions(logps, part, unused)
 
     return in_passes(score, rollout, max_tokens_per_pass, policy.get_input_embeddings().weight.shape[0])
 
 
-def model_inputs(part: Rollout) -> dict:
-    """What a transformer takes to read prompts and completions, (b, N + T) each."""
-    attention_mask = torch.cat([part.prompt_mask, part.mask], dim=1)
-    return {
-        "input_ids": torch.cat([part.prompt_ids, part.completion_ids], dim=1),
-        "attention_mask": attention_mask,
-        "position_ids": position_ids(attention_mask),
-        "use_cache": False,
-    }
+def sequences(part: Rollout) -> Tensor:
+    """Prompts and completions as a model reads them: (b, S), S the longest of the two together.
+
+    Rows have no padding in front: it comes last, where no token attends to it, so that no mask is needed.
+    """
+    ids = torch.cat([part.prompt_ids, part.completion_ids], dim=1)
+    padding = ~torch.cat([part.prompt_mask, part.mask], dim=1)
+    ids = ids.gather(1, padding.int().argsort(dim=1, stable=True))
+    return ids[:, : int((~padding).sum(dim=1).max())]
+
+
+def at_completions(values: Tensor, part: Rollout, unused: int = 0) -> Tensor:
+    """The values of the tokens of each completion, (b, T), from those along `sequences`, (b, S - unused): each stands a
+    position *before* its token, and the first `unused` positions are left out."""
+    last_of_prompt = part.prompt_mask.sum(dim=1, keepdim=True) - 1  # (b, 1): y_1 is predicted here
+    positions = last_of_prompt - unused + torch.arange(part.mask.shape[1], device=values.device)  # (b, T)
+    return values.gather(1, positions.clamp(max=values.shape[1] - 1))
 
 
 def in_passes(forward: Callable, rollout: Rollout, max_tokens_per_pass: int, vocabulary: int = 0) -> Tensor:
@@ -190,11 +196,5 @@ def in_passes(forward: Callable, rollout: Rollout, max_tokens_per_pass: int, voc
     The loss is still taken over all B rows at once, so cutting a batch into passes changes no normaliser and no
     gradient. `vocabulary` is the number of logits that forward makes for each token of a completion.
     """
-
-    def value(rows: Tensor, n: int, t: int) -> Tensor:
-        part = rollout[rows]
-        part.prompt_ids, part.prompt_mask = part.prompt_ids[:, -n:], part.prompt_mask[:, -n:]
-        part.completion_ids, part.mask = part.completion_ids[:, :t], part.mask[:, :t]
-        return forward(part)
-
-    return by_passes(value, rollout.prompt_mask, rollout.mask, max_tokens_per_pass, vocabulary)
+    prompts, completions = rollout.prompt_mask, rollout.mask
+    return by_passes(lambda rows: forward(rollout[rows]), prompts, completions, max_tokens_per_pass, vocabulary)

@@ -39,7 +39,7 @@ from toy_env.cli import (
 )
 from toy_env.evaluate import evaluate, held_out, held_out_report, report_samples, report_table
 from toy_env.metrics import LARGEST, measure_updates, rollout_metrics
-from toy_env.model import end_ids, pick_device
+from toy_env.model import end_ids, model_prompts, pick_device
 from toy_env.rollout import Rollout
 from toy_env.save import RunFolder, fingerprint, refuse_to_overwrite
 from toy_env.tasks import base_model, load_task
@@ -125,10 +125,9 @@ class Run:
         self.policy, self.tokenizer = policy, tokenizer
         self.state = {"policy": policy, **state}
         self.fingerprint = fingerprint(policy)
-        tokenizer.instruction = self.task.INSTRUCTION
         some = held_out(self.task, 64, ()) + self.task.sample_problems(64, self.config.levels, random.Random(0))
         networks = [module for module in state.values() if isinstance(module, torch.nn.Module)]
-        check_model(policy, tokenizer, self.config.max_new_tokens, [problem.prompt for problem in some], networks)
+        check_model(policy, tokenizer, self.config.max_new_tokens, self.prompts(some), networks)
         if self.config.measure_updates:
             measure_updates(policy, state["optimizer"], self.record)
         self.folder = RunFolder(self.config.run_dir, f"{self.script}-{self.config.seed}")
@@ -213,8 +212,12 @@ class Run:
                 if stopped_by:
                     raise Stopped(stopped_by[0], f"after step {step}")
 
+    def prompts(self, problems: list) -> list[str]:
+        """What the policy is given to read for each problem."""
+        return model_prompts(self.tokenizer, problems, self.task)
+
     def self_check(self, minibatch: Rollout, logps: Tensor, advantages: Tensor | None = None) -> None:
-        """On the first minibatch of a run, print what must hold there. Raises RuntimeError if it does not.
+        """On the first minibatch of a run, print what must hold before an update. Raises RuntimeError if it does not.
 
         advantages: (P·G, 1) of the whole batch, where completions of a group are compared.
         """
@@ -223,12 +226,6 @@ class Run:
             ends = end_ids(self.policy, self.tokenizer)
             advantages = None if advantages is None else advantages.view(-1, self.config.group_size)
             self.say(self_check(minibatch, logps, advantages, self.tokenizer, ends, self.config.dtype))
-
-    def minibatches(self, rollout: Rollout, epochs: int, num_minibatches: int) -> Iterator[Rollout]:
-        """In every epoch the rows of the rollout, freshly permuted and cut into equal parts; none of an empty one."""
-        for _ in range(epochs if len(rollout) else 0):
-            permutation = torch.randperm(len(rollout), generator=self.generator, device=self.device)
-            yield from (rollout[rows] for rows in permutation.tensor_split(min(len(rollout), num_minibatches)))
 
     def say(self, line: str) -> None:
         """Print a line above the progress bar."""
