@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 from torch.utils.checkpoint import checkpoint
 
 from toy_env import UsageError, reason
@@ -78,7 +77,7 @@ def few_logits_at_once(draw: Callable[[int, Tensor, Tensor], Tensor]) -> Callabl
 def by_passes(
     value: Callable[[Tensor], Tensor], prompt_mask: Tensor, mask: Tensor, max_tokens: int, vocabulary: int
 ) -> Tensor:
-    """(B, T), 0 off the mask: value(rows), (b, t) with t <= T, of all rows in passes.
+    """(B, T), 0 off the mask: value(rows), (b, T), of all rows in passes.
 
     If all rows together exceed `max_tokens`, each pass is computed again in the backward pass instead of being kept.
     """
@@ -86,7 +85,6 @@ def by_passes(
     recompute = total > max_tokens and torch.is_grad_enabled()
     order = [torch.tensor(rows, device=mask.device) for rows in parts]
     values = [checkpoint(value, rows, use_reentrant=False) if recompute else value(rows) for rows in order]
-    values = [pad(part, (0, mask.shape[1] - part.shape[1])) for part in values]
     return torch.where(mask, torch.cat(values)[torch.cat(order).argsort()], 0.0)
 
 

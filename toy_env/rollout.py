@@ -41,12 +41,9 @@ class Rollout:
         return len(self.texts)
 
     def __getitem__(self, rows: Tensor) -> "Rollout":
-        """The rollout restricted to some rows (their indices, or a mask (B,)) and to the longest completion in them."""
+        """The rollout restricted to some rows: a 1-d tensor of indices, or a mask (B,)."""
         rows = rows.nonzero()[:, 0] if rows.dtype == torch.bool else rows
         columns = {name: column[rows] for name, column in vars(self).items() if isinstance(column, Tensor)}
-        longest = int(columns["mask"].any(dim=0).sum())
-        for name in columns.keys() - {"prompt_ids", "prompt_mask", "truncated"}:
-            columns[name] = columns[name][:, :longest]
         return Rollout(**columns, texts=[self.texts[row] for row in rows.tolist()])
 
     def groups(self, kept: Tensor, group_size: int) -> "Rollout":
@@ -191,7 +188,7 @@ def at_completions(values: Tensor, part: Rollout, unused: int = 0) -> Tensor:
 
 
 def in_passes(forward: Callable, rollout: Rollout, max_tokens_per_pass: int, vocabulary: int = 0) -> Tensor:
-    """(B, T): forward(part), (b, t), for parts of the rollout, put back in order and 0 off the mask.
+    """(B, T): forward(part), (b, T), for parts of the rollout, put back in order and 0 off the mask.
 
     The loss is still taken over all B rows at once, so cutting a batch into passes changes no normaliser and no
     gradient. `vocabulary` is the number of logits that forward makes for each token of a completion.
