@@ -45,7 +45,7 @@ from toy_env.save import RunFolder, fingerprint, refuse_to_overwrite
 from toy_env.tasks import base_model, load_task
 
 SAMPLES = 4  # of each held-out problem
-COLLAPSED = 20  # steps without a right completion, after which that is said
+COLLAPSED = 20  # steps without a right completion, after which a line says so
 REPORT = ("checkpoint", "samples.txt", "curves.png", "results.json")  # what a finished run has, in the order of writing
 
 
@@ -107,7 +107,7 @@ class Run:
         self.device = pick_device(config.device)
         self.random = random.Random()
         self.generator = torch.Generator(self.device)
-        self.last_step = self.completions = self.without_signal = 0  # completions: sampled so far
+        self.last_step = self.completions = self.steps_without_right = 0  # completions: sampled so far
         self.last_save: int | None = None
         self.checked = self.finished = False
         self.recorded: dict[str, list[float]] = {}
@@ -122,12 +122,11 @@ class Run:
 
         `state` names everything else that training changes and that has a state_dict: the optimizer=, a critic=.
         """
-        self.policy, self.tokenizer = policy, tokenizer
-        self.state = {"policy": policy, **state}
+        self.policy, self.tokenizer, self.state = policy, tokenizer, {"policy": policy, **state}
         self.fingerprint = fingerprint(policy)
-        some = held_out(self.task, 64, ()) + self.task.sample_problems(64, self.config.levels, random.Random(0))
+        examples = held_out(self.task, 64, ()) + self.task.sample_problems(64, self.config.levels, random.Random(0))
         networks = [module for module in state.values() if isinstance(module, torch.nn.Module)]
-        check_model(policy, tokenizer, self.config.max_new_tokens, self.prompts(some), networks)
+        check_model(policy, tokenizer, self.config.max_new_tokens, self.prompts(examples), networks)
         if self.config.measure_updates:
             measure_updates(policy, state["optimizer"], self.record)
         self.folder = RunFolder(self.config.run_dir, f"{self.script}-{self.config.seed}")
@@ -141,14 +140,15 @@ class Run:
         Run.current = self
         stop_from_now_on()
         self.folder.write_json("config.json", self._settings())
-        model = f"model {self.config.model} ({sum(p.numel() for p in policy.parameters()):,} parameters)"
+        parameters = sum(parameter.numel() for parameter in policy.parameters())
+        model = f"model {self.config.model} ({parameters:,} parameters)"
         print(f"{self.script}: {model} on {self.device}, folder {self.folder.path}")
         if resumed:
             print(f"Resuming after step {self.last_step}")
         else:
             self.before = self._evaluate()
             self.save()
-            print(f"\nHeld-out problems before training, one sample each\n{report_samples(self.before)}\n")
+            print(f"\n{self._samples('before', self.before)}\n")
 
     def _settings(self) -> dict:
         """What config.json and every save hold."""
@@ -160,23 +160,23 @@ class Run:
         state, notes = self.folder.load(self._settings(), self.fingerprint, self.state, self.device)
         if state is None:
             return False
-        self.last_step, self.completions, self.before = state["step"], state["rollouts"], state["before"]
-        self.last_save, self.checked = self.last_step, self.last_step > 0
+        self.last_step = self.last_save = state["step"]
+        self.completions, self.before, self.checked = state["rollouts"], state["before"], self.last_step > 0
         if self.last_step >= self.config.steps and all((self.folder.path / name).exists() for name in REPORT):
             raise UsageError(
                 f"{str(self.folder.path)!r} has finished its {self.last_step} steps; to continue, give a larger --steps"
             )
-        rows = self.folder.cut_off_after(self.last_step)
-        if missing := sorted(set(range(1, self.last_step + 1)) - {row["step"] for row in rows}):
-            notes.append(f"metrics.jsonl lacks {len(missing)} of {self.last_step} rows, first of step {missing[0]}")
+        self.folder.cut_off_after(self.last_step)
         print(*notes, sep="\n", end="\n" * bool(notes))
-        for row in rows:
-            self._watch(row)
         return True
 
     def _evaluate(self) -> dict:
         chosen = {"task": self.task, "problems": self.config.eval_problems, "levels": self.config.levels}
         return held_out_report(self.policy, self.tokenizer, **chosen, **self.sampling)[0]
+
+    @staticmethod
+    def _samples(when: str, results: dict) -> str:
+        return f"Held-out problems {when} training, one sample each\n{report_samples(results)}"
 
     # ------------------------------------------------------------------ during
 
@@ -192,13 +192,9 @@ class Run:
                 raise Stopped(number, f"in step {self.last_step + 1}")
             stopped_by.append(number)
 
-        self.bar = tqdm(
-            total=self.config.steps,
-            initial=self.last_step,
-            desc=self.script,
-            dynamic_ncols=True,
-            bar_format="{desc} {n_fmt}/{total_fmt} |{bar}| {elapsed}<{remaining}{postfix}",  # fits 80 columns
-        )
+        layout = "{desc} {n_fmt}/{total_fmt} |{bar}| {elapsed}<{remaining}{postfix}"  # fits 80 columns
+        numbers = {"initial": self.last_step, "total": self.config.steps}
+        self.bar = tqdm(desc=self.script, **numbers, dynamic_ncols=True, bar_format=layout)
         with on_signals(on_signal, *STOPPING), self.bar:
             for step in range(self.last_step + 1, self.config.steps + 1):
                 self.random.seed(f"{self.config.seed}/{step}")
@@ -225,11 +221,9 @@ class Run:
             self.checked = True
             ends = end_ids(self.policy, self.tokenizer)
             advantages = None if advantages is None else advantages.view(-1, self.config.group_size)
-            self.say(self_check(minibatch, logps, advantages, self.tokenizer, ends, self.config.dtype))
-
-    def say(self, line: str) -> None:
-        """Print a line above the progress bar."""
-        self.bar.write(line, file=sys.stdout)
+            self.bar.write(
+                self_check(minibatch, logps, advantages, self.tokenizer, ends, self.config.dtype), sys.stdout
+            )
 
     def record(self, **values: float | Tensor) -> None:
         """Numbers of one optimizer step; `log` writes their means over the step (of `ratio_deviation` the largest).
@@ -257,15 +251,13 @@ class Run:
             row["held_out"] = float(shown.correct.mean())
         self.recorded.clear()
         self.folder.append_row(row)
-        self._watch(row)
-        if self.without_signal == COLLAPSED:
-            self.say(f"No completion was right in {COLLAPSED} steps: nothing is learnt from rewards that are all 0")
+        self.steps_without_right = 0 if row["accuracy"] else self.steps_without_right + 1
+        if self.steps_without_right == COLLAPSED:
+            line = f"No completion was right in {COLLAPSED} steps: nothing is learnt from rewards that are all 0"
+            self.bar.write(line, sys.stdout)
         self.bar.set_postfix_str(
             f"acc {row['accuracy']:.2f} len {row['length']:.1f} silent {row['silent']:.2f} entropy {row['entropy']:.3f}"
         )
-
-    def _watch(self, row: dict) -> None:
-        self.without_signal = 0 if row["accuracy"] else self.without_signal + 1
 
     # ------------------------------------------------------------------ end
 
@@ -275,20 +267,18 @@ class Run:
         Returns {"before": ..., "after": ...}, the reports of `evaluate.held_out_report`.
         """
         results = {"before": self.before, "after": self._evaluate()}
-        before, after = (
-            f"Held-out problems {when} training, one sample each\n{report_samples(results[when])}\n" for when in results
-        )
-        table = report_table(results["before"], results["after"])
+        before, after = (self._samples(when, report) for when, report in results.items())
         from toy_env.plots import draw_curves  # matplotlib takes .2 s that no start of a script should wait for
 
         rows, title = self.folder.rows(), f"{self.script}, seed {self.config.seed}"
         self.folder.write("checkpoint", self._write_checkpoint)
-        self.folder.write("samples.txt", f"{before}\n{after}")
+        self.folder.write("samples.txt", f"{before}\n\n{after}\n")
         self.folder.write("curves.png", lambda path: draw_curves(rows, results, path, title))
         self.folder.write_json("results.json", results)
         self.finished = True
         self.folder.release()
-        print(f"\n{after}\n{table}\n\nSee curves.png, samples.txt, metrics.jsonl and checkpoint in {self.folder.path}")
+        print(f"\n{after}\n\n{report_table(**results)}")
+        print(f"\nSee curves.png, samples.txt, metrics.jsonl and checkpoint in {self.folder.path}")
         return results
 
     def _write_checkpoint(self, path: Path) -> None:
