@@ -97,11 +97,6 @@ def load_policy(
             f"{str(path)!r} lacks {len(loaded['missing_keys'])} weights of its model, such as "
             f"{min(loaded['missing_keys'])}; give a complete causal language model"
         )
-    named = named_end_ids(policy)
-    if any(type(token) is not int or token < 0 for token in named):
-        raise UsageError(
-            f"eos_token_id in the generation_config of {str(path)!r} must be ids of tokens, not {named}; repair it"
-        )
     if not len(ends := end_ids(policy, tokenizer)):
         raise UsageError(
             f"neither the tokenizer of {str(path)!r} nor its generation_config names an end-of-sequence token, so no "
@@ -120,14 +115,9 @@ def load_policy(
 def end_ids(policy: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase") -> Tensor:
     """The ids of all tokens that end a completion: the tokenizer's EOS, and what generation_config names, such as the
     end of a turn in a chat. One dimension, in order, on the policy's device."""
-    ids = {tokenizer.eos_token_id, *named_end_ids(policy)} - {None}
-    return torch.tensor(sorted(ids), dtype=torch.long, device=policy.device)
-
-
-def named_end_ids(policy: "PreTrainedModel") -> list:
-    """What generation_config holds as the ids of tokens that end a completion."""
     named = getattr(policy.generation_config, "eos_token_id", None)
-    return [] if named is None else list(named) if isinstance(named, list | tuple) else [named]
+    ids = {tokenizer.eos_token_id, *(named if isinstance(named, list | tuple) else [named])} - {None}
+    return torch.tensor(sorted(ids), dtype=torch.long, device=policy.device)
 
 
 def why_not(path: str | Path, error: Exception) -> str:
@@ -135,11 +125,7 @@ def why_not(path: str | Path, error: Exception) -> str:
     if "trust_remote_code" in str(error):
         return "it needs Python code of its own, which is not run here; give a model that transformers knows"
     if Path(path).is_dir() and not list(Path(path).glob("*.safetensors")) and list(Path(path).glob("*.bin")):
-        return (
-            "its weights are a pickle, which can run code when it is opened; if you trust it, convert it: "
-            f"""python -c "from transformers import AutoModelForCausalLM as M; """
-            f"""M.from_pretrained('{path}').save_pretrained('{path}')\""""
-        )
+        return "its weights are a pickle, which can run code when it is opened; convert it to safetensors"
     return reason(error)
 
 
@@ -170,13 +156,9 @@ def encode_prompts(
     Raises UsageError if the tokenizer cannot read a prompt.
     """
     plain = not tokenizer.chat_template  # a template has written the special tokens already
+    settings = {"return_tensors": "pt", "padding": True, "padding_side": "left", "add_special_tokens": plain}
     try:
-        encoded = tokenizer(
-            list(prompts), return_tensors="pt", padding=True, padding_side="left", add_special_tokens=plain
-        )
+        encoded = tokenizer(list(prompts), **settings)
     except Exception as error:  # `tokenizers` raises just that, where it has no token for unknown characters
         raise UsageError(f"the tokenizer cannot read {prompts[0]!r} ({reason(error)}); give another model") from error
-    mask = encoded.attention_mask.bool()
-    if not mask.any(dim=1).all():
-        raise UsageError("the tokenizer, or its chat template, makes nothing of a prompt; give another model")
-    return encoded.input_ids.to(device), mask.to(device)
+    return encoded.input_ids.to(device), encoded.attention_mask.bool().to(device)
