@@ -2,12 +2,12 @@
 
 Against dapo.py:
 
-    + capped weight: the ratio, held at max_ratio at most, is a constant factor of A log pi
+    + capped weight: the ratio, capped at max_ratio, is a constant factor in front of A log pi
     - clip: no token loses its gradient, however far its ratio has moved
 
-The gradient of a token is that of min(ratio, max_ratio) * A * log pi, with the first factor held fixed; on the first
-minibatch of a batch it is DAPO's. Eq. 5 has a lower bound too, which the paper switches off; where the upper one is it
-does not say. 5 is what TRL recommends after ScaleRL (Khatri et al. 2025, arXiv:2510.13786).
+The gradient of a token is that of min(ratio, max_ratio) * A * log pi, with the first factor held constant; on the first
+minibatch of a batch it is DAPO's. Eq. 5 has a lower bound too, which the paper switches off. The paper does not give
+the value of the upper bound; 5 is what TRL recommends, following ScaleRL (Khatri et al. 2025, arXiv:2510.13786).
 
     python algorithms/cispo.py
 """
@@ -35,7 +35,7 @@ class Config(RunConfig):
     temperature: at_least(1e-3) = 1.0  # sampling temperature; the policy trained is softmax(logits / temperature)
     epochs: at_least(1) = 1  # passes over each rollout batch
     num_minibatches: at_least(1) = 4  # optimizer steps in an epoch; with 1 (and 1 epoch) every ratio is 1: no clip
-    max_ratio: above(0.0) = 5.0  # largest ratio that a token's gradient is weighted by
+    max_ratio: above(0.0) = 5.0  # upper bound of the ratio as a weight of the gradient
     dynamic_sampling: bool = True  # whether silent groups (all right or all wrong) are replaced by new prompts
     max_draws: at_least(1) = 10  # rollout batches that dynamic sampling may draw for one step
     overlong_buffer: at_least(0, most="max_new_tokens") = 8  # soft-penalty zone before the length limit, in tokens

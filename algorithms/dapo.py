@@ -10,7 +10,7 @@ Against dr_grpo.py (and, as DAPO was written against GRPO, against grpo.py witho
     + reward 1 or -1 (Eq. 7)
     - KL in the loss, and the reference policy (section 2.3)
 
-Eq. 8 takes the token mean over each group; like the authors' code this takes it over the optimizer batch.
+Eq. 8 takes the token mean over each group; this script, like the authors' code, takes it over the optimizer batch.
 
     python algorithms/dapo.py
 """

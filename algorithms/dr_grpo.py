@@ -3,11 +3,11 @@
 Against grpo.py:
 
     - / sigma: the advantage is reward - mean of the group
-    - / length: the sum over tokens is divided by a constant, G and a fixed generation budget of max_new_tokens
+    - / length: the sum over tokens is divided by a constant, G times a fixed generation budget of max_new_tokens
       (Listing 1; the paper's equation divides by G alone)
 
-On-policy and without KL, the expected gradient is then the gradient of the success probability, times (G-1)/G and over
-max_new_tokens: unbiased up to a constant. The KL term of grpo.py stays, aggregated like the rest; the paper has none
+On-policy and without KL, the expected gradient is that of the success probability times (G-1) / (G * max_new_tokens):
+unbiased up to a constant factor. The KL term of grpo.py stays, aggregated like the rest; the paper has none
 (--kl_coef 0).
 
     python algorithms/dr_grpo.py

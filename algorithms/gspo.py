@@ -3,13 +3,13 @@
 Against grpo.py:
 
     + one ratio a completion: the geometric mean of its tokens' ratios, in place of one ratio for each token
-    + narrow clip: of that ratio, to [1 - clip_eps_low, 1 + clip_eps_high]
+    + narrow clip: that ratio is clipped to [1 - clip_eps_low, 1 + clip_eps_high]
 
-The clip stops whole completions: right ones whose mean log-ratio has risen past the range, wrong ones whose has fallen
-past it. The paper's range, 3e-4 and 4e-4, is for completions of thousands of tokens and small steps; this one is thirty
-times as wide. Of the tokens that have an advantage it stops 6 % at 4 updates a batch, where GRPO's clip stops .5 %
-(lessons/experiments/staleness.py). On the first minibatch of a batch every ratio is 1, and the gradient is GRPO's. The
-KL of grpo.py stays; the paper's equations leave it out (--kl_coef 0).
+The clip stops whole completions: right ones whose mean log-ratio has risen above the range, and wrong ones whose mean
+log-ratio has fallen below it. The paper's range, 3e-4 and 4e-4, is meant for completions of thousands of tokens and
+small steps; the default here is thirty times as wide. With 4 updates a batch it stops 6 % of the tokens that have an
+advantage, where GRPO's clip stops .5 % (lessons/experiments/staleness.py). On the first minibatch of a batch every
+ratio is 1, and the gradient is GRPO's. The KL of grpo.py stays; the paper's equations leave it out (--kl_coef 0).
 
     python algorithms/gspo.py
 """

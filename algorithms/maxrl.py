@@ -4,11 +4,11 @@ Against dr_grpo.py:
 
     + / mean: the advantage is divided by the mean reward of its group; 0 where no completion is right
 
-For rewards of 0 and 1: the fewer of a group are right, the more each of them counts. On-policy and without KL, the
-expected gradient is 1 + q + ... + q^(G-2) times that of the success probability p, q = 1 - p, divided by
-max_new_tokens: that of log p = -(q + q^2/2 + ...), its series cut off after G - 1 terms. The paper states order G,
-which holds if all-wrong groups keep the baseline's term, -(mean score), too; its Algorithm 1, like this script, gives
-these groups no gradient. At G = 2 the advantages are twice Dr. GRPO's.
+For rewards of 0 and 1: the fewer completions of a group are right, the more each of them counts. On-policy and without
+KL, the expected gradient is that of the success probability p times (1 + q + ... + q^(G-2)) / max_new_tokens, where
+q = 1 - p. That is the gradient of log p = -(q + q^2/2 + ...) with the series cut off after G - 1 terms. The paper
+states order G, which holds if all-wrong groups also keep the baseline's term, -(mean score); its Algorithm 1, like this
+script, gives these groups no gradient. At G = 2 the advantages are twice Dr. GRPO's.
 
     python algorithms/maxrl.py
 """

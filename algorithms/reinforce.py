@@ -6,7 +6,7 @@ Sample G completions for each of P prompts, score each completion 1 (right) or 0
 
 There is no baseline, no clipping and no critic: every token of a right completion is made more likely, and a wrong one
 loses probability only because probabilities sum to 1. One optimizer step per batch, so the data are always on-policy.
-The policy gradient sums over the tokens of a completion; a mean over them would be another estimator.
+The policy gradient sums over the tokens of a completion; a mean over them would be a different estimator.
 
     python algorithms/reinforce.py
 """

@@ -2,12 +2,12 @@
 
 Against dr_grpo.py:
 
-    + leave-one-out: the baseline of a completion is the mean reward of the *others* of its group, not of all
+    + leave-one-out: the baseline of a completion is the mean reward of the *other* completions of its group
 
-A completion no longer stands in its own baseline, so that on-policy and without KL the expected gradient is exactly
-that of the success probability, divided by max_new_tokens. The advantage is G/(G-1) times Dr. GRPO's: one factor for
-all groups. The paper uses REINFORCE, without ratio and clip, and puts the KL into the reward; ratio, clip and KL here
-are those of dr_grpo.py.
+A completion is no longer part of its own baseline, so on-policy and without KL the expected gradient is exactly that of
+the success probability, divided by max_new_tokens. The advantage is G/(G-1) times Dr. GRPO's, the same factor in every
+group. The paper uses REINFORCE, without ratio and clip, and puts the KL into the reward; ratio, clip and KL here are
+those of dr_grpo.py.
 
     python algorithms/rloo.py
 """
