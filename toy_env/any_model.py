@@ -43,10 +43,10 @@ def generate(
     ends: Tensor,
     draw: Callable[[int, Tensor, Tensor], Tensor],
 ) -> None:
-    """Call draw(t, rows, logits) for t = 0, 1, ... by `model.generate`, which knows every kind of state: all rows run
-    until the last has ended. prompt_ids and prompt_mask: (B, N).
+    """Call draw(t, rows, logits) for t = 0, 1, ... through `model.generate`, which handles every kind of state. All rows
+    run until the last has ended. prompt_ids and prompt_mask: (B, N).
 
-    It is asked for the most probable token after a processor of logits has drawn one and left no other.
+    A logits processor draws each token and masks all others, so that greedy decoding picks the token drawn.
     """
     from transformers import GenerationConfig, LogitsProcessorList
 
@@ -65,7 +65,7 @@ def generate(
 
 
 def few_logits_at_once(draw: Callable[[int, Tensor, Tensor], Tensor]) -> Callable[[int, Tensor, Tensor], Tensor]:
-    """draw(t, rows, logits) for at most MOST_LOGITS logits at a time."""
+    """The same function, called with at most MOST_LOGITS logits at a time."""
 
     def in_chunks(t: int, rows: Tensor, logits: Tensor) -> Tensor:
         at_once = max(1, MOST_LOGITS // logits.shape[1])
@@ -77,9 +77,9 @@ def few_logits_at_once(draw: Callable[[int, Tensor, Tensor], Tensor]) -> Callabl
 def by_passes(
     value: Callable[[Tensor], Tensor], prompt_mask: Tensor, mask: Tensor, max_tokens: int, vocabulary: int
 ) -> Tensor:
-    """(B, T), 0 off the mask: value(rows), (b, T), of all rows in passes.
+    """The results of value(rows), (b, T) each, for all rows in several passes: (B, T), 0 off the mask.
 
-    If all rows together exceed `max_tokens`, each pass is computed again in the backward pass instead of being kept.
+    If all rows together exceed `max_tokens`, each pass is recomputed in the backward pass instead of being kept.
     """
     parts, total = passes(prompt_mask.sum(dim=1).tolist(), mask.sum(dim=1).tolist(), max_tokens, vocabulary)
     recompute = total > max_tokens and torch.is_grad_enabled()
@@ -93,9 +93,9 @@ def passes(
 ) -> tuple[list[list[int]], float]:
     """The row indices of each pass, and the cost of all passes, from the lengths of all prompts and completions.
 
-    The longest rows come first. A pass costs at most `max_tokens` (or is one row) and has at most 256 tokens of
-    padding, which take about as long as another pass. It costs its tokens, padding included, or a token for every
-    4096 logits, if that is more.
+    The longest rows come first. A pass has at most 256 tokens of padding, which take about as long as another pass, and
+    costs at most `max_tokens` unless it is a single row. Its cost is the number of its tokens, padding included; or of
+    its logits, 4096 to a token, if that is more.
     """
     lengths = [n + t for n, t in zip(prompts, completions)]
     parts, costs, width, shortest, padding = [], [], 0, 0, 0
@@ -113,9 +113,9 @@ def passes(
 
 
 def compute_in_bfloat16(policy: "PreTrainedModel") -> None:
-    """Compute every forward pass of a policy under autocast to bfloat16, and so those of its copies and transformer.
+    """Run every forward pass of a policy, of its copies and of its transformer under autocast to bfloat16.
 
-    Raises UsageError if the device does not know bfloat16.
+    Raises UsageError if the device does not support bfloat16.
     """
     for module in {policy, policy.base_model}:
         try:
@@ -131,17 +131,17 @@ def is_in_bfloat16(policy: "PreTrainedModel") -> bool:
 
 
 def keep_casts(policy: "PreTrainedModel") -> contextlib.AbstractContextManager:
-    """Inside, which must be without gradient, the weights are cast to bfloat16 once and not in every forward pass.
+    """A context, for use without gradient, that casts the weights to bfloat16 once instead of in every forward pass.
 
-    An outer autocast keeps what those within it have cast. A rollout batch of the base model takes 1.04 times as long
-    without; the more weights there are for each completion, the more it saves (`lessons/experiments/bench_rollout.py`).
+    An enclosing autocast keeps the casts made inside it. Without it a rollout batch of the base model takes 1.04 times
+    as long; it saves more where there are more weights per completion (`lessons/experiments/bench_rollout.py`).
     """
     return torch.autocast(policy.device.type, enabled=False) if is_in_bfloat16(policy) else contextlib.nullcontext()
 
 
 @contextlib.contextmanager
 def in_float32(policy: "PreTrainedModel") -> Iterator[None]:
-    """Inside, the policy computes in float32, whatever it was loaded to compute in."""
+    """A context in which the policy computes in float32, whatever --dtype it was loaded with."""
     own = {module: vars(module).pop("forward", None) for module in {policy, policy.base_model}}
     try:
         yield
@@ -152,9 +152,9 @@ def in_float32(policy: "PreTrainedModel") -> Iterator[None]:
 
 
 def checkpoint_layers(policy: "PreTrainedModel") -> None:
-    """Have each layer keep its input only, and be computed again in the backward pass.
+    """Have each layer keep only its input, and recompute the rest in the backward pass.
 
-    transformers does so in training mode alone. Raises UsageError if the model has no layers that it can do so with.
+    transformers itself does this in training mode only. Raises UsageError if the model's layers do not support it.
     """
     from transformers.modeling_layers import GradientCheckpointingLayer
 

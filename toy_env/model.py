@@ -70,7 +70,7 @@ def load_policy(
     """The model on `device`, and its tokenizer. `model` is "base", a folder, or a name on the hub.
 
     The weights are float32. With dtype "bfloat16" the forward pass is computed under autocast. With
-    `gradient_checkpointing` each layer keeps its input only, and is computed again in the backward pass. The model is
+    `gradient_checkpointing` each layer keeps only its input and is recomputed in the backward pass. The model is
     put in evaluation mode and stays there during training: dropout would make the log-probabilities that are trained
     differ from those that were sampled. Nothing that a model brings along is run: no code of its own, and no weights
     but safetensors, because opening a pickle can run code. Raises UsageError if there is no such model, or if it or the

@@ -34,8 +34,8 @@ class Rollout:
     # What a script adds:
     ref_logps: Tensor | None = None  # (B, T) under the frozen reference policy
     advantages: Tensor | None = None  # (B, 1), one for all tokens of a completion, or (B, T)
-    values: Tensor | None = None  # (B, T) what a critic forecast before each token
-    returns: Tensor | None = None  # (B, T) what it should have forecast
+    values: Tensor | None = None  # (B, T) the critic's value of the state before each token
+    returns: Tensor | None = None  # (B, T) the critic's targets
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -51,7 +51,7 @@ class Rollout:
         return self[torch.arange(len(self), device=kept.device).view(-1, group_size)[kept].flatten()]
 
     def minibatches(self, epochs: int, num_minibatches: int, generator: torch.Generator) -> Iterator["Rollout"]:
-        """In every epoch, the rows in a new random order, cut into equal minibatches. An empty rollout has none."""
+        """The rows in a new random order for every epoch, cut into equal minibatches. An empty rollout has none."""
         for _ in range(epochs if len(self) else 0):
             order = torch.randperm(len(self), generator=generator, device=self.mask.device)
             yield from (self[rows] for rows in order.tensor_split(min(len(self), num_minibatches)))

@@ -51,7 +51,7 @@ REPORT = ("checkpoint", "samples.txt", "curves.png", "results.json")  # what a f
 
 @dataclass
 class RunConfig:
-    """What every run has, whatever its algorithm. The comment behind a field is its help text."""
+    """The settings of every run, whatever its algorithm. The comment behind a field is its help text."""
 
     steps: at_least(1) = 60  # rollout batches
     seed: at_least(0) = 0  # seeds the problems and the sampling of every step
@@ -59,7 +59,7 @@ class RunConfig:
     task: str = "arithmetic"  # arithmetic, expressions, or a module of your own, such as my_project.my_task
     model: str = "base"  # base, a folder, or a model on the hub; 0.5 B parameters take about 13 GB (toy_env/README.md)
     dtype: str = "float32"  # precision of the forward pass, float32 or bfloat16; weights and optimizer stay float32
-    gradient_checkpointing: bool = False  # keep less in memory: compute each layer again in the backward pass
+    gradient_checkpointing: bool = False  # save memory: recompute each layer in the backward pass
     run_dir: str = ""  # the run's folder; by default runs/SCRIPT-SEED, numbered if that exists
     resume: bool = False  # continue the run in --run_dir from its last save
     save_every: at_least(1) = 20  # steps between two saves for --resume
@@ -226,7 +226,7 @@ class Run:
             )
 
     def record(self, **values: float | Tensor) -> None:
-        """Numbers of one optimizer step; `log` writes their means over the step (of `ratio_deviation` the largest).
+        """Keep numbers of one optimizer step; `log` writes their means over the step (the maximum of `ratio_deviation`).
 
         Raises Diverged if one of them is not finite.
         """
@@ -237,7 +237,7 @@ class Run:
             self.recorded.setdefault(name, []).append(value)
 
     def log(self, step: int, *, rollout: Rollout, rewards: Tensor) -> None:
-        """Append the step's row to metrics.jsonl: what the rollout shows, and what was recorded of its updates."""
+        """Append the step's row to metrics.jsonl: metrics of the rollout, and what was recorded of its updates."""
         self.completions += len(rollout)
         row = {"step": step, "rollouts": self.completions, "sampled": len(rollout)}
         row |= rollout_metrics(rollout, rewards, self.task)
@@ -293,7 +293,7 @@ class Run:
         self.last_save = self.last_step
 
     def saved(self) -> str:
-        """What a message about an early end closes with: what is saved, and how to continue."""
+        """The end of a message about an early end: what is saved, and how to continue."""
         path = self.folder.path
         if not path.exists():
             return f"; the folder {str(path)!r} is gone: start a new run"
