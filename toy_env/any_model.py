@@ -43,7 +43,7 @@ def generate(
     ends: Tensor,
     draw: Callable[[int, Tensor, Tensor], Tensor],
 ) -> None:
-    """Call draw(t, rows, logits) for t = 0, 1, ... through `model.generate`, which handles every kind of state. All rows
+    """Call draw(t, rows, logits) for t = 0, 1, ... through `model.generate`, which handles any kind of state. All rows
     run until the last has ended. prompt_ids and prompt_mask: (B, N).
 
     A logits processor draws each token and masks all others, so that greedy decoding picks the token drawn.

@@ -226,7 +226,7 @@ class Run:
             )
 
     def record(self, **values: float | Tensor) -> None:
-        """Keep numbers of one optimizer step; `log` writes their means over the step (the maximum of `ratio_deviation`).
+        """Keep numbers of one optimizer step; `log` writes their mean over the step (of `ratio_deviation` the maximum).
 
         Raises Diverged if one of them is not finite.
         """
