@@ -6,8 +6,7 @@ python -m toy_env.evaluate --model runs/reinforce-0/checkpoint
 
 from toy_env import arithmetic, take_over_ctrl_c
 
-if __name__ == "__main__":
-    take_over_ctrl_c()
+take_over_ctrl_c(__name__)  # while torch is imported
 
 from collections import Counter
 from collections.abc import Sequence
@@ -53,29 +52,20 @@ def evaluate(
     *,
     samples: int,
     max_new_tokens: int,
-    temperature: float = 1.0,
-    seed: int = 0,
-    batch_rows: int | None = None,
-    task: ModuleType = arithmetic,
+    temperature=1.0,
+    task=arithmetic,
+    at_once=0,
 ) -> Evaluation:
     """Complete every problem `samples` times at `temperature` (0 = greedy), with a sampler seeded for this call.
 
-    About `batch_rows` completions are sampled at once: by default 1024, or fewer where they may be long.
+    About `at_once` completions are sampled in one batch: by default 1024, or fewer where they may be long.
     """
-    generator = torch.Generator(device=policy.device).manual_seed(seed)
+    generator = torch.Generator(device=policy.device).manual_seed(0)
     texts, lengths, truncated, entropy = [], [], [], 0.0
-    batch_rows = batch_rows or min(1024, MOST_TOKENS // max_new_tokens)
-    chunk = max(1, batch_rows // samples)
+    chunk = max(1, (at_once or min(1024, MOST_TOKENS // max_new_tokens)) // samples)
     for start in range(0, len(problems), chunk):
-        rollout = sample(
-            policy,
-            tokenizer,
-            [problem.prompt for problem in problems[start : start + chunk]],
-            group_size=samples,
-            max_new_tokens=max_new_tokens,
-            temperature=temperature,
-            generator=generator,
-        )
+        prompts = [problem.prompt for problem in problems[start : start + chunk]]
+        rollout = sample(policy, tokenizer, prompts, samples, max_new_tokens, temperature, generator)
         texts += rollout.texts
         lengths += rollout.mask.sum(dim=1).tolist()
         truncated += rollout.truncated.tolist()
@@ -150,55 +140,42 @@ def held_out(task: ModuleType, problems: int, levels: Sequence[int]) -> list:
 
 
 def held_out_report(
-    policy,
-    tokenizer,
-    *,
-    problems: int,
-    levels: Sequence[int],
-    samples: int,
-    max_new_tokens: int,
-    temperature: float,
-    task: ModuleType = arithmetic,
+    policy, tokenizer, *, problems: int, levels: Sequence[int], task: ModuleType = arithmetic, **sampling
 ) -> tuple[dict, Evaluation]:
-    """Evaluate on the problems that `held_out` gives, greedily and with `samples` samples each.
+    """Evaluate on the problems that `held_out` gives: with `sampling` (samples, max_new_tokens, temperature), and
+    greedily.
 
     Returns plain data for tables and files (by level and for "all": accuracies with 95 % intervals, share of worked
     completions, mean length; and two sampled completions per level to look at), and the samples themselves.
     """
-    settings = {"max_new_tokens": max_new_tokens, "task": task}
     chosen = held_out(task, problems, levels)
-    sampled = evaluate(policy, tokenizer, chosen, samples=samples, temperature=temperature, **settings)
-    greedy = evaluate(policy, tokenizer, chosen, samples=1, temperature=0.0, **settings)
+    sampled = evaluate(policy, tokenizer, chosen, task=task, **sampling)
+    greedy = evaluate(policy, tokenizer, chosen, task=task, **(sampling | {"samples": 1, "temperature": 0.0}))
 
     def numbers(level: int | None) -> dict:
-        rows = sampled.level(level)
-        return {
-            "sampled": float(sampled.correct[rows].mean()),
-            "sampled_interval": confidence_interval(sampled.correct[rows].mean(axis=1)),
-            "greedy": float(greedy.correct[rows].mean()),
-            "greedy_interval": confidence_interval(greedy.correct[rows].mean(axis=1)),
-            "worked": float(sampled.worked[rows].mean()),
-            "greedy_worked": float(greedy.worked[rows].mean()),
-            "length": float(sampled.lengths[rows].mean()),
-            "truncated": float(sampled.truncated[rows].mean()),
+        chosen_rows, report = sampled.level(level), {}
+        for name, evaluation in (("sampled", sampled), ("greedy", greedy)):
+            rates = evaluation.correct[chosen_rows].mean(axis=1)
+            report |= {name: float(rates.mean()), f"{name}_interval": confidence_interval(rates)}
+        return report | {
+            "worked": float(sampled.worked[chosen_rows].mean()),
+            "greedy_worked": float(greedy.worked[chosen_rows].mean()),
+            "length": float(sampled.lengths[chosen_rows].mean()),
+            "truncated": float(sampled.truncated[chosen_rows].mean()),
         }
 
+    def shown(row: int) -> dict:
+        verdict = "right" if sampled.correct[row, 0] else f"wrong, {chosen[row].answer} expected"
+        return {"prompt": chosen[row].prompt, "completion": sampled.texts[row][0], "verdict": verdict}
+
     levels = levels or task.LEVELS
-    shown = [row for level in levels for row in np.flatnonzero(sampled.level(level))[:2]]
     results = {
         "problems": len(chosen),
-        "samples": samples,
-        "temperature": temperature,
+        "samples": sampling["samples"],
+        "temperature": sampling["temperature"],
         "entropy": sampled.entropy,
         "accuracy": {str(level): numbers(level) for level in levels} | {"all": numbers(None)},
-        "completions": [
-            {
-                "prompt": chosen[row].prompt,
-                "completion": sampled.texts[row][0],
-                "verdict": "right" if sampled.correct[row, 0] else f"wrong, {chosen[row].answer} expected",
-            }
-            for row in shown
-        ],
+        "completions": [shown(row) for level in levels for row in np.flatnonzero(sampled.level(level))[:2]],
     }
     return results, sampled
 
@@ -214,32 +191,31 @@ def report_samples(results: dict) -> str:
 
 def report_table(before: dict, after: dict | None = None) -> str:
     """Held-out accuracy by level with 95 % intervals as a text table: one report, or two side by side."""
-    reports = [before] + ([after] if after else [])
-    names = ["before", "after"] if after else [""]
+    reports, width = [before, after] if after else [before], 36 if after else 18
 
     def cell(results: dict, level: str, kind: str) -> str:
         numbers = results["accuracy"][level]
         low, high = numbers[f"{kind}_interval"]
         return f"{numbers[kind]:.2f} [{low:.2f}, {high:.2f}]"
 
-    sampling, width = f"sampled, T = {before['temperature']:g}", 18 * len(reports)
     lines = [
         f"Accuracy on {before['problems']} held-out problems, with 95 % intervals",
-        f"{'':6}{sampling:{width}}greedy",
+        f"{'':6}{f'sampled, T = {before["temperature"]:g}':{width}}greedy",
     ]
     if after:
-        lines.append(f"{'level':6}" + "".join(f"{name:18}" for name in names * 2).rstrip())
+        lines.append(f"{'level':6}" + "".join(f"{name:18}" for name in ("before", "after") * 2).rstrip())
     for level in before["accuracy"]:
         cells = [cell(results, level, kind) for kind in ("sampled", "greedy") for results in reports]
         lines.append(f"{level:6}" + "".join(f"{text:18}" for text in cells).rstrip())
-    for label, of in (
-        ("worked step by step, sampled", lambda r: f"{r['accuracy']['all']['worked']:.1%}"),
-        ("worked step by step, greedy", lambda r: f"{r['accuracy']['all']['greedy_worked']:.1%}"),
-        ("mean length in tokens, sampled", lambda r: f"{r['accuracy']['all']['length']:.1f}"),
-        ("cut at the length limit", lambda r: f"{r['accuracy']['all']['truncated']:.1%}"),
-        ("entropy in nats per token", lambda r: f"{r['entropy']:.3f}"),
+    for label, name, style in (
+        ("worked step by step, sampled", "worked", ".1%"),
+        ("worked step by step, greedy", "greedy_worked", ".1%"),
+        ("mean length in tokens, sampled", "length", ".1f"),
+        ("cut at the length limit", "truncated", ".1%"),
     ):
-        lines.append(f"{label:34}" + " -> ".join(of(results) for results in reports))
+        values = [f"{results['accuracy']['all'][name]:{style}}" for results in reports]
+        lines.append(f"{label:34}" + " -> ".join(values))
+    lines.append(f"{'entropy in nats per token':34}" + " -> ".join(f"{results['entropy']:.3f}" for results in reports))
     return "\n".join(lines)
 
 
@@ -263,16 +239,9 @@ def main(config: Config) -> None:
     policy, tokenizer = load_policy(model, pick_device(config.device), config.dtype)
     tokenizer.instruction = task.INSTRUCTION
     check_model(policy, tokenizer, config.max_new_tokens, [problem.prompt for problem in held_out(task, 64, ())])
-    results, sampled = held_out_report(
-        policy,
-        tokenizer,
-        problems=config.problems,
-        levels=config.levels,
-        samples=config.samples,
-        max_new_tokens=config.max_new_tokens,
-        temperature=config.temperature,
-        task=task,
-    )
+    chosen = {"task": task, "problems": config.problems, "levels": config.levels}
+    sampling = {name: getattr(config, name) for name in ("samples", "max_new_tokens", "temperature")}
+    results, sampled = held_out_report(policy, tokenizer, **chosen, **sampling)
     print(report_table(results))
     rates = sampled.correct.mean(axis=1)
     print(f"\nShare of problems by success rate over {config.samples} samples")
