@@ -6,10 +6,11 @@ python -m toy_env.evaluate --model runs/reinforce-0/checkpoint
 
 from toy_env import arithmetic, take_over_ctrl_c
 
-take_over_ctrl_c(__name__)  # while torch is imported
+if __name__ == "__main__":
+    take_over_ctrl_c()
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import comb, sqrt
 from textwrap import shorten
@@ -24,7 +25,7 @@ from toy_env.model import load_policy, pick_device
 from toy_env.rollout import sample
 from toy_env.tasks import base_model, load_task
 
-MOST_TOKENS = 2**16  # of completions that are sampled at once
+AT_ONCE, TOKENS_AT_ONCE = 1024, 2**16  # completions that are sampled in one batch, and their tokens
 MOST_SAMPLES = 1000  # of a problem: the number of their subsets must be a float64
 
 
@@ -46,23 +47,12 @@ class Evaluation:
 
 
 def evaluate(
-    policy,
-    tokenizer,
-    problems: Sequence,
-    *,
-    samples: int,
-    max_new_tokens: int,
-    temperature=1.0,
-    task=arithmetic,
-    at_once=0,
+    policy, tokenizer, problems: Sequence, *, samples: int, max_new_tokens: int, temperature=1.0, task=arithmetic
 ) -> Evaluation:
-    """Complete every problem `samples` times at `temperature` (0 = greedy), with a sampler seeded for this call.
-
-    About `at_once` completions are sampled in one batch: by default 1024, or fewer where they may be long.
-    """
+    """Complete every problem `samples` times at `temperature` (0 = greedy), with a sampler seeded for this call."""
     generator = torch.Generator(device=policy.device).manual_seed(0)
     texts, lengths, truncated, entropy = [], [], [], 0.0
-    chunk = max(1, (at_once or min(1024, MOST_TOKENS // max_new_tokens)) // samples)
+    chunk = max(1, min(AT_ONCE, TOKENS_AT_ONCE // max_new_tokens) // samples)
     for start in range(0, len(problems), chunk):
         prompts = [problem.prompt for problem in problems[start : start + chunk]]
         rollout = sample(policy, tokenizer, prompts, samples, max_new_tokens, temperature, generator)
@@ -70,25 +60,23 @@ def evaluate(
         lengths += rollout.mask.sum(dim=1).tolist()
         truncated += rollout.truncated.tolist()
         entropy += rollout.entropies.sum().item()
-    shape = (len(problems), samples)
-    grouped = [texts[i : i + samples] for i in range(0, len(texts), samples)]
+    shape, texts = (len(problems), samples), [texts[i : i + samples] for i in range(0, len(texts), samples)]
     return Evaluation(
         problems=list(problems),
-        texts=grouped,
-        correct=np.array([[task.reward(p, t) == 1.0 for t in row] for p, row in zip(problems, grouped)]),
+        texts=texts,
+        correct=np.array([[task.reward(p, text) == 1.0 for text in row] for p, row in zip(problems, texts)]),
         lengths=np.array(lengths).reshape(shape),
         truncated=np.array(truncated).reshape(shape),
-        worked=np.array([[task.is_worked(text) for text in row] for row in grouped]),
+        worked=np.array([[task.is_worked(text) for text in row] for row in texts]),
         entropy=entropy / sum(lengths),
     )
 
 
 def confidence_interval(rates: np.ndarray) -> tuple[float, float]:
-    """95 % Wilson interval (Wilson 1927) for the mean of per-problem rates in [0, 1].
+    """95 % Wilson interval (Wilson 1927) for the mean m of per-problem rates in [0, 1].
 
-    The sample size is the effective one, m(1-m) / var(m): the number of single answers that would be as informative
-    as the given problems with their several answers each. For one answer a problem, and where all rates are the same,
-    it is the number of problems.
+    The sample size is the effective one, m(1-m) / variance of the rates: that of as informative a sample with one
+    completion a problem. With one completion a problem, or if all rates are equal, it is the number of problems.
     """
     rates = np.asarray(rates, dtype=float)
     z, mean = 1.959964, rates.mean()
@@ -107,11 +95,8 @@ def pass_at_k(n: int, correct: int, k: int) -> float:
 
 
 def majority_at_k(answers: Sequence[int | None], right: int, k: int) -> float:
-    """Unbiased estimate of P(the most frequent of k answers is right), ties broken by a fair draw.
-
-    It is the exact share over all k-subsets of the n >= k answers, n at most 1000. A completion without an answer
-    (None) has no vote; if nobody votes, the majority is wrong.
-    """
+    """Unbiased estimate of P(the most frequent of k answers is right), ties broken by a fair draw: the exact share over
+    all k-subsets of the n >= k answers. None, a completion without an answer, has no vote; with no votes it is wrong."""
     if not 1 <= k <= len(answers) <= MOST_SAMPLES:
         raise ValueError(f"majority@{k}: k must be between 1 and n = {len(answers)}, and n at most {MOST_SAMPLES}")
     counts = Counter(answers)
@@ -134,7 +119,7 @@ def majority_at_k(answers: Sequence[int | None], right: int, k: int) -> float:
 
 
 def held_out(task: ModuleType, problems: int, levels: Sequence[int]) -> list:
-    """`problems` held-out problems of each level, or of each as many as the smallest has; no levels: all."""
+    """`problems` held-out problems of each level (no levels: all), or as many of each as the smallest level has."""
     levels = levels or task.LEVELS
     return task.held_out_problems(min(problems, *(task.MOST_HELD_OUT[level] for level in levels)), levels)
 
@@ -142,8 +127,7 @@ def held_out(task: ModuleType, problems: int, levels: Sequence[int]) -> list:
 def held_out_report(
     policy, tokenizer, *, problems: int, levels: Sequence[int], task: ModuleType = arithmetic, **sampling
 ) -> tuple[dict, Evaluation]:
-    """Evaluate on the problems that `held_out` gives: with `sampling` (samples, max_new_tokens, temperature), and
-    greedily.
+    """Evaluate on held-out problems, with `sampling` (samples, max_new_tokens, temperature) and greedily.
 
     Returns plain data for tables and files (by level and for "all": accuracies with 95 % intervals, share of worked
     completions, mean length; and two sampled completions per level to look at), and the samples themselves.
@@ -153,31 +137,23 @@ def held_out_report(
     greedy = evaluate(policy, tokenizer, chosen, task=task, **(sampling | {"samples": 1, "temperature": 0.0}))
 
     def numbers(level: int | None) -> dict:
-        chosen_rows, report = sampled.level(level), {}
+        at, report = sampled.level(level), {}
         for name, evaluation in (("sampled", sampled), ("greedy", greedy)):
-            rates = evaluation.correct[chosen_rows].mean(axis=1)
-            report |= {name: float(rates.mean()), f"{name}_interval": confidence_interval(rates)}
-        return report | {
-            "worked": float(sampled.worked[chosen_rows].mean()),
-            "greedy_worked": float(greedy.worked[chosen_rows].mean()),
-            "length": float(sampled.lengths[chosen_rows].mean()),
-            "truncated": float(sampled.truncated[chosen_rows].mean()),
-        }
+            correct = evaluation.correct[at]
+            report |= {name: float(correct.mean()), f"{name}_interval": confidence_interval(correct.mean(axis=1))}
+        means = {"worked": sampled.worked, "greedy_worked": greedy.worked, "length": sampled.lengths}
+        means |= {"truncated": sampled.truncated}
+        return report | {name: float(values[at].mean()) for name, values in means.items()}
 
     def shown(row: int) -> dict:
         verdict = "right" if sampled.correct[row, 0] else f"wrong, {chosen[row].answer} expected"
         return {"prompt": chosen[row].prompt, "completion": sampled.texts[row][0], "verdict": verdict}
 
     levels = levels or task.LEVELS
-    results = {
-        "problems": len(chosen),
-        "samples": sampling["samples"],
-        "temperature": sampling["temperature"],
-        "entropy": sampled.entropy,
-        "accuracy": {str(level): numbers(level) for level in levels} | {"all": numbers(None)},
-        "completions": [shown(row) for level in levels for row in np.flatnonzero(sampled.level(level))[:2]],
-    }
-    return results, sampled
+    results = {"problems": len(chosen), "samples": sampling["samples"], "temperature": sampling["temperature"]}
+    accuracy = {str(level): numbers(level) for level in levels} | {"all": numbers(None)}
+    completions = [shown(row) for level in levels for row in np.flatnonzero(sampled.level(level))[:2]]
+    return results | {"entropy": sampled.entropy, "accuracy": accuracy, "completions": completions}, sampled
 
 
 def report_samples(results: dict) -> str:
@@ -191,31 +167,30 @@ def report_samples(results: dict) -> str:
 
 def report_table(before: dict, after: dict | None = None) -> str:
     """Held-out accuracy by level with 95 % intervals as a text table: one report, or two side by side."""
-    reports, width = [before, after] if after else [before], 36 if after else 18
+    reports = [before, after] if after else [before]
 
-    def cell(results: dict, level: str, kind: str) -> str:
-        numbers = results["accuracy"][level]
-        low, high = numbers[f"{kind}_interval"]
-        return f"{numbers[kind]:.2f} [{low:.2f}, {high:.2f}]"
+    def line(label: str, cells: Iterable[str]) -> str:
+        return f"{label:6}{''.join(f'{cell:18}' for cell in cells)}".rstrip()
 
-    lines = [
-        f"Accuracy on {before['problems']} held-out problems, with 95 % intervals",
-        f"{'':6}{f'sampled, T = {before["temperature"]:g}':{width}}greedy",
-    ]
+    def cell(numbers: dict, kind: str) -> str:
+        return "{:.2f} [{:.2f}, {:.2f}]".format(numbers[kind], *numbers[f"{kind}_interval"])
+
+    heading = [f"sampled, T = {before['temperature']:g}", *[""] * bool(after), "greedy"]
+    lines = [f"Accuracy on {before['problems']} held-out problems, with 95 % intervals", line("", heading)]
     if after:
-        lines.append(f"{'level':6}" + "".join(f"{name:18}" for name in ("before", "after") * 2).rstrip())
+        lines.append(line("level", ["before", "after"] * 2))
     for level in before["accuracy"]:
-        cells = [cell(results, level, kind) for kind in ("sampled", "greedy") for results in reports]
-        lines.append(f"{level:6}" + "".join(f"{text:18}" for text in cells).rstrip())
+        by_kind = ((results["accuracy"][level], kind) for kind in ("sampled", "greedy") for results in reports)
+        lines.append(line(level, (cell(*one) for one in by_kind)))
     for label, name, style in (
         ("worked step by step, sampled", "worked", ".1%"),
         ("worked step by step, greedy", "greedy_worked", ".1%"),
         ("mean length in tokens, sampled", "length", ".1f"),
         ("cut at the length limit", "truncated", ".1%"),
+        ("entropy in nats per token", "entropy", ".3f"),
     ):
-        values = [f"{results['accuracy']['all'][name]:{style}}" for results in reports]
-        lines.append(f"{label:34}" + " -> ".join(values))
-    lines.append(f"{'entropy in nats per token':34}" + " -> ".join(f"{results['entropy']:.3f}" for results in reports))
+        values = [(results | results["accuracy"]["all"])[name] for results in reports]
+        lines.append(f"{label:34}" + " -> ".join(format(value, style) for value in values))
     return "\n".join(lines)
 
 
@@ -245,18 +220,16 @@ def main(config: Config) -> None:
     print(report_table(results))
     rates = sampled.correct.mean(axis=1)
     print(f"\nShare of problems by success rate over {config.samples} samples")
-    for low, share in zip(range(0, 100, 10), np.histogram(rates, bins=10, range=(0, 1))[0] / len(rates)):
-        print(f"  {low / 100:.1f} to {(low + 10) / 100:.1f} {share:7.1%}  {'#' * round(share * 100)}")
+    for low, share in enumerate(np.histogram(rates, bins=10, range=(0, 1))[0] / len(rates)):
+        print(f"  {low / 10} to {(low + 1) / 10} {share:7.1%}  {'#' * round(share * 100)}")
     print(f"  below .1: {(rates < 0.1).mean():.1%}, above .9: {(rates > 0.9).mean():.1%}")
     print(f"\n{'k':>6} {'pass@k':>19} {'majority@k':>19}")
     answers = [[task.extract_answer(text) for text in row] for row in sampled.texts]
     for k in (2**i for i in range(config.samples.bit_length())):
         passed = [pass_at_k(config.samples, int(row.sum()), k) for row in sampled.correct]
         voted = [majority_at_k(row, problem.answer, k) for row, problem in zip(answers, sampled.problems)]
-        print(
-            f"{k:6}"
-            + "".join("{:7.3f} [{:.2f}, {:.2f}]".format(np.mean(x), *confidence_interval(x)) for x in (passed, voted))
-        )
+        cells = ("{:7.3f} [{:.2f}, {:.2f}]".format(np.mean(x), *confidence_interval(x)) for x in (passed, voted))
+        print(f"{k:6}{''.join(cells)}")
 
 
 if __name__ == "__main__":
