@@ -96,7 +96,7 @@ def pass_at_k(n: int, correct: int, k: int) -> float:
 
 def majority_at_k(answers: Sequence[int | None], right: int, k: int) -> float:
     """Unbiased estimate of P(the most frequent of k answers is right), ties broken by a fair draw: the exact share over
-    all k-subsets of the n >= k answers. None, a completion without an answer, has no vote; with no votes it is wrong."""
+    all k-subsets of the n >= k answers. None, a completion without an answer, has no vote; with no vote it is wrong."""
     if not 1 <= k <= len(answers) <= MOST_SAMPLES:
         raise ValueError(f"majority@{k}: k must be between 1 and n = {len(answers)}, and n at most {MOST_SAMPLES}")
     counts = Counter(answers)
