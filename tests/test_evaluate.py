@@ -114,14 +114,13 @@ def test_interval_covers_when_completions_share_a_problem():
     assert 0.93 < hits / 2000 < 0.97
 
 
-def test_evaluation_does_not_depend_on_how_it_is_cut(base):
+def test_evaluation_does_not_depend_on_how_it_is_cut(base, monkeypatch):
     """Greedy completions, and the order of problems and samples, are the same in one batch and in many."""
     policy, tokenizer = base
     problems = held_out_problems(3)
-    whole, cut = (
-        evaluate(policy, tokenizer, problems, samples=2, temperature=0, max_new_tokens=40, batch_rows=rows)
-        for rows in (999, 5)
-    )
+    whole = evaluate(policy, tokenizer, problems, samples=2, temperature=0, max_new_tokens=40)
+    monkeypatch.setattr("toy_env.evaluate.AT_ONCE", 5)
+    cut = evaluate(policy, tokenizer, problems, samples=2, temperature=0, max_new_tokens=40)
     assert whole.texts == cut.texts and (whole.correct == cut.correct).all() and (whole.lengths == cut.lengths).all()
     again = evaluate(policy, tokenizer, problems, samples=2, max_new_tokens=40)
     assert again.texts == evaluate(policy, tokenizer, problems, samples=2, max_new_tokens=40).texts

@@ -174,7 +174,7 @@ BAD = {
     "--eval_every=-1": "--eval_every must be 0 or more, not -1",
     "--levels=5": "--levels: level 5 does not exist; choose from 1 2 3 4",
     "--device=gpu": "device 'gpu' is not available here; choose auto, cpu, cuda or mps",
-    "--run_dir=/dev/null/run": "cannot make the run folder '/dev/null/run'",
+    "--run_dir=/dev/null/run": "cannot use the run folder '/dev/null/run'",
     "--run_dir=/dev": "run folder '/dev' exists and no run overwrites another",
     "--resume": "--resume needs the run to continue; add --run_dir",
 }
@@ -292,8 +292,8 @@ def test_bad_resumes(tmp_path, monkeypatch, capsys, no_curves):
 
     (tmp_path / "other").mkdir()
     (tmp_path / "other/file").touch()
-    assert "there is no run folder 'none'" in error("--run_dir=none", "--resume")
-    assert "'other' is not a run folder: it has no config.json" in error("--run_dir=other", "--resume")
+    assert "'none' holds no run: it has no config.json" in error("--run_dir=none", "--resume")
+    assert "'other' holds no run: it has no config.json" in error("--run_dir=other", "--resume")
     train("done")
     assert "'done' has finished its 4 steps; to continue, give a larger --steps" in error("--run_dir=done", "--resume")
     assert "group_size was 4 when 'done' was saved and is 8 now" in error(

@@ -1,12 +1,11 @@
-"""The half of sigma-ladder that knows no algorithm: a tiny verifiable-arithmetic task, a small model, plumbing."""
+"""The part of sigma-ladder that knows no algorithm: tiny verifiable tasks, a small model, and what a run needs."""
 
 import os
 import signal
-import threading
 
 
 class UsageError(ValueError):
-    """The user asked for something impossible. The message is one line: what was wrong and what to type instead."""
+    """The user asked for something impossible. The message is one line: what is wrong and what to type instead."""
 
 
 class RunFailed(RuntimeError):
@@ -14,7 +13,7 @@ class RunFailed(RuntimeError):
 
 
 class Diverged(RunFailed):
-    """A number of the training is not finite; `what` says which. To resume would come to the same step again."""
+    """A number of the training is not finite; `what` says which. A resumed run would come to the same step again."""
 
     def __init__(self, what: str) -> None:
         super().__init__(f"{what}: training has diverged; start a new run with a smaller --learning_rate")
@@ -29,39 +28,34 @@ class Stopped(KeyboardInterrupt):
 
 
 def system_error(error: BaseException | None) -> OSError | None:
-    """What the system said, if that is behind an error."""
+    """The error of the operating system that is behind an error, if there is one."""
     while error is not None and not (isinstance(error, OSError) and error.strerror):
         error = error.__cause__ or error.__context__
     return error
 
 
 def reason(error: Exception) -> str:
-    """What went wrong, in one line: what the system said, if that is behind it."""
-    if cause := system_error(error):
-        return cause.strerror
-    return str(error).strip().partition("\n")[0] or type(error).__name__
+    """What went wrong, in one line: the words of the operating system, if it is behind the error."""
+    cause = system_error(error)
+    return cause.strerror if cause else str(error).strip().partition("\n")[0] or type(error).__name__
 
 
 def leave(number: int, frame) -> None:
-    """What a signal does before a run has begun: nothing is lost, so the process ends here and now.
-
-    To raise KeyboardInterrupt would not do: imports of torch and transformers, seconds of them, swallow it or break.
-    """
+    """What a signal does before a run has begun: it ends the process at once. Nothing is lost then, and the imports of
+    torch and transformers, which take seconds, would swallow a KeyboardInterrupt."""
     os.write(2, b"stopped before the start\n")
     os._exit(128 + number)
 
 
 def stop(number: int, frame) -> None:
-    """What a signal does once there is something to say: it raises Stopped."""
+    """What a signal does once something could be lost: it raises Stopped."""
     raise Stopped(number)
 
 
 def take_over_ctrl_c(name: str = "__main__") -> None:
     """Have Ctrl-C end the program called `name` in one line while it imports torch, which is to come after this call.
-
-    Does nothing in a module that is imported, whose name is another.
-    """
-    if name == "__main__" and threading.current_thread() is threading.main_thread():
+    In a module that is imported, and so has another name, nothing happens."""
+    if name == "__main__":
         signal.signal(signal.SIGINT, leave)
 
 

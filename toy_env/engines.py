@@ -1,7 +1,7 @@
 """The task for RL engines: the same problems and the same verifier in the forms that TRL and verl take.
 
-TRL (1.16), with any model that has a chat template; the second needs one that knows tools. The scripts switch thinking
-off: GRPOConfig(chat_template_kwargs={"enable_thinking": False}), and in verl data.apply_chat_template_kwargs.
+TRL (1.16), with any model that has a chat template; the second line needs a template that knows tools. To switch
+thinking off as the scripts do: GRPOConfig(chat_template_kwargs=...), in verl data.apply_chat_template_kwargs.
 
     GRPOTrainer(model, trl_reward, train_dataset=Dataset.from_list(rows(4096)))
     GRPOTrainer(model, environment_factory=Arithmetic, train_dataset=Dataset.from_list(rows(4096)))
@@ -13,8 +13,8 @@ verl (0.9.1); in both command lines the problems are files, a row of JSON per li
         reward.custom_reward_function.path=pkg://toy_env.engines actor_rollout_ref.model.path=MODEL ...
 """
 
-import random
 from collections.abc import Sequence
+from random import Random
 from typing import Any
 
 from toy_env.arithmetic import INSTRUCTION, LEVELS, extract_answer, held_out_problems, sample_problems
@@ -26,10 +26,9 @@ def rows(n: int, levels: Sequence[int] = LEVELS, seed: int = 0, split: str = "tr
     """n problems as plain dicts, for `Dataset.from_list` or `json.dumps`; the same arguments give the same rows.
 
     `split` is "train", each problem of a level drawn uniformly from `levels`, or "held_out", n / len(levels) different
-    problems of each level. `prompt` is a list of one chat message, which reads as in the scripts; with `chat=False`,
-    for the base model under TRL, the bare problem, "29+46-36?". TRL hands all columns to reward functions and
-    environments; `answer` is read. verl hands over `data_source`, `extra_info` and `reward_model["ground_truth"]`;
-    the last is read. Raises ValueError if there are no such rows.
+    problems of each level. `prompt` is a list of one chat message, as in the scripts; with `chat=False`, for the base
+    model under TRL, the bare problem, "29+46-36?". Of what the engines hand to a reward function, TRL's column `answer`
+    and verl's `reward_model["ground_truth"]` are read. Raises ValueError if there are no such rows.
     """
     if not levels or len(set(levels)) < len(levels) or not set(levels) <= set(LEVELS):
         raise ValueError(f"levels {levels}: give one or more different ones of {', '.join(map(str, LEVELS))}")
@@ -37,10 +36,10 @@ def rows(n: int, levels: Sequence[int] = LEVELS, seed: int = 0, split: str = "tr
         raise ValueError(f"split {split!r} does not exist; choose train or held_out")
     if n < 1 or (split == "held_out" and n % len(levels)):
         raise ValueError(f"{n} rows of split {split!r}: give 1 or more, and for held_out a multiple of {len(levels)}")
-    if split == "train":
-        problems = sample_problems(n, levels, random.Random(seed))
-    else:
-        problems = held_out_problems(n // len(levels), levels, seed)
+    held_out = split == "held_out"
+    problems = (
+        held_out_problems(n // len(levels), levels, seed) if held_out else sample_problems(n, levels, Random(seed))
+    )
     return [
         {
             "prompt": [{"role": "user", "content": f"{INSTRUCTION}\n{problem.prompt}"}] if chat else problem.prompt,
@@ -56,10 +55,8 @@ def rows(n: int, levels: Sequence[int] = LEVELS, seed: int = 0, split: str = "tr
 
 
 def compute_score(data_source: str, solution_str: str, ground_truth: str | int, extra_info: Any = None) -> float:
-    """verl's reward function: 1.0 if the verifier reads the integer `ground_truth` in the completion, else 0.0.
-
-    `data_source` and `extra_info` are not read. Raises ValueError if `ground_truth` is not an integer.
-    """
+    """verl's reward function: 1.0 if the verifier reads the integer `ground_truth` in the completion, else 0.0. Raises
+    ValueError if `ground_truth` is not an integer."""
     try:
         answer = int(str(ground_truth))
     except ValueError:
@@ -68,16 +65,14 @@ def compute_score(data_source: str, solution_str: str, ground_truth: str | int, 
 
 
 def trl_reward(prompts: list, completions: list, answer: list[int] | list[str], **columns: Any) -> list[float]:
-    """TRL's reward function: 1.0 or 0.0 for each completion, by the rows' column `answer`.
-
-    A completion is a text or a list of chat messages. Raises ValueError as `compute_score` does.
-    """
+    """TRL's reward function: 1.0 or 0.0 for each completion, a text or a list of chat messages, by the rows' column
+    `answer`. Raises ValueError as `compute_score` does."""
     return [compute_score(DATA_SOURCE, text_of(one), right) for one, right in zip(completions, answer, strict=True)]
 
 
 def text_of(completion: str | list[dict]) -> str:
     """A completion's text. Of chat messages the last one counts, and only if the model wrote it: the result of a tool
-    is no answer. Its content may be a text, a list of parts, or missing, as in a call of a tool: no text, no answer."""
+    is no answer. Its content may be a text, a list of parts, or missing, as in the call of a tool."""
     if isinstance(completion, str):
         return completion
     last = completion[-1] if completion else {}
@@ -90,20 +85,16 @@ def text_of(completion: str | list[dict]) -> str:
 class Arithmetic:
     """TRL's environment: the model hands its reply in by calling a tool, `submit`.
 
-    TRL makes as many instances as a batch has completions and keeps them. Before sampling it calls `reset` with the row
-    as keyword arguments, afterwards `get_reward`, which is not given the completion. Every other public method is a
-    tool, described to the model by its signature and docstring; what a tool raises, the model gets to read.
+    TRL keeps one instance for each completion of a batch, calls `reset` with the row before sampling and `get_reward`
+    after it. Every other public method is a tool, described to the model by its signature and docstring.
     """
 
     _answer: int | str | None = None
     _reply = ""
 
     def reset(self, prompt: Any = None, answer: int | str | None = None, **columns: Any) -> str:
-        """Start on the problem of a row; returns what TRL appends to the last message of its prompt.
-
-        Raises ValueError if `prompt` is not a list of messages or there is no `answer`, as without a dataset. To draw a
-        problem here would not do: TRL resets every completion of a group for itself, and each would get another one.
-        """
+        """Start on the problem of a row; returns what TRL appends to the last message of its prompt. Raises ValueError
+        without a dataset: a problem drawn here would be another one for each completion of a group."""
         if not isinstance(prompt, list) or answer is None:
             raise ValueError("no chat messages or no answer; give train_dataset=Dataset.from_list(rows(...))")
         self._answer, self._reply = answer, ""

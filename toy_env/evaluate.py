@@ -10,7 +10,7 @@ if __name__ == "__main__":
     take_over_ctrl_c()
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import comb, sqrt
 from textwrap import shorten
@@ -25,7 +25,7 @@ from toy_env.model import load_policy, model_prompts, pick_device
 from toy_env.rollout import sample
 from toy_env.tasks import base_model, load_task
 
-MOST_TOKENS = 2**16  # of completions that are sampled at once
+AT_ONCE, TOKENS_AT_ONCE = 1024, 2**16  # completions that are sampled in one batch, and their tokens
 MOST_SAMPLES = 1000  # of a problem: the number of their subsets must be a float64
 
 
@@ -47,58 +47,36 @@ class Evaluation:
 
 
 def evaluate(
-    policy,
-    tokenizer,
-    problems: Sequence,
-    *,
-    samples: int,
-    max_new_tokens: int,
-    temperature: float = 1.0,
-    seed: int = 0,
-    batch_rows: int | None = None,
-    task: ModuleType = arithmetic,
+    policy, tokenizer, problems: Sequence, *, samples: int, max_new_tokens: int, temperature=1.0, task=arithmetic
 ) -> Evaluation:
-    """Complete every problem `samples` times at `temperature` (0 = greedy), with a sampler seeded for this call.
-
-    About `batch_rows` completions are sampled at once: by default 1024, or fewer where they may be long.
-    """
-    generator = torch.Generator(device=policy.device).manual_seed(seed)
+    """Complete every problem `samples` times at `temperature` (0 = greedy), with a sampler seeded for this call."""
+    generator = torch.Generator(device=policy.device).manual_seed(0)
     texts, lengths, truncated, entropy = [], [], [], 0.0
-    batch_rows = batch_rows or min(1024, MOST_TOKENS // max_new_tokens)
-    chunk = max(1, batch_rows // samples)
+    chunk = max(1, min(AT_ONCE, TOKENS_AT_ONCE // max_new_tokens) // samples)
     for start in range(0, len(problems), chunk):
-        rollout = sample(
-            policy,
-            tokenizer,
-            model_prompts(tokenizer, problems[start : start + chunk], task),
-            group_size=samples,
-            max_new_tokens=max_new_tokens,
-            temperature=temperature,
-            generator=generator,
-        )
+        prompts = model_prompts(tokenizer, problems[start : start + chunk], task)
+        rollout = sample(policy, tokenizer, prompts, samples, max_new_tokens, temperature, generator)
         texts += rollout.texts
         lengths += rollout.mask.sum(dim=1).tolist()
         truncated += rollout.truncated.tolist()
         entropy += rollout.entropies.sum().item()
-    shape = (len(problems), samples)
-    grouped = [texts[i : i + samples] for i in range(0, len(texts), samples)]
+    shape, texts = (len(problems), samples), [texts[i : i + samples] for i in range(0, len(texts), samples)]
     return Evaluation(
         problems=list(problems),
-        texts=grouped,
-        correct=np.array([[task.reward(p, t) == 1.0 for t in row] for p, row in zip(problems, grouped)]),
+        texts=texts,
+        correct=np.array([[task.reward(p, text) == 1.0 for text in row] for p, row in zip(problems, texts)]),
         lengths=np.array(lengths).reshape(shape),
         truncated=np.array(truncated).reshape(shape),
-        worked=np.array([[task.is_worked(text) for text in row] for row in grouped]),
+        worked=np.array([[task.is_worked(text) for text in row] for row in texts]),
         entropy=entropy / sum(lengths),
     )
 
 
 def confidence_interval(rates: np.ndarray) -> tuple[float, float]:
-    """95 % Wilson interval (Wilson 1927) for the mean of per-problem rates in [0, 1].
+    """95 % Wilson interval (Wilson 1927) for the mean m of per-problem rates in [0, 1].
 
-    The sample size is the effective one, m(1-m) / var(m): the number of single answers that would be as informative
-    as the given problems with their several answers each. For one answer a problem, and where all rates are the same,
-    it is the number of problems.
+    The sample size is the effective one, m(1-m) / variance of the rates: that of as informative a sample with one
+    completion a problem. With one completion a problem, or if all rates are equal, it is the number of problems.
     """
     rates = np.asarray(rates, dtype=float)
     z, mean = 1.959964, rates.mean()
@@ -117,11 +95,8 @@ def pass_at_k(n: int, correct: int, k: int) -> float:
 
 
 def majority_at_k(answers: Sequence[int | None], right: int, k: int) -> float:
-    """Unbiased estimate of P(the most frequent of k answers is right), ties broken by a fair draw.
-
-    It is the exact share over all k-subsets of the n >= k answers, n at most 1000. A completion without an answer
-    (None) has no vote; if nobody votes, the majority is wrong.
-    """
+    """Unbiased estimate of P(the most frequent of k answers is right), ties broken by a fair draw: the exact share over
+    all k-subsets of the n >= k answers. None, a completion without an answer, has no vote; with no vote it is wrong."""
     if not 1 <= k <= len(answers) <= MOST_SAMPLES:
         raise ValueError(f"majority@{k}: k must be between 1 and n = {len(answers)}, and n at most {MOST_SAMPLES}")
     counts = Counter(answers)
@@ -144,63 +119,41 @@ def majority_at_k(answers: Sequence[int | None], right: int, k: int) -> float:
 
 
 def held_out(task: ModuleType, problems: int, levels: Sequence[int]) -> list:
-    """`problems` held-out problems of each level, or of each as many as the smallest has; no levels: all."""
+    """`problems` held-out problems of each level (no levels: all), or as many of each as the smallest level has."""
     levels = levels or task.LEVELS
     return task.held_out_problems(min(problems, *(task.MOST_HELD_OUT[level] for level in levels)), levels)
 
 
 def held_out_report(
-    policy,
-    tokenizer,
-    *,
-    problems: int,
-    levels: Sequence[int],
-    samples: int,
-    max_new_tokens: int,
-    temperature: float,
-    task: ModuleType = arithmetic,
+    policy, tokenizer, *, problems: int, levels: Sequence[int], task: ModuleType = arithmetic, **sampling
 ) -> tuple[dict, Evaluation]:
-    """Evaluate on the problems that `held_out` gives, greedily and with `samples` samples each.
+    """Evaluate on held-out problems, with `sampling` (samples, max_new_tokens, temperature) and greedily.
 
     Returns plain data for tables and files (by level and for "all": accuracies with 95 % intervals, share of worked
     completions, mean length; and two sampled completions per level to look at), and the samples themselves.
     """
-    settings = {"max_new_tokens": max_new_tokens, "task": task}
     chosen = held_out(task, problems, levels)
-    sampled = evaluate(policy, tokenizer, chosen, samples=samples, temperature=temperature, **settings)
-    greedy = evaluate(policy, tokenizer, chosen, samples=1, temperature=0.0, **settings)
+    sampled = evaluate(policy, tokenizer, chosen, task=task, **sampling)
+    greedy = evaluate(policy, tokenizer, chosen, task=task, **(sampling | {"samples": 1, "temperature": 0.0}))
 
     def numbers(level: int | None) -> dict:
-        rows = sampled.level(level)
-        return {
-            "sampled": float(sampled.correct[rows].mean()),
-            "sampled_interval": confidence_interval(sampled.correct[rows].mean(axis=1)),
-            "greedy": float(greedy.correct[rows].mean()),
-            "greedy_interval": confidence_interval(greedy.correct[rows].mean(axis=1)),
-            "worked": float(sampled.worked[rows].mean()),
-            "greedy_worked": float(greedy.worked[rows].mean()),
-            "length": float(sampled.lengths[rows].mean()),
-            "truncated": float(sampled.truncated[rows].mean()),
-        }
+        at, report = sampled.level(level), {}
+        for name, evaluation in (("sampled", sampled), ("greedy", greedy)):
+            correct = evaluation.correct[at]
+            report |= {name: float(correct.mean()), f"{name}_interval": confidence_interval(correct.mean(axis=1))}
+        means = {"worked": sampled.worked, "greedy_worked": greedy.worked, "length": sampled.lengths}
+        means |= {"truncated": sampled.truncated}
+        return report | {name: float(values[at].mean()) for name, values in means.items()}
+
+    def shown(row: int) -> dict:
+        verdict = "right" if sampled.correct[row, 0] else f"wrong, {chosen[row].answer} expected"
+        return {"prompt": chosen[row].prompt, "completion": sampled.texts[row][0], "verdict": verdict}
 
     levels = levels or task.LEVELS
-    shown = [row for level in levels for row in np.flatnonzero(sampled.level(level))[:2]]
-    results = {
-        "problems": len(chosen),
-        "samples": samples,
-        "temperature": temperature,
-        "entropy": sampled.entropy,
-        "accuracy": {str(level): numbers(level) for level in levels} | {"all": numbers(None)},
-        "completions": [
-            {
-                "prompt": chosen[row].prompt,
-                "completion": sampled.texts[row][0],
-                "verdict": "right" if sampled.correct[row, 0] else f"wrong, {chosen[row].answer} expected",
-            }
-            for row in shown
-        ],
-    }
-    return results, sampled
+    results = {"problems": len(chosen), "samples": sampling["samples"], "temperature": sampling["temperature"]}
+    accuracy = {str(level): numbers(level) for level in levels} | {"all": numbers(None)}
+    completions = [shown(row) for level in levels for row in np.flatnonzero(sampled.level(level))[:2]]
+    return results | {"entropy": sampled.entropy, "accuracy": accuracy, "completions": completions}, sampled
 
 
 def report_samples(results: dict) -> str:
@@ -214,32 +167,30 @@ def report_samples(results: dict) -> str:
 
 def report_table(before: dict, after: dict | None = None) -> str:
     """Held-out accuracy by level with 95 % intervals as a text table: one report, or two side by side."""
-    reports = [before] + ([after] if after else [])
-    names = ["before", "after"] if after else [""]
+    reports = [before, after] if after else [before]
 
-    def cell(results: dict, level: str, kind: str) -> str:
-        numbers = results["accuracy"][level]
-        low, high = numbers[f"{kind}_interval"]
-        return f"{numbers[kind]:.2f} [{low:.2f}, {high:.2f}]"
+    def line(label: str, cells: Iterable[str]) -> str:
+        return f"{label:6}{''.join(f'{cell:18}' for cell in cells)}".rstrip()
 
-    sampling, width = f"sampled, T = {before['temperature']:g}", 18 * len(reports)
-    lines = [
-        f"Accuracy on {before['problems']} held-out problems, with 95 % intervals",
-        f"{'':6}{sampling:{width}}greedy",
-    ]
+    def cell(numbers: dict, kind: str) -> str:
+        return "{:.2f} [{:.2f}, {:.2f}]".format(numbers[kind], *numbers[f"{kind}_interval"])
+
+    heading = [f"sampled, T = {before['temperature']:g}", *[""] * bool(after), "greedy"]
+    lines = [f"Accuracy on {before['problems']} held-out problems, with 95 % intervals", line("", heading)]
     if after:
-        lines.append(f"{'level':6}" + "".join(f"{name:18}" for name in names * 2).rstrip())
+        lines.append(line("level", ["before", "after"] * 2))
     for level in before["accuracy"]:
-        cells = [cell(results, level, kind) for kind in ("sampled", "greedy") for results in reports]
-        lines.append(f"{level:6}" + "".join(f"{text:18}" for text in cells).rstrip())
-    for label, of in (
-        ("worked step by step, sampled", lambda r: f"{r['accuracy']['all']['worked']:.1%}"),
-        ("worked step by step, greedy", lambda r: f"{r['accuracy']['all']['greedy_worked']:.1%}"),
-        ("mean length in tokens, sampled", lambda r: f"{r['accuracy']['all']['length']:.1f}"),
-        ("cut at the length limit", lambda r: f"{r['accuracy']['all']['truncated']:.1%}"),
-        ("entropy in nats per token", lambda r: f"{r['entropy']:.3f}"),
+        by_kind = ((results["accuracy"][level], kind) for kind in ("sampled", "greedy") for results in reports)
+        lines.append(line(level, (cell(*one) for one in by_kind)))
+    for label, name, style in (
+        ("worked step by step, sampled", "worked", ".1%"),
+        ("worked step by step, greedy", "greedy_worked", ".1%"),
+        ("mean length in tokens, sampled", "length", ".1f"),
+        ("cut at the length limit", "truncated", ".1%"),
+        ("entropy in nats per token", "entropy", ".3f"),
     ):
-        lines.append(f"{label:34}" + " -> ".join(of(results) for results in reports))
+        values = [(results | results["accuracy"]["all"])[name] for results in reports]
+        lines.append(f"{label:34}" + " -> ".join(format(value, style) for value in values))
     return "\n".join(lines)
 
 
@@ -262,31 +213,22 @@ def main(config: Config) -> None:
     model = base_model(task) if config.model == "base" else config.model
     policy, tokenizer = load_policy(model, pick_device(config.device), config.dtype)
     check_model(policy, tokenizer, config.max_new_tokens, model_prompts(tokenizer, held_out(task, 64, ()), task))
-    results, sampled = held_out_report(
-        policy,
-        tokenizer,
-        problems=config.problems,
-        levels=config.levels,
-        samples=config.samples,
-        max_new_tokens=config.max_new_tokens,
-        temperature=config.temperature,
-        task=task,
-    )
+    chosen = {"task": task, "problems": config.problems, "levels": config.levels}
+    sampling = {name: getattr(config, name) for name in ("samples", "max_new_tokens", "temperature")}
+    results, sampled = held_out_report(policy, tokenizer, **chosen, **sampling)
     print(report_table(results))
     rates = sampled.correct.mean(axis=1)
     print(f"\nShare of problems by success rate over {config.samples} samples")
-    for low, share in zip(range(0, 100, 10), np.histogram(rates, bins=10, range=(0, 1))[0] / len(rates)):
-        print(f"  {low / 100:.1f} to {(low + 10) / 100:.1f} {share:7.1%}  {'#' * round(share * 100)}")
+    for low, share in enumerate(np.histogram(rates, bins=10, range=(0, 1))[0] / len(rates)):
+        print(f"  {low / 10} to {(low + 1) / 10} {share:7.1%}  {'#' * round(share * 100)}")
     print(f"  below .1: {(rates < 0.1).mean():.1%}, above .9: {(rates > 0.9).mean():.1%}")
     print(f"\n{'k':>6} {'pass@k':>19} {'majority@k':>19}")
     answers = [[task.extract_answer(text) for text in row] for row in sampled.texts]
     for k in (2**i for i in range(config.samples.bit_length())):
         passed = [pass_at_k(config.samples, int(row.sum()), k) for row in sampled.correct]
         voted = [majority_at_k(row, problem.answer, k) for row, problem in zip(answers, sampled.problems)]
-        print(
-            f"{k:6}"
-            + "".join("{:7.3f} [{:.2f}, {:.2f}]".format(np.mean(x), *confidence_interval(x)) for x in (passed, voted))
-        )
+        cells = ("{:7.3f} [{:.2f}, {:.2f}]".format(np.mean(x), *confidence_interval(x)) for x in (passed, voted))
+        print(f"{k:6}{''.join(cells)}")
 
 
 if __name__ == "__main__":

@@ -43,9 +43,9 @@ def draw_curves(rows: list[dict], results: dict, path: Path, title: str) -> None
     panels = {heading: lines for heading, lines in PANELS.items() if any(set(lines) <= set(row) for row in rows)}
     if len({row["sampled"] for row in rows}) == 1:  # the same number at every step
         del panels["Completions sampled per step"]
-    columns = max(1, math.ceil(len(panels) / 2))  # there is no panel if all rows were lost
+    columns = math.ceil(len(panels) / 2)
     figure = Figure(figsize=(3.9 * columns, 5.8), layout="constrained")
-    figure.suptitle(title if rows else f"{title}: the rows of metrics.jsonl are lost", fontsize=11)
+    figure.suptitle(title, fontsize=11)
     axes = list(figure.subplots(2, columns, sharex=True).flat)
     for axis, (heading, lines) in zip(axes, panels.items()):
         for name, (label, color, style) in lines.items():
@@ -57,9 +57,8 @@ def draw_curves(rows: list[dict], results: dict, path: Path, title: str) -> None
             ends = [results[when]["accuracy"]["all"] for when in ("before", "after")]
             held_out = {row["step"]: row["held_out"] for row in rows if row["held_out"] is not None}
             sampled = {0: ends[0]["sampled"]} | held_out | {rows[-1]["step"]: ends[1]["sampled"]}
-            axis.plot(
-                *zip(*sampled.items()), "o--", markersize=4, color=ORANGE, clip_on=False, label="held out, sampled"
-            )
+            style = {"markersize": 4, "color": ORANGE, "clip_on": False}
+            axis.plot(*zip(*sampled.items()), "o--", label="held out, sampled", **style)
             greedy = [end["greedy"] for end in ends]
             axis.plot([0, rows[-1]["step"]], greedy, "^", color=GREEN, clip_on=False, label="held out, greedy")
             axis.set_ylim(0, 1)

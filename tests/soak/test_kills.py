@@ -152,7 +152,7 @@ def contents(folder: Path) -> dict:
         "results": json.loads((folder / "results.json").read_text("utf-8")),
         "samples": (folder / "samples.txt").read_text("utf-8"),
         "weights": (folder / "checkpoint/model.safetensors").read_bytes(),
-        "names": names - {"lock.pid"},  # it outlives a process that is killed
+        "names": names,
     }
 
 
