@@ -138,4 +138,4 @@ def test_report_reads_well(base):
     one, two = report_table(results), report_table(results, results)
     assert "8 held-out problems" in one and "before" in two and "before" not in one
     assert max(map(len, two.splitlines())) <= 80
-    assert len(report_samples(results).splitlines()) == 4
+    assert len(report_samples(results, "after").splitlines()) == 5

@@ -154,11 +154,11 @@ def test_no_run_overwrites_another(tmp_path, monkeypatch, no_curves):
     assert sorted(path.name for path in Path("runs").iterdir()) == ["reinforce-5", "reinforce-5-2", "reinforce-5-3"]
 
 
-def test_a_report_of_which_a_part_is_missing_is_written_again(tmp_path, no_curves):
+def test_a_report_that_was_cut_short_is_written_again(tmp_path, no_curves):
     results = train(tmp_path / "run")
-    (tmp_path / "run/curves.png").unlink()
+    (tmp_path / "run/results.json").unlink()
     assert json.dumps(train(tmp_path / "run", resume=True)) == json.dumps(results)
-    assert (tmp_path / "run/curves.png").exists() and len(metrics(tmp_path / "run")) == SMALL["steps"]
+    assert (tmp_path / "run/results.json").exists() and len(metrics(tmp_path / "run")) == SMALL["steps"]
 
 
 BAD = {
@@ -263,7 +263,7 @@ def test_help_is_the_comments_of_the_config_and_fits_80_columns(script, monkeypa
     text = capsys.readouterr().out
     assert max(map(len, text.splitlines())) <= 80
     plain = " ".join(text.replace("│", " ").split())
-    source = (ROOT / f"algorithms/{script}.py").read_text("utf-8") + (ROOT / "toy_env/run.py").read_text("utf-8")
+    source = (ROOT / f"algorithms/{script}.py").read_text("utf-8") + (ROOT / "toy_env/cli.py").read_text("utf-8")
     comments = re.findall(r"^    (\w+): \S+.* = .*  # (.+)$", source, flags=re.M)
     assert len(comments) == len(fields(importlib.import_module(f"algorithms.{script}").Config)) >= 19
     for name, comment in comments:

@@ -18,15 +18,12 @@ from typing import Annotated
 import torch
 import tyro
 
-from toy_env import Diverged, RunFailed, UsageError, is_out_of_memory, leave, reason, stop
+from toy_env import Diverged, RunFailed, Stopped, UsageError, is_out_of_memory, leave, reason, stop
 from toy_env.tasks import load_task
 
 MOST_TOKENS = 2**31  # of a rollout batch
-LIMITS = {
-    2**63 - 1: "2**63 - 1",
-    torch.finfo(torch.float32).max: "3e+38 (float32)",
-}  # of any setting, as they are shown
-MOST_INT, MOST_FLOAT = LIMITS
+MOST_INT, MOST_FLOAT = 2**63 - 1, torch.finfo(torch.float32).max
+LIMITS = {MOST_INT: "2**63 - 1", MOST_FLOAT: "3e+38 (float32)"}  # of any setting, as they are shown
 STOPPING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
@@ -56,6 +53,27 @@ def at_least(least: int | float, most: int | float | str | None = None):
 def above(least: int | float):
     """The type of a setting that is more than `least`: an integer if `least` is one, else a float."""
     return Annotated[type(least), Bounds(least, MOST_INT if isinstance(least, int) else MOST_FLOAT, above=True)]
+
+
+@dataclass
+class RunConfig:
+    """The settings of every run, whatever its algorithm. The comment behind a field is its help text."""
+
+    steps: at_least(1) = 60  # rollout batches
+    seed: at_least(0) = 0  # seeds the problems and the sampling of every step
+    device: str = "auto"  # auto (cuda, else mps, else cpu), cuda, mps or cpu
+    task: str = "arithmetic"  # arithmetic, expressions, or a module of your own, such as my_project.my_task
+    model: str = "base"  # base, a folder, or a model on the hub; 0.5 B parameters take about 13 GB (toy_env/README.md)
+    dtype: str = "float32"  # precision of the forward pass, float32 or bfloat16; weights and optimizer stay float32
+    gradient_checkpointing: bool = False  # save memory: recompute each layer in the backward pass
+    run_dir: str = ""  # the run's folder; by default runs/SCRIPT-SEED, numbered if that exists
+    resume: bool = False  # continue the run in --run_dir from its last save
+    save_every: at_least(1) = 20  # steps between two saves for --resume
+    eval_problems: at_least(1) = 64  # held-out problems of each level (or all it has), before and after training
+    eval_every: at_least(0) = 10  # steps between two evaluations during training; 0 for none
+    levels: tuple[int, ...] = ()  # difficulties (arithmetic: number of operations, 1 to 4); none given: all
+    max_tokens_per_pass: at_least(1) = 16_384  # in a forward pass: lower it to save memory; the gradient is unchanged
+    measure_updates: bool = False  # log update_norm, the distance that each optimizer step moves the policy
 
 
 def check_settings(config) -> None:
@@ -188,6 +206,21 @@ def on_signals(handler: Callable, *numbers: int) -> Iterator[None]:
     finally:
         for number, old in before.items():  # `leave` is for a start; when this ends, the program does
             signal.signal(number, signal.SIG_IGN if old is leave else old)
+
+
+@contextmanager
+def finishing_the_step() -> Iterator[list[int]]:
+    """Inside, the first of these signals is only noted in the list, so that the step in progress can end and be saved;
+    a second one raises Stopped at once."""
+    noted: list[int] = []
+
+    def note(number: int, frame) -> None:
+        if noted:
+            raise Stopped(number, "in the middle of a step")
+        noted.append(number)
+
+    with on_signals(note, *STOPPING):
+        yield noted
 
 
 def stop_from_now_on() -> None:

@@ -23,6 +23,7 @@ from toy_env.checks import check_model
 from toy_env.cli import at_least, run_main
 from toy_env.model import load_policy, model_prompts, pick_device
 from toy_env.rollout import sample
+from toy_env.save import RunFolder
 from toy_env.tasks import base_model, load_task
 
 AT_ONCE, TOKENS_AT_ONCE = 1024, 2**16  # completions that are sampled in one batch, and their tokens
@@ -156,9 +157,9 @@ def held_out_report(
     return results | {"entropy": sampled.entropy, "accuracy": accuracy, "completions": completions}, sampled
 
 
-def report_samples(results: dict) -> str:
+def report_samples(results: dict, when: str) -> str:
     """The completions of a report, one per line: the problem, the completion, and whether it is right."""
-    lines = []
+    lines = [f"Held-out problems {when} training, one sample each"]
     for row in results["completions"]:
         shown = "".join(c if c.isprintable() else "\ufffd" for c in shorten(row["completion"], 70))
         lines.append(f"  {row['prompt']:<17} {shown}   ({row['verdict']})")
@@ -192,6 +193,20 @@ def report_table(before: dict, after: dict | None = None) -> str:
         values = [(results | results["accuracy"]["all"])[name] for results in reports]
         lines.append(f"{label:34}" + " -> ".join(format(value, style) for value in values))
     return "\n".join(lines)
+
+
+def write_report(folder: RunFolder, policy, tokenizer, results: dict[str, dict], title: str) -> None:
+    """Write checkpoint/, samples.txt, curves.png and, last of all, results.json; print the samples and the table.
+    results: {"before": ..., "after": ...}, the reports of `held_out_report`."""
+    from toy_env.plots import draw_curves  # matplotlib takes .2 s that no start of a script should wait for
+
+    before, after = (report_samples(report, when) for when, report in results.items())
+    folder.write("checkpoint", lambda path: [part.save_pretrained(path) for part in (policy, tokenizer)])
+    folder.write("samples.txt", f"{before}\n\n{after}\n")
+    folder.write("curves.png", lambda path: draw_curves(folder.rows(), results, path, title))
+    folder.write_json("results.json", results)
+    print(f"\n{after}\n\n{report_table(**results)}")
+    print(f"\nSee curves.png, samples.txt, metrics.jsonl and checkpoint in {folder.path}")
 
 
 @dataclass

@@ -18,7 +18,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
@@ -27,47 +27,27 @@ from tqdm import tqdm
 
 from toy_env import Diverged, Stopped, UsageError, leave
 from toy_env.checks import check_model, self_check
-from toy_env.cli import (
+from toy_env.cli import (  # noqa: F401, for the scripts
     STOPPING,
-    above,  # noqa: F401, for the scripts
+    RunConfig,
+    above,
     at_least,
     check_settings,
+    finishing_the_step,
     on_signals,
     run_main,
     saved_settings,
     stop_from_now_on,
 )
-from toy_env.evaluate import evaluate, held_out, held_out_report, report_samples, report_table
+from toy_env.evaluate import evaluate, held_out, held_out_report, report_samples, write_report
 from toy_env.metrics import LARGEST, measure_updates, rollout_metrics
 from toy_env.model import end_ids, model_prompts, pick_device
 from toy_env.rollout import Rollout
-from toy_env.save import RunFolder, fingerprint, refuse_to_overwrite
+from toy_env.save import RunFolder, fingerprint, refuse_to_overwrite, saves, step_of
 from toy_env.tasks import base_model, load_task
 
 SAMPLES = 4  # of each held-out problem
 COLLAPSED = 20  # steps without a right completion, after which a line says so
-REPORT = ("checkpoint", "samples.txt", "curves.png", "results.json")  # what a finished run has, in the order of writing
-
-
-@dataclass
-class RunConfig:
-    """The settings of every run, whatever its algorithm. The comment behind a field is its help text."""
-
-    steps: at_least(1) = 60  # rollout batches
-    seed: at_least(0) = 0  # seeds the problems and the sampling of every step
-    device: str = "auto"  # auto (cuda, else mps, else cpu), cuda, mps or cpu
-    task: str = "arithmetic"  # arithmetic, expressions, or a module of your own, such as my_project.my_task
-    model: str = "base"  # base, a folder, or a model on the hub; 0.5 B parameters take about 13 GB (toy_env/README.md)
-    dtype: str = "float32"  # precision of the forward pass, float32 or bfloat16; weights and optimizer stay float32
-    gradient_checkpointing: bool = False  # save memory: recompute each layer in the backward pass
-    run_dir: str = ""  # the run's folder; by default runs/SCRIPT-SEED, numbered if that exists
-    resume: bool = False  # continue the run in --run_dir from its last save
-    save_every: at_least(1) = 20  # steps between two saves for --resume
-    eval_problems: at_least(1) = 64  # held-out problems of each level (or all it has), before and after training
-    eval_every: at_least(0) = 10  # steps between two evaluations during training; 0 for none
-    levels: tuple[int, ...] = ()  # difficulties (arithmetic: number of operations, 1 to 4); none given: all
-    max_tokens_per_pass: at_least(1) = 16_384  # in a forward pass: lower it to save memory; the gradient is unchanged
-    measure_updates: bool = False  # log update_norm, the distance that each optimizer step moves the policy
 
 
 def run_script(config_class: type, train: Callable, description: str | None) -> None:
@@ -108,14 +88,11 @@ class Run:
         self.random = random.Random()
         self.generator = torch.Generator(self.device)
         self.last_step = self.completions = self.steps_without_right = 0  # completions: sampled so far
-        self.last_save: int | None = None
         self.checked = self.finished = False
         self.recorded: dict[str, list[float]] = {}
         if config.run_dir and not config.resume:
             refuse_to_overwrite(Path(config.run_dir))
         torch.manual_seed(config.seed)  # for weights that a script initialises itself, such as a critic's
-
-    # ------------------------------------------------------------------ start
 
     def begin(self, policy, tokenizer, **state) -> None:
         """Make the run folder and evaluate the policy as it is; or, with `resume`, load what was saved there.
@@ -140,15 +117,14 @@ class Run:
         Run.current = self
         stop_from_now_on()
         self.folder.write_json("config.json", self._settings())
-        parameters = sum(parameter.numel() for parameter in policy.parameters())
-        model = f"model {self.config.model} ({parameters:,} parameters)"
+        model = f"model {self.config.model} ({policy.num_parameters():,} parameters)"
         print(f"{self.script}: {model} on {self.device}, folder {self.folder.path}")
         if resumed:
             print(f"Resuming after step {self.last_step}")
         else:
             self.before = self._evaluate()
             self.save()
-            print(f"\n{self._samples('before', self.before)}\n")
+            print(f"\n{report_samples(self.before, 'before')}\n")
 
     def _settings(self) -> dict:
         """What config.json and every save hold."""
@@ -160,9 +136,9 @@ class Run:
         state, notes = self.folder.load(self._settings(), self.fingerprint, self.state, self.device)
         if state is None:
             return False
-        self.last_step = self.last_save = state["step"]
+        self.last_step = state["step"]
         self.completions, self.before, self.checked = state["rollouts"], state["before"], self.last_step > 0
-        if self.last_step >= self.config.steps and all((self.folder.path / name).exists() for name in REPORT):
+        if self.last_step >= self.config.steps and (self.folder.path / "results.json").exists():
             raise UsageError(
                 f"{str(self.folder.path)!r} has finished its {self.last_step} steps; to continue, give a larger --steps"
             )
@@ -174,28 +150,15 @@ class Run:
         chosen = {"task": self.task, "problems": self.config.eval_problems, "levels": self.config.levels}
         return held_out_report(self.policy, self.tokenizer, **chosen, **self.sampling)[0]
 
-    @staticmethod
-    def _samples(when: str, results: dict) -> str:
-        return f"Held-out problems {when} training, one sample each\n{report_samples(results)}"
-
-    # ------------------------------------------------------------------ during
-
     def steps(self) -> Iterator[int]:
         """The steps still to do, each seeded by (seed, step), under a progress bar. Saves the run as it goes.
 
         Ctrl-C, SIGTERM and SIGHUP let the step in progress end, save, and raise Stopped; a second one stops at once.
         """
-        stopped_by: list[int] = []
-
-        def on_signal(number, frame) -> None:
-            if stopped_by:
-                raise Stopped(number, f"in step {self.last_step + 1}")
-            stopped_by.append(number)
-
         layout = "{desc} {n_fmt}/{total_fmt} |{bar}| {elapsed}<{remaining}{postfix}"  # fits 80 columns
         numbers = {"initial": self.last_step, "total": self.config.steps}
         self.bar = tqdm(desc=self.script, **numbers, dynamic_ncols=True, bar_format=layout)
-        with on_signals(on_signal, *STOPPING), self.bar:
+        with finishing_the_step() as stopped_by, self.bar:
             for step in range(self.last_step + 1, self.config.steps + 1):
                 self.random.seed(f"{self.config.seed}/{step}")
                 self.generator.manual_seed(self.random.getrandbits(63))
@@ -214,9 +177,7 @@ class Run:
 
     def self_check(self, minibatch: Rollout, logps: Tensor, advantages: Tensor | None = None) -> None:
         """On the first minibatch of a run, print what must hold before an update. Raises RuntimeError if it does not.
-
-        advantages: (P·G, 1) of the whole batch, where completions of a group are compared.
-        """
+        advantages: (P·G, 1) of the whole batch, where completions of a group are compared."""
         if not self.checked:
             self.checked = True
             ends = end_ids(self.policy, self.tokenizer)
@@ -259,38 +220,22 @@ class Run:
             f"acc {row['accuracy']:.2f} len {row['length']:.1f} silent {row['silent']:.2f} entropy {row['entropy']:.3f}"
         )
 
-    # ------------------------------------------------------------------ end
-
     def finish(self) -> dict:
         """Evaluate, print the table, and write checkpoint/, samples.txt, curves.png and, last of all, results.json.
 
         Returns {"before": ..., "after": ...}, the reports of `evaluate.held_out_report`.
         """
         results = {"before": self.before, "after": self._evaluate()}
-        before, after = (self._samples(when, report) for when, report in results.items())
-        from toy_env.plots import draw_curves  # matplotlib takes .2 s that no start of a script should wait for
-
-        rows, title = self.folder.rows(), f"{self.script}, seed {self.config.seed}"
-        self.folder.write("checkpoint", self._write_checkpoint)
-        self.folder.write("samples.txt", f"{before}\n\n{after}\n")
-        self.folder.write("curves.png", lambda path: draw_curves(rows, results, path, title))
-        self.folder.write_json("results.json", results)
+        write_report(self.folder, self.policy, self.tokenizer, results, f"{self.script}, seed {self.config.seed}")
         self.finished = True
         self.folder.release()
-        print(f"\n{after}\n\n{report_table(**results)}")
-        print(f"\nSee curves.png, samples.txt, metrics.jsonl and checkpoint in {self.folder.path}")
         return results
-
-    def _write_checkpoint(self, path: Path) -> None:
-        self.policy.save_pretrained(path)
-        self.tokenizer.save_pretrained(path)
 
     def save(self) -> None:
         """Save all that `--resume` needs. Raises Diverged if a weight is not finite."""
         state = {name: module.state_dict() for name, module in self.state.items()}
         numbers = {"step": self.last_step, "rollouts": self.completions, "model": self.fingerprint}
         self.folder.save({**numbers, "before": self.before, "settings": self._settings(), **state})
-        self.last_save = self.last_step
 
     def saved(self) -> str:
         """The end of a message about an early end: what is saved, and how to continue."""
@@ -301,5 +246,5 @@ class Run:
             return f"; the run had finished, see {path}"
         if not (path / "config.json").exists():
             return "; nothing is saved yet: start it again"
-        what = "nothing is saved yet" if self.last_save is None else f"saved up to step {self.last_save}"
+        what = f"saved up to step {step_of(saves(path)[0])}" if saves(path) else "nothing is saved yet"
         return f"; {what}; to continue: {shlex.join(['python', sys.argv[0], '--run_dir', str(path), '--resume'])}"
