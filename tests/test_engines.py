@@ -40,23 +40,31 @@ def is_right(prompt, text: str) -> float:
     return float(extract_answer(text) == value_of(expression(prompt) + "?"))
 
 
+def save_chat_model(folder) -> None:
+    """The base model, which reads chat messages by the problem in them."""
+    model, tokenizer = load_policy()
+    tokenizer.chat_template = PROBLEM_ALONE
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
 # The rows
 
 
 @pytest.mark.parametrize("split, held_out", [("train", False), ("held_out", True)])
 @pytest.mark.parametrize("chat", [True, False])
 def test_rows_are_problems_of_their_split_with_the_right_answer(split, held_out, chat):
-    rows = engines.rows(60, (2, 3, 4), seed=5, split=split, chat=chat)
-    assert rows == json.loads(json.dumps(rows)) == engines.rows(60, (2, 3, 4), seed=5, split=split, chat=chat)
-    other = engines.rows(60, (2, 3, 4), seed=6, split=split, chat=chat)
-    assert [row["answer"] for row in rows] != [row["answer"] for row in other]
+    arguments = {"levels": (2, 3, 4), "split": split, "chat": chat}
+    rows = engines.rows(60, seed=5, **arguments)
+    assert rows == json.loads(json.dumps(rows)) == engines.rows(60, seed=5, **arguments)
+    assert [row["answer"] for row in rows] != [row["answer"] for row in engines.rows(60, seed=6, **arguments)]
     assert {row["level"] for row in rows} == {2, 3, 4} and len(rows) == 60
     for index, row in enumerate(rows):
         problem = expression(row["prompt"])
         assert is_held_out(problem) == held_out
         assert row["answer"] == value_of(problem + "?") == int(row["reward_model"]["ground_truth"])
-        assert row["level"] == len(problem.replace("-", "+").split("+")) - 1 == row["extra_info"]["level"]
-        assert row["extra_info"]["index"] == index and row["extra_info"]["split"] == split
+        assert row["level"] == len(problem.replace("-", "+").split("+")) - 1
+        assert row["extra_info"] == {"split": split, "index": index, "level": row["level"]}
 
 
 def test_held_out_rows_are_those_of_the_evaluation():
@@ -67,13 +75,11 @@ def test_held_out_rows_are_those_of_the_evaluation():
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ({"n": 0}, "0 rows"),
         ({"n": -4, "split": "held_out"}, "-4 rows"),
         ({"n": 10, "split": "held_out"}, "a multiple of 4"),
         ({"n": 4, "split": "test"}, "choose train or held_out"),
         ({"n": 4, "levels": ()}, "different ones of 1, 2, 3, 4"),
         ({"n": 4, "levels": (1, 1)}, "different ones"),
-        ({"n": 4, "levels": (1, 5), "split": "held_out"}, "different ones"),
         ({"n": 768, "levels": (1,), "split": "held_out"}, "at most 767"),
     ],
 )
@@ -105,19 +111,9 @@ def trl():
 def build_trainer(trl, folder, model, tokenizer, rows=None, reward=None, environment=None, **settings):
     from datasets import Dataset
 
-    config = trl.GRPOConfig(
-        output_dir=str(folder),
-        max_steps=2,
-        log_completions=True,
-        logging_steps=1,
-        save_strategy="no",
-        bf16=False,
-        use_cpu=True,
-        gradient_checkpointing=False,
-        report_to="none",
-        disable_tqdm=True,
-        **settings,
-    )
+    settings |= {"output_dir": str(folder), "max_steps": 2, "logging_steps": 1, "log_completions": True}
+    off = {"bf16": False, "gradient_checkpointing": False, "save_strategy": "no", "report_to": "none"}
+    config = trl.GRPOConfig(use_cpu=True, disable_tqdm=True, **off, **settings)
     data = Dataset.from_list(rows) if rows else None
     return trl.GRPOTrainer(model, reward, config, data, processing_class=tokenizer, environment_factory=environment)
 
@@ -154,10 +150,7 @@ def test_the_command_line_of_trl_takes_the_rows_and_the_reward(trl, tmp_path, mo
     """`trl grpo --reward_funcs toy_env.engines.trl_reward --dataset_name FOLDER`, the folder holding train.jsonl."""
     from trl.scripts import grpo
 
-    model, tokenizer = load_policy()
-    tokenizer.chat_template = PROBLEM_ALONE
-    model.save_pretrained(tmp_path / "model")
-    tokenizer.save_pretrained(tmp_path / "model")
+    save_chat_model(tmp_path / "model")
     (tmp_path / "data").mkdir()
     (tmp_path / "data/train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in engines.rows(16)), "utf-8")
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
@@ -184,25 +177,16 @@ def agent(trl):
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, pad_token=vocab[0], eos_token=vocab[2], chat_template=qwen3_chat_template
     )
-    config = LlamaConfig(
-        vocab_size=len(vocab),
-        hidden_size=8,
-        intermediate_size=8,
-        num_hidden_layers=1,
-        num_attention_heads=1,
-        max_position_embeddings=4096,
-        pad_token_id=0,
-        eos_token_id=2,
-    )
-    return LlamaForCausalLM(config), tokenizer
+    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
+    ids = {"vocab_size": len(vocab), "pad_token_id": 0, "eos_token_id": 2}
+    return LlamaForCausalLM(LlamaConfig(max_position_embeddings=4096, **sizes, **ids)), tokenizer
 
 
 def test_a_chat_model_reads_under_trl_what_it_reads_in_the_scripts(trl, tmp_path, agent):
-    model, tokenizer = agent
     rows, plain = (engines.rows(8, seed=2, chat=chat) for chat in (True, False))
     no_thinking = {"chat_template_kwargs": {"enable_thinking": False}}
-    trainer = build_trainer(trl, tmp_path, model, tokenizer, rows, engines.trl_reward, **no_thinking)
-    ids, mask = encode_prompts(tokenizer, [row["prompt"] for row in plain])
+    trainer = build_trainer(trl, tmp_path, *agent, rows, engines.trl_reward, **no_thinking)
+    ids, mask = encode_prompts(agent[1], [row["prompt"] for row in plain])
     theirs = trainer._tokenize_prompts([row["prompt"] for row in rows])[0]
     assert [row[keep].tolist() for row, keep in zip(ids, mask)] == theirs
 
@@ -251,16 +235,8 @@ def test_trl_runs_the_environment(trl, tmp_path, agent):
     reward. The same two problems in both steps, so that what is left of the first would count in the second.
     trl_reward beside it: of a conversation with tool results, the model's last message counts."""
     sizes = {"per_device_train_batch_size": 12, "num_generations": 6, "max_completion_length": 600}
-    trainer = build_trainer(
-        trl,
-        tmp_path,
-        *agent,
-        engines.rows(2),
-        engines.trl_reward,
-        engines.Arithmetic,
-        shuffle_dataset=False,
-        **sizes,
-    )
+    functions = {"reward": engines.trl_reward, "environment": engines.Arithmetic}
+    trainer = build_trainer(trl, tmp_path, *agent, engines.rows(2), **functions, shuffle_dataset=False, **sizes)
     assert [tool.__name__ for tool in trainer.tools] == ["submit"]
     prompts, rewards = scripted(trainer, agent[1])
     trainer.train()
@@ -273,14 +249,6 @@ def test_trl_runs_the_environment(trl, tmp_path, agent):
         assert '"name": "submit"' in prompt and '"reply": {"type": "string"' in prompt
         assert "reset" not in prompt and "get_reward" not in prompt
         assert prompt.count("Compute the value.") == prompt.count("with the tool submit.<|im_end|>") == 1
-
-
-def test_the_environment_is_enough_of_a_reward(trl, tmp_path, agent):
-    sizes = {"per_device_train_batch_size": 6, "num_generations": 6, "max_completion_length": 600}
-    trainer = build_trainer(trl, tmp_path, *agent, engines.rows(4), environment=engines.Arithmetic, **sizes)
-    _, rewards = scripted(trainer, agent[1])
-    trainer.train()
-    assert [row["Arithmetic"] for row in logged(tmp_path)] == [reward for reward, _ in rewards]
 
 
 def test_what_a_model_may_hand_over_is_never_an_error():
@@ -298,7 +266,6 @@ def test_what_a_model_may_hand_over_is_never_an_error():
         ({"role": "tool", "name": "submit", "content": "#39"}, 0.0),
         ({"role": "assistant", "content": None, "tool_calls": []}, 0.0),
         ({"role": "assistant"}, 0.0),
-        ({"role": "assistant", "content": []}, 0.0),
         ({"role": "assistant", "content": [{"type": "text", "text": "so #3"}, {"type": "text", "text": "9"}]}, 1.0),
         ({"role": "assistant", "content": [{"type": "text", "text": "#39"}, {"type": "image", "image": None}]}, 1.0),
     ],
@@ -337,24 +304,14 @@ def verl_config(verl, tmp_path, monkeypatch):
 
     rows = engines.rows(len(REWARDS), seed=4)
     (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
-    model, tokenizer = load_policy()
-    tokenizer.chat_template = PROBLEM_ALONE
-    model.save_pretrained(tmp_path / "model")
-    tokenizer.save_pretrained(tmp_path / "model")
+    save_chat_model(tmp_path / "model")
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
 
     def read(path: str, *more: str):
+        options = [f"data.train_files={tmp_path}/train.jsonl", f"actor_rollout_ref.model.path={tmp_path}/model"]
+        options += ["data.filter_overlong_prompts=True", f"reward.custom_reward_function.path={path}", *more]
         with initialize_config_module("verl.trainer.config", version_base=None):
-            return compose(
-                "ppo_trainer",
-                [
-                    f"data.train_files={tmp_path}/train.jsonl",
-                    f"actor_rollout_ref.model.path={tmp_path}/model",
-                    "data.filter_overlong_prompts=True",
-                    f"reward.custom_reward_function.path={path}",
-                    *more,
-                ],
-            )
+            return compose("ppo_trainer", options)
 
     return read
 
@@ -369,42 +326,18 @@ def verl_rows(config, tokenizer):
     return DataProto.from_single_dict(collate_fn([data[i] for i in range(len(data))]))
 
 
-def with_responses(batch, tokenizer):
-    """The batch with `COMPLETIONS` as its responses, padded on the right, and prompts padded on the left."""
-    from verl import DataProto
-
-    prompts = tokenizer.apply_chat_template(batch.non_tensor_batch["raw_prompt"].tolist(), tokenize=False)
-    texts = [text.format(value_of(prompt.removeprefix("<bos>"))) for text, prompt in zip(COMPLETIONS, prompts)]
-    settings = {"return_tensors": "pt", "padding": True, "add_special_tokens": False}
-    left = tokenizer(prompts, padding_side="left", **settings)
-    right = tokenizer([text + tokenizer.eos_token for text in texts], padding_side="right", **settings)
-    generated = {
-        "prompts": left.input_ids,
-        "responses": right.input_ids,
-        "attention_mask": torch.cat([left.attention_mask, right.attention_mask], dim=1),
-    }
-    return batch.union(DataProto.from_single_dict(generated))
-
-
 @pytest.mark.parametrize("path", ["pkg://toy_env.engines", engines.__file__], ids=["package", "file"])
 def test_verl_loads_the_reward_function_and_scores_with_it(verl_config, path):
-    """`NaiveRewardManager` of verl.workers; and `main_eval`, which scores a finished run and passes by position."""
+    """`main_eval`, which scores the completions of a finished run and passes its arguments by position."""
     from verl.trainer.main_eval import process_item
-    from verl.trainer.ppo.reward import get_custom_reward_fn
     from verl.utils.tokenizer import hf_tokenizer
-    from verl.workers.reward_manager import NaiveRewardManager
 
     config = verl_config(path)
-    tokenizer = hf_tokenizer(config.actor_rollout_ref.model.path)
-    batch = with_responses(verl_rows(config, tokenizer), tokenizer)
-    scores = NaiveRewardManager(tokenizer, num_examine=0, compute_score=get_custom_reward_fn(config))(batch)
-    last = batch.batch["attention_mask"][:, batch.batch["prompts"].shape[1] :].sum(dim=1) - 1
-    assert scores.sum(dim=1).tolist() == REWARDS == scores[torch.arange(len(last)), last].tolist()
-
-    for row in batch.non_tensor_batch["reward_model"]:
+    rows = verl_rows(config, hf_tokenizer(config.actor_rollout_ref.model.path)).non_tensor_batch["reward_model"]
+    assert len(rows) == len(REWARDS)
+    for row in rows:
         texts = [text.format(row["ground_truth"]) for text in COMPLETIONS]
-        source, mean = process_item._function(config, engines.DATA_SOURCE, texts, row)
-        assert mean == pytest.approx(np.mean(REWARDS))
+        assert process_item._function(config, engines.DATA_SOURCE, texts, row)[1] == pytest.approx(np.mean(REWARDS))
 
 
 def test_verl_samples_for_the_rows_and_scores_the_completions(verl_config):

@@ -32,8 +32,7 @@ def test_pass_at_k_is_the_share_of_all_subsets_with_a_right_completion():
                 assert pass_at_k(n, correct, k) == pytest.approx(sum(map(any, subsets)) / len(subsets))
 
 
-def test_pass_at_k_of_the_codex_paper_by_hand():
-    assert pass_at_k(5, 2, 1) == pytest.approx(0.4)
+def test_pass_at_k_by_hand():
     assert pass_at_k(5, 2, 2) == pytest.approx(1 - 3 / 10)
     assert pass_at_k(200, 0, 100) == 0 and pass_at_k(200, 101, 100) == 1
 
@@ -57,11 +56,9 @@ def test_majority_at_k_is_the_share_of_all_subsets_that_vote_right():
 
 
 def test_majority_at_k_by_hand():
-    assert majority_at_k([1, 1, 2], 1, 3) == 1
     assert majority_at_k([1, 2], 1, 2) == 0.5  # a tie is a fair draw
     assert majority_at_k([1, 2, 3, None], 1, 4) == pytest.approx(1 / 3)
     assert majority_at_k([None, None], 1, 2) == 0  # nobody votes
-    assert majority_at_k([2] * 40 + [1] * 24, 1, 64) == 0
 
 
 @pytest.mark.parametrize("k", [0, 4])
@@ -139,3 +136,9 @@ def test_report_reads_well(base):
     assert "8 held-out problems" in one and "before" in two and "before" not in one
     assert max(map(len, two.splitlines())) <= 80
     assert len(report_samples(results, "after").splitlines()) == 5
+
+
+def test_an_escape_sequence_in_a_completion_does_not_reach_the_terminal():
+    completion = {"prompt": "1+2?", "verdict": "right", "completion": "\x1b[2J\u2261 caf\xe9\x00#3"}
+    line = "  1+2?              \ufffd[2J\u2261 caf\xe9\ufffd#3   (right)"
+    assert report_samples({"completions": [completion]}) == line

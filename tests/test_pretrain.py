@@ -33,10 +33,6 @@ def few_steps() -> str:
     return hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in model.parameters())).hexdigest()
 
 
-def test_pretraining_is_reproduced_bit_for_bit():
-    assert few_steps() == few_steps()
-
-
 @pytest.mark.slow
 def test_pretraining_is_reproduced_bit_for_bit_in_another_process():
     """Four steps in two processes with different hash seeds give the same weights."""
@@ -61,11 +57,8 @@ def test_completion_loss_counts_completion_tokens_and_eos_only(tiny, tokenizer):
     rows = [("1+1?", "#2"), ("29+46-36?", "29+46=75;75-36=39;#39")]
     truth = 0.0
     for prompt, completion in rows:
-        ids = [
-            tokenizer.bos_token_id,
-            *(tokenizer.convert_tokens_to_ids(list(prompt + completion))),
-            tokenizer.eos_token_id,
-        ]
+        characters = tokenizer.convert_tokens_to_ids(list(prompt + completion))
+        ids = [tokenizer.bos_token_id, *characters, tokenizer.eos_token_id]
         logp = tiny(input_ids=torch.tensor([ids])).logits[0].log_softmax(dim=-1)
         truth -= sum(logp[i - 1, ids[i]].item() for i in range(1 + len(prompt), len(ids)))
     assert pretrain.completion_loss(tiny, tokenizer, rows).item() == pytest.approx(truth, rel=1e-5)
@@ -89,8 +82,7 @@ def test_the_student_is_sloppy_as_described():
         right[kind] += extract_answer(completion) == problem.answer
     for level in LEVELS:
         assert worked[level] / total[level] == pytest.approx(pretrain.WORKED[level], abs=0.03)
-    assert right["worked"] / total["worked"] > 0.95
-    assert right["direct"] / total["direct"] < 0.4
+    assert right["worked"] / total["worked"] > 0.95 and right["direct"] / total["direct"] < 0.4
 
 
 def test_worked_demonstrations_are_written_out_in_full():
@@ -119,12 +111,11 @@ def interrupt(*_, **__):
 @pytest.mark.parametrize(
     "flags, code, message",
     [
-        ("--out_dir=.", 2, "folder '.' exists and is not overwritten"),
-        ("--out_dir=file/x", 2, "error: cannot make"),
+        ("--out_dir=.", 2, "cannot make '.' (File exists); choose another, new --out_dir"),
+        ("--out_dir=file/x", 2, "error: cannot make 'file/x' (Not a directory)"),
         ("--task=toy_env.arithmetic", 2, "there is no student of it"),
         ("--learning_rate=1e300", 2, "--learning_rate must be 3e+38 (float32) or less, not 1e+300"),
         ("--steps=1000000000000", 2, "error: --steps must be 1"),
-        ("--batch_size=1000000000000", 2, "--batch_size must be 100000 or less"),
         ("--learning_rate=1e38 --steps=3", 1, "loss is nan in step 3: training has diverged"),
         ("--learning_rate=1e38 --steps=2", 1, "a weight is not finite: training has diverged"),
         ("--steps=1", 130, "stopped"),  # where the tokenizer is saved, after the model
@@ -146,7 +137,7 @@ def test_what_fails_is_one_line_and_leaves_no_folder(flags, code, message, tmp_p
 def test_pretrain_command_writes_what_transformers_loads(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["pretrain", f"--out_dir={tmp_path / 'm'}", "--steps=2", "--batch_size=4"])
     pretrain.run_main(pretrain.Config, pretrain.main, None)
-    assert "2 steps" in capsys.readouterr().out
+    assert "Saved in" in capsys.readouterr().out
     AutoModelForCausalLM.from_pretrained(tmp_path / "m")
 
 
@@ -188,14 +179,12 @@ def test_the_shipped_base_model_is_what_its_card_says(base):
 
 def test_the_base_model_of_expressions_is_what_its_card_says():
     """Success probabilities spread over the targets, and nearly every wrong answer the same."""
-    sampled = evaluate(
-        *load_policy(base_model(expressions)), expressions.HELD_OUT, samples=64, max_new_tokens=56, task=expressions
-    )
+    policy = load_policy(base_model(expressions))
+    sampled = evaluate(*policy, expressions.HELD_OUT, samples=64, max_new_tokens=56, task=expressions)
     rates = sampled.correct.mean(axis=1)
     assert 0.38 <= rates.mean() <= 0.52 and rates.min() < 0.15 and rates.max() > 0.85
-    wrong = [
-        (p, text) for p, row, ok in zip(sampled.problems, sampled.texts, sampled.correct) for text in np.array(row)[~ok]
-    ]
+    answers = zip(sampled.problems, map(np.array, sampled.texts), sampled.correct)
+    wrong = [(problem, text) for problem, texts, correct in answers for text in texts[~correct]]
     assert np.mean([text == f"#{problem.answer}" for problem, text in wrong]) > 0.97
     right = [len(set(np.array(row)[ok])) / ok.sum() for row, ok in zip(sampled.texts, sampled.correct) if ok.sum() > 9]
     assert np.mean(right) > 0.6

@@ -10,7 +10,7 @@ if __name__ == "__main__":
     take_over_ctrl_c()
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import comb, sqrt
 from textwrap import shorten
@@ -168,21 +168,15 @@ def report_samples(results: dict, when: str) -> str:
 
 def report_table(before: dict, after: dict | None = None) -> str:
     """Held-out accuracy by level with 95 % intervals as a text table: one report, or two side by side."""
-    reports = [before, after] if after else [before]
-
-    def line(label: str, cells: Iterable[str]) -> str:
-        return f"{label:6}{''.join(f'{cell:18}' for cell in cells)}".rstrip()
-
-    def cell(numbers: dict, kind: str) -> str:
-        return "{:.2f} [{:.2f}, {:.2f}]".format(numbers[kind], *numbers[f"{kind}_interval"])
-
-    heading = [f"sampled, T = {before['temperature']:g}", *[""] * bool(after), "greedy"]
-    lines = [f"Accuracy on {before['problems']} held-out problems, with 95 % intervals", line("", heading)]
+    reports, share = [before, after] if after else [before], "{:.2f} [{:.2f}, {:.2f}]".format
+    table = [["", f"sampled, T = {before['temperature']:g}", *[""] * bool(after), "greedy"]]
     if after:
-        lines.append(line("level", ["before", "after"] * 2))
+        table.append(["level", *["before", "after"] * 2])
     for level in before["accuracy"]:
-        by_kind = ((results["accuracy"][level], kind) for kind in ("sampled", "greedy") for results in reports)
-        lines.append(line(level, (cell(*one) for one in by_kind)))
+        numbers = [(results["accuracy"][level], kind) for kind in ("sampled", "greedy") for results in reports]
+        table.append([level, *(share(report[kind], *report[f"{kind}_interval"]) for report, kind in numbers)])
+    lines = [f"Accuracy on {before['problems']} held-out problems, with 95 % intervals"]
+    lines += [f"{label:6}{''.join(f'{cell:18}' for cell in cells)}".rstrip() for label, *cells in table]
     for label, name, style in (
         ("worked step by step, sampled", "worked", ".1%"),
         ("worked step by step, greedy", "greedy_worked", ".1%"),

@@ -15,7 +15,6 @@ right answers are diverse, and wrong ones nearly always the same. How often he d
 import math
 import random
 import shutil
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -172,7 +171,6 @@ def main(config: Config) -> None:
         raise UsageError(f"cannot make {str(folder)!r} ({error.strerror}); choose another, new --out_dir") from None
     torch.set_num_threads(1)  # no slower at this size, and the weights do not depend on the number of cores
     logging.disable_progress_bar()
-    started = time.perf_counter()
     try:
         model, tokenizer = train(config)
         model.save_pretrained(folder)
@@ -180,10 +178,7 @@ def main(config: Config) -> None:
     except BaseException:  # Ctrl-C as well: the folder would block the next try
         shutil.rmtree(folder, ignore_errors=True)
         raise
-    print(
-        f"{config.steps} steps took {(time.perf_counter() - started) / 60:.1f} minutes. Saved in {folder}; look at it"
-    )
-    print(f"with python -m toy_env.evaluate --task {config.task} --model {folder}")
+    print(f"Saved in {folder}; look at it with python -m toy_env.evaluate --task {config.task} --model {folder}")
 
 
 if __name__ == "__main__":
