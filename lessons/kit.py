@@ -141,7 +141,7 @@ def _text(value) -> str:
 
 # ---------------------------------------------------------------------- sliders
 
-# lessons/drawn.py takes every picture with this, for the web: a function that draws it, and its sliders by name.
+# lessons/site/drawn.py takes every picture with this, for the web: a function that draws it, and its sliders by name.
 recorder: Callable[[Callable[..., Figure], dict], None] | None = None
 narrow = False  # draw for a phone: 3.9 inches, panels below each other
 
@@ -151,7 +151,8 @@ def knob(draw: Callable[..., Figure], **sliders: tuple[float, float, float, floa
 
     A slider is name=(lowest, highest, step, start), or name=[choices], which starts at the first. The sliders are one
     output and the picture is another: a widget lives only as long as its kernel, so a lesson that is saved and opened
-    again, or read on GitHub, shows the picture without them. On the web (lessons/drawn.py) each position is a picture.
+    again, or read on GitHub, shows the picture without them. On the site (lessons/site/drawn.py) each position is a
+    picture.
     """
     if recorder:
         return recorder(draw, sliders)

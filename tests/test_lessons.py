@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from lessons import build, kit, start
+from lessons import kit, start
 from lessons.checks import lesson_02, lesson_04
+from lessons.site import build, sources
 from toy_env import UsageError
 
-SOURCES = list(build.sources())
+SOURCES = sources.find_sources()
 IDS = [source.stem for source in SOURCES]
 SHORT = "04_kl"
 ALL_BUT_ONE_SLOW = [pytest.param(s, marks=pytest.mark.slow if s.stem != SHORT else (), id=s.stem) for s in SOURCES]
@@ -30,9 +31,11 @@ LANGUAGE_INFO = {
 @pytest.mark.parametrize("source", ALL_BUT_ONE_SLOW)
 def test_a_lesson_runs_and_its_checks_judge_right(source, capsys):
     """Once through as a reader who answers nothing; then each exercise with its solution and its wrong answers."""
-    cells = build.read_cells(source)
+    cells = sources.read_cells(source)
     kit.verdicts.clear()
-    space = build.run([cell for cell in cells if cell.kind in ("code", "fold", "text", "exercise", "check")], source)
+    space = sources.run_cells(
+        [cell for cell in cells if cell.kind in ("code", "fold", "text", "exercise", "check")], source
+    )
     checks = [cell for cell in cells if cell.kind == "check"]
     assert kit.verdicts == [None] * len(checks), "an unanswered exercise is not attempted, and nothing else"
     assert sum(cell.kind == "solution" for cell in cells) == len(checks)
@@ -56,7 +59,7 @@ def test_a_lesson_runs_and_its_checks_judge_right(source, capsys):
 
 @pytest.mark.parametrize("source", SOURCES, ids=IDS)
 def test_a_lesson_keeps_to_the_conventions(source):
-    cells = build.read_cells(source)
+    cells = sources.read_cells(source)
     kinds = [cell.kind for cell in cells]
     text = "\n".join(cell.text for cell in cells if cell.kind in ("markdown", "text"))
     assert re.match(rf"# {int(source.name[:2])} · ", cells[0].text)
@@ -72,13 +75,13 @@ def test_a_lesson_keeps_to_the_conventions(source):
 
 @pytest.mark.parametrize("source", SOURCES, ids=IDS)
 def test_every_notebook_is_built_from_its_source(source):
-    assert build.is_built(source), "run python lessons/build.py"
+    assert build.is_built(source), "run python lessons/site/build.py"
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=IDS)
 def test_opening_a_lesson_changes_nothing_in_its_file(source):
     """JupyterLab marks a notebook as changed, and saves it, if it would write other metadata or other white space."""
-    path = build.LESSONS / f"{source.stem}.ipynb"
+    path = sources.LESSONS / f"{source.stem}.ipynb"
     notebook = build.nbformat.read(path, as_version=4)
     assert (
         set(notebook.metadata) == {"kernelspec", "language_info"} and notebook.metadata.kernelspec == build.KERNELSPEC
@@ -90,28 +93,28 @@ def test_opening_a_lesson_changes_nothing_in_its_file(source):
 @pytest.mark.parametrize("source", SOURCES, ids=IDS)
 def test_quoted_code_stands_in_the_repository(source):
     """A lesson quotes functions and diffs as they were when it was built."""
-    notebook = build.nbformat.read(build.LESSONS / f"{source.stem}.ipynb", as_version=4)
-    root = build.LESSONS.parent
+    notebook = build.nbformat.read(sources.LESSONS / f"{source.stem}.ipynb", as_version=4)
+    root = sources.LESSONS.parent
     for output in (output for cell in notebook.cells for output in cell.get("outputs", [])):
         text = output.get("data", {}).get("text/markdown", "")
         if quoted := re.fullmatch(r"`([\w/]+\.py)`\n```python\n(.*)```", text, re.DOTALL):
-            assert quoted[2] in (root / quoted[1]).read_text("utf-8"), "run python lessons/build.py"
+            assert quoted[2] in (root / quoted[1]).read_text("utf-8"), "run python lessons/site/build.py"
         if quoted := re.fullmatch(r"```diff\n--- (\S+)\n\+\+\+ (\S+)\n(.*)\n```", text, re.DOTALL):
             before, after = ((root / name).read_text("utf-8").splitlines() for name in quoted.groups()[:2])
             for line in quoted[3].splitlines():
-                assert line[0] not in " -" or line[1:] in before, "run python lessons/build.py"
-                assert line[0] not in " +" or line[1:] in after, "run python lessons/build.py"
+                assert line[0] not in " -" or line[1:] in before, "run python lessons/site/build.py"
+                assert line[0] not in " +" or line[1:] in after, "run python lessons/site/build.py"
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=IDS)
 def test_the_readme_links_every_lesson(source):
-    title = build.heading(source)
-    assert f"[{title}](lessons/{source.stem}.ipynb)" in (build.LESSONS.parent / "README.md").read_text("utf-8")
-    assert f"[{title}]({source.stem}.ipynb)" in (build.LESSONS / "README.md").read_text("utf-8")
+    title = sources.heading(source)
+    assert f"[{title}](lessons/{source.stem}.ipynb)" in (sources.LESSONS.parent / "README.md").read_text("utf-8")
+    assert f"[{title}]({source.stem}.ipynb)" in (sources.LESSONS / "README.md").read_text("utf-8")
 
 
 def test_a_changed_source_is_noticed(tmp_path, monkeypatch):
-    monkeypatch.setattr(build, "LESSONS", tmp_path)
+    monkeypatch.setattr(sources, "LESSONS", tmp_path)
     source = tmp_path / "src/01_x.py"
     source.parent.mkdir()
     source.write_text(
@@ -135,7 +138,7 @@ def test_a_changed_source_is_noticed(tmp_path, monkeypatch):
 
 
 def test_numbers_in_a_text_come_from_the_code(tmp_path, monkeypatch):
-    monkeypatch.setattr(build, "LESSONS", tmp_path)
+    monkeypatch.setattr(sources, "LESSONS", tmp_path)
     source = tmp_path / "src/01_x.py"
     source.parent.mkdir()
     source.write_text(
@@ -161,7 +164,7 @@ def test_numbers_in_a_text_come_from_the_code(tmp_path, monkeypatch):
     ],
 )
 def test_a_lesson_that_fails_leaves_no_notebook(code, message, tmp_path, monkeypatch):
-    monkeypatch.setattr(build, "LESSONS", tmp_path)
+    monkeypatch.setattr(sources, "LESSONS", tmp_path)
     (tmp_path / "src").mkdir()
     (tmp_path / "src/01_x.py").write_text(f"# %%\n{code}\n", "utf-8")
     with pytest.raises(UsageError, match=message):
@@ -276,13 +279,13 @@ def test_lessons_are_copied_once(tmp_path, capsys):
 
 
 def test_a_lesson_says_how_to_begin_and_where_to_go_next():
-    order = build.reading_order()
-    for text in (build.LESSONS / "README.md", build.LESSONS.parent / "README.md"):
+    order = sources.reading_order()
+    for text in (sources.LESSONS / "README.md", sources.LESSONS.parent / "README.md"):
         listed = re.findall(
             r"^- \[\d+ · .*?\]\((?:lessons/)?(\w+)\.ipynb\)", text.read_text("utf-8"), flags=re.MULTILINE
         )
         assert listed == [source.stem for source in order]
-    first, *_, last = (build.framed(source) for source in order)
+    first, *_, last = (sources.notebook_cells(source) for source in order)
     assert first[0].text.split("\n")[2].startswith("*About") and "[all lessons](README.md)" in first[-1].text
-    assert first[-1].text.endswith(f"{build.heading(order[1])} →]({order[1].stem}.ipynb)")
-    assert last[-1].text.startswith(f"[← {build.heading(order[-2])}]") and "→" not in last[-1].text
+    assert first[-1].text.endswith(f"{sources.heading(order[1])} →]({order[1].stem}.ipynb)")
+    assert last[-1].text.startswith(f"[← {sources.heading(order[-2])}]") and "→" not in last[-1].text

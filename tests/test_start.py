@@ -10,7 +10,8 @@ from urllib.parse import unquote
 import nbformat
 import pytest
 
-from lessons import build, start
+from lessons import start
+from lessons.site import sources
 from toy_env import UsageError
 
 
@@ -19,7 +20,7 @@ def test_the_links_of_the_copies_lead_somewhere(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(start, "LESSONS", tmp_path / "a b")
     folder = tmp_path / "mine"
     start.main(start.Config(str(folder), open=False))
-    lessons = list(build.sources())
+    lessons = sources.find_sources()
     assert capsys.readouterr().out == f"{len(lessons)} lessons copied to {folder}, 0 were there\n"
     texts = {path.name: path.read_text("utf-8") for path in folder.iterdir()}
     assert set(texts) == {"README.md", *(f"{source.stem}.ipynb" for source in lessons)}

@@ -12,12 +12,13 @@ import nbformat
 import pytest
 from matplotlib.figure import Figure
 
-from lessons import build, drawn, kit, web
+from lessons import kit
+from lessons.site import build, drawn, sources, website
 from toy_env import UsageError
 
 INSTALL = "pip install -e '.[page]' and apt install chromium"
 pytest.importorskip("latex2mathml", reason=f"the site needs latex2mathml: {INSTALL}")
-SOURCES = list(build.sources())
+SOURCES = sources.find_sources()
 PIXEL = base64.b64encode(kit.png(Figure(figsize=(0.1, 0.1)))).decode()
 TINY = """# %% [markdown] 5 minutes
 # # 1 · X
@@ -54,7 +55,7 @@ check("1.1", answer)
 @pytest.fixture
 def tiny(tmp_path, monkeypatch):
     """A lesson in a folder of its own, with a notebook as if it were executed: its source, and the site's folder."""
-    monkeypatch.setattr(build, "LESSONS", tmp_path / "lessons")
+    monkeypatch.setattr(sources, "LESSONS", tmp_path / "lessons")
     source = tmp_path / "lessons/src/01_x.py"
     source.parent.mkdir(parents=True)
     (tmp_path / "lessons/README.md").write_text("# All\n\nFirst:\n- [1 · X](01_x.ipynb): it turns\n", "utf-8")
@@ -77,7 +78,7 @@ def tiny(tmp_path, monkeypatch):
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     """The whole site without drawn pictures."""
-    return web.write(SOURCES, tmp_path_factory.mktemp("site")).parent
+    return website.write_site(SOURCES, tmp_path_factory.mktemp("site")).parent
 
 
 def draw(source: Path, folder: Path) -> None:
@@ -153,32 +154,36 @@ def test_every_lesson_is_on_the_index_with_its_claim_and_minutes(site):
 
 
 def test_formulas():
-    assert "&#x1D53C;" in web.mathml(r"\mathbb E[R]")
-    bars = re.findall(r'form="(\w+)"', web.mathml(r"1/|y|"))
-    assert bars == ["prefix", "postfix"] == re.findall(r'form="(\w+)"', web.mathml(r"\|s\|"))
-    assert 'form="prefix"' in web.mathml("b = -3") and 'form="prefix"' not in web.mathml("a - 3")
-    assert 'form="prefix"' not in web.mathml(r"\pi\Vert\rho")
-    assert web.mathml("x", display=True).startswith("<math") and 'display="block"' in web.mathml("x", display=True)
+    assert "&#x1D53C;" in website.mathml(r"\mathbb E[R]")
+    bars = re.findall(r'form="(\w+)"', website.mathml(r"1/|y|"))
+    assert bars == ["prefix", "postfix"] == re.findall(r'form="(\w+)"', website.mathml(r"\|s\|"))
+    assert 'form="prefix"' in website.mathml("b = -3") and 'form="prefix"' not in website.mathml("a - 3")
+    assert 'form="prefix"' not in website.mathml(r"\pi\Vert\rho")
+    assert website.mathml("x", display=True).startswith("<math") and 'display="block"' in website.mathml(
+        "x", display=True
+    )
 
 
 def test_a_lesson_without_drawn_pictures_shows_the_notebooks(tiny):
     source, folder = tiny
-    text = web.write([source], folder).with_name("01_x.html").read_text("utf-8")
+    text = website.write_site([source], folder).with_name("01_x.html").read_text("utf-8")
     assert text.count('<img style="--least: 40rem" src="figures/01_x-') == 2 and "sliders.js" not in text
     assert "sliders move <code>a</code> and <code>word</code>" in text and "(needs" not in text
     assert 'alt="1 · X"' in text and "About 5 minutes. Exercises are answered in JupyterLab" in text
-    assert text.count(f"<summary>{web.FOLDED}</summary>") == 1  # the knob; the other cell prints
-    assert "answer = ..." in web.html.unescape(re.sub("<[^>]*>", "", text)) and "not attempted" not in text
-    assert web.FOLDED in text and text.index("figures/01_x-1.png") < text.index(web.FOLDED)
+    assert text.count(f"<summary>{website.FOLDED}</summary>") == 1  # the knob; the other cell prints
+    assert "answer = ..." in website.html.unescape(re.sub("<[^>]*>", "", text)) and "not attempted" not in text
+    assert website.FOLDED in text and text.index("figures/01_x-1.png") < text.index(website.FOLDED)
 
 
 def test_sliders_are_drawn_and_frames_reassemble(tiny):
     source, folder = tiny
     draw(source, folder)
-    first = {path: path.read_bytes() for path in [*folder.rglob("*"), web.write([source], folder)] if path.is_file()}
+    first = {
+        path: path.read_bytes() for path in [*folder.rglob("*"), website.write_site([source], folder)] if path.is_file()
+    }
     text = (folder / "01_x.html").read_text("utf-8")
     assert text.count('<input type="range"') == 2 and text.count("-narrow.svg") == 2 and ".png" not in text
-    assert 'value="1"' in text and web.ONE_AT_A_TIME not in text and 'data-together="yes"' in text
+    assert 'value="1"' in text and website.ONE_AT_A_TIME not in text and 'data-together="yes"' in text
     pictures = drawn.load(source, folder / "figures")
     for width in drawn.WIDTHS:
         turning, still = pictures[width]
@@ -186,15 +191,15 @@ def test_sliders_are_drawn_and_frames_reassemble(tiny):
         frames = {at: "\n".join(turning["lines"][i] for i in frame) for at, frame in turning["frames"].items()}
         assert len(set(frames.values())) == 6
         assert frames["1,0"] + "\n" == (folder / f"figures/01_x-1-{width}.svg").read_text("utf-8")
-    assert [web.size_of(folder / f"figures/01_x-1-{width}.svg")[0] for width in drawn.WIDTHS] == [384, 374]
+    assert [website.size_of(folder / f"figures/01_x-1-{width}.svg")[0] for width in drawn.WIDTHS] == [384, 374]
     kit.narrow = True
     try:
-        space = build.run(build.read_cells(source)[1:2], source)
+        space = sources.run_cells(sources.read_cells(source)[1:2], source)
         assert frames["2,1"] + "\n" == drawn.svg(space["draw"](2, "yy"))
     finally:
         kit.narrow = False
     draw(source, folder)
-    web.write([source], folder)
+    website.write_site([source], folder)
     assert all(path.read_bytes() == content for path, content in first.items()), "the same bytes for the same source"
 
 
@@ -202,21 +207,23 @@ def test_pictures_of_another_source_are_not_used(tiny):
     source, folder = tiny
     draw(source, folder)
     source.write_text(source.read_text("utf-8") + "\n# %% [hint]\n# one more\n", "utf-8")
-    assert ".png" in web.write([source], folder).with_name("01_x.html").read_text("utf-8")
+    assert ".png" in website.write_site([source], folder).with_name("01_x.html").read_text("utf-8")
     source.write_text(TINY, "utf-8")
-    assert ".png" not in web.write([source], folder).with_name("01_x.html").read_text("utf-8")
-    notebook = nbformat.read(build.LESSONS / "01_x.ipynb", as_version=4)
+    assert ".png" not in website.write_site([source], folder).with_name("01_x.html").read_text("utf-8")
+    notebook = nbformat.read(sources.LESSONS / "01_x.ipynb", as_version=4)
     notebook.cells[1].outputs = []
-    nbformat.write(notebook, build.LESSONS / "01_x.ipynb")
-    assert ".svg" not in web.write([source], folder).with_name("01_x.html").read_text("utf-8"), "one picture is missing"
+    nbformat.write(notebook, sources.LESSONS / "01_x.ipynb")
+    assert ".svg" not in website.write_site([source], folder).with_name("01_x.html").read_text("utf-8"), (
+        "one picture is missing"
+    )
 
 
 def test_a_page_that_is_gone_is_removed_and_a_page_of_its_own_is_copied(tiny):
     source, folder = tiny
     folder.mkdir()
     (folder / "00_old.html").touch()
-    (build.LESSONS / "group.html").write_text("<p>One group</p>", "utf-8")
-    text = web.write([source], folder).read_text("utf-8")
+    (sources.LESSONS / "group.html").write_text("<p>One group</p>", "utf-8")
+    text = website.write_site([source], folder).read_text("utf-8")
     assert not (folder / "00_old.html").exists() and (folder / "group.html").read_text("utf-8") == "<p>One group</p>"
     assert text.index("group.html") < text.index("01_x.html")
     script = (folder / "algorithms/a.py.html").read_text("utf-8")
@@ -225,26 +232,25 @@ def test_a_page_that_is_gone_is_removed_and_a_page_of_its_own_is_copied(tiny):
 
 def test_html_executes_nothing_and_says_what_is_missing(tiny, monkeypatch, capsys):
     source, folder = tiny
-    for name in ("execute", "run", "in_parallel"):
-        monkeypatch.setattr(build, name, lambda *_: pytest.fail("executed"))
-    monkeypatch.setattr(drawn, "draw", lambda *_: pytest.fail("drawn"))
-    build.main(build.Config(html=True))
+    for module, name in ((build, "execute"), (sources, "run_cells"), (drawn, "in_parallel"), (drawn, "draw_lessons")):
+        monkeypatch.setattr(module, name, lambda *_: pytest.fail("executed"))
+    website.main(website.Config())
     still = "still pictures, without sliders, in lessons 1: add --draw"
     assert capsys.readouterr().out == f"{still}\nopen {folder}/index.html\n"
     monkeypatch.setitem(sys.modules, "latex2mathml.converter", None)
     with pytest.raises(UsageError, match=r"^the site needs the package .*pip install -e '.\[page\]'$"):
-        build.main(build.Config(html=True))
+        website.main(website.Config())
 
 
 @pytest.mark.parametrize("link", ["nowhere.md", "../lessons/02_gone.ipynb", "../lessons/group.html", "../../secret.md"])
 def test_a_link_out_of_the_repository_or_to_nothing_leaves_the_old_site(link, tiny, tmp_path):
     source, folder = tiny
-    web.write([source], folder)
+    website.write_site([source], folder)
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     (tmp_path.parent / "secret.md").touch()
     (tmp_path / "algorithms/README.md").write_text(f"[x]({link})", "utf-8")
     with pytest.raises(UsageError, match=f"^a link leads to .*{link[-9:]}, which is no file of the repository$"):
-        web.write([source], folder)
+        website.write_site([source], folder)
     assert before == {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
@@ -283,9 +289,9 @@ def test_slider_values():
 
 
 def test_what_is_folded():
-    assert web.only_draws("import x\n\ndef draw(a):\n    return a\n\nknob(draw, a=[1])\nassert x")
-    assert not web.only_draws("a = 1\nshow(a)") and not web.only_draws("def train():\n    pass\nknob(train)")
-    assert web.is_check('check("1.2", f)') and not web.is_check("check(f)\nx = 1")
+    assert website.only_draws("import x\n\ndef draw(a):\n    return a\n\nknob(draw, a=[1])\nassert x")
+    assert not website.only_draws("a = 1\nshow(a)") and not website.only_draws("def train():\n    pass\nknob(train)")
+    assert website.is_check('check("1.2", f)') and not website.is_check("check(f)\nx = 1")
 
 
 # ---------------------------------------------------------------------- in a real browser
@@ -295,8 +301,8 @@ def test_what_is_folded():
 def drawn_site(tmp_path_factory):
     """The whole site with the pictures of lessons 0 and 13 drawn."""
     folder = tmp_path_factory.mktemp("drawn")
-    drawn.draw(list(build.sources((0, 13))), folder)
-    return web.write(SOURCES, folder).parent
+    drawn.draw_lessons(list(sources.find_sources((0, 13))), folder)
+    return website.write_site(SOURCES, folder).parent
 
 
 def opened(browser, site: Path, name: str, width: int):
@@ -331,7 +337,7 @@ def test_pages_fit_the_window_and_ask_for_nothing(browser, drawn_site):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [390, 1280])
-@pytest.mark.parametrize("stem", [source.stem for source in build.sources((0, 13))])
+@pytest.mark.parametrize("stem", [source.stem for source in sources.find_sources((0, 13))])
 def test_every_slider_changes_its_picture(browser, drawn_site, stem, width):
     page, wrong = opened(browser, drawn_site, f"{stem}.html", width)
     for figure in page.query_selector_all("figure[data-picture]"):

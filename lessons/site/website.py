@@ -1,11 +1,17 @@
-"""The lessons as a site, lessons/html: pages that need no network and no script but for the sliders.
+"""Write the lessons as a site, lessons/html: pages that need no network, and no script except for the sliders.
 
-    python lessons/build.py --html
+    python lessons/site/website.py            from the notebooks as they are, in seconds; nothing is executed
+    python lessons/site/website.py --draw     its pictures first, in minutes: every slider position, for two widths
 
-Written in seconds from the committed notebooks and, where they are drawn, the pictures of lessons/drawn.py. A lesson
-links to scripts and to other texts of the repository; these become pages too, and what they link to. A style sheet and
-a script are copied from lessons/web, and so is lessons/group.html, the page that runs the model.
+The pictures are those of lessons/site/drawn.py, or the notebooks' own where none are drawn. A lesson links to scripts
+and other texts of the repository; these become pages too, and so does everything they link to. The site contains a copy
+of lessons/group.html, the page that runs the model.
 """
+
+from toy_env import UsageError, take_over_ctrl_c
+
+if __name__ == "__main__":
+    take_over_ctrl_c()
 
 import ast
 import base64
@@ -14,14 +20,15 @@ import json
 import posixpath
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from itertools import cycle
 from pathlib import Path
 
 import nbformat
 
-from lessons import build, drawn
-from toy_env import UsageError
+from lessons.site import drawn, sources
+from toy_env.cli import run_main
 
 INSTALL = "pip install -e '.[page]'"
 DRAWS = {"knob", "show", "check", "say", "show_source", "show_diff"}  # what a folded cell may call
@@ -54,6 +61,12 @@ INK = {  # latex2mathml's MathML to what browsers show as TeX does: a pattern an
 }  # fmt: skip
 
 
+@dataclass
+class Config:
+    draw: bool = False  # execute the sources first, to draw the site's pictures
+    only: tuple[int, ...] = ()  # numbers of the lessons to draw; by default all
+
+
 def require_packages() -> None:
     """Raises UsageError, with the command that installs them, if a package that the site needs is missing."""
     try:
@@ -63,11 +76,12 @@ def require_packages() -> None:
         raise UsageError(f"the site needs the package {error.name}: {INSTALL}") from None
 
 
-def write(sources: Sequence[Path], folder: Path) -> Path:
+def write_site(lessons: Sequence[Path], folder: Path) -> Path:
     """Write the site, in place of what is there, once all of it could be made; returns its index."""
     require_packages()
-    root = build.LESSONS.parent.resolve()
-    files: dict[str, bytes] = {asset.name: asset.read_bytes() for asset in (Path(__file__).parent / "web").iterdir()}
+    root = sources.LESSONS.parent.resolve()
+    assets = [Path(__file__).with_name(name) for name in ("sliders.js", "style.css")]
+    files: dict[str, bytes] = {path.name: path.read_bytes() for path in assets}
     if has_group := (root / GROUP).is_file():
         text = re.sub(r'data-lesson="(\w+)"', r'href="\1.html"', (root / GROUP).read_text(encoding="utf-8"))
         text = text.replace("<main>", '<main>\n<p><a href="index.html">All lessons</a></p>', 1)
@@ -75,7 +89,7 @@ def write(sources: Sequence[Path], folder: Path) -> Path:
     entries, wanted = [], {path.relative_to(root).as_posix() for path in (root / "algorithms").glob("[a-z]*.py")}
     wanted |= {f for f in ("README.md", "lessons/README.md", "algorithms/README.md") if (root / f).is_file()}
     still = []
-    for before, source, after in zip([None, *sources], sources, [*sources[1:], None]):
+    for before, source, after in zip([None, *lessons], lessons, [*lessons[1:], None]):
         lesson = LessonPage(source, folder, files)
         files[f"{source.stem}.html"] = lesson.html(before, after).encode()
         entries.append((source, lesson.minutes))
@@ -156,7 +170,7 @@ def renderer(here: str, linked: set[str]) -> Callable[[str], str]:
 
         def codespan(self, text: str) -> str:
             shown = super().codespan(text)
-            if not re.fullmatch(r"algorithms/\w+\.py", text) or not (build.LESSONS.parent / text).is_file():
+            if not re.fullmatch(r"algorithms/\w+\.py", text) or not (sources.LESSONS.parent / text).is_file():
                 return shown
             return f'<a href="{html.escape(address(relative(text, here)))}">{shown}</a>'
 
@@ -254,8 +268,8 @@ class LessonPage:
 
     def __init__(self, source: Path, folder: Path, files: dict[str, bytes]) -> None:
         self.source, self.folder, self.files, self.linked = source, folder, files, set()
-        self.notebook = nbformat.read(build.LESSONS / f"{source.stem}.ipynb", as_version=4)
-        self.minutes = build.read_cells(source)[0].note
+        self.notebook = nbformat.read(sources.LESSONS / f"{source.stem}.ipynb", as_version=4)
+        self.minutes = sources.read_cells(source)[0].note
         self.render = renderer(f"lessons/{source.stem}.ipynb", self.linked)
         self.pictures = drawn.load(source, folder / "figures")
         outputs = [output for cell in self.notebook.cells for output in cell.get("outputs", [])]
@@ -270,11 +284,11 @@ class LessonPage:
         body = "".join(map(self.cell, cells))
         end = ""
         for other, form in ((before, "← {}"), (after, "{} →")):
-            name = html.escape(form.format(build.heading(other))) if other else ""
+            name = html.escape(form.format(sources.heading(other))) if other else ""
             end += f'<a href="{other.stem}.html">{name}</a>' if other else "<span></span>"
         scripted = bool(self.pictures) and any(picture["sliders"] for picture in self.pictures["wide"])
         end = f'<nav class="end" aria-label="Lessons before and after">{end}</nav>\n'
-        return page(f"{self.source.stem}.html", build.heading(self.source), body, end, scripted)
+        return page(f"{self.source.stem}.html", sources.heading(self.source), body, end, scripted)
 
     def cell(self, cell) -> str:
         """One cell as HTML: its code, folded if it only draws or checks, and what it shows. The check of an exercise,
@@ -290,8 +304,8 @@ class LessonPage:
         return code + outputs
 
     def text(self, source: str) -> str:
-        """Markdown; what build.HOW_TO says of notebooks is said of the page instead."""
-        source = source.replace(build.HOW_TO.format(self.minutes), "HOW TO BEGIN")
+        """Markdown; what sources.HOW_TO_BEGIN says of notebooks is said of the page instead."""
+        source = source.replace(sources.HOW_TO_BEGIN.format(self.minutes), "HOW TO BEGIN")
         found = self.render(NEEDS.sub("", source))
         if headings := re.findall(r"<h\d[^>]*>(.*?)</h", found):
             self.heading = plain(headings[-1])
@@ -391,7 +405,7 @@ def size_of(path: Path) -> tuple[int, int]:
 def index(entries: list[tuple[Path, str]], files: dict[str, bytes], own: bool) -> str:
     """The first page: a picture, and the lessons in the two parts of lessons/README.md with claim and minutes."""
     claims, part = {}, "Lessons"
-    readme = build.LESSONS / "README.md"
+    readme = sources.LESSONS / "README.md"
     for line in readme.read_text(encoding="utf-8").splitlines() if readme.is_file() else []:
         if match := re.fullmatch(r"- \[.*\]\((\d\d_\w+)\.ipynb\): (.+)", line):
             claims[match[1]] = part, match[2]
@@ -402,7 +416,7 @@ def index(entries: list[tuple[Path, str]], files: dict[str, bytes], own: bool) -
     for source, minutes in entries:
         of, claim = claims.get(source.stem, ("Lessons", ""))
         parts.setdefault(of, []).append(
-            f'<li><a href="{source.stem}.html">{html.escape(build.heading(source))}</a> '
+            f'<li><a href="{source.stem}.html">{html.escape(sources.heading(source))}</a> '
             f'<span class="minutes">{minutes}</span><span class="claim">{plain(render(claim))}</span></li>\n'
         )
     body = (
@@ -433,3 +447,15 @@ def cover(entries: list[tuple[Path, str]], files: dict[str, bytes]) -> str:
         f'<figure><a href="{stem}.html">{found}</a><p class="note">What one group of eight teaches, by how many of its '
         "completions are right: GRPO divides by σ, Dr. GRPO does not.</p></figure>\n"
     )
+
+
+def main(config: Config) -> None:
+    require_packages()
+    folder = sources.LESSONS / "html"
+    if config.draw:
+        drawn.draw_lessons(sources.find_sources(config.only), folder)
+    print(f"open {write_site(sources.reading_order(), folder)}")
+
+
+if __name__ == "__main__":
+    run_main(Config, main, __doc__)

@@ -1,6 +1,6 @@
 """The pictures of the site: every figure and every position of its sliders as SVG, drawn by running the sources.
 
-    python lessons/build.py --draw
+    python lessons/site/website.py --draw
 
 Each lesson is run twice, wide and narrow (kit.narrow). What a run leaves in the site's folder figures/ are an SVG for
 each picture as it starts, and one script with all positions of its sliders:
@@ -25,8 +25,9 @@ from pathlib import Path
 import matplotlib
 from matplotlib.figure import Figure
 
-from lessons import build, kit
+from lessons import kit
 from lessons.experiments.pool import in_parallel
+from lessons.site import sources
 
 WIDTHS = ("wide", "narrow")
 MOST = 60  # positions drawn of the sliders of one picture
@@ -34,10 +35,10 @@ STYLE = {"svg.fonttype": "path", "svg.hashsalt": "lessons", "svg.image_inline": 
 RUN = ("code", "fold", "text", "exercise", "check")
 
 
-def draw(sources: Sequence[Path], folder: Path) -> None:
+def draw_lessons(chosen: Sequence[Path], folder: Path) -> None:
     """Draw the pictures of these lessons into the site's folder, on all cores."""
     (folder / "figures").mkdir(parents=True, exist_ok=True)
-    tasks = [(source, width, folder / "figures") for source in sources for width in WIDTHS]
+    tasks = [(source, width, folder / "figures") for source in chosen for width in WIDTHS]
     in_parallel(draw_lesson, tasks, what="lessons in two widths")
 
 
@@ -55,7 +56,7 @@ def draw_lesson(source: Path, width: str, figures: Path) -> None:
     kit.recorder, kit.narrow = record, width == "narrow"
     try:
         with contextlib.redirect_stdout(io.StringIO()):
-            build.run([cell for cell in build.read_cells(source) if cell.kind in RUN], source)
+            sources.run_cells([cell for cell in sources.read_cells(source) if cell.kind in RUN], source)
     finally:
         kit.recorder, kit.narrow = None, False
     found = json.dumps({"source": digest(source), "pictures": pictures}, ensure_ascii=False, separators=(",", ":"))
@@ -78,7 +79,7 @@ def load(source: Path, figures: Path) -> dict[str, list[dict]] | None:
 
 def digest(source: Path) -> str:
     """Of what the pictures are drawn with: the source, its figures' module, and all code and data that it may use."""
-    figures = build.LESSONS / "figures" / f"lesson_{source.name[:2]}.py"
+    figures = sources.LESSONS / "figures" / f"lesson_{source.name[:2]}.py"
     parts = [path.read_bytes() for path in (source, figures) if path.is_file()]
     return sha256(b"".join([*parts, shared_digest()])).hexdigest()[:16]
 
@@ -86,7 +87,7 @@ def digest(source: Path) -> str:
 @cache
 def shared_digest() -> bytes:
     """Of the modules of this folder, of the experiments with their data, of the scripts and of the environment."""
-    root = Path(__file__).parents[1]
+    root = Path(__file__).parents[2]
     folders = (
         "lessons",
         "lessons/experiments",
@@ -97,7 +98,7 @@ def shared_digest() -> bytes:
     )
     kinds = (".py", ".json", ".npz", ".safetensors")
     files = sorted(path for folder in folders for path in (root / folder).iterdir() if path.suffix in kinds)
-    files.remove(root / "lessons/web.py")  # which draws nothing
+    files += [Path(sources.__file__), Path(__file__)]
     return sha256(b"".join(sha256(path.read_bytes()).digest() for path in files)).digest()
 
 
