@@ -53,3 +53,10 @@ def test_ctrl_c_while_a_command_imports_torch_is_one_line(command, tmp_path):
     where = os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
     run = subprocess.run([sys.executable, str(command)], env=where, capture_output=True, text=True)
     assert (run.returncode, run.stderr) == (130, "stopped before the start\n")
+
+
+def test_the_folder_of_the_site_does_not_hide_pythons_own_module():
+    """lessons/ may be on the path of a subprocess; without an __init__.py lessons/site is found after every module."""
+    where = os.environ | {"PYTHONPATH": str(ROOT / "lessons")}
+    command = [sys.executable, "-X", "frozen_modules=off", "-c", "import site; site.getsitepackages()"]
+    subprocess.run(command, env=where, check=True)
