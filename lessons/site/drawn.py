@@ -134,7 +134,7 @@ def positions(choices: dict[str, tuple[list, int]]) -> tuple[list[list[int]], bo
         return [thin(len(values), start, len(values) if isinstance(values[0], str) else most)
                 for values, start in choices.values()]  # fmt: skip
 
-    longest = max([len(values) for values, _ in choices.values()], default=1)
+    longest = max(len(values) for values, _ in choices.values())
     candidates = [thinned(most) for most in range(longest, 0, -1)]
     for kept in candidates:
         half = all(2 * len(numbers) >= len(values) for numbers, (values, _) in zip(kept, choices.values()))
