@@ -4,7 +4,6 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 from urllib.parse import unquote
 
 import nbformat
@@ -14,9 +13,12 @@ from lessons import start
 from lessons.site import sources
 from toy_env import UsageError
 
+ROOT = sources.LESSONS.parent
+COMMANDS = [path for path in sorted(sources.LESSONS.rglob("*.py")) if "take_over_ctrl_c()" in path.read_text("utf-8")]
+
 
 def test_the_links_of_the_copies_lead_somewhere(tmp_path, monkeypatch, capsys):
-    (tmp_path / "a b").symlink_to(start.LESSONS)  # a link to there must have no space
+    (tmp_path / "a b").symlink_to(start.LESSONS)  # the space must not get into a link
     monkeypatch.setattr(start, "LESSONS", tmp_path / "a b")
     folder = tmp_path / "mine"
     start.main(start.Config(str(folder), open=False))
@@ -41,22 +43,16 @@ def test_a_file_that_is_there_is_left_as_it_is(tmp_path, capsys):
         start.main(start.Config(str(tmp_path / "README.md/x"), open=False))
 
 
-ROOT = Path(__file__).parents[1]
-COMMANDS = [
-    path for path in sorted((ROOT / "lessons").rglob("*.py")) if "take_over_ctrl_c()" in path.read_text("utf-8")
-]
-
-
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda path: path.stem)
 def test_ctrl_c_while_a_command_imports_torch_is_one_line(command, tmp_path):
     (tmp_path / "torch.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n", "utf-8")
-    where = os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
-    run = subprocess.run([sys.executable, str(command)], env=where, capture_output=True, text=True)
+    environment = os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+    run = subprocess.run([sys.executable, str(command)], env=environment, capture_output=True, text=True)
     assert (run.returncode, run.stderr) == (130, "stopped before the start\n")
 
 
 def test_the_folder_of_the_site_does_not_hide_pythons_own_module():
     """lessons/ may be on the path of a subprocess; without an __init__.py lessons/site is found after every module."""
-    where = os.environ | {"PYTHONPATH": str(ROOT / "lessons")}
+    environment = os.environ | {"PYTHONPATH": str(sources.LESSONS)}
     command = [sys.executable, "-X", "frozen_modules=off", "-c", "import site; site.getsitepackages()"]
-    subprocess.run(command, env=where, check=True)
+    subprocess.run(command, env=environment, check=True)

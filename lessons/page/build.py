@@ -24,7 +24,6 @@ from importlib import import_module
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from algorithms import dapo, dr_grpo, grpo
 from toy_env.cli import run_main
@@ -81,36 +80,6 @@ def pack(base: list[np.ndarray], others: list[list[np.ndarray]]) -> bytes:
         out += [scale.astype(np.float32).tobytes() for scale in scales]
         out += [np.rint(change / scale).astype(np.int8).tobytes() for change, scale in zip(changes, scales)]
     return b"".join(out)
-
-
-def unpack(packed: bytes) -> list[list[np.ndarray]]:
-    """The policies that `pack` has packed, in float64, as the page reads them."""
-    shapes = [tensor.shape for tensor in rows_of(load_policy("base")[0])]
-    at = 0
-
-    def take(dtype: type, sizes: list[tuple]) -> list[np.ndarray]:
-        nonlocal at
-        tensors = []
-        for size in sizes:
-            count = int(np.prod(size))
-            tensors.append(np.frombuffer(packed, dtype, count, at).reshape(size).astype(float))
-            at += count * np.dtype(dtype).itemsize
-        return tensors
-
-    policies = [take(np.float32, shapes)]
-    while at < len(packed):
-        scales = take(np.float32, [(rows, 1) for rows, _ in shapes])
-        policies.append([a + s * c for a, s, c in zip(policies[0], scales, take(np.int8, shapes))])
-    return policies
-
-
-def policy_of(tensors: list[np.ndarray]):
-    """A torch model, in float64, with the weights of the page."""
-    policy = load_policy("base")[0].double()
-    state = policy.state_dict()
-    for name, tensor in zip(tensor_names(), tensors):
-        state[name].copy_(torch.from_numpy(tensor).view_as(state[name]))
-    return policy
 
 
 def trained(config: Config) -> bytes:
@@ -183,7 +152,7 @@ def script_of() -> str:
     )
 
 
-def page_of(weights: str) -> str:
+def whole_page(weights: str) -> str:
     """The whole page around weights in base64."""
     parts = {
         "style": (SOURCES / "style.css").read_text(encoding="utf-8"),
@@ -202,7 +171,7 @@ def main(config: Config) -> None:
         weights = base64.b64encode(trained(config)).decode()
     elif (weights := part_of(page, "weights")) == "" or part_of(page, "policy-names") != json.dumps([BASE, *RUNS]):
         raise UsageError(f"{PAGE} does not hold the weights of {', '.join([BASE, *RUNS])}; restore it, or add --train")
-    PAGE.write_text(page_of(weights), encoding="utf-8")
+    PAGE.write_text(whole_page(weights), encoding="utf-8")
     print(f"{PAGE}: {PAGE.stat().st_size / 1e6:.2f} MB")
 
 
