@@ -155,7 +155,7 @@ def test_the_verifier_and_the_problems_are_those_of_the_task(console):
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_pushes_are_the_gradient_of_the_script(console, name):
     """Advantages against compute_advantages, the weight of each token against autograd through policy_loss, and the
-    update's coefficient against the sums of both kinds of advantages; on either side of the clip's edges and the cap."""
+    update's coefficient against the sums of both kinds of advantages, on either side of the clip's edges and cap."""
     rng, script = random.Random(name), SCRIPTS[name]
     config = script.Config(**({"kl_coef": 0.0} if hasattr(script.Config, "kl_coef") else {}))
     low, high = (getattr(config, f"clip_eps{side}", getattr(config, "clip_eps", 0.1)) for side in ("_low", "_high"))

@@ -42,36 +42,28 @@ def notebook_path(source: Path) -> Path:
 
 
 def notebook_of(source: Path) -> nbformat.NotebookNode:
-    """The notebook, not yet executed. A text cell knows its template by a digest: its source will be filled in."""
+    """The notebook, not yet executed. A text cell keeps a digest of its template, because execution fills it in."""
     notebook = nbformat.v4.new_notebook()
     notebook.metadata.kernelspec = KERNELSPEC
-    for cell in sources.notebook_cells(source):
-        if cell.kind == "wrong":
-            continue
-        folded = {"hint": "Hint", "solution": "Solution"}.get(cell.kind)
-        if cell.kind == "solution":
-            new = nbformat.v4.new_markdown_cell(fold(folded, f"```python\n{cell.text}\n```"))
-        elif folded:
-            new = nbformat.v4.new_markdown_cell(fold(folded, cell.text))
-        elif cell.kind in ("markdown", "text"):
-            new = nbformat.v4.new_markdown_cell(cell.text)
-            if cell.kind == "text":
-                new.metadata.template = sha256(cell.text.encode()).hexdigest()[:16]
-        else:
+    for cell in (cell for cell in sources.notebook_cells(source) if cell.kind != "wrong"):
+        if cell.kind in ("code", "fold", "exercise", "check"):
             new = nbformat.v4.new_code_cell(cell.text)
-            if cell.kind == "fold":
-                new.metadata.jupyter = {"source_hidden": True}
+        else:
+            text = f"```python\n{cell.text}\n```" if cell.kind == "solution" else cell.text
+            if cell.kind in ("hint", "solution"):
+                text = f"<details><summary>{cell.kind.capitalize()}</summary>\n\n{text}\n\n</details>"
+            new = nbformat.v4.new_markdown_cell(text)
+        if cell.kind == "text":
+            new.metadata.template = sha256(cell.text.encode()).hexdigest()[:16]
+        if cell.kind == "fold":
+            new.metadata.jupyter = {"source_hidden": True}
         new.id = f"cell-{len(notebook.cells)}"
         notebook.cells.append(new)
     return notebook
 
 
-def fold(title: str, text: str) -> str:
-    return f"<details><summary>{title}</summary>\n\n{text}\n\n</details>"
-
-
 def execute(notebook: nbformat.NotebookNode, name: str) -> None:
-    """Run the cells in a fresh kernel. Raises UsageError with the failing cell if one fails, or with a warning.
+    """Run the cells in a fresh kernel. Raises UsageError if a cell fails or leaves a warning.
 
     Text cells run as code among the others, and are text again afterwards.
     """
@@ -82,7 +74,7 @@ def execute(notebook: nbformat.NotebookNode, name: str) -> None:
         notebook,
         timeout=120,
         resources={"metadata": {"path": str(sources.LESSONS)}},
-        coalesce_streams=True,  # or the same text comes in other pieces every time
+        coalesce_streams=True,  # without it a text is cut into pieces that differ from run to run
         extra_arguments=["--IPKernelApp.log_level=40"],
     )
     try:
@@ -92,35 +84,35 @@ def execute(notebook: nbformat.NotebookNode, name: str) -> None:
     for i, cell in texts.items():
         cell.source = notebook.cells[i].outputs[0].data["text/markdown"]
         notebook.cells[i] = cell
-    for number, cell in enumerate((cell for cell in notebook.cells if cell.cell_type == "code"), start=1):
-        cell.execution_count = number
-        for output in cell.outputs:
-            if "execution_count" in output:
-                output.execution_count = number
     notebook.metadata.pop("widgets", None)
-    for cell in notebook.cells:
+    for number, cell in enumerate(code_cells(notebook), start=1):
+        cell.execution_count = number
         cell.metadata.pop("execution", None)
-        for output in cell.get("outputs", []):
+        for output in cell.outputs:
             if output.get("name") == "stderr":
                 raise UsageError(f"{name} leaves a warning in the notebook: {output.text.strip()}")
-        if "outputs" in cell:  # sliders live in the kernel that is gone; the picture below them stays
-            cell.outputs = [output for output in cell.outputs if WIDGET not in output.get("data", {})]
+            if "execution_count" in output:
+                output.execution_count = number
+        # Sliders need the kernel, which has ended; the picture below them stays.
+        cell.outputs = [output for output in cell.outputs if WIDGET not in output.get("data", {})]
+
+
+def code_cells(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
 
 
 def is_built(source: Path) -> bool:
     """Whether the notebook beside a source has exactly the cells of that source, executed without an error."""
-    path = notebook_path(source)
-    if not path.is_file():
+    if not notebook_path(source).is_file():
         return False
-    built, wanted = nbformat.read(path, as_version=4), notebook_of(source)
-
-    def signature(notebook: nbformat.NotebookNode) -> list[tuple[str, str]]:
-        return [(cell.cell_type, cell.metadata.get("template") or cell.source) for cell in notebook.cells]
-
-    same = signature(built) == signature(wanted)
-    code = [cell for cell in built.cells if cell.cell_type == "code"]
-    outputs = [output for cell in code for output in cell.outputs]
-    return same and all(c.execution_count for c in code) and all(o.output_type != "error" for o in outputs)
+    existing = nbformat.read(notebook_path(source), as_version=4)
+    built, wanted = (
+        [(cell.cell_type, cell.metadata.get("template") or cell.source) for cell in notebook.cells]
+        for notebook in (existing, notebook_of(source))
+    )
+    executed = all(cell.execution_count for cell in code_cells(existing))
+    failed = any(output.output_type == "error" for cell in code_cells(existing) for output in cell.outputs)
+    return built == wanted and executed and not failed
 
 
 def build(source: Path) -> None:
