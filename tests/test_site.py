@@ -210,7 +210,7 @@ def test_a_link_out_of_the_repository_or_to_nothing_leaves_the_old_site(link, ti
     before = {path: path.read_bytes() for path in tiny[1].rglob("*") if path.is_file()}
     (tmp_path.parent / "secret.md").touch()
     (tmp_path / "algorithms/README.md").write_text(f"[x]({link})", "utf-8")
-    with pytest.raises(UsageError, match=f"^a link leads to .*{link[-9:]}, which is no file of the repository$"):
+    with pytest.raises(UsageError, match=f"^a link leads to .*{link[-9:]}, which is not a file of the repository$"):
         write(*tiny)
     assert before == {path: path.read_bytes() for path in tiny[1].rglob("*") if path.is_file()}
 

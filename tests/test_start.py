@@ -23,7 +23,7 @@ def test_the_links_of_the_copies_lead_somewhere(tmp_path, monkeypatch, capsys):
     folder = tmp_path / "mine"
     start.main(start.Config(str(folder), open=False))
     lessons = sources.find_sources()
-    assert capsys.readouterr().out == f"{len(lessons)} lessons copied to {folder}, 0 were there\n"
+    assert capsys.readouterr().out == f"{len(lessons)} lessons copied to {folder}, 0 already existed\n"
     texts = {path.name: path.read_text("utf-8") for path in folder.iterdir()}
     assert set(texts) == {"README.md", *(f"{source.stem}.ipynb" for source in lessons)}
     for name, text in texts.items():
@@ -38,7 +38,9 @@ def test_a_file_that_is_there_is_left_as_it_is(tmp_path, capsys):
         (tmp_path / name).write_text("mine", "utf-8")
     start.main(start.Config(str(tmp_path), open=False))
     assert (tmp_path / "README.md").read_text("utf-8") == (tmp_path / "02_ppo.ipynb").read_text("utf-8") == "mine"
-    assert capsys.readouterr().out.endswith(", 1 were there\n") and (tmp_path / "03_group_baseline.ipynb").is_file()
+    assert (
+        capsys.readouterr().out.endswith(", 1 already existed\n") and (tmp_path / "03_group_baseline.ipynb").is_file()
+    )
     with pytest.raises(UsageError, match="^cannot write to .*; choose another --folder$"):
         start.main(start.Config(str(tmp_path / "README.md/x"), open=False))
 

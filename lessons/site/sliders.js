@@ -1,5 +1,5 @@
-// A picture with sliders: puts the frame for their positions together from its lines (lessons/site/drawn.py says how they
-// are kept) and shows it. Wide and narrow frames are in files of their own; only the one that is needed is loaded.
+// A picture with sliders: assembles the frame for their positions from its lines (in the format that lessons/site/drawn.py
+// describes) and shows it. Wide and narrow frames are in separate files; only the file that is needed is loaded.
 "use strict";
 window.drawn = {};
 const phone = matchMedia("(max-width: 700px)");

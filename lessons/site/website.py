@@ -41,7 +41,7 @@ COVER = "06_identity"  # the lesson whose first picture is on the index
 FOLDED = "how this was computed"
 PREPARES = "code that prepares what follows"
 HOW_TO = "About {}. Exercises are answered in JupyterLab, which also checks them: <code>python lessons/start.py</code>."
-ONE_AT_A_TIME = "Here one slider moves at a time, and the others go back to where they started; in JupyterLab all move."
+ONE_AT_A_TIME = "Here one slider moves at a time and the others return to their start; in JupyterLab all move."
 STACKED = '<p class="note phone">On a phone, the left picture is above and the right one below.</p>\n'
 PHONE = "(max-width: 700px)"
 NEEDS_CELLS = re.compile(r"\s\((?:the\ssliders?\s)?needs?\s[^()]*cells?[^()]*\)", re.IGNORECASE)  # in a kernel
@@ -108,7 +108,7 @@ def add_linked(root: Path, name: str, files: dict[str, str | bytes]) -> set[str]
     """Add the page of a text or a script of the repository, or a picture; returns the files that it links to."""
     path, address = (root / name).resolve(), address_of(name)
     if not (path.is_file() and path.is_relative_to(root)):
-        raise UsageError(f"a link leads to {name}, which is no file of the repository")
+        raise UsageError(f"a link leads to {name}, which is not a file of the repository")
     linked: set[str] = set()
     if path.suffix in (".png", ".svg"):
         files[address] = path.read_bytes()
