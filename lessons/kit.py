@@ -17,7 +17,7 @@ from IPython import get_ipython
 from IPython.display import Markdown, display
 from matplotlib.figure import Figure
 
-# Okabe and Ito's palette, which colour-blind readers can tell apart. One colour an idea, in all lessons.
+# Okabe and Ito's palette, which colour-blind readers can tell apart. Each idea has one colour, in all lessons.
 BLUE, ORANGE, GREEN, RED, PURPLE, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#777777"
 RIGHT, WRONG = BLUE, RED
 
@@ -37,18 +37,20 @@ verdicts: list[bool | None] = []  # of every check so far: right, wrong, or None
 
 
 def check(number: str, answer) -> None:
-    """Say whether an answer to exercise `number`, such as "6.2", is right, and if not, which mistake it looks like.
+    """Say whether an answer to exercise `number`, such as "6.2", is right, and if not, which mistake it resembles.
 
-    What it is compared with is CHECKS["6.2"] in lessons/checks/lesson_06.py:
+    CHECKS["6.2"] in lessons/checks/lesson_06.py holds what the answer is compared with:
 
-        expected    the truth
-        inputs      the keyword arguments it is compared at, each a dictionary; without inputs, answer, expected, bug
-                    and mistakes are values and not functions
-        mistakes    what the reader is told when the answer agrees with a mistake, or raises the same kind of error
-        bug         what a stub that is to be repaired returns as it stands
-        tolerance   within which arrays, tensors and numbers agree; 1e-6 if it is not given
+        expected    the right answer
+        inputs      keyword arguments, one dictionary for each comparison; without inputs, answer, expected, bug and
+                    mistakes are values instead of functions
+        mistakes    messages, each with the mistake that it names: the reader sees the message if the answer agrees
+                    with the mistake, or raises the same kind of error
+        bug         the unchanged result of a stub that the reader is to repair
+        tolerance   within which arrays, tensors and numbers agree; 1e-6 by default
 
-    `...`, None and the bug are an exercise not attempted. Prints one line and raises nothing, so that Run All ends.
+    `...`, None and the bug mean that the exercise is not attempted. Prints one line and raises nothing, so that Run All
+    reaches the end.
     """
     exercise = import_module(f"lessons.checks.lesson_{int(number.split('.')[0]):02}").CHECKS[number]
     judge(answer, **exercise)
@@ -62,51 +64,38 @@ def judge(
     tolerance: float = 1e-6,
     bug=None,
 ) -> None:
-    """`check` against what is given here."""
+    """`check`, given the entry of CHECKS."""
 
-    def values(of) -> list:
-        return [of(**copy.deepcopy(given)) for given in inputs] if inputs is not None else [of]
-
-    def outcome(of) -> list | Exception:
+    def outcome(function) -> list | Exception:
+        """The values at all inputs, or the error that was raised."""
         try:
-            return values(of)
+            return [function] if inputs is None else [function(**copy.deepcopy(arguments)) for arguments in inputs]
         except Exception as error:
             return error
 
-    def agrees(ours: list | Exception, theirs: list | Exception) -> bool:
-        if isinstance(ours, Exception) or isinstance(theirs, Exception):
-            return type(ours) is type(theirs)
-        return all(_same(a, b, tolerance) for a, b in zip(ours, theirs))
+    def agrees(other) -> bool:
+        theirs = outcome(other)
+        if raised or isinstance(theirs, Exception):
+            return type(values) is type(theirs)
+        return all(_same(a, b, tolerance) for a, b in zip(values, theirs))
 
-    given, truth = outcome(answer), values(expected)
-    if not isinstance(given, Exception):
-        if all(value is None or value is ... for value in given):
-            return _say(None, "not attempted")
-        if agrees(given, truth):
-            return _say(True, "right")
-    if bug is not None and agrees(given, outcome(bug)):
+    values = outcome(answer)
+    raised = isinstance(values, Exception)
+    if not raised and all(value is None or value is ... for value in values):
+        return _say(None, "not attempted")
+    if agrees(expected):
+        return _say(True, "right")
+    if bug is not None and agrees(bug):
         return _say(None, "the bug is still there")
     for message, mistake in (mistakes or {}).items():
-        if agrees(given, outcome(mistake)):
+        if agrees(mistake):
             return _say(False, message)
-    if isinstance(given, Exception):
-        return _say(False, f"your code raised {type(given).__name__}: {given}")
-    i = next(i for i, pair in enumerate(zip(given, truth)) if not _same(*pair, tolerance))
-    case = f" for {_text(inputs[i])}" if inputs is not None else ""
-    _say(False, f"{_difference(given[i], truth[i], tolerance)}{case}")
-
-
-def _difference(ours, truth, tolerance: float) -> str:
-    """One place where an answer is not right, without the right one."""
-    try:
-        ours, truth = _array(ours).astype(float), _array(truth).astype(float)
-    except (TypeError, ValueError):
-        return f"{_text(ours)} is not right"
-    if ours.shape != truth.shape:
-        return f"a value of shape {ours.shape} where one of shape {truth.shape} is wanted"
-    at = np.argwhere(~np.isclose(ours, truth, rtol=tolerance, atol=tolerance, equal_nan=True))[0]
-    where = f" in place {tuple(at.tolist())}" if len(at) else ""
-    return f"{ours[tuple(at)]:.4g}{where} is not right"
+    if raised:
+        return _say(False, f"your code raised {type(values).__name__}: {values}")
+    pairs = list(zip(values, outcome(expected)))
+    wrong = next(i for i, pair in enumerate(pairs) if not _same(*pair, tolerance))
+    case = f" for {_text(inputs[wrong])}" if inputs is not None else ""
+    _say(False, f"{_difference(*pairs[wrong], tolerance)}{case}")
 
 
 def _say(verdict: bool | None, message: str) -> None:
@@ -118,14 +107,32 @@ def _array(value) -> np.ndarray:
     return np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
 
 
-def _same(ours, truth, tolerance: float) -> bool:
-    if isinstance(truth, str) or isinstance(ours, str):
-        return isinstance(ours, str) and ours.strip().lower() == str(truth).strip().lower()
+def _numbers(value) -> np.ndarray | None:
+    """A number, array or tensor as floats; None for anything else."""
     try:
-        ours, truth = _array(ours).astype(float), _array(truth).astype(float)
+        return None if isinstance(value, str) else _array(value).astype(float)
     except (TypeError, ValueError):
+        return None
+
+
+def _same(answer, truth, tolerance: float) -> bool:
+    if isinstance(answer, str):
+        return answer.strip().lower() == str(truth).strip().lower()
+    answer, truth = _numbers(answer), _numbers(truth)
+    if answer is None or truth is None or answer.shape != truth.shape:
         return False
-    return ours.shape == truth.shape and np.allclose(ours, truth, rtol=tolerance, atol=tolerance, equal_nan=True)
+    return np.allclose(answer, truth, rtol=tolerance, atol=tolerance, equal_nan=True)
+
+
+def _difference(answer, truth, tolerance: float) -> str:
+    """One place where an answer is not right; the right value is not shown."""
+    numbers, truth = _numbers(answer), _numbers(truth)
+    if numbers is None or truth is None:
+        return f"{_text(answer)} is not right"
+    if numbers.shape != truth.shape:
+        return f"a value of shape {numbers.shape} where one of shape {truth.shape} is wanted"
+    place = tuple(np.argwhere(~np.isclose(numbers, truth, rtol=tolerance, atol=tolerance, equal_nan=True))[0].tolist())
+    return f"{numbers[place]:.4g}{f' in place {place}' if place else ''} is not right"
 
 
 def _text(value) -> str:
@@ -141,17 +148,18 @@ def _text(value) -> str:
 
 # ---------------------------------------------------------------------- sliders
 
-# lessons/drawn.py takes every picture with this, for the web: a function that draws it, and its sliders by name.
+# lessons/site/drawn.py sets it, to draw the site's pictures: it takes a function that draws, and its sliders by name.
 recorder: Callable[[Callable[..., Figure], dict], None] | None = None
-narrow = False  # draw for a phone: 3.9 inches, panels below each other
+narrow = False  # draw for a phone: 3.9 inches wide, panels below each other
 
 
 def knob(draw: Callable[..., Figure], **sliders: tuple[float, float, float, float] | Sequence) -> None:
-    """A picture with sliders: `draw(**values)` returns a Figure and is called anew whenever one is moved.
+    """A picture with sliders: `draw(**values)` returns a Figure, and is called again whenever a slider is moved.
 
     A slider is name=(lowest, highest, step, start), or name=[choices], which starts at the first. The sliders are one
     output and the picture is another: a widget lives only as long as its kernel, so a lesson that is saved and opened
-    again, or read on GitHub, shows the picture without them. On the web (lessons/drawn.py) each position is a picture.
+    again, or read on GitHub, shows the picture without them. On the site (lessons/site/drawn.py) each position is a
+    picture.
     """
     if recorder:
         return recorder(draw, sliders)
@@ -159,38 +167,47 @@ def knob(draw: Callable[..., Figure], **sliders: tuple[float, float, float, floa
 
     widgets = {}
     for name, spec in sliders.items():
-        title = {"description": name, "layout": ipywidgets.Layout(width="580px")}  # a track of about 400
+        settings = {"description": name, "layout": ipywidgets.Layout(width="580px")}  # a track of about 400
         if isinstance(spec, tuple):
             low, high, step, start = spec
             kind = ipywidgets.IntSlider if all(isinstance(v, int) for v in spec) else ipywidgets.FloatSlider
-            widgets[name] = kind(min=low, max=high, step=step, value=start, **title)
+            widgets[name] = kind(min=low, max=high, step=step, value=start, **settings)
         else:
-            widgets[name] = ipywidgets.SelectionSlider(options=list(spec), **title)
+            widgets[name] = ipywidgets.SelectionSlider(options=list(spec), **settings)
 
     def picture() -> dict:
         return _image(draw(**{name: widget.value for name, widget in widgets.items()}), "a picture with sliders")
 
     box = ipywidgets.VBox(list(widgets.values()))
     view = {"version_major": 2, "version_minor": 0, "model_id": box.model_id}
-    start = picture()  # drawn without a notebook too: a test wants to know whether it can be
+    start = picture()  # without a notebook too: a test wants to know whether it can be drawn
     if get_ipython() is None:
         return
     display({WIDGET: view, "text/plain": f"sliders: {', '.join(sliders)}"}, raw=True)
-    shown = display(start, raw=True, display_id=box.model_id)
+    output = display(start, raw=True, display_id=box.model_id)
     waiting: list[asyncio.TimerHandle] = []
 
     def moved(_) -> None:
         """Draw when no further move is waiting, so that the picture keeps up with a slider that is dragged."""
         while waiting:
             waiting.pop().cancel()
-        waiting.append(asyncio.get_running_loop().call_later(0.01, lambda: shown.update(picture(), raw=True)))
+        waiting.append(asyncio.get_running_loop().call_later(0.01, lambda: output.update(picture(), raw=True)))
 
     for widget in widgets.values():
         widget.observe(moved, names="value")
 
 
+def show(figure: Figure) -> None:
+    """Put a figure below the cell."""
+    if recorder:
+        return recorder(lambda: figure, {})
+    image = _image(figure, "a figure")
+    if get_ipython() is not None:
+        display(image, raw=True)
+
+
 def _image(figure: Figure, text: str) -> dict:
-    """What `display` shows as a picture, with a text for where there are none."""
+    """What `display` shows: a picture, or the text where there are no pictures."""
     return {"image/png": base64.b64encode(png(figure)).decode(), "text/plain": text}
 
 
@@ -201,24 +218,14 @@ def png(figure: Figure) -> bytes:
     return file.getvalue()
 
 
-def show(figure: Figure) -> None:
-    """Put a figure under the cell."""
-    if recorder:
-        return recorder(lambda: figure, {})
-    data = _image(figure, "a figure")
-    if get_ipython() is not None:
-        display(data, raw=True)
-
-
 def new_figure(width: float = 7.0, height: float = 3.4, columns: int = 1, fixed: bool = False, **settings):
-    """A figure and its axes (one, or an array of `columns`; below each other if it is narrow, but one that is `fixed`
-    keeps its width, and is scrolled)."""
-    if fixed or not narrow:
-        figure = Figure(figsize=(width, height), layout="constrained")
-        return figure, figure.subplots(1, columns, **settings)
-    rows, one = columns, {1: height, 2: 2.7}.get(columns, 1.8)
-    figure = Figure(figsize=(3.9, rows * one), layout="constrained")
-    return figure, figure.subplots(rows, 1, **settings)
+    """A figure and its axes: one, or an array of `columns`. A narrow figure has them below each other, unless it is
+    `fixed`: then it keeps its width and is scrolled."""
+    rows = 1
+    if narrow and not fixed:
+        rows, columns, width, height = columns, 1, 3.9, {1: height, 2: 2 * 2.7}.get(columns, 1.8 * columns)
+    figure = Figure(figsize=(width, height), layout="constrained")
+    return figure, figure.subplots(rows, columns, **settings)
 
 
 def label_line(axis, x: float, y: float, text: str, color: str, **settings) -> None:
@@ -230,33 +237,31 @@ def label_line(axis, x: float, y: float, text: str, color: str, **settings) -> N
 # ---------------------------------------------------------------------- quoted code
 
 
+def _path(part: ModuleType | Callable) -> str:
+    return inspect.getmodule(part).__name__.replace(".", "/") + ".py"
+
+
 def show_source(function: Callable) -> None:
     """Quote a function of the repository as it stands."""
-    where = f"`{inspect.getmodule(function).__name__.replace('.', '/')}.py`"
-    say(f"{where}\n```python\n{inspect.getsource(function)}```")
+    say(f"`{_path(function)}`\n```python\n{inspect.getsource(function)}```")
 
 
 def show_diff(before: ModuleType | Callable, after: ModuleType | Callable) -> None:
-    """The unified diff of two scripts, or of two functions of them, docstrings and all."""
-
-    def name(of) -> str:
-        module = inspect.getmodule(of)
-        return module.__name__.replace(".", "/") + ".py"
-
+    """The unified diff of two scripts, or of two of their functions, including docstrings."""
     sources = (inspect.getsource(part).splitlines() for part in (before, after))
-    lines = difflib.unified_diff(*sources, name(before), name(after), n=1, lineterm="")
+    lines = difflib.unified_diff(*sources, _path(before), _path(after), n=1, lineterm="")
     say("```diff\n" + "\n".join(lines) + "\n```")
 
 
 def fill(template: str, names: dict) -> str:
     """A text with each {=expression} replaced by its value, formatted as in an f-string: {=x:.2f}.
 
-    An expression holds no closing brace and one kind of quotation marks. Raises what the expression raises.
+    An expression may not contain a closing brace, nor both kinds of quotation marks. Its errors are raised.
     """
     return re.sub(r"\{=(.+?)\}", lambda match: eval("f" + repr("{" + match[1] + "}"), names), template, flags=re.DOTALL)
 
 
 def say(text: str) -> None:
-    """Put Markdown under the cell: quoted code, or a text whose numbers the code has just found."""
+    """Put Markdown below the cell: quoted code, or a text with numbers that the code has just computed."""
     if get_ipython() is not None:
         display(Markdown(text))

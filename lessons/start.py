@@ -1,10 +1,10 @@
-"""Copy the lessons to my_lessons/, to work in, and open them in JupyterLab.
+"""Copy the lessons to my_lessons/, where you can work in them, and open JupyterLab there.
 
     python lessons/start.py
-    python lessons/start.py --no_open       copy only
+    python lessons/start.py --no_open       only copy them
 
-A file that is there already is left as it is, with your answers; delete or rename it to begin anew. The originals
-stay as they were built, so that `git pull` finds nothing in its way.
+A file that already exists is left as it is, with your answers; delete or rename it to start again. The originals stay
+as they were built, so that `git pull` meets no local changes.
 """
 
 from toy_env import UsageError, take_over_ctrl_c
@@ -26,7 +26,7 @@ LESSONS = Path(__file__).resolve().parent
 
 @dataclass
 class Config:
-    folder: str = "my_lessons"  # where to copy them, from the folder you are in
+    folder: str = "my_lessons"  # where to copy the lessons, relative to the current folder
     open: bool = True  # start JupyterLab there
 
 
@@ -38,7 +38,7 @@ def main(config: Config) -> None:
     originals = quote(Path(os.path.relpath(LESSONS, folder)).as_posix())
 
     def link(match: re.Match) -> str:
-        """A link of a copy: to what is not copied it leads into the repository."""
+        """A link of a copy: one to a file that is not copied leads into the repository."""
         return match[0] if match[1] in copied or not (LESSONS / match[1]).is_file() else f"]({originals}/{match[1]}"
 
     try:
@@ -50,8 +50,8 @@ def main(config: Config) -> None:
     except OSError as error:
         raise UsageError(f"cannot write to {config.folder!r} ({error.strerror}); choose another --folder") from None
     count = sum(path in lessons for path in new)
-    print(f"{count} lessons copied to {config.folder}, {len(lessons) - count} were there")
-    if config.open:  # with a root that holds the copies and what they link to
+    print(f"{count} lessons copied to {config.folder}, {len(lessons) - count} already existed")
+    if config.open:  # below a root that contains the copies and the files that they link to
         from jupyterlab.labapp import LabApp
 
         root = os.path.commonpath([folder, LESSONS])

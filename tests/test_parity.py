@@ -16,7 +16,8 @@ from conftest import build_tiny_model
 from torch import Tensor
 
 from algorithms import cispo, dapo, dr_grpo, grpo, gspo, maxrl, ppo, rloo
-from lessons import build, losses
+from lessons import losses
+from lessons.site import sources
 from toy_env.pretrain import build_tokenizer
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # the libraries' own, on import and in use
@@ -508,7 +509,7 @@ def test_policy_loss_is_that_of_trl(trl, tiny_folder, name, kl_coef, clip):
 def lesson() -> dict:
     """The names that the code of lesson 4 defines."""
     names: dict = {"__name__": "__main__"}
-    for cell in build.read_cells(build.LESSONS / "src/04_kl.py"):
+    for cell in sources.read_cells(sources.LESSONS / "src/04_kl.py"):
         if cell.kind == "code":
             exec(compile(cell.text, "04_kl.py", "exec"), names)
     return names

@@ -317,7 +317,7 @@ def main(config: Config) -> None:
     print(update_length_tables.table(results))
     if config.publish:
         np.savez_compressed(RESULTS, **results)
-        print(f"written: {RESULTS.name}; now python lessons/build.py --only 13")
+        print(f"written: {RESULTS.name}; now python lessons/site/build.py --only 13")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 // What each script's compute_advantages and policy_loss do with one group of completions, as numbers.
-// tests/test_page.py compares all of this with the scripts' settings and the autograd of their losses.
+// tests/test_in_browser.py compares all of this with the scripts' settings and the autograd of their losses.
 
 import { LONGEST } from "./model.js";
 
@@ -11,13 +11,13 @@ const standardised = (list) => centred(list).map((x) => (deviation(list) ? x / d
 const isMixed = (rewards) => rewards.some((R) => R !== rewards[0]);
 
 export const LAMBDA = 0.95; // gae_lambda
-export const OVERLONG = 8; // overlong_buffer: the punishment begins at LONGEST - OVERLONG tokens
+export const OVERLONG = 8; // overlong_buffer: the penalty begins at LONGEST - OVERLONG tokens
 
-// A token gets A · ratio / divisor. Of an algorithm:
-//   advantages  (rewards of 0 and 1, lengths in tokens) -> one a completion, or in PPO a list of one a token
+// A token gets A · ratio / divisor. The fields of an algorithm:
+//   advantages  (rewards of 0 and 1, lengths in tokens) -> one per completion, or in PPO a list with one per token
 //   divisor     "length": G times the completion's length; "limit": G times the length limit; "tokens": all tokens
 //   clip        [low, high]: a positive A is stopped where the ratio is above high, a negative one where it is below low
-//   cap         what the ratio counts for at most, 0 for an algorithm that has no ratio
+//   cap         the largest ratio that counts; 0 for an algorithm without a ratio
 export const ALGORITHMS = {
   REINFORCE: { advantages: (R) => R, divisor: "limit", cap: 0 },
   PPO: { advantages: ppo, divisor: "tokens", clip: [0.8, 1.2] },
@@ -30,7 +30,7 @@ export const ALGORITHMS = {
   CISPO: { advantages: dapo, divisor: "tokens", cap: 5 },
 };
 
-// Rewards of 1 and -1 less the punishment for overlong completions; whether a group is mixed decides the verdict alone.
+// Rewards of 1 and -1, less the penalty for overlong completions; the verdicts alone decide whether a group is mixed.
 function dapo(rewards, lengths) {
   const shaped = rewards.map((R, i) => 2 * R - 1 - Math.max(0, (lengths[i] - LONGEST + OVERLONG) / OVERLONG));
   return isMixed(rewards) ? standardised(shaped) : rewards.map(() => 0);
@@ -49,9 +49,9 @@ export function divisorOf(name, lengths, i) {
   return { length: G * lengths[i], limit: G * LONGEST, tokens: sum(lengths) }[ALGORITHMS[name].divisor];
 }
 
-// By what a group's tokens are pushed, as if the group were the whole optimizer batch and without the KL term: minus the
+// The pushes on a group's tokens, as if the group were the whole optimizer batch and without the KL term: minus the
 // derivative of the loss by each token's log-probability, where every ratio is `ratio`.
-// -> [{advantage, tokens: [{weight, stopped}]}], one a completion
+// -> [{advantage, tokens: [{weight, stopped}]}], one per completion
 export function pushes(name, rewards, lengths, ratio = 1) {
   const { advantages, clip: [low, high] = [0, Infinity], cap = Infinity } = ALGORITHMS[name];
   const factor = cap ? Math.min(ratio, cap) : 1;
@@ -68,7 +68,7 @@ export function pushes(name, rewards, lengths, ratio = 1) {
 }
 
 // The sum of A / G over the right completions, which is the coefficient of the group's update, and over the wrong ones.
-// PPO has none: its advantages are of tokens.
+// PPO has none: each of its tokens has its own advantage.
 export function coefficients(name, rewards, lengths) {
   if (name === "PPO") return null;
   const A = ALGORITHMS[name].advantages(rewards, lengths), G = rewards.length;

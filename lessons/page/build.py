@@ -1,10 +1,10 @@
 """Write lessons/group.html, the page that runs the real model in a browser, from the files beside this one.
 
-    python lessons/page/build.py            anew from the sources, with the weights that the page holds
-    python lessons/page/build.py --train    train the policies anew in runs/page (about six minutes)
+    python lessons/page/build.py            from its sources, with the weights that the page already holds
+    python lessons/page/build.py --train    train the policies first, in runs/page (about six minutes)
 
-The page is one file without a request to any network. Its weights are those of the shipped base model, and for each
-trained policy the difference from it in 8 bits a weight.
+The page is one file that requests nothing from a network. It holds the weights of the shipped base model and, for each
+trained policy, the difference from them in 8 bits per weight.
 """
 
 from toy_env import UsageError, take_over_ctrl_c
@@ -24,7 +24,6 @@ from importlib import import_module
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from algorithms import dapo, dr_grpo, grpo
 from toy_env.cli import run_main
@@ -53,8 +52,8 @@ LAYER = {
 
 @dataclass
 class Config:
-    train: bool = False  # train the policies anew, those that runs/page does not hold yet
-    runs: str = "runs/page"  # folder of the runs, within the repository or absolute
+    train: bool = False  # train the policies that the folder of runs does not hold yet, and pack their weights
+    runs: str = "runs/page"  # folder of the runs, relative to the repository or absolute
 
 
 # ---------------------------------------------------------------------- weights
@@ -73,7 +72,7 @@ def rows_of(policy) -> list[np.ndarray]:
 
 
 def pack(base: list[np.ndarray], others: list[list[np.ndarray]]) -> bytes:
-    """The float32 weights of the base; of each other policy one float32 scale a row and 8 bits a weight."""
+    """The float32 weights of the base; for each other policy one float32 scale per row and 8 bits per weight."""
     out = [tensor.tobytes() for tensor in base]
     for other in others:
         changes = [b - a for a, b in zip(base, other)]
@@ -81,36 +80,6 @@ def pack(base: list[np.ndarray], others: list[list[np.ndarray]]) -> bytes:
         out += [scale.astype(np.float32).tobytes() for scale in scales]
         out += [np.rint(change / scale).astype(np.int8).tobytes() for change, scale in zip(changes, scales)]
     return b"".join(out)
-
-
-def unpack(packed: bytes) -> list[list[np.ndarray]]:
-    """The policies that `pack` has packed, in float64, as the page reads them."""
-    shapes = [tensor.shape for tensor in rows_of(load_policy("base")[0])]
-    at = 0
-
-    def take(dtype: type, sizes: list[tuple]) -> list[np.ndarray]:
-        nonlocal at
-        tensors = []
-        for size in sizes:
-            count = int(np.prod(size))
-            tensors.append(np.frombuffer(packed, dtype, count, at).reshape(size).astype(float))
-            at += count * np.dtype(dtype).itemsize
-        return tensors
-
-    policies = [take(np.float32, shapes)]
-    while at < len(packed):
-        scales = take(np.float32, [(rows, 1) for rows, _ in shapes])
-        policies.append([a + s * c for a, s, c in zip(policies[0], scales, take(np.int8, shapes))])
-    return policies
-
-
-def policy_of(tensors: list[np.ndarray]):
-    """A torch model, in float64, with the weights of the page."""
-    policy = load_policy("base")[0].double()
-    state = policy.state_dict()
-    for name, tensor in zip(tensor_names(), tensors):
-        state[name].copy_(torch.from_numpy(tensor).view_as(state[name]))
-    return policy
 
 
 def trained(config: Config) -> bytes:
@@ -126,8 +95,8 @@ def trained(config: Config) -> bytes:
 
 
 def part_of(page: str, name: str) -> str:
-    """What a page holds in its script called `name`: "weights", packed and in base64, or "policy-names". Empty if the
-    page is cut before its end."""
+    """The content of a page's script `name`: "weights", packed and in base64, or "policy-names". Empty if the page is
+    cut off before its end."""
     match = re.search(rf'<script type="[^"]*" id="{name}">(.*?)</script>', page, flags=re.DOTALL)
     return match[1].strip() if match else ""
 
@@ -156,34 +125,29 @@ def diffs() -> dict[str, list[list[str]]]:
             if script is grpo:
                 lit = ("# [GRPO: / sigma]", "# [GRPO: / length]", "/ sigma)")
                 lines += [["+" if line.endswith(lit) else " ", line] for line in after]
-            elif before == after:
-                lines += [[" ", line] for line in after]
             else:
-                lines += [[line[0], line[1:]] for line in difflib.unified_diff(before, after, n=99, lineterm="")][3:]
+                diff = list(difflib.unified_diff(before, after, n=99, lineterm=""))[3:]
+                lines += [[line[0], line[1:]] for line in diff or [f" {line}" for line in after]]
     return shown
 
 
 def training_step() -> list[str]:
-    """The lines of DAPO's training step that draw until enough groups are mixed, and make its rewards."""
+    """The lines of DAPO's training step that draw until enough groups are mixed, and compute the rewards."""
     step = inspect.getsource(dapo.train)
-    lines = re.findall(
-        r"^( +while len.*?\n)(?= +rollout = )|^( +rewards = .*?\n)", step, flags=re.DOTALL | re.MULTILINE
-    )
-    return inspect.cleandoc("\n" + "".join(loop + rewards for loop, rewards in lines)).splitlines()
+    parts = re.findall(r"^ +while len.*?\n(?= +rollout = )|^ +rewards = .*?\n", step, flags=re.DOTALL | re.MULTILINE)
+    return inspect.cleandoc("\n" + "".join(parts)).splitlines()
 
 
 # ---------------------------------------------------------------------- the page
 
 
 def script_of() -> str:
-    """The modules as one: a page opened by a double click may not import, so imports and exports are taken out."""
-    sources = [(SOURCES / f"{name}.js").read_text(encoding="utf-8") for name in MODULES]
-    return "\n".join(
-        re.sub(r"^export ", "", re.sub(r"^import .*?;\n", "", s, flags=re.M | re.S), flags=re.M) for s in sources
-    )
+    """The modules as one: a page opened by a double click may not import, so imports and exports are removed."""
+    modules = "\n".join((SOURCES / f"{name}.js").read_text(encoding="utf-8") for name in MODULES)
+    return re.sub(r"^import .*?;\n|^export ", "", modules, flags=re.MULTILINE | re.DOTALL)
 
 
-def page_of(weights: str) -> str:
+def whole_page(weights: str) -> str:
     """The whole page around weights in base64."""
     parts = {
         "style": (SOURCES / "style.css").read_text(encoding="utf-8"),
@@ -202,7 +166,7 @@ def main(config: Config) -> None:
         weights = base64.b64encode(trained(config)).decode()
     elif (weights := part_of(page, "weights")) == "" or part_of(page, "policy-names") != json.dumps([BASE, *RUNS]):
         raise UsageError(f"{PAGE} does not hold the weights of {', '.join([BASE, *RUNS])}; restore it, or add --train")
-    PAGE.write_text(page_of(weights), encoding="utf-8")
+    PAGE.write_text(whole_page(weights), encoding="utf-8")
     print(f"{PAGE}: {PAGE.stat().st_size / 1e6:.2f} MB")
 
 

@@ -1,4 +1,4 @@
-// The closed forms of lessons/identity.py, which explains and derives them.
+// The closed forms that lessons/identity.py explains and derives.
 
 export const sigma = (k, G) => Math.sqrt(k * (G - k)) / G;
 

@@ -1,5 +1,5 @@
 // The model of toy_env in plain JavaScript: a Llama-type transformer with 3 layers, read one token at a time.
-// Everything is computed in float64 from the shipped float32 weights; tests/test_page.py compares it with torch.
+// Everything is computed in float64 from the shipped float32 weights; tests/test_in_browser.py compares it with torch.
 
 export const TOKENS = ["<pad>", "<bos>", "<eos>", ..."0123456789+-?=;#"];
 export const BOS = 1, EOS = 2, LONGEST = 56; // LONGEST: max_new_tokens of the scripts
@@ -15,8 +15,8 @@ for (let l = 0; l < LAYERS; l++) {
 const WEIGHTS = SHAPES.reduce((sum, [, rows, columns]) => sum + rows * columns, 0); // 152,192
 const ROWS = SHAPES.reduce((sum, [, rows]) => sum + rows, 0);
 
-// All policies of the page from its bytes: the base model in float32, then for each other policy one float32 scale a row
-// and 8 bits a weight, the difference from the base.
+// All policies of the page from its bytes: the base model in float32, then for each other policy one float32 scale per row
+// and 8 bits per weight, the difference from the base.
 export function readPolicies(base64, names) {
   const bytes = Uint8Array.from(atob(base64), (character) => character.charCodeAt(0)).buffer;
   const base = Float64Array.from(new Float32Array(bytes, 0, WEIGHTS));
@@ -127,7 +127,7 @@ export function pick(logits, u) {
 
 export const encode = (text) => [BOS, ...Array.from(text, (character) => TOKENS.indexOf(character))];
 
-// Completions of one prompt: yields after each token, until all have ended. One list of token ids a completion.
+// Completions of one prompt: yields after each token, until all have ended. One list of token ids per completion.
 export function* complete(policy, prompt, group, random) {
   const first = new Reader(policy);
   let logits;
@@ -163,7 +163,7 @@ export function answer(completion) {
   return at >= 0 && match ? Number(match[1] + match[2]) : null;
 }
 
-// The value of a chain such as 29+46-36, or null if it is no problem of the task.
+// The value of a chain such as 29+46-36, or null if it is not a problem of the task.
 export function value(expression) {
   if (!/^[1-9]\d?([+-][1-9]\d?){1,4}$/.test(expression)) return null;
   let total = 0;
@@ -174,7 +174,7 @@ export function value(expression) {
   return total;
 }
 
-export function drawProblem(random) { // one to four operations, by rejection; held-out problems among them
+export function drawProblem(random) { // one to four operations, by rejection; held-out problems included
   const integer = (n) => Math.floor(random() * n), operations = 1 + integer(4);
   for (;;) {
     let expression = String(1 + integer(50));

@@ -1,5 +1,5 @@
-// The page itself: what stands in it, and what happens when something is pressed or moved.
-// build.py puts the five modules behind one another, so their names at the top level are all different.
+// The page itself: its contents, and what its controls do.
+// build.py joins the five modules into one script, so all of their top-level names are different.
 
 import { ALGORITHMS, LAMBDA, OVERLONG, coefficients, divisorOf, pushes } from "./algorithms.js";
 import { fidelity, sigma, silent, updateLength, weight, weightDrGRPO } from "./closed.js";
@@ -11,7 +11,7 @@ const json = (id) => JSON.parse($(id).textContent);
 const POLICIES = json("policy-names"), CODE = json("code-lines");
 const G = 8, TOKENS_PER_FRAME = 2; // of every completion
 const policies = readPolicies($("weights").textContent.trim(), POLICIES);
-const group = { expression: "", policy: "", rows: [], verdicts: [], rewards: [] }; // rewards: verdicts, or as turned around
+const group = { expression: "", policy: "", rows: [], verdicts: [], rewards: [] }; // rewards: the verdicts, as flipped by the reader
 const chosen = { algorithm: "GRPO", ratio: 1 };
 const dial = { G: 8, k: 1, p: 0.12, v: 14, contrast: 2.5 };
 let seed = 7, writing = 0;
@@ -24,7 +24,7 @@ const isWritten = () => group.rewards.length === G;
 const lengthsOfGroup = () => group.rows.map((ids) => ids.length);
 const rightOnes = () => group.rewards.reduce((a, b) => a + b, 0);
 
-// Write a group of completions of a problem. -> whether that came to its end, and nothing newer was asked for
+// Write a group of completions of a problem. -> whether it was finished; a newer request cancels it
 async function write(expression) {
   const right = value(expression), run = right === null ? writing : ++writing;
   $("refused").textContent = right !== null ? "" : "Not a problem of this task: type one to four + or −, such as 29+46-36, " +
@@ -102,7 +102,7 @@ function showTold() {
       `off lightly. A = R − ${average}, ${values}; a token gets A / (8 · ${LONGEST}), however long its completion is (${LONGEST}: the length limit). ` +
       `The coefficient is +σ² = +${short((k * (G - k)) / G ** 2)}: against GRPO, groups with few right or few wrong ones lose more than even ones.`,
     DAPO: `DAPO divides by σ as GRPO does: A is ${values}. (Its rewards are 1 and −1, which changes no A, less a penalty for overlong completions.) A token gets A / ` +
-      `${lengthsOfGroup().reduce((a, b) => a + b, 0)} (all tokens counted), so that all weigh alike and long completions are not diluted. To keep the policy exploring, the clip lets a ` +
+      `${lengthsOfGroup().reduce((a, b) => a + b, 0)} (all tokens counted), so that every token has the same weight and long completions are not diluted. To keep the policy exploring, the clip lets a ` +
       `token's probability rise by 28 % before it stops the push (GRPO: 20 %); groups that are all right or all wrong, which teach nothing, are replaced.`,
   }[name];
   const nothing = `All ${G} are ${k ? "right" : "wrong"}: σ = 0 and every advantage is 0. The group is silent: without the KL term no token is pushed. ` +
@@ -115,7 +115,7 @@ function showTold() {
     element("span", { class: { "+": "plus", "-": "minus", "#": "file" }[mark] ?? "" }, `${name === "GRPO" || mark === "#" ? " " : mark} ${line}`)));
 }
 
-async function drawUntilMixed({ target }) { // what DAPO does about a silent group
+async function drawUntilMixed({ target }) { // as DAPO does with a silent group
   target.disabled = true;
   for (let drawn = 1; drawn <= 40; drawn++) {
     $("problem").value = drawProblem(stream(seed * 7919));
@@ -131,7 +131,7 @@ async function drawUntilMixed({ target }) { // what DAPO does about a silent gro
 
 // ---------------------------------------------------------------------- 2. nine algorithms
 
-// In a few words, and its rule for A with the numbers of the group: a = mean reward, s = σ, k right ones.
+// Each algorithm in a few words, and its rule for A with the group's numbers: a = mean reward, s = σ, k right completions.
 const WORDS = {
   REINFORCE: ["the reward is the advantage; no baseline", () => "A = R"],
   PPO: ["a critic's forecast as baseline; here one constant", (a) => `A = ${LAMBDA}^(tokens left) · (R − ${a}), then standardised`],
@@ -159,7 +159,7 @@ function card(name) {
   const sums = coefficients(name, group.rewards, lengths);
   const factor = clip ? "ratio · " : cap ? `min(ratio, ${cap}) · ` : "";
   const under = divisor === "length" ? `(${G} · length)` : divisor === "limit" ? `(${G} · ${LONGEST})` : divisorOf(name, lengths, 0);
-  const silence = name === "PPO" ? "this critic foresaw all of it: no push" : ["DAPO", "CISPO"].includes(name) ? "silent: skipped, another problem is drawn" : "silent: no push";
+  const silence = name === "PPO" ? "the critic predicted every reward: no push" : ["DAPO", "CISPO"].includes(name) ? "silent: skipped, another problem is drawn" : "silent: no push";
   const values = [[1, "right"], [0, "wrong"]].map(([reward, what]) => [advantagesOf(name, reward), what]).filter(([A]) => A);
   const pushed = (reward) => signed(rows.filter((_, i) => group.rewards[i] === reward).flatMap((row) => row.tokens).reduce((sum, token) => sum + token.weight, 0), 3);
   const advantage = sums ? `: ${values.map(([A, what]) => `${what} ${A}`).join(", ")}` : "";
@@ -185,7 +185,7 @@ function guess(name) {
   $("open").hidden = false;
 }
 
-const SLIDERS = { // [what it is, lowest, highest and first position, from position to value]
+const SLIDERS = { // [label, lowest, highest and first position, the value at a position]
   G: ["G, completions", 2, 32, 8, (x) => x], k: ["k, right ones", 0, 8, 1, (x) => x], p: ["p, chance of a right one", 2, 98, 12, (x) => x / 100],
   v: ["noise of wrong / right, v₋ / v₊", -20, 50, 23, (x) => decades(x / 20)], contrast: ["contrast² / noise, |Δm|² / v₊", -20, 20, 8, (x) => decades(x / 20)],
 };
@@ -194,7 +194,7 @@ const decades = (x) => Number((10 ** x).toPrecision(2));
 function turnDial(name, position) {
   dial[name] = SLIDERS[name][4](position);
   $("dial-k").max = dial.G;
-  dial.k = Number($("dial-k").value); // the browser has held it to G
+  dial.k = Number($("dial-k").value); // the browser has limited it to G
   showDial();
 }
 
@@ -257,6 +257,6 @@ $("ratio").addEventListener("input", (event) => { chosen.ratio = Math.exp(event.
 showDial();
 write(typed());
 
-// For the console, and for the tests.
+// For the console and the tests.
 globalThis.sigmaLadder = { ALGORITHMS, policies, Reader, softmax, pick, encode, complete, stream, answer, value, drawProblem, pushes, coefficients, fullColour,
   closed: { sigma, silent, fidelity, weight, weightDrGRPO, updateLength } };

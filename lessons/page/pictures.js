@@ -25,7 +25,7 @@ export function shade(weight, full) {
   return weight ? `rgb(var(--${weight > 0 ? "up" : "down"}-rgb) / calc(0.1 + var(--fullest) * ${share}))` : "transparent";
 }
 
-// One row a completion, one block a token; what the clip stops is crossed out.
+// One row per completion, one block per token; the tokens that the clip stops are crossed out.
 export function blocks(rows, full, spoken) {
   const step = 5.4, height = 13, made = picture(304, rows.length * height, spoken);
   rows.forEach((row, i) => row.tokens.forEach(({ weight, stopped }, t) => {
@@ -36,7 +36,7 @@ export function blocks(rows, full, spoken) {
   return made;
 }
 
-// A coefficient, and what the wrong completions have against it, from one line.
+// Two bars from one axis: the coefficient of the right completions, and that of the wrong ones.
 export function bars({ right, wrong }, spoken) {
   const made = picture(400, 46, spoken, { class: "bars" }), middle = 290, wide = (x) => Math.min(1, Math.abs(x)) * 105;
   [[right, 4, "coefficient: right"], [wrong, 26, "wrong"]].forEach(([x, y, name]) => made.append(

@@ -1,5 +1,5 @@
-// A picture with sliders: puts the frame for their positions together from its lines (lessons/drawn.py says how they
-// are kept) and shows it. Wide and narrow frames are in files of their own; only the one that is needed is loaded.
+// A picture with sliders: assembles the frame for their positions from its lines (in the format that lessons/site/drawn.py
+// describes) and shows it. Wide and narrow frames are in separate files; only the file that is needed is loaded.
 "use strict";
 window.drawn = {};
 const phone = matchMedia("(max-width: 700px)");
@@ -10,7 +10,7 @@ function load(name) {
     const script = document.createElement("script");
     script.src = `figures/${name}.js`;
     script.onload = () => resolve(drawn[name].pictures);
-    script.onerror = () => console.error(`figures/${name}.js is missing: python lessons/build.py --html --draw`);
+    script.onerror = () => console.error(`figures/${name}.js is missing: python lessons/site/website.py --draw`);
     document.head.append(script);
   });
   return loading[name];

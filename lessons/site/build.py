@@ -1,0 +1,140 @@
+"""Build the notebooks: lessons/src/NN_name.py to lessons/NN_name.ipynb, executed.
+
+    python lessons/site/build.py             all lessons
+    python lessons/site/build.py --only 6    one of them
+    python lessons/site/build.py --check     does every notebook match its source?
+
+lessons/site/sources.py says what a source consists of. The same source gives the same bytes: cell ids are numbers, and
+times, widget ids and machine names are left out. The metadata are those that JupyterLab writes, so that opening a
+lesson changes nothing in its file except the version of Python, if the reader's is a different one.
+"""
+
+from toy_env import UsageError, take_over_ctrl_c
+
+if __name__ == "__main__":
+    take_over_ctrl_c()
+
+import os
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+import nbformat
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
+
+from lessons.experiments.pool import in_parallel
+from lessons.kit import WIDGET
+from lessons.site import sources
+from toy_env.cli import run_main
+
+KERNELSPEC = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
+
+
+@dataclass
+class Config:
+    only: tuple[int, ...] = ()  # numbers of the lessons to build; by default all
+    check: bool = False  # only say whether every notebook is built from its source; nothing is executed
+
+
+def notebook_path(source: Path) -> Path:
+    return sources.LESSONS / f"{source.stem}.ipynb"
+
+
+def notebook_of(source: Path) -> nbformat.NotebookNode:
+    """The notebook, not yet executed. A text cell keeps a digest of its template, because execution fills it in."""
+    notebook = nbformat.v4.new_notebook()
+    notebook.metadata.kernelspec = KERNELSPEC
+    for cell in (cell for cell in sources.notebook_cells(source) if cell.kind != "wrong"):
+        if cell.kind in ("code", "fold", "exercise", "check"):
+            new = nbformat.v4.new_code_cell(cell.text)
+        else:
+            text = f"```python\n{cell.text}\n```" if cell.kind == "solution" else cell.text
+            if cell.kind in ("hint", "solution"):
+                text = f"<details><summary>{cell.kind.capitalize()}</summary>\n\n{text}\n\n</details>"
+            new = nbformat.v4.new_markdown_cell(text)
+        if cell.kind == "text":
+            new.metadata.template = sha256(cell.text.encode()).hexdigest()[:16]
+        if cell.kind == "fold":
+            new.metadata.jupyter = {"source_hidden": True}
+        new.id = f"cell-{len(notebook.cells)}"
+        notebook.cells.append(new)
+    return notebook
+
+
+def execute(notebook: nbformat.NotebookNode, name: str) -> None:
+    """Run the cells in a fresh kernel. Raises UsageError if a cell fails or leaves a warning.
+
+    Text cells run as code among the others, and are text again afterwards.
+    """
+    texts = {i: cell for i, cell in enumerate(notebook.cells) if "template" in cell.metadata}
+    for i, cell in texts.items():
+        notebook.cells[i] = nbformat.v4.new_code_cell(sources.code_of_text(cell.source), id=cell.id)
+    client = NotebookClient(
+        notebook,
+        timeout=120,
+        resources={"metadata": {"path": str(sources.LESSONS)}},
+        coalesce_streams=True,  # without it a text is cut into pieces that differ from run to run
+        extra_arguments=["--IPKernelApp.log_level=40"],
+    )
+    try:
+        client.execute()
+    except CellExecutionError as error:
+        raise UsageError(f"{name} does not run to its end:\n{error}") from None
+    for i, cell in texts.items():
+        cell.source = notebook.cells[i].outputs[0].data["text/markdown"]
+        notebook.cells[i] = cell
+    notebook.metadata.pop("widgets", None)
+    for number, cell in enumerate(code_cells(notebook), start=1):
+        cell.execution_count = number
+        cell.metadata.pop("execution", None)
+        for output in cell.outputs:
+            if output.get("name") == "stderr":
+                raise UsageError(f"{name} leaves a warning in the notebook: {output.text.strip()}")
+            if "execution_count" in output:
+                output.execution_count = number
+        # Sliders need the kernel, which has ended; the picture below them stays.
+        cell.outputs = [output for output in cell.outputs if WIDGET not in output.get("data", {})]
+
+
+def code_cells(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def is_built(source: Path) -> bool:
+    """Whether the notebook beside a source has exactly the cells of that source, executed without an error."""
+    if not notebook_path(source).is_file():
+        return False
+    existing = nbformat.read(notebook_path(source), as_version=4)
+    built, wanted = (
+        [(cell.cell_type, cell.metadata.get("template") or cell.source) for cell in notebook.cells]
+        for notebook in (existing, notebook_of(source))
+    )
+    executed = all(cell.execution_count for cell in code_cells(existing))
+    failed = any(output.output_type == "error" for cell in code_cells(existing) for output in cell.outputs)
+    return built == wanted and executed and not failed
+
+
+def build(source: Path) -> None:
+    """Execute a source and write its notebook."""
+    notebook = notebook_of(source)
+    execute(notebook, source.stem)
+    nbformat.write(notebook, notebook_path(source))
+
+
+def main(config: Config) -> None:
+    chosen = sources.find_sources(config.only)
+    if config.check:
+        if stale := [source.stem for source in chosen if not is_built(source)]:
+            raise UsageError(f"not built from its source: {', '.join(stale)}; run python lessons/site/build.py")
+        print(f"{len(chosen)} notebooks are built from their sources")
+        return
+    os.environ["OMP_NUM_THREADS"] = "1"  # for the kernels: with more threads the last digits can change
+    if len(chosen) > 1:
+        in_parallel(build, [(source,) for source in chosen], what="lessons")
+    else:
+        build(chosen[0])
+
+
+if __name__ == "__main__":
+    run_main(Config, main, __doc__)

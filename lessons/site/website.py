@@ -1,0 +1,403 @@
+"""Write the lessons as a site, lessons/html: pages that need no network, and no script except for the sliders.
+
+    python lessons/site/website.py            from the notebooks as they are, in seconds; nothing is executed
+    python lessons/site/website.py --draw     its pictures first, in minutes: every slider position, for two widths
+
+The pictures are those of lessons/site/drawn.py, or the notebooks' own where none are drawn. A lesson links to scripts
+and other texts of the repository; these become pages too, and so does everything they link to. The site contains a copy
+of lessons/group.html, the page that runs the model.
+"""
+
+from toy_env import UsageError, take_over_ctrl_c
+
+if __name__ == "__main__":
+    take_over_ctrl_c()
+
+import ast
+import base64
+import html
+import json
+import posixpath
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from itertools import cycle
+from pathlib import Path
+
+import nbformat
+from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
+from pygments import highlight
+from pygments.formatters import HtmlFormatter
+from pygments.lexers import TextLexer, get_lexer_by_name
+from pygments.util import ClassNotFound
+
+from lessons.site import drawn, sources
+from toy_env.cli import run_main
+
+ROOM = Path(__file__).parent
+GROUP = "lessons/group.html"  # a page already
+COVER = "06_identity"  # the lesson whose first picture is on the index
+FOLDED = "how this was computed"
+PREPARES = "code that prepares what follows"
+HOW_TO = "About {}. Exercises are answered in JupyterLab, which also checks them: <code>python lessons/start.py</code>."
+ONE_AT_A_TIME = "Here one slider moves at a time and the others return to their start; in JupyterLab all move."
+STACKED = '<p class="note phone">On a phone, the left picture is above and the right one below.</p>\n'
+PHONE = "(max-width: 700px)"
+NEEDS_CELLS = re.compile(r"\s\((?:the\ssliders?\s)?needs?\s[^()]*cells?[^()]*\)", re.IGNORECASE)  # in a kernel
+CHECK = re.compile(r'\s*check\("[\d.]+", .*\)\s*', re.DOTALL)  # the cell that judges an exercise
+BEFORE_SIGN = "[=,([;]|&#x(?:0003[CDE]|0226[45]|02192|0002C|00028|0005B);"
+AS_IN_TEX = {  # patterns in the output of latex2mathml, and their replacements, which browsers show as TeX does
+    r"<mi>&#x0007E;</mi>": r"<mo>&#x0223C;</mo>",  # \sim
+    r"<mi>&#x00394;</mi>": r'<mi mathvariant="normal">&#x00394;</mi>',  # \Delta is upright
+    r"<mo>(&#x0221E;|&#x02202;)</mo>": r'<mi mathvariant="normal">\1</mi>',  # \infty, \partial: no operators
+    r"<mover>(.{1,60}?)<mo stretchy=\"true\">&#x000AF;</mo>":
+        r'<mover accent="true">\1<mo stretchy="false">&#x000AF;</mo>',
+    r"<mo>&#x0002F;</mo>": r'<mo lspace="0" rspace="0">/</mo>',
+    r"(<mrow>|<mo>&#x0002C;</mo>)<mo>&#x0003C;</mo>": r'\1<mo lspace="0" rspace="0">&lt;</mo>',  # y_{<t}
+    r'<mn mathvariant="double-struck">1</mn>': r"<mn>&#x1D7D9;</mn>",
+    # a sign, not a difference: after a relation, a comma or an opening bracket
+    rf"(<mo[^>]*>(?:{BEFORE_SIGN})</mo>(?:<mspace[^>]*/>|<mtext>&#x000A0;</mtext>)*)<mo>(&#x02212;|&#x0002B;)</mo>":
+        r'\1<mo form="prefix" lspace="0" rspace="0">\2</mo>',
+    # functions: a small space on either side, but none before a bracket
+    r"<(mi|mo)>(log|exp|min|max|sin|arcsin|Pr|Var)</\1>(?=<mo[^>]*>(?:&#x00028;|\(|&#x0005B;|\[))":
+        r'<mo form="prefix" lspace="0.1em" rspace="0">\2</mo>',
+    r"<(mi|mo)>(log|exp|min|max|sin|arcsin|Pr|Var)</\1>":
+        r'<mo form="prefix" lspace="0.1em" rspace="0.17em">\2</mo>',
+}  # fmt: skip
+
+
+@dataclass
+class Config:
+    draw: bool = False  # execute the sources first, to draw the site's pictures
+    only: tuple[int, ...] = ()  # numbers of the lessons to draw; by default all
+
+
+def write_site(lessons: Sequence[Path], folder: Path) -> Path:
+    """Write the site in place of an old one, once every page could be made; returns its index."""
+    root = sources.LESSONS.parent.resolve()
+    files: dict[str, str | bytes] = {name: (ROOM / name).read_bytes() for name in ("sliders.js", "style.css")}
+    group = re.sub(r'data-lesson="(\w+)"', r'href="\1.html"', (root / GROUP).read_text(encoding="utf-8"))
+    files["group.html"] = group.replace("<main>", '<main>\n<p><a href="index.html">All lessons</a></p>', 1)
+    wanted = {path.relative_to(root).as_posix() for path in (root / "algorithms").glob("[a-z]*.py")}
+    wanted |= {"README.md", "lessons/README.md", "algorithms/README.md"}
+    still = []
+    for before, source, after in zip([None, *lessons], lessons, [*lessons[1:], None]):
+        lesson = LessonPage(source, folder, files)
+        files[f"{source.stem}.html"] = lesson.html(before, after)
+        wanted |= lesson.linked
+        if not lesson.pictures:
+            still.append(str(int(source.name[:2])))
+    files["index.html"] = index(files[f"{COVER}.html"])
+    added: set[str] = set()
+    while remaining := wanted - added:
+        wanted = wanted.union(*(add_linked(root, name, files) for name in remaining))
+        added |= remaining
+    for old in folder.rglob("*"):
+        if old.is_file() and (old.parent.name != "figures" or old.suffix == ".png"):
+            old.unlink()  # everything except what is drawn
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    if still:
+        print(f"still pictures, without sliders, in lessons {', '.join(still)}: add --draw")
+    return folder / "index.html"
+
+
+def add_linked(root: Path, name: str, files: dict[str, str | bytes]) -> set[str]:
+    """Add the page of a text or a script of the repository, or a picture; returns the files that it links to."""
+    path, address = (root / name).resolve(), address_of(name)
+    if not (path.is_file() and path.is_relative_to(root)):
+        raise UsageError(f"a link leads to {name}, which is not a file of the repository")
+    linked: set[str] = set()
+    if path.suffix in (".png", ".svg"):
+        files[address] = path.read_bytes()
+    elif path.suffix == ".md":
+        text = re.sub(r"<!--.*?-->\n?", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+        files[address] = page(address, text.split("\n")[0].lstrip("# "), Renderer(name, linked).to_html(text))
+    elif address not in files:  # neither a lesson nor group.html
+        code = highlighted(path.read_text(encoding="utf-8"), path.suffix[1:], numbers=True)
+        files[address] = page(address, name, f"<h1><code>{name}</code></h1>\n{code}")
+    return linked
+
+
+def address_of(name: str) -> str:
+    """The address on the site of a file of the repository, such as 06_identity.html for lessons/06_identity.ipynb."""
+    if name.endswith(".ipynb") or name == GROUP:
+        return posixpath.basename(name).replace(".ipynb", ".html")
+    return name if name.endswith((".png", ".svg")) else name.removesuffix(".md") + ".html"
+
+
+def relative(address: str, page_address: str) -> str:
+    """An address as a link from a page."""
+    return posixpath.relpath(address, posixpath.dirname(page_address) or ".")
+
+
+def page(address: str, title: str, body: str, end: str = "", script: bool = False) -> str:
+    """A page of the site; `script` says whether it has sliders."""
+    up = "../" * address.count("/")
+    script = f'<script src="{up}sliders.js" defer></script>\n' if script else ""
+    template = (ROOM / "page.html").read_text(encoding="utf-8")
+    return template.format(up=up, title=html.escape(title), script=script, body=body, end=end)
+
+
+# ---------------------------------------------------------------------- text
+
+
+def mathml(tex: str, display: bool = False) -> str:
+    """A formula as MathML. Absolute values and norms open and close in turn, which TeX does not say."""
+    from latex2mathml.converter import convert
+
+    tex = re.sub(r"\\mathbb ?([A-Z1])", r"\\mathbb{\1}", tex.strip())
+    tex = re.sub(r"\\[lr]vert\b ?", "|", tex)
+    formula = re.sub(
+        r"<mo[^>]*>(?:&#x0007C;|\|)</mo>", brackets(), convert(tex, display="block" if display else "inline")
+    )
+    if "\\Vert" not in tex:  # which stands between two distributions
+        formula = re.sub(r"<mo[^>]*>&#x02016;</mo>", brackets(), formula)
+    for pattern, replacement in AS_IN_TEX.items():
+        formula = re.sub(pattern, replacement, formula)
+    return formula
+
+
+def brackets() -> Callable[[re.Match], str]:
+    """Makes the first bar an opening bracket, the second a closing one, and so on."""
+    forms = cycle(("prefix", "postfix"))
+    return lambda bar: re.sub(r"<mo[^>]*>", f'<mo form="{next(forms)}" stretchy="false">', bar[0])
+
+
+class Renderer(IPythonRenderer):
+    """Turns the Markdown of one file of the repository into HTML, and adds the files that it links to to `linked`."""
+
+    def __init__(self, file: str, linked: set[str]) -> None:
+        super().__init__(escape=False)
+        self.file, self.linked, self.slugs = file, linked, []
+
+    def to_html(self, markdown: str) -> str:
+        text = MarkdownWithMath(renderer=self).render(markdown)
+        text = re.sub(r"<p>(<span class=\"(?:formula|scroll)\">)", r"\1", text)
+        block = r'<span class="(formula|scroll)">(.*?)</span>(?:</p>)?'
+        text = re.sub(block, r'<div class="\1">\2</div>', text, flags=re.DOTALL)
+        stop_after_formula = r"(<math(?:(?!</math>).)*</math>)([.,;:?!)]+)"
+        text = re.sub(stop_after_formula, r'<span class="whole">\1\2</span>', text, flags=re.DOTALL)
+        text = re.sub(r"<table>(?=\s*<thead>\s*<tr>\s*<th>symbol)", '<table class="symbols">', text)
+        return text.replace("<table", '<div class="scroll"><table').replace("</table>", "</table></div>")
+
+    def address(self, url: str) -> str:
+        """A link's address, as seen from the page."""
+        if not re.match(r"[a-z]+:|#", url):
+            path, mark, anchor = url.partition("#")
+            name = posixpath.normpath(posixpath.join(posixpath.dirname(self.file), path))
+            self.linked.add(name)
+            url = relative(address_of(name), address_of(self.file)) + mark + anchor
+        return html.escape(url)
+
+    def block_math(self, body: str) -> str:
+        return f'<span class="formula">{mathml(body, display=True)}</span>'
+
+    def inline_math(self, body: str) -> str:
+        return mathml(body)
+
+    def heading(self, text: str, level: int, **attrs) -> str:
+        slug = re.sub(r"[^\w\- ]", "", html.unescape(re.sub(r"<[^>]*>", "", text)).lower()).strip().replace(" ", "-")
+        self.slugs.append(slug)
+        again = f"-{self.slugs.count(slug) - 1}" if self.slugs.count(slug) > 1 else ""
+        return f'<h{level} id="{slug}{again}">{text}</h{level}>\n'
+
+    def link(self, text: str, url: str, title: str | None = None) -> str:
+        return f'<a href="{self.address(url)}">{text}</a>'
+
+    def image(self, text: str, url: str, title: str | None = None) -> str:
+        return f'<span class="scroll"><img src="{self.address(url)}" alt="{html.escape(text)}"></span>'
+
+    def codespan(self, text: str) -> str:
+        code = super().codespan(text)
+        if re.fullmatch(r"algorithms/\w+\.py", text) and (sources.LESSONS.parent / text).is_file():
+            return self.link(code, relative(text, self.file))
+        return code
+
+    def block_code(self, code: str, info: str | None = None) -> str:
+        return highlighted(code, (info or "text").split()[0])
+
+
+def highlighted(code: str, language: str = "python", numbers: bool = False) -> str:
+    """Code in colours; with numbers, every line is an anchor L1, L2, ..."""
+    try:
+        lexer = get_lexer_by_name(language, stripnl=False)
+    except ClassNotFound:
+        lexer = TextLexer(stripnl=False)
+    lines = highlight(code.rstrip("\n") + "\n", lexer, HtmlFormatter(nowrap=True)).rstrip("\n").split("\n")
+    if numbers:
+        anchor = '<span id="L{0}"><a class="line" tabindex="-1" href="#L{0}">{0}</a>{1}</span>'
+        lines = [anchor.format(number, line) for number, line in enumerate(lines, start=1)]
+    return '<pre tabindex="0"><code>' + "\n".join(lines) + "</code></pre>\n"
+
+
+def plain(text: str) -> str:
+    """HTML without its tags."""
+    return " ".join(html.unescape(re.sub(r"<[^>]*>", "", text)).split())
+
+
+# ---------------------------------------------------------------------- lessons
+
+
+class LessonPage:
+    """One lesson: its notebook, and its pictures if they are drawn."""
+
+    def __init__(self, source: Path, folder: Path, files: dict[str, str | bytes]) -> None:
+        self.source, self.folder, self.files, self.linked = source, folder, files, set()
+        self.notebook = nbformat.read(sources.LESSONS / f"{source.stem}.ipynb", as_version=4)
+        self.minutes = sources.read_cells(source)[0].note
+        self.render = Renderer(f"lessons/{source.stem}.ipynb", self.linked).to_html
+        self.pictures = drawn.load(source, folder / "figures")
+        outputs = [output for cell in self.notebook.cells for output in cell.get("outputs", [])]
+        shown = sum("image/png" in output.get("data", {}) for output in outputs)
+        if self.pictures and shown != len(self.pictures["wide"]):
+            self.pictures = None  # the notebook is built from a different source
+        self.count, self.heading = 0, ""
+
+    def html(self, before: Path | None, after: Path | None) -> str:
+        """The page, with links to its neighbours."""
+        cells = [cell for cell in self.notebook.cells if "[all lessons](README.md)" not in cell.source]
+        body = "".join(map(self.cell, cells))
+        end = ""
+        for lesson, form in ((before, "← {}"), (after, "{} →")):
+            name = html.escape(form.format(sources.heading(lesson))) if lesson else ""
+            end += f'<a href="{lesson.stem}.html">{name}</a>' if lesson else "<span></span>"
+        end = f'<nav class="end" aria-label="Lessons before and after">{end}</nav>\n'
+        has_sliders = bool(self.pictures) and any(picture["sliders"] for picture in self.pictures["wide"])
+        return page(f"{self.source.stem}.html", sources.heading(self.source), body, end, has_sliders)
+
+    def cell(self, cell) -> str:
+        """One cell as HTML: its code, folded if it only draws or checks, and its outputs. The check of an exercise is
+        left out, because nobody attempts the exercise here."""
+        if cell.cell_type == "markdown":
+            return self.text(cell.source)
+        if CHECK.fullmatch(cell.source):
+            return ""
+        outputs = "".join(self.output(output, cell) for output in cell.outputs)
+        code = highlighted(cell.source)
+        if cell.metadata.get("jupyter", {}).get("source_hidden") or only_draws(cell.source):
+            return f"{outputs}<details><summary>{FOLDED if outputs else PREPARES}</summary>\n{code}</details>\n"
+        return code + outputs
+
+    def text(self, markdown: str) -> str:
+        """Markdown as HTML, with the site's note on how to begin in place of the notebook's."""
+        markdown = markdown.replace(sources.HOW_TO_BEGIN.format(self.minutes), "HOW TO BEGIN")
+        text = self.render(NEEDS_CELLS.sub("", markdown))
+        if headings := re.findall(r"<h\d[^>]*>(.*?)</h", text):
+            self.heading = plain(headings[-1])
+        return text.replace("<p>HOW TO BEGIN</p>", f'<p class="how">{HOW_TO.format(self.minutes)}</p>')
+
+    def output(self, output, cell) -> str:
+        """One output of a cell."""
+        data = output.get("data", {})
+        if "image/png" in data:
+            self.count += 1
+            return self.drawn_picture() if self.pictures else self.still_picture(data["image/png"], cell)
+        if "text/markdown" in data:
+            return self.render(data["text/markdown"])
+        text = (output.get("text") or data.get("text/plain", "")).rstrip()
+        return f'<pre class="out" tabindex="0">{html.escape(text, quote=False)}</pre>\n' if text else ""
+
+    def still_picture(self, png: str, cell) -> str:
+        """The next picture as the notebook shows it."""
+        name = f"figures/{self.source.stem}-{self.count}.png"
+        self.files[name] = base64.b64decode(png)
+        sliders = " and ".join(f"<code>{slider}</code>" for slider in sliders_of(cell.source))
+        note = f'<p class="note">A still picture: in JupyterLab sliders move {sliders}.</p>\n' if sliders else ""
+        image = f'<img style="--least: 40rem" src="{name}" alt="{html.escape(self.heading)}">'
+        return f'<figure><div class="picture">{image}</div>\n{note}</figure>\n'
+
+    def drawn_picture(self) -> str:
+        """The next picture as it is drawn, with its sliders."""
+        name, picture = f"figures/{self.source.stem}-{self.count}", self.pictures["wide"][self.count - 1]
+        wide, narrow = (size_of(self.folder / f"{name}-{width}.svg") for width in drawn.WIDTHS)
+        least = narrow[0] if wide == narrow else 0  # a picture that keeps its width on a phone is scrolled
+        body = (
+            f'<div class="picture"><picture><source media="{PHONE}" srcset="{name}-narrow.svg" width="{narrow[0]}" '
+            f'height="{narrow[1]}"><img src="{name}-wide.svg" width="{wide[0]}" height="{wide[1]}" '
+            f'style="--least: {least}px" alt="{html.escape(picture["titles"] or self.heading)}"></picture></div>\n'
+        )
+        if "; " in picture["titles"] and not least:
+            body += STACKED
+        if not picture["sliders"]:
+            return f"<figure>{body}</figure>\n"
+        rows = "".join(slider_row(f"slider-{self.count}-{i}", slider) for i, slider in enumerate(picture["sliders"], 1))
+        together, note = ("yes", "") if picture["whole"] else ("no", f'<p class="note">{ONE_AT_A_TIME}</p>\n')
+        return (
+            f'<figure data-lesson="{self.source.stem}" data-picture="{self.count - 1}" data-together="{together}">'
+            f'{body}<div class="sliders" hidden>\n{rows}</div>\n{note}</figure>\n'
+        )
+
+
+def slider_row(mark: str, slider: dict) -> str:
+    """A slider with its name and its value."""
+    values = slider["values"]
+    return (
+        f'<label for="{mark}">{html.escape(slider["name"].replace("_", " "))}</label>'
+        f'<input type="range" id="{mark}" min="0" max="{len(values) - 1}" value="{slider["start"]}" autocomplete="off" '
+        f'data-values="{html.escape(json.dumps(values, ensure_ascii=False))}">'
+        f'<output for="{mark}" style="min-width: {max(map(len, values))}ch">'
+        f"{html.escape(values[slider['start']])}</output>\n"
+    )
+
+
+def only_draws(code: str) -> bool:
+    """Whether a cell only imports, defines `draw`, asserts, and calls what draws or checks."""
+    for statement in ast.parse(code).body:
+        match statement:
+            case ast.Import() | ast.ImportFrom() | ast.Assert() | ast.FunctionDef(name="draw"):
+                pass
+            case ast.Expr(ast.Call(ast.Name("knob" | "show" | "check" | "say" | "show_source" | "show_diff"))):
+                pass
+            case _:
+                return False
+    return True
+
+
+def sliders_of(code: str) -> list[str]:
+    """The names of the sliders that a cell makes."""
+    calls = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Call)]
+    return [word.arg for call in calls if getattr(call.func, "id", "") == "knob" for word in call.keywords if word.arg]
+
+
+def size_of(path: Path) -> tuple[int, int]:
+    """Width and height of an SVG, in CSS pixels."""
+    head = path.read_text(encoding="utf-8")[:2000]
+    return tuple(round(float(re.search(rf'{name}="([\d.]+)pt"', head)[1]) * 96 / 72) for name in ("width", "height"))
+
+
+# ---------------------------------------------------------------------- index
+
+
+def index(cover_page: str) -> str:
+    """The first page: a picture, and the lessons as lessons/README.md lists them, with their claims and minutes."""
+    lists, render = "", Renderer("lessons/README.md", set()).to_html
+    readme = (sources.LESSONS / "README.md").read_text(encoding="utf-8")
+    for part, lines in re.findall(r"^(.+):\n((?:- \[.*\]\(\d\d_\w+\.ipynb\): .+\n)+)", readme, flags=re.MULTILINE):
+        items = ""
+        for name, stem, claim in re.findall(r"- \[(.*)\]\((\w+)\.ipynb\): (.+)\n", lines):
+            minutes = sources.read_cells(sources.LESSONS / f"src/{stem}.py")[0].note
+            items += (
+                f'<li><a href="{stem}.html">{html.escape(name)}</a> <span class="minutes">{minutes}</span>'
+                f'<span class="claim">{plain(render(claim))}</span></li>\n'
+            )
+        lists += f'<h2>{html.escape(part)}</h2>\n<ul class="lessons">\n{items}</ul>\n'
+    picture = re.search(r'<div class="picture">.*?</div>', cover_page, flags=re.DOTALL)[0]
+    picture = re.sub(r'alt="[^"]*"', 'alt="Lesson 6, the identity"', picture)
+    body = (ROOM / "index.html").read_text(encoding="utf-8").format(cover=COVER, picture=picture, lessons=lists)
+    return page("index.html", "sigma-ladder: the lessons", body.rstrip("\n") + "\n")
+
+
+def main(config: Config) -> None:
+    if not find_spec("latex2mathml"):
+        raise UsageError("the site needs the package latex2mathml: pip install -e '.[page]'")
+    folder = sources.LESSONS / "html"
+    if config.draw:
+        drawn.draw_lessons(sources.find_sources(config.only), folder)
+    print(f"open {write_site(sources.reading_order(), folder)}")
+
+
+if __name__ == "__main__":
+    run_main(Config, main, __doc__)

@@ -1,0 +1,253 @@
+"""The site of the lessons: links, formulas, pictures and the positions of sliders; test_in_browser.py opens it."""
+
+import base64
+import re
+from math import prod
+from pathlib import Path
+
+import nbformat
+import pytest
+from bs4 import BeautifulSoup
+from matplotlib.figure import Figure
+
+from lessons import kit
+from lessons.site import build, drawn, sources, website
+from toy_env import UsageError
+
+pytest.importorskip("latex2mathml", reason="the site needs latex2mathml: pip install -e '.[page]'")
+PIXEL = base64.b64encode(kit.png(Figure(figsize=(0.1, 0.1)))).decode()
+TINY = """# %% [markdown] 5 minutes
+# # 1 · X
+#
+# Say $|p| = -1$ (needs the cells above), see [the table](README.md).
+
+# %%
+from lessons.kit import check, knob, new_figure, show
+
+def draw(a, word="x", b=2):
+    figure, axis = new_figure(4, 2)
+    axis.plot([0, a], [b, len(word)])
+    axis.set_title("A line")
+    return figure
+
+
+knob(draw, a=(0, 2, 1, 1), word=["x", "yy"])
+
+# %% [markdown]
+# *The line turns with $a$.* More.
+
+# %%
+show(draw(2))
+print("two")
+
+# %% [exercise]
+answer = ...
+
+# %% [check]
+check("1.1", answer)
+"""
+
+
+@pytest.fixture
+def tiny(tmp_path, monkeypatch):
+    """A repository with one lesson and its notebook, which seems to be executed: the source, and the site's folder."""
+    files = {
+        "README.md": "# The repository\n",
+        "algorithms/README.md": "# Scripts\n\n`algorithms/a.py`\n",
+        "algorithms/a.py": '"""Two\nlines."""\n',
+        "lessons/README.md": "# All\n\nFirst:\n- [1 · X](01_x.ipynb): it turns\n",
+        "lessons/group.html": "<main>One group</main>",
+        "lessons/src/01_x.py": TINY,
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text, "utf-8")
+    monkeypatch.setattr(sources, "LESSONS", tmp_path / "lessons")
+    monkeypatch.setattr(website, "COVER", "01_x")
+    source = tmp_path / "lessons/src/01_x.py"
+    notebook = build.notebook_of(source)
+    for cell in notebook.cells:
+        if "show(" in cell.source or "knob(" in cell.source:
+            cell.outputs = [nbformat.v4.new_output("display_data", {"image/png": PIXEL})]
+        if "print(" in cell.source:
+            cell.outputs.append(nbformat.v4.new_output("stream", text="two\n"))
+    nbformat.write(notebook, tmp_path / "lessons/01_x.ipynb")
+    return source, tmp_path / "lessons/html"
+
+
+def write(source: Path, folder: Path) -> str:
+    """The lesson's page."""
+    return website.write_site([source], folder).with_name("01_x.html").read_text("utf-8")
+
+
+def draw(source: Path, folder: Path) -> None:
+    """The pictures of a lesson, drawn in this process."""
+    (folder / "figures").mkdir(parents=True, exist_ok=True)
+    for width in drawn.WIDTHS:
+        drawn.draw_lesson(source, width, folder / "figures")
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory):
+    """The whole site without drawn pictures: its folder, and its pages by address."""
+    folder = website.write_site(sources.reading_order(), tmp_path_factory.mktemp("site")).parent
+    paths = folder.rglob("*.html")
+    return folder, {path: BeautifulSoup(path.read_text("utf-8"), "html.parser") for path in paths}
+
+
+def test_links_pictures_and_ids(pages):
+    folder, pages = pages
+    ids = {path: [tag["id"] for tag in page(id=True)] for path, page in pages.items()}
+    names = {path.relative_to(folder).as_posix() for path in pages}
+    lessons = {f"{source.stem}.html" for source in sources.find_sources()}
+    assert {"README.html", "group.html", "algorithms/grpo.py.html"} | lessons < names
+    assert not any(name.endswith(".html.html") for name in names)
+    for path, page in pages.items():
+        assert len(ids[path]) == len(set(ids[path])), path
+        assert all(image["alt"].strip() for image in page("img")), path
+        links = [link["href"] for link in page("a")]
+        loads = [tag["src"] for tag in page(src=True)] + [link["href"] for link in page("link")]
+        assert not any(re.match("https?:", address) for address in loads), path
+        for address in links + loads:
+            if not re.match("https?:|data:", address):
+                file, _, anchor = address.partition("#")
+                target = (path.parent / file).resolve() if file else path
+                assert target.is_file() and (not anchor or anchor in ids[target]), f"{path} links to {address}"
+    links = [link["href"] for link in pages[folder / "group.html"]("a")]
+    assert "index.html" in links and "06_identity.html" in links
+
+
+def test_formulas_are_rendered_and_notes_for_jupyter_are_left_out(pages):
+    for path, page in pages[1].items():
+        text = "".join(s for s in page.find_all(string=True) if not s.find_parent(["pre", "code", "script"]))
+        assert "$" not in text and not re.search(r"\\[a-zA-Z]", text), path.name
+        assert "not attempted\n" not in text and "Run All" not in text, path.name
+        assert not re.search(r"needs?\s(all|the)\s[\w\s]*cells?\b", text, re.IGNORECASE), path.name
+        assert not page("math") or "double-struck" not in str(page), f"{path.name}: browsers do not show these letters"
+
+
+def test_every_lesson_is_on_the_index_with_its_claim_and_minutes(pages):
+    folder, pages = pages
+    index = pages[folder / "index.html"]
+    lessons = [item.a["href"] for item in index(class_="lessons")[0]("li") + index(class_="lessons")[1]("li")]
+    assert lessons == [f"{source.stem}.html" for source in sources.reading_order()] and len(index("h2")) == 2
+    assert all(re.fullmatch(r"\d+ minutes", minutes.text) for minutes in index(class_="minutes"))
+    assert all(claim.text for claim in index(class_="claim")) and index.figure.a["href"] == "06_identity.html"
+
+
+def test_formulas():
+    assert "&#x1D53C;" in website.mathml(r"\mathbb E[R]")
+    bars = re.findall(r'form="(\w+)"', website.mathml(r"1/|y|"))
+    assert bars == ["prefix", "postfix"] == re.findall(r'form="(\w+)"', website.mathml(r"\|s\|"))
+    assert 'form="prefix"' in website.mathml("b = -3") and 'form="prefix"' not in website.mathml("a - 3")
+    assert 'form="prefix"' not in website.mathml(r"\pi\Vert\rho")
+    assert 'display="block"' in website.mathml("x", display=True)
+
+
+def test_a_lesson_without_drawn_pictures_shows_the_notebooks(tiny):
+    text = write(*tiny)
+    assert text.count('<img style="--least: 40rem" src="figures/01_x-') == 2 and "sliders.js" not in text
+    assert "sliders move <code>a</code> and <code>word</code>" in text and "(needs" not in text
+    assert 'alt="1 · X"' in text and "About 5 minutes. Exercises are answered in JupyterLab" in text
+    assert text.count(f"<summary>{website.FOLDED}</summary>") == 1  # the knob; the other cell prints
+    assert text.index("figures/01_x-1.png") < text.index(website.FOLDED)
+    assert "answer = ..." in BeautifulSoup(text, "html.parser").text and "check(" not in text
+
+
+def test_sliders_are_drawn_and_frames_reassemble(tiny, monkeypatch):
+    source, folder = tiny
+    draw(source, folder)
+    text = write(source, folder)
+    first = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    assert text.count('<input type="range"') == 2 and text.count("-narrow.svg") == 2 and ".png" not in text
+    assert 'value="1"' in text and website.ONE_AT_A_TIME not in text and 'data-together="yes"' in text
+    pictures = drawn.load(source, folder / "figures")
+    for width in drawn.WIDTHS:
+        turning, still = pictures[width]
+        frames = {at: "\n".join(turning["lines"][i] for i in frame) for at, frame in turning["frames"].items()}
+        assert len(frames) == len(set(frames.values())) == 6 and still["sliders"] == []
+        assert frames["1,0"] + "\n" == (folder / f"figures/01_x-1-{width}.svg").read_text("utf-8")
+    assert [website.size_of(folder / f"figures/01_x-1-{width}.svg")[0] for width in drawn.WIDTHS] == [384, 374]
+    monkeypatch.setattr(kit, "narrow", True)
+    namespace = sources.run_cells(sources.read_cells(source)[1:2], source)
+    assert frames["2,1"] + "\n" == drawn.svg(namespace["draw"](2, "yy"))
+    draw(source, folder)
+    write(source, folder)
+    assert all(path.read_bytes() == content for path, content in first.items()), "the same bytes for the same source"
+
+
+def test_pictures_of_another_source_or_notebook_are_not_used(tiny):
+    source, folder = tiny
+    draw(source, folder)
+    source.write_text(TINY + "\n# %% [hint]\n# one more\n", "utf-8")
+    assert ".svg" not in write(source, folder)
+    source.write_text(TINY, "utf-8")
+    assert ".png" not in write(source, folder)
+    notebook = nbformat.read(sources.LESSONS / "01_x.ipynb", as_version=4)
+    notebook.cells[3].outputs = []
+    nbformat.write(notebook, sources.LESSONS / "01_x.ipynb")
+    assert ".svg" not in write(source, folder), "the notebook has one picture less"
+
+
+def test_the_command_removes_old_pages_executes_nothing_and_names_what_is_missing(tiny, monkeypatch, capsys):
+    _, folder = tiny
+    for module, name in ((build, "execute"), (sources, "run_cells"), (drawn, "in_parallel")):
+        monkeypatch.setattr(module, name, lambda *_: pytest.fail("executed"))
+    folder.mkdir()
+    (folder / "00_old.html").touch()
+    website.main(website.Config())
+    still = "still pictures, without sliders, in lessons 1: add --draw"
+    assert capsys.readouterr().out == f"{still}\nopen {folder}/index.html\n" and not (folder / "00_old.html").exists()
+    assert 'href="a.py.html"' in (folder / "algorithms/README.html").read_text("utf-8")
+    monkeypatch.setattr(website, "find_spec", lambda name: None)
+    with pytest.raises(UsageError, match=r"^the site needs the package latex2mathml: pip install -e '.\[page\]'$"):
+        website.main(website.Config())
+
+
+@pytest.mark.parametrize("link", ["nowhere.md", "../lessons/02_gone.ipynb", "../../secret.md"])
+def test_a_link_out_of_the_repository_or_to_nothing_leaves_the_old_site(link, tiny, tmp_path):
+    write(*tiny)
+    before = {path: path.read_bytes() for path in tiny[1].rglob("*") if path.is_file()}
+    (tmp_path.parent / "secret.md").touch()
+    (tmp_path / "algorithms/README.md").write_text(f"[x]({link})", "utf-8")
+    with pytest.raises(UsageError, match=f"^a link leads to .*{link[-9:]}, which is not a file of the repository$"):
+        write(*tiny)
+    assert before == {path: path.read_bytes() for path in tiny[1].rglob("*") if path.is_file()}
+
+
+SLIDERS = [
+    {"k": (0, 8, 1, 1)},
+    {"G": (2, 64, 1, 4)},
+    {"ratio": (0.1, 2.9, 0.1, 1.5), "eps": (0.05, 0.6, 0.05, 0.2)},
+    {"rule": list("abcde"), "G": (2, 64, 1, 8)},
+    {"completion": list("abcd"), "gae_lambda": (0.0, 1.0, 0.05, 0.95)},
+    {"eps_low": (0.05, 0.5, 0.01, 0.2), "eps_high": (0.05, 0.6, 0.01, 0.28), "p": [0.1, 0.01, 0.5]},
+]
+
+
+@pytest.mark.parametrize("sliders", SLIDERS, ids="-".join)
+def test_positions(sliders):
+    """At most 60, with the start among them: all combinations, or one slider at a time from the start."""
+    choices = {name: drawn.values_of(spec) for name, spec in sliders.items()}
+    kept, whole, positions = drawn.positions(choices)
+    start = tuple(numbers.index(first) for numbers, (_, first) in zip(kept, choices.values()))
+    assert len(positions) == len(set(positions)) <= 60 and start in positions
+    for numbers, (values, _), spec in zip(kept, choices.values(), sliders.values()):
+        assert numbers[0] == 0 and numbers[-1] == len(values) - 1 and numbers == sorted(set(numbers))
+        assert not isinstance(spec, list) or len(numbers) == len(spec), "a choice is left out"
+    if whole:
+        assert len(positions) == prod(map(len, kept))
+    else:
+        assert all(sum(a != b for a, b in zip(position, start)) <= 1 for position in positions)
+    assert whole == ("eps" not in sliders and "rule" not in sliders and "eps_low" not in sliders)
+
+
+def test_slider_values():
+    assert drawn.values_of((0.1, 0.4, 0.1, 0.3)) == ([0.1, 0.2, 0.3, 0.4], 2)
+    assert drawn.values_of((2, 5, 1, 4)) == ([2, 3, 4, 5], 2) and drawn.values_of(["b", "a"]) == (["b", "a"], 0)
+    assert drawn.text_of(-0.25) == "−0.25" and drawn.text_of(3.0) == "3" and drawn.text_of("x y") == "x y"
+
+
+def test_only_cells_that_draw_are_folded():
+    assert website.only_draws("import x\n\ndef draw(a):\n    return a\n\nknob(draw, a=[1])\nassert x")
+    assert not website.only_draws("a = 1\nshow(a)") and not website.only_draws("def train():\n    pass\nknob(train)")
