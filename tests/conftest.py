@@ -1,4 +1,4 @@
-"""What several test files share: tiny models and tokenizers, the shipped base, one way to train and to run a command."""
+"""What several test files share: tiny models and tokenizers, the shipped base, one way to train and to run Python."""
 
 import json
 import os
@@ -138,8 +138,8 @@ def no_curves(monkeypatch):
 
 @pytest.fixture
 def train(tmp_path, no_curves) -> Callable[..., list[dict]]:
-    """train(script, folder="run", **settings) trains a script below tmp_path, with the settings of SMALL except for those
-    that are passed, and returns the metrics of its run."""
+    """train(script, folder="run", **settings) trains a script below tmp_path, with SMALL for the settings that are not
+    passed, and returns the metrics of the run."""
 
     def train_script(script: ModuleType, folder: str = "run", **settings) -> list[dict]:
         script.train(script.Config(**SMALL | {"run_dir": str(tmp_path / folder)} | settings))

@@ -1,15 +1,12 @@
-"""bfloat16 and less memory: what they change, and that they change nothing else."""
+"""bfloat16, recomputed layers and passes: what they change, and that they change nothing else."""
 
 import copy
-import json
-from copy import deepcopy
 
 import numpy as np
 import pytest
 import torch
 from conftest import build_tiny_model
 from torch import Tensor
-from transformers import PreTrainedModel
 
 from algorithms import dr_grpo, grpo, ppo
 from toy_env import UsageError, any_model, checks
@@ -109,27 +106,25 @@ def test_layers_computed_again_have_the_same_gradient(dtype, max_tokens_per_pass
     assert all(torch.equal(x, y) for x, y in zip(a, b))
 
 
-def kept_bytes(policy, batch) -> int:
-    """What a forward pass keeps for the backward pass, weights aside."""
-    weights = {p.untyped_storage().data_ptr() for p in policy.parameters()}
-    kept: dict[int, int] = {}
-
-    def keep(tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in weights:
-            kept[storage.data_ptr()] = storage.nbytes()
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        logps = completion_logps(policy, batch, 1.0)
-    assert logps.requires_grad
-    return sum(kept.values())
-
-
 def test_layers_computed_again_keep_less():
+    """Of what a forward pass keeps for the backward pass, weights aside."""
+
+    def kept_bytes(policy) -> int:
+        weights = {p.untyped_storage().data_ptr() for p in policy.parameters()}
+        kept: dict[int, int] = {}
+
+        def keep(tensor: Tensor) -> Tensor:
+            storage = tensor.untyped_storage()
+            kept.update({storage.data_ptr(): storage.nbytes()} if storage.data_ptr() not in weights else {})
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            assert completion_logps(policy, batch, 1.0).requires_grad
+        return sum(kept.values())
+
     (plain, tokenizer), (again, _) = (load_policy("base", gradient_checkpointing=x) for x in (False, True))
     batch = draw(plain, tokenizer)
-    assert kept_bytes(again, batch) < 0.5 * kept_bytes(plain, batch)
+    assert kept_bytes(again) < 0.5 * kept_bytes(plain)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -183,30 +178,19 @@ def test_tokens_are_drawn_in_parts_like_at_once(tiny, tokenizer, monkeypatch):
 
 
 @pytest.mark.parametrize("script", [grpo, dr_grpo, ppo])
-def test_without_a_kl_there_is_no_reference_and_nothing_else_changes(script, tmp_path, monkeypatch, no_curves):
-    """The same metrics as with a KL of next to no weight, but for `kl`."""
-    scored, copied = [], []
-
-    def counting(value, memo=None):
-        copied.extend([value] if isinstance(value, PreTrainedModel) and not memo else [])
-        return deepcopy(value, memo)
-
-    monkeypatch.setattr(copy, "deepcopy", counting)
-    monkeypatch.setattr(script, "completion_logps", lambda p, *rest: scored.append(p) or completion_logps(p, *rest))
-    rows = {}
+def test_without_a_kl_there_is_no_reference_and_nothing_else_changes(script, train, spy):
+    """The same metrics as with a KL of next to no weight, except for `kl`."""
+    passes, copies = spy(script, "completion_logps"), spy(copy, "deepcopy")
+    metrics = {}
     for kl_coef in (0.0, 1e-30):
-        scored.clear(), copied.clear()
-        config = script.Config(
-            run_dir=str(tmp_path / f"{kl_coef}"), steps=2, eval_problems=1, prompts_per_step=4, kl_coef=kl_coef
-        )
-        script.train(config)
-        assert len({id(policy) for policy in scored}) == 1 + (kl_coef > 0)
-        assert len(copied) == (kl_coef > 0) + (script is ppo)  # whose critic is a copy too
-        lines = (tmp_path / f"{kl_coef}/metrics.jsonl").read_text("utf-8").splitlines()
-        metrics = [json.loads(line) for line in lines]
-        rows[kl_coef] = [{k: v for k, v in row.items() if k not in ("kl", "seconds")} for row in metrics]
-        assert all(("kl" in row) == (kl_coef > 0) for row in metrics)
-    assert rows[0.0] == rows[1e-30] and len(rows[0.0]) == 2
+        passes.clear(), copies.clear()
+        rows = train(script, f"run-{kl_coef}", prompts_per_step=4, kl_coef=kl_coef)
+        assert len({id(call.args[0]) for call in passes}) == 1 + (kl_coef > 0)
+        whole = [call for call in copies if isinstance(call.args[0], torch.nn.Module) and len(call.args) == 1]
+        assert len(whole) == (kl_coef > 0) + (script is ppo)  # whose critic is a copy too
+        assert all(("kl" in row) == (kl_coef > 0) for row in rows)
+        metrics[kl_coef] = [{name: value for name, value in row.items() if name != "kl"} for row in rows]
+    assert metrics[0.0] == metrics[1e-30] and len(metrics[0.0]) == 2
 
 
 # What is said of it
