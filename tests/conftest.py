@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -109,6 +110,22 @@ def python(*argv, cwd: Path = ROOT, **env: str) -> subprocess.CompletedProcess:
     """Run Python with these arguments, such as a script and its flags, on the CPU; its exit code and output as text."""
     env = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""} | env
     return subprocess.run([sys.executable, *map(str, argv)], cwd=cwd, env=env, capture_output=True, text=True)
+
+
+def takes_linear_time(read: Callable[[str], object], unit: str) -> bool:
+    """Whether reading an answer from 20 times the text takes less than 60 times as long; quadratic would be 400 times.
+    The texts are short enough for the caches, whose sizes are not the subject."""
+
+    def seconds(n: int) -> float:
+        times = []
+        for _ in range(5):
+            start = time.process_time()
+            for text in (f"#{unit * n}", f"#{unit * n}39", f"#{unit * n}x"):
+                read(text)
+            times.append(time.process_time() - start)
+        return min(times)
+
+    return seconds(100_000) < 60 * seconds(5_000)
 
 
 @pytest.fixture

@@ -11,8 +11,7 @@ from dataclasses import fields, is_dataclass
 
 import pytest
 import torch
-from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
-from transformers import CONFIG_MAPPING, AutoModelForCausalLM, LlamaConfig, PreTrainedTokenizerFast
+from transformers import CONFIG_MAPPING, AutoModelForCausalLM, LlamaConfig
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from algorithms.ppo import Critic
@@ -126,17 +125,6 @@ CASES = [*MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, *(f"{family} is_decoder" for family
 outcomes: dict[str, str] = {}  # case: "right", "refused", "wrong", or why it was left out
 lengths: dict[str, int] = {}  # case: how many different lengths its rows had
 critics: set[str] = set()  # cases with a critic that PPO can train
-
-
-@pytest.fixture(scope="module")
-def pairs() -> PreTrainedTokenizerFast:
-    """A tokenizer in which two digits are one token."""
-    tokens = ["<pad>", "<bos>", "<eos>", *"0123456789+-?=;#", *map(str, range(10, 100))]
-    tokenizer = Tokenizer(models.WordLevel({token: i for i, token in enumerate(tokens)}))
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"\d\d|."), behavior="isolated")
-    tokenizer.post_processor = processors.TemplateProcessing(single="<bos> $A", special_tokens=[("<bos>", 1)])
-    tokenizer.decoder = decoders.Fuse()
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<pad>", bos_token="<bos>", eos_token="<eos>")
 
 
 class LeftOut(Exception):
