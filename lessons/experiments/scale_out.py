@@ -8,7 +8,7 @@ It needs pip install -e '.[scale]'. The defaults are those of algorithms/*.py: a
 completions on any number of processes, GPUs or, on a machine without, CPUs (with --multi_gpu as well). The run folder
 gets the trained model (checkpoint) and results.json: settings, TRL's log, and the held-out accuracy before and after
 training. Nothing is saved before the end. When a run is refused or stopped, every process says why in one line, and
-`accelerate launch` adds a report of its own. algorithms/OUTGROW.md lists what TRL computes otherwise.
+`accelerate launch` adds a report of its own. algorithms/OUTGROW.md lists what TRL computes differently.
 """
 
 from toy_env import UsageError, reason, take_over_ctrl_c
