@@ -158,7 +158,7 @@ def train(tmp_path, no_curves) -> Callable[..., list[dict]]:
     """train(script, folder="run", **settings) trains a script below tmp_path, with SMALL for the settings that are not
     passed, and returns the metrics of the run."""
 
-    def train_script(script: ModuleType, folder: str = "run", **settings) -> list[dict]:
+    def train_script(script: ModuleType, folder: str | Path = "run", **settings) -> list[dict]:
         script.train(script.Config(**SMALL | {"run_dir": str(tmp_path / folder)} | settings))
         return metrics(tmp_path / folder)
 

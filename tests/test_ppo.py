@@ -131,8 +131,9 @@ def test_critic_sees_what_comes_before_each_token_and_starts_at_zero(tokenizer, 
 
 def test_every_advantage_return_and_value_meets_the_row_it_belongs_to(train, spy, tokenizer):
     """In `train`, minibatch by minibatch. With lambda = 1 and no KL the return of every token is the reward of its own
-    completion; with a critic that is still 0 everywhere, the advantages of step 1 are these rewards whitened; and until
-    an update of step 2 has moved the critic, its values are those that it had when the batch was sampled."""
+    completion; with a critic that is still 0 everywhere, the advantages of step 1 are these rewards whitened, and those
+    of step 2 the whitened returns minus values. Until an update of step 2 has moved the critic, its values are those it
+    had when the batch was sampled."""
     passes, losses, value_losses = spy(ppo, "completion_logps"), spy(ppo, "policy_loss"), spy(ppo, "value_loss")
     train(ppo, prompts_per_step=12, num_minibatches=3, levels=(1, 2), gae_lambda=1.0, kl_coef=0.0)
     minibatches = [call.args[1] for call in passes]
@@ -148,6 +149,10 @@ def test_every_advantage_return_and_value_meets_the_row_it_belongs_to(train, spy
             assert not critic_side.old_values.any()
         judged += int(right.sum())
     assert 10 < judged < 80 and value_losses[3].old_values.any()
+    errors = torch.cat([(call.returns - call.old_values)[call.mask] for call in value_losses[3:]])
+    advantages = torch.cat([call.advantages[call.mask] for call in losses[3:]])
+    whitened = (errors - errors.mean()) / errors.std(correction=0)
+    torch.testing.assert_close(advantages, whitened, atol=1e-4, rtol=1e-4)
     torch.testing.assert_close(value_losses[3].values, value_losses[3].old_values, atol=1e-5, rtol=0)
 
 
