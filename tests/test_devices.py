@@ -3,8 +3,8 @@
 A tensor on the stand-in keeps its values in a CPU tensor that nothing else can reach. As on a GPU, an operation that
 mixes it with a CPU tensor is an error, and so is .numpy(): a tensor made in the wrong place is found on a machine
 without a GPU. (It is stricter: a GPU takes an index from the CPU.) Like Apple's mps it has no float64. It draws as the
-CPU does, so the runs must be the same up to rounding. It bears the name of torch's "meta" device, the one device besides
-the CPU that every build of torch has.
+CPU does, so the runs must be the same up to rounding. It bears the name of torch's "meta" device, which every build of
+torch has.
 """
 
 import importlib

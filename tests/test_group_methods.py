@@ -339,6 +339,7 @@ def test_every_advantage_meets_the_row_it_was_earned_by(script, train, spy, toke
     assert len(minibatches) == len(losses) == 2 * 3
     positive = negative = 0
     for minibatch, inputs in zip(minibatches, losses):
+        assert torch.equal(inputs.old_logps, minibatch.logps)  # recorded while sampling
         prompts = tokenizer.batch_decode(minibatch.prompt_ids, skip_special_tokens=True)
         for prompt, text, advantage in zip(prompts, minibatch.texts, inputs.advantages.flatten().tolist(), strict=True):
             assert (advantage > 0) == is_right(prompt, text) if advantage else script not in WITH_DYNAMIC_SAMPLING

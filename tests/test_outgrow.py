@@ -1,5 +1,5 @@
-"""The options of TRL and verl on the page algorithms/OUTGROW.md: TRL's are those of scale_out.py, and with verl's options
-verl computes what the script does."""
+"""The options on the page algorithms/OUTGROW.md: TRL's are those of scale_out.py, and with verl's options verl computes
+what the script does."""
 
 import re
 from importlib.util import find_spec

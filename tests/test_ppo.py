@@ -141,7 +141,7 @@ def test_every_advantage_return_and_value_meets_the_row_it_belongs_to(train, spy
     judged = 0
     for update, (minibatch, policy_side, critic_side) in enumerate(zip(minibatches, losses, value_losses)):
         mask, prompts = policy_side.mask, tokenizer.batch_decode(minibatch.prompt_ids, skip_special_tokens=True)
-        assert torch.equal(critic_side.mask, mask)
+        assert torch.equal(critic_side.mask, mask) and torch.equal(policy_side.old_logps, minibatch.logps)
         right = torch.tensor([[is_right(prompt, text)] for prompt, text in zip(prompts, minibatch.texts)])
         torch.testing.assert_close(critic_side.returns, right * mask.float(), atol=1e-5, rtol=0)
         if update < 3:
