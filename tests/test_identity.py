@@ -127,8 +127,8 @@ def test_length_of_the_update_by_simulation():
     [(grpo, 0.04, 4), (grpo, 0.06, 7), (grpo, 0.08, 9), (dr_grpo, 0.06, 7), (dapo, 0.06, 6)],
 )
 def test_the_identity_holds_at_a_later_update_clip_included(script, distance, stopped):
-    """The gradient of the script's own loss is its coefficient times a difference of means, right minus wrong. Each mean
-    is of the gradients of single completions: of the sum over tokens of min(ratio, 1 + eps) where it is right, of
+    """The gradient of the script's own loss is its coefficient times a difference of means, right minus wrong, of the
+    gradients of single completions: of the sum over tokens of min(ratio, 1 + eps) where the completion is right, of
     max(ratio, 1 - eps) where it is wrong."""
     G, T, k, generator = 8, 6, 3, torch.Generator().manual_seed(0)
     features = torch.randn(G, T, 5, 20, dtype=torch.float64, generator=generator)  # of a log-linear policy, 5 tokens

@@ -401,19 +401,6 @@ def trl_judged(trainer) -> dict:
     return trainer._generate_and_score_completions([{"prompt": "1+2?"} for _ in range(P * G)])
 
 
-@pytest.mark.parametrize("name", ["grpo", "dapo", "dr_grpo"])
-def test_advantages_are_those_of_trl_up_to_the_degrees_of_freedom(trl, tiny_folder, name):
-    """sqrt((G-1)/G) sigma / (sigma + 1e-4) times ours, sigma with ddof 1; for Dr. GRPO, which TRL calls scale_rewards =
-    "none" (and loss_type = "dr_grpo", which alone leaves the division by sigma), equal."""
-    batch = random_batch(0)
-    ours = script_advantages(name, batch).flatten()
-    scale = "none" if name == "dr_grpo" else "group"
-    theirs = trl_judged(trl_trainer(trl, tiny_folder, batch, loss_type=name, scale_rewards=scale))["advantages"]
-    if name != "dr_grpo":
-        ours = ours * ddof_factor(batch.rewards, 1e-4).repeat_interleave(G)
-    assert_close(ours, theirs)
-
-
 def test_rloo_is_that_of_trl_where_the_ratio_is_1(trl, tiny_folder):
     """The advantages of RLOOTrainer are ours, exactly, with its KL in the reward off (beta = 0).
 
@@ -423,21 +410,13 @@ def test_rloo_is_that_of_trl_where_the_ratio_is_1(trl, tiny_folder):
     batch, config = random_batch(0), script_config("rloo", 0.0)
     trainer = trl_trainer(trl, tiny_folder, batch, kind="RLOO", beta=0.0)
     judged = trl_judged(trainer)
-    assert torch.equal(judged["completion_mask"].bool(), batch.mask)
     advantages = script_advantages("rloo", batch)
     assert_close(advantages.flatten(), judged["advantages"])
-
-    def both() -> tuple[Tensor, Tensor]:
-        trainer.given["policy"] = batch.logps
-        ours = gradient(script_loss("rloo", batch, advantages, config), batch.logps)
-        return BUDGET * ours, gradient(trainer.compute_loss(trainer.model, judged), batch.logps)
-
-    elsewhere, theirs = both()
-    assert not torch.allclose(elsewhere, theirs, rtol=0.1)
-    batch.logps = batch.old_logps.clone().requires_grad_()
-    ours, theirs = both()
-    assert_close(ours, theirs)
-    assert ours.abs().max() > 1e-3
+    for logps, same in ((batch.logps, False), (batch.old_logps.clone().requires_grad_(), True)):
+        batch.logps = trainer.given["policy"] = logps
+        ours = BUDGET * gradient(script_loss("rloo", batch, advantages, config), logps)
+        theirs = gradient(trainer.compute_loss(trainer.model, judged), logps)
+        assert torch.allclose(ours, theirs, rtol=1e-10 if same else 0.1) == same and ours.abs().max() > 1e-3
 
 
 TRL_LOSS = {"ppo": "dapo", "rloo": "dr_grpo", "maxrl": "dr_grpo", "gspo": "grpo"}
@@ -445,9 +424,11 @@ TRL_LOSS = {"ppo": "dapo", "rloo": "dr_grpo", "maxrl": "dr_grpo", "gspo": "grpo"
 
 @pytest.mark.parametrize("name, kl_coef, clip", ALL_LOSSES)
 def test_policy_loss_is_that_of_trl(trl, tiny_folder, name, kl_coef, clip):
-    """Exactly, given the same advantages; all of TRL's other defaults. TRL multiplies k3 by the ratio by default
-    (use_bias_correction_kl): off here, on in the next test. PPO is loss_type = "dapo" with advantages per token, GSPO
-    is "grpo" with the importance sampling level of a sequence. For CISPO, epsilon_high is the cap itself."""
+    """Exactly, with TRL's own advantages and all of its other defaults. The advantages differ by the degrees of freedom
+    of sigma and an epsilon of 1e-4; for Dr. GRPO (scale_rewards = "none" besides loss_type = "dr_grpo") they are equal.
+    TRL multiplies k3 by the ratio by default (use_bias_correction_kl): off here, on in the next test. PPO is loss_type =
+    "dapo" with advantages per token, GSPO is "grpo" with the importance sampling level of a sequence. For CISPO,
+    epsilon_high is the cap itself."""
     config = script_config(name, kl_coef, clip)
     low, high = clip_range(config)
     if name == "cispo":
@@ -469,6 +450,9 @@ def test_policy_loss_is_that_of_trl(trl, tiny_folder, name, kl_coef, clip):
         assert torch.equal(judged["completion_mask"].bool(), batch.mask)
         if name in ("ppo", "rloo", "maxrl"):  # TRL has none of these advantages here
             judged["advantages"] = script_advantages(name, batch)
+        else:
+            factor = ddof_factor(batch.rewards, 1e-4) if name in WITH_SIGMA else 1
+            assert_close((script_advantages(name, batch).view(P, G) * factor).flatten(), judged["advantages"])
         advantages = judged["advantages"].view(P * G, -1)
         trainer.given["policy"] = batch.logps
         theirs = trainer.compute_loss(trainer.model, judged)

@@ -52,16 +52,16 @@ def test_there_is_no_baseline():
 
 
 def test_every_reward_belongs_to_the_prompt_of_its_row(train, spy, tokenizer):
-    """In what `train` logs: row by row, from the prompt that the row itself holds."""
-    logged = spy(Run, "log")
+    """In what `train` logs and trains on: row by row, from the prompt that the row itself holds."""
+    logged, losses = spy(Run, "log"), spy(reinforce, "policy_loss")
     train(reinforce, prompts_per_step=16, levels=[1, 2])
     checked = 0
-    for call in logged:
+    for call, inputs in zip(logged, losses, strict=True):
         assert call.rewards.shape == (16, 4)
         prompts = tokenizer.batch_decode(call.rollout.prompt_ids, skip_special_tokens=True)
         assert prompts == [prompt for prompt in prompts[::4] for _ in range(4)]
         right = [is_right(prompt, text) for prompt, text in zip(prompts, call.rollout.texts)]
-        assert call.rewards.flatten().tolist() == right
+        assert call.rewards.flatten().tolist() == inputs.advantages.flatten().tolist() == right
         checked += sum(right)
     assert 20 < checked < 110
 
