@@ -96,15 +96,16 @@ def stand_in(monkeypatch, base):
         with _disable_current_modes():
             return pretrained(*args, **settings)
 
-    def tensor_there(data, **settings):  # torch itself makes no values there
-        there = settings.get("device") == STAND_IN
-        return tensor(data, **settings | {"device": "cpu"}).to(STAND_IN) if there else tensor(data, **settings)
+    def tensor_anywhere(data, **settings):  # torch itself makes no values on that device
+        if settings.get("device") == STAND_IN:
+            return tensor(data, **settings | {"device": "cpu"}).to(STAND_IN)
+        return tensor(data, **settings)
 
     def save_from_cpu(model, folder) -> None:
         save(model, folder, state_dict={name: value.cpu() for name, value in model.state_dict().items()})
 
     monkeypatch.setattr(torch, "Generator", lambda device="cpu": generator("cpu"))
-    monkeypatch.setattr(torch, "tensor", tensor_there)
+    monkeypatch.setattr(torch, "tensor", tensor_anywhere)
     monkeypatch.setattr(torch, "load", lambda path, map_location, **how: load(path, **how))
     monkeypatch.setattr(
         importlib.import_module("torch.optim.optimizer"),
@@ -129,16 +130,16 @@ def numbers(train, folder: Path, script: str, **settings) -> list[dict]:
 def test_the_stand_in_tells_its_tensors_from_those_of_the_cpu(stand_in):
     here = torch.arange(3.0)
     with stand_in:
-        there = here.to("meta")
-        assert there.device.type == "meta" and there.sum().item() == 3.0 and (there + 1).tolist() == [1.0, 2.0, 3.0]
-        assert torch.equal((there * 2).cpu(), here * 2) and torch.ones(2, device="meta").tolist() == [1.0, 1.0]
-        for mixed in (lambda: there + here, lambda: torch.cat([there, here]), lambda: here[there.long()]):
+        far = here.to("meta")
+        assert far.device.type == "meta" and far.sum().item() == 3.0 and (far + 1).tolist() == [1.0, 2.0, 3.0]
+        assert torch.equal((far * 2).cpu(), here * 2) and torch.ones(2, device="meta").tolist() == [1.0, 1.0]
+        for mixed in (lambda: far + here, lambda: torch.cat([far, here]), lambda: here[far.long()]):
             with pytest.raises(RuntimeError, match="same device"):
                 mixed()
         with pytest.raises(RuntimeError, match="numpy"):
-            there.numpy()
+            far.numpy()
         with pytest.raises(TypeError, match="no float64"):
-            there.double()
+            far.double()
 
 
 @pytest.mark.slow
@@ -148,8 +149,8 @@ def test_a_script_keeps_to_its_device(script, stand_in, train, tmp_path):
     on_cpu = numbers(train, tmp_path / "cpu", script)
     with stand_in:
         numbers(train, tmp_path / "there", script, device="meta", steps=1)
-        there = numbers(train, tmp_path / "there", script, device="meta", resume=True)
-    torch.testing.assert_close(there, on_cpu, rtol=1e-4, atol=1e-6)
+        on_stand_in = numbers(train, tmp_path / "there", script, device="meta", resume=True)
+    torch.testing.assert_close(on_stand_in, on_cpu, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.skipif(pick_device().type == "cpu", reason="needs a GPU")

@@ -69,9 +69,9 @@ def test_verifier_on_a_million_strings():
             completion += (
                 f"#{rng.randint(0, 101)}{rng.choice('+-')}{rng.randint(0, 101)}{rng.choice(['', '', '+1', ' '])}"
             )
-        found = extract_answer(completion)
-        assert found == oracle(completion), completion
-        answered += found is not None
+        answer = extract_answer(completion)
+        assert answer == oracle(completion), completion
+        answered += answer is not None
         accepted += reward(Problem(39), completion) == 1
     assert answered > 300_000 and accepted > 3_000
 

@@ -355,7 +355,7 @@ def trl_trainer(trl, folder: str, batch: SimpleNamespace, truncated: Tensor | No
     """A GRPOTrainer or RLOOTrainer that is given the completions, rewards and log-probs of `batch`; the rest of it is
     TRL's.
 
-    `trainer.given` holds the log-probs it gets next for "policy" and "reference".
+    `trainer.logps` holds the log-probs it gets next for "policy" and "reference".
     """
     Config, Trainer = getattr(trl, kind)
     defaults = {"use_bias_correction_kl": False} if kind == "GRPO" else {}
@@ -376,7 +376,7 @@ def trl_trainer(trl, folder: str, batch: SimpleNamespace, truncated: Tensor | No
     trainer = Trainer(folder, lambda **_: None, config, prompts, processing_class=build_tokenizer())
     trainer.model.train()
     trainer.current_gradient_accumulation_steps = 1  # set by train()
-    trainer.given = {"policy": batch.old_logps, "reference": batch.ref_logps}
+    trainer.logps = {"policy": batch.old_logps, "reference": batch.ref_logps}
     eos, digit = 2, 5
     truncated = torch.zeros(P * G) if truncated is None else truncated
     ids = [[digit] * (n - 1) + [digit if cut else eos] for n, cut in zip(batch.lengths.tolist(), truncated)]
@@ -385,14 +385,14 @@ def trl_trainer(trl, folder: str, batch: SimpleNamespace, truncated: Tensor | No
         prompt_ids, texts = [[1, digit]] * len(prompts), ["5"] * len(prompts)
         return (prompt_ids, ids, texts) if kind == "RLOO" else (prompt_ids, ids, None, texts, None, {}, None, None)
 
-    def logps(model, input_ids, *_, **__):
-        given = trainer.given["reference" if model is trainer.ref_model else "policy"]
-        assert len(input_ids) == len(given)
-        return given, torch.zeros_like(given), None
+    def recorded(model, input_ids, *_, **__):
+        logps = trainer.logps["reference" if model is trainer.ref_model else "policy"]
+        assert len(input_ids) == len(logps)
+        return logps, torch.zeros_like(logps), None
 
     trainer._generate = generate
     trainer._calculate_rewards = lambda *_: batch.rewards.view(-1, 1)
-    trainer._get_per_token_logps_and_entropies = logps
+    trainer._get_per_token_logps_and_entropies = recorded
     return trainer
 
 
@@ -413,7 +413,7 @@ def test_rloo_is_that_of_trl_where_the_ratio_is_1(trl, tiny_folder):
     advantages = script_advantages("rloo", batch)
     assert_close(advantages.flatten(), judged["advantages"])
     for logps, same in ((batch.logps, False), (batch.old_logps.clone().requires_grad_(), True)):
-        batch.logps = trainer.given["policy"] = logps
+        batch.logps = trainer.logps["policy"] = logps
         ours = BUDGET * gradient(script_loss("rloo", batch, advantages, config), logps)
         theirs = gradient(trainer.compute_loss(trainer.model, judged), logps)
         assert torch.allclose(ours, theirs, rtol=1e-10 if same else 0.1) == same and ours.abs().max() > 1e-3
@@ -426,9 +426,9 @@ TRL_LOSS = {"ppo": "dapo", "rloo": "dr_grpo", "maxrl": "dr_grpo", "gspo": "grpo"
 def test_policy_loss_is_that_of_trl(trl, tiny_folder, name, kl_coef, clip):
     """Exactly, with TRL's own advantages and all of its other defaults. The advantages differ by the degrees of freedom
     of sigma and an epsilon of 1e-4; for Dr. GRPO (scale_rewards = "none" besides loss_type = "dr_grpo") they are equal.
-    TRL multiplies k3 by the ratio by default (use_bias_correction_kl): off here, on in the next test. PPO is loss_type =
-    "dapo" with advantages per token, GSPO is "grpo" with the importance sampling level of a sequence. For CISPO,
-    epsilon_high is the cap itself."""
+    TRL multiplies k3 by the ratio by default (use_bias_correction_kl): off here, on in the next test. PPO is its "dapo"
+    with advantages per token, GSPO its "grpo" with the importance sampling level of a sequence. For CISPO, epsilon_high
+    is the cap itself."""
     config = script_config(name, kl_coef, clip)
     low, high = clip_range(config)
     if name == "cispo":
@@ -454,7 +454,7 @@ def test_policy_loss_is_that_of_trl(trl, tiny_folder, name, kl_coef, clip):
             factor = ddof_factor(batch.rewards, 1e-4) if name in WITH_SIGMA else 1
             assert_close((script_advantages(name, batch).view(P, G) * factor).flatten(), judged["advantages"])
         advantages = judged["advantages"].view(P * G, -1)
-        trainer.given["policy"] = batch.logps
+        trainer.logps["policy"] = batch.logps
         theirs = trainer.compute_loss(trainer.model, judged)
         assert_same_loss(script_loss(name, batch, advantages, config), theirs, batch.logps)
 
@@ -481,7 +481,7 @@ def test_k3_times_the_ratio_is_what_trl_does_by_default(trl, tiny_folder, lesson
     settings = {"loss_type": name, "scale_rewards": scale, "beta": kl_coef, "use_bias_correction_kl": default}
     trainer = trl_trainer(trl, tiny_folder, batch, **settings)
     judged = trl_judged(trainer)
-    trainer.given["policy"] = batch.logps
+    trainer.logps["policy"] = batch.logps
 
     tokens = torch.full_like(batch.lengths, BUDGET) if name == "dr_grpo" else batch.lengths
     weight = batch.mask.double() / (tokens.unsqueeze(1) * P * G)
@@ -507,7 +507,7 @@ def test_overlong_filtering_is_that_of_trl(trl, tiny_folder, name):
         trl, tiny_folder, batch, truncated, loss_type=name, epsilon_high=high, mask_truncated_completions=True
     )
     judged = trl_judged(trainer)
-    trainer.given["policy"] = batch.logps
+    trainer.logps["policy"] = batch.logps
     theirs = trainer.compute_loss(trainer.model, judged)
     mask = batch.mask & ~truncated.unsqueeze(1)
     ours = script_loss(name, batch, judged["advantages"].view(-1, 1), config, mask)

@@ -212,7 +212,7 @@ def test_the_self_check_follows_the_precision_and_shows_a_prompt(half):
 
 
 def test_a_model_is_checked_in_float32_whatever_it_computes_in(half, monkeypatch):
-    """Rounding hides nothing there: what is wrong by .002 is refused."""
+    """Log-probabilities that are wrong by .002 are refused; rounding would have hidden them."""
     policy, tokenizer = half
     check_model(policy, tokenizer, 56)
     plain = checks.plain_logps
@@ -222,7 +222,7 @@ def test_a_model_is_checked_in_float32_whatever_it_computes_in(half, monkeypatch
 
 
 def test_a_model_that_bfloat16_does_not_suit_is_refused(half, monkeypatch):
-    """It rounds too much, or fails: as dbrx does, which adds tensors of two precisions."""
+    """It rounds too much, or fails, as dbrx does, which adds tensors of two precisions."""
     policy, tokenizer = half
     rounded = policy.forward
     policy.forward = lambda *args, **kwargs: noisy(rounded(*args, **kwargs))
