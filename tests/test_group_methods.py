@@ -453,10 +453,12 @@ def test_dynamic_sampling_stops_at_max_draws(train_on_verdicts):
 
 @pytest.mark.parametrize("script", [dapo, pytest.param(cispo, marks=pytest.mark.slow)])
 def test_overlong_filtering_takes_truncated_completions_out_of_the_loss(script, train_on_verdicts, spy):
-    losses = spy(script, "policy_loss")
+    passes, losses = spy(script, "completion_logps"), spy(script, "policy_loss")
     settings = {"max_new_tokens": 4, "overlong_buffer": 0, "temperature": 2.0}
     for filtering in (False, True):
         train_on_verdicts(script, lambda prompt: [1, 0, 0, 0], folder=str(filtering), overlong_filtering=filtering,
                           **settings)  # fmt: skip
-        assert torch.cat([call.mask.any(dim=1) for call in losses]).all() != filtering
-        losses.clear()
+        truncated = torch.cat([call.args[1].truncated for call in passes])
+        assert truncated.any() and not truncated.all()
+        assert torch.equal(torch.cat([call.mask.any(dim=1) for call in losses]), ~(truncated & filtering))
+        passes.clear(), losses.clear()
