@@ -1,6 +1,14 @@
-"""What several test files share: a tiny transformer with random weights, tokenizers, the shipped base model."""
+"""What several test files share: tiny models and tokenizers, the shipped base, one way to train and to run Python."""
 
+import json
+import os
 import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
@@ -9,6 +17,14 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from toy_env.model import load_policy
 from toy_env.pretrain import build_tokenizer
+
+ROOT = Path(__file__).parent.parent
+INSTALL_TRL = "pip install -e '.[parity]' to compare with TRL"
+INSTALL_VERL = "pip install -e '.[parity]' && pip install --no-deps verl==0.9.1 to compare with verl"
+SMALL = {"steps": 2, "prompts_per_step": 8, "group_size": 4, "eval_problems": 1, "device": "cpu"}
+
+
+# Models and tokenizers
 
 
 def build_tiny_model(vocab_size: int, seed: int = 0, **settings) -> LlamaForCausalLM:
@@ -29,13 +45,33 @@ def build_tiny_model(vocab_size: int, seed: int = 0, **settings) -> LlamaForCaus
     return LlamaForCausalLM(config).eval()
 
 
-def value_of(prompt: str) -> int:
-    """The value of "29+46-36?", by addition of signed numbers."""
-    return sum(int(x) for x in prompt.removesuffix("?").replace("-", "+-").split("+"))
+def build_word_tokenizer(tokens: list[str], pattern: str) -> PreTrainedTokenizerFast:
+    """A tokenizer with these tokens, which cuts a text into matches of `pattern`, writes <bos> in front and pads on the
+    right."""
+    tokenizer = Tokenizer(models.WordLevel({token: i for i, token in enumerate(tokens)}))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(pattern), behavior="isolated")
+    tokenizer.post_processor = processors.TemplateProcessing(single="<bos> $A", special_tokens=[("<bos>", 1)])
+    tokenizer.decoder = decoders.Fuse()
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<pad>", bos_token="<bos>", eos_token="<eos>")
+
+
+@pytest.fixture
+def letters() -> PreTrainedTokenizerFast:
+    """A tokenizer like a general language model's: it knows letters."""
+    specials = ["<pad>", "<bos>", "<eos>", "<user>", "<assistant>"]
+    return build_word_tokenizer([*specials, *map(chr, range(9, 127))], r"<[a-z]+>|[\s\S]")
+
+
+@pytest.fixture(scope="session")
+def pairs() -> PreTrainedTokenizerFast:
+    """A tokenizer in which two digits are one token."""
+    specials = ["<pad>", "<bos>", "<eos>"]
+    return build_word_tokenizer([*specials, *"0123456789+-?=;#", *map(str, range(10, 100))], r"\d\d|.")
 
 
 @pytest.fixture(scope="session")
 def tokenizer():
+    """The tokenizer of the task."""
     return build_tokenizer()
 
 
@@ -51,6 +87,99 @@ def base():
     return load_policy("base")
 
 
+# Runs
+
+
+def value_of(prompt: str) -> int:
+    """The value of "29+46-36?", by addition of signed numbers."""
+    return sum(int(x) for x in prompt.removesuffix("?").replace("-", "+-").split("+"))
+
+
+def is_right(prompt: str, text: str) -> bool:
+    """Whether a completion answers an arithmetic prompt, by an addition that shares nothing with toy_env."""
+    return text.split("#")[-1] == str(value_of(prompt))
+
+
+def metrics(folder: Path | str) -> list[dict]:
+    """The rows of metrics.jsonl of a run folder, without the wall times."""
+    rows = [json.loads(line) for line in (Path(folder) / "metrics.jsonl").read_text("utf-8").splitlines()]
+    return [{name: value for name, value in row.items() if name != "seconds"} for row in rows]
+
+
+def python(*argv, cwd: Path = ROOT, **env: str) -> subprocess.CompletedProcess:
+    """Run Python with these arguments, such as a script and its flags, on the CPU; its exit code and output as text."""
+    env = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""} | env
+    return subprocess.run([sys.executable, *map(str, argv)], cwd=cwd, env=env, capture_output=True, text=True)
+
+
+def takes_linear_time(read: Callable[[str], object], unit: str) -> bool:
+    """Whether reading an answer from 20 times the text takes less than 60 times as long; quadratic would be 400 times.
+    The texts are short enough for the caches, whose sizes are not the subject."""
+
+    def seconds(n: int) -> float:
+        times = []
+        for _ in range(5):
+            start = time.process_time()
+            for text in (f"#{unit * n}", f"#{unit * n}39", f"#{unit * n}x"):
+                read(text)
+            times.append(time.process_time() - start)
+        return min(times)
+
+    return seconds(100_000) < 60 * seconds(5_000)
+
+
+@pytest.fixture
+def spy(monkeypatch):
+    """spy(owner, name) lets calls of owner.name through and returns the list that they go into, as it grows: of each
+    call its positional arguments (`args`), its keyword arguments by their names, and what it returned (`result`)."""
+
+    def watch(owner, name: str) -> list[SimpleNamespace]:
+        calls, honest = [], getattr(owner, name)
+
+        def watched(*args, **named):
+            calls.append(SimpleNamespace(args=args, **named))
+            calls[-1].result = honest(*args, **named)
+            return calls[-1].result
+
+        monkeypatch.setattr(owner, name, watched)
+        return calls
+
+    return watch
+
+
+@pytest.fixture
+def no_curves(monkeypatch):
+    """Runs end with an empty curves.png, which takes longer to draw than a few steps on a few problems."""
+    monkeypatch.setattr("toy_env.plots.draw_curves", lambda rows, results, path, title: path.touch())
+
+
+@pytest.fixture
+def train(tmp_path, no_curves) -> Callable[..., list[dict]]:
+    """train(script, folder="run", **settings) trains a script below tmp_path, with SMALL for the settings that are not
+    passed, and returns the metrics of the run."""
+
+    def train_script(script: ModuleType, folder: str | Path = "run", **settings) -> list[dict]:
+        script.train(script.Config(**SMALL | {"run_dir": str(tmp_path / folder)} | settings))
+        return metrics(tmp_path / folder)
+
+    return train_script
+
+
+# What has to be installed
+
+
+@pytest.fixture(scope="session")
+def verl() -> SimpleNamespace:
+    """The modules of verl that hold its formulas and its configuration."""
+    pytest.importorskip("verl", reason=INSTALL_VERL)
+    from verl.trainer.ppo import core_algos
+    from verl.utils import tensordict_utils
+    from verl.workers import config
+    from verl.workers.utils import losses
+
+    return SimpleNamespace(core=core_algos, losses=losses, config=config, tensordict=tensordict_utils)
+
+
 @pytest.fixture(scope="module")
 def browser():
     """Chromium, for the pages; skips where it or playwright is missing, and says how to install them."""
@@ -63,23 +192,3 @@ def browser():
         one = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
         yield one
         one.close()
-
-
-@pytest.fixture
-def no_curves(monkeypatch):
-    """Runs end with an empty curves.png, which takes longer to draw than a few steps on a few problems."""
-    monkeypatch.setattr("toy_env.plots.draw_curves", lambda rows, results, path, title: path.touch())
-
-
-@pytest.fixture
-def letters():
-    """A tokenizer like a general language model's: it knows letters, pads on the right, and has special tokens."""
-    vocab = {
-        token: i
-        for i, token in enumerate(["<pad>", "<bos>", "<eos>", "<user>", "<assistant>", *map(chr, range(9, 127))])
-    }
-    tokenizer = Tokenizer(models.WordLevel(vocab))
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"<[a-z]+>|[\s\S]"), behavior="isolated")
-    tokenizer.post_processor = processors.TemplateProcessing(single="<bos> $A", special_tokens=[("<bos>", 1)])
-    tokenizer.decoder = decoders.Fuse()
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<pad>", bos_token="<bos>", eos_token="<eos>")

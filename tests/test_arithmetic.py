@@ -2,12 +2,10 @@
 
 import random
 import re
-import subprocess
-import sys
-import time
 from collections import Counter
 
 import pytest
+from conftest import python, takes_linear_time
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -76,9 +74,7 @@ def test_the_split_is_the_same_in_every_process():
         f"from toy_env.arithmetic import is_held_out; print(''.join(str(int(is_held_out(e))) for e in {expressions!r}))"
     )
     for hash_seed in ("1", "2"):
-        other = subprocess.run(
-            [sys.executable, "-c", code], env={"PYTHONHASHSEED": hash_seed}, capture_output=True, text=True
-        )
+        other = python("-c", code, PYTHONHASHSEED=hash_seed)
         assert other.stdout.strip() == mine, other.stderr
     assert 0.17 < mine.count("1") / len(mine) < 0.23
     assert [e for e in ("1+1", "2+2", "29+46-36", "50-50", "7+8", "10-3") if is_held_out(e)] == ["2+2", "10-3"]
@@ -87,7 +83,7 @@ def test_the_split_is_the_same_in_every_process():
 
 def test_arithmetic_needs_no_torch():
     code = "import sys, toy_env.arithmetic; assert 'torch' not in sys.modules and 'numpy' not in sys.modules"
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+    assert python("-c", code).returncode == 0
 
 
 def test_held_out_set_is_fixed_distinct_and_never_trained_on():
@@ -111,121 +107,40 @@ def test_a_level_that_does_not_exist():
         sample_problem(5, random.Random(0))
 
 
-@pytest.mark.parametrize(
-    ("completion", "answer"),
-    [
-        ("#39", 39),
-        ("29+46=75;75-36=39;#39", 39),
-        ("39", None),  # no "#"
-        ("", None),
-        ("#", None),
-        ("39#", None),
-        ("#12#39", 39),  # several: the last one counts
-        ("#39#12", 12),
-        ("#39#", None),  # ... even when it holds no integer
-        ("#-39", -39),  # sign
-        ("#+39", 39),
-        ("#-0", 0),
-        ("#--39", None),
-        ("#- 39", None),
-        ("#039", 39),  # leading zeros
-        ("#-0039", -39),
-        ("#000", 0),
-        (" # 39 \n", 39),  # white space around the integer
-        ("#\t39\r\n", 39),
-        ("#3 9", None),  # ... but not inside it
-        ("#39 apples", None),  # anything else after the integer
-        ("#39.", 39),  # one full stop
-        ("#39. \n", 39),
-        ("#39..", None),
-        ("#.39", None),
-        ("#39.0", None),
-        ("#39,5", None),
-        ("#39-0", None),
-        ("#78/2", None),
-        ("#3e1", None),
-        ("#0x27", None),
-        ("#3_9", None),
-        ("#٣٩", None),  # Unicode digits that int() would read
-        ("#３９", None),
-        ("#³⁹", None),
-        ("\uff03" + "39", None),  # a full-width "#" is no "#"
-        ("#39\u00a0", None),  # a no-break space is no space here
-        ("#\u221239", None),  # nor is a minus sign a hyphen
-        ("#39\x00", None),  # NUL
-        ("#\x0039", None),
-        ("\x00#39", 39),
-        ("#39<pad>", None),
-        ("#999999999", 999_999_999),  # nine digits at most
-        ("#1000000000", None),
-        ("#" + "9" * 10_000, None),
-        ("#" + "0" * 10_000 + "39", 39),
-        ("#39" + " " * 10_000, 39),
-        ("#" * 10_000 + "39", 39),
-        ("#__import__('os').getpid()", None),
-        ("#\ud800", None),  # a lone surrogate
-        # The dress that chat models give an answer: bold, code, mathematics, a box
-        ("The value is **#39**.", 39),
-        ("# **39**", 39),
-        ("**Answer:** #**39**\n", 39),
-        ("`#39`", 39),
-        ("```\n29+46=75;75-36=39;#39\n```", 39),
-        ("#$39$", 39),
-        ("$#39$.", 39),
-        ("#\\(39\\)", 39),
-        (r"\boxed{39}", 39),
-        (r"Thus the value is $\boxed{39}$.", 39),
-        ("\\[\n\\boxed{39}\n\\]", 39),
-        (r"#\boxed{39}", 39),
-        (r"\boxed{ -39 }", -39),
-        (r"\boxed{#39}", 39),
-        # ... and what opens no hack: one integer and no other, the last that is handed in, and nothing behind it
-        (r"\boxed{39}#12", 12),
-        (r"#12 \boxed{39}", 39),
-        (r"\boxed{12}\boxed{39}", 39),
-        (r"\boxed{3}9", None),
-        (r"\boxed{39} or \boxed{12} or so", None),
-        (r"\boxed{39", None),
-        (r"\boxed39", None),
-        (r"\boxed{}", None),
-        (r"\boxed{}39", None),
-        (r"\boxed{#}39", None),
-        (r"-\boxed{39}", -39),
-        ("\u2212\\boxed{39}", None),
-        (r"-\boxed{-39}", None),
-        (r"- \boxed{39}", 39),  # a list
-        (r"\boxed{\text{39}}", None),
-        (r"\boxed{{39}}", None),
-        (r"\boxed{12, 39}", None),
-        (r"\boxed{x=39}", None),
-        (r"\boxed{39}}", None),
-        (r"\boxed{39}#", None),
-        (r"#39 \boxed{}", None),
-        ("#{39}", None),
-        ("#12 or #39 or neither", None),
-        ("#12, 39", None),
-        ("#12 **39**", None),
-        ("#(12)(39)", None),
-        ("#12*39", None),
-        ("#39;", None),
-        ("#39!", None),
-        ("#39?", None),
-        ("#=39", None),
-        ("#<39>", None),
-        ('#"39"', None),
-        ("#39%", None),
-        ("#1,039", None),  # no separators: no answer is as large
-        ("#thirty-nine", None),
-        ("#39\n\n### Explanation\n...", None),
-        ("The answer is 39.", None),
-        ("**39**", None),
-        ("<answer>39</answer>", None),
+NO_INTEGER = [  # after the last "#", or none without something else beside it
+    "39", "", "#", "39#", "#39#", "#--39", "#- 39", "#3 9", "#39 apples", "#39..", "#.39", "#39.0", "#39,5", "#39-0",
+    "#78/2", "#3e1", "#0x27", "#3_9", "#1000000000", "#" + "9" * 10_000, "#__import__('os').getpid()", "#39<pad>",
+    "#٣٩", "#３９", "#³⁹", "\uff0339", "#39\u00a0", "#\u221239", "#\ud800", "#39\x00", "#\x0039",  # Unicode and NUL
+    "#{39}", "#12 or #39 or neither", "#12, 39", "#12 **39**", "#(12)(39)", "#12*39", "#39;", "#39!", "#=39", "#<39>",
+    '#"39"', "#39%", "#1,039", "#thirty-nine", "#39\n\n### Explanation\n...", "The answer is 39.", "**39**",
+    "<answer>39</answer>",
+    r"\boxed{3}9", r"\boxed{39} or \boxed{12} or so", r"\boxed{39", r"\boxed39", r"\boxed{}", r"\boxed{}39",
+    r"\boxed{#}39", "\u2212\\boxed{39}", r"-\boxed{-39}", r"\boxed{\text{39}}", r"\boxed{{39}}", r"\boxed{12, 39}",
+    r"\boxed{x=39}", r"\boxed{39}}", r"\boxed{39}#", r"#39 \boxed{}",
+]  # fmt: skip
+ANSWERS = {
+    39: [
+        "#39", "29+46=75;75-36=39;#39", "#12#39", "#+39", "#039", " # 39 \n", "#\t39\r\n", "#39.", "#39. \n", "\x00#39",
+        "#" + "0" * 10_000 + "39", "#39" + " " * 10_000, "#" * 10_000 + "39",
+        # as chat models dress it: bold, code, mathematics, a box
+        "The value is **#39**.", "# **39**", "**Answer:** #**39**\n", "`#39`", "```\n75-36=39;#39\n```", "#$39$",
+        "$#39$.", "#\\(39\\)", r"\boxed{39}", r"Thus it is $\boxed{39}$.", "\\[\n\\boxed{39}\n\\]", r"#\boxed{39}",
+        r"\boxed{#39}", r"#12 \boxed{39}", r"\boxed{12}\boxed{39}", r"- \boxed{39}",  # the last is a list
     ],
-)
-def test_verifier(completion, answer):
-    assert extract_answer(completion) == answer
-    for truth in (39, 0, 12):
-        assert reward(Problem("", truth, 1), completion) == float(answer is not None and answer == truth)
+    12: ["#39#12", r"\boxed{39}#12"],
+    -39: ["#-39", "#-0039", r"\boxed{ -39 }", r"-\boxed{39}"],
+    0: ["#-0", "#000"],
+    999_999_999: ["#999999999"],  # nine digits at most
+    None: NO_INTEGER,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_verifier(answer):
+    for completion in ANSWERS[answer]:
+        assert extract_answer(completion) == oracle(completion) == answer, completion
+        for truth in (39, 0, 12):
+            assert reward(Problem("", truth, 1), completion) == float(answer is not None and answer == truth)
 
 
 def oracle(completion: str) -> int | None:
@@ -276,33 +191,14 @@ def oracle(completion: str) -> int | None:
 def test_verifier_on_200_000_random_strings():
     """Agrees with the oracle everywhere, so it accepts no wrong answer; it never raises; a third are well formed."""
     rng = random.Random(0)
-    pieces = [
-        *"0123456789",
-        *"##+-=;? \n\t.*$`()[]{}",
-        "\\boxed{",
-        "39}",
-        "٣",
-        "３",
-        "\x00",
-        "\u00a0",
-        "\u2003",
-        "e",
-        "_",
-        "#39",
-        "# 39",
-        "39\n",
-        "00",
-    ]
+    pieces = [*"0123456789", *"##+-=;? \n\t.*$`()[]{}", "\\boxed{", "39}", "#39", "# 39", "39\n", "00", "e", "_"]
+    pieces += ["٣", "３", "\x00", "\u00a0", "\u2003"]
     accepted = answered = 0
     for _ in range(200_000):
         completion = "".join(rng.choice(pieces) for _ in range(rng.randint(0, 9)))
         if rng.random() < 0.5:
-            completion += (
-                "#"
-                + rng.choice(["", " ", "-", "+", "0", "x"])
-                + str(rng.randint(0, 120))
-                + rng.choice(["", "\n", " a"])
-            )
+            before, after = rng.choice(["", " ", "-", "+", "0", "x"]), rng.choice(["", "\n", " a"])
+            completion += f"#{before}{rng.randint(0, 120)}{after}"
         truth, expected = rng.randint(0, 99) if rng.random() < 0.9 else 39, oracle(completion)
         assert extract_answer(completion) == expected, completion
         assert reward(Problem("", truth, 1), completion) == (1.0 if expected is not None and expected == truth else 0.0)
@@ -311,66 +207,25 @@ def test_verifier_on_200_000_random_strings():
     assert answered > 60_000 and accepted > 500
 
 
-# Properties of the verifier, each on 25,000 texts that hypothesis makes up: 100,000 in all.
-property_of_any_text = settings(
-    max_examples=25_000, deadline=None, database=None, suppress_health_check=list(HealthCheck)
-)
-AROUND = st.text(DRESS, max_size=3)
-NEARLY = st.text("0123456789+- ", max_size=3)
-OTHER = st.characters(categories=["Nd", "No", "Zs"], exclude_characters="0123456789 ") | st.characters(
-    exclude_characters=f"0123456789+-#.{DRESS}"
-)  # digits and spaces of other scripts above all
 BOXES = st.lists(st.sampled_from([r"\boxed{", "}", "#", "39", " ", ".", "$", "-", "\u2212"]), max_size=9).map("".join)
-TAIL = st.text().filter(lambda text: "#" not in text and "\\boxed{" not in text)
+DRESSED = st.tuples(st.text(), st.just("#"), st.text(f"0123456789+-.{DRESS}", max_size=12)).map("".join)
+DIGITS_OF_OTHER_SCRIPTS = st.characters(categories=["Nd", "No", "Zs"])
 
 
 @pytest.mark.slow
-@property_of_any_text
-@given(text=st.text() | st.text("0123456789#+-= \n\u0663\uff13.e_*$(]}") | BOXES, truth=st.integers(-200, 200))
-def test_any_text_is_read_as_the_oracle_reads_it(text, truth):
-    assert extract_answer(text) == oracle(text)
-    assert reward(Problem("", truth, 1), text) == float(oracle(text) == truth)
-
-
-@pytest.mark.slow
-@property_of_any_text
+@settings(max_examples=25_000, deadline=None, database=None, suppress_health_check=list(HealthCheck))
 @given(
-    before=st.text(), left=AROUND, sign=st.sampled_from(["", "+", "-"]), zeros=st.text("0", max_size=9),
-    n=st.integers(0, 999_999_999), right=AROUND, stop=st.sampled_from(["", "."]),
-)  # fmt: skip
-def test_every_integer_of_nine_digits_is_read_after_any_text(before, left, sign, zeros, n, right, stop):
-    assert extract_answer(f"{before}#{left}{sign}{zeros}{n}{stop}{right}") == (-n if sign == "-" else n)
-
-
-@pytest.mark.slow
-@property_of_any_text
-@given(before=st.text(), one=NEARLY, other=OTHER, two=NEARLY)
-def test_no_text_with_another_character_is_an_answer(before, one, other, two):
-    assert extract_answer(f"{before}#{one}{other}{two}") is None
-    assert reward(Problem("", 0, 1), f"{before}#{one}{other}{two}") == 0.0
-
-
-@pytest.mark.slow
-@property_of_any_text
-@given(before=st.text(), tail=TAIL | st.text("0123456789+- ", max_size=4))
-def test_only_what_follows_the_last_sign_counts(before, tail):
-    assert extract_answer(f"{before}#{tail}") == extract_answer(f"#{tail}")
-    assert extract_answer(before.replace("#", "").replace("\\boxed{", "") + tail) is None
+    text=st.text() | st.text("0123456789#+-= \n\u0663\uff13.e_*$(]}") | BOXES | DRESSED,
+    other=st.just("") | DIGITS_OF_OTHER_SCRIPTS,
+    truth=st.integers(-200, 200),
+)
+def test_any_text_is_read_as_the_oracle_reads_it(text, other, truth):
+    assert extract_answer(text + other) == oracle(text + other)
+    assert reward(Problem("", truth, 1), text + other) == float(oracle(text + other) == truth)
 
 
 @pytest.mark.parametrize(
     "unit", ["#", "0", "9", " ", "#0", "-", "\x00", "#1 ", "*", ".", "\\boxed{", "\\boxed{1}", "\\boxed{1"]
 )
 def test_verifier_takes_linear_time(unit):
-    def seconds(n: int) -> float:
-        texts = [f"#{unit * n}", f"#{unit * n}39", f"#{unit * n}x"]
-        times = []
-        for _ in range(5):
-            start = time.process_time()
-            for text in texts:
-                extract_answer(text)
-            times.append(time.process_time() - start)
-        return min(times)
-
-    # 20 times the length; quadratic would be 400 times. Short enough for the caches, whose sizes are not the subject
-    assert seconds(100_000) < 60 * seconds(5_000)
+    assert takes_linear_time(extract_answer, unit)

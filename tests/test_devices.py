@@ -1,15 +1,16 @@
 """The scripts on a device that is not the CPU: on a GPU where there is one, and on a stand-in for one everywhere.
 
-A tensor on the stand-in keeps its values in a CPU tensor that nothing else can reach. As on a GPU, an operation on it
-together with a CPU tensor is an error, and so is .numpy(); so every tensor that a script makes in the wrong place is
-found on a machine without a GPU. (It is stricter: a GPU takes an index from the CPU.) Like Apple's mps it has no
-float64. It draws as the CPU does, so the runs must be the same up to rounding.
-It goes by the name of torch's "meta" device, the one device besides the CPU that every build of torch has.
+A tensor on the stand-in keeps its values in a CPU tensor that nothing else can reach. As on a GPU, an operation that
+mixes it with a CPU tensor is an error, and so is .numpy(): a tensor made in the wrong place is found on a machine
+without a GPU. (It is stricter: a GPU takes an index from the CPU.) Like Apple's mps it has no float64. It draws as the
+CPU does, so the runs must be the same up to rounding. It bears the name of torch's "meta" device, which every build of
+torch has.
 """
 
 import importlib
 import json
 from dataclasses import fields
+from pathlib import Path
 
 import pytest
 import torch
@@ -22,7 +23,6 @@ from toy_env.model import load_policy, pick_device
 from toy_env.rollout import Rollout, completion_logps, sample
 
 SCRIPTS = ["reinforce", "ppo", "grpo", "dr_grpo", "dapo", "gspo", "cispo"]  # rloo and maxrl make no tensor of their own
-SMALL = {"steps": 2, "prompts_per_step": 8, "group_size": 4, "eval_problems": 1, "max_new_tokens": 24}
 STAND_IN = torch.device("meta")
 ACROSS_DEVICES = {torch.ops.aten.copy_.default, torch.ops.aten._to_copy.default}
 
@@ -96,15 +96,16 @@ def stand_in(monkeypatch, base):
         with _disable_current_modes():
             return pretrained(*args, **settings)
 
-    def tensor_there(data, **settings):  # torch itself makes no values there
-        there = settings.get("device") == STAND_IN
-        return tensor(data, **settings | {"device": "cpu"}).to(STAND_IN) if there else tensor(data, **settings)
+    def tensor_anywhere(data, **settings):  # torch itself makes no values on that device
+        if settings.get("device") == STAND_IN:
+            return tensor(data, **settings | {"device": "cpu"}).to(STAND_IN)
+        return tensor(data, **settings)
 
     def save_from_cpu(model, folder) -> None:
         save(model, folder, state_dict={name: value.cpu() for name, value in model.state_dict().items()})
 
     monkeypatch.setattr(torch, "Generator", lambda device="cpu": generator("cpu"))
-    monkeypatch.setattr(torch, "tensor", tensor_there)
+    monkeypatch.setattr(torch, "tensor", tensor_anywhere)
     monkeypatch.setattr(torch, "load", lambda path, map_location, **how: load(path, **how))
     monkeypatch.setattr(
         importlib.import_module("torch.optim.optimizer"),
@@ -116,51 +117,49 @@ def stand_in(monkeypatch, base):
     return StandIn()
 
 
-def train(script: str, folder, device: str, **settings) -> list[dict]:
-    """The numbers of a run: its rows of metrics.jsonl without wall times, then its results."""
-    module = importlib.import_module(f"algorithms.{script}")
-    module.train(module.Config(**SMALL | {"run_dir": str(folder), "device": device} | settings))
-    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text("utf-8").splitlines()]
-    rows = [{name: value for name, value in row.items() if name != "seconds" and value is not None} for row in rows]
-    return [
-        *rows,
-        *(report["accuracy"] for report in json.loads((folder / "results.json").read_text("utf-8")).values()),
-    ]
+def numbers(train, folder: Path, script: str, **settings) -> list[dict]:
+    """The numbers of a run: its rows of metrics.jsonl, then the accuracies in its results."""
+    settings = {"max_new_tokens": 24} | settings
+    rows = train(importlib.import_module(f"algorithms.{script}"), folder, **settings)
+    results = json.loads((folder / "results.json").read_text("utf-8"))
+    rows = [{name: value for name, value in row.items() if value is not None} for row in rows]
+    return [*rows, *(report["accuracy"] for report in results.values())]
 
 
 @pytest.mark.slow
 def test_the_stand_in_tells_its_tensors_from_those_of_the_cpu(stand_in):
     here = torch.arange(3.0)
     with stand_in:
-        there = here.to("meta")
-        assert there.device.type == "meta" and there.sum().item() == 3.0 and (there + 1).tolist() == [1.0, 2.0, 3.0]
-        assert torch.equal((there * 2).cpu(), here * 2) and torch.ones(2, device="meta").tolist() == [1.0, 1.0]
-        for mixed in (lambda: there + here, lambda: torch.cat([there, here]), lambda: here[there.long()]):
+        far = here.to("meta")
+        assert far.device.type == "meta" and far.sum().item() == 3.0 and (far + 1).tolist() == [1.0, 2.0, 3.0]
+        assert torch.equal((far * 2).cpu(), here * 2) and torch.ones(2, device="meta").tolist() == [1.0, 1.0]
+        for mixed in (lambda: far + here, lambda: torch.cat([far, here]), lambda: here[far.long()]):
             with pytest.raises(RuntimeError, match="same device"):
                 mixed()
         with pytest.raises(RuntimeError, match="numpy"):
-            there.numpy()
+            far.numpy()
         with pytest.raises(TypeError, match="no float64"):
-            there.double()
+            far.double()
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:for .* copying from a non-meta parameter")
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_a_script_keeps_to_its_device(script, stand_in, tmp_path):
-    on_cpu = train(script, tmp_path / "cpu", "cpu")
+def test_a_script_keeps_to_its_device(script, stand_in, train, tmp_path):
+    on_cpu = numbers(train, tmp_path / "cpu", script)
     with stand_in:
-        train(script, tmp_path / "there", "meta", steps=1)
-        there = train(script, tmp_path / "there", "meta", resume=True)
-    torch.testing.assert_close(there, on_cpu, rtol=1e-4, atol=1e-6)
+        numbers(train, tmp_path / "there", script, device="meta", steps=1)
+        on_stand_in = numbers(train, tmp_path / "there", script, device="meta", resume=True)
+    torch.testing.assert_close(on_stand_in, on_cpu, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.skipif(pick_device().type == "cpu", reason="needs a GPU")
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_a_script_runs_on_a_gpu(script, tmp_path):
+def test_a_script_runs_on_a_gpu(script, train, tmp_path):
     """Its self-check, whether sampled and recomputed log-probabilities agree, is part of the run."""
-    train(script, tmp_path / "run", "auto", measure_updates=True, steps=1)
-    first, second, *_ = train(script, tmp_path / "run", "auto", measure_updates=True, resume=True)
+    settings = {"device": "auto", "measure_updates": True}
+    numbers(train, tmp_path / "run", script, steps=1, **settings)
+    first, second, *_ = numbers(train, tmp_path / "run", script, resume=True, **settings)
     assert first["update_norm"] > 0 and second["update_norm"] > 0
     base, _ = load_policy("base")
     trained, _ = load_policy(str(tmp_path / "run/checkpoint"))

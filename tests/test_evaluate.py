@@ -141,4 +141,4 @@ def test_report_reads_well(base):
 def test_an_escape_sequence_in_a_completion_does_not_reach_the_terminal():
     completion = {"prompt": "1+2?", "verdict": "right", "completion": "\x1b[2J\u2261 caf\xe9\x00#3"}
     line = "  1+2?              \ufffd[2J\u2261 caf\xe9\ufffd#3   (right)"
-    assert report_samples({"completions": [completion]}) == line
+    assert report_samples({"completions": [completion]}, "after").splitlines()[1] == line

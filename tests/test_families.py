@@ -1,7 +1,7 @@
-"""Every family of causal language models in transformers is either refused in one line or sampled and scored rightly.
+"""Every family of causal language models in transformers is sampled and scored correctly, or refused in one line.
 
-Each is built tiny, with random weights. What its log-probabilities should be is read from a plain forward pass over one
-row at a time: no padding, no mask, no position ids, nothing read from a cache, and none of this project's functions.
+Each is built tiny, with random weights. The true log-probabilities are those of a plain forward pass over one row at
+a time: no padding, no mask, no position ids, no cache, and none of this project's functions.
 `python -m pytest tests/test_families.py -m slow -s` prints how many are right.
 """
 
@@ -11,8 +11,7 @@ from dataclasses import fields, is_dataclass
 
 import pytest
 import torch
-from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
-from transformers import CONFIG_MAPPING, AutoModelForCausalLM, LlamaConfig, PreTrainedTokenizerFast
+from transformers import CONFIG_MAPPING, AutoModelForCausalLM, LlamaConfig
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from algorithms.ppo import Critic
@@ -31,7 +30,7 @@ MAX_NEW_TOKENS = 12
 EOS = 2
 END_RATE = 0.17  # probability of EOS at every position
 
-# Sizes by the names that configurations give them. A family takes those it has.
+# Sizes, by the names of settings. A family takes the settings that it has.
 NAMES = {
     32: "hidden_size n_embd d_model dim_model embedding_size word_embed_proj_dim embedding_dim emb_dim "
     "input_embedding_size output_embedding_size attention_hidden_size lru_width out_hidden_size adapter_in_dim "
@@ -68,7 +67,7 @@ NAMES = {
 SIZES = {name: size for size, names in NAMES.items() for name in names.split()}
 SIZES |= {"logit_scale": 1.0, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": EOS}
 
-# What single families need besides.
+# Further settings of single families.
 SETTINGS = {
     "bamba": {"attn_layer_indices": [1]},
     "cohere_compass_text": {"rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 10000.0}}},
@@ -126,17 +125,6 @@ CASES = [*MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, *(f"{family} is_decoder" for family
 outcomes: dict[str, str] = {}  # case: "right", "refused", "wrong", or why it was left out
 lengths: dict[str, int] = {}  # case: how many different lengths its rows had
 critics: set[str] = set()  # cases with a critic that PPO can train
-
-
-@pytest.fixture(scope="module")
-def pairs() -> PreTrainedTokenizerFast:
-    """A tokenizer in which two digits are one token."""
-    tokens = ["<pad>", "<bos>", "<eos>", *"0123456789+-?=;#", *map(str, range(10, 100))]
-    tokenizer = Tokenizer(models.WordLevel({token: i for i, token in enumerate(tokens)}))
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"\d\d|."), behavior="isolated")
-    tokenizer.post_processor = processors.TemplateProcessing(single="<bos> $A", special_tokens=[("<bos>", 1)])
-    tokenizer.decoder = decoders.Fuse()
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<pad>", bos_token="<bos>", eos_token="<eos>")
 
 
 class LeftOut(Exception):
@@ -259,7 +247,7 @@ def test_a_family_is_right_or_refused(case, pairs):
 def test_most_families_are_right():
     """Neither a check that refuses everything nor a change of the library that builds nothing may pass unseen."""
     if len(outcomes) < len(CASES):
-        pytest.skip("counts what the whole file has found, in one process")
+        pytest.skip("counts the outcomes of the whole file, in one process")
     right = [case for case, outcome in outcomes.items() if outcome == "right"]
     plain = [outcome for case, outcome in outcomes.items() if case in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES]
     refused, wrong = plain.count("refused"), plain.count("wrong")

@@ -1,19 +1,18 @@
-"""What group methods share: advantages, clip, KL and aggregation by hand, expectations by enumeration, the identity.
+"""The group methods: advantages, clip, KL and aggregation by hand, expectations by enumeration, the identity, training.
 
-What RLOO, MaxRL, GSPO and CISPO have of their own is in test_side_rungs.py.
+The ratio of GSPO and the weight of CISPO are in test_side_rungs.py.
 """
 
-import json
 import math
 from itertools import product
-from math import comb
 
 import pytest
 import torch
-from conftest import build_tiny_model, value_of
+from conftest import build_tiny_model, is_right
 from enumeration import as_rollout, every_completion, flat_gradient, probability
 
 from algorithms import cispo, dapo, dr_grpo, grpo, gspo, maxrl, ppo, rloo
+from lessons import identity
 from lessons.float64 import to_float64
 from toy_env.arithmetic import held_out_problems, reward
 from toy_env.model import load_policy
@@ -23,50 +22,62 @@ from toy_env.run import Run
 GROUP_METHODS = [grpo, dr_grpo, dapo, rloo, maxrl, gspo, cispo]
 WITH_KL = [grpo, dr_grpo, rloo, maxrl, gspo]
 WITH_SIGMA = [grpo, dapo, gspo, cispo]
+WITH_TOKEN_MEAN = [ppo, dapo, cispo]
 WITH_DYNAMIC_SAMPLING = [dapo, cispo]
+GROUP_SIZES = [2, 3, pytest.param(4, marks=pytest.mark.slow)]
 
 
 def loss_of(script, logps, *, old_logps=None, ref_logps=None, advantages, mask, **settings):
-    """The script's policy_loss; on-policy and without KL unless said otherwise."""
-    if script in WITH_KL:
-        settings = {"kl_coef": 0.0} | settings
+    """The script's policy_loss; by default on-policy, without KL, and for GSPO with a clip as wide as that of DAPO."""
+    if script is gspo:
+        settings = {"clip_eps_low": 0.2, "clip_eps_high": 0.28} | settings
     inputs = {"logps": logps, "old_logps": logps.detach() if old_logps is None else old_logps, "mask": mask}
     if script in WITH_KL:
+        settings = {"kl_coef": 0.0} | settings
         inputs["ref_logps"] = logps.detach() if ref_logps is None else ref_logps
     return script.policy_loss(**inputs, advantages=advantages, config=script.Config(**settings))
 
 
-# ---------------------------------------------------------------------- advantages
+def loss_and_gradient(script, logps, **inputs) -> tuple[float, torch.Tensor]:
+    """The loss, and its gradient with respect to each log-probability."""
+    logps = logps.detach().clone().requires_grad_()
+    loss = loss_of(script, logps, **inputs)
+    return loss.item(), torch.autograd.grad(loss, logps)[0]
 
 
+# Advantages
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize(
-    ("rewards", "sigma"),
-    [([1, 0, 0, 0], 0.4330), ([1, 1, 0, 0], 0.5), ([1, 0, 0, 0, 0, 0, 0, 0], 0.3307), ([1] * 7 + [0], 0.3307)],
+    ("rewards", "over_sigma", "centred", "leave_one_out", "over_mean"),
+    [  # the advantages of the highest reward, ..., of the lowest
+        ([1, 0, 0, 0], (3**0.5, -(3**-0.5)), (3 / 4, -1 / 4), (1, -1 / 3), (3, -1)),
+        ([1, 1, 0, 0], (1, -1), (1 / 2, -1 / 2), (2 / 3, -2 / 3), (1, -1)),
+        ([0, 1, 1, 1], (3**-0.5, -(3**0.5)), (1 / 4, -3 / 4), (1 / 3, -1), (1 / 3, -1)),
+        ([1, 0], (1, -1), (1 / 2, -1 / 2), (1, -1), (1, -1)),
+        ([0] * 7 + [1], (7**0.5, -(7**-0.5)), (7 / 8, -1 / 8), (1, -1 / 7), (7, -1)),
+        ([3, 1, -1], (1.5**0.5, 0, -(1.5**0.5)), (2, 0, -2), (3, 0, -3), (2, 0, -2)),
+    ],
 )
-def test_advantages_by_hand(rewards, sigma):
-    """A+ = sqrt((G-k)/k), A- = -sqrt(k/(G-k)) for GRPO, DAPO, GSPO and CISPO; R - k/G for Dr. GRPO."""
-    G, k = len(rewards), sum(rewards)
-    rewards = torch.tensor([rewards], dtype=torch.float64)
-    right, wrong = math.sqrt((G - k) / k), -math.sqrt(k / (G - k))
-    for script in WITH_SIGMA:
-        advantages = script.compute_advantages(rewards=rewards)
-        torch.testing.assert_close(advantages, torch.where(rewards == 1, right, wrong).double())
-        assert advantages.sum().item() == pytest.approx(0, abs=1e-12)
-        assert advantages.square().sum().item() == pytest.approx(G)  # ddof 0
-    centred = dr_grpo.compute_advantages(rewards=rewards)
-    torch.testing.assert_close(centred, rewards - k / G)
-    torch.testing.assert_close(centred, sigma * grpo.compute_advantages(rewards=rewards), atol=1e-4, rtol=0)
+def test_advantages_by_hand(rewards, over_sigma, centred, leave_one_out, over_mean, dtype):
+    levels = sorted(set(rewards), reverse=True)
+    expected = dict.fromkeys(WITH_SIGMA, over_sigma) | {dr_grpo: centred, rloo: leave_one_out, maxrl: over_mean}
+    for script, advantages in expected.items():
+        advantages = torch.tensor([[advantages[levels.index(reward)] for reward in rewards]], dtype=dtype)
+        torch.testing.assert_close(script.compute_advantages(rewards=torch.tensor([rewards], dtype=dtype)), advantages)
 
 
 @pytest.mark.parametrize("script", GROUP_METHODS)
 @pytest.mark.parametrize("value", [0.0, 1.0, 0.1, -1.0, 1e6 + 0.1])
 def test_unanimous_groups_get_exactly_zero(script, value):
     """Also where the mean of equal floats is off by rounding, which a tiny sigma would blow up."""
-    advantages = script.compute_advantages(rewards=torch.full((3, 7), value))
-    assert advantages.isfinite().all()
-    if script in WITH_SIGMA or value in (0, 1):
-        assert (advantages == 0).all()
-    assert advantages.abs().max() <= max(1, abs(value)) * 1e-6
+    for G in (2, 7, 64):
+        advantages = script.compute_advantages(rewards=torch.full((3, G), value))
+        assert advantages.isfinite().all()
+        if script in WITH_SIGMA or value in (0, 1):
+            assert (advantages == 0).all()
+        assert advantages.abs().max() <= max(1, abs(value)) * 1e-6
 
 
 @pytest.mark.parametrize("script", GROUP_METHODS)
@@ -79,7 +90,6 @@ def test_advantages_stay_with_their_group(script):
         torch.testing.assert_close(advantages[i : i + 1], script.compute_advantages(rewards=rewards[i : i + 1]))
     order = torch.randperm(6)
     torch.testing.assert_close(script.compute_advantages(rewards=rewards[:, order]), advantages[:, order])
-    assert not advantages.requires_grad
 
 
 @pytest.mark.parametrize("script", GROUP_METHODS)
@@ -88,48 +98,28 @@ def test_a_group_of_one_is_an_error(script):
         script.compute_advantages(rewards=torch.ones(4, 1))
 
 
-def test_plus_minus_one_rewards_leave_grpo_and_double_dr_grpo():
-    rewards = (torch.rand(10, 8, dtype=torch.float64) < 0.5).double()
-    for script, factor in ((grpo, 1), (dr_grpo, 2)):
-        torch.testing.assert_close(
-            script.compute_advantages(rewards=2 * rewards - 1), factor * script.compute_advantages(rewards=rewards)
-        )
-
-
-# ---------------------------------------------------------------------- clip
+# Clip
 
 
 @pytest.mark.parametrize("script", [ppo, *(script for script in GROUP_METHODS if script is not cispo)])
 @pytest.mark.parametrize(
-    ("advantage", "ratio", "objective", "trained"),
-    [
-        (1.0, 0.5, 0.5, True),
-        (1.0, 1.0, 1.0, True),
-        (1.0, 1.5, None, False),  # 1 + eps: 1.2, and 1.28 for DAPO and GSPO
-        (1.0, 1.25, None, None),
-        (-1.0, 0.5, -0.8, False),
-        (-1.0, 1.0, -1.0, True),
-        (-1.0, 1.5, -1.5, True),
-        (2.0, 0.9, 1.8, True),
-    ],
+    ("advantage", "ratio", "objective"),
+    [(1.0, 0.5, 0.5), (1.0, 1.25, None), (1.0, 1.5, None), (-1.0, 0.5, -0.8), (-1.0, 1.5, -1.5), (2.0, 0.9, 1.8)],
 )
-def test_clip_in_all_quadrants(script, advantage, ratio, objective, trained):
-    """One token: the objective min(rho A, clip(rho) A), and a gradient of rho A except in the two clipped corners."""
-    upper = 1.28 if script in (dapo, gspo) else 1.2
-    settings = {"clip_eps_low": 0.2, "clip_eps_high": 0.28} if script is gspo else {}
-    objective = advantage * min(ratio, upper) if objective is None else objective
-    trained = ratio <= upper if trained is None else trained
-    logps = torch.tensor([[math.log(ratio)]], dtype=torch.float64, requires_grad=True)
-    mask = torch.tensor([[True]])
+def test_clip_in_all_quadrants(script, advantage, ratio, objective):
+    """One token: the objective min(rho A, clip(rho) A), and a gradient of rho A except where it is clipped. The upper
+    end of the range is 1.2, and 1.28 for DAPO and GSPO."""
+    if objective is None:
+        objective = min(ratio, 1.28 if script in (dapo, gspo) else 1.2)
+    logps = torch.tensor([[math.log(ratio)]], dtype=torch.float64)
     advantages, old = torch.tensor([[advantage]], dtype=torch.float64), torch.zeros(1, 1, dtype=torch.float64)
-    loss = loss_of(script, logps, old_logps=old, ref_logps=logps.detach(), advantages=advantages, mask=mask,
-                   max_new_tokens=1, **settings)  # fmt: skip
-    assert -loss.item() == pytest.approx(objective)
-    (gradient,) = torch.autograd.grad(loss, logps)
-    assert -gradient.item() == pytest.approx(ratio * advantage if trained else 0)
+    loss, gradient = loss_and_gradient(script, logps, old_logps=old, ref_logps=logps, advantages=advantages,
+                                       mask=torch.tensor([[True]]), max_new_tokens=1)  # fmt: skip
+    assert -loss == pytest.approx(objective)
+    assert -gradient.item() == pytest.approx(ratio * advantage if objective == ratio * advantage else 0)
 
 
-# ---------------------------------------------------------------------- aggregation
+# Aggregation
 
 
 def ragged():
@@ -138,67 +128,64 @@ def ragged():
     return torch.arange(1.0, 13.0, dtype=torch.float64).view(3, 4).neg(), torch.tensor([[2.0], [-1.0], [3.0]]), mask
 
 
-@pytest.mark.parametrize(
-    ("script", "weights"),
-    [
-        (grpo, [1 / 3, 1 / 12, 1 / 6]),  # 1 / (B |y|)
-        (dr_grpo, [1 / 30] * 3),  # 1 / (B C), C = max_new_tokens = 10
-        (dapo, [1 / 7] * 3),  # 1 / all tokens
-        (rloo, [1 / 30] * 3),
-        (maxrl, [1 / 30] * 3),
-        (gspo, [1 / 3, 1 / 12, 1 / 6]),
-        (cispo, [1 / 7] * 3),
-        (ppo, [1 / 7] * 3),
-    ],
-)
-def test_weight_of_a_token(script, weights):
-    """The gradient with respect to each log-probability is -A times the weight of its token, by hand."""
+@pytest.mark.parametrize("script", [ppo, *GROUP_METHODS])
+def test_weight_of_a_token(script):
+    """On-policy, the gradient with respect to each log-probability is -A times the weight of its token, by hand."""
     logps, advantages, mask = ragged()
-    logps.requires_grad_()
-    loss = loss_of(script, logps, advantages=advantages, mask=mask, max_new_tokens=10)
-    (gradient,) = torch.autograd.grad(loss, logps)
+    weights = [1 / 30] * 3  # 1 / (B C), C = max_new_tokens = 10
+    if script in (grpo, gspo):
+        weights = [1 / 3, 1 / 12, 1 / 6]  # 1 / (B |y|)
+    elif script in WITH_TOKEN_MEAN:
+        weights = [1 / 7] * 3  # 1 / all tokens
+    _, gradient = loss_and_gradient(script, logps, advantages=advantages, mask=mask, max_new_tokens=10)
     expected = -advantages * torch.tensor(weights).unsqueeze(1) * mask
     torch.testing.assert_close(gradient, expected.double(), rtol=1e-6, atol=1e-9)
 
 
 @pytest.mark.parametrize("script", [ppo, *GROUP_METHODS])
-def test_padding_changes_nothing(script):
+@pytest.mark.parametrize("garbage", [0.0, -50.0, 30.0])
+def test_padding_changes_nothing(script, garbage):
+    """Neither its log-probabilities nor its width: not the loss, and not the gradient, which is 0 there."""
     logps, advantages, mask = ragged()
-    wide = torch.cat([logps, torch.full((3, 5), -3.0)], dim=1), torch.cat([mask, torch.zeros(3, 5).bool()], dim=1)
     settings = {"advantages": advantages, "max_new_tokens": 10}
-    a = loss_of(script, logps, old_logps=logps - 0.1, mask=mask, **settings)
-    b = loss_of(script, wide[0], old_logps=wide[0] - 0.1, mask=wide[1], **settings)
-    assert a.item() == pytest.approx(b.item(), rel=1e-12)
+    loss, gradient = loss_and_gradient(script, logps, old_logps=logps - 0.1, mask=mask, **settings)
+    assert gradient[mask].all() and not gradient[~mask].any()
+    wide, wide_mask, wide_old = (
+        torch.cat([x, torch.zeros(3, 2).to(x)], dim=1) for x in (logps, mask, logps - 0.1)
+    )  # fmt: skip
+    wide = torch.where(wide_mask, wide, garbage)
+    wide_loss, wide_gradient = loss_and_gradient(script, wide, old_logps=wide_old, mask=wide_mask, **settings)
+    assert wide_loss == pytest.approx(loss, rel=1e-12)
+    torch.testing.assert_close(wide_gradient[:, :4], gradient)
+    assert not wide_gradient[:, 4:].any()
 
 
-@pytest.mark.parametrize("script", WITH_SIGMA)
+@pytest.mark.parametrize("script", [ppo, *GROUP_METHODS])
 def test_a_row_with_an_empty_mask_adds_nothing(script):
-    """To the loss or its gradient; the mean over completions of GRPO and GSPO still counts the row."""
+    """To the loss or its gradient, however far it is from its old log-probabilities. Means over rows count it."""
     logps, advantages, mask = ragged()
-    mask = torch.cat([mask, torch.zeros(1, 4).bool()])
-    logps = torch.cat([logps, torch.full((1, 4), -2.0)]).requires_grad_()
-    advantages = torch.cat([advantages, torch.tensor([[5.0]])])
-    settings = {"max_new_tokens": 10, "kl_coef": 0.5} if script in WITH_KL else {"max_new_tokens": 10}
-    inputs = {"old_logps": logps.detach() - 0.1, "ref_logps": logps.detach() + 0.3}
-
-    def of(rows: int) -> torch.Tensor:
-        return loss_of(script, logps[:rows], **{name: value[:rows] for name, value in inputs.items()},
-                       advantages=advantages[:rows], mask=mask[:rows], **settings)  # fmt: skip
-
-    assert of(4).item() == pytest.approx(of(3).item() * (3 / 4 if script in WITH_KL else 1), rel=1e-12)
-    (gradient,) = torch.autograd.grad(of(4), logps)
-    assert gradient.isfinite().all() and not gradient[3].any() and gradient[:3].any()
+    settings = {"max_new_tokens": 10} | ({"kl_coef": 0.5} if script in WITH_KL else {})
+    loss, gradient = loss_and_gradient(script, logps, old_logps=logps - 0.1, ref_logps=logps + 0.3,
+                                       advantages=advantages, mask=mask, **settings)  # fmt: skip
+    logps, advantages = torch.cat([logps, torch.full((1, 4), -2.0)]), torch.cat([advantages, torch.tensor([[5.0]])])
+    apart = torch.tensor([[0.1], [0.1], [0.1], [18.0]], dtype=torch.float64)
+    with_row, gradient_with_row = loss_and_gradient(
+        script, logps, old_logps=logps - apart, ref_logps=logps + 0.3, advantages=advantages,
+        mask=torch.cat([mask, torch.zeros(1, 4).bool()]), **settings,
+    )  # fmt: skip
+    factor = 1 if script in WITH_TOKEN_MEAN else 3 / 4
+    assert with_row == pytest.approx(factor * loss, rel=1e-12)
+    torch.testing.assert_close(gradient_with_row, torch.cat([factor * gradient, torch.zeros(1, 4)]))
 
 
 @pytest.mark.parametrize("script", GROUP_METHODS)
 def test_a_batch_of_empty_masks_has_loss_0(script):
-    logps = torch.full((2, 3), -1.0, requires_grad=True)
-    loss = loss_of(script, logps, advantages=torch.ones(2, 1), mask=torch.zeros(2, 3).bool())
-    (gradient,) = torch.autograd.grad(loss, logps)
-    assert loss.item() == 0 and not gradient.any()
+    logps, empty = torch.full((2, 3), -1.0), torch.zeros(2, 3).bool()
+    loss, gradient = loss_and_gradient(script, logps, advantages=torch.ones(2, 1), mask=empty)
+    assert loss == 0 and not gradient.any()
 
 
-# ---------------------------------------------------------------------- KL
+# KL
 
 
 @pytest.mark.parametrize("script", WITH_KL)
@@ -207,20 +194,11 @@ def test_k3_as_a_loss_has_the_gradient_of_the_forward_kl(script):
     torch.manual_seed(0)
     logits = torch.randn(6, dtype=torch.float64, requires_grad=True)
     reference = torch.randn(6, dtype=torch.float64).log_softmax(dim=0)
-    mask = torch.ones(1, 1).bool()
+    settings = {"advantages": torch.zeros(1, 1), "mask": torch.ones(1, 1).bool(), "kl_coef": 1.0, "max_new_tokens": 1}
     for ref_logps, same in ((reference, False), (logits.detach().log_softmax(dim=0), True)):
         pi = logits.log_softmax(dim=0)
         expected = sum(
-            pi[v].detach().exp()
-            * loss_of(
-                script,
-                pi[v].view(1, 1),
-                ref_logps=ref_logps[v].view(1, 1),
-                advantages=torch.zeros(1, 1),
-                mask=mask,
-                kl_coef=1.0,
-                max_new_tokens=1,
-            )  # fmt: skip
+            pi[v].detach().exp() * loss_of(script, pi[v].view(1, 1), ref_logps=ref_logps[v].view(1, 1), **settings)
             for v in range(6)
         )
         kl_value = (pi.exp() * (pi - ref_logps)).sum()  # the value of k3 is unbiased for KL(pi || ref)
@@ -233,25 +211,31 @@ def test_k3_as_a_loss_has_the_gradient_of_the_forward_kl(script):
 
 @pytest.mark.parametrize("script", WITH_KL)
 def test_kl_is_weighted_like_the_rest(script):
-    """With k3 = 1 - log 2 ... the same for every token, the loss is kl_coef * k3 times the sum of the weights."""
+    """With k3 = 1 - log 2 for every token, the loss is kl_coef * k3 times the sum of the weights."""
     logps, advantages, mask = ragged()
-    k3 = 2 - 1 - math.log(2)
     loss = loss_of(script, logps, ref_logps=logps + math.log(2), advantages=0 * advantages, mask=mask, kl_coef=0.5,
                    max_new_tokens=10)  # fmt: skip
-    assert loss.item() == pytest.approx(0.5 * k3 * (1 if script in WITH_SIGMA else 7 / 30))
+    assert loss.item() == pytest.approx(0.5 * (1 - math.log(2)) * (1 if script in WITH_SIGMA else 7 / 30))
 
 
-# ---------------------------------------------------------------------- expectations
+# Expectations
 
 
-def difficulty_weight(G: int, p: float) -> float:
-    """w_G(p) = E[sigma] / (p q), by the binomial sum (Prop. 2 of arXiv:2607.00152)."""
-    q = 1 - p
-    return sum(comb(G, k) * p**k * q ** (G - k) * math.sqrt(k * (G - k)) / G for k in range(G + 1)) / (p * q)
+@pytest.fixture(scope="module")
+def enumerated():
+    """A policy, its 7 completions of 1 and of 2 tokens, their rewards, and p with its gradient."""
+    policy = to_float64(build_tiny_model(vocab_size=3))
+    completions = every_completion(vocab_size=3, limit=2)
+    rewards = torch.tensor([float(ids in ([2], [0, 1], [1, 2])) for ids in completions]).double()
+    p = sum(probability(policy, ids) * r for ids, r in zip(completions, rewards))
+    assert len(completions) == 7 and 0.1 < p.item() < 0.9
+    slope = flat_gradient(p, policy)
+    assert slope.norm() > 0.01
+    return policy, completions, rewards, p.item(), slope
 
 
 def expected_gradient(script, policy, completions, rewards, G: int) -> torch.Tensor:
-    """Sum over all groups of G completions of their probability times the gradient of the script's loss on them."""
+    """Minus the gradient of the script's loss, over all groups of G completions, each with its probability."""
     pi = torch.stack([probability(policy, ids) for ids in completions]).detach()
     rollout = as_rollout(completions)
     logps = completion_logps(policy, rollout, temperature=1.0)
@@ -260,30 +244,40 @@ def expected_gradient(script, policy, completions, rewards, G: int) -> torch.Ten
     assert chances.sum().item() == pytest.approx(1, abs=1e-12)
     advantages = script.compute_advantages(rewards=rewards[groups])
     total = sum(
-        chance * loss_of(script, logps[rows], advantages=a.view(-1, 1), mask=rollout.mask[rows], max_new_tokens=2)
-        for chance, rows, a in zip(chances, groups, advantages)
+        chance * loss_of(script, logps[group], advantages=a.view(-1, 1), mask=rollout.mask[group], max_new_tokens=2)
+        for chance, group, a in zip(chances, groups, advantages)
         if a.any()
     )
     return flat_gradient(-total, policy)
 
 
-@pytest.mark.parametrize("G", [2, 3, pytest.param(4, marks=pytest.mark.slow)])
-def test_expected_gradient_of_dr_grpo(G):
-    """(G-1)/G times the gradient of the success probability, over C = 2: completions of 1 and of 2 tokens."""
-    policy = to_float64(build_tiny_model(vocab_size=3))
-    completions = every_completion(vocab_size=3, limit=2)
-    rewards = torch.tensor([float(ids in ([2], [0, 1], [1, 2])) for ids in completions]).double()
-    p = sum(probability(policy, ids) * r for ids, r in zip(completions, rewards))
-    assert len(completions) == 7 and 0.1 < p.item() < 0.9
-    expected = (G - 1) / G * flat_gradient(p, policy) / 2
-    torch.testing.assert_close(
-        expected_gradient(dr_grpo, policy, completions, rewards, G), expected, rtol=1e-9, atol=1e-12
-    )
+@pytest.mark.parametrize("G", GROUP_SIZES)
+@pytest.mark.parametrize("script", [dr_grpo, rloo, maxrl])
+def test_expected_gradient(script, G, enumerated):
+    """Over max_new_tokens = 2, of the success probability p: (G-1)/G times its gradient for Dr. GRPO, exactly that for
+    RLOO, and 1 + q + ... + q^(G-2) times that for MaxRL, the series of log p cut off after G-1 terms."""
+    policy, completions, rewards, p, slope = enumerated
+    q = 1 - p
+    factor = {dr_grpo: (G - 1) / G, rloo: 1, maxrl: {2: 1, 3: 1 + q, 4: 1 + q + q**2}[G]}[script]
+    ours = expected_gradient(script, policy, completions, rewards, G)
+    torch.testing.assert_close(ours, factor * slope / 2, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("script", [grpo, dapo])
-@pytest.mark.parametrize("G", [2, 3, pytest.param(4, marks=pytest.mark.slow)])
-def test_expected_gradient_of_grpo(script, G):
+@pytest.mark.parametrize("G", GROUP_SIZES)
+def test_maxrl_has_order_g_where_all_wrong_groups_keep_the_share_of_the_baseline(G, enumerated, monkeypatch):
+    """What the docstring says of the paper's theorem: an advantage of -1 in all-wrong groups adds the term q^(G-1)."""
+    policy, completions, rewards, p, slope = enumerated
+    honest = maxrl.compute_advantages
+    kept = lambda rewards: torch.where(rewards.any(dim=1, keepdim=True), honest(rewards=rewards), -1.0)  # noqa: E731
+    monkeypatch.setattr(maxrl, "compute_advantages", kept)
+    order_g = sum((1 - p) ** j for j in range(G)) * slope
+    ours = expected_gradient(maxrl, policy, completions, rewards, G)
+    torch.testing.assert_close(ours, order_g / 2, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("script", WITH_SIGMA)
+@pytest.mark.parametrize("G", GROUP_SIZES)
+def test_expected_gradient_with_sigma(script, G):
     """w_G(p) times the gradient of p, over the length, where all completions have the same length (1 token here).
 
     With unequal lengths the 1/|y| of GRPO spoils it: no function of p is climbed. DAPO's update is GRPO's as long as
@@ -294,118 +288,87 @@ def test_expected_gradient_of_grpo(script, G):
     rewards = torch.tensor([1.0, 1, 0, 1, 0]).double()
     p = sum(probability(policy, ids) * r for ids, r in zip(completions, rewards))
     assert 0.02 < p.item() < 0.98
-    expected = difficulty_weight(G, p.item()) * flat_gradient(p, policy)
-    torch.testing.assert_close(
-        expected_gradient(script, policy, completions, rewards, G), expected, rtol=1e-9, atol=1e-12
-    )
-
-
-# ---------------------------------------------------------------------- the identity
+    expected = identity.weight("GRPO", p.item(), G) * flat_gradient(p, policy)
+    ours = expected_gradient(script, policy, completions, rewards, G)
+    torch.testing.assert_close(ours, expected, rtol=1e-9, atol=1e-12)
 
 
 def test_the_identity_on_the_shipped_transformer():
-    """For every k of G = 8 the gradient through the script's own functions is sigma * (mean score of the right - mean
-    score of the wrong) for GRPO and sigma^2 times that for Dr. GRPO, to 1e-12 in float64. GRPO's scores carry 1/|y|,
-    Dr. GRPO's the constant 1/C."""
+    """For k = 1..7 right of 8, minus the gradient is sigma * (mean score of the right - mean score of the wrong) for
+    GRPO and sigma^2 times that for Dr. GRPO, to 1e-12 in float64. GRPO's scores carry 1/|y|, Dr. GRPO's the constant
+    1/C."""
     policy, tokenizer = load_policy("base")
     policy, G = to_float64(policy), 8
     for problem in held_out_problems(8, levels=[2]):
         generator = torch.Generator().manual_seed(1)
-        rollout = sample(policy, tokenizer, [problem.prompt], group_size=64, max_new_tokens=40, temperature=1.0,
-                         generator=generator)  # fmt: skip
-        right = torch.tensor([reward(problem, text) for text in rollout.texts]).bool()
-        if min(right.sum(), (~right).sum()) >= 7:
+        rollout = sample(policy, tokenizer, [problem.prompt], 64, 40, 1.0, generator)
+        rewards = torch.tensor([reward(problem, text) for text in rollout.texts])
+        if min(rewards.sum(), (1 - rewards).sum()) >= 7:
             break
-    rows = {True: right.nonzero().flatten()[:7], False: (~right).nonzero().flatten()[:7]}
-    assert len(set(rollout.mask.sum(dim=1)[torch.cat(list(rows.values()))].tolist())) > 1  # unequal lengths
-
-    def score(row: torch.Tensor) -> torch.Tensor:
-        return flat_gradient(completion_logps(policy, rollout[row.view(1)], temperature=1.0).sum(), policy)
-
-    scores = {int(row): score(row) for row in torch.cat(list(rows.values()))}
+    right, wrong = ((rewards == value).nonzero().flatten()[:7] for value in (1, 0))
     lengths = rollout.mask.sum(dim=1).double()
+    assert len(set(lengths[torch.cat([right, wrong])].tolist())) > 1
+    scores = {
+        row: flat_gradient(completion_logps(policy, rollout[torch.tensor([row])], temperature=1.0).sum(), policy)
+        for row in torch.cat([right, wrong]).tolist()
+    }
     for k in range(1, G):
-        group = torch.cat([rows[True][:k], rows[False][: G - k]])
-        rewards = torch.tensor([[1.0] * k + [0.0] * (G - k)], dtype=torch.float64)
+        group = torch.cat([right[:k], wrong[: G - k]])
         sigma = math.sqrt(k * (G - k)) / G
-        for script, factor, weight in (
-            (grpo, sigma, lambda row: 1 / lengths[row]),
-            (dr_grpo, sigma**2, lambda row: 1 / 40),
-        ):
+        for script, factor, weights in ((grpo, sigma, 1 / lengths), (dr_grpo, sigma**2, 0 * lengths + 1 / 40)):
             logps = completion_logps(policy, rollout[group], temperature=1.0)
-            advantages = script.compute_advantages(rewards=rewards).view(-1, 1)
+            advantages = script.compute_advantages(rewards=rewards[group].double().view(1, G)).view(G, 1)
             loss = loss_of(script, logps, advantages=advantages, mask=rollout.mask[group], max_new_tokens=40)
             gradient = flat_gradient(-loss, policy)
-            weighted = [scores[int(row)] * weight(row) for row in group]
+            weighted = [scores[row] * weights[row] for row in group.tolist()]
             contrast = sum(weighted[:k]) / k - sum(weighted[k:]) / (G - k)
             assert ((gradient - factor * contrast).norm() / gradient.norm()).item() < 1e-12, (script.__name__, k)
 
 
-@pytest.mark.parametrize("script", GROUP_METHODS)
-def test_a_silent_group_has_no_gradient(script):
-    logps = torch.randn(4, 3, requires_grad=True)
-    advantages = script.compute_advantages(rewards=torch.ones(1, 4)).view(-1, 1)
-    (gradient,) = torch.autograd.grad(
-        loss_of(script, logps, advantages=advantages, mask=torch.ones(4, 3).bool()), logps
-    )
-    assert not gradient.any()
+# What `train` does
 
 
 @pytest.mark.parametrize("script", GROUP_METHODS)
-def test_every_advantage_meets_the_row_it_was_earned_by(script, tmp_path, monkeypatch, no_curves):
-    """In `train`, minibatch by minibatch: above 0 where the row's own text answers the row's own prompt, below 0 where
-    it does not, and 0 in silent groups only. In step 1 the reference is the policy that sampled: its log-probabilities
-    are those recorded while sampling, row by row."""
-    rows, met = [], []
-    check, loss = Run.self_check, script.policy_loss
-
-    def see_minibatch(run, minibatch, logps, advantages):
-        prompts = run.tokenizer.batch_decode(minibatch.prompt_ids, skip_special_tokens=True)
-        rows.extend(zip(prompts, minibatch.texts))
-        return check(run, minibatch, logps, advantages)
-
-    monkeypatch.setattr(Run, "self_check", see_minibatch)
-    monkeypatch.setattr(script, "policy_loss", lambda **given: met.append(given) or loss(**given))
-    script.train(script.Config(steps=2, prompts_per_step=12, group_size=6, eval_problems=2, num_minibatches=3,
-                               levels=(1, 2), device="cpu", run_dir=str(tmp_path / "run")))  # fmt: skip
-    advantages = torch.cat([given["advantages"] for given in met]).flatten().tolist()
-    assert len(advantages) == len(rows) == 2 * 12 * 6
-    for (prompt, text), advantage in zip(rows, advantages):
-        right = text.split("#")[-1] == str(value_of(prompt))
-        assert (advantage > 0) == right if advantage else script not in WITH_DYNAMIC_SAMPLING
-    assert sum(a > 0 for a in advantages) > 30 and sum(a < 0 for a in advantages) > 30
-    for given in met[:3] if script in WITH_KL else []:
-        torch.testing.assert_close(given["ref_logps"], given["old_logps"], atol=1e-4, rtol=0)
+def test_every_advantage_meets_the_row_it_was_earned_by(script, train, spy, tokenizer):
+    """Minibatch by minibatch: above 0 where the row's own text answers the row's own prompt, below 0 where it does not,
+    and 0 in silent groups only. In step 1 the reference is the policy that sampled: its log-probabilities are those
+    recorded while sampling, row by row."""
+    passes, losses = spy(script, "completion_logps"), spy(script, "policy_loss")
+    train(script, prompts_per_step=12, group_size=6, num_minibatches=3, levels=(1, 2))
+    minibatches = [call.args[1] for call in passes if call.result.requires_grad]
+    assert len(minibatches) == len(losses) == 2 * 3
+    positive = negative = 0
+    for minibatch, inputs in zip(minibatches, losses):
+        assert torch.equal(inputs.old_logps, minibatch.logps)  # recorded while sampling
+        prompts = tokenizer.batch_decode(minibatch.prompt_ids, skip_special_tokens=True)
+        for prompt, text, advantage in zip(prompts, minibatch.texts, inputs.advantages.flatten().tolist(), strict=True):
+            assert (advantage > 0) == is_right(prompt, text) if advantage else script not in WITH_DYNAMIC_SAMPLING
+            positive, negative = positive + (advantage > 0), negative + (advantage < 0)
+    assert positive > 30 and negative > 30
+    for inputs in losses[:3] if script in WITH_KL else []:
+        torch.testing.assert_close(inputs.ref_logps, inputs.old_logps, atol=1e-4, rtol=0)
 
 
-def test_the_ratio_leaves_1_exactly_where_it_should(tmp_path, no_curves):
+def test_the_ratio_leaves_1_exactly_where_it_should(train):
     """One update a batch: every ratio is 1 and nothing is clipped. A second epoch over the same batch: both move."""
-
-    def last_row(**settings) -> dict:
-        folder = tmp_path / str(len(list(tmp_path.iterdir())))
-        grpo.train(grpo.Config(steps=2, prompts_per_step=8, group_size=4, eval_problems=2, device="cpu", warmup_steps=0,
-                               learning_rate=1e-3, run_dir=str(folder), **settings))  # fmt: skip
-        return json.loads((folder / "metrics.jsonl").read_text("utf-8").splitlines()[-1])
-
-    once, twice = last_row(num_minibatches=1), last_row(num_minibatches=1, epochs=2)
+    settings = {"num_minibatches": 1, "warmup_steps": 0, "learning_rate": 1e-3}
+    once, twice = (train(grpo, f"run-{epochs}", epochs=epochs, **settings)[-1] for epochs in (1, 2))
     assert once["ratio_deviation"] < 1e-4 and once["clipped_up"] == once["clipped_down"] == 0
     assert abs(once["loss"] - 0.04 * once["kl"]) < 0.04 * once["kl"] + 1e-3  # 0 but for the KL term
     assert twice["ratio_deviation"] > 0.01 and twice["clipped_up"] + twice["clipped_down"] > 0
     assert once["kl"] > 0
 
 
-# ---------------------------------------------------------------------- DAPO's own, and CISPO's
+# DAPO's own, and CISPO's
 
 
 @pytest.mark.parametrize("script", WITH_DYNAMIC_SAMPLING)
 def test_overlong_penalty_by_hand(script):
     """Limit 56, buffer 8: free up to 48 tokens, then an eighth a token (Eq. 13); no buffer, no penalty."""
-    lengths = torch.tensor([4, 48, 49, 52, 56])
-    mask = torch.arange(56) < lengths.unsqueeze(1)
-    config = script.Config(max_new_tokens=56, overlong_buffer=8)
-    assert script.overlong_penalty(mask=mask, config=config).tolist() == [0, 0, -0.125, -0.5, -1]
-    config = script.Config(max_new_tokens=56, overlong_buffer=0)
-    assert script.overlong_penalty(mask=mask, config=config).tolist() == [0] * 5
+    mask = torch.arange(56) < torch.tensor([4, 48, 49, 52, 56]).unsqueeze(1)
+    for buffer, expected in ((8, [0, 0, -0.125, -0.5, -1]), (0, [0] * 5)):
+        config = script.Config(max_new_tokens=56, overlong_buffer=buffer)
+        assert script.overlong_penalty(mask=mask, config=config).tolist() == expected
 
 
 @pytest.mark.parametrize("script", WITH_DYNAMIC_SAMPLING)
@@ -418,84 +381,62 @@ def test_groups_to_keep_by_hand(script):
 
     assert kept(5) == kept(3) == [1, 3, 4] and kept(2) == [1, 3]
     assert kept(5, dynamic_sampling=False) == [0, 1, 2, 3, 4] and kept(2, dynamic_sampling=False) == [0, 1]
-    correct = torch.ones(2, 3)
-    assert kept(2) == [] and kept(2, dynamic_sampling=False) == [0, 1]
 
 
-def run_dapo(tmp_path, monkeypatch, verdict, script=dapo, **settings) -> tuple[list, list, list]:
-    """Run DAPO, or a script that samples like it, with the rewards `verdict(prompt)`, one for each of 4 completions, in
-    place of the verifier's.
+@pytest.fixture
+def train_on_verdicts(train, spy, monkeypatch, tokenizer):
+    """train_on_verdicts(script, verdict, **settings) trains on the verdicts `verdict(prompt)`, 1 or 0 for each of 4
+    completions, in place of the verifier's. Returns the rewards that advantages were computed from, what was logged,
+    and the metrics."""
 
-    Returns what compute_advantages got, what was logged, and the policies before and after each step.
-    """
-    judged, logged, weights = [], [], []
-    collect, honest, log = script.collect, script.compute_advantages, Run.log
+    def train_script(script, verdict, **settings):
+        collect, judged, logged = script.collect, spy(script, "compute_advantages"), spy(Run, "log")
 
-    def collect_and_judge(run, policy, tokenizer, config):
-        if len(weights) == 2 * len(logged):  # the first draw of a step
-            weights.append(parameters(policy))
-        rollout, rewards = collect(run, policy, tokenizer, config)
-        prompts = tokenizer.batch_decode(rollout.prompt_ids, skip_special_tokens=True)[::4]
-        return rollout, torch.tensor([verdict(prompt) for prompt in prompts], dtype=rewards.dtype)
+        def collect_and_judge(*args):
+            rollout, rewards = collect(*args)
+            prompts = tokenizer.batch_decode(rollout.prompt_ids, skip_special_tokens=True)[::4]
+            return rollout, torch.tensor([verdict(prompt) for prompt in prompts], dtype=rewards.dtype)
 
-    def see_log(run, step, **given):
-        weights.append(parameters(run.policy))
-        logged.append(given)
-        log(run, step, **given)
+        monkeypatch.setattr(script, "collect", collect_and_judge)
+        rows = train(script, prompts_per_step=6, **{"num_minibatches": 2, "steps": 1} | settings)
+        return [call.rewards for call in judged], logged, rows
 
-    config = {
-        "steps": 2,
-        "prompts_per_step": 6,
-        "group_size": 4,
-        "eval_problems": 2,
-        "num_minibatches": 2,
-        "device": "cpu",
-    }
-    with monkeypatch.context() as patch:
-        patch.setattr(script, "collect", collect_and_judge)
-        patch.setattr(script, "compute_advantages", lambda rewards: judged.append(rewards) or honest(rewards=rewards))
-        patch.setattr(Run, "log", see_log)
-        script.train(script.Config(**(config | {"run_dir": str(tmp_path / "run")} | settings)))
-    return judged, logged, list(zip(weights[::2], weights[1::2]))
-
-
-def parameters(policy) -> torch.Tensor:
-    return torch.cat([p.detach().flatten().clone() for p in policy.parameters()])
-
-
-def level_of(prompt: str) -> int:
-    return prompt.count("+") + prompt.count("-")
+    return train_script
 
 
 @pytest.mark.parametrize("script", WITH_DYNAMIC_SAMPLING)
-def test_dynamic_sampling_draws_until_enough_groups_are_mixed(script, tmp_path, monkeypatch, no_curves):
-    """Level 1 all right, level 2 all wrong, levels 3 and 4 mixed: only the latter are trained on, P of them a step, and
-    no batch is drawn that is not needed."""
+@pytest.mark.parametrize("settings", [{}, {"overlong_buffer": 56}, {"max_draws": 1}, {"dynamic_sampling": False}])
+def test_dynamic_sampling_draws_until_enough_groups_are_mixed(script, settings, train_on_verdicts, spy):
+    """Level 1 all right, level 2 all wrong, levels 3 and 4 mixed: only the latter are trained on, P of them, with their
+    own completions, and no batch is drawn that is not needed. Punished for their length, all-right groups have unequal
+    rewards and are dropped all the same. With one draw at most there are fewer groups; without dynamic sampling silent
+    groups stay."""
     verdicts = {1: [1, 1, 1, 1], 2: [0, 0, 0, 0], 3: [1, 0, 0, 0], 4: [1, 1, 0, 1]}
-    judged, logged, weights = run_dapo(tmp_path, monkeypatch, lambda prompt: verdicts[level_of(prompt)], script)
-    assert len(judged) == len(logged) == 2
-    rows = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text("utf-8").splitlines()]
-    for rewards, given, row, (before, after) in zip(judged, logged, rows, weights):
-        assert rewards.shape == (6, 4)
-        assert {tuple(row) for row in rewards.tolist()} <= {(1, -1, -1, -1), (1, 1, -1, 1)}  # 1 or -1, Eq. 7
-        drawn = given["rewards"]  # everything drawn is logged, the discarded groups too
-        assert len(drawn) > 6 and len(drawn) % 6 == 0 and len(given["rollout"]) == 4 * len(drawn) == row["sampled"]
-        mixed = drawn.sum(dim=1) % 4 != 0
-        assert mixed.sum() >= 6 > mixed[:-6].sum()  # the last draw was needed
-        assert torch.equal(rewards, 2 * drawn[mixed][:6] - 1)  # the first six, in the order they were drawn
-        assert not torch.equal(before, after)
+    passes = spy(script, "completion_logps")
+    (rewards,), (logged,), (row,) = train_on_verdicts(
+        script, lambda prompt: verdicts[prompt.count("+") + prompt.count("-")], **settings
+    )
+    drawn, correct = logged.rollout, logged.rewards  # everything drawn is logged, the discarded groups too
+    mixed = correct.sum(dim=1) % 4 != 0
+    if settings.keys() & {"max_draws", "dynamic_sampling"}:
+        assert len(correct) == 6 > mixed.sum() > 0
+    else:
+        assert len(correct) % 6 == 0 and mixed.sum() >= 6 > mixed[:-6].sum()  # the last draw was needed
+    assert len(drawn) == 4 * len(correct) == row["sampled"]
+    kept = (mixed | (not settings.get("dynamic_sampling", True))).nonzero().flatten()[:6]  # in the order of drawing
+    punishment = drawn.mask.sum(dim=1).view(-1, 4)[kept] / 56 if "overlong_buffer" in settings else 0
+    torch.testing.assert_close(rewards, 2 * correct[kept] - 1 - punishment)  # 1 or -1, Eq. 7
 
+    def recorded(rollout, rows) -> list[tuple]:
+        return sorted((rollout.texts[row], *rollout.logps[row][rollout.mask[row]].tolist()) for row in rows)
 
-def test_dynamic_sampling_goes_by_right_and_wrong_and_not_by_shaped_reward(tmp_path, monkeypatch, no_curves):
-    """All-right groups whose shaped rewards differ by length are dropped all the same."""
-    verdict = {1: [1, 1, 1, 1], 2: [1, 1, 1, 1], 3: [1, 0, 0, 0], 4: [1, 1, 0, 1]}
-    judged, _, _ = run_dapo(tmp_path, monkeypatch, lambda prompt: verdict[level_of(prompt)], overlong_buffer=56)
-    assert all((rewards.max(dim=1).values - rewards.min(dim=1).values > 1).all() for rewards in judged)
-    assert any((rewards % 1 != 0).any() for rewards in judged)  # the punishment is in the rewards
+    trained = [call.args[1] for call in passes if call.result.requires_grad]
+    expected = recorded(drawn, [4 * group + i for group in kept.tolist() for i in range(4)])
+    assert sorted(pair for part in trained for pair in recorded(part, range(len(part)))) == expected
 
 
 @pytest.mark.filterwarnings("ignore:std")  # torch's, of the standard deviations of no group at all
-def test_dynamic_sampling_stops_at_max_draws(tmp_path, monkeypatch, no_curves):
+def test_dynamic_sampling_stops_at_max_draws(train_on_verdicts):
     """One mixed group in three draws: the step makes do with it. None at all: no update, and the run goes on."""
     seen = []
 
@@ -503,61 +444,21 @@ def test_dynamic_sampling_stops_at_max_draws(tmp_path, monkeypatch, no_curves):
         seen.append(prompt)
         return [float(len(seen) in (1, 6 * 6 + 1)), 0, 0, 0]  # the first group of step 1 and of step 3
 
-    judged, logged, weights = run_dapo(tmp_path, monkeypatch, rarely, steps=3, max_draws=3, num_minibatches=8)
+    judged, logged, rows = train_on_verdicts(dapo, rarely, steps=3, max_draws=3, num_minibatches=8)
     assert [len(rewards) for rewards in judged] == [1, 0, 1] and len(logged) == 3
-    assert all(len(given["rewards"]) == 18 and len(given["rollout"]) == 72 for given in logged)
-    assert [torch.equal(before, after) for before, after in weights] == [False, True, False]
-    assert torch.equal(weights[0][1], weights[1][0])
-    rows = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text("utf-8").splitlines()]
     assert [row["sampled"] for row in rows] == [72] * 3 and [row["rollouts"] for row in rows] == [72, 144, 216]
     assert [row["silent"] for row in rows] == [17 / 18, 1.0, 17 / 18]
     assert ["loss" in row for row in rows] == ["grad_norm" in row for row in rows] == [True, False, True]
 
 
-@pytest.mark.parametrize(("max_draws", "dynamic_sampling"), [(1, True), (10, False)])
-def test_without_dynamic_sampling_silent_groups_stay(max_draws, dynamic_sampling, tmp_path, monkeypatch, no_curves):
-    """One draw a step in both cases; only `dynamic_sampling=False` keeps the groups that are all right or all wrong."""
-    verdict = {1: [1, 1, 1, 1], 2: [0, 0, 0, 0], 3: [1, 0, 0, 0], 4: [1, 1, 0, 1]}
-    settings = {"max_draws": max_draws, "dynamic_sampling": dynamic_sampling}
-    judged, logged, _ = run_dapo(tmp_path, monkeypatch, lambda prompt: verdict[level_of(prompt)], **settings)
-    for rewards, given in zip(judged, logged):
-        drawn = given["rewards"]
-        mixed = drawn.sum(dim=1) % 4 != 0
-        assert len(drawn) == 6 and 0 < mixed.sum() < 6
-        assert torch.equal(rewards, 2 * (drawn[mixed] if dynamic_sampling else drawn) - 1)
-
-
-def test_a_step_trains_on_the_completions_of_the_groups_it_kept(tmp_path, monkeypatch, no_curves):
-    """Every row of every minibatch is one of a kept group, each once, with its own sampled log-probabilities."""
-    verdict = {1: [1, 1, 1, 1], 2: [0, 0, 0, 0], 3: [1, 0, 0, 0], 4: [1, 1, 0, 1]}
-    trained, honest = [], dapo.completion_logps
-
-    def see_minibatch(policy, minibatch, *settings):
-        trained.append(minibatch)
-        return honest(policy, minibatch, *settings)
-
-    monkeypatch.setattr(dapo, "completion_logps", see_minibatch)
-    _, (given,), _ = run_dapo(tmp_path, monkeypatch, lambda prompt: verdict[level_of(prompt)], steps=1)
-    drawn, rewards = given["rollout"], given["rewards"]
-    mixed = (rewards.sum(dim=1) % 4 != 0).nonzero().flatten()[:6].tolist()
-    expected = [4 * group + i for group in mixed for i in range(4)]
-
-    def keys(rollout, rows) -> list[tuple]:
-        return sorted(
-            (rollout.texts[row], *rollout.prompt_ids[row][rollout.prompt_mask[row]].tolist(),
-             *rollout.logps[row][rollout.mask[row]].tolist()) for row in rows
-        )  # fmt: skip
-
-    assert keys(drawn, expected) == sorted(key for part in trained for key in keys(part, range(len(part))))
-
-
 @pytest.mark.parametrize("script", [dapo, pytest.param(cispo, marks=pytest.mark.slow)])
-def test_overlong_filtering_takes_truncated_completions_out_of_the_loss(script, tmp_path, monkeypatch, no_curves):
-    masks, honest = [], script.policy_loss
-    monkeypatch.setattr(script, "policy_loss", lambda **given: masks.append(given["mask"]) or honest(**given))
+def test_overlong_filtering_takes_truncated_completions_out_of_the_loss(script, train_on_verdicts, spy):
+    passes, losses = spy(script, "completion_logps"), spy(script, "policy_loss")
+    settings = {"max_new_tokens": 4, "overlong_buffer": 0, "temperature": 2.0}
     for filtering in (False, True):
-        settings = {"max_new_tokens": 4, "overlong_buffer": 0, "overlong_filtering": filtering, "temperature": 2.0}
-        run_dapo(tmp_path / str(filtering), monkeypatch, lambda prompt: [1, 0, 0, 0], script, steps=1, **settings)
-        rows = torch.cat([mask.any(dim=1) for mask in masks])
-        assert rows.all() != filtering
-        masks.clear()
+        train_on_verdicts(script, lambda prompt: [1, 0, 0, 0], folder=str(filtering), overlong_filtering=filtering,
+                          **settings)  # fmt: skip
+        truncated = torch.cat([call.args[1].truncated for call in passes])
+        assert truncated.any() and not truncated.all()
+        assert torch.equal(torch.cat([call.mask.any(dim=1) for call in losses]), ~(truncated & filtering))
+        passes.clear(), losses.clear()

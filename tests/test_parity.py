@@ -6,13 +6,12 @@ factor. Batches are ragged, with rows of one token and rows cut at the limit, un
 and ratios far outside the clip range; padding holds garbage. All in float64.
 """
 
-from importlib.util import find_spec
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from conftest import build_tiny_model
+from conftest import INSTALL_TRL, build_tiny_model
 from torch import Tensor
 
 from algorithms import cispo, dapo, dr_grpo, grpo, gspo, maxrl, ppo, rloo
@@ -21,35 +20,19 @@ from lessons.site import sources
 from toy_env.pretrain import build_tokenizer
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # the libraries' own, on import and in use
-INSTALL_TRL = "pip install -e '.[parity]' to compare with TRL"
-INSTALL_VERL = "pip install -e '.[parity]' && pip install --no-deps verl==0.9.1 to compare with verl"
 BUDGET = 9  # max_new_tokens; two of the three random batches are narrower
 P, G = 6, 5  # TRL computes G/(G-1) in float32, where 5/4 is exact
 SCRIPTS = {"ppo": ppo, "grpo": grpo, "dr_grpo": dr_grpo, "dapo": dapo}
 SCRIPTS |= {"rloo": rloo, "maxrl": maxrl, "gspo": gspo, "cispo": cispo}
 WITH_REFERENCE = ("grpo", "dr_grpo", "rloo", "maxrl", "gspo")  # the KL is in the loss
 WITHOUT_SIGMA = ("dr_grpo", "rloo", "maxrl")
-
-
-@pytest.fixture(scope="module")
-def verl():
-    """The modules of verl that hold its formulas."""
-    if find_spec("verl") is None:
-        pytest.skip(INSTALL_VERL)
-    from verl.trainer.ppo import core_algos
-    from verl.utils import tensordict_utils
-    from verl.workers import config
-    from verl.workers.utils import losses
-
-    return SimpleNamespace(core=core_algos, losses=losses, config=config, tensordict=tensordict_utils)
+WITH_SIGMA = ("grpo", "dapo", "gspo", "cispo")
 
 
 @pytest.fixture(scope="module")
 def trl():
-    if find_spec("trl") is None or find_spec("datasets") is None:
-        pytest.skip(INSTALL_TRL)
-    import datasets
-    import trl
+    datasets = pytest.importorskip("datasets", reason=INSTALL_TRL)
+    trl = pytest.importorskip("trl", reason=INSTALL_TRL)
     from trl.rewards import get_soft_overlong_punishment
 
     return SimpleNamespace(
@@ -109,7 +92,7 @@ OTHER_CLIP = {"gspo": {"clip_eps_low": 0.2, "clip_eps_high": 0.3}, "cispo": {"ma
 
 
 def script_config(name: str, kl_coef: float, clip: str = "default"):
-    """PPO has its KL in the reward; DAPO and CISPO have none. With another clip than the script's if that is asked."""
+    """PPO has its KL in the reward; DAPO and CISPO have none. With clip="other", not the default clip range."""
     settings = {"kl_coef": kl_coef} if name in WITH_REFERENCE else {}
     settings |= OTHER_CLIP[name] if clip == "other" else {}
     return SCRIPTS[name].Config(max_new_tokens=BUDGET, group_size=G, **settings)
@@ -139,8 +122,14 @@ def script_loss(name: str, batch: SimpleNamespace, advantages: Tensor, config, m
     )
 
 
-def gradient(loss: Tensor, of: Tensor) -> Tensor:
-    return torch.autograd.grad(loss, of)[0]
+def ddof_factor(rewards: Tensor, epsilon: float) -> Tensor:
+    """The libraries' advantages over ours, of each group, (P, 1): their sigma has ddof 1 and an epsilon added."""
+    sigma = rewards.std(dim=1, keepdim=True)
+    return ((G - 1) / G) ** 0.5 * sigma / (sigma + epsilon)
+
+
+def gradient(loss: Tensor, inputs: Tensor) -> Tensor:
+    return torch.autograd.grad(loss, inputs)[0]
 
 
 def assert_close(actual: Tensor, expected: Tensor, rtol: float = 1e-10, atol: float = 1e-12) -> None:
@@ -148,9 +137,9 @@ def assert_close(actual: Tensor, expected: Tensor, rtol: float = 1e-10, atol: fl
     torch.testing.assert_close(actual, expected, rtol=rtol, atol=atol)
 
 
-def assert_same_loss(ours: Tensor, theirs: Tensor, of: Tensor) -> None:
+def assert_same_loss(ours: Tensor, theirs: Tensor, inputs: Tensor) -> None:
     assert_close(ours, theirs)
-    ours, theirs = gradient(ours, of), gradient(theirs, of)
+    ours, theirs = gradient(ours, inputs), gradient(theirs, inputs)
     assert_close(ours, theirs)
     assert ours.abs().max() > 1e-3
 
@@ -166,39 +155,30 @@ def at_last_token(rewards: Tensor, batch: SimpleNamespace) -> Tensor:
 # verl
 
 
-def verl_advantages(verl, batch: SimpleNamespace, **settings) -> Tensor:
+def verl_advantages(verl, batch: SimpleNamespace, estimator: str, **settings) -> Tensor:
     """(B, T), the rows of a group in one block."""
-    index = np.repeat(np.arange(P), G)
-    scores = at_last_token(batch.rewards, batch)
-    return verl.core.compute_grpo_outcome_advantage(scores, batch.mask.long(), index, **settings)[0]
-
-
-@pytest.mark.parametrize("name", ["grpo", "dapo", "gspo", "cispo"])
-def test_advantages_are_those_of_verl_up_to_the_degrees_of_freedom(verl, batch, name):
-    """sqrt((G-1)/G) times ours, because verl's standard deviation has ddof 1. Its epsilon, 1e-6 by default and all but
-    0 here, is added to the standard deviation; ours has none. Unanimous groups: 0 in both."""
-    ours = script_advantages(name, batch) * batch.mask
-    assert_close(((G - 1) / G) ** 0.5 * ours, verl_advantages(verl, batch, epsilon=1e-30))
-    sigma = batch.rewards.std(dim=1).repeat_interleave(G).unsqueeze(1)
-    shrunk = ((G - 1) / G) ** 0.5 * ours * sigma / (sigma + 1e-6)
-    assert_close(shrunk, verl_advantages(verl, batch))
-    assert not ours[: 2 * G].any() and (ours < 0).any() and (ours > 0).any()
-
-
-def test_dr_grpo_advantages_are_those_of_verl(verl, batch):
-    """Without a factor."""
-    ours = script_advantages("dr_grpo", batch) * batch.mask
-    assert_close(ours, verl_advantages(verl, batch, norm_adv_by_std_in_grpo=False))
-
-
-@pytest.mark.parametrize("estimator", ["rloo", "rloo_vectorized"])
-def test_rloo_advantages_are_those_of_verl(verl, batch, estimator):
-    """Without a factor, and with none of an epsilon."""
-    ours = script_advantages("rloo", batch) * batch.mask
-    compute = verl.core.get_adv_estimator_fn(estimator)
     rewards, index = at_last_token(batch.rewards, batch), np.repeat(np.arange(P), G)
-    assert_close(ours, compute(rewards, response_mask=batch.mask.long(), index=index)[0])
-    assert not ours[: 2 * G].any() and (ours < 0).any() and (ours > 0).any()
+    compute = verl.core.get_adv_estimator_fn(estimator)
+    return compute(rewards, response_mask=batch.mask.long(), index=index, **settings)[0]
+
+
+@pytest.mark.parametrize(
+    "name, estimator, settings",
+    [
+        *((name, "grpo", {"epsilon": epsilon}) for name in WITH_SIGMA for epsilon in (1e-30, 1e-6)),
+        ("dr_grpo", "grpo", {"norm_adv_by_std_in_grpo": False}),
+        ("rloo", "rloo", {}),
+        ("rloo", "rloo_vectorized", {}),
+    ],
+)
+def test_advantages_are_those_of_verl(verl, batch, name, estimator, settings):
+    """Exactly without sigma; with it, up to its degrees of freedom and verl's epsilon, 1e-6 by default. Unanimous
+    groups: 0 in both."""
+    ours = script_advantages(name, batch).view(P, G)
+    if name in WITH_SIGMA:
+        ours = ours * ddof_factor(batch.rewards, settings["epsilon"])
+    assert_close(ours.view(-1, 1) * batch.mask, verl_advantages(verl, batch, estimator, **settings))
+    assert not ours[:2].any() and (ours < 0).any() and (ours > 0).any()
 
 
 AGGREGATION = {
@@ -213,16 +193,10 @@ AGGREGATION = {
 }
 
 
-def verl_loss(
-    verl, monkeypatch, name: str, batch: SimpleNamespace, advantages: Tensor, config, c: float, low: float | None = None
-):
-    """verl's `ppo_loss`: clip, aggregation and KL term. What it unpads, the model's output, is given to it padded.
-
-    `low` replaces the script's lower bound.
-    """
-    monkeypatch.setattr(verl.losses, "no_padding_2_padding", lambda x, data: x)
+def verl_config(verl, name: str, config, c: float = 1e9, low: float | None = None):
+    """verl's configuration of a script's loss, with its dual clip at `c`. `low` replaces the script's lower bound."""
     kl_coef = config.kl_coef if name in WITH_REFERENCE else 0.0
-    config = verl.config.ActorConfig(
+    return verl.config.ActorConfig(
         strategy="fsdp",
         rollout_n=G,
         use_dynamic_bsz=True,
@@ -236,15 +210,21 @@ def verl_loss(
         kl_loss_coef=kl_coef,
         kl_loss_type="k3",
     )
+
+
+def verl_loss(verl, batch: SimpleNamespace, advantages: Tensor, config, old_logps: Tensor | None = None) -> Tensor:
+    """verl's `ppo_loss`: clip, aggregation and KL term. It unpads the model's output, which is given to it padded."""
     tensors = {
         "response_mask": batch.mask.long(),
-        "old_log_probs": batch.old_logps,
+        "old_log_probs": batch.old_logps if old_logps is None else old_logps,
         "advantages": advantages.expand_as(batch.mask),
         "ref_log_prob": batch.ref_logps,
     }
     world = {"dp_size": 1, "batch_num_tokens": None, "global_batch_size": None}
     data = verl.tensordict.get_tensordict(tensors, non_tensor_dict=world)
-    return verl.losses.ppo_loss(config, {"log_probs": batch.logps}, data)[0]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(verl.losses, "no_padding_2_padding", lambda x, data: x)
+        return verl.losses.ppo_loss(config, {"log_probs": batch.logps}, data)[0]
 
 
 LOSSES = [("ppo", 0.0), ("grpo", 0.0), ("grpo", 0.04), ("dr_grpo", 0.0), ("dr_grpo", 0.04), ("dapo", 0.0)]
@@ -256,56 +236,50 @@ ALL_LOSSES = [(*loss, "default") for loss in LOSSES] + [
 
 
 @pytest.mark.parametrize("name, kl_coef, clip", ALL_LOSSES)
-def test_policy_loss_is_that_of_verl(verl, monkeypatch, batch, name, kl_coef, clip):
+def test_policy_loss_is_that_of_verl(verl, batch, name, kl_coef, clip):
     """Exactly, with verl's dual clip out of the way (see the next test; its gspo and cispo have none) and
     max_new_tokens as the constant by which it divides for Dr. GRPO (loss_scale_factor). verl's gspo holds the mean
-    log-ratio of a completion at 10, which none of these reaches; the lower bound of its cispo is 0 here, and in the
-    test after the next another."""
+    log-ratio of a completion at 10, which none of these reaches; the lower bound of its cispo is 0 here."""
     advantages, config = script_advantages(name, batch), script_config(name, kl_coef, clip)
     ours = script_loss(name, batch, advantages, config)
-    theirs = verl_loss(verl, monkeypatch, name, batch, advantages, config, c=1e9)
+    theirs = verl_loss(verl, batch, advantages, verl_config(verl, name, config))
     assert_same_loss(ours, theirs, batch.logps)
+    if name == "gspo" and batch.mask.shape[1] == BUDGET:  # the first batch: ratios on all sides, for A of both signs
+        low, high = clip_range(config)
+        ratio = gspo.sequence_ratio(logps=batch.logps, old_logps=batch.old_logps, mask=batch.mask)
+        sides = (ratio > 1 + high).long() - (ratio < 1 - low).long()
+        cases = {(side.item(), A.item()) for side, A in zip(sides, advantages.sign())}
+        assert cases >= {(side, A) for side in ((-1, 0, 1) if clip == "other" else (-1, 1)) for A in (-1, 1)}
 
 
 @pytest.mark.parametrize("name, kl_coef", LOSSES)
-def test_dual_clip_is_all_that_verl_adds(verl, monkeypatch, batch, name, kl_coef):
-    """By default verl also holds the ratio at c = 3 where the advantage is negative: the gradient of those tokens is 0,
-    but for the KL term, and that of all others is ours."""
+def test_dual_clip_is_all_that_verl_adds(verl, batch, name, kl_coef):
+    """By default verl also holds the ratio at c = 3 where the advantage is negative: the gradient of those tokens is
+    that of the KL term alone, and that of all others is ours."""
     advantages, config = script_advantages(name, batch), script_config(name, kl_coef)
+    settings = verl_config(verl, name, config, c=3.0)
     ours = gradient(script_loss(name, batch, advantages, config), batch.logps)
-    theirs = gradient(verl_loss(verl, monkeypatch, name, batch, advantages, config, c=3.0), batch.logps)
+    theirs, kl_alone = (
+        gradient(verl_loss(verl, batch, x, settings), batch.logps) for x in (advantages, 0 * advantages)
+    )
     held = (advantages < 0) & (batch.logps - batch.old_logps > np.log(3)) & batch.mask
     assert held.sum() > 3
     assert_close(ours[~held], theirs[~held])
-    kl_alone = gradient(verl_loss(verl, monkeypatch, name, batch, 0 * advantages, config, c=3.0), batch.logps)
     assert_close(kl_alone[held], theirs[held])
     assert not torch.isclose(ours[held], theirs[held]).any()
 
 
-def test_a_lower_bound_is_all_that_verl_adds_to_cispo(verl, monkeypatch, batch):
+def test_a_lower_bound_is_all_that_verl_adds_to_cispo(verl, batch):
     """Where the ratio is below 1 - clip_ratio_low, by default .8, verl weights a token by .8: its gradient is
     .8 / ratio times ours. That of all others is ours."""
     advantages, config = script_advantages("cispo", batch), script_config("cispo", 0.0)
     ours = gradient(script_loss("cispo", batch, advantages, config), batch.logps)
-    theirs = gradient(verl_loss(verl, monkeypatch, "cispo", batch, advantages, config, c=3.0, low=0.2), batch.logps)
+    theirs = gradient(verl_loss(verl, batch, advantages, verl_config(verl, "cispo", config, low=0.2)), batch.logps)
     ratio = (batch.logps - batch.old_logps).exp().detach()
     raised = (ratio < 0.8) & (advantages != 0) & batch.mask
     assert raised.sum() > 3
     assert_close(ours[~raised], theirs[~raised])
     assert_close((0.8 / ratio * ours)[raised], theirs[raised])
-
-
-@pytest.mark.parametrize("clip", ["default", "other"])
-def test_the_ratios_of_completions_lie_on_both_sides_of_the_clip(clip):
-    """So that the comparisons of GSPO's loss meet every case: for A > 0 and for A < 0 there is a completion above the
-    range, one below it and, with the wider clip, one inside it."""
-    batch, config = random_batch(0), script_config("gspo", 0.0, clip)
-    advantages = script_advantages("gspo", batch)
-    ratio = gspo.sequence_ratio(logps=batch.logps, old_logps=batch.old_logps, mask=batch.mask)
-    above, below = ratio > 1 + config.clip_eps_high, ratio < 1 - config.clip_eps_low
-    for sign in (-1, 1):
-        assert all((where & (advantages.sign() == sign)).any() for where in (above, below))
-        assert clip == "default" or (~above & ~below & (advantages.sign() == sign)).any()
 
 
 @pytest.mark.parametrize("name, mode", [("sapo", "sapo"), ("gmpo", "geo_mean"), ("dppo", "dppo_tv")])
@@ -382,7 +356,7 @@ def trl_trainer(trl, folder: str, batch: SimpleNamespace, truncated: Tensor | No
     """A GRPOTrainer or RLOOTrainer that is given the completions, rewards and log-probs of `batch`; the rest of it is
     TRL's.
 
-    `trainer.given` holds the log-probs it gets next for "policy" and "reference".
+    `trainer.logps` holds the log-probs it gets next for "policy" and "reference".
     """
     Config, Trainer = getattr(trl, kind)
     defaults = {"use_bias_correction_kl": False} if kind == "GRPO" else {}
@@ -403,7 +377,7 @@ def trl_trainer(trl, folder: str, batch: SimpleNamespace, truncated: Tensor | No
     trainer = Trainer(folder, lambda **_: None, config, prompts, processing_class=build_tokenizer())
     trainer.model.train()
     trainer.current_gradient_accumulation_steps = 1  # set by train()
-    trainer.given = {"policy": batch.old_logps, "reference": batch.ref_logps}
+    trainer.logps = {"policy": batch.old_logps, "reference": batch.ref_logps}
     eos, digit = 2, 5
     truncated = torch.zeros(P * G) if truncated is None else truncated
     ids = [[digit] * (n - 1) + [digit if cut else eos] for n, cut in zip(batch.lengths.tolist(), truncated)]
@@ -412,35 +386,20 @@ def trl_trainer(trl, folder: str, batch: SimpleNamespace, truncated: Tensor | No
         prompt_ids, texts = [[1, digit]] * len(prompts), ["5"] * len(prompts)
         return (prompt_ids, ids, texts) if kind == "RLOO" else (prompt_ids, ids, None, texts, None, {}, None, None)
 
-    def logps(model, input_ids, *_, **__):
-        given = trainer.given["reference" if model is trainer.ref_model else "policy"]
-        assert len(input_ids) == len(given)
-        return given, torch.zeros_like(given), None
+    def recorded(model, input_ids, *_, **__):
+        logps = trainer.logps["reference" if model is trainer.ref_model else "policy"]
+        assert len(input_ids) == len(logps)
+        return logps, torch.zeros_like(logps), None
 
     trainer._generate = generate
     trainer._calculate_rewards = lambda *_: batch.rewards.view(-1, 1)
-    trainer._get_per_token_logps_and_entropies = logps
+    trainer._get_per_token_logps_and_entropies = recorded
     return trainer
 
 
 def trl_judged(trainer) -> dict:
     """What TRL makes of the completions: advantages (B,), masks, old and reference log-probs."""
     return trainer._generate_and_score_completions([{"prompt": "1+2?"} for _ in range(P * G)])
-
-
-@pytest.mark.parametrize("name", ["grpo", "dapo", "dr_grpo"])
-def test_advantages_are_those_of_trl_up_to_the_degrees_of_freedom(trl, tiny_folder, name):
-    """sqrt((G-1)/G) sigma / (sigma + 1e-4) times ours, sigma with ddof 1; for Dr. GRPO, which TRL calls scale_rewards =
-    "none" (and loss_type = "dr_grpo", which alone leaves the division by sigma), equal."""
-    batch = random_batch(0)
-    ours = script_advantages(name, batch).flatten()
-    scale = "none" if name == "dr_grpo" else "group"
-    theirs = trl_judged(trl_trainer(trl, tiny_folder, batch, loss_type=name, scale_rewards=scale))["advantages"]
-    if name != "dr_grpo":
-        sigma = batch.rewards.std(dim=1).repeat_interleave(G)
-        ours = ((G - 1) / G) ** 0.5 * ours * sigma / (sigma + 1e-4)
-    assert_close(ours, theirs)
-    assert not ours[: 2 * G].any() and (ours < 0).any() and (ours > 0).any()
 
 
 def test_rloo_is_that_of_trl_where_the_ratio_is_1(trl, tiny_folder):
@@ -452,22 +411,13 @@ def test_rloo_is_that_of_trl_where_the_ratio_is_1(trl, tiny_folder):
     batch, config = random_batch(0), script_config("rloo", 0.0)
     trainer = trl_trainer(trl, tiny_folder, batch, kind="RLOO", beta=0.0)
     judged = trl_judged(trainer)
-    assert torch.equal(judged["completion_mask"].bool(), batch.mask)
     advantages = script_advantages("rloo", batch)
     assert_close(advantages.flatten(), judged["advantages"])
-    assert not advantages[: 2 * G].any() and (advantages < 0).any() and (advantages > 0).any()
-
-    def both() -> tuple[Tensor, Tensor]:
-        trainer.given["policy"] = batch.logps
-        ours = gradient(script_loss("rloo", batch, advantages, config), batch.logps)
-        return BUDGET * ours, gradient(trainer.compute_loss(trainer.model, judged), batch.logps)
-
-    elsewhere, theirs = both()
-    assert not torch.allclose(elsewhere, theirs, rtol=0.1)
-    batch.logps = batch.old_logps.clone().requires_grad_()
-    ours, theirs = both()
-    assert_close(ours, theirs)
-    assert ours.abs().max() > 1e-3
+    for logps, same in ((batch.logps, False), (batch.old_logps.clone().requires_grad_(), True)):
+        batch.logps = trainer.logps["policy"] = logps
+        ours = BUDGET * gradient(script_loss("rloo", batch, advantages, config), logps)
+        theirs = gradient(trainer.compute_loss(trainer.model, judged), logps)
+        assert torch.allclose(ours, theirs, rtol=1e-10 if same else 0.1) == same and ours.abs().max() > 1e-3
 
 
 TRL_LOSS = {"ppo": "dapo", "rloo": "dr_grpo", "maxrl": "dr_grpo", "gspo": "grpo"}
@@ -475,9 +425,11 @@ TRL_LOSS = {"ppo": "dapo", "rloo": "dr_grpo", "maxrl": "dr_grpo", "gspo": "grpo"
 
 @pytest.mark.parametrize("name, kl_coef, clip", ALL_LOSSES)
 def test_policy_loss_is_that_of_trl(trl, tiny_folder, name, kl_coef, clip):
-    """Exactly, given the same advantages; all of TRL's other defaults. TRL multiplies k3 by the ratio by default
-    (use_bias_correction_kl): off here, on in the next test. PPO is loss_type = "dapo" with advantages per token, GSPO
-    is "grpo" with the importance sampling level of a sequence. For CISPO, epsilon_high is the cap itself."""
+    """Exactly, with TRL's own advantages and all of its other defaults. The advantages differ by the degrees of freedom
+    of sigma and an epsilon of 1e-4; for Dr. GRPO (scale_rewards = "none" besides loss_type = "dr_grpo") they are equal.
+    TRL multiplies k3 by the ratio by default (use_bias_correction_kl): off here, on in the next test. PPO is its "dapo"
+    with advantages per token, GSPO its "grpo" with the importance sampling level of a sequence. For CISPO, epsilon_high
+    is the cap itself."""
     config = script_config(name, kl_coef, clip)
     low, high = clip_range(config)
     if name == "cispo":
@@ -499,8 +451,11 @@ def test_policy_loss_is_that_of_trl(trl, tiny_folder, name, kl_coef, clip):
         assert torch.equal(judged["completion_mask"].bool(), batch.mask)
         if name in ("ppo", "rloo", "maxrl"):  # TRL has none of these advantages here
             judged["advantages"] = script_advantages(name, batch)
+        else:
+            factor = ddof_factor(batch.rewards, 1e-4) if name in WITH_SIGMA else 1
+            assert_close((script_advantages(name, batch).view(P, G) * factor).flatten(), judged["advantages"])
         advantages = judged["advantages"].view(P * G, -1)
-        trainer.given["policy"] = batch.logps
+        trainer.logps["policy"] = batch.logps
         theirs = trainer.compute_loss(trainer.model, judged)
         assert_same_loss(script_loss(name, batch, advantages, config), theirs, batch.logps)
 
@@ -517,42 +472,27 @@ def lesson() -> dict:
 
 @pytest.mark.slow  # runs a lesson
 @pytest.mark.parametrize("seed", [0, 1])
-@pytest.mark.parametrize("name", ["grpo", "dr_grpo", "gspo"])
+@pytest.mark.parametrize("name", ["grpo", "dr_grpo"])
 def test_k3_times_the_ratio_is_what_trl_does_by_default(trl, tiny_folder, lesson, name, seed):
     """`rho_k3` of lesson 4, added to the script's loss without its KL. The gradient of that term alone is, for every
-    token, the ratio times k1 and the token's weight in the mean; that of k3 without the ratio is another. Not so with
-    one ratio for a completion (GSPO), by which TRL multiplies the k3 of each of its tokens."""
+    token, the ratio times k1 and the token's weight in the mean."""
     batch, kl_coef, default = random_batch(seed), 0.04, trl.GRPO[0].use_bias_correction_kl
     assert default is True
-    settings = {"loss_type": "dr_grpo", "scale_rewards": "none"} if name == "dr_grpo" else {"loss_type": "grpo"}
-    if name == "gspo":
-        low, high = clip_range(script_config(name, 0.0))
-        settings |= {"importance_sampling_level": "sequence", "epsilon": low, "epsilon_high": high}
-    trainer = trl_trainer(trl, tiny_folder, batch, use_bias_correction_kl=default, beta=kl_coef, **settings)
+    scale = "none" if name == "dr_grpo" else "group"
+    settings = {"loss_type": name, "scale_rewards": scale, "beta": kl_coef, "use_bias_correction_kl": default}
+    trainer = trl_trainer(trl, tiny_folder, batch, **settings)
     judged = trl_judged(trainer)
-    trainer.given["policy"] = batch.logps
+    trainer.logps["policy"] = batch.logps
 
-    tokens_of = torch.full_like(batch.lengths, BUDGET) if name == "dr_grpo" else batch.lengths
-    weight = batch.mask.double() / (tokens_of.unsqueeze(1) * P * G)
-    if name == "gspo":
-        ratio = gspo.sequence_ratio(logps=batch.logps, old_logps=batch.old_logps, mask=batch.mask)
-        kl = (weight * ratio * lesson["ESTIMATORS"]["k3"](batch.ref_logps - batch.logps)).sum()
-    else:
-        kl = (weight * lesson["rho_k3"](batch.logps, batch.old_logps, batch.ref_logps)).sum()
+    tokens = torch.full_like(batch.lengths, BUDGET) if name == "dr_grpo" else batch.lengths
+    weight = batch.mask.double() / (tokens.unsqueeze(1) * P * G)
+    kl = (weight * lesson["rho_k3"](batch.logps, batch.old_logps, batch.ref_logps)).sum()
     ours = script_loss(name, batch, judged["advantages"].view(-1, 1), script_config(name, 0.0)) + kl_coef * kl
     assert_same_loss(ours, trainer.compute_loss(trainer.model, judged), batch.logps)
 
     judged["advantages"] = torch.zeros_like(judged["advantages"])
-    alone = gradient(trainer.compute_loss(trainer.model, judged), batch.logps)
     ratio, k1 = (batch.logps - batch.old_logps).exp().detach(), (batch.logps - batch.ref_logps).detach()
-    of_reverse_kl = kl_coef * weight * ratio * k1
-    if name == "gspo":
-        assert (alone - of_reverse_kl)[batch.mask].abs().mean() > 0.3 * of_reverse_kl[batch.mask].abs().mean()
-    else:
-        assert_close(alone, of_reverse_kl)
-    trainer.args.use_bias_correction_kl = False
-    without = gradient(trainer.compute_loss(trainer.model, judged), batch.logps)
-    assert (alone - without)[batch.mask].abs().mean() > 0.3 * without[batch.mask].abs().mean()
+    assert_close(gradient(trainer.compute_loss(trainer.model, judged), batch.logps), kl_coef * weight * ratio * k1)
 
 
 @pytest.mark.parametrize("name", ["dapo", "cispo"])
@@ -568,7 +508,7 @@ def test_overlong_filtering_is_that_of_trl(trl, tiny_folder, name):
         trl, tiny_folder, batch, truncated, loss_type=name, epsilon_high=high, mask_truncated_completions=True
     )
     judged = trl_judged(trainer)
-    trainer.given["policy"] = batch.logps
+    trainer.logps["policy"] = batch.logps
     theirs = trainer.compute_loss(trainer.model, judged)
     mask = batch.mask & ~truncated.unsqueeze(1)
     ours = script_loss(name, batch, judged["advantages"].view(-1, 1), config, mask)

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from conftest import build_tiny_model, value_of
+from conftest import build_tiny_model, is_right
 from enumeration import flat_gradient
 
 from algorithms import dr_grpo, ppo
@@ -11,11 +11,10 @@ from lessons.float64 import to_float64
 from toy_env import UsageError
 from toy_env.model import load_policy
 from toy_env.rollout import completion_logps, in_passes, sample
-from toy_env.run import Run
 
 
 def judge(rewards, values, mask, *, log_ratio=None, **settings):
-    """compute_advantages on given values; `log_ratio` is log pi - log ref of each token, 0 unless said."""
+    """compute_advantages with these values; `log_ratio` is log pi - log ref of each token, by default 0."""
     log_ratio = torch.zeros_like(values) if log_ratio is None else log_ratio
     return ppo.compute_advantages(rewards=rewards, values=values, old_logps=log_ratio, ref_logps=0 * log_ratio,
                                   mask=mask, config=ppo.Config(**settings))  # fmt: skip
@@ -78,109 +77,83 @@ def test_value_loss_by_hand():
     torch.testing.assert_close(gradient, torch.tensor([[-0.4, 0.0, -0.9, 0.0]]) / 3)
 
 
+PROMPTS = ["1+1?", "29+46-36?"]
+
+
+def draw(policy, tokenizer, group_size=3, max_new_tokens=9):
+    return sample(policy, tokenizer, PROMPTS, group_size, max_new_tokens, 1.0, torch.Generator().manual_seed(3))
+
+
 def test_with_the_group_mean_as_value_ppo_is_dr_grpo(tokenizer):
     """gamma = lambda = 1, no KL, V the mean reward of the group at every token, no whitening (read off the returns):
     the same gradient as Dr. GRPO, up to the two normalisers, B·C and the tokens of the batch."""
     policy, C = to_float64(build_tiny_model(len(tokenizer))), 12
-    rollout = sample(policy, tokenizer, ["1+1?", "29+46-36?"], group_size=4, max_new_tokens=C, temperature=1.0,
-                     generator=torch.Generator().manual_seed(3))  # fmt: skip
+    rollout = draw(policy, tokenizer, 4, C)
     rewards = torch.tensor([[1.0, 0, 0, 1], [0, 0, 1, 0]]).double()
     mean = rewards.mean(dim=1, keepdim=True).expand(2, 4).reshape(8, 1)
     values = mean * rollout.mask
     _, returns = judge(rewards, values, rollout.mask, gae_lambda=1.0, kl_coef=0.0)
-    logps = completion_logps(policy, rollout, temperature=1.0)
-    batch = {"logps": logps, "old_logps": rollout.logps, "mask": rollout.mask}
-    of_ppo = ppo.policy_loss(**batch, advantages=returns - values, config=ppo.Config())
     centred = dr_grpo.compute_advantages(rewards=rewards).view(-1, 1)
-    of_dr_grpo = dr_grpo.policy_loss(**batch, ref_logps=rollout.logps, advantages=centred,
-                                     config=dr_grpo.Config(kl_coef=0.0, max_new_tokens=C))  # fmt: skip
-    difference = flat_gradient(of_ppo - 8 * C / rollout.mask.sum().item() * of_dr_grpo, policy)
-    assert difference.abs().max() < 1e-13
-    of_dr_grpo = dr_grpo.policy_loss(logps=completion_logps(policy, rollout, temperature=1.0), old_logps=rollout.logps,
-                                     mask=rollout.mask, ref_logps=rollout.logps, advantages=centred,
-                                     config=dr_grpo.Config(kl_coef=0.0, max_new_tokens=C))  # fmt: skip
-    assert flat_gradient(of_dr_grpo, policy).abs().max() > 1e-3
 
+    def gradient(script, factor: float = 1, **inputs) -> torch.Tensor:
+        logps = completion_logps(policy, rollout, temperature=1.0)
+        config = script.Config(kl_coef=0.0, max_new_tokens=C)
+        loss = script.policy_loss(logps=logps, old_logps=rollout.logps, mask=rollout.mask, config=config, **inputs)
+        return flat_gradient(factor * loss, policy)
 
-def test_critic_sees_what_comes_before_each_token_and_starts_at_zero(tokenizer):
-    """V_t is the head at the position left of y_t, alone as in a batch: it does not change when y_t changes."""
-    policy = build_tiny_model(len(tokenizer))
-    critic = Critic(policy)
-    rollout = sample(policy, tokenizer, ["1+1?", "29+46-36?"], group_size=3, max_new_tokens=9, temperature=1.0,
-                     generator=torch.Generator().manual_seed(0))  # fmt: skip
-    assert not in_passes(critic, rollout, 10**6).any()
-    torch.manual_seed(1)
-    torch.nn.init.normal_(critic.head.weight)
-    values = in_passes(critic, rollout, max_tokens_per_pass=60)
-    for i in range(len(rollout)):
-        prompt = rollout.prompt_ids[i][rollout.prompt_mask[i]].tolist()
-        ids = rollout.completion_ids[i][rollout.mask[i]].tolist()
-        for t in range(len(ids)):
-            state = critic.transformer(input_ids=torch.tensor([prompt + ids[:t]])).last_hidden_state[0, -1]
-            assert values[i, t].item() == pytest.approx(critic.head(state).item(), abs=1e-5)
-    assert not values[~rollout.mask].any()
-    assert policy.base_model is not critic.transformer
+    factor = 8 * C / rollout.mask.sum().item()
+    expected = gradient(dr_grpo, factor, advantages=centred, ref_logps=None)
+    assert (gradient(ppo, advantages=returns - values) - expected).abs().max() < 1e-13 < 1e-3 < expected.abs().max()
 
 
 @pytest.mark.parametrize("max_tokens_per_pass", [1, 40, 10**6])
-def test_passes_of_any_size_leave_the_gradient_of_the_values_as_it_is(tokenizer, max_tokens_per_pass):
-    """Against one forward pass a row, without padding, in float64."""
-    critic = Critic(to_float64(build_tiny_model(len(tokenizer)))).double()
+def test_critic_sees_what_comes_before_each_token_and_starts_at_zero(tokenizer, max_tokens_per_pass):
+    """V_t is the head at the position left of y_t, in passes of any size; value and gradient, against one forward pass
+    a row, without padding, in float64."""
+    policy = to_float64(build_tiny_model(len(tokenizer)))
+    critic, rollout = Critic(policy).double(), draw(policy, tokenizer)
+    assert policy.base_model is not critic.transformer
+    assert not in_passes(critic, rollout, max_tokens_per_pass).any()
     torch.manual_seed(1)
     torch.nn.init.normal_(critic.head.weight)
-    rollout = sample(to_float64(build_tiny_model(len(tokenizer))), tokenizer, ["1+1?", "29+46-36?"],
-                     group_size=3, max_new_tokens=9, temperature=1.0,
-                     generator=torch.Generator().manual_seed(0))  # fmt: skip
     weights = torch.linspace(-1, 1, rollout.mask.numel(), dtype=torch.float64).view_as(rollout.mask)
-
-    def gradient(values: torch.Tensor) -> torch.Tensor:
-        critic.zero_grad()
-        (values * weights * rollout.mask).sum().backward()
-        return torch.cat([p.grad.flatten() for p in critic.parameters() if p.grad is not None])
-
     alone = torch.zeros_like(weights)
     for i in range(len(rollout)):
-        prompt = rollout.prompt_ids[i][rollout.prompt_mask[i]]
-        ids = rollout.completion_ids[i][rollout.mask[i]]
-        states = critic.transformer(input_ids=torch.cat([prompt, ids]).unsqueeze(0)).last_hidden_state[0]
-        alone[i, : len(ids)] = critic.head(states[len(prompt) - 1 : -1]).squeeze(1)
-    ours = gradient(in_passes(critic, rollout, max_tokens_per_pass))
-    torch.testing.assert_close(ours, gradient(alone), rtol=1e-10, atol=1e-13)
+        prompt, completion = rollout.prompt_ids[i][rollout.prompt_mask[i]], rollout.completion_ids[i][rollout.mask[i]]
+        states = critic.transformer(input_ids=torch.cat([prompt, completion]).unsqueeze(0)).last_hidden_state[0]
+        alone[i, : len(completion)] = critic.head(states[len(prompt) - 1 : -1]).squeeze(1)
+    values = in_passes(critic, rollout, max_tokens_per_pass)
+    torch.testing.assert_close(values, alone, rtol=1e-10, atol=1e-13)
+    ours, expected = (flat_gradient((x * weights).sum(), critic) for x in (values, alone))
+    torch.testing.assert_close(ours, expected, rtol=1e-10, atol=1e-13)
     assert ours.abs().max() > 1e-3
 
 
-def test_every_advantage_return_and_value_meets_the_row_it_belongs_to(tmp_path, monkeypatch, no_curves):
+def test_every_advantage_return_and_value_meets_the_row_it_belongs_to(train, spy, tokenizer):
     """In `train`, minibatch by minibatch. With lambda = 1 and no KL the return of every token is the reward of its own
-    completion; with a critic that is still 0 everywhere, the advantages of step 1 are these rewards whitened; and until
-    an update of step 2 has moved the critic, its values are those that it had when the batch was sampled."""
-    rows, of_policy, of_critic = [], [], []
-    check, policy_loss, value_loss = Run.self_check, ppo.policy_loss, ppo.value_loss
-
-    def see_minibatch(run, minibatch, logps):
-        prompts = run.tokenizer.batch_decode(minibatch.prompt_ids, skip_special_tokens=True)
-        rows.append(list(zip(prompts, minibatch.texts)))
-        return check(run, minibatch, logps)
-
-    monkeypatch.setattr(Run, "self_check", see_minibatch)
-    monkeypatch.setattr(ppo, "policy_loss", lambda **given: of_policy.append(given) or policy_loss(**given))
-    monkeypatch.setattr(ppo, "value_loss", lambda **given: of_critic.append(given) or value_loss(**given))
-    ppo.train(ppo.Config(steps=2, prompts_per_step=12, group_size=4, eval_problems=2, num_minibatches=3, levels=(1, 2),
-                         gae_lambda=1.0, kl_coef=0.0, device="cpu", run_dir=str(tmp_path / "run")))  # fmt: skip
-    assert len(rows) == len(of_policy) == len(of_critic) == 2 * 3
+    completion; with a critic that is still 0 everywhere, the advantages of step 1 are these rewards whitened, and those
+    of step 2 the whitened returns minus values. Until an update of step 2 has moved the critic, its values are those it
+    had when the batch was sampled."""
+    passes, losses, value_losses = spy(ppo, "completion_logps"), spy(ppo, "policy_loss"), spy(ppo, "value_loss")
+    train(ppo, prompts_per_step=12, num_minibatches=3, levels=(1, 2), gae_lambda=1.0, kl_coef=0.0)
+    minibatches = [call.args[1] for call in passes]
+    assert len(minibatches) == len(losses) == len(value_losses) == 2 * 3
     judged = 0
-    for step_1, pairs, policy_side, critic_side in zip([True] * 3 + [False] * 3, rows, of_policy, of_critic):
-        mask, returns = policy_side["mask"], critic_side["returns"]
-        assert torch.equal(critic_side["mask"], mask)
-        right = torch.tensor([text.split("#")[-1] == str(value_of(prompt)) for prompt, text in pairs])
-        torch.testing.assert_close(returns, right.unsqueeze(1) * mask.float(), atol=1e-5, rtol=0)
-        if step_1:
-            assert ((policy_side["advantages"] > 0) == right.unsqueeze(1))[mask].all()
-            assert not critic_side["old_values"].any()
+    for update, (minibatch, policy_side, critic_side) in enumerate(zip(minibatches, losses, value_losses)):
+        mask, prompts = policy_side.mask, tokenizer.batch_decode(minibatch.prompt_ids, skip_special_tokens=True)
+        assert torch.equal(critic_side.mask, mask) and torch.equal(policy_side.old_logps, minibatch.logps)
+        right = torch.tensor([[is_right(prompt, text)] for prompt, text in zip(prompts, minibatch.texts)])
+        torch.testing.assert_close(critic_side.returns, right * mask.float(), atol=1e-5, rtol=0)
+        if update < 3:
+            assert ((policy_side.advantages > 0) == right)[mask].all()
+            assert not critic_side.old_values.any()
         judged += int(right.sum())
-    assert 10 < judged < 80
-    first = of_critic[3]
-    assert first["old_values"].any()
-    torch.testing.assert_close(first["values"], first["old_values"], atol=1e-5, rtol=0)
+    assert 10 < judged < 80 and value_losses[3].old_values.any()
+    errors = torch.cat([(call.returns - call.old_values)[call.mask] for call in value_losses[3:]])
+    advantages = torch.cat([call.advantages[call.mask] for call in losses[3:]])
+    whitened = (errors - errors.mean()) / errors.std(correction=0)
+    torch.testing.assert_close(advantages, whitened, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(value_losses[3].values, value_losses[3].old_values, atol=1e-5, rtol=0)
 
 
 def test_explained_variance():

@@ -1,15 +1,13 @@
-"""bfloat16 and less memory: what they change, and that they change nothing else."""
+"""bfloat16, recomputed layers and passes: what they change, and that they change nothing else."""
 
 import copy
-import json
-from copy import deepcopy
 
 import numpy as np
 import pytest
 import torch
 from conftest import build_tiny_model
+from enumeration import flat_gradient
 from torch import Tensor
-from transformers import PreTrainedModel
 
 from algorithms import dr_grpo, grpo, ppo
 from toy_env import UsageError, any_model, checks
@@ -26,13 +24,8 @@ def draw(policy, tokenizer, group_size=8):
     return sample(policy, tokenizer, PROMPTS, group_size, 20, 1.0, torch.Generator().manual_seed(0))
 
 
-def gradients(loss: Tensor, policy) -> list[Tensor]:
-    return torch.autograd.grad(loss, list(policy.parameters()))
-
-
-def distance(ours: list[Tensor], theirs: list[Tensor]) -> float:
+def distance(ours: Tensor, theirs: Tensor) -> float:
     """Of two gradients: the norm of their difference over the norm of the second."""
-    ours, theirs = (torch.cat([tensor.flatten() for tensor in tensors]) for tensors in (ours, theirs))
     return ((ours - theirs).norm() / theirs.norm()).item()
 
 
@@ -50,7 +43,7 @@ def test_the_forward_pass_is_bfloat16_and_weights_gradients_and_log_probs_are_fl
     assert {p.dtype for p in policy.parameters()} == {torch.float32}
     logps = completion_logps(policy, batch, 1.0)
     assert batch.logps.dtype == batch.entropies.dtype == logps.dtype == torch.float32
-    assert {g.dtype for g in gradients(logps.sum(), policy)} == {torch.float32}
+    assert flat_gradient(logps.sum(), policy).dtype == torch.float32
     assert not torch.is_autocast_enabled("cpu")
     with in_float32(policy):
         assert policy(**ids).logits.dtype == torch.float32
@@ -65,7 +58,7 @@ def test_bfloat16_is_float32_with_fewer_digits(half, base):
     for logps in (scored, batch.logps):
         error = (logps - exact).abs()[batch.mask]
         assert 0 < error.mean() < KEPT and error.max() < 0.3
-    ours, theirs = (gradients(x.sum(), p) for x, p in ((scored, policy), (exact, base[0])))
+    ours, theirs = (flat_gradient(x.sum(), p) for x, p in ((scored, policy), (exact, base[0])))
     assert 1e-4 < distance(ours, theirs) < 3 * KEPT
     assert torch.equal(draw(policy, tokenizer).completion_ids, batch.completion_ids)  # the same seed, the same draws
 
@@ -100,46 +93,41 @@ def test_layers_computed_again_have_the_same_gradient(dtype, max_tokens_per_pass
     assert torch.equal(batch.logps, same.logps)
     both = [completion_logps(policy, batch, 1.0, max_tokens_per_pass) for policy in (plain, again)]
     assert torch.equal(*both)
-    ours, theirs = (gradients(x.square().sum(), p) for x, p in zip(both, (plain, again)))
-    assert all(torch.equal(a, b) for a, b in zip(ours, theirs))
+    assert torch.equal(*(flat_gradient(logps.square().sum(), p) for logps, p in zip(both, (plain, again))))
     critics = ppo.Critic(plain), ppo.Critic(again)
     for critic in critics:
         torch.nn.init.ones_(critic.head.weight)
-    a, b = (gradients(in_passes(critic, batch, max_tokens_per_pass).square().sum(), critic) for critic in critics)
-    assert all(torch.equal(x, y) for x, y in zip(a, b))
-
-
-def kept_bytes(policy, batch) -> int:
-    """What a forward pass keeps for the backward pass, weights aside."""
-    weights = {p.untyped_storage().data_ptr() for p in policy.parameters()}
-    kept: dict[int, int] = {}
-
-    def keep(tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in weights:
-            kept[storage.data_ptr()] = storage.nbytes()
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        logps = completion_logps(policy, batch, 1.0)
-    assert logps.requires_grad
-    return sum(kept.values())
+    values = (in_passes(critic, batch, max_tokens_per_pass) for critic in critics)
+    assert torch.equal(*(flat_gradient(value.square().sum(), critic) for value, critic in zip(values, critics)))
 
 
 def test_layers_computed_again_keep_less():
+    """Of what a forward pass keeps for the backward pass, weights aside."""
+
+    def kept_bytes(policy) -> int:
+        weights = {p.untyped_storage().data_ptr() for p in policy.parameters()}
+        kept: dict[int, int] = {}
+
+        def keep(tensor: Tensor) -> Tensor:
+            storage = tensor.untyped_storage()
+            kept.update({storage.data_ptr(): storage.nbytes()} if storage.data_ptr() not in weights else {})
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            assert completion_logps(policy, batch, 1.0).requires_grad
+        return sum(kept.values())
+
     (plain, tokenizer), (again, _) = (load_policy("base", gradient_checkpointing=x) for x in (False, True))
     batch = draw(plain, tokenizer)
-    assert kept_bytes(again, batch) < 0.5 * kept_bytes(plain, batch)
+    assert kept_bytes(again) < 0.5 * kept_bytes(plain)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_passes_change_no_gradient(dtype, base):
-    """Beyond rounding. bfloat16 gradients of a pass are added in float32, so there too."""
-    policy, tokenizer = load_policy("base", dtype=dtype)
+def test_passes_change_no_gradient_of_bfloat16(half):
+    """Beyond rounding: the gradients of passes are added in float32. Of float32 weights: test_rollout.py."""
+    policy, tokenizer = half
     batch = draw(policy, tokenizer)
-    whole, cut = (completion_logps(policy, batch, 1.0, budget) for budget in (10**6, 60))
-    error = distance(gradients(cut.sum(), policy), gradients(whole.sum(), policy))
-    assert error < (1e-5 if dtype == "float32" else KEPT)
+    whole, cut = (flat_gradient(completion_logps(policy, batch, 1.0, most).sum(), policy) for most in (10**6, 60))
+    assert distance(cut, whole) < KEPT
 
 
 # Vocabulary
@@ -183,33 +171,22 @@ def test_tokens_are_drawn_in_parts_like_at_once(tiny, tokenizer, monkeypatch):
 
 
 @pytest.mark.parametrize("script", [grpo, dr_grpo, ppo])
-def test_without_a_kl_there_is_no_reference_and_nothing_else_changes(script, tmp_path, monkeypatch, no_curves):
-    """The same metrics as with a KL of next to no weight, but for `kl`."""
-    scored, copied = [], []
-
-    def counting(value, memo=None):
-        copied.extend([value] if isinstance(value, PreTrainedModel) and not memo else [])
-        return deepcopy(value, memo)
-
-    monkeypatch.setattr(copy, "deepcopy", counting)
-    monkeypatch.setattr(script, "completion_logps", lambda p, *rest: scored.append(p) or completion_logps(p, *rest))
-    rows = {}
+def test_without_a_kl_there_is_no_reference_and_nothing_else_changes(script, train, spy):
+    """The same metrics as with a KL of next to no weight, except for `kl`."""
+    passes, copies = spy(script, "completion_logps"), spy(copy, "deepcopy")
+    metrics = {}
     for kl_coef in (0.0, 1e-30):
-        scored.clear(), copied.clear()
-        config = script.Config(
-            run_dir=str(tmp_path / f"{kl_coef}"), steps=2, eval_problems=1, prompts_per_step=4, kl_coef=kl_coef
-        )
-        script.train(config)
-        assert len({id(policy) for policy in scored}) == 1 + (kl_coef > 0)
-        assert len(copied) == (kl_coef > 0) + (script is ppo)  # whose critic is a copy too
-        lines = (tmp_path / f"{kl_coef}/metrics.jsonl").read_text("utf-8").splitlines()
-        metrics = [json.loads(line) for line in lines]
-        rows[kl_coef] = [{k: v for k, v in row.items() if k not in ("kl", "seconds")} for row in metrics]
-        assert all(("kl" in row) == (kl_coef > 0) for row in metrics)
-    assert rows[0.0] == rows[1e-30] and len(rows[0.0]) == 2
+        passes.clear(), copies.clear()
+        rows = train(script, f"run-{kl_coef}", prompts_per_step=4, kl_coef=kl_coef)
+        assert len({id(call.args[0]) for call in passes}) == 1 + (kl_coef > 0)
+        whole = [call for call in copies if isinstance(call.args[0], torch.nn.Module) and len(call.args) == 1]
+        assert len(whole) == (kl_coef > 0) + (script is ppo)  # whose critic is a copy too
+        assert all(("kl" in row) == (kl_coef > 0) for row in rows)
+        metrics[kl_coef] = [{name: value for name, value in row.items() if name != "kl"} for row in rows]
+    assert metrics[0.0] == metrics[1e-30] and len(metrics[0.0]) == 2
 
 
-# What is said of it
+# What is checked and reported
 
 
 def test_the_self_check_follows_the_precision_and_shows_a_prompt(half):
@@ -235,7 +212,7 @@ def test_the_self_check_follows_the_precision_and_shows_a_prompt(half):
 
 
 def test_a_model_is_checked_in_float32_whatever_it_computes_in(half, monkeypatch):
-    """Rounding hides nothing there: what is wrong by .002 is refused."""
+    """Log-probabilities that are wrong by .002 are refused; rounding would have hidden them."""
     policy, tokenizer = half
     check_model(policy, tokenizer, 56)
     plain = checks.plain_logps
@@ -245,7 +222,7 @@ def test_a_model_is_checked_in_float32_whatever_it_computes_in(half, monkeypatch
 
 
 def test_a_model_that_bfloat16_does_not_suit_is_refused(half, monkeypatch):
-    """It rounds too much, or fails: as dbrx does, which adds tensors of two precisions."""
+    """It rounds too much, or fails, as dbrx does, which adds tensors of two precisions."""
     policy, tokenizer = half
     rounded = policy.forward
     policy.forward = lambda *args, **kwargs: noisy(rounded(*args, **kwargs))

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from conftest import build_tiny_model, value_of
+from conftest import build_tiny_model, is_right
 from enumeration import EOS, as_rollout, every_completion, flat_gradient, probability
 
 from algorithms import reinforce
@@ -29,9 +29,7 @@ def test_expected_gradient_is_the_gradient_of_the_success_probability():
     mask = as_rollout(completions).mask
     advantages = reinforce.compute_advantages(rewards=rewards.view(1, -1)).view(-1, 1)
     losses = [
-        reinforce.policy_loss(
-            logps=logps[i : i + 1], advantages=advantages[i : i + 1], mask=mask[i : i + 1], config=config
-        )
+        reinforce.policy_loss(logps=logps[[i]], advantages=advantages[[i]], mask=mask[[i]], config=config)
         for i in range(len(completions))
     ]
     expected_gradient = flat_gradient((pi.detach() * torch.stack(losses)).sum(), policy)
@@ -53,39 +51,24 @@ def test_there_is_no_baseline():
     assert torch.equal(reinforce.compute_advantages(rewards=rewards), rewards)
 
 
-def small(tmp_path, **settings) -> reinforce.Config:
-    defaults = {
-        "steps": 2,
-        "prompts_per_step": 6,
-        "group_size": 4,
-        "eval_problems": 2,
-        "run_dir": str(tmp_path / "run"),
-    }
-    return reinforce.Config(**(defaults | {"device": "cpu"} | settings))
-
-
-def test_every_reward_belongs_to_the_prompt_of_its_row(tmp_path, monkeypatch, no_curves):
-    """In what `train` logs: row by row, from the prompt that the row itself holds."""
-    seen = []
-    log = Run.log
-    monkeypatch.setattr(Run, "log", lambda run, step, **values: (seen.append((run, values)), log(run, step, **values)))
-    reinforce.train(small(tmp_path, prompts_per_step=16, levels=[1, 2]))
+def test_every_reward_belongs_to_the_prompt_of_its_row(train, spy, tokenizer):
+    """In what `train` logs and trains on: row by row, from the prompt that the row itself holds."""
+    logged, losses = spy(Run, "log"), spy(reinforce, "policy_loss")
+    train(reinforce, prompts_per_step=16, levels=[1, 2])
     checked = 0
-    for run, values in seen:
-        rollout, rewards = values["rollout"], values["rewards"]
-        assert rewards.shape == (16, 4)
-        prompts = run.tokenizer.batch_decode(rollout.prompt_ids, skip_special_tokens=True)
-        for row, (prompt, text) in enumerate(zip(prompts, rollout.texts)):
-            assert prompt == prompts[row // 4 * 4]
-            right = text.split("#")[-1].isdigit() and int(text.split("#")[-1]) == value_of(prompt)
-            assert rewards[row // 4, row % 4].item() == right
-            checked += right
+    for call, inputs in zip(logged, losses, strict=True):
+        assert call.rewards.shape == (16, 4)
+        prompts = tokenizer.batch_decode(call.rollout.prompt_ids, skip_special_tokens=True)
+        assert prompts == [prompt for prompt in prompts[::4] for _ in range(4)]
+        right = [is_right(prompt, text) for prompt, text in zip(prompts, call.rollout.texts)]
+        assert call.rewards.flatten().tolist() == inputs.advantages.flatten().tolist() == right
+        checked += sum(right)
     assert 20 < checked < 110
 
 
 @pytest.mark.parametrize("temperature", [0.7, 1.5])
-def test_scores_at_the_temperature_it_samples_at(tmp_path, temperature, capsys, no_curves):
+def test_scores_at_the_temperature_it_samples_at(train, temperature, capsys):
     """The self-check of the first step compares the two, and passes at temperatures other than 1."""
-    reinforce.train(small(tmp_path, steps=1, temperature=temperature))
+    train(reinforce, steps=1, temperature=temperature)
     out = capsys.readouterr().out
     assert "max |recomputed - sampled log-prob|" in out and "there is no baseline" in out

@@ -1,32 +1,25 @@
 """The same task, prompts and model through TRL's GRPOTrainer, on any number of processes.
 
     python lessons/experiments/scale_out.py --algorithm grpo
-    python lessons/experiments/launch.py --multi_gpu --num_processes 2 lessons/experiments/scale_out.py --algorithm dapo
+    accelerate launch --multi_gpu --num_processes 2 lessons/experiments/scale_out.py --algorithm dapo
     accelerate launch --config_file fsdp.yaml lessons/experiments/scale_out.py --trl bf16=true use_vllm=true
 
-It needs pip install -e '.[scale]'. launch.py is `accelerate launch` without its traceback where a run is stopped. The
-defaults are those of algorithms/*.py: an optimizer step sees the same number of completions on any number of processes,
-GPUs or, on a machine without, CPUs (with --multi_gpu as well). The run folder gets the trained model (checkpoint) and
-results.json: settings, TRL's log, and the held-out accuracy before and after training. Nothing is saved before the end.
-algorithms/OUTGROW.md lists what TRL computes otherwise.
+It needs pip install -e '.[scale]'. The defaults are those of algorithms/*.py: an optimizer step sees the same number of
+completions on any number of processes, GPUs or, on a machine without, CPUs (with --multi_gpu as well). The run folder
+gets the trained model (checkpoint) and results.json: settings, TRL's log, and the held-out accuracy before and after
+training. Nothing is saved before the end. When a run is refused or stopped, every process says why in one line, and
+`accelerate launch` adds a report of its own. algorithms/OUTGROW.md lists what TRL computes differently.
 """
-
-import os
-import signal
 
 from toy_env import UsageError, reason, take_over_ctrl_c
 
-if __name__ == "__main__":  # of several processes, the first one says it
-    if os.environ.get("LOCAL_RANK", "0") == "0":
-        take_over_ctrl_c()
-    else:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
+if __name__ == "__main__":
+    take_over_ctrl_c()
 
 import ast
-import contextlib
 import json
+import os
 import sys
-import time
 import warnings
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -35,39 +28,26 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import torch
 
-from algorithms import cispo, gspo
 from toy_env.arithmetic import INSTRUCTION, LEVELS
 from toy_env.checks import check_model
-from toy_env.cli import above, at_least, check_settings, parse, run_main, silence
+from toy_env.cli import above, at_least, run_main
 from toy_env.engines import rows, trl_reward
 from toy_env.evaluate import held_out_report, report_table
 from toy_env.model import NO_THINKING, load_policy
 
 ALGORITHMS: dict[str, dict[str, Any]] = {  # the options of TRL 1.16 that make up a script
-    "grpo": {"loss_type": "grpo", "beta": 0.04},
-    "dr_grpo": {"loss_type": "dr_grpo", "scale_rewards": "none", "beta": 0.04},
+    "grpo": {"loss_type": "grpo"},
+    "dr_grpo": {"loss_type": "dr_grpo", "scale_rewards": "none"},
     "dapo": {"loss_type": "dapo", "epsilon_high": 0.28, "reward_weights": [2.0, 1.0]},  # 2 * reward + penalty
-    "gspo": {
-        "loss_type": "grpo",
-        "importance_sampling_level": "sequence",
-        "epsilon": gspo.Config.clip_eps_low,
-        "epsilon_high": gspo.Config.clip_eps_high,
-        "beta": gspo.Config.kl_coef,
-    },
-    "cispo": {  # epsilon_high is the largest ratio, not its distance from 1
-        "loss_type": "cispo",
-        "epsilon_high": cispo.Config.max_ratio,
-        "reward_weights": [2.0, 1.0],
-    },
+    "gspo": {"loss_type": "grpo", "importance_sampling_level": "sequence", "epsilon": 9e-3, "epsilon_high": 12e-3},
+    "cispo": {"loss_type": "cispo", "epsilon_high": 5.0, "reward_weights": [2.0, 1.0]},  # the largest ratio itself
 }
-OVERLONG = ("dapo", "cispo")  # a second reward punishes completions near the limit; these scripts redraw silent groups
+OVERLONG = ("dapo", "cispo")  # these punish completions near the limit by a second reward, and have no KL term
 CHOICES = {  # of options that TRL looks at only in its first step
     "loss_type": ("grpo", "dr_grpo", "dapo", "bnpo", "cispo", "sapo", "luspo", "vespo"),
     "importance_sampling_level": ("token", "sequence"),
 }
-MOST_PROBLEMS = 10**7  # they are made before the training
-RANK, LOCAL_RANK = (int(os.environ.get(name, 0)) for name in ("RANK", "LOCAL_RANK"))
-PROCESSES = int(os.environ.get("WORLD_SIZE", 1))
+RANK, PROCESSES = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
 
 
 @dataclass
@@ -82,7 +62,7 @@ class Config:
     max_new_tokens: at_least(1) = 56  # length limit of a completion, in tokens
     temperature: at_least(1e-3) = 1.0  # sampling temperature
     num_minibatches: at_least(1) = 4  # optimizer steps for each rollout batch
-    gradient_accumulation_steps: at_least(1) = 1  # passes over a process's share of a minibatch: more save memory
+    gradient_accumulation_steps: at_least(1) = 1  # passes over a process's minibatch; raise it to save memory
     overlong_buffer: at_least(0, "max_new_tokens") = 8  # dapo, cispo: soft-penalty zone before the length limit, tokens
     learning_rate: above(0.0) = 2e-4  # AdamW's step size after the warm-up
     warmup_steps: at_least(0) = 10  # rollout batches over which the learning rate rises linearly
@@ -92,19 +72,14 @@ class Config:
     trl: tuple[str, ...] = ()  # further options of TRL's GRPOConfig, each NAME=VALUE, such as beta=0.01 use_vllm=true
 
     def check(self) -> None:
-        if self.algorithm in ("reinforce", "ppo", "rloo", "maxrl"):
-            why = " with its loss (RLOOTrainer has one ratio for a completion)" if self.algorithm == "rloo" else ""
-            raise UsageError(f"TRL 1.16 has no trainer for {self.algorithm}{why}; choose {', '.join(ALGORITHMS)}")
         if self.algorithm not in ALGORITHMS:
-            raise UsageError(f"--algorithm {self.algorithm!r} does not exist; choose {', '.join(ALGORITHMS)}")
-        parts = self.num_minibatches * PROCESSES * self.gradient_accumulation_steps
-        if self.prompts_per_step * self.group_size % parts:
+            raise UsageError(f"TRL 1.16 has no trainer for {self.algorithm!r}; choose {', '.join(ALGORITHMS)}")
+        completions = self.prompts_per_step * self.group_size
+        if completions % (parts := self.num_minibatches * PROCESSES * self.gradient_accumulation_steps):
             raise UsageError(
-                f"--prompts_per_step x --group_size, {self.prompts_per_step * self.group_size} completions, must be a "
-                f"multiple of {parts}: --num_minibatches x processes ({PROCESSES}) x --gradient_accumulation_steps"
+                f"--prompts_per_step x --group_size, {completions} completions, must be a multiple of {parts}: "
+                f"--num_minibatches x processes ({PROCESSES}) x --gradient_accumulation_steps"
             )
-        if self.steps * self.prompts_per_step > MOST_PROBLEMS:
-            raise UsageError(f"--steps x --prompts_per_step must be {MOST_PROBLEMS} problems or fewer")
         self.run_dir = self.run_dir or f"runs/scale_out-{self.algorithm}-{self.seed}"
         if RANK == 0 and Path(self.run_dir).exists() and any(Path(self.run_dir).iterdir()):
             raise UsageError(f"run folder {self.run_dir!r} exists; choose another --run_dir")
@@ -125,7 +100,7 @@ def further_options(texts: tuple[str, ...]) -> dict[str, Any]:
 
 
 def check_types(options: dict[str, Any], types: dict[str, Any]) -> None:
-    """Raises UsageError for an option of another type than TRL declares: TRL itself would fail in the training."""
+    """Raises UsageError for an option whose type is not the one TRL declares: TRL itself would fail while training."""
     for name, value in options.items():
         declared = types.get(name, type(value))
         parts = get_args(declared) if get_origin(declared) in (Union, UnionType) else [declared]
@@ -137,7 +112,7 @@ def check_types(options: dict[str, Any], types: dict[str, Any]) -> None:
 
 
 def trl_settings(config: Config, processes: int) -> dict[str, Any]:
-    """What GRPOConfig is given: every default of TRL that differs from the scripts is set here."""
+    """The arguments of GRPOConfig: every default of TRL that differs from the scripts is set here."""
     share = config.prompts_per_step * config.group_size // config.num_minibatches // processes
     return {
         "output_dir": config.run_dir,
@@ -154,6 +129,7 @@ def trl_settings(config: Config, processes: int) -> dict[str, Any]:
         "warmup_steps": config.warmup_steps * config.num_minibatches,  # TRL counts optimizer steps
         "max_grad_norm": config.max_grad_norm,
         "epsilon": 0.2,
+        "beta": 0.0 if config.algorithm in OVERLONG else 0.04,
         "use_bias_correction_kl": False,  # the scripts' KL is k3 alone
         "disable_dropout": True,
         "shuffle_dataset": False,
@@ -197,7 +173,7 @@ def build_trainer(config: Config, settings: dict[str, Any]):
     policy, tokenizer = load_policy(config.model)
     chat = bool(tokenizer.chat_template)
     problems = rows(config.steps * config.prompts_per_step, config.levels or LEVELS, config.seed, chat=chat)
-    if not chat and "a" in tokenizer.get_vocab():  # a general language model: what encode_prompts gives it to read
+    if not chat and "a" in tokenizer.get_vocab():  # a general language model reads what encode_prompts gives it
         problems = [row | {"prompt": f"{INSTRUCTION}\n{row['prompt']}"} for row in problems]
     try:
         data = Dataset.from_list(problems)
@@ -209,45 +185,32 @@ def build_trainer(config: Config, settings: dict[str, Any]):
 
 
 def main(config: Config) -> None:
-    """Evaluate, train with TRL, evaluate again. TRL makes the folder at once; it goes if nothing was written."""
-    try:
-        evaluate_and_train(config)
-    finally:
-        if RANK == 0:
-            with contextlib.suppress(OSError):
-                Path(config.run_dir).rmdir()
-
-
-def evaluate_and_train(config: Config) -> None:
-    """The first process prints and writes."""
+    """Evaluate, train with TRL, evaluate again. The first process prints and writes."""
     warnings.filterwarnings("ignore", category=FutureWarning)  # about names that TRL uses
     settings = trl_settings(config, PROCESSES)
     trainer = build_trainer(config, settings)
 
-    def report(state: dict | None = None) -> dict:
-        policy, tokenizer = load_policy(config.model)
-        if state is not None:  # saved first: the device may have no room for a second model
-            policy.load_state_dict(state)
-            policy.save_pretrained(Path(config.run_dir) / "checkpoint")
-            tokenizer.save_pretrained(Path(config.run_dir) / "checkpoint")
-        policy.to(trainer.accelerator.device)
-        if state is None:
-            check_model(policy, tokenizer, config.max_new_tokens)
+    def report() -> dict:
         sampling = {"samples": 4, "max_new_tokens": config.max_new_tokens, "temperature": config.temperature}
         return held_out_report(policy, tokenizer, problems=config.eval_problems, levels=config.levels, **sampling)[0]
 
     if RANK == 0:
         device = trainer.accelerator.device.type
         print(f"{config.algorithm} with TRL on {PROCESSES} x {device}, folder {config.run_dir}")
-        if "MASTER_ADDR" in os.environ and "WORLD_SIZE" not in os.environ:  # --num_processes 2, and no two GPUs
-            print("accelerate has started one process, for want of two GPUs; for several on CPUs, add --multi_gpu")
         if config.algorithm in OVERLONG:
             print("TRL has no dynamic sampling: silent groups stay in the batch and have advantage 0")
+        policy, tokenizer = load_policy(config.model, trainer.accelerator.device)
+        check_model(policy, tokenizer, config.max_new_tokens)
         before = report()
+        policy.cpu()  # the training has the device to itself
     trainer.train()
-    state = trainer.accelerator.get_state_dict(trainer.model_wrapped)  # of all processes: the model may be sharded
+    weights = trainer.accelerator.get_state_dict(trainer.model_wrapped)  # of all processes: the model may be sharded
     if RANK == 0:
-        after = report(state)
+        policy.load_state_dict(weights)
+        for part in (policy, tokenizer):  # saved first: the device may have no room for a second model
+            part.save_pretrained(Path(config.run_dir) / "checkpoint")
+        policy.to(trainer.accelerator.device)
+        after = report()
         print(f"\n{report_table(before, after)}")
         results = {"settings": asdict(config), "processes": PROCESSES, "trl": settings, "before": before}
         results |= {"after": after, "log": trainer.state.log_history}
@@ -256,34 +219,7 @@ def evaluate_and_train(config: Config) -> None:
     trainer.accelerator.end_training()
 
 
-def leave(code: int = 0) -> None:
-    """End the process without Python's clean-up, in which a thread of torch.distributed that still holds tensors may
-    abort it (PyTorch #179291; seen here now and then on a busy machine)."""
-    sys.stdout.flush()
-    os._exit(code)
-
-
-def run_silently() -> None:
-    """As a further process of a machine: the first one says what is wrong with the settings, and the launcher then ends
-    this one. After ten seconds it was wrong for this one alone."""
-    try:
-        with silence():
-            config = parse(Config, None)
-        check_settings(config)
-        main(config)
-    except UsageError as error:
-        time.sleep(10)
-        print(f"error: {error}", file=sys.stderr, flush=True)
-        os._exit(2)
-
-
 if __name__ == "__main__":
-    code = 0
-    try:
-        if LOCAL_RANK == 0:
-            run_main(Config, main, __doc__)
-        else:
-            run_silently()
-    except SystemExit as end:
-        code = end.code or 0
-    leave(code)
+    run_main(Config, main, __doc__)
+    sys.stdout.flush()
+    os._exit(0)  # Python's clean-up may abort in a thread of torch.distributed that holds tensors (PyTorch #179291)
