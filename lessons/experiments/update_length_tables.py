@@ -1,93 +1,19 @@
 """What the results of update_length.py say: lengths, predictions and shares, with intervals."""
 
 from collections.abc import Callable
-from functools import cache, cached_property
 from pathlib import Path
 
 import numpy as np
 
 from lessons import identity
-from lessons.experiments.update_length import EVERY_TOKEN, GROUP_SIZES, KS, RESULTS
+from lessons.experiments.paired import Estimate, geometric_mean, mean, median, share
 from toy_env import UsageError
 
+RESULTS = Path(__file__).parent / "update_length.npz"
+GROUP_SIZES = (4, 8, 16, 32, 64)
+KS = {G: sorted({k for j in range(6) if 2**j < G for k in (2**j, G - 2**j)}) for G in GROUP_SIZES}
+EVERY_TOKEN, MEAN = 0, 1  # a score sums the gradients of its tokens (Dr. GRPO), or averages them (GRPO's loss)
 ANY = -1  # step
-
-
-class Estimate:
-    """A number over all prompts and seeds of a stage, and its 95 % interval from resampling both, when it is asked for.
-
-    statistic(times, *values): the number for each row of times (m, n), from `resamplings`, and values (n,). A prompt
-    where one of the values (seeds, prompts) is nan is left out; `n` is the number of those that are not, each counted
-    once a seed.
-    """
-
-    def __init__(self, statistic: Callable, *values: np.ndarray):
-        there = ~np.isnan(np.sum(np.broadcast_arrays(*values), axis=0))
-        self.shape, self.there, self.n = there.shape, there.flatten(), int(there.sum())
-        self.statistic, self.values = statistic, [part[there].astype(float) for part in values]
-        self.value = self.of(np.ones((1, self.n)))[0] if self.n else np.nan
-
-    def of(self, times: np.ndarray) -> np.ndarray:
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return self.statistic(times, *self.values)
-
-    @cached_property
-    def interval(self) -> tuple[float, float]:
-        """Of what a resampling without any of the prompts gives nothing is counted."""
-        if not self.n:
-            return np.nan, np.nan
-        drawn = self.of(resamplings(*self.shape)[:, self.there])
-        method = "inverted_cdf" if np.isinf(drawn).any() else "linear"  # nothing lies between a number and infinity
-        return tuple(np.nanquantile(drawn, [0.025, 0.975], method=method))
-
-    @property
-    def low(self) -> float:
-        return self.interval[0]
-
-    @property
-    def high(self) -> float:
-        return self.interval[1]
-
-    def __str__(self) -> str:
-        return f"{self.value:.2f} [{self.low:.2f}, {self.high:.2f}]"
-
-    def __contains__(self, value: float) -> bool:
-        return self.low <= value <= self.high
-
-
-@cache
-def resamplings(seeds: int, prompts: int) -> np.ndarray:
-    """(2000, seeds * prompts): how often each prompt of each seed counts: as often as its seed times as often as its
-    prompt is drawn. All seeds have the same prompts."""
-    rng = np.random.default_rng(0)
-    of_seed, of_prompt = (rng.multinomial(n, np.full(n, 1 / n), size=2000) for n in (seeds, prompts))
-    return (of_seed[:, :, None] * of_prompt[:, None, :]).reshape(2000, -1).astype(float)
-
-
-def mean(values: np.ndarray) -> Estimate:
-    return share(values, np.ones(values.shape))
-
-
-def geometric_mean(values: np.ndarray) -> Estimate:
-    with np.errstate(invalid="ignore", divide="ignore"):
-        logs = np.log(values)
-    return Estimate(lambda times, logs: np.exp(times @ logs / times.sum(axis=1)), logs)
-
-
-def share(part: np.ndarray, whole: np.ndarray) -> Estimate:
-    """Sum of one over sum of the other."""
-    return Estimate(lambda times, part, whole: (times @ part) / (times @ whole), part, whole)
-
-
-def median(values: np.ndarray) -> Estimate:
-    def weighted(times: np.ndarray, values: np.ndarray) -> np.ndarray:
-        order = values.argsort()
-        below = times[:, order].cumsum(axis=1)
-        found = values[order][(below >= below[:, -1:] / 2).argmax(axis=1)]
-        return np.where(below[:, -1] > 0, found, np.nan)
-
-    return Estimate(weighted, values)
-
 
 # ---------------------------------------------------------------------- one stage
 
