@@ -187,12 +187,14 @@ def train(run: Run, output: Path) -> dict:
         replaced = patch.object(script, "policy_loss", averaged_as_grpo(script.policy_loss))
     elif name:
         replaced = patch.object(script, name, getattr(import_module("algorithms.dr_grpo"), name))
-    with silence(), replaced:
-        try:
-            script.train(run.config(output))
-        except Diverged as error:
-            return {"diverged": str(error)}
-    return summary(run.folder(output))
+    folder = run.folder(output)
+    if not (folder / "results.json").is_file():  # written last; else the run was stopped before its summary was kept
+        with silence(), replaced:
+            try:
+                script.train(run.config(output))
+            except Diverged as error:
+                return {"diverged": str(error)}
+    return summary(folder)
 
 
 def summary(folder: Path) -> dict:
@@ -329,7 +331,7 @@ class Comparison:
             Run(arms[name], run["seed"], config.steps, config.device) for name in arms for run in trained[name] if run
         ]
         rates: dict[str, list[dict]] = {}
-        for result in self.grid.run(partial(sample_many, output=self.grid.path), runs, "sampling"):
+        for result in self.grid.run(partial(sample_many, output=self.grid.path), runs, "samples"):
             rates.setdefault(result["arm"]["name"], []).append(result)
         kinds = ("majority", "pass")
         return {
