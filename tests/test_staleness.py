@@ -309,10 +309,7 @@ def test_the_learning_rate_warms_up_and_gradients_are_scaled_down(cheap):
 
 def test_select_takes_one_sampler_and_one_correction():
     runs = as_predicted()
-    for settings in (
-        {"arm": CLIP, "staleness": 4},
-        {"arm": CLIP, "staleness": 4, "sampler": "float8"},
-    ):
+    for settings in ({"arm": CLIP, "staleness": 4}, {"arm": CLIP, "staleness": 4, "sampler": "float8"}):
         assert [run["seed"] for run in staleness.select(runs, **settings)] == [0, 1, 2, 3, 4]
 
 

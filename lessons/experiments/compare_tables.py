@@ -134,9 +134,12 @@ def change(comparison: dict, digits: int = 1) -> str:
 
 def table(experiment: str, results: dict) -> str:
     """An experiment's table, at most seven columns, and a note below it."""
-    make = {"ablation": ablation_table, "reinforce": reinforce_table, "sampling": sampling_table}
-    make |= {"pieces": pieces_table, "group_size": group_size_table}
-    rows = make[experiment](results) if experiment in make else script_table(experiment, results)
+    if experiment in ("shared", "matched", "tuned"):
+        rows = script_table(experiment, results)
+    elif experiment in ("ablation", "reinforce"):
+        rows = stepwise_table(experiment, results)
+    else:
+        rows = {"pieces": pieces_table, "group_size": group_size_table, "sampling": sampling_table}[experiment](results)
     return f"{rows}\n\n{note(results)}"
 
 
@@ -153,6 +156,15 @@ def goes_on(numbers: dict, digits: int | None = None) -> str:
     return f"{cell(numbers['final'])} at {cell(drawn, 0) if digits is None else short(drawn['mean'], digits)}"
 
 
+def accuracies(results: dict, arm: str, other: str) -> list[str]:
+    """Accuracy at the budget and averaged over training, each followed by its difference from another arm, if any."""
+    cells = []
+    for number in IN_POINTS:
+        gap = change(find(results, arm, other, number)) if other not in ("", arm) else ""
+        cells += [cell(results["arms"][arm][number]), gap]
+    return cells
+
+
 def script_table(experiment: str, results: dict) -> str:
     """shared, matched and tuned: besides accuracies, what the experiment varies."""
     title = {"shared": [], "matched": ["learning rate, update length"], "tuned": ["learning rate"]}[experiment]
@@ -165,9 +177,27 @@ def script_table(experiment: str, results: dict) -> str:
         elif experiment == "tuned":
             smallest, *_, largest = map(float, results["tuning"][arm])
             varied = [rate + " (the edge)" * (n["learning_rate"] in (smallest, largest))]
-        end, mean = ("" if arm == "GRPO" else change(find(results, arm, "GRPO", number)) for number in IN_POINTS)
-        rows.append([arm, *varied, cell(n["at_budget"]), end, cell(n["mean_accuracy"]), mean, goes_on(n)])
+        rows.append([arm, *varied, *accuracies(results, arm, "GRPO"), goes_on(n)])
     return markdown(header, rows)
+
+
+def stepwise_table(experiment: str, results: dict) -> str:
+    """ablation and reinforce: each arm is compared with the one above it."""
+    header = ["change, on top of the row above", budget_of(results), "against the row above",
+              "mean over training", "against the row above"]  # fmt: skip
+    rows, above = [], ""
+    for arm, n in results["arms"].items():
+        rows.append([arm, *accuracies(results, arm, above)])
+        silent = n["silent_trained_on"]
+        if experiment == "reinforce":
+            rows[-1] += [cell(n["update_norm"], 4), cell(n["entropy"])]
+        else:
+            rows[-1].append(cell(silent, 2) if any(silent["seeds"]) else "0, by construction")
+            rows[-1].insert(1, str(AIME_2024[len(rows) - 1]))
+        above = arm
+    if experiment == "reinforce":
+        return markdown([*header, "update length", "entropy"], rows)
+    return markdown([header[0], "AIME 2024, published", *header[1:], "silent share trained on"], rows)
 
 
 def summary_table(results: dict) -> str:
@@ -188,34 +218,6 @@ def pieces_table(results: dict) -> str:
         gaps = (change(find(results, arm, grpo, number), of_gap) for number, (_, of_gap) in digits.items())
         rows.append([f"{arm}: against GRPO", *gaps])
     return markdown(header, rows)
-
-
-def ablation_table(results: dict) -> str:
-    header, *rows = one_by_one(results)
-    header[1:1] = ["AIME 2024, published"]
-    for row, n, published in zip(rows, results["arms"].values(), AIME_2024):
-        silent = n["silent_trained_on"]
-        row[1:1] = [str(published)]
-        row += [cell(silent, 2) if any(silent["seeds"]) else "0, by construction"]
-    return markdown([*header, "silent share trained on"], rows)
-
-
-def reinforce_table(results: dict) -> str:
-    header, *rows = one_by_one(results)
-    for row, n in zip(rows, results["arms"].values()):
-        row += [cell(n["update_norm"], 4), cell(n["entropy"])]
-    return markdown([*header, "update length", "entropy"], rows)
-
-
-def one_by_one(results: dict) -> list[list[str]]:
-    """Header and rows where each arm is compared with the one above it."""
-    above = {arm: other for other, arm in pairwise(results["arms"])}
-    rows = [["change, on top of the row above", budget_of(results), "against the row above",
-             "mean over training", "against the row above"]]  # fmt: skip
-    for arm, n in results["arms"].items():
-        end, mean = (change(find(results, arm, above[arm], number)) if arm in above else "" for number in IN_POINTS)
-        rows.append([arm, cell(n["at_budget"]), end, cell(n["mean_accuracy"]), mean])
-    return rows
 
 
 def group_size_table(results: dict) -> str:
@@ -449,19 +451,15 @@ def sampling(results: dict) -> str:
     """
 
 
-ANSWERS = {
-    "shared": shared, "front": front, "matched": matched, "tuned": tuned, "reinforce": reinforce, "pieces": pieces,
-    "ablation": ablation, "group_size": group_size, "sampling": sampling,
-}  # fmt: skip
-
-
 def answer(experiment: str, results: dict) -> str:
     """What an experiment of compare.py shows, in lines of at most 120 characters; `front`: what all of them show.
 
     Raises RunFailed if the results do not bear out what is said of them here.
     """
+    answers = (shared, front, matched, tuned, reinforce, pieces, ablation, group_size, sampling)
+    write = {function.__name__: function for function in answers}
     try:
-        return filled(ANSWERS[experiment](results))
+        return filled(write[experiment](results))
     except (AssertionError, ValueError):  # a claim does not hold, or a comparison is not the only one
         raise RunFailed(
             f"the results of {experiment!r} no longer bear out what compare_tables.py says of them; write that anew"

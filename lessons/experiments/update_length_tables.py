@@ -1,6 +1,7 @@
 """What the results of update_length.py say: lengths, predictions and shares, with intervals."""
 
 from collections.abc import Callable
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -32,14 +33,14 @@ def stages_of(results: dict) -> list[tuple]:
 
 
 def stage(results: dict, task: str, script: str = "", G: int = 0, step: int = 0) -> dict[str, np.ndarray]:
-    """What was measured at one stage: (seeds, prompts, ...) each; with "n", the answers that p, v+, v- and |dm|^2 come
-    from, and "p", the share of them that is right. Rows without a prompt are left out."""
+    """The measurements of one stage, (seeds, prompts, ...) each; with "n", the number of answers that p, v+, v- and
+    |dm|^2 come from, and "p", the share of right ones among them. Rows without a prompt are left out."""
     chosen = (results["task"] == task) & (results["script"] == script) & (results["G"] == G) & (results["step"] == step)
-    found = {name: values[chosen] for name, values in results.items() if values.ndim > 1}
-    there = np.isfinite(found["right"][0, :, 0])
-    found = {name: values[:, there].astype(float) for name, values in found.items()}
+    arrays = {name: values[chosen] for name, values in results.items() if values.ndim > 1}
+    is_prompt = np.isfinite(arrays["right"][0, :, 0])
+    arrays = {name: values[:, is_prompt].astype(float) for name, values in arrays.items()}
     n = int(results["answers"]) // 2
-    return found | {"n": n, "p": found["right"][:, :, 0] / n}
+    return arrays | {"n": n, "p": arrays["right"][:, :, 0] / n}
 
 
 def measured(stage: dict, G: int, kind: int = EVERY_TOKEN) -> np.ndarray:
@@ -48,8 +49,8 @@ def measured(stage: dict, G: int, kind: int = EVERY_TOKEN) -> np.ndarray:
 
 
 def signal_and_noise(stage: dict, G: int, kind: int = EVERY_TOKEN) -> tuple[np.ndarray, np.ndarray]:
-    """(seeds, prompts, ks) each: the two parts of the squared length by the formula, with v+, v- and |dm|^2 of the
-    answers that no group is made of. nan where there is no such group."""
+    """(seeds, prompts, ks) each: the two parts of the squared length by the formula, with v+, v- and |dm|^2 from the
+    answers that form no groups. nan where there is no such group."""
     k = np.array(KS[G])
     v_right, v_wrong, contrast = np.moveaxis(stage["parts"][:, :, kind, :, None], 2, 0)
     parts = identity.sigma(k, G) ** 2 * contrast, ((G - k) * v_right + k * v_wrong) / G**2
@@ -57,7 +58,7 @@ def signal_and_noise(stage: dict, G: int, kind: int = EVERY_TOKEN) -> tuple[np.n
 
 
 def predicted(stage: dict, G: int, kind: int = EVERY_TOKEN) -> np.ndarray:
-    """(seeds, prompts, ks): the root mean square length that the formula says."""
+    """(seeds, prompts, ks): the root mean square length by the formula."""
     return np.sqrt(np.maximum(sum(signal_and_noise(stage, G, kind)), 0))
 
 
@@ -68,15 +69,14 @@ def errors(stage: dict, G: int, kind: int = EVERY_TOKEN) -> list[Estimate]:
 
 
 def error_by_count(stage: dict) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(n,) each, over prompts, seeds and group sizes: how many answers of the rarer kind the prediction comes from, the
-    mean over k of |predicted / measured - 1|, and that of predicted / measured."""
-    rarer, found = np.minimum(stage["right"][:, :, 0], stage["n"] - stage["right"][:, :, 0]), []
+    """(n,) each, over prompts, seeds and group sizes: the number of answers of the rarer kind that the prediction rests
+    on, the mean over k of |predicted / measured - 1|, and the mean of predicted / measured."""
+    rarer, parts = np.minimum(stage["right"][:, :, 0], stage["n"] - stage["right"][:, :, 0]), []
     for G in GROUP_SIZES:
-        over = predicted(stage, G) / measured(stage, G)
-        there = np.isfinite(over).any(axis=2)
-        of_prompt = over[there]
-        found.append((rarer[there], np.nanmean(np.abs(of_prompt - 1), axis=1), np.nanmean(of_prompt, axis=1)))
-    return tuple(np.concatenate(part) for part in zip(*found))
+        ratio = predicted(stage, G) / measured(stage, G)
+        known = np.isfinite(ratio).any(axis=2)
+        parts.append((rarer[known], np.nanmean(abs(ratio[known] - 1), axis=1), np.nanmean(ratio[known], axis=1)))
+    return tuple(np.concatenate(part) for part in zip(*parts))
 
 
 def lone(stage: dict, G: int, k: int, lengths: Callable = measured) -> Estimate:
@@ -86,10 +86,10 @@ def lone(stage: dict, G: int, k: int, lengths: Callable = measured) -> Estimate:
 
 
 def profile(lengths: np.ndarray, G: int) -> list[Estimate]:
-    """At each k the geometric mean over prompts of the length over that of the prompt's own even split. lengths:
-    (seeds, prompts, ks). Of the prompts that have every k."""
-    there = np.isfinite(lengths).all(axis=2)
-    even = np.where(there, lengths[:, :, KS[G].index(G // 2)], np.nan)
+    """At each k the length over that of the prompt's own even split: the geometric mean over the prompts that have all
+    k. lengths: (seeds, prompts, ks)."""
+    has_every_k = np.isfinite(lengths).all(axis=2)
+    even = np.where(has_every_k, lengths[:, :, KS[G].index(G // 2)], np.nan)
     return [geometric_mean(lengths[:, :, j] / even) for j in range(len(KS[G]))]
 
 
@@ -119,13 +119,13 @@ def silent(stage: dict, G: int) -> dict[str, Estimate]:
     """Share of silent groups: counted, predicted from the other answers without bias, and the difference."""
     drawn, right, n = stage["drawn"][:, :, GROUP_SIZES.index(G)], stage["right"][:, :, 0], stage["n"]
     counted, closed = drawn[:, :, 0] + drawn[:, :, 4], identity.silent_rate_unbiased(right.astype(int), n, G)
-    found = {"counted": counted, "predicted": closed, "difference": counted - closed}
-    return {name: mean(values) for name, values in found.items()}
+    shares = {"counted": counted, "predicted": closed, "difference": counted - closed}
+    return {name: mean(values) for name, values in shares.items()}
 
 
 def mass(stage: dict, script: str, G: int) -> dict[str, Estimate]:
-    """Share of the summed lengths of all updates that prompts with p up to .1 or above .9 have: of |g| as the script's
-    loss makes it, of sigma (Dr. GRPO: sigma^2), and of the closed form for the mean of that; and |g| less sigma."""
+    """The share that prompts with p up to .1 or above .9 have in the sum over all updates: of |g| as the script's loss
+    makes it, of sigma (Dr. GRPO: sigma^2), and of the closed form for the mean of sigma; and |g| less sigma."""
     first, p = {"grpo": 0, "dr_grpo": 2}[script], stage["p"]
     of_groups = stage["length"][:, :, GROUP_SIZES.index(G), first : first + 2]
     closed = p * (1 - p) * (1 - 1 / G) if script == "dr_grpo" else identity.expected_sigma(p, G)
@@ -135,8 +135,8 @@ def mass(stage: dict, script: str, G: int) -> dict[str, Estimate]:
         return (times @ (a * extreme)) / (times @ a) - (times @ (b * extreme)) / (times @ b)
 
     quantities = {"|g|": of_groups[..., 0], "sigma": of_groups[..., 1], "closed form": closed}
-    found = {name: share(values * extreme, values) for name, values in quantities.items()}
-    return found | {"difference": Estimate(difference, *np.moveaxis(of_groups, 2, 0), extreme)}
+    shares = {name: share(values * extreme, values) for name, values in quantities.items()}
+    return shares | {"difference": Estimate(difference, *np.moveaxis(of_groups, 2, 0), extreme)}
 
 
 def variance_without_baseline(stage: dict, G: int = 8) -> Estimate:
@@ -169,21 +169,19 @@ def profiles_apart(stages: dict, task: str) -> tuple[float, float]:
 
 def seeds_apart(stages: dict) -> list[float]:
     """The same difference between two seeds of one run, at step 60: of every pair of every run."""
-    found = []
+    gaps = []
     for lengths in (measured(stage, 8) for key, stage in stages.items() if key[3] == 60):
-        of_seed = [np.array([e.value for e in profile(lengths[[i]], 8)]) for i in range(len(lengths))]
-        found += [
-            np.nanmax(np.abs(a - b)) for i, a in enumerate(of_seed) for b in of_seed[:i] if np.isfinite(a - b).any()
-        ]
-    return found
+        profiles = [np.array([e.value for e in profile(lengths[[i]], 8)]) for i in range(len(lengths))]
+        gaps += [np.nanmax(abs(a - b)) for a, b in combinations(profiles, 2) if np.isfinite(a - b).any()]
+    return gaps
 
 
 def verdicts(stages: dict) -> dict[str, tuple[str, str]]:
-    """What became of each of PREDICTIONS: a word, and what was measured. stages: by task, script, G and step."""
+    """The outcome of each of PREDICTIONS: a word, and what was measured. stages: by task, script, G and step."""
 
-    def of(task: str, step: int, number: Callable) -> list[float]:
-        found = [number(stage) for (t, _, _, s), stage in stages.items() if t == task and step in (s, ANY)]
-        return [getattr(value, "value", value) for value in found]
+    def at(task: str, step: int, number: Callable) -> list[float]:
+        numbers = [number(stage) for (t, _, _, s), stage in stages.items() if t == task and step in (s, ANY)]
+        return [getattr(number, "value", number) for number in numbers]
 
     def span(values: list[float], form: str = ".2f") -> str:
         return f"{np.nanmin(values):{form}} to {np.nanmax(values):{form}}"
@@ -199,16 +197,16 @@ def verdicts(stages: dict) -> dict[str, tuple[str, str]]:
             for script in ([of_run] if of_run else ("grpo", "dr_grpo")) for G in GROUP_SIZES
         ]  # fmt: skip
 
-    ratio = of("arithmetic", ANY, lambda stage: median(lopsidedness(stage)))
-    of_4, of_64 = (of("arithmetic", ANY, lambda stage, G=G: lone(stage, G, G - 1)) for G in (4, 64))
-    right, wrong = (of("expressions", 0, lambda stage, k=k: lone(stage, 4, k))[0] for k in (1, 3))
-    below, later = 1 - of("expressions", 0, above_1)[0], of("expressions", 60, above_1)
+    ratio = at("arithmetic", ANY, lambda stage: median(lopsidedness(stage)))
+    of_4, of_64 = (at("arithmetic", ANY, lambda stage, G=G: lone(stage, G, G - 1)) for G in (4, 64))
+    right, wrong = (at("expressions", 0, lambda stage, k=k: lone(stage, 4, k))[0] for k in (1, 3))
+    below, later = 1 - at("expressions", 0, above_1)[0], at("expressions", 60, above_1)
     off = max(e.value for stage in stages.values() for G in GROUP_SIZES for e in errors(stage, G) if e.n)
-    even = of("arithmetic", ANY, even_size) + of("expressions", ANY, even_size)
+    even = at("arithmetic", ANY, even_size) + at("expressions", ANY, even_size)
     apart = [profiles_apart(stages, task) for task in ("arithmetic", "expressions")]
     silence = 100 * max(abs(silent(stage, G)["difference"].value) for stage in stages.values() for G in GROUP_SIZES)
     more, before = extra_mass("arithmetic", ANY), extra_mass("expressions", 0)
-    found = {
+    outcomes = {
         "formula": (off < 0.1, f"the largest median is {off:.0%}"),
         "arithmetic": (
             min(ratio) > 2 and min(of_4) > 1 > max(of_64),
@@ -242,7 +240,7 @@ def verdicts(stages: dict) -> dict[str, tuple[str, str]]:
         ),
     }
     words = {True: "held", False: "failed"}
-    return {about: (words.get(held, held), what) for about, (held, what) in found.items()}
+    return {about: (words.get(held, held), what) for about, (held, what) in outcomes.items()}
 
 
 def table(results: dict) -> str:
@@ -254,12 +252,11 @@ def table(results: dict) -> str:
     for key in stages_of(results):
         of_stage = stage(results, *key)
         ratio = lopsidedness(of_stage)
-        there = ~np.isnan(ratio)
-        found = [[e.value for e in errors(of_stage, G) if e.n] for G in GROUP_SIZES]
-        off = [f"{np.median(values):.1%}" if values else "-" for values in found]
+        by_size = [[e.value for e in errors(of_stage, G) if e.n] for G in GROUP_SIZES]
+        off = [f"{np.median(values):.1%}" if values else "-" for values in by_size]
         lines.append(
             f"{key[0]}, {key[1] or 'base'}, {key[2]}, {key[3]}".ljust(31)
-            + f" {of_stage['p'].mean():5.2f}   {median(ratio)!s:>20} ({(ratio[there] <= 1).mean():4.0%})   "
+            + f" {of_stage['p'].mean():5.2f}   {median(ratio)!s:>20} ({(ratio[~np.isnan(ratio)] <= 1).mean():4.0%})   "
             + f"{even_size(of_stage)!s:>20}   {'  '.join(off)}"
         )
     return "\n".join(lines)
