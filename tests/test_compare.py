@@ -152,7 +152,7 @@ def test_a_run_is_summed_up_by_hand(tmp_path):
         for s in range(1, 21)
     ]
     rows[4] |= {"silent": 1.0}
-    for name in ("update_norm", "clipped_up", "clipped_down"):  # no mixed group was found, nothing was updated
+    for name in ("update_norm", "clipped_up", "clipped_down"):  # no mixed group was results, nothing was updated
         del rows[4][name]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
     accuracy = {"all": {"sampled": 0.3, "greedy": 0.2}}, {"all": {"sampled": 0.8, "greedy": 0.9}}
@@ -160,21 +160,21 @@ def test_a_run_is_summed_up_by_hand(tmp_path):
     (tmp_path / "results.json").write_text(json.dumps(results), "utf-8")
     config = {"steps": 20, "prompts_per_step": 1, "group_size": 10, "num_minibatches": 4, "learning_rate": 1e-3}
     (tmp_path / "config.json").write_text(json.dumps(config | {"dynamic_sampling": True}), "utf-8")
-    found = summary(tmp_path)
-    assert found["curve"]["updates"] == [0, 40, 80]
-    assert found["curve"]["completions"] == [0, 150, 400] and found["budget"] == 200
-    assert found["at_budget"] == pytest.approx(0.6 + 0.2 * 50 / 250)
+    shown = summary(tmp_path)
+    assert shown["curve"]["updates"] == [0, 40, 80]
+    assert shown["curve"]["completions"] == [0, 150, 400] and shown["budget"] == 200
+    assert shown["at_budget"] == pytest.approx(0.6 + 0.2 * 50 / 250)
     area = 150 * (0.3 + 0.6) / 2 + 50 * (0.6 + 0.64) / 2  # two trapezoids
-    assert found["mean_accuracy"] == pytest.approx(area / 200, abs=1e-3)
-    assert found["windows"]["clipped"][0] == pytest.approx(0.3) and found["clipped_up_probability"] is None
-    assert found["update_norm"] == 0.5 and found["length_right"] is None and found["length_wrong"] == 4.0
-    assert found["windows"]["step"] == [3, 8, 13, 18] and found["windows"]["silent"] == pytest.approx([0.6, *[0.5] * 3])
-    assert found["silent_trained_on"] == 0 and found["silent"] == pytest.approx(0.525)
+    assert shown["mean_accuracy"] == pytest.approx(area / 200, abs=1e-3)
+    assert shown["windows"]["clipped"][0] == pytest.approx(0.3) and shown["clipped_up_probability"] is None
+    assert shown["update_norm"] == 0.5 and shown["length_right"] is None and shown["length_wrong"] == 4.0
+    assert shown["windows"]["step"] == [3, 8, 13, 18] and shown["windows"]["silent"] == pytest.approx([0.6, *[0.5] * 3])
+    assert shown["silent_trained_on"] == 0 and shown["silent"] == pytest.approx(0.525)
     (tmp_path / "config.json").write_text(json.dumps(config | {"dynamic_sampling": False}), "utf-8")
     assert summary(tmp_path)["silent_trained_on"] == pytest.approx(0.525)
     rows[-1]["held_out"] = None  # not one of the evaluated steps: the last point is the evaluation at the end
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
-    assert summary(tmp_path)["curve"] == found["curve"]
+    assert summary(tmp_path)["curve"] == shown["curve"]
 
 
 def fake(arms) -> dict[str, list[dict]]:
@@ -211,21 +211,21 @@ def results_of(experiment: str, runs: dict) -> dict:
 def test_every_experiment_has_its_table_and_its_figure(experiment, tmp_path):
     """At most seven columns, every comparison of the family in it, true differences bold, and a figure."""
     runs = fake(names_of(experiment))
-    found = results_of(experiment, runs)
+    results = results_of(experiment, runs)
     if experiment == "tuned":
-        found["tuning"] = {name: {"0.0001": [0.5], "0.0002": [0.6], "0.0004": [0.6]} for name in SCRIPTS}
-        found["tuning"]["MaxRL"] = {"0.0001": [0.5], "0.0002": [0.6]}
-    found = grid.rounded(found)
-    text = compare_tables.table(experiment, found)
+        results["tuning"] = {name: {"0.0001": [0.5], "0.0002": [0.6], "0.0004": [0.6]} for name in SCRIPTS}
+        results["tuning"]["MaxRL"] = {"0.0001": [0.5], "0.0002": [0.6]}
+    results = grid.rounded(results)
+    text = compare_tables.table(experiment, results)
     words = " ".join(text.split())
     rows = [line for line in text.splitlines() if line.startswith("|")]
     assert len({row.count(" | ") for row in rows}) == 1 and rows[0].count(" | ") <= 6
-    assert text.count("**") // 2 == sum(c["p_holm"] < 0.05 for c in found["comparisons"]) > 0
+    assert text.count("**") // 2 == sum(c["p_holm"] < 0.05 for c in results["comparisons"]) > 0
     digits = {"entropy": 3}
-    shown = [c for c in found["comparisons"] if compare_tables.change(c, digits.get(c["number"], 1)) in text]
-    assert len(shown) == len(found["comparisons"]) == len(compare_tables.family(experiment, runs))
+    shown = [c for c in results["comparisons"] if compare_tables.change(c, digits.get(c["number"], 1)) in text]
+    assert len(shown) == len(results["comparisons"]) == len(compare_tables.family(experiment, runs))
     assert f"{text.count('**') // 2} of this table's {len(shown)} comparisons are bold" in words
-    for arm, of in found["arms"].items():  # what stands in a column is what its heading says
+    for arm, of in results["arms"].items():  # what stands in a column is what its heading says
         for row in (row for row in rows if row.startswith(f"| {arm} |")):
             for heading, number in (("at 15,360 completions", "at_budget"), ("mean over training", "mean_accuracy")):
                 if heading in rows[0]:
@@ -233,14 +233,14 @@ def test_every_experiment_has_its_table_and_its_figure(experiment, tmp_path):
                     assert row.split(" | ")[column] == grid.cell(of[number])
     assert (text.count("at 65,360") == 1) == (experiment in ("shared", "matched", "tuned"))
     assert ("| 2e-4 (the edge) |" in text) == (experiment == "tuned") and text.count("(the edge)") <= 1
-    for c in found["comparisons"]:
-        gap = np.mean(found["arms"][c["arm"]][c["number"]]["seeds"]) - np.mean(
-            found["arms"][c["other"]][c["number"]]["seeds"]
+    for c in results["comparisons"]:
+        gap = np.mean(results["arms"][c["arm"]][c["number"]]["seeds"]) - np.mean(
+            results["arms"][c["other"]][c["number"]]["seeds"]
         )
         assert c["difference"] == pytest.approx(gap, abs=1e-3)
-    sds = [c["sd"] for c in found["comparisons"] if c["number"] == "at_budget"]
+    sds = [c["sd"] for c in results["comparisons"] if c["number"] == "at_budget"]
     assert f"median sd of a difference {100 * np.median(sds):.1f}" in words
-    compare_figures.draw(experiment, runs, found, tmp_path / "figure.png")
+    compare_figures.draw(experiment, runs, results, tmp_path / "figure.png")
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -287,7 +287,7 @@ def test_what_several_tables_show_counts_once_in_the_correction():
         "pieces": {"arms": arms, "comparisons": [compared("B", 0.03) | {"p_holm": 0.03}]},
     }
     assert compare_tables.correct(results) == 3
-    p_holm = [c["p_holm"] for found in results.values() for c in found["comparisons"]]
+    p_holm = [c["p_holm"] for of_one in results.values() for c in of_one["comparisons"]]
     assert p_holm == pytest.approx([0.04, 0.015, 0.04, 0.04, 0.03])
 
 
@@ -298,14 +298,14 @@ def test_samplings_are_compared_problem_by_problem():
     base = rng.random((1, len(compare.KS), 50))
     better = base + 0.02 + 0.001 * rng.normal(size=(4, 1, 50))
     trained = {"pass": better, "majority": base.repeat(4, axis=0)}
-    found = compare_tables.sampling_numbers({"base": {"pass": base, "majority": base}, "GRPO": trained}, compare.KS)
-    for c in found["comparisons"]:
+    results = compare_tables.sampling_numbers({"base": {"pass": base, "majority": base}, "GRPO": trained}, compare.KS)
+    for c in results["comparisons"]:
         if c["number"].startswith("pass"):
             assert c["difference"] == pytest.approx(0.02, abs=1e-3) and c["p_holm"] < 0.05
             assert 0.019 < c["interval"][0] < c["interval"][1] < 0.021
         else:
             assert c["difference"] == 0 and c["p_holm"] == 1
-    text = compare_tables.table("sampling", grid.rounded({"seeds": [0, 1, 2, 3], "steps": 60} | found))
+    text = compare_tables.table("sampling", grid.rounded({"seeds": [0, 1, 2, 3], "steps": 60} | results))
     assert text.count("**") == 2 * 3 and "3 of this table's 5 comparisons are bold" in " ".join(text.split())
 
 

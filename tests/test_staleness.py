@@ -29,30 +29,30 @@ def batch() -> dict[str, torch.Tensor]:
     return {"logps": (old_logps + moved) * mask, "old_logps": old_logps, "advantages": advantages, "mask": mask}
 
 
-def gradient(loss, **given) -> torch.Tensor:
-    logps = given.pop("logps").clone().requires_grad_()
-    return torch.autograd.grad(loss(logps=logps, **given), logps)[0]
+def gradient(loss, **tensors) -> torch.Tensor:
+    logps = tensors.pop("logps").clone().requires_grad_()
+    return torch.autograd.grad(loss(logps=logps, **tensors), logps)[0]
 
 
 @pytest.mark.parametrize("arm", ARMS)
 def test_every_arm_is_averaged_over_tokens_and_then_over_completions(arm):
     """The loss and gradient of the batch are the mean of those of each completion alone."""
-    given = batch()
-    rows = [{name: value[i : i + 1] for name, value in given.items()} for i in range(6)]
+    tensors = batch()
+    rows = [{name: value[i : i + 1] for name, value in tensors.items()} for i in range(6)]
     alone = torch.cat([gradient(ARMS[arm], **row) for row in rows]) / 6
-    together = gradient(ARMS[arm], **given)
+    together = gradient(ARMS[arm], **tensors)
     torch.testing.assert_close(together, alone, rtol=1e-12, atol=1e-14)
-    assert together[given["mask"] & (given["advantages"] != 0)].count_nonzero() > 3
+    assert together[tensors["mask"] & (tensors["advantages"] != 0)].count_nonzero() > 3
     value = sum(ARMS[arm](**row) for row in rows) / 6
-    torch.testing.assert_close(ARMS[arm](**given), value, rtol=1e-12, atol=1e-14)
+    torch.testing.assert_close(ARMS[arm](**tensors), value, rtol=1e-12, atol=1e-14)
 
 
 def test_at_ratio_1_all_arms_have_one_gradient_and_away_from_it_five():
-    given = batch()
-    fresh = {arm: gradient(ARMS[arm], **given | {"old_logps": given["logps"]}) for arm in ARMS}
+    tensors = batch()
+    fresh = {arm: gradient(ARMS[arm], **tensors | {"old_logps": tensors["logps"]}) for arm in ARMS}
     for of_arm in fresh.values():
         torch.testing.assert_close(of_arm, fresh[CLIP], rtol=1e-12, atol=1e-14)
-    stale = {arm: gradient(ARMS[arm], **given) for arm in ARMS}
+    stale = {arm: gradient(ARMS[arm], **tensors) for arm in ARMS}
     torch.testing.assert_close(stale["no correction"], fresh["no correction"])
     for a in ARMS:
         assert all(a == b or not torch.allclose(stale[a], stale[b]) for b in ARMS)
@@ -238,7 +238,7 @@ def test_the_ratio_of_the_clip_is_the_trainers_alone(cheap, sampler):
 def test_an_epoch_uses_every_completion_once(cheap, monkeypatch):
     """Two epochs of four minibatches: eight updates, of one batch of 128 completions."""
     drawn, scored = [], []
-    monkeypatch.setattr(staleness, "sample", lambda *given: drawn.append(sample(*given)) or drawn[-1])
+    monkeypatch.setattr(staleness, "sample", lambda *settings: drawn.append(sample(*settings)) or drawn[-1])
 
     def score(policy, part, temperature):
         scored.append(part)
@@ -264,7 +264,7 @@ def test_an_epoch_uses_every_completion_once(cheap, monkeypatch):
 @pytest.mark.parametrize("correction", staleness.CORRECTIONS["bfloat16"])
 def test_a_correction_multiplies_advantages_by_trainer_over_sampler(cheap, monkeypatch, correction):
     """And the sampler is a copy of the policy as it is at every batch."""
-    drawn, given, copies = [], [], []
+    drawn, tensors, copies = [], [], []
     collect, loss, in_precision = staleness.collect, ARMS[CLIP], staleness.in_precision
 
     def see(*settings):
@@ -274,13 +274,13 @@ def test_a_correction_multiplies_advantages_by_trainer_over_sampler(cheap, monke
 
     monkeypatch.setattr(staleness, "collect", see)
     monkeypatch.setattr(staleness, "in_precision", lambda *a: copies.append(in_precision(*a)) or copies[-1])
-    monkeypatch.setitem(ARMS, CLIP, lambda **batch: given.append(batch) or loss(**batch))
+    monkeypatch.setitem(ARMS, CLIP, lambda **batch: tensors.append(batch) or loss(**batch))
     monkeypatch.setattr(torch, "randperm", lambda n, generator: torch.arange(n).flip(0))
     small(sampler="float8", correction=correction)
-    assert len(drawn) == len(given) == len(copies) == 4
+    assert len(drawn) == len(tensors) == len(copies) == 4
     prompts = [[problem.prompt for problem in found[0]] for _, _, found in drawn]
     assert all(a != b for a, b in zip(prompts, prompts[1:]))
-    for (sampled, advantages, _), batch in zip(drawn, given):
+    for (sampled, advantages, _), batch in zip(drawn, tensors):
         log_ratio, advantages = batch["old_logps"] - sampled.flip(0), advantages.flip(0)
         if correction == "sequence":
             log_ratio = log_ratio.sum(dim=1, keepdim=True)

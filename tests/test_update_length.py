@@ -55,8 +55,8 @@ def test_a_coin_is_the_regime_of_the_abstract():
     np.testing.assert_allclose(stage["parts"], np.tile([0, 0, 1], (1, 3, 2, 1)), atol=1e-9)
     for G in GROUP_SIZES:
         assert max(e.value for e in errors(stage, G)) < 1e-9
-        found = profile(update_length_tables.measured(stage, G), G)
-        np.testing.assert_allclose([e.value for e in found], 2 * identity.sigma(KS[G], G), rtol=1e-9)
+        estimates = profile(update_length_tables.measured(stage, G), G)
+        np.testing.assert_allclose([e.value for e in estimates], 2 * identity.sigma(KS[G], G), rtol=1e-9)
     assert update_length_tables.even_size(stage).value == pytest.approx(0, abs=1e-9)
 
 
@@ -76,8 +76,8 @@ def test_lengths_and_predictions_are_those_of_the_closed_form(signal, noise):
         for lengths in (update_length_tables.measured(stage, G), update_length_tables.predicted(stage, G)):
             np.testing.assert_allclose((lengths**2).mean(axis=(0, 1)), truth, rtol=0.12)
         even = truth[KS[G].index(G // 2)]
-        found = [e.value for e in profile(update_length_tables.measured(stage, G), G)]
-        np.testing.assert_allclose(found, np.sqrt(np.array(truth) / even), rtol=0.06)
+        estimates = [e.value for e in profile(update_length_tables.measured(stage, G), G)]
+        np.testing.assert_allclose(estimates, np.sqrt(np.array(truth) / even), rtol=0.06)
     assert update_length_tables.median(update_length_tables.lopsidedness(stage)).value == pytest.approx(
         v_wrong / v_right, rel=0.05
     )
@@ -154,12 +154,12 @@ def test_shares_of_the_update_by_hand():
     length = np.zeros((1, 3, len(GROUP_SIZES), 4))
     length[0, :, 1] = [[1, 0.1, 7, 0.01], [2, 0.4, 2, 0.16], [1, 0.3, 1, 0.09]]  # at G = 8
     stage = {"p": np.array([[0.05, 0.5, 0.95]]), "length": length}
-    found = update_length_tables.mass(stage, "grpo", 8)
-    assert found["|g|"].value == 0.5 and found["sigma"].value == pytest.approx(0.5) and 0 in found["difference"]
-    found = update_length_tables.mass(stage, "dr_grpo", 8)
-    assert found["|g|"].value == 0.8 and found["sigma"].value == pytest.approx(10 / 26)
-    assert found["difference"].value == pytest.approx(0.8 - 10 / 26)
-    assert found["closed form"].value == pytest.approx(38 / 138)
+    shares = update_length_tables.mass(stage, "grpo", 8)
+    assert shares["|g|"].value == 0.5 and shares["sigma"].value == pytest.approx(0.5) and 0 in shares["difference"]
+    shares = update_length_tables.mass(stage, "dr_grpo", 8)
+    assert shares["|g|"].value == 0.8 and shares["sigma"].value == pytest.approx(10 / 26)
+    assert shares["difference"].value == pytest.approx(0.8 - 10 / 26)
+    assert shares["closed form"].value == pytest.approx(38 / 138)
 
 
 def test_the_variance_without_a_baseline_by_hand():
@@ -168,15 +168,15 @@ def test_the_variance_without_a_baseline_by_hand():
     g of a pair is half the contrast if one is right, in half of all pairs: (2, 2) or (2, 4) by length, |g|^2 = 14 / 4
     on average, and g = 0 in the others; twice its variance counts for one answer."""
     stage = {"p": np.array([[0.5]]), "parts": np.array([[[[1.0, 9.0, 4.0]] * 2]])}
-    found = update_length_tables.variance_without_baseline(stage, G=10**9)
-    assert found.value == pytest.approx((1 - 0.25) / (1.5 - 0.25))
-    found = update_length_tables.variance_without_baseline(stage, G=2)
-    assert found.value == pytest.approx((1 - 0.25) / (2 * (14 / 8 - 0.25)))
+    estimates = update_length_tables.variance_without_baseline(stage, G=10**9)
+    assert estimates.value == pytest.approx((1 - 0.25) / (1.5 - 0.25))
+    estimates = update_length_tables.variance_without_baseline(stage, G=2)
+    assert estimates.value == pytest.approx((1 - 0.25) / (2 * (14 / 8 - 0.25)))
     # p = 1/4, right (3, 1) and (3, -1), wrong (-1, 2) and (-1, -2): grad p = (3/4, 0), |s|^2 = 10 and 5
     stage = {"p": np.array([[0.25]]), "parts": np.array([[[[1.0, 4.0, 16.0]] * 2]])}
-    found = update_length_tables.variance_without_baseline(stage, G=10**9)
+    estimates = update_length_tables.variance_without_baseline(stage, G=10**9)
     with_p = 0.25 * 0.75**2 * 10 + 0.75 * 0.25**2 * 5 - 0.75**2
-    assert found.value == pytest.approx((0.25 * 10 - 0.75**2) / with_p)
+    assert estimates.value == pytest.approx((0.25 * 10 - 0.75**2) / with_p)
 
 
 # ---------------------------------------------------------------------- on the real models

@@ -255,7 +255,7 @@ def sample_many(run: Run, output: Path) -> dict:
     rights = [problem.answer for problem in evaluation.problems]
     return {
         "pass": [[pass_at_k(SAMPLES, int(correct.sum()), k) for correct in evaluation.correct] for k in KS],
-        "majority": [[majority_at_k(given, right, k) for given, right in zip(answers, rights)] for k in KS],
+        "majority": [[majority_at_k(votes, right, k) for votes, right in zip(answers, rights)] for k in KS],
     }
 
 

@@ -93,13 +93,17 @@ class Grid:
         finished = self.read(path, [*asdict(runs[0])])
         missing = [run for setting, run in wanted.items() if setting not in finished]
 
-        def keep(i: int, result: dict) -> None:
-            finished[key(asdict(missing[i]))] = plain(asdict(missing[i]) | result)
+        def write() -> None:
             order = [setting for setting in wanted if setting in finished]
             order += [setting for setting in finished if setting not in wanted]
             self.folder.write(path.name, self.text([finished[setting] for setting in order]))
 
+        def keep(i: int, result: dict) -> None:
+            finished[key(asdict(missing[i]))] = plain(asdict(missing[i]) | result)
+            write()
+
         in_parallel(function, [(run,) for run in missing], self.processes, len(wanted), name, keep)
+        write()  # in order, whatever was made before
         return [finished[key(asdict(run))] for run in runs]
 
     def read(self, path: Path, settings: list[str]) -> dict[str, dict]:
