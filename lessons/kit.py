@@ -17,9 +17,9 @@ from IPython import get_ipython
 from IPython.display import Markdown, display
 from matplotlib.figure import Figure
 
-# Okabe and Ito's palette, which colour-blind readers can tell apart. Each idea has one colour, in all lessons.
-BLUE, ORANGE, GREEN, RED, PURPLE, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#777777"
-RIGHT, WRONG = BLUE, RED
+from toy_env.plots import BLUE, GREEN, GREY, ORANGE, PURPLE, RED  # noqa: F401, which lessons import from here
+
+RIGHT, WRONG = BLUE, RED  # one colour an idea, in all lessons
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
 

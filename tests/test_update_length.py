@@ -7,19 +7,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from test_grid import one_by_one
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from lessons import identity
-from lessons.experiments import update_length, update_length_tables
+from lessons.experiments import grid, update_length, update_length_tables
+from lessons.experiments.grid import load_runs
 from lessons.experiments.update_length import EVERY_TOKEN, GROUP_SIZES, KS, MEAN, Answers
 from lessons.experiments.update_length_tables import errors, profile
 from lessons.float64 import to_float64
 from toy_env import UsageError, arithmetic, expressions
-from toy_env.cli import check_settings
 from toy_env.model import load_policy
 from toy_env.rollout import completion_logps
 
-SMALL = update_length.Config(seeds=1, prompts=4, answers=128, processes=2)
+SMALL = update_length.Config(seeds=1, prompts=4, answers=128)
 
 
 def made_up(right: np.ndarray, scores: np.ndarray, lengths=1.0) -> Answers:
@@ -54,8 +55,8 @@ def test_a_coin_is_the_regime_of_the_abstract():
     np.testing.assert_allclose(stage["parts"], np.tile([0, 0, 1], (1, 3, 2, 1)), atol=1e-9)
     for G in GROUP_SIZES:
         assert max(e.value for e in errors(stage, G)) < 1e-9
-        found = profile(update_length_tables.measured(stage, G), G)
-        np.testing.assert_allclose([e.value for e in found], 2 * identity.sigma(KS[G], G), rtol=1e-9)
+        estimates = profile(update_length_tables.measured(stage, G), G)
+        np.testing.assert_allclose([e.value for e in estimates], 2 * identity.sigma(KS[G], G), rtol=1e-9)
     assert update_length_tables.even_size(stage).value == pytest.approx(0, abs=1e-9)
 
 
@@ -75,8 +76,8 @@ def test_lengths_and_predictions_are_those_of_the_closed_form(signal, noise):
         for lengths in (update_length_tables.measured(stage, G), update_length_tables.predicted(stage, G)):
             np.testing.assert_allclose((lengths**2).mean(axis=(0, 1)), truth, rtol=0.12)
         even = truth[KS[G].index(G // 2)]
-        found = [e.value for e in profile(update_length_tables.measured(stage, G), G)]
-        np.testing.assert_allclose(found, np.sqrt(np.array(truth) / even), rtol=0.06)
+        estimates = [e.value for e in profile(update_length_tables.measured(stage, G), G)]
+        np.testing.assert_allclose(estimates, np.sqrt(np.array(truth) / even), rtol=0.06)
     assert update_length_tables.median(update_length_tables.lopsidedness(stage)).value == pytest.approx(
         v_wrong / v_right, rel=0.05
     )
@@ -149,55 +150,16 @@ def test_groups_as_they_are_drawn_by_hand():
     assert silent["difference"].value == pytest.approx(0.4 - 2 * comb(160, 4) / comb(320, 4))
 
 
-# ---------------------------------------------------------------------- tables
-
-
-def test_estimates_by_hand():
-    values = np.array([[1.0, 2, np.nan, 4], [1, 2, 9, 4]])
-    assert update_length_tables.mean(values).value == pytest.approx(23 / 7)
-    assert update_length_tables.mean(values).n == 7
-    assert update_length_tables.geometric_mean(values).value == pytest.approx((64 * 9) ** (1 / 7))
-    assert update_length_tables.median(values).value == 2
-    infinite = update_length_tables.median(np.array([[1.0, 2, np.inf, np.nan, np.inf, 3]]))  # v+ = 0 counts
-    assert infinite.value == 3 and 1 <= infinite.low <= 3 and infinite.high == np.inf
-    assert update_length_tables.share(values, 2 * values).value == 0.5
-    assert 5 not in update_length_tables.mean(np.ones((2, 3))) and 1 in update_length_tables.mean(np.ones((2, 3)))
-
-
-def test_intervals_are_those_of_prompts_and_seeds():
-    """Seeds that repeat the same numbers make an interval no narrower; prompts that do leave the seeds' spread."""
-    rng = np.random.default_rng(6)
-    one = rng.normal(size=(1, 16))
-    single, repeated = update_length_tables.mean(one), update_length_tables.mean(np.tile(one, (3, 1)))
-    assert repeated.high - repeated.low == pytest.approx(single.high - single.low, rel=0.15)
-    of_seeds = update_length_tables.mean(np.tile([[0.0], [1.0], [2.0]], (1, 16)))
-    assert of_seeds.high - of_seeds.low > 1
-    inside = 0
-    for _ in range(200):
-        values = rng.normal(size=(1, 30)) + rng.normal(size=(6, 30)) / 2 + rng.normal(size=(6, 1)) / 4
-        inside += 0 in update_length_tables.mean(values)
-    assert 176 <= inside <= 200  # .88: six seeds are few
-
-
-def test_the_median_is_that_of_the_resampled_prompts():
-    values = np.random.default_rng(7).normal(size=(2, 9))
-    found = update_length_tables.median(values)
-    copies = [np.repeat(values.flatten(), row.astype(int)) for row in update_length_tables.resamplings(2, 9)]
-    one, *brute = (np.quantile(part, 0.5, method="inverted_cdf") for part in (values.flatten(), *copies))
-    assert found.value == one
-    assert found.interval == pytest.approx(tuple(np.quantile(brute, [0.025, 0.975])))
-
-
 def test_shares_of_the_update_by_hand():
     length = np.zeros((1, 3, len(GROUP_SIZES), 4))
     length[0, :, 1] = [[1, 0.1, 7, 0.01], [2, 0.4, 2, 0.16], [1, 0.3, 1, 0.09]]  # at G = 8
     stage = {"p": np.array([[0.05, 0.5, 0.95]]), "length": length}
-    found = update_length_tables.mass(stage, "grpo", 8)
-    assert found["|g|"].value == 0.5 and found["sigma"].value == pytest.approx(0.5) and 0 in found["difference"]
-    found = update_length_tables.mass(stage, "dr_grpo", 8)
-    assert found["|g|"].value == 0.8 and found["sigma"].value == pytest.approx(10 / 26)
-    assert found["difference"].value == pytest.approx(0.8 - 10 / 26)
-    assert found["closed form"].value == pytest.approx(38 / 138)
+    shares = update_length_tables.mass(stage, "grpo", 8)
+    assert shares["|g|"].value == 0.5 and shares["sigma"].value == pytest.approx(0.5) and 0 in shares["difference"]
+    shares = update_length_tables.mass(stage, "dr_grpo", 8)
+    assert shares["|g|"].value == 0.8 and shares["sigma"].value == pytest.approx(10 / 26)
+    assert shares["difference"].value == pytest.approx(0.8 - 10 / 26)
+    assert shares["closed form"].value == pytest.approx(38 / 138)
 
 
 def test_the_variance_without_a_baseline_by_hand():
@@ -206,15 +168,15 @@ def test_the_variance_without_a_baseline_by_hand():
     g of a pair is half the contrast if one is right, in half of all pairs: (2, 2) or (2, 4) by length, |g|^2 = 14 / 4
     on average, and g = 0 in the others; twice its variance counts for one answer."""
     stage = {"p": np.array([[0.5]]), "parts": np.array([[[[1.0, 9.0, 4.0]] * 2]])}
-    found = update_length_tables.variance_without_baseline(stage, G=10**9)
-    assert found.value == pytest.approx((1 - 0.25) / (1.5 - 0.25))
-    found = update_length_tables.variance_without_baseline(stage, G=2)
-    assert found.value == pytest.approx((1 - 0.25) / (2 * (14 / 8 - 0.25)))
+    estimates = update_length_tables.variance_without_baseline(stage, G=10**9)
+    assert estimates.value == pytest.approx((1 - 0.25) / (1.5 - 0.25))
+    estimates = update_length_tables.variance_without_baseline(stage, G=2)
+    assert estimates.value == pytest.approx((1 - 0.25) / (2 * (14 / 8 - 0.25)))
     # p = 1/4, right (3, 1) and (3, -1), wrong (-1, 2) and (-1, -2): grad p = (3/4, 0), |s|^2 = 10 and 5
     stage = {"p": np.array([[0.25]]), "parts": np.array([[[[1.0, 4.0, 16.0]] * 2]])}
-    found = update_length_tables.variance_without_baseline(stage, G=10**9)
+    estimates = update_length_tables.variance_without_baseline(stage, G=10**9)
     with_p = 0.25 * 0.75**2 * 10 + 0.75 * 0.25**2 * 5 - 0.75**2
-    assert found.value == pytest.approx((0.25 * 10 - 0.75**2) / with_p)
+    assert estimates.value == pytest.approx((0.25 * 10 - 0.75**2) / with_p)
 
 
 # ---------------------------------------------------------------------- on the real models
@@ -255,28 +217,25 @@ def test_both_sides_of_the_identity_through_the_scripts_losses(answers, monkeypa
 
 
 @pytest.mark.slow
-def test_a_small_run_measures_everything_and_nothing_twice(tmp_path, monkeypatch):
+def test_a_small_run_measures_everything_and_nothing_twice(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(update_length, "TRAINED_AT", (8,))
     monkeypatch.setattr(update_length, "STEPS", (0, 1, 2))
-    monkeypatch.setattr(update_length, "in_parallel", lambda function, tasks, *_, **__: [function(*t) for t in tasks])
-    config = replace(SMALL, output=str(tmp_path / "length"))
+    monkeypatch.setattr(update_length, "RESULTS", tmp_path / "results.npz")
+    monkeypatch.setattr(grid, "in_parallel", one_by_one)
+    monkeypatch.setattr(update_length.Config, "check", lambda config: None)
+    config = replace(SMALL, output=str(tmp_path / "length"), publish=True)
     update_length.main(config)
-    results = update_length.collect(config)
+    results = dict(np.load(update_length.RESULTS))
     stages = update_length_tables.stages_of(results)
     assert len(stages) == 2 * (1 + 2 * 2) and ("expressions", "dr_grpo", 8, 2) in stages
     assert np.nanmax(results["error"]) < 1e-4 and np.isfinite(results["error"]).any(axis=(1, 2)).all()
-    files = list(Path(config.output).glob("measured/*"))
-    stamps = [path.stat().st_mtime_ns for path in files]
-    update_length.main(config)
-    assert [path.stat().st_mtime_ns for path in files] == stamps
+    first = capsys.readouterr().out
     run = update_length.runs_of(config)[1]
-    update_length.measure(run, replace(config, output=str(tmp_path / "again")))  # from the start, the same numbers
-    for path in tmp_path.glob("again/measured/*"):
-        with np.load(path) as one, np.load(Path(config.output) / "measured" / path.name) as other:
-            for name in other:
-                np.testing.assert_array_equal(one[name], other[name], err_msg=name)
-    with pytest.raises(UsageError, match="choose another --output"):
-        update_length.main(replace(config, answers=256))
+    kept = load_runs(tmp_path / "length/runs.json")[1]
+    assert grid.plain(update_length.measure(run, tmp_path / "again")) == {"stages": kept["stages"]}  # from the start
+    monkeypatch.setattr(update_length, "measure", lambda run, folder: pytest.fail("measured again"))
+    update_length.main(config)
+    assert capsys.readouterr().out == first
 
 
 def test_no_two_measurements_share_their_draws():
@@ -284,10 +243,7 @@ def test_no_two_measurements_share_their_draws():
     assert len(set(draws)) == len(draws) == 2 * 3 * (1 + 8 * 2)
 
 
-def test_bad_settings_get_one_line():
-    for change, message in (({"answers": 64}, "--answers must be 128 or more"), ({"quick": True}, "is for full runs")):
-        with pytest.raises(UsageError, match=message):
-            check_settings(replace(update_length.Config(), publish=True, **change))
+def test_results_that_are_missing_are_one_line():
     with pytest.raises(UsageError, match="there is no nothing.npz"):
         update_length_tables.load(Path("nothing.npz"))
 

@@ -5,33 +5,34 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#777777"  # Okabe and Ito, colour-blind safe
+# Okabe and Ito's palette, which colour-blind readers can tell apart
+BLUE, ORANGE, GREEN, RED, PURPLE, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#777777"
 
 PANELS = {  # heading: {metric: (label, colour, line style)}
     "Accuracy": {"accuracy": ("training problems, sampled", BLUE, "-")},
     "Completion length, tokens": {
         "length_right": ("right completions", BLUE, "-"),
-        "length_wrong": ("wrong completions", ORANGE, "--"),
+        "length_wrong": ("wrong completions", RED, "--"),
     },
     "Entropy, nats per token": {"entropy": ("", BLUE, "-")},
     "Silent groups (σ = 0), share of all groups": {
         "silent": ("all right or all wrong", GREY, ":"),
         "silent_right": ("all right", BLUE, "-"),
-        "silent_wrong": ("all wrong", ORANGE, "--"),
+        "silent_wrong": ("all wrong", RED, "--"),
     },
     "Share of completions that": {
         "worked": ("work step by step", BLUE, "-"),
-        "truncated": ("reach the length limit", ORANGE, "--"),
+        "truncated": ("reach the length limit", RED, "--"),
     },
     "Gradient norm, before clipping": {"grad_norm": ("", BLUE, "-")},
     "Share of tokens stopped by the clip": {
         "clipped_up": ("upwards (advantage > 0)", BLUE, "-"),
-        "clipped_down": ("downwards (advantage < 0)", ORANGE, "--"),
+        "clipped_down": ("downwards (advantage < 0)", RED, "--"),
     },
     "KL to the base model, nats per token": {"kl": ("", BLUE, "-")},
     "Critic": {
         "explained_variance": ("explained variance", BLUE, "-"),
-        "value_loss": ("value loss", ORANGE, "--"),
+        "value_loss": ("value loss", RED, "--"),
     },
     "Completions sampled per step": {"sampled": ("", BLUE, "-")},
 }
@@ -57,8 +58,7 @@ def draw_curves(rows: list[dict], results: dict, path: Path, title: str) -> None
             ends = [results[when]["accuracy"]["all"] for when in ("before", "after")]
             held_out = {row["step"]: row["held_out"] for row in rows if row["held_out"] is not None}
             sampled = {0: ends[0]["sampled"]} | held_out | {rows[-1]["step"]: ends[1]["sampled"]}
-            style = {"markersize": 4, "color": ORANGE, "clip_on": False}
-            axis.plot(*zip(*sampled.items()), "o--", label="held out, sampled", **style)
+            axis.plot(*zip(*sampled.items()), "o--", markersize=4, color=RED, clip_on=False, label="held out, sampled")
             greedy = [end["greedy"] for end in ends]
             axis.plot([0, rows[-1]["step"]], greedy, "^", color=GREEN, clip_on=False, label="held out, greedy")
             axis.set_ylim(0, 1)

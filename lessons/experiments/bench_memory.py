@@ -1,20 +1,19 @@
-"""What memory a training step takes, measured and calculated, and what that makes of real models. A benchmark.
+"""The memory of a training step, measured and calculated, and what it comes to for real models. A benchmark.
 
     python lessons/experiments/bench_memory.py                          half an hour on one core
     python lessons/experiments/bench_memory.py --dtype bfloat16 --gradient_checkpointing --kl_coef 0
-    python lessons/experiments/bench_memory.py --completions            only reckon
+    python lessons/experiments/bench_memory.py --completions            only calculate
 
 A step of GRPO runs on a randomly initialised model of the shape of Qwen2.5-0.5B, cut to a few layers, with its whole
 vocabulary of 151,936 tokens. Each number of completions has a process of its own, whose resident memory is watched
 while it samples and while it updates. No completion of such a model ends early, so all have --max_new_tokens.
 """
 
-from toy_env import RunFailed, UsageError, take_over_ctrl_c
+from toy_env import UsageError, take_over_ctrl_c
 
 if __name__ == "__main__":
     take_over_ctrl_c()
 
-import multiprocessing
 import os
 import tempfile
 import threading
@@ -23,16 +22,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from lessons.experiments.bench_speed import Worker
 from toy_env.any_model import LOGITS_PER_TOKEN, MOST_LOGITS
-from toy_env.cli import MOST_TOKENS, at_least, run_main, silence
+from toy_env.cli import MOST_TOKENS, at_least, run_main
 
 GB = 1e9
 GROUP_SIZE = 8
+MEASURED_WITH = ("max_new_tokens", "dtype", "gradient_checkpointing", "kl_coef")  # settings of the step
 
 
 @dataclass
 class Config:
-    completions: tuple[int, ...] = (64, 256)  # of a rollout batch, groups of 8; none to reckon only
+    completions: tuple[int, ...] = (64, 256)  # of a rollout batch, groups of 8; none to calculate only
     layers: at_least(1, 1000) = 2  # of the model that is measured
     max_new_tokens: at_least(1) = 56  # length of every completion
     dtype: str = "float32"  # of the forward pass, float32 or bfloat16
@@ -76,7 +77,7 @@ SHAPES = [
 ]
 
 
-def reckon(shape: Shape, config: Config, completions: int, prompt: int) -> dict[str, float]:
+def calculate(shape: Shape, config: Config, completions: int, prompt: int) -> dict[str, float]:
     """Bytes that a step takes beyond the process itself: "kept" all the time, and "sampling" and "update" on top of it.
 
     prompt: tokens of a prompt. The formula of toy_env/README.md.
@@ -101,8 +102,8 @@ def reckon(shape: Shape, config: Config, completions: int, prompt: int) -> dict[
     }
 
 
-def measure(shape: Shape, config: Config, completions: int, sender) -> None:
-    """Send the bytes of this process before the model is loaded, and its most while sampling and while updating."""
+def measure(connection, shape: Shape, config: Config, completions: int) -> None:
+    """Report the bytes of this process before the model is loaded, and the most while sampling and while updating."""
     import torch
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
@@ -130,20 +131,13 @@ def measure(shape: Shape, config: Config, completions: int, sender) -> None:
 
     grpo.sample = during("sampling", grpo.sample)
     grpo.completion_logps = during("update", grpo.completion_logps)
-    with tempfile.TemporaryDirectory() as folder, silence():
+    with tempfile.TemporaryDirectory() as folder:
         torch.manual_seed(0)
         ids = {name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
+        heads = {"num_attention_heads": shape.hidden // shape.head, "num_key_value_heads": shape.key_value_heads}
+        sizes = {"hidden_size": shape.hidden, "intermediate_size": shape.intermediate, "vocab_size": shape.vocabulary}
         model = Qwen2ForCausalLM(
-            Qwen2Config(
-                vocab_size=shape.vocabulary,
-                hidden_size=shape.hidden,
-                intermediate_size=shape.intermediate,
-                num_hidden_layers=shape.layers,
-                num_attention_heads=shape.hidden // shape.head,
-                num_key_value_heads=shape.key_value_heads,
-                tie_word_embeddings=True,
-                **ids,
-            )
+            Qwen2Config(num_hidden_layers=shape.layers, tie_word_embeddings=True, **sizes, **heads, **ids)
         )
         assert model.num_parameters() == shape.parameters
         model.save_pretrained(f"{folder}/model")
@@ -151,24 +145,12 @@ def measure(shape: Shape, config: Config, completions: int, sender) -> None:
         del model
         most = {"process": resident()}
         threading.Thread(target=watch, daemon=True).start()
-        grpo.train(
-            grpo.Config(
-                model=f"{folder}/model",
-                run_dir=f"{folder}/run",
-                device="cpu",
-                steps=2,  # the second with the optimizer's state from the start
-                prompts_per_step=completions // GROUP_SIZE,
-                group_size=GROUP_SIZE,
-                num_minibatches=1,
-                max_new_tokens=config.max_new_tokens,
-                dtype=config.dtype,
-                gradient_checkpointing=config.gradient_checkpointing,
-                kl_coef=config.kl_coef,
-                eval_problems=1,
-                eval_every=0,
-            )
-        )
-    sender.send(most)
+        settings = {name: getattr(config, name) for name in MEASURED_WITH}
+        batch = {"prompts_per_step": completions // GROUP_SIZE, "group_size": GROUP_SIZE, "num_minibatches": 1}
+        folders = {"model": f"{folder}/model", "run_dir": f"{folder}/run", "device": "cpu"}
+        # two steps: the second has the optimizer's state from its start
+        grpo.train(grpo.Config(steps=2, eval_problems=1, eval_every=0, **folders, **batch, **settings))
+    connection.send(most)
 
 
 def main(config: Config) -> None:
@@ -179,25 +161,17 @@ def main(config: Config) -> None:
     for shape in SHAPES:
         cells = []
         for settings in (Config(max_new_tokens=256), Config(max_new_tokens=256, **less)):
-            parts = [reckon(shape, settings, completions, prompt=100) for completions in (256, 1024)]
+            parts = [calculate(shape, settings, completions, prompt=100) for completions in (256, 1024)]
             cells.append("{:.0f} ({:.0f})".format(*((p["kept"] + max(p["sampling"], p["update"])) / GB for p in parts)))
         print(f"  {shape.name}, {shape.parameters / 1e9:.2f} B parameters: {'; '.join(cells)}")
     if not config.completions:
         return
     shape = replace(SHAPES[0], name="", layers=config.layers)
     print(f"{config.layers} layers of Qwen2.5-0.5B, {shape.parameters:,} parameters; GB measured / calculated")
-    context = multiprocessing.get_context("spawn")
     for completions in config.completions:
-        receiver, sender = context.Pipe(duplex=False)
-        process = context.Process(target=measure, args=(shape, config, completions, sender))
-        process.start()
-        sender.close()
-        try:
-            most = receiver.recv()
-        except EOFError:
-            raise RunFailed("the process that was measured ended early; it says above why") from None
-        process.join()
-        calculated = reckon(shape, config, completions, prompt=15)
+        worker = Worker(measure, shape, config, completions)
+        most, calculated = worker.receive(), calculate(shape, config, completions, prompt=15)
+        worker.close()
         parts = [
             f"{phase} {most[phase] / GB:.2f} / {(most['process'] + calculated['kept'] + calculated[phase]) / GB:.2f}"
             for phase in ("sampling", "update")

@@ -27,6 +27,8 @@ from toy_env.cli import MOST_TOKENS, at_least, run_main
 from toy_env.model import compute_in_bfloat16, keep_casts, load_policy, pick_device
 from toy_env.rollout import Rollout, completion_logps, model_inputs, sample, token_logps
 
+ADAMW = ("fused", "default")
+
 
 @dataclass
 class Config:
@@ -69,16 +71,10 @@ def main(config: Config) -> None:
 
     @torch.no_grad()
     def generate() -> None:
-        policy.generate(
-            **tokenizer(prompts, return_tensors="pt", padding=True, padding_side="left").to(device),
-            do_sample=True,
-            top_k=0,
-            top_p=1.0,
-            num_return_sequences=config.group_size,
-            max_new_tokens=config.max_new_tokens,
-            return_dict_in_generate=True,
-            output_logits=True,  # what the log-probabilities of the sampled tokens would be taken from
-        )
+        inputs = tokenizer(prompts, return_tensors="pt", padding=True, padding_side="left").to(device)
+        limits = {"num_return_sequences": config.group_size, "max_new_tokens": config.max_new_tokens}
+        scored = {"return_dict_in_generate": True, "output_logits": True}  # from which log-probabilities are taken
+        policy.generate(**inputs, do_sample=True, top_k=0, top_p=1.0, **limits, **scored)
 
     def padded_logps(part: Rollout) -> torch.Tensor:
         T = part.mask.shape[1]
@@ -92,13 +88,10 @@ def main(config: Config) -> None:
     compare("a rollout batch", {"toy_env.rollout.sample": ours, "model.generate": generate}, config.samples)
     rollout = ours()
     minibatches = torch.randperm(len(rollout), generator=generator, device=device).tensor_split(4)
-    ways = {
-        "passes of similar length": lambda part: completion_logps(policy, part, 1.0),
-        "one padded pass": padded_logps,
-    }
-    compare("forward and back", {name: update(score) for name, score in ways.items()}, config.samples)
-    optimizers = [torch.optim.AdamW(policy.parameters(), lr=1e-12, fused=fused) for fused in (True, False)]
-    compare("AdamW", dict(zip(("fused", "default"), (optimizer.step for optimizer in optimizers))), 5 * config.samples)
+    ways = {"passes of similar length": update(lambda part: completion_logps(policy, part, 1.0))}
+    compare("forward and back", ways | {"one padded pass": update(padded_logps)}, config.samples)
+    ways = {name: torch.optim.AdamW(policy.parameters(), lr=1e-12, fused=name == "fused").step for name in ADAMW}
+    compare("AdamW", ways, 5 * config.samples)
     compute_in_bfloat16(policy)
 
     def casting_with(keep: Callable) -> None:

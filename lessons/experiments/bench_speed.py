@@ -6,15 +6,15 @@
 
 With --publish the numbers go to bench_speed.json beside this file and, as tables, into README.md there.
 
-Each side lives in a process of its own and they take turns, step by step, so that whatever slows the machine slows all
-of them. All do the same work: the same model, prompts, group size and length limit, four updates a step, KL to a
-reference. The learning rate is 1e-12, so that the policy stays what it is and every step is a sample of the same cost.
-The floor is what no such loop can do without: the forward passes of the decode loop, and one forward and one backward
-pass over as many tokens, without padding. It draws nothing, scores nothing, has no reference model and no optimizer.
-The larger model is the shipped one inside matrices of ten times the size, zero elsewhere: it computes the same logits.
+Each side has a process of its own. They take turns, step by step, so that whatever slows the machine slows all of them.
+All do the same work: the same model, prompts, group size and length limit, four updates a step, KL to a reference. The
+learning rate is 1e-12, so that the policy does not change and all steps sample the same cost. The floor is what no such
+loop can do without: the forward passes of the decode loop, and one forward and one backward pass over as many tokens,
+without padding. It draws nothing, scores nothing, and has neither a reference model nor an optimizer. The larger model
+is the shipped one inside matrices of ten times the size, zero elsewhere: it computes the same logits.
 """
 
-from toy_env import UsageError, take_over_ctrl_c
+from toy_env import RunFailed, UsageError, take_over_ctrl_c
 
 if __name__ == "__main__":
     take_over_ctrl_c()
@@ -30,14 +30,16 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
 
-from lessons.experiments.page import SPEED, rounded, start_up, write_pages
-from toy_env.arithmetic import LEVELS, Problem, reward, sample_problems
+from lessons.experiments.grid import compact, filled, markdown, refuse_partial_publish, rounded, write_pages
+from toy_env.arithmetic import LEVELS, Problem, sample_problems
 from toy_env.cli import at_least, run_main
 from toy_env.model import pick_device
 
+RESULTS = Path(__file__).parent / "bench_speed.json"
 PROMPTS, GROUP, LIMIT, MINIBATCHES = 32, 8, 56, 4
 
 
@@ -46,15 +48,14 @@ class Config:
     device: str = "cpu"  # cpu or cuda
     steps: at_least(1, 10_000) = 20  # timed steps of each side for each model
     start_ups: at_least(1, 10_000) = 5  # timed start-ups of each side
-    largest: at_least(64, 100_000) = 4096  # completions in the largest rollout batch of the growth and memory tables
+    largest: at_least(64, 100_000) = 4096  # completions in the largest rollout batch of the last table
     publish: bool = False  # update bench_speed.json and the tables of README.md beside it
 
     def check(self) -> None:
         if self.device not in ("cpu", "cuda"):
             raise UsageError(f"--device must be cpu or cuda, not {self.device!r}")
         pick_device(self.device)
-        if self.publish and replace(self, publish=False) != Config():
-            raise UsageError("--publish is for the full benchmark; leave out every other setting")
+        refuse_partial_publish(self, {"publish"})
 
 
 # ---------------------------------------------------------------------- in the worker processes
@@ -100,7 +101,7 @@ class Stopwatch:
 
 
 def ours(connection, device: str, model: str, prompts: int = PROMPTS, **settings) -> None:
-    """grpo.train, as it is."""
+    """grpo.train itself."""
     import torch
 
     from algorithms import grpo
@@ -130,22 +131,20 @@ def ours(connection, device: str, model: str, prompts: int = PROMPTS, **settings
 
 
 def trl(connection, device: str, model: str, learning_rate: float = 1e-12) -> None:
-    """GRPOTrainer with the settings of grpo.py."""
+    """GRPOTrainer with the settings of grpo.py, as scale_out.py makes it."""
     import torch
-    from datasets import Dataset
-    from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
-    from trl import GRPOConfig, GRPOTrainer
+    from transformers import TrainerCallback
 
-    from toy_env.model import locate
+    from lessons.experiments import scale_out
 
-    watch = Stopwatch(connection, device)
+    watch, reward = Stopwatch(connection, device), scale_out.trl_reward
     problems = [problem for step in range(1, 201) for problem in problems_of_step(step)]
     counted = {"completions": 0, "tokens": 0}
 
-    def right(prompts, completions, completion_ids, expression, answer, level, **_) -> list[float]:
+    def trl_reward(prompts, completions, answer, completion_ids, **columns) -> list[float]:
         counted["completions"] += len(completions)
         counted["tokens"] += sum(map(len, completion_ids))
-        return [reward(Problem(*row), text) for row, text in zip(zip(expression, answer, level), completions)]
+        return reward(prompts, completions, answer)
 
     class Turns(TrainerCallback):
         def on_step_end(self, args, state, control, **kwargs) -> None:
@@ -153,44 +152,15 @@ def trl(connection, device: str, model: str, learning_rate: float = 1e-12) -> No
                 watch.step_done(**counted)
                 counted.update(completions=0, tokens=0)
 
-    folder = tempfile.mkdtemp()
-    config = GRPOConfig(
-        output_dir=folder,
-        use_cpu=device == "cpu",
-        bf16=False,
-        gradient_checkpointing=False,
-        learning_rate=learning_rate,
-        lr_scheduler_type="constant",
-        per_device_train_batch_size=PROMPTS * GROUP // MINIBATCHES,
-        steps_per_generation=MINIBATCHES,
-        num_generations=GROUP,
-        max_completion_length=LIMIT,
-        temperature=1.0,
-        top_k=0,
-        top_p=1.0,
-        beta=0.04,
-        loss_type="grpo",
-        scale_rewards="group",
-        epsilon=0.2,
-        max_grad_norm=1.0,
-        max_steps=200 * MINIBATCHES,
-        shuffle_dataset=False,
-        logging_steps=MINIBATCHES,
-        save_strategy="no",
-        report_to="none",
-        disable_tqdm=True,
-    )
-    rows = [{"prompt": p.prompt, "expression": p.expression, "answer": p.answer, "level": p.level} for p in problems]
-    tokenizer = AutoTokenizer.from_pretrained(locate(model))
-    policy = AutoModelForCausalLM.from_pretrained(locate(model), dtype=torch.float32)
-    trainer = GRPOTrainer(
-        model=policy,
-        reward_funcs=right,
-        args=config,
-        train_dataset=Dataset.from_list(rows),
-        processing_class=tokenizer,
-        callbacks=[Turns()],
-    )
+    scale_out.trl_reward = trl_reward
+    scale_out.rows = lambda *_, **__: [{"prompt": problem.prompt, "answer": problem.answer} for problem in problems]
+    config = scale_out.Config(
+        model=model, steps=200, learning_rate=learning_rate, warmup_steps=0, run_dir=tempfile.mkdtemp(),
+        prompts_per_step=PROMPTS, group_size=GROUP, max_new_tokens=LIMIT, num_minibatches=MINIBATCHES,
+        trl=(f"use_cpu={device == 'cpu'}",),
+    )  # fmt: skip
+    trainer = scale_out.build_trainer(config, scale_out.trl_settings(config, 1))
+    trainer.add_callback(Turns())
     trainer._generate = watch.timed("sampling", trainer._generate)
     scores = trainer._get_per_token_logps_and_entropies
 
@@ -218,10 +188,8 @@ def floor(connection, device: str, model: str) -> None:
     @torch.no_grad()
     def decode(prompts, ids, lengths) -> None:
         prompt_ids, prompt_mask = encode_prompts(tokenizer, prompts, device)
-        output = policy(
-            input_ids=prompt_ids, attention_mask=prompt_mask, position_ids=position_ids(prompt_mask), use_cache=True
-        )
-        cache = output.past_key_values
+        inputs = {"attention_mask": prompt_mask, "position_ids": position_ids(prompt_mask), "use_cache": True}
+        cache = policy(input_ids=prompt_ids, **inputs).past_key_values
         cache.batch_repeat_interleave(GROUP)
         mask = prompt_mask.repeat_interleave(GROUP, dim=0)
         positions = mask.sum(dim=1, keepdim=True)
@@ -231,13 +199,8 @@ def floor(connection, device: str, model: str) -> None:
                 cache.batch_select_indices(alive)
                 ids, lengths, mask, positions = (x[alive] for x in (ids, lengths, mask, positions))
             mask = torch.cat([mask, mask[:, :1] | True], dim=1)
-            policy(
-                input_ids=ids[:, t - 1 : t],
-                attention_mask=mask,
-                position_ids=positions,
-                past_key_values=cache,
-                use_cache=True,
-            )
+            inputs = {"attention_mask": mask, "position_ids": positions, "use_cache": True}
+            policy(input_ids=ids[:, t - 1 : t], past_key_values=cache, **inputs)
             positions = positions + 1
 
     def train(ids) -> None:
@@ -249,9 +212,7 @@ def floor(connection, device: str, model: str) -> None:
         rng.seed(f"0/{step}")
         generator.manual_seed(rng.getrandbits(63))
         prompts = [problem.prompt for problem in sample_problems(PROMPTS, LEVELS, rng)]
-        rollout = sample(
-            policy, tokenizer, prompts, group_size=GROUP, max_new_tokens=LIMIT, temperature=1.0, generator=generator
-        )
+        rollout = sample(policy, tokenizer, prompts, GROUP, LIMIT, 1.0, generator)
         tokens = int(rollout.prompt_mask.sum() + rollout.mask.sum())
         ids = torch.randint(len(tokenizer), (len(rollout), round(tokens / len(rollout))), device=device)
         lengths = rollout.mask.sum(dim=1)
@@ -263,7 +224,7 @@ def floor(connection, device: str, model: str) -> None:
 
 
 def problems_of_step(step: int) -> list[Problem]:
-    """What grpo.py with seed 0 draws at that step."""
+    """The problems that grpo.py with seed 0 draws at a step."""
     rng = random.Random()
     rng.seed(f"0/{step}")
     rng.getrandbits(63)
@@ -282,7 +243,7 @@ def first_update(connection, side: str, device: str) -> None:
 
 
 def model_loaded(connection, device: str) -> None:
-    """Report the time of day when the model is there: imports and loading, which neither side can do without."""
+    """Report the time of day after imports and loading of the model, which neither side can do without."""
     from toy_env.model import load_policy
 
     load_policy("base", device)
@@ -324,16 +285,16 @@ def make_models(connection, folder: str) -> None:
 
 
 def work(connection, function: Callable, *args, **kwargs) -> None:
-    """Run a function of the above in a worker process, silently; an error goes to the parent as one line."""
+    """Run one of these functions in a worker process, silently; an error goes to the parent as one line."""
     from tqdm import tqdm
 
-    tqdm.set_lock(threading.RLock())  # its own is a semaphore, which would outlive a killed process
+    tqdm.set_lock(threading.RLock())  # tqdm's own lock, a semaphore, would outlive a killed process
     sink = os.open(os.devnull, os.O_WRONLY)
     for stream in (1, 2):
         os.dup2(sink, stream)
     try:
         function(connection, *args, **kwargs)
-    except (EOFError, BrokenPipeError):  # the parent has heard enough
+    except (EOFError, BrokenPipeError):  # the parent needs no more reports
         pass
     except BaseException as error:
         connection.send(UsageError(f"{function.__name__}: {type(error).__name__}: {str(error).splitlines()[:1]}"))
@@ -355,7 +316,10 @@ class Worker:
         other.close()
 
     def receive(self):
-        report = self.connection.recv()
+        try:
+            report = self.connection.recv()
+        except EOFError:
+            raise RunFailed("a process was killed, perhaps for want of memory") from None
         if isinstance(report, Exception):
             raise report
         return report
@@ -386,16 +350,14 @@ def take_turns(workers: dict[str, Worker], steps: int) -> dict[str, list[dict]]:
 
 
 def summary(reports: list[dict]) -> dict:
-    """Medians over the steps of one side: seconds, seconds of each part, rates; and its peak memory in MiB."""
+    """Medians over the steps of one side: seconds, those of each part, tokens a second; and its peak memory in MiB."""
     parts = {part: median(report["parts"].get(part, 0.0) for report in reports) for part in reports[0]["parts"]}
     seconds = [report["seconds"] for report in reports]
     return {
         "seconds": median(seconds),
         "quartiles": [sorted(seconds)[len(seconds) // 4], sorted(seconds)[3 * len(seconds) // 4]],
         "parts": parts,
-        "completions_per_second": median(report["completions"] / report["seconds"] for report in reports),
         "tokens_per_second": median(report["tokens"] / report["seconds"] for report in reports),
-        "length": sum(report["tokens"] for report in reports) / sum(report["completions"] for report in reports),
         "memory": reports[-1]["memory"],
     }
 
@@ -406,76 +368,105 @@ def ratio(numerators: list[dict], denominators: list[dict]) -> float:
 
 
 def main(config: Config) -> None:
-    device = config.device
+    """Time everything, print the tables, and with --publish write them onto the page."""
     if importlib.util.find_spec("trl") is None:
         raise UsageError("TRL is not installed; type pip install -e '.[parity]'")
+    device, sides = config.device, {"ours": ours, "trl": trl, "floor": floor}
     results: dict = {"device": device, "machine": f"{os.cpu_count()} {platform.machine()} cores", "steps": config.steps}
+    print(
+        f"{PROMPTS} prompts x {GROUP} completions, on {device}; medians of {config.steps} steps [quartiles]", flush=True
+    )
     with tempfile.TemporaryDirectory() as folder:
         maker = Worker(make_models, folder)
         made = maker.receive()
         maker.close()
-        print(
-            f"{PROMPTS} prompts x {GROUP} completions of at most {LIMIT} tokens, {MINIBATCHES} updates a step, on "
-            f"{device}; medians of {config.steps} steps [quartiles]\n"
-        )
         results["models"] = {}
         for name, model in made["models"].items():
-            sides = {"ours": ours, "trl": trl, "floor": floor}
-            turns = take_turns(
-                {side: Worker(function, device, model) for side, function in sides.items()}, config.steps
-            )
+            workers = {side: Worker(function, device, model) for side, function in sides.items()}
+            turns = take_turns(workers, config.steps)
             row = {side: summary(reports) for side, reports in turns.items()}
+            for side, numbers in row.items():
+                low, middle, high = (1e3 * x for x in sorted([numbers["seconds"], *numbers["quartiles"]]))
+                print(f"{name}, {side}: {middle:.0f} ms [{low:.0f}, {high:.0f}]", flush=True)
             row["parameters"] = made["sizes"][name]
             row["speed_against_trl"] = ratio(turns["trl"], turns["ours"])
             row["share_of_floor"] = ratio(turns["floor"], turns["ours"])
             results["models"][name] = row
-            print(
-                f"{name}, {row['parameters']:,} parameters: ours is {row['speed_against_trl']:.2f} times as fast as "
-                f"TRL, {row['share_of_floor']:.0%} of the floor"
-            )
-            for side in sides:
-                numbers = row[side]
-                parts = ", ".join(f"{part} {1e3 * seconds:.0f}" for part, seconds in numbers["parts"].items())
-                rest = 1e3 * (numbers["seconds"] - sum(numbers["parts"].values()))
-                print(
-                    f"  {side:6}{1e3 * numbers['seconds']:6.0f} ms [{1e3 * numbers['quartiles'][0]:.0f}, "
-                    f"{1e3 * numbers['quartiles'][1]:.0f}]  {numbers['completions_per_second']:6.0f} completions/s "
-                    f"{numbers['tokens_per_second']:7.0f} tokens/s  length {numbers['length']:4.1f}  "
-                    f"{numbers['memory']:5.0f} MiB\n         {parts}, rest {rest:.0f} ms"
-                )
-        starts = {"ours": (first_update, "ours"), "trl": (first_update, "trl"), "model": (model_loaded,)}
-        start_ups: dict[str, list[float]] = {name: [] for name in starts}
-        for _ in range(config.start_ups):
-            for name, start in starts.items():
-                worker = Worker(*start, device)
-                start_ups[name].append(worker.receive() - worker.spawned)
-                worker.close()
-        results["start_up"] = {side: median(times) for side, times in start_ups.items()}
-        for side in ("ours", "model"):
-            ratios = [b / a for a, b in zip(start_ups[side], start_ups["trl"])]
-            results["start_up"][f"trl / {side}"] = median(ratios)
-        print(f"\n{start_up(results['start_up'])}")
+    starts = {"ours": (first_update, "ours"), "trl": (first_update, "trl"), "model": (model_loaded,)}
+    seconds: dict[str, list[float]] = {name: [] for name in starts}
+    for _ in range(config.start_ups):
+        for name, start in starts.items():
+            worker = Worker(*start, device)
+            seconds[name].append(worker.receive() - worker.spawned)
+            worker.close()
+    results["start_up"] = {name: median(times) for name, times in seconds.items()}
 
-        sizes = [64 * 2**i for i in range(10) if 64 * 2**i <= config.largest]
-        turns = take_turns({n: Worker(ours, device, "base", n // GROUP) for n in sizes}, max(3, config.steps // 4))
-        print("\nA step of ours from the base, by the completions in it")
-        results["growth"] = {n: summary(reports) for n, reports in turns.items()}
-        for n, before in zip(sizes, [None, *sizes]):
-            numbers = results["growth"][n]
-            numbers["times"] = ratio(turns[n], turns[before]) if before else None
-            times = f"{numbers['times']:.2f} times the row above" if before else ""
-            print(f"  {n:5} {1e3 * numbers['seconds']:7.0f} ms  {numbers['memory']:5.0f} MiB  {times}")
-
-        print(f"\n{config.largest} completions in one update, by --max_tokens_per_pass")
-        results["memory"] = {}
-        for size in (2048, 16_384, 131_072):
-            worker = Worker(ours, device, "base", config.largest // GROUP, num_minibatches=1, max_tokens_per_pass=size)
-            reports = take_turns({size: worker}, 3)[size]
-            results["memory"][size] = numbers = summary(reports)
-            print(f"  {size:7} {1e3 * numbers['seconds']:7.0f} ms  {numbers['memory']:5.0f} MiB")
+    sizes = [64 * 2**i for i in range(11) if 64 * 2**i <= config.largest]
+    turns = take_turns({n: Worker(ours, device, "base", n // GROUP) for n in sizes}, max(3, config.steps // 4))
+    results["growth"] = {n: summary(reports) for n, reports in turns.items()}
+    for n, before in zip(sizes, [None, *sizes]):
+        results["growth"][n]["times"] = ratio(turns[n], turns[before]) if before else None
+    for text in tables(results).values():
+        print(f"\n{text}")
     if config.publish:
-        SPEED.write_text(json.dumps(rounded(results), indent=1) + "\n", "utf-8")
-        write_pages()
+        RESULTS.write_text(compact(rounded(results), 2) + "\n", "utf-8")
+        write_pages(texts(load()))
+
+
+# ---------------------------------------------------------------------- tables
+
+
+def load() -> dict:
+    """The committed results."""
+    return json.loads(RESULTS.read_text("utf-8"))
+
+
+def texts(results: dict) -> dict[Path, dict[str, str]]:
+    """The tables by the page and the place where they stand."""
+    return {RESULTS.parent / "README.md": tables(results)}
+
+
+def tables(results: dict) -> dict[str, str]:
+    models, growth = results["models"].items(), results["growth"]
+    speed = markdown(
+        ["policy, parameters", "ours, a step", "TRL, a step", "TRL / ours", "floor / ours", "ours, tokens a second",
+         "peak memory, ours and TRL"],
+        [[f"{name}, {row['parameters']:,}", f"{milliseconds(row['ours'])} ms", f"{milliseconds(row['trl'])} ms",
+          f"{row['speed_against_trl']:.2f}", f"{row['share_of_floor']:.0%}", f"{row['ours']['tokens_per_second']:,.0f}",
+          f"{row['ours']['memory']:.0f} and {row['trl']['memory']:.0f} MiB"] for name, row in models],
+    )  # fmt: skip
+    parts = markdown(
+        ["milliseconds of a step", "sampling", "log-probs of old and reference policy", "forward", "backward",
+         "optimizer", "rest"],
+        [[f"{name}, {side}", *(f"{1e3 * part:.0f}" for part in parts_of(row[side]))]
+         for name, row in models for side in ("ours", "trl")],
+    )  # fmt: skip
+    times = ["" if row["times"] is None else f"{row['times']:.2f}" for row in growth.values()]
+    made = {"speed": speed, "speed-parts": parts, "start-up": start_up(results["start_up"])}
+    made["growth"] = markdown(
+        ["completions in a step", *map(str, growth)],
+        [["milliseconds", *map(milliseconds, growth.values())], ["times the column before", *times]],
+    )
+    return made
+
+
+def milliseconds(numbers: dict) -> str:
+    return f"{1e3 * numbers['seconds']:.0f}"
+
+
+def parts_of(numbers: dict) -> list[float]:
+    """Seconds of the six parts of a step."""
+    parts = numbers["parts"]
+    scored = parts.get("reference log-probs", 0.0) + parts.get("old and reference log-probs", 0.0)
+    named = [parts["sampling"], scored, parts["forward"], parts["backward"], parts["optimizer"]]
+    return [*named, numbers["seconds"] - sum(named)]
+
+
+def start_up(seconds: dict) -> str:
+    return filled(
+        """From the start of the process to the first update it takes {ours:.1f} s, and TRL {trl:.1f} s; of both,
+        {model:.1f} s go into importing torch and transformers and loading the model.""".format(**seconds)
+    )
 
 
 if __name__ == "__main__":

@@ -5,8 +5,8 @@
     python lessons/experiments/compare.py --experiments pieces ablation
     python lessons/experiments/compare.py --first_seed 200     a replication
 
-Every run is the script's own `train`. Runs go on in parallel, one thread each; a run that is finished is not run again,
-whichever experiment wants it, and one that was stopped is continued. Experiments:
+Every run is the script's own `train`. A run that several experiments need is made once, and a run that was stopped is
+continued. Experiments:
 
     shared       all nine scripts at one learning rate
     matched      the ladder's five, at rates at which all mean updates are as long as GRPO's
@@ -15,13 +15,13 @@ whichever experiment wants it, and one that was stopped is continued. Experiment
     ablation     from GRPO to DAPO one change at a time, as in DAPO's Table 1
     reinforce    from GRPO to REINFORCE one change at a time
     sampling     pass@k and majority@k of the base model and of the ladder's five after `shared`
-    group_size   GRPO and Dr. GRPO with groups of 2 to 64 completions, as many completions in all (six seeds)
+    group_size   GRPO and Dr. GRPO with groups of 2 to 64 completions, the same number of completions in all (six seeds)
 
 With --publish the numbers go to results.json, the figures to figures/, and the tables into README.md of this folder
 (and one onto the front page). Statistics need `pip install -e '.[stats]'`.
 """
 
-from toy_env import RunFailed, UsageError, take_over_ctrl_c
+from toy_env import Diverged, RunFailed, UsageError, take_over_ctrl_c
 
 if __name__ == "__main__":
     take_over_ctrl_c()
@@ -29,157 +29,320 @@ if __name__ == "__main__":
 import json
 import os
 import platform
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+import re
+import shutil
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Literal, get_args
+from unittest.mock import patch
 
 import numpy as np
 import torch
 
-from lessons.experiments import compare_figures, compare_tables, page, paired
-from lessons.experiments.compare_runs import (
-    GROUP_SIZES,
-    LADDER,
-    RATE,
-    RATES,
-    SCRIPTS,
-    Arm,
-    Job,
-    ablation,
-    of_script,
-    pieces,
-    sample_many,
-    to_reinforce,
-    train,
-)  # fmt: skip
-from lessons.experiments.pool import in_parallel, lock_folder
-from toy_env.cli import at_least, run_main
-from toy_env.model import pick_device
+from lessons.experiments import compare_figures, compare_tables, paired
+from lessons.experiments.compare_tables import LADDER, README, RESULTS
+from lessons.experiments.grid import Grid, GridConfig, compact, into_page, rounded, write_pages
+from lessons.experiments.staleness import averaged_as_grpo
+from toy_env.arithmetic import LEVELS, extract_answer, held_out_problems
+from toy_env.cli import at_least, run_main, silence
+from toy_env.evaluate import evaluate, majority_at_k, pass_at_k
+from toy_env.model import load_policy, pick_device
 
+SCRIPTS = LADDER | {"RLOO": "rloo", "MaxRL": "maxrl", "GSPO": "gspo", "CISPO": "cispo"}
+COMMON = {"eval_every": 5, "measure_updates": True}  # settings of every run
+OFTEN = {"eval_every": 2}  # with dynamic sampling, whose batches are larger, so that curves have as many points
+RATE, RATES = 2e-4, (1e-4, 2e-4, 4e-4, 8e-4)
+GROUP_SIZES, BATCH = (2, 4, 8, 16, 32, 64), 256  # completions
+KS, SAMPLES = (1, 2, 4, 8, 16, 32, 64), 128  # of pass@k and majority@k
 TUNING = 100  # the seeds that choose learning rates begin this far behind the first of the comparison
+
+# At the defaults no completion reaches the limit of 56 tokens, and with 4 updates a batch the clip hardly ever binds.
+ABLATION_SETTING = {"max_new_tokens": 36, "num_minibatches": 16}
+SAMPLE_LEVEL = "sample-level loss"
+ABLATION = {  # the change against the row above; the rows above the token-level loss have the sample-level loss
+    "GRPO without KL": {"dynamic_sampling": False, "clip_eps_high": 0.2, "overlong_buffer": 0},
+    "+ overlong filtering": {"overlong_filtering": True},
+    "+ clip-higher": {"clip_eps_high": 0.28},
+    "+ soft overlong punishment": {"overlong_buffer": 8},
+    "+ token-level loss": {},
+    "+ dynamic sampling": {"dynamic_sampling": True} | OFTEN,
+}
+TO_REINFORCE = {  # the change against the row above; the first two rows and the last are the scripts as they are
+    "GRPO": {},
+    "Dr. GRPO: no ÷ σ, constant length": {},
+    "+ no KL": {"kl_coef": 0.0},
+    "+ one update a batch": {"num_minibatches": 1},
+    "+ no baseline: REINFORCE": {},
+}
 Experiment = Literal["shared", "matched", "tuned", "pieces", "ablation", "reinforce", "sampling", "group_size"]
 
 
 @dataclass
-class Config:
-    experiments: tuple[Experiment, ...] = ()  # which of those above; none: shared, or with --publish all
-    first_seed: at_least(0) = 0  # of every run's seeds
+class Config(GridConfig):
+    experiments: tuple[Experiment, ...] = ()  # names of the above; none: shared, or with --publish all
+    first_seed: at_least(0) = 0  # the first seed of every comparison
     seeds: int = 10  # seeds first_seed, first_seed + 1, ...
     steps: at_least(1) = 60  # rollout batches of every run
     quick: bool = False  # 3 seeds and 25 steps, in the folder OUTPUT-quick
-    processes: at_least(0) = 0  # runs at a time, of one thread each; 0 for one per core
     device: str = "auto"  # auto (cuda, else mps, else cpu), cuda, mps or cpu
     output: str = "runs/compare"  # folder for the runs, the numbers and the figures
-    publish: bool = False  # update the committed results, figures and tables
+
+    QUICK = {"seeds": 3, "steps": 25}
 
     def check(self) -> None:
         if not 2 <= self.seeds <= TUNING:
-            raise UsageError(
-                f"--seeds must be from 2 (for an interval) to {TUNING} (the next ones tune), not {self.seeds}"
-            )
+            raise UsageError(f"--seeds must be from 2 (for an interval) to {TUNING} (others tune), not {self.seeds}")
         pick_device(self.device)
-        if self.quick and (self.seeds, self.steps) != (10, 60):
-            raise UsageError("--quick is 3 seeds and 25 steps; leave out --seeds and --steps")
-        if self.publish and (self.quick, self.first_seed, self.seeds, self.steps) != (False, 0, 10, 60):
-            raise UsageError("--publish is for full runs; leave out --quick, --first_seed, --seeds and --steps")
+        super().check()
 
 
-class Experiments:
-    """What the experiments of a config have run, and what they have found."""
+# ---------------------------------------------------------------------- arms
 
-    def __init__(self, config: Config) -> None:
-        self.config, self.output = config, Path(config.output)
+
+@dataclass(frozen=True)
+class Arm:
+    """What is trained with several seeds: a script, its settings, and the function of it that is replaced: by the one
+    of dr_grpo.py, or (SAMPLE_LEVEL) the loss of dapo.py, by itself averaged as in GRPO."""
+
+    name: str  # names the folders
+    script: str
+    settings: dict = field(default_factory=dict)
+    replaced: str = ""
+
+
+def of_script(title: str, rate: float = RATE, G: int = 8) -> Arm:
+    """A script as it is, except for its learning rate and group size, at BATCH completions a batch."""
+    name, settings = title, dict(COMMON)
+    if SCRIPTS[title] in ("dapo", "cispo"):
+        settings |= OFTEN
+    if rate != RATE:
+        name, settings = f"{name} {rate:g}", settings | {"learning_rate": rate}
+    if G != 8:
+        name, settings = f"{name} G {G}", settings | {"group_size": G, "prompts_per_step": BATCH // G}
+    return Arm(name, SCRIPTS[title], settings)
+
+
+def pieces() -> dict[str, Arm]:
+    """From GRPO to Dr. GRPO: each of the two changes alone."""
+    return {
+        "GRPO": of_script("GRPO"),
+        "GRPO, not / σ": Arm("GRPO not by sigma", "grpo", COMMON, "compute_advantages"),
+        "GRPO, constant length": Arm("GRPO constant length", "grpo", COMMON, "policy_loss"),
+        "Dr. GRPO": of_script("Dr. GRPO"),
+    }
+
+
+def ablation() -> dict[str, Arm]:
+    """From GRPO to DAPO, one change at a time."""
+    arms, settings = {}, COMMON | ABLATION_SETTING
+    for row, (name, change) in enumerate(ABLATION.items()):
+        settings = settings | change
+        arms[name] = Arm(f"ablation {row} {name}", "dapo", settings, SAMPLE_LEVEL if row < 4 else "")
+    return arms
+
+
+def to_reinforce() -> dict[str, Arm]:
+    """From GRPO to REINFORCE, the first step Dr. GRPO's two changes together, then one at a time."""
+    first, second, *between, last = TO_REINFORCE
+    arms, settings = {first: of_script("GRPO"), second: of_script("Dr. GRPO")}, COMMON
+    for name in between:
+        settings = settings | TO_REINFORCE[name]
+        arms[name] = Arm(f"Dr. GRPO {name}", "dr_grpo", settings)
+    return arms | {last: of_script("REINFORCE")}
+
+
+# ---------------------------------------------------------------------- a run
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training run; without a script the base model."""
+
+    arm: Arm
+    seed: int
+    steps: int
+    device: str
+
+    def folder(self, output: Path) -> Path:
+        name = re.sub("[^a-z0-9.]+", "-", self.arm.name.lower()).strip("-")
+        return output / f"{name}-{self.steps}-{self.seed}"
+
+    def config(self, output: Path):
+        """The script's own config, which continues the run where there is one."""
+        folder = self.folder(output)
+        plumbing = {"run_dir": str(folder), "resume": (folder / "config.json").is_file(), "device": self.device}
+        module = import_module(f"algorithms.{self.arm.script}")
+        return module.Config(seed=self.seed, steps=self.steps, **plumbing, **self.arm.settings)
+
+
+def train(run: Run, output: Path) -> dict:
+    """Train silently, from where the run stands. Returns its summary, or {"diverged": why}; what else stops a run
+    raises RunFailed or UsageError."""
+    torch.set_num_threads(1)
+    script, name, replaced = import_module(f"algorithms.{run.arm.script}"), run.arm.replaced, nullcontext()
+    if name == SAMPLE_LEVEL:
+        replaced = patch.object(script, "policy_loss", averaged_as_grpo(script.policy_loss))
+    elif name:
+        replaced = patch.object(script, name, getattr(import_module("algorithms.dr_grpo"), name))
+    folder = run.folder(output)
+    if not (folder / "results.json").is_file():  # written last; else the run was stopped before its summary was kept
+        with silence(), replaced:
+            try:
+                script.train(run.config(output))
+            except Diverged as error:
+                return {"diverged": str(error)}
+    return summary(folder)
+
+
+def summary(folder: Path) -> dict:
+    """What a finished run showed: single numbers, a curve over its evaluations, and means over windows of 5 steps.
+
+    `mean_accuracy` is the held-out accuracy averaged from 0 to `budget` completions, the number that a script without
+    dynamic sampling draws; `at_budget` is the accuracy there, interpolated between two evaluations.
+    """
+    config, results = (json.loads((folder / name).read_text("utf-8")) for name in ("config.json", "results.json"))
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text("utf-8").splitlines()]
+    for row in rows:
+        if "clipped_up" in row:
+            row["clipped"] = row["clipped_up"] + row["clipped_down"]
+
+    def mean(name: str, rows: list[dict]) -> float | None:
+        values = [row[name] for row in rows if row.get(name) is not None]
+        return float(np.mean(values)) if values else None
+
+    before, after = (results[when]["accuracy"]["all"]["sampled"] for when in ("before", "after"))
+    evaluated = [row for row in rows if row["held_out"] is not None]
+    updates = config.get("num_minibatches", 1) * config.get("epochs", 1)
+    curve = {
+        "updates": [0] + [row["step"] * updates for row in evaluated],
+        "completions": [0] + [row["rollouts"] for row in evaluated],
+        "held_out": [before] + [row["held_out"] for row in evaluated],
+    }
+    if curve["completions"][-1] < rows[-1]["rollouts"]:  # the last step was not evaluated during training
+        for name, value in zip(curve, (rows[-1]["step"] * updates, rows[-1]["rollouts"], after)):
+            curve[name].append(value)
+    budget = config["steps"] * config["prompts_per_step"] * config["group_size"]
+    accuracy = np.interp(np.linspace(0, budget, 201), curve["completions"], curve["held_out"])
+    over_all_steps = ("update_norm", "clipped_up_probability", "truncated", "silent")
+    over_the_last_ten = ("entropy", *compare_tables.LENGTHS)
+    in_windows = ("step", "clipped", *over_all_steps, *over_the_last_ten)
+    return {
+        "learning_rate": config["learning_rate"],
+        "budget": budget,
+        "final": after,
+        "at_budget": float(accuracy[-1]),
+        "mean_accuracy": float(accuracy.mean()),
+        "completions": rows[-1]["rollouts"],
+        **{name: mean(name, rows) for name in over_all_steps},
+        **{name: mean(name, rows[-10:]) for name in over_the_last_ten},
+        # dynamic sampling draws silent groups and does not train on them
+        "silent_trained_on": 0.0 if config.get("dynamic_sampling") else mean("silent", rows),
+        "curve": curve,
+        "windows": {name: [mean(name, rows[i : i + 5]) for i in range(0, len(rows), 5)] for name in in_windows},
+    }
+
+
+def sample_many(run: Run, output: Path) -> dict:
+    """The unbiased pass@k and majority@k of each held-out problem, from SAMPLES completions: lists (KS, problems)."""
+    torch.set_num_threads(1)
+    model = str(run.folder(output) / "checkpoint") if run.arm.script else "base"
+    policy, tokenizer = load_policy(model, pick_device(run.device))
+    evaluation = evaluate(policy, tokenizer, held_out_problems(64, LEVELS), samples=SAMPLES, max_new_tokens=56)
+    answers = [[extract_answer(text) for text in texts] for texts in evaluation.texts]
+    rights = [problem.answer for problem in evaluation.problems]
+    return {
+        "pass": [[pass_at_k(SAMPLES, int(correct.sum()), k) for correct in evaluation.correct] for k in KS],
+        "majority": [[majority_at_k(votes, right, k) for votes, right in zip(answers, rights)] for k in KS],
+    }
+
+
+# ---------------------------------------------------------------------- experiments
+
+
+class Comparison:
+    """The experiments of a config, on a grid."""
+
+    def __init__(self, config: Config, grid: Grid) -> None:
+        self.config, self.grid = config, grid
 
     def seeds(self, experiment: str = "") -> range:
-        """Those of an experiment."""
         first, seeds = self.config.first_seed, self.config.seeds
         return range(first, first + (min(seeds, 6) if experiment == "group_size" else seeds))
 
-    def train(self, arms: Iterable[Arm], seeds: Iterable[int], what: str) -> dict[str, list[Job]]:
-        """Train what is not there yet, and print a line for each run that diverged. Returns each arm's jobs by name."""
-        jobs = [Job(arm, seed, self.config.steps, self.config.device, self.output) for seed in seeds for arm in arms]
-        left = [(job,) for job in jobs if not job.is_finished()]
-        in_parallel(train, left, self.config.processes, total=len(jobs), what=what)
-        by_name: dict[str, list[Job]] = {}
-        for job in jobs:
-            by_name.setdefault(job.arm.name, []).append(job)
-            if job.diverged.is_file():
-                print(f"{job.folder.name}: {job.diverged.read_text('utf-8').strip()}")
-        return by_name
+    def train(self, arms: dict, seeds: range, what: str) -> dict:
+        """The summaries of each arm's runs, by seed; None for a run that diverged, for which a line is printed.
 
-    def runs(self, arms: dict[str, Arm], experiment: str) -> dict[str, list[dict | None]]:
-        """The summaries of each arm's runs by seed, None for one that diverged; those that are missing are made.
-
-        Raises RunFailed if all runs of an arm diverged.
+        Raises RunFailed if all runs of an arm of the comparison diverged.
         """
-        jobs = self.train(arms.values(), self.seeds(experiment), experiment)
-        found = {name: [job.summary() for job in jobs[arm.name]] for name, arm in arms.items()}
-        if lost := [name for name, of in found.items() if not any(of)]:
+        config = self.config
+        runs = [Run(arm, seed, config.steps, config.device) for seed in seeds for arm in arms.values()]
+        summaries: dict[str, list] = {}
+        for run in self.grid.run(partial(train, output=self.grid.path), runs):
+            if "diverged" in run:
+                print(f"{run['arm']['name']}, seed {run['seed']}: {run['diverged']}")
+            summaries.setdefault(run["arm"]["name"], []).append(None if "diverged" in run else run)
+        if what != "tuning" and (lost := [name for name, arm in arms.items() if not any(summaries[arm.name])]):
             raise RunFailed(f"every run of {', '.join(lost)} diverged, so that there is nothing to compare")
-        return found
+        return {name: summaries[arm.name] for name, arm in arms.items()}
 
     def arms(self, experiment: str) -> dict[str, Arm]:
-        """By their names in the tables. `matched` and `tuned` make the runs that choose learning rates."""
-        if experiment == "pieces":
-            return pieces()
-        if experiment == "ablation":
-            return ablation()
-        if experiment == "reinforce":
-            return to_reinforce()
+        """The arms by their names in the tables. `matched` and `tuned` make the runs that choose learning rates."""
+        if experiment in ("pieces", "ablation", "reinforce"):
+            return {"pieces": pieces, "ablation": ablation, "reinforce": to_reinforce}[experiment]()
         if experiment == "group_size":
             return {f"{name}, G = {G}": of_script(name, G=G) for name in ("GRPO", "Dr. GRPO") for G in GROUP_SIZES}
         if experiment == "matched":
             return {name: of_script(name, rate) for name, rate in self.matched_rates().items()}
         if experiment == "tuned":
-            return {name: of_script(name, best_rate(of)) for name, of in self.tuning().items()}
+            return {name: of_script(name, best_rate(rates)) for name, rates in self.tuning().items()}
         return {name: of_script(name) for name in (SCRIPTS if experiment == "shared" else LADDER)}
 
     def matched_rates(self) -> dict[str, float]:
         """Learning rates, to two digits, at which every script's mean update should be as long as GRPO's in `shared`.
 
         Under Adam the mean length grows a little slower than the rate, about with its power 0.75: REINFORCE's from
-        .0175 to .0269 between 1.13e-4 and 2e-4. The table shows how well it was met.
+        .0175 to .0269 between 1.13e-4 and 2e-4. The table shows how well the lengths agree.
         """
-        runs = self.runs({name: of_script(name) for name in LADDER}, "shared")
-        lengths = {arm: np.mean([run["update_norm"] for run in of_arm if run]) for arm, of_arm in runs.items()}
-        return {arm: float(f"{RATE * (lengths['GRPO'] / length) ** (1 / 0.75):.2g}") for arm, length in lengths.items()}
+        summaries = self.train({name: of_script(name) for name in LADDER}, self.seeds(), "shared")
+        lengths = {name: np.mean([run["update_norm"] for run in runs if run]) for name, runs in summaries.items()}
+        return {
+            name: float(f"{RATE * (lengths['GRPO'] / length) ** (1 / 0.75):.2g}") for name, length in lengths.items()
+        }
 
     def tuning(self) -> dict[str, dict[float, list[float]]]:
-        """Accuracy at equal completions, by script, learning rate and tuning seed; 0 of a run that diverged."""
+        """Accuracy at equal completions, by script, learning rate and tuning seed; 0 for a run that diverged."""
         first = self.config.first_seed + TUNING
         arms = {(name, rate): of_script(name, rate) for name in SCRIPTS for rate in RATES}
-        jobs = self.train(arms.values(), range(first, first + (1 if self.config.quick else 3)), "tuning")
-        found: dict[str, dict[float, list[float]]] = {name: {} for name in SCRIPTS}
-        for (name, rate), arm in arms.items():
-            runs = [job.summary() for job in jobs[arm.name]]
-            found[name][rate] = [run["at_budget"] if run else 0.0 for run in runs]
-        return found
+        summaries = self.train(arms, range(first, first + (1 if self.config.quick else 3)), "tuning")
+        accuracy: dict[str, dict[float, list[float]]] = {name: {} for name in SCRIPTS}
+        for (name, rate), runs in summaries.items():
+            accuracy[name][rate] = [run["at_budget"] if run else 0.0 for run in runs]
+        return accuracy
 
     def sampling(self) -> dict[str, dict[str, np.ndarray]]:
         """pass@k and majority@k of the base and of each script of the ladder: arrays (seeds, KS, problems)."""
-        arms = {name: of_script(name) for name in LADDER}
-        self.runs(arms, "shared")
-        files = {"base": {self.output / "base-sampling.json": "base"}}
-        for name, arm in arms.items():
-            jobs = (Job(arm, seed, self.config.steps, self.config.device, self.output) for seed in self.seeds())
-            files[name] = {
-                job.folder / "sampling.json": str(job.folder / "checkpoint") for job in jobs if job.summary()
-            }
-        left = [(model, file, self.config.device) for of in files.values() for file, model in of.items()
-                if not file.is_file()]  # fmt: skip
-        in_parallel(sample_many, left, self.config.processes, total=sum(map(len, files.values())), what="sampling")
-        read = {name: [json.loads(file.read_text("utf-8")) for file in of] for name, of in files.items()}
+        arms, config = {name: of_script(name) for name in LADDER}, self.config
+        trained = self.train(arms, self.seeds(), "shared")
+        runs = [Run(Arm("base", ""), 0, config.steps, config.device)]
+        runs += [
+            Run(arms[name], run["seed"], config.steps, config.device) for name in arms for run in trained[name] if run
+        ]
+        rates: dict[str, list[dict]] = {}
+        for result in self.grid.run(partial(sample_many, output=self.grid.path), runs, "samples"):
+            rates.setdefault(result["arm"]["name"], []).append(result)
+        kinds = ("majority", "pass")
         return {
-            name: {kind: np.array([run[kind] for run in runs]) for kind in ("majority", "pass")}
-            for name, runs in read.items()
+            name: {kind: np.array([run[kind] for run in of_arm]) for kind in kinds} for name, of_arm in rates.items()
         }
 
     def run(self, experiment: str) -> tuple[dict, Path]:
-        """What an experiment found, as plain data, and its figure."""
-        processes, replication = self.config.processes or os.cpu_count(), self.config.first_seed
-        figure = self.output / f"{experiment}{f'-{replication}' if replication else ''}.png"
-        found = {
+        """The numbers of an experiment as plain data, and its figure."""
+        processes, first = self.config.processes or os.cpu_count(), self.config.first_seed
+        figure = self.grid.path / f"{experiment}{f'-{first}' if first else ''}.png"
+        numbers = {
             "machine": f"{os.cpu_count()} {platform.machine()} cores, torch {torch.__version__.split('+')[0]}, "
             f"{processes} runs at a time on one thread each, {pick_device(self.config.device)}",
             "seeds": [*self.seeds(experiment)],
@@ -187,15 +350,16 @@ class Experiments:
         }
         if experiment == "sampling":
             rates = self.sampling()
-            compare_figures.draw_sampling(rates, figure)
-            return found | compare_tables.sampling_numbers(rates), figure
-        runs = self.runs(self.arms(experiment), experiment)
-        found["arms"] = compare_tables.training_numbers(runs)
+            compare_figures.draw_sampling(rates, KS, figure)
+            return numbers | compare_tables.sampling_numbers(rates, KS), figure
+        runs = self.train(self.arms(experiment), self.seeds(experiment), experiment)
+        numbers["arms"] = compare_tables.training_numbers(runs)
         if experiment == "tuned":
-            found["tuning"] = {name: {f"{rate:g}": of[rate] for rate in of} for name, of in self.tuning().items()}
-        found |= compare_tables.compared(experiment, found["arms"])
-        compare_figures.draw(experiment, runs, found, figure)
-        return found, figure
+            tuning = self.tuning().items()
+            numbers["tuning"] = {name: {f"{rate:g}": rates[rate] for rate in rates} for name, rates in tuning}
+        numbers |= compare_tables.compared(experiment, numbers["arms"])
+        compare_figures.draw(experiment, runs, numbers, figure)
+        return numbers, figure
 
 
 def best_rate(accuracy: dict[float, list[float]]) -> float:
@@ -203,23 +367,33 @@ def best_rate(accuracy: dict[float, list[float]]) -> float:
     return max(accuracy, key=lambda rate: np.mean(accuracy[rate]))
 
 
+def publish(experiment: str, numbers: dict, figure: Path) -> None:
+    """Put an experiment's numbers and its figure among the committed ones, and its table and answer onto the pages."""
+    results = compare_tables.load() | {experiment: rounded(numbers)}
+    compare_tables.correct(results)
+    results = rounded(results)
+    write_pages(compare_tables.texts(results))  # which may fail, comes first
+    RESULTS.write_text(compact(results, 3) + "\n", "utf-8")
+    shutil.copy(figure, RESULTS.parent / "figures")
+
+
 def main(config: Config) -> None:
-    """Run what is missing; write and print the tables and draw the figures, one experiment after the other."""
+    """Make the runs that are missing; write and print the tables and draw the figures, experiment by experiment."""
     paired.require()
+    config = config.sized()
     chosen = dict.fromkeys(config.experiments or (get_args(Experiment) if config.publish else ("shared",)))
     if config.publish:
-        page.check_places(chosen)
-    if config.quick:
-        config = replace(config, seeds=3, steps=25, output=f"{config.output}-quick")
-    with lock_folder(config.output, "compare.py"):
+        places = [name + part for name in chosen for part in ("", "-answer")]
+        into_page(README.read_text("utf-8"), dict.fromkeys(places, ""))  # before the work
+    with Grid(config, "compare.py") as grid:
         for experiment in chosen:
-            found, figure = Experiments(config).run(experiment)
-            found = compare_tables.rounded(found)
-            figure.with_suffix(".json").write_text(json.dumps(found, indent=1) + "\n", "utf-8")
-            print(f"\n{experiment}\n{compare_tables.table(experiment, found)}\n{compare_tables.LEGEND}\n")
+            numbers, figure = Comparison(config, grid).run(experiment)
+            numbers = rounded(numbers)
+            figure.with_suffix(".json").write_text(json.dumps(numbers, indent=1) + "\n", "utf-8")
+            print(f"\n{experiment}\n{compare_tables.table(experiment, numbers)}\n{compare_tables.LEGEND}\n")
             print(f"written: {figure}, and the numbers beside it")
             if config.publish:
-                page.publish(experiment, found, figure)
+                publish(experiment, numbers, figure)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The figures of compare.py: one of each experiment."""
+"""The figures of compare.py, one for each experiment."""
 
 import math
 from pathlib import Path
@@ -8,10 +8,11 @@ from matplotlib import colormaps
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from lessons.experiments.compare_runs import GROUP_SIZES, KS
-from lessons.experiments.paired import band, interval_over_both
+from lessons.experiments.compare_tables import sizes
+from lessons.experiments.paired import interval_over_both, t_interval
+from toy_env.plots import BLUE, GREEN, GREY, ORANGE, RED
 
-BLACK, ORANGE, BLUE, GREEN, RED, GREY = "#000000", "#E69F00", "#0072B2", "#009E73", "#D55E00", "#777777"  # Okabe, Ito
+BLACK = "#000000"
 LOOKS = {  # a side rung has the colour of the script that it hangs on; dashes and markers tell all from each other
     "REINFORCE": (BLACK, "-", "o"), "PPO": (ORANGE, "-", "s"), "GRPO": (BLUE, "-", "^"), "Dr. GRPO": (GREEN, "-", "D"),
     "DAPO": (RED, "-", "v"), "RLOO": (GREEN, "--", "P"), "MaxRL": (GREEN, ":", "X"), "GSPO": (BLUE, "--", "<"),
@@ -43,65 +44,68 @@ PANELS = {  # heading, label of the x-axis, where the two lists are in a summary
 }  # fmt: skip
 
 
-def look(name: str, row: int = 0, of: int = 0) -> dict:
-    """How an arm's line is drawn: told from the others by its dashes and its markers, not by its colour alone."""
+def look(name: str, row: int = 0, rows: int = 0) -> dict:
+    """How an arm's line is drawn: arms differ in dashes and markers, not in colour alone."""
     if name in LOOKS:
         color, dashes, marker = LOOKS[name]
-    else:  # one of a sequence
-        color = colormaps["viridis_r"](0.2 + 0.8 * row / max(of - 1, 1))
+    else:  # one of a sequence of rows
+        color = colormaps["viridis_r"](0.2 + 0.8 * row / max(rows - 1, 1))
         dashes, marker = DASHES[row % len(DASHES)], MARKERS[row % len(MARKERS)]
     return {"color": color, "linestyle": dashes, "marker": marker, "markersize": 4, "markerfacecolor": "white",
             "linewidth": 1.5}  # fmt: skip
 
 
-def draw(experiment: str, runs: dict[str, list[dict | None]], found: dict, path: Path) -> None:
-    """The figure of an experiment of training runs, from their summaries and from the numbers made of them."""
+def draw(experiment: str, runs: dict[str, list[dict | None]], results: dict, path: Path) -> None:
+    """The figure of an experiment of training runs, from their summaries and from its numbers."""
     if experiment == "tuned":
-        draw_tuned(found, path)
+        draw_tuned(results, path)
     elif experiment == "group_size":
-        draw_group_size(found, path)
+        draw_group_size(results, path)
     else:
         draw_curves(PANELS[experiment], runs, path)
 
 
 def draw_curves(panels: list[tuple], runs: dict[str, list[dict | None]], path: Path) -> None:
-    """Small multiples; in each a line an arm, the mean over its seeds, with its t interval."""
-    runs = {arm: [run for run in of_arm if run] for arm, of_arm in runs.items()}
-    rows = math.ceil(len(panels) / 3)
-    figure = Figure(figsize=(12, 3.1 * rows + 0.6), layout="constrained")
-    for axis, (heading, label, where, x, y) in zip(figure.subplots(rows, 3).flat, panels):
+    """Small multiples; each line is an arm's mean over its seeds, with the t interval."""
+    figure = Figure(figsize=(12, 3.1 * math.ceil(len(panels) / 3) + 0.6), layout="constrained")
+    axes = figure.subplots(math.ceil(len(panels) / 3), 3).flat
+    for axis, (heading, label, where, x, y) in zip(axes, panels):
         for row, (arm, of_arm) in enumerate(runs.items()):
+            of_arm = [run for run in of_arm if run]
             xs, ys = (np.array([run[where][name] for run in of_arm], dtype=float) for name in (x, y))  # None: NaN
-            if x == "completions":  # runs with dynamic sampling have their evaluations at numbers of their own
+            if x == "completions":  # runs with dynamic sampling are evaluated at different numbers of completions
                 grid = np.linspace(0, 1.25 * of_arm[0]["budget"], 16)
                 ys = np.array([np.interp(grid, *of_run, right=np.nan) for of_run in zip(xs, ys)])
                 xs = grid[None]
             if np.isfinite(ys).any():
-                line = look(arm, row, len(runs))
-                if len(ys) > 1:
-                    axis.fill_between(xs.mean(axis=0), *band(ys), color=line["color"], alpha=0.12, linewidth=0)
-                axis.plot(xs.mean(axis=0), ys.mean(axis=0), **line, label=arm)
+                interval = t_interval(ys) if len(ys) > 1 else None
+                draw_line(axis, xs.mean(axis=0), ys.mean(axis=0), interval, arm, look(arm, row, len(runs)))
         tidy(axis, heading, label)
         axis.set_ylim((0.35, 1) if y == "held_out" else (0, None))
     finish(figure, path)
 
 
-def draw_tuned(found: dict, path: Path) -> None:
+def draw_line(axis, xs, ys, interval, arm: str, style: dict) -> None:
+    """An arm's line and, unless it is None, the band of its interval, low ends and high ends."""
+    if interval is not None:
+        axis.fill_between(xs, *interval, color=style["color"], alpha=0.12, linewidth=0)
+    axis.plot(xs, ys, **style, label=arm)
+
+
+def draw_tuned(results: dict, path: Path) -> None:
     """Accuracy over learning rates, on the tuning seeds; and how far each script is from GRPO, each at its best."""
     figure = Figure(figsize=(12, 4.2), layout="constrained")
     left, right = figure.subplots(1, 2)
-    for name, of in found["tuning"].items():
-        left.plot([float(rate) for rate in of], [np.mean(seeds) for seeds in of.values()], **look(name), label=name)
-    left.set_xscale("log", base=2)
-    rates = [float(rate) for rate in next(iter(found["tuning"].values()))]
-    left.set_xticks(rates, [f"{rate:g}" for rate in rates])
-    tidy(left, "At equal completions, on the tuning seeds", "learning rate")
-    others = [c for c in found["comparisons"] if c["number"] == "at_budget"]
+    for name, accuracy in results["tuning"].items():
+        left.plot([*map(float, accuracy)], [np.mean(seeds) for seeds in accuracy.values()], **look(name), label=name)
+    rates = [*map(float, next(iter(results["tuning"].values())))]
+    doublings(left, rates, "At equal completions, on the tuning seeds", "learning rate")
+    others = [c for c in results["comparisons"] if c["number"] == "at_budget"]
     for height, comparison in enumerate(others):
-        line = look(comparison["arm"]) | {"linestyle": "none", "markersize": 7}
+        style = look(comparison["arm"]) | {"linestyle": "none", "markersize": 7}
         if comparison["interval"]:
-            right.plot(100 * np.array(comparison["interval"]), [height] * 2, color=line["color"])
-            right.plot([100 * comparison["difference"]], [height], **line)
+            right.plot(100 * np.array(comparison["interval"]), [height] * 2, color=style["color"])
+            right.plot([100 * comparison["difference"]], [height], **style)
     right.axvline(0, color=GREY, linewidth=1)
     right.set_yticks(range(len(others)), [comparison["arm"] for comparison in others])
     right.invert_yaxis()
@@ -109,37 +113,36 @@ def draw_tuned(found: dict, path: Path) -> None:
     finish(figure, path)
 
 
-def draw_group_size(found: dict, path: Path) -> None:
+def draw_group_size(results: dict, path: Path) -> None:
     """Accuracy and silent share over the group size."""
-    figure = Figure(figsize=(12, 3.7), layout="constrained")
-    shown = (("at_budget", "Accuracy at equal completions"), ("mean_accuracy", "Accuracy, mean over training"),
-             ("silent", "Silent groups, share"))  # fmt: skip
-    for axis, (number, heading) in zip(figure.subplots(1, 3), shown):
+    figure, all_sizes = Figure(figsize=(12, 3.7), layout="constrained"), sizes(results["arms"])
+    shown = {"at_budget": "Accuracy at equal completions", "mean_accuracy": "Accuracy, mean over training",
+             "silent": "Silent groups, share"}  # fmt: skip
+    for axis, (number, heading) in zip(figure.subplots(1, 3), shown.items()):
         for script in ("GRPO", "Dr. GRPO"):
-            of = [found["arms"][f"{script}, G = {G}"][number] for G in GROUP_SIZES]
-            if all(n["interval"] for n in of):
-                ends = np.array([n["interval"] for n in of]).T
-                axis.fill_between(GROUP_SIZES, *ends, color=look(script)["color"], alpha=0.12, linewidth=0)
-            axis.plot(GROUP_SIZES, [n["mean"] for n in of], **look(script), label=script)
-        axis.set_xscale("log", base=2)
-        axis.set_xticks(GROUP_SIZES, [str(G) for G in GROUP_SIZES])
-        tidy(axis, heading, "G, completions of a group")
+            numbers = [results["arms"][f"{script}, G = {G}"][number] for G in all_sizes]
+            interval = np.array([n["interval"] for n in numbers]).T if all(n["interval"] for n in numbers) else None
+            draw_line(axis, all_sizes, [n["mean"] for n in numbers], interval, script, look(script))
+        doublings(axis, all_sizes, heading, "G, completions of a group")
     finish(figure, path)
 
 
-def draw_sampling(arms: dict[str, dict[str, np.ndarray]], path: Path) -> None:
+def draw_sampling(arms: dict[str, dict[str, np.ndarray]], ks: tuple[int, ...], path: Path) -> None:
     """Maj@K and Pass@K of the base model and of each script, with intervals over seeds and problems."""
     figure = Figure(figsize=(9, 4.4), layout="constrained")
     for axis, kind, title in zip(figure.subplots(1, 2, sharey=True), ("majority", "pass"), ("Maj@K", "Pass@K")):
-        for arm, kinds in arms.items():
-            rates = kinds[kind]  # (seeds, KS, problems)
-            bands = np.array([interval_over_both(rates[:, i]) for i in range(len(KS))])
-            axis.fill_between(KS, *bands.T, color=look(arm)["color"], alpha=0.12, linewidth=0)
-            axis.plot(KS, rates.mean(axis=(0, 2)), **look(arm), label=arm)
-        axis.set_xscale("log", base=2)
-        axis.set_xticks(KS, [str(k) for k in KS])
-        tidy(axis, f"{title} on held-out problems", "K, completions of each problem")
+        for arm, rates in ((arm, kinds[kind]) for arm, kinds in arms.items()):  # (seeds, ks, problems)
+            interval = np.array([interval_over_both(rates[:, i]) for i in range(len(ks))]).T
+            draw_line(axis, ks, rates.mean(axis=(0, 2)), interval, arm, look(arm))
+        doublings(axis, ks, f"{title} on held-out problems", "K, completions of each problem")
     finish(figure, path)
+
+
+def doublings(axis, ticks: list, heading: str, label: str) -> None:
+    """An axis for numbers that double."""
+    axis.set_xscale("log", base=2)
+    axis.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    tidy(axis, heading, label)
 
 
 def tidy(axis, heading: str, label: str) -> None:

@@ -3,10 +3,10 @@
     python lessons/experiments/controlled_run.py
     python lessons/experiments/controlled_run.py --group_size 64
 
-It prints the paper's arms, and the comparisons that it leaves out. 6,000 prompts, each a coin with a logit of its own:
-p = sigmoid(theta). In every step G completions of every prompt are drawn and its logit moves by the learning rate times
-the group's update. No language model, nothing shared between prompts. As in the paper, the prompts start from solve
-rates of Big-Math (bigmath.py).
+It prints the paper's arms, and Dr. GRPO with the length of GRPO's first step, which the paper leaves out. There are
+6,000 prompts, each a coin with a logit of its own: p = sigmoid(theta). In every step G completions of every prompt are
+drawn, and its logit moves by the learning rate times the group's update. There is no language model, and prompts share
+nothing. As in the paper, they start from solve rates of Big-Math (bigmath.py).
 """
 
 from toy_env import take_over_ctrl_c
@@ -14,7 +14,7 @@ from toy_env import take_over_ctrl_c
 if __name__ == "__main__":
     take_over_ctrl_c()
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,10 +36,8 @@ def start(seed: int, n: int = PROMPTS) -> np.ndarray:
 
 
 def extreme_share(rule: str, p0: np.ndarray, G: int = GROUP_SIZE, groups: int = 0, seed: int = 0) -> float:
-    """Share of all updates at the start that comes from the first and the last tenth of difficulty ([0, .1), [.9, 1]).
-
-    The expectation, or measured in `groups` groups a prompt.
-    """
+    """Share of all updates at the start that comes from the first and the last tenth of difficulty ([0, .1), [.9, 1]):
+    the expectation, or measured in `groups` groups a prompt."""
     if groups:
         rng = np.random.default_rng(seed)
         update = sum(_updates(_advantage_sums(rule, G), rng.binomial(G, p0), p0) for _ in range(groups))
@@ -49,7 +47,7 @@ def extreme_share(rule: str, p0: np.ndarray, G: int = GROUP_SIZE, groups: int = 
 
 
 def matched_learning_rate(rule: str, p0: np.ndarray, G: int, learning_rate: float) -> float:
-    """With which learning rate a rule's expected first step is as long as GRPO's, on average over the prompts."""
+    """The learning rate with which a rule's expected first step is as long as GRPO's, on average over the prompts."""
     grpo, ours = ((identity.weight(name, p0, G) * p0 * (1 - p0)).mean() for name in ("GRPO", rule))
     return float(learning_rate * grpo / ours)
 
@@ -59,23 +57,17 @@ def matched_learning_rate(rule: str, p0: np.ndarray, G: int, learning_rate: floa
 
 @dataclass
 class Run:
-    """What is recorded before the first step and after each."""
+    """The records of a run, before the first step and after each."""
 
     hard: np.ndarray  # (steps + 1,) mean solve rate of the quarter that is hardest at the start
     mean: np.ndarray  # (steps + 1,) mean solve rate of all prompts
     groups: np.ndarray  # (steps + 1,) groups drawn so far, per prompt
     mixed: np.ndarray  # (steps + 1,) groups so far that moved something, per prompt
     silent: np.ndarray  # (steps,) share of silent groups among the first draws of a step
-    expected_silent: np.ndarray  # (steps,) what it should be, p^G + q^G at the current p, averaged over these prompts
-    silent_variance: np.ndarray  # (steps,) of `silent` around it, through sampling
+    expected_silent: np.ndarray  # (steps,) the mean of p^G + q^G over the prompts
+    silent_variance: np.ndarray  # (steps,) of `silent` around its expectation, through sampling
     smallest_update: float  # of any prompt in any step
     p: np.ndarray  # (n,) solve rates at the end
-
-
-def _batches(n: int, size: int, rng: np.random.Generator) -> Iterator[np.ndarray]:
-    """Prompts for batch after batch, from shuffled passes through all; what does not fill a batch is left out."""
-    while True:
-        yield from rng.permutation(n)[: n - n % size].reshape(-1, size)
 
 
 def _advantage_sums(rule: str, G: int) -> tuple[np.ndarray, np.ndarray]:
@@ -102,56 +94,39 @@ def run(
     steps: int = STEPS,
     silent: str = "keep",
     max_draws: int = 4,
-    batch: int = 0,
-    budget: float = np.inf,
     compete: float = 0.0,
 ) -> Run:
     """Train the prompts with a rule from identity.RULES.
 
     silent: what happens to a silent group. "keep" it, and nothing moves. "redraw" the same prompt until its group is
-        mixed, at most `max_draws` groups in all: the paper's DAPO arm. "replace" the prompt, as DAPO does: draw
-        further batches of prompts until as many groups are mixed as a batch has, and use the first of them.
-    batch: prompts in a step, from shuffled passes through all; 0 for each prompt in each step.
-    budget: stop after this many groups per prompt, if that is before `steps`.
+        mixed, at most `max_draws` groups in all: the paper's DAPO arm.
     compete: which share of the prompts' mean push is taken from every prompt. 1 keeps the sum of the logits.
     """
-    rng, n = np.random.default_rng((seed, 1)), len(p0)
-    batch = batch or n
-    batches, sums = _batches(n, batch, rng), _advantage_sums(rule, G)
-    theta = np.log(p0 / (1 - p0))
-    hardest = p0 <= np.quantile(p0, 0.25)
+    rng, n, sums = np.random.default_rng((seed, 1)), len(p0), _advantage_sums(rule, G)
+    theta, hardest = np.log(p0 / (1 - p0)), p0 <= np.quantile(p0, 0.25)
     drawn = moved = 0
-    smallest = np.inf
-    states, silences = [], []
+    smallest, states, silences = np.inf, [], []
     for step in range(steps + 1):
         p = 1 / (1 + np.exp(-theta))
         states.append((p[hardest].mean(), p.mean(), drawn / n, moved / n))
-        if step == steps or drawn >= budget * n:
+        if step == steps:
             break
-        who = next(batches)
-        k = rng.binomial(G, p[who])
-        drawn += batch
+        order = rng.permutation(n)  # in which the prompts are drawn
+        k = rng.binomial(G, p[order])
+        drawn += n
         mixed = (k > 0) & (k < G)
-        S = identity.silent_rate(p[who], G)
-        silences.append((1 - mixed.mean(), S.mean(), (S * (1 - S)).mean() / batch))
-        if silent == "redraw":
-            for _ in range(max_draws - 1):
-                again = np.flatnonzero(~mixed)
-                k[again] = rng.binomial(G, p[who[again]])
-                drawn += len(again)
-                mixed = (k > 0) & (k < G)
-        elif silent == "replace":
-            who, k = who[mixed], k[mixed]
-            while len(who) < batch:
-                more = next(batches)
-                more_k = rng.binomial(G, p[more])
-                drawn += batch
-                mixed = (more_k > 0) & (more_k < G)
-                who, k = np.append(who, more[mixed])[:batch], np.append(k, more_k[mixed])[:batch]
-        moved += np.count_nonzero((k > 0) & (k < G))
-        update = _updates(sums, k, p[who])
+        S = identity.silent_rate(p[order], G)
+        silences.append((1 - mixed.mean(), S.mean(), (S * (1 - S)).mean() / n))
+        for _ in range(max_draws - 1 if silent == "redraw" else 0):
+            again = np.flatnonzero(~mixed)
+            k[again] = rng.binomial(G, p[order[again]])
+            drawn += len(again)
+            mixed = (k > 0) & (k < G)
+        moved += np.count_nonzero(mixed)
+        update = np.empty(n)
+        update[order] = _updates(sums, k, p[order])
         smallest = min(smallest, update.min())
-        push = learning_rate * np.bincount(who, update, minlength=n)
+        push = learning_rate * update
         theta += push - compete * push.mean()
     return Run(*np.array(states).T, *np.array(silences).T, smallest, p)
 
@@ -162,12 +137,12 @@ def at_progress(run: Run, mean: float) -> float:
 
 
 def r_squared(run: Run) -> float:
-    """Of the measured silent shares against the expected ones, over the steps."""
+    """R² of the expected silent shares against the measured ones, over the steps."""
     return float(1 - ((run.silent - run.expected_silent) ** 2).sum() / ((run.silent - run.silent.mean()) ** 2).sum())
 
 
 def expected_r_squared(run: Run) -> float:
-    """What r_squared comes to if the expectation is right and nothing but sampling separates the two."""
+    """R² if the expectation is right and only sampling separates the two."""
     S = run.expected_silent
     return float(1 - run.silent_variance.sum() / ((S - S.mean()) ** 2).sum())
 
@@ -176,18 +151,15 @@ def expected_r_squared(run: Run) -> float:
 
 
 def arms(p0: np.ndarray, *, G: int = GROUP_SIZE, learning_rate: float = LEARNING_RATE, steps: int = STEPS) -> dict:
-    """Settings of `run` by name: the paper's three arms, then what it leaves out."""
-    matched = {"rule": "Dr. GRPO", "learning_rate": matched_learning_rate("Dr. GRPO", p0, G, learning_rate)}
-    equal_samples = {"rule": "GRPO", "batch": len(p0) // 12, "steps": 12 * steps, "budget": steps}
+    """Settings of `run` by name: the paper's three arms, then the one that it leaves out."""
     named = {
         "GRPO": {"rule": "GRPO"},
         "Dr. GRPO": {"rule": "Dr. GRPO"},
         "same-prompt redraw": {"rule": "GRPO", "silent": "redraw"},
-        "Dr. GRPO, twice the learning rate": {"rule": "Dr. GRPO", "learning_rate": 2 * learning_rate},
-        "Dr. GRPO, matched first step": matched,
-        "GRPO, batches of a twelfth": equal_samples,
-        "DAPO: other prompts, equal samples": equal_samples | {"silent": "replace"},
-    }
+        "Dr. GRPO, matched first step": {
+            "rule": "Dr. GRPO", "learning_rate": matched_learning_rate("Dr. GRPO", p0, G, learning_rate),
+        },
+    }  # fmt: skip
     return {name: {"G": G, "learning_rate": learning_rate, "steps": steps} | own for name, own in named.items()}
 
 
@@ -209,7 +181,7 @@ def run_arms(seeds: Sequence[int], names: Sequence[str] = (), **settings) -> dic
 class Config:
     seeds: at_least(1, most=1000) = 5  # number of seeds: each draws other prompts and other completions
     group_size: at_least(2, most=128) = GROUP_SIZE  # completions in a group (G)
-    steps: at_least(2, most=100_000) = STEPS  # steps of the paper's arms; the others may draw as many groups
+    steps: at_least(2, most=100_000) = STEPS  # of every arm
     learning_rate: at_least(0.001, most=10.0) = LEARNING_RATE  # of GRPO, and of every arm that is not matched to it
 
 

@@ -1,5 +1,10 @@
-"""Statistics of a few seeds: t intervals, paired differences, Holm's correction. Most need the extra `stats`."""
+"""Statistics over seeds and problems: t intervals, paired differences, Holm's correction, and the bootstrap.
 
+P values and the number of seeds that a difference needs take the extra `stats`.
+"""
+
+from collections.abc import Callable
+from functools import cache, cached_property
 from itertools import count
 
 import numpy as np
@@ -14,42 +19,50 @@ except ImportError:  # the lessons do without
     stats = None
 
 POWER, LEVEL = 0.8, 0.05
+T_975 = {5: 2.7764451, 10: 2.2621572}  # quantile of Student's t by number of seeds, for lessons without scipy
+DRAWS = 2000  # of the bootstrap
 
 
 def require() -> None:
-    """Raises UsageError if scipy or statsmodels is not there."""
+    """Raises UsageError if scipy or statsmodels is missing."""
     if stats is None:
         raise UsageError("the statistics need scipy and statsmodels; pip install -e '.[stats]'")
 
 
+# ---------------------------------------------------------------------- over seeds
+
+
+def t_interval(values: np.ndarray) -> np.ndarray:
+    """(2, ...): the 95 % t interval of the mean over axis 0, the seeds, of values (n, ...)."""
+    n = len(values)
+    quantile = stats.t.ppf(0.975, n - 1) if stats else T_975[n]
+    half = quantile * values.std(axis=0, ddof=1) / np.sqrt(n)
+    return np.stack([values.mean(axis=0) - half, values.mean(axis=0) + half])
+
+
 def estimate(values: list[float | None]) -> dict:
-    """Mean over seeds, its 95 % t interval, and the values themselves; a seed without a value (None) counts in neither.
-    Equal values, as of what is so by construction, have no interval (None), nor has a single one."""
-    found = np.array([value for value in values if value is not None])
-    interval = None
-    if len(found) > 1 and np.ptp(found) > 1e-12:
-        interval = [float(end) for end in stats.ttest_1samp(found, 0).confidence_interval(0.95)]
-    return {"mean": float(found.mean()) if len(found) else None, "interval": interval, "seeds": values}
-
-
-def band(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """95 % t interval of the mean over axis 0, the seeds: (n, ...) to two arrays (...)."""
-    half = stats.t.ppf(0.975, len(values) - 1) * stats.sem(values, axis=0)
-    return values.mean(axis=0) - half, values.mean(axis=0) + half
+    """Mean over seeds, its 95 % t interval, and the values themselves. A seed without a value (None) counts in neither.
+    There is no interval (None) for a single value, nor for equal ones, which are equal by construction."""
+    numbers = np.array([value for value in values if value is not None])
+    varies = len(numbers) > 1 and np.ptp(numbers) > 1e-12
+    return {
+        "mean": float(numbers.mean()) if len(numbers) else None,
+        "interval": t_interval(numbers).tolist() if varies else None,
+        "seeds": values,
+    }
 
 
 def difference(values: list[float | None], others: list[float | None]) -> dict:
-    """Of two arms, value by seed: the mean difference, its 95 % t interval, its standard deviation over seeds and its p
-    value (paired t test), from the `pairs` seeds that have both. With fewer than two, or equal differences, there is no
-    interval and no standard deviation (None), and p is 1."""
+    """Two arms compared seed by seed: the mean difference, its 95 % t interval, its standard deviation over seeds and
+    its p value (paired t test, None without scipy), from the `pairs` seeds that have both values. With fewer than two
+    pairs, or equal differences, there is no interval and no standard deviation (None), and p is 1."""
     pairs = np.array([(a, b) for a, b in zip(values, others) if a is not None and b is not None]).reshape(-1, 2)
     gaps = pairs[:, 0] - pairs[:, 1]
-    found = {"difference": float(gaps.mean()) if len(gaps) else None, "interval": None, "sd": None, "p": 1.0}
+    result = {"difference": float(gaps.mean()) if len(gaps) else None, "interval": None, "sd": None, "p": 1.0}
     if len(gaps) > 1 and np.ptp(gaps) > 1e-12:
-        test = stats.ttest_rel(*pairs.T)
-        found |= {"interval": [float(end) for end in test.confidence_interval(0.95)], "p": float(test.pvalue)}
-        found["sd"] = float(gaps.std(ddof=1))
-    return found | {"pairs": len(gaps)}
+        result |= {"interval": t_interval(gaps).tolist(), "sd": float(gaps.std(ddof=1))}
+        result["p"] = float(stats.ttest_rel(*pairs.T).pvalue) if stats else None
+    return result | {"pairs": len(gaps)}
 
 
 def holm(family: list[dict]) -> None:
@@ -60,27 +73,30 @@ def holm(family: list[dict]) -> None:
 
 
 def seeds_needed(sd: float, size: float) -> int:
-    """Pairs, at least 2, at which a difference `size`, whose standard deviation over seeds is `sd`, is seen in 80 % of
-    repetitions (paired t test, two-sided, level .05, no correction for many comparisons)."""
+    """The number of pairs, at least 2, at which a difference `size`, whose standard deviation over seeds is `sd`, is
+    seen in 80 % of repetitions (paired t test, two-sided, level .05, no correction for many comparisons)."""
     return next(n for n in count(2) if TTestPower().power(size / sd, n, LEVEL) >= POWER)
 
 
-def means_over_both(rates: np.ndarray, draws: int = 2000) -> np.ndarray:
-    """(draws,): means of (seeds, problems), both drawn anew with replacement (bootstrap)."""
+# ---------------------------------------------------------------------- over seeds and problems
+
+
+def bootstrap_means(rates: np.ndarray) -> np.ndarray:
+    """(DRAWS,): means of rates (seeds, problems) whose seeds and problems are both drawn with replacement."""
     rng, (seeds, problems) = np.random.default_rng(0), rates.shape
     return np.array([
-        rates[rng.integers(seeds, size=seeds)][:, rng.integers(problems, size=problems)].mean() for _ in range(draws)
+        rates[rng.integers(seeds, size=seeds)][:, rng.integers(problems, size=problems)].mean() for _ in range(DRAWS)
     ])  # fmt: skip
 
 
 def interval_over_both(rates: np.ndarray) -> list[float]:
-    """95 % percentile bootstrap interval of the mean of (seeds, problems), both drawn anew with replacement."""
-    return np.percentile(means_over_both(rates), [2.5, 97.5]).tolist()
+    """95 % bootstrap interval of the mean of rates (seeds, problems)."""
+    return np.percentile(bootstrap_means(rates), [2.5, 97.5]).tolist()
 
 
 def difference_over_both(gaps: np.ndarray) -> dict:
-    """Like `difference`, of differences (seeds, problems): the interval and p value of the bootstrap over both."""
-    means = means_over_both(gaps)
+    """Like `difference`, from differences (seeds, problems): interval and p value are those of the bootstrap."""
+    means = bootstrap_means(gaps)
     beyond = min((means <= 0).sum(), (means >= 0).sum())
     return {
         "difference": float(gaps.mean()),
@@ -88,3 +104,78 @@ def difference_over_both(gaps: np.ndarray) -> dict:
         "p": min(1.0, 2 * (beyond + 1) / (len(means) + 1)),
         "pairs": len(gaps),
     }
+
+
+class Estimate:
+    """A statistic over all prompts and seeds, and its 95 % bootstrap interval over both, computed on demand.
+
+    statistic(times, *values): the statistic for each row of times (m, n), which says how often each of the n values
+    counts. Values (seeds, prompts) of which one is nan are left out; `n` counts the others.
+    """
+
+    def __init__(self, statistic: Callable, *values: np.ndarray):
+        known = ~np.isnan(np.sum(np.broadcast_arrays(*values), axis=0))
+        self.shape, self.known, self.n = known.shape, known.flatten(), int(known.sum())
+        self.statistic, self.values = statistic, [part[known].astype(float) for part in values]
+        self.value = self.weighted(np.ones((1, self.n)))[0] if self.n else np.nan
+
+    def weighted(self, times: np.ndarray) -> np.ndarray:
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return self.statistic(times, *self.values)
+
+    @cached_property
+    def interval(self) -> tuple[float, float]:
+        """Resamplings that hold none of the values are left out."""
+        if not self.n:
+            return np.nan, np.nan
+        drawn = self.weighted(resamplings(*self.shape)[:, self.known])
+        method = "inverted_cdf" if np.isinf(drawn).any() else "linear"  # nothing lies between a number and infinity
+        return tuple(np.nanquantile(drawn, [0.025, 0.975], method=method))
+
+    @property
+    def low(self) -> float:
+        return self.interval[0]
+
+    @property
+    def high(self) -> float:
+        return self.interval[1]
+
+    def __str__(self) -> str:
+        return f"{self.value:.2f} [{self.low:.2f}, {self.high:.2f}]"
+
+    def __contains__(self, value: float) -> bool:
+        return self.low <= value <= self.high
+
+
+@cache
+def resamplings(seeds: int, prompts: int) -> np.ndarray:
+    """(DRAWS, seeds * prompts): how often each prompt of each seed counts: the number of times that its seed is drawn
+    times the number of times that its prompt is drawn. All seeds have the same prompts."""
+    rng = np.random.default_rng(0)
+    of_seeds, of_prompts = (rng.multinomial(n, np.full(n, 1 / n), size=DRAWS) for n in (seeds, prompts))
+    return (of_seeds[:, :, None] * of_prompts[:, None, :]).reshape(DRAWS, -1).astype(float)
+
+
+def mean(values: np.ndarray) -> Estimate:
+    return share(values, np.ones(values.shape))
+
+
+def geometric_mean(values: np.ndarray) -> Estimate:
+    with np.errstate(invalid="ignore", divide="ignore"):
+        logs = np.log(values)
+    return Estimate(lambda times, logs: np.exp(times @ logs / times.sum(axis=1)), logs)
+
+
+def share(part: np.ndarray, whole: np.ndarray) -> Estimate:
+    """Sum of one over sum of the other."""
+    return Estimate(lambda times, part, whole: (times @ part) / (times @ whole), part, whole)
+
+
+def median(values: np.ndarray) -> Estimate:
+    def weighted_median(times: np.ndarray, values: np.ndarray) -> np.ndarray:
+        order = values.argsort()
+        below = times[:, order].cumsum(axis=1)
+        medians = values[order][(below >= below[:, -1:] / 2).argmax(axis=1)]
+        return np.where(below[:, -1] > 0, medians, np.nan)
+
+    return Estimate(weighted_median, values)

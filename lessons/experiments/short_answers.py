@@ -1,20 +1,19 @@
 """GRPO where every answer can be enumerated: four tokens, two learning rates, five seeds. Lesson 11 reads the results.
 
-    python lessons/experiments/short_answers.py              5 seeds: about a minute on one core
+    python lessons/experiments/short_answers.py              5 seeds: about a minute
+    python lessons/experiments/short_answers.py --quick      1 seed
     python lessons/experiments/short_answers.py --publish    also writes short_answers.json here
 
-Four tokens hold "#14" and the end:
-nothing can be worked out, and the probability of each answer 0 to 99 is exact, up to odd spellings such as "#014". What
-is kept of a run, for each of 64 held-out problems: the probability of the right answer, that of any answer in time, and
-the most probable answer.
+Four tokens hold "#14" and the end: nothing can be worked out, and the probability of each answer 0 to 99 is exact, up
+to odd spellings such as "#014". A run reports, for each of 64 held-out problems, the probability of the right answer,
+that of any answer within the four tokens, and the most probable answer.
 """
 
-from toy_env import UsageError, take_over_ctrl_c
+from toy_env import take_over_ctrl_c
 
 if __name__ == "__main__":
     take_over_ctrl_c()
 
-import json
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,9 +22,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from tqdm import tqdm
 
 from algorithms import grpo
+from lessons.experiments.grid import Grid, GridConfig, load_runs
 from toy_env.arithmetic import LEVELS, Problem, held_out_problems, reward, sample_problems
 from toy_env.cli import at_least, run_main
 from toy_env.model import encode_prompts, load_policy
@@ -40,33 +39,36 @@ ARMS = {  # learning rate, batches; the product is .008 in the last two
 
 
 @dataclass
-class Config:
+class Config(GridConfig):
     seeds: at_least(1, 1000) = 5  # seeds 0, 1, ... of each arm
-    publish: bool = False  # write short_answers.json, which lesson 11 reads
+    quick: bool = False  # 1 seed, in the folder OUTPUT-quick
+    output: str = "runs/short_answers"  # folder for the runs
 
-    def check(self) -> None:
-        if self.publish and self.seeds != 5:
-            raise UsageError("--publish is for the full experiment; leave out --seeds")
+    QUICK = {"seeds": 1}
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training run."""
+
+    arm: str
+    learning_rate: float
+    batches: int
+    seed: int
 
 
 @torch.no_grad()
 def answer_logits(policy, tokenizer, problems: Sequence[Problem]) -> tuple[torch.Tensor, ...]:
-    """What decides a completion of four tokens: the logits before "#", before each digit, and before the end."""
+    """The logits that decide a completion of four tokens: before "#", before each digit, and before the end."""
     prompts, mask = encode_prompts(tokenizer, [problem.prompt for problem in problems])
-    start = policy(
-        input_ids=prompts, attention_mask=mask, position_ids=position_ids(mask), use_cache=True, logits_to_keep=1
-    )
+    inputs = {"attention_mask": mask, "position_ids": position_ids(mask), "use_cache": True}
+    start = policy(input_ids=prompts, logits_to_keep=1, **inputs)
     start.past_key_values.batch_repeat_interleave(100)
     hash_sign, *digits = tokenizer.convert_tokens_to_ids(list("#0123456789"))
     ids = torch.tensor([[hash_sign, a, b] for a, b in product(digits, digits)]).repeat(len(problems), 1)  # "#00", ...
     mask = torch.cat([mask.repeat_interleave(100, dim=0), torch.ones_like(ids, dtype=torch.bool)], dim=1)
-    rest = policy(
-        input_ids=ids,
-        attention_mask=mask,
-        position_ids=position_ids(mask)[:, -3:],
-        past_key_values=start.past_key_values,
-        use_cache=True,
-    )
+    inputs = {"attention_mask": mask, "position_ids": position_ids(mask)[:, -3:], "use_cache": True}
+    rest = policy(input_ids=ids, past_key_values=start.past_key_values, **inputs)
     logits = rest.logits.view(len(problems), 10, 10, 3, -1).double()
     return start.logits[:, -1].double(), logits[:, 0, 0, 0], logits[:, :, 0, 1], logits[:, :, :, 2]
 
@@ -81,22 +83,15 @@ def answer_table(logits: tuple[torch.Tensor, ...], tokenizer, T: float = 1.0) ->
     return table.numpy()
 
 
-def train(learning_rate: float, batches: int, seed: int, P: int = 32, G: int = 8):
-    """GRPO's advantages and loss on completions of four tokens: one update a batch, no KL, no warm-up."""
+def train(run: Run, P: int = 32, G: int = 8):
+    """A policy trained with GRPO's advantages and loss on completions of four tokens: one update a batch, no KL, no
+    warm-up. Returns it and its tokenizer."""
     policy, tokenizer = load_policy("base")
-    optimizer = torch.optim.AdamW(policy.parameters(), lr=learning_rate, weight_decay=0.0)
-    rng, generator = random.Random(seed), torch.Generator().manual_seed(seed)
-    for _ in range(batches):
+    optimizer = torch.optim.AdamW(policy.parameters(), lr=run.learning_rate, weight_decay=0.0)
+    rng, generator = random.Random(run.seed), torch.Generator().manual_seed(run.seed)
+    for _ in range(run.batches):
         problems = sample_problems(P, LEVELS, rng)
-        rollout = sample(
-            policy,
-            tokenizer,
-            [problem.prompt for problem in problems],
-            group_size=G,
-            max_new_tokens=4,
-            temperature=1.0,
-            generator=generator,
-        )
+        rollout = sample(policy, tokenizer, [problem.prompt for problem in problems], G, 4, 1.0, generator)
         rewards = torch.tensor([reward(problems[i // G], text) for i, text in enumerate(rollout.texts)])
         A = grpo.compute_advantages(rewards=rewards.view(P, G)).view(-1, 1)
         logps = completion_logps(policy, rollout, 1.0)
@@ -106,12 +101,23 @@ def train(learning_rate: float, batches: int, seed: int, P: int = 32, G: int = 8
         loss.backward()
         torch.nn.utils.clip_grad_norm_(policy.parameters(), 1.0)
         optimizer.step()
-    return policy
+    return policy, tokenizer
+
+
+def measure(run: Run) -> dict:
+    """Train, and return for each held-out problem the probability of the right answer and that of any answer in time,
+    and the most probable answer."""
+    torch.set_num_threads(1)
+    problems = held_out_problems(16, LEVELS)  # 64, sixteen of each level
+    policy, tokenizer = train(run)
+    table = answer_table(answer_logits(policy, tokenizer, problems), tokenizer)
+    right = table[np.arange(len(table)), [problem.answer for problem in problems]]
+    return {"right": right.round(6), "in time": table.sum(axis=1).round(6), "mode": table.argmax(axis=1)}
 
 
 def load(path: Path = RESULTS) -> dict[str, dict[str, np.ndarray]]:
     """By arm: "right" and "in time", probabilities, and "mode", an answer: arrays (seeds, problems)."""
-    runs = json.loads(path.read_text("utf-8"))["runs"]
+    runs = load_runs(path)
     return {
         arm: {name: np.array([run[name] for run in runs if run["arm"] == arm]) for name in ("right", "in time", "mode")}
         for arm in dict.fromkeys(run["arm"] for run in runs)
@@ -119,30 +125,20 @@ def load(path: Path = RESULTS) -> dict[str, dict[str, np.ndarray]]:
 
 
 def main(config: Config) -> None:
-    """Train every arm from every seed, print a line for each run, and with --publish write what is kept of them."""
-    torch.set_num_threads(1)
-    problems, (_, tokenizer) = held_out_problems(16, LEVELS), load_policy("base")  # 64, sixteen of each level
-    rights = [problem.answer for problem in problems]
-    runs = []
-    for arm, seed in tqdm(list(product(ARMS, range(config.seeds))), desc="runs", dynamic_ncols=True):
-        learning_rate, batches = ARMS[arm]
-        table = answer_table(answer_logits(train(learning_rate, batches, seed), tokenizer, problems), tokenizer)
-        runs.append(
-            {"arm": arm, "learning_rate": learning_rate, "batches": batches, "seed": seed}
-            | {"right": table[np.arange(len(table)), rights].round(6).tolist()}
-            | {"in time": table.sum(axis=1).round(6).tolist(), "mode": table.argmax(axis=1).tolist()}
-        )
-        last = runs[-1]
-        p, mode_right = np.array(last["right"]), np.equal(last["mode"], rights).mean()
-        tqdm.write(
-            f"{arm}, seed {seed}: Pass@1 {p.mean():.3f}, Pass@64 {(1 - (1 - p) ** 64).mean():.3f}, "
-            f"most probable answer right {mode_right:.3f}"
-        )
-    if config.publish:
-        lines = ",\n".join(json.dumps(run) for run in runs)
-        command = "python lessons/experiments/short_answers.py --publish"
-        RESULTS.write_text(f'{{"command": "{command}", "runs": [\n{lines}\n]}}\n', "utf-8")
-        print(f"written: {RESULTS}")
+    """Train every arm from every seed, print a line for each run, and with --publish write short_answers.json."""
+    config = config.sized()
+    runs = [Run(arm, *settings, seed) for arm, settings in ARMS.items() for seed in range(config.seeds)]
+    rights = [problem.answer for problem in held_out_problems(16, LEVELS)]
+    with Grid(config, "short_answers.py") as grid:
+        results = grid.run(measure, runs)
+        for run in results:
+            p, mode_right = np.array(run["right"]), np.equal(run["mode"], rights).mean()
+            print(
+                f"{run['arm']}, seed {run['seed']}: Pass@1 {p.mean():.3f}, Pass@64 {(1 - (1 - p) ** 64).mean():.3f}, "
+                f"most probable answer right {mode_right:.3f}"
+            )
+        if config.publish:
+            grid.publish(RESULTS, results)
 
 
 if __name__ == "__main__":

@@ -5,30 +5,26 @@
     python lessons/experiments/staleness.py --publish    also writes staleness.json here
 
 Staleness. Every run makes 192 updates on 32 completions each, 6,144 in all, each used once. Only the size of a rollout
-batch differs: it holds the completions of U updates, so that the last of them are U - 1 updates old when they are used
-(and a minibatch, which is whole groups at U = 1, holds completions of many groups above).
-The arms differ in nothing but what they do with the ratio: advantages are GRPO's, every loss is averaged as GRPO's is,
-there is no KL. At U = 1 every ratio is 1 and the arms are one.
+batch differs: it holds the completions of U updates, so that the last of them are U - 1 updates old when they are used.
+(At U = 1 a minibatch is whole groups; at larger U it mixes completions of many groups.) The arms differ only in what
+they do with the ratio: advantages are GRPO's, every loss is averaged as GRPO's is, and there is no KL. At U = 1 every
+ratio is 1 and all arms are the same.
 
 Reuse. Rollout batches of 256 completions, used in four epochs of 8 updates; 3,072 completions in all.
 
 Samplers. GRPO's clip at U = 4, with completions sampled by a copy of the policy in another precision than that of the
 trainer, with and without truncated importance sampling.
-
-Runs go on in parallel, one thread each; those that are finished are not run again.
 """
 
-from toy_env import UsageError, take_over_ctrl_c
+from toy_env import take_over_ctrl_c
 
 if __name__ == "__main__":
     take_over_ctrl_c()
 
 import copy
-import json
 import random
-import re
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -38,7 +34,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from algorithms import cispo, dapo, grpo, gspo
-from lessons.experiments.pool import in_parallel, lock_folder
+from lessons.experiments import paired
+from lessons.experiments.grid import Grid, GridConfig, load_runs, signed
 from toy_env.arithmetic import LEVELS, held_out_problems, reward, sample_problems
 from toy_env.cli import at_least, run_main
 from toy_env.evaluate import evaluate
@@ -49,8 +46,7 @@ RESULTS = Path(__file__).parent / "staleness.json"
 G, MINIBATCH, MAX_NEW_TOKENS, LEARNING_RATE, WARMUP = 8, 32, 56, 2e-4, 10
 UPDATES = 192
 STALENESS = (1, 4, 8, 16, 32)  # U: updates for each rollout batch
-EVALUATIONS = 4  # of held-out accuracy, spread evenly over a run of 8 minibatches a batch; of others one, at the end
-T_975 = {5: 2.776, 10: 2.262}  # quantile of Student's t, by number of seeds
+EVALUATIONS = 4  # of held-out accuracy, spread evenly over a run of 8 minibatches a batch; other runs have one
 FOLLOW_UP = ("GRPO's clip", "CISPO")  # of reuse, on seeds 5 to 9: decided after the first five, to settle them
 CAP = 2.0  # C, of the weights of truncated importance sampling
 
@@ -73,10 +69,11 @@ PREDICTIONS = {
 
 
 def averaged_as_grpo(token_mean: Callable) -> Callable:
-    """A policy_loss that is a mean over the batch's tokens, made one over each completion's and then over completions.
+    """A policy_loss that averages over the tokens of each completion and then over completions, made from one that
+    averages over the tokens of the batch.
 
-    It is linear in the advantages: each is multiplied by the number of tokens of the batch over those of its own
-    completion, over the number of completions. One without tokens counts among these, as in GRPO.
+    It is linear in the advantages: each is multiplied by the number of tokens in the batch, over the number in its own
+    completion, over the number of completions. A completion without tokens is counted, as in GRPO.
     """
 
     def loss(*, advantages: Tensor, mask: Tensor, **batch) -> Tensor:
@@ -88,10 +85,8 @@ def averaged_as_grpo(token_mean: Callable) -> Callable:
 
 
 def script_loss(script, like_grpo: bool, **settings) -> Callable:
-    """The script's policy_loss, averaged over the tokens of each completion and then over completions.
-
-    `like_grpo`: whether it does so itself.
-    """
+    """The script's policy_loss, averaged over the tokens of each completion and then over completions. `like_grpo`:
+    whether the script averages so itself."""
     config = script.Config(max_new_tokens=MAX_NEW_TOKENS, **settings)
     if like_grpo:
         return partial(script.policy_loss, config=config, ref_logps=None)
@@ -114,16 +109,12 @@ CORRECTIONS = {"bfloat16": ("none", "token", "sequence"), "float8": ("none", "se
 
 
 @dataclass
-class Config:
+class Config(GridConfig):
     seeds: at_least(1, 1000) = 5  # seeds 0, 1, ... of every setting
     quick: bool = False  # 1 seed, 32 updates, U = 1, 8 and 32, no float8; in the folder OUTPUT-quick
-    processes: at_least(0) = 0  # runs at a time, of one thread each; 0 for one per core
     output: str = "runs/staleness"  # folder for the runs
-    publish: bool = False  # write staleness.json, which lesson 14 reads
 
-    def check(self) -> None:
-        if self.publish and (self.quick or self.seeds != 5):
-            raise UsageError("--publish is for full runs; leave out --quick and --seeds")
+    QUICK = {"seeds": 1}
 
 
 @dataclass(frozen=True)
@@ -141,30 +132,26 @@ class Run:
     def evaluations(self) -> int:
         return EVALUATIONS if self.staleness == 8 else 1
 
-    def file(self) -> str:
-        return re.sub(r"[^\w.-]", "", "-".join(map(str, asdict(self).values()))) + ".json"
-
 
 def runs_of(config: Config) -> list[Run]:
-    """All runs; at U = 1 the arms are the same, so there is one of them."""
-    seeds, updates, stale = range(config.seeds), UPDATES, STALENESS
+    """All runs; at U = 1, where all arms are the same, only GRPO's clip."""
+    seeds, updates, stale, samplers = range(config.seeds), UPDATES, STALENESS, [*CORRECTIONS]
     if config.quick:
-        seeds, updates, stale = range(1), 32, (1, 8, 32)
+        updates, stale, samplers = 32, (1, 8, 32), ["bfloat16"]
     runs = [Run(arm, u, seed, 1, updates) for seed in seeds for u in stale for arm in ARMS
             if u > 1 or arm == "GRPO's clip"]  # fmt: skip
     runs += [Run(arm, 8, seed, 4, 2 * updates) for seed in seeds for arm in ARMS]
-    if config.seeds == 5 and not config.quick:
+    if config.seeds == 5:
         runs += [Run(arm, 8, 5 + seed, 4, 2 * updates) for seed in seeds for arm in FOLLOW_UP]
-    samplers = ["bfloat16"] if config.quick else CORRECTIONS
     runs += [Run("GRPO's clip", 4, seed, 1, updates, sampler, correction)
              for seed in seeds for sampler in samplers for correction in CORRECTIONS[sampler]]  # fmt: skip
     return runs
 
 
 def in_precision(policy: torch.nn.Module, precision: str) -> torch.nn.Module:
-    """The policy as a sampler has it: itself for float32; a copy that computes in bfloat16; or a copy whose linear
-    layers (the head, and the embeddings tied to it, among them) have weights rounded to float8 (e4m3), scaled so that
-    the largest of a layer is the largest float8.
+    """The policy that samples: itself for float32; a copy that computes in bfloat16; or a copy whose linear layers
+    (including the head and the embeddings tied to it) have weights rounded to float8 (e4m3), scaled so that the largest
+    weight of a layer is the largest float8.
 
     A linear layer in bfloat16 sums in float32 and rounds the sum, as accelerators do. Here the sum is a float32 product
     of the rounded numbers, which is up to ten times as fast where a processor has no bfloat16 instructions.
@@ -184,8 +171,8 @@ def in_precision(policy: torch.nn.Module, precision: str) -> torch.nn.Module:
 
 
 def sampling_weights(log_ratio: Tensor, correction: str) -> Tensor:
-    """Truncated importance sampling: min(pi_trainer / pi_sampler, CAP), of each token (B, T) or completion (B, 1), from
-    the log-ratios (B, T), 0 off the mask; 1 without a correction."""
+    """The weights of truncated importance sampling, min(pi_trainer / pi_sampler, CAP), for each token (B, T) or each
+    completion (B, 1); 1 without a correction. log_ratio: (B, T), 0 off the mask."""
     if correction == "none":
         return torch.ones_like(log_ratio[:, :1])
     summed = log_ratio if correction == "token" else log_ratio.sum(dim=1, keepdim=True)
@@ -193,13 +180,13 @@ def sampling_weights(log_ratio: Tensor, correction: str) -> Tensor:
 
 
 def spread(log_ratio: Tensor, mask: Tensor) -> dict[str, float]:
-    """How far trainer and sampler are apart: standard deviation of the ratio, and share above CAP, of the tokens and of
-    the completions of a rollout batch."""
-    found = {}
+    """How far trainer and sampler are apart: the standard deviation of their ratio and the share of ratios above CAP,
+    over the tokens and over the completions of a rollout batch."""
+    spreads = {}
     for name, ratio in (("tokens", log_ratio[mask].exp()), ("completions", log_ratio.sum(dim=1).exp())):
-        found[f"spread of {name}"] = ratio.std().item()
-        found[f"{name} above {CAP:g}"] = (ratio > CAP).double().mean().item()
-    return found
+        spreads[f"spread of {name}"] = ratio.std().item()
+        spreads[f"{name} above {CAP:g}"] = (ratio > CAP).double().mean().item()
+    return spreads
 
 
 def collect(sampler, tokenizer, P: int, rng: random.Random, generator: torch.Generator):
@@ -215,9 +202,9 @@ def collect(sampler, tokenizer, P: int, rng: random.Random, generator: torch.Gen
 
 
 def train(run: Run) -> dict:
-    """Train, and return the run's settings with what is kept of it: held-out accuracy along the way and the rest at the
-    end; means over all updates of the share of tokens whose gradient is stopped (of those with an advantage) and of
-    |log ratio|; and of every batch how far sampler and trainer were apart, if they differ."""
+    """Train, and return held-out accuracy along the way; entropy, length and truncated share at the end; over all
+    updates the mean share of tokens whose gradient is stopped (among those with an advantage) and the mean |log ratio|;
+    and, if sampler and trainer differ, the mean of their `spread` over the batches."""
     torch.set_num_threads(1)
     policy, tokenizer = load_policy("base")
     optimizer = torch.optim.AdamW(policy.parameters(), lr=LEARNING_RATE, weight_decay=0.0, fused=True)
@@ -227,13 +214,13 @@ def train(run: Run) -> dict:
         sampler = in_precision(policy, run.sampler)
         _, rollout, advantages = collect(sampler, tokenizer, run.staleness * MINIBATCH // G, rng, generator)
 
-        # The weights of another sampler's completions, put into the advantages: every loss is linear in them
+        # If another policy sampled, weights correct for it. They multiply the advantages, in which every loss is linear
         if sampler is not policy:
             with torch.no_grad():
                 logps = completion_logps(policy, rollout, 1.0)
             apart.append(spread(logps - rollout.logps, rollout.mask))
             advantages = advantages * sampling_weights(logps - rollout.logps, run.correction)  # (B, 1) or (B, T)
-            rollout.logps = logps  # the ratio is that of the trainer's policies, then and now
+            rollout.logps = logps  # the loss's ratio is between the trainer's policies, now and when it sampled
 
         epochs = [torch.randperm(len(rollout), generator=generator) for _ in range(run.epochs)]
         for rows in torch.cat(epochs).split(MINIBATCH):
@@ -257,106 +244,102 @@ def train(run: Run) -> dict:
     numbers = {"stopped": np.mean(stopped), "moved": np.mean(moved), "entropy": report.entropy,
                "length": report.lengths.mean(), "truncated": report.truncated.mean()}  # fmt: skip
     numbers |= {name: np.mean([batch[name] for batch in apart]) for name in (apart[0] if apart else ())}
-    return asdict(run) | {"accuracy": accuracy} | {name: float(f"{x:.4g}") for name, x in numbers.items()}
+    return {"accuracy": accuracy} | {name: float(f"{x:.4g}") for name, x in numbers.items()}
 
 
 def load(path: Path = RESULTS) -> list[dict]:
-    """What `train` returned, of every run."""
-    return json.loads(path.read_text("utf-8"))["runs"]
+    """The settings of every run and what `train` returned."""
+    return load_runs(path)
 
 
 def select(runs: list[dict], seeds: range = range(5), **settings) -> list[dict]:
-    """The runs with these settings, by seed; where none is given, those of the staleness experiment. Without the
-    follow-up's, whose seeds are range(5, 10)."""
-    runs = [run for run in runs if run["seed"] in seeds]
+    """The runs with these settings, by seed; settings that are not given are those of the staleness experiment. The
+    follow-up has the seeds range(5, 10)."""
     settings = {"epochs": 1, "sampler": "float32", "correction": "none"} | settings
     if settings.get("staleness") == 1 and settings["epochs"] == 1:
         settings["arm"] = "GRPO's clip"  # at U = 1 all arms are the same
-    return [run for run in runs if all(run[name] == value for name, value in settings.items())]
+    return [run for run in runs if run["seed"] in seeds and settings.items() <= run.items()]
 
 
 def difference(runs: list[dict], others: list[dict], at: int = -1, others_at: int = -1) -> tuple[float, float, float]:
     """Mean difference of held-out accuracy, runs - others, in points, with the ends of its 95 % t interval. Paired by
-    seed: the prompts of a seed are the same in all runs. at: which of the evaluations. Of 5 or 10 pairs."""
+    seed: the prompts of a seed are the same in all runs. at, others_at: the number of an evaluation."""
     assert [run["seed"] for run in runs] == [run["seed"] for run in others]
-    points = 100 * np.array([a["accuracy"][at] - b["accuracy"][others_at] for a, b in zip(runs, others)])
-    half = T_975[len(points)] * points.std(ddof=1) / np.sqrt(len(points))
-    return points.mean(), points.mean() - half, points.mean() + half
+    result = paired.difference([run["accuracy"][at] for run in runs], [run["accuracy"][others_at] for run in others])
+    mean = 100 * result["difference"]
+    return mean, *(100 * end for end in result["interval"] or (mean / 100, mean / 100))
 
 
 def judge(runs: list[dict]) -> dict[str, tuple[bool, str]]:
-    """Of each prediction whether it held, and the numbers it speaks of (points of accuracy, with 95 % intervals)."""
+    """Whether each prediction held, and its numbers (points of accuracy, with 95 % intervals)."""
     clip, old, last = "GRPO's clip", "no correction", STALENESS[-1]
 
-    def end(arm: str, u: int) -> np.ndarray:
-        return 100 * np.array([run["accuracy"][-1] for run in select(runs, arm=arm, staleness=u)])
+    def at(arm: str, u: int, **settings) -> list[dict]:
+        return select(runs, arm=arm, staleness=u, **settings)
 
-    def against(arm: str, u: int, other: str, v: int) -> tuple[float, float, float]:
-        return difference(select(runs, arm=arm, staleness=u), select(runs, arm=other, staleness=v))
+    def accuracy(arm: str, u: int) -> np.ndarray:
+        return 100 * np.array([run["accuracy"][-1] for run in at(arm, u)])
 
-    def off(sampler: str, correction: str) -> tuple[float, float, float]:
-        sampled = select(runs, arm=clip, staleness=4, sampler=sampler, correction=correction)
-        return difference(sampled, select(runs, arm=clip, staleness=4))
+    def thousandths(points: float) -> str:
+        return f".{points * 10:03.0f}"
 
-    means = [end(arm, 4).mean() for arm in ARMS]
-    fresh = max(means) - min(means)
-    early, clip_lost = {u: against(old, u, old, 1) for u in (4, 8)}, against(clip, last, clip, 1)
-    higher = {u: against("clip-higher", u, clip, u) for u in STALENESS[1:]}
-    stopped = {arm: np.mean([run["stopped"] for run in select(runs, arm=arm, staleness=last)]) for arm in ARMS}
-    gspo_off, cispo_off = (against(arm, last, clip, last) for arm in ("GSPO", "CISPO"))
-    again = {arm: select(runs, arm=arm, staleness=8, epochs=4) for arm in ARMS}
-    gains = {arm: difference(again[arm], select(runs, arm=arm, staleness=8), others_at=1) for arm in ARMS}
-    least = min(gains[arm][0] for arm in ARMS if arm != old)
-    ends = {arm: np.mean([run["accuracy"][-1] for run in again[arm]]) for arm in ARMS}
-    found = {
-        "fresh": (fresh <= 3, f"largest difference of two means {fresh:.1f}"),
+    means = [accuracy(arm, 4).mean() for arm in ARMS]
+    lost, clip_lost = {u: difference(at(old, u), at(old, 1)) for u in (4, 8)}, difference(at(clip, last), at(clip, 1))
+    higher = {u: difference(at("clip-higher", u), at(clip, u)) for u in STALENESS[1:]}
+    stopped = {arm: np.mean([run["stopped"] for run in at(arm, last)]) for arm in ARMS}
+    gspo, cispo = (difference(at(arm, last), at(clip, last)) for arm in ("GSPO", "CISPO"))
+    gains = {arm: difference(at(arm, 8, epochs=4), at(arm, 8), others_at=1) for arm in ARMS}
+    ends = {arm: np.mean([run["accuracy"][-1] for run in at(arm, 8, epochs=4)]) for arm in ARMS}
+    without, with_clip = accuracy(old, last), accuracy(clip, last)
+    outcomes = {
+        "fresh": (max(means) - min(means) <= 3, f"largest difference of two means {max(means) - min(means):.1f}"),
         "no correction": (
-            min(lost[0] for lost in early.values()) > -3 and end(old, last).mean() < 39,
-            f"{written(early[8])} at U = 8; .{end(old, last).mean() * 10:03.0f} at 32, runs from "
-            f".{end(old, last).min() * 10:03.0f} to .{end(old, last).max() * 10:03.0f}",
+            min(mean for mean, *_ in lost.values()) > -3 and without.mean() < 39,
+            f"{written(lost[8])} at U = 8; {thousandths(without.mean())} at 32, runs from "
+            f"{thousandths(without.min())} to {thousandths(without.max())}",
         ),
         "GRPO's clip": (
-            3 <= -clip_lost[0] <= 10 and end(clip, last).min() >= 70,
-            f"{written(clip_lost)}; lowest run .{end(clip, last).min() * 10:03.0f}",
+            3 <= -clip_lost[0] <= 10 and with_clip.min() >= 70,
+            f"{written(clip_lost)}; lowest run {thousandths(with_clip.min())}",
         ),
         "clip-higher": (
             all(abs(higher[u][0]) <= 3 for u in (4, 8, 16)) and higher[last][0] > 0,
-            "; ".join(f"{written(higher[u])} at {u}" for u in higher),
+            "; ".join(f"{written(gap)} at {u}" for u, gap in higher.items()),
         ),
         "GSPO": (
-            stopped["GSPO"] >= 3 * stopped[clip] and abs(gspo_off[0]) <= 4,
-            f"stops {stopped['GSPO']:.0%} against {stopped[clip]:.0%}; {written(gspo_off)}",
+            stopped["GSPO"] >= 3 * stopped[clip] and abs(gspo[0]) <= 4,
+            f"stops {stopped['GSPO']:.0%} against {stopped[clip]:.0%}; {written(gspo)}",
         ),
-        "CISPO": (cispo_off[0] >= 2, written(cispo_off)),
+        "CISPO": (cispo[0] >= 2, written(cispo)),
         "reuse": (
-            least >= 5 and min(ends, key=ends.get) == old,
-            "; ".join(f"{arm} {written(gains[arm])}" for arm in ARMS),
+            min(gains[arm][0] for arm in ARMS if arm != old) >= 5 and min(ends, key=ends.get) == old,
+            "; ".join(f"{arm} {written(gain)}" for arm, gain in gains.items()),
         ),
     }
-    for sampler, low, high, most_above, bound, change in (
+    for sampler, low, high, most_above, bound, most_change in (
         ("bfloat16", 0.005, 0.03, 0.0, 2, 4),
         ("float8", 0.03, 0.2, 1e-3, 4, 3),
     ):
-        all_of_it = [
-            run
-            for c in CORRECTIONS[sampler]
-            for run in select(runs, arm=clip, staleness=4, sampler=sampler, correction=c)
-        ]
-        tokens, above = (np.mean([run[name] for run in all_of_it]) for name in ("spread of tokens", "tokens above 2"))
-        by = {correction: off(sampler, correction) for correction in CORRECTIONS[sampler]}
-        found[sampler] = (
+        by = {correction: at(clip, 4, sampler=sampler, correction=correction) for correction in CORRECTIONS[sampler]}
+        tokens, above = (
+            np.mean([run[name] for by_seed in by.values() for run in by_seed])
+            for name in ("spread of tokens", "tokens above 2")
+        )
+        gaps = {correction: difference(by_seed, at(clip, 4)) for correction, by_seed in by.items()}
+        bounded = gaps if sampler == "bfloat16" else ["none"]
+        outcomes[sampler] = (
             low <= tokens <= high
             and above <= most_above
-            and max(abs(by[c][0]) for c in (by if sampler == "bfloat16" else ["none"])) <= bound
-            and max(abs(by[c][0] - by["none"][0]) for c in by) < change,
+            and max(abs(gaps[correction][0]) for correction in bounded) <= bound
+            and max(abs(gap[0] - gaps["none"][0]) for gap in gaps.values()) < most_change,
             f"spread {tokens:.3f}, share above 2: {above:.0e}; "
-            + "; ".join(f"{'no correction' if c == 'none' else c} {written(by[c])}" for c in by),
+            + "; ".join(f"{'no correction' if name == 'none' else name} {written(gap)}" for name, gap in gaps.items()),
         )
-    return found
+    return outcomes
 
 
 def verdicts(runs: list[dict]) -> str:
-    """The predictions and what came of them, as a table in Markdown."""
+    """The predictions and their outcomes, as a table in Markdown."""
     rows = ["| about | predicted, before the runs and after pilots with another seed | outcome |", "|---|---|---|"]
     for about, (held, numbers) in judge(runs).items():
         rows.append(f"| {about} | {PREDICTIONS[about]} | {'held' if held else '**did not hold**'}: {numbers} |")
@@ -364,55 +347,29 @@ def verdicts(runs: list[dict]) -> str:
 
 
 def written(interval: tuple[float, float, float]) -> str:
-    mean, low, high = interval
-    return f"{mean:+.1f} [{low:+.1f}, {high:+.1f}]".replace("-", "−")
-
-
-def write(run: Run, folder: Path) -> None:
-    """Train and write what is kept; in the process that trains, so that a stop loses nothing that is finished."""
-    path = folder / run.file()
-    path.with_suffix(".tmp").write_text(json.dumps(train(run)), "utf-8")
-    path.with_suffix(".tmp").rename(path)
-
-
-def read(run: Run, folder: Path) -> dict:
-    """What is kept of a run. Raises UsageError if the file holds something else."""
-    path = folder / run.file()
-    try:
-        found = json.loads(path.read_text("utf-8"))
-        fits = {name: found[name] for name in asdict(run)} == asdict(run)
-        fits = fits and len(found["accuracy"]) == run.evaluations()
-    except (KeyError, TypeError, ValueError):
-        fits = False
-    if not fits:
-        raise UsageError(f"{path} is of another version; delete it, or choose another --output")
-    return found
+    mean, low, high = map(signed, interval)
+    return f"{mean} [{low}, {high}]"
 
 
 def main(config: Config) -> None:
-    """Run what is not there yet, print a line for each setting, and with --publish write staleness.json."""
-    folder = Path(f"{config.output}-quick" if config.quick else config.output)
-    runs = runs_of(config)
-    with lock_folder(str(folder), "staleness.py"):
-        left = [(run, folder) for run in runs if not (folder / run.file()).exists()]
-        in_parallel(write, left, config.processes, total=len(runs))
-    results = [read(run, folder) for run in runs]
-    print(table(results))
-    if config.publish:
-        lines = ",\n".join(json.dumps(run) for run in results)
-        command = "python lessons/experiments/staleness.py --publish"
-        RESULTS.write_text(f'{{"command": "{command}", "runs": [\n{lines}\n]}}\n', "utf-8")
-        print(f"written: {RESULTS}")
+    """Make the runs that are missing, print a line for each setting, and with --publish write staleness.json."""
+    config = config.sized()
+    with Grid(config, "staleness.py") as grid:
+        results = grid.run(train, runs_of(config))
+        print(table(results))
+        if config.publish:
+            grid.publish(RESULTS, results)
 
 
 def table(results: list[dict]) -> str:
     """A line for each setting: accuracy at the end, mean and range over seeds, and the share of stopped tokens."""
-    settings = ("arm", "staleness", "epochs", "sampler", "correction")
+    names = ("arm", "staleness", "epochs", "sampler", "correction")
     lines = [f"{'arm':<15}{'U':>4}{'epochs':>8}  {'sampler':<10}{'correction':<12}accuracy at the end     stopped"]
-    for values in dict.fromkeys(tuple(run[name] for name in settings) for run in results):
-        same = [run for run in results if tuple(run[name] for name in settings) == values]
-        end, stopped = [run["accuracy"][-1] for run in same], np.mean([run["stopped"] for run in same])
-        arm, staleness, epochs, sampler, correction = values
+    groups: dict[tuple, list[dict]] = {}
+    for run in results:
+        groups.setdefault(tuple(run[name] for name in names), []).append(run)
+    for (arm, staleness, epochs, sampler, correction), runs in groups.items():
+        end, stopped = [run["accuracy"][-1] for run in runs], np.mean([run["stopped"] for run in runs])
         arm = "all" if staleness * epochs == 1 else arm
         lines.append(
             f"{arm:<15}{staleness:>4}{epochs:>8}  {sampler:<10}{correction:<12}"

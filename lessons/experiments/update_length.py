@@ -4,21 +4,21 @@
     python lessons/experiments/update_length.py --quick      1 seed, 4 prompts, G = 8 alone
     python lessons/experiments/update_length.py --publish    also writes update_length.npz here
 
-The runs are the scripts' own `train`, 256 completions a step. At three steps each held-out prompt gets many answers.
-From one half come p, the class variances v+ and v-, and |dm|^2, hence the predicted E|g|^2 of a group with k of G
-right; of the other half groups are formed, with every k and as they were drawn. The score of every different answer is
-computed exactly, and lengths follow from inner products. What is finished is not made again.
+The runs are the scripts' own `train`, 256 completions a step. At three steps of training many answers to each held-out
+prompt are drawn. One half of them gives p, the class variances v+ and v-, and |dm|^2, and with these the predicted
+E|g|^2 of a group with k of G right; the other half forms groups, with every k and as they were drawn. The score of
+every different answer is computed exactly, and lengths follow from inner products.
 """
 
-from toy_env import UsageError, take_over_ctrl_c
+from toy_env import take_over_ctrl_c
 
 if __name__ == "__main__":
     take_over_ctrl_c()
 
-import json
 import random
 import shutil
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
@@ -27,7 +27,9 @@ import torch
 from torch import Tensor
 
 from lessons import identity
-from lessons.experiments.pool import in_parallel, lock_folder
+from lessons.experiments import update_length_tables
+from lessons.experiments.grid import Grid, GridConfig
+from lessons.experiments.update_length_tables import EVERY_TOKEN, GROUP_SIZES, KS, MEAN, RESULTS
 from toy_env.cli import at_least, run_main, silence
 from toy_env.evaluate import held_out
 from toy_env.model import load_policy
@@ -35,15 +37,11 @@ from toy_env.rollout import Rollout, completion_logps, sample
 from toy_env.save import saves, step_of
 from toy_env.tasks import TASKS, base_model, load_task
 
-RESULTS = Path(__file__).parent / "update_length.npz"
 SCRIPTS = {"GRPO": "grpo", "Dr. GRPO": "dr_grpo"}
 TRAINED_AT, BATCH = (4, 8, 16, 64), 256  # group sizes; completions a step
 STEPS = (0, 20, 60)  # of training, to measure at
-GROUP_SIZES = (4, 8, 16, 32, 64)
-KS = {G: sorted({k for j in range(6) if 2**j < G for k in (2**j, G - 2**j)}) for G in GROUP_SIZES}
 MOST_KS = max(map(len, KS.values()))
 GROUPS = 128  # with each k, of each prompt
-EVERY_TOKEN, MEAN = 0, 1  # a score sums the gradients of its tokens (Dr. GRPO), or averages them (GRPO's loss)
 
 # Written down before the first measurement, and before the code that makes it.
 PREDICTIONS = {
@@ -65,28 +63,26 @@ PREDICTIONS = {
 
 
 @dataclass
-class Config:
+class Config(GridConfig):
     seeds: at_least(1, 1000) = 3  # training seeds 0, 1, ...
     prompts: at_least(1, 1000) = 16  # held-out prompts
     answers: at_least(128, 2**16) = 2048  # to each: half to predict from, half to form groups of, of up to 64
     quick: bool = False  # 1 seed, 4 prompts, 1,024 answers, trained at G = 8 alone; in the folder OUTPUT-quick
-    processes: at_least(0) = 0  # processes of one thread each; 0 for one a core
     output: str = "runs/update_length"  # folder for the runs and the measurements
-    publish: bool = False  # write update_length.npz
 
-    def check(self) -> None:
-        if self.publish and (self.quick, self.seeds, self.prompts, self.answers) != (False, 3, 16, 2048):
-            raise UsageError("--publish is for full runs; leave out --quick, --seeds, --prompts and --answers")
+    QUICK = {"seeds": 1, "prompts": 4, "answers": 1024}
 
 
 @dataclass(frozen=True)
 class Run:
-    """A training run; without a script the base model, which is measured at step 0."""
+    """A training run that is measured at some steps; without a script the base model, which is measured at step 0."""
 
     task: str
     seed: int
-    script: str = ""
-    G: int = 0
+    script: str
+    G: int
+    prompts: int
+    answers: int
 
     def name(self) -> str:
         return f"{self.task}-{self.script or 'base'}-{self.G}-{self.seed}"
@@ -95,16 +91,16 @@ class Run:
         return STEPS[1:] if self.script else STEPS[:1]
 
     def draws(self, step: int) -> int:
-        """The seed of all that is drawn to measure at a step; no two measurements share it."""
+        """The seed of everything that is drawn to measure at a step; no two measurements share it."""
         return random.Random(f"{self.name()}-{step}").getrandbits(62)
 
 
 def runs_of(config: Config) -> list[Run]:
     """All runs, each task's and seed's base model first."""
-    trained_at = (8,) if config.quick else TRAINED_AT
+    trained_at, sizes = (8,) if config.quick else TRAINED_AT, (config.prompts, config.answers)
     return [
-        run for seed in range(config.seeds) for task in TASKS
-        for run in (Run(task, seed), *(Run(task, seed, script, G) for G in trained_at for script in SCRIPTS.values()))
+        Run(task, seed, script, G, *sizes) for seed in range(config.seeds) for task in TASKS
+        for script, G in (("", 0), *((script, G) for G in trained_at for script in SCRIPTS.values()))
     ]  # fmt: skip
 
 
@@ -113,7 +109,7 @@ def runs_of(config: Config) -> list[Run]:
 
 @dataclass
 class Answers:
-    """Answers to one prompt. U of them differ, and an answer is its index among these."""
+    """Answers to one prompt. U of them are different, and an answer is represented by its index among these."""
 
     drawn: np.ndarray  # (n,) the index of every answer, in the order in which they were drawn
     right: np.ndarray  # (U,) bool
@@ -122,21 +118,20 @@ class Answers:
     scores: Tensor | None = None  # (U, parameters): gradient of the log-probability of each
 
     def of_class(self, drawn: np.ndarray, right: bool) -> np.ndarray:
-        """Those of some answers that are right, or wrong."""
+        """The right ones of some answers, or the wrong ones."""
         return drawn[self.right[drawn] == right]
 
 
 def draw(policy, tokenizer, task, problem, n: int, generator: torch.Generator) -> Answers:
     """n answers of a policy to a problem."""
     rollout = sample(policy, tokenizer, [problem.prompt], n, 56, 1.0, generator)
-    first: dict[tuple[str, bool], int] = {}  # a text that was cut at the limit is another answer than one that ended
-    rows = [first.setdefault(key, i) for i, key in enumerate(zip(rollout.texts, rollout.truncated.tolist()))]
-    index = {row: u for u, row in enumerate(first.values())}
-    different = rollout[torch.tensor(list(first.values()))]
+    keys = [*zip(rollout.texts, rollout.truncated.tolist())]  # a text cut at the limit differs from the same one ended
+    index = {key: u for u, key in enumerate(dict.fromkeys(keys))}
+    different = rollout[torch.tensor([keys.index(key) for key in index])]
     scores = torch.stack([score(policy, different, u) for u in range(len(different))])
     inner, lengths = (scores.double() @ scores.double().T).numpy(), different.mask.sum(dim=1).numpy()
     return Answers(
-        drawn=np.array([index[row] for row in rows]),
+        drawn=np.array([index[key] for key in keys]),
         right=np.array([task.reward(problem, text) == 1 for text in different.texts]),
         inner=np.stack([inner, inner / np.outer(lengths, lengths)]),
         different=different,
@@ -145,15 +140,15 @@ def draw(policy, tokenizer, task, problem, n: int, generator: torch.Generator) -
 
 
 def score(policy, rollout: Rollout, row: int) -> Tensor:
-    """(parameters,): the gradient of the log-probability of one answer, all its tokens and the EOS."""
+    """(parameters,): the gradient of the log-probability of one answer, that is of all its tokens and the EOS."""
     total = completion_logps(policy, rollout[torch.tensor([row])], temperature=1.0).sum()
     return torch.cat([part.flatten() for part in torch.autograd.grad(total, list(policy.parameters()))])
 
 
 def parts(answers: Answers, drawn: np.ndarray, inner: np.ndarray) -> tuple[float, float, float]:
-    """Of some answers v+, v- and |dm|^2, without bias: the variances of the scores of right and of wrong ones, summed
-    over parameters (ddof 1), and the squared length of the difference of their means less what the noise in these adds.
-    nan if there are fewer than two right or two wrong ones."""
+    """Unbiased v+, v- and |dm|^2 from some answers: the variances of the scores of right and of wrong answers, summed
+    over parameters (ddof 1), and the squared length of the difference of their means, less what the noise in the means
+    adds. nan if there are fewer than two right or two wrong answers."""
     means, variances, noise = [], [], 0.0
     for right in (True, False):
         of_class = answers.of_class(drawn, right)
@@ -170,7 +165,7 @@ def parts(answers: Answers, drawn: np.ndarray, inner: np.ndarray) -> tuple[float
 
 
 def with_k_right(answers: Answers, drawn: np.ndarray, k: int, G: int, n: int, rng: np.random.Generator) -> np.ndarray:
-    """(n, G): random groups of some answers, k of them right; n is 0 if there are too few right or wrong ones."""
+    """(n, G): random groups of some answers, k of them right; (0, G) if there are too few right or wrong answers."""
     of_class = ((answers.of_class(drawn, True), k), (answers.of_class(drawn, False), G - k))
     if any(len(part) < m for part, m in of_class):
         n = 0
@@ -179,8 +174,7 @@ def with_k_right(answers: Answers, drawn: np.ndarray, k: int, G: int, n: int, rn
 
 
 def squared_lengths(answers: Answers, groups: np.ndarray, script: str, inner: np.ndarray) -> np.ndarray:
-    """(M,): |g|^2 of each group's update g, the mean of advantage times score. groups: (M, G) answers. The advantages
-    are the script's own."""
+    """(M,): |g|^2 of each group's update g, the mean of the script's advantages times scores. groups: (M, G)."""
     R = torch.from_numpy(answers.right[groups].astype(float))
     A = import_module(f"algorithms.{script}").compute_advantages(rewards=R).numpy() / groups.shape[1]
     weights = np.zeros((len(groups), len(answers.right)))
@@ -190,7 +184,7 @@ def squared_lengths(answers: Answers, groups: np.ndarray, script: str, inner: np
 
 def identity_error(policy, answers: Answers, script: str, k: int = 3, G: int = 8) -> float:
     """Relative difference between minus the gradient of the script's own loss on one group, and sigma (Dr. GRPO: its
-    square) times the contrast of the scores; nan if there are no such group's answers."""
+    square) times the contrast of the scores; nan if there are too few right or wrong answers for such a group."""
     of_class = [answers.of_class(answers.drawn, right)[:n] for right, n in ((True, k), (False, G - k))]
     group = torch.from_numpy(np.concatenate(of_class))
     if len(group) < G:
@@ -212,56 +206,52 @@ def identity_error(policy, answers: Answers, script: str, k: int = 3, G: int = 8
 def measure_prompt(answers: Answers, rng: np.random.Generator) -> dict[str, np.ndarray]:
     """All numbers of one prompt at one step of training. Prediction and measurement share no answer."""
     first, second = np.array_split(answers.drawn, 2)
-    found = {
+    numbers = {
         "right": np.array([answers.right[part].sum() for part in (first, second)]),
         "different": np.array([len(set(answers.of_class(answers.drawn, right))) for right in (True, False)]),
         "parts": np.array([parts(answers, first, inner) for inner in answers.inner]),  # (2, 3): v+, v-, |dm|^2
         "squared": np.full((len(GROUP_SIZES), 2, MOST_KS), np.nan),  # mean |g|^2 of GRPO with each k of KS
-        "drawn": np.full((len(GROUP_SIZES), 5), np.nan),  # of groups as drawn: shares all wrong, few right, middle, ...
-        "length": np.full((len(GROUP_SIZES), 4), np.nan),  # ... means of |g|, sigma of GRPO; |g|, sigma^2 of Dr. GRPO
+        # groups as drawn: shares with k = 0, below G / 4, from there to 3 G / 4, above, and k = G
+        "drawn": np.full((len(GROUP_SIZES), 5), np.nan),
+        # and their means of |g| and sigma for GRPO, of |g| and sigma^2 for Dr. GRPO
+        "length": np.full((len(GROUP_SIZES), 4), np.nan),
     }
     for i, G in enumerate(GROUP_SIZES):
         groups = second[: len(second) // G * G].reshape(-1, G)
         k = answers.right[groups].sum(axis=1)
-        found["drawn"][i] = [
+        numbers["drawn"][i] = [
             (k == 0).mean(), ((k > 0) & (4 * k < G)).mean(), ((4 * k >= G) & (4 * k <= 3 * G)).mean(),
             ((4 * k > 3 * G) & (k < G)).mean(), (k == G).mean(),
         ]  # fmt: skip
         for j, (script, kind) in enumerate((("grpo", MEAN), ("dr_grpo", EVERY_TOKEN))):
             lengths = np.sqrt(squared_lengths(answers, groups, script, answers.inner[kind]))
-            found["length"][i, 2 * j : 2 * j + 2] = lengths.mean(), (identity.sigma(k, G) ** (j + 1)).mean()
+            numbers["length"][i, 2 * j : 2 * j + 2] = lengths.mean(), (identity.sigma(k, G) ** (j + 1)).mean()
         for j, k in enumerate(KS[G]):
             groups = with_k_right(answers, second, k, G, GROUPS, rng)
             if len(groups):
                 for kind, inner in enumerate(answers.inner):
-                    found["squared"][i, kind, j] = squared_lengths(answers, groups, "grpo", inner).mean()
-    return found
+                    numbers["squared"][i, kind, j] = squared_lengths(answers, groups, "grpo", inner).mean()
+    return numbers
 
 
 # ---------------------------------------------------------------------- all of them
 
 
-def measure(run: Run, config: Config) -> None:
-    """Train on to each step of a run that is to be measured, measure there, and write its file."""
+def measure(run: Run, folder: Path) -> dict:
+    """Train a run and measure it at each of its steps. Returns the numbers of each step, lists (prompts, ...)."""
     torch.set_num_threads(1)
-    output, task = Path(config.output), load_task(run.task)
+    task, stages = load_task(run.task), []
+    problems = held_out(task, -(-run.prompts // len(task.LEVELS)), task.LEVELS)[: run.prompts]
     for step in run.steps():
-        path = output / f"measured/{run.name()}-{step}.npz"
-        if path.is_file():
-            continue
-        model = train(run, step, output / run.name()) if run.script else base_model(task)
-        policy, tokenizer = load_policy(model)
+        policy, tokenizer = load_policy(train(run, step, folder / run.name()) if run.script else base_model(task))
         generator = torch.Generator().manual_seed(run.draws(step))
-        rng = np.random.default_rng(run.draws(step))
-        problems = held_out(task, -(-config.prompts // len(task.LEVELS)), task.LEVELS)[: config.prompts]
-        rows = []
+        rng, prompts = np.random.default_rng(run.draws(step)), []
         for problem in problems:
-            answers = draw(policy, tokenizer, task, problem, config.answers, generator)
+            answers = draw(policy, tokenizer, task, problem, run.answers, generator)
             error = np.array([identity_error(policy, answers, script) for script in SCRIPTS.values()])
-            rows.append(measure_prompt(answers, rng) | {"error": error})
-        path.parent.mkdir(parents=True, exist_ok=True)
-        np.savez(path.with_suffix(".part.npz"), **{name: np.stack([row[name] for row in rows]) for name in rows[0]})
-        path.with_suffix(".part.npz").rename(path)  # a file is whole or is not there
+            prompts.append(measure_prompt(answers, rng) | {"error": error})
+        stages.append({"step": step} | {name: np.stack([prompt[name] for prompt in prompts]) for name in prompts[0]})
+    return {"stages": stages}
 
 
 def train(run: Run, step: int, folder: Path) -> str:
@@ -279,41 +269,30 @@ def train(run: Run, step: int, folder: Path) -> str:
     return str(folder / "checkpoint")
 
 
-def collect(config: Config) -> dict[str, np.ndarray]:
-    """All measurements: (stages, prompts, ...) each, and of each stage its task, seed, script, G and step."""
-    stages = [(run, step) for run in runs_of(config) for step in run.steps()]
-    files = [dict(np.load(Path(config.output) / f"measured/{run.name()}-{step}.npz")) for run, step in stages]
-    most = max(len(part["right"]) for part in files)
-
-    def padded(values: np.ndarray) -> np.ndarray:
-        """With rows of nan, if a task has fewer held-out prompts."""
-        rows = np.full((most - len(values), *values.shape[1:]), np.nan)
-        return np.concatenate([values.astype(np.float32), rows.astype(np.float32)])
-
-    results = {name: np.stack([padded(part[name]) for part in files]) for name in files[0]}
+def collect(results: list[dict]) -> dict[str, np.ndarray]:
+    """All measurements: (stages, prompts, ...) each, and the task, seed, script, G and step of each stage. A task that
+    has fewer held-out prompts gets rows of nan."""
+    stages = [(run, stage) for run in results for stage in run["stages"]]
+    most = max(len(stage["right"]) for _, stage in stages)
+    arrays = {}
+    for name in (name for name in stages[0][1] if name != "step"):
+        parts = [np.array(stage[name], dtype=np.float32) for _, stage in stages]
+        arrays[name] = np.full((len(parts), most, *parts[0].shape[1:]), np.nan, np.float32)
+        for rows, part in zip(arrays[name], parts):
+            rows[: len(part)] = part
     for name in ("task", "seed", "script", "G"):
-        results[name] = np.array([getattr(run, name) for run, _ in stages])
-    return results | {"step": np.array([step for _, step in stages]), "answers": np.array(config.answers)}
+        arrays[name] = np.array([run[name] for run, _ in stages])
+    return arrays | {
+        "step": np.array([stage["step"] for _, stage in stages]),
+        "answers": np.array(results[0]["answers"]),
+    }
 
 
 def main(config: Config) -> None:
-    """Make what is missing, and print the table."""
-    from lessons.experiments import update_length_tables  # which reads what this module writes
-
-    if config.quick:
-        config = replace(config, seeds=1, prompts=4, answers=1024, output=f"{config.output}-quick")
-    output = Path(config.output)
-    settings, path = {"prompts": config.prompts, "answers": config.answers}, output / "settings.json"
-    with lock_folder(config.output, "update_length.py"):
-        if path.is_file() and json.loads(path.read_text("utf-8")) != settings:
-            raise UsageError(f"{output} holds measurements with {path.read_text('utf-8')}; choose another --output")
-        path.write_text(json.dumps(settings), "utf-8")
-        left = [
-            (run, config) for run in runs_of(config)
-            if not all((output / f"measured/{run.name()}-{step}.npz").is_file() for step in run.steps())
-        ]  # fmt: skip
-        in_parallel(measure, left, config.processes, total=len(runs_of(config)))
-    results = collect(config)
+    """Measure the runs that are missing, print the table, and with --publish write update_length.npz."""
+    config = config.sized()
+    with Grid(config, "update_length.py") as grid:
+        results = collect(grid.run(partial(measure, folder=grid.path), runs_of(config)))
     print(update_length_tables.table(results))
     if config.publish:
         np.savez_compressed(RESULTS, **results)

@@ -1,93 +1,20 @@
 """What the results of update_length.py say: lengths, predictions and shares, with intervals."""
 
 from collections.abc import Callable
-from functools import cache, cached_property
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
 
 from lessons import identity
-from lessons.experiments.update_length import EVERY_TOKEN, GROUP_SIZES, KS, RESULTS
+from lessons.experiments.paired import Estimate, geometric_mean, mean, median, share
 from toy_env import UsageError
 
+RESULTS = Path(__file__).parent / "update_length.npz"
+GROUP_SIZES = (4, 8, 16, 32, 64)
+KS = {G: sorted({k for j in range(6) if 2**j < G for k in (2**j, G - 2**j)}) for G in GROUP_SIZES}
+EVERY_TOKEN, MEAN = 0, 1  # a score sums the gradients of its tokens (Dr. GRPO), or averages them (GRPO's loss)
 ANY = -1  # step
-
-
-class Estimate:
-    """A number over all prompts and seeds of a stage, and its 95 % interval from resampling both, when it is asked for.
-
-    statistic(times, *values): the number for each row of times (m, n), from `resamplings`, and values (n,). A prompt
-    where one of the values (seeds, prompts) is nan is left out; `n` is the number of those that are not, each counted
-    once a seed.
-    """
-
-    def __init__(self, statistic: Callable, *values: np.ndarray):
-        there = ~np.isnan(np.sum(np.broadcast_arrays(*values), axis=0))
-        self.shape, self.there, self.n = there.shape, there.flatten(), int(there.sum())
-        self.statistic, self.values = statistic, [part[there].astype(float) for part in values]
-        self.value = self.of(np.ones((1, self.n)))[0] if self.n else np.nan
-
-    def of(self, times: np.ndarray) -> np.ndarray:
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return self.statistic(times, *self.values)
-
-    @cached_property
-    def interval(self) -> tuple[float, float]:
-        """Of what a resampling without any of the prompts gives nothing is counted."""
-        if not self.n:
-            return np.nan, np.nan
-        drawn = self.of(resamplings(*self.shape)[:, self.there])
-        method = "inverted_cdf" if np.isinf(drawn).any() else "linear"  # nothing lies between a number and infinity
-        return tuple(np.nanquantile(drawn, [0.025, 0.975], method=method))
-
-    @property
-    def low(self) -> float:
-        return self.interval[0]
-
-    @property
-    def high(self) -> float:
-        return self.interval[1]
-
-    def __str__(self) -> str:
-        return f"{self.value:.2f} [{self.low:.2f}, {self.high:.2f}]"
-
-    def __contains__(self, value: float) -> bool:
-        return self.low <= value <= self.high
-
-
-@cache
-def resamplings(seeds: int, prompts: int) -> np.ndarray:
-    """(2000, seeds * prompts): how often each prompt of each seed counts: as often as its seed times as often as its
-    prompt is drawn. All seeds have the same prompts."""
-    rng = np.random.default_rng(0)
-    of_seed, of_prompt = (rng.multinomial(n, np.full(n, 1 / n), size=2000) for n in (seeds, prompts))
-    return (of_seed[:, :, None] * of_prompt[:, None, :]).reshape(2000, -1).astype(float)
-
-
-def mean(values: np.ndarray) -> Estimate:
-    return share(values, np.ones(values.shape))
-
-
-def geometric_mean(values: np.ndarray) -> Estimate:
-    with np.errstate(invalid="ignore", divide="ignore"):
-        logs = np.log(values)
-    return Estimate(lambda times, logs: np.exp(times @ logs / times.sum(axis=1)), logs)
-
-
-def share(part: np.ndarray, whole: np.ndarray) -> Estimate:
-    """Sum of one over sum of the other."""
-    return Estimate(lambda times, part, whole: (times @ part) / (times @ whole), part, whole)
-
-
-def median(values: np.ndarray) -> Estimate:
-    def weighted(times: np.ndarray, values: np.ndarray) -> np.ndarray:
-        order = values.argsort()
-        below = times[:, order].cumsum(axis=1)
-        found = values[order][(below >= below[:, -1:] / 2).argmax(axis=1)]
-        return np.where(below[:, -1] > 0, found, np.nan)
-
-    return Estimate(weighted, values)
-
 
 # ---------------------------------------------------------------------- one stage
 
@@ -106,14 +33,14 @@ def stages_of(results: dict) -> list[tuple]:
 
 
 def stage(results: dict, task: str, script: str = "", G: int = 0, step: int = 0) -> dict[str, np.ndarray]:
-    """What was measured at one stage: (seeds, prompts, ...) each; with "n", the answers that p, v+, v- and |dm|^2 come
-    from, and "p", the share of them that is right. Rows without a prompt are left out."""
+    """The measurements of one stage, (seeds, prompts, ...) each; with "n", the number of answers that p, v+, v- and
+    |dm|^2 come from, and "p", the share of right ones among them. Rows without a prompt are left out."""
     chosen = (results["task"] == task) & (results["script"] == script) & (results["G"] == G) & (results["step"] == step)
-    found = {name: values[chosen] for name, values in results.items() if values.ndim > 1}
-    there = np.isfinite(found["right"][0, :, 0])
-    found = {name: values[:, there].astype(float) for name, values in found.items()}
+    arrays = {name: values[chosen] for name, values in results.items() if values.ndim > 1}
+    is_prompt = np.isfinite(arrays["right"][0, :, 0])
+    arrays = {name: values[:, is_prompt].astype(float) for name, values in arrays.items()}
     n = int(results["answers"]) // 2
-    return found | {"n": n, "p": found["right"][:, :, 0] / n}
+    return arrays | {"n": n, "p": arrays["right"][:, :, 0] / n}
 
 
 def measured(stage: dict, G: int, kind: int = EVERY_TOKEN) -> np.ndarray:
@@ -122,8 +49,8 @@ def measured(stage: dict, G: int, kind: int = EVERY_TOKEN) -> np.ndarray:
 
 
 def signal_and_noise(stage: dict, G: int, kind: int = EVERY_TOKEN) -> tuple[np.ndarray, np.ndarray]:
-    """(seeds, prompts, ks) each: the two parts of the squared length by the formula, with v+, v- and |dm|^2 of the
-    answers that no group is made of. nan where there is no such group."""
+    """(seeds, prompts, ks) each: the two parts of the squared length by the formula, with v+, v- and |dm|^2 from the
+    answers that form no groups. nan where there is no such group."""
     k = np.array(KS[G])
     v_right, v_wrong, contrast = np.moveaxis(stage["parts"][:, :, kind, :, None], 2, 0)
     parts = identity.sigma(k, G) ** 2 * contrast, ((G - k) * v_right + k * v_wrong) / G**2
@@ -131,7 +58,7 @@ def signal_and_noise(stage: dict, G: int, kind: int = EVERY_TOKEN) -> tuple[np.n
 
 
 def predicted(stage: dict, G: int, kind: int = EVERY_TOKEN) -> np.ndarray:
-    """(seeds, prompts, ks): the root mean square length that the formula says."""
+    """(seeds, prompts, ks): the root mean square length by the formula."""
     return np.sqrt(np.maximum(sum(signal_and_noise(stage, G, kind)), 0))
 
 
@@ -142,15 +69,14 @@ def errors(stage: dict, G: int, kind: int = EVERY_TOKEN) -> list[Estimate]:
 
 
 def error_by_count(stage: dict) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(n,) each, over prompts, seeds and group sizes: how many answers of the rarer kind the prediction comes from, the
-    mean over k of |predicted / measured - 1|, and that of predicted / measured."""
-    rarer, found = np.minimum(stage["right"][:, :, 0], stage["n"] - stage["right"][:, :, 0]), []
+    """(n,) each, over prompts, seeds and group sizes: the number of answers of the rarer kind that the prediction rests
+    on, the mean over k of |predicted / measured - 1|, and the mean of predicted / measured."""
+    rarer, parts = np.minimum(stage["right"][:, :, 0], stage["n"] - stage["right"][:, :, 0]), []
     for G in GROUP_SIZES:
-        over = predicted(stage, G) / measured(stage, G)
-        there = np.isfinite(over).any(axis=2)
-        of_prompt = over[there]
-        found.append((rarer[there], np.nanmean(np.abs(of_prompt - 1), axis=1), np.nanmean(of_prompt, axis=1)))
-    return tuple(np.concatenate(part) for part in zip(*found))
+        ratio = predicted(stage, G) / measured(stage, G)
+        known = np.isfinite(ratio).any(axis=2)
+        parts.append((rarer[known], np.nanmean(abs(ratio[known] - 1), axis=1), np.nanmean(ratio[known], axis=1)))
+    return tuple(np.concatenate(part) for part in zip(*parts))
 
 
 def lone(stage: dict, G: int, k: int, lengths: Callable = measured) -> Estimate:
@@ -160,10 +86,10 @@ def lone(stage: dict, G: int, k: int, lengths: Callable = measured) -> Estimate:
 
 
 def profile(lengths: np.ndarray, G: int) -> list[Estimate]:
-    """At each k the geometric mean over prompts of the length over that of the prompt's own even split. lengths:
-    (seeds, prompts, ks). Of the prompts that have every k."""
-    there = np.isfinite(lengths).all(axis=2)
-    even = np.where(there, lengths[:, :, KS[G].index(G // 2)], np.nan)
+    """At each k the length over that of the prompt's own even split: the geometric mean over the prompts that have all
+    k. lengths: (seeds, prompts, ks)."""
+    has_every_k = np.isfinite(lengths).all(axis=2)
+    even = np.where(has_every_k, lengths[:, :, KS[G].index(G // 2)], np.nan)
     return [geometric_mean(lengths[:, :, j] / even) for j in range(len(KS[G]))]
 
 
@@ -193,13 +119,13 @@ def silent(stage: dict, G: int) -> dict[str, Estimate]:
     """Share of silent groups: counted, predicted from the other answers without bias, and the difference."""
     drawn, right, n = stage["drawn"][:, :, GROUP_SIZES.index(G)], stage["right"][:, :, 0], stage["n"]
     counted, closed = drawn[:, :, 0] + drawn[:, :, 4], identity.silent_rate_unbiased(right.astype(int), n, G)
-    found = {"counted": counted, "predicted": closed, "difference": counted - closed}
-    return {name: mean(values) for name, values in found.items()}
+    shares = {"counted": counted, "predicted": closed, "difference": counted - closed}
+    return {name: mean(values) for name, values in shares.items()}
 
 
 def mass(stage: dict, script: str, G: int) -> dict[str, Estimate]:
-    """Share of the summed lengths of all updates that prompts with p up to .1 or above .9 have: of |g| as the script's
-    loss makes it, of sigma (Dr. GRPO: sigma^2), and of the closed form for the mean of that; and |g| less sigma."""
+    """The share that prompts with p up to .1 or above .9 have in the sum over all updates: of |g| as the script's loss
+    makes it, of sigma (Dr. GRPO: sigma^2), and of the closed form for the mean of sigma; and |g| less sigma."""
     first, p = {"grpo": 0, "dr_grpo": 2}[script], stage["p"]
     of_groups = stage["length"][:, :, GROUP_SIZES.index(G), first : first + 2]
     closed = p * (1 - p) * (1 - 1 / G) if script == "dr_grpo" else identity.expected_sigma(p, G)
@@ -209,8 +135,8 @@ def mass(stage: dict, script: str, G: int) -> dict[str, Estimate]:
         return (times @ (a * extreme)) / (times @ a) - (times @ (b * extreme)) / (times @ b)
 
     quantities = {"|g|": of_groups[..., 0], "sigma": of_groups[..., 1], "closed form": closed}
-    found = {name: share(values * extreme, values) for name, values in quantities.items()}
-    return found | {"difference": Estimate(difference, *np.moveaxis(of_groups, 2, 0), extreme)}
+    shares = {name: share(values * extreme, values) for name, values in quantities.items()}
+    return shares | {"difference": Estimate(difference, *np.moveaxis(of_groups, 2, 0), extreme)}
 
 
 def variance_without_baseline(stage: dict, G: int = 8) -> Estimate:
@@ -243,21 +169,19 @@ def profiles_apart(stages: dict, task: str) -> tuple[float, float]:
 
 def seeds_apart(stages: dict) -> list[float]:
     """The same difference between two seeds of one run, at step 60: of every pair of every run."""
-    found = []
+    gaps = []
     for lengths in (measured(stage, 8) for key, stage in stages.items() if key[3] == 60):
-        of_seed = [np.array([e.value for e in profile(lengths[[i]], 8)]) for i in range(len(lengths))]
-        found += [
-            np.nanmax(np.abs(a - b)) for i, a in enumerate(of_seed) for b in of_seed[:i] if np.isfinite(a - b).any()
-        ]
-    return found
+        profiles = [np.array([e.value for e in profile(lengths[[i]], 8)]) for i in range(len(lengths))]
+        gaps += [np.nanmax(abs(a - b)) for a, b in combinations(profiles, 2) if np.isfinite(a - b).any()]
+    return gaps
 
 
 def verdicts(stages: dict) -> dict[str, tuple[str, str]]:
-    """What became of each of PREDICTIONS: a word, and what was measured. stages: by task, script, G and step."""
+    """The outcome of each of PREDICTIONS: a word, and what was measured. stages: by task, script, G and step."""
 
-    def of(task: str, step: int, number: Callable) -> list[float]:
-        found = [number(stage) for (t, _, _, s), stage in stages.items() if t == task and step in (s, ANY)]
-        return [getattr(value, "value", value) for value in found]
+    def at(task: str, step: int, number: Callable) -> list[float]:
+        numbers = [number(stage) for (t, _, _, s), stage in stages.items() if t == task and step in (s, ANY)]
+        return [getattr(number, "value", number) for number in numbers]
 
     def span(values: list[float], form: str = ".2f") -> str:
         return f"{np.nanmin(values):{form}} to {np.nanmax(values):{form}}"
@@ -273,16 +197,16 @@ def verdicts(stages: dict) -> dict[str, tuple[str, str]]:
             for script in ([of_run] if of_run else ("grpo", "dr_grpo")) for G in GROUP_SIZES
         ]  # fmt: skip
 
-    ratio = of("arithmetic", ANY, lambda stage: median(lopsidedness(stage)))
-    of_4, of_64 = (of("arithmetic", ANY, lambda stage, G=G: lone(stage, G, G - 1)) for G in (4, 64))
-    right, wrong = (of("expressions", 0, lambda stage, k=k: lone(stage, 4, k))[0] for k in (1, 3))
-    below, later = 1 - of("expressions", 0, above_1)[0], of("expressions", 60, above_1)
+    ratio = at("arithmetic", ANY, lambda stage: median(lopsidedness(stage)))
+    of_4, of_64 = (at("arithmetic", ANY, lambda stage, G=G: lone(stage, G, G - 1)) for G in (4, 64))
+    right, wrong = (at("expressions", 0, lambda stage, k=k: lone(stage, 4, k))[0] for k in (1, 3))
+    below, later = 1 - at("expressions", 0, above_1)[0], at("expressions", 60, above_1)
     off = max(e.value for stage in stages.values() for G in GROUP_SIZES for e in errors(stage, G) if e.n)
-    even = of("arithmetic", ANY, even_size) + of("expressions", ANY, even_size)
+    even = at("arithmetic", ANY, even_size) + at("expressions", ANY, even_size)
     apart = [profiles_apart(stages, task) for task in ("arithmetic", "expressions")]
     silence = 100 * max(abs(silent(stage, G)["difference"].value) for stage in stages.values() for G in GROUP_SIZES)
     more, before = extra_mass("arithmetic", ANY), extra_mass("expressions", 0)
-    found = {
+    outcomes = {
         "formula": (off < 0.1, f"the largest median is {off:.0%}"),
         "arithmetic": (
             min(ratio) > 2 and min(of_4) > 1 > max(of_64),
@@ -316,7 +240,7 @@ def verdicts(stages: dict) -> dict[str, tuple[str, str]]:
         ),
     }
     words = {True: "held", False: "failed"}
-    return {about: (words.get(held, held), what) for about, (held, what) in found.items()}
+    return {about: (words.get(held, held), what) for about, (held, what) in outcomes.items()}
 
 
 def table(results: dict) -> str:
@@ -328,12 +252,11 @@ def table(results: dict) -> str:
     for key in stages_of(results):
         of_stage = stage(results, *key)
         ratio = lopsidedness(of_stage)
-        there = ~np.isnan(ratio)
-        found = [[e.value for e in errors(of_stage, G) if e.n] for G in GROUP_SIZES]
-        off = [f"{np.median(values):.1%}" if values else "-" for values in found]
+        by_size = [[e.value for e in errors(of_stage, G) if e.n] for G in GROUP_SIZES]
+        off = [f"{np.median(values):.1%}" if values else "-" for values in by_size]
         lines.append(
             f"{key[0]}, {key[1] or 'base'}, {key[2]}, {key[3]}".ljust(31)
-            + f" {of_stage['p'].mean():5.2f}   {median(ratio)!s:>20} ({(ratio[there] <= 1).mean():4.0%})   "
+            + f" {of_stage['p'].mean():5.2f}   {median(ratio)!s:>20} ({(ratio[~np.isnan(ratio)] <= 1).mean():4.0%})   "
             + f"{even_size(of_stage)!s:>20}   {'  '.join(off)}"
         )
     return "\n".join(lines)

@@ -46,7 +46,6 @@
 # advantages come from the scripts, $\nabla p$ from autograd alone.
 
 # %%
-import json
 import math
 from itertools import combinations_with_replacement
 
@@ -56,7 +55,7 @@ from torch.autograd.functional import jacobian
 
 from algorithms import dr_grpo, grpo
 from lessons import identity
-from lessons.experiments import compare_tables, page
+from lessons.experiments import compare_tables
 from lessons.figures.lesson_07 import length_and_efficiency
 from lessons.kit import check, knob
 
@@ -228,7 +227,7 @@ knob(draw, p=(0.05, 0.95, 0.05, 0.05), target=[90, 95, 99], G=(2, 128, 1, 8), v_
 # 15,360 completions in batches of 256, six seeds; held-out accuracy, and points against groups of 8.
 
 # %%
-results = json.loads(page.RESULTS.read_text("utf-8"))["group_size"]
+results = compare_tables.load()["group_size"]
 print("              GRPO                against G = 8          Dr. GRPO            against G = 8")
 for G in (2, 4, 8, 16, 32, 64):
     line = f"G = {G:2}"

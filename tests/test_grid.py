@@ -1,0 +1,297 @@
+"""The harness of the experiments: runs that are kept and continued, its statistics by hand, its tables and pages."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lessons.experiments import grid, paired
+from lessons.experiments.grid import Grid, GridConfig, into_page, write_pages
+from lessons.experiments.pool import in_parallel
+from toy_env import RunFailed, UsageError
+
+ROOT = Path(__file__).parents[1]
+with_stats = pytest.mark.skipif(paired.stats is None, reason="pip install -e '.[stats]' for the statistics")
+
+
+@dataclass(frozen=True)
+class Run:
+    arm: str
+    seed: int = 0
+
+
+def square(run: Run) -> dict:
+    """A run that takes a moment, so that it can be stopped."""
+    time.sleep(0.5)
+    return {"curve": np.array([run.seed, run.seed**2]), "share": 1 / 3}
+
+
+def one_by_one(function, tasks, processes=0, total=0, what="", keep=lambda *_: None) -> None:
+    """Stands in for in_parallel: everything in this process."""
+    for i, task in enumerate(tasks):
+        keep(i, function(*task))
+
+
+@pytest.fixture
+def here(monkeypatch):
+    monkeypatch.setattr(grid, "in_parallel", one_by_one)
+
+
+RUNS = [Run(arm, seed) for arm in ("A", "B") for seed in range(3)]
+
+
+def test_runs_are_made_once_and_kept_in_their_order(tmp_path, here):
+    """Whatever was made before, and in whichever order: the same file. Runs of other settings stay in it."""
+    made = []
+
+    def make(run: Run) -> dict:
+        made.append(run)
+        if run == Run("B", 1) and len(made) == 2:
+            raise RunFailed("the disk is full")
+        return square(run)
+
+    def whole(folder: str, *grids: list[Run]) -> tuple[list[dict], bytes]:
+        for runs in grids:
+            with Grid(GridConfig(output=str(tmp_path / folder)), "x.py") as one, contextlib.suppress(RunFailed):
+                results = one.run(make, runs)
+        return results, (tmp_path / folder / "runs.json").read_bytes()
+
+    results, text = whole("a", [RUNS[5], RUNS[4]], RUNS)
+    assert made == [RUNS[5], RUNS[4], *RUNS[:5]]  # the one that failed again, the one that was kept not
+    assert results[5] == {"arm": "B", "seed": 2, "curve": [2, 4], "share": 1 / 3}
+    assert text.count(b"\n") == 1 + 6 + 1 and json.loads(text)["command"].endswith("x.py --publish")
+    assert whole("b", RUNS) == (results, text) == whole("a", RUNS)
+    whole("c", RUNS[:3], RUNS[3:])
+    made.clear()
+    few, with_others = whole("c", RUNS[3:])
+    assert few == results[3:] and with_others != text and with_others.count(b'"arm"') == len(RUNS)
+    assert whole("c", RUNS) == (results, text) and not made
+
+
+@pytest.mark.parametrize("text", ["", '{"runs": [{"old": 1}]}', '{"runs": 1}', '{"runs": [{"arm": "A", "seed"'])
+def test_a_damaged_file_is_one_line(text, tmp_path, here):
+    (tmp_path / "runs.json").write_text(text, "utf-8")
+    with Grid(GridConfig(output=str(tmp_path)), "x.py") as one, pytest.raises(UsageError, match="delete it, or choose"):
+        one.run(square, RUNS)
+    assert (tmp_path / "runs.json").read_text("utf-8") == text
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="cannot make .*file/x.*choose another with --output$"):
+        Grid(GridConfig(output=str(tmp_path / "file/x")), "x.py")
+
+
+PROGRAM = """
+import sys
+sys.path.insert(0, 'tests')
+from toy_env import take_over_ctrl_c
+take_over_ctrl_c(__name__)
+from test_grid import RUNS, Grid, GridConfig, square
+from toy_env.cli import run_main
+
+def main(config):
+    with Grid(config, 'x.py') as one:
+        one.run(square, RUNS)
+
+if __name__ == '__main__':
+    run_main(GridConfig, main, '')
+"""
+
+
+@pytest.mark.slow
+def test_a_command_that_is_killed_goes_on_where_it_stopped(tmp_path):
+    """Killed, then stopped by Ctrl-C pressed twice, then finished: byte for byte the file of a run that was left alone.
+    While it runs, another process is refused in one line; when it has stopped, no process is left."""
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM, "utf-8")
+    file = tmp_path / "out/runs.json"
+
+    def start(folder: str) -> subprocess.Popen:
+        command = [sys.executable, str(program), "--processes", "1", "--output", str(tmp_path / folder)]
+        environment = os.environ | {"PYTHONPATH": str(ROOT)}
+        return subprocess.Popen(
+            command, cwd=ROOT, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True
+        )
+
+    def wait_for(runs: int) -> None:
+        deadline = time.monotonic() + 120
+        while not (file.exists() and file.read_bytes().count(b'"arm"') >= runs) and time.monotonic() < deadline:
+            time.sleep(0.02)
+
+    with start("out") as killed:
+        wait_for(1)
+        with pytest.raises(UsageError, match=rf"another process \(pid {killed.pid}\) is writing .* another --output$"):
+            Grid(GridConfig(output=str(tmp_path / "out")), "x.py")
+        killed.kill()
+    assert file.read_bytes().count(b'"arm"') < len(RUNS)
+    with start("out") as stopped:
+        wait_for(3)
+        for _ in range(2):  # Ctrl-C reaches every process of a terminal's group
+            os.killpg(stopped.pid, signal.SIGINT)
+            time.sleep(0.05)
+        error = stopped.communicate(timeout=30)[1]
+    assert stopped.returncode == 130 and "Traceback" not in error and 3 <= file.read_bytes().count(b'"arm"') < len(RUNS)
+    assert error.splitlines()[-1].strip().endswith("stopped (the same command continues from here)")
+    with pytest.raises(ProcessLookupError):
+        for _ in range(300):  # the processes of the pool end on their own
+            os.killpg(stopped.pid, 0)
+            time.sleep(0.1)
+    for folder in ("out", "whole"):
+        with start(folder) as finished:
+            assert finished.communicate(timeout=120)[0] is None and finished.returncode == 0
+    assert file.read_bytes() == (tmp_path / "whole/runs.json").read_bytes()
+
+
+def kill_itself() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.slow
+def test_a_killed_worker_and_a_task_that_fails_end_everything_at_once():
+    with pytest.raises(
+        RunFailed, match="a process was killed, perhaps for want of memory; lower --processes; the same"
+    ):
+        in_parallel(kill_itself, [()], processes=1)
+    started = time.monotonic()
+    with pytest.raises(TypeError):  # of one task, while the other would go on for a minute
+        in_parallel(time.sleep, [(60,), ("x",)], processes=10**12)
+    assert time.monotonic() < started + 50
+
+
+@dataclass
+class Config(GridConfig):
+    seeds: int = 10
+    steps: int = 60
+    device: str = "auto"
+    output: str = "runs/x"
+
+    QUICK = {"seeds": 3}
+
+
+def test_what_may_be_published_and_what_quick_means():
+    Config(publish=True, output="y", processes=3, device="cpu").check()
+    for settings in ({"seeds": 9}, {"steps": 1}, {"quick": True}):
+        with pytest.raises(UsageError, match=f"--publish is for the full experiment; leave out --{[*settings][0]}$"):
+            Config(publish=True, **settings).check()
+    with pytest.raises(UsageError, match="--quick chooses seeds itself; leave out --seeds"):
+        Config(quick=True, seeds=4).check()
+    assert Config(quick=True, steps=1).sized() == Config(quick=True, steps=1, seeds=3, output="runs/x-quick")
+    assert Config().sized() == Config()
+
+
+# ---------------------------------------------------------------------- statistics
+
+
+def test_an_interval_and_a_difference_by_hand():
+    """1 to 5 have mean 3 and variance 2.5; the quantile of Student's t with 4 degrees of freedom is 2.776."""
+    half = 2.7764451 * np.sqrt(2.5 / 5)
+    result = paired.estimate([1.0, 2.0, 3.0, 4.0, 5.0])
+    assert result["mean"] == 3 and result["interval"] == pytest.approx([3 - half, 3 + half])
+    np.testing.assert_allclose(
+        paired.t_interval(np.array([[1.0, 2, 3, 4, 5], [2, 3, 4, 5, 6]]).T)[1], [3 + half, 4 + half]
+    )
+    result = paired.difference([2.0, 4.0, 6.0, 8.0, 10.0], [1.0, 2.0, 3.0, 4.0, 5.0])
+    assert (result["difference"], result["pairs"]) == (3, 5) and result["sd"] == pytest.approx(np.sqrt(2.5))
+    assert result["interval"] == pytest.approx([3 - half, 3 + half])
+    if paired.stats:  # t = 3 / sqrt(0.5) = 4.243, from a table
+        assert result["p"] == pytest.approx(0.013236, abs=1e-5)
+        for n, quantile in paired.T_975.items():
+            assert quantile == pytest.approx(paired.stats.t.ppf(0.975, n - 1), abs=1e-7)
+
+
+@with_stats
+def test_an_interval_holds_the_truth_in_95_percent_of_repetitions():
+    values = np.random.default_rng(0).normal(size=(10, 2000))
+    low, high = paired.t_interval(values)
+    assert np.mean((low < 0) & (high > 0)) == pytest.approx(0.95, abs=0.015)
+
+
+@with_stats
+def test_holm_and_the_seeds_for_a_point_by_hand():
+    """Holm: the smallest of three p values counts three times, the next twice, and none less than one before it. Seeds,
+    Cohen's tables: 34 pairs for d = .5 (33.4), 15 for .8 (14.3); d = 1 takes 10. And by simulation."""
+    family = [{"p": p} for p in (0.03, 0.005, 0.02)]
+    paired.holm(family)
+    assert [comparison["p_holm"] for comparison in family] == pytest.approx([0.04, 0.015, 0.04])
+    for sd, seeds in ((0.02, 34), (0.01, 10), (0.0125, 15)):
+        assert paired.seeds_needed(sd, 0.01) == seeds
+        gaps = np.random.default_rng(0).normal(0.01, sd, size=(seeds, 20_000))
+        assert 0.79 < (np.prod(paired.t_interval(gaps), axis=0) > 0).mean() < 0.86
+
+
+@with_stats
+def test_seeds_without_a_value_count_nowhere_and_shift_nothing():
+    """A diverged run must not pair seed 2 of one script with seed 1 of another."""
+    assert paired.estimate([None, None])["mean"] is None
+    assert paired.estimate([0.25, None, 0.25]) == {"mean": 0.25, "interval": None, "seeds": [0.25, None, 0.25]}
+    result = paired.difference([0.1, None, 0.3, 0.5], [0.2, 0.9, 0.2, None])
+    assert result["pairs"] == 2 and result["difference"] == pytest.approx(0)
+    for values, text in (([0.1, None], "−10.0"), ([0.3, 1.0], "+10.0"), ([None, None], "")):
+        result = paired.difference(values, [0.2, 0.9])
+        assert (result["interval"], result["p"], result["sd"]) == (None, 1, None) and grid.change(result) == text
+    assert (
+        grid.cell(paired.estimate([0.25, 0.75, None]) | {"interval": [0.2, 0.8]}) == ".500 [.200, .800] (2 of 3 runs)"
+    )
+
+
+def test_estimates_over_prompts_and_seeds_by_hand():
+    values = np.array([[1.0, 2, np.nan, 4], [1, 2, 9, 4]])
+    assert paired.mean(values).value == pytest.approx(23 / 7) and paired.mean(values).n == 7
+    assert paired.geometric_mean(values).value == pytest.approx((64 * 9) ** (1 / 7))
+    assert paired.median(values).value == 2 and paired.share(values, 2 * values).value == 0.5
+    infinite = paired.median(np.array([[1.0, 2, np.inf, np.nan, np.inf, 3]]))
+    assert infinite.value == 3 and 1 <= infinite.low <= 3 and infinite.high == np.inf
+    assert 5 not in paired.mean(np.ones((2, 3))) and 1 in paired.mean(np.ones((2, 3)))
+    values = np.random.default_rng(7).normal(size=(2, 9))
+    copies = [np.repeat(values.flatten(), times.astype(int)) for times in paired.resamplings(2, 9)]
+    one, *drawn = (np.quantile(part, 0.5, method="inverted_cdf") for part in (values.flatten(), *copies))
+    assert paired.median(values).value == one
+    assert paired.median(values).interval == pytest.approx(tuple(np.quantile(drawn, [0.025, 0.975])))
+
+
+def test_intervals_are_those_of_prompts_and_seeds():
+    """Seeds that repeat the same numbers make an interval no narrower; prompts that do leave the seeds' spread."""
+    rng = np.random.default_rng(6)
+    one = rng.normal(size=(1, 16))
+    single, repeated = paired.mean(one), paired.mean(np.tile(one, (3, 1)))
+    assert repeated.high - repeated.low == pytest.approx(single.high - single.low, rel=0.15)
+    of_seeds = paired.mean(np.tile([[0.0], [1.0], [2.0]], (1, 16)))
+    assert of_seeds.high - of_seeds.low > 1
+    inside = 0
+    for _ in range(200):
+        values = rng.normal(size=(1, 30)) + rng.normal(size=(6, 30)) / 2 + rng.normal(size=(6, 1)) / 4
+        inside += 0 in paired.mean(values)
+    assert 176 <= inside <= 200  # .88: six seeds are few
+
+
+# ---------------------------------------------------------------------- tables and pages
+
+
+def test_what_does_not_survive_the_correction_is_not_bold():
+    comparison = {"difference": 0.0123, "interval": [0.002, 0.0226], "p_holm": 0.06}
+    assert grid.change(comparison) == "+1.2 [+0.2, +2.3]"
+    assert grid.change(comparison | {"p_holm": 0.04}) == "**+1.2 [+0.2, +2.3]**"
+    assert grid.change(comparison | {"difference": -0.0004}) == "+0.0 [+0.2, +2.3]"
+    assert grid.change(comparison | {"interval": [-0.0004, 0.02]}) == "+1.2 [−0.0, +2.0]"  # contains 0
+    assert grid.change(comparison | {"interval": [-0.002, 0.0226]}, 3, scale=1) == "+0.012 [−0.002, +0.023]"
+
+
+def test_a_page_is_written_whole_or_not_at_all(tmp_path):
+    assert into_page("a\n<!-- t -->\nold\n<!-- /t -->\nb", {"t": "new"}) == "a\n<!-- t -->\nnew\n<!-- /t -->\nb"
+    first, second = tmp_path / "first.md", tmp_path / "second.md"
+    for page in (first, second):
+        page.write_text("<!-- t -->\n<!-- /t -->\n", "utf-8")
+    with pytest.raises(UsageError, match="no place for 'u'"):
+        write_pages({first: {"t": "new"}, second: {"u": "new"}})
+    assert "new" not in first.read_text("utf-8")
+    write_pages({first: {"t": "new"}})
+    assert first.read_text("utf-8") == "<!-- t -->\nnew\n<!-- /t -->\n"
