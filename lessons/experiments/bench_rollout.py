@@ -22,10 +22,11 @@ from statistics import median
 import torch
 
 from toy_env import rollout as sampling
+from toy_env.any_model import compute_in_bfloat16, keep_casts
 from toy_env.arithmetic import LEVELS, sample_problems
 from toy_env.cli import MOST_TOKENS, at_least, run_main
-from toy_env.model import compute_in_bfloat16, keep_casts, load_policy, pick_device
-from toy_env.rollout import Rollout, completion_logps, model_inputs, sample, token_logps
+from toy_env.model import load_policy, pick_device
+from toy_env.rollout import Rollout, completion_logps, position_ids, sample, token_logps
 
 ADAMW = ("fused", "default")
 
@@ -77,8 +78,10 @@ def main(config: Config) -> None:
         policy.generate(**inputs, do_sample=True, top_k=0, top_p=1.0, **limits, **scored)
 
     def padded_logps(part: Rollout) -> torch.Tensor:
-        T = part.mask.shape[1]
-        logits = policy(**model_inputs(part), logits_to_keep=T + 1).logits[:, :-1]
+        ids = torch.cat([part.prompt_ids, part.completion_ids], dim=1)
+        mask = torch.cat([part.prompt_mask, part.mask], dim=1)
+        inputs = {"input_ids": ids, "attention_mask": mask, "position_ids": position_ids(mask), "use_cache": False}
+        logits = policy(**inputs, logits_to_keep=part.mask.shape[1] + 1).logits[:, :-1]
         return token_logps(logits, 1.0).gather(2, part.completion_ids.unsqueeze(2)).squeeze(2).where(part.mask, 0.0)
 
     def update(score: Callable) -> Callable:
