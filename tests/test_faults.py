@@ -545,7 +545,7 @@ LOGITS = f"error: the policy's logits are not finite: {DIVERGED}"
 
 
 @cases("disturbance",
-    fault("Training", "the loss or the gradient is not finite", f"error: loss is nan in step 3: {DIVERGED}", 1, lambda patch: in_step(3, lambda: instead_of("algorithms.reinforce.policy_loss", lambda: torch.tensor(math.nan))(patch))(patch)),
+    fault("Training", "the loss or the gradient is not finite", f"error: loss is nan in step 3: {DIVERGED}", 1, lambda patch: in_step(3, lambda: instead_of("algorithms.reinforce.policy_loss", lambda: torch.tensor(math.nan, requires_grad=True))(patch))(patch)),
     fault("Training", "a logit is not finite", LOGITS, 1, in_step(3, lambda: spoil("model.embed_tokens.weight"))),
     fault("Training", "", LOGITS, 1, in_step(3, lambda: spoil("model.embed_tokens.weight", math.nan))),
     fault("Training", "a weight is not finite when it is to be saved", f"error: policy.model.norm.weight is not finite after step 4, so it is not saved: {DIVERGED}", 1, spoil_before_the_save),
