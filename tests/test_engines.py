@@ -17,9 +17,9 @@ from conftest import value_of
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from toy_env import engines
+from toy_env import arithmetic, engines
 from toy_env.arithmetic import extract_answer, held_out_problems, is_held_out
-from toy_env.model import BASE_MODEL, encode_prompts, load_policy
+from toy_env.model import BASE_MODEL, encode_prompts, load_policy, model_prompts
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # the engines' own, on import and in use
 INSTALL_TRL = "pip install -e '.[parity]' to have TRL call the task"
@@ -186,7 +186,8 @@ def test_a_chat_model_reads_under_trl_what_it_reads_in_the_scripts(trl, tmp_path
     rows, plain = (engines.rows(8, seed=2, chat=chat) for chat in (True, False))
     no_thinking = {"chat_template_kwargs": {"enable_thinking": False}}
     trainer = build_trainer(trl, tmp_path, *agent, rows, engines.trl_reward, **no_thinking)
-    ids, mask = encode_prompts(agent[1], [row["prompt"] for row in plain])
+    prompts = model_prompts(agent[1], [SimpleNamespace(prompt=row["prompt"]) for row in plain], arithmetic)
+    ids, mask = encode_prompts(agent[1], prompts)
     theirs = trainer._tokenize_prompts([row["prompt"] for row in rows])[0]
     assert [row[keep].tolist() for row, keep in zip(ids, mask)] == theirs
 

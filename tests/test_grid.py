@@ -86,7 +86,7 @@ def test_a_damaged_file_is_one_line(text, tmp_path, here):
 
 def test_a_folder_that_cannot_be_made_is_one_line(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(UsageError, match="cannot make .*file/x.*choose another with --output$"):
+    with pytest.raises(UsageError, match="cannot use .*file/x.*choose another --output$"):
         Grid(GridConfig(output=str(tmp_path / "file/x")), "x.py")
 
 

@@ -173,7 +173,7 @@ def build_trainer(config: Config, settings: dict[str, Any]):
     policy, tokenizer = load_policy(config.model)
     chat = bool(tokenizer.chat_template)
     problems = rows(config.steps * config.prompts_per_step, config.levels or LEVELS, config.seed, chat=chat)
-    if not chat and "a" in tokenizer.get_vocab():  # a general language model reads what encode_prompts gives it
+    if not chat and "a" in tokenizer.get_vocab():  # a general language model reads what model_prompts gives it
         problems = [row | {"prompt": f"{INSTRUCTION}\n{row['prompt']}"} for row in problems]
     try:
         data = Dataset.from_list(problems)
