@@ -158,10 +158,10 @@ def completion_logps(policy, rollout: Rollout, temperature: float, max_tokens_pe
 
     def score(part: Rollout) -> Tensor:
         ids = sequences(part)  # (b, S)
-        unused = int(part.prompt_mask.sum(dim=1).min()) - 1  # no completion needs the outputs at these positions
-        logits = policy(input_ids=ids, use_cache=False, logits_to_keep=ids.shape[1] - unused).logits
+        S, unused = ids.shape[1], int(part.prompt_mask.sum(dim=1).min()) - 1  # no completion needs the first outputs
+        logits = policy(input_ids=ids, use_cache=False, logits_to_keep=S - unused).logits[:, unused - S :]
         # The causal shift: the output at a position predicts the *next* token, and the last one predicts nothing here.
-        logits, predicted = logits[:, :-1], ids[:, unused + 1 :]  # (b, S - 1 - unused, V) and without V
+        logits, predicted = logits[:, :-1], ids[:, unused + 1 :]  # (b, S - 1 - unused, V), (b, S - 1 - unused)
         logps = token_logps(logits, temperature).gather(2, predicted.unsqueeze(2)).squeeze(2)
         return at_completions(logps, part, unused)
 
