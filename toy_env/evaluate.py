@@ -195,12 +195,12 @@ def write_report(folder: RunFolder, policy, tokenizer, results: dict[str, dict],
     from toy_env.plots import draw_curves  # matplotlib takes .2 s that no start of a script should wait for
 
     before, after = (report_samples(report, when) for when, report in results.items())
+    table = report_table(*results.values())
     folder.write("checkpoint", lambda path: [part.save_pretrained(path) for part in (policy, tokenizer)])
     folder.write("samples.txt", f"{before}\n\n{after}\n")
     folder.write("curves.png", lambda path: draw_curves(folder.rows(), results, path, title))
     folder.write_json("results.json", results)
-    print(f"\n{after}\n\n{report_table(**results)}")
-    print(f"\nSee curves.png, samples.txt, metrics.jsonl and checkpoint in {folder.path}")
+    print(f"\n{after}\n\n{table}\n\nSee curves.png, samples.txt, metrics.jsonl and checkpoint in {folder.path}")
 
 
 @dataclass

@@ -125,7 +125,11 @@ def why_not(path: str | Path, error: Exception) -> str:
     if "trust_remote_code" in str(error):
         return "it needs Python code of its own, which is not run here; give a model that transformers knows"
     if Path(path).is_dir() and not list(Path(path).glob("*.safetensors")) and list(Path(path).glob("*.bin")):
-        return "its weights are a pickle, which can run code when it is opened; convert it to safetensors"
+        return (
+            "its weights are a pickle, which can run code when it is opened; if you trust it, convert it: "
+            f"""python -c "from transformers import AutoModelForCausalLM as M; """
+            f"""M.from_pretrained('{path}').save_pretrained('{path}')\""""
+        )
     return reason(error)
 
 
@@ -143,9 +147,16 @@ def model_prompts(tokenizer: "PreTrainedTokenizerBase", problems: Sequence, task
         return prompts
     chats = [[{"role": "user", "content": prompt}] for prompt in prompts]
     try:
-        return tokenizer.apply_chat_template(chats, add_generation_prompt=True, tokenize=False, **NO_THINKING)
+        texts = tokenizer.apply_chat_template(chats, add_generation_prompt=True, tokenize=False, **NO_THINKING)
     except Exception as error:  # whatever jinja2, or the template itself, raises
         raise UsageError(f"the tokenizer's chat template fails ({reason(error)}); give another model") from error
+    for problem, text in zip(problems, texts):
+        if text and "".join(problem.prompt.split()) not in "".join(text.split()):
+            raise UsageError(
+                f"the tokenizer or its chat template loses the problem: {problem.prompt!r} became {text[:200]!r}; give "
+                "a model that reads every character of it"
+            )
+    return texts
 
 
 def encode_prompts(
@@ -161,4 +172,7 @@ def encode_prompts(
         encoded = tokenizer(list(prompts), **settings)
     except Exception as error:  # `tokenizers` raises just that, where it has no token for unknown characters
         raise UsageError(f"the tokenizer cannot read {prompts[0]!r} ({reason(error)}); give another model") from error
-    return encoded.input_ids.to(device), encoded.attention_mask.bool().to(device)
+    mask = encoded.attention_mask.bool()
+    if not mask.any(dim=1).all():
+        raise UsageError("the tokenizer, or its chat template, makes nothing of a prompt; give another model")
+    return encoded.input_ids.to(device), mask.to(device)

@@ -142,7 +142,8 @@ class Run:
             raise UsageError(
                 f"{str(self.folder.path)!r} has finished its {self.last_step} steps; to continue, give a larger --steps"
             )
-        self.folder.cut_off_after(self.last_step)
+        for row in self.folder.cut_off_after(self.last_step):
+            self.steps_without_right = 0 if row["accuracy"] else self.steps_without_right + 1
         print(*notes, sep="\n", end="\n" * bool(notes))
         return True
 
@@ -176,8 +177,7 @@ class Run:
         return model_prompts(self.tokenizer, problems, self.task)
 
     def self_check(self, minibatch: Rollout, logps: Tensor, advantages: Tensor | None = None) -> None:
-        """On the first minibatch of a run, print what must hold before an update. Raises RuntimeError if it does not.
-        advantages: (P·G, 1) of the whole batch, where completions of a group are compared."""
+        """Before the first update, print what must hold, or raise RuntimeError. advantages: (P·G, 1), of the batch."""
         if not self.checked:
             self.checked = True
             ends = end_ids(self.policy, self.tokenizer)
