@@ -1,17 +1,11 @@
 """The controlled run of arXiv:2607.00152: its updates by hand and what it can show. test_published has its numbers."""
 
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from lessons import identity
 from lessons.experiments import controlled_run
 from lessons.experiments.controlled_run import at_progress, matched_learning_rate, run, run_arms, start
-from toy_env import UsageError
-from toy_env.cli import check_settings
 
 G = 8
 
@@ -20,9 +14,6 @@ def test_where_it_starts():
     p0 = start(seed=0)
     assert p0.shape == (6000,) and p0.min() == 0.02 and p0.max() == 0.98
     assert p0.mean() == pytest.approx(0.465, abs=4 * 0.33 / np.sqrt(6000))  # the mean of the bars 1 to 63
-    for rule in ("GRPO", "Dr. GRPO"):
-        expected = 100 * controlled_run.extreme_share(rule, p0, G)
-        assert 100 * controlled_run.extreme_share(rule, p0, G, groups=100) == pytest.approx(expected, abs=0.1)
 
 
 def test_the_updates_are_sigma_and_its_square():
@@ -30,7 +21,7 @@ def test_the_updates_are_sigma_and_its_square():
     k, p = np.arange(G + 1), np.linspace(0.1, 0.9, G + 1)
 
     def updates(rule, k, p):
-        return controlled_run._updates(controlled_run._advantage_sums(rule, G), k, p)
+        return controlled_run._updates(rule, G, k, p)
 
     np.testing.assert_allclose(updates("GRPO", k, p), np.sqrt(k * (G - k)) / G, atol=1e-15)
     np.testing.assert_allclose(updates("Dr. GRPO", k, p), k * (G - k) / G**2, atol=1e-15)
@@ -39,17 +30,6 @@ def test_the_updates_are_sigma_and_its_square():
         A = (R - R.mean()) / R.mean() if right else 0 * R  # MaxRL, Algorithm 1
         update = updates("MaxRL", np.array([right]), np.array([chance]))[0]
         assert update == pytest.approx((A * (R - chance)).mean(), abs=1e-15)
-
-
-def test_r_squared_measures_the_number_of_prompts():
-    unexplained = {}
-    for n in (60, 600, 6000):
-        runs = [run("GRPO", start(seed, n), seed, steps=80) for seed in range(6)]
-        unexplained[n] = np.mean([1 - controlled_run.r_squared(r) for r in runs])
-        assert unexplained[n] == pytest.approx(
-            np.mean([1 - controlled_run.expected_r_squared(r) for r in runs]), rel=0.5
-        )
-    assert 5 < unexplained[60] / unexplained[600] < 20 and 5 < unexplained[600] / unexplained[6000] < 20
 
 
 def test_redrawing_changes_the_weights():
@@ -100,11 +80,3 @@ def test_competing_prompts_keep_their_sum_and_show_the_bias():
     for result in (grpo, dr):
         assert np.log(result.p / (1 - result.p)).sum() == pytest.approx(np.log(p0 / (1 - p0)).sum())
     assert grpo.hard[-1] > dr.hard[-1] + 0.015
-
-
-def test_the_command():
-    script = Path(controlled_run.__file__)
-    done = subprocess.run([sys.executable, script, "--seeds", "1", "--steps", "3"], capture_output=True, text=True)
-    assert done.returncode == 0 and "same-prompt redraw" in done.stdout and "G = 8, 3 steps; 1 seed" in done.stdout
-    with pytest.raises(UsageError, match=r"--group_size must be 2 or more, not 1"):
-        check_settings(controlled_run.Config(group_size=1))

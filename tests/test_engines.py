@@ -1,9 +1,8 @@
 """The task in the forms that TRL and verl take, called by TRL's and verl's own code.
 
-GRPOTrainer samples from the shipped base model, trains on the rows and logs the rewards; its own loop calls the tool of
-the environment. verl reads its options with its own configuration, the rows with its own dataset, and calls the
-function that it has loaded itself. What is replaced: in the tests of the environment, the model's tokens (a scripted
-model that calls tools); for verl, which samples on GPUs only, the server that it asks for tokens.
+GRPOTrainer samples from the shipped base model, trains on the rows and logs the rewards. verl reads its options with
+its own configuration, the rows with its own dataset, and calls the function that it has loaded itself. One thing is
+replaced: the server that verl, which samples on GPUs only, asks for tokens.
 """
 
 import asyncio
@@ -13,12 +12,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from conftest import value_of
-from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from conftest import build_tiny_model, is_right, value_of
 
 from toy_env import arithmetic, engines
-from toy_env.arithmetic import extract_answer, held_out_problems, is_held_out
+from toy_env.arithmetic import held_out_problems, is_held_out
 from toy_env.model import BASE_MODEL, encode_prompts, load_policy, model_prompts
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # the engines' own, on import and in use
@@ -29,15 +26,10 @@ INSTALL_ROLLOUT = "pip install aiohttp cachetools fastapi uvicorn opentelemetry-
 PROBLEM_ALONE = "{{ bos_token }}{{ messages[0].content.split('\n')[-1] }}"
 
 
-def expression(prompt) -> str:
-    """Of a row's or an engine's prompt: the problem, "29+46-36"."""
+def problem_of(prompt) -> str:
+    """Of a row's or an engine's prompt: the problem, "29+46-36?"."""
     text = prompt if isinstance(prompt, str) else prompt[0]["content"]
-    return [line for line in text.split("\n") if line.endswith("?")][-1].removesuffix("?")
-
-
-def is_right(prompt, text: str) -> float:
-    """The reward, by the verifier and an addition of its own."""
-    return float(extract_answer(text) == value_of(expression(prompt) + "?"))
+    return [line for line in text.split("\n") if line.endswith("?")][-1]
 
 
 def save_chat_model(folder) -> None:
@@ -60,9 +52,9 @@ def test_rows_are_problems_of_their_split_with_the_right_answer(split, held_out,
     assert [row["answer"] for row in rows] != [row["answer"] for row in engines.rows(60, seed=6, **arguments)]
     assert {row["level"] for row in rows} == {2, 3, 4} and len(rows) == 60
     for index, row in enumerate(rows):
-        problem = expression(row["prompt"])
-        assert is_held_out(problem) == held_out
-        assert row["answer"] == value_of(problem + "?") == int(row["reward_model"]["ground_truth"])
+        problem = problem_of(row["prompt"])
+        assert is_held_out(problem.removesuffix("?")) == held_out
+        assert row["answer"] == value_of(problem) == int(row["reward_model"]["ground_truth"])
         assert row["level"] == len(problem.replace("-", "+").split("+")) - 1
         assert row["extra_info"] == {"split": split, "index": index, "level": row["level"]}
 
@@ -75,11 +67,9 @@ def test_held_out_rows_are_those_of_the_evaluation():
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ({"n": -4, "split": "held_out"}, "-4 rows"),
         ({"n": 10, "split": "held_out"}, "a multiple of 4"),
-        ({"n": 4, "split": "test"}, "choose train or held_out"),
-        ({"n": 4, "levels": ()}, "different ones of 1, 2, 3, 4"),
-        ({"n": 4, "levels": (1, 1)}, "different ones"),
+        ({"n": 4, "split": "test"}, "choose train, or held_out"),
+        ({"n": 4, "levels": (5,)}, "level 5 does not exist"),
         ({"n": 768, "levels": (1,), "split": "held_out"}, "at most 767"),
     ],
 )
@@ -95,7 +85,7 @@ def test_a_right_answer_may_be_a_number_or_a_text(right):
 
 @pytest.mark.parametrize("right", [None, "", 39.5, "39.0", "x", True, [39]])
 def test_a_right_answer_that_is_none_is_an_error_and_no_reward(right):
-    with pytest.raises(ValueError, match="must be an integer"):
+    with pytest.raises(ValueError, match="invalid literal for int"):
         engines.compute_score("", "#39", right)
 
 
@@ -108,14 +98,13 @@ def trl():
     return pytest.importorskip("trl", reason=INSTALL_TRL)
 
 
-def build_trainer(trl, folder, model, tokenizer, rows=None, reward=None, environment=None, **settings):
+def build_trainer(trl, folder, model, tokenizer, rows: list[dict], **settings):
     from datasets import Dataset
 
     settings |= {"output_dir": str(folder), "max_steps": 2, "logging_steps": 1, "log_completions": True}
     off = {"bf16": False, "gradient_checkpointing": False, "save_strategy": "no", "report_to": "none"}
     config = trl.GRPOConfig(use_cpu=True, disable_tqdm=True, **off, **settings)
-    data = Dataset.from_list(rows) if rows else None
-    return trl.GRPOTrainer(model, reward, config, data, processing_class=tokenizer, environment_factory=environment)
+    return trl.GRPOTrainer(model, engines.trl_reward, config, Dataset.from_list(rows), processing_class=tokenizer)
 
 
 def logged(folder) -> list[dict]:
@@ -132,14 +121,14 @@ def test_trl_trains_on_the_rows_and_logs_the_rewards_of_the_verifier(trl, tmp_pa
     tokenizer.chat_template = PROBLEM_ALONE if chat else None
     rows = engines.rows(16, seed=1, chat=chat)
     sizes = {"per_device_train_batch_size": 32, "num_generations": 4, "max_completion_length": 32}
-    trainer = build_trainer(trl, tmp_path, str(BASE_MODEL), tokenizer, rows, engines.trl_reward, **sizes)
+    trainer = build_trainer(trl, tmp_path, str(BASE_MODEL), tokenizer, rows, **sizes)
     trainer.train()
     rewards = []
     for row in logged(tmp_path):
         completion = row["completion"]
         assert isinstance(completion, str) != chat
         text = completion[0]["content"] if chat else completion
-        rewards.append(is_right(row["prompt"], text))
+        rewards.append(is_right(problem_of(row["prompt"]), text))
         assert row["trl_reward"] == rewards[-1]
     assert len(rewards) == 64 and 4 < sum(rewards) < 60
     means = [row["rewards/trl_reward/mean"] for row in trainer.state.log_history if "reward" in row]
@@ -162,127 +151,24 @@ def test_the_command_line_of_trl_takes_the_rows_and_the_reward(trl, tmp_path, mo
     grpo.main(*arguments)
     rows = logged(tmp_path / "out")
     assert len(rows) == 16 and sum(row["trl_reward"] for row in rows) > 0
-    assert all(row["trl_reward"] == is_right(row["prompt"], row["completion"][0]["content"]) for row in rows)
+    assert all(
+        row["trl_reward"] == is_right(problem_of(row["prompt"]), row["completion"][0]["content"]) for row in rows
+    )
 
 
-@pytest.fixture(scope="module")
-def agent(trl):
-    """A tokenizer of characters with the chat template of Qwen 3, whose tool calls TRL knows; a tiny random model."""
+def test_a_chat_model_reads_under_trl_what_it_reads_in_the_scripts(trl, tmp_path, letters):
+    """With a template that can switch thinking off."""
     from trl.chat_template_utils import qwen3_chat_template
 
-    vocab = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", *map(chr, range(9, 127))]
-    tokenizer = Tokenizer(models.WordLevel({token: i for i, token in enumerate(vocab)}))
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"<\|[a-z_]+\|>|[\s\S]"), behavior="isolated")
-    tokenizer.decoder = decoders.Fuse()
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, pad_token=vocab[0], eos_token=vocab[2], chat_template=qwen3_chat_template
-    )
-    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
-    ids = {"vocab_size": len(vocab), "pad_token_id": 0, "eos_token_id": 2}
-    return LlamaForCausalLM(LlamaConfig(max_position_embeddings=4096, **sizes, **ids)), tokenizer
-
-
-def test_a_chat_model_reads_under_trl_what_it_reads_in_the_scripts(trl, tmp_path, agent):
+    letters.chat_template = qwen3_chat_template
+    letters.add_tokens(["<think>"])
     rows, plain = (engines.rows(8, seed=2, chat=chat) for chat in (True, False))
     no_thinking = {"chat_template_kwargs": {"enable_thinking": False}}
-    trainer = build_trainer(trl, tmp_path, *agent, rows, engines.trl_reward, **no_thinking)
-    prompts = model_prompts(agent[1], [SimpleNamespace(prompt=row["prompt"]) for row in plain], arithmetic)
-    ids, mask = encode_prompts(agent[1], prompts)
+    trainer = build_trainer(trl, tmp_path, build_tiny_model(len(letters)), letters, rows, **no_thinking)
+    prompts = model_prompts(letters, [SimpleNamespace(prompt=row["prompt"]) for row in plain], arithmetic)
+    ids, mask = encode_prompts(letters, prompts)
     theirs = trainer._tokenize_prompts([row["prompt"] for row in rows])[0]
     assert [row[keep].tolist() for row, keep in zip(ids, mask)] == theirs
-
-
-def call(tool: str, **arguments) -> str:
-    return f"<tool_call>\n{json.dumps({'name': tool, 'arguments': arguments})}\n</tool_call>"
-
-
-def turns(right: int) -> list[tuple[str, str, float, float]]:
-    """What the scripted model says, before and after the tool's result; the environment's reward; trl_reward's."""
-    return [
-        (call("submit", reply=f"1+1=2;#{right}"), "done", 1.0, 0.0),
-        (f"2+2=4;#{right}", "", 0.0, 1.0),
-        (call("submit", reply=f"#{right + 1}"), f"#{right}", 0.0, 1.0),
-        (call("submit", reply="#1000") + "\n" + call("submit", reply=f"so #{right}"), "#2000", 1.0, 0.0),
-        (call("submit", reply=f"{right}"), "", 0.0, 0.0),
-        (call("get_reward") + "\n" + call("reset", prompt=[], answer=7) + call("submit", answer=1), "#7", 0.0, 0.0),
-    ]
-
-
-def scripted(trainer, tokenizer) -> tuple[list[str], list[tuple[float, float]]]:
-    """Put `turns` in the place of the model's tokens; returns lists that fill with the prompts and right rewards."""
-    prompts, rewards = [], []
-
-    def generate(prompt_ids, images, multimodal_fields, num_generations, has_tool_images=False):
-        texts = []
-        for row, prompt in enumerate(tokenizer.batch_decode(prompt_ids)):
-            plan = turns(value_of(expression(prompt.replace("<|im_end|>", "\n")) + "?"))
-            if "<tool_response>" in prompt:
-                texts += [second for first, second, *_ in plan if first in prompt]
-                continue
-            step = len(rewards) // len(prompt_ids)
-            text, _, *reward = plan[(row + step) % len(plan)]  # in the next step the instance meets the next plan
-            prompts.append(prompt)
-            rewards.append(tuple(reward))
-            texts.append(text)
-        assert len(texts) == len(prompt_ids)
-        return [tokenizer.encode(text + "<|im_end|>", add_special_tokens=False) for text in texts], None
-
-    trainer._generate_single_turn = generate
-    return prompts, rewards
-
-
-def test_trl_runs_the_environment(trl, tmp_path, agent):
-    """TRL's loop: it makes the environments, resets them, offers `submit` and nothing else, calls it, asks for the
-    reward. The same two problems in both steps, so that what is left of the first would count in the second.
-    trl_reward beside it: of a conversation with tool results, the model's last message counts."""
-    sizes = {"per_device_train_batch_size": 12, "num_generations": 6, "max_completion_length": 600}
-    functions = {"reward": engines.trl_reward, "environment": engines.Arithmetic}
-    trainer = build_trainer(trl, tmp_path, *agent, engines.rows(2), **functions, shuffle_dataset=False, **sizes)
-    assert [tool.__name__ for tool in trainer.tools] == ["submit"]
-    prompts, rewards = scripted(trainer, agent[1])
-    trainer.train()
-    rows = logged(tmp_path)
-    assert [(row["Arithmetic"], row["trl_reward"]) for row in rows] == rewards and len(rewards) == 24
-    history = [row for row in trainer.state.log_history if "reward" in row]
-    assert [row["rewards/Arithmetic/mean"] for row in history] == pytest.approx([1 / 3] * 2)
-    assert [row["tools/failure_frequency"] for row in history] == pytest.approx([3 / 8] * 2)  # the last plan's calls
-    for prompt in prompts:
-        assert '"name": "submit"' in prompt and '"reply": {"type": "string"' in prompt
-        assert "reset" not in prompt and "get_reward" not in prompt
-        assert prompt.count("Compute the value.") == prompt.count("with the tool submit.<|im_end|>") == 1
-
-
-def test_what_a_model_may_hand_over_is_never_an_error():
-    """TRL would end the training: it catches what a tool raises, and nothing that a reward raises."""
-    environment = engines.Arithmetic()
-    environment.reset(**engines.rows(1)[0])
-    for reply in (39, None, ["#39"], {}):
-        environment.submit(reply)
-        assert environment.get_reward() == 0.0
-
-
-@pytest.mark.parametrize(
-    "last, reward",
-    [
-        ({"role": "tool", "name": "submit", "content": "#39"}, 0.0),
-        ({"role": "assistant", "content": None, "tool_calls": []}, 0.0),
-        ({"role": "assistant"}, 0.0),
-        ({"role": "assistant", "content": [{"type": "text", "text": "so #3"}, {"type": "text", "text": "9"}]}, 1.0),
-        ({"role": "assistant", "content": [{"type": "text", "text": "#39"}, {"type": "image", "image": None}]}, 1.0),
-    ],
-)
-def test_the_text_of_the_last_message_counts(last, reward):
-    completions = [[{"role": "assistant", "content": "#39"}, last], [last], []]
-    assert engines.trl_reward([], completions, [39] * 3) == [reward, reward, 0.0]
-
-
-@pytest.mark.parametrize("chat", [None, False])
-def test_the_environment_says_what_rows_it_needs(trl, tmp_path, agent, chat):
-    """Without a dataset TRL hands it an empty prompt and no answer; a bare problem has no message to append to."""
-    rows = None if chat is None else engines.rows(8, chat=chat)
-    trainer = build_trainer(trl, tmp_path, *agent, rows, environment=engines.Arithmetic)
-    with pytest.raises(ValueError, match=r"give train_dataset=Dataset.from_list\(rows"):
-        trainer.train()
 
 
 # verl
@@ -366,5 +252,5 @@ def test_verl_samples_for_the_rows_and_scores_the_completions(verl_config):
     out = asyncio.run(sample())
     prompts, texts = (tokenizer.batch_decode(out.batch[key], True) for key in ("prompts", "responses"))
     rewards = out.batch["rm_scores"].sum(dim=1).tolist()
-    assert rewards == [is_right(prompt, text) for prompt, text in zip(prompts, texts)]
+    assert rewards == [is_right(problem_of(prompt), text) for prompt, text in zip(prompts, texts)]
     assert len(rewards) == 28 and 2 < sum(rewards) < 26

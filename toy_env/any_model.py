@@ -1,14 +1,14 @@
 """What models other than those of this repository need; a reader of the toy may leave it closed.
 
 Sampling where there is no cache that can be cut row by row, passes that fit into memory where there are many tokens or
-a large vocabulary, bfloat16, and recomputed layers. Nothing here knows a rollout: it takes tensors and functions.
+a large vocabulary, bfloat16, and recomputed layers.
 """
 
 import contextlib
 import itertools
 from collections.abc import Callable, Iterator
+from functools import partial
 from types import MethodType
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -16,33 +16,21 @@ from torch.utils.checkpoint import checkpoint
 
 from toy_env import UsageError, reason
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel
-
 MOST_LOGITS = 2**26  # that sampling handles at once: a quarter of a gigabyte, and a few copies of it
 MOST_PADDING = 256  # tokens in a pass
 LOGITS_PER_TOKEN = 4096  # in scoring, this many logits count as one token of a pass: by default 2**26 in all
 
 
 def has_rows(cache) -> bool:
-    """Whether a cache can be repeated and cut row by row: it holds attention's keys and values and nothing else.
-
-    Other kinds inherit the methods from these two, and would leave the rest of their state as it is.
-    """
+    """Whether a cache can be repeated and cut row by row: it holds attention's keys and values and nothing else. Other
+    kinds inherit the methods from these two, and would leave the rest of their state as it is."""
     from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
 
     kinds = (DynamicLayer, DynamicSlidingWindowLayer)
     return type(cache) is DynamicCache and all(type(layer) in kinds for layer in cache.layers)
 
 
-def generate(
-    policy: "PreTrainedModel",
-    prompt_ids: Tensor,
-    prompt_mask: Tensor,
-    max_new_tokens: int,
-    ends: Tensor,
-    draw: Callable[[int, Tensor, Tensor], Tensor],
-) -> None:
+def generate(policy, prompt_ids: Tensor, prompt_mask: Tensor, max_new_tokens: int, ends: Tensor, draw) -> None:
     """Call draw(t, rows, logits) for t = 0, 1, ... through `model.generate`, which handles any kind of state. All rows
     run until the last has ended. prompt_ids and prompt_mask: (B, N).
 
@@ -74,18 +62,20 @@ def few_logits_at_once(draw: Callable[[int, Tensor, Tensor], Tensor]) -> Callabl
     return in_chunks
 
 
-def by_passes(
-    value: Callable[[Tensor], Tensor], prompt_mask: Tensor, mask: Tensor, max_tokens: int, vocabulary: int
-) -> Tensor:
-    """The results of value(rows), (b, T) each, for all rows in several passes: (B, T), 0 off the mask.
+def in_passes(forward: Callable, rollout, max_tokens_per_pass: int, vocabulary: int = 0) -> Tensor:
+    """(B, T): forward(part), (b, T), for parts of a `Rollout`, put back in order and 0 off the mask.
 
-    If all rows together exceed `max_tokens`, each pass is recomputed in the backward pass instead of being kept.
+    The loss is still taken over all B rows at once, so cutting a batch into passes changes no normaliser and no
+    gradient. If more than one is needed, each is recomputed in the backward pass instead of being kept. `vocabulary` is
+    the number of logits that forward makes for each token of a completion.
     """
-    parts, total = passes(prompt_mask.sum(dim=1).tolist(), mask.sum(dim=1).tolist(), max_tokens, vocabulary)
-    recompute = total > max_tokens and torch.is_grad_enabled()
-    order = [torch.tensor(rows, device=mask.device) for rows in parts]
-    values = [checkpoint(value, rows, use_reentrant=False) if recompute else value(rows) for rows in order]
-    return torch.where(mask, torch.cat(values)[torch.cat(order).argsort()], 0.0)
+    lengths = (mask.sum(dim=1).tolist() for mask in (rollout.prompt_mask, rollout.mask))
+    parts, total = passes(*lengths, max_tokens_per_pass, vocabulary)
+    order = [torch.tensor(rows, device=rollout.mask.device) for rows in parts]
+    if total > max_tokens_per_pass and torch.is_grad_enabled():
+        forward = partial(checkpoint, forward, use_reentrant=False)
+    values = [forward(rollout[rows]) for rows in order]
+    return torch.where(rollout.mask, torch.cat(values)[torch.cat(order).argsort()], 0.0)
 
 
 def passes(
@@ -112,11 +102,9 @@ def passes(
     return parts, sum(costs)
 
 
-def compute_in_bfloat16(policy: "PreTrainedModel") -> None:
-    """Run every forward pass of a policy, of its copies and of its transformer under autocast to bfloat16.
-
-    Raises UsageError if the device does not support bfloat16.
-    """
+def compute_in_bfloat16(policy) -> None:
+    """Run every forward pass of a policy, of its copies and of its transformer under autocast to bfloat16. Raises
+    UsageError if the device does not support it."""
     for module in {policy, policy.base_model}:
         try:
             autocast = torch.autocast(policy.device.type, torch.bfloat16)
@@ -125,22 +113,19 @@ def compute_in_bfloat16(policy: "PreTrainedModel") -> None:
         module.forward = MethodType(autocast(type(module).forward), module)  # bound, so that copies call their own
 
 
-def is_in_bfloat16(policy: "PreTrainedModel") -> bool:
+def is_in_bfloat16(policy) -> bool:
     """Whether `compute_in_bfloat16` was called for the policy."""
     return "forward" in vars(policy)
 
 
-def keep_casts(policy: "PreTrainedModel") -> contextlib.AbstractContextManager:
-    """A context, for use without gradient, that casts the weights to bfloat16 once instead of in every forward pass.
-
-    An enclosing autocast keeps the casts made inside it. Without it a rollout batch of the base model takes 1.04 times
-    as long; it saves more where there are more weights per completion (`lessons/experiments/bench_rollout.py`).
-    """
+def keep_casts(policy) -> contextlib.AbstractContextManager:
+    """A context, for use without gradient, that casts the weights to bfloat16 once instead of in every forward pass: an
+    enclosing autocast keeps the casts made inside it (`lessons/experiments/bench_rollout.py` times it)."""
     return torch.autocast(policy.device.type, enabled=False) if is_in_bfloat16(policy) else contextlib.nullcontext()
 
 
 @contextlib.contextmanager
-def in_float32(policy: "PreTrainedModel") -> Iterator[None]:
+def in_float32(policy) -> Iterator[None]:
     """A context in which the policy computes in float32, whatever --dtype it was loaded with."""
     own = {module: vars(module).pop("forward", None) for module in {policy, policy.base_model}}
     try:
@@ -151,11 +136,9 @@ def in_float32(policy: "PreTrainedModel") -> Iterator[None]:
                 module.forward = forward
 
 
-def checkpoint_layers(policy: "PreTrainedModel") -> None:
-    """Have each layer keep only its input, and recompute the rest in the backward pass.
-
-    transformers itself does this in training mode only. Raises UsageError if the model's layers do not support it.
-    """
+def checkpoint_layers(policy) -> None:
+    """Have each layer keep only its input, and recompute the rest in the backward pass, which transformers itself does
+    in training mode only. Raises UsageError if the model's layers do not support it."""
     from transformers.modeling_layers import GradientCheckpointingLayer
 
     def recomputed(layer: torch.nn.Module, *args, **kwargs):
@@ -166,14 +149,3 @@ def checkpoint_layers(policy: "PreTrainedModel") -> None:
         raise UsageError("--gradient_checkpointing: this model does not support it; leave it out")
     for layer in layers:
         layer.forward = MethodType(recomputed, layer)
-
-
-def require_positions(policy: "PreTrainedModel", prompt_tokens: int, max_new_tokens: int) -> None:
-    """Raises UsageError if a prompt and a completion have more tokens than the model has positions."""
-    positions = getattr(policy.config.get_text_config(), "max_position_embeddings", None)
-    if positions and 0 < positions < prompt_tokens + max_new_tokens:
-        raise UsageError(
-            f"a prompt of {prompt_tokens} tokens and a completion of {max_new_tokens} (--max_new_tokens) need "
-            f"{prompt_tokens + max_new_tokens} positions, and the model has {positions}; give a smaller "
-            "--max_new_tokens or another model"
-        )

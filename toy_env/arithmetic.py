@@ -49,10 +49,8 @@ def is_held_out(expression: str) -> bool:
 
 
 def sample_problem(level: int, rng: random.Random, held_out: bool = False) -> Problem:
-    """Draw a problem uniformly from all problems of one level and split, by rejection.
-
-    Raises ValueError if the level does not exist.
-    """
+    """Draw a problem uniformly from all problems of one level and split, by rejection. Raises ValueError if the level
+    does not exist."""
     if level not in LEVELS:
         raise ValueError(f"level {level} does not exist; choose from {', '.join(map(str, LEVELS))}")
     while True:
@@ -75,18 +73,14 @@ def sample_problems(n: int, levels: Sequence[int], rng: random.Random) -> list[P
 
 
 def held_out_problems(per_level: int, levels: Sequence[int] = LEVELS, seed: int = 0) -> list[Problem]:
-    """The evaluation set: `per_level` different held-out problems of each level, the same for the same seed.
-
-    Raises ValueError if a level does not exist, has fewer, or is given twice.
-    """
+    """The evaluation set: `per_level` different held-out problems of each level, the same for the same seed. Raises
+    ValueError if a level does not exist, has fewer, or is given twice."""
     problems: dict[str, Problem] = {}
     if len(set(levels)) < len(levels):
         raise ValueError(f"a level is given twice: {levels}")
     for level in levels:
         if per_level > MOST_HELD_OUT.get(level, per_level):  # sample_problem refuses a level that does not exist
-            raise ValueError(
-                f"{per_level} held-out problems of level {level}: at most {MOST_HELD_OUT[level]} can be had"
-            )
+            raise ValueError(f"level {level} gives at most {MOST_HELD_OUT[level]} held-out problems, not {per_level}")
         rng = random.Random(f"held-out-{seed}-{level}")
         wanted = len(problems) + per_level
         while len(problems) < wanted:

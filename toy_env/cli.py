@@ -15,44 +15,41 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Annotated
 
-import torch
 import tyro
 
 from toy_env import Diverged, RunFailed, Stopped, UsageError, is_out_of_memory, leave, reason, stop
 from toy_env.tasks import load_task
 
 MOST_TOKENS = 2**31  # of a rollout batch
-MOST_INT, MOST_FLOAT = 2**63 - 1, torch.finfo(torch.float32).max
-LIMITS = {MOST_INT: "2**63 - 1", MOST_FLOAT: "3e+38 (float32)"}  # of any setting, as they are shown
 STOPPING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """What a setting may be: `least` or more, or only more than it if `above`; and `most` or less."""
+    """What a setting may be: `least` or more, or above it; and `most`, which may name another setting, or less."""
 
-    least: float
-    most: float | str  # or the name of another setting
+    least: float = -math.inf
+    most: float | str = math.inf
     above: bool = False
 
     def unmet(self, value: float, settings: dict) -> str:
         """What a value must be and is not, such as "2 or more"; empty if it keeps to the bounds."""
+        if not math.isfinite(value):
+            return "finite"
         if value < self.least or (self.above and value == self.least):
             return f"above {self.least:g}" if self.above else f"{self.least:g} or more"
-        most = settings[self.most] if isinstance(self.most, str) else self.most
-        limit = LIMITS.get(most, f"{most:.12g}") + f" ({self.most})" * isinstance(self.most, str)
-        return f"{limit} or less" if value > most else ""
+        most = settings.get(self.most, self.most)
+        return f"{most:.12g}{f' ({self.most})' * (self.most in settings)} or less" if value > most else ""
 
 
-def at_least(least: int | float, most: int | float | str | None = None):
+def at_least(least: int | float, most: int | float | str = math.inf):
     """The type of a setting that is `least` or more: an integer if `least` is one, else a float."""
-    most = most if most is not None else MOST_INT if isinstance(least, int) else MOST_FLOAT
     return Annotated[type(least), Bounds(least, most)]
 
 
 def above(least: int | float):
     """The type of a setting that is more than `least`: an integer if `least` is one, else a float."""
-    return Annotated[type(least), Bounds(least, MOST_INT if isinstance(least, int) else MOST_FLOAT, above=True)]
+    return Annotated[type(least), Bounds(least, above=True)]
 
 
 @dataclass
@@ -60,7 +57,7 @@ class RunConfig:
     """The settings of every run, whatever its algorithm. The comment behind a field is its help text."""
 
     steps: at_least(1) = 60  # rollout batches
-    seed: at_least(0) = 0  # seeds the problems and the sampling of every step
+    seed: at_least(0, 2**63 - 1) = 0  # seeds the problems and the sampling of every step
     device: str = "auto"  # auto (cuda, else mps, else cpu), cuda, mps or cpu
     task: str = "arithmetic"  # arithmetic, expressions, or a module of your own, such as my_project.my_task
     model: str = "base"  # base, a folder, or a model on the hub; 0.5 B parameters take about 13 GB (toy_env/README.md)
@@ -86,22 +83,14 @@ def check_settings(config) -> None:
             wrong = "is given twice" if level in task.LEVELS else "does not exist"
             raise UsageError(f"--levels: level {level} {wrong}; choose from {' '.join(map(str, task.LEVELS))}")
     for field in fields(config):
-        name, value = field.name, values[field.name]
-        if type(value) is float and not math.isfinite(value):
-            raise UsageError(f"--{name} must be finite, not {value}")
-        if type(value) in (int, float):
-            plain = Bounds(-MOST_INT, MOST_INT) if type(value) is int else Bounds(-math.inf, math.inf)
-            notes = getattr(field.type, "__metadata__", ())  # of an Annotated type, which may hold tyro's too
-            bounds = next((note for note in notes if isinstance(note, Bounds)), plain)
-            if requirement := bounds.unmet(value, values):
-                raise UsageError(f"--{name} must be {requirement}, not {value}")
+        value = values[field.name]
+        notes = getattr(field.type, "__metadata__", ())  # of an Annotated type, which may hold tyro's too
+        bounds = next((note for note in notes if isinstance(note, Bounds)), Bounds())
+        if type(value) in (int, float) and (requirement := bounds.unmet(value, values)):
+            raise UsageError(f"--{field.name} must be {requirement}, not {value}")
     sizes = [name for name in ("prompts_per_step", "group_size", "samples", "max_new_tokens") if name in values]
     if "max_new_tokens" in sizes and math.prod(values[name] for name in sizes) > MOST_TOKENS:
         raise UsageError(f"{' x '.join(f'--{name}' for name in sizes)} must be {MOST_TOKENS} tokens or fewer")
-    parts, batch = values.get("num_minibatches", 1), values.get("prompts_per_step", math.inf)
-    batch *= values.get("group_size", 1)
-    if parts > batch:
-        raise UsageError(f"--num_minibatches must be {batch} (the completions of a batch) or fewer, not {parts}")
     if callable(getattr(config, "check", None)):  # a flag may have this name too
         config.check()
 
@@ -147,30 +136,29 @@ def run_main(config_class, main: Callable, description: str | None, defaults=lam
     fails on the way, 130 for Ctrl-C, 143 for SIGTERM, 129 for SIGHUP. All but the first end with what `saved` says.
     """
     config, code = None, 1
-    with on_signals(lambda *_: None, *STOPPING):  # while the last line is on its way
-        try:
-            with on_signals(stop, *STOPPING):
-                prepare_output()
-                config = parse(config_class, description)
-                if default := defaults(config):
-                    config = parse(config_class, description, default)
-                check_settings(config)
-                main(config)
-                return
-        except (UsageError, Diverged) as error:
-            line, code = f"error: {error}", 2 if isinstance(error, UsageError) else 1
-        except RunFailed as error:
-            line = f"error: {error}{saved()}"
-        except KeyboardInterrupt as end:
-            line, code = f"stopped {end}".strip() + saved(), 128 + getattr(end, "number", signal.SIGINT)
-        except OSError as error:
-            line = f"error: {error.filename or 'cannot print'} ({error.strerror or error}){saved()}"
-        except (MemoryError, RuntimeError) as error:
-            if not is_out_of_memory(error):
-                raise
-            line = f"error: out of memory; {less_memory(config)}{saved()}"
-        with suppress(OSError):
-            print(line, file=sys.stderr)
+    try:
+        with on_signals(stop):
+            prepare_output()
+            config = parse(config_class, description)
+            if default := defaults(config):
+                config = parse(config_class, description, default)
+            check_settings(config)
+            main(config)
+            return
+    except (UsageError, Diverged) as error:
+        line, code = f"error: {error}", 2 if isinstance(error, UsageError) else 1
+    except RunFailed as error:
+        line = f"error: {error}{saved()}"
+    except KeyboardInterrupt as end:
+        line, code = f"stopped {end}".strip() + saved(), 128 + getattr(end, "number", signal.SIGINT)
+    except OSError as error:
+        line = f"error: {error.filename or 'cannot print'} ({error.strerror or error}){saved()}"
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        line = f"error: out of memory; {less_memory(config)}{saved()}"
+    with suppress(OSError):
+        print(line, file=sys.stderr)
     sys.exit(code)
 
 
@@ -178,29 +166,25 @@ def less_memory(config) -> str:
     """Which settings to change when memory does not suffice."""
     lower = ("max_tokens_per_pass", "samples", "batch_size")
     advice = [f"lower --{name} (now {getattr(config, name)})" for name in lower if hasattr(config, name)]
-    if not getattr(config, "gradient_checkpointing", True):
-        advice.append("add --gradient_checkpointing")
     if hasattr(config, "group_size"):
-        advice.append(f"start a new run with a smaller --group_size (now {config.group_size})")
+        advice += ["add --gradient_checkpointing", "start a new run with a smaller --group_size"]
     return ", or ".join(advice)
 
 
 def prepare_output() -> None:
     """Have output appear line by line, through a pipe as well, and replace what the terminal cannot show."""
     for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed
-            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115, it stays open
-        elif hasattr(getattr(sys, name), "reconfigure"):
+        if hasattr(getattr(sys, name), "reconfigure"):  # not under pytest, or in a notebook
             getattr(sys, name).reconfigure(errors="replace", line_buffering=True)
 
 
 @contextmanager
-def on_signals(handler: Callable, *numbers: int) -> Iterator[None]:
-    """Inside, the main thread answers these signals with handler(number, frame). A signal that is ignored (SIGHUP under
-    nohup) stays ignored, except Ctrl-C."""
+def on_signals(handler: Callable) -> Iterator[None]:
+    """Inside, the main thread answers the signals of STOPPING with handler(number, frame). A signal that is ignored
+    (SIGHUP under nohup) stays ignored, except Ctrl-C."""
+    taken = [n for n in STOPPING if n == signal.SIGINT or signal.getsignal(n) != signal.SIG_IGN]
     in_main_thread = threading.current_thread() is threading.main_thread()
-    taken = [n for n in numbers if in_main_thread and (n == signal.SIGINT or signal.getsignal(n) != signal.SIG_IGN)]
-    before = {number: signal.signal(number, handler) for number in taken}
+    before = {number: signal.signal(number, handler) for number in taken if in_main_thread}
     try:
         yield
     finally:
@@ -210,7 +194,7 @@ def on_signals(handler: Callable, *numbers: int) -> Iterator[None]:
 
 @contextmanager
 def finishing_the_step() -> Iterator[list[int]]:
-    """Inside, the first of these signals is only noted in the list, so that the step in progress can end and be saved;
+    """Inside, a first signal of STOPPING is only noted in the list, so that the step in progress can end and be saved;
     a second one raises Stopped at once."""
     noted: list[int] = []
 
@@ -219,15 +203,8 @@ def finishing_the_step() -> Iterator[list[int]]:
             raise Stopped(number, "in the middle of a step")
         noted.append(number)
 
-    with on_signals(note, *STOPPING):
+    with on_signals(note):
         yield noted
-
-
-def stop_from_now_on() -> None:
-    """From now on a signal that would have ended the process at once (`leave`) raises Stopped: a run has begun."""
-    for number in STOPPING:
-        if signal.getsignal(number) is leave:
-            signal.signal(number, stop)
 
 
 @contextmanager

@@ -23,7 +23,6 @@ from toy_env.checks import check_model
 from toy_env.cli import at_least, run_main
 from toy_env.model import load_policy, model_prompts, pick_device
 from toy_env.rollout import sample
-from toy_env.save import RunFolder
 from toy_env.tasks import base_model, load_task
 
 AT_ONCE, TOKENS_AT_ONCE = 1024, 2**16  # completions that are sampled in one batch, and their tokens
@@ -189,20 +188,6 @@ def report_table(before: dict, after: dict | None = None) -> str:
     return "\n".join(lines)
 
 
-def write_report(folder: RunFolder, policy, tokenizer, results: dict[str, dict], title: str) -> None:
-    """Write checkpoint/, samples.txt, curves.png and, last of all, results.json; print the samples and the table.
-    results: {"before": ..., "after": ...}, the reports of `held_out_report`."""
-    from toy_env.plots import draw_curves  # matplotlib takes .2 s that no start of a script should wait for
-
-    before, after = (report_samples(report, when) for when, report in results.items())
-    table = report_table(*results.values())
-    folder.write("checkpoint", lambda path: [part.save_pretrained(path) for part in (policy, tokenizer)])
-    folder.write("samples.txt", f"{before}\n\n{after}\n")
-    folder.write("curves.png", lambda path: draw_curves(folder.rows(), results, path, title))
-    folder.write_json("results.json", results)
-    print(f"\n{after}\n\n{table}\n\nSee curves.png, samples.txt, metrics.jsonl and checkpoint in {folder.path}")
-
-
 @dataclass
 class Config:
     task: str = "arithmetic"  # arithmetic, expressions, or a module of your own, such as my_project.my_task
@@ -222,9 +207,9 @@ def main(config: Config) -> None:
     model = base_model(task) if config.model == "base" else config.model
     policy, tokenizer = load_policy(model, pick_device(config.device), config.dtype)
     check_model(policy, tokenizer, config.max_new_tokens, model_prompts(tokenizer, held_out(task, 64, ()), task))
-    chosen = {"task": task, "problems": config.problems, "levels": config.levels}
-    sampling = {name: getattr(config, name) for name in ("samples", "max_new_tokens", "temperature")}
-    results, sampled = held_out_report(policy, tokenizer, **chosen, **sampling)
+    settings = ("problems", "levels", "samples", "max_new_tokens", "temperature")
+    chosen = {name: getattr(config, name) for name in settings}
+    results, sampled = held_out_report(policy, tokenizer, task=task, **chosen)
     print(report_table(results))
     rates = sampled.correct.mean(axis=1)
     print(f"\nShare of problems by success rate over {config.samples} samples")

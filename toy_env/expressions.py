@@ -47,12 +47,8 @@ def sample_problems(n: int, levels: Sequence[int], rng: random.Random) -> list[P
 
 
 def held_out_problems(per_level: int, levels: Sequence[int] = LEVELS, seed: int = 0) -> list[Problem]:
-    """The evaluation set: `per_level` different held-out problems, the same for the same seed.
-
-    Raises ValueError if there are not as many.
-    """
-    if per_level > len(HELD_OUT):
-        raise ValueError(f"{per_level} held-out problems: there are {len(HELD_OUT)}")
+    """The evaluation set: `per_level` different held-out problems, the same for the same seed. Raises ValueError if
+    there are not as many."""
     return random.Random(f"held-out-{seed}").sample(HELD_OUT, per_level)
 
 

@@ -13,10 +13,8 @@ LARGEST = {"ratio_deviation"}  # logged as the largest over the updates of a ste
 
 
 def rollout_metrics(rollout: Rollout, rewards: Tensor, task: ModuleType = arithmetic) -> dict:
-    """What a rollout batch shows by itself, from rewards (P, G) in {0, 1}. Lengths in tokens, EOS included.
-
-    None stands where there is nothing to average (the length of right completions when none was right).
-    """
+    """What a rollout batch shows by itself, from rewards (P, G) in {0, 1}. Lengths in tokens, EOS included. None stands
+    where there is nothing to average (the length of right completions when none was right)."""
 
     def mean(values: Tensor) -> float | None:
         return values.double().mean().item() if values.numel() else None
@@ -43,13 +41,13 @@ def rollout_metrics(rollout: Rollout, rewards: Tensor, task: ModuleType = arithm
 
 def measure_updates(policy: torch.nn.Module, optimizer: torch.optim.Optimizer, record: Callable) -> None:
     """Have every optimizer step call record(update_norm=...): the Euclidean length of the move, over all parameters."""
-    parameters, before = list(policy.parameters()), []
+    before = {}
 
     def remember(*_) -> None:
-        before[:] = [parameter.detach().clone() for parameter in parameters]
+        before.update({parameter: parameter.detach().clone() for parameter in policy.parameters()})
 
     def measure(*_) -> None:
-        moves = [torch.linalg.vector_norm(p.detach() - old) for p, old in zip(parameters, before)]
+        moves = [torch.linalg.vector_norm(parameter.detach() - old) for parameter, old in before.items()]
         record(update_norm=torch.linalg.vector_norm(torch.stack(moves)))
 
     optimizer.register_step_pre_hook(remember)

@@ -6,16 +6,12 @@ transformers takes seconds to import, so it is imported where a model is loaded:
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from toy_env import UsageError, reason
 from toy_env.any_model import checkpoint_layers, compute_in_bfloat16
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 BASE_MODEL = Path(__file__).parent / "base_model"
 NO_THINKING = {"enable_thinking": False, "thinking": False}  # names of the switch; templates ignore those they lack
@@ -33,20 +29,13 @@ def pick_device(name: str = "auto") -> torch.device:
 
 
 def locate(model: str) -> str | Path:
-    """What `from_pretrained` takes for "base", a local folder, or a model's name on the Hugging Face hub.
-
-    Raises UsageError if there is no such model, after seconds rather than the hub client's half minute of retries.
-    """
+    """What `from_pretrained` takes for "base", a local folder, or a model's name on the Hugging Face hub. Raises
+    UsageError if there is no such model, after seconds rather than the hub client's half minute of retries."""
     from huggingface_hub import HfApi, snapshot_download
 
     if model == "base":
         return BASE_MODEL
     if Path(model).is_dir():
-        if not (Path(model) / "config.json").is_file():
-            raise UsageError(
-                f"folder {model!r} holds no model: config.json is missing; expected a folder written by "
-                "save_pretrained, such as runs/reinforce-0/checkpoint"
-            )
         return model
     try:
         HfApi().model_info(model, timeout=5)
@@ -55,18 +44,12 @@ def locate(model: str) -> str | Path:
         try:
             return snapshot_download(model, local_files_only=True)
         except Exception:
-            raise UsageError(
-                f"model {model!r} is neither a local folder nor available from the Hugging Face hub ({reason(error)}); "
-                "give base, a folder, or a name like Qwen/Qwen3-0.6B"
-            ) from None
+            missing = f"neither a local folder nor available from the Hugging Face hub ({reason(error)})"
+            instead = "give base, a folder, or a name like Qwen/Qwen3-0.6B"
+            raise UsageError(f"model {model!r} is {missing}; {instead}") from None
 
 
-def load_policy(
-    model: str = "base",
-    device: torch.device | str = "cpu",
-    dtype: str = "float32",
-    gradient_checkpointing: bool = False,
-) -> tuple["PreTrainedModel", "PreTrainedTokenizerBase"]:
+def load_policy(model: str = "base", device="cpu", dtype: str = "float32", gradient_checkpointing: bool = False):
     """The model on `device`, and its tokenizer. `model` is "base", a folder, or a name on the hub.
 
     The weights are float32. With dtype "bfloat16" the forward pass is computed under autocast. With
@@ -88,20 +71,13 @@ def load_policy(
         policy, loaded = AutoModelForCausalLM.from_pretrained(
             path, dtype=torch.float32, trust_remote_code=False, use_safetensors=True, output_loading_info=True
         )
-    except MemoryError:
-        raise
     except Exception as error:
-        raise UsageError(f"cannot load a causal language model from {str(path)!r}: {why_not(path, error)}") from error
+        raise UsageError(f"cannot load a causal language model from {str(path)!r}: {reason(error)}") from error
     if loaded["missing_keys"]:
-        raise UsageError(
-            f"{str(path)!r} lacks {len(loaded['missing_keys'])} weights of its model, such as "
-            f"{min(loaded['missing_keys'])}; give a complete causal language model"
-        )
+        some = f"{len(loaded['missing_keys'])} weights of its model, such as {min(loaded['missing_keys'])}"
+        raise UsageError(f"{str(path)!r} lacks {some}; give a complete causal language model")
     if not len(ends := end_ids(policy, tokenizer)):
-        raise UsageError(
-            f"neither the tokenizer of {str(path)!r} nor its generation_config names an end-of-sequence token, so no "
-            "completion could ever stop; give another model"
-        )
+        raise UsageError(f"{str(path)!r} names no end-of-sequence token, so nothing could stop; give another model")
     if tokenizer.pad_token_id is None:  # harmless: masks never come from comparing ids with PAD
         tokenizer.pad_token = tokenizer.convert_ids_to_tokens(int(ends[0]))
     policy = policy.to(device).eval()
@@ -112,7 +88,7 @@ def load_policy(
     return policy, tokenizer
 
 
-def end_ids(policy: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase") -> Tensor:
+def end_ids(policy, tokenizer) -> Tensor:
     """The ids of all tokens that end a completion: the tokenizer's EOS, and what generation_config names, such as the
     end of a turn in a chat. One dimension, in order, on the policy's device."""
     named = getattr(policy.generation_config, "eos_token_id", None)
@@ -120,25 +96,12 @@ def end_ids(policy: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase") -> 
     return torch.tensor(sorted(ids), dtype=torch.long, device=policy.device)
 
 
-def why_not(path: str | Path, error: Exception) -> str:
-    """In one line, why transformers could not load a model."""
-    if "trust_remote_code" in str(error):
-        return "it needs Python code of its own, which is not run here; give a model that transformers knows"
-    if Path(path).is_dir() and not list(Path(path).glob("*.safetensors")) and list(Path(path).glob("*.bin")):
-        return (
-            "its weights are a pickle, which can run code when it is opened; if you trust it, convert it: "
-            f"""python -c "from transformers import AutoModelForCausalLM as M; """
-            f"""M.from_pretrained('{path}').save_pretrained('{path}')\""""
-        )
-    return reason(error)
-
-
-def model_prompts(tokenizer: "PreTrainedTokenizerBase", problems: Sequence, task: ModuleType) -> list[str]:
+def model_prompts(tokenizer, problems: Sequence, task: ModuleType) -> list[str]:
     """What the model is given to read for each problem of a task.
 
     A base model of ours reads a problem as it is. A tokenizer that knows letters belongs to a general language model,
     which is given the instruction of the task as well, in its chat template if it has one, with thinking switched off
-    if the template can do so. Raises UsageError if the template fails.
+    if the template can do so. Raises UsageError if the template fails, or loses a problem.
     """
     if "a" not in tokenizer.get_vocab():
         return [problem.prompt for problem in problems]
@@ -151,28 +114,19 @@ def model_prompts(tokenizer: "PreTrainedTokenizerBase", problems: Sequence, task
     except Exception as error:  # whatever jinja2, or the template itself, raises
         raise UsageError(f"the tokenizer's chat template fails ({reason(error)}); give another model") from error
     for problem, text in zip(problems, texts):
-        if text and "".join(problem.prompt.split()) not in "".join(text.split()):
-            raise UsageError(
-                f"the tokenizer or its chat template loses the problem: {problem.prompt!r} became {text[:200]!r}; give "
-                "a model that reads every character of it"
-            )
+        if "".join(problem.prompt.split()) not in "".join(text.split()):
+            became = f"{problem.prompt!r} became {text[:200]!r}"
+            raise UsageError(f"the chat template loses the problem: {became}; give another model")
     return texts
 
 
-def encode_prompts(
-    tokenizer: "PreTrainedTokenizerBase", prompts: Sequence[str], device: torch.device | str = "cpu"
-) -> tuple[Tensor, Tensor]:
+def encode_prompts(tokenizer, prompts: Sequence[str], device: torch.device | str = "cpu") -> tuple[Tensor, Tensor]:
     """Token ids and mask of the prompts, both (P, N), left-padded so that every completion starts in the same column.
-
-    Raises UsageError if the tokenizer cannot read a prompt.
-    """
+    Raises UsageError if the tokenizer cannot read a prompt."""
     plain = not tokenizer.chat_template  # a template has written the special tokens already
     settings = {"return_tensors": "pt", "padding": True, "padding_side": "left", "add_special_tokens": plain}
     try:
         encoded = tokenizer(list(prompts), **settings)
     except Exception as error:  # `tokenizers` raises just that, where it has no token for unknown characters
         raise UsageError(f"the tokenizer cannot read {prompts[0]!r} ({reason(error)}); give another model") from error
-    mask = encoded.attention_mask.bool()
-    if not mask.any(dim=1).all():
-        raise UsageError("the tokenizer, or its chat template, makes nothing of a prompt; give another model")
-    return encoded.input_ids.to(device), mask.to(device)
+    return encoded.input_ids.to(device), encoded.attention_mask.bool().to(device)

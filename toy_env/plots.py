@@ -16,9 +16,9 @@ PANELS = {  # heading: {metric: (label, colour, line style)}
     },
     "Entropy, nats per token": {"entropy": ("", BLUE, "-")},
     "Silent groups (σ = 0), share of all groups": {
-        "silent": ("all right or all wrong", GREY, ":"),
         "silent_right": ("all right", BLUE, "-"),
         "silent_wrong": ("all wrong", RED, "--"),
+        "silent": ("all right or all wrong", GREY, ":"),  # last, so that it shows where it coincides with another
     },
     "Share of completions that": {
         "worked": ("work step by step", BLUE, "-"),
@@ -36,7 +36,6 @@ PANELS = {  # heading: {metric: (label, colour, line style)}
     },
     "Completions sampled per step": {"sampled": ("", BLUE, "-")},
 }
-OVER_ITS_SUM = {"silent"}  # drawn wider and lighter, so that it shows where it coincides with one of its parts
 
 
 def draw_curves(rows: list[dict], results: dict, path: Path, title: str) -> None:
@@ -51,9 +50,7 @@ def draw_curves(rows: list[dict], results: dict, path: Path, title: str) -> None
     for axis, (heading, lines) in zip(axes, panels.items()):
         for name, (label, color, style) in lines.items():
             values = [math.nan if row.get(name) is None else row[name] for row in rows]
-            wide = {"linewidth": 5, "alpha": 0.35, "linestyle": "-"} if name in OVER_ITS_SUM else {}
-            settings = {"linewidth": 1.3, "linestyle": style} | wide
-            axis.plot([row["step"] for row in rows], values, color=color, label=label, **settings)
+            axis.plot([row["step"] for row in rows], values, style, color=color, label=label, linewidth=1.3)
         if heading == "Accuracy":
             ends = [results[when]["accuracy"]["all"] for when in ("before", "after")]
             held_out = {row["step"]: row["held_out"] for row in rows if row["held_out"] is not None}

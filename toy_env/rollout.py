@@ -3,7 +3,7 @@
 The two must agree: same temperature, same full softmax, same positions. That is why they are in one file.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from toy_env import Diverged
-from toy_env.any_model import by_passes, few_logits_at_once, generate, has_rows, keep_casts
+from toy_env.any_model import few_logits_at_once, generate, has_rows, in_passes, keep_casts
 from toy_env.model import encode_prompts, end_ids
 
 
@@ -185,13 +185,3 @@ def at_completions(values: Tensor, part: Rollout, unused: int = 0) -> Tensor:
     last_of_prompt = part.prompt_mask.sum(dim=1, keepdim=True) - 1  # (b, 1): y_1 is predicted here
     positions = last_of_prompt - unused + torch.arange(part.mask.shape[1], device=values.device)  # (b, T)
     return values.gather(1, positions.clamp(max=values.shape[1] - 1))
-
-
-def in_passes(forward: Callable, rollout: Rollout, max_tokens_per_pass: int, vocabulary: int = 0) -> Tensor:
-    """(B, T): forward(part), (b, T), for parts of the rollout, put back in order and 0 off the mask.
-
-    The loss is still taken over all B rows at once, so cutting a batch into passes changes no normaliser and no
-    gradient. `vocabulary` is the number of logits that forward makes for each token of a completion.
-    """
-    prompts, completions = rollout.prompt_mask, rollout.mask
-    return by_passes(lambda rows: forward(rollout[rows]), prompts, completions, max_tokens_per_pass, vocabulary)

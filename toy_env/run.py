@@ -19,27 +19,17 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
+from itertools import takewhile
 from pathlib import Path
 
 import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from toy_env import Diverged, Stopped, UsageError, leave
+from toy_env import Diverged, Stopped, UsageError, cli
 from toy_env.checks import check_model, self_check
-from toy_env.cli import (  # noqa: F401, for the scripts
-    STOPPING,
-    RunConfig,
-    above,
-    at_least,
-    check_settings,
-    finishing_the_step,
-    on_signals,
-    run_main,
-    saved_settings,
-    stop_from_now_on,
-)
-from toy_env.evaluate import evaluate, held_out, held_out_report, report_samples, write_report
+from toy_env.cli import RunConfig, above, at_least  # noqa: F401, for the scripts
+from toy_env.evaluate import evaluate, held_out, held_out_report, report_samples, report_table
 from toy_env.metrics import LARGEST, measure_updates, rollout_metrics
 from toy_env.model import end_ids, model_prompts, pick_device
 from toy_env.rollout import Rollout
@@ -56,14 +46,10 @@ def run_script(config_class: type, train: Callable, description: str | None) -> 
     Run.current = None
 
     def defaults(config):
-        return saved_settings(config_class, config.run_dir) if config.resume else None
-
-    def main(config) -> None:
-        with on_signals(leave, *STOPPING):  # until the run begins
-            train(config)
+        return cli.saved_settings(config_class, config.run_dir) if config.resume else None
 
     try:
-        run_main(config_class, main, description, defaults, lambda: Run.current.saved() if Run.current else "")
+        cli.run_main(config_class, train, description, defaults, lambda: Run.current.saved() if Run.current else "")
     finally:
         if Run.current:
             Run.current.folder.release()
@@ -79,7 +65,7 @@ class Run:
     current = None  # the Run that this process has begun
 
     def __init__(self, script_file: str, config) -> None:
-        check_settings(config)
+        cli.check_settings(config)
         self.script, self.config = Path(script_file).stem, config
         self.task = load_task(config.task)
         self.model_path = base_model(self.task) if config.model == "base" else config.model
@@ -87,7 +73,7 @@ class Run:
         self.device = pick_device(config.device)
         self.random = random.Random()
         self.generator = torch.Generator(self.device)
-        self.last_step = self.completions = self.steps_without_right = 0  # completions: sampled so far
+        self.last_step = self.completions = 0  # completions: sampled so far
         self.checked = self.finished = False
         self.recorded: dict[str, list[float]] = {}
         if config.run_dir and not config.resume:
@@ -95,10 +81,8 @@ class Run:
         torch.manual_seed(config.seed)  # for weights that a script initialises itself, such as a critic's
 
     def begin(self, policy, tokenizer, **state) -> None:
-        """Make the run folder and evaluate the policy as it is; or, with `resume`, load what was saved there.
-
-        `state` names everything else that training changes and that has a state_dict: the optimizer=, a critic=.
-        """
+        """Make the run folder and evaluate the policy as it is; or, with `resume`, load what was saved there. `state`
+        names everything else that training changes and that has a state_dict: the optimizer=, a critic=."""
         self.policy, self.tokenizer, self.state = policy, tokenizer, {"policy": policy, **state}
         self.fingerprint = fingerprint(policy)
         examples = held_out(self.task, 64, ()) + self.task.sample_problems(64, self.config.levels, random.Random(0))
@@ -107,15 +91,8 @@ class Run:
         if self.config.measure_updates:
             measure_updates(policy, state["optimizer"], self.record)
         self.folder = RunFolder(self.config.run_dir, f"{self.script}-{self.config.seed}")
-        try:
-            resumed = self.config.resume and self._load()
-            if not self.config.resume:
-                refuse_to_overwrite(self.folder.path)  # another process may have been faster
-        except BaseException:
-            self.folder.release()
-            raise
         Run.current = self
-        stop_from_now_on()
+        resumed = self.config.resume and self._load()
         self.folder.write_json("config.json", self._settings())
         model = f"model {self.config.model} ({policy.num_parameters():,} parameters)"
         print(f"{self.script}: {model} on {self.device}, folder {self.folder.path}")
@@ -127,23 +104,21 @@ class Run:
             print(f"\n{report_samples(self.before, 'before')}\n")
 
     def _settings(self) -> dict:
-        """What config.json and every save hold."""
+        """What config.json and every save hold: a resumed run keeps these settings."""
         settings = {"script": self.script, **asdict(self.config), "run_dir": str(self.folder.path), "resume": False}
-        return json.loads(json.dumps(settings))
+        return json.loads(json.dumps(settings | {"fingerprint of --model": self.fingerprint}))
 
     def _load(self) -> bool:
         """Continue from the newest save that is whole; False if the run was stopped before its first."""
-        state, notes = self.folder.load(self._settings(), self.fingerprint, self.state, self.device)
+        state, notes = self.folder.load(self._settings(), self.state, self.device)
         if state is None:
             return False
         self.last_step = state["step"]
         self.completions, self.before, self.checked = state["rollouts"], state["before"], self.last_step > 0
         if self.last_step >= self.config.steps and (self.folder.path / "results.json").exists():
-            raise UsageError(
-                f"{str(self.folder.path)!r} has finished its {self.last_step} steps; to continue, give a larger --steps"
-            )
-        for row in self.folder.cut_off_after(self.last_step):
-            self.steps_without_right = 0 if row["accuracy"] else self.steps_without_right + 1
+            finished = f"{str(self.folder.path)!r} has finished its {self.last_step} steps"
+            raise UsageError(f"{finished}; to continue, give a larger --steps")
+        self.folder.cut_off_after(self.last_step)
         print(*notes, sep="\n", end="\n" * bool(notes))
         return True
 
@@ -152,14 +127,12 @@ class Run:
         return held_out_report(self.policy, self.tokenizer, **chosen, **self.sampling)[0]
 
     def steps(self) -> Iterator[int]:
-        """The steps still to do, each seeded by (seed, step), under a progress bar. Saves the run as it goes.
-
-        Ctrl-C, SIGTERM and SIGHUP let the step in progress end, save, and raise Stopped; a second one stops at once.
-        """
+        """The steps still to do, each seeded by (seed, step), under a progress bar. Saves the run as it goes. Ctrl-C,
+        SIGTERM and SIGHUP let the step in progress end, save, and raise Stopped; a second one stops at once."""
         layout = "{desc} {n_fmt}/{total_fmt} |{bar}| {elapsed}<{remaining}{postfix}"  # fits 80 columns
         numbers = {"initial": self.last_step, "total": self.config.steps}
         self.bar = tqdm(desc=self.script, **numbers, dynamic_ncols=True, bar_format=layout)
-        with finishing_the_step() as stopped_by, self.bar:
+        with cli.finishing_the_step() as stopped_by, self.bar:
             for step in range(self.last_step + 1, self.config.steps + 1):
                 self.random.seed(f"{self.config.seed}/{step}")
                 self.generator.manual_seed(self.random.getrandbits(63))
@@ -182,15 +155,12 @@ class Run:
             self.checked = True
             ends = end_ids(self.policy, self.tokenizer)
             advantages = None if advantages is None else advantages.view(-1, self.config.group_size)
-            self.bar.write(
-                self_check(minibatch, logps, advantages, self.tokenizer, ends, self.config.dtype), sys.stdout
-            )
+            text = self_check(minibatch, logps, advantages, self.tokenizer, ends, self.config.dtype)
+            self.bar.write(text, sys.stdout)
 
     def record(self, **values: float | Tensor) -> None:
         """Keep numbers of one optimizer step; `log` writes their mean over the step (of `ratio_deviation` the maximum).
-
-        Raises Diverged if one of them is not finite.
-        """
+        Raises Diverged if one of them is not finite."""
         for name, value in values.items():
             value = float(value.detach() if isinstance(value, Tensor) else value)
             if not math.isfinite(value):
@@ -208,25 +178,29 @@ class Run:
         row["held_out"] = None
         if self.config.eval_every and step % self.config.eval_every == 0:  # as the report does, without the rest of it
             problems = held_out(self.task, self.config.eval_problems, self.config.levels)
-            shown = evaluate(self.policy, self.tokenizer, problems, task=self.task, **self.sampling)
-            row["held_out"] = float(shown.correct.mean())
+            sampled = evaluate(self.policy, self.tokenizer, problems, task=self.task, **self.sampling)
+            row["held_out"] = float(sampled.correct.mean())
         self.recorded.clear()
         self.folder.append_row(row)
-        self.steps_without_right = 0 if row["accuracy"] else self.steps_without_right + 1
-        if self.steps_without_right == COLLAPSED:
+        if len(list(takewhile(lambda row: not row["accuracy"], reversed(self.folder.rows)))) == COLLAPSED:
             line = f"No completion was right in {COLLAPSED} steps: nothing is learnt from rewards that are all 0"
             self.bar.write(line, sys.stdout)
-        self.bar.set_postfix_str(
-            f"acc {row['accuracy']:.2f} len {row['length']:.1f} silent {row['silent']:.2f} entropy {row['entropy']:.3f}"
-        )
+        shown = "acc {accuracy:.2f} len {length:.1f} silent {silent:.2f} entropy {entropy:.3f}"
+        self.bar.set_postfix_str(shown.format(**row))
 
     def finish(self) -> dict:
         """Evaluate, print the table, and write checkpoint/, samples.txt, curves.png and, last of all, results.json.
+        Returns {"before": ..., "after": ...}, the reports of `evaluate.held_out_report`."""
+        from toy_env.plots import draw_curves  # matplotlib takes .2 s that no start of a script should wait for
 
-        Returns {"before": ..., "after": ...}, the reports of `evaluate.held_out_report`.
-        """
-        results = {"before": self.before, "after": self._evaluate()}
-        write_report(self.folder, self.policy, self.tokenizer, results, f"{self.script}, seed {self.config.seed}")
+        results, folder = {"before": self.before, "after": self._evaluate()}, self.folder
+        before, after = (report_samples(report, when) for when, report in results.items())
+        table, title = report_table(*results.values()), f"{self.script}, seed {self.config.seed}"
+        folder.write("checkpoint", lambda path: [part.save_pretrained(path) for part in (self.policy, self.tokenizer)])
+        folder.write("samples.txt", f"{before}\n\n{after}\n")
+        folder.write("curves.png", lambda path: draw_curves(folder.rows, results, path, title))
+        folder.write_json("results.json", results)
+        print(f"\n{after}\n\n{table}\n\nSee curves.png, samples.txt, metrics.jsonl and checkpoint in {folder.path}")
         self.finished = True
         self.folder.release()
         return results
@@ -234,17 +208,15 @@ class Run:
     def save(self) -> None:
         """Save all that `--resume` needs. Raises Diverged if a weight is not finite."""
         state = {name: module.state_dict() for name, module in self.state.items()}
-        numbers = {"step": self.last_step, "rollouts": self.completions, "model": self.fingerprint}
-        self.folder.save({**numbers, "before": self.before, "settings": self._settings(), **state})
+        numbers = {"step": self.last_step, "rollouts": self.completions, "before": self.before}
+        self.folder.save({**numbers, "settings": self._settings(), **state})
 
     def saved(self) -> str:
         """The end of a message about an early end: what is saved, and how to continue."""
         path = self.folder.path
-        if not path.exists():
-            return f"; the folder {str(path)!r} is gone: start a new run"
         if self.finished:
             return f"; the run had finished, see {path}"
         if not (path / "config.json").exists():
-            return "; nothing is saved yet: start it again"
+            return "; nothing is saved: start a new run"
         what = f"saved up to step {step_of(saves(path)[0])}" if saves(path) else "nothing is saved yet"
         return f"; {what}; to continue: {shlex.join(['python', sys.argv[0], '--run_dir', str(path), '--resume'])}"

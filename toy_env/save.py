@@ -24,16 +24,16 @@ class RunFolder:
     UsageError if it cannot have it, and RunFailed if a write fails later."""
 
     def __init__(self, run_dir: str, name: str) -> None:
-        where = run_dir or str(Path("runs") / name)
         try:
-            where.encode()  # the library that writes the checkpoint takes only names in UTF-8
+            run_dir.encode()  # the library that writes the checkpoint takes only names in UTF-8
             self.path = make_folder(run_dir, name)
             self.lock = FileLock(self.path / "lock", is_singleton=True)  # a second run of this process may take it over
             self.lock.acquire(timeout=0)
-        except (OSError, UnicodeEncodeError) as error:
+        except (OSError, UnicodeError) as error:
             why = "another process is writing there" if isinstance(error, Timeout) else reason(error)
+            where = run_dir or f"runs/{name}"
             raise UsageError(f"cannot use the run folder {where!r} ({why}); choose another --run_dir") from None
-        self.lines: list[str] = []  # of metrics.jsonl
+        self.rows: list[dict] = []  # of metrics.jsonl
 
     def release(self) -> None:
         """Let another process write here. The system does so too when this process ends, however it ends."""
@@ -59,14 +59,9 @@ class RunFolder:
 
     def append_row(self, row: dict) -> None:
         """Add a row to metrics.jsonl."""
-        line = json.dumps(row, allow_nan=False)
         with writing(path := self.path / "metrics.jsonl"), path.open("a", encoding="utf-8") as file:
-            file.write(line + "\n")
-        self.lines.append(line)
-
-    def rows(self) -> list[dict]:
-        """The rows of metrics.jsonl, in order."""
-        return [json.loads(line) for line in self.lines]
+            file.write(json.dumps(row, allow_nan=False) + "\n")
+        self.rows.append(row)
 
     def save(self, state: dict) -> None:
         """Save `state`, which holds its "step", with the rows so far. Raises Diverged if a tensor is not finite."""
@@ -75,16 +70,16 @@ class RunFolder:
 
         def write_state(path: Path) -> None:
             with path.open("wb") as file:  # given a path, torch hides what the system says
-                torch.save(state | {"metrics": "\n".join(self.lines)}, file)
+                torch.save(state | {"metrics": self.rows}, file)
 
         self.write(f"state-{state['step']:06d}-{{digest}}.pt", write_state)
         for old in saves(self.path)[2:]:  # two are kept
             old.unlink()
 
-    def load(self, settings: dict, model: str, modules: dict, device) -> tuple[dict | None, list[str]]:
+    def load(self, settings: dict, modules: dict, device) -> tuple[dict | None, list[str]]:
         """Load the newest whole save into `modules`; changes nothing on the disk. Returns the save, or None if the run
         was stopped before its first, and lines to print. Raises UsageError if no save is whole, or if it was made under
-        other `settings` or from another `model` (its fingerprint)."""
+        other `settings`."""
         where = repr(str(self.path))
         state, notes = newest_save(self.path, device)
         if state is None and set(os.listdir(self.path)) <= LEFT_BEHIND | {"config.json"}:
@@ -92,27 +87,25 @@ class RunFolder:
         if state is None:
             raise UsageError("; ".join([f"{where} has no save to resume from", *notes, "start a new run elsewhere"]))
         notes = [f"{note}; continuing from step {state['step']}" for note in notes]
-        saved = state["settings"] | {"fingerprint of --model": state["model"]}
-        for name, value in (settings | {"fingerprint of --model": model}).items():
-            if name not in ("resume", "run_dir") and saved.get(name) != value:
-                notes.append(f"{name} was {saved.get(name)!r} when {where} was saved and is {value!r} now")
+        for name, value in settings.items():
+            if name != "run_dir" and (before := state["settings"].get(name)) != value:
+                notes.append(f"{name} was {before!r} when {where} was saved and is {value!r} now")
                 if name not in MAY_CHANGE_ON_RESUME:
                     raise UsageError(f"{notes[-1]}; a resumed run keeps its settings")
         try:
             for name, module in modules.items():
                 module.load_state_dict(state[name])
-            self.lines = state["metrics"].splitlines()
+            self.rows = state["metrics"]
         except (KeyError, RuntimeError, ValueError) as error:
             raise UsageError(f"the save in {where} is not of this program: {reason(error)}; start a new run") from None
         return state, notes
 
-    def cut_off_after(self, step: int) -> list[dict]:
-        """Remove what a run that goes on after this step makes anew: later saves and rows, its report. Returns rows."""
+    def cut_off_after(self, step: int) -> None:
+        """Remove what a run that goes on after this step makes anew: later saves and rows, its report."""
         for later in (path for path in saves(self.path) if step_of(path) > step):
             later.unlink()
         remove(self.path / "results.json")
-        self.write("metrics.jsonl", "".join(f"{line}\n" for line in self.lines))
-        return self.rows()
+        self.write("metrics.jsonl", "".join(json.dumps(row) + "\n" for row in self.rows))
 
 
 @contextlib.contextmanager

@@ -19,14 +19,13 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from lessons.experiments.bench_speed import Worker
 from toy_env.any_model import LOGITS_PER_TOKEN, MOST_LOGITS
 from toy_env.cli import MOST_TOKENS, at_least, run_main
 
-GB = 1e9
 GROUP_SIZE = 8
 MEASURED_WITH = ("max_new_tokens", "dtype", "gradient_checkpointing", "kl_coef")  # settings of the step
 
@@ -50,71 +49,67 @@ class Config:
             raise UsageError(f"--dtype must be float32 or bfloat16, not {self.dtype!r}")
 
 
-@dataclass(frozen=True)
-class Shape:
-    """A decoder with grouped queries, a gated MLP and tied embeddings, like Qwen2.5's up to 3B (arXiv:2412.15115)."""
-
-    name: str
-    layers: int
-    hidden: int
-    intermediate: int
-    key_value_heads: int
-    head: int  # width of a head
-    vocabulary: int = 151_936
-
-    @property
-    def parameters(self) -> int:
-        keys = self.key_value_heads * self.head
-        attention = 2 * self.hidden * self.hidden + self.hidden + 2 * (self.hidden + 1) * keys
-        layer = attention + 3 * self.hidden * self.intermediate + 2 * self.hidden
-        return self.vocabulary * self.hidden + self.layers * layer + self.hidden
+SIZES = {  # Qwen2.5: layers, width, width of the MLP, heads, key-value heads (arXiv:2412.15115, Table 1)
+    "Qwen2.5-0.5B": (24, 896, 4864, 14, 2),
+    "Qwen2.5-1.5B": (28, 1536, 8960, 12, 2),
+    "Qwen2.5-3B": (36, 2048, 11008, 16, 2),
+}
 
 
-SHAPES = [
-    Shape("Qwen2.5-0.5B", 24, 896, 4864, 2, 64),
-    Shape("Qwen2.5-1.5B", 28, 1536, 8960, 2, 128),
-    Shape("Qwen2.5-3B", 36, 2048, 11008, 2, 128),
-]
+def shape(layers: int, *sizes: int, **ids: int):
+    """The transformers configuration of a model of these sizes."""
+    from transformers import Qwen2Config
+
+    names = ("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads")
+    settings = {"vocab_size": 151_936, "tie_word_embeddings": True}
+    return Qwen2Config(num_hidden_layers=layers, **dict(zip(names, sizes)), **settings, **ids)
 
 
-def calculate(shape: Shape, config: Config, completions: int, prompt: int) -> dict[str, float]:
-    """Bytes that a step takes beyond the process itself: "kept" all the time, and "sampling" and "update" on top of it.
+def parameters(model) -> int:
+    import torch
+    from transformers import Qwen2ForCausalLM
+
+    with torch.device("meta"):
+        return Qwen2ForCausalLM(model).num_parameters()
+
+
+def calculate(model, config: Config, completions: int, prompt: int) -> dict[str, float]:
+    """GB that a step takes beyond the process itself: "kept" all the time, and "sampling" and "update" on top of it.
 
     prompt: tokens of a prompt. The formula of toy_env/README.md.
     """
     half = config.dtype == "bfloat16"
     size = 2 if half else 4  # bytes of an activation
-    P, T = shape.parameters, config.max_new_tokens
-    width = prompt + T
+    P, T, layers, V = parameters(model), config.max_new_tokens, model.num_hidden_layers, model.vocab_size
+    width, head = prompt + T, model.hidden_size // model.num_attention_heads
     copies = 2 * P if half else 0  # of the weights, for the forward pass
-    keys_and_values = completions * width * shape.layers * 2 * shape.key_value_heads * shape.head * size
-    rows = min(completions, max(1, MOST_LOGITS // max(T * shape.vocabulary, width * LOGITS_PER_TOKEN)))  # of a pass
-    layer = (10 * shape.hidden + 4 * shape.intermediate) * size  # a token's activations in one layer
-    activations = shape.layers * layer
-    if config.gradient_checkpointing:
-        activations = shape.layers * shape.hidden * size + layer
-    logits = 4 * 4 * shape.vocabulary  # of one token: four copies in float32
+    keys_and_values = completions * width * layers * 2 * model.num_key_value_heads * head * size
+    rows = min(completions, max(1, MOST_LOGITS // max(T * V, width * LOGITS_PER_TOKEN)))  # of a pass
+    layer = (10 * model.hidden_size + 4 * model.intermediate_size) * size  # a token's activations in one layer
+    activations = layers * model.hidden_size * size + layer if config.gradient_checkpointing else layers * layer
+    logits = 4 * 4 * V  # of one token: four copies in float32
     drawn = min(completions * logits, 4 * 4 * MOST_LOGITS)
-    return {
+    parts = {
         "kept": P * (16 + 4 * (config.kl_coef > 0)),
-        "sampling": keys_and_values + 2 * completions * shape.vocabulary * size + drawn + copies,
-        "update": rows * width * activations + rows * T * logits + 4 * shape.vocabulary * shape.hidden + copies,
+        "sampling": keys_and_values + 2 * completions * V * size + drawn + copies,
+        "update": rows * width * activations + rows * T * logits + 4 * V * model.hidden_size + copies,
     }
+    return {part: size / 1e9 for part, size in parts.items()}
 
 
-def measure(connection, shape: Shape, config: Config, completions: int) -> None:
-    """Report the bytes of this process before the model is loaded, and the most while sampling and while updating."""
+def measure(connection, config: Config, completions: int) -> None:
+    """Report the GB of this process before the training starts, and the most while sampling and while updating."""
     import torch
-    from transformers import Qwen2Config, Qwen2ForCausalLM
+    from transformers import Qwen2ForCausalLM
 
     from algorithms import grpo
     from toy_env.model import load_policy
 
     _, tokenizer = load_policy("base")
-    phase = "before"
+    ids = {name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
 
-    def resident() -> int:
-        return int(Path("/proc/self/statm").read_text("utf-8").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    def resident() -> float:
+        return int(Path("/proc/self/statm").read_text("utf-8").split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e9
 
     def watch() -> None:
         while True:
@@ -129,21 +124,12 @@ def measure(connection, shape: Shape, config: Config, completions: int) -> None:
 
         return call
 
-    grpo.sample = during("sampling", grpo.sample)
-    grpo.completion_logps = during("update", grpo.completion_logps)
+    grpo.sample, grpo.completion_logps = during("sampling", grpo.sample), during("update", grpo.completion_logps)
     with tempfile.TemporaryDirectory() as folder:
         torch.manual_seed(0)
-        ids = {name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
-        heads = {"num_attention_heads": shape.hidden // shape.head, "num_key_value_heads": shape.key_value_heads}
-        sizes = {"hidden_size": shape.hidden, "intermediate_size": shape.intermediate, "vocab_size": shape.vocabulary}
-        model = Qwen2ForCausalLM(
-            Qwen2Config(num_hidden_layers=shape.layers, tie_word_embeddings=True, **sizes, **heads, **ids)
-        )
-        assert model.num_parameters() == shape.parameters
-        model.save_pretrained(f"{folder}/model")
+        Qwen2ForCausalLM(shape(config.layers, *SIZES["Qwen2.5-0.5B"][1:], **ids)).save_pretrained(f"{folder}/model")
         tokenizer.save_pretrained(f"{folder}/model")
-        del model
-        most = {"process": resident()}
+        phase, most = "process", {"process": resident()}
         threading.Thread(target=watch, daemon=True).start()
         settings = {name: getattr(config, name) for name in MEASURED_WITH}
         batch = {"prompts_per_step": completions // GROUP_SIZE, "group_size": GROUP_SIZE, "num_minibatches": 1}
@@ -158,25 +144,23 @@ def main(config: Config) -> None:
     less = {"dtype": "bfloat16", "gradient_checkpointing": True, "kl_coef": 0.0}
     print("GB calculated for 256 completions (for 1,024) of 256 tokens, prompts of 100, beside the process itself:")
     print("as it is; with --dtype bfloat16 --gradient_checkpointing --kl_coef 0")
-    for shape in SHAPES:
+    for name, sizes in SIZES.items():
         cells = []
         for settings in (Config(max_new_tokens=256), Config(max_new_tokens=256, **less)):
-            parts = [calculate(shape, settings, completions, prompt=100) for completions in (256, 1024)]
-            cells.append("{:.0f} ({:.0f})".format(*((p["kept"] + max(p["sampling"], p["update"])) / GB for p in parts)))
-        print(f"  {shape.name}, {shape.parameters / 1e9:.2f} B parameters: {'; '.join(cells)}")
-    if not config.completions:
-        return
-    shape = replace(SHAPES[0], name="", layers=config.layers)
-    print(f"{config.layers} layers of Qwen2.5-0.5B, {shape.parameters:,} parameters; GB measured / calculated")
+            parts = [calculate(shape(*sizes), settings, completions, prompt=100) for completions in (256, 1024)]
+            cells.append("{:.0f} ({:.0f})".format(*(p["kept"] + max(p["sampling"], p["update"]) for p in parts)))
+        print(f"  {name}, {parameters(shape(*sizes)) / 1e9:.2f} B parameters: {'; '.join(cells)}")
+    model = shape(config.layers, *SIZES["Qwen2.5-0.5B"][1:])
+    print(f"{config.layers} layers of Qwen2.5-0.5B, {parameters(model):,} parameters; GB measured / calculated")
     for completions in config.completions:
-        worker = Worker(measure, shape, config, completions)
-        most, calculated = worker.receive(), calculate(shape, config, completions, prompt=15)
+        worker = Worker(measure, config, completions)
+        most, calculated = worker.receive(), calculate(model, config, completions, prompt=15)
         worker.close()
         parts = [
-            f"{phase} {most[phase] / GB:.2f} / {(most['process'] + calculated['kept'] + calculated[phase]) / GB:.2f}"
+            f"{phase} {most[phase]:.2f} / {most['process'] + calculated['kept'] + calculated[phase]:.2f}"
             for phase in ("sampling", "update")
         ]
-        print(f"{completions:5} completions: process {most['process'] / GB:.2f}, {', '.join(parts)}", flush=True)
+        print(f"{completions:5} completions: process {most['process']:.2f}, {', '.join(parts)}", flush=True)
 
 
 if __name__ == "__main__":

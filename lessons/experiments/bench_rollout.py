@@ -1,10 +1,11 @@
-"""Four things that make a step fast, each timed against the usual way, alternating in one process. A benchmark.
+"""What makes a step fast, each thing timed against the usual way, alternating in one process. A benchmark.
 
     python lessons/experiments/bench_rollout.py
     python lessons/experiments/bench_rollout.py --model runs/grpo-0/checkpoint
 
-The sampler against `model.generate`; scoring in passes of similar length against one pass padded to the longest; the
-fused AdamW against the default one; in bfloat16, casting the weights once for a rollout against once for every token.
+The sampler against `model.generate`; scoring in passes of similar length against one padded to the longest, and how
+many tokens cost as much as one more pass, which decides how much padding is worth it (`any_model.passes`); the fused
+AdamW against the default one; in bfloat16, casting the weights once for a rollout against once for every token.
 """
 
 from toy_env import UsageError, take_over_ctrl_c
@@ -45,8 +46,8 @@ class Config:
             raise UsageError(f"--problems x --group_size x --max_new_tokens must be {MOST_TOKENS} tokens or fewer")
 
 
-def compare(what: str, ways: dict[str, Callable], turns: int) -> None:
-    """Print the median time of two ways of doing one thing, which take turns; the first turn warms up."""
+def compare(what: str, ways: dict[str, Callable], turns: int) -> tuple[float, float]:
+    """Print and return the median seconds of two ways of doing one thing, which take turns; the first turn warms up."""
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(turns + 1):
         for name, way in ways.items():
@@ -55,6 +56,7 @@ def compare(what: str, ways: dict[str, Callable], turns: int) -> None:
             seconds[name].append(time.perf_counter() - started)
     (first, a), (second, b) = ((name, median(times[1:])) for name, times in seconds.items())
     print(f"{what}: {first} {1e3 * a:.2f} ms, {second} {1e3 * b:.2f} ms, {b / a:.2f} times as long", flush=True)
+    return a, b
 
 
 def main(config: Config) -> None:
@@ -84,15 +86,27 @@ def main(config: Config) -> None:
         logits = policy(**inputs, logits_to_keep=part.mask.shape[1] + 1).logits[:, :-1]
         return token_logps(logits, 1.0).gather(2, part.completion_ids.unsqueeze(2)).squeeze(2).where(part.mask, 0.0)
 
-    def update(score: Callable) -> Callable:
-        """One pass forward and back over a rollout in four minibatches."""
-        return lambda: [score(rollout[rows]).sum().backward() for rows in minibatches]
+    def score(part: Rollout) -> torch.Tensor:
+        return completion_logps(policy, part, 1.0)
+
+    def update(score: Callable, minibatches: list[Rollout]) -> Callable:
+        """Forward and back over each minibatch."""
+        return lambda: [score(minibatch).sum().backward() for minibatch in minibatches]
 
     compare("a rollout batch", {"toy_env.rollout.sample": ours, "model.generate": generate}, config.samples)
     rollout = ours()
-    minibatches = torch.randperm(len(rollout), generator=generator, device=device).tensor_split(4)
-    ways = {"passes of similar length": update(lambda part: completion_logps(policy, part, 1.0))}
-    compare("forward and back", ways | {"one padded pass": update(padded_logps)}, config.samples)
+    minibatches = list(rollout.minibatches(1, 4, generator))
+    ways = {
+        "passes of similar length": update(score, minibatches),
+        "one padded pass": update(padded_logps, minibatches),
+    }
+    compare("forward and back", ways, config.samples)
+    longest = int(rollout.mask.sum(dim=1).argmax())
+    few, many = (rollout[torch.full((n,), longest, device=device)] for n in (8, 64))
+    ways = {f"{len(part)} equal rows": update(score, [part]) for part in (few, many)}
+    a, b = compare("one pass forward and back", ways, config.samples)
+    few, many = (int(part.prompt_mask.sum() + part.mask.sum()) for part in (few, many))
+    print(f"  so a pass takes by itself as long as {a * (many - few) / (b - a) - few:.0f} tokens", flush=True)
     ways = {name: torch.optim.AdamW(policy.parameters(), lr=1e-12, fused=name == "fused").step for name in ADAMW}
     compare("AdamW", ways, 5 * config.samples)
     compute_in_bfloat16(policy)

@@ -34,7 +34,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from lessons.experiments.grid import compact, filled, markdown, refuse_partial_publish, rounded, write_pages
+from lessons.experiments.grid import compact, markdown, refuse_partial_publish, rounded, write_pages
 from toy_env.arithmetic import LEVELS, Problem, sample_problems
 from toy_env.cli import at_least, run_main
 from toy_env.model import pick_device
@@ -47,7 +47,6 @@ PROMPTS, GROUP, LIMIT, MINIBATCHES = 32, 8, 56, 4
 class Config:
     device: str = "cpu"  # cpu or cuda
     steps: at_least(1, 10_000) = 20  # timed steps of each side for each model
-    start_ups: at_least(1, 10_000) = 5  # timed start-ups of each side
     largest: at_least(64, 100_000) = 4096  # completions in the largest rollout batch of the last table
     publish: bool = False  # update bench_speed.json and the tables of README.md beside it
 
@@ -130,7 +129,7 @@ def ours(connection, device: str, model: str, prompts: int = PROMPTS, **settings
         )
 
 
-def trl(connection, device: str, model: str, learning_rate: float = 1e-12) -> None:
+def trl(connection, device: str, model: str) -> None:
     """GRPOTrainer with the settings of grpo.py, as scale_out.py makes it."""
     import torch
     from transformers import TrainerCallback
@@ -155,7 +154,7 @@ def trl(connection, device: str, model: str, learning_rate: float = 1e-12) -> No
     scale_out.trl_reward = trl_reward
     scale_out.rows = lambda *_, **__: [{"prompt": problem.prompt, "answer": problem.answer} for problem in problems]
     config = scale_out.Config(
-        model=model, steps=200, learning_rate=learning_rate, warmup_steps=0, run_dir=tempfile.mkdtemp(),
+        model=model, steps=200, learning_rate=1e-12, warmup_steps=0, run_dir=tempfile.mkdtemp(),
         prompts_per_step=PROMPTS, group_size=GROUP, max_new_tokens=LIMIT, num_minibatches=MINIBATCHES,
         trl=(f"use_cpu={device == 'cpu'}",),
     )  # fmt: skip
@@ -229,25 +228,6 @@ def problems_of_step(step: int) -> list[Problem]:
     rng.seed(f"0/{step}")
     rng.getrandbits(63)
     return sample_problems(PROMPTS, LEVELS, rng)
-
-
-def first_update(connection, side: str, device: str) -> None:
-    """Report the time of day of the first optimizer step of a side with its own defaults."""
-    from torch.optim.optimizer import register_optimizer_step_post_hook
-
-    register_optimizer_step_post_hook(lambda *_: connection.send(time.time()))
-    if side == "ours":
-        ours(connection, device, "base", eval_problems=64, learning_rate=2e-4)
-    else:
-        trl(connection, device, "base", learning_rate=2e-4)
-
-
-def model_loaded(connection, device: str) -> None:
-    """Report the time of day after imports and loading of the model, which neither side can do without."""
-    from toy_env.model import load_policy
-
-    load_policy("base", device)
-    connection.send(time.time())
 
 
 def make_models(connection, folder: str) -> None:
@@ -392,15 +372,6 @@ def main(config: Config) -> None:
             row["speed_against_trl"] = ratio(turns["trl"], turns["ours"])
             row["share_of_floor"] = ratio(turns["floor"], turns["ours"])
             results["models"][name] = row
-    starts = {"ours": (first_update, "ours"), "trl": (first_update, "trl"), "model": (model_loaded,)}
-    seconds: dict[str, list[float]] = {name: [] for name in starts}
-    for _ in range(config.start_ups):
-        for name, start in starts.items():
-            worker = Worker(*start, device)
-            seconds[name].append(worker.receive() - worker.spawned)
-            worker.close()
-    results["start_up"] = {name: median(times) for name, times in seconds.items()}
-
     sizes = [64 * 2**i for i in range(11) if 64 * 2**i <= config.largest]
     turns = take_turns({n: Worker(ours, device, "base", n // GROUP) for n in sizes}, max(3, config.steps // 4))
     results["growth"] = {n: summary(reports) for n, reports in turns.items()}
@@ -442,7 +413,7 @@ def tables(results: dict) -> dict[str, str]:
          for name, row in models for side in ("ours", "trl")],
     )  # fmt: skip
     times = ["" if row["times"] is None else f"{row['times']:.2f}" for row in growth.values()]
-    made = {"speed": speed, "speed-parts": parts, "start-up": start_up(results["start_up"])}
+    made = {"speed": speed, "speed-parts": parts}
     made["growth"] = markdown(
         ["completions in a step", *map(str, growth)],
         [["milliseconds", *map(milliseconds, growth.values())], ["times the column before", *times]],
@@ -460,13 +431,6 @@ def parts_of(numbers: dict) -> list[float]:
     scored = parts.get("reference log-probs", 0.0) + parts.get("old and reference log-probs", 0.0)
     named = [parts["sampling"], scored, parts["forward"], parts["backward"], parts["optimizer"]]
     return [*named, numbers["seconds"] - sum(named)]
-
-
-def start_up(seconds: dict) -> str:
-    return filled(
-        """From the start of the process to the first update it takes {ours:.1f} s, and TRL {trl:.1f} s; of both,
-        {model:.1f} s go into importing torch and transformers and loading the model.""".format(**seconds)
-    )
 
 
 if __name__ == "__main__":
