@@ -88,12 +88,6 @@ def group_size_law(p, loss):
     return 1 / (8 * loss * p * (1 - p))
 
 
-def group_size_penalty(p):
-    """How many times larger a group `group_size_law` asks for at p than at one half: 1 / (4 p q)."""
-    p = np.asarray(p, dtype=float)
-    return 1 / (4 * p * (1 - p))
-
-
 # ---------------------------------------------------------------------- weight of a prompt: E[g] = w(p) grad p
 
 AdvantageRule = Callable[[int, int, int], float]  # (own reward, others that are right, G) -> advantage
@@ -157,12 +151,81 @@ def objective(rule: str | AdvantageRule, p, G: int):
     return p / 2 * (weight(rule, points, G) @ weights)
 
 
-# ---------------------------------------------------------------------- length of the update
+# ---------------------------------------------------------------------- one prompt: progress and noise
+#
+# The scores of a prompt's right and wrong completions have the means m+ and m-, dm = m+ - m- = grad p / (p q), and the
+# variances v+ and v-, summed over parameters or taken in some directions only.
+
+
+def contrast(weight: Callable) -> AdvantageRule:
+    """The rule whose update is weight(k, G) times s+ - s- in a mixed group, the mean score of the right completions
+    less that of the wrong ones, and 0 in a silent one. GRPO: sigma; Dr. GRPO: sigma^2; MaxRL: (G - k) / G."""
+
+    def rule(reward: int, others: int, G: int) -> float:
+        k = others + reward
+        if k in (0, G):
+            return 0.0
+        return float(weight(k, G)) * (G / k if reward else -G / (G - k))
+
+    return rule
+
+
+def coefficients(rule: str | AdvantageRule, G: int) -> tuple[np.ndarray, np.ndarray]:
+    """alpha and beta for k = 0..G, (G + 1,) each, in the update g = alpha_k s+ - beta_k s- of any rule."""
+    advantage = RULES[rule] if isinstance(rule, str) else rule
+    alpha = [k * advantage(1, k - 1, G) / G if k else 0.0 for k in range(G + 1)]
+    beta = [(k - G) * advantage(0, k, G) / G if k < G else 0.0 for k in range(G + 1)]
+    return np.array(alpha, dtype=float), np.array(beta, dtype=float)
+
+
+def noise(rule: str | AdvantageRule, p, G: int, v_right, v_wrong):
+    """E[alpha^2 v+ / k + beta^2 v- / (G - k)] over groups: the part of E|g|^2 that comes from the spread of scores
+    within each class, and all of it in directions across grad p."""
+    alpha, beta = coefficients(rule, G)
+    k, chance = np.arange(G + 1), binomial(p, G)
+    return chance @ (alpha**2 / np.maximum(k, 1)) * v_right + chance @ (beta**2 / np.maximum(G - k, 1)) * v_wrong
+
+
+def mean_square(rule: str | AdvantageRule, p, G: int, v_right, v_wrong, difference_squared):
+    """E|g|^2 over groups: `noise` and E[(alpha q + beta p)^2] |dm|^2, as E[g | k] = (alpha q + beta p) dm."""
+    alpha, beta = coefficients(rule, G)
+    p = np.asarray(p, dtype=float)
+    along = (binomial(p, G) * (np.multiply.outer(1 - p, alpha) + np.multiply.outer(p, beta)) ** 2).sum(axis=-1)
+    return noise(rule, p, G, v_right, v_wrong) + along * difference_squared
+
+
+def efficiency(rule: str | AdvantageRule, p, G: int, v_ratio=1.0):
+    """|E g|^2 over the noise across grad p, per completion; 1 is its value for G -> infinity under any rule that weighs
+    the contrast. v_ratio: v- / v+."""
+    p = np.asarray(p, dtype=float)
+    progress = weight(rule, p, G) * p * (1 - p)  # of |dm|
+    return progress**2 / (G * noise(rule, p, G, 1.0, v_ratio)) * (1 / p + v_ratio / (1 - p))
+
+
+def quietest(v_ratio: float) -> Callable:
+    """The weight of the contrast with the best `efficiency`, by Cauchy and Schwarz: 1 / (v+ / k + v- / (G - k)).
+
+    It is sigma^2 (Dr. GRPO) at v_ratio = v- / v+ = 1, and tends to (G - k) / 2G (MaxRL) for a large ratio and to k / 2G
+    for a small one."""
+    return lambda k, G: (1 + v_ratio) / (2 * G * (1 / k + v_ratio / (G - k)))
+
+
+def best_baseline(p, v_right, v_wrong, difference_squared):
+    """The constant b that minimises E|(R - b) s|^2: E[R |s|^2] / E|s|^2 (Weaver and Tao 2001; Greensmith et al. 2004).
+    It is p only where right and wrong scores are equally long."""
+    p = np.asarray(p, dtype=float)
+    q = 1 - p
+    right, wrong = v_right + q**2 * difference_squared, v_wrong + p**2 * difference_squared  # m+ = q dm, m- = -p dm
+    return p * right / (p * right + q * wrong)
+
+
+def best_pair(k: int, G: int, p: float, v_right: float, v_wrong: float) -> tuple[float, float]:
+    """alpha and beta, up to a common factor, with the least noise for their progress in groups with k right."""
+    return (1 - p) * k / v_right, p * (G - k) / v_wrong
 
 
 def update_norm_squared(k: int, G: int, difference_squared: float, v_right: float, v_wrong: float) -> float:
-    """E|g|^2 of GRPO's update given k, for independent scores with class means m+ and m- and variances v+ and v-:
-    sigma^2 |m+ - m-|^2 + ((G - k) v+ + k v-) / G^2.
+    """E|g|^2 of GRPO's update given k, for independent scores: sigma^2 |dm|^2 + ((G - k) v+ + k v-) / G^2.
 
     So |g| is sigma times a constant only where the variances vanish (one scalar parameter). Where they dominate and are
     equal it is sqrt(v / G) for *every* mixed k, and Dr. GRPO's, sigma times it, is the one that shows disagreement.

@@ -173,7 +173,8 @@ def knob(draw: Callable[..., Figure], **sliders: tuple[float, float, float, floa
             kind = ipywidgets.IntSlider if all(isinstance(v, int) for v in spec) else ipywidgets.FloatSlider
             widgets[name] = kind(min=low, max=high, step=step, value=start, **settings)
         else:
-            widgets[name] = ipywidgets.SelectionSlider(options=list(spec), **settings)
+            kind = ipywidgets.Dropdown if isinstance(spec[0], str) else ipywidgets.SelectionSlider
+            widgets[name] = kind(options=in_order(spec), value=spec[0], **settings)
 
     def picture() -> dict:
         return _image(draw(**{name: widget.value for name, widget in widgets.items()}), "a picture with sliders")
@@ -195,6 +196,11 @@ def knob(draw: Callable[..., Figure], **sliders: tuple[float, float, float, floa
 
     for widget in widgets.values():
         widget.observe(moved, names="value")
+
+
+def in_order(choices: Sequence) -> list:
+    """The choices of a slider from left to right: numbers ascending, texts as they are."""
+    return list(choices) if isinstance(choices[0], str) else sorted(choices)
 
 
 def show(figure: Figure) -> None:

@@ -17,11 +17,12 @@ from lessons.experiments import (
     compare,
     compare_figures,
     compare_tables,
+    estimators,
     grid,
     paired,
     short_answers,
     staleness,
-    update_length,
+    weights,
 )
 from lessons.experiments.compare import SCRIPTS, Arm, Comparison, Config, Run, of_script, summary
 from lessons.experiments.compare_tables import FRONT, README
@@ -152,7 +153,7 @@ def test_a_run_is_summed_up_by_hand(tmp_path):
         for s in range(1, 21)
     ]
     rows[4] |= {"silent": 1.0}
-    for name in ("update_norm", "clipped_up", "clipped_down"):  # no mixed group was results, nothing was updated
+    for name in ("update_norm", "clipped_up", "clipped_down"):  # no group was mixed, nothing was updated
         del rows[4][name]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
     accuracy = {"all": {"sampled": 0.3, "greedy": 0.2}}, {"all": {"sampled": 0.8, "greedy": 0.9}}
@@ -435,9 +436,8 @@ def test_what_is_published_is_whole(tmp_path, monkeypatch):
         (short_answers, {"seeds": 10**12}, "--seeds must be 1000 or less, not 1000000000000"),
         (staleness, {"publish": True, "quick": True}, "leave out --quick"),
         (staleness, {"seeds": 10**12}, "--seeds must be 1000 or less"),
-        (update_length, {"publish": True, "answers": 256}, "leave out --answers"),
-        (update_length, {"prompts": 10**12}, "--prompts must be 1000 or less"),
-        (update_length, {"answers": 64}, "--answers must be 128 or more"),
+        (estimators, {"publish": True, "completions": 256}, "leave out --completions"),
+        (weights, {"seeds": 10**12}, "--seeds must be 1000 or less"),
         (bench_memory, {"completions": (8 * 10**12,)}, "tokens or fewer"),
         (bench_memory, {"layers": 10**12}, "--layers must be 1000 or less"),
         (bench_rollout, {"problems": 10**12}, "tokens or fewer"),

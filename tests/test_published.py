@@ -37,8 +37,6 @@ def closed_forms():
     yield Number("fidelity, G = 8, p = .5", 0.93, float(identity.fidelity(0.5, 8)), 0.005)
     yield Number("fidelity, G = 11, p = .5", 0.95, float(identity.fidelity(0.5, 11)), 0.005)
     yield Number("mid-difficulty cost 1 / (2 eps), eps = .05", 10, float(identity.group_size_law(0.5, 0.05)), 1e-9)
-    for p, penalty in ((0.5, 1), (0.1, 2.8), (0.05, 5.3)):
-        yield Number(f"penalty, p = {p}", penalty, float(identity.group_size_penalty(p)), 0.05)
     ratio = identity.group_size_exact(0.05, 0.95) / identity.group_size_exact(0.5, 0.95)
     yield Number("budget at 5 % over the coin flip's", 6, ratio, 0.5, '"roughly six times"')
     for p, w in ((0.5, 2), (0.05, 4.6), (0.95, 4.6)):
@@ -82,13 +80,8 @@ def the_run():
     yield Number("hardest quarter at the end, GRPO", 0.99, hard["GRPO"], 0.005)
     yield Number("hardest quarter at the end, Dr. GRPO", 0.88, hard["Dr. GRPO"], 0.02, "the prompts that are drawn")
     yield Number("hardest quarter at the end, redraw (figure)", 0.998, hard["same-prompt redraw"], 0.001)
-    yield Number("silent share, R²", 0.999, min(controlled_run.r_squared(run) for run in runs["GRPO"]), 0.0005)
     cost = np.mean([run.groups[-1] for run in runs["same-prompt redraw"]]) / 150
     yield Number("oversampling of the redraw", 3.5, cost, 0.05)
-    starts = [controlled_run.start(seed) for seed in range(10)]
-    for rule, published in (("GRPO", 17.0), ("Dr. GRPO", 14.3)):
-        ours = np.mean([100 * controlled_run.extreme_share(rule, p0) for p0 in starts])
-        yield Number(f"extreme share at the start, {rule}", published, ours, 0.5, "sd of one sample of 6,000 is .5")
 
 
 # DAPO's Fig. 3b (arXiv:2503.14476): training steps, and the share of prompts with accuracy 1. Digitised by the authors
@@ -144,10 +137,10 @@ def the_dapo_fit():
 
 
 @pytest.mark.parametrize(
-    ("section", "count"), [(group_sizes, 24), (closed_forms, 14), (big_math, 18), (the_run, 7), (the_dapo_fit, 4)]
+    ("section", "count"), [(group_sizes, 24), (closed_forms, 11), (big_math, 18), (the_run, 4), (the_dapo_fit, 4)]
 )
 def test_published_numbers(section, count):
     numbers = {number.what: number for number in section()}
-    assert len(numbers) == count  # 67 in all
+    assert len(numbers) == count
     wrong = [n for n in numbers.values() if n.ours != pytest.approx(n.published, abs=n.tolerance, rel=0)]
     assert wrong == []

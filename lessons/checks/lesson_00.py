@@ -35,9 +35,9 @@ def variance(p: float, b: float) -> float:
     return sum(share * (g - mean) ** 2 for share, g in outcomes)
 
 
-def fewest(of: Callable) -> Callable:
+def fewest(noise: Callable) -> Callable:
     """The function that picks the candidate b with the lowest of(p, b)."""
-    return lambda p, candidates: min(candidates, key=lambda b: of(p, b))
+    return lambda p, candidates: min(candidates, key=lambda b: noise(p, b))
 
 
 CHECKS = {

@@ -40,8 +40,8 @@ CHECKS = {
             {"logits": np.array([2.0, 0.5, 0.0, 1.0]), "token": 3},
         ],
         "mistakes": {
-            "the sign: this is the gradient of the cross-entropy, minus the log-probability": lambda **given: (
-                -score(**given)
+            "the sign: this is the gradient of the cross-entropy, minus the log-probability": lambda **inputs: (
+                -score(**inputs)
             ),
             "that is the gradient of the probability; the logarithm divides it by the probability": (
                 lambda logits, token: score(logits, token) * torch.tensor(logits).softmax(dim=0)[token]

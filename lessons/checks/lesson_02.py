@@ -11,12 +11,12 @@ from algorithms import ppo
 def gradient_of(loss: Callable) -> Callable:
     """The function that gives the gradient of a loss (logps, ...) with respect to logps; what is no loss, as it is."""
 
-    def of(logps: Tensor, **rest) -> Tensor:
+    def answer(logps: Tensor, **rest) -> Tensor:
         logps = logps.clone().requires_grad_()
         value = loss(logps=logps, **rest)
         return torch.autograd.grad(value, logps)[0] if isinstance(value, Tensor) else value
 
-    return of
+    return answer
 
 
 def loss_of_the_script(logps: Tensor, old_logps: Tensor, A: Tensor, eps: float) -> Tensor:
@@ -28,11 +28,11 @@ def loss_of_the_script(logps: Tensor, old_logps: Tensor, A: Tensor, eps: float) 
 def stopped(objective: Callable) -> Callable:
     """Where the gradient of objective(ratio, A, ...) with respect to the log-probabilities is 0, by autograd."""
 
-    def of(ratio: Tensor, A: Tensor, **more: float) -> Tensor:
+    def answer(ratio: Tensor, A: Tensor, **more: float) -> Tensor:
         logps = ratio.log().requires_grad_()
         return torch.autograd.grad(objective(logps.exp(), A, **more).sum(), logps)[0] == 0
 
-    return of
+    return answer
 
 
 def dual_clip(ratio: Tensor, A: Tensor, eps: float, c: float) -> Tensor:
@@ -44,11 +44,11 @@ def smaller_ratio(ratio: Tensor, A: Tensor, eps: float) -> Tensor:
     return A * torch.minimum(ratio, ratio.clamp(1 - eps, 1 + eps))
 
 
-def share(of: Callable, padding: bool = False) -> Callable:
+def share(is_stopped: Callable, padding: bool = False) -> Callable:
     """The share of tokens for which of(ratio, A, eps, c) is true; with the padding among them, if asked for."""
 
     def value(ratio: Tensor, A: Tensor, mask: Tensor, eps: float, c: float) -> float:
-        chosen = of(ratio, A, eps=eps, c=c)
+        chosen = is_stopped(ratio, A, eps=eps, c=c)
         return ((chosen & mask) if padding else chosen[mask]).double().mean().item()
 
     return value
@@ -63,8 +63,8 @@ def where_autograd_stops(p_old: float, eps: float) -> float:
     """The probability at which the gradient becomes 0, by bisection; 1 if it never does."""
 
     def pushed(p: float) -> bool:
-        given = {"old_logps": torch.tensor([p_old]).double().log(), "A": torch.ones(1).double(), "eps": eps}
-        return bool(gradient_of(loss_of_the_script)(torch.tensor([p]).double().log(), **given) != 0)
+        inputs = {"old_logps": torch.tensor([p_old]).double().log(), "A": torch.ones(1).double(), "eps": eps}
+        return bool(gradient_of(loss_of_the_script)(torch.tensor([p]).double().log(), **inputs) != 0)
 
     low, high = p_old, 1.0
     if pushed(high):

@@ -20,12 +20,12 @@ def leave_one_out(rewards: Tensor, verified: Tensor) -> np.ndarray:
 def slip(baseline: Callable, push_all: bool = False) -> Callable:
     """Advantages with the baseline(reward, total of the verified, number of them, G)."""
 
-    def of(rewards: Tensor, verified: Tensor) -> Tensor:
+    def answer(rewards: Tensor, verified: Tensor) -> Tensor:
         total = (rewards * verified).sum(dim=1, keepdim=True)
         n = verified.sum(dim=1, keepdim=True)
         return (rewards - baseline(rewards, total, n, rewards.shape[1])) * (verified | push_all)
 
-    return of
+    return answer
 
 
 def timed_out_in_the_sum(rewards: Tensor, verified: Tensor) -> Tensor:
@@ -51,12 +51,12 @@ def by_hand(texts: list[str], rewards: Tensor, G: int) -> np.ndarray:
 def grouped_by(label: Callable) -> Callable:
     """Advantages where rows of one label(texts, G) are a group."""
 
-    def of(texts: list[str], rewards: Tensor, G: int) -> np.ndarray:
+    def answer(texts: list[str], rewards: Tensor, G: int) -> np.ndarray:
         labels = np.asarray(label(np.array(texts), G))
         same = labels[:, None] == labels  # (rows, rows)
         return rewards.numpy() - same @ rewards.numpy() / same.sum(axis=1)
 
-    return of
+    return answer
 
 
 some_rewards = torch.tensor([[1, 0, 0, 1, 1], [0, 0.5, 1, 0.25, 0]]).double()

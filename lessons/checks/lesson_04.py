@@ -35,7 +35,7 @@ def gradient(loss: float | Tensor, parameters: Tensor) -> Tensor | str:
 def value_and_gradient(loss_of: Callable) -> Callable:
     """From loss_of(logps, ref_logps) of 16 tokens to its value and its gradient with respect to five logits, (6,)."""
 
-    def of(ref: Tensor) -> Tensor | str:
+    def answer(ref: Tensor) -> Tensor | str:
         parameters = logits.clone().requires_grad_()
         loss = loss_of(parameters.log_softmax(dim=0)[tokens], ref[tokens])
         if loss is None or loss is ...:
@@ -43,7 +43,7 @@ def value_and_gradient(loss_of: Callable) -> Callable:
         slope = gradient(loss, parameters)
         return slope if isinstance(slope, str) else torch.cat([loss.detach().view(1), slope])
 
-    return of
+    return answer
 
 
 def kl_of_tokens(ref: Tensor, forward: bool = False) -> Tensor:
@@ -63,12 +63,12 @@ def token_logps(rows: Tensor) -> Tensor:
 def sequence_gradient(loss_of: Callable) -> Callable:
     """From loss_of(logps, ref_logps) of 16 pairs of tokens to its gradient with respect to the logits, (3, 2)."""
 
-    def of(theta_ref: Tensor) -> Tensor:
+    def answer(theta_ref: Tensor) -> Tensor:
         parameters = theta.clone().requires_grad_()
         loss = loss_of(token_logps(parameters), token_logps(theta_ref))
         return loss if loss is None or loss is ... else gradient(loss, parameters)
 
-    return of
+    return answer
 
 
 def kl_of_sequences(theta_ref: Tensor) -> Tensor:
@@ -82,11 +82,11 @@ def kl_of_sequences(theta_ref: Tensor) -> Tensor:
 def shaped(kl: Callable, last: Callable = lambda mask: mask.sum(dim=1) - 1) -> Callable:
     """Token rewards with the penalty kl(logps, ref_logps, mask), and the reward on the token last(mask)."""
 
-    def of(rewards: Tensor, logps: Tensor, ref_logps: Tensor, mask: Tensor, beta: float) -> Tensor:
+    def answer(rewards: Tensor, logps: Tensor, ref_logps: Tensor, mask: Tensor, beta: float) -> Tensor:
         charged = -beta * kl(logps, ref_logps, mask)
         return charged.scatter_add(1, last(mask).view(-1, 1), rewards.view(-1, 1))
 
-    return of
+    return answer
 
 
 def k1(logps: Tensor, ref_logps: Tensor, mask: Tensor) -> Tensor:
@@ -163,14 +163,14 @@ CHECKS = {
             [1 + 0.3 * beta, 0, 0],
         ],
         "inputs": [{**three, "beta": 0.5}, {**three, "beta": 0.04}],
-        "bug": shaped(lambda *given: -k1(*given)),
+        "bug": shaped(lambda *inputs: -k1(*inputs)),
         "mistakes": {
             "the padding is charged too": shaped(lambda logps, ref_logps, mask: logps - ref_logps),
             "the reward stands on the padding: it belongs on the last token of the completion": shaped(
                 k1, last=lambda mask: torch.full((len(mask),), mask.shape[1] - 1)
             ),
             "the distance has lost its sign: k1 is negative where the policy is below the reference": shaped(
-                lambda *given: k1(*given).abs()
+                lambda *inputs: k1(*inputs).abs()
             ),
             "that is k3 in the reward: its gradient is reverse minus forward": shaped(
                 lambda logps, ref_logps, mask: k3(logps, ref_logps) * mask

@@ -1,5 +1,6 @@
 """What the exercises of lesson 7 are checked against. `kit.check` explains the keys."""
 
+from collections.abc import Callable
 from math import sqrt
 
 import numpy as np
@@ -17,25 +18,26 @@ def fidelity(p: float, G: int) -> float:
     return chance @ rewards.std(axis=1) / sqrt(p * (1 - p))
 
 
-def hardest(G: int, target: float) -> float:
-    """The smallest p up to one half at which fidelity, counted over all groups, reaches the target."""
-    low, high = 0.0, 0.5
-    for _ in range(20):
-        p = (low + high) / 2
-        low, high = (low, p) if fidelity(p, G) >= target else (p, high)
-    return high
-
-
-def by_the_rule(G: int, target: float) -> float:
-    return (1 - sqrt(1 - 4 / (8 * G * (1 - target)))) / 2
-
-
-def with_ddof1(p: float, G: int) -> np.ndarray:
-    """Both numbers for a coin with the log-odds as its parameter, whose scores are R - p, over all groups."""
+def best_weights(G: int, v_right: float, v_wrong: float, p: float = 0.3) -> np.ndarray:
+    """c(1..G-1), the largest 1, with the least E[c^2 n] at a given E[c], from Lagrange's equations over all groups."""
     rewards, chance = every_group(p, G)
-    s = rewards.std(axis=1, ddof=1)
-    g = ((rewards - rewards.mean(axis=1, keepdims=True)) * (rewards - p)).mean(axis=1) / np.where(s > 0, s, 1)
-    return np.array([chance @ s, chance @ g]) / sqrt(p * (1 - p))
+    k = rewards.sum(axis=1)
+    chances = np.array([chance[k == i].sum() for i in range(1, G)])
+    contrasts = [np.where(rewards[k == i][0] == 1, 1 / i, -1 / (G - i)) for i in range(1, G)]
+    noises = np.array([(a**2) @ np.where(a > 0, v_right, v_wrong) for a in contrasts])
+    system = np.block([[np.diag(2 * chances * noises), -chances[:, None]], [chances[None], np.zeros((1, 1))]])
+    c = np.linalg.solve(system, np.append(np.zeros(G - 1), 1))[:-1]
+    return c / c.max()
+
+
+def as_weights(c: Callable) -> Callable:
+    """Weights that are proportional to c(k, G, v_right, v_wrong), the largest 1."""
+
+    def weights(G: int, v_right: float, v_wrong: float) -> np.ndarray:
+        values = c(np.arange(1, G), G, v_right, v_wrong)
+        return values / values.max()
+
+    return weights
 
 
 def by_counting(rewards: np.ndarray, p: float) -> float:
@@ -43,8 +45,6 @@ def by_counting(rewards: np.ndarray, p: float) -> float:
     return sum(sqrt(k * (G - k)) / G for k in rewards.sum(axis=1)) / len(rewards) / sqrt(p * (1 - p))
 
 
-coins = [(0.5, 2), (0.3, 4), (0.05, 8)]
-of_group = {G: with_ddof1(p, G) for p, G in coins}
 logs = [
     {"rewards": (np.random.default_rng(seed).random((4000, G)) < p).astype(float), "p": p}
     for seed, p, G in ((1, 0.05, 8), (2, 0.3, 4))
@@ -52,34 +52,22 @@ logs = [
 
 CHECKS = {
     "7.1": {
-        "expected": hardest,
-        "inputs": [{"G": 4, "target": 0.75}, {"G": 8, "target": 0.9}, {"G": 10, "target": 0.92}],
-        "tolerance": 1e-3,
+        "expected": best_weights,
+        "inputs": [{"G": 8, "v_right": 1.0, "v_wrong": 10.0}, {"G": 5, "v_right": 3.0, "v_wrong": 1.0}],
         "mistakes": {
-            "that solves the rule for p: the leading order only": by_the_rule,
-            "E[sigma] alone is at most 1/2 and never gets there: divide by sqrt(pq)": lambda G, target: 0.5,
-            "that is the largest p; the prompt that is asked for is a hard one": lambda G, target: (
-                1 - hardest(G, target)
+            "that is best only where right and wrong scores vary equally": as_weights(lambda k, G, v, w: k * (G - k)),
+            "that is the noise itself: the noisiest groups would count most": as_weights(
+                lambda k, G, v, w: v / k + w / (G - k)
+            ),
+            "that weighs by the inverse of the standard deviation; the best weight is that of the variance": as_weights(
+                lambda k, G, v, w: (v / k + w / (G - k)) ** -0.5
+            ),
+            "a mean of k scores has the variance v / k, and the k right ones have v_right": as_weights(
+                lambda k, G, v, w: 1 / (v / (G - k) + w / k)
             ),
         },
     },
     "7.2": {
-        "expected": lambda phi, G: of_group[G],
-        "inputs": [{"phi": fidelity(p, G), "G": G} for p, G in coins],
-        "mistakes": {
-            "the square of sigma_1 is unbiased, its root is not (Jensen)": lambda phi, G: (1, 1),
-            "(b): the advantages are divided by a larger number, and the limit stays where it is": lambda phi, G: (
-                phi * sqrt(G / (G - 1)),
-                phi * sqrt(G / (G - 1)),
-            ),
-            "the factor belongs to the variance: take its root": lambda phi, G: (
-                phi * G / (G - 1),
-                phi * (G - 1) / G,
-            ),
-            "(a) and (b) are swapped": lambda phi, G: (phi / sqrt(G / (G - 1)), phi * sqrt(G / (G - 1))),
-        },
-    },
-    "7.3": {
         "expected": by_counting,
         "inputs": logs,
         "bug": lambda rewards, p: (

@@ -37,14 +37,14 @@ def distribution(values, what: str) -> np.ndarray:
 def leads(pair) -> Callable:
     """Whether A leads at K = 1 and B at K = 64, from the probabilities of A and of B on four problems."""
 
-    def of():
+    def answer():
         if pair is ... or pair is None:
             return pair
         A, B = distribution(pair, "a probability").reshape(2, 4)
         lead = [(1 - (1 - A) ** K).mean() - (1 - (1 - B) ** K).mean() for K in (1, 64)]
         return [lead[0] > 1e-9, lead[1] < -1e-9]
 
-    return of
+    return answer
 
 
 def until_two_agree(pi: np.ndarray) -> np.ndarray:
@@ -65,7 +65,7 @@ def rises(problem) -> Callable:
     """Whether sharpening raises Pass@1, and Maj@3, where the most probable answer is wrong; or what is amiss with that
     answer. The first answer is right."""
 
-    def of():
+    def answer():
         if problem is ... or problem is None:
             return problem
         pi = distribution(problem, "a probability")
@@ -76,7 +76,7 @@ def rises(problem) -> Callable:
         sharp = until_two_agree(pi)
         return [sharp[0] > pi[0] + 1e-9, majority_of_three(sharp) > majority_of_three(pi) + 1e-9]
 
-    return of
+    return answer
 
 
 def fixed(*values) -> Callable:

@@ -12,11 +12,11 @@ from algorithms import dapo, dr_grpo
 def by_autograd(loss: Callable) -> Callable:
     """The coefficients that a loss(log_ratios, rewards, beta) gives: minus its gradient."""
 
-    def of(log_ratios: np.ndarray, rewards: np.ndarray, beta: float) -> np.ndarray:
+    def answer(log_ratios: np.ndarray, rewards: np.ndarray, beta: float) -> np.ndarray:
         leaf = torch.tensor(log_ratios, dtype=torch.float64, requires_grad=True)
         return -torch.autograd.grad(loss(leaf, torch.tensor(rewards), beta), leaf)[0].numpy()
 
-    return of
+    return answer
 
 
 def margins(log_ratios: torch.Tensor, rewards: torch.Tensor) -> torch.Tensor:
@@ -87,25 +87,23 @@ CHECKS = {
             )
         ],
         "mistakes": {
-            "a factor is missing, the one that is missing in Eq. 14": by_autograd(lambda *of: dpo(*of) / of[2]),
-            "the sign inside the sigmoid: a pair with a large margin should get less": lambda **of: expected_dpo(
-                **of | {"log_ratios": -of["log_ratios"]}
+            "a factor is missing, the one that is missing in Eq. 14": by_autograd(lambda *x: dpo(*x) / x[2]),
+            "the sign inside the sigmoid: a pair with a large margin should get less": lambda **x: expected_dpo(
+                **x | {"log_ratios": -x["log_ratios"]}
             ),
-            "a wrong completion is pushed down, by its pairs": lambda **of: expected_dpo(**of) * of["rewards"],
+            "a wrong completion is pushed down, by its pairs": lambda **x: expected_dpo(**x) * x["rewards"],
             "every pair has a margin of its own: the mean margin will not do": by_autograd(against_mean),
             "the loss is a sum over the pairs, not their mean": by_autograd(
-                lambda *of: -F.logsigmoid(of[2] * margins(*of[:2])).mean()
+                lambda *x: -F.logsigmoid(x[2] * margins(*x[:2])).mean()
             ),
-            "a sum over the pairs that a completion is in, not a mean": lambda **of: (
-                expected_dpo(**of) / np.where(of["rewards"] == 1, (of["rewards"] == 0).sum(), of["rewards"].sum())
+            "a sum over the pairs that a completion is in, not a mean": lambda **x: (
+                expected_dpo(**x) / np.where(x["rewards"] == 1, (x["rewards"] == 0).sum(), x["rewards"].sum())
             ),
-            "beta stands inside the sigmoid, too": by_autograd(
-                lambda *of: -of[2] * F.logsigmoid(margins(*of[:2])).sum()
-            ),
+            "beta stands inside the sigmoid, too": by_autograd(lambda *x: -x[2] * F.logsigmoid(margins(*x[:2])).sum()),
             "without the sigmoid: that is the limit of a large negative margin": lambda log_ratios, rewards, beta: (
                 beta * np.where(rewards == 1, (rewards == 0).sum(), -rewards.sum())
             ),
-            "the signs: a right completion is pushed up, a wrong one down": lambda **of: -expected_dpo(**of),
+            "the signs: a right completion is pushed up, a wrong one down": lambda **x: -expected_dpo(**x),
         },
     },
     "12.2": {
@@ -119,7 +117,7 @@ CHECKS = {
                 dr_right, lambda k, G, lengths, C: ((G - k) / k) ** 0.5 / (G * lengths[0])
             ),
             "rewards −1 and 1 stretch σ too: DAPO's advantage is not doubled": placed(
-                dr_right, lambda *of: 2 * dapo_right(*of)
+                dr_right, lambda *x: 2 * dapo_right(*x)
             ),
             "Dr. GRPO divides by the size of the group as well as by C": placed(
                 lambda k, G, lengths, C: (1 - k / G) / C, dapo_right

@@ -11,12 +11,12 @@ from lessons.checks.lesson_04 import NO_GRADIENT, gradient
 def gradient_of(loss: Callable) -> Callable:
     """The function that gives the gradient of a loss (logps, ...) with respect to logps; what is no loss, as it is."""
 
-    def of(logps: Tensor, **rest) -> Tensor:
+    def answer(logps: Tensor, **rest) -> Tensor:
         logps = logps.clone().requires_grad_()
         value = loss(logps, **rest)
         return value if value is None or value is ... else gradient(value, logps)
 
-    return of
+    return answer
 
 
 def cispo(logps: Tensor, old_logps: Tensor, A: float, cap: float) -> Tensor:
@@ -46,11 +46,11 @@ def geometric_mean(log_ratio: Tensor, mask: Tensor) -> Tensor:
 def stopped(ratio: Callable = geometric_mean, both_sides: bool = False) -> Callable:
     """What GSPO stops, if its ratio is that of `ratio`(log_ratio, mask)."""
 
-    def of(log_ratio: Tensor, mask: Tensor, A: Tensor, low: float, high: float) -> Tensor:
+    def answer(log_ratio: Tensor, mask: Tensor, A: Tensor, low: float, high: float) -> Tensor:
         above, below = ratio(log_ratio, mask) > 1 + high, ratio(log_ratio, mask) < 1 - low
         return (above | below if both_sides else ((A > 0) & above) | ((A < 0) & below)) & mask
 
-    return of
+    return answer
 
 
 old = torch.tensor([-2.0, -0.5, -3.0, -1.0]).double()
@@ -81,7 +81,7 @@ CHECKS = {
             "a clipped ratio has no gradient; the weight must multiply log π": gradient_of(without_log_pi),
             "the cap is missing": gradient_of(without_cap),
             "the ratio is bounded from above only": gradient_of(with_lower_bound),
-            "a loss is minimised: minus": gradient_of(lambda *given, **named: -cispo(*given, **named)),
+            "a loss is minimised: minus": gradient_of(lambda *inputs, **named: -cispo(*inputs, **named)),
         }
         | NO_GRADIENT,
     },
@@ -108,14 +108,14 @@ CHECKS = {
             "only where its own push has moved it: for A > 0 above the range, for A < 0 below": stopped(
                 both_sides=True
             ),
-            "the sides are exchanged: for A > 0 above the range, for A < 0 below": lambda A, **of: stopped()(
-                A=-A, **of
+            "the sides are exchanged: for A > 0 above the range, for A < 0 below": lambda A, **inputs: stopped()(
+                A=-A, **inputs
             ),
-            "padding is no token that could be stopped: the mask": lambda mask, **of: (
-                stopped()(mask=mask, **of).any(dim=1, keepdim=True).expand_as(mask)
+            "padding is no token that could be stopped: the mask": lambda mask, **inputs: (
+                stopped()(mask=mask, **inputs).any(dim=1, keepdim=True).expand_as(mask)
             ),
-            "those are the tokens that are not stopped": lambda mask, **of: ~stopped()(mask=mask, **of) & mask,
-            "for each token of the completion: (G, T), not (G, 1)": lambda **of: stopped()(**of).any(
+            "those are the tokens that are not stopped": lambda mask, **inputs: ~stopped()(mask=mask, **inputs) & mask,
+            "for each token of the completion: (G, T), not (G, 1)": lambda **inputs: stopped()(**inputs).any(
                 dim=1, keepdim=True
             ),
         },

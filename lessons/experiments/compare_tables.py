@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lessons.experiments import grid, paired, update_length_tables
+from lessons.experiments import estimators, grid, paired
 from lessons.experiments.grid import cell, filled, listed, markdown, short, signed
 from lessons.experiments.paired import LEVEL
 from toy_env import RunFailed
@@ -399,19 +399,17 @@ def reinforce(results: dict) -> str:
     dr_grpo, no_kl, one_update, no_baseline = (find(results, arm, above) for above, arm in pairwise(results["arms"]))
     assert max(c["p_holm"] for c in (no_kl, one_update, no_baseline)) < LEVEL < dr_grpo["p_holm"]
     assert no_kl["difference"] > no_baseline["difference"] > 0 > one_update["difference"]
-    lengths = update_length_tables.load()
-    stages = [key for key in update_length_tables.stages_of(lengths) if key[0] == "arithmetic"]  # first the base
-    variances = [
-        update_length_tables.variance_without_baseline(update_length_tables.stage(lengths, *key)) for key in stages
-    ]
-    assert max(e.value for e in variances) < 1
-    assert max(e.high for (*_, step), e in zip(stages, variances) if step < 60) < 1
+    without, with_baseline = (
+        [estimators.cosine("arithmetic", step, name) for step in (0, 60)] for name in ("no baseline", "σ^2")
+    )
+    assert all(a > b for a, b in zip(without, with_baseline))
     return f"""
     **Two changes lift it, one holds it back**: at equal completions Dr. GRPO gains {points(no_kl)} points without its
     KL term and {points(no_baseline)} without the baseline; one update a batch in place of four costs
     {points(one_update, -1)}.
-    Without a baseline a gradient has {variances[0]} of the variance that it has with the mean of seven others
-    ([lesson 3](../03_group_baseline.ipynb); lesson 13's base; below 1 after 20 steps too, not settled after 60).
+    Without a baseline the update of a batch is closer to the true gradient: [lesson 13](../13_quiet_estimators.ipynb)
+    measures a cosine of {short(without[0], 2)} at the base against {short(with_baseline[0], 2)}, and after 60 steps
+    {short(without[1], 2)} against {short(with_baseline[1], 2)}.
     That need not be why it ends higher: without a baseline all-right groups push, too.
     """
 

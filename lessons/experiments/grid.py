@@ -99,6 +99,8 @@ class Grid:
             self.folder.write(path.name, self.text([finished[setting] for setting in order]))
 
         def keep(i: int, result: dict) -> None:
+            if clash := sorted(result.keys() & asdict(missing[i]).keys()):
+                raise ValueError(f"{clash[0]!r} is the name of a setting and of a result")
             finished[key(asdict(missing[i]))] = plain(asdict(missing[i]) | result)
             write()
 

@@ -3,8 +3,6 @@
 P values and the number of seeds that a difference needs take the extra `stats`.
 """
 
-from collections.abc import Callable
-from functools import cache, cached_property
 from itertools import count
 
 import numpy as np
@@ -104,78 +102,3 @@ def difference_over_both(gaps: np.ndarray) -> dict:
         "p": min(1.0, 2 * (beyond + 1) / (len(means) + 1)),
         "pairs": len(gaps),
     }
-
-
-class Estimate:
-    """A statistic over all prompts and seeds, and its 95 % bootstrap interval over both, computed on demand.
-
-    statistic(times, *values): the statistic for each row of times (m, n), which says how often each of the n values
-    counts. Values (seeds, prompts) of which one is nan are left out; `n` counts the others.
-    """
-
-    def __init__(self, statistic: Callable, *values: np.ndarray):
-        known = ~np.isnan(np.sum(np.broadcast_arrays(*values), axis=0))
-        self.shape, self.known, self.n = known.shape, known.flatten(), int(known.sum())
-        self.statistic, self.values = statistic, [part[known].astype(float) for part in values]
-        self.value = self.weighted(np.ones((1, self.n)))[0] if self.n else np.nan
-
-    def weighted(self, times: np.ndarray) -> np.ndarray:
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return self.statistic(times, *self.values)
-
-    @cached_property
-    def interval(self) -> tuple[float, float]:
-        """Resamplings that hold none of the values are left out."""
-        if not self.n:
-            return np.nan, np.nan
-        drawn = self.weighted(resamplings(*self.shape)[:, self.known])
-        method = "inverted_cdf" if np.isinf(drawn).any() else "linear"  # nothing lies between a number and infinity
-        return tuple(np.nanquantile(drawn, [0.025, 0.975], method=method))
-
-    @property
-    def low(self) -> float:
-        return self.interval[0]
-
-    @property
-    def high(self) -> float:
-        return self.interval[1]
-
-    def __str__(self) -> str:
-        return f"{self.value:.2f} [{self.low:.2f}, {self.high:.2f}]"
-
-    def __contains__(self, value: float) -> bool:
-        return self.low <= value <= self.high
-
-
-@cache
-def resamplings(seeds: int, prompts: int) -> np.ndarray:
-    """(DRAWS, seeds * prompts): how often each prompt of each seed counts: the number of times that its seed is drawn
-    times the number of times that its prompt is drawn. All seeds have the same prompts."""
-    rng = np.random.default_rng(0)
-    of_seeds, of_prompts = (rng.multinomial(n, np.full(n, 1 / n), size=DRAWS) for n in (seeds, prompts))
-    return (of_seeds[:, :, None] * of_prompts[:, None, :]).reshape(DRAWS, -1).astype(float)
-
-
-def mean(values: np.ndarray) -> Estimate:
-    return share(values, np.ones(values.shape))
-
-
-def geometric_mean(values: np.ndarray) -> Estimate:
-    with np.errstate(invalid="ignore", divide="ignore"):
-        logs = np.log(values)
-    return Estimate(lambda times, logs: np.exp(times @ logs / times.sum(axis=1)), logs)
-
-
-def share(part: np.ndarray, whole: np.ndarray) -> Estimate:
-    """Sum of one over sum of the other."""
-    return Estimate(lambda times, part, whole: (times @ part) / (times @ whole), part, whole)
-
-
-def median(values: np.ndarray) -> Estimate:
-    def weighted_median(times: np.ndarray, values: np.ndarray) -> np.ndarray:
-        order = values.argsort()
-        below = times[:, order].cumsum(axis=1)
-        medians = values[order][(below >= below[:, -1:] / 2).argmax(axis=1)]
-        return np.where(below[:, -1] > 0, medians, np.nan)
-
-    return Estimate(weighted_median, values)

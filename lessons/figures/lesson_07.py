@@ -4,17 +4,17 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from lessons import identity
-from lessons.kit import BLUE, GREY, ORANGE, PURPLE, new_figure
+from lessons.kit import BLUE, GREEN, GREY, ORANGE, PURPLE, new_figure
 
 SMALLEST = 2  # group size of the first entry of each curve
 
 
 def length_and_efficiency(
-    p: float, target: float, G: int, v_ratio: float, fidelity: np.ndarray, grpo: np.ndarray, dr_grpo: np.ndarray
+    p: float, target: float, G: int, v_ratio: float, fidelity: np.ndarray, lines: dict[str, np.ndarray]
 ) -> Figure:
     """Lesson 7: fidelity over G with the exact group size and the rule's (left), and efficiency over G (right).
 
-    fidelity, and the efficiencies of GRPO and Dr. GRPO: at G = 2, 3, ..., long enough to reach the target.
+    fidelity, and lines, efficiencies by the name of a weight: at G = 2, 3, ..., long enough to reach the target.
     """
     figure, (left, right) = new_figure(8.4, 3.7, columns=2)
     sizes = np.arange(len(fidelity)) + SMALLEST
@@ -34,16 +34,17 @@ def length_and_efficiency(
         )  # fmt: skip
     left.set(title=f"Fidelity at p = {p:.2f}", ylabel="length, 1 for large groups", ylim=(0, 1.06))
     left.set_yticks([0, 0.25, 0.5, 0.75, target], ["0", ".25", ".5", ".75", f".{100 * target:.0f}"])
-    for values, color, style in ((grpo, BLUE, "-"), (dr_grpo, ORANGE, "--")):
-        right.plot(sizes, values, style, color=color)
-        right.plot(G, values[G - SMALLEST], "o", color=color, markersize=8)
+    styles = zip(lines.items(), (BLUE, ORANGE, GREEN, GREY, PURPLE), ("-", "--", "-.", ":", "-"))
+    for (name, values), color, style in styles:
+        right.plot(sizes, values, style, color=color, label=name, linewidth=3 if name == "the best" else 2, alpha=0.8)
+        right.plot(G, values[G - SMALLEST], "o", color=color, markersize=6)
+    right.legend(loc="lower right")
     right.set(title=f"Efficiency, v₋/v₊ = {v_ratio}", ylabel="signal-to-noise², 1 for large groups", ylim=(0, 1.06))
-    words = ((left, ("GRPO, exact", BLUE), ("its expansion", PURPLE)), (right, ("GRPO", BLUE), ("Dr. GRPO", ORANGE)))
-    for axis, *names in words:
-        for i, (name, color) in enumerate(names):
-            axis.text(0.98, 0.4 - 0.08 * i, name, color=color, transform=axis.transAxes, ha="right",
-                      bbox={"facecolor": "white", "edgecolor": "none", "pad": 1})  # fmt: skip
-        axis.set(xscale="log", xlabel="G", xlim=(1.9, 310))
+    for i, (name, color) in enumerate((("GRPO, exact", BLUE), ("its expansion", PURPLE))):
+        left.text(0.98, 0.4 - 0.08 * i, name, color=color, transform=left.transAxes, ha="right",
+                  bbox={"facecolor": "white", "edgecolor": "none", "pad": 1})  # fmt: skip
+    for axis in (left, right):
+        axis.set(xscale="log", xlabel="G", xlim=(1.9, 135))
         axis.set_xticks([2, 8, 32, 128], ["2", "8", "32", "128"])
         axis.set_xticks([], minor=True)
     return figure

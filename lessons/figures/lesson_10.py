@@ -16,7 +16,7 @@ MARKERS = {  # of each way to treat a silent group: colour, marker and what stan
 }
 
 
-def weights(p: np.ndarray, found: dict[str, np.ndarray], G: int) -> Figure:
+def weights(p: np.ndarray, measured: dict[str, np.ndarray], G: int) -> Figure:
     """Lesson 10: weight of a prompt relative to p = 1/2 (the middle of p), found (n,) and, as lines, exact."""
     figure, axis = new_figure(8.2, 3.8)
     grid = 1 / (1 + np.exp(-np.linspace(-4.8, 4.8, 121)))
@@ -29,7 +29,7 @@ def weights(p: np.ndarray, found: dict[str, np.ndarray], G: int) -> Figure:
     for name, curve in exact.items():
         axis.plot(grid, curve / curve[60], color=MARKERS[name][0], linewidth=1.5)
     for i, (name, (color, marker, sign)) in enumerate(MARKERS.items()):
-        relative, size = found[name] / found[name][len(p) // 2], 9 if marker == "x" else 6
+        relative, size = measured[name] / measured[name][len(p) // 2], 9 if marker == "x" else 6
         axis.plot(p, relative, marker, color=color, markersize=size, markeredgewidth=1.8)
         label_line(axis, 0.5, 5.0 * 1.55**i, f"{sign} {name}", color, xytext=(0, 0), ha="center")
     axis.set(xscale="logit", yscale="log", xlabel="p, probability of a right completion", ylim=(0.8, 40))

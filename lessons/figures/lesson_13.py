@@ -4,42 +4,74 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from lessons import identity
-from lessons.experiments import update_length_tables as tables
-from lessons.experiments.update_length import KS
 from lessons.kit import BLUE, GREY, ORANGE, new_figure
 
 
-def draw_profile(axis, stage: dict, G: int, color: str) -> None:
-    """Lesson 13: length of GRPO's update over the share of right answers, measured (dots) and predicted (line)."""
-    x, prompts = np.array(KS[G]) / G, stage["p"].shape[1]
-    found, line = (tables.profile(lengths(stage, G), G) for lengths in (tables.measured, tables.predicted))
-    value, low, high = (np.array([getattr(e, name) for e in found]) for name in ("value", "low", "high"))
-    axis.plot(x, [e.value for e in line], color=color)
-    label = f"G = {G} ({found[0].n / stage['p'].shape[0]:.0f} of {prompts} prompts)"
-    axis.errorbar(x, value, [value - low, high - value], fmt="o", color=color, markersize=5, label=label)
-    grid = np.linspace(0, 1, 200)
-    axis.plot(grid, 2 * np.sqrt(grid * (1 - grid)), "--", color=GREY, linewidth=1)
-    axis.set(xlabel="k / G, share of right answers", ylim=(0, None))
-    axis.legend(frameon=False, loc="lower center")
+def progress_and_length(table: np.ndarray, G: int, title: str) -> Figure:
+    """Lesson 13: by k, the shares of progress and of squared length of GRPO's updates (left), and their length (right).
+
+    table: (seeds, G - 1, 5), of groups as they are drawn: how many have k right; of their contrast, the mean and the
+    median of its squared length, its mean progress, and its mean cosine with the true gradient.
+    """
+    figure, (left, right) = new_figure(9.5, 3.8, columns=2)
+    n, squared, median, progress, _ = np.moveaxis(table, 2, 0)
+    k = np.arange(1, G)
+    sigma = identity.sigma(k, G)
+    for values, color, side in ((n * sigma * progress, BLUE, -0.2), (n * sigma**2 * squared, ORANGE, 0.2)):
+        left.bar(k + side, values.sum(axis=0) / values.sum(), 0.4, color=color, alpha=0.6)
+        left.plot(k + side, (values / values.sum(axis=1, keepdims=True)).T, "_", color="black", markersize=5)
+    left.set(title=f"{title}: shares of", xlabel="k, right completions (and share of groups)")
+    left.set_ylim(top=1.25 * left.get_ylim()[1])  # for these names
+    for i, (name, color) in enumerate((("progress", BLUE), ("squared length", ORANGE))):
+        left.text(0.03, 0.92 - 0.09 * i, name, color=color, transform=left.transAxes)
+    shown, total = k if G <= 8 else k[::2], n.sum()
+    left.set_xticks(shown, [f"{i}\n{n[:, i - 1].sum() / total:.0%}" for i in shown], fontsize=8)
+    seen = n.sum(axis=0) >= 10
+    counts = np.maximum(n.sum(axis=0), 1)
+    rms = sigma * np.sqrt((n * squared).sum(axis=0) / counts)
+    middle = sigma * np.sqrt((n * median).sum(axis=0) / counts)
+    scale = rms[seen].max()
+    right.plot(k[seen], rms[seen] / scale, "o-", color=ORANGE, label="root mean square")
+    right.plot(k[seen], middle[seen] / scale, "s--", color=GREY, label="median")
+    right.plot(k, sigma / sigma.max(), ":", color="black", label="σ")
+    right.set(title="Length of an update, the largest is 1", xlabel="k, right completions", ylim=(0, 1.08))
+    right.set_xlim(0.5, G - 0.5)
+    right.set_xticks(shown)
+    right.legend(loc="lower center")
+    return figure
 
 
-def draw_signal_and_noise(stage: dict, G: int, title: str) -> Figure:
-    """Lesson 13: squared length at each k, measured, and the formula's two parts; a prompt's even split is 1."""
-    figure, axis = new_figure(8, 3.8)
-    even, (signal, noise) = [KS[G].index(G // 2)], tables.signal_and_noise(stage, G)
-    pairs = ((signal, signal + noise), (noise, signal + noise), (squared := tables.measured(stage, G) ** 2, squared))
-    parts = [part / whole[:, :, even] for part, whole in pairs]
-    estimates = [[tables.mean(part[:, :, j]) for part in parts] for j in range(len(KS[G]))]
-    shown = [j for j, row in enumerate(estimates) if row[2].n]  # k that some prompt has
-    ks, x = np.array(KS[G])[shown], np.arange(len(shown))
-    signal, noise, value = (np.array([estimates[j][i].value for j in shown]) for i in range(3))
-    low, high = (np.array([getattr(estimates[j][2], name) for j in shown]) for name in ("low", "high"))
-    axis.bar(x, noise, 0.7, color=ORANGE, alpha=0.4)
-    axis.bar(x, signal, 0.7, bottom=noise, color=BLUE, alpha=0.35)
-    axis.plot(x, 4 * identity.sigma(ks, G) ** 2, "--", color=GREY)
-    axis.errorbar(x, value, [value - low, high - value], fmt="o", color="black", markersize=6)
-    for i, (name, color) in enumerate((("measured", "black"), ("signal", BLUE), ("noise", ORANGE), ("σ²", GREY))):
-        axis.text(1.01, 0.92 - 0.09 * i, name, color=color, transform=axis.transAxes)
-    axis.set(title=title, xlabel="k, right answers (and prompts that have them)", ylabel="squared length", ylim=(0, 2))
-    axis.set_xticks(x, [f"{k}\n({estimates[j][2].n})" for j, k in zip(shown, ks)])
+def cosines(table: dict[str, list[float]], columns: list[tuple[str, int]]) -> Figure:
+    """Lesson 13: the cosine of each estimator's update with the true gradient, by student (panels) and step.
+
+    table: by estimator, one cosine for each of the columns (student, step).
+    """
+    students, steps = (list(dict.fromkeys(part)) for part in zip(*columns))
+    figure, axes = new_figure(9.5, 3.2, columns=len(students), sharey=True)
+    y = np.arange(len(table))[::-1]
+    for axis, student in zip(axes, students):
+        for step, color in zip(steps, (BLUE, ORANGE)):
+            values = [row[columns.index((student, step))] for row in table.values()]
+            axis.plot(values, y, "o", color=color, markersize=6, label=f"step {step}")
+        axis.set(title=student, xlim=(0, 1), xlabel="cosine with the gradient")
+        axis.set_yticks(y, table)
+    axes[-1].legend(loc="lower left")
+    return figure
+
+
+def points_by_power(points: np.ndarray, names: tuple[str, ...], tasks: tuple[str, ...]) -> Figure:
+    """Lesson 13: what powers of sigma gain against sigma, for each task (panels).
+
+    points: (powers, tasks, 2, 3), at the end and over training: the mean difference and its 95 % interval.
+    """
+    figure, axes = new_figure(9.5, 3.4, columns=2, sharey=True)
+    x = np.arange(len(names))
+    for axis, task, of_task in zip(axes, tasks, np.moveaxis(points, 1, 0)):
+        axis.axhline(0, color=GREY, linewidth=0.8)
+        for i, (name, color) in enumerate((("at the end", BLUE), ("over training", ORANGE))):
+            mean, low, high = of_task[:, i].T
+            axis.errorbar(x + 0.2 * i - 0.1, mean, [mean - low, high - mean], fmt="os"[i], color=color, markersize=5)
+            axis.text(0.03, 0.92 - 0.09 * i, name, color=color, transform=axis.transAxes)
+        axis.set_xticks(x, [f"$\\sigma^{{{name.removeprefix('σ^')}}}$" for name in names])
+        axis.set(title=f"{task}: points against σ", ylim=(-8, 8))
     return figure

@@ -107,10 +107,12 @@ def accuracy_against_staleness(runs: list[dict]) -> Figure:
         color, line = STYLES[arm]
         ends = np.array([[run["accuracy"][-1] for run in select(runs, arm=arm, staleness=u)] for u in STALENESS])
         along = np.array([run["accuracy"] for run in select(runs, arm=arm, staleness=8, epochs=4)]).T
-        for axis, of in ((left, ends), (right, along)):
-            x = np.arange(len(of))
-            axis.plot(x, of.mean(axis=1), linestyle=line, color=color)
-            axis.plot((x + 0.05 * (i - 2))[:, None] + 0 * of, of, "o", color=color, markersize=3.5, alpha=0.6)
+        for axis, accuracy in ((left, ends), (right, along)):
+            x = np.arange(len(accuracy))
+            axis.plot(x, accuracy.mean(axis=1), linestyle=line, color=color)
+            axis.plot(
+                (x + 0.05 * (i - 2))[:, None] + 0 * accuracy, accuracy, "o", color=color, markersize=3.5, alpha=0.6
+            )
         left.text(0.05, 0.40 - 0.08 * i, arm, color=color, transform=left.transAxes)
         left.plot(at, [0.415 - 0.08 * i] * 2, linestyle=line, color=color, transform=left.transAxes)
     once = np.array([run["accuracy"] for run in select(runs, arm="GRPO's clip", staleness=8)]).mean(axis=0)

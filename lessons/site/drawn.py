@@ -116,7 +116,8 @@ def record_frames(draw, sliders: dict) -> tuple[str, dict]:
 def values_of(spec: tuple | Sequence) -> tuple[list, int]:
     """The values of a slider as kit.knob takes it, and the number of the one that it starts at."""
     if not isinstance(spec, tuple):
-        return list(spec), 0
+        values = kit.in_order(spec)
+        return values, values.index(spec[0])
     low, high, step, start = spec
     values = [low + i * step for i in range(round((high - low) / step) + 1)]
     if not all(isinstance(number, int) for number in spec):

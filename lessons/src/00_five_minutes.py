@@ -68,8 +68,8 @@ for i, reward in zip(drawn, rewards):
 print(f"success probability: {pi @ R:.3f} before, {(after @ R).item():.3f} after")
 
 # %% [text]
-# A completion with reward 0 moves nothing by itself; it changes because probabilities sum to 1 and because completions share
-# beginnings. A batch of 4 holds no right completion with probability $(1-p)^4$, here {=(1 - pi @ R) ** 4:.0%}; at $p = .001$ it
+# A completion with reward 0 moves nothing by itself; its probability changes because probabilities sum to 1 and because completions
+# share beginnings. A batch of 4 contains no right completion with probability $(1-p)^4$, here {=(1 - pi @ R) ** 4:.0%}; at $p = .001$ it
 # would be {=(1 - 0.001) ** 4:.1%}, and hardly any batch would teach anything.
 #
 # ## Four baselines
@@ -85,7 +85,7 @@ print(f"success probability: {pi @ R:.3f} before, {(after @ R).item():.3f} after
 # - **b = −1** and **b = −3**: everything is pushed up, right ones more, as if each completion got a point, or three,
 #   for taking part.
 #
-# All 15 completions, listed: is the mean update the gradient of $p$, and what is the variance of the update from one completion
+# We list all 15 completions. Is the mean update the gradient of $p$, and what is the variance of the update from one completion
 # (summed over the logits)?
 
 # %%
@@ -143,8 +143,8 @@ knob(lambda rate: fans(curves, rate), rate=RATES)
 # {=median["b = −3"]} updates. The variance decides how far the other runs stray. At $b = -3$ and a rate of 1, {=stuck:.0%} of the runs end
 # with $p < .1$: chance has made the policy almost always wrong, and it samples hardly anything right that could be rewarded. Fast learning takes large steps, and a noisy estimate does not allow them. **This is how variance becomes learning speed.**
 #
-# Between $b = p$ and no baseline the variances differ little at the start, and the runs hardly differ. Which of them is the less noisy
-# when $p$ is high? Exercise 2.
+# Between $b = p$ and no baseline the variances differ little at the start, and the runs hardly differ. Which of them is
+# less noisy when $p$ is high? That is exercise 2.
 
 # %% [markdown]
 # ## Exercises

@@ -116,7 +116,7 @@ config = reinforce.Config(max_new_tokens=LIMIT)
 
 
 def estimates(advantages, mask=mask):
-    """(15, 21): what each completion gives for the gradient. advantages: (15, 1), or (15, 3) by token."""
+    """(15, 21): each completion's estimate of the gradient. advantages: (15, 1), or (15, 3) by token."""
     losses = [
         reinforce.policy_loss(logps=logps[[i]], advantages=advantages[[i]], mask=mask[[i]], config=config)
         for i in range(15)
@@ -147,9 +147,9 @@ def variance(b, pi=pi, R=R, s=s):
     return (pi @ (g - pi @ g).square().sum(dim=1)).item()
 
 
-def lowest_point(of, *given):
-    """Of the parabola through of(-1), of(0) and of(1)."""
-    square, linear, _ = np.polyfit([-1, 0, 1], [of(b, *given) for b in (-1, 0, 1)], 2)
+def lowest_point(parabola, *arguments):
+    """The b at which parabola(b, *arguments) is smallest."""
+    square, linear, _ = np.polyfit([-1, 0, 1], [parabola(b, *arguments) for b in (-1, 0, 1)], 2)
     return -linear / (2 * square)
 
 
@@ -176,7 +176,7 @@ knob(
 )
 
 # %% [text]
-# *Whatever the baseline, the cross stays where it is; only the cloud around it widens or shrinks.*
+# *Whatever the baseline, the cross stays where it is; only the cloud around it grows or shrinks.*
 #
 # Without a baseline all wrong completions lie at the origin: their advantage is 0. REINFORCE then only pushes right completions up; a wrong
 # one moves because probabilities sum to 1 and parameters are shared. With $0 < b < 1$ right ones are pushed up less, and wrong ones down.
@@ -206,8 +206,8 @@ def noise(b, rewards, squared):  # Var(b), plus a constant that no b changes
 for problem in (Problem("35+14", 49, level=1), Problem("2+10+2", 14, level=2), Problem("19+28-25", 22, level=2)):
     drawn = sample(base, tokenizer, [problem.prompt], 512, 56, 1.0, generator)
     rows_of = dict(zip(drawn.texts, range(512)))  # equal texts have equal scores
-    of = {text: squared_score(drawn[torch.tensor([i])]) for text, i in rows_of.items()}
-    rewards, squared = np.array([(reward(problem, text), of[text]) for text in drawn.texts]).T
+    lengths = {text: squared_score(drawn[torch.tensor([i])]) for text, i in rows_of.items()}
+    rewards, squared = np.array([(reward(problem, text), lengths[text]) for text in drawn.texts]).T
     right, wrong, share = squared[rewards == 1].mean(), squared[rewards == 0].mean(), rewards.mean()
     best = lowest_point(noise, rewards, squared)
     three = (f"{noise(b, rewards, squared):.0f}" for b in (0, share, best))

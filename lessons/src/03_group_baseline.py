@@ -43,21 +43,20 @@ show_diff(grpo.compute_advantages, dr_grpo.compute_advantages)
 # %% [markdown]
 # ## The proof
 #
-# **Step 1: from [lesson 1](01_score_function.ipynb).** $\mathbb E[R\,s] = \nabla p$ and $\mathbb E[s] = 0$.
+# **Step 1: pairs.** RLOO's advantage is the mean of $R_i - R_j$ over the others. So its update is a sum over pairs, and exchanging $i$ and $j$
+# changes nothing:
 #
-# **Step 2: leave-one-out is unbiased.** $b_i$ is made of other completions, which are independent of completion $i$. So
-# $\mathbb E[b_i s_i] = \mathbb E[b_i]\,\mathbb E[s_i] = 0$, and
-# $\mathbb E[(R_i - b_i)\, s_i] = \mathbb E[R_i s_i] = \nabla p$. Averaged over $i$: RLOO has $\mathbb E[g] = \nabla p$.
+# $$g_{\text{RLOO}} = \frac1{G(G-1)}\sum_{i \ne j}(R_i - R_j)\,s_i = \frac1{G(G-1)}\sum_{i<j}(R_i - R_j)(s_i - s_j)$$
 #
-# **Step 3: the mean of the group contains the completion's own reward**, with weight $\frac1G$:
+# **Step 2: one pair is unbiased.** $\mathbb E[s] = 0$ and $\mathbb E[R\,s] = \nabla p$ ([lesson 1](01_score_function.ipynb)), and the two completions are
+# independent. Multiplied out, $\mathbb E[(R_i - R_j)(s_i - s_j)] = 2\,\nabla p$. There are $G(G-1)/2$ pairs: $\mathbb E[g] = \nabla p$.
 #
-# $$\bar R = \frac{R_i + (G-1)\,b_i}{G} \qquad\Longrightarrow\qquad R_i - \bar R = \frac{G-1}{G}\,(R_i - b_i)$$
+# **Step 3: the mean of the group contains the completion's own reward**, with weight $\frac1G$. So $R_i - \bar R = \frac{G-1}{G}(R_i - b_i)$: in
+# every group Dr. GRPO's advantages are RLOO's times $\frac{G-1}G$, and $\mathbb E[g] = \frac{G-1}{G}\nabla p$. ∎ ("Unbiased", said of Dr. GRPO, means up to
+# this constant. It is Bessel's: RLOO is the sample covariance of $R$ and $s$ divided by $G-1$, Dr. GRPO the one divided by $G$.)
 #
-# In every group, the two advantages of every completion differ by the same factor. So Dr. GRPO has
-# $\mathbb E[g] = \frac{G-1}{G}\nabla p$. ∎ ("Unbiased", said of Dr. GRPO, means up to this constant.)
-#
-# In other words: $\nabla p$ is the covariance of $R$ and $s$. RLOO is the sample covariance divided by $G-1$, Dr. GRPO
-# the one divided by $G$, and the factor is Bessel's correction.
+# The pairs say more. Two completions with the same reward contribute nothing: **only pairs of a right and a wrong completion count**. Of $k$ right
+# ones there are $k(G-k)$, and a group without disagreement is silent ([lesson 6](06_identity.ipynb)).
 #
 # **How far it goes.** The theorem holds for the first update after sampling (every ratio is 1 and nothing is clipped),
 # for scores summed over tokens, without a KL (Kullback–Leibler) term. In their losses, Dr. GRPO also divides by a
@@ -127,11 +126,16 @@ def moments(script, G, policy):
 
 print("      factor of grad p in E[g]\nG      RLOO  Dr. GRPO  (G-1)/G     GRPO     w(p)")
 for G in (2, 3, 4, 5):
-    found = [moments(script, G, policy)[0] for script in (rloo, dr_grpo, grpo)]
+    factors = [moments(script, G, policy)[0] for script in (rloo, dr_grpo, grpo)]
     claimed = [1, (G - 1) / G, float(identity.weight("GRPO", p, G))]
-    assert np.allclose(found, claimed, rtol=1e-12, atol=0)
-    print(f"{G}  {found[0]:8.4f}  {found[1]:8.4f}  {claimed[1]:7.4f} {found[2]:8.4f} {claimed[2]:8.4f}")
-print("found and claimed agree, relative error < 1e-12: True")
+    assert np.allclose(factors, claimed, rtol=1e-12, atol=0)
+    print(f"{G}  {factors[0]:8.4f}  {factors[1]:8.4f}  {claimed[1]:7.4f} {factors[2]:8.4f} {claimed[2]:8.4f}")
+print("both agree with the formulas, relative error < 1e-12: True")
+
+groups = torch.cartesian_prod(*[torch.arange(9)] * 3)  # step 1, for every group of three
+R, s = rewards[groups], scores[groups]  # (729, 3), (729, 3, 12)
+pairs = torch.einsum("nij,nijd->nd", R.unsqueeze(2) - R.unsqueeze(1), s.unsqueeze(2) - s.unsqueeze(1)) / (2 * 3 * 2)
+assert torch.allclose(pairs, (rloo.compute_advantages(rewards=R).unsqueeze(2) * s).mean(dim=1), rtol=0, atol=1e-14)
 
 # %% [markdown]
 # *Every expectation points along $\nabla p$; the rules differ in its length.* Dr. GRPO's factor is the same for every
@@ -139,14 +143,11 @@ print("found and claimed agree, relative error < 1e-12: True")
 #
 # ## What the group costs
 #
-# The baseline is there for the variance ([lesson 1](01_score_function.ipynb)). Compared at equal numbers of completions,
-# the variance *per completion* is $G \cdot \operatorname{Var}[g]$. RLOO's update is a sum of two parts:
+# The baseline is there for the variance ([lesson 1](01_score_function.ipynb)). At equal numbers of completions what counts is the variance
+# *per completion*, $G \cdot \operatorname{Var}[g]$. RLOO's update is the estimate with the exact $p$ as its baseline, and an uncorrelated part with mean
+# 0, the price of estimating $p$:
 #
 # $$g = \frac1G\sum_i (R_i - p)\, s_i \;-\; \frac{1}{G(G-1)}\sum_{i\ne i'} (R_{i'} - p)\, s_i$$
-#
-# The first is the estimate with the exact $p$ as its baseline. The second has mean 0, is uncorrelated with the first, and
-# is the price of estimating $p$. In its mean square only the products of $(i,i')$ with itself and with $(i',i)$
-# survive:
 #
 # $$G\operatorname{Var}[g_{\text{RLOO}}] = \underbrace{\mathbb E\big[(R-p)^2\|s\|^2\big] - \|\nabla
 # p\|^2}_{\text{with the exact } p} \;+\; \frac{p\,q\;\mathbb E\|s\|^2 + \|\nabla p\|^2}{G-1}$$
@@ -219,8 +220,8 @@ knob(draw, G=(2, 64, 1, 4))
 # a baseline by
 # $p^2\big[(1+q)\,\mathbb E[\|s\|^2 \mid \text{right}] - q\,\mathbb E[\|s\|^2 \mid \text{wrong}]\big]$. If the scores of
 # wrong completions are long enough, this is negative, and going without a baseline is less noisy than any group. On the
-# arithmetic task of this repository it is less noisy than a group of eight at the base model and after 20 steps of training;
-# after 60 steps [that is not settled](experiments/README.md).
+# arithmetic task of this repository it is less noisy than the mean of a group of eight
+# ([lesson 13](13_quiet_estimators.ipynb)).
 #
 # ## Exercises
 #

@@ -111,15 +111,15 @@ print(f"k3 with u = pi / pi_ref, a mistake: mean {inverted.mean():.4f}, lowest {
 
 
 # %%
-def gradient(value, of=logits):
-    return torch.autograd.grad(value, of, retain_graph=True)[0]
+def gradient(value, wrt=logits):
+    return torch.autograd.grad(value, wrt, retain_graph=True)[0]
 
 
-def which(found, of=logits):
+def which(computed, wrt=logits):
     """The name of the known gradient that this one equals to 1e-14."""
-    reverse, forward = gradient(reverse_kl(of, ref), of), gradient(forward_kl(of, ref), of)
+    reverse, forward = gradient(reverse_kl(wrt, ref), wrt), gradient(forward_kl(wrt, ref), wrt)
     known = {"0": 0 * reverse, "reverse": reverse, "forward": forward, "reverse - forward": reverse - forward}
-    return next((name for name, value in known.items() if same(found, value)), "neither")
+    return next((name for name, value in known.items() if same(computed, value)), "neither")
 
 
 table = {}

@@ -174,11 +174,11 @@ print("script              p     long|right  long|wrong  long")
 relative = {}
 for script, (d_short, d_long) in d.items():
     for p in (0.3, 0.7):
-        *found, of_p = drift(script, p)
+        *drifts, of_p = drift(script, p)
         size = identity.expected_sigma(p, G) if script is not dr_grpo else 0.0
         law = size / 8 * (d_short - d_long) * np.array([-1, 1, 1 - 2 * p])
-        assert np.abs(found - law).max() < 1e-12 * of_p
-        relative[script, p] = np.array([round(x / of_p, 9) + 0 for x in found])
+        assert np.abs(drifts - law).max() < 1e-12 * of_p
+        relative[script, p] = np.array([round(x / of_p, 9) + 0 for x in drifts])
         print(f"{script.__name__:18} {p}   " + "   ".join(f"{x:9.3f}" for x in relative[script, p]))
 *together, of_p = drift(grpo, 0.3, shared=True)
 assert np.abs(together).max() < 1e-12 * of_p
@@ -215,8 +215,8 @@ knob(push_and_drift, short=(4, 24, 1, 5), long=(26, 56, 1, 50), A=["both signs",
 # (`compare.py --experiments pieces`, ten seeds; mean lengths over the last ten of 60 steps).
 
 # %%
-found = json.loads((Path(identity.__file__).parent / "experiments/results.json").read_text("utf-8"))
-arms, ablation = found["pieces"]["arms"], found["ablation"]["arms"]
+results = json.loads((Path(identity.__file__).parent / "experiments/results.json").read_text("utf-8"))
+arms, ablation = results["pieces"]["arms"], results["ablation"]["arms"]
 show(lengths_by_arm(arms))
 
 

@@ -31,7 +31,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from algorithms import dapo, dr_grpo, grpo
 from lessons import identity
-from lessons.experiments import update_length
+from lessons.experiments import estimators
 from lessons.figures.lesson_06 import advantages_and_coefficients, lengths_over_k, token_changes
 from lessons.float64 import to_float64
 from lessons.kit import check, knob, show, show_diff
@@ -91,8 +91,8 @@ def contrast(vectors, right):
     return vectors[right].mean(dim=0) - vectors[~right].mean(dim=0)  # no advantage anywhere
 
 
-def relative_error(found, expected):
-    return ((found - expected).norm() / expected.norm()).item()
+def relative_error(computed, expected):
+    return ((computed - expected).norm() / expected.norm()).item()
 
 
 s, sigma = gradients(totals()), float(identity.sigma(k, G))
@@ -132,10 +132,8 @@ for declared in range(G + 1):
     right, size = torch.arange(G) < declared, float(identity.sigma(declared, G))
     by_sum, by_mean = contrast(s, right), contrast(mean_scores, right)
     expected = {grpo: size * by_mean, dr_grpo: size**2 / C * by_sum, dapo: size * G / tokens * by_sum}
-    found = {script: loss_gradient(script, right.double()) for script in expected}
-    holds = [
-        (found[m] == 0).all().item() if size == 0 else relative_error(found[m], expected[m]) < 1e-12 for m in found
-    ]
+    pairs = [(loss_gradient(script, right.double()), vector) for script, vector in expected.items()]
+    holds = [(g == 0).all().item() if size == 0 else relative_error(g, vector) < 1e-12 for g, vector in pairs]
     assert all(holds)
     print(f"{declared:2}  {size:.4f}   {holds[0]}    {holds[1]}     {holds[2]}" + "   exactly 0" * (size == 0))
 
@@ -226,16 +224,26 @@ vector_to_parameters(start, policy.parameters())
 # Only where the first term dominates is the length proportional to σ. For the first held-out prompt of levels 1, 2 and 3, half of the completions
 # give the formula's line, and the other half make up the groups.
 
+
 # %%
+def squared_lengths(k, answers, half, n=500):
+    """(n,): the squared length of GRPO's update, for groups with k right ones drawn from one half of a prompt's answers."""
+    right = answers.right[half]
+    a = grpo.compute_advantages(rewards=(torch.arange(G) < k).double().view(1, G))[0].numpy() / G
+    groups = [
+        np.append(*(rng.choice(half[right == r], m, replace=False) for r, m in ((1, k), (0, G - k)))) for _ in range(n)
+    ]
+    return [a @ answers.inner[np.ix_(group, group)] @ a for group in groups]
+
+
 ks, rng, panels = np.arange(1, G), np.random.default_rng(0), []
 for prompt in arithmetic.held_out_problems(1, levels=(1, 2, 3)):
     n = 1536 if prompt.level == 1 else 640  # at level 1 few are wrong
-    answers = update_length.draw(policy, tokenizer, arithmetic, prompt, n, generator)
-    inner, (for_line, for_groups) = answers.inner[update_length.EVERY_TOKEN], np.array_split(answers.drawn, 2)
-    v_right, v_wrong, signal = update_length.parts(answers, for_line, inner)
+    answers = estimators.Completions.draw(policy, tokenizer, arithmetic, prompt, n, generator)
+    for_line, for_groups = np.array_split(answers.drawn, 2)
+    v_right, v_wrong, signal, *_ = estimators.moments(for_line, for_line, answers.right, answers.inner)
     line = np.sqrt([identity.update_norm_squared(int(k), G, signal, v_right, v_wrong) for k in ks])
-    groups = [update_length.with_k_right(answers, for_groups, int(k), G, 500, rng) for k in ks]
-    dots = np.sqrt([update_length.squared_lengths(answers, of_k, "grpo", inner).mean() for of_k in groups])
+    dots = np.sqrt([np.mean(squared_lengths(k, answers, for_groups)) for k in ks])
     panels.append({"prompt": prompt.prompt, "ratio": v_wrong / v_right, "line": line, "dots": dots})
 show(lengths_over_k(panels, ks, G))
 seven = ["{:.2f}".format(panel["dots"][6] / panel["dots"][3]) for panel in panels]
@@ -247,7 +255,7 @@ assert (
 # %% [text]
 # *Dots: measured; line: the formula; dashed: σ.* If σ were the length, an update with seven right completions would be
 # {=2 * identity.sigma(7, 8):.2f} times as long as one with four. Measured: {=", ".join(seven)}. "**Multiplied by σ**" is a theorem; "**as long
-# as σ**" depends on the model and the prompt. [Lesson 13](13_update_length.ipynb) measures it on two tasks, at five group sizes.
+# as σ**" depends on the model and the prompt. [Lesson 13](13_quiet_estimators.ipynb) measures both in models that are training.
 #
 # ## Exercises
 #

@@ -118,12 +118,12 @@ measured = {
 S, w = identity.silent_rate(p, G), identity.weight("GRPO", p, G)
 exact = dict(zip(measured, (w, w / (1 - S).mean(), w / (1 - S), w * [capped_redraw(x, G, 4) for x in p])))
 print("weight over GRPO's, at p =     " + " ".join(f"{x:6.2f}" for x in p))
-for name, (found, error) in measured.items():
-    assert (np.abs(found - exact[name]) < 4.5 * error).all(), name
+for name, (weight, error) in measured.items():
+    assert (np.abs(weight - exact[name]) < 4.5 * error).all(), name
     print(f"{name:30} " + " ".join(f"{ratio:6.2f}" for ratio in exact[name] / w))
 print("all simulated weights within 4.5 standard errors of these: True")
 assert np.isclose(identity.weight_same_prompt_resampling(1e-6, G) * 1e-6, np.sqrt(G - 1) / G, rtol=1e-3)
-show(weights(p, {name: found for name, (found, _) in measured.items()}, G))
+show(weights(p, {name: weight for name, (weight, _) in measured.items()}, G))
 
 # %% [text]
 # *DAPO's crosses lie in GRPO's circles; the redraws have other weights, largest at both ends.*

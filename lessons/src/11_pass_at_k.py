@@ -45,9 +45,9 @@ rights = np.array([problem.answer for problem in problems])
 sampled = evaluate(base, tokenizer, problems, samples=64, max_new_tokens=4)
 answers = [[extract_answer(text) for text in row] for row in sampled.texts]  # integers, or None
 results = json.loads((Path(paired.__file__).parent / "results.json").read_bytes())["sampling"]["arms"]  # the full task
-before, *arms = ({(kind, e["k"]): e for kind in of for e in of[kind]} for of in results.values())  # the base's first
-least = {key: min(of[key]["mean"] for of in arms) for key in before}
-assert all(of[k]["interval"][0] > before[k]["interval"][1] for of in arms for k in (("majority", 64), ("pass", 4)))
+before, *arms = ({(kind, e["k"]): e for kind in arm for e in arm[kind]} for arm in results.values())  # the base's first
+least = {key: min(arm[key]["mean"] for arm in arms) for key in before}
+assert all(arm[k]["interval"][0] > before[k]["interval"][1] for arm in arms for k in (("majority", 64), ("pass", 4)))
 
 # %% [markdown]
 # ## Two estimators
@@ -141,7 +141,7 @@ for K in (1, 4, 16, 64):
 # at most half of the votes, at every K and β. On average over problems, Maj@K $\le M + \frac12(1-M)$. ∎
 
 # %%
-given = exact / exact.sum(axis=1, keepdims=True)  # among the completions that give an answer
+answered = exact / exact.sum(axis=1, keepdims=True)  # among the completions that give an answer
 
 
 def sharpened(table, beta):
@@ -150,19 +150,19 @@ def sharpened(table, beta):
     return weights / weights.sum(axis=1, keepdims=True)
 
 
-mode_right, raised = given.argmax(axis=1) == rights, {}
-M, p_1 = mode_right.mean(), p_right(given)
+mode_right, raised = answered.argmax(axis=1) == rights, {}
+M, p_1 = mode_right.mean(), p_right(answered)
 print("beta   Pass@1   Pass@4   Pass@64  Maj@4    Maj@64   M        p raised where the mode is wrong")
 for beta in (1, 2, 4, 16, 4096):
-    table = sharpened(given, beta)
+    table = sharpened(answered, beta)
     one, four, many = ((1 - (1 - p_right(table)) ** K).mean() for K in (1, 4, 64))
     votes = [majority(table, K).mean() for K in (4, 64)]
     raised[beta] = f"{(p_right(table) > p_1 + 1e-12)[~mode_right].sum()} of {(~mode_right).sum()}"
     print(f"{beta:4}   " + "    ".join(f"{x:.3f}" for x in [one, four, many, *votes, M]) + f"    {raised[beta]}")
-    assert (table.argmax(axis=1) == given.argmax(axis=1)).all() and max(votes) <= (1 + M) / 2
+    assert (table.argmax(axis=1) == answered.argmax(axis=1)).all() and max(votes) <= (1 + M) / 2
     if beta < 99:
-        slope = np.log(p_right(sharpened(given, beta + 1e-6)) / p_right(sharpened(given, beta - 1e-6))) / 2e-6
-        assert np.allclose(slope, np.log(p_1) - (table * np.log(given)).sum(axis=1), atol=1e-6)
+        slope = np.log(p_right(sharpened(answered, beta + 1e-6)) / p_right(sharpened(answered, beta - 1e-6))) / 2e-6
+        assert np.allclose(slope, np.log(p_1) - (table * np.log(answered)).sum(axis=1), atol=1e-6)
 assert np.allclose(p_right(table), mode_right, atol=1e-6)  # the limit
 pi = np.array([0.28, 0.3, 0.22, 0.2])  # the bound, over all lists of five, where the second most probable is right
 assert sum(majority_at_k(vote, 0, 5) * pi[list(vote)].prod() for vote in product(range(4), repeat=5)) <= 0.5
@@ -177,9 +177,9 @@ assert sum(majority_at_k(vote, 0, 5) * pi[list(vote)].prod() for vote in product
 
 # %%
 KS, BETAS = (1, 4, 16, 64, 256), [2, 4, 8, 16]
-tables = {("answers", 1): given, ("tokens", 1): exact}
+tables = {("answers", 1): answered, ("tokens", 1): exact}
 for beta in BETAS:
-    tables["answers", beta] = sharpened(given, beta)
+    tables["answers", beta] = sharpened(answered, beta)
     tables["tokens", beta] = short_answers.answer_table(logits, tokenizer, T=1 / beta)
 shown = {}
 for (kind, beta), table in tables.items():
@@ -211,7 +211,7 @@ knob(draw, beta=BETAS, what=["answers", "tokens"])
 #
 # Nor is the exact solution sharpening. Maximizing the expected reward minus a penalty for the KL (Kullback-Leibler) divergence from
 # the base multiplies the odds $p/q$ of *every* problem by one factor above 1. Pass@K rises at every K, and no right mode
-# is lost. A model whose Pass@K fell is not there: groups are finite, parameters are shared between problems, steps are
+# is lost. A model whose Pass@K fell is elsewhere: groups are finite, parameters are shared between problems, steps are
 # long.
 #
 # How $M$ moves can be seen where it can be computed: GRPO on the four-token task, 8 or 27 batches of 32 groups of 8 with one update each, no KL penalty,
@@ -221,12 +221,12 @@ knob(draw, beta=BETAS, what=["answers", "tokens"])
 trained = short_answers.load()
 policies = {"base": {"right": p_right(exact)[None], "mode": exact.argmax(axis=1)[None]}} | trained
 cooled = short_answers.answer_table(logits, tokenizer, T=0.3)
-p_of = {name: of["right"] for name, of in policies.items()}  # (seeds, problems)
+p_of = {name: policy["right"] for name, policy in policies.items()}  # (seeds, problems)
 show(curves_of_training(p_of | {"base, T = 0.3": p_right(cooled)[None]}))
 print(f"{'means over seeds':30} Pass@1   Pass@64   M       new mode   lead over the base in Pass@1 and in Pass@64")
 pass_1, pass_64, M_of, new_mode, higher = {}, {}, {}, {}, {}
-for name, of in policies.items():
-    M_of[name], new_mode[name] = (of["mode"] == rights).mean(), (of["mode"] != exact.argmax(axis=1)).mean()
+for name, policy in policies.items():
+    M_of[name], new_mode[name] = (policy["mode"] == rights).mean(), (policy["mode"] != exact.argmax(axis=1)).mean()
     pass_1[name], pass_64[name] = ((1 - (1 - p_of[name]) ** K).mean() for K in (1, 64))
     row = f"{name:30} {pass_1[name]:.3f}    {pass_64[name]:.3f}     {M_of[name]:.3f}  {new_mode[name]:>6.0%}      "
     leads_by = [(1 - p_of["base"]) ** K - (1 - p_of[name]) ** K for K in (1, 64)]  # (seeds, problems), both resampled
@@ -236,7 +236,7 @@ for name, of in policies.items():
 assert list(higher.values()) == [0, 5, 5, 0] and pass_64["GRPO, large steps"] < pass_64["base"] - 0.2
 assert pass_1["GRPO, large steps"] < pass_1["GRPO, small steps"] - 0.05  # it failed
 
-tilted = given * np.exp(2 * (np.arange(100) == rights[:, None]))  # the exact solution, where the penalty is KL / 2
+tilted = answered * np.exp(2 * (np.arange(100) == rights[:, None]))  # the exact solution, where the penalty is KL / 2
 odds = p_right(tilted) / (tilted.sum(axis=1) - p_right(tilted))
 assert np.allclose(odds, np.exp(2) * p_1 / (1 - p_1), rtol=1e-12)
 

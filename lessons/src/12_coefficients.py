@@ -185,7 +185,7 @@ assert min(stopped.values()) > 0
 
 
 def draw(method="GRPO", update=2):
-    rows = [of[own].numpy() for of, own in zip(w[update][method], group.mask)]
+    rows = [weights[own].numpy() for weights, own in zip(w[update][method], group.mask)]
     title, most = f"{method}, update {update}: w of every token, over the largest of update 1", w[1][method].abs().max()
     return coefficients_of_a_group(group.texts, R.numpy(), rows, float(most), title)
 

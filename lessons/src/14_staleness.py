@@ -65,12 +65,14 @@ old_logps = completion_logps(policy, rollout, 1.0).detach()
 
 def gradients():
     """The gradient of each loss with respect to all parameters, as one vector."""
-    found = {}
+    gradients = {}
     for name, loss in LOSSES.items():
         logps = completion_logps(policy, rollout, 1.0)
         value = loss(logps=logps, old_logps=old_logps, advantages=A.double(), mask=rollout.mask)
-        found[name] = parameters_to_vector(torch.autograd.grad(value, list(policy.parameters())))
-    return found, {name: ((g - found["GRPO"]).norm() / found["GRPO"].norm()).item() for name, g in found.items()}
+        gradients[name] = parameters_to_vector(torch.autograd.grad(value, list(policy.parameters())))
+    return gradients, {
+        name: ((g - gradients["GRPO"]).norm() / gradients["GRPO"].norm()).item() for name, g in gradients.items()
+    }
 
 
 fresh, errors = gradients()
@@ -96,7 +98,7 @@ knob(lambda p: factors(LOSSES, p), p=(0.02, 0.98, 0.02, 0.3))
 # many times over, a likely one's may not move by more than .2.* A token sampled with $p > 5/6$ cannot reach a ratio of 1.2: GRPO's upper
 # clip never touches it.
 #
-# GSPO's and GMPO's ratio is that of the completion, so one token says little of them. Here is one group, while its batch of 1,024
+# GSPO's and GMPO's ratio is that of the completion, so one token says little about them. Here is one group, while its batch of 1,024
 # completions is used for up to 32 updates. Move back from 31 updates to 1: which tokens are stopped first?
 
 # %%
@@ -132,9 +134,9 @@ knob(draw, updates=[31, 15, 7, 3, 1])
 # %% [markdown]
 # ## Does it matter?
 #
-# On the left, every run makes 192 updates on 32 completions each, every completion used once. Along the axis changes how many updates share
-# a rollout batch (and with it what a minibatch holds: whole groups at U = 1, completions of many groups above); between arms, what is
-# done with the ratio. GRPO's advantages and averages, no KL, learning rate 2e-4, five seeds. On the right, each batch of 256 completions
+# On the left, every run makes 192 updates on 32 completions each, every completion used once. The axis is how many updates share
+# a rollout batch (and with it what a minibatch holds: whole groups at U = 1, completions of many groups above); the arms differ in what
+# they do with the ratio. GRPO's advantages and averages, no KL, learning rate 2e-4, five seeds. On the right, each batch of 256 completions
 # is used in four epochs of 8 updates. *Before you look: which arms fall?*
 
 # %%
@@ -217,8 +219,8 @@ def expected(weights, chance, scores):
 summed = torch.autograd.functional.jacobian(log_probabilities, logits).flatten(1)  # scores, (15, 21)
 old, sampler = (log_probabilities(z).exp() for z in (logits, logits + 0.1 * noise))
 for name, scores in (("summed", summed), ("over |y|", summed / lengths)):
-    truth, found = expected(1.0, old, scores), expected(old / sampler, sampler, scores)
-    off = ((found - truth).norm() / truth.norm()).item()
+    truth, estimate = expected(1.0, old, scores), expected(old / sampler, sampler, scores)
+    off = ((estimate - truth).norm() / truth.norm()).item()
     print(f"scores {name}: the expected update with weights is off by {off:.1%}")
     assert (off < 1e-12) == (name == "summed")
 

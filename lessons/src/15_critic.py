@@ -67,8 +67,8 @@ policy, tokenizer = load_policy("base")
 def advantages(rewards, values, gae_lambda):
     """The script's advantages before whitening, (B, T), of completions of T tokens with rewards (B, 1), without KL."""
     config, mask = ppo.Config(gae_lambda=gae_lambda, kl_coef=0.0), torch.ones_like(values).bool()
-    given = {"rewards": rewards, "values": values, "old_logps": values, "ref_logps": None, "mask": mask}
-    return ppo.compute_advantages(**given, config=config)[1] - values  # returns minus values
+    batch = {"rewards": rewards, "values": values, "old_logps": values, "ref_logps": None, "mask": mask}
+    return ppo.compute_advantages(**batch, config=config)[1] - values  # returns minus values
 
 
 generator, y = torch.Generator().manual_seed(0), torch.cartesian_prod(*[torch.arange(3)] * 3)  # (27, 3)
@@ -118,8 +118,8 @@ generator, rng = torch.Generator().manual_seed(0), random.Random(0)
 for _ in range(8):
     rollout, rewards = collect(sample_problems(32, LEVELS, rng), 8, generator)
     mask, old_values = rollout.mask, in_passes(critic, rollout, config.max_tokens_per_pass).detach()  # (256, T)
-    given = {"rewards": rewards, "values": old_values, "old_logps": rollout.logps, "ref_logps": None, "mask": mask}
-    white, returns = ppo.compute_advantages(**given, config=config)
+    batch = {"rewards": rewards, "values": old_values, "old_logps": rollout.logps, "ref_logps": None, "mask": mask}
+    white, returns = ppo.compute_advantages(**batch, config=config)
     for rows in torch.randperm(256, generator=generator).split(64):
         values = in_passes(critic, rollout[rows], config.max_tokens_per_pass)
         fixed = {"old_values": old_values[rows], "returns": returns[rows], "mask": mask[rows]}
@@ -203,13 +203,13 @@ blame = {gae_lambda: torch.tensor(A).median().item() for gae_lambda, A in at_mis
 # %% [text]
 # *$V_t$ is drawn between the tokens $t-1$ and $t$; the block ends the completion. Shaded: the token at which the true value falls most.*
 #
-# **What is seen.** Of the 2,048 held-out completions {=len(wrong)} write wrong steps. Across the mistake the critic's value changes by
+# **What we see.** Of the 2,048 held-out completions {=len(wrong)} write wrong steps. Across the mistake the critic's value changes by
 # {=blame[0.0]:+.2f} (median), and never falls by more than {=-min(at_mistake[0.0]).item():.2f}: **it does not see the mistake.**
 # It moves most where the completion shows its form: after the first token it is {=V[worked, 1].mean():.2f} on average with steps and
 # {=V[~worked, 1].mean():.2f} without, and {=R[worked].mean():.0%} and {=R[~worked].mean():.0%} of these completions are right. In the
 # pictures the true value falls steeply at the mistake and nowhere else.
 #
-# **What is not.** This is one small critic after 2,048 training completions, few of which hold a written mistake. A larger critic, or one
+# **What we cannot say.** This is one small critic after 2,048 training completions, few of which hold a written mistake. A larger critic, or one
 # that is trained longer, may see more.
 #
 # Move λ. Above are the critic's advantages, below those of the true values (the sliders need all cells above).

@@ -1,0 +1,278 @@
+"""The closed forms of progress and noise, against every group of a small policy; and the measurement built on them."""
+
+import random
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+
+from lessons import identity
+from lessons.experiments import estimators, weights
+from lessons.experiments.estimators import ESTIMATORS, Batch
+from lessons.float64 import to_float64
+from toy_env import arithmetic, expressions
+from toy_env.model import load_policy
+from toy_env.rollout import completion_logps, sample
+
+CONTRASTS = {f"sigma^{c}": identity.contrast(lambda k, G, c=c: identity.sigma(k, G) ** c) for c in (0, 0.5, 3)}
+RULES = {**identity.RULES, **CONTRASTS, "quietest": identity.contrast(identity.quietest(5.0))}
+
+
+class Softmax:
+    """A policy of one prompt with seven answers, two of them right, in 5 parameters: everything can be listed."""
+
+    def __init__(self) -> None:
+        rng = np.random.default_rng(0)
+        features, theta = rng.normal(size=(7, 5)), rng.normal(size=5)
+        self.probs = np.exp(features @ theta) / np.exp(features @ theta).sum()
+        self.scores = features - self.probs @ features  # (7, 5)
+        self.R = np.array([1.0, 0, 0, 1, 0, 0, 0])
+        self.p, self.grad_p = self.probs @ self.R, (self.probs * self.R) @ self.scores
+        classes = [(self.probs * (r == self.R) / self.probs[r == self.R].sum()) for r in (1, 0)]
+        self.means = [weights @ self.scores for weights in classes]
+        self.v = [w @ ((self.scores - m) ** 2).sum(axis=1) for w, m in zip(classes, self.means)]
+        self.squared = ((self.means[0] - self.means[1]) ** 2).sum()
+
+    def groups(self, rule, G: int):
+        """The probability (n,) and the update (n, 5) of every group."""
+        groups = np.array(list(product(range(7), repeat=G)))
+        k = self.R[groups].sum(axis=1).astype(int)
+        table = np.array([[rule(r, i, G) if i < G else 0 for r in (0, 1)] for i in range(G + 1)])  # by others right
+        A = table[k[:, None] - self.R[groups].astype(int), self.R[groups].astype(int)]
+        return self.probs[groups].prod(axis=1), (A[:, :, None] * self.scores[groups]).mean(axis=1)
+
+
+@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("G", [2, 4])
+def test_progress_and_noise_over_every_group(name, G):
+    """E g, E|g|^2 and the noise across grad p of every rule."""
+    policy = Softmax()
+    chance, g = policy.groups(RULES[name], G)
+    expected = identity.weight(RULES[name], policy.p, G) * policy.grad_p
+    np.testing.assert_allclose(chance @ g, expected, atol=1e-13)
+    np.testing.assert_allclose(policy.means[0] - policy.means[1], policy.grad_p / (policy.p * (1 - policy.p)))
+    moments = {"v_right": policy.v[0], "v_wrong": policy.v[1]}
+    squared = identity.mean_square(RULES[name], policy.p, G, **moments, difference_squared=policy.squared)
+    assert chance @ (g**2).sum(axis=1) == pytest.approx(squared, rel=1e-12)
+    unit = policy.grad_p / np.linalg.norm(policy.grad_p)
+    across = g - np.outer(g @ unit, unit)
+    classes = ((policy.R / policy.p, policy.means[0]), ((1 - policy.R) / (1 - policy.p), policy.means[1]))
+    along = [policy.probs * which @ ((policy.scores - mean) @ unit) ** 2 for which, mean in classes]
+    noise = identity.noise(RULES[name], policy.p, G, policy.v[0] - along[0], policy.v[1] - along[1])
+    assert chance @ (across**2).sum(axis=1) == pytest.approx(noise, rel=1e-12)
+
+
+@pytest.mark.parametrize("ratio", [0.01, 0.3, 1.0, 46.0])
+@pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
+def test_no_weight_of_the_contrast_beats_the_quietest(ratio, p):
+    rng, best = np.random.default_rng(0), identity.quietest(ratio)
+    value = identity.efficiency(identity.contrast(best), p, 8, ratio)
+    for _ in range(20):
+        factor = 1 + 0.1 * rng.normal(size=9)
+        assert identity.efficiency(identity.contrast(lambda k, G: best(k, G) * factor[k]), p, 8, ratio) < value  # noqa: B023
+    for name in ("GRPO", "Dr. GRPO", "MaxRL"):
+        assert identity.efficiency(name, p, 8, ratio) < value + 1e-12
+
+
+def test_the_ends_of_the_best_weight():
+    """Dr. GRPO at v- = v+, where it has 1 - 1/G at every p; MaxRL and its mirror image at the two ends."""
+    k = np.arange(1, 8)
+    np.testing.assert_allclose(identity.quietest(1.0)(k, 8), identity.sigma(k, 8) ** 2)
+    np.testing.assert_allclose(identity.quietest(1e9)(k, 8), (8 - k) / 16, rtol=1e-7)
+    np.testing.assert_allclose(identity.quietest(1e-9)(k, 8), k / 16, rtol=1e-7)
+    np.testing.assert_allclose(identity.efficiency("Dr. GRPO", np.array([0.01, 0.5, 0.9]), 8), 7 / 8)
+    names = ("GRPO", "Dr. GRPO", "MaxRL", identity.contrast(identity.quietest(46)), "REINFORCE")
+    by_p = {0.5: [0.868, 0.875, 0.977, 0.978, 11.75], 0.1: [0.529, 0.481, 0.554, 0.555, 4.95]}  # worked out elsewhere
+    for p, values in by_p.items():
+        np.testing.assert_allclose([identity.efficiency(name, p, 8, 46.0) for name in names], values, rtol=2e-3)
+
+
+def test_the_best_baseline_and_the_best_pair():
+    """Both by trying others, on every answer and on every group with k right."""
+    policy, others = Softmax(), np.linspace(-1, 2, 3001)
+    squared = (policy.scores**2).sum(axis=1)
+    values = [policy.probs @ ((policy.R - b) ** 2 * squared) for b in others]
+    best = identity.best_baseline(policy.p, *policy.v, policy.squared)
+    assert others[np.argmin(values)] == pytest.approx(best, abs=6e-4)
+    assert best == pytest.approx(policy.probs @ (policy.R * squared) / (policy.probs @ squared), rel=1e-12)
+
+    k, G, q = 2, 5, 1 - policy.p
+    alpha, beta = identity.best_pair(k, G, policy.p, *policy.v)
+    noise = [a**2 * policy.v[0] / k + (1 - a) ** 2 * policy.v[1] / (G - k) for a in others[1000:2001]]
+    progress = [(a * q + (1 - a) * policy.p) for a in others[1000:2001]]
+    ratio = np.array(progress) ** 2 / np.array(noise)
+    assert others[1000:2001][ratio.argmax()] == pytest.approx(alpha / (alpha + beta), abs=6e-4)
+
+
+# ---------------------------------------------------------------------- the measurement
+
+
+@pytest.fixture(scope="module", params=["arithmetic", "expressions"])
+def rollout(request):
+    task = estimators.load_task(request.param)
+    policy, tokenizer = load_policy(estimators.base_model(task))
+    problem = {"arithmetic": arithmetic.Problem("2+10+2", 14, 2), "expressions": expressions.Problem(55)}[request.param]
+    generator = torch.Generator().manual_seed(0)
+    drawn = estimators.Completions.draw(policy, tokenizer, task, problem, 256, generator)
+    prompts = [problem.prompt, task.sample_problems(1, task.LEVELS, random.Random(1))[0].prompt]
+    return to_float64(policy), drawn, sample(policy, tokenizer, prompts, 6, 56, 1.0, generator)
+
+
+def test_scores_are_the_gradients_of_the_log_probabilities(rollout):
+    policy, drawn, mixed = rollout
+    S = estimators.scores(policy, mixed, at_once=5)
+    total = completion_logps(policy, mixed, 1.0).sum(dim=1)
+    for i, row in enumerate(total):
+        gradient = torch.autograd.grad(row, list(policy.parameters()), retain_graph=True)
+        torch.testing.assert_close(S[i], torch.cat([part.flatten() for part in gradient]), rtol=1e-9, atol=1e-10)
+    S = estimators.scores(policy, drawn.different).numpy()
+    assert len(drawn.drawn) == 256 and 0 < drawn.right.sum() < len(drawn.right) == len(set(drawn.drawn))
+    np.testing.assert_allclose(drawn.inner, S @ S.T, rtol=1e-3, atol=1e-3 * drawn.inner.max())
+
+
+def test_moments_by_hand():
+    """Right scores (2, 0) and (0, 0), wrong ones (0, 3) and (0, 1), the last drawn twice; the other half's dm is
+    (1, -2), along which the deviations are 1/sqrt(5) of (1, -1) and -2/sqrt(5) of (4/3, -2/3, -2/3)."""
+    scores = np.array([[2.0, 0], [0, 0], [0, 3], [0, 1], [1, 0], [0, 2]])
+    right, drawn, other = np.array([1, 1, 0, 0, 1, 0], dtype=bool), np.array([0, 1, 2, 3, 3]), np.array([4, 4, 5, 5])
+    values = estimators.moments(drawn, other, right, scores @ scores.T)
+    assert values[:2] == pytest.approx([2.0, 4 / 3])
+    assert values[2] == pytest.approx(1 + 25 / 9 - 2 / 2 - (4 / 3) / 3)
+    assert values[3:] == pytest.approx([2 / 5, 4 / 3 * 4 / 5])
+    assert np.isnan(estimators.moments(drawn[1:], other, right, scores @ scores.T)).all()
+
+
+def test_the_estimators_by_hand():
+    """Advantages of two groups of four, one of them silent."""
+    R, lengths = np.array([[1.0, 0, 0, 1], [1, 1, 1, 1]]), np.array([[2.0, 1, 1, 4], [1, 1, 1, 1]])
+    batch = Batch(R, lengths, squared=np.array([[3.0, 2, 5, 1], [1, 1, 1, 1]]), v_ratio=3.0)
+    mixed = {name: estimator(batch)[0].tolist() for name, estimator in ESTIMATORS.items()}
+    assert mixed["σ^1"] == pytest.approx([1, -1, -1, 1]) == mixed["(G − k)/G"] == mixed["k/G"]
+    assert mixed["σ^2"] == pytest.approx([0.5, -0.5, -0.5, 0.5])
+    assert mixed["c(k)"] == pytest.approx([0.5, -0.5, -0.5, 0.5])  # 4 / (8 (1/2 + 3/2)) times 2
+    assert mixed["σ, k < G − 2"] == [0, 0, 0, 0]
+    assert mixed["no baseline"] == [1, 0, 0, 1] and mixed["b = 1"] == [0, -1, -1, 0]
+    assert mixed["OPO"] == pytest.approx([0.25, -0.75, -0.75, 0.25])
+    assert mixed["best b of the others"] == pytest.approx([1 - 1 / 8, -4 / 9, -4 / 6, 1 - 3 / 10])
+    silent = {name: np.abs(estimator(batch)[1]).max() for name, estimator in ESTIMATORS.items()}
+    assert [name for name in silent if silent[name]] == ["no baseline"]
+
+
+def test_the_true_gradient_comes_in_two_halves(rollout):
+    """The mean over completions of (reward less that of the five others) times score, of every other rollout."""
+    policy, _, mixed = rollout
+    rewards = [
+        np.array([[1.0, 0, 0, 1, 0, 0], [0, 1, 1, 1, 1, 1]]),
+        np.array([[1.0, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0]]),
+    ]
+    draws = iter([(mixed, R) for R in (*rewards, *rewards)])
+    halves = estimators.true_gradient(policy, lambda P, G: next(draws), 4 * estimators.BATCH)
+    S = estimators.scores(policy, mixed)
+    for half, R in zip(halves, rewards):
+        A = np.array([[r - (group.sum() - r) / 5 for r in group] for group in R]).flatten()
+        expected = (torch.from_numpy(A)[:, None] * S).mean(dim=0)
+        torch.testing.assert_close(half, expected, rtol=1e-4, atol=1e-5, check_dtype=False)
+
+
+def test_length_and_progress_of_a_batch(rollout):
+    """Of groups as they are drawn: by the inner products, and by adding scores."""
+    policy, _, mixed = rollout
+    D = torch.randn(2, policy.num_parameters(), dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    D[1] = D[0]
+    R = np.array([[1.0, 0, 0, 1, 0, 0], [0, 1, 1, 1, 1, 1]])
+    factor = torch.rand(D.shape[1], dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+    scales = {"gradient": torch.ones(()), "Adam": factor}
+    result = estimators.measure_batches(policy, lambda P, G: (mixed, R), 2, 6, D, scales, v_ratio=2.0)
+    S, lengths = estimators.scores(policy, mixed), mixed.mask.sum(dim=1, keepdim=True)
+    A = {"σ^1": [2**0.5, -(0.5**0.5), -(0.5**0.5), 2**0.5, -(0.5**0.5), -(0.5**0.5), -(5**0.5), *[0.2**0.5] * 5]}
+    A["no baseline"] = R.flatten()
+    found = {tuple(row[:3]): row[3:] for row in result["estimators"]}
+    for name, advantages in A.items():
+        for divisor, tokens in (("sum", 1), ("mean", lengths)):
+            for scale, times in scales.items():
+                g = (torch.tensor(advantages)[:, None] / tokens * S * times).mean(dim=0)
+                expected = [torch.cosine_similarity(g, D[0], dim=0), 0.0, g @ D[0], g @ g]
+                assert found[name, divisor, scale] == pytest.approx([float(x) for x in expected], rel=1e-6, abs=1e-12)
+    contrast = S[[0, 3]].mean(dim=0) - S[[1, 2, 4, 5]].mean(dim=0)
+    length, progress = float(contrast.norm()), float(contrast @ D[0])
+    assert result["by k"][1] == pytest.approx([2, length**2, length**2, progress, progress / length])
+    assert result["by k"][0] == [0] * 5 and result["by k"][4][0] == 2
+
+
+@pytest.mark.slow
+def test_a_small_run_measures_everything_and_nothing_twice(tmp_path, monkeypatch):
+    config = estimators.Config(seeds=1, prompts=2, completions=128, batches=2, gradient=512, base_steps=4)
+    stages = [(task, step) for task in ("arithmetic", estimators.SLIPS) for step in (0, 1)]
+    runs = [estimators.Run(*stage, 0, 2, 128, 2, 512) for stage in stages]
+    estimators.make_base(tmp_path, config.base_steps)
+    results = [estimators.measure(run, tmp_path) for run in runs]
+    assert all(len(result["of prompts"]) == 2 and len(result["of batches"]) == 4 for result in results)
+    assert repr(estimators.measure(runs[1], tmp_path)) == repr(results[1])  # every draw is seeded
+    scales = [{row[2] for row in result["of batches"][0]["estimators"]} for result in results]
+    assert scales == [{"gradient"}, {"gradient", "Adam"}] * 2
+
+
+# ---------------------------------------------------------------------- weights.py
+
+
+def test_every_step_has_the_same_length_and_adamws_direction():
+    a, b = (torch.nn.Linear(3, 2) for _ in range(2))
+    b.load_state_dict(a.state_dict())
+    for length in (0.1, 0.002):
+        start = torch.nn.utils.parameters_to_vector(a.parameters()).detach()
+        b.load_state_dict(a.state_dict())
+        moved = []
+        for model in (a, b):
+            optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.0)
+            optimizer.zero_grad()
+            model(torch.tensor([[1.0, 2, 3]])).square().sum().backward()
+            weights.step_of_length(length, model, optimizer) if model is a else optimizer.step()
+            moved.append(torch.nn.utils.parameters_to_vector(model.parameters()).detach() - start)
+        assert moved[0].norm().item() == pytest.approx(length, rel=1e-3)
+        assert torch.cosine_similarity(*moved, dim=0) > 0.9999
+
+
+def test_arms_are_compared_one_thing_at_a_time_and_judged_by_sign(monkeypatch):
+    """Two tasks' pairs, of three arms: by hand. An interval that contains 0 decides nothing."""
+    values = {("σ^1", True): (0.5, [0.9, 0.91]), ("σ^2", True): (0.6, [0.8, 0.82]), ("σ^1", False): (0.4, [0.9, 0.8])}
+    runs = [
+        {"task": task, "weight": weight, "per_token": per_token, "step_length": weights.STEP_LENGTHS[0], "seed": seed,
+         "end": end, "training": 0.1 * seed + end}
+        for task in ("arithmetic", "expressions") for (weight, per_token), (_, ends) in values.items()
+        for seed, end in reversed([*enumerate(ends)])
+    ]  # fmt: skip
+    monkeypatch.setattr(weights, "predictions", lambda task, per_token, weight: dict.fromkeys(
+        weights.NOTICED, values[weight, per_token][0]))  # fmt: skip
+    monkeypatch.setattr(weights, "NOTICED", {"cosine": ""})
+    monkeypatch.setattr("lessons.experiments.paired.T_975", {2: 4.0})
+    pairs = weights.compared(runs)
+    assert [(pair["task"], *pair["arms"]) for pair in pairs[:2]] == [
+        ("arithmetic", (True, "σ^1"), (True, "σ^2")), ("arithmetic", (True, "σ^1"), (False, "σ^1")),
+    ]  # fmt: skip
+    assert [pair["end"]["difference"] for pair in pairs[:2]] == pytest.approx([0.095, 0.055])
+    assert [pair["cosine"] for pair in pairs[:2]] == pytest.approx([-0.1, 0.1])
+    assert [weights.kind(pair) for pair in pairs[:2]] == ["powers of σ", "÷ length or not"]
+    others = {"arms": ((True, "σ^1"), (True, "c(k)"))}, {"arms": ((True, "c(k)"), (True, "σ, k < G − 2"))}
+    assert [weights.kind(pair) for pair in others] == ["another weight", "groups dropped"]
+    for pair in pairs[:2]:
+        pair["training"]["interval"] = None
+    pairs[0]["end"]["interval"], pairs[1]["end"]["interval"] = [0.05, 0.14], [-0.2, 0.3]
+    assert weights.judged(pairs[:2], "cosine") == [(0, 1), (0, 0), (0, 0), (0, 0)]
+    pairs[1]["end"]["interval"] = [0.01, 0.1]
+    assert weights.judged(pairs[:2], "cosine") == [(0, 1), (1, 1), (0, 0), (0, 0)]
+
+
+def test_what_is_noticed_of_an_arm(monkeypatch):
+    """The share of progress of groups with one or two wrong, and cosines, by hand."""
+    by_k = [[10, 0, 0, 1.0, 0]] * 7
+    rows = [["σ^2", "sum", "gradient", 0.5], ["σ^2", "mean", "gradient", 0.4], ["σ^2", "sum", "Adam", 0.2]]
+    prompt = {"right": [64, 64], "moments": [[[1.0, 4.0, 0, 0, 0], [1.0, 1.0, 0, 0, 0]]] * 2}
+    stage = {"step": 0, "v_ratio": 3.0, "completions": 256, "of prompts": [prompt],
+             "of batches": [{"G": 8, "estimators": rows, "by k": by_k}]}  # fmt: skip
+    monkeypatch.setattr(weights, "stages", lambda task: [stage])
+    noticed = weights.predictions("arithmetic", False, "σ^2")
+    assert noticed["few wrong"] == pytest.approx((12 + 7) / (7 + 12 + 15 + 16 + 15 + 12 + 7))
+    assert (noticed["cosine"], noticed["Adam"]) == (0.5, 0.2)
+    assert noticed["quiet"] == pytest.approx(float(identity.efficiency("Dr. GRPO", 0.5, 8, 4.0)))
+    assert weights.v_ratio("arithmetic", 9) == 3.0
