@@ -8,6 +8,7 @@ import contextlib
 import itertools
 from collections.abc import Callable, Iterator
 from functools import partial
+from inspect import signature
 from types import MethodType
 
 import torch
@@ -28,6 +29,11 @@ def has_rows(cache) -> bool:
 
     kinds = (DynamicLayer, DynamicSlidingWindowLayer)
     return type(cache) is DynamicCache and all(type(layer) in kinds for layer in cache.layers)
+
+
+def cache_name(policy) -> str:
+    """What `policy` calls its cache, as an argument and in its output: transformers 5.24 renamed it."""
+    return "cache" if "cache" in signature(policy.forward).parameters else "past_key_values"
 
 
 def generate(policy, prompt_ids: Tensor, prompt_mask: Tensor, max_new_tokens: int, ends: Tensor, draw) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from toy_env import Diverged
-from toy_env.any_model import few_logits_at_once, generate, has_rows, in_passes, keep_casts
+from toy_env.any_model import cache_name, few_logits_at_once, generate, has_rows, in_passes, keep_casts
 from toy_env.model import encode_prompts, end_ids
 
 
@@ -97,7 +97,8 @@ def sample(
     # The prompt is read once per problem; its keys and values are then copied for the G rows of the group.
     attention = {"attention_mask": prompt_mask, "position_ids": position_ids(prompt_mask)}
     output = policy(input_ids=prompt_ids, **attention, use_cache=True, logits_to_keep=1)
-    cache = getattr(output, "past_key_values", None)
+    name = cache_name(policy)
+    cache = getattr(output, name, None)
     logits = output.logits[:, -1].repeat_interleave(group_size, dim=0)  # (B, V): what follows the prompt
     prompt_ids, prompt_mask = (x.repeat_interleave(group_size, dim=0) for x in (prompt_ids, prompt_mask))  # (B, N)
 
@@ -137,7 +138,7 @@ def sample(
                     cache.batch_select_indices(running)
                 attention_mask = torch.cat([attention_mask, torch.ones_like(tokens, dtype=torch.bool)], dim=1)
                 attention = {"attention_mask": attention_mask, "position_ids": positions}
-                output = policy(input_ids=tokens, **attention, past_key_values=cache, use_cache=True)
+                output = policy(input_ids=tokens, **attention, **{name: cache}, use_cache=True)
                 logits, positions = output.logits[:, -1], positions + 1
         else:
             generate(policy, prompt_ids, prompt_mask, T, ends, draw)

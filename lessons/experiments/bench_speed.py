@@ -177,6 +177,7 @@ def floor(connection, device: str, model: str) -> None:
     """The forward passes of the decode loop, and one pass forward and back over as many tokens without padding."""
     import torch
 
+    from toy_env.any_model import cache_name
     from toy_env.model import encode_prompts, load_policy
     from toy_env.rollout import position_ids, sample
 
@@ -188,7 +189,8 @@ def floor(connection, device: str, model: str) -> None:
     def decode(prompts, ids, lengths) -> None:
         prompt_ids, prompt_mask = encode_prompts(tokenizer, prompts, device)
         inputs = {"attention_mask": prompt_mask, "position_ids": position_ids(prompt_mask), "use_cache": True}
-        cache = policy(input_ids=prompt_ids, **inputs).past_key_values
+        name = cache_name(policy)
+        cache = policy(input_ids=prompt_ids, **inputs)[name]
         cache.batch_repeat_interleave(GROUP)
         mask = prompt_mask.repeat_interleave(GROUP, dim=0)
         positions = mask.sum(dim=1, keepdim=True)
@@ -199,7 +201,7 @@ def floor(connection, device: str, model: str) -> None:
                 ids, lengths, mask, positions = (x[alive] for x in (ids, lengths, mask, positions))
             mask = torch.cat([mask, mask[:, :1] | True], dim=1)
             inputs = {"attention_mask": mask, "position_ids": positions, "use_cache": True}
-            policy(input_ids=ids[:, t - 1 : t], past_key_values=cache, **inputs)
+            policy(input_ids=ids[:, t - 1 : t], **{name: cache}, **inputs)
             positions = positions + 1
 
     def train(ids) -> None:

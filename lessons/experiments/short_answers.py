@@ -25,6 +25,7 @@ import torch
 
 from algorithms import grpo
 from lessons.experiments.grid import Grid, GridConfig, load_runs
+from toy_env.any_model import cache_name
 from toy_env.arithmetic import LEVELS, Problem, held_out_problems, reward, sample_problems
 from toy_env.cli import at_least, run_main
 from toy_env.model import encode_prompts, load_policy
@@ -63,12 +64,13 @@ def answer_logits(policy, tokenizer, problems: Sequence[Problem]) -> tuple[torch
     prompts, mask = encode_prompts(tokenizer, [problem.prompt for problem in problems])
     inputs = {"attention_mask": mask, "position_ids": position_ids(mask), "use_cache": True}
     start = policy(input_ids=prompts, logits_to_keep=1, **inputs)
-    start.past_key_values.batch_repeat_interleave(100)
+    name = cache_name(policy)
+    start[name].batch_repeat_interleave(100)
     hash_sign, *digits = tokenizer.convert_tokens_to_ids(list("#0123456789"))
     ids = torch.tensor([[hash_sign, a, b] for a, b in product(digits, digits)]).repeat(len(problems), 1)  # "#00", ...
     mask = torch.cat([mask.repeat_interleave(100, dim=0), torch.ones_like(ids, dtype=torch.bool)], dim=1)
     inputs = {"attention_mask": mask, "position_ids": position_ids(mask)[:, -3:], "use_cache": True}
-    rest = policy(input_ids=ids, past_key_values=start.past_key_values, **inputs)
+    rest = policy(input_ids=ids, **{name: start[name]}, **inputs)
     logits = rest.logits.view(len(problems), 10, 10, 3, -1).double()
     return start.logits[:, -1].double(), logits[:, 0, 0, 0], logits[:, :, 0, 1], logits[:, :, :, 2]
 
