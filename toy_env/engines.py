@@ -41,7 +41,6 @@ def rows(n: int, levels: Sequence[int] = LEVELS, seed: int = 0, split: str = "tr
             "answer": problem.answer,
             "level": problem.level,
             "data_source": DATA_SOURCE,
-            "ability": "math",
             "reward_model": {"style": "rule", "ground_truth": str(problem.answer)},
             "extra_info": {"split": split, "index": index, "level": problem.level},
         }

@@ -80,8 +80,7 @@ def confidence_interval(rates: np.ndarray) -> tuple[float, float]:
     """
     rates = np.asarray(rates, dtype=float)
     z, mean = 1.959964, rates.mean()
-    constant = np.ptp(rates) < 1e-9  # but for rounding
-    n = len(rates) if constant else len(rates) * mean * (1 - mean) / rates.var()
+    n = len(rates) * (1 if np.ptp(rates) < 1e-9 else mean * (1 - mean) / rates.var())  # equal, but for rounding
     centre = (mean + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * sqrt(mean * (1 - mean) / n + z * z / (4 * n * n))
     return float(max(0.0, centre - half)), float(min(1.0, centre + half))
@@ -169,8 +168,7 @@ def report_table(before: dict, after: dict | None = None) -> str:
     """Held-out accuracy by level with 95 % intervals as a text table: one report, or two side by side."""
     reports, share = [before, after] if after else [before], "{:.2f} [{:.2f}, {:.2f}]".format
     table = [["", f"sampled, T = {before['temperature']:g}", *[""] * bool(after), "greedy"]]
-    if after:
-        table.append(["level", *["before", "after"] * 2])
+    table += [["level", *["before", "after"] * 2]] * bool(after)
     for level in before["accuracy"]:
         numbers = [(results["accuracy"][level], kind) for kind in ("sampled", "greedy") for results in reports]
         table.append([level, *(share(report[kind], *report[f"{kind}_interval"]) for report, kind in numbers)])

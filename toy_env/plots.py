@@ -30,10 +30,7 @@ PANELS = {  # heading: {metric: (label, colour, line style)}
         "clipped_down": ("downwards (advantage < 0)", RED, "--"),
     },
     "KL to the base model, nats per token": {"kl": ("", BLUE, "-")},
-    "Critic": {
-        "explained_variance": ("explained variance", BLUE, "-"),
-        "value_loss": ("value loss", RED, "--"),
-    },
+    "Critic": {"explained_variance": ("explained variance", BLUE, "-"), "value_loss": ("value loss", RED, "--")},
     "Completions sampled per step": {"sampled": ("", BLUE, "-")},
 }
 

@@ -143,11 +143,9 @@ def train(config: Config) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
     optimizer = torch.optim.AdamW(model.parameters(), lr=config.learning_rate, betas=(0.9, 0.95))
     bar = tqdm(range(1, config.steps + 1), desc="pretrain", dynamic_ncols=True)
     for step in bar:
-        decay = 1 - step / config.steps
-        optimizer.param_groups[0]["lr"] = config.learning_rate * min(1, step / 100) * max(0.05, decay)
+        optimizer.param_groups[0]["lr"] = config.learning_rate * min(1, step / 100) * max(0.05, 1 - step / config.steps)
         problems = task.sample_problems(config.batch_size, task.LEVELS, rng)
-        diligent = step <= config.steps // 2
-        batch = [(problem.prompt, student(problem, rng, diligent)) for problem in problems]
+        batch = [(problem.prompt, student(problem, rng, step <= config.steps // 2)) for problem in problems]
         if unread := {character for pair in batch for text in pair for character in text} - set(CHARACTERS):
             raise UsageError(f"the model reads only {CHARACTERS}, and --task {config.task} has {min(unread)!r}")
         tokens = sum(len(completion) + 1 for _, completion in batch)

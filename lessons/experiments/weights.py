@@ -7,8 +7,8 @@
 The update of a group with k of G right is weight(k) times (mean score of the right - mean score of the wrong): sigma in
 GRPO, its square in Dr. GRPO. An arm is a weight. Everything else is grpo.py at its defaults, without the KL: 60 batches
 of 32 x 8, four optimizer steps each. After each of these, what AdamW has added to the weights is scaled to a given
-length, so that no arm moves the policy further than another. What estimators.json says of the arms is put down as
-predictions, which were committed before the runs: `predictions`.
+length, so that no arm moves the policy further than another. The predictions of which arm is ahead come from
+estimators.json alone, by rules in which no result of these runs enters: `predictions`.
 """
 
 from toy_env import take_over_ctrl_c

@@ -167,7 +167,7 @@ far = np.array(table["no baseline"]) - table["σ^2"]
 # ## Does quiet mean fast?
 #
 # We trained with powers of σ and other weights of the contrast, all else GRPO's (without KL), *every optimizer step scaled to the same length*:
-# ten seeds, 60 batches of 32 × 8. Predictions were committed before: the arm with the larger cosine (or another quantity, below) is ahead.
+# ten seeds, 60 batches of 32 × 8. The prediction, from the measurements above alone: the arm with the larger cosine (or another quantity, below) is ahead.
 # Move both sliders.
 
 # %%
