@@ -1,14 +1,18 @@
 """The closed forms of progress and noise, against every group of a small policy; and the measurement built on them."""
 
+import json
 import random
+import shutil
 from itertools import product
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
+from algorithms import dr_grpo
 from lessons import identity
-from lessons.experiments import estimators, weights
+from lessons.experiments import baselines, estimators, learning, weights
 from lessons.experiments.estimators import ESTIMATORS, Batch
 from lessons.float64 import to_float64
 from toy_env import arithmetic, expressions
@@ -202,10 +206,9 @@ def test_length_and_progress_of_a_batch(rollout):
 
 @pytest.mark.slow
 def test_a_small_run_measures_everything_and_nothing_twice(tmp_path, monkeypatch):
-    config = estimators.Config(seeds=1, prompts=2, completions=128, batches=2, gradient=512, base_steps=4)
     stages = [(task, step) for task in ("arithmetic", estimators.SLIPS) for step in (0, 1)]
     runs = [estimators.Run(*stage, 0, 2, 128, 2, 512) for stage in stages]
-    estimators.make_base(tmp_path, config.base_steps)
+    shutil.copytree(estimators.base_model(expressions), tmp_path / "base")  # instead of pretraining it
     results = [estimators.measure(run, tmp_path) for run in runs]
     assert all(len(result["of prompts"]) == 2 and len(result["of batches"]) == 4 for result in results)
     assert repr(estimators.measure(runs[1], tmp_path)) == repr(results[1])  # every draw is seeded
@@ -227,7 +230,7 @@ def test_every_step_has_the_same_length_and_adamws_direction():
             optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.0)
             optimizer.zero_grad()
             model(torch.tensor([[1.0, 2, 3]])).square().sum().backward()
-            weights.step_of_length(length, model, optimizer) if model is a else optimizer.step()
+            learning.step_of_length(length, model, optimizer) if model is a else optimizer.step()
             moved.append(torch.nn.utils.parameters_to_vector(model.parameters()).detach() - start)
         assert moved[0].norm().item() == pytest.approx(length, rel=1e-3)
         assert torch.cosine_similarity(*moved, dim=0) > 0.9999
@@ -276,3 +279,63 @@ def test_what_is_noticed_of_an_arm(monkeypatch):
     assert (noticed["cosine"], noticed["Adam"]) == (0.5, 0.2)
     assert noticed["quiet"] == pytest.approx(float(identity.efficiency("Dr. GRPO", 0.5, 8, 4.0)))
     assert weights.v_ratio("arithmetic", 9) == 3.0
+
+
+# ---------------------------------------------------------------------- learning.py
+
+
+def test_learning_is_the_training_of_the_script(tmp_path, monkeypatch):
+    """The same problems, completions, advantages and steps as dr_grpo.py: the same weights."""
+    weights_at_the_end, drawn = [], []
+
+    def evaluate(policy, *_, **__):
+        weights_at_the_end.append(torch.nn.utils.parameters_to_vector(policy.parameters()).detach())
+        return SimpleNamespace(correct=np.zeros(1))
+
+    monkeypatch.setattr(learning, "evaluate", evaluate)
+
+    def advantages(batch, step):
+        drawn.append(batch.rewards.mean())
+        return batch.rewards - batch.rewards.mean(axis=1, keepdims=True)
+
+    learnt = learning.learn("arithmetic", 3, advantages, dr_grpo, steps=3, kl_coef=0.04)
+    settings = {"seed": 3, "steps": 3, "eval_every": 0, "eval_problems": 1, "device": "cpu"}
+    dr_grpo.train(dr_grpo.Config(**settings, run_dir=str(tmp_path)))
+    rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text("utf-8").splitlines()]
+    assert [row["accuracy"] for row in rows] == pytest.approx(drawn) and learnt["training"] == pytest.approx(
+        np.mean(drawn)
+    )
+    script = load_policy(str(tmp_path / "checkpoint"))[0]
+    torch.testing.assert_close(weights_at_the_end[0], torch.nn.utils.parameters_to_vector(script.parameters()).detach())
+
+
+def test_a_kl_that_leaves_silent_groups_out(monkeypatch):
+    """Their reference is the policy itself; that of mixed groups is the base model."""
+    seen = []
+
+    def policy_loss(**inputs):
+        silent = (inputs["advantages"] == 0).squeeze(1)
+        distance = (inputs["ref_logps"] - inputs["logps"]).abs().sum(dim=1)
+        seen.append((distance[silent].max().item(), distance[~silent].max().item()))
+        return dr_grpo.policy_loss(**inputs)
+
+    script = SimpleNamespace(Config=dr_grpo.Config, policy_loss=policy_loss)
+    monkeypatch.setattr(learning, "evaluate", lambda *_, **__: SimpleNamespace(correct=np.zeros(1)))
+    for on_silent in (True, False):
+        seen.clear()
+        settings = {"steps": 2, "kl_coef": 0.04, "kl_on_silent": on_silent}
+        learning.learn("arithmetic", 0, lambda batch, _: ESTIMATORS["σ^2"](batch), script, **settings)
+        assert seen[-1][1] > 0 and (seen[-1][0] > 0) == on_silent
+
+
+def test_the_rates_are_those_of_the_tuning_seeds(monkeypatch):
+    """The best mean over the tuning seeds, by outcome; a grid is widened until no best rate is at its edge."""
+    best = {"end": 2e-4, "training": 1.6e-3}
+
+    class Trials:
+        def run(self, function, runs, name):
+            assert {run.seed for run in runs} == set(baselines.TUNING) and name == "tuning"
+            return [{name: -abs(np.log(run.rate / rate)) for name, rate in best.items()} for run in runs]
+
+    arm = baselines.Run("arithmetic", "R", 1, 0.0, 0)
+    assert baselines.best_rates(Trials(), [arm]) == {arm: pytest.approx(best)}

@@ -525,3 +525,33 @@ def test_overlong_penalty_is_that_of_trl(trl, buffer, script):
     mask = (torch.arange(57) < lengths.unsqueeze(1)).double()
     ours = script.overlong_penalty(mask=mask, config=script.Config(max_new_tokens=limit, overlong_buffer=buffer))
     assert_close(ours, torch.tensor(expected, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_token_baseline_and_opo_are_verls(seed):
+    """The baselines of lessons/experiments/baselines.py on ragged groups, one with a single longest completion."""
+    from verl.trainer.ppo import core_algos
+
+    from lessons.experiments.baselines import ADVANTAGES
+    from lessons.experiments.estimators import Batch
+
+    rng = np.random.default_rng(seed)
+    P, G, T = 3, 4, 9
+    R, lengths = rng.integers(0, 2, (P, G)).astype(float), rng.integers(1, T - 1, (P, G))
+    lengths[0, 0], R[1] = T, 1.0
+    mask = np.arange(T) < lengths[:, :, None]
+    log_p, squares = np.log(rng.uniform(0.05, 0.95, (P, G, T))), rng.uniform(0, 1, (P, G, T))
+    batch = Batch(R, lengths, proxies=(1 - 2 * np.exp(log_p) + squares) * mask)
+    rewards = np.where(np.arange(T) == lengths[:, :, None] - 1, R[:, :, None], 0)
+    rows = [torch.from_numpy(x.astype(float)).reshape(P * G, T) for x in (rewards, mask, log_p, squares)]
+    index = np.repeat(np.arange(P), G)
+    token_rewards, mask_rows, log_p_rows, squares_rows = rows
+    expected, _ = core_algos.compute_optimal_token_baseline_advantage(
+        token_rewards, mask_rows, index, log_p_rows, squares_rows
+    )
+    torch.testing.assert_close(
+        torch.from_numpy(ADVANTAGES["OTB"](batch)).reshape(P * G, T), expected, rtol=1e-7, atol=1e-7
+    )
+    expected, _ = core_algos.compute_opo_outcome_advantage(token_rewards, mask_rows, index)
+    own = torch.from_numpy(ADVANTAGES["OPO"](batch)).reshape(P * G, 1) * mask_rows
+    torch.testing.assert_close(own, expected, rtol=1e-6, atol=1e-6)

@@ -168,9 +168,10 @@ class Batch:
     """Scores of P groups of G training completions, and what an estimator may use."""
 
     rewards: np.ndarray  # (P, G)
-    lengths: np.ndarray  # (P, G) tokens
-    squared: np.ndarray  # (P, G) |score|^2
-    v_ratio: float  # v- / v+ of the policy, from other completions to other prompts
+    lengths: np.ndarray | None = None  # (P, G) tokens
+    squared: np.ndarray | None = None  # (P, G) |score|^2
+    v_ratio: float = 1.0  # v- / v+ of the policy, from other completions to other prompts
+    proxies: np.ndarray | None = None  # (P, G, T) 1 - 2 pi + sum of pi^2 of each sampled token, 0 off the mask
 
 
 def weighing(weight: Callable) -> Callable:

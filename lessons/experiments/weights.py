@@ -16,33 +16,28 @@ from toy_env import take_over_ctrl_c
 if __name__ == "__main__":
     take_over_ctrl_c()
 
-import random
 from dataclasses import dataclass
 from functools import cache
 from itertools import combinations
 from pathlib import Path
 
 import numpy as np
-import torch
-from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from algorithms import dr_grpo, grpo
 from lessons import identity
 from lessons.experiments import estimators
-from lessons.experiments.estimators import ESTIMATORS, Batch, collect
+from lessons.experiments.estimators import ESTIMATORS, Batch
 from lessons.experiments.grid import Grid, GridConfig, load_runs, rounded
+from lessons.experiments.learning import learn
 from lessons.experiments.paired import difference
 from toy_env.cli import at_least, run_main
-from toy_env.evaluate import evaluate, held_out
-from toy_env.model import load_policy
-from toy_env.rollout import completion_logps
-from toy_env.tasks import TASKS, base_model, load_task
+from toy_env.tasks import TASKS
 
 RESULTS = Path(__file__).parent / "weights.json"
 POWERS = ("σ^0", "σ^0.5", "σ^1", "σ^2", "σ^3")
 OTHERS = ("(G − k)/G", "c(k)", "σ, k < G − 2")  # MaxRL; the quietest; GRPO without groups of one or two wrong
 STEP_LENGTHS = (0.016, 0.008, 0.032)  # of the weights' change in an optimizer step; grpo.py's own is about the first
-P, G, STEPS, MINIBATCHES = 32, 8, 60, 4
+G = 8
 NOTICED = {  # what may tell which of two arms learns more: the one with the larger value. Means over three stages
     "quiet": "signal-to-noise of a group",  # by the moments of completions to held-out prompts
     "cosine": "cosine of a batch",  # of its update with the true gradient
@@ -83,14 +78,6 @@ def runs_of(config: Config) -> list[Run]:
     return [Run(task, *arm, seed) for arm in arms for task in TASKS for seed in range(config.seeds)]
 
 
-def step_of_length(length: float, policy, optimizer: torch.optim.Optimizer) -> None:
-    """An optimizer step, with its change of the weights scaled to the Euclidean length."""
-    before = parameters_to_vector(policy.parameters()).detach()
-    optimizer.step()
-    change = parameters_to_vector(policy.parameters()).detach() - before
-    vector_to_parameters(before + change * (length / change.norm()), policy.parameters())
-
-
 def v_ratio(task: str, step: int) -> float:
     """v- / v+ for the weight c(k): measured on other completions, at the step of training that is nearest."""
     nearest = min(estimators.STEPS, key=lambda measured: abs(measured - step))
@@ -104,35 +91,14 @@ def stages(task: str) -> list[dict]:
 
 
 def train(run: Run) -> dict:
-    """Train a policy. Returns its accuracy on held-out problems at the end, 1,024 completions, and the mean over all
-    batches of the accuracy on training problems."""
-    torch.set_num_threads(1)
-    task, script = load_task(run.task), grpo if run.per_token else dr_grpo
-    config = script.Config(kl_coef=0.0)
-    policy, tokenizer = load_policy(base_model(task))
-    optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-4, weight_decay=0.0)
-    accuracy = []
-    for step in range(1, STEPS + 1):
-        rng = random.Random(f"{run.seed}/{step}")
-        generator = torch.Generator().manual_seed(rng.getrandbits(63))
-        rollout, R = collect(policy, tokenizer, task, P, G, rng, generator)
-        A = ESTIMATORS[run.weight](Batch(R, None, None, v_ratio(run.task, step)))
-        rollout.advantages = torch.from_numpy(A).float().view(-1, 1)
-        for minibatch in rollout.minibatches(1, MINIBATCHES, generator):
-            if not minibatch.advantages.any():
-                continue  # no gradient; AdamW's momentum alone would be scaled to a full step
-            loss = script.policy_loss(
-                logps=completion_logps(policy, minibatch, 1.0), old_logps=minibatch.logps, ref_logps=None,
-                advantages=minibatch.advantages, mask=minibatch.mask, config=config,
-            )  # fmt: skip
-            optimizer.zero_grad()
-            loss.backward()
-            step_of_length(run.step_length * min(1.0, step / 11), policy, optimizer)  # grpo.py's warm-up
-        accuracy.append(R.mean())
-    problems = held_out(task, 32, task.LEVELS)
-    settings = {"samples": 1024 // len(problems), "max_new_tokens": 56, "task": task}
-    end = evaluate(policy, tokenizer, problems, **settings).correct.mean()
-    return rounded({"end": end, "training": sum(accuracy) / STEPS})
+    """Train a policy. Returns its accuracy on held-out problems at the end, and that on training problems."""
+
+    def advantages(batch: Batch, step: int) -> np.ndarray:
+        return ESTIMATORS[run.weight](Batch(batch.rewards, v_ratio=v_ratio(run.task, step)))
+
+    script = grpo if run.per_token else dr_grpo
+    learnt = learn(run.task, run.seed, advantages, script, rate=1e-4, step_length=run.step_length)
+    return rounded({name: learnt[name] for name in ("end", "training")})
 
 
 # ---------------------------------------------------------------------- what was measured, against what was learnt
