@@ -19,7 +19,6 @@
 # | $\bar s_\pm$ | the mean score of a group's right (+) or wrong (−) completions |
 # | $m_\pm,\ v_\pm$ | expectation and variance (summed over all parameters) of the score of one right or wrong completion |
 # | $g$ | the update of one group, $\frac1G \sum_i A_i s_i$ with the advantages $A_i$ |
-# | $\varphi$ | fidelity, $\mathbb E[\sigma]/\sqrt{pq}$ |
 
 # %% [markdown]
 # ## Proof
@@ -224,7 +223,7 @@ assert (
 #
 # ## Move p, v₋/v₊ and G
 #
-# Left, fidelity, with the exact group size for 90 % and the rule's; right, efficiency. The dots are your G. (Needs the cells above.)
+# The dots are your G. On the left, fidelity, with the exact group size for 90 % and the rule's. (Needs the cells above.)
 
 # %%
 every_p, SIZES, RATIOS = np.arange(1, 20) / 20, range(2, 129), [1, 0.1, 0.3, 3, 10]
@@ -266,8 +265,8 @@ lost = {
 # %% [text]
 # *Brackets: 95 % intervals, paired by seed; between stars: p < .05 after correction for all comparisons.* From 4 to 32 no difference
 # survives it. Groups of 64 leave four prompts in a batch, and lose {=lost["GRPO, G = 64"]:.1f} points; GRPO's {=lost["GRPO, G = 2"]:.1f} at G = 2 does not
-# survive it, Dr. GRPO's loss there does. (One task, one small model, one learning rate. Groups of two nearly match groups of
-# 16 in arXiv:2510.00977.)
+# survive it, Dr. GRPO's loss there does. (One task, one small model, one learning rate. In
+# [2510.00977](https://arxiv.org/abs/2510.00977) groups of two nearly match 16.)
 #
 # ## Exercises
 #
@@ -359,11 +358,10 @@ def logged_fidelity(rewards, p):
 # ## To remember
 #
 # - Any rule of advantages has the expected update $w(p)\,\nabla p$ for 0–1 rewards; rules differ in its length and its noise.
-# - $G^\star = 1/(8\,(1-\varphi)\,pq)$ is the leading order of the exact group size and too small in all twelve published rows.
+# - $G^\star$ is the leading order of the exact group size, and too small in all twelve published rows.
 # - The least noisy weight of the contrast is $1/(v_+/k + v_-/(G-k))$: Dr. GRPO's if right and wrong scores vary equally, MaxRL's if wrong ones
 #   vary far more. Between σ and σ² the difference is small.
 #
 # Sources: *GRPO, Dr. GRPO, and DAPO Are Three Operations on One Number*, [arXiv:2607.00152](https://arxiv.org/abs/2607.00152), Prop. 2 (for a
 # prompt with a single parameter), Cor. 1 and 2, Table 2; weights of any rule: Davis and Recht, [2510.13651](https://arxiv.org/abs/2510.13651); MaxRL:
-# [2602.02710](https://arxiv.org/abs/2602.02710); groups of two: [2510.00977](https://arxiv.org/abs/2510.00977). The next term and the best weight
-# are ours.
+# [2602.02710](https://arxiv.org/abs/2602.02710). The next term and the best weight are ours.
