@@ -52,10 +52,11 @@ def cosines(table: dict[str, list[float]], columns: list[tuple[str, int]]) -> Fi
     for axis, student in zip(axes, students):
         for step, color in zip(steps, (BLUE, ORANGE)):
             values = [row[columns.index((student, step))] for row in table.values()]
-            axis.plot(values, y, "o", color=color, markersize=6, label=f"step {step}")
+            axis.plot(values, y, "o", color=color, markersize=6)
         axis.set(title=student, xlim=(0, 1), xlabel="cosine with the gradient")
         axis.set_yticks(y, table)
-    axes[-1].legend(loc="lower left")
+    for step, color, height in zip(steps, (BLUE, ORANGE), (0.92, 0.83)):
+        axes[0].text(0.03, height, f"step {step}", color=color, transform=axes[0].transAxes)
     return figure
 
 
