@@ -547,7 +547,7 @@ def test_a_collapsed_run_says_so_once(module, user, answer, code):
 # ---------------------------------------------------------------------- settings
 
 SETTINGS = {
-    "--seed=18446744073709551616": "error: --seed must be 9.22337203685e+18 or less, not 18446744073709551616",
+    "--seed=18446744073709551616": "error: --seed must be 9223372036854775807 or less, not 18446744073709551616",
     "--max_new_tokens=1000000000": "error: --prompts_per_step x --group_size x --max_new_tokens must be 2147483648 tokens or fewer",
     "--task algebra": "error: there is no task 'algebra'; choose arithmetic or expressions, or a module of your own with a dot in its name",
     "--task run": "error: 'run' is no task: it has no LEVELS; see toy_env/README.md, A task of your own",
