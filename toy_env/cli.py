@@ -39,7 +39,8 @@ class Bounds:
         if value < self.least or (self.above and value == self.least):
             return f"above {self.least:g}" if self.above else f"{self.least:g} or more"
         most = settings.get(self.most, self.most)
-        return f"{most}{f' ({self.most})' * (self.most in settings)} or less" if value > most else ""
+        shown = f"{most:g}" if isinstance(most, float) else most
+        return f"{shown}{f' ({self.most})' * (self.most in settings)} or less" if value > most else ""
 
 
 def at_least(least: int | float, most: int | float | str = math.inf):
