@@ -1,25 +1,27 @@
 # %% [markdown] 10 minutes
 # # 0 · RL in five minutes
 #
-# A language model reads a prompt and writes a **completion**. A **verifier**, an ordinary program, says whether it is right. From nothing but these verdicts the model has to learn to be right more often. This is reinforcement learning (RL) from verifiable rewards, and it is
-# a loop of three steps:
+# A language model reads a prompt and writes a **completion**. A **verifier**, an ordinary program, says whether it is right. From these
+# verdicts alone the model has to learn to be right more often. This is reinforcement learning (RL) from verifiable rewards, a loop of
+# three steps:
 #
-# 1. **Sample.** The model, called the **policy**, writes several completions at random, each with the probability that the policy gives it.
+# 1. **Sample.** The model, called the **policy**, writes several completions, drawn at random from its own distribution.
 # 2. **Verify.** Each completion receives a **reward** $R$: 1 if it is right, 0 if it is wrong.
-# 3. **Update.** The model's parameters are changed a little, so that what was rewarded becomes more probable. Then again.
+# 3. **Update.** The model's parameters are changed a little, so that rewarded completions become more probable. Then the loop begins
+#    again.
 #
-# **Why not supervised learning?** Supervised learning makes given completions more probable, and
-# somebody has to write them out. Here nobody does: the verifier only has to *recognise* a right answer, often by comparing the last
-# number with a known one, and the policy learns from what it samples itself. The price is that it
-# cannot be rewarded for what it never samples.
+# **Why not supervised learning?** Supervised learning makes prescribed completions more probable, and somebody has to write these. Here
+# nobody does: the verifier only has to *recognise* a right completion, often by comparing its last number with a known one, and the
+# policy learns from its own samples. The price is that it cannot be rewarded for what it never samples.
 
 # %% [markdown]
 # ## A policy that fits on the screen
 #
-# The prompt is "name an even number". There are three tokens, `1`, `2` and the full stop, which ends the completion. After three
-# tokens it is cut off, and without a full stop it is wrong. For each of the seven possible beginnings the policy has three numbers
-# (logits), whose softmax is the distribution of the next token. A language model does the same, with a neural network in place
-# of the table. There are only 15 completions, so the **success probability** $p$, that of being right, can be computed exactly.
+# The prompt is "name an even number". There are three tokens, `1`, `2` and the full stop, which ends the completion. A completion is cut
+# off after three tokens; without a full stop it is wrong. For each of the seven possible prefixes (beginnings) the policy has three
+# numbers (logits), whose softmax is the distribution of the next token. A language model does the same, with a neural network in place of
+# the table. There are only 15 completions, so the **success probability** $p$, the probability that a completion is right, can be
+# computed exactly.
 
 # %%
 import math
@@ -35,10 +37,10 @@ tuples = [y for n in (1, 2, 3) for y in product(range(3), repeat=n)]
 completions = [y for y in tuples if EOS not in y[:-1] and (y[-1] == EOS or len(y) == LIMIT)]
 texts = ["".join("12."[token] for token in y) for y in completions]
 R = torch.tensor([float(text.endswith("2.")) for text in texts]).double()  # (15,): the verifier
-beginnings = sorted({y[:t] for y in completions for t in range(len(y))})
-uses = torch.zeros(15, 7, 3).double()  # 1 where a completion takes this token after this beginning
+prefixes = sorted({y[:t] for y in completions for t in range(len(y))})
+uses = torch.zeros(15, 7, 3).double()  # 1 where a completion takes this token after this prefix
 for i, y in enumerate(completions):
-    uses[i, [beginnings.index(y[:t]) for t in range(len(y))], y] = 1
+    uses[i, [prefixes.index(y[:t]) for t in range(len(y))], y] = 1
 
 
 def log_probabilities(logits):
@@ -49,11 +51,11 @@ def log_probabilities(logits):
 print("right:", *(text for text, r in zip(texts, R) if r), "  wrong:", *(text for text, r in zip(texts, R) if not r))
 
 # %% [markdown]
-# ## Once round the loop
+# ## One pass through the loop
 #
-# At the start all tokens are equally likely. Autograd finds the change of the logits that makes a completion more probable: the
-# gradient of its log-probability, $\nabla\log\pi(y)$. The update is the mean over the batch of $R\,\nabla\log\pi(y)$. This is
-# REINFORCE (Williams 1992).
+# At the start all tokens are equally likely. Autograd finds the direction in logit space that makes a completion more probable: the
+# gradient of its log-probability, $\nabla\log\pi(y)$. The update is the mean over the batch of $R\,\nabla\log\pi(y)$. This is REINFORCE
+# (Williams 1992).
 
 # %%
 logits = torch.zeros(7, 3, dtype=torch.float64, requires_grad=True)
@@ -68,22 +70,21 @@ for i, reward in zip(drawn, rewards):
 print(f"success probability: {pi @ R:.3f} before, {(after @ R).item():.3f} after")
 
 # %% [text]
-# A completion with reward 0 moves nothing by itself; its probability changes because probabilities sum to 1 and because completions
-# share beginnings. A batch of 4 contains no right completion with probability $(1-p)^4$, here {=(1 - pi @ R) ** 4:.0%}; at $p = .001$ it
+# A completion with reward 0 adds nothing to the update; its probability changes because probabilities sum to 1 and because completions
+# share prefixes. A batch of 4 contains no right completion with probability $(1-p)^4$, here {=(1 - pi @ R) ** 4:.0%}; at $p = .001$ it
 # would be {=(1 - 0.001) ** 4:.1%}, and hardly any batch would teach anything.
 #
 # ## Four baselines
 #
-# Before the update one may subtract a number $b$, the **baseline**, from every reward. What is left, $R - b$, is the **advantage**:
-# completions with a positive one are made more probable, those with a negative one less. [Lesson 1](01_score_function.ipynb) proves that
-# this leaves the *mean* update as it is, the gradient of $p$, for every $b$. We compare four:
+# Before the update one may subtract a number $b$, the **baseline**, from every reward. The difference, $R - b$, is the **advantage**:
+# completions with a positive advantage become more probable, those with a negative one less probable. [Lesson 1](01_score_function.ipynb)
+# proves that the *mean* update is the gradient of $p$ for every $b$. We compare four:
 #
-# - **b = p**: right completions are pushed up and wrong ones down. ($p$ is known here. In practice the mean reward of
-#   several completions of the same prompt takes its place. It contains each completion's own reward, which shortens the
-#   mean update: [lesson 3](03_group_baseline.ipynb).)
-# - **no baseline**, $b = 0$: right ones are pushed up.
-# - **b = −1** and **b = −3**: everything is pushed up, right ones more, as if each completion got a point, or three,
-#   for taking part.
+# - **b = p**: right completions are pushed up and wrong ones down. ($p$ is known here. In practice the mean reward of several completions
+#   of the same prompt takes its place. That mean contains the completion's own reward, which shortens the mean update:
+#   [lesson 3](03_group_baseline.ipynb).)
+# - **no baseline**, $b = 0$: right completions are pushed up.
+# - **b = −1** and **b = −3**: all completions are pushed up, right ones more, as if each got one point, or three, for taking part.
 #
 # We list all 15 completions. Is the mean update the gradient of $p$, and what is the variance of the update from one completion
 # (summed over the logits)?
@@ -103,8 +104,8 @@ for name, baseline in BASELINES.items():
     print(f"{name:12} mean update = gradient of p, within 1e-12: {exact}   variance {variances[name]:5.2f}")
 
 # %% [markdown]
-# Now all four learn, 200 independent runs each, with 4 completions an update. For the same policy their mean updates are the same, and
-# so is the learning rate. *Before you look: what will differ?* Then raise the rate. (The slider needs the cells above.)
+# Now we train with each baseline: 200 independent runs, 4 completions per update, one learning rate. For the same policy the mean updates
+# are the same. *Before you look: what will differ?* Then raise the rate. (The slider needs the cells above.)
 
 
 # %%
@@ -140,11 +141,12 @@ knob(lambda rate: fans(curves, rate), rate=RATES)
 # {=speed}
 #
 # At a rate of .2 the *median* runs take the same time: {=median["b = p"]}, {=median["no baseline"]}, {=median["b = −1"]} and
-# {=median["b = −3"]} updates. The variance decides how far the other runs stray. At $b = -3$ and a rate of 1, {=stuck:.0%} of the runs end
-# with $p < .1$: chance has made the policy almost always wrong, and it samples hardly anything right that could be rewarded. Fast learning takes large steps, and a noisy estimate does not allow them. **This is how variance becomes learning speed.**
+# {=median["b = −3"]} updates. The variance decides how far the other runs stray. At $b = -3$ and a rate of 1, {=stuck:.0%} of the runs
+# end with $p < .1$: by chance the policy has become almost always wrong, and hardly ever samples a right completion to reward. Fast
+# learning takes large steps, and a noisy estimate does not allow them. **This is how variance becomes learning speed.**
 #
-# Between $b = p$ and no baseline the variances differ little at the start, and the runs hardly differ. Which of them is
-# less noisy when $p$ is high? That is exercise 2.
+# At the start the variances of $b = p$ and no baseline differ little, and the runs hardly differ. Which is less noisy when $p$ is high?
+# That is exercise 2.
 
 # %% [markdown]
 # ## Exercises
@@ -195,7 +197,7 @@ def updated(z, R, b, rate):
 # %% [markdown]
 # **2. Which baseline is the least noisy?** Before you calculate: at $p = .9$, is it $b = 0$, $b = .5$ or $b = .9$? Then write a function
 # that picks the candidate with the smallest variance of the estimate $(R - b)\,\nabla\log\pi$ of one completion. The check runs it at
-# five $p$.
+# five values of $p$.
 
 
 # %% [exercise]
@@ -238,8 +240,8 @@ def least_noisy(p, candidates):
 # %% [markdown]
 # ## To remember
 #
-# The policy samples, the verifier rewards, and what was rewarded becomes more probable; nobody writes completions to
-# imitate. What is never sampled is never rewarded. A baseline that does not depend on the completion leaves the mean update as it
-# is; it changes the variance, which limits how large a step may be.
+# The policy samples, the verifier rewards, and rewarded completions become more probable; nobody writes completions to imitate. What is
+# never sampled is never rewarded. A baseline that does not depend on the completion leaves the mean update unchanged; it changes the
+# variance, which limits how large a step may be.
 #
 # Sources: Williams 1992 (*Machine Learning* 8, REINFORCE). The small policy and its runs are ours.

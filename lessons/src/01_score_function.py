@@ -2,22 +2,22 @@
 # # 1 · Score function and baseline
 #
 # A language model writes a completion, a verifier says whether it is right, and the model should become right more often. The verifier
-# cannot be differentiated. REINFORCE (Williams 1992) obtains a gradient all the same, by sampling, and may subtract a number $b$, the
+# cannot be differentiated. REINFORCE (Williams 1992) nevertheless obtains a gradient, by sampling, and may subtract a number $b$, the
 # **baseline**, from every reward. The claim of this lesson:
 #
 # > **A baseline that does not depend on the completion changes the variance of the gradient estimate, not its mean.**
 #
-# We prove it, and check it on a policy so small that all its completions can be listed: its averages are exact sums.
+# We prove it, and check it on a policy so small that all its completions can be listed, so that averages are exact sums.
 #
 # | symbol | meaning |
 # |---|---|
 # | $x,\ y$ | a prompt, and a completion: tokens $y_1, y_2, \dots$ up to and including the end-of-sequence token (EOS) |
-# | $\lvert y\rvert$ | its length in tokens; the EOS counts, because to stop is a decision like any other |
+# | $\lvert y\rvert$ | its length in tokens; the EOS counts, because stopping is a decision like any other |
 # | $\theta,\ \pi(y)$ | the model's parameters; the **policy**, its probability of $y$ given $x$: a product over the tokens |
 # | $R(y)$ | the **reward**: 1 if $y$ is right, 0 if it is wrong |
 # | $\mathbb E$ | the mean over completions drawn from the policy: $\mathbb E[f] = \sum_y \pi(y) f(y)$ |
 # | $p$ | the success probability, $\mathbb E[R]$ |
-# | $s(y)$ | the **score**, $\nabla_\theta \log \pi(y)$: the direction in which $y$ becomes more probable, one number for each parameter |
+# | $s(y)$ | the **score**, $\nabla_\theta \log \pi(y)$: the direction in which $y$ becomes more probable, one entry per parameter |
 # | $b,\ A$ | the baseline, and the **advantage** $R - b$ |
 
 # %%
@@ -34,13 +34,14 @@ from toy_env.rollout import completion_logps, sample
 show_source(reinforce.policy_loss)
 
 # %% [markdown]
-# This is the loss of `algorithms/reinforce.py`. Its gradient is minus the estimate that this lesson is about, $A\,s$, averaged over the
-# completions of the batch and divided by a constant: `per_token * mask` is summed over the tokens, because $\log\pi(y)$ is a sum over tokens.
+# This is the loss of `algorithms/reinforce.py`. Its gradient is minus the estimate studied in this lesson, $A\,s$, averaged over the
+# completions of the batch and divided by a constant. `per_token * mask` is summed over the tokens, because $\log\pi(y)$ is a sum over
+# tokens.
 #
 # ## A policy with fifteen completions
 #
-# The prompt is "name an even number". There are three tokens: `1`, `2` and the full stop, which is the EOS. A completion is cut after three
-# tokens; without a full stop it is wrong. The policy is a table: for each of the seven possible prefixes three logits, whose
+# The prompt is "name an even number". There are three tokens: `1`, `2` and the full stop, which is the EOS. A completion is cut after
+# three tokens; without a full stop it is wrong. The policy is a table: three logits for each of the seven possible prefixes, whose
 # softmax is the distribution of the next token. That makes 21 parameters.
 
 # %%
@@ -70,7 +71,7 @@ for i in pi.argsort(descending=True)[:6]:
 print(f"... {len(completions)} completions, together 1: {abs(pi.sum() - 1) < 1e-12}, p = {p:.3f}")
 
 # %% [markdown]
-# `grad_p` is the truth to be estimated: $\nabla p$ from the definition of $p$, with no logarithm and no score in it. A real model has too
+# `grad_p` is the exact value to be estimated: $\nabla p$ from the definition of $p$, without logarithms or scores. A real model has too
 # many completions for this.
 #
 # ## The theorem, in four steps
@@ -79,7 +80,7 @@ print(f"... {len(completions)} completions, together 1: {abs(pi.sum() - 1) < 1e-
 #
 # $$\nabla p = \sum_y R(y)\, \nabla \pi(y) = \sum_y \pi(y)\, R(y)\, s(y) = \mathbb E[R\, s]$$
 #
-# The last form can be *sampled*: draw completions, average $R\,s$. Nobody differentiates the reward.
+# The last form can be *sampled*: draw completions and average $R\,s$. The reward is never differentiated.
 #
 # **Step 2.** Probabilities sum to 1 whatever the parameters are, so the mean score is zero:
 #
@@ -89,29 +90,30 @@ print(f"... {len(completions)} completions, together 1: {abs(pi.sum() - 1) < 1e-
 #
 # $$\mathbb E[(R - b)\, s] = \mathbb E[R\, s] - b\, \mathbb E[s] = \nabla p$$
 #
-# $b$ may differ from prompt to prompt. If it depended on the completion, it could not be taken out of $\mathbb E$: the mean reward of
-# $G$ completions, which contains the completion's own, leaves $\frac{G-1}{G}\nabla p$ ([lesson 3](03_group_baseline.ipynb)).
+# $b$ may differ from prompt to prompt. If it depended on the completion, it could not be taken out of $\mathbb E$: with the mean reward
+# of $G$ completions, which contains the completion's own, the mean estimate is $\frac{G-1}{G}\nabla p$
+# ([lesson 3](03_group_baseline.ipynb)).
 #
 # **Step 4.** The variance of the estimate $(R-b)\,s$ from one completion, summed over the parameters, is
 #
 # $$\mathrm{Var}(b) = \mathbb E\big[(R-b)^2\, \|s\|^2\big] - \|\nabla p\|^2$$
 #
-# Only the first term contains $b$: a parabola that opens upwards. ∎
+# Only the first term contains $b$, so this is a parabola in $b$ that opens upwards. ∎
 
 # %% [markdown]
-# **Token by token.** Given the tokens before it, the probabilities of $y_t$ sum to 1 as well, so step 2 holds for
-# $s_t = \nabla\log\pi(y_t \mid y_{<t})$, the score of one token: a baseline $b_t$ may depend on the tokens before $y_t$, $y_{<t}$, if it is
-# subtracted *at its own token*: $\mathbb E\big[\sum_t (R - b_t)\, s_t\big] = \nabla p$. Subtracted at all tokens, the same number
-# depends on the completion, and step 3 fails (the last line below).
+# **Token by token.** Given the earlier tokens $y_{<t}$, the probabilities of $y_t$ also sum to 1, so step 2 holds for the score of one
+# token, $s_t = \nabla\log\pi(y_t \mid y_{<t})$. A baseline $b_t$ may therefore depend on $y_{<t}$ if it is subtracted *at its own token*:
+# $\mathbb E\big[\sum_t (R - b_t)\, s_t\big] = \nabla p$. If the same number is subtracted at all tokens, it depends on the completion,
+# and step 3 fails (the last line below).
 #
-# The check goes through the script's loss: its gradient for each of the 15 completions, averaged with their probabilities. As usual,
-# the EOS serves as padding too, and a **mask** says which tokens are real.
+# The check uses the script's loss: its gradient for each of the 15 completions, averaged with their probabilities. As usual, the EOS also
+# serves as padding, and a **mask** marks the real tokens.
 
 # %%
 ids = torch.tensor([[*y, *[EOS] * (LIMIT - len(y))] for y in completions])  # (15, 3), padded
 mask = torch.arange(LIMIT) < torch.tensor([[len(y)] for y in completions])  # (15, 3), True up to and including the EOS
-rows = torch.tensor([[prefixes.index(y[: min(t, len(y) - 1)]) for t in range(LIMIT)] for y in completions])  # (15, 3)
-logps = theta.log_softmax(dim=1)[rows, ids]  # (15, 3)
+prefix_ids = torch.tensor([[prefixes.index(y[: min(t, len(y) - 1)]) for t in range(LIMIT)] for y in completions])
+logps = theta.log_softmax(dim=1)[prefix_ids, ids]  # (15, 3)
 config = reinforce.Config(max_new_tokens=LIMIT)
 
 
@@ -125,7 +127,7 @@ def estimates(advantages, mask=mask):
 
 
 s = estimates(torch.ones(15, 1))  # the scores
-b_t = torch.rand(7, generator=torch.Generator().manual_seed(0))[rows]  # (15, 3): a random number for each prefix
+b_t = torch.rand(7, generator=torch.Generator().manual_seed(0))[prefix_ids]  # (15, 3): a random number for each prefix
 named = {f"b = {b}": R.unsqueeze(1) - b for b in (-1.0, 0.0, 0.25, 1.0, 10.0)}
 named |= {"b_t, at token t": R.unsqueeze(1) - b_t, "b_2, at all tokens": R.unsqueeze(1) - b_t[:, [1]]}
 error = {name: (pi @ estimates(advantages) - grad_p).abs().max().item() for name, advantages in named.items()}
@@ -136,13 +138,13 @@ assert (pi @ s).abs().max() < 1e-12 and [size < 1e-12 for size in error.values()
 # %% [markdown]
 # ## What the baseline does change
 #
-# $\mathrm{Var}(b)$ is the variance with one completion. With $B$ independent ones it is $\mathrm{Var}(b)/B$: half the variance is worth
-# twice the completions. Here it is computed by listing, and also measured on 4,000 sampled batches of 64 completions.
+# $\mathrm{Var}(b)$ is the variance with one completion. With $B$ independent completions it is $\mathrm{Var}(b)/B$: half the variance is
+# worth twice the completions. Here it is computed by listing all completions, and measured on 4,000 sampled batches of 64.
 
 
 # %%
 def variance(b, pi=pi, R=R, s=s):
-    """Var(b): the mean squared distance of (R - b) s from its mean, by listing."""
+    """Var(b): the mean squared distance of (R - b) s from its mean, an exact sum over all completions."""
     g = (R - b).unsqueeze(1) * s
     return (pi @ (g - pi @ g).square().sum(dim=1)).item()
 
@@ -165,9 +167,10 @@ for name, b in {"none": 0.0, "success probability": p.item(), "best": b_best, "o
     )
 
 # %% [text]
-# (A parabola is symmetric about its lowest point: exactly the baselines between 0 and twice the best, {=2 * b_best:.2f}, are less noisy than
-# none.) Move $b$. Each dot is a completion: its area is the probability, its place the estimate that it alone would give, in two of
-# the 21 dimensions: along $\nabla p$, and where the scores vary most across it. (The slider needs the cells above.)
+# (A parabola is symmetric about its lowest point: exactly the baselines between 0 and twice the best, {=2 * b_best:.2f}, are less noisy
+# than none.) Move $b$. Each dot is a completion: its area is the probability, its position the estimate that it alone would give, in two
+# of the 21 dimensions: along $\nabla p$, and along the orthogonal direction in which the scores vary most. (The slider needs the cells
+# above.)
 
 # %%
 knob(
@@ -176,17 +179,18 @@ knob(
 )
 
 # %% [text]
-# *Whatever the baseline, the cross stays where it is; only the cloud around it grows or shrinks.*
+# *Whatever the baseline, the cross stays in place; only the cloud around it grows or shrinks.*
 #
-# Without a baseline all wrong completions lie at the origin: their advantage is 0. REINFORCE then only pushes right completions up; a wrong
-# one moves because probabilities sum to 1 and parameters are shared. With $0 < b < 1$ right ones are pushed up less, and wrong ones down.
+# Without a baseline all wrong completions lie at the origin: their advantage is 0. REINFORCE then only pushes right completions up; a
+# wrong one moves because probabilities sum to 1 and parameters are shared. With $0 < b < 1$ right completions are pushed up less, and
+# wrong ones down.
 #
 # ## Is $p$ the best baseline?
 #
-# The usual baseline is the mean reward, an estimate of $p$. In the table above it is better than none and not the best. It can also be far
-# worse than none: for a coin that is right with $p = .9$ (exercise 2 of [lesson 0](00_five_minutes.ipynb)), $b = p$ has
-# {=variance(0.9, **coin) / variance(0.0, **coin):.0f} times the variance, because the rare side has the long score. Is a language model like
-# the coin? Here are 512 completions to each of three prompts, sampled from the base model of this repository.
+# The usual baseline is the mean reward, an estimate of $p$. In the table above it is better than no baseline but not the best. It can
+# also be far worse than none: for a coin that is right with $p = .9$ (exercise 2 of [lesson 0](00_five_minutes.ipynb)), $b = p$ has
+# {=variance(0.9, **coin) / variance(0.0, **coin):.0f} times the variance, because the rare outcome has the long score. Is a language
+# model like the coin? We sample 512 completions to each of three prompts from the base model of this repository.
 
 # %%
 base, tokenizer = load_policy("base")
@@ -205,23 +209,22 @@ def noise(b, rewards, squared):  # Var(b), plus a constant that no b changes
 
 for problem in (Problem("35+14", 49, level=1), Problem("2+10+2", 14, level=2), Problem("19+28-25", 22, level=2)):
     drawn = sample(base, tokenizer, [problem.prompt], 512, 56, 1.0, generator)
-    rows_of = dict(zip(drawn.texts, range(512)))  # equal texts have equal scores
-    lengths = {text: squared_score(drawn[torch.tensor([i])]) for text, i in rows_of.items()}
-    rewards, squared = np.array([(reward(problem, text), lengths[text]) for text in drawn.texts]).T
+    row_of = dict(zip(drawn.texts, range(512)))  # each text's row; equal texts have equal scores
+    squared_scores = {text: squared_score(drawn[torch.tensor([i])]) for text, i in row_of.items()}
+    rewards, squared = np.array([(reward(problem, text), squared_scores[text]) for text in drawn.texts]).T
     right, wrong, share = squared[rewards == 1].mean(), squared[rewards == 0].mean(), rewards.mean()
     best = lowest_point(noise, rewards, squared)
-    three = (f"{noise(b, rewards, squared):.0f}" for b in (0, share, best))
-    lines.append(f"| {problem.prompt} | {share:.2f} | {right:.0f} | {wrong:.0f} | {best:.2f} | {' | '.join(three)} |")
+    noises = (f"{noise(b, rewards, squared):.0f}" for b in (0, share, best))
+    lines.append(f"| {problem.prompt} | {share:.2f} | {right:.0f} | {wrong:.0f} | {best:.2f} | {' | '.join(noises)} |")
     assert wrong > right and best < share
 say("\n".join(lines))
 
 # %% [markdown]
-# *Right, wrong: the mean $\|s\|^2$ of right and of wrong completions. Noise, with three baselines:
-# $\mathbb E[(R-b)^2\|s\|^2]$, which is $\mathrm{Var}(b)$ up to a constant.* On these three prompts wrong completions have the
-# longer scores, so the best baseline lies below $p$; on the first, an easy one, $b = p$ is much noisier than none, as for the coin. Weaver and
-# Tao (2001) found the average reward optimal in a limit of their own setting; in general it is not (Greensmith, Bartlett and Baxter
-# 2004). But it needs no scores, it is the best where $\|s\|^2$ does not depend on the reward, and with it a prompt that is
-# always answered right moves nothing.
+# *Right, wrong: the mean $\|s\|^2$ of right and of wrong completions. Noise, for three baselines: $\mathbb E[(R-b)^2\|s\|^2]$, which is
+# $\mathrm{Var}(b)$ up to a constant.* On these three prompts wrong completions have the longer scores, so the best baseline lies below
+# $p$; on the first, an easy one, $b = p$ is much noisier than none, as for the coin. Weaver and Tao (2001) found the average reward
+# optimal in a limit of their own setting; in general it is not (Greensmith, Bartlett and Baxter 2004). But it needs no scores, it is the
+# best where $\|s\|^2$ does not depend on the reward, and with it a prompt whose completions are always right causes no update.
 #
 # ## Exercises
 #
@@ -231,7 +234,7 @@ say("\n".join(lines))
 
 # %% [exercise]
 def softmax_score(logits, token):
-    """The gradient of log softmax(logits)[token] with respect to the logits: as long as the logits."""
+    """The gradient of log softmax(logits)[token] with respect to the logits, of the same length."""
     softmax = np.exp(logits) / np.exp(logits).sum()
     return ...
 
@@ -274,9 +277,9 @@ def softmax_score(logits, token):
 
 
 # %% [markdown]
-# **2. When is $b = p$ noisier than no baseline?** For a prompt with success probability $p$, let the mean $\|s\|^2$ of the wrong completions
-# be $w$ times that of the right ones. Minimise $\mathrm{Var}(b)$ of step 4 by hand: above which $w$ is $b = p$ noisier than $b = 0$?
-# Compare with the table.
+# **2. When is $b = p$ noisier than no baseline?** For a prompt with success probability $p$, let the mean $\|s\|^2$ of the wrong
+# completions be $w$ times that of the right ones. Minimise $\mathrm{Var}(b)$ of step 4 by hand: above what $w$ is $b = p$ noisier than
+# $b = 0$? Compare with the table.
 
 
 # %% [exercise]
@@ -317,15 +320,15 @@ def worse_than_none_above(p):
 
 
 # %% [markdown]
-# **3. Find the bug.** Many tokenizers have no padding token, so the EOS is used for it. The mask `ids != pad` then also leaves out the EOS that
-# ended the completion, and the decision to stop is never trained: several public trainers have had this bug. What is left of a score no longer
-# has mean 0, so the mean estimate depends on the baseline: run the cell. Repair the mask: true up to and *including* the first EOS; what comes
-# later is padding, whatever its id.
+# **3. Find the bug.** Many tokenizers have no padding token, so the EOS is used for it. The mask `ids != pad` then also leaves out the
+# EOS that ended the completion, and the decision to stop is never trained: several public trainers have had this bug. The rest of the
+# score no longer has mean 0, so the mean estimate depends on the baseline: run the cell. Repair the mask: true up to and *including* the
+# first EOS; everything later is padding, whatever its id.
 
 
 # %% [exercise]
 def completion_mask(ids, eos):
-    """ids (B, T) to (B, T), True on the tokens of the completion."""
+    """ids (B, T). Returns (B, T): True on the tokens of the completion."""
     return ids != eos  # <- runs, and is wrong
 
 
@@ -337,7 +340,7 @@ for b in (0.0, 0.5, 1.0):
 check("1.3", completion_mask)
 
 # %% [hint]
-# `(ids == eos).cumsum(dim=1)` counts the EOS tokens up to and including a place. A token belongs to the completion if there is no EOS
+# `(ids == eos).cumsum(dim=1)` counts the EOS tokens up to and including a position. A token belongs to the completion if there is no EOS
 # *before* it.
 
 
@@ -365,8 +368,8 @@ def completion_mask(ids, eos):
 # mask without the EOS, or a mean over the tokens of a completion ([lesson 5](05_length.ipynb)), breaks this: then the mean estimate depends
 # on the baseline.
 #
-# A $b_t$ that is learned is PPO's critic ([lesson 15](15_critic.ipynb)); a baseline from the other completions to the same prompt is the
-# subject of [lesson 3](03_group_baseline.ipynb). `tests/test_reinforce.py` checks the same on a transformer.
+# A learned $b_t$ is PPO's critic ([lesson 15](15_critic.ipynb)); a baseline from the other completions to the same prompt is the subject
+# of [lesson 3](03_group_baseline.ipynb). `tests/test_reinforce.py` checks the claim on a transformer.
 #
 # Sources: Williams 1992 (*Machine Learning* 8, REINFORCE with a baseline); Weaver and Tao 2001,
 # [1301.2315](https://arxiv.org/abs/1301.2315); Greensmith, Bartlett and Baxter 2004 (*JMLR* 5, the optimal baseline); Dr. GRPO,

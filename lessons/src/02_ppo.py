@@ -1,13 +1,13 @@
 # %% [markdown] 30 minutes
 # # 2 · PPO: the ratio and the clip
 #
-# REINFORCE ([lesson 1](01_score_function.ipynb)) makes one update and throws its samples away. Sampling is expensive, so PPO (proximal
+# REINFORCE ([lesson 1](01_score_function.ipynb)) makes one update and discards its samples. Sampling is expensive, so PPO (proximal
 # policy optimization) makes several updates with one batch. From the second update on, the samples come from a policy that no longer
-# exists. PPO corrects for that with a **ratio**, and stops the gradient of tokens that have moved far enough with a **clip**.
+# exists. PPO corrects for this with a **ratio**, and stops the gradient of tokens that have moved far enough with a **clip**.
 #
 # Outside the clip's range there are four cases: the ratio is too high or too low, and the advantage is positive or negative. **The claim:
-# clipping stops the gradient in exactly two of them.** PPO's critic is the subject of [lesson 15](15_critic.ipynb), the KL (Kullback–Leibler)
-# divergence from a reference policy that of [lesson 4](04_kl.ipynb); here both are left out.
+# clipping stops the gradient in exactly two of them.** Left out here are PPO's critic ([lesson 15](15_critic.ipynb)) and the KL
+# (Kullback–Leibler) divergence from a reference policy ([lesson 4](04_kl.ipynb)).
 #
 # | symbol | meaning |
 # |---|---|
@@ -19,7 +19,7 @@
 # | $\varepsilon$ | half the width of the clip's range, `clip_eps` = 0.2 |
 # | $R$ | the reward of a completion: 1 if it is right, 0 if it is wrong |
 #
-# This is the step from the loss of `reinforce.py` to that of `ppo.py`:
+# This is the diff from the loss of `reinforce.py` to that of `ppo.py`:
 
 # %%
 import random
@@ -43,25 +43,25 @@ show_diff(reinforce.policy_loss, ppo.policy_loss)
 #
 # A **rollout batch** is sampled once and cut into **minibatches**, with one optimizer step each (4 in `ppo.py`). While sampling, the
 # script records every $\ell^{old}_t$. After the first step the policy has changed, and a mean over the old samples no longer estimates
-# the new policy's expectation. For completions of one token the ratio repairs that:
+# the new policy's expectation. For completions of one token the ratio repairs this:
 #
 # $$\mathbb E_{y\sim\pi_{old}}\big[\rho(y)\,A(y)\,\nabla\ell(y)\big] =
 # \sum_y \pi_{old}(y)\,\frac{\pi(y)}{\pi_{old}(y)}\,A(y)\,\nabla\log\pi(y) = \nabla \sum_y \pi(y)\,A(y)$$
 #
-# A check without sampling error: three completions of one token have the old probabilities ½, ¼, ¼, and a batch of four rows holds them
-# in exactly this proportion. The truth is the derivative of the success probability, which is a sum of three terms.
+# A check without sampling error: three completions of one token have old probabilities ½, ¼, ¼, and a batch of four holds them in exactly
+# this proportion. The truth is the derivative of the success probability, a sum of three terms.
 
 # %%
-rows = torch.tensor([0, 0, 1, 2])
+drawn = torch.tensor([0, 0, 1, 2])  # the batch: one number per completion
 old = torch.tensor([0.5, 0.25, 0.25]).double().log()
 R = torch.tensor([0.0, 1.0, 1.0]).double()  # the last two are right; A = R, as in REINFORCE
 for when, start in (("first update", old), ("a later one", old + torch.tensor([-0.5, 1.2, -0.3]))):
     logits = start.clone().requires_grad_()
     (truth,) = torch.autograd.grad(logits.softmax(dim=0) @ R, logits)
-    logps = logits.log_softmax(dim=0)[rows].view(4, 1)
-    batch = {"logps": logps, "advantages": R[rows].view(4, 1), "mask": torch.ones(4, 1).bool()}
+    logps = logits.log_softmax(dim=0)[drawn].view(4, 1)
+    batch = {"logps": logps, "advantages": R[drawn].view(4, 1), "mask": torch.ones(4, 1).bool()}
     unclipped = ppo.Config(clip_eps=float("inf"))
-    with_ratio = ppo.policy_loss(**batch, old_logps=old[rows].view(4, 1), config=unclipped)
+    with_ratio = ppo.policy_loss(**batch, old_logps=old[drawn].view(4, 1), config=unclipped)
     without = reinforce.policy_loss(**batch, config=reinforce.Config(max_new_tokens=1))
     with_ratio, without = (-torch.autograd.grad(loss, logits, retain_graph=True)[0] for loss in (with_ratio, without))
     assert torch.allclose(with_ratio, truth, rtol=1e-12)
@@ -70,13 +70,13 @@ for when, start in (("first update", old), ("a later one", old + torch.tensor([-
     print(f"without {without.numpy().round(3)}")
 
 # %% [markdown]
-# On the first update every ratio is 1 and changes nothing. Later, the gradient without the ratio is wrong: here it pushes the second
-# completion, a right one, down.
+# On the first update every ratio is 1 and changes nothing. Later, the gradient without the ratio is wrong: here it pushes a right
+# completion, the second, down.
 #
 # For completions of many tokens, each token's own ratio is an approximation. The old policy also sampled the tokens before it, and the
-# tokens after it, on which the advantage depends; their ratios are left out. An example with two tokens, each 0 or 1, which the old policy
-# draws with probability ½; a completion is right if the second token is a 1. An update has raised the probability of a 1 after a 1 to ¾ and
-# changed nothing else. What is the gradient for the first token?
+# tokens after it, on which the advantage depends; their ratios are left out. In the next example, completions have two tokens, each 0 or
+# 1, which the old policy draws with probability ½; a completion is right if its second token is 1. An update has raised the probability
+# of a 1 after a 1 to ¾ and changed nothing else. What is the gradient for the first token?
 
 # %%
 first = torch.zeros(2).double().requires_grad_()  # logits of the first token
@@ -91,8 +91,8 @@ print(f"truth {truth.numpy()}   with each token's own ratio {estimate.numpy()}")
 assert np.allclose(truth, [-1 / 16, 1 / 16], rtol=1e-12) and estimate.abs().max() < 1e-12
 
 # %% [markdown]
-# A 1 has become the better beginning, and the estimate does not know it: in the old batch both beginnings were right equally often. The
-# error is small while the two policies are close; to keep them close is the purpose of the clip.
+# A 1 has become the better first token, but the estimate does not show it: in the old batch, completions with either first token were
+# right equally often. The error is small while the two policies are close; the clip is meant to keep them close.
 #
 # ## The clip
 #
@@ -100,13 +100,15 @@ assert np.allclose(truth, [-1 / 16, 1 / 16], rtol=1e-12) and estimate.abs().max(
 #
 # $$J_t = \min\big(\rho_t A_t,\ \mathrm{clip}(\rho_t,\, 1-\varepsilon,\, 1+\varepsilon)\, A_t\big)$$
 #
-# The loss is $-J$, so the minimum becomes a maximum of negatives: the line with `torch.maximum` in the diff at the top.
+# The loss is $-J$, so the minimum becomes a maximum of negatives: see the line with `torch.maximum` in the diff at the top.
 #
-# (The mean runs over all tokens of the minibatch. The paper of GRPO, group relative policy optimization, prints PPO with a division by each
-# completion's length, that of Dr. GRPO, "GRPO done right", without; both call it PPO. [Lesson 5](05_length.ipynb) is about the difference.)
+# (The mean runs over all tokens of the minibatch. The paper of GRPO, group relative policy optimization, prints PPO with a division by
+# each completion's length; that of Dr. GRPO, "GRPO done right", prints it without. Both call it PPO. [Lesson 5](05_length.ipynb) is about
+# the difference.)
 #
-# **The proof.** Since $\nabla\rho_t = \rho_t\nabla\ell_t$, the first term of the minimum has the gradient $\rho_t A_t \nabla\ell_t$. Outside
-# the range the second term is a constant, with gradient 0. Inside, the two terms are equal. So it remains to see which is smaller.
+# **The proof.** Since $\nabla\rho_t = \rho_t\nabla\ell_t$, the first term of the minimum has the gradient $\rho_t A_t \nabla\ell_t$.
+# Outside the range the second term is a constant, with gradient 0. Inside, the two terms are equal. So the question is which term is
+# smaller.
 #
 # - If $\rho > 1+\varepsilon$, the clipped ratio is smaller than $\rho$. Multiplied by $A > 0$ it stays smaller: the constant is taken,
 #   **gradient 0**. Multiplication by $A < 0$ reverses the order: $\rho A$ is taken, gradient $\rho A\nabla\ell$.
@@ -118,11 +120,11 @@ assert np.allclose(truth, [-1 / 16, 1 / 16], rtol=1e-12) and estimate.abs().max(
 # | $A > 0$ | alive, $\rho A$ | **stopped** |
 # | $A < 0$ | **stopped** | alive, $\rho A$, without bound |
 #
-# A token is stopped once it has moved by more than ε *in the direction its advantage pushes it*. In the other two cases it has moved the
-# other way, because other tokens share its parameters, and its gradient pulls it back.
+# A token is stopped once its ratio has moved by more than ε *in the direction its advantage pushes it*. In the other two cases it has
+# moved the opposite way, because other tokens share its parameters, and its gradient pulls it back.
 #
-# **The check.** Autograd through the script's loss, token by token, against a table worked out by hand, and then on a grid of ratios from
-# 0.05 to 20:
+# **The check.** We differentiate the script's loss by autograd, token by token, and compare with values worked out by hand, then with the
+# table on ratios from 0.05 to 20:
 
 
 # %%
@@ -150,9 +152,9 @@ for A in (-2, -0.5, 0.5, 2):
 print(f"at ratio 20 and A = -1 the gradient is {objective([20.0], -1.0)[1].item():.0f}")
 
 # %% [markdown]
-# The last line is the case without bound. The *dual clip* ([1912.09729](https://arxiv.org/abs/1912.09729)) keeps the $J_t$ of a token with
-# $A < 0$ from falling below $cA$, so that the gradient ends at $\rho = c$. verl has it on by default, with $c = 3$: its "vanilla" loss
-# is not plain PPO.
+# The last line is the case without bound. The *dual clip* ([1912.09729](https://arxiv.org/abs/1912.09729)) keeps $J_t$ from falling below
+# $cA$ for a token with $A < 0$, so its gradient is 0 beyond $\rho = c$. verl enables it by default, with $c = 3$: its "vanilla" loss is
+# not plain PPO.
 #
 # Move the ratio through the range (the sliders need the first cell and the one above):
 
@@ -162,19 +164,19 @@ knob(
 )
 
 # %% [markdown]
-# *Thick lines: the gradient is exactly 0, for $A > 0$ above the (grey) range and for $A < 0$ below it.* The left picture redraws Fig. 1 of
+# *Thick lines: the gradient is exactly 0, for $A > 0$ above the (grey) range and for $A < 0$ below it.* The left panel redraws Fig. 1 of
 # the PPO paper.
 #
 # ## The clip on a real model
 #
 # The clip stops a *gradient*. Does it keep the *ratio* within the range? The base model writes 8 completions for each of 8 problems and
-# takes 16 steps on this batch (four times the usual number) at the full learning rate, once with the clip and once without. The advantage
-# is the reward minus the batch's mean reward.
+# is trained on this batch for 16 steps (four times the usual number) at the full learning rate, once with the clip and once without. The
+# advantage is the reward minus the batch's mean reward.
 
 
 # %%
 def train(eps):
-    """The log-probabilities before each of 16 steps and after the last, and the gradient of the loss in the latter."""
+    """The log-probabilities before each of 16 steps and after the last, and the loss's gradient in the final ones."""
     policy, history, config = to_float64(load_policy("base")[0]), [], ppo.Config(clip_eps=eps)
     optimizer = torch.optim.AdamW(policy.parameters(), lr=config.learning_rate, weight_decay=0.0)
     for _ in range(17):
@@ -195,19 +197,18 @@ show(furthest_ratios({"clip": clip, "no clip": no_clip}, rollout.logps, A, real)
 first, last = ((clip[step] - rollout.logps).exp() for step in (1, 16))
 outside, stopped = ((last - 1).abs() > 0.2) & real, (gradient == 0) & real
 assert torch.equal(stopped, outside & ((last - 1).sign() == A.sign())) and stopped.any() and (outside & ~stopped).any()
-far = (
-    torch.where(A > 0, first, 0).flatten().argmax()
-)  # of the tokens with A > 0, the one that the first step took furthest
+far = torch.where(A > 0, first, 0).flatten().argmax()  # the token with A > 0 whose ratio the first step raised most
 
 # %% [text]
-# *On this batch, once tokens with $A < 0$ have left the grey range, the clip slows them; it does not keep them in.* After 16 steps
-# {=int(outside.sum())} of {=int(real.sum())} tokens are outside. {=int(stopped.sum())} of these have moved where their advantage pushes them
-# and have a gradient of exactly 0; the other {=int((outside & ~stopped).sum())} have moved the other way, and their gradients are alive.
+# *On this batch, the clip slows tokens with $A < 0$ that have left the grey range; it does not keep them inside.* After 16 steps
+# {=int(outside.sum())} of {=int(real.sum())} tokens are outside. {=int(stopped.sum())} of these have moved where their advantage pushes
+# them and have a gradient of exactly 0; the other {=int((outside & ~stopped).sum())} have moved the opposite way, and their gradients are
+# alive.
 #
-# The clip stops gradients and not ratios, for two reasons. A step that starts inside the range may end far outside: the first,
-# with every ratio 1, multiplied the probability of a token with $A > 0$ by {=first.flatten()[far]:.1f}, from
-# {=rollout.logps.flatten()[far].exp():.3f} to {=clip[1].flatten()[far].exp():.3f}. And a stopped token
-# still moves, with the gradients of other tokens and with Adam's momentum.
+# There are two reasons why the clip does not stop ratios. A step that starts inside the range may end far outside: the first, with every
+# ratio 1, multiplied the probability of a token with $A > 0$ by {=first.flatten()[far]:.1f}, from
+# {=rollout.logps.flatten()[far].exp():.3f} to {=clip[1].flatten()[far].exp():.3f}. And a stopped token still moves, because of other
+# tokens' gradients and Adam's momentum.
 #
 # ## Exercises
 #
@@ -226,7 +227,8 @@ def stopped_share(ratio, A, mask, eps, c):
 check("2.1", stopped_share)
 
 # %% [hint]
-# For A > 0 nothing changes. For A < 0 the loss is now constant at two ends of the ratio's axis. And over which tokens is the mean?
+# For A > 0 nothing changes. For A < 0 the loss is now constant both for small and for large ratios. And over which tokens is the mean
+# taken?
 
 
 # %% [solution]
@@ -255,8 +257,9 @@ def stopped_share(ratio, A, mask, eps, c):
 #
 #     J = A * torch.minimum(ratio, ratio.clamp(1 - eps, 1 + eps))
 #
-# Public code, teaching code among it, writes the same bug in another way: of the two *products*, the minimum for $A \ge 0$ and the maximum
-# for $A < 0$. (Of the two *ratios*, that choice is PPO itself.) With one update a batch it does no harm. Which tokens does this loss stop?
+# Public code, including teaching code, has the same bug in another form: of the two *products*, it takes the minimum for $A \ge 0$ and
+# the maximum for $A < 0$. (Of the two *ratios*, that choice is PPO itself.) With one update per batch it does no harm. Which tokens does
+# this loss stop?
 
 
 # %% [exercise]
@@ -296,10 +299,10 @@ def stopped_by_the_bug(ratio, A, eps):
 
 
 # %% [markdown]
-# **3. How far does its own gradient push a token?** A token had the probability `p_old` when it was sampled, and its advantage is
-# positive. At which probability does the push end, until the next batch is sampled? Try 0.01 and 0.9 with ε = 0.2. (DAPO, decoupled
-# clip and dynamic sampling policy optimization, calls this the
-# "maximum possible updated" probability. It is no such bound: in the run above a single step took one token far past it.)
+# **3. How far does its own gradient push a token?** A token had probability `p_old` when it was sampled, and its advantage is positive.
+# At what probability does the push end, until the next batch is sampled? Try 0.01 and 0.9 with ε = 0.2. (DAPO, decoupled clip and dynamic
+# sampling policy optimization, calls this the "maximum possible updated" probability. It is not a bound: in the run above a single step
+# took one token far past it.)
 
 
 # %% [exercise]
@@ -312,7 +315,7 @@ def pushed_up_to(p_old, eps):
 check("2.3", pushed_up_to)
 
 # %% [hint]
-# At which ratio does the gradient become 0? Which ratios can a token of probability 0.9 reach?
+# At what ratio does the gradient become 0? What ratios can a token of probability 0.9 reach?
 
 
 # %% [solution]
@@ -333,10 +336,10 @@ def pushed_up_to(p_old, eps):
 # %% [markdown]
 # ## To remember
 #
-# - The ratio makes samples of the old policy count for the new one: exactly for completions of one token, approximately for longer ones.
+# - The ratio corrects for samples drawn from the old policy: exactly for completions of one token, approximately for longer ones.
 # - The clip stops a token that has already moved where its advantage pushes it: $A > 0$ above the range, $A < 0$ below it. In the other
 #   two cases the gradient is alive, and for $A < 0$ without bound.
-# - The clip stops gradients, not ratios: a token may leave the range in one step, and go on moving with others.
+# - The clip stops gradients, not ratios: a token may leave the range in one step, and then go on moving with others.
 #
 # Sources: PPO: [1707.06347](https://arxiv.org/abs/1707.06347), Eq. 7 and Fig. 1. PPO for language models:
 # [2203.02155](https://arxiv.org/abs/2203.02155); with a division by length DeepSeekMath, [2402.03300](https://arxiv.org/abs/2402.03300), Eq. 1;

@@ -10,8 +10,8 @@
 # $$\mathbb E[g] = \frac{G-1}{G}\,\nabla p \quad\text{with the mean of the group,} \qquad
 # \mathbb E[g] = \nabla p \quad\text{with the mean of the others.}$$
 #
-# The first is Dr. GRPO ("GRPO done right"), the second RLOO (REINFORCE leave-one-out). The mean of the group contains
-# the completion's own reward. That shortens the expected update and leaves its direction unchanged.
+# The first is Dr. GRPO ("GRPO done right"), the second RLOO (REINFORCE leave-one-out). The group's mean contains the completion's own
+# reward. That shortens the expected update and leaves its direction unchanged.
 #
 # | symbol | meaning |
 # |---|---|
@@ -20,7 +20,7 @@
 # | $p,\ q$ | the probability that a completion is right; $q = 1 - p$ |
 # | $s_i$ | the score of completion $i$: $\nabla_\theta \log \pi_\theta(y_i)$, summed over its tokens |
 # | $\bar R$ | the mean reward of the group, completion $i$ included |
-# | $b_i$ | the **leave-one-out** mean: of the other $G - 1$ rewards |
+# | $b_i$ | the **leave-one-out** mean, that of the other $G - 1$ rewards |
 # | $A_i$ | the advantage: $R_i - b_i$ (RLOO), $R_i - \bar R$ (Dr. GRPO), $(R_i - \bar R)/\sigma$ (GRPO; $\sigma$ is the standard deviation of the group's rewards) |
 # | $g$ | the update of one group: $\frac1G \sum_i A_i\, s_i$ |
 #
@@ -43,24 +43,26 @@ show_diff(grpo.compute_advantages, dr_grpo.compute_advantages)
 # %% [markdown]
 # ## The proof
 #
-# **Step 1: pairs.** RLOO's advantage is the mean of $R_i - R_j$ over the others. So its update is a sum over pairs, and exchanging $i$ and $j$
-# changes nothing:
+# **Step 1: pairs.** RLOO's advantage is the mean of $R_i - R_j$ over the other completions $j$. So its update is a sum over pairs,
+# unchanged if $i$ and $j$ are exchanged:
 #
 # $$g_{\text{RLOO}} = \frac1{G(G-1)}\sum_{i \ne j}(R_i - R_j)\,s_i = \frac1{G(G-1)}\sum_{i<j}(R_i - R_j)(s_i - s_j)$$
 #
-# **Step 2: one pair is unbiased.** $\mathbb E[s] = 0$ and $\mathbb E[R\,s] = \nabla p$ ([lesson 1](01_score_function.ipynb)), and the two completions are
-# independent. Multiplied out, $\mathbb E[(R_i - R_j)(s_i - s_j)] = 2\,\nabla p$. There are $G(G-1)/2$ pairs: $\mathbb E[g] = \nabla p$.
+# **Step 2: one pair is unbiased.** $\mathbb E[s] = 0$ and $\mathbb E[R\,s] = \nabla p$ ([lesson 1](01_score_function.ipynb)), and the two
+# completions are independent. Multiplying out gives $\mathbb E[(R_i - R_j)(s_i - s_j)] = 2\,\nabla p$. There are $G(G-1)/2$ pairs, so
+# $\mathbb E[g] = \nabla p$.
 #
-# **Step 3: the mean of the group contains the completion's own reward**, with weight $\frac1G$. So $R_i - \bar R = \frac{G-1}{G}(R_i - b_i)$: in
-# every group Dr. GRPO's advantages are RLOO's times $\frac{G-1}G$, and $\mathbb E[g] = \frac{G-1}{G}\nabla p$. ∎ ("Unbiased", said of Dr. GRPO, means up to
-# this constant. It is Bessel's: RLOO is the sample covariance of $R$ and $s$ divided by $G-1$, Dr. GRPO the one divided by $G$.)
+# **Step 3: the mean of the group contains the completion's own reward**, with weight $\frac1G$. So
+# $R_i - \bar R = \frac{G-1}{G}(R_i - b_i)$: in every group Dr. GRPO's advantages are RLOO's times $\frac{G-1}G$, and
+# $\mathbb E[g] = \frac{G-1}{G}\nabla p$. ∎ (Where Dr. GRPO is called "unbiased", this means up to this constant. It is Bessel's: RLOO's
+# update is the sample covariance of $R$ and $s$ with divisor $G-1$, Dr. GRPO's with divisor $G$.)
 #
-# The pairs say more. Two completions with the same reward contribute nothing: **only pairs of a right and a wrong completion count**. Of $k$ right
-# ones there are $k(G-k)$, and a group without disagreement is silent ([lesson 6](06_identity.ipynb)).
+# The pairs show more. Two completions with the same reward contribute nothing: **only pairs of a right and a wrong completion count**.
+# $k$ right completions make $k(G-k)$ such pairs; a group without any is silent ([lesson 6](06_identity.ipynb)).
 #
-# **How far it goes.** The theorem holds for the first update after sampling (every ratio is 1 and nothing is clipped),
-# for scores summed over tokens, without a KL (Kullback–Leibler) term. In their losses, Dr. GRPO also divides by a
-# constant and GRPO by each completion's length; below, all completions have two tokens.
+# **Scope.** The theorem holds for the first update after sampling (every ratio is 1 and nothing is clipped), for scores summed over
+# tokens, without a KL (Kullback–Leibler) term. In their losses, Dr. GRPO also divides by a constant and GRPO by each completion's length;
+# below, all completions have two tokens.
 #
 # **And GRPO?** Its $\sigma$ varies from group to group, so step 3 does not apply. But if an advantage depends on the
 # completion's own reward and on $j$, the number of right completions among the *others*, then $\mathbb E[R\,s] = \nabla p$ and
@@ -69,14 +71,14 @@ show_diff(grpo.compute_advantages, dr_grpo.compute_advantages)
 # $$\mathbb E[A_i s_i] = w(p)\,\nabla p, \qquad w(p) = \mathbb E_j\big[A(\text{right}, j) - A(\text{wrong}, j)\big],
 # \quad j \sim \mathrm{Binomial}(G-1, p)$$
 #
-# Again this is a number times $\nabla p$, but GRPO's depends on $p$: prompts are weighted by their difficulty
+# Again this is a number times $\nabla p$, but GRPO's number depends on $p$: prompts are weighted by their difficulty
 # ([lesson 7](07_group_size.ipynb); `identity.weight` is this formula).
 #
 # ## A policy small enough to enumerate
 #
-# Our prompt is: *write two digits from 0 to 2 that add up to 2*. Of the nine completions, `00` to `22`, three are right.
-# The policy has 12 parameters: three logits for the first digit, and three for the second after each first digit. So $p$
-# is a sum of three probabilities. Autograd differentiates it, and we compare with that: no advantage occurs in it.
+# Our prompt is: *write two digits from 0 to 2 that add up to 2*. Of the nine completions, `00` to `22`, three are right. The policy has
+# 12 parameters: three logits for the first digit, and three for the second after each first digit. So $p$ is a sum of three
+# probabilities. Autograd differentiates this sum, in which no advantage occurs, and we compare the updates with the result.
 
 # %%
 rewards = torch.tensor([a + b == 2 for a in range(3) for b in range(3)]).double()  # (9,), of 00, 01, ..., 22
@@ -106,7 +108,7 @@ assert (probs @ scores).norm() < 1e-12 and ((probs * rewards) @ scores - grad_p)
 # %% [markdown]
 # ## The experiment: all groups
 #
-# Nine completions make $9^G$ groups, 59,049 for G = 5. We visit each of them, take its advantages from the scripts, and
+# Nine completions make $9^G$ groups, 59,049 for G = 5. For each group we compute the advantages with the scripts' own functions and
 # weight its update by its probability.
 
 
@@ -120,7 +122,7 @@ def moments(script, G, policy):
     chance = probs[groups].prod(dim=1)  # (9^G,)
     mean = chance @ g
     factor = (mean @ grad_p / (grad_p @ grad_p)).item()
-    assert (mean - factor * grad_p).norm() < 1e-12 * grad_p.norm()  # it points along grad p and nowhere else
+    assert (mean - factor * grad_p).norm() < 1e-12 * grad_p.norm()  # it points exactly along grad p
     return factor, (chance @ (g - mean).square().sum(dim=1)).item()
 
 
@@ -130,7 +132,7 @@ for G in (2, 3, 4, 5):
     claimed = [1, (G - 1) / G, float(identity.weight("GRPO", p, G))]
     assert np.allclose(factors, claimed, rtol=1e-12, atol=0)
     print(f"{G}  {factors[0]:8.4f}  {factors[1]:8.4f}  {claimed[1]:7.4f} {factors[2]:8.4f} {claimed[2]:8.4f}")
-print("both agree with the formulas, relative error < 1e-12: True")
+print("all three agree with the formulas, relative error < 1e-12: True")
 
 groups = torch.cartesian_prod(*[torch.arange(9)] * 3)  # step 1, for every group of three
 R, s = rewards[groups], scores[groups]  # (729, 3), (729, 3, 12)
@@ -143,17 +145,16 @@ assert torch.allclose(pairs, (rloo.compute_advantages(rewards=R).unsqueeze(2) * 
 #
 # ## What the group costs
 #
-# The baseline is there for the variance ([lesson 1](01_score_function.ipynb)). At equal numbers of completions what counts is the variance
-# *per completion*, $G \cdot \operatorname{Var}[g]$. RLOO's update is the estimate with the exact $p$ as its baseline, and an uncorrelated part with mean
-# 0, the price of estimating $p$:
+# The purpose of the baseline is to reduce the variance ([lesson 1](01_score_function.ipynb)). For equal numbers of completions, compare
+# the variance *per completion*, $G \cdot \operatorname{Var}[g]$. RLOO's update is the estimate with the exact $p$ as its baseline plus an
+# uncorrelated part with mean 0, the price of estimating $p$:
 #
 # $$g = \frac1G\sum_i (R_i - p)\, s_i \;-\; \frac{1}{G(G-1)}\sum_{i\ne i'} (R_{i'} - p)\, s_i$$
 #
 # $$G\operatorname{Var}[g_{\text{RLOO}}] = \underbrace{\mathbb E\big[(R-p)^2\|s\|^2\big] - \|\nabla
 # p\|^2}_{\text{with the exact } p} \;+\; \frac{p\,q\;\mathbb E\|s\|^2 + \|\nabla p\|^2}{G-1}$$
 #
-# Dr. GRPO's variance is $\big(\frac{G-1}{G}\big)^2$ times that. This is no gain: signal and noise are scaled by the same
-# number.
+# Dr. GRPO's variance is $\big(\frac{G-1}{G}\big)^2$ times as large. This is no gain: signal and noise shrink by the same factor.
 
 
 # %%
@@ -164,7 +165,7 @@ def per_completion(policy, baseline):
 
 
 def price(policy):
-    """What estimating p adds, times G - 1: p q E|s|^2 + |grad p|^2."""
+    """The variance that estimating p adds, times G - 1: p q E|s|^2 + |grad p|^2."""
     probs, scores, grad_p = policy
     p = probs @ rewards
     return (p * (1 - p) * (probs @ scores.square().sum(dim=1)) + grad_p @ grad_p).item()
@@ -173,21 +174,21 @@ def price(policy):
 print(f"variance per completion: no baseline {per_completion(policy, 0):.4f}, exact p {per_completion(policy, p):.4f}")
 print("G   RLOO     Dr. GRPO   Dr. GRPO / factor²")
 for G in (2, 3, 4, 5):
-    ours, shorter = (G * moments(script, G, policy)[1] for script in (rloo, dr_grpo))
+    loo, shorter = (G * moments(script, G, policy)[1] for script in (rloo, dr_grpo))
     rescaled = shorter * (G / (G - 1)) ** 2
-    assert np.allclose([ours, rescaled], per_completion(policy, p) + price(policy) / (G - 1), rtol=1e-12, atol=0)
-    print(f"{G}   {ours:.4f}   {shorter:.4f}     {rescaled:.4f}")
+    assert np.allclose([loo, rescaled], per_completion(policy, p) + price(policy) / (G - 1), rtol=1e-12, atol=0)
+    print(f"{G}   {loo:.4f}   {shorter:.4f}     {rescaled:.4f}")
 squares = scores.square().sum(dim=1)
 right, wrong = (probs[mask] @ squares[mask] / probs[mask].sum() for mask in (rewards > 0, rewards < 1))
-saved = p**2 * ((2 - p) * right - (1 - p) * wrong)  # by the exact p, against no baseline: see below
+saved = p**2 * ((2 - p) * right - (1 - p) * wrong)  # variance that the exact p saves over no baseline: see below
 assert np.isclose(per_completion(policy, 0) - per_completion(policy, p), saved, rtol=1e-12, atol=0)
 
 # %% [markdown]
 # ## Change the group size
 #
-# Both panels run from hard prompts to easy ones. Left, the factor of $\nabla p$. Right, the variance per completion of
-# RLOO (and of Dr. GRPO, divided by its factor), relative to that with the exact $p$. Up to G = 4, dots are enumerations of
-# all groups. Move $G$ up from 2. (The slider needs the code cells above.)
+# Both panels run from hard prompts to easy ones. Left, the factor of $\nabla p$. Right, the variance per completion of RLOO (and of Dr.
+# GRPO, divided by its factor), relative to the variance with the exact $p$. Up to G = 4, dots come from enumerating all groups. Move $G$
+# up from 2. (The slider needs the code cells above.)
 
 # %%
 policies = [study(shift) for shift in np.linspace(-5, 6, 45)]
@@ -195,8 +196,8 @@ ps = np.array([(probs @ rewards).item() for probs, _, _ in policies])
 exact = np.array([per_completion(policy, p) for policy, p in zip(policies, ps)])
 none = np.array([per_completion(policy, 0) for policy in policies])
 prices = np.array([price(policy) for policy in policies])
-some = slice(6, 45, 5)
-dots = {G: np.array([[moments(script, G, policy) for script in (rloo, dr_grpo, grpo)] for policy in policies[some]])
+picked = slice(6, 45, 5)
+dots = {G: np.array([[moments(script, G, policy) for script in (rloo, dr_grpo, grpo)] for policy in policies[picked]])
         for G in (2, 3, 4)}  # (8, 3, 2): policy, script, factor and variance  # fmt: skip
 
 
@@ -205,29 +206,27 @@ def draw(G):
     variances = {"group": 1 + prices / (G - 1) / exact, "no baseline": none / exact}
     figure, (left, right) = factor_and_variance(G, ps, factors, variances)
     if G in dots:
-        left.plot(ps[some], dots[G][:, :, 0], "k.")
-        right.plot(ps[some], G * dots[G][:, 0, 1] / exact[some], "k.")
+        left.plot(ps[picked], dots[G][:, :, 0], "k.")
+        right.plot(ps[picked], G * dots[G][:, 0, 1] / exact[picked], "k.")
     return figure
 
 
 knob(draw, G=(2, 64, 1, 4))
 
 # %% [markdown]
-# *The larger the group, the closer Dr. GRPO comes to RLOO, on every prompt alike, and the closer the variance comes to
-# that with the exact $p$. GRPO's factor is flat at G = 2 and 3 only.*
+# *The larger the group, the closer Dr. GRPO's factor comes to RLOO's, equally on every prompt, and the closer the variance comes to that
+# with the exact $p$. GRPO's factor is flat only at G = 2 and 3.*
 #
-# Here a small group is noisier than no baseline on hard prompts. With the exact $p$ the variance is less than without
-# a baseline by
-# $p^2\big[(1+q)\,\mathbb E[\|s\|^2 \mid \text{right}] - q\,\mathbb E[\|s\|^2 \mid \text{wrong}]\big]$. If the scores of
-# wrong completions are long enough, this is negative, and going without a baseline is less noisy than any group. On the
-# arithmetic task of this repository it is less noisy than the mean of a group of eight
-# ([lesson 13](13_quiet_estimators.ipynb)).
+# Here a small group is noisier than no baseline on hard prompts. The exact $p$ as baseline reduces the variance by
+# $p^2\big[(1+q)\,\mathbb E[\|s\|^2 \mid \text{right}] - q\,\mathbb E[\|s\|^2 \mid \text{wrong}]\big]$. If the scores of wrong completions
+# are long enough, this is negative, and no baseline is less noisy than any group. On the arithmetic task of this repository it is less
+# noisy than the mean of a group of eight ([lesson 13](13_quiet_estimators.ipynb)).
 #
 # ## Exercises
 #
-# **1. A timeout.** For some completions the verifier timed out, so that their entry in `rewards` means nothing. Write
-# RLOO's advantages: a completion that was verified is compared with the *other* verified ones of its group, and the rest
-# get 0. No loop. (Every group has at least two that were verified.)
+# **1. A timeout.** For some completions the verifier timed out, so their entries in `rewards` mean nothing. Write RLOO's advantages: a
+# verified completion is compared with the *other* verified completions of its group; the rest get 0. Use no loop. (Every group has at
+# least two verified completions.)
 
 
 # %% [exercise]
@@ -240,7 +239,7 @@ def rloo_verified(rewards, verified):
 check("3.1", rloo_verified)
 
 # %% [hint]
-# The sum of the others is the sum of all verified rewards minus the own reward. How many are there?
+# The sum of the others' rewards is the sum of all verified rewards minus the completion's own. How many others are there?
 
 
 # %% [solution]
@@ -275,9 +274,8 @@ def rloo_verified(rewards, verified):
 
 
 # %% [markdown]
-# **2. Bessel once more.** DeepSeekMath does not say whether the variance inside $\sigma$ is divided by $G$ (ddof 0, as in
-# `grpo.py`) or by $G - 1$ (ddof 1, the default of `torch.std`). By what number does ddof 1 multiply GRPO's advantages,
-# and with them $\mathbb E[g]$?
+# **2. Bessel once more.** DeepSeekMath does not say whether the variance inside $\sigma$ is divided by $G$ (ddof 0, as in `grpo.py`) or
+# by $G - 1$ (ddof 1, the default of `torch.std`). By what factor does ddof 1 change GRPO's advantages, and with them $\mathbb E[g]$?
 
 
 # %% [exercise]
@@ -314,14 +312,14 @@ def bessel(G):
 
 
 # %% [markdown]
-# **3. Find the bug.** A batch holds the question *how many?* twice, with two different pictures. The function below finds
-# the groups by the text of the prompt, as public training code has done. The G rows of a group are contiguous. Repair
-# the line (Dr. GRPO's advantages).
+# **3. Find the bug.** A batch holds the question *how many?* twice, with two different pictures. The function below finds the groups by
+# the prompt's text, as public training code has done. The G completions of a group are contiguous. Repair the marked line (the advantages
+# are Dr. GRPO's).
 
 
 # %% [exercise]
 def advantages_by_prompt(texts, rewards, G):
-    """texts: the prompt of each row; rewards (P * G,). Advantages (P * G,), in the same order."""
+    """texts: each completion's prompt; rewards (P * G,). Returns advantages (P * G,), in the same order."""
     A = torch.zeros_like(rewards)
     groups = [[row for row, other in enumerate(texts) if other == text] for text in set(texts)]  # <- runs, and is wrong
     for rows in groups:
@@ -333,7 +331,7 @@ def advantages_by_prompt(texts, rewards, G):
 check("3.3", advantages_by_prompt)
 
 # %% [hint]
-# The rows of a group are those that were sampled together. Rows 0 to G − 1 are the first group. No text is needed.
+# A group's completions were sampled together: numbers 0 to G − 1 are the first group. No text is needed.
 
 
 # %% [solution]
@@ -372,20 +370,19 @@ def advantages_by_prompt(texts, rewards, G):
 
 
 # %% [markdown]
-# Say one picture is hard (all wrong), the other easy (all right): merged, their completions get $-\frac12$ and
-# $+\frac12$. Even two groups of the *same* problem, merged, have the factor $1 - \frac1{2G}$, so that a repeated prompt
-# counts more than the others.
+# If one picture is hard (all wrong) and the other easy (all right), the completions of the merged group get $-\frac12$ and $+\frac12$.
+# Even two groups of the *same* problem, when merged, have the factor $1 - \frac1{2G}$, so a repeated prompt counts more than the others.
 #
 # ## To remember
 #
-# - The mean of the group contains the completion's own reward: that multiplies the expected gradient by $(G-1)/G$, while
-#   RLOO, which leaves it out, gives exactly $\nabla p$.
+# - The group's mean contains the completion's own reward, which multiplies the expected gradient by $(G-1)/G$; RLOO leaves it out and
+#   gives exactly $\nabla p$.
 # - GRPO's expectation is a multiple of $\nabla p$ as well, but the multiple depends on $p$.
-# - A baseline is there for the variance: not knowing $p$ costs a group a price that falls as $1/(G-1)$, and whether the
-#   group is better than no baseline depends on $G$, $p$ and the scores of wrong completions.
+# - A baseline serves to reduce the variance. Estimating $p$ from the group adds variance that falls as $1/(G-1)$; whether the group's
+#   mean is better than no baseline depends on $G$, $p$ and the scores of wrong completions.
 #
-# Sources: GRPO, [arXiv:2402.03300](https://arxiv.org/abs/2402.03300), section 4.1.2; Dr. GRPO and its relation to
-# RLOO, [2503.20783](https://arxiv.org/abs/2503.20783), App. A; RLOO: Kool, van Hoof and Welling 2019, *Buy 4 REINFORCE
-# Samples, Get a Baseline for Free!*, and Ahmadian et al., [2402.14740](https://arxiv.org/abs/2402.14740); the weight
-# $w(p)$: Davis and Recht, [2510.13651](https://arxiv.org/abs/2510.13651). Groups merged by text: pull request 3882 of
-# NeMo-RL. The formulas for the variance are ours.
+# Sources: GRPO, [arXiv:2402.03300](https://arxiv.org/abs/2402.03300), section 4.1.2; Dr. GRPO and its relation to RLOO,
+# [2503.20783](https://arxiv.org/abs/2503.20783), App. A; RLOO: Kool, van Hoof and Welling 2019, *Buy 4 REINFORCE Samples, Get a Baseline
+# for Free!*, and Ahmadian et al., [2402.14740](https://arxiv.org/abs/2402.14740); the weight $w(p)$: Davis and Recht,
+# [2510.13651](https://arxiv.org/abs/2510.13651). Groups merged by text: NeMo-RL's pull request 3882. The formulas for the variance are
+# ours.

@@ -1,14 +1,13 @@
 # %% [markdown] 30 minutes
 # # 4 · KL estimators
 #
-# Training moves the policy $\pi$ away from the model that it started as, the **reference**. A penalty on the KL
-# (Kullback–Leibler) divergence pulls it back. Proximal policy optimization (PPO) puts the penalty into the reward, and
-# group relative policy optimization (GRPO) into the loss, each as one number for every sampled token. Three such numbers
-# are in use, and what they do depends on where they are put:
+# Training moves the policy $\pi$ away from the model that it started as, the **reference**. A penalty on the KL (Kullback–Leibler)
+# divergence pulls it back. Proximal policy optimization (PPO) puts the penalty into the reward, group relative policy optimization (GRPO)
+# into the loss, each as one number per sampled token. Three such numbers are in use, and their effect depends on where they are put:
 #
 # - **As values**, $k_1$ and $k_3$ are unbiased estimates of $\mathrm{KL}(\pi\Vert\pi_\text{ref})$.
-# - **As losses**, $k_1$ has a mean gradient of zero, $k_2$ gives the gradient of $\mathrm{KL}(\pi\Vert\pi_\text{ref})$,
-#   and $k_3$ that of $\mathrm{KL}(\pi_\text{ref}\Vert\pi)$, another divergence. GRPO uses $k_3$ as a loss.
+# - **As losses**, $k_1$ has a mean gradient of zero, $k_2$ gives the gradient of $\mathrm{KL}(\pi\Vert\pi_\text{ref})$, and $k_3$ that of
+#   $\mathrm{KL}(\pi_\text{ref}\Vert\pi)$, a different divergence. GRPO uses $k_3$ as a loss.
 #
 # | symbol | meaning |
 # |---|---|
@@ -17,8 +16,8 @@
 # | $u$ | $\pi_\text{ref}(y)/\pi(y)$, so that $\log u$ is the difference of two log-probabilities |
 # | $k_1,\ k_2,\ k_3$ | $-\log u$, $\quad\frac12(\log u)^2$, $\quad u - 1 - \log u$ (Schulman 2020) |
 # | $s$ | the score $\nabla_\theta \log \pi(y)$ |
-# | $\mathrm{KL}(\pi\Vert\pi_\text{ref})$ | $\sum_y \pi \log(\pi/\pi_\text{ref})$, the **reverse** KL: an average over what the policy does |
-# | $\mathrm{KL}(\pi_\text{ref}\Vert\pi)$ | $\sum_y \pi_\text{ref} \log(\pi_\text{ref}/\pi)$, the **forward** KL: an average over what the reference does |
+# | $\mathrm{KL}(\pi\Vert\pi_\text{ref})$ | $\sum_y \pi \log(\pi/\pi_\text{ref})$, the **reverse** KL: an average over tokens of the policy |
+# | $\mathrm{KL}(\pi_\text{ref}\Vert\pi)$ | $\sum_y \pi_\text{ref} \log(\pi_\text{ref}/\pi)$, the **forward** KL: an average over tokens of the reference |
 
 # %%
 import numpy as np
@@ -48,13 +47,12 @@ def forward_kl(logits, ref):
 # %% [markdown]
 # ## As values
 #
-# $\mathbb E[k_1]$ is the definition of the KL. Next,
-# $\mathbb E[u] = \sum_y \pi\,\frac{\pi_\text{ref}}{\pi} = \sum_y \pi_\text{ref} = 1$, as long as $\pi$ can reach
-# whatever the reference can. So $u - 1$ has mean zero, and $k_3 = k_1 + (u - 1)$ has the mean of $k_1$. It is never
-# negative, because $\log u \le u - 1$. $k_2$ is biased.
+# $\mathbb E[k_1]$ is the definition of the KL. Next, $\mathbb E[u] = \sum_y \pi\,\frac{\pi_\text{ref}}{\pi} = \sum_y \pi_\text{ref} = 1$,
+# provided that $\pi > 0$ wherever $\pi_\text{ref} > 0$. So $u - 1$ has mean zero, and $k_3 = k_1 + (u - 1)$ has the same mean as $k_1$.
+# $k_3$ is never negative, because $\log u \le u - 1$. $k_2$ is biased.
 #
-# To check this without sampling noise, let a policy over five tokens have probabilities that are sixteenths. In the batch
-# below every token occurs exactly as often as it should, so a mean over the batch *is* the expectation.
+# To check this without sampling noise, take a policy over five tokens whose probabilities are multiples of 1/16. In the batch below every
+# token occurs exactly in proportion, so a mean over the batch *is* the expectation.
 
 # %%
 counts = torch.tensor([8, 4, 2, 1, 1])
@@ -68,7 +66,7 @@ def same(a, b):
 
 
 truth = reverse_kl(logits, ref)
-logp = logits.log_softmax(dim=0)[batch]  # (16,), whose gradient is the score
+logp = logits.log_softmax(dim=0)[batch]  # (16,), its gradient is the score
 print(f"KL(pi || ref) = {truth:.4f}\n        mean     std  lowest  unbiased")
 for name, k in ESTIMATORS.items():
     values = k(ref[batch] - logp).detach()
@@ -79,8 +77,8 @@ inverted = ESTIMATORS["k3"](logp - ref[batch]).detach()
 print(f"k3 with u = pi / pi_ref, a mistake: mean {inverted.mean():.4f}, lowest {inverted.min():.4f}")
 
 # %% [markdown]
-# With $u$ upside down, $k_3$ is still never negative and still zero where the policies agree. Of these numbers, only its
-# mean shows the mistake.
+# With $u$ inverted, $k_3$ is still never negative and still zero where the policies agree. Of these properties, only the mean shows the
+# mistake.
 #
 # ## As losses
 #
@@ -90,12 +88,12 @@ print(f"k3 with u = pi / pi_ref, a mistake: mean {inverted.mean():.4f}, lowest {
 # $$\nabla\,\mathbb E[k] \;=\; \nabla \sum_y \pi\,k \;=\; \underbrace{\mathbb E[\nabla k]}_{k \text{ as a loss}} \;+\;
 # \underbrace{\mathbb E[k\,s]}_{k \text{ in the reward}}$$
 #
-# The second half is the policy gradient of a penalty $k$ ([lesson 1](01_score_function.ipynb)). Each placement delivers
-# one half. Because $\nabla \log u = -s$,
+# The second half is the policy gradient of a penalty $k$ ([lesson 1](01_score_function.ipynb)). Each placement of $k$ gives one half.
+# Because $\nabla \log u = -s$,
 #
 # $$\nabla k_1 = s, \qquad \nabla k_2 = -\log u \; s, \qquad \nabla k_3 = (1 - u)\, s$$
 #
-# Three means finish the proof, one for each $k$:
+# Three means complete the proof, one for each $k$:
 #
 # $$\mathbb E[s] = \sum_y \nabla \pi = \nabla 1 = 0$$
 #
@@ -105,9 +103,9 @@ print(f"k3 with u = pi / pi_ref, a mistake: mean {inverted.mean():.4f}, lowest {
 # $$\nabla\mathrm{KL}(\pi_\text{ref}\Vert\pi) = -\sum_y \pi_\text{ref}\,s = -\mathbb E[u\,s] = \mathbb E[(1-u)\,s]
 # \qquad \blacksquare$$
 #
-# So $k_1$ as a loss is nothing but noise. And $k_3$ *in the reward* is wrong too: it gets the other half, the difference
-# of the reverse and the forward gradient, and near the reference these two nearly cancel. Now the same without algebra:
-# autograd on the batch, against autograd on the two sums.
+# So $k_1$ as a loss is nothing but noise. And $k_3$ *in the reward* is wrong too: it gives the other half, the reverse gradient minus the
+# forward gradient, and near the reference these two nearly cancel. We check this without algebra, by comparing autograd on the batch with
+# autograd on the two sums.
 
 
 # %%
@@ -115,8 +113,8 @@ def gradient(value, wrt=logits):
     return torch.autograd.grad(value, wrt, retain_graph=True)[0]
 
 
-def which(computed, wrt=logits):
-    """The name of the known gradient that this one equals to 1e-14."""
+def name_of(computed, wrt=logits):
+    """The name of the known gradient that `computed` equals, within 1e-14."""
     reverse, forward = gradient(reverse_kl(wrt, ref), wrt), gradient(forward_kl(wrt, ref), wrt)
     known = {"0": 0 * reverse, "reverse": reverse, "forward": forward, "reverse - forward": reverse - forward}
     return next((name for name, value in known.items() if same(computed, value)), "neither")
@@ -125,7 +123,7 @@ def which(computed, wrt=logits):
 table = {}
 for name, k in ESTIMATORS.items():
     value = k(ref[batch] - logp)
-    table[name] = which(gradient(value.mean())), which(gradient((value.detach() * logp).mean()))
+    table[name] = name_of(gradient(value.mean())), name_of(gradient((value.detach() * logp).mean()))
     print(f"{name} as a loss: {table[name][0]:10} in the reward: {table[name][1]}")
 expected = [("0", "reverse"), ("reverse", "neither"), ("forward", "reverse - forward")]
 assert list(table.values()) == expected
@@ -133,8 +131,8 @@ assert list(table.values()) == expected
 # %% [markdown]
 # ## In the scripts
 #
-# With all advantages 0, only the KL term is left of GRPO's loss. PPO subtracts $\beta k_1$ from the reward of every token
-# ($\beta$ is `kl_coef`); with rewards and values 0, its returns are that penalty alone.
+# With all advantages 0, GRPO's loss is only its KL term. PPO subtracts $\beta k_1$ from the reward of every token ($\beta$ is `kl_coef`);
+# with rewards and values 0, its returns contain only that penalty.
 
 # %%
 show_source(grpo.policy_loss)
@@ -143,11 +141,11 @@ old_logps, ref_logps = logp.detach().view(16, 1), ref[batch].view(16, 1)
 new = {"logps": logp.view(16, 1), "old_logps": old_logps, "mask": mask}
 
 loss = grpo.policy_loss(**new, ref_logps=ref_logps, advantages=zeros, config=grpo.Config(kl_coef=1.0))
-in_grpo = which(gradient(loss))
+in_grpo = name_of(gradient(loss))
 
-judged = {"rewards": zeros.view(2, 8), "values": zeros, "old_logps": old_logps, "ref_logps": ref_logps, "mask": mask}
-_, returns = ppo.compute_advantages(**judged, config=ppo.Config(kl_coef=1.0))
-in_ppo = which(gradient(ppo.policy_loss(**new, advantages=returns, config=ppo.Config())))
+inputs = {"rewards": zeros.view(2, 8), "values": zeros, "old_logps": old_logps, "ref_logps": ref_logps, "mask": mask}
+_, returns = ppo.compute_advantages(**inputs, config=ppo.Config(kl_coef=1.0))
+in_ppo = name_of(gradient(ppo.policy_loss(**new, advantages=returns, config=ppo.Config())))
 
 A, beta, u = torch.linspace(-1, 1, 16).double(), 0.04, (ref[batch] - logp).exp().detach()
 eq_21 = -gradient(((A + beta * (u - 1)) * logp).mean())  # as the paper prints it, for completions of one token
@@ -157,23 +155,22 @@ print(f"grpo.py: {in_grpo}; the gradient that the paper prints: {same(gradient(l
 assert (in_grpo, in_ppo, same(gradient(loss), eq_21)) == ("forward", "reverse", True)
 
 # %% [markdown]
-# **The name and the gradient.** DeepSeekMath has $-\beta\,\mathbb D_{KL}[\pi_\theta\Vert\pi_\text{ref}]$ in its objective
-# (Eq. 3), estimates it by $k_3$ (Eq. 4), which as a value is unbiased, and prints the gradient that it follows:
-# $\hat A + \beta(u - 1)$ before every score (Eq. 20–21). So nothing is hidden, but name and gradient disagree: what
-# is descended is the KL with its arguments exchanged, and `grpo.py` does the same. The forward KL, too, has its minimum at
-# the reference, but it is another regulariser.
+# **The name and the gradient.** DeepSeekMath has $-\beta\,\mathbb D_{KL}[\pi_\theta\Vert\pi_\text{ref}]$ in its objective (Eq. 3),
+# estimates it by $k_3$ (Eq. 4), which as a value is unbiased, and prints the gradient that it follows: $\hat A + \beta(u - 1)$ before
+# every score (Eq. 20–21). So nothing is hidden, but name and gradient disagree: training descends the KL with its arguments exchanged,
+# and so does `grpo.py`. The forward KL also has its minimum at the reference, but it is a different regulariser.
 #
 # ## Move the reference away
 #
-# How different are they? Let the policy be the Gaussian $N(0,1)$ and the reference $N(d,1)$. Schulman compares them at
-# $d = 0.1$ and 1 and finds that $k_3$ "appears to be a strictly better estimator" than $k_2$. Farther away, $k_3$ becomes
-# the noisiest of the three: with $\mathrm{KL} = d^2/2$,
+# How different are the three estimators? Let the policy be the Gaussian $N(0,1)$ and the reference $N(d,1)$. Schulman compares them at
+# $d = 0.1$ and 1 and finds that $k_3$ "appears to be a strictly better estimator" than $k_2$. Farther away, $k_3$ becomes the noisiest of
+# the three: with $\mathrm{KL} = d^2/2$,
 #
 # $$\operatorname{Var} k_1 = d^2, \qquad \operatorname{Var} k_3 = e^{d^2} - 1 - d^2$$
 #
-# The term $u - 1$, which is there to cancel noise, has a variance of its own, $e^{d^2} - 1$. Left, the standard deviation
-# of one sample, found by numerical integration. Right, the coefficient of $s$ in the gradient of each as a loss, and in
-# grey where the samples fall. Move the reference away. (The slider needs the first cell.)
+# The term $u - 1$, meant to cancel noise, has its own variance, $e^{d^2} - 1$. Left, the standard deviation of one sample, by numerical
+# integration. Right, the coefficient of $s$ in the gradient of each estimator as a loss; grey shows where the samples fall. Move the
+# reference away. (The slider needs the first cell.)
 
 # %%
 y = np.linspace(-15, 20, 7001)
@@ -201,16 +198,16 @@ def draw(d):
 knob(draw, d=(0.1, 3.0, 0.1, 1.5))
 
 # %% [text]
-# *Where the policy is far above the reference, $k_2$ pulls ever harder and $k_3$ saturates at 1 (at $-\log u = 5$:
-# {=-np.expm1(-5):.3f}). Far below it, $k_3$ explodes on rare samples (at $-\log u = -5$: {=-np.expm1(5):.0f}).* At
-# $d$ = {=cross:.1f} and beyond, $k_3$ is noisier than $k_1$.
+# *Where the policy's probability is far above the reference's, $k_2$ pulls ever harder and $k_3$ saturates at 1 (at $-\log u = 5$:
+# {=-np.expm1(-5):.3f}). Where it is far below, $k_3$ explodes on rare samples (at $-\log u = -5$: {=-np.expm1(5):.0f}).* At $d$ =
+# {=cross:.1f} and beyond, $k_3$ is noisier than $k_1$.
 #
 # ## Off-policy: the ratio repairs both halves
 #
-# From the second minibatch on, $y$ comes from an older policy $\pi_\text{old}$. Multiply by the ratio
-# $\rho = \pi/\pi_\text{old}$: then $\mathbb E_\text{old}[\rho\,k_3] = \sum_y \pi\,k_3$, with $\theta$ *inside* the sum. So
-# if autograd goes through $\rho$ too, $k_3$ yields the reverse KL, on the first minibatch as well: there $\rho$ is 1, but
-# its gradient is not 0. It is the missing half. Sample by sample,
+# From the second minibatch on, $y$ comes from an older policy $\pi_\text{old}$. Multiply by the ratio $\rho = \pi/\pi_\text{old}$: then
+# $\mathbb E_\text{old}[\rho\,k_3] = \sum_y \pi\,k_3$, with $\theta$ *inside* the sum. So if autograd also goes through $\rho$, $k_3$
+# yields the reverse KL, even on the first minibatch: there $\rho$ is 1, but its gradient is not 0 and supplies the missing half. Sample
+# by sample,
 #
 # $$\nabla(\rho\,k_3) = \rho\,(k_3 + 1 - u)\,s = \rho\,k_1\,s$$
 #
@@ -218,47 +215,49 @@ knob(draw, d=(0.1, 3.0, 0.1, 1.5))
 # default since 1.10, for this reason and after DeepSeek-V3.2; OpenRLHF offers $\rho\,k_1\,s$, with $\rho$ clamped, as an
 # option.
 #
-# **The limit: one token.** In a completion of several tokens, each term of such a loss differentiates its own token only,
-# as if the tokens before it came from a fixed distribution (off-policy, that of $\pi_\text{old}$). The last line below is
-# about a policy that writes two tokens and differs from its reference only in the second token after a 1. The KL of the
-# *sequences* wants the first token to be 1 less often. As a loss, $\rho\,k_3$ leaves that token alone, and so do $k_2$ and $k_3$.
+# **The limit: one token.** In a completion of several tokens, each term of such a loss differentiates only its own token, as if the
+# earlier tokens came from a fixed distribution (off-policy, that of $\pi_\text{old}$). The last line below is about a policy that writes
+# two tokens and differs from its reference only in the second token after a 1. Descending the KL of the *sequences* makes a 1 less
+# probable as first token. As a loss, $\rho\,k_3$ leaves the first token alone, and so do $k_2$ and $k_3$.
 
 # %%
 moved = (logits.detach() + torch.tensor([0.5, -0.3, 0.2, 0.9, -0.6])).requires_grad_()  # the policy after some updates
-now = moved.log_softmax(dim=0)[batch]  # the batch is still that of the old policy
+new_logp = moved.log_softmax(dim=0)[batch]  # the batch is still the old policy's
 
 
 def rho_k3(logps, old_logps, ref_logps):
     return (logps - old_logps).exp() * ESTIMATORS["k3"](ref_logps - logps)
 
 
-k3, rho = ESTIMATORS["k3"](ref[batch] - now), (now - logp.detach()).exp()
-per_token = rho_k3(now, logp.detach(), ref[batch])
+k3, rho = ESTIMATORS["k3"](ref[batch] - new_logp), (new_logp - logp.detach()).exp()
+per_token = rho_k3(new_logp, logp.detach(), ref[batch])
 results = {
-    "k3, as in grpo.py": which(gradient(k3.mean(), moved), moved),
-    "rho k3": which(gradient(per_token.mean(), moved), moved),
-    "rho k3, rho detached": which(gradient((rho.detach() * k3).mean(), moved), moved),
+    "k3, as in grpo.py": name_of(gradient(k3.mean(), moved), moved),
+    "rho k3": name_of(gradient(per_token.mean(), moved), moved),
+    "rho k3, rho detached": name_of(gradient((rho.detach() * k3).mean(), moved), moved),
 }
-assert same(gradient(per_token.sum(), now), rho * ESTIMATORS["k1"](ref[batch] - now))
+assert same(gradient(per_token.sum(), new_logp), rho * ESTIMATORS["k1"](ref[batch] - new_logp))
 print("\n".join(f"{name:21} {result}" for name, result in results.items()))
 assert list(results.values()) == ["neither", "reverse", "forward"]
 
 summed = sequence_gradient(lambda logps, ref: rho_k3(logps, logps.detach(), ref).sum(dim=1).mean())(theta_ref)
-whole = kl_of_sequences(theta_ref)
-print(f"gradient for the first of two tokens: rho k3 {summed[0, 1].abs():.4f}, KL of the sequences {whole[0, 1]:.4f}")
-assert summed[0].abs().max() < 1e-14 < whole[0, 1]
+sequence_kl = kl_of_sequences(theta_ref)
+print(
+    f"gradient for the first of two tokens: rho k3 {summed[0, 1].abs():.4f}, KL of the sequences {sequence_kl[0, 1]:.4f}"
+)
+assert summed[0].abs().max() < 1e-14 < sequence_kl[0, 1]
 
 # %% [markdown]
 # ## Exercises
 #
-# **1. Right twice.** On-policy, $\rho\,k_3$ has the value and the gradient of the reverse KL. $k_3$ as a loss has the gradient
-# of the forward KL, but not its value. Write a loss of tokens sampled from $\pi$ whose mean value *and* mean gradient are
-# those of $\mathrm{KL}(\pi_\text{ref}\Vert\pi)$. (The check compares six numbers: the value, and the gradient of five logits.)
+# **1. Right twice.** On-policy, $\rho\,k_3$ has the value and the gradient of the reverse KL. $k_3$ as a loss has the gradient of the
+# forward KL, but not its value. Write a loss on tokens sampled from $\pi$ whose mean value *and* mean gradient are those of
+# $\mathrm{KL}(\pi_\text{ref}\Vert\pi)$. (The check compares six numbers: the value, and the gradient in five logits.)
 
 
 # %% [exercise]
 def forward_kl_loss(logps, ref_logps):
-    """Of sampled tokens (B,); logps has a gradient. Returns a scalar to minimise."""
+    """For sampled tokens (B,); logps has a gradient. Returns a scalar to minimise."""
     return ...
 
 
@@ -266,7 +265,7 @@ def forward_kl_loss(logps, ref_logps):
 check("4.1", value_and_gradient(forward_kl_loss))
 
 # %% [hint]
-# A sum over $y$ with the weights $\pi_\text{ref}$ is a mean over $y \sim \pi$ with another factor. In
+# A sum over $y$ with the weights $\pi_\text{ref}$ is a mean over $y \sim \pi$ with an additional factor. In
 # $\sum_y \pi_\text{ref} \log(\pi_\text{ref}/\pi)$, what depends on $\theta$?
 
 
@@ -307,14 +306,14 @@ def forward_kl_loss(logps, ref_logps):
 
 
 # %% [markdown]
-# **2. Completions of two tokens.** Write a loss whose mean gradient is that of $\mathrm{KL}(\pi\Vert\pi_\text{ref})$ of the
-# sequences, for both tokens. (The check compares the gradient of six logits: two of the first token, two of the second after
-# a 0, two of the second after a 1.)
+# **2. Completions of two tokens.** Write a loss whose mean gradient is that of $\mathrm{KL}(\pi\Vert\pi_\text{ref})$ of the sequences,
+# for both tokens. (The check compares the gradient in six logits: two for the first token, two for the second after a 0, two for the
+# second after a 1.)
 
 
 # %% [exercise]
 def sequence_kl_loss(logps, ref_logps):
-    """Of sampled tokens (B, 2), on-policy. Returns a scalar with the mean gradient of KL(pi || ref) of sequences."""
+    """For sampled tokens (B, 2), on-policy. Returns a scalar with the mean gradient of KL(pi || ref) of sequences."""
     return ...
 
 
@@ -322,8 +321,8 @@ def sequence_kl_loss(logps, ref_logps):
 check("4.2", sequence_gradient(sequence_kl_loss))
 
 # %% [hint]
-# What PPO does with $k_1$ in the reward: the return of a token (with λ = 1) holds the penalties of the later ones too. As
-# in any policy gradient, autograd must not go through the penalty.
+# Do as PPO does with $k_1$ in the reward: the return of a token (with λ = 1) includes the penalties of the later tokens. As in any policy
+# gradient, autograd must not go through the penalty.
 
 
 # %% [solution]
@@ -359,10 +358,9 @@ def sequence_kl_loss(logps, ref_logps):
 
 
 # %% [markdown]
-# **3. Find the bug.** The penalty in the reward has two signs to get wrong: that of the log-ratio and that of $\beta$.
-# (The text of Hugging Face's *The N Implementation Details of RLHF with PPO* adds `beta * kl` to the score, where the
-# code it describes has a minus.) The function below says minus, and still rewards the policy for leaving the
-# reference. Repair it.
+# **3. Find the bug.** The penalty in the reward has two signs that can be wrong: that of the log-ratio and that of $\beta$. (The text of
+# Hugging Face's *The N Implementation Details of RLHF with PPO* adds `beta * kl` to the score, where the code it describes has a minus.)
+# The function below has the minus and still rewards the policy for leaving the reference. Repair it.
 
 
 # %% [exercise]
@@ -377,7 +375,7 @@ def token_rewards(rewards, logps, ref_logps, mask, beta):
 check("4.3", token_rewards)
 
 # %% [hint]
-# $k_1$ is positive where the policy is above the reference. Compare the line marked `[PPO: KL in the reward] k1` in
+# $k_1$ is positive where the policy's probability is above the reference's. Compare the line marked `[PPO: KL in the reward] k1` in
 # `algorithms/ppo.py`.
 
 
@@ -418,19 +416,18 @@ def token_rewards(rewards, logps, ref_logps, mask, beta):
 # %% [markdown]
 # ## To remember
 #
-# - An unbiased value does not make a right gradient: as a loss, $k_1$ gives nothing, $k_2$ the reverse KL and $k_3$ the
-#   forward KL; in the reward, $k_1$ gives the reverse KL.
+# - An unbiased value does not imply the right gradient: as a loss, $k_1$ has mean gradient zero, $k_2$ follows the reverse KL and $k_3$
+#   the forward KL; in the reward, $k_1$ follows the reverse KL.
 # - $k_3$ is a good number to log while the policy is near the reference; far from it, it can be the noisiest of the three.
-# - Multiplied by a ratio that autograd goes through, $k_3$ gives the reverse KL of the next token, on-policy and off, but not
-#   what that token does to the later ones. Of all these, only $k_1$ in the reward (on-policy, with λ = 1 in generalized
-#   advantage estimation, [lesson 15](15_critic.ipynb)) gives the gradient of the KL of whole completions.
+# - Multiplied by a ratio that autograd goes through, $k_3$ gives the reverse KL of the next token, on-policy and off, but not that
+#   token's effect on later tokens. Of all these, only $k_1$ in the reward (on-policy, with λ = 1 in generalized advantage estimation,
+#   [lesson 15](15_critic.ipynb)) gives the gradient of the KL of whole completions.
 #
 # Sources: Schulman (2020), [*Approximating KL Divergence*](http://joschu.net/blog/kl-approx.html); DeepSeekMath,
-# [arXiv:2402.03300](https://arxiv.org/abs/2402.03300); Tang and Munos, [2506.09477](https://arxiv.org/abs/2506.09477)
-# (token losses give "a partial gradient at best"), and Liu et al., [2510.01555](https://arxiv.org/abs/2510.01555) ($k_2$
-# as a loss is equivalent to $k_1$ in the reward, on-policy; of these two we read the abstracts only); DeepSeek-V3.2,
-# [2512.02556](https://arxiv.org/abs/2512.02556), as TRL's documentation cites it; pull requests
-# [6503](https://github.com/huggingface/trl/pull/6503) of TRL and
+# [arXiv:2402.03300](https://arxiv.org/abs/2402.03300); Tang and Munos, [2506.09477](https://arxiv.org/abs/2506.09477) (token losses give
+# "a partial gradient at best"), and Liu et al., [2510.01555](https://arxiv.org/abs/2510.01555) ($k_2$ as a loss is equivalent to $k_1$ in
+# the reward, on-policy; of these two we read only the abstracts); DeepSeek-V3.2, [2512.02556](https://arxiv.org/abs/2512.02556), as TRL's
+# documentation cites it; pull requests [6503](https://github.com/huggingface/trl/pull/6503) of TRL and
 # [1309](https://github.com/OpenRLHF/OpenRLHF/pull/1309) of OpenRLHF; Huang et al. (2023),
-# [Hugging Face blog](https://huggingface.co/blog/the_n_implementation_details_of_rlhf_with_ppo). The proofs, the inverted
-# $u$ and the sequence example are ours.
+# [Hugging Face blog](https://huggingface.co/blog/the_n_implementation_details_of_rlhf_with_ppo). The proofs, the inverted $u$ and the
+# sequence example are ours.

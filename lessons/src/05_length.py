@@ -1,22 +1,22 @@
 # %% [markdown] 30 minutes
 # # 5 · Length normalisation
 #
-# The loss averages over tokens, and what it divides by decides how hard each token is pushed. **Claim: a division by the length favours the
-# short completion where the advantage is positive, and the long one where it is negative.** So the $1/|y|$ of GRPO (group relative policy
-# optimization) makes right completions shorter and wrong ones longer, *if the policy can set the two lengths separately*. If one parameter
-# sets both, they move the same way.
+# The loss averages over tokens, and its divisor decides how hard each token is pushed. **Claim: dividing by length favours the short
+# completion where the advantage is positive, and the long one where it is negative.** So the $1/|y|$ of GRPO (group relative policy
+# optimization) makes right completions shorter and wrong ones longer, *if the policy can set the two lengths separately*. If one
+# parameter sets both, both lengths move the same way.
 #
-# Suppose half of all completions have $L_1$ tokens and half have $L_2 > L_1$, whether right or wrong, and that each of these four kinds has its
-# own logit. Then one step of GRPO changes the share of long completions in proportion to
+# Suppose half of the right completions and half of the wrong ones have $L_1$ tokens, the others $L_2 > L_1$, and each of these four kinds
+# has its own logit. Then one step of GRPO changes the share of long completions in proportion to
 #
 # $$\mathbb E[\sigma]\,(1-2p)\,\Big(\frac1{L_1} - \frac1{L_2}\Big), \qquad \mathbb E[\sigma] \to \sqrt{pq}
 # \ \text{ for large } G$$
 #
-# It rises while most completions are wrong and falls once most are right. A constant divisor causes no such drift.
+# The share rises while most completions are wrong and falls once most are right. A constant divisor causes no such drift.
 #
 # | symbol | meaning |
 # |---|---|
-# | $G;\ B$ | completions of one prompt (a **group**); of an optimizer batch |
+# | $G;\ B$ | number of completions of one prompt (a **group**); in an optimizer batch |
 # | $y_i,\ \lvert y_i\rvert$ | completion $i$; its number of tokens, end-of-sequence included |
 # | $R_i,\ A_i$ | its reward, 1 (right) or 0 (wrong); its advantage, the same for all its tokens |
 # | $p,\ q$ | the probability that a completion is right; $q = 1 - p$ |
@@ -30,7 +30,7 @@
 # | name | formula | used by |
 # |---|---|---|
 # | `seq_mean` | $\frac1B\sum_i\frac{1}{\lvert y_i\rvert}\sum_t f_{i,t}$ | GRPO, our `grpo.py` |
-# | `token_mean` | $\frac{1}{\sum_{i}\lvert y_i\rvert}\sum_{i}\sum_t f_{i,t}$ | DAPO (decoupled clip and dynamic sampling policy optimization): within each group in the paper, over the optimizer batch in its authors' code and our `dapo.py` |
+# | `token_mean` | $\frac{1}{\sum_{i}\lvert y_i\rvert}\sum_{i}\sum_t f_{i,t}$ | DAPO (decoupled clip and dynamic sampling policy optimization): over each group in the paper, over the optimizer batch in its authors' code and our `dapo.py` |
 # | `seq_sum_const` | $\frac{1}{BC}\sum_i\sum_t f_{i,t}$ | Dr. GRPO ("GRPO done right"); $C = 1$ in its equation |
 #
 # From GRPO's loss to Dr. GRPO's, one line of code changes:
@@ -62,8 +62,9 @@ show_diff(grpo.policy_loss, dr_grpo.policy_loss)
 # %% [markdown]
 # ## What each token gets
 #
-# A group of four: right and short, right and long, wrong and short, wrong and long. Rewards of 1 and −1 make the advantages 1 and −1 under
-# all three scripts, and the KL (Kullback–Leibler) term has no gradient, because the reference is the policy itself. Only the divisor differs.
+# Take a group: right and short, right and long, wrong and short, wrong and long. Rewards of 1 and −1 make the advantages 1 and −1 under
+# all three scripts, and the KL (Kullback–Leibler) term has no gradient, because the reference is the policy itself. Only the divisor
+# differs.
 
 
 # %%
@@ -93,41 +94,42 @@ for script, expected in by_hand.items():
     print(f"{script.__name__:20} " + " ".join(f"{x:9.4f}" for x in push[:, 0].tolist()))
 
 # %% [markdown]
-# Compare within a row. In GRPO's, a token of the short right completion is raised ten times as hard as one of the long: the short one gains.
-# A token of the short wrong completion is *lowered* ten times as hard: the long one gains. The other rules push all tokens equally hard.
+# Compare within a row. GRPO pushes a token of the short right completion up ten times as hard as one of the long: the short completion
+# gains. It pushes a token of the short wrong completion *down* ten times as hard: the long completion gains. The other rules push all
+# tokens equally hard.
 #
-# **A widespread reading** compares two *right* completions and concludes that GRPO is "biased toward shorter responses". This is the half with
-# $A > 0$. The paper that named the bias (Dr. GRPO, section 3.1) has both halves, and what it measures (Fig. 6) is *excess* length, above
-# all of wrong completions.
+# **A widespread reading** compares two *right* completions and concludes that GRPO is "biased toward shorter responses". This is only the
+# half with $A > 0$. The paper that named the bias (Dr. GRPO, section 3.1) has both halves, and it measures (Fig. 6) *excess* length,
+# above all of wrong completions.
 #
 # ## The drift, in four steps
 #
-# Each of the four kinds has a logit; let their probabilities be $p/2, p/2, q/2, q/2$. Length does
-# not depend on being right, so any drift of length is due to the divisor.
+# Each of the four kinds has a logit; let their probabilities be $p/2, p/2, q/2, q/2$. Length does not depend on correctness, so any drift
+# of length is due to the divisor.
 #
-# **Step 1.** Each rule multiplies $s_i$ by $A_i/G$ and by a function of the length, whose expectation is
+# **Step 1.** Each rule multiplies $s_i$ by $A_i/G$ and by a factor whose expectation, for length $L$, is
 #
 # $$d(L) = \frac1L \ \text{(GRPO)}, \qquad d(L) = \frac1C \ \text{(Dr. GRPO)}, \qquad
 # d(L) = \mathbb E\Big[\frac{B}{L + \text{lengths of the other } B-1}\Big] \ \text{(token mean)}$$
 #
 # **Step 2.** In every group $\frac1G\sum A_i$ is σ over the right completions and −σ over the wrong ones ([lesson 6](06_identity.ipynb),
-# step 3; σ² for Dr. GRPO). Half of each are short. So the expected pushes on the four kinds are $\tfrac12\mathbb E[\sigma]$ times
-# $d(L_1),\ d(L_2),\ -d(L_1),\ -d(L_2)$.
+# step 3; σ² for Dr. GRPO). Half of the right completions and half of the wrong ones are short. So the expected pushes on the four kinds
+# are $\tfrac12\mathbb E[\sigma]$ times $d(L_1),\ d(L_2),\ -d(L_1),\ -d(L_2)$.
 #
 # **Step 3.** The score of a kind is 1 at its own logit, minus the probabilities of all kinds; these cancel, because the four pushes sum to
-# 0. So with learning rate η the long logit minus the short one changes by $-\tfrac\eta2\mathbb E[\sigma]\,(d(L_1)-d(L_2))$ among the
-# right, and by the opposite among the wrong. A probability of one half changes by a quarter of that:
+# 0. So with learning rate η the long logit minus the short one changes by $-\tfrac\eta2\mathbb E[\sigma]\,(d(L_1)-d(L_2))$ for right
+# completions, and by the opposite for wrong ones. A probability of one half changes by a quarter of that:
 #
 # $$\Delta P(\text{long}\mid\text{right}) = -\frac\eta8\,\mathbb E[\sigma]\,\big(d(L_1)-d(L_2)\big), \qquad
 # \Delta P(\text{long}\mid\text{wrong}) = +\frac\eta8\,\mathbb E[\sigma]\,\big(d(L_1)-d(L_2)\big)$$
 #
-# **Step 4.** The sum of the first times $p$ and the second times $q$ is
+# **Step 4.** Adding $p$ times the first and $q$ times the second gives
 #
 # $$\Delta P(\text{long}) = \frac\eta8\,\mathbb E[\sigma]\,(1-2p)\,\big(d(L_1)-d(L_2)\big)$$
 #
-# With $d(L) = 1/L$ this is the claim (lesson 7 shows $\mathbb E[\sigma] \to \sqrt{pq}$). With a constant all three are 0. ∎
+# With $d(L) = 1/L$ this is the claim (lesson 7 shows $\mathbb E[\sigma] \to \sqrt{pq}$). With a constant divisor all three are 0. ∎
 #
-# The token mean keeps about $1/B$ of GRPO's bias: a completion is part of its own denominator, so $d(L_1) > d(L_2)$ still.
+# The token mean keeps about $1/B$ of GRPO's bias: a completion is part of its own denominator, so still $d(L_1) > d(L_2)$.
 #
 # ## The experiment: all groups
 #
@@ -148,7 +150,7 @@ SHARED = torch.tensor([[1, 0, 0], [1, 0, 1], [0, 1, 0], [0, 1, 1]]).double()
 
 
 def drift(script, p, shared=False):
-    """How these four change in one expected step, for each unit of learning rate."""
+    """How the values of `shares` change in one expected step, per unit of learning rate."""
     pi, push = doubles(p, p, 1 - p, 1 - p) / 2, doubles(0, 0, 0, 0)
     for group in combinations_with_replacement(range(4), G):
         ways = math.factorial(G) / math.prod(math.factorial(group.count(kind)) for kind in range(4))
@@ -157,7 +159,7 @@ def drift(script, p, shared=False):
         push.index_add_(0, kinds, ways * pi[kinds].prod() * on_token)
     step = push - pi * push.sum()  # the score of a kind: 1 at its own logit, minus the probabilities
     if shared:
-        step = SHARED @ (SHARED.T @ step)  # the gradient of the three parameters, and what it moves
+        step = SHARED @ (SHARED.T @ step)  # the gradient in the three parameters, and the logits that it moves
     return jvp(shares, (pi.log(),), (step,))[1].numpy()  # the derivative of the shares along the step
 
 
@@ -165,7 +167,7 @@ def drift(script, p, shared=False):
 # Divided by the change of $p$, so that the learning rate cancels:
 
 # %%
-d = {  # of the short and of the long completion
+d = {  # d(L) for the short and for the long completion
     grpo: (1 / short, 1 / long),
     dapo: (token_mean(short, short, long, B=G), token_mean(long, short, long, B=G)),
     dr_grpo: (1 / C, 1 / C),
@@ -174,25 +176,26 @@ print("script              p     long|right  long|wrong  long")
 relative = {}
 for script, (d_short, d_long) in d.items():
     for p in (0.3, 0.7):
-        *drifts, of_p = drift(script, p)
+        *drifts, p_change = drift(script, p)
         size = identity.expected_sigma(p, G) if script is not dr_grpo else 0.0
         law = size / 8 * (d_short - d_long) * np.array([-1, 1, 1 - 2 * p])
-        assert np.abs(drifts - law).max() < 1e-12 * of_p
-        relative[script, p] = np.array([round(x / of_p, 9) + 0 for x in drifts])
+        assert np.abs(drifts - law).max() < 1e-12 * p_change
+        relative[script, p] = np.array([round(x / p_change, 9) + 0 for x in drifts])
         print(f"{script.__name__:18} {p}   " + "   ".join(f"{x:9.3f}" for x in relative[script, p]))
-*together, of_p = drift(grpo, 0.3, shared=True)
-assert np.abs(together).max() < 1e-12 * of_p
-print("algorithms.grpo    0.3   " + "   ".join(f"{abs(round(x / of_p, 9)):9.3f}" for x in together) + "  (shared)")
+*tied, p_change = drift(grpo, 0.3, shared=True)
+assert np.abs(tied).max() < 1e-12 * p_change
+print("algorithms.grpo    0.3   " + "   ".join(f"{abs(round(x / p_change, 9)):9.3f}" for x in tied) + "  (shared)")
 by_hand = (50 - 5) / (50 + 5) / (4 * 0.3 * 0.7)
 assert np.allclose(relative[grpo, 0.3], by_hand * np.array([-1, 1, 0.4]))
 print("the formula holds to 12 digits in all rows: True")
 in_64 = [token_mean(n, short, long, B=64) for n in (short, long)]
-of_grpo, in_8, in_64 = ((one - other) / (one + other) for one, other in (d[grpo], d[dapo], in_64))
-assert abs(of_grpo / in_8 - relative[grpo, 0.3][1] / relative[dapo, 0.3][1]) < 1e-6
+grpo_bias, bias_8, bias_64 = ((one - other) / (one + other) for one, other in (d[grpo], d[dapo], in_64))
+assert abs(grpo_bias / bias_8 - relative[grpo, 0.3][1] / relative[dapo, 0.3][1]) < 1e-6
 
 # %% [text]
-# At p = .3 and .7, under GRPO, while $p$ rises by one point, the share of long completions falls by about one point among the right and rises by one among the
-# wrong. DAPO's drift is {=of_grpo / in_8:.0f} times smaller in a batch of 8 and, by the formula, {=of_grpo / in_64:.0f} times in its script's minibatch of 64.
+# Under GRPO, at p = .3 and .7, while $p$ rises by one point, the share of long completions falls by about one point among right
+# completions and rises by one among wrong ones. DAPO's drift is {=grpo_bias / bias_8:.0f} times smaller in a batch of 8 and, by the formula,
+# {=grpo_bias / bias_64:.0f} times in its script's minibatch of 64.
 #
 # ## Try it
 #
@@ -204,15 +207,15 @@ knob(push_and_drift, short=(4, 24, 1, 5), long=(26, 56, 1, 50), A=["both signs",
 # %% [markdown]
 # *The drift vanishes as the lengths approach each other. `A > 0 only` is what the widespread reading sees.*
 #
-# **What the four kinds leave out.** A network need not know, while it writes, whether it will be right. With one length parameter for right and
-# wrong completions (the row "shared") the drift is gone; where the two classes vary differently in length, both move the same way (exercise
-# 2). And where long completions are right more often, the policy gradient itself moves length, as it should; $1/|y|$ then weakens what is
-# learnt from long completions of either sign.
+# **What the four kinds leave out.** A network need not know, while it writes, whether it will be right. With one length parameter for
+# right and wrong completions (the row "shared") the drift is gone; if the two classes vary differently in length, both move the same way
+# (exercise 2). And if long completions are right more often, the policy gradient itself changes length, as it should; $1/|y|$ then
+# weakens learning from long completions of either sign.
 #
 # ## Our training runs
 #
-# GRPO and Dr. GRPO also differ in the division by σ, so we take one divisor at a time out of GRPO
-# (`compare.py --experiments pieces`, ten seeds; mean lengths over the last ten of 60 steps).
+# GRPO and Dr. GRPO also differ in the division by σ, so we remove one divisor at a time from GRPO (`compare.py --experiments pieces`, ten
+# seeds; mean lengths over the last ten of 60 steps).
 
 # %%
 results = json.loads((Path(identity.__file__).parent / "experiments/results.json").read_text("utf-8"))
@@ -227,12 +230,12 @@ def interval(gaps, form=".1f"):
 
 
 by_length, by_sigma, gap = {}, {}, {}
-for of in ("right", "wrong"):
+for kind in ("right", "wrong"):
     names = ("GRPO", "GRPO, not / σ", "GRPO, constant length", "Dr. GRPO")
-    both, length_only, sigma_only, neither = (np.array(arms[name][f"length_{of}"]["seeds"]) for name in names)
-    by_length[of] = [interval(gaps, ".2f") for gaps in (both - sigma_only, length_only - neither)]  # ÷ σ, not ÷ σ
-    by_sigma[of] = [interval(gaps) for gaps in (both - length_only, sigma_only - neither)]  # 1/|y|, constant
-    gap[of] = (both - neither).mean()
+    both, length_only, sigma_only, neither = (np.array(arms[name][f"length_{kind}"]["seeds"]) for name in names)
+    by_length[kind] = [interval(gaps, ".2f") for gaps in (both - sigma_only, length_only - neither)]  # ÷ σ, not ÷ σ
+    by_sigma[kind] = [interval(gaps) for gaps in (both - length_only, sigma_only - neither)]  # 1/|y|, constant
+    gap[kind] = (both - neither).mean()
 steps = ("+ token-level loss", "+ soft overlong punishment")
 token_level = np.subtract(*(ablation[name]["length_wrong"]["seeds"] for name in steps))
 assert ["−" in text for text in by_length["wrong"] + by_length["right"]] == [True, False, True, True]
@@ -242,21 +245,21 @@ assert "−" not in by_sigma["wrong"][0] + by_sigma["wrong"][1] and token_level.
 # *Each point is a run, each bar the 95 % interval of the mean.* Under GRPO wrong completions are {=gap["wrong"]:.1f} tokens longer than
 # under Dr. GRPO, right ones {=gap["right"]:.1f}. How much of this is due to the length divisor?
 #
-# - **Wrong completions:** $1/|y|$ makes them {=by_length["wrong"][0]} tokens longer in runs that divide by σ, {=by_length["wrong"][1]} in runs
-#   that do not. Only the second is clear. **Most of the difference comes from σ:** {=by_sigma["wrong"][0]} tokens
-#   with $1/|y|$, {=by_sigma["wrong"][1]} with the constant.
-# - **Right completions:** {=by_length["right"][0]} and {=by_length["right"][1]} tokens, no visible effect, where shorter ones are predicted.
+# - **Wrong completions:** $1/|y|$ makes them {=by_length["wrong"][0]} tokens longer in runs that divide by σ, {=by_length["wrong"][1]} in
+#   runs that do not. Only the second effect is clear. **Most of the difference comes from σ:** {=by_sigma["wrong"][0]} tokens with
+#   $1/|y|$, {=by_sigma["wrong"][1]} with the constant.
+# - **Right completions:** {=by_length["right"][0]} and {=by_length["right"][1]} tokens, no visible effect; shorter ones were predicted.
 # - In DAPO's ablation the token mean in place of $1/|y|$ makes wrong completions {=interval(token_level)} tokens *longer*, against the
 #   prediction; but there a punishment of long completions acts as well.
 #
-# So here a comparison of GRPO with Dr. GRPO does not measure the length bias. (Few completions are still wrong by then, and which ones is
-# itself a result of training.)
+# So comparing GRPO with Dr. GRPO does not measure length bias here. (Few completions are still wrong by then, and which ones is itself a
+# result of training.)
 #
 # ## Exercises
 #
-# **1. Predict.** Two proposals: (a) divide by $|y|$ where $A > 0$ and by $C$ where $A < 0$; (b) the other way round. Four kinds of
-# completion as in the proof, $p = 0.3$, one small step. Will the share of long ones rise (1), fall (−1) or stay (0) among the right,
-# among the wrong, among all? First row (a), second row (b).
+# **1. Predict.** Two proposals: (a) divide by $|y|$ where $A > 0$ and by $C$ where $A < 0$; (b) the other way round. With the proof's
+# four kinds, $p = 0.3$ and one small step, will the share of long completions rise (1), fall (−1) or stay (0) among right ones, among
+# wrong ones, among all? First row (a), second row (b).
 
 # %% [exercise]
 prediction = ...  # [[?, ?, ?], [?, ?, ?]]
@@ -284,13 +287,14 @@ prediction = [[0, 1, 1], [-1, 0, -1]]
 prediction = [[-1, 0, 1], [0, 1, 1]]
 
 # %% [markdown]
-# **2. A shared parameter.** Mid-completion a network may not know whether it will be right. Let one parameter $z$ be added to the log-odds of
-# a long completion, among right and wrong ones alike. What is GRPO's expected push on $z$, as a multiple of $\mathbb E[\sigma]$?
+# **2. A shared parameter.** In mid-completion a network may not know whether it will be right. Let one parameter $z$ be added to the
+# log-odds of a long completion, among right and wrong ones alike. What is GRPO's expected push on $z$, as a multiple of
+# $\mathbb E[\sigma]$?
 
 
 # %% [exercise]
 def push_on_shared(long_right, long_wrong, L1, L2):
-    """P(long | right), P(long | wrong) and the two lengths, L1 < L2, to the expected push on z, over E[sigma]."""
+    """From P(long | right), P(long | wrong) and the lengths L1 < L2: the expected push on z, divided by E[sigma]."""
     return ...
 
 
@@ -298,8 +302,8 @@ def push_on_shared(long_right, long_wrong, L1, L2):
 check("5.2", push_on_shared)
 
 # %% [hint]
-# Write $P$ for P(long) in one class. With respect to $z$ the score of a long completion of this class is $1 - P$, that of a short one $-P$. Take the
-# mean of $d(L)$ times the score over the class; right ones count with σ, wrong ones with −σ.
+# Write $P$ for P(long) in one class. With respect to $z$ the score of a long completion of this class is $1 - P$, that of a short one
+# $-P$. Take the mean of $d(L)$ times the score over the class; right completions count with σ, wrong ones with −σ.
 
 
 # %% [solution]
@@ -324,9 +328,9 @@ def push_on_shared(long_right, long_wrong, L1, L2):
 
 
 # %% [markdown]
-# **3. Find the bug.** To save memory, an optimizer batch is cut into micro-batches whose gradients are added up. Several trainers averaged the
-# micro-batches' token means (prime-rl pull request 583, open-instruct 1161). The gradient then depends on how the batch was cut; with
-# micro-batches of one completion it is GRPO's. Repair it.
+# **3. Find the bug.** To save memory, an optimizer batch is cut into micro-batches whose gradients are added up. Several trainers
+# averaged the micro-batches' token means (prime-rl pull request 583, open-instruct 1161). The gradient then depends on how the batch was
+# cut; with micro-batches of one completion it is GRPO's. Repair the function.
 
 
 # %% [exercise]
@@ -343,12 +347,12 @@ def token_mean_in_parts(f, mask, size):
 check("5.3", token_mean_in_parts)
 
 # %% [hint]
-# Give one completion 5 tokens and one 50. What weight does a token of each get in micro-batches of one?
+# Give one completion 5 tokens and one 50. What weight does a token of each completion get in micro-batches of one?
 
 
 # %% [solution]
 def token_mean_in_parts(f, mask, size):
-    tokens = mask.sum()  # of the whole batch, known before the first backward pass
+    tokens = mask.sum()  # in the whole batch, known before the first backward pass
     total = 0
     for start in range(0, len(f), size):
         part, real = f[start : start + size], mask[start : start + size]
@@ -382,5 +386,5 @@ def token_mean_in_parts(f, mask, size):
 # - Lengths at the end of a run do not measure the divisor: change one thing at a time.
 #
 # Sources: Dr. GRPO, [arXiv:2503.20783](https://arxiv.org/abs/2503.20783), section 3.1, Fig. 6, Listing 1 (which counts token means among
-# the biased); GRPO, [2402.03300](https://arxiv.org/abs/2402.03300), Eq. 3; DAPO, [2503.14476](https://arxiv.org/abs/2503.14476), Eq. 8. The
-# drift is our derivation.
+# the biased losses); GRPO, [2402.03300](https://arxiv.org/abs/2402.03300), Eq. 3; DAPO, [2503.14476](https://arxiv.org/abs/2503.14476),
+# Eq. 8. The drift is our derivation.

@@ -6,14 +6,14 @@
 #
 # $$g \;=\; \sigma\,\big(\bar s_+ - \bar s_-\big)$$
 #
-# This is the **disagreement** σ of the group times the **contrast** between right and wrong completions. The update of Dr. GRPO ("GRPO done
-# right") is the same with σ², and DAPO (decoupled clip and dynamic sampling policy optimization) discards the groups in which σ is 0. This
-# holds for any model; we check it on a real one.
+# This is the **disagreement** σ of the group times the **contrast** between right and wrong completions. The update of Dr. GRPO ("GRPO
+# done right") has σ² instead, and DAPO (decoupled clip and dynamic sampling policy optimization) discards the groups in which σ is 0.
+# This holds for any model; we check it on a real one.
 #
 # | symbol | meaning |
 # |---|---|
 # | $x$ | a prompt, here `2+10+2?` |
-# | $y_1, \dots, y_G$ | a **group**: G completions of it, sampled from the model (here G = 8) |
+# | $y_1, \dots, y_G$ | a **group**: G completions of $x$, sampled from the model (here G = 8) |
 # | $R_i$ | the **reward** of completion $i$: 1 if right, 0 if wrong |
 # | $k$ | how many of the G completions are right |
 # | $\sigma$ | the standard deviation of the rewards, $\sqrt{k(G-k)}/G$ |
@@ -22,7 +22,7 @@
 # | $\bar s_+,\ \bar s_-$ | the mean score of the right completions, and of the wrong ones |
 # | $g$ | the update direction, $\frac1G \sum_i A_i\, s_i$ |
 #
-# Here is a group of our base model, and what Dr. GRPO changes in GRPO's advantages:
+# Here is a group from our base model, and what Dr. GRPO changes in GRPO's advantages:
 
 # %%
 import numpy as np
@@ -63,7 +63,7 @@ show_diff(grpo.compute_advantages, dr_grpo.compute_advantages)
 #
 # $$g = \frac1G \sum_i A_i s_i = \frac{k}{G} A_+\, \bar s_+ + \frac{G-k}{G} A_-\, \bar s_-$$
 #
-# **Step 3.** Insert the two values. Both coefficients are the same number, with opposite signs:
+# **Step 3.** Insert the two values. The two coefficients are the same number with opposite signs:
 #
 # $$\frac{k}{G}\sqrt{\frac{G-k}{k}} = \frac{\sqrt{k(G-k)}}{G} = \sigma, \qquad
 # -\frac{G-k}{G}\sqrt{\frac{k}{G-k}} = -\sigma$$
@@ -71,8 +71,8 @@ show_diff(grpo.compute_advantages, dr_grpo.compute_advantages)
 # **Step 4.** So $g = \sigma\,(\bar s_+ - \bar s_-)$. Dr. GRPO does not divide by σ, so its update is σ times that:
 # $\sigma^2\,(\bar s_+ - \bar s_-)$. In a **silent** group, all right or all wrong, every $R_i$ equals the mean, and $g = 0$. ∎
 #
-# The steps use nothing about the scores: **any vectors will do**. Now the check, with the scripts' advantages on one side and no advantages on
-# the other:
+# The steps assume nothing about the scores: **the identity holds for any vectors**. The check computes one side with the scripts'
+# advantages, the other without any:
 
 
 # %%
@@ -105,12 +105,12 @@ for script, coefficient in ((grpo, sigma), (dr_grpo, sigma**2)):
 # %% [markdown]
 # ## Through the scripts' own losses
 #
-# Training follows the gradient of `policy_loss`, which averages over tokens. Dr. GRPO divides every completion by the constant $C$
-# (`max_new_tokens`), so its gradient is $\frac{\sigma^2}{C}(\bar s_+ - \bar s_-)$. GRPO divides each completion by its own length $|y_i|$: its
-# vectors are $s_i/|y_i|$. DAPO divides by the number of tokens in the batch. (The KL term, a Kullback–Leibler divergence from a reference
-# policy, is 0 here: the reference is the policy itself.)
+# Training follows the gradient of `policy_loss`, which averages over tokens. Dr. GRPO divides every completion's sum by the constant $C$
+# (`max_new_tokens`), so its gradient is $\frac{\sigma^2}{C}(\bar s_+ - \bar s_-)$. GRPO divides it by the completion's length $|y_i|$:
+# the vectors are $s_i/|y_i|$. DAPO divides by the number of tokens in the batch. (The KL term, a Kullback–Leibler divergence from a
+# reference policy, is 0 here: the reference is the policy itself.)
 #
-# As only two reward values are needed, we may *declare* the first $k$ completions right, for every $k$:
+# The proof needs only two reward values, so we may *declare* the first $k$ completions right, for every $k$:
 
 # %%
 lengths, C = group.mask.sum(dim=1), dr_grpo.Config().max_new_tokens
@@ -138,23 +138,23 @@ for declared in range(G + 1):
     print(f"{declared:2}  {size:.4f}   {holds[0]}    {holds[1]}     {holds[2]}" + "   exactly 0" * (size == 0))
 
 # %% [markdown]
-# **DAPO's dynamic sampling** replaces each silent group by a group of another prompt. With two-valued rewards and no KL it discards exactly the
-# groups whose update is 0. (Its rewards are −1 and 1; deviations and σ double together, so its advantages are GRPO's.)
+# **DAPO's dynamic sampling** replaces each silent group by a group of another prompt. With two-valued rewards and no KL term it discards
+# exactly the groups whose update is 0. (Its rewards are −1 and 1; deviations and σ both double, so its advantages are GRPO's.)
 #
 # ## Advantage and coefficient
 #
-# Move $k$ (needs the first cell). Left: a lone right completion has the advantage 2.65 under GRPO. Right: that does **not** make the
+# Move $k$ (needs the first cell). Left: a single right completion has advantage 2.65 under GRPO. Right: that does **not** make the
 # group's coefficient large. Of all mixed groups, those with one right or one wrong completion have the smallest σ.
 
 # %%
 knob(advantages_and_coefficients, k=(0, 8, 1, 1))
 
 # %% [markdown]
-# *Dividing by σ flattens the profile of the coefficient over $k$, from a parabola to an arch; it does not turn it upside down.*
+# *Dividing by σ flattens the coefficient's dependence on $k$ from a parabola to an arch, without turning it upside down.*
 #
-# ## What the contrast is
+# ## What the contrast does to each token
 #
-# A small step along GRPO's update, 0.01 long, changes the log-probability of every token of our group:
+# A small step along GRPO's update, of length 0.01, changes the log-probability of every token in our group:
 
 # %%
 start, before = parameters_to_vector(policy.parameters()).detach(), completion_logps(policy, group, 1.0).detach()
@@ -165,15 +165,15 @@ show(token_changes(group, change, A, tokenizer))
 last_digit = {text: change[group.texts.index(text), 2].item() for text in ("#13", "#14")}
 first = {text: change[group.texts.index(text), 0].item() for text in ("#14", "2+10=12;12+2=14;#14")}
 assert last_digit["#13"] < -0.3 and last_digit["#14"] > 0.3 and first["#14"] < 0 < first["2+10=12;12+2=14;#14"]
-assert change[group.texts.index("#2"), 1] > 0  # raised, though no right completion has it
+assert change[group.texts.index("#2"), 1] > 0  # raised, though no right completion contains it
 
-# After the same step: a KL to the policy before it, alone; a later update of GRPO, both against the contrast of the s_i / |y_i|
+# After that step, against the contrast of the s_i / |y_i|: an update with a KL to the policy before it; a later GRPO update
 with_kl, silent = (loss_gradient(grpo, rewards, ref_logps=before) for rewards in (R, torch.zeros(G).double()))
 expected = sigma * contrast(gradients(totals() / lengths), R == 1)
 kl_error, other_vectors = (relative_error(x, expected) for x in (with_kl, loss_gradient(grpo, R, before)))
 assert relative_error(with_kl - silent, expected) < 1e-12 and min(kl_error, silent.norm().item()) > 0.01
 
-stopped = []  # by the clip, at a later update after a step of three lengths
+stopped = []  # tokens stopped by the clip at a later update, after steps of three lengths
 for distance in (0.01, 0.05, 0.15):
     vector_to_parameters(start + distance * step / step.norm(), policy.parameters())
     ratio = (completion_logps(policy, group, 1.0) - before).exp()
@@ -184,83 +184,86 @@ for distance in (0.01, 0.05, 0.15):
 vector_to_parameters(start, policy.parameters())
 
 # %% [text]
-# *Blue: more probable; red: less; ∎: end of the completion.* A beginning that right and wrong completions share is pushed both ways: `#`,
-# with which one right and six wrong completions begin, falls a little in all seven. Where they part, the contrast shows: the log-probability
-# of the last digit of `#13` falls by {=-last_digit["#13"]:.2f}, that of `#14` rises by {=last_digit["#14"]:.2f}, and the first token of the
-# worked completion rises too. Parameters are shared: `2` after `#` rises, although only wrong completions have it.
+# *Blue: more probable; red: less; ∎: end of the completion.* A prefix shared by right and wrong completions is pushed both ways: `#`,
+# with which one right and six wrong completions begin, falls a little in all seven. Where they diverge, the contrast shows: the
+# log-probability of the last digit of `#13` falls by {=-last_digit["#13"]:.2f}, that of `#14` rises by {=last_digit["#14"]:.2f}, and the
+# first token of the worked completion rises too. Parameters are shared: `2` after `#` rises, although only wrong completions contain it.
 #
-# ## Later updates: other vectors, the same identity
+# ## Later updates: the same identity with other vectors
 #
-# At a later update from the same rollout tokens carry ratios $\rho_t$, and the clip stops some. Which ones depends on $\rho_t$ and the *sign* of
-# A, never on its size. So completion $i$ now contributes $A_i$ times the gradient of
+# At a later update with the same rollout, tokens carry ratios $\rho_t$, and the clip stops some tokens, depending on $\rho_t$ and the
+# *sign* of A, never on A's size. So completion $i$ now contributes $A_i$ times the gradient of
 #
 # $$u_i = \frac1{|y_i|}\sum_t \min(\rho_t,\, 1.2)\ \text{(right)}, \qquad
 # u_i = \frac1{|y_i|}\sum_t \max(\rho_t,\, 0.8)\ \text{(wrong)}$$
 #
-# and steps 1 to 4 hold for these vectors. The cell above checks it to twelve digits, with {=stopped[0]}, {=stopped[1]} and {=stopped[2]} of
-# {=tokens} tokens stopped. (They are other vectors: with $s_i/|y_i|$ the relative error is {=other_vectors:.2f} after the step drawn above.)
+# and steps 1 to 4 hold for these gradients. The cell above checks this to twelve digits, with {=stopped[0]}, {=stopped[1]} and
+# {=stopped[2]} of {=tokens} tokens stopped. (The vectors have changed: with $s_i/|y_i|$ the relative error is {=other_vectors:.2f} after
+# the step drawn above.)
 #
 # ## What breaks the identity
 #
-# 1. **The KL term** adds its own gradient to every group, silent ones included: with the policy before that step as the reference, a relative
-#    error of {=kl_error:.3f}. DAPO and the published Dr. GRPO have no such term.
-# 2. **A third reward value** breaks the two-class form. Exercise 2 finds what survives.
+# 1. **The KL term** adds its own gradient to every group, including silent ones: with the policy before that step as reference, the
+#    relative error is {=kl_error:.3f}. DAPO and the published Dr. GRPO have no such term.
+# 2. **A third reward value** breaks the two-class form. Exercise 2 finds what remains true.
 #
-# And the group must be whole. The scripts cut a batch at random into four minibatches: the identity then holds for the sum of the four gradients
-# at fixed weights, not for each (`--num_minibatches 1` keeps groups whole).
+# The group must also be whole. The scripts cut a batch at random into four minibatches: the identity then holds for the sum of the four
+# gradients at fixed weights, not for each (`--num_minibatches 1` keeps groups whole).
 #
-# A standard deviation with ddof 1 (`torch.std`'s default) only multiplies all updates by one constant, at G = 8 by {=np.sqrt((G - 1) / G):.3f}.
+# A standard deviation with ddof 1 (`torch.std`'s default) only multiplies all updates by a constant, at G = 8 by
+# {=np.sqrt((G - 1) / G):.3f}.
 #
 # ## Is σ the *length* of the update?
 #
-# The paper behind the identity says that "the disagreement is exactly the size of the training update". For a prompt with one parameter, the
-# log-odds of a right completion, this is true: the scores are $1-p$ and $-p$, and the contrast is 1. In general the theorem gives the
-# *coefficient*. The length is $\sigma\,\|\bar s_+ - \bar s_-\|$, and a mean of few scores is noisy. Let the scores of right and wrong completions
-# have means $m_\pm$ and variances $v_\pm$ (summed over parameters). Given $k$, the contrast has mean $m_+ - m_-$ and, as completions are
-# independent, variance $v_+/k + v_-/(G-k)$; its expected squared length is the mean's plus the variance. Times $\sigma^2 = k(G-k)/G^2$:
+# The paper behind the identity says that "the disagreement is exactly the size of the training update". For a prompt with one parameter,
+# the log-odds of a right completion, this is true: the scores are $1-p$ and $-p$, and the contrast is 1. In general the theorem gives the
+# *coefficient*. The length is $\sigma\,\|\bar s_+ - \bar s_-\|$, and a mean of few scores is noisy. Let the scores of right and wrong
+# completions have means $m_\pm$ and variances $v_\pm$ (summed over parameters). Given $k$, the contrast has mean $m_+ - m_-$ and, as
+# completions are independent, variance $v_+/k + v_-/(G-k)$; its expected squared length is $\|m_+ - m_-\|^2$ plus the variance.
+# Multiplied by $\sigma^2 = k(G-k)/G^2$:
 #
 # $$\mathbb E\,\|g\|^2 = \sigma^2\,\|m_+ - m_-\|^2 + \frac{(G-k)\,v_+ + k\,v_-}{G^2}$$
 #
-# Only where the first term dominates is the length proportional to σ. For the first held-out prompt of levels 1, 2 and 3, half of the completions
-# give the formula's line, and the other half make up the groups.
+# Only where the first term dominates is the length proportional to σ. For the first held-out prompt of levels 1, 2 and 3, half of the
+# completions give the formula's line; groups are drawn from the other half.
 
 
 # %%
-def squared_lengths(k, answers, half, n=500):
-    """(n,): the squared length of GRPO's update, for groups with k right ones drawn from one half of a prompt's answers."""
-    right = answers.right[half]
+def squared_lengths(k, completions, half, n=500):
+    """(n,): the squared length of GRPO's update, for groups with k right ones drawn from half of the completions."""
+    right = completions.right[half]
     a = grpo.compute_advantages(rewards=(torch.arange(G) < k).double().view(1, G))[0].numpy() / G
     groups = [
         np.append(*(rng.choice(half[right == r], m, replace=False) for r, m in ((1, k), (0, G - k)))) for _ in range(n)
     ]
-    return [a @ answers.inner[np.ix_(group, group)] @ a for group in groups]
+    return [a @ completions.inner[np.ix_(group, group)] @ a for group in groups]
 
 
 ks, rng, panels = np.arange(1, G), np.random.default_rng(0), []
 for prompt in arithmetic.held_out_problems(1, levels=(1, 2, 3)):
-    n = 1536 if prompt.level == 1 else 640  # at level 1 few are wrong
-    answers = estimators.Completions.draw(policy, tokenizer, arithmetic, prompt, n, generator)
-    for_line, for_groups = np.array_split(answers.drawn, 2)
-    v_right, v_wrong, signal, *_ = estimators.moments(for_line, for_line, answers.right, answers.inner)
+    n = 1536 if prompt.level == 1 else 640  # at level 1 few completions are wrong
+    completions = estimators.Completions.draw(policy, tokenizer, arithmetic, prompt, n, generator)
+    for_line, for_groups = np.array_split(completions.drawn, 2)
+    v_right, v_wrong, signal, *_ = estimators.moments(for_line, for_line, completions.right, completions.inner)
     line = np.sqrt([identity.update_norm_squared(int(k), G, signal, v_right, v_wrong) for k in ks])
-    dots = np.sqrt([np.mean(squared_lengths(k, answers, for_groups)) for k in ks])
+    dots = np.sqrt([np.mean(squared_lengths(k, completions, for_groups)) for k in ks])
     panels.append({"prompt": prompt.prompt, "ratio": v_wrong / v_right, "line": line, "dots": dots})
 show(lengths_over_k(panels, ks, G))
-seven = ["{:.2f}".format(panel["dots"][6] / panel["dots"][3]) for panel in panels]
+seven_over_four = ["{:.2f}".format(panel["dots"][6] / panel["dots"][3]) for panel in panels]
 off = np.concatenate([abs(panel["dots"] / panel["line"] - 1) for panel in panels])
 assert (
-    min(seven) > "0.75" and np.median(off) < 0.1 and off.max() < 0.4
-)  # the formula, on completions that it has not seen
+    min(seven_over_four) > "0.75" and np.median(off) < 0.1 and off.max() < 0.4
+)  # the formula, on completions that were not used to fit it
 
 # %% [text]
 # *Dots: measured; line: the formula; dashed: σ.* If σ were the length, an update with seven right completions would be
-# {=2 * identity.sigma(7, 8):.2f} times as long as one with four. Measured: {=", ".join(seven)}. "**Multiplied by σ**" is a theorem; "**as long
+# {=2 * identity.sigma(7, 8):.2f} times as long as one with four. Measured: {=", ".join(seven_over_four)}. "**Multiplied by σ**" is a theorem; "**as long
 # as σ**" depends on the model and the prompt. [Lesson 13](13_quiet_estimators.ipynb) measures both in models that are training.
 #
 # ## Exercises
 #
-# **1. RLOO** (REINFORCE leave-one-out) subtracts from each reward the mean reward of the *other* completions of the group. Go through the steps:
-# what are its two advantages, and what is its coefficient of $\bar s_+ - \bar s_-$?
+# **1. RLOO** (REINFORCE leave-one-out) subtracts from each reward the mean reward of the *other* completions of the group. Go through the
+# steps: what are its two advantages and its coefficient of $\bar s_+ - \bar s_-$?
 
 
 # %% [exercise]
@@ -273,7 +276,7 @@ def rloo(k, G):
 check("6.1", rloo)
 
 # %% [hint]
-# For a right completion, k − 1 of the other G − 1 are right; for a wrong one, k of them. Then step 2.
+# For a right completion, k − 1 of the other G − 1 are right; for a wrong one, k of them. Then do step 2.
 
 
 # %% [solution]
@@ -297,13 +300,13 @@ def rloo(k, G):
 
 
 # %% [markdown]
-# **2. Partial credit.** Some completions now get 0.5, or 0.25, so there are no longer two classes. Write GRPO's update without computing any
-# advantage: only means over the group of $R$, of $s$ and of their product, and one standard deviation.
+# **2. Partial credit.** Some completions now get 0.5 or 0.25, so there are no longer two classes. Write GRPO's update without computing
+# any advantage: use only the group's means of $R$, of $s$ and of their product, and one standard deviation.
 
 
 # %% [exercise]
 def update(rewards, scores):
-    """numpy arrays (G,) and (G, n) to the update (n,)."""
+    """From numpy arrays (G,) and (G, n): the update (n,)."""
     return ...
 
 
@@ -311,7 +314,7 @@ def update(rewards, scores):
 check("6.2", update)
 
 # %% [hint]
-# Multiply out (R − mean of R) · s and take the mean. Which well-known statistic of two variables is it?
+# Multiply out (R − mean of R) · s and take the mean. Which well-known statistic of two variables is this?
 
 
 # %% [solution]
@@ -354,7 +357,7 @@ def advantages_tiled(rewards, P, G):
 check("6.3", advantages_tiled)
 
 # %% [hint]
-# `rewards.view(G, P)` has one round over all prompts in each row. Where is a group then?
+# Each row of `rewards.view(G, P)` is one round over all prompts. Where is a group then?
 
 
 # %% [solution]
@@ -379,8 +382,8 @@ def advantages_tiled(rewards, P, G):
 #
 # - For right-or-wrong rewards, GRPO's update of one prompt is σ times a contrast, the mean score of the right completions minus that of the wrong
 #   ones; Dr. GRPO's is σ² times the contrast; DAPO's is GRPO's, with silent groups replaced.
-# - It is algebra about one whole group: exact for any model, at every update of a batch, clip included, without KL.
-# - "Multiplied by σ" is not "as long as σ": the contrast has a length of its own.
+# - This is algebra about one whole group: exact for any model at every update of a batch, with the clip, without KL.
+# - "Multiplied by σ" does not mean "as long as σ": the contrast has its own length.
 #
 # Source of the identity: *GRPO, Dr. GRPO, and DAPO Are Three Operations on One Number*,
 # [arXiv:2607.00152](https://arxiv.org/abs/2607.00152), Theorem 1. GRPO: [2402.03300](https://arxiv.org/abs/2402.03300), Eq. 3; Dr. GRPO:

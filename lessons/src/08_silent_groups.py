@@ -6,17 +6,17 @@
 #
 # $$S \;=\; p^G + q^G$$
 #
-# Averaged over a real mix of problems this is 59, 44, 32, 23 and 17 % at G = 4, 8, 16, 32 and 64, if measured solve rates are put in for
-# $p$; the unbiased estimate is lower, and 11.2 % at 64. The problems that are silent in all of 64 completions have been called
-# irreducible. That does not follow: 7.2 of these 11.2 points are all right, and at most about 3 of them can be irreducible if completions
-# are independent draws; the other 4.0, all wrong, are what a filter left in the dataset.
+# Averaged over a real mix of problems, $S$ is 59, 44, 32, 23 and 17 % at G = 4, 8, 16, 32 and 64, if measured solve rates are substituted
+# for $p$; the unbiased estimate is lower, 11.2 % at 64. Problems silent in all 64 completions have been called irreducible. That does not
+# follow: of these 11.2 points, 7.2 are all right, and at most about 3 of those can be irreducible if completions are independent draws;
+# the other 4.0 points, all wrong, are what a filter left in the dataset.
 #
 # | symbol | meaning |
 # |---|---|
 # | $G$ | completions in a group, all of one prompt |
 # | $p,\ q$ | the probability that a completion of this problem is right; $q = 1 - p$ |
-# | $S$ | the silent probability; of a mix of problems, its mean over them |
-# | $n,\ c;\ \hat p$ | completions drawn of a problem, and right ones among them; $c/n$ |
+# | $S$ | the silent probability; for a mix of problems, its mean |
+# | $n,\ c;\ \hat p$ | completions drawn for a problem, and how many are right; $c/n$ |
 # | $h_k$ | the share of problems with $k$ of 64 completions right |
 #
 # **Proof.** Completions are drawn independently: all $G$ are right with probability $p^G$, all are wrong with probability $q^G$, and never both. In
@@ -24,10 +24,10 @@
 # pulls.)
 
 # %% [markdown]
-# ## Counted
+# ## Predicted and counted
 #
-# The base model answers 128 problems 32 times each. From the first 16 completions of each problem we predict how often groups formed of the
-# *other* 16 are silent.
+# The base model answers 128 problems 32 times each. From the first 16 completions of each problem we predict how often groups formed from
+# the *other* 16 are silent.
 
 # %%
 import random
@@ -51,30 +51,32 @@ rollout = sample(policy, tokenizer, prompts, group_size=32, max_new_tokens=56, t
 R = np.array([reward(problems[row // 32], text) for row, text in enumerate(rollout.texts)]).reshape(128, 32)
 
 # %%
-of_problem = R.mean(axis=1)
-print(f"{R.mean():.0%} of the completions are right; by problem, from {of_problem.min():.0%} to {of_problem.max():.0%}")
+solve_rates = R.mean(axis=1)
+print(
+    f"{R.mean():.0%} of the completions are right; by problem, from {solve_rates.min():.0%} to {solve_rates.max():.0%}"
+)
 print("G   silent: predicted   counted     p^G + q^G at the mean p")
 for G in (2, 4, 8):
     predicted = identity.silent_rate_unbiased(R[:, :16].sum(axis=1).astype(int), 16, G)
     counted = np.isin(R[:, 16:].reshape(128, -1, G).mean(axis=2), (0, 1)).mean(axis=1)
-    assert abs((predicted - counted).mean()) < 2.5 * (predicted - counted).std() / np.sqrt(128)  # what chance explains
+    assert abs((predicted - counted).mean()) < 2.5 * (predicted - counted).std() / np.sqrt(128)  # within chance
     at_mean = identity.silent_rate(R.mean(), G)
     print(f"{G}               {predicted.mean():5.1%}     {counted.mean():5.1%}                       {at_mean:5.1%}")
 
 # %% [markdown]
-# *Prediction and count differ by no more than chance (one model, 128 problems). At the mean $p$ hardly any group of 8 would be silent: silence comes from the spread of
-# difficulty, so compute $S$ for each problem and average last.*
+# *Prediction and count differ by no more than chance (one model, 128 problems). If every problem had the mean $p$, hardly any group of 8
+# would be silent: silence comes from the spread of difficulty, so compute $S$ for each problem and average last.*
 #
 # ## A real mix
 #
-# Big-Math ([2502.17387](https://arxiv.org/abs/2502.17387)) says of each of its problems how many of 64 completions are right. The model
-# was Llama-3.1-8B according to the dataset's card; the authors' example script samples Llama-3.1-8B-Instruct. The counts used here, of 215,608
-# problems, are read off the bars of a figure in Bay and Yearick ([2607.00152](https://arxiv.org/abs/2607.00152), CC BY 4.0), the paper of
-# lesson 6's identity, called "the paper" from here on. `bigmath.py` says how they were read and where the problems are.
+# Big-Math ([2502.17387](https://arxiv.org/abs/2502.17387)) states for each of its problems how many of 64 completions are right. The
+# model was Llama-3.1-8B according to the dataset's card; the authors' example script samples Llama-3.1-8B-Instruct. The counts used here,
+# of 215,608 problems, are read off the bars of a figure in Bay and Yearick ([2607.00152](https://arxiv.org/abs/2607.00152), CC BY 4.0),
+# the paper of lesson 6's identity, called "the paper" from here on. `bigmath.py` says how they were read and where the problems are.
 #
-# **Plug-in or unbiased?** The paper's closed form puts $\hat p = c/64$ in for $p$. Since $p^G + q^G$ is convex, the noise in $\hat p$ raises its mean
-# (Jensen's inequality). The share of silent groups among *all subsets* of $G$ of the 64 completions is unbiased: a random subset of independent
-# completions is a group. (The paper prints that too, for $G$ up to 16.)
+# **Plug-in or unbiased?** The paper's closed form substitutes $\hat p = c/64$ for $p$. Since $p^G + q^G$ is convex, the noise in $\hat p$
+# raises its mean (Jensen's inequality). The share of silent groups among *all subsets* of $G$ of the 64 completions is unbiased: a random
+# subset of independent completions is a group. (The paper also prints this, for $G$ up to 16.)
 
 # %%
 right64, h = np.arange(65), bigmath.SHARE  # h[k]: the share of problems with k of 64 right
@@ -87,11 +89,11 @@ for G, printed in published.items():
     assert all(round(ours) == theirs for ours, theirs in zip((plug_in[G], unbiased[G]), printed))
     print(f"G = {G:2}         {plug_in[G]:.1f}       {unbiased[G]:.1f}")
 
-known = np.array([0.0, 0.01, 0.1, 0.3, 0.5, 0.8, 0.99])  # problems whose p we know: what is biased, and what is not?
+known = np.array([0.0, 0.01, 0.1, 0.3, 0.5, 0.8, 0.99])  # for problems of known p: which estimate is biased?
 for G in published:
-    of_64, truth = identity.binomial(known, 64), known**G + (1 - known) ** G  # (7, 65), how many of 64 are right; (7,)
-    assert np.allclose(of_64 @ identity.silent_rate_unbiased(right64, 64, G), truth, atol=1e-12)
-    assert (of_64 @ identity.silent_rate_plug_in(right64, 64, G) >= truth).all()
+    counts, truth = identity.binomial(known, 64), known**G + (1 - known) ** G  # (7, 65): P(k of 64 right); (7,)
+    assert np.allclose(counts @ identity.silent_rate_unbiased(right64, 64, G), truth, atol=1e-12)
+    assert (counts @ identity.silent_rate_plug_in(right64, 64, G) >= truth).all()
 show(histogram_and_rates(h, plug_in, unbiased))
 
 # %% [text]
@@ -99,13 +101,13 @@ show(histogram_and_rates(h, plug_in, unbiased))
 #
 # ## Is "irreducible" irreducible?
 #
-# The paper calls the 11.2 % irreducible: "no amount of additional sampling" helps. But 64 of 64 does not mean $p = 1$: with
-# $p = 95.4$ %, 64 right ones in a row still happen one time in twenty (the "rule of three", about 3/64 from the end).
+# The paper calls the 11.2 % irreducible: "no amount of additional sampling" helps. But 64 of 64 does not mean $p = 1$: with $p = 95.4$ %,
+# 64 right completions in a row still happen one time in twenty (the "rule of three", about 3/64 from the end).
 #
-# **All right.** How many problems can be *stuck* at exactly $p = 1$, if each problem's completions are independent draws with one $p$, so that the
-# bars are a mixture of binomials? Stuck problems are in $h_{64}$ only. The others have $h_{63} = 64\,\mathbb E[p^{63} q]$ and
-# $h_{62} = 2016\,\mathbb E[p^{62} q^2]$, and by Cauchy and Schwarz $\mathbb E[p^{63} q]^2 \le \mathbb E[p^{64}]\;\mathbb E[p^{62} q^2]$. So they
-# themselves put a share of at least
+# **All right.** How many problems can be *stuck* at exactly $p = 1$, if each problem's completions are independent draws with one $p$, so
+# that the bars are a mixture of binomials? Stuck problems appear only in $h_{64}$. The others have $h_{63} = 64\,\mathbb E[p^{63} q]$ and
+# $h_{62} = 2016\,\mathbb E[p^{62} q^2]$, and by Cauchy and Schwarz $\mathbb E[p^{63} q]^2 \le \mathbb E[p^{64}]\;\mathbb E[p^{62} q^2]$.
+# So the other problems alone put a share of at least
 #
 # $$\mathbb E[p^{64}] \;\ge\; \frac{(h_{63}/64)^2}{h_{62}/2016}$$
 #
@@ -113,8 +115,8 @@ show(histogram_and_rates(h, plug_in, unbiased))
 #
 # **All wrong.** The same bound, for $h_0$ from $h_1$ and $h_2$, is *higher* than the bar itself. That does not refute independent draws,
 # because this bar was cut: the dataset's card lists, among its filters, the removal of problems "unsolvable in 8 rollouts from
-# Llama-3.1-405B or 64 rollouts from Llama-3.1-8B" (four sources are exempt). The test is whether the 64 other bars are a mixture.
-# Expectation–maximisation fits the weights of 101 values of $p$, once to all bars and then to those from 1 on.
+# Llama-3.1-405B or 64 rollouts from Llama-3.1-8B" (four sources are exempt). So we test whether the 64 other bars are a mixture.
+# Expectation–maximisation fits the weights of 101 values of $p$, first to all bars and then to bars 1 to 64.
 
 # %%
 grid = np.sin(np.linspace(0, np.pi / 2, 103)[1:-1]) ** 2  # values of p, denser at both ends
@@ -122,16 +124,16 @@ likelihood = identity.binomial(grid, 64)  # (101, 65)
 
 
 def needed(next_bar, third_bar):
-    """The least share that a mixture with these two bars puts into the bar at the end."""
+    """The least share that a mixture with these two bars has in the bar at the end."""
     return (next_bar / 64) ** 2 / (third_bar / 2016)
 
 
 def fit(first=0, stuck=0.0):
-    """Weights over the grid that fit the bars from `first` on if this share has p = 1, and how far each bar is off."""
-    seen, fixed, weights = right64 >= first, stuck * (right64 == 64), np.full(len(grid), 1 / len(grid))
+    """Weights over the grid, fitted to bars `first` to 64 if a share `stuck` has p = 1; and each bar's misfit."""
+    fitted, fixed, weights = right64 >= first, stuck * (right64 == 64), np.full(len(grid), 1 / len(grid))
     for _ in range(10_000):
-        pull = likelihood[:, seen] @ (h / (weights @ likelihood + fixed))[seen]
-        weights = weights * pull / likelihood[:, seen].sum(axis=1)
+        pull = likelihood[:, fitted] @ (h / (weights @ likelihood + fixed))[fitted]
+        weights = weights * pull / likelihood[:, fitted].sum(axis=1)
     bars = weights @ likelihood + fixed
     return weights, (h - bars) * np.sqrt(bigmath.COUNTS.sum() / bars)  # in standard errors
 
@@ -152,26 +154,27 @@ for (first, stuck), (_, misfit) in fits.items():
 all_bars, (none, three, four) = fits[0, 0.0][1], [fits[1, stuck][1][1:] for stuck in (0.0, 0.03, 0.04)]
 largest, added = abs(none).max(), (four**2).sum() - (none**2).sum()
 assert abs(all_bars[[0, 1, 2, 4]]).min() > 4 and abs(np.delete(all_bars, (0, 1, 2, 4))).max() < 2 and largest < 2
-assert (three**2).sum() - (none**2).sum() < 2.71 and added > 15  # 2.71 and 3.84: 5 % of chance, one- and two-sided
+assert (three**2).sum() - (none**2).sum() < 2.71 and added > 15  # 2.71 and 3.84: significant at 5 %, one- and two-sided
 sizes = np.unique(np.logspace(np.log10(4), 4, 60).astype(int))
 all_right = {stuck: [fits[1, stuck][0] @ grid ** int(G) + stuck for G in sizes] for stuck in (0.0, 0.03)}
 counted = {G: h @ [comb(k, G) / comb(64, G) for k in range(65)] for G in published}
 show(beyond_the_data(sizes, all_right, counted))
 
 # %% [text]
-# *64 completions cannot tell whether {=0.03:.0%} of the problems are always solved or none (lines: two fits; dots: counted).*
+# *64 completions cannot tell whether {=0.03:.0%} of the problems are always solved or none are (lines: two fits; dots: counted).*
 #
-# A mixture of all 65 bars fails at the cut end and nowhere else; the 64 bars that were not cut are a mixture within {=largest:.1f} standard errors. **So at
-# the all-right end between 0 and about 3 points can be irreducible**: 3 points stuck fit as well as none, 4 raise the sum of squares by
-# {=added:.0f} (a rise of 3.84 would be significant at 5 %). (The bound alone, from three bars, allows {=100 * (h[64] - needed(h[63], h[62])):.1f}.) At
-# the all-wrong end we cannot tell: {=h[0]:.1%} is what the filter left, where a mixture with the next two bars has
-# {=needed(h[1], h[2]):.1%} or more. (If the filter looked at these same 64 completions, even the unbiased column is a little too low: a hard
-# problem stayed if it happened to be solved once.) And all this is about one model's completions, not about the problems themselves.
+# A mixture fitted to all 65 bars fails only at the cut end; the 64 bars that were not cut are a mixture within {=largest:.1f} standard
+# errors. **So at the all-right end between 0 and about 3 points can be irreducible**: 3 points stuck fit as well as none; with 4, the sum
+# of squares rises by {=added:.0f} (a rise of 3.84 would be significant at 5 %). (The bound alone, from three bars, allows
+# {=100 * (h[64] - needed(h[63], h[62])):.1f}.) At the all-wrong end we cannot tell: {=h[0]:.1%} is what the filter left, while a mixture
+# with the next two bars has {=needed(h[1], h[2]):.1%} or more. (If the filter used these same 64 completions, even the unbiased column is
+# a little too low: a hard problem stayed if it happened to be solved once.) And all this concerns one model's completions, not the
+# problems themselves.
 #
 # ## Move the mix
 #
-# The knob adds a constant to every problem's log-odds (a caricature of training, which does not move all problems alike), starting from the fit
-# to all bars. (Needs the cells above.)
+# The slider adds a constant to every problem's log-odds (a caricature of training, which does not move all problems equally), starting
+# from the fit to all bars. (Needs the cells above.)
 
 # %%
 log_odds, mix = np.log(grid / (1 - grid)), fits[0, 0.0][0]
@@ -188,7 +191,7 @@ knob(draw, shift=(-3.0, 3.0, 0.25, 0.0), G=(2, 64, 1, 8))
 #
 # ## Exercises
 #
-# **1. Unbiased, from n completions.** You drew $n$ completions of a problem, and $c$ are right. Estimate, without bias, how often groups of
+# **1. Unbiased, from n completions.** You drew $n$ completions of a problem; $c$ are right. Estimate, without bias, how often groups of
 # $G \le n$ are silent. (Plain integers; `comb(n, k)` is imported.)
 
 
@@ -202,7 +205,7 @@ def estimate(c, n, G):
 check("8.1", estimate)
 
 # %% [hint]
-# Every subset of G of the n completions is a group. How many subsets are there, and how many have no wrong one in them?
+# Every subset of G of the n completions is a group. How many subsets are there, and how many contain no wrong completion?
 
 
 # %% [solution]
@@ -222,13 +225,13 @@ def estimate(c, n, G):
 
 # %% [markdown]
 # **2. The price of a useful group.** DAPO (decoupled clip and dynamic sampling policy optimization) replaces a silent group by a group of
-# *another* problem, drawn from the mix ([lesson 10](10_dapo.ipynb)). Problems have probabilities `p`, with shares `weights`. How many completions
-# are sampled on average until a group is not silent?
+# *another* problem, drawn from the mix ([lesson 10](10_dapo.ipynb)). Problems have success probabilities `p`, with shares `weights`. How
+# many completions are sampled on average until a group is not silent?
 
 
 # %% [exercise]
 def price(p, weights, G):
-    """Expected completions for a group that is not silent, from arrays p and weights."""
+    """Expected number of completions for a group that is not silent, from arrays p and weights."""
     return ...
 
 
@@ -262,8 +265,8 @@ def price(p, weights, G):
 
 
 # %% [markdown]
-# **3. Wrong 64 times. And the next group?** None of $n$ completions of a problem was right. Before that, every $p$ from 0 to 1 was equally likely.
-# How probable is it that the next $G$ completions are all wrong?
+# **3. Wrong 64 times. And the next group?** None of $n$ completions of a problem was right. Beforehand, every $p$ from 0 to 1 was equally
+# likely. How probable is it that the next $G$ completions are all wrong?
 
 
 # %% [exercise]
@@ -297,10 +300,10 @@ def next_all_wrong(n, G):
 # %% [markdown]
 # ## To remember
 #
-# - A group is silent with probability $p^G + q^G$: compute it for each problem and average last, and from $n$ completions count silent subsets
-#   instead of putting $\hat p$ into the formula.
-# - Silent in 64 completions is not silent for ever: of the 7.2 % of Big-Math's problems that were right 64 times at most about 3 points
-#   can be, if completions are independent draws.
+# - A group is silent with probability $p^G + q^G$: compute it for each problem and average last, and with $n$ completions, count silent
+#   subsets instead of putting $\hat p$ into the formula.
+# - A problem silent in 64 completions need not be silent for ever: of the 7.2 % of Big-Math's problems that were right 64 times, at most
+#   about 3 points can be, if completions are independent draws.
 # - Ask how a dataset was filtered before you read the end of its histogram: Big-Math's bar at 0 of 64 is what a filter left.
 #
 # Sources: Big-Math, [arXiv:2502.17387](https://arxiv.org/abs/2502.17387), its

@@ -2,11 +2,11 @@
 # # 9 · What is being climbed
 #
 # GRPO (group relative policy optimization), Dr. GRPO ("GRPO done right") and RLOO (REINFORCE leave-one-out) differ in one line, the
-# advantage. With rewards of 0 and 1, that line decides which function $J(p)$ of the success probability training increases:
+# advantage. With rewards of 0 and 1, this line decides which function $J(p)$ of the success probability is increased by training:
 #
 # - Dr. GRPO and RLOO climb $p$ itself;
-# - GRPO climbs $2\arcsin\sqrt p$ in the limit $G \to \infty$ only. **At a finite group size its weight of a prompt is at most
-#   $\sqrt{G-1}$, and at G = 2 and 3 it weights all prompts alike.**
+# - GRPO climbs $2\arcsin\sqrt p$ only in the limit $G \to \infty$. **At finite group size its weight of a prompt is at most $\sqrt{G-1}$,
+#   and at G = 2 and 3 it weights all prompts alike.**
 #
 # We prove this, then repeat a published experiment.
 #
@@ -37,23 +37,23 @@ from lessons.kit import check, knob, show
 # %% [markdown]
 # ## One formula for every advantage
 #
-# Pick one completion of a group. Let $j$ be the number of right ones among the other $G-1$; it is binomial and independent of the one
-# we picked, whose advantage is $A(+\mid j)$ if it is right and $A(-\mid j)$ if it is wrong. [Lesson 1](01_score_function.ipynb) showed
-# that $\mathbb E[R\,s] = \nabla p$ and $\mathbb E[s] = 0$, so $\mathbb E[(1-R)\,s] = -\nabla p$. Averaging over $j$ gives
+# Pick one completion of a group. Let $j$ be the number of right completions among the other $G-1$; $j$ is binomial and independent of the
+# picked completion, whose advantage is $A(+\mid j)$ if it is right and $A(-\mid j)$ if it is wrong. [Lesson 1](01_score_function.ipynb)
+# showed that $\mathbb E[R\,s] = \nabla p$ and $\mathbb E[s] = 0$, so $\mathbb E[(1-R)\,s] = -\nabla p$. Averaging over $j$ gives
 #
 # $$\mathbb E[g] = w(p)\,\nabla p, \qquad w(p) = \mathbb E_{j\sim \mathrm{Bin}(G-1,\,p)}\big[A(+\mid j) - A(-\mid j)\big]$$
 #
 # (Davis and Recht, [2510.13651](https://arxiv.org/abs/2510.13651)). Since $w(p)\,\nabla p = \nabla J(p)$, the expected update is the
 # gradient of $J(p)$, averaged over the prompts. Every $J$ in this lesson increases with $p$. They differ in which prompts improve first,
-# and in which lose when prompts compete for the same parameters.
+# and which lose when prompts compete for the same parameters.
 #
-# The check: a policy over six completions with three shared parameters, all $6^4$ groups, and $\nabla p$ from autograd.
+# We check it with a policy over six completions with three shared parameters, all $6^4$ groups, and $\nabla p$ from autograd.
 
 # %%
 G = 4
 features = torch.randn(6, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(9))
 theta = torch.tensor([0.7, -0.4, 0.9], dtype=torch.float64, requires_grad=True)
-reward = torch.tensor([1.0, 0, 1, 0, 0, 0], dtype=torch.float64)  # of each completion
+reward = torch.tensor([1.0, 0, 1, 0, 0, 0], dtype=torch.float64)  # (6,), by completion
 
 
 def log_probs(theta):
@@ -63,7 +63,7 @@ def log_probs(theta):
 scores = jacobian(log_probs, theta)  # (6, 3)
 grad_p = torch.autograd.grad(log_probs(theta).exp() @ reward, theta)[0]
 groups = torch.tensor(list(product(range(6), repeat=G)))  # (1296, 4)
-chance = log_probs(theta).detach()[groups].sum(dim=1).exp()  # of each group
+chance = log_probs(theta).detach()[groups].sum(dim=1).exp()  # (1296,): each group's probability
 R = reward[groups]
 p, k = float(chance @ R[:, 0]), R.sum(dim=1)
 for rule, script in (("RLOO", rloo), ("Dr. GRPO", dr_grpo), ("GRPO", grpo)):
@@ -73,51 +73,51 @@ for rule, script in (("RLOO", rloo), ("Dr. GRPO", dr_grpo), ("GRPO", grpo)):
     print(f"{rule:8}  w = {w:.4f}   relative error of E[g] = w grad p < 1e-12: {error < 1e-12}")
     assert error < 1e-12
 mixed = (k > 0) & (k < G)
-downhill = float(chance[mixed & (updates @ grad_p < 0)].sum() / chance[mixed].sum())  # of GRPO, the last
+downhill = float(chance[mixed & (updates @ grad_p < 0)].sum() / chance[mixed].sum())  # `updates` of GRPO, the last rule
 
 # %% [text]
-# The mean goes uphill; a single group need not. Here {=100 * downhill:.0f} % of the groups with $0 < k < G$ have a GRPO update that
-# points away from $\nabla p$.
+# The mean update points uphill; a single group's need not. Here {=100 * downhill:.0f} % of the groups with $0 < k < G$ have a GRPO update
+# that points away from $\nabla p$.
 #
 # ## GRPO's weight
 #
-# **G = 2 and 3.** A group of two that is neither all right nor all wrong has $k = 1$; one of three has $k = 1$ or 2, and σ is the same
-# for both. So division by σ is division by a constant: every advantage is Dr. GRPO's, times 2 or $3/\sqrt2$.
+# **G = 2 and 3.** A group of two that is neither all right nor all wrong has $k = 1$; a group of three has $k = 1$ or 2, with the same σ.
+# So division by σ is division by a constant: every advantage is Dr. GRPO's times 2 or $3/\sqrt2$.
 #
 # **The limit.** As $G \to \infty$, $j/(G-1)$ tends to $p$, and
-# $A(+\mid j) - A(-\mid j) \to \frac{q}{\sqrt{pq}} + \frac{p}{\sqrt{pq}} = \frac{1}{\sqrt{pq}}$. Put $p = \sin^2 u$: the integral of
-# $\frac1{\sqrt{pq}}$ is $2u = 2\arcsin\sqrt p$ (also Thrampoulidis et al., [2510.23049](https://arxiv.org/abs/2510.23049)).
+# $A(+\mid j) - A(-\mid j) \to \frac{q}{\sqrt{pq}} + \frac{p}{\sqrt{pq}} = \frac{1}{\sqrt{pq}}$. Substitute $p = \sin^2 u$: the integral
+# of $\frac1{\sqrt{pq}}$ is $2u = 2\arcsin\sqrt p$ (also Thrampoulidis et al., [2510.23049](https://arxiv.org/abs/2510.23049)).
 #
-# **In between.** The weight is an average of $A(+\mid j) - A(-\mid j)$, and none of these exceeds $\sqrt{G-1}$. Put $a = j$ and $b = G-1-j$:
-# the difference is $\sqrt{\frac{b}{a+1}} + \sqrt{\frac{a}{b+1}}$, and $\frac{b}{a+1} = b - \frac{ab}{a+1}$, so its square is
+# **In between.** The weight is an average of the differences $A(+\mid j) - A(-\mid j)$, and none exceeds $\sqrt{G-1}$. Let $a = j$ and
+# $b = G-1-j$: the difference is $\sqrt{\frac{b}{a+1}} + \sqrt{\frac{a}{b+1}}$, and $\frac{b}{a+1} = b - \frac{ab}{a+1}$, so its square is
 #
 # $$a + b \;-\; ab\left(\frac1{a+1} + \frac1{b+1}\right) + 2\sqrt{\frac{ab}{(a+1)(b+1)}} \;\le\; a + b = G-1.$$
 #
-# For the sum in brackets is at least $2/\sqrt{(a+1)(b+1)}$ (arithmetic and geometric mean), and $ab \ge \sqrt{ab}$ for whole numbers. At
-# $ab = 0$ both terms vanish: the bound is reached at $j = 0$, which is all that remains as $p \to 0$, and at $j = G-1$.
+# Indeed, the sum in brackets is at least $2/\sqrt{(a+1)(b+1)}$ (arithmetic and geometric mean), and $ab \ge \sqrt{ab}$ for whole numbers.
+# At $ab = 0$ both terms vanish, so the bound is reached at $j = 0$, the only case left as $p \to 0$, and at $j = G-1$.
 
 # %%
 for size, factor in ((2, 2), (3, 3 / math.sqrt(2))):
     rewards = torch.tensor(list(product((0.0, 1.0), repeat=size)), dtype=torch.float64)
-    ours, plain = (script.compute_advantages(rewards=rewards) for script in (grpo, dr_grpo))
-    assert torch.allclose(ours, factor * plain, atol=1e-12)  # every group, not only the mean
+    divided, plain = (script.compute_advantages(rewards=rewards) for script in (grpo, dr_grpo))
+    assert torch.allclose(divided, factor * plain, atol=1e-12)  # every group, not only the mean
 for size in range(2, 65):
     rewards = (torch.arange(size) < torch.arange(size + 1).view(-1, 1)).double()  # row k: the first k are right
     A = grpo.compute_advantages(rewards=rewards)
-    differences = A[1:, 0] - A[:-1, -1]  # j others right: own completion right (row j + 1) or wrong (row j)
+    differences = A[1:, 0] - A[:-1, -1]  # j others right: the completion is right (row j + 1) or wrong (row j)
     assert differences.max() < math.sqrt(size - 1) + 1e-12
     assert np.allclose(identity.weight("GRPO", [0.0, 1.0], size), math.sqrt(size - 1))
-few = np.linspace(0, 1, 41)
-by_hand = math.sqrt(3) * few + (3 - 2 * math.sqrt(3)) * (few**2 / 2 - few**3 / 3)
-assert np.allclose(identity.objective("GRPO", few, 4), by_hand)
+ps = np.linspace(0, 1, 41)
+by_hand = math.sqrt(3) * ps + (3 - 2 * math.sqrt(3)) * (ps**2 / 2 - ps**3 / 3)
+assert np.allclose(identity.objective("GRPO", ps, 4), by_hand)
 
 print("  G      √(G−1)   w(0)/w(½) w(.05)/w(½)        J(1)")
-edge, at_05, whole = {}, {}, {}
+edge, at_05, J_1 = {}, {}, {}
 for size in (2, 3, 4, 8, 16, 64):
     w = identity.weight("GRPO", np.array([0.0, 0.05, 0.5]), size)
     edge[size], at_05[size] = w[:2] / w[2]
-    whole[size] = float(identity.objective("GRPO", 1.0, size))
-    row = math.sqrt(size - 1), edge[size], at_05[size], whole[size]
+    J_1[size] = float(identity.objective("GRPO", 1.0, size))
+    row = math.sqrt(size - 1), edge[size], at_05[size], J_1[size]
     print(f"{size:3}" + "".join(f"{value:12.2f}" for value in row))
 print(f"  ∞           ∞           ∞{float(identity.weight_limit(0.05)) / 2:12.2f}{np.pi:12.2f}")
 show(grpo_weights())
@@ -125,11 +125,11 @@ show(grpo_weights())
 # %% [text]
 # *The limit diverges at both ends; the weight at a finite group size does not.*
 #
-# From G = 4 on, the weight grows with the distance of $p$ from ½, and $w(0)/w(\tfrac12)$ is the largest preference:
-# {=edge[8]:.1f} at G = 8, {=edge[64]:.0f} at G = 64. The approach to the arcsine is slow: at G = 64, $J(1)$ still falls short of π by
-# {=100 - 100 * whole[64] / np.pi:.0f} %.
+# From G = 4 on, the weight grows with the distance of $p$ from ½, and $w(0)/w(\tfrac12)$ is the largest preference: {=edge[8]:.1f} at G =
+# 8, {=edge[64]:.0f} at G = 64. Convergence to the arcsine is slow: at G = 64, $J(1)$ still falls short of π by
+# {=100 - 100 * J_1[64] / np.pi:.0f} %.
 #
-# The paper behind the identity ([2607.00152](https://arxiv.org/abs/2607.00152), "the paper" from here) gives a prompt of $p = .05$ the
+# The paper behind the identity ([2607.00152](https://arxiv.org/abs/2607.00152), "the paper" from here) gives a prompt with $p = .05$ the
 # weight {=float(identity.weight_limit(0.05)):.1f}, "more than twice the weight of a coin-flip prompt". That is the limit; at G = 8 the
 # factor is {=at_05[8]:.2f}. The paper says itself that the effect is milder at finite G: from Dr. GRPO to GRPO, the extreme prompts'
 # share of the updates grows from 14.3 to 17.0 % in its run at G = 8, and from 13.9 to 24.7 % on all of Big-Math in the limit.
@@ -139,28 +139,28 @@ show(grpo_weights())
 #
 # ## Compare the rules
 #
-# Move G upwards from 2 under GRPO, then try others: the mean over the right completions (rejection sampling), MaxRL (maximum likelihood
-# reinforcement learning), and GRPO divided by σ twice. (Needs the first cell.)
+# Move G upwards from 2 under GRPO, then try other rules: the mean over the right completions (rejection sampling), MaxRL (maximum
+# likelihood reinforcement learning), and GRPO with a second division by σ. (Needs the first cell.)
 
 # %%
 knob(weight_and_objective, rule=list(NAMES), G=(2, 64, 1, 8))
 
 # %% [markdown]
-# *GRPO favours easy prompts as much as hard ones. MaxRL favours hard prompts only.*
+# *GRPO favours easy prompts as much as hard ones. MaxRL favours only hard prompts.*
 #
-# All this holds for 0-1 rewards on the first update after sampling, without clipping and without a KL (Kullback-Leibler) term. With GRPO's
-# division by the length, $1/|y|$, no function of $p$ alone is climbed ([lesson 5](05_length.ipynb)).
+# All this holds for 0-1 rewards on the first update after sampling, without clipping and without a KL (Kullback-Leibler) term. With
+# GRPO's division by length, $1/|y|$, training climbs no function of $p$ alone ([lesson 5](05_length.ipynb)).
 #
 # ## What remains of a published experiment
 #
-# Section 8 of the paper trains 6,000 prompts, each a coin with a logit of its own, for 150 steps at G = 8. The quarter that is hardest at
-# the start ends at a solve rate of .99 under GRPO and .88 under Dr. GRPO; the paper concludes that GRPO's preference "changes the
-# learning trajectory" of hard prompts. (It calls the run a check of its formulas on scalar prompts.) But all arms have one learning rate,
-# and $\sigma \le \frac12$ implies $\sigma \ge 2\sigma^2$: GRPO's steps are at least twice as long on *every* prompt.
+# Section 8 of the paper trains 6,000 prompts, each a coin with its own logit, for 150 steps at G = 8. The quarter that is hardest at the
+# start ends at a solve rate of .99 under GRPO and .88 under Dr. GRPO; the paper concludes that GRPO's preference "changes the learning
+# trajectory" of hard prompts. (It calls the run a check of its formulas on scalar prompts.) But all arms share one learning rate, and
+# $\sigma \le \frac12$ implies $\sigma \ge 2\sigma^2$: GRPO's steps are at least twice as long on *every* prompt.
 #
-# We repeat the run from the same solve rates ([lesson 8](08_silent_groups.ipynb)), give Dr. GRPO a learning rate with which its mean
-# *first* step is as long as GRPO's, and compare at equal progress. Then we let prompts **compete**: the mean push is subtracted from every
-# prompt, so what one gains the others lose.
+# We repeat the run from the same solve rates ([lesson 8](08_silent_groups.ipynb)), give Dr. GRPO a learning rate that makes its mean
+# *first* step as long as GRPO's, and compare at equal progress. Then we let prompts **compete**: the mean push is subtracted from every
+# prompt, so one prompt's gain is the others' loss.
 
 # %%
 seeds, MATCHED = range(4), "Dr. GRPO, matched first step"
@@ -169,7 +169,7 @@ ends = {name: np.mean([one.hard[-1] for one in runs]) for name, runs in arms.ite
 
 
 def lead(level):
-    """GRPO's on the hardest quarter, in points, when all prompts together have the solve rate `level`."""
+    """GRPO's lead on the hardest quarter, in points, when the mean solve rate of all prompts is `level`."""
     pairs = zip(arms["GRPO"], arms[MATCHED])
     return 100 * np.mean([at_progress(a, level) - at_progress(b, level) for a, b in pairs])
 
@@ -194,23 +194,23 @@ assert min(one.smallest_update for runs in arms.values() for one in runs) == 0
 assert np.abs(gap[3]).max() < 1e-6 and gap[8].min() > 1.5 and gap[64].min() > 8
 
 # %% [text]
-# *Left: the gap comes from the learning rate (one seed). Right: where prompts compete, GRPO's preference shows with equal first steps
+# *Left: the gap comes from the learning rate (one seed). Right: if prompts compete, GRPO's preference shows even with equal first steps
 # (mean of four seeds).*
 #
-# At one learning rate we get {=ends["GRPO"]:.3f} and {=ends["Dr. GRPO"]:.3f} (means of four seeds; the paper's .88 is one run). **With the
-# first step matched, .99 against .88 becomes {=ends["GRPO"]:.3f} against {=ends[MATCHED]:.3f}.** (Later the two stand
-# at different $p$, and the steps differ again.) At equal progress GRPO leads on the hardest quarter by {=lead(.7):.1f} points when all prompts
-# together are at .7 (its largest lead), by {=lead(.8):.1f} at .8, and not at all at .9.
+# At one learning rate we get {=ends["GRPO"]:.3f} and {=ends["Dr. GRPO"]:.3f} (means of four seeds; the paper's .88 is one run). **With
+# the first step matched, .99 against .88 becomes {=ends["GRPO"]:.3f} against {=ends[MATCHED]:.3f}.** (Later the two runs are at different
+# $p$, and the steps differ again.) At equal progress GRPO leads on the hardest quarter by {=lead(.7):.1f} points when the overall solve
+# rate is .7 (its largest lead), by {=lead(.8):.1f} at .8, and not at all at .9.
 #
-# In this run no update is ever negative: all prompts rise towards 1, and the weights decide only the order. Where prompts compete, the
-# preference counts: GRPO's hardest quarter ends {=gap[8].mean():.1f} points higher at G = 8 ({=gap[8].min():.1f} to {=gap[8].max():.1f}), {=gap[64].mean():.1f} at
-# G = 64, and not at all at G = 3, as the weights say. (Our competition is a caricature as well: real prompts share parameters unevenly and may help each
-# other.)
+# In this run no update is ever negative: all prompts rise towards 1, and the weights decide only the order. If prompts compete, the
+# preference matters: GRPO's hardest quarter ends {=gap[8].mean():.1f} points higher at G = 8 ({=gap[8].min():.1f} to
+# {=gap[8].max():.1f}), {=gap[64].mean():.1f} at G = 64, and no higher at G = 3, as the weights predict. (Our competition is also a
+# caricature: real prompts share parameters unevenly and may help each other.)
 #
 # ## Exercises
 #
-# **1. The cap of another rule.** MaxRL has $A = (R - \mu)/\mu$, and $A = 0$ in a group where no completion is right. What is its weight at
-# $p \to 0$ and at $p \to 1$?
+# **1. The bound of another rule.** MaxRL has $A = (R - \mu)/\mu$, and $A = 0$ in a group where no completion is right. What is its weight
+# at $p \to 0$ and at $p \to 1$?
 
 
 # %% [exercise]
@@ -223,8 +223,8 @@ def at_the_edges(G):
 check("9.1", at_the_edges)
 
 # %% [hint]
-# At $p \to 0$ all others are wrong, $j = 0$; at $p \to 1$ all are right, $j = G - 1$. Write down $k$ and $\mu$ for a right and for a wrong
-# completion in each case.
+# At $p \to 0$ all other completions are wrong, $j = 0$; at $p \to 1$ all are right, $j = G - 1$. Write down $k$ and $\mu$ for a right and
+# for a wrong completion in each case.
 
 
 # %% [solution]
@@ -249,7 +249,7 @@ def at_the_edges(G):
 
 
 # %% [markdown]
-# **2. Rejection sampling climbs log p, up to an order.** The mean of the scores of the right completions (0 if there is none) has the
+# **2. Rejection sampling climbs log p, up to an order.** The mean of the scores of the right completions (0 if none is right) has the
 # weight $(1 - q^G)/p$. Since $p = 1 - q$, this is a geometric sum. Which $J$ with $J(0) = 0$ has this derivative?
 
 
@@ -288,8 +288,8 @@ def climbed(p, G):
 
 
 # %% [markdown]
-# **3. Find the bug.** This function should return GRPO's weight, but at G = 3 it gives a prompt of $p = .02$ a twelfth of the weight of
-# one of $p = .5$. Repair it.
+# **3. Find the bug.** This function should return GRPO's weight, but at G = 3 it gives a prompt with $p = .02$ a twelfth of the weight of
+# one with $p = .5$. Repair it.
 
 
 # %% [exercise]
@@ -306,8 +306,8 @@ def grpo_weight(p, G):
 check("9.3", grpo_weight)
 
 # %% [hint]
-# The formula holds the *others* fixed and lets the one completion be right or wrong. In the code, the right completion has $k-1$ right
-# ones among its others and the wrong one has $k$.
+# The formula keeps the *other* completions fixed and lets the picked completion be right or wrong. In the code, $k-1$ of the others are
+# right for a right completion, and $k$ for a wrong one.
 
 
 # %% [solution]
@@ -350,10 +350,10 @@ def grpo_weight(p, G):
 # ## To remember
 #
 # - The weight of a prompt under any advantage is $\mathbb E[A(+\mid j) - A(-\mid j)]$, and training climbs its integral.
-# - Dr. GRPO climbs $p$; GRPO's weight is constant at G = 2 and 3, at most $\sqrt{G-1}$ at any G, and tends to the arcsine's slowly.
-# - A comparison at one learning rate, on prompts that cannot lose, measures mostly the length of the steps; compare at equal progress.
+# - Dr. GRPO climbs $p$; GRPO's weight is constant at G = 2 and 3, at most $\sqrt{G-1}$ at any G, and tends slowly to the arcsine's.
+# - A comparison at one learning rate, on prompts that cannot lose, mostly measures the length of the steps; compare at equal progress.
 #
 # Sources: the formula for $w$ and the limits of GRPO and rejection sampling: Davis and Recht,
 # [2510.13651](https://arxiv.org/abs/2510.13651); MaxRL: [2602.02710](https://arxiv.org/abs/2602.02710); the name "question-level
 # difficulty bias": Dr. GRPO, [2503.20783](https://arxiv.org/abs/2503.20783), section 3.1; the run: the paper, section 8 and its script.
-# The cap, G = 3, the matched comparisons and the competing prompts are ours.
+# The bound, G = 3, the matched comparisons and the competing prompts are ours.

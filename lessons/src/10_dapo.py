@@ -8,7 +8,7 @@
 #
 # $$\mathbb E[\text{DAPO's update}] = \frac{1}{\mathbb E_x[1 - S(p_x)]}\;\mathbb E[\text{GRPO's update}]$$
 #
-# Drawing *the same prompt* again until its group is mixed is a different algorithm, although it is one line away.
+# Sampling *the same prompt* again until its group is mixed is a different algorithm, although the code differs by one line.
 #
 # | symbol | meaning |
 # |---|---|
@@ -45,13 +45,13 @@ show_source(dapo.groups_to_keep)
 # %% [markdown]
 # ## What DAPO changes
 #
-# 1. **Dynamic sampling**: the `while` in `train`, and `groups_to_keep`. It is our subject.
-# 2. **Clip-higher**: the ratio may rise to 1.28, and fall to .8.
+# 1. **Dynamic sampling**: the `while` in `train`, and `groups_to_keep`. This is the subject of the lesson.
+# 2. **Clip-higher**: the ratio may rise to 1.28 and fall to .8.
 # 3. **Overlong punishment**: less reward for a completion that comes close to the length limit.
-# 4. **Token-level mean**: one division by all tokens ([lesson 5](05_length.ipynb)).
+# 4. **Token-level mean**: one division by the number of tokens ([lesson 5](05_length.ipynb)).
 # 5. **No KL** (Kullback-Leibler) term, so a silent group's gradient is exactly zero.
 #
-# Rewards are −1 and 1, but the advantage is still divided by σ, so it stays the same.
+# Rewards are −1 and 1, but the division by σ leaves the advantages unchanged.
 #
 # ## The proof
 #
@@ -59,24 +59,24 @@ show_source(dapo.groups_to_keep)
 #
 # $$\mathbb E[g] = \Pr(\text{mixed})\;\mathbb E[g \mid \text{mixed}] + \Pr(\text{silent})\cdot 0$$
 #
-# A refilled batch holds the first $P$ mixed groups in the order in which they were drawn. Each is a draw from the mixed groups, so the mean
-# of its update is $\mathbb E[g \mid \text{mixed}] = \mathbb E[g]/\mathbb E_x[1-S(p_x)]$. ∎ (This needs right-or-wrong rewards, no KL term,
-# averages over groups, the first update after sampling, and a batch that does fill up. A batch of the first groups to *finish* would favour
+# A refilled batch holds the first $P$ mixed groups in the order in which they were drawn. Each is a random mixed group, so its expected
+# update is $\mathbb E[g \mid \text{mixed}] = \mathbb E[g]/\mathbb E_x[1-S(p_x)]$. ∎ (This needs right-or-wrong rewards, no KL term,
+# averages over groups, the first update after sampling, and a batch that fills up. A batch of the first groups to *finish* would favour
 # short completions.)
 #
-# Prompt by prompt: a prompt of difficulty $p$ is kept with probability $1-S(p)$, and a kept group is worth
-# $\mathbb E[\sigma \mid \text{mixed}] = \mathbb E[\sigma]/(1-S(p))$. The product is GRPO's $\mathbb E[\sigma]$. Redrawing the same prompt
-# keeps *every* prompt, so the first factor is missing:
+# Prompt by prompt: a prompt of difficulty $p$ is kept with probability $1-S(p)$, and a kept group contributes
+# $\mathbb E[\sigma \mid \text{mixed}] = \mathbb E[\sigma]/(1-S(p))$. The product is GRPO's $\mathbb E[\sigma]$. Redrawing keeps *every*
+# prompt, so the first factor is missing:
 #
 # $$w_{\text{redraw}}(p) = \frac{w(p)}{1-S(p)} \;\to\; \frac{\sqrt{G-1}}{G\,p} \quad (p \to 0)$$
 #
-# GRPO's weight is at most $\sqrt{G-1}$ ([lesson 9](09_objective.ipynb)). This one grows like $1/p$, the slope of $\log p$.
+# GRPO's weight is at most $\sqrt{G-1}$ ([lesson 9](09_objective.ipynb)); this weight grows like $1/p$, the slope of $\log p$.
 #
 # ## The experiment
 #
-# Nine prompts, each a coin with a logit of its own. We draw groups, treat the silent ones in three ways, and measure each
-# prompt's weight with the script's own `groups_to_keep` and `compute_advantages`. The third way appears twice: without a limit, and with at
-# most four draws, which is the "DAPO" arm of the identity paper's run ([2607.00152](https://arxiv.org/abs/2607.00152)).
+# Each of nine prompts is a coin with its own logit. We draw groups, treat the silent ones in three ways, and measure each prompt's weight
+# with the script's own `groups_to_keep` and `compute_advantages`. The third, redrawing, appears twice: without a limit, and with at most
+# four draws, which is the "DAPO" arm of the identity paper's run ([2607.00152](https://arxiv.org/abs/2607.00152)).
 
 # %%
 G, slots, rng = 8, 100_000, np.random.default_rng(10)
@@ -107,11 +107,11 @@ def redraw(prompts, correct, draws):
 # %%
 prompts = rng.integers(9, size=3 * slots)
 correct = complete(prompts)
-kept = dapo.groups_to_keep(correct=correct, config=dapo.Config(prompts_per_step=slots)).numpy()  # the first mixed ones
-prompts, first, correct, refilled = prompts[:slots], prompts[kept], correct[:slots], correct[kept]
+kept = dapo.groups_to_keep(correct=correct, config=dapo.Config(prompts_per_step=slots)).numpy()  # first mixed groups
+prompts, kept_prompts, correct, refilled = prompts[:slots], prompts[kept], correct[:slots], correct[kept]
 measured = {
     "GRPO": measure(prompts, correct),
-    "DAPO: other prompts": measure(first, refilled),
+    "DAPO: other prompts": measure(kept_prompts, refilled),
     "same prompt, until mixed": redraw(prompts, correct.clone(), draws=400),
     "same prompt, at most 4 draws": redraw(prompts, correct.clone(), draws=4),
 }
@@ -126,10 +126,10 @@ assert np.isclose(identity.weight_same_prompt_resampling(1e-6, G) * 1e-6, np.sqr
 show(weights(p, {name: weight for name, (weight, _) in measured.items()}, G))
 
 # %% [text]
-# *DAPO's crosses lie in GRPO's circles; the redraws have other weights, largest at both ends.*
+# *DAPO's crosses lie in GRPO's circles; redrawing gives different weights, with the largest at both ends.*
 #
-# DAPO multiplies every weight by the same {=1 / (1 - S).mean():.2f}. So what the identity paper's run shows of "DAPO" on hard prompts
-# belongs to the triangles, another algorithm. (Its section 5 discards prompts, as DAPO does; its run redraws them.)
+# DAPO multiplies every weight by the same {=1 / (1 - S).mean():.2f}. So what the identity paper's run shows for "DAPO" on hard prompts
+# belongs to the triangles, a different algorithm. (The paper's section 5 discards prompts, as DAPO does; its run redraws them.)
 #
 # ## What it costs
 
@@ -156,33 +156,34 @@ assert abs(drawn - 3.5) < 0.05  # as published
 
 # %% [text]
 # The identity paper reports that its arm draws 3.5 times as many groups as GRPO. The same run, with solve rates spread evenly, gives
-# {=drawn:.2f}; but with four draws at most, no factor above 4 can come out, and {=100 * still_silent:.0f} % of the groups are silent
-# still. DAPO's own cost has no such limit: it is small on new prompts and grows as they are solved (exercise 2). In our {=len(results["shared"]["seeds"])} runs of
-# `dapo.py`, of {=results["shared"]["steps"]} steps each, {=100 * dapo_runs["silent"]["mean"]:.0f} % of the groups are silent and {=cost:.2f} completions are drawn for
-# each one trained on. (That this is near 3.5 too is a coincidence.)
+# {=drawn:.2f}; but with at most four draws, no factor can exceed 4, and {=100 * still_silent:.0f} % of the groups are still silent.
+# DAPO's cost has no such limit: it is small on new prompts and grows as they are solved (exercise 2). In our
+# {=len(results["shared"]["seeds"])} runs of `dapo.py`, of {=results["shared"]["steps"]} steps each,
+# {=100 * dapo_runs["silent"]["mean"]:.0f} % of the groups are silent and {=cost:.2f} completions are drawn for each one trained on. (That
+# this too is near 3.5 is a coincidence.)
 #
-# **What is gained?** A batch that does not shrink as prompts become uniformly right or wrong. Not a better direction. Adam divides a
-# constant factor out, so that steps are only a little longer: over our runs DAPO's mean update is
-# {=longer.mean():.4f} [{=longer.mean() - half:.4f}, {=longer.mean() + half:.4f}] longer than GRPO's of {=grpo_runs["update_norm"]["mean"]:.4f}; in our
-# ablation, where dynamic sampling alone is added, it is {=alone:.0%} longer. Plain GRPO with as many more prompts in a batch gets the same
-# mixed groups from the same completions: on average, a refill is GRPO with a batch that grows as more groups are silent.
+# **What is gained?** The batch does not shrink as prompts become uniformly right or wrong. The expected direction is no better. Adam
+# cancels a constant factor, so that steps are only a little longer: over our runs DAPO's mean update is {=longer.mean():.4f}
+# [{=longer.mean() - half:.4f}, {=longer.mean() + half:.4f}] longer than GRPO's of {=grpo_runs["update_norm"]["mean"]:.4f}; in our
+# ablation, where dynamic sampling alone is added, it is {=alone:.0%} longer. Plain GRPO with that many more prompts per batch gets the
+# same mixed groups from the same completions: on average, refilling is GRPO with a batch that grows as more groups are silent.
 #
-# So at equal *completions* the claim promises no gain. In the ablation, adding dynamic sampling, with its longer steps, brings
+# So the claim promises no gain at equal *completions*. In the ablation, adding dynamic sampling, with its longer steps, brings
 # {=compare_tables.change(gained).strip("*")} points at equal completions ({=seeds} seeds, 95 % interval). In the main comparison, where
-# the rest of DAPO changes too, DAPO is {=compare_tables.change(main).strip("*")} points ahead of GRPO, which does not survive the
-# correction for the other comparisons with GRPO.
+# the rest of DAPO changes too, DAPO is {=compare_tables.change(main).strip("*")} points ahead of GRPO, a difference that does not survive
+# the correction for the other comparisons with GRPO.
 #
 # ## Clip-higher
 #
-# This is DAPO's other main change. For $A > 0$ a token's gradient stops once $\rho > 1+\varepsilon_{high}$ ([lesson 2](02_ppo.ipynb)).
-# The bound is a *factor*: a token of probability .01 is stopped at .012 under GRPO's 1.2 and at .0128 under 1.28, one of .5 at .6 and
-# .64, and one above $1/1.28$ never. So a rare token, where exploration would have to begin, gains the least from an update. Move the
-# bounds and the token's probability (needs the first cell).
+# This is DAPO's other main change. For $A > 0$ a token's gradient is stopped once $\rho > 1+\varepsilon_{high}$
+# ([lesson 2](02_ppo.ipynb)). The bound is a *factor*: a token of probability .01 is stopped at .012 under GRPO's 1.2 and at .0128 under
+# 1.28; one of probability .5 is stopped at .6 and .64, and one above $1/1.28$ never. So a rare token, where exploration would have to
+# begin, gains the least from an update. Move the bounds and the token's probability (needs the first cell).
 
 
 # %%
 def push(p_old, ratio, A, **bounds):
-    """What multiplies the token's score in minus the gradient of DAPO's loss, at each ratio (n,): by autograd."""
+    """The factor of the token's score in minus the gradient of DAPO's loss, at each ratio (n,), by autograd."""
     old = torch.full((len(ratio), 1), p_old, dtype=torch.float64).log()
     new = (old + torch.tensor(ratio).view(-1, 1).log()).requires_grad_()
     mask, advantages = torch.ones_like(old).bool(), torch.full_like(old, A)
@@ -204,10 +205,10 @@ def draw(eps_low, eps_high, probability):
 knob(draw, eps_low=(0.05, 0.5, 0.01, 0.2), eps_high=(0.05, 0.6, 0.01, 0.28), probability=[0.1, 0.01, 0.5, 0.8, 0.9])
 
 # %% [markdown]
-# *The room is largest for a token of probability $1/(1+\varepsilon)$ and vanishes for rare ones.*
+# *The room to rise is largest for a token of probability $1/(1+\varepsilon)$ and vanishes for rare tokens.*
 #
-# Which tokens does GRPO's bound of 1.2 stop in a real run? One step of `dapo.train` with that bound, and 16 updates, so that the ratios
-# move:
+# Which tokens does GRPO's bound of 1.2 stop in a real run? We run one step of `dapo.train` with that bound and 16 updates, so that the
+# ratios move:
 
 # %%
 tokenizer, clipped = load_policy("base")[1], []
@@ -236,25 +237,25 @@ assert begins.mean() > 0.5 and (ratio > 1.28).mean() > 0.5 and sampled.mean() < 
 # %% [text]
 # The {=len(clipped)} stopped tokens had a mean probability of {=sampled.mean():.2f} (below .2 in DAPO's Fig. 3a), and
 # {=100 * begins.mean():.0f} % are the digit that *begins* a worked solution, the rare and right decision (`#` would state the answer at
-# once). But {=100 * (ratio > 1.28).mean():.0f} % of the ratios exceed 1.28 as well: each completion is used once, so its ratio is the
-# work of *other* completions' updates, and the clip stops a gradient without bounding the ratio. And this soon passes: over whole runs
-# (the six arms of our ablation) stopped tokens had probabilities of {=min(stopped_at):.2f} to {=max(stopped_at):.2f} on average. **In our
-# ablation no effect of clip-higher is seen**: it raises accuracy in {=more["final"]} of {=seeds} seeds and entropy in {=more["entropy"]}.
-# With 19 different tokens, that says little about a model with a hundred thousand.
+# once). But {=100 * (ratio > 1.28).mean():.0f} % of the ratios exceed 1.28 as well: each completion is used once, so its ratio was moved
+# by *other* completions' updates, and the clip stops a gradient without bounding the ratio. The pattern does not last: over whole runs
+# (the six arms of our ablation) stopped tokens had probabilities of {=min(stopped_at):.2f} to {=max(stopped_at):.2f} on average. **Our
+# ablation shows no effect of clip-higher**: it raises accuracy in {=more["final"]} of {=seeds} seeds and entropy in {=more["entropy"]}. A
+# vocabulary of 19 tokens says little about one of a hundred thousand.
 #
 # ## The overlong punishment
 #
 # The third change lowers the reward of a completion near the length limit by up to 1. Rewards then take more than two values, and
-# division by σ forgets how *small* a difference is: among eight right completions, one that is a little long, with a reward of .999, has
-# the advantage {=dapo.compute_advantages(rewards=torch.tensor([[1.0] * 7 + [0.999]]).double()).min():.3f}; a lone wrong one has
+# division by σ discards how *small* a difference is: among eight right completions, one that is slightly too long, with reward .999, has
+# the advantage {=dapo.compute_advantages(rewards=torch.tensor([[1.0] * 7 + [0.999]]).double()).min():.3f}; a single wrong one has
 # {=dapo.compute_advantages(rewards=torch.tensor([[1.0] * 7 + [-1.0]])).min():.3f}. So DAPO decides by *right and wrong* which groups to
-# keep, not by the shaped reward. With the punishment, a discarded group's update need not be zero, and the claim holds except for these
+# keep, not by the shaped reward. With the punishment, a discarded group's update need not be zero, so the claim does not hold for such
 # groups.
 #
 # ## Exercises
 #
-# **1. Why 3.5?** The paper's run redraws the same prompt while its group is silent, at most `draws` times in all. By which factor does
-# the weight of a prompt exceed GRPO's? (`identity.silent_rate(p, G)` is S.)
+# **1. Why 3.5?** The paper's run redraws the same prompt while its group is silent, at most `draws` times in all. By what factor does the
+# prompt's weight exceed GRPO's? (`identity.silent_rate(p, G)` is S.)
 
 
 # %% [exercise]
@@ -267,7 +268,7 @@ def factor(p, G, draws):
 check("10.1", factor)
 
 # %% [hint]
-# How probable is it that the group ends mixed? A mixed group's expected σ does not depend on how many draws came before it.
+# How probable is it that the last group drawn is mixed? A mixed group's expected σ does not depend on how many draws came before it.
 
 
 # %% [solution]
@@ -292,8 +293,8 @@ def factor(p, G, draws):
 
 
 # %% [markdown]
-# **2. Count the wasted completions.** Prompts of probabilities `p` are equally frequent. DAPO replaces a silent group by one of another
-# prompt, until it is mixed. How many completions are discarded, on average, for each group that is kept?
+# **2. Count the wasted completions.** Prompts with success probabilities `p` are equally frequent. DAPO replaces a silent group by a
+# group of another prompt, until it is mixed. How many completions are discarded, on average, for each group that is kept?
 
 
 # %% [exercise]
@@ -306,8 +307,8 @@ def wasted(p, G):
 check("10.2", wasted)
 
 # %% [hint]
-# Waiting for something that happens with probability ⅓ takes 3 draws on average, the success included. How probable is a mixed group, if
-# every draw is a new prompt?
+# Waiting for an event of probability ⅓ takes 3 draws on average, including the success. How probable is a mixed group, if every draw is a
+# new prompt?
 
 
 # %% [solution]
@@ -346,8 +347,8 @@ def wasted(p, G):
 
 
 # %% [markdown]
-# **3. Find the bug.** This filter gets the shaped rewards (groups, G), 1 or −1 and up to 1 less for a long completion, and marks the groups
-# to keep. It runs, no batch is ever short, and the model learns to be brief where it should learn nothing. Repair it.
+# **3. Find the bug.** This filter gets the shaped rewards (groups, G), which are 1 or −1, and up to 1 less for a long completion. It
+# marks the groups to keep. The code runs, no batch is ever short, and the model learns brevity where it should learn nothing. Repair it.
 
 
 # %% [exercise]
@@ -360,8 +361,8 @@ def keep(shaped):
 check("10.3", keep)
 
 # %% [hint]
-# Between which values do the rewards of right completions lie, and those of wrong ones? First recover which is which. (In a script, it is
-# better to filter before shaping.)
+# Between which values do the rewards of right completions lie, and those of wrong ones? First recover which completions are right. (In a
+# script, it is better to filter before shaping.)
 
 
 # %% [solution]
@@ -407,10 +408,11 @@ def keep(shaped):
 # ## To remember
 #
 # - Discarding silent groups and refilling with *other* prompts keeps GRPO's expected direction and the size of the batch; redrawing the
-#   *same* prompt gives it the weight $1/p$ where it is hard.
+#   *same* prompt gives hard prompts a weight that grows like $1/p$.
 # - The cost grows as prompts are solved, and nothing guarantees a gain at equal completions.
-# - Clip-higher gives rare tokens more room before their gradient stops; groups are filtered by right and wrong, never by shaped reward.
+# - Clip-higher gives rare tokens more room before their gradient stops; groups are filtered by right and wrong, never by the shaped
+#   reward.
 #
 # Sources: DAPO, [2503.14476](https://arxiv.org/abs/2503.14476), sections 3.1-3.4, Eq. 7-13, Fig. 3a; the identity paper,
-# [2607.00152](https://arxiv.org/abs/2607.00152), for the run. That replacing prompts leaves the weights unchanged, and that the run's
-# arm does not, is our derivation.
+# [2607.00152](https://arxiv.org/abs/2607.00152), for the run. That replacing prompts leaves the relative weights unchanged, and that the
+# run's arm does not, is our derivation.

@@ -1,25 +1,25 @@
 # %% [markdown] 30 minutes
 # # 11 · Maj@K and Pass@K
 #
-# DeepSeekMath compared its model before and after GRPO (group relative policy optimization; section 5.2.2, Fig. 7).
-# **Maj@K** had risen: the most frequent of K answers was right more often. **Pass@K** had not: as often as before, at
-# least one of K answers was right. To the authors the gain seems to come from "boosting the correct response from TopK
-# rather than the enhancement of fundamental capabilities". This is often called *sharpening*: the model gives the
-# answers that it preferred before, more often. What does that do to the two curves?
+# DeepSeekMath compared its model before and after GRPO (group relative policy optimization; section 5.2.2, Fig. 7). **Maj@K** had risen:
+# the most frequent of K answers was right more often. **Pass@K** had not: at least one of K answers was right as often as before. To the
+# authors the gain seems to come from "boosting the correct response from TopK rather than the enhancement of fundamental capabilities".
+# This is often called *sharpening*: the model gives the answers that it already preferred even more often. What does that do to the two
+# curves?
 #
 # > **Sharpening answers never changes which one is the most probable. So it keeps $M$, the share of problems on which
 # > that answer is right. Maj@K tends to $M$ only in a limit, of many answers or of complete sharpening. Short of it,
 # > sharpening can raise Maj@K and Pass@K even on a problem whose most probable answer is wrong.**
 #
-# A model whose $M$ has changed was therefore not merely sharpened. Does reinforcement learning change $M$?
+# So a model whose $M$ has changed was not merely sharpened. Does reinforcement learning change $M$?
 #
 # | symbol | meaning |
 # |---|---|
-# | $n,\ c$ | answers sampled to one problem; how many of them are right |
+# | $n,\ c$ | answers sampled for one problem; how many of them are right |
 # | $\pi(a)$ | the probability that the model's answer to a problem is $a$ |
 # | $p,\ q$ | the probability of the right answer; $q = 1 - p$ |
 # | Pass@K; Maj@K | $1 - q^K$; the chance that the right answer wins a vote of K answers; both averaged over problems |
-# | $\beta,\ \pi_\beta,\ p_\beta$ | the power of the sharpening; the sharpened distribution; its $p$ |
+# | $\beta,\ \pi_\beta,\ p_\beta$ | the exponent of the sharpening; the sharpened distribution; its $p$ |
 # | $M$ | the share of problems whose most probable answer (the **mode**) is right |
 
 # %%
@@ -52,14 +52,14 @@ assert all(arm[k]["interval"][0] > before[k]["interval"][1] for arm in arms for 
 # %% [markdown]
 # ## Two estimators
 #
-# Any K of $n$ independent answers are K independent answers. So the share of *all* K-subsets that succeed is an
-# unbiased estimate. For Pass@K that share is $1 - \binom{n-c}{K}/\binom nK$ (Chen et al.,
-# [2107.03374](https://arxiv.org/abs/2107.03374), Eq. 1). Maj@K depends on how often each answer was given, not only on
-# $c$; `majority_at_k` counts the subsets. A tie is settled by a fair draw, and a completion without a number has no vote.
+# Any K of $n$ independent answers are K independent answers. So the share of *all* K-subsets that succeed is an unbiased estimate. For
+# Pass@K that share is $1 - \binom{n-c}{K}/\binom nK$ (Chen et al., [2107.03374](https://arxiv.org/abs/2107.03374), Eq. 1). Maj@K depends
+# on how often each answer was given, not only on $c$; `majority_at_k` counts the subsets. A tie is broken by a fair draw, and a
+# completion without a number has no vote.
 
 # %%
 rng = random.Random(0)
-for _ in range(40):  # both against a list of all subsets
+for _ in range(40):  # both estimators against a list of all subsets
     votes = [rng.choice([7, 7, 8, 8, 9, None]) for _ in range(7)]
     for K in range(1, 8):
         assert abs(pass_at_k(7, votes.count(7), K) - np.mean([7 in s for s in combinations(votes, K)])) < 1e-12
@@ -72,25 +72,24 @@ unbiased = chance @ [pass_at_k(n, int(right), K) for right in c]
 plug_in = chance @ (1 - (1 - c / n) ** K)
 assert abs(unbiased - truth) < 1e-12 and plug_in < truth
 
-rates = sampled.correct.mean(axis=1)  # of each problem
+rates = sampled.correct.mean(axis=1)  # (64,): each problem's solve rate
 half = 1.96 * np.sqrt(rates.mean() * (1 - rates.mean()) / sampled.correct.size)
 low, high = paired.interval_over_both(rates[None])  # one seed, 64 problems drawn anew (bootstrap)
 wider = (high - low) / (2 * half)
 assert wider > 3
 
 # %% [text]
-# Putting the estimate $c/n$ into $1 - q^K$ instead is biased: where $p$ = {=p}, Pass@{=K} is {=truth:.3f}, and from
-# {=n} answers this plug-in gives {=plug_in:.3f} on average: too low, because $1 - (1-p)^K$ is concave in $p$ (Jensen's
-# inequality).
+# Putting the estimate $c/n$ into $1 - q^K$ is biased: where $p$ = {=p}, Pass@{=K} is {=truth:.3f}, and with {=n} answers this plug-in
+# gives {=plug_in:.3f} on average, too low because $1 - (1-p)^K$ is concave in $p$ (Jensen's inequality).
 #
-# {=n} answers to each of 64 problems are not 4,096 independent draws: answers to one problem share its difficulty. Here
-# Pass@1 is {=rates.mean():.2f}, and resampling the *problems* gives the interval [{=low:.2f}, {=high:.2f}],
-# {=wider:.0f} times as wide as for independent draws. For a claim about training, resample seeds as well.
+# {=n} answers to each of 64 problems are not 4,096 independent draws: answers to one problem share its difficulty. Here Pass@1 is
+# {=rates.mean():.2f}, and resampling the *problems* gives the interval [{=low:.2f}, {=high:.2f}], {=wider:.0f} times as wide as for
+# independent draws. For a claim about training, resample seeds as well.
 #
 # ## A task that we know exactly
 #
-# Allow four tokens: `#14` and the end of the completion. Nothing can be worked out, and the probability of each answer
-# from 0 to 99 can be computed (up to spellings such as `#014`). Votes are simulated. The samples above agree:
+# Allow four tokens: `#14` and the end of the completion. The model cannot work anything out, and the probability of each answer from 0 to
+# 99 can be computed (up to spellings such as `#014`). Votes are simulated. The samples above agree:
 
 
 # %%
@@ -99,7 +98,7 @@ def p_right(table):
 
 
 def majority(table, K, rounds=100):
-    """(problems,): the share of simulated votes of K that the right answer wins; of a tie, its fair share."""
+    """(problems,): the share of simulated votes of K that the right answer wins; a tie counts as its fair share."""
     no_vote = (1 - table.sum(axis=1, keepdims=True)).clip(0)
     votes = np.random.default_rng(0).multinomial(K, np.hstack([table, no_vote]), size=(rounds, len(table)))[..., :-1]
     top = votes.max(axis=2)
@@ -111,11 +110,11 @@ logits = short_answers.answer_logits(base, tokenizer, problems)
 exact = short_answers.answer_table(logits, tokenizer)  # (problems, 100): the probability of each answer
 print("            Pass@K                      Maj@K\n   K   exact   from 64 samples   simulated   from 64 samples")
 for K in (1, 4, 16, 64):
-    pass_of, maj_of = 1 - (1 - p_right(exact)) ** K, majority(exact, K)
+    exact_pass, exact_maj = 1 - (1 - p_right(exact)) ** K, majority(exact, K)
     counted = np.mean([pass_at_k(64, row.count(right), K) for row, right in zip(answers, rights)])
     voted = np.mean([majority_at_k(row, right, K) for row, right in zip(answers, rights)])
-    print(f"{K:4}   {pass_of.mean():.3f}   {counted:.3f}             {maj_of.mean():.3f}       {voted:.3f}")
-    for true, estimate in ((pass_of, counted), (maj_of, voted)):  # at K = 64 as uncertain as one draw a problem
+    print(f"{K:4}   {exact_pass.mean():.3f}   {counted:.3f}             {exact_maj.mean():.3f}       {voted:.3f}")
+    for true, estimate in ((exact_pass, counted), (exact_maj, voted)):  # at K = 64 as uncertain as one draw per problem
         noise = np.sqrt((true * (1 - true)).sum()) / len(true) / (8 if K == 1 else 1)
         assert abs(estimate - true.mean()) < 4 * noise + 0.01
 
@@ -124,21 +123,20 @@ for K in (1, 4, 16, 64):
 #
 # **Sharpening** the answers to a problem means $\pi_\beta(a) = \pi(a)^\beta / \sum_b \pi(b)^\beta$ with $\beta > 1$.
 #
-# **The limits.** Powers keep the order, so $\pi_\beta$ and $\pi$ have the same most probable answer. Without ties,
-# therefore: for $K \to \infty$ at a fixed β, Maj@K $\to M$ and Pass@K $\to 1$; for $\beta \to \infty$ at a fixed K, both
-# tend to $M$.
+# **The limits.** Powers preserve order, so $\pi_\beta$ and $\pi$ have the same most probable answer. Therefore, without ties: for
+# $K \to \infty$ at a fixed β, Maj@K $\to M$ and Pass@K $\to 1$; for $\beta \to \infty$ at a fixed K, both tend to $M$.
 #
 # **Between the limits.** Differentiate:
 #
 # $$\frac{d}{d\beta}\log p_\beta = \log\pi(\text{right}) - \sum_a \pi_\beta(a) \log \pi(a)$$
 #
-# The sum grows with β (its derivative is the variance of $\log\pi$ under $\pi_\beta$) and tends to the $\log\pi$ of the
-# most probable answer. So if that answer is right, $p_\beta$ rises all the way to 1. If it is wrong, $p_\beta$ may rise
-# at first, but in the end it falls to 0.
+# The sum grows with β (its derivative is the variance of $\log\pi$ under $\pi_\beta$) and tends to the $\log\pi$ of the most probable
+# answer. So if that answer is right, $p_\beta$ rises all the way to 1. If it is wrong, $p_\beta$ may rise at first, but finally
+# falls to 0.
 #
-# **A bound.** Suppose the most probable answer is wrong. In any list of K answers whose vote the right answer wins,
-# exchange these two: now the most probable answer wins, and the list is at least as probable. So the right answer wins
-# at most half of the votes, at every K and β. On average over problems, Maj@K $\le M + \frac12(1-M)$. ∎
+# **A bound.** Suppose the most probable answer is wrong. In any list of K answers whose vote the right answer wins, swap the right answer
+# and the most probable one: now the latter wins, and the list is at least as probable. So the right answer wins at most half of the
+# votes, at every K and β. On average over problems, Maj@K $\le M + \frac12(1-M)$. ∎
 
 # %%
 answered = exact / exact.sum(axis=1, keepdims=True)  # among the completions that give an answer
@@ -164,16 +162,16 @@ for beta in (1, 2, 4, 16, 4096):
         slope = np.log(p_right(sharpened(answered, beta + 1e-6)) / p_right(sharpened(answered, beta - 1e-6))) / 2e-6
         assert np.allclose(slope, np.log(p_1) - (table * np.log(answered)).sum(axis=1), atol=1e-6)
 assert np.allclose(p_right(table), mode_right, atol=1e-6)  # the limit
-pi = np.array([0.28, 0.3, 0.22, 0.2])  # the bound, over all lists of five, where the second most probable is right
+pi = np.array([0.28, 0.3, 0.22, 0.2])  # the bound, over all lists of five, if the second most probable answer is right
 assert sum(majority_at_k(vote, 0, 5) * pi[list(vote)].prod() for vote in product(range(4), repeat=5)) <= 0.5
 
 # %% [text]
-# *$M$ stays as it is, and Pass@64 falls to it; Maj@64 is near it from the start. At β = 2, $p$ has risen in {=raised[2]}
-# problems whose mode is wrong, and Pass@K with it at every K.* On one problem the policy with the larger $p$ is ahead at
-# every K. Two curves of Pass@K can cross only as means over problems.
+# *$M$ stays constant, and Pass@64 falls to it; Maj@64 is near it from the start. At β = 2, $p$ has risen in {=raised[2]} problems whose
+# mode is wrong, and with it Pass@K at every K.* On one problem the policy with the larger $p$ is ahead at every K. Two curves of Pass@K
+# can cross only as means over problems.
 #
-# A lower temperature $T = 1/\beta$ sharpens *tokens*, not answers. That can change the mode, and $M$ with it. Compare the
-# two (needs the cells above); squares above the grey line are problems where $p$ has risen although the mode is wrong.
+# A lower temperature $T = 1/\beta$ sharpens *tokens*, not answers. That can change the mode, and so $M$. Compare the two (needs the cells
+# above); squares above the grey line are problems where $p$ has risen although the mode is wrong.
 
 # %%
 KS, BETAS = (1, 4, 16, 64, 256), [2, 4, 8, 16]
@@ -200,22 +198,21 @@ def draw(beta=2, what="answers"):
 knob(draw, beta=BETAS, what=["answers", "tokens"])
 
 # %% [text]
-# *Sharpened answers keep $M$ (dotted) and draw both curves to it. Cooled tokens move $M$ as well.*
+# *Sharpening answers keeps $M$ (dotted) and draws both curves to it. Cooling tokens moves $M$ as well.*
 #
 # ## Is reinforcement learning sharpening?
 #
 # **Maj@64 rose, so $M$ moved.** On the full task (56 tokens, in which a problem can be worked out) five scripts at their own settings
 # raise Maj@64 from {=before["majority", 64]["mean"]:.2f} to {=least["majority", 64]:.2f} or more (`lessons/experiments/README.md`; Pass@4
-# from {=before["pass", 4]["mean"]:.2f} to {=least["pass", 4]:.2f} or more). With $M$ at about the base's Maj@64, sharpening could not have
-# lifted it above {=(1 + before["majority", 64]["mean"]) / 2:.2f}. The two votes suffice to see it.
+# from {=before["pass", 4]["mean"]:.2f} to {=least["pass", 4]:.2f} or more). With $M$ at about the base's Maj@64, sharpening could not
+# have lifted it above {=(1 + before["majority", 64]["mean"]) / 2:.2f}. Maj@64 before and after suffices to show it.
 #
-# Nor is the exact solution sharpening. Maximizing the expected reward minus a penalty for the KL (Kullback-Leibler) divergence from
-# the base multiplies the odds $p/q$ of *every* problem by one factor above 1. Pass@K rises at every K, and no right mode
-# is lost. A model whose Pass@K fell is elsewhere: groups are finite, parameters are shared between problems, steps are
-# long.
+# Nor is the exact solution sharpening. Maximizing the expected reward minus a penalty for the KL (Kullback-Leibler) divergence from the
+# base multiplies the odds $p/q$ of *every* problem by one factor above 1. Pass@K rises at every K, and no right mode is lost. A model
+# whose Pass@K fell is not this solution: groups are finite, parameters are shared between problems, steps are long.
 #
-# How $M$ moves can be seen where it can be computed: GRPO on the four-token task, 8 or 27 batches of 32 groups of 8 with one update each, no KL penalty,
-# learning rates 3e-4 (small steps) and 1e-3 (large steps), five seeds.
+# How $M$ moves can be seen where $M$ can be computed: GRPO on the four-token task, with 8 or 27 batches of 32 groups of 8, one update per
+# batch, no KL penalty, learning rates 3e-4 (small steps) and 1e-3 (large steps), five seeds.
 
 # %%
 trained = short_answers.load()
@@ -232,7 +229,7 @@ for name, policy in policies.items():
     leads_by = [(1 - p_of["base"]) ** K - (1 - p_of[name]) ** K for K in (1, 64)]  # (seeds, problems), both resampled
     ends = [paired.interval_over_both(lead) for lead in leads_by]
     print(row + "  ".join(f"{x.mean():+.2f} [{low:+.2f}, {high:+.2f}]" for x, (low, high) in zip(leads_by, ends)))
-    higher[name] = int((leads_by[1].mean(axis=1) > 0).sum())  # in so many seeds is Pass@64 above the base's
+    higher[name] = int((leads_by[1].mean(axis=1) > 0).sum())  # the number of seeds with Pass@64 above the base's
 assert list(higher.values()) == [0, 5, 5, 0] and pass_64["GRPO, large steps"] < pass_64["base"] - 0.2
 assert pass_1["GRPO, large steps"] < pass_1["GRPO, small steps"] - 0.05  # it failed
 
@@ -241,9 +238,9 @@ odds = p_right(tilted) / (tilted.sum(axis=1) - p_right(tilted))
 assert np.allclose(odds, np.exp(2) * p_1 / (1 - p_1), rtol=1e-12)
 
 # %% [text]
-# **Small steps** raise Pass@64 in five of five seeds, and further in 27 batches, where learning rate times batches is
-# what it is with large steps. They change the mode of {=new_mode["GRPO, small steps"]:.0%} of the problems, often to the right answer: $M$ rises
-# from {=M:.2f} to {=M_of["GRPO, small steps"]:.2f}. That is not sharpening.
+# **Small steps** raise Pass@64 in five of five seeds, and further in 27 batches, where learning rate times batches equals that of large
+# steps. They change the mode of {=new_mode["GRPO, small steps"]:.0%} of the problems, often to the right answer: $M$ rises from {=M:.2f}
+# to {=M_of["GRPO, small steps"]:.2f}. That is not sharpening.
 #
 # **Large steps are a failed run, not a crossing.** Pass@1 ends at {=pass_1["GRPO, large steps"]:.2f}, where small steps reach
 # {=pass_1["GRPO, small steps"]:.2f} in as many batches; its lead over the base may be chance. Pass@64 falls from
@@ -252,23 +249,22 @@ assert np.allclose(odds, np.exp(2) * p_1 / (1 - p_1), rtol=1e-12)
 # ($M$ = {=M_of["GRPO, large steps"]:.2f}). So a Pass@64 below the base's can come from the learning rate alone. (One task, one tiny
 # model, and learning rates picked to differ.)
 #
-# DeepSeekMath's model had been tuned on the very questions of its reinforcement learning, which the authors name as a possible reason
-# for their finding.
+# DeepSeekMath's model had been tuned on the very questions of its reinforcement learning, which the authors name as a possible reason for
+# their finding.
 #
 # ## What a crossing shows
 #
-# Yue et al. ([2504.13837](https://arxiv.org/abs/2504.13837)) find in many models that the trained one is ahead at K = 1
-# and the base ahead at tens or hundreds of answers. On *some problems*, then, the trained model gives the right answer
-# less probability. By itself the crossing shows no more: a softmax gives every answer some probability, so any Pass@K
-# goes to 1, and where possible answers are few, at K = 1024 someone who guesses (dotted) is far above the cooled base and
-# the large steps. Nor is it inevitable: in Fig. 1 of DAPO (decoupled clip and dynamic sampling policy optimization)
-# pass@32 climbs during training.
+# Yue et al. ([2504.13837](https://arxiv.org/abs/2504.13837)) find for many models that the trained model is ahead at K = 1 and its base
+# at tens or hundreds of answers. On *some problems*, then, the trained model gives the right answer less probability. By itself the
+# crossing shows no more: a softmax gives every answer some probability, so any Pass@K goes to 1, and if there are few possible answers,
+# at K = 1024 random guessing (dotted) is far above the cooled base and the large steps. Nor is a crossing inevitable: in Fig. 1 of DAPO
+# (decoupled clip and dynamic sampling policy optimization) pass@32 climbs during training.
 
 # %% [markdown]
 # ## Exercises
 #
-# **1. Maj@k by counting.** `answers` is a list of integers and None (no vote). A tie is settled by a fair draw; if
-# nobody votes, the majority is wrong. (`itertools.combinations` and `collections.Counter` help.)
+# **1. Maj@k by counting.** `answers` is a list of integers and None (no vote). A tie is broken by a fair draw; if nobody votes, the
+# majority is wrong. (`itertools.combinations` and `collections.Counter` help.)
 
 
 # %% [exercise]
@@ -281,8 +277,8 @@ def majority_by_counting(answers, right, k):
 check("11.1", majority_by_counting)
 
 # %% [hint]
-# In each subset count the votes and list all answers that reach the largest count. What is the subset worth if the right
-# answer is one of m winners?
+# In each subset count the votes and list all answers with the largest count. What is the subset worth if the right answer is one of m
+# winners?
 
 
 # %% [solution]
@@ -356,7 +352,7 @@ crossing = ...  # [[?, ?, ?, ?], [?, ?, ?, ?]]: p of the four problems under A, 
 check("11.2", leads(crossing))
 
 # %% [hint]
-# On one problem it cannot be done. At K = 64 only those problems still count that are hardly ever solved.
+# With one problem it cannot be done. At K = 64, only problems that are hardly ever solved still make a difference.
 
 # %% [solution]
 crossing = [[1, 1, 1, 0], [0.2, 0.2, 0.2, 0.2]]
@@ -371,8 +367,8 @@ crossing = [[0.6, 0.6, 0.6, 0.6], [0.1, 0.1, 0.1, 0.1]]
 crossing = [[0.1, 0.1, 0.1, 0.1], [0.6, 0.6, 0.6, 0.0]]
 
 # %% [markdown]
-# **3. Sharpening that helps where the mode is wrong.** Build one problem: the probabilities of all its answers, the right
-# one first. The most probable answer is to be wrong, and still sharpening with β = 2 is to raise Pass@1 *and* Maj@3.
+# **3. Sharpening that helps where the mode is wrong.** Build one problem: the probabilities of all its answers, the right one first. The
+# most probable answer must be wrong, yet sharpening with β = 2 must raise Pass@1 *and* Maj@3.
 
 # %% [exercise]
 problem = ...  # [probability of the right answer, of a wrong one, of another, ...]: as many as you like, sum 1
@@ -381,8 +377,8 @@ problem = ...  # [probability of the right answer, of a wrong one, of another, .
 check("11.3", rises(problem))
 
 # %% [hint]
-# See the derivative: the right answer has to be more probable than the answers are in a (geometric) mean. Who can lose
-# what the right answer gains?
+# See the derivative: the right answer has to be more probable than the (geometric) mean of the answers. Which answers can lose what the
+# right answer gains?
 
 # %% [solution]
 problem = [0.30, 0.31] + 39 * [0.01]
@@ -410,9 +406,9 @@ problem = [0.3, 0.6, 0.1]
 #
 # - Estimate Pass@K and Maj@K from all K-subsets, problem by problem, with intervals over problems, and over seeds if
 #   the claim is about training.
-# - Sharpening the answers keeps $M$, to which Maj@K and Pass@K come only in limits, and short of them both can rise; where
-#   $M$ changes, there was more than sharpening.
-# - A Pass@K below the base's can come from a failed run (see its Pass@1), and at large K it should be compared with a guesser's.
+# - Sharpening the answers keeps $M$. Maj@K and Pass@K reach $M$ only in limits, and before that both can rise; where $M$ changes, more
+#   than sharpening took place.
+# - A Pass@K below the base's can come from a failed run (see its Pass@1), and at large K it should be compared with random guessing.
 #
 # Sources: DeepSeekMath, [2402.03300](https://arxiv.org/abs/2402.03300), section 5.2.2, Fig. 7; Chen et al. 2021, Eq. 1; DAPO,
 # [2503.14476](https://arxiv.org/abs/2503.14476), Fig. 1. The proofs as given here and the four-token experiment

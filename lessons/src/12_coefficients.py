@@ -15,7 +15,7 @@
 # | $x$; $y_i$; $y_{i,t}$ | a prompt; completion $i$; its token $t$. The completions are the method's *data* |
 # | $\ell_{i,t}$ | $\log \pi_\theta(y_{i,t} \mid x, y_{i,<t})$; its gradient is the **score** of the token |
 # | $w_{i,t}$ | the **coefficient** on the score, all divisors included |
-# | $R_i$; $G$; $k$; $\sigma$ | reward, 1 or 0; completions in the group; how many of them are right; standard deviation of its rewards |
+# | $R_i$; $G$; $k$; $\sigma$ | reward, 1 or 0; completions in the group; how many of them are right; standard deviation of the group's rewards |
 # | $A_i$; $A_{i,t}$ | the advantage of a completion; of a token |
 # | $\pi_{ref}$; $u$ | the reference policy, here the base model; $\pi_{ref}/\pi_\theta$ of a token |
 # | $\rho$ | $\pi_\theta/\pi_{old}$ of a token, where $\pi_{old}$ is the policy that sampled it |
@@ -28,10 +28,9 @@
 # $-\nabla L = \sum_{i,t} \big(-\partial L/\partial \ell_{i,t}\big)\, \nabla \ell_{i,t}$, and
 # $w_{i,t} = -\partial L/\partial \ell_{i,t}$. ∎
 #
-# So *any* loss of these numbers has this form. (A loss that looks at tokens which were not sampled, such as an entropy
-# bonus or distillation from a whole distribution, has more terms.) What tells methods apart is in the coefficients.
-# DeepSeekMath lists them (Eq. 5, Table 10, App. A.1). Here is its list, and beside it what the losses give as they are written
-# in code:
+# So *any* loss of these numbers has this form. (A loss that uses tokens which were not sampled, such as an entropy bonus or distillation
+# from a whole distribution, has more terms.) The difference between methods is in the coefficients. DeepSeekMath lists them (Eq. 5, Table
+# 10, App. A.1). Here is its list, beside the coefficients of the losses as written in code:
 #
 # | method | completions from | judged by | in the paper, after $\frac{1}{\lvert y\rvert}\sum_t$ | $w_{i,t}$ in code, first update ($\rho = 1$) |
 # |---|---|---|---|---|
@@ -42,9 +41,9 @@
 # | PPO | the policy | a reward model, a critic | $A_{i,t}$ | $A_{i,t}/\text{tokens}$ |
 # | GRPO | the policy | a reward model | $A_i + \beta(u-1)$ | $(A_i + \beta(u-1))/(G\,\lvert y_i\rvert)$ |
 #
-# Here $+$ is the chosen completion of a pair and $-$ the rejected one. The **margin** is $\log \pi_\theta/\pi_{ref}$
-# of the chosen one minus that of the rejected one, summed over tokens; $\text{sigmoid}(z) = 1/(1+e^{-z})$. The base stands for the paper's SFT model;
-# REINFORCE and the last column are ours.
+# Here $+$ is the chosen completion of a pair and $-$ the rejected one. The **margin** is $\log \pi_\theta/\pi_{ref}$ of the chosen
+# completion minus that of the rejected one, summed over tokens; $\text{sigmoid}(z) = 1/(1+e^{-z})$. Our base takes the place of the
+# paper's SFT model; REINFORCE and the last column are ours.
 #
 # Two differences are conventions that the paper states. It averages over each completion's tokens ($1/|y|$), unlike
 # common code for SFT, DPO and PPO, and it assumes $\rho = 1$, so that no clip appears. A third is an error: **the
@@ -71,19 +70,19 @@ base, policy = to_float64(base), to_float64(load_policy("base")[0])
 start = parameters_to_vector(base.parameters()).detach()
 vector_to_parameters(start + 0.01 * torch.randn_like(start), policy.parameters())  # the policy has left the base
 problem, G, C = Problem("20+5-3", answer=22, level=2), 8, reinforce.Config().max_new_tokens
-taught, of_base, group = (  # completions of a teacher (here too the base, on another problem), the base, the policy
+taught, by_base, group = (  # completions by a teacher (the base again, on another problem), the base, the policy
     sample(model, tokenizer, [prompt], n, C, 1.0, torch.Generator().manual_seed(seed))
     for model, prompt, n, seed in ((base, "29+46-36?", 2, 14), (base, "20+5-3?", G, 3), (policy, "20+5-3?", G, 11))
 )
-R_base, R = (torch.tensor([reward(problem, text) for text in data.texts]).double() for data in (of_base, group))
-print(*("  ".join(data.texts) for data in (taught, of_base, group)), sep="\n")
+R_base, R = (torch.tensor([reward(problem, text) for text in data.texts]).double() for data in (by_base, group))
+print(*("  ".join(data.texts) for data in (taught, by_base, group)), sep="\n")
 
 # %% [markdown]
 # ## Both sides
 #
-# **Left, the losses:** `F.cross_entropy` for SFT and RFT, `F.logsigmoid` for DPO, and further down the scripts' own
-# `policy_loss`. Autograd gives the gradients with respect to all parameters. **Right, the scores:** each completion goes
-# through the model alone, and each token's log-probability is differentiated by itself, one vector for each token.
+# **Left, the losses:** `F.cross_entropy` for SFT and RFT, `F.logsigmoid` for DPO, and below, the scripts' own `policy_loss`. Autograd
+# gives the gradients with respect to all parameters. **Right, the scores:** each completion goes through the model alone, and each
+# token's log-probability is differentiated separately, which gives one vector per token.
 
 # %%
 DPO_BETA, KL = 0.1, grpo.Config().kl_coef
@@ -108,14 +107,14 @@ def direction(loss):
 
 def agree(loss, data, w):
     """Whether direction(loss) is the sum over all tokens of w times score, to a relative error of 1e-12."""
-    rows, exact = (data[torch.tensor([i])] for i in range(len(data))), direction(loss)
-    scores = [-direction(logp) for row in rows for logp in completion_logps(policy, row, 1.0)[row.mask]]
+    singles, exact = (data[torch.tensor([i])] for i in range(len(data))), direction(loss)
+    scores = [-direction(logp) for one in singles for logp in completion_logps(policy, one, 1.0)[one.mask]]
     return bool((w[data.mask] @ torch.stack(scores) - exact).norm() < 1e-12 * exact.norm())
 
 
 # %% [markdown]
-# **Right, the coefficients:** the last column of the table, without a loss. They contain ρ and the clip, for later
-# updates. (PPO's advantages are taken from its script; [lesson 15](15_critic.ipynb) explains them.)
+# **Right, the coefficients:** the last column of the table, computed without a loss. They include ρ and the clip, for later updates.
+# (PPO's advantages come from its script; [lesson 15](15_critic.ipynb) explains them.)
 
 
 # %%
@@ -126,7 +125,7 @@ def clipped(A, rho):
 
 @torch.no_grad()
 def coefficients(data, R, old_logps, pair, A_ppo=0.0):
-    """{method: w}, w (G, T) and 0 off the mask. R: (G,); pair: the rows that DPO compares, chosen and rejected."""
+    """{method: w}, w (G, T) and 0 off the mask. R: (G,); pair: the indices of DPO's chosen and rejected completion."""
     logps, ref_logps = (completion_logps(model, data, 1.0) for model in (policy, base))
     rho, u = (logps - old_logps).exp(), (ref_logps - logps).exp()
     right, length, k = R.view(-1, 1), data.mask.sum(dim=1, keepdim=True), R.sum()
@@ -141,17 +140,17 @@ def coefficients(data, R, old_logps, pair, A_ppo=0.0):
         "PPO": clipped(torch.as_tensor(A_ppo), rho) / length.sum(),
         "GRPO": (clipped(A, rho) + KL * (u - 1)) / (G * length),
     }
-    return {method: of * data.mask for method, of in w.items()}
+    return {method: values * data.mask for method, values in w.items()}
 
 
 # %% [markdown]
-# After the first update, a step along GRPO's gradient, the same group is used once more, now with ratios that have moved.
+# After the first update, a step along GRPO's gradient, the same group is used once more, now with ratios that differ from 1.
 
 # %%
-w_base, pair = coefficients(of_base, R_base, of_base.logps, (3, 1)), of_base[torch.tensor([3, 1])]
+w_base, pair = coefficients(by_base, R_base, by_base.logps, (3, 1)), by_base[torch.tensor([3, 1])]
 holds = {"SFT": agree(sft_loss(taught), taught, taught.mask / taught.mask.sum().double())}
-holds["RFT"] = agree(sft_loss(of_base[R_base.nonzero()[:, 0]]), of_base, w_base["RFT"])
-holds["DPO"] = agree(dpo_loss(pair), of_base, w_base["DPO"])
+holds["RFT"] = agree(sft_loss(by_base[R_base.nonzero()[:, 0]]), by_base, w_base["RFT"])
+holds["DPO"] = agree(dpo_loss(pair), by_base, w_base["DPO"])
 
 old_logps, ref_logps = (completion_logps(model, group, 1.0).detach() for model in (policy, base))
 rewards, old, ref, m = R.view(1, G), {"old_logps": old_logps}, {"ref_logps": ref_logps}, {"mask": group.mask}
@@ -168,14 +167,14 @@ for update in (1, 2):
         holds[f"{name}, update {update}"] = agree(loss, group, w[update][name])
     step = 0.05 * (2 - update) * direction(loss) / direction(loss).norm()  # GRPO's, after the first update
     vector_to_parameters(parameters_to_vector(policy.parameters()).detach() + step, policy.parameters())
-print("\n".join(f"{name:22} the same, error < 1e-12: {is_so}" for name, is_so in holds.items()))
+print("\n".join(f"{name:22} the same, error < 1e-12: {equal}" for name, equal in holds.items()))
 assert all(holds.values()) and not agree(loss, group, w[1]["GRPO"])  # the first update's coefficients no longer hold
 
 # %% [markdown]
 # ## One group, five judgements
 #
-# The policy's group as each method would judge it (SFT would need a teacher; DPO gets the first wrong completion and a
-# right one as its pair). Choose the method and the update (needs the cells above).
+# The picture shows the policy's group as each method would judge it (SFT would need a teacher; DPO's pair is the first wrong completion
+# and a right one). Choose the method and the update (needs the cells above).
 
 # %%
 METHODS = ["GRPO", "PPO", "DPO", "REINFORCE", "RFT"]
@@ -185,26 +184,29 @@ assert min(stopped.values()) > 0
 
 
 def draw(method="GRPO", update=2):
-    rows = [weights[own].numpy() for weights, own in zip(w[update][method], group.mask)]
-    title, most = f"{method}, update {update}: w of every token, over the largest of update 1", w[1][method].abs().max()
-    return coefficients_of_a_group(group.texts, R.numpy(), rows, float(most), title)
+    tokens = [weights[mask].numpy() for weights, mask in zip(w[update][method], group.mask)]
+    title, largest = (
+        f"{method}, update {update}: w of every token, over the largest of update 1",
+        w[1][method].abs().max(),
+    )
+    return coefficients_of_a_group(group.texts, R.numpy(), tokens, float(largest), title)
 
 
 knob(draw, method=METHODS, update=[2, 1])
 
 # %% [text]
-# *Blue tokens are pushed up, orange ones down, white ones left as they are (∎: end of the completion). RFT and REINFORCE
-# learn from right completions only, DPO from one pair. GRPO divides by the completion's own length, so that each token of
-# a long one weighs less. PPO judges every token by itself (here with a critic of random values). On the second update the clip stops {=stopped["GRPO"]} of {=int(group.mask.sum())} tokens in GRPO and
-# {=stopped["PPO"]} in PPO; the faint blue of a few that GRPO has stopped is its KL term, $\beta(u-1)$.* Which
-# coefficient trains best, this algebra does not say.
+# *Blue tokens are pushed up, orange ones down, white ones not at all (∎: end of the completion). RFT and REINFORCE learn only from right
+# completions, DPO from one pair. GRPO divides by the completion's length, so each token of a long completion weighs less. PPO judges
+# every token separately (here with a critic of random values). On the second update the clip stops {=stopped["GRPO"]} of
+# {=int(group.mask.sum())} tokens in GRPO and {=stopped["PPO"]} in PPO; the faint blue of a few that GRPO has stopped is its KL term,
+# $\beta(u-1)$.* This algebra does not say which coefficient trains best.
 #
 # ## The paper's list against its losses
 #
-# The objective of DPO as the paper has it (Eq. 12, with a misprint, $o^-_{<t}$ for $o^-_t$) contains means over tokens,
-# where the original (Eq. 7 of the DPO paper) has sums. Its derivative, after $1/|y|$, is
-# $\pm\beta\,\text{sigmoid}(-\beta \cdot \text{margin})$ with the margin of the *means*: one number for all tokens of a
-# completion. The coefficient that is printed (Eq. 14) has no factor β, and inside the sigmoid it sets token $t$ of one completion against token $t$ of the other, which need not exist.
+# DPO's objective as DeepSeekMath prints it (Eq. 12, with a misprint, $o^-_{<t}$ for $o^-_t$) contains means over tokens, where the
+# original (Eq. 7 of the DPO paper) has sums. Its derivative, after $1/|y|$, is $\pm\beta\,\text{sigmoid}(-\beta \cdot \text{margin})$
+# with the margin of the *means*: one number for all tokens of a completion. The printed coefficient (Eq. 14) lacks the factor β, and
+# inside the sigmoid it compares token $t$ of one completion with token $t$ of the other, which need not exist.
 
 # %%
 with torch.no_grad():
@@ -225,14 +227,14 @@ assert w_12.max() - w_12.min() < 1e-15 and abs(w_12[0] - by_formula) < 1e-12
 assert w_14.max() - w_14.min() > 0.01 and 9 < w_14.min() / w_12[0] < w_14.max() / w_12[0] < 11
 
 # %% [markdown]
-# The missing β, about a factor of ten here, could be made up for by a learning rate. But Eq. 14 also differs from token to
-# token; the derivative does not.
+# A learning rate could compensate for the missing β, here about a factor of ten. But Eq. 14 also differs from token to token; the
+# derivative does not.
 #
 # ## Exercises
 #
-# **1. DPO on a group.** Let the loss be the *sum* over all pairs of a right and a wrong completion of the group. From
-# each completion's $\log \pi_\theta/\pi_{ref}$ (summed over tokens), give the coefficient on each completion's score. What
-# are these coefficients where all log-ratios are 0, and which method's are they?
+# **1. DPO on a group.** Let the loss be the *sum* over all pairs of a right and a wrong completion of the group. From each completion's
+# $\log \pi_\theta/\pi_{ref}$ (summed over tokens), give the coefficient on each completion's score. What are these coefficients when all
+# log-ratios are 0, and which method has them?
 
 
 # %% [exercise]
@@ -245,16 +247,16 @@ def dpo_on_a_group(log_ratios, rewards, beta):
 check("12.1", dpo_on_a_group)
 
 # %% [hint]
-# A completion is in as many pairs as there are completions of the other kind. Each pair has its own margin and gives its
-# two members the coefficients of the table.
+# A completion is in as many pairs as there are completions of the other kind. Each pair has its own margin and gives its two completions
+# the coefficients in the table.
 
 
 # %% [solution]
 def dpo_on_a_group(log_ratios, rewards, beta):
     right, wrong = rewards == 1, rewards == 0
-    of_pairs = beta / (1 + np.exp(beta * (log_ratios[right][:, None] - log_ratios[wrong])))
+    by_pair = beta / (1 + np.exp(beta * (log_ratios[right][:, None] - log_ratios[wrong])))
     w = np.zeros(len(rewards))
-    w[right], w[wrong] = of_pairs.sum(axis=1), -of_pairs.sum(axis=0)
+    w[right], w[wrong] = by_pair.sum(axis=1), -by_pair.sum(axis=0)
     return w
 
 
@@ -266,26 +268,26 @@ assert np.allclose(dpo_on_a_group(np.zeros(5), r, 0.1), 0.1 * 5 / 2 * (r - r.mea
 # %% [wrong] the one that is missing in Eq. 14
 def dpo_on_a_group(log_ratios, rewards, beta):
     right, wrong = rewards == 1, rewards == 0
-    of_pairs = 1 / (1 + np.exp(beta * (log_ratios[right][:, None] - log_ratios[wrong])))
+    by_pair = 1 / (1 + np.exp(beta * (log_ratios[right][:, None] - log_ratios[wrong])))
     w = np.zeros(len(rewards))
-    w[right], w[wrong] = of_pairs.sum(axis=1), -of_pairs.sum(axis=0)
+    w[right], w[wrong] = by_pair.sum(axis=1), -by_pair.sum(axis=0)
     return w
 
 
 # %% [wrong] the sign inside the sigmoid
 def dpo_on_a_group(log_ratios, rewards, beta):
     right, wrong = rewards == 1, rewards == 0
-    of_pairs = beta / (1 + np.exp(-beta * (log_ratios[right][:, None] - log_ratios[wrong])))
+    by_pair = beta / (1 + np.exp(-beta * (log_ratios[right][:, None] - log_ratios[wrong])))
     w = np.zeros(len(rewards))
-    w[right], w[wrong] = of_pairs.sum(axis=1), -of_pairs.sum(axis=0)
+    w[right], w[wrong] = by_pair.sum(axis=1), -by_pair.sum(axis=0)
     return w
 
 
 # %% [wrong] the mean margin will not do
 def dpo_on_a_group(log_ratios, rewards, beta):
     right, wrong = rewards == 1, rewards == 0
-    of_pair = beta / (1 + np.exp(beta * (log_ratios[right].mean() - log_ratios[wrong].mean())))
-    return of_pair * np.where(right, wrong.sum(), -right.sum())
+    one_weight = beta / (1 + np.exp(beta * (log_ratios[right].mean() - log_ratios[wrong].mean())))
+    return one_weight * np.where(right, wrong.sum(), -right.sum())
 
 
 # %% [wrong] is pushed down, by its pairs
@@ -299,18 +301,18 @@ def dpo_on_a_group(log_ratios, rewards, beta):
 # %% [wrong] not a mean
 def dpo_on_a_group(log_ratios, rewards, beta):
     right, wrong = rewards == 1, rewards == 0
-    of_pairs = beta / (1 + np.exp(beta * (log_ratios[right][:, None] - log_ratios[wrong])))
+    by_pair = beta / (1 + np.exp(beta * (log_ratios[right][:, None] - log_ratios[wrong])))
     w = np.zeros(len(rewards))
-    w[right], w[wrong] = of_pairs.mean(axis=1), -of_pairs.mean(axis=0)
+    w[right], w[wrong] = by_pair.mean(axis=1), -by_pair.mean(axis=0)
     return w
 
 
 # %% [wrong] inside the sigmoid, too
 def dpo_on_a_group(log_ratios, rewards, beta):
     right, wrong = rewards == 1, rewards == 0
-    of_pairs = beta / (1 + np.exp(log_ratios[right][:, None] - log_ratios[wrong]))
+    by_pair = beta / (1 + np.exp(log_ratios[right][:, None] - log_ratios[wrong]))
     w = np.zeros(len(rewards))
-    w[right], w[wrong] = of_pairs.sum(axis=1), -of_pairs.sum(axis=0)
+    w[right], w[wrong] = by_pair.sum(axis=1), -by_pair.sum(axis=0)
     return w
 
 
@@ -322,17 +324,16 @@ def dpo_on_a_group(log_ratios, rewards, beta):
 # %% [wrong] the signs
 def dpo_on_a_group(log_ratios, rewards, beta):
     right, wrong = rewards == 1, rewards == 0
-    of_pairs = beta / (1 + np.exp(beta * (log_ratios[right][:, None] - log_ratios[wrong])))
+    by_pair = beta / (1 + np.exp(beta * (log_ratios[right][:, None] - log_ratios[wrong])))
     w = np.zeros(len(rewards))
-    w[right], w[wrong] = -of_pairs.sum(axis=1), of_pairs.sum(axis=0)
+    w[right], w[wrong] = -by_pair.sum(axis=1), by_pair.sum(axis=0)
     return w
 
 
 # %% [markdown]
-# **2. Place Dr. GRPO (GRPO done right) and DAPO** (decoupled clip and dynamic sampling policy optimization). One group, the first $k$
-# completions right; first update, no KL term. Which $w$, divisor included, has a token of the
-# *first* completion under Dr. GRPO, and which under DAPO, with rewards −1 and 1 and a mean over all tokens of the batch,
-# which is this group?
+# **2. Place Dr. GRPO (GRPO done right) and DAPO** (decoupled clip and dynamic sampling policy optimization). Take one group whose first
+# $k$ completions are right, the first update and no KL term. What is $w$, including the divisor, for a token of the *first* completion
+# under Dr. GRPO, and under DAPO, with rewards −1 and 1 and a mean over all tokens of the batch, which is this group?
 
 
 # %% [exercise]
@@ -345,7 +346,7 @@ def two_placed(k, lengths, C):
 check("12.2", two_placed)
 
 # %% [hint]
-# The advantage first, R − k/G for one method and that over σ for the other. Then the divisors: compare the rows of
+# First the advantage: R − k/G for one method, and that divided by σ for the other. Then the divisor: compare the table's rows for
 # REINFORCE and PPO.
 
 
@@ -398,8 +399,8 @@ def two_placed(k, lengths, C):
 
 
 # %% [markdown]
-# **3. RFT as an advantage.** `reinforce.py` follows $\frac1G\sum_i A_i \nabla\log\pi_\theta(y_i)$, up to $1/C$. Which
-# advantages make this the mean of $\nabla\log\pi_\theta(y_i)$ over the right completions? A group without any gives 0.
+# **3. RFT as an advantage.** `reinforce.py` follows $\frac1G\sum_i A_i \nabla\log\pi_\theta(y_i)$, up to $1/C$. Which advantages make
+# this the mean of $\nabla\log\pi_\theta(y_i)$ over the right completions? A group without right completions gives 0.
 
 
 # %% [exercise]
@@ -440,9 +441,9 @@ def rft_advantages(rewards):
 # %% [markdown]
 # ## To remember
 #
-# - Any loss of the data's token log-probabilities has the gradient $-\sum w\,\nabla\log\pi$, by the chain rule.
+# - Any loss that is a function of the data's token log-probabilities has the gradient $-\sum w\,\nabla\log\pi$, by the chain rule.
 # - To compare two methods, ask where the completions come from and who judges them, and write down $w$ with its divisors.
-# - Check a printed coefficient against the derivative of the loss: DeepSeekMath's for DPO lacks β and the pair's margin.
+# - Check a printed coefficient against the derivative of the loss: DeepSeekMath's coefficient for DPO lacks β and the pair's margin.
 #
 # Sources: DeepSeekMath, [2402.03300](https://arxiv.org/abs/2402.03300), Eq. 5, Table 10, App. A.1 (DPO: Eq. 12–14); DPO,
 # [2305.18290](https://arxiv.org/abs/2305.18290), Eq. 7; GRPO and DPO as contrastive losses,

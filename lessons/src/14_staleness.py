@@ -1,33 +1,33 @@
 # %% [markdown] 35 minutes
 # # 14 · One gradient until the ratio moves
 #
-# GRPO, GSPO, CISPO, SAPO, GMPO and DPPO look like six algorithms. On the first update after sampling they are one: **given one way
-# of averaging, all six have the same gradient as long as every ratio is 1.** They are six answers to one question: what if the policy
-# has moved since it sampled?
+# GRPO, GSPO, CISPO, SAPO, GMPO and DPPO look like six algorithms. On the first update after sampling they are one: **given one way of
+# averaging, all six have the same gradient as long as every ratio is 1.** They differ only in how they respond once the policy has moved
+# since it sampled.
 #
 # | symbol | meaning |
 # |---|---|
 # | $\pi_{old},\ \pi$ | the policy that sampled the rollout batch; the policy now |
 # | $\rho_t,\ \ell_t$ | a token's ratio $\pi(y_t)/\pi_{old}(y_t)$; its $\log\pi(y_t)$ |
-# | $\bar\rho$ | a completion's ratio in GSPO: the geometric mean of its tokens' |
+# | $\bar\rho$ | a completion's ratio in GSPO: the geometric mean of its tokens' ratios |
 # | $A$ | the advantage of the token's completion |
 # | $U$ | staleness: how many updates share a rollout batch; the last minibatch is $U-1$ updates old |
-# | $\mathrm{sg}[\cdot]$ | stop-gradient: a constant to the derivative |
+# | $\mathrm{sg}[\cdot]$ | stop-gradient: treated as a constant when differentiating |
 #
 # ## The proof
 #
-# All that is needed is $\nabla\rho_t = \rho_t\,\nabla\ell_t$, and $\rho_t = 1$:
+# The proof uses only $\nabla\rho_t = \rho_t\,\nabla\ell_t$ and $\rho_t = 1$:
 #
 # 1. *The ratio within bounds.* GRPO's bounds do not bind at 1 and DPPO drops nothing there, so
-#    $\nabla(\rho_t A) = \rho_t A\,\nabla\ell_t = A\,\nabla\ell_t$. CISPO's $\mathrm{sg}[\min(\rho_t, 5)]\,A\,\ell_t$ gets there
-#    without the detour.
+#    $\nabla(\rho_t A) = \rho_t A\,\nabla\ell_t = A\,\nabla\ell_t$. CISPO's $\mathrm{sg}[\min(\rho_t, 5)]\,A\,\ell_t$ has this gradient
+#    directly.
 # 2. *A smooth function of the ratio.* SAPO's gate $\frac4\tau\,\mathrm{sigmoid}(\tau(\rho - 1))$ has at $\rho = 1$ the slope
 #    $4\,\mathrm{sigmoid}'(0) = 1$.
-# 3. *One ratio a completion.* GSPO's $\bar\rho A$ (GMPO's, with clipped $\rho_t$) has
-#    $\nabla(\bar\rho A) = \bar\rho A\,\frac1{|y|}\sum_t\nabla\ell_t$: at $\bar\rho = 1$ the mean over tokens of $A\,\nabla\ell_t$,
-#    as the others are once averaged. ∎
+# 3. *One ratio per completion.* GSPO's $\bar\rho A$ (GMPO: with clipped $\rho_t$) has
+#    $\nabla(\bar\rho A) = \bar\rho A\,\frac1{|y|}\sum_t\nabla\ell_t$: at $\bar\rho = 1$ the mean over tokens of $A\,\nabla\ell_t$, like
+#    the others after averaging. ∎
 #
-# Three of them are scripts of this repository, and these are the other three:
+# Three of the six are scripts of this repository; these are the other three:
 
 # %%
 import random
@@ -53,8 +53,8 @@ for loss in (sapo, gmpo, dppo):
     show_source(loss)
 
 # %% [markdown]
-# On the real model, in double precision: one rollout batch, the gradients of all six losses with respect to all parameters; then the
-# same after a step along GRPO's gradient.
+# On the real model, in double precision, we compute the gradients of all six losses on one rollout batch with respect to all parameters,
+# and again after a step along GRPO's gradient.
 
 # %%
 policy, tokenizer = load_policy("base")
@@ -84,22 +84,23 @@ print("after a step:", ", ".join(f"{name} {apart[name]:.0%} off" for name in apa
 assert max(errors.values()) < 1e-12 and min(apart[name] for name in apart if name != "GRPO") > 0.02
 
 # %% [markdown]
-# ## Which tokens does each let through?
+# ## Which tokens does each method stop?
 #
-# Away from 1, each multiplies $A\,\nabla\ell_t$ by a factor, here found by autograd on completions of one token. They all lie on the
-# line $\rho$ near 1 (SAPO is tangent to it); what differs is where they leave it. Move $p$, the token's probability when it was sampled.
+# Away from 1, each loss multiplies $A\,\nabla\ell_t$ by a factor, computed here by autograd on completions of one token. Near 1 all
+# factors lie on the line $\rho$ (SAPO's is tangent to it); they differ in where they leave it. Move $p$, the token's probability when it
+# was sampled.
 
 # %%
 knob(lambda p: factors(LOSSES, p), p=(0.02, 0.98, 0.02, 0.3))
 
 # %% [markdown]
-# *GRPO stops a token where its own push has moved the ratio by a fifth, GMPO where it has risen by half or fallen by a
-# third. CISPO follows the line up to 5 and stops nothing. SAPO bends away from it. DPPO looks at the probability: a rare token's may grow
-# many times over, a likely one's may not move by more than .2.* A token sampled with $p > 5/6$ cannot reach a ratio of 1.2: GRPO's upper
-# clip never touches it.
+# *GRPO stops a token where its own push has moved the ratio by a fifth, GMPO where it has risen by half or fallen by a third. CISPO
+# follows the line up to 5 and stops nothing. SAPO bends away from it. DPPO bounds the probability: a rare token's may grow many times
+# over, a likely token's may not move by more than .2.* A token sampled with $p > 5/6$ cannot reach a ratio of 1.2: GRPO's upper clip
+# never touches it.
 #
-# GSPO's and GMPO's ratio is that of the completion, so one token says little about them. Here is one group, while its batch of 1,024
-# completions is used for up to 32 updates. Move back from 31 updates to 1: which tokens are stopped first?
+# GSPO and GMPO use the completion's ratio, so one token says little about them. Here is one group, while its batch of 1,024 completions
+# is used for up to 32 updates. Move back from 31 updates to 1: which tokens are stopped first?
 
 # %%
 policy, tokenizer = load_policy("base")
@@ -107,13 +108,13 @@ generator = torch.Generator().manual_seed(0)
 problems, rollout, A = staleness.collect(policy, tokenizer, 128, random.Random(0), generator)
 optimizer = torch.optim.AdamW(policy.parameters(), lr=staleness.LEARNING_RATE, weight_decay=0.0)
 group, moved = torch.arange(8) + 8 * 27, {}  # the group in which GRPO ends up stopping most tokens
-for update, rows in enumerate(torch.randperm(1024, generator=generator).split(staleness.MINIBATCH)):
+for update, chosen in enumerate(torch.randperm(1024, generator=generator).split(staleness.MINIBATCH)):
     if update in (1, 3, 7, 15, 31):
         moved[update] = completion_logps(policy, rollout[group], 1.0).detach()
-    part = rollout[rows]
+    part = rollout[chosen]
     logps = completion_logps(policy, part, 1.0)
     optimizer.zero_grad()
-    LOSSES["GRPO"](logps=logps, old_logps=part.logps, advantages=A[rows], mask=part.mask).backward()
+    LOSSES["GRPO"](logps=logps, old_logps=part.logps, advantages=A[chosen], mask=part.mask).backward()
     optimizer.step()
 
 
@@ -134,10 +135,10 @@ knob(draw, updates=[31, 15, 7, 3, 1])
 # %% [markdown]
 # ## Does it matter?
 #
-# On the left, every run makes 192 updates on 32 completions each, every completion used once. The axis is how many updates share
-# a rollout batch (and with it what a minibatch holds: whole groups at U = 1, completions of many groups above); the arms differ in what
-# they do with the ratio. GRPO's advantages and averages, no KL, learning rate 2e-4, five seeds. On the right, each batch of 256 completions
-# is used in four epochs of 8 updates. *Before you look: which arms fall?*
+# On the left, every run makes 192 updates on 32 completions each, using every completion once. The axis is how many updates share a
+# rollout batch (which also decides what a minibatch holds: whole groups at U = 1, completions of many groups above); the arms differ in
+# their use of the ratio. All have GRPO's advantages and averages, no KL, learning rate 2e-4, five seeds. On the right, each batch of 256
+# completions is used in four epochs of 8 updates. *Before you look: which arms fall?*
 
 # %%
 runs = staleness.load()
@@ -155,13 +156,13 @@ more = [select(runs, range(5, 10), arm=arm, staleness=8, epochs=4) for arm in ("
 behind_again = written(difference(*more))
 pairs = [(u, a, b) for u in (4, 8, 16, 32) for a, b in combinations(corrected, 2)]
 gaps = {(u, *ab): difference(*(select(runs, arm=arm, staleness=u) for arm in ab)) for u, *ab in pairs}
-seen = {key: gap for key, gap in gaps.items() if not gap[1] < 0 < gap[2]}
-assert list(seen) == [(16, CLIP, "GSPO")] and min(sooner) > 5 and difference(*more)[2] < 0
+significant = {key: gap for key, gap in gaps.items() if not gap[1] < 0 < gap[2]}
+assert list(significant) == [(16, CLIP, "GSPO")] and min(sooner) > 5 and difference(*more)[2] < 0
 moved = {arm: np.mean([run["moved"] for run in again[arm]]) for arm in (CLIP, "CISPO")}
 ahead_again = written(difference(*more, at=0, others_at=0))
 half = select(runs, arm=CLIP, staleness=4, sampler="bfloat16")
 spread = {what: np.mean([run[f"spread of {what}"] for run in half]) for what in ("tokens", "completions")}
-length, of_mean = (np.mean(x) for x in zip(*((r["length"], r["spread of completions"] / r["length"]) for r in half)))
+length, scaled = (np.mean(x) for x in zip(*((r["length"], r["spread of completions"] / r["length"]) for r in half)))
 above_two = sum(run["tokens above 2"] * run["length"] * 6144 for run in runs if run["sampler"] == "bfloat16")
 outside = {T: erfc(3e-4 * np.sqrt(T / 2) / spread["tokens"]) for T in (1_000, 10_000)}
 
@@ -170,15 +171,16 @@ outside = {T: erfc(3e-4 * np.sqrt(T / 2) / spread["tokens"]) for T in (1_000, 10
 # advantage whose gradient is 0.)*
 #
 # **Stale completions need a correction; at U = 32 five seeds show no difference between four of them.** (Of {=len(pairs)} differences at
-# U = 4 to 32 one excludes 0, as by chance: GRPO's clip less GSPO at 16, {=written(*seen.values())}.) Without any, accuracy falls from U = 8
-# on, and at 32 the runs end anywhere from {=min(old):.2f} to {=max(old):.2f} (base model: .39). The four get through in different ways: GSPO stops {=stops['GSPO']:.0%} of the tokens, GRPO's clip {=stops[CLIP]:.0%}, CISPO none.
+# U = 4 to 32 one excludes 0, as by chance: GRPO's clip minus GSPO at 16, {=written(*significant.values())}.) Without correction, accuracy
+# falls from U = 8 on, and at 32 the runs end anywhere from {=min(old):.2f} to {=max(old):.2f} (base model: .39). The four cope in
+# different ways: GSPO stops {=stops['GSPO']:.0%} of the tokens, GRPO's clip {=stops[CLIP]:.0%}, CISPO none.
 #
 # **When completions are used four times, CISPO, which stops nothing, leads at first and falls behind.** At first every corrected arm
-# gains: {=min(sooner):.0f} to {=max(sooner):.0f} points after 1,536 completions. At 3,072, where the prediction was made, no gain is seen any
-# more, and a reused completion costs four times the updates. CISPO is fastest ({=ahead} against GRPO's clip after 768 completions) and then
-# loses it again ({=behind} at 3,072). Five more seeds, run to settle this, agree: {=ahead_again}, then {=behind_again}. Up to a ratio
-# of 5 the two gradients differ in the stopped tokens alone: for A > 0 nothing ends the push of a completion that is used again. But at
-# the same learning rate the policy also moves further: $|\log\rho|$ is {=moved["CISPO"]:.3f} on average, not {=moved[CLIP]:.3f}. **So this
+# gains: {=min(sooner):.0f} to {=max(sooner):.0f} points after 1,536 completions. At 3,072, where the prediction was made, no gain is
+# left, and a reused completion costs four times the updates. CISPO is fastest ({=ahead} against GRPO's clip after 768 completions), then
+# loses its lead ({=behind} at 3,072). Five more seeds, run to settle this, agree: {=ahead_again}, then {=behind_again}. Up to a ratio of
+# 5 the two gradients differ only in the stopped tokens: in CISPO, for A > 0, nothing ends the push of a reused completion. But at the
+# same learning rate its policy also moves further: $|\log\rho|$ is {=moved["CISPO"]:.3f} on average, not {=moved[CLIP]:.3f}. **So this
 # does not tell whether reuse needs a bound or shorter steps.**
 #
 # **What this cannot show**: one task of short completions, one small model, one learning rate.
@@ -186,24 +188,24 @@ outside = {T: erfc(3e-4 * np.sqrt(T / 2) / spread["tokens"]) for T in (1_000, 10
 # %% [markdown]
 # ## Sampler ≠ trainer
 #
-# Real systems sample with one engine and train with another: other kernels, other precision. Then the ratio is not 1 even before the
-# first update; the self-check at the start of every run prints how far from it. In the last two rows above, the sampler is a copy of the
-# policy in bfloat16 or with float8 weights, the trainer is in float32, with GRPO's clip at U = 4.
+# Real systems sample with one engine and train with another, with different kernels and precision. Then the ratio is not 1 even before
+# the first update; the self-check at the start of every run prints the difference. In the last two rows above, the sampler is a copy of
+# the policy in bfloat16 or with float8 weights, the trainer is in float32, with GRPO's clip at U = 4.
 #
 # **Truncated importance sampling** ([Yao et al. 2025](https://openreview.net/forum?id=8MHqvb4lK9)) multiplies the loss by
-# $\mathrm{sg}[\min(\pi_{old}/\pi_{sampler},\ C)]$, of each token or of the whole completion (the product), here with C = 2. $\pi_{old}$ is the
-# *trainer's* policy when the batch was sampled; the clip keeps $\pi/\pi_{old}$. With the product and without a cap, the expected gradient at
-# ratio 1 is that of samples from $\pi_{old}$, if scores are summed over tokens and advantages not divided by σ. (σ and the group's mean
-# are those of the sampler's groups; the mean drops out if the expected score is 0, and that of a score divided by $|y|$ is not.) A token's own
-# ratio leaves out all other tokens: the prefix that led to it, and the rest that earns the reward. C bounds the variance. All groups of
-# two, from 15 possible texts:
+# $\mathrm{sg}[\min(\pi_{old}/\pi_{sampler},\ C)]$, for each token or for the whole completion (the product), with C = 2. $\pi_{old}$ is
+# the *trainer's* policy when the batch was sampled; the clip still uses $\pi/\pi_{old}$. With the product and without a cap, the expected
+# gradient at ratio 1 is that of samples from $\pi_{old}$, if scores are summed over tokens and advantages are not divided by σ. (σ and
+# the group's mean are those of the sampler's groups; the mean drops out if the expected score is 0, but the expectation of a score
+# divided by $|y|$ is not.) A token's own ratio leaves out all other tokens: the prefix that led to it, and the rest that earns the
+# reward. C bounds the variance. We enumerate all groups of two from 15 texts:
 
 # %%
 texts = ["".join(letters) for n in range(4) for letters in product("ab", repeat=n)]
-tokens = [(text + "$")[:3] for text in texts]  # $ ends those of less than three letters
+tokens = [(text + "$")[:3] for text in texts]  # $ ends texts of fewer than three letters
 lengths, R = torch.tensor([[len(text)] for text in tokens]), (torch.arange(15) % 3 == 0).double()
 generator = torch.Generator().manual_seed(0)
-logits, noise = torch.randn(2, 7, 3, generator=generator, dtype=torch.float64)  # after each of the 7 beginnings
+logits, noise = torch.randn(2, 7, 3, generator=generator, dtype=torch.float64)  # after each of the 7 prefixes
 
 
 def log_probabilities(logits):
@@ -212,7 +214,7 @@ def log_probabilities(logits):
 
 
 def expected(weights, chance, scores):
-    """The mean of Dr. GRPO's update over all groups of two: R less the mean of the group is (R_i - R_j) / 2."""
+    """The mean of Dr. GRPO's update over all groups of two: R minus the group's mean is (R_i - R_j) / 2."""
     return (chance * weights * ((R[:, None] - R) / 2 @ chance)) @ scores
 
 
@@ -225,24 +227,25 @@ for name, scores in (("summed", summed), ("over |y|", summed / lengths)):
     assert (off < 1e-12) == (name == "summed")
 
 # %% [text]
-# In bfloat16 {=above_two:.0f} tokens in all 15 runs pass 2, the other weights are near 1, and neither correction changes accuracy by anything that
-# five seeds show; nor, with float8, does that of whole completions. But a completion's ratio spreads by {=spread['completions']:.3f} where a token's spreads by
-# {=spread['tokens']:.3f}, {=spread['completions'] / spread['tokens']:.0f} times as far (the root of the number of tokens would be
-# {=np.sqrt(length):.0f}). If it grew as the root, 10,000 tokens would make it nearly 1, too far for a product of ratios to be a
-# weight without a cap. And where the sampler's log-probs serve as the old ones, GSPO's published range, 3e-4, would clip completions as
-# short as these by rounding alone: divided by the length, their spread is {=of_mean:.1e}. If the log-ratios of tokens were independent and
-# normal with the spread of ours, {=outside[1_000]:.0%} of completions would still lie outside at 1,000 tokens, and {=outside[10_000]:.2%} at 10,000.
+# In bfloat16 {=above_two:.0f} tokens in all 15 runs pass 2, the other weights are near 1, and neither correction changes accuracy by an
+# amount that five seeds can show; nor, with float8, does that of whole completions. But a completion's ratio spreads by
+# {=spread['completions']:.3f} while a token's spreads by {=spread['tokens']:.3f}, {=spread['completions'] / spread['tokens']:.0f} times
+# as far (the root of the number of tokens would be {=np.sqrt(length):.0f}). If it grew as the root, 10,000 tokens would make it nearly 1,
+# too wide for a product of ratios to be a weight without a cap. And if the sampler's log-probs serve as the old ones, GSPO's published
+# range, 3e-4, would clip completions as short as these by rounding alone: divided by the length, their spread is {=scaled:.1e}. If
+# the log-ratios of tokens were independent and normal with the spread of ours, {=outside[1_000]:.0%} of completions would still lie
+# outside at 1,000 tokens, and {=outside[10_000]:.2%} at 10,000.
 
 # %% [markdown]
 # ## Exercises
 #
-# **1. Write CISPO.** The loss of one completion: the mean over its tokens of minus sg[min(ρ, cap)] · A · log π. The check looks at the
-# gradient.
+# **1. Write CISPO.** The loss of one completion: the mean over its tokens of minus sg[min(ρ, cap)] · A · log π. The check compares
+# gradients.
 
 
 # %% [exercise]
 def cispo_loss(logps, old_logps, A, cap):
-    """Tensors (T,), (T,), a number and a number to a scalar loss."""
+    """From tensors (T,), (T,), a number and a number: a scalar loss."""
     return ...
 
 
@@ -280,8 +283,8 @@ def cispo_loss(logps, old_logps, A, cap):
 
 
 # %% [markdown]
-# **2. Which tokens does GSPO stop?** From log-ratios (G, T), a mask (G, T), advantages (G, 1) and the two widths of the range: True for
-# every token of a completion whose gradient is 0. (No advantage is 0. Keep the names.)
+# **2. Which tokens does GSPO stop?** From log-ratios (G, T), a mask (G, T), advantages (G, 1) and the two widths of the range, return
+# True for every token of a completion whose gradient is 0. (No advantage is 0. Keep the names.)
 
 
 # %% [exercise]
@@ -352,9 +355,9 @@ def gspo_stops(log_ratio, mask, A, low, high):
 
 
 # %% [markdown]
-# **3. Find the bug.** These weights of truncated importance sampling are for whole completions: min(π_old/π_sampler, C), (G, 1). For
-# completions of one token it is right; for longer ones it is too small wherever a token is cut that others make up for, and it may exceed C.
-# Repair it.
+# **3. Find the bug.** This function should return the weights of truncated importance sampling for whole completions,
+# min(π_old/π_sampler, C), (G, 1). For one token it is right; for more, its weight is too small when other tokens make up for a truncated
+# one, and may exceed C. Repair it.
 
 
 # %% [exercise]
@@ -367,7 +370,7 @@ def weights(log_ratio, C):
 check("14.3", weights)
 
 # %% [hint]
-# A token's ratio above C may be made up for by another's below 1. Truncate once, at the end.
+# Another token's ratio below 1 may compensate for a ratio above C. Truncate once, at the end.
 
 
 # %% [solution]
@@ -388,15 +391,15 @@ def weights(log_ratio, C):
 # %% [markdown]
 # ## To remember
 #
-# - With one update a rollout batch all six methods are one, up to how they average over tokens (lesson 5) and as long as the sampler is
+# - With one update per rollout batch all six methods are one, up to how they average over tokens (lesson 5) and as long as the sampler is
 #   the trainer.
-# - The ratio says where the data came from, the bound how far one batch may push. Stale data needs the first, reused data the second or
-#   shorter steps.
-# - A precision is not a policy: print the spread between sampler and trainer before you correct for it.
+# - The ratio accounts for where the data came from, the bound for how far one batch may push. Stale data needs the ratio, reused data the
+#   bound or shorter steps.
+# - Different precision need not mean a different policy: print the spread between sampler and trainer before you correct for it.
 #
-# **What to use when:** one update a batch, any of them; several updates on fresh completions, GRPO's clip, until a measurement of yours says
-# otherwise; several epochs, one that stops tokens (GRPO's clip, GSPO), and stop early; long completions or a sampler far from its trainer, truncated
-# weights besides.
+# **What to use when:** one update per batch: any of them; several updates on fresh completions: GRPO's clip, until your own measurement
+# says otherwise; several epochs: one that stops tokens (GRPO's clip, GSPO), and stop early; long completions or a sampler far from its
+# trainer: truncated weights as well.
 #
 # Sources: GSPO [2507.18071](https://arxiv.org/abs/2507.18071) Eq. 5, 7; CISPO [2506.13585](https://arxiv.org/abs/2506.13585) Eq. 4, 5; SAPO
 # [2511.20347](https://arxiv.org/abs/2511.20347); GMPO [2507.20673](https://arxiv.org/abs/2507.20673); DPPO

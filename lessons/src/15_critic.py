@@ -2,11 +2,11 @@
 # # 15 · PPO's critic
 #
 # REINFORCE gives every token of a completion the same advantage. PPO (proximal policy optimization) trains a second network, the
-# **critic**, which reads the completion so far and predicts the reward it will end with. Each token is then judged by what came after
-# it. Generalized advantage estimation (GAE) does this with one number, λ.
+# **critic**, which reads the completion so far and predicts its final reward. Each token is then judged by what came after it.
+# Generalized advantage estimation (GAE) does this with one parameter, λ.
 #
-# **The claim: with $\gamma = \lambda = 1$, GAE is the return minus $V_t$, and the critic is only a baseline. A smaller λ replaces
-# what the completion earned by what the critic guesses.** Is a guess better? We train PPO's own critic on real completions and look.
+# **The claim: with $\gamma = \lambda = 1$, GAE is the return minus $V_t$, and the critic is only a baseline. A smaller λ replaces what
+# the completion earned with what the critic guesses.** Is a guess better? We train PPO's own critic on real completions to find out.
 #
 # | symbol | meaning |
 # |---|---|
@@ -23,23 +23,23 @@
 #
 # $$r_t = \mathbb 1[t = |y|]\,R \;-\; \beta\,\big(\ell^{old}_t - \ell^{ref}_t\big)$$
 #
-# The verifier's reward comes with the last token. The second term charges every token that has become likelier than under the reference
-# policy, a frozen copy of the start. It is k1, an estimate of the Kullback–Leibler (KL) divergence ([lesson 4](04_kl.ipynb)): PPO puts
-# the KL into the reward, as the papers of RLOO and REINFORCE++ still do; GRPO puts it into the loss. Mind the minus: the widely read *N Implementation
-# Details of RLHF with PPO* prints the formula without it, and the code it describes has it.
+# The verifier's reward comes with the last token. The second term penalises every token that is likelier than under the reference policy,
+# a frozen copy of the initial policy. It is k1, an estimate of the Kullback–Leibler (KL) divergence ([lesson 4](04_kl.ipynb)): PPO puts
+# the KL into the reward, as the papers of RLOO and REINFORCE++ still do; GRPO puts it into the loss. Mind the minus: the widely read *N
+# Implementation Details of RLHF with PPO* prints the formula without it, although the code it describes has it.
 #
 # ## GAE
 #
 # $$\delta_t = r_t + V_{t+1} - V_t, \qquad V_{|y|+1} = 0, \qquad
 # A_t = \delta_t + \lambda\,\delta_{t+1} + \lambda^2\,\delta_{t+2} + \dots$$
 #
-# For $\lambda = 0$, $A_t = \delta_t$. For $\lambda = 1$ every value after $V_t$ enters once with plus and once with minus, and what remains is
+# For $\lambda = 0$, $A_t = \delta_t$. For $\lambda = 1$ every value after $V_t$ enters once with plus and once with minus, which leaves
 #
 # $$A_t = (r_t + r_{t+1} + \dots + r_{|y|}) - V_t \qquad \text{∎}$$
 #
-# Here $V_t$ depends on the tokens before $t$ and multiplies the score of $y_t$ alone, so by [lesson 1](01_score_function.ipynb) it leaves the
-# mean gradient as it is, **however bad the critic**. For $\lambda < 1$ the later values remain, and in general the mean gradient is right only
-# if they are.
+# Here $V_t$ depends on the tokens before $t$ and multiplies the score of $y_t$ alone, so by [lesson 1](01_score_function.ipynb) it leaves
+# the mean gradient unchanged, **however bad the critic**. For $\lambda < 1$ the later values remain, and in general the mean gradient is
+# right only if these values are.
 
 # %%
 import random
@@ -58,21 +58,21 @@ from toy_env.rollout import in_passes, sample
 policy, tokenizer = load_policy("base")
 
 # %% [markdown]
-# A check without sampling error: a random policy over three tokens writes completions of length three, 27 in all, with random rewards
-# 0 and 1. We list them and compute the mean and the variance of the gradient, with the true values and with a critic that says the same
-# everywhere, the policy's success probability $p$.
+# A check without sampling error: a random policy over three tokens writes completions of length three, 27 in all, with random rewards 0
+# and 1. We list them and compute the mean and the variance of the gradient, with the true values and with a critic that predicts the
+# policy's success probability $p$ everywhere.
 
 
 # %%
 def advantages(rewards, values, gae_lambda):
-    """The script's advantages before whitening, (B, T), of completions of T tokens with rewards (B, 1), without KL."""
+    """The script's advantages (B, T) before whitening, without KL, for completions of T tokens with rewards (B, 1)."""
     config, mask = ppo.Config(gae_lambda=gae_lambda, kl_coef=0.0), torch.ones_like(values).bool()
     batch = {"rewards": rewards, "values": values, "old_logps": values, "ref_logps": None, "mask": mask}
     return ppo.compute_advantages(**batch, config=config)[1] - values  # returns minus values
 
 
 generator, y = torch.Generator().manual_seed(0), torch.cartesian_prod(*[torch.arange(3)] * 3)  # (27, 3)
-state = torch.stack([0 * y[:, 0], 1 + y[:, 0], 4 + 3 * y[:, 0] + y[:, 1]], dim=1)  # the 13 beginnings, numbered
+state = torch.stack([0 * y[:, 0], 1 + y[:, 0], 4 + 3 * y[:, 0] + y[:, 1]], dim=1)  # the 13 prefixes, numbered
 logits = torch.randn(13, 3, generator=generator, dtype=torch.float64).requires_grad_()
 R = (torch.rand(27, 1, generator=generator) < 0.4).double()
 scores = torch.autograd.functional.jacobian(lambda z: z.log_softmax(dim=1)[state, y], logits)  # (27, 3, 13, 3)
@@ -83,24 +83,24 @@ true_V = ((pi[:, 0] * R).T @ visits / (pi[:, 0].T @ visits)).squeeze(0)  # (13,)
 for name, V in (("true values", true_V), ("p everywhere", true_V[:1].expand(13))):
     for gae_lambda in (1.0, 0.95, 0.0):
         A = advantages(R, V[state], gae_lambda)
-        gradients = (A[..., None, None] * scores).sum(dim=1)  # (27, 13, 3), of each completion
+        gradients = (A[..., None, None] * scores).sum(dim=1)  # (27, 13, 3), by completion
         center = (pi * gradients).sum(dim=0)
         off, variance = (center - truth).norm() / truth.norm(), (pi * (gradients - center) ** 2).sum()
         print(f"{name}, lambda = {gae_lambda:<4}  mean off by {off:4.0%}, variance {variance:.2f}")
         assert (off < 1e-12) == (gae_lambda == 1 or V is true_V) and (gae_lambda < 1 or torch.allclose(A, R - V[state]))
 
 # %% [markdown]
-# The trade: with the true values λ = 0 has the right mean and the smallest variance. With a critic that knows only how hard the
-# problem is, λ = 0 has a small variance and the wrong mean: it leaves every token but the last without a gradient. With three
-# tokens λ = 0.95, the default of `ppo.py`, stays close to the right mean; over 20 it would leave the first token .95¹⁹ = 38 % of its push.
-# The library oat takes 1.
+# This is the trade-off: with the true values λ = 0 has the right mean and the smallest variance. With a critic that knows only how hard
+# the problem is, λ = 0 has a small variance and the wrong mean: it leaves every token but the last without a gradient. With three tokens
+# λ = 0.95, the default of `ppo.py`, stays close to the right mean; with 20 tokens it would leave the first .95¹⁹ = 38 % of its push. The
+# library oat uses 1.
 #
 # ## PPO's own critic
 #
-# It is a copy of the policy's transformer with a new head, trained on the squared error against $A_t + V_t$. This loss is clipped like the
-# policy's: a value that has moved towards its target by more than .2 since the batch was sampled has no gradient. We take eight of
-# PPO's steps (2,048 completions) with the script's functions and settings, but without warm-up, KL and the update of the policy: the base
-# model stays as it is.
+# The critic is a copy of the policy's transformer with a new head, trained on the squared error against $A_t + V_t$. This loss is clipped
+# like the policy's: a value that has moved towards its target by more than .2 since the batch was sampled has no gradient. We take eight
+# of PPO's steps (2,048 completions) with the script's functions and settings, but without warm-up, KL and policy updates: the base model
+# stays unchanged.
 
 
 # %%
@@ -120,22 +120,22 @@ for _ in range(8):
     mask, old_values = rollout.mask, in_passes(critic, rollout, config.max_tokens_per_pass).detach()  # (256, T)
     batch = {"rewards": rewards, "values": old_values, "old_logps": rollout.logps, "ref_logps": None, "mask": mask}
     white, returns = ppo.compute_advantages(**batch, config=config)
-    for rows in torch.randperm(256, generator=generator).split(64):
-        values = in_passes(critic, rollout[rows], config.max_tokens_per_pass)
-        fixed = {"old_values": old_values[rows], "returns": returns[rows], "mask": mask[rows]}
+    for chosen in torch.randperm(256, generator=generator).split(64):
+        values = in_passes(critic, rollout[chosen], config.max_tokens_per_pass)
+        fixed = {"old_values": old_values[chosen], "returns": returns[chosen], "mask": mask[chosen]}
         optimizer.zero_grad()
         ppo.value_loss(values=values, **fixed, config=config).backward()
         torch.nn.utils.clip_grad_norm_(critic.parameters(), config.max_grad_norm)
         optimizer.step()
-turned = ((returns - old_values) * white < 0).sum() / mask.sum()  # advantages of the last batch that change their sign
+turned = ((returns - old_values) * white < 0).sum() / mask.sum()  # share of the last batch whose advantage changes sign
 
 # %% [text]
 # (PPO then **whitens** the advantages: mean 0 and variance 1 over the tokens of the batch. The scaling changes no sign, but the shift does:
 # {=turned:.0%} of the tokens of the last batch are pushed in the opposite direction.)
 #
-# Now held-out problems. Of a right and a wrong completion, does the critic value the right one more, just before the end-of-sequence
-# token, when the answer is already written? A guess does so in half of all pairs, the verifier in all of them. *Before you look: how
-# often does this critic, if both completions are of the same problem?*
+# Now we turn to held-out problems. Given a right and a wrong completion, does the critic value the right one more, just before the
+# end-of-sequence token, when the answer is already written? A guess does so in half of all pairs, the verifier in all. *Before you look:
+# how often does this critic, if both completions belong to the same problem?*
 
 
 # %%
@@ -156,33 +156,33 @@ for what, at, chosen in (
 ):
     higher = V.gather(1, at) > V.gather(1, at).T
     print(f"{what:46} {higher[chosen].double().mean():.0%} of {chosen.sum():6} pairs")
-no_steps, of_all = (chosen & ~worked).sum(), chosen.sum()  # of the last row
+no_steps, all_pairs = (chosen & ~worked).sum(), chosen.sum()  # of the last row
 won, n = (torch.zeros(64).index_add(0, problem, p.sum(dim=1).float()) for p in (higher & chosen, chosen))  # by problem
-again = torch.randint(64, (2000, 64), generator=torch.Generator().manual_seed(0))  # problems, drawn again 2,000 times
-low, high = (won[again].sum(dim=1) / n[again].sum(dim=1)).quantile(torch.tensor([0.025, 0.975])).tolist()
+redrawn = torch.randint(64, (2000, 64), generator=torch.Generator().manual_seed(0))  # problems, resampled 2,000 times
+low, high = (won[redrawn].sum(dim=1) / n[redrawn].sum(dim=1)).quantile(torch.tensor([0.025, 0.975])).tolist()
 
 # %% [text]
-# It knows how hard the problem is and whether the steps are being written out. Beyond that it can hardly tell, if at all, which completion is
-# right (last row: 95 % interval {=low:.0%} to {=high:.0%}, from resampling the problems). But {=no_steps:,} of these {=of_all:,} pairs write no steps:
-# to judge them the critic would have to work the problem out in one pass, at which the policy mostly fails. About mistakes in written steps the row
-# says next to nothing.
+# The critic knows how hard the problem is and whether the steps are written out. Beyond that it can hardly tell, if at all, which
+# completion is right (last row: 95 % interval {=low:.0%} to {=high:.0%}, from resampling the problems). But {=no_steps:,} of these
+# {=all_pairs:,} pairs write no steps: to judge them the critic would have to work the problem out in one pass, at which the policy mostly
+# fails. The row says next to nothing about mistakes in written steps.
 #
-# What should it have said? The **true value** of a beginning is the mean of the rewards still to come (without the KL: the probability
-# that the policy ends it right), and we can sample it: 64
-# continuations of every beginning. Here are four completions of one held-out problem, `10-6+48?`, and for the statistics the token at
-# which every completion that writes wrong steps first leaves the right ones: the mistake.
+# What should it have predicted? The **true value** of a prefix is the mean of the rewards still to come (without the KL: the probability
+# that the policy completes it correctly), which we estimate from 64 continuations of every prefix. Here are four completions of one
+# held-out problem, `10-6+48?`. The statistics use, for every completion that writes wrong steps, the first token that departs from the
+# right steps: the mistake.
 
 
 # %%
 def true_values(chosen, n=64):
-    """True values (n_tokens,) of some completions: before each token, the share of right ones of n continuations."""
-    begun = {i: [held_out.texts[i][:t] for t in range(last[i] + 1)] for i in chosen}
-    distinct, task = sorted(set(sum(begun.values(), []))), problems[chosen[0] // 32]
+    """True values (n_tokens,) of some completions: before each token, the share of n continuations that are right."""
+    prefixes = {i: [held_out.texts[i][:t] for t in range(last[i] + 1)] for i in chosen}
+    distinct, task = sorted(set(sum(prefixes.values(), []))), problems[chosen[0] // 32]
     prompts, generator = [task.prompt + text for text in distinct], torch.Generator().manual_seed(2)
     ends = sample(policy, tokenizer, prompts, n, 56, 1.0, generator).texts
     right = torch.tensor([reward(task, distinct[j // n] + end) for j, end in enumerate(ends)])
     value = dict(zip(distinct, right.view(-1, n).mean(dim=1)))
-    return {i: torch.stack([value[text] for text in begun[i]]) for i in chosen}
+    return {i: torch.stack([value[text] for text in prefixes[i]]) for i in chosen}
 
 
 first = 32 * [problem.expression for problem in problems].index("10-6+48")
@@ -201,18 +201,19 @@ at_mistake = {
 blame = {gae_lambda: torch.tensor(A).median().item() for gae_lambda, A in at_mistake.items()}
 
 # %% [text]
-# *$V_t$ is drawn between the tokens $t-1$ and $t$; the block ends the completion. Shaded: the token at which the true value falls most.*
+# *$V_t$ is drawn between the tokens $t-1$ and $t$; the block marks the end of the completion. Shaded: the token at which the true value
+# falls most.*
 #
 # **What we see.** Of the 2,048 held-out completions {=len(wrong)} write wrong steps. Across the mistake the critic's value changes by
-# {=blame[0.0]:+.2f} (median), and never falls by more than {=-min(at_mistake[0.0]).item():.2f}: **it does not see the mistake.**
-# It moves most where the completion shows its form: after the first token it is {=V[worked, 1].mean():.2f} on average with steps and
+# {=blame[0.0]:+.2f} (median), and never falls by more than {=-min(at_mistake[0.0]).item():.2f}: **it does not see the mistake.** The
+# value moves most where the completion shows its form: after the first token it is {=V[worked, 1].mean():.2f} on average with steps and
 # {=V[~worked, 1].mean():.2f} without, and {=R[worked].mean():.0%} and {=R[~worked].mean():.0%} of these completions are right. In the
 # pictures the true value falls steeply at the mistake and nowhere else.
 #
-# **What we cannot say.** This is one small critic after 2,048 training completions, few of which hold a written mistake. A larger critic, or one
-# that is trained longer, may see more.
+# **What we cannot say.** This is one small critic after 2,048 training completions, few of which contain a written mistake. A larger
+# critic, or one that is trained longer, may see more.
 #
-# Move λ. Above are the critic's advantages, below those of the true values (the sliders need all cells above).
+# Move λ. Above are the advantages from the critic, below those from the true values (the sliders need all cells above).
 
 
 # %%
@@ -226,10 +227,10 @@ def draw(completion, gae_lambda):
 knob(draw, completion=list(shown)[1::-1] + list(shown)[:1:-1], gae_lambda=(0.0, 1.0, 0.05, 0.95))
 
 # %% [text]
-# *With the true values λ = 0 blames the mistake, and praises the first token, which chose to write the steps.* With this critic
-# the mistaken tokens get advantages of {=blame[0.0]:+.2f} at λ = 0, {=blame[0.95]:+.2f} at 0.95 and {=blame[1.0]:+.2f} at 1 (medians of {=len(wrong)}).
-# The blame comes from the reward alone: λ = 1 gives all tokens about the same, 0.95 fades it towards the start. Neither shows where
-# the mistake was made.
+# *With the true values λ = 0 blames the mistake, and credits the first token, which chose to write the steps.* With this critic the
+# mistaken tokens get advantages of {=blame[0.0]:+.2f} at λ = 0, {=blame[0.95]:+.2f} at 0.95 and {=blame[1.0]:+.2f} at 1 (medians of
+# {=len(wrong)}). The blame comes from the reward alone: λ = 1 gives all tokens about the same blame; with 0.95 it fades towards the
+# start. Neither shows where the mistake was made.
 #
 # ## Exercises
 #
@@ -246,7 +247,7 @@ def gae(rewards, values, gae_lambda):
 check("15.1", gae)
 
 # %% [hint]
-# Write $A_t$ in terms of $A_{t+1}$. At which end do you begin, and with what?
+# Write $A_t$ in terms of $A_{t+1}$. At which end do you begin, and with what value?
 
 
 # %% [solution]
@@ -287,13 +288,13 @@ def gae(rewards, values, gae_lambda):
 
 # %% [markdown]
 # **2. The KL in the reward.** Completions have two tokens; `pi`, `ref` and `R` hold, for each pair of tokens, its probability under the
-# policy (which has just sampled), its probability under the reference policy, and its reward. What is the true value before the first
+# policy (which has just sampled it), its probability under the reference policy, and its reward. What is the true value before the first
 # token, $V_1$?
 
 
 # %% [exercise]
 def first_value(pi, ref, R, beta):
-    """numpy arrays (n, n), (n, n), (n, n) and a number to a number."""
+    """From numpy arrays (n, n), (n, n), (n, n) and a number: a number."""
     return ...
 
 
@@ -325,7 +326,7 @@ def first_value(pi, ref, R, beta):
 
 
 # %% [markdown]
-# **3. An optimistic critic.** Every $V_t$ of a completion of n tokens is too high by c. By how much does that change its n advantages?
+# **3. An optimistic critic.** Every $V_t$ of a completion of n tokens is too high by c. By how much does this change its n advantages?
 # Try λ = 1 and λ = 0 first.
 
 
@@ -367,11 +368,11 @@ def shift(c, n, gae_lambda):
 #
 # - With γ = λ = 1 the advantage is the return minus $V_t$: the critic is a baseline, and however bad it is, the mean gradient (before
 #   whitening) stays right.
-# - A smaller λ replaces what was earned by what the critic guesses: as a rule less variance, and a mean gradient as good as the guess.
-# - Predicting the rewards well is not the same as seeing where they were lost: our critic ranks right above wrong by the problem and the form, and
+# - A smaller λ replaces what was earned with what the critic guesses: usually less variance, and a mean gradient as good as the guess.
+# - Predicting rewards well is not the same as seeing where they were lost: our critic ranks right above wrong by problem and form, and
 #   does not see the mistake.
 #
-# The critic is a second network to store, to run and to train. [Lesson 3](03_group_baseline.ipynb) replaces it by the mean of a group.
+# The critic is a second network to store, run and train. [Lesson 3](03_group_baseline.ipynb) replaces it by the mean of a group.
 #
 # Sources: GAE: [1506.02438](https://arxiv.org/abs/1506.02438). PPO for language models: [2203.02155](https://arxiv.org/abs/2203.02155); the
 # KL in the reward of each token: DeepSeekMath, [2402.03300](https://arxiv.org/abs/2402.03300), Eq. 2; RLOO, [2402.14740](https://arxiv.org/abs/2402.14740); REINFORCE++,
