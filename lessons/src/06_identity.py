@@ -249,15 +249,14 @@ for prompt in arithmetic.held_out_problems(1, levels=(1, 2, 3)):
     dots = np.sqrt([np.mean(squared_lengths(k, completions, for_groups)) for k in ks])
     panels.append({"prompt": prompt.prompt, "ratio": v_wrong / v_right, "line": line, "dots": dots})
 show(lengths_over_k(panels, ks, G))
-seven_over_four = ["{:.2f}".format(panel["dots"][6] / panel["dots"][3]) for panel in panels]
+seven_over_four = [panel["dots"][6] / panel["dots"][3] for panel in panels]
 off = np.concatenate([abs(panel["dots"] / panel["line"] - 1) for panel in panels])
-assert (
-    min(seven_over_four) > "0.75" and np.median(off) < 0.1 and off.max() < 0.4
-)  # the formula, on completions that were not used to fit it
+# The formula, on completions that were not used to fit it:
+assert min(seven_over_four) > 0.75 and np.median(off) < 0.1 and off.max() < 0.4
 
 # %% [text]
 # *Dots: measured; line: the formula; dashed: σ.* If σ were the length, an update with seven right completions would be
-# {=2 * identity.sigma(7, 8):.2f} times as long as one with four. Measured: {=", ".join(seven_over_four)}. "**Multiplied by σ**" is a theorem; "**as long
+# {=2 * identity.sigma(7, 8):.2f} times as long as one with four. Measured: {=", ".join(f"{ratio:.2f}" for ratio in seven_over_four)}. "**Multiplied by σ**" is a theorem; "**as long
 # as σ**" depends on the model and the prompt. [Lesson 13](13_quiet_estimators.ipynb) measures both in models that are training.
 #
 # ## Exercises

@@ -64,15 +64,14 @@ old_logps = completion_logps(policy, rollout, 1.0).detach()
 
 
 def gradients():
-    """The gradient of each loss with respect to all parameters, as one vector."""
-    gradients = {}
+    """The gradient of each loss with respect to all parameters, one vector each, and its relative distance from GRPO's."""
+    vectors = {}
     for name, loss in LOSSES.items():
         logps = completion_logps(policy, rollout, 1.0)
         value = loss(logps=logps, old_logps=old_logps, advantages=A.double(), mask=rollout.mask)
-        gradients[name] = parameters_to_vector(torch.autograd.grad(value, list(policy.parameters())))
-    return gradients, {
-        name: ((g - gradients["GRPO"]).norm() / gradients["GRPO"].norm()).item() for name, g in gradients.items()
-    }
+        vectors[name] = parameters_to_vector(torch.autograd.grad(value, list(policy.parameters())))
+    norm = vectors["GRPO"].norm()
+    return vectors, {name: ((vector - vectors["GRPO"]).norm() / norm).item() for name, vector in vectors.items()}
 
 
 fresh, errors = gradients()
