@@ -251,12 +251,13 @@ for prompt in arithmetic.held_out_problems(1, levels=(1, 2, 3)):
 show(lengths_over_k(panels, ks, G))
 seven_over_four = [panel["dots"][6] / panel["dots"][3] for panel in panels]
 off = np.concatenate([abs(panel["dots"] / panel["line"] - 1) for panel in panels])
+measured = ", ".join(map("{:.2f}".format, seven_over_four))
 # The formula, on completions that were not used to fit it:
 assert min(seven_over_four) > 0.75 and np.median(off) < 0.1 and off.max() < 0.4
 
 # %% [text]
 # *Dots: measured; line: the formula; dashed: σ.* If σ were the length, an update with seven right completions would be
-# {=2 * identity.sigma(7, 8):.2f} times as long as one with four. Measured: {=", ".join(f"{ratio:.2f}" for ratio in seven_over_four)}. "**Multiplied by σ**" is a theorem; "**as long
+# {=2 * identity.sigma(7, 8):.2f} times as long as one with four. Measured: {=measured}. "**Multiplied by σ**" is a theorem; "**as long
 # as σ**" depends on the model and the prompt. [Lesson 13](13_quiet_estimators.ipynb) measures both in models that are training.
 #
 # ## Exercises
