@@ -42,8 +42,8 @@ def check(number: str, answer) -> None:
     CHECKS["6.2"] in lessons/checks/lesson_06.py holds what the answer is compared with:
 
         expected    the right answer
-        inputs      keyword arguments, one dictionary for each comparison; without inputs, answer, expected, bug and
-                    mistakes are values instead of functions
+        inputs      the arguments in their order, by name, one dictionary for each comparison; without inputs, answer,
+                    expected, bug and mistakes are values instead of functions
         mistakes    messages, each with the mistake that it names: the reader sees the message if the answer agrees
                     with the mistake, or raises the same kind of error
         bug         the unchanged result of a stub that the reader is to repair
@@ -69,7 +69,9 @@ def judge(
     def outcome(function) -> list | Exception:
         """The values at all inputs, or the error that was raised."""
         try:
-            return [function] if inputs is None else [function(**copy.deepcopy(arguments)) for arguments in inputs]
+            return (
+                [function] if inputs is None else [function(*copy.deepcopy(arguments).values()) for arguments in inputs]
+            )
         except Exception as error:
             return error
 

@@ -31,12 +31,10 @@ CHECKS = {
         "expected": average_over_subsets,
         "inputs": [{"c": 3, "n": 12, "G": 4}, {"c": 9, "n": 10, "G": 2}, {"c": 5, "n": 10, "G": 8}],
         "mistakes": {
-            "that is the plug-in: c / n put for p, too high on average": lambda c, n, G: (
-                (c / n) ** G + (1 - c / n) ** G
-            ),
+            "that is the plug-in: c / n put for p, too high on average": lambda c, n, G: identity.silent_rate(c / n, G),
             "that is the all-right half; the all-wrong groups are silent too": lambda c, n, G: comb(c, G) / comb(n, G),
-            "that is the all-wrong half; the all-right groups are silent too": lambda c, n, G: (
-                comb(n - c, G) / comb(n, G)
+            "that is the all-wrong half; the all-right groups are silent too": (
+                lambda c, n, G: comb(n - c, G) / comb(n, G)
             ),
             "that is the share of mixed groups": lambda c, n, G: 1 - average_over_subsets(c, n, G),
         },
@@ -51,11 +49,11 @@ CHECKS = {
             "that redraws the same problem until its group is mixed: average the rate first, then divide": (
                 lambda p, weights, G: weights @ (G / (1 - identity.silent_rate(p, G)))
             ),
-            "you put the mean p into the formula; average the rates instead": lambda p, weights, G: (
-                G / (1 - identity.silent_rate(weights @ p, G))
+            "you put the mean p into the formula; average the rates instead": (
+                lambda p, weights, G: G / (1 - identity.silent_rate(weights @ p, G))
             ),
-            "that counts the silent groups before it; the useful group is sampled too": lambda p, weights, G: (
-                by_mixed_groups(p, weights, G) - G
+            "that counts the silent groups before it; the useful group is sampled too": (
+                lambda p, weights, G: by_mixed_groups(p, weights, G) - G
             ),
             "that counts groups; each has G completions": lambda p, weights, G: by_mixed_groups(p, weights, G) / G,
             "that is the price of a silent group": lambda p, weights, G: G / (weights @ identity.silent_rate(p, G)),
