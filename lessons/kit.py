@@ -22,6 +22,7 @@ from toy_env.plots import BLUE, GREEN, GREY, ORANGE, PURPLE, RED  # noqa: F401, 
 RIGHT, WRONG = BLUE, RED  # one colour an idea, in all lessons
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
+WITH_SLIDERS = "a picture with sliders"
 
 matplotlib.rcParams.update(
     {
@@ -32,8 +33,6 @@ matplotlib.rcParams.update(
 )  # fmt: skip
 
 # ---------------------------------------------------------------------- exercises
-
-verdicts: list[bool | None] = []  # of every check so far: right, wrong, or None for not attempted
 
 
 def check(number: str, answer) -> None:
@@ -84,25 +83,20 @@ def judge(
     values = outcome(answer)
     raised = isinstance(values, Exception)
     if not raised and all(value is None or value is ... for value in values):
-        return _say(None, "not attempted")
+        return print("– not attempted")
     if agrees(expected):
-        return _say(True, "right")
+        return print("✓ right")
     if bug is not None and agrees(bug):
-        return _say(None, "the bug is still there")
+        return print("– the bug is still there")
     for message, mistake in (mistakes or {}).items():
         if agrees(mistake):
-            return _say(False, message)
+            return print("✗ not yet:", message)
     if raised:
-        return _say(False, f"your code raised {type(values).__name__}: {values}")
+        return print(f"✗ not yet: your code raised {type(values).__name__}: {values}")
     pairs = list(zip(values, outcome(expected)))
     wrong = next(i for i, pair in enumerate(pairs) if not _same(*pair, tolerance))
     case = f" for {_text(inputs[wrong])}" if inputs is not None else ""
-    _say(False, f"{_difference(*pairs[wrong], tolerance)}{case}")
-
-
-def _say(verdict: bool | None, message: str) -> None:
-    verdicts.append(verdict)
-    print({True: "✓ ", False: "✗ not yet: ", None: "– "}[verdict] + message)
+    print(f"✗ not yet: {_difference(*pairs[wrong], tolerance)}{case}")
 
 
 def _array(value) -> np.ndarray:
@@ -179,7 +173,7 @@ def knob(draw: Callable[..., Figure], **sliders: tuple[float, float, float, floa
             widgets[name] = kind(options=in_order(spec), value=spec[0], **settings)
 
     def picture() -> dict:
-        return _image(draw(**{name: widget.value for name, widget in widgets.items()}), "a picture with sliders")
+        return _image(draw(**{name: widget.value for name, widget in widgets.items()}), WITH_SLIDERS)
 
     box = ipywidgets.VBox(list(widgets.values()))
     view = {"version_major": 2, "version_minor": 0, "model_id": box.model_id}

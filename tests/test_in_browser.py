@@ -459,17 +459,18 @@ CONTENT = (
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    """The whole site with the pictures of lessons 0 and 13 drawn."""
+    """The whole site with the pictures of lessons 0 and 13 drawn: its folder, and these pictures."""
     pytest.importorskip("latex2mathml", reason="the site needs latex2mathml: pip install -e '.[page]'")
     folder = tmp_path_factory.mktemp("site")
-    drawn.draw_lessons(DRAWN_LESSONS, folder)
-    return website.write_site(sources.reading_order(), folder).parent
+    pictures = drawn.draw_lessons(DRAWN_LESSONS)
+    return website.write_site(sources.reading_order(), folder, pictures).parent, pictures
 
 
 def test_pages_fit_the_window_and_show_pictures_and_formulas(browser, site):
     """At the width of a phone and of a desk, with everything unfolded."""
-    with opened(browser, site / "index.html") as page:
-        for path in sorted(site.rglob("*.html")):
+    folder, _ = site
+    with opened(browser, folder / "index.html") as page:
+        for path in sorted(folder.rglob("*.html")):
             page.goto(path.as_uri())
             page.evaluate("document.querySelectorAll('details').forEach((details) => details.open = true)")
             for width in (1280, 390):
@@ -481,8 +482,9 @@ def test_pages_fit_the_window_and_show_pictures_and_formulas(browser, site):
 @pytest.mark.parametrize("width", [390, 1280])
 @pytest.mark.parametrize("source", DRAWN_LESSONS, ids=lambda source: source.stem)
 def test_every_slider_changes_its_picture(browser, site, source, width):
-    pictures = drawn.load(source, site / "figures")["narrow" if width == 390 else "wide"]
-    with opened(browser, site / f"{source.stem}.html", viewport={"width": width, "height": 850}) as page:
+    folder, pictures = site
+    pictures = pictures[source]["narrow" if width == 390 else "wide"]
+    with opened(browser, folder / f"{source.stem}.html", viewport={"width": width, "height": 850}) as page:
         for figure in page.query_selector_all("figure[data-picture]"):
             picture = pictures[int(figure.get_attribute("data-picture"))]
             image, inputs = figure.query_selector("img"), figure.query_selector_all("input")
@@ -497,8 +499,7 @@ def test_every_slider_changes_its_picture(browser, site, source, width):
                 content = page.evaluate(CONTENT, image)
                 assert content not in seen, "this position shows nothing new"
                 seen.add(content)
-                position = ",".join(other.input_value() for other in inputs)
-                assert content == "\n".join(picture["lines"][line] for line in picture["frames"][position])
+                assert content == drawn.frame(picture, [other.input_value() for other in inputs])
                 output = page.query_selector(f"output[for='{slider.get_attribute('id')}']")
                 value = values[int(slider.input_value())]
                 assert output.inner_text() == value == slider.get_attribute("aria-valuetext")
