@@ -230,6 +230,12 @@ def new_figure(width: float = 7.0, height: float = 3.4, columns: int = 1, fixed:
     return figure, figure.subplots(rows, columns, **settings)
 
 
+def ticks(axis, values: Sequence[float], labels: Sequence[str] = ()) -> None:
+    """Ticks of an x or y axis at these values alone."""
+    axis.set_ticks(values, labels or [f"{value:g}" for value in values])
+    axis.set_ticks([], minor=True)
+
+
 def label_line(axis, x: float, y: float, text: str, color: str, **settings) -> None:
     """A direct label beside a line, in its colour."""
     axis.annotate(text, (x, y), color=color, fontsize=10, textcoords="offset points",

@@ -23,7 +23,7 @@ SCRIPTS = {
     "RLOO": rloo, "MaxRL": maxrl, "GSPO": gspo, "CISPO": cispo,
 }  # fmt: skip
 NAMES = [build.BASE, *build.RUNS]
-TENSORS = "(policy) => Object.values(policy).map((tensor) => Array.from(tensor))"  # in the order of build.tensor_names
+TENSORS = "(policy) => Object.values(policy).map((tensor) => Array.from(tensor))"  # in the order of build.TENSORS
 pytestmark = pytest.mark.slow
 
 
@@ -65,7 +65,7 @@ def policies(console):
         tensors = console.evaluate(f"(name) => ({TENSORS})(sigmaLadder.policies[name])", name)
         models[name] = load_policy("base")[0].double()
         state = models[name].state_dict()
-        for key, tensor in zip(build.tensor_names(), tensors, strict=True):
+        for key, tensor in zip(build.TENSORS, tensors, strict=True):
             state[key].copy_(torch.tensor(tensor).double().view_as(state[key]))
     return models
 
