@@ -78,7 +78,7 @@ def judge(
         theirs = outcome(other)
         if raised or isinstance(theirs, Exception):
             return type(values) is type(theirs)
-        return all(_same(a, b, tolerance) for a, b in zip(values, theirs))
+        return not any(_difference(*pair, tolerance) for pair in zip(values, theirs))
 
     values = outcome(answer)
     raised = isinstance(values, Exception)
@@ -93,10 +93,9 @@ def judge(
             return print("✗ not yet:", message)
     if raised:
         return print(f"✗ not yet: your code raised {type(values).__name__}: {values}")
-    pairs = list(zip(values, outcome(expected)))
-    wrong = next(i for i, pair in enumerate(pairs) if not _same(*pair, tolerance))
-    case = f" for {_text(inputs[wrong])}" if inputs is not None else ""
-    print(f"✗ not yet: {_difference(*pairs[wrong], tolerance)}{case}")
+    differences = [_difference(*pair, tolerance) for pair in zip(values, outcome(expected))]
+    wrong = next(i for i, difference in enumerate(differences) if difference)
+    print("✗ not yet:", differences[wrong] + (f" for {_text(inputs[wrong])}" if inputs is not None else ""))
 
 
 def _array(value) -> np.ndarray:
@@ -111,24 +110,18 @@ def _numbers(value) -> np.ndarray | None:
         return None
 
 
-def _same(answer, truth, tolerance: float) -> bool:
-    if isinstance(answer, str):
-        return answer.strip().lower() == str(truth).strip().lower()
-    answer, truth = _numbers(answer), _numbers(truth)
-    if answer is None or truth is None or answer.shape != truth.shape:
-        return False
-    return np.allclose(answer, truth, rtol=tolerance, atol=tolerance, equal_nan=True)
-
-
 def _difference(answer, truth, tolerance: float) -> str:
-    """One place where an answer is not right; the right value is not shown."""
+    """One place where an answer is not right, without the right value; empty if all are right."""
+    if isinstance(answer, str) and answer.strip().lower() == str(truth).strip().lower():
+        return ""
     numbers, truth = _numbers(answer), _numbers(truth)
     if numbers is None or truth is None:
         return f"{_text(answer)} is not right"
     if numbers.shape != truth.shape:
         return f"a value of shape {numbers.shape} where one of shape {truth.shape} is wanted"
-    place = tuple(np.argwhere(~np.isclose(numbers, truth, rtol=tolerance, atol=tolerance, equal_nan=True))[0].tolist())
-    return f"{numbers[place]:.4g}{f' in place {place}' if place else ''} is not right"
+    wrong = np.argwhere(~np.isclose(numbers, truth, rtol=tolerance, atol=tolerance, equal_nan=True)).tolist()
+    place = tuple(wrong[0]) if wrong else ()
+    return f"{numbers[place]:.4g}{f' in place {place}' if place else ''} is not right" if wrong else ""
 
 
 def _text(value) -> str:

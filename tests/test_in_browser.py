@@ -266,8 +266,12 @@ def test_flipping_a_verdict_changes_the_update_and_comes_back(page):
 
 @pytest.mark.parametrize("name", ["GRPO", "Dr. GRPO", "DAPO"])
 def test_texts_and_colours_show_what_the_script_computes(page, name):
-    """For every k: the advantages in the rows, the sums in the text and the bars, and which tokens go which way."""
+    """The marked code; for every k: the advantages in the rows, the sums in the text and the bars, and which tokens go
+    which way."""
     choose(page, name)
+    new = {"GRPO": "/ sigma", "Dr. GRPO": "no / sigma", "DAPO": "dynamic sampling"}[name]
+    assert any(new in line for line in page.locator("#code .plus").all_inner_texts())
+    assert (page.locator("#code .minus").count() > 0) == (name != "GRPO")
     for k in range(1, 8):
         while right_ones(page) != k:
             verdict = "wrong" if right_ones(page) < k else "right"
@@ -343,13 +347,6 @@ def test_a_silent_group_is_announced_and_dapo_draws_until_one_is_mixed(page):
         more, completions = map(int, re.findall(r"\d+", page.locator("#told p").first.inner_text()))
         assert 0 < right_ones(page) < 8 and completions == 8 * more
         assert page.locator("#problem").input_value() == shown(page)[0]
-
-
-def test_the_code_of_the_chosen_algorithm_is_marked(page):
-    for name, new in (("GRPO", "/ sigma"), ("Dr. GRPO", "no / sigma"), ("DAPO", "dynamic sampling")):
-        choose(page, name)
-        assert any(new in line for line in page.locator("#code .plus").all_inner_texts())
-        assert (page.locator("#code .minus").count() > 0) == (name != "GRPO")
 
 
 def test_the_dial_opens_after_a_guess_and_shows_the_closed_forms(page):
