@@ -53,7 +53,7 @@ def tiny(tmp_path, monkeypatch):
     """A repository with one lesson and its notebook, which seems to be executed: the source, and the site's folder."""
     files = {
         "README.md": "# The repository\n",
-        "algorithms/README.md": "# Scripts\n\n`algorithms/a.py`\n",
+        "algorithms/README.md": "# Scripts\n\n[a](a.py)\n",
         "algorithms/a.py": '"""Two\nlines."""\n',
         "lessons/README.md": "# All\n\nFirst:\n- [1 · X](01_x.ipynb): it turns\n",
         "lessons/group.html": "<main>One group</main>",

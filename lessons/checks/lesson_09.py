@@ -3,24 +3,11 @@
 from collections.abc import Callable
 from math import comb, log, sqrt
 
-import torch
-
-from algorithms import grpo, maxrl
 from lessons import identity
 
 
-def weight_by_groups(compute_advantages: Callable, p: float, G: int) -> float:
-    """E[g] over the derivative of p, for a coin with one logit, from the groups k = 0..G and a script's advantages.
-
-    R - p is the score of a completion, and p q the derivative of p.
-    """
-    rewards = (torch.arange(G) < torch.arange(G + 1).view(-1, 1)).double()  # row k: k right completions
-    updates = (compute_advantages(rewards=rewards) * (rewards - p)).mean(dim=1).numpy()
-    return float(identity.binomial(p, G) @ updates / (p * (1 - p)))
-
-
-def at_the_edges(G: int) -> tuple[float, float]:
-    return tuple(weight_by_groups(maxrl.compute_advantages, p, G) for p in (1e-9, 1 - 1e-9))
+def at_the_edges(G: int) -> list[float]:
+    return [identity.weight("MaxRL", p, G) for p in (1e-9, 1 - 1e-9)]
 
 
 def by_mixed_groups(p: float, G: int) -> float:
@@ -62,7 +49,7 @@ CHECKS = {
         },
     },
     "9.3": {
-        "expected": lambda p, G: weight_by_groups(grpo.compute_advantages, p, G),
+        "expected": lambda p, G: identity.weight("GRPO", p, G),
         "inputs": [{"p": 0.02, "G": 3}, {"p": 0.5, "G": 8}, {"p": 0.9, "G": 5}],
         "bug": by_mixed_groups,
         "mistakes": {

@@ -204,12 +204,6 @@ class Renderer(IPythonRenderer):
     def image(self, text: str, url: str, title: str | None = None) -> str:
         return f'<div class="scroll"><img src="{self.address(url)}" alt="{html.escape(text)}"></div>\n'
 
-    def codespan(self, text: str) -> str:
-        code = super().codespan(text)
-        if re.fullmatch(r"algorithms/\w+\.py", text) and (sources.LESSONS.parent / text).is_file():
-            return self.link(code, relative(text, self.file))
-        return code
-
     def block_code(self, code: str, info: str | None = None) -> str:
         return highlighted(code, (info or "text").split()[0])
 
