@@ -5,21 +5,13 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from lessons import identity
-from lessons.identity import silent_rate
+from lessons.identity import expected_sigma, silent_rate
 
 
 def capped_redraw(p: float, G: int, draws: int) -> float:
-    """Weight over GRPO's of a prompt whose group is drawn again while it is silent, at most `draws` times in all: by
-    following the probabilities of k = 0..G from draw to draw."""
-    once = identity.binomial(p, G)
-    chance = once.copy()
-    for _ in range(draws - 1):
-        silent = chance[0] + chance[G]
-        chance[[0, G]] = 0
-        chance += silent * once
-    sigma = identity.sigma(np.arange(G + 1), G)
-    return float(chance @ sigma / (once @ sigma))
+    """Weight over GRPO's of a prompt whose group is drawn again while it is silent, at most `draws` times in all: each
+    draw adds the probability that it is needed."""
+    return sum(silent_rate(p, G) ** i for i in range(draws))
 
 
 def wasted(p: np.ndarray, G: int, most: int = 4000) -> float:
@@ -51,7 +43,7 @@ CHECKS = {
                 lambda p, G, draws: sum((1 - p) ** (G * i) for i in range(draws))
             ),
             "expected σ of a mixed group does not change; only how often the group is mixed": (
-                lambda p, G, draws: identity.expected_sigma(p, G) / (1 - silent_rate(p, G))
+                lambda p, G, draws: expected_sigma(p, G) / (1 - silent_rate(p, G))
             ),
         },
     },
