@@ -22,6 +22,7 @@ from toy_env.plots import BLUE, GREEN, GREY, ORANGE, PURPLE, RED  # noqa: F401, 
 RIGHT, WRONG = BLUE, RED  # one colour an idea, in all lessons
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
+WITH_SLIDERS = "a picture with sliders"
 
 matplotlib.rcParams.update(
     {
@@ -33,8 +34,6 @@ matplotlib.rcParams.update(
 
 # ---------------------------------------------------------------------- exercises
 
-verdicts: list[bool | None] = []  # of every check so far: right, wrong, or None for not attempted
-
 
 def check(number: str, answer) -> None:
     """Say whether an answer to exercise `number`, such as "6.2", is right, and if not, which mistake it resembles.
@@ -42,8 +41,8 @@ def check(number: str, answer) -> None:
     CHECKS["6.2"] in lessons/checks/lesson_06.py holds what the answer is compared with:
 
         expected    the right answer
-        inputs      keyword arguments, one dictionary for each comparison; without inputs, answer, expected, bug and
-                    mistakes are values instead of functions
+        inputs      the arguments in their order, by name, one dictionary for each comparison; without inputs, answer,
+                    expected, bug and mistakes are values instead of functions
         mistakes    messages, each with the mistake that it names: the reader sees the message if the answer agrees
                     with the mistake, or raises the same kind of error
         bug         the unchanged result of a stub that the reader is to repair
@@ -69,7 +68,9 @@ def judge(
     def outcome(function) -> list | Exception:
         """The values at all inputs, or the error that was raised."""
         try:
-            return [function] if inputs is None else [function(**copy.deepcopy(arguments)) for arguments in inputs]
+            return (
+                [function] if inputs is None else [function(*copy.deepcopy(arguments).values()) for arguments in inputs]
+            )
         except Exception as error:
             return error
 
@@ -77,30 +78,24 @@ def judge(
         theirs = outcome(other)
         if raised or isinstance(theirs, Exception):
             return type(values) is type(theirs)
-        return all(_same(a, b, tolerance) for a, b in zip(values, theirs))
+        return not any(_difference(*pair, tolerance) for pair in zip(values, theirs))
 
     values = outcome(answer)
     raised = isinstance(values, Exception)
     if not raised and all(value is None or value is ... for value in values):
-        return _say(None, "not attempted")
+        return print("– not attempted")
     if agrees(expected):
-        return _say(True, "right")
+        return print("✓ right")
     if bug is not None and agrees(bug):
-        return _say(None, "the bug is still there")
+        return print("– the bug is still there")
     for message, mistake in (mistakes or {}).items():
         if agrees(mistake):
-            return _say(False, message)
+            return print("✗ not yet:", message)
     if raised:
-        return _say(False, f"your code raised {type(values).__name__}: {values}")
-    pairs = list(zip(values, outcome(expected)))
-    wrong = next(i for i, pair in enumerate(pairs) if not _same(*pair, tolerance))
-    case = f" for {_text(inputs[wrong])}" if inputs is not None else ""
-    _say(False, f"{_difference(*pairs[wrong], tolerance)}{case}")
-
-
-def _say(verdict: bool | None, message: str) -> None:
-    verdicts.append(verdict)
-    print({True: "✓ ", False: "✗ not yet: ", None: "– "}[verdict] + message)
+        return print(f"✗ not yet: your code raised {type(values).__name__}: {values}")
+    differences = [_difference(*pair, tolerance) for pair in zip(values, outcome(expected))]
+    wrong = next(i for i, difference in enumerate(differences) if difference)
+    print("✗ not yet:", differences[wrong] + (f" for {_text(inputs[wrong])}" if inputs is not None else ""))
 
 
 def _array(value) -> np.ndarray:
@@ -115,24 +110,18 @@ def _numbers(value) -> np.ndarray | None:
         return None
 
 
-def _same(answer, truth, tolerance: float) -> bool:
-    if isinstance(answer, str):
-        return answer.strip().lower() == str(truth).strip().lower()
-    answer, truth = _numbers(answer), _numbers(truth)
-    if answer is None or truth is None or answer.shape != truth.shape:
-        return False
-    return np.allclose(answer, truth, rtol=tolerance, atol=tolerance, equal_nan=True)
-
-
 def _difference(answer, truth, tolerance: float) -> str:
-    """One place where an answer is not right; the right value is not shown."""
+    """One place where an answer is not right, without the right value; empty if all are right."""
+    if isinstance(answer, str) and answer.strip().lower() == str(truth).strip().lower():
+        return ""
     numbers, truth = _numbers(answer), _numbers(truth)
     if numbers is None or truth is None:
         return f"{_text(answer)} is not right"
     if numbers.shape != truth.shape:
         return f"a value of shape {numbers.shape} where one of shape {truth.shape} is wanted"
-    place = tuple(np.argwhere(~np.isclose(numbers, truth, rtol=tolerance, atol=tolerance, equal_nan=True))[0].tolist())
-    return f"{numbers[place]:.4g}{f' in place {place}' if place else ''} is not right"
+    wrong = np.argwhere(~np.isclose(numbers, truth, rtol=tolerance, atol=tolerance, equal_nan=True)).tolist()
+    place = tuple(wrong[0]) if wrong else ()
+    return f"{numbers[place]:.4g}{f' in place {place}' if place else ''} is not right" if wrong else ""
 
 
 def _text(value) -> str:
@@ -177,7 +166,7 @@ def knob(draw: Callable[..., Figure], **sliders: tuple[float, float, float, floa
             widgets[name] = kind(options=in_order(spec), value=spec[0], **settings)
 
     def picture() -> dict:
-        return _image(draw(**{name: widget.value for name, widget in widgets.items()}), "a picture with sliders")
+        return _image(draw(**{name: widget.value for name, widget in widgets.items()}), WITH_SLIDERS)
 
     box = ipywidgets.VBox(list(widgets.values()))
     view = {"version_major": 2, "version_minor": 0, "model_id": box.model_id}
@@ -232,6 +221,12 @@ def new_figure(width: float = 7.0, height: float = 3.4, columns: int = 1, fixed:
         rows, columns, width, height = columns, 1, 3.9, {1: height, 2: 2 * 2.7}.get(columns, 1.8 * columns)
     figure = Figure(figsize=(width, height), layout="constrained")
     return figure, figure.subplots(rows, columns, **settings)
+
+
+def ticks(axis, values: Sequence[float], labels: Sequence[str] = ()) -> None:
+    """Ticks of an x or y axis at these values alone."""
+    axis.set_ticks(values, labels or [f"{value:g}" for value in values])
+    axis.set_ticks([], minor=True)
 
 
 def label_line(axis, x: float, y: float, text: str, color: str, **settings) -> None:

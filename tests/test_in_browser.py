@@ -23,7 +23,7 @@ SCRIPTS = {
     "RLOO": rloo, "MaxRL": maxrl, "GSPO": gspo, "CISPO": cispo,
 }  # fmt: skip
 NAMES = [build.BASE, *build.RUNS]
-TENSORS = "(policy) => Object.values(policy).map((tensor) => Array.from(tensor))"  # in the order of build.tensor_names
+TENSORS = "(policy) => Object.values(policy).map((tensor) => Array.from(tensor))"  # in the order of build.TENSORS
 pytestmark = pytest.mark.slow
 
 
@@ -65,7 +65,7 @@ def policies(console):
         tensors = console.evaluate(f"(name) => ({TENSORS})(sigmaLadder.policies[name])", name)
         models[name] = load_policy("base")[0].double()
         state = models[name].state_dict()
-        for key, tensor in zip(build.tensor_names(), tensors, strict=True):
+        for key, tensor in zip(build.TENSORS, tensors, strict=True):
             state[key].copy_(torch.tensor(tensor).double().view_as(state[key]))
     return models
 
@@ -266,8 +266,12 @@ def test_flipping_a_verdict_changes_the_update_and_comes_back(page):
 
 @pytest.mark.parametrize("name", ["GRPO", "Dr. GRPO", "DAPO"])
 def test_texts_and_colours_show_what_the_script_computes(page, name):
-    """For every k: the advantages in the rows, the sums in the text and the bars, and which tokens go which way."""
+    """The marked code; for every k: the advantages in the rows, the sums in the text and the bars, and which tokens go
+    which way."""
     choose(page, name)
+    new = {"GRPO": "/ sigma", "Dr. GRPO": "no / sigma", "DAPO": "dynamic sampling"}[name]
+    assert any(new in line for line in page.locator("#code .plus").all_inner_texts())
+    assert (page.locator("#code .minus").count() > 0) == (name != "GRPO")
     for k in range(1, 8):
         while right_ones(page) != k:
             verdict = "wrong" if right_ones(page) < k else "right"
@@ -343,13 +347,6 @@ def test_a_silent_group_is_announced_and_dapo_draws_until_one_is_mixed(page):
         more, completions = map(int, re.findall(r"\d+", page.locator("#told p").first.inner_text()))
         assert 0 < right_ones(page) < 8 and completions == 8 * more
         assert page.locator("#problem").input_value() == shown(page)[0]
-
-
-def test_the_code_of_the_chosen_algorithm_is_marked(page):
-    for name, new in (("GRPO", "/ sigma"), ("Dr. GRPO", "no / sigma"), ("DAPO", "dynamic sampling")):
-        choose(page, name)
-        assert any(new in line for line in page.locator("#code .plus").all_inner_texts())
-        assert (page.locator("#code .minus").count() > 0) == (name != "GRPO")
 
 
 def test_the_dial_opens_after_a_guess_and_shows_the_closed_forms(page):
@@ -459,17 +456,18 @@ CONTENT = (
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    """The whole site with the pictures of lessons 0 and 13 drawn."""
+    """The whole site with the pictures of lessons 0 and 13 drawn: its folder, and these pictures."""
     pytest.importorskip("latex2mathml", reason="the site needs latex2mathml: pip install -e '.[page]'")
     folder = tmp_path_factory.mktemp("site")
-    drawn.draw_lessons(DRAWN_LESSONS, folder)
-    return website.write_site(sources.reading_order(), folder).parent
+    pictures = drawn.draw_lessons(DRAWN_LESSONS)
+    return website.write_site(sources.reading_order(), folder, pictures).parent, pictures
 
 
 def test_pages_fit_the_window_and_show_pictures_and_formulas(browser, site):
     """At the width of a phone and of a desk, with everything unfolded."""
-    with opened(browser, site / "index.html") as page:
-        for path in sorted(site.rglob("*.html")):
+    folder, _ = site
+    with opened(browser, folder / "index.html") as page:
+        for path in sorted(folder.rglob("*.html")):
             page.goto(path.as_uri())
             page.evaluate("document.querySelectorAll('details').forEach((details) => details.open = true)")
             for width in (1280, 390):
@@ -481,8 +479,9 @@ def test_pages_fit_the_window_and_show_pictures_and_formulas(browser, site):
 @pytest.mark.parametrize("width", [390, 1280])
 @pytest.mark.parametrize("source", DRAWN_LESSONS, ids=lambda source: source.stem)
 def test_every_slider_changes_its_picture(browser, site, source, width):
-    pictures = drawn.load(source, site / "figures")["narrow" if width == 390 else "wide"]
-    with opened(browser, site / f"{source.stem}.html", viewport={"width": width, "height": 850}) as page:
+    folder, pictures = site
+    pictures = pictures[source]["narrow" if width == 390 else "wide"]
+    with opened(browser, folder / f"{source.stem}.html", viewport={"width": width, "height": 850}) as page:
         for figure in page.query_selector_all("figure[data-picture]"):
             picture = pictures[int(figure.get_attribute("data-picture"))]
             image, inputs = figure.query_selector("img"), figure.query_selector_all("input")
@@ -497,8 +496,7 @@ def test_every_slider_changes_its_picture(browser, site, source, width):
                 content = page.evaluate(CONTENT, image)
                 assert content not in seen, "this position shows nothing new"
                 seen.add(content)
-                position = ",".join(other.input_value() for other in inputs)
-                assert content == "\n".join(picture["lines"][line] for line in picture["frames"][position])
+                assert content == drawn.frame(picture, [other.input_value() for other in inputs])
                 output = page.query_selector(f"output[for='{slider.get_attribute('id')}']")
                 value = values[int(slider.input_value())]
                 assert output.inner_text() == value == slider.get_attribute("aria-valuetext")

@@ -1,8 +1,8 @@
 """The site of the lessons: links, formulas, pictures and the positions of sliders; test_in_browser.py opens it."""
 
 import base64
+import json
 import re
-from math import prod
 from pathlib import Path
 
 import nbformat
@@ -53,7 +53,7 @@ def tiny(tmp_path, monkeypatch):
     """A repository with one lesson and its notebook, which seems to be executed: the source, and the site's folder."""
     files = {
         "README.md": "# The repository\n",
-        "algorithms/README.md": "# Scripts\n\n`algorithms/a.py`\n",
+        "algorithms/README.md": "# Scripts\n\n[a](a.py)\n",
         "algorithms/a.py": '"""Two\nlines."""\n',
         "lessons/README.md": "# All\n\nFirst:\n- [1 · X](01_x.ipynb): it turns\n",
         "lessons/group.html": "<main>One group</main>",
@@ -68,29 +68,28 @@ def tiny(tmp_path, monkeypatch):
     notebook = build.notebook_of(source)
     for cell in notebook.cells:
         if "show(" in cell.source or "knob(" in cell.source:
-            cell.outputs = [nbformat.v4.new_output("display_data", {"image/png": PIXEL})]
+            text = kit.WITH_SLIDERS if "knob(" in cell.source else "a figure"
+            cell.outputs = [nbformat.v4.new_output("display_data", {"image/png": PIXEL, "text/plain": text})]
         if "print(" in cell.source:
             cell.outputs.append(nbformat.v4.new_output("stream", text="two\n"))
     nbformat.write(notebook, tmp_path / "lessons/01_x.ipynb")
     return source, tmp_path / "lessons/html"
 
 
-def write(source: Path, folder: Path) -> str:
-    """The lesson's page."""
-    return website.write_site([source], folder).with_name("01_x.html").read_text("utf-8")
+def write(source: Path, folder: Path, pictures: dict | None = None) -> str:
+    """The lesson's page. pictures: by width, if they are drawn."""
+    return website.write_site([source], folder, {source: pictures}).with_name("01_x.html").read_text("utf-8")
 
 
-def draw(source: Path, folder: Path) -> None:
-    """The pictures of a lesson, drawn in this process."""
-    (folder / "figures").mkdir(parents=True, exist_ok=True)
-    for width in drawn.WIDTHS:
-        drawn.draw_lesson(source, width, folder / "figures")
+def draw(source: Path) -> dict[str, list[dict]]:
+    """The pictures of a lesson by width, drawn in this process."""
+    return {width: drawn.draw_lesson(source, width) for width in drawn.WIDTHS}
 
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
     """The whole site without drawn pictures: its folder, and its pages by address."""
-    folder = website.write_site(sources.reading_order(), tmp_path_factory.mktemp("site")).parent
+    folder = website.write_site(sources.reading_order(), tmp_path_factory.mktemp("site"), {}).parent
     paths = folder.rglob("*.html")
     return folder, {path: BeautifulSoup(path.read_text("utf-8"), "html.parser") for path in paths}
 
@@ -147,7 +146,7 @@ def test_formulas():
 def test_a_lesson_without_drawn_pictures_shows_the_notebooks(tiny):
     text = write(*tiny)
     assert text.count('<img style="--least: 40rem" src="figures/01_x-') == 2 and "sliders.js" not in text
-    assert "sliders move <code>a</code> and <code>word</code>" in text and "(needs" not in text
+    assert text.count(website.STILL) == 1 and "(needs" not in text
     assert 'alt="1 · X"' in text and "About 5 minutes. Exercises are answered in JupyterLab" in text
     assert text.count(f"<summary>{website.FOLDED}</summary>") == 1  # the knob; the other cell prints
     assert text.index("figures/01_x-1.png") < text.index(website.FOLDED)
@@ -157,37 +156,25 @@ def test_a_lesson_without_drawn_pictures_shows_the_notebooks(tiny):
 
 def test_sliders_are_drawn_and_frames_reassemble(tiny, monkeypatch):
     source, folder = tiny
-    draw(source, folder)
-    text = write(source, folder)
-    first = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    pictures = draw(source)
+    text = write(source, folder, pictures)
     assert text.count('<input type="range"') == 2 and text.count("-narrow.svg") == 2 and ".png" not in text
     assert 'value="1"' in text and website.ONE_AT_A_TIME not in text and 'data-together="yes"' in text
-    pictures = drawn.load(source, folder / "figures")
     for width in drawn.WIDTHS:
         turning, still = pictures[width]
-        frames = {at: "\n".join(turning["lines"][i] for i in frame) for at, frame in turning["frames"].items()}
+        frames = {position: drawn.frame(turning, position.split(",")) for position in turning["frames"]}
         assert len(frames) == len(set(frames.values())) == 6 and still["sliders"] == []
-        assert frames["1,0"] + "\n" == (folder / f"figures/01_x-1-{width}.svg").read_text("utf-8")
-    assert [website.size_of(folder / f"figures/01_x-1-{width}.svg")[0] for width in drawn.WIDTHS] == [384, 374]
+        assert frames["1,0"] == (folder / f"figures/01_x-1-{width}.svg").read_text("utf-8")
+        script = (folder / f"figures/01_x-{width}.js").read_text("utf-8")
+        assert json.loads(re.fullmatch(rf'drawn\["01_x-{width}"\] = (.*);\n', script)[1]) == pictures[width]
+    assert [website.size_of(drawn.frame(pictures[width][1], ())) for width in drawn.WIDTHS] == [(384, 192), (374, 192)]
     monkeypatch.setattr(kit, "narrow", True)
     namespace = sources.run_cells(sources.read_cells(source)[1:2], source)
     assert frames["2,1"] + "\n" == drawn.svg(namespace["draw"](2, "yy"))
-    draw(source, folder)
-    write(source, folder)
-    assert all(path.read_bytes() == content for path, content in first.items()), "the same bytes for the same source"
-
-
-def test_pictures_of_another_source_or_notebook_are_not_used(tiny):
-    source, folder = tiny
-    draw(source, folder)
-    source.write_text(TINY + "\n# %% [hint]\n# one more\n", "utf-8")
-    assert ".svg" not in write(source, folder)
-    source.write_text(TINY, "utf-8")
-    assert ".png" not in write(source, folder)
-    notebook = nbformat.read(sources.LESSONS / "01_x.ipynb", as_version=4)
-    notebook.cells[3].outputs = []
-    nbformat.write(notebook, sources.LESSONS / "01_x.ipynb")
-    assert ".svg" not in write(source, folder), "the notebook has one picture less"
+    assert draw(source) == pictures, "the same for the same source"
+    source.write_text(TINY.replace("show(draw(2))", ""), "utf-8")
+    with pytest.raises(UsageError, match="^01_x.ipynb is built from another source; run python lessons/site/build.py$"):
+        write(source, folder, draw(source))
 
 
 def test_the_command_removes_old_pages_executes_nothing_and_names_what_is_missing(tiny, monkeypatch, capsys):
@@ -197,8 +184,8 @@ def test_the_command_removes_old_pages_executes_nothing_and_names_what_is_missin
     folder.mkdir()
     (folder / "00_old.html").touch()
     website.main(website.Config())
-    still = "still pictures, without sliders, in lessons 1: add --draw"
-    assert capsys.readouterr().out == f"{still}\nopen {folder}/index.html\n" and not (folder / "00_old.html").exists()
+    told = f"open {folder}/index.html\nits pictures are still: add --draw for sliders\n"
+    assert capsys.readouterr().out == told and not (folder / "00_old.html").exists()
     assert 'href="a.py.html"' in (folder / "algorithms/README.html").read_text("utf-8")
     monkeypatch.setattr(website, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match=r"^the site needs the package latex2mathml: pip install -e '.\[page\]'$"):
@@ -216,37 +203,13 @@ def test_a_link_out_of_the_repository_or_to_nothing_leaves_the_old_site(link, ti
     assert before == {path: path.read_bytes() for path in tiny[1].rglob("*") if path.is_file()}
 
 
-SLIDERS = [
-    {"k": (0, 8, 1, 1)},
-    {"G": (2, 64, 1, 4)},
-    {"ratio": (0.1, 2.9, 0.1, 1.5), "eps": (0.05, 0.6, 0.05, 0.2)},
-    {"rule": list("abcde"), "G": (2, 64, 1, 8)},
-    {"completion": list("abcd"), "gae_lambda": (0.0, 1.0, 0.05, 0.95)},
-    {"eps_low": (0.05, 0.5, 0.01, 0.2), "eps_high": (0.05, 0.6, 0.01, 0.28), "p": [0.1, 0.01, 0.5]},
-]
-
-
-@pytest.mark.parametrize("sliders", SLIDERS, ids="-".join)
-def test_positions(sliders):
-    """At most 60, with the start among them: all combinations, or one slider at a time from the start."""
-    choices = {name: drawn.values_of(spec) for name, spec in sliders.items()}
-    kept, whole, positions = drawn.positions(choices)
-    start = tuple(numbers.index(first) for numbers, (_, first) in zip(kept, choices.values()))
-    assert len(positions) == len(set(positions)) <= 60 and start in positions
-    for numbers, (values, _), spec in zip(kept, choices.values(), sliders.values()):
-        assert numbers[0] == 0 and numbers[-1] == len(values) - 1 and numbers == sorted(set(numbers))
-        assert not isinstance(spec, list) or len(numbers) == len(spec), "a choice is left out"
-    if whole:
-        assert len(positions) == prod(map(len, kept))
-    else:
-        assert all(sum(a != b for a, b in zip(position, start)) <= 1 for position in positions)
-    assert whole == ("eps" not in sliders and "rule" not in sliders and "eps_low" not in sliders)
-
-
-def test_slider_values():
+def test_positions_of_sliders():
     assert drawn.values_of((0.1, 0.4, 0.1, 0.3)) == ([0.1, 0.2, 0.3, 0.4], 2)
     assert drawn.values_of((2, 5, 1, 4)) == ([2, 3, 4, 5], 2) and drawn.values_of(["b", "a"]) == (["b", "a"], 0)
     assert drawn.text_of(-0.25) == "−0.25" and drawn.text_of(3.0) == "3" and drawn.text_of("x y") == "x y"
+    assert drawn.positions({"a": ([5, 6], 1), "b": (["x", "y"], 0)}) == (True, [(0, 0), (0, 1), (1, 0), (1, 1)])
+    whole, positions = drawn.positions({"a": (list(range(63)), 4), "b": (["x", "y"], 1)})  # 126 combinations
+    assert not whole and sorted(positions) == sorted([(i, 1) for i in range(63)] + [(4, 0)])
 
 
 def test_only_cells_that_draw_are_folded():

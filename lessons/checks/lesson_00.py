@@ -1,42 +1,33 @@
 """What the exercises of lesson 0 are checked against. `kit.check` explains the keys."""
 
-import math
 from collections.abc import Callable
+from math import exp
 
+import numpy as np
 import torch
-
-
-def p_of(z: float) -> float:
-    return 1 / (1 + math.exp(-z))
 
 
 def by_autograd(z: float, R: int, b: float, rate: float) -> float:
     """One step of gradient descent on minus the advantage times the log-probability of what was sampled."""
     leaf = torch.tensor(z, dtype=torch.float64, requires_grad=True)
-    p = leaf.sigmoid()
-    loss = -(R - b) * torch.log(p if R else 1 - p)
-    loss.backward()
-    return (leaf - rate * leaf.grad).item()
+    loss = -(R - b) * torch.nn.functional.logsigmoid(leaf if R else -leaf)
+    return z - rate * torch.autograd.grad(loss, leaf)[0].item()
 
 
-def step_along(direction: Callable, advantage: Callable = lambda R, b: R - b) -> Callable:
-    """The update that would take `direction`(p, R) for the score."""
-    return lambda z, R, b, rate: z + rate * advantage(R, b) * direction(p_of(z), R)
-
-
-def score(p: float, R: int) -> float:
-    return 1 - p if R else -p
+def step(push: Callable) -> Callable:
+    """The update by rate * push(p, R, b)."""
+    return lambda z, R, b, rate: z + rate * push(1 / (1 + exp(-z)), R, b)
 
 
 def variance(p: float, b: float) -> float:
-    """Of (R - b) s, by listing both outcomes."""
-    outcomes = [(p, (1 - b) * score(p, 1)), (1 - p, (0 - b) * score(p, 0))]
-    mean = sum(share * g for share, g in outcomes)
-    return sum(share * (g - mean) ** 2 for share, g in outcomes)
+    """Of (R - b) times the score, R - p, by listing both outcomes."""
+    chance, R = np.array([p, 1 - p]), np.array([1, 0])
+    estimates = (R - b) * (R - p)
+    return chance @ (estimates - chance @ estimates) ** 2
 
 
 def fewest(noise: Callable) -> Callable:
-    """The function that picks the candidate b with the lowest of(p, b)."""
+    """The function that picks the candidate b with the lowest noise(p, b)."""
     return lambda p, candidates: min(candidates, key=lambda b: noise(p, b))
 
 
@@ -50,18 +41,18 @@ CHECKS = {
             {"z": -1.2, "R": 0, "b": -1.0, "rate": 0.1},
         ],
         "mistakes": {
-            "when the wrong completion was sampled, it is the log-probability of the wrong one that counts": step_along(
-                lambda p, R: 1 - p
+            "when the wrong completion was sampled, it is the log-probability of the wrong one that counts": step(
+                lambda p, R, b: (R - b) * (1 - p)
             ),
-            "that is the slope of the probability; the logarithm divides it by the probability": step_along(
-                lambda p, R: p * (1 - p) * (1 if R else -1)
+            "that is the slope of the probability; the logarithm divides it by the probability": step(
+                lambda p, R, b: (R - b) * p * (1 - p) * (1 if R else -1)
             ),
-            "the update goes down the hill: a positive advantage must make what was sampled more probable": (
-                step_along(lambda p, R: -score(p, R))
+            "the update goes down the hill: a positive advantage must make what was sampled more probable": step(
+                lambda p, R, b: (b - R) * (R - p)
             ),
-            "the baseline is missing": step_along(score, lambda R, b: R),
-            "multiply by the score: what was improbable moves further than what was probable": step_along(
-                lambda p, R: 1 if R else -1
+            "the baseline is missing": step(lambda p, R, b: R * (R - p)),
+            "multiply by the score: what was improbable moves further than what was probable": step(
+                lambda p, R, b: (R - b) * (1 if R else -1)
             ),
         },
     },
@@ -79,10 +70,8 @@ CHECKS = {
                 fewest(lambda p, b: abs(b - p))
             ),
             "no baseline is not always the least noisy": fewest(lambda p, b: abs(b)),
-            "the two outcomes are not equally likely": fewest(
-                lambda p, b: ((1 - b) * score(p, 1)) ** 2 + (b * score(p, 0)) ** 2
-            ),
-            "that is the noisiest": lambda p, candidates: max(candidates, key=lambda b: variance(p, b)),
+            "the two outcomes are not equally likely": fewest(lambda p, b: ((1 - b) * (1 - p)) ** 2 + (b * p) ** 2),
+            "that is the noisiest": fewest(lambda p, b: -variance(p, b)),
             "R - b has the same variance for every b: multiply by the score first": lambda p, candidates: candidates[0],
         },
     },

@@ -10,21 +10,13 @@ def score(logits: np.ndarray, token: int) -> Tensor:
     return torch.autograd.grad(z.log_softmax(dim=0)[token], z)[0]
 
 
-def variance(b: float, pi: np.ndarray, R: np.ndarray, s: np.ndarray) -> float:
-    """The mean squared distance of (R - b) s from its mean, by listing."""
-    g = (R - b)[:, None] * s
-    return pi @ ((g - pi @ g) ** 2).sum(axis=1)
+def softmax(logits: np.ndarray) -> Tensor:
+    return torch.tensor(logits).softmax(dim=0)
 
 
 def as_noisy_as_none(p: float) -> float:
-    """The w at which Var(p) = Var(0). Right scores are -1 and 1, wrong ones -w^.5 and w^.5: both are linear in w."""
-
-    def gap(w: float) -> float:
-        pi, R = np.array([p, p, 1 - p, 1 - p]) / 2, np.array([1, 1, 0, 0])
-        s = np.array([[-1.0], [1.0], [-(w**0.5)], [w**0.5]])
-        return variance(p, pi, R, s) - variance(0, pi, R, s)
-
-    return gap(0) / (gap(0) - gap(1))
+    """The w at which p (1 - b)^2 + (1 - p) b^2 w, the mean of |(R - b) s|^2, is the same for b = p as for b = 0."""
+    return (p - p * (1 - p) ** 2) / ((1 - p) * p**2)
 
 
 def up_to_eos(ids: Tensor, eos: int) -> Tensor:
@@ -40,20 +32,16 @@ CHECKS = {
             {"logits": np.array([2.0, 0.5, 0.0, 1.0]), "token": 3},
         ],
         "mistakes": {
-            "the sign: this is the gradient of the cross-entropy, minus the log-probability": lambda **inputs: (
-                -score(**inputs)
-            ),
+            "the sign: this is the gradient of the cross-entropy, minus the log-probability": lambda z, i: -score(z, i),
             "that is the gradient of the probability; the logarithm divides it by the probability": (
-                lambda logits, token: score(logits, token) * torch.tensor(logits).softmax(dim=0)[token]
+                lambda z, i: score(z, i) * softmax(z)[i]
             ),
-            "the 1 belongs to the sampled token's logit only": lambda logits, token: (
-                1 - torch.tensor(logits).softmax(dim=0)
-            ),
-            "the other logits matter too: they are in the denominator of the softmax": lambda logits, token: (
-                score(logits, token) * (torch.arange(len(logits)) == token)
+            "the 1 belongs to the sampled token's logit only": lambda z, i: 1 - softmax(z),
+            "the other logits matter too: they are in the denominator of the softmax": lambda z, i: (
+                score(z, i) * (torch.arange(len(z)) == i)
             ),
             "that is the first term alone; the denominator of the softmax depends on the logits too": (
-                lambda logits, token: (torch.arange(len(logits)) == token).double()
+                lambda z, i: torch.arange(len(z)) == i
             ),
         },
     },
@@ -62,7 +50,7 @@ CHECKS = {
         "inputs": [{"p": 0.1}, {"p": 0.46}, {"p": 0.93}],
         "mistakes": {
             "there b = p is the best baseline; it is as noisy as none where it is twice the best": lambda p: 1.0,
-            "the other way round: w is wrong over right": lambda p: (1 - p) / (2 - p),
+            "the other way round: w is wrong over right": lambda p: 1 / as_noisy_as_none(p),
             "w is the ratio of the squares, and not of the lengths": lambda p: as_noisy_as_none(p) ** 0.5,
             "right and wrong completions are not equally likely": lambda p: (2 - p) / p,
             "p is the probability of a right completion; you took it for that of a wrong one": lambda p: (
@@ -79,7 +67,7 @@ CHECKS = {
         "bug": lambda ids, eos: ids != eos,
         "mistakes": {
             "the EOS itself is still left out": lambda ids, eos: up_to_eos(ids, eos) & (ids != eos),
-            "this trains the padding too": lambda ids, eos: torch.ones_like(ids, dtype=torch.bool),
+            "this trains the padding too": lambda ids, eos: torch.ones_like(ids),
             "after the first EOS nothing counts, whatever its id": lambda ids, eos: (ids == eos).cumsum(dim=1) <= 1,
             "an EOS counts only once: the padding behind it is EOS too": lambda ids, eos: (
                 up_to_eos(ids, eos) | (ids == eos)

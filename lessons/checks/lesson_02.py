@@ -5,32 +5,13 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from algorithms import ppo
-
-
-def gradient_of(loss: Callable) -> Callable:
-    """The function that gives the gradient of a loss (logps, ...) with respect to logps; what is no loss, as it is."""
-
-    def answer(logps: Tensor, **rest) -> Tensor:
-        logps = logps.clone().requires_grad_()
-        value = loss(logps=logps, **rest)
-        return torch.autograd.grad(value, logps)[0] if isinstance(value, Tensor) else value
-
-    return answer
-
-
-def loss_of_the_script(logps: Tensor, old_logps: Tensor, A: Tensor, eps: float) -> Tensor:
-    mask = torch.ones(1, len(logps)).bool()
-    config = ppo.Config(clip_eps=eps)
-    return ppo.policy_loss(logps=logps[None], old_logps=old_logps[None], advantages=A[None], mask=mask, config=config)
-
 
 def stopped(objective: Callable) -> Callable:
-    """Where the gradient of objective(ratio, A, ...) with respect to the log-probabilities is 0, by autograd."""
+    """Where the gradient of objective(ratio, A, eps, ...) with respect to the log-probabilities is 0, by autograd."""
 
-    def answer(ratio: Tensor, A: Tensor, **more: float) -> Tensor:
+    def answer(ratio: Tensor, A: Tensor, *bounds: float) -> Tensor:
         logps = ratio.log().requires_grad_()
-        return torch.autograd.grad(objective(logps.exp(), A, **more).sum(), logps)[0] == 0
+        return torch.autograd.grad(objective(logps.exp(), A, *bounds).sum(), logps)[0] == 0
 
     return answer
 
@@ -45,10 +26,10 @@ def smaller_ratio(ratio: Tensor, A: Tensor, eps: float) -> Tensor:
 
 
 def share(is_stopped: Callable, padding: bool = False) -> Callable:
-    """The share of tokens for which of(ratio, A, eps, c) is true; with the padding among them, if asked for."""
+    """The share of tokens for which is_stopped(ratio, A, eps, c); with the padding among them, if asked for."""
 
     def value(ratio: Tensor, A: Tensor, mask: Tensor, eps: float, c: float) -> float:
-        chosen = is_stopped(ratio, A, eps=eps, c=c)
+        chosen = is_stopped(ratio, A, eps, c)
         return ((chosen & mask) if padding else chosen[mask]).double().mean().item()
 
     return value
@@ -59,29 +40,10 @@ def clip(ratio: Tensor, A: Tensor, eps: float, c: float = 0.0) -> Tensor:
     return torch.where(A > 0, ratio > 1 + eps, ratio < 1 - eps)
 
 
-def where_autograd_stops(p_old: float, eps: float) -> float:
-    """The probability at which the gradient becomes 0, by bisection; 1 if it never does."""
-
-    def pushed(p: float) -> bool:
-        inputs = {"old_logps": torch.tensor([p_old]).double().log(), "A": torch.ones(1).double(), "eps": eps}
-        return bool(gradient_of(loss_of_the_script)(torch.tensor([p]).double().log(), **inputs) != 0)
-
-    low, high = p_old, 1.0
-    if pushed(high):
-        return 1.0
-    while high - low > 1e-10:
-        middle = (low + high) / 2
-        low, high = (middle, high) if pushed(middle) else (low, middle)
-    return low
-
-
 ratios = torch.tensor([[0.5, 1.1, 1.5, 1.9, 0.7, 2.5], [1.3, 0.75, 0.4, 1.0, 1.0, 1.0]]).double()
 real = torch.tensor([[1, 1, 1, 1, 1, 1], [1, 1, 1, 0, 0, 0]]).bool()
 advantages = torch.tensor([[0.5] * 6, [-2.0] * 6]).double()
-six = {
-    "ratio": torch.tensor([0.5, 1.0, 1.5] * 2).double(),
-    "A": torch.tensor([1.0] * 3 + [-1.0] * 3).double(),
-}
+six = {"ratio": torch.tensor([0.5, 1.0, 1.5] * 2).double(), "A": torch.tensor([1.0] * 3 + [-1.0] * 3).double()}
 
 CHECKS = {
     "2.1": {
@@ -98,10 +60,10 @@ CHECKS = {
             "the dual clip is for A < 0 alone, and above c alone": share(
                 lambda ratio, A, eps, c: clip(ratio, A, eps) | (ratio > c) | (ratio < 1 / c)
             ),
-            "the sign": share(lambda ratio, A, eps, c: stopped(dual_clip)(ratio, -A, eps=eps, c=c)),
+            "the sign": share(lambda ratio, A, eps, c: stopped(dual_clip)(ratio, -A, eps, c)),
             "a share of the real tokens: the padding does not count": share(stopped(dual_clip), padding=True),
             "the number of real tokens is the divisor; you divided by nothing": lambda ratio, A, mask, eps, c: (
-                (stopped(dual_clip)(ratio, A, eps=eps, c=c) & mask).sum().item()
+                (stopped(dual_clip)(ratio, A, eps, c) & mask).sum().item()
             ),
         },
     },
@@ -110,19 +72,17 @@ CHECKS = {
         "inputs": [{**six, "eps": 0.2}, {**six, "eps": 0.6}, {**six, "A": -3 * six["A"], "eps": 0.2}],
         "mistakes": {
             "that is what PPO stops, the minimum of the two products": clip,
-            "the smaller ratio is a constant on one side of the range only": lambda ratio, A, eps: (
-                (ratio - 1).abs() > eps
+            "the smaller ratio is a constant on one side of the range only": lambda rho, A, eps: (rho - 1).abs() > eps,
+            "below the range the smaller ratio is the ratio itself, and its gradient is alive": (
+                lambda rho, A, eps: rho < 1 - eps
             ),
-            "below the range the smaller ratio is the ratio itself, and its gradient is alive": lambda ratio, A, eps: (
-                ratio < 1 - eps
-            ),
-            "those are the two cases that PPO leaves alive; look at the sign of A once more": lambda ratio, A, eps: (
-                clip(ratio, -A, eps)
+            "those are the two cases that PPO leaves alive; look at the sign of A once more": (
+                lambda rho, A, eps: clip(rho, -A, eps)
             ),
         },
     },
     "2.3": {
-        "expected": where_autograd_stops,
+        "expected": lambda p_old, eps: min(1, p_old * (1 + eps)),  # where the ratio p / p_old is 1 + eps
         "inputs": [{"p_old": p_old, "eps": eps} for eps in (0.2, 0.28) for p_old in (0.01, 0.5, 0.9)],
         "mistakes": {
             "the bound is on the ratio: it multiplies, it does not add": lambda p_old, eps: min(1, p_old + eps),

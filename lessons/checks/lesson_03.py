@@ -10,15 +10,14 @@ from torch import Tensor
 def leave_one_out(rewards: Tensor, verified: Tensor) -> np.ndarray:
     """RLOO's advantages among the verified completions, one by one, and 0 for the others."""
     A = np.zeros(rewards.shape)
-    for i, (group, usable) in enumerate(zip(rewards.tolist(), verified.tolist())):
-        for j in range(len(group)):
-            others = [reward for n, reward in enumerate(group) if usable[n] and n != j]
-            A[i, j] = (group[j] - sum(others) / len(others)) * usable[j]
+    for i, j in verified.nonzero().tolist():
+        others = verified[i] & (torch.arange(rewards.shape[1]) != j)
+        A[i, j] = rewards[i, j] - rewards[i, others].mean()
     return A
 
 
 def slip(baseline: Callable, push_all: bool = False) -> Callable:
-    """Advantages with the baseline(reward, total of the verified, number of them, G)."""
+    """Advantages with baseline(rewards, total of the verified, number of them, G)."""
 
     def answer(rewards: Tensor, verified: Tensor) -> Tensor:
         total = (rewards * verified).sum(dim=1, keepdim=True)
@@ -28,32 +27,23 @@ def slip(baseline: Callable, push_all: bool = False) -> Callable:
     return answer
 
 
-def timed_out_in_the_sum(rewards: Tensor, verified: Tensor) -> Tensor:
-    others = rewards.sum(dim=1, keepdim=True) - rewards
-    return (rewards - others / (verified.sum(dim=1, keepdim=True) - 1)) * verified
-
-
-def all_are_verified(rewards: Tensor, verified: Tensor) -> Tensor:
-    return rewards - (rewards.sum(dim=1, keepdim=True) - rewards) / (rewards.shape[1] - 1)
-
-
 def measured_bessel(G: int) -> float:
     """The ratio of the advantages of a group of one right completion, by numpy's two standard deviations."""
     rewards = np.arange(G) < 1
     return rewards.std() / rewards.std(ddof=1)
 
 
-def by_hand(texts: list[str], rewards: Tensor, G: int) -> np.ndarray:
-    groups = [rewards.numpy()[start : start + G] for start in range(0, len(rewards), G)]
-    return np.concatenate([group - group.mean() for group in groups])
+def by_group(texts: list[str], rewards: Tensor, G: int) -> Tensor:
+    groups = rewards.view(-1, G)
+    return (groups - groups.mean(dim=1, keepdim=True)).flatten()
 
 
 def grouped_by(label: Callable) -> Callable:
-    """Advantages where rows of one label(texts, G) are a group."""
+    """Advantages where completions with the same label(texts, G) are a group."""
 
     def answer(texts: list[str], rewards: Tensor, G: int) -> np.ndarray:
         labels = np.asarray(label(np.array(texts), G))
-        same = labels[:, None] == labels  # (rows, rows)
+        same = labels[:, None] == labels  # (P * G, P * G)
         return rewards.numpy() - same @ rewards.numpy() / same.sum(axis=1)
 
     return answer
@@ -79,8 +69,12 @@ CHECKS = {
             "a completion that was not verified must not be pushed": slip(
                 lambda r, total, n, G: (total - r) / (n - 1), push_all=True
             ),
-            "the meaningless rewards are among the others": timed_out_in_the_sum,
-            "that is RLOO as if all had been verified": all_are_verified,
+            "the meaningless rewards are among the others": slip(
+                lambda r, total, n, G: (r.sum(dim=1, keepdim=True) - r) / (n - 1)
+            ),
+            "that is RLOO as if all had been verified": slip(
+                lambda r, total, n, G: (r.sum(dim=1, keepdim=True) - r) / (G - 1), push_all=True
+            ),
         },
     },
     "3.2": {
@@ -93,7 +87,7 @@ CHECKS = {
         },
     },
     "3.3": {
-        "expected": by_hand,
+        "expected": by_group,
         "inputs": [
             {"texts": pictures, "rewards": marks, "G": 4},
             {"texts": ["how many?"] * 6, "rewards": marks[3:9], "G": 2},

@@ -10,73 +10,61 @@ tokens = torch.arange(5).repeat_interleave(counts)  # (16,), each as often as it
 logits = (counts.double() / 16).log()
 ref = torch.tensor([0.10, 0.15, 0.05, 0.40, 0.30]).double().log()
 
-theta = (
-    torch.tensor([[3, 1], [1, 1], [1, 3]]).double().log()
-)  # logits of the first token; of the second after 0, after 1
+theta = torch.tensor([[3, 1], [1, 1], [1, 3]]).double().log()  # logits of the 1st token; of the 2nd after 0, after 1
 theta_ref = torch.tensor([[0.75, 0.25], [0.5, 0.5], [0.9, 0.1]]).double().log()
 other_ref = torch.tensor([[0.6, 0.4], [0.8, 0.2], [0.9, 0.1]]).double().log()  # all six gradients differ from 0
 pairs = torch.tensor([[0, 0]] * 6 + [[0, 1]] * 6 + [[1, 0]] * 1 + [[1, 1]] * 3)  # 16, each as often as it should occur
 
-
-NO_GRADIENT = {
-    "return one number: the mean of the tokens' losses": lambda **_: "not a scalar",
-    "no gradient reaches the policy: everything in this loss is detached": lambda **_: "detached",
+NO_GRADIENT = {  # more mistakes, and what `gradient` makes of them
+    "return one number: the mean of the tokens' losses": lambda *_: "not a scalar",
+    "no gradient reaches the policy: everything in this loss is detached": lambda *_: "detached",
 }
 
 
 def gradient(loss: float | Tensor, parameters: Tensor) -> Tensor | str:
-    """Of what a reader returns, or which of NO_GRADIENT is the matter with it."""
+    """Of what a reader returns, or which of NO_GRADIENT is the matter with it; `...` and None as they are."""
+    if loss is None or loss is ...:
+        return loss
     loss = torch.as_tensor(loss)
     if loss.dim():
         return "not a scalar"
     return torch.autograd.grad(loss, parameters)[0] if loss.requires_grad else "detached"
 
 
-def value_and_gradient(loss_of: Callable) -> Callable:
-    """From loss_of(logps, ref_logps) of 16 tokens to its value and its gradient with respect to five logits, (6,)."""
+def value_and_gradient(loss_of: Callable, ids: Tensor = tokens) -> Callable:
+    """From loss_of(logps, ref_logps) of the tokens to its value and its gradient with respect to five logits, (6,)."""
 
     def answer(ref: Tensor) -> Tensor | str:
         parameters = logits.clone().requires_grad_()
-        loss = loss_of(parameters.log_softmax(dim=0)[tokens], ref[tokens])
-        if loss is None or loss is ...:
-            return loss
+        loss = loss_of(parameters.log_softmax(dim=0)[ids], ref[ids])
         slope = gradient(loss, parameters)
-        return slope if isinstance(slope, str) else torch.cat([loss.detach().view(1), slope])
+        return torch.cat([loss.detach().view(1), slope]) if isinstance(slope, Tensor) else slope
 
     return answer
 
 
-def kl_of_tokens(ref: Tensor, forward: bool = False) -> Tensor:
-    """The value and the gradient of the sum over the five tokens."""
-    parameters = logits.clone().requires_grad_()
-    log_pi = parameters.log_softmax(dim=0)
-    kl = (ref.exp() * (ref - log_pi)).sum() if forward else (log_pi.exp() * (log_pi - ref)).sum()
-    return torch.cat([kl.detach().view(1), torch.autograd.grad(kl, parameters)[0]])
-
-
-def token_logps(rows: Tensor) -> Tensor:
-    """(16, 2): the log-probability of each token of the pairs."""
+def token_logps(rows: Tensor, chosen: Tensor = pairs) -> Tensor:
+    """(n, 2): the log-probability of each token of the pairs."""
     rows = rows.log_softmax(dim=1)
-    return torch.stack([rows[0, pairs[:, 0]], rows[1 + pairs[:, 0], pairs[:, 1]]], dim=1)
+    return torch.stack([rows[0, chosen[:, 0]], rows[1 + chosen[:, 0], chosen[:, 1]]], dim=1)
 
 
-def sequence_gradient(loss_of: Callable) -> Callable:
-    """From loss_of(logps, ref_logps) of 16 pairs of tokens to its gradient with respect to the logits, (3, 2)."""
+def sequence_gradient(loss_of: Callable, chosen: Tensor = pairs) -> Callable:
+    """From loss_of(logps, ref_logps) of pairs of tokens to its gradient with respect to the logits, (3, 2)."""
 
-    def answer(theta_ref: Tensor) -> Tensor:
+    def answer(theta_ref: Tensor) -> Tensor | str:
         parameters = theta.clone().requires_grad_()
-        loss = loss_of(token_logps(parameters), token_logps(theta_ref))
-        return loss if loss is None or loss is ... else gradient(loss, parameters)
+        return gradient(loss_of(token_logps(parameters, chosen), token_logps(theta_ref, chosen)), parameters)
 
     return answer
 
 
-def kl_of_sequences(theta_ref: Tensor) -> Tensor:
-    """The gradient of the sum over the four sequences."""
-    parameters = theta.clone().requires_grad_()
-    policy, reference = (rows.softmax(dim=1) for rows in (parameters, theta_ref))
-    joint, joint_ref = (p[0].unsqueeze(1) * p[1:] for p in (policy, reference))  # (2, 2), of each sequence
-    return torch.autograd.grad((joint * (joint / joint_ref).log()).sum(), parameters)[0]
+# The sums over all five tokens, and over all four sequences
+reverse_kl = value_and_gradient(lambda logps, ref: (logps.exp() * (logps - ref)).sum(), torch.arange(5))
+forward_kl = value_and_gradient(lambda logps, ref: (ref.exp() * (ref - logps)).sum(), torch.arange(5))
+kl_of_sequences = sequence_gradient(
+    lambda logps, ref: logps.sum(dim=1).exp() @ (logps - ref).sum(dim=1), torch.cartesian_prod(*[torch.arange(2)] * 2)
+)
 
 
 def shaped(kl: Callable, last: Callable = lambda mask: mask.sum(dim=1) - 1) -> Callable:
@@ -110,13 +98,13 @@ three = {
 
 CHECKS = {
     "4.1": {
-        "expected": lambda ref: kl_of_tokens(ref, forward=True),
+        "expected": forward_kl,
         "inputs": [{"ref": ref}, {"ref": ref.flip(0)}],
         "mistakes": {
             "the gradient is right, but the value is that of the reverse KL": value_and_gradient(
                 lambda logps, ref: k3(logps, ref).mean()
             ),
-            "that is the reverse KL, value and gradient": kl_of_tokens,
+            "that is the reverse KL, value and gradient": reverse_kl,
             "the value is right; autograd must not go through the weight": value_and_gradient(
                 lambda logps, ref: ((ref - logps).exp() * (ref - logps)).mean()
             ),
@@ -126,7 +114,7 @@ CHECKS = {
             "the tokens come from the policy, and without the weight they count as its own": value_and_gradient(
                 lambda logps, ref: (ref - logps).mean()
             ),
-            "the sign: this drives the policy away from the reference": lambda ref: -kl_of_tokens(ref, forward=True),
+            "the sign: this drives the policy away from the reference": lambda ref: -forward_kl(ref),
         }
         | NO_GRADIENT,
     },
@@ -157,7 +145,7 @@ CHECKS = {
         | NO_GRADIENT,
     },
     "4.3": {
-        "expected": lambda beta, **_: [
+        "expected": lambda rewards, logps, ref_logps, mask, beta: [
             [-0.3 * beta, -0.1 * beta, -0.2 * beta],
             [-0.4 * beta, 1 + beta, 0],
             [1 + 0.3 * beta, 0, 0],

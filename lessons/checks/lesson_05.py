@@ -1,23 +1,27 @@
 """What the exercises of lesson 5 are checked against. `kit.check` explains the keys."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import product
 
 import torch
 from torch import Tensor
 
 from algorithms import dapo
+from lessons import identity
 
 RIGHT = torch.tensor([1.0, 1.0, 0.0, 0.0]).double()  # of the four kinds: right and short, right and long, wrong ...
 
 
-def groups(pi: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Every mixed group of 4 of the four kinds: its kinds, GRPO's advantages, and its probability."""
+def pushes(pi: Tensor, lengths: Tensor) -> Tensor:
+    """GRPO's expected push on the log-probability of each of the four kinds, from all groups of 4 of them."""
+    push = torch.zeros(4).double()
     for group in product(range(4), repeat=4):
         kinds = torch.tensor(group)
         R = RIGHT[kinds]
         if 0 < R.mean() < 1:
-            yield kinds, (R - R.mean()) / R.std(correction=0), pi[kinds].prod()
+            A = (R - R.mean()) / R.std(correction=0)
+            push.index_add_(0, kinds, pi[kinds].prod() * A / 4 / lengths[kinds])
+    return push
 
 
 def shares(logits: Tensor) -> Tensor:
@@ -26,29 +30,25 @@ def shares(logits: Tensor) -> Tensor:
     return torch.stack([P[1] / (P[0] + P[1]), P[3] / (P[2] + P[3]), P[1] + P[3]])
 
 
-def moves(divisors: tuple[float, ...], p: float = 0.3) -> list[int]:
-    """Signs of the changes of these in one small step over all groups, if each kind has its own divisor."""
-    pi, push = torch.tensor([p, p, 1 - p, 1 - p]).double() / 2, torch.zeros(4).double()
-    for kinds, A, chance in groups(pi):
-        push.index_add_(0, kinds, chance * A / 4 / torch.tensor(divisors).double()[kinds])
+def moves(*divisors: float, p: float = 0.3) -> list[int]:
+    """Signs of the changes of these in one small step, if each kind has its own divisor."""
+    pi = torch.tensor([p, p, 1 - p, 1 - p]).double() / 2
+    push = pushes(pi, torch.tensor(divisors))
     change = shares(pi.log() + 1e-4 * (push - pi * push.sum())) - shares(pi.log())
-    return [0 if abs(x) < 1e-7 else int(x / abs(x)) for x in change.tolist()]
+    return (change.sign() * (change.abs() > 1e-7)).tolist()
 
 
 def push_on_shared(long_right: float, long_wrong: float, L1: int, L2: int, p: float = 0.3) -> float:
-    """By autograd, over all groups."""
-    z, lengths = torch.zeros(1).double().requires_grad_(), torch.tensor([L1, L2, L1, L2])
+    """By autograd through the log-probabilities of the four kinds."""
+    z = torch.zeros(1).double().requires_grad_()
     long = (torch.tensor([long_right, long_wrong]).double().logit() + z).sigmoid()
-    logps = (torch.stack([p * (1 - long[0]), p * long[0], (1 - p) * (1 - long[1]), (1 - p) * long[1]])).log()
-    objective, sigma = 0.0, 0.0
-    for kinds, A, chance in groups(logps.detach().exp()):
-        objective = objective + chance * (A / lengths[kinds] * logps[kinds]).mean()
-        sigma += chance * RIGHT[kinds].std(correction=0)
-    return (torch.autograd.grad(objective, z)[0] / sigma).item()
+    pi = torch.stack([p * (1 - long[0]), p * long[0], (1 - p) * (1 - long[1]), (1 - p) * long[1]])
+    objective = pushes(pi.detach(), torch.tensor([L1, L2, L1, L2])) @ pi.log()
+    return torch.autograd.grad(objective, z)[0].item() / identity.expected_sigma(p, 4)
 
 
-def token_mean(f: Tensor, mask: Tensor, **_) -> Tensor:
-    """DAPO's own loss, told that its token terms are f: the ratio is 1 and the advantages are -f."""
+def token_mean(f: Tensor, mask: Tensor, size: int) -> Tensor:
+    """DAPO's own loss, with token terms of f, because the ratio is 1 and the advantages are -f; for any `size`."""
     zero = torch.zeros_like(f)
     return dapo.policy_loss(logps=zero, old_logps=zero, advantages=-f, mask=mask, config=dapo.Config())
 
@@ -67,19 +67,13 @@ real = torch.tensor([[1, 1, 0, 0], [1, 0, 0, 0], [1, 1, 1, 1], [1, 0, 0, 0]]).bo
 
 CHECKS = {
     "5.1": {
-        "expected": [moves((5, 50, 56, 56)), moves((56, 56, 5, 50))],
+        "expected": [moves(5, 50, 56, 56), moves(56, 56, 5, 50)],
         "mistakes": {
             "a constant pushes the tokens of short and long completions alike": [[-1, 1, -1], [-1, 1, 1]],
-            "a constant favours no length, whatever p is": [
-                [-1, 1, 1],
-                [-1, 1, 1],
-            ],
+            "a constant favours no length, whatever p is": [[-1, 1, 1], [-1, 1, 1]],
             "where A < 0, the tokens of the short completion are lowered hardest": [[-1, 0, -1], [0, -1, -1]],
-            "the two rows are exchanged": [moves((56, 56, 5, 50)), moves((5, 50, 56, 56))],
-            "most completions are wrong, but that says only how the two classes are weighted": [
-                [-1, 0, 1],
-                [0, 1, 1],
-            ],
+            "the two rows are exchanged": [moves(56, 56, 5, 50), moves(5, 50, 56, 56)],
+            "most completions are wrong, but that says only how the two classes are weighted": [[-1, 0, 1], [0, 1, 1]],
         },
     },
     "5.2": {
@@ -114,7 +108,7 @@ CHECKS = {
             ),
             "padding is counted as tokens": mean_of(lambda f, mask: (f * mask).mean()),
             "divided twice: the token count of the whole batch is enough": lambda f, mask, size: (
-                token_mean(f, mask) / (len(f) / size)
+                token_mean(f, mask, size) / (len(f) / size)
             ),
         },
     },

@@ -1,6 +1,5 @@
 """What the exercises of lesson 8 are checked against. `kit.check` explains the keys."""
 
-from itertools import combinations
 from math import comb
 
 import numpy as np
@@ -8,37 +7,22 @@ import numpy as np
 from lessons import identity
 
 
-def average_over_subsets(c: int, n: int, G: int) -> float:
-    """The share of silent groups among all subsets of G of n completions, one by one."""
-    silent = [sum(group) in (0, G) for group in combinations([1] * c + [0] * (n - c), G)]
-    return sum(silent) / len(silent)
-
-
 def by_mixed_groups(p: np.ndarray, weights: np.ndarray, G: int) -> float:
     """G over the probability that 1 to G - 1 of a group from the mix are right."""
     return G / (weights @ identity.binomial(p, G)[:, 1:-1].sum(axis=1))
 
 
-def by_integration(n: int, G: int) -> float:
-    """The mean of (1 - p)^G, weighted by (1 - p)^n; exact, as Gauss and Legendre's rule is for polynomials."""
-    nodes, weights = np.polynomial.legendre.leggauss((n + G) // 2 + 1)
-    q = (nodes + 1) / 2
-    return weights @ q ** (n + G) / (weights @ q**n)
-
-
 CHECKS = {
     "8.1": {
-        "expected": average_over_subsets,
+        "expected": identity.silent_rate_unbiased,
         "inputs": [{"c": 3, "n": 12, "G": 4}, {"c": 9, "n": 10, "G": 2}, {"c": 5, "n": 10, "G": 8}],
         "mistakes": {
-            "that is the plug-in: c / n put for p, too high on average": lambda c, n, G: (
-                (c / n) ** G + (1 - c / n) ** G
-            ),
+            "that is the plug-in: c / n put for p, too high on average": lambda c, n, G: identity.silent_rate(c / n, G),
             "that is the all-right half; the all-wrong groups are silent too": lambda c, n, G: comb(c, G) / comb(n, G),
-            "that is the all-wrong half; the all-right groups are silent too": lambda c, n, G: (
-                comb(n - c, G) / comb(n, G)
+            "that is the all-wrong half; the all-right groups are silent too": (
+                lambda c, n, G: comb(n - c, G) / comb(n, G)
             ),
-            "that is the share of mixed groups": lambda c, n, G: 1 - average_over_subsets(c, n, G),
+            "that is the share of mixed groups": lambda c, n, G: 1 - identity.silent_rate_unbiased(c, n, G),
         },
     },
     "8.2": {
@@ -51,18 +35,18 @@ CHECKS = {
             "that redraws the same problem until its group is mixed: average the rate first, then divide": (
                 lambda p, weights, G: weights @ (G / (1 - identity.silent_rate(p, G)))
             ),
-            "you put the mean p into the formula; average the rates instead": lambda p, weights, G: (
-                G / (1 - identity.silent_rate(weights @ p, G))
+            "you put the mean p into the formula; average the rates instead": (
+                lambda p, weights, G: G / (1 - identity.silent_rate(weights @ p, G))
             ),
-            "that counts the silent groups before it; the useful group is sampled too": lambda p, weights, G: (
-                by_mixed_groups(p, weights, G) - G
+            "that counts the silent groups before it; the useful group is sampled too": (
+                lambda p, weights, G: by_mixed_groups(p, weights, G) - G
             ),
             "that counts groups; each has G completions": lambda p, weights, G: by_mixed_groups(p, weights, G) / G,
             "that is the price of a silent group": lambda p, weights, G: G / (weights @ identity.silent_rate(p, G)),
         },
     },
     "8.3": {
-        "expected": by_integration,
+        "expected": lambda n, G: (n + 1) / (n + G + 1),  # the mean of q^G, weighted by q^n
         "inputs": [{"n": 64, "G": 8}, {"n": 64, "G": 64}, {"n": 16, "G": 1}],
         "mistakes": {
             "that puts 0 of n for p; nothing is certain after n misses": lambda n, G: 1.0,

@@ -1,40 +1,23 @@
 """What the exercises of lesson 9 are checked against. `kit.check` explains the keys."""
 
-import math
 from collections.abc import Callable
+from math import comb, log, sqrt
 
-import numpy as np
-import torch
-from torch import Tensor
-
-from algorithms import grpo, maxrl
 from lessons import identity
 
 
-def weight_by_groups(compute_advantages: Callable, p: float, G: int) -> float:
-    """E[g] over the derivative of p, for a coin with one logit, from the groups k = 0..G and a script's advantages.
-
-    R - p is the score of a completion, and p q the derivative of p.
-    """
-    rewards: Tensor = (torch.arange(G) < torch.arange(G + 1).view(-1, 1)).double()  # row k: k right completions
-    updates = (compute_advantages(rewards=rewards) * (rewards - p)).mean(dim=1).numpy()
-    return float(identity.binomial(p, G) @ updates / (p * (1 - p)))
-
-
-def at_the_edges(G: int) -> tuple[float, float]:
-    return tuple(weight_by_groups(maxrl.compute_advantages, p, G) for p in (1e-9, 1 - 1e-9))
+def at_the_edges(G: int) -> list[float]:
+    return [identity.weight("MaxRL", p, G) for p in (1e-9, 1 - 1e-9)]
 
 
 def by_mixed_groups(p: float, G: int) -> float:
     """The bug: right and wrong completions of the same group, weighted by the probability of that group."""
-    return sum(math.comb(G, k) * p**k * (1 - p) ** (G - k) * G / math.sqrt(k * (G - k)) for k in range(1, G))
+    return sum(comb(G, k) * p**k * (1 - p) ** (G - k) * G / sqrt(k * (G - k)) for k in range(1, G))
 
 
 def over_the_others(p: float, G: int, chance_of: Callable[[int], float]) -> float:
     """The right sum of the right differences, each with the probability chance_of(j)."""
-    return sum(
-        chance_of(j) * (math.sqrt((G - j - 1) / (j + 1)) + (math.sqrt(j / (G - j)) if j < G else 0)) for j in range(G)
-    )
+    return sum(chance_of(j) * (sqrt((G - j - 1) / (j + 1)) + sqrt(j / (G - j))) for j in range(G))
 
 
 def powers(p: float, first: int, last: int) -> float:
@@ -48,7 +31,7 @@ CHECKS = {
         "inputs": [{"G": 2}, {"G": 8}, {"G": 64}],
         "mistakes": {
             "a wrong completion among wrong ones is in an all-wrong group: its advantage is 0": lambda G: (G, 1),
-            "that is GRPO's: divide by the mean, not by σ": lambda G: (math.sqrt(G - 1), math.sqrt(G - 1)),
+            "that is GRPO's: divide by the mean, not by σ": lambda G: (sqrt(G - 1), sqrt(G - 1)),
             "near p = 1 a wrong completion's advantage is not 0: its group is not all wrong": lambda G: (G - 1, 0),
             "the two edges are exchanged": lambda G: at_the_edges(G)[::-1],
             "minus a negative number: the weight is A(+) − A(−)": lambda G: (G - 1, -1),
@@ -60,13 +43,13 @@ CHECKS = {
         "mistakes": {
             "one power of q is missing: the weight has G terms": lambda p, G: powers(p, 1, G - 1),
             "right up to a constant: make J(0) = 0": lambda p, G: powers(p, 1, G) - powers(1.0, 1, G),
-            "that is the limit for G → ∞, where J(0) is not finite": lambda p, G: math.log(p),
+            "that is the limit for G → ∞, where J(0) is not finite": lambda p, G: log(p),
             "that is the weight; integrate it": lambda p, G: (1 - (1 - p) ** G) / p,
             "the integral of q^(j−1) over p, not over q: mind its sign": lambda p, G: -powers(p, 1, G),
         },
     },
     "9.3": {
-        "expected": lambda p, G: weight_by_groups(grpo.compute_advantages, p, G),
+        "expected": lambda p, G: identity.weight("GRPO", p, G),
         "inputs": [{"p": 0.02, "G": 3}, {"p": 0.5, "G": 8}, {"p": 0.9, "G": 5}],
         "bug": by_mixed_groups,
         "mistakes": {
@@ -74,14 +57,12 @@ CHECKS = {
                 lambda p, G: by_mixed_groups(p, G) / (1 - identity.silent_rate(p, G))
             ),
             "j counts the others, of whom there are G − 1": lambda p, G: over_the_others(
-                p, G, lambda j: math.comb(G, j) * p**j * (1 - p) ** (G - j)
+                p, G, lambda j: comb(G, j) * p**j * (1 - p) ** (G - j)
             ),
-            "j = 0 and j = G − 1 count too: the completion's own reward can make the group mixed": (
-                lambda p, G: over_the_others(
-                    p, G, lambda j: math.comb(G - 1, j) * p**j * (1 - p) ** (G - 1 - j) * (0 < j < G - 1)
-                )
+            "j = 0 and j = G − 1 count too: the completion's own reward can make the group mixed": lambda p, G: (
+                over_the_others(p, G, lambda j: (0 < j < G - 1) * comb(G - 1, j) * p**j * (1 - p) ** (G - 1 - j))
             ),
-            "that is the limit for G → ∞": lambda p, G: 1 / np.sqrt(p * (1 - p)),
+            "that is the limit for G → ∞": lambda p, G: identity.weight_limit(p),
         },
     },
 }

@@ -1,23 +1,17 @@
 """What the exercises of lesson 10 are checked against. `kit.check` explains the keys."""
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
-from torch import Tensor
 
-from lessons import identity
+from lessons.identity import expected_sigma, silent_rate
 
 
 def capped_redraw(p: float, G: int, draws: int) -> float:
-    """Weight over GRPO's of a prompt whose group is drawn again while it is silent, at most `draws` times in all: by
-    following the probabilities of k = 0..G from draw to draw."""
-    once = identity.binomial(p, G)
-    chance = once.copy()
-    for _ in range(draws - 1):
-        silent = chance[0] + chance[G]
-        chance[[0, G]] = 0
-        chance += silent * once
-    sigma = identity.sigma(np.arange(G + 1), G)
-    return float(chance @ sigma / (once @ sigma))
+    """Weight over GRPO's of a prompt whose group is drawn again while it is silent, at most `draws` times in all: each
+    draw adds the probability that it is needed."""
+    return sum(silent_rate(p, G) ** i for i in range(draws))
 
 
 def wasted(p: np.ndarray, G: int, most: int = 4000) -> float:
@@ -26,44 +20,30 @@ def wasted(p: np.ndarray, G: int, most: int = 4000) -> float:
     return G * sum(silent_group**n for n in range(1, most))
 
 
-def spread_above(least: float):
+def spread_above(least: float) -> Callable:
     return lambda shaped: shaped.std(dim=1) > least
 
 
-many_shaped: Tensor = torch.tensor(
-    [
-        [1, 1, 0.4, 1],
-        [-1, -1.8, -1, -1],
-        [1, 1, 1, -1],
-        [0, -1, -1, -2],
-        [1, 0, 1, 0],
-        [-1, -1, -1, -1],
-        [0, -1, -1, -1],
-        [1, 1, 1, 1],
-        [0.2, 0.1, 0, -1],
-        [1, 0.9, 0.8, 1],
-    ]
-).double()
-mixed: Tensor = torch.tensor([False, False, True, True, False, False, True, False, True, False])  # by hand
+MIXED = [[1, 1, 1, -1], [0, -1, -1, -2], [0, -1, -1, -1], [0.2, 0.1, 0, -1]]
+SILENT = [[1, 1, 0.4, 1], [-1, -1.8, -1, -1], [1, 0, 1, 0], [-1, -1, -1, -1], [1, 1, 1, 1], [1, 0.9, 0.8, 1]]
+mixed = torch.arange(10) < len(MIXED)
 
 CHECKS = {
     "10.1": {
         "expected": capped_redraw,
         "inputs": [{"p": 0.02, "G": 8, "draws": 4}, {"p": 0.3, "G": 4, "draws": 2}, {"p": 0.9, "G": 16, "draws": 1}],
         "mistakes": {
-            "that has no limit on the draws": lambda p, G, draws: 1 / (1 - identity.silent_rate(p, G)),
+            "that has no limit on the draws": lambda p, G, draws: 1 / (1 - silent_rate(p, G)),
             "a group is drawn again only while it is silent": lambda p, G, draws: draws,
-            "that is the probability that the group ends mixed; GRPO's is not 1": lambda p, G, draws: (
-                1 - identity.silent_rate(p, G) ** draws
+            "that is the probability that the group ends mixed; GRPO's is not 1": (
+                lambda p, G, draws: 1 - silent_rate(p, G) ** draws
             ),
-            "one draw too many: draws = 1 is GRPO": lambda p, G, draws: (
-                (1 - identity.silent_rate(p, G) ** (draws + 1)) / (1 - identity.silent_rate(p, G))
+            "one draw too many: draws = 1 is GRPO": lambda p, G, draws: capped_redraw(p, G, draws + 1),
+            "S is p^G + q^G: all wrong counts as well as all right": (
+                lambda p, G, draws: sum((1 - p) ** (G * i) for i in range(draws))
             ),
-            "S is p^G + q^G: all wrong counts as well as all right": lambda p, G, draws: sum(
-                (1 - p) ** (G * i) for i in range(draws)
-            ),
-            "expected σ of a mixed group does not change; only how often the group is mixed": lambda p, G, draws: (
-                identity.expected_sigma(p, G) / (1 - identity.silent_rate(p, G))
+            "expected σ of a mixed group does not change; only how often the group is mixed": (
+                lambda p, G, draws: expected_sigma(p, G) / (1 - silent_rate(p, G))
             ),
         },
     },
@@ -71,41 +51,35 @@ CHECKS = {
         "expected": wasted,
         "inputs": [{"p": np.array([0.05, 0.5]), "G": 8}, {"p": np.array([0.01, 0.3, 0.9]), "G": 16}],
         "mistakes": {
-            "that is the cost of redrawing the same prompt: first average S over the prompts": lambda p, G: (
-                G * (1 / (1 - identity.silent_rate(p, G)) - 1).mean()
+            "that is the cost of redrawing the same prompt: first average S over the prompts": (
+                lambda p, G: G * (1 / (1 - silent_rate(p, G)) - 1).mean()
             ),
-            "the completions of the kept group are not wasted": lambda p, G: (
-                G / (1 - identity.silent_rate(p, G).mean())
+            "the completions of the kept group are not wasted": lambda p, G: wasted(p, G) + G,
+            "those are groups; each has G completions": lambda p, G: wasted(p, G) / G,
+            "average S over the prompts, not p: S of the mean prompt is another number": (
+                lambda p, G: wasted(p.mean(keepdims=True), G)
             ),
-            "those are groups; each has G completions": lambda p, G: 1 / (1 - identity.silent_rate(p, G).mean()) - 1,
-            "average S over the prompts, not p: S of the mean prompt is another number": lambda p, G: wasted(
-                p.mean(keepdims=True), G
-            ),
-            "turned round: those are the completions kept for each silent group": lambda p, G: (
-                G / identity.silent_rate(p, G).mean() - G
-            ),
-            "a replacement can be silent too, and is replaced in turn": lambda p, G: (
-                G * identity.silent_rate(p, G).mean()
-            ),
+            "turned round: those are the completions kept for each silent group": lambda p, G: G * G / wasted(p, G),
+            "a replacement can be silent too, and is replaced in turn": lambda p, G: G * silent_rate(p, G).mean(),
         },
     },
     "10.3": {
         "expected": lambda shaped: mixed,
-        "inputs": [{"shaped": many_shaped}],
+        "inputs": [{"shaped": torch.tensor(MIXED + SILENT).double()}],
         "bug": spread_above(0),
         "mistakes": {
             "no threshold will do: a silent group can spread more than a mixed one": spread_above(0.5),
-            "a right completion at the limit has a shaped reward of 0": lambda shaped: (
-                (shaped > 0).any(dim=1) & (shaped <= 0).any(dim=1)
+            "a right completion at the limit has a shaped reward of 0": (
+                lambda shaped: (shaped > 0).any(dim=1) & (shaped <= 0).any(dim=1)
             ),
-            "rounded rewards still differ: 1 and .4 are both right, and become 1 and 0": lambda shaped: spread_above(0)(
-                shaped.round()
+            "rounded rewards still differ: 1 and .4 are both right, and become 1 and 0": (
+                lambda shaped: spread_above(0)(shaped.round())
             ),
-            "a right completion at the limit has 0, whose sign is neither 1 nor −1": lambda shaped: spread_above(0)(
-                shaped.sign()
+            "a right completion at the limit has 0, whose sign is neither 1 nor −1": (
+                lambda shaped: spread_above(0)(shaped.sign())
             ),
-            "a right completion may have less than 1: its reward is shaped": lambda shaped: (
-                (shaped == 1).any(dim=1) & (shaped != 1).any(dim=1)
+            "a right completion may have less than 1: its reward is shaped": (
+                lambda shaped: (shaped == 1).any(dim=1) & (shaped != 1).any(dim=1)
             ),
             "these are the groups to discard": lambda shaped: ~mixed,
         },

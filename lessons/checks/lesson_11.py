@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
-from itertools import combinations, product
+from itertools import combinations
 
 import numpy as np
 
@@ -27,10 +27,10 @@ def voted(**rules) -> Callable:
     return lambda answers, right, k: all_subsets(answers, right, k, **rules)
 
 
-def distribution(values, what: str) -> np.ndarray:
+def probabilities(values) -> np.ndarray:
     values = np.array(values, dtype=float)
     if values.min() < 0 or values.max() > 1:
-        raise ValueError(f"{what} lies between 0 and 1")
+        raise ValueError("a probability lies between 0 and 1")
     return values
 
 
@@ -40,19 +40,11 @@ def leads(pair) -> Callable:
     def answer():
         if pair is ... or pair is None:
             return pair
-        A, B = distribution(pair, "a probability").reshape(2, 4)
+        A, B = probabilities(pair).reshape(2, 4)
         lead = [(1 - (1 - A) ** K).mean() - (1 - (1 - B) ** K).mean() for K in (1, 64)]
         return [lead[0] > 1e-9, lead[1] < -1e-9]
 
     return answer
-
-
-def until_two_agree(pi: np.ndarray) -> np.ndarray:
-    """Sharpening with the power 2, done otherwise: two answers are drawn until both are the same."""
-    agreed = np.zeros(len(pi))
-    for a, b in product(range(len(pi)), repeat=2):
-        agreed[a] += (a == b) * pi[a] * pi[b]
-    return agreed / agreed.sum()
 
 
 def majority_of_three(pi: np.ndarray) -> float:
@@ -68,12 +60,12 @@ def rises(problem) -> Callable:
     def answer():
         if problem is ... or problem is None:
             return problem
-        pi = distribution(problem, "a probability")
+        pi = probabilities(problem)
         if abs(pi.sum() - 1) > 1e-9:
             raise ValueError("the probabilities must sum to 1")
         if pi[0] > pi[1:].max(initial=0) - 1e-9:
             return "a tie" if pi[0] < pi[1:].max(initial=0) + 1e-9 else "the mode is right"
-        sharp = until_two_agree(pi)
+        sharp = pi**2 / (pi**2).sum()
         return [sharp[0] > pi[0] + 1e-9, majority_of_three(sharp) > majority_of_three(pi) + 1e-9]
 
     return answer
@@ -97,7 +89,7 @@ CHECKS = {
             "a tie counts as wrong": voted(tie=lambda winners: float(len(winners) == 1)),
             "None is not an answer: it has no vote": voted(abstain=False),
             "a subset in which nobody votes counts too": voted(skip=True),
-            "in some subsets nobody votes: there `max` has nothing to compare": lambda answers, right, k: max([]),
+            "in some subsets nobody votes: there `max` has nothing to compare": lambda *_: max([]),
         },
     },
     "11.2": {

@@ -6,8 +6,6 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from algorithms import dapo, dr_grpo
-
 
 def by_autograd(loss: Callable) -> Callable:
     """The coefficients that a loss(log_ratios, rewards, beta) gives: minus its gradient."""
@@ -30,27 +28,16 @@ def dpo(log_ratios: torch.Tensor, rewards: torch.Tensor, beta: float) -> torch.T
 
 def against_mean(log_ratios: torch.Tensor, rewards: torch.Tensor, beta: float) -> torch.Tensor:
     """Not each pair, but the mean of the right against the mean of the wrong, as often as there are pairs."""
-    right, wrong = log_ratios[rewards == 1], log_ratios[rewards == 0]
-    return -len(right) * len(wrong) * F.logsigmoid(beta * (right.mean() - wrong.mean()))
+    pairs = margins(log_ratios, rewards)
+    return -pairs.numel() * F.logsigmoid(beta * pairs.mean())
 
 
 expected_dpo = by_autograd(dpo)
 
 
-def placed_by_scripts(k: int, lengths: list[int], C: int) -> list[float]:
-    """By autograd through the scripts' own losses, on the first token."""
-    G = len(lengths)
-    mask = torch.arange(max(lengths)) < torch.tensor(lengths).view(-1, 1)
-    rewards, out = (torch.arange(G) < k).double().view(1, G), []
-    for script in (dr_grpo, dapo):
-        logps = torch.zeros(mask.shape).double().requires_grad_()
-        batch = {"logps": logps, "old_logps": logps.detach(), "mask": mask}
-        if script is dr_grpo:
-            batch["ref_logps"] = logps.detach()
-        A = script.compute_advantages(rewards=2 * rewards - 1 if script is dapo else rewards).view(-1, 1)
-        loss = script.policy_loss(**batch, advantages=A, config=script.Config(max_new_tokens=C))
-        out.append(-torch.autograd.grad(loss, logps)[0][0, 0].item())
-    return out
+def number_of_pairs(rewards: np.ndarray) -> np.ndarray:
+    """(G,): of each completion, as many as there are completions of the other kind."""
+    return np.where(rewards == 1, (rewards == 0).sum(), rewards.sum())
 
 
 def placed(dr: Callable, of_dapo: Callable) -> Callable:
@@ -88,26 +75,26 @@ CHECKS = {
         ],
         "mistakes": {
             "a factor is missing, the one that is missing in Eq. 14": by_autograd(lambda *x: dpo(*x) / x[2]),
-            "the sign inside the sigmoid: a pair with a large margin should get less": lambda **x: expected_dpo(
-                **x | {"log_ratios": -x["log_ratios"]}
+            "the sign inside the sigmoid: a pair with a large margin should get less": (
+                lambda log_ratios, *others: expected_dpo(-log_ratios, *others)
             ),
-            "a wrong completion is pushed down, by its pairs": lambda **x: expected_dpo(**x) * x["rewards"],
+            "a wrong completion is pushed down, by its pairs": lambda *x: expected_dpo(*x) * x[1],
             "every pair has a margin of its own: the mean margin will not do": by_autograd(against_mean),
             "the loss is a sum over the pairs, not their mean": by_autograd(
                 lambda *x: -F.logsigmoid(x[2] * margins(*x[:2])).mean()
             ),
-            "a sum over the pairs that a completion is in, not a mean": lambda **x: (
-                expected_dpo(**x) / np.where(x["rewards"] == 1, (x["rewards"] == 0).sum(), x["rewards"].sum())
+            "a sum over the pairs that a completion is in, not a mean": lambda *x: (
+                expected_dpo(*x) / number_of_pairs(x[1])
             ),
             "beta stands inside the sigmoid, too": by_autograd(lambda *x: -x[2] * F.logsigmoid(margins(*x[:2])).sum()),
-            "without the sigmoid: that is the limit of a large negative margin": lambda log_ratios, rewards, beta: (
-                beta * np.where(rewards == 1, (rewards == 0).sum(), -rewards.sum())
+            "without the sigmoid: that is the limit of a large negative margin": (
+                lambda log_ratios, R, beta: beta * number_of_pairs(R) * np.sign(R - 0.5)
             ),
-            "the signs: a right completion is pushed up, a wrong one down": lambda **x: -expected_dpo(**x),
+            "the signs: a right completion is pushed up, a wrong one down": lambda *x: -expected_dpo(*x),
         },
     },
     "12.2": {
-        "expected": placed_by_scripts,
+        "expected": placed(dr_right, dapo_right),
         "inputs": [{"k": 1, "lengths": [20, 4, 4, 8], "C": 56}, {"k": 3, "lengths": [4, 20, 20, 8, 5], "C": 30}],
         "mistakes": {
             "Dr. GRPO does not divide by σ": placed(
@@ -136,15 +123,9 @@ CHECKS = {
         "expected": rft,
         "inputs": [{"rewards": np.array(row)} for row in ([1.0, 0, 0, 1, 0], [0.0, 0, 0], [1.0, 0, 0, 0])],
         "mistakes": {
-            "that is online RFT, a sum: a mean over the right ones also divides by their number": lambda rewards: (
-                rewards
-            ),
-            "the loss of reinforce.py divides by G already: put G back": lambda rewards: (
-                rewards / max(rewards.sum(), 1)
-            ),
-            "a group without right completions: 0, not a division by 0": lambda rewards: (
-                rewards * len(rewards) / (rewards.sum() or np.nan)
-            ),
+            "that is online RFT, a sum: a mean over the right ones also divides by their number": lambda R: R,
+            "the loss of reinforce.py divides by G already: put G back": lambda R: R / max(R.sum(), 1),
+            "a group without right completions: 0, not a division by 0": lambda R: R * len(R) / (R.sum() or np.nan),
         },
     },
 }

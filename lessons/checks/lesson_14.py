@@ -11,46 +11,35 @@ from lessons.checks.lesson_04 import NO_GRADIENT, gradient
 def gradient_of(loss: Callable) -> Callable:
     """The function that gives the gradient of a loss (logps, ...) with respect to logps; what is no loss, as it is."""
 
-    def answer(logps: Tensor, **rest) -> Tensor:
+    def answer(logps: Tensor, *others) -> Tensor | str:
         logps = logps.clone().requires_grad_()
-        value = loss(logps, **rest)
-        return value if value is None or value is ... else gradient(value, logps)
+        return gradient(loss(logps, *others), logps)
 
     return answer
 
 
-def cispo(logps: Tensor, old_logps: Tensor, A: float, cap: float) -> Tensor:
-    return -((logps - old_logps).exp().detach().clamp(max=cap) * A * logps).mean()
-
-
-def with_gradient_in_the_weight(logps: Tensor, old_logps: Tensor, A: float, cap: float) -> Tensor:
-    return -((logps - old_logps).exp().clamp(max=cap) * A * logps).mean()
-
-
-def without_log_pi(logps: Tensor, old_logps: Tensor, A: float, cap: float) -> Tensor:
-    return -((logps - old_logps).exp().clamp(max=cap) * A).mean()
-
-
-def without_cap(logps: Tensor, old_logps: Tensor, A: float, cap: float) -> Tensor:
-    return -((logps - old_logps).exp().detach() * A * logps).mean()
-
-
-def with_lower_bound(logps: Tensor, old_logps: Tensor, A: float, cap: float) -> Tensor:
-    return -((logps - old_logps).exp().detach().clamp(1 / cap, cap) * A * logps).mean()
+def weighted(weight: Callable) -> Callable:
+    """The gradient of minus the mean of weight(ratio, cap) A log pi."""
+    return gradient_of(lambda logps, old_logps, A, cap: -(weight((logps - old_logps).exp(), cap) * A * logps).mean())
 
 
 def geometric_mean(log_ratio: Tensor, mask: Tensor) -> Tensor:
     return ((log_ratio * mask).sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True)).exp()
 
 
-def stopped(ratio: Callable = geometric_mean, both_sides: bool = False) -> Callable:
+def stopped(ratio: Callable = geometric_mean) -> Callable:
     """What GSPO stops, if its ratio is that of `ratio`(log_ratio, mask)."""
 
     def answer(log_ratio: Tensor, mask: Tensor, A: Tensor, low: float, high: float) -> Tensor:
-        above, below = ratio(log_ratio, mask) > 1 + high, ratio(log_ratio, mask) < 1 - low
-        return (above | below if both_sides else ((A > 0) & above) | ((A < 0) & below)) & mask
+        of_completion = ratio(log_ratio, mask)
+        return torch.where(A > 0, of_completion > 1 + high, of_completion < 1 - low) & mask
 
     return answer
+
+
+def opposite(log_ratio: Tensor, mask: Tensor, A: Tensor, low: float, high: float) -> Tensor:
+    """What GSPO would stop with the sides exchanged."""
+    return stopped()(log_ratio, mask, -A, low, high)
 
 
 old = torch.tensor([-2.0, -0.5, -3.0, -1.0]).double()
@@ -71,17 +60,19 @@ two_engines = torch.tensor([[1.2, -0.5, -0.5], [0.1, 0.2, 0.0], [0.5, 0.6, 0.7],
 
 CHECKS = {
     "14.1": {
-        "expected": gradient_of(cispo),
+        "expected": weighted(lambda ratio, cap: ratio.detach().clamp(max=cap)),
         "inputs": [
             {"logps": old + torch.tensor([1.5, -0.3, 0.4, -1.5]), "old_logps": old, "A": A, "cap": 2.0}
             for A in (1.5, -0.5)
         ],
         "mistakes": {
-            "the weight is a constant: detach it": gradient_of(with_gradient_in_the_weight),
-            "a clipped ratio has no gradient; the weight must multiply log π": gradient_of(without_log_pi),
-            "the cap is missing": gradient_of(without_cap),
-            "the ratio is bounded from above only": gradient_of(with_lower_bound),
-            "a loss is minimised: minus": gradient_of(lambda *inputs, **named: -cispo(*inputs, **named)),
+            "the weight is a constant: detach it": weighted(lambda ratio, cap: ratio.clamp(max=cap)),
+            "a clipped ratio has no gradient; the weight must multiply log π": gradient_of(
+                lambda logps, old_logps, A, cap: -((logps - old_logps).exp().clamp(max=cap) * A).mean()
+            ),
+            "the cap is missing": weighted(lambda ratio, cap: ratio.detach()),
+            "the ratio is bounded from above only": weighted(lambda ratio, cap: ratio.detach().clamp(1 / cap, cap)),
+            "a loss is minimised: minus": weighted(lambda ratio, cap: -ratio.detach().clamp(max=cap)),
         }
         | NO_GRADIENT,
     },
@@ -105,19 +96,15 @@ CHECKS = {
             "compare the ratio with 1 + high, not its logarithm with high": stopped(
                 lambda r, m: 1 + geometric_mean(r, m).log()
             ),
-            "only where its own push has moved it: for A > 0 above the range, for A < 0 below": stopped(
-                both_sides=True
+            "only where its own push has moved it: for A > 0 above the range, for A < 0 below": lambda *x: (
+                stopped()(*x) | opposite(*x)
             ),
-            "the sides are exchanged: for A > 0 above the range, for A < 0 below": lambda A, **inputs: stopped()(
-                A=-A, **inputs
+            "the sides are exchanged: for A > 0 above the range, for A < 0 below": opposite,
+            "padding is no token that could be stopped: the mask": lambda *x: (
+                stopped()(*x).any(dim=1, keepdim=True).expand_as(x[1])
             ),
-            "padding is no token that could be stopped: the mask": lambda mask, **inputs: (
-                stopped()(mask=mask, **inputs).any(dim=1, keepdim=True).expand_as(mask)
-            ),
-            "those are the tokens that are not stopped": lambda mask, **inputs: ~stopped()(mask=mask, **inputs) & mask,
-            "for each token of the completion: (G, T), not (G, 1)": lambda **inputs: stopped()(**inputs).any(
-                dim=1, keepdim=True
-            ),
+            "those are the tokens that are not stopped": lambda *x: ~stopped()(*x) & x[1],
+            "for each token of the completion: (G, T), not (G, 1)": lambda *x: stopped()(*x).any(dim=1, keepdim=True),
         },
     },
     "14.3": {
@@ -125,9 +112,9 @@ CHECKS = {
         "inputs": [{"log_ratio": two_engines, "C": 2.0}, {"log_ratio": -two_engines, "C": 1.5}],
         "bug": lambda log_ratio, C: log_ratio.exp().clamp(max=C).prod(dim=1, keepdim=True),
         "mistakes": {
-            "without its truncation the weight of a long completion has no bound": lambda log_ratio, C: log_ratio.sum(
-                dim=1, keepdim=True
-            ).exp(),
+            "without its truncation the weight of a long completion has no bound": (
+                lambda log_ratio, C: log_ratio.sum(dim=1, keepdim=True).exp()
+            ),
             "that is the geometric mean, GSPO's ratio: no importance weight": lambda log_ratio, C: (
                 log_ratio.mean(dim=1, keepdim=True).exp().clamp(max=C)
             ),

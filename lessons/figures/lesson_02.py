@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from lessons.kit import GREY, RIGHT, WRONG, label_line, new_figure
+from lessons.kit import GREY, RIGHT, WRONG, label_line, new_figure, ticks
 
 
 def clip_and_gradient(objective: Callable, ratio: float, eps: float) -> Figure:
@@ -63,6 +63,5 @@ def furthest_ratios(history: dict[str, list[Tensor]], old_logps: Tensor, A: Tens
         xlim=(0, steps + 4),
     )
     axis.set_xticks(range(0, steps + 1, 4))
-    axis.set_yticks([1, 0.1, 0.01, 0.001], ["1", "0.1", "0.01", "0.001"])
-    axis.set_yticks([], minor=True)
+    ticks(axis.yaxis, [1, 0.1, 0.01, 0.001])
     return figure

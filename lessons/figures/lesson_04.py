@@ -3,7 +3,7 @@
 import numpy as np
 from matplotlib.figure import Figure
 
-from lessons.kit import BLUE, GREY, ORANGE, label_line, new_figure
+from lessons.kit import BLUE, GREY, ORANGE, label_line, new_figure, ticks
 
 STYLES = [(GREY, ":"), (BLUE, "-"), (ORANGE, "--")]  # of k1, k2, k3: colour and line
 
@@ -21,8 +21,7 @@ def estimates_of_gaussians(d: float, shifts: np.ndarray, stds: np.ndarray) -> Fi
     left.axvline(d, color=GREY, linewidth=0.8)
     left.set(title="Std of one sample, relative to the KL", xlabel=f"d, shift of the reference; KL = {d**2 / 2:.3g}")
     left.set(yscale="log", xlim=(0, 3.25), ylim=(0.5, 25))
-    left.set_yticks([0.5, 1, 2, 5, 10, 20], ["0.5", "1", "2", "5", "10", "20"])
-    left.minorticks_off()
+    ticks(left.yaxis, [0.5, 1, 2, 5, 10, 20])
 
     x = np.linspace(-3, 6, 400)  # log(pi / ref), which is N(d²/2, d²) under pi
     right.fill_between(x, -7, -7 + 3 * np.exp(-((x - d**2 / 2) ** 2) / (2 * d**2)), color=GREY, alpha=0.25, linewidth=0)

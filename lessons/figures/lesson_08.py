@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from lessons import kit
-from lessons.kit import BLUE, GREY, ORANGE, RIGHT, WRONG, label_line, new_figure
+from lessons.kit import BLUE, GREY, ORANGE, RIGHT, WRONG, label_line, new_figure, ticks
 
 SHIFTS = np.linspace(-3, 3, 61)
 
@@ -27,8 +27,7 @@ def histogram_and_rates(share: np.ndarray, plug_in: dict, unbiased: dict) -> Fig
     label_line(right, 32, plug_in[32], "plug-in: too high", ORANGE, xytext=(4, 12))
     label_line(right, 32, unbiased[32], "unbiased", BLUE, xytext=(-8, -9), va="top", ha="right")
     right.set(title="Silent groups", xlabel="G", ylabel="%", xscale="log", ylim=(0, 65), xlim=(3.5, 115))
-    right.set_xticks(sizes, sizes)
-    right.minorticks_off()
+    ticks(right.xaxis, sizes)
     return figure
 
 
@@ -46,10 +45,8 @@ def beyond_the_data(sizes: np.ndarray, curves: dict[float, np.ndarray], counted:
     axis.text(70, 20 if kit.narrow else 24, textwrap.fill(text, 24 if kit.narrow else 99), fontsize=9)
     axis.set(title="Groups that are all right", xlabel="G", ylabel="%", xscale="log")
     axis.set(xlim=(3.5, 2e5 if kit.narrow else 7e4), ylim=(-1.5, 31))
-    axis.set_xticks([4, 16, 64, 256, 1000, 10000], ["4", "16", "64", "256", "1,000", "10,000"])
-    if kit.narrow:
-        axis.set_xticks([4, 64, 1000, 10000], ["4", "64", "1,000", "10,000"])
-    axis.minorticks_off()
+    at = [4, 64, 1000, 10000] if kit.narrow else [4, 16, 64, 256, 1000, 10000]
+    ticks(axis.xaxis, at, [f"{G:,}" for G in at])
     return figure
 
 

@@ -5,7 +5,7 @@ from matplotlib.figure import Figure
 
 from lessons import identity, kit
 from lessons.experiments.controlled_run import Run
-from lessons.kit import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, label_line, new_figure
+from lessons.kit import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, label_line, new_figure, ticks
 
 NAMES = {  # of the rules in identity.RULES that the slider offers
     "GRPO": "GRPO",
@@ -22,8 +22,7 @@ p_even = np.linspace(0, 1, 201)
 def logit_axis(axis) -> None:
     """p from .001 to .999 with the space at both ends that the edges deserve."""
     axis.set(xscale="logit", yscale="log", xlabel="p")
-    axis.set_xticks([0.001, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999], [".001", ".01", ".1", ".5", ".9", ".99", ".999"])
-    axis.set_xticks([], minor=True)
+    ticks(axis.xaxis, [0.001, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999], [".001", ".01", ".1", ".5", ".9", ".99", ".999"])
 
 
 def grpo_weights() -> Figure:
@@ -37,8 +36,7 @@ def grpo_weights() -> Figure:
         label_line(axis, p_log[0], w[0], f"G = {G}", color, xytext=(-6, 0), ha="right")
     logit_axis(axis)
     axis.set(ylim=(0.8, 14), xlim=(5e-5 if kit.narrow else 2e-4, 0.9992), title="GRPO's weight of a prompt, w(p)")
-    axis.set_yticks([1, 2, 4, 8], ["1", "2", "4", "8"])
-    axis.set_yticks([], minor=True)
+    ticks(axis.yaxis, [1, 2, 4, 8])
     return figure
 
 
@@ -52,8 +50,7 @@ def weight_and_objective(rule: str, G: int) -> Figure:
     left.plot(p_log, w / middle, color=BLUE)
     logit_axis(left)
     left.set(ylim=(0.3, 40), title=f"{rule}, G = {G}: w(p) / w(½)")
-    left.set_yticks([0.5, 1, 2, 5, 10, 20], [".5", "1", "2", "5", "10", "20"])
-    left.set_yticks([], minor=True)
+    ticks(left.yaxis, [0.5, 1, 2, 5, 10, 20], [".5", "1", "2", "5", "10", "20"])
     left.tick_params(axis="x", labelsize=9)
     right.plot(p_even, p_even, color=ORANGE, linewidth=1.2)
     right.plot(p_even, 2 / np.pi * np.arcsin(np.sqrt(p_even)), "--", color=GREY, linewidth=1.2)

@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from lessons import identity
-from lessons.kit import BLUE, GREEN, GREY, ORANGE, RED, RIGHT, WRONG, label_line, new_figure
+from lessons.kit import BLUE, GREEN, GREY, ORANGE, RED, RIGHT, WRONG, label_line, new_figure, ticks
 
 MARKERS = {  # of each way to treat a silent group: colour, marker and what stands beside it
     "GRPO": (BLUE, "o", "●"),
@@ -33,10 +33,8 @@ def weights(p: np.ndarray, measured: dict[str, np.ndarray], G: int) -> Figure:
         axis.plot(p, relative, marker, color=color, markersize=size, markeredgewidth=1.8)
         label_line(axis, 0.5, 5.0 * 1.55**i, f"{sign} {name}", color, xytext=(0, 0), ha="center")
     axis.set(xscale="logit", yscale="log", xlabel="p, probability of a right completion", ylim=(0.8, 40))
-    axis.set_xticks([0.01, 0.1, 0.5, 0.9, 0.99], [".01", ".1", ".5", ".9", ".99"])
-    axis.set_xticks([], minor=True)
-    axis.set_yticks([1, 2, 5, 10, 20], ["1", "2", "5", "10", "20"])
-    axis.set_yticks([], minor=True)
+    ticks(axis.xaxis, [0.01, 0.1, 0.5, 0.9, 0.99], [".01", ".1", ".5", ".9", ".99"])
+    ticks(axis.yaxis, [1, 2, 5, 10, 20])
     axis.set_title("Weight of a prompt, relative to one of p = ½ (markers simulated, lines exact)")
     return figure
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from lessons import kit
 from lessons.experiments.staleness import ARMS, STALENESS, select
-from lessons.kit import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, new_figure
+from lessons.kit import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, new_figure, ticks
 from toy_env.rollout import Rollout
 
 STYLES = {  # of each loss and arm: colour and line
@@ -47,8 +47,7 @@ def factors(losses: dict, p: float) -> Figure:
             axis.plot(ratio, factor(loss, ratio, p, sign), linestyle=line, color=color, linewidth=width, alpha=alpha)
         axis.axvline(1, color=GREY, linewidth=0.8)
         axis.set(xscale="log", xlim=(0.4, 2.5), ylim=(-0.08, 2.6), title=f"{name}, a token sampled with p = {p:.2f}")
-        axis.set_xticks([0.4, 0.6, 0.8, 1, 1.25, 1.6, 2, 2.5], [".4", ".6", ".8", "1", "1.25", "1.6", "2", "2.5"])
-        axis.set_xticks([], minor=True)
+        ticks(axis.xaxis, [0.4, 0.6, 0.8, 1, 1.25, 1.6, 2, 2.5], [".4", ".6", ".8", "1", "1.25", "1.6", "2", "2.5"])
         axis.set_xlabel("ratio")
     panels[0].set_ylabel("factor of A ∇log π")
     at = [0.24, 0.36] if kit.narrow else [0.17, 0.26]

@@ -42,33 +42,26 @@ RUNS = {  # name on the page: script, steps
     "Dr. GRPO, after 60 steps": ("dr_grpo", 60),
     "DAPO, after 60 steps": ("dapo", 60),
 }
-# The tensors of a layer in the page's order: its name there, and in transformers.
-LAYER = {
-    "q": "self_attn.q_proj", "k": "self_attn.k_proj", "v": "self_attn.v_proj", "o": "self_attn.o_proj",
-    "gate": "mlp.gate_proj", "up": "mlp.up_proj", "down": "mlp.down_proj",
-    "norm_attention": "input_layernorm", "norm_mlp": "post_attention_layernorm",
-}  # fmt: skip
+# The model's tensors in the order of the page.
+TENSORS = ["model.embed_tokens.weight", "model.norm.weight"]
+for layer in range(3):
+    parts = [f"self_attn.{name}_proj" for name in "qkvo"] + [f"mlp.{name}_proj" for name in ("gate", "up", "down")]
+    parts += ["input_layernorm", "post_attention_layernorm"]
+    TENSORS += [f"model.layers.{layer}.{part}.weight" for part in parts]
 
 
 @dataclass
 class Config:
-    train: bool = False  # train the policies that the folder of runs does not hold yet, and pack their weights
-    runs: str = "runs/page"  # folder of the runs, relative to the repository or absolute
+    train: bool = False  # train the policies that runs/page does not hold yet, and pack their weights
 
 
 # ---------------------------------------------------------------------- weights
 
 
-def tensor_names(layers: int = 3) -> list[str]:
-    """The model's tensors in the order of the page."""
-    inner = [f"model.layers.{layer}.{name}.weight" for layer in range(layers) for name in LAYER.values()]
-    return ["model.embed_tokens.weight", "model.norm.weight", *inner]
-
-
 def rows_of(policy) -> list[np.ndarray]:
     """The tensors of a policy as (rows, columns) in float32."""
     weights = policy.state_dict()
-    return [np.atleast_2d(weights[name].numpy()) for name in tensor_names()]
+    return [np.atleast_2d(weights[name].numpy()) for name in TENSORS]
 
 
 def pack(base: list[np.ndarray], others: list[list[np.ndarray]]) -> bytes:
@@ -82,11 +75,11 @@ def pack(base: list[np.ndarray], others: list[list[np.ndarray]]) -> bytes:
     return b"".join(out)
 
 
-def trained(config: Config) -> bytes:
-    """Train what `config.runs` does not hold yet, each script with its default settings, and pack all policies."""
+def trained() -> bytes:
+    """Train what runs/page does not hold yet, each script with its default settings, and pack all policies."""
     policies = []
     for script, steps in RUNS.values():
-        folder = ROOT / config.runs / f"{script}-{steps}"
+        folder = ROOT / "runs/page" / f"{script}-{steps}"
         if not (folder / "results.json").exists():
             module = import_module(f"algorithms.{script}")
             module.train(module.Config(steps=steps, run_dir=str(folder), resume=folder.exists()))
@@ -115,10 +108,9 @@ def code_of(function: Callable) -> list[str]:
 
 def diffs() -> dict[str, list[list[str]]]:
     """What GRPO computes, and how Dr. GRPO and DAPO differ from it: [mark, line], mark one of " ", "+", "-" and "#"."""
-    shown = {}
-    for name, script in {"GRPO": grpo, "Dr. GRPO": dr_grpo, "DAPO": dapo}.items():
-        shown[name] = lines = [["#", f"{script.__name__.replace('.', '/')}.py, train"]] if script is dapo else []
-        lines += [["+", line] for line in (training_step() if script is dapo else [])]
+    sampled = [["#", "algorithms/dapo.py, train"], *(["+", line] for line in training_step())]
+    shown = {"GRPO": [], "Dr. GRPO": [], "DAPO": sampled}
+    for lines, script in zip(shown.values(), (grpo, dr_grpo, dapo)):
         for part in ("compute_advantages", "policy_loss"):
             before, after = code_of(getattr(grpo, part)), code_of(getattr(script, part))
             lines.append(["#", f"{script.__name__.replace('.', '/')}.py, {part}"])
@@ -163,7 +155,7 @@ def whole_page(weights: str) -> str:
 def main(config: Config) -> None:
     page = PAGE.read_text(encoding="utf-8", errors="replace") if PAGE.exists() else ""
     if config.train:
-        weights = base64.b64encode(trained(config)).decode()
+        weights = base64.b64encode(trained()).decode()
     elif (weights := part_of(page, "weights")) == "" or part_of(page, "policy-names") != json.dumps([BASE, *RUNS]):
         raise UsageError(f"{PAGE} does not hold the weights of {', '.join([BASE, *RUNS])}; restore it, or add --train")
     PAGE.write_text(whole_page(weights), encoding="utf-8")

@@ -9,7 +9,7 @@ function load(name) {
   loading[name] ??= new Promise((resolve) => {
     const script = document.createElement("script");
     script.src = `figures/${name}.js`;
-    script.onload = () => resolve(drawn[name].pictures);
+    script.onload = () => resolve(drawn[name]);
     script.onerror = () => console.error(`figures/${name}.js is missing: python lessons/site/website.py --draw`);
     document.head.append(script);
   });

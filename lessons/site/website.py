@@ -3,7 +3,7 @@
     python lessons/site/website.py            from the notebooks as they are, in seconds; nothing is executed
     python lessons/site/website.py --draw     its pictures first, in minutes: every slider position, for two widths
 
-The pictures are those of lessons/site/drawn.py, or the notebooks' own where none are drawn. A lesson links to scripts
+Without --draw the pictures are those of the notebooks. A lesson links to scripts
 and other texts of the repository; these become pages too, and so does everything they link to. The site contains a copy
 of lessons/group.html, the page that runs the model.
 """
@@ -19,7 +19,8 @@ import html
 import json
 import posixpath
 import re
-from collections.abc import Callable, Sequence
+import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import cycle
@@ -29,9 +30,9 @@ import nbformat
 from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
-from pygments.lexers import TextLexer, get_lexer_by_name
-from pygments.util import ClassNotFound
+from pygments.lexers import get_lexer_by_name
 
+from lessons import kit
 from lessons.site import drawn, sources
 from toy_env.cli import run_main
 
@@ -42,6 +43,7 @@ FOLDED = "how this was computed"
 PREPARES = "code that prepares what follows"
 HOW_TO = "About {}. Exercises are answered in JupyterLab, which also checks them: <code>python lessons/start.py</code>."
 ONE_AT_A_TIME = "Here one slider moves at a time and the others return to their start; in JupyterLab all move."
+STILL = '<p class="note">A still picture: in JupyterLab it has sliders.</p>\n'
 STACKED = '<p class="note phone">On a phone, the left picture is above and the right one below.</p>\n'
 PHONE = "(max-width: 700px)"
 NEEDS_CELLS = re.compile(r"\s\((?:the\ssliders?\s)?needs?\s[^()]*cells?[^()]*\)", re.IGNORECASE)  # in a kernel
@@ -70,55 +72,49 @@ AS_IN_TEX = {  # patterns in the output of latex2mathml, and their replacements,
 @dataclass
 class Config:
     draw: bool = False  # execute the sources first, to draw the site's pictures
-    only: tuple[int, ...] = ()  # numbers of the lessons to draw; by default all
 
 
-def write_site(lessons: Sequence[Path], folder: Path) -> Path:
-    """Write the site in place of an old one, once every page could be made; returns its index."""
+def write_site(lessons: Sequence[Path], folder: Path, pictures: dict[Path, dict]) -> Path:
+    """Write the site in place of an old one, once every page could be made; returns its index. pictures: what is drawn
+    of some lessons."""
     root = sources.LESSONS.parent.resolve()
     files: dict[str, str | bytes] = {name: (ROOM / name).read_bytes() for name in ("sliders.js", "style.css")}
     group = re.sub(r'data-lesson="(\w+)"', r'href="\1.html"', (root / GROUP).read_text(encoding="utf-8"))
     files["group.html"] = group.replace("<main>", '<main>\n<p><a href="index.html">All lessons</a></p>', 1)
     wanted = {path.relative_to(root).as_posix() for path in (root / "algorithms").glob("[a-z]*.py")}
     wanted |= {"README.md", "lessons/README.md", "algorithms/README.md"}
-    still = []
     for before, source, after in zip([None, *lessons], lessons, [*lessons[1:], None]):
-        lesson = LessonPage(source, folder, files)
+        lesson = LessonPage(source, pictures.get(source), files)
         files[f"{source.stem}.html"] = lesson.html(before, after)
         wanted |= lesson.linked
-        if not lesson.pictures:
-            still.append(str(int(source.name[:2])))
     files["index.html"] = index(files[f"{COVER}.html"])
-    added: set[str] = set()
-    while remaining := wanted - added:
-        wanted = wanted.union(*(add_linked(root, name, files) for name in remaining))
-        added |= remaining
-    for old in folder.rglob("*"):
-        if old.is_file() and (old.parent.name != "figures" or old.suffix == ".png"):
-            old.unlink()  # everything except what is drawn
+    for name in wanted:
+        add_linked(root, name, files)
+    shutil.rmtree(folder, ignore_errors=True)
     for name, content in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
-    if still:
-        print(f"still pictures, without sliders, in lessons {', '.join(still)}: add --draw")
     return folder / "index.html"
 
 
-def add_linked(root: Path, name: str, files: dict[str, str | bytes]) -> set[str]:
-    """Add the page of a text or a script of the repository, or a picture; returns the files that it links to."""
+def add_linked(root: Path, name: str, files: dict[str, str | bytes]) -> None:
+    """Add the page of a text or a script of the repository, or a picture, and what it links to, unless it is there."""
     path, address = (root / name).resolve(), address_of(name)
     if not (path.is_file() and path.is_relative_to(root)):
         raise UsageError(f"a link leads to {name}, which is not a file of the repository")
     linked: set[str] = set()
+    if address in files:
+        return
     if path.suffix in (".png", ".svg"):
         files[address] = path.read_bytes()
     elif path.suffix == ".md":
         text = re.sub(r"<!--.*?-->\n?", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
         files[address] = page(address, text.split("\n")[0].lstrip("# "), Renderer(name, linked).to_html(text))
-    elif address not in files:  # neither a lesson nor group.html
+    else:
         code = highlighted(path.read_text(encoding="utf-8"), path.suffix[1:], numbers=True)
         files[address] = page(address, name, f"<h1><code>{name}</code></h1>\n{code}")
-    return linked
+    for other in linked:
+        add_linked(root, other, files)
 
 
 def address_of(name: str) -> str:
@@ -150,20 +146,18 @@ def mathml(tex: str, display: bool = False) -> str:
 
     tex = re.sub(r"\\mathbb ?([A-Z1])", r"\\mathbb{\1}", tex.strip())
     tex = re.sub(r"\\[lr]vert\b ?", "|", tex)
-    formula = re.sub(
-        r"<mo[^>]*>(?:&#x0007C;|\|)</mo>", brackets(), convert(tex, display="block" if display else "inline")
-    )
+    formula = bracketed(r"(?:&#x0007C;|\|)", convert(tex, display="block" if display else "inline"))
     if "\\Vert" not in tex:  # which stands between two distributions
-        formula = re.sub(r"<mo[^>]*>&#x02016;</mo>", brackets(), formula)
+        formula = bracketed("&#x02016;", formula)
     for pattern, replacement in AS_IN_TEX.items():
         formula = re.sub(pattern, replacement, formula)
     return formula
 
 
-def brackets() -> Callable[[re.Match], str]:
-    """Makes the first bar an opening bracket, the second a closing one, and so on."""
+def bracketed(bar: str, formula: str) -> str:
+    """The formula with its first bar as an opening bracket, the second as a closing one, and so on."""
     forms = cycle(("prefix", "postfix"))
-    return lambda bar: re.sub(r"<mo[^>]*>", f'<mo form="{next(forms)}" stretchy="false">', bar[0])
+    return re.sub(rf"<mo[^>]*>(?={bar}</mo>)", lambda _: f'<mo form="{next(forms)}" stretchy="false">', formula)
 
 
 class Renderer(IPythonRenderer):
@@ -175,9 +169,6 @@ class Renderer(IPythonRenderer):
 
     def to_html(self, markdown: str) -> str:
         text = MarkdownWithMath(renderer=self).render(markdown)
-        text = re.sub(r"<p>(<span class=\"(?:formula|scroll)\">)", r"\1", text)
-        block = r'<span class="(formula|scroll)">(.*?)</span>(?:</p>)?'
-        text = re.sub(block, r'<div class="\1">\2</div>', text, flags=re.DOTALL)
         stop_after_formula = r"(<math(?:(?!</math>).)*</math>)([.,;:?!)]+)"
         text = re.sub(stop_after_formula, r'<span class="whole">\1\2</span>', text, flags=re.DOTALL)
         text = re.sub(r"<table>(?=\s*<thead>\s*<tr>\s*<th>symbol)", '<table class="symbols">', text)
@@ -192,8 +183,11 @@ class Renderer(IPythonRenderer):
             url = relative(address_of(name), address_of(self.file)) + mark + anchor
         return html.escape(url)
 
+    def paragraph(self, text: str) -> str:
+        return text if text.startswith("<div") else super().paragraph(text)
+
     def block_math(self, body: str) -> str:
-        return f'<span class="formula">{mathml(body, display=True)}</span>'
+        return f'<div class="formula">{mathml(body, display=True)}</div>\n'
 
     def inline_math(self, body: str) -> str:
         return mathml(body)
@@ -208,13 +202,7 @@ class Renderer(IPythonRenderer):
         return f'<a href="{self.address(url)}">{text}</a>'
 
     def image(self, text: str, url: str, title: str | None = None) -> str:
-        return f'<span class="scroll"><img src="{self.address(url)}" alt="{html.escape(text)}"></span>'
-
-    def codespan(self, text: str) -> str:
-        code = super().codespan(text)
-        if re.fullmatch(r"algorithms/\w+\.py", text) and (sources.LESSONS.parent / text).is_file():
-            return self.link(code, relative(text, self.file))
-        return code
+        return f'<div class="scroll"><img src="{self.address(url)}" alt="{html.escape(text)}"></div>\n'
 
     def block_code(self, code: str, info: str | None = None) -> str:
         return highlighted(code, (info or "text").split()[0])
@@ -222,10 +210,7 @@ class Renderer(IPythonRenderer):
 
 def highlighted(code: str, language: str = "python", numbers: bool = False) -> str:
     """Code in colours; with numbers, every line is an anchor L1, L2, ..."""
-    try:
-        lexer = get_lexer_by_name(language, stripnl=False)
-    except ClassNotFound:
-        lexer = TextLexer(stripnl=False)
+    lexer = get_lexer_by_name("yaml" if language == "cff" else language, stripnl=False)
     lines = highlight(code.rstrip("\n") + "\n", lexer, HtmlFormatter(nowrap=True)).rstrip("\n").split("\n")
     if numbers:
         anchor = '<span id="L{0}"><a class="line" tabindex="-1" href="#L{0}">{0}</a>{1}</span>'
@@ -244,17 +229,19 @@ def plain(text: str) -> str:
 class LessonPage:
     """One lesson: its notebook, and its pictures if they are drawn."""
 
-    def __init__(self, source: Path, folder: Path, files: dict[str, str | bytes]) -> None:
-        self.source, self.folder, self.files, self.linked = source, folder, files, set()
+    def __init__(self, source: Path, pictures: dict[str, list[dict]] | None, files: dict[str, str | bytes]) -> None:
+        self.source, self.pictures, self.files, self.linked = source, pictures, files, set()
         self.notebook = nbformat.read(sources.LESSONS / f"{source.stem}.ipynb", as_version=4)
         self.minutes = sources.read_cells(source)[0].note
         self.render = Renderer(f"lessons/{source.stem}.ipynb", self.linked).to_html
-        self.pictures = drawn.load(source, folder / "figures")
-        outputs = [output for cell in self.notebook.cells for output in cell.get("outputs", [])]
-        shown = sum("image/png" in output.get("data", {}) for output in outputs)
-        if self.pictures and shown != len(self.pictures["wide"]):
-            self.pictures = None  # the notebook is built from a different source
         self.count, self.heading = 0, ""
+        outputs = [output for cell in self.notebook.cells for output in cell.get("outputs", [])]
+        if pictures and len(pictures["wide"]) != sum("image/png" in output.get("data", {}) for output in outputs):
+            raise UsageError(f"{source.stem}.ipynb is built from another source; run python lessons/site/build.py")
+        for width, drawn_pictures in (pictures or {}).items():
+            name = f"{source.stem}-{width}"
+            content = json.dumps(drawn_pictures, ensure_ascii=False, separators=(",", ":"))
+            files[f"figures/{name}.js"] = f'drawn["{name}"] = {content};\n'
 
     def html(self, before: Path | None, after: Path | None) -> str:
         """The page, with links to its neighbours."""
@@ -275,7 +262,7 @@ class LessonPage:
             return self.text(cell.source)
         if CHECK.fullmatch(cell.source):
             return ""
-        outputs = "".join(self.output(output, cell) for output in cell.outputs)
+        outputs = "".join(map(self.output, cell.outputs))
         code = highlighted(cell.source)
         if cell.metadata.get("jupyter", {}).get("source_hidden") or only_draws(cell.source):
             return f"{outputs}<details><summary>{FOLDED if outputs else PREPARES}</summary>\n{code}</details>\n"
@@ -283,36 +270,41 @@ class LessonPage:
 
     def text(self, markdown: str) -> str:
         """Markdown as HTML, with the site's note on how to begin in place of the notebook's."""
-        markdown = markdown.replace(sources.HOW_TO_BEGIN.format(self.minutes), "HOW TO BEGIN")
+        how = f'<p class="how">{HOW_TO.format(self.minutes)}</p>'
+        markdown = markdown.replace(sources.HOW_TO_BEGIN.format(self.minutes), how)
         text = self.render(NEEDS_CELLS.sub("", markdown))
         if headings := re.findall(r"<h\d[^>]*>(.*?)</h", text):
             self.heading = plain(headings[-1])
-        return text.replace("<p>HOW TO BEGIN</p>", f'<p class="how">{HOW_TO.format(self.minutes)}</p>')
+        return text
 
-    def output(self, output, cell) -> str:
+    def output(self, output) -> str:
         """One output of a cell."""
         data = output.get("data", {})
         if "image/png" in data:
             self.count += 1
-            return self.drawn_picture() if self.pictures else self.still_picture(data["image/png"], cell)
+            return self.drawn_picture() if self.pictures else self.still_picture(data)
         if "text/markdown" in data:
             return self.render(data["text/markdown"])
         text = (output.get("text") or data.get("text/plain", "")).rstrip()
         return f'<pre class="out" tabindex="0">{html.escape(text, quote=False)}</pre>\n' if text else ""
 
-    def still_picture(self, png: str, cell) -> str:
+    def still_picture(self, data: dict) -> str:
         """The next picture as the notebook shows it."""
         name = f"figures/{self.source.stem}-{self.count}.png"
-        self.files[name] = base64.b64decode(png)
-        sliders = " and ".join(f"<code>{slider}</code>" for slider in sliders_of(cell.source))
-        note = f'<p class="note">A still picture: in JupyterLab sliders move {sliders}.</p>\n' if sliders else ""
+        self.files[name] = base64.b64decode(data["image/png"])
+        note = STILL if data["text/plain"] == kit.WITH_SLIDERS else ""
         image = f'<img style="--least: 40rem" src="{name}" alt="{html.escape(self.heading)}">'
         return f'<figure><div class="picture">{image}</div>\n{note}</figure>\n'
 
     def drawn_picture(self) -> str:
         """The next picture as it is drawn, with its sliders."""
-        name, picture = f"figures/{self.source.stem}-{self.count}", self.pictures["wide"][self.count - 1]
-        wide, narrow = (size_of(self.folder / f"{name}-{width}.svg") for width in drawn.WIDTHS)
+        name, sizes = f"figures/{self.source.stem}-{self.count}", []
+        for width in drawn.WIDTHS:
+            picture = self.pictures[width][self.count - 1]
+            svg = drawn.frame(picture, [slider["start"] for slider in picture["sliders"]])
+            self.files[f"{name}-{width}.svg"] = svg
+            sizes.append(size_of(svg))
+        wide, narrow = sizes
         least = narrow[0] if wide == narrow else 0  # a picture that keeps its width on a phone is scrolled
         body = (
             f'<div class="picture"><picture><source media="{PHONE}" srcset="{name}-narrow.svg" width="{narrow[0]}" '
@@ -356,16 +348,9 @@ def only_draws(code: str) -> bool:
     return True
 
 
-def sliders_of(code: str) -> list[str]:
-    """The names of the sliders that a cell makes."""
-    calls = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Call)]
-    return [word.arg for call in calls if getattr(call.func, "id", "") == "knob" for word in call.keywords if word.arg]
-
-
-def size_of(path: Path) -> tuple[int, int]:
+def size_of(svg: str) -> tuple[int, int]:
     """Width and height of an SVG, in CSS pixels."""
-    head = path.read_text(encoding="utf-8")[:2000]
-    return tuple(round(float(re.search(rf'{name}="([\d.]+)pt"', head)[1]) * 96 / 72) for name in ("width", "height"))
+    return tuple(round(float(re.search(rf'{name}="([\d.]+)pt"', svg)[1]) * 96 / 72) for name in ("width", "height"))
 
 
 # ---------------------------------------------------------------------- index
@@ -393,10 +378,11 @@ def index(cover_page: str) -> str:
 def main(config: Config) -> None:
     if not find_spec("latex2mathml"):
         raise UsageError("the site needs the package latex2mathml: pip install -e '.[page]'")
-    folder = sources.LESSONS / "html"
-    if config.draw:
-        drawn.draw_lessons(sources.find_sources(config.only), folder)
-    print(f"open {write_site(sources.reading_order(), folder)}")
+    order = sources.reading_order()
+    pictures = drawn.draw_lessons(order) if config.draw else {}
+    print(f"open {write_site(order, sources.LESSONS / 'html', pictures)}")
+    if not config.draw:
+        print("its pictures are still: add --draw for sliders")
 
 
 if __name__ == "__main__":
