@@ -284,6 +284,7 @@ def test_what_is_noticed_of_an_arm(monkeypatch):
 # ---------------------------------------------------------------------- learning.py
 
 
+@pytest.mark.slow
 def test_learning_is_the_training_of_the_script(tmp_path, monkeypatch):
     """The same problems, completions, advantages and steps as dr_grpo.py: the same weights."""
     weights_at_the_end, drawn = [], []

@@ -57,6 +57,7 @@ def test_a_run_folder_holds_what_the_readme_says(tmp_path):
     assert AutoTokenizer.from_pretrained(tmp_path / "a/checkpoint")("1+1?").input_ids[0] == 1
 
 
+@pytest.mark.slow
 def test_curves_are_drawn_of_what_the_rows_hold(tmp_path):
     """Of every metric there is a curve for, where a step without an update has none of them, and of next to nothing."""
     ends = {"all": {"sampled": 0.3, "greedy": 0.2}}
@@ -264,6 +265,7 @@ def test_help_is_the_comments_of_the_config_and_fits_80_columns(script, monkeypa
     assert plain.index("--max_grad_norm") < plain.index("--steps INT")  # what is the script's own comes first
 
 
+@pytest.mark.slow
 def test_a_mistyped_setting_is_answered_without_importing_transformers_or_matplotlib(tmp_path):
     """A script started as its user starts it, in another folder. The two take seconds to import, and neither a wrong
     setting nor `--help` needs them."""

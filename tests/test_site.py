@@ -116,6 +116,7 @@ def test_links_pictures_and_ids(pages):
     assert "index.html" in links and "06_identity.html" in links
 
 
+@pytest.mark.slow
 def test_formulas_are_rendered_and_notes_for_jupyter_are_left_out(pages):
     for path, page in pages[1].items():
         text = "".join(s for s in page.find_all(string=True) if not s.find_parent(["pre", "code", "script"]))
@@ -154,6 +155,7 @@ def test_a_lesson_without_drawn_pictures_shows_the_notebooks(tiny):
     assert "answer = ..." in code and 'check("1.1"' not in code
 
 
+@pytest.mark.slow
 def test_sliders_are_drawn_and_frames_reassemble(tiny, monkeypatch):
     source, folder = tiny
     pictures = draw(source)
