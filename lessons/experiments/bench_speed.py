@@ -27,7 +27,6 @@ import os
 import platform
 import random
 import tempfile
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -35,8 +34,9 @@ from pathlib import Path
 from statistics import median
 
 from lessons.experiments.grid import compact, markdown, refuse_partial_publish, rounded, write_pages
+from lessons.experiments.pool import begin
 from toy_env.arithmetic import LEVELS, Problem, sample_problems
-from toy_env.cli import at_least, run_main
+from toy_env.cli import at_least, run_main, silence
 from toy_env.model import pick_device
 
 RESULTS = Path(__file__).parent / "bench_speed.json"
@@ -47,7 +47,6 @@ PROMPTS, GROUP, LIMIT, MINIBATCHES = 32, 8, 56, 4
 class Config:
     device: str = "cpu"  # cpu or cuda
     steps: at_least(1, 10_000) = 20  # timed steps of each side for each model
-    largest: at_least(64, 100_000) = 4096  # completions in the largest rollout batch of the last table
     publish: bool = False  # update bench_speed.json and the tables of README.md beside it
 
     def check(self) -> None:
@@ -99,7 +98,7 @@ class Stopwatch:
         self.parts, self.started = {}, self.clock()
 
 
-def ours(connection, device: str, model: str, prompts: int = PROMPTS, **settings) -> None:
+def ours(connection, device: str, model: str) -> None:
     """grpo.train itself."""
     import torch
 
@@ -122,11 +121,9 @@ def ours(connection, device: str, model: str, prompts: int = PROMPTS, **settings
     grpo.sample = watch.timed("sampling", grpo.sample)
     torch.Tensor.backward = watch.timed("backward", torch.Tensor.backward)
     torch.optim.AdamW.step = watch.timed("optimizer", torch.optim.AdamW.step)
+    endless = {"steps": 10**6, "save_every": 10**6, "eval_problems": 1}
     with tempfile.TemporaryDirectory() as folder:
-        settings = {"learning_rate": 1e-12, "eval_problems": 1, "steps": 10**6, "save_every": 10**6} | settings
-        grpo.train(
-            grpo.Config(model=model, device=device, prompts_per_step=prompts, run_dir=f"{folder}/run", **settings)
-        )
+        grpo.train(grpo.Config(model=model, device=device, learning_rate=1e-12, run_dir=f"{folder}/run", **endless))
 
 
 def trl(connection, device: str, model: str) -> None:
@@ -137,7 +134,7 @@ def trl(connection, device: str, model: str) -> None:
     from lessons.experiments import scale_out
 
     watch, reward = Stopwatch(connection, device), scale_out.trl_reward
-    problems = [problem for step in range(1, 201) for problem in problems_of_step(step)]
+    problems = [problem for step in range(1, 201) for problem in drawn_at(step)[1]]
     counted = {"completions": 0, "tokens": 0}
 
     def trl_reward(prompts, completions, answer, completion_ids, **columns) -> list[float]:
@@ -209,10 +206,9 @@ def floor(connection, device: str, model: str) -> None:
 
     decode, train = watch.timed("decoding", decode), watch.timed("forward and backward", train)
     for step in range(1, 10**6):
-        rng = random.Random()
-        rng.seed(f"0/{step}")
-        generator.manual_seed(rng.getrandbits(63))
-        prompts = [problem.prompt for problem in sample_problems(PROMPTS, LEVELS, rng)]
+        seed, problems = drawn_at(step)
+        generator.manual_seed(seed)
+        prompts = [problem.prompt for problem in problems]
         rollout = sample(policy, tokenizer, prompts, GROUP, LIMIT, 1.0, generator)
         tokens = int(rollout.prompt_mask.sum() + rollout.mask.sum())
         ids = torch.randint(len(tokenizer), (len(rollout), round(tokens / len(rollout))), device=device)
@@ -224,27 +220,39 @@ def floor(connection, device: str, model: str) -> None:
         watch.step_done(len(rollout), int(rollout.mask.sum()))
 
 
-def problems_of_step(step: int) -> list[Problem]:
-    """The problems that grpo.py with seed 0 draws at a step."""
+def drawn_at(step: int) -> tuple[int, list[Problem]]:
+    """The seed of the sampling and the problems of a step of grpo.py with seed 0."""
     rng = random.Random()
     rng.seed(f"0/{step}")
-    rng.getrandbits(63)
-    return sample_problems(PROMPTS, LEVELS, rng)
+    return rng.getrandbits(63), sample_problems(PROMPTS, LEVELS, rng)
 
 
-def make_models(connection, folder: str) -> None:
-    """The trained policy, and both policies in matrices ten times as large."""
+def work(connection, function: Callable, *args) -> None:
+    """Run one of these functions in a worker process, silently; an error goes to the parent as one line."""
+    begin()
+    try:
+        with silence():
+            function(connection, *args)
+    except BaseException as error:
+        connection.send(UsageError(f"{function.__name__}: {type(error).__name__}: {str(error).splitlines()[:1]}"))
+    os._exit(0)
+
+
+# ---------------------------------------------------------------------- in the parent process
+
+
+def make_models(folder: str) -> dict[str, tuple[str, int]]:
+    """The base and a trained policy, and both in matrices ten times as large: where they are, and their parameters."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
     from algorithms import grpo
     from toy_env.model import load_policy, locate
 
-    grpo.train(grpo.Config(steps=40, eval_problems=1, run_dir=f"{folder}/run"))
-    trained = f"{folder}/run/checkpoint"
-    models = {"base": "base", "trained": trained}
-    sizes = {}
-    for name, source in list(models.items()):
+    with silence():
+        grpo.train(grpo.Config(steps=40, eval_problems=1, run_dir=f"{folder}/run"))
+    models = {}
+    for name, source in (("base", "base"), ("trained", f"{folder}/run/checkpoint")):
         policy, tokenizer = load_policy(source)
         config = AutoConfig.from_pretrained(locate(source))
         share = config.hidden_size / 208
@@ -259,45 +267,24 @@ def make_models(connection, folder: str) -> None:
                 parameter.zero_()[tuple(slice(0, n) for n in value.shape)] = value
         ids = torch.randint(3, 19, (64, 40))
         torch.testing.assert_close(wide(input_ids=ids).logits, policy(input_ids=ids).logits, rtol=1e-4, atol=1e-4)
-        models[f"{name}, 10x"] = f"{folder}/{name}-10x"
-        wide.save_pretrained(models[f"{name}, 10x"])
-        tokenizer.save_pretrained(models[f"{name}, 10x"])
-        sizes |= {name: policy.num_parameters(), f"{name}, 10x": wide.num_parameters()}
-    connection.send({"models": models, "sizes": sizes})
-
-
-def work(connection, function: Callable, *args, **kwargs) -> None:
-    """Run one of these functions in a worker process, silently; an error goes to the parent as one line."""
-    from tqdm import tqdm
-
-    tqdm.set_lock(threading.RLock())  # tqdm's own lock, a semaphore, would outlive a killed process
-    sink = os.open(os.devnull, os.O_WRONLY)
-    for stream in (1, 2):
-        os.dup2(sink, stream)
-    try:
-        function(connection, *args, **kwargs)
-    except (EOFError, BrokenPipeError):  # the parent needs no more reports
-        pass
-    except BaseException as error:
-        connection.send(UsageError(f"{function.__name__}: {type(error).__name__}: {str(error).splitlines()[:1]}"))
-    os._exit(0)
-
-
-# ---------------------------------------------------------------------- in the parent process
+        for part in (wide, tokenizer):
+            part.save_pretrained(f"{folder}/{name}-10x")
+        models[name] = source, policy.num_parameters()
+        models[f"{name}, 10x"] = f"{folder}/{name}-10x", wide.num_parameters()
+    return {name: models[name] for name in ("base", "trained", "base, 10x", "trained, 10x")}
 
 
 class Worker:
     """A worker process, and the reports it sends."""
 
-    def __init__(self, function: Callable, *args, **kwargs) -> None:
+    def __init__(self, function: Callable, *args) -> None:
         context = multiprocessing.get_context("spawn")
         self.connection, other = context.Pipe()
-        self.spawned = time.time()
-        self.process = context.Process(target=work, args=(other, function, *args), kwargs=kwargs, daemon=True)
+        self.process = context.Process(target=work, args=(other, function, *args), daemon=True)
         self.process.start()
         other.close()
 
-    def receive(self):
+    def receive(self) -> dict:
         try:
             report = self.connection.recv()
         except EOFError:
@@ -333,74 +320,47 @@ def take_turns(workers: dict[str, Worker], steps: int) -> dict[str, list[dict]]:
 
 def summary(reports: list[dict]) -> dict:
     """Medians over the steps of one side: seconds, those of each part, tokens a second; and its peak memory in MiB."""
-    parts = {part: median(report["parts"].get(part, 0.0) for report in reports) for part in reports[0]["parts"]}
-    seconds = [report["seconds"] for report in reports]
     return {
-        "seconds": median(seconds),
-        "quartiles": [sorted(seconds)[len(seconds) // 4], sorted(seconds)[3 * len(seconds) // 4]],
-        "parts": parts,
+        "seconds": median(report["seconds"] for report in reports),
+        "parts": {part: median(report["parts"].get(part, 0.0) for report in reports) for part in reports[0]["parts"]},
         "tokens_per_second": median(report["tokens"] / report["seconds"] for report in reports),
         "memory": reports[-1]["memory"],
     }
-
-
-def ratio(numerators: list[dict], denominators: list[dict]) -> float:
-    """Median over turns of seconds against seconds in the same turn."""
-    return median(a["seconds"] / b["seconds"] for a, b in zip(numerators, denominators))
 
 
 def main(config: Config) -> None:
     """Time everything, print the tables, and with --publish write them onto the page."""
     if importlib.util.find_spec("trl") is None:
         raise UsageError("TRL is not installed; type pip install -e '.[parity]'")
-    device, sides = config.device, {"ours": ours, "trl": trl, "floor": floor}
-    results: dict = {"device": device, "machine": f"{os.cpu_count()} {platform.machine()} cores", "steps": config.steps}
-    print(
-        f"{PROMPTS} prompts x {GROUP} completions, on {device}; medians of {config.steps} steps [quartiles]", flush=True
-    )
+    machine, models = f"{os.cpu_count()} {platform.machine()} cores", {}
+    print(f"{PROMPTS} prompts x {GROUP} completions, on {config.device}; medians of {config.steps} steps", flush=True)
     with tempfile.TemporaryDirectory() as folder:
-        maker = Worker(make_models, folder)
-        made = maker.receive()
-        maker.close()
-        results["models"] = {}
-        for name, model in made["models"].items():
-            workers = {side: Worker(function, device, model) for side, function in sides.items()}
+        for name, (model, parameters) in make_models(folder).items():
+            workers = {side.__name__: Worker(side, config.device, model) for side in (ours, trl, floor)}
             turns = take_turns(workers, config.steps)
-            row = {side: summary(reports) for side, reports in turns.items()}
-            for side, numbers in row.items():
-                low, middle, high = (1e3 * x for x in sorted([numbers["seconds"], *numbers["quartiles"]]))
-                print(f"{name}, {side}: {middle:.0f} ms [{low:.0f}, {high:.0f}]", flush=True)
-            row["parameters"] = made["sizes"][name]
-            row["speed_against_trl"] = ratio(turns["trl"], turns["ours"])
-            row["share_of_floor"] = ratio(turns["floor"], turns["ours"])
-            results["models"][name] = row
-    sizes = [64 * 2**i for i in range(11) if 64 * 2**i <= config.largest]
-    turns = take_turns({n: Worker(ours, device, "base", n // GROUP) for n in sizes}, max(3, config.steps // 4))
-    results["growth"] = {n: summary(reports) for n, reports in turns.items()}
-    for n, before in zip(sizes, [None, *sizes]):
-        results["growth"][n]["times"] = ratio(turns[n], turns[before]) if before else None
+            models[name] = {side: summary(reports) for side, reports in turns.items()} | {"parameters": parameters}
+            for number, above, below in (("speed_against_trl", "trl", "ours"), ("share_of_floor", "floor", "ours")):
+                ratios = (a["seconds"] / b["seconds"] for a, b in zip(turns[above], turns[below]))  # in the same turn
+                models[name][number] = median(ratios)
+            print(f"{name}: {', '.join(f'{side} {milliseconds(models[name][side])} ms' for side in turns)}", flush=True)
+    results = {"device": config.device, "machine": machine, "steps": config.steps, "models": models}
     for text in tables(results).values():
         print(f"\n{text}")
     if config.publish:
         RESULTS.write_text(compact(rounded(results), 2) + "\n", "utf-8")
-        write_pages(texts(load()))
+        write_pages(texts())
 
 
 # ---------------------------------------------------------------------- tables
 
 
-def load() -> dict:
-    """The committed results."""
-    return json.loads(RESULTS.read_text("utf-8"))
-
-
-def texts(results: dict) -> dict[Path, dict[str, str]]:
-    """The tables by the page and the place where they stand."""
-    return {RESULTS.parent / "README.md": tables(results)}
+def texts() -> dict[Path, dict[str, str]]:
+    """The tables of the committed results, by the page and the place where they stand."""
+    return {RESULTS.parent / "README.md": tables(json.loads(RESULTS.read_text("utf-8")))}
 
 
 def tables(results: dict) -> dict[str, str]:
-    models, growth = results["models"].items(), results["growth"]
+    models = results["models"].items()
     speed = markdown(
         ["policy, parameters", "ours, a step", "TRL, a step", "TRL / ours", "floor / ours", "ours, tokens a second",
          "peak memory, ours and TRL"],
@@ -414,13 +374,7 @@ def tables(results: dict) -> dict[str, str]:
         [[f"{name}, {side}", *(f"{1e3 * part:.0f}" for part in parts_of(row[side]))]
          for name, row in models for side in ("ours", "trl")],
     )  # fmt: skip
-    times = ["" if row["times"] is None else f"{row['times']:.2f}" for row in growth.values()]
-    made = {"speed": speed, "speed-parts": parts}
-    made["growth"] = markdown(
-        ["completions in a step", *map(str, growth)],
-        [["milliseconds", *map(milliseconds, growth.values())], ["times the column before", *times]],
-    )
-    return made
+    return {"speed": speed, "speed-parts": parts}
 
 
 def milliseconds(numbers: dict) -> str:
