@@ -60,10 +60,11 @@ class Config:
 
 
 class Stopwatch:
-    """Sends the parent one report a step and waits for its word to go on. Adds up what the parts of a step take."""
+    """Adds up what the parts of a step take. Sends the parent a report of every step but the first, and before each
+    step waits for its word to go on."""
 
     def __init__(self, connection, device: str) -> None:
-        self.connection, self.device = connection, device
+        self.connection, self.device, self.warm = connection, device, False
         self.parts: dict[str, float] = {}
         self.started = 0.0
 
@@ -83,7 +84,7 @@ class Stopwatch:
 
         return wrapped
 
-    def step_done(self, completions: int, tokens: int) -> None:
+    def step_done(self, rollout=None) -> None:
         import resource  # Windows has none, and its tests import this file
 
         seconds = self.clock() - self.started
@@ -92,8 +93,10 @@ class Stopwatch:
             import torch
 
             memory = torch.cuda.max_memory_allocated() / 2**20
-        report = {"seconds": seconds, "parts": self.parts, "completions": completions, "tokens": tokens}
-        self.connection.send(report | {"memory": memory})
+        report = {"seconds": seconds, "parts": self.parts, "memory": memory}
+        if self.warm:
+            self.connection.send(report | ({"tokens": int(rollout.mask.sum())} if rollout else {}))
+        self.warm = True
         self.connection.recv()
         self.parts, self.started = {}, self.clock()
 
@@ -109,7 +112,7 @@ def ours(connection, device: str, model: str) -> None:
 
     def log_and_report(run, step, *, rollout, rewards) -> None:
         log(run, step, rollout=rollout, rewards=rewards)
-        watch.step_done(len(rollout), int(rollout.mask.sum()))
+        watch.step_done(rollout)
 
     completion_logps = grpo.completion_logps
 
@@ -133,26 +136,17 @@ def trl(connection, device: str, model: str) -> None:
 
     from lessons.experiments import scale_out
 
-    watch, reward = Stopwatch(connection, device), scale_out.trl_reward
+    watch = Stopwatch(connection, device)
     problems = [problem for step in range(1, 201) for problem in drawn_at(step)[1]]
-    counted = {"completions": 0, "tokens": 0}
-
-    def trl_reward(prompts, completions, answer, completion_ids, **columns) -> list[float]:
-        counted["completions"] += len(completions)
-        counted["tokens"] += sum(map(len, completion_ids))
-        return reward(prompts, completions, answer)
 
     class Turns(TrainerCallback):
         def on_step_end(self, args, state, control, **kwargs) -> None:
             if state.global_step % MINIBATCHES == 0:
-                watch.step_done(**counted)
-                counted.update(completions=0, tokens=0)
+                watch.step_done()
 
-    scale_out.trl_reward = trl_reward
     scale_out.rows = lambda *_, **__: [{"prompt": problem.prompt, "answer": problem.answer} for problem in problems]
     config = scale_out.Config(
         model=model, steps=200, learning_rate=1e-12, warmup_steps=0, run_dir=tempfile.mkdtemp(),
-        prompts_per_step=PROMPTS, group_size=GROUP, max_new_tokens=LIMIT, num_minibatches=MINIBATCHES,
         trl=(f"use_cpu={device == 'cpu'}",),
     )  # fmt: skip
     trainer = scale_out.build_trainer(config, scale_out.trl_settings(config, 1))
@@ -217,40 +211,25 @@ def floor(connection, device: str, model: str) -> None:
         watch.started = watch.clock()
         decode(prompts, rollout.completion_ids, lengths)
         train(ids)
-        watch.step_done(len(rollout), int(rollout.mask.sum()))
+        watch.step_done()
 
 
 def drawn_at(step: int) -> tuple[int, list[Problem]]:
     """The seed of the sampling and the problems of a step of grpo.py with seed 0."""
-    rng = random.Random()
-    rng.seed(f"0/{step}")
+    rng = random.Random(f"0/{step}")
     return rng.getrandbits(63), sample_problems(PROMPTS, LEVELS, rng)
 
 
-def work(connection, function: Callable, *args) -> None:
-    """Run one of these functions in a worker process, silently; an error goes to the parent as one line."""
-    begin()
-    try:
-        with silence():
-            function(connection, *args)
-    except BaseException as error:
-        connection.send(UsageError(f"{function.__name__}: {type(error).__name__}: {str(error).splitlines()[:1]}"))
-    os._exit(0)
-
-
-# ---------------------------------------------------------------------- in the parent process
-
-
-def make_models(folder: str) -> dict[str, tuple[str, int]]:
-    """The base and a trained policy, and both in matrices ten times as large: where they are, and their parameters."""
+def make_models(connection, folder: str) -> None:
+    """The base and a trained policy, and both in matrices ten times as large: reports where they are and how many
+    parameters they have. (In a process of its own: the peak memory of a process counts for those it starts.)"""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
     from algorithms import grpo
     from toy_env.model import load_policy, locate
 
-    with silence():
-        grpo.train(grpo.Config(steps=40, eval_problems=1, run_dir=f"{folder}/run"))
+    grpo.train(grpo.Config(steps=40, eval_problems=1, run_dir=f"{folder}/run"))
     models = {}
     for name, source in (("base", "base"), ("trained", f"{folder}/run/checkpoint")):
         policy, tokenizer = load_policy(source)
@@ -271,7 +250,21 @@ def make_models(folder: str) -> dict[str, tuple[str, int]]:
             part.save_pretrained(f"{folder}/{name}-10x")
         models[name] = source, policy.num_parameters()
         models[f"{name}, 10x"] = f"{folder}/{name}-10x", wide.num_parameters()
-    return {name: models[name] for name in ("base", "trained", "base, 10x", "trained, 10x")}
+    connection.send({name: models[name] for name in ("base", "trained", "base, 10x", "trained, 10x")})
+
+
+def work(connection, function: Callable, *args) -> None:
+    """Run one of these functions in a worker process, silently; an error goes to the parent as one line."""
+    begin()
+    try:
+        with silence():
+            function(connection, *args)
+    except BaseException as error:
+        connection.send(UsageError(f"{function.__name__}: {type(error).__name__}: {str(error).splitlines()[:1]}"))
+    os._exit(0)
+
+
+# ---------------------------------------------------------------------- in the parent process
 
 
 class Worker:
@@ -284,48 +277,37 @@ class Worker:
         self.process.start()
         other.close()
 
-    def receive(self) -> dict:
+    def step(self) -> dict:
+        """Have it make a step, and return the report."""
         try:
+            self.connection.send("go")
             report = self.connection.recv()
-        except EOFError:
+        except (EOFError, OSError):
             raise RunFailed("a process was killed, perhaps for want of memory") from None
         if isinstance(report, Exception):
             raise report
         return report
 
-    def step(self) -> dict:
-        self.connection.send("go")
-        return self.receive()
-
-    def close(self) -> None:
-        self.process.kill()
-        self.process.join()
-        self.connection.close()
-
 
 def take_turns(workers: dict[str, Worker], steps: int) -> dict[str, list[dict]]:
     """`steps` reports of every worker, step by step in turn; the first two steps of each warm up."""
-    reports: dict[str, list[dict]] = {name: [] for name in workers}
+    turns = [{name: worker.step() for name, worker in workers.items()} for _ in range(steps + 1)]
     for worker in workers.values():
-        worker.receive()
-    for turn in range(steps + 1):
-        for name, worker in workers.items():
-            report = worker.step()
-            if turn:
-                reports[name].append(report)
-    for worker in workers.values():
-        worker.close()
-    return reports
+        worker.process.kill()
+        worker.process.join()
+    return {name: [turn[name] for turn in turns[1:]] for name in workers}
 
 
 def summary(reports: list[dict]) -> dict:
     """Medians over the steps of one side: seconds, those of each part, tokens a second; and its peak memory in MiB."""
-    return {
+    numbers = {
         "seconds": median(report["seconds"] for report in reports),
         "parts": {part: median(report["parts"].get(part, 0.0) for report in reports) for part in reports[0]["parts"]},
-        "tokens_per_second": median(report["tokens"] / report["seconds"] for report in reports),
         "memory": reports[-1]["memory"],
     }
+    if "tokens" in reports[0]:
+        numbers["tokens_per_second"] = median(report["tokens"] / report["seconds"] for report in reports)
+    return numbers
 
 
 def main(config: Config) -> None:
@@ -335,7 +317,7 @@ def main(config: Config) -> None:
     machine, models = f"{os.cpu_count()} {platform.machine()} cores", {}
     print(f"{PROMPTS} prompts x {GROUP} completions, on {config.device}; medians of {config.steps} steps", flush=True)
     with tempfile.TemporaryDirectory() as folder:
-        for name, (model, parameters) in make_models(folder).items():
+        for name, (model, parameters) in Worker(make_models, folder).step().items():
             workers = {side.__name__: Worker(side, config.device, model) for side in (ours, trl, floor)}
             turns = take_turns(workers, config.steps)
             models[name] = {side: summary(reports) for side, reports in turns.items()} | {"parameters": parameters}

@@ -385,7 +385,7 @@ def main(config: Config) -> None:
             numbers, figure = Comparison(config, grid).run(experiment)
             numbers = rounded(numbers)
             figure.with_suffix(".json").write_text(json.dumps(numbers, indent=1) + "\n", "utf-8")
-            print(f"\n{experiment}\n{compare_tables.table(experiment, numbers)}\n{compare_tables.LEGEND}\n")
+            print(f"\n{experiment}\n{compare_tables.table(experiment, numbers)}\n")
             print(f"written: {figure}, and the numbers beside it")
             if config.publish:
                 publish(experiment, numbers, figure)

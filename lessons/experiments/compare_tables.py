@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from lessons.experiments import grid, paired
-from lessons.experiments.grid import cell, filled, markdown, short
+from lessons.experiments.grid import cell, markdown, short
 from lessons.experiments.paired import LEVEL
 
 RESULTS = Path(__file__).parent / "results.json"
@@ -22,7 +22,6 @@ NUMBERS = (
 )  # fmt: skip
 IN_POINTS = ("at_budget", "mean_accuracy")  # of accuracy
 SAMPLED = (("pass", 1), ("majority", 4), ("majority", 64), ("pass", 4), ("pass", 16), ("pass", 64))
-LEGEND = "Brackets: 95 % intervals. Bold: p < .05 after Holm's correction over the comparisons of the table."
 ONE_FAMILY = ("shared", "matched", "tuned")  # all ask which script differs from GRPO, and they share runs
 STEPWISE = ("ablation", "reinforce")  # each arm is compared with the one above it
 AIME_2024 = (30, 36, 38, 41, 42, 50)  # of the rows of DAPO's Table 1
@@ -241,7 +240,7 @@ def note(results: dict) -> str:
     if results.get("sd"):
         text += f" To see one point takes {results['seeds_for_a_point']} seeds (median sd of a difference "
         text += f"{100 * results['sd']:.1f})."
-    return filled(text)
+    return text
 
 
 def texts(results: dict) -> dict[Path, dict[str, str]]:

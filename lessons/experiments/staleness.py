@@ -36,11 +36,11 @@ from torch.nn import functional as F
 from algorithms import cispo, dapo, grpo, gspo
 from lessons.experiments import paired
 from lessons.experiments.grid import Grid, GridConfig, load_runs, signed
-from toy_env.arithmetic import LEVELS, held_out_problems, reward, sample_problems
+from toy_env.arithmetic import LEVELS, Problem, held_out_problems, reward, sample_problems
 from toy_env.cli import at_least, run_main
 from toy_env.evaluate import evaluate
 from toy_env.model import load_policy
-from toy_env.rollout import completion_logps, sample
+from toy_env.rollout import Rollout, completion_logps, sample
 
 RESULTS = Path(__file__).parent / "staleness.json"
 G, MINIBATCH, MAX_NEW_TOKENS, LEARNING_RATE, WARMUP = 8, 32, 56, 2e-4, 10
@@ -180,14 +180,16 @@ def spread(log_ratio: Tensor, mask: Tensor) -> dict[str, float]:
     return spreads
 
 
-def collect(sampler, tokenizer, P: int, rng: random.Random, generator: torch.Generator):
+def collect(
+    sampler, tokenizer, P: int, rng: random.Random, generator: torch.Generator, max_new_tokens: int = MAX_NEW_TOKENS
+) -> tuple[list[Problem], Rollout, Tensor]:
     """Sample G completions for each of P new problems and verify them.
 
     Returns the problems, the rollout and GRPO's advantages (P·G, 1).
     """
     problems = sample_problems(P, LEVELS, rng)
     prompts = [problem.prompt for problem in problems]
-    rollout = sample(sampler, tokenizer, prompts, G, MAX_NEW_TOKENS, 1.0, generator)
+    rollout = sample(sampler, tokenizer, prompts, G, max_new_tokens, 1.0, generator)
     rewards = torch.tensor([reward(problems[row // G], text) for row, text in enumerate(rollout.texts)])
     return problems, rollout, grpo.compute_advantages(rewards=rewards.view(-1, G)).view(-1, 1)
 
