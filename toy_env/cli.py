@@ -61,7 +61,7 @@ class RunConfig:
     seed: at_least(0, 2**63 - 1) = 0  # seeds the problems and the sampling of every step
     device: str = "auto"  # auto (cuda, else mps, else cpu), cuda, mps or cpu
     task: str = "arithmetic"  # arithmetic, expressions, or a module of your own, such as my_project.my_task
-    model: str = "base"  # base, a folder, or a model on the hub; 0.5 B parameters take about 13 GB (toy_env/README.md)
+    model: str = "base"  # base, a folder, or a model on the hub (its memory: toy_env/README.md)
     dtype: str = "float32"  # precision of the forward pass, float32 or bfloat16; weights and optimizer stay float32
     gradient_checkpointing: bool = False  # save memory: recompute each layer in the backward pass
     run_dir: str = ""  # the run's folder; by default runs/SCRIPT-SEED, numbered if that exists

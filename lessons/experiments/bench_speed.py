@@ -27,7 +27,6 @@ import os
 import platform
 import random
 import tempfile
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -35,8 +34,9 @@ from pathlib import Path
 from statistics import median
 
 from lessons.experiments.grid import compact, markdown, refuse_partial_publish, rounded, write_pages
+from lessons.experiments.pool import begin
 from toy_env.arithmetic import LEVELS, Problem, sample_problems
-from toy_env.cli import at_least, run_main
+from toy_env.cli import at_least, run_main, silence
 from toy_env.model import pick_device
 
 RESULTS = Path(__file__).parent / "bench_speed.json"
@@ -47,7 +47,6 @@ PROMPTS, GROUP, LIMIT, MINIBATCHES = 32, 8, 56, 4
 class Config:
     device: str = "cpu"  # cpu or cuda
     steps: at_least(1, 10_000) = 20  # timed steps of each side for each model
-    largest: at_least(64, 100_000) = 4096  # completions in the largest rollout batch of the last table
     publish: bool = False  # update bench_speed.json and the tables of README.md beside it
 
     def check(self) -> None:
@@ -61,10 +60,11 @@ class Config:
 
 
 class Stopwatch:
-    """Sends the parent one report a step and waits for its word to go on. Adds up what the parts of a step take."""
+    """Adds up what the parts of a step take. Sends the parent a report of every step but the first, and before each
+    step waits for its word to go on."""
 
     def __init__(self, connection, device: str) -> None:
-        self.connection, self.device = connection, device
+        self.connection, self.device, self.warm = connection, device, False
         self.parts: dict[str, float] = {}
         self.started = 0.0
 
@@ -84,7 +84,7 @@ class Stopwatch:
 
         return wrapped
 
-    def step_done(self, completions: int, tokens: int) -> None:
+    def step_done(self, rollout=None) -> None:
         import resource  # Windows has none, and its tests import this file
 
         seconds = self.clock() - self.started
@@ -93,13 +93,15 @@ class Stopwatch:
             import torch
 
             memory = torch.cuda.max_memory_allocated() / 2**20
-        report = {"seconds": seconds, "parts": self.parts, "completions": completions, "tokens": tokens}
-        self.connection.send(report | {"memory": memory})
+        report = {"seconds": seconds, "parts": self.parts, "memory": memory}
+        if self.warm:
+            self.connection.send(report | ({"tokens": int(rollout.mask.sum())} if rollout else {}))
+        self.warm = True
         self.connection.recv()
         self.parts, self.started = {}, self.clock()
 
 
-def ours(connection, device: str, model: str, prompts: int = PROMPTS, **settings) -> None:
+def ours(connection, device: str, model: str) -> None:
     """grpo.train itself."""
     import torch
 
@@ -110,7 +112,7 @@ def ours(connection, device: str, model: str, prompts: int = PROMPTS, **settings
 
     def log_and_report(run, step, *, rollout, rewards) -> None:
         log(run, step, rollout=rollout, rewards=rewards)
-        watch.step_done(len(rollout), int(rollout.mask.sum()))
+        watch.step_done(rollout)
 
     completion_logps = grpo.completion_logps
 
@@ -122,11 +124,9 @@ def ours(connection, device: str, model: str, prompts: int = PROMPTS, **settings
     grpo.sample = watch.timed("sampling", grpo.sample)
     torch.Tensor.backward = watch.timed("backward", torch.Tensor.backward)
     torch.optim.AdamW.step = watch.timed("optimizer", torch.optim.AdamW.step)
+    endless = {"steps": 10**6, "save_every": 10**6, "eval_problems": 1}
     with tempfile.TemporaryDirectory() as folder:
-        settings = {"learning_rate": 1e-12, "eval_problems": 1, "steps": 10**6, "save_every": 10**6} | settings
-        grpo.train(
-            grpo.Config(model=model, device=device, prompts_per_step=prompts, run_dir=f"{folder}/run", **settings)
-        )
+        grpo.train(grpo.Config(model=model, device=device, learning_rate=1e-12, run_dir=f"{folder}/run", **endless))
 
 
 def trl(connection, device: str, model: str) -> None:
@@ -136,26 +136,17 @@ def trl(connection, device: str, model: str) -> None:
 
     from lessons.experiments import scale_out
 
-    watch, reward = Stopwatch(connection, device), scale_out.trl_reward
-    problems = [problem for step in range(1, 201) for problem in problems_of_step(step)]
-    counted = {"completions": 0, "tokens": 0}
-
-    def trl_reward(prompts, completions, answer, completion_ids, **columns) -> list[float]:
-        counted["completions"] += len(completions)
-        counted["tokens"] += sum(map(len, completion_ids))
-        return reward(prompts, completions, answer)
+    watch = Stopwatch(connection, device)
+    problems = [problem for step in range(1, 201) for problem in drawn_at(step)[1]]
 
     class Turns(TrainerCallback):
         def on_step_end(self, args, state, control, **kwargs) -> None:
             if state.global_step % MINIBATCHES == 0:
-                watch.step_done(**counted)
-                counted.update(completions=0, tokens=0)
+                watch.step_done()
 
-    scale_out.trl_reward = trl_reward
     scale_out.rows = lambda *_, **__: [{"prompt": problem.prompt, "answer": problem.answer} for problem in problems]
     config = scale_out.Config(
         model=model, steps=200, learning_rate=1e-12, warmup_steps=0, run_dir=tempfile.mkdtemp(),
-        prompts_per_step=PROMPTS, group_size=GROUP, max_new_tokens=LIMIT, num_minibatches=MINIBATCHES,
         trl=(f"use_cpu={device == 'cpu'}",),
     )  # fmt: skip
     trainer = scale_out.build_trainer(config, scale_out.trl_settings(config, 1))
@@ -209,10 +200,9 @@ def floor(connection, device: str, model: str) -> None:
 
     decode, train = watch.timed("decoding", decode), watch.timed("forward and backward", train)
     for step in range(1, 10**6):
-        rng = random.Random()
-        rng.seed(f"0/{step}")
-        generator.manual_seed(rng.getrandbits(63))
-        prompts = [problem.prompt for problem in sample_problems(PROMPTS, LEVELS, rng)]
+        seed, problems = drawn_at(step)
+        generator.manual_seed(seed)
+        prompts = [problem.prompt for problem in problems]
         rollout = sample(policy, tokenizer, prompts, GROUP, LIMIT, 1.0, generator)
         tokens = int(rollout.prompt_mask.sum() + rollout.mask.sum())
         ids = torch.randint(len(tokenizer), (len(rollout), round(tokens / len(rollout))), device=device)
@@ -221,19 +211,18 @@ def floor(connection, device: str, model: str) -> None:
         watch.started = watch.clock()
         decode(prompts, rollout.completion_ids, lengths)
         train(ids)
-        watch.step_done(len(rollout), int(rollout.mask.sum()))
+        watch.step_done()
 
 
-def problems_of_step(step: int) -> list[Problem]:
-    """The problems that grpo.py with seed 0 draws at a step."""
-    rng = random.Random()
-    rng.seed(f"0/{step}")
-    rng.getrandbits(63)
-    return sample_problems(PROMPTS, LEVELS, rng)
+def drawn_at(step: int) -> tuple[int, list[Problem]]:
+    """The seed of the sampling and the problems of a step of grpo.py with seed 0."""
+    rng = random.Random(f"0/{step}")
+    return rng.getrandbits(63), sample_problems(PROMPTS, LEVELS, rng)
 
 
 def make_models(connection, folder: str) -> None:
-    """The trained policy, and both policies in matrices ten times as large."""
+    """The base and a trained policy, and both in matrices ten times as large: reports where they are and how many
+    parameters they have. (In a process of its own: the peak memory of a process counts for those it starts.)"""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -241,10 +230,8 @@ def make_models(connection, folder: str) -> None:
     from toy_env.model import load_policy, locate
 
     grpo.train(grpo.Config(steps=40, eval_problems=1, run_dir=f"{folder}/run"))
-    trained = f"{folder}/run/checkpoint"
-    models = {"base": "base", "trained": trained}
-    sizes = {}
-    for name, source in list(models.items()):
+    models = {}
+    for name, source in (("base", "base"), ("trained", f"{folder}/run/checkpoint")):
         policy, tokenizer = load_policy(source)
         config = AutoConfig.from_pretrained(locate(source))
         share = config.hidden_size / 208
@@ -259,25 +246,19 @@ def make_models(connection, folder: str) -> None:
                 parameter.zero_()[tuple(slice(0, n) for n in value.shape)] = value
         ids = torch.randint(3, 19, (64, 40))
         torch.testing.assert_close(wide(input_ids=ids).logits, policy(input_ids=ids).logits, rtol=1e-4, atol=1e-4)
-        models[f"{name}, 10x"] = f"{folder}/{name}-10x"
-        wide.save_pretrained(models[f"{name}, 10x"])
-        tokenizer.save_pretrained(models[f"{name}, 10x"])
-        sizes |= {name: policy.num_parameters(), f"{name}, 10x": wide.num_parameters()}
-    connection.send({"models": models, "sizes": sizes})
+        for part in (wide, tokenizer):
+            part.save_pretrained(f"{folder}/{name}-10x")
+        models[name] = source, policy.num_parameters()
+        models[f"{name}, 10x"] = f"{folder}/{name}-10x", wide.num_parameters()
+    connection.send({name: models[name] for name in ("base", "trained", "base, 10x", "trained, 10x")})
 
 
-def work(connection, function: Callable, *args, **kwargs) -> None:
+def work(connection, function: Callable, *args) -> None:
     """Run one of these functions in a worker process, silently; an error goes to the parent as one line."""
-    from tqdm import tqdm
-
-    tqdm.set_lock(threading.RLock())  # tqdm's own lock, a semaphore, would outlive a killed process
-    sink = os.open(os.devnull, os.O_WRONLY)
-    for stream in (1, 2):
-        os.dup2(sink, stream)
+    begin()
     try:
-        function(connection, *args, **kwargs)
-    except (EOFError, BrokenPipeError):  # the parent needs no more reports
-        pass
+        with silence():
+            function(connection, *args)
     except BaseException as error:
         connection.send(UsageError(f"{function.__name__}: {type(error).__name__}: {str(error).splitlines()[:1]}"))
     os._exit(0)
@@ -289,118 +270,79 @@ def work(connection, function: Callable, *args, **kwargs) -> None:
 class Worker:
     """A worker process, and the reports it sends."""
 
-    def __init__(self, function: Callable, *args, **kwargs) -> None:
+    def __init__(self, function: Callable, *args) -> None:
         context = multiprocessing.get_context("spawn")
         self.connection, other = context.Pipe()
-        self.spawned = time.time()
-        self.process = context.Process(target=work, args=(other, function, *args), kwargs=kwargs, daemon=True)
+        self.process = context.Process(target=work, args=(other, function, *args), daemon=True)
         self.process.start()
         other.close()
 
-    def receive(self):
+    def step(self) -> dict:
+        """Have it make a step, and return the report."""
         try:
+            self.connection.send("go")
             report = self.connection.recv()
-        except EOFError:
+        except (EOFError, OSError):
             raise RunFailed("a process was killed, perhaps for want of memory") from None
         if isinstance(report, Exception):
             raise report
         return report
 
-    def step(self) -> dict:
-        self.connection.send("go")
-        return self.receive()
-
-    def close(self) -> None:
-        self.process.kill()
-        self.process.join()
-        self.connection.close()
-
 
 def take_turns(workers: dict[str, Worker], steps: int) -> dict[str, list[dict]]:
     """`steps` reports of every worker, step by step in turn; the first two steps of each warm up."""
-    reports: dict[str, list[dict]] = {name: [] for name in workers}
+    turns = [{name: worker.step() for name, worker in workers.items()} for _ in range(steps + 1)]
     for worker in workers.values():
-        worker.receive()
-    for turn in range(steps + 1):
-        for name, worker in workers.items():
-            report = worker.step()
-            if turn:
-                reports[name].append(report)
-    for worker in workers.values():
-        worker.close()
-    return reports
+        worker.process.kill()
+        worker.process.join()
+    return {name: [turn[name] for turn in turns[1:]] for name in workers}
 
 
 def summary(reports: list[dict]) -> dict:
     """Medians over the steps of one side: seconds, those of each part, tokens a second; and its peak memory in MiB."""
-    parts = {part: median(report["parts"].get(part, 0.0) for report in reports) for part in reports[0]["parts"]}
-    seconds = [report["seconds"] for report in reports]
-    return {
-        "seconds": median(seconds),
-        "quartiles": [sorted(seconds)[len(seconds) // 4], sorted(seconds)[3 * len(seconds) // 4]],
-        "parts": parts,
-        "tokens_per_second": median(report["tokens"] / report["seconds"] for report in reports),
+    numbers = {
+        "seconds": median(report["seconds"] for report in reports),
+        "parts": {part: median(report["parts"].get(part, 0.0) for report in reports) for part in reports[0]["parts"]},
         "memory": reports[-1]["memory"],
     }
-
-
-def ratio(numerators: list[dict], denominators: list[dict]) -> float:
-    """Median over turns of seconds against seconds in the same turn."""
-    return median(a["seconds"] / b["seconds"] for a, b in zip(numerators, denominators))
+    if "tokens" in reports[0]:
+        numbers["tokens_per_second"] = median(report["tokens"] / report["seconds"] for report in reports)
+    return numbers
 
 
 def main(config: Config) -> None:
     """Time everything, print the tables, and with --publish write them onto the page."""
     if importlib.util.find_spec("trl") is None:
         raise UsageError("TRL is not installed; type pip install -e '.[parity]'")
-    device, sides = config.device, {"ours": ours, "trl": trl, "floor": floor}
-    results: dict = {"device": device, "machine": f"{os.cpu_count()} {platform.machine()} cores", "steps": config.steps}
-    print(
-        f"{PROMPTS} prompts x {GROUP} completions, on {device}; medians of {config.steps} steps [quartiles]", flush=True
-    )
+    machine, models = f"{os.cpu_count()} {platform.machine()} cores", {}
+    print(f"{PROMPTS} prompts x {GROUP} completions, on {config.device}; medians of {config.steps} steps", flush=True)
     with tempfile.TemporaryDirectory() as folder:
-        maker = Worker(make_models, folder)
-        made = maker.receive()
-        maker.close()
-        results["models"] = {}
-        for name, model in made["models"].items():
-            workers = {side: Worker(function, device, model) for side, function in sides.items()}
+        for name, (model, parameters) in Worker(make_models, folder).step().items():
+            workers = {side.__name__: Worker(side, config.device, model) for side in (ours, trl, floor)}
             turns = take_turns(workers, config.steps)
-            row = {side: summary(reports) for side, reports in turns.items()}
-            for side, numbers in row.items():
-                low, middle, high = (1e3 * x for x in sorted([numbers["seconds"], *numbers["quartiles"]]))
-                print(f"{name}, {side}: {middle:.0f} ms [{low:.0f}, {high:.0f}]", flush=True)
-            row["parameters"] = made["sizes"][name]
-            row["speed_against_trl"] = ratio(turns["trl"], turns["ours"])
-            row["share_of_floor"] = ratio(turns["floor"], turns["ours"])
-            results["models"][name] = row
-    sizes = [64 * 2**i for i in range(11) if 64 * 2**i <= config.largest]
-    turns = take_turns({n: Worker(ours, device, "base", n // GROUP) for n in sizes}, max(3, config.steps // 4))
-    results["growth"] = {n: summary(reports) for n, reports in turns.items()}
-    for n, before in zip(sizes, [None, *sizes]):
-        results["growth"][n]["times"] = ratio(turns[n], turns[before]) if before else None
+            models[name] = {side: summary(reports) for side, reports in turns.items()} | {"parameters": parameters}
+            for number, above, below in (("speed_against_trl", "trl", "ours"), ("share_of_floor", "floor", "ours")):
+                ratios = (a["seconds"] / b["seconds"] for a, b in zip(turns[above], turns[below]))  # in the same turn
+                models[name][number] = median(ratios)
+            print(f"{name}: {', '.join(f'{side} {milliseconds(models[name][side])} ms' for side in turns)}", flush=True)
+    results = {"device": config.device, "machine": machine, "steps": config.steps, "models": models}
     for text in tables(results).values():
         print(f"\n{text}")
     if config.publish:
         RESULTS.write_text(compact(rounded(results), 2) + "\n", "utf-8")
-        write_pages(texts(load()))
+        write_pages(texts())
 
 
 # ---------------------------------------------------------------------- tables
 
 
-def load() -> dict:
-    """The committed results."""
-    return json.loads(RESULTS.read_text("utf-8"))
-
-
-def texts(results: dict) -> dict[Path, dict[str, str]]:
-    """The tables by the page and the place where they stand."""
-    return {RESULTS.parent / "README.md": tables(results)}
+def texts() -> dict[Path, dict[str, str]]:
+    """The tables of the committed results, by the page and the place where they stand."""
+    return {RESULTS.parent / "README.md": tables(json.loads(RESULTS.read_text("utf-8")))}
 
 
 def tables(results: dict) -> dict[str, str]:
-    models, growth = results["models"].items(), results["growth"]
+    models = results["models"].items()
     speed = markdown(
         ["policy, parameters", "ours, a step", "TRL, a step", "TRL / ours", "floor / ours", "ours, tokens a second",
          "peak memory, ours and TRL"],
@@ -414,13 +356,7 @@ def tables(results: dict) -> dict[str, str]:
         [[f"{name}, {side}", *(f"{1e3 * part:.0f}" for part in parts_of(row[side]))]
          for name, row in models for side in ("ours", "trl")],
     )  # fmt: skip
-    times = ["" if row["times"] is None else f"{row['times']:.2f}" for row in growth.values()]
-    made = {"speed": speed, "speed-parts": parts}
-    made["growth"] = markdown(
-        ["completions in a step", *map(str, growth)],
-        [["milliseconds", *map(milliseconds, growth.values())], ["times the column before", *times]],
-    )
-    return made
+    return {"speed": speed, "speed-parts": parts}
 
 
 def milliseconds(numbers: dict) -> str:

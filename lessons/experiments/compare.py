@@ -27,7 +27,6 @@ if __name__ == "__main__":
     take_over_ctrl_c()
 
 import json
-import os
 import platform
 import re
 import shutil
@@ -69,13 +68,6 @@ ABLATION = {  # the change against the row above; the rows above the token-level
     "+ soft overlong punishment": {"overlong_buffer": 8},
     "+ token-level loss": {},
     "+ dynamic sampling": {"dynamic_sampling": True} | OFTEN,
-}
-TO_REINFORCE = {  # the change against the row above; the first two rows and the last are the scripts as they are
-    "GRPO": {},
-    "Dr. GRPO: no ÷ σ, constant length": {},
-    "+ no KL": {"kl_coef": 0.0},
-    "+ one update a batch": {"num_minibatches": 1},
-    "+ no baseline: REINFORCE": {},
 }
 Experiment = Literal["shared", "matched", "tuned", "pieces", "ablation", "reinforce", "sampling", "group_size"]
 
@@ -146,12 +138,27 @@ def ablation() -> dict[str, Arm]:
 
 def to_reinforce() -> dict[str, Arm]:
     """From GRPO to REINFORCE, the first step Dr. GRPO's two changes together, then one at a time."""
-    first, second, *between, last = TO_REINFORCE
-    arms, settings = {first: of_script("GRPO"), second: of_script("Dr. GRPO")}, COMMON
-    for name in between:
-        settings = settings | TO_REINFORCE[name]
-        arms[name] = Arm(f"Dr. GRPO {name}", "dr_grpo", settings)
-    return arms | {last: of_script("REINFORCE")}
+    no_kl = COMMON | {"kl_coef": 0.0}
+    return {
+        "GRPO": of_script("GRPO"),
+        "Dr. GRPO: no ÷ σ, constant length": of_script("Dr. GRPO"),
+        "+ no KL": Arm("Dr. GRPO + no KL", "dr_grpo", no_kl),
+        "+ one update a batch": Arm("Dr. GRPO + one update a batch", "dr_grpo", no_kl | {"num_minibatches": 1}),
+        "+ no baseline: REINFORCE": of_script("REINFORCE"),
+    }
+
+
+def group_size() -> dict[str, Arm]:
+    """GRPO and Dr. GRPO at each group size."""
+    return {f"{script}, G = {G}": of_script(script, G=G) for script in ("GRPO", "Dr. GRPO") for G in GROUP_SIZES}
+
+
+def ladder() -> dict[str, Arm]:
+    """The ladder's five scripts as they are."""
+    return {script: of_script(script) for script in LADDER}
+
+
+FIXED = {"pieces": pieces, "ablation": ablation, "reinforce": to_reinforce, "group_size": group_size}
 
 
 # ---------------------------------------------------------------------- a run
@@ -209,11 +216,13 @@ def summary(folder: Path) -> dict:
         if "clipped_up" in row:
             row["clipped"] = row["clipped_up"] + row["clipped_down"]
 
-    def mean(name: str, rows: list[dict]) -> float | None:
+    def mean(name: str, rows: list[dict] = rows) -> float | None:
         values = [row[name] for row in rows if row.get(name) is not None]
         return float(np.mean(values)) if values else None
 
     before, after = (results[when]["accuracy"]["all"]["sampled"] for when in ("before", "after"))
+    if rows[-1]["held_out"] is None:  # the last step was not evaluated during training
+        rows[-1]["held_out"] = after
     evaluated = [row for row in rows if row["held_out"] is not None]
     updates = config.get("num_minibatches", 1) * config.get("epochs", 1)
     curve = {
@@ -221,13 +230,10 @@ def summary(folder: Path) -> dict:
         "completions": [0] + [row["rollouts"] for row in evaluated],
         "held_out": [before] + [row["held_out"] for row in evaluated],
     }
-    if curve["completions"][-1] < rows[-1]["rollouts"]:  # the last step was not evaluated during training
-        for name, value in zip(curve, (rows[-1]["step"] * updates, rows[-1]["rollouts"], after)):
-            curve[name].append(value)
     budget = config["steps"] * config["prompts_per_step"] * config["group_size"]
     accuracy = np.interp(np.linspace(0, budget, 201), curve["completions"], curve["held_out"])
     over_all_steps = ("update_norm", "clipped_up_probability", "truncated", "silent")
-    over_the_last_ten = ("entropy", *compare_tables.LENGTHS)
+    over_the_last_ten = ("entropy", "length_wrong")
     in_windows = ("step", "clipped", *over_all_steps, *over_the_last_ten)
     return {
         "learning_rate": config["learning_rate"],
@@ -236,10 +242,10 @@ def summary(folder: Path) -> dict:
         "at_budget": float(accuracy[-1]),
         "mean_accuracy": float(accuracy.mean()),
         "completions": rows[-1]["rollouts"],
-        **{name: mean(name, rows) for name in over_all_steps},
+        **{name: mean(name) for name in over_all_steps},
         **{name: mean(name, rows[-10:]) for name in over_the_last_ten},
         # dynamic sampling draws silent groups and does not train on them
-        "silent_trained_on": 0.0 if config.get("dynamic_sampling") else mean("silent", rows),
+        "silent_trained_on": 0.0 if config.get("dynamic_sampling") else mean("silent"),
         "curve": curve,
         "windows": {name: [mean(name, rows[i : i + 5]) for i in range(0, len(rows), 5)] for name in in_windows},
     }
@@ -290,15 +296,13 @@ class Comparison:
 
     def arms(self, experiment: str) -> dict[str, Arm]:
         """The arms by their names in the tables. `matched` and `tuned` make the runs that choose learning rates."""
-        if experiment in ("pieces", "ablation", "reinforce"):
-            return {"pieces": pieces, "ablation": ablation, "reinforce": to_reinforce}[experiment]()
-        if experiment == "group_size":
-            return {f"{name}, G = {G}": of_script(name, G=G) for name in ("GRPO", "Dr. GRPO") for G in GROUP_SIZES}
+        if experiment in FIXED:
+            return FIXED[experiment]()
         if experiment == "matched":
             return {name: of_script(name, rate) for name, rate in self.matched_rates().items()}
         if experiment == "tuned":
             return {name: of_script(name, best_rate(rates)) for name, rates in self.tuning().items()}
-        return {name: of_script(name) for name in (SCRIPTS if experiment == "shared" else LADDER)}
+        return {name: of_script(name) for name in SCRIPTS}
 
     def matched_rates(self) -> dict[str, float]:
         """Learning rates, to two digits, at which every script's mean update should be as long as GRPO's in `shared`.
@@ -306,7 +310,7 @@ class Comparison:
         Under Adam the mean length grows a little slower than the rate, about with its power 0.75: REINFORCE's from
         .0175 to .0269 between 1.13e-4 and 2e-4. The table shows how well the lengths agree.
         """
-        summaries = self.train({name: of_script(name) for name in LADDER}, self.seeds(), "shared")
+        summaries = self.train(ladder(), self.seeds(), "shared")
         lengths = {name: np.mean([run["update_norm"] for run in runs if run]) for name, runs in summaries.items()}
         return {
             name: float(f"{RATE * (lengths['GRPO'] / length) ** (1 / 0.75):.2g}") for name, length in lengths.items()
@@ -324,35 +328,27 @@ class Comparison:
 
     def sampling(self) -> dict[str, dict[str, np.ndarray]]:
         """pass@k and majority@k of the base and of each script of the ladder: arrays (seeds, KS, problems)."""
-        arms, config = {name: of_script(name) for name in LADDER}, self.config
-        trained = self.train(arms, self.seeds(), "shared")
-        runs = [Run(Arm("base", ""), 0, config.steps, config.device)]
-        runs += [
-            Run(arms[name], run["seed"], config.steps, config.device) for name in arms for run in trained[name] if run
-        ]
-        rates: dict[str, list[dict]] = {}
+        steps, device = self.config.steps, self.config.device
+        runs = [Run(Arm("base", ""), 0, steps, device)]
+        for name, trained in self.train(ladder(), self.seeds(), "shared").items():
+            runs += [Run(of_script(name), run["seed"], steps, device) for run in trained if run]
+        rates: dict[str, dict[str, list]] = {}
         for result in self.grid.run(partial(sample_many, output=self.grid.path), runs, "samples"):
-            rates.setdefault(result["arm"]["name"], []).append(result)
-        kinds = ("majority", "pass")
-        return {
-            name: {kind: np.array([run[kind] for run in of_arm]) for kind in kinds} for name, of_arm in rates.items()
-        }
+            for kind in ("majority", "pass"):
+                rates.setdefault(result["arm"]["name"], {}).setdefault(kind, []).append(result[kind])
+        return {name: {kind: np.array(seeds) for kind, seeds in kinds.items()} for name, kinds in rates.items()}
 
     def run(self, experiment: str) -> tuple[dict, Path]:
         """The numbers of an experiment as plain data, and its figure."""
-        processes, first = self.config.processes or os.cpu_count(), self.config.first_seed
+        first, seeds = self.config.first_seed, self.seeds(experiment)
         figure = self.grid.path / f"{experiment}{f'-{first}' if first else ''}.png"
-        numbers = {
-            "machine": f"{os.cpu_count()} {platform.machine()} cores, torch {torch.__version__.split('+')[0]}, "
-            f"{processes} runs at a time on one thread each, {pick_device(self.config.device)}",
-            "seeds": [*self.seeds(experiment)],
-            "steps": self.config.steps,
-        }
+        machine = f"{platform.machine()}, torch {torch.__version__}, {pick_device(self.config.device)}"
+        numbers = {"machine": machine, "seeds": [*seeds], "steps": self.config.steps}
         if experiment == "sampling":
             rates = self.sampling()
             compare_figures.draw_sampling(rates, KS, figure)
             return numbers | compare_tables.sampling_numbers(rates, KS), figure
-        runs = self.train(self.arms(experiment), self.seeds(experiment), experiment)
+        runs = self.train(self.arms(experiment), seeds, experiment)
         numbers["arms"] = compare_tables.training_numbers(runs)
         if experiment == "tuned":
             tuning = self.tuning().items()
@@ -368,7 +364,7 @@ def best_rate(accuracy: dict[float, list[float]]) -> float:
 
 
 def publish(experiment: str, numbers: dict, figure: Path) -> None:
-    """Put an experiment's numbers and its figure among the committed ones, and its table and answer onto the pages."""
+    """Put an experiment's numbers and its figure among the committed ones, and its table onto the pages."""
     results = compare_tables.load() | {experiment: rounded(numbers)}
     compare_tables.correct(results)
     results = rounded(results)
@@ -383,14 +379,13 @@ def main(config: Config) -> None:
     config = config.sized()
     chosen = dict.fromkeys(config.experiments or (get_args(Experiment) if config.publish else ("shared",)))
     if config.publish:
-        places = [name + part for name in chosen for part in ("", "-answer")]
-        into_page(README.read_text("utf-8"), dict.fromkeys(places, ""))  # before the work
+        into_page(README.read_text("utf-8"), dict.fromkeys(chosen, ""))  # before the work
     with Grid(config, "compare.py") as grid:
         for experiment in chosen:
             numbers, figure = Comparison(config, grid).run(experiment)
             numbers = rounded(numbers)
             figure.with_suffix(".json").write_text(json.dumps(numbers, indent=1) + "\n", "utf-8")
-            print(f"\n{experiment}\n{compare_tables.table(experiment, numbers)}\n{compare_tables.LEGEND}\n")
+            print(f"\n{experiment}\n{compare_tables.table(experiment, numbers)}\n")
             print(f"written: {figure}, and the numbers beside it")
             if config.publish:
                 publish(experiment, numbers, figure)

@@ -21,27 +21,19 @@ LOOKS = {  # a side rung has the colour of the script that it hangs on; dashes a
 }  # fmt: skip
 DASHES, MARKERS = ("-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)), (0, (2, 1))), "o^sDvX"
 
-ACCURACY = "Held-out accuracy"
-OVER_COMPLETIONS = (ACCURACY, "completions sampled", "curve", "completions", "held_out")
-OVER_UPDATES = (ACCURACY, "optimizer steps", "curve", "updates", "held_out")
-
-
-def over_batches(heading: str, name: str) -> tuple[str, str, str, str, str]:
-    return heading, "rollout batch", "windows", "step", name
-
-
-WRONG = over_batches("Length of wrong completions, tokens", "length_wrong")
-ENTROPY = over_batches("Entropy, nats per token", "entropy")
-SILENT = over_batches("Silent groups, share of those drawn", "silent")
-PANELS = {  # heading, label of the x-axis, where the two lists are in a summary, and their names there
-    "shared": [OVER_COMPLETIONS, OVER_UPDATES, WRONG, ENTROPY, SILENT,
-               over_batches("Tokens stopped or capped, share", "clipped")],
-    "matched": [OVER_COMPLETIONS, OVER_UPDATES, over_batches("Length of an update", "update_norm")],
-    "pieces": [OVER_COMPLETIONS, WRONG, ENTROPY],
-    "reinforce": [OVER_COMPLETIONS, OVER_UPDATES, ENTROPY],
-    "ablation": [OVER_COMPLETIONS, ENTROPY, over_batches("Tokens stopped by the clip, share", "clipped"),
-                 over_batches("Completions cut at the limit, share", "truncated"), WRONG, SILENT],
+PANELS = {  # what each shows: held-out accuracy over completions or optimizer steps, or a metric over rollout batches
+    "shared": ("completions", "updates", "length_wrong", "entropy", "silent", "clipped"),
+    "matched": ("completions", "updates", "update_norm"),
+    "pieces": ("completions", "length_wrong", "entropy"),
+    "reinforce": ("completions", "updates", "entropy"),
+    "ablation": ("completions", "entropy", "clipped", "truncated", "length_wrong", "silent"),
+}
+HEADINGS = {
+    "length_wrong": "Length of wrong completions, tokens", "entropy": "Entropy, nats per token",
+    "silent": "Silent groups, share of those drawn", "clipped": "Tokens stopped or capped, share",
+    "update_norm": "Length of an update", "truncated": "Completions cut at the limit, share",
 }  # fmt: skip
+OVER = {"completions": "completions sampled", "updates": "optimizer steps"}
 
 
 def look(name: str, row: int = 0, rows: int = 0) -> dict:
@@ -65,11 +57,12 @@ def draw(experiment: str, runs: dict[str, list[dict | None]], results: dict, pat
         draw_curves(PANELS[experiment], runs, path)
 
 
-def draw_curves(panels: list[tuple], runs: dict[str, list[dict | None]], path: Path) -> None:
+def draw_curves(panels: tuple[str, ...], runs: dict[str, list[dict | None]], path: Path) -> None:
     """Small multiples; each line is an arm's mean over its seeds, with the t interval."""
     figure = Figure(figsize=(12, 3.1 * math.ceil(len(panels) / 3) + 0.6), layout="constrained")
     axes = figure.subplots(math.ceil(len(panels) / 3), 3).flat
-    for axis, (heading, label, where, x, y) in zip(axes, panels):
+    for axis, panel in zip(axes, panels):
+        where, x, y = ("curve", panel, "held_out") if panel in OVER else ("windows", "step", panel)
         for row, (arm, of_arm) in enumerate(runs.items()):
             of_arm = [run for run in of_arm if run]
             xs, ys = (np.array([run[where][name] for run in of_arm], dtype=float) for name in (x, y))  # None: NaN
@@ -80,8 +73,8 @@ def draw_curves(panels: list[tuple], runs: dict[str, list[dict | None]], path: P
             if np.isfinite(ys).any():
                 interval = t_interval(ys) if len(ys) > 1 else None
                 draw_line(axis, xs.mean(axis=0), ys.mean(axis=0), interval, arm, look(arm, row, len(runs)))
-        tidy(axis, heading, label)
-        axis.set_ylim((0.35, 1) if y == "held_out" else (0, None))
+        tidy(axis, HEADINGS.get(panel, "Held-out accuracy"), OVER.get(panel, "rollout batch"))
+        axis.set_ylim((0.35, 1) if panel in OVER else (0, None))
     finish(figure, path)
 
 

@@ -106,25 +106,20 @@ def at_progress(run: Run, mean: float) -> float:
 # ---------------------------------------------------------------------- the arms
 
 
-def arms(p0: np.ndarray, *, G: int = GROUP_SIZE, learning_rate: float = LEARNING_RATE, steps: int = STEPS) -> dict:
-    """Settings of `run` by name: the paper's three arms, then the one that it leaves out."""
-    named = {
-        "GRPO": {"rule": "GRPO"},
-        "Dr. GRPO": {"rule": "Dr. GRPO"},
-        "same-prompt redraw": {"rule": "GRPO", "silent": "redraw"},
-        "Dr. GRPO, matched first step": {
-            "rule": "Dr. GRPO", "learning_rate": matched_learning_rate("Dr. GRPO", p0, G, learning_rate),
-        },
-    }  # fmt: skip
-    return {name: {"G": G, "learning_rate": learning_rate, "steps": steps} | own for name, own in named.items()}
-
-
-def run_arms(seeds: Sequence[int], names: Sequence[str] = (), **settings) -> dict[str, list[Run]]:
-    """Every arm (or those in `names`) from every seed. A seed fixes the prompts, so that arms are paired."""
+def run_arms(seeds: Sequence[int], names: Sequence[str] = ()) -> dict[str, list[Run]]:
+    """The paper's three arms and the one that it leaves out (or those in `names`) from every seed. A seed fixes the
+    prompts, so that arms are paired."""
     results: dict[str, list[Run]] = {}
     for seed in seeds:
         p0 = start(seed)
-        for name, own in arms(p0, **settings).items():
-            if not names or name in names:
-                results.setdefault(name, []).append(run(p0=p0, seed=seed, **own))
+        arms = {
+            "GRPO": {"rule": "GRPO"},
+            "Dr. GRPO": {"rule": "Dr. GRPO"},
+            "same-prompt redraw": {"rule": "GRPO", "silent": "redraw"},
+            "Dr. GRPO, matched first step": {
+                "rule": "Dr. GRPO", "learning_rate": matched_learning_rate("Dr. GRPO", p0, GROUP_SIZE, LEARNING_RATE),
+            },
+        }  # fmt: skip
+        for name in names or arms:
+            results.setdefault(name, []).append(run(p0=p0, seed=seed, **arms[name]))
     return results

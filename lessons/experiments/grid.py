@@ -13,7 +13,6 @@ OUTPUT/runs.json holds a line for every finished run, so that the same command c
 
 import json
 import re
-import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -43,7 +42,7 @@ class GridConfig:
         """Raises UsageError if settings contradict --quick, or change what --publish would write."""
         changed = [name for name in changed_settings(self) if name in self.QUICK]
         if self.quick and changed:
-            raise UsageError(f"--quick chooses {listed(self.QUICK)} itself; leave out --{' --'.join(changed)}")
+            raise UsageError(f"--quick chooses {' and '.join(self.QUICK)} itself; leave out --{' --'.join(changed)}")
         refuse_partial_publish(self, FREE)
 
     def sized(self):
@@ -104,7 +103,7 @@ class Grid:
             finished[key(asdict(missing[i]))] = plain(asdict(missing[i]) | result)
             write()
 
-        in_parallel(function, [(run,) for run in missing], self.processes, len(wanted), name, keep)
+        in_parallel(function, [(run,) for run in missing], self.processes, name, keep)
         write()  # in order, whatever was made before
         return [finished[key(asdict(run))] for run in runs]
 
@@ -190,21 +189,10 @@ def change(comparison: dict, digits: int = 1, scale: float = 100) -> str:
     return f"**{text}**" if comparison.get("p_holm", 1) < LEVEL else text
 
 
-def listed(items: Sequence[str]) -> str:
-    """a, b and c"""
-    *first, last = items
-    return " and ".join(filter(None, [", ".join(first), last]))
-
-
 def markdown(header: list[str], rows: list[list[str]]) -> str:
     """A table as GitHub reads it."""
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
-def filled(text: str) -> str:
-    """The same words in lines of at most 120 characters."""
-    return "\n".join(textwrap.wrap(" ".join(text.split()), 120, break_long_words=False, break_on_hyphens=False))
 
 
 def into_page(page: str, texts: dict[str, str]) -> str:

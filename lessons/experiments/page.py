@@ -8,4 +8,4 @@ from lessons.experiments.grid import write_pages
 
 if __name__ == "__main__":
     write_pages(compare_tables.texts(compare_tables.load()))
-    write_pages(bench_speed.texts(bench_speed.load()))
+    write_pages(bench_speed.texts())

@@ -19,25 +19,22 @@ def in_parallel(
     function: Callable,
     tasks: Sequence[tuple],
     processes: int = 0,
-    total: int = 0,
     what: str = "runs",
     keep: Callable = lambda *_: None,
 ) -> None:
     """Call function(*task) for every task, and keep(i, result) here as soon as task number i has returned.
 
-    processes: tasks at a time; 0 for one per core. total: the length of the progress bar; tasks that were done before
-    count as progress. Raises Stopped on Ctrl-C or SIGTERM, RunFailed if a process was killed, and what a task raises:
-    at once, without waiting for the other tasks.
+    processes: tasks at a time; 0 for one per core. what: the label of the progress bar. Raises Stopped on Ctrl-C or
+    SIGTERM, RunFailed if a process was killed, and what a task raises: at once, without waiting for the other tasks.
     """
     if not tasks:
         return
     os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that are started now
-    total = max(total, len(tasks))
     processes = min(processes or os.cpu_count() or 1, len(tasks))
     pool = ProcessPoolExecutor(processes, get_context("spawn"), initializer=begin)
     try:
         futures = {pool.submit(function, *task): i for i, task in enumerate(tasks)}
-        with tqdm(total=total, initial=total - len(tasks), desc=what, dynamic_ncols=True, smoothing=0) as bar:
+        with tqdm(total=len(tasks), desc=what, dynamic_ncols=True, smoothing=0) as bar:
             for future in as_completed(futures):
                 keep(futures[future], future.result())
                 bar.update()

@@ -25,11 +25,12 @@ import torch
 
 from algorithms import grpo
 from lessons.experiments.grid import Grid, GridConfig, load_runs
+from lessons.experiments.staleness import collect
 from toy_env.any_model import cache_name
-from toy_env.arithmetic import LEVELS, Problem, held_out_problems, reward, sample_problems
+from toy_env.arithmetic import LEVELS, Problem, held_out_problems
 from toy_env.cli import at_least, run_main
 from toy_env.model import encode_prompts, load_policy
-from toy_env.rollout import completion_logps, position_ids, sample
+from toy_env.rollout import completion_logps, position_ids
 
 RESULTS = Path(__file__).parent / "short_answers.json"
 ARMS = {  # learning rate, batches; the product is .008 in the last two
@@ -42,7 +43,6 @@ ARMS = {  # learning rate, batches; the product is .008 in the last two
 @dataclass
 class Config(GridConfig):
     seeds: at_least(1, 1000) = 5  # seeds 0, 1, ... of each arm
-    quick: bool = False  # 1 seed, in the folder OUTPUT-quick
     output: str = "runs/short_answers"  # folder for the runs
 
     QUICK = {"seeds": 1}
@@ -85,20 +85,17 @@ def answer_table(logits: tuple[torch.Tensor, ...], tokenizer, T: float = 1.0) ->
     return table.numpy()
 
 
-def train(run: Run, P: int = 32, G: int = 8):
+def train(run: Run):
     """A policy trained with GRPO's advantages and loss on completions of four tokens: one update a batch, no KL, no
     warm-up. Returns it and its tokenizer."""
     policy, tokenizer = load_policy("base")
     optimizer = torch.optim.AdamW(policy.parameters(), lr=run.learning_rate, weight_decay=0.0)
-    rng, generator = random.Random(run.seed), torch.Generator().manual_seed(run.seed)
+    rng, generator, config = random.Random(run.seed), torch.Generator().manual_seed(run.seed), grpo.Config(kl_coef=0.0)
     for _ in range(run.batches):
-        problems = sample_problems(P, LEVELS, rng)
-        rollout = sample(policy, tokenizer, [problem.prompt for problem in problems], G, 4, 1.0, generator)
-        rewards = torch.tensor([reward(problems[i // G], text) for i, text in enumerate(rollout.texts)])
-        A = grpo.compute_advantages(rewards=rewards.view(P, G)).view(-1, 1)
+        _, rollout, A = collect(policy, tokenizer, 32, rng, generator, max_new_tokens=4)
         logps = completion_logps(policy, rollout, 1.0)
-        fixed = {"old_logps": logps.detach(), "ref_logps": logps.detach()}  # ratio 1; unused reference
-        loss = grpo.policy_loss(logps=logps, advantages=A, mask=rollout.mask, config=grpo.Config(kl_coef=0.0), **fixed)
+        at_ratio_1 = {"logps": logps, "old_logps": logps.detach(), "ref_logps": None}
+        loss = grpo.policy_loss(advantages=A, mask=rollout.mask, config=config, **at_ratio_1)
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(policy.parameters(), 1.0)

@@ -36,11 +36,11 @@ from torch.nn import functional as F
 from algorithms import cispo, dapo, grpo, gspo
 from lessons.experiments import paired
 from lessons.experiments.grid import Grid, GridConfig, load_runs, signed
-from toy_env.arithmetic import LEVELS, held_out_problems, reward, sample_problems
+from toy_env.arithmetic import LEVELS, Problem, held_out_problems, reward, sample_problems
 from toy_env.cli import at_least, run_main
 from toy_env.evaluate import evaluate
 from toy_env.model import load_policy
-from toy_env.rollout import completion_logps, sample
+from toy_env.rollout import Rollout, completion_logps, sample
 
 RESULTS = Path(__file__).parent / "staleness.json"
 G, MINIBATCH, MAX_NEW_TOKENS, LEARNING_RATE, WARMUP = 8, 32, 56, 2e-4, 10
@@ -84,15 +84,6 @@ def averaged_as_grpo(token_mean: Callable) -> Callable:
     return loss
 
 
-def script_loss(script, like_grpo: bool, **settings) -> Callable:
-    """The script's policy_loss, averaged over the tokens of each completion and then over completions. `like_grpo`:
-    whether the script averages so itself."""
-    config = script.Config(max_new_tokens=MAX_NEW_TOKENS, **settings)
-    if like_grpo:
-        return partial(script.policy_loss, config=config, ref_logps=None)
-    return partial(averaged_as_grpo(script.policy_loss), config=config)
-
-
 def uncorrected(*, logps: Tensor, old_logps: Tensor, **batch: Tensor) -> Tensor:
     """GRPO's loss as if the policy had not moved: every ratio 1."""
     return ARMS["GRPO's clip"](logps=logps, old_logps=logps.detach(), **batch)
@@ -100,10 +91,10 @@ def uncorrected(*, logps: Tensor, old_logps: Tensor, **batch: Tensor) -> Tensor:
 
 ARMS: dict[str, Callable] = {
     "no correction": uncorrected,
-    "GRPO's clip": script_loss(grpo, True, kl_coef=0.0),
-    "clip-higher": script_loss(dapo, False),
-    "GSPO": script_loss(gspo, True, kl_coef=0.0),
-    "CISPO": script_loss(cispo, False),
+    "GRPO's clip": partial(grpo.policy_loss, config=grpo.Config(kl_coef=0.0), ref_logps=None),
+    "clip-higher": averaged_as_grpo(partial(dapo.policy_loss, config=dapo.Config())),
+    "GSPO": partial(gspo.policy_loss, config=gspo.Config(kl_coef=0.0), ref_logps=None),
+    "CISPO": averaged_as_grpo(partial(cispo.policy_loss, config=cispo.Config())),
 }
 CORRECTIONS = {"bfloat16": ("none", "token", "sequence"), "float8": ("none", "sequence")}  # by sampler
 
@@ -189,14 +180,16 @@ def spread(log_ratio: Tensor, mask: Tensor) -> dict[str, float]:
     return spreads
 
 
-def collect(sampler, tokenizer, P: int, rng: random.Random, generator: torch.Generator):
+def collect(
+    sampler, tokenizer, P: int, rng: random.Random, generator: torch.Generator, max_new_tokens: int = MAX_NEW_TOKENS
+) -> tuple[list[Problem], Rollout, Tensor]:
     """Sample G completions for each of P new problems and verify them.
 
     Returns the problems, the rollout and GRPO's advantages (P·G, 1).
     """
     problems = sample_problems(P, LEVELS, rng)
     prompts = [problem.prompt for problem in problems]
-    rollout = sample(sampler, tokenizer, prompts, G, MAX_NEW_TOKENS, 1.0, generator)
+    rollout = sample(sampler, tokenizer, prompts, G, max_new_tokens, 1.0, generator)
     rewards = torch.tensor([reward(problems[row // G], text) for row, text in enumerate(rollout.texts)])
     return problems, rollout, grpo.compute_advantages(rewards=rewards.view(-1, G)).view(-1, 1)
 
@@ -247,9 +240,9 @@ def train(run: Run) -> dict:
     return {"accuracy": accuracy} | {name: float(f"{x:.4g}") for name, x in numbers.items()}
 
 
-def load(path: Path = RESULTS) -> list[dict]:
-    """The settings of every run and what `train` returned."""
-    return load_runs(path)
+def load() -> list[dict]:
+    """The committed runs: their settings and what `train` returned."""
+    return load_runs(RESULTS)
 
 
 def select(runs: list[dict], seeds: range = range(5), **settings) -> list[dict]:
@@ -277,48 +270,44 @@ def judge(runs: list[dict]) -> dict[str, tuple[bool, str]]:
     def at(arm: str, u: int, **settings) -> list[dict]:
         return select(runs, arm=arm, staleness=u, **settings)
 
-    def accuracy(arm: str, u: int) -> np.ndarray:
-        return 100 * np.array([run["accuracy"][-1] for run in at(arm, u)])
+    def ends(runs: list[dict]) -> np.ndarray:
+        return 100 * np.array([run["accuracy"][-1] for run in runs])
 
     def thousandths(points: float) -> str:
         return f".{points * 10:03.0f}"
 
-    means = [accuracy(arm, 4).mean() for arm in ARMS]
-    lost, clip_lost = {u: difference(at(old, u), at(old, 1)) for u in (4, 8)}, difference(at(clip, last), at(clip, 1))
-    higher = {u: difference(at("clip-higher", u), at(clip, u)) for u in STALENESS[1:]}
+    means = [ends(at(arm, 4)).mean() for arm in ARMS]
+    apart = max(means) - min(means)
+    outcomes = {"fresh": (apart <= 3, f"largest difference of two means {apart:.1f}")}
+
+    lost, end = [difference(at(old, u), at(old, 1)) for u in (4, 8)], ends(at(old, last))
+    outcomes["no correction"] = (
+        min(lost)[0] > -3 and end.mean() < 39,
+        f"{written(lost[1])} at U = 8; {thousandths(end.mean())} at 32, runs from {thousandths(end.min())} to "
+        f"{thousandths(end.max())}",
+    )
+    change, lowest = difference(at(clip, last), at(clip, 1)), ends(at(clip, last)).min()
+    held = 3 <= -change[0] <= 10 and lowest >= 70
+    outcomes["GRPO's clip"] = held, f"{written(change)}; lowest run {thousandths(lowest)}"
+
+    gaps = {u: difference(at("clip-higher", u), at(clip, u)) for u in STALENESS[1:]}
+    held = all(abs(gaps[u][0]) <= 3 for u in (4, 8, 16)) and gaps[last][0] > 0
+    outcomes["clip-higher"] = held, "; ".join(f"{written(gap)} at {u}" for u, gap in gaps.items())
+
     stopped = {arm: np.mean([run["stopped"] for run in at(arm, last)]) for arm in ARMS}
     gspo, cispo = (difference(at(arm, last), at(clip, last)) for arm in ("GSPO", "CISPO"))
+    held = stopped["GSPO"] >= 3 * stopped[clip] and abs(gspo[0]) <= 4
+    outcomes["GSPO"] = held, f"stops {stopped['GSPO']:.0%} against {stopped[clip]:.0%}; {written(gspo)}"
+    outcomes["CISPO"] = cispo[0] >= 2, written(cispo)
+
     gains = {arm: difference(at(arm, 8, epochs=4), at(arm, 8), others_at=1) for arm in ARMS}
-    ends = {arm: np.mean([run["accuracy"][-1] for run in at(arm, 8, epochs=4)]) for arm in ARMS}
-    without, with_clip = accuracy(old, last), accuracy(clip, last)
-    outcomes = {
-        "fresh": (max(means) - min(means) <= 3, f"largest difference of two means {max(means) - min(means):.1f}"),
-        "no correction": (
-            min(mean for mean, *_ in lost.values()) > -3 and without.mean() < 39,
-            f"{written(lost[8])} at U = 8; {thousandths(without.mean())} at 32, runs from "
-            f"{thousandths(without.min())} to {thousandths(without.max())}",
-        ),
-        "GRPO's clip": (
-            3 <= -clip_lost[0] <= 10 and with_clip.min() >= 70,
-            f"{written(clip_lost)}; lowest run {thousandths(with_clip.min())}",
-        ),
-        "clip-higher": (
-            all(abs(higher[u][0]) <= 3 for u in (4, 8, 16)) and higher[last][0] > 0,
-            "; ".join(f"{written(gap)} at {u}" for u, gap in higher.items()),
-        ),
-        "GSPO": (
-            stopped["GSPO"] >= 3 * stopped[clip] and abs(gspo[0]) <= 4,
-            f"stops {stopped['GSPO']:.0%} against {stopped[clip]:.0%}; {written(gspo)}",
-        ),
-        "CISPO": (cispo[0] >= 2, written(cispo)),
-        "reuse": (
-            min(gains[arm][0] for arm in ARMS if arm != old) >= 5 and min(ends, key=ends.get) == old,
-            "; ".join(f"{arm} {written(gain)}" for arm, gain in gains.items()),
-        ),
-    }
-    for sampler, low, high, most_above, bound, most_change in (
-        ("bfloat16", 0.005, 0.03, 0.0, 2, 4),
-        ("float8", 0.03, 0.2, 1e-3, 4, 3),
+    worst = min(ARMS, key=lambda arm: ends(at(arm, 8, epochs=4)).mean())
+    held = min(gains[arm][0] for arm in ARMS if arm != old) >= 5 and worst == old
+    outcomes["reuse"] = held, "; ".join(f"{arm} {written(gain)}" for arm, gain in gains.items())
+
+    for sampler, low, high, most_above, bounded, bound, most_change in (
+        ("bfloat16", 0.005, 0.03, 0.0, CORRECTIONS["bfloat16"], 2, 4),
+        ("float8", 0.03, 0.2, 1e-3, ["none"], 4, 3),
     ):
         by = {correction: at(clip, 4, sampler=sampler, correction=correction) for correction in CORRECTIONS[sampler]}
         tokens, above = (
@@ -326,7 +315,6 @@ def judge(runs: list[dict]) -> dict[str, tuple[bool, str]]:
             for name in ("spread of tokens", "tokens above 2")
         )
         gaps = {correction: difference(by_seed, at(clip, 4)) for correction, by_seed in by.items()}
-        bounded = gaps if sampler == "bfloat16" else ["none"]
         outcomes[sampler] = (
             low <= tokens <= high
             and above <= most_above
@@ -351,31 +339,27 @@ def written(interval: tuple[float, float, float]) -> str:
     return f"{mean} [{low}, {high}]"
 
 
+def table(results: list[dict]) -> str:
+    """A line for each setting: accuracy at the end, mean and range over seeds, and the share of stopped tokens."""
+    groups: dict[str, list[dict]] = {}
+    for run in results:
+        setting = f"{run['arm']}, U = {run['staleness']}, {run['epochs']} epochs, {run['sampler']}, {run['correction']}"
+        groups.setdefault(setting, []).append(run)
+    lines = []
+    for setting, runs in groups.items():
+        end, stopped = [run["accuracy"][-1] for run in runs], np.mean([run["stopped"] for run in runs])
+        lines.append(f"{setting}: {np.mean(end):.3f} [{min(end):.3f}, {max(end):.3f}], {stopped:.1%} stopped")
+    return "\n".join(lines)
+
+
 def main(config: Config) -> None:
     """Make the runs that are missing, print a line for each setting, and with --publish write staleness.json."""
     config = config.sized()
     with Grid(config, "staleness.py") as grid:
         results = grid.run(train, runs_of(config))
-        print(table(results))
+        print(f"{table(results)}\n\nAccuracy at the end: mean and range over seeds.")
         if config.publish:
             grid.publish(RESULTS, results)
-
-
-def table(results: list[dict]) -> str:
-    """A line for each setting: accuracy at the end, mean and range over seeds, and the share of stopped tokens."""
-    names = ("arm", "staleness", "epochs", "sampler", "correction")
-    lines = [f"{'arm':<15}{'U':>4}{'epochs':>8}  {'sampler':<10}{'correction':<12}accuracy at the end     stopped"]
-    groups: dict[tuple, list[dict]] = {}
-    for run in results:
-        groups.setdefault(tuple(run[name] for name in names), []).append(run)
-    for (arm, staleness, epochs, sampler, correction), runs in groups.items():
-        end, stopped = [run["accuracy"][-1] for run in runs], np.mean([run["stopped"] for run in runs])
-        arm = "all" if staleness * epochs == 1 else arm
-        lines.append(
-            f"{arm:<15}{staleness:>4}{epochs:>8}  {sampler:<10}{correction:<12}"
-            f"{np.mean(end):.3f} [{min(end):.3f}, {max(end):.3f}]  {stopped:7.3f}"
-        )
-    return "\n".join(lines)
 
 
 if __name__ == "__main__":
