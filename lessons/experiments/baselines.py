@@ -22,6 +22,7 @@ from toy_env import Diverged, take_over_ctrl_c
 if __name__ == "__main__":
     take_over_ctrl_c()
 
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -36,7 +37,8 @@ from lessons.experiments.learning import learn
 from toy_env.cli import at_least, run_main
 from toy_env.tasks import TASKS
 
-RESULTS = Path(__file__).parent / "baselines.json"
+RESULTS, TUNED = (Path(__file__).parent / name for name in ("baselines.json", "baselines_tuning.json"))
+COMMITTED = {"runs": RESULTS, "tuning": TUNED}  # where a new folder of runs begins; without these files, from nothing
 RATES, TUNING, RATE = (1e-4, 2e-4, 4e-4, 8e-4), (100, 101, 102), 2e-4
 GROUP_SIZES, SIGN_SIZES = (2, 4, 8, 16, 32, 64), (2, 4, 8, 16)
 SIGNS = ("R", "2R − 1", "R − mean", "R − 1")
@@ -175,6 +177,9 @@ def main(config: Config) -> None:
     seeds = range(config.seeds)
     arms = [Run(task, name, updates, RATE, 0) for task in TASKS for name in BASELINES for updates in (1, 4)]
     with Grid(config, "baselines.py") as grid:
+        for name, committed in COMMITTED.items():
+            if not config.quick and committed.is_file() and not (grid.path / f"{name}.json").is_file():
+                shutil.copy(committed, grid.path / f"{name}.json")
         if config.quick:
             runs = [replace(arm, seed=seed) for arm in arms if arm.advantage in ("R", "R − mean") for seed in seeds]
         else:

@@ -324,7 +324,8 @@ def main(config: Config) -> None:
             for number, above, below in (("speed_against_trl", "trl", "ours"), ("share_of_floor", "floor", "ours")):
                 ratios = (a["seconds"] / b["seconds"] for a, b in zip(turns[above], turns[below]))  # in the same turn
                 models[name][number] = median(ratios)
-            print(f"{name}: {', '.join(f'{side} {milliseconds(models[name][side])} ms' for side in turns)}", flush=True)
+            seconds = {side: models[name][side]["seconds"] for side in turns}
+            print(f"{name}: {', '.join(f'{side} {1e3 * s:.0f} ms' for side, s in seconds.items())}", flush=True)
     results = {"device": config.device, "machine": machine, "steps": config.steps, "models": models}
     for text in tables(results).values():
         print(f"\n{text}")
@@ -346,7 +347,7 @@ def tables(results: dict) -> dict[str, str]:
     speed = markdown(
         ["policy, parameters", "ours, a step", "TRL, a step", "TRL / ours", "floor / ours", "ours, tokens a second",
          "peak memory, ours and TRL"],
-        [[f"{name}, {row['parameters']:,}", f"{milliseconds(row['ours'])} ms", f"{milliseconds(row['trl'])} ms",
+        [[f"{name}, {row['parameters']:,}", *(f"{1e3 * row[side]['seconds']:.0f} ms" for side in ("ours", "trl")),
           f"{row['speed_against_trl']:.2f}", f"{row['share_of_floor']:.0%}", f"{row['ours']['tokens_per_second']:,.0f}",
           f"{row['ours']['memory']:.0f} and {row['trl']['memory']:.0f} MiB"] for name, row in models],
     )  # fmt: skip
@@ -357,10 +358,6 @@ def tables(results: dict) -> dict[str, str]:
          for name, row in models for side in ("ours", "trl")],
     )  # fmt: skip
     return {"speed": speed, "speed-parts": parts}
-
-
-def milliseconds(numbers: dict) -> str:
-    return f"{1e3 * numbers['seconds']:.0f}"
 
 
 def parts_of(numbers: dict) -> list[float]:
