@@ -19,8 +19,8 @@
 # $$\mathbb E\,\langle g, \Delta m\rangle = \sigma\,\|\Delta m\|^2, \qquad
 # \mathbb E\,\|g\|^2 = \sigma^2\,\|\Delta m\|^2 + \frac{(G-k)\,v_+ + k\,v_-}{G^2}$$
 #
-# **An update's progress is σ, exactly, whatever the variances.** What its length has beyond is noise, which leans with $v_-/v_+$. Groups with
-# $k$ and with $G-k$ right make the same progress: the longer update is the worse aimed, by the same factor.
+# **An update's progress is σ, exactly, whatever the variances.** What the length adds to it is noise, which leans with $v_-/v_+$.
+# Groups with $k$ and with $G-k$ right make the same progress, so the longer update is the worse aimed, by the same factor.
 #
 # ## Three students
 #
@@ -94,7 +94,7 @@ for name in ("expressions", "slips"):
 #
 # ## Progress and length of the same groups
 #
-# In batches as they are drawn: which shares of progress and of squared length have groups with $k$ right? Move the student, the step and G.
+# In batches as they are drawn, what share of the progress and of the squared length do groups with $k$ right have? Move the student, the step and G.
 
 
 # %%
@@ -129,7 +129,7 @@ rms, median = (length[2] / length[1] for length in lengths)  # three right of fo
 # %% [text]
 # *Left: shares of all mixed groups, marks are seeds. Right: length, root mean square and median, beside σ.* On arithmetic's base, groups with
 # one wrong completion of eight have {=lone["arithmetic", 0][0]:.0%} of the squared length and {=lone["arithmetic", 0][1]:.0%} of the progress. But
-# after 60 steps groups with one or two wrong make {=min(late):.0%} to {=max(late):.0%} of the progress. And it is the mean that is long: on expressions at step 20
+# after 60 steps groups with one or two wrong make {=min(late):.0%} to {=max(late):.0%} of the progress. And only the mean is long: on expressions at step 20
 # one wrong completion of four makes an update {=rms:.2f} times as long as an even split in the root mean square, {=median:.2f} times in the median.
 #
 # ## Which estimator is quiet?
@@ -157,11 +157,11 @@ far = np.array(table["no baseline"]) - table["σ^2"]
 # %% [text]
 # **σ or σ² changes the cosine by {=apart:.2f} at most.** The baseline decides: none at all is {=far.max():+.2f} against Dr. GRPO on
 # slips, where wrong completions are noisy and it ignores them, and −{=-far.min():.2f} on the base of expressions, where they are quiet. There $A = R - 1$,
-# which ignores the right ones, is best. The norms of the scores come close everywhere.
+# which ignores the right ones, is best. The baseline from the others' norms comes close to the best everywhere.
 #
-# ÷ length turns this round: on arithmetic's base, where noisy wrong completions are short, σ falls from {=cosine("arithmetic", 0, "σ^1"):.2f} to
-# {=cosine("arithmetic", 0, "σ^1", "mean"):.2f}, no baseline from {=table["no baseline"][0]:.2f} to {=cosine("arithmetic", 0, "no baseline", "mean"):.2f}. And Adam scales
-# each parameter: at step 20 its update has {=cosine("arithmetic", 20, "σ^1", scale="Adam"):.2f} instead of {=cosine("arithmetic", 20, "σ^1"):.2f}.
+# ÷ length reverses this: on arithmetic's base, where noisy wrong completions are short, σ falls from {=cosine("arithmetic", 0, "σ^1"):.2f} to
+# {=cosine("arithmetic", 0, "σ^1", "mean"):.2f}, no baseline from {=table["no baseline"][0]:.2f} to {=cosine("arithmetic", 0, "no baseline", "mean"):.2f}. Adam scales
+# each parameter: at step 20 the cosine of its update is {=cosine("arithmetic", 20, "σ^1", scale="Adam"):.2f} instead of {=cosine("arithmetic", 20, "σ^1"):.2f}.
 
 # %% [markdown]
 # ## Does quiet mean fast?
@@ -325,7 +325,7 @@ def best_baseline(R, scores):
 # %% [markdown]
 # ## To remember
 #
-# - σ is the progress of an update; its length adds noise, which leans with $v_-/v_+$.
+# - σ is the progress of an update; what the length adds is noise, which leans with $v_-/v_+$.
 # - σ, σ² and the best weight of the contrast are nearly equally quiet, and learn nearly equally fast; the baseline and ÷ length change more.
 # - Groups with one or two wrong completions are the noisiest, and late in training nearly all the progress: keep them.
 #
