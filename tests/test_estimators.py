@@ -340,3 +340,42 @@ def test_the_rates_are_those_of_the_tuning_seeds(monkeypatch):
 
     arm = baselines.Run("arithmetic", "R", 1, 0.0, 0)
     assert baselines.best_rates(Trials(), [arm]) == {arm: pytest.approx(best)}
+
+
+# ---------------------------------------------------------------------- baselines.py
+
+
+def test_noise_of_baselines_is_that_of_the_closed_forms():
+    """Along and across the contrast, from groups of a pool whose moments are known; the oracle has the least noise."""
+    rng = np.random.default_rng(1)
+    scores, right = rng.normal(size=(6, 5)) * [[3], [1], [1], [2], [1], [0.5]], np.array([1, 0, 1, 0, 0, 1], dtype=bool)
+    half = rng.integers(6, size=2000)
+    lengths = (scores**2).sum(axis=1)  # so that length is the whole of |score|^2
+    different = SimpleNamespace(mask=SimpleNamespace(sum=lambda dim: torch.from_numpy(lengths)))
+    drawn = estimators.Completions(np.append(half, half), different, right, scores @ scores.T)
+    result = baselines.noise_of(drawn, np.ones(6), rng, n=100_000)
+    assert result["fits"] == [pytest.approx(1.0), 0.0]
+
+    pool, r = scores[half], right[half]
+    b = (r * (pool**2).sum(axis=1)).sum() / (pool**2).sum()
+    assert result["best b"] == pytest.approx(b)
+    terms = (r - b)[:, None] * pool  # with the oracle's b an update is a mean of 8 independent terms
+    progress, along, beside = result["noise"]["best b of the prompt"]
+    squared = terms.var(axis=0).sum() / 8 + terms.mean(axis=0) @ terms.mean(axis=0)
+    assert progress**2 + along + beside == pytest.approx(squared, rel=0.02)
+    unit = pool[r].mean(axis=0) - pool[~r].mean(axis=0)
+    unit /= np.linalg.norm(unit)
+    covariance = (r[:, None] * pool).mean(axis=0) - r.mean() * pool.mean(axis=0)
+    loo, dr = (np.array(result["noise"][name]) for name in ("leave-one-out", "R − mean"))
+    np.testing.assert_allclose(loo, dr * [8 / 7, (8 / 7) ** 2, (8 / 7) ** 2])
+    np.testing.assert_allclose(loo[0], covariance @ unit, rtol=0.02)
+
+
+@pytest.mark.slow
+def test_a_stage_is_measured_and_every_draw_is_seeded(tmp_path):
+    stage = baselines.Stage("arithmetic", 0, 0, prompts=1, completions=256, batches=2, gradient=1024)
+    measured = baselines.measure(stage, tmp_path)
+    assert measured == baselines.measure(stage, tmp_path) and all(len(x) == 2 for x in measured["cosines"].values())
+    cosine = {name: np.mean(values) for name, values in measured["cosines"].items()}
+    assert cosine["R"] > cosine["R − 1"] and set(cosine) == set(baselines.BASELINES)
+    assert measured["prompts_measured"][0]["noise"]["R"][2] > 0

@@ -22,23 +22,32 @@ from toy_env import Diverged, take_over_ctrl_c
 if __name__ == "__main__":
     take_over_ctrl_c()
 
+import random
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from algorithms import dr_grpo, grpo, maxrl, rloo
-from lessons.experiments.estimators import ESTIMATORS, Batch
+from lessons.experiments.estimators import ESTIMATORS, STEPS, Batch, Completions, collect, policy_of, true_gradient
 from lessons.experiments.grid import Grid, GridConfig, rounded
-from lessons.experiments.learning import learn
+from lessons.experiments.learning import learn, measured_batch, proxies
 from toy_env.cli import at_least, run_main
-from toy_env.tasks import TASKS
+from toy_env.evaluate import held_out
+from toy_env.rollout import Rollout, completion_logps
+from toy_env.tasks import TASKS, load_task
 
-RESULTS, TUNED = (Path(__file__).parent / name for name in ("baselines.json", "baselines_tuning.json"))
-COMMITTED = {"runs": RESULTS, "tuning": TUNED}  # where a new folder of runs begins; without these files, from nothing
+FOLDER = Path(__file__).parent
+RESULTS, MEASURED_STAGES = FOLDER / "baselines.json", FOLDER / "baselines_stages.json"
+COMMITTED = {
+    "runs": RESULTS,
+    "stages": MEASURED_STAGES,
+    "tuning": FOLDER / "baselines_tuning.json",
+}  # where a new folder of runs begins; without these files, from nothing
 RATES, TUNING, RATE = (1e-4, 2e-4, 4e-4, 8e-4), (100, 101, 102), 2e-4
 GROUP_SIZES, SIGN_SIZES = (2, 4, 8, 16, 32, 64), (2, 4, 8, 16)
 SIGNS = ("R", "2R − 1", "R − mean", "R − 1")
@@ -129,6 +138,84 @@ def train(run: Run) -> dict:
         return dict.fromkeys(OUTCOMES, 0.0) | {"held_out": [0.0] * len(often)}
 
 
+# ---------------------------------------------------------------------- noise, with exact norms
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A policy to measure: after `step` steps of grpo.py, or the base model."""
+
+    task: str
+    step: int
+    seed: int
+    prompts: int = 16  # held-out prompts
+    completions: int = 4096  # to each: one half gives the direction and the oracle's b, the other the groups
+    batches: int = 16  # of 256 completions to training prompts
+    gradient: int = 16_384  # completions for the true gradient
+
+    def name(self) -> str:
+        return f"{self.task}-{self.step}-{self.seed}"
+
+
+def noise_of(drawn: Completions, proxy: np.ndarray, rng: np.random.Generator, G: int = 8, n: int = 4000) -> dict:
+    """Of each baseline with one value a completion, over n groups of G from half of a prompt's completions: the mean of
+    the update along the contrast of the other half, its variance along it, and its mean square across it. And how well
+    length and proxy, (U,), predict |score|^2: squared correlations over completions."""
+    reference, groups = np.array_split(drawn.drawn, 2)
+    means = [reference[drawn.right[reference] == which] for which in (True, False)]
+    if not all(map(len, means)):
+        return {}
+    shares = [np.bincount(half, minlength=len(drawn.right)) / len(half) for half in means]
+    contrast = shares[0] - shares[1]
+    along = drawn.inner @ contrast / np.sqrt(contrast @ drawn.inner @ contrast)  # (U,)
+    squared, lengths = np.diag(drawn.inner), drawn.different.mask.sum(dim=1).numpy()
+    best = (squared * drawn.right)[reference].sum() / squared[reference].sum()
+
+    picked = rng.choice(groups, (n, G))
+    batch = Batch(drawn.right[picked].astype(float), lengths[picked], squared[picked])
+    rules = {name: ADVANTAGES[name] for name in BASELINES if name != "OTB"}
+    rules |= {"leave-one-out": lambda batch: ADVANTAGES["R − mean"](batch) * G / (G - 1)}
+    rules |= {"best b of the prompt": lambda batch: batch.rewards - best}
+    rows = {}
+    for name, rule in rules.items():
+        a = rule(batch) / G  # (n, G)
+        progress = (a * along[picked]).sum(axis=1)
+        norms = np.einsum("ni,nj,nij->n", a, a, drawn.inner[picked[:, :, None], picked[:, None]])
+        rows[name] = [progress.mean(), progress.var(), norms.mean() - (progress**2).mean()]
+    seen = squared[groups]
+    fits = [np.corrcoef(seen, x[groups])[0, 1] ** 2 if np.ptp(x[groups]) > 0 else 0.0 for x in (lengths, proxy)]
+    return {"p": drawn.right[reference].mean(), "best b": best, "noise": rows, "fits": fits}
+
+
+def measure(stage: Stage, folder: Path) -> dict:
+    """Measure a policy: `noise_of` its completions to each prompt, and each baseline's cosines with the gradient."""
+    torch.set_num_threads(1)
+    task, draws = load_task(stage.task), random.Random(f"baselines {stage.name()}")
+    policy, tokenizer, _ = policy_of(stage, folder)
+    generator, rng = torch.Generator().manual_seed(draws.getrandbits(62)), np.random.default_rng(draws.getrandbits(62))
+    problems = held_out(task, -(-stage.prompts // len(task.LEVELS)), task.LEVELS)[: stage.prompts]
+    prompts = []
+    for problem in problems:
+        drawn = Completions.draw(policy, tokenizer, task, problem, stage.completions, generator)
+        prompts.append(noise_of(drawn, proxies(policy, drawn.different).sum(dim=1).numpy(), rng))
+
+    def draw(P: int, G: int) -> tuple[Rollout, np.ndarray]:
+        return collect(policy, tokenizer, task, P, G, draws, generator)
+
+    D, parameters = true_gradient(policy, draw, stage.gradient), list(policy.parameters())
+    cosines: dict[str, list[float]] = {name: [] for name in BASELINES}
+    for _ in range(stage.batches):
+        rollout, R = draw(32, 8)
+        batch = measured_batch(policy, rollout, R, ("squared", "proxies"))
+        logps = completion_logps(policy, rollout, 1.0)
+        for name in BASELINES:
+            A = torch.from_numpy(ADVANTAGES[name](batch)).float().view(len(rollout), -1)
+            parts = torch.autograd.grad((logps * A).sum(), parameters, retain_graph=True)
+            update = torch.cat([part.flatten() for part in parts])
+            cosines[name].append(float(update @ D.mean(dim=0) / update.norm() / (D[0] @ D[1]).clamp(min=0).sqrt()))
+    return rounded({"prompts_measured": prompts, "cosines": cosines})
+
+
 # ---------------------------------------------------------------------- which runs
 
 
@@ -186,8 +273,13 @@ def main(config: Config) -> None:
             rates = {arm: sorted({*best.values()}) for arm, best in best_rates(grid, arms).items()}
             runs = [replace(arm, rate=rate, seed=seed) for seed in seeds for arm in arms for rate in rates[arm]]
             runs += questions(seeds)
+        stages = [Stage(task, step, seed) for seed in range(3) for step in STEPS for task in TASKS]
+        if config.quick:
+            stages = [Stage(TASKS[0], 0, 0, prompts=2, completions=512, batches=2, gradient=1024)]
+        measured = grid.run(partial(measure, folder=grid.path), stages, "stages")
         results = grid.run(train, runs)
         if config.publish:
+            grid.publish(MEASURED_STAGES, measured)
             grid.publish(RESULTS, results)
 
 

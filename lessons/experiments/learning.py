@@ -31,6 +31,16 @@ def proxies(policy, rollout: Rollout) -> torch.Tensor:
     return (1 - 2 * rollout.logps.exp() + squares) * rollout.mask
 
 
+def measured_batch(policy, rollout: Rollout, R: np.ndarray, measured: tuple[str, ...]) -> Batch:
+    """What advantages may use of a rollout with the rewards R (P, G): its lengths, and what is `measured`."""
+    batch = Batch(R, rollout.mask.sum(dim=1).numpy().reshape(R.shape))
+    if "squared" in measured:
+        batch.squared = scores(policy, rollout).square().sum(dim=1).numpy().reshape(R.shape)
+    if "proxies" in measured:
+        batch.proxies = proxies(policy, rollout).numpy().reshape(*R.shape, -1)
+    return batch
+
+
 def step_of_length(length: float, policy, optimizer: torch.optim.Optimizer) -> None:
     """An optimizer step, with its change of the weights scaled to the Euclidean length."""
     before = parameters_to_vector(policy.parameters()).detach()
@@ -68,12 +78,7 @@ def learn(
         rng = random.Random(f"{seed}/{step}")
         generator = torch.Generator().manual_seed(rng.getrandbits(63))
         rollout, R = collect(policy, tokenizer, module, BATCH // G, G, rng, generator)
-        batch = Batch(R, rollout.mask.sum(dim=1).numpy().reshape(R.shape))
-        if "squared" in measured:
-            batch.squared = scores(policy, rollout).square().sum(dim=1).numpy().reshape(R.shape)
-        if "proxies" in measured:
-            batch.proxies = proxies(policy, rollout).numpy().reshape(*R.shape, -1)
-        A = advantages(batch, step)
+        A = advantages(measured_batch(policy, rollout, R, measured), step)
         rollout.advantages = torch.from_numpy(A).float().view(len(rollout), -1)  # (P·G, 1) or (P·G, T)
         if kl_coef:
             rollout.ref_logps = completion_logps(reference, rollout, 1.0)
