@@ -310,6 +310,18 @@ def test_learning_is_the_training_of_the_script(tmp_path, monkeypatch):
     torch.testing.assert_close(weights_at_the_end[0], torch.nn.utils.parameters_to_vector(script.parameters()).detach())
 
 
+def test_a_proxy_is_the_squared_gradient_in_the_logits(rollout):
+    policy, _, mixed = rollout
+    values = learning.proxies(policy, mixed)
+    for row in (0, len(mixed) - 1):
+        prompt, tokens = mixed.prompt_ids[row, mixed.prompt_mask[row]], mixed.completion_ids[row, mixed.mask[row]]
+        logits = policy(input_ids=torch.cat([prompt, tokens])[None]).logits[0, -len(tokens) - 1 : -1].detach()
+        logps = logits.requires_grad_().log_softmax(dim=-1).gather(1, tokens[:, None])
+        squared = torch.autograd.grad(logps.sum(), logits)[0].square().sum(dim=1)
+        torch.testing.assert_close(values[row, : len(tokens)], squared, rtol=1e-4, atol=1e-6, check_dtype=False)
+        assert not values[row, len(tokens) :].any()
+
+
 def test_a_kl_that_leaves_silent_groups_out(monkeypatch):
     """Their reference is the policy itself; that of mixed groups is the base model."""
     seen = []
