@@ -49,7 +49,8 @@ KINDS = ("powers of σ", "÷ length or not", "another weight", "groups dropped")
 
 @dataclass
 class Config(GridConfig):
-    seeds: at_least(1, 1000) = 10  # seeds 0, 1, ... of each arm
+    first_seed: at_least(0) = 0  # the first seed of each arm; 100 repeats everything with fresh seeds
+    seeds: at_least(1, 1000) = 10  # how many
     quick: bool = False  # 1 seed of the powers of sigma at one length, in the folder OUTPUT-quick
     output: str = "runs/weights"  # folder for the runs
 
@@ -75,7 +76,12 @@ def runs_of(config: Config) -> list[Run]:
         arms += [(weight, False, STEP_LENGTHS[0]) for weight in (*POWERS, *OTHERS)]
         others = [(per_token, length) for length in STEP_LENGTHS[1:] for per_token in (True, False)]
         arms += [(weight, *other) for other in others for weight in POWERS]
-    return [Run(task, *arm, seed) for arm in arms for task in TASKS for seed in range(config.seeds)]
+    return [
+        Run(task, *arm, seed)
+        for arm in arms
+        for task in TASKS
+        for seed in range(config.first_seed, config.first_seed + config.seeds)
+    ]
 
 
 def v_ratio(task: str, step: int) -> float:
