@@ -1,7 +1,7 @@
 """Which baseline? Advantages against each other where rewards are 0 or 1, and what a comparison must keep apart.
 
     python lessons/experiments/baselines.py              10 seeds, some ten hours on two slow cores
-    python lessons/experiments/baselines.py --quick      1 seed, few arms
+    python lessons/experiments/baselines.py --quick      2 seeds, few arms
     python lessons/experiments/baselines.py --publish    also writes baselines.json here
 
 Every run is dr_grpo.py's training with other advantages (`learning.learn`): without the KL unless a question is about
