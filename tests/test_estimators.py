@@ -341,6 +341,17 @@ def test_a_kl_that_leaves_silent_groups_out(monkeypatch):
         assert seen[-1][1] > 0 and (seen[-1][0] > 0) == on_silent
 
 
+def test_the_squares_of_tokens_are_those_of_autograd():
+    policy, tokenizer = load_policy("base")
+    rollout, _ = estimators.collect(policy, tokenizer, arithmetic, 2, 2, random.Random(0), torch.Generator())
+    squares, logps = learning.token_squares(policy, rollout), completion_logps(policy, rollout, 1.0)
+    assert not squares[~rollout.mask].any()
+    for row, column in rollout.mask.nonzero().tolist():
+        parts = torch.autograd.grad(logps[row, column], list(policy.parameters()), retain_graph=True)
+        expected = sum(part.square().sum() for part in parts)
+        torch.testing.assert_close(squares[row, column], expected, rtol=1e-3, atol=1e-4)
+
+
 def test_the_rates_are_those_of_the_tuning_seeds(monkeypatch):
     """The best mean over the tuning seeds, by outcome; a grid is widened until no best rate is at its edge."""
     best = {"end": 2e-4, "training": 1.6e-3}
