@@ -366,11 +366,10 @@ def best_rate(accuracy: dict[float, list[float]]) -> float:
 def publish(experiment: str, numbers: dict, figure: Path) -> None:
     """Put an experiment's numbers and its figure among the committed ones, and its table onto the pages."""
     results = compare_tables.load() | {experiment: rounded(numbers)}
-    compare_tables.correct(results)
-    results = rounded(results)
     write_pages(compare_tables.texts(results))  # which may fail, comes first
     RESULTS.write_text(compact(results, 3) + "\n", "utf-8")
-    shutil.copy(figure, RESULTS.parent / "figures")
+    if experiment not in compare_tables.UNTESTED:
+        shutil.copy(figure, RESULTS.parent / "figures")
 
 
 def main(config: Config) -> None:
@@ -379,7 +378,7 @@ def main(config: Config) -> None:
     config = config.sized()
     chosen = dict.fromkeys(config.experiments or (get_args(Experiment) if config.publish else ("shared",)))
     if config.publish:
-        into_page(README.read_text("utf-8"), dict.fromkeys(chosen, ""))  # before the work
+        into_page(README.read_text("utf-8"), dict.fromkeys(map(compare_tables.place, chosen), ""))  # before the work
     with Grid(config, "compare.py") as grid:
         for experiment in chosen:
             numbers, figure = Comparison(config, grid).run(experiment)

@@ -255,7 +255,7 @@ for G in (2, 4, 8, 16, 32, 64):
         pair = f"{script}, G = {G}", f"{script}, G = 8"
         line += f"   {accuracy}   {compare_tables.change(compare_tables.find(results, *pair)) if G != 8 else '':20}"
     print(line.rstrip())
-seen = [c["arm"] for c in results["comparisons"] if c["number"] == "at_budget" and c["p_holm"] < 0.05]
+seen = [c["arm"] for c in results["comparisons"] if c["other"].endswith("G = 8") and c["p_holm"] < 0.05]
 assert seen == ["GRPO, G = 64", "Dr. GRPO, G = 2", "Dr. GRPO, G = 64"]
 lost = {
     arm: -100 * compare_tables.find(results, arm, "GRPO, G = 8")["difference"]
