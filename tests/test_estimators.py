@@ -249,6 +249,11 @@ def test_arms_are_compared_one_thing_at_a_time_and_judged_by_sign(monkeypatch):
         weights.NOTICED, values[weight, per_token][0]))  # fmt: skip
     monkeypatch.setattr(weights, "NOTICED", {"cosine": ""})
     monkeypatch.setattr("lessons.experiments.paired.T_975", {2: 4.0})
+    runs += [
+        run | {"seed": 100 + run["seed"], "end": 1 - run["end"]} for run in runs
+    ]
+    fresh = [pair["end"]["difference"] for pair in weights.compared(runs, fresh=True)]
+    assert fresh[:2] == pytest.approx([-0.095, -0.055])
     pairs = weights.compared(runs)
     assert [(pair["task"], *pair["arms"]) for pair in pairs[:2]] == [
         ("arithmetic", (True, "σ^1"), (True, "σ^2")), ("arithmetic", (True, "σ^1"), (False, "σ^1")),
