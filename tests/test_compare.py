@@ -113,9 +113,9 @@ def test_every_arm_has_its_own_folder_and_the_completions_of_all(tmp_path):
     """Where an arm appears in several experiments, it is the same."""
     program = Comparison(Config(), None)
     arms = [of_script(name, rate) for name in SCRIPTS for rate in compare.RATES]
-    for experiment in ("shared", "pieces", "ablation", "reinforce", "group_size"):
+    for experiment in ("shared", "no_kl", "pieces", "ablation", "reinforce", "group_size"):
         arms += program.arms(experiment).values()
-    assert len({(arm.name, str(arm)) for arm in arms}) == len({arm.name for arm in arms}) == 9 * 4 + 2 + 6 + 2 + 10
+    assert len({(arm.name, str(arm)) for arm in arms}) == len({arm.name for arm in arms}) == 9 * 4 + 6 + 2 + 6 + 1 + 10
     runs = [Run(arm, 0, 60, "cpu") for arm in arms]
     assert len({run.folder(tmp_path) for run in runs}) == len({arm.name for arm in arms})
     for config in (run.config(tmp_path) for run in runs):
@@ -180,8 +180,8 @@ def fake(arms) -> dict[str, list[dict]]:
 
 
 def names_of(experiment: str) -> list[str]:
-    if experiment in ("matched", "tuned"):
-        return list(compare_tables.LADDER if experiment == "matched" else SCRIPTS)
+    if experiment in ("matched", *compare.TUNED):
+        return list(compare_tables.LADDER)
     return list(Comparison(Config(), None).arms(experiment))
 
 
@@ -190,26 +190,30 @@ def results_of(experiment: str, runs: dict) -> dict:
     results = {"seeds": [0, 1, 2, 3], "arms": compare_tables.training_numbers(runs)}
     if experiment == "tuned":
         results["tuning"] = {name: {"0.0001": [0.5], "0.0002": [0.6], "0.0004": [0.6]} for name in SCRIPTS}
-        results["tuning"]["MaxRL"] = {"0.0001": [0.5], "0.0002": [0.6]}
+        results["tuning"]["DAPO"] = {"0.0001": [0.5], "0.0002": [0.6]}
     return results | compare_tables.compared(experiment, results["arms"])
 
 
 @with_stats
 def test_the_headline_shows_a_run_once():
-    """Three experiments in one table: where a rate is that of `shared`, the run is the same and has no second cell."""
+    """Five experiments in one table: where a rate is that of `shared`, the run is the same and has no second number."""
     results = {name: results_of(name, fake(names_of(name))) for name in ("shared", *compare_tables.UNTESTED)}
     results["matched"]["arms"]["PPO"]["learning_rate"] = 1e-4
-    rows = {row.split(" | ")[0][2:]: row for row in compare_tables.headline(results).splitlines()}
-    gap = compare_tables.change(compare_tables.find(results["matched"], "PPO", "GRPO"))
-    assert f" | 1e-4: {gap} | 2e-4 |" in rows["PPO"] and " | 2e-4 | 2e-4 |" in rows["Dr. GRPO"]
-    assert " |  | 2e-4 |" in rows["RLOO"] and "(the edge)" in rows["MaxRL"] and "**" not in gap
+    rows = {row.split(" | ")[0][2:]: row.split(" | ")[3:] for row in compare_tables.headline(results).splitlines()}
+    numbers = {"no_kl": "at_budget", "matched": "at_budget", "tuned_mean": "mean_accuracy"}
+    gaps = {n: compare_tables.change(compare_tables.find(results[n], "PPO", "GRPO", of)) for n, of in numbers.items()}
+    assert rows["PPO"] == [gaps["no_kl"], f"1e-4: {gaps['matched']}", "2e-4", f"2e-4: {gaps['tuned_mean']} |"]
+    assert rows["GRPO"] == ["", "2e-4", "2e-4", "2e-4 |"] and rows["RLOO"][1:] == ["", "", " |"]
+    assert "(the edge)" in rows["DAPO"][2] and "**" not in str(rows)
     results.pop("tuned")
     own = compare_tables.texts(results)[compare_tables.README]
-    assert "headline" not in own and "matched" not in own
+    assert len(own["headline"].splitlines()[0].split(" | ")) == 6 and "matched" not in own
 
 
 @with_stats
-@pytest.mark.parametrize("experiment", ["shared", "matched", "tuned", "pieces", "ablation", "reinforce", "group_size"])
+@pytest.mark.parametrize(
+    "experiment", ["shared", "no_kl", "matched", "tuned", "tuned_mean", "pieces", "ablation", "reinforce", "group_size"]
+)
 def test_every_experiment_has_its_table_and_its_figure(experiment, tmp_path):
     """At most seven columns, every comparison of the family in it, true differences bold if tested, and a figure."""
     runs = fake(names_of(experiment))
@@ -229,13 +233,11 @@ def test_every_experiment_has_its_table_and_its_figure(experiment, tmp_path):
             if "at 15,360 completions" in rows[0]:
                 column = rows[0].split(" | ").index("at 15,360 completions")
                 assert row.split(" | ")[column] == grid.cell(of["at_budget"])
-    assert (text.count("at 65,360") == 1) == (experiment in ("shared", "matched", "tuned"))
+    assert (text.count("at 65,360") == 1) == (experiment in ("shared", *compare_tables.UNTESTED))
     assert ("| 2e-4 (the edge) |" in text) == (experiment == "tuned") and text.count("(the edge)") <= 1
-    sds = [c["sd"] for c in results["comparisons"] if c["number"] == "at_budget"]
-    assert (
-        results["sd"] == pytest.approx(np.median(sds), rel=1e-3)
-        and f"takes {results['seeds_for_a_point']} seeds." in words
-    )
+    sds = [c["sd"] for c in results["comparisons"] if c["number"] in ("at_budget", "mean_accuracy")]
+    assert results["sd"] == pytest.approx(np.median(sds), rel=1e-3)
+    assert f"takes {results['seeds_for_a_point']} seeds." in words
     compare_figures.draw(experiment, runs, results, tmp_path / "figure.png")
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
 
@@ -285,14 +287,14 @@ def test_samplings_are_compared_problem_by_problem():
 
 
 def test_rates_are_the_best_of_tuning_and_those_of_equal_updates(monkeypatch):
-    """Tuning seeds are no seeds of the comparison. A diverged run counts as 0."""
+    """Tuning seeds are not compared. A diverged run counts as 0. A best rate at the edge widens the rates."""
     asked, lengths = [], {"reinforce": 0.04}
 
     def answer(grid, function, runs, name="runs"):
         asked.extend(run.seed for run in runs)
         for run in runs:
             rate = run.arm.settings.get("learning_rate", 2e-4)
-            accuracy = {"at_budget": {1e-4: 0.7, 2e-4: 0.8, 4e-4: 0.9, 8e-4: 0.95}[rate]}
+            accuracy = {"at_budget": 0.9 - 0.2 * abs(np.log2(rate / 7e-4)), "mean_accuracy": -abs(np.log2(rate / 5e-5))}
             accuracy["update_norm"] = lengths.get(run.arm.script, 0.02)
             number = {"diverged": "loss"} if rate == 8e-4 and run.seed == 101 else accuracy
             yield {"arm": {"name": run.arm.name}, "seed": run.seed} | number
@@ -300,23 +302,24 @@ def test_rates_are_the_best_of_tuning_and_those_of_equal_updates(monkeypatch):
     monkeypatch.setattr(grid.Grid, "run", answer)
     monkeypatch.setattr(grid.Grid, "path", Path(), raising=False)
     program = Comparison(Config(), grid.Grid.__new__(grid.Grid))
-    rates = {name: arm.settings.get("learning_rate") for name, arm in program.arms("tuned").items()}
-    assert rates == dict.fromkeys(SCRIPTS, 4e-4) and set(asked) == {100, 101, 102}
+    for experiment, best in (("tuned", 4e-4), ("tuned_mean", 5e-5)):  # 8e-4 would win if it did not diverge
+        rates = {name: arm.settings.get("learning_rate") for name, arm in program.arms(experiment).items()}
+        assert rates == dict.fromkeys(compare_tables.LADDER, best) and set(asked) == {100, 101, 102}
+    assert [*program.tuning("tuned_mean")["DAPO"]] == [2.5e-5, 5e-5, *compare.RATES]
     assert compare.best_rate({1e-4: [0.5, 0.7], 2e-4: [0.6, 0.6], 4e-4: [0.6, 0.5]}) == 1e-4
-    Comparison(Config(first_seed=200), program.grid).tuning()
+    Comparison(Config(first_seed=200), program.grid).tuning("tuned")
     assert set(asked) == {100, 101, 102, 300, 301, 302}
     assert program.matched_rates() == dict.fromkeys(compare_tables.LADDER, 2e-4) | {"REINFORCE": 7.9e-5}  # / 2^(4/3)
 
 
 @with_stats
 @pytest.mark.slow
-@pytest.mark.parametrize("experiment", ["shared", "tuned", "sampling"])
+@pytest.mark.parametrize("experiment", ["shared", "sampling"])
 def test_the_program_makes_every_run_once(experiment, tmp_path, capsys, monkeypatch, in_this_process):
     """GRPO and DAPO, and the same command again, and one run lost."""
     for name in ("SCRIPTS", "LADDER"):
         monkeypatch.setattr(compare, name, {"GRPO": "grpo", "DAPO": "dapo"})
     monkeypatch.setattr(compare, "COMMON", SMALL | {"eval_every": 1})
-    monkeypatch.setattr(compare, "RATES", (2e-4, 4e-4))
     monkeypatch.setattr(compare, "SAMPLES", 64)
     few, sampled = compare.held_out_problems, []
     monkeypatch.setattr(compare, "held_out_problems", lambda n, levels: sampled.append(n) or few(2, levels))
@@ -402,7 +405,7 @@ def test_what_is_published_is_whole(tmp_path, monkeypatch):
         (staleness, {"publish": True, "quick": True}, "leave out --quick"),
         (staleness, {"seeds": 10**12}, "--seeds must be 1000 or less"),
         (estimators, {"publish": True, "completions": 256}, "leave out --completions"),
-        (weights, {"seeds": 10**12}, "--seeds must be 1000 or less"),
+        (weights, {"seeds": 10**12}, "--seeds must be 100 or less"),
         (bench_speed, {"device": "nosuch"}, "--device must be cpu or cuda, not 'nosuch'"),
         (bench_speed, {"publish": True, "steps": 1}, "leave out --steps"),
     ],

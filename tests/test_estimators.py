@@ -249,9 +249,7 @@ def test_arms_are_compared_one_thing_at_a_time_and_judged_by_sign(monkeypatch):
         weights.NOTICED, values[weight, per_token][0]))  # fmt: skip
     monkeypatch.setattr(weights, "NOTICED", {"cosine": ""})
     monkeypatch.setattr("lessons.experiments.paired.T_975", {2: 4.0})
-    runs += [
-        run | {"seed": 100 + run["seed"], "end": 1 - run["end"]} for run in runs
-    ]
+    runs += [run | {"seed": 100 + run["seed"], "end": 1 - run["end"]} for run in runs]
     fresh = [pair["end"]["difference"] for pair in weights.compared(runs, fresh=True)]
     assert fresh[:2] == pytest.approx([-0.095, -0.055])
     pairs = weights.compared(runs)

@@ -25,6 +25,8 @@ PANELS = {  # what each shows: held-out accuracy over completions or optimizer s
     "shared": ("completions", "updates", "length_wrong", "entropy", "silent", "clipped"),
     "matched": ("completions", "updates", "update_norm"),
     "tuned": ("completions", "updates", "update_norm"),
+    "tuned_mean": ("completions", "updates", "update_norm"),
+    "no_kl": ("completions", "updates", "entropy"),
     "pieces": ("completions", "length_wrong", "entropy"),
     "reinforce": ("completions", "updates", "entropy"),
     "ablation": ("completions", "entropy", "clipped", "truncated", "length_wrong", "silent"),
