@@ -395,6 +395,9 @@ def test_noise_of_baselines_is_that_of_the_closed_forms():
     loo, dr = (np.array(result["noise"][name]) for name in ("leave-one-out", "R − mean"))
     np.testing.assert_allclose(loo, dr * [8 / 7, (8 / 7) ** 2, (8 / 7) ** 2])
     np.testing.assert_allclose(loo[0], covariance @ unit, rtol=0.02)
+    efficient = {n: baselines.efficiency([{"prompts_measured": [result, {}]}], n) for n in result["noise"]}
+    assert efficient["leave-one-out"] == pytest.approx(efficient["R − mean"]) and efficient["best b of the prompt"] == 1
+    assert efficient["R"] < efficient["R − mean"] < 1.02 > efficient["best b of the others"] > 0
 
 
 @pytest.mark.slow
