@@ -397,12 +397,11 @@ def test_noise_of_baselines_is_that_of_the_closed_forms():
     np.testing.assert_allclose(loo[0], covariance @ unit, rtol=0.02)
     efficient = {n: baselines.efficiency([{"prompts_measured": [result, {}]}], n) for n in result["noise"]}
     assert efficient["leave-one-out"] == pytest.approx(efficient["R − mean"]) and efficient["best b of the prompt"] == 1
-    plain = r[:, None] * pool
-    (along, noise), (best, least) = (
-        ((x.mean(axis=0) @ unit) ** 2, x.var(axis=0).sum() / 8 + x.mean(axis=0) @ x.mean(axis=0))
-        for x in (plain, terms)
-    )
-    assert efficient["R"] == pytest.approx(along / (noise - along) / (best / (least - best)), rel=0.03)
+    ends = []
+    for x in (r[:, None] * pool, terms):
+        signal = (x.mean(axis=0) @ unit) ** 2
+        ends.append(signal / (x.var(axis=0).sum() / 8 + x.mean(axis=0) @ x.mean(axis=0) - signal))
+    assert efficient["R"] == pytest.approx(ends[0] / ends[1], rel=0.03)
 
 
 @pytest.mark.slow
