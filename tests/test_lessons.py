@@ -121,8 +121,11 @@ def test_the_index_says_of_lesson_13_what_it_computes():
     cells = build.nbformat.read(sources.LESSONS / "13_quiet_estimators.ipynb", as_version=4).cells
     lesson = " ".join(" ".join(cell.source for cell in cells if cell.cell_type == "markdown").split())
     index = " ".join((sources.LESSONS / "README.md").read_text("utf-8").split())
-    said = re.search(r"have (\d+)% of the squared length and 0% .* make (\d+)% to (\d+)% of the progress\..* differs "
-                     r"from σ by ([\d.]+) points at most.* σ gains ([\d.]+), ([\d.]+), ([\d.]+) points over", lesson)  # fmt: skip
+    said = re.search(
+        r"have (\d+)% of the squared length and 0% .* make (\d+)% to (\d+)% of the progress\."
+        r".* differs from σ by ([\d.]+) points at most.* σ gains ([\d.]+), ([\d.]+), ([\d.]+) points over",
+        lesson,
+    )
     squared, least, most, points, *gains = said.groups()
     assert f"have {squared} % of the squared length and none of the progress" in index
     assert f"make {least} to {most} % of the progress" in index and f"differs from σ by {points} points of acc" in index
