@@ -30,7 +30,7 @@ from toy_env import Diverged, Stopped, UsageError, cli
 from toy_env.checks import check_model, self_check
 from toy_env.cli import RunConfig, above, at_least  # noqa: F401, for the scripts
 from toy_env.evaluate import evaluate, held_out, held_out_report, report_samples, report_table
-from toy_env.metrics import LARGEST, measure_updates, rollout_metrics
+from toy_env.metrics import FIRST, LARGEST, measure_updates, rollout_metrics
 from toy_env.model import end_ids, model_prompts, pick_device
 from toy_env.rollout import Rollout
 from toy_env.save import RunFolder, fingerprint, refuse_to_overwrite, saves, step_of
@@ -159,8 +159,8 @@ class Run:
             self.bar.write(text, sys.stdout)
 
     def record(self, **values: float | Tensor) -> None:
-        """Keep numbers of one optimizer step; `log` writes their mean over the step (of `ratio_deviation` the maximum).
-        Raises Diverged if one of them is not finite."""
+        """Keep numbers of one optimizer step; `log` writes their mean over the step (of `ratio_deviation` the maximum,
+        of `mismatch` the first). Raises Diverged if one of them is not finite."""
         for name, value in values.items():
             value = float(value.detach() if isinstance(value, Tensor) else value)
             if not math.isfinite(value):
@@ -173,7 +173,8 @@ class Run:
         row = {"step": step, "rollouts": self.completions, "sampled": len(rollout)}
         row |= rollout_metrics(rollout, rewards, self.task)
         for name, values in self.recorded.items():
-            row[name] = max(values) if name in LARGEST else math.fsum(values) / len(values)
+            mean = math.fsum(values) / len(values)
+            row[name] = max(values) if name in LARGEST else values[0] if name in FIRST else mean
         row["seconds"] = round(time.perf_counter() - self.started, 3)
         row["held_out"] = None
         if self.config.eval_every and step % self.config.eval_every == 0:  # as the report does, without the rest of it
