@@ -2,12 +2,11 @@
 
     python lessons/experiments/clinic.py              five seeds of each, and fifteen healthy runs
     python lessons/experiments/clinic.py --quick      one seed of ten steps, and four healthy runs
-    python lessons/experiments/clinic.py --publish    also writes lessons/clinic/results.json and the table of its page
+    python lessons/experiments/clinic.py --publish    also writes lessons/clinic/results.json, its pictures and tables
 
-A run is grpo.py at its defaults, but for fewer held-out problems, in a copy of algorithms/ and toy_env/. What would
-stop it, the checks of the model and of the first minibatch, is noted and passed over. The final policy is evaluated by
-the code as it stands here. The band comes from ten healthy seeds; bugs, controls and five further healthy runs, which
-give the rate of false alarms, have other seeds.
+A run is grpo.py at its defaults, but for fewer held-out problems, and without the checks of the model and of the first
+minibatch, which would stop some. Ten healthy seeds make the band. Patches have other seeds, and so have the five
+further healthy runs that give the rate of false alarms.
 """
 
 from toy_env import take_over_ctrl_c
@@ -25,46 +24,23 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from transformers import GPT2Config, GPT2LMHeadModel
 
 from lessons.clinic import signs
-from lessons.clinic.signs import patches
-from lessons.experiments.grid import Grid, GridConfig, compact, markdown, rounded, signed, write_pages
+from lessons.experiments.grid import Grid, GridConfig, change, compact, markdown, rounded, write_pages
 from lessons.experiments.paired import difference
 from toy_env import RunFailed
 from toy_env.cli import at_least, run_main
 from toy_env.evaluate import evaluate, held_out
 from toy_env.model import load_policy
-from toy_env.tasks import TASKS, load_task
+from toy_env.tasks import load_task
 
-ROOT, PAGE, FIGURES = signs.HERE.parents[1], signs.HERE / "README.md", signs.HERE / "figures"
-SETTINGS = {"device": "cpu", "measure_updates": True, "eval_problems": 32, "save_every": 1000, "run_dir": "run"}
-TESTS = ("rollout", "group_methods", "published", "arithmetic")  # of tests/, the files that take seconds
+ROOT, FIGURES = signs.HERE.parents[1], signs.HERE / "figures"
+PARTS = ("algorithms", "lessons", "tests", "toy_env", "pyproject.toml")  # what is copied
+SETTINGS = ["--measure_updates", "--eval_problems", "32", "--save_every", "1000", "--run_dir", "run"]
+TESTS = [f"tests/test_{name}.py" for name in ("rollout", "group_methods", "published", "arithmetic")]
 BAND, FURTHER = 10, 5  # healthy seeds that make the band, and those that try it
-PROGRAM = """
-import atexit, json, sys
-from toy_env import model, run
-noted = {}
-def passed_over(check):
-    def call(*arguments):
-        try:
-            said = check(*arguments) or ""
-        except Exception as error:
-            said = noted[check.__name__] = f"{type(error).__name__}: {error}"
-        if "do not sum to 0" in said:
-            noted[check.__name__] = "the advantages of a group do not sum to 0"
-        return said
-    return call
-atexit.register(lambda: print("\\n" + json.dumps(noted)))
-settings = json.loads(sys.argv[1])
-if settings:
-    run.check_model, run.self_check = map(passed_over, (run.check_model, run.self_check))
-    from algorithms import grpo
-    grpo.train(grpo.Config(**settings))
-else:
-    from transformers import GPT2Config, GPT2LMHeadModel
-    config = GPT2Config(vocab_size=19, n_positions=64, n_embd=32, n_layer=2, n_head=2, bos_token_id=1, eos_token_id=2)
-    passed_over(run.check_model)(GPT2LMHeadModel(config).eval(), model.load_policy()[1], 16)
-"""  # what runs in a copy: a training run, or without settings the check of a tiny GPT-2
+NO_CHECKS = "\ncheck_model = self_check = lambda *arguments, **settings: ''\n"  # at the end of toy_env/run.py
 
 
 @dataclass
@@ -79,69 +55,129 @@ class Config(GridConfig):
 
 @dataclass(frozen=True)
 class Run:
-    """One training run of a patch; of the tree as it is for the patch ""."""
+    """One training run under a patch; of the tree as it is under the patch ""."""
 
     patch: str
     seed: int
     steps: int
 
 
-@dataclass(frozen=True)
-class Check:
-    """The checks of one patch."""
-
-    patch: str
-
-
 def runs_of(config: Config) -> list[Run]:
-    """Healthy seeds 0 to 9, which make the band; then, from seed 10, further healthy runs and those of all patches."""
-    healthy = [Run("", seed, config.steps) for seed in range(config.band)]
-    others = [Run(name, seed, config.steps) for name in ("", *patches()) for seed in range(BAND, BAND + config.seeds)]
-    return healthy + others
+    """The seeds from 0 that make the band; then, from seed 10, the further healthy runs and those of all patches."""
+    others = [(name, seed) for name in ("", *signs.patches()) for seed in range(BAND, BAND + config.seeds)]
+    return [Run(*run, config.steps) for run in [("", seed) for seed in range(config.band)] + others]
 
 
-def broken_copy(folder: Path, patch: str, parts=("algorithms", "toy_env")) -> Path:
-    """Copy parts of the tree into a folder and apply a patch there. Raises RunFailed if it does not apply."""
-    for part in parts:
+def broken_copy(folder: Path, patch: str) -> None:
+    """Copy the tree into a folder and apply a patch there. Raises RunFailed if it does not apply."""
+    for part in PARTS:
         (shutil.copytree if (ROOT / part).is_dir() else shutil.copy)(ROOT / part, folder / part)
-    if patch:
-        text, above = patches()[patch]["patch"], os.environ | {"GIT_CEILING_DIRECTORIES": str(folder.parent)}
-        done = subprocess.run(["git", "apply"], input=text, text=True, cwd=folder, env=above, capture_output=True)
-        if done.returncode:
-            raise RunFailed(f"lessons/clinic/{patch}.diff does not apply: {done.stderr.strip()}")
-    return folder
-
-
-def in_copy(folder: Path, *arguments: str) -> list[str]:
-    """The lines that Python prints in a copy, its errors among them."""
-    settings = {"cwd": folder, "env": os.environ | {"PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"}}
-    joined = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    return subprocess.run([sys.executable, *arguments], **settings, **joined, text=True).stdout.splitlines()
+    here = {"cwd": folder, "env": os.environ | {"GIT_CEILING_DIRECTORIES": str(folder.parent)}, "text": True}
+    if patch and subprocess.run(["git", "apply"], input=signs.patches()[patch]["patch"], **here).returncode:
+        raise RunFailed(f"lessons/clinic/{patch}.diff does not apply")
 
 
 def train(run: Run) -> dict:
-    """Make a run. Returns its metrics by step ("rows"), what the checks said, the line that ended it early, if one did,
-    and the accuracy of the final policy, by the code of this tree, on 256 held-out problems."""
+    """Make a run. Returns the rows of its metrics, the line that ended it early, if one did, and the accuracy of the
+    final policy, by the code of this tree, on 256 held-out problems. The first seed also returns what finds the patch:
+    the checks, with our base model and with a tiny GPT-2, and TESTS."""
     with tempfile.TemporaryDirectory() as name:
-        folder = broken_copy(Path(name), run.patch)
-        lines = in_copy(folder, "-c", PROGRAM, json.dumps(SETTINGS | {"seed": run.seed, "steps": run.steps}))
-        text = (folder / "run/metrics.jsonl").read_text("utf-8") if (folder / "run/metrics.jsonl").is_file() else ""
-        rows = [json.loads(line) for line in text.splitlines()]
-        result = {"rows": {name: [row.get(name) for row in rows] for name in signs.FLOORS}, "accuracy": None}
-        result |= {"checks": json.loads(lines[-1]), "ended": "" if len(rows) == run.steps else lines[-3]}
-        if (folder / "run/checkpoint").is_dir():
-            task = load_task("arithmetic")
-            final = evaluate(*load_policy(str(folder / "run/checkpoint")), held_out(task, 64, ()), samples=4, max_new_tokens=56)
-            result["accuracy"] = float(final.correct.mean())
-    return rounded(result)
+        folder, found = Path(name), {}
+
+        def printed(*arguments: str) -> list[str]:
+            here = {"cwd": folder, "env": os.environ | {"PYTHONPATH": name, "OMP_NUM_THREADS": "1"}, "text": True}
+            both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+            return subprocess.run([sys.executable, *arguments], **here, **both).stdout.splitlines()
+
+        broken_copy(folder, run.patch)
+        if run.patch and run.seed == BAND:
+            sizes = {"vocab_size": 19, "n_positions": 99, "n_embd": 32, "n_layer": 2, "n_head": 2}
+            GPT2LMHeadModel(GPT2Config(**sizes, bos_token_id=1, eos_token_id=2)).save_pretrained(folder / "GPT-2")
+            load_policy()[1].save_pretrained(folder / "GPT-2")
+            for model in ("base", "GPT-2"):
+                short = ["--model", model, "--steps", "1", "--eval_problems", "1", "--run_dir", f"try-{model}"]
+                said = [s for s in printed("algorithms/grpo.py", *short) if "rror: " in s or "do not sum to 0" in s]
+                found |= {model: said[-1].strip()} if said else {}
+            failed = [line for line in printed("-m", "pytest", "-q", "--tb=no", "-rf", *TESTS) if line[:6] == "FAILED"]
+            found |= {"tests": failed[0].split()[1].split("::")[1]} if failed else {}
+        with (folder / "toy_env/run.py").open("a", encoding="utf-8") as file:
+            file.write(NO_CHECKS)
+        lines = printed("algorithms/grpo.py", *SETTINGS, "--seed", str(run.seed), "--steps", str(run.steps))
+        rows = [json.loads(line) for line in (folder / "run/metrics.jsonl").read_text("utf-8").splitlines()]
+        result = {"rows": rows, "found by": found, "ended": "" if len(rows) == run.steps else lines[-1]}
+        if not result["ended"]:
+            problems, sampling = held_out(load_task("arithmetic"), 64, ()), {"samples": 4, "max_new_tokens": 56}
+            final = evaluate(*load_policy(str(folder / "run/checkpoint")), problems, **sampling)
+        return rounded(result | {"accuracy": None if result["ended"] else float(final.correct.mean())})
 
 
-def check(of: Check) -> dict:
-    """What the check of a model says of a tiny GPT-2 under a patch, and the tests that fail."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = broken_copy(Path(name), of.patch, ("algorithms", "lessons", "tests", "toy_env", "pyproject.toml"))
-        said = json.loads(in_copy(folder, "-c", PROGRAM, "{}")[-1])
-        files = [f"tests/test_{name}.py" for name in TESTS]
-        lines = in_copy(folder, "-m", "pytest", "-q", "--tb=no", "-rf", "-p", "no:cacheprovider", *files)
-    failed = [line.split(" - ")[0].removeprefix("FAILED ") for line in lines if line.startswith("FAILED ")]
-    return {"gpt2": said.get("check_model", ""), "tests": failed}
+def listed(array: np.ndarray) -> list:
+    """A nested list with None for nan."""
+    return np.where(np.isfinite(array), array, None).tolist()
+
+
+def summary(runs: list[dict]) -> dict:
+    """What is committed: the band, the share of metrics x further healthy runs with a sign, and of each patch, by
+    metric, [the step by which four of five seeds have left the band, the side, how many have]."""
+    arms: dict[str, list[dict]] = {}
+    for run in runs:
+        arms.setdefault("band" if run["seed"] < BAND else run["patch"], []).append(run)
+    curves = {name: [signs.curves(run["rows"]) for run in arm] for name, arm in arms.items()}
+    band = signs.band(curves.pop("band"))
+    each = {name: [signs.signs(run, band) for run in arm] for name, arm in curves.items()}
+    share = {name: np.mean([len(found) / len(band) for found in arm]) for name, arm in each.items()}
+    data = {"false alarms": share[""], "band": {name: listed(values) for name, values in band.items()}, "patches": {}}
+    for name in signs.patches():
+        common, needed = {}, len(arms[name]) - len(arms[name]) // 5
+        for metric, side in ((metric, side) for metric in band for side in (1, -1)):
+            firsts = sorted(found[metric][0] for found in each[name] if found.get(metric, (0, 0))[1] == side)
+            if len(firsts) >= needed:
+                common[metric] = [firsts[needed - 1], side, len(firsts)]
+        rewards = [[np.mean([row["reward"] for row in run["rows"]]) for run in arms[arm]] for arm in (name, "")]
+        accuracies = [[run["accuracy"] for run in arms[arm]] for arm in (name, "")]
+        data["patches"][name] = {
+            "signs": dict(sorted(common.items(), key=lambda sign: sign[1])),
+            "outside": share[name],
+            "ended": [run["ended"] for run in arms[name] if run["ended"]],
+            "accuracy": difference(*accuracies),
+            "reward": difference(*rewards),
+            "found by": arms[name][0]["found by"],
+            "signature": listed(signs.mean([signs.signature(run, band) for run in curves[name]])),
+            "curves": {metric: listed(values) for metric, values in curves[name][0].items()},
+        }
+    return json.loads(json.dumps(data), parse_float=lambda text: float(f"{float(text):.3g}"))
+
+
+def tables(data: dict) -> dict[str, str]:
+    """The texts of the page: the signs by metric, and what shows each patch."""
+    shown = [name for name in signs.FLOORS if any(name in patch["signs"] for patch in data["patches"].values())]
+    rows, kinds = [], []
+    for name, patch in data["patches"].items():
+        cells = [f"{'↓ ↑'[side + 1]} {step}" + f" ({n})" * (n < FURTHER) for step, side, n in patch["signs"].values()]
+        rows.append([f"[{name}]({name}.diff)", *(dict(zip(patch["signs"], cells)).get(metric, "") for metric in shown)])
+        gaps = [patch["accuracy"], patch["reward"]]
+        slower = any(gap["interval"] and not np.prod(gap["interval"]) < 0 for gap in gaps)
+        kind = "a curve" if cells else "a slower rise alone" if slower else "no metric"
+        kinds.append([name, kind, *map(change, gaps), "; ".join(f"{key}: {s}" for key, s in patch["found by"].items())])
+    header = ["", "shown by", "held-out accuracy, points", "reward over training, points", "found by"]
+    return {"signs": markdown(["", *(f"`{name}`" for name in shown)], rows), "kinds": markdown(header, kinds)}
+
+
+def main(config: Config) -> None:
+    """Make the runs that are missing, and with --publish write the results, the pictures and the tables of the page."""
+    config = config.sized()
+    with Grid(config, "clinic.py") as grid:
+        data = summary(grid.run(train, runs_of(config)))
+    print(*tables(data).values(), f"share of false alarms: {data['false alarms']}", sep="\n\n")
+    if config.publish:
+        signs.RESULTS.write_text(compact(data, 3) + "\n", "utf-8")
+        FIGURES.mkdir(exist_ok=True)
+        for name, patch in signs.results()["patches"].items():
+            if patch["signs"]:
+                picture = signs.draw(patch["curves"], [*patch["signs"]][:4], signs.results()["band"], columns=4)
+                picture.savefig(FIGURES / f"{name}.png", dpi=70)
+        write_pages({signs.HERE / "README.md": tables(data)})
+
+
+if __name__ == "__main__":
+    run_main(Config, main, __doc__)
