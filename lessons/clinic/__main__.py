@@ -37,7 +37,7 @@ ANYWHERE = (  # a metric, what is seen in it, whether it is, and which bugs look
     ("truncated", "half of the first completions, or more, are cut", lambda x: x[0] >= 0.5, "cut"),
     ("kl", "the KL is not near 0 in the first step", lambda x: x[0] > 0.05, "one_late, rate_high"),
     ("kl", "the KL is 0 at every step", lambda x: max(x) < 1e-7, "stale_optimizer, reference_moves"),
-    ("loss", "the loss is not near 0 in the first step", lambda x: abs(x[0]) > 0.1, "one_late"),
+    ("loss", "the loss is not near 0 in the first step", lambda x: abs(x[0]) > 1, "one_late"),
     ("reward", "the reward does not rise", lambda x: rise(x) < 0.02, "rate_low, stale_optimizer, stale_sampler"),
     ("entropy", "the entropy rises", lambda x: rise(x) > 0.1, "rate_high, kl_sign"),
 )

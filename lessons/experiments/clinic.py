@@ -79,8 +79,8 @@ def broken_copy(folder: Path, patch: str) -> None:
 
 def train(run: Run) -> dict:
     """Make a run. Returns the rows of its metrics, the line that ended it early, if one did, and the accuracy of the
-    final policy, by the code of this tree, on 256 held-out problems. The first seed also returns what finds the patch:
-    the checks, with our base model and with a tiny GPT-2, and TESTS."""
+    final policy, by the code of this tree, on 256 held-out problems. The first seed of full length also returns
+    what finds the patch: the checks, with our base model and with a tiny GPT-2, and TESTS."""
     with tempfile.TemporaryDirectory() as name:
         folder, found = Path(name), {}
 
@@ -90,15 +90,15 @@ def train(run: Run) -> dict:
             return subprocess.run([sys.executable, *arguments], **here, **both).stdout.splitlines()
 
         broken_copy(folder, run.patch)
-        if run.patch and run.seed == BAND:
+        if run.patch and run.seed == BAND and run.steps == signs.STEPS:
+            load_policy()[1].save_pretrained(folder / "GPT-2")
             sizes = {"vocab_size": 19, "n_positions": 99, "n_embd": 32, "n_layer": 2, "n_head": 2}
             GPT2LMHeadModel(GPT2Config(**sizes, bos_token_id=1, eos_token_id=2)).save_pretrained(folder / "GPT-2")
-            load_policy()[1].save_pretrained(folder / "GPT-2")
             for model in ("base", "GPT-2"):
                 short = ["--model", model, "--steps", "1", "--eval_problems", "1", "--run_dir", f"try-{model}"]
                 said = [s for s in printed("algorithms/grpo.py", *short) if "rror: " in s or "do not sum to 0" in s]
                 found |= {model: said[-1].strip()} if said else {}
-            failed = [line for line in printed("-m", "pytest", "-q", "--tb=no", "-rf", *TESTS) if line[:6] == "FAILED"]
+            failed = [line for line in printed("-m", "pytest", "-qx", "--tb=no", "-rf", *TESTS) if line[:6] == "FAILED"]
             found |= {"tests": failed[0].split()[1].split("::")[1]} if failed else {}
         with (folder / "toy_env/run.py").open("a", encoding="utf-8") as file:
             file.write(NO_CHECKS)
