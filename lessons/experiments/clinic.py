@@ -103,7 +103,8 @@ def train(run: Run) -> dict:
         with (folder / "toy_env/run.py").open("a", encoding="utf-8") as file:
             file.write(NO_CHECKS)
         lines = printed("algorithms/grpo.py", *SETTINGS, "--seed", str(run.seed), "--steps", str(run.steps))
-        rows = [json.loads(line) for line in (folder / "run/metrics.jsonl").read_text("utf-8").splitlines()]
+        path = folder / "run/metrics.jsonl"  # none if the first step has diverged
+        rows = [json.loads(line) for line in path.read_text("utf-8").splitlines()] if path.is_file() else []
         result = {"rows": rows, "found by": found, "ended": "" if len(rows) == run.steps else lines[-1]}
         if not result["ended"]:
             problems, sampling = held_out(load_task("arithmetic"), 64, ()), {"samples": 4, "max_new_tokens": 56}
@@ -133,7 +134,9 @@ def summary(runs: list[dict]) -> dict:
             firsts = sorted(found[metric][0] for found in each[name] if found.get(metric, (0, 0))[1] == side)
             if len(firsts) >= needed:
                 common[metric] = [firsts[needed - 1], side, len(firsts)]
-        rewards = [[np.mean([row["reward"] for row in run["rows"]]) for run in arms[arm]] for arm in (name, "")]
+        rewards = [
+            [signs.mean([r["reward"] for r in run["rows"]] or [np.nan]) for run in arms[arm]] for arm in (name, "")
+        ]
         accuracies = [[run["accuracy"] for run in arms[arm]] for arm in (name, "")]
         data["patches"][name] = {
             "signs": dict(sorted(common.items(), key=lambda sign: sign[1])),
