@@ -16,7 +16,7 @@ def mask(ids: Tensor, end: int, with_end: bool = True) -> Tensor:
 
 
 def scores(logits: Tensor, sequence: Tensor, n: int, late: int = 0) -> Tensor:
-    """The log-probabilities of the tokens behind the first n, each from the output before it, or `late` positions on."""
+    """The log-probabilities of the tokens behind the first n, each from the output before it, or `late` further on."""
     outputs = [min(t - 1 + late, len(sequence) - 1) for t in range(n, len(sequence))]
     chosen = [logits[i] - logits[i].exp().sum().log() for i in outputs]
     return torch.stack([row[token] for row, token in zip(chosen, sequence[n:].tolist())])
