@@ -9,8 +9,7 @@ from torch import Tensor
 from toy_env import arithmetic
 from toy_env.rollout import Rollout
 
-LARGEST = {"ratio_deviation"}  # logged as the largest over the updates of a step; other metrics as the mean
-FIRST = {"mismatch"}  # logged as it is at the first update of a step
+OF_A_STEP = {"ratio_deviation": max, "mismatch": lambda updates: updates[0]}  # from its updates; others: the mean
 
 
 def rollout_metrics(rollout: Rollout, rewards: Tensor, task: ModuleType = arithmetic) -> dict:
