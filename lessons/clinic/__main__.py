@@ -13,16 +13,15 @@ if __name__ == "__main__":
     take_over_ctrl_c()
 
 import json
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import tyro
 
-from algorithms import grpo
 from lessons.clinic import signs
 from toy_env import UsageError, reason
-from toy_env.cli import RunConfig, run_main
+from toy_env.cli import run_main
 
 TRL = {  # metrics of TRL 1.16, and ours of the same meaning
     "frac_reward_zero_std": "silent", "completions/mean_length": "length", "completions/clipped_ratio": "truncated",
@@ -38,8 +37,13 @@ ANYWHERE = (  # a metric, what is seen in it, whether it is, and which bugs look
     ("kl", "the KL is not near 0 in the first step", lambda x: x[0] > 0.05, "one_late, rate_high"),
     ("kl", "the KL is 0 at every step", lambda x: max(x) < 1e-7, "stale_optimizer, reference_moves"),
     ("loss", "the loss is not near 0 in the first step", lambda x: abs(x[0]) > 1, "one_late"),
-    ("reward", "the reward does not rise", lambda x: rise(x) < 0.02, "rate_low, stale_optimizer, stale_sampler"),
-    ("entropy", "the entropy rises", lambda x: rise(x) > 0.1, "rate_high, kl_sign"),
+    (
+        "reward",
+        "the reward does not rise",
+        lambda x: np.mean(x[-5:]) < np.mean(x[:5]) + 0.02,
+        "rate_low, stale_sampler",
+    ),
+    ("entropy", "the entropy rises", lambda x: np.mean(x[-5:]) > np.mean(x[:5]) + 0.1, "rate_high, shaped"),
 )
 
 
@@ -48,44 +52,32 @@ class Config:
     run: tyro.conf.Positional[str]  # the folder of a run, or a file with the log_history of TRL's GRPOTrainer
 
 
-def rise(values: list[float]) -> float:
-    """The mean of the last fifth of values, less that of the first fifth."""
-    fifth = -(-len(values) // 5)
-    return float(np.mean(values[-fifth:]) - np.mean(values[:fifth]))
-
-
 def load(path: Path) -> tuple[list[dict], dict]:
     """The rows of a run, under our names, and its settings, {} for TRL's. Raises UsageError if there are none."""
     try:
         if (path / "metrics.jsonl").is_file():
-            settings = json.loads((path / "config.json").read_text("utf-8"))
-            return [json.loads(line) for line in (path / "metrics.jsonl").read_text("utf-8").splitlines()], settings
+            rows = [json.loads(line) for line in (path / "metrics.jsonl").read_text("utf-8").splitlines()]
+            return [row for row in rows if row["step"]], json.loads((path / "config.json").read_text("utf-8"))
         data = json.loads((path / "trainer_state.json" if path.is_dir() else path).read_text("utf-8"))
-        log = [row for row in (data["log_history"] if isinstance(data, dict) else data) if "reward" in row]
-        return [{TRL.get(name, name): value for name, value in row.items()} for row in log], {}
+        rows = [row for row in (data["log_history"] if isinstance(data, dict) else data) if "reward" in row]
+        return [{TRL.get(name, name): value for name, value in row.items()} for row in rows if row["step"]], {}
     except Exception as error:
         why = f"{str(path)!r} holds no log that can be read ({type(error).__name__}: {reason(error)})"
         raise UsageError(f"{why}; give a run's folder or TRL's trainer_state.json") from None
 
 
-def in_the_band(run: dict, settings: dict) -> None:
+def in_the_band(run: np.ndarray) -> None:
     """Print what leaves the band, and which patches look like that."""
-    own = {field.name for field in fields(grpo.Config)} - {field.name for field in fields(RunConfig)}
-    changed = [f"{name} {settings[name]}" for name in sorted(own) if settings[name] != getattr(grpo.Config, name)]
-    print("settings that are not grpo.py's defaults:", ", ".join(changed) or "none")
-    found, patches = signs.signs(run, signs.results()["band"]), signs.patches()
-    for name, (step, side) in found.items():
+    results, patches = signs.results(), signs.patches()
+    for name, (step, side) in signs.signs(run, results["band"]).items():
         print(f"  {name:24} leaves the band at step {step}, {'above' if side > 0 else 'below'}")
-    alike = [pair for pair in signs.resembling(run)[:3] if found and pair[0] > 0.2]
+    alike = signs.diagnosis(run, results["band"], results["signatures"])[:3]
     for likeness, name in alike:
-        advice = patches[name].get("Mending") or f"Harmless. {patches[name]['Harmless']}"
+        advice = patches[name].get("Mending", "No bug: a harmless change.")
         print(f"looks like lessons/clinic/{name}.diff ({likeness:.2f} of 1)\n    {advice}")
     if not alike:
-        said = [
-            name for name, bug in signs.results()["patches"].items() if "Mending" in patches[name] and not bug["signs"]
-        ]
-        print("looks like no bug that a metric shows" if found else "no metric leaves the band of healthy runs")
-        print("bugs that no metric shows:", ", ".join(said))
+        silent = [name for name in patches if "Mending" in patches[name] and not results["patches"][name]["signs"]]
+        print("looks like no bug that a metric shows; bugs that none shows:", ", ".join(silent))
 
 
 def anywhere(rows: list[dict]) -> None:
@@ -102,13 +94,14 @@ def anywhere(rows: list[dict]) -> None:
 def main(config: Config) -> None:
     """Print what the metrics of a run look like, and draw them."""
     rows, settings = load(path := Path(config.run))
-    if not rows or not all(isinstance(row.get("step"), int) for row in rows):
-        raise UsageError(f"{str(path)!r} has no steps; give a run that has made one")
+    if not rows:
+        raise UsageError(f"{str(path)!r} has no step; give a run that has made one")
     run = signs.curves(rows)
     same = [settings.get(name) for name in ("script", "task", "model")] == ["grpo", "arithmetic", "base"]
-    in_the_band(run, settings) if same else anywhere(rows)
+    in_the_band(run) if same else anywhere(rows)
+    logged = [name for name, curve in zip(signs.FLOORS, run) if np.isfinite(curve).any()]
     picture = (path if path.is_dir() else path.parent) / "clinic.png"
-    signs.draw(run, healthy=signs.results()["band"] if same else None).savefig(picture, dpi=100)
+    signs.draw({path.name: run}, logged, signs.results()["band"] if same else None).savefig(picture, dpi=100)
     print(f"see {picture}")
 
 
