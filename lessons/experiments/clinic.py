@@ -167,7 +167,9 @@ def tables(data: dict) -> dict[str, str]:
         kind = "a curve" if cells else "a slower rise" if slower else "no metric"
         named = sorted({*patch["taken for"]}, key=lambda other: other != name)
         counts = ", ".join(f"{other or 'healthy'} {patch['taken for'].count(other)}" for other in named)
-        checks = "; ".join(f"`{patch['found by'][what]}`" for what in ("base", "tests") if what in patch["found by"])
+        checks = "; ".join(
+            f"`{patch['found by'][what]}`" for what in ("base", "tests") if what in patch["found by"]
+        ).replace("|", "\\|")
         gaps = [change(patch["accuracy"]), change(patch["reward"])] if name else ["", ""]
         kinds.append([link, "" if name in ("", *controls) else kind, *gaps, counts, checks])
     header = ["", "shown by", "accuracy at the end, points", "reward over training, points", "taken for", "found by"]
