@@ -11,10 +11,11 @@ import pytest
 from lessons.clinic import __main__ as command
 from lessons.clinic import signs
 from lessons.experiments import clinic
+from lessons.experiments.grid import into_page
 from toy_env import RunFailed, UsageError
 
 PATCHES = signs.patches()
-BUGS = [name for name, patch in PATCHES.items() if "Mending" in patch]
+BUGS = {name for name, patch in PATCHES.items() if "Mending" in patch}
 
 
 def test_there_are_bugs_and_controls():
@@ -57,44 +58,40 @@ def rows_of(steps: int = 60, noise: int = 0, **metrics) -> list[dict]:
 
 
 HEALTHY = [signs.curves(rows_of(noise=seed, reward=lambda t: 0.01 * t, kl=lambda t: 0.01)) for seed in range(10)]
+METRIC = {name: i for i, name in enumerate(signs.FLOORS)}
 
 
-def test_a_curve_is_a_running_mean_and_a_row_stands_for_the_steps_before_it():
+def test_a_curve_is_a_running_mean_of_what_is_there():
     rows = [{"step": 2, "reward": 1.0}, {"step": 4, "reward": None}, {"step": 6, "reward": 3.0, "kl": 0.1}]
     curves = signs.curves(rows)
-    np.testing.assert_allclose(curves["reward"][:6], [1, 1, 1, 1, 7 / 5, 9 / 5])  # of 1 1 1 1 3 3
-    assert np.isnan(curves["reward"][6:]).all() and np.isnan(curves["kl"][:4]).all() and set(curves) == {"reward", "kl"}
-    assert curves["kl"][5] == pytest.approx(np.log10(0.1 + 1e-5))
+    np.testing.assert_allclose(curves[METRIC["reward"], :6], [np.nan, 1, 1, 1, 1, 2])
+    assert np.isnan(curves[:, 6:]).all() and np.isnan(curves[METRIC["kl"], :5]).all()
+    assert curves[METRIC["kl"], 5] == pytest.approx(np.log10(0.1 + 1e-5)) and np.isnan(curves[METRIC["length"]]).all()
 
 
 def test_a_band_is_that_of_one_more_run():
-    made = signs.band(HEALTHY)
-    values = np.array([run["reward"] for run in HEALTHY])
-    floor = signs.FLOORS["reward"] * np.sqrt(1.1)
-    np.testing.assert_allclose(
-        made["reward"], [values.mean(axis=0), np.full(60, floor)]
-    )  # the noise is below the floor
+    made, values = signs.band(HEALTHY)[:, METRIC["reward"]], np.array(HEALTHY)[:, METRIC["reward"]]
+    np.testing.assert_allclose(made, [values.mean(axis=0), np.full(60, 0.005 * np.sqrt(1.1))])  # noise below the floor
+    wide = signs.band([curves * (1 + i) for i, curves in enumerate(HEALTHY)])[1, METRIC["reward"], 59]
+    assert wide == pytest.approx(np.std(range(1, 11), ddof=1) * np.sqrt(1.1) * values[0, 59], rel=0.01)
 
 
-def test_a_sign_is_outside_for_three_steps_and_a_run_that_ends_outside_has_it():
-    made, limit = signs.band(HEALTHY), signs.WIDTH * signs.FLOORS["reward"]
+def test_a_sign_is_outside_for_three_steps_on_one_side():
+    made, limit = signs.band(HEALTHY), signs.WIDTH * 0.005
 
-    def found(jump, steps=60) -> dict:
-        rows = rows_of(steps, reward=lambda t: 0.01 * t, kl=lambda t: 0.01)
-        run = signs.curves(rows)
-        run["reward"] = run["reward"] + np.array([jump(t) for t in range(1, 61)])
+    def found(jump) -> dict:
+        run = signs.curves(rows_of(reward=lambda t: 0.01 * t, kl=lambda t: 0.01))
+        run[METRIC["reward"]] += [9 * limit * jump(t) for t in range(1, 61)]
         return signs.signs(run, made)
 
-    assert found(lambda t: 0) == {} == found(lambda t: 9 * limit * (t in (7, 8)))
-    assert found(lambda t: 9 * limit * (t >= 7)) == {"reward": (7, 1)}
-    assert found(lambda t: -9 * limit * (t >= 7), steps=8) == {"reward": (7, -1)}
-    assert found(lambda t: 9 * limit * (t >= 9), steps=8) == {}
+    assert found(lambda t: 0) == {} == found(lambda t: t in (7, 8)) == found(lambda t: (-1) ** t)
+    assert found(lambda t: t >= 7) == {"reward": (7, 1)} and found(lambda t: -(t >= 7)) == {"reward": (7, -1)}
 
 
 # The runs
 
 
-def test_bugs_have_other_seeds_than_the_band():
+def test_patches_have_other_seeds_than_the_band():
     runs = clinic.runs_of(clinic.Config())
     healthy = {run.seed for run in runs if not run.patch}
     assert healthy == set(range(15)) and len(runs) == 15 + 5 * len(PATCHES) == len(set(runs))
@@ -120,9 +117,27 @@ def published(tmp_path, monkeypatch):
 
 def test_the_summary_of_made_up_runs(published):
     patches = published["patches"]
-    assert published["false alarms"] == 0 and patches["kl_sign"]["signs"] == {"kl": [1, 1, 5]}
-    assert not any(patch["signs"] for name, patch in patches.items() if name != "kl_sign")
-    assert "| ↑ 1 |" in clinic.tables(published)["signs"] and "no metric" in clinic.tables(published)["kinds"]
+    assert patches["kl_sign"]["signs"] == {"kl": [1, 1, 5]} and [*published["signatures"]] == ["kl_sign"]
+    assert patches["kl_sign"]["taken for"] == ["kl_sign"] * 5 and patches["cut"]["taken for"] == [""] * 5
+    assert not any(patch["signs"] or patch["outside"] for name, patch in patches.items() if name != "kl_sign")
+    texts = clinic.tables(published)
+    assert "| ↑1 |" in texts["signs"] and "no metric" in texts["kinds"] and "5 of 5" in texts["alarms"]
+
+
+def test_the_page_shows_what_is_committed():
+    page, data = clinic.PAGE.read_text("utf-8"), json.loads(signs.RESULTS.read_text("utf-8"))
+    assert into_page(page, clinic.tables(data)) == page, "run python lessons/experiments/clinic.py --publish"
+    words = re.findall(r"[^\s|]*\w[^\s|]*", page)
+    assert len(words) <= 2000 and all(f"({name}.diff)" in page for name in PATCHES)
+    pictures = re.findall(r"!\[(.*) of (.*)\]\((.*)\)", page)
+    assert all({*metrics.split(", ")} <= {*signs.FLOORS} for metrics, _, _ in pictures)
+    assert {file for *_, file in pictures} == {f"figures/{path.name}" for path in signs.HERE.glob("figures/*")}
+    assert max(path.stat().st_size for path in signs.HERE.glob("figures/*")) < 40_000
+    bugs = {name for name in data["signatures"] if name in BUGS}
+    right = sum(patch["taken for"].count(name) for name, patch in data["patches"].items() if name in bugs)
+    accused = [other for name, patch in data["patches"].items() if name not in BUGS for other in patch["taken for"]]
+    assert right >= 0.8 * 5 * len(bugs) and not BUGS & {*accused}
+    assert np.mean([data["patches"][name]["outside"] for name in PATCHES if name not in BUGS]) < 1 / 20
 
 
 # The command
@@ -139,9 +154,9 @@ def log_of_ours(folder, **settings):
 
 
 def test_what_the_command_says_of_a_run_of_ours(published, tmp_path, capsys):
-    command.main(command.Config(str(log_of_ours(tmp_path / "run", learning_rate=1e-3))))
+    command.main(command.Config(str(log_of_ours(tmp_path / "run"))))
     text = capsys.readouterr().out
-    assert "learning_rate 0.001" in text and "kl                       leaves the band at step 1, above" in text
+    assert "kl                       leaves the band at step 1, above" in text
     assert re.search(r"looks like lessons/clinic/kl_sign.diff \((0.9\d|1.00) of 1\)\n    The loss is minus", text)
     assert (tmp_path / "run/clinic.png").stat().st_size > 1000
     command.main(command.Config(str(log_of_ours(tmp_path / "other", task="expressions"))))
@@ -163,7 +178,7 @@ def test_what_the_command_says_of_a_log_of_trl(published, tmp_path, capsys):
         text = capsys.readouterr().out
         assert "every group is silent in the first step: looks like verifier_strict, cut" in text
         assert "half of the first completions, or more, are cut: looks like cut" in text
-        assert "the KL is 0 at every step" in text and "not logged: held_out, silent_right" in text
+        assert "the KL is 0 at every step" in text and "not logged: silent_right, silent_wrong" in text
 
 
 @pytest.mark.parametrize(

@@ -57,10 +57,14 @@ def load(path: Path) -> tuple[list[dict], dict]:
     try:
         if (path / "metrics.jsonl").is_file():
             rows = [json.loads(line) for line in (path / "metrics.jsonl").read_text("utf-8").splitlines()]
-            return [row for row in rows if row["step"]], json.loads((path / "config.json").read_text("utf-8"))
-        data = json.loads((path / "trainer_state.json" if path.is_dir() else path).read_text("utf-8"))
-        rows = [row for row in (data["log_history"] if isinstance(data, dict) else data) if "reward" in row]
-        return [{TRL.get(name, name): value for name, value in row.items()} for row in rows if row["step"]], {}
+            settings = json.loads((path / "config.json").read_text("utf-8"))
+        else:
+            data = json.loads((path / "trainer_state.json" if path.is_dir() else path).read_text("utf-8"))
+            log = [row for row in (data["log_history"] if isinstance(data, dict) else data) if "reward" in row]
+            rows, settings = [{TRL.get(name, name): value for name, value in row.items()} for row in log], {}
+        if not rows or not all(row["step"] >= 1 for row in rows):
+            raise ValueError("no step in it")
+        return rows, settings
     except Exception as error:
         why = f"{str(path)!r} holds no log that can be read ({type(error).__name__}: {reason(error)})"
         raise UsageError(f"{why}; give a run's folder or TRL's trainer_state.json") from None
@@ -73,11 +77,11 @@ def in_the_band(run: np.ndarray) -> None:
         print(f"  {name:24} leaves the band at step {step}, {'above' if side > 0 else 'below'}")
     alike = signs.diagnosis(run, results["band"], results["signatures"])[:3]
     for likeness, name in alike:
-        advice = patches[name].get("Mending", "No bug: a harmless change.")
-        print(f"looks like lessons/clinic/{name}.diff ({likeness:.2f} of 1)\n    {advice}")
+        print(f"looks like lessons/clinic/{name}.diff ({likeness:.2f} of 1)")
+        print("   ", patches[name].get("Mending", "Harmless."))
     if not alike:
-        silent = [name for name in patches if "Mending" in patches[name] and not results["patches"][name]["signs"]]
-        print("looks like no bug that a metric shows; bugs that none shows:", ", ".join(silent))
+        hidden = [name for name in patches if "Mending" in patches[name] and not results["patches"][name]["signs"]]
+        print("looks like no bug that a metric shows; bugs that none shows:", ", ".join(hidden))
 
 
 def anywhere(rows: list[dict]) -> None:
@@ -85,17 +89,15 @@ def anywhere(rows: list[dict]) -> None:
     print("another script, task or model than the band's: only what does not depend on these is read")
     columns = {name: [row[name] for row in rows if row.get(name) is not None] for name in signs.FLOORS}
     print("  not logged:", ", ".join(name for name, column in columns.items() if not column) or "nothing")
-    seen = [line for line in ANYWHERE if columns[line[0]] and line[2](columns[line[0]])]
-    for _, what, _, names in seen:
-        print(f"  {what}: looks like {names}")
-    print("  nothing here looks like a bug, which does not mean that there is none\n" * (not seen), end="")
+    seen = [
+        f"  {what}: looks like {bugs}" for name, what, test, bugs in ANYWHERE if columns[name] and test(columns[name])
+    ]
+    print(*seen or ["  nothing here looks like a bug, which does not mean that there is none"], sep="\n")
 
 
 def main(config: Config) -> None:
     """Print what the metrics of a run look like, and draw them."""
     rows, settings = load(path := Path(config.run))
-    if not rows:
-        raise UsageError(f"{str(path)!r} has no step; give a run that has made one")
     run = signs.curves(rows)
     same = [settings.get(name) for name in ("script", "task", "model")] == ["grpo", "arithmetic", "base"]
     in_the_band(run) if same else anywhere(rows)

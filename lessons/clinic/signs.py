@@ -85,10 +85,11 @@ def outside(run: np.ndarray, healthy: np.ndarray) -> np.ndarray:
 
 def signs(run: np.ndarray, healthy: np.ndarray) -> dict[str, tuple[int, int]]:
     """The metrics of a run that leave the band: the first step and the side, 1 above and -1 below."""
-    z = outside(run, healthy)
-    beyond = sliding_window_view(np.where(np.abs(z) > 1, np.sign(z), 0), PERSISTENT, axis=1).sum(axis=2)
-    firsts = {name: np.flatnonzero(np.abs(row) == PERSISTENT) for name, row in zip(FLOORS, beyond)}
-    found = {name: (int(t[0]) + 1, int(np.sign(row[t[0]]))) for (name, t), row in zip(firsts.items(), beyond) if t.size}
+    z, found = outside(run, healthy), {}
+    sides = sliding_window_view(np.where(np.abs(z) > 1, np.sign(z), 0), PERSISTENT, axis=1).mean(axis=2)
+    for name, side in zip(FLOORS, sides):
+        if len(steps := np.flatnonzero(np.abs(side) == 1)):
+            found[name] = int(steps[0]) + 1, int(side[steps[0]])
     return dict(sorted(found.items(), key=lambda sign: sign[1]))
 
 

@@ -21,6 +21,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,17 +38,7 @@ from toy_env.tasks import load_task
 
 ROOT, PAGE = signs.HERE.parents[1], signs.HERE / "README.md"
 PARTS = ("algorithms", "lessons", "tests", "toy_env", "pyproject.toml")  # what is copied
-SETTINGS = [
-    "--measure_updates",
-    "--eval_every",
-    "0",
-    "--eval_problems",
-    "4",
-    "--save_every",
-    "1000",
-    "--run_dir",
-    "run",
-]
+SETTINGS = ["--measure_updates", "--eval_every=0", "--eval_problems=4", "--save_every=1000", "--run_dir=run"]
 TESTS = [f"tests/test_{name}.py" for name in ("rollout", "group_methods", "arithmetic")]
 BAND, FURTHER = 10, 5  # healthy seeds that make the band, and those that try it
 NO_CHECKS = "\ncheck_model = self_check = lambda *arguments, **settings: ''\n"  # at the end of toy_env/run.py
@@ -103,8 +94,8 @@ def train(run: Run) -> dict:
             lines = printed("algorithms/grpo.py", "--steps", "1", "--eval_problems", "1", "--run_dir", "try")
             said = [line.strip() for line in lines if "rror: " in line or "do not sum to 0" in line]
             failed = [line for line in printed("-m", "pytest", "-qx", "--tb=no", "-rf", *TESTS) if line[:6] == "FAILED"]
-            found = {"base": said[-1]} if said else {}
-            found |= {"tests": failed[0].split()[1].split("::")[1]} if failed else {}
+            lines = {"base": said[-1:], "tests": [line.split()[1].split("::")[1] for line in failed]}
+            found = {what: last[0] for what, last in lines.items() if last}
         with (folder / "toy_env/run.py").open("a", encoding="utf-8") as file:
             file.write(NO_CHECKS)
         lines = printed("algorithms/grpo.py", *SETTINGS, "--seed", str(run.seed), "--steps", str(run.steps))
@@ -117,37 +108,39 @@ def train(run: Run) -> dict:
         return rounded({"rows": rows, "found by": found, "ended": "", "accuracy": float(final.correct.mean())})
 
 
+def in_most(found: list[dict]) -> dict[str, list[int]]:
+    """Of the signs of each seed, by metric, those of four of five: [the step by which they are there, the side, how
+    many], the first ones first."""
+    common, needed = {}, len(found) - len(found) // 5
+    for metric, side in ((metric, side) for metric in signs.FLOORS for side in (1, -1)):
+        firsts = sorted(run[metric][0] for run in found if run.get(metric, (0, 0))[1] == side)
+        if len(firsts) >= needed:
+            common[metric] = [firsts[needed - 1], side, len(firsts)]
+    return dict(sorted(common.items(), key=lambda sign: sign[1]))
+
+
 def summary(runs: list[dict]) -> dict:
-    """What is committed: the band, the signature of each patch, the curves of its first seed and, by metric, [the step
-    by which four of five seeds have left the band, the side, how many have]; its differences from healthy runs of the
-    same seeds; and what each seed is taken for, given the signatures of the others. The patch "" stands for none."""
+    """What is committed: the band, the curves of each patch's first seed, the signatures of patches with signs and, by
+    patch, its signs, its differences from healthy runs of the same seeds, and what each seed is taken for, given the
+    signatures of the other seeds. The patch "" stands for none."""
     arms: dict[str, list[dict]] = {}
     for run in runs:
+        run["reward"] = float(np.mean([row["reward"] for row in run["rows"]]))
         arms.setdefault("band" if run["seed"] < BAND else run["patch"], []).append(run)
     curves = {name: [signs.curves(run["rows"]) for run in arm] for name, arm in arms.items()}
-    rewards = {
-        name: [float(np.mean([row["reward"] for row in run["rows"]])) for run in arm] for name, arm in arms.items()
-    }
-    accuracies = {name: [run["accuracy"] for run in arm] for name, arm in arms.items()}
-    band, patches, seeds = signs.band(curves.pop("band")), {}, range(len(arms[""]))
-    shapes = {name: [signs.signature(run, band) for run in arm] for name, arm in curves.items() if name}
+    band, patches = signs.band(curves.pop("band")), {}
+    found = {name: [signs.signs(run, band) for run in arm] for name, arm in curves.items()}
+    with_signs = [name for name in found if name and in_most(found[name]) and len(found[name]) > 1]
+    shapes = {name: [signs.signature(run, band) for run in curves[name]] for name in with_signs}
     for name, arm in curves.items():
-        found, common, taken_for, needed = [signs.signs(run, band) for run in arm], {}, [], len(seeds) - len(seeds) // 5
-        for metric, side in ((metric, side) for metric in signs.FLOORS for side in (1, -1)):
-            firsts = sorted(run[metric][0] for run in found if run.get(metric, (0, 0))[1] == side)
-            if len(firsts) >= needed:
-                common[metric] = [firsts[needed - 1], side, len(firsts)]
-        for seed in seeds if len(seeds) > 1 else ():
+        pairs = {what: [[run[what] for run in arms[one]] for one in (name, "")] for what in ("accuracy", "reward")}
+        taken_for = []
+        for seed, run in enumerate(arm):
             others = {patch: signs.mean(shape[:seed] + shape[seed + 1 :]) for patch, shape in shapes.items()}
-            taken_for += [patch for _, patch in signs.diagnosis(arm[seed], band, others)[:1]] or [""]
-        patches[name] = {
-            "signs": dict(sorted(common.items(), key=lambda sign: sign[1])),
-            "outside": np.mean([len(run) / len(signs.FLOORS) for run in found]),
-            "taken for": taken_for,
-            "accuracy": difference(accuracies[name], accuracies[""]),
-            "reward": difference(rewards[name], rewards[""]),
-            "found by": arms[name][0]["found by"],
-        }
+            taken_for += [patch for _, patch in signs.diagnosis(run, band, others)[:1]] or [""]
+        patches[name] = {what: difference(*pair) for what, pair in pairs.items()}
+        patches[name] |= {"signs": in_most(found[name]), "taken for": taken_for, "found by": arms[name][0]["found by"]}
+        patches[name]["outside"] = np.mean([len(run) / len(signs.FLOORS) for run in found[name]])
     means = {name: signs.mean(shape) for name, shape in shapes.items()}
     data = {"band": band, "signatures": means, "curves": {name: arm[0] for name, arm in curves.items()}}
     text = json.dumps(data | {"patches": patches}, default=lambda x: np.where(np.isfinite(x), x, None).tolist())
@@ -164,19 +157,18 @@ def tables(data: dict) -> dict[str, str]:
         cells = {m: f"{'↓ ↑'[side + 1]}{t}" + f" ({n})" * (n < seeds) for m, (t, side, n) in patch["signs"].items()}
         rows += [[link, *(cells.get(metric, "") for metric in shown)]] if cells else []
         slower = any(gap["interval"] and gap["interval"][1] < 0 for gap in (patch["accuracy"], patch["reward"]))
-        kind = "a curve" if cells else "a slower rise" if slower else "no metric"
-        named = sorted({*patch["taken for"]}, key=lambda other: other != name)
-        counts = ", ".join(f"{other or 'healthy'} {patch['taken for'].count(other)}" for other in named)
-        checks = "; ".join(f"`{patch['found by'][what]}`" for what in ("base", "tests") if what in patch["found by"])
+        kind = "" if name in ("", *controls) else "a curve" if cells else "a slower rise" if slower else "no metric"
         gaps = [change(patch["accuracy"]), change(patch["reward"])] if name else ["", ""]
-        kinds.append([link, "" if name in ("", *controls) else kind, *gaps, counts, checks])
+        counts = ", ".join(f"{other or 'healthy'} {n}" for other, n in Counter(patch["taken for"]).items())
+        checks = "; ".join(f"`{text.split('[')[0]}`" for text in patch["found by"].values()).replace("|", "\\|")
+        kinds.append([link, kind, *gaps, counts, checks])
     header = ["", "shown by", "accuracy at the end, points", "reward over training, points", "taken for", "found by"]
     healthy, harmless = (np.mean([patches[name]["outside"] for name in names]) for names in ([""], controls))
-    share = (
-        f"{healthy:.1%} of the metrics of further healthy runs leave the band, and {harmless:.1%} of those of controls"
-    )
-    signs_table = markdown(["", *(f"`{name}`" for name in shown)], rows)
-    return {"signs": signs_table, "kinds": markdown(header, kinds), "alarms": f"{share} ({seeds} seeds)."}
+    named = [sum(other == name for other in patches[name]["taken for"]) for name in data["signatures"]]
+    share = f"Of the metrics of {seeds} further healthy seeds {healthy:.1%} leave the band, of those of the controls"
+    right = f"Of the runs of patches with signs {sum(named)} of {seeds * len(named)} are taken for what they are"
+    table = markdown(["", *(f"`{name}`" for name in shown)], rows)
+    return {"signs": table, "kinds": markdown(header, kinds), "alarms": f"{share} {harmless:.1%}. {right}."}
 
 
 def main(config: Config) -> None:
