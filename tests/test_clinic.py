@@ -127,11 +127,13 @@ def test_what_the_command_says_of_a_run_of_ours(published, tmp_path, capsys):
     (tmp_path / "metrics.jsonl").write_text("\n".join(map(json.dumps, rows)), "utf-8")
 
     def said(task: str) -> str:
-        (tmp_path / "config.json").write_text(json.dumps({"script": "grpo", "model": "base", "task": task}), "utf-8")
+        settings = {"script": "grpo", "model": "base", "task": task, "num_minibatches": 1, "group_size": 8}
+        (tmp_path / "config.json").write_text(json.dumps(settings), "utf-8")
         command.main(command.Config(str(tmp_path)))
         return capsys.readouterr().out
 
     text = said("arithmetic")
+    assert "defaults; this run has num_minibatches 1\n" in text
     assert "kl                       leaves the band at step 1, above" in text
     assert re.search(r"looks like lessons/clinic/kl_sign.diff \((0.9\d|1.00) of 1\)\n    The loss is minus", text)
     assert (tmp_path / "clinic.png").stat().st_size > 1000

@@ -13,15 +13,16 @@ if __name__ == "__main__":
     take_over_ctrl_c()
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import numpy as np
 import tyro
 
+from algorithms import grpo
 from lessons.clinic import signs
 from toy_env import UsageError, reason
-from toy_env.cli import run_main
+from toy_env.cli import RunConfig, run_main
 
 TRL = {  # metrics of TRL 1.16, and ours of the same meaning
     "frac_reward_zero_std": "silent", "completions/mean_length": "length", "completions/clipped_ratio": "truncated",
@@ -37,12 +38,7 @@ ANYWHERE = (  # a metric, what is seen in it, whether it is, and which bugs look
     ("kl", "the KL is not near 0 in the first step", lambda x: x[0] > 0.05, "one_late, rate_high"),
     ("kl", "the KL is 0 at every step", lambda x: max(x) < 1e-7, "stale_optimizer, reference_moves"),
     ("loss", "the loss is not near 0 in the first step", lambda x: abs(x[0]) > 1, "one_late"),
-    (
-        "reward",
-        "the reward does not rise",
-        lambda x: np.mean(x[-5:]) < np.mean(x[:5]) + 0.02,
-        "rate_low, stale_sampler",
-    ),
+    ("reward", "the reward stays flat", lambda x: np.mean(x[-5:]) < np.mean(x[:5]) + 0.02, "rate_low, stale_sampler"),
     ("entropy", "the entropy rises", lambda x: np.mean(x[-5:]) > np.mean(x[:5]) + 0.1, "rate_high, shaped"),
 )
 
@@ -70,8 +66,12 @@ def load(path: Path) -> tuple[list[dict], dict]:
         raise UsageError(f"{why}; give a run's folder or TRL's trainer_state.json") from None
 
 
-def in_the_band(run: np.ndarray) -> None:
-    """Print what leaves the band, and which patches look like that."""
+def in_the_band(run: np.ndarray, settings: dict) -> None:
+    """Print the settings that differ from the band's, what leaves the band, and which patches look like that."""
+    own = fields(grpo.Config)[len(fields(RunConfig)) :]  # those of the algorithm
+    changed = [f"{x.name} {settings[x.name]}" for x in own if settings.get(x.name, x.default) != x.default]
+    if changed:
+        print("the band is that of grpo.py at its defaults; this run has", ", ".join(changed))
     results, patches = signs.results(), signs.patches()
     for name, (step, side) in signs.signs(run, results["band"]).items():
         print(f"  {name:24} leaves the band at step {step}, {'above' if side > 0 else 'below'}")
@@ -100,7 +100,7 @@ def main(config: Config) -> None:
     rows, settings = load(path := Path(config.run))
     run = signs.curves(rows)
     same = [settings.get(name) for name in ("script", "task", "model")] == ["grpo", "arithmetic", "base"]
-    in_the_band(run) if same else anywhere(rows)
+    in_the_band(run, settings) if same else anywhere(rows)
     logged = [name for name, curve in zip(signs.FLOORS, run) if np.isfinite(curve).any()]
     picture = (path if path.is_dir() else path.parent) / "clinic.png"
     signs.draw({path.name: run}, logged, signs.results()["band"] if same else None).savefig(picture, dpi=100)

@@ -69,7 +69,7 @@ healthy, alarms = len(patches[""]["taken for"]), patches[""]["outside"]
 #
 # ## Six runs
 #
-# Move the slider. Each run is one of these, and you may find three without reading on:
+# Move the slider. Each run is one of these ten:
 #
 # | candidate | what was changed |
 # |---|---|
