@@ -106,10 +106,9 @@ def test_quoted_code_stands_in_the_repository(source):
 
 def test_lessons_are_listed_in_reading_order_and_linked_to_their_neighbours():
     order = sources.reading_order()
-    for text in (sources.LESSONS / "README.md", sources.LESSONS.parent / "README.md"):
-        pattern = r"^- \[(\d+ · .*?)\]\((?:lessons/)?(\w+)\.ipynb\)"
-        listed = re.findall(pattern, text.read_text("utf-8"), flags=re.MULTILINE)
-        assert listed == [(sources.heading(source), source.stem) for source in order]
+    index = (sources.LESSONS / "README.md").read_text("utf-8")
+    listed = re.findall(r"^- \[(\d+ · .*?)\]\((\w+)\.ipynb\)", index, flags=re.MULTILINE)
+    assert listed == [(sources.heading(source), source.stem) for source in order]
     first, *_, last = (sources.notebook_cells(source) for source in order)
     assert first[0].text.split("\n")[2].startswith("*About") and "[all lessons](README.md)" in first[-1].text
     assert first[-1].text.endswith(f"{sources.heading(order[1])} →]({order[1].stem}.ipynb)")

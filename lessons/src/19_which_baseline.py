@@ -1,0 +1,304 @@
+# %% [markdown] 30 minutes
+# # 19 · Which baseline?
+#
+# A baseline changes the noise of the gradient and not its mean ([lesson 1](01_score_function.ipynb)). GRPO subtracts the mean reward of the
+# group. **The odds of the least noisy baseline are those of a right completion times a ratio of squared score lengths.** Before training it
+# lies near 0 on one of our tasks and near 1 on the other, afterwards far below the mean reward on both; length does not tell where.
+#
+# | symbol | meaning |
+# |---|---|
+# | $G,\ p,\ q$ | completions to one prompt; the probability that one is right; $1-p$ |
+# | $R,\ s$ | the reward of a completion, 0 or 1; its score $\nabla_\theta \log \pi_\theta(y)$ |
+# | $a_+,\ a_-$ | the mean of $\|s\|^2$ over right and over wrong completions |
+# | $b,\ b^*$ | a constant baseline for a prompt: the advantage is $R - b$; the least noisy one |
+# | $m_\pm,\ \Delta m$ | the mean score of right and of wrong completions; $m_+ - m_-$ ([lesson 13](13_quiet_estimators.ipynb)) |
+#
+# ## The best constant
+#
+# The update $(R-b)\,s$ of one completion has the mean $\nabla p$ whatever $b$ is, so its noise differs with $b$ as its mean square does:
+#
+# $$\mathbb E\,\|(R-b)\,s\|^2 = p\,(1-b)^2 a_+ + q\,b^2 a_-, \qquad \frac{b^*}{1-b^*} = \frac pq\cdot\frac{a_+}{a_-}$$
+#
+# So $b^*$ is the mean reward weighted by $\|s\|^2$ (Weaver and Tao 2001). It is $p$ only if right and wrong scores are equally long. Where
+# wrong completions are the noisy ones, $b^* \to 0$: leave them alone, as REINFORCE does. Where right ones are, $b^* \to 1$.
+#
+# A group's mean is not a constant. The mean of the *other* completions ([RLOO](../algorithms/rloo.py)) is $p$ plus its own noise, which adds
+# $\frac{pq}{G-1}(p\,a_+ + q\,a_-)$. We check both on a policy with six answers, over all of them, and over all groups of three:
+
+# %% [fold]
+from itertools import product
+
+import numpy as np
+import torch
+
+from algorithms import rloo
+from lessons.experiments import baselines
+from lessons.experiments.grid import load_runs, markdown
+from lessons.figures.lesson_19 import by_baseline, noise_of_baselines
+from lessons.kit import check, knob, say
+
+# %%
+pi = torch.tensor([0.5, -0.3, 0.1, 0.9, -1.2, 0.0], dtype=torch.float64).softmax(dim=0)
+R, S = torch.tensor([1.0, 1, 0, 0, 0, 0], dtype=torch.float64), torch.eye(6, dtype=torch.float64) - pi  # scores in rows
+p, a_right, a_wrong = pi @ R, *((pi * kind) @ S.square().sum(dim=1) / (pi @ kind) for kind in (R, 1 - R))
+
+
+def mean_square(b):
+    return pi @ ((R - b)[:, None] * S).square().sum(dim=1)
+
+
+odds = p / (1 - p) * a_right / a_wrong
+best = (odds / (1 + odds)).requires_grad_()
+(slope,) = torch.autograd.grad(mean_square(best), best)
+print(f"p = {p:.3f}, best baseline = {best:.3f}; slope of the noise there < 1e-12: {bool(abs(slope) < 1e-12)}")
+groups = torch.tensor([*product(range(6), repeat=3)])
+A = rloo.compute_advantages(rewards=R[groups])
+exact = (pi[groups].prod(dim=1)[:, None] * A**2 * S.square().sum(dim=1)[groups]).sum() / 3
+added = p * (1 - p) / 2 * (p * a_right + (1 - p) * a_wrong)
+print(
+    "noise of the mean of the others, relative error < 1e-12:", bool(abs(exact / (mean_square(p) + added) - 1) < 1e-12)
+)
+
+# %% [markdown]
+# Move the sliders. How noisy is each baseline?
+
+
+# %%
+def draw(p, ratio, G):
+    def noise(b):
+        return p * (1 - b) ** 2 + (1 - p) * b**2 * ratio
+
+    best = p / (p + (1 - p) * ratio)
+    others = noise(p) + p * (1 - p) / (G - 1) * (p + (1 - p) * ratio)
+    marks = {"none, b = 0": (0, noise(0)), "b*": (best, noise(best)), f"mean of the other {G - 1}": (p, others),
+             "p": (p, noise(p)), "b = 1": (1, noise(1))}  # fmt: skip
+    b = np.linspace(0, 1, 201)
+    marks = {name: (at, height / noise(best)) for name, (at, height) in marks.items()}
+    return noise_of_baselines(b, noise(b) / noise(best), marks, f"p = {p:.2f}, $a_-/a_+$ = {ratio:g}")
+
+
+knob(draw, p=(0.05, 0.95, 0.05, 0.4), ratio=[8, 0.1, 0.25, 0.5, 1, 2, 4, 32], G=(2, 32, 1, 8))
+
+# %% [markdown]
+# *The noise of the update, in that of $b^*$. At $p$ = .4 and $a_-/a_+$ = 8 no baseline is quieter than the mean of any
+# group; at ¼ it is the noisiest.*
+#
+# ## In models that are training
+#
+# GRPO trains our two models: *arithmetic*, with one right answer, and *expressions*, where `39?` asks for any expression of that value.
+# Before, and after 20 and 60 steps, we compute the score of each of 4,096 completions to each of 16 held-out prompts. Half of them tell
+# the direction of $\nabla p$ and $b^*$; groups of eight from the other half tell how noisy each baseline is.
+
+
+# %%
+stages = load_runs(baselines.MEASURED_STAGES)
+columns = [(task, step) for task in baselines.TASKS for step in baselines.STEPS]
+of = {column: [s for s in stages if (s["task"], s["step"]) == column] for column in columns}
+NAMES = {
+    "best b of the prompt": "b* of the prompt, known", "R": "none, A = R",
+    "R, all-right groups left out": "none, all-right groups left out", "R − 1": "b = 1, A = R − 1",
+    "R − mean": "group's mean, Dr. GRPO", "OPO": "OPO, weighted by length", "OTB": "OTB, weighted by logits",
+    "best b of the others": "b* from the others' scores",
+}  # fmt: skip
+
+
+# %%
+def by_seed(quantity, names):
+    return {NAMES[name]: [[quantity(s, name) for s in of[column]] for column in columns] for name in names}
+
+
+signal = by_seed(lambda s, name: baselines.efficiency([s], name), [name for name in NAMES if name != "OTB"])
+cosine = by_seed(lambda s, name: np.mean(s["cosines"][name]), [name for name in NAMES if "prompt" not in name])
+
+
+def draw(measure):
+    if measure == "a group":
+        return by_baseline(signal, columns, "signal to noise of a group, that of b* is 1")
+    return by_baseline(cosine, columns, "cosine of a batch with the gradient")
+
+
+knob(draw, measure=["a group", "a batch"])
+
+# %% [fold]
+rows, prompts = [], {c: [prompt for s in of[c] for prompt in s["prompts_measured"] if prompt] for c in columns}
+for c in columns:
+    p, b = (np.array([prompt[key] for prompt in prompts[c]]) for key in ("p", "best b"))
+    fits = [*np.mean([prompt["fits"] for prompt in prompts[c]], axis=0), np.mean([s["fit of tokens"] for s in of[c]])]
+    ratio = np.median(p / (1 - p) * (1 - b) / b)
+    rows.append([*c, np.median(p), ratio, np.median(b), *fits])
+fits = np.array([row[5:] for row in rows])
+titles = ["$p$", "$a_-/a_+$", "$b^*$", "from length", "from logits", "token, from logits"]
+cells = [[f"{task}, step {step}", *(f"{x:.2f}" if x < 1 else f"{x:.2g}" if x < 100 else f"{x:.0f}" for x in row)]
+         for task, step, *row in rows]  # fmt: skip
+say(markdown(["medians over prompts, then $r^2$ of $\\|s\\|^2$", *titles], cells))
+
+
+def mean(table, name, task, step):
+    return np.mean(table[NAMES[name]][columns.index((task, step))])
+
+
+late = [(task, 60) for task in baselines.TASKS]
+kept = [mean(cosine, "R", *c) for c in late]
+left_out = [mean(cosine, "R, all-right groups left out", *c) for c in late]
+others = ("OPO", "OTB", "best b of the others", "R")
+ahead = {name: [mean(cosine, name, *c) - mean(cosine, "R − mean", *c) for c in columns] for name in others}
+better = {name: sum(gap > 0.01 for gap in gaps) for name, gaps in ahead.items()}
+worse = {name: sum(gap < -0.01 for gap in gaps) for name, gaps in ahead.items()}
+
+# %% [text]
+# *Above: medians over {=len(of["arithmetic", 0])} seeds' prompts with right and wrong completions; small marks are seeds. Below: $r^2$, over the completions to a prompt, between
+# $\|s\|^2$ and the completion's length, or the sum of the logit proxy over its tokens; and over tokens.*
+#
+# **The mean reward is nowhere the best baseline.** On arithmetic $b^*$ is {=rows[0][4]:.2f} at the base: wrong completions are blurted guesses with long
+# scores, so no baseline at all is better aimed (cosine {=mean(cosine, "R", "arithmetic", 0):.2f} against {=mean(cosine, "R − mean", "arithmetic", 0):.2f}). On the base of expressions
+# the usual wrong completion repeats the number and has a short score: $b^*$ is {=rows[3][4]:.2f} at $p$ = {=rows[3][2]:.2f}, and no baseline is the worst. After training
+# $p$ is near 1 and $b^*$ below ½ on both. That is to be expected: since $\mathbb E\,s = 0$, $m_+ = q\,\Delta m$ and
+# $m_- = -p\,\Delta m$, so the rarer kind has the longer mean score; with one parameter, $b^* = 1 - p$ ([lesson 0](00_five_minutes.ipynb)).
+#
+# **A group that is all right is not silent for a constant baseline**, and it knows something: its mean score is $q\,\Delta m$ on average,
+# with little noise. After 60 steps, leaving these groups out lowers the cosine from {=kept[0]:.2f} to {=left_out[0]:.2f} and from {=kept[1]:.2f} to {=left_out[1]:.2f}:
+# what no baseline has over the group's mean there, it has from them.
+#
+# ## Two bets on what is long
+#
+# Scores cost a pass each, so two published baselines weigh rewards by something cheaper. OPO ([2505.23585](https://arxiv.org/abs/2505.23585)) takes
+# $\|s\|^2$ for proportional to the completion's length. OTB ([2602.07078](https://arxiv.org/abs/2602.07078)) takes a token's share for the squared gradient of its log-probability in the
+# *logits*, $1 - 2\pi + \sum \pi^2$, and has a baseline for each position. Both are in verl.
+#
+# Length explains {=100 * fits[:, 0].min():.0f} to {=100 * fits[:, 0].max():.0f} % of the variance of $\|s\|^2$, the logits {=100 * fits[:, 1].min():.0f} to {=100 * fits[:, 1].max():.0f} %. On arithmetic long completions are the worked ones, which
+# are right and have short scores: there OPO's weight points the wrong way (cosine {=mean(cosine, "OPO", "arithmetic", 0):.2f} at the base, the mean's is {=mean(cosine, "R − mean", "arithmetic", 0):.2f}).
+# By more than .01 OPO is better aimed than the group's mean in {=better["OPO"]} of {=len(columns)} stages and worse in {=worse["OPO"]}, OTB in {=better["OTB"]} and {=worse["OTB"]}, $b^*$ from the
+# others' scores in {=better["best b of the others"]} and {=worse["best b of the others"]}, no baseline in {=better["R"]} and {=worse["R"]}.
+#
+# **What to do with it.** Measure $\|s\|^2$ for a few hundred right and wrong completions and work out $b^*$ from the odds. If it is far from the
+# mean reward, a constant for each prompt that is known from elsewhere (earlier epochs, a critic) beats the group's mean, and no baseline may.
+#
+# **What this cannot say.** How fast each learns: a quieter update is faster by little ([lesson 13](13_quiet_estimators.ipynb)), and what all-right groups do to the policy
+# besides. Two tasks, models of 152,192 parameters, completions of at most 56 tokens.
+#
+# ## Exercises
+#
+# **1. No baseline or the mean?** From which ratio $a_-/a_+$ on is $b = 0$ less noisy than $b = p$?
+
+
+# %% [exercise]
+def quieter_from(p):
+    """The least a- / a+ from which no baseline is less noisy than the exact mean reward p."""
+    return ...
+
+
+# %% [check]
+check("19.1", quieter_from)
+
+# %% [hint]
+# The noise is a parabola in b, lowest at b*. Which of 0 and p is nearer to it?
+
+
+# %% [solution]
+def quieter_from(p):
+    return (2 - p) / (1 - p)  # b* < p / 2, and b* = p / (p + (1 - p) ratio)
+
+
+# %% [wrong] falls below p
+def quieter_from(p):
+    return 1.0
+
+
+# %% [wrong] as noisy as
+def quieter_from(p):
+    return p / (1 + p)
+
+
+# %% [wrong] exchanged
+def quieter_from(p):
+    return (1 + p) / p
+
+
+# %% [markdown]
+# **2. OPO without its own reward.** OPO's baseline contains the completion's own reward, so it shrinks the gradient, by a different factor for
+# each length. Take it from the *other* completions of the group, without a loop.
+
+
+# %% [exercise]
+def opo_of_the_others(rewards, lengths):
+    """(P, G) and (P, G), tokens, to (P, G)."""
+    return ...
+
+
+# %% [check]
+check("19.2", opo_of_the_others)
+
+# %% [hint]
+# RLOO takes its own reward from the group's sum, and 1 from the number of completions. Here every completion counts with its length.
+
+
+# %% [solution]
+def opo_of_the_others(rewards, lengths):
+    weighted = lengths * rewards
+    return rewards - (weighted.sum(1, True) - weighted) / (lengths.sum(1, True) - lengths)
+
+
+# %% [wrong] OPO itself
+def opo_of_the_others(rewards, lengths):
+    return rewards - (lengths * rewards).sum(1, True) / lengths.sum(1, True)
+
+
+# %% [wrong] do not weigh
+def opo_of_the_others(rewards, lengths):
+    return rloo.compute_advantages(rewards=rewards)
+
+
+# %% [wrong] not less
+def opo_of_the_others(rewards, lengths):
+    weighted = rewards / lengths
+    return rewards - (weighted.sum(1, True) - weighted) / ((1 / lengths).sum(1, True) - 1 / lengths)
+
+
+# %% [markdown]
+# **3. What an all-right group knows.** Without a baseline its update is the mean score of its completions. What is that on average?
+
+
+# %% [exercise]
+def all_right_update(p, difference):
+    """From p and the vector dm = m+ - m-."""
+    return ...
+
+
+# %% [check]
+check("19.3", all_right_update)
+
+# %% [hint]
+# All scores together have the mean 0: $p\,m_+ + q\,m_- = 0$.
+
+
+# %% [solution]
+def all_right_update(p, difference):
+    return (1 - p) * difference
+
+
+# %% [wrong] only if its mean is subtracted
+def all_right_update(p, difference):
+    return 0 * difference
+
+
+# %% [wrong] mean score of a wrong completion
+def all_right_update(p, difference):
+    return p * difference
+
+
+# %% [wrong] gradient of p
+def all_right_update(p, difference):
+    return p * (1 - p) * difference
+
+
+# %% [markdown]
+# ## To remember
+#
+# - The least noisy constant baseline is the mean reward weighted by $\|s\|^2$; its odds are $\frac pq \cdot \frac{a_+}{a_-}$.
+# - It is the mean reward only where right and wrong scores are equally long, which nothing ensures; once wrong completions are rare
+#   it is well below.
+# - Length and logits say little of $\|s\|^2$ here. All-right groups carry signal that a group's mean throws away.
+#
+# Sources: the best baseline: Weaver and Tao, *The Optimal Reward Baseline for Gradient-Based Reinforcement Learning*, UAI 2001, and Greensmith,
+# Bartlett and Baxter, JMLR 2004; OPO, [2505.23585](https://arxiv.org/abs/2505.23585); OTB, [2602.07078](https://arxiv.org/abs/2602.07078). The measurements are ours
+# (`lessons/experiments/baselines.py`).
