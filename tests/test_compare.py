@@ -112,10 +112,10 @@ def test_the_changes_between_two_scripts_make_the_one_of_the_other(experiment, t
 def test_every_arm_has_its_own_folder_and_the_completions_of_all(tmp_path):
     """Where an arm appears in several experiments, it is the same."""
     program = Comparison(Config(), None)
-    arms = [of_script(name, rate) for name in SCRIPTS for rate in compare.RATES]
+    arms = [of_script(name, rate) for name in SCRIPTS for rate in (1e-4, 2e-4)]
     for experiment in ("shared", "no_kl", "pieces", "ablation", "reinforce", "group_size"):
         arms += program.arms(experiment).values()
-    assert len({(arm.name, str(arm)) for arm in arms}) == len({arm.name for arm in arms}) == 9 * 4 + 6 + 2 + 6 + 1 + 10
+    assert len({(arm.name, str(arm)) for arm in arms}) == len({arm.name for arm in arms}) == 9 * 2 + 6 + 2 + 6 + 1 + 10
     runs = [Run(arm, 0, 60, "cpu") for arm in arms]
     assert len({run.folder(tmp_path) for run in runs}) == len({arm.name for arm in arms})
     for config in (run.config(tmp_path) for run in runs):
@@ -180,7 +180,7 @@ def fake(arms) -> dict[str, list[dict]]:
 
 
 def names_of(experiment: str) -> list[str]:
-    if experiment in ("matched", *compare.TUNED):
+    if experiment == "matched":
         return list(compare_tables.LADDER)
     return list(Comparison(Config(), None).arms(experiment))
 
@@ -188,32 +188,25 @@ def names_of(experiment: str) -> list[str]:
 def results_of(experiment: str, runs: dict) -> dict:
     """The numbers of an experiment from the summaries of its runs."""
     results = {"seeds": [0, 1, 2, 3], "arms": compare_tables.training_numbers(runs)}
-    if experiment == "tuned":
-        results["tuning"] = {name: {"0.0001": [0.5], "0.0002": [0.6], "0.0004": [0.6]} for name in SCRIPTS}
-        results["tuning"]["DAPO"] = {"0.0001": [0.5], "0.0002": [0.6]}
     return results | compare_tables.compared(experiment, results["arms"])
 
 
 @with_stats
 def test_the_headline_shows_a_run_once():
-    """Five experiments in one table: where a rate is that of `shared`, the run is the same and has no second number."""
+    """Three experiments in one table: where a rate is that of `shared`, the run is the same and has no second number."""
     results = {name: results_of(name, fake(names_of(name))) for name in ("shared", *compare_tables.UNTESTED)}
     results["matched"]["arms"]["PPO"]["learning_rate"] = 1e-4
     rows = {row.split(" | ")[0][2:]: row.split(" | ")[3:] for row in compare_tables.headline(results).splitlines()}
-    numbers = {"no_kl": "at_budget", "matched": "at_budget", "tuned_mean": "mean_accuracy"}
-    gaps = {n: compare_tables.change(compare_tables.find(results[n], "PPO", "GRPO", of)) for n, of in numbers.items()}
-    assert rows["PPO"] == [gaps["no_kl"], f"1e-4: {gaps['matched']}", "2e-4", f"2e-4: {gaps['tuned_mean']} |"]
-    assert rows["GRPO"] == ["", "2e-4", "2e-4", "2e-4 |"] and rows["RLOO"][1:] == ["", "", " |"]
-    assert "(the edge)" in rows["DAPO"][2] and "**" not in str(rows)
-    results.pop("tuned")
+    gaps = [compare_tables.change(compare_tables.find(results[n], "PPO", "GRPO")) for n in ("no_kl", "matched")]
+    assert rows["PPO"] == [gaps[0], f"1e-4: {gaps[1]} |"] and "**" not in str(rows)
+    assert rows["GRPO"] == ["", "2e-4 |"] and rows["RLOO"][1:] == [" |"]
+    results.pop("no_kl")
     own = compare_tables.texts(results)[compare_tables.README]
-    assert len(own["headline"].splitlines()[0].split(" | ")) == 6 and "matched" not in own
+    assert len(own["headline"].splitlines()[0].split(" | ")) == 4 and "matched" not in own
 
 
 @with_stats
-@pytest.mark.parametrize(
-    "experiment", ["shared", "no_kl", "matched", "tuned", "tuned_mean", "pieces", "ablation", "reinforce", "group_size"]
-)
+@pytest.mark.parametrize("experiment", ["shared", "no_kl", "matched", "pieces", "ablation", "reinforce", "group_size"])
 def test_every_experiment_has_its_table_and_its_figure(experiment, tmp_path):
     """At most seven columns, every comparison of the family in it, true differences bold if tested, and a figure."""
     runs = fake(names_of(experiment))
@@ -234,8 +227,7 @@ def test_every_experiment_has_its_table_and_its_figure(experiment, tmp_path):
                 column = rows[0].split(" | ").index("at 15,360 completions")
                 assert row.split(" | ")[column] == grid.cell(of["at_budget"])
     assert (text.count("at 65,360") == 1) == (experiment in ("shared", *compare_tables.UNTESTED))
-    assert ("| 2e-4 (the edge) |" in text) == (experiment == "tuned") and text.count("(the edge)") <= 1
-    sds = [c["sd"] for c in results["comparisons"] if c["number"] in ("at_budget", "mean_accuracy")]
+    sds = [c["sd"] for c in results["comparisons"] if c["number"] == "at_budget"]
     assert results["sd"] == pytest.approx(np.median(sds), rel=1e-3)
     assert f"takes {results['seeds_for_a_point']} seeds." in words
     compare_figures.draw(experiment, runs, results, tmp_path / "figure.png")
@@ -286,29 +278,15 @@ def test_samplings_are_compared_problem_by_problem():
     assert text.count("**") == 2 * 2 and "2 of 3 comparisons are bold" in " ".join(text.split())
 
 
-def test_rates_are_the_best_of_tuning_and_those_of_equal_updates(monkeypatch):
-    """Tuning seeds are not compared. A diverged run counts as 0. A best rate at the edge widens the rates."""
-    asked, lengths = [], {"reinforce": 0.04}
-
+def test_matched_rates_are_those_of_equal_updates(monkeypatch):
     def answer(grid, function, runs, name="runs"):
-        asked.extend(run.seed for run in runs)
         for run in runs:
-            rate = run.arm.settings.get("learning_rate", 2e-4)
-            accuracy = {"at_budget": 0.9 - 0.2 * abs(np.log2(rate / 7e-4)), "mean_accuracy": -abs(np.log2(rate / 5e-5))}
-            accuracy["update_norm"] = lengths.get(run.arm.script, 0.02)
-            number = {"diverged": "loss"} if rate == 8e-4 and run.seed == 101 else accuracy
-            yield {"arm": {"name": run.arm.name}, "seed": run.seed} | number
+            length = 0.04 if run.arm.script == "reinforce" else 0.02
+            yield {"arm": {"name": run.arm.name}, "seed": run.seed, "update_norm": length}
 
     monkeypatch.setattr(grid.Grid, "run", answer)
     monkeypatch.setattr(grid.Grid, "path", Path(), raising=False)
     program = Comparison(Config(), grid.Grid.__new__(grid.Grid))
-    for experiment, best in (("tuned", 4e-4), ("tuned_mean", 5e-5)):  # 8e-4 would win if it did not diverge
-        rates = {name: arm.settings.get("learning_rate") for name, arm in program.arms(experiment).items()}
-        assert rates == dict.fromkeys(compare_tables.LADDER, best) and set(asked) == {100, 101, 102}
-    assert [*program.tuning("tuned_mean")["DAPO"]] == [2.5e-5, 5e-5, *compare.RATES]
-    assert compare.best_rate({1e-4: [0.5, 0.7], 2e-4: [0.6, 0.6], 4e-4: [0.6, 0.5]}) == 1e-4
-    Comparison(Config(first_seed=200), program.grid).tuning("tuned")
-    assert set(asked) == {100, 101, 102, 300, 301, 302}
     assert program.matched_rates() == dict.fromkeys(compare_tables.LADDER, 2e-4) | {"REINFORCE": 7.9e-5}  # / 2^(4/3)
 
 
@@ -395,8 +373,7 @@ def test_what_is_published_is_whole(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("module", "settings", "message"),
     [
-        (compare, {"seeds": 1}, r"--seeds must be from 2 \(for an interval\) to 100 \(others tune\), not 1"),
-        (compare, {"seeds": 101}, "not 101"),
+        (compare, {"seeds": 1}, "--seeds must be 2 or more, not 1"),
         (compare, {"quick": True, "steps": 10}, "--quick chooses seeds and steps itself; leave out --steps"),
         (compare, {"publish": True, "first_seed": 200}, "leave out --first_seed"),
         (compare, {"device": "nosuch"}, "device 'nosuch' is not available here"),

@@ -11,8 +11,6 @@ continued. Experiments:
     shared       all nine scripts at one learning rate
     no_kl        all nine without a KL term
     matched      the ladder's five, at rates at which all mean updates are as long as GRPO's
-    tuned        the ladder's five, each at its best rate on three seeds that are used for nothing else
-    tuned_mean   the same, with the rate that is best for the mean over training
     pieces       GRPO with one of Dr. GRPO's two changes: no / sigma, no / length
     ablation     from GRPO to DAPO one change at a time, as in DAPO's Table 1
     reinforce    from GRPO to REINFORCE one change at a time
@@ -23,7 +21,7 @@ With --publish the numbers go to results.json, the figures to figures/, and the 
 (and one onto the front page). Statistics need `pip install -e '.[stats]'`.
 """
 
-from toy_env import Diverged, RunFailed, UsageError, take_over_ctrl_c
+from toy_env import Diverged, RunFailed, take_over_ctrl_c
 
 if __name__ == "__main__":
     take_over_ctrl_c()
@@ -55,10 +53,9 @@ from toy_env.model import load_policy, pick_device
 SCRIPTS = LADDER | {"RLOO": "rloo", "MaxRL": "maxrl", "GSPO": "gspo", "CISPO": "cispo"}
 COMMON = {"eval_every": 5, "measure_updates": True}  # settings of every run
 OFTEN = {"eval_every": 2}  # with dynamic sampling, whose batches are larger, so that curves have as many points
-RATE, RATES = 2e-4, (1e-4, 2e-4, 4e-4, 8e-4)  # of a tuning, which goes on to half or twice of a best one at the edge
+RATE = 2e-4
 GROUP_SIZES, BATCH = (2, 4, 8, 16, 32, 64), 256  # completions
 KS, SAMPLES = (1, 2, 4, 8, 16, 32, 64), 128  # of pass@k and majority@k
-TUNING = 100  # the seeds that choose learning rates begin this far behind the first of the comparison
 
 # At the defaults no completion reaches the limit of 56 tokens, and with 4 updates a batch the clip hardly ever binds.
 ABLATION_SETTING = {"max_new_tokens": 36, "num_minibatches": 16}
@@ -71,16 +68,14 @@ ABLATION = {  # the change against the row above; the rows above the token-level
     "+ token-level loss": {},
     "+ dynamic sampling": {"dynamic_sampling": True} | OFTEN,
 }
-Experiment = Literal[
-    "shared", "no_kl", "matched", "tuned", "tuned_mean", "pieces", "ablation", "reinforce", "sampling", "group_size"
-]
+Experiment = Literal["shared", "no_kl", "matched", "pieces", "ablation", "reinforce", "sampling", "group_size"]
 
 
 @dataclass
 class Config(GridConfig):
     experiments: tuple[Experiment, ...] = ()  # names of the above; none: shared, or with --publish all
     first_seed: at_least(0) = 0  # the first seed of every comparison
-    seeds: int = 10  # seeds first_seed, first_seed + 1, ...
+    seeds: at_least(2, 1000) = 10  # seeds first_seed, first_seed + 1, ...
     steps: at_least(1) = 60  # rollout batches of every run
     quick: bool = False  # 3 seeds and 25 steps, in the folder OUTPUT-quick
     device: str = "auto"  # auto (cuda, else mps, else cpu), cuda, mps or cpu
@@ -89,8 +84,6 @@ class Config(GridConfig):
     QUICK = {"seeds": 3, "steps": 25}
 
     def check(self) -> None:
-        if not 2 <= self.seeds <= TUNING:
-            raise UsageError(f"--seeds must be from 2 (for an interval) to {TUNING} (others tune), not {self.seeds}")
         pick_device(self.device)
         super().check()
 
@@ -172,7 +165,6 @@ def without_kl() -> dict[str, Arm]:
 FIXED = {
     "pieces": pieces, "ablation": ablation, "reinforce": to_reinforce, "group_size": group_size, "no_kl": without_kl,
 }  # fmt: skip
-TUNED = {"tuned": "at_budget", "tuned_mean": "mean_accuracy"}  # what the rates are chosen for
 
 
 # ---------------------------------------------------------------------- a run
@@ -292,7 +284,7 @@ class Comparison:
         first, seeds = self.config.first_seed, self.config.seeds
         return range(first, first + (min(seeds, 6) if experiment == "group_size" else seeds))
 
-    def train(self, arms: dict, seeds: range, what: str) -> dict:
+    def train(self, arms: dict, seeds: range) -> dict:
         """The summaries of each arm's runs, by seed; None for a run that diverged, for which a line is printed.
 
         Raises RunFailed if all runs of an arm of the comparison diverged.
@@ -304,18 +296,16 @@ class Comparison:
             if "diverged" in run:
                 print(f"{run['arm']['name']}, seed {run['seed']}: {run['diverged']}")
             summaries.setdefault(run["arm"]["name"], []).append(None if "diverged" in run else run)
-        if what != "tuning" and (lost := [name for name, arm in arms.items() if not any(summaries[arm.name])]):
+        if lost := [name for name, arm in arms.items() if not any(summaries[arm.name])]:
             raise RunFailed(f"every run of {', '.join(lost)} diverged, so that there is nothing to compare")
         return {name: summaries[arm.name] for name, arm in arms.items()}
 
     def arms(self, experiment: str) -> dict[str, Arm]:
-        """The arms by their names in the tables. `matched` and TUNED make the runs that choose learning rates."""
+        """The arms by their names in the tables. `matched` makes the runs of `shared`, which tell the rates."""
         if experiment in FIXED:
             return FIXED[experiment]()
         if experiment == "matched":
             return {name: of_script(name, rate) for name, rate in self.matched_rates().items()}
-        if experiment in TUNED:
-            return {name: of_script(name, best_rate(rates)) for name, rates in self.tuning(experiment).items()}
         return {name: of_script(name) for name in SCRIPTS}
 
     def matched_rates(self) -> dict[str, float]:
@@ -324,34 +314,17 @@ class Comparison:
         Under Adam the mean length grows a little slower than the rate, about with its power 0.75: REINFORCE's from
         .0175 to .0269 between 1.13e-4 and 2e-4. The table shows how well the lengths agree.
         """
-        summaries = self.train(ladder(), self.seeds(), "shared")
+        summaries = self.train(ladder(), self.seeds())
         lengths = {name: np.mean([run["update_norm"] for run in runs if run]) for name, runs in summaries.items()}
         return {
             name: float(f"{RATE * (lengths['GRPO'] / length) ** (1 / 0.75):.2g}") for name, length in lengths.items()
         }
 
-    def tuning(self, experiment: str) -> dict[str, dict[float, list[float]]]:
-        """What the rates are chosen for, by script, learning rate and tuning seed; 0 for a run that diverged. A best
-        rate at the edge widens the script's rates."""
-        first = self.config.first_seed + TUNING
-        seeds = range(first, first + (1 if self.config.quick else 3))
-        rates = {name: set(RATES) for name in LADDER}
-        while True:
-            arms = {(name, rate): of_script(name, rate) for name in LADDER for rate in sorted(rates[name])}
-            results: dict[str, dict[float, list[float]]] = {name: {} for name in LADDER}
-            for (name, rate), runs in self.train(arms, seeds, "tuning").items():
-                results[name][rate] = [run[TUNED[experiment]] if run else 0.0 for run in runs]
-            wider = {name: beyond(best_rate(of_one), of_one) for name, of_one in results.items()}
-            if not any(wider.values()):
-                return results
-            for name, of_one in wider.items():
-                rates[name] |= of_one
-
     def sampling(self) -> dict[str, dict[str, np.ndarray]]:
         """pass@k and majority@k of the base and of each script of the ladder: arrays (seeds, KS, problems)."""
         steps, device = self.config.steps, self.config.device
         runs = [Run(Arm("base", ""), 0, steps, device)]
-        for name, trained in self.train(ladder(), self.seeds(), "shared").items():
+        for name, trained in self.train(ladder(), self.seeds()).items():
             runs += [Run(of_script(name), run["seed"], steps, device) for run in trained if run]
         rates: dict[str, dict[str, list]] = {}
         for result in self.grid.run(partial(sample_many, output=self.grid.path), runs, "samples"):
@@ -369,24 +342,11 @@ class Comparison:
             rates = self.sampling()
             compare_figures.draw_sampling(rates, KS, figure)
             return numbers | compare_tables.sampling_numbers(rates, KS), figure
-        runs = self.train(self.arms(experiment), seeds, experiment)
+        runs = self.train(self.arms(experiment), seeds)
         numbers["arms"] = compare_tables.training_numbers(runs)
-        if experiment in TUNED:
-            tuning = self.tuning(experiment).items()
-            numbers["tuning"] = {name: {f"{rate:g}": rates[rate] for rate in rates} for name, rates in tuning}
         numbers |= compare_tables.compared(experiment, numbers["arms"])
         compare_figures.draw(experiment, runs, numbers, figure)
         return numbers, figure
-
-
-def best_rate(accuracy: dict[float, list[float]]) -> float:
-    """The learning rate with the best mean; the smallest of equals."""
-    return max(sorted(accuracy), key=lambda rate: np.mean(accuracy[rate]))
-
-
-def beyond(best: float, rates) -> set[float]:
-    """The rate to try next if the best is at an edge."""
-    return {best / 2} if best == min(rates) else {2 * best} if best == max(rates) else set()
 
 
 def publish(experiment: str, numbers: dict, figure: Path) -> None:

@@ -24,8 +24,6 @@ DASHES, MARKERS = ("-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)), (0, (2, 1))), 
 PANELS = {  # what each shows: held-out accuracy over completions or optimizer steps, or a metric over rollout batches
     "shared": ("completions", "updates", "length_wrong", "entropy", "silent", "clipped"),
     "matched": ("completions", "updates", "update_norm"),
-    "tuned": ("completions", "updates", "update_norm"),
-    "tuned_mean": ("completions", "updates", "update_norm"),
     "no_kl": ("completions", "updates", "entropy"),
     "pieces": ("completions", "length_wrong", "entropy"),
     "reinforce": ("completions", "updates", "entropy"),

@@ -22,8 +22,7 @@ NUMBERS = (
 )  # fmt: skip
 SAMPLED = (("pass", 1), ("majority", 64), ("pass", 4), ("pass", 64))
 UNTESTED = {  # they ask again which script differs from GRPO, which `shared` tests: their columns beside its own
-    "no_kl": "without KL", "matched": "at equal update length", "tuned": "at its best rate",
-    "tuned_mean": "mean over training, at the best rate for it",
+    "no_kl": "without KL", "matched": "at equal update length",
 }  # fmt: skip
 STEPWISE = ("ablation", "reinforce")  # each arm is compared with the one above it
 AIME_2024 = (30, 36, 38, 41, 42, 50)  # of the rows of DAPO's Table 1
@@ -31,8 +30,6 @@ BESIDE = {  # the columns to the left and to the right of the accuracy
     "shared": ([], ["goes on to"]),
     "no_kl": ([], ["goes on to"]),
     "matched": (["learning rate, update length"], ["goes on to"]),
-    "tuned": (["learning rate"], ["goes on to"]),
-    "tuned_mean": (["learning rate"], ["goes on to"]),
     "ablation": (["AIME 2024, published"], ["silent share trained on", "goes on to"]),
     "reinforce": ([], ["update length", "entropy"]),
 }
@@ -89,8 +86,7 @@ def family(experiment: str, arms: dict) -> list[tuple[str, str, str]]:
         against_8 = [(f"{script}, G = {G}", f"{script}, G = 8", "at_budget")
                      for script in ("GRPO", "Dr. GRPO") for G in sizes(arms) if G != 8]  # fmt: skip
         return against_8 + [(f"Dr. GRPO, G = {G}", f"GRPO, G = {G}", "at_budget") for G in sizes(arms)]
-    numbers = {"pieces": ("at_budget", "length_wrong", "entropy"), "tuned_mean": ("mean_accuracy",)}
-    numbers = numbers.get(experiment, ("at_budget",))
+    numbers = ("at_budget", "length_wrong", "entropy") if experiment == "pieces" else ("at_budget",)
     return [(arm, "GRPO", number) for arm in arms if arm != "GRPO" for number in numbers]
 
 
@@ -104,7 +100,7 @@ def compared(experiment: str, arms: dict) -> dict:
         comparisons.append({"arm": arm, "other": other, "number": number} | gap)
     if experiment not in UNTESTED:
         paired.holm(comparisons)
-    spread = [c["sd"] for c in comparisons if c["number"] in ("at_budget", "mean_accuracy") and c["sd"]]
+    spread = [c["sd"] for c in comparisons if c["number"] == "at_budget" and c["sd"]]
     sd = float(np.median(spread)) if spread else None
     return {"comparisons": comparisons, "sd": sd, "seeds_for_a_point": sd and paired.seeds_needed(sd, 0.01)}
 
@@ -147,29 +143,23 @@ def accuracy_table(experiment: str, results: dict) -> str:
     """Accuracy at the budget beside its difference: from GRPO, or, in `ablation` and `reinforce`, from the arm above.
     Around them stands what else the experiment shows."""
     other, rows, (left, right) = "" if experiment in STEPWISE else "GRPO", [], BESIDE[experiment]
-    number, title = "at_budget", budget_of(results)
-    if experiment == "tuned_mean":
-        number, title = "mean_accuracy", "mean over training"
     first, above = ("script", "GRPO") if other else ("change, on top of the row above", "the row above")
     for row, (arm, n) in enumerate(results["arms"].items()):
-        cells = [cell(n[number]), change(find(results, arm, other, number)) if other not in ("", arm) else ""]
+        cells = [cell(n["at_budget"]), change(find(results, arm, other)) if other not in ("", arm) else ""]
         shown = {"update length": cell(n["update_norm"], 4), "entropy": cell(n["entropy"]), "goes on to": goes_on(n)}
-        shown["learning rate"] = rate(results, arm)
-        shown["learning rate, update length"] = f"{shown['learning rate']}, {shown['update length']}"
+        shown["learning rate, update length"] = f"{rate(n)}, {shown['update length']}"
         if experiment == "ablation":
             silent = n["silent_trained_on"]
             shown["silent share trained on"] = cell(silent, 2) if any(silent["seeds"]) else "0, by construction"
             shown["AIME 2024, published"] = str(AIME_2024[row])
         rows.append([arm, *map(shown.get, left), *cells, *map(shown.get, right)])
         other = arm if experiment in STEPWISE else other
-    return markdown([first, *left, title, f"against {above}", *right], rows)
+    return markdown([first, *left, budget_of(results), f"against {above}", *right], rows)
 
 
-def rate(results: dict, arm: str) -> str:
-    """An arm's learning rate, and whether it is at the edge of the grid that it was chosen from."""
-    chosen = results["arms"][arm]["learning_rate"]
-    edges = [*map(float, results["tuning"][arm])] if "tuning" in results else [0.0]
-    return f"{1e4 * chosen:g}e-4" + " (the edge)" * (chosen in (edges[0], edges[-1]))
+def rate(numbers: dict) -> str:
+    """An arm's learning rate."""
+    return f"{1e4 * numbers['learning_rate']:g}e-4"
 
 
 def headline(results: dict) -> str:
@@ -181,10 +171,9 @@ def headline(results: dict) -> str:
         for name in again:
             of_one, shown = results[name], []
             if arm in of_one["arms"]:
-                same = name in ("matched", "tuned") and of_one["arms"][arm]["learning_rate"] == n["learning_rate"]
-                shown = [rate(of_one, arm)] if name != "no_kl" else []
-                number = "mean_accuracy" if name == "tuned_mean" else "at_budget"
-                shown += [change(find(of_one, arm, "GRPO", number))] if arm != "GRPO" and not same else []
+                same = name == "matched" and of_one["arms"][arm]["learning_rate"] == n["learning_rate"]
+                shown = [rate(of_one["arms"][arm])] if name == "matched" else []
+                shown += [change(find(of_one, arm, "GRPO"))] if arm != "GRPO" and not same else []
             cells.append(": ".join(shown))
         rows.append([arm, *cells])
     titles = ["script", "as it stands", "against GRPO", *(UNTESTED[name] for name in again)]
