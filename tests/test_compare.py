@@ -193,7 +193,7 @@ def results_of(experiment: str, runs: dict) -> dict:
 
 @with_stats
 def test_the_headline_shows_a_run_once():
-    """Three experiments in one table: where a rate is that of `shared`, the run is the same and has no second number."""
+    """Where a rate is that of `shared`, the run is the same and has no second number."""
     results = {name: results_of(name, fake(names_of(name))) for name in ("shared", *compare_tables.UNTESTED)}
     results["matched"]["arms"]["PPO"]["learning_rate"] = 1e-4
     rows = {row.split(" | ")[0][2:]: row.split(" | ")[3:] for row in compare_tables.headline(results).splitlines()}

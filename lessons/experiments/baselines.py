@@ -9,7 +9,7 @@ it, 15,360 completions in batches of 256. Five questions, in the order of the ru
 
     baseline   which baseline, on two tasks, with one update a batch, each at its best rate
     updates    the same with four updates a batch, for R with and without all-right groups, and R - mean
-    kl         the scripts without the KL, and GRPO with the KL on mixed groups only
+    kl         GRPO with the KL, with it on mixed groups only, and without (compare.py's no_kl has the other scripts)
     sign       R, 2R - 1, R - mean and R - 1 in groups of 2 to 16
     budget     which group size after 1,024 to 61,440 completions, at one rate (five seeds)
 
@@ -34,7 +34,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from algorithms import dr_grpo, grpo, maxrl, rloo
+from algorithms import dr_grpo, grpo
 from lessons.experiments.estimators import ESTIMATORS, STEPS, Batch, Completions, collect, policy_of, true_gradient
 from lessons.experiments.grid import Grid, GridConfig, rounded
 from lessons.experiments.learning import learn, measured_batch, proxies, token_squares
@@ -81,7 +81,6 @@ BASELINES = [name for name in ADVANTAGES if name != "2R − 1"]
 WITH_UPDATES = ("R", "R, all-right groups left out", "R − mean")  # also with four updates a batch
 MEASURED = {"OTB": ("proxies",), "best b of the others": ("squared",)}
 OUTCOMES = ("end", "training")
-SCRIPTS = {"GRPO": grpo, "Dr. GRPO": dr_grpo, "RLOO": rloo, "MaxRL": maxrl}
 KL = {"none": 0.0, "all groups": 0.04, "mixed groups": 0.04}
 
 # Committed before the first run, from lesson 13's cosines of a batch with the gradient (the mean of three steps of
@@ -112,7 +111,7 @@ class Run:
     """One training run."""
 
     task: str
-    advantage: str  # one of ADVANTAGES, or of SCRIPTS
+    advantage: str  # one of ADVANTAGES, or GRPO
     minibatches: int
     rate: float
     seed: int
@@ -124,11 +123,11 @@ class Run:
 def train(run: Run) -> dict:
     """Train a policy. Returns its accuracy at the end, at BUDGETS where the run is about these, and over training; 0
     if it diverges."""
-    script = SCRIPTS.get(run.advantage, dr_grpo)
+    script = grpo if run.advantage == "GRPO" else dr_grpo
 
     def advantages(batch: Batch, step: int) -> np.ndarray:
-        if run.advantage in SCRIPTS:
-            return script.compute_advantages(rewards=torch.from_numpy(batch.rewards)).numpy()
+        if script is grpo:
+            return grpo.compute_advantages(rewards=torch.from_numpy(batch.rewards)).numpy()
         return ADVANTAGES[run.advantage](batch)
 
     kl = {"kl_coef": KL[run.kl], "kl_on_silent": run.kl != "mixed groups"}
@@ -264,8 +263,7 @@ def best_rates(grid: Grid, runs: list[Run]) -> dict[Run, dict[str, float]]:
 
 def questions(seeds: range) -> list[Run]:
     """The runs of all questions but the first, at one rate."""
-    runs = [Run(TASKS[0], name, 4, RATE, seed, kl=kl) for name in SCRIPTS for kl in KL for seed in seeds
-            if kl != "mixed groups" or name == "GRPO"]  # fmt: skip
+    runs = [Run(TASKS[0], "GRPO", 4, RATE, seed, kl=kl) for kl in KL for seed in seeds]
     runs += [Run(TASKS[0], name, 4, RATE, seed, G) for name in SIGNS for G in SIGN_SIZES for seed in seeds]
     return runs + [Run(TASKS[0], "R − mean", 4, RATE, seed, G, steps=BUDGETS[-1]) for seed in seeds[:5]
                    for G in GROUP_SIZES]  # fmt: skip
