@@ -4,6 +4,7 @@ import contextlib
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -226,12 +227,26 @@ def test_every_experiment_has_its_table_and_its_figure(experiment, tmp_path):
             if "at 15,360 completions" in rows[0]:
                 column = rows[0].split(" | ").index("at 15,360 completions")
                 assert row.split(" | ")[column] == grid.cell(of["at_budget"])
-    assert (text.count("at 65,360") == 1) == (experiment in ("shared", *compare_tables.UNTESTED))
+    assert (text.count("at 65,360") == 1) == (experiment in ("shared", "matched"))
     sds = [c["sd"] for c in results["comparisons"] if c["number"] == "at_budget"]
     assert results["sd"] == pytest.approx(np.median(sds), rel=1e-3)
     assert f"takes {results['seeds_for_a_point']} seeds." in words
     compare_figures.draw(experiment, runs, results, tmp_path / "figure.png")
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
+
+
+@with_stats
+@pytest.mark.parametrize("first_seed", [0, 200])
+def test_scripts_without_a_kl_stand_beside_those_that_lost_theirs(first_seed, monkeypatch):
+    """Their committed numbers, if these are of the same seeds."""
+    shared = {"seeds": [*range(10)], "steps": 60, "arms": compare_tables.training_numbers(fake(list(SCRIPTS)))}
+    monkeypatch.setattr(compare_tables, "load", lambda: {"shared": shared})
+    monkeypatch.setattr(compare_figures, "draw", lambda *_: None)
+    monkeypatch.setattr(Comparison, "train", lambda self, arms, seeds: fake(list(arms)))
+    folder = SimpleNamespace(path=Path())
+    numbers, _ = Comparison(Config(first_seed=first_seed), folder).run("no_kl")
+    assert [*numbers["arms"]] == [name for name in SCRIPTS if not first_seed or name in compare.without_kl()]
+    assert first_seed or numbers["arms"]["DAPO"] == shared["arms"]["DAPO"]
 
 
 @with_stats
