@@ -74,7 +74,7 @@ def test_every_row_has_the_logps_it_has_alone(which, temperature, request, token
 
 SIZE = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "initializer_range": 0.4}
 LLAMA_LIKE = SIZE | {"intermediate_size": 32, "head_dim": 8, "num_key_value_heads": 2}
-FAMILIES = {  # rotary, learned and linear-bias positions, sliding windows, experts, sinks, and convolutions beside attention
+FAMILIES = {  # rotary, learned and linear-bias positions, sliding windows, experts, sinks; lfm2: convolutions, too
     "qwen3": LLAMA_LIKE,
     "gemma2": LLAMA_LIKE | {"sliding_window": 6},
     "mistral": LLAMA_LIKE | {"sliding_window": 6},
