@@ -84,12 +84,6 @@ def test_a_damaged_file_is_one_line(text, tmp_path, here):
     assert (tmp_path / "runs.json").read_text("utf-8") == text
 
 
-def test_a_folder_that_cannot_be_made_is_one_line(tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(UsageError, match="cannot use .*file/x.*choose another --output$"):
-        Grid(GridConfig(output=str(tmp_path / "file/x")), "x.py")
-
-
 PROGRAM = """
 import sys
 sys.path.insert(0, 'tests')
