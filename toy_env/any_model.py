@@ -126,7 +126,7 @@ def is_in_bfloat16(policy) -> bool:
 
 def keep_casts(policy) -> contextlib.AbstractContextManager:
     """A context, for use without gradient, that casts the weights to bfloat16 once instead of in every forward pass: an
-    enclosing autocast keeps the casts made inside it (`lessons/experiments/bench_rollout.py` times it)."""
+    enclosing autocast keeps the casts made inside it (`lessons/experiments/bench_speed.py` times it)."""
     return torch.autocast(policy.device.type, enabled=False) if is_in_bfloat16(policy) else contextlib.nullcontext()
 
 

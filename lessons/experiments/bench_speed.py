@@ -1,7 +1,7 @@
 """A step of grpo.py against the same step of TRL's GRPOTrainer and against a floor. A benchmark, not a test.
 
     pip install -e '.[parity]'                          for TRL
-    python lessons/experiments/bench_speed.py           about 10 minutes; leave the machine alone meanwhile
+    python lessons/experiments/bench_speed.py           about 15 minutes; leave the machine alone meanwhile
     python lessons/experiments/bench_speed.py --device cuda
 
 With --publish the numbers go to bench_speed.json beside this file and, as tables, into README.md there.
@@ -12,6 +12,10 @@ learning rate is 1e-12, so that the policy does not change and all steps sample 
 loop can do without: the forward passes of the decode loop, and one forward and one backward pass over as many tokens,
 without padding. It draws nothing, scores nothing, and has neither a reference model nor an optimizer. The larger model
 is the shipped one inside matrices of ten times the size, zero elsewhere: it computes the same logits.
+
+What makes our step fast is timed too, each thing against the usual way: the sampler against `model.generate`; how many
+tokens cost as much as one more pass, which decides how much padding is worth it (`any_model.passes`); and in bfloat16,
+casting the weights once for a rollout against once for every token.
 """
 
 from toy_env import RunFailed, UsageError, take_over_ctrl_c
@@ -28,19 +32,31 @@ import platform
 import random
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
+from types import SimpleNamespace
 
+import torch
+
+from algorithms import grpo
 from lessons.experiments.grid import compact, markdown, refuse_partial_publish, rounded, write_pages
 from lessons.experiments.pool import begin
+from toy_env import rollout as sampling
+from toy_env.any_model import cache_name, compute_in_bfloat16, keep_casts
 from toy_env.arithmetic import LEVELS, Problem, sample_problems
 from toy_env.cli import at_least, run_main, silence
-from toy_env.model import pick_device
+from toy_env.model import encode_prompts, load_policy, locate, pick_device
+from toy_env.rollout import completion_logps, position_ids, sample
 
 RESULTS = Path(__file__).parent / "bench_speed.json"
 PROMPTS, GROUP, LIMIT, MINIBATCHES = 32, 8, 56, 4
+SCORED = "log-probs of old and reference policy"
+PARTS = ("sampling", SCORED, "forward", "backward", "optimizer")  # of a step
 
 
 @dataclass
@@ -65,65 +81,54 @@ class Stopwatch:
 
     def __init__(self, connection, device: str) -> None:
         self.connection, self.device, self.warm = connection, device, False
-        self.parts: dict[str, float] = {}
-        self.started = 0.0
+        self.parts, self.started = Counter(), 0.0
 
     def clock(self) -> float:
         if self.device == "cuda":
-            import torch
-
             torch.cuda.synchronize()
         return time.perf_counter()
 
-    def timed(self, part: str, function: Callable) -> Callable:
-        def wrapped(*args, **kwargs):
+    def time(self, owner, name: str, part: str = "") -> None:
+        """Have owner.name, from now on, add its seconds to a part. Without a name for it, what owner.name returns are
+        log-probabilities: "forward" with a gradient, SCORED without."""
+        function = getattr(owner, name)
+
+        def timed(*args, **kwargs):
             started = self.clock()
             result = function(*args, **kwargs)
-            self.parts[part] = self.parts.get(part, 0.0) + self.clock() - started
+            logps = result[0] if isinstance(result, tuple) else result
+            self.parts[part or ("forward" if logps.requires_grad else SCORED)] += self.clock() - started
             return result
 
-        return wrapped
+        setattr(owner, name, timed)
 
-    def step_done(self, rollout=None) -> None:
+    def step_done(self, **numbers: int) -> None:
         import resource  # Windows has none, and its tests import this file
 
         seconds = self.clock() - self.started
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024  # MiB on Linux
         if self.device == "cuda":
-            import torch
-
             memory = torch.cuda.max_memory_allocated() / 2**20
-        report = {"seconds": seconds, "parts": self.parts, "memory": memory}
         if self.warm:
-            self.connection.send(report | ({"tokens": int(rollout.mask.sum())} if rollout else {}))
+            self.connection.send({"seconds": seconds, "parts": self.parts, "memory": memory, **numbers})
         self.warm = True
         self.connection.recv()
-        self.parts, self.started = {}, self.clock()
+        self.parts, self.started = Counter(), self.clock()
 
 
 def ours(connection, device: str, model: str) -> None:
     """grpo.train itself."""
-    import torch
-
-    from algorithms import grpo
-
-    watch = Stopwatch(connection, device)
-    log = grpo.Run.log
+    watch, log = Stopwatch(connection, device), grpo.Run.log
 
     def log_and_report(run, step, *, rollout, rewards) -> None:
         log(run, step, rollout=rollout, rewards=rewards)
-        watch.step_done(rollout)
+        watch.step_done(tokens=int(rollout.mask.sum()))
 
-    completion_logps = grpo.completion_logps
-
-    def logps(policy, *args):
-        part = "forward" if next(policy.parameters()).requires_grad else "reference log-probs"
-        return watch.timed(part, completion_logps)(policy, *args)
-
-    grpo.Run.log, grpo.completion_logps = log_and_report, logps
-    grpo.sample = watch.timed("sampling", grpo.sample)
-    torch.Tensor.backward = watch.timed("backward", torch.Tensor.backward)
-    torch.optim.AdamW.step = watch.timed("optimizer", torch.optim.AdamW.step)
+    grpo.Run.log = log_and_report
+    watch.time(grpo, "sample", "sampling")
+    watch.time(grpo, "completion_logps")
+    watch.time(torch.Tensor, "backward", "backward")
+    watch.time(torch.optim.AdamW, "step", "optimizer")
     endless = {"steps": 10**6, "save_every": 10**6, "eval_problems": 1}
     with tempfile.TemporaryDirectory() as folder:
         grpo.train(grpo.Config(model=model, device=device, learning_rate=1e-12, run_dir=f"{folder}/run", **endless))
@@ -131,7 +136,6 @@ def ours(connection, device: str, model: str) -> None:
 
 def trl(connection, device: str, model: str) -> None:
     """GRPOTrainer with the settings of grpo.py, as scale_out.py makes it."""
-    import torch
     from transformers import TrainerCallback
 
     from lessons.experiments import scale_out
@@ -151,30 +155,17 @@ def trl(connection, device: str, model: str) -> None:
     )  # fmt: skip
     trainer = scale_out.build_trainer(config, scale_out.trl_settings(config, 1))
     trainer.add_callback(Turns())
-    trainer._generate = watch.timed("sampling", trainer._generate)
-    scores = trainer._get_per_token_logps_and_entropies
-
-    def logps(*args, **kwargs):
-        part = "forward" if torch.is_grad_enabled() else "old and reference log-probs"
-        return watch.timed(part, scores)(*args, **kwargs)
-
-    trainer._get_per_token_logps_and_entropies = logps
-    trainer.accelerator.backward = watch.timed("backward", trainer.accelerator.backward)
-    torch.optim.AdamW.step = watch.timed("optimizer", torch.optim.AdamW.step)
+    watch.time(trainer, "_generate", "sampling")
+    watch.time(trainer, "_get_per_token_logps_and_entropies")
+    watch.time(trainer.accelerator, "backward", "backward")
+    watch.time(torch.optim.AdamW, "step", "optimizer")
     trainer.train()
 
 
 def floor(connection, device: str, model: str) -> None:
     """The forward passes of the decode loop, and one pass forward and back over as many tokens without padding."""
-    import torch
-
-    from toy_env.any_model import cache_name
-    from toy_env.model import encode_prompts, load_policy
-    from toy_env.rollout import position_ids, sample
-
-    watch = Stopwatch(connection, device)
+    watch, generator = Stopwatch(connection, device), torch.Generator(device)
     policy, tokenizer = load_policy(model, device)
-    generator = torch.Generator(device)
 
     @torch.no_grad()
     def decode(prompts, ids, lengths) -> None:
@@ -198,19 +189,19 @@ def floor(connection, device: str, model: str) -> None:
     def train(ids) -> None:
         policy(input_ids=ids, use_cache=False).logits.logsumexp(dim=-1).mean().backward()
 
-    decode, train = watch.timed("decoding", decode), watch.timed("forward and backward", train)
+    step_of = SimpleNamespace(decode=decode, train=train)
+    watch.time(step_of, "decode", "decoding")
+    watch.time(step_of, "train", "forward and backward")
     for step in range(1, 10**6):
         seed, problems = drawn_at(step)
-        generator.manual_seed(seed)
         prompts = [problem.prompt for problem in problems]
-        rollout = sample(policy, tokenizer, prompts, GROUP, LIMIT, 1.0, generator)
+        rollout = sample(policy, tokenizer, prompts, GROUP, LIMIT, 1.0, generator.manual_seed(seed))
         tokens = int(rollout.prompt_mask.sum() + rollout.mask.sum())
         ids = torch.randint(len(tokenizer), (len(rollout), round(tokens / len(rollout))), device=device)
-        lengths = rollout.mask.sum(dim=1)
         policy.zero_grad()
         watch.started = watch.clock()
-        decode(prompts, rollout.completion_ids, lengths)
-        train(ids)
+        step_of.decode(prompts, rollout.completion_ids, rollout.mask.sum(dim=1))
+        step_of.train(ids)
         watch.step_done()
 
 
@@ -220,14 +211,52 @@ def drawn_at(step: int) -> tuple[int, list[Problem]]:
     return rng.getrandbits(63), sample_problems(PROMPTS, LEVELS, rng)
 
 
+def compare(what: str, ways: dict[str, Callable], turns: int) -> tuple[str, float, float]:
+    """The median seconds of two ways of doing one thing, which take turns, and a line that says them; the first turn
+    warms up."""
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(turns + 1):
+        for name, way in ways.items():
+            started = time.perf_counter()
+            way()
+            seconds[name].append(time.perf_counter() - started)
+    (first, a), (second, b) = ((name, median(times[1:])) for name, times in seconds.items())
+    return f"{what}: {first} {1e3 * a:.2f} ms, {second} {1e3 * b:.2f} ms, {b / a:.2f} times as long", a, b
+
+
+def against_the_usual_way(connection, device: str, model: str, turns: int) -> None:
+    """Sends lines on what makes our step fast."""
+    policy, tokenizer = load_policy(model, device)
+    generator, prompts = torch.Generator(device).manual_seed(0), [problem.prompt for problem in drawn_at(1)[1]]
+
+    def ours(keep: Callable = keep_casts):
+        sampling.keep_casts = keep
+        return sample(policy, tokenizer, prompts, GROUP, LIMIT, 1.0, generator)
+
+    @torch.no_grad()
+    def generate() -> None:
+        inputs = tokenizer(prompts, return_tensors="pt", padding=True, padding_side="left").to(device)
+        limits = {"num_return_sequences": GROUP, "max_new_tokens": LIMIT}
+        scored = {"return_dict_in_generate": True, "output_logits": True}  # from which log-probabilities are taken
+        policy.generate(**inputs, do_sample=True, top_k=0, top_p=1.0, **limits, **scored)
+
+    lines = [compare("a rollout batch", {"toy_env.rollout.sample": ours, "model.generate": generate}, turns)[0]]
+    rollout = ours()
+    longest = int(rollout.mask.sum(dim=1).argmax())
+    parts = [rollout[torch.full((n,), longest, device=device)] for n in (8, 64)]
+    few, many = (int(part.prompt_mask.sum() + part.mask.sum()) for part in parts)
+    passes = [partial(lambda part: completion_logps(policy, part, 1.0).sum().backward(), part) for part in parts]
+    line, a, b = compare("one pass forward and back", {"8 equal rows": passes[0], "64": passes[1]}, turns)
+    lines += [line, f"so a pass takes by itself as long as {a * (many - few) / (b - a) - few:.0f} tokens"]
+    compute_in_bfloat16(policy)
+    ways = {"once": ours, "every token": partial(ours, lambda policy: nullcontext())}
+    connection.send([*lines, compare("a rollout batch in bfloat16, casting", ways, turns)[0]])
+
+
 def make_models(connection, folder: str) -> None:
     """The base and a trained policy, and both in matrices ten times as large: reports where they are and how many
     parameters they have. (In a process of its own: the peak memory of a process counts for those it starts.)"""
-    import torch
     from transformers import AutoConfig, AutoModelForCausalLM
-
-    from algorithms import grpo
-    from toy_env.model import load_policy, locate
 
     grpo.train(grpo.Config(steps=40, eval_problems=1, run_dir=f"{folder}/run"))
     models = {}
@@ -302,7 +331,7 @@ def summary(reports: list[dict]) -> dict:
     """Medians over the steps of one side: seconds, those of each part, tokens a second; and its peak memory in MiB."""
     numbers = {
         "seconds": median(report["seconds"] for report in reports),
-        "parts": {part: median(report["parts"].get(part, 0.0) for report in reports) for part in reports[0]["parts"]},
+        "parts": {part: median(report["parts"][part] for report in reports) for part in reports[0]["parts"]},
         "memory": reports[-1]["memory"],
     }
     if "tokens" in reports[0]:
@@ -326,6 +355,8 @@ def main(config: Config) -> None:
                 models[name][number] = median(ratios)
             seconds = {side: models[name][side]["seconds"] for side in turns}
             print(f"{name}: {', '.join(f'{side} {1e3 * s:.0f} ms' for side, s in seconds.items())}", flush=True)
+            lines = Worker(against_the_usual_way, config.device, model, config.steps).step()
+            print(*(f"  {line}" for line in lines), sep="\n", flush=True)
     results = {"device": config.device, "machine": machine, "steps": config.steps, "models": models}
     for text in tables(results).values():
         print(f"\n{text}")
@@ -352,8 +383,7 @@ def tables(results: dict) -> dict[str, str]:
           f"{row['ours']['memory']:.0f} and {row['trl']['memory']:.0f} MiB"] for name, row in models],
     )  # fmt: skip
     parts = markdown(
-        ["milliseconds of a step", "sampling", "log-probs of old and reference policy", "forward", "backward",
-         "optimizer", "rest"],
+        ["milliseconds of a step", *PARTS, "rest"],
         [[f"{name}, {side}", *(f"{1e3 * part:.0f}" for part in parts_of(row[side]))]
          for name, row in models for side in ("ours", "trl")],
     )  # fmt: skip
@@ -361,10 +391,8 @@ def tables(results: dict) -> dict[str, str]:
 
 
 def parts_of(numbers: dict) -> list[float]:
-    """Seconds of the six parts of a step."""
-    parts = numbers["parts"]
-    scored = parts.get("reference log-probs", 0.0) + parts.get("old and reference log-probs", 0.0)
-    named = [parts["sampling"], scored, parts["forward"], parts["backward"], parts["optimizer"]]
+    """Seconds of the PARTS of a step, and of the rest of it."""
+    named = [numbers["parts"][part] for part in PARTS]
     return [*named, numbers["seconds"] - sum(named)]
 
 
