@@ -105,14 +105,6 @@ def tags(line: str) -> list[tuple[str, str]]:
     return re.findall(r"\[([A-Z][\w. ]*): ([^\]]+)\]", line)
 
 
-def test_code_lines_are_counted_right():
-    text = (
-        '''"""Module."""\nx = 1  # one\n\n# alone\ndef f():\n    """Two\n    lines."""\n    return "# no comment"\n'''
-    )
-    assert code_lines(text) == ["x = 1", "def f():", '    return "# no comment"']
-    assert code_lines(text, comments=True) == ["x = 1  # one", "def f():", '    return "# no comment"']
-
-
 @pytest.mark.parametrize("pair", BUDGETS)
 def test_every_step_of_the_ladder_keeps_to_its_budget(pair):
     assert sum(changes(*pair)) <= BUDGETS[pair], changes(*pair)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from algorithms import dr_grpo, grpo, ppo
 from toy_env import UsageError, any_model, checks
-from toy_env.any_model import checkpoint_layers, compute_in_bfloat16, in_float32, passes
+from toy_env.any_model import checkpoint_layers, in_float32, passes
 from toy_env.checks import check_model, self_check
 from toy_env.model import end_ids, load_policy
 from toy_env.rollout import completion_logps, in_passes, sample
@@ -219,15 +219,6 @@ def test_a_model_is_checked_in_float32_whatever_it_computes_in(half, monkeypatch
     monkeypatch.setattr(checks, "token_logps", lambda *args: alone(*args) + 0.002)
     with pytest.raises(UsageError, match=r"log-probabilities change .* with the batch \(by 2.0e-03\)"):
         check_model(policy, tokenizer, 56)
-
-
-def test_a_device_without_bfloat16_is_refused(base, monkeypatch):
-    def no_autocast(device, dtype):
-        raise RuntimeError("not on this device\nnor on any other")
-
-    monkeypatch.setattr(torch, "autocast", no_autocast)
-    with pytest.raises(UsageError, match="--dtype bfloat16 is not available on cpu: not on this device"):
-        compute_in_bfloat16(base[0])
 
 
 def test_a_model_without_layers_to_compute_again_is_refused(tiny):

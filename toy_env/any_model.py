@@ -89,9 +89,9 @@ def passes(
 ) -> tuple[list[list[int]], float]:
     """The row indices of each pass, and the cost of all passes, from the lengths of all prompts and completions.
 
-    The longest rows come first. A pass has at most 256 tokens of padding, which take about as long as another pass, and
-    costs at most `max_tokens` unless it is a single row. Its cost is the number of its tokens, padding included; or of
-    its logits, 4096 to a token, if that is more.
+    The longest rows come first. A pass has at most 256 tokens of padding, and costs at most `max_tokens` unless it is a
+    single row. Its cost is the number of its tokens, padding included; or of its logits, 4096 to a token, if that is
+    more.
     """
     lengths = [n + t for n, t in zip(prompts, completions)]
     parts, costs, width, shortest, padding = [], [], 0, 0, 0
@@ -126,7 +126,7 @@ def is_in_bfloat16(policy) -> bool:
 
 def keep_casts(policy) -> contextlib.AbstractContextManager:
     """A context, for use without gradient, that casts the weights to bfloat16 once instead of in every forward pass: an
-    enclosing autocast keeps the casts made inside it (`lessons/experiments/bench_speed.py` times it)."""
+    enclosing autocast keeps the casts made inside it."""
     return torch.autocast(policy.device.type, enabled=False) if is_in_bfloat16(policy) else contextlib.nullcontext()
 
 

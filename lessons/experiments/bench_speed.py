@@ -1,7 +1,7 @@
 """A step of grpo.py against the same step of TRL's GRPOTrainer and against a floor. A benchmark, not a test.
 
     pip install -e '.[parity]'                          for TRL
-    python lessons/experiments/bench_speed.py           about 15 minutes; leave the machine alone meanwhile
+    python lessons/experiments/bench_speed.py           about 10 minutes; leave the machine alone meanwhile
     python lessons/experiments/bench_speed.py --device cuda
 
 With --publish the numbers go to bench_speed.json beside this file and, as tables, into README.md there.
@@ -12,10 +12,6 @@ learning rate is 1e-12, so that the policy does not change and all steps sample 
 loop can do without: the forward passes of the decode loop, and one forward and one backward pass over as many tokens,
 without padding. It draws nothing, scores nothing, and has neither a reference model nor an optimizer. The larger model
 is the shipped one inside matrices of ten times the size, zero elsewhere: it computes the same logits.
-
-What makes our step fast is timed too, each thing against the usual way: the sampler against `model.generate`; how many
-tokens cost as much as one more pass, which decides how much padding is worth it (`any_model.passes`); and in bfloat16,
-casting the weights once for a rollout against once for every token.
 """
 
 from toy_env import RunFailed, UsageError, take_over_ctrl_c
@@ -34,9 +30,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from statistics import median
 from types import SimpleNamespace
@@ -46,12 +40,11 @@ import torch
 from algorithms import grpo
 from lessons.experiments.grid import compact, markdown, refuse_partial_publish, rounded, write_pages
 from lessons.experiments.pool import begin
-from toy_env import rollout as sampling
-from toy_env.any_model import cache_name, compute_in_bfloat16, keep_casts
+from toy_env.any_model import cache_name
 from toy_env.arithmetic import LEVELS, Problem, sample_problems
 from toy_env.cli import at_least, run_main, silence
 from toy_env.model import encode_prompts, load_policy, locate, pick_device
-from toy_env.rollout import completion_logps, position_ids, sample
+from toy_env.rollout import position_ids, sample
 
 RESULTS = Path(__file__).parent / "bench_speed.json"
 PROMPTS, GROUP, LIMIT, MINIBATCHES = 32, 8, 56, 4
@@ -211,48 +204,6 @@ def drawn_at(step: int) -> tuple[int, list[Problem]]:
     return rng.getrandbits(63), sample_problems(PROMPTS, LEVELS, rng)
 
 
-def compare(what: str, ways: dict[str, Callable], turns: int) -> tuple[str, float, float]:
-    """The median seconds of two ways of doing one thing, which take turns, and a line that says them; the first turn
-    warms up."""
-    seconds: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(turns + 1):
-        for name, way in ways.items():
-            started = time.perf_counter()
-            way()
-            seconds[name].append(time.perf_counter() - started)
-    (first, a), (second, b) = ((name, median(times[1:])) for name, times in seconds.items())
-    return f"{what}: {first} {1e3 * a:.2f} ms, {second} {1e3 * b:.2f} ms, {b / a:.2f} times as long", a, b
-
-
-def against_the_usual_way(connection, device: str, model: str, turns: int) -> None:
-    """Sends lines on what makes our step fast."""
-    policy, tokenizer = load_policy(model, device)
-    generator, prompts = torch.Generator(device).manual_seed(0), [problem.prompt for problem in drawn_at(1)[1]]
-
-    def ours(keep: Callable = keep_casts):
-        sampling.keep_casts = keep
-        return sample(policy, tokenizer, prompts, GROUP, LIMIT, 1.0, generator)
-
-    @torch.no_grad()
-    def generate() -> None:
-        inputs = tokenizer(prompts, return_tensors="pt", padding=True, padding_side="left").to(device)
-        limits = {"num_return_sequences": GROUP, "max_new_tokens": LIMIT}
-        scored = {"return_dict_in_generate": True, "output_logits": True}  # from which log-probabilities are taken
-        policy.generate(**inputs, do_sample=True, top_k=0, top_p=1.0, **limits, **scored)
-
-    lines = [compare("a rollout batch", {"toy_env.rollout.sample": ours, "model.generate": generate}, turns)[0]]
-    rollout = ours()
-    longest = int(rollout.mask.sum(dim=1).argmax())
-    parts = [rollout[torch.full((n,), longest, device=device)] for n in (8, 64)]
-    few, many = (int(part.prompt_mask.sum() + part.mask.sum()) for part in parts)
-    passes = [partial(lambda part: completion_logps(policy, part, 1.0).sum().backward(), part) for part in parts]
-    line, a, b = compare("one pass forward and back", {"8 equal rows": passes[0], "64": passes[1]}, turns)
-    lines += [line, f"so a pass takes by itself as long as {a * (many - few) / (b - a) - few:.0f} tokens"]
-    compute_in_bfloat16(policy)
-    ways = {"once": ours, "every token": partial(ours, lambda policy: nullcontext())}
-    connection.send([*lines, compare("a rollout batch in bfloat16, casting", ways, turns)[0]])
-
-
 def make_models(connection, folder: str) -> None:
     """The base and a trained policy, and both in matrices ten times as large: reports where they are and how many
     parameters they have. (In a process of its own: the peak memory of a process counts for those it starts.)"""
@@ -355,8 +306,6 @@ def main(config: Config) -> None:
                 models[name][number] = median(ratios)
             seconds = {side: models[name][side]["seconds"] for side in turns}
             print(f"{name}: {', '.join(f'{side} {1e3 * s:.0f} ms' for side, s in seconds.items())}", flush=True)
-            lines = Worker(against_the_usual_way, config.device, model, config.steps).step()
-            print(*(f"  {line}" for line in lines), sep="\n", flush=True)
     results = {"device": config.device, "machine": machine, "steps": config.steps, "models": models}
     for text in tables(results).values():
         print(f"\n{text}")
