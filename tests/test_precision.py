@@ -150,21 +150,6 @@ def test_a_large_vocabulary_makes_passes_smaller(tokenizer):
     torch.testing.assert_close(logps, completion_logps(policy, batch, 1.0, 10**9), atol=1e-5, rtol=0)
     lengths = (tokens.sum(dim=1).tolist() for tokens in (batch.prompt_mask, batch.mask))
     assert len(passes(*lengths, budget)[0]) < first  # of a critic, which has no logits
-    assert 16_384 * any_model.LOGITS_PER_TOKEN == any_model.MOST_LOGITS
-
-
-def test_tokens_are_drawn_in_parts_like_at_once(tiny, tokenizer, monkeypatch):
-    """Greedily the same completions, and sampled each with the log-probability that it has alone."""
-
-    def greedy():
-        return sample(tiny, tokenizer, PROMPTS, 8, 20, 0.0, torch.Generator().manual_seed(0))
-
-    whole = greedy()
-    monkeypatch.setattr(any_model, "MOST_LOGITS", 3 * len(tokenizer))
-    assert torch.equal(whole.completion_ids, greedy().completion_ids)
-    batch = draw(tiny, tokenizer)
-    assert len(set(batch.texts)) > 20  # no part repeats the draws of another
-    torch.testing.assert_close(completion_logps(tiny, batch, 1.0), batch.logps, atol=1e-5, rtol=0)
 
 
 # No reference policy where there is no KL

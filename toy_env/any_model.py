@@ -17,9 +17,8 @@ from torch.utils.checkpoint import checkpoint
 
 from toy_env import UsageError, reason
 
-MOST_LOGITS = 2**26  # that sampling handles at once: a quarter of a gigabyte, and a few copies of it
 MOST_PADDING = 256  # tokens in a pass
-LOGITS_PER_TOKEN = 4096  # in scoring, this many logits count as one token of a pass: by default 2**26 in all
+LOGITS_PER_TOKEN = 4096  # in scoring, this many logits count as one token of a pass
 
 
 def has_rows(cache) -> bool:
@@ -56,16 +55,6 @@ def generate(policy, prompt_ids: Tensor, prompt_mask: Tensor, max_new_tokens: in
         policy.generate(prompt_ids, attention_mask=prompt_mask, logits_processor=LogitsProcessorList([keep_one]))
     finally:
         policy.generation_config = own
-
-
-def few_logits_at_once(draw: Callable[[int, Tensor, Tensor], Tensor]) -> Callable[[int, Tensor, Tensor], Tensor]:
-    """The same function, called with at most MOST_LOGITS logits at a time."""
-
-    def in_chunks(t: int, rows: Tensor, logits: Tensor) -> Tensor:
-        at_once = max(1, MOST_LOGITS // logits.shape[1])
-        return torch.cat([draw(t, *chunk) for chunk in zip(rows.split(at_once), logits.split(at_once))])
-
-    return in_chunks
 
 
 def in_passes(forward: Callable, rollout, max_tokens_per_pass: int, vocabulary: int = 0) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from toy_env import Diverged
-from toy_env.any_model import cache_name, few_logits_at_once, generate, has_rows, in_passes, keep_casts
+from toy_env.any_model import cache_name, generate, has_rows, in_passes, keep_casts
 from toy_env.model import encode_prompts, end_ids
 
 
@@ -107,7 +107,6 @@ def sample(
     logps = torch.zeros(B, T, dtype=torch.promote_types(logits.dtype, torch.float32), device=device)
     entropies, truncated = torch.zeros_like(logps), torch.ones(B, dtype=torch.bool, device=device)
 
-    @few_logits_at_once
     def draw(t: int, rows: Tensor, logits: Tensor) -> Tensor:
         """Draw and keep the t-th token of some rows from logits (rows, V); returns the tokens (rows, 1)."""
         log_p = token_logps(logits, temperature or 1.0)  # (rows, V)
