@@ -6,8 +6,6 @@ from collections import Counter
 
 import pytest
 from conftest import python, takes_linear_time
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from toy_env.arithmetic import (
     LEVELS,
@@ -96,10 +94,6 @@ def test_held_out_set_is_fixed_distinct_and_never_trained_on():
     assert held_out_problems(8, levels=[3]) == [p for p in held_out_problems(8) if p.level == 3]
     with pytest.raises(ValueError, match="level 9 does not exist"):
         held_out_problems(1, levels=(9,))
-
-
-def test_same_seed_same_problems():
-    assert sample_problems(50, [1, 3], random.Random("0/7")) == sample_problems(50, [1, 3], random.Random("0/7"))
 
 
 def test_a_level_that_does_not_exist():
@@ -205,23 +199,6 @@ def test_verifier_on_200_000_random_strings():
         answered += expected is not None
         accepted += expected == truth
     assert answered > 60_000 and accepted > 500
-
-
-BOXES = st.lists(st.sampled_from([r"\boxed{", "}", "#", "39", " ", ".", "$", "-", "\u2212"]), max_size=9).map("".join)
-DRESSED = st.tuples(st.text(), st.just("#"), st.text(f"0123456789+-.{DRESS}", max_size=12)).map("".join)
-DIGITS_OF_OTHER_SCRIPTS = st.characters(categories=["Nd", "No", "Zs"])
-
-
-@pytest.mark.slow
-@settings(max_examples=25_000, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-@given(
-    text=st.text() | st.text("0123456789#+-= \n\u0663\uff13.e_*$(]}") | BOXES | DRESSED,
-    other=st.just("") | DIGITS_OF_OTHER_SCRIPTS,
-    truth=st.integers(-200, 200),
-)
-def test_any_text_is_read_as_the_oracle_reads_it(text, other, truth):
-    assert extract_answer(text + other) == oracle(text + other)
-    assert reward(Problem("", truth, 1), text + other) == float(oracle(text + other) == truth)
 
 
 @pytest.mark.parametrize(

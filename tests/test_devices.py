@@ -127,22 +127,6 @@ def numbers(train, folder: Path, script: str, **settings) -> list[dict]:
 
 
 @pytest.mark.slow
-def test_the_stand_in_tells_its_tensors_from_those_of_the_cpu(stand_in):
-    here = torch.arange(3.0)
-    with stand_in:
-        far = here.to("meta")
-        assert far.device.type == "meta" and far.sum().item() == 3.0 and (far + 1).tolist() == [1.0, 2.0, 3.0]
-        assert torch.equal((far * 2).cpu(), here * 2) and torch.ones(2, device="meta").tolist() == [1.0, 1.0]
-        for mixed in (lambda: far + here, lambda: torch.cat([far, here]), lambda: here[far.long()]):
-            with pytest.raises(RuntimeError, match="same device"):
-                mixed()
-        with pytest.raises(RuntimeError, match="numpy"):
-            far.numpy()
-        with pytest.raises(TypeError, match="no float64"):
-            far.double()
-
-
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:for .* copying from a non-meta parameter")
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_a_script_keeps_to_its_device(script, stand_in, train, tmp_path):

@@ -173,9 +173,6 @@ def test_a_chat_model_reads_under_trl_what_it_reads_in_the_scripts(trl, tmp_path
 
 # verl
 
-COMPLETIONS = ["#{}", "12+34=46;46-1=45;#{}", "#1{}", "{}", "", "#{}#", "#0{}"]  # of the right answer
-REWARDS = [1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0]
-
 
 @pytest.fixture(scope="module")
 def verl():
@@ -189,14 +186,18 @@ def verl_config(verl, tmp_path, monkeypatch):
     """verl's own settings, from its own files, changed by what a user writes on the command line."""
     from hydra import compose, initialize_config_module
 
-    rows = engines.rows(len(REWARDS), seed=4)
+    rows = engines.rows(7, seed=4)
     (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
     save_chat_model(tmp_path / "model")
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
 
-    def read(path: str, *more: str):
+    def read(*more: str):
         options = [f"data.train_files={tmp_path}/train.jsonl", f"actor_rollout_ref.model.path={tmp_path}/model"]
-        options += ["data.filter_overlong_prompts=True", f"reward.custom_reward_function.path={path}", *more]
+        options += [
+            "data.filter_overlong_prompts=True",
+            "reward.custom_reward_function.path=pkg://toy_env.engines",
+            *more,
+        ]
         with initialize_config_module("verl.trainer.config", version_base=None):
             return compose("ppo_trainer", options)
 
@@ -213,20 +214,6 @@ def verl_rows(config, tokenizer):
     return DataProto.from_single_dict(collate_fn([data[i] for i in range(len(data))]))
 
 
-@pytest.mark.parametrize("path", ["pkg://toy_env.engines", engines.__file__], ids=["package", "file"])
-def test_verl_loads_the_reward_function_and_scores_with_it(verl_config, path):
-    """`main_eval`, which scores the completions of a finished run and passes its arguments by position."""
-    from verl.trainer.main_eval import process_item
-    from verl.utils.tokenizer import hf_tokenizer
-
-    config = verl_config(path)
-    rows = verl_rows(config, hf_tokenizer(config.actor_rollout_ref.model.path)).non_tensor_batch["reward_model"]
-    assert len(rows) == len(REWARDS)
-    for row in rows:
-        texts = [text.format(row["ground_truth"]) for text in COMPLETIONS]
-        assert process_item._function(config, engines.DATA_SOURCE, texts, row)[1] == pytest.approx(np.mean(REWARDS))
-
-
 def test_verl_samples_for_the_rows_and_scores_the_completions(verl_config):
     """verl's rollout, `AgentLoopWorker` with `RewardLoopWorker`, from the options alone; the base model stands in for
     the server on a GPU that would be asked for tokens."""
@@ -235,7 +222,7 @@ def test_verl_samples_for_the_rows_and_scores_the_completions(verl_config):
     from verl.workers.rollout.replica import TokenOutput
 
     sizes = ("data.max_prompt_length=32", "data.max_response_length=32")
-    config = verl_config("pkg://toy_env.engines", "actor_rollout_ref.rollout.name=vllm", *sizes)
+    config = verl_config("actor_rollout_ref.rollout.name=vllm", *sizes)
     policy, tokenizer = load_policy()
     torch.manual_seed(0)
 

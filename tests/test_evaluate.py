@@ -32,11 +32,6 @@ def test_pass_at_k_is_the_share_of_all_subsets_with_a_right_completion():
                 assert pass_at_k(n, correct, k) == pytest.approx(sum(map(any, subsets)) / len(subsets))
 
 
-def test_pass_at_k_by_hand():
-    assert pass_at_k(5, 2, 2) == pytest.approx(1 - 3 / 10)
-    assert pass_at_k(200, 0, 100) == 0 and pass_at_k(200, 101, 100) == 1
-
-
 def majority_by_enumeration(answers, right, k):
     total = 0.0
     subsets = list(combinations(answers, k))
@@ -53,20 +48,6 @@ def test_majority_at_k_is_the_share_of_all_subsets_that_vote_right():
         answers = [rng.choice([None, 1, 1, 2, 2, 3, 4]) for _ in range(rng.randint(1, 9))]
         for k in range(1, len(answers) + 1):
             assert majority_at_k(answers, 1, k) == pytest.approx(majority_by_enumeration(answers, 1, k)), (answers, k)
-
-
-def test_majority_at_k_by_hand():
-    assert majority_at_k([1, 2], 1, 2) == 0.5  # a tie is a fair draw
-    assert majority_at_k([1, 2, 3, None], 1, 4) == pytest.approx(1 / 3)
-    assert majority_at_k([None, None], 1, 2) == 0  # nobody votes
-
-
-@pytest.mark.parametrize("k", [0, 4])
-def test_k_out_of_range(k):
-    with pytest.raises(ValueError, match=f"pass@{k}: k must be between 1 and n = 3"):
-        pass_at_k(3, 1, k)
-    with pytest.raises(ValueError, match=f"majority@{k}: k must be between 1 and n = 3"):
-        majority_at_k([1, 2, 3], 1, k)
 
 
 def test_interval_of_single_completions_is_wilsons():
@@ -136,9 +117,3 @@ def test_report_reads_well(base):
     assert "8 held-out problems" in one and "before" in two and "before" not in one
     assert max(map(len, two.splitlines())) <= 80
     assert len(report_samples(results, "after").splitlines()) == 5
-
-
-def test_an_escape_sequence_in_a_completion_does_not_reach_the_terminal():
-    completion = {"prompt": "1+2?", "verdict": "right", "completion": "\x1b[2J\u2261 caf\xe9\x00#3"}
-    line = "  1+2?              \ufffd[2J\u2261 caf\xe9\ufffd#3   (right)"
-    assert report_samples({"completions": [completion]}, "after").splitlines()[1] == line

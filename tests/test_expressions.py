@@ -119,39 +119,22 @@ def test_the_task_in_the_readme_runs(my_tasks, tmp_path, train):
     assert json.loads((tmp_path / "run/results.json").read_text("utf-8"))["before"]["problems"] == 2
 
 
-BAD_TASKS = {  # a module of the reader's own: what is said of it
-    "\n1 / 0": r"ZeroDivisionError: .* \(task.py, line 4\)",
-    "LEVELS = ()": "level None does not exist",
-    "LEVELS = 3": "TypeError: 'int' object is not iterable",
-    "MOST_HELD_OUT = [9, 9]": "AttributeError: 'list' object has no attribute",
-    "MOST_HELD_OUT = {1: 767}": "level 2 must have .* a MOST_HELD_OUT",
-    "def reward(problem, completion): return None": "reward must be a finite number, not None",
-    "def reward(problem, completion): return 1e999": "reward must be a finite number, not inf",
-    "def reward(problem, completion): return 1 / 0": r"ZeroDivisionError: division by zero \(task.py, line 3",
-    "def sample_problems(n, levels, rng): return []": "level 1 must have problems to train on",
-    "def held_out_problems(n, levels): return []": "level 1 must have .* problems held out",
-}
-
-
-@pytest.mark.parametrize("code", BAD_TASKS)
-def test_a_task_that_does_not_do_is_refused(code, my_tasks):
-    (my_tasks / "task.py").write_text(f"from toy_env.arithmetic import *\n\n{code}\n", "utf-8")
-    with pytest.raises(UsageError, match=BAD_TASKS[code]):
-        tasks.load_task("my_tasks.task")
-
-
 def test_a_task_is_a_module(my_tasks):
     assert tasks.load_task("arithmetic").LEVELS == (1, 2, 3, 4)
     assert tasks.load_task("toy_env.expressions") is expressions
-    (my_tasks / "__init__.py").write_text("int('x')\n", "utf-8")
-    (my_tasks / "task.py").touch()
-    for name, message in {
-        "algebra": "there is no task 'algebra'",
-        "cli": "'cli' is no task: it has no",
-        ".x": "no task",
-        "my_tasks.task": r"'my_tasks.task' is no task: ValueError: .* \(__init__.py, line 1\)",
-    }.items():
-        with pytest.raises(UsageError, match=message):
+    (my_tasks / "half.py").write_text("from toy_env.arithmetic import LEVELS\n", "utf-8")
+    (my_tasks / "broken.py").write_text("int('x')\n", "utf-8")
+    (my_tasks / "needs.py").write_text("import not_installed\n", "utf-8")
+    for name, error, message in (
+        ("algebra", UsageError, "there is no task 'algebra'"),
+        (".x", UsageError, "there is no task '.x'"),
+        ("my_tasks.none", UsageError, "there is no task 'my_tasks.none'"),
+        ("cli", UsageError, "'cli' is no task: it has no LEVELS"),
+        ("my_tasks.half", UsageError, "'my_tasks.half' is no task: it has no MOST_HELD_OUT"),
+        ("my_tasks.broken", ValueError, "invalid literal"),  # an error of the reader's own, with its traceback
+        ("my_tasks.needs", ModuleNotFoundError, "not_installed"),
+    ):
+        with pytest.raises(error, match=message):
             tasks.load_task(name)
     with pytest.raises(UsageError, match="no base model for the task 'json'; give one with --model"):
         tasks.base_model(json)

@@ -9,7 +9,6 @@ import errno
 import json
 import math
 import os
-import pickle
 import re
 import shutil
 import signal
@@ -36,7 +35,7 @@ FAULTS_PAGE = ROOT / "tests/FAULTS.md"
 SCRIPTS = ("reinforce", "ppo", "grpo", "dr_grpo", "dapo", "rloo", "maxrl", "gspo", "cispo")
 SMALL = {"steps": 4, "save_every": 2, "prompts_per_step": 2, "group_size": 4, "max_new_tokens": 16, "eval_problems": 1, "eval_every": 0, "device": "cpu"}  # fmt: skip
 FLAGS = [f"--{name}={value}" for name, value in SMALL.items()]
-HEADINGS = ("Saves", "Folder and disk", "Stopping", "Training", "Settings", "Models")
+HEADINGS = ("Saves", "Folder and disk", "Stopping", "Training", "Models")
 FAULTS: dict[str, list[tuple[str, str, int]]] = {heading: [] for heading in HEADINGS}
 posix = pytest.mark.skipif(os.name == "nt", reason="Windows has no such path, signal or file descriptor")
 RESUME = "to continue: python … --resume"
@@ -206,27 +205,9 @@ def process(*argv: str, **settings) -> Iterator[subprocess.Popen]:
 # ---------------------------------------------------------------------- saves
 
 
-class Hostile:
-    """Unpickled, it makes a folder."""
-
-    def __reduce__(self):
-        return os.mkdir, ("harm",)
-
-
 def damaged(change: Callable[[bytes], bytes]) -> Callable:
     """Puts changed bytes into the last save."""
     return lambda last: last.write_bytes(change(last.read_bytes()))
-
-
-def forged(write: Callable[[dict, Path], None]) -> Callable:
-    """Puts another file in the place of the last save, with the right checksum."""
-
-    def forge(last: Path) -> None:
-        write(torch.load(last), Path("forged"))
-        last.unlink()
-        os.replace("forged", f"run/state-000004-{save.digest(Path('forged'))}.pt")
-
-    return forge
 
 
 NOT_USED = "state-000004-….pt is damaged, or holds something other than tensors and plain values; continuing from step 2"  # fmt: skip
@@ -240,10 +221,6 @@ NOT_USED = "state-000004-….pt is damaged, or holds something other than tensor
         damaged(lambda data: data[:4096] + bytes([data[4096] ^ 1]) + data[4097:]),
         damaged(lambda data: b""),
     ]),
-    fault("Saves", "it is a pickle that would run code", NOT_USED, 0, [
-        forged(lambda state, path: torch.save(state | {"x": Hostile()}, path)),
-        forged(lambda state, path: path.write_bytes(pickle.dumps(Hostile(), protocol=2))),
-    ]),
 )  # fmt: skip
 def test_a_damaged_save_is_never_trained_on(changes, user, whole, answer, code):
     user.starts()
@@ -253,7 +230,7 @@ def test_a_damaged_save_is_never_trained_on(changes, user, whole, answer, code):
         put_back()
         change(save.saves(Path("run"))[0])
         status, shown = user.resumes()
-        assert status == code and says(answer, shown) and end() == whole and not Path("harm").exists()
+        assert status == code and says(answer, shown) and end() == whole
         assert [save.step_of(path) for path in save.saves(Path("run"))] == [4, 2]
 
 
@@ -274,13 +251,16 @@ def weights(change: Callable[[dict], object]) -> Callable:
 
 
 def lose_a_part() -> None:
-    forge = forged(lambda state, path: torch.save({k: v for k, v in state.items() if k != "optimizer"}, path))
-    forge(save.saves(Path("run"))[0])
+    """The last save has another one in its place, without a part, with the right checksum."""
+    last = save.saves(Path("run"))[0]
+    torch.save({name: part for name, part in torch.load(last).items() if name != "optimizer"}, "forged")
+    last.unlink()
+    os.replace("forged", f"run/state-000004-{save.digest(Path('forged'))}.pt")
 
 
 KEEPS = "when 'run' was saved and is … now; a resumed run keeps its settings"
 UNREADABLE = "error: 'run/config.json' cannot be read as JSON settings (…); repair it"
-BROKEN = (b"{", b"[1]", b"\0" * 100, b"null", b"[" * 100_000, b"\xff\xfe", b'{"steps": "x"}', b'{"levels": 1}')
+BROKEN = (b"[1]", b"\xff\xfe", b'{"steps": "x"}')
 CONFIG = Path("run/config.json")
 
 
@@ -302,15 +282,6 @@ def test_a_run_that_cannot_be_resumed_is_left_as_it_is(change, flags, script, us
     before = on_disk()
     status, shown = user.resumes(*flags, script=script)
     assert status == code and says(answer, shown) and on_disk() == before, shown
-
-
-def test_a_save_that_cannot_be_read_now_is_kept(user, whole):
-    """For want of memory, or of the right to read it, it is not taken for damaged, and nothing is changed."""
-    user.starts_under(in_step(3, interrupt))
-    before = on_disk()
-    for error in (torch.OutOfMemoryError("CUDA out of memory"), PermissionError(13, "Permission denied")):
-        assert user.under(instead_of("torch.load", raising(error)), user.resumes)[0] == 1 and on_disk() == before
-    assert user.resumes()[0] == 0 and end() == whole
 
 
 @cases("", fault("Saves", "`metrics.jsonl` is missing or damaged: it is written anew from the save", "Resuming after step 3", 0))  # fmt: skip
@@ -427,21 +398,12 @@ def test_output_that_nobody_reads(user, whole, answer, code):
         err = run.stderr.read()
     assert run.returncode == code and says(answer, err) and "Exception" not in err
     assert user.resumes()[0] == 0 and end() == whole
-    shutil.rmtree("run")
-    with process(preexec_fn=lambda: os.close(1), stdout=None) as run:  # nobody could: it goes on in silence
-        assert run.wait() == 0 and end() == whole
-
-
-def test_a_terminal_that_knows_only_ascii():
-    old = {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "C", "PYTHONIOENCODING": ""}
-    code = "from toy_env.cli import prepare_output; prepare_output(); print('caf\\xe9')"
-    shown = subprocess.run([sys.executable, "-c", code], env=os.environ | old, capture_output=True)
-    assert shown.stdout == b"caf?\n"
 
 
 # ---------------------------------------------------------------------- stopping
 
 FAULTS["Stopping"].append(("killed at any moment (`soak/test_kills.py`), then `--resume`", "Resuming after step …", 0))
+FAULTS["Stopping"].append(("Ctrl-C before the start (`test_start.py`)", "stopped before the start", 130))
 
 
 def test_under_nohup_a_run_goes_on(user, whole):
@@ -451,26 +413,6 @@ def test_under_nohup_a_run_goes_on(user, whole):
         assert status == 0 and end() == whole
     finally:
         signal.signal(signal.SIGHUP, before)
-
-
-def test_a_finished_run_that_is_continued_and_stopped_at_its_end(user):
-    """The report of its first end does not pass for that of its second."""
-    user.starts()
-    stopped = user.under(instead_of("toy_env.run.report_table", interrupt), user.resumes, "--steps=6")
-    assert stopped[0] == 130 and says("steps was 4 when 'run' was saved and is 6 now", stopped[1])
-    assert not Path("run/results.json").exists()
-    assert user.resumes()[0] == 0 and len(end()["rows"]) == 6
-
-
-@posix
-@cases("", fault("Stopping", "Ctrl-C before the start", "stopped…", 130))  # fmt: skip
-@pytest.mark.parametrize("program", [[str(ROOT / "algorithms/reinforce.py"), *FLAGS], ["-m", "toy_env.evaluate"]])
-@pytest.mark.parametrize("module", ["torch", "transformers"])
-def test_ctrl_c_during_the_imports(module, program, tmp_path, answer, code):
-    (tmp_path / f"{module}.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n", "utf-8")
-    paths = os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
-    run = subprocess.run([sys.executable, *program], cwd=tmp_path, env=paths, capture_output=True, text=True)
-    assert run.returncode == code and says(answer, run.stderr) and run.stderr.count("\n") == 1, run.stderr
 
 
 # ---------------------------------------------------------------------- training
@@ -544,29 +486,6 @@ def test_a_collapsed_run_says_so_once(module, user, answer, code):
     assert answer not in user.resumes("--steps=46", script=script)[1]
 
 
-# ---------------------------------------------------------------------- settings
-
-SETTINGS = {
-    "--seed=18446744073709551616": "error: --seed must be 9223372036854775807 or less, not 18446744073709551616",
-    "--max_new_tokens=1000000000": "error: --prompts_per_step x --group_size x --max_new_tokens must be 2147483648 tokens or fewer",
-    "--task algebra": "error: there is no task 'algebra'; choose arithmetic or expressions, or a module of your own with a dot in its name",
-    "--task run": "error: 'run' is no task: it has no LEVELS; see toy_env/README.md, A task of your own",
-    "--task expressions --levels 2": "error: --levels: level 2 does not exist; choose from 1",
-    "--levels 1 1": "error: --levels: level 1 is given twice; choose from 1 2 3 4",
-    "--dtype=float16": "error: --dtype must be float32 or bfloat16, not 'float16'",
-    "--device=meta": "error: device 'meta' is not available here; choose auto, cpu, cuda or mps",
-    "--run_dir=run-\udcff": "error: cannot use the run folder 'run-\\udcff' ('utf-8' codec can't encode character '\\udcff' in position 4: surrogates not allowed); choose another --run_dir",
-    "--temperature=1e-45": "error: --temperature must be 0.001 or more, not 1e-45",
-    "--max_new_tokens=200": "error: a prompt of 16 tokens and a completion of 200 (--max_new_tokens) need 216 positions, and the model has 128; give a smaller --max_new_tokens or another model",
-}  # fmt: skip
-
-
-@cases("flags", *(fault("Settings", f"`{flag}`" * flag.isascii(), SETTINGS[flag], 2, flag.split()) for flag in SETTINGS))  # fmt: skip
-def test_settings_that_make_no_sense(flags, user, answer, code):
-    status, shown = user.starts(*flags)
-    assert status == code and shown == answer + "\n" and not Path("run").exists()
-
-
 # ---------------------------------------------------------------------- models
 
 
@@ -609,8 +528,6 @@ def a_gpt2(**sizes) -> Callable:
 
 SIZES = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
 ENCODER = a_model(hf.BertLMHeadModel, hf.BertConfig, initializer_range=0.4, **SIZES)
-SIZES = {"d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 1, "num_heads": 2}
-ENCODER_AND_DECODER = a_model(hf.T5ForConditionalGeneration, hf.T5Config, **SIZES)
 SIZES = {"d_model": 16, "decoder_layers": 1, "decoder_attention_heads": 2, "decoder_ffn_dim": 32}
 BART = a_model(hf.BartForCausalLM, hf.BartConfig, init_std=0.4, max_position_embeddings=256, **SIZES)
 
@@ -638,17 +555,13 @@ POSITIONS = "error: a prompt of … tokens and a completion of 16 (--max_new_tok
     fault("Models", "it brings code of its own", f"{CANNOT}…", 2, own_code),
     fault("Models", "its weights are a pickle", f"{CANNOT}…", 2, pickled),
     fault("Models", "its weights are damaged", f"{CANNOT}…", 2, lambda _: WEIGHTS.write_bytes(WEIGHTS.read_bytes()[:1000])),
-    fault("Models", "", f"{CANNOT}…", 2, lambda _: WEIGHTS.write_bytes(b"\xff" * 1000)),
     fault("Models", "some are missing", "error: 'model' lacks 1 weights of its model, such as transformer.h.0.mlp.c_fc.weight; give a complete causal language model", 2, weights(lambda tensors: tensors.pop("transformer.h.0.mlp.c_fc.weight"))),
     fault("Models", "some are not finite", "error: the model's logits are not finite; give another model", 2, weights(lambda tensors: tensors["transformer.ln_f.weight"].fill_(math.nan))),
     fault("Models", "it is an encoder", "error: the model's log-probabilities change with later tokens, or with the batch (by …), so sampling and training would disagree; give another one", 2, ENCODER),
-    fault("Models", "it has an encoder and a decoder", f"{CANNOT}Unrecognized configuration class …", 2, ENCODER_AND_DECODER),
     fault("Models", "what it predicts depends on the batch, as where positions ignore padding", "error: the model's log-probabilities change with later tokens, or with the batch (by …), so sampling and training would disagree; give another one", 2, BART),
     fault("Models", "its tokenizer ends every prompt", "error: the tokenizer ends every prompt, which leaves nothing to complete; give another model", 2, a_tokenizer_that_appends_eos),
     fault("Models", "its chat template fails", TEMPLATE_FAILS, 2, template("{{ raise_exception('no') }}")),
-    fault("Models", "", TEMPLATE_FAILS, 2, template("{% for %}")),
     fault("Models", "its chat template loses the problem", "error: the chat template loses the problem: … became …; give another model", 2, template("<user>{{ messages[0].role }}<assistant>")),
-    fault("Models", "its chat template is empty", "error: the chat template loses the problem: … became …; give another model", 2, template("{{ '' }}")),
     fault("Models", "its tokenizer is of another model", "error: the tokenizer has ids up to 117, the model a vocabulary of 100: they do not belong together; give the folder of a model with its own tokenizer", 2, a_gpt2(vocab_size=100)),
     fault("Models", "its positions do not suffice", POSITIONS, 2, a_gpt2(n_positions=64)),
 )  # fmt: skip

@@ -15,7 +15,6 @@ import pytest
 
 from lessons.experiments import grid, paired
 from lessons.experiments.grid import Grid, GridConfig, into_page, write_pages
-from lessons.experiments.pool import in_parallel
 from toy_env import RunFailed, UsageError
 
 ROOT = Path(__file__).parents[1]
@@ -84,12 +83,6 @@ def test_a_damaged_file_is_one_line(text, tmp_path, here):
     assert (tmp_path / "runs.json").read_text("utf-8") == text
 
 
-def test_a_folder_that_cannot_be_made_is_one_line(tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(UsageError, match="cannot use .*file/x.*choose another --output$"):
-        Grid(GridConfig(output=str(tmp_path / "file/x")), "x.py")
-
-
 PROGRAM = """
 import sys
 sys.path.insert(0, 'tests')
@@ -149,22 +142,6 @@ def test_a_command_that_is_killed_goes_on_where_it_stopped(tmp_path):
         with start(folder) as finished:
             assert finished.communicate(timeout=120)[0] is None and finished.returncode == 0
     assert file.read_bytes() == (tmp_path / "whole/runs.json").read_bytes()
-
-
-def kill_itself() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-@pytest.mark.slow
-def test_a_killed_worker_and_a_task_that_fails_end_everything_at_once():
-    with pytest.raises(
-        RunFailed, match="a process was killed, perhaps for want of memory; lower --processes; the same"
-    ):
-        in_parallel(kill_itself, [()], processes=1)
-    started = time.monotonic()
-    with pytest.raises(TypeError):  # of one task, while the other would go on for a minute
-        in_parallel(time.sleep, [(60,), ("x",)], processes=10**12)
-    assert time.monotonic() < started + 50
 
 
 @dataclass

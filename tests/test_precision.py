@@ -11,7 +11,7 @@ from torch import Tensor
 
 from algorithms import dr_grpo, grpo, ppo
 from toy_env import UsageError, any_model, checks
-from toy_env.any_model import checkpoint_layers, compute_in_bfloat16, in_float32, passes
+from toy_env.any_model import checkpoint_layers, in_float32, passes
 from toy_env.checks import check_model, self_check
 from toy_env.model import end_ids, load_policy
 from toy_env.rollout import completion_logps, in_passes, sample
@@ -150,21 +150,6 @@ def test_a_large_vocabulary_makes_passes_smaller(tokenizer):
     torch.testing.assert_close(logps, completion_logps(policy, batch, 1.0, 10**9), atol=1e-5, rtol=0)
     lengths = (tokens.sum(dim=1).tolist() for tokens in (batch.prompt_mask, batch.mask))
     assert len(passes(*lengths, budget)[0]) < first  # of a critic, which has no logits
-    assert 16_384 * any_model.LOGITS_PER_TOKEN == any_model.MOST_LOGITS
-
-
-def test_tokens_are_drawn_in_parts_like_at_once(tiny, tokenizer, monkeypatch):
-    """Greedily the same completions, and sampled each with the log-probability that it has alone."""
-
-    def greedy():
-        return sample(tiny, tokenizer, PROMPTS, 8, 20, 0.0, torch.Generator().manual_seed(0))
-
-    whole = greedy()
-    monkeypatch.setattr(any_model, "MOST_LOGITS", 3 * len(tokenizer))
-    assert torch.equal(whole.completion_ids, greedy().completion_ids)
-    batch = draw(tiny, tokenizer)
-    assert len(set(batch.texts)) > 20  # no part repeats the draws of another
-    torch.testing.assert_close(completion_logps(tiny, batch, 1.0), batch.logps, atol=1e-5, rtol=0)
 
 
 # No reference policy where there is no KL
@@ -219,30 +204,6 @@ def test_a_model_is_checked_in_float32_whatever_it_computes_in(half, monkeypatch
     monkeypatch.setattr(checks, "token_logps", lambda *args: alone(*args) + 0.002)
     with pytest.raises(UsageError, match=r"log-probabilities change .* with the batch \(by 2.0e-03\)"):
         check_model(policy, tokenizer, 56)
-
-
-def test_a_model_that_fails_in_bfloat16_is_refused(half):
-    """As dbrx does, which adds tensors of two precisions."""
-    policy, tokenizer = half
-    rounded = policy.forward
-    policy.forward = lambda *args, **kwargs: rounded(inputs_embeds=torch.zeros(1, 1, 3))  # fails in transformers
-    with pytest.raises(UsageError, match=r"the model fails here \(RuntimeError: .*\); leave out --dtype bfloat16"):
-        check_model(policy, tokenizer, 56, networks=[])
-
-
-@pytest.mark.parametrize("dtype", ["float16", "bf16", ""])
-def test_another_precision_is_refused(dtype):
-    with pytest.raises(UsageError, match=f"--dtype must be float32 or bfloat16, not '{dtype}'"):
-        load_policy("no-such-model", dtype=dtype)  # before anything is downloaded
-
-
-def test_a_device_without_bfloat16_is_refused(base, monkeypatch):
-    def no_autocast(device, dtype):
-        raise RuntimeError("not on this device\nnor on any other")
-
-    monkeypatch.setattr(torch, "autocast", no_autocast)
-    with pytest.raises(UsageError, match="--dtype bfloat16 is not available on cpu: not on this device"):
-        compute_in_bfloat16(base[0])
 
 
 def test_a_model_without_layers_to_compute_again_is_refused(tiny):

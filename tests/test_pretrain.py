@@ -64,11 +64,6 @@ def test_completion_loss_counts_completion_tokens_and_eos_only(tiny, tokenizer):
     assert pretrain.completion_loss(tiny, tokenizer, rows).item() == pytest.approx(truth, rel=1e-5)
 
 
-def test_carries():
-    assert all(pretrain.carries(*case) for case in ((29, "+46"), (75, "-36"), (5, "+5"), (50, "-1")))
-    assert not any(pretrain.carries(*case) for case in ((20, "+46"), (76, "-36"), (5, "+4"), (50, "-50")))
-
-
 def test_the_student_is_sloppy_as_described():
     rng = random.Random(0)
     worked, right, total = Counter(), Counter(), Counter()

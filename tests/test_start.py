@@ -13,6 +13,7 @@ from lessons.site import sources
 from toy_env import UsageError
 
 COMMANDS = [path for path in sorted(sources.LESSONS.rglob("*.py")) if "take_over_ctrl_c()" in path.read_text("utf-8")]
+COMMANDS += [*sorted((ROOT / "algorithms").glob("[a-z]*.py")), ROOT / "toy_env/evaluate.py"]
 
 
 def test_the_links_of_the_copies_lead_somewhere(tmp_path, monkeypatch, capsys):
@@ -45,9 +46,11 @@ def test_a_file_that_is_there_is_left_as_it_is(tmp_path, capsys):
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_ctrl_c_while_a_command_starts_is_one_line(command, tmp_path):
-    """In the first import of dataclasses, which every command imports, and torch too. Nothing is executed behind it."""
+    """In the first import of a module that it imports early: torch, and for commands of the lessons, some of which go
+    without, dataclasses. Nothing is executed behind it."""
     interrupt = "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nraise SystemExit('not stopped')\n"
-    (tmp_path / "dataclasses.py").write_text(interrupt, "utf-8")
+    module = "dataclasses" if command.is_relative_to(sources.LESSONS) else "torch"
+    (tmp_path / f"{module}.py").write_text(interrupt, "utf-8")
     run = python(command, PYTHONPATH=f"{tmp_path}{os.pathsep}{ROOT}")
     assert (run.returncode, run.stderr) == (130, "stopped before the start\n")
 

@@ -17,9 +17,8 @@ from torch.utils.checkpoint import checkpoint
 
 from toy_env import UsageError, reason
 
-MOST_LOGITS = 2**26  # that sampling handles at once: a quarter of a gigabyte, and a few copies of it
 MOST_PADDING = 256  # tokens in a pass
-LOGITS_PER_TOKEN = 4096  # in scoring, this many logits count as one token of a pass: by default 2**26 in all
+LOGITS_PER_TOKEN = 4096  # in scoring, this many logits count as one token of a pass
 
 
 def has_rows(cache) -> bool:
@@ -58,16 +57,6 @@ def generate(policy, prompt_ids: Tensor, prompt_mask: Tensor, max_new_tokens: in
         policy.generation_config = own
 
 
-def few_logits_at_once(draw: Callable[[int, Tensor, Tensor], Tensor]) -> Callable[[int, Tensor, Tensor], Tensor]:
-    """The same function, called with at most MOST_LOGITS logits at a time."""
-
-    def in_chunks(t: int, rows: Tensor, logits: Tensor) -> Tensor:
-        at_once = max(1, MOST_LOGITS // logits.shape[1])
-        return torch.cat([draw(t, *chunk) for chunk in zip(rows.split(at_once), logits.split(at_once))])
-
-    return in_chunks
-
-
 def in_passes(forward: Callable, rollout, max_tokens_per_pass: int, vocabulary: int = 0) -> Tensor:
     """(B, T): forward(part), (b, T), for parts of a `Rollout`, put back in order and 0 off the mask.
 
@@ -89,9 +78,9 @@ def passes(
 ) -> tuple[list[list[int]], float]:
     """The row indices of each pass, and the cost of all passes, from the lengths of all prompts and completions.
 
-    The longest rows come first. A pass has at most 256 tokens of padding, which take about as long as another pass, and
-    costs at most `max_tokens` unless it is a single row. Its cost is the number of its tokens, padding included; or of
-    its logits, 4096 to a token, if that is more.
+    The longest rows come first. A pass has at most 256 tokens of padding, and costs at most `max_tokens` unless it is a
+    single row. Its cost is the number of its tokens, padding included; or of its logits, 4096 to a token, if that is
+    more.
     """
     lengths = [n + t for n, t in zip(prompts, completions)]
     parts, costs, width, shortest, padding = [], [], 0, 0, 0
@@ -126,7 +115,7 @@ def is_in_bfloat16(policy) -> bool:
 
 def keep_casts(policy) -> contextlib.AbstractContextManager:
     """A context, for use without gradient, that casts the weights to bfloat16 once instead of in every forward pass: an
-    enclosing autocast keeps the casts made inside it (`lessons/experiments/bench_rollout.py` times it)."""
+    enclosing autocast keeps the casts made inside it."""
     return torch.autocast(policy.device.type, enabled=False) if is_in_bfloat16(policy) else contextlib.nullcontext()
 
 

@@ -51,9 +51,6 @@ CHECKS = {
                 lambda p, R, b: (b - R) * (R - p)
             ),
             "the baseline is missing": step(lambda p, R, b: R * (R - p)),
-            "multiply by the score: what was improbable moves further than what was probable": step(
-                lambda p, R, b: (R - b) * (1 if R else -1)
-            ),
         },
     },
     "0.2": {

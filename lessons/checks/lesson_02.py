@@ -54,17 +54,11 @@ CHECKS = {
         ],
         "mistakes": {
             "that is the clip without the dual clip": share(clip),
-            "that is every token outside the range, and those above c": share(
-                lambda ratio, A, eps, c: ((ratio - 1).abs() > eps) | (ratio > c)
-            ),
             "the dual clip is for A < 0 alone, and above c alone": share(
                 lambda ratio, A, eps, c: clip(ratio, A, eps) | (ratio > c) | (ratio < 1 / c)
             ),
             "the sign": share(lambda ratio, A, eps, c: stopped(dual_clip)(ratio, -A, eps, c)),
             "a share of the real tokens: the padding does not count": share(stopped(dual_clip), padding=True),
-            "the number of real tokens is the divisor; you divided by nothing": lambda ratio, A, mask, eps, c: (
-                (stopped(dual_clip)(ratio, A, eps, c) & mask).sum().item()
-            ),
         },
     },
     "2.2": {
@@ -73,9 +67,6 @@ CHECKS = {
         "mistakes": {
             "that is what PPO stops, the minimum of the two products": clip,
             "the smaller ratio is a constant on one side of the range only": lambda rho, A, eps: (rho - 1).abs() > eps,
-            "below the range the smaller ratio is the ratio itself, and its gradient is alive": (
-                lambda rho, A, eps: rho < 1 - eps
-            ),
             "those are the two cases that PPO leaves alive; look at the sign of A once more": (
                 lambda rho, A, eps: clip(rho, -A, eps)
             ),

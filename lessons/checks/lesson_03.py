@@ -69,12 +69,6 @@ CHECKS = {
             "a completion that was not verified must not be pushed": slip(
                 lambda r, total, n, G: (total - r) / (n - 1), push_all=True
             ),
-            "the meaningless rewards are among the others": slip(
-                lambda r, total, n, G: (r.sum(dim=1, keepdim=True) - r) / (n - 1)
-            ),
-            "that is RLOO as if all had been verified": slip(
-                lambda r, total, n, G: (r.sum(dim=1, keepdim=True) - r) / (G - 1), push_all=True
-            ),
         },
     },
     "3.2": {

@@ -93,9 +93,6 @@ CHECKS = {
             "the score of a short completion is not 0 either": lambda long_right, long_wrong, L1, L2: (
                 (variance(long_right) - variance(long_wrong)) / L2
             ),
-            "the score is 1 or 0 minus its expectation, P(long)": lambda long_right, long_wrong, L1, L2: (
-                (1 / L1 - 1 / L2) * (long_wrong - long_right)
-            ),
         },
     },
     "5.3": {

@@ -53,9 +53,6 @@ CHECKS = {
             "GRPO's: nothing is divided by sigma here": lambda k, G: rloo(k, G) * (G - 1) / np.sqrt(k * (G - k)),
             "the sign of A₋: a wrong completion is pushed down": lambda k, G: rloo(k, G) * [1, -1, 1],
             "the advantages are right; weigh them as in step 2": lambda k, G: (*rloo(k, G)[:2], G / (G - 1)),
-            "the advantages are right, and larger than Dr. GRPO's, whose coefficient this is": (
-                lambda k, G: rloo(k, G) * [1, 1, 1 - 1 / G]
-            ),
             "right and wrong are exchanged": lambda k, G: rloo(k, G)[[1, 0, 2]],
         },
     },

@@ -13,11 +13,6 @@ def every_group(p: float, G: int) -> tuple[np.ndarray, np.ndarray]:
     return rewards, p**k * (1 - p) ** (G - k)
 
 
-def fidelity(p: float, G: int) -> float:
-    rewards, chance = every_group(p, G)
-    return chance @ rewards.std(axis=1) / sqrt(p * (1 - p))
-
-
 def best_weights(G: int, v_right: float, v_wrong: float, p: float = 0.3) -> np.ndarray:
     """c(1..G-1), the largest 1, with the least E[c^2 n] at a given E[c], from Lagrange's equations over all groups."""
     rewards, chance = every_group(p, G)
@@ -56,9 +51,6 @@ CHECKS = {
         "inputs": [{"G": 8, "v_right": 1.0, "v_wrong": 10.0}, {"G": 5, "v_right": 3.0, "v_wrong": 1.0}],
         "mistakes": {
             "that is best only where right and wrong scores vary equally": as_weights(lambda k, G, v, w: k * (G - k)),
-            "that is the noise itself: the noisiest groups would count most": as_weights(
-                lambda k, G, v, w: v / k + w / (G - k)
-            ),
             "that weighs by the inverse of the standard deviation; the best weight is that of the variance": as_weights(
                 lambda k, G, v, w: (v / k + w / (G - k)) ** -0.5
             ),

@@ -19,9 +19,6 @@ CHECKS = {
         "mistakes": {
             "that is the plug-in: c / n put for p, too high on average": lambda c, n, G: identity.silent_rate(c / n, G),
             "that is the all-right half; the all-wrong groups are silent too": lambda c, n, G: comb(c, G) / comb(n, G),
-            "that is the all-wrong half; the all-right groups are silent too": (
-                lambda c, n, G: comb(n - c, G) / comb(n, G)
-            ),
             "that is the share of mixed groups": lambda c, n, G: 1 - identity.silent_rate_unbiased(c, n, G),
         },
     },

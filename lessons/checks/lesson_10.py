@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from lessons.identity import expected_sigma, silent_rate
+from lessons.identity import silent_rate
 
 
 def capped_redraw(p: float, G: int, draws: int) -> float:
@@ -39,12 +39,6 @@ CHECKS = {
                 lambda p, G, draws: 1 - silent_rate(p, G) ** draws
             ),
             "one draw too many: draws = 1 is GRPO": lambda p, G, draws: capped_redraw(p, G, draws + 1),
-            "S is p^G + q^G: all wrong counts as well as all right": (
-                lambda p, G, draws: sum((1 - p) ** (G * i) for i in range(draws))
-            ),
-            "expected σ of a mixed group does not change; only how often the group is mixed": (
-                lambda p, G, draws: expected_sigma(p, G) / (1 - silent_rate(p, G))
-            ),
         },
     },
     "10.2": {

@@ -80,9 +80,6 @@ CHECKS = {
             ),
             "a wrong completion is pushed down, by its pairs": lambda *x: expected_dpo(*x) * x[1],
             "every pair has a margin of its own: the mean margin will not do": by_autograd(against_mean),
-            "the loss is a sum over the pairs, not their mean": by_autograd(
-                lambda *x: -F.logsigmoid(x[2] * margins(*x[:2])).mean()
-            ),
             "a sum over the pairs that a completion is in, not a mean": lambda *x: (
                 expected_dpo(*x) / number_of_pairs(x[1])
             ),
@@ -105,9 +102,6 @@ CHECKS = {
             ),
             "rewards −1 and 1 stretch σ too: DAPO's advantage is not doubled": placed(
                 dr_right, lambda *x: 2 * dapo_right(*x)
-            ),
-            "Dr. GRPO divides by the size of the group as well as by C": placed(
-                lambda k, G, lengths, C: (1 - k / G) / C, dapo_right
             ),
             "Dr. GRPO divides by the constant C, not by the completion's own length": placed(
                 lambda k, G, lengths, C: (1 - k / G) / (G * lengths[0]), dapo_right

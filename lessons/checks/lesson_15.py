@@ -71,9 +71,6 @@ CHECKS = {
                 lambda pi, ref, R, beta: (pi * R * (1 - beta * np.log(pi / ref))).sum()
             ),
             "that is the success probability: the charges are missing": lambda pi, ref, R, beta: (pi * R).sum(),
-            "a mean over completions as they are sampled: weigh each by its probability": (
-                lambda pi, ref, R, beta: (R - beta * np.log(pi / ref)).mean()
-            ),
         },
     },
     "15.3": {

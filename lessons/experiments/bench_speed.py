@@ -28,19 +28,28 @@ import platform
 import random
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from types import SimpleNamespace
 
+import torch
+
+from algorithms import grpo
 from lessons.experiments.grid import compact, markdown, refuse_partial_publish, rounded, write_pages
 from lessons.experiments.pool import begin
+from toy_env.any_model import cache_name
 from toy_env.arithmetic import LEVELS, Problem, sample_problems
 from toy_env.cli import at_least, run_main, silence
-from toy_env.model import pick_device
+from toy_env.model import encode_prompts, load_policy, locate, pick_device
+from toy_env.rollout import position_ids, sample
 
 RESULTS = Path(__file__).parent / "bench_speed.json"
 PROMPTS, GROUP, LIMIT, MINIBATCHES = 32, 8, 56, 4
+SCORED = "log-probs of old and reference policy"
+PARTS = ("sampling", SCORED, "forward", "backward", "optimizer")  # of a step
 
 
 @dataclass
@@ -65,65 +74,54 @@ class Stopwatch:
 
     def __init__(self, connection, device: str) -> None:
         self.connection, self.device, self.warm = connection, device, False
-        self.parts: dict[str, float] = {}
-        self.started = 0.0
+        self.parts, self.started = Counter(), 0.0
 
     def clock(self) -> float:
         if self.device == "cuda":
-            import torch
-
             torch.cuda.synchronize()
         return time.perf_counter()
 
-    def timed(self, part: str, function: Callable) -> Callable:
-        def wrapped(*args, **kwargs):
+    def time(self, owner, name: str, part: str = "") -> None:
+        """Have owner.name, from now on, add its seconds to a part. Without a name for it, what owner.name returns are
+        log-probabilities: "forward" with a gradient, SCORED without."""
+        function = getattr(owner, name)
+
+        def timed(*args, **kwargs):
             started = self.clock()
             result = function(*args, **kwargs)
-            self.parts[part] = self.parts.get(part, 0.0) + self.clock() - started
+            logps = result[0] if isinstance(result, tuple) else result
+            self.parts[part or ("forward" if logps.requires_grad else SCORED)] += self.clock() - started
             return result
 
-        return wrapped
+        setattr(owner, name, timed)
 
-    def step_done(self, rollout=None) -> None:
+    def step_done(self, **numbers: int) -> None:
         import resource  # Windows has none, and its tests import this file
 
         seconds = self.clock() - self.started
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024  # MiB on Linux
         if self.device == "cuda":
-            import torch
-
             memory = torch.cuda.max_memory_allocated() / 2**20
-        report = {"seconds": seconds, "parts": self.parts, "memory": memory}
         if self.warm:
-            self.connection.send(report | ({"tokens": int(rollout.mask.sum())} if rollout else {}))
+            self.connection.send({"seconds": seconds, "parts": self.parts, "memory": memory, **numbers})
         self.warm = True
         self.connection.recv()
-        self.parts, self.started = {}, self.clock()
+        self.parts, self.started = Counter(), self.clock()
 
 
 def ours(connection, device: str, model: str) -> None:
     """grpo.train itself."""
-    import torch
-
-    from algorithms import grpo
-
-    watch = Stopwatch(connection, device)
-    log = grpo.Run.log
+    watch, log = Stopwatch(connection, device), grpo.Run.log
 
     def log_and_report(run, step, *, rollout, rewards) -> None:
         log(run, step, rollout=rollout, rewards=rewards)
-        watch.step_done(rollout)
+        watch.step_done(tokens=int(rollout.mask.sum()))
 
-    completion_logps = grpo.completion_logps
-
-    def logps(policy, *args):
-        part = "forward" if next(policy.parameters()).requires_grad else "reference log-probs"
-        return watch.timed(part, completion_logps)(policy, *args)
-
-    grpo.Run.log, grpo.completion_logps = log_and_report, logps
-    grpo.sample = watch.timed("sampling", grpo.sample)
-    torch.Tensor.backward = watch.timed("backward", torch.Tensor.backward)
-    torch.optim.AdamW.step = watch.timed("optimizer", torch.optim.AdamW.step)
+    grpo.Run.log = log_and_report
+    watch.time(grpo, "sample", "sampling")
+    watch.time(grpo, "completion_logps")
+    watch.time(torch.Tensor, "backward", "backward")
+    watch.time(torch.optim.AdamW, "step", "optimizer")
     endless = {"steps": 10**6, "save_every": 10**6, "eval_problems": 1}
     with tempfile.TemporaryDirectory() as folder:
         grpo.train(grpo.Config(model=model, device=device, learning_rate=1e-12, run_dir=f"{folder}/run", **endless))
@@ -131,7 +129,6 @@ def ours(connection, device: str, model: str) -> None:
 
 def trl(connection, device: str, model: str) -> None:
     """GRPOTrainer with the settings of grpo.py, as scale_out.py makes it."""
-    import torch
     from transformers import TrainerCallback
 
     from lessons.experiments import scale_out
@@ -151,30 +148,17 @@ def trl(connection, device: str, model: str) -> None:
     )  # fmt: skip
     trainer = scale_out.build_trainer(config, scale_out.trl_settings(config, 1))
     trainer.add_callback(Turns())
-    trainer._generate = watch.timed("sampling", trainer._generate)
-    scores = trainer._get_per_token_logps_and_entropies
-
-    def logps(*args, **kwargs):
-        part = "forward" if torch.is_grad_enabled() else "old and reference log-probs"
-        return watch.timed(part, scores)(*args, **kwargs)
-
-    trainer._get_per_token_logps_and_entropies = logps
-    trainer.accelerator.backward = watch.timed("backward", trainer.accelerator.backward)
-    torch.optim.AdamW.step = watch.timed("optimizer", torch.optim.AdamW.step)
+    watch.time(trainer, "_generate", "sampling")
+    watch.time(trainer, "_get_per_token_logps_and_entropies")
+    watch.time(trainer.accelerator, "backward", "backward")
+    watch.time(torch.optim.AdamW, "step", "optimizer")
     trainer.train()
 
 
 def floor(connection, device: str, model: str) -> None:
     """The forward passes of the decode loop, and one pass forward and back over as many tokens without padding."""
-    import torch
-
-    from toy_env.any_model import cache_name
-    from toy_env.model import encode_prompts, load_policy
-    from toy_env.rollout import position_ids, sample
-
-    watch = Stopwatch(connection, device)
+    watch, generator = Stopwatch(connection, device), torch.Generator(device)
     policy, tokenizer = load_policy(model, device)
-    generator = torch.Generator(device)
 
     @torch.no_grad()
     def decode(prompts, ids, lengths) -> None:
@@ -198,19 +182,19 @@ def floor(connection, device: str, model: str) -> None:
     def train(ids) -> None:
         policy(input_ids=ids, use_cache=False).logits.logsumexp(dim=-1).mean().backward()
 
-    decode, train = watch.timed("decoding", decode), watch.timed("forward and backward", train)
+    step_of = SimpleNamespace(decode=decode, train=train)
+    watch.time(step_of, "decode", "decoding")
+    watch.time(step_of, "train", "forward and backward")
     for step in range(1, 10**6):
         seed, problems = drawn_at(step)
-        generator.manual_seed(seed)
         prompts = [problem.prompt for problem in problems]
-        rollout = sample(policy, tokenizer, prompts, GROUP, LIMIT, 1.0, generator)
+        rollout = sample(policy, tokenizer, prompts, GROUP, LIMIT, 1.0, generator.manual_seed(seed))
         tokens = int(rollout.prompt_mask.sum() + rollout.mask.sum())
         ids = torch.randint(len(tokenizer), (len(rollout), round(tokens / len(rollout))), device=device)
-        lengths = rollout.mask.sum(dim=1)
         policy.zero_grad()
         watch.started = watch.clock()
-        decode(prompts, rollout.completion_ids, lengths)
-        train(ids)
+        step_of.decode(prompts, rollout.completion_ids, rollout.mask.sum(dim=1))
+        step_of.train(ids)
         watch.step_done()
 
 
@@ -223,11 +207,7 @@ def drawn_at(step: int) -> tuple[int, list[Problem]]:
 def make_models(connection, folder: str) -> None:
     """The base and a trained policy, and both in matrices ten times as large: reports where they are and how many
     parameters they have. (In a process of its own: the peak memory of a process counts for those it starts.)"""
-    import torch
     from transformers import AutoConfig, AutoModelForCausalLM
-
-    from algorithms import grpo
-    from toy_env.model import load_policy, locate
 
     grpo.train(grpo.Config(steps=40, eval_problems=1, run_dir=f"{folder}/run"))
     models = {}
@@ -302,7 +282,7 @@ def summary(reports: list[dict]) -> dict:
     """Medians over the steps of one side: seconds, those of each part, tokens a second; and its peak memory in MiB."""
     numbers = {
         "seconds": median(report["seconds"] for report in reports),
-        "parts": {part: median(report["parts"].get(part, 0.0) for report in reports) for part in reports[0]["parts"]},
+        "parts": {part: median(report["parts"][part] for report in reports) for part in reports[0]["parts"]},
         "memory": reports[-1]["memory"],
     }
     if "tokens" in reports[0]:
@@ -352,8 +332,7 @@ def tables(results: dict) -> dict[str, str]:
           f"{row['ours']['memory']:.0f} and {row['trl']['memory']:.0f} MiB"] for name, row in models],
     )  # fmt: skip
     parts = markdown(
-        ["milliseconds of a step", "sampling", "log-probs of old and reference policy", "forward", "backward",
-         "optimizer", "rest"],
+        ["milliseconds of a step", *PARTS, "rest"],
         [[f"{name}, {side}", *(f"{1e3 * part:.0f}" for part in parts_of(row[side]))]
          for name, row in models for side in ("ours", "trl")],
     )  # fmt: skip
@@ -361,10 +340,8 @@ def tables(results: dict) -> dict[str, str]:
 
 
 def parts_of(numbers: dict) -> list[float]:
-    """Seconds of the six parts of a step."""
-    parts = numbers["parts"]
-    scored = parts.get("reference log-probs", 0.0) + parts.get("old and reference log-probs", 0.0)
-    named = [parts["sampling"], scored, parts["forward"], parts["backward"], parts["optimizer"]]
+    """Seconds of the PARTS of a step, and of the rest of it."""
+    named = [numbers["parts"][part] for part in PARTS]
     return [*named, numbers["seconds"] - sum(named)]
 
 

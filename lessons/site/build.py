@@ -5,8 +5,7 @@
     python lessons/site/build.py --check     does every notebook match its source?
 
 lessons/site/sources.py says what a source consists of. The same source gives the same bytes: cell ids are numbers, and
-times, widget ids and machine names are left out. The metadata are those that JupyterLab writes, so that opening a
-lesson changes nothing in its file except the version of Python, if the reader's is a different one.
+times, widget ids and machine names are left out.
 """
 
 from toy_env import UsageError, take_over_ctrl_c

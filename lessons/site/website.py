@@ -111,7 +111,7 @@ def add_linked(root: Path, name: str, files: dict[str, str | bytes]) -> None:
         text = re.sub(r"<!--.*?-->\n?", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
         files[address] = page(address, text.split("\n")[0].lstrip("# "), Renderer(name, linked).to_html(text))
     else:
-        code = highlighted(path.read_text(encoding="utf-8"), path.suffix[1:], numbers=True)
+        code = highlighted(path.read_text(encoding="utf-8"), path.suffix[1:])
         files[address] = page(address, name, f"<h1><code>{name}</code></h1>\n{code}")
     for other in linked:
         add_linked(root, other, files)
@@ -208,14 +208,11 @@ class Renderer(IPythonRenderer):
         return highlighted(code, (info or "text").split()[0])
 
 
-def highlighted(code: str, language: str = "python", numbers: bool = False) -> str:
-    """Code in colours; with numbers, every line is an anchor L1, L2, ..."""
+def highlighted(code: str, language: str = "python") -> str:
+    """Code in colours."""
     lexer = get_lexer_by_name("yaml" if language == "cff" else language, stripnl=False)
-    lines = highlight(code.rstrip("\n") + "\n", lexer, HtmlFormatter(nowrap=True)).rstrip("\n").split("\n")
-    if numbers:
-        anchor = '<span id="L{0}"><a class="line" tabindex="-1" href="#L{0}">{0}</a>{1}</span>'
-        lines = [anchor.format(number, line) for number, line in enumerate(lines, start=1)]
-    return '<pre tabindex="0"><code>' + "\n".join(lines) + "</code></pre>\n"
+    lines = highlight(code.rstrip("\n") + "\n", lexer, HtmlFormatter(nowrap=True)).rstrip("\n")
+    return f'<pre tabindex="0"><code>{lines}</code></pre>\n'
 
 
 def plain(text: str) -> str:
