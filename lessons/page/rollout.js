@@ -1,0 +1,91 @@
+// Completions and their log-probabilities, as in toy_env/rollout.py: sampling them, and scoring them again. A row is one
+// completion: {prompt, ids, logps, entropies, truncated}. Its lists are as long as the completion, EOS included, which the
+// scripts express by a mask.
+
+import { encode } from "./arithmetic.js";
+import { EOS, LONGEST, Reader, TOKENS } from "./model.js";
+
+const V = TOKENS.length;
+const LARGEST_PASS = 192; // tokens that are read at once where a gradient follows: their activations fit a processor's cache
+
+export function softmax(logits) {
+  let most = -Infinity, sum = 0;
+  for (const z of logits) if (z > most) most = z;
+  const powers = Array.from(logits, (z) => Math.exp(z - most));
+  for (const power of powers) sum += power;
+  return powers.map((power) => power / sum);
+}
+
+// The token that a random number u in [0, 1) picks from probabilities.
+export function pick(probabilities, u) {
+  let sum = 0;
+  const token = probabilities.findIndex((p) => (sum += p) > u);
+  return token < 0 ? probabilities.length - 1 : token;
+}
+
+// One completion of each prompt from the full softmax at temperature 1: yields the rows after each token, until all have
+// ended. random(i) gives the random numbers of row i.
+export function* complete(policy, prompts, random) {
+  const texts = Object.fromEntries(prompts.map((prompt) => [prompt, []])), lengths = Object.keys(texts).map((prompt) => encode(prompt).length);
+  const read = lengths.reduce((a, b) => a + b, 0);
+  const reader = new Reader(policy, read + prompts.length * (LONGEST - 1), Math.max(read, prompts.length)), last = {};
+  for (const [prompt, text] of Object.entries(texts)) for (const token of encode(prompt)) last[prompt] = reader.add(text, token);
+  const rows = prompts.map((prompt) => ({ prompt, ids: [], logps: [], entropies: [], truncated: true }));
+  let running = rows.map((row, i) => ({ row, i, text: [...texts[row.prompt]], at: last[row.prompt] }));
+  for (let t = 0; t < LONGEST && running.length; t++) {
+    const logits = reader.read();
+    for (const { row, i, at } of running) {
+      const p = softmax(logits.subarray(at * V, (at + 1) * V)), token = pick(p, random(i));
+      row.ids.push(token);
+      row.logps.push(Math.log(p[token]));
+      row.entropies.push(-p.reduce((sum, p) => sum + (p && p * Math.log(p)), 0));
+      row.truncated = token !== EOS;
+    }
+    running = running.filter(({ row }) => row.truncated);
+    if (t + 1 < LONGEST) for (const one of running) one.at = reader.add(one.text, one.row.ids[t]);
+    yield rows;
+  }
+}
+
+// Read rows again, as many at once as the largest pass holds. Yields after each pass {reader, outputs, part}; part lists the
+// pass's rows, each with `at`: for each token the row of the outputs that predicts it, or a critic's value of the state before it.
+export function* passes(policy, rows, learns = false) {
+  const reader = new Reader(policy, LARGEST_PASS, LARGEST_PASS, learns);
+  for (let from = 0, to = 0; from < rows.length; from = to) {
+    const texts = {}, part = [];
+    reader.clear();
+    for (; to < rows.length; to++) {
+      const { prompt, ids } = rows[to], start = encode(prompt);
+      if (reader.tokens.length + (texts[prompt] ? 0 : start.length) + ids.length - 1 > LARGEST_PASS) break;
+      if (!texts[prompt]) for (const token of start) reader.add((texts[prompt] ??= []), token);
+      const text = [...texts[prompt]];
+      for (const token of ids.slice(0, -1)) reader.add(text, token);
+      part.push({ row: rows[to], at: text.slice(start.length - 1) });
+    }
+    yield { reader, outputs: reader.read(), part };
+  }
+}
+
+// The log-probability of each token of a pass's rows from its logits, and the way back: the derivative of a loss by the logits
+// from that by the log-probabilities.
+export function logpsOf({ outputs, part }) {
+  return part.map(({ row, at }) => at.map((i, t) => Math.log(softmax(outputs.subarray(i * V, (i + 1) * V))[row.ids[t]])));
+}
+
+export function logpsBackward({ outputs, part }, derivatives) {
+  const dlogits = new outputs.constructor(outputs.length);
+  part.forEach(({ row, at }, r) => at.forEach((i, t) => {
+    const p = softmax(outputs.subarray(i * V, (i + 1) * V)), derivative = derivatives[r][t];
+    for (let c = 0; c < V; c++) dlogits[i * V + c] += derivative * ((c === row.ids[t]) - p[c]);
+  }));
+  return dlogits;
+}
+
+// The same of a critic, whose outputs are the values.
+export const valuesOf = ({ outputs, part }) => part.map(({ at }) => at.map((i) => outputs[i]));
+
+export function valuesBackward({ outputs, part }, derivatives) {
+  const dvalues = new outputs.constructor(outputs.length);
+  part.forEach(({ at }, r) => at.forEach((i, t) => { dvalues[i] += derivatives[r][t]; }));
+  return dvalues;
+}
