@@ -58,53 +58,49 @@ export function criticOf(weights) { // a copy of the policy's transformer; its h
 
 // ---------------------------------------------------------------------- matrix products
 
-const DEPTH = 256, blockA = new Float64Array(4 * DEPTH), blockB = new Float64Array(INNER * DEPTH);
+const blockA = new Float64Array(4 * 256), blockB = new Float64Array(INNER * 256);
 
-// C = A B, or C += A B: (rows, depth) x (depth, columns). A[i, k] is at i * aRow + k * aStep, B[k, j] at j * bColumn + k * bStep,
-// so one function serves for transposed matrices too. It computes 4 x 4 elements of C at a time, so that each number that is
-// loaded is used four times; for this, B and four rows of A are first copied into the order in which they are used. At the
-// edge, indices stop at the last row or column, which is then computed more than once. An element of C is the same sum in the
-// same order, whatever the number of rows: a token's log-probability does not depend on the batch.
+// C = A B, or C += A B: (rows, depth) x (depth, columns), depth at most 256. A[i, k] is at i * aRow + k * aStep and B[k, j] at
+// j * bColumn + k * bStep, so transposed matrices need no function of their own. It computes 4 x 4 elements of C at a time, so
+// that each number that is loaded is used four times; for this, B and four rows of A at a time are first copied into the order
+// of their use. At the edge, indices stop at the last row or column, which is then computed more than once. An element is the
+// same sum in the same order however many rows there are: a token's log-probability does not depend on the batch.
 export function product(C, A, aRow, aStep, B, bColumn, bStep, rows, columns, depth, add) {
-  for (let from = 0; from < depth; from += DEPTH) {
-    const to = Math.min(from + DEPTH, depth), end = 4 * (to - from), keep = add || from > 0;
-    for (let j = 0, at = 0; j < columns; j += 4) {
-      const j0 = j * bColumn, j1 = Math.min(j + 1, columns - 1) * bColumn;
-      const j2 = Math.min(j + 2, columns - 1) * bColumn, j3 = Math.min(j + 3, columns - 1) * bColumn;
-      for (let k = from * bStep; k < to * bStep; k += bStep, at += 4) {
-        blockB[at] = B[j0 + k]; blockB[at + 1] = B[j1 + k]; blockB[at + 2] = B[j2 + k]; blockB[at + 3] = B[j3 + k];
-      }
+  const row = (i) => Math.min(i, rows - 1), column = (j) => Math.min(j, columns - 1), end = 4 * depth;
+  for (let j = 0, at = 0; j < columns; j += 4) {
+    let b0 = j * bColumn, b1 = column(j + 1) * bColumn, b2 = column(j + 2) * bColumn, b3 = column(j + 3) * bColumn;
+    for (let k = 0; k < depth; k++, at += 4, b0 += bStep, b1 += bStep, b2 += bStep, b3 += bStep) {
+      blockB[at] = B[b0]; blockB[at + 1] = B[b1]; blockB[at + 2] = B[b2]; blockB[at + 3] = B[b3];
     }
-    for (let i = 0; i < rows; i += 4) {
-      const i1 = Math.min(i + 1, rows - 1), i2 = Math.min(i + 2, rows - 1), i3 = Math.min(i + 3, rows - 1);
-      for (let k = from * aStep, at = 0; at < end; k += aStep, at += 4) {
-        blockA[at] = A[i * aRow + k]; blockA[at + 1] = A[i1 * aRow + k];
-        blockA[at + 2] = A[i2 * aRow + k]; blockA[at + 3] = A[i3 * aRow + k];
+  }
+  for (let i = 0; i < rows; i += 4) {
+    let a0 = i * aRow, a1 = row(i + 1) * aRow, a2 = row(i + 2) * aRow, a3 = row(i + 3) * aRow;
+    for (let at = 0; at < end; at += 4, a0 += aStep, a1 += aStep, a2 += aStep, a3 += aStep) {
+      blockA[at] = A[a0]; blockA[at + 1] = A[a1]; blockA[at + 2] = A[a2]; blockA[at + 3] = A[a3];
+    }
+    const c0 = i * columns, c1 = row(i + 1) * columns, c2 = row(i + 2) * columns, c3 = row(i + 3) * columns;
+    for (let j = 0, q = 0; j < columns; j += 4) {
+      const j1 = column(j + 1), j2 = column(j + 2), j3 = column(j + 3);
+      let s00 = 0, s01 = 0, s02 = 0, s03 = 0, s10 = 0, s11 = 0, s12 = 0, s13 = 0;
+      let s20 = 0, s21 = 0, s22 = 0, s23 = 0, s30 = 0, s31 = 0, s32 = 0, s33 = 0;
+      if (add) {
+        s00 = C[c0 + j]; s01 = C[c0 + j1]; s02 = C[c0 + j2]; s03 = C[c0 + j3];
+        s10 = C[c1 + j]; s11 = C[c1 + j1]; s12 = C[c1 + j2]; s13 = C[c1 + j3];
+        s20 = C[c2 + j]; s21 = C[c2 + j1]; s22 = C[c2 + j2]; s23 = C[c2 + j3];
+        s30 = C[c3 + j]; s31 = C[c3 + j1]; s32 = C[c3 + j2]; s33 = C[c3 + j3];
       }
-      const c0 = i * columns, c1 = i1 * columns, c2 = i2 * columns, c3 = i3 * columns;
-      for (let j = 0, q = 0; j < columns; j += 4) {
-        const j1 = Math.min(j + 1, columns - 1), j2 = Math.min(j + 2, columns - 1), j3 = Math.min(j + 3, columns - 1);
-        let s00 = 0, s01 = 0, s02 = 0, s03 = 0, s10 = 0, s11 = 0, s12 = 0, s13 = 0;
-        let s20 = 0, s21 = 0, s22 = 0, s23 = 0, s30 = 0, s31 = 0, s32 = 0, s33 = 0;
-        if (keep) {
-          s00 = C[c0 + j]; s01 = C[c0 + j1]; s02 = C[c0 + j2]; s03 = C[c0 + j3];
-          s10 = C[c1 + j]; s11 = C[c1 + j1]; s12 = C[c1 + j2]; s13 = C[c1 + j3];
-          s20 = C[c2 + j]; s21 = C[c2 + j1]; s22 = C[c2 + j2]; s23 = C[c2 + j3];
-          s30 = C[c3 + j]; s31 = C[c3 + j1]; s32 = C[c3 + j2]; s33 = C[c3 + j3];
-        }
-        for (let p = 0; p < end; p += 4, q += 4) {
-          const a0 = blockA[p], a1 = blockA[p + 1], a2 = blockA[p + 2], a3 = blockA[p + 3];
-          const b0 = blockB[q], b1 = blockB[q + 1], b2 = blockB[q + 2], b3 = blockB[q + 3];
-          s00 += a0 * b0; s01 += a0 * b1; s02 += a0 * b2; s03 += a0 * b3;
-          s10 += a1 * b0; s11 += a1 * b1; s12 += a1 * b2; s13 += a1 * b3;
-          s20 += a2 * b0; s21 += a2 * b1; s22 += a2 * b2; s23 += a2 * b3;
-          s30 += a3 * b0; s31 += a3 * b1; s32 += a3 * b2; s33 += a3 * b3;
-        }
-        C[c0 + j] = s00; C[c0 + j1] = s01; C[c0 + j2] = s02; C[c0 + j3] = s03;
-        C[c1 + j] = s10; C[c1 + j1] = s11; C[c1 + j2] = s12; C[c1 + j3] = s13;
-        C[c2 + j] = s20; C[c2 + j1] = s21; C[c2 + j2] = s22; C[c2 + j3] = s23;
-        C[c3 + j] = s30; C[c3 + j1] = s31; C[c3 + j2] = s32; C[c3 + j3] = s33;
+      for (let p = 0; p < end; p += 4, q += 4) {
+        const a0 = blockA[p], a1 = blockA[p + 1], a2 = blockA[p + 2], a3 = blockA[p + 3];
+        const b0 = blockB[q], b1 = blockB[q + 1], b2 = blockB[q + 2], b3 = blockB[q + 3];
+        s00 += a0 * b0; s01 += a0 * b1; s02 += a0 * b2; s03 += a0 * b3;
+        s10 += a1 * b0; s11 += a1 * b1; s12 += a1 * b2; s13 += a1 * b3;
+        s20 += a2 * b0; s21 += a2 * b1; s22 += a2 * b2; s23 += a2 * b3;
+        s30 += a3 * b0; s31 += a3 * b1; s32 += a3 * b2; s33 += a3 * b3;
       }
+      C[c0 + j] = s00; C[c0 + j1] = s01; C[c0 + j2] = s02; C[c0 + j3] = s03;
+      C[c1 + j] = s10; C[c1 + j1] = s11; C[c1 + j2] = s12; C[c1 + j3] = s13;
+      C[c2 + j] = s20; C[c2 + j1] = s21; C[c2 + j2] = s22; C[c2 + j3] = s23;
+      C[c3 + j] = s30; C[c3 + j1] = s31; C[c3 + j2] = s32; C[c3 + j3] = s33;
     }
   }
 }
@@ -158,51 +154,50 @@ function rotate(x, positions, direction, n) {
       }
 }
 
-// Causal attention. queries, mixed (n, WIDTH); keys, values (all tokens, WIDTH). texts[i] lists the tokens that query i sees:
-// those of its text up to its own position. shares holds their weights, for each query head by head.
-function attend(mixed, shares, queries, keys, values, texts, positions, n) {
+// Causal attention: mixed (n, WIDTH) from queries (n, WIDTH), keys and values (all tokens, WIDTH). texts[i] lists the tokens that
+// query i sees: those of its text up to its own position. shares holds their weights, for each query head by head.
+function attend({ mixed, shares, queries, keys, values }, texts, positions, n) {
   for (let i = 0, first = 0; i < n; i++) {
     const text = texts[i], seen = positions[i] + 1;
     for (let head = i * WIDTH, offset = 0; offset < WIDTH; head += HEAD, offset += HEAD, first += seen) {
       let most = -Infinity, sum = 0;
       for (let j = 0; j < seen; j++) {
-        const key = text[j] * WIDTH + offset;
         let dot = 0;
-        for (let c = 0; c < HEAD; c++) dot += queries[head + c] * keys[key + c];
-        shares[first + j] = dot /= Math.sqrt(HEAD);
-        if (dot > most) most = dot;
+        for (let c = head, key = text[j] * WIDTH + offset; c < head + HEAD; c++, key++) dot += queries[c] * keys[key];
+        shares[first + j] = dot / Math.sqrt(HEAD);
+        most = Math.max(most, shares[first + j]);
       }
       for (let j = first; j < first + seen; j++) sum += shares[j] = Math.exp(shares[j] - most);
       mixed.fill(0, head, head + HEAD);
       for (let j = 0; j < seen; j++) {
-        const value = text[j] * WIDTH + offset, share = shares[first + j] /= sum;
-        for (let c = 0; c < HEAD; c++) mixed[head + c] += share * values[value + c];
+        const share = shares[first + j] /= sum;
+        for (let c = head, value = text[j] * WIDTH + offset; c < head + HEAD; c++, value++) mixed[c] += share * values[value];
       }
     }
   }
 }
 
-function attendBackward(dqueries, dkeys, dvalues, dmixed, shares, queries, keys, values, texts, positions, n) {
-  for (const array of [dqueries, dkeys, dvalues]) array.fill(0, 0, n * WIDTH);
-  const dshares = new Float64Array(MOST_POSITIONS);
+function attendBackward({ queries: dqueries, keys: dkeys, values: dvalues }, dmixed, layer, texts, positions, n) {
+  const { shares, queries, keys, values } = layer, dshares = new Float64Array(MOST_POSITIONS);
+  for (const array of [dqueries, dkeys, dvalues]) array.fill(0);
   for (let i = 0, first = 0; i < n; i++) {
     const text = texts[i], seen = positions[i] + 1;
     for (let head = i * WIDTH, offset = 0; offset < WIDTH; head += HEAD, offset += HEAD, first += seen) {
       let mean = 0;
       for (let j = 0; j < seen; j++) {
-        const value = text[j] * WIDTH + offset, share = shares[first + j];
+        const share = shares[first + j];
         let dshare = 0;
-        for (let c = 0; c < HEAD; c++) {
-          dshare += dmixed[head + c] * values[value + c];
-          dvalues[value + c] += share * dmixed[head + c];
+        for (let c = head, value = text[j] * WIDTH + offset; c < head + HEAD; c++, value++) {
+          dshare += dmixed[c] * values[value];
+          dvalues[value] += share * dmixed[c];
         }
         mean += share * (dshares[j] = dshare);
       }
       for (let j = 0; j < seen; j++) {
-        const key = text[j] * WIDTH + offset, ddot = shares[first + j] * (dshares[j] - mean) / Math.sqrt(HEAD);
-        for (let c = 0; c < HEAD; c++) {
-          dqueries[head + c] += ddot * keys[key + c];
-          dkeys[key + c] += ddot * queries[head + c];
+        const ddot = shares[first + j] * (dshares[j] - mean) / Math.sqrt(HEAD);
+        for (let c = head, key = text[j] * WIDTH + offset; c < head + HEAD; c++, key++) {
+          dqueries[c] += ddot * keys[key];
+          dkeys[key] += ddot * queries[c];
         }
       }
     }
@@ -211,32 +206,23 @@ function attendBackward(dqueries, dkeys, dvalues, dmixed, shares, queries, keys,
 
 // ---------------------------------------------------------------------- reading texts
 
-// Reads texts and keeps the keys and values of all tokens. A text is a list of the indices of its tokens; a copy of it,
-// text.slice(), is another text that begins alike.
+// Reads texts and keeps the keys and values of all tokens. A text is a list of the indices of its tokens; a copy of it is
+// another text that begins alike.
 export class Reader {
-  // capacity: most tokens in all; width: most tokens in one `read`. With learns, `backward` can follow a single `read`.
-  constructor(policy, capacity, width = capacity, learns = false) {
-    const array = (rows, columns) => new policy.embed.constructor(rows * columns);
-    const activations = () => ({
-      a: array(width, WIDTH), unit_a: array(width, WIDTH), inverse_a: array(width, 1), queries: array(width, WIDTH),
-      shares: array(width, HEADS * MOST_POSITIONS), mixed: array(width, WIDTH),
-      m: array(width, WIDTH), unit_m: array(width, WIDTH), inverse_m: array(width, 1),
-      gate: array(width, INNER), sigmoid: array(width, INNER), up: array(width, INNER), gated: array(width, INNER),
-    });
-    const shared = learns || activations();
-    this.layers = Array.from({ length: LAYERS }, () =>
-      ({ keys: array(capacity, WIDTH), values: array(capacity, WIDTH), ...(learns ? activations() : shared) }));
-    const [x, y, unit] = [1, 2, 3].map(() => array(width, WIDTH));
-    Object.assign(this, { policy, x, y, unit, inverse: array(width, 1), columns: policy.head ? 1 : TOKENS.length });
-    this.outputs = array(width, this.columns);
-    if (learns) {
-      this.d = Object.fromEntries(["x", "y", "queries", "keys", "values"].map((name) => [name, array(width, WIDTH)]));
-      for (const name of ["gated", "gate", "up"]) this.d[name] = array(width, INNER);
-    }
+  constructor(policy, capacity, width = capacity) { // most tokens in all, and in one `read`
+    const array = (columns, rows = width) => new policy.embed.constructor(rows * columns);
+    const arrays = (names, columns) => Object.fromEntries(names.split(" ").map((name) => [name, array(columns)]));
+    this.layers = Array.from({ length: LAYERS }, () => ({
+      keys: array(WIDTH, capacity), values: array(WIDTH, capacity), shares: array(HEADS * MOST_POSITIONS),
+      ...arrays("a unit_a queries mixed m unit_m", WIDTH), ...arrays("gate sigmoid up gated", INNER), ...arrays("inverse_a inverse_m", 1),
+    }));
+    this.d = { ...arrays("x y queries keys values", WIDTH), ...arrays("gated gate up", INNER) }; // derivatives
+    this.columns = policy.head ? 1 : TOKENS.length;
+    Object.assign(this, { policy, ...arrays("x y unit", WIDTH), inverse: array(1), outputs: array(this.columns) });
     this.clear();
   }
 
-  clear() { Object.assign(this, { tokens: [], texts: [], positions: [], size: 0 }); } // those that are not read yet; size: those that are
+  clear() { Object.assign(this, { size: 0, tokens: [], texts: [], positions: [] }); } // tokens read; those to read, and their places
 
   add(text, token) { // one more token at the end of a text; -> its row in the outputs of the next `read`
     this.texts.push(text);
@@ -245,19 +231,19 @@ export class Reader {
     return this.tokens.push(token) - 1;
   }
 
-  // Read the tokens that were added: (n, vocabulary), the logits of what follows each; in a critic (n, 1), its value there.
+  // Read the tokens that were added: (n, vocabulary), the logits of what follows each; in a critic (n, 1), the value there.
   read() {
     const { policy, x, y, texts, positions, tokens } = this, n = tokens.length, from = this.size * WIDTH;
     tokens.forEach((token, i) => x.set(policy.embed.subarray(token * WIDTH, (token + 1) * WIDTH), i * WIDTH));
     this.layers.forEach((layer, l) => {
-      const { a, queries, keys, values, mixed, m, gate, sigmoid, up, gated } = layer, newKeys = keys.subarray(from);
+      const { a, queries, keys, values, mixed, m, gate, sigmoid, up, gated } = layer, new_keys = keys.subarray(from);
       normalise(a, layer.unit_a, layer.inverse_a, x, policy["norm_attention" + l], n);
       linear(queries, a, policy["q" + l], n, WIDTH);
-      linear(newKeys, a, policy["k" + l], n, WIDTH);
+      linear(new_keys, a, policy["k" + l], n, WIDTH);
       linear(values.subarray(from), a, policy["v" + l], n, WIDTH);
       rotate(queries, positions, 1, n);
-      rotate(newKeys, positions, 1, n);
-      attend(mixed, layer.shares, queries, keys, values, texts, positions, n);
+      rotate(new_keys, positions, 1, n);
+      attend(layer, texts, positions, n);
       linear(x, mixed, policy["o" + l], n, WIDTH, true);
       normalise(m, layer.unit_m, layer.inverse_m, x, policy["norm_mlp" + l], n);
       linear(gate, m, policy["gate" + l], n, WIDTH);
@@ -271,36 +257,35 @@ export class Reader {
     normalise(y, this.unit, this.inverse, x, policy.norm, n);
     linear(this.outputs, y, policy.head ?? policy.embed, n, WIDTH); // a policy's embedding is tied
     if (policy.head) for (let i = 0; i < n; i++) this.outputs[i] += policy.bias[0];
-    this.last = { texts, positions, tokens };
-    Object.assign(this, { tokens: [], texts: [], positions: [], size: this.size + n });
+    Object.assign(this, { size: this.size + n, last: { texts, positions, tokens }, tokens: [], texts: [], positions: [] });
     return this.outputs.subarray(0, n * this.columns);
   }
 
-  // After one `read`: add to the tensors `gradient` the derivative of a loss, from its derivative by the outputs.
+  // After the first `read`: from a loss's derivative by the outputs add its derivative by the weights to the tensors `gradient`.
   backward(doutputs, gradient) {
     const { policy, d, last: { texts, positions, tokens } } = this, n = tokens.length;
-    linearBackward(d.y, doutputs, gradient.head ?? gradient.embed, this.y, policy.head ?? policy.embed, n, WIDTH);
+    const back = (name, dX, dY, X, inputs, add) => linearBackward(dX, dY, gradient[name], X, policy[name], n, inputs, add);
+    back(policy.head ? "head" : "embed", d.y, doutputs, this.y, WIDTH);
     if (policy.head) for (let i = 0; i < n; i++) gradient.bias[0] += doutputs[i];
-    d.x.fill(0, 0, n * WIDTH);
+    d.x.fill(0);
     normaliseBackward(d.x, gradient.norm, d.y, this.unit, this.inverse, policy.norm, n);
     for (let l = LAYERS - 1; l >= 0; l--) {
       const layer = this.layers[l], { gate, sigmoid, up } = layer;
-      const through = (name, dX, dY, X, inputs, add) => linearBackward(dX, dY, gradient[name + l], X, policy[name + l], n, inputs, add);
-      through("down", d.gated, d.x, layer.gated, INNER);
+      back("down" + l, d.gated, d.x, layer.gated, INNER);
       for (let i = 0; i < n * INNER; i++) {
         d.up[i] = d.gated[i] * gate[i] * sigmoid[i];
         d.gate[i] = d.gated[i] * up[i] * sigmoid[i] * (1 + gate[i] * (1 - sigmoid[i]));
       }
-      through("gate", d.y, d.gate, layer.m, WIDTH);
-      through("up", d.y, d.up, layer.m, WIDTH, true);
+      back("gate" + l, d.y, d.gate, layer.m, WIDTH);
+      back("up" + l, d.y, d.up, layer.m, WIDTH, true);
       normaliseBackward(d.x, gradient["norm_mlp" + l], d.y, layer.unit_m, layer.inverse_m, policy["norm_mlp" + l], n);
-      through("o", d.y, d.x, layer.mixed, WIDTH);
-      attendBackward(d.queries, d.keys, d.values, d.y, layer.shares, layer.queries, layer.keys, layer.values, texts, positions, n);
+      back("o" + l, d.y, d.x, layer.mixed, WIDTH);
+      attendBackward(d, d.y, layer, texts, positions, n);
       rotate(d.queries, positions, -1, n);
       rotate(d.keys, positions, -1, n);
-      through("q", d.y, d.queries, layer.a, WIDTH);
-      through("k", d.y, d.keys, layer.a, WIDTH, true);
-      through("v", d.y, d.values, layer.a, WIDTH, true);
+      back("q" + l, d.y, d.queries, layer.a, WIDTH);
+      back("k" + l, d.y, d.keys, layer.a, WIDTH, true);
+      back("v" + l, d.y, d.values, layer.a, WIDTH, true);
       normaliseBackward(d.x, gradient["norm_attention" + l], d.y, layer.unit_a, layer.inverse_a, policy["norm_attention" + l], n);
     }
     tokens.forEach((token, i) => {

@@ -49,8 +49,8 @@ export function* complete(policy, prompts, random) {
 
 // Read rows again, as many at once as the largest pass holds. Yields after each pass {reader, outputs, part}; part lists the
 // pass's rows, each with `at`: for each token the row of the outputs that predicts it, or a critic's value of the state before it.
-export function* passes(policy, rows, learns = false) {
-  const reader = new Reader(policy, LARGEST_PASS, LARGEST_PASS, learns);
+export function* passes(policy, rows) {
+  const reader = new Reader(policy, LARGEST_PASS);
   for (let from = 0, to = 0; from < rows.length; from = to) {
     const texts = {}, part = [];
     reader.clear();

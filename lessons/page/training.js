@@ -68,7 +68,7 @@ const WORK = { // generators, which can be interrupted after a few milliseconds
 
   *gradient({ weights, rows, config }) { // of the loss of a policy or a critic, summed over rows
     const network = tensors(weights), result = { gradient: new weights.constructor(weights.length), loss: 0, stopped: 0, logps: [] };
-    for (const pass of passes(network, rows, true)) {
+    for (const pass of passes(network, rows)) {
       const scores = network.head ? valuesOf(pass) : logpsOf(pass);
       const losses = pass.part.map(({ row: { logps: old_logps, values: old_values, divisor, ...row } }, r) => network.head
         ? value_loss({ values: scores[r], old_values, returns: row.returns }, divisor, config)
