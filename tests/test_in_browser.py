@@ -89,9 +89,10 @@ def test_logits_are_those_of_torch(console, policies):
     shipped, tokenizer = load_policy("base")
     for i, problem in enumerate(arithmetic.sample_problems(200, (), random.Random(0))):
         name, text = NAMES[i % len(NAMES)], problem.prompt + f"1+2=3;3-1=2;#{problem.answer}" * (i % 2)
-        script = """([name, text]) => { const reader = new sigmaLadder.Reader(sigmaLadder.policies[name]);
-            return sigmaLadder.encode(text).map((id) => Array.from(reader.read(id))); }"""
-        logits = np.array(console.evaluate(script, [name, text]))
+        script = """([name, text]) => { const reader = new Reader(sigmaLadder.policies[name], 99), read = [];
+            const ids = encode(text), parts = [ids.slice(0, 4), ids.slice(4, 5), ids.slice(5)];
+            return parts.flatMap((part) => part.map((id) => reader.add(read, id)) && [...reader.read()]); }"""
+        logits = np.array(console.evaluate(script, [name, text])).reshape(-1, 19)
         ids = encode_prompts(tokenizer, [text])[0][0].tolist()
         for policy in [policies[name]] + [shipped] * (name == build.BASE):
             assert np.abs(logits - logits_of(policy, ids).numpy()).max() < 1e-4  # torch computes the angles in float32
@@ -117,9 +118,9 @@ def test_weights_survive_packing(console):
 def test_a_completion_drawn_from_fixed_random_numbers_is_that_of_torch(console, policies, name):
     rng, prompt = random.Random(name), "29+46-36?"
     numbers = [rng.random() for _ in range(3 * 56)]
-    script = """([name, prompt, numbers]) =>
-        [...sigmaLadder.complete(sigmaLadder.policies[name], prompt, 3, () => numbers.shift())].pop()"""
-    completions = console.evaluate(script, [name, prompt, numbers])
+    script = """([name, prompts, numbers]) =>
+        [...complete(sigmaLadder.policies[name], prompts, () => numbers.shift())].pop().map((row) => row.ids)"""
+    completions = console.evaluate(script, [name, 3 * [prompt], numbers])
     tokenizer = load_policy("base")[1]
     start = encode_prompts(tokenizer, [prompt])[0][0].tolist()
     expected, remaining = [[], [], []], iter(numbers)

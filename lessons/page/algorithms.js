@@ -4,8 +4,8 @@
 
 import { LONGEST } from "./model.js";
 
-const sum = (list) => list.reduce((a, b) => a + b, 0);
-const mean = (list) => sum(list) / list.length;
+export const sum = (list) => list.reduce((a, b) => a + b, 0);
+export const mean = (list) => sum(list) / list.length;
 const deviation = (list) => Math.sqrt(mean(list.map((x) => (x - mean(list)) ** 2)));
 const centred = (list) => list.map((x) => x - mean(list));
 export const isMixed = (rewards) => rewards.some((R) => R !== rewards[0]);
@@ -104,7 +104,7 @@ export function value_loss({ values, old_values, returns }, divisor, { value_cli
     loss += 0.5 * value_coef * Math.max(error ** 2, clipped_error ** 2) / divisor;
     return error ** 2 < clipped_error ** 2 ? 0 : value_coef * error / divisor; // a clipped value does not move
   });
-  return { loss, derivatives };
+  return { loss, derivatives, stopped: 0 };
 }
 
 // The pushes on a group's tokens, as if the group were the whole optimizer batch and without the KL term: minus the

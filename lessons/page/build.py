@@ -32,7 +32,8 @@ from toy_env.model import load_policy
 SOURCES = Path(__file__).parent
 ROOT = SOURCES.parents[1]
 PAGE = SOURCES.parent / "group.html"
-MODULES = ("model", "algorithms", "closed", "pictures", "page")  # in the order in which they import one another
+# In the order in which they import one another: what workers run as well, and the rest of the page.
+ENGINE, MODULES = ("model", "arithmetic", "rollout", "algorithms", "training"), ("closed", "pictures", "page")
 BASE = "base model"
 RUNS = {  # name on the page: script, steps
     "GRPO, after 20 of 60 steps": ("grpo", 20),
@@ -133,9 +134,9 @@ def training_step() -> list[str]:
 # ---------------------------------------------------------------------- the page
 
 
-def script_of() -> str:
-    """The modules as one: a page opened by a double click may not import, so imports and exports are removed."""
-    modules = "\n".join((SOURCES / f"{name}.js").read_text(encoding="utf-8") for name in MODULES)
+def script_of(names: tuple[str, ...]) -> str:
+    """Modules as one: a page opened by a double click may not import, so imports and exports are removed."""
+    modules = "\n".join((SOURCES / f"{name}.js").read_text(encoding="utf-8") for name in names)
     return re.sub(r"^import .*?;\n|^export ", "", modules, flags=re.MULTILINE | re.DOTALL)
 
 
@@ -145,7 +146,8 @@ def whole_page(weights: str) -> str:
         "style": (SOURCES / "style.css").read_text(encoding="utf-8"),
         "code": json.dumps(diffs(), ensure_ascii=False),
         "policies": json.dumps([BASE, *RUNS]),
-        "script": script_of(),
+        "engine": script_of(ENGINE),
+        "script": script_of(MODULES),
         "weights": weights,
     }
     page = (SOURCES / "page.html").read_text(encoding="utf-8")

@@ -67,6 +67,7 @@ const blockA = new Float64Array(4 * 256), blockB = new Float64Array(INNER * 256)
 // same sum in the same order however many rows there are: a token's log-probability does not depend on the batch.
 export function product(C, A, aRow, aStep, B, bColumn, bStep, rows, columns, depth, add) {
   const row = (i) => Math.min(i, rows - 1), column = (j) => Math.min(j, columns - 1), end = 4 * depth;
+  if (!add) C.fill(0, 0, rows * columns);
   for (let j = 0, at = 0; j < columns; j += 4) {
     let b0 = j * bColumn, b1 = column(j + 1) * bColumn, b2 = column(j + 2) * bColumn, b3 = column(j + 3) * bColumn;
     for (let k = 0; k < depth; k++, at += 4, b0 += bStep, b1 += bStep, b2 += bStep, b3 += bStep) {
@@ -81,14 +82,10 @@ export function product(C, A, aRow, aStep, B, bColumn, bStep, rows, columns, dep
     const c0 = i * columns, c1 = row(i + 1) * columns, c2 = row(i + 2) * columns, c3 = row(i + 3) * columns;
     for (let j = 0, q = 0; j < columns; j += 4) {
       const j1 = column(j + 1), j2 = column(j + 2), j3 = column(j + 3);
-      let s00 = 0, s01 = 0, s02 = 0, s03 = 0, s10 = 0, s11 = 0, s12 = 0, s13 = 0;
-      let s20 = 0, s21 = 0, s22 = 0, s23 = 0, s30 = 0, s31 = 0, s32 = 0, s33 = 0;
-      if (add) {
-        s00 = C[c0 + j]; s01 = C[c0 + j1]; s02 = C[c0 + j2]; s03 = C[c0 + j3];
-        s10 = C[c1 + j]; s11 = C[c1 + j1]; s12 = C[c1 + j2]; s13 = C[c1 + j3];
-        s20 = C[c2 + j]; s21 = C[c2 + j1]; s22 = C[c2 + j2]; s23 = C[c2 + j3];
-        s30 = C[c3 + j]; s31 = C[c3 + j1]; s32 = C[c3 + j2]; s33 = C[c3 + j3];
-      }
+      let s00 = C[c0 + j], s01 = C[c0 + j1], s02 = C[c0 + j2], s03 = C[c0 + j3];
+      let s10 = C[c1 + j], s11 = C[c1 + j1], s12 = C[c1 + j2], s13 = C[c1 + j3];
+      let s20 = C[c2 + j], s21 = C[c2 + j1], s22 = C[c2 + j2], s23 = C[c2 + j3];
+      let s30 = C[c3 + j], s31 = C[c3 + j1], s32 = C[c3 + j2], s33 = C[c3 + j3];
       for (let p = 0; p < end; p += 4, q += 4) {
         const a0 = blockA[p], a1 = blockA[p + 1], a2 = blockA[p + 2], a3 = blockA[p + 3];
         const b0 = blockB[q], b1 = blockB[q + 1], b2 = blockB[q + 2], b3 = blockB[q + 3];

@@ -1,10 +1,12 @@
 // The page itself: its contents, and what its controls do.
-// build.py joins the five modules into one script, so all of their top-level names are different.
+// build.py joins the modules into two scripts, what a worker runs and the rest, so all of their top-level names are different.
 
 import { ALGORITHMS, LAMBDA, OVERLONG, coefficients, divisorOf, pushes } from "./algorithms.js";
+import { answer, drawProblem, encode, stream, textOf, value } from "./arithmetic.js";
 import { fidelity, sigma, silent, updateLength, weight, weightDrGRPO } from "./closed.js";
+import { EOS, LONGEST, TOKENS, readPolicies } from "./model.js";
 import { bars, blocks, element, plot, shade, signed } from "./pictures.js";
-import { EOS, LONGEST, Reader, TOKENS, answer, complete, drawProblem, encode, pick, readPolicies, softmax, stream, textOf, value } from "./model.js";
+import { complete } from "./rollout.js";
 
 const $ = (id) => document.getElementById(id);
 const json = (id) => JSON.parse($(id).textContent);
@@ -33,8 +35,8 @@ async function write(expression) {
   Object.assign(group, { expression, policy: $("policy").value, rows: [], rewards: [] });
   $("group").setAttribute("aria-busy", "true");
   let shown = 0;
-  for (const rows of complete(policies[group.policy], expression + "?", G, stream(seed++))) {
-    group.rows = rows;
+  for (const rows of complete(policies[group.policy], Array(G).fill(expression + "?"), stream(seed++))) {
+    group.rows = rows.map((row) => row.ids);
     if (++shown % TOKENS_PER_FRAME || matchMedia("(prefers-reduced-motion: reduce)").matches) continue;
     showCompletions();
     await nextFrame();
@@ -158,7 +160,7 @@ function card(name) {
   const stopped = tokens.filter((token) => token.stopped).length, none = tokens.every((token) => !token.weight && !token.stopped);
   const sums = coefficients(name, group.rewards, lengths);
   const factor = clip ? "ratio · " : cap ? `min(ratio, ${cap}) · ` : "";
-  const under = divisor === "length" ? `(${G} · length)` : divisor === "limit" ? `(${G} · ${LONGEST})` : divisorOf(name, lengths, 0);
+  const under = divisor === "length" ? `(${G} · length)` : divisor === "limit" ? `(${G} · ${LONGEST})` : divisorOf(ALGORITHMS[name], lengths, 0);
   const silence = name === "PPO" ? "the critic predicted every reward: no push" : ["DAPO", "CISPO"].includes(name) ? "silent: skipped, another problem is drawn" : "silent: no push";
   const values = [[1, "right"], [0, "wrong"]].map(([reward, what]) => [advantagesOf(name, reward), what]).filter(([A]) => A);
   const pushed = (reward) => signed(rows.filter((_, i) => group.rewards[i] === reward).flatMap((row) => row.tokens).reduce((sum, token) => sum + token.weight, 0), 3);
@@ -258,5 +260,5 @@ showDial();
 write(typed());
 
 // For the console and the tests.
-globalThis.sigmaLadder = { ALGORITHMS, policies, Reader, softmax, pick, encode, complete, stream, answer, value, drawProblem, pushes, coefficients, fullColour,
+globalThis.sigmaLadder = { ALGORITHMS, policies, encode, complete, stream, answer, value, drawProblem, pushes, coefficients, fullColour,
   closed: { sigma, silent, fidelity, weight, weightDrGRPO, updateLength } };

@@ -6,7 +6,7 @@ import { encode } from "./arithmetic.js";
 import { EOS, LONGEST, Reader, TOKENS } from "./model.js";
 
 const V = TOKENS.length;
-const LARGEST_PASS = 192; // tokens that are read at once where a gradient follows: their activations fit a processor's cache
+const LARGEST_PASS = 128; // tokens that are read at once where a gradient follows: their activations fit a processor's cache
 
 export function softmax(logits) {
   let most = -Infinity, sum = 0;
@@ -26,10 +26,9 @@ export function pick(probabilities, u) {
 // One completion of each prompt from the full softmax at temperature 1: yields the rows after each token, until all have
 // ended. random(i) gives the random numbers of row i.
 export function* complete(policy, prompts, random) {
-  const texts = Object.fromEntries(prompts.map((prompt) => [prompt, []])), lengths = Object.keys(texts).map((prompt) => encode(prompt).length);
-  const read = lengths.reduce((a, b) => a + b, 0);
-  const reader = new Reader(policy, read + prompts.length * (LONGEST - 1), Math.max(read, prompts.length)), last = {};
-  for (const [prompt, text] of Object.entries(texts)) for (const token of encode(prompt)) last[prompt] = reader.add(text, token);
+  const different = [...new Set(prompts)], tokens = different.flatMap(encode).length, texts = {}, last = {};
+  const reader = new Reader(policy, tokens + prompts.length * (LONGEST - 1), Math.max(tokens, prompts.length));
+  for (const prompt of different) for (const token of encode(prompt)) last[prompt] = reader.add((texts[prompt] ??= []), token);
   const rows = prompts.map((prompt) => ({ prompt, ids: [], logps: [], entropies: [], truncated: true }));
   let running = rows.map((row, i) => ({ row, i, text: [...texts[row.prompt]], at: last[row.prompt] }));
   for (let t = 0; t < LONGEST && running.length; t++) {
@@ -47,8 +46,8 @@ export function* complete(policy, prompts, random) {
   }
 }
 
-// Read rows again, as many at once as the largest pass holds. Yields after each pass {reader, outputs, part}; part lists the
-// pass's rows, each with `at`: for each token the row of the outputs that predicts it, or a critic's value of the state before it.
+// Read rows again, as many at once as the largest pass holds. Yields after each pass {reader, outputs, part}; part lists its rows,
+// each with `at`: for every token of the completion the row of the outputs that stands before it, and so predicts it.
 export function* passes(policy, rows) {
   const reader = new Reader(policy, LARGEST_PASS);
   for (let from = 0, to = 0; from < rows.length; from = to) {
@@ -57,7 +56,10 @@ export function* passes(policy, rows) {
     for (; to < rows.length; to++) {
       const { prompt, ids } = rows[to], start = encode(prompt);
       if (reader.tokens.length + (texts[prompt] ? 0 : start.length) + ids.length - 1 > LARGEST_PASS) break;
-      if (!texts[prompt]) for (const token of start) reader.add((texts[prompt] ??= []), token);
+      if (!texts[prompt]) {
+        texts[prompt] = [];
+        for (const token of start) reader.add(texts[prompt], token);
+      }
       const text = [...texts[prompt]];
       for (const token of ids.slice(0, -1)) reader.add(text, token);
       part.push({ row: rows[to], at: text.slice(start.length - 1) });
@@ -66,26 +68,17 @@ export function* passes(policy, rows) {
   }
 }
 
-// The log-probability of each token of a pass's rows from its logits, and the way back: the derivative of a loss by the logits
-// from that by the log-probabilities.
-export function logpsOf({ outputs, part }) {
-  return part.map(({ row, at }) => at.map((i, t) => Math.log(softmax(outputs.subarray(i * V, (i + 1) * V))[row.ids[t]])));
+// For each token of a pass's rows one number: its log-probability, or the critic's value of the state before it.
+export function scoresOf({ reader: { columns: V }, outputs, part }) {
+  return part.map(({ row, at }) => at.map((i, t) =>
+    (V === 1 ? outputs[i] : Math.log(softmax(outputs.subarray(i * V, (i + 1) * V))[row.ids[t]]))));
 }
 
-export function logpsBackward({ outputs, part }, derivatives) {
-  const dlogits = new outputs.constructor(outputs.length);
+export function scoresBackward({ reader: { columns: V }, outputs, part }, derivatives) { // by the scores -> by the outputs
+  const doutputs = new outputs.constructor(outputs.length);
   part.forEach(({ row, at }, r) => at.forEach((i, t) => {
-    const p = softmax(outputs.subarray(i * V, (i + 1) * V)), derivative = derivatives[r][t];
-    for (let c = 0; c < V; c++) dlogits[i * V + c] += derivative * ((c === row.ids[t]) - p[c]);
+    const p = V === 1 ? [0] : softmax(outputs.subarray(i * V, (i + 1) * V)), token = V === 1 ? 0 : row.ids[t];
+    for (let c = 0; c < V; c++) doutputs[i * V + c] += derivatives[r][t] * ((c === token) - p[c]);
   }));
-  return dlogits;
-}
-
-// The same of a critic, whose outputs are the values.
-export const valuesOf = ({ outputs, part }) => part.map(({ at }) => at.map((i) => outputs[i]));
-
-export function valuesBackward({ outputs, part }, derivatives) {
-  const dvalues = new outputs.constructor(outputs.length);
-  part.forEach(({ at }, r) => at.forEach((i, t) => { dvalues[i] += derivatives[r][t]; }));
-  return dvalues;
+  return doutputs;
 }
