@@ -1,11 +1,7 @@
-"""The engine of lessons/group.html in Chromium: gradients against torch, whole steps against the scripts, workers.
-
-The page's training is given the rollouts of the scripts, or rollouts made here, so that both compute the same numbers.
-"""
+"""The engine of lessons/group.html in Chromium: gradients against torch, whole steps against the scripts, workers."""
 
 import base64
 import random
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,7 +18,6 @@ from toy_env.rollout import Rollout, completion_logps
 CRITIC = [name.replace("model.", "transformer.", 1) for name in build.TENSORS] + ["head.weight", "head.bias"]
 pytestmark = pytest.mark.slow
 
-# What the page's functions are called with: weights in base64, and back.
 HELPERS = """
 globalThis.unpack = (text) => new Float64Array(Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0)).buffer);
 globalThis.pack = (array) => btoa(Array.from(new Uint8Array(Float64Array.from(array).buffer),
@@ -46,8 +41,7 @@ STEPS = """async ({ name, settings, base, drawn, orders, type }) => {
     trainer.collect = async () => drawn.shift();
     trainer.shuffle = (n) => orders.shift() ?? [...Array(n).keys()];
     while (drawn.length) metrics.push((await trainer.step()).metrics);
-    const networks = [trainer.policy, trainer.critic].filter(Boolean);
-    return { metrics, weights: networks.map((network) => pack(network.weights)) };
+    return { metrics, weights: [trainer.policy, trainer.critic].filter(Boolean).map(({ weights }) => pack(weights)) };
 }"""
 
 
@@ -155,7 +149,7 @@ def test_every_gradient_is_that_of_torch(console, in_float64, name):
         rollout.advantages, rollout.returns = script.compute_advantages(
             rewards=shaped, values=rollout.values, **columns, config=config
         )
-        weights["critic"] = pack(moved(critic, 0.02), CRITIC)
+        weights["critic"] = pack(moved(critic, 0.004), CRITIC)
     else:
         rollout.advantages = script.compute_advantages(rewards=shaped).view(-1, 1)
     part = rollout[torch.tensor(chosen)]
@@ -177,21 +171,20 @@ def test_every_gradient_is_that_of_torch(console, in_float64, name):
             largest = np.abs(wanted[here]).max()
             assert largest > 0 and np.abs(got[here] - wanted[here]).max() <= 1e-10 * largest
         assert at == len(got) == len(wanted)
-    tokens = int(part.mask.sum())
-    assert (results[0]["stopped"] == 0) if name in ("REINFORCE", "CISPO") else (0 < results[0]["stopped"] < tokens)
+    assert name in ("REINFORCE", "CISPO") or 0 < results[0]["stopped"] < part.mask.sum()
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_five_steps_are_those_of_the_script(console, in_float64, name, monkeypatch, tmp_path, no_curves, spy):
     """From the script's rollouts, in its order of rows, the page comes to its weights, to 1e-9 in float64 and 1e-4 in
     float32, and to its metrics; with two epochs, minibatches of unequal size and, in DAPO, silent groups to replace."""
-    script, drawn, networks = SCRIPTS[name], [], SimpleNamespace(critic=None)
+    script, drawn, policies = SCRIPTS[name], [], []
     settings = {"prompts_per_step": 5, "group_size": 4, "learning_rate": 1e-3}
     settings |= {"epochs": 2, "num_minibatches": 3} if name != "REINFORCE" else {}
     collect = script.collect
 
     def recorded(run, policy, *rest):
-        networks.policy, problems = policy, []
+        policies[:], problems = [policy], []
         monkeypatch.setattr(run, "prompts", lambda chosen: problems.extend(chosen) or [one.prompt for one in chosen])
         rollout, rewards = collect(run, policy, *rest)
         drawn.append(rows_of(rollout, [problem.prompt for problem in problems], rewards))
@@ -202,18 +195,18 @@ def test_five_steps_are_those_of_the_script(console, in_float64, name, monkeypat
     critics, orders = spy(script, "Critic") if name == "PPO" else [], spy(torch, "randperm")
     base = pack(load_exactly()[0])
     script.train(script.Config(steps=5, eval_problems=1, device="cpu", run_dir=str(tmp_path / "run"), **settings))
-    expected = [pack(networks.policy)] + [pack(call.result, CRITIC) for call in critics]
-    given = {"name": name, "settings": settings, "base": base, "drawn": drawn}
-    given["orders"] = [call.result.tolist() for call in orders]
-    for kind, most in (("Float64Array", 1e-9), ("Float32Array", 1e-4)):
+    expected = [pack(policies[0])] + [pack(call.result, CRITIC) for call in critics]
+    orders = [call.result.tolist() for call in orders]
+    given = {"name": name, "settings": settings, "base": base, "drawn": drawn, "orders": orders}
+    for kind, most, share in (("Float64Array", 1e-9, 1e-6), ("Float32Array", 1e-4, 1e-3)):
         result = console.evaluate(STEPS, given | {"type": kind})
         for got, wanted in zip(result["weights"], expected, strict=True):
             start = unpack(base) if len(got) == len(base) else 0
-            assert np.abs(unpack(got) - unpack(wanted)).max() <= most < 1e-3 < np.abs(unpack(wanted) - start).max()
+            assert np.abs(unpack(got) - unpack(wanted)).max() <= most < 5e-4 < np.abs(unpack(wanted) - start).max()
         for row, logged in zip(result["metrics"], metrics(tmp_path / "run"), strict=True):
             logged["clipped"] = logged.get("clipped_up", 0) + logged.get("clipped_down", 0)
             for metric in row.keys() - {"kl"} | row.keys() & logged.keys():
-                assert row[metric] == pytest.approx(logged[metric], rel=1e-5, abs=most), metric
+                assert row[metric] == pytest.approx(logged[metric], rel=share, abs=most), metric
 
 
 TRAIN = """async ([workers, name]) => {
@@ -223,10 +216,8 @@ TRAIN = """async ([workers, name]) => {
     const metrics = [await trainer.step(), await trainer.step()].map((step) => step.metrics);
     const first = pack(trainer.policy.weights);
     trainer.takeBack(1);
-    const steps = [trainer.steps];
-    await trainer.step();
-    steps.push(trainer.steps);
-    const again = pack(trainer.policy.weights), before = trainer.policy.weights[5];
+    const steps = [trainer.steps, (await trainer.step()).metrics.step], again = pack(trainer.policy.weights);
+    const before = trainer.policy.weights[5];
     trainer.policy.weights[5] = NaN;
     const error = await trainer.step().catch((error) => error.message);
     trainer.takeBack(2);
@@ -241,9 +232,7 @@ def test_any_number_of_workers_gives_the_same_weights_and_steps_are_taken_back(c
     """Also where the browser refuses workers. A step that is taken back and made again is the same; a training that
     diverges says so and is as it was before the step."""
     results = [console.evaluate(TRAIN, [workers, name]) for workers in (0, 1, 3)]
-    console.evaluate(
-        "globalThis.Honest = Worker; globalThis.Worker = class { constructor() { throw new Error('no') } };"
-    )
+    console.evaluate("globalThis.Honest = Worker; globalThis.Worker = class { constructor() { throw new Error() } };")
     results.append(console.evaluate(TRAIN, [2, name]))
     console.evaluate("globalThis.Worker = Honest")
     assert [result["doers"] for result in results] == [0, 1, 3, 0]
@@ -255,11 +244,8 @@ def test_any_number_of_workers_gives_the_same_weights_and_steps_are_taken_back(c
 def test_states_are_kept_sparsely(console):
     """After 200 steps: the newest, a few of the older ones, and the first, from which training can go on."""
     script = """() => {
-        const weights = weightsOf(sigmaLadder.policies["base model"]);
-        const trainer = new Trainer({ weights, algorithm: ALGORITHMS.GRPO, pool: new Pool() });
-        for (; trainer.steps < 200; ) { trainer.steps++; trainer.keep(); }
-        const kept = trainer.states.map((state) => state.steps);
-        trainer.takeBack(100);
-        return [kept, trainer.steps, trainer.states.at(-1).steps]; }"""
-    kept, steps, last = console.evaluate(script)
-    assert kept[0] == 0 and kept[-8:] == [*range(193, 201)] and len(kept) <= 33 and steps == last <= 100
+        const weights = new Float32Array(WEIGHTS), algorithm = ALGORITHMS.GRPO;
+        const trainer = new Trainer({ weights, algorithm, pool: new Pool() });
+        for (; trainer.steps < 200; trainer.keep()) trainer.steps++;
+        return trainer.states.map((state) => state.steps); }"""
+    assert console.evaluate(script) == [*range(0, 193, 16), *range(193, 201)]

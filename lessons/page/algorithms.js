@@ -99,10 +99,10 @@ export function policy_loss({ logps, old_logps, ref_logps, advantages }, divisor
 export function value_loss({ values, old_values, returns }, divisor, { value_clip, value_coef }) {
   let loss = 0;
   const derivatives = values.map((V, t) => {
-    const clipped = old_values[t] + Math.min(Math.max(V - old_values[t], -value_clip), value_clip);
-    const error = V - returns[t], clipped_error = clipped - returns[t];
-    loss += 0.5 * value_coef * Math.max(error ** 2, clipped_error ** 2) / divisor;
-    return error ** 2 < clipped_error ** 2 ? 0 : value_coef * error / divisor; // a clipped value does not move
+    const moved = V - old_values[t], clipped = old_values[t] + Math.min(Math.max(moved, -value_clip), value_clip);
+    const error = (V - returns[t]) ** 2, clipped_error = (clipped - returns[t]) ** 2;
+    loss += 0.5 * value_coef * Math.max(error, clipped_error) / divisor;
+    return Math.abs(moved) > value_clip && clipped_error > error ? 0 : value_coef * (V - returns[t]) / divisor;
   });
   return { loss, derivatives, stopped: 0 };
 }

@@ -161,6 +161,7 @@ export class Trainer {
     const { prompts_per_step: P, group_size: G } = this.config, problems = Array.from({ length: P }, () => this.draw(this.random));
     const prompts = problems.flatMap((problem) => Array(G).fill(problem + "?")), seeds = prompts.map(() => this.random() * 2 ** 32);
     const rows = await this.pool.share("sample", this.policy.weights, { prompts, seeds });
+    this.refuse(sum(rows.flatMap((row) => row.logps)), "the policy's logits are");
     return problems.map((problem, p) => rows.slice(p * G, (p + 1) * G).map((row) =>
       ({ ...row, reward: Number(answer(textOf(row.ids)) === value(problem)) })));
   }
@@ -176,6 +177,10 @@ export class Trainer {
     }
     const advantages = groups.flatMap((group) => this.compute_advantages(rewardsOf(group), lengthsOf(group)));
     add("advantages", rows.map((row, i) => row.ids.map(() => advantages[i])));
+  }
+
+  refuse(number, what) {
+    if (!Number.isFinite(number)) throw new Diverged(`${what} not finite in step ${this.steps + 1}`);
   }
 
   shuffle(n) { // the numbers below n in a random order
@@ -206,7 +211,7 @@ export class Trainer {
   async update(network, minibatch, learning_rate) { // one optimizer step -> what it showed
     const { gradient, loss, stopped, scores } = await this.gradient(network, minibatch), { max_grad_norm, warmup_steps } = this.config;
     const grad_norm = clip_grad_norm(gradient, max_grad_norm), tokens = sum(lengthsOf(minibatch));
-    if (!Number.isFinite(grad_norm)) throw new Diverged(`the gradient is not finite in step ${this.steps + 1}`);
+    this.refuse(grad_norm, "the gradient is");
     network.update(gradient, learning_rate * Math.min(1, (this.steps + 1) / (warmup_steps + 1)));
     const log_u = minibatch.flatMap(({ ref_logps = [] }, i) => ref_logps.map((ref, t) => ref - scores[i][t]));
     return { loss, grad_norm, clipped: stopped / tokens, kl: sum(log_u.map((x) => Math.exp(x) - 1 - x)) / tokens };
