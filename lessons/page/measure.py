@@ -78,12 +78,12 @@ def open_page(playwright):
 
 
 def processor_seconds_and_megabytes(page) -> tuple[float, float]:
-    """What the browser's pages have used so far, and the memory that they hold (0 where there is no /proc)."""
+    """What the browser's pages have used so far, and the largest one's own memory (0 where there is no /proc)."""
     processes = page.context.browser.new_browser_cdp_session().send("SystemInfo.getProcessInfo")["processInfo"]
     pages = [process for process in processes if process["type"] == "renderer"]
     files = [Path(f"/proc/{process['id']}/status") for process in pages]
-    held = sum(int(re.search(r"VmRSS:\s+(\d+)", file.read_text("utf-8"))[1]) for file in files if file.exists())
-    return sum(process["cpuTime"] for process in pages), held / 1024
+    held = [int(re.search(r"RssAnon:\s+(\d+)", file.read_text("utf-8"))[1]) for file in files if file.exists()]
+    return sum(process["cpuTime"] for process in pages), max(held, default=0) / 1024
 
 
 def measure_speed(page, steps: int) -> None:
