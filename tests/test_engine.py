@@ -217,11 +217,10 @@ TRAIN = """async ([workers, name]) => {
     const first = pack(trainer.policy.weights);
     trainer.takeBack(1);
     const steps = [trainer.steps, (await trainer.step()).metrics.step], again = pack(trainer.policy.weights);
-    const before = trainer.policy.weights[5];
-    trainer.policy.weights[5] = NaN;
-    const error = await trainer.step().catch((error) => error.message);
-    trainer.takeBack(2);
-    const restored = trainer.policy.weights[5] === before, doers = pool.workers.length;
+    const honest = trainer.update.bind(trainer), poison = () => { trainer.policy.weights[5] = NaN; };
+    trainer.update = (...given) => honest(...given).finally(poison);
+    const error = await trainer.step().catch((error) => error.message), doers = pool.workers.length;
+    const restored = pack(trainer.policy.weights) === again;
     pool.close();
     return { metrics, first, again, steps, doers, error, restored };
 }"""
