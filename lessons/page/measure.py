@@ -89,7 +89,7 @@ def processor_seconds_and_megabytes(page) -> tuple[float, float]:
 def measure_speed(page, steps: int) -> None:
     print("policy                 workers  KL    tokens  clock s  processor s  product GFLOP/s  pause ms  memory MB")
     for policy in POLICIES:
-        for workers, kl_coef in ((1, 0.04), (1, 0.0), (2, 0.04)):
+        for workers, kl_coef in ((1, 0.04), (1, 0.0), (2, 0.04), (0, 0.04)):
             page.evaluate(START, [policy, workers, {"learning_rate": 1e-12, "kl_coef": kl_coef}])
             page.evaluate(STEP)  # compiles
             rows, used, products = [], [], []

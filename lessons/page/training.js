@@ -11,7 +11,7 @@ export const SETTINGS = { // names and values of the scripts, but for prompts_pe
   max_grad_norm: 1, max_draws: 10, value_clip: 0.2, value_coef: 1, critic_learning_rate: 5e-4,
 };
 const PARTS = 4; // of a minibatch. Their gradients are added in order, so any number of workers gives the same weights
-const SLICE = 20; // milliseconds of work that a page without workers does before it looks at the reader's input
+const SLICE = 8; // milliseconds of work that a page without workers does before it looks at the reader's input
 const NEWEST = 8, MOST_STATES = 32; // states that are kept: the newest, and of the older ones every 2nd, 4th, 8th, ...
 
 export class Diverged extends Error {}
