@@ -18,7 +18,7 @@ from toy_env.rollout import Rollout, completion_logps
 CRITIC = [name.replace("model.", "transformer.", 1) for name in build.TENSORS] + ["head.weight", "head.bias"]
 pytestmark = pytest.mark.slow
 
-HELPERS = """
+FUNCTIONS = """
 globalThis.unpack = (text) => new Float64Array(Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0)).buffer);
 globalThis.pack = (array) => btoa(Array.from(new Uint8Array(Float64Array.from(array).buffer),
     (byte) => String.fromCharCode(byte)).join(""));
@@ -48,7 +48,7 @@ STEPS = """async ({ name, settings, base, drawn, orders, type }) => {
 @pytest.fixture(scope="module")
 def console(browser):
     with opened(browser) as page:
-        page.evaluate(HELPERS)
+        page.evaluate(FUNCTIONS)
         yield page
 
 
