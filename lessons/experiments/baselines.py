@@ -1,17 +1,19 @@
 """Which baseline? Advantages against each other where rewards are 0 or 1, and what a comparison must keep apart.
 
-    python lessons/experiments/baselines.py              10 seeds, some ten hours on two slow cores
+    python lessons/experiments/baselines.py              10 seeds, some four hours on two cores
     python lessons/experiments/baselines.py --quick      2 seeds, few arms
     python lessons/experiments/baselines.py --publish    also writes baselines.json here
 
 Every run is dr_grpo.py's training with other advantages (`learning.learn`): without the KL unless a question is about
 it, 15,360 completions in batches of 256. Five questions, in the order of the runs:
 
-    baseline   which baseline, on two tasks, with one update a batch and four, each at its best rate
-    all right  REINFORCE without its pushes on all-right groups: among the baselines
+    baseline   which baseline, on two tasks, with one update a batch, each at its best rate
+    updates    the same with four updates a batch, for R with and without all-right groups, and R - mean
     kl         the scripts without the KL, and GRPO with the KL on mixed groups only
     sign       R, 2R - 1, R - mean and R - 1 in groups of 2 to 16
-    budget     which group size after 1,024 to 61,440 completions, at one rate
+    budget     which group size after 1,024 to 61,440 completions, at one rate (five seeds)
+
+The last three on arithmetic only.
 
 A rate is the best of 1e-4 to 8e-4 on three seeds that are used for nothing else; where the best is at the edge, the
 grid is widened. A mean over training is compared at rates chosen for the mean over training.
@@ -35,7 +37,7 @@ import torch
 from algorithms import dr_grpo, grpo, maxrl, rloo
 from lessons.experiments.estimators import ESTIMATORS, STEPS, Batch, Completions, collect, policy_of, true_gradient
 from lessons.experiments.grid import Grid, GridConfig, rounded
-from lessons.experiments.learning import learn, measured_batch, proxies
+from lessons.experiments.learning import learn, measured_batch, proxies, token_squares
 from toy_env.cli import at_least, run_main
 from toy_env.evaluate import held_out
 from toy_env.rollout import Rollout, completion_logps
@@ -76,6 +78,7 @@ ADVANTAGES: dict[str, Callable[[Batch], np.ndarray]] = {  # (P, G), or (P, G, T)
     "2R − 1": lambda batch: 2 * batch.rewards - 1,
 }
 BASELINES = [name for name in ADVANTAGES if name != "2R − 1"]
+WITH_UPDATES = ("R", "R, all-right groups left out", "R − mean")  # also with four updates a batch
 MEASURED = {"OTB": ("proxies",), "best b of the others": ("squared",)}
 OUTCOMES = ("end", "training")
 SCRIPTS = {"GRPO": grpo, "Dr. GRPO": dr_grpo, "RLOO": rloo, "MaxRL": maxrl}
@@ -213,7 +216,20 @@ def measure(stage: Stage, folder: Path) -> dict:
             parts = torch.autograd.grad((logps * A).sum(), parameters, retain_graph=True)
             update = torch.cat([part.flatten() for part in parts])
             cosines[name].append(float(update @ D.mean(dim=0) / update.norm() / (D[0] @ D[1]).clamp(min=0).sqrt()))
-    return rounded({"prompts_measured": prompts, "cosines": cosines})
+    rollout, _ = draw(8, 8)
+    tokens = [of_tokens(policy, rollout)[rollout.mask].numpy() for of_tokens in (token_squares, proxies)]
+    return rounded({"prompts_measured": prompts, "cosines": cosines, "fit of tokens": np.corrcoef(*tokens)[0, 1] ** 2})
+
+
+def efficiency(stages: list[dict], name: str) -> float:
+    """The signal-to-noise ratio of a group's update with a baseline, as a share of that with the best constant baseline
+    of the prompt: the median over stages and prompts that have right and wrong completions."""
+
+    def ratio(progress: float, along: float, across: float) -> float:
+        return progress**2 / max(along + across, 1e-30)
+
+    noises = [prompt["noise"] for stage in stages for prompt in stage["prompts_measured"] if prompt]
+    return float(np.median([ratio(*noise[name]) / ratio(*noise["best b of the prompt"]) for noise in noises]))
 
 
 # ---------------------------------------------------------------------- which runs
@@ -250,11 +266,9 @@ def questions(seeds: range) -> list[Run]:
     """The runs of all questions but the first, at one rate."""
     runs = [Run(TASKS[0], name, 4, RATE, seed, kl=kl) for name in SCRIPTS for kl in KL for seed in seeds
             if kl != "mixed groups" or name == "GRPO"]  # fmt: skip
-    runs += [
-        Run(task, name, 4, RATE, seed, G) for task in TASKS for name in SIGNS for G in SIGN_SIZES for seed in seeds
-    ]
-    return runs + [Run(task, "R − mean", 4, RATE, seed, G, steps=BUDGETS[-1]) for seed in seeds[:5]
-                   for task in TASKS for G in GROUP_SIZES]  # fmt: skip
+    runs += [Run(TASKS[0], name, 4, RATE, seed, G) for name in SIGNS for G in SIGN_SIZES for seed in seeds]
+    return runs + [Run(TASKS[0], "R − mean", 4, RATE, seed, G, steps=BUDGETS[-1]) for seed in seeds[:5]
+                   for G in GROUP_SIZES]  # fmt: skip
 
 
 def main(config: Config) -> None:
@@ -262,7 +276,8 @@ def main(config: Config) -> None:
     config = config.sized()
     print(PREDICTIONS)
     seeds = range(config.seeds)
-    arms = [Run(task, name, updates, RATE, 0) for task in TASKS for name in BASELINES for updates in (1, 4)]
+    arms = [Run(task, name, updates, RATE, 0) for updates, names in ((1, BASELINES), (4, WITH_UPDATES))
+            for task in TASKS for name in names]  # fmt: skip
     with Grid(config, "baselines.py") as grid:
         for name, committed in COMMITTED.items():
             if not config.quick and committed.is_file() and not (grid.path / f"{name}.json").is_file():

@@ -31,6 +31,18 @@ def proxies(policy, rollout: Rollout) -> torch.Tensor:
     return (1 - 2 * rollout.logps.exp() + squares) * rollout.mask
 
 
+def token_squares(policy, rollout: Rollout) -> torch.Tensor:
+    """(B, T): the squared length of the gradient of each sampled token's log-probability in the parameters, which
+    `proxies` stand for; 0 off the mask. A token's gradient is the score of the completion up to it less that before."""
+    squares, columns = torch.zeros(rollout.mask.shape), torch.arange(rollout.mask.shape[1])
+    for row, length in enumerate(rollout.mask.sum(dim=1).tolist()):
+        prefixes = rollout[torch.full((length,), row)]
+        prefixes.mask = columns <= columns[:length, None]
+        S = scores(policy, prefixes)
+        squares[row, :length] = S.diff(dim=0, prepend=torch.zeros_like(S[:1])).square().sum(dim=1)
+    return squares
+
+
 def measured_batch(policy, rollout: Rollout, R: np.ndarray, measured: tuple[str, ...]) -> Batch:
     """What advantages may use of a rollout with the rewards R (P, G): its lengths, and what is `measured`."""
     batch = Batch(R, rollout.mask.sum(dim=1).numpy().reshape(R.shape))
