@@ -7,9 +7,9 @@ import { LONGEST } from "./model.js";
 export const sum = (list) => list.reduce((a, b) => a + b, 0);
 export const mean = (list) => sum(list) / list.length;
 const deviation = (list) => Math.sqrt(mean(list.map((x) => (x - mean(list)) ** 2)));
-const centred = (list) => list.map((x) => x - mean(list));
+export const centred = (list) => list.map((x) => x - mean(list));
 export const isMixed = (rewards) => rewards.some((R) => R !== rewards[0]);
-const standardised = (list) => centred(list).map((x) => (isMixed(list) ? x / deviation(list) : 0));
+export const standardised = (list) => centred(list).map((x) => (isMixed(list) ? x / deviation(list) : 0));
 
 export const LAMBDA = 0.95; // gae_lambda
 export const OVERLONG = 8; // overlong_buffer: the penalty begins at LONGEST - OVERLONG tokens
@@ -110,8 +110,7 @@ export function value_loss({ values, old_values, returns }, divisor, { value_cli
 // The pushes on a group's tokens, as if the group were the whole optimizer batch and without the KL term: minus the
 // derivative of the loss by each token's log-probability, where every ratio is `ratio`.
 // -> [{advantage, tokens: [{weight, stopped}]}], one per completion
-export function pushes(name, rewards, lengths, ratio = 1) {
-  const algorithm = ALGORITHMS[name];
+export function pushes(algorithm, rewards, lengths, ratio = 1) {
   return algorithm.advantages(rewards, lengths).map((A, i) => {
     const row = Array.isArray(A) ? A : Array(lengths[i]).fill(A), divisor = divisorOf(algorithm, lengths, i);
     return {
@@ -126,8 +125,8 @@ export function pushes(name, rewards, lengths, ratio = 1) {
 
 // The sum of A / G over the right completions, which is the coefficient of the group's update, and over the wrong ones.
 // PPO has none: each of its tokens has its own advantage.
-export function coefficients(name, rewards, lengths) {
-  if (name === "PPO") return null;
-  const A = ALGORITHMS[name].advantages(rewards, lengths), G = rewards.length;
+export function coefficients({ critic, advantages }, rewards, lengths) {
+  if (critic) return null;
+  const A = advantages(rewards, lengths), G = rewards.length;
   return { right: sum(A.map((a, i) => a * rewards[i])) / G, wrong: sum(A.map((a, i) => a * (1 - rewards[i]))) / G };
 }

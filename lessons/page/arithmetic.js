@@ -11,16 +11,20 @@ export function answer(completion) {
   return at >= 0 && match ? Number(match[1] + match[2]) : null;
 }
 
-// The value of a chain such as 29+46-36, or null if it is not a problem of the task.
-export function value(expression) {
-  if (!/^[1-9]\d?([+-][1-9]\d?){1,4}$/.test(expression)) return null;
-  let total = 0;
+// The value of a chain such as 29+46-36, and why it is not a problem of the task, or null.
+export function read(expression) {
+  let total = 0, before = "";
+  if (!/^\d+([+-]\d+){1,4}$/.test(expression)) return { fault: "type one to four + or −, such as 29+46−36" };
   for (const [part] of expression.matchAll(/[+-]?\d+/g)) {
+    if (!/^[+-]?[1-9]\d?$/.test(part) || Math.abs(part) > 50) return { fault: `its numbers must be 1 to 50, and ${part.replace(/\D/, "")} is not` };
     total += Number(part);
-    if (Math.abs(Number(part)) > 50 || total < 0 || total > 99) return null;
+    before += part.replace("-", "−");
+    if (total < 0 || total > 99) return { fault: `${before} = ${String(total).replace("-", "−")}, and every running total must be 0 to 99` };
   }
-  return total;
+  return { total, fault: null };
 }
+
+export const value = (expression) => read(expression).total ?? null;
 
 export function drawProblem(random) { // one to four operations, by rejection; held-out problems included
   const integer = (n) => Math.floor(random() * n), operations = 1 + integer(4);

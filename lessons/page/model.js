@@ -21,34 +21,17 @@ for (let l = 0; l < LAYERS; l++) {
 const CRITIC = [...SHAPES, ["head", 1, WIDTH], ["bias", 1, 1]]; // PPO's critic: a transformer of its own under a linear head
 const count = (shapes) => shapes.reduce((sum, [, rows, columns]) => sum + rows * columns, 0);
 export const WEIGHTS = count(SHAPES); // 152,192
-const ROWS = SHAPES.reduce((sum, [, rows]) => sum + rows, 0);
 
-// All policies of the page from its bytes: the base model in float32, then for each other policy one float32 scale per row
-// and 8 bits per weight, the difference from the base.
-export function readPolicies(base64, names) {
-  const bytes = Uint8Array.from(atob(base64), (character) => character.charCodeAt(0)).buffer;
-  const base = new Float32Array(bytes, 0, WEIGHTS).slice();
-  const policies = { [names[0]]: base };
-  let at = 4 * WEIGHTS;
-  for (const name of names.slice(1)) {
-    const scales = new Float32Array(bytes, at, ROWS), steps = new Int8Array(bytes, at + 4 * ROWS, WEIGHTS);
-    const weights = policies[name] = base.slice();
-    let row = 0, i = 0;
-    for (const [, rows, columns] of SHAPES)
-      for (let r = 0; r < rows; r++, row++) for (let c = 0; c < columns; c++, i++) weights[i] += scales[row] * steps[i];
-    at += 4 * ROWS + WEIGHTS;
-  }
-  return Object.fromEntries(Object.entries(policies).map(([name, weights]) => [name, tensors(weights)]));
-}
+// The base model's weights from the page's text, float32 in base64.
+export const readWeights = (base64) =>
+  new Float32Array(Uint8Array.from(atob(base64), (character) => character.charCodeAt(0)).buffer);
 
-// The tensors of a policy, or of a critic, by name: views of its weights, which are one array. `weightsOf` is the way back.
+// The tensors of a policy, or of a critic, by name: views of its weights, which are one array.
 export function tensors(weights) {
   let at = 0;
   return Object.fromEntries((weights.length === WEIGHTS ? SHAPES : CRITIC).map(([name, rows, columns]) =>
     [name, weights.subarray(at, (at += rows * columns))]));
 }
-
-export const weightsOf = (policy) => new policy.embed.constructor(policy.embed.buffer);
 
 export function criticOf(weights) { // a copy of the policy's transformer; its head starts at 0 everywhere
   const critic = new weights.constructor(count(CRITIC));

@@ -157,8 +157,8 @@ export class Trainer {
     this.states = [this.state()];
   }
 
-  async collect() { // G completions of each of P new problems -> P groups, lists of G rows
-    const { prompts_per_step: P, group_size: G } = this.config, problems = Array.from({ length: P }, () => this.draw(this.random));
+  async collect(P = this.config.prompts_per_step) { // G completions of each of P new problems -> P groups, lists of G rows
+    const { group_size: G } = this.config, problems = Array.from({ length: P }, () => this.draw(this.random));
     const prompts = problems.flatMap((problem) => Array(G).fill(problem + "?")), seeds = prompts.map(() => this.random() * 2 ** 32);
     const rows = await this.pool.share("sample", this.policy.weights, { prompts, seeds });
     this.refuse(sum(rows.flatMap((row) => row.logps)), "the policy's logits are");
@@ -218,14 +218,15 @@ export class Trainer {
   }
 
   // One training step -> {drawn, groups, metrics}: all groups, those trained on, and numbers as in toy_env/metrics.py. If the
-  // training diverges it throws Diverged, and everything is as before the step.
-  async step() {
+  // training diverges it throws Diverged, and everything is as before the step. `shown`: groups of the policy as it is, which
+  // count among the P; the page trains on what it shows.
+  async step(shown = []) {
     const { prompts_per_step: P, max_draws, dynamic_sampling, learning_rate, critic_learning_rate } = this.config;
     const before = this.state(), updates = [];
     this.random = stream(this.seed * 1_000_003 + this.steps + 1);
     try {
       // 1. Sample and verify: G completions for each of P prompts; with dynamic sampling of more, until P groups are mixed
-      let drawn = await this.collect(), groups;
+      let drawn = [...shown, ...await this.collect(P - shown.length)], groups;
       const groups_to_keep = () => drawn.filter((group) => !dynamic_sampling || isMixed(rewardsOf(group))).slice(0, P);
       while ((groups = groups_to_keep()).length < P && drawn.length < max_draws * P) drawn = [...drawn, ...await this.collect()];
       // 2. Advantages
