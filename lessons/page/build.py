@@ -36,6 +36,10 @@ SCRIPTS = {
     "RLOO": rloo, "MaxRL": maxrl, "GSPO": gspo, "CISPO": cispo,
 }  # fmt: skip
 HELD_OUT = 32  # held-out problems of each level, on which the page measures accuracy
+DESCRIPTION = (
+    "A real language model trains by GRPO, Dr. GRPO, DAPO and six more algorithms, in your browser: one step at a time, "
+    "or two algorithms side by side, with the push on every token."
+)
 # The model's tensors in the order of the page.
 TENSORS = ["model.embed_tokens.weight", "model.norm.weight"]
 for layer in range(3):
@@ -65,7 +69,7 @@ def code_of(function: Callable) -> list[str]:
 
 
 def code_of_script(script: ModuleType) -> dict[str, list[str]]:
-    """By function, the lines that make a script its algorithm; of `train` those that draw until enough groups are mixed."""
+    """By function, the lines that make a script its algorithm; of `train` those that draw until groups are mixed."""
     step = re.findall(
         r"^ +while len.*?\n(?= +rollout = )|^ +rewards = .*?\n", inspect.getsource(script.train), flags=re.DOTALL | re.M
     )
@@ -81,11 +85,9 @@ def script_of(names: tuple[str, ...]) -> str:
 
 
 def whole_page() -> str:
-    description = "A real language model trains by GRPO, Dr. GRPO, DAPO and six more algorithms, in your browser: one step at a time, "
-    description += "or two algorithms side by side, and every token's push is shown."
     held_out = [problem.expression for problem in arithmetic.held_out_problems(HELD_OUT)]
     parts = {
-        "description": description,
+        "description": DESCRIPTION,
         "style": (SOURCES / "style.css").read_text(encoding="utf-8"),
         "code": json.dumps({name: code_of_script(script) for name, script in SCRIPTS.items()}, ensure_ascii=False),
         "held_out": json.dumps(held_out),

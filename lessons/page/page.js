@@ -60,6 +60,8 @@ function openLane(i, name, settings = {}) {
   panels[i] ??= panel(i);
   panels[i].select.value = name;
   const keys = Object.keys(CHOICES).filter((key) => ownChoice(name, key));
+  const changes = Object.entries(settings).map(([key, choice]) => `${CHOICES[key][0]} ${choice}`).join(", ");
+  panels[i].summary.textContent = `Settings${changes && `: ${changes}`}`;
   panels[i].settings.replaceChildren(...keys.map((key) => {
     const [label, choices] = CHOICES[key], own = ownChoice(name, key);
     return element("label", {}, `${label} `, element("select", { autocomplete: "off", onchange: ({ target: { value: choice } }) => change(i, key, choice) },
@@ -71,11 +73,11 @@ function openLane(i, name, settings = {}) {
 function panel(i) {
   const select = element("select", { autocomplete: "off", "aria-label": `Algorithm of lane ${letter(i)}`, onchange: () => restart(i, select.value) },
     ...NAMES.slice(0, 3).map((name) => element("option", {}, name)), element("optgroup", { label: "Six more" }, ...NAMES.slice(3).map((name) => element("option", {}, name))));
-  const settings = element("div", { class: "settings" }), title = element("p", { class: "count" }), list = element("ol", { class: "completions" }), told = element("div");
+  const summary = element("summary"), settings = element("div", { class: "settings" }), title = element("p", { class: "count" }), list = element("ol", { class: "completions" }), told = element("div");
   const remove = i ? element("button", { type: "button", onclick: closeLane }, "Remove this lane") : "";
   const root = element("section", { class: "lane", "aria-label": `Lane ${letter(i)}` },
-    element("div", { class: "head" }, element("span", { class: `key ${letter(i)}` }, letter(i)), select, element("details", {}, element("summary", {}, "Settings"), settings), remove), title, list, told);
-  return { root, select, settings, title, list, told };
+    element("div", { class: "head" }, element("span", { class: `key ${letter(i)}` }, letter(i)), select, element("details", {}, summary, settings), remove), title, list, told);
+  return { root, select, summary, settings, title, list, told };
 }
 
 async function restart(i, name, settings = {}) { // a changed lane starts at step 0; the other one waits for it
@@ -222,7 +224,7 @@ function showCode() { // one lane: its code, with its own lines lit; two: what d
     const some = two ? all.filter(([mark]) => mark !== " ") : all;
     if (some.length) lines.push(["#", part], ...some);
   }
-  $("lines").querySelector("summary").textContent = two ? `What B changes in A's code: ${lanes[1].name} against ${lanes[0].name}` : `The code of ${lanes[0].name}, from the script; marked lines are its own`;
+  $("lines").querySelector("summary").textContent = two ? "What B changes in the code and the settings of A" : `The code of ${lanes[0].name}, from the script; marked lines are its own`;
   $("code").replaceChildren(...(lines.length ? lines : [["#", "Nothing: change the algorithm or a setting of B."]]).map(([mark, line]) =>
     element("span", { class: { "+": "plus", "-": "minus", "#": "file" }[mark] ?? "" }, `${two && mark !== "#" ? mark : " "} ${line}`)));
 }
@@ -253,6 +255,7 @@ function load() { // -> the step that the address asks for
     openLane(i, name, Object.fromEntries(keys.map((key) => [key, choice(key)])));
   }
   $("seed").value = world.seed;
+  $("lines").open = lanes.length > 1;
   return Math.min(number("step"), 1000);
 }
 
