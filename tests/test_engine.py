@@ -210,7 +210,7 @@ def test_five_steps_are_those_of_the_script(console, in_float64, name, monkeypat
 
 
 TRAIN = """async ([workers, name]) => {
-    const weights = weightsOf(sigmaLadder.policies["base model"]), pool = await Pool.open(workers, source);
+    const weights = sigmaLadder.base, pool = await Pool.open(workers, source);
     const algorithm = { ...ALGORITHMS[name], prompts_per_step: 3, group_size: 4 };
     const trainer = new Trainer({ weights, algorithm, pool, seed: 1 });
     const metrics = [await trainer.step(), await trainer.step()].map((step) => step.metrics);

@@ -37,7 +37,7 @@ SCRIPTS = {
 }  # fmt: skip
 HELD_OUT = 32  # held-out problems of each level, on which the page measures accuracy
 DESCRIPTION = (
-    "A real language model trains by GRPO, Dr. GRPO, DAPO and six more algorithms, in your browser: one step at a time, "
+    "A real language model trains by GRPO, Dr. GRPO, DAPO and six more algorithms, in your browser: step by step, "
     "or two algorithms side by side, with the push on every token."
 )
 # The model's tensors in the order of the page.

@@ -18,10 +18,6 @@ const typeset = (expression) => expression.replaceAll("-", "−");
 const row = (verdict, amount, label, tokens) => element("li", {}, verdict, element("span", { class: "amount" }, amount),
   element("span", { class: "tokens", role: "img", "aria-label": label }, ...tokens));
 
-// The group as it is being written: its first tokens.
-export const written = (rows, tokens) => rows.map(({ ids }) =>
-  row(element("span"), "", "", letters(ids.slice(0, tokens)).map((letter) => element("i", {}, letter))));
-
 // The group with the push on each token. turn(i) flips a verdict; without it the verdicts are only shown.
 export function pushed(rows, algorithm, turn) {
   const full = fullColour(algorithm, lengthsIn(rows)), results = pushes(algorithm, rewardsIn(rows), lengthsIn(rows));

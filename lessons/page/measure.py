@@ -4,9 +4,10 @@
     python lessons/page/measure.py --seeds 10     also ten trainings there and with grpo.py, in runs/measure: an hour
 
 The speed is that of GRPO's step with 8 problems of 8 completions and four updates, by the base model, whose completions
-are short, and by one that is trained and works problems out. The learning rate is 1e-12, so that the policy stays the
-same. Other processes lengthen a step by the clock, so the seconds of the processor are given too; and the speed of the
-matrix product alone, measured between the steps. The pause is the longest time for which the page did not answer.
+are short, and by one that has trained for 40 steps and works problems out. The learning rate is then 1e-12, so that the
+policy stays the same. Other processes lengthen a step by the clock, so the seconds of the processor are given too; and
+the speed of the matrix product alone, measured between the steps. The pause is the longest time for which the page did
+not answer.
 """
 
 from toy_env import UsageError, arithmetic, take_over_ctrl_c
@@ -32,12 +33,17 @@ from toy_env.cli import at_least, run_main
 from toy_env.evaluate import evaluate, held_out
 from toy_env.model import load_policy
 
-POLICIES = (build.BASE, "GRPO, after 60 steps")
+POLICIES = {"base model": 0, "after 40 steps": 40}
 STEPS, PROBLEMS = 60, 8  # of a training
-START = """async ([policy, workers, settings]) => {
+TRAINED = """async (steps) => {
+    const weights = sigmaLadder.base, pool = await Pool.open(2, document.querySelector("#engine").textContent);
+    const trainer = new Trainer({ weights, algorithm: ALGORITHMS.GRPO, pool });
+    while (trainer.steps < steps) await trainer.step();
+    globalThis.start = trainer.policy.weights;
+    pool.close(); }"""
+START = """async ([workers, settings]) => {
     globalThis.pool = await Pool.open(workers, document.querySelector("#engine").textContent);
-    const algorithm = { ...ALGORITHMS.GRPO, ...settings }, weights = weightsOf(sigmaLadder.policies[policy]);
-    globalThis.trainer = new Trainer({ weights, algorithm, pool });
+    globalThis.trainer = new Trainer({ weights: start, algorithm: { ...ALGORITHMS.GRPO, ...settings }, pool });
     return pool.workers.length; }"""
 STEP = """async () => {
     let pause = 0, last = performance.now();
@@ -88,9 +94,10 @@ def processor_seconds_and_megabytes(page) -> tuple[float, float]:
 
 def measure_speed(page, steps: int) -> None:
     print("policy                 workers  KL    tokens  clock s  processor s  product GFLOP/s  pause ms  memory MB")
-    for policy in POLICIES:
+    for policy, trained in POLICIES.items():
+        page.evaluate(TRAINED, trained)
         for workers, kl_coef in ((1, 0.04), (1, 0.0), (2, 0.04), (0, 0.04)):
-            page.evaluate(START, [policy, workers, {"learning_rate": 1e-12, "kl_coef": kl_coef}])
+            page.evaluate(START, [workers, {"learning_rate": 1e-12, "kl_coef": kl_coef}])
             page.evaluate(STEP)  # compiles
             rows, used, products = [], [], []
             for _ in range(steps):
@@ -107,7 +114,8 @@ def measure_speed(page, steps: int) -> None:
 
 def compare_trainings(page, seeds: int) -> None:
     """Held-out accuracy, tokens and entropy after training on the page and with grpo.py, on the same problems."""
-    page.evaluate(START, [build.BASE, 2, {}])
+    page.evaluate(TRAINED, 0)
+    page.evaluate(START, [2, {}])
     found: dict[str, list[list[float]]] = {"page": [], "grpo.py": []}
     for seed in range(seeds):
         problems = []

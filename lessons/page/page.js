@@ -5,7 +5,7 @@ import { ALGORITHMS, coefficients, mean, pushes, sum } from "./algorithms.js";
 import { answer, drawProblem, encode, read, stream, value } from "./arithmetic.js";
 import { sigma, silent, weight, weightDrGRPO } from "./closed.js";
 import { setDial } from "./dial.js";
-import { card, changed, count, explain, fullColour, pushed, short, summaryOfChange, written } from "./group.js";
+import { card, changed, count, explain, fullColour, pushed, short, summaryOfChange } from "./group.js";
 import { CHOICES, Lane, codeOf, difference, ownChoice } from "./lanes.js";
 import { readWeights, tensors } from "./model.js";
 import { $, element, plot } from "./pictures.js";
@@ -14,14 +14,13 @@ import { Diverged, Pool } from "./training.js";
 
 const json = (id) => JSON.parse($(id).textContent);
 const CODE = json("code-lines"), FIRST = ["GRPO", "Dr. GRPO", "DAPO"], NAMES = [...FIRST, ...Object.keys(ALGORITHMS).filter((name) => !FIRST.includes(name))];
-const STEPS = 60, TOKENS_PER_FRAME = 2; // of a training; of every completion while it is written
+const STEPS = 60; // of a training
 const world = { pool: new Pool(), weights: readWeights($("weights").textContent.trim()), heldOut: json("held-out"), problem: "29+46-36", draw: 0, seed: 0 };
 const lanes = [], panels = []; // one or two; the elements of each
 const chosen = { view: "push", ratio: 1, allCards: false };
 let training = Promise.resolve(), target = 0, running = false, writing = 0;
 const position = () => Math.min(...lanes.map(({ at }) => at));
 const newest = () => Math.max(...lanes.map(({ steps }) => steps));
-const nextFrame = () => new Promise(requestAnimationFrame);
 const letter = (i) => "AB"[i];
 
 // ---------------------------------------------------------------------- writing a group
@@ -34,22 +33,16 @@ function ask(problem, draw = 0) { // -> a promise of the group, or none where th
   if (fault) return null;
   Object.assign(world, { problem, draw });
   $("problem").value = problem.replaceAll("-", "−");
-  return write(!running && !matchMedia("(prefers-reduced-motion: reduce)").matches);
+  chosen.view = "push";
+  return write();
 }
 
-// All lanes write the shown problem's group, token by token if `slowly`. A newer request wins.
-async function write(slowly) {
+async function write() { // all lanes write the shown problem's group; a newer request wins
   const run = ++writing;
   $("lanes").setAttribute("aria-busy", "true");
   await Promise.all(lanes.map((lane) => lane.answer()));
-  const longest = Math.max(...lanes.flatMap(({ group }) => group.map(({ ids }) => ids.length)));
-  for (let tokens = 1; slowly && tokens < longest && run === writing && !running; tokens += TOKENS_PER_FRAME) {
-    lanes.forEach(({ group }, i) => panels[i].list.replaceChildren(...written(group, tokens)));
-    await nextFrame();
-  }
   if (run !== writing) return;
   $("lanes").setAttribute("aria-busy", "false");
-  if (slowly) chosen.view = "push";
   show();
 }
 
@@ -58,16 +51,17 @@ async function write(slowly) {
 function openLane(i, name, settings = {}) {
   lanes[i] = new Lane(world, name, settings);
   panels[i] ??= panel(i);
-  panels[i].select.value = name;
-  const keys = Object.keys(CHOICES).filter((key) => ownChoice(name, key));
-  const changes = Object.entries(settings).map(([key, choice]) => `${CHOICES[key][0]} ${choice}`).join(", ");
-  panels[i].summary.textContent = `Settings${changes && `: ${changes}`}`;
-  panels[i].settings.replaceChildren(...keys.map((key) => {
-    const [label, choices] = CHOICES[key], own = ownChoice(name, key);
-    return element("label", {}, `${label} `, element("select", { autocomplete: "off", onchange: ({ target: { value: choice } }) => change(i, key, choice) },
-      ...Object.keys(choices).map((choice) => element("option", { value: choice, selected: choice === (settings[key] ?? own) }, choice + (choice === own ? " (script)" : "")))));
-  }));
-  $("lanes").append(panels[i].root);
+  const { root, select, settings: box, summary } = panels[i], changes = Object.entries(settings).map(([key, choice]) => `${CHOICES[key][0]} ${choice}`);
+  summary.textContent = `Settings${changes.length ? `: ${changes.join(", ")}` : ""}`;
+  if (select.dataset.name !== name) { // else its elements stay, and the focus with them
+    select.value = select.dataset.name = name;
+    box.replaceChildren(...Object.keys(CHOICES).filter((key) => ownChoice(name, key)).map((key) => {
+      const [label, choices] = CHOICES[key], own = ownChoice(name, key);
+      return element("label", {}, `${label} `, element("select", { autocomplete: "off", onchange: ({ target }) => change(i, key, target.value) },
+        ...Object.keys(choices).map((choice) => element("option", { value: choice, selected: choice === (settings[key] ?? own) }, choice + (choice === own ? " (script)" : "")))));
+    }));
+  }
+  if (!root.isConnected) $("lanes").append(root);
 }
 
 function panel(i) {
@@ -83,7 +77,7 @@ function panel(i) {
 async function restart(i, name, settings = {}) { // a changed lane starts at step 0; the other one waits for it
   await stop();
   openLane(i, name, settings);
-  await write(false);
+  await write();
 }
 
 function change(i, key, choice) {
@@ -93,8 +87,8 @@ function change(i, key, choice) {
 
 async function closeLane() {
   await stop();
-  lanes.length = 1;
-  panels[1].root.remove();
+  lanes.pop();
+  panels.pop().root.remove();
   show();
   $("compare").focus();
 }
@@ -151,7 +145,7 @@ async function lookAt(step) { // the shown problem, answered by the policies of 
   if (look.busy) return;
   for (look.busy = true; look.again; ) {
     look.again = false;
-    await write(false);
+    await write();
   }
   look.busy = false;
 }
@@ -279,14 +273,14 @@ $("train").addEventListener("click", () => {
 $("compare").addEventListener("click", async () => {
   openLane(1, lanes[0].name === "GRPO" ? "Dr. GRPO" : "GRPO");
   $("lines").open = true;
-  await write(false);
+  await write();
   panels[1].select.focus();
 });
 $("seed").addEventListener("change", async () => {
   await stop();
   world.seed = Math.max(0, Math.floor(Number($("seed").value) || 0));
   lanes.forEach(({ name, settings }, i) => openLane(i, name, settings));
-  await write(false);
+  await write();
 });
 for (const view of ["push", "done"]) $(view).addEventListener("change", () => { chosen.view = view; show(); });
 $("time").addEventListener("input", () => lookAt(Number($("time").value)));
