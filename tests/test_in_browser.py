@@ -345,11 +345,11 @@ def test_the_dial_opens_after_a_guess_and_shows_the_closed_forms(page):
         sigma, p = float(identity.sigma(k, G)), p / 100
         expected = [sigma, sigma**2, identity.weight("GRPO", p, G), identity.weight("GRPO", 0.5, G), (G - 1) / G]
         expected += [identity.silent_rate(p, G)]
-        text = " ".join(page.locator("#numbers dd").all_inner_texts()).replace("at p = ½", "")
-        numbers = [float(x) for x in re.findall(r"\d+\.?\d*", text.replace("under 0.001", "0"))]
+        captions = " ".join(page.locator("#plots figcaption").all_inner_texts())
+        numbers = [float(x) for x in re.findall(r"(?:is|and|half|always) (?:under )?(\d[.\d]*\d|\d)", captions)]
         assert numbers == pytest.approx([float(x) for x in expected], abs=1e-3)
         spoken = [svg.get_attribute("aria-label") for svg in page.locator("#plots svg").all()]
-        assert len(spoken) == 3 and f"at k = {k} GRPO's is {round(sigma, 3):g}" in spoken[0]
+        assert len(spoken) == 3 and all(text in captions for text in spoken) and f"At k = {k} of G = {G}" in spoken[0]
         for i, power in enumerate((1, 2)):  # sigma and sigma squared over k: 202 units of height for .8
             line = page.locator("#plots figure").first.locator("path").nth(i).get_attribute("d")
             heights = [(212 - float(point.split(",")[1])) * 0.8 / 202 for point in re.split("[ML]", line)[1:]]

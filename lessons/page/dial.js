@@ -49,7 +49,7 @@ function showDial() {
         { points: ks.map((i) => [i, sigma(i, G)]), colour: "var(--up)", dots: true, name: "GRPO: σ", at: half },
         { ...orange, points: ks.map((i) => [i, sigma(i, G) ** 2]), dots: true, name: "Dr. GRPO: σ²", at: half, dy: 20 },
       ], marks: [{ point: [k, s], colour: "var(--up)" }, { point: [k, s * s], colour: "var(--orange)" }], caption: "The coefficient of one group's update.",
-      spoken: `Coefficient over k at G = ${G}: at k = ${k} GRPO's is ${short(s)} and Dr. GRPO's ${short(s * s)}.` }),
+      spoken: `At k = ${k} of G = ${G} it is ${short(s)} for GRPO and ${short(s * s)} for Dr. GRPO.` }),
     plot({ x: chance, y: { low: 0, high: 6, ticks: [0, 2, 4, 6] },
       lines: [
         { points: ps.map((x) => [x, 1 / Math.sqrt(x * (1 - x))]), colour: "var(--soft)", dash: "5 4" },
@@ -57,16 +57,10 @@ function showDial() {
         { ...orange, points: ps.map((x) => [x, weightDrGRPO(G)]), at: 48, dy: 16 },
       ], marks: [{ point: [p, weight(p, G)], colour: "var(--up)" }],
       caption: "How much a problem counts on average: its mean update is this number times the direction that raises p. Dashed: GRPO as G grows.",
-      spoken: `Weight over p at G = ${G}: at p = ${short(p)} GRPO's is ${short(weight(p, G))}, at one half ${short(weight(0.5, G))}; Dr. GRPO's is ${short(weightDrGRPO(G))} everywhere.` }),
+      spoken: `At p = ${short(p)} it is ${short(weight(p, G))} for GRPO, at one half ${short(weight(0.5, G))}; for Dr. GRPO always ${short(weightDrGRPO(G))}.` }),
     plot({ x: chance, y: { low: 0, high: 1, ticks: [0, 0.5, 1] },
       lines: [{ points: ps.map((x) => [x, silent(x, G)]), colour: "var(--green)", name: "silent", at: 12, anchor: "start" }], marks: [{ point: [p, silent(p, G)], colour: "var(--green)" }],
-      caption: "The share of groups that are silent, all right or all wrong.", spoken: `At p = ${short(p)} and G = ${G}, ${share(silent(p, G))} of the groups are silent.` }));
-  const numbers = {
-    [`coefficient at k = ${k}`]: `${short(s)} for GRPO, ${short(s * s)} for Dr. GRPO`,
-    [`weight at p = ${short(p)}`]: `${short(weight(p, G))} for GRPO (at p = ½ ${short(weight(0.5, G))}), ${short(weightDrGRPO(G))} for Dr. GRPO`,
-    "silent groups": `a share of ${share(silent(p, G))}`,
-  };
-  $("numbers").replaceChildren(...Object.entries(numbers).flatMap(([name, what]) => [element("dt", {}, name), element("dd", {}, what)]));
+      caption: "The share of groups that are silent, all right or all wrong.", spoken: `At p = ${short(p)} and G = ${G} it is ${share(silent(p, G))}.` }));
 }
 
 $("guess").append(...GUESSES.map((name) => element("button", { type: "button", "aria-pressed": "false", onclick: () => guess(name) }, name)));

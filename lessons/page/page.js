@@ -1,15 +1,13 @@
 // The page itself: its contents, and what its controls do.
 // build.py joins the modules into two scripts, what a worker runs and the rest, so all of their top-level names are different.
 
-import { ALGORITHMS, coefficients, mean, pushes, sum } from "./algorithms.js";
-import { answer, drawProblem, encode, read, stream, value } from "./arithmetic.js";
-import { sigma, silent, weight, weightDrGRPO } from "./closed.js";
+import { ALGORITHMS, coefficients, pushes, sum } from "./algorithms.js";
+import { answer, drawProblem, read, stream, value } from "./arithmetic.js";
 import { setDial } from "./dial.js";
 import { card, changed, count, explain, fullColour, pushed, short, summaryOfChange } from "./group.js";
 import { CHOICES, Lane, codeOf, difference, ownChoice } from "./lanes.js";
-import { readWeights, tensors } from "./model.js";
+import { readWeights } from "./model.js";
 import { $, element, plot } from "./pictures.js";
-import { complete } from "./rollout.js";
 import { Diverged, Pool } from "./training.js";
 
 const json = (id) => JSON.parse($(id).textContent);
@@ -18,7 +16,7 @@ const STEPS = 60; // of a training
 const world = { pool: new Pool(), weights: readWeights($("weights").textContent.trim()), heldOut: json("held-out"), problem: "29+46-36", draw: 0, seed: 0 };
 const lanes = [], panels = []; // one or two; the elements of each
 const chosen = { view: "push", ratio: 1, allCards: false };
-let training = Promise.resolve(), target = 0, running = false, writing = 0;
+let training = Promise.resolve(), target = 0, running = false, writing = 0, looking, looked = 0;
 const position = () => Math.min(...lanes.map(({ at }) => at));
 const newest = () => Math.max(...lanes.map(({ steps }) => steps));
 const letter = (i) => "AB"[i];
@@ -136,23 +134,18 @@ function stop() {
   return training;
 }
 
-const look = { busy: false, again: false };
-
 async function lookAt(step) { // the shown problem, answered by the policies of an earlier step
   for (const lane of lanes) lane.look(step);
   chosen.view = "push";
-  look.again = true;
-  if (look.busy) return;
-  for (look.busy = true; look.again; ) {
-    look.again = false;
-    await write();
-  }
-  look.busy = false;
+  const looks = ++looked;
+  await looking; // a slider asks faster than policies answer
+  if (looks === looked) looking = write();
 }
 
 // ---------------------------------------------------------------------- showing
 
 function show() {
+  if (lanes.some(({ group }) => !group.length)) return; // one is still being written
   lanes.forEach(showLane);
   showControls();
   showCurves();
@@ -259,11 +252,7 @@ $("ask").addEventListener("submit", (event) => {
   event.preventDefault();
   ask(typed(), typed() === world.problem ? world.draw + 1 : 0);
 });
-$("draw").addEventListener("click", () => {
-  let problem;
-  do problem = drawProblem(Math.random); while (world.heldOut.includes(problem));
-  ask(problem);
-});
+$("draw").addEventListener("click", () => ask(lanes[0].trainer.draw(Math.random)));
 $("one").addEventListener("click", () => { chosen.view = "done"; train(position() + 1); });
 $("train").addEventListener("click", () => {
   if (running) return stop();
@@ -271,6 +260,7 @@ $("train").addEventListener("click", () => {
   train(position() < STEPS ? STEPS : position() + STEPS);
 });
 $("compare").addEventListener("click", async () => {
+  await stop();
   openLane(1, lanes[0].name === "GRPO" ? "Dr. GRPO" : "GRPO");
   $("lines").open = true;
   await write();
@@ -289,9 +279,8 @@ $("all-cards").addEventListener("click", () => { chosen.allCards = !chosen.allCa
 addEventListener("hashchange", () => location.reload());
 
 // For the console and the tests.
-globalThis.sigmaLadder = { ALGORITHMS, world, lanes, base: world.weights, tensors, encode, complete, stream, answer, value, read, drawProblem, difference, codeOf, CODE, mean,
-  pushes: (name, ...rest) => pushes(ALGORITHMS[name], ...rest), coefficients: (name, ...rest) => coefficients(ALGORITHMS[name], ...rest),
-  fullColour: (name, lengths) => fullColour(ALGORITHMS[name], lengths), closed: { sigma, silent, weight, weightDrGRPO } };
+globalThis.sigmaLadder = { ALGORITHMS, CODE, world, lanes, base: world.weights, answer, difference, drawProblem, read, stream, value,
+  ...Object.fromEntries(Object.entries({ pushes, coefficients, fullColour }).map(([name, f]) => [name, (algorithm, ...rest) => f(ALGORITHMS[algorithm], ...rest)])) };
 
 world.pool = await Pool.open(Math.min(4, navigator.hardwareConcurrency || 2), $("engine").textContent);
 const step = load();

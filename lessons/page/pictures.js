@@ -61,5 +61,5 @@ export function plot({ width: W = 400, height: H = 250, x, y, lines, marks = [],
   }
   for (const { point: [a, b], colour } of marks.filter(({ point }) => point[1] <= y.high))
     made.append(element("circle", { cx: px(a), cy: py(b), r: 6, style: `fill: ${colour}; stroke: var(--paper); stroke-width: 2` }));
-  return element("figure", {}, made, element("figcaption", {}, ...[caption].flat()));
+  return element("figure", {}, made, element("figcaption", {}, ...(typeof caption === "string" ? [`${caption} ${spoken}`] : caption)));
 }
