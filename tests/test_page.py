@@ -23,6 +23,17 @@ def test_the_page_is_built_from_its_sources_and_is_small():
     assert len(names) == len(set(names)), "modules are joined"
 
 
+def test_the_address_is_in_the_page_and_in_the_readme(monkeypatch):
+    assert build.ADDRESS in (build.ROOT / "README.md").read_text("utf-8")
+    assert ("og:url" in build.whole_page()) == bool(build.ADDRESS)
+    monkeypatch.setattr(build, "ADDRESS", "https://example.org/ladder/")
+    page = build.whole_page()
+    assert '<meta property="og:url" content="https://example.org/ladder/group.html">' in page
+    assert 'href="https://example.org/ladder/06_identity.html"' in page
+    picture = re.search('og:image" content="https://example.org/ladder/(.*)"', page)[1]
+    assert (build.ROOT / picture).stat().st_size <= 1.5e6
+
+
 def test_the_code_shown_is_that_of_the_scripts():
     for name, script in build.SCRIPTS.items():
         source = {line.strip() for line in Path(script.__file__).read_text("utf-8").splitlines()}

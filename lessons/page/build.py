@@ -36,10 +36,15 @@ SCRIPTS = {
     "RLOO": rloo, "MaxRL": maxrl, "GSPO": gspo, "CISPO": cispo,
 }  # fmt: skip
 HELD_OUT = 32  # held-out problems of each level, on which the page measures accuracy
+ADDRESS = ""  # where the site is published, with "/" at its end; the only place that says so. Empty: nowhere yet
+REPOSITORY = ""  # the address of the repository
 DESCRIPTION = (
     "A real language model trains by GRPO, Dr. GRPO, DAPO and six more algorithms, in your browser: step by step, "
     "or two algorithms side by side, with the push on every token."
 )
+PUBLISHED = """<meta property="og:url" content="{0}group.html">
+<meta property="og:image" content="{0}lessons/page/training.gif">
+<meta name="twitter:card" content="summary_large_image">"""
 # The model's tensors in the order of the page.
 TENSORS = ["model.embed_tokens.weight", "model.norm.weight"]
 for layer in range(3):
@@ -88,6 +93,8 @@ def whole_page() -> str:
     held_out = [problem.expression for problem in arithmetic.held_out_problems(HELD_OUT)]
     parts = {
         "description": DESCRIPTION,
+        "published": PUBLISHED.format(ADDRESS) if ADDRESS else "",
+        "repository": f' (<a href="{REPOSITORY}">repository</a>)' if REPOSITORY else "",
         "style": (SOURCES / "style.css").read_text(encoding="utf-8"),
         "code": json.dumps({name: code_of_script(script) for name, script in SCRIPTS.items()}, ensure_ascii=False),
         "held_out": json.dumps(held_out),
@@ -96,6 +103,8 @@ def whole_page() -> str:
         "weights": base_weights(),
     }
     page = (SOURCES / "page.html").read_text(encoding="utf-8")
+    if ADDRESS:  # elsewhere the links to lessons are plain text, and lessons/site/website.py makes them links
+        page = re.sub(r'data-lesson="(\w+)"', rf'href="{ADDRESS}\1.html"', page)
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]].strip(), page)
 
 

@@ -35,7 +35,7 @@ export function setDial(G, k) { // to the group on the page
 }
 
 function showDial() {
-  const { k, G, p } = dial, s = sigma(k, G), ks = Array.from({ length: G + 1 }, (_, i) => i), half = Math.floor(G / 2);
+  const { k, G, p } = dial, s = sigma(k, G), square = (k) => (k * (G - k)) / G ** 2, ks = Array.from({ length: G + 1 }, (_, i) => i), half = Math.floor(G / 2);
   const ps = Array.from({ length: 97 }, (_, i) => (i + 2) / 100), share = (x) => (x < 0.001 ? "under 0.001" : short(x));
   for (const name in SLIDERS) {
     $(`dial-${name}-out`).textContent = short(dial[name]);
@@ -47,9 +47,9 @@ function showDial() {
     plot({ x: { low: 0, high: G, ticks: ks.filter((i) => i % every === 0), name: "k, right completions of G" }, y: { low: 0, high: 0.8, ticks: [0, 0.2, 0.4, 0.6, 0.8] },
       lines: [
         { points: ks.map((i) => [i, sigma(i, G)]), colour: "var(--up)", dots: true, name: "GRPO: σ", at: half },
-        { ...orange, points: ks.map((i) => [i, sigma(i, G) ** 2]), dots: true, name: "Dr. GRPO: σ²", at: half, dy: 20 },
-      ], marks: [{ point: [k, s], colour: "var(--up)" }, { point: [k, s * s], colour: "var(--orange)" }], caption: "The coefficient of one group's update.",
-      spoken: `At k = ${k} of G = ${G} it is ${short(s)} for GRPO and ${short(s * s)} for Dr. GRPO.` }),
+        { ...orange, points: ks.map((i) => [i, square(i)]), dots: true, name: "Dr. GRPO: σ²", at: half, dy: 20 },
+      ], marks: [{ point: [k, s], colour: "var(--up)" }, { point: [k, square(k)], colour: "var(--orange)" }], caption: "The coefficient of one group's update.",
+      spoken: `At k = ${k} of G = ${G} it is ${short(s)} for GRPO and ${short(square(k))} for Dr. GRPO.` }),
     plot({ x: chance, y: { low: 0, high: 6, ticks: [0, 2, 4, 6] },
       lines: [
         { points: ps.map((x) => [x, 1 / Math.sqrt(x * (1 - x))]), colour: "var(--soft)", dash: "5 4" },

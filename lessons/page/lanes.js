@@ -15,7 +15,7 @@ export const CHOICES = {
   divisor: ["divided by", { "its completion's length": "length", "56, the length limit": "limit", "the number of tokens": "tokens" }],
   clip: ["clip", { "0.8 to 1.2": [0.8, 1.2], "0.8 to 1.28": [0.8, 1.28], "0.991 to 1.012": [0.991, 1.012], none: [0, Infinity] }],
   kl_coef: ["weight of the KL", same([0, 0.04, 0.4])],
-  epochs: ["epochs", same([1, 2, 4])],
+  epochs: ["epochs, passes over a batch", same([1, 2, 4])],
   group_size: ["G, completions", same([2, 4, 8, 16])],
   learning_rate: ["learning rate", same([5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 3e-3, 1e-2])],
 };

@@ -19,6 +19,7 @@ import base64
 import random
 import re
 import shutil
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -73,14 +74,20 @@ class Config:
     seeds: at_least(0) = 0  # trainings to compare with grpo.py
 
 
-def open_page(playwright):
+@contextmanager
+def opened_page():
     """lessons/group.html in Chromium."""
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        raise UsageError("playwright is missing; pip install -e '.[page]'") from None
     path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if not path:
         raise UsageError("no Chromium was found; apt install chromium")
-    page = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"]).new_page()
-    page.goto(build.PAGE.as_uri())
-    return page
+    with sync_playwright() as playwright:
+        page = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"]).new_page()
+        page.goto(build.PAGE.as_uri())
+        yield page
 
 
 def processor_seconds_and_megabytes(page) -> tuple[float, float]:
@@ -143,12 +150,7 @@ def compare_trainings(page, seeds: int) -> None:
 
 
 def main(config: Config) -> None:
-    try:
-        from playwright.sync_api import sync_playwright
-    except ImportError:
-        raise UsageError("playwright is missing; pip install -e '.[page]'") from None
-    with sync_playwright() as playwright:
-        page = open_page(playwright)
+    with opened_page() as page:
         measure_speed(page, config.steps)
         if config.seeds:
             compare_trainings(page, config.seeds)

@@ -19,6 +19,7 @@ const chosen = { view: "push", ratio: 1, allCards: false };
 let training = Promise.resolve(), target = 0, running = false, writing = 0, looking, looked = 0;
 const position = () => Math.min(...lanes.map(({ at }) => at));
 const newest = () => Math.max(...lanes.map(({ steps }) => steps));
+const ready = () => lanes.length && lanes.every(({ group }) => group.length); // all groups are written
 const letter = (i) => "AB"[i];
 
 // ---------------------------------------------------------------------- writing a group
@@ -94,7 +95,7 @@ async function closeLane() {
 // ---------------------------------------------------------------------- training
 
 function train(until) {
-  if (!running) training = loop(until);
+  if (ready() && !running) training = loop(until);
 }
 
 async function loop(until) {
@@ -145,12 +146,12 @@ async function lookAt(step) { // the shown problem, answered by the policies of 
 // ---------------------------------------------------------------------- showing
 
 function show() {
-  if (lanes.some(({ group }) => !group.length)) return; // one is still being written
+  if (!ready()) return;
   lanes.forEach(showLane);
   showControls();
   showCurves();
-  showCode();
   if (running) return;
+  showCode();
   showCards();
   setDial(lanes[0].group.length, sum(lanes[0].group.map(({ reward }) => reward)));
   save();
@@ -252,7 +253,7 @@ $("ask").addEventListener("submit", (event) => {
   event.preventDefault();
   ask(typed(), typed() === world.problem ? world.draw + 1 : 0);
 });
-$("draw").addEventListener("click", () => ask(lanes[0].trainer.draw(Math.random)));
+$("draw").addEventListener("click", () => ready() && ask(lanes[0].trainer.draw(Math.random)));
 $("one").addEventListener("click", () => { chosen.view = "done"; train(position() + 1); });
 $("train").addEventListener("click", () => {
   if (running) return stop();
@@ -274,7 +275,7 @@ $("seed").addEventListener("change", async () => {
 });
 for (const view of ["push", "done"]) $(view).addEventListener("change", () => { chosen.view = view; show(); });
 $("time").addEventListener("input", () => lookAt(Number($("time").value)));
-$("ratio").addEventListener("input", (event) => { chosen.ratio = Math.exp(event.target.value / 100); if (lanes[0].group.length) showCards(); });
+$("ratio").addEventListener("input", (event) => { chosen.ratio = Math.exp(event.target.value / 100); if (ready()) showCards(); });
 $("all-cards").addEventListener("click", () => { chosen.allCards = !chosen.allCards; showCards(); });
 addEventListener("hashchange", () => location.reload());
 
