@@ -29,13 +29,14 @@ class Config:
 def main(config: Config) -> None:
     frames = []
     with opened_page() as page:
-        page.set_viewport_size({"width": 1000, "height": 520})
+        page.set_viewport_size({"width": 1280, "height": 580})
         page.add_style_tag(content=HIDDEN)
         page.wait_for_selector(".completions button")
         for step in range(0, 61, config.every):
             page.wait_for_function(f"parseInt(document.querySelector('#time-out').textContent) >= {step}", timeout=0)
             frame = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
-            frames.append(frame.quantize(64, dither=Image.Dither.NONE))
+            frame = frame.resize((960, 435), Image.Resampling.LANCZOS)
+            frames.append(frame.quantize(96, dither=Image.Dither.NONE))
             if not step:
                 page.click("#train")
     durations = [1500] + [220] * (len(frames) - 2) + [4000]  # milliseconds
