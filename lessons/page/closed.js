@@ -10,13 +10,6 @@ export function binomial(p, n) { // P(k of n), k = 0..n
 
 export const silent = (p, G) => p ** G + (1 - p) ** G;
 
-export const fidelity = (p, G) =>
-  binomial(p, G).reduce((sum, chance, k) => sum + chance * sigma(k, G), 0) / Math.sqrt(p * (1 - p));
-
-// w_G(p) in E[g] = w(p) grad p: the weight of a prompt under GRPO, and under Dr. GRPO.
-export const weight = (p, G) => fidelity(p, G) / Math.sqrt(p * (1 - p));
+// The weight of a problem: the mean update is w(p) times the gradient of p. Under GRPO, and under Dr. GRPO.
+export const weight = (p, G) => binomial(p, G).reduce((sum, chance, k) => sum + chance * sigma(k, G), 0) / (p * (1 - p));
 export const weightDrGRPO = (G) => (G - 1) / G;
-
-// The root of E|g|^2 given k, for GRPO: `contrast` is |m+ - m-|^2, v the variances of right and wrong scores.
-export const updateLength = (k, G, contrast, vRight, vWrong) =>
-  Math.sqrt(sigma(k, G) ** 2 * contrast + ((G - k) * vRight + k * vWrong) / G ** 2);

@@ -1,9 +1,15 @@
-// The model of toy_env in plain JavaScript: a Llama-type transformer with 3 layers, read one token at a time.
-// Everything is computed in float64 from the shipped float32 weights; tests/test_in_browser.py compares it with torch.
+// The transformer of toy_env/base_model in plain JavaScript: a Llama with 3 layers, forward and backward.
+//
+// Many texts are read at once, without padding: a batch is a list of tokens, and each token knows the text before it. Texts
+// may share a beginning, so a group's prompt is read once. A matrix (n, columns) is one array, row after row. All arrays are
+// float32 or float64, whichever the weights are; sums of products are always float64. tests/test_engine.py compares both
+// directions with torch.
 
 export const TOKENS = ["<pad>", "<bos>", "<eos>", ..."0123456789+-?=;#"];
 export const BOS = 1, EOS = 2, LONGEST = 56; // LONGEST: max_new_tokens of the scripts
-const WIDTH = 64, INNER = 176, LAYERS = 3, HEADS = 4, HEAD = WIDTH / HEADS, EPSILON = 1e-6, THETA = 10000;
+const WIDTH = 64, INNER = 176, LAYERS = 3, HEADS = 4, HEAD = WIDTH / HEADS, EPSILON = 1e-6, THETA = 10000, MOST_POSITIONS = 128;
+
+// ---------------------------------------------------------------------- weights
 
 // The tensors of a policy in the order in which the page holds them: name, rows, columns.
 const SHAPES = [["embed", TOKENS.length, WIDTH], ["norm", 1, WIDTH]];
@@ -12,173 +18,258 @@ for (let l = 0; l < LAYERS; l++) {
   SHAPES.push(["gate" + l, INNER, WIDTH], ["up" + l, INNER, WIDTH], ["down" + l, WIDTH, INNER]);
   SHAPES.push(["norm_attention" + l, 1, WIDTH], ["norm_mlp" + l, 1, WIDTH]);
 }
-const WEIGHTS = SHAPES.reduce((sum, [, rows, columns]) => sum + rows * columns, 0); // 152,192
-const ROWS = SHAPES.reduce((sum, [, rows]) => sum + rows, 0);
+const CRITIC = [...SHAPES, ["head", 1, WIDTH], ["bias", 1, 1]]; // PPO's critic: a transformer of its own under a linear head
+const count = (shapes) => shapes.reduce((sum, [, rows, columns]) => sum + rows * columns, 0);
+export const WEIGHTS = count(SHAPES); // 152,192
 
-// All policies of the page from its bytes: the base model in float32, then for each other policy one float32 scale per row
-// and 8 bits per weight, the difference from the base.
-export function readPolicies(base64, names) {
-  const bytes = Uint8Array.from(atob(base64), (character) => character.charCodeAt(0)).buffer;
-  const base = Float64Array.from(new Float32Array(bytes, 0, WEIGHTS));
-  const policies = { [names[0]]: base };
-  let at = 4 * WEIGHTS;
-  for (const name of names.slice(1)) {
-    const scales = new Float32Array(bytes, at, ROWS), steps = new Int8Array(bytes, at + 4 * ROWS, WEIGHTS);
-    const weights = policies[name] = base.slice();
-    let row = 0, i = 0;
-    for (const [, rows, columns] of SHAPES)
-      for (let r = 0; r < rows; r++, row++) for (let c = 0; c < columns; c++, i++) weights[i] += scales[row] * steps[i];
-    at += 4 * ROWS + WEIGHTS;
-  }
-  return Object.fromEntries(Object.entries(policies).map(([name, weights]) => [name, tensors(weights)]));
-}
+// The base model's weights from the page's text, float32 in base64.
+export const readWeights = (base64) =>
+  new Float32Array(Uint8Array.from(atob(base64), (character) => character.charCodeAt(0)).buffer);
 
-function tensors(weights) {
+// The tensors of a policy, or of a critic, by name: views of its weights, which are one array.
+export function tensors(weights) {
   let at = 0;
-  return Object.fromEntries(SHAPES.map(([name, rows, columns]) => {
-    const tensor = weights.subarray(at, (at += rows * columns));
-    return [name, tensor];
-  }));
+  return Object.fromEntries((weights.length === WEIGHTS ? SHAPES : CRITIC).map(([name, rows, columns]) =>
+    [name, weights.subarray(at, (at += rows * columns))]));
 }
 
-function times(matrix, vector) { // (rows, columns) x (columns,) -> (rows,)
-  const columns = vector.length, result = new Float64Array(matrix.length / columns);
-  for (let row = 0, i = 0; row < result.length; row++) {
-    let sum = 0;
-    for (let column = 0; column < columns; column++) sum += matrix[i++] * vector[column];
-    result[row] = sum;
-  }
-  return result;
+export function criticOf(weights) { // a copy of the policy's transformer; its head starts at 0 everywhere
+  const critic = new weights.constructor(count(CRITIC));
+  critic.set(weights);
+  return critic;
 }
 
-function normalise(x, scale) { // RMSNorm
-  const size = Math.sqrt(x.reduce((sum, value) => sum + value * value, 0) / x.length + EPSILON);
-  return x.map((value, i) => (value / size) * scale[i]);
-}
+// ---------------------------------------------------------------------- matrix products
 
-function rotate(x, position) { // rotary position embedding, in place: each head's halves are the two coordinates
-  for (let i = 0; i < HEAD / 2; i++) {
-    const angle = position * THETA ** ((-2 * i) / HEAD), cos = Math.cos(angle), sin = Math.sin(angle);
-    for (let at = i; at < WIDTH; at += HEAD) {
-      const a = x[at], b = x[at + HEAD / 2];
-      x[at] = a * cos - b * sin;
-      x[at + HEAD / 2] = b * cos + a * sin;
+const blockA = new Float64Array(4 * 256), blockB = new Float64Array(INNER * 256);
+
+// C = A B, or C += A B: (rows, depth) x (depth, columns), depth at most 256. A[i, k] is at i * aRow + k * aStep and B[k, j] at
+// j * bColumn + k * bStep, so transposed matrices need no function of their own. It computes 4 x 4 elements of C at a time, so
+// that each number that is loaded is used four times; for this, B and four rows of A at a time are first copied into the order
+// of their use. At the edge, indices stop at the last row or column, which is then computed more than once. An element is the
+// same sum in the same order however many rows there are: a token's log-probability does not depend on the batch.
+export function product(C, A, aRow, aStep, B, bColumn, bStep, rows, columns, depth, add) {
+  const row = (i) => Math.min(i, rows - 1), column = (j) => Math.min(j, columns - 1), end = 4 * depth;
+  if (!add) C.fill(0, 0, rows * columns);
+  for (let j = 0, at = 0; j < columns; j += 4) {
+    let b0 = j * bColumn, b1 = column(j + 1) * bColumn, b2 = column(j + 2) * bColumn, b3 = column(j + 3) * bColumn;
+    for (let k = 0; k < depth; k++, at += 4, b0 += bStep, b1 += bStep, b2 += bStep, b3 += bStep) {
+      blockB[at] = B[b0]; blockB[at + 1] = B[b1]; blockB[at + 2] = B[b2]; blockB[at + 3] = B[b3];
     }
   }
-  return x;
+  for (let i = 0; i < rows; i += 4) {
+    let a0 = i * aRow, a1 = row(i + 1) * aRow, a2 = row(i + 2) * aRow, a3 = row(i + 3) * aRow;
+    for (let at = 0; at < end; at += 4, a0 += aStep, a1 += aStep, a2 += aStep, a3 += aStep) {
+      blockA[at] = A[a0]; blockA[at + 1] = A[a1]; blockA[at + 2] = A[a2]; blockA[at + 3] = A[a3];
+    }
+    const c0 = i * columns, c1 = row(i + 1) * columns, c2 = row(i + 2) * columns, c3 = row(i + 3) * columns;
+    for (let j = 0, q = 0; j < columns; j += 4) {
+      const j1 = column(j + 1), j2 = column(j + 2), j3 = column(j + 3);
+      let s00 = C[c0 + j], s01 = C[c0 + j1], s02 = C[c0 + j2], s03 = C[c0 + j3];
+      let s10 = C[c1 + j], s11 = C[c1 + j1], s12 = C[c1 + j2], s13 = C[c1 + j3];
+      let s20 = C[c2 + j], s21 = C[c2 + j1], s22 = C[c2 + j2], s23 = C[c2 + j3];
+      let s30 = C[c3 + j], s31 = C[c3 + j1], s32 = C[c3 + j2], s33 = C[c3 + j3];
+      for (let p = 0; p < end; p += 4, q += 4) {
+        const a0 = blockA[p], a1 = blockA[p + 1], a2 = blockA[p + 2], a3 = blockA[p + 3];
+        const b0 = blockB[q], b1 = blockB[q + 1], b2 = blockB[q + 2], b3 = blockB[q + 3];
+        s00 += a0 * b0; s01 += a0 * b1; s02 += a0 * b2; s03 += a0 * b3;
+        s10 += a1 * b0; s11 += a1 * b1; s12 += a1 * b2; s13 += a1 * b3;
+        s20 += a2 * b0; s21 += a2 * b1; s22 += a2 * b2; s23 += a2 * b3;
+        s30 += a3 * b0; s31 += a3 * b1; s32 += a3 * b2; s33 += a3 * b3;
+      }
+      C[c0 + j] = s00; C[c0 + j1] = s01; C[c0 + j2] = s02; C[c0 + j3] = s03;
+      C[c1 + j] = s10; C[c1 + j1] = s11; C[c1 + j2] = s12; C[c1 + j3] = s13;
+      C[c2 + j] = s20; C[c2 + j1] = s21; C[c2 + j2] = s22; C[c2 + j3] = s23;
+      C[c3 + j] = s30; C[c3 + j1] = s31; C[c3 + j2] = s32; C[c3 + j3] = s33;
+    }
+  }
 }
 
-// Reads a text token by token and keeps the keys and values of what it has read.
-export class Reader {
-  constructor(policy, keys = [], values = []) {
-    this.policy = policy;
-    this.keys = Array.from({ length: LAYERS }, (_, l) => [...(keys[l] ?? [])]);
-    this.values = Array.from({ length: LAYERS }, (_, l) => [...(values[l] ?? [])]);
+// A linear layer Y = X W^T, as in torch: X (n, inputs), W (outputs, inputs), Y (n, outputs); and what goes back through it.
+function linear(Y, X, W, n, inputs, add = false) {
+  product(Y, X, inputs, 1, W, inputs, 1, n, W.length / inputs, inputs, add);
+}
+
+function linearBackward(dX, dY, dW, X, W, n, inputs, add = false) { // dX = dY W, dW += dY^T X
+  const outputs = W.length / inputs;
+  product(dX, dY, outputs, 1, W, 1, inputs, n, inputs, outputs, add);
+  product(dW, dY, 1, outputs, X, 1, inputs, outputs, inputs, n, true);
+}
+
+// ---------------------------------------------------------------------- the parts of a layer
+
+// RMSNorm: unit = x / root mean square, y = unit * scale. All (n, WIDTH) but inverse (n,) = 1 / root mean square.
+function normalise(y, unit, inverse, x, scale, n) {
+  for (let i = 0; i < n; i++) {
+    let squares = 0;
+    for (let c = i * WIDTH; c < (i + 1) * WIDTH; c++) squares += x[c] * x[c];
+    inverse[i] = 1 / Math.sqrt(squares / WIDTH + EPSILON);
+    for (let c = 0, at = i * WIDTH; c < WIDTH; c++, at++) y[at] = (unit[at] = x[at] * inverse[i]) * scale[c];
   }
+}
 
-  copy() { return new Reader(this.policy, this.keys, this.values); }
-
-  read(token) { // -> the logits of the token that follows
-    const { policy } = this, position = this.keys[0].length;
-    let x = policy.embed.slice(token * WIDTH, (token + 1) * WIDTH);
-    for (let l = 0; l < LAYERS; l++) {
-      const a = normalise(x, policy["norm_attention" + l]);
-      const query = rotate(times(policy["q" + l], a), position);
-      this.keys[l].push(rotate(times(policy["k" + l], a), position));
-      this.values[l].push(times(policy["v" + l], a));
-      const attended = times(policy["o" + l], this.attend(l, query));
-      x = x.map((value, i) => value + attended[i]);
-      const m = normalise(x, policy["norm_mlp" + l]);
-      const gate = times(policy["gate" + l], m), up = times(policy["up" + l], m);
-      const out = times(policy["down" + l], gate.map((g, i) => (g / (1 + Math.exp(-g))) * up[i])); // SwiGLU
-      x = x.map((value, i) => value + out[i]);
+function normaliseBackward(dx, dscale, dy, unit, inverse, scale, n) { // adds to dx and dscale
+  for (let i = 0; i < n; i++) {
+    let dot = 0;
+    for (let c = 0, at = i * WIDTH; c < WIDTH; c++, at++) {
+      dscale[c] += dy[at] * unit[at];
+      dot += dy[at] * scale[c] * unit[at];
     }
-    return times(policy.embed, normalise(x, policy.norm)); // the embedding is tied
+    for (let c = 0, at = i * WIDTH; c < WIDTH; c++, at++) dx[at] += inverse[i] * (dy[at] * scale[c] - unit[at] * dot / WIDTH);
   }
+}
 
-  attend(l, query) {
-    const mixed = new Float64Array(WIDTH);
-    for (let start = 0; start < WIDTH; start += HEAD) {
-      const weights = softmax(this.keys[l].map((key) => {
+const ANGLES = Float64Array.from({ length: MOST_POSITIONS * HEAD / 2 }, (_, at) =>
+  Math.floor(at / (HEAD / 2)) * THETA ** (-2 * (at % (HEAD / 2)) / HEAD));
+const COS = ANGLES.map(Math.cos), SIN = ANGLES.map(Math.sin);
+
+// Rotary position embedding of x (n, WIDTH), in place: each head's halves are the two coordinates. direction -1 turns back.
+function rotate(x, positions, direction, n) {
+  for (let i = 0; i < n; i++)
+    for (let c = 0, angle = positions[i] * HEAD / 2; c < HEAD / 2; c++, angle++)
+      for (let at = i * WIDTH + c; at < (i + 1) * WIDTH; at += HEAD) {
+        const a = x[at], b = x[at + HEAD / 2], cos = COS[angle], sin = direction * SIN[angle];
+        x[at] = a * cos - b * sin;
+        x[at + HEAD / 2] = b * cos + a * sin;
+      }
+}
+
+// Causal attention: mixed (n, WIDTH) from queries (n, WIDTH), keys and values (all tokens, WIDTH). texts[i] lists the tokens that
+// query i sees: those of its text up to its own position. shares holds their weights, for each query head by head.
+function attend({ mixed, shares, queries, keys, values }, texts, positions, n) {
+  for (let i = 0, first = 0; i < n; i++) {
+    const text = texts[i], seen = positions[i] + 1;
+    for (let head = i * WIDTH, offset = 0; offset < WIDTH; head += HEAD, offset += HEAD, first += seen) {
+      let most = -Infinity, sum = 0;
+      for (let j = 0; j < seen; j++) {
         let dot = 0;
-        for (let i = start; i < start + HEAD; i++) dot += query[i] * key[i];
-        return dot / Math.sqrt(HEAD);
-      }));
-      this.values[l].forEach((value, t) => {
-        for (let i = start; i < start + HEAD; i++) mixed[i] += weights[t] * value[i];
-      });
+        for (let c = head, key = text[j] * WIDTH + offset; c < head + HEAD; c++, key++) dot += queries[c] * keys[key];
+        shares[first + j] = dot / Math.sqrt(HEAD);
+        most = Math.max(most, shares[first + j]);
+      }
+      for (let j = first; j < first + seen; j++) sum += shares[j] = Math.exp(shares[j] - most);
+      mixed.fill(0, head, head + HEAD);
+      for (let j = 0; j < seen; j++) {
+        const share = shares[first + j] /= sum;
+        for (let c = head, value = text[j] * WIDTH + offset; c < head + HEAD; c++, value++) mixed[c] += share * values[value];
+      }
     }
-    return mixed;
   }
 }
 
-export function softmax(logits) {
-  const most = Math.max(...logits), powers = Array.from(logits, (z) => Math.exp(z - most));
-  const sum = powers.reduce((a, b) => a + b, 0);
-  return powers.map((power) => power / sum);
-}
-
-// The token that a random number u in [0, 1) picks from the full softmax at temperature 1.
-export function pick(logits, u) {
-  let sum = 0;
-  const probabilities = softmax(logits), token = probabilities.findIndex((p) => (sum += p) > u);
-  return token < 0 ? probabilities.length - 1 : token;
-}
-
-export const encode = (text) => [BOS, ...Array.from(text, (character) => TOKENS.indexOf(character))];
-
-// Completions of one prompt: yields after each token, until all have ended. One list of token ids per completion.
-export function* complete(policy, prompt, group, random) {
-  const first = new Reader(policy);
-  let logits;
-  for (const token of encode(prompt)) logits = first.read(token);
-  const rows = Array.from({ length: group }, () => ({ ids: [], reader: first.copy(), logits }));
-  for (let t = 0; t < LONGEST && rows.some((row) => row.logits); t++) {
-    for (const row of rows.filter((row) => row.logits)) {
-      const token = pick(row.logits, random());
-      row.ids.push(token);
-      row.logits = token === EOS || t + 1 === LONGEST ? null : row.reader.read(token);
+function attendBackward({ queries: dqueries, keys: dkeys, values: dvalues }, dmixed, layer, texts, positions, n) {
+  const { shares, queries, keys, values } = layer, dshares = new Float64Array(MOST_POSITIONS);
+  for (const array of [dqueries, dkeys, dvalues]) array.fill(0);
+  for (let i = 0, first = 0; i < n; i++) {
+    const text = texts[i], seen = positions[i] + 1;
+    for (let head = i * WIDTH, offset = 0; offset < WIDTH; head += HEAD, offset += HEAD, first += seen) {
+      let mean = 0;
+      for (let j = 0; j < seen; j++) {
+        const share = shares[first + j];
+        let dshare = 0;
+        for (let c = head, value = text[j] * WIDTH + offset; c < head + HEAD; c++, value++) {
+          dshare += dmixed[c] * values[value];
+          dvalues[value] += share * dmixed[c];
+        }
+        mean += share * (dshares[j] = dshare);
+      }
+      for (let j = 0; j < seen; j++) {
+        const ddot = shares[first + j] * (dshares[j] - mean) / Math.sqrt(HEAD);
+        for (let c = head, key = text[j] * WIDTH + offset; c < head + HEAD; c++, key++) {
+          dqueries[c] += ddot * keys[key];
+          dkeys[key] += ddot * queries[c];
+        }
+      }
     }
-    yield rows.map((row) => row.ids);
   }
 }
 
-// Random numbers in [0, 1) from a seed (mulberry32), so that a group can be drawn again.
-export function stream(seed) {
-  return () => {
-    let t = (seed = (seed + 0x6d2b79f5) | 0);
-    t = Math.imul(t ^ (t >>> 15), t | 1);
-    t ^= t + Math.imul(t ^ (t >>> 7), t | 61);
-    return ((t ^ (t >>> 14)) >>> 0) / 2 ** 32;
-  };
-}
+// ---------------------------------------------------------------------- reading texts
 
-// ---------------------------------------------------------------------- the task of toy_env/arithmetic.py
-
-export const textOf = (ids) => ids.filter((id) => id !== EOS).map((id) => TOKENS[id]).join("");
-
-// The integer after the last "#", or null.
-export function answer(completion) {
-  const at = completion.lastIndexOf("#"), match = completion.slice(at + 1).match(/^([+-]?)0*([0-9]{1,9})$/);
-  return at >= 0 && match ? Number(match[1] + match[2]) : null;
-}
-
-// The value of a chain such as 29+46-36, or null if it is not a problem of the task.
-export function value(expression) {
-  if (!/^[1-9]\d?([+-][1-9]\d?){1,4}$/.test(expression)) return null;
-  let total = 0;
-  for (const [part] of expression.matchAll(/[+-]?\d+/g)) {
-    total += Number(part);
-    if (Math.abs(Number(part)) > 50 || total < 0 || total > 99) return null;
+// Reads texts and keeps the keys and values of all tokens. A text is a list of the indices of its tokens; a copy of it is
+// another text that begins alike.
+export class Reader {
+  constructor(policy, capacity, width = capacity) { // most tokens in all, and in one `read`
+    const array = (columns, rows = width) => new policy.embed.constructor(rows * columns);
+    const arrays = (names, columns) => Object.fromEntries(names.split(" ").map((name) => [name, array(columns)]));
+    this.layers = Array.from({ length: LAYERS }, () => ({
+      keys: array(WIDTH, capacity), values: array(WIDTH, capacity), shares: array(HEADS * MOST_POSITIONS),
+      ...arrays("a unit_a queries mixed m unit_m", WIDTH), ...arrays("gate sigmoid up gated", INNER), ...arrays("inverse_a inverse_m", 1),
+    }));
+    this.d = { ...arrays("x y queries keys values", WIDTH), ...arrays("gated gate up", INNER) }; // derivatives
+    this.columns = policy.head ? 1 : TOKENS.length;
+    Object.assign(this, { policy, ...arrays("x y unit", WIDTH), inverse: array(1), outputs: array(this.columns) });
+    this.clear();
   }
-  return total;
-}
 
-export function drawProblem(random) { // one to four operations, by rejection; held-out problems included
-  const integer = (n) => Math.floor(random() * n), operations = 1 + integer(4);
-  for (;;) {
-    let expression = String(1 + integer(50));
-    for (let i = 0; i < operations; i++) expression += "+-"[integer(2)] + (1 + integer(50));
-    if (value(expression) !== null) return expression;
+  clear() { Object.assign(this, { size: 0, tokens: [], texts: [], positions: [] }); } // tokens read; those to read, and their places
+
+  add(text, token) { // one more token at the end of a text; -> its row in the outputs of the next `read`
+    this.texts.push(text);
+    this.positions.push(text.length);
+    text.push(this.size + this.tokens.length);
+    return this.tokens.push(token) - 1;
+  }
+
+  // Read the tokens that were added: (n, vocabulary), the logits of what follows each; in a critic (n, 1), the value there.
+  read() {
+    const { policy, x, y, texts, positions, tokens } = this, n = tokens.length, from = this.size * WIDTH;
+    tokens.forEach((token, i) => x.set(policy.embed.subarray(token * WIDTH, (token + 1) * WIDTH), i * WIDTH));
+    this.layers.forEach((layer, l) => {
+      const { a, queries, keys, values, mixed, m, gate, sigmoid, up, gated } = layer, new_keys = keys.subarray(from);
+      normalise(a, layer.unit_a, layer.inverse_a, x, policy["norm_attention" + l], n);
+      linear(queries, a, policy["q" + l], n, WIDTH);
+      linear(new_keys, a, policy["k" + l], n, WIDTH);
+      linear(values.subarray(from), a, policy["v" + l], n, WIDTH);
+      rotate(queries, positions, 1, n);
+      rotate(new_keys, positions, 1, n);
+      attend(layer, texts, positions, n);
+      linear(x, mixed, policy["o" + l], n, WIDTH, true);
+      normalise(m, layer.unit_m, layer.inverse_m, x, policy["norm_mlp" + l], n);
+      linear(gate, m, policy["gate" + l], n, WIDTH);
+      linear(up, m, policy["up" + l], n, WIDTH);
+      for (let i = 0; i < n * INNER; i++) { // SwiGLU
+        sigmoid[i] = 1 / (1 + Math.exp(-gate[i]));
+        gated[i] = gate[i] * sigmoid[i] * up[i];
+      }
+      linear(x, gated, policy["down" + l], n, INNER, true);
+    });
+    normalise(y, this.unit, this.inverse, x, policy.norm, n);
+    linear(this.outputs, y, policy.head ?? policy.embed, n, WIDTH); // a policy's embedding is tied
+    if (policy.head) for (let i = 0; i < n; i++) this.outputs[i] += policy.bias[0];
+    Object.assign(this, { size: this.size + n, last: { texts, positions, tokens }, tokens: [], texts: [], positions: [] });
+    return this.outputs.subarray(0, n * this.columns);
+  }
+
+  // After the first `read`: from a loss's derivative by the outputs add its derivative by the weights to the tensors `gradient`.
+  backward(doutputs, gradient) {
+    const { policy, d, last: { texts, positions, tokens } } = this, n = tokens.length;
+    const back = (name, dX, dY, X, inputs, add) => linearBackward(dX, dY, gradient[name], X, policy[name], n, inputs, add);
+    back(policy.head ? "head" : "embed", d.y, doutputs, this.y, WIDTH);
+    if (policy.head) for (let i = 0; i < n; i++) gradient.bias[0] += doutputs[i];
+    d.x.fill(0);
+    normaliseBackward(d.x, gradient.norm, d.y, this.unit, this.inverse, policy.norm, n);
+    for (let l = LAYERS - 1; l >= 0; l--) {
+      const layer = this.layers[l], { gate, sigmoid, up } = layer;
+      back("down" + l, d.gated, d.x, layer.gated, INNER);
+      for (let i = 0; i < n * INNER; i++) {
+        d.up[i] = d.gated[i] * gate[i] * sigmoid[i];
+        d.gate[i] = d.gated[i] * up[i] * sigmoid[i] * (1 + gate[i] * (1 - sigmoid[i]));
+      }
+      back("gate" + l, d.y, d.gate, layer.m, WIDTH);
+      back("up" + l, d.y, d.up, layer.m, WIDTH, true);
+      normaliseBackward(d.x, gradient["norm_mlp" + l], d.y, layer.unit_m, layer.inverse_m, policy["norm_mlp" + l], n);
+      back("o" + l, d.y, d.x, layer.mixed, WIDTH);
+      attendBackward(d, d.y, layer, texts, positions, n);
+      rotate(d.queries, positions, -1, n);
+      rotate(d.keys, positions, -1, n);
+      back("q" + l, d.y, d.queries, layer.a, WIDTH);
+      back("k" + l, d.y, d.keys, layer.a, WIDTH, true);
+      back("v" + l, d.y, d.values, layer.a, WIDTH, true);
+      normaliseBackward(d.x, gradient["norm_attention" + l], d.y, layer.unit_a, layer.inverse_a, policy["norm_attention" + l], n);
+    }
+    tokens.forEach((token, i) => {
+      for (let c = 0; c < WIDTH; c++) gradient.embed[token * WIDTH + c] += d.x[i * WIDTH + c];
+    });
   }
 }

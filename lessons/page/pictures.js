@@ -1,4 +1,6 @@
-// Elements, and pictures in SVG: blocks for tokens, two bars for a coefficient, lines over axes.
+// Elements, and pictures in SVG: blocks for tokens, lines over axes.
+
+export const $ = (id) => document.getElementById(id);
 
 export function element(tag, attributes = {}, ...children) {
   const svg = ["svg", "rect", "line", "path", "circle", "text"].includes(tag);
@@ -36,20 +38,10 @@ export function blocks(rows, full, spoken) {
   return made;
 }
 
-// Two bars from one axis: the coefficient of the right completions, and that of the wrong ones.
-export function bars({ right, wrong }, spoken) {
-  const made = picture(400, 46, spoken, { class: "bars" }), middle = 290, wide = (x) => Math.min(1, Math.abs(x)) * 105;
-  [[right, 4, "coefficient: right"], [wrong, 26, "wrong"]].forEach(([x, y, name]) => made.append(
-    element("rect", { x: middle - (x < 0 ? wide(x) : 0), y, width: wide(x), height: 16, style: `fill: var(--${x < 0 ? "down" : "up"})` }),
-    element("text", { x: 175, y: y + 13, "text-anchor": "end" }, `${name} ${signed(x, 3)}`)));
-  made.append(element("line", { class: "axis", x1: middle, x2: middle, y1: 0, y2: 46 }));
-  return made;
-}
-
-// Lines over axes. x and y: {low, high, ticks, name}; lines: {points: [[x, y]], colour, dash, dots, name, at, ink}
-// with the name, in the colour `ink`, beside point `at`; marks: points that are ringed. A value beyond y.high is left out.
-export function plot({ x, y, lines, marks = [], caption, spoken }) {
-  const W = 400, H = 250, left = 42, right = 12, top = 14, bottom = 38;
+// Lines over axes. x and y: {low, high, ticks, name}; lines: {points: [[x, y]], colour, dash, dots, name, at, ink} with the
+// name, in the colour `ink`, beside point `at`; marks: points that are ringed; at: an x to be marked. A value beyond y.high is left out.
+export function plot({ width: W = 400, height: H = 250, x, y, lines, marks = [], at = null, caption, spoken }) {
+  const left = 42, right = 12, top = 10, bottom = x.name ? 38 : 20;
   const px = (value) => left + ((value - x.low) / (x.high - x.low)) * (W - left - right);
   const py = (value) => H - bottom - ((value - y.low) / (y.high - y.low)) * (H - top - bottom);
   const made = picture(W, H, spoken);
@@ -57,9 +49,9 @@ export function plot({ x, y, lines, marks = [], caption, spoken }) {
     element("line", { class: "grid", x1: left, x2: W - right, y1: py(tick), y2: py(tick) }),
     element("text", { x: left - 6, y: py(tick) + 4, "text-anchor": "end" }, String(tick)));
   for (const tick of x.ticks) made.append(element("text", { x: px(tick), y: H - bottom + 16, "text-anchor": "middle" }, String(tick)));
-  made.append(
-    element("line", { class: "axis", x1: left, x2: W - right, y1: py(y.low), y2: py(y.low) }),
-    element("text", { x: (left + W - right) / 2, y: H - 5, "text-anchor": "middle" }, x.name));
+  made.append(element("line", { class: "axis", x1: left, x2: W - right, y1: py(y.low), y2: py(y.low) }));
+  if (x.name) made.append(element("text", { x: (left + W - right) / 2, y: H - 5, "text-anchor": "middle" }, x.name));
+  if (at !== null) made.append(element("line", { class: "at", x1: px(at), x2: px(at), y1: py(y.low), y2: py(y.high) }));
   for (const { points, colour, ink = colour, dash = "none", dots, name, at, dy = -8, anchor = "middle" } of lines) {
     const seen = points.filter(([, value]) => value <= y.high);
     const path = seen.map(([a, b], i) => `${i ? "L" : "M"}${px(a).toFixed(1)},${py(b).toFixed(1)}`).join("");
@@ -69,5 +61,5 @@ export function plot({ x, y, lines, marks = [], caption, spoken }) {
   }
   for (const { point: [a, b], colour } of marks.filter(({ point }) => point[1] <= y.high))
     made.append(element("circle", { cx: px(a), cy: py(b), r: 6, style: `fill: ${colour}; stroke: var(--paper); stroke-width: 2` }));
-  return element("figure", {}, made, element("figcaption", {}, caption));
+  return element("figure", {}, made, element("figcaption", {}, ...(typeof caption === "string" ? [`${caption} ${spoken}`] : caption)));
 }

@@ -5,7 +5,7 @@
 
 Without --draw the pictures are those of the notebooks. A lesson links to scripts
 and other texts of the repository; these become pages too, and so does everything they link to. The site contains a copy
-of lessons/group.html, the page that runs the model.
+of lessons/group.html, the page that trains the model.
 """
 
 from toy_env import UsageError, take_over_ctrl_c
@@ -38,6 +38,7 @@ from toy_env.cli import run_main
 
 ROOM = Path(__file__).parent
 GROUP = "lessons/group.html"  # a page already
+PICTURES = (".png", ".svg", ".gif")
 COVER = "06_identity"  # the lesson whose first picture is on the index
 FOLDED = "how this was computed"
 PREPARES = "code that prepares what follows"
@@ -105,7 +106,7 @@ def add_linked(root: Path, name: str, files: dict[str, str | bytes]) -> None:
     linked: set[str] = set()
     if address in files:
         return
-    if path.suffix in (".png", ".svg"):
+    if path.suffix in PICTURES:
         files[address] = path.read_bytes()
     elif path.suffix == ".md":
         text = re.sub(r"<!--.*?-->\n?", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
@@ -121,7 +122,7 @@ def address_of(name: str) -> str:
     """The address on the site of a file of the repository, such as 06_identity.html for lessons/06_identity.ipynb."""
     if name.endswith(".ipynb") or name == GROUP:
         return posixpath.basename(name).replace(".ipynb", ".html")
-    return name if name.endswith((".png", ".svg")) else name.removesuffix(".md") + ".html"
+    return name if name.endswith(PICTURES) else name.removesuffix(".md") + ".html"
 
 
 def relative(address: str, page_address: str) -> str:

@@ -1,0 +1,48 @@
+"""Record lessons/page/training.gif, the README's moving picture: the page as it trains, in Chromium. A few minutes.
+
+python lessons/page/record.py
+"""
+
+from toy_env import take_over_ctrl_c
+
+if __name__ == "__main__":
+    take_over_ctrl_c()
+
+import io
+from dataclasses import dataclass
+
+from PIL import Image
+
+from lessons.page import build
+from lessons.page.measure import opened_page
+from toy_env.cli import at_least, run_main
+
+PICTURE = build.SOURCES / "training.gif"
+HIDDEN = "#lines, fieldset, #panel .slider, .lane > div, h1 + p { display: none !important } #ask { margin-top: 12px }"
+
+
+@dataclass
+class Config:
+    every: at_least(1) = 2  # steps between two frames
+
+
+def main(config: Config) -> None:
+    frames = []
+    with opened_page() as page:
+        page.set_viewport_size({"width": 1280, "height": 580})
+        page.add_style_tag(content=HIDDEN)
+        page.wait_for_selector(".completions button")
+        for step in range(0, 61, config.every):
+            page.wait_for_function(f"parseInt(document.querySelector('#time-out').textContent) >= {step}", timeout=0)
+            frame = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
+            frame = frame.resize((960, 435), Image.Resampling.LANCZOS)
+            frames.append(frame.quantize(96, dither=Image.Dither.NONE))
+            if not step:
+                page.click("#train")
+    durations = [1500] + [220] * (len(frames) - 2) + [4000]  # milliseconds
+    frames[0].save(PICTURE, save_all=True, append_images=frames[1:], duration=durations, loop=0, optimize=True)
+    print(f"{PICTURE}: {PICTURE.stat().st_size / 1e6:.2f} MB, {len(frames)} frames")
+
+
+if __name__ == "__main__":
+    run_main(Config, main, __doc__)
