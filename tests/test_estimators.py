@@ -249,6 +249,9 @@ def test_arms_are_compared_one_thing_at_a_time_and_judged_by_sign(monkeypatch):
         weights.NOTICED, values[weight, per_token][0]))  # fmt: skip
     monkeypatch.setattr(weights, "NOTICED", {"cosine": ""})
     monkeypatch.setattr("lessons.experiments.paired.T_975", {2: 4.0})
+    runs += [run | {"seed": 100 + run["seed"], "end": 1 - run["end"]} for run in runs]
+    fresh = [pair["end"]["difference"] for pair in weights.compared(runs, fresh=True)]
+    assert fresh[:2] == pytest.approx([-0.095, -0.055])
     pairs = weights.compared(runs)
     assert [(pair["task"], *pair["arms"]) for pair in pairs[:2]] == [
         ("arithmetic", (True, "σ^1"), (True, "σ^2")), ("arithmetic", (True, "σ^1"), (False, "σ^1")),
@@ -392,6 +395,13 @@ def test_noise_of_baselines_is_that_of_the_closed_forms():
     loo, dr = (np.array(result["noise"][name]) for name in ("leave-one-out", "R − mean"))
     np.testing.assert_allclose(loo, dr * [8 / 7, (8 / 7) ** 2, (8 / 7) ** 2])
     np.testing.assert_allclose(loo[0], covariance @ unit, rtol=0.02)
+    efficient = {n: baselines.efficiency([{"prompts_measured": [result, {}]}], n) for n in result["noise"]}
+    assert efficient["leave-one-out"] == pytest.approx(efficient["R − mean"]) and efficient["best b of the prompt"] == 1
+    ends = []
+    for x in (r[:, None] * pool, terms):
+        signal = (x.mean(axis=0) @ unit) ** 2
+        ends.append(signal / (x.var(axis=0).sum() / 8 + x.mean(axis=0) @ x.mean(axis=0) - signal))
+    assert efficient["R"] == pytest.approx(ends[0] / ends[1], rel=0.03)
 
 
 @pytest.mark.slow

@@ -109,8 +109,9 @@ def test_a_row_holds_the_mean_of_its_updates_and_the_largest_ratio_deviation(tmp
     for row, calls in zip(metrics(tmp_path / "run"), (recorded[:6], recorded[6:])):
         for name in {name for values in calls for name in values}:
             values = [call[name] for call in calls if name in call]
-            expected = max(values) if name == "ratio_deviation" else sum(values) / len(values)
+            expected = {"ratio_deviation": max(values), "mismatch": values[0]}.get(name, sum(values) / len(values))
             assert row[name] == pytest.approx(expected, rel=1e-6), name
+        assert row["mismatch"] < 1e-5
         deviations = [values["ratio_deviation"] for values in calls if "ratio_deviation" in values]
         assert deviations[0] < 1e-4 < 0.01 < row["ratio_deviation"] == max(deviations)
 
@@ -435,6 +436,7 @@ def test_update_metrics_by_hand():
     up = shown([[1.0], [2.0]])
     assert up["clipped_up"] == pytest.approx(2 / 5) and up["clipped_down"] == 0 and "kl" not in up
     assert up["ratio_deviation"] == pytest.approx(0.4)
+    assert up["mismatch"] == pytest.approx(sum(abs(math.log(r)) for r in (0.7, 1.4, 1.1, 0.85, 1.4)) / 5)
     assert up["clipped_up_probability"] == pytest.approx((math.exp(-2) + math.exp(-0.5)) / 2)
     down = shown([[-1.0], [-2.0]])
     assert down["clipped_down"] == pytest.approx(1 / 5) and down["clipped_up"] == 0

@@ -9,7 +9,7 @@ from torch import Tensor
 from toy_env import arithmetic
 from toy_env.rollout import Rollout
 
-LARGEST = {"ratio_deviation"}  # logged as the largest over the updates of a step; other metrics as the mean
+OF_A_STEP = {"ratio_deviation": max, "mismatch": lambda updates: updates[0]}  # from its updates; others: the mean
 
 
 def rollout_metrics(rollout: Rollout, rewards: Tensor, task: ModuleType = arithmetic) -> dict:
@@ -65,9 +65,9 @@ def update_metrics(
 
     `clipped_up`, `clipped_down`: shares of tokens whose gradient the clip stops (A > 0 and the ratio above the range;
     A < 0 and the ratio below it), or, where the ratio is a weight, whose weight it caps (of those with A > 0).
-    `ratio_deviation`: the largest |ratio - 1|. `kl`: mean of the k3 estimate of KL(policy || reference), if there is a
-    reference. `clipped_up_probability`: mean probability, under the policy that sampled them, of the tokens in
-    `clipped_up`, if there are any.
+    `ratio_deviation`: the largest |ratio - 1|. `mismatch`: mean |log-probability - the sampler's|. `kl`: mean of the k3
+    estimate of KL(policy || reference), if there is a reference. `clipped_up_probability`: mean probability, under the
+    policy that sampled them, of the tokens in `clipped_up`, if there are any.
     """
     mask, advantages = minibatch.mask, minibatch.advantages
     ratio, tokens = (logps - minibatch.logps).exp() if ratio is None else ratio, mask.sum().clamp(min=1)
@@ -76,6 +76,7 @@ def update_metrics(
         "clipped_up": up.sum() / tokens,
         "clipped_down": ((advantages < 0) & (ratio < clip[0]) & mask).sum() / tokens,
         "ratio_deviation": ((ratio - 1).abs() * mask).max(),
+        "mismatch": ((logps - minibatch.logps).abs() * mask).sum() / tokens,
     }
     if up.any():
         metrics["clipped_up_probability"] = minibatch.logps[up].exp().mean()

@@ -30,7 +30,7 @@ from toy_env import Diverged, Stopped, UsageError, cli
 from toy_env.checks import check_model, self_check
 from toy_env.cli import RunConfig, above, at_least  # noqa: F401, for the scripts
 from toy_env.evaluate import evaluate, held_out, held_out_report, report_samples, report_table
-from toy_env.metrics import LARGEST, measure_updates, rollout_metrics
+from toy_env.metrics import OF_A_STEP, measure_updates, rollout_metrics
 from toy_env.model import end_ids, model_prompts, pick_device
 from toy_env.rollout import Rollout
 from toy_env.save import RunFolder, fingerprint, refuse_to_overwrite, saves, step_of
@@ -159,8 +159,7 @@ class Run:
             self.bar.write(text, sys.stdout)
 
     def record(self, **values: float | Tensor) -> None:
-        """Keep numbers of one optimizer step; `log` writes their mean over the step (of `ratio_deviation` the maximum).
-        Raises Diverged if one of them is not finite."""
+        """Keep numbers of one optimizer step, for `log` (see OF_A_STEP). Raises Diverged if one is not finite."""
         for name, value in values.items():
             value = float(value.detach() if isinstance(value, Tensor) else value)
             if not math.isfinite(value):
@@ -173,9 +172,8 @@ class Run:
         row = {"step": step, "rollouts": self.completions, "sampled": len(rollout)}
         row |= rollout_metrics(rollout, rewards, self.task)
         for name, values in self.recorded.items():
-            row[name] = max(values) if name in LARGEST else math.fsum(values) / len(values)
-        row["seconds"] = round(time.perf_counter() - self.started, 3)
-        row["held_out"] = None
+            row[name] = OF_A_STEP[name](values) if name in OF_A_STEP else math.fsum(values) / len(values)
+        row |= {"seconds": round(time.perf_counter() - self.started, 3), "held_out": None}
         if self.config.eval_every and step % self.config.eval_every == 0:  # as the report does, without the rest of it
             problems = held_out(self.task, self.config.eval_problems, self.config.levels)
             sampled = evaluate(self.policy, self.tokenizer, problems, task=self.task, **self.sampling)

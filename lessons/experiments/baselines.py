@@ -221,6 +221,17 @@ def measure(stage: Stage, folder: Path) -> dict:
     return rounded({"prompts_measured": prompts, "cosines": cosines, "fit of tokens": np.corrcoef(*tokens)[0, 1] ** 2})
 
 
+def efficiency(stages: list[dict], name: str) -> float:
+    """The signal-to-noise ratio of a group's update with a baseline, as a share of that with the best constant baseline
+    of the prompt: the median over stages and prompts that have right and wrong completions."""
+
+    def ratio(progress: float, along: float, across: float) -> float:
+        return progress**2 / max(along + across, 1e-30)
+
+    noises = [prompt["noise"] for stage in stages for prompt in stage["prompts_measured"] if prompt]
+    return float(np.median([ratio(*noise[name]) / ratio(*noise["best b of the prompt"]) for noise in noises]))
+
+
 # ---------------------------------------------------------------------- which runs
 
 

@@ -9,8 +9,10 @@ Every run is the script's own `train`. A run that several experiments need is ma
 continued. Experiments:
 
     shared       all nine scripts at one learning rate
+    no_kl        all nine without a KL term
     matched      the ladder's five, at rates at which all mean updates are as long as GRPO's
-    tuned        all nine, each at the best of four rates on three seeds that are used for nothing else
+    tuned        the ladder's five, each at its best rate on three seeds that are used for nothing else
+    tuned_mean   the same, with the rate that is best for the mean over training
     pieces       GRPO with one of Dr. GRPO's two changes: no / sigma, no / length
     ablation     from GRPO to DAPO one change at a time, as in DAPO's Table 1
     reinforce    from GRPO to REINFORCE one change at a time
@@ -53,7 +55,7 @@ from toy_env.model import load_policy, pick_device
 SCRIPTS = LADDER | {"RLOO": "rloo", "MaxRL": "maxrl", "GSPO": "gspo", "CISPO": "cispo"}
 COMMON = {"eval_every": 5, "measure_updates": True}  # settings of every run
 OFTEN = {"eval_every": 2}  # with dynamic sampling, whose batches are larger, so that curves have as many points
-RATE, RATES = 2e-4, (1e-4, 2e-4, 4e-4, 8e-4)
+RATE, RATES = 2e-4, (1e-4, 2e-4, 4e-4, 8e-4)  # of a tuning, which goes on to half or twice of a best one at the edge
 GROUP_SIZES, BATCH = (2, 4, 8, 16, 32, 64), 256  # completions
 KS, SAMPLES = (1, 2, 4, 8, 16, 32, 64), 128  # of pass@k and majority@k
 TUNING = 100  # the seeds that choose learning rates begin this far behind the first of the comparison
@@ -69,7 +71,9 @@ ABLATION = {  # the change against the row above; the rows above the token-level
     "+ token-level loss": {},
     "+ dynamic sampling": {"dynamic_sampling": True} | OFTEN,
 }
-Experiment = Literal["shared", "matched", "tuned", "pieces", "ablation", "reinforce", "sampling", "group_size"]
+Experiment = Literal[
+    "shared", "no_kl", "matched", "tuned", "tuned_mean", "pieces", "ablation", "reinforce", "sampling", "group_size"
+]
 
 
 @dataclass
@@ -105,11 +109,13 @@ class Arm:
     replaced: str = ""
 
 
-def of_script(title: str, rate: float = RATE, G: int = 8) -> Arm:
-    """A script as it is, except for its learning rate and group size, at BATCH completions a batch."""
+def of_script(title: str, rate: float = RATE, G: int = 8, kl: bool = True) -> Arm:
+    """A script as it is, except for its learning rate, group size and KL, at BATCH completions a batch."""
     name, settings = title, dict(COMMON)
     if SCRIPTS[title] in ("dapo", "cispo"):
         settings |= OFTEN
+    if not kl and SCRIPTS[title] not in ("reinforce", "dapo", "cispo"):  # these have none
+        name, settings = f"{name} + no KL", settings | {"kl_coef": 0.0}
     if rate != RATE:
         name, settings = f"{name} {rate:g}", settings | {"learning_rate": rate}
     if G != 8:
@@ -142,7 +148,7 @@ def to_reinforce() -> dict[str, Arm]:
     return {
         "GRPO": of_script("GRPO"),
         "Dr. GRPO: no ÷ σ, constant length": of_script("Dr. GRPO"),
-        "+ no KL": Arm("Dr. GRPO + no KL", "dr_grpo", no_kl),
+        "+ no KL": of_script("Dr. GRPO", kl=False),
         "+ one update a batch": Arm("Dr. GRPO + one update a batch", "dr_grpo", no_kl | {"num_minibatches": 1}),
         "+ no baseline: REINFORCE": of_script("REINFORCE"),
     }
@@ -158,7 +164,15 @@ def ladder() -> dict[str, Arm]:
     return {script: of_script(script) for script in LADDER}
 
 
-FIXED = {"pieces": pieces, "ablation": ablation, "reinforce": to_reinforce, "group_size": group_size}
+def without_kl() -> dict[str, Arm]:
+    """All scripts without a KL term."""
+    return {script: of_script(script, kl=False) for script in SCRIPTS}
+
+
+FIXED = {
+    "pieces": pieces, "ablation": ablation, "reinforce": to_reinforce, "group_size": group_size, "no_kl": without_kl,
+}  # fmt: skip
+TUNED = {"tuned": "at_budget", "tuned_mean": "mean_accuracy"}  # what the rates are chosen for
 
 
 # ---------------------------------------------------------------------- a run
@@ -295,13 +309,13 @@ class Comparison:
         return {name: summaries[arm.name] for name, arm in arms.items()}
 
     def arms(self, experiment: str) -> dict[str, Arm]:
-        """The arms by their names in the tables. `matched` and `tuned` make the runs that choose learning rates."""
+        """The arms by their names in the tables. `matched` and TUNED make the runs that choose learning rates."""
         if experiment in FIXED:
             return FIXED[experiment]()
         if experiment == "matched":
             return {name: of_script(name, rate) for name, rate in self.matched_rates().items()}
-        if experiment == "tuned":
-            return {name: of_script(name, best_rate(rates)) for name, rates in self.tuning().items()}
+        if experiment in TUNED:
+            return {name: of_script(name, best_rate(rates)) for name, rates in self.tuning(experiment).items()}
         return {name: of_script(name) for name in SCRIPTS}
 
     def matched_rates(self) -> dict[str, float]:
@@ -316,15 +330,22 @@ class Comparison:
             name: float(f"{RATE * (lengths['GRPO'] / length) ** (1 / 0.75):.2g}") for name, length in lengths.items()
         }
 
-    def tuning(self) -> dict[str, dict[float, list[float]]]:
-        """Accuracy at equal completions, by script, learning rate and tuning seed; 0 for a run that diverged."""
+    def tuning(self, experiment: str) -> dict[str, dict[float, list[float]]]:
+        """What the rates are chosen for, by script, learning rate and tuning seed; 0 for a run that diverged. A best
+        rate at the edge widens the script's rates."""
         first = self.config.first_seed + TUNING
-        arms = {(name, rate): of_script(name, rate) for name in SCRIPTS for rate in RATES}
-        summaries = self.train(arms, range(first, first + (1 if self.config.quick else 3)), "tuning")
-        accuracy: dict[str, dict[float, list[float]]] = {name: {} for name in SCRIPTS}
-        for (name, rate), runs in summaries.items():
-            accuracy[name][rate] = [run["at_budget"] if run else 0.0 for run in runs]
-        return accuracy
+        seeds = range(first, first + (1 if self.config.quick else 3))
+        rates = {name: set(RATES) for name in LADDER}
+        while True:
+            arms = {(name, rate): of_script(name, rate) for name in LADDER for rate in sorted(rates[name])}
+            results: dict[str, dict[float, list[float]]] = {name: {} for name in LADDER}
+            for (name, rate), runs in self.train(arms, seeds, "tuning").items():
+                results[name][rate] = [run[TUNED[experiment]] if run else 0.0 for run in runs]
+            wider = {name: beyond(best_rate(of_one), of_one) for name, of_one in results.items()}
+            if not any(wider.values()):
+                return results
+            for name, of_one in wider.items():
+                rates[name] |= of_one
 
     def sampling(self) -> dict[str, dict[str, np.ndarray]]:
         """pass@k and majority@k of the base and of each script of the ladder: arrays (seeds, KS, problems)."""
@@ -350,8 +371,8 @@ class Comparison:
             return numbers | compare_tables.sampling_numbers(rates, KS), figure
         runs = self.train(self.arms(experiment), seeds, experiment)
         numbers["arms"] = compare_tables.training_numbers(runs)
-        if experiment == "tuned":
-            tuning = self.tuning().items()
+        if experiment in TUNED:
+            tuning = self.tuning(experiment).items()
             numbers["tuning"] = {name: {f"{rate:g}": rates[rate] for rate in rates} for name, rates in tuning}
         numbers |= compare_tables.compared(experiment, numbers["arms"])
         compare_figures.draw(experiment, runs, numbers, figure)
@@ -360,17 +381,21 @@ class Comparison:
 
 def best_rate(accuracy: dict[float, list[float]]) -> float:
     """The learning rate with the best mean; the smallest of equals."""
-    return max(accuracy, key=lambda rate: np.mean(accuracy[rate]))
+    return max(sorted(accuracy), key=lambda rate: np.mean(accuracy[rate]))
+
+
+def beyond(best: float, rates) -> set[float]:
+    """The rate to try next if the best is at an edge."""
+    return {best / 2} if best == min(rates) else {2 * best} if best == max(rates) else set()
 
 
 def publish(experiment: str, numbers: dict, figure: Path) -> None:
     """Put an experiment's numbers and its figure among the committed ones, and its table onto the pages."""
     results = compare_tables.load() | {experiment: rounded(numbers)}
-    compare_tables.correct(results)
-    results = rounded(results)
     write_pages(compare_tables.texts(results))  # which may fail, comes first
     RESULTS.write_text(compact(results, 3) + "\n", "utf-8")
-    shutil.copy(figure, RESULTS.parent / "figures")
+    if experiment not in compare_tables.UNTESTED:
+        shutil.copy(figure, RESULTS.parent / "figures")
 
 
 def main(config: Config) -> None:
@@ -379,7 +404,7 @@ def main(config: Config) -> None:
     config = config.sized()
     chosen = dict.fromkeys(config.experiments or (get_args(Experiment) if config.publish else ("shared",)))
     if config.publish:
-        into_page(README.read_text("utf-8"), dict.fromkeys(chosen, ""))  # before the work
+        into_page(README.read_text("utf-8"), dict.fromkeys(map(compare_tables.place, chosen), ""))  # before the work
     with Grid(config, "compare.py") as grid:
         for experiment in chosen:
             numbers, figure = Comparison(config, grid).run(experiment)

@@ -24,6 +24,9 @@ DASHES, MARKERS = ("-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)), (0, (2, 1))), 
 PANELS = {  # what each shows: held-out accuracy over completions or optimizer steps, or a metric over rollout batches
     "shared": ("completions", "updates", "length_wrong", "entropy", "silent", "clipped"),
     "matched": ("completions", "updates", "update_norm"),
+    "tuned": ("completions", "updates", "update_norm"),
+    "tuned_mean": ("completions", "updates", "update_norm"),
+    "no_kl": ("completions", "updates", "entropy"),
     "pieces": ("completions", "length_wrong", "entropy"),
     "reinforce": ("completions", "updates", "entropy"),
     "ablation": ("completions", "entropy", "clipped", "truncated", "length_wrong", "silent"),
@@ -49,9 +52,7 @@ def look(name: str, row: int = 0, rows: int = 0) -> dict:
 
 def draw(experiment: str, runs: dict[str, list[dict | None]], results: dict, path: Path) -> None:
     """The figure of an experiment of training runs, from their summaries and from its numbers."""
-    if experiment == "tuned":
-        draw_tuned(results, path)
-    elif experiment == "group_size":
+    if experiment == "group_size":
         draw_group_size(results, path)
     else:
         draw_curves(PANELS[experiment], runs, path)
@@ -85,33 +86,11 @@ def draw_line(axis, xs, ys, interval, arm: str, style: dict) -> None:
     axis.plot(xs, ys, **style, label=arm)
 
 
-def draw_tuned(results: dict, path: Path) -> None:
-    """Accuracy over learning rates, on the tuning seeds; and how far each script is from GRPO, each at its best."""
-    figure = Figure(figsize=(12, 4.2), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    for name, accuracy in results["tuning"].items():
-        left.plot([*map(float, accuracy)], [np.mean(seeds) for seeds in accuracy.values()], **look(name), label=name)
-    rates = [*map(float, next(iter(results["tuning"].values())))]
-    doublings(left, rates, "At equal completions, on the tuning seeds", "learning rate")
-    others = [c for c in results["comparisons"] if c["number"] == "at_budget"]
-    for height, comparison in enumerate(others):
-        style = look(comparison["arm"]) | {"linestyle": "none", "markersize": 7}
-        if comparison["interval"]:
-            right.plot(100 * np.array(comparison["interval"]), [height] * 2, color=style["color"])
-            right.plot([100 * comparison["difference"]], [height], **style)
-    right.axvline(0, color=GREY, linewidth=1)
-    right.set_yticks(range(len(others)), [comparison["arm"] for comparison in others])
-    right.invert_yaxis()
-    tidy(right, "Each at its best rate, at equal completions", "points above GRPO, 95 % t intervals")
-    finish(figure, path)
-
-
 def draw_group_size(results: dict, path: Path) -> None:
     """Accuracy and silent share over the group size."""
-    figure, all_sizes = Figure(figsize=(12, 3.7), layout="constrained"), sizes(results["arms"])
-    shown = {"at_budget": "Accuracy at equal completions", "mean_accuracy": "Accuracy, mean over training",
-             "silent": "Silent groups, share"}  # fmt: skip
-    for axis, (number, heading) in zip(figure.subplots(1, 3), shown.items()):
+    figure, all_sizes = Figure(figsize=(9, 3.7), layout="constrained"), sizes(results["arms"])
+    shown = {"at_budget": "Accuracy at equal completions", "silent": "Silent groups, share"}
+    for axis, (number, heading) in zip(figure.subplots(1, 2), shown.items()):
         for script in ("GRPO", "Dr. GRPO"):
             numbers = [results["arms"][f"{script}, G = {G}"][number] for G in all_sizes]
             interval = np.array([n["interval"] for n in numbers]).T if all(n["interval"] for n in numbers) else None

@@ -20,16 +20,20 @@ NUMBERS = (
     "final", "at_budget", "mean_accuracy", "completions", "update_norm", "clipped_up_probability", "entropy",
     "length_wrong", "truncated", "silent", "silent_trained_on",
 )  # fmt: skip
-IN_POINTS = ("at_budget", "mean_accuracy")  # of accuracy
-SAMPLED = (("pass", 1), ("majority", 4), ("majority", 64), ("pass", 4), ("pass", 16), ("pass", 64))
-ONE_FAMILY = ("shared", "matched", "tuned")  # all ask which script differs from GRPO, and they share runs
+SAMPLED = (("pass", 1), ("majority", 64), ("pass", 4), ("pass", 64))
+UNTESTED = {  # they ask again which script differs from GRPO, which `shared` tests: their columns beside its own
+    "no_kl": "without KL", "matched": "at equal update length", "tuned": "at its best rate",
+    "tuned_mean": "mean over training, at the best rate for it",
+}  # fmt: skip
 STEPWISE = ("ablation", "reinforce")  # each arm is compared with the one above it
 AIME_2024 = (30, 36, 38, 41, 42, 50)  # of the rows of DAPO's Table 1
-BESIDE = {  # the columns to the left and to the right of the accuracies
+BESIDE = {  # the columns to the left and to the right of the accuracy
     "shared": ([], ["goes on to"]),
+    "no_kl": ([], ["goes on to"]),
     "matched": (["learning rate, update length"], ["goes on to"]),
     "tuned": (["learning rate"], ["goes on to"]),
-    "ablation": (["AIME 2024, published"], ["silent share trained on"]),
+    "tuned_mean": (["learning rate"], ["goes on to"]),
+    "ablation": (["AIME 2024, published"], ["silent share trained on", "goes on to"]),
     "reinforce": ([], ["update length", "entropy"]),
 }
 
@@ -80,42 +84,29 @@ def sizes(arms: dict) -> list[int]:
 def family(experiment: str, arms: dict) -> list[tuple[str, str, str]]:
     """The comparisons of an experiment's table: arm, other arm, number."""
     if experiment in STEPWISE:
-        return [(arm, above, number) for above, arm in pairwise(arms) for number in IN_POINTS]
+        return [(arm, above, "at_budget") for above, arm in pairwise(arms)]
     if experiment == "group_size":
-        against_8 = [(f"{script}, G = {G}", f"{script}, G = 8", number) for number in IN_POINTS
+        against_8 = [(f"{script}, G = {G}", f"{script}, G = 8", "at_budget")
                      for script in ("GRPO", "Dr. GRPO") for G in sizes(arms) if G != 8]  # fmt: skip
-        return against_8 + [(f"Dr. GRPO, G = {G}", f"GRPO, G = {G}", n) for n in IN_POINTS for G in sizes(arms)]
-    numbers = (*IN_POINTS, "length_wrong", "entropy") if experiment == "pieces" else IN_POINTS
+        return against_8 + [(f"Dr. GRPO, G = {G}", f"GRPO, G = {G}", "at_budget") for G in sizes(arms)]
+    numbers = {"pieces": ("at_budget", "length_wrong", "entropy"), "tuned_mean": ("mean_accuracy",)}
+    numbers = numbers.get(experiment, ("at_budget",))
     return [(arm, "GRPO", number) for arm in arms if arm != "GRPO" for number in numbers]
 
 
 def compared(experiment: str, arms: dict) -> dict:
-    """The comparisons of an experiment's table, p values corrected over all of them; and the seeds at which a
-    difference of one point at equal completions would be seen, from the median of their standard deviations."""
+    """The comparisons of an experiment's table, one family whose p values are corrected, unless it is UNTESTED; and the
+    seeds at which a difference of one point at equal completions would be seen, from the median of their standard
+    deviations."""
     comparisons = []
     for arm, other, number in family(experiment, arms):
         gap = paired.difference(arms[arm][number]["seeds"], arms[other][number]["seeds"])
         comparisons.append({"arm": arm, "other": other, "number": number} | gap)
-    paired.holm(comparisons)
-    spread = [c["sd"] for c in comparisons if c["number"] == "at_budget" and c["sd"]]
+    if experiment not in UNTESTED:
+        paired.holm(comparisons)
+    spread = [c["sd"] for c in comparisons if c["number"] in ("at_budget", "mean_accuracy") and c["sd"]]
     sd = float(np.median(spread)) if spread else None
     return {"comparisons": comparisons, "sd": sd, "seeds_for_a_point": sd and paired.seeds_needed(sd, 0.01)}
-
-
-def correct(results: dict) -> int:
-    """Correct the comparisons of the tables in ONE_FAMILY together, each once, however many tables show it: comparisons
-    of the same runs get the same `p_holm`. Returns the number of different comparisons."""
-    same: dict[tuple, list[dict]] = {}
-    for numbers in (results[name] for name in ONE_FAMILY if name in results):
-        for c in numbers["comparisons"]:
-            seeds = (tuple(numbers["arms"][arm][c["number"]]["seeds"]) for arm in (c["arm"], c["other"]))
-            same.setdefault((c["number"], *seeds), []).append(c)
-    different = [copies[0] for copies in same.values()]
-    paired.holm(different)
-    for first, *copies in same.values():
-        for copy in copies:
-            copy["p_holm"] = first["p_holm"]
-    return len(different)
 
 
 # ---------------------------------------------------------------------- tables
@@ -153,28 +144,51 @@ def goes_on(numbers: dict, digits: int | None = None) -> str:
 
 
 def accuracy_table(experiment: str, results: dict) -> str:
-    """Accuracy at the budget and averaged over training, each beside its difference: from GRPO, or, in `ablation` and
-    `reinforce`, from the arm above. Around them stands what else the experiment shows."""
+    """Accuracy at the budget beside its difference: from GRPO, or, in `ablation` and `reinforce`, from the arm above.
+    Around them stands what else the experiment shows."""
     other, rows, (left, right) = "" if experiment in STEPWISE else "GRPO", [], BESIDE[experiment]
+    number, title = "at_budget", budget_of(results)
+    if experiment == "tuned_mean":
+        number, title = "mean_accuracy", "mean over training"
     first, above = ("script", "GRPO") if other else ("change, on top of the row above", "the row above")
     for row, (arm, n) in enumerate(results["arms"].items()):
-        cells = []
-        for number in IN_POINTS:
-            cells += [cell(n[number]), change(find(results, arm, other, number)) if other not in ("", arm) else ""]
+        cells = [cell(n[number]), change(find(results, arm, other, number)) if other not in ("", arm) else ""]
         shown = {"update length": cell(n["update_norm"], 4), "entropy": cell(n["entropy"]), "goes on to": goes_on(n)}
-        shown["learning rate"] = f"{1e4 * n['learning_rate']:g}e-4"
+        shown["learning rate"] = rate(results, arm)
         shown["learning rate, update length"] = f"{shown['learning rate']}, {shown['update length']}"
-        if experiment == "tuned":
-            smallest, *_, largest = map(float, results["tuning"][arm])
-            shown["learning rate"] += " (the edge)" * (n["learning_rate"] in (smallest, largest))
         if experiment == "ablation":
             silent = n["silent_trained_on"]
             shown["silent share trained on"] = cell(silent, 2) if any(silent["seeds"]) else "0, by construction"
             shown["AIME 2024, published"] = str(AIME_2024[row])
         rows.append([arm, *map(shown.get, left), *cells, *map(shown.get, right)])
         other = arm if experiment in STEPWISE else other
-    accuracies = [budget_of(results), f"against {above}", "mean over training", f"against {above}"]
-    return markdown([first, *left, *accuracies, *right], rows)
+    return markdown([first, *left, title, f"against {above}", *right], rows)
+
+
+def rate(results: dict, arm: str) -> str:
+    """An arm's learning rate, and whether it is at the edge of the grid that it was chosen from."""
+    chosen = results["arms"][arm]["learning_rate"]
+    edges = [*map(float, results["tuning"][arm])] if "tuning" in results else [0.0]
+    return f"{1e4 * chosen:g}e-4" + " (the edge)" * (chosen in (edges[0], edges[-1]))
+
+
+def headline(results: dict) -> str:
+    """The table of several experiments: the scripts as they stand, then the differences from GRPO in the UNTESTED ones.
+    Where an experiment's run is the one of `shared`, as GRPO's is, it is shown once."""
+    shared, rows, again = results["shared"], [], [name for name in UNTESTED if name in results]
+    for arm, n in shared["arms"].items():
+        cells = [cell(n["at_budget"]), change(find(shared, arm, "GRPO")) if arm != "GRPO" else ""]
+        for name in again:
+            of_one, shown = results[name], []
+            if arm in of_one["arms"]:
+                same = name in ("matched", "tuned") and of_one["arms"][arm]["learning_rate"] == n["learning_rate"]
+                shown = [rate(of_one, arm)] if name != "no_kl" else []
+                number = "mean_accuracy" if name == "tuned_mean" else "at_budget"
+                shown += [change(find(of_one, arm, "GRPO", number))] if arm != "GRPO" and not same else []
+            cells.append(": ".join(shown))
+        rows.append([arm, *cells])
+    titles = ["script", "as it stands", "against GRPO", *(UNTESTED[name] for name in again)]
+    return f"{markdown(titles, rows)}\n\n{note(shared)}"
 
 
 def summary_table(results: dict) -> str:
@@ -187,8 +201,8 @@ def summary_table(results: dict) -> str:
 
 
 def pieces_table(results: dict) -> str:
-    header = ["", budget_of(results), "mean over training", "length of wrong completions", "entropy"]
-    digits = {"at_budget": (3, 1), "mean_accuracy": (3, 1), "length_wrong": (1, 1), "entropy": (3, 3)}
+    header = ["", budget_of(results), "length of wrong completions", "entropy"]
+    digits = {"at_budget": (3, 1), "length_wrong": (1, 1), "entropy": (3, 3)}
     grpo, *others = results["arms"]
     rows = [[grpo, *(cell(results["arms"][grpo][number], of_mean) for number, (of_mean, _) in digits.items())]]
     for arm in others:
@@ -199,14 +213,13 @@ def pieces_table(results: dict) -> str:
 
 def group_size_table(results: dict) -> str:
     arms, rows, all_sizes = results["arms"], [], sizes(results["arms"])
-    for title, number in zip((budget_of(results), "mean over training"), IN_POINTS):
-        for script in ("GRPO", "Dr. GRPO"):
-            names = {G: f"{script}, G = {G}" for G in all_sizes}
-            rows.append([f"{script}, {title}", *(cell(arms[arm][number]) for arm in names.values())])
-            gaps = ["" if G == 8 else change(find(results, arm, names[8], number)) for G, arm in names.items()]
-            rows.append(["against G = 8", *gaps])
-        pairs = [(f"Dr. GRPO, G = {G}", f"GRPO, G = {G}") for G in all_sizes]
-        rows.append(["Dr. GRPO against GRPO", *(change(find(results, *pair, number)) for pair in pairs)])
+    for script in ("GRPO", "Dr. GRPO"):
+        names = {G: f"{script}, G = {G}" for G in all_sizes}
+        rows.append([script, *(cell(arms[arm]["at_budget"]) for arm in names.values())])
+        gaps = ["" if G == 8 else change(find(results, arm, names[8])) for G, arm in names.items()]
+        rows.append(["against G = 8", *gaps])
+    pairs = [(f"Dr. GRPO, G = {G}", f"GRPO, G = {G}") for G in all_sizes]
+    rows.append(["Dr. GRPO against GRPO", *(change(find(results, *pair)) for pair in pairs)])
     rows.append(["silent share, GRPO", *(cell(arms[f"GRPO, G = {G}"]["silent"], 2) for G in all_sizes)])
     return markdown(["G", *map(str, all_sizes)], rows)
 
@@ -230,20 +243,27 @@ def sampling_table(results: dict) -> str:
 
 def note(results: dict) -> str:
     """How many seeds a table has, how many comparisons are bold, and what it would take to see one point."""
-    comparisons, text = results["comparisons"], f"{len(results['seeds'])} seeds"
+    tested, text = [c for c in results["comparisons"] if "p_holm" in c], f"{len(results['seeds'])} seeds"
     if "sd" not in results:
         text += "; brackets: bootstrap over seeds and problems; after the comma, points above the base"
-    bold = sum(c["p_holm"] < LEVEL for c in comparisons)
-    text += f"; {bold} of this table's {len(comparisons)} comparisons are bold."
+    if tested:
+        text += f"; {sum(c['p_holm'] < LEVEL for c in tested)} of {len(tested)} comparisons are bold"
+    text += "."
     if "sd" in results and (lost := sum(None in arm["final"]["seeds"] for arm in results["arms"].values())):
         text += f" Runs that diverged (in {lost} of the arms) are left out, which flatters these."
     if results.get("sd"):
-        text += f" To see one point takes {results['seeds_for_a_point']} seeds (median sd of a difference "
-        text += f"{100 * results['sd']:.1f})."
+        text += f" To see one point takes {results['seeds_for_a_point']} seeds."
     return text
+
+
+def place(experiment: str) -> str:
+    """Where an experiment's table stands on the page of results."""
+    return "headline" if experiment in ("shared", *UNTESTED) else experiment
 
 
 def texts(results: dict) -> dict[Path, dict[str, str]]:
     """The tables, by the page and the place where they stand."""
-    of_readme = {experiment: table(experiment, numbers) for experiment, numbers in results.items()}
-    return {README: of_readme, FRONT: {"summary": summary_table(results["shared"])} if "shared" in results else {}}
+    own = {name: table(name, numbers) for name, numbers in results.items() if place(name) == name}
+    if "shared" in results:
+        own["headline"] = headline(results)
+    return {README: own, FRONT: {"summary": summary_table(results["shared"])} if "shared" in results else {}}

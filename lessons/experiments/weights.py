@@ -8,7 +8,8 @@ The update of a group with k of G right is weight(k) times (mean score of the ri
 GRPO, its square in Dr. GRPO. An arm is a weight. Everything else is grpo.py at its defaults, without the KL: 60 batches
 of 32 x 8, four optimizer steps each. After each of these, what AdamW has added to the weights is scaled to a given
 length, so that no arm moves the policy further than another. The predictions of which arm is ahead come from
-estimators.json alone, by rules in which no result of these runs enters: `predictions`.
+estimators.json alone, by rules in which no result of these runs enters: `predictions`. They were committed after the
+runs of the first ten seeds and before those of FRESH, which repeat the arms at the first of STEP_LENGTHS.
 """
 
 from toy_env import take_over_ctrl_c
@@ -37,7 +38,7 @@ RESULTS = Path(__file__).parent / "weights.json"
 POWERS = ("σ^0", "σ^0.5", "σ^1", "σ^2", "σ^3")
 OTHERS = ("(G − k)/G", "c(k)", "σ, k < G − 2")  # MaxRL; the quietest; GRPO without groups of one or two wrong
 STEP_LENGTHS = (0.016, 0.008, 0.032)  # of the weights' change in an optimizer step; grpo.py's own is about the first
-G = 8
+G, FRESH = 8, range(100, 105)
 NOTICED = {  # what may tell which of two arms learns more: the one with the larger value. Means over three stages
     "quiet": "signal-to-noise of a group",  # by the moments of completions to held-out prompts
     "cosine": "cosine of a batch",  # of its update with the true gradient
@@ -49,8 +50,7 @@ KINDS = ("powers of σ", "÷ length or not", "another weight", "groups dropped")
 
 @dataclass
 class Config(GridConfig):
-    first_seed: at_least(0) = 0  # the first seed of each arm; 100 repeats everything with fresh seeds
-    seeds: at_least(1, 1000) = 10  # how many
+    seeds: at_least(1, 100) = 10  # seeds 0, 1, ... of each arm
     quick: bool = False  # 1 seed of the powers of sigma at one length, in the folder OUTPUT-quick
     output: str = "runs/weights"  # folder for the runs
 
@@ -70,18 +70,14 @@ class Run:
 
 def runs_of(config: Config) -> list[Run]:
     """All runs: first the powers of sigma at GRPO's own step length, then the other weights, then the other lengths."""
-    arms = [(weight, True, STEP_LENGTHS[0]) for weight in POWERS]
+    arms, others, fresh = [(weight, True, STEP_LENGTHS[0]) for weight in POWERS], [], ()
     if not config.quick:
         arms += [(weight, True, STEP_LENGTHS[0]) for weight in OTHERS]
         arms += [(weight, False, STEP_LENGTHS[0]) for weight in (*POWERS, *OTHERS)]
-        others = [(per_token, length) for length in STEP_LENGTHS[1:] for per_token in (True, False)]
-        arms += [(weight, *other) for other in others for weight in POWERS]
-    return [
-        Run(task, *arm, seed)
-        for arm in arms
-        for task in TASKS
-        for seed in range(config.first_seed, config.first_seed + config.seeds)
-    ]
+        others = [(w, kept, length) for length in STEP_LENGTHS[1:] for kept in (True, False) for w in POWERS]
+        fresh = FRESH
+    grids = (arms, range(config.seeds)), (others, range(config.seeds)), (arms, fresh)
+    return [Run(task, *arm, seed) for grid, seeds in grids for arm in grid for task in TASKS for seed in seeds]
 
 
 def v_ratio(task: str, step: int) -> float:
@@ -141,22 +137,22 @@ def contrast(weight: str, ratio: float) -> identity.AdvantageRule:
     return rule
 
 
-def arms(results: list[dict], step_length: float = STEP_LENGTHS[0]) -> dict[tuple, dict[str, list[float]]]:
-    """(task, per_token, weight) -> by seed, the "end" and the "training" accuracy."""
+def arms(results: list[dict], step_length: float = STEP_LENGTHS[0], fresh: bool = False) -> dict[tuple, dict]:
+    """(task, per_token, weight) -> by seed, those of FRESH or the others, the "end" and the "training" accuracy."""
     grouped: dict[tuple, dict[str, list[float]]] = {}
     for run in sorted(results, key=lambda run: run["seed"]):
-        if run["step_length"] == step_length:
+        if run["step_length"] == step_length and (run["seed"] in FRESH) == fresh:
             arm = grouped.setdefault((run["task"], run["per_token"], run["weight"]), {"end": [], "training": []})
             for outcome, values in arm.items():
                 values.append(run[outcome])
     return grouped
 
 
-def compared(results: list[dict]) -> list[dict]:
+def compared(results: list[dict], fresh: bool = False) -> list[dict]:
     """The pairs of arms that differ in one thing, the weight or the divisor, at the first of STEP_LENGTHS: the paired
     difference in held-out accuracy at the end and in training accuracy, and the differences in what NOTICED names."""
     rows = []
-    for (one, first), (other, second) in combinations(arms(results).items(), 2):
+    for (one, first), (other, second) in combinations(arms(results, fresh=fresh).items(), 2):
         if one[0] == other[0] and (one[1] == other[1]) != (one[2] == other[2]):
             expected = [predictions(*arm) for arm in (one, other)]
             rows.append({

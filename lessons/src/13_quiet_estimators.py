@@ -200,11 +200,15 @@ other = {ROWS[name]: gaps((name, True), ("σ^1", True), 0.016) for name in weigh
 titles = [f"{task}, {when}" for task in weights.TASKS for when in ("end", "over training")]
 say(markdown(["", *titles], [[name, *map(change, row)] for name, row in other.items()]))
 
-pairs = weights.compared(runs)
+pairs, fresh = (weights.compared(runs, fresh) for fresh in (False, True))
+counts = {name: [*zip(weights.judged(pairs, name), weights.judged(fresh, name))] for name in weights.NOTICED}
 rows = [
-    [what, *("{}/{}".format(*count) for count in weights.judged(pairs, name))] for name, what in weights.NOTICED.items()
+    [what, *("{}/{}, {}/{}".format(*first, *again) for first, again in counts[name])]
+    for name, what in weights.NOTICED.items()
 ]
 say(markdown(["ahead is the arm with the larger", *weights.KINDS], rows))
+again, guess = (counts[name][0][1] for name in ("quiet", "cosine"))
+assert again[0] == again[1] and guess[0] < 0.7 * guess[1] and len({*counts["quiet"][3][1]}) == 1
 powers = {(name, per_token, length): gaps((name, per_token), ("σ^1", per_token), length)
           for length in by_length for per_token in (True, False) for name in weights.POWERS if name != "σ^1"}  # fmt: skip
 squared = max(abs(100 * gap["difference"]) for (name, *_), four in powers.items() for gap in four if name == "σ^2")
@@ -217,10 +221,11 @@ dropped = [-100 * gap["difference"] for gap in other[ROWS["σ, k < G − 2"]][::
 
 # %% [text]
 # *Second table: pairs of arms that differ in one thing, at steps of .016; of their differences (two tasks, end and training) whose interval excludes
-# 0, how many each quantity had the right way round. Pairs share arms.*
+# 0, how many each quantity had the right way round: ten seeds, then five fresh ones, which ran after the predictions were committed. Pairs share arms.*
 #
 # - **Quieter was faster, by little.** σ² differs from σ by {=squared:.1f} points at most, any power by {=most:.1f} ({=seen} of {=len(powers)} intervals exclude 0; chance gives
-#   {=0.05 * len(powers):.0f}), and the signal-to-noise of one group tells which is ahead. (The cosine of a batch, known less exactly, does not.)
+#   {=0.05 * len(powers):.0f}), and the signal-to-noise of one group tells which is ahead: on the fresh seeds in {=again[0]} of {=again[1]} differences. (The
+#   cosine of a batch, known less exactly, does not.)
 # - **Dropping the noisiest groups costs {=min(dropped):.0f} to {=max(dropped):.0f} points**: they are the progress that is left.
 # - **÷ length costs more than ÷ σ**: without it σ gains {=undivided[0]} points over training on arithmetic, as the cosines say, and {=undivided[1]} on
 #   expressions, where they say nothing (steps of {=steps}).
