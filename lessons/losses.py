@@ -1,13 +1,17 @@
-"""Three more answers to a policy that has moved: SAPO, GMPO and DPPO, beside the GRPO, GSPO and CISPO of the scripts.
+"""Answers to a policy that has moved since it sampled: the losses that lesson 14 compares.
 
-All six take the same keywords (see `LOSSES`) and are averaged alike: over the tokens of each completion, then over
-completions. Tested against verl in tests/test_parity.py.
+All take the keywords logps, with gradient, old_logps, mask, (B, T), and advantages, (B, 1) or (B, T), and are averaged
+alike: over the tokens of each completion, then over completions. Those of the scripts are tested there, SAPO, GMPO and
+DPPO against verl in tests/test_parity.py.
 """
+
+from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from lessons.experiments.staleness import ARMS
+from algorithms import cispo, dapo, grpo, gspo
 
 DELTA = 0.2  # of DPPO; a choice of ours
 
@@ -40,7 +44,43 @@ def dppo(*, logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor, 
     return -average(kept * (logps - old_logps).exp() * advantages, mask)
 
 
-LOSSES = {
+def averaged_as_grpo(token_mean: Callable) -> Callable:
+    """A policy_loss that averages over the tokens of each completion and then over completions, made from one that
+    averages over the tokens of the batch.
+
+    It is linear in the advantages: each is multiplied by the number of tokens in the batch, over the number in its own
+    completion, over the number of completions. A completion without tokens is counted, as in GRPO.
+    """
+
+    def loss(*, advantages: Tensor, mask: Tensor, **batch) -> Tensor:
+        lengths = mask.sum(dim=1, keepdim=True).to(advantages)
+        weight = lengths.sum() / (len(mask) * lengths.clamp(min=1))
+        return token_mean(advantages=advantages * weight, mask=mask, **batch)
+
+    return loss
+
+
+def uncorrected(*, logps: Tensor, old_logps: Tensor, **batch: Tensor) -> Tensor:
+    """GRPO's loss as if the policy had not moved: every ratio 1."""
+    return ARMS["GRPO's clip"](logps=logps, old_logps=logps.detach(), **batch)
+
+
+def clip_without_weights(*, logps: Tensor, old_logps: Tensor, advantages: Tensor, **batch: Tensor) -> Tensor:
+    """A loss that stops the tokens that GRPO's clip stops; every other token counts as if its ratio were 1."""
+    ratio, eps = (logps - old_logps).detach().exp(), grpo.Config().clip_eps
+    kept = torch.where(advantages > 0, ratio <= 1 + eps, ratio >= 1 - eps)  # (B, T)
+    return uncorrected(logps=logps, old_logps=old_logps, advantages=advantages * kept, **batch)
+
+
+ARMS: dict[str, Callable] = {  # of lessons/experiments/staleness.py
+    "no correction": uncorrected,
+    "GRPO's clip": partial(grpo.policy_loss, config=grpo.Config(kl_coef=0.0), ref_logps=None),
+    "clip-higher": averaged_as_grpo(partial(dapo.policy_loss, config=dapo.Config())),
+    "GSPO": partial(gspo.policy_loss, config=gspo.Config(kl_coef=0.0), ref_logps=None),
+    "CISPO": averaged_as_grpo(partial(cispo.policy_loss, config=cispo.Config())),
+    "clip without weights": clip_without_weights,
+}
+LOSSES = {  # of lesson 14
     "GRPO": ARMS["GRPO's clip"],
     "GSPO": ARMS["GSPO"],
     "CISPO": ARMS["CISPO"],

@@ -23,6 +23,16 @@ def weighted(weight: Callable) -> Callable:
     return gradient_of(lambda logps, old_logps, A, cap: -(weight((logps - old_logps).exp(), cap) * A * logps).mean())
 
 
+def kept(factor: Callable) -> Callable:
+    """The gradient of minus the mean of factor(ratio, eps, sign of A) A log pi, the factor held constant."""
+
+    def loss(logps: Tensor, old_logps: Tensor, A: float, eps: float) -> Tensor:
+        ratio = (logps - old_logps).exp().detach()
+        return -(factor(ratio, eps, 1 if A > 0 else -1) * A * logps).mean()
+
+    return gradient_of(loss)
+
+
 def geometric_mean(log_ratio: Tensor, mask: Tensor) -> Tensor:
     return ((log_ratio * mask).sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True)).exp()
 
@@ -56,7 +66,6 @@ log_ratios = torch.tensor(
 )
 mask = torch.tensor([[1, 1, 0], [1, 1, 1], [1, 1, 1], [1, 0, 0], [1, 1, 0], [1, 1, 0], [1, 1, 0]]).bool()
 signs = torch.tensor([[1.0], [-1.0], [-1.0], [1.0], [1.0], [1.0], [-1.0]])
-two_engines = torch.tensor([[1.2, -0.5, -0.5], [0.1, 0.2, 0.0], [0.5, 0.6, 0.7], [-1.0, 2.0, -1.0]]).double()
 
 CHECKS = {
     "14.1": {
@@ -108,19 +117,24 @@ CHECKS = {
         },
     },
     "14.3": {
-        "expected": lambda log_ratio, C: log_ratio.sum(dim=1, keepdim=True).exp().clamp(max=C),
-        "inputs": [{"log_ratio": two_engines, "C": 2.0}, {"log_ratio": -two_engines, "C": 1.5}],
-        "bug": lambda log_ratio, C: log_ratio.exp().clamp(max=C).prod(dim=1, keepdim=True),
+        "expected": kept(lambda ratio, eps, sign: sign * (ratio - 1) <= eps),
+        "inputs": [
+            {"logps": old + torch.tensor([0.3, -0.3, 0.1, -0.1]), "old_logps": old, "A": A, "eps": 0.2}
+            for A in (1.5, -0.5)
+        ],
         "mistakes": {
-            "without its truncation the weight of a long completion has no bound": (
-                lambda log_ratio, C: log_ratio.sum(dim=1, keepdim=True).exp()
+            "the ratio still weights the kept tokens: that is GRPO's clip": kept(
+                lambda ratio, eps, sign: ratio * (sign * (ratio - 1) <= eps)
             ),
-            "that is the geometric mean, GSPO's ratio: no importance weight": lambda log_ratio, C: (
-                log_ratio.mean(dim=1, keepdim=True).exp().clamp(max=C)
+            "a token is stopped on the side of A's sign only: for A > 0 above 1 + eps, for A < 0 below 1 - eps": kept(
+                lambda ratio, eps, sign: (ratio - 1).abs() <= eps
             ),
-            "turned round: that is the sampler over the trainer": lambda log_ratio, C: (
-                (-log_ratio).sum(dim=1, keepdim=True).exp().clamp(max=C)
+            "the sides are exchanged: for A > 0 above 1 + eps, for A < 0 below 1 - eps": kept(
+                lambda ratio, eps, sign: -sign * (ratio - 1) <= eps
             ),
-        },
+            "those are the tokens that are stopped": kept(lambda ratio, eps, sign: sign * (ratio - 1) > eps),
+            "a loss is minimised: minus": kept(lambda ratio, eps, sign: -1.0 * (sign * (ratio - 1) <= eps)),
+        }
+        | NO_GRADIENT,
     },
 }

@@ -44,7 +44,7 @@ import torch
 from lessons.experiments import compare_figures, compare_tables, paired
 from lessons.experiments.compare_tables import LADDER, README, RESULTS
 from lessons.experiments.grid import Grid, GridConfig, compact, into_page, rounded, write_pages
-from lessons.experiments.staleness import averaged_as_grpo
+from lessons.losses import averaged_as_grpo
 from toy_env.arithmetic import LEVELS, extract_answer, held_out_problems
 from toy_env.cli import at_least, run_main, silence
 from toy_env.evaluate import evaluate, majority_at_k, pass_at_k

@@ -208,10 +208,12 @@ ESTIMATORS: dict[str, Callable[[Batch], np.ndarray]] = {  # advantages (P, G)
 }
 
 
-def collect(policy, tokenizer, task, P: int, G: int, rng: random.Random, generator) -> tuple[Rollout, np.ndarray]:
+def collect(
+    policy, tokenizer, task, P: int, G: int, rng: random.Random, generator, max_new_tokens: int = 56
+) -> tuple[Rollout, np.ndarray]:
     """A rollout of G completions to each of P training prompts, and the rewards (P, G)."""
     problems = task.sample_problems(P, task.LEVELS, rng)
-    rollout = sample(policy, tokenizer, [problem.prompt for problem in problems], G, 56, 1.0, generator)
+    rollout = sample(policy, tokenizer, [problem.prompt for problem in problems], G, max_new_tokens, 1.0, generator)
     rewards = [task.reward(problems[i // G], text) for i, text in enumerate(rollout.texts)]
     return rollout, np.array(rewards, dtype=float).reshape(P, G)
 

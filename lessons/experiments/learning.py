@@ -64,18 +64,22 @@ def step_of_length(length: float, policy, optimizer: torch.optim.Optimizer) -> N
 def learn(
     task: str, seed: int, advantages: Callable[[Batch, int], np.ndarray], script: ModuleType, *, rate: float = 2e-4,
     step_length: float = 0.0, minibatches: int = 4, G: int = 8, steps: int = STEPS, kl_coef: float = 0.0,
-    kl_on_silent: bool = True, measured: tuple[str, ...] = (), evaluated: tuple[int, ...] = (),
+    kl_on_silent: bool = True, measured: tuple[str, ...] = (), evaluated: tuple[int, ...] = (), loss: Callable = None,
+    policy=None, sampled: Callable = collect, batch: int = BATCH, epochs: int = 1, warm_by_update: bool = False,
 ) -> dict:  # fmt: skip
-    """Train the base model of a task on `steps` batches of 256 completions, with the loss of `script`.
+    """Train the base model of a task on `steps` batches of `batch` completions, with the loss of `script`.
 
     advantages(batch, step): (P, G), or (P, G, T) for each token. step_length: of every optimizer step, if above 0, in
     place of AdamW's own under `rate`. kl_on_silent: whether the KL of silent groups counts. measured: what else a batch
-    must hold, "squared" or "proxies". Returns the accuracy on held-out problems after the last step and after those
-    `evaluated`, 1,024 completions, and the mean over all batches of the accuracy on training problems.
+    must hold, "squared" or "proxies". loss(logps, old_logps, advantages, mask): in place of the script's, without a KL.
+    policy: what is trained, in place of the base model. sampled: in place of `collect`. warm_by_update: the rate rises
+    over the first WARMUP updates, not batches. Returns the accuracy on held-out problems after the last step and after
+    those `evaluated`, 1,024 completions, and the mean over all batches of the accuracy on training problems.
     """
     torch.set_num_threads(1)
     module, config = load_task(task), script.Config(kl_coef=kl_coef)
-    policy, tokenizer = load_policy(base_model(module))
+    base, tokenizer = load_policy(base_model(module))
+    policy = policy or base
     reference = copy.deepcopy(policy).requires_grad_(False)
     optimizer = torch.optim.AdamW(policy.parameters(), lr=rate, weight_decay=0.0, fused=True)
     problems = held_out(module, 32, module.LEVELS)
@@ -86,28 +90,28 @@ def learn(
 
     training, held_out_accuracy = [], []
     for step in range(1, steps + 1):
-        warm = min(1.0, step / (WARMUP + 1))
         rng = random.Random(f"{seed}/{step}")
         generator = torch.Generator().manual_seed(rng.getrandbits(63))
-        rollout, R = collect(policy, tokenizer, module, BATCH // G, G, rng, generator)
+        rollout, R = sampled(policy, tokenizer, module, batch // G, G, rng, generator)
         A = advantages(measured_batch(policy, rollout, R, measured), step)
         rollout.advantages = torch.from_numpy(A).float().view(len(rollout), -1)  # (P·G, 1) or (P·G, T)
         if kl_coef:
             rollout.ref_logps = completion_logps(reference, rollout, 1.0)
             if not kl_on_silent:  # nan: the policy itself, from which the KL is 0
                 rollout.ref_logps[np.repeat(R.std(axis=1) == 0, G)] = torch.nan
-        for minibatch in rollout.minibatches(1, minibatches, generator):
+        for i, minibatch in enumerate(rollout.minibatches(epochs, minibatches, generator), start=1):
+            warm_up = (step - 1) * epochs * minibatches + i if warm_by_update else step
+            warm = min(1.0, warm_up / (WARMUP + 1))
             if step_length and not minibatch.advantages.any():
                 continue  # no gradient; AdamW's momentum alone would be scaled to a full step
             logps, ref_logps = completion_logps(policy, minibatch, 1.0), minibatch.ref_logps
             if kl_coef:
                 ref_logps = torch.where(ref_logps.isnan(), logps.detach(), ref_logps)
-            loss = script.policy_loss(
-                logps=logps, old_logps=minibatch.logps, ref_logps=ref_logps, advantages=minibatch.advantages,
-                mask=minibatch.mask, config=config,
-            )  # fmt: skip
+            inputs = {"logps": logps, "old_logps": minibatch.logps, "advantages": minibatch.advantages}
+            inputs["mask"] = minibatch.mask
+            value = loss(**inputs) if loss else script.policy_loss(**inputs, ref_logps=ref_logps, config=config)
             optimizer.zero_grad()
-            loss.backward()
+            value.backward()
             if step_length:
                 step_of_length(step_length * warm, policy, optimizer)
             else:

@@ -24,8 +24,9 @@ import numpy as np
 import torch
 
 from algorithms import grpo
+from lessons.experiments.estimators import collect
 from lessons.experiments.grid import Grid, GridConfig, load_runs
-from lessons.experiments.staleness import collect
+from toy_env import arithmetic
 from toy_env.any_model import cache_name
 from toy_env.arithmetic import LEVELS, Problem, held_out_problems
 from toy_env.cli import at_least, run_main
@@ -92,7 +93,8 @@ def train(run: Run):
     optimizer = torch.optim.AdamW(policy.parameters(), lr=run.learning_rate, weight_decay=0.0)
     rng, generator, config = random.Random(run.seed), torch.Generator().manual_seed(run.seed), grpo.Config(kl_coef=0.0)
     for _ in range(run.batches):
-        _, rollout, A = collect(policy, tokenizer, 32, rng, generator, max_new_tokens=4)
+        rollout, R = collect(policy, tokenizer, arithmetic, 32, 8, rng, generator, max_new_tokens=4)
+        A = grpo.compute_advantages(rewards=torch.from_numpy(R).float()).view(-1, 1)
         logps = completion_logps(policy, rollout, 1.0)
         at_ratio_1 = {"logps": logps, "old_logps": logps.detach(), "ref_logps": None}
         loss = grpo.policy_loss(advantages=A, mask=rollout.mask, config=config, **at_ratio_1)

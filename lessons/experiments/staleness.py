@@ -1,19 +1,19 @@
-"""What if the policy has moved since it sampled? Five answers to this, against staleness. Lesson 14 reads the results.
+"""What if the policy has moved since it sampled? Answers to this, against staleness. Read by lessons 14 and 18.
 
-    python lessons/experiments/staleness.py              5 seeds of everything: half an hour on two cores
-    python lessons/experiments/staleness.py --quick      1 seed, a sixth of the updates, fewer settings: a minute
+    python lessons/experiments/staleness.py              all runs: 80 minutes on two cores
+    python lessons/experiments/staleness.py --quick      few settings and completions, one seed: a minute
     python lessons/experiments/staleness.py --publish    also writes staleness.json here
 
-Staleness. Every run makes 192 updates on 32 completions each, 6,144 in all, each used once. Only the size of a rollout
-batch differs: it holds the completions of U updates, so that the last of them are U - 1 updates old when they are used.
-(At U = 1 a minibatch is whole groups; at larger U it mixes completions of many groups.) The arms differ only in what
-they do with the ratio: advantages are GRPO's, every loss is averaged as GRPO's is, and there is no KL. At U = 1 every
-ratio is 1 and all arms are the same.
+Every run is `learning.learn` with GRPO's advantages, 32 completions an update, and no KL. The arms differ only in what
+they do with the ratio; every loss is averaged as GRPO's is. Four groups of runs:
 
-Reuse. Rollout batches of 256 completions, used in four epochs of 8 updates; 3,072 completions in all.
-
-Samplers. GRPO's clip at U = 4, with completions sampled by a copy of the policy in another precision than that of the
-trainer, with and without truncated importance sampling.
+Staleness (5 seeds): 6,144 completions, each used once. A rollout batch holds the completions of U updates, so that the
+last are U - 1 updates old when they are used. (At U = 1 a minibatch is whole groups, and all arms are the same.)
+Reuse (10 seeds): 3,072 completions in batches of 256, each used in four epochs of 8 updates; at equal rates, and with
+every optimizer step scaled to the same length.
+Repeats: a run of reuse ten times, each with the base model's weights changed by about one rounding of float32.
+Samplers (5 seeds): GRPO's clip at U = 4, with completions sampled in another precision than the trainer's, with and
+without truncated importance sampling.
 """
 
 from toy_env import take_over_ctrl_c
@@ -21,91 +21,44 @@ from toy_env import take_over_ctrl_c
 if __name__ == "__main__":
     take_over_ctrl_c()
 
-import copy
-import random
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional as F
+from torch.nn.utils import parameters_to_vector
 
-from algorithms import cispo, dapo, grpo, gspo
+from algorithms import grpo
 from lessons.experiments import paired
-from lessons.experiments.grid import Grid, GridConfig, load_runs, signed
-from toy_env.arithmetic import LEVELS, Problem, held_out_problems, reward, sample_problems
+from lessons.experiments.estimators import Batch, collect
+from lessons.experiments.grid import Grid, GridConfig, change, markdown, rounded
+from lessons.experiments.learning import learn
+from lessons.experiments.precision import CORRECTIONS, in_precision, sampling_weights, spread
+from lessons.losses import ARMS
 from toy_env.cli import at_least, run_main
-from toy_env.evaluate import evaluate
 from toy_env.model import load_policy
-from toy_env.rollout import Rollout, completion_logps, sample
+from toy_env.rollout import Rollout, completion_logps
 
 RESULTS = Path(__file__).parent / "staleness.json"
-G, MINIBATCH, MAX_NEW_TOKENS, LEARNING_RATE, WARMUP = 8, 32, 56, 2e-4, 10
-UPDATES = 192
+MINIBATCH, ONCE, REUSED = 32, 6144, 3072  # completions: of an update, of a run that uses them once, or four times
 STALENESS = (1, 4, 8, 16, 32)  # U: updates for each rollout batch
-EVALUATIONS = 4  # of held-out accuracy, spread evenly over a run of 8 minibatches a batch; other runs have one
-FOLLOW_UP = ("GRPO's clip", "CISPO")  # of reuse, on seeds 5 to 9: decided after the first five, to settle them
-CAP = 2.0  # C, of the weights of truncated importance sampling
-
-# Written down before the runs, after pilots that have no part in the results: one run, with seed 100, of most settings
-# of the staleness experiment, and one batch of the base model in each precision. Accuracy: held out, end of the run.
-PREDICTIONS = {
-    "fresh": "Up to U = 4 no two arms differ by more than 3 points.",
-    "no correction": "It loses less than 3 points up to U = 8, and ends below the base model's .39 at U = 32.",
-    "GRPO's clip": "At U = 32 it is 3 to 10 points below U = 1, and no run ends below .7.",
-    "clip-higher": "It is within 3 points of GRPO's clip up to U = 16, and above it at 32.",
-    "GSPO": "At U = 32 it stops at least three times as many tokens as GRPO's clip and is within 4 points of it.",
-    "CISPO": "At U = 32 it is above GRPO's clip, by 2 points or more.",
-    "reuse": "Four epochs are better than one at equal completions, by 5 points or more, for every arm but no "
-    "correction, which ends below all of them.",
-    "bfloat16": "The ratio of a token, trainer over sampler, spreads by .005 to .03 and never passes 2; accuracy is "
-    "within 2 points of the float32 sampler's, with and without correction.",
-    "float8": "The spread is .03 to .2, fewer than 1 token in 1,000 passes 2, and accuracy without correction is "
-    "within 4 points of the float32 sampler's; a correction changes it by less than 3.",
-}
-
-
-def averaged_as_grpo(token_mean: Callable) -> Callable:
-    """A policy_loss that averages over the tokens of each completion and then over completions, made from one that
-    averages over the tokens of the batch.
-
-    It is linear in the advantages: each is multiplied by the number of tokens in the batch, over the number in its own
-    completion, over the number of completions. A completion without tokens is counted, as in GRPO.
-    """
-
-    def loss(*, advantages: Tensor, mask: Tensor, **batch) -> Tensor:
-        lengths = mask.sum(dim=1, keepdim=True).to(advantages)
-        weight = lengths.sum() / (len(mask) * lengths.clamp(min=1))
-        return token_mean(advantages=advantages * weight, mask=mask, **batch)
-
-    return loss
-
-
-def uncorrected(*, logps: Tensor, old_logps: Tensor, **batch: Tensor) -> Tensor:
-    """GRPO's loss as if the policy had not moved: every ratio 1."""
-    return ARMS["GRPO's clip"](logps=logps, old_logps=logps.detach(), **batch)
-
-
-ARMS: dict[str, Callable] = {
-    "no correction": uncorrected,
-    "GRPO's clip": partial(grpo.policy_loss, config=grpo.Config(kl_coef=0.0), ref_logps=None),
-    "clip-higher": averaged_as_grpo(partial(dapo.policy_loss, config=dapo.Config())),
-    "GSPO": partial(gspo.policy_loss, config=gspo.Config(kl_coef=0.0), ref_logps=None),
-    "CISPO": averaged_as_grpo(partial(cispo.policy_loss, config=cispo.Config())),
-}
-CORRECTIONS = {"bfloat16": ("none", "token", "sequence"), "float8": ("none", "sequence")}  # by sampler
+RATES, STEP_LENGTHS = (1e-4, 2e-4, 4e-4), (0.008, 0.016, 0.032)
+REUSE = [{"epochs": 4, "rate": x} for x in RATES] + [{"epochs": 4, "step_length": x} for x in STEP_LENGTHS]
+EVALUATED = (3, 6, 9, 12)  # batches after which runs with U = 8 are evaluated, besides the end
+REPEATED, REPEATS, ROUNDING = 5, 10, 1e-7  # the seed that is repeated; relative changes of weights
+OLD, CLIP, CISPO, UNWEIGHTED = "no correction", "GRPO's clip", "CISPO", "clip without weights"
+ONCE_ARMS, REUSE_ARMS = (OLD, CLIP, "clip-higher", "GSPO", CISPO), (OLD, CLIP, CISPO, UNWEIGHTED)
 
 
 @dataclass
 class Config(GridConfig):
-    seeds: at_least(1, 1000) = 5  # seeds 0, 1, ... of every setting
-    quick: bool = False  # 1 seed, 32 updates, U = 1, 8 and 32, no float8; in the folder OUTPUT-quick
+    seeds: at_least(2, 1000) = 10  # seeds 0, 1, ... of reuse, the first half of them for staleness and samplers
+    quick: bool = False  # 2 seeds, 256 completions, few settings; in the folder OUTPUT-quick
     output: str = "runs/staleness"  # folder for the runs
 
-    QUICK = {"seeds": 1}
+    QUICK = {"seeds": 2}
 
 
 @dataclass(frozen=True)
@@ -113,251 +66,162 @@ class Run:
     """One training run."""
 
     arm: str
-    staleness: int  # U / epochs: minibatches of a rollout batch
     seed: int
+    staleness: int = 8  # U / epochs: minibatches of a rollout batch
+    completions: int = ONCE
     epochs: int = 1
-    updates: int = UPDATES
+    rate: float = 2e-4
+    step_length: float = 0.0  # of every optimizer step; 0: AdamW's own at this rate
     sampler: str = "float32"
     correction: str = "none"  # or token or sequence: what the weight min(pi_trainer / pi_sampler, CAP) is made of
-
-    def evaluations(self) -> int:
-        return EVALUATIONS if self.staleness == 8 else 1
+    repeat: int = 0  # draws the change of the base model's weights; 0: unchanged
 
 
 def runs_of(config: Config) -> list[Run]:
     """All runs; at U = 1, where all arms are the same, only GRPO's clip."""
-    seeds, updates, stale, samplers = range(config.seeds), UPDATES, STALENESS, [*CORRECTIONS]
+    seeds, half, stale, reuse = range(config.seeds), range(config.seeds // 2), STALENESS, REUSE
+    once, reused, repeats = ONCE, REUSED, range(1, REPEATS + 1)
     if config.quick:
-        updates, stale, samplers = 32, (1, 8, 32), ["bfloat16"]
-    runs = [Run(arm, u, seed, 1, updates) for seed in seeds for u in stale for arm in ARMS
-            if u > 1 or arm == "GRPO's clip"]  # fmt: skip
-    runs += [Run(arm, 8, seed, 4, 2 * updates) for seed in seeds for arm in ARMS]
-    if config.seeds == 5:
-        runs += [Run(arm, 8, 5 + seed, 4, 2 * updates) for seed in seeds for arm in FOLLOW_UP]
-    runs += [Run("GRPO's clip", 4, seed, 1, updates, sampler, correction)
-             for seed in seeds for sampler in samplers for correction in CORRECTIONS[sampler]]  # fmt: skip
-    return runs
-
-
-def in_precision(policy: torch.nn.Module, precision: str) -> torch.nn.Module:
-    """The policy that samples: itself for float32; a copy that computes in bfloat16; or a copy whose linear layers
-    (including the head and the embeddings tied to it) have weights rounded to float8 (e4m3), scaled so that the largest
-    weight of a layer is the largest float8.
-
-    A linear layer in bfloat16 sums in float32 and rounds the sum, as accelerators do. Here the sum is a float32 product
-    of the rounded numbers, which is up to ten times as fast where a processor has no bfloat16 instructions.
-    """
-    if precision == "float32":
-        return policy
-    copied = copy.deepcopy(policy).requires_grad_(False)
-    linear = [layer for layer in copied.modules() if isinstance(layer, torch.nn.Linear)]
-    for layer in linear:
-        if precision == "bfloat16":
-            weight = layer.weight.bfloat16().float()
-            layer.forward = lambda x, weight=weight: F.linear(x.float(), weight).bfloat16()
-        else:
-            scale = layer.weight.abs().max() / torch.finfo(torch.float8_e4m3fn).max
-            layer.weight.copy_((layer.weight / scale).to(torch.float8_e4m3fn).float() * scale)
-    return copied.to(torch.bfloat16) if precision == "bfloat16" else copied
-
-
-def sampling_weights(log_ratio: Tensor, correction: str) -> Tensor:
-    """The weights of truncated importance sampling, min(pi_trainer / pi_sampler, CAP), for each token (B, T) or each
-    completion (B, 1); 1 without a correction. log_ratio: (B, T), 0 off the mask."""
-    if correction == "none":
-        return torch.ones_like(log_ratio[:, :1])
-    summed = log_ratio if correction == "token" else log_ratio.sum(dim=1, keepdim=True)
-    return summed.exp().clamp(max=CAP)
-
-
-def spread(log_ratio: Tensor, mask: Tensor) -> dict[str, float]:
-    """How far trainer and sampler are apart: the standard deviation of their ratio and the share of ratios above CAP,
-    over the tokens and over the completions of a rollout batch."""
-    spreads = {}
-    for name, ratio in (("tokens", log_ratio[mask].exp()), ("completions", log_ratio.sum(dim=1).exp())):
-        spreads[f"spread of {name}"] = ratio.std().item()
-        spreads[f"{name} above {CAP:g}"] = (ratio > CAP).double().mean().item()
-    return spreads
-
-
-def collect(
-    sampler, tokenizer, P: int, rng: random.Random, generator: torch.Generator, max_new_tokens: int = MAX_NEW_TOKENS
-) -> tuple[list[Problem], Rollout, Tensor]:
-    """Sample G completions for each of P new problems and verify them.
-
-    Returns the problems, the rollout and GRPO's advantages (P·G, 1).
-    """
-    problems = sample_problems(P, LEVELS, rng)
-    prompts = [problem.prompt for problem in problems]
-    rollout = sample(sampler, tokenizer, prompts, G, max_new_tokens, 1.0, generator)
-    rewards = torch.tensor([reward(problems[row // G], text) for row, text in enumerate(rollout.texts)])
-    return problems, rollout, grpo.compute_advantages(rewards=rewards.view(-1, G)).view(-1, 1)
+        stale, reuse, once, reused, repeats = (1, 8), REUSE[1::3], 256, 256, (1,)
+    runs = [Run(arm, seed, u, once) for seed in half for u in stale for arm in ONCE_ARMS if u > 1 or arm == CLIP]
+    runs += [Run(arm, seed, 8, reused, **step) for step in reuse for seed in seeds for arm in REUSE_ARMS]
+    runs += [Run(CLIP, REPEATED, 8, reused, 4, repeat=repeat) for repeat in repeats]
+    return runs + [Run(CLIP, seed, 4, once, sampler=sampler, correction=correction)
+                   for seed in half for sampler in CORRECTIONS for correction in CORRECTIONS[sampler]]  # fmt: skip
 
 
 def train(run: Run) -> dict:
-    """Train, and return held-out accuracy along the way; entropy, length and truncated share at the end; over all
-    updates the mean share of tokens whose gradient is stopped (among those with an advantage) and the mean |log ratio|;
-    and, if sampler and trainer differ, the mean of their `spread` over the batches."""
-    torch.set_num_threads(1)
-    policy, tokenizer = load_policy("base")
-    optimizer = torch.optim.AdamW(policy.parameters(), lr=LEARNING_RATE, weight_decay=0.0, fused=True)
-    rng, generator = random.Random(run.seed), torch.Generator().manual_seed(run.seed)
-    update, accuracy, stopped, moved, apart = 0, [], [], [], []
-    while update < run.updates:
+    """Train, and return held-out accuracy along the way and at the end. Means over all updates: the share of tokens
+    whose gradient is stopped ("stopped", among those with an advantage), |log ratio| ("moved"), and the length of the
+    optimizer's step ("step"). Means over all batches: the number of tokens of a completion ("length") and, if sampler
+    and trainer differ, their `spread`."""
+    policy, _ = load_policy("base")
+    if run.repeat:
+        generator = torch.Generator().manual_seed(run.repeat)
+        for weight in policy.parameters():
+            weight.data *= 1 + ROUNDING * torch.randn(weight.shape, generator=generator)
+    arm, updates, batches, last = ARMS[run.arm], [], [], {}
+
+    def sampled(policy, *settings) -> tuple[Rollout, np.ndarray]:
         sampler = in_precision(policy, run.sampler)
-        _, rollout, advantages = collect(sampler, tokenizer, run.staleness * MINIBATCH // G, rng, generator)
-
-        # If another policy sampled, weights correct for it. They multiply the advantages, in which every loss is linear
+        rollout, R = collect(sampler, *settings)
+        batches.append({"length": rollout.mask.sum(dim=1).double().mean().item()})
+        with torch.no_grad():  # the loss's ratio is between the trainer's policies, now and when it sampled
+            old_logps = rollout.logps if sampler is policy else completion_logps(policy, rollout, 1.0)
+        log_ratio, rollout.logps = old_logps - rollout.logps, old_logps
         if sampler is not policy:
-            with torch.no_grad():
-                logps = completion_logps(policy, rollout, 1.0)
-            apart.append(spread(logps - rollout.logps, rollout.mask))
-            advantages = advantages * sampling_weights(logps - rollout.logps, run.correction)  # (B, 1) or (B, T)
-            rollout.logps = logps  # the loss's ratio is between the trainer's policies, now and when it sampled
+            batches[-1] |= spread(log_ratio, rollout.mask)
+        last["weights"] = sampling_weights(log_ratio, run.correction).view(*R.shape, -1)  # (P, G, 1 or T)
+        return rollout, R
 
-        epochs = [torch.randperm(len(rollout), generator=generator) for _ in range(run.epochs)]
-        for rows in torch.cat(epochs).split(MINIBATCH):
-            update += 1
-            optimizer.param_groups[0]["lr"] = LEARNING_RATE * min(1.0, update / (WARMUP + 1))
-            part, A = rollout[rows], advantages[rows]
-            logps = completion_logps(policy, part, 1.0)
-            leaf = logps.detach().requires_grad_()
-            loss = ARMS[run.arm](logps=leaf, old_logps=part.logps, advantages=A, mask=part.mask)
-            (gradient,) = torch.autograd.grad(loss, leaf)  # (b, T), 0 where a token is stopped
-            with_signal = part.mask & (A != 0)
-            stopped.append((gradient[with_signal] == 0).double().mean().item() if with_signal.any() else 0.0)
-            moved.append((leaf - part.logps).abs()[part.mask].double().mean().item())
-            optimizer.zero_grad()
-            logps.backward(gradient)
-            torch.nn.utils.clip_grad_norm_(policy.parameters(), 1.0)
-            optimizer.step()
-            if update % (run.updates // run.evaluations()) == 0:
-                report = evaluate(policy, tokenizer, held_out_problems(64, LEVELS), samples=2, max_new_tokens=56)
-                accuracy.append(round(float(report.correct.mean()), 4))
-    numbers = {"stopped": np.mean(stopped), "moved": np.mean(moved), "entropy": report.entropy,
-               "length": report.lengths.mean(), "truncated": report.truncated.mean()}  # fmt: skip
-    numbers |= {name: np.mean([batch[name] for batch in apart]) for name in (apart[0] if apart else ())}
-    return {"accuracy": accuracy} | {name: float(f"{x:.4g}") for name, x in numbers.items()}
+    def advantages(batch: Batch, step: int) -> np.ndarray:
+        """With the weights, which may stand here because every loss is linear in the advantages."""
+        A = grpo.compute_advantages(rewards=torch.from_numpy(batch.rewards))
+        return (A.unsqueeze(2) * last["weights"]).numpy()
 
+    def loss(*, logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
+        inputs = {"old_logps": old_logps, "advantages": advantages, "mask": mask}
+        leaf, with_signal = logps.detach().requires_grad_(), mask & (advantages != 0)
+        (gradient,) = torch.autograd.grad(arm(logps=leaf, **inputs), leaf)  # (b, T), 0 where a token is stopped
+        moved, stopped = (leaf - old_logps).abs()[mask], (gradient == 0)[with_signal]
+        vector = parameters_to_vector(policy.parameters()).detach()
+        step = (vector - last.get("vector", vector)).norm().item()  # of the update before
+        last["vector"] = vector
+        updates.append([stopped.double().mean().nan_to_num().item(), moved.double().mean().item(), step])
+        return arm(logps=logps, **inputs)
 
-def load() -> list[dict]:
-    """The committed runs: their settings and what `train` returned."""
-    return load_runs(RESULTS)
+    steps = run.completions // (MINIBATCH * run.staleness)
+    learnt = learn(
+        "arithmetic", run.seed, advantages, grpo, rate=run.rate, step_length=run.step_length, steps=steps,
+        batch=MINIBATCH * run.staleness, minibatches=run.staleness, epochs=run.epochs, warm_by_update=True,
+        policy=policy, sampled=sampled, loss=loss,
+        evaluated=tuple(step for step in EVALUATED if step < steps and run.staleness == 8),
+    )  # fmt: skip
+    means = dict(zip(("stopped", "moved", "step"), np.mean(updates, axis=0).tolist()))
+    means["step"] *= len(updates) / max(1, len(updates) - 1)  # the first has none before it
+    means |= {name: float(np.mean([batch[name] for batch in batches])) for name in batches[0]}
+    return rounded({"accuracy": [*learnt["held_out"], learnt["end"]]} | means)
 
 
-def select(runs: list[dict], seeds: range = range(5), **settings) -> list[dict]:
-    """The runs with these settings, by seed; settings that are not given are those of the staleness experiment. The
-    follow-up has the seeds range(5, 10)."""
-    settings = {"epochs": 1, "sampler": "float32", "correction": "none"} | settings
-    if settings.get("staleness") == 1 and settings["epochs"] == 1:
-        settings["arm"] = "GRPO's clip"  # at U = 1 all arms are the same
-    return [run for run in runs if run["seed"] in seeds and settings.items() <= run.items()]
+def select(runs: list[dict], **settings) -> list[dict]:
+    """The runs with these settings, by seed; settings that are not given are the defaults of `Run`."""
+    free = ("arm", "seed", "completions")
+    settings = {field.name: field.default for field in fields(Run) if field.name not in free} | settings
+    settings |= {"arm": CLIP} if settings["staleness"] == 1 else {}  # where all arms are the same
+    return [run for run in runs if settings.items() <= run.items()]
 
 
-def difference(runs: list[dict], others: list[dict], at: int = -1, others_at: int = -1) -> tuple[float, float, float]:
-    """Mean difference of held-out accuracy, runs - others, in points, with the ends of its 95 % t interval. Paired by
-    seed: the prompts of a seed are the same in all runs. at, others_at: the number of an evaluation."""
-    assert [run["seed"] for run in runs] == [run["seed"] for run in others]
-    result = paired.difference([run["accuracy"][at] for run in runs], [run["accuracy"][others_at] for run in others])
-    mean = 100 * result["difference"]
-    return mean, *(100 * end for end in result["interval"] or (mean / 100, mean / 100))
+def gap(runs: list[dict], one: dict, other: dict, at: int = -1) -> dict:
+    """`paired.difference` in held-out accuracy between the runs of two settings, over the seeds that both have. at: the
+    number of the evaluation."""
+    by_seed = [{run["seed"]: run["accuracy"][at] for run in select(runs, **settings)} for settings in (one, other)]
+    seeds = sorted(by_seed[0].keys() & by_seed[1].keys())
+    return paired.difference(*([accuracy[seed] for seed in seeds] for accuracy in by_seed))
+
+
+def sds(runs: list[dict]) -> list[float]:
+    """The sd of the end of GRPO's clip in reuse: over the repeats of one seed, and over seeds."""
+    repeats = [run for i in range(1, REPEATS + 1) for run in select(runs, arm=CLIP, epochs=4, repeat=i)]
+    seeds = select(runs, arm=CLIP, epochs=4)
+    return [float(np.std([run["accuracy"][-1] for run in part], ddof=1)) for part in (repeats, seeds)]
+
+
+def versus(arms: Sequence[str], other: str, *settings: dict) -> list[tuple[dict, dict]]:
+    """Pairs of settings: each arm and the other arm, with each of the settings."""
+    return [({"arm": arm, **each}, {"arm": other, **each}) for arm in arms for each in settings]
+
+
+# Written before these runs, and after: staleness, samplers, and reuse at 2e-4 with other draws; a trial of CISPO and
+# the clip at 1e-4 and at equal steps; six repeats; single runs of seed 100. Each prediction is that all differences in
+# accuracy between its pairs of settings lie between two bounds, in points; "repeats" is about `sds`.
+STALEST, U_4 = {"staleness": 32}, {"arm": CLIP, "staleness": 4}
+PREDICTIONS = {
+    "stale": (-8, -2, "Without correction 2 to 8 points are lost at U = 8, against U = 1.",
+              [({"arm": OLD}, {"arm": OLD, "staleness": 1})]),
+    "stalest": (-100, -20, "At U = 32 it is 20 points or more below GRPO's clip.", versus([OLD], CLIP, STALEST)),
+    "corrected": (-3, 3, "At U = 32 clip-higher, GSPO and CISPO are within 3 points of GRPO's clip.",
+                  versus(ONCE_ARMS[2:], CLIP, STALEST)),
+    "begun": (5, 20, "After 768 completions, at 2e-4, CISPO is 5 to 20 points above GRPO's clip.",
+              versus([CISPO], CLIP, REUSE[1]), 0),
+    "equal rate": (-100, -1, "At the end CISPO is a point or more below GRPO's clip at each rate: 1e-4, 2e-4, 4e-4.",
+                   versus([CISPO], CLIP, *REUSE[:3])),
+    "equal steps": (-3, 3, "With steps of .008 and of .016 it ends within 3 points of GRPO's clip.",
+                    versus([CISPO], CLIP, *REUSE[3:5])),
+    "long steps": (-100, -3, "With steps of .032 it ends 3 points or more below.", versus([CISPO], CLIP, REUSE[5])),
+    "no weights": (-3, 3, "The clip without weights ends within 3 points of GRPO's clip at each rate and step length.",
+                   versus([UNWEIGHTED], CLIP, *REUSE)),
+    "repeats": (-1, 1, "The sd of a run's end over repeats is within 1 point of that over seeds.", []),
+    "bfloat16": (-3, 3, "With a bfloat16 sampler accuracy is within 3 points of the float32 sampler's.",
+                 [(U_4 | {"sampler": "bfloat16", "correction": name}, U_4) for name in CORRECTIONS["bfloat16"]]),
+    "float8": (-4, 4, "With a float8 sampler it is within 4 points.",
+               [(U_4 | {"sampler": "float8", "correction": name}, U_4) for name in CORRECTIONS["float8"]]),
+}  # fmt: skip
 
 
 def judge(runs: list[dict]) -> dict[str, tuple[bool, str]]:
-    """Whether each prediction held, and its numbers (points of accuracy, with 95 % intervals)."""
-    clip, old, last = "GRPO's clip", "no correction", STALENESS[-1]
-
-    def at(arm: str, u: int, **settings) -> list[dict]:
-        return select(runs, arm=arm, staleness=u, **settings)
-
-    def ends(runs: list[dict]) -> np.ndarray:
-        return 100 * np.array([run["accuracy"][-1] for run in runs])
-
-    def thousandths(points: float) -> str:
-        return f".{points * 10:03.0f}"
-
-    means = [ends(at(arm, 4)).mean() for arm in ARMS]
-    apart = max(means) - min(means)
-    outcomes = {"fresh": (apart <= 3, f"largest difference of two means {apart:.1f}")}
-
-    lost, end = [difference(at(old, u), at(old, 1)) for u in (4, 8)], ends(at(old, last))
-    outcomes["no correction"] = (
-        min(lost)[0] > -3 and end.mean() < 39,
-        f"{written(lost[1])} at U = 8; {thousandths(end.mean())} at 32, runs from {thousandths(end.min())} to "
-        f"{thousandths(end.max())}",
-    )
-    change, lowest = difference(at(clip, last), at(clip, 1)), ends(at(clip, last)).min()
-    held = 3 <= -change[0] <= 10 and lowest >= 70
-    outcomes["GRPO's clip"] = held, f"{written(change)}; lowest run {thousandths(lowest)}"
-
-    gaps = {u: difference(at("clip-higher", u), at(clip, u)) for u in STALENESS[1:]}
-    held = all(abs(gaps[u][0]) <= 3 for u in (4, 8, 16)) and gaps[last][0] > 0
-    outcomes["clip-higher"] = held, "; ".join(f"{written(gap)} at {u}" for u, gap in gaps.items())
-
-    stopped = {arm: np.mean([run["stopped"] for run in at(arm, last)]) for arm in ARMS}
-    gspo, cispo = (difference(at(arm, last), at(clip, last)) for arm in ("GSPO", "CISPO"))
-    held = stopped["GSPO"] >= 3 * stopped[clip] and abs(gspo[0]) <= 4
-    outcomes["GSPO"] = held, f"stops {stopped['GSPO']:.0%} against {stopped[clip]:.0%}; {written(gspo)}"
-    outcomes["CISPO"] = cispo[0] >= 2, written(cispo)
-
-    gains = {arm: difference(at(arm, 8, epochs=4), at(arm, 8), others_at=1) for arm in ARMS}
-    worst = min(ARMS, key=lambda arm: ends(at(arm, 8, epochs=4)).mean())
-    held = min(gains[arm][0] for arm in ARMS if arm != old) >= 5 and worst == old
-    outcomes["reuse"] = held, "; ".join(f"{arm} {written(gain)}" for arm, gain in gains.items())
-
-    for sampler, low, high, most_above, bounded, bound, most_change in (
-        ("bfloat16", 0.005, 0.03, 0.0, CORRECTIONS["bfloat16"], 2, 4),
-        ("float8", 0.03, 0.2, 1e-3, ["none"], 4, 3),
-    ):
-        by = {correction: at(clip, 4, sampler=sampler, correction=correction) for correction in CORRECTIONS[sampler]}
-        tokens, above = (
-            np.mean([run[name] for by_seed in by.values() for run in by_seed])
-            for name in ("spread of tokens", "tokens above 2")
-        )
-        gaps = {correction: difference(by_seed, at(clip, 4)) for correction, by_seed in by.items()}
-        outcomes[sampler] = (
-            low <= tokens <= high
-            and above <= most_above
-            and max(abs(gaps[correction][0]) for correction in bounded) <= bound
-            and max(abs(gap[0] - gaps["none"][0]) for gap in gaps.values()) < most_change,
-            f"spread {tokens:.3f}, share above 2: {above:.0e}; "
-            + "; ".join(f"{'no correction' if name == 'none' else name} {written(gap)}" for name, gap in gaps.items()),
-        )
+    """Whether each prediction held, and its numbers."""
+    outcomes = {}
+    for about, (low, high, _, pairs, *at) in PREDICTIONS.items():
+        gaps = [gap(runs, *pair, *at) for pair in pairs] or [{"difference": -np.diff(sds(runs))[0], "interval": None}]
+        held = all(low <= 100 * found["difference"] <= high for found in gaps)
+        outcomes[about] = held, "; ".join(map(change, gaps))
     return outcomes
 
 
-def verdicts(runs: list[dict]) -> str:
-    """The predictions and their outcomes, as a table in Markdown."""
-    rows = ["| about | predicted, before the runs and after pilots with another seed | outcome |", "|---|---|---|"]
-    for about, (held, numbers) in judge(runs).items():
-        rows.append(f"| {about} | {PREDICTIONS[about]} | {'held' if held else '**did not hold**'}: {numbers} |")
-    return "\n".join(rows)
-
-
-def written(interval: tuple[float, float, float]) -> str:
-    mean, low, high = map(signed, interval)
-    return f"{mean} [{low}, {high}]"
-
-
-def table(results: list[dict]) -> str:
-    """A line for each setting: accuracy at the end, mean and range over seeds, and the share of stopped tokens."""
-    groups: dict[str, list[dict]] = {}
-    for run in results:
-        setting = f"{run['arm']}, U = {run['staleness']}, {run['epochs']} epochs, {run['sampler']}, {run['correction']}"
-        groups.setdefault(setting, []).append(run)
-    lines = []
-    for setting, runs in groups.items():
-        end, stopped = [run["accuracy"][-1] for run in runs], np.mean([run["stopped"] for run in runs])
-        lines.append(f"{setting}: {np.mean(end):.3f} [{min(end):.3f}, {max(end):.3f}], {stopped:.1%} stopped")
-    return "\n".join(lines)
+def verdicts(runs: list[dict], abouts: list[str]) -> str:
+    """Some predictions and their outcomes, as a table in Markdown."""
+    outcomes = judge(runs)
+    rows = [[PREDICTIONS[about][2], f"{'held' if outcomes[about][0] else '**did not hold**'}: {outcomes[about][1]}"]
+            for about in abouts]  # fmt: skip
+    return markdown(["predicted, before the runs", "outcome"], rows)
 
 
 def main(config: Config) -> None:
-    """Make the runs that are missing, print a line for each setting, and with --publish write staleness.json."""
+    """Make the missing runs, print what they say of the predictions, and with --publish write staleness.json."""
     config = config.sized()
     with Grid(config, "staleness.py") as grid:
         results = grid.run(train, runs_of(config))
-        print(f"{table(results)}\n\nAccuracy at the end: mean and range over seeds.")
+        print(*(results if config.quick else [verdicts(results, [*PREDICTIONS])]), sep="\n")
         if config.publish:
             grid.publish(RESULTS, results)
 

@@ -8,7 +8,7 @@ from matplotlib.patches import Rectangle
 from torch import Tensor
 
 from lessons import kit
-from lessons.experiments.staleness import ARMS, STALENESS, select
+from lessons.experiments.staleness import CLIP, ONCE_ARMS, REUSE, REUSE_ARMS, STALENESS, select
 from lessons.kit import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, new_figure, ticks
 from toy_env.rollout import Rollout
 
@@ -19,10 +19,13 @@ STYLES = {  # of each loss and arm: colour and line
     "clip-higher": (PURPLE, "-."),
     "GSPO": (ORANGE, "--"),
     "CISPO": (GREEN, "-"),
+    "clip without weights": (PURPLE, "--"),
     "SAPO": (PURPLE, "-."),
     "GMPO": (RED, ":"),
     "DPPO": ("black", (0, (5, 1, 1, 1, 1, 1))),
 }
+
+SMALL = {"markersize": 3.5, "alpha": 0.6}
 
 
 def factor(loss, ratio: Tensor, p: float, sign: float) -> Tensor:
@@ -97,29 +100,37 @@ def one_group(rollout: Rollout, logps: Tensor, advantages: Tensor, losses: dict)
     return figure
 
 
-def accuracy_against_staleness(runs: list[dict]) -> Figure:
-    """Left: accuracy at the end against U. Right: along the runs that use batches of 256 completions four times, and
-    (squares) GRPO's clip that uses them once. Dots are runs, lines their means."""
-    at = [0.38, 0.48] if kit.narrow else [0.29, 0.37]
-    figure, (left, right) = new_figure(9.8, 3.9, columns=2, sharey=True)
-    for i, arm in enumerate(ARMS):
-        color, line = STYLES[arm]
-        ends = np.array([[run["accuracy"][-1] for run in select(runs, arm=arm, staleness=u)] for u in STALENESS])
-        along = np.array([run["accuracy"] for run in select(runs, arm=arm, staleness=8, epochs=4)]).T
-        for axis, accuracy in ((left, ends), (right, along)):
-            x = np.arange(len(accuracy))
-            axis.plot(x, accuracy.mean(axis=1), linestyle=line, color=color)
-            axis.plot(
-                (x + 0.05 * (i - 2))[:, None] + 0 * accuracy, accuracy, "o", color=color, markersize=3.5, alpha=0.6
-            )
-        left.text(0.05, 0.40 - 0.08 * i, arm, color=color, transform=left.transAxes)
-        left.plot(at, [0.415 - 0.08 * i] * 2, linestyle=line, color=color, transform=left.transAxes)
-    once = np.array([run["accuracy"] for run in select(runs, arm="GRPO's clip", staleness=8)]).mean(axis=0)
-    right.plot([1, 3], once[:2], "s", color=BLUE, markersize=7, markerfacecolor="none", markeredgewidth=1.8)
-    right.annotate("used once", (1, once[0]), (4, -13), textcoords="offset points", color=BLUE)
+def stale_and_reused(runs: list[dict]) -> Figure:
+    """Left: accuracy at the end against U. Middle: along the runs that use batches of 256 completions four times, at
+    2e-4, and (squares) GRPO's clip that uses them once. Right: the end of such runs against the mean length of their
+    optimizer steps; filled at three rates, open where every step has one length. Dots are runs, lines their means."""
+    figure, (left, middle, right) = new_figure(11.5, 3.9, columns=3, sharey=True)
+    panels = ((left, ONCE_ARMS, [{"staleness": u} for u in STALENESS]), (middle, REUSE_ARMS, [{"epochs": 4}]))
+    for axis, arms, settings in panels:
+        for i, arm in enumerate(arms):
+            accuracy = [[run["accuracy"] for run in select(runs, arm=arm, **each)] for each in settings]
+            points = [[run[-1] for run in part] for part in accuracy] if axis is left else np.transpose(accuracy[0])
+            x = np.arange(len(points))
+            axis.plot(x, [np.mean(part) for part in points], linestyle=STYLES[arm][1], color=STYLES[arm][0])
+            for at, part in zip(x, points):
+                axis.plot(np.full(len(part), at + 0.06 * (i - 2)), part, "o", color=STYLES[arm][0], **SMALL)
+    for arm in REUSE_ARMS:
+        for settings, marker in ((REUSE[:3], "o"), (REUSE[3:], "s")):
+            parts = [select(runs, arm=arm, **each) for each in settings]
+            steps = [np.mean([run["step"] for run in part]) for part in parts]
+            ends = [np.mean([run["accuracy"][-1] for run in part]) for part in parts]
+            right.plot(steps, ends, marker=marker, linestyle=STYLES[arm][1], color=STYLES[arm][0],
+                       markerfacecolor=STYLES[arm][0] if marker == "o" else "white")  # fmt: skip
+    once = np.mean([run["accuracy"] for run in select(runs, arm=CLIP)], axis=0)
+    middle.plot(range(4), once[:4], "s", color=BLUE, markersize=7, markerfacecolor="none", markeredgewidth=1.8)
+    middle.annotate("used once", (1, once[1]), (4, -13), textcoords="offset points", color=BLUE)
+    for axis, arms in ((left, ONCE_ARMS), (right, REUSE_ARMS)):
+        for i, arm in enumerate(arms):
+            axis.text(0.05, 0.40 - 0.08 * i, arm, color=STYLES[arm][0], transform=axis.transAxes)
     left.set_xticks(range(len(STALENESS)), STALENESS)
-    left.set(title="Accuracy after 6,144 completions, each used once", xlabel="U, updates for each rollout batch")
-    left.set_ylim(0, 1)
-    right.set_xticks(range(4), ["768", "1,536", "2,304", "3,072"])
-    right.set(title="Batches of 256 used four times", xlabel="completions")
+    left.set(title="6,144 completions, used once", xlabel="U, updates for each rollout batch", ylim=(0, 1))
+    middle.set_xticks(range(4), ["768", "1,536", "2,304", "3,072"])
+    middle.set(title="Used four times, rate 2e-4", xlabel="completions")
+    right.set(title="The end, by length of steps", xlabel="mean length of an optimizer step", xscale="log")
+    ticks(right.xaxis, [0.008, 0.016, 0.032], [".008", ".016", ".032"])
     return figure
