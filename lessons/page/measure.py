@@ -10,7 +10,7 @@ the speed of the matrix product alone, measured between the steps. The pause is 
 not answer.
 """
 
-from toy_env import UsageError, arithmetic, take_over_ctrl_c
+from toy_env import UsageError, take_over_ctrl_c
 
 if __name__ == "__main__":
     take_over_ctrl_c()
@@ -30,6 +30,7 @@ import torch
 from algorithms import grpo
 from lessons.experiments.paired import difference, estimate
 from lessons.page import build
+from toy_env import arithmetic
 from toy_env.cli import at_least, run_main
 from toy_env.evaluate import evaluate, held_out
 from toy_env.model import load_policy
