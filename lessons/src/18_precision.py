@@ -22,7 +22,7 @@
 # completion.
 #
 # *Whole completions.* At $\rho = 1$ the mean over what the sampler draws is
-# $\sum_y \pi_{sampler}(y)\, w(y)\,A\,s(y) = \sum_y \pi_{old}(y)\,A\,s(y)$: that of samples from $\pi_{old}$. The group's mean in $A$ is the
+# $\sum_y \pi_{sampler}(y)\, w(y)\,A\,s(y)$, which is $\sum_y \pi_{old}(y)\,A\,s(y)$: that of samples from $\pi_{old}$. The group's mean in $A$ is the
 # sampler's, but it drops out, for the expected score is 0. Two things break this: ÷ σ, for σ too is that of the sampler's groups, and
 # ÷ $|y|$, for the expectation of a score divided by $|y|$ is not 0.
 #
