@@ -146,8 +146,9 @@ better = {name: sum(gap > 0.01 for gap in gaps) for name, gaps in ahead.items()}
 worse = {name: sum(gap < -0.01 for gap in gaps) for name, gaps in ahead.items()}
 
 # %% [text]
-# *Above: medians over {=len(of["arithmetic", 0])} seeds' prompts with right and wrong completions; small marks are seeds. Below: $r^2$, over the completions to a prompt, between
-# $\|s\|^2$ and the completion's length, or the sum of the logit proxy over its tokens; and over tokens.*
+# *Above: a group's signal to noise (median over prompts with right and wrong completions), or the mean cosine of a batch with the gradient
+# (menu; OTB, with a baseline for each token, is only there); small marks are the {=len(of["arithmetic", 0])} seeds. Below: $r^2$, over the completions to a prompt,
+# between $\|s\|^2$ and the completion's length, or the sum of the logit proxy over its tokens; last, over tokens.*
 #
 # **The mean reward is nowhere the best baseline.** On arithmetic $b^*$ is {=rows[0][4]:.2f} at the base: wrong completions are blurted guesses with long
 # scores, so no baseline at all is better aimed (cosine {=mean(cosine, "R", "arithmetic", 0):.2f} against {=mean(cosine, "R − mean", "arithmetic", 0):.2f}). On the base of expressions
