@@ -104,8 +104,8 @@ def test_lessons_are_listed_in_reading_order_and_linked_to_their_neighbours():
     assert last[-1].text.startswith(f"[← {sources.heading(order[-2])}]") and "→" not in last[-1].text
 
 
-def test_the_index_says_of_lesson_13_what_it_computes():
-    """In the same order: share of the squared length, of the progress, sigma against its square, no division."""
+def test_the_index_says_of_lessons_13_and_19_what_they_compute():
+    """Of 13 in the same order: share of the squared length, of the progress, sigma against its square, no division."""
     cells = build.nbformat.read(sources.LESSONS / "13_quiet_estimators.ipynb", as_version=4).cells
     lesson = " ".join(" ".join(cell.source for cell in cells if cell.cell_type == "markdown").split())
     index = " ".join((sources.LESSONS / "README.md").read_text("utf-8").split())
@@ -118,6 +118,8 @@ def test_the_index_says_of_lesson_13_what_it_computes():
     assert f"have {squared} % of the squared length and none of the progress" in index
     assert f"make {least} to {most} % of the progress" in index and f"differs from σ by {points} points of acc" in index
     assert f"costs {min(gains).lstrip('0')} to {max(gains)} points over training" in index
+    which_baseline = (sources.LESSONS / "19_which_baseline.ipynb").read_text("utf-8")
+    assert re.search(r"Length (explains \d+ to \d+ %)", which_baseline)[1] in index
 
 
 def test_numbers_in_a_text_come_from_the_code_and_a_changed_source_is_noticed(scratch):
