@@ -1,0 +1,289 @@
+"""What does training learn from a verifier that errs? Random errors and errors that follow the text. Read by lesson 17.
+
+    python lessons/experiments/erring.py              all runs: an hour on two cores
+    python lessons/experiments/erring.py --quick      few settings, two seeds, few batches: a minute
+    python lessons/experiments/erring.py --publish    also writes erring.json here
+
+Before the runs the aim of a minibatch is measured, the cosine of its gradient with that of the true accuracy, at the
+base model, for every rate of errors. Every run is `learning.learn` with the losses of the scripts and no KL, in batches
+of 256 completions. Six groups of runs:
+
+composition   GRPO at J = 1 - accepted - rejected of 1 to -.2, made of acceptances, of rejections, and of both
+algorithms    the same for Dr. GRPO and REINFORCE (A = R) at J = .4
+fixed         verdicts that are always the same for the same completion of the same problem
+forms         errors that follow the text, and random errors at the rate that these have at the base model
+signal        batches of 256 / J^2 completions
+clip          random verdicts (J = 0), 16 updates a batch, with GRPO's clip, clip-higher, and no clip
+"""
+
+from toy_env import Diverged, take_over_ctrl_c
+
+if __name__ == "__main__":
+    take_over_ctrl_c()
+
+import random
+from dataclasses import dataclass, fields
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from algorithms import dr_grpo, grpo
+from lessons.experiments import paired
+from lessons.experiments.erring_task import Errors, Verifier
+from lessons.experiments.estimators import collect, scores, true_gradient
+from lessons.experiments.grid import Grid, GridConfig, change, markdown, rounded
+from lessons.experiments.learning import learn
+from lessons.losses import ARMS
+from toy_env.cli import at_least, run_main
+from toy_env.model import load_policy
+from toy_env.rollout import Rollout
+
+RESULTS, AIMS = Path(__file__).parent / "erring.json", Path(__file__).parent / "erring_aims.json"
+JS = (0.8, 0.6, 0.4, 0.2, 0.0, -0.2)
+WINDOW, FIRST = 4, 4  # batches of a window; windows of the initial slope
+COMPOSITIONS = ("accepted", "rejected", "both")  # what 1 - J is made of: for J < .2 mostly
+FORM_RATES = {"last digit decides": (0.47, 0.0), "long ones rejected": (0.0, 0.23), "answer 0 accepted": (0.03, 0.0)}
+ADVANTAGES = {
+    "GRPO": lambda R: grpo.compute_advantages(rewards=torch.from_numpy(R)).numpy(),
+    "Dr. GRPO": lambda R: R - R.mean(axis=1, keepdims=True),
+    "REINFORCE": lambda R: R,
+}
+CLIPS = {
+    "symmetric": None,  # the script's own
+    "higher": ARMS["clip-higher"],
+    "none": partial(grpo.policy_loss, config=grpo.Config(kl_coef=0.0, clip_eps=1e6), ref_logps=None),
+}
+
+
+@dataclass
+class Config(GridConfig):
+    seeds: at_least(2, 1000) = 10  # seeds 0, 1, ...
+    steps: at_least(1) = 40  # batches of every run
+    quick: bool = False  # 2 seeds, 4 batches, few settings; in the folder OUTPUT-quick
+    output: str = "runs/erring"  # folder for the runs
+
+    QUICK = {"seeds": 2, "steps": 4}
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training run."""
+
+    seed: int
+    steps: int
+    accepted: float = 0.0
+    rejected: float = 0.0
+    fixed: bool = False
+    form: str = ""
+    advantage: str = "GRPO"
+    batch: int = 256
+    clip: str = "symmetric"
+    minibatches: int = 4
+
+
+def errors(J: float, composition: str) -> dict[str, float]:
+    """The rates of a verifier with this J. A rate that exceeds .8 is kept for J < 0: at 1 - J = 1 all would pass."""
+    larger = min(1 - J, 0.8 if J >= 0 else 1.0)
+    rates = {"accepted": (larger, 1 - J - larger), "rejected": (1 - J - larger, larger), "both": ((1 - J) / 2,) * 2}
+    return dict(zip(("accepted", "rejected"), (round(rate, 3) for rate in rates[composition])))
+
+
+COMPOSED = {(J, made): errors(J, made) for J in JS for made in COMPOSITIONS}
+ALGORITHMS = {(name, made): {"advantage": name, **(errors(0.4, made) if made else {})}
+              for name in ("Dr. GRPO", "REINFORCE") for made in ("", "accepted", "rejected")}  # fmt: skip
+FIXED = {J: {**errors(J, "both"), "fixed": True} for J in (0.6, 0.2)}
+FORMS = {name: {"form": name} for name in FORM_RATES}
+AS_OFTEN = {name: dict(zip(("accepted", "rejected"), rates)) for name, rates in FORM_RATES.items() if max(rates) > 0.1}
+SIGNAL = {J: {**errors(J, "both"), "batch": 8 * round(32 / J**2)} for J in (0.8, 0.6)}
+RANDOM = {name: {**errors(0.0, "both"), "clip": name, "minibatches": 16} for name in CLIPS}
+GROUPS = (COMPOSED, ALGORITHMS, FIXED, FORMS, AS_OFTEN, SIGNAL, RANDOM)
+
+
+def train(run: Run) -> dict:
+    """Train. Returns the true accuracy on held-out problems at the end, and means over windows of WINDOW batches, of
+    training completions: how many are right, how many pass, their length, the silent share of groups, and minus the
+    log-probability of a sampled token, whose mean is the entropy."""
+    verifier, batches = Verifier(Errors(run.accepted, run.rejected, run.fixed, run.form), f"verifier {run.seed}"), []
+
+    def sampled(policy, tokenizer, _, *settings) -> tuple[Rollout, np.ndarray]:
+        rollout, R = collect(policy, tokenizer, verifier, *settings)
+        length, entropy = rollout.mask.sum(dim=1).float().mean().item(), -rollout.logps[rollout.mask].mean().item()
+        batches.append([verifier.truth(R.shape).mean(), R.mean(), length, (R.std(axis=1) == 0).mean(), entropy])
+        return rollout, R
+
+    script = grpo if run.advantage == "GRPO" else dr_grpo
+    sizes = {"minibatches": run.minibatches, "batch": run.batch, "steps": run.steps}
+    try:
+        learnt = learn("arithmetic", run.seed, lambda batch, step: ADVANTAGES[run.advantage](batch.rewards), script,
+                       sampled=sampled, loss=CLIPS[run.clip], **sizes)  # fmt: skip
+    except Diverged:
+        return {"end": 0.0, "windows": None}
+    windows = np.array(batches)[: len(batches) // WINDOW * WINDOW].reshape(-1, WINDOW, 5).mean(axis=1)
+    return rounded({"end": learnt["end"], "windows": dict(zip(("right", "passed", "length", "silent", "entropy"),
+                                                              windows.T.tolist()))})  # fmt: skip
+
+
+# ---------------------------------------------------------------------- the aim of a batch at the base model
+
+
+@dataclass(frozen=True)
+class Aim:
+    """A measurement of the aim, for all rates of errors at once."""
+
+    seed: int
+    batches: int
+    gradient: int  # completions for the true gradient
+    draws: int = 50  # of the verdicts on a batch
+
+
+def aim(measured: Aim) -> dict:
+    """[algorithm, J, composition, cosine, length, silent share] of every rate of errors: means over minibatches of the
+    cosine of the gradient with the true one, of its length, in that without errors, and of the share of silent groups.
+
+    AdamW divides the mean gradient by the root mean square of a minibatch's: what is left is the cosine."""
+    torch.set_num_threads(1)
+    policy, tokenizer = load_policy("base")
+    problems, rng = random.Random(measured.seed), np.random.default_rng(measured.seed)
+    generator, truth = torch.Generator().manual_seed(measured.seed), Verifier(Errors(), "")
+
+    def draw(P: int, G: int) -> tuple[Rollout, np.ndarray]:
+        return collect(policy, tokenizer, truth, P, G, problems, generator)
+
+    D = true_gradient(policy, draw, measured.gradient)
+    length = float((D[0] @ D[1]).clamp(min=0)) ** 0.5  # without the noise that a square of the mean would add
+    settings = [(name, J, made) for name in ADVANTAGES for J, made in ((1.0, ""), *COMPOSED)]
+    values: dict[tuple, list] = {setting: [] for setting in settings}
+    for _ in range(measured.batches):
+        rollout, right = draw(32, 8)
+        S, lengths = scores(policy, rollout), rollout.mask.sum(dim=1).numpy()
+        inner, progress = (S @ S.T).double().numpy(), (S @ D.mean(dim=0)).double().numpy()
+        for name, J, made in settings:
+            rates = COMPOSED.get((J, made), errors(1, "both"))
+            chance = np.where(right, rates["rejected"], rates["accepted"])
+            R = np.abs(right - (rng.random((measured.draws, *right.shape)) < chance))  # (draws, P, G)
+            a = np.array([ADVANTAGES[name](rewards).ravel() for rewards in R]) / (lengths if name == "GRPO" else 1)
+            silent = (R[:, :, :1] == R).all(axis=2).mean()
+            for rows in rng.permutation(256).reshape(4, 64):
+                part, of_part = a[:, rows], inner[np.ix_(rows, rows)]
+                size = np.sqrt(np.maximum(np.einsum("ni,ij,nj->n", part, of_part, part), 1e-30))
+                values[name, J, made].append([(part @ progress[rows] / size).mean() / length, size.mean(), silent])
+    means = {setting: np.mean(of_batches, axis=0) for setting, of_batches in values.items()}
+    return rounded({"rows": [[*setting, cosine, size / means[setting[0], 1.0, ""][1], silent]
+                             for setting, (cosine, size, silent) in means.items()]})  # fmt: skip
+
+
+# ---------------------------------------------------------------------- predictions
+
+
+def select(runs: list[dict], settings: dict) -> list[dict]:
+    """The runs with these settings, by seed; settings that are not given are the defaults of `Run`."""
+    free = ("seed", "steps")
+    wanted = {field.name: field.default for field in fields(Run) if field.name not in free} | settings
+    return sorted((run for run in runs if wanted.items() <= run.items()), key=lambda run: run["seed"])
+
+
+def values(runs: list[dict], settings: dict, what: str) -> list[float]:
+    """Of each seed: the accuracy at the "end", its "slope" over the first windows (by least squares), its "drift" from
+    the first window to the last, or the last window of right, passed, length, silent or entropy."""
+    chosen = select(runs, settings)
+    if what == "end":
+        return [run["end"] for run in chosen]
+    if what == "slope":
+        return [float(np.polyfit(range(FIRST), run["windows"]["right"][:FIRST], 1)[0]) for run in chosen]
+    if what == "drift":
+        return [run["windows"]["right"][-1] - run["windows"]["right"][0] for run in chosen]
+    return [run["windows"][what][-1] for run in chosen]
+
+
+def cosines(aims: list[dict]) -> dict[tuple, float]:
+    """The mean cosine of (algorithm, J, composition) over the measurements."""
+    keys = [tuple(row[:3]) for row in aims[0]["rows"]]
+    return dict(zip(keys, np.mean([[row[3] for row in measured["rows"]] for measured in aims], axis=0).tolist()))
+
+
+def slopes(runs: list[dict], aims: list[dict]) -> list[tuple]:
+    """For the arms with J of .4 and more (algorithm, J, composition): the ratio of their initial slope to that without
+    errors, as their aim predicts it, as it was, and its 95 % interval (to first order, that of a ratio of means)."""
+    cosine, table = cosines(aims), []
+    arms = {("GRPO", J, made): COMPOSED[J, made] for J, made in COMPOSED if J >= 0.4}
+    arms |= {(name, 0.4, made): settings for (name, made), settings in ALGORITHMS.items() if made}
+    for (name, J, made), settings in arms.items():
+        slope, plain = (np.array(values(runs, each, "slope")) for each in (settings, {"advantage": name}))
+        ratio = slope.mean() / plain.mean()
+        interval = ratio + paired.t_interval(slope - ratio * plain) / plain.mean()
+        table.append(((name, J, made), cosine[name, J, made] / cosine[name, 1.0, ""], ratio, interval))
+    return table
+
+
+# Written before the first run, after the aims were measured. Each is that all differences between its pairs of settings
+# lie between two bounds, in hundredths: of the accuracy at the end, if nothing else is named.
+NO_ERRORS, J_0 = {}, [COMPOSED[0.0, made] for made in COMPOSITIONS]
+PREDICTIONS = {
+    "composition": (15, 100, "At J = .4 rejections leave 15 points more than acceptances.",
+                    [(COMPOSED[0.4, "rejected"], COMPOSED[0.4, "accepted"])]),
+    "rejections": (-4, 1, "Down to J = .4, rejections alone cost at most 4 points.",
+                   [(COMPOSED[J, "rejected"], NO_ERRORS) for J in (0.8, 0.6, 0.4)]),
+    "a tenth each": (-10, -2, "Errors of 10 % of either kind (J = .8) cost 2 to 10 points at equal completions.",
+                     [(COMPOSED[0.8, "both"], NO_ERRORS)]),
+    "signal": (-2, 2, "With 1/J² times the completions an update they cost at most 2, as do 20 % (J = .6).",
+               [(settings, NO_ERRORS) for settings in SIGNAL.values()]),
+    "random": (-5, 5, "At J = 0 the accuracy drifts by at most 5 points.", [(each, None) for each in J_0], "drift"),
+    "reversed": (-40, -3, "At J = −.2 accuracy falls by 3 points or more.",
+                 [(COMPOSED[-0.2, "both"], None)], "drift"),
+    "fixed": (-4, 4, "Fixed errors cost what fresh ones cost, within 4 points.",
+              [(settings, COMPOSED[J, "both"]) for J, settings in FIXED.items()]),
+    "last digit": (-100, -20, "That the last digit decides costs 20 points more than random errors as often.",
+                   [(FORMS["last digit decides"], AS_OFTEN["last digit decides"])]),
+    "long": (-100, -5, "Long ones rejected: 5 points more than random errors as often.",
+             [(FORMS["long ones rejected"], AS_OFTEN["long ones rejected"])]),
+    "answer 0": (-3, 3, "That 0 always passes, which 3 % of wrong completions answer, is not found in 40 batches.",
+                 [(FORMS["answer 0 accepted"], NO_ERRORS)]),
+    "REINFORCE": (-100, -5, "REINFORCE loses 5 points more than GRPO by acceptances at J = .4.",
+                  [(ALGORITHMS["REINFORCE", "accepted"], COMPOSED[0.4, "accepted"])]),
+    "entropy": (-100, -1, "Under random verdicts a symmetric clip ends .01 nats below no clip.",
+                [(RANDOM["symmetric"], RANDOM["none"])], "entropy"),
+    "clip": (-5, 5, "Under random verdicts the clip, clip-higher and none all drift by at most 5 points.",
+             [(each, None) for each in RANDOM.values()], "drift"),
+}  # fmt: skip
+SLOPES = "The aim predicts the initial slope: 11 of 13 arms with J ≥ .4 have the predicted ratio in their interval."
+
+
+def gap(runs: list[dict], one: dict, other: dict | None, what: str = "end") -> dict:
+    """`paired.difference` between two settings, or from 0, over the seeds."""
+    found = values(runs, one, what)
+    return paired.difference(found, values(runs, other, what) if other is not None else [0.0] * len(found))
+
+
+def verdicts(runs: list[dict], aims: list[dict]) -> str:
+    """The predictions and their outcomes, as a table in Markdown."""
+    rows = []
+    for low, high, sentence, pairs, *what in PREDICTIONS.values():
+        gaps = [gap(runs, *pair, *what) for pair in pairs]
+        held = all(low <= 100 * found["difference"] <= high for found in gaps)
+        rows.append([sentence, f"{'held' if held else '**did not hold**'}: {'; '.join(map(change, gaps))}"])
+    within = [low <= predicted <= high for _, predicted, _, (low, high) in slopes(runs, aims)]
+    rows.append([SLOPES, f"{'held' if sum(within) >= 11 else '**did not hold**'}: {sum(within)} of {len(within)}"])
+    return markdown(["predicted, before the runs", "outcome"], rows)
+
+
+def main(config: Config) -> None:
+    """Measure the aim, make the missing runs, print what they say of the predictions, and publish with --publish."""
+    config = config.sized()
+    settings = [{}] + [each for group in GROUPS for each in group.values()]
+    aims = [Aim(seed, 16, 16_384) for seed in range(3)]
+    if config.quick:
+        settings, aims = [{}, COMPOSED[0.4, "both"], *FORMS.values()], [Aim(0, 2, 1024, 5)]
+    runs = [Run(seed, config.steps, **each) for seed in range(config.seeds) for each in settings]
+    with Grid(config, "erring.py") as grid:
+        measured = grid.run(aim, aims, "aims")
+        results = grid.run(train, runs)
+        print(*(results if config.quick else [verdicts(results, measured)]), sep="\n")
+        if config.publish:
+            grid.publish(AIMS, measured)
+            grid.publish(RESULTS, results)
+
+
+if __name__ == "__main__":
+    run_main(Config, main, __doc__)
