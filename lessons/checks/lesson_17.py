@@ -1,0 +1,78 @@
+"""What the exercises of lesson 17 are checked against. `kit.check` explains the keys."""
+
+from lessons import identity
+
+
+def passing(p: float, f: float, m: float) -> float:
+    """The probability that a completion passes, kind by kind."""
+    return p * (1 - m) + (1 - p) * f
+
+
+def silent(passes: float, G: int) -> float:
+    """The probability that none or all of G completions pass."""
+    chances = identity.binomial(passes, G)
+    return chances[0] + chances[-1]
+
+
+def needed(p: float, f: float, m: float) -> float:
+    """Of REINFORCE with errors, noise / signal^2, in that of REINFORCE without."""
+    return passing(p, f, m) / ((1 - m) - f) ** 2 / p
+
+
+def push(ratio: float, eps: float) -> float:
+    """The derivative of the mean clipped objective over A = 1 and A = -1 by log pi, by finite differences."""
+
+    def objective(u: float) -> float:
+        clipped = min(max(u, 1 - eps), 1 + eps)
+        return sum(min(u * A, clipped * A) for A in (1, -1)) / 2
+
+    step = 1e-6
+    return (objective(ratio * (1 + step)) - objective(ratio * (1 - step))) / (2 * step)
+
+
+RATES = [{"p": 0.3, "f": 0.4, "m": 0.0}, {"p": 0.3, "f": 0.0, "m": 0.4}, {"p": 0.1, "f": 0.2, "m": 0.3}]
+
+CHECKS = {
+    "17.1": {
+        "expected": lambda p, f, m, G: silent(passing(p, f, m), G),
+        "inputs": [rates | {"G": 8} for rates in RATES],
+        "mistakes": {
+            "a group is silent if its verdicts agree: what counts is who passes, not which are right": (
+                lambda p, f, m, G: silent(p, G)
+            ),
+            "right completions are not accepted by mistake: f concerns the share 1 - p": (
+                lambda p, f, m, G: silent(f + (1 - m) * p, G)
+            ),
+            "a group in which all fail is silent, too": lambda p, f, m, G: passing(p, f, m) ** G,
+        },
+    },
+    "17.2": {
+        "expected": needed,
+        "inputs": RATES,
+        "mistakes": {
+            "that is the signal's part; the errors are also in the noise": lambda p, f, m: needed(p, f, m)
+            * p
+            / passing(p, f, m),
+            "the signal counts squared": lambda p, f, m: needed(p, f, m) * (1 - f - m),
+            "that is the share that is left; asked for is how many times as many": lambda p, f, m: 1 / needed(p, f, m),
+        },
+    },
+    "17.3": {
+        "expected": lambda f, m: (1.0, 1 / (1 - f - m)),
+        "inputs": [{"f": 0.2, "m": 0.1}, {"f": 0.5, "m": 0.3}],
+        "mistakes": {
+            "division by sigma takes any factor of the rewards out again": lambda f, m: (1 / (1 - f - m),) * 2,
+            "the correction divides by J": lambda f, m: (1.0, 1 - f - m),
+            "without division by sigma a factor of the rewards stays in the advantages": lambda f, m: (1.0, 1.0),
+        },
+    },
+    "17.4": {
+        "expected": push,
+        "inputs": [{"ratio": ratio, "eps": 0.2} for ratio in (1.0, 1.5, 0.5)],
+        "mistakes": {
+            "they cancel only while neither is stopped": lambda ratio, eps: 0.0,
+            "the clip stops the push away from 1; the one that is left leads back": lambda ratio, eps: -push(ratio, eps),
+            "each advantage comes half of the time": lambda ratio, eps: 2 * push(ratio, eps),
+        },
+    },
+}

@@ -1,0 +1,40 @@
+"""The pictures of lesson 17."""
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from lessons.experiments import paired
+from lessons.experiments.erring import COMPOSED, COMPOSITIONS, values
+from lessons.kit import BLUE, GREY, ORANGE, PURPLE, new_figure
+
+COLORS = dict(zip(COMPOSITIONS, (ORANGE, BLUE, GREY)))
+NAMES = {"accepted": "wrong ones accepted", "rejected": "right ones rejected", "both": "both alike"}
+
+
+def accuracy_and_rates(runs: list[dict], f: float, m: float, rates: tuple, plain: tuple) -> Figure:
+    """Accuracy over J by composition, 95 % intervals over seeds, and the chosen f and m; and what they do to a prompt:
+    silent share, length of the update and cosine, with errors (rates) and without (plain)."""
+    figure, (left, right) = new_figure(9.6, 3.8, columns=2, width_ratios=(3, 2))
+    start = values(runs, {}, "end")
+    for made, color in COLORS.items():
+        points = {1.0: start} | {J: values(runs, COMPOSED[J, made], "end") for J in sorted({J for J, _ in COMPOSED})}
+        J, ends = np.array([*points]), np.array([*points.values()]).T
+        order = J.argsort()
+        low, high = paired.t_interval(ends)
+        left.fill_between(J[order], low[order], high[order], color=color, alpha=0.2, linewidth=0)
+        left.plot(J[order], ends.mean(axis=0)[order], "o-", color=color, markersize=4, label=NAMES[made])
+    left.axvline(1 - f - m, color=PURPLE, linewidth=1.2, linestyle="--")
+    left.set(xlabel="J = 1 − f − m", ylabel="true accuracy after 10,240 completions", ylim=(0, 1))
+    left.set_title(f"f = {f:.1f}, m = {m:.1f}: J = {round(1 - f - m, 1) + 0.0:.1f}")
+    left.legend(loc="upper left", fontsize=9)
+
+    heights = [rates[0], rates[1] / plain[1], rates[2]]
+    without = [plain[0], 1.0, plain[2]]
+    y = np.arange(3)[::-1]
+    right.barh(y + 0.17, heights, 0.32, color=PURPLE, label="with these errors")
+    right.barh(y - 0.17, without, 0.32, color=GREY, alpha=0.5, label="without")
+    right.set_yticks(y, ["silent share", "length of\nthe update", "cosine\nwith ∇p"])
+    right.axvline(0, color="black", linewidth=0.8)
+    right.set(xlim=(min(-0.1, *heights) * 1.1, 2.2), title="GRPO, a prompt with p = .3")
+    right.legend(loc="lower right", fontsize=9)
+    return figure
