@@ -5,6 +5,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -114,9 +115,11 @@ def test_every_arm_has_its_own_folder_and_the_completions_of_all(tmp_path):
     """Where an arm appears in several experiments, it is the same."""
     program = Comparison(Config(), None)
     arms = [of_script(name, rate) for name in SCRIPTS for rate in (1e-4, 2e-4)]
-    for experiment in ("shared", "no_kl", "pieces", "ablation", "reinforce", "group_size"):
+    for experiment in ("shared", "no_kl", "pieces", "ablation", "movement", "reinforce", "group_size"):
         arms += program.arms(experiment).values()
-    assert len({(arm.name, str(arm)) for arm in arms}) == len({arm.name for arm in arms}) == 9 * 2 + 6 + 2 + 6 + 1 + 10
+    assert (
+        len({(arm.name, str(arm)) for arm in arms}) == len({arm.name for arm in arms}) == 9 * 2 + 6 + 2 + 6 + 1 + 1 + 10
+    )
     runs = [Run(arm, 0, 60, "cpu") for arm in arms]
     assert len({run.folder(tmp_path) for run in runs}) == len({arm.name for arm in arms})
     for config in (run.config(tmp_path) for run in runs):
@@ -183,7 +186,9 @@ def fake(arms) -> dict[str, list[dict]]:
 def names_of(experiment: str) -> list[str]:
     if experiment == "matched":
         return list(compare_tables.LADDER)
-    return list(Comparison(Config(), None).arms(experiment))
+    return list(
+        dict.fromkeys([*compare.FROM.get(experiment, ("", ()))[1], *Comparison(Config(), None).arms(experiment)])
+    )
 
 
 def results_of(experiment: str, runs: dict) -> dict:
@@ -207,7 +212,7 @@ def test_the_headline_shows_a_run_once():
 
 
 @with_stats
-@pytest.mark.parametrize("experiment", ["shared", "no_kl", "matched", "pieces", "ablation", "reinforce", "group_size"])
+@pytest.mark.parametrize("experiment", sorted({*get_args(compare.Experiment)} - {"sampling"}))
 def test_every_experiment_has_its_table_and_its_figure(experiment, tmp_path):
     """At most seven columns, every comparison of the family in it, true differences bold if tested, and a figure."""
     runs = fake(names_of(experiment))
@@ -227,7 +232,7 @@ def test_every_experiment_has_its_table_and_its_figure(experiment, tmp_path):
             if "at 15,360 completions" in rows[0]:
                 column = rows[0].split(" | ").index("at 15,360 completions")
                 assert row.split(" | ")[column] == grid.cell(of["at_budget"])
-    assert (text.count("at 65,360") == 1) == (experiment in ("shared", "matched"))
+    assert (text.count("at 65,360") == 1) == (experiment in ("shared", "no_kl", "matched"))
     sds = [c["sd"] for c in results["comparisons"] if c["number"] == "at_budget"]
     assert results["sd"] == pytest.approx(np.median(sds), rel=1e-3)
     assert f"takes {results['seeds_for_a_point']} seeds." in words

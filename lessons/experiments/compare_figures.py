@@ -26,6 +26,7 @@ PANELS = {  # what each shows: held-out accuracy over completions or optimizer s
     "matched": ("completions", "updates", "update_norm"),
     "no_kl": ("completions", "updates", "entropy"),
     "pieces": ("completions", "length_wrong", "entropy"),
+    "movement": ("completions", "update_norm"),
     "reinforce": ("completions", "updates", "entropy"),
     "ablation": ("completions", "entropy", "clipped", "truncated", "length_wrong", "silent"),
 }

@@ -24,13 +24,14 @@ SAMPLED = (("pass", 1), ("majority", 64), ("pass", 4), ("pass", 64))
 UNTESTED = {  # they ask again which script differs from GRPO, which `shared` tests: their columns beside its own
     "no_kl": "without KL", "matched": "at equal update length",
 }  # fmt: skip
-STEPWISE = ("ablation", "reinforce")  # each arm is compared with the one above it
+STEPWISE = ("ablation", "movement", "reinforce")  # each arm is compared with the one above it
 AIME_2024 = (30, 36, 38, 41, 42, 50)  # of the rows of DAPO's Table 1
 BESIDE = {  # the columns to the left and to the right of the accuracy
     "shared": ([], ["goes on to"]),
     "no_kl": ([], ["goes on to"]),
     "matched": (["learning rate, update length"], ["goes on to"]),
     "ablation": (["AIME 2024, published"], ["silent share trained on", "goes on to"]),
+    "movement": ([], ["update length"]),
     "reinforce": ([], ["update length", "entropy"]),
 }
 
