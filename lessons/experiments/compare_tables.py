@@ -22,7 +22,7 @@ NUMBERS = (
 )  # fmt: skip
 SAMPLED = (("pass", 1), ("majority", 64), ("pass", 4), ("pass", 64))
 UNTESTED = {  # they ask again which script differs from GRPO, which `shared` tests: their columns beside its own
-    "no_kl": "without KL", "matched": "at equal update length",
+    "no_kl": "both without KL", "matched": "at equal update length",
 }  # fmt: skip
 STEPWISE = ("ablation", "movement", "reinforce")  # each arm is compared with the one above it
 AIME_2024 = (30, 36, 38, 41, 42, 50)  # of the rows of DAPO's Table 1
@@ -132,12 +132,12 @@ def budget_of(results: dict) -> str:
     return f"at {next(iter(results['arms'].values()))['budget']:,} completions"
 
 
-def goes_on(numbers: dict, digits: int | None = None) -> str:
+def goes_on(numbers: dict) -> str:
     """Where an arm with dynamic sampling ends, beyond the budget; empty for the others."""
     drawn = numbers["completions"]
     if drawn["mean"] <= numbers["budget"]:
         return ""
-    return f"{cell(numbers['final'])} at {cell(drawn, 0) if digits is None else short(drawn['mean'], digits)}"
+    return f"{cell(numbers['final'])} at {cell(drawn, 0)}"
 
 
 def accuracy_table(experiment: str, results: dict) -> str:
@@ -182,12 +182,12 @@ def headline(results: dict) -> str:
 
 
 def summary_table(results: dict) -> str:
-    """What the front page shows of the experiment `shared`: the ladder."""
-    rows = []
+    """What the front page shows of the experiment `shared`, the ladder, and beside it of `no_kl`."""
+    shared, no_kl, rows = results["shared"], results.get("no_kl"), []
     for arm in LADDER:
-        gap = "" if arm == "GRPO" else change(find(results, arm, "GRPO"))
-        rows.append([arm, cell(results["arms"][arm]["at_budget"]), gap, goes_on(results["arms"][arm], 0)])
-    return markdown(["script", budget_of(results), "against GRPO, points", "goes on to"], rows)
+        gaps = [change(find(each, arm, "GRPO")) if each and arm != "GRPO" else "" for each in (shared, no_kl)]
+        rows.append([arm, cell(shared["arms"][arm]["at_budget"]), *gaps])
+    return markdown(["script", budget_of(shared), "against GRPO", "against GRPO, both without KL"], rows)
 
 
 def pieces_table(results: dict) -> str:
@@ -256,4 +256,4 @@ def texts(results: dict) -> dict[Path, dict[str, str]]:
     own = {name: table(name, numbers) for name, numbers in results.items() if place(name) == name}
     if "shared" in results:
         own["headline"] = headline(results)
-    return {README: own, FRONT: {"summary": summary_table(results["shared"])} if "shared" in results else {}}
+    return {README: own, FRONT: {"summary": summary_table(results)} if "shared" in results else {}}

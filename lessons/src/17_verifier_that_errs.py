@@ -38,9 +38,9 @@ import torch
 from algorithms import dr_grpo, grpo
 from lessons import identity
 from lessons.experiments import erring, estimators
-from lessons.experiments.grid import change, load_runs, markdown, short
+from lessons.experiments.grid import load_runs
 from lessons.figures.lesson_17 import accuracy_and_rates
-from lessons.kit import check, knob, say
+from lessons.kit import check, knob
 
 # %%
 pi = torch.tensor([0.5, -0.3, 0.1, 0.9, -1.2, 0.0], dtype=torch.float64).softmax(dim=0)
@@ -50,7 +50,9 @@ p, J = pi @ R, 1 - f - m
 passes = f + J * R  # (6,) the probability that an answer passes
 groups = torch.tensor([*product(range(6), repeat=G)])
 verdicts = torch.tensor([*product([0.0, 1.0], repeat=G)], dtype=torch.float64)
-chances = torch.where(verdicts == 1, passes[groups][:, None], 1 - passes[groups][:, None]).prod(dim=2)  # (groups, verdicts)
+chances = torch.where(verdicts == 1, passes[groups][:, None], 1 - passes[groups][:, None]).prod(
+    dim=2
+)  # (groups, verdicts)
 chances = chances * pi[groups].prod(dim=1)[:, None]
 
 for name, script in (("GRPO", grpo), ("Dr. GRPO", dr_grpo)):
@@ -191,7 +193,9 @@ check("17.3", factors)
 
 # %% [solution]
 def factors(f, m):
-    return 1.0, 1 / (1 - f - m)  # all of Dr. GRPO's alike, which AdamW takes out again: nothing is gained within a group
+    return 1.0, 1 / (
+        1 - f - m
+    )  # all of Dr. GRPO's alike, which AdamW takes out again: nothing is gained within a group
 
 
 # %% [wrong] ÷ σ takes
