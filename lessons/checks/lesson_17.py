@@ -50,9 +50,9 @@ CHECKS = {
         "expected": needed,
         "inputs": RATES,
         "mistakes": {
-            "that is the signal's part; the errors are also in the noise": lambda p, f, m: needed(p, f, m)
-            * p
-            / passing(p, f, m),
+            "that is the signal's part; the errors are also in the noise": lambda p, f, m: (
+                needed(p, f, m) * p / passing(p, f, m)
+            ),
             "the signal counts squared": lambda p, f, m: needed(p, f, m) * (1 - f - m),
             "that is the share that is left; asked for is how many times as many": lambda p, f, m: 1 / needed(p, f, m),
         },
@@ -71,7 +71,9 @@ CHECKS = {
         "inputs": [{"ratio": ratio, "eps": 0.2} for ratio in (1.0, 1.5, 0.5)],
         "mistakes": {
             "they cancel only while neither is stopped": lambda ratio, eps: 0.0,
-            "the clip stops the push away from 1; the one that is left leads back": lambda ratio, eps: -push(ratio, eps),
+            "the clip stops the push away from 1; the one that is left leads back": lambda ratio, eps: (
+                -push(ratio, eps)
+            ),
             "each advantage comes half of the time": lambda ratio, eps: 2 * push(ratio, eps),
         },
     },

@@ -50,7 +50,9 @@ p, J = pi @ R, 1 - f - m
 passes = f + J * R  # (6,) the probability that an answer passes
 groups = torch.tensor([*product(range(6), repeat=G)])
 verdicts = torch.tensor([*product([0.0, 1.0], repeat=G)], dtype=torch.float64)
-chances = torch.where(verdicts == 1, passes[groups][:, None], 1 - passes[groups][:, None]).prod(dim=2)  # (groups, verdicts)
+chances = torch.where(verdicts == 1, passes[groups][:, None], 1 - passes[groups][:, None]).prod(
+    dim=2
+)  # (groups, verdicts)
 chances = chances * pi[groups].prod(dim=1)[:, None]
 
 for name, script in (("GRPO", grpo), ("Dr. GRPO", dr_grpo)):
@@ -191,7 +193,9 @@ check("17.3", factors)
 
 # %% [solution]
 def factors(f, m):
-    return 1.0, 1 / (1 - f - m)  # all of Dr. GRPO's alike, which AdamW takes out again: nothing is gained within a group
+    return 1.0, 1 / (
+        1 - f - m
+    )  # all of Dr. GRPO's alike, which AdamW takes out again: nothing is gained within a group
 
 
 # %% [wrong] ÷ σ takes
