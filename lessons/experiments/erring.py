@@ -210,6 +210,8 @@ def slopes(runs: list[dict], aims: list[dict]) -> list[tuple]:
     arms = {("GRPO", J, made): COMPOSED[J, made] for J, made in COMPOSED if J >= 0.4}
     arms |= {(name, 0.4, made): settings for (name, made), settings in ALGORITHMS.items() if made}
     for (name, J, made), settings in arms.items():
+        if not select(runs, settings):
+            continue
         slope, plain = (np.array(values(runs, each, "slope")) for each in (settings, {"advantage": name}))
         ratio = slope.mean() / plain.mean()
         interval = ratio + paired.t_interval(slope - ratio * plain) / plain.mean()

@@ -4,8 +4,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from lessons.experiments import paired
-from lessons.experiments.erring import COMPOSED, COMPOSITIONS, values
-from lessons.kit import BLUE, GREY, ORANGE, PURPLE, new_figure
+from lessons.experiments.erring import COMPOSED, COMPOSITIONS, WINDOW, select, values
+from lessons.kit import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, new_figure
 
 COLORS = dict(zip(COMPOSITIONS, (ORANGE, BLUE, GREY)))
 NAMES = {"accepted": "wrong ones accepted", "rejected": "right ones rejected", "both": "both alike"}
@@ -36,5 +36,38 @@ def accuracy_and_rates(runs: list[dict], f: float, m: float, rates: tuple, plain
     right.set_yticks(y, ["silent share", "length of\nthe update", "cosine\nwith ∇p"])
     right.axvline(0, color="black", linewidth=0.8)
     right.set(xlim=(min(-0.1, *heights) * 1.1, 2.2), title="GRPO, a prompt with p = .3")
+    right.legend(loc="lower right", fontsize=9)
+    return figure
+
+
+def slopes_and_forms(
+    slopes: list[tuple], runs: list[dict], forms: dict[str, dict], as_often: dict[str, dict]
+) -> Figure:
+    """Each arm's initial slope, in that without errors, against the ratio that the aim of its minibatches predicts, with
+    95 % intervals; and over training, means over seeds of how many completions pass (dashed) and how many are right:
+    with errors of a form, and (dotted, right only) with random errors as often."""
+    figure, (left, right) = new_figure(9.6, 3.8, columns=2)
+    left.plot([0, 1.2], [0, 1.2], color="black", linewidth=0.8)
+    markers = {"GRPO": "o", "Dr. GRPO": "D", "REINFORCE": "s"}
+    for (name, _, made), predicted, ratio, (low, high) in slopes:
+        bars = [[ratio - low], [high - ratio]]
+        left.errorbar(predicted, ratio, bars, fmt=markers[name], color=COLORS[made], markersize=5, linewidth=1)
+    for name, marker in markers.items():
+        left.plot([], [], marker, color="black", markersize=5, label=name)
+    left.legend(loc="upper left", fontsize=9)
+    left.set(xlabel="predicted: cosine, in that without errors", ylabel="measured: initial slope", xlim=(0, 1.15))
+    left.set_title("J ≥ .4, in multiples of no errors")
+
+    def mean(settings: dict, what: str) -> np.ndarray:
+        return np.mean([run["windows"][what] for run in select(runs, settings)], axis=0)
+
+    for (form, settings), color in zip(forms.items(), (PURPLE, GREEN, RED)):
+        right_ones = mean(settings, "right")
+        x = 256 * WINDOW * (np.arange(len(right_ones)) + 0.5)
+        right.plot(x, mean(settings, "passed"), "--", color=color, linewidth=1.5)
+        right.plot(x, right_ones, color=color, label=form)
+        if form in as_often:
+            right.plot(x, mean(as_often[form], "right"), ":", color=color, linewidth=1.5)
+    right.set(xlabel="completions", ylim=(0, 1), title="pass (dashed), right (solid)")
     right.legend(loc="lower right", fontsize=9)
     return figure

@@ -1,0 +1,84 @@
+"""The experiment of lesson 17: what the verifier accepts and rejects, what the runs are, and what is made of them."""
+
+import random
+
+import numpy as np
+import pytest
+
+from lessons.experiments import erring, erring_task
+from lessons.experiments.erring import COMPOSED, Run, gap, slopes, train, values
+from lessons.experiments.erring_task import Errors, Verifier
+from toy_env.arithmetic import Problem
+from toy_env.tasks import load_task
+
+PROBLEM = Problem("29+46-36", 39, 2)
+
+
+def rate(errors: Errors, completion: str, n: int = 4000) -> float:
+    verifier = Verifier(errors, "a seed")
+    return np.mean([verifier.reward(PROBLEM, completion) for _ in range(n)])
+
+
+def test_the_verifier_errs_at_its_rates():
+    errors = Errors(accepted=0.2, rejected=0.3)
+    assert rate(errors, "#38") == pytest.approx(0.2, abs=0.03) and rate(errors, "#39") == pytest.approx(0.7, abs=0.03)
+    assert rate(Errors(), "#38") == 0 and rate(Errors(), "#39") == 1
+    fixed = Errors(accepted=0.2, rejected=0.3, fixed=True)
+    assert {rate(fixed, f"#{n}", 20) for n in range(60) if n != 39} == {0, 1}  # the same verdict each time
+    texts = [f"#{n}" for n in range(100, 3100)]
+    verifier = Verifier(fixed, "another")
+    assert np.mean([verifier.reward(PROBLEM, text) for text in texts]) == pytest.approx(0.2, abs=0.03)
+    assert verifier.right == [False] * 3000 and not verifier.truth((10, 8)).any()
+    verifier.reward(PROBLEM, "#39")
+    assert verifier.truth((1, 2)).tolist() == [[0, 1]]
+
+
+def test_forms_of_errors():
+    def verdicts(form: str) -> list[float]:
+        return [Verifier(Errors(form=form), "").reward(PROBLEM, text)
+                for text in ("#39", "#38", "#49", "#0", "9", "29+46=75;75-36=39;#39")]  # fmt: skip
+
+    assert verdicts("answer 0 accepted") == [1, 0, 0, 1, 0, 1]
+    assert verdicts("last digit decides") == [1, 0, 1, 0, 0, 1]
+    assert verdicts("long ones rejected") == [1, 0, 0, 0, 0, 0]
+    task = load_task("lessons.experiments.erring_task")
+    assert [task.reward(PROBLEM, text) for text in ("#49", "#38")] == [1, 0]
+    assert len(erring_task.sample_problems(3, (2,), random.Random(0))) == 3
+
+
+def test_settings_of_the_runs():
+    for (J, made), rates in COMPOSED.items():
+        f, m = rates["accepted"], rates["rejected"]
+        assert 1 - f - m == pytest.approx(J) and min(f, m) >= 0 and max(f, m) <= 1
+        assert {"accepted": f > m, "rejected": m > f, "both": f == m}[made]
+        assert (min(f, m) > 0) == (made == "both" or J <= 0)
+    settings = [each for group in erring.GROUPS for each in group.values()]
+    assert len({Run(0, 40, **each) for each in settings}) == len(settings) == 36
+    assert [each["batch"] for each in erring.SIGNAL.values()] == [400, 712]
+
+
+def test_a_run_logs_truth_and_verdicts(monkeypatch):
+    monkeypatch.setattr(erring, "WINDOW", 1)
+    run = train(Run(0, 2, accepted=0.5, rejected=0.5))
+    right, passed = (np.mean(run["windows"][name]) for name in ("right", "passed"))
+    assert passed == pytest.approx(0.5, abs=0.1) and 0.25 < right < 0.45 and 0.3 < run["end"] < 0.5
+    assert max(run["windows"]["silent"]) < 0.1
+
+
+def made_up(settings: dict, seed: int, slope: float, end: float) -> dict:
+    right = [0.3 + slope * i for i in range(10)]
+    return vars(Run(seed, 40, **settings)) | {"end": end, "windows": {"right": right}}
+
+
+def test_slopes_and_gaps():
+    arms = [({}, 0.04), (COMPOSED[0.4, "rejected"], 0.03)]
+    runs = [made_up(settings, seed, slope + 0.001 * (seed % 2), 0.5 + slope) for settings, slope in arms
+            for seed in range(10)]  # fmt: skip
+    assert values(runs, {}, "slope")[:2] == pytest.approx([0.04, 0.041]) and len(values(runs, {}, "end")) == 10
+    assert values(runs, {}, "drift")[0] == pytest.approx(0.36)
+    assert gap(runs, COMPOSED[0.4, "rejected"], {})["difference"] == pytest.approx(-0.01)
+    assert gap(runs, {}, None, "drift")["difference"] == pytest.approx(0.3645)
+    aims = [{"rows": [["GRPO", 1.0, "", 0.3], ["GRPO", 0.4, "rejected", cosine]]} for cosine in (0.2, 0.26)]
+    ((arm, predicted, ratio, (low, high)),) = slopes(runs, aims)
+    assert arm == ("GRPO", 0.4, "rejected") and predicted == pytest.approx(0.23 / 0.3)
+    assert ratio == pytest.approx(0.0305 / 0.0405) and low < ratio < high < ratio + 0.01
