@@ -40,12 +40,10 @@ def accuracy_and_rates(runs: list[dict], f: float, m: float, rates: tuple, plain
     return figure
 
 
-def slopes_and_forms(
-    slopes: list[tuple], runs: list[dict], forms: dict[str, dict], as_often: dict[str, dict]
-) -> Figure:
-    """Each arm's initial slope, in that without errors, against the ratio that the aim of its minibatches predicts, with
-    95 % intervals; and over training, means over seeds of how many completions pass (dashed) and how many are right:
-    with errors of a form, and (dotted, right only) with random errors as often."""
+def slopes_and_forms(slopes: list[tuple], runs: list[dict], forms: dict[str, dict], as_often: dict[str, dict]):
+    """Each arm's initial slope, in that without errors, against the ratio that the aim of its minibatches predicts,
+    with 95 % intervals; and over training, means over seeds of how many completions pass (dashed) and how many are
+    right: with errors of a form, and (dotted, right only) with random errors as often."""
     figure, (left, right) = new_figure(9.6, 3.8, columns=2)
     left.plot([0, 1.2], [0, 1.2], color="black", linewidth=0.8)
     markers = {"GRPO": "o", "Dr. GRPO": "D", "REINFORCE": "s"}
