@@ -6,14 +6,7 @@
 
 Before the runs the aim of a minibatch is measured, the cosine of its gradient with that of the true accuracy, at the
 base model, for every rate of errors. Every run is `learning.learn` with the losses of the scripts and no KL, in batches
-of 256 completions. Six groups of runs:
-
-composition   GRPO at J = 1 - accepted - rejected of 1 to -.2, made of acceptances, of rejections, and of both
-algorithms    the same for Dr. GRPO and REINFORCE (A = R) at J = .4
-fixed         verdicts that are always the same for the same completion of the same problem
-forms         errors that follow the text, and random errors at the rate that these have at the base model
-signal        batches of 256 / J^2 completions
-clip          random verdicts (J = 0), 16 updates a batch, with GRPO's clip, clip-higher, and no clip
+of 256 completions unless the settings of its group, below, say otherwise.
 """
 
 from toy_env import Diverged, take_over_ctrl_c
@@ -30,7 +23,7 @@ import numpy as np
 import torch
 
 from algorithms import dr_grpo, grpo
-from lessons.experiments import paired
+from lessons.experiments import erring_task, paired
 from lessons.experiments.erring_task import Errors, Verifier
 from lessons.experiments.estimators import collect, scores, true_gradient
 from lessons.experiments.grid import Grid, GridConfig, change, markdown, rounded
@@ -44,7 +37,6 @@ RESULTS, AIMS = Path(__file__).parent / "erring.json", Path(__file__).parent / "
 JS = (0.8, 0.6, 0.4, 0.2, 0.0, -0.2)
 WINDOW, FIRST = 4, 4  # batches of a window; windows of the initial slope
 COMPOSITIONS = ("accepted", "rejected", "both")  # what 1 - J is made of: for J < .2 mostly
-FORM_RATES = {"last digit decides": (0.47, 0.0), "long ones rejected": (0.0, 0.23), "answer 0 accepted": (0.03, 0.0)}
 ADVANTAGES = {
     "GRPO": lambda R: grpo.compute_advantages(rewards=torch.from_numpy(R)).numpy(),
     "Dr. GRPO": lambda R: R - R.mean(axis=1, keepdims=True),
@@ -90,12 +82,16 @@ def errors(J: float, composition: str) -> dict[str, float]:
     return dict(zip(("accepted", "rejected"), (round(rate, 3) for rate in rates[composition])))
 
 
+# Groups of runs, by what they are about: the settings of Run.
 COMPOSED = {(J, made): errors(J, made) for J in JS for made in COMPOSITIONS}
 ALGORITHMS = {(name, made): {"advantage": name, **(errors(0.4, made) if made else {})}
               for name in ("Dr. GRPO", "REINFORCE") for made in ("", "accepted", "rejected")}  # fmt: skip
-FIXED = {J: {**errors(J, "both"), "fixed": True} for J in (0.6, 0.2)}
-FORMS = {name: {"form": name} for name in FORM_RATES}
-AS_OFTEN = {name: dict(zip(("accepted", "rejected"), rates)) for name, rates in FORM_RATES.items() if max(rates) > 0.1}
+FIXED = {J: {**errors(J, "both"), "fixed": True} for J in (0.6, 0.2)}  # not drawn anew for the same completion
+FORMS = {name: {"form": name} for name in erring_task.FORMS}
+AS_OFTEN = {  # random errors at the rates that two of these have at the base model
+    "last digit decides": {"accepted": 0.47, "rejected": 0.0},
+    "long ones rejected": {"accepted": 0.0, "rejected": 0.23},
+}
 SIGNAL = {J: {**errors(J, "both"), "batch": 8 * round(32 / J**2)} for J in (0.8, 0.6)}
 RANDOM = {name: {**errors(0.0, "both"), "clip": name, "minibatches": 16} for name in CLIPS}
 GROUPS = (COMPOSED, ALGORITHMS, FIXED, FORMS, AS_OFTEN, SIGNAL, RANDOM)
@@ -179,34 +175,26 @@ def aim(measured: Aim) -> dict:
 
 def select(runs: list[dict], settings: dict) -> list[dict]:
     """The runs with these settings, by seed; settings that are not given are the defaults of `Run`."""
-    free = ("seed", "steps")
-    wanted = {field.name: field.default for field in fields(Run) if field.name not in free} | settings
+    wanted = {field.name: field.default for field in fields(Run) if field.name not in ("seed", "steps")} | settings
     return sorted((run for run in runs if wanted.items() <= run.items()), key=lambda run: run["seed"])
 
 
 def values(runs: list[dict], settings: dict, what: str) -> list[float]:
     """Of each seed: the accuracy at the "end", its "slope" over the first windows (by least squares), its "drift" from
     the first window to the last, or the last window of right, passed, length, silent or entropy."""
-    chosen = select(runs, settings)
-    if what == "end":
-        return [run["end"] for run in chosen]
-    if what == "slope":
-        return [float(np.polyfit(range(FIRST), run["windows"]["right"][:FIRST], 1)[0]) for run in chosen]
-    if what == "drift":
-        return [run["windows"]["right"][-1] - run["windows"]["right"][0] for run in chosen]
-    return [run["windows"][what][-1] for run in chosen]
-
-
-def cosines(aims: list[dict]) -> dict[tuple, float]:
-    """The mean cosine of (algorithm, J, composition) over the measurements."""
-    keys = [tuple(row[:3]) for row in aims[0]["rows"]]
-    return dict(zip(keys, np.mean([[row[3] for row in measured["rows"]] for measured in aims], axis=0).tolist()))
+    measures = {
+        "end": lambda run: run["end"],
+        "slope": lambda run: float(np.polyfit(range(FIRST), run["windows"]["right"][:FIRST], 1)[0]),
+        "drift": lambda run: run["windows"]["right"][-1] - run["windows"]["right"][0],
+    }
+    return [measures.get(what, lambda run: run["windows"][what][-1])(run) for run in select(runs, settings)]
 
 
 def slopes(runs: list[dict], aims: list[dict]) -> list[tuple]:
     """For the arms with J of .4 and more (algorithm, J, composition): the ratio of their initial slope to that without
     errors, as their aim predicts it, as it was, and its 95 % interval (to first order, that of a ratio of means)."""
-    cosine, table = cosines(aims), []
+    means = np.mean([[row[3] for row in measured["rows"]] for measured in aims], axis=0)
+    cosine, table = {tuple(row[:3]): mean for row, mean in zip(aims[0]["rows"], means)}, []
     arms = {("GRPO", J, made): COMPOSED[J, made] for J, made in COMPOSED if J >= 0.4}
     arms |= {(name, 0.4, made): settings for (name, made), settings in ALGORITHMS.items() if made}
     for (name, J, made), settings in arms.items():

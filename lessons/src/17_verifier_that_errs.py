@@ -155,6 +155,7 @@ show(slopes_and_forms(table, runs, erring.FORMS, erring.AS_OFTEN))
 # At $J = 0$ nothing can be learnt. The first update after sampling has the mean 0; later ones meet the clip. Here is the mean update of GRPO's
 # loss over all answers and verdicts, for a policy that has become flatter since it sampled, and for one that has become sharper:
 
+
 # %%
 def mean_update(moved):
     """The mean gradient of the objective over answers that `pi` sampled and advantages of 1 and -1, in the logits (6,)."""
@@ -175,7 +176,9 @@ def entropy(policy):
 for power in (0.5, 1.0, 2.0):  # flatter than pi, pi, sharper
     moved = (pi.log() * power).softmax(dim=0)
     after = (moved.log() + mean_update(moved)).softmax(dim=0)
-    print(f"entropy when sampled {entropy(pi):.3f}, now {entropy(moved):.3f}, after the mean update {entropy(after):.3f}")
+    print(
+        f"entropy when sampled {entropy(pi):.3f}, now {entropy(moved):.3f}, after the mean update {entropy(after):.3f}"
+    )
 
 # %% [text]
 # The clip stops pushes that lead further away and lets those pass that lead back: under random verdicts it is a force towards the policy that
