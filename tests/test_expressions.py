@@ -136,5 +136,5 @@ def test_a_task_is_a_module(my_tasks):
     ):
         with pytest.raises(error, match=message):
             tasks.load_task(name)
-    with pytest.raises(UsageError, match="no base model for the task 'json'; give one with --model"):
+    with pytest.raises(UsageError, match="no base model for the task 'json'; --model takes toy_env"):
         tasks.base_model(json)

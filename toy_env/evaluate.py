@@ -145,8 +145,11 @@ def held_out_report(
         return report | {name: float(values[at].mean()) for name, values in means.items()}
 
     def shown(row: int) -> dict:
-        verdict = "right" if sampled.correct[row, 0] else f"wrong, {chosen[row].answer} expected"
-        return {"prompt": chosen[row].prompt, "completion": sampled.texts[row][0], "verdict": verdict}
+        problem = chosen[row]
+        only_one = task.reward(problem, f"#{problem.answer}") == 1  # else many completions are right
+        wrong = f"wrong, {problem.answer} expected" if only_one else "wrong"
+        verdict = "right" if sampled.correct[row, 0] else wrong
+        return {"prompt": problem.prompt, "completion": sampled.texts[row][0], "verdict": verdict}
 
     levels = levels or task.LEVELS
     results = {"problems": len(chosen), "samples": sampling["samples"], "temperature": sampling["temperature"]}

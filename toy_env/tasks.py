@@ -33,5 +33,6 @@ def base_model(task: ModuleType) -> str:
     """The folder of the base model that comes with a task. Raises UsageError if there is none."""
     name = task.__name__.removeprefix("toy_env.")
     if name not in TASKS:
-        raise UsageError(f"there is no base model for the task {name!r}; give one with --model")
+        ours = "toy_env/base_model (arithmetic) and toy_env/base_expressions"
+        raise UsageError(f"there is no base model for the task {name!r}; --model takes {ours}, or a model of the hub")
     return str(Path(__file__).parent / ("base_model" if name == "arithmetic" else f"base_{name}"))

@@ -1,6 +1,6 @@
 """Arithmetic with a verifier that errs, for lesson 17 and its experiment, erring.py.
 
-    python algorithms/grpo.py --task lessons.experiments.erring_task --model base
+    python algorithms/grpo.py --task lessons.experiments.erring_task --model toy_env/base_model
 
 There the verifier looks only at the last digit. The accuracy that the script prints is the one that the verifier sees.
 """
