@@ -11,7 +11,7 @@ import pytest
 from conftest import takes_linear_time
 
 from algorithms import grpo
-from toy_env import UsageError, expressions, tasks
+from toy_env import UsageError, arithmetic, expressions, tasks
 from toy_env.expressions import Problem, extract_answer, held_out_problems, reward, sample_problems
 from toy_env.model import BASE_MODEL
 
@@ -109,14 +109,15 @@ def test_the_task_in_the_readme_runs(my_tasks, tmp_path, train):
     """Through grpo.py, as a module of the reader's own, with the base of arithmetic for a model."""
     text = (Path(expressions.__file__).parent / "README.md").read_text("utf-8")
     code = text.split("<!-- task -->\n```python\n")[1].split("```\n<!-- /task -->")[0]
-    (my_tasks / "backwards.py").write_text(code, "utf-8")
-    task = tasks.load_task("my_tasks.backwards")
-    held_out = {problem.prompt for problem in task.held_out_problems(9)}
-    assert task.MOST_HELD_OUT.keys() == {2, 3} and len(held_out) == 18
-    assert not held_out & {problem.prompt for problem in task.sample_problems(500, (), random.Random(0))}
-    assert [task.reward(task.Problem("39?", "93", 2), text) for text in ("#93", "#39", "93", "#93 ")] == [1, 0, 0, 0]
-    train(grpo, task="my_tasks.backwards", model=str(BASE_MODEL), max_new_tokens=8)
-    assert json.loads((tmp_path / "run/results.json").read_text("utf-8"))["before"]["problems"] == 2
+    (my_tasks / "rounded.py").write_text(code, "utf-8")
+    task = tasks.load_task("my_tasks.rounded")
+    held_out = {problem.prompt: problem for problem in task.held_out_problems(9)}
+    assert len(held_out) == 36 and {problem.answer % 10 for problem in held_out.values()} == {0}
+    assert not held_out.keys() & {problem.prompt for problem in task.sample_problems(500, (), random.Random(0))}
+    problem = task.rounded(arithmetic.Problem("29+46-40", 35, 2))
+    assert [task.reward(problem, text) for text in ("#40", "#35", "40", "29+46=75;75-40=35;#40")] == [1, 0, 0, 1]
+    train(grpo, task="my_tasks.rounded", model=str(BASE_MODEL), max_new_tokens=8)
+    assert json.loads((tmp_path / "run/results.json").read_text("utf-8"))["before"]["problems"] == 4
 
 
 def test_a_task_is_a_module(my_tasks):
