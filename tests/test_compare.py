@@ -493,10 +493,17 @@ def test_the_pages_say_in_words_what_the_numbers_say():
     whole, shorter, longer = (of("pieces", arm, "update_norm") for arm in (grpo, sigma, length))
     assert f"{1 - shorter / whole:.0%} shorter without ÷ σ, {longer / whole - 1:.0%} longer with the constant" in page
 
-    _, _, higher, soft, token_level, dynamic = results["ablation"]["arms"]
+    (_, _, higher, soft, token_level, dynamic), (_, slower) = (results[n]["arms"] for n in ("ablation", "movement"))
     end = f"{short(of('ablation', dynamic, 'final'))} at {of('ablation', dynamic, 'completions'):,.0f}."
     assert f"correction**, {points('ablation', dynamic, token_level, 1)} points; it goes on to {end}" in page
     assert different("ablation") == {dynamic}
+    moved = [
+        of(*arm, "update_norm") for arm in (("ablation", dynamic), ("ablation", token_level), ("movement", slower))
+    ]
+    assert (
+        f"updates are {moved[0] / moved[1] - 1:.0%} longer, but that is not why: where they are not, it gains " in page
+    )
+    assert f"it gains {points('movement', slower, token_level, 1)}. The soft" in page and moved[2] < moved[1]
     cut, wrong = ([of("ablation", arm, n) for arm in (soft, higher)] for n in ("truncated", "length_wrong"))
     assert f"{cut[0]:.0%} of completions are cut and not {cut[1]:.0%}, and" in page
     assert f"wrong ones end at {wrong[0]:.0f} tokens and not {wrong[1]:.0f}." in page
