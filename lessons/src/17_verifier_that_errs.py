@@ -94,7 +94,7 @@ def draw(f, m):
 knob(draw, f=(0.0, 0.9, 0.1, 0.3), m=(0.0, 0.9, 0.1, 0.3))
 
 # %% [fold]
-table = erring.slopes(runs, aims)
+NONE, table = erring.NO_ERRORS, erring.slopes(runs, aims)
 ratio = {arm: measured for arm, _, measured, _ in table}
 within = sum(low <= predicted <= high for _, predicted, _, (low, high) in table)
 
@@ -110,8 +110,8 @@ def mean(settings, what="end"):
 
 ends = {J: {made: np.mean(erring.values(runs, erring.COMPOSED[J, made], "end")) for made in erring.COMPOSITIONS}
         for J in erring.JS}  # fmt: skip
-start = short(np.mean([run["windows"]["right"][0] for run in erring.select(runs, {})]), 2)
-down = -100 * (min(ends[0.4].values()) - np.mean(erring.values(runs, {}, "end")))
+start = short(np.mean([run["windows"]["right"][0] for run in erring.select(runs, NONE)]), 2)
+down = -100 * (min(ends[0.4].values()) - np.mean(erring.values(runs, NONE, "end")))
 outcomes = [row.split(" | ")[1] for row in erring.verdicts(runs, aims).splitlines()[2:]]
 held = sum(outcome.startswith("held") for outcome in outcomes)
 GRPO_4, DR_4, REINFORCE_4 = ({made: ratio[name, 0.4, made] for made in ("accepted", "rejected")}
@@ -128,10 +128,10 @@ GRPO_4, DR_4, REINFORCE_4 = ({made: ratio[name, 0.4, made] for made in ("accepte
 #
 # AdamW takes the gradient's length out. So we predicted each arm's slope before any run from one number, the cosine of a minibatch with the true
 # gradient at the base model: {=within} of {=len(table)} intervals hold it (below, left). Where noise dominates, the cosine grows with $J$ and the square root of
-# the number of completions: it takes $1/J^2$ times as many. With such batches $J = .8$ and $.6$ end {=points(erring.SIGNAL[0.8], {})} and {=points(erring.SIGNAL[0.6], {})} points from no errors.
+# the number of completions: it takes $1/J^2$ times as many. With such batches $J = .8$ and $.6$ end {=points(erring.SIGNAL[0.8], NONE)} and {=points(erring.SIGNAL[0.6], NONE)} points from no errors.
 #
 # **"Harmless" is a matter of when one looks.** After 10,240 completions all arms with $J \ge .4$ are within {=down:.1f} points of no errors, and at
-# $J = .2$ rejections still cost only {=100 * (np.mean(erring.values(runs, {}, "end")) - ends[0.2]["rejected"]):.1f}, acceptances {=100 * (np.mean(erring.values(runs, {}, "end")) - ends[0.2]["accepted"]):.1f}. Dr. GRPO keeps {=DR_4["rejected"]:.0%} and {=DR_4["accepted"]:.0%} of its slope at $J = .4$, REINFORCE {=REINFORCE_4["rejected"]:.0%} and {=REINFORCE_4["accepted"]:.0%}: without a
+# $J = .2$ rejections still cost only {=100 * (np.mean(erring.values(runs, NONE, "end")) - ends[0.2]["rejected"]):.1f}, acceptances {=100 * (np.mean(erring.values(runs, NONE, "end")) - ends[0.2]["accepted"]):.1f}. Dr. GRPO keeps {=DR_4["rejected"]:.0%} and {=DR_4["accepted"]:.0%} of its slope at $J = .4$, REINFORCE {=REINFORCE_4["rejected"]:.0%} and {=REINFORCE_4["accepted"]:.0%}: without a
 # baseline every accepted completion is pushed up. Errors that are fixed for each completion cost more than fresh ones, {=points(erring.FIXED[0.6], erring.COMPOSED[0.6, "both"])} points at $J = .6$ and
 # {=points(erring.FIXED[0.2], erring.COMPOSED[0.2, "both"])} at $.2$: in a group the same text then always gets the same verdict.
 #
@@ -147,8 +147,8 @@ show(slopes_and_forms(table, runs, erring.FORMS, erring.AS_OFTEN))
 # *Right: dotted, the right ones with random errors as often as the form's are at the base model.*
 #
 # {=mean(erring.FORMS["last digit decides"], "passed")} of the completions pass at the end where the last digit decides, and {=mean(erring.FORMS["last digit decides"], "right")} are right: {=points(erring.FORMS["last digit decides"], erring.AS_OFTEN["last digit decides"])} points from random errors as often. Where long completions are
-# rejected, the model stops working problems out ({=mean(erring.FORMS["long ones rejected"], "length")} tokens, not {=mean({}, "length")}): {=points(erring.FORMS["long ones rejected"], erring.AS_OFTEN["long ones rejected"])} points. The rare 0 is not found in 40 batches
-# ({=points(erring.FORMS["answer 0 accepted"], {})}). The reward shows none of this: it rises in all three. A form is learnt if the policy already writes it, and costs what it displaces.
+# rejected, the model stops working problems out ({=mean(erring.FORMS["long ones rejected"], "length")} tokens, not {=mean(NONE, "length")}): {=points(erring.FORMS["long ones rejected"], erring.AS_OFTEN["long ones rejected"])} points. The rare 0 is not found in 40 batches
+# ({=points(erring.FORMS["answer 0 accepted"], NONE)}). The reward shows none of this: it rises in all three. A form is learnt if the policy already writes it, and costs what it displaces.
 #
 # ## A coin as the verifier
 #
@@ -190,7 +190,7 @@ for power in (0.5, 1.0, 2.0):  # flatter than pi, pi, sharper
 # | paper | claim | here |
 # |---|---|---|
 # | [2601.04411](https://arxiv.org/abs/2601.04411) | $J$ alone decides; for $J>0$ noise rescales time | the sign: yes. The time: no, at one $J$ by a factor of {=GRPO_4["rejected"] / GRPO_4["accepted"]:.1f} |
-# | [2604.07666](https://arxiv.org/abs/2604.07666) | 15 % of both kinds cost under 2 points at the peak; prefer precision | 10 % and 20 %: {=points(erring.COMPOSED[0.8, "both"], {})}, {=points(erring.COMPOSED[0.6, "both"], {})} at the end. Precision is $f$ |
+# | [2604.07666](https://arxiv.org/abs/2604.07666) | 15 % of both kinds cost under 2 points at the peak; prefer precision | 10 % and 20 %: {=points(erring.COMPOSED[0.8, "both"], NONE)}, {=points(erring.COMPOSED[0.6, "both"], NONE)} at the end. Precision is $f$ |
 # | [2605.02909](https://arxiv.org/abs/2605.02909) | systematic rejections are like random ones; systematic acceptances lead to plateaus or collapse | acceptances: yes, if found. Rejections of the form that solves the problem: no |
 # | [2603.16140](https://arxiv.org/abs/2603.16140) | wrong labels cost 8 to 10 % | not tested: a wrong label rejects all right completions of its prompt |
 # | [2509.26114](https://arxiv.org/abs/2509.26114), [2512.16912](https://arxiv.org/abs/2512.16912) | under random rewards the clip lowers entropy | WRITE |
