@@ -136,7 +136,7 @@ knob(lambda run: draw(runs[unknown[run - 1]]), run=(1, 6, 1, 1))
 for name in unknown:
     likeness, best = signs.diagnosis(runs[name], band, results["signatures"])[0]
     print(f"run {unknown.index(name) + 1} looks like {best} ({likeness:.2f} of 1)")
-bugs = [name for name, patch in signs.patches().items() if "Mending" in patch]
+bugs = [name for name, patch in signs.patches().items() if "Fix" in patch]
 shown = [name for name in bugs if patches[name]["signs"]]
 hidden = [name for name in bugs if name not in shown]
 named = sum(patches[name]["taken for"].count(name) for name in shown)
