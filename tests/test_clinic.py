@@ -13,13 +13,13 @@ from lessons.experiments.grid import into_page
 from toy_env import RunFailed, UsageError
 
 PATCHES = signs.patches()
-BUGS = {name for name, patch in PATCHES.items() if "Mending" in patch}
+BUGS = {name for name, patch in PATCHES.items() if "Fix" in patch}
 
 
 @pytest.mark.parametrize("name", PATCHES)
 def test_a_patch_has_its_header_and_applies_to_the_tree(name, tmp_path):
     patch = PATCHES[name]
-    fields = {"Symptom", "Threads", "Mathematics", "Mending"} if name in BUGS else {"Alarm", "Harmless"}
+    fields = {"Symptom", "Threads", "Mathematics", "Fix"} if name in BUGS else {"Alarm", "Harmless"}
     assert patch.keys() == fields | {"patch"} and all(patch.values())
     if name in BUGS:
         assert all(re.fullmatch(r"[\w-]+/[\w.-]+#\d+", thread) for thread in patch["Threads"].split(", "))

@@ -78,9 +78,9 @@ def in_the_band(run: np.ndarray, settings: dict) -> None:
     alike = signs.diagnosis(run, results["band"], results["signatures"])[:3]
     for likeness, name in alike:
         print(f"looks like lessons/clinic/{name}.diff ({likeness:.2f} of 1)")
-        print("   ", patches[name].get("Mending", "Harmless."))
+        print("   ", patches[name].get("Fix", "Harmless."))
     if not alike:
-        hidden = [name for name in patches if "Mending" in patches[name] and not results["patches"][name]["signs"]]
+        hidden = [name for name in patches if "Fix" in patches[name] and not results["patches"][name]["signs"]]
         print("looks like no bug that a metric shows; bugs that none shows:", ", ".join(hidden))
 
 

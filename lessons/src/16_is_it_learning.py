@@ -1,21 +1,21 @@
 # %% [markdown] 30 minutes
 # # 16 · Is it learning?
 #
-# A run that is broken does not stop. It draws curves, and most of them look reasonable. **Claim: which curves leave the band of healthy
-# runs, and when, names most faults; some faults no curve shows.** [The clinic](clinic/README.md) has 21 published bugs,
+# A broken run does not stop. It draws curves, and most of them look reasonable. **Claim: most faults can be named from which curves leave
+# the band of healthy runs, and when; some show in no curve.** [The clinic](clinic/README.md) has 21 published bugs,
 # each a patch of a few lines, and seven harmless changes that look like bugs. All were run for 60 steps with GRPO (group relative policy
 # optimization) at the defaults of `grpo.py`, so here the truth is known.
 #
 # | word | meaning |
 # |---|---|
-# | curve | a metric of the run, as its mean over five steps; of metrics that grow by factors the logarithm |
-# | band | the mean of ten healthy runs that differ in their seed, plus and minus four standard deviations |
-# | sign | a curve that is outside the band, on one side, for three steps |
+# | curve | a metric's mean over five steps; of its logarithm, if the metric changes by powers of ten |
+# | band | the mean of ten healthy runs with different seeds, plus and minus four standard deviations |
+# | sign | a curve outside the band, on one side, for three steps: it *leaves the band* |
 # | silent | of a group: all its completions are right, or all wrong, so its advantages are 0 |
 # | ratio | a token's probability under the policy now, over that when it was sampled |
-# | `mismatch` | how far sampler and trainer differ in a token's log-probability before the first update of a step |
+# | `mismatch` | how far sampler and trainer differ in a token's log-probability before a step's first update |
 #
-# Here is a run whose learning rate is a thirtieth of the usual one, in the band:
+# Here is a run with a thirtieth of the usual learning rate, against the band ([all metrics](../toy_env/README.md#glossary-of-metrics)):
 
 # %%
 from math import erfc
@@ -43,20 +43,20 @@ for name, (step, side) in list(first.items())[:6]:
     print(f"{name:16} leaves the band at step {step:2}, {'above' if side > 0 else 'below'}")
 
 # %% [text]
-# *Grey: the band. Blue: the run.* The reward leaves it at step {=first["reward"][0]}. `update_norm` and `kl` have left it in the first step:
-# **the metrics of the update show a fault before those of the samples**, because samples change only after updates have.
+# *Grey: the band. Blue: the run.* The reward leaves it at step {=first["reward"][0]}, `update_norm` and `kl` in the first step:
+# **a fault of the update shows in the update's metrics before it shows in the samples**.
 #
 # ## In which order to look
 #
 # 1. *What is sampled*: the reward, cut completions, the share of silent groups in the **first** step, when nothing has been learnt yet.
 # 2. *What is scored*: `mismatch` in the first step. Sampler and trainer have the same weights there, so it is rounding or a bug.
 # 3. *What is moved*: `grad_norm`, `update_norm`, the ratio, the KL. Is there a gradient, do weights follow it, does the policy follow them?
-# 4. Only then the reward. It says that something is wrong, hardly ever what.
+# 4. Only then the reward. It says that something is wrong, rarely what.
 #
 # ## Why four standard deviations?
 #
 # We look at 20 metrics and 60 steps. A curve is a mean over five steps, so that is about 20 · 12 looks at one run. If curves were normal
-# and the band exact, how many would be outside, in a healthy run?
+# and the band exact, how many of them would be outside in a healthy run?
 
 # %%
 for width in (2, 3, 4):
@@ -64,12 +64,12 @@ for width in (2, 3, 4):
 healthy, alarms = len(patches[""]["taken for"]), patches[""]["outside"]
 
 # %% [text]
-# With two, about eleven. The band of ten runs is not exact and curves are not normal, so it was tried: of the 20 metrics of
+# With two, about eleven. A band of ten runs is not exact and curves are not normal, so we tried it: of the 20 metrics of
 # {=healthy} further healthy runs, a share of {=alarms:.3f} leaves the band.
 #
 # ## Six runs
 #
-# Move the slider. Each run is one of these ten:
+# Move the slider. Each run has one of these ten changes:
 #
 # | candidate | what was changed |
 # |---|---|
@@ -93,8 +93,8 @@ knob(lambda run: draw(runs[unknown[run - 1]]), run=(1, 6, 1, 1))
 # %% [markdown]
 # <details><summary>Run 1</summary>
 #
-# `stale_sampler`. In the first step everything is as it should be; then `mismatch` rises. The policy moves (`update_norm`) and the
-# samples do not change: the reward is flat because they come from another model.
+# `stale_sampler`. In the first step everything is as it should be; then `mismatch` rises. The policy moves (`update_norm`) but the
+# samples do not change: they come from another model, so the reward is flat.
 #
 # </details>
 # <details><summary>Run 2</summary>
@@ -106,7 +106,7 @@ knob(lambda run: draw(runs[unknown[run - 1]]), run=(1, 6, 1, 1))
 # <details><summary>Run 3</summary>
 #
 # `eos_masked`. `length` is one token short from the first step, because it counts the tokens under the mask. Nearly everything else
-# looks healthy. Exercise 1 mends it.
+# looks healthy. Exercise 1 fixes it.
 #
 # </details>
 # <details><summary>Run 4</summary>
@@ -129,14 +129,14 @@ knob(lambda run: draw(runs[unknown[run - 1]]), run=(1, 6, 1, 1))
 #
 # ## The same by computation
 #
-# `python -m lessons.clinic RUN` compares where a run is outside, metric by metric and every five steps, with the mean of each patch. To
-# test it, each seed is left out once and compared with the means of the other seeds:
+# `python -m lessons.clinic RUN` compares how far outside a run is, in each metric at every fifth step, with the mean of each patch. The
+# six likenesses are to means that include the run itself; in the count, each run is compared with the means of the other seeds:
 
 # %%
 for name in unknown:
     likeness, best = signs.diagnosis(runs[name], band, results["signatures"])[0]
     print(f"run {unknown.index(name) + 1} looks like {best} ({likeness:.2f} of 1)")
-bugs = [name for name, patch in signs.patches().items() if "Mending" in patch]
+bugs = [name for name, patch in signs.patches().items() if "Fix" in patch]
 shown = [name for name in bugs if patches[name]["signs"]]
 hidden = [name for name in bugs if name not in shown]
 named = sum(patches[name]["taken for"].count(name) for name in shown)
@@ -146,13 +146,13 @@ print(f"named right: {named} of {seeds * len(shown)}; harmless runs taken for a 
 print("no curve shows:", ", ".join(hidden))
 
 # %% [text]
-# {=named} of {=seeds * len(shown)} runs of bugs that leave the band are named right. That is a statement about this task and model, at
-# these settings; a bug that is not in the collection is named wrong or not at all.
+# {=named} of {=seeds * len(shown)} runs of bugs that leave the band are named right. That holds for this task and model at
+# these settings; a bug outside the collection is named wrong or not at all.
 #
 # ## What no curve shows
 #
-# {=len(hidden)} of {=len(bugs)} bugs do not leave the band within 60 steps: {=", ".join(hidden)}. They are found by checks, which compare
-# what must be equal. Advantages of a group must sum to 0, for example. With mean and σ over the batch they do not:
+# {=len(hidden)} of {=len(bugs)} bugs do not leave the band within 60 steps: {=", ".join(hidden)}. Checks find them, by comparing
+# what must be equal. For example, the advantages of a group must sum to 0. With mean and σ over the batch they do not:
 
 # %%
 R = (torch.rand(4, 8, generator=torch.Generator().manual_seed(0)) < torch.tensor([[0.1], [0.4], [0.6], [0.9]])).float()
@@ -166,8 +166,8 @@ assert whole_batch.sum().abs() < 1e-4 < whole_batch.sum(dim=1).abs().min()
 #
 # ## Exercises
 #
-# In both, the curves have named the fault; find it in the code by experiment: call the function on inputs so small that you know the
-# answer, change one thing at a time, and mend it.
+# In both, the curves have named the fault. Find it in the code by experiment: call the function on inputs so small that you know the
+# answer, change one thing at a time, and fix it.
 #
 # **1. Find the bug of run 3.** Which tokens are trained on? Completions are padded with the end-of-sequence token itself. Try a
 # completion that ends, one that ends at once, and one that is cut.
@@ -183,7 +183,7 @@ def completion_mask(ids, end):
 check("16.1", completion_mask)
 
 # %% [hint]
-# Stopping is an action, too. For each position, count the ends *before* it: `(ids == end).cumsum(dim=1)` counts its own as well.
+# Stopping is an action too. For each position, count the ends *before* it: `(ids == end).cumsum(dim=1)` counts its own as well.
 
 
 # %% [solution]
@@ -243,6 +243,6 @@ def completion_logps(logits, sequence, n):
 # ## To remember
 #
 # - Look at what is sampled, what is scored and what is moved, in the first steps; the reward comes last.
-# - A healthy band needs several seeds, and its width depends on how many curves you look at.
-# - Loss 0, KL 0 at the start, ratio 1 with one update and silent groups late are no bugs.
-# - Some bugs no curve shows. Checks that compare what must be equal find them in a second.
+# - A band needs several healthy seeds, and how wide it must be depends on how many curves you look at.
+# - Loss 0, KL 0 at the start, ratio 1 with one update per batch and silent groups late are not bugs.
+# - Some bugs show in no curve. Checks that compare what must be equal find them.

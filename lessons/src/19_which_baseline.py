@@ -2,12 +2,12 @@
 # # 19 · Which baseline?
 #
 # A baseline changes the noise of the gradient and not its mean ([lesson 1](01_score_function.ipynb)). GRPO subtracts the mean reward of the
-# group. **The odds of the least noisy baseline are those of a right completion times a ratio of squared score lengths.** Before training it
-# lies near 0 on one of our tasks and near 1 on the other, afterwards far below the mean reward on both; length does not tell where.
+# group. **The odds $b/(1-b)$ of the least noisy baseline are those of a right completion times a ratio of squared score norms.** Before
+# training that baseline lies near 0 on one of our tasks and near 1 on the other, afterwards far below the mean reward on both; length does not tell where.
 #
 # | symbol | meaning |
 # |---|---|
-# | $G,\ p,\ q$ | completions to one prompt; the probability that one is right; $1-p$ |
+# | $G,\ p,\ q$ | completions of one prompt; the probability that one is right; $1-p$ |
 # | $R,\ s$ | the reward of a completion, 0 or 1; its score $\nabla_\theta \log \pi_\theta(y)$ |
 # | $a_+,\ a_-$ | the mean of $\|s\|^2$ over right and over wrong completions |
 # | $b,\ b^*$ | a constant baseline for a prompt: the advantage is $R - b$; the least noisy one |
@@ -15,11 +15,11 @@
 #
 # ## The best constant
 #
-# The update $(R-b)\,s$ of one completion has the mean $\nabla p$ whatever $b$ is, so its noise differs with $b$ as its mean square does:
+# The update $(R-b)\,s$ of one completion has the mean $\nabla p$ whatever $b$ is, so its noise depends on $b$ as its mean square does:
 #
 # $$\mathbb E\,\|(R-b)\,s\|^2 = p\,(1-b)^2 a_+ + q\,b^2 a_-, \qquad \frac{b^*}{1-b^*} = \frac pq\cdot\frac{a_+}{a_-}$$
 #
-# So $b^*$ is the mean reward weighted by $\|s\|^2$ (Weaver and Tao 2001). It is $p$ only if right and wrong scores are equally long. Where
+# So $b^*$ is the mean reward weighted by $\|s\|^2$ (Weaver and Tao 2001). It is $p$ only if $a_+ = a_-$. Where
 # wrong completions are the noisy ones, $b^* \to 0$: leave them alone, as REINFORCE does. Where right ones are, $b^* \to 1$.
 #
 # A group's mean is not a constant. The mean of the *other* completions ([RLOO](../algorithms/rloo.py)) is $p$ plus its own noise, which adds
@@ -80,14 +80,14 @@ def draw(p, ratio, G):
 knob(draw, p=(0.05, 0.95, 0.05, 0.4), ratio=[8, 0.1, 0.25, 0.5, 1, 2, 4, 32], G=(2, 32, 1, 8))
 
 # %% [markdown]
-# *The noise of the update, in that of $b^*$. At $p$ = .4 and $a_-/a_+$ = 8 no baseline is quieter than the mean of any
+# *The noise of the update, relative to that of $b^*$. At $p$ = .4 and $a_-/a_+$ = 8, $b = 0$ is quieter than the mean of any
 # group; at ¼ it is the noisiest.*
 #
 # ## In models that are training
 #
 # GRPO trains our two models: *arithmetic*, with one right answer, and *expressions*, where `39?` asks for any expression of that value.
-# Before, and after 20 and 60 steps, we compute the score of each of 4,096 completions to each of 16 held-out prompts. Half of them tell
-# the direction of $\nabla p$ and $b^*$; groups of eight from the other half tell how noisy each baseline is.
+# Before training and after 20 and 60 steps, we compute the scores of 4,096 completions of each of 16 held-out prompts. One half gives
+# the direction of $\nabla p$ and $b^*$; groups of eight from the other half show how noisy each baseline is.
 
 
 # %%
@@ -140,42 +140,43 @@ def mean(table, name, task, step):
 late = [(task, 60) for task in baselines.TASKS]
 kept = [mean(cosine, "R", *c) for c in late]
 left_out = [mean(cosine, "R, all-right groups left out", *c) for c in late]
+by_mean = [mean(cosine, "R − mean", *c) for c in late]
 others = ("OPO", "OTB", "best b of the others", "R")
 ahead = {name: [mean(cosine, name, *c) - mean(cosine, "R − mean", *c) for c in columns] for name in others}
 better = {name: sum(gap > 0.01 for gap in gaps) for name, gaps in ahead.items()}
 worse = {name: sum(gap < -0.01 for gap in gaps) for name, gaps in ahead.items()}
 
 # %% [text]
-# *Above: a group's signal to noise (median over prompts with right and wrong completions), or the mean cosine of a batch with the gradient
-# (menu; OTB, with a baseline for each token, is only there); small marks are the {=len(of["arithmetic", 0])} seeds. Below: $r^2$, over the completions to a prompt,
-# between $\|s\|^2$ and the completion's length, or the sum of the logit proxy over its tokens; last, over tokens.*
+# *Above: a group's signal to noise (median over prompts with right and wrong completions) or the mean cosine of a batch with
+# the gradient (menu; also for OTB); small marks are the {=len(of["arithmetic", 0])} seeds. Below: $r^2$, over the completions of a prompt,
+# between $\|s\|^2$ and the completion's length, or the sum over its tokens of OTB's logit proxy; last, over tokens.*
 #
-# **The mean reward is nowhere the best baseline.** On arithmetic $b^*$ is {=rows[0][4]:.2f} at the base: wrong completions are blurted guesses with long
-# scores, so no baseline at all is better aimed (cosine {=mean(cosine, "R", "arithmetic", 0):.2f} against {=mean(cosine, "R − mean", "arithmetic", 0):.2f}). On the base of expressions
-# the usual wrong completion repeats the number and has a short score: $b^*$ is {=rows[3][4]:.2f} at $p$ = {=rows[3][2]:.2f}, and no baseline is the worst. After training
+# **The mean reward is nowhere the best baseline.** On arithmetic's base model $b^*$ is {=rows[0][4]:.2f}: wrong completions are blurted guesses with long
+# scores, so $b = 0$ is better aimed than the group's mean (cosine {=mean(cosine, "R", "arithmetic", 0):.2f} against {=mean(cosine, "R − mean", "arithmetic", 0):.2f}). On that of expressions
+# the usual wrong completion repeats the number and has a short score: $b^*$ is {=rows[3][4]:.2f} at $p$ = {=rows[3][2]:.2f}, and $b = 0$ is the worst. After training
 # $p$ is near 1 and $b^*$ below ½ on both. That is to be expected: since $\mathbb E\,s = 0$, $m_+ = q\,\Delta m$ and
 # $m_- = -p\,\Delta m$, so the rarer kind has the longer mean score; with one parameter, $b^* = 1 - p$ ([lesson 0](00_five_minutes.ipynb)).
 #
-# **A group that is all right is not silent for a constant baseline**, and it knows something: its mean score is $q\,\Delta m$ on average,
-# with little noise. After 60 steps, leaving these groups out lowers the cosine from {=kept[0]:.2f} to {=left_out[0]:.2f} and from {=kept[1]:.2f} to {=left_out[1]:.2f}:
-# what no baseline has over the group's mean there, it has from them.
+# **With a constant baseline an all-right group is not silent**, and it carries signal: its mean score is $q\,\Delta m$ on average.
+# After 60 steps, leaving these groups out lowers the cosine of $b = 0$ from {=kept[0]:.2f} to {=left_out[0]:.2f} and from {=kept[1]:.2f} to {=left_out[1]:.2f}; the group's mean
+# has {=by_mean[0]:.2f} and {=by_mean[1]:.2f}.
 #
-# ## Two bets on what is long
+# ## Two cheap substitutes for the score's norm
 #
-# Scores cost a pass each, so two published baselines weigh rewards by something cheaper. OPO ([2505.23585](https://arxiv.org/abs/2505.23585)) takes
-# $\|s\|^2$ for proportional to the completion's length. OTB ([2602.07078](https://arxiv.org/abs/2602.07078)) takes a token's share for the squared gradient of its log-probability in the
+# Each score costs a backward pass, so two published baselines weight rewards by something cheaper. OPO ([2505.23585](https://arxiv.org/abs/2505.23585)) takes
+# $\|s\|^2$ to be proportional to length. OTB ([2602.07078](https://arxiv.org/abs/2602.07078)) replaces a token's share by the squared gradient of its log-probability in the
 # *logits*, $1 - 2\pi + \sum \pi^2$, and has a baseline for each position. Both are in verl.
 #
 # Length explains {=100 * fits[:, 0].min():.0f} to {=100 * fits[:, 0].max():.0f} % of the variance of $\|s\|^2$, the logits {=100 * fits[:, 1].min():.0f} to {=100 * fits[:, 1].max():.0f} %. On arithmetic long completions are the worked ones, which
-# are right and have short scores: there OPO's weight points the wrong way (cosine {=mean(cosine, "OPO", "arithmetic", 0):.2f} at the base, the mean's is {=mean(cosine, "R − mean", "arithmetic", 0):.2f}).
+# are right and have short scores: there OPO's weight points the wrong way (cosine {=mean(cosine, "OPO", "arithmetic", 0):.2f} on the base model, the mean's is {=mean(cosine, "R − mean", "arithmetic", 0):.2f}).
 # By more than .01 OPO is better aimed than the group's mean in {=better["OPO"]} of {=len(columns)} stages and worse in {=worse["OPO"]}, OTB in {=better["OTB"]} and {=worse["OTB"]}, $b^*$ from the
-# others' scores in {=better["best b of the others"]} and {=worse["best b of the others"]}, no baseline in {=better["R"]} and {=worse["R"]}.
+# others' scores in {=better["best b of the others"]} and {=worse["best b of the others"]}, $b = 0$ in {=better["R"]} and {=worse["R"]}.
 #
 # **What to do with it.** Measure $\|s\|^2$ for a few hundred right and wrong completions and work out $b^*$ from the odds. If it is far from the
-# mean reward, a constant for each prompt that is known from elsewhere (earlier epochs, a critic) beats the group's mean, and no baseline may.
+# mean reward, a constant near $b^*$ (from earlier epochs, a critic) is less noisy than the group's mean, and $b = 0$ may be.
 #
-# **What this cannot say.** How fast each learns: a quieter update is faster by little ([lesson 13](13_quiet_estimators.ipynb)), and what all-right groups do to the policy
-# besides. Two tasks, models of 152,192 parameters, completions of at most 56 tokens.
+# **What this cannot say.** How fast each learns (a quieter update gains little: [lesson 13](13_quiet_estimators.ipynb)), nor what else all-right groups do to the policy.
+# Two tasks, models of 152,192 parameters, completions of at most 56 tokens.
 #
 # ## Exercises
 #
@@ -184,7 +185,7 @@ worse = {name: sum(gap < -0.01 for gap in gaps) for name, gaps in ahead.items()}
 
 # %% [exercise]
 def quieter_from(p):
-    """The least a- / a+ from which no baseline is less noisy than the exact mean reward p."""
+    """The least a- / a+ from which b = 0 is less noisy than b = p."""
     return ...
 
 
@@ -216,13 +217,13 @@ def quieter_from(p):
 
 
 # %% [markdown]
-# **2. OPO without its own reward.** OPO's baseline contains the completion's own reward, so it shrinks the gradient, by a different factor for
+# **2. OPO without its own reward.** OPO's baseline contains the completion's own reward, so it shrinks the gradient by a different factor for
 # each length. Take it from the *other* completions of the group, without a loop.
 
 
 # %% [exercise]
 def opo_of_the_others(rewards, lengths):
-    """(P, G) and (P, G), tokens, to (P, G)."""
+    """Advantages (P, G), from rewards (P, G) and lengths in tokens (P, G)."""
     return ...
 
 
@@ -256,7 +257,7 @@ def opo_of_the_others(rewards, lengths):
 
 
 # %% [markdown]
-# **3. What an all-right group knows.** Without a baseline its update is the mean score of its completions. What is that on average?
+# **3. What an all-right group knows.** With $b = 0$ its update is the mean score of its completions. What is that on average?
 
 
 # %% [exercise]
@@ -296,9 +297,8 @@ def all_right_update(p, difference):
 # ## To remember
 #
 # - The least noisy constant baseline is the mean reward weighted by $\|s\|^2$; its odds are $\frac pq \cdot \frac{a_+}{a_-}$.
-# - It is the mean reward only where right and wrong scores are equally long, which nothing ensures; once wrong completions are rare
-#   it is well below.
-# - Length and logits say little of $\|s\|^2$ here. All-right groups carry signal that a group's mean throws away.
+# - It is the mean reward only where $a_+ = a_-$, which nothing ensures; here it is well below once wrong completions are rare.
+# - Neither length nor logits replace $\|s\|^2$ here. All-right groups carry signal that a group's mean throws away.
 #
 # Sources: the best baseline: Weaver and Tao, *The Optimal Reward Baseline for Gradient-Based Reinforcement Learning*, UAI 2001, and Greensmith,
 # Bartlett and Baxter, JMLR 2004; OPO, [2505.23585](https://arxiv.org/abs/2505.23585); OTB, [2602.07078](https://arxiv.org/abs/2602.07078). The measurements are ours
