@@ -475,9 +475,12 @@ def test_the_pages_say_in_words_what_the_numbers_say():
     gap = paired.difference(*(results[name]["arms"]["GRPO"]["at_budget"]["seeds"] for name in ("no_kl", "shared")))
     gained = "{:.1f} [{:.1f}, {:.1f}]".format(*(100 * x for x in (gap["difference"], *gap["interval"])))
     assert max(without, key=without.get) == "GRPO" and len(without) == 9
-    assert f"its own, GRPO gains {gained} points and ends at {short(without['GRPO'])}, first of the nine. DAPO" in page
+    assert (
+        f"its own, GRPO gains {gained} points and ends at {short(without['GRPO'])}, the highest mean of the nine. DAPO"
+        in page
+    )
     ends_without = " and ".join(short(end(without.values())) for end in (min, max))
-    assert f"all nine lie between {ends_without}; GRPO gains {gained} points and is the first. DAPO" in page
+    assert f"all nine lie between {ends_without}; GRPO gains {gained} points and has the highest mean. DAPO" in page
     assert f"DAPO goes on to {dapo}, for {times[0]} times the completions" in page
 
     grpo, dr_grpo, no_kl, one_update, reinforce = results["reinforce"]["arms"]

@@ -219,7 +219,7 @@ knob(draw, G=(2, 64, 1, 4))
 #
 # Here a small group is noisier than no baseline on hard prompts. The exact $p$ as baseline reduces the variance by
 # $p^2\big[(1+q)\,\mathbb E[\|s\|^2 \mid \text{right}] - q\,\mathbb E[\|s\|^2 \mid \text{wrong}]\big]$. If the scores of wrong completions
-# are long enough, this is negative, and no baseline is less noisy than any group. On the arithmetic task of this repository it is less
+# are long enough, this is negative, and $b = 0$ is less noisy than any group. On the arithmetic task of this repository it is less
 # noisy than the mean of a group of eight ([lesson 13](13_quiet_estimators.ipynb)).
 #
 # ## Exercises
