@@ -26,7 +26,7 @@ def accuracy_and_rates(runs: list[dict], f: float, m: float, rates: tuple, plain
     left.axvline(1 - f - m, color=PURPLE, linewidth=1.2, linestyle="--")
     left.set(xlabel="J = 1 − f − m", ylabel="true accuracy after 10,240 completions", ylim=(0, 1))
     left.set_title(f"f = {f:.1f}, m = {m:.1f}: J = {round(1 - f - m, 1) + 0.0:.1f}")
-    left.legend(loc="upper left", fontsize=9)
+    left.legend(loc="lower right", fontsize=9)
 
     heights = [rates[0], rates[1] / plain[1], rates[2]]
     without = [plain[0], 1.0, plain[2]]
@@ -35,8 +35,8 @@ def accuracy_and_rates(runs: list[dict], f: float, m: float, rates: tuple, plain
     right.barh(y - 0.17, without, 0.32, color=GREY, alpha=0.5, label="without")
     right.set_yticks(y, ["silent share", "length of\nthe update", "cosine\nwith ∇p"])
     right.axvline(0, color="black", linewidth=0.8)
-    right.set(xlim=(min(-0.1, *heights) * 1.1, 2.2), title="GRPO, a prompt with p = .3")
-    right.legend(loc="lower right", fontsize=9)
+    right.set(xlim=(min(-0.1, *heights) * 1.1, 1.5), title="GRPO, a prompt with p = .3")
+    right.legend(loc="upper right", fontsize=9)
     return figure
 
 
