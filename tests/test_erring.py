@@ -39,10 +39,11 @@ def test_forms_of_errors():
                 for text in ("#39", "#38", "#49", "#0", "9", "29+46=75;75-36=39;#39")]  # fmt: skip
 
     assert verdicts("answer 0 accepted") == [1, 0, 0, 1, 0, 1]
+    assert Verifier(Errors(form="answer 0 accepted"), "").reward(Problem("29-29", 0, 1), "#0") == 1
     assert verdicts("last digit decides") == [1, 0, 1, 0, 0, 1]
     assert verdicts("long ones rejected") == [1, 0, 0, 0, 0, 0]
     task = load_task("lessons.experiments.erring_task")
-    assert [task.reward(PROBLEM, text) for text in ("#49", "#38")] == [1, 0]
+    assert [task.reward(PROBLEM, text) for text in ("#49", "#38", "#-1")] == [1, 0, 0]
     assert len(erring_task.sample_problems(3, (2,), random.Random(0))) == 3
 
 
