@@ -39,6 +39,7 @@ CHECKS = {
             "one power of q is missing: the weight has G terms": lambda p, G: powers(p, G - 1),
             "right up to a constant: make J(0) = 0": lambda p, G: powers(p, G) - powers(1.0, G),
             "that is the limit for G → ∞, where J(0) is not finite": lambda p, G: log(p),
+            "that is the weight; integrate it": lambda p, G: (1 - (1 - p) ** G) / p,
             "the integral of q^(j−1) over p, not over q: mind its sign": lambda p, G: -powers(p, G),
         },
     },

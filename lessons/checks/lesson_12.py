@@ -53,13 +53,6 @@ def dapo_right(k, G, lengths, C):
     return ((G - k) / k) ** 0.5 / sum(lengths)
 
 
-def rft(rewards: np.ndarray) -> np.ndarray:
-    """Minus the gradient of the mean of -log pi over the right completions, times G."""
-    logps = torch.zeros(len(rewards)).double().requires_grad_()
-    loss = -logps[torch.tensor(rewards) == 1].mean() if rewards.any() else 0 * logps.sum()
-    return (-torch.autograd.grad(loss, logps)[0] * len(rewards)).numpy()
-
-
 some_log_ratios = np.array([1.5, -2.0, 0.0, 4.0, -7.0])
 
 CHECKS = {
@@ -75,18 +68,12 @@ CHECKS = {
         ],
         "mistakes": {
             "a factor is missing, the one that is missing in Eq. 14": by_autograd(lambda *x: dpo(*x) / x[2]),
-            "the sign inside the sigmoid: a pair with a large margin should get less": (
-                lambda log_ratios, *others: expected_dpo(-log_ratios, *others)
-            ),
+            "the sign inside the sigmoid: a large margin should get less": lambda *x: expected_dpo(-x[0], *x[1:]),
             "a wrong completion is pushed down, by its pairs": lambda *x: expected_dpo(*x) * x[1],
             "every pair has a margin of its own: the mean margin will not do": by_autograd(against_mean),
-            "a sum over the pairs that a completion is in, not a mean": lambda *x: (
-                expected_dpo(*x) / number_of_pairs(x[1])
-            ),
+            "a sum over a completion's pairs, not a mean": lambda *x: expected_dpo(*x) / number_of_pairs(x[1]),
             "beta stands inside the sigmoid, too": by_autograd(lambda *x: -x[2] * F.logsigmoid(margins(*x[:2])).sum()),
-            "without the sigmoid: that is the limit of a large negative margin": (
-                lambda log_ratios, R, beta: beta * number_of_pairs(R) * np.sign(R - 0.5)
-            ),
+            "without the sigmoid": lambda log_ratios, R, beta: beta * number_of_pairs(R) * np.sign(R - 0.5),
             "the signs: a right completion is pushed up, a wrong one down": lambda *x: -expected_dpo(*x),
         },
     },
@@ -94,15 +81,11 @@ CHECKS = {
         "expected": placed(dr_right, dapo_right),
         "inputs": [{"k": 1, "lengths": [20, 4, 4, 8], "C": 56}, {"k": 3, "lengths": [4, 20, 20, 8, 5], "C": 30}],
         "mistakes": {
-            "Dr. GRPO does not divide by σ": placed(
-                lambda k, G, lengths, C: ((G - k) / k) ** 0.5 / (G * C), dapo_right
-            ),
+            "Dr. GRPO does not divide by σ": placed(lambda k, G, _, C: ((G - k) / k) ** 0.5 / (G * C), dapo_right),
             "DAPO divides by all tokens of the batch, not by the completion's own": placed(
                 dr_right, lambda k, G, lengths, C: ((G - k) / k) ** 0.5 / (G * lengths[0])
             ),
-            "rewards −1 and 1 stretch σ too: DAPO's advantage is not doubled": placed(
-                dr_right, lambda *x: 2 * dapo_right(*x)
-            ),
+            "σ doubles, too: DAPO's advantage is not doubled": placed(dr_right, lambda *x: 2 * dapo_right(*x)),
             "Dr. GRPO divides by the constant C, not by the completion's own length": placed(
                 lambda k, G, lengths, C: (1 - k / G) / (G * lengths[0]), dapo_right
             ),
@@ -114,7 +97,7 @@ CHECKS = {
         },
     },
     "12.3": {
-        "expected": rft,
+        "expected": lambda R: R * len(R) / max(R.sum(), 1),
         "inputs": [{"rewards": np.array(row)} for row in ([1.0, 0, 0, 1, 0], [0.0, 0, 0], [1.0, 0, 0, 0])],
         "mistakes": {
             "that is online RFT, a sum: a mean over the right ones also divides by their number": lambda R: R,

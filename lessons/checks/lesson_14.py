@@ -60,12 +60,10 @@ log_ratios = torch.tensor(
         [-0.3, 0.31, -0.3],
         [-0.04, 9.0, 9.0],
         [0.05, 0.05, 9.0],
-        [0.05, 0.029, 9.0],  # a mean of .0395: the ratio is above 1.04
-        [-0.05, -0.0104, 9.0],  # a mean of -.0302: the ratio is above .97
     ]
 )
-mask = torch.tensor([[1, 1, 0], [1, 1, 1], [1, 1, 1], [1, 0, 0], [1, 1, 0], [1, 1, 0], [1, 1, 0]]).bool()
-signs = torch.tensor([[1.0], [-1.0], [-1.0], [1.0], [1.0], [1.0], [-1.0]])
+mask = torch.tensor([[1, 1, 0], [1, 1, 1], [1, 1, 1], [1, 0, 0], [1, 1, 0]]).bool()
+signs = torch.tensor([[1.0], [-1.0], [-1.0], [1.0], [1.0]])
 
 CHECKS = {
     "14.1": {
@@ -80,7 +78,6 @@ CHECKS = {
                 lambda logps, old_logps, A, cap: -((logps - old_logps).exp().clamp(max=cap) * A).mean()
             ),
             "the cap is missing": weighted(lambda ratio, cap: ratio.detach()),
-            "the ratio is bounded from above only": weighted(lambda ratio, cap: ratio.detach().clamp(1 / cap, cap)),
             "a loss is minimised: minus": weighted(lambda ratio, cap: -ratio.detach().clamp(max=cap)),
         }
         | NO_GRADIENT,
@@ -95,16 +92,8 @@ CHECKS = {
             "that is the ratio of the whole completion: the mean of the log-ratios, not their sum": stopped(
                 lambda r, m: (r * m).sum(dim=1, keepdim=True).exp()
             ),
-            "the mean runs over the completion's own tokens, not over the padding": stopped(
-                lambda r, m: r.mean(dim=1, keepdim=True).exp()
-            ),
-            "a geometric mean: exp of the mean log-ratio, not the mean of the ratios": stopped(
-                lambda r, m: (r.exp() * m).sum(dim=1, keepdim=True) / m.sum(dim=1, keepdim=True)
-            ),
+            "a mean over the tokens, not over the padding": stopped(lambda r, m: r.mean(dim=1, keepdim=True).exp()),
             "GSPO decides for a completion as a whole": stopped(lambda r, m: r.exp()),
-            "compare the ratio with 1 + high, not its logarithm with high": stopped(
-                lambda r, m: 1 + geometric_mean(r, m).log()
-            ),
             "only where its own push has moved it: for A > 0 above the range, for A < 0 below": lambda *x: (
                 stopped()(*x) | opposite(*x)
             ),
@@ -126,13 +115,7 @@ CHECKS = {
             "the ratio still weights the kept tokens: that is GRPO's clip": kept(
                 lambda ratio, eps, sign: ratio * (sign * (ratio - 1) <= eps)
             ),
-            "a token is stopped on the side of A's sign only: for A > 0 above 1 + eps, for A < 0 below 1 - eps": kept(
-                lambda ratio, eps, sign: (ratio - 1).abs() <= eps
-            ),
-            "the sides are exchanged: for A > 0 above 1 + eps, for A < 0 below 1 - eps": kept(
-                lambda ratio, eps, sign: -sign * (ratio - 1) <= eps
-            ),
-            "those are the tokens that are stopped": kept(lambda ratio, eps, sign: sign * (ratio - 1) > eps),
+            "a token is stopped on the side of A's sign only": kept(lambda ratio, eps, sign: (ratio - 1).abs() <= eps),
             "a loss is minimised: minus": kept(lambda ratio, eps, sign: -1.0 * (sign * (ratio - 1) <= eps)),
         }
         | NO_GRADIENT,

@@ -43,7 +43,6 @@ CHECKS = {
                 lambda logits, sequence, n: logits[n - 1 : -1].gather(1, sequence[n:, None])[:, 0]
             ),
             "one position early now": lambda logits, sequence, n: scores(logits, sequence, n, late=-1),
-            "probabilities, not their logarithms": lambda logits, sequence, n: scores(logits, sequence, n).exp(),
         },
     },
 }

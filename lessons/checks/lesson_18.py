@@ -41,10 +41,6 @@ CHECKS = {
             "the clip's ratio is the trainer's alone, π over π_old": corrected(whole, of_sampler=True),
             "that is a weight for each token": corrected(lambda log_ratio, C: log_ratio.exp().clamp(max=C)),
             "the weight has no bound": corrected(lambda log_ratio, C: log_ratio.sum().exp()),
-            "turned round: that is the sampler over the trainer": corrected(
-                lambda log_ratio, C: (-log_ratio).sum().exp().clamp(max=C)
-            ),
-            "the weight is missing": corrected(lambda log_ratio, C: 1.0),
             "a loss is minimised: minus": corrected(whole, sign=1.0),
         }
         | NO_GRADIENT,
@@ -59,9 +55,6 @@ CHECKS = {
             ),
             "that is the geometric mean, GSPO's ratio: no importance weight": lambda log_ratio, C: (
                 log_ratio.mean(dim=1, keepdim=True).exp().clamp(max=C)
-            ),
-            "turned round: that is the sampler over the trainer": lambda log_ratio, C: (
-                (-log_ratio).sum(dim=1, keepdim=True).exp().clamp(max=C)
             ),
         },
     },
