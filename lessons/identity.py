@@ -219,11 +219,6 @@ def best_baseline(p, v_right, v_wrong, difference_squared):
     return p * right / (p * right + q * wrong)
 
 
-def best_pair(k: int, G: int, p: float, v_right: float, v_wrong: float) -> tuple[float, float]:
-    """alpha and beta, up to a common factor, with the least noise for their progress in groups with k right."""
-    return (1 - p) * k / v_right, p * (G - k) / v_wrong
-
-
 def update_norm_squared(k: int, G: int, difference_squared: float, v_right: float, v_wrong: float) -> float:
     """E|g|^2 of GRPO's update given k, for independent scores: sigma^2 |dm|^2 + ((G - k) v+ + k v-) / G^2.
 
@@ -232,21 +227,3 @@ def update_norm_squared(k: int, G: int, difference_squared: float, v_right: floa
     """
     spread = sqrt(k * (G - k)) / G
     return spread**2 * difference_squared + ((G - k) * v_right + k * v_wrong) / G**2
-
-
-# ---------------------------------------------------------------------- a verifier that errs
-
-
-def with_errors(p, v_right, v_wrong, difference_squared, accepted: float, rejected: float) -> tuple:
-    """What takes the place of p, v+, v- and |dm|^2 in every formula above where the verifier accepts a wrong completion
-    with probability `accepted` and rejects a right one with `rejected`, whatever the text says.
-
-    E[R s] is then J grad p with J = 1 - accepted - rejected, so E[g] = w J grad p with the weight w at the observed p.
-    """
-    J = 1 - accepted - rejected
-    seen = accepted + J * p  # the observed p
-    right = (1 - rejected) * p / seen  # of those that pass, the share of right ones
-    wrong = (1 - accepted) * (1 - p) / (1 - seen)  # of those that fail, the share of wrong ones
-    v_pass = right * v_right + (1 - right) * (v_wrong + right * difference_squared)
-    v_fail = wrong * v_wrong + (1 - wrong) * (v_right + wrong * difference_squared)
-    return seen, v_pass, v_fail, (J * p * (1 - p) / (seen * (1 - seen))) ** 2 * difference_squared

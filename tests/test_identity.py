@@ -156,34 +156,3 @@ def test_the_identity_holds_at_a_later_update_clip_included(script, distance, st
     vectors = torch.stack(vectors) * coefficient[script]
     expected = vectors[right].mean(dim=0) - vectors[~right].mean(dim=0)
     assert (update - expected).norm() < 1e-12 * expected.norm()
-
-
-@pytest.mark.parametrize(("accepted", "rejected"), [(0.0, 0.0), (0.2, 0.0), (0.05, 0.3), (0.5, 0.5), (0.7, 0.4)])
-@pytest.mark.parametrize("rule", ["GRPO", "Dr. GRPO", "RLOO"])
-def test_a_verifier_that_errs_over_all_groups(rule, accepted, rejected):
-    """A softmax policy of four completions, two of them right, each of which passes or fails: all 8^3 groups."""
-    rng, G = np.random.default_rng(0), 3
-    probs, right = np.array([0.1, 0.3, 0.35, 0.25]), np.array([True, True, False, False])
-    scores = (np.eye(4) - probs) @ rng.normal(size=(4, 5))  # whatever the parameters, their mean is 0
-    passes = np.where(right, 1 - rejected, accepted)
-    atoms = [
-        (chance, R, s) for p, ok, s in zip(probs, passes, scores) for R, chance in ((1, p * ok), (0, p * (1 - ok)))
-    ]
-    mean, square, silent = np.zeros(5), 0.0, 0.0
-    for group in itertools.product(atoms, repeat=G):
-        chance, k = np.prod([a[0] for a in group]), sum(a[1] for a in group)
-        g = np.mean([identity.RULES[rule](R, k - R, G) * s for _, R, s in group], axis=0)
-        mean, square, silent = mean + chance * g, square + chance * g @ g, silent + chance * (k in (0, G))
-
-    p = probs[right].sum()
-    means = [probs[part] @ scores[part] / probs[part].sum() for part in (right, ~right)]
-    v = [
-        probs[part] @ ((scores[part] - m) ** 2).sum(axis=1) / probs[part].sum()
-        for part, m in zip((right, ~right), means)
-    ]
-    contrast = means[0] - means[1]
-    seen, *moments = identity.with_errors(p, *v, contrast @ contrast, accepted, rejected)
-    J = 1 - accepted - rejected
-    np.testing.assert_allclose(mean, J * identity.weight(rule, seen, G) * p * (1 - p) * contrast, atol=1e-15)
-    assert square == pytest.approx(identity.mean_square(rule, seen, G, *moments), rel=1e-12)
-    assert silent == pytest.approx(identity.silent_rate(seen, G), rel=1e-12)
