@@ -29,15 +29,9 @@ CHECKS = {
             {"z": -1.2, "R": 0, "b": -1.0, "rate": 0.1},
         ],
         "mistakes": {
-            "when the wrong completion was sampled, it is the log-probability of the wrong one that counts": step(
-                lambda p, R, b: (R - b) * (1 - p)
-            ),
-            "that is the slope of the probability; the logarithm divides it by the probability": step(
-                lambda p, R, b: (R - b) * p * (1 - p) * (1 if R else -1)
-            ),
-            "the update goes down the hill: a positive advantage must raise what was sampled": step(
-                lambda p, R, b: (b - R) * (R - p)
-            ),
+            "R = 0: it is the log-probability of the wrong one that counts": step(lambda p, R, b: (R - b) * (1 - p)),
+            "that is the slope of the probability": step(lambda p, R, b: (R - b) * p * (1 - p) * (1 if R else -1)),
+            "the sign: a positive advantage must raise what was sampled": step(lambda p, R, b: (b - R) * (R - p)),
             "the baseline is missing": step(lambda p, R, b: R * (R - p)),
         },
     },

@@ -34,9 +34,7 @@ CHECKS = {
             "the sign: this is the gradient of the cross-entropy, minus the log-probability": lambda z, i: -score(z, i),
             "that is the gradient of the probability": lambda z, i: score(z, i) * softmax(z)[i],
             "the 1 belongs to the sampled token's logit only": lambda z, i: 1 - softmax(z),
-            "the other logits matter too: they are in the denominator of the softmax": lambda z, i: (
-                score(z, i) * (torch.arange(len(z)) == i)
-            ),
+            "the other logits matter too, in the softmax": lambda z, i: score(z, i) * (torch.arange(len(z)) == i),
         },
     },
     "1.2": {

@@ -125,9 +125,7 @@ CHECKS = {
             "a token loss: it does not know what a token leads to": of_pairs(lambda logps, r: r.detach() * logps),
             "a token loss, and of the forward KL": of_pairs(lambda logps, r: (-r).expm1() + r),
             "autograd must not go through the penalty": of_pairs(lambda logps, r: to_come(r) * logps),
-            "this averages over tokens; the KL of a sequence is a sum": of_pairs(
-                lambda logps, r: to_come(r).detach() * logps / 2
-            ),
+            "this averages over tokens and does not sum": of_pairs(lambda logps, r: to_come(r).detach() * logps / 2),
         }
         | NO_GRADIENT,
     },
@@ -144,12 +142,8 @@ CHECKS = {
             "the reward stands on the padding: it belongs on the last token of the completion": shaped(
                 k1, last=lambda mask: torch.full((len(mask),), mask.shape[1] - 1)
             ),
-            "the distance has lost its sign: k1 is negative where the policy is below the reference": shaped(
-                lambda *inputs: k1(*inputs).abs()
-            ),
-            "that is k3 in the reward: its gradient is reverse minus forward": shaped(
-                lambda logps, ref_logps, mask: k3(logps, ref_logps) * mask
-            ),
+            "the distance has lost its sign: k1 may be negative": shaped(lambda *inputs: k1(*inputs).abs()),
+            "that is k3 in the reward: its gradient is another": shaped(lambda logps, ref, mask: k3(logps, ref) * mask),
         },
     },
 }

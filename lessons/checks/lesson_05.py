@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 
-def push_on_shared(long_right: float, long_wrong: float, L1: int, L2: int) -> float:
-    """(1 / L2 - 1 / L1) times the difference of the variances of "long" in the two classes."""
-    return (1 / L2 - 1 / L1) * (variance(long_right) - variance(long_wrong))
+def push_on_shared(long_right: float, long_wrong: float, L1: int, L2: int, sign: int = -1) -> float:
+    """(1 / L2 - 1 / L1) times the difference of the variances of "long" in the two classes, or their sum."""
+    return (1 / L2 - 1 / L1) * (variance(long_right) + sign * variance(long_wrong))
 
 
 def variance(share: float) -> float:
@@ -47,12 +47,8 @@ CHECKS = {
         ],
         "mistakes": {
             "the sign: right completions are pushed up": lambda *x: -push_on_shared(*x),
-            "the two classes are pushed with opposite signs": lambda long_right, long_wrong, L1, L2: (
-                (1 / L1 - 1 / L2) * (variance(long_right) + variance(long_wrong))
-            ),
-            "the score of a short completion is not 0 either": lambda long_right, long_wrong, L1, L2: (
-                (variance(long_right) - variance(long_wrong)) / L2
-            ),
+            "the two classes are pushed with opposite signs": lambda *x: -push_on_shared(*x, sign=1),
+            "the score of a short completion is not 0 either": lambda P, Q, L1, L2: (variance(P) - variance(Q)) / L2,
         },
     },
     "5.3": {
@@ -60,13 +56,9 @@ CHECKS = {
         "inputs": [{"f": terms, "mask": real, "size": size} for size in (1, 2, 4)],
         "bug": mean_of(token_mean),
         "mistakes": {
-            "that is the sum of the means: divide by the tokens of the whole batch": lambda f, mask, size: (
-                mean_of(token_mean)(f, mask, size) * len(f) / size
-            ),
+            "the sum of the means: divide by all tokens": lambda *x: mean_of(token_mean)(*x) * len(x[0]) / x[2],
             "padding is counted as tokens": mean_of(lambda f, mask: (f * mask).mean()),
-            "divided twice: the token count of the whole batch is enough": lambda f, mask, size: (
-                token_mean(f, mask) * size / len(f)
-            ),
+            "divided twice: all tokens of the batch are enough": lambda *x: token_mean(*x) * x[2] / len(x[0]),
         },
     },
 }

@@ -59,12 +59,8 @@ CHECKS = {
         "inputs": [{"rewards": tiled, "P": 3, "G": 4}, {"rewards": tiled, "P": 2, "G": 6}],
         "bug": lambda R, P, G: advantages(R.view(P, G)).T.flatten(),
         "mistakes": {
-            "each row is now one round over all prompts; a group is a column": (
-                lambda R, P, G: advantages(R.view(G, P)).T.flatten()
-            ),
-            "the groups are right, but the advantages come back in another order": (
-                lambda R, P, G: advantages(R.view(G, P).T).flatten()
-            ),
+            "a group is a column, a row is a round of prompts": lambda R, P, G: advantages(R.view(G, P)).T.flatten(),
+            "right groups, but A comes back in another order": lambda R, P, G: advantages(R.view(G, P).T).flatten(),
         },
     },
 }

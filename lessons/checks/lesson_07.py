@@ -21,6 +21,11 @@ def inverse_variance(k: np.ndarray, G: int, v_right: float, v_wrong: float) -> n
     return 1 / (v_right / k + v_wrong / (G - k))
 
 
+def over_limit(sigma: Callable) -> Callable:
+    """sigma(rewards) over its limit for G -> infinity."""
+    return lambda rewards, p: sigma(rewards) / sqrt(p * (1 - p))
+
+
 logs = [
     {"rewards": (np.random.default_rng(seed).random((4000, G)) < p).astype(float), "p": p}
     for seed, p, G in ((1, 0.05, 8), (2, 0.3, 4))
@@ -32,30 +37,18 @@ CHECKS = {
         "inputs": [{"G": 8, "v_right": 1.0, "v_wrong": 10.0}, {"G": 5, "v_right": 3.0, "v_wrong": 1.0}],
         "mistakes": {
             "that is best only where right and wrong scores vary equally": as_weights(lambda k, G, v, w: k * (G - k)),
-            "that weighs by the inverse of the standard deviation; the best weight is that of the variance": as_weights(
-                lambda *x: inverse_variance(*x) ** 0.5
-            ),
-            "a mean of k scores has the variance v / k, and the k right ones have v_right": as_weights(
-                lambda k, G, v, w: inverse_variance(k, G, w, v)
-            ),
+            "that weighs by the inverse of the standard deviation": as_weights(lambda *x: inverse_variance(*x) ** 0.5),
+            "a mean of k scores has the variance v / k": as_weights(lambda k, G, v, w: inverse_variance(k, G, w, v)),
         },
     },
     "7.2": {
-        "expected": lambda rewards, p: rewards.std(axis=1).mean() / sqrt(p * (1 - p)),
+        "expected": over_limit(lambda R: R.std(axis=1).mean()),
         "inputs": logs,
-        "bug": lambda rewards, p: (
-            rewards.std(axis=1)[rewards.any(axis=1) & ~rewards.all(axis=1)].mean() / sqrt(p * (1 - p))
-        ),
+        "bug": over_limit(lambda R: R.std(axis=1)[R.any(axis=1) & ~R.all(axis=1)].mean()),
         "mistakes": {
-            "that is the root of the mean variance: E[sigma] is smaller (Jensen)": lambda rewards, p: sqrt(
-                rewards.var(axis=1).mean() / (p * (1 - p))
-            ),
-            "ddof: you divided by G - 1 inside the standard deviation": lambda rewards, p: (
-                rewards.std(axis=1, ddof=1).mean() / sqrt(p * (1 - p))
-            ),
-            "that pools all groups: their means differ, so it is always near 1": lambda rewards, p: (
-                rewards.std() / sqrt(p * (1 - p))
-            ),
+            "the root of the mean variance; E[sigma] is smaller": over_limit(lambda R: R.var(axis=1).mean() ** 0.5),
+            "ddof: you divided by G - 1 inside sigma": over_limit(lambda R: R.std(axis=1, ddof=1).mean()),
+            "that pools all groups: their means differ, so it is always near 1": over_limit(lambda R: R.std()),
         },
     },
 }

@@ -4,20 +4,20 @@ from math import comb
 
 import numpy as np
 
-from lessons import identity
+from lessons.identity import silent_rate, silent_rate_unbiased
 
 
 def completions(p: np.ndarray, weights: np.ndarray, G: int) -> float:
     """G over the probability that a group from the mix is not silent."""
-    return G / (1 - weights @ identity.silent_rate(p, G))
+    return G / (1 - weights @ silent_rate(p, G))
 
 
 CHECKS = {
     "8.1": {
-        "expected": identity.silent_rate_unbiased,
+        "expected": silent_rate_unbiased,
         "inputs": [{"c": 3, "n": 12, "G": 4}, {"c": 9, "n": 10, "G": 2}, {"c": 5, "n": 10, "G": 8}],
         "mistakes": {
-            "that is the plug-in: c / n put for p, too high on average": lambda c, n, G: identity.silent_rate(c / n, G),
+            "that is the plug-in: c / n put for p, too high on average": lambda c, n, G: silent_rate(c / n, G),
             "that is the all-right half; the all-wrong groups are silent too": lambda c, n, G: comb(c, G) / comb(n, G),
         },
     },
@@ -28,15 +28,9 @@ CHECKS = {
             {"p": np.array([0.1, 0.3, 0.99]), "weights": np.array([0.2, 0.3, 0.5]), "G": 4},
         ],
         "mistakes": {
-            "that redraws the same problem until its group is mixed: average the rate first, then divide": (
-                lambda p, weights, G: weights @ (G / (1 - identity.silent_rate(p, G)))
-            ),
-            "you put the mean p into the formula; average the rates instead": (
-                lambda p, weights, G: G / (1 - identity.silent_rate(weights @ p, G))
-            ),
-            "that counts the silent groups before it; the useful group is sampled too": lambda p, weights, G: (
-                completions(p, weights, G) - G
-            ),
+            "that redraws the same problem; average rates first": lambda p, w, G: w @ (G / (1 - silent_rate(p, G))),
+            "you put the mean p into the formula; average the rates": lambda p, w, G: G / (1 - silent_rate(w @ p, G)),
+            "that counts the silent groups; the useful group is sampled too": lambda *x: completions(*x) - x[2],
         },
     },
     "8.3": {
@@ -44,9 +38,7 @@ CHECKS = {
         "inputs": [{"n": 64, "G": 8}, {"n": 64, "G": 64}, {"n": 16, "G": 1}],
         "mistakes": {
             "that puts 0 of n for p; nothing is certain after n misses": lambda n, G: 1.0,
-            "that is the expected q to the power G: take the power first and average last": lambda n, G: (
-                ((n + 1) / (n + 2)) ** G
-            ),
+            "that is E[q] to the power G: take the power first, average last": lambda n, G: ((n + 1) / (n + 2)) ** G,
         },
     },
 }

@@ -42,9 +42,7 @@ CHECKS = {
         "expected": wasted,
         "inputs": [{"p": np.array([0.05, 0.5]), "G": 8}, {"p": np.array([0.01, 0.3, 0.9]), "G": 16}],
         "mistakes": {
-            "that is the cost of redrawing the same prompt: first average S over the prompts": lambda p, G: (
-                G * (1 / (1 - silent_rate(p, G)) - 1).mean()
-            ),
+            "that is the cost of redrawing the same prompt": lambda p, G: G * (1 / (1 - silent_rate(p, G)) - 1).mean(),
             "the completions of the kept group are not wasted": lambda p, G: wasted(p, G) + G,
             "those are groups; each has G completions": lambda p, G: wasted(p, G) / G,
             "average S over the prompts, not p": lambda p, G: wasted(p.mean(keepdims=True), G),

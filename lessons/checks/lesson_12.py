@@ -35,11 +35,6 @@ def against_mean(log_ratios: torch.Tensor, rewards: torch.Tensor, beta: float) -
 expected_dpo = by_autograd(dpo)
 
 
-def number_of_pairs(rewards: np.ndarray) -> np.ndarray:
-    """(G,): of each completion, as many as there are completions of the other kind."""
-    return np.where(rewards == 1, (rewards == 0).sum(), rewards.sum())
-
-
 def placed(dr: Callable, of_dapo: Callable) -> Callable:
     """Both coefficients, from functions of k, G, the lengths and C."""
     return lambda k, lengths, C: [rule(k, len(lengths), lengths, C) for rule in (dr, of_dapo)]
@@ -71,9 +66,7 @@ CHECKS = {
             "the sign inside the sigmoid: a large margin should get less": lambda *x: expected_dpo(-x[0], *x[1:]),
             "a wrong completion is pushed down, by its pairs": lambda *x: expected_dpo(*x) * x[1],
             "every pair has a margin of its own: the mean margin will not do": by_autograd(against_mean),
-            "a sum over a completion's pairs, not a mean": lambda *x: expected_dpo(*x) / number_of_pairs(x[1]),
             "beta stands inside the sigmoid, too": by_autograd(lambda *x: -x[2] * F.logsigmoid(margins(*x[:2])).sum()),
-            "without the sigmoid": lambda log_ratios, R, beta: beta * number_of_pairs(R) * np.sign(R - 0.5),
             "the signs: a right completion is pushed up, a wrong one down": lambda *x: -expected_dpo(*x),
         },
     },
@@ -90,9 +83,6 @@ CHECKS = {
                 lambda k, G, lengths, C: (1 - k / G) / (G * lengths[0]), dapo_right
             ),
             "DAPO's advantage is divided by σ": placed(dr_right, lambda k, G, lengths, C: (1 - k / G) / sum(lengths)),
-            "with rewards −1 and 1 DAPO divides by σ, which is doubled too": placed(
-                dr_right, lambda k, G, lengths, C: 2 * (1 - k / G) / sum(lengths)
-            ),
             "the other way round: first Dr. GRPO, then DAPO": placed(dapo_right, dr_right),
         },
     },

@@ -43,9 +43,7 @@ CHECKS = {
         "mistakes": {
             "the noise of both means is still in it": over_all_draws(less(lambda scores: 0)),
             "ddof 0 is too small": over_all_draws(less(lambda scores: scores.var(axis=0).sum() / len(scores))),
-            "that is the variance of one score: the mean of n has 1/n of it": over_all_draws(
-                less(lambda scores: scores.var(axis=0, ddof=1).sum())
-            ),
+            "one score's variance: a mean has 1/n of it": over_all_draws(less(lambda s: s.var(axis=0, ddof=1).sum())),
         },
     },
     "13.2": {

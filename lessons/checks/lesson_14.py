@@ -89,19 +89,12 @@ CHECKS = {
             for sign in (1.0, -1.0)
         ],
         "mistakes": {
-            "that is the ratio of the whole completion: the mean of the log-ratios, not their sum": stopped(
-                lambda r, m: (r * m).sum(dim=1, keepdim=True).exp()
-            ),
+            "the mean of the log-ratios, not their sum": stopped(lambda r, m: (r * m).sum(dim=1, keepdim=True).exp()),
             "a mean over the tokens, not over the padding": stopped(lambda r, m: r.mean(dim=1, keepdim=True).exp()),
             "GSPO decides for a completion as a whole": stopped(lambda r, m: r.exp()),
-            "only where its own push has moved it: for A > 0 above the range, for A < 0 below": lambda *x: (
-                stopped()(*x) | opposite(*x)
-            ),
+            "only where its own push has moved it, on one side of the range": lambda *x: stopped()(*x) | opposite(*x),
             "the sides are exchanged: for A > 0 above the range, for A < 0 below": opposite,
-            "padding is no token that could be stopped: the mask": lambda *x: (
-                stopped()(*x).any(dim=1, keepdim=True).expand_as(x[1])
-            ),
-            "those are the tokens that are not stopped": lambda *x: ~stopped()(*x) & x[1],
+            "padding is no token: the mask": lambda *x: stopped()(*x).any(dim=1, keepdim=True).expand_as(x[1]),
             "for each token of the completion: (G, T), not (G, 1)": lambda *x: stopped()(*x).any(dim=1, keepdim=True),
         },
     },
@@ -112,9 +105,7 @@ CHECKS = {
             for A in (1.5, -0.5)
         ],
         "mistakes": {
-            "the ratio still weights the kept tokens: that is GRPO's clip": kept(
-                lambda ratio, eps, sign: ratio * (sign * (ratio - 1) <= eps)
-            ),
+            "the ratio still weights the kept tokens (GRPO)": kept(lambda r, eps, sign: r * (sign * (r - 1) <= eps)),
             "a token is stopped on the side of A's sign only": kept(lambda ratio, eps, sign: (ratio - 1).abs() <= eps),
             "a loss is minimised: minus": kept(lambda ratio, eps, sign: -1.0 * (sign * (ratio - 1) <= eps)),
         }

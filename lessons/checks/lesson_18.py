@@ -50,12 +50,8 @@ CHECKS = {
         "inputs": [{"log_ratio": two_engines, "C": 2.0}, {"log_ratio": -two_engines, "C": 1.5}],
         "bug": lambda log_ratio, C: log_ratio.exp().clamp(max=C).prod(dim=1, keepdim=True),
         "mistakes": {
-            "without its truncation the weight of a long completion has no bound": (
-                lambda log_ratio, C: log_ratio.sum(dim=1, keepdim=True).exp()
-            ),
-            "that is the geometric mean, GSPO's ratio: no importance weight": lambda log_ratio, C: (
-                log_ratio.mean(dim=1, keepdim=True).exp().clamp(max=C)
-            ),
+            "untruncated, the weight of a long completion has no bound": lambda r, C: r.sum(dim=1, keepdim=True).exp(),
+            "a geometric mean is no importance weight": lambda r, C: r.mean(dim=1, keepdim=True).exp().clamp(max=C),
         },
     },
 }

@@ -45,9 +45,7 @@ CHECKS = {
         "expected": lambda p, difference: (1 - p) * difference,
         "inputs": [{"p": p, "difference": torch.tensor([2.0, -1.0])} for p in (0.25, 0.9)],
         "mistakes": {
-            "a group without disagreement moves nothing only if its mean is subtracted": lambda p, difference: (
-                0 * difference
-            ),
+            "a silent group moves nothing only if its mean is subtracted": lambda p, difference: 0 * difference,
             "that is the mean score of a wrong completion, but for its sign": lambda p, difference: p * difference,
             "that is the gradient of p: the mean over all groups": lambda p, difference: p * (1 - p) * difference,
         },
