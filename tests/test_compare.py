@@ -398,7 +398,6 @@ def test_what_is_published_is_whole(tmp_path, monkeypatch):
         (staleness, {"seeds": 10**12}, "--seeds must be 1000 or less"),
         (estimators, {"publish": True, "completions": 256}, "leave out --completions"),
         (weights, {"seeds": 10**12}, "--seeds must be 100 or less"),
-        (bench_speed, {"device": "nosuch"}, "--device must be cpu or cuda, not 'nosuch'"),
         (bench_speed, {"publish": True, "steps": 1}, "leave out --steps"),
     ],
 )
@@ -509,7 +508,7 @@ def test_the_pages_say_in_words_what_the_numbers_say():
 @pytest.mark.parametrize("side", ["ours", "trl", "floor"])
 def test_the_benchmark_times_a_step(side):
     pytest.importorskip("trl")
-    worker = bench_speed.Worker(getattr(bench_speed, side), "cpu", "base")
+    worker = bench_speed.Worker(getattr(bench_speed, side), "base")
     step = worker.step()
     worker.process.kill()
     assert step["seconds"] > 0 and step["memory"] > 0 and ("tokens" in step) == (side == "ours")

@@ -2,7 +2,6 @@
 
     pip install -e '.[parity]'                          for TRL
     python lessons/experiments/bench_speed.py           about 10 minutes; leave the machine alone meanwhile
-    python lessons/experiments/bench_speed.py --device cuda
 
 With --publish the numbers go to bench_speed.json beside this file and, as a table, into README.md there.
 
@@ -41,7 +40,7 @@ from lessons.experiments.pool import begin
 from toy_env.any_model import cache_name
 from toy_env.arithmetic import LEVELS, Problem, sample_problems
 from toy_env.cli import at_least, run_main, silence
-from toy_env.model import encode_prompts, load_policy, locate, pick_device
+from toy_env.model import encode_prompts, load_policy, locate
 from toy_env.rollout import position_ids, sample
 
 RESULTS = Path(__file__).parent / "bench_speed.json"
@@ -50,14 +49,10 @@ PROMPTS, GROUP, LIMIT, MINIBATCHES = 32, 8, 56, 4
 
 @dataclass
 class Config:
-    device: str = "cpu"  # cpu or cuda
     steps: at_least(1, 10_000) = 20  # timed steps of each side for each model
     publish: bool = False  # update bench_speed.json and the table in README.md beside it
 
     def check(self) -> None:
-        if self.device not in ("cpu", "cuda"):
-            raise UsageError(f"--device must be cpu or cuda, not {self.device!r}")
-        pick_device(self.device)
         refuse_partial_publish(self, {"publish"})
 
 
@@ -67,31 +62,24 @@ class Config:
 class Stopwatch:
     """Times steps. Sends the parent a report of each, and before each waits for its word to go on."""
 
-    def __init__(self, connection, device: str) -> None:
-        self.connection, self.device, self.started = connection, device, 0.0
-
-    def clock(self) -> float:
-        if self.device == "cuda":
-            torch.cuda.synchronize()
-        return time.perf_counter()
+    def __init__(self, connection) -> None:
+        self.connection, self.started = connection, 0.0
 
     def step_done(self, **numbers: int) -> None:
         """Report the step that ends here; the first call ends none, and only waits."""
         import resource  # Windows has none, and its tests import this file
 
         if self.started:
-            seconds = self.clock() - self.started
+            seconds = time.perf_counter() - self.started
             memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024  # MiB on Linux
-            if self.device == "cuda":
-                memory = torch.cuda.max_memory_allocated() / 2**20
             self.connection.send({"seconds": seconds, "memory": memory, **numbers})
         self.connection.recv()
-        self.started = self.clock()
+        self.started = time.perf_counter()
 
 
-def ours(connection, device: str, model: str) -> None:
+def ours(connection, model: str) -> None:
     """grpo.train itself."""
-    watch, log = Stopwatch(connection, device), grpo.Run.log
+    watch, log = Stopwatch(connection), grpo.Run.log
 
     def log_and_report(run, step, *, rollout, rewards) -> None:
         log(run, step, rollout=rollout, rewards=rewards)
@@ -100,16 +88,16 @@ def ours(connection, device: str, model: str) -> None:
     grpo.Run.log = log_and_report
     endless = {"steps": 10**6, "save_every": 10**6, "eval_problems": 1}
     with tempfile.TemporaryDirectory() as folder:
-        grpo.train(grpo.Config(model=model, device=device, learning_rate=1e-12, run_dir=f"{folder}/run", **endless))
+        grpo.train(grpo.Config(model=model, device="cpu", learning_rate=1e-12, run_dir=f"{folder}/run", **endless))
 
 
-def trl(connection, device: str, model: str) -> None:
+def trl(connection, model: str) -> None:
     """GRPOTrainer with the settings of grpo.py, as scale_out.py makes it."""
     from transformers import TrainerCallback
 
     from lessons.experiments import scale_out
 
-    watch = Stopwatch(connection, device)
+    watch = Stopwatch(connection)
     problems = [problem for step in range(1, 201) for problem in drawn_at(step)[1]]
 
     class Turns(TrainerCallback):
@@ -120,21 +108,21 @@ def trl(connection, device: str, model: str) -> None:
     scale_out.rows = lambda *_, **__: [{"prompt": problem.prompt, "answer": problem.answer} for problem in problems]
     config = scale_out.Config(
         model=model, steps=200, learning_rate=1e-12, warmup_steps=0, run_dir=tempfile.mkdtemp(),
-        trl=(f"use_cpu={device == 'cpu'}",),
+        trl=("use_cpu=true",),
     )  # fmt: skip
     trainer = scale_out.build_trainer(config, scale_out.trl_settings(config, 1))
     trainer.add_callback(Turns())
     trainer.train()
 
 
-def floor(connection, device: str, model: str) -> None:
+def floor(connection, model: str) -> None:
     """The forward passes of the decode loop, and one pass forward and back over as many tokens without padding."""
-    watch, generator = Stopwatch(connection, device), torch.Generator(device)
-    policy, tokenizer = load_policy(model, device)
+    watch, generator = Stopwatch(connection), torch.Generator()
+    policy, tokenizer = load_policy(model)
 
     @torch.no_grad()
     def decode(prompts, ids, lengths) -> None:
-        prompt_ids, prompt_mask = encode_prompts(tokenizer, prompts, device)
+        prompt_ids, prompt_mask = encode_prompts(tokenizer, prompts)
         inputs = {"attention_mask": prompt_mask, "position_ids": position_ids(prompt_mask), "use_cache": True}
         name = cache_name(policy)
         cache = policy(input_ids=prompt_ids, **inputs)[name]
@@ -157,9 +145,9 @@ def floor(connection, device: str, model: str) -> None:
         prompts = [problem.prompt for problem in problems]
         rollout = sample(policy, tokenizer, prompts, GROUP, LIMIT, 1.0, generator.manual_seed(seed))
         tokens = int(rollout.prompt_mask.sum() + rollout.mask.sum())
-        ids = torch.randint(len(tokenizer), (len(rollout), round(tokens / len(rollout))), device=device)
+        ids = torch.randint(len(tokenizer), (len(rollout), round(tokens / len(rollout))))
         policy.zero_grad()
-        watch.started = watch.clock()
+        watch.started = time.perf_counter()
         decode(prompts, rollout.completion_ids, rollout.mask.sum(dim=1))
         policy(input_ids=ids, use_cache=False).logits.logsumexp(dim=-1).mean().backward()
         watch.step_done()
@@ -258,10 +246,10 @@ def main(config: Config) -> None:
     if importlib.util.find_spec("trl") is None:
         raise UsageError("TRL is not installed; type pip install -e '.[parity]'")
     machine, models = f"{os.cpu_count()} {platform.machine()} cores", {}
-    print(f"{PROMPTS} prompts x {GROUP} completions, on {config.device}; medians of {config.steps} steps", flush=True)
+    print(f"{PROMPTS} prompts x {GROUP} completions; medians of {config.steps} steps", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         for name, (model, parameters) in Worker(make_models, folder).step().items():
-            workers = {side.__name__: Worker(side, config.device, model) for side in (ours, trl, floor)}
+            workers = {side.__name__: Worker(side, model) for side in (ours, trl, floor)}
             turns = take_turns(workers, config.steps)
             models[name] = {side: summary(reports) for side, reports in turns.items()} | {"parameters": parameters}
             for number, above, below in (("speed_against_trl", "trl", "ours"), ("share_of_floor", "floor", "ours")):
@@ -269,7 +257,7 @@ def main(config: Config) -> None:
                 models[name][number] = median(ratios)
             seconds = {side: models[name][side]["seconds"] for side in turns}
             print(f"{name}: {', '.join(f'{side} {1e3 * s:.0f} ms' for side, s in seconds.items())}", flush=True)
-    results = {"device": config.device, "machine": machine, "steps": config.steps, "models": models}
+    results = {"machine": machine, "steps": config.steps, "models": models}
     print(f"\n{tables(results)['speed']}")
     if config.publish:
         RESULTS.write_text(compact(rounded(results), 2) + "\n", "utf-8")
