@@ -19,16 +19,10 @@ def gradient_of(loss: Callable) -> Callable:
 
 
 def weighted(weight: Callable) -> Callable:
-    """The gradient of minus the mean of weight(ratio, cap) A log pi."""
-    return gradient_of(lambda logps, old_logps, A, cap: -(weight((logps - old_logps).exp(), cap) * A * logps).mean())
+    """The gradient of minus the mean of weight(ratio, cap or eps, sign of A) A log pi."""
 
-
-def kept(factor: Callable) -> Callable:
-    """The gradient of minus the mean of factor(ratio, eps, sign of A) A log pi, the factor held constant."""
-
-    def loss(logps: Tensor, old_logps: Tensor, A: float, eps: float) -> Tensor:
-        ratio = (logps - old_logps).exp().detach()
-        return -(factor(ratio, eps, 1 if A > 0 else -1) * A * logps).mean()
+    def loss(logps: Tensor, old_logps: Tensor, A: float, bound: float) -> Tensor:
+        return -(weight((logps - old_logps).exp(), bound, 1 if A > 0 else -1) * A * logps).mean()
 
     return gradient_of(loss)
 
@@ -67,18 +61,18 @@ signs = torch.tensor([[1.0], [-1.0], [-1.0], [1.0], [1.0]])
 
 CHECKS = {
     "14.1": {
-        "expected": weighted(lambda ratio, cap: ratio.detach().clamp(max=cap)),
+        "expected": weighted(lambda ratio, cap, _: ratio.detach().clamp(max=cap)),
         "inputs": [
             {"logps": old + torch.tensor([1.5, -0.3, 0.4, -1.5]), "old_logps": old, "A": A, "cap": 2.0}
             for A in (1.5, -0.5)
         ],
         "mistakes": {
-            "the weight is a constant: detach it": weighted(lambda ratio, cap: ratio.clamp(max=cap)),
+            "the weight is a constant: detach it": weighted(lambda ratio, cap, _: ratio.clamp(max=cap)),
             "a clipped ratio has no gradient; the weight must multiply log π": gradient_of(
                 lambda logps, old_logps, A, cap: -((logps - old_logps).exp().clamp(max=cap) * A).mean()
             ),
-            "the cap is missing": weighted(lambda ratio, cap: ratio.detach()),
-            "a loss is minimised: minus": weighted(lambda ratio, cap: -ratio.detach().clamp(max=cap)),
+            "the cap is missing": weighted(lambda ratio, cap, _: ratio.detach()),
+            "a loss is minimised: minus": weighted(lambda ratio, cap, _: -ratio.detach().clamp(max=cap)),
         }
         | NO_GRADIENT,
     },
@@ -99,15 +93,19 @@ CHECKS = {
         },
     },
     "14.3": {
-        "expected": kept(lambda ratio, eps, sign: sign * (ratio - 1) <= eps),
+        "expected": weighted(lambda ratio, eps, sign: sign * (ratio - 1) <= eps),
         "inputs": [
             {"logps": old + torch.tensor([0.3, -0.3, 0.1, -0.1]), "old_logps": old, "A": A, "eps": 0.2}
             for A in (1.5, -0.5)
         ],
         "mistakes": {
-            "the ratio still weights the kept tokens (GRPO)": kept(lambda r, eps, sign: r * (sign * (r - 1) <= eps)),
-            "a token is stopped on the side of A's sign only": kept(lambda ratio, eps, sign: (ratio - 1).abs() <= eps),
-            "a loss is minimised: minus": kept(lambda ratio, eps, sign: -1.0 * (sign * (ratio - 1) <= eps)),
+            "the ratio still weights the kept tokens (GRPO)": weighted(
+                lambda r, eps, sign: r.detach() * (sign * (r - 1) <= eps)
+            ),
+            "a token is stopped on the side of A's sign only": weighted(
+                lambda ratio, eps, sign: (ratio - 1).abs() <= eps
+            ),
+            "a loss is minimised: minus": weighted(lambda ratio, eps, sign: -1.0 * (sign * (ratio - 1) <= eps)),
         }
         | NO_GRADIENT,
     },
