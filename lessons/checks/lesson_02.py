@@ -40,9 +40,7 @@ CHECKS = {
         ],
         "mistakes": {
             "that is the clip without the dual clip": share(clip),
-            "the dual clip is for A < 0 alone, and above c alone": share(
-                lambda ratio, A, eps, c: clip(ratio, A, eps) | (ratio > c) | (ratio < 1 / c)
-            ),
+            "the dual clip is for A < 0 alone": share(lambda r, A, eps, c: clip(r, A, eps) | (r > c) | (r < 1 / c)),
             "a share of the real tokens: the padding does not count": share(dual_clip, padding=True),
         },
     },

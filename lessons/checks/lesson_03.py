@@ -50,9 +50,7 @@ CHECKS = {
             "that baseline contains the own reward: it is Dr. GRPO's": less(lambda r, total, n, G: total / n),
             "the own reward is still in the sum": less(lambda r, total, n, G: total / (n - 1)),
             "after a timeout there are fewer others than G - 1": less(lambda r, total, n, G: (total - r) / (G - 1)),
-            "a completion that was not verified must not be pushed": less(
-                lambda r, total, n, G: (total - r) / (n - 1), push_all=True
-            ),
+            "what was not verified must not be pushed": less(lambda r, s, n, G: (s - r) / (n - 1), push_all=True),
         },
     },
     "3.2": {
@@ -77,9 +75,7 @@ CHECKS = {
             ),
             "that is the mean of the batch: each group has its own": lambda texts, rewards, G: rewards - rewards.mean(),
             "the wrong axis: over the prompts": grouped_by(lambda texts, G: np.arange(len(texts)) % G),
-            "the rows are read in the wrong order: those of a group are contiguous": grouped_by(
-                lambda texts, G: np.arange(len(texts)) % (len(texts) // G)
-            ),
+            "the wrong order: groups are contiguous": grouped_by(lambda t, G: np.arange(len(t)) % (len(t) // G)),
         },
     },
 }

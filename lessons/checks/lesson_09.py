@@ -1,19 +1,21 @@
 """What the exercises of lesson 9 are checked against. `kit.check` explains the keys."""
 
-from collections.abc import Callable
-from math import comb, log, sqrt
+from math import log, sqrt
+
+import numpy as np
 
 from lessons import identity
+from lessons.identity import binomial
 
 
 def by_mixed_groups(p: float, G: int) -> float:
     """The bug: right and wrong completions of the same group, weighted by the probability of that group."""
-    return sum(comb(G, k) * p**k * (1 - p) ** (G - k) * G / sqrt(k * (G - k)) for k in range(1, G))
+    return sum(binomial(p, G)[k] * G / sqrt(k * (G - k)) for k in range(1, G))
 
 
-def over_the_others(p: float, G: int, chance_of: Callable[[int], float]) -> float:
-    """The right sum of the right differences, each with the probability chance_of(j)."""
-    return sum(chance_of(j) * (sqrt((G - j - 1) / (j + 1)) + sqrt(j / (G - j))) for j in range(G))
+def over_others(G: int, chances: np.ndarray) -> float:
+    """The right sum of the right differences, with the probabilities `chances` of j = 0..G-1."""
+    return sum(chances[j] * (sqrt((G - j - 1) / (j + 1)) + sqrt(j / (G - j))) for j in range(G))
 
 
 def powers(p: float, n: int) -> float:
@@ -51,12 +53,8 @@ CHECKS = {
             "dividing by the share of mixed groups is not enough: the two completions do not see the same others": (
                 lambda p, G: by_mixed_groups(p, G) / (1 - identity.silent_rate(p, G))
             ),
-            "j counts the others, of whom there are G − 1": lambda p, G: over_the_others(
-                p, G, lambda j: comb(G, j) * p**j * (1 - p) ** (G - j)
-            ),
-            "j = 0 and j = G − 1 count too: the completion's own reward can make the group mixed": lambda p, G: (
-                over_the_others(p, G, lambda j: (0 < j < G - 1) * comb(G - 1, j) * p**j * (1 - p) ** (G - 1 - j))
-            ),
+            "j counts the others, of whom there are G − 1": lambda p, G: over_others(G, binomial(p, G)),
+            "j = 0 and j = G − 1 count too": lambda p, G: over_others(G, np.pad(binomial(p, G - 1)[1:-1], 1)),
             "that is the limit for G → ∞": lambda p, G: identity.weight_limit(p),
         },
     },
