@@ -35,17 +35,21 @@ def against_mean(log_ratios: torch.Tensor, rewards: torch.Tensor, beta: float) -
 expected_dpo = by_autograd(dpo)
 
 
-def placed(dr: Callable, of_dapo: Callable) -> Callable:
+def placed(first: Callable, second: Callable) -> Callable:
     """Both coefficients, from functions of k, G, the lengths and C."""
-    return lambda k, lengths, C: [rule(k, len(lengths), lengths, C) for rule in (dr, of_dapo)]
+    return lambda k, lengths, C: [rule(k, len(lengths), lengths, C) for rule in (first, second)]
 
 
-def dr_right(k, G, lengths, C):
+def dr(k, G, lengths, C):
     return (1 - k / G) / (G * C)
 
 
-def dapo_right(k, G, lengths, C):
-    return ((G - k) / k) ** 0.5 / sum(lengths)
+def grpo(k, G):
+    return ((G - k) / k) ** 0.5
+
+
+def dapo(k, G, lengths, C):
+    return grpo(k, G) / sum(lengths)
 
 
 some_log_ratios = np.array([1.5, -2.0, 0.0, 4.0, -7.0])
@@ -71,19 +75,15 @@ CHECKS = {
         },
     },
     "12.2": {
-        "expected": placed(dr_right, dapo_right),
+        "expected": placed(dr, dapo),
         "inputs": [{"k": 1, "lengths": [20, 4, 4, 8], "C": 56}, {"k": 3, "lengths": [4, 20, 20, 8, 5], "C": 30}],
         "mistakes": {
-            "Dr. GRPO does not divide by σ": placed(lambda k, G, _, C: ((G - k) / k) ** 0.5 / (G * C), dapo_right),
-            "DAPO divides by all tokens of the batch, not by the completion's own": placed(
-                dr_right, lambda k, G, lengths, C: ((G - k) / k) ** 0.5 / (G * lengths[0])
-            ),
-            "σ doubles, too: DAPO's advantage is not doubled": placed(dr_right, lambda *x: 2 * dapo_right(*x)),
-            "Dr. GRPO divides by the constant C, not by the completion's own length": placed(
-                lambda k, G, lengths, C: (1 - k / G) / (G * lengths[0]), dapo_right
-            ),
-            "DAPO's advantage is divided by σ": placed(dr_right, lambda k, G, lengths, C: (1 - k / G) / sum(lengths)),
-            "the other way round: first Dr. GRPO, then DAPO": placed(dapo_right, dr_right),
+            "Dr. GRPO does not divide by σ": placed(lambda k, G, _, C: grpo(k, G) / (G * C), dapo),
+            "DAPO: by all tokens, not by the completion's own": placed(dr, lambda k, G, L, C: grpo(k, G) / (G * L[0])),
+            "σ doubles, too: DAPO's advantage is not doubled": placed(dr, lambda *x: 2 * dapo(*x)),
+            "Dr. GRPO: by C, not by the completion's own length": placed(lambda k, G, L, C: dr(k, G, L, L[0]), dapo),
+            "DAPO's advantage is divided by σ": placed(dr, lambda k, G, lengths, C: (1 - k / G) / sum(lengths)),
+            "the other way round: first Dr. GRPO, then DAPO": placed(dapo, dr),
         },
     },
     "12.3": {

@@ -40,9 +40,7 @@ CHECKS = {
         ],
         "mistakes": {
             "that is λ = 0: nothing of the errors that follow": lambda *x: one_step_errors(*x[:2]),
-            "a token is judged by the errors that follow it, not those before it": (
-                lambda rewards, values, gae_lambda: faded(one_step_errors(rewards, values)[::-1], gae_lambda)[::-1]
-            ),
+            "later errors count, not those before it": lambda R, V, x: faded(one_step_errors(R, V)[::-1], x)[::-1],
             "the value after the last token is 0, not the last value again": lambda *x: gae(*x, after=x[1][-1]),
             "here it fades the rewards, not the errors": lambda R, values, gae_lambda: faded(R, gae_lambda) - values,
             "that is λ = 1: the return minus the value": lambda rewards, values, gae_lambda: gae(rewards, values, 1.0),
