@@ -43,7 +43,6 @@ CHECKS = {
         "inputs": [
             {"long_right": 0.1, "long_wrong": 0.5, "L1": 5, "L2": 50},
             {"long_right": 0.6, "long_wrong": 0.2, "L1": 4, "L2": 10},
-            {"long_right": 0.3, "long_wrong": 0.7, "L1": 5, "L2": 20},
         ],
         "mistakes": {
             "the sign: right completions are pushed up": lambda *x: -push_on_shared(*x),

@@ -58,12 +58,9 @@ CHECKS = {
     "12.1": {
         "expected": expected_dpo,
         "inputs": [
-            {"log_ratios": ratios, "rewards": np.array(rewards), "beta": beta}
-            for ratios, rewards, beta in (
-                (some_log_ratios, [1.0, 0, 0, 1, 0], 0.1),
-                (some_log_ratios, [0.0, 1, 1, 1, 0], 0.5),
-                (0 * some_log_ratios, [1.0, 0, 0, 0, 0], 0.1),
-            )
+            {"log_ratios": some_log_ratios, "rewards": np.array([1.0, 0, 0, 1, 0]), "beta": 0.1},
+            {"log_ratios": some_log_ratios, "rewards": np.array([0.0, 1, 1, 1, 0]), "beta": 0.5},
+            {"log_ratios": 0 * some_log_ratios, "rewards": np.array([1.0, 0, 0, 0, 0]), "beta": 0.1},
         ],
         "mistakes": {
             "a factor is missing, the one that is missing in Eq. 14": by_autograd(lambda *x: dpo(*x) / x[2]),

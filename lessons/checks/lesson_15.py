@@ -62,10 +62,7 @@ CHECKS = {
     },
     "15.3": {
         "expected": shift,
-        "inputs": [
-            {"c": c, "n": n, "gae_lambda": gae_lambda}
-            for c, n, gae_lambda in ((0.5, 4, 0.9), (-0.2, 6, 0.5), (1, 1, 0.5))
-        ],
+        "inputs": [{"c": 0.5, "n": 4, "gae_lambda": 0.9}, {"c": 1, "n": 1, "gae_lambda": 0.5}],
         "mistakes": {
             "that is λ = 1": lambda c, n, gae_lambda: shift(c, n, 1.0),
             "c does not cancel in every one-step error": lambda c, n, gae_lambda: np.zeros(n),
