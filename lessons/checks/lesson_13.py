@@ -39,7 +39,6 @@ CHECKS = {
     "13.1": {
         "expected": lambda mean_over: 5.0,
         "inputs": [{"mean_over": "all draws of 8 right and 4 wrong scores"}],
-        "tolerance": 0.05,
         "mistakes": {
             "the noise of both means is still in it": over_all_draws(less(lambda scores: 0)),
             "ddof 0 is too small": over_all_draws(less(lambda scores: scores.var(axis=0).sum() / len(scores))),
