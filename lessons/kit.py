@@ -46,7 +46,6 @@ def check(number: str, answer) -> None:
         mistakes    messages, each with the mistake that it names: the reader sees the message if the answer agrees
                     with the mistake, or raises the same kind of error
         bug         the unchanged result of a stub that the reader is to repair
-        tolerance   within which arrays, tensors and numbers agree; 1e-6 by default
 
     `...`, None and the bug mean that the exercise is not attempted. Prints one line and raises nothing, so that Run All
     reaches the end.
@@ -60,7 +59,6 @@ def judge(
     expected,
     inputs: Sequence[dict] | None = None,
     mistakes: dict[str, object] | None = None,
-    tolerance: float = 1e-6,
     bug=None,
 ) -> None:
     """`check`, given the entry of CHECKS."""
@@ -68,9 +66,7 @@ def judge(
     def outcome(function) -> list | Exception:
         """The values at all inputs, or the error that was raised."""
         try:
-            return (
-                [function] if inputs is None else [function(*copy.deepcopy(arguments).values()) for arguments in inputs]
-            )
+            return [function] if inputs is None else [function(*copy.deepcopy(x).values()) for x in inputs]
         except Exception as error:
             return error
 
@@ -78,7 +74,7 @@ def judge(
         theirs = outcome(other)
         if raised or isinstance(theirs, Exception):
             return type(values) is type(theirs)
-        return not any(_difference(*pair, tolerance) for pair in zip(values, theirs))
+        return not any(_difference(*pair) for pair in zip(values, theirs))
 
     values = outcome(answer)
     raised = isinstance(values, Exception)
@@ -93,7 +89,7 @@ def judge(
             return print("✗ not yet:", message)
     if raised:
         return print(f"✗ not yet: your code raised {type(values).__name__}: {values}")
-    differences = [_difference(*pair, tolerance) for pair in zip(values, outcome(expected))]
+    differences = [_difference(*pair) for pair in zip(values, outcome(expected))]
     wrong = next(i for i, difference in enumerate(differences) if difference)
     print("✗ not yet:", differences[wrong] + (f" for {_text(inputs[wrong])}" if inputs is not None else ""))
 
@@ -110,8 +106,8 @@ def _numbers(value) -> np.ndarray | None:
         return None
 
 
-def _difference(answer, truth, tolerance: float) -> str:
-    """One place where an answer is not right, without the right value; empty if all are right."""
+def _difference(answer, truth) -> str:
+    """One place where an answer is not right (to 1e-6), without the right value; empty if all are right."""
     if isinstance(answer, str) and answer.strip().lower() == str(truth).strip().lower():
         return ""
     numbers, truth = _numbers(answer), _numbers(truth)
@@ -119,7 +115,7 @@ def _difference(answer, truth, tolerance: float) -> str:
         return f"{_text(answer)} is not right"
     if numbers.shape != truth.shape:
         return f"a value of shape {numbers.shape} where one of shape {truth.shape} is wanted"
-    wrong = np.argwhere(~np.isclose(numbers, truth, rtol=tolerance, atol=tolerance, equal_nan=True)).tolist()
+    wrong = np.argwhere(~np.isclose(numbers, truth, rtol=1e-6, atol=1e-6, equal_nan=True)).tolist()
     place = tuple(wrong[0]) if wrong else ()
     return f"{numbers[place]:.4g}{f' in place {place}' if place else ''} is not right" if wrong else ""
 

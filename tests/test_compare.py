@@ -403,7 +403,6 @@ def test_what_is_published_is_whole(tmp_path, monkeypatch):
         (staleness, {"seeds": 10**12}, "--seeds must be 1000 or less"),
         (estimators, {"publish": True, "completions": 256}, "leave out --completions"),
         (weights, {"seeds": 10**12}, "--seeds must be 100 or less"),
-        (bench_speed, {"device": "nosuch"}, "--device must be cpu or cuda, not 'nosuch'"),
         (bench_speed, {"publish": True, "steps": 1}, "leave out --steps"),
     ],
 )
@@ -529,16 +528,12 @@ def test_the_pages_say_in_words_what_the_numbers_say():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("side", ["ours", "trl", "floor"])
-def test_the_benchmark_times_every_part_of_a_step(side):
+def test_the_benchmark_times_a_step(side):
     pytest.importorskip("trl")
-    worker = bench_speed.Worker(getattr(bench_speed, side), "cpu", "base")
+    worker = bench_speed.Worker(getattr(bench_speed, side), "base")
     step = worker.step()
     worker.process.kill()
-    parts = (
-        {"decoding", "forward and backward"} if side == "floor" else {"sampling", "forward", "backward", "optimizer"}
-    )
-    assert parts <= set(step["parts"]) and len(step["parts"]) == (2 if side == "floor" else 5)
-    assert all(seconds > 0 for seconds in step["parts"].values()) and ("tokens" in step) == (side == "ours")
+    assert step["seconds"] > 0 and step["memory"] > 0 and ("tokens" in step) == (side == "ours")
 
 
 def test_the_page_is_short():

@@ -39,7 +39,7 @@ def test_the_table_holds_what_whole_forward_passes_give():
                 assert table[row, answer] == pytest.approx(total, rel=1e-4)
 
 
-def test_the_committed_runs_are_those_of_the_command(tmp_path, monkeypatch, capsys):
+def test_the_committed_runs_are_those_of_the_command(tmp_path, monkeypatch):
     """One arm, one seed, trained again: the same probabilities, up to what another machine's rounding may change."""
     arm, stored = "GRPO, large steps", short_answers.load()
     assert set(stored) == set(short_answers.ARMS)
@@ -53,7 +53,6 @@ def test_the_committed_runs_are_those_of_the_command(tmp_path, monkeypatch, caps
     monkeypatch.setattr(short_answers, "ARMS", {arm: short_answers.ARMS[arm]})
     config = short_answers.Config(seeds=1, output=str(tmp_path / "runs"))
     short_answers.main(config)
-    assert f"{arm}, seed 0: Pass@1 " in capsys.readouterr().out
     assert not short_answers.RESULTS.exists(), "only --publish replaces the committed runs"
     short_answers.main(replace(config, publish=True))
     torch.set_num_threads(threads)

@@ -7,17 +7,8 @@ import torch
 from torch import Tensor
 
 
-def leave_one_out(rewards: Tensor, verified: Tensor) -> np.ndarray:
-    """RLOO's advantages among the verified completions, one by one, and 0 for the others."""
-    A = np.zeros(rewards.shape)
-    for i, j in verified.nonzero().tolist():
-        others = verified[i] & (torch.arange(rewards.shape[1]) != j)
-        A[i, j] = rewards[i, j] - rewards[i, others].mean()
-    return A
-
-
-def slip(baseline: Callable, push_all: bool = False) -> Callable:
-    """Advantages with baseline(rewards, total of the verified, number of them, G)."""
+def less(baseline: Callable, push_all: bool = False) -> Callable:
+    """Rewards less baseline(rewards, total of the verified, number of them, G); 0 for what was not verified."""
 
     def answer(rewards: Tensor, verified: Tensor) -> Tensor:
         total = (rewards * verified).sum(dim=1, keepdim=True)
@@ -25,12 +16,6 @@ def slip(baseline: Callable, push_all: bool = False) -> Callable:
         return (rewards - baseline(rewards, total, n, rewards.shape[1])) * (verified | push_all)
 
     return answer
-
-
-def measured_bessel(G: int) -> float:
-    """The ratio of the advantages of a group of one right completion, by numpy's two standard deviations."""
-    rewards = np.arange(G) < 1
-    return rewards.std() / rewards.std(ddof=1)
 
 
 def by_group(texts: list[str], rewards: Tensor, G: int) -> Tensor:
@@ -56,26 +41,23 @@ marks = torch.tensor([0, 0, 0, 0, 1, 0, 0, 0, 1, 1, 1, 1]).double()
 
 CHECKS = {
     "3.1": {
-        "expected": leave_one_out,
+        "expected": less(lambda r, total, n, G: (total - r) / (n - 1)),
         "inputs": [
             {"rewards": some_rewards, "verified": some_verified},
             {"rewards": 1 - some_rewards, "verified": some_verified.flip(0)},
         ],
         "mistakes": {
-            "that baseline contains the own reward: it is Dr. GRPO's": slip(lambda r, total, n, G: total / n),
-            "the own reward is still in the sum": slip(lambda r, total, n, G: total / (n - 1)),
-            "after a timeout there are fewer others than G - 1": slip(lambda r, total, n, G: (total - r) / (G - 1)),
-            "the sum of the others has fewer terms than that": slip(lambda r, total, n, G: (total - r) / n),
-            "a completion that was not verified must not be pushed": slip(
-                lambda r, total, n, G: (total - r) / (n - 1), push_all=True
-            ),
+            "that baseline contains the own reward: it is Dr. GRPO's": less(lambda r, total, n, G: total / n),
+            "the own reward is still in the sum": less(lambda r, total, n, G: total / (n - 1)),
+            "after a timeout there are fewer others than G - 1": less(lambda r, total, n, G: (total - r) / (G - 1)),
+            "what was not verified must not be pushed": less(lambda r, s, n, G: (s - r) / (n - 1), push_all=True),
         },
     },
     "3.2": {
-        "expected": measured_bessel,
+        "expected": lambda G: ((G - 1) / G) ** 0.5,
         "inputs": [{"G": 2}, {"G": 8}, {"G": 64}],
         "mistakes": {
-            "the wrong way round: does ddof 1 make sigma larger or smaller?": lambda G: 1 / measured_bessel(G),
+            "the wrong way round: does ddof 1 make sigma larger or smaller?": lambda G: (G / (G - 1)) ** 0.5,
             "that is the factor of the variance inside sigma": lambda G: G / (G - 1),
             "that is what the group mean does to E[g]; here the variance inside sigma changes": lambda G: (G - 1) / G,
         },
@@ -92,12 +74,8 @@ CHECKS = {
                 lambda texts, G: np.cumsum(np.append(False, texts[1:] != texts[:-1]))
             ),
             "that is the mean of the batch: each group has its own": lambda texts, rewards, G: rewards - rewards.mean(),
-            "the mean runs over the wrong axis: over the prompts, not over the completions of one": grouped_by(
-                lambda texts, G: np.arange(len(texts)) % G
-            ),
-            "the rows are read in the wrong order: those of a group are contiguous": grouped_by(
-                lambda texts, G: np.arange(len(texts)) % (len(texts) // G)
-            ),
+            "the wrong axis: over the prompts": grouped_by(lambda texts, G: np.arange(len(texts)) % G),
+            "the wrong order: groups are contiguous": grouped_by(lambda t, G: np.arange(len(t)) % (len(t) // G)),
         },
     },
 }

@@ -67,6 +67,16 @@ kl_of_sequences = sequence_gradient(
 )
 
 
+def mean_of(term: Callable) -> Callable:
+    """From the mean over the tokens of term(log-ratio of the reference to the policy)."""
+    return value_and_gradient(lambda logps, ref: term(ref - logps).mean())
+
+
+def of_pairs(term: Callable) -> Callable:
+    """From the mean over the pairs of term(logps, log-ratio to the reference), summed over both tokens."""
+    return sequence_gradient(lambda logps, ref: term(logps, logps - ref).sum(dim=1).mean())
+
+
 def shaped(kl: Callable, last: Callable = lambda mask: mask.sum(dim=1) - 1) -> Callable:
     """Token rewards with the penalty kl(logps, ref_logps, mask), and the reward on the token last(mask)."""
 
@@ -101,17 +111,10 @@ CHECKS = {
         "expected": forward_kl,
         "inputs": [{"ref": ref}, {"ref": ref.flip(0)}],
         "mistakes": {
-            "the gradient is right, but the value is that of the reverse KL": value_and_gradient(
-                lambda logps, ref: k3(logps, ref).mean()
-            ),
+            "the gradient is right, but the value is that of the reverse KL": mean_of(lambda r: r.expm1() - r),
             "that is the reverse KL, value and gradient": reverse_kl,
-            "the value is right; autograd must not go through the weight": value_and_gradient(
-                lambda logps, ref: ((ref - logps).exp() * (ref - logps)).mean()
-            ),
-            "the tokens come from the policy, and without the weight they count as its own": value_and_gradient(
-                lambda logps, ref: (ref - logps).mean()
-            ),
-            "the sign: this drives the policy away from the reference": lambda ref: -forward_kl(ref),
+            "the value is right; autograd must not go through the weight": mean_of(lambda r: r.exp() * r),
+            "the tokens come from the policy, and without the weight they count as its own": mean_of(lambda r: r),
         }
         | NO_GRADIENT,
     },
@@ -119,19 +122,10 @@ CHECKS = {
         "expected": kl_of_sequences,
         "inputs": [{"theta_ref": other_ref}, {"theta_ref": other_ref.flip(1)}],
         "mistakes": {
-            "a token loss: it does not know what a token leads to": sequence_gradient(
-                lambda logps, ref: ((logps - ref).detach() * logps).sum(dim=1).mean()
-            ),
-            "a token loss, and of the forward KL": sequence_gradient(
-                lambda logps, ref: k3(logps, ref).sum(dim=1).mean()
-            ),
-            "autograd must not go through the penalty": sequence_gradient(
-                lambda logps, ref: (to_come(logps - ref) * logps).sum(dim=1).mean()
-            ),
-            "this averages over tokens; the KL of a sequence is a sum": sequence_gradient(
-                lambda logps, ref: (to_come(logps - ref).detach() * logps).mean()
-            ),
-            "the sign: this drives the policy away from the reference": lambda theta_ref: -kl_of_sequences(theta_ref),
+            "a token loss: it does not know what a token leads to": of_pairs(lambda logps, r: r.detach() * logps),
+            "a token loss, and of the forward KL": of_pairs(lambda logps, r: (-r).expm1() + r),
+            "autograd must not go through the penalty": of_pairs(lambda logps, r: to_come(r) * logps),
+            "this averages over tokens and does not sum": of_pairs(lambda logps, r: to_come(r).detach() * logps / 2),
         }
         | NO_GRADIENT,
     },
@@ -148,12 +142,8 @@ CHECKS = {
             "the reward stands on the padding: it belongs on the last token of the completion": shaped(
                 k1, last=lambda mask: torch.full((len(mask),), mask.shape[1] - 1)
             ),
-            "the distance has lost its sign: k1 is negative where the policy is below the reference": shaped(
-                lambda *inputs: k1(*inputs).abs()
-            ),
-            "that is k3 in the reward: its gradient is reverse minus forward": shaped(
-                lambda logps, ref_logps, mask: k3(logps, ref_logps) * mask
-            ),
+            "the distance has lost its sign: k1 may be negative": shaped(lambda *inputs: k1(*inputs).abs()),
+            "that is k3 in the reward: its gradient is another": shaped(lambda logps, ref, mask: k3(logps, ref) * mask),
         },
     },
 }

@@ -4,42 +4,33 @@ from math import comb
 
 import numpy as np
 
-from lessons import identity
+from lessons.identity import silent_rate, silent_rate_unbiased
 
 
-def by_mixed_groups(p: np.ndarray, weights: np.ndarray, G: int) -> float:
-    """G over the probability that 1 to G - 1 of a group from the mix are right."""
-    return G / (weights @ identity.binomial(p, G)[:, 1:-1].sum(axis=1))
+def completions(p: np.ndarray, weights: np.ndarray, G: int) -> float:
+    """G over the probability that a group from the mix is not silent."""
+    return G / (1 - weights @ silent_rate(p, G))
 
 
 CHECKS = {
     "8.1": {
-        "expected": identity.silent_rate_unbiased,
+        "expected": silent_rate_unbiased,
         "inputs": [{"c": 3, "n": 12, "G": 4}, {"c": 9, "n": 10, "G": 2}, {"c": 5, "n": 10, "G": 8}],
         "mistakes": {
-            "that is the plug-in: c / n put for p, too high on average": lambda c, n, G: identity.silent_rate(c / n, G),
+            "that is the plug-in: c / n put for p, too high on average": lambda c, n, G: silent_rate(c / n, G),
             "that is the all-right half; the all-wrong groups are silent too": lambda c, n, G: comb(c, G) / comb(n, G),
-            "that is the share of mixed groups": lambda c, n, G: 1 - identity.silent_rate_unbiased(c, n, G),
         },
     },
     "8.2": {
-        "expected": by_mixed_groups,
+        "expected": completions,
         "inputs": [
             {"p": np.array([0.5, 0.02]), "weights": np.array([0.5, 0.5]), "G": 8},
             {"p": np.array([0.1, 0.3, 0.99]), "weights": np.array([0.2, 0.3, 0.5]), "G": 4},
         ],
         "mistakes": {
-            "that redraws the same problem until its group is mixed: average the rate first, then divide": (
-                lambda p, weights, G: weights @ (G / (1 - identity.silent_rate(p, G)))
-            ),
-            "you put the mean p into the formula; average the rates instead": (
-                lambda p, weights, G: G / (1 - identity.silent_rate(weights @ p, G))
-            ),
-            "that counts the silent groups before it; the useful group is sampled too": (
-                lambda p, weights, G: by_mixed_groups(p, weights, G) - G
-            ),
-            "that counts groups; each has G completions": lambda p, weights, G: by_mixed_groups(p, weights, G) / G,
-            "that is the price of a silent group": lambda p, weights, G: G / (weights @ identity.silent_rate(p, G)),
+            "that redraws the same problem; average rates first": lambda p, w, G: w @ (G / (1 - silent_rate(p, G))),
+            "you put the mean p into the formula; average the rates": lambda p, w, G: G / (1 - silent_rate(w @ p, G)),
+            "that counts the silent groups; the useful group is sampled too": lambda *x: completions(*x) - x[2],
         },
     },
     "8.3": {
@@ -47,11 +38,7 @@ CHECKS = {
         "inputs": [{"n": 64, "G": 8}, {"n": 64, "G": 64}, {"n": 16, "G": 1}],
         "mistakes": {
             "that puts 0 of n for p; nothing is certain after n misses": lambda n, G: 1.0,
-            "that is the expected q to the power G: take the power first and average last": lambda n, G: (
-                ((n + 1) / (n + 2)) ** G
-            ),
-            "that forgets the n misses: before them every p was equally likely": lambda n, G: 1 / (G + 1),
-            "that is the 95 % bound put for q, one value of p instead of all of them": lambda n, G: 0.05 ** (G / n),
+            "that is E[q] to the power G: take the power first, average last": lambda n, G: ((n + 1) / (n + 2)) ** G,
         },
     },
 }

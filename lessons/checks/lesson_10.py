@@ -14,10 +14,10 @@ def capped_redraw(p: float, G: int, draws: int) -> float:
     return sum(silent_rate(p, G) ** i for i in range(draws))
 
 
-def wasted(p: np.ndarray, G: int, most: int = 4000) -> float:
-    """G times the sum over n of the probability that the first n groups are all silent."""
-    silent_group = np.mean([x**G + (1 - x) ** G for x in p])
-    return G * sum(silent_group**n for n in range(1, most))
+def wasted(p: np.ndarray, G: int) -> float:
+    """G times the expected number of silent groups before the first that is not."""
+    S = silent_rate(p, G).mean()
+    return G * S / (1 - S)
 
 
 def spread_above(least: float) -> Callable:
@@ -35,26 +35,18 @@ CHECKS = {
         "mistakes": {
             "that has no limit on the draws": lambda p, G, draws: 1 / (1 - silent_rate(p, G)),
             "a group is drawn again only while it is silent": lambda p, G, draws: draws,
-            "that is the probability that the group ends mixed; GRPO's is not 1": (
-                lambda p, G, draws: 1 - silent_rate(p, G) ** draws
-            ),
-            "one draw too many: draws = 1 is GRPO": lambda p, G, draws: capped_redraw(p, G, draws + 1),
+            "the probability of a mixed end; GRPO's is not 1": lambda p, G, draws: 1 - silent_rate(p, G) ** draws,
         },
     },
     "10.2": {
         "expected": wasted,
         "inputs": [{"p": np.array([0.05, 0.5]), "G": 8}, {"p": np.array([0.01, 0.3, 0.9]), "G": 16}],
         "mistakes": {
-            "that is the cost of redrawing the same prompt: first average S over the prompts": (
-                lambda p, G: G * (1 / (1 - silent_rate(p, G)) - 1).mean()
-            ),
+            "that is the cost of redrawing the same prompt": lambda p, G: G * (1 / (1 - silent_rate(p, G)) - 1).mean(),
             "the completions of the kept group are not wasted": lambda p, G: wasted(p, G) + G,
             "those are groups; each has G completions": lambda p, G: wasted(p, G) / G,
-            "average S over the prompts, not p: S of the mean prompt is another number": (
-                lambda p, G: wasted(p.mean(keepdims=True), G)
-            ),
+            "average S over the prompts, not p": lambda p, G: wasted(p.mean(keepdims=True), G),
             "turned round: those are the completions kept for each silent group": lambda p, G: G * G / wasted(p, G),
-            "a replacement can be silent too, and is replaced in turn": lambda p, G: G * silent_rate(p, G).mean(),
         },
     },
     "10.3": {
@@ -66,12 +58,8 @@ CHECKS = {
             "a right completion at the limit has a shaped reward of 0": (
                 lambda shaped: (shaped > 0).any(dim=1) & (shaped <= 0).any(dim=1)
             ),
-            "rounded rewards still differ: 1 and .4 are both right, and become 1 and 0": (
-                lambda shaped: spread_above(0)(shaped.round())
-            ),
-            "a right completion at the limit has 0, whose sign is neither 1 nor −1": (
-                lambda shaped: spread_above(0)(shaped.sign())
-            ),
+            "rounded rewards still differ: 1 and .4 are both right": lambda shaped: spread_above(0)(shaped.round()),
+            "right at the limit has 0, whose sign is neither 1 nor −1": lambda shaped: spread_above(0)(shaped.sign()),
             "a right completion may have less than 1: its reward is shaped": (
                 lambda shaped: (shaped == 1).any(dim=1) & (shaped != 1).any(dim=1)
             ),

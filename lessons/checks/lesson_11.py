@@ -9,14 +9,12 @@ import numpy as np
 from toy_env.evaluate import majority_at_k
 
 
-def all_subsets(answers, right, k, tie: Callable = lambda winners: 1 / len(winners), abstain=True, skip=False) -> float:
+def all_subsets(answers, right, k, tie: Callable = lambda winners: 1 / len(winners), abstain=True) -> float:
     """The share of all k-subsets whose vote is won by the right answer. tie: what a subset is worth that has these
-    winners, the right answer among them; abstain: None has no vote; skip: subsets without a vote are left out."""
+    winners, the right answer among them; abstain: None has no vote."""
     scores = []
     for subset in combinations(answers, k):
         counts = Counter(a for a in subset if a is not None or not abstain)
-        if skip and not counts:
-            continue
         winners = [a for a in counts if counts[a] == max(counts.values())]
         scores.append(tie(winners) if right in winners else 0.0)
     return float(np.mean(scores))
@@ -88,7 +86,6 @@ CHECKS = {
             "a tie counts as right: with k = 2 that would be Pass@2": voted(tie=lambda winners: 1.0),
             "a tie counts as wrong": voted(tie=lambda winners: float(len(winners) == 1)),
             "None is not an answer: it has no vote": voted(abstain=False),
-            "a subset in which nobody votes counts too": voted(skip=True),
             "in some subsets nobody votes: there `max` has nothing to compare": lambda *_: max([]),
         },
     },

@@ -35,29 +35,21 @@ def against_mean(log_ratios: torch.Tensor, rewards: torch.Tensor, beta: float) -
 expected_dpo = by_autograd(dpo)
 
 
-def number_of_pairs(rewards: np.ndarray) -> np.ndarray:
-    """(G,): of each completion, as many as there are completions of the other kind."""
-    return np.where(rewards == 1, (rewards == 0).sum(), rewards.sum())
-
-
-def placed(dr: Callable, of_dapo: Callable) -> Callable:
+def placed(first: Callable, second: Callable) -> Callable:
     """Both coefficients, from functions of k, G, the lengths and C."""
-    return lambda k, lengths, C: [rule(k, len(lengths), lengths, C) for rule in (dr, of_dapo)]
+    return lambda k, lengths, C: [rule(k, len(lengths), lengths, C) for rule in (first, second)]
 
 
-def dr_right(k, G, lengths, C):
+def dr(k, G, lengths, C):
     return (1 - k / G) / (G * C)
 
 
-def dapo_right(k, G, lengths, C):
-    return ((G - k) / k) ** 0.5 / sum(lengths)
+def grpo(k, G):
+    return ((G - k) / k) ** 0.5
 
 
-def rft(rewards: np.ndarray) -> np.ndarray:
-    """Minus the gradient of the mean of -log pi over the right completions, times G."""
-    logps = torch.zeros(len(rewards)).double().requires_grad_()
-    loss = -logps[torch.tensor(rewards) == 1].mean() if rewards.any() else 0 * logps.sum()
-    return (-torch.autograd.grad(loss, logps)[0] * len(rewards)).numpy()
+def dapo(k, G, lengths, C):
+    return grpo(k, G) / sum(lengths)
 
 
 some_log_ratios = np.array([1.5, -2.0, 0.0, 4.0, -7.0])
@@ -66,55 +58,33 @@ CHECKS = {
     "12.1": {
         "expected": expected_dpo,
         "inputs": [
-            {"log_ratios": ratios, "rewards": np.array(rewards), "beta": beta}
-            for ratios, rewards, beta in (
-                (some_log_ratios, [1.0, 0, 0, 1, 0], 0.1),
-                (some_log_ratios, [0.0, 1, 1, 1, 0], 0.5),
-                (0 * some_log_ratios, [1.0, 0, 0, 0, 0], 0.1),
-            )
+            {"log_ratios": some_log_ratios, "rewards": np.array([1.0, 0, 0, 1, 0]), "beta": 0.1},
+            {"log_ratios": some_log_ratios, "rewards": np.array([0.0, 1, 1, 1, 0]), "beta": 0.5},
+            {"log_ratios": 0 * some_log_ratios, "rewards": np.array([1.0, 0, 0, 0, 0]), "beta": 0.1},
         ],
         "mistakes": {
             "a factor is missing, the one that is missing in Eq. 14": by_autograd(lambda *x: dpo(*x) / x[2]),
-            "the sign inside the sigmoid: a pair with a large margin should get less": (
-                lambda log_ratios, *others: expected_dpo(-log_ratios, *others)
-            ),
+            "the sign inside the sigmoid: a large margin should get less": lambda *x: expected_dpo(-x[0], *x[1:]),
             "a wrong completion is pushed down, by its pairs": lambda *x: expected_dpo(*x) * x[1],
             "every pair has a margin of its own: the mean margin will not do": by_autograd(against_mean),
-            "a sum over the pairs that a completion is in, not a mean": lambda *x: (
-                expected_dpo(*x) / number_of_pairs(x[1])
-            ),
             "beta stands inside the sigmoid, too": by_autograd(lambda *x: -x[2] * F.logsigmoid(margins(*x[:2])).sum()),
-            "without the sigmoid: that is the limit of a large negative margin": (
-                lambda log_ratios, R, beta: beta * number_of_pairs(R) * np.sign(R - 0.5)
-            ),
             "the signs: a right completion is pushed up, a wrong one down": lambda *x: -expected_dpo(*x),
         },
     },
     "12.2": {
-        "expected": placed(dr_right, dapo_right),
+        "expected": placed(dr, dapo),
         "inputs": [{"k": 1, "lengths": [20, 4, 4, 8], "C": 56}, {"k": 3, "lengths": [4, 20, 20, 8, 5], "C": 30}],
         "mistakes": {
-            "Dr. GRPO does not divide by σ": placed(
-                lambda k, G, lengths, C: ((G - k) / k) ** 0.5 / (G * C), dapo_right
-            ),
-            "DAPO divides by all tokens of the batch, not by the completion's own": placed(
-                dr_right, lambda k, G, lengths, C: ((G - k) / k) ** 0.5 / (G * lengths[0])
-            ),
-            "rewards −1 and 1 stretch σ too: DAPO's advantage is not doubled": placed(
-                dr_right, lambda *x: 2 * dapo_right(*x)
-            ),
-            "Dr. GRPO divides by the constant C, not by the completion's own length": placed(
-                lambda k, G, lengths, C: (1 - k / G) / (G * lengths[0]), dapo_right
-            ),
-            "DAPO's advantage is divided by σ": placed(dr_right, lambda k, G, lengths, C: (1 - k / G) / sum(lengths)),
-            "with rewards −1 and 1 DAPO divides by σ, which is doubled too": placed(
-                dr_right, lambda k, G, lengths, C: 2 * (1 - k / G) / sum(lengths)
-            ),
-            "the other way round: first Dr. GRPO, then DAPO": placed(dapo_right, dr_right),
+            "Dr. GRPO does not divide by σ": placed(lambda k, G, _, C: grpo(k, G) / (G * C), dapo),
+            "DAPO: by all tokens, not by the completion's own": placed(dr, lambda k, G, L, C: grpo(k, G) / (G * L[0])),
+            "σ doubles, too: DAPO's advantage is not doubled": placed(dr, lambda *x: 2 * dapo(*x)),
+            "Dr. GRPO: by C, not by the completion's own length": placed(lambda k, G, L, C: dr(k, G, L, L[0]), dapo),
+            "DAPO's advantage is divided by σ": placed(dr, lambda k, G, lengths, C: (1 - k / G) / sum(lengths)),
+            "the other way round: first Dr. GRPO, then DAPO": placed(dapo, dr),
         },
     },
     "12.3": {
-        "expected": rft,
+        "expected": lambda R: R * len(R) / max(R.sum(), 1),
         "inputs": [{"rewards": np.array(row)} for row in ([1.0, 0, 0, 1, 0], [0.0, 0, 0], [1.0, 0, 0, 0])],
         "mistakes": {
             "that is online RFT, a sum: a mean over the right ones also divides by their number": lambda R: R,

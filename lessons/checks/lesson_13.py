@@ -28,19 +28,9 @@ def less(noise: Callable) -> Callable:
     return answer
 
 
-def vertex(R: np.ndarray, scores: np.ndarray) -> float:
-    """Where the sum of |(R - b) s|^2 is least, from its values at b = -1, 0 and 1."""
-    low, middle, high = ((((R - b)[:, None] * scores) ** 2).sum() for b in (-1, 0, 1))
-    return (low - high) / (2 * (low + high - 2 * middle))
-
-
-def weighted(weight: Callable) -> Callable:
-    """The mean reward, weighted by weight(scores)."""
-    return lambda R, scores: np.average(R, weights=weight(scores))
-
-
-def lengths(scores: np.ndarray) -> np.ndarray:
-    return np.linalg.norm(scores, axis=1)
+def best_b(R: np.ndarray, scores: np.ndarray, power: int = 2) -> float:
+    """The mean reward, weighted by a power of the score's length."""
+    return np.average(R, weights=np.linalg.norm(scores, axis=1) ** power)
 
 
 RIGHT, WRONG = np.array([[2.0, 3.0], [2.0, -3.0]]), np.array([[3.0, 0.0], [-3.0, -2.0]])  # means (2, 0) and (0, -1)
@@ -49,27 +39,22 @@ CHECKS = {
     "13.1": {
         "expected": lambda mean_over: 5.0,
         "inputs": [{"mean_over": "all draws of 8 right and 4 wrong scores"}],
-        "tolerance": 0.05,
         "mistakes": {
             "the noise of both means is still in it": over_all_draws(less(lambda scores: 0)),
-            "a variance with ddof 0 is too small": over_all_draws(
-                less(lambda scores: scores.var(axis=0).sum() / len(scores))
-            ),
-            "that is the variance of one score: the mean of n has 1/n of it": over_all_draws(
-                less(lambda scores: scores.var(axis=0, ddof=1).sum())
-            ),
+            "ddof 0 is too small": over_all_draws(less(lambda scores: scores.var(axis=0).sum() / len(scores))),
+            "one score's variance: a mean has 1/n of it": over_all_draws(less(lambda s: s.var(axis=0, ddof=1).sum())),
         },
     },
     "13.2": {
-        "expected": vertex,
+        "expected": best_b,
         "inputs": [
             {"R": np.array([1.0, 1, 0, 0, 0, 1]), "scores": np.random.default_rng(seed).normal(size=(6, 3))}
             for seed in range(2)
         ],
         "mistakes": {
-            "that is best only where right and wrong scores are equally long": weighted(lambda s: np.ones(len(s))),
-            "it is the squared length that weighs": weighted(lengths),
-            "that weighs by the wrong ones: which reward do the others have?": lambda R, scores: 1 - vertex(R, scores),
+            "that is best only where right and wrong scores are equally long": lambda R, scores: R.mean(),
+            "it is the squared length that weighs": lambda R, scores: best_b(R, scores, power=1),
+            "that weighs by the wrong ones: which reward do the others have?": lambda R, scores: 1 - best_b(R, scores),
         },
     },
 }

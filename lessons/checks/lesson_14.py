@@ -19,16 +19,10 @@ def gradient_of(loss: Callable) -> Callable:
 
 
 def weighted(weight: Callable) -> Callable:
-    """The gradient of minus the mean of weight(ratio, cap) A log pi."""
-    return gradient_of(lambda logps, old_logps, A, cap: -(weight((logps - old_logps).exp(), cap) * A * logps).mean())
+    """The gradient of minus the mean of weight(ratio, cap or eps, sign of A) A log pi."""
 
-
-def kept(factor: Callable) -> Callable:
-    """The gradient of minus the mean of factor(ratio, eps, sign of A) A log pi, the factor held constant."""
-
-    def loss(logps: Tensor, old_logps: Tensor, A: float, eps: float) -> Tensor:
-        ratio = (logps - old_logps).exp().detach()
-        return -(factor(ratio, eps, 1 if A > 0 else -1) * A * logps).mean()
+    def loss(logps: Tensor, old_logps: Tensor, A: float, bound: float) -> Tensor:
+        return -(weight((logps - old_logps).exp(), bound, 1 if A > 0 else -1) * A * logps).mean()
 
     return gradient_of(loss)
 
@@ -60,28 +54,25 @@ log_ratios = torch.tensor(
         [-0.3, 0.31, -0.3],
         [-0.04, 9.0, 9.0],
         [0.05, 0.05, 9.0],
-        [0.05, 0.029, 9.0],  # a mean of .0395: the ratio is above 1.04
-        [-0.05, -0.0104, 9.0],  # a mean of -.0302: the ratio is above .97
     ]
 )
-mask = torch.tensor([[1, 1, 0], [1, 1, 1], [1, 1, 1], [1, 0, 0], [1, 1, 0], [1, 1, 0], [1, 1, 0]]).bool()
-signs = torch.tensor([[1.0], [-1.0], [-1.0], [1.0], [1.0], [1.0], [-1.0]])
+mask = torch.tensor([[1, 1, 0], [1, 1, 1], [1, 1, 1], [1, 0, 0], [1, 1, 0]]).bool()
+signs = torch.tensor([[1.0], [-1.0], [-1.0], [1.0], [1.0]])
 
 CHECKS = {
     "14.1": {
-        "expected": weighted(lambda ratio, cap: ratio.detach().clamp(max=cap)),
+        "expected": weighted(lambda ratio, cap, _: ratio.detach().clamp(max=cap)),
         "inputs": [
             {"logps": old + torch.tensor([1.5, -0.3, 0.4, -1.5]), "old_logps": old, "A": A, "cap": 2.0}
             for A in (1.5, -0.5)
         ],
         "mistakes": {
-            "the weight is a constant: detach it": weighted(lambda ratio, cap: ratio.clamp(max=cap)),
+            "the weight is a constant: detach it": weighted(lambda ratio, cap, _: ratio.clamp(max=cap)),
             "a clipped ratio has no gradient; the weight must multiply log π": gradient_of(
                 lambda logps, old_logps, A, cap: -((logps - old_logps).exp().clamp(max=cap) * A).mean()
             ),
-            "the cap is missing": weighted(lambda ratio, cap: ratio.detach()),
-            "the ratio is bounded from above only": weighted(lambda ratio, cap: ratio.detach().clamp(1 / cap, cap)),
-            "a loss is minimised: minus": weighted(lambda ratio, cap: -ratio.detach().clamp(max=cap)),
+            "the cap is missing": weighted(lambda ratio, cap, _: ratio.detach()),
+            "a loss is minimised: minus": weighted(lambda ratio, cap, _: -ratio.detach().clamp(max=cap)),
         }
         | NO_GRADIENT,
     },
@@ -92,48 +83,29 @@ CHECKS = {
             for sign in (1.0, -1.0)
         ],
         "mistakes": {
-            "that is the ratio of the whole completion: the mean of the log-ratios, not their sum": stopped(
-                lambda r, m: (r * m).sum(dim=1, keepdim=True).exp()
-            ),
-            "the mean runs over the completion's own tokens, not over the padding": stopped(
-                lambda r, m: r.mean(dim=1, keepdim=True).exp()
-            ),
-            "a geometric mean: exp of the mean log-ratio, not the mean of the ratios": stopped(
-                lambda r, m: (r.exp() * m).sum(dim=1, keepdim=True) / m.sum(dim=1, keepdim=True)
-            ),
+            "the mean of the log-ratios, not their sum": stopped(lambda r, m: (r * m).sum(dim=1, keepdim=True).exp()),
+            "a mean over the tokens, not over the padding": stopped(lambda r, m: r.mean(dim=1, keepdim=True).exp()),
             "GSPO decides for a completion as a whole": stopped(lambda r, m: r.exp()),
-            "compare the ratio with 1 + high, not its logarithm with high": stopped(
-                lambda r, m: 1 + geometric_mean(r, m).log()
-            ),
-            "only where its own push has moved it: for A > 0 above the range, for A < 0 below": lambda *x: (
-                stopped()(*x) | opposite(*x)
-            ),
+            "only where its own push has moved it, on one side of the range": lambda *x: stopped()(*x) | opposite(*x),
             "the sides are exchanged: for A > 0 above the range, for A < 0 below": opposite,
-            "padding is no token that could be stopped: the mask": lambda *x: (
-                stopped()(*x).any(dim=1, keepdim=True).expand_as(x[1])
-            ),
-            "those are the tokens that are not stopped": lambda *x: ~stopped()(*x) & x[1],
+            "padding is no token: the mask": lambda *x: stopped()(*x).any(dim=1, keepdim=True).expand_as(x[1]),
             "for each token of the completion: (G, T), not (G, 1)": lambda *x: stopped()(*x).any(dim=1, keepdim=True),
         },
     },
     "14.3": {
-        "expected": kept(lambda ratio, eps, sign: sign * (ratio - 1) <= eps),
+        "expected": weighted(lambda ratio, eps, sign: sign * (ratio - 1) <= eps),
         "inputs": [
             {"logps": old + torch.tensor([0.3, -0.3, 0.1, -0.1]), "old_logps": old, "A": A, "eps": 0.2}
             for A in (1.5, -0.5)
         ],
         "mistakes": {
-            "the ratio still weights the kept tokens: that is GRPO's clip": kept(
-                lambda ratio, eps, sign: ratio * (sign * (ratio - 1) <= eps)
+            "the ratio still weights the kept tokens (GRPO)": weighted(
+                lambda r, eps, sign: r.detach() * (sign * (r - 1) <= eps)
             ),
-            "a token is stopped on the side of A's sign only: for A > 0 above 1 + eps, for A < 0 below 1 - eps": kept(
+            "a token is stopped on the side of A's sign only": weighted(
                 lambda ratio, eps, sign: (ratio - 1).abs() <= eps
             ),
-            "the sides are exchanged: for A > 0 above 1 + eps, for A < 0 below 1 - eps": kept(
-                lambda ratio, eps, sign: -sign * (ratio - 1) <= eps
-            ),
-            "those are the tokens that are stopped": kept(lambda ratio, eps, sign: sign * (ratio - 1) > eps),
-            "a loss is minimised: minus": kept(lambda ratio, eps, sign: -1.0 * (sign * (ratio - 1) <= eps)),
+            "a loss is minimised: minus": weighted(lambda ratio, eps, sign: -1.0 * (sign * (ratio - 1) <= eps)),
         }
         | NO_GRADIENT,
     },

@@ -41,10 +41,6 @@ CHECKS = {
             "the clip's ratio is the trainer's alone, π over π_old": corrected(whole, of_sampler=True),
             "that is a weight for each token": corrected(lambda log_ratio, C: log_ratio.exp().clamp(max=C)),
             "the weight has no bound": corrected(lambda log_ratio, C: log_ratio.sum().exp()),
-            "turned round: that is the sampler over the trainer": corrected(
-                lambda log_ratio, C: (-log_ratio).sum().exp().clamp(max=C)
-            ),
-            "the weight is missing": corrected(lambda log_ratio, C: 1.0),
             "a loss is minimised: minus": corrected(whole, sign=1.0),
         }
         | NO_GRADIENT,
@@ -54,15 +50,8 @@ CHECKS = {
         "inputs": [{"log_ratio": two_engines, "C": 2.0}, {"log_ratio": -two_engines, "C": 1.5}],
         "bug": lambda log_ratio, C: log_ratio.exp().clamp(max=C).prod(dim=1, keepdim=True),
         "mistakes": {
-            "without its truncation the weight of a long completion has no bound": (
-                lambda log_ratio, C: log_ratio.sum(dim=1, keepdim=True).exp()
-            ),
-            "that is the geometric mean, GSPO's ratio: no importance weight": lambda log_ratio, C: (
-                log_ratio.mean(dim=1, keepdim=True).exp().clamp(max=C)
-            ),
-            "turned round: that is the sampler over the trainer": lambda log_ratio, C: (
-                (-log_ratio).sum(dim=1, keepdim=True).exp().clamp(max=C)
-            ),
+            "untruncated, the weight of a long completion has no bound": lambda r, C: r.sum(dim=1, keepdim=True).exp(),
+            "a geometric mean is no importance weight": lambda r, C: r.mean(dim=1, keepdim=True).exp().clamp(max=C),
         },
     },
 }

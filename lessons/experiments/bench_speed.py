@@ -2,9 +2,8 @@
 
     pip install -e '.[parity]'                          for TRL
     python lessons/experiments/bench_speed.py           about 10 minutes; leave the machine alone meanwhile
-    python lessons/experiments/bench_speed.py --device cuda
 
-With --publish the numbers go to bench_speed.json beside this file and, as tables, into README.md there.
+With --publish the numbers go to bench_speed.json beside this file and, as a table, into README.md there.
 
 Each side has a process of its own. They take turns, step by step, so that whatever slows the machine slows all of them.
 All do the same work: the same model, prompts, group size and length limit, four updates a step, KL to a reference. The
@@ -28,12 +27,10 @@ import platform
 import random
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from types import SimpleNamespace
 
 import torch
 
@@ -43,25 +40,19 @@ from lessons.experiments.pool import begin
 from toy_env.any_model import cache_name
 from toy_env.arithmetic import LEVELS, Problem, sample_problems
 from toy_env.cli import at_least, run_main, silence
-from toy_env.model import encode_prompts, load_policy, locate, pick_device
+from toy_env.model import encode_prompts, load_policy, locate
 from toy_env.rollout import position_ids, sample
 
 RESULTS = Path(__file__).parent / "bench_speed.json"
 PROMPTS, GROUP, LIMIT, MINIBATCHES = 32, 8, 56, 4
-SCORED = "log-probs of old and reference policy"
-PARTS = ("sampling", SCORED, "forward", "backward", "optimizer")  # of a step
 
 
 @dataclass
 class Config:
-    device: str = "cpu"  # cpu or cuda
     steps: at_least(1, 10_000) = 20  # timed steps of each side for each model
-    publish: bool = False  # update bench_speed.json and the tables of README.md beside it
+    publish: bool = False  # update bench_speed.json and the table in README.md beside it
 
     def check(self) -> None:
-        if self.device not in ("cpu", "cuda"):
-            raise UsageError(f"--device must be cpu or cuda, not {self.device!r}")
-        pick_device(self.device)
         refuse_partial_publish(self, {"publish"})
 
 
@@ -69,71 +60,44 @@ class Config:
 
 
 class Stopwatch:
-    """Adds up what the parts of a step take. Sends the parent a report of every step but the first, and before each
-    step waits for its word to go on."""
+    """Times steps. Sends the parent a report of each, and before each waits for its word to go on."""
 
-    def __init__(self, connection, device: str) -> None:
-        self.connection, self.device, self.warm = connection, device, False
-        self.parts, self.started = Counter(), 0.0
-
-    def clock(self) -> float:
-        if self.device == "cuda":
-            torch.cuda.synchronize()
-        return time.perf_counter()
-
-    def time(self, owner, name: str, part: str = "") -> None:
-        """Have owner.name, from now on, add its seconds to a part. Without a name for it, what owner.name returns are
-        log-probabilities: "forward" with a gradient, SCORED without."""
-        function = getattr(owner, name)
-
-        def timed(*args, **kwargs):
-            started = self.clock()
-            result = function(*args, **kwargs)
-            logps = result[0] if isinstance(result, tuple) else result
-            self.parts[part or ("forward" if logps.requires_grad else SCORED)] += self.clock() - started
-            return result
-
-        setattr(owner, name, timed)
+    def __init__(self, connection) -> None:
+        self.connection, self.started = connection, 0.0
 
     def step_done(self, **numbers: int) -> None:
+        """Report the step that ends here; the first call ends none, and only waits."""
         import resource  # Windows has none, and its tests import this file
 
-        seconds = self.clock() - self.started
-        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024  # MiB on Linux
-        if self.device == "cuda":
-            memory = torch.cuda.max_memory_allocated() / 2**20
-        if self.warm:
-            self.connection.send({"seconds": seconds, "parts": self.parts, "memory": memory, **numbers})
-        self.warm = True
+        if self.started:
+            seconds = time.perf_counter() - self.started
+            memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024  # MiB on Linux
+            self.connection.send({"seconds": seconds, "memory": memory, **numbers})
         self.connection.recv()
-        self.parts, self.started = Counter(), self.clock()
+        self.started = time.perf_counter()
 
 
-def ours(connection, device: str, model: str) -> None:
+def ours(connection, model: str) -> None:
     """grpo.train itself."""
-    watch, log = Stopwatch(connection, device), grpo.Run.log
+    watch, log = Stopwatch(connection), grpo.Run.log
 
     def log_and_report(run, step, *, rollout, rewards) -> None:
         log(run, step, rollout=rollout, rewards=rewards)
         watch.step_done(tokens=int(rollout.mask.sum()))
 
     grpo.Run.log = log_and_report
-    watch.time(grpo, "sample", "sampling")
-    watch.time(grpo, "completion_logps")
-    watch.time(torch.Tensor, "backward", "backward")
-    watch.time(torch.optim.AdamW, "step", "optimizer")
     endless = {"steps": 10**6, "save_every": 10**6, "eval_problems": 1}
     with tempfile.TemporaryDirectory() as folder:
-        grpo.train(grpo.Config(model=model, device=device, learning_rate=1e-12, run_dir=f"{folder}/run", **endless))
+        grpo.train(grpo.Config(model=model, device="cpu", learning_rate=1e-12, run_dir=f"{folder}/run", **endless))
 
 
-def trl(connection, device: str, model: str) -> None:
+def trl(connection, model: str) -> None:
     """GRPOTrainer with the settings of grpo.py, as scale_out.py makes it."""
     from transformers import TrainerCallback
 
     from lessons.experiments import scale_out
 
-    watch = Stopwatch(connection, device)
+    watch = Stopwatch(connection)
     problems = [problem for step in range(1, 201) for problem in drawn_at(step)[1]]
 
     class Turns(TrainerCallback):
@@ -144,25 +108,21 @@ def trl(connection, device: str, model: str) -> None:
     scale_out.rows = lambda *_, **__: [{"prompt": problem.prompt, "answer": problem.answer} for problem in problems]
     config = scale_out.Config(
         model=model, steps=200, learning_rate=1e-12, warmup_steps=0, run_dir=tempfile.mkdtemp(),
-        trl=(f"use_cpu={device == 'cpu'}",),
+        trl=("use_cpu=true",),
     )  # fmt: skip
     trainer = scale_out.build_trainer(config, scale_out.trl_settings(config, 1))
     trainer.add_callback(Turns())
-    watch.time(trainer, "_generate", "sampling")
-    watch.time(trainer, "_get_per_token_logps_and_entropies")
-    watch.time(trainer.accelerator, "backward", "backward")
-    watch.time(torch.optim.AdamW, "step", "optimizer")
     trainer.train()
 
 
-def floor(connection, device: str, model: str) -> None:
+def floor(connection, model: str) -> None:
     """The forward passes of the decode loop, and one pass forward and back over as many tokens without padding."""
-    watch, generator = Stopwatch(connection, device), torch.Generator(device)
-    policy, tokenizer = load_policy(model, device)
+    watch, generator = Stopwatch(connection), torch.Generator()
+    policy, tokenizer = load_policy(model)
 
     @torch.no_grad()
     def decode(prompts, ids, lengths) -> None:
-        prompt_ids, prompt_mask = encode_prompts(tokenizer, prompts, device)
+        prompt_ids, prompt_mask = encode_prompts(tokenizer, prompts)
         inputs = {"attention_mask": prompt_mask, "position_ids": position_ids(prompt_mask), "use_cache": True}
         name = cache_name(policy)
         cache = policy(input_ids=prompt_ids, **inputs)[name]
@@ -179,22 +139,17 @@ def floor(connection, device: str, model: str) -> None:
             policy(input_ids=ids[:, t - 1 : t], **{name: cache}, **inputs)
             positions = positions + 1
 
-    def train(ids) -> None:
-        policy(input_ids=ids, use_cache=False).logits.logsumexp(dim=-1).mean().backward()
-
-    step_of = SimpleNamespace(decode=decode, train=train)
-    watch.time(step_of, "decode", "decoding")
-    watch.time(step_of, "train", "forward and backward")
+    watch.step_done()
     for step in range(1, 10**6):
         seed, problems = drawn_at(step)
         prompts = [problem.prompt for problem in problems]
         rollout = sample(policy, tokenizer, prompts, GROUP, LIMIT, 1.0, generator.manual_seed(seed))
         tokens = int(rollout.prompt_mask.sum() + rollout.mask.sum())
-        ids = torch.randint(len(tokenizer), (len(rollout), round(tokens / len(rollout))), device=device)
+        ids = torch.randint(len(tokenizer), (len(rollout), round(tokens / len(rollout))))
         policy.zero_grad()
-        watch.started = watch.clock()
-        step_of.decode(prompts, rollout.completion_ids, rollout.mask.sum(dim=1))
-        step_of.train(ids)
+        watch.started = time.perf_counter()
+        decode(prompts, rollout.completion_ids, rollout.mask.sum(dim=1))
+        policy(input_ids=ids, use_cache=False).logits.logsumexp(dim=-1).mean().backward()
         watch.step_done()
 
 
@@ -279,26 +234,22 @@ def take_turns(workers: dict[str, Worker], steps: int) -> dict[str, list[dict]]:
 
 
 def summary(reports: list[dict]) -> dict:
-    """Medians over the steps of one side: seconds, those of each part, tokens a second; and its peak memory in MiB."""
-    numbers = {
-        "seconds": median(report["seconds"] for report in reports),
-        "parts": {part: median(report["parts"][part] for report in reports) for part in reports[0]["parts"]},
-        "memory": reports[-1]["memory"],
-    }
+    """Medians over the steps of one side: seconds, and tokens a second; and its peak memory in MiB."""
+    numbers = {"seconds": median(report["seconds"] for report in reports), "memory": reports[-1]["memory"]}
     if "tokens" in reports[0]:
         numbers["tokens_per_second"] = median(report["tokens"] / report["seconds"] for report in reports)
     return numbers
 
 
 def main(config: Config) -> None:
-    """Time everything, print the tables, and with --publish write them onto the page."""
+    """Time everything, print the table, and with --publish write it onto the page."""
     if importlib.util.find_spec("trl") is None:
         raise UsageError("TRL is not installed; type pip install -e '.[parity]'")
     machine, models = f"{os.cpu_count()} {platform.machine()} cores", {}
-    print(f"{PROMPTS} prompts x {GROUP} completions, on {config.device}; medians of {config.steps} steps", flush=True)
+    print(f"{PROMPTS} prompts x {GROUP} completions; medians of {config.steps} steps", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         for name, (model, parameters) in Worker(make_models, folder).step().items():
-            workers = {side.__name__: Worker(side, config.device, model) for side in (ours, trl, floor)}
+            workers = {side.__name__: Worker(side, model) for side in (ours, trl, floor)}
             turns = take_turns(workers, config.steps)
             models[name] = {side: summary(reports) for side, reports in turns.items()} | {"parameters": parameters}
             for number, above, below in (("speed_against_trl", "trl", "ours"), ("share_of_floor", "floor", "ours")):
@@ -306,43 +257,32 @@ def main(config: Config) -> None:
                 models[name][number] = median(ratios)
             seconds = {side: models[name][side]["seconds"] for side in turns}
             print(f"{name}: {', '.join(f'{side} {1e3 * s:.0f} ms' for side, s in seconds.items())}", flush=True)
-    results = {"device": config.device, "machine": machine, "steps": config.steps, "models": models}
-    for text in tables(results).values():
-        print(f"\n{text}")
+    results = {"machine": machine, "steps": config.steps, "models": models}
+    print(f"\n{tables(results)['speed']}")
     if config.publish:
         RESULTS.write_text(compact(rounded(results), 2) + "\n", "utf-8")
         write_pages(texts())
 
 
-# ---------------------------------------------------------------------- tables
+# ---------------------------------------------------------------------- the table
 
 
 def texts() -> dict[Path, dict[str, str]]:
-    """The tables of the committed results, by the page and the place where they stand."""
+    """The table of the committed results, by the page and the place where it stands."""
     return {RESULTS.parent / "README.md": tables(json.loads(RESULTS.read_text("utf-8")))}
 
 
 def tables(results: dict) -> dict[str, str]:
-    models = results["models"].items()
-    speed = markdown(
-        ["policy, parameters", "ours, a step", "TRL, a step", "TRL / ours", "floor / ours", "ours, tokens a second",
-         "peak memory, ours and TRL"],
-        [[f"{name}, {row['parameters']:,}", *(f"{1e3 * row[side]['seconds']:.0f} ms" for side in ("ours", "trl")),
-          f"{row['speed_against_trl']:.2f}", f"{row['share_of_floor']:.0%}", f"{row['ours']['tokens_per_second']:,.0f}",
-          f"{row['ours']['memory']:.0f} and {row['trl']['memory']:.0f} MiB"] for name, row in models],
-    )  # fmt: skip
-    parts = markdown(
-        ["milliseconds of a step", *PARTS, "rest"],
-        [[f"{name}, {side}", *(f"{1e3 * part:.0f}" for part in parts_of(row[side]))]
-         for name, row in models for side in ("ours", "trl")],
-    )  # fmt: skip
-    return {"speed": speed, "speed-parts": parts}
-
-
-def parts_of(numbers: dict) -> list[float]:
-    """Seconds of the PARTS of a step, and of the rest of it."""
-    named = [numbers["parts"][part] for part in PARTS]
-    return [*named, numbers["seconds"] - sum(named)]
+    header = ["policy, parameters", "ours, a step", "TRL, a step", "TRL / ours", "floor / ours",
+              "ours, tokens a second", "peak memory, ours and TRL"]  # fmt: skip
+    rows = []
+    for name, row in results["models"].items():
+        seconds = (f"{1e3 * row[side]['seconds']:.0f} ms" for side in ("ours", "trl"))
+        ratios = f"{row['speed_against_trl']:.2f}", f"{row['share_of_floor']:.0%}"
+        memory = f"{row['ours']['memory']:.0f} and {row['trl']['memory']:.0f} MiB"
+        rows.append([f"{name}, {row['parameters']:,}", *seconds, *ratios])
+        rows[-1] += [f"{row['ours']['tokens_per_second']:,.0f}", memory]
+    return {"speed": markdown(header, rows)}
 
 
 if __name__ == "__main__":

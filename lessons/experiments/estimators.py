@@ -6,7 +6,7 @@
 
 The score of a completion is the gradient of its log-probability. At three steps of training two things are measured.
 Prompts: from many completions to each of 16 held-out prompts the moments of the scores of right and of wrong ones, in
-two halves, so that one predicts the other. Batches: 256 completions to training prompts, in groups of 4 to 64.
+two halves, to see how well they agree. Batches: 256 completions to training prompts, in groups of 4 to 64.
 The update of every estimator is a linear combination of their scores, so its length and its progress follow from inner
 products: of the scores with each other, and with the true gradient, which comes from 16,384 other completions.
 """
@@ -102,25 +102,22 @@ def scores(policy, rollout: Rollout, at_once: int = 64) -> Tensor:
 # ---------------------------------------------------------------------- prompts
 
 
-def moments(drawn: np.ndarray, other: np.ndarray, right: np.ndarray, inner: np.ndarray) -> list[float]:
-    """v+, v-, |dm|^2 without bias from completions, and the parts of v+ and v- along the dm of other completions.
+def moments(drawn: np.ndarray, right: np.ndarray, inner: np.ndarray) -> list[float]:
+    """v+, v-, |dm|^2 of completions, without bias; nan with fewer than two right or two wrong ones.
 
     v+, v-: sums over parameters of the variances of right and of wrong scores (ddof 1). |dm|^2: the squared length of
-    the difference of their means, less what their noise adds. nan with fewer than two right or two wrong ones.
+    the difference of their means, less what their noise adds.
 
-    drawn, other: (n,) index of each completion among U different ones. right: (U,) bool. inner: (U, U).
+    drawn: (n,) index of each completion among U different ones. right: (U,) bool. inner: (U, U).
     """
-    U = len(right)
-    chosen = [[part[right[part] == which] for which in (True, False)] for part in (drawn, other)]
-    if min(len(part) for half in chosen for part in half) < 2:
-        return [np.nan] * 5
-    means, others = ([np.bincount(part, minlength=U) / len(part) for part in half] for half in chosen)
-    contrast, direction = means[0] - means[1], inner @ (others[0] - others[1])
-    along = direction / np.sqrt((others[0] - others[1]) @ direction)
-    counts = [len(part) for part in chosen[0]]
+    chosen = [drawn[right[drawn] == which] for which in (True, False)]
+    counts = [len(part) for part in chosen]
+    if min(counts) < 2:
+        return [np.nan] * 3
+    means = [np.bincount(part, minlength=len(right)) / len(part) for part in chosen]
     v = [(m @ np.diag(inner) - m @ inner @ m) * n / (n - 1) for m, n in zip(means, counts)]
-    squared = contrast @ inner @ contrast - sum(variance / n for variance, n in zip(v, counts))
-    return [*v, squared, *(along[part].var(ddof=1) for part in chosen[0])]
+    contrast = means[0] - means[1]
+    return [*v, contrast @ inner @ contrast - sum(variance / n for variance, n in zip(v, counts))]
 
 
 @dataclass
@@ -144,20 +141,18 @@ class Completions:
 
 
 def measure_prompt(completions: Completions) -> dict:
-    """The moments of one prompt's scores, of sums over tokens and of means, from both halves of its completions."""
+    """The moments of one prompt's scores, of sums over tokens and of means, from both halves of its completions; v+ and
+    v- from the first ones; and the share of the commonest wrong completion among the wrong ones, 0 without any."""
     drawn, right, inner = completions.drawn, completions.right, completions.inner
     lengths = completions.different.mask.sum(dim=1).numpy()
     kinds, halves = (inner, inner / np.outer(lengths, lengths)), np.array_split(drawn, 2)
-    wrong = Counter(drawn[~right[drawn]].tolist())
-    common, times = wrong.most_common(1)[0] if wrong else (0, 0)
-    rest = [inner[u, u] for u in wrong.elements() if u != common]
+    wrong = np.bincount(drawn[~right[drawn]], minlength=1)
     return {
         "right": [int(right[half].sum()) for half in halves],
-        "different": [int(right.sum()), int((~right).sum())],
-        "moments": [[moments(*pair, right, kind) for kind in kinds] for pair in (halves, halves[::-1])],
-        "growth": [moments(drawn[:n], drawn[:n], right, inner)[:2] for n in SIZES if n <= len(drawn)],
-        "wrong": [times / max(wrong.total(), 1), inner[common, common], np.mean(rest) if rest else np.nan],
-    }  # growth: v+ and v- from the first completions. wrong: the most common one's share, its |s|^2, that of the others
+        "moments": [[moments(half, right, kind) for kind in kinds] for half in halves],
+        "growth": [moments(drawn[:n], right, inner)[:2] for n in SIZES if n <= len(drawn)],
+        "commonest": wrong.max() / max(wrong.sum(), 1),
+    }
 
 
 # ---------------------------------------------------------------------- batches
@@ -232,8 +227,8 @@ def true_gradient(policy, draw: Callable, completions: int) -> Tensor:
 
 
 def measure_batches(policy, draw: Callable, n: int, G: int, D: Tensor, scales: dict, v_ratio: float) -> dict:
-    """For every estimator, divisor and scale: over batches, mean and standard deviation of the cosine with the gradient
-    D, mean progress and mean squared length. And of the contrast of the groups, by k: see `by_k`.
+    """For every estimator, divisor and scale: the mean cosine, over batches, with the gradient D. And of the contrast
+    of the groups, by k: see `by_k`.
 
     D: (2, parameters). scales: by name (parameters,), what a gradient is multiplied with before it moves the policy.
     """
@@ -251,13 +246,10 @@ def measure_batches(policy, draw: Callable, n: int, G: int, D: Tensor, scales: d
             for name, estimator in ESTIMATORS.items():
                 for divisor, tokens in (("sum", 1), ("mean", lengths)):
                     a = estimator(batch).flatten() / len(lengths) / tokens
-                    cosines.setdefault((name, divisor, scale), []).append((a @ progress, a @ inner @ a))
-    rows = []
-    for key, values in cosines.items():
-        progress, squared = np.array(values).T
-        cosine = progress / np.sqrt(np.maximum(squared, 1e-30)) / length
-        rows.append([*key, cosine.mean(), cosine.std(ddof=1), progress.mean(), squared.mean()])
-    return {"G": G, "estimators": rows, "by k": by_k(groups, G), "gradient": length}
+                    cosine = a @ progress / np.sqrt(max(a @ inner @ a, 1e-30)) / length
+                    cosines.setdefault((name, divisor, scale), []).append(cosine)
+    rows = [[*key, np.mean(values)] for key, values in cosines.items()]
+    return {"G": G, "estimators": rows, "by k": by_k(groups, G)}
 
 
 def by_group(R: np.ndarray, inner: np.ndarray, progress: np.ndarray) -> Iterator[tuple[int, float, float]]:
@@ -305,8 +297,7 @@ def policy_of(run: Run, folder: Path) -> tuple:
 
 
 def wrong_texts(run: Run, folder: Path) -> dict:
-    """What the wrong ones of 16 completions to each of 64 held-out prompts say: how many there are, and three of those
-    that occur most often, then three others, each with the number of times it occurs."""
+    """Three wrong ones of 16 completions to each of 64 held-out prompts, not among the three commonest."""
     torch.set_num_threads(1)
     task, (policy, tokenizer, _) = load_task(run.task), policy_of(run, folder)
     problems, draws = held_out(task, -(-64 // len(task.LEVELS)), task.LEVELS), random.Random(f"texts {run.name()}")
@@ -314,9 +305,8 @@ def wrong_texts(run: Run, folder: Path) -> dict:
     rollout = sample(policy, tokenizer, [problem.prompt for problem in problems], 16, 56, 1.0, generator)
     pairs = [(problems[i // 16], text) for i, text in enumerate(rollout.texts)]
     counts = Counter(f"{problem.prompt} {text}" for problem, text in pairs if task.reward(problem, text) != 1)
-    common = counts.most_common(3)
-    others = draws.sample(sorted(counts.items() - set(common)), min(3, len(counts) - len(common)))
-    return {"wrong": counts.total(), "of": len(pairs), "common": common, "others": others}
+    others = sorted(counts.keys() - dict(counts.most_common(3)).keys())
+    return {"texts": draws.sample(others, min(3, len(others)))}
 
 
 def measure(run: Run, folder: Path) -> dict:
@@ -372,7 +362,7 @@ def main(config: Config) -> None:
         make_base(grid.path, config.base_steps)
         results = grid.run(partial(measure, folder=grid.path), runs)
         texts = grid.run(partial(wrong_texts, folder=grid.path), runs, "texts")
-        results = [result | {"texts": text} for result, text in zip(results, texts)]
+        results = [result | text for result, text in zip(results, texts)]
         if config.publish:
             grid.publish(RESULTS, results)
 

@@ -23,8 +23,7 @@ import sys
 import warnings
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any
 
 import torch
 
@@ -43,10 +42,6 @@ ALGORITHMS: dict[str, dict[str, Any]] = {  # the options of TRL 1.16 that make u
     "cispo": {"loss_type": "cispo", "epsilon_high": 5.0, "reward_weights": [2.0, 1.0]},  # the largest ratio itself
 }
 OVERLONG = ("dapo", "cispo")  # these punish completions near the limit by a second reward, and have no KL term
-CHOICES = {  # of options that TRL looks at only in its first step
-    "loss_type": ("grpo", "dr_grpo", "dapo", "bnpo", "cispo", "sapo", "luspo", "vespo"),
-    "importance_sampling_level": ("token", "sequence"),
-}
 RANK, PROCESSES = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
 
 
@@ -99,18 +94,6 @@ def further_options(texts: tuple[str, ...]) -> dict[str, Any]:
     return options
 
 
-def check_types(options: dict[str, Any], types: dict[str, Any]) -> None:
-    """Raises UsageError for an option whose type is not the one TRL declares: TRL itself would fail while training."""
-    for name, value in options.items():
-        declared = types.get(name, type(value))
-        parts = get_args(declared) if get_origin(declared) in (Union, UnionType) else [declared]
-        kinds = [get_origin(part) or part for part in parts]
-        if type(value) not in kinds and not (type(value) is int and float in kinds):
-            raise UsageError(f"--trl {name}: {value!r} is not of the type {getattr(declared, '__name__', declared)}")
-        if value not in CHOICES.get(name, (value,)):
-            raise UsageError(f"--trl {name}: {value!r} does not exist; choose {', '.join(CHOICES[name])}")
-
-
 def trl_settings(config: Config, processes: int) -> dict[str, Any]:
     """The arguments of GRPOConfig: every default of TRL that differs from the scripts is set here."""
     share = config.prompts_per_step * config.group_size // config.num_minibatches // processes
@@ -159,7 +142,6 @@ def build_trainer(config: Config, settings: dict[str, Any]):
         from trl.rewards import get_soft_overlong_punishment
     except ImportError as error:
         raise UsageError(f"TRL is not available ({reason(error)}); pip install -e '.[scale]'") from None
-    check_types(further_options(config.trl), get_type_hints(GRPOConfig))
 
     class Progress(TrainerCallback):
         def on_log(self, args, state, control, logs, **others) -> None:

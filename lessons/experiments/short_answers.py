@@ -126,18 +126,11 @@ def load(path: Path = RESULTS) -> dict[str, dict[str, np.ndarray]]:
 
 
 def main(config: Config) -> None:
-    """Train every arm from every seed, print a line for each run, and with --publish write short_answers.json."""
+    """Train every arm from every seed, and with --publish write short_answers.json."""
     config = config.sized()
     runs = [Run(arm, *settings, seed) for arm, settings in ARMS.items() for seed in range(config.seeds)]
-    rights = [problem.answer for problem in held_out_problems(16, LEVELS)]
     with Grid(config, "short_answers.py") as grid:
         results = grid.run(measure, runs)
-        for run in results:
-            p, mode_right = np.array(run["right"]), np.equal(run["mode"], rights).mean()
-            print(
-                f"{run['arm']}, seed {run['seed']}: Pass@1 {p.mean():.3f}, Pass@64 {(1 - (1 - p) ** 64).mean():.3f}, "
-                f"most probable answer right {mode_right:.3f}"
-            )
         if config.publish:
             grid.publish(RESULTS, results)
 

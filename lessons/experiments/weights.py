@@ -184,15 +184,8 @@ def judged(pairs: list[dict], name: str) -> list[tuple[int, int]]:
 
 
 def main(config: Config) -> None:
-    """Print the predictions, make the runs that are missing, and with --publish write weights.json."""
+    """Make the runs that are missing, and with --publish write weights.json."""
     config = config.sized()
-    for task in TASKS:
-        print(f"{task:34} " + "  ".join(f"{name:>9}" for name in NOTICED))
-        for per_token in (True, False):
-            for weight in (*POWERS, *OTHERS):
-                values = predictions(task, per_token, weight).values()
-                divisor = "each |y|" if per_token else "constant"
-                print(f"  {weight:20} {divisor:11}  " + "  ".join(f"{value:9.3f}" for value in values))
     with Grid(config, "weights.py") as grid:
         results = grid.run(train, runs_of(config))
         if config.publish:

@@ -56,12 +56,8 @@ def furthest_ratios(history: dict[str, list[Tensor]], old_logps: Tensor, A: Tens
                 label_line(axis, steps, tail[-1], f"A < 0, {name}", color)
             elif name == "clip":
                 label_line(axis, steps, tail[-1], "A > 0, either way", color)
-    axis.set(
-        title="Ratio of the tokens that moved furthest (95th percentile for A > 0, 5th for A < 0)",
-        xlabel="steps on one batch",
-        yscale="log",
-        xlim=(0, steps + 4),
-    )
+    axis.set(xlabel="steps on one batch", yscale="log", xlim=(0, steps + 4))
+    axis.set_title("Ratio of the tokens that moved furthest (95th percentile for A > 0, 5th for A < 0)")
     axis.set_xticks(range(0, steps + 1, 4))
     ticks(axis.yaxis, [1, 0.1, 0.01, 0.001])
     return figure

@@ -31,8 +31,6 @@ def estimates_of_gaussians(d: float, shifts: np.ndarray, stds: np.ndarray) -> Fi
     label_line(right, 6, 1, "$k_1$: 1", GREY, xytext=(0, 10), ha="right")
     label_line(right, -1.4, 1 - np.exp(1.4), "$k_3$: $1 - u$", ORANGE, xytext=(8, -2))
     right.axhline(0, color="black", linewidth=0.8)
-    right.set(
-        title="Coefficient of the score in a loss", xlabel=r"$\log(\pi/\pi_\mathrm{ref}) = -\log u$ of the sample"
-    )
-    right.set(xlim=(-3, 6), ylim=(-7, 6.5))
+    right.set(xlabel=r"$\log(\pi/\pi_\mathrm{ref}) = -\log u$ of the sample", xlim=(-3, 6), ylim=(-7, 6.5))
+    right.set_title("Coefficient of the score in a loss")
     return figure

@@ -33,9 +33,8 @@ def advantages_and_coefficients(k: int) -> Figure:
         right.plot(ks, values, "o-", color=color, markersize=4)
         right.plot(k, values[k], "o", color=color, markersize=11)
         label_line(right, G / 2, values[G // 2], name, color, xytext=(0, 11), ha="center")
-    right.set(
-        title="Coefficient of the group's update", xlabel="k, right completions of 8", ylim=(-0.03, 0.6), xticks=ks
-    )
+    right.set(title="Coefficient of the group's update", xlabel="k, right completions of 8")
+    right.set(ylim=(-0.03, 0.6), xticks=ks)
     if k in (0, G):
         right.text(G / 2, 0.03, "silent: DAPO draws another prompt", ha="center", color=GREEN)
     return figure

@@ -244,7 +244,7 @@ for prompt in arithmetic.held_out_problems(1, levels=(1, 2, 3)):
     n = 1536 if prompt.level == 1 else 640  # at level 1 few completions are wrong
     completions = estimators.Completions.draw(policy, tokenizer, arithmetic, prompt, n, generator)
     for_line, for_groups = np.array_split(completions.drawn, 2)
-    v_right, v_wrong, signal, *_ = estimators.moments(for_line, for_line, completions.right, completions.inner)
+    v_right, v_wrong, signal = estimators.moments(for_line, completions.right, completions.inner)
     line = np.sqrt([identity.update_norm_squared(int(k), G, signal, v_right, v_wrong) for k in ks])
     dots = np.sqrt([np.mean(squared_lengths(k, completions, for_groups)) for k in ks])
     panels.append({"prompt": prompt.prompt, "ratio": v_wrong / v_right, "line": line, "dots": dots})

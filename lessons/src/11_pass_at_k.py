@@ -318,17 +318,6 @@ def majority_by_counting(answers, right, k):
     return total / len(subsets)
 
 
-# %% [wrong] a subset in which nobody votes counts too
-def majority_by_counting(answers, right, k):
-    scores = []
-    for subset in combinations(answers, k):
-        votes = [answer for answer in subset if answer is not None]
-        winners = [a for a in set(votes) if votes.count(a) == max(map(votes.count, votes))]
-        if winners:
-            scores.append((right in winners) / len(winners))
-    return np.mean(scores)
-
-
 # %% [wrong] nobody votes: there `max` has nothing to compare
 def majority_by_counting(answers, right, k):
     total, subsets = 0.0, list(combinations(answers, k))

@@ -298,15 +298,6 @@ def dpo_on_a_group(log_ratios, rewards, beta):
     return w
 
 
-# %% [wrong] not a mean
-def dpo_on_a_group(log_ratios, rewards, beta):
-    right, wrong = rewards == 1, rewards == 0
-    by_pair = beta / (1 + np.exp(beta * (log_ratios[right][:, None] - log_ratios[wrong])))
-    w = np.zeros(len(rewards))
-    w[right], w[wrong] = by_pair.mean(axis=1), -by_pair.mean(axis=0)
-    return w
-
-
 # %% [wrong] inside the sigmoid, too
 def dpo_on_a_group(log_ratios, rewards, beta):
     right, wrong = rewards == 1, rewards == 0
@@ -314,11 +305,6 @@ def dpo_on_a_group(log_ratios, rewards, beta):
     w = np.zeros(len(rewards))
     w[right], w[wrong] = by_pair.sum(axis=1), -by_pair.sum(axis=0)
     return w
-
-
-# %% [wrong] without the sigmoid
-def dpo_on_a_group(log_ratios, rewards, beta):
-    return beta * np.where(rewards == 1, (rewards == 0).sum(), -rewards.sum())
 
 
 # %% [wrong] the signs
@@ -384,12 +370,6 @@ def two_placed(k, lengths, C):
 def two_placed(k, lengths, C):
     G = len(lengths)
     return (1 - k / G) / (G * C), (1 - k / G) / sum(lengths)
-
-
-# %% [wrong] which is doubled too
-def two_placed(k, lengths, C):
-    G = len(lengths)
-    return (1 - k / G) / (G * C), (1 - (2 * k / G - 1)) / sum(lengths)
 
 
 # %% [wrong] first Dr. GRPO, then DAPO

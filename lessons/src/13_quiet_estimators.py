@@ -73,14 +73,13 @@ for (name, step), stage in stages.items():
         error = abs(noise[..., 0] / noise[..., 1] - 1)
     rarer = np.minimum(p, 1 - p).min(axis=2) * n / 2
     errors.append(error[(rarer >= 100) & np.isfinite(error)])
-    common = np.median([prompt["wrong"][0] for prompt in prompts if prompt["different"][1]])
+    common = np.median([prompt["commonest"] for prompt in prompts if prompt["commonest"]])
     cells = [*map(number, medians), number(np.nansum(v_wrong) / np.nansum(v_right)), f"{common:.0%}"]
     rows.append([f"{name}, {step}", f"{p.mean():.2f}", *cells, f"{np.median(errors[-1]):.0%} ({len(errors[-1])})"])
 titles = ["accuracy", *(f"{size:,}" for size in estimators.SIZES if size <= n), "sums", "commonest", "halves differ"]
 say(markdown(["$v_-/v_+$ by", *titles], rows))
 for name in ("expressions", "slips"):
-    texts = stages[name, 60][0]["texts"]["others"]
-    print(f"wrong, {name}, step 60: {', '.join(text for text, _ in texts)}")
+    print(f"wrong, {name}, step 60: {', '.join(stages[name, 60][0]['texts'])}")
 
 # %% [text]
 # *{=len(results[0]["of prompts"])} held-out prompts of {=n:,} completions, {=seeds} seeds. $v_-/v_+$: the median over prompts, from their first 256, 1,024 and all

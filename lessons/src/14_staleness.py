@@ -292,12 +292,6 @@ def gspo_stops(log_ratio, mask, A, low, high):
     return torch.where(A > 0, s > 1 + high, s < 1 - low).expand_as(mask)
 
 
-# %% [wrong] that are not stopped
-def gspo_stops(log_ratio, mask, A, low, high):
-    s = ((log_ratio * mask).sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True)).exp()
-    return torch.where(A > 0, s <= 1 + high, s >= 1 - low) & mask
-
-
 # %% [wrong] not (G, 1)
 def gspo_stops(log_ratio, mask, A, low, high):
     s = ((log_ratio * mask).sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True)).exp()
