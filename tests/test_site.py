@@ -11,7 +11,7 @@ from bs4 import BeautifulSoup
 from matplotlib.figure import Figure
 
 from lessons import kit
-from lessons.site import build, drawn, sources, website
+from lessons.site import build, drawn, markup, sources, website
 from toy_env import UsageError
 
 pytest.importorskip("latex2mathml", reason="the site needs latex2mathml: pip install -e '.[page]'")
@@ -64,6 +64,7 @@ def tiny(tmp_path, monkeypatch):
         (tmp_path / name).write_text(text, "utf-8")
     monkeypatch.setattr(sources, "LESSONS", tmp_path / "lessons")
     monkeypatch.setattr(website, "COVER", "01_x")
+    monkeypatch.setattr(website, "ladder", lambda root, linked: "")
     source = tmp_path / "lessons/src/01_x.py"
     notebook = build.notebook_of(source)
     for cell in notebook.cells:
@@ -136,12 +137,12 @@ def test_every_lesson_is_on_the_index_with_its_claim_and_minutes(pages):
 
 
 def test_formulas():
-    assert "&#x1D53C;" in website.mathml(r"\mathbb E[R]")
-    bars = re.findall(r'form="(\w+)"', website.mathml(r"1/|y|"))
-    assert bars == ["prefix", "postfix"] == re.findall(r'form="(\w+)"', website.mathml(r"\|s\|"))
-    assert 'form="prefix"' in website.mathml("b = -3") and 'form="prefix"' not in website.mathml("a - 3")
-    assert 'form="prefix"' not in website.mathml(r"\pi\Vert\rho")
-    assert 'display="block"' in website.mathml("x", display=True)
+    assert "&#x1D53C;" in markup.mathml(r"\mathbb E[R]")
+    bars = re.findall(r'form="(\w+)"', markup.mathml(r"1/|y|"))
+    assert bars == ["prefix", "postfix"] == re.findall(r'form="(\w+)"', markup.mathml(r"\|s\|"))
+    assert 'form="prefix"' in markup.mathml("b = -3") and 'form="prefix"' not in markup.mathml("a - 3")
+    assert 'form="prefix"' not in markup.mathml(r"\pi\Vert\rho")
+    assert 'display="block"' in markup.mathml("x", display=True)
 
 
 def test_a_lesson_without_drawn_pictures_shows_the_notebooks(tiny):
