@@ -11,6 +11,8 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import get_lexer_by_name
 
+from lessons.page import REPOSITORY
+
 ROOM = Path(__file__).parent
 GROUP = "lessons/group.html"  # a page already
 PICTURES = (".png", ".svg", ".gif")
@@ -52,7 +54,8 @@ def page(address: str, title: str, body: str, end: str = "", script: str = "") -
     up = "../" * address.count("/")
     script = f'<script src="{up}{script}" defer></script>\n' if script else ""
     template = (ROOM / "page.html").read_text(encoding="utf-8")
-    return template.format(up=up, title=html.escape(title), script=script, body=body, end=end)
+    link = f' · <a href="{REPOSITORY}">Repository</a>' if REPOSITORY else ""
+    return template.format(up=up, title=html.escape(title), script=script, repository=link, body=body, end=end)
 
 
 def mathml(tex: str, display: bool = False) -> str:

@@ -33,7 +33,6 @@ from lessons.site.markup import GROUP, PICTURES, ROOM, Renderer, address_of, hig
 from toy_env.cli import run_main
 
 SHARED = ("sliders.js", "ladder.js", "style.css")
-COVER = "06_identity"  # the lesson whose first picture is on the index
 FOLDED = "how this was computed"
 PREPARES = "code that prepares what follows"
 HOW_TO = "About {}. Exercises are answered in JupyterLab, which also checks them: <code>python lessons/start.py</code>."
@@ -56,7 +55,7 @@ def write_site(lessons: Sequence[Path], folder: Path, pictures: dict[Path, dict]
     root = sources.LESSONS.parent.resolve()
     files: dict[str, str | bytes] = {name: (ROOM / name).read_bytes() for name in SHARED}
     group = re.sub(r'data-lesson="(\w+)"', r'href="\1.html"', (root / GROUP).read_text(encoding="utf-8"))
-    files["group.html"] = group.replace("<main>", '<main>\n<p><a href="index.html">All lessons</a></p>', 1)
+    files["group.html"] = group.replace("<main>", '<main>\n<p><a href="index.html">sigma-ladder</a></p>', 1)
     wanted = {path.relative_to(root).as_posix() for path in (root / "algorithms").glob("[a-z]*.py")}
     wanted |= {"README.md", "lessons/README.md", "algorithms/README.md"}
     for before, source, after in zip([None, *lessons], lessons, [*lessons[1:], None]):
@@ -64,7 +63,7 @@ def write_site(lessons: Sequence[Path], folder: Path, pictures: dict[Path, dict]
         files[f"{source.stem}.html"] = lesson.html(before, after)
         wanted |= lesson.linked
     files["ladder.html"] = ladder(root, wanted)
-    files["index.html"] = index(files[f"{COVER}.html"])
+    files["index.html"] = index()
     for name in wanted:
         add_linked(root, name, files)
     shutil.rmtree(folder, ignore_errors=True)
@@ -227,8 +226,8 @@ def size_of(svg: str) -> tuple[int, int]:
 # ---------------------------------------------------------------------- index
 
 
-def index(cover_page: str) -> str:
-    """The first page: a picture, and the lessons as lessons/README.md lists them, with their claims and minutes."""
+def index() -> str:
+    """The first page: where to go, and the lessons as lessons/README.md lists them, with their claims and minutes."""
     lists, render = "", Renderer("lessons/README.md", set()).to_html
     readme = (sources.LESSONS / "README.md").read_text(encoding="utf-8")
     for part, lines in re.findall(r"^(.+):\n((?:- \[.*\]\(\d\d_\w+\.ipynb\): .+\n)+)", readme, flags=re.MULTILINE):
@@ -240,10 +239,8 @@ def index(cover_page: str) -> str:
                 f'<span class="claim">{plain(render(claim))}</span></li>\n'
             )
         lists += f'<h2>{html.escape(part)}</h2>\n<ul class="lessons">\n{items}</ul>\n'
-    picture = re.search(r'<div class="picture">.*?</div>', cover_page, flags=re.DOTALL)[0]
-    picture = re.sub(r'alt="[^"]*"', 'alt="Lesson 6, the identity"', picture)
-    body = (ROOM / "index.html").read_text(encoding="utf-8").format(cover=COVER, picture=picture, lessons=lists)
-    return page("index.html", "sigma-ladder: the lessons", body.rstrip("\n") + "\n")
+    body = (ROOM / "index.html").read_text(encoding="utf-8").format(lessons=lists)
+    return page("index.html", "sigma-ladder", body)
 
 
 def main(config: Config) -> None:
