@@ -48,8 +48,10 @@ def check(number: str, answer) -> None:
         bug         the unchanged result of a stub that the reader is to repair
 
     `...`, None and the bug mean that the exercise is not attempted. Prints one line and raises nothing, so that Run All
-    reaches the end.
+    reaches the end. After a cell that failed, say by a syntax error, nothing is judged: the answer is an older one.
     """
+    if (shell := get_ipython()) and not shell.last_execution_succeeded:
+        return print("✗ the cell that you ran before this one failed: repair it, run it, then check again")
     exercise = import_module(f"lessons.checks.lesson_{int(number.split('.')[0]):02}").CHECKS[number]
     judge(answer, **exercise)
 
@@ -143,8 +145,8 @@ def knob(draw: Callable[..., Figure], **sliders: tuple[float, float, float, floa
 
     A slider is name=(lowest, highest, step, start), or name=[choices], which starts at the first. The sliders are one
     output and the picture is another: a widget lives only as long as its kernel, so a lesson that is saved and opened
-    again, or read on GitHub, shows the picture without them. On the site (lessons/site/drawn.py) each position is a
-    picture.
+    again shows them without life (lessons/jupyter has JupyterLab save their state; without it an error stands in their
+    place), and GitHub shows the picture alone. On the site (lessons/site/drawn.py) each position is a picture.
     """
     if recorder:
         return recorder(draw, sliders)

@@ -27,14 +27,14 @@ LESSONS = Path(__file__).resolve().parent
 @dataclass
 class Config:
     folder: str = "my_lessons"  # where to copy the lessons, relative to the current folder
-    open: bool = True  # start JupyterLab there
+    no_open: bool = False  # only copy them, without JupyterLab
 
 
 def main(config: Config) -> None:
-    if config.open and not find_spec("jupyterlab"):
+    if not config.no_open and not find_spec("jupyterlab"):
         raise UsageError("JupyterLab is not installed; type pip install -e '.[lessons]', or add --no_open")
     folder, lessons = Path(config.folder).resolve(), sorted(LESSONS.glob("*.ipynb"))
-    copied = {path.name: path for path in [*lessons, LESSONS / "README.md"]}
+    copied = {path.name: path for path in [*lessons, LESSONS / "README.md", LESSONS / "ROUTES.md"]}
     originals = quote(Path(os.path.relpath(LESSONS, folder)).as_posix())
 
     def link(match: re.Match) -> str:
@@ -51,12 +51,15 @@ def main(config: Config) -> None:
         raise UsageError(f"cannot write to {config.folder!r} ({error.strerror}); choose another --folder") from None
     count = sum(path in lessons for path in new)
     print(f"{count} lessons copied to {config.folder}, {len(lessons) - count} already existed")
-    if config.open:  # below a root that contains the copies and the files that they link to
+    if not config.no_open:  # below a root that contains the copies and the files that they link to
         from jupyterlab.labapp import LabApp
 
         root = os.path.commonpath([folder, LESSONS])
         start = f"/lab/tree/{quote(folder.relative_to(root).as_posix())}"
-        LabApp.launch_instance([f"--ServerApp.root_dir={root}", f"--LabApp.default_url={start}"])
+        # its settings: long lines of code are wrapped, and sliders saved with a lesson, which is an error otherwise
+        before = os.environ.get("JUPYTER_CONFIG_PATH", "")
+        os.environ["JUPYTER_CONFIG_PATH"] = os.pathsep.join(filter(None, [before, str(LESSONS / "jupyter")]))
+        LabApp.launch_instance([f"--ServerApp.root_dir={root}", f"--LabApp.default_url={start}", "--allow-root"])
 
 
 if __name__ == "__main__":

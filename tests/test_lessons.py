@@ -7,6 +7,8 @@ from importlib import import_module
 import numpy as np
 import pytest
 import torch
+from IPython.core.interactiveshell import InteractiveShell
+from traitlets.config import Config
 
 from lessons import kit
 from lessons.checks import lesson_02, lesson_04
@@ -182,6 +184,20 @@ def test_check_says_what_is_wrong_of_one_case_and_never_the_right_value(capsys):
     matrix, zeros = np.array([[1.0, 2], [3, 5]]), np.zeros(3)
     assert verdict(matrix, matrix + [[0, 0], [0, 1]]) == "5 in place (1, 1) is not right"
     assert verdict(zeros, zeros[:, None]) == "a value of shape (3,) where one of shape (3, 1) is wanted"
+
+
+def test_an_answer_whose_new_version_does_not_run_is_not_judged(monkeypatch, capsys):
+    shell = InteractiveShell(config=Config({"HistoryManager": {"enabled": False}}))
+    monkeypatch.setattr(kit, "get_ipython", lambda: shell)
+    for cell, verdict in (
+        ("a = 2", "✗ not yet"),
+        ("a = = 3", "✗ the cell that you ran before"),
+        ("a = 3", "✗ not yet"),
+    ):
+        shell.run_cell(f"{cell}\n")
+        capsys.readouterr()
+        kit.check("0.1", lambda z, R, b, rate: 2)
+        assert capsys.readouterr().out.startswith(verdict)
 
 
 def test_exercises_and_their_checks_are_numbered_alike(source, capsys):

@@ -20,11 +20,11 @@ def test_the_links_of_the_copies_lead_somewhere(tmp_path, monkeypatch, capsys):
     (tmp_path / "a b").symlink_to(start.LESSONS)  # the space must not get into a link
     monkeypatch.setattr(start, "LESSONS", tmp_path / "a b")
     folder = tmp_path / "mine"
-    start.main(start.Config(str(folder), open=False))
+    start.main(start.Config(str(folder), no_open=True))
     lessons = sources.find_sources()
     assert capsys.readouterr().out == f"{len(lessons)} lessons copied to {folder}, 0 already existed\n"
     texts = {path.name: path.read_text("utf-8") for path in folder.iterdir()}
-    assert set(texts) == {"README.md", *(f"{source.stem}.ipynb" for source in lessons)}
+    assert set(texts) == {"README.md", "ROUTES.md", *(f"{source.stem}.ipynb" for source in lessons)}
     for name, text in texts.items():
         cells = nbformat.reads(text, as_version=4).cells if name.endswith(".ipynb") else []
         text = "\n".join(cell.source for cell in cells if cell.cell_type == "markdown") or text
@@ -35,13 +35,13 @@ def test_the_links_of_the_copies_lead_somewhere(tmp_path, monkeypatch, capsys):
 def test_a_file_that_is_there_is_left_as_it_is(tmp_path, capsys):
     for name in ("README.md", "02_ppo.ipynb"):
         (tmp_path / name).write_text("mine", "utf-8")
-    start.main(start.Config(str(tmp_path), open=False))
+    start.main(start.Config(str(tmp_path), no_open=True))
     assert (tmp_path / "README.md").read_text("utf-8") == (tmp_path / "02_ppo.ipynb").read_text("utf-8") == "mine"
     assert (
         capsys.readouterr().out.endswith(", 1 already existed\n") and (tmp_path / "03_group_baseline.ipynb").is_file()
     )
     with pytest.raises(UsageError, match="^cannot write to .*; choose another --folder$"):
-        start.main(start.Config(str(tmp_path / "README.md/x"), open=False))
+        start.main(start.Config(str(tmp_path / "README.md/x"), no_open=True))
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda path: f"{path.parent.name}-{path.stem}")

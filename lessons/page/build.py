@@ -21,6 +21,7 @@ from pathlib import Path
 from types import ModuleType
 
 from algorithms import cispo, dapo, dr_grpo, grpo, gspo, maxrl, ppo, reinforce, rloo
+from lessons.page import ADDRESS, REPOSITORY
 from toy_env import arithmetic
 from toy_env.cli import run_main
 from toy_env.model import load_policy
@@ -36,8 +37,6 @@ SCRIPTS = {
     "RLOO": rloo, "MaxRL": maxrl, "GSPO": gspo, "CISPO": cispo,
 }  # fmt: skip
 HELD_OUT = 32  # held-out problems of each level, on which the page measures accuracy
-ADDRESS = ""  # where the site is published, with "/" at its end; the only place that says so. Empty: nowhere yet
-REPOSITORY = ""  # the address of the repository
 DESCRIPTION = (
     "A real language model trains by GRPO, Dr. GRPO, DAPO and six more algorithms, in your browser: step by step, "
     "or two algorithms side by side, with the push on every token."

@@ -6,7 +6,7 @@ reader. How to begin is added below the title, and links to the neighbouring les
     # %% [markdown]        text, as comments
     # %% [text]            text with expressions such as {=x:.2f}, which the build replaces by their values
     # %%                   code
-    # %% [fold]            code that only draws or checks, folded in JupyterLab
+    # %% [fold]            code that only prepares, draws or checks, folded in JupyterLab
     # %% [exercise]        the stub that the reader completes
     # %% [check]           the call that judges the reader's answer
     # %% [hint]            text, folded

@@ -17,29 +17,22 @@ import ast
 import base64
 import html
 import json
-import posixpath
 import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from itertools import cycle
 from pathlib import Path
 
 import nbformat
-from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
-from pygments import highlight
-from pygments.formatters import HtmlFormatter
-from pygments.lexers import get_lexer_by_name
 
 from lessons import kit
 from lessons.site import drawn, sources
+from lessons.site.ladder import ladder
+from lessons.site.markup import GROUP, PICTURES, ROOM, Renderer, address_of, highlighted, page, plain
 from toy_env.cli import run_main
 
-ROOM = Path(__file__).parent
-GROUP = "lessons/group.html"  # a page already
-PICTURES = (".png", ".svg", ".gif")
-COVER = "06_identity"  # the lesson whose first picture is on the index
+SHARED = ("sliders.js", "ladder.js", "style.css")
 FOLDED = "how this was computed"
 PREPARES = "code that prepares what follows"
 HOW_TO = "About {}. Exercises are answered in JupyterLab, which also checks them: <code>python lessons/start.py</code>."
@@ -49,25 +42,6 @@ STACKED = '<p class="note phone">On a phone, the left picture is above and the r
 PHONE = "(max-width: 700px)"
 NEEDS_CELLS = re.compile(r"\s\((?:the\ssliders?\s)?needs?\s[^()]*cells?[^()]*\)", re.IGNORECASE)  # in a kernel
 CHECK = re.compile(r'\s*check\("[\d.]+", .*\)\s*', re.DOTALL)  # the cell that judges an exercise
-BEFORE_SIGN = "[=,([;]|&#x(?:0003[CDE]|0226[45]|02192|0002C|00028|0005B);"
-AS_IN_TEX = {  # patterns in the output of latex2mathml, and their replacements, which browsers show as TeX does
-    r"<mi>&#x0007E;</mi>": r"<mo>&#x0223C;</mo>",  # \sim
-    r"<mi>&#x00394;</mi>": r'<mi mathvariant="normal">&#x00394;</mi>',  # \Delta is upright
-    r"<mo>(&#x0221E;|&#x02202;)</mo>": r'<mi mathvariant="normal">\1</mi>',  # \infty, \partial: no operators
-    r"<mover>(.{1,60}?)<mo stretchy=\"true\">&#x000AF;</mo>":
-        r'<mover accent="true">\1<mo stretchy="false">&#x000AF;</mo>',
-    r"<mo>&#x0002F;</mo>": r'<mo lspace="0" rspace="0">/</mo>',
-    r"(<mrow>|<mo>&#x0002C;</mo>)<mo>&#x0003C;</mo>": r'\1<mo lspace="0" rspace="0">&lt;</mo>',  # y_{<t}
-    r'<mn mathvariant="double-struck">1</mn>': r"<mn>&#x1D7D9;</mn>",
-    # a sign, not a difference: after a relation, a comma or an opening bracket
-    rf"(<mo[^>]*>(?:{BEFORE_SIGN})</mo>(?:<mspace[^>]*/>|<mtext>&#x000A0;</mtext>)*)<mo>(&#x02212;|&#x0002B;)</mo>":
-        r'\1<mo form="prefix" lspace="0" rspace="0">\2</mo>',
-    # functions: a small space on either side, but none before a bracket
-    r"<(mi|mo)>(log|exp|min|max|sin|arcsin|Pr|Var)</\1>(?=<mo[^>]*>(?:&#x00028;|\(|&#x0005B;|\[))":
-        r'<mo form="prefix" lspace="0.1em" rspace="0">\2</mo>',
-    r"<(mi|mo)>(log|exp|min|max|sin|arcsin|Pr|Var)</\1>":
-        r'<mo form="prefix" lspace="0.1em" rspace="0.17em">\2</mo>',
-}  # fmt: skip
 
 
 @dataclass
@@ -79,16 +53,17 @@ def write_site(lessons: Sequence[Path], folder: Path, pictures: dict[Path, dict]
     """Write the site in place of an old one, once every page could be made; returns its index. pictures: what is drawn
     of some lessons."""
     root = sources.LESSONS.parent.resolve()
-    files: dict[str, str | bytes] = {name: (ROOM / name).read_bytes() for name in ("sliders.js", "style.css")}
+    files: dict[str, str | bytes] = {name: (ROOM / name).read_bytes() for name in SHARED}
     group = re.sub(r'data-lesson="(\w+)"', r'href="\1.html"', (root / GROUP).read_text(encoding="utf-8"))
-    files["group.html"] = group.replace("<main>", '<main>\n<p><a href="index.html">All lessons</a></p>', 1)
+    files["group.html"] = group.replace("<main>", '<main>\n<p><a href="index.html">sigma-ladder</a></p>', 1)
     wanted = {path.relative_to(root).as_posix() for path in (root / "algorithms").glob("[a-z]*.py")}
     wanted |= {"README.md", "lessons/README.md", "algorithms/README.md"}
     for before, source, after in zip([None, *lessons], lessons, [*lessons[1:], None]):
         lesson = LessonPage(source, pictures.get(source), files)
         files[f"{source.stem}.html"] = lesson.html(before, after)
         wanted |= lesson.linked
-    files["index.html"] = index(files[f"{COVER}.html"])
+    files["ladder.html"] = ladder(root, wanted)
+    files["index.html"] = index()
     for name in wanted:
         add_linked(root, name, files)
     shutil.rmtree(folder, ignore_errors=True)
@@ -116,109 +91,6 @@ def add_linked(root: Path, name: str, files: dict[str, str | bytes]) -> None:
         files[address] = page(address, name, f"<h1><code>{name}</code></h1>\n{code}")
     for other in linked:
         add_linked(root, other, files)
-
-
-def address_of(name: str) -> str:
-    """The address on the site of a file of the repository, such as 06_identity.html for lessons/06_identity.ipynb."""
-    if name.endswith(".ipynb") or name == GROUP:
-        return posixpath.basename(name).replace(".ipynb", ".html")
-    return name if name.endswith(PICTURES) else name.removesuffix(".md") + ".html"
-
-
-def relative(address: str, page_address: str) -> str:
-    """An address as a link from a page."""
-    return posixpath.relpath(address, posixpath.dirname(page_address) or ".")
-
-
-def page(address: str, title: str, body: str, end: str = "", script: bool = False) -> str:
-    """A page of the site; `script` says whether it has sliders."""
-    up = "../" * address.count("/")
-    script = f'<script src="{up}sliders.js" defer></script>\n' if script else ""
-    template = (ROOM / "page.html").read_text(encoding="utf-8")
-    return template.format(up=up, title=html.escape(title), script=script, body=body, end=end)
-
-
-# ---------------------------------------------------------------------- text
-
-
-def mathml(tex: str, display: bool = False) -> str:
-    """A formula as MathML. Absolute values and norms open and close in turn, which TeX does not say."""
-    from latex2mathml.converter import convert
-
-    tex = re.sub(r"\\mathbb ?([A-Z1])", r"\\mathbb{\1}", tex.strip())
-    tex = re.sub(r"\\[lr]vert\b ?", "|", tex)
-    formula = bracketed(r"(?:&#x0007C;|\|)", convert(tex, display="block" if display else "inline"))
-    if "\\Vert" not in tex:  # which stands between two distributions
-        formula = bracketed("&#x02016;", formula)
-    for pattern, replacement in AS_IN_TEX.items():
-        formula = re.sub(pattern, replacement, formula)
-    return formula
-
-
-def bracketed(bar: str, formula: str) -> str:
-    """The formula with its first bar as an opening bracket, the second as a closing one, and so on."""
-    forms = cycle(("prefix", "postfix"))
-    return re.sub(rf"<mo[^>]*>(?={bar}</mo>)", lambda _: f'<mo form="{next(forms)}" stretchy="false">', formula)
-
-
-class Renderer(IPythonRenderer):
-    """Turns the Markdown of one file of the repository into HTML, and adds the files that it links to to `linked`."""
-
-    def __init__(self, file: str, linked: set[str]) -> None:
-        super().__init__(escape=False)
-        self.file, self.linked, self.slugs = file, linked, []
-
-    def to_html(self, markdown: str) -> str:
-        text = MarkdownWithMath(renderer=self).render(markdown)
-        stop_after_formula = r"(<math(?:(?!</math>).)*</math>)([.,;:?!)]+)"
-        text = re.sub(stop_after_formula, r'<span class="whole">\1\2</span>', text, flags=re.DOTALL)
-        text = re.sub(r"<table>(?=\s*<thead>\s*<tr>\s*<th>symbol)", '<table class="symbols">', text)
-        return text.replace("<table", '<div class="scroll"><table').replace("</table>", "</table></div>")
-
-    def address(self, url: str) -> str:
-        """A link's address, as seen from the page."""
-        if not re.match(r"[a-z]+:|#", url):
-            path, mark, anchor = url.partition("#")
-            name = posixpath.normpath(posixpath.join(posixpath.dirname(self.file), path))
-            self.linked.add(name)
-            url = relative(address_of(name), address_of(self.file)) + mark + anchor
-        return html.escape(url)
-
-    def paragraph(self, text: str) -> str:
-        return text if text.startswith("<div") else super().paragraph(text)
-
-    def block_math(self, body: str) -> str:
-        return f'<div class="formula">{mathml(body, display=True)}</div>\n'
-
-    def inline_math(self, body: str) -> str:
-        return mathml(body)
-
-    def heading(self, text: str, level: int, **attrs) -> str:
-        slug = re.sub(r"[^\w\- ]", "", html.unescape(re.sub(r"<[^>]*>", "", text)).lower()).strip().replace(" ", "-")
-        self.slugs.append(slug)
-        again = f"-{self.slugs.count(slug) - 1}" if self.slugs.count(slug) > 1 else ""
-        return f'<h{level} id="{slug}{again}">{text}</h{level}>\n'
-
-    def link(self, text: str, url: str, title: str | None = None) -> str:
-        return f'<a href="{self.address(url)}">{text}</a>'
-
-    def image(self, text: str, url: str, title: str | None = None) -> str:
-        return f'<div class="scroll"><img src="{self.address(url)}" alt="{html.escape(text)}"></div>\n'
-
-    def block_code(self, code: str, info: str | None = None) -> str:
-        return highlighted(code, (info or "text").split()[0])
-
-
-def highlighted(code: str, language: str = "python") -> str:
-    """Code in colours."""
-    lexer = get_lexer_by_name("yaml" if language == "cff" else language, stripnl=False)
-    lines = highlight(code.rstrip("\n") + "\n", lexer, HtmlFormatter(nowrap=True)).rstrip("\n")
-    return f'<pre tabindex="0"><code>{lines}</code></pre>\n'
-
-
-def plain(text: str) -> str:
-    """HTML without its tags."""
-    return " ".join(html.unescape(re.sub(r"<[^>]*>", "", text)).split())
 
 
 # ---------------------------------------------------------------------- lessons
@@ -250,8 +122,8 @@ class LessonPage:
             name = html.escape(form.format(sources.heading(lesson))) if lesson else ""
             end += f'<a href="{lesson.stem}.html">{name}</a>' if lesson else "<span></span>"
         end = f'<nav class="end" aria-label="Lessons before and after">{end}</nav>\n'
-        has_sliders = bool(self.pictures) and any(picture["sliders"] for picture in self.pictures["wide"])
-        return page(f"{self.source.stem}.html", sources.heading(self.source), body, end, has_sliders)
+        script = "sliders.js" if any(picture["sliders"] for picture in (self.pictures or {}).get("wide", ())) else ""
+        return page(f"{self.source.stem}.html", sources.heading(self.source), body, end, script)
 
     def cell(self, cell) -> str:
         """One cell as HTML: its code, folded if it only draws or checks, and its outputs. The check of an exercise is
@@ -354,8 +226,8 @@ def size_of(svg: str) -> tuple[int, int]:
 # ---------------------------------------------------------------------- index
 
 
-def index(cover_page: str) -> str:
-    """The first page: a picture, and the lessons as lessons/README.md lists them, with their claims and minutes."""
+def index() -> str:
+    """The first page: where to go, and the lessons as lessons/README.md lists them, with their claims and minutes."""
     lists, render = "", Renderer("lessons/README.md", set()).to_html
     readme = (sources.LESSONS / "README.md").read_text(encoding="utf-8")
     for part, lines in re.findall(r"^(.+):\n((?:- \[.*\]\(\d\d_\w+\.ipynb\): .+\n)+)", readme, flags=re.MULTILINE):
@@ -367,10 +239,8 @@ def index(cover_page: str) -> str:
                 f'<span class="claim">{plain(render(claim))}</span></li>\n'
             )
         lists += f'<h2>{html.escape(part)}</h2>\n<ul class="lessons">\n{items}</ul>\n'
-    picture = re.search(r'<div class="picture">.*?</div>', cover_page, flags=re.DOTALL)[0]
-    picture = re.sub(r'alt="[^"]*"', 'alt="Lesson 6, the identity"', picture)
-    body = (ROOM / "index.html").read_text(encoding="utf-8").format(cover=COVER, picture=picture, lessons=lists)
-    return page("index.html", "sigma-ladder: the lessons", body.rstrip("\n") + "\n")
+    body = (ROOM / "index.html").read_text(encoding="utf-8").format(lessons=lists)
+    return page("index.html", "sigma-ladder", body)
 
 
 def main(config: Config) -> None:

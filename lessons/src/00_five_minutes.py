@@ -1,5 +1,5 @@
-# %% [markdown] 10 minutes
-# # 0 · RL in five minutes
+# %% [markdown] 20 minutes
+# # 0 · The loop: sample, verify, update
 #
 # A language model reads a prompt and writes a **completion**. A **verifier**, an ordinary program, says whether it is right. From these
 # verdicts alone the model has to learn to be right more often. This is reinforcement learning (RL) from verifiable rewards, a loop of
@@ -23,7 +23,7 @@
 # the table. There are only 15 completions, so the **success probability** $p$, the probability that a completion is right, can be
 # computed exactly.
 
-# %%
+# %% [fold]
 import math
 from itertools import product
 
@@ -61,12 +61,15 @@ print("right:", *(text for text, r in zip(texts, R) if r), "  wrong:", *(text fo
 logits = torch.zeros(7, 3, dtype=torch.float64, requires_grad=True)
 log_pi = log_probabilities(logits)  # (15,)
 pi = log_pi.detach().exp()
-drawn = torch.multinomial(pi, 4, replacement=True, generator=torch.Generator().manual_seed(26))  # 1. sample
+generator = torch.Generator().manual_seed(26)
+drawn = torch.multinomial(pi, 4, replacement=True, generator=generator)  # 1. sample
 rewards = R[drawn]  # 2. verify
 loss = -(rewards * log_pi[drawn]).mean()  # 3. update, with a learning rate of 1
-after = log_probabilities(logits - torch.autograd.grad(loss, logits, retain_graph=True)[0]).exp()
+gradient = torch.autograd.grad(loss, logits, retain_graph=True)[0]
+after = log_probabilities(logits - gradient).exp()
 for i, reward in zip(drawn, rewards):
-    print(f"{texts[i]:4} reward {reward:.0f}, its probability: {pi[i]:.3f} before, {after[i]:.3f} after")
+    change = f"{pi[i]:.3f} before, {after[i]:.3f} after"
+    print(f"{texts[i]:4} reward {reward:.0f}, its probability: {change}")
 print(f"success probability: {pi @ R:.3f} before, {(after @ R).item():.3f} after")
 
 # %% [text]
@@ -93,15 +96,17 @@ print(f"success probability: {pi @ R:.3f} before, {(after @ R).item():.3f} after
 BASELINES = {"b = p": lambda p: p, "no baseline": lambda p: 0 * p}
 BASELINES |= {"b = −1": lambda p: 0 * p - 1, "b = −3": lambda p: 0 * p - 3}
 p = log_pi.exp() @ R
-grad_p = torch.autograd.grad(p, logits, retain_graph=True)[0].flatten()  # from the definition of p
-scores = torch.stack([torch.autograd.grad(one, logits, retain_graph=True)[0].flatten() for one in log_pi])  # (15, 21)
+grad_p = torch.autograd.grad(p, logits, retain_graph=True)[0].flatten()  # by definition
+scores = [torch.autograd.grad(one, logits, retain_graph=True)[0].flatten() for one in log_pi]
+scores = torch.stack(scores)  # (15, 21)
 variances = {}
 for name, baseline in BASELINES.items():
     updates = (R - baseline(p.detach()))[:, None] * scores  # (15, 21)
     exact = (pi @ updates - grad_p).abs().max().item() < 1e-12
     variances[name] = (pi @ (updates - grad_p).square().sum(dim=1)).item()
     assert exact
-    print(f"{name:12} mean update = gradient of p, within 1e-12: {exact}   variance {variances[name]:5.2f}")
+    print(f"{name:12} mean update = gradient of p, within 1e-12: {exact}", end="   ")
+    print(f"variance {variances[name]:5.2f}")
 
 # %% [markdown]
 # Now we train with each baseline: 200 independent runs, 4 completions per update, one learning rate. For the same policy the mean updates
@@ -119,7 +124,7 @@ def train(baseline, rate, runs=200, updates=200, batch=4):
         pi = log_pi.detach().exp()
         p = pi @ R  # (runs,)
         curves.append(p)
-        drawn = torch.multinomial(pi, batch, replacement=True, generator=generator)  # (runs, batch)
+        drawn = torch.multinomial(pi, batch, True, generator=generator)  # (runs, batch)
         advantages = R[drawn] - baseline(p)[:, None]
         loss = -(advantages * log_pi.gather(1, drawn)).mean(dim=1).sum()
         logits = (logits - rate * torch.autograd.grad(loss, logits)[0]).detach()
@@ -127,7 +132,9 @@ def train(baseline, rate, runs=200, updates=200, batch=4):
 
 
 RATES = [0.2, 0.5, 1.0, 2.0, 4.0]
-curves = {(name, rate): train(baseline, rate) for name, baseline in BASELINES.items() for rate in RATES}
+curves = {}
+for name, baseline in BASELINES.items():
+    curves |= {(name, rate): train(baseline, rate) for rate in RATES}
 speed = table(curves, variances)
 median = {name: updates_needed(curves[name, 0.2], share=0.5) for name in BASELINES}
 stuck = (curves["b = −3", 1.0][-1] < 0.1).double().mean().item()
@@ -219,7 +226,8 @@ def least_noisy(p, candidates):
     def mean_square(b):
         return p * ((1 - b) * (1 - p)) ** 2 + (1 - p) * ((0 - b) * -p) ** 2
 
-    return min(candidates, key=mean_square)  # at p = .9 it is 0: the rare outcome has the long gradient (lesson 1)
+    # at p = .9 it is 0: the rare outcome has the long gradient (lesson 1)
+    return min(candidates, key=mean_square)
 
 
 # %% [wrong] the candidate nearest to p

@@ -1,4 +1,4 @@
-# %% [markdown] 30 minutes
+# %% [markdown] 40 minutes
 # # 1 · Score function and baseline
 #
 # A language model writes a completion, a verifier says whether it is right, and the model should become right more often. The verifier

@@ -1,4 +1,4 @@
-# %% [markdown] 30 minutes
+# %% [markdown] 40 minutes
 # # 3 · GRPO's baseline
 #
 # Proximal policy optimization (PPO, [lesson 2](02_ppo.ipynb)) trains a second network, the critic ([lesson 15](15_critic.ipynb)), to predict the

@@ -1,4 +1,4 @@
-# %% [markdown] 30 minutes
+# %% [markdown] 40 minutes
 # # 5 · Length normalisation
 #
 # The loss averages over tokens, and its divisor decides how hard each token is pushed. **Claim: dividing by length favours the short

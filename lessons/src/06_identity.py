@@ -1,4 +1,4 @@
-# %% [markdown] 35 minutes
+# %% [markdown] 40 minutes
 # # 6 · The identity: σ times a contrast
 #
 # A language model completes one prompt G times, and a verifier marks each completion right or wrong. GRPO (group relative policy optimization)

@@ -1,4 +1,4 @@
-# %% [markdown] 30 minutes
+# %% [markdown] 35 minutes
 # # 7 · Expected gradient, group size, and the best weight
 #
 # A verifier marks each of a prompt's G completions right or wrong, and a rule turns these marks into advantages. Whatever the rule, the group's

@@ -1,4 +1,4 @@
-# %% [markdown] 30 minutes
+# %% [markdown] 35 minutes
 # # 8 · Silent groups
 #
 # GRPO (group relative policy optimization) learns from disagreement. If all $G$ completions of a prompt are right, or all are wrong, the

@@ -1,4 +1,4 @@
-# %% [markdown] 30 minutes
+# %% [markdown] 35 minutes
 # # 9 · What is being climbed
 #
 # GRPO (group relative policy optimization), Dr. GRPO ("GRPO done right") and RLOO (REINFORCE leave-one-out) differ in one line, the

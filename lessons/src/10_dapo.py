@@ -1,4 +1,4 @@
-# %% [markdown] 30 minutes
+# %% [markdown] 40 minutes
 # # 10 · DAPO
 #
 # GRPO (group relative policy optimization) learns nothing from a group whose completions are all right or all wrong

@@ -1,4 +1,4 @@
-# %% [markdown] 30 minutes
+# %% [markdown] 40 minutes
 # # 11 · Maj@K and Pass@K
 #
 # DeepSeekMath compared its model before and after GRPO (group relative policy optimization; section 5.2.2, Fig. 7). **Maj@K** had risen:

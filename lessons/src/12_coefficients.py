@@ -1,4 +1,4 @@
-# %% [markdown] 30 minutes
+# %% [markdown] 40 minutes
 # # 12 · One gradient, five coefficients
 #
 # Supervised fine-tuning (SFT), rejection-sampling fine-tuning (RFT), direct preference optimization (DPO), proximal

@@ -1,4 +1,4 @@
-# %% [markdown] 30 minutes
+# %% [markdown] 40 minutes
 # # 15 · PPO's critic
 #
 # REINFORCE gives every token of a completion the same advantage. PPO (proximal policy optimization) trains a second network, the

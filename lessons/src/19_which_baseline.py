@@ -1,4 +1,4 @@
-# %% [markdown] 30 minutes
+# %% [markdown] 35 minutes
 # # 19 · Which baseline?
 #
 # A baseline changes the noise of the gradient and not its mean ([lesson 1](01_score_function.ipynb)). GRPO subtracts the mean reward of the

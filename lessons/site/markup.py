@@ -1,0 +1,140 @@
+"""Texts and code of the repository as HTML: formulas, links between pages, colours, and the frame of a page."""
+
+import html
+import posixpath
+import re
+from itertools import cycle
+from pathlib import Path
+
+from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
+from pygments import highlight
+from pygments.formatters import HtmlFormatter
+from pygments.lexers import get_lexer_by_name
+
+from lessons.page import REPOSITORY
+
+ROOM = Path(__file__).parent
+GROUP = "lessons/group.html"  # a page already
+PICTURES = (".png", ".svg", ".gif")
+BEFORE_SIGN = "[=,([;]|&#x(?:0003[CDE]|0226[45]|02192|0002C|00028|0005B);"
+AS_IN_TEX = {  # patterns in the output of latex2mathml, and their replacements, which browsers show as TeX does
+    r"<mi>&#x0007E;</mi>": r"<mo>&#x0223C;</mo>",  # \sim
+    r"<mi>&#x00394;</mi>": r'<mi mathvariant="normal">&#x00394;</mi>',  # \Delta is upright
+    r"<mo>(&#x0221E;|&#x02202;)</mo>": r'<mi mathvariant="normal">\1</mi>',  # \infty, \partial: no operators
+    r"<mover>(.{1,60}?)<mo stretchy=\"true\">&#x000AF;</mo>":
+        r'<mover accent="true">\1<mo stretchy="false">&#x000AF;</mo>',
+    r"<mo>&#x0002F;</mo>": r'<mo lspace="0" rspace="0">/</mo>',
+    r"(<mrow>|<mo>&#x0002C;</mo>)<mo>&#x0003C;</mo>": r'\1<mo lspace="0" rspace="0">&lt;</mo>',  # y_{<t}
+    r'<mn mathvariant="double-struck">1</mn>': r"<mn>&#x1D7D9;</mn>",
+    # a sign, not a difference: after a relation, a comma or an opening bracket
+    rf"(<mo[^>]*>(?:{BEFORE_SIGN})</mo>(?:<mspace[^>]*/>|<mtext>&#x000A0;</mtext>)*)<mo>(&#x02212;|&#x0002B;)</mo>":
+        r'\1<mo form="prefix" lspace="0" rspace="0">\2</mo>',
+    # functions: a small space on either side, but none before a bracket
+    r"<(mi|mo)>(log|exp|min|max|sin|arcsin|Pr|Var)</\1>(?=<mo[^>]*>(?:&#x00028;|\(|&#x0005B;|\[))":
+        r'<mo form="prefix" lspace="0.1em" rspace="0">\2</mo>',
+    r"<(mi|mo)>(log|exp|min|max|sin|arcsin|Pr|Var)</\1>":
+        r'<mo form="prefix" lspace="0.1em" rspace="0.17em">\2</mo>',
+}  # fmt: skip
+
+
+def address_of(name: str) -> str:
+    """The address on the site of a file of the repository, such as 06_identity.html for lessons/06_identity.ipynb."""
+    if name.endswith(".ipynb") or name == GROUP:
+        return posixpath.basename(name).replace(".ipynb", ".html")
+    return name if name.endswith(PICTURES) else name.removesuffix(".md") + ".html"
+
+
+def relative(address: str, page_address: str) -> str:
+    """An address as a link from a page."""
+    return posixpath.relpath(address, posixpath.dirname(page_address) or ".")
+
+
+def page(address: str, title: str, body: str, end: str = "", script: str = "") -> str:
+    """A page of the site; `script` is the file of its script, if it has one."""
+    up = "../" * address.count("/")
+    script = f'<script src="{up}{script}" defer></script>\n' if script else ""
+    template = (ROOM / "page.html").read_text(encoding="utf-8")
+    link = f' · <a href="{REPOSITORY}">Repository</a>' if REPOSITORY else ""
+    return template.format(up=up, title=html.escape(title), script=script, repository=link, body=body, end=end)
+
+
+def mathml(tex: str, display: bool = False) -> str:
+    """A formula as MathML. Absolute values and norms open and close in turn, which TeX does not say."""
+    from latex2mathml.converter import convert
+
+    tex = re.sub(r"\\mathbb ?([A-Z1])", r"\\mathbb{\1}", tex.strip())
+    tex = re.sub(r"\\[lr]vert\b ?", "|", tex)
+    formula = bracketed(r"(?:&#x0007C;|\|)", convert(tex, display="block" if display else "inline"))
+    if "\\Vert" not in tex:  # which stands between two distributions
+        formula = bracketed("&#x02016;", formula)
+    for pattern, replacement in AS_IN_TEX.items():
+        formula = re.sub(pattern, replacement, formula)
+    return formula
+
+
+def bracketed(bar: str, formula: str) -> str:
+    """The formula with its first bar as an opening bracket, the second as a closing one, and so on."""
+    forms = cycle(("prefix", "postfix"))
+    return re.sub(rf"<mo[^>]*>(?={bar}</mo>)", lambda _: f'<mo form="{next(forms)}" stretchy="false">', formula)
+
+
+class Renderer(IPythonRenderer):
+    """Turns the Markdown of one file of the repository into HTML, for the file's own page or the one at `page_address`,
+    and adds the files that it links to to `linked`."""
+
+    def __init__(self, file: str, linked: set[str], page_address: str = "") -> None:
+        super().__init__(escape=False)
+        self.file, self.linked, self.slugs = file, linked, []
+        self.page_address = page_address or address_of(file)
+
+    def to_html(self, markdown: str) -> str:
+        text = MarkdownWithMath(renderer=self).render(markdown)
+        stop_after_formula = r"(<math(?:(?!</math>).)*</math>)([.,;:?!)]+)"
+        text = re.sub(stop_after_formula, r'<span class="whole">\1\2</span>', text, flags=re.DOTALL)
+        text = re.sub(r"<table>(?=\s*<thead>\s*<tr>\s*<th>symbol)", '<table class="symbols">', text)
+        return text.replace("<table", '<div class="scroll"><table').replace("</table>", "</table></div>")
+
+    def address(self, url: str) -> str:
+        """A link's address, as seen from the page."""
+        if not re.match(r"[a-z]+:|#", url):
+            path, mark, anchor = url.partition("#")
+            name = posixpath.normpath(posixpath.join(posixpath.dirname(self.file), path))
+            self.linked.add(name)
+            url = relative(address_of(name), self.page_address) + mark + anchor
+        return html.escape(url)
+
+    def paragraph(self, text: str) -> str:
+        return text if text.startswith("<div") else super().paragraph(text)
+
+    def block_math(self, body: str) -> str:
+        return f'<div class="formula">{mathml(body, display=True)}</div>\n'
+
+    def inline_math(self, body: str) -> str:
+        return mathml(body)
+
+    def heading(self, text: str, level: int, **attrs) -> str:
+        slug = re.sub(r"[^\w\- ]", "", html.unescape(re.sub(r"<[^>]*>", "", text)).lower()).strip().replace(" ", "-")
+        self.slugs.append(slug)
+        again = f"-{self.slugs.count(slug) - 1}" if self.slugs.count(slug) > 1 else ""
+        return f'<h{level} id="{slug}{again}">{text}</h{level}>\n'
+
+    def link(self, text: str, url: str, title: str | None = None) -> str:
+        return f'<a href="{self.address(url)}">{text}</a>'
+
+    def image(self, text: str, url: str, title: str | None = None) -> str:
+        return f'<div class="scroll"><img src="{self.address(url)}" alt="{html.escape(text)}"></div>\n'
+
+    def block_code(self, code: str, info: str | None = None) -> str:
+        return highlighted(code, (info or "text").split()[0])
+
+
+def highlighted(code: str, language: str = "python") -> str:
+    """Code in colours."""
+    lexer = get_lexer_by_name("yaml" if language == "cff" else language, stripnl=False)
+    lines = highlight(code.rstrip("\n") + "\n", lexer, HtmlFormatter(nowrap=True)).rstrip("\n")
+    return f'<pre tabindex="0"><code>{lines}</code></pre>\n'
+
+
+def plain(text: str) -> str:
+    """HTML without its tags."""
+    return " ".join(html.unescape(re.sub(r"<[^>]*>", "", text)).split())
