@@ -19,17 +19,6 @@ def needed(p: float, f: float, m: float) -> float:
     return passing(p, f, m) / ((1 - m) - f) ** 2 / p
 
 
-def push(ratio: float, eps: float) -> float:
-    """The derivative of the mean clipped objective over A = 1 and A = -1 by log pi, by finite differences."""
-
-    def objective(u: float) -> float:
-        clipped = min(max(u, 1 - eps), 1 + eps)
-        return sum(min(u * A, clipped * A) for A in (1, -1)) / 2
-
-    step = 1e-6
-    return (objective(ratio * (1 + step)) - objective(ratio * (1 - step))) / (2 * step)
-
-
 RATES = [{"p": 0.3, "f": 0.4, "m": 0.0}, {"p": 0.3, "f": 0.0, "m": 0.4}, {"p": 0.1, "f": 0.2, "m": 0.3}]
 
 CHECKS = {
@@ -64,17 +53,6 @@ CHECKS = {
             "division by sigma takes any factor of the rewards out again": lambda f, m: (1 / (1 - f - m),) * 2,
             "the correction divides by J": lambda f, m: (1.0, 1 - f - m),
             "without division by sigma a factor of the rewards stays in the advantages": lambda f, m: (1.0, 1.0),
-        },
-    },
-    "17.4": {
-        "expected": push,
-        "inputs": [{"ratio": ratio, "eps": 0.2} for ratio in (1.0, 1.5, 0.5)],
-        "mistakes": {
-            "they cancel only while neither is stopped": lambda ratio, eps: 0.0,
-            "the clip stops the push away from 1; the one that is left leads back": lambda ratio, eps: (
-                -push(ratio, eps)
-            ),
-            "each advantage comes half of the time": lambda ratio, eps: 2 * push(ratio, eps),
         },
     },
 }

@@ -174,12 +174,12 @@ assert abs(drawn - 3.5) < 0.05  # as published
 # ablation, where dynamic sampling alone is added, it is {=alone:.0%} longer. Plain GRPO with that many more prompts per batch gets the
 # same mixed groups from the same completions: on average, refilling is GRPO with a batch that grows as more groups are silent.
 #
-# So the claim promises no gain at equal *completions*. In the ablation, adding dynamic sampling brings
-# {=compare_tables.change(gained).strip("*")} points at equal completions ({=seeds} seeds, 95 % interval). The longer steps are not the reason: at
-# a rate of 1.8e-4, at which they are {=-unmoved:.0%} *shorter* than without dynamic sampling, it brings
-# {=compare_tables.change(at_equal_length).strip("*")}. Another candidate, not tested, is the batch: it holds {=ablation["+ dynamic sampling"]["completions"]["mean"] / ablation["+ dynamic sampling"]["budget"]:.1f} times as many
-# completions, so that there are fewer updates, with less noise. In the main comparison, where the rest of DAPO changes too (and the KL is gone), DAPO is
-# {=compare_tables.change(main).strip("*")} points ahead of GRPO, and with no KL in either
+# So the claim promises no gain at equal *completions*. In the ablation, dynamic sampling brings
+# {=compare_tables.change(gained).strip("*")} points at equal completions ({=seeds} seeds, 95 % interval). Longer steps are not why: at 1.8e-4,
+# where they are {=-unmoved:.0%} *shorter* than without it, it brings
+# {=compare_tables.change(at_equal_length).strip("*")}. A batch draws {=ablation["+ dynamic sampling"]["completions"]["mean"] / ablation["+ dynamic sampling"]["budget"]:.1f} times
+# the completions, which may be why: not tested. In the main comparison, where the rest of DAPO changes too, it is
+# {=compare_tables.change(main).strip("*")} points ahead of GRPO, and without the KL
 # {=compare_tables.change(compare_tables.find(results["no_kl"], "DAPO", "GRPO"))} ([results](experiments/README.md)).
 #
 # ## Clip-higher

@@ -202,7 +202,7 @@ for power in (0.5, 1.0, 2.0):  # flatter than pi, pi, sharper
 # | [2603.16140](https://arxiv.org/abs/2603.16140) | wrong labels cost 8 to 10 % | not tested: a wrong label rejects all right completions of its prompt |
 # | [2509.26114](https://arxiv.org/abs/2509.26114), [2512.16912](https://arxiv.org/abs/2512.16912) | under random rewards the clip lowers entropy | not seen: with the clip it ends {=points(erring.RANDOM["symmetric"], erring.RANDOM["none"], what="entropy")} hundredths of a nat from no clip |
 #
-# We know these papers by their abstracts. Of our {=len(outcomes)} predictions, written before the runs, {=held} held (`python lessons/experiments/erring.py` prints them). We
+# We know these papers by abstract. Of our {=len(outcomes)} predictions, written before the runs, {=held} held (`python lessons/experiments/erring.py` prints them). We
 # had expected the composition to show at the end and not only in the slope, a coin to do no harm, and the clip to lower entropy.
 #
 # **What this cannot say.** One task, 152,192 parameters, ten seeds. A large model may find a rare form sooner, because it can read.
@@ -317,49 +317,6 @@ def factors(f, m):
 # %% [wrong] multiplied back
 def factors(f, m):
     return 1.0, 1 - f - m
-
-
-# %% [markdown]
-# **4. A coin as the verifier, and the clip.** The advantages 1 and −1 are equally probable, whatever the text. What is a token's expected push,
-# as a multiple of $\nabla\log\pi$, under GRPO's clip at the ratio $\rho$?
-
-
-# %% [exercise]
-def mean_push(ratio, eps):
-    return ...
-
-
-# %% [check]
-check("17.4", mean_push)
-
-# %% [hint]
-# Without a clip, the pushes ρ and −ρ cancel. Which of the two does the clip stop above 1 + ε, and which below 1 − ε?
-
-
-# %% [solution]
-def mean_push(ratio, eps):
-    if ratio > 1 + eps:
-        return -ratio / 2  # only A < 0 is left: back down
-    return ratio / 2 if ratio < 1 - eps else 0.0  # only A > 0 is left: back up
-
-
-# %% [wrong] cancel only
-def mean_push(ratio, eps):
-    return 0.0
-
-
-# %% [wrong] exchanged
-def mean_push(ratio, eps):
-    if ratio > 1 + eps:
-        return ratio / 2
-    return -ratio / 2 if ratio < 1 - eps else 0.0
-
-
-# %% [wrong] half of the time
-def mean_push(ratio, eps):
-    if ratio > 1 + eps:
-        return -ratio
-    return ratio if ratio < 1 - eps else 0.0
 
 
 # %% [markdown]
