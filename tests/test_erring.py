@@ -1,13 +1,16 @@
 """The experiment of lesson 17: what the verifier accepts and rejects, what the runs are, and what is made of them."""
 
 import random
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import lessons
 from lessons.experiments import erring, erring_task
 from lessons.experiments.erring import COMPOSED, Run, gap, slopes, train, values
 from lessons.experiments.erring_task import Errors, Verifier
+from lessons.experiments.grid import load_runs
 from toy_env.arithmetic import Problem
 from toy_env.tasks import load_task
 
@@ -83,3 +86,16 @@ def test_slopes_and_gaps():
     ((arm, predicted, ratio, (low, high)),) = slopes(runs, aims)
     assert arm == ("GRPO", 0.4, "rejected") and predicted == pytest.approx(0.23 / 0.3)
     assert ratio == pytest.approx(0.0305 / 0.0405) and low < ratio < high < ratio + 0.01
+
+
+def test_the_index_says_what_the_committed_runs_say():
+    runs, aims = load_runs(erring.RESULTS), load_runs(erring.AIMS)
+    assert len(runs) == 370 and [run["seed"] for run in erring.select(runs, {})] == [*range(10)]
+    index = " ".join((Path(lessons.__file__).parent / "README.md").read_text("utf-8").split())
+    kept = {arm: f"{100 * ratio:.0f} %" for arm, _, ratio, _ in slopes(runs, aims)}
+    assert f"GRPO keeps {kept['GRPO', 0.4, 'accepted']} of its initial slope if all errors are acceptances, " in index
+    assert f"acceptances, {kept['GRPO', 0.4, 'rejected']} if they are rejections" in index
+    form, random_ones = erring.FORMS["long ones rejected"], erring.AS_OFTEN["long ones rejected"]
+    assert f"costs {-100 * gap(runs, form, random_ones)['difference']:.1f} points; rejecting" in index
+    low, high = gap(runs, random_ones, {})["interval"]
+    assert low < 0 < high

@@ -54,7 +54,7 @@ def slopes_and_forms(slopes: list[tuple], runs: list[dict], forms: dict[str, dic
         left.plot([], [], marker, color="black", markersize=5, label=name)
     left.legend(loc="upper left", fontsize=9)
     left.set(xlabel="predicted: cosine, in that without errors", ylabel="measured: initial slope", xlim=(0, 1.15))
-    left.set_title("J ≥ .4, in multiples of no errors")
+    left.set_title("J ≥ .4, in multiples of no errors; colours as above")
 
     def mean(settings: dict, what: str) -> np.ndarray:
         return np.mean([run["windows"][what] for run in select(runs, settings)], axis=0)

@@ -39,7 +39,7 @@ import torch
 from algorithms import dr_grpo, grpo
 from lessons import identity
 from lessons.experiments import erring, estimators
-from lessons.experiments.grid import change, load_runs, short
+from lessons.experiments.grid import change, load_runs
 from lessons.figures.lesson_17 import accuracy_and_rates, slopes_and_forms
 from lessons.kit import check, knob, show
 
@@ -100,17 +100,12 @@ kept = {arm: measured for arm, _, measured, _ in table}
 within = sum(low <= predicted <= high for _, predicted, _, (low, high) in table)
 pairs = np.array([(predicted, measured) for _, predicted, measured, _ in table])
 order, above = np.corrcoef(pairs.T)[0, 1], (pairs[:, 1] - pairs[:, 0]).mean()
-best = np.mean(erring.values(runs, NONE, "end"))
-ends = {key: np.mean(erring.values(runs, settings, "end")) for key, settings in erring.COMPOSED.items()}
-lost = {key: 100 * (best - end) for key, end in ends.items()}
-most = max(lost[J, made] for J in (0.8, 0.6, 0.4) for made in erring.COMPOSITIONS)
-alike = [
-    np.mean(erring.values(runs, each, "slope")) / np.mean(erring.values(runs, NONE, "slope"))
-    for each in erring.SIGNAL.values()
-]
-start = short(np.mean([run["windows"]["right"][0] for run in erring.select(runs, NONE)]), 2)
 outcomes = [row.split(" | ")[1] for row in erring.verdicts(runs, aims).splitlines()[2:]]
 held = sum(outcome.startswith("held") for outcome in outcomes)
+
+
+def value(settings, what="end"):
+    return np.mean(erring.values(runs, settings, what))
 
 
 def points(*pair, what="end"):
@@ -118,25 +113,29 @@ def points(*pair, what="end"):
     return change(erring.gap(runs, *pair, what)).strip("*")
 
 
-def mean(settings, what="end", digits=2):
-    return short(np.mean(erring.values(runs, settings, what)), digits)
+def shares(made):
+    return ", ".join(f"{kept['GRPO', J, made]:.0%}" for J in (0.8, 0.6, 0.4))
 
+
+lost = {key: 100 * (value(NONE) - value(settings)) for key, settings in erring.COMPOSED.items()}
+first = {name: np.mean([run["windows"][name][0] for run in erring.select(runs, NONE)]) for name in ("right", "entropy")}
+alike = [value(each, "slope") / value(NONE, "slope") for each in erring.SIGNAL.values()]
 
 # %% [text]
 # *Left: the bands are 95 % intervals. Right: by the formulas of [lesson 13](13_quiet_estimators.ipynb), for the median scores of the base model; the cosine is that of
 # the mean of eight groups. Try f = .6, m = 0, then f = 0, m = .6.*
 #
-# **$J$ decides whether the model learns, its composition how fast.** At every $J > 0$ accuracy rises; below 0 it falls. But at $J = .4$ GRPO keeps
-# {=kept["GRPO", 0.4, "rejected"]:.0%} of its initial slope (over 4,096 completions) if right completions are rejected, and {=kept["GRPO", 0.4, "accepted"]:.0%} if wrong ones are accepted. A rejection
-# withholds a push; what passes is still right. An acceptance pushes a wrong completion up, with full weight. At first most completions are
-# wrong, so acceptances are many, and on this task wrong ones have the longer scores ([lesson 19](19_which_baseline.ipynb)).
+# **$J$ decides whether the model learns, its composition how fast.** At every $J > 0$ accuracy rises; below 0 it falls. But at $J = .8, .6, .4$ GRPO
+# keeps {=shares("accepted")} of its initial slope (over 4,096 completions) if wrong completions are accepted, about $J$, and {=shares("rejected")} if
+# right ones are rejected. A rejection withholds a push; what passes is still right. An acceptance pushes a wrong completion up, with full
+# weight. At first most are wrong, and on this task wrong ones have the longer scores ([lesson 19](19_which_baseline.ipynb)).
 #
 # AdamW takes the gradient's length out. So before any run we predicted each arm's slope from one number, the cosine of a minibatch with the
-# true gradient at the base model. The order of the arms is as predicted (correlation {=order:.2f}; below, left), the sizes are not: the slopes are {=above:.2f}
+# true gradient at the base model. The order of the arms is as predicted (correlation {=order:.2f}; below, left), the sizes are not: slopes are {=above:.2f}
 # above the prediction on average, and {=within} of {=len(table)} intervals hold it. Where noise dominates, it takes $1/J^2$ times the completions for one
 # cosine: in batches of so many, $J = .8$ and $.6$ have {=alike[0]:.2f} and {=alike[1]:.2f} times the slope of no errors, per update.
 #
-# **"Harmless" is a matter of when one looks.** After 10,240 completions all arms with $J \ge .4$ end within {=most:.1f} points of no errors. At $J = .2$ rejections still
+# **"Harmless" is a matter of when one looks.** After 10,240 completions all arms with $J \ge .4$ end within {=max(points for (J, _), points in lost.items() if J >= 0.4):.1f} points of no errors. At $J = .2$ rejections still
 # cost only {=lost[0.2, "rejected"]:.1f}, acceptances {=lost[0.2, "accepted"]:.1f}. Of its slope at $J = .4$, Dr. GRPO keeps {=kept["Dr. GRPO", 0.4, "rejected"]:.0%} and {=kept["Dr. GRPO", 0.4, "accepted"]:.0%}, REINFORCE, which pushes up all that pass, {=kept["REINFORCE", 0.4, "rejected"]:.0%} and
 # {=kept["REINFORCE", 0.4, "accepted"]:.0%}. Verdicts that are fixed for each completion, so that a group's equal texts agree, differ from fresh ones by
 # {=points(erring.FIXED[0.6], erring.COMPOSED[0.6, "both"])} points at $J = .6$ and {=points(erring.FIXED[0.2], erring.COMPOSED[0.2, "both"])} at $.2$.
@@ -152,8 +151,8 @@ show(slopes_and_forms(table, runs, erring.FORMS, erring.AS_OFTEN))
 # %% [text]
 # *Right: dotted, the right ones with random errors as often as the form's are at the base model.*
 #
-# {=mean(erring.FORMS["last digit decides"], "passed")} of the completions pass at the end where the last digit decides, and {=mean(erring.FORMS["last digit decides"], "right")} are right: {=points(erring.FORMS["last digit decides"], erring.AS_OFTEN["last digit decides"])} points from random errors as often. Where long completions are
-# rejected, the model stops working problems out ({=mean(erring.FORMS["long ones rejected"], "length")} tokens, not {=mean(NONE, "length")}): {=points(erring.FORMS["long ones rejected"], erring.AS_OFTEN["long ones rejected"])} points. The rare 0 is not found in 40 batches
+# {=value(erring.FORMS["last digit decides"], "passed"):.2f} of the completions pass at the end where the last digit decides, and {=value(erring.FORMS["last digit decides"], "right"):.2f} are right: {=points(erring.FORMS["last digit decides"], erring.AS_OFTEN["last digit decides"])} points from random errors as often. Where long completions are
+# rejected, the model stops working problems out ({=value(erring.FORMS["long ones rejected"], "length"):.2f} tokens, not {=value(NONE, "length"):.2f}): {=points(erring.FORMS["long ones rejected"], erring.AS_OFTEN["long ones rejected"])} points. The rare 0 is not found in 40 batches
 # ({=points(erring.FORMS["answer 0 accepted"], NONE)}). The reward shows none of this: it rises in all three. A form is learnt if the policy already writes it, and costs what it displaces.
 #
 # ## A coin as the verifier
@@ -189,8 +188,8 @@ for power in (0.5, 1.0, 2.0):  # flatter than pi, pi, sharper
 
 # %% [text]
 # The clip stops pushes that lead further away and lets those pass that lead back: under random verdicts it is a force towards the policy that
-# sampled, whichever of the two has the lower entropy. In the model, 16 updates a batch take {=start} right and an entropy of .30 nats to
-# {=mean(erring.RANDOM["symmetric"])} and {=mean(erring.RANDOM["symmetric"], "entropy")} with GRPO's clip, {=mean(erring.RANDOM["higher"])} and {=mean(erring.RANDOM["higher"], "entropy")} with clip-higher, {=mean(erring.RANDOM["none"])} and {=mean(erring.RANDOM["none"], "entropy")} with none.
+# sampled, whichever of the two has the lower entropy. In the model, 16 updates a batch take {=first["right"]:.2f} right and an entropy of {=first["entropy"]:.2f} nats to
+# {=value(erring.RANDOM["symmetric"]):.2f} and {=value(erring.RANDOM["symmetric"], "entropy"):.2f} with GRPO's clip, {=value(erring.RANDOM["higher"]):.2f} and {=value(erring.RANDOM["higher"], "entropy"):.2f} with clip-higher, {=value(erring.RANDOM["none"]):.2f} and {=value(erring.RANDOM["none"], "entropy"):.2f} with none.
 #
 # ## The dispute
 #
@@ -205,7 +204,7 @@ for power in (0.5, 1.0, 2.0):  # flatter than pi, pi, sharper
 # We know these papers by abstract. Of our {=len(outcomes)} predictions, written before the runs, {=held} held (`python lessons/experiments/erring.py` prints them). We
 # had expected the composition to show at the end and not only in the slope, a coin to do no harm, and the clip to lower entropy.
 #
-# **What this cannot say.** One task, 152,192 parameters, ten seeds. A large model may find a rare form sooner, because it can read.
+# **What this cannot say.** One task, 152,192 parameters, ten seeds. A large model may find a rare form sooner.
 #
 # ## Exercises
 #
