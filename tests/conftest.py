@@ -30,19 +30,9 @@ SMALL = {"steps": 2, "prompts_per_step": 8, "group_size": 4, "eval_problems": 1,
 def build_tiny_model(vocab_size: int, seed: int = 0, **settings) -> LlamaForCausalLM:
     """A two-layer Llama whose weights are large enough that its predictions are far from uniform."""
     torch.manual_seed(seed)
-    config = LlamaConfig(
-        vocab_size=vocab_size,
-        hidden_size=16,
-        intermediate_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        initializer_range=0.4,
-        pad_token_id=0,
-        bos_token_id=1,
-        eos_token_id=2,
-        **settings,
-    )
-    return LlamaForCausalLM(config).eval()
+    size = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    tokens = {"vocab_size": vocab_size, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+    return LlamaForCausalLM(LlamaConfig(**size, **tokens, initializer_range=0.4, **settings)).eval()
 
 
 def build_word_tokenizer(tokens: list[str], pattern: str) -> PreTrainedTokenizerFast:

@@ -544,6 +544,7 @@ def test_a_phone_scrolls_down_only_and_has_room_for_fingers(browser, scheme):
 # ---------------------------------------------------------------------- the site
 
 DRAWN_LESSONS = sources.find_sources((0, 13))
+CUT_OFF = "[...document.querySelectorAll('pre')].some((pre) => pre.scrollWidth > pre.clientWidth + 1)"
 LOADED = """async () => ({
   pictures: await Promise.all([...document.images].map((image) => image.decode())).then(() => true, () => false),
   formulas: [...document.querySelectorAll("math")].every((math) => math.getBoundingClientRect().height > 4) })"""
@@ -574,6 +575,21 @@ def test_pages_fit_the_window_and_show_pictures_and_formulas(browser, site):
                 page.set_viewport_size({"width": width, "height": 850})
                 assert page.evaluate("document.documentElement.scrollWidth") <= width, f"{path.name} at {width}"
             assert page.evaluate(LOADED) == {"pictures": True, "formulas": True}, path.name
+            page.emulate_media(media="print")
+            cut_off = page.evaluate(CUT_OFF)
+            page.emulate_media(media="screen")
+            assert not cut_off or path.name == "group.html", f"{path.name} cuts code off on paper"
+
+
+def test_the_ladder_shows_any_two_scripts_and_what_a_tag_means(browser, site):
+    with opened(browser, (site[0] / "ladder.html").as_uri() + "#grpo-gspo") as page:
+        assert page.locator(".changed .line").count() > 30 and page.locator(".heads").inner_text() == "grpo.py\ngspo.py"
+        page.click("button[data-tag='GSPO: narrow clip']")
+        assert (
+            page.locator("#entry math").count() == 1 and "clip_ratio_low=0.009" in page.locator("#entry").inner_text()
+        )
+        page.locator("select").last.select_option("grpo")
+        assert page.locator(".changed").count() == 0 and page.url.endswith("#grpo-grpo")
 
 
 @pytest.mark.parametrize("width", [390, 1280])

@@ -16,16 +16,6 @@ ROOT = Path(__file__).parent.parent
 LADDER = {"reinforce": "REINFORCE", "ppo": "PPO", "grpo": "GRPO", "dr_grpo": "Dr. GRPO", "dapo": "DAPO"}
 SIDE_RUNGS = {"rloo": "RLOO", "maxrl": "MaxRL", "gspo": "GSPO", "cispo": "CISPO"}
 SCRIPTS = LADDER | SIDE_RUNGS
-NEIGHBOURS = [
-    ("reinforce", "ppo"),
-    ("ppo", "grpo"),
-    ("grpo", "dr_grpo"),
-    ("dr_grpo", "dapo"),
-    ("dr_grpo", "rloo"),
-    ("dr_grpo", "maxrl"),
-    ("grpo", "gspo"),
-    ("dapo", "cispo"),
-]
 BUDGETS = {  # changed code lines, added and removed together
     ("reinforce", "ppo"): 115,
     ("ppo", "grpo"): 100,
@@ -37,6 +27,7 @@ BUDGETS = {  # changed code lines, added and removed together
     ("grpo", "gspo"): 15,
     ("dapo", "cispo"): 15,
 }
+NEIGHBOURS = [pair for pair in BUDGETS if pair != ("grpo", "dapo")]
 MOST_LINES = {"grpo": 90}
 PARTS = ["Config", "collect", "compute_advantages", "policy_loss", "train", "main"]
 OWN_PARTS = {
@@ -158,14 +149,10 @@ def test_a_tag_names_the_script_where_the_idea_is_from(name):
 
 def test_a_setting_has_one_name_one_place_and_one_help_text():
     """Settings that two scripts share stand in the same order and say the same thing."""
-    settings = {
-        name: re.findall(
-            r"^    (\w+): [^=]+ = .*?  # (.*)$",
-            source(name).split("@dataclass")[1].split("\ndef ")[0],
-            flags=re.MULTILINE,
-        )
-        for name in SCRIPTS
-    }
+    settings = {}
+    for name in SCRIPTS:
+        fields = source(name).split("@dataclass")[1].split("\ndef ")[0]
+        settings[name] = re.findall(r"^    (\w+): [^=]+ = .*?  # (.*)$", fields, flags=re.MULTILINE)
     for name in SCRIPTS:
         shared = {field for field, _ in settings["grpo"]} & {field for field, _ in settings[name]}
         ours, theirs = ([f for f in settings[n] if f[0] in shared] for n in (name, "grpo"))

@@ -189,11 +189,8 @@ def test_check_says_what_is_wrong_of_one_case_and_never_the_right_value(capsys):
 def test_an_answer_whose_new_version_does_not_run_is_not_judged(monkeypatch, capsys):
     shell = InteractiveShell(config=Config({"HistoryManager": {"enabled": False}}))
     monkeypatch.setattr(kit, "get_ipython", lambda: shell)
-    for cell, verdict in (
-        ("a = 2", "✗ not yet"),
-        ("a = = 3", "✗ the cell that you ran before"),
-        ("a = 3", "✗ not yet"),
-    ):
+    judged, failed = "✗ not yet", "✗ the cell that you ran before"
+    for cell, verdict in (("a = 2", judged), ("a = = 3", failed), ("a = 3", judged)):
         shell.run_cell(f"{cell}\n")
         capsys.readouterr()
         kit.check("0.1", lambda z, R, b, rate: 2)

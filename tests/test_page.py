@@ -11,15 +11,10 @@ def test_the_page_is_built_from_its_sources_and_is_small():
     assert build.whole_page() == page, "run python lessons/page/build.py"
     assert len(page.encode()) <= 2.5e6
     ids = re.findall(r' id="([\w-]+)"', page)
-    assert len(ids) == len(set(ids)) and set(re.findall(r'\$\("([\w-]+)"\)', page)) <= {
-        *ids,
-        "dial-k",
-        "dial-G",
-        "dial-",
-    }
-    names = re.findall(
-        r"^(?:export )?(?:async )?(?:const|let|class|function\*?) (\w+)", build.script_of(build.MODULES), re.M
-    )
+    used = set(re.findall(r'\$\("([\w-]+)"\)', page))
+    assert len(ids) == len(set(ids)) and used <= {*ids, "dial-k", "dial-G", "dial-"}
+    declared = r"^(?:export )?(?:async )?(?:const|let|class|function\*?) (\w+)"
+    names = re.findall(declared, build.script_of(build.MODULES), re.MULTILINE)
     assert len(names) == len(set(names)), "modules are joined"
 
 
@@ -35,13 +30,9 @@ def test_the_address_is_in_the_page_and_in_the_readme(monkeypatch):
 
 
 def test_the_code_shown_is_that_of_the_scripts():
+    texts = [Path(script.__file__).read_text("utf-8") for script in build.SCRIPTS.values()]
+    source = {line.strip() for text in texts for line in text.splitlines()}
     for name, script in build.SCRIPTS.items():
-        source = {line.strip() for line in Path(script.__file__).read_text("utf-8").splitlines()}
-        source |= {
-            line.strip()
-            for module in build.SCRIPTS.values()
-            for line in Path(module.__file__).read_text("utf-8").splitlines()
-        }
         shown = build.code_of_script(script)
         assert all(line.strip() in source for lines in shown.values() for line in lines), name
         assert {"compute_advantages", "policy_loss"} <= shown.keys()

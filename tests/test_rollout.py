@@ -23,16 +23,7 @@ PROMPTS = ["1+1?", "29+46-36?", "5-5?", "12+34-5+6-7?"]  # different lengths: le
 
 def draw(policy, tokenizer, prompts=PROMPTS, *, group_size=3, max_new_tokens=12, temperature=1.0, seed=0, **settings):
     generator = torch.Generator().manual_seed(seed)
-    return sample(
-        policy,
-        tokenizer,
-        prompts,
-        group_size=group_size,
-        max_new_tokens=max_new_tokens,
-        temperature=temperature,
-        generator=generator,
-        **settings,
-    )
+    return sample(policy, tokenizer, prompts, group_size, max_new_tokens, temperature, generator, **settings)
 
 
 @torch.no_grad()

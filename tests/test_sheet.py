@@ -10,7 +10,6 @@ import torch
 from conftest import ROOT
 from test_ladder import SCRIPTS, source, tags
 
-pytest.importorskip("latex2mathml", reason="the site needs latex2mathml: pip install -e '.[page]'")
 from lessons.site import ladder
 
 TAGS = ladder.table_rows((ROOT / "algorithms/TAGS.md").read_text("utf-8"))
@@ -35,6 +34,7 @@ def test_every_tag_has_an_entry_that_names_what_exists():
 
 
 def test_the_page_leads_from_each_script_to_each_other():
+    pytest.importorskip("latex2mathml", reason="the site needs latex2mathml: pip install -e '.[page]'")
     data = json.loads(ladder.ladder(ROOT, set()).split('id="data">')[1].split("</script>")[0])
     for name, lines in data["scripts"].items():
         assert [html.unescape(re.sub("<[^>]*>", "", line)) for line in lines] == source(name).splitlines()

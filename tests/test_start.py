@@ -37,9 +37,8 @@ def test_a_file_that_is_there_is_left_as_it_is(tmp_path, capsys):
         (tmp_path / name).write_text("mine", "utf-8")
     start.main(start.Config(str(tmp_path), no_open=True))
     assert (tmp_path / "README.md").read_text("utf-8") == (tmp_path / "02_ppo.ipynb").read_text("utf-8") == "mine"
-    assert (
-        capsys.readouterr().out.endswith(", 1 already existed\n") and (tmp_path / "03_group_baseline.ipynb").is_file()
-    )
+    assert capsys.readouterr().out.endswith(", 1 already existed\n")
+    assert (tmp_path / "03_group_baseline.ipynb").is_file()
     with pytest.raises(UsageError, match="^cannot write to .*; choose another --folder$"):
         start.main(start.Config(str(tmp_path / "README.md/x"), no_open=True))
 
