@@ -23,9 +23,9 @@
 # A group's advantages see verdicts only, so [lesson 7](07_group_size.ipynb) holds for them, with $\tilde p$ in place of $p$ and
 # $\nabla\tilde p = J\,\nabla p$:
 #
-# $$\mathbb E[g] = w(\tilde p)\,J\,\nabla p, \qquad w_\text{GRPO} = \frac{\mathbb E[\sigma]}{\tilde p\,\tilde q}, \quad
-# w_\text{Dr. GRPO} = \frac{G-1}{G} .$$
+# $$\mathbb E[g] = w(\tilde p)\,J\,\nabla p$$
 #
+# where $w$ is $\mathbb E[\sigma] / (\tilde p\,\tilde q)$ for GRPO and $(G-1)/G$ for Dr. GRPO.
 # DAPO replaces silent groups by other prompts, which divides all updates by one number, the share of groups that are kept
 # ([lesson 10](10_dapo.ipynb)). We check the rest on a policy with six answers, over all groups of three and all their verdicts, through the
 # scripts' own advantages:
