@@ -1,11 +1,10 @@
-"""Write the lessons as a site, lessons/html: pages that need no network, and no script except for the sliders.
+"""Write the lessons as a site, lessons/html: pages that need no network; only sliders and the ladder need scripts.
 
     python lessons/site/website.py            from the notebooks as they are, in seconds; nothing is executed
     python lessons/site/website.py --draw     its pictures first, in minutes: every slider position, for two widths
 
-Without --draw the pictures are those of the notebooks. A lesson links to scripts
-and other texts of the repository; these become pages too, and so does everything they link to. The site contains a copy
-of lessons/group.html, the page that trains the model.
+Without --draw the pictures are those of the notebooks. A lesson links to scripts and other texts of the repository;
+these become pages too, and so does everything they link to. ladder.py makes ladder.html; lessons/group.html is copied.
 """
 
 from toy_env import UsageError, take_over_ctrl_c

@@ -234,7 +234,8 @@ say("\n".join(lines))
 
 # %% [exercise]
 def softmax_score(logits, token):
-    """The gradient of log softmax(logits)[token] with respect to the logits, of the same length."""
+    """The gradient of log softmax(logits)[token] with respect to the logits, of the same
+    length."""
     softmax = np.exp(logits) / np.exp(logits).sum()
     return ...
 
@@ -298,9 +299,10 @@ check("1.2", worse_than_none_above)
 
 # %% [solution]
 def worse_than_none_above(p):
-    # The best baseline is E[R|s|²] / E[|s|²] = p / (p + (1 - p) w), a mean reward in which long scores weigh more.
-    # b = p is noisier than b = 0 if it is above twice that: in the table, on the first prompt and the third.
-    # (Where |s|² is proportional to the number of tokens, the best baseline is OPO's, arXiv 2505.23585.)
+    # The best baseline is E[R|s|²] / E[|s|²] = p / (p + (1 - p) w), a mean reward in which
+    # long scores weigh more. b = p is noisier than b = 0 if it is above twice that: in the
+    # table, on the first prompt and the third. (Where |s|² is proportional to the number of
+    # tokens, the best baseline is OPO's, arXiv 2505.23585.)
     return (2 - p) / (1 - p)
 
 
@@ -334,7 +336,8 @@ def completion_mask(ids, eos):
 
 for b in (0.0, 0.5, 1.0):
     mean = pi @ estimates(R.unsqueeze(1) - b, completion_mask(ids, EOS))
-    print(f"b = {b}: cosine of the mean estimate with ∇p = {torch.cosine_similarity(mean, grad_p, dim=0):.3f}")
+    cosine = torch.cosine_similarity(mean, grad_p, dim=0)
+    print(f"b = {b}: cosine of the mean estimate with ∇p = {cosine:.3f}")
 
 # %% [check]
 check("1.3", completion_mask)

@@ -277,9 +277,10 @@ check("2.2", stopped_by_the_bug)
 
 # %% [solution]
 def stopped_by_the_bug(ratio, A, eps):
-    # The smaller ratio is the constant 1 + eps above the range, and the ratio itself below it, whatever the sign of A.
-    # For A < 0 that is the wrong way round: a bad token that has become likelier is stopped, and one that has already
-    # lost half its probability is pushed down further. PPO takes the minimum of the two products, A included.
+    # The smaller ratio is the constant 1 + eps above the range, and the ratio itself below it,
+    # whatever the sign of A. For A < 0 that is the wrong way round: a bad token that has
+    # become likelier is stopped, and one that has already lost half its probability is pushed
+    # down further. PPO takes the minimum of the two products, A included.
     return ratio > 1 + eps
 
 
@@ -320,7 +321,8 @@ check("2.3", pushed_up_to)
 
 # %% [solution]
 def pushed_up_to(p_old, eps):
-    return min(1.0, (1 + eps) * p_old)  # from p_old = 1 / (1 + eps) on, a token is never stopped
+    # from p_old = 1 / (1 + eps) on, a token is never stopped
+    return min(1.0, (1 + eps) * p_old)
 
 
 # %% [wrong] it multiplies, it does not add

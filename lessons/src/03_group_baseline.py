@@ -293,7 +293,8 @@ check("3.2", bessel)
 
 # %% [solution]
 def bessel(G):
-    return np.sqrt((G - 1) / G)  # 0.935 at G = 8, for every prompt: a change of the learning rate
+    # 0.935 at G = 8, for every prompt: a change of the learning rate
+    return np.sqrt((G - 1) / G)
 
 
 # %% [wrong] the wrong way round
@@ -319,9 +320,11 @@ def bessel(G):
 
 # %% [exercise]
 def advantages_by_prompt(texts, rewards, G):
-    """texts: each completion's prompt; rewards (P * G,). Returns advantages (P * G,), in the same order."""
+    """texts: each completion's prompt; rewards (P * G,). Returns advantages (P * G,), in the
+    same order."""
     A = torch.zeros_like(rewards)
-    groups = [[row for row, other in enumerate(texts) if other == text] for text in set(texts)]  # <- runs, and is wrong
+    # the next line runs, and is wrong
+    groups = [[row for row, other in enumerate(texts) if other == text] for text in set(texts)]
     for rows in groups:
         A[rows] = dr_grpo.compute_advantages(rewards=rewards[rows].view(1, -1))[0]
     return A
@@ -340,7 +343,8 @@ def advantages_by_prompt(texts, rewards, G):
     groups = [list(range(start, start + G)) for start in range(0, len(rewards), G)]
     for rows in groups:
         A[rows] = dr_grpo.compute_advantages(rewards=rewards[rows].view(1, -1))[0]
-    return A  # or, without a loop: dr_grpo.compute_advantages(rewards=rewards.view(-1, G)).flatten()
+    # or, without a loop: dr_grpo.compute_advantages(rewards=rewards.view(-1, G)).flatten()
+    return A
 
 
 # %% [wrong] where one follows the other

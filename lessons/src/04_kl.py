@@ -272,7 +272,8 @@ check("4.1", value_and_gradient(forward_kl_loss))
 # %% [solution]
 def forward_kl_loss(logps, ref_logps):
     log_u = ref_logps - logps
-    return (log_u.exp().detach() * log_u).mean()  # pi u = pi_ref: a weight that no gradient changes
+    # pi u = pi_ref: a weight that no gradient changes
+    return (log_u.exp().detach() * log_u).mean()
 
 
 # %% [wrong] the value is that of the reverse KL
@@ -313,7 +314,8 @@ def forward_kl_loss(logps, ref_logps):
 
 # %% [exercise]
 def sequence_kl_loss(logps, ref_logps):
-    """For sampled tokens (B, 2), on-policy. Returns a scalar with the mean gradient of KL(pi || ref) of sequences."""
+    """For sampled tokens (B, 2), on-policy. Returns a scalar with the mean gradient of
+    KL(pi || ref) of sequences."""
     return ...
 
 
@@ -328,8 +330,10 @@ check("4.2", sequence_gradient(sequence_kl_loss))
 # %% [solution]
 def sequence_kl_loss(logps, ref_logps):
     k1 = (logps - ref_logps).detach()
-    to_come = k1.flip(1).cumsum(dim=1).flip(1)  # this token's penalty and those of the later ones
-    return (to_come * logps).sum(dim=1).mean()  # or with k1.sum(dim=1, keepdim=True) for to_come: noisier
+    # this token's penalty and those of the later ones
+    to_come = k1.flip(1).cumsum(dim=1).flip(1)
+    # or with k1.sum(dim=1, keepdim=True) for to_come: noisier
+    return (to_come * logps).sum(dim=1).mean()
 
 
 # %% [wrong] what a token leads to
@@ -365,7 +369,8 @@ def sequence_kl_loss(logps, ref_logps):
 
 # %% [exercise]
 def token_rewards(rewards, logps, ref_logps, mask, beta):
-    """(B, n): -beta * k1 for every token, and the reward of the completion (B,) on its last token."""
+    """(B, n): -beta * k1 for every token, and the reward of the completion (B,) on its last
+    token."""
     kl = ref_logps - logps  # <- runs, and is wrong
     last = mask.sum(dim=1, keepdim=True) - 1
     return (-beta * kl * mask).scatter_add(1, last, rewards.view(-1, 1))

@@ -294,7 +294,8 @@ prediction = [[-1, 0, 1], [0, 1, 1]]
 
 # %% [exercise]
 def push_on_shared(long_right, long_wrong, L1, L2):
-    """From P(long | right), P(long | wrong) and the lengths L1 < L2: the expected push on z, divided by E[sigma]."""
+    """From P(long | right), P(long | wrong) and the lengths L1 < L2: the expected push on z,
+    divided by E[sigma]."""
     return ...
 
 
@@ -309,7 +310,8 @@ check("5.2", push_on_shared)
 # %% [solution]
 def push_on_shared(long_right, long_wrong, L1, L2):
     variance_right, variance_wrong = (P * (1 - P) for P in (long_right, long_wrong))
-    return (1 / L1 - 1 / L2) * (variance_wrong - variance_right)  # where the wrong vary more, both classes lengthen
+    # where the wrong vary more, both classes lengthen
+    return (1 / L1 - 1 / L2) * (variance_wrong - variance_right)
 
 
 # %% [wrong] sign

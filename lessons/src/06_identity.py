@@ -319,7 +319,8 @@ check("6.2", update)
 
 # %% [solution]
 def update(rewards, scores):
-    covariance = (rewards[:, None] * scores).mean(axis=0) - rewards.mean() * scores.mean(axis=0)
+    product = rewards.mean() * scores.mean(axis=0)
+    covariance = (rewards[:, None] * scores).mean(axis=0) - product
     return covariance / rewards.std()
 
 

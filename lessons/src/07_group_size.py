@@ -319,7 +319,8 @@ def best_weights(G, v_right, v_wrong):
 
 # %% [exercise]
 def logged_fidelity(rewards, p):
-    """rewards (groups, G) of one prompt with success probability p: an estimate of E[sigma] / sqrt(pq)."""
+    """rewards (groups, G) of one prompt with success probability p: an estimate of
+    E[sigma] / sqrt(pq)."""
     sigma = rewards.std(axis=1)
     sigma = sigma[sigma > 0]  # silent groups have no gradient anyway
     return sigma.mean() / np.sqrt(p * (1 - p))

@@ -231,7 +231,8 @@ def estimate(c, n, G):
 
 # %% [exercise]
 def price(p, weights, G):
-    """Expected number of completions for a group that is not silent, from arrays p and weights."""
+    """Expected number of completions for a group that is not silent, from arrays p and
+    weights."""
     return ...
 
 
@@ -271,7 +272,8 @@ def price(p, weights, G):
 
 # %% [exercise]
 def next_all_wrong(n, G):
-    """P(the next G are all wrong), given that n were wrong and p was uniform on [0, 1] before."""
+    """P(the next G are all wrong), given that n were wrong and p was uniform on [0, 1]
+    before."""
     return ...
 
 

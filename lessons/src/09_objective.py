@@ -229,7 +229,8 @@ check("9.1", at_the_edges)
 
 # %% [solution]
 def at_the_edges(G):
-    # j = 0: right, mu = 1/G, A = G - 1; wrong, A = 0.  j = G - 1: right, mu = 1, A = 0; wrong, A = -1
+    # j = 0: right, mu = 1/G, A = G - 1; wrong, A = 0.
+    # j = G - 1: right, mu = 1, A = 0; wrong, A = -1
     return G - 1, 1
 
 

@@ -283,7 +283,8 @@ check("10.1", factor)
 # %% [solution]
 def factor(p, G, draws):
     S = identity.silent_rate(p, G)
-    return (1 - S**draws) / (1 - S)  # also the expected number of draws: never more than `draws`
+    # also the expected number of draws: never more than `draws`
+    return (1 - S**draws) / (1 - S)
 
 
 # %% [wrong] no limit on the draws
@@ -308,7 +309,8 @@ def factor(p, G, draws):
 
 # %% [exercise]
 def wasted(p, G):
-    """p: an array of probabilities. Expected number of discarded completions for each kept group."""
+    """p: an array of probabilities. Expected number of discarded completions for each kept
+    group."""
     return ...
 
 

@@ -360,7 +360,8 @@ crossing = [[0.1, 0.1, 0.1, 0.1], [0.6, 0.6, 0.6, 0.0]]
 # most probable answer must be wrong, yet sharpening with β = 2 must raise Pass@1 *and* Maj@3.
 
 # %% [exercise]
-problem = ...  # [probability of the right answer, of a wrong one, of another, ...]: as many as you like, sum 1
+# [probability of the right answer, of a wrong one, of another, ...]: any number, sum 1
+problem = ...
 
 # %% [check]
 check("11.3", rises(problem))
@@ -372,8 +373,8 @@ check("11.3", rises(problem))
 # %% [solution]
 problem = [0.30, 0.31] + 39 * [0.01]
 
-# At β = 2 the right answer has .09 / .19 = .47: the 39 lose more than the mode gains. Maj@3 rises from .33 to .47. In the
-# limit both fall to 0, but that is far away.
+# At β = 2 the right answer has .09 / .19 = .47: the 39 lose more than the mode gains. Maj@3
+# rises from .33 to .47. In the limit both fall to 0, but that is far away.
 
 # %% [wrong] a tie
 problem = [0.3, 0.3] + 40 * [0.01]

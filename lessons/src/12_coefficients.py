@@ -260,9 +260,11 @@ def dpo_on_a_group(log_ratios, rewards, beta):
     return w
 
 
-# At log-ratios of 0, where DPO starts: Dr. GRPO's advantages, R - k/G, times a constant. Later they fade.
+# At log-ratios of 0, where DPO starts: Dr. GRPO's advantages, R - k/G, times a constant. Later
+# they fade.
 r = np.array([1.0, 0, 0, 1, 0])
-assert np.allclose(dpo_on_a_group(np.zeros(5), r, 0.1), 0.1 * 5 / 2 * (r - r.mean()), rtol=1e-12)
+start = dpo_on_a_group(np.zeros(5), r, 0.1)
+assert np.allclose(start, 0.1 * 5 / 2 * (r - r.mean()), rtol=1e-12)
 
 
 # %% [wrong] the one that is missing in Eq. 14
@@ -324,7 +326,8 @@ def dpo_on_a_group(log_ratios, rewards, beta):
 
 # %% [exercise]
 def two_placed(k, lengths, C):
-    """(w of Dr. GRPO, w of DAPO) for a token of the first completion, which is right. lengths: a list of G numbers."""
+    """(w of Dr. GRPO, w of DAPO) for a token of the first completion, which is right. lengths:
+    a list of G numbers."""
     return ...
 
 

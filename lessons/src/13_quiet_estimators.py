@@ -241,7 +241,8 @@ dropped = [-100 * gap["difference"] for gap in other[ROWS["σ, k < G − 2"]][::
 
 # %% [exercise]
 def signal_squared(right, wrong):
-    """An estimate of |m+ - m-|^2 whose mean over many draws is right; right: (n, d), wrong: (m, d)."""
+    """An estimate of |m+ - m-|^2 whose mean over many draws is right; right: (n, d), wrong:
+    (m, d)."""
     return ...
 
 
@@ -306,7 +307,8 @@ check("13.2", best_baseline)
 # %% [solution]
 def best_baseline(R, scores):
     squared = (scores**2).sum(axis=1)
-    return (R * squared).sum() / squared.sum()  # long wrong scores: near 0; long right ones: near 1
+    # long wrong scores: near 0; long right ones: near 1
+    return (R * squared).sum() / squared.sum()
 
 
 # %% [wrong] only where right and wrong scores are equally long

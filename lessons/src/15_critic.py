@@ -307,7 +307,8 @@ check("15.2", first_value)
 
 # %% [solution]
 def first_value(pi, ref, R, beta):
-    return (pi * (R - beta * np.log(pi / ref))).sum()  # the success probability minus beta KL(pi || ref)
+    # the success probability minus beta KL(pi || ref)
+    return (pi * (R - beta * np.log(pi / ref))).sum()
 
 
 # %% [wrong] the sign
@@ -345,7 +346,8 @@ check("15.3", shift)
 
 # %% [solution]
 def shift(c, n, gae_lambda):
-    return -c * gae_lambda ** np.arange(n - 1, -1, -1.0)  # δ of the last token falls by c, and fades towards the start
+    # δ of the last token falls by c, and fades towards the start
+    return -c * gae_lambda ** np.arange(n - 1, -1, -1.0)
 
 
 # %% [wrong] that is λ = 1

@@ -175,7 +175,8 @@ assert whole_batch.sum().abs() < 1e-4 < whole_batch.sum(dim=1).abs().min()
 
 # %% [exercise]
 def completion_mask(ids, end):
-    """ids (B, T), padded with `end`. The mask (B, T): True for the tokens that are trained on."""
+    """ids (B, T), padded with `end`. The mask (B, T): True for the tokens that are trained
+    on."""
     return ids != end  # <- runs, and is wrong
 
 
@@ -210,7 +211,8 @@ def completion_mask(ids, end):
 
 # %% [exercise]
 def completion_logps(logits, sequence, n):
-    """From logits (S, V) and tokens (S,): the log-probability of each token of the completion, (S - n,)."""
+    """From logits (S, V) and tokens (S,): the log-probability of each token of the completion,
+    (S - n,)."""
     logps = logits[n:].log_softmax(dim=1)  # <- runs, and is wrong
     return logps.gather(1, sequence[n:].unsqueeze(1)).squeeze(1)
 

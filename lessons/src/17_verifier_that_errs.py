@@ -27,8 +27,8 @@
 #
 # where $w$ is $\mathbb E[\sigma] / (\tilde p\,\tilde q)$ for GRPO and $(G-1)/G$ for Dr. GRPO.
 # DAPO replaces silent groups by other prompts, which divides all updates by one number, the share of groups that are kept
-# ([lesson 10](10_dapo.ipynb)). We check the rest on a policy with six answers, over all groups of three and all their verdicts, through the
-# scripts' own advantages:
+# ([lesson 10](10_dapo.ipynb)). We check the rest on a policy with six answers, over all groups of three and their verdicts, through the
+# scripts' advantages:
 
 # %% [fold]
 from itertools import product
@@ -265,7 +265,7 @@ check("17.2", completions_needed)
 # %% [solution]
 def completions_needed(p, f, m):
     J = 1 - f - m
-    return (f + J * p) / p / J**2  # rejections alone: 1 / (1 - m); acceptances alone, for a small p: f / p / (1 - f)^2
+    return (f + J * p) / p / J**2  # rejections alone: 1 / (1 - m)
 
 
 # %% [wrong] also in the noise
@@ -303,9 +303,7 @@ check("17.3", factors)
 
 # %% [solution]
 def factors(f, m):
-    return 1.0, 1 / (
-        1 - f - m
-    )  # all of Dr. GRPO's alike, which AdamW takes out again: nothing is gained within a group
+    return 1.0, 1 / (1 - f - m)  # AdamW takes Dr. GRPO's out again: nothing is gained
 
 
 # %% [wrong] ÷ σ takes

@@ -162,7 +162,8 @@ outside = {T: erfc(3e-4 * np.sqrt(T / 2) / spread["tokens"]) for T in (1_000, 10
 
 # %% [exercise]
 def corrected_loss(logps, old_logps, sampler_logps, A, eps, C):
-    """From three tensors (T,) and three numbers: a scalar loss. logps has a gradient, the trainer's policy now."""
+    """From three tensors (T,) and three numbers: a scalar loss. logps has a gradient, the
+    trainer's policy now."""
     return ...
 
 
