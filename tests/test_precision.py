@@ -122,12 +122,13 @@ def test_layers_computed_again_keep_less():
     assert kept_bytes(again) < 0.5 * kept_bytes(plain)
 
 
-def test_passes_change_no_gradient_of_bfloat16(half):
-    """Beyond rounding: the gradients of passes are added in float32. Of float32 weights: test_rollout.py."""
-    policy, tokenizer = half
-    batch = draw(policy, tokenizer)
-    whole, cut = (flat_gradient(completion_logps(policy, batch, 1.0, most).sum(), policy) for most in (10**6, 60))
-    assert distance(cut, whole) < KEPT
+def test_passes_change_no_gradient_of_bfloat16(half, base):
+    """Beyond rounding, which depends on the processor: in passes, whose gradients are added in float32, it is no
+    further from the gradient of float32 than whole. Of float32 weights: test_rollout.py."""
+    batch = draw(*half)
+    whole, cut, exact = (flat_gradient(completion_logps(policy, batch, 1.0, most).sum(), policy)
+                         for policy, most in ((half[0], 10**6), (half[0], 60), (base[0], 10**6)))  # fmt: skip
+    assert 1e-4 < distance(cut, exact) < 1.2 * distance(whole, exact) and distance(cut, whole) < 2 * KEPT
 
 
 # Vocabulary
