@@ -234,13 +234,13 @@ def silent_share(p, f, m, G):
     return p**G + (1 - p) ** G
 
 
-# %% [wrong] counted twice
+# %% [wrong] not accepted by mistake
 def silent_share(p, f, m, G):
     passes = f + (1 - m) * p
     return passes**G + (1 - passes) ** G
 
 
-# %% [wrong] fail, too
+# %% [wrong] all fail is silent
 def silent_share(p, f, m, G):
     return (f + (1 - f - m) * p) ** G
 
@@ -278,7 +278,7 @@ def completions_needed(p, f, m):
     return (f + (1 - f - m) * p) / p / (1 - f - m)
 
 
-# %% [wrong] the other way
+# %% [wrong] the share that is left
 def completions_needed(p, f, m):
     return p * (1 - f - m) ** 2 / (f + (1 - f - m) * p)
 
@@ -306,12 +306,12 @@ def factors(f, m):
     return 1.0, 1 / (1 - f - m)  # AdamW takes Dr. GRPO's out again: nothing is gained
 
 
-# %% [wrong] ÷ σ takes
+# %% [wrong] division by sigma takes
 def factors(f, m):
     return 1 / (1 - f - m), 1 / (1 - f - m)
 
 
-# %% [wrong] multiplied back
+# %% [wrong] divides by J
 def factors(f, m):
     return 1.0, 1 - f - m
 
