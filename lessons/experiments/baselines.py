@@ -13,7 +13,9 @@ it, 15,360 completions in batches of 256. Five questions, in the order of the ru
     sign       R, 2R - 1, R - mean and R - 1 in groups of 2 to 16
     budget     which group size after 1,024 to 61,440 completions, at one rate (five seeds)
 
-The last three on arithmetic only.
+The last three on arithmetic only. The pages test two families of comparisons, each corrected by itself: every arm of
+the first two questions against R - mean with as many updates, on both tasks, at the end and over training; and every
+arm of `sign` against R - mean in groups of the same size.
 
 A rate is the best of 1e-4 to 8e-4 on three seeds that are used for nothing else; where the best is at the edge, the
 grid is widened. A mean over training is compared at rates chosen for the mean over training.
@@ -234,31 +236,27 @@ def efficiency(stages: list[dict], name: str) -> float:
 # ---------------------------------------------------------------------- which runs
 
 
-def best_rates(grid: Grid, runs: list[Run]) -> dict[Run, dict[str, float]]:
-    """The best rate of each run, whose own rate and seed do not count, by outcome: at the end, and over training."""
-    tried = {run: set(RATES) for run in runs}
+def best_rate(trials: list[dict], outcome: str) -> float:
+    """The rate with the highest mean outcome over the seeds of an arm's trials."""
+    rates = sorted({run["rate"] for run in trials})
+    return max(rates, key=lambda rate: np.mean([run[outcome] for run in trials if run["rate"] == rate]))
+
+
+def best_rates(grid: Grid, arms: list[Run]) -> dict[Run, list[float]]:
+    """The best rates of each arm, whose own rate and seed do not count: at the end, and over training."""
+    tried = {arm: set(RATES) for arm in arms}
     while True:
-        trials = [
-            replace(run, rate=rate, seed=seed)
-            for run, rates in tried.items()
-            for rate in sorted(rates)
-            for seed in TUNING
-        ]
-        results, best = dict(zip(trials, grid.run(train, trials, "tuning"))), {}
-        for run, rates in tried.items():
-            means = {
-                rate: [
-                    np.mean([results[replace(run, rate=rate, seed=seed)][name] for seed in TUNING]) for name in OUTCOMES
-                ]
-                for rate in sorted(rates)
-            }
-            best[run] = {name: max(means, key=lambda rate: means[rate][i]) for i, name in enumerate(OUTCOMES)}  # noqa: B023
-        edges = {run: {*best[run].values()} & {min(rates), max(rates)} for run, rates in tried.items()}
-        wider = {run: {2 * rate if rate == max(tried[run]) else rate / 2 for rate in edges[run]} for run in tried}
-        if not any(wider.values()):
+        trials = [replace(arm, rate=rate, seed=seed) for arm, rates in tried.items() for rate in sorted(rates)
+                  for seed in TUNING]  # fmt: skip
+        results, best, edges = iter(grid.run(train, trials, "tuning")), {}, 0
+        for arm, rates in tried.items():
+            of_arm = [next(results) for _ in range(len(rates) * len(TUNING))]
+            best[arm] = sorted({best_rate(of_arm, outcome) for outcome in OUTCOMES})
+            wider = {rate / 2 for rate in best[arm] if rate == min(rates)}
+            wider |= {2 * rate for rate in best[arm] if rate == max(rates)}
+            tried[arm], edges = rates | wider, edges + len(wider)
+        if not edges:
             return best
-        for run, rates in wider.items():
-            tried[run] |= rates
 
 
 def questions(seeds: range) -> list[Run]:
@@ -283,7 +281,7 @@ def main(config: Config) -> None:
         if config.quick:
             runs = [replace(arm, seed=seed) for arm in arms if arm.advantage in ("R", "R − mean") for seed in seeds]
         else:
-            rates = {arm: sorted({*best.values()}) for arm, best in best_rates(grid, arms).items()}
+            rates = best_rates(grid, arms)
             runs = [replace(arm, rate=rate, seed=seed) for seed in seeds for arm in arms for rate in rates[arm]]
             runs += questions(seeds)
         stages = [Stage(task, step, seed) for seed in range(3) for step in STEPS for task in TASKS]
