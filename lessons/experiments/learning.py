@@ -66,6 +66,7 @@ def learn(
     step_length: float = 0.0, minibatches: int = 4, G: int = 8, steps: int = STEPS, kl_coef: float = 0.0,
     kl_on_silent: bool = True, measured: tuple[str, ...] = (), evaluated: tuple[int, ...] = (), loss: Callable = None,
     policy=None, sampled: Callable = collect, batch: int = BATCH, epochs: int = 1, warm_by_update: bool = False,
+    plain: bool = False,
 ) -> dict:  # fmt: skip
     """Train the base model of a task on `steps` batches of `batch` completions, with the loss of `script`.
 
@@ -73,8 +74,9 @@ def learn(
     place of AdamW's own under `rate`. kl_on_silent: whether the KL of silent groups counts. measured: what else a batch
     must hold, "squared" or "proxies". loss(logps, old_logps, advantages, mask): in place of the script's, without a KL.
     policy: what is trained, in place of the base model. sampled: in place of `collect`. warm_by_update: the rate rises
-    over the first WARMUP updates, not batches. Returns the accuracy on held-out problems after the last step and after
-    those `evaluated`, 1,024 completions, and the mean over all batches of the accuracy on training problems.
+    over the first WARMUP updates, not batches. plain: gradient descent without a limit of the norm, in place of AdamW.
+    Returns the accuracy on held-out problems after the last step and after those `evaluated`, 1,024 completions, and
+    the mean over all batches of the accuracy on training problems.
     """
     torch.set_num_threads(1)
     module, config = load_task(task), script.Config(kl_coef=kl_coef)
@@ -82,6 +84,8 @@ def learn(
     policy = policy or base
     reference = copy.deepcopy(policy).requires_grad_(False)
     optimizer = torch.optim.AdamW(policy.parameters(), lr=rate, weight_decay=0.0, fused=True)
+    if plain:
+        optimizer = torch.optim.SGD(policy.parameters(), lr=rate)
     problems = held_out(module, 32, module.LEVELS)
 
     def accuracy() -> float:
@@ -116,7 +120,8 @@ def learn(
                 step_of_length(step_length * warm, policy, optimizer)
             else:
                 optimizer.param_groups[0]["lr"] = rate * warm
-                clip_grad_norm_(policy.parameters(), config.max_grad_norm)
+                if not plain:
+                    clip_grad_norm_(policy.parameters(), config.max_grad_norm)
                 optimizer.step()
         training.append(R.mean())
         if step in evaluated:
