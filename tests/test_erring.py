@@ -2,16 +2,20 @@
 
 import random
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
 import lessons
-from lessons.experiments import erring, erring_task
+from algorithms import dr_grpo
+from lessons.experiments import erring, erring_task, learning
 from lessons.experiments.erring import COMPOSED, Run, gap, slopes, train, values
 from lessons.experiments.erring_task import Errors, Verifier
 from lessons.experiments.grid import load_runs
 from toy_env.arithmetic import Problem
+from toy_env.model import load_policy
 from toy_env.tasks import load_task
 
 PROBLEM = Problem("29+46-36", 39, 2)
@@ -57,7 +61,11 @@ def test_settings_of_the_runs():
         assert {"accepted": f > m, "rejected": m > f, "both": f == m}[made]
         assert (min(f, m) > 0) == (made == "both" or J <= 0)
     settings = [each for group in erring.GROUPS for each in group.values()]
-    assert len({Run(0, 40, **each) for each in settings}) == len(settings) == 36
+    assert len({Run(**{"seed": 0, "steps": 40} | each) for each in settings}) == len(settings) == 49
+    assert {(name, J, each["plain_rate"]) for (name, J, _), each in erring.PLAIN.items()} == {
+        ("rate", 0.8, 0.1), ("rate", 0.6, 0.1), ("rate", 0.4, 0.1),
+        ("rate / J", 0.8, 0.125), ("rate / J", 0.6, 0.167), ("rate / J", 0.4, 0.25),
+    }  # fmt: skip
     assert [each["batch"] for each in erring.SIGNAL.values()] == [400, 712]
 
 
@@ -74,7 +82,10 @@ def made_up(settings: dict, seed: int, slope: float, end: float) -> dict:
     return vars(Run(seed, 40, **settings)) | {"end": end, "windows": {"right": right}}
 
 
-def test_slopes_and_gaps():
+def test_slopes_and_gaps(monkeypatch):
+    monkeypatch.setattr(erring, "COMPOSED", {(0.4, "rejected"): COMPOSED[0.4, "rejected"]})
+    monkeypatch.setattr(erring, "ALGORITHMS", {})
+    monkeypatch.setattr(erring, "PLAIN", {})
     arms = [({}, 0.04), (COMPOSED[0.4, "rejected"], 0.03)]
     runs = [made_up(settings, seed, slope + 0.001 * (seed % 2), 0.5 + slope) for settings, slope in arms
             for seed in range(10)]  # fmt: skip
@@ -82,17 +93,33 @@ def test_slopes_and_gaps():
     assert values(runs, {}, "drift")[0] == pytest.approx(0.36)
     assert gap(runs, COMPOSED[0.4, "rejected"], {})["difference"] == pytest.approx(-0.01)
     assert gap(runs, {}, None, "drift")["difference"] == pytest.approx(0.3645)
-    aims = [{"rows": [["GRPO", 1.0, "", 0.3], ["GRPO", 0.4, "rejected", cosine]]} for cosine in (0.2, 0.26)]
-    ((arm, predicted, ratio, (low, high)),) = slopes(runs, aims)
-    assert arm == ("GRPO", 0.4, "rejected") and predicted == pytest.approx(0.23 / 0.3)
-    assert ratio == pytest.approx(0.0305 / 0.0405) and low < ratio < high < ratio + 0.01
+    ((arm, (kept, (low, high))),) = slopes(runs).items()
+    assert arm == ("GRPO", 0.4, "rejected") and kept == pytest.approx(0.0305 / 0.0405)
+    assert low < kept < high < kept + 0.01
+
+
+def test_gradient_descent_moves_the_weights_by_the_gradient(monkeypatch):
+    """One update, by a gradient that is far longer than the scripts' limit of its norm, in the first of 11 warm steps."""
+    policy = load_policy("base")[0]
+    before, gradients = torch.nn.utils.parameters_to_vector(policy.parameters()).detach().clone(), []
+
+    def loss(logps, **_):
+        gradients.append(torch.autograd.grad(logps.sum(), policy.parameters(), retain_graph=True))
+        return logps.sum()
+
+    monkeypatch.setattr(learning, "evaluate", lambda *_, **__: SimpleNamespace(correct=np.zeros(1)))
+    settings = {"rate": 1e-3, "plain": True, "minibatches": 1, "steps": 1, "loss": loss, "policy": policy}
+    learning.learn("arithmetic", 0, lambda batch, _: batch.rewards, dr_grpo, **settings)
+    moved = torch.nn.utils.parameters_to_vector(policy.parameters()).detach() - before
+    gradient = torch.cat([part.flatten() for part in gradients[0]])
+    assert gradient.norm() > 10 and (moved + 1e-3 / 11 * gradient).norm() < 1e-3 * moved.norm()
 
 
 def test_the_index_says_what_the_committed_runs_say():
-    runs, aims = load_runs(erring.RESULTS), load_runs(erring.AIMS)
-    assert len(runs) == 370 and [run["seed"] for run in erring.select(runs, {})] == [*range(10)]
+    runs = load_runs(erring.RESULTS)
+    assert len(runs) == 500 and [run["seed"] for run in erring.select(runs, {})] == [*range(10)]
     index = " ".join((Path(lessons.__file__).parent / "README.md").read_text("utf-8").split())
-    kept = {arm: f"{100 * ratio:.0f} %" for arm, _, ratio, _ in slopes(runs, aims)}
+    kept = {arm: f"{100 * ratio:.0f} %" for arm, (ratio, _) in slopes(runs).items()}
     assert f"GRPO keeps {kept['GRPO', 0.4, 'accepted']} of its initial slope if all errors are acceptances, " in index
     assert f"acceptances, {kept['GRPO', 0.4, 'rejected']} if they are rejections" in index
     form, random_ones = erring.FORMS["long ones rejected"], erring.AS_OFTEN["long ones rejected"]

@@ -40,21 +40,24 @@ def accuracy_and_rates(runs: list[dict], f: float, m: float, rates: tuple, plain
     return figure
 
 
-def slopes_and_forms(slopes: list[tuple], runs: list[dict], forms: dict[str, dict], as_often: dict[str, dict]):
-    """Each arm's initial slope, in that without errors, against the ratio that the aim of its minibatches predicts,
-    with 95 % intervals; and over training, means over seeds of how many completions pass (dashed) and how many are
-    right: with errors of a form, and (dotted, right only) with random errors as often."""
+def slopes_and_forms(slopes: dict[tuple, tuple], runs: list[dict], forms: dict[str, dict], as_often: dict[str, dict]):
+    """Initial slopes over J, in that without errors and with 95 % intervals: by gradient descent at one rate and at 1/J
+    times the rate, and by AdamW; and over training, means over seeds of how many completions pass (dashed) and how many
+    are right: with errors of a form, and (dotted, right only) with random errors as often."""
     figure, (left, right) = new_figure(9.6, 3.8, columns=2)
-    left.plot([0, 1.2], [0, 1.2], color="black", linewidth=0.8)
-    markers = {"GRPO": "o", "Dr. GRPO": "D", "REINFORCE": "s"}
-    for (name, _, made), predicted, ratio, (low, high) in slopes:
-        bars = [[ratio - low], [high - ratio]]
-        left.errorbar(predicted, ratio, bars, fmt=markers[name], color=COLORS[made], markersize=5, linewidth=1)
-    for name, marker in markers.items():
-        left.plot([], [], marker, color="black", markersize=5, label=name)
-    left.legend(loc="upper left", fontsize=9)
-    left.set(xlabel="predicted: cosine, in that without errors", ylabel="measured: initial slope", xlim=(0, 1.15))
-    left.set_title("J ≥ .4, in multiples of no errors; colours as above")
+    left.plot([0, 1], [0, 1], color="black", linewidth=0.8)
+    left.axhline(1, color="black", linewidth=0.8)
+    marks = {"rate": ("o", "descent"), "rate / J": ("^", "descent, rate / J"), "GRPO": ("s", "GRPO by AdamW")}
+    for (arm, J, made), (ratio, (low, high)) in slopes.items():
+        if arm in marks and made != "both":
+            x = J + 0.024 * [*marks].index(arm) + (0.01 if made == "accepted" else 0) - 0.03
+            style = {"color": COLORS[made], "mfc": "white" if arm == "GRPO" else COLORS[made], "fmt": marks[arm][0]}
+            left.errorbar(x, ratio, [[ratio - low], [high - ratio]], markersize=5, linewidth=1, **style)
+    for arm, (marker, label) in marks.items():
+        left.plot([], [], marker, color="black", mfc="white" if arm == "GRPO" else "black", markersize=5, label=label)
+    left.legend(loc="lower right", fontsize=9)
+    left.set(xlabel="J", ylabel="initial slope, that without errors is 1", xlim=(0.3, 0.9), ylim=(0, 1.5))
+    left.set_title("colours as above; lines: J and 1")
 
     def mean(settings: dict, what: str) -> np.ndarray:
         return np.mean([run["windows"][what] for run in select(runs, settings)], axis=0)
