@@ -99,7 +99,7 @@ def test_slopes_and_gaps(monkeypatch):
 
 
 def test_gradient_descent_moves_the_weights_by_the_gradient(monkeypatch):
-    """One update, by a gradient that is far longer than the scripts' limit of its norm, in the first of 11 warm steps."""
+    """One update by a gradient far longer than the scripts' limit of its norm, in the first of 11 warm steps."""
     policy = load_policy("base")[0]
     before, gradients = torch.nn.utils.parameters_to_vector(policy.parameters()).detach().clone(), []
 
