@@ -491,6 +491,7 @@ def test_two_lanes_have_the_same_problems_and_show_their_difference(page):
         "clip": ("clip", "0.8 to 1.2", "none"),
         "kl_coef": ("weight of the KL", "0.04", "0"),
         "epochs": ("epochs", "1", "2"),
+        "mistake": ("mistake of the clinic", "none", "the same prompts at every step"),
     }
     page.evaluate("document.querySelectorAll('.lane details').forEach((details) => { details.open = true; })")
     for key, (label, own, choice) in settings.items():
@@ -503,7 +504,8 @@ def test_two_lanes_have_the_same_problems_and_show_their_difference(page):
             [algorithm.advantages([1, 0, 0, 0], [4, 4, 4, 4])[0], JSON.stringify(config)])""")
         )
         assert (A, config) != (other_A, other_config) and (key != "advantages" or other_A == 0.75)
-        assert key in ("advantages", "divisor") or f"{key} = {choice}" in page.locator("#code .plus").inner_text()
+        changed_line = 'seed(f"{self.config.seed}")' if key == "mistake" else f"{key} = {choice}"
+        assert key in ("advantages", "divisor") or changed_line in page.locator("#code .plus").inner_text()
         assert page.locator("#code .minus").count() == (3 if key == "advantages" else 1)
         assert f"B.{key}=" in page.evaluate("location.hash") and page.evaluate("sigmaLadder.lanes[1].steps") == 0
         assert page.evaluate("document.activeElement.parentElement.textContent").startswith(label)
@@ -511,6 +513,34 @@ def test_two_lanes_have_the_same_problems_and_show_their_difference(page):
         wait_until_written(page)
     page.get_by_role("button", name="Remove this lane").click()
     assert page.locator(".lane").count() == 1 and page.locator("#time-out").inner_text() == "2 of 2"
+
+
+def test_mistakes_of_the_clinic_are_made(console):
+    """Two steps of the page's training with each: the patches' effects, and no other."""
+    made = console.evaluate("""async () => {
+        const found = {};
+        for (const mistake of ["", "same_prompts", "verifier_lax", "stale_sampler", "kl_sign"]) {
+            const algorithm = { ...ALGORITHMS.GRPO, mistake, prompts_per_step: 2 }, weights = sigmaLadder.base;
+            const trainer = new Trainer({ weights, pool: new Pool(), algorithm }), prompts = [];
+            for (let step = 0; step < 2; step++)
+                prompts.push((await trainer.step()).drawn.flat().map((row) => row.prompt));
+            const base = trainer.sampler(trainer.policy) === weights, coef = trainer.config.kl_coef;
+            found[mistake] = { base, coef, prompts, anywhere: trainer.reward("1;39;2#40", 39) };
+        }
+        return found; }""")
+    right = made.pop("")
+    assert right["coef"] == 0.04 and not right["anywhere"] and not right["base"]
+    assert right["prompts"][0] != right["prompts"][1] and right["prompts"][0] == made["kl_sign"]["prompts"][0]
+    effects = {
+        "same_prompts": lambda one: one["prompts"][0] == one["prompts"][1],
+        "verifier_lax": lambda one: one["anywhere"] == 1,
+        "stale_sampler": lambda one: one["base"],
+        "kl_sign": lambda one: one["coef"] == -0.04,
+    }
+    for name, one in made.items():
+        assert [effect for effect, seen in effects.items() if seen(one)] == [name]
+    patches = console.evaluate("JSON.parse(document.querySelector('#patches').textContent)")
+    assert set(patches) == set(made) and all(len(lines) == 1 for pair in patches.values() for lines in pair)
 
 
 def test_differences_of_code_lead_from_one_script_to_the_other(console):

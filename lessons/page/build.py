@@ -82,6 +82,17 @@ def code_of_script(script: ModuleType) -> dict[str, list[str]]:
     return code | {name: code_of(getattr(script, name)) for name in functions}
 
 
+def patches() -> dict[str, list[list[str]]]:
+    """Of the clinic's patches that lanes.js names, the lines that they replace, and their own."""
+    lanes, found = (SOURCES / "lanes.js").read_text(encoding="utf-8"), {}
+    for path in sorted((SOURCES.parent / "clinic").glob("*.diff")):
+        if f'"{path.stem}"' in lanes:
+            lines = path.read_text(encoding="utf-8").splitlines()
+            found[path.stem] = [[line[1:].strip() for line in lines if line.startswith(mark) and line[:3] != 3 * mark]
+                                for mark in "-+"]  # fmt: skip
+    return found
+
+
 def script_of(names: tuple[str, ...]) -> str:
     """Modules as one: a page opened by a double click may not import, so imports and exports are removed."""
     modules = "\n".join((SOURCES / f"{name}.js").read_text(encoding="utf-8") for name in names)
@@ -97,6 +108,7 @@ def whole_page() -> str:
         "style": (SOURCES / "style.css").read_text(encoding="utf-8"),
         "code": json.dumps({name: code_of_script(script) for name, script in SCRIPTS.items()}, ensure_ascii=False),
         "held_out": json.dumps(held_out),
+        "patches": json.dumps(patches(), ensure_ascii=False),
         "engine": script_of(ENGINE),
         "script": script_of(MODULES),
         "weights": base_weights(),

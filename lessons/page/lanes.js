@@ -18,6 +18,8 @@ export const CHOICES = {
   epochs: ["epochs, passes over a batch", same([1, 2, 4])],
   group_size: ["G, completions", same([2, 4, 8, 16])],
   learning_rate: ["learning rate", same([5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 3e-3, 1e-2])],
+  mistake: ["mistake of the clinic", { none: "", "the sampler is never updated": "stale_sampler", "the answer may stand anywhere": "verifier_lax",
+    "the same prompts at every step": "same_prompts", "the KL has the wrong sign": "kl_sign" }],
 };
 
 // The choice of an algorithm that is left as in its script; undefined for what it does not have.
@@ -29,12 +31,16 @@ export function ownChoice(name, key) {
 
 const LAST_LINE = { length: "GRPO", limit: "Dr. GRPO", tokens: "DAPO" }; // whose loss is divided so
 
+export const mistakeOf = ({ settings }) => CHOICES.mistake[1][settings.mistake ?? "none"];
+
 // The lines of a lane by function, from those of all scripts: its own, with the changed settings and the lines that they change.
-export function codeOf({ name, settings }, scripts) {
+// mistakes: of all lanes, by name [the lines as they should be, as they are].
+export function codeOf({ name, settings }, scripts, mistakes = {}) {
   const code = structuredClone(scripts[name]), chosen = (key) => CHOICES[key][1][settings[key]];
   if (settings.advantages) code.compute_advantages = scripts[chosen("advantages") === centred ? "Dr. GRPO" : "GRPO"].compute_advantages;
   if (settings.divisor) code.policy_loss.splice(-1, 1, scripts[LAST_LINE[chosen("divisor")]].policy_loss.at(-1));
-  const numbers = Object.keys(CHOICES).slice(2).filter((key) => ownChoice(name, key)); // those that are no code
+  for (const key in mistakes) code[`mistake ${key}`] = mistakes[key][Number(key === mistakeOf({ settings }))];
+  const numbers = Object.keys(CHOICES).slice(2, -1).filter((key) => ownChoice(name, key)); // those that are no code
   return { settings: numbers.map((key) => `${key} = ${settings[key] ?? ownChoice(name, key)}`), ...code };
 }
 
@@ -74,10 +80,10 @@ export class Lane {
   async answer() {
     const { pool, seed, problem, draw } = this.world, random = stream(seed * 7919 + draw + START), right = value(problem), request = ++this.requests;
     const prompts = Array(this.trainer.config.group_size).fill(problem + "?"), seeds = prompts.map(() => random() * 2 ** 32);
-    const { weights } = this.trainer.states.find(({ steps }) => steps === this.at).policy;
+    const weights = this.trainer.sampler(this.trainer.states.find(({ steps }) => steps === this.at).policy);
     const rows = await pool.share("sample", weights, { prompts, seeds });
     if (request !== this.requests) return;
-    this.group = rows.map((row) => ({ ...row, verdict: Number(answer(textOf(row.ids)) === right) }));
+    this.group = rows.map((row) => ({ ...row, verdict: this.trainer.reward(textOf(row.ids), right) }));
     for (const row of this.group) row.reward = row.verdict; // until the reader flips it
   }
 

@@ -5,13 +5,13 @@ import { ALGORITHMS, coefficients, pushes, sum } from "./algorithms.js";
 import { answer, drawProblem, read, stream, value } from "./arithmetic.js";
 import { setDial } from "./dial.js";
 import { card, changed, count, explain, fullColour, pushed, short, summaryOfChange } from "./group.js";
-import { CHOICES, Lane, codeOf, difference, ownChoice } from "./lanes.js";
+import { CHOICES, Lane, codeOf, difference, mistakeOf, ownChoice } from "./lanes.js";
 import { readWeights } from "./model.js";
 import { $, element, plot } from "./pictures.js";
 import { Diverged, Pool } from "./training.js";
 
 const json = (id) => JSON.parse($(id).textContent);
-const CODE = json("code-lines"), FIRST = ["GRPO", "Dr. GRPO", "DAPO"], NAMES = [...FIRST, ...Object.keys(ALGORITHMS).filter((name) => !FIRST.includes(name))];
+const CODE = json("code-lines"), PATCHES = json("patches"), FIRST = ["GRPO", "Dr. GRPO", "DAPO"], NAMES = [...FIRST, ...Object.keys(ALGORITHMS).filter((name) => !FIRST.includes(name))];
 const STEPS = 60; // of a training
 const world = { pool: new Pool(), weights: readWeights($("weights").textContent.trim()), heldOut: json("held-out"), problem: "29+46-36", draw: 0, seed: 0 };
 const lanes = [], panels = []; // one or two; the elements of each
@@ -206,7 +206,8 @@ function showCurves() {
 }
 
 function showCode() { // one lane: its code, with its own lines lit; two: what differs
-  const two = lanes.length > 1, [a, b] = lanes.map((lane) => codeOf(lane, CODE)), lines = [];
+  const two = lanes.length > 1, mistakes = lanes.map(mistakeOf).filter(Boolean), lines = [];
+  const [a, b] = lanes.map((lane) => codeOf(lane, CODE, Object.fromEntries(mistakes.map((name) => [name, PATCHES[name]]))));
   for (const part of Object.keys({ ...a, ...b })) {
     const all = two ? difference(a[part] ?? [], b[part] ?? []) : a[part].map((line) => [line.includes(`[${lanes[0].name}:`) ? "+" : " ", line]);
     const some = two ? all.filter(([mark]) => mark !== " ") : all;

@@ -9,6 +9,7 @@ import { complete, passes, scoresBackward, scoresOf } from "./rollout.js";
 export const SETTINGS = { // names and values of the scripts, but for prompts_per_step, which is 32 there
   prompts_per_step: 8, group_size: 8, epochs: 1, num_minibatches: 4, kl_coef: 0, learning_rate: 2e-4, warmup_steps: 10,
   max_grad_norm: 1, max_draws: 10, value_clip: 0.2, value_coef: 1, critic_learning_rate: 5e-4,
+  mistake: "", // the name of a patch in lessons/clinic, of those that CHOICES lists
 };
 const PARTS = 4; // of a minibatch. Their gradients are added in order, so any number of workers gives the same weights
 const SLICE = 8; // milliseconds of work that a page without workers does before it looks at the reader's input
@@ -151,19 +152,24 @@ export class Trainer {
   // algorithm: one of ALGORITHMS, with other settings if any, such as {...ALGORITHMS.GRPO, kl_coef: 0}
   constructor({ weights, algorithm, pool, seed = 0, draw = drawProblem }) {
     const { advantages, ...config } = { ...SETTINGS, ...algorithm }; // a function cannot be sent to a worker
+    if (config.mistake === "kl_sign") config.kl_coef *= -1;
     Object.assign(this, { config, compute_advantages: advantages, pool, seed, draw, reference: weights, stride: 1, steps: 0 });
     this.policy = new Learner({ weights });
     this.critic = config.critic && new Learner({ weights: criticOf(weights) });
     this.states = [this.state()];
   }
 
+  sampler({ weights }) { return this.config.mistake === "stale_sampler" ? this.reference : weights; }
+
+  reward(text, right) { return Number(this.config.mistake === "verifier_lax" ? text.includes(right) : answer(text) === right); }
+
   async collect(P = this.config.prompts_per_step) { // G completions of each of P new problems -> P groups, lists of G rows
     const { group_size: G } = this.config, problems = Array.from({ length: P }, () => this.draw(this.random));
     const prompts = problems.flatMap((problem) => Array(G).fill(problem + "?")), seeds = prompts.map(() => this.random() * 2 ** 32);
-    const rows = await this.pool.share("sample", this.policy.weights, { prompts, seeds });
+    const rows = await this.pool.share("sample", this.sampler(this.policy), { prompts, seeds });
     this.refuse(sum(rows.flatMap((row) => row.logps)), "the policy's logits are");
     return problems.map((problem, p) => rows.slice(p * G, (p + 1) * G).map((row) =>
-      ({ ...row, reward: Number(answer(textOf(row.ids)) === value(problem)) })));
+      ({ ...row, reward: this.reward(textOf(row.ids), value(problem)) })));
   }
 
   // Give every row its advantages, one for each token; with a KL its ref_logps; with a critic its values and returns.
@@ -223,7 +229,7 @@ export class Trainer {
   async step(shown = []) {
     const { prompts_per_step: P, max_draws, dynamic_sampling, learning_rate, critic_learning_rate } = this.config;
     const before = this.state(), updates = [];
-    this.random = stream(this.seed * 1_000_003 + this.steps + 1);
+    this.random = stream(this.seed * 1_000_003 + (this.config.mistake === "same_prompts" ? 0 : this.steps + 1));
     try {
       // 1. Sample and verify: G completions for each of P prompts; with dynamic sampling of more, until P groups are mixed
       let drawn = [...shown, ...await this.collect(P - shown.length)], groups;
