@@ -39,7 +39,7 @@ export function codeOf({ name, settings }, scripts, mistakes = {}) {
   const code = structuredClone(scripts[name]), chosen = (key) => CHOICES[key][1][settings[key]];
   if (settings.advantages) code.compute_advantages = scripts[chosen("advantages") === centred ? "Dr. GRPO" : "GRPO"].compute_advantages;
   if (settings.divisor) code.policy_loss.splice(-1, 1, scripts[LAST_LINE[chosen("divisor")]].policy_loss.at(-1));
-  for (const key in mistakes) code[`mistake ${key}`] = mistakes[key][Number(key === mistakeOf({ settings }))];
+  for (const key in mistakes) code[`lessons/clinic/${key}.diff`] = mistakes[key][Number(key === mistakeOf({ settings }))];
   const numbers = Object.keys(CHOICES).slice(2, -1).filter((key) => ownChoice(name, key)); // those that are no code
   return { settings: numbers.map((key) => `${key} = ${settings[key] ?? ownChoice(name, key)}`), ...code };
 }
