@@ -95,7 +95,9 @@ RANDOM = {name: {**errors(0.0, "both"), "clip": name, "minibatches": 16} for nam
 DESCENT = {"advantage": "Dr. GRPO", "plain_rate": 0.1, "steps": 16}
 PLAIN = {(name, J, made): DESCENT | errors(J, made) | {"plain_rate": round(0.1 / J if name == "rate / J" else 0.1, 3)}
          for name in ("rate", "rate / J") for J in JS[:3] for made in COMPOSITIONS[:2]}  # fmt: skip
-GROUPS = (COMPOSED, ALGORITHMS, FIXED, FORMS, AS_OFTEN, SIGNAL, RANDOM, {"": DESCENT}, PLAIN)
+CALM = {"batch": 2048}  # whose noise is an eighth; five seeds
+CALMER = {arm: settings | CALM for arm, settings in ({"none": DESCENT} | PLAIN).items() if arm[0] in ("n", "rate / J")}
+GROUPS = (COMPOSED, ALGORITHMS, FIXED, FORMS, AS_OFTEN, SIGNAL, RANDOM, {"none": DESCENT}, PLAIN, CALMER)
 
 
 def train(run: Run) -> dict:
@@ -152,12 +154,14 @@ def ratio(runs: list[dict], settings: dict, plain: dict) -> tuple[float, np.ndar
 
 
 def slopes(runs: list[dict]) -> dict[tuple, tuple[float, np.ndarray]]:
-    """`ratio` of arms with J of .4 and more to that without errors: by algorithm, J and composition with AdamW, by
-    "rate" or "rate / J", J and composition with gradient descent."""
+    """`ratio` of arms with J of .4 and more to that without errors: by algorithm, J and composition with AdamW; by
+    "rate", "rate / J" or "calm" (rate / J in batches of 2,048), J and composition with gradient descent."""
     arms = {("GRPO", *arm): settings for arm, settings in COMPOSED.items() if arm[0] >= 0.4}
     arms |= {(name, 0.4, made): settings for (name, made), settings in ALGORITHMS.items() if made}
     kept = {arm: ratio(runs, settings, {"advantage": arm[0]}) for arm, settings in arms.items()}
-    return kept | {arm: ratio(runs, settings, DESCENT) for arm, settings in PLAIN.items()}
+    kept |= {arm: ratio(runs, settings, DESCENT) for arm, settings in PLAIN.items()}
+    calm = {arm[1:]: settings for arm, settings in CALMER.items() if arm != "none"}
+    return kept | {("calm", *arm): ratio(runs, settings, CALMER["none"]) for arm, settings in calm.items()}
 
 
 # Written before the first run. Each is that all differences between its pairs of settings lie between two bounds, in
@@ -194,6 +198,9 @@ PREDICTIONS = {
 # 13 arms; commit 3ece9ab has the measurement). This one was written before the first run of gradient descent with
 # errors: E[g] = J (G - 1)/G grad p for Dr. GRPO.
 SLOPES = "With gradient descent a slope is J times that without errors, or equal at 1/J times the rate: 11 of 12 arms."
+# It failed for acceptances (see the slopes): what their noise does is of second order in the step. So, written before
+# these runs: with an eighth of the noise it is gone.
+CALM_SLOPES = "In batches of 2,048, at 1/J times the rate, the slope is that without errors: all 6 arms."
 
 
 def gap(runs: list[dict], one: dict, other: dict | None, what: str = "end") -> dict:
@@ -209,9 +216,10 @@ def verdicts(runs: list[dict]) -> str:
         gaps = [gap(runs, *pair, *what) for pair in pairs]
         held = all(low <= 100 * found["difference"] <= high for found in gaps)
         rows.append([sentence, held, "; ".join(map(change, gaps))])
-    kept = {arm: found for arm, found in slopes(runs).items() if arm in PLAIN}
-    within = [low <= (J if rate == "rate" else 1) <= high for (rate, J, _), (_, (low, high)) in kept.items()]
-    rows.append([SLOPES, sum(within) >= 11, f"{sum(within)} of {len(within)}"])
+    for sentence, names, least in ((SLOPES, ("rate", "rate / J"), 11), (CALM_SLOPES, ("calm",), 6)):
+        kept = {arm: interval for arm, (_, interval) in slopes(runs).items() if arm[0] in names}
+        within = [low <= (J if name == "rate" else 1) <= high for (name, J, _), (low, high) in kept.items()]
+        rows.append([sentence, sum(within) >= least, f"{sum(within)} of {len(within)}"])
     rows = [[sentence, f"{'held' if held else '**did not hold**'}: {found}"] for sentence, held, found in rows]
     return markdown(["predicted, before the runs", "outcome"], rows)
 
@@ -222,7 +230,8 @@ def main(config: Config) -> None:
     settings = [{}] + [each for group in GROUPS for each in group.values()]
     if config.quick:
         settings = [{}, COMPOSED[0.4, "both"], *FORMS.values()]
-    runs = [Run(**{"seed": seed, "steps": config.steps} | each) for seed in range(config.seeds) for each in settings]
+    runs = [Run(**{"seed": seed, "steps": config.steps} | each) for seed in range(config.seeds) for each in settings
+            if seed < 5 or not CALM.items() <= each.items()]  # fmt: skip
     with Grid(config, "erring.py") as grid:
         results = grid.run(train, runs)
         print(*(results if config.quick else [verdicts(results)]), sep="\n")
