@@ -53,7 +53,7 @@
 
 # %%
 import math
-from itertools import combinations_with_replacement
+from itertools import combinations_with_replacement, product
 
 import numpy as np
 import torch
@@ -66,7 +66,7 @@ from lessons.figures.lesson_07 import length_and_efficiency
 from lessons.kit import check, knob
 
 END = 2
-COMPLETIONS = [(END,)] + [(a, END) for a in (0, 1)] + [(a, b, c) for a in (0, 1) for b in (0, 1) for c in (0, 1, END)]
+COMPLETIONS = [(END,), (0, END), (1, END), *product((0, 1), (0, 1), (0, 1, END))]
 theta = torch.randn(36, generator=torch.Generator().manual_seed(7), dtype=torch.float64)
 
 
@@ -74,52 +74,56 @@ def log_probs(theta):
     """log π of each completion, (15,). The network sees the position and the token before."""
     position, before = theta[:24].view(2, 3, 4)
     hidden = torch.tanh(position[:, None] + before)  # (position, token before, 4)
-    logp = (hidden @ theta[24:].view(4, 3)).log_softmax(dim=-1)  # (position, token before, token)
-    return torch.stack([sum(logp[t, (END, *y)[t], y[t]] for t in range(len(y))) for y in COMPLETIONS])
+    logp = (hidden @ theta[24:].view(4, 3)).log_softmax(dim=-1)  # (position, before, token)
+    return torch.stack(
+        [sum(logp[t, (END, *y)[t], y[t]] for t in range(len(y))) for y in COMPLETIONS])
 
 
 # %%
 def every_group(script, G, R):
-    """All groups of G, without order: the probability of each (n,), and what its update has of each score (n, 15)."""
+    """All groups of G, unordered: their probabilities (n,); coefficients of scores (n, 15)."""
     groups = torch.tensor(list(combinations_with_replacement(range(15), G)))
     counts = torch.nn.functional.one_hot(groups, 15).sum(dim=1)  # (n, 15)
     factorials = torch.tensor([math.factorial(i) for i in range(G + 1)]).double()
     ways = math.factorial(G) / factorials[counts].prod(dim=1)
     A = script.compute_advantages(rewards=R[groups])  # (n, G)
-    return ways * (probs**counts).prod(dim=1), torch.zeros(counts.shape).double().scatter_add(1, groups, A / G)
+    coefficients = torch.zeros(counts.shape).double().scatter_add(1, groups, A / G)
+    return ways * (probs**counts).prod(dim=1), coefficients
 
 
 def factor_and_noise(script, G, R):
-    """The factor in E[g] = factor · ∇p; E|g|² across ∇p, found and from v₊ and v₋; the cosine of E[g] with ∇p after ÷ |y|."""
+    """The factor in E[g] = factor · ∇p; E|g|² across ∇p, found and from v₊ and v₋; the cosine
+    of E[g] with ∇p after ÷ |y|."""
     p, grad_p = probs @ R, jacobian(lambda theta: log_probs(theta).exp() @ R, theta)
-    across = scores - torch.outer(scores @ grad_p, grad_p) / (grad_p @ grad_p)
-    v = [(probs * which) @ across.square().sum(dim=1) / (probs @ which) for which in (R, 1 - R)]
+    along = scores @ grad_p / (grad_p @ grad_p)  # (15,)
+    across = scores - torch.outer(along, grad_p)
+    v = [(probs * of) @ across.square().sum(dim=1) / (probs @ of) for of in (R, 1 - R)]
     chance, push = every_group(script, G, R)
-    factor, rest = chance @ push @ scores @ grad_p / (grad_p @ grad_p), chance @ push @ across
-    assert rest.norm() < 1e-12 * grad_p.norm()  # E[g] points along ∇p
-    cosine = torch.cosine_similarity(chance @ push @ (scores / lengths), grad_p, dim=0)
+    mean = chance @ push  # (15,)
+    assert (mean @ across).norm() < 1e-12 * grad_p.norm()  # E[g] points along ∇p
+    cosine = torch.cosine_similarity(mean @ (scores / lengths), grad_p, dim=0)
     noise = chance @ (push @ across).square().sum(dim=1)
-    return [float(x) for x in (p, factor, noise, identity.noise(NAMES[script], p, G, *v), cosine)]
+    numbers = p, mean @ along, noise, identity.noise(NAMES[script], p, G, *v), cosine
+    return [float(x) for x in numbers]
 
 
 # %%
 NAMES = {reinforce: "REINFORCE", grpo: "GRPO", dr_grpo: "Dr. GRPO", maxrl: "MaxRL"}
 probs, scores = log_probs(theta).exp(), jacobian(log_probs, theta)  # (15,), (15, 36)
 lengths = torch.tensor([len(y) for y in COMPLETIONS])[:, None]
-ODD = torch.tensor([y.count(1) % 2 for y in COMPLETIONS]).double()  # right: an odd number of 1s
-ELEVEN = torch.tensor([y == (1, 1, END) for y in COMPLETIONS]).double()  # right: 1, 1, end
-print("  p     G   E[g] over ∇p:  " + "  ".join(f"{name:9}" for name in NAMES.values()) + "  GRPO's cosine with 1/|y|")
+ODD = torch.tensor([y.count(1) % 2 for y in COMPLETIONS]).double()  # an odd number of 1s
+ELEVEN = torch.tensor([y == (1, 1, END) for y in COMPLETIONS]).double()
+names = "  ".join(f"{name:9}" for name in NAMES.values())
+print(f"  p     G   E[g] over ∇p:  {names}  GRPO's cosine with 1/|y|")
 for R in (ODD, ELEVEN):
     for G in (2, 4, 6):
         measured = {name: factor_and_noise(script, G, R) for script, name in NAMES.items()}
         for name, (p, factor, noise, claimed, _) in measured.items():
-            assert np.allclose([factor, noise], [identity.weight(name, p, G), claimed], rtol=1e-10, atol=1e-12)
+            expected = [identity.weight(name, p, G), claimed]
+            assert np.allclose([factor, noise], expected, rtol=1e-10, atol=1e-12)
+        factors = "  ".join(f"{row[1]:<9.4f}" for row in measured.values())
         p, *_, cosine = measured["GRPO"]
-        print(
-            f"{p:.3f}   {G}                  "
-            + "  ".join(f"{row[1]:<9.4f}" for row in measured.values())
-            + f"  {cosine:.3f}"
-        )
+        print(f"{p:.3f}   {G}                  {factors}  {cosine:.3f}")
 
 # %% [markdown]
 # *In all 24 cases $\mathbb E[g]$ is the claimed multiple of ∇p, and the noise is the formula's. Divided by |y|, it points elsewhere.*
@@ -135,11 +139,13 @@ for R in (ODD, ELEVEN):
 # at every $p$. The paper's Table 2 has the smallest $G$ that reaches each target, and $G^\star$. We add what $G^\star$ reaches.
 
 # %%
-EXACT = {0.5: (7, 11, 51), 0.3: (9, 14, 61), 0.1: (22, 36, 144), 0.05: (42, 69, 273)}  # as published
+# As published:
+EXACT = {0.5: (7, 11, 51), 0.3: (9, 14, 61), 0.1: (22, 36, 144), 0.05: (42, 69, 273)}
 RULE = {0.5: (5, 10, 50), 0.3: (6, 12, 60), 0.1: (14, 28, 139), 0.05: (26, 53, 263)}
 print(" p     target   exact G    G*   fidelity at G*")
 for p in EXACT:
-    assert (np.diff([identity.fidelity(p, G) for G in range(2, 300)]) > 0).all()  # once reached, a target stays reached
+    rising = np.diff([identity.fidelity(p, G) for G in range(2, 300)]) > 0
+    assert rising.all()  # once reached, a target stays reached
     for target, exact, rule in zip((0.9, 0.95, 0.99), EXACT[p], RULE[p]):
         assert identity.group_size_exact(p, target) == exact
         assert round(float(identity.group_size_law(p, 1 - target))) == rule
@@ -188,27 +194,25 @@ WEIGHTS = {
 def efficiencies(p, G, v_ratio):
     """Of the four weights, of the best one, and of no baseline. v_ratio: v₋/v₊."""
     rules = {name: identity.contrast(weight) for name, weight in WEIGHTS.items()}
-    rules |= {"the best": identity.contrast(identity.quietest(v_ratio)), "no baseline": "REINFORCE"}
+    rules["the best"] = identity.contrast(identity.quietest(v_ratio))
+    rules["no baseline"] = "REINFORCE"
     return {name: identity.efficiency(rule, p, G, v_ratio) for name, rule in rules.items()}
 
 
 # %%
-table = {(v_ratio, p): efficiencies(p, 8, v_ratio) for v_ratio in (0.1, 1, 10) for p in (0.1, 0.5, 0.9)}
+table = {(r, p): efficiencies(p, 8, r) for r in (0.1, 1, 10) for p in (0.1, 0.5, 0.9)}
 print("G = 8   v₋/v₊    p    " + "   ".join(table[1, 0.5]))
 for (v_ratio, p), efficiency in table.items():
     assert all(efficiency[name] <= efficiency["the best"] + 1e-12 for name in WEIGHTS)
-    print(
-        f"{v_ratio:13}   {p:.1f}    "
-        + "".join(f"{float(e):<{len(name) + 3}.2f}" for name, e in efficiency.items()).rstrip()
-    )
+    cells = [f"{float(e):<{len(name) + 3}.2f}" for name, e in efficiency.items()]
+    print(f"{v_ratio:13}   {p:.1f}    " + "".join(cells).rstrip())
 all_p, ratios = np.linspace(0.001, 0.999, 999), 10.0 ** np.arange(-3, 3.1, 0.25)
-worst = {
-    name: min((e[name] / e["the best"]).min() for e in (efficiencies(all_p, 8, r) for r in ratios)) for name in WEIGHTS
-}
-closed = float(identity.fidelity(0.05, 8)) ** 2 / (1 - float(identity.silent_rate(0.05, 8)))  # of GRPO with v₋ = v₊
-assert (
-    abs(efficiencies(0.05, 8, 1)["GRPO"] - closed) < 1e-12 and abs(efficiencies(0.05, 8, 1)["Dr. GRPO"] - 7 / 8) < 1e-12
-)
+everywhere = [efficiencies(all_p, 8, r) for r in ratios]
+worst = {name: min((e[name] / e["the best"]).min() for e in everywhere) for name in WEIGHTS}
+alike = efficiencies(0.05, 8, 1)  # v₋ = v₊
+mixed = 1 - float(identity.silent_rate(0.05, 8))
+assert abs(alike["GRPO"] - float(identity.fidelity(0.05, 8)) ** 2 / mixed) < 1e-12
+assert abs(alike["Dr. GRPO"] - 7 / 8) < 1e-12
 
 # %% [text]
 # With $v_- = v_+$ Dr. GRPO has $1 - \frac1G$ at every $p$: of $G$ completions, one pays for the baseline. **σ or σ² matters
@@ -233,7 +237,8 @@ curves = {r: [efficiencies(every_p, G, r) for G in SIZES] for r in RATIOS}
 
 def draw(p, v_ratio, G):
     at = round(20 * p) - 1
-    lines = {name: np.array([e[name][at] for e in curves[v_ratio]]) for name in (*WEIGHTS, "the best")}
+    names = (*WEIGHTS, "the best")
+    lines = {name: np.array([e[name][at] for e in curves[v_ratio]]) for name in names}
     return length_and_efficiency(p, 0.9, G, v_ratio, fidelities[:, at], lines)
 
 

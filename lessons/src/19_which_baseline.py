@@ -39,25 +39,27 @@ from lessons.kit import check, knob, say
 
 # %%
 pi = torch.tensor([0.5, -0.3, 0.1, 0.9, -1.2, 0.0], dtype=torch.float64).softmax(dim=0)
-R, S = torch.tensor([1.0, 1, 0, 0, 0, 0], dtype=torch.float64), torch.eye(6, dtype=torch.float64) - pi  # scores in rows
-p, a_right, a_wrong = pi @ R, *((pi * kind) @ S.square().sum(dim=1) / (pi @ kind) for kind in (R, 1 - R))
+R = torch.tensor([1.0, 1, 0, 0, 0, 0], dtype=torch.float64)
+S = torch.eye(6, dtype=torch.float64) - pi  # scores in rows
+squared, p = S.square().sum(dim=1), pi @ R
+a_right, a_wrong = (pi * R) @ squared / p, (pi * (1 - R)) @ squared / (1 - p)
 
 
 def mean_square(b):
-    return pi @ ((R - b)[:, None] * S).square().sum(dim=1)
+    return pi @ ((R - b) ** 2 * squared)
 
 
 odds = p / (1 - p) * a_right / a_wrong
 best = (odds / (1 + odds)).requires_grad_()
 (slope,) = torch.autograd.grad(mean_square(best), best)
-print(f"p = {p:.3f}, best baseline = {best:.3f}; slope of the noise there < 1e-12: {bool(abs(slope) < 1e-12)}")
+flat = bool(abs(slope) < 1e-12)
+print(f"p = {p:.3f}, best baseline = {best:.3f}; slope of the noise there < 1e-12: {flat}")
 groups = torch.tensor([*product(range(6), repeat=3)])
 A = rloo.compute_advantages(rewards=R[groups])
-exact = (pi[groups].prod(dim=1)[:, None] * A**2 * S.square().sum(dim=1)[groups]).sum() / 3
+exact = (pi[groups].prod(dim=1)[:, None] * A**2 * squared[groups]).sum() / 3
 added = p * (1 - p) / 2 * (p * a_right + (1 - p) * a_wrong)
-print(
-    "noise of the mean of the others, relative error < 1e-12:", bool(abs(exact / (mean_square(p) + added) - 1) < 1e-12)
-)
+agrees = bool(abs(exact / (mean_square(p) + added) - 1) < 1e-12)
+print("noise of the mean of the others, relative error < 1e-12:", agrees)
 
 # %% [markdown]
 # Move the sliders. How noisy is each baseline?
@@ -70,11 +72,13 @@ def draw(p, ratio, G):
 
     best = p / (p + (1 - p) * ratio)
     others = noise(p) + p * (1 - p) / (G - 1) * (p + (1 - p) * ratio)
-    marks = {"none, b = 0": (0, noise(0)), "b*": (best, noise(best)), f"mean of the other {G - 1}": (p, others),
-             "p": (p, noise(p)), "b = 1": (1, noise(1))}  # fmt: skip
+    marks = {"none, b = 0": (0, noise(0)), "b*": (best, noise(best)),
+             f"mean of the other {G - 1}": (p, others),
+             "p": (p, noise(p)), "b = 1": (1, noise(1))}
     b = np.linspace(0, 1, 201)
     marks = {name: (at, height / noise(best)) for name, (at, height) in marks.items()}
-    return noise_of_baselines(b, noise(b) / noise(best), marks, f"p = {p:.2f}, $a_-/a_+$ = {ratio:g}")
+    title = f"p = {p:.2f}, $a_-/a_+$ = {ratio:g}"
+    return noise_of_baselines(b, noise(b) / noise(best), marks, title)
 
 
 knob(draw, p=(0.05, 0.95, 0.05, 0.4), ratio=[8, 0.1, 0.25, 0.5, 1, 2, 4, 32], G=(2, 32, 1, 8))
@@ -96,19 +100,23 @@ columns = [(task, step) for task in baselines.TASKS for step in baselines.STEPS]
 of = {column: [s for s in stages if (s["task"], s["step"]) == column] for column in columns}
 NAMES = {
     "best b of the prompt": "b* of the prompt, known", "R": "none, A = R",
-    "R, all-right groups left out": "none, all-right groups left out", "R − 1": "b = 1, A = R − 1",
-    "R − mean": "group's mean, Dr. GRPO", "OPO": "OPO, weighted by length", "OTB": "OTB, weighted by logits",
+    "R, all-right groups left out": "none, all-right groups left out",
+    "R − 1": "b = 1, A = R − 1", "R − mean": "group's mean, Dr. GRPO",
+    "OPO": "OPO, weighted by length", "OTB": "OTB, weighted by logits",
     "best b of the others": "b* from the others' scores",
-}  # fmt: skip
+}
 
 
 # %%
 def by_seed(quantity, names):
-    return {NAMES[name]: [[quantity(s, name) for s in of[column]] for column in columns] for name in names}
+    return {NAMES[name]: [[quantity(s, name) for s in of[column]] for column in columns]
+            for name in names}
 
 
-signal = by_seed(lambda s, name: baselines.efficiency([s], name), [name for name in NAMES if name != "OTB"])
-cosine = by_seed(lambda s, name: np.mean(s["cosines"][name]), [name for name in NAMES if "prompt" not in name])
+signal = by_seed(lambda stage, name: baselines.efficiency([stage], name),
+                 [name for name in NAMES if name != "OTB"])
+cosine = by_seed(lambda stage, name: np.mean(stage["cosines"][name]),
+                 [name for name in NAMES if "prompt" not in name])
 
 
 def draw(measure):
