@@ -61,13 +61,13 @@ def factors(losses: dict, p: float) -> Figure:
     return figure
 
 
-def one_group(rollout: Rollout, logps: Tensor, advantages: Tensor, losses: dict) -> Figure:
+def one_group(rollout: Rollout, logps: Tensor, losses: dict, title: str) -> Figure:
     """The tokens of a group, one completion a row: colour for the ratio; a blue bar below what GRPO stops, a black one
     above what DPPO stops, an orange frame around what GSPO stops.
 
-    logps: (G, T), now; those of the rollout are the old ones. advantages: (G, 1).
+    logps: (G, T), now; those of the rollout are the old ones.
     """
-    texts, mask, ratio = rollout.texts, rollout.mask, (logps - rollout.logps).exp()
+    texts, mask, advantages, ratio = rollout.texts, rollout.mask, rollout.advantages, (logps - rollout.logps).exp()
     stopped = {}
     for name in ("GRPO", "GSPO", "DPPO"):
         leaf = logps.clone().requires_grad_()
@@ -92,6 +92,7 @@ def one_group(rollout: Rollout, logps: Tensor, advantages: Tensor, losses: dict)
         axis.hlines(rows + shift, columns - 0.36, columns + 0.36, color=STYLES[name][0], linewidth=3)
     axis.set_yticks(range(G), [f"A = {a:+.2f}" for a in advantages.flatten().tolist()], fontsize=9)
     axis.set_xticks([])
+    axis.set_title(title)
     axis.grid(False)
     axis.spines[:].set_visible(False)
     axis.tick_params(length=0)

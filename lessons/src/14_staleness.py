@@ -41,7 +41,7 @@ from lessons.checks.lesson_14 import gradient_of
 from lessons.experiments import staleness
 from lessons.experiments.estimators import collect
 from lessons.experiments.grid import change, load_runs
-from lessons.experiments.staleness import CISPO, CLIP, OLD, UNWEIGHTED, gap, sds, select, verdicts
+from lessons.experiments.staleness import CISPO, CLIP, OLD, UNWEIGHTED, gap, select, verdicts
 from lessons.figures.lesson_14 import factors, one_group, stale_and_reused
 from lessons.float64 import to_float64
 from lessons.kit import check, knob, say, show, show_source
@@ -60,29 +60,39 @@ for loss in (sapo, gmpo, dppo):
 # %%
 policy, tokenizer = load_policy("base")
 policy = to_float64(policy)
-rollout, R = collect(policy, tokenizer, arithmetic, 4, 8, random.Random(1), torch.Generator().manual_seed(1))
+weights = list(policy.parameters())
+rng, generator = random.Random(1), torch.Generator().manual_seed(1)
+rollout, R = collect(policy, tokenizer, arithmetic, 4, 8, rng, generator)
 A = grpo.compute_advantages(rewards=torch.from_numpy(R)).view(-1, 1)
 old_logps = completion_logps(policy, rollout, 1.0).detach()
 
 
 def gradients():
-    """The gradient of each loss with respect to all parameters, one vector each, and its relative distance from GRPO's."""
+    """The gradient of each loss with respect to all parameters, one vector each."""
     vectors = {}
     for name, loss in LOSSES.items():
         logps = completion_logps(policy, rollout, 1.0)
         value = loss(logps=logps, old_logps=old_logps, advantages=A, mask=rollout.mask)
-        vectors[name] = parameters_to_vector(torch.autograd.grad(value, list(policy.parameters())))
-    norm = vectors["GRPO"].norm()
-    return vectors, {name: ((vector - vectors["GRPO"]).norm() / norm).item() for name, vector in vectors.items()}
+        vectors[name] = parameters_to_vector(torch.autograd.grad(value, weights))
+    return vectors
 
 
-fresh, errors = gradients()
-print("at ratio 1, relative difference of the six gradients < 1e-12:", max(errors.values()) < 1e-12)
+# %%
+def errors(vectors):
+    """How far each gradient is from GRPO's, relative to the length of GRPO's."""
+    first = vectors["GRPO"]
+    return {name: ((vector - first).norm() / first.norm()).item()
+            for name, vector in vectors.items() if name != "GRPO"}
+
+
+fresh = gradients()
 step = 0.3 * fresh["GRPO"] / fresh["GRPO"].norm()
-vector_to_parameters(parameters_to_vector(policy.parameters()).detach() - step, policy.parameters())
-_, apart = gradients()
-print("after a step:", ", ".join(f"{name} {apart[name]:.0%} off" for name in apart if name != "GRPO"))
-assert max(errors.values()) < 1e-12 and min(apart[name] for name in apart if name != "GRPO") > 0.02
+largest = max(errors(fresh).values())
+print("at ratio 1, relative difference of the six gradients < 1e-12:", largest < 1e-12)
+vector_to_parameters(parameters_to_vector(weights).detach() - step, weights)
+apart = errors(gradients())
+print("after a step:", ", ".join(f"{name} {error:.0%} off" for name, error in apart.items()))
+assert largest < 1e-12 and min(apart.values()) > 0.02
 
 # %% [markdown]
 # ## Which tokens does each method stop?
@@ -104,26 +114,27 @@ knob(lambda p: factors(LOSSES, p), p=(0.02, 0.98, 0.02, 0.3))
 
 # %%
 policy, tokenizer = load_policy("base")
-generator = torch.Generator().manual_seed(0)
-rollout, R = collect(policy, tokenizer, arithmetic, 128, 8, random.Random(0), generator)
-A = grpo.compute_advantages(rewards=torch.from_numpy(R).float()).view(-1, 1)
+rng, generator = random.Random(0), torch.Generator().manual_seed(0)
+rollout, R = collect(policy, tokenizer, arithmetic, 128, 8, rng, generator)
+rollout.advantages = grpo.compute_advantages(rewards=torch.from_numpy(R).float()).view(-1, 1)
 optimizer = torch.optim.AdamW(policy.parameters(), lr=2e-4, weight_decay=0.0)
-group, moved = torch.arange(8) + 8 * 27, {}  # the group in which GRPO ends up stopping most tokens
-prompt = tokenizer.decode(rollout.prompt_ids[group[0]], skip_special_tokens=True)
-for update, chosen in enumerate(torch.randperm(1024, generator=generator).split(staleness.MINIBATCH)):
+group = rollout[torch.arange(8) + 8 * 27]  # the one in which GRPO ends up stopping most tokens
+prompt = tokenizer.decode(group.prompt_ids[0], skip_special_tokens=True)
+now = {}  # the group's log-probabilities after some updates
+for update, part in enumerate(rollout.minibatches(1, 1024 // staleness.MINIBATCH, generator)):
     if update in (1, 3, 7, 15, 31):
-        moved[update] = completion_logps(policy, rollout[group], 1.0).detach()
-    part = rollout[chosen]
+        now[update] = completion_logps(policy, group, 1.0).detach()
     logps = completion_logps(policy, part, 1.0)
+    batch = {"old_logps": part.logps, "advantages": part.advantages, "mask": part.mask}
     optimizer.zero_grad()
-    LOSSES["GRPO"](logps=logps, old_logps=part.logps, advantages=A[chosen], mask=part.mask).backward()
+    LOSSES["GRPO"](logps=logps, **batch).backward()
     optimizer.step()
 
 
 def draw(updates=31):
-    figure = one_group(rollout[group], moved[updates], A[group], LOSSES)
-    figure.axes[0].set_title(f"{prompt}   after {updates} update{'s' * (updates > 1)} (∎: end of the completion)")
-    return figure
+    title = (f"{prompt}   after {updates} update{'s' * (updates > 1)} "
+             "(∎: end of the completion)")
+    return one_group(group, now[updates], LOSSES, title)
 
 
 knob(draw, updates=[31, 15, 7, 3, 1])
@@ -153,17 +164,21 @@ def ends(at=-1, **settings):
     return np.array([run["accuracy"][at] for run in select(runs, **settings)])
 
 
+def mean(what, **settings):
+    return np.mean([run[what] for run in select(runs, **settings)])
+
+
 def against(arm, other, at=-1, **settings):
     return change(gap(runs, {"arm": arm, **settings}, {"arm": other, **settings}, at))
 
 
-stops = {arm: np.mean([run["stopped"] for run in select(runs, arm=arm, staleness=32)]) for arm in (CLIP, "GSPO")}
+stops = {arm: mean("stopped", arm=arm, staleness=32) for arm in (CLIP, "GSPO")}
 old = ends(arm=OLD, staleness=32)
-own = {arm: select(runs, arm=arm, epochs=4) for arm in (CLIP, CISPO)}
-length, moved = ({arm: np.mean([run[name] for run in own[arm]]) for arm in own} for name in ("step", "moved"))
+length = {arm: mean("step", arm=arm, epochs=4) for arm in (CLIP, CISPO)}
+moved = {arm: mean("moved", arm=arm, epochs=4) for arm in (CLIP, CISPO)}
 unweighted = {other: against(UNWEIGHTED, other, epochs=4) for other in (CLIP, OLD)}
-of_repeats, of_seeds = sds(runs)
-repeated = [ends(arm=CLIP, epochs=4, repeat=repeat)[0] for repeat in range(1, staleness.REPEATS + 1)]
+of_repeats, of_seeds = staleness.sds(runs)
+repeated = [ends(arm=CLIP, epochs=4, repeat=i)[0] for i in range(1, staleness.REPEATS + 1)]
 
 # %% [text]
 # *(Points of accuracy, paired by seed, with 95 % t intervals. Of all {=len(held)} predictions in `staleness.py` {=sum(held)} held, judged by

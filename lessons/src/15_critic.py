@@ -49,45 +49,57 @@ import numpy as np
 import torch
 
 from algorithms import ppo
+from lessons.experiments.estimators import collect
 from lessons.figures.lesson_15 import credit, slip_of, values_along
 from lessons.kit import check, knob, show
-from toy_env.arithmetic import LEVELS, held_out_problems, is_worked, reward, sample_problems, steps
+from toy_env import arithmetic
+from toy_env.arithmetic import is_worked, reward
 from toy_env.model import load_policy
 from toy_env.rollout import in_passes, sample
 
 policy, tokenizer = load_policy("base")
+
+
+def advantages(rewards, values, gae_lambda):
+    """The script's advantages (B, T) before whitening, without KL, for completions of T
+    tokens with rewards (B, 1)."""
+    config = ppo.Config(gae_lambda=gae_lambda, kl_coef=0.0)
+    batch = {"rewards": rewards, "values": values, "mask": torch.ones_like(values).bool()}
+    _, returns = ppo.compute_advantages(**batch, old_logps=None, ref_logps=None, config=config)
+    return returns - values
+
 
 # %% [markdown]
 # A check without sampling error: a random policy over three tokens writes completions of length three, 27 in all, with random rewards 0
 # and 1. We list them and compute the mean and the variance of the gradient, with the true values and with a critic that predicts the
 # policy's success probability $p$ everywhere.
 
-
 # %%
-def advantages(rewards, values, gae_lambda):
-    """The script's advantages (B, T) before whitening, without KL, for completions of T tokens with rewards (B, 1)."""
-    config, mask = ppo.Config(gae_lambda=gae_lambda, kl_coef=0.0), torch.ones_like(values).bool()
-    batch = {"rewards": rewards, "values": values, "old_logps": values, "ref_logps": None, "mask": mask}
-    return ppo.compute_advantages(**batch, config=config)[1] - values  # returns minus values
-
-
-generator, y = torch.Generator().manual_seed(0), torch.cartesian_prod(*[torch.arange(3)] * 3)  # (27, 3)
-state = torch.stack([0 * y[:, 0], 1 + y[:, 0], 4 + 3 * y[:, 0] + y[:, 1]], dim=1)  # the 13 prefixes, numbered
+generator = torch.Generator().manual_seed(0)
+y = torch.cartesian_prod(*[torch.arange(3)] * 3)  # (27, 3)
+first, second, _ = y.T
+# The prefix before each token; the 13 prefixes are numbered
+state = torch.stack([0 * first, 1 + first, 4 + 3 * first + second], dim=1)
 logits = torch.randn(13, 3, generator=generator, dtype=torch.float64).requires_grad_()
 R = (torch.rand(27, 1, generator=generator) < 0.4).double()
-scores = torch.autograd.functional.jacobian(lambda z: z.log_softmax(dim=1)[state, y], logits)  # (27, 3, 13, 3)
+# The score of each token, (27, 3, 13, 3)
+scores = torch.autograd.functional.jacobian(lambda z: z.log_softmax(dim=1)[state, y], logits)
 pi = logits.softmax(dim=1)[state, y].prod(dim=1)  # (27,)
 truth = torch.autograd.grad(pi @ R.squeeze(1), logits)[0]  # the gradient of p
-pi, visits = pi.detach().view(27, 1, 1), torch.zeros(27, 13).double().scatter(1, state, 1.0)
+pi = pi.detach().view(27, 1, 1)
+visits = torch.zeros(27, 13).double().scatter(1, state, 1.0)
 true_V = ((pi[:, 0] * R).T @ visits / (pi[:, 0].T @ visits)).squeeze(0)  # (13,)
 for name, V in (("true values", true_V), ("p everywhere", true_V[:1].expand(13))):
     for gae_lambda in (1.0, 0.95, 0.0):
         A = advantages(R, V[state], gae_lambda)
         gradients = (A[..., None, None] * scores).sum(dim=1)  # (27, 13, 3), by completion
         center = (pi * gradients).sum(dim=0)
-        off, variance = (center - truth).norm() / truth.norm(), (pi * (gradients - center) ** 2).sum()
-        print(f"{name}, lambda = {gae_lambda:<4}  mean off by {off:4.0%}, variance {variance:.2f}")
-        assert (off < 1e-12) == (gae_lambda == 1 or V is true_V) and (gae_lambda < 1 or torch.allclose(A, R - V[state]))
+        off = (center - truth).norm() / truth.norm()
+        variance = (pi * (gradients - center) ** 2).sum()
+        print(f"{name}, lambda = {gae_lambda:<4}  mean off by {off:4.0%}, "
+              f"variance {variance:.2f}")
+        assert (off < 1e-12) == (gae_lambda == 1 or V is true_V)
+        assert gae_lambda < 1 or torch.allclose(A, R - V[state])
 
 # %% [markdown]
 # This is the trade-off: with the true values λ = 0 has the right mean and the smallest variance. With a critic that knows only how hard
@@ -102,32 +114,29 @@ for name, V in (("true values", true_V), ("p everywhere", true_V[:1].expand(13))
 # of PPO's steps (2,048 completions) with the script's functions and settings, but without warm-up, KL and policy updates: the base model
 # stays unchanged.
 
-
 # %%
-def collect(problems, G, generator):
-    """G completions for each of P problems, and their rewards (P, G)."""
-    rollout = sample(policy, tokenizer, [problem.prompt for problem in problems], G, 56, 1.0, generator)
-    rewards = [reward(problems[row // G], text) for row, text in enumerate(rollout.texts)]
-    return rollout, torch.tensor(rewards).view(-1, G)
-
-
 torch.manual_seed(0)
-critic, config = ppo.Critic(policy), ppo.Config(kl_coef=0.0)  # the policy is its own reference: no KL yet
-optimizer = torch.optim.AdamW(critic.parameters(), lr=config.critic_learning_rate, weight_decay=0.0)
+critic = ppo.Critic(policy)
+config = ppo.Config(kl_coef=0.0)  # the policy is its own reference: no KL yet
+optimizer = torch.optim.AdamW(critic.parameters(), lr=config.critic_learning_rate,
+                              weight_decay=0.0)
 generator, rng = torch.Generator().manual_seed(0), random.Random(0)
 for _ in range(8):
-    rollout, rewards = collect(sample_problems(32, LEVELS, rng), 8, generator)
-    mask, old_values = rollout.mask, in_passes(critic, rollout, config.max_tokens_per_pass).detach()  # (256, T)
-    batch = {"rewards": rewards, "values": old_values, "old_logps": rollout.logps, "ref_logps": None, "mask": mask}
-    white, returns = ppo.compute_advantages(**batch, config=config)
-    for chosen in torch.randperm(256, generator=generator).split(64):
-        values = in_passes(critic, rollout[chosen], config.max_tokens_per_pass)
-        fixed = {"old_values": old_values[chosen], "returns": returns[chosen], "mask": mask[chosen]}
+    rollout, R = collect(policy, tokenizer, arithmetic, 32, 8, rng, generator)
+    rollout.values = in_passes(critic, rollout, config.max_tokens_per_pass).detach()
+    white, rollout.returns = ppo.compute_advantages(  # (256, T) both
+        rewards=torch.from_numpy(R).float(), values=rollout.values, old_logps=rollout.logps,
+        ref_logps=None, mask=rollout.mask, config=config)
+    for part in rollout.minibatches(config.epochs, config.num_minibatches, generator):
+        values = in_passes(critic, part, config.max_tokens_per_pass)
+        loss = ppo.value_loss(values=values, old_values=part.values, returns=part.returns,
+                              mask=part.mask, config=config)
         optimizer.zero_grad()
-        ppo.value_loss(values=values, **fixed, config=config).backward()
+        loss.backward()
         torch.nn.utils.clip_grad_norm_(critic.parameters(), config.max_grad_norm)
         optimizer.step()
-turned = ((returns - old_values) * white < 0).sum() / mask.sum()  # share of the last batch whose advantage changes sign
+# The share of tokens of the last batch whose advantage changes its sign
+turned = ((rollout.returns - rollout.values) * white < 0).sum() / rollout.mask.sum()
 
 # %% [text]
 # (PPO then **whitens** the advantages: mean 0 and variance 1 over the tokens of the batch. The scaling changes no sign, but the shift does:
@@ -139,27 +148,31 @@ turned = ((returns - old_values) * white < 0).sum() / mask.sum()  # share of the
 
 
 # %%
-problems = held_out_problems(16)  # 64 problems
-held_out, rewards = collect(problems, 32, torch.Generator().manual_seed(1))
+problems = arithmetic.held_out_problems(16)  # 64 problems
+prompts, generator = [problem.prompt for problem in problems], torch.Generator().manual_seed(1)
+held_out = sample(policy, tokenizer, prompts, 32, 56, 1.0, generator)  # 2,048 completions
+R = torch.tensor([reward(problems[i // 32], text) for i, text in enumerate(held_out.texts)])
 with torch.no_grad():
     V = in_passes(critic, held_out, config.max_tokens_per_pass)  # (2048, T)
-R, last = rewards.flatten(), held_out.mask.sum(dim=1, keepdim=True) - 1
-worked = torch.tensor([is_worked(text) for text in held_out.texts])  # does it write the steps out?
+last = held_out.mask.sum(dim=1, keepdim=True) - 1
+worked = torch.tensor([is_worked(text) for text in held_out.texts])  # are steps written out?
 problem = torch.arange(2048) // 32
 pairs = (R.view(-1, 1) == 1) & (R == 0)
 same = pairs & (problem.view(-1, 1) == problem)
-for what, at, chosen in (
-    ("before the first token, all pairs", 0 * last, pairs),
-    ("before the last token, all pairs", last, pairs),
-    ("before the last token, same problem", last, same),
-    ("same problem, and both write steps or neither", last, same & (worked.view(-1, 1) == worked)),
-):
+alike = same & (worked.view(-1, 1) == worked)
+rows = [("before the first token, all pairs", 0 * last, pairs),
+        ("before the last token, all pairs", last, pairs),
+        ("before the last token, same problem", last, same),
+        ("same problem, and both write steps or neither", last, alike)]
+for what, at, chosen in rows:
     higher = V.gather(1, at) > V.gather(1, at).T
     print(f"{what:46} {higher[chosen].double().mean():.0%} of {chosen.sum():6} pairs")
-no_steps, all_pairs = (chosen & ~worked).sum(), chosen.sum()  # of the last row
-won, n = (torch.zeros(64).index_add(0, problem, p.sum(dim=1).float()) for p in (higher & chosen, chosen))  # by problem
-redrawn = torch.randint(64, (2000, 64), generator=torch.Generator().manual_seed(0))  # problems, resampled 2,000 times
-low, high = (won[redrawn].sum(dim=1) / n[redrawn].sum(dim=1)).quantile(torch.tensor([0.025, 0.975])).tolist()
+no_steps, all_pairs = (alike & ~worked).sum(), alike.sum()
+won, n = (x.view(64, -1).sum(dim=1) for x in (higher & alike, alike))  # last row, by problem
+generator = torch.Generator().manual_seed(0)
+redrawn = torch.randint(64, (2000, 64), generator=generator)  # problems, resampled 2,000 times
+shares = won[redrawn].sum(dim=1) / n[redrawn].sum(dim=1)
+low, high = shares.quantile(torch.tensor([0.025, 0.975])).tolist()
 
 # %% [text]
 # The critic knows how hard the problem is and whether the steps are written out. Beyond that it can hardly tell, if at all, which
@@ -172,33 +185,32 @@ low, high = (won[redrawn].sum(dim=1) / n[redrawn].sum(dim=1)).quantile(torch.ten
 # held-out problem, `10-6+48?`. The statistics use, for every completion that writes wrong steps, the first token that departs from the
 # right steps: the mistake.
 
-
 # %%
-def true_values(chosen, n=64):
-    """True values (n_tokens,) of some completions: before each token, the share of n continuations that are right."""
-    prefixes = {i: [held_out.texts[i][:t] for t in range(last[i] + 1)] for i in chosen}
-    distinct, task = sorted(set(sum(prefixes.values(), []))), problems[chosen[0] // 32]
-    prompts, generator = [task.prompt + text for text in distinct], torch.Generator().manual_seed(2)
-    ends = sample(policy, tokenizer, prompts, n, 56, 1.0, generator).texts
-    right = torch.tensor([reward(task, distinct[j // n] + end) for j, end in enumerate(ends)])
-    value = dict(zip(distinct, right.view(-1, n).mean(dim=1)))
-    return {i: torch.stack([value[text] for text in prefixes[i]]) for i in chosen}
-
-
 first = 32 * [problem.expression for problem in problems].index("10-6+48")
 kinds = {(bool(worked[i]), int(R[i])): i for i in range(first, first + 32)}
-shown = {f"{'' if w else 'no '}steps, {'right' if r else 'wrong'}": kinds[w, r] for w in (True, False) for r in (1, 0)}
-truth = true_values(list(shown.values()))
+shown = {"steps, right": kinds[True, 1], "steps, wrong": kinds[True, 0],
+         "no steps, right": kinds[False, 1], "no steps, wrong": kinds[False, 0]}
+# True values: the share of right ones among 64 continuations of each prefix
+task, generator = problems[first // 32], torch.Generator().manual_seed(2)
+prefixes = {i: [held_out.texts[i][:t] for t in range(last[i] + 1)] for i in shown.values()}
+distinct = sorted(set(sum(prefixes.values(), [])))
+prompts = [task.prompt + text for text in distinct]
+ends = sample(policy, tokenizer, prompts, 64, 56, 1.0, generator).texts
+passed = torch.tensor([reward(task, distinct[j // 64] + end) for j, end in enumerate(ends)])
+value = dict(zip(distinct, passed.view(-1, 64).mean(dim=1)))
+truth = {i: torch.stack([value[text] for text in prefixes[i]]) for i in shown.values()}
 show(values_along(held_out.texts, shown, V, truth, R))
-right = ["".join(f"{to - int(step)}{step}={to};" for step, to in steps(p)) + f"#{p.answer}" for p in problems]
+right = ["".join(f"{to - int(step)}{step}={to};" for step, to in arithmetic.steps(problem))
+         + f"#{problem.answer}" for problem in problems]
 wrong = [i for i in range(2048) if worked[i] and R[i] == 0]
 mistake = {i: len(commonprefix([held_out.texts[i], right[i // 32]])) for i in wrong}
 assert mistake[shown["steps, wrong"]] == truth[shown["steps, wrong"]].diff().argmin()
-at_mistake = {
-    gae_lambda: [advantages(R[i].view(1, 1), V[i : i + 1, : last[i] + 1], gae_lambda)[0, t] for i, t in mistake.items()]
-    for gae_lambda in (0.0, 0.95, 1.0)
-}
-blame = {gae_lambda: torch.tensor(A).median().item() for gae_lambda, A in at_mistake.items()}
+at_mistake = {0.0: [], 0.95: [], 1.0: []}  # advantages, by lambda
+for gae_lambda, found in at_mistake.items():
+    for i, t in mistake.items():
+        A = advantages(R[i].view(1, 1), V[i : i + 1, : last[i] + 1], gae_lambda)
+        found.append(A[0, t])
+blame = {gae_lambda: torch.stack(A).median().item() for gae_lambda, A in at_mistake.items()}
 
 # %% [text]
 # *$V_t$ is drawn between the tokens $t-1$ and $t$; the block marks the end of the completion. Shaded: the token at which the true value
@@ -220,11 +232,14 @@ blame = {gae_lambda: torch.tensor(A).median().item() for gae_lambda, A in at_mis
 def draw(completion, gae_lambda):
     i = shown[completion]
     sources = {"the trained critic": V[i, : last[i] + 1], "the true values": truth[i]}
-    A = {name: advantages(R[i].view(1, 1), values.view(1, -1), gae_lambda)[0] for name, values in sources.items()}
-    return credit(held_out.texts[i], A, slip_of(truth[i], R[i]), f"{completion}, λ = {gae_lambda:.2f}")
+    A = {name: advantages(R[i].view(1, 1), values.view(1, -1), gae_lambda)[0]
+         for name, values in sources.items()}
+    title = f"{completion}, λ = {gae_lambda:.2f}"
+    return credit(held_out.texts[i], A, slip_of(truth[i], R[i]), title)
 
 
-knob(draw, completion=list(shown)[1::-1] + list(shown)[:1:-1], gae_lambda=(0.0, 1.0, 0.05, 0.95))
+choices = ["steps, wrong", "steps, right", "no steps, wrong", "no steps, right"]
+knob(draw, completion=choices, gae_lambda=(0.0, 1.0, 0.05, 0.95))
 
 # %% [text]
 # *With the true values λ = 0 blames the mistake, and credits the first token, which chose to write the steps.* With this critic the

@@ -141,8 +141,10 @@ shown = [name for name in bugs if patches[name]["signs"]]
 hidden = [name for name in bugs if name not in shown]
 named = sum(patches[name]["taken for"].count(name) for name in shown)
 seeds = len(patches["cut"]["taken for"])
-accused = [n for name in patches if name not in bugs for n in patches[name]["taken for"] if n in bugs]
-print(f"named right: {named} of {seeds * len(shown)}; harmless runs taken for a bug: {len(accused)}")
+harmless = [name for name in patches if name not in bugs]
+accused = sum(taken in bugs for name in harmless for taken in patches[name]["taken for"])
+print(f"named right: {named} of {seeds * len(shown)}; "
+      f"harmless runs taken for a bug: {accused}")
 print("no curve shows:", ", ".join(hidden))
 
 # %% [text]
@@ -155,7 +157,8 @@ print("no curve shows:", ", ".join(hidden))
 # what must be equal. For example, the advantages of a group must sum to 0. With mean and σ over the batch they do not:
 
 # %%
-R = (torch.rand(4, 8, generator=torch.Generator().manual_seed(0)) < torch.tensor([[0.1], [0.4], [0.6], [0.9]])).float()
+chances = torch.tensor([[0.1], [0.4], [0.6], [0.9]])  # of being right, by group
+R = (torch.rand(4, 8, generator=torch.Generator().manual_seed(0)) < chances).float()
 whole_batch = (R - R.mean()) / R.std(correction=0)
 for what, A in (("by group", grpo.compute_advantages(rewards=R)), ("by batch", whole_batch)):
     print(what, [f"{x:+.2f}" for x in A.sum(dim=1).tolist()], f"all: {abs(A.sum()):.2f}")

@@ -45,24 +45,26 @@ from lessons.kit import check, knob, show
 
 # %%
 pi = torch.tensor([0.5, -0.3, 0.1, 0.9, -1.2, 0.0], dtype=torch.float64).softmax(dim=0)
-R, S = torch.tensor([1.0, 1, 0, 0, 0, 0], dtype=torch.float64), torch.eye(6, dtype=torch.float64) - pi  # scores in rows
+R = torch.tensor([1.0, 1, 0, 0, 0, 0], dtype=torch.float64)
+S = torch.eye(6, dtype=torch.float64) - pi  # scores in rows
 f, m, G = 0.3, 0.1, 3
 p, J = pi @ R, 1 - f - m
 passes = f + J * R  # (6,) the probability that an answer passes
 groups = torch.tensor([*product(range(6), repeat=G)])
 verdicts = torch.tensor([*product([0.0, 1.0], repeat=G)], dtype=torch.float64)
-chances = torch.where(verdicts == 1, passes[groups][:, None], 1 - passes[groups][:, None]).prod(
-    dim=2
-)  # (groups, verdicts)
-chances = chances * pi[groups].prod(dim=1)[:, None]
+pass_rates = passes[groups][:, None]  # (groups, 1, G)
+chances = torch.where(verdicts == 1, pass_rates, 1 - pass_rates).prod(dim=2)
+chances = chances * pi[groups].prod(dim=1)[:, None]  # (groups, verdicts)
 
 for name, script in (("GRPO", grpo), ("Dr. GRPO", dr_grpo)):
     A = script.compute_advantages(rewards=verdicts)  # (verdicts, G)
     update = torch.einsum("gv,vi,gip->p", chances, A, S[groups]) / G
     predicted = identity.weight(name, float(f + J * p), G) * J * (pi * (R - p))
-    print(f"{name}: relative error of E[g] < 1e-12:", bool((update - predicted).norm() / predicted.norm() < 1e-12))
+    off = (update - predicted).norm() / predicted.norm()
+    print(f"{name}: relative error of E[g] < 1e-12:", bool(off < 1e-12))
 silent = (chances * (verdicts == verdicts[:, :1]).all(dim=1)).sum()
-print("silent share as predicted:", bool(abs(silent - identity.silent_rate(float(f + J * p), G)) < 1e-12))
+predicted = identity.silent_rate(float(f + J * p), G)
+print("silent share as predicted:", bool(abs(silent - predicted) < 1e-12))
 
 # %% [markdown]
 # ## Longer gradients, fewer silent groups, and less is learnt
@@ -74,18 +76,21 @@ print("silent share as predicted:", bool(abs(silent - identity.silent_rate(float
 
 # %%
 runs, aims = load_runs(erring.RESULTS), load_runs(erring.AIMS)
-prompts = [prompt for run in estimators.published() if (run["task"], run["step"]) == ("arithmetic", 0)
-           for prompt in run["of prompts"]]  # fmt: skip
-v_right, v_wrong, squared = np.nanmedian([prompt["moments"][0][0][:3] for prompt in prompts], axis=0)
+base = [run for run in estimators.published()
+        if (run["task"], run["step"]) == ("arithmetic", 0)]
+of_prompts = [prompt["moments"][0][0][:3] for run in base for prompt in run["of prompts"]]
+v_right, v_wrong, squared = np.nanmedian(of_prompts, axis=0)
 
 
 def rates(f, m, p=0.3, G=8):
-    """The silent share of GRPO's groups, the root mean square of its update for one prompt, and the cosine with grad p
-    of the mean of eight groups' updates, for the median prompt's scores."""
+    """The silent share of GRPO's groups, the root mean square of its update for one prompt,
+    and the cosine with grad p of the mean of eight groups' updates, for the median prompt's
+    scores."""
     seen, *moments = identity.with_errors(p, v_right, v_wrong, squared, f, m)
     progress = identity.weight("GRPO", seen, G) * (1 - f - m) * p * (1 - p) * squared**0.5
     square = identity.mean_square("GRPO", seen, G, *moments)
-    return identity.silent_rate(seen, G), square**0.5, progress / np.sqrt(progress**2 + (square - progress**2) / 8)
+    cosine = progress / np.sqrt(progress**2 + (square - progress**2) / 8)
+    return identity.silent_rate(seen, G), square**0.5, cosine
 
 
 def draw(f, m):
@@ -164,14 +169,17 @@ show(slopes_and_forms(table, runs, erring.FORMS, erring.AS_OFTEN))
 
 # %%
 def mean_update(moved):
-    """The mean gradient of the objective over answers that `pi` sampled and advantages of 1 and -1, in the logits (6,)."""
+    """The mean gradient of the objective over answers that `pi` sampled and advantages of 1
+    and -1, in the logits (6,)."""
     logits = moved.log().requires_grad_()
-    logps, settings = logits.log_softmax(dim=0), {"mask": torch.ones(1, 1).bool(), "ref_logps": None}
-    settings["config"] = grpo.Config(kl_coef=0.0)
+    logps, old_logps = logits.log_softmax(dim=0).view(6, 1, 1), pi.log().view(6, 1, 1)
+    config, mask = grpo.Config(kl_coef=0.0), torch.ones(1, 1).bool()
     loss = 0.0
     for answer, A in product(range(6), (-1.0, 1.0)):
-        batch = {"logps": logps[answer].view(1, 1), "old_logps": pi[answer].log().view(1, 1)}
-        loss = loss + pi[answer] / 2 * grpo.policy_loss(**batch, advantages=torch.full((1, 1), A).double(), **settings)
+        batch = {"logps": logps[answer], "old_logps": old_logps[answer], "mask": mask}
+        batch["advantages"] = torch.full((1, 1), A).double()
+        of_answer = grpo.policy_loss(**batch, ref_logps=None, config=config)
+        loss = loss + pi[answer] / 2 * of_answer
     return -torch.autograd.grad(loss, logits)[0]
 
 
@@ -182,9 +190,8 @@ def entropy(policy):
 for power in (0.5, 1.0, 2.0):  # flatter than pi, pi, sharper
     moved = (pi.log() * power).softmax(dim=0)
     after = (moved.log() + mean_update(moved)).softmax(dim=0)
-    print(
-        f"entropy when sampled {entropy(pi):.3f}, now {entropy(moved):.3f}, after the mean update {entropy(after):.3f}"
-    )
+    print(f"entropy when sampled {entropy(pi):.3f}, now {entropy(moved):.3f}, "
+          f"after the mean update {entropy(after):.3f}")
 
 # %% [text]
 # The clip stops pushes that lead further away and lets those pass that lead back: under random verdicts it is a force towards the policy that

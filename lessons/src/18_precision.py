@@ -49,28 +49,36 @@ from lessons.kit import check, knob, say
 
 texts = ["".join(letters) for n in range(4) for letters in product("ab", repeat=n)]
 tokens = [(text + "$")[:3] for text in texts]  # $ ends texts of fewer than three letters
-lengths, R = torch.tensor([[len(text)] for text in tokens]), (torch.arange(15) % 3 == 0).double()
+lengths = torch.tensor([[len(text)] for text in tokens])
+R = (torch.arange(15) % 3 == 0).double()
 generator = torch.Generator().manual_seed(0)
-logits, noise = torch.randn(2, 7, 3, generator=generator, dtype=torch.float64)  # after each of the 7 prefixes
+# After each of the 7 prefixes
+logits, noise = torch.randn(2, 7, 3, generator=generator, dtype=torch.float64)
 
 
 # %%
 def token_logps(logits):
     """(15, 3), 0 where a text has ended."""
     logps = logits.log_softmax(dim=1)
-    rows = [[logps[texts.index(y[:t]), "ab$".index(y[t])] for t in range(len(y))] for y in tokens]
-    return torch.stack([torch.stack(row + [logps.new_zeros(())] * (3 - len(row))) for row in rows])
+    rows = []
+    for y in tokens:
+        row = [logps[texts.index(y[:t]), "ab$".index(y[t])] for t in range(len(y))]
+        rows.append(torch.stack(row + [logps.new_zeros(())] * (3 - len(y))))
+    return torch.stack(rows)
 
 
-scores = torch.autograd.functional.jacobian(token_logps, logits).flatten(2)  # of every token, (15, 3, 21)
+# The score of every token, (15, 3, 21)
+scores = torch.autograd.functional.jacobian(token_logps, logits).flatten(2)
 old = token_logps(logits)
 
 
 # %%
 def update(weights, sampled, scores):
-    """Dr. GRPO's update over all groups of two, if completions are drawn from log-probabilities `sampled`, (15, 3), and
-    their scores have weights (15, 1) or (15, 3): its mean (21,), and its root mean square distance from the mean."""
-    chance, advantages = sampled.sum(dim=1).exp(), (R[:, None] - R) / 2  # R minus the group's mean
+    """Dr. GRPO's update over all groups of two, if completions are drawn from
+    log-probabilities `sampled`, (15, 3), and their scores have weights (15, 1) or (15, 3):
+    its mean (21,), and its root mean square distance from the mean."""
+    chance = sampled.sum(dim=1).exp()
+    advantages = (R[:, None] - R) / 2  # R minus the group's mean
     weighted = (weights[:, :, None] * scores).sum(dim=1)  # (15, 21)
     mean = (chance * (advantages @ chance)) @ weighted
     squared = (chance * (advantages.square() @ chance)) @ weighted.square().sum(dim=1)
@@ -80,7 +88,8 @@ def update(weights, sampled, scores):
 sampled = token_logps(logits + 0.1 * noise)
 whole = (old - sampled).sum(dim=1, keepdim=True).exp()
 for name, of_tokens in (("summed", scores), ("over |y|", scores / lengths[:, :, None])):
-    truth, estimate = (update(w, drawn, of_tokens)[0] for w, drawn in ((torch.ones(15, 1), old), (whole, sampled)))
+    truth, _ = update(torch.ones(15, 1), old, of_tokens)
+    estimate, _ = update(whole, sampled, of_tokens)
     off = ((estimate - truth).norm() / truth.norm()).item()
     print(f"scores {name}: the mean update with whole weights and no cap is off by {off:.1%}")
     assert (off < 1e-12) == (name == "summed")
@@ -89,24 +98,28 @@ for name, of_tokens in (("summed", scores), ("over |y|", scores / lengths[:, :, 
 # Now the cap. Move the distance of the sampler: its logits are the trainer's plus so much noise. Which weights would you choose?
 
 # %%
-truth = update(torch.ones(15, 1), old, scores)[0]
+truth, _ = update(torch.ones(15, 1), old, scores)
 CAPS = np.linspace(1, 6, 26)
 
 
 def errors(distance):
     """By weights: off, and noise, for each cap, both over the length of the true mean."""
-    sampled, lines = token_logps(logits + distance * noise), {}
-    for name, log_w in (("none", 0 * old[:, :1]), ("token", old - sampled),
-                        ("completion", (old - sampled).sum(dim=1, keepdim=True))):  # fmt: skip
+    sampled = token_logps(logits + distance * noise)
+    log_weights = {"none": 0 * old[:, :1], "token": old - sampled,
+                   "completion": (old - sampled).sum(dim=1, keepdim=True)}
+    lines = {}
+    for name, log_w in log_weights.items():
         updates = [update(log_w.exp().clamp(max=C), sampled, scores) for C in CAPS]
-        lines[name] = np.array([[(mean - truth).norm(), rms] for mean, rms in updates]) / truth.norm().item()
+        off_and_rms = np.array([[(mean - truth).norm(), rms] for mean, rms in updates])
+        lines[name] = off_and_rms / truth.norm().item()
     return lines
 
 
 knob(lambda distance: off_and_noise(CAPS, errors(distance)), distance=(0.1, 1.5, 0.1, 0.5))
 far, near = errors(1.5), errors(0.1)
-assert near["completion"][CAPS == 2, 0] < 1e-12 and near["none"][0, 0] < 0.06 and far["token"][-1, 0] > 0.4
-assert far["completion"][-1, 0] < 0.2 and far["completion"][-1, 1] > far["token"][-1, 1] > far["none"][-1, 1]
+assert near["completion"][CAPS == 2, 0] < 1e-12 and near["none"][0, 0] < 0.06
+assert far["completion"][-1, 0] < 0.2 and far["token"][-1, 0] > 0.4
+assert far["completion"][-1, 1] > far["token"][-1, 1] > far["none"][-1, 1]
 
 # %% [markdown]
 # *Weights of whole completions come close to the true mean as the cap rises, and become noisier. Weights of tokens keep an error that no cap
@@ -128,15 +141,17 @@ def mean_of(name, **settings):
 for sampler, corrections in CORRECTIONS.items():
     for correction in corrections:
         settings = {"sampler": sampler, "correction": correction}
-        spreads = [f"{mean_of(f'spread of {what}', **settings):.3f}" for what in ("tokens", "completions")]
-        change_in_accuracy = change(gap(runs, U_4 | settings, U_4))
-        rows.append([sampler, correction, *spreads, f"{mean_of('tokens above 2', **settings):.0e}", change_in_accuracy])
-titles = ["sampler", "weights", "spread of tokens", "of completions", "tokens above 2", "against a float32 sampler"]
+        rows.append([sampler, correction,
+                     f"{mean_of('spread of tokens', **settings):.3f}",
+                     f"{mean_of('spread of completions', **settings):.3f}",
+                     f"{mean_of('tokens above 2', **settings):.0e}",
+                     change(gap(runs, U_4 | settings, U_4))])
+titles = ["sampler", "weights", "spread of tokens", "of completions", "tokens above 2",
+          "against a float32 sampler"]
 say(markdown(titles, rows) + "\n\n" + verdicts(runs, ["bfloat16", "float8"]))
-spread = {
-    what: mean_of(f"spread of {what}", sampler="bfloat16", correction="none") for what in ("tokens", "completions")
-}
-length = mean_of("length", sampler="bfloat16", correction="none")
+plain = {"sampler": "bfloat16", "correction": "none"}
+spread = {what: mean_of(f"spread of {what}", **plain) for what in ("tokens", "completions")}
+length = mean_of("length", **plain)
 scaled = spread["completions"] / length
 outside = {T: erfc(3e-4 * np.sqrt(T / 2) / spread["tokens"]) for T in (1_000, 10_000)}
 
