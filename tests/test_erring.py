@@ -61,7 +61,10 @@ def test_settings_of_the_runs():
         assert {"accepted": f > m, "rejected": m > f, "both": f == m}[made]
         assert (min(f, m) > 0) == (made == "both" or J <= 0)
     settings = [each for group in erring.GROUPS for each in group.values()]
-    assert len({Run(**{"seed": 0, "steps": 40} | each) for each in settings}) == len(settings) == 49
+    assert len({Run(**{"seed": 0, "steps": 40} | each) for each in settings}) == len(settings) == 56
+    assert {(arm[1], each["plain_rate"]) for arm, each in erring.CALMER.items() if arm != "none"} == {
+        (0.8, 0.125), (0.6, 0.167), (0.4, 0.25),
+    }  # fmt: skip
     assert {(name, J, each["plain_rate"]) for (name, J, _), each in erring.PLAIN.items()} == {
         ("rate", 0.8, 0.1), ("rate", 0.6, 0.1), ("rate", 0.4, 0.1),
         ("rate / J", 0.8, 0.125), ("rate / J", 0.6, 0.167), ("rate / J", 0.4, 0.25),
@@ -86,6 +89,7 @@ def test_slopes_and_gaps(monkeypatch):
     monkeypatch.setattr(erring, "COMPOSED", {(0.4, "rejected"): COMPOSED[0.4, "rejected"]})
     monkeypatch.setattr(erring, "ALGORITHMS", {})
     monkeypatch.setattr(erring, "PLAIN", {})
+    monkeypatch.setattr(erring, "CALMER", {"none": {}, ("rate / J", 0.4, "rejected"): COMPOSED[0.4, "rejected"]})
     arms = [({}, 0.04), (COMPOSED[0.4, "rejected"], 0.03)]
     runs = [made_up(settings, seed, slope + 0.001 * (seed % 2), 0.5 + slope) for settings, slope in arms
             for seed in range(10)]  # fmt: skip
@@ -93,8 +97,9 @@ def test_slopes_and_gaps(monkeypatch):
     assert values(runs, {}, "drift")[0] == pytest.approx(0.36)
     assert gap(runs, COMPOSED[0.4, "rejected"], {})["difference"] == pytest.approx(-0.01)
     assert gap(runs, {}, None, "drift")["difference"] == pytest.approx(0.3645)
-    ((arm, (kept, (low, high))),) = slopes(runs).items()
+    (arm, (kept, (low, high))), (calm, all_windows), (early, half) = slopes(runs).items()
     assert arm == ("GRPO", 0.4, "rejected") and kept == pytest.approx(0.0305 / 0.0405)
+    assert (calm[0], early[0]) == ("calm", "early") and [all_windows[0], half[0]] == pytest.approx([kept, kept])
     assert low < kept < high < kept + 0.01
 
 
@@ -117,7 +122,7 @@ def test_gradient_descent_moves_the_weights_by_the_gradient(monkeypatch):
 
 def test_the_index_says_what_the_committed_runs_say():
     runs = load_runs(erring.RESULTS)
-    assert len(runs) == 500 and [run["seed"] for run in erring.select(runs, {})] == [*range(10)]
+    assert len(runs) == 535 and [run["seed"] for run in erring.select(runs, {})] == [*range(10)]
     index = " ".join((Path(lessons.__file__).parent / "README.md").read_text("utf-8").split())
     kept = {arm: f"{100 * ratio:.0f} %" for arm, (ratio, _) in slopes(runs).items()}
     assert f"GRPO keeps {kept['GRPO', 0.4, 'accepted']} of its initial slope if all errors are acceptances, " in index

@@ -41,16 +41,17 @@ def accuracy_and_rates(runs: list[dict], f: float, m: float, rates: tuple, plain
 
 
 def slopes_and_forms(slopes: dict[tuple, tuple], runs: list[dict], forms: dict[str, dict], as_often: dict[str, dict]):
-    """Initial slopes over J, in that without errors and with 95 % intervals: by gradient descent at one rate and at 1/J
-    times the rate, and by AdamW; and over training, means over seeds of how many completions pass (dashed) and how many
-    are right: with errors of a form, and (dotted, right only) with random errors as often."""
+    """Initial slopes over J, in that without errors and with 95 % intervals: by gradient descent at 1/J times the rate,
+    in batches of 256 and of 2,048, and by AdamW; and over training, means over seeds of how many completions pass
+    (dashed) and how many are right: with errors of a form, and (dotted, right only) with random errors as often."""
     figure, (left, right) = new_figure(9.6, 3.8, columns=2)
     left.plot([0, 1], [0, 1], color="black", linewidth=0.8)
     left.axhline(1, color="black", linewidth=0.8)
-    marks = {"rate": ("o", "descent"), "rate / J": ("^", "descent, rate / J"), "GRPO": ("s", "GRPO by AdamW")}
+    marks = {"rate / J": ("^", "descent, 1/J times the rate"), "calm": ("o", "the same, batches of 2,048"),
+             "GRPO": ("s", "AdamW")}  # fmt: skip
     for (arm, J, made), (ratio, (low, high)) in slopes.items():
         if arm in marks and made != "both":
-            x = J + 0.024 * [*marks].index(arm) + (0.01 if made == "accepted" else 0) - 0.03
+            x = J + 0.03 * ([*marks].index(arm) - 1) + (0.006 if made == "accepted" else -0.006)
             style = {"color": COLORS[made], "mfc": "white" if arm == "GRPO" else COLORS[made], "fmt": marks[arm][0]}
             left.errorbar(x, ratio, [[ratio - low], [high - ratio]], markersize=5, linewidth=1, **style)
     for arm, (marker, label) in marks.items():
