@@ -46,10 +46,14 @@ export function* complete(policy, prompts, random) {
   }
 }
 
+const spare = {}; // readers whose arrays can be used again; new ones for every job would be 100 MB of garbage a step
+
 // Read rows again, as many at once as the largest pass holds. Yields after each pass {reader, outputs, part}; part lists its rows,
 // each with `at`: for every token of the completion the row of the outputs that stands before it, and so predicts it.
 export function* passes(policy, rows) {
-  const reader = new Reader(policy, LARGEST_PASS);
+  const kind = policy.embed.constructor.name + Boolean(policy.head), reader = spare[kind] ?? new Reader(policy, LARGEST_PASS);
+  delete spare[kind];
+  reader.policy = policy;
   for (let from = 0, to = 0; from < rows.length; from = to) {
     const texts = {}, part = [];
     reader.clear();
@@ -66,6 +70,7 @@ export function* passes(policy, rows) {
     }
     yield { reader, outputs: reader.read(), part };
   }
+  spare[kind] = reader;
 }
 
 // For each token of a pass's rows one number: its log-probability, or the critic's value of the state before it.
