@@ -14,9 +14,7 @@ continued. Experiments:
     pieces       GRPO with one of Dr. GRPO's two changes: no / sigma, no / length
     ablation     from GRPO to DAPO one change at a time, as in DAPO's Table 1
     movement     its last change, dynamic sampling, at a rate at which its updates are as long as those without it
-    reinforce    from GRPO to REINFORCE one change at a time
     sampling     pass@k and majority@k of the base model and of the ladder's five after `shared`
-    group_size   GRPO and Dr. GRPO with groups of 2 to 64 completions, the same number of completions in all (six seeds)
 
 With --publish the numbers go to results.json, the figures to figures/, and the tables into README.md of this folder
 (and one onto the front page). Statistics need `pip install -e '.[stats]'`.
@@ -55,7 +53,6 @@ SCRIPTS = LADDER | {"RLOO": "rloo", "MaxRL": "maxrl", "GSPO": "gspo", "CISPO": "
 COMMON = {"eval_every": 5, "measure_updates": True}  # settings of every run
 OFTEN = {"eval_every": 2}  # with dynamic sampling, whose batches are larger, so that curves have as many points
 RATE = 2e-4
-GROUP_SIZES, BATCH = (2, 4, 8, 16, 32, 64), 256  # completions
 KS, SAMPLES = (1, 2, 4, 8, 16, 32, 64), 128  # of pass@k and majority@k
 
 # At the defaults no completion reaches the limit of 56 tokens, and with 4 updates a batch the clip hardly ever binds.
@@ -69,9 +66,7 @@ ABLATION = {  # the change against the row above; the rows above the token-level
     "+ token-level loss": {},
     "+ dynamic sampling": {"dynamic_sampling": True} | OFTEN,
 }
-Experiment = Literal[
-    "shared", "no_kl", "matched", "pieces", "ablation", "movement", "reinforce", "sampling", "group_size"
-]
+Experiment = Literal["shared", "no_kl", "matched", "pieces", "ablation", "movement", "sampling"]
 FROM = {"no_kl": ("shared", SCRIPTS), "movement": ("ablation", ("+ token-level loss",))}  # which arms an experiment
 # takes from another one's committed results, in place of making their runs
 
@@ -107,8 +102,8 @@ class Arm:
     replaced: str = ""
 
 
-def of_script(title: str, rate: float = RATE, G: int = 8, kl: bool = True) -> Arm:
-    """A script as it is, except for its learning rate, group size and KL, at BATCH completions a batch."""
+def of_script(title: str, rate: float = RATE, kl: bool = True) -> Arm:
+    """A script as it is, except for its learning rate and KL."""
     name, settings = title, dict(COMMON)
     if SCRIPTS[title] in ("dapo", "cispo"):
         settings |= OFTEN
@@ -116,8 +111,6 @@ def of_script(title: str, rate: float = RATE, G: int = 8, kl: bool = True) -> Ar
         name, settings = f"{name} + no KL", settings | {"kl_coef": 0.0}
     if rate != RATE:
         name, settings = f"{name} {rate:g}", settings | {"learning_rate": rate}
-    if G != 8:
-        name, settings = f"{name} G {G}", settings | {"group_size": G, "prompts_per_step": BATCH // G}
     return Arm(name, SCRIPTS[title], settings)
 
 
@@ -148,23 +141,6 @@ def movement() -> dict[str, Arm]:
                                                 settings=last.settings | {"learning_rate": 1.8e-4})}  # fmt: skip
 
 
-def to_reinforce() -> dict[str, Arm]:
-    """From GRPO to REINFORCE, the first step Dr. GRPO's two changes together, then one at a time."""
-    no_kl = COMMON | {"kl_coef": 0.0}
-    return {
-        "GRPO": of_script("GRPO"),
-        "Dr. GRPO: no ÷ σ, constant length": of_script("Dr. GRPO"),
-        "+ no KL": of_script("Dr. GRPO", kl=False),
-        "+ one update a batch": Arm("Dr. GRPO + one update a batch", "dr_grpo", no_kl | {"num_minibatches": 1}),
-        "+ no baseline: REINFORCE": of_script("REINFORCE"),
-    }
-
-
-def group_size() -> dict[str, Arm]:
-    """GRPO and Dr. GRPO at each group size."""
-    return {f"{script}, G = {G}": of_script(script, G=G) for script in ("GRPO", "Dr. GRPO") for G in GROUP_SIZES}
-
-
 def ladder() -> dict[str, Arm]:
     """The ladder's five scripts as they are."""
     return {script: of_script(script) for script in LADDER}
@@ -175,10 +151,7 @@ def without_kl() -> dict[str, Arm]:
     return {script: of_script(script, kl=False) for script in SCRIPTS if script not in ("REINFORCE", "DAPO", "CISPO")}
 
 
-FIXED = {
-    "pieces": pieces, "ablation": ablation, "movement": movement, "reinforce": to_reinforce, "group_size": group_size,
-    "no_kl": without_kl,
-}  # fmt: skip
+FIXED = {"pieces": pieces, "ablation": ablation, "movement": movement, "no_kl": without_kl}
 
 
 # ---------------------------------------------------------------------- a run
@@ -294,9 +267,8 @@ class Comparison:
     def __init__(self, config: Config, grid: Grid) -> None:
         self.config, self.grid = config, grid
 
-    def seeds(self, experiment: str = "") -> range:
-        first, seeds = self.config.first_seed, self.config.seeds
-        return range(first, first + (min(seeds, 6) if experiment == "group_size" else seeds))
+    def seeds(self) -> range:
+        return range(self.config.first_seed, self.config.first_seed + self.config.seeds)
 
     def train(self, arms: dict, seeds: range) -> dict:
         """The summaries of each arm's runs, by seed; None for a run that diverged, for which a line is printed.
@@ -348,7 +320,7 @@ class Comparison:
 
     def run(self, experiment: str) -> tuple[dict, Path]:
         """The numbers of an experiment as plain data, and its figure."""
-        first, seeds = self.config.first_seed, self.seeds(experiment)
+        first, seeds = self.config.first_seed, self.seeds()
         figure = self.grid.path / f"{experiment}{f'-{first}' if first else ''}.png"
         machine = f"{platform.machine()}, torch {torch.__version__}, {pick_device(self.config.device)}"
         numbers = {"machine": machine, "seeds": [*seeds], "steps": self.config.steps}
@@ -364,7 +336,7 @@ class Comparison:
             arms = dict.fromkeys([*names, *numbers["arms"]])  # in the order of the names
             numbers["arms"] = {name: numbers["arms"].get(name) or committed["arms"][name] for name in arms}
         numbers |= compare_tables.compared(experiment, numbers["arms"])
-        compare_figures.draw(experiment, runs, numbers, figure)
+        compare_figures.draw(compare_figures.PANELS[experiment], runs, figure)
         return numbers, figure
 
 

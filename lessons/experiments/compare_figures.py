@@ -8,7 +8,6 @@ from matplotlib import colormaps
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from lessons.experiments.compare_tables import sizes
 from lessons.experiments.paired import interval_over_both, t_interval
 from toy_env.plots import BLUE, GREEN, GREY, ORANGE, RED
 
@@ -27,7 +26,6 @@ PANELS = {  # what each shows: held-out accuracy over completions or optimizer s
     "no_kl": ("completions", "updates", "entropy"),
     "pieces": ("completions", "length_wrong", "entropy"),
     "movement": ("completions", "update_norm"),
-    "reinforce": ("completions", "updates", "entropy"),
     "ablation": ("completions", "entropy", "clipped", "truncated", "length_wrong", "silent"),
 }
 HEADINGS = {
@@ -49,15 +47,7 @@ def look(name: str, row: int = 0, rows: int = 0) -> dict:
             "linewidth": 1.5}  # fmt: skip
 
 
-def draw(experiment: str, runs: dict[str, list[dict | None]], results: dict, path: Path) -> None:
-    """The figure of an experiment of training runs, from their summaries and from its numbers."""
-    if experiment == "group_size":
-        draw_group_size(results, path)
-    else:
-        draw_curves(PANELS[experiment], runs, path)
-
-
-def draw_curves(panels: tuple[str, ...], runs: dict[str, list[dict | None]], path: Path) -> None:
+def draw(panels: tuple[str, ...], runs: dict[str, list[dict | None]], path: Path) -> None:
     """Small multiples; each line is an arm's mean over its seeds, with the t interval."""
     figure = Figure(figsize=(12, 3.1 * math.ceil(len(panels) / 3) + 0.6), layout="constrained")
     axes = figure.subplots(math.ceil(len(panels) / 3), 3).flat
@@ -83,19 +73,6 @@ def draw_line(axis, xs, ys, interval, arm: str, style: dict) -> None:
     if interval is not None:
         axis.fill_between(xs, *interval, color=style["color"], alpha=0.12, linewidth=0)
     axis.plot(xs, ys, **style, label=arm)
-
-
-def draw_group_size(results: dict, path: Path) -> None:
-    """Accuracy and silent share over the group size."""
-    figure, all_sizes = Figure(figsize=(9, 3.7), layout="constrained"), sizes(results["arms"])
-    shown = {"at_budget": "Accuracy at equal completions", "silent": "Silent groups, share"}
-    for axis, (number, heading) in zip(figure.subplots(1, 2), shown.items()):
-        for script in ("GRPO", "Dr. GRPO"):
-            numbers = [results["arms"][f"{script}, G = {G}"][number] for G in all_sizes]
-            interval = np.array([n["interval"] for n in numbers]).T if all(n["interval"] for n in numbers) else None
-            draw_line(axis, all_sizes, [n["mean"] for n in numbers], interval, script, look(script))
-        doublings(axis, all_sizes, heading, "G, completions of a group")
-    finish(figure, path)
 
 
 def draw_sampling(arms: dict[str, dict[str, np.ndarray]], ks: tuple[int, ...], path: Path) -> None:

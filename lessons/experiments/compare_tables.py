@@ -24,7 +24,7 @@ SAMPLED = (("pass", 1), ("majority", 64), ("pass", 4), ("pass", 64))
 UNTESTED = {  # they ask again which script differs from GRPO, which `shared` tests: their columns beside its own
     "no_kl": "both without KL", "matched": "at equal update length",
 }  # fmt: skip
-STEPWISE = ("ablation", "movement", "reinforce")  # each arm is compared with the one above it
+STEPWISE = ("ablation", "movement")  # each arm is compared with the one above it
 AIME_2024 = (30, 36, 38, 41, 42, 50)  # of the rows of DAPO's Table 1
 BESIDE = {  # the columns to the left and to the right of the accuracy
     "shared": ([], ["goes on to"]),
@@ -32,7 +32,6 @@ BESIDE = {  # the columns to the left and to the right of the accuracy
     "matched": (["learning rate, update length"], ["goes on to"]),
     "ablation": (["AIME 2024, published"], ["silent share trained on", "goes on to"]),
     "movement": ([], ["update length"]),
-    "reinforce": ([], ["update length", "entropy"]),
 }
 
 
@@ -74,19 +73,10 @@ def sampling_numbers(arms: dict[str, dict[str, np.ndarray]], ks: tuple[int, ...]
     return {"arms": means, "comparisons": comparisons}
 
 
-def sizes(arms: dict) -> list[int]:
-    """The group sizes of the arms "GRPO, G = 2", ..."""
-    return [int(arm.split("= ")[1]) for arm in arms if arm.startswith("GRPO, G")]
-
-
 def family(experiment: str, arms: dict) -> list[tuple[str, str, str]]:
     """The comparisons of an experiment's table: arm, other arm, number."""
     if experiment in STEPWISE:
         return [(arm, above, "at_budget") for above, arm in pairwise(arms)]
-    if experiment == "group_size":
-        against_8 = [(f"{script}, G = {G}", f"{script}, G = 8", "at_budget")
-                     for script in ("GRPO", "Dr. GRPO") for G in sizes(arms) if G != 8]  # fmt: skip
-        return against_8 + [(f"Dr. GRPO, G = {G}", f"GRPO, G = {G}", "at_budget") for G in sizes(arms)]
     numbers = ("at_budget", "length_wrong", "entropy") if experiment == "pieces" else ("at_budget",)
     return [(arm, "GRPO", number) for arm in arms if arm != "GRPO" for number in numbers]
 
@@ -122,7 +112,7 @@ def change(comparison: dict, digits: int = 1) -> str:
 
 def table(experiment: str, results: dict) -> str:
     """An experiment's table, at most seven columns, and a note below it."""
-    own = {"pieces": pieces_table, "group_size": group_size_table, "sampling": sampling_table}
+    own = {"pieces": pieces_table, "sampling": sampling_table}
     rows = own[experiment](results) if experiment in own else accuracy_table(experiment, results)
     return f"{rows}\n\n{note(results)}"
 
@@ -141,13 +131,13 @@ def goes_on(numbers: dict) -> str:
 
 
 def accuracy_table(experiment: str, results: dict) -> str:
-    """Accuracy at the budget beside its difference: from GRPO, or, in `ablation` and `reinforce`, from the arm above.
-    Around them stands what else the experiment shows."""
+    """Accuracy at the budget beside its difference: from GRPO, or, in STEPWISE experiments, from the arm above. Around
+    them stands what else the experiment shows."""
     other, rows, (left, right) = "" if experiment in STEPWISE else "GRPO", [], BESIDE[experiment]
     first, above = ("script", "GRPO") if other else ("change, on top of the row above", "the row above")
     for row, (arm, n) in enumerate(results["arms"].items()):
         cells = [cell(n["at_budget"]), change(find(results, arm, other)) if other not in ("", arm) else ""]
-        shown = {"update length": cell(n["update_norm"], 4), "entropy": cell(n["entropy"]), "goes on to": goes_on(n)}
+        shown = {"update length": cell(n["update_norm"], 4), "goes on to": goes_on(n)}
         shown["learning rate, update length"] = f"{rate(n)}, {shown['update length']}"
         if experiment == "ablation":
             silent = n["silent_trained_on"]
@@ -199,19 +189,6 @@ def pieces_table(results: dict) -> str:
         gaps = (change(find(results, arm, grpo, number), of_gap) for number, (_, of_gap) in digits.items())
         rows.append([f"{arm}: against GRPO", *gaps])
     return markdown(header, rows)
-
-
-def group_size_table(results: dict) -> str:
-    arms, rows, all_sizes = results["arms"], [], sizes(results["arms"])
-    for script in ("GRPO", "Dr. GRPO"):
-        names = {G: f"{script}, G = {G}" for G in all_sizes}
-        rows.append([script, *(cell(arms[arm]["at_budget"]) for arm in names.values())])
-        gaps = ["" if G == 8 else change(find(results, arm, names[8])) for G, arm in names.items()]
-        rows.append(["against G = 8", *gaps])
-    pairs = [(f"Dr. GRPO, G = {G}", f"GRPO, G = {G}") for G in all_sizes]
-    rows.append(["Dr. GRPO against GRPO", *(change(find(results, *pair)) for pair in pairs)])
-    rows.append(["silent share, GRPO", *(cell(arms[f"GRPO, G = {G}"]["silent"], 2) for G in all_sizes)])
-    return markdown(["G", *map(str, all_sizes)], rows)
 
 
 def rate_of(results: dict, arm: str, kind: str, k: int) -> dict:
