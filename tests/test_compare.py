@@ -2,7 +2,8 @@
 
 import contextlib
 import json
-from dataclasses import replace
+import re
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import get_args
@@ -13,8 +14,10 @@ import torch
 from test_grid import one_by_one, with_stats
 from test_staleness import batch
 
-from algorithms import dapo, dr_grpo, grpo, reinforce
+from algorithms import dapo, dr_grpo, grpo
 from lessons.experiments import (
+    baselines,
+    baselines_tables,
     bench_speed,
     compare,
     compare_figures,
@@ -91,17 +94,12 @@ def test_the_ablation_starts_at_grpo_and_ends_at_dapo(tmp_path, in_this_process)
     assert [bool(arm.replaced) for arm in arms] == [True] * 4 + [False] * 2
 
 
-@pytest.mark.parametrize("experiment", ["policy_loss", "compute_advantages", "reinforce"])
+@pytest.mark.parametrize("experiment", ["policy_loss", "compute_advantages"])
 def test_the_changes_between_two_scripts_make_the_one_of_the_other(experiment, tmp_path, monkeypatch, in_this_process):
-    """One of Dr. GRPO's functions swapped by the comparison and the other here: step for step dr_grpo.py. The last arm
-    but one on the way to REINFORCE, with its advantages: step for step reinforce.py. Without them neither is."""
+    """One of Dr. GRPO's functions swapped by the comparison and the other here: step for step dr_grpo.py."""
     arm, after, swapped = Arm("one", "grpo", SMALL, experiment), dr_grpo, "policy_loss"
     if experiment == "policy_loss":
         swapped = "compute_advantages"
-    elif experiment == "reinforce":
-        *first, _, before, last = compare.to_reinforce().values()
-        assert [*first, last] == [of_script(name) for name in ("GRPO", "Dr. GRPO", "REINFORCE")]
-        arm, after, swapped = replace(before, settings=before.settings | SMALL), reinforce, "compute_advantages"
     alone = rows_of("alone", arm.script, tmp_path, arm.settings, arm.replaced)
     theirs = rows_of("theirs", after.__name__.split(".")[1], tmp_path)
     monkeypatch.setattr(f"algorithms.{arm.script}.{swapped}", getattr(after, swapped))
@@ -115,18 +113,15 @@ def test_every_arm_has_its_own_folder_and_the_completions_of_all(tmp_path):
     """Where an arm appears in several experiments, it is the same."""
     program = Comparison(Config(), None)
     arms = [of_script(name, rate) for name in SCRIPTS for rate in (1e-4, 2e-4)]
-    for experiment in ("shared", "no_kl", "pieces", "ablation", "movement", "reinforce", "group_size"):
+    for experiment in ("shared", "no_kl", "pieces", "ablation", "movement"):
         arms += program.arms(experiment).values()
-    assert (
-        len({(arm.name, str(arm)) for arm in arms}) == len({arm.name for arm in arms}) == 9 * 2 + 6 + 2 + 6 + 1 + 1 + 10
-    )
+    assert len({(arm.name, str(arm)) for arm in arms}) == len({arm.name for arm in arms}) == 9 * 2 + 6 + 2 + 6 + 1
     runs = [Run(arm, 0, 60, "cpu") for arm in arms]
     assert len({run.folder(tmp_path) for run in runs}) == len({arm.name for arm in arms})
     for config in (run.config(tmp_path) for run in runs):
         check_settings(config)
         assert config.prompts_per_step * config.group_size == 256 and config.measure_updates
-    assert program.arms("pieces")["GRPO"] == program.arms("group_size")["GRPO, G = 8"] == of_script("GRPO", 2e-4)
-    assert [*program.seeds("shared")] == [*range(10)] and [*program.seeds("group_size")] == [*range(6)]
+    assert program.arms("pieces")["GRPO"] == of_script("GRPO", 2e-4) and [*program.seeds()] == [*range(10)]
     assert dapo.Config().learning_rate == grpo.Config().learning_rate == compare.RATE
 
 
@@ -236,7 +231,7 @@ def test_every_experiment_has_its_table_and_its_figure(experiment, tmp_path):
     sds = [c["sd"] for c in results["comparisons"] if c["number"] == "at_budget"]
     assert results["sd"] == pytest.approx(np.median(sds), rel=1e-3)
     assert f"takes {results['seeds_for_a_point']} seeds." in words
-    compare_figures.draw(experiment, runs, results, tmp_path / "figure.png")
+    compare_figures.draw(compare_figures.PANELS[experiment], runs, tmp_path / "figure.png")
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -274,7 +269,7 @@ def test_each_line_of_a_figure_has_dashes_and_a_marker_of_its_own(experiment, tm
     monkeypatch.setattr(compare_figures, "t_interval", lambda ys: (ys.mean(axis=0), ys.mean(axis=0)))
     monkeypatch.setattr(compare_figures, "finish", lambda figure, path: drawn.append(figure))
     names = names_of(experiment)
-    compare_figures.draw_curves(compare_figures.PANELS[experiment], fake(names), tmp_path / "figure.png")
+    compare_figures.draw(compare_figures.PANELS[experiment], fake(names), tmp_path / "figure.png")
     for axis, panel in zip(drawn[0].axes, compare_figures.PANELS[experiment]):
         looks = {(str(line.get_linestyle()), str(line._dash_pattern), line.get_marker()) for line in axis.lines}
         assert len(looks) == len(axis.lines) == (0 if panel == "clipped" else len(names))
@@ -425,7 +420,7 @@ def test_without_the_statistics_one_line_says_what_to_install(tmp_path, monkeypa
 def test_the_pages_show_the_committed_numbers(page):
     """python lessons/experiments/page.py writes them."""
     text = page.read_text("utf-8")
-    for texts in (compare_tables.texts(compare_tables.load()), bench_speed.texts()):
+    for texts in (compare_tables.texts(compare_tables.load()), bench_speed.texts(), baselines_tables.texts()):
         assert grid.into_page(text, texts.get(page, {})) == text
 
 
@@ -482,12 +477,6 @@ def test_the_pages_say_in_words_what_the_numbers_say():
     assert f"all nine lie between {ends_without}; GRPO gains {gained} points and has the highest mean. DAPO" in page
     assert f"DAPO goes on to {dapo}, for {times[0]} times the completions" in page
 
-    grpo, dr_grpo, no_kl, one_update, reinforce = results["reinforce"]["arms"]
-    gained = points("reinforce", no_kl, dr_grpo, 1)
-    assert f"gains {gained} points without its KL term and {points('reinforce', reinforce, one_update, 1)} with" in page
-    assert f"one update a batch in place of four costs {points('reinforce', one_update, no_kl, -1)}." in page
-    assert points("reinforce", dr_grpo, grpo, 0)
-
     grpo, sigma, length, both = results["pieces"]["arms"]
     assert different("pieces") == set()
     assert f"get shorter, by {points('pieces', sigma, grpo, -1, 'length_wrong')} tokens" in page
@@ -510,20 +499,42 @@ def test_the_pages_say_in_words_what_the_numbers_say():
     assert f"{cut[0]:.0%} of completions are cut and not {cut[1]:.0%}, and" in page
     assert f"wrong ones end at {wrong[0]:.0f} tokens and not {wrong[1]:.0f}." in page
 
-    worse = [("GRPO", 64), ("Dr. GRPO", 64), ("Dr. GRPO", 2)]
-    assert different("group_size", "G = 8") == {f"{name}, G = {G}" for name, G in worse}
-    lost = [points("group_size", f"{name}, G = {G}", f"{name}, G = 8", -1) for name, G in worse]
-    assert "64 loses {} points under GRPO and {} under Dr. GRPO, 2 loses {} under".format(*lost) in page
-    silent = [short(of("group_size", f"GRPO, G = {G}", "silent"), 2) for G in (64, 2)]
-    assert "at 64 only {} are silent (at 2: {})".format(*silent) in page
-    assert f"ends {points('group_size', 'Dr. GRPO, G = 2', 'GRPO, G = 2', -1)} below GRPO: the length divisor" in page
-
     base, *trained = results["sampling"]["arms"]
     for column, text in ((("majority", 64), "Maj@64 from {} to {} or"), (("pass", 4), "Pass@4 from {} to {} or more.")):
         first, *rates = (compare_tables.rate_of(results["sampling"], arm, *column)["mean"] for arm in (base, *trained))
         assert first < min(rates) and text.format(short(first, 2), short(min(rates), 2)) in page
     assert f"Pass@64 = {short(compare_tables.rate_of(results['sampling'], base, 'pass', 64)['mean'])}" in page
     assert compare_tables.rate_of(results["sampling"], base, "majority", 64)["mean"] < 0.5
+
+
+@with_stats
+def test_the_pages_say_of_baselines_what_the_runs_say():
+    page = " ".join((README.read_text("utf-8") + FRONT.read_text("utf-8")).split())
+    of_baselines, of_signs, of_sizes = baselines_tables.found()
+    arithmetic, _, expressions, _ = baselines_tables.COLUMNS
+
+    def points(row: str, column: str = arithmetic, survives: bool = True) -> str:
+        gap = of_baselines[row][column]["gap"]
+        assert (gap["p_holm"] < paired.LEVEL) == survives
+        numbers = (100 * number for number in (gap["difference"], *gap["interval"]))
+        return "{:.1f} [{:.1f}, {:.1f}]".format(*numbers).replace("-", "−")
+
+    left_out = "R, all-right groups left out"
+    without = " and ".join(points(left_out, column, survives=False) for column in (arithmetic, expressions))
+    assert f"A = R ends {points('R')} and {points('R', expressions)} points above R − mean, and without these" in page
+    assert f"without these groups {without}, which do not survive" in page
+    assert f"exact norms gain {points('best b of the others')} on arithmetic; length and logits gain" in page
+    for row, column in product(("OPO", "OTB"), baselines_tables.COLUMNS):
+        points(row, column, survives=False)
+    for column in (arithmetic, expressions):
+        one_update = {row: of_row[column]["mean"] for row, of_row in of_baselines.items() if row[0] != "4"}
+        assert max(one_update, key=one_update.get) == "R"
+    gaps = [100 * number["gap"]["difference"] for number in of_signs["2R − 1"].values()]
+    assert all(1 < gap < 3 for gap in gaps)  # which lesson 19 shows
+    means = {G: [number["mean"] for number in of_size] for G, of_size in of_sizes.items()}
+    best = [max(means, key=lambda G: means[G][i]) for i in range(len(baselines.BUDGETS))]
+    assert {*best[:3]} == {4, 8} and best[-1] == 2
+    assert all(max(means[G][i] for G in (32, 64)) < max(means[G][i] for G in (4, 8)) for i in range(len(best)))
 
 
 @pytest.mark.slow
@@ -537,6 +548,5 @@ def test_the_benchmark_times_a_step(side):
 
 
 def test_the_page_is_short():
-    """Its text, without tables, under 1,100 words."""
-    text = [line for line in README.read_text("utf-8").splitlines() if not line.startswith(("![", "<!--", "|"))]
-    assert len(" ".join(text).split()) < 1100
+    """Under 1,600 words, those in tables with them; a number is none."""
+    assert len(re.findall(r"[^\s|]*[^\W\d_][^\s|]*", README.read_text("utf-8"))) < 1600
