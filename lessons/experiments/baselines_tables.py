@@ -36,13 +36,14 @@ def chosen(runs: list[dict], **settings) -> list[dict]:
 
 def compared(found: dict[str, dict]) -> dict[str, dict]:
     """Numbers by row and column, each with its difference ("gap") from R − mean in the same column and with as many
-    updates a batch. The differences are one family, corrected by Holm."""
+    updates a batch. The differences are one family, corrected by Holm if scipy is there."""
     for row, of_row in found.items():
         for column, number in of_row.items():
             mean = found[f"4 updates: {MEAN}" if row.startswith("4") else MEAN][column]
             number["gap"] = paired.difference(number["seeds"], mean["seeds"])
     others = [of_row for row, of_row in found.items() if not row.endswith(MEAN)]
-    paired.holm([number["gap"] for of_row in others for number in of_row.values()])
+    if paired.stats:
+        paired.holm([number["gap"] for of_row in others for number in of_row.values()])
     return found
 
 

@@ -32,10 +32,21 @@ import numpy as np
 import torch
 
 from algorithms import rloo
-from lessons.experiments import baselines
-from lessons.experiments.grid import load_runs, markdown
+from lessons.experiments import baselines, baselines_tables, paired
+from lessons.experiments.grid import change, load_runs, markdown
 from lessons.figures.lesson_19 import by_baseline, noise_of_baselines
 from lessons.kit import check, knob, say
+
+stages = load_runs(baselines.MEASURED_STAGES)
+columns = [(task, step) for task in baselines.TASKS for step in baselines.STEPS]
+of = {column: [s for s in stages if (s["task"], s["step"]) == column] for column in columns}
+NAMES = {
+    "best b of the prompt": "b* of the prompt, known", "R": "none, A = R",
+    "R, all-right groups left out": "none, all-right groups left out",
+    "R − 1": "b = 1, A = R − 1", "R − mean": "group's mean, Dr. GRPO",
+    "OPO": "OPO, weighted by length", "OTB": "OTB, weighted by logits",
+    "best b of the others": "b* from the others' scores",
+}
 
 # %%
 pi = torch.tensor([0.5, -0.3, 0.1, 0.9, -1.2, 0.0], dtype=torch.float64).softmax(dim=0)
@@ -92,19 +103,6 @@ knob(draw, p=(0.05, 0.95, 0.05, 0.4), ratio=[8, 0.1, 0.25, 0.5, 1, 2, 4, 32], G=
 # GRPO trains our two models: *arithmetic*, with one right answer, and *expressions*, where `39?` asks for any expression of that value.
 # Before training and after 20 and 60 steps, we compute the scores of 4,096 completions of each of 16 held-out prompts. One half gives
 # the direction of $\nabla p$ and $b^*$; groups of eight from the other half show how noisy each baseline is.
-
-
-# %%
-stages = load_runs(baselines.MEASURED_STAGES)
-columns = [(task, step) for task in baselines.TASKS for step in baselines.STEPS]
-of = {column: [s for s in stages if (s["task"], s["step"]) == column] for column in columns}
-NAMES = {
-    "best b of the prompt": "b* of the prompt, known", "R": "none, A = R",
-    "R, all-right groups left out": "none, all-right groups left out",
-    "R − 1": "b = 1, A = R − 1", "R − mean": "group's mean, Dr. GRPO",
-    "OPO": "OPO, weighted by length", "OTB": "OTB, weighted by logits",
-    "best b of the others": "b* from the others' scores",
-}
 
 
 # %%
@@ -180,10 +178,43 @@ worse = {name: sum(gap < -0.01 for gap in gaps) for name, gaps in ahead.items()}
 # By more than .01 OPO is better aimed than the group's mean in {=better["OPO"]} of {=len(columns)} stages and worse in {=worse["OPO"]}, OTB in {=better["OTB"]} and {=worse["OTB"]}, $b^*$ from the
 # others' scores in {=better["best b of the others"]} and {=worse["best b of the others"]}, $b = 0$ in {=better["R"]} and {=worse["R"]}.
 #
-# **What to do with it.** Measure $\|s\|^2$ for a few hundred right and wrong completions and work out $b^*$ from the odds. If it is far from the
-# mean reward, a constant near $b^*$ (from earlier epochs, a critic) is less noisy than the group's mean, and $b = 0$ may be.
+# ## Which learns best?
 #
-# **What this cannot say.** How fast each learns (a quieter update gains little: [lesson 13](13_quiet_estimators.ipynb)), nor what else all-right groups do to the policy.
+# Dr. GRPO's training without KL and with these advantages, 15,360 completions, one update a batch or four. Every number is at the rate that
+# was best for it on three other seeds; ten seeds. *Before you look: does the best aim learn best?*
+
+# %%
+runs, trials = load_runs(baselines.RESULTS), load_runs(baselines.COMMITTED["tuning"])
+learned, signs = baselines_tables.learned(runs, trials), baselines_tables.signs(runs)
+say(baselines_tables.gaps_table(learned))
+
+
+def points(row, column="arithmetic, at the end", table=learned):
+    return change(table[row][column]["gap"]).strip("*")
+
+
+by_sign = [100 * number["gap"]["difference"] for number in signs["2R − 1"].values()]
+ends = {kl: [run["end"] for run in baselines_tables.chosen(runs, advantage="GRPO", kl=kl)]
+        for kl in baselines.KL}
+without_kl, on_mixed = (change(paired.difference(ends[kl], ends["all groups"]))
+                        for kl in ("none", "mixed groups"))
+
+# %% [text]
+# *Accuracy of $R - $ mean; the others' differences from it in points, with 95 % intervals; bold: p < .05 after Holm's correction.*
+#
+# **No baseline learns best, on both tasks, and not by its aim**: on expressions $b = 0$ is the noisiest. It is ahead because all-right groups train:
+# with $A = 0$ there, {=points("R")} becomes {=points("R, all-right groups left out")}, and {=points("R", "expressions, at the end")} becomes
+# {=points("R, all-right groups left out", "expressions, at the end")}. The noise shows early: over training, with $A = 0$ there, it is at
+# {=points("R, all-right groups left out", "expressions, over training")} on expressions. Of what keeps them silent, only the exact norms gain, and on arithmetic.
+#
+# We had predicted that $b = 0$ would be last on expressions, and that $2R - 1$, which also trains on all-right groups, would be the worst on arithmetic: at
+# $G = 2$ to 16 it ends {=min(by_sign):.1f} to {=max(by_sign):.1f} points above $R - $ mean, not the 45 of [2605.07689](https://arxiv.org/abs/2605.07689) at $G = 4$. And the KL of silent groups costs
+# GRPO most of what its KL costs: without the KL it ends {=without_kl} points higher, with the KL on mixed groups alone {=on_mixed}.
+#
+# **What to do with it.** Let all-right groups train. Measure $\|s\|^2$ for a few hundred right and wrong completions and work out $b^*$ from the odds:
+# far from the mean reward, a constant near it is less noisy than the group's mean.
+#
+# **What this cannot say.** What all-right groups do to a policy that already solves nearly everything.
 # Two tasks, models of 152,192 parameters, completions of at most 56 tokens.
 #
 # ## Exercises
@@ -306,7 +337,8 @@ def all_right_update(p, difference):
 #
 # - The least noisy constant baseline is the mean reward weighted by $\|s\|^2$; its odds are $\frac pq \cdot \frac{a_+}{a_-}$.
 # - It is the mean reward only where $a_+ = a_-$, which nothing ensures; here it is well below once wrong completions are rare.
-# - Neither length nor logits replace $\|s\|^2$ here. All-right groups carry signal that a group's mean throws away.
+# - Neither length nor logits replace $\|s\|^2$ here. All-right groups carry signal that a group's mean throws away; because of them no
+#   baseline ended highest on both tasks.
 #
 # Sources: the best baseline: Weaver and Tao, *The Optimal Reward Baseline for Gradient-Based Reinforcement Learning*, UAI 2001, and Greensmith,
 # Bartlett and Baxter, JMLR 2004; OPO, [2505.23585](https://arxiv.org/abs/2505.23585); OTB, [2602.07078](https://arxiv.org/abs/2602.07078). The measurements are ours
