@@ -523,6 +523,17 @@ def test_the_pages_say_of_baselines_what_the_runs_say():
     without = " and ".join(points(left_out, column, survives=False) for column in (arithmetic, expressions))
     assert f"A = R ends {points('R')} and {points('R', expressions)} points above R − mean, and without these" in page
     assert f"without these groups {without}, which do not survive" in page
+    four = [
+        of_baselines[row][column]["gap"]["difference"]
+        for row in ("R", left_out)
+        for column in (arithmetic, expressions)
+    ]
+    assert (
+        "ended {:.1f} and {:.1f} points above R − mean on our two small tasks, without them {:.1f} and {:.1f}".format(
+            *(100 * gap for gap in four)
+        )
+        in page
+    )
     assert f"exact norms gain {points('best b of the others')} on arithmetic; length and logits gain" in page
     for row, column in product(("OPO", "OTB"), baselines_tables.COLUMNS):
         points(row, column, survives=False)
