@@ -38,10 +38,13 @@ def test_the_page_leads_from_each_script_to_each_other():
     data = json.loads(ladder.ladder(ROOT, set()).split('id="data">')[1].split("</script>")[0])
     for name, lines in data["scripts"].items():
         assert [html.unescape(re.sub("<[^>]*>", "", line)) for line in lines] == source(name).splitlines()
-    for pair, changes in data["changes"].items():
+    for pair, (of_heads, of_code) in data["changes"].items():
         before, after = (data["scripts"][name] for name in pair.split("-"))
+        changes, start = of_heads + of_code, of_code[0][1]
+        assert re.match("(@|class|def)", html.unescape(re.sub("<[^>]*>", "", before[start])))
         assert sum((before[a:b] if kind == "equal" else after[c:d] for kind, a, b, c, d in changes), []) == after
     assert len(data["changes"]) == 72
+    assert not any(re.search(r"</code> [SPVE]\b|<em>src", text) for text in data["tags"].values())
 
 
 @pytest.mark.parametrize("row", SHEET, ids=lambda row: row["script"])

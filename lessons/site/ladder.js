@@ -21,14 +21,24 @@ function block([kind, a, b, c, d]) {
 
 function show() {
   const end = scripts[before.value].length; // a script beside itself: all equal
-  const blocks = changes[`${before.value}-${after.value}`] ?? [["equal", 0, end, 0, end]];
+  const [imports, blocks] = changes[`${before.value}-${after.value}`] ?? [[], [["equal", 0, end, 0, end]]];
   const heads = [before, after].map(({ value }) => `<b><a href="algorithms/${value}.py.html">${value}.py</a></b>`);
-  board.innerHTML = `<div class="block heads">${heads.join("")}</div>${blocks.map(block).join("")}`;
+  board.innerHTML = `<div class="block heads">${heads.join("")}</div><p class="note"></p>
+    <details><summary>docstrings and imports</summary>${imports.map(block).join("")}</details>${blocks.map(block).join("")}`;
+  const changed = new Set(Array.from(board.querySelectorAll(".changed button"), (button) => button.dataset.tag));
+  board.querySelector("p").innerHTML = changed.size ? `What changes: ${[...changed].map((tag) => `<button data-tag="${tag}">${tag}</button>`).join(" · ")}` : "";
+  explain();
 }
 
-function explain(tag) {
+function explain(tag, line) { // what a tag means; the line that it stands on stays in sight, above the entry
+  board.querySelector(".chosen")?.classList.remove("chosen");
   entry.hidden = !tag;
   entry.innerHTML = tag ? `<button aria-label="Close">×</button>${tags[tag]}` : "";
+  if (!line) return;
+  line.classList.add("chosen");
+  for (let box = line; (box = box.closest("details:not([open])")); ) box.open = true;
+  if (line.getBoundingClientRect().bottom > entry.getBoundingClientRect().top || line.getBoundingClientRect().top < 60)
+    line.scrollIntoView({ block: "center" });
 }
 
 function read() {
@@ -44,9 +54,15 @@ for (const choice of [before, after])
     show();
   });
 board.addEventListener("click", ({ target }) => {
-  const button = target.closest("button") ?? target.closest(".line")?.querySelector("button");
-  if (button) explain(button.dataset.tag);
+  const button = target.closest("button") ?? target.closest(".line")?.querySelector("button"), tag = button?.dataset.tag;
+  if (tag) explain(tag, button.closest(".line") ?? board.querySelector(`.line:has([data-tag="${tag}"])`));
 });
-entry.addEventListener("click", ({ target }) => target.closest("button") && explain());
+function close() {
+  const button = board.querySelector(".chosen button");
+  explain();
+  button?.focus({ preventScroll: true });
+}
+entry.addEventListener("click", ({ target }) => target.closest("button") && close());
+addEventListener("keydown", ({ key }) => key === "Escape" && close());
 addEventListener("hashchange", read);
 read();
