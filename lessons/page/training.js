@@ -228,7 +228,7 @@ export class Trainer {
   // count among the P; the page trains on what it shows.
   async step(shown = []) {
     const { prompts_per_step: P, max_draws, dynamic_sampling, learning_rate, critic_learning_rate } = this.config;
-    const before = this.state(), updates = [];
+    const before = this.states.at(-1), updates = []; // the newest kept state is always the current one
     this.random = stream(this.seed * 1_000_003 + (this.config.mistake === "same_prompts" ? 0 : this.steps + 1));
     try {
       // 1. Sample and verify: G completions for each of P prompts; with dynamic sampling of more, until P groups are mixed
