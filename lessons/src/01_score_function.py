@@ -47,28 +47,29 @@ show_source(reinforce.policy_loss)
 # %%
 TOKENS, EOS, LIMIT = "12.", 2, 3
 
-
 def continuations(prefix=()):
-    """All completions that begin with `prefix`: up to the first EOS, or cut at LIMIT tokens without one."""
+    """All completions that begin with `prefix`: up to the first EOS, or LIMIT tokens."""
     if len(prefix) == LIMIT or EOS in prefix:
         return [prefix]
     return [y for token in range(3) for y in continuations((*prefix, token))]
-
 
 completions = continuations()
 texts = ["".join(TOKENS[token] for token in y) for y in completions]
 R = torch.tensor([float(text.endswith("2.")) for text in texts]).double()  # (15,)
 prefixes = sorted({y[:t] for y in completions for t in range(len(y))})
-theta = torch.randn(7, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(10)).requires_grad_()
+generator = torch.Generator().manual_seed(10)
+theta = torch.randn(7, 3, dtype=torch.float64, generator=generator).requires_grad_()
 
-tables = {prefix: theta[i].softmax(dim=0) for i, prefix in enumerate(prefixes)}  # the distributions of the next token
-every_pi = torch.stack([torch.stack([tables[y[:t]][token] for t, token in enumerate(y)]).prod() for y in completions])
+next_token = {prefix: theta[i].softmax(dim=0) for i, prefix in enumerate(prefixes)}
+factors = [[next_token[y[:t]][token] for t, token in enumerate(y)] for y in completions]
+every_pi = torch.stack([torch.stack(probabilities).prod() for probabilities in factors])
 pi = every_pi.detach()
 p = every_pi @ R
 grad_p = torch.autograd.grad(p, theta, retain_graph=True)[0].flatten()  # (21,)
 for i in pi.argsort(descending=True)[:6]:
     print(f"{texts[i]:4} {'right' if R[i] else 'wrong'}   probability {pi[i]:.3f}")
-print(f"... {len(completions)} completions, together 1: {abs(pi.sum() - 1) < 1e-12}, p = {p:.3f}")
+together = abs(pi.sum() - 1) < 1e-12
+print(f"... {len(completions)} completions, together 1: {together}, p = {p:.3f}")
 
 # %% [markdown]
 # `grad_p` is the exact value to be estimated: $\nabla p$ from the definition of $p$, without logarithms or scores. A real model has too
@@ -111,29 +112,30 @@ print(f"... {len(completions)} completions, together 1: {abs(pi.sum() - 1) < 1e-
 
 # %%
 ids = torch.tensor([[*y, *[EOS] * (LIMIT - len(y))] for y in completions])  # (15, 3), padded
-mask = torch.arange(LIMIT) < torch.tensor([[len(y)] for y in completions])  # (15, 3), True up to and including the EOS
-prefix_ids = torch.tensor([[prefixes.index(y[: min(t, len(y) - 1)]) for t in range(LIMIT)] for y in completions])
+mask = torch.arange(LIMIT) < torch.tensor([[len(y)] for y in completions])  # (15, 3), with EOS
+before = [[y[: min(t, len(y) - 1)] for t in range(LIMIT)] for y in completions]
+prefix_ids = torch.tensor([[prefixes.index(prefix) for prefix in row] for row in before])
 logps = theta.log_softmax(dim=1)[prefix_ids, ids]  # (15, 3)
 config = reinforce.Config(max_new_tokens=LIMIT)
 
-
 def estimates(advantages, mask=mask):
-    """(15, 21): each completion's estimate of the gradient. advantages: (15, 1), or (15, 3) by token."""
-    losses = [
-        reinforce.policy_loss(logps=logps[[i]], advantages=advantages[[i]], mask=mask[[i]], config=config)
-        for i in range(15)
-    ]
-    return -LIMIT * torch.stack([torch.autograd.grad(loss, theta, retain_graph=True)[0].flatten() for loss in losses])
-
+    """(15, 21): each completion's estimate of the gradient. advantages: (15, 1) or (15, 3)."""
+    rows = [{"logps": logps[[i]], "advantages": advantages[[i]], "mask": mask[[i]]}
+            for i in range(15)]
+    losses = [LIMIT * reinforce.policy_loss(**row, config=config) for row in rows]
+    gradients = [torch.autograd.grad(-loss, theta, retain_graph=True)[0] for loss in losses]
+    return torch.stack(gradients).flatten(1)
 
 s = estimates(torch.ones(15, 1))  # the scores
-b_t = torch.rand(7, generator=torch.Generator().manual_seed(0))[prefix_ids]  # (15, 3): a random number for each prefix
-named = {f"b = {b}": R.unsqueeze(1) - b for b in (-1.0, 0.0, 0.25, 1.0, 10.0)}
-named |= {"b_t, at token t": R.unsqueeze(1) - b_t, "b_2, at all tokens": R.unsqueeze(1) - b_t[:, [1]]}
-error = {name: (pi @ estimates(advantages) - grad_p).abs().max().item() for name, advantages in named.items()}
+b_t = torch.rand(7, generator=torch.Generator().manual_seed(0))[prefix_ids]  # one per prefix
+A = R.unsqueeze(1)  # without a baseline
+named = {f"b = {b}": A - b for b in (-1.0, 0.0, 0.25, 1.0, 10.0)}
+named |= {"b_t, at token t": A - b_t, "b_2, at all tokens": A - b_t[:, [1]]}
+error = {name: (pi @ estimates(A) - grad_p).abs().max() for name, A in named.items()}
 for name, size in error.items():
     print(f"{name:18}   mean estimate = ∇p, within 1e-12: {size < 1e-12}")
-assert (pi @ s).abs().max() < 1e-12 and [size < 1e-12 for size in error.values()] == [True] * 6 + [False]
+assert [size < 1e-12 for size in error.values()] == [True] * 6 + [False]
+assert (pi @ s).abs().max() < 1e-12
 
 # %% [markdown]
 # ## What the baseline does change
@@ -144,27 +146,28 @@ assert (pi @ s).abs().max() < 1e-12 and [size < 1e-12 for size in error.values()
 
 # %%
 def variance(b, pi=pi, R=R, s=s):
-    """Var(b): the mean squared distance of (R - b) s from its mean, an exact sum over all completions."""
+    """Var(b): the mean squared distance of (R - b) s from its mean, exact."""
     g = (R - b).unsqueeze(1) * s
     return (pi @ (g - pi @ g).square().sum(dim=1)).item()
 
-
 def lowest_point(parabola, *arguments):
     """The b at which parabola(b, *arguments) is smallest."""
-    square, linear, _ = np.polyfit([-1, 0, 1], [parabola(b, *arguments) for b in (-1, 0, 1)], 2)
+    at = [-1, 0, 1]
+    square, linear, _ = np.polyfit(at, [parabola(b, *arguments) for b in at], 2)
     return -linear / (2 * square)
 
-
+coin = {"pi": torch.tensor([0.9, 0.1]), "R": torch.tensor([1.0, 0.0]),
+        "s": torch.tensor([[0.1], [-0.9]])}
+shares = np.random.default_rng(0).multinomial(64, pi, size=4000) / 64
+batches = torch.tensor(shares)  # (4000, 15)
 b_best = lowest_point(variance)
-coin = {"pi": torch.tensor([0.9, 0.1]), "R": torch.tensor([1.0, 0.0]), "s": torch.tensor([[0.1], [-0.9]])}
-batches = torch.tensor(np.random.default_rng(0).multinomial(64, pi, size=4000) / 64)  # (4000, 15): shares
-for name, b in {"none": 0.0, "success probability": p.item(), "best": b_best, "one": 1.0}.items():
+baselines = {"none": 0.0, "success probability": p.item(), "best": b_best, "one": 1.0}
+for name, b in baselines.items():
     measured = 64 * (batches @ ((R - b).unsqueeze(1) * s)).var(dim=0).sum().item()
     assert abs(measured / variance(b) - 1) < 0.06
-    print(
-        f"{name:20} b = {b:.3f}   Var(b) = {variance(b):.3f}, {variance(b) / variance(b_best):.2f} times the best;"
-        f"   measured {measured:.3f}"
-    )
+    times = variance(b) / variance(b_best)
+    print(f"{name:20} b = {b:.3f}   Var(b) = {variance(b):.3f}, {times:.2f} times the best;"
+          f"   measured {measured:.3f}")
 
 # %% [text]
 # (A parabola is symmetric about its lowest point: exactly the baselines between 0 and twice the best, {=2 * b_best:.2f}, are less noisy
@@ -194,28 +197,28 @@ knob(
 
 # %%
 base, tokenizer = load_policy("base")
-generator = torch.Generator().manual_seed(0)
-lines = ["| prompt | $p$ | right | wrong | best $b$ | noise, $b = 0$ | $b = p$ | best $b$ |", "|---" * 8 + "|"]
-
+weights, generator = list(base.parameters()), torch.Generator().manual_seed(0)
+lines = ["| prompt | $p$ | right | wrong | best $b$ | noise, $b = 0$ | $b = p$ | best $b$ |"]
+lines.append("|---" * 8 + "|")
 
 def squared_score(completion):
-    total = completion_logps(base, completion, 1.0).sum()
-    return sum(g.square().sum().item() for g in torch.autograd.grad(total, list(base.parameters())))
-
+    gradients = torch.autograd.grad(completion_logps(base, completion, 1.0).sum(), weights)
+    return sum(g.square().sum().item() for g in gradients)
 
 def noise(b, rewards, squared):  # Var(b), plus a constant that no b changes
     return np.mean((rewards - b) ** 2 * squared)
 
-
-for problem in (Problem("35+14", 49, level=1), Problem("2+10+2", 14, level=2), Problem("19+28-25", 22, level=2)):
+for problem in (Problem("35+14", 49, 1), Problem("2+10+2", 14, 2), Problem("19+28-25", 22, 2)):
     drawn = sample(base, tokenizer, [problem.prompt], 512, 56, 1.0, generator)
-    row_of = dict(zip(drawn.texts, range(512)))  # each text's row; equal texts have equal scores
-    squared_scores = {text: squared_score(drawn[torch.tensor([i])]) for text, i in row_of.items()}
-    rewards, squared = np.array([(reward(problem, text), squared_scores[text]) for text in drawn.texts]).T
-    right, wrong, share = squared[rewards == 1].mean(), squared[rewards == 0].mean(), rewards.mean()
-    best = lowest_point(noise, rewards, squared)
-    noises = (f"{noise(b, rewards, squared):.0f}" for b in (0, share, best))
-    lines.append(f"| {problem.prompt} | {share:.2f} | {right:.0f} | {wrong:.0f} | {best:.2f} | {' | '.join(noises)} |")
+    row_of = dict(zip(drawn.texts, range(512)))  # equal texts have equal scores
+    scores = {text: squared_score(drawn[torch.tensor([i])]) for text, i in row_of.items()}
+    squared = np.array([scores[text] for text in drawn.texts])
+    rewards = np.array([reward(problem, text) for text in drawn.texts])
+    right, wrong = squared[rewards == 1].mean(), squared[rewards == 0].mean()
+    share, best = rewards.mean(), lowest_point(noise, rewards, squared)
+    noises = " | ".join(f"{noise(b, rewards, squared):.0f}" for b in (0, share, best))
+    cells = f"{share:.2f} | {right:.0f} | {wrong:.0f} | {best:.2f} | {noises}"
+    lines.append(f"| {problem.prompt} | {cells} |")
     assert wrong > right and best < share
 say("\n".join(lines))
 

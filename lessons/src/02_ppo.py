@@ -55,19 +55,22 @@ show_diff(reinforce.policy_loss, ppo.policy_loss)
 drawn = torch.tensor([0, 0, 1, 2])  # the batch: one number per completion
 old = torch.tensor([0.5, 0.25, 0.25]).double().log()
 R = torch.tensor([0.0, 1.0, 1.0]).double()  # the last two are right; A = R, as in REINFORCE
-for when, start in (("first update", old), ("a later one", old + torch.tensor([-0.5, 1.2, -0.3]))):
+starts = {"first update": old, "a later one": old + torch.tensor([-0.5, 1.2, -0.3])}
+for when, start in starts.items():
     logits = start.clone().requires_grad_()
     (truth,) = torch.autograd.grad(logits.softmax(dim=0) @ R, logits)
     logps = logits.log_softmax(dim=0)[drawn].view(4, 1)
-    batch = {"logps": logps, "advantages": R[drawn].view(4, 1), "mask": torch.ones(4, 1).bool()}
+    A, mask = R[drawn].view(4, 1), torch.ones(4, 1).bool()
+    batch = {"logps": logps, "advantages": A, "mask": mask}
     unclipped = ppo.Config(clip_eps=float("inf"))
-    with_ratio = ppo.policy_loss(**batch, old_logps=old[drawn].view(4, 1), config=unclipped)
-    without = reinforce.policy_loss(**batch, config=reinforce.Config(max_new_tokens=1))
-    with_ratio, without = (-torch.autograd.grad(loss, logits, retain_graph=True)[0] for loss in (with_ratio, without))
+    losses = (ppo.policy_loss(**batch, old_logps=old[drawn].view(4, 1), config=unclipped),
+              reinforce.policy_loss(**batch, config=reinforce.Config(max_new_tokens=1)))
+    with_ratio, without = (torch.autograd.grad(-loss, logits, retain_graph=True)[0]
+                           for loss in losses)
     assert torch.allclose(with_ratio, truth, rtol=1e-12)
     assert torch.allclose(without, truth, rtol=1e-12) == (when == "first update")
-    print(f"{when:12}  truth {truth.numpy().round(3)}  with ratio {with_ratio.numpy().round(3)}", end="  ")
-    print(f"without {without.numpy().round(3)}")
+    truth, with_ratio, without = (x.numpy().round(3) for x in (truth, with_ratio, without))
+    print(f"{when:12}  truth {truth}  with ratio {with_ratio}  without {without}")
 
 # %% [markdown]
 # On the first update every ratio is 1 and changes nothing. Later, the gradient without the ratio is wrong: here it pushes a right
@@ -80,12 +83,12 @@ for when, start in (("first update", old), ("a later one", old + torch.tensor([-
 
 # %%
 first = torch.zeros(2).double().requires_grad_()  # logits of the first token
-second = torch.tensor([0.5, 0.5, 0.25, 0.75]).double().log()  # log-probabilities of the second in 00, 01, 10, 11
+second = torch.tensor([0.5, 0.5, 0.25, 0.75]).double().log()  # of the second in 00, 01, 10, 11
 logps = torch.stack([first.log_softmax(dim=0)[[0, 0, 1, 1]], second], dim=1)  # (4, 2)
 old, R = torch.full((4, 2), 0.5).double().log(), torch.tensor([0, 1, 0, 1]).double()
 (truth,) = torch.autograd.grad(logps.sum(dim=1).exp() @ R, first, retain_graph=True)
 batch = {"logps": logps, "advantages": R.view(4, 1), "mask": torch.ones(4, 2).bool()}
-loss = 2 * ppo.policy_loss(**batch, old_logps=old, config=unclipped)  # a sum over the tokens, not a mean
+loss = 2 * ppo.policy_loss(**batch, old_logps=old, config=unclipped)  # a sum over the tokens
 estimate = torch.autograd.grad(-loss, first)[0]
 print(f"truth {truth.numpy()}   with each token's own ratio {estimate.numpy()}")
 assert np.allclose(truth, [-1 / 16, 1 / 16], rtol=1e-12) and estimate.abs().max() < 1e-12
@@ -129,8 +132,9 @@ assert np.allclose(truth, [-1 / 16, 1 / 16], rtol=1e-12) and estimate.abs().max(
 
 # %%
 def objective(ratio, A, eps=0.2):
-    """J of each token and its derivative with respect to that token's log-probability, by autograd."""
-    ratio, A = torch.broadcast_tensors(torch.as_tensor(ratio).double(), torch.as_tensor(A).double())
+    """J of each token, and its derivative by that token's log-probability."""
+    ratio, A = torch.as_tensor(ratio).double(), torch.as_tensor(A).double()
+    ratio, A = torch.broadcast_tensors(ratio, A)
     logps, one = ratio.log().requires_grad_(), torch.ones(1, 1).double()
 
     def loss_of_one(logp, A):
@@ -140,15 +144,16 @@ def objective(ratio, A, eps=0.2):
     J = -torch.vmap(loss_of_one)(logps, A)
     return J.detach().numpy(), torch.autograd.grad(J.sum(), logps)[0].numpy() + 0.0
 
-
 six = {"ratio": [0.5, 1.0, 1.5] * 2, "A": [1.0] * 3 + [-1.0] * 3}
-assert np.allclose(objective(**six), [[0.5, 1, 1.2, -0.8, -1, -1.5], [0.5, 1, 0, 0, -1, -1.5]], atol=1e-12)
+by_hand = [[0.5, 1, 1.2, -0.8, -1, -1.5], [0.5, 1, 0, 0, -1, -1.5]]
+assert np.allclose(objective(**six), by_hand, atol=1e-12)
 for rho, A, J, gradient in zip(*six.values(), *objective(**six)):
-    print(f"A = {A:+.0f}, ratio {rho}:  J = {J:+.1f}, gradient {gradient:+.1f}" + "   stopped" * (not gradient))
+    stopped = "" if gradient else "   stopped"
+    print(f"A = {A:+.0f}, ratio {rho}:  J = {J:+.1f}, gradient {gradient:+.1f}{stopped}")
 ratio = np.exp(np.linspace(-3, 3, 61))
 for A in (-2, -0.5, 0.5, 2):
-    stopped = ratio > 1.2 if A > 0 else ratio < 0.8
-    assert np.allclose(objective(ratio, A)[1], np.where(stopped, 0, ratio * A), rtol=1e-12, atol=0)  # all or nothing
+    all_or_nothing = np.where(ratio > 1.2 if A > 0 else ratio < 0.8, 0, ratio * A)
+    assert np.allclose(objective(ratio, A)[1], all_or_nothing, rtol=1e-12, atol=0)
 print(f"at ratio 20 and A = -1 the gradient is {objective([20.0], -1.0)[1].item():.0f}")
 
 # %% [markdown]
@@ -159,9 +164,10 @@ print(f"at ratio 20 and A = -1 the gradient is {objective([20.0], -1.0)[1].item(
 # Move the ratio through the range (the sliders need the first cell and the one above):
 
 # %%
-knob(
-    lambda ratio, eps: clip_and_gradient(objective, ratio, eps), ratio=(0.1, 2.9, 0.1, 1.5), eps=(0.05, 0.6, 0.05, 0.2)
-)
+def draw(ratio, eps):
+    return clip_and_gradient(objective, ratio, eps)
+
+knob(draw, ratio=(0.1, 2.9, 0.1, 1.5), eps=(0.05, 0.6, 0.05, 0.2))
 
 # %% [markdown]
 # *Thick lines: the gradient is exactly 0, for $A > 0$ above the (grey) range and for $A < 0$ below it.* The left panel redraws Fig. 1 of
@@ -176,28 +182,30 @@ knob(
 
 # %%
 def train(eps):
-    """The log-probabilities before each of 16 steps and after the last, and the loss's gradient in the final ones."""
+    """The log-probabilities before each of 16 steps and after them; the gradient there."""
     policy, history, config = to_float64(load_policy("base")[0]), [], ppo.Config(clip_eps=eps)
-    optimizer = torch.optim.AdamW(policy.parameters(), lr=config.learning_rate, weight_decay=0.0)
+    optimizer = torch.optim.AdamW(policy.parameters(), config.learning_rate, weight_decay=0.0)
     for _ in range(17):
         history.append(logps := completion_logps(policy, rollout, temperature=1.0))
         optimizer.zero_grad()
-        loss = ppo.policy_loss(logps=logps, old_logps=rollout.logps, advantages=A, mask=real, config=config)
+        loss = ppo.policy_loss(logps=logps, **batch, config=config)
         loss.backward(inputs=[*policy.parameters(), logps])
         optimizer.step()
     return [logps.detach() for logps in history], logps.grad
 
-
-problems, generator = sample_problems(8, LEVELS, random.Random(0)), torch.Generator().manual_seed(0)
-rollout = sample(to_float64(base), tokenizer, [problem.prompt for problem in problems], 8, 56, 1.0, generator)
-R = torch.tensor([reward(problems[row // 8], text) for row, text in enumerate(rollout.texts)]).double()
-A, real = (R - R.mean()).view(64, 1), rollout.mask  # (B, 1) and (B, T)
+problems = sample_problems(8, LEVELS, random.Random(0))
+prompts, generator = [problem.prompt for problem in problems], torch.Generator().manual_seed(0)
+rollout = sample(to_float64(base), tokenizer, prompts, 8, 56, 1.0, generator)
+R = torch.tensor([reward(problems[row // 8], text) for row, text in enumerate(rollout.texts)])
+A, real = (R - R.mean()).double().view(64, 1), rollout.mask  # (B, 1) and (B, T)
+batch = {"old_logps": rollout.logps, "advantages": A, "mask": real}
 (clip, gradient), (no_clip, _) = train(0.2), train(float("inf"))
 show(furthest_ratios({"clip": clip, "no clip": no_clip}, rollout.logps, A, real))
 first, last = ((clip[step] - rollout.logps).exp() for step in (1, 16))
 outside, stopped = ((last - 1).abs() > 0.2) & real, (gradient == 0) & real
-assert torch.equal(stopped, outside & ((last - 1).sign() == A.sign())) and stopped.any() and (outside & ~stopped).any()
-far = torch.where(A > 0, first, 0).flatten().argmax()  # the token with A > 0 whose ratio the first step raised most
+assert torch.equal(stopped, outside & ((last - 1).sign() == A.sign()))
+assert 0 < stopped.sum() < outside.sum()
+far = torch.where(A > 0, first, 0).flatten().argmax()  # the first step's largest with A > 0
 
 # %% [text]
 # *On this batch, the clip slows tokens with $A < 0$ that have left the grey range; it does not keep them inside.* After 16 steps

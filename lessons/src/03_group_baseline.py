@@ -81,29 +81,27 @@ show_diff(grpo.compute_advantages, dr_grpo.compute_advantages)
 # probabilities. Autograd differentiates this sum, in which no advantage occurs, and we compare the updates with the result.
 
 # %%
-rewards = torch.tensor([a + b == 2 for a in range(3) for b in range(3)]).double()  # (9,), of 00, 01, ..., 22
-
+rewards = torch.tensor([a + b == 2 for a in range(3) for b in range(3)]).double()  # 00 to 22
 
 def log_probs(theta):
     """(9,): the log-probability of each completion, first digit plus second digit."""
     first, second = theta[:3].log_softmax(dim=0), theta[3:].view(3, 3).log_softmax(dim=1)
     return (first.unsqueeze(1) + second).flatten()
 
-
 def study(shift):
-    """Probabilities (9,), scores (9, 12) and grad p (12,). A larger shift makes right completions more probable."""
+    """Probabilities (9,), scores (9, 12), grad p (12,). A larger shift makes p larger."""
     theta = torch.randn(12, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
     theta = (theta + shift * torch.cat([torch.zeros(3), rewards])).requires_grad_()
     probs = log_probs(theta).exp()
     grad_p = torch.autograd.grad(probs @ rewards, theta)[0]
     return probs.detach(), jacobian(log_probs, theta), grad_p
 
-
 policy = study(shift=0)
 probs, scores, grad_p = policy
 p = (probs @ rewards).item()
 print(f"p = {p:.3f}; |mean score| < 1e-12: {bool((probs @ scores).norm() < 1e-12)}")
-assert (probs @ scores).norm() < 1e-12 and ((probs * rewards) @ scores - grad_p).norm() < 1e-12  # step 1
+assert (probs @ scores).norm() < 1e-12
+assert ((probs * rewards) @ scores - grad_p).norm() < 1e-12  # step 1
 
 # %% [markdown]
 # ## The experiment: all groups
@@ -114,7 +112,7 @@ assert (probs @ scores).norm() < 1e-12 and ((probs * rewards) @ scores - grad_p)
 
 # %%
 def moments(script, G, policy):
-    """The factor in E[g] = factor * grad p, and the variance of g summed over its 12 entries, over all groups."""
+    """The factor in E[g] = factor * grad p and the variance of g, over all groups."""
     probs, scores, grad_p = policy
     groups = torch.cartesian_prod(*[torch.arange(9)] * G)  # (9^G, G)
     A = script.compute_advantages(rewards=rewards[groups])  # (9^G, G)
@@ -122,22 +120,22 @@ def moments(script, G, policy):
     chance = probs[groups].prod(dim=1)  # (9^G,)
     mean = chance @ g
     factor = (mean @ grad_p / (grad_p @ grad_p)).item()
-    assert (mean - factor * grad_p).norm() < 1e-12 * grad_p.norm()  # it points exactly along grad p
+    assert (mean - factor * grad_p).norm() < 1e-12 * grad_p.norm()  # exactly along grad p
     return factor, (chance @ (g - mean).square().sum(dim=1)).item()
-
 
 print("      factor of grad p in E[g]\nG      RLOO  Dr. GRPO  (G-1)/G     GRPO     w(p)")
 for G in (2, 3, 4, 5):
-    factors = [moments(script, G, policy)[0] for script in (rloo, dr_grpo, grpo)]
-    claimed = [1, (G - 1) / G, float(identity.weight("GRPO", p, G))]
-    assert np.allclose(factors, claimed, rtol=1e-12, atol=0)
-    print(f"{G}  {factors[0]:8.4f}  {factors[1]:8.4f}  {claimed[1]:7.4f} {factors[2]:8.4f} {claimed[2]:8.4f}")
+    loo, dr, full = (moments(script, G, policy)[0] for script in (rloo, dr_grpo, grpo))
+    w = float(identity.weight("GRPO", p, G))
+    assert np.allclose([loo, dr, full], [1, (G - 1) / G, w], rtol=1e-12, atol=0)
+    print(f"{G}  {loo:8.4f}  {dr:8.4f}  {(G - 1) / G:7.4f} {full:8.4f} {w:8.4f}")
 print("all three agree with the formulas, relative error < 1e-12: True")
-
 groups = torch.cartesian_prod(*[torch.arange(9)] * 3)  # step 1, for every group of three
 R, s = rewards[groups], scores[groups]  # (729, 3), (729, 3, 12)
-pairs = torch.einsum("nij,nijd->nd", R.unsqueeze(2) - R.unsqueeze(1), s.unsqueeze(2) - s.unsqueeze(1)) / (2 * 3 * 2)
-assert torch.allclose(pairs, (rloo.compute_advantages(rewards=R).unsqueeze(2) * s).mean(dim=1), rtol=0, atol=1e-14)
+R_gaps, s_gaps = (x.unsqueeze(2) - x.unsqueeze(1) for x in (R, s))  # of every pair
+pairs = torch.einsum("nij,nijd->nd", R_gaps, s_gaps) / (2 * 3 * 2)
+by_rloo = (rloo.compute_advantages(rewards=R).unsqueeze(2) * s).mean(dim=1)
+assert torch.allclose(pairs, by_rloo, rtol=0, atol=1e-14)
 
 # %% [markdown]
 # *Every expectation points along $\nabla p$; the rules differ in its length.* Dr. GRPO's factor is the same for every
@@ -161,8 +159,8 @@ assert torch.allclose(pairs, (rloo.compute_advantages(rewards=R).unsqueeze(2) * 
 def per_completion(policy, baseline):
     """G times the variance of g with a constant baseline: the same for every G."""
     probs, scores, grad_p = policy
-    return (probs @ ((rewards - baseline) ** 2 * scores.square().sum(dim=1)) - grad_p @ grad_p).item()
-
+    squares = scores.square().sum(dim=1)
+    return (probs @ ((rewards - baseline) ** 2 * squares) - grad_p @ grad_p).item()
 
 def price(policy):
     """The variance that estimating p adds, times G - 1: p q E|s|^2 + |grad p|^2."""
@@ -170,18 +168,19 @@ def price(policy):
     p = probs @ rewards
     return (p * (1 - p) * (probs @ scores.square().sum(dim=1)) + grad_p @ grad_p).item()
 
-
-print(f"variance per completion: no baseline {per_completion(policy, 0):.4f}, exact p {per_completion(policy, p):.4f}")
+none, exact = per_completion(policy, 0), per_completion(policy, p)
+print(f"variance per completion: no baseline {none:.4f}, exact p {exact:.4f}")
 print("G   RLOO     Dr. GRPO   Dr. GRPO / factor²")
 for G in (2, 3, 4, 5):
     loo, shorter = (G * moments(script, G, policy)[1] for script in (rloo, dr_grpo))
     rescaled = shorter * (G / (G - 1)) ** 2
-    assert np.allclose([loo, rescaled], per_completion(policy, p) + price(policy) / (G - 1), rtol=1e-12, atol=0)
+    assert np.allclose([loo, rescaled], exact + price(policy) / (G - 1), rtol=1e-12, atol=0)
     print(f"{G}   {loo:.4f}   {shorter:.4f}     {rescaled:.4f}")
 squares = scores.square().sum(dim=1)
-right, wrong = (probs[mask] @ squares[mask] / probs[mask].sum() for mask in (rewards > 0, rewards < 1))
-saved = p**2 * ((2 - p) * right - (1 - p) * wrong)  # variance that the exact p saves over no baseline: see below
-assert np.isclose(per_completion(policy, 0) - per_completion(policy, p), saved, rtol=1e-12, atol=0)
+right, wrong = (probs[rows] @ squares[rows] / probs[rows].sum()
+                for rows in (rewards == 1, rewards == 0))
+saved = p**2 * ((2 - p) * right - (1 - p) * wrong)  # by the exact p: see below
+assert np.isclose(none - exact, saved, rtol=1e-12, atol=0)
 
 # %% [markdown]
 # ## Change the group size
@@ -197,19 +196,20 @@ exact = np.array([per_completion(policy, p) for policy, p in zip(policies, ps)])
 none = np.array([per_completion(policy, 0) for policy in policies])
 prices = np.array([price(policy) for policy in policies])
 picked = slice(6, 45, 5)
-dots = {G: np.array([[moments(script, G, policy) for script in (rloo, dr_grpo, grpo)] for policy in policies[picked]])
-        for G in (2, 3, 4)}  # (8, 3, 2): policy, script, factor and variance  # fmt: skip
-
+dots = {  # (8, 3, 2): policy, script, factor and variance
+    G: np.array([[moments(script, G, policy) for script in (rloo, dr_grpo, grpo)]
+                 for policy in policies[picked]])
+    for G in (2, 3, 4)}
 
 def draw(G):
-    factors = {"RLOO": 1 + 0 * ps, "Dr. GRPO": (G - 1) / G + 0 * ps, "GRPO": identity.weight("GRPO", ps, G)}
+    factors = {"RLOO": 1 + 0 * ps, "Dr. GRPO": (G - 1) / G + 0 * ps,
+               "GRPO": identity.weight("GRPO", ps, G)}
     variances = {"group": 1 + prices / (G - 1) / exact, "no baseline": none / exact}
     figure, (left, right) = factor_and_variance(G, ps, factors, variances)
     if G in dots:
         left.plot(ps[picked], dots[G][:, :, 0], "k.")
         right.plot(ps[picked], G * dots[G][:, 0, 1] / exact[picked], "k.")
     return figure
-
 
 knob(draw, G=(2, 64, 1, 4))
 

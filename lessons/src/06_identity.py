@@ -32,7 +32,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from algorithms import dapo, dr_grpo, grpo
 from lessons import identity
 from lessons.experiments import estimators
-from lessons.figures.lesson_06 import advantages_and_coefficients, lengths_over_k, token_changes
+from lessons.figures import lesson_06 as figures
 from lessons.float64 import to_float64
 from lessons.kit import check, knob, show, show_diff
 from toy_env import arithmetic
@@ -41,9 +41,10 @@ from toy_env.rollout import completion_logps, sample
 
 policy, tokenizer = load_policy("base")
 policy = to_float64(policy)  # double precision, so that "equal" can mean twelve digits
-G, problem, generator = 8, arithmetic.Problem("2+10+2", answer=14, level=2), torch.Generator().manual_seed(6)
-group = sample(policy, tokenizer, [problem.prompt], G, max_new_tokens=56, temperature=1.0, generator=generator)
-R = torch.tensor([arithmetic.reward(problem, text) for text in group.texts], dtype=torch.float64)
+G, generator = 8, torch.Generator().manual_seed(6)
+problem = arithmetic.Problem("2+10+2", answer=14, level=2)
+group = sample(policy, tokenizer, [problem.prompt], G, 56, 1.0, generator)  # 56 tokens at most
+R = torch.tensor([arithmetic.reward(problem, text) for text in group.texts]).double()
 k = int(R.sum())
 for text, r in zip(group.texts, R):
     print(f"{problem.prompt} {text:<24} R = {r:.0f}")
@@ -78,29 +79,27 @@ show_diff(grpo.compute_advantages, dr_grpo.compute_advantages)
 # %%
 def gradients(values):
     """(n, parameters): the gradient of each of n values."""
-    parts = [torch.autograd.grad(value, list(policy.parameters()), retain_graph=True) for value in values]
+    weights = list(policy.parameters())
+    parts = [torch.autograd.grad(value, weights, retain_graph=True) for value in values]
     return torch.stack([torch.cat([part.flatten() for part in one]) for one in parts])
 
-
 def totals():
-    """(G,): each completion's log-probability, the sum over its tokens, end-of-sequence included."""
+    """(G,): each completion's log-probability, summed over its tokens, EOS included."""
     return completion_logps(policy, group, temperature=1.0).sum(dim=1)
-
 
 def contrast(vectors, right):
     return vectors[right].mean(dim=0) - vectors[~right].mean(dim=0)  # no advantage anywhere
 
-
 def relative_error(computed, expected):
     return ((computed - expected).norm() / expected.norm()).item()
-
 
 s, sigma = gradients(totals()), float(identity.sigma(k, G))
 for script, coefficient in ((grpo, sigma), (dr_grpo, sigma**2)):
     A = script.compute_advantages(rewards=R.view(1, G)).flatten()
     error = relative_error((A.unsqueeze(1) * s).mean(dim=0), coefficient * contrast(s, R == 1))
     assert error < 1e-12
-    print(f"{script.__name__:20} coefficient {coefficient:.4f}   relative error < 1e-12: {error < 1e-12}")
+    print(f"{script.__name__:20} coefficient {coefficient:.4f}"
+          f"   relative error < 1e-12: {error < 1e-12}")
 
 # %% [markdown]
 # ## Through the scripts' own losses
@@ -116,26 +115,28 @@ for script, coefficient in ((grpo, sigma), (dr_grpo, sigma**2)):
 lengths, C = group.mask.sum(dim=1), dr_grpo.Config().max_new_tokens
 mean_scores, tokens = gradients(totals() / lengths), int(lengths.sum())
 
-
-def loss_gradient(script, rewards, old_logps=None, ref_logps=None):
-    """Minus the gradient of the script's policy_loss on the group. The policy itself is the old one and the reference."""
+def loss_gradient(script, rewards, old=None, ref=None):
+    """Minus the gradient of policy_loss; by default old and ref are the policy itself."""
     logps = completion_logps(policy, group, temperature=1.0)
-    batch = {"logps": logps, "old_logps": logps.detach() if old_logps is None else old_logps, "mask": group.mask}
-    if script is not dapo:
-        batch["ref_logps"] = logps.detach() if ref_logps is None else ref_logps
     A = script.compute_advantages(rewards=rewards.view(1, G)).view(G, 1)
-    return gradients([-script.policy_loss(**batch, advantages=A, config=script.Config())])[0]
-
+    batch = {"logps": logps, "old_logps": logps.detach() if old is None else old,
+             "ref_logps": logps.detach() if ref is None else ref, "advantages": A}
+    if script is dapo:
+        del batch["ref_logps"]  # it has no KL
+    loss = script.policy_loss(**batch, mask=group.mask, config=script.Config())
+    return gradients([-loss])[0]
 
 print("                      relative error < 1e-12\n k   sigma    GRPO   Dr. GRPO   DAPO")
 for declared in range(G + 1):
     right, size = torch.arange(G) < declared, float(identity.sigma(declared, G))
     by_sum, by_mean = contrast(s, right), contrast(mean_scores, right)
-    expected = {grpo: size * by_mean, dr_grpo: size**2 / C * by_sum, dapo: size * G / tokens * by_sum}
-    pairs = [(loss_gradient(script, right.double()), vector) for script, vector in expected.items()]
-    holds = [(g == 0).all().item() if size == 0 else relative_error(g, vector) < 1e-12 for g, vector in pairs]
+    claims = (size * by_mean, size**2 / C * by_sum, size * G / tokens * by_sum)
+    found = [loss_gradient(script, right.double()) for script in (grpo, dr_grpo, dapo)]
+    holds = [relative_error(g, claim) < 1e-12 if size else g.norm().item() == 0
+             for g, claim in zip(found, claims)]
     assert all(holds)
-    print(f"{declared:2}  {size:.4f}   {holds[0]}    {holds[1]}     {holds[2]}" + "   exactly 0" * (size == 0))
+    print(f"{declared:2}  {size:.4f}   {holds[0]}    {holds[1]}     {holds[2]}", end="")
+    print("" if size else "   exactly 0")
 
 # %% [markdown]
 # **DAPO's dynamic sampling** replaces each silent group by a group of another prompt. With two-valued rewards and no KL term it discards
@@ -147,7 +148,7 @@ for declared in range(G + 1):
 # group's coefficient large. Of all mixed groups, those with one right or one wrong completion have the smallest σ.
 
 # %%
-knob(advantages_and_coefficients, k=(0, 8, 1, 1))
+knob(figures.advantages_and_coefficients, k=(0, 8, 1, 1))
 
 # %% [markdown]
 # *Dividing by σ flattens the coefficient's dependence on $k$ from a parabola to an arch, without turning it upside down.*
@@ -157,36 +158,36 @@ knob(advantages_and_coefficients, k=(0, 8, 1, 1))
 # A small step along GRPO's update, of length 0.01, changes the log-probability of every token in our group:
 
 # %%
-start, before = parameters_to_vector(policy.parameters()).detach(), completion_logps(policy, group, 1.0).detach()
-step, A = loss_gradient(grpo, R), grpo.compute_advantages(rewards=R.view(1, G)).flatten()
-vector_to_parameters(start + 0.01 * step / step.norm(), policy.parameters())
-change = completion_logps(policy, group, 1.0).detach() - before  # (G, T)
-show(token_changes(group, change, A, tokenizer))
-last_digit = {text: change[group.texts.index(text), 2].item() for text in ("#13", "#14")}
-first = {text: change[group.texts.index(text), 0].item() for text in ("#14", "2+10=12;12+2=14;#14")}
-assert last_digit["#13"] < -0.3 and last_digit["#14"] > 0.3 and first["#14"] < 0 < first["2+10=12;12+2=14;#14"]
-assert change[group.texts.index("#2"), 1] > 0  # raised, though no right completion contains it
+start = parameters_to_vector(policy.parameters()).detach()
+before, step = completion_logps(policy, group, 1.0).detach(), loss_gradient(grpo, R)
 
-# After that step, against the contrast of the s_i / |y_i|: an update with a KL to the policy before it; a later GRPO update
-with_kl, silent = (loss_gradient(grpo, rewards, ref_logps=before) for rewards in (R, torch.zeros(G).double()))
-expected = sigma * contrast(gradients(totals() / lengths), R == 1)
-kl_error, other_vectors = (relative_error(x, expected) for x in (with_kl, loss_gradient(grpo, R, before)))
-assert relative_error(with_kl - silent, expected) < 1e-12 and min(kl_error, silent.norm().item()) > 0.01
-
-stopped = []  # tokens stopped by the clip at a later update, after steps of three lengths
-for distance in (0.01, 0.05, 0.15):
+def move(distance):  # along the step; returns each token's change of log-probability
     vector_to_parameters(start + distance * step / step.norm(), policy.parameters())
-    ratio = (completion_logps(policy, group, 1.0) - before).exp()
-    kept = torch.where(R.view(G, 1) == 1, ratio.clamp(max=1.2), ratio.clamp(min=0.8))  # the clip, without advantages
-    later = gradients((kept * group.mask).sum(dim=1) / lengths)
-    assert relative_error(loss_gradient(grpo, R, before), sigma * contrast(later, R == 1)) < 1e-12
+    return completion_logps(policy, group, 1.0) - before  # (G, T)
+
+change, A = move(0.01).detach(), grpo.compute_advantages(rewards=R.view(1, G))[0]
+show(figures.token_changes(group, change, A, tokenizer))
+row = dict(zip(group.texts, change))
+assert row["#13"][2] < -0.3 and row["#14"][2] > 0.3
+assert row["#14"][0] < 0 < row["2+10=12;12+2=14;#14"][0] and row["#2"][1] > 0
+# Two updates there that are not σ times the contrast: one with a KL to the start, a later one
+with_kl, silent = (loss_gradient(grpo, rewards, ref=before) for rewards in (R, 0 * R))
+expected = sigma * contrast(gradients(totals() / lengths), R == 1)
+kl_error = relative_error(with_kl, expected)
+other_vectors = relative_error(loss_gradient(grpo, R, before), expected)
+assert relative_error(with_kl - silent, expected) < 1e-12 < 0.01 < min(kl_error, silent.norm())
+stopped = []  # tokens stopped by the clip at a later update, after steps of three lengths
+for ratio in (move(distance).exp() for distance in (0.01, 0.05, 0.15)):
+    kept = torch.where(R.view(G, 1) == 1, ratio.clamp(max=1.2), ratio.clamp(min=0.8))
+    later = contrast(gradients((kept * group.mask).sum(dim=1) / lengths), R == 1)
+    assert relative_error(loss_gradient(grpo, R, before), sigma * later) < 1e-12
     stopped.append(int((kept != ratio).sum()))
-vector_to_parameters(start, policy.parameters())
+move(0)
 
 # %% [text]
 # *Blue: more probable; red: less; ∎: end of the completion.* A prefix shared by right and wrong completions is pushed both ways: `#`,
 # with which one right and six wrong completions begin, falls a little in all seven. Where they diverge, the contrast shows: the
-# log-probability of the last digit of `#13` falls by {=-last_digit["#13"]:.2f}, that of `#14` rises by {=last_digit["#14"]:.2f}, and the
+# log-probability of the last digit of `#13` falls by {=-row["#13"][2]:.2f}, that of `#14` rises by {=row["#14"][2]:.2f}, and the
 # first token of the worked completion rises too. Parameters are shared: `2` after `#` rises, although only wrong completions contain it.
 #
 # ## Later updates: the same identity with other vectors
@@ -230,35 +231,36 @@ vector_to_parameters(start, policy.parameters())
 
 # %%
 def squared_lengths(k, completions, half, n=500):
-    """(n,): the squared length of GRPO's update, for groups with k right ones drawn from half of the completions."""
-    right = completions.right[half]
-    a = grpo.compute_advantages(rewards=(torch.arange(G) < k).double().view(1, G))[0].numpy() / G
-    groups = [
-        np.append(*(rng.choice(half[right == r], m, replace=False) for r, m in ((1, k), (0, G - k)))) for _ in range(n)
-    ]
-    return [a @ completions.inner[np.ix_(group, group)] @ a for group in groups]
-
+    """(n,): squared lengths of GRPO's update, for groups with k right ones, from half."""
+    rewards = (torch.arange(G) < k).double().view(1, G)
+    a, squares = grpo.compute_advantages(rewards=rewards)[0].numpy() / G, []
+    right, wrong = half[completions.right[half]], half[~completions.right[half]]
+    for _ in range(n):
+        sizes = ((right, k), (wrong, G - k))
+        rows = np.concatenate([rng.choice(rows, size, replace=False) for rows, size in sizes])
+        squares.append(a @ completions.inner[np.ix_(rows, rows)] @ a)
+    return squares
 
 ks, rng, panels = np.arange(1, G), np.random.default_rng(0), []
 for prompt in arithmetic.held_out_problems(1, levels=(1, 2, 3)):
     n = 1536 if prompt.level == 1 else 640  # at level 1 few completions are wrong
-    completions = estimators.Completions.draw(policy, tokenizer, arithmetic, prompt, n, generator)
-    for_line, for_groups = np.array_split(completions.drawn, 2)
-    v_right, v_wrong, signal = estimators.moments(for_line, completions.right, completions.inner)
-    line = np.sqrt([identity.update_norm_squared(int(k), G, signal, v_right, v_wrong) for k in ks])
-    dots = np.sqrt([np.mean(squared_lengths(k, completions, for_groups)) for k in ks])
-    panels.append({"prompt": prompt.prompt, "ratio": v_wrong / v_right, "line": line, "dots": dots})
-show(lengths_over_k(panels, ks, G))
-seven_over_four = [panel["dots"][6] / panel["dots"][3] for panel in panels]
+    pool = estimators.Completions.draw(policy, tokenizer, arithmetic, prompt, n, generator)
+    for_line, for_groups = np.array_split(pool.drawn, 2)
+    v_right, v_wrong, signal = estimators.moments(for_line, pool.right, pool.inner)
+    line = [identity.update_norm_squared(int(k), G, signal, v_right, v_wrong) for k in ks]
+    dots = [np.mean(squared_lengths(k, pool, for_groups)) for k in ks]
+    panels.append({"prompt": prompt.prompt, "ratio": v_wrong / v_right,
+                   "line": np.sqrt(line), "dots": np.sqrt(dots)})
+show(figures.lengths_over_k(panels, ks, G))
+ratios = [panel["dots"][6] / panel["dots"][3] for panel in panels]
 off = np.concatenate([abs(panel["dots"] / panel["line"] - 1) for panel in panels])
-measured = ", ".join(map("{:.2f}".format, seven_over_four))
-# The formula, on completions that were not used to fit it:
-assert min(seven_over_four) > 0.75 and np.median(off) < 0.1 and off.max() < 0.4
+assert min(ratios) > 0.75 and np.median(off) < 0.1 and off.max() < 0.4
 
 # %% [text]
 # *Dots: measured; line: the formula; dashed: σ.* If σ were the length, an update with seven right completions would be
-# {=2 * identity.sigma(7, 8):.2f} times as long as one with four. Measured: {=measured}. "**Multiplied by σ**" is a theorem; "**as long
-# as σ**" depends on the model and the prompt. [Lesson 13](13_quiet_estimators.ipynb) measures both in models that are training.
+# {=2 * identity.sigma(7, 8):.2f} times as long as one with four. Measured: {=ratios[0]:.2f}, {=ratios[1]:.2f}, {=ratios[2]:.2f}.
+# "**Multiplied by σ**" is a theorem; "**as long as σ**" depends on the model and the prompt. [Lesson 13](13_quiet_estimators.ipynb)
+# measures both in models that are training.
 #
 # ## Exercises
 #
