@@ -47,21 +47,23 @@ from toy_env.rollout import sample
 policy, tokenizer = load_policy("base")
 problems = sample_problems(128, LEVELS, random.Random(8))
 prompts, generator = [problem.prompt for problem in problems], torch.Generator().manual_seed(8)
-rollout = sample(policy, tokenizer, prompts, group_size=32, max_new_tokens=56, temperature=1.0, generator=generator)
-R = np.array([reward(problems[row // 32], text) for row, text in enumerate(rollout.texts)]).reshape(128, 32)
+rollout = sample(policy, tokenizer, prompts, 32, 56, 1.0, generator)  # 32 completions of each
+rewards = [reward(problems[row // 32], text) for row, text in enumerate(rollout.texts)]
+R = np.array(rewards).reshape(128, 32)
 
 # %%
 solve_rates = R.mean(axis=1)
-print(
-    f"{R.mean():.0%} of the completions are right; by problem, from {solve_rates.min():.0%} to {solve_rates.max():.0%}"
-)
+lowest, highest = solve_rates.min(), solve_rates.max()
+print(f"{R.mean():.0%} of the completions are right; by problem, from {lowest:.0%} to "
+      f"{highest:.0%}")
 print("G   silent: predicted   counted     p^G + q^G at the mean p")
 for G in (2, 4, 8):
     predicted = identity.silent_rate_unbiased(R[:, :16].sum(axis=1).astype(int), 16, G)
     counted = np.isin(R[:, 16:].reshape(128, -1, G).mean(axis=2), (0, 1)).mean(axis=1)
-    assert abs((predicted - counted).mean()) < 2.5 * (predicted - counted).std() / np.sqrt(128)  # within chance
-    at_mean = identity.silent_rate(R.mean(), G)
-    print(f"{G}               {predicted.mean():5.1%}     {counted.mean():5.1%}                       {at_mean:5.1%}")
+    gap, at_mean = predicted - counted, identity.silent_rate(R.mean(), G)
+    assert abs(gap.mean()) < 2.5 * gap.std() / np.sqrt(128)  # within chance
+    print(f"{G}               {predicted.mean():5.1%}     {counted.mean():5.1%}"
+          f"                       {at_mean:5.1%}")
 
 # %% [markdown]
 # *Prediction and count differ by no more than chance (one model, 128 problems). If every problem had the mean $p$, hardly any group of 8
@@ -80,19 +82,22 @@ for G in (2, 4, 8):
 
 # %%
 right64, h = np.arange(65), bigmath.SHARE  # h[k]: the share of problems with k of 64 right
-published = {4: (59, 59), 8: (44, 43), 16: (32, 30), 32: (23,), 64: (17,)}  # the paper's plug-in and subsets, in %
+# The paper's plug-in and subsets, in %:
+published = {4: (59, 59), 8: (44, 43), 16: (32, 30), 32: (23,), 64: (17,)}
 plug_in, unbiased = {}, {}
 print("silent, %   plug-in   unbiased")
 for G, printed in published.items():
     plug_in[G] = 100 * h @ identity.silent_rate_plug_in(right64, 64, G)
     unbiased[G] = 100 * h @ identity.silent_rate_unbiased(right64, 64, G)
-    assert all(round(ours) == theirs for ours, theirs in zip((plug_in[G], unbiased[G]), printed))
+    assert (round(plug_in[G]), round(unbiased[G]))[: len(printed)] == printed
     print(f"G = {G:2}         {plug_in[G]:.1f}       {unbiased[G]:.1f}")
 
-known = np.array([0.0, 0.01, 0.1, 0.3, 0.5, 0.8, 0.99])  # for problems of known p: which estimate is biased?
+known = np.array([0.0, 0.01, 0.1, 0.3, 0.5, 0.8, 0.99])  # known p: which is biased?
+counts = identity.binomial(known, 64)  # (7, 65): P(k of 64 right)
 for G in published:
-    counts, truth = identity.binomial(known, 64), known**G + (1 - known) ** G  # (7, 65): P(k of 64 right); (7,)
-    assert np.allclose(counts @ identity.silent_rate_unbiased(right64, 64, G), truth, atol=1e-12)
+    truth = known**G + (1 - known) ** G
+    estimates = identity.silent_rate_unbiased(right64, 64, G)
+    assert np.allclose(counts @ estimates, truth, atol=1e-12)
     assert (counts @ identity.silent_rate_plug_in(right64, 64, G) >= truth).all()
 show(histogram_and_rates(h, plug_in, unbiased))
 
@@ -122,41 +127,45 @@ show(histogram_and_rates(h, plug_in, unbiased))
 grid = np.sin(np.linspace(0, np.pi / 2, 103)[1:-1]) ** 2  # values of p, denser at both ends
 likelihood = identity.binomial(grid, 64)  # (101, 65)
 
-
 def needed(next_bar, third_bar):
     """The least share that a mixture with these two bars has in the bar at the end."""
     return (next_bar / 64) ** 2 / (third_bar / 2016)
 
-
 def fit(first=0, stuck=0.0):
-    """Weights over the grid, fitted to bars `first` to 64 if a share `stuck` has p = 1; and each bar's misfit."""
-    fitted, fixed, weights = right64 >= first, stuck * (right64 == 64), np.full(len(grid), 1 / len(grid))
+    """Weights of the grid that fit bars `first` to 64 if p = 1 for a share `stuck`; misfits."""
+    fitted, fixed = right64 >= first, stuck * (right64 == 64)
+    weights = np.full(len(grid), 1 / len(grid))
     for _ in range(10_000):
         pull = likelihood[:, fitted] @ (h / (weights @ likelihood + fixed))[fitted]
         weights = weights * pull / likelihood[:, fitted].sum(axis=1)
     bars = weights @ likelihood + fixed
     return weights, (h - bars) * np.sqrt(bigmath.COUNTS.sum() / bars)  # in standard errors
 
-
-known_mix = 0.3 * (right64 == 0) + 0.7 * identity.binomial(0.03, 64)  # 30 % stuck, all others alike: the bound is exact
+# With 30 % stuck and all others alike the bound is exact:
+known_mix = 0.3 * (right64 == 0) + 0.7 * identity.binomial(0.03, 64)
 assert np.isclose(needed(*known_mix[1:3]), 0.7 * 0.97**64) and abs(0.954**64 - 0.05) < 0.002
-for name, bar, least in (("right", h[64], needed(h[63], h[62])), ("wrong", h[0], needed(h[1], h[2]))):
-    print(f"all {name}: the bar is {bar:.2%}; a mixture with the next two bars needs at least {least:.2%}")
+for name, (bar, *beside) in {"right": h[:-4:-1], "wrong": h[:3]}.items():
+    print(f"all {name}: the bar is {bar:.2%}; a mixture with the next two bars needs at least "
+          f"{needed(*beside):.2%}")
 
 # %%
-fits = {(first, stuck): fit(first, stuck) for first, stuck in ((0, 0.0), (1, 0.0), (1, 0.03), (1, 0.04))}
+settings = ((0, 0.0), (1, 0.0), (1, 0.03), (1, 0.04))
+fits = {(first, stuck): fit(first, stuck) for first, stuck in settings}
 print("             misfit, in standard errors, of bars")
 print("bars     stuck      0      1      2      4   others   sum of squares, bars 1 to 64")
 for (first, stuck), (_, misfit) in fits.items():
     ends = "".join(f"{misfit[k]:+7.1f}" if k >= first else "      -" for k in (0, 1, 2, 4))
     others = f"up to {abs(np.delete(misfit, (0, 1, 2, 4))).max():.1f}"
     print(f"{first} to 64    {stuck:.0%}{ends}   {others}   {(misfit[1:] ** 2).sum():10.0f}")
-all_bars, (none, three, four) = fits[0, 0.0][1], [fits[1, stuck][1][1:] for stuck in (0.0, 0.03, 0.04)]
+all_bars, (none, three, four) = fits[0, 0.0][1], [fits[1, s][1][1:] for s in (0.0, 0.03, 0.04)]
 largest, added = abs(none).max(), (four**2).sum() - (none**2).sum()
-assert abs(all_bars[[0, 1, 2, 4]]).min() > 4 and abs(np.delete(all_bars, (0, 1, 2, 4))).max() < 2 and largest < 2
-assert (three**2).sum() - (none**2).sum() < 2.71 and added > 15  # 2.71 and 3.84: significant at 5 %, one- and two-sided
+assert largest < 2 and abs(np.delete(all_bars, (0, 1, 2, 4))).max() < 2
+assert abs(all_bars[[0, 1, 2, 4]]).min() > 4
+# 2.71 and 3.84: significant at 5 %, one- and two-sided
+assert (three**2).sum() - (none**2).sum() < 2.71 and added > 15
 sizes = np.unique(np.logspace(np.log10(4), 4, 60).astype(int))
-all_right = {stuck: [fits[1, stuck][0] @ grid ** int(G) + stuck for G in sizes] for stuck in (0.0, 0.03)}
+all_right = {stuck: [fits[1, stuck][0] @ grid ** int(G) + stuck for G in sizes]
+             for stuck in (0.0, 0.03)}
 counted = {G: h @ [comb(k, G) / comb(64, G) for k in range(65)] for G in published}
 show(beyond_the_data(sizes, all_right, counted))
 

@@ -55,25 +55,26 @@ features = torch.randn(6, 3, dtype=torch.float64, generator=torch.Generator().ma
 theta = torch.tensor([0.7, -0.4, 0.9], dtype=torch.float64, requires_grad=True)
 reward = torch.tensor([1.0, 0, 1, 0, 0, 0], dtype=torch.float64)  # (6,), by completion
 
-
 def log_probs(theta):
     return (2 * torch.tanh(features @ theta)).log_softmax(dim=0)
-
 
 scores = jacobian(log_probs, theta)  # (6, 3)
 grad_p = torch.autograd.grad(log_probs(theta).exp() @ reward, theta)[0]
 groups = torch.tensor(list(product(range(6), repeat=G)))  # (1296, 4)
-chance = log_probs(theta).detach()[groups].sum(dim=1).exp()  # (1296,): each group's probability
+chance = log_probs(theta).detach()[groups].sum(dim=1).exp()  # (1296,): of each group
 R = reward[groups]
 p, k = float(chance @ R[:, 0]), R.sum(dim=1)
 for rule, script in (("RLOO", rloo), ("Dr. GRPO", dr_grpo), ("GRPO", grpo)):
-    updates = (script.compute_advantages(rewards=R).unsqueeze(2) * scores[groups]).mean(dim=1)  # g, (1296, 3)
+    A = script.compute_advantages(rewards=R)
+    updates = (A.unsqueeze(2) * scores[groups]).mean(dim=1)  # g, (1296, 3)
     w = float(identity.weight(rule, p, G))
     error = ((chance @ updates - w * grad_p).norm() / grad_p.norm()).item()
-    print(f"{rule:8}  w = {w:.4f}   relative error of E[g] = w grad p < 1e-12: {error < 1e-12}")
+    holds = error < 1e-12
+    print(f"{rule:8}  w = {w:.4f}   relative error of E[g] = w grad p < 1e-12: {holds}")
     assert error < 1e-12
 mixed = (k > 0) & (k < G)
-downhill = float(chance[mixed & (updates @ grad_p < 0)].sum() / chance[mixed].sum())  # `updates` of GRPO, the last rule
+away = updates @ grad_p < 0  # of GRPO, the last rule
+downhill = float(chance[mixed & away].sum() / chance[mixed].sum())
 
 # %% [text]
 # The mean update points uphill; a single group's need not. Here {=100 * downhill:.0f} % of the groups with $0 < k < G$ have a GRPO update
@@ -100,11 +101,11 @@ downhill = float(chance[mixed & (updates @ grad_p < 0)].sum() / chance[mixed].su
 for size, factor in ((2, 2), (3, 3 / math.sqrt(2))):
     rewards = torch.tensor(list(product((0.0, 1.0), repeat=size)), dtype=torch.float64)
     divided, plain = (script.compute_advantages(rewards=rewards) for script in (grpo, dr_grpo))
-    assert torch.allclose(divided, factor * plain, atol=1e-12)  # every group, not only the mean
+    assert torch.allclose(divided, factor * plain, atol=1e-12)  # in every group
 for size in range(2, 65):
-    rewards = (torch.arange(size) < torch.arange(size + 1).view(-1, 1)).double()  # row k: the first k are right
-    A = grpo.compute_advantages(rewards=rewards)
-    differences = A[1:, 0] - A[:-1, -1]  # j others right: the completion is right (row j + 1) or wrong (row j)
+    ks = torch.arange(size + 1).view(-1, 1)  # in row k the first k are right
+    A = grpo.compute_advantages(rewards=(torch.arange(size) < ks).double())
+    differences = A[1:, 0] - A[:-1, -1]  # j others are right: right less wrong
     assert differences.max() < math.sqrt(size - 1) + 1e-12
     assert np.allclose(identity.weight("GRPO", [0.0, 1.0], size), math.sqrt(size - 1))
 ps = np.linspace(0, 1, 41)
@@ -119,7 +120,8 @@ for size in (2, 3, 4, 8, 16, 64):
     J_1[size] = float(identity.objective("GRPO", 1.0, size))
     row = math.sqrt(size - 1), edge[size], at_05[size], J_1[size]
     print(f"{size:3}" + "".join(f"{value:12.2f}" for value in row))
-print(f"  ∞           ∞           ∞{float(identity.weight_limit(0.05)) / 2:12.2f}{np.pi:12.2f}")
+in_the_limit = float(identity.weight_limit(0.05)) / 2
+print(f"  ∞           ∞           ∞{in_the_limit:12.2f}{np.pi:12.2f}")
 show(grpo_weights())
 
 # %% [text]
@@ -167,12 +169,10 @@ seeds, MATCHED = range(4), "Dr. GRPO, matched first step"
 arms = run_arms(seeds, ("GRPO", "Dr. GRPO", MATCHED))
 ends = {name: np.mean([one.hard[-1] for one in runs]) for name, runs in arms.items()}
 
-
 def lead(level):
-    """GRPO's lead on the hardest quarter, in points, when the mean solve rate of all prompts is `level`."""
+    """GRPO's lead on the hardest quarter, in points, when the mean solve rate is `level`."""
     pairs = zip(arms["GRPO"], arms[MATCHED])
     return 100 * np.mean([at_progress(a, level) - at_progress(b, level) for a, b in pairs])
-
 
 rivals, gap = {}, {}
 for size in (3, 8, 64):
@@ -180,7 +180,8 @@ for size in (3, 8, 64):
         for seed in seeds if size > 3 else [0]:
             p0 = start(seed)
             rate = controlled_run.matched_learning_rate(rule, p0, size, 0.5)
-            rivals.setdefault((rule, size), []).append(run(rule, p0, seed, G=size, compete=1.0, learning_rate=rate))
+            rival = run(rule, p0, seed, G=size, compete=1.0, learning_rate=rate)
+            rivals.setdefault((rule, size), []).append(rival)
     pairs = zip(rivals["GRPO", size], rivals["Dr. GRPO", size])
     gap[size] = 100 * np.array([a.hard[-1] - b.hard[-1] for a, b in pairs])
 show(controlled(arms, rivals))

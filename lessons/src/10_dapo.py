@@ -20,9 +20,7 @@
 # | $\rho$ | the ratio of a token: its probability now over its probability when it was sampled |
 
 # %%
-import json
 import tempfile
-from pathlib import Path
 from unittest.mock import patch
 
 import numpy as np
@@ -31,7 +29,7 @@ import torch
 from algorithms import dapo, grpo
 from lessons import identity
 from lessons.checks.lesson_10 import capped_redraw
-from lessons.experiments import compare_tables, controlled_run
+from lessons.experiments import compare_tables, controlled_run, paired
 from lessons.figures.lesson_10 import clip_room, weights
 from lessons.kit import check, knob, show, show_diff, show_source
 from toy_env.cli import silence
@@ -82,19 +80,17 @@ show_source(dapo.groups_to_keep)
 G, slots, rng = 8, 100_000, np.random.default_rng(10)
 p = np.array([0.01, 0.03, 0.1, 0.3, 0.5, 0.7, 0.9, 0.97, 0.99])
 
-
 def complete(prompts):
     """A group for each prompt: (len(prompts), G), 1 for right and 0 for wrong."""
     return torch.tensor(rng.random((len(prompts), G)) < p[prompts][:, None]).double()
 
-
 def measure(prompts, correct):
-    """The weight of each prompt in this batch and its standard error, (9,) each. R - p is the score of a coin's logit."""
+    """The weight of each prompt in this batch and its standard error, (9,) each."""
     A = dapo.compute_advantages(rewards=2 * correct - 1)
-    update = (A * (correct - torch.tensor(p[prompts])[:, None])).mean(dim=1).numpy() / (p * (1 - p))[prompts]
+    score = correct - torch.tensor(p[prompts])[:, None]  # of a coin's logit: R - p
+    update = (A * score).mean(dim=1).numpy() / (p * (1 - p))[prompts]
     each = update[:, None] * (prompts[:, None] == np.arange(9)) * 9
     return each.mean(axis=0), each.std(axis=0) / np.sqrt(len(each))
-
 
 def redraw(prompts, correct, draws):
     silent = np.arange(len(prompts))
@@ -107,22 +103,26 @@ def redraw(prompts, correct, draws):
 # %%
 prompts = rng.integers(9, size=3 * slots)
 correct = complete(prompts)
-kept = dapo.groups_to_keep(correct=correct, config=dapo.Config(prompts_per_step=slots)).numpy()  # first mixed groups
-prompts, kept_prompts, correct, refilled = prompts[:slots], prompts[kept], correct[:slots], correct[kept]
+config = dapo.Config(prompts_per_step=slots)
+kept = dapo.groups_to_keep(correct=correct, config=config).numpy()  # the first mixed groups
+refilled = measure(prompts[kept], correct[kept])
+prompts, correct = prompts[:slots], correct[:slots]
 measured = {
     "GRPO": measure(prompts, correct),
-    "DAPO: other prompts": measure(kept_prompts, refilled),
+    "DAPO: other prompts": refilled,
     "same prompt, until mixed": redraw(prompts, correct.clone(), draws=400),
     "same prompt, at most 4 draws": redraw(prompts, correct.clone(), draws=4),
 }
 S, w = identity.silent_rate(p, G), identity.weight("GRPO", p, G)
-exact = dict(zip(measured, (w, w / (1 - S).mean(), w / (1 - S), w * [capped_redraw(x, G, 4) for x in p])))
+capped = w * [capped_redraw(x, G, 4) for x in p]
+exact = dict(zip(measured, (w, w / (1 - S).mean(), w / (1 - S), capped)))
 print("weight over GRPO's, at p =     " + " ".join(f"{x:6.2f}" for x in p))
 for name, (weight, error) in measured.items():
     assert (np.abs(weight - exact[name]) < 4.5 * error).all(), name
     print(f"{name:30} " + " ".join(f"{ratio:6.2f}" for ratio in exact[name] / w))
 print("all simulated weights within 4.5 standard errors of these: True")
-assert np.isclose(identity.weight_same_prompt_resampling(1e-6, G) * 1e-6, np.sqrt(G - 1) / G, rtol=1e-3)
+at_small_p = identity.weight_same_prompt_resampling(1e-6, G) * 1e-6
+assert np.isclose(at_small_p, np.sqrt(G - 1) / G, rtol=1e-3)
 show(weights(p, {name: weight for name, (weight, _) in measured.items()}, G))
 
 # %% [text]
@@ -134,28 +134,27 @@ show(weights(p, {name: weight for name, (weight, _) in measured.items()}, G))
 # ## What it costs
 
 # %%
-results = json.loads((Path(compare_tables.__file__).parent / "results.json").read_text("utf-8"))
+results, find = compare_tables.load(), compare_tables.find
+ablation, movement = results["ablation"]["arms"], results["movement"]["arms"]
 dapo_runs, grpo_runs = (results["shared"]["arms"][name] for name in ("DAPO", "GRPO"))
-cost = dapo_runs["completions"]["mean"] / dapo_runs["budget"]  # completions drawn for each one trained on
-ablation, seeds = results["ablation"]["arms"], len(results["ablation"]["seeds"])
-gained = compare_tables.find(results["ablation"], "+ dynamic sampling", "+ token-level loss")
-main = compare_tables.find(results["shared"], "DAPO", "GRPO")
-assert main["interval"][0] > 0 and gained["interval"][0] > 0 and gained["p_holm"] < main["p_holm"] < 0.05
-longer = np.subtract(*(runs["update_norm"]["seeds"] for runs in (dapo_runs, grpo_runs)))
-half = 2.262 * longer.std(ddof=1) / np.sqrt(len(longer))  # 95 %, Student's t with 9 degrees of freedom
-alone = np.divide(*(ablation[arm]["update_norm"]["mean"] for arm in ("+ dynamic sampling", "+ token-level loss"))) - 1
-slower = [*results["movement"]["arms"]][-1]
-at_equal_length = compare_tables.find(results["movement"], slower, "+ token-level loss")
-unmoved = (
-    results["movement"]["arms"][slower]["update_norm"]["mean"] / ablation["+ token-level loss"]["update_norm"]["mean"]
-    - 1
-)
-assert longer.mean() > half and alone > 0 > unmoved and at_equal_length["interval"][0] > 0
+seeds = len(results["ablation"]["seeds"])
+cost = dapo_runs["completions"]["mean"] / dapo_runs["budget"]  # drawn for each one trained on
+longer = paired.difference(*(runs["update_norm"]["seeds"] for runs in (dapo_runs, grpo_runs)))
+*_, above, last = ablation
+*_, slower = movement
+arms = (ablation[above], ablation[last], movement[slower])
+without, alone, unmoved = (arm["update_norm"]["mean"] for arm in arms)
+main, gained = find(results["shared"], "DAPO", "GRPO"), find(results["ablation"], last, above)
+at_equal_length = find(results["movement"], slower, above)
+assert min(gap["interval"][0] for gap in (longer, main, gained, at_equal_length)) > 0
+assert gained["p_holm"] < main["p_holm"] < 0.05 and alone > without > unmoved
 before, after = (ablation[arm] for arm in ("+ overlong filtering", "+ clip-higher"))
-more = {name: np.greater(after[name]["seeds"], before[name]["seeds"]).sum() for name in ("final", "entropy")}
+more = {name: np.greater(after[name]["seeds"], before[name]["seeds"]).sum()
+        for name in ("final", "entropy")}
 stopped_at = [arm["clipped_up_probability"]["mean"] for arm in ablation.values()]
 
-paper = controlled_run.run("GRPO", np.linspace(0.02, 0.98, 2000), seed=0, G=G, silent="redraw", max_draws=4)
+p0 = np.linspace(0.02, 0.98, 2000)
+paper = controlled_run.run("GRPO", p0, seed=0, G=G, silent="redraw", max_draws=4)
 drawn = paper.groups[-1] / controlled_run.STEPS  # groups for each prompt and step
 still_silent = 1 - paper.mixed[-1] / controlled_run.STEPS
 assert abs(drawn - 3.5) < 0.05  # as published
@@ -169,16 +168,16 @@ assert abs(drawn - 3.5) < 0.05  # as published
 # this too is near 3.5 is a coincidence.)
 #
 # **What is gained?** The batch does not shrink as prompts become uniformly right or wrong. The expected direction is no better. Adam
-# cancels a constant factor, so that steps are only a little longer: over our runs DAPO's mean update is {=longer.mean():.4f}
-# [{=longer.mean() - half:.4f}, {=longer.mean() + half:.4f}] longer than GRPO's of {=grpo_runs["update_norm"]["mean"]:.4f}; in our
-# ablation, where dynamic sampling alone is added, it is {=alone:.0%} longer. Plain GRPO with that many more prompts per batch gets the
+# cancels a constant factor, so that steps are only a little longer: over our runs DAPO's mean update is {=longer["difference"]:.4f}
+# [{=longer["interval"][0]:.4f}, {=longer["interval"][1]:.4f}] longer than GRPO's of {=grpo_runs["update_norm"]["mean"]:.4f}; in our
+# ablation, where dynamic sampling alone is added, it is {=alone / without - 1:.0%} longer. Plain GRPO with that many more prompts per batch gets the
 # same mixed groups from the same completions: on average, refilling is GRPO with a batch that grows as more groups are silent.
 #
 # So the claim promises no gain at equal *completions*. In the ablation, dynamic sampling brings
 # {=compare_tables.change(gained).strip("*")} points at equal completions ({=seeds} seeds, 95 % interval). Longer steps are not why: at 1.8e-4,
-# where they are {=-unmoved:.0%} *shorter* than without it, it brings
-# {=compare_tables.change(at_equal_length).strip("*")}. A batch draws {=ablation["+ dynamic sampling"]["completions"]["mean"] / ablation["+ dynamic sampling"]["budget"]:.1f} times
-# the completions, which may be why: not tested. In the main comparison, where the rest of DAPO changes too, it is
+# where they are {=1 - unmoved / without:.0%} *shorter* than without it, it brings
+# {=compare_tables.change(at_equal_length).strip("*")}. A batch draws
+# {=ablation[last]["completions"]["mean"] / ablation[last]["budget"]:.1f} times the completions, which may be why: not tested. In the main comparison, where the rest of DAPO changes too, it is
 # {=compare_tables.change(main).strip("*")} points ahead of GRPO, and without the KL
 # {=compare_tables.change(compare_tables.find(results["no_kl"], "DAPO", "GRPO"))} ([results](experiments/README.md)).
 #
@@ -192,26 +191,27 @@ assert abs(drawn - 3.5) < 0.05  # as published
 
 # %%
 def push(p_old, ratio, A, **bounds):
-    """The factor of the token's score in minus the gradient of DAPO's loss, at each ratio (n,), by autograd."""
+    """What multiplies a token's score in minus the gradient of the loss, at each ratio (n,)."""
     old = torch.full((len(ratio), 1), p_old, dtype=torch.float64).log()
     new = (old + torch.tensor(ratio).view(-1, 1).log()).requires_grad_()
     mask, advantages = torch.ones_like(old).bool(), torch.full_like(old, A)
-    config = dapo.Config(**bounds)
-    loss = dapo.policy_loss(logps=new, old_logps=old, advantages=advantages, mask=mask, config=config)
+    batch = {"logps": new, "old_logps": old, "advantages": advantages, "mask": mask}
+    loss = dapo.policy_loss(**batch, config=dapo.Config(**bounds))
     return -len(ratio) * torch.autograd.grad(loss, new)[0].flatten()
 
-
-for p_old, high, stops in ((0.01, 0.2, 0.012), (0.01, 0.28, 0.0128), (0.5, 0.2, 0.6), (0.5, 0.28, 0.64)):  # by hand
-    below, above = push(p_old, np.array([stops - 1e-9, stops + 1e-9]) / p_old, 1.0, clip_eps_high=high)
-    assert below > 1 and above == 0
-
+by_hand = ((0.01, 0.2, 0.012), (0.01, 0.28, 0.0128), (0.5, 0.2, 0.6), (0.5, 0.28, 0.64))
+for p_old, eps, stops in by_hand:
+    ratios = np.array([stops - 1e-9, stops + 1e-9]) / p_old
+    before_it, after_it = push(p_old, ratios, 1.0, clip_eps_high=eps)
+    assert before_it > 1 and after_it == 0
 
 def draw(eps_low, eps_high, probability):
-    bounds = {"clip_eps_low": eps_low, "clip_eps_high": eps_high}
-    return clip_room(lambda ratio, A: push(probability, ratio, A, **bounds), eps_low, eps_high, probability)
+    def factor(ratio, A):
+        return push(probability, ratio, A, clip_eps_low=eps_low, clip_eps_high=eps_high)
+    return clip_room(factor, eps_low, eps_high, probability)
 
-
-knob(draw, eps_low=(0.05, 0.5, 0.01, 0.2), eps_high=(0.05, 0.6, 0.01, 0.28), probability=[0.1, 0.01, 0.5, 0.8, 0.9])
+knob(draw, eps_low=(0.05, 0.5, 0.01, 0.2), eps_high=(0.05, 0.6, 0.01, 0.28),
+     probability=[0.1, 0.01, 0.5, 0.8, 0.9])
 
 # %% [markdown]
 # *The room to rise is largest for a token of probability $1/(1+\varepsilon)$ and vanishes for rare tokens.*
@@ -223,19 +223,21 @@ knob(draw, eps_low=(0.05, 0.5, 0.01, 0.2), eps_high=(0.05, 0.6, 0.01, 0.28), pro
 tokenizer, clipped = load_policy("base")[1], []
 update_metrics = dapo.update_metrics
 
+def keep_clipped(part, logps, clip):
+    ratio = (logps.detach() - part.logps).exp()
+    stopped = (part.advantages > 0) & (ratio > clip[1]) & part.mask
+    for row, t in stopped.nonzero().tolist():
+        before = torch.cat([part.prompt_ids[row], part.completion_ids[row, :t]])
+        ids = (before, part.completion_ids[row, t])
+        texts = [tokenizer.decode(x, skip_special_tokens=True) for x in ids]
+        clipped.append((*texts, part.logps[row, t].exp().item(), ratio[row, t].item(), t == 0))
+    return update_metrics(part, logps, clip)
 
-def keep_clipped(minibatch, logps, clip):
-    ratio = (logps.detach() - minibatch.logps).exp()
-    for row, t in ((minibatch.advantages > 0) & (ratio > clip[1]) & minibatch.mask).nonzero().tolist():
-        before = torch.cat([minibatch.prompt_ids[row], minibatch.completion_ids[row, :t]])
-        texts = [tokenizer.decode(x, skip_special_tokens=True) for x in (before, minibatch.completion_ids[row, t])]
-        clipped.append((*texts, minibatch.logps[row, t].exp().item(), ratio[row, t].item(), t == 0))
-    return update_metrics(minibatch, logps, clip)
-
-
-settings = {"max_new_tokens": 36, "num_minibatches": 16, "warmup_steps": 0, "clip_eps_high": 0.2, "steps": 1}
-with tempfile.TemporaryDirectory() as folder, patch.object(dapo, "update_metrics", keep_clipped), silence():
-    dapo.train(dapo.Config(run_dir=f"{folder}/run", device="cpu", eval_problems=1, eval_every=0, **settings))
+settings = {"max_new_tokens": 36, "num_minibatches": 16, "warmup_steps": 0, "steps": 1,
+            "clip_eps_high": 0.2, "device": "cpu", "eval_problems": 1, "eval_every": 0}
+replaced = patch.object(dapo, "update_metrics", keep_clipped)
+with tempfile.TemporaryDirectory() as folder, silence(), replaced:
+    dapo.train(dapo.Config(run_dir=f"{folder}/run", **settings))
 print("every ninth:       completion so far     token   its probability   ratio")
 for text, token, sampled, ratio, _ in clipped[::9]:
     print(f"{text:>36}     {token!r:>5}   {sampled:15.2f}   {ratio:5.2f}")
