@@ -132,7 +132,7 @@ def needed(next_bar, third_bar):
     return (next_bar / 64) ** 2 / (third_bar / 2016)
 
 def fit(first=0, stuck=0.0):
-    """Weights of the grid that fit bars `first` to 64 if p = 1 for a share `stuck`; misfits."""
+    """Weights that fit bars `first` to 64 if p = 1 for a share `stuck`, and the misfits."""
     fitted, fixed = right64 >= first, stuck * (right64 == 64)
     weights = np.full(len(grid), 1 / len(grid))
     for _ in range(10_000):

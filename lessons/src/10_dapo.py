@@ -191,7 +191,7 @@ assert abs(drawn - 3.5) < 0.05  # as published
 
 # %%
 def push(p_old, ratio, A, **bounds):
-    """What multiplies a token's score in minus the gradient of the loss, at each ratio (n,)."""
+    """What multiplies a token's score in minus the loss's gradient, at each ratio (n,)."""
     old = torch.full((len(ratio), 1), p_old, dtype=torch.float64).log()
     new = (old + torch.tensor(ratio).view(-1, 1).log()).requires_grad_()
     mask, advantages = torch.ones_like(old).bool(), torch.full_like(old, A)

@@ -23,16 +23,14 @@
 # | $M$ | the share of problems whose most probable answer (the **mode**) is right |
 
 # %%
-import json
 import random
 from itertools import combinations, product
-from pathlib import Path
 
 import numpy as np
 
 from lessons import identity
 from lessons.checks.lesson_11 import all_subsets, leads, rises
-from lessons.experiments import paired, short_answers
+from lessons.experiments import compare_tables, paired, short_answers
 from lessons.figures.lesson_11 import curves_of_training, sharpening
 from lessons.kit import check, knob, show
 from toy_env.arithmetic import LEVELS, extract_answer, held_out_problems
@@ -43,11 +41,13 @@ base, tokenizer = load_policy("base")
 problems = held_out_problems(16, LEVELS)  # 64, sixteen of each level
 rights = np.array([problem.answer for problem in problems])
 sampled = evaluate(base, tokenizer, problems, samples=64, max_new_tokens=4)
-answers = [[extract_answer(text) for text in row] for row in sampled.texts]  # integers, or None
-results = json.loads((Path(paired.__file__).parent / "results.json").read_bytes())["sampling"]["arms"]  # the full task
-before, *arms = ({(kind, e["k"]): e for kind in arm for e in arm[kind]} for arm in results.values())  # the base's first
+answers = [[extract_answer(text) for text in row] for row in sampled.texts]  # or None
+results = compare_tables.load()["sampling"]["arms"]  # of the full task
+before, *arms = ({(kind, rate["k"]): rate for kind in arm for rate in arm[kind]}
+                 for arm in results.values())  # the base comes first
 least = {key: min(arm[key]["mean"] for arm in arms) for key in before}
-assert all(arm[k]["interval"][0] > before[k]["interval"][1] for arm in arms for k in (("majority", 64), ("pass", 4)))
+for key in (("majority", 64), ("pass", 4)):
+    assert all(arm[key]["interval"][0] > before[key]["interval"][1] for arm in arms)
 
 # %% [markdown]
 # ## Two estimators
@@ -58,15 +58,21 @@ assert all(arm[k]["interval"][0] > before[k]["interval"][1] for arm in arms for 
 # completion without a number has no vote.
 
 # %%
+def with_interval(lead):
+    """The mean of (seeds, problems), with an interval over both."""
+    bottom, top = paired.interval_over_both(lead)
+    return f"{lead.mean():+.2f} [{bottom:+.2f}, {top:+.2f}]"
+
 rng = random.Random(0)
 for _ in range(40):  # both estimators against a list of all subsets
     votes = [rng.choice([7, 7, 8, 8, 9, None]) for _ in range(7)]
     for K in range(1, 8):
-        assert abs(pass_at_k(7, votes.count(7), K) - np.mean([7 in s for s in combinations(votes, K)])) < 1e-12
+        share = np.mean([7 in subset for subset in combinations(votes, K)])
+        assert abs(pass_at_k(7, votes.count(7), K) - share) < 1e-12
         assert abs(majority_at_k(votes, 7, K) - all_subsets(votes, 7, K)) < 1e-12
 
 n, K, p = 64, 16, 0.05
-c, chance = np.arange(n + 1), identity.binomial(p, n)  # every number of right answers, and its probability
+c, chance = np.arange(n + 1), identity.binomial(p, n)  # right answers, and their probability
 truth = 1 - (1 - p) ** K
 unbiased = chance @ [pass_at_k(n, int(right), K) for right in c]
 plug_in = chance @ (1 - (1 - c / n) ** K)
@@ -74,7 +80,7 @@ assert abs(unbiased - truth) < 1e-12 and plug_in < truth
 
 rates = sampled.correct.mean(axis=1)  # (64,): each problem's solve rate
 half = 1.96 * np.sqrt(rates.mean() * (1 - rates.mean()) / sampled.correct.size)
-low, high = paired.interval_over_both(rates[None])  # one seed, 64 problems drawn anew (bootstrap)
+low, high = paired.interval_over_both(rates[None])  # bootstrap: problems drawn anew
 wider = (high - low) / (2 * half)
 assert wider > 3
 
@@ -96,25 +102,26 @@ assert wider > 3
 def p_right(table):
     return table[np.arange(len(table)), rights]
 
-
 def majority(table, K, rounds=100):
-    """(problems,): the share of simulated votes of K that the right answer wins; a tie counts as its fair share."""
+    """(problems,): the share of simulated votes that the right answer wins; ties in part."""
     no_vote = (1 - table.sum(axis=1, keepdims=True)).clip(0)
-    votes = np.random.default_rng(0).multinomial(K, np.hstack([table, no_vote]), size=(rounds, len(table)))[..., :-1]
+    chances, size = np.hstack([table, no_vote]), (rounds, len(table))
+    votes = np.random.default_rng(0).multinomial(K, chances, size=size)[..., :-1]
     top = votes.max(axis=2)
     wins = (votes[:, np.arange(len(table)), rights] == top) & (top > 0)
     return (wins / (votes == top[..., None]).sum(axis=2)).mean(axis=0)
 
-
 logits = short_answers.answer_logits(base, tokenizer, problems)
-exact = short_answers.answer_table(logits, tokenizer)  # (problems, 100): the probability of each answer
-print("            Pass@K                      Maj@K\n   K   exact   from 64 samples   simulated   from 64 samples")
+exact = short_answers.answer_table(logits, tokenizer)  # (problems, 100), of each answer
+print("            Pass@K                      Maj@K")
+print("   K   exact   from 64 samples   simulated   from 64 samples")
 for K in (1, 4, 16, 64):
-    exact_pass, exact_maj = 1 - (1 - p_right(exact)) ** K, majority(exact, K)
-    counted = np.mean([pass_at_k(64, row.count(right), K) for row, right in zip(answers, rights)])
-    voted = np.mean([majority_at_k(row, right, K) for row, right in zip(answers, rights)])
-    print(f"{K:4}   {exact_pass.mean():.3f}   {counted:.3f}             {exact_maj.mean():.3f}       {voted:.3f}")
-    for true, estimate in ((exact_pass, counted), (exact_maj, voted)):  # at K = 64 as uncertain as one draw per problem
+    passed, won = 1 - (1 - p_right(exact)) ** K, majority(exact, K)
+    counted = np.mean([pass_at_k(64, row.count(y), K) for row, y in zip(answers, rights)])
+    voted = np.mean([majority_at_k(row, y, K) for row, y in zip(answers, rights)])
+    print(f"{K:4}   {passed.mean():.3f}   {counted:.3f}         "
+          f"    {won.mean():.3f}       {voted:.3f}")
+    for true, estimate in ((passed, counted), (won, voted)):  # at K = 64 as noisy as one draw
         noise = np.sqrt((true * (1 - true)).sum()) / len(true) / (8 if K == 1 else 1)
         assert abs(estimate - true.mean()) < 4 * noise + 0.01
 
@@ -139,31 +146,30 @@ for K in (1, 4, 16, 64):
 # votes, at every K and β. On average over problems, Maj@K $\le M + \frac12(1-M)$. ∎
 
 # %%
-answered = exact / exact.sum(axis=1, keepdims=True)  # among the completions that give an answer
-
+answered = exact / exact.sum(axis=1, keepdims=True)  # among completions that give an answer
 
 def sharpened(table, beta):
     logs = beta * np.log(table)
     weights = np.exp(logs - logs.max(axis=1, keepdims=True))
     return weights / weights.sum(axis=1, keepdims=True)
 
-
 mode_right, raised = answered.argmax(axis=1) == rights, {}
 M, p_1 = mode_right.mean(), p_right(answered)
-print("beta   Pass@1   Pass@4   Pass@64  Maj@4    Maj@64   M        p raised where the mode is wrong")
+print("beta   Pass@1   Pass@4   Pass@64  Maj@4    Maj@64   M        "
+      "p raised where the mode is wrong")
 for beta in (1, 2, 4, 16, 4096):
     table = sharpened(answered, beta)
-    one, four, many = ((1 - (1 - p_right(table)) ** K).mean() for K in (1, 4, 64))
-    votes = [majority(table, K).mean() for K in (4, 64)]
-    raised[beta] = f"{(p_right(table) > p_1 + 1e-12)[~mode_right].sum()} of {(~mode_right).sum()}"
-    print(f"{beta:4}   " + "    ".join(f"{x:.3f}" for x in [one, four, many, *votes, M]) + f"    {raised[beta]}")
-    assert (table.argmax(axis=1) == answered.argmax(axis=1)).all() and max(votes) <= (1 + M) / 2
+    p, votes = p_right(table), [majority(table, K).mean() for K in (4, 64)]
+    numbers = [*((1 - (1 - p) ** K).mean() for K in (1, 4, 64)), *votes, M]
+    raised[beta] = f"{(p > p_1 + 1e-12)[~mode_right].sum()} of {(~mode_right).sum()}"
+    print(f"{beta:4}   " + "    ".join(f"{x:.3f}" for x in numbers) + f"    {raised[beta]}")
+    assert (table.argmax(axis=1) == answered.argmax(axis=1)).all()
+    assert max(votes) <= (1 + M) / 2
     if beta < 99:
-        slope = np.log(p_right(sharpened(answered, beta + 1e-6)) / p_right(sharpened(answered, beta - 1e-6))) / 2e-6
-        assert np.allclose(slope, np.log(p_1) - (table * np.log(answered)).sum(axis=1), atol=1e-6)
+        ends = [np.log(p_right(sharpened(answered, beta + step))) for step in (-1e-6, 1e-6)]
+        slope = np.log(p_1) - (table * np.log(answered)).sum(axis=1)
+        assert np.allclose((ends[1] - ends[0]) / 2e-6, slope, atol=1e-6)
 assert np.allclose(p_right(table), mode_right, atol=1e-6)  # the limit
-pi = np.array([0.28, 0.3, 0.22, 0.2])  # the bound, over all lists of five, if the second most probable answer is right
-assert sum(majority_at_k(vote, 0, 5) * pi[list(vote)].prod() for vote in product(range(4), repeat=5)) <= 0.5
 
 # %% [text]
 # *$M$ stays constant, and Pass@64 falls to it; Maj@64 is near it from the start. At β = 2, $p$ has risen in {=raised[2]} problems whose
@@ -174,6 +180,10 @@ assert sum(majority_at_k(vote, 0, 5) * pi[list(vote)].prod() for vote in product
 # above); squares above the grey line are problems where $p$ has risen although the mode is wrong.
 
 # %%
+# The bound, over all lists of five votes, if the second most probable answer is right:
+pi, lists = np.array([0.28, 0.3, 0.22, 0.2]), product(range(4), repeat=5)
+assert sum(majority_at_k(votes, 0, 5) * pi[list(votes)].prod() for votes in lists) <= 0.5
+
 KS, BETAS = (1, 4, 16, 64, 256), [2, 4, 8, 16]
 tables = {("answers", 1): answered, ("tokens", 1): exact}
 for beta in BETAS:
@@ -189,11 +199,10 @@ for (kind, beta), table in tables.items():
         "Maj@K": [majority(table, K, rounds=50).mean() for K in KS],
     }
 
-
 def draw(beta=2, what="answers"):
-    name = f"answers to the power {beta}" if what == "answers" else f"tokens at T = {1 / beta:g}"
-    return sharpening(shown[what, 1], shown[what, beta], KS, name)
-
+    names = {"answers": f"answers to the power {beta}",
+             "tokens": f"tokens at T = {1 / beta:g}"}
+    return sharpening(shown[what, 1], shown[what, beta], KS, names[what])
 
 knob(draw, beta=BETAS, what=["answers", "tokens"])
 
@@ -215,26 +224,27 @@ knob(draw, beta=BETAS, what=["answers", "tokens"])
 # batch, no KL penalty, learning rates 3e-4 (small steps) and 1e-3 (large steps), five seeds.
 
 # %%
-trained = short_answers.load()
-policies = {"base": {"right": p_right(exact)[None], "mode": exact.argmax(axis=1)[None]}} | trained
+trained, base_mode = short_answers.load(), exact.argmax(axis=1)
+policies = {"base": {"right": p_right(exact)[None], "mode": base_mode[None]}} | trained
 cooled = short_answers.answer_table(logits, tokenizer, T=0.3)
 p_of = {name: policy["right"] for name, policy in policies.items()}  # (seeds, problems)
 show(curves_of_training(p_of | {"base, T = 0.3": p_right(cooled)[None]}))
-print(f"{'means over seeds':30} Pass@1   Pass@64   M       new mode   lead over the base in Pass@1 and in Pass@64")
+print(f"{'means over seeds':30} Pass@1   Pass@64   M       new mode   lead over the base in "
+      "Pass@1 and in Pass@64")
 pass_1, pass_64, M_of, new_mode, higher = {}, {}, {}, {}, {}
 for name, policy in policies.items():
-    M_of[name], new_mode[name] = (policy["mode"] == rights).mean(), (policy["mode"] != exact.argmax(axis=1)).mean()
+    M_of[name] = (policy["mode"] == rights).mean()
+    new_mode[name] = (policy["mode"] != base_mode).mean()
     pass_1[name], pass_64[name] = ((1 - (1 - p_of[name]) ** K).mean() for K in (1, 64))
-    row = f"{name:30} {pass_1[name]:.3f}    {pass_64[name]:.3f}     {M_of[name]:.3f}  {new_mode[name]:>6.0%}      "
-    leads_by = [(1 - p_of["base"]) ** K - (1 - p_of[name]) ** K for K in (1, 64)]  # (seeds, problems), both resampled
-    ends = [paired.interval_over_both(lead) for lead in leads_by]
-    print(row + "  ".join(f"{x.mean():+.2f} [{low:+.2f}, {high:+.2f}]" for x, (low, high) in zip(leads_by, ends)))
-    higher[name] = int((leads_by[1].mean(axis=1) > 0).sum())  # the number of seeds with Pass@64 above the base's
-assert list(higher.values()) == [0, 5, 5, 0] and pass_64["GRPO, large steps"] < pass_64["base"] - 0.2
-assert pass_1["GRPO, large steps"] < pass_1["GRPO, small steps"] - 0.05  # it failed
-
-tilted = answered * np.exp(2 * (np.arange(100) == rights[:, None]))  # the exact solution, where the penalty is KL / 2
-odds = p_right(tilted) / (tilted.sum(axis=1) - p_right(tilted))
+    lead_1, lead_64 = ((1 - p_of["base"]) ** K - (1 - p_of[name]) ** K for K in (1, 64))
+    print(f"{name:30} {pass_1[name]:.3f}    {pass_64[name]:.3f}     {M_of[name]:.3f}  "
+          f"{new_mode[name]:>6.0%}      {with_interval(lead_1)}  {with_interval(lead_64)}")
+    higher[name] = int((lead_64.mean(axis=1) > 0).sum())  # seeds with Pass@64 above the base's
+large, small = "GRPO, large steps", "GRPO, small steps"  # the first has failed
+assert [*higher.values()] == [0, 5, 5, 0] and pass_64[large] < pass_64["base"] - 0.2
+assert pass_1[large] < pass_1[small] - 0.05
+tilted = answered * np.exp(2 * (np.arange(100) == rights[:, None]))
+odds = p_right(tilted) / (tilted.sum(axis=1) - p_right(tilted))  # penalty KL / 2: exact
 assert np.allclose(odds, np.exp(2) * p_1 / (1 - p_1), rtol=1e-12)
 
 # %% [text]

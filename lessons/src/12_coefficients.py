@@ -67,14 +67,14 @@ from toy_env.rollout import completion_logps, sample
 torch.manual_seed(0)
 base, tokenizer = load_policy("base")
 base, policy = to_float64(base), to_float64(load_policy("base")[0])
-start = parameters_to_vector(base.parameters()).detach()
-vector_to_parameters(start + 0.01 * torch.randn_like(start), policy.parameters())  # the policy has left the base
+moved = parameters_to_vector(base.parameters()).detach()
+moved += 0.01 * torch.randn_like(moved)
+vector_to_parameters(moved, policy.parameters())  # the policy has left the base
 problem, G, C = Problem("20+5-3", answer=22, level=2), 8, reinforce.Config().max_new_tokens
-taught, by_base, group = (  # completions by a teacher (the base again, on another problem), the base, the policy
+taught, by_base, group = (  # by a teacher (the base, on another problem), the base, the policy
     sample(model, tokenizer, [prompt], n, C, 1.0, torch.Generator().manual_seed(seed))
-    for model, prompt, n, seed in ((base, "29+46-36?", 2, 14), (base, "20+5-3?", G, 3), (policy, "20+5-3?", G, 11))
-)
-R_base, R = (torch.tensor([reward(problem, text) for text in data.texts]).double() for data in (by_base, group))
+    for model, prompt, n, seed in (
+        (base, "29+46-36?", 2, 14), (base, "20+5-3?", G, 3), (policy, "20+5-3?", G, 11)))
 print(*("  ".join(data.texts) for data in (taught, by_base, group)), sep="\n")
 
 # %% [markdown]
@@ -87,28 +87,27 @@ print(*("  ".join(data.texts) for data in (taught, by_base, group)), sep="\n")
 # %%
 DPO_BETA, KL = 0.1, grpo.Config().kl_coef
 
-
 def sft_loss(data):
     ids = torch.cat([data.prompt_ids, data.completion_ids], dim=1)
     logits = policy(input_ids=ids).logits[:, data.prompt_ids.shape[1] - 1 : -1]
-    return F.cross_entropy(logits[data.mask], data.completion_ids[data.mask])  # a mean over tokens
-
+    return F.cross_entropy(logits[data.mask], data.completion_ids[data.mask])  # token mean
 
 def dpo_loss(pair):
     """pair: a rollout of two, the chosen completion and the rejected one."""
-    log_ratios = (completion_logps(policy, pair, 1.0) - completion_logps(base, pair, 1.0)).sum(dim=1)
+    logps, ref_logps = (completion_logps(model, pair, 1.0) for model in (policy, base))
+    log_ratios = (logps - ref_logps).sum(dim=1)
     return -F.logsigmoid(DPO_BETA * (log_ratios[0] - log_ratios[1]))
-
 
 def direction(loss):
     """Minus the gradient of a loss: where a step would go, (parameters,)."""
-    return -parameters_to_vector(torch.autograd.grad(loss, list(policy.parameters()), retain_graph=True))
-
+    gradients = torch.autograd.grad(loss, list(policy.parameters()), retain_graph=True)
+    return -parameters_to_vector(gradients)
 
 def agree(loss, data, w):
-    """Whether direction(loss) is the sum over all tokens of w times score, to a relative error of 1e-12."""
+    """Whether direction(loss) is the sum over all tokens of w times score, to 1e-12."""
     singles, exact = (data[torch.tensor([i])] for i in range(len(data))), direction(loss)
-    scores = [-direction(logp) for one in singles for logp in completion_logps(policy, one, 1.0)[one.mask]]
+    scores = [-direction(logp) for one in singles
+              for logp in completion_logps(policy, one, 1.0)[one.mask]]
     return bool((w[data.mask] @ torch.stack(scores) - exact).norm() < 1e-12 * exact.norm())
 
 
@@ -118,14 +117,16 @@ def agree(loss, data, w):
 
 
 # %%
-def clipped(A, rho):
-    """The coefficient under a clip: rho A, and 0 where A > 0 above the range or A < 0 below it."""
-    return torch.where(((A > 0) & (rho > 1.2)) | ((A < 0) & (rho < 0.8)), 0, rho * A)
+R_base, R = (torch.tensor([reward(problem, text) for text in data.texts]).double()
+             for data in (by_base, group))
 
+def clipped(A, rho):
+    """The coefficient under a clip: rho A, or 0 where A > 0 above the range, A < 0 below."""
+    return torch.where(((A > 0) & (rho > 1.2)) | ((A < 0) & (rho < 0.8)), 0, rho * A)
 
 @torch.no_grad()
 def coefficients(data, R, old_logps, pair, A_ppo=0.0):
-    """{method: w}, w (G, T) and 0 off the mask. R: (G,); pair: the indices of DPO's chosen and rejected completion."""
+    """{method: w}, w (G, T), 0 off the mask. R: (G,); pair: DPO's chosen and rejected one."""
     logps, ref_logps = (completion_logps(model, data, 1.0) for model in (policy, base))
     rho, u = (logps - old_logps).exp(), (ref_logps - logps).exp()
     right, length, k = R.view(-1, 1), data.mask.sum(dim=1, keepdim=True), R.sum()
@@ -147,28 +148,31 @@ def coefficients(data, R, old_logps, pair, A_ppo=0.0):
 # After the first update, a step along GRPO's gradient, the same group is used once more, now with ratios that differ from 1.
 
 # %%
-w_base, pair = coefficients(by_base, R_base, by_base.logps, (3, 1)), by_base[torch.tensor([3, 1])]
+pair = by_base[torch.tensor([3, 1])]
+w_base = coefficients(by_base, R_base, by_base.logps, (3, 1))
 holds = {"SFT": agree(sft_loss(taught), taught, taught.mask / taught.mask.sum().double())}
 holds["RFT"] = agree(sft_loss(by_base[R_base.nonzero()[:, 0]]), by_base, w_base["RFT"])
 holds["DPO"] = agree(dpo_loss(pair), by_base, w_base["DPO"])
-
-old_logps, ref_logps = (completion_logps(model, group, 1.0).detach() for model in (policy, base))
-rewards, old, ref, m = R.view(1, G), {"old_logps": old_logps}, {"ref_logps": ref_logps}, {"mask": group.mask}
-values = torch.rand(group.mask.shape).double()  # any critic will do
-A_ppo, _ = ppo.compute_advantages(rewards=rewards, values=values, **old, **ref, **m, config=ppo.Config())
-A_grpo = grpo.compute_advantages(rewards=rewards).view(-1, 1)
-scripts = {"REINFORCE": (reinforce, R.view(-1, 1), {}), "PPO": (ppo, A_ppo, old), "GRPO": (grpo, A_grpo, old | ref)}
-w = {}
+old_logps, ref_logps = (completion_logps(m, group, 1.0).detach() for m in (policy, base))
+old, ref = {"old_logps": old_logps}, {"ref_logps": ref_logps}
+w, values = {}, torch.rand(group.mask.shape).double()  # any critic will do
+batch = {"rewards": R.view(1, G), "mask": group.mask, "values": values} | old | ref
+A_ppo, _ = ppo.compute_advantages(**batch, config=ppo.Config())
+A_grpo = grpo.compute_advantages(rewards=R.view(1, G)).view(-1, 1)
+scripts = {"REINFORCE": (reinforce, R.view(-1, 1), {}), "PPO": (ppo, A_ppo, old),
+           "GRPO": (grpo, A_grpo, old | ref)}
 for update in (1, 2):
     w[update] = coefficients(group, R, old_logps, (2, 1), A_ppo)
     for name, (script, A, more) in scripts.items():
         logps = completion_logps(policy, group, 1.0)
-        loss = script.policy_loss(logps=logps, advantages=A, **more, **m, config=script.Config())
+        batch = {"logps": logps, "advantages": A, "mask": group.mask} | more
+        loss = script.policy_loss(**batch, config=script.Config())
         holds[f"{name}, update {update}"] = agree(loss, group, w[update][name])
-    step = 0.05 * (2 - update) * direction(loss) / direction(loss).norm()  # GRPO's, after the first update
-    vector_to_parameters(parameters_to_vector(policy.parameters()).detach() + step, policy.parameters())
-print("\n".join(f"{name:22} the same, error < 1e-12: {equal}" for name, equal in holds.items()))
-assert all(holds.values()) and not agree(loss, group, w[1]["GRPO"])  # the first update's coefficients no longer hold
+    moved += 0.05 * (2 - update) * direction(loss) / direction(loss).norm()  # GRPO's
+    vector_to_parameters(moved, policy.parameters())
+for name, equal in holds.items():
+    print(f"{name:22} the same, error < 1e-12: {equal}")
+assert all(holds.values()) and not agree(loss, group, w[1]["GRPO"])  # those of update 1 do not
 
 # %% [markdown]
 # ## One group, five judgements
@@ -179,20 +183,17 @@ assert all(holds.values()) and not agree(loss, group, w[1]["GRPO"])  # the first
 # %%
 METHODS = ["GRPO", "PPO", "DPO", "REINFORCE", "RFT"]
 rho = (logps - old_logps).exp().detach()
-stopped = {name: int(((clipped(A, rho) == 0) & group.mask).sum()) for name, (_, A, more) in scripts.items() if more}
+stopped = {name: int(((clipped(A, rho) == 0) & group.mask).sum())
+           for name, (_, A, more) in scripts.items() if more}
 assert min(stopped.values()) > 0
 
-
-def draw(method="GRPO", update=2):
+def show_method(method="GRPO", update=2):
     tokens = [weights[mask].numpy() for weights, mask in zip(w[update][method], group.mask)]
-    title, largest = (
-        f"{method}, update {update}: w of every token, over the largest of update 1",
-        w[1][method].abs().max(),
-    )
-    return coefficients_of_a_group(group.texts, R.numpy(), tokens, float(largest), title)
+    title = f"{method}, update {update}: w of every token, over the largest of update 1"
+    largest = float(w[1][method].abs().max())
+    return coefficients_of_a_group(group.texts, R.numpy(), tokens, largest, title)
 
-
-knob(draw, method=METHODS, update=[2, 1])
+knob(show_method, method=METHODS, update=[2, 1])
 
 # %% [text]
 # *Blue tokens are pushed up, orange ones down, white ones not at all (∎: end of the completion). RFT and REINFORCE learn only from right
@@ -214,14 +215,15 @@ with torch.no_grad():
 length, log_u = pair.mask.sum(dim=1), ref_logps - logps
 leaf = logps.clone().requires_grad_()
 means = (leaf - ref_logps).sum(dim=1) / length
-w_12 = -length.view(2, 1) * torch.autograd.grad(-F.logsigmoid(DPO_BETA * (means[0] - means[1])), leaf)[0]  # by autograd
+loss = -F.logsigmoid(DPO_BETA * (means[0] - means[1]))
+w_12 = -length.view(2, 1) * torch.autograd.grad(loss, leaf)[0]
 w_12, n = w_12[0][pair.mask[0]], int(length.min())
 w_14 = (DPO_BETA * (log_u[0] - log_u[1])[:n]).sigmoid()  # as printed
 print(f"the chosen completion has {length[0]} tokens, the rejected one {length[1]}")
-print(
-    f"derivative of Eq. 12, all {len(w_12)} tokens of the chosen one: {w_12[0]:.4f}   (over β: {w_12[0] / DPO_BETA:.4f})"
-)
-print(f"Eq. 14, tokens 1 to {n}: {', '.join(f'{x:.4f}' for x in w_14)}; tokens {n + 1} to {length[0]}: undefined")
+print(f"derivative of Eq. 12, all {len(w_12)} tokens of the chosen one: {w_12[0]:.4f}"
+      f"   (over β: {w_12[0] / DPO_BETA:.4f})")
+print(f"Eq. 14, tokens 1 to {n}: {', '.join(f'{x:.4f}' for x in w_14)}; "
+      f"tokens {n + 1} to {length[0]}: undefined")
 by_formula = DPO_BETA / (1 + (DPO_BETA * (means[0] - means[1])).exp())
 assert w_12.max() - w_12.min() < 1e-15 and abs(w_12[0] - by_formula) < 1e-12
 assert w_14.max() - w_14.min() > 0.01 and 9 < w_14.min() / w_12[0] < w_14.max() / w_12[0] < 11

@@ -39,34 +39,32 @@ from lessons.experiments.paired import difference
 from lessons.figures.lesson_13 import cosines, points_by_power, progress_and_length
 from lessons.kit import check, knob, say, show
 
-STUDENTS = {"arithmetic": "arithmetic", "expressions": "expressions", "slips": estimators.SLIPS}
+STUDENTS = {task: task for task in weights.TASKS} | {"slips": estimators.SLIPS}
 results = load_runs(estimators.RESULTS)
-stages = {
-    (name, step): [run for run in results if (run["task"], run["step"]) == (task, step)]
-    for name, task in STUDENTS.items()
-    for step in estimators.STEPS
-}
+stages = {(name, step): [run for run in results if (run["task"], run["step"]) == (task, step)]
+          for name, task in STUDENTS.items() for step in estimators.STEPS}
 seeds, n = len(stages["slips", 0]), results[0]["completions"]
 
 
 def moments(stage, kind=0):
-    """p, v₊, v₋, |Δm|² of every prompt, from both halves of its completions: (seeds, prompts, halves, 4)."""
-    rows = [[[[k / (n // 2), *half[kind][:3]] for k, half in zip(prompt["right"], prompt["moments"])]
-             for prompt in run["of prompts"]] for run in stage]  # fmt: skip
+    """p, v₊, v₋, |Δm|² of every prompt, from both halves: (seeds, prompts, halves, 4)."""
+    rows = [[[[k / (n // 2), *half[kind][:3]]
+              for k, half in zip(prompt["right"], prompt["moments"])]
+             for prompt in run["of prompts"]] for run in stage]
     return np.array(rows, dtype=float)
 
 
 # %%
 def number(x):
-    return "∞" if np.isinf(x) else f"{x:.2f}" if x < 1 else f"{x:.1f}" if x < 10 else f"{x:.0f}"
+    digits = 2 if x < 1 else 1 if x < 10 else 0
+    return "∞" if np.isinf(x) else f"{x:.{digits}f}"
 
-
-noise_of = np.vectorize(lambda *moments: identity.noise("GRPO", moments[0], 8, *moments[1:]))
+noise_of = np.vectorize(lambda p, *moments: identity.noise("GRPO", p, 8, *moments))
 rows, errors = [], []
 for (name, step), stage in stages.items():
     prompts = [prompt for run in stage for prompt in run["of prompts"]]
     p, v_right, v_wrong, _ = np.moveaxis(moments(stage), -1, 0)  # (seeds, prompts, halves)
-    growth = np.array([prompt["growth"] for prompt in prompts], dtype=float)  # (all prompts, sizes, 2)
+    growth = np.array([prompt["growth"] for prompt in prompts], dtype=float)  # (n, sizes, 2)
     with np.errstate(divide="ignore", invalid="ignore"):
         medians = np.nanmedian(growth[:, :, 1] / growth[:, :, 0], axis=0)
         noise = noise_of(p, v_right, v_wrong)
@@ -74,10 +72,12 @@ for (name, step), stage in stages.items():
     rarer = np.minimum(p, 1 - p).min(axis=2) * n / 2
     errors.append(error[(rarer >= 100) & np.isfinite(error)])
     common = np.median([prompt["commonest"] for prompt in prompts if prompt["commonest"]])
-    cells = [*map(number, medians), number(np.nansum(v_wrong) / np.nansum(v_right)), f"{common:.0%}"]
-    rows.append([f"{name}, {step}", f"{p.mean():.2f}", *cells, f"{np.median(errors[-1]):.0%} ({len(errors[-1])})"])
-titles = ["accuracy", *(f"{size:,}" for size in estimators.SIZES if size <= n), "sums", "commonest", "halves differ"]
-say(markdown(["$v_-/v_+$ by", *titles], rows))
+    ratios = [*medians, np.nansum(v_wrong) / np.nansum(v_right)]
+    cells = [f"{name}, {step}", f"{p.mean():.2f}", *map(number, ratios), f"{common:.0%}"]
+    rows.append([*cells, f"{np.median(errors[-1]):.0%} ({len(errors[-1])})"])
+sizes = [f"{size:,}" for size in estimators.SIZES if size <= n]
+titles = ["$v_-/v_+$ by", "accuracy", *sizes, "sums", "commonest", "halves differ"]
+say(markdown(titles, rows))
 for name in ("expressions", "slips"):
     print(f"wrong, {name}, step 60: {', '.join(stages[name, 60][0]['texts'])}")
 
@@ -98,13 +98,12 @@ for name in ("expressions", "slips"):
 
 # %%
 def by_k(student, step, G):
-    """(seeds, k = 1..G-1, 5): number of groups; of s₊ − s₋ mean and median of |.|², mean progress, mean cosine."""
-    return np.array([next(b["by k"] for b in run["of batches"] if b["G"] == G) for run in stages[student, step]])
-
+    """(seeds, k = 1..G-1, 5): groups; of s₊ − s₋ mean and median of |.|², progress, cosine."""
+    return np.array([next(of_G["by k"] for of_G in run["of batches"] if of_G["G"] == G)
+                     for run in stages[student, step]])
 
 def draw(student, step, G):
     return progress_and_length(by_k(student, step, G), G, f"{student}, step {step}")
-
 
 knob(draw, student=list(STUDENTS), step=[0, 20, 60], G=[8, 4, 16])
 
@@ -137,15 +136,18 @@ rms, median = (length[2] / length[1] for length in lengths)  # three right of fo
 
 # %%
 ROWS = {
-    "σ^1": "σ, GRPO", "σ^2": "σ², Dr. GRPO", "(G − k)/G": "(G − k)/G, MaxRL", "c(k)": "c(k), inverse variance",
-    "σ, k < G − 2": "σ without one or two wrong", "no baseline": "no baseline, A = R", "b = 1": "A = R − 1",
+    "σ^1": "σ, GRPO",
+    "σ^2": "σ², Dr. GRPO",
+    "(G − k)/G": "(G − k)/G, MaxRL",
+    "c(k)": "c(k), inverse variance",
+    "σ, k < G − 2": "σ without one or two wrong",
+    "no baseline": "no baseline, A = R",
+    "b = 1": "A = R − 1",
     "best b of the others": "best b, from the others' norms",
-}  # fmt: skip
-
+}
 
 def cosine(student, step, name, divisor="sum", scale="gradient"):
     return estimators.cosine(STUDENTS[student], step, name, divisor, scale)
-
 
 columns = [(name, step) for name in STUDENTS for step in (0, 20)]
 table = {name: [cosine(*column, name) for column in columns] for name in ROWS}
@@ -171,22 +173,22 @@ far = np.array(table["no baseline"]) - table["σ^2"]
 
 # %%
 runs = load_runs(weights.RESULTS)
-by_length = {length: arms for length in weights.STEP_LENGTHS if (arms := weights.arms(runs, length))}
-
+by_length = {length: weights.arms(runs, length) for length in weights.STEP_LENGTHS}
 
 def gaps(arm, reference, length):
-    """Of an arm less another, (weight, ÷ length?) each: for each task, accuracy at the end and over training."""
-    arms = by_length[length]
-    return [difference(arms[task, arm[1], arm[0]][outcome], arms[task, reference[1], reference[0]][outcome])
-            for task in weights.TASKS for outcome in ("end", "training")]  # fmt: skip
-
+    """Of an arm (weight, ÷ length?) less another: by task, at the end and over training."""
+    arms, found = by_length[length], []
+    for task in weights.TASKS:
+        first, second = (arms[task, kept, weight] for weight, kept in (arm, reference))
+        found += [difference(first[when], second[when]) for when in ("end", "training")]
+    return found
 
 def draw(step_length, divisor):
     kept = divisor == "÷ length"
-    points = np.array([[gap["difference"], *(gap["interval"] or [0, 0])] for name in weights.POWERS
-                       for gap in gaps((name, kept), ("σ^1", kept), step_length)])  # fmt: skip
-    return points_by_power(100 * points.reshape(5, 2, 2, 3), weights.POWERS, weights.TASKS)
-
+    points = [[gap["difference"], *(gap["interval"] or [0, 0])] for name in weights.POWERS
+              for gap in gaps((name, kept), ("σ^1", kept), step_length)]
+    points = 100 * np.array(points).reshape(5, 2, 2, 3)
+    return points_by_power(points, weights.POWERS, weights.TASKS)
 
 knob(draw, step_length=list(by_length), divisor=["÷ length", "no ÷ length"])
 
@@ -200,21 +202,24 @@ titles = [f"{task}, {when}" for task in weights.TASKS for when in ("end", "over 
 say(markdown(["", *titles], [[name, *map(change, row)] for name, row in other.items()]))
 
 pairs, fresh = (weights.compared(runs, fresh) for fresh in (False, True))
-counts = {name: [*zip(weights.judged(pairs, name), weights.judged(fresh, name))] for name in weights.NOTICED}
-rows = [
-    [what, *("{}/{}, {}/{}".format(*first, *again) for first, again in counts[name])]
-    for name, what in weights.NOTICED.items()
-]
+counts = {name: [*zip(weights.judged(pairs, name), weights.judged(fresh, name))]
+          for name in weights.NOTICED}
+rows = [[what, *("{}/{}, {}/{}".format(*first, *again) for first, again in counts[name])]
+        for name, what in weights.NOTICED.items()]
 say(markdown(["ahead is the arm with the larger", *weights.KINDS], rows))
 again, guess = (counts[name][0][1] for name in ("quiet", "cosine"))
-assert again[0] == again[1] and guess[0] < 0.7 * guess[1] and len({*counts["quiet"][3][1]}) == 1
-powers = {(name, per_token, length): gaps((name, per_token), ("σ^1", per_token), length)
-          for length in by_length for per_token in (True, False) for name in weights.POWERS if name != "σ^1"}  # fmt: skip
-squared = max(abs(100 * gap["difference"]) for (name, *_), four in powers.items() for gap in four if name == "σ^2")
-powers = [gap for four in powers.values() for gap in four]
-most, seen = max(abs(100 * gap["difference"]) for gap in powers), sum(np.prod(gap["interval"]) > 0 for gap in powers)
-undivided = [[gaps(("σ^1", False), ("σ^1", True), length)[i]["difference"] for length in by_length] for i in (1, 3)]
-undivided = [", ".join(f"{100 * gain:.1f}" for gain in gains).replace("-0.0", "0.0") for gains in undivided]
+assert again[0] == again[1] and guess[0] < 0.7 * guess[1]
+assert len({*counts["quiet"][3][1]}) == 1
+of_power = {name: [gap for length in by_length for kept in (True, False)
+                   for gap in gaps((name, kept), ("σ^1", kept), length)]
+            for name in weights.POWERS if name != "σ^1"}
+squared = max(abs(100 * gap["difference"]) for gap in of_power["σ^2"])
+powers = [gap for four in of_power.values() for gap in four]
+most = max(abs(100 * gap["difference"]) for gap in powers)
+seen = sum(np.prod(gap["interval"]) > 0 for gap in powers)
+plain = {length: gaps(("σ^1", False), ("σ^1", True), length) for length in by_length}
+undivided = [", ".join(f"{100 * four[i]['difference']:.1f}".replace("-0.0", "0.0")
+                       for four in plain.values()) for i in (1, 3)]
 steps = ", ".join(f"{length:.3f}"[1:] for length in by_length)
 dropped = [-100 * gap["difference"] for gap in other[ROWS["σ, k < G − 2"]][::2]]
 
