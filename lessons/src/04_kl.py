@@ -24,7 +24,8 @@ import numpy as np
 import torch
 
 from algorithms import grpo, ppo
-from lessons.checks.lesson_04 import kl_of_sequences, sequence_gradient, theta_ref, value_and_gradient
+from lessons.checks import lesson_04
+from lessons.checks.lesson_04 import sequence_gradient, value_and_gradient
 from lessons.figures.lesson_04 import estimates_of_gaussians
 from lessons.kit import check, knob, show_source
 
@@ -58,12 +59,10 @@ def forward_kl(logits, ref):
 counts = torch.tensor([8, 4, 2, 1, 1])
 batch = torch.arange(5).repeat_interleave(counts)  # (16,) tokens
 logits = (counts.double() / 16).log().requires_grad_()  # the parameters
-ref = torch.tensor([0.10, 0.15, 0.05, 0.40, 0.30], dtype=torch.float64).log()  # log pi_ref of each token
-
+ref = torch.tensor([0.10, 0.15, 0.05, 0.40, 0.30], dtype=torch.float64).log()  # log pi_ref
 
 def same(a, b):
     return bool((a - b).abs().max() < 1e-14)
-
 
 truth = reverse_kl(logits, ref)
 logp = logits.log_softmax(dim=0)[batch]  # (16,), its gradient is the score
@@ -72,9 +71,11 @@ for name, k in ESTIMATORS.items():
     values = k(ref[batch] - logp).detach()
     unbiased = same(values.mean(), truth)
     assert unbiased == (name != "k2")
-    print(f"{name} {values.mean():9.4f} {values.std(correction=0):7.4f} {values.min():7.4f}  {unbiased}")
+    mean, std, lowest = values.mean(), values.std(correction=0), values.min()
+    print(f"{name} {mean:9.4f} {std:7.4f} {lowest:7.4f}  {unbiased}")
 inverted = ESTIMATORS["k3"](logp - ref[batch]).detach()
-print(f"k3 with u = pi / pi_ref, a mistake: mean {inverted.mean():.4f}, lowest {inverted.min():.4f}")
+mean, lowest = inverted.mean(), inverted.min()
+print(f"k3 with u = pi / pi_ref, a mistake: mean {mean:.4f}, lowest {lowest:.4f}")
 
 # %% [markdown]
 # With $u$ inverted, $k_3$ is still never negative and still zero where the policies agree. Of these properties, only the mean shows the
@@ -112,18 +113,18 @@ print(f"k3 with u = pi / pi_ref, a mistake: mean {inverted.mean():.4f}, lowest {
 def gradient(value, wrt=logits):
     return torch.autograd.grad(value, wrt, retain_graph=True)[0]
 
-
 def name_of(computed, wrt=logits):
     """The name of the known gradient that `computed` equals, within 1e-14."""
     reverse, forward = gradient(reverse_kl(wrt, ref), wrt), gradient(forward_kl(wrt, ref), wrt)
-    known = {"0": 0 * reverse, "reverse": reverse, "forward": forward, "reverse - forward": reverse - forward}
+    known = {"0": 0 * reverse, "reverse": reverse, "forward": forward,
+             "reverse - forward": reverse - forward}
     return next((name for name, value in known.items() if same(computed, value)), "neither")
-
 
 table = {}
 for name, k in ESTIMATORS.items():
     value = k(ref[batch] - logp)
-    table[name] = name_of(gradient(value.mean())), name_of(gradient((value.detach() * logp).mean()))
+    as_loss, in_reward = value.mean(), (value.detach() * logp).mean()
+    table[name] = name_of(gradient(as_loss)), name_of(gradient(in_reward))
     print(f"{name} as a loss: {table[name][0]:10} in the reward: {table[name][1]}")
 expected = [("0", "reverse"), ("reverse", "neither"), ("forward", "reverse - forward")]
 assert list(table.values()) == expected
@@ -136,23 +137,26 @@ assert list(table.values()) == expected
 
 # %%
 show_source(grpo.policy_loss)
-zeros, mask = torch.zeros(16, 1).double(), torch.ones(16, 1).bool()  # 16 completions of one token
-old_logps, ref_logps = logp.detach().view(16, 1), ref[batch].view(16, 1)
-new = {"logps": logp.view(16, 1), "old_logps": old_logps, "mask": mask}
+zeros = torch.zeros(16, 1).double()  # 16 completions of one token
+old = {"old_logps": logp.detach().view(16, 1), "mask": torch.ones(16, 1).bool()}
+new, ref_logps = old | {"logps": logp.view(16, 1)}, {"ref_logps": ref[batch].view(16, 1)}
 
-loss = grpo.policy_loss(**new, ref_logps=ref_logps, advantages=zeros, config=grpo.Config(kl_coef=1.0))
+config = grpo.Config(kl_coef=1.0)
+loss = grpo.policy_loss(**new, **ref_logps, advantages=zeros, config=config)
 in_grpo = name_of(gradient(loss))
 
-inputs = {"rewards": zeros.view(2, 8), "values": zeros, "old_logps": old_logps, "ref_logps": ref_logps, "mask": mask}
+inputs = old | ref_logps | {"rewards": zeros.view(2, 8), "values": zeros}
 _, returns = ppo.compute_advantages(**inputs, config=ppo.Config(kl_coef=1.0))
 in_ppo = name_of(gradient(ppo.policy_loss(**new, advantages=returns, config=ppo.Config())))
 
 A, beta, u = torch.linspace(-1, 1, 16).double(), 0.04, (ref[batch] - logp).exp().detach()
-eq_21 = -gradient(((A + beta * (u - 1)) * logp).mean())  # as the paper prints it, for completions of one token
+eq_21 = -gradient(((A + beta * (u - 1)) * logp).mean())  # as printed, for one token each
 config = grpo.Config(kl_coef=beta)
-loss = grpo.policy_loss(**new, ref_logps=ref_logps, advantages=A.view(16, 1), config=config)
-print(f"grpo.py: {in_grpo}; the gradient that the paper prints: {same(gradient(loss), eq_21)}\nppo.py:  {in_ppo}")
-assert (in_grpo, in_ppo, same(gradient(loss), eq_21)) == ("forward", "reverse", True)
+loss = grpo.policy_loss(**new, **ref_logps, advantages=A.view(16, 1), config=config)
+as_printed = same(gradient(loss), eq_21)
+print(f"grpo.py: {in_grpo}; the gradient that the paper prints: {as_printed}")
+print(f"ppo.py:  {in_ppo}")
+assert (in_grpo, in_ppo, as_printed) == ("forward", "reverse", True)
 
 # %% [markdown]
 # **The name and the gradient.** DeepSeekMath has $-\beta\,\mathbb D_{KL}[\pi_\theta\Vert\pi_\text{ref}]$ in its objective (Eq. 3),
@@ -177,23 +181,20 @@ y = np.linspace(-15, 20, 7001)
 density = np.exp(-(y**2) / 2) / np.sqrt(2 * np.pi) * (y[1] - y[0])  # pi(y) dy
 shifts = np.linspace(0.1, 3, 30)
 
-
 def moments(k, d):
-    """Mean and standard deviation of k(log u): under the policy N(0, 1), with the reference N(d, 1)."""
+    """Mean and standard deviation of k(log u) under the policy N(0, 1); reference: N(d, 1)."""
     values = k(torch.tensor(d * y - d**2 / 2)).numpy()
     mean = density @ values
     return mean, np.sqrt(density @ (values - mean) ** 2)
 
-
-means, stds = np.array([[moments(k, d) for k in ESTIMATORS.values()] for d in shifts]).transpose(2, 1, 0)  # (3, 30)
+both = [[moments(k, d) for d in shifts] for k in ESTIMATORS.values()]
+means, stds = np.moveaxis(both, 2, 0)  # (3, 30)
 assert np.allclose(means[[0, 2]], shifts**2 / 2, rtol=1e-6)  # unbiased
 assert np.allclose(stds[[0, 2]], [shifts, np.sqrt(np.expm1(shifts**2) - shifts**2)], rtol=1e-6)
 cross = shifts[stds[2] > stds[0]].min()
 
-
 def draw(d):
     return estimates_of_gaussians(d, shifts, stds)
-
 
 knob(draw, d=(0.1, 3.0, 0.1, 1.5))
 
@@ -221,13 +222,11 @@ knob(draw, d=(0.1, 3.0, 0.1, 1.5))
 # probable as first token. As a loss, $\rho\,k_3$ leaves the first token alone, and so do $k_2$ and $k_3$.
 
 # %%
-moved = (logits.detach() + torch.tensor([0.5, -0.3, 0.2, 0.9, -0.6])).requires_grad_()  # the policy after some updates
-new_logp = moved.log_softmax(dim=0)[batch]  # the batch is still the old policy's
-
+moved = (logits.detach() + torch.tensor([0.5, -0.3, 0.2, 0.9, -0.6])).requires_grad_()
+new_logp = moved.log_softmax(dim=0)[batch]  # updated; the batch is the old policy's
 
 def rho_k3(logps, old_logps, ref_logps):
     return (logps - old_logps).exp() * ESTIMATORS["k3"](ref_logps - logps)
-
 
 k3, rho = ESTIMATORS["k3"](ref[batch] - new_logp), (new_logp - logp.detach()).exp()
 per_token = rho_k3(new_logp, logp.detach(), ref[batch])
@@ -240,11 +239,13 @@ assert same(gradient(per_token.sum(), new_logp), rho * ESTIMATORS["k1"](ref[batc
 print("\n".join(f"{name:21} {result}" for name, result in results.items()))
 assert list(results.values()) == ["neither", "reverse", "forward"]
 
-summed = sequence_gradient(lambda logps, ref: rho_k3(logps, logps.detach(), ref).sum(dim=1).mean())(theta_ref)
-sequence_kl = kl_of_sequences(theta_ref)
-print(
-    f"gradient for the first of two tokens: rho k3 {summed[0, 1].abs():.4f}, KL of the sequences {sequence_kl[0, 1]:.4f}"
-)
+def sum_of_rho_k3(logps, ref_logps):
+    return rho_k3(logps, logps.detach(), ref_logps).sum(dim=1).mean()
+
+summed = sequence_gradient(sum_of_rho_k3)(lesson_04.theta_ref)
+sequence_kl = lesson_04.kl_of_sequences(lesson_04.theta_ref)
+print(f"gradient for the first of two tokens: rho k3 {summed[0, 1].abs():.4f}, "
+      f"KL of the sequences {sequence_kl[0, 1]:.4f}")
 assert summed[0].abs().max() < 1e-14 < sequence_kl[0, 1]
 
 # %% [markdown]

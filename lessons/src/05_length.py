@@ -36,10 +36,8 @@
 # From GRPO's loss to Dr. GRPO's, one line of code changes:
 
 # %%
-import json
 import math
 from itertools import combinations_with_replacement
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -47,15 +45,14 @@ from torch.func import jvp
 
 from algorithms import dapo, dr_grpo, grpo
 from lessons import identity
+from lessons.experiments import compare_tables
 from lessons.figures.lesson_05 import lengths_by_arm, push_and_drift, token_mean
 from lessons.kit import check, knob, show, show_diff
 
 C = dr_grpo.Config().max_new_tokens
 
-
 def doubles(*numbers):
     return torch.tensor(numbers, dtype=torch.float64)
-
 
 show_diff(grpo.policy_loss, dr_grpo.policy_loss)
 
@@ -69,16 +66,15 @@ show_diff(grpo.policy_loss, dr_grpo.policy_loss)
 
 # %%
 def token_push(script, rewards, lengths):
-    """(G, T): minus the derivative of the script's loss with respect to each token's log-probability."""
+    """(G, T): minus the derivative of the script's loss by each token's log-probability."""
     mask = torch.arange(int(lengths.max())) < lengths.view(-1, 1)
-    logps = torch.full(mask.shape, -0.5).double().requires_grad_()  # any value: every ratio is 1
+    logps = torch.full(mask.shape, -0.5).double().requires_grad_()  # every ratio is 1
     batch = {"logps": logps, "old_logps": logps.detach(), "mask": mask}
     if script is not dapo:
         batch["ref_logps"] = logps.detach()
     A = script.compute_advantages(rewards=rewards.view(1, -1)).view(-1, 1)
     loss = script.policy_loss(**batch, advantages=A, config=script.Config())
     return -torch.autograd.grad(loss, logps)[0]
-
 
 short, long = 5, 50
 lengths = torch.tensor([short, long, short, long])
@@ -89,8 +85,9 @@ by_hand = {  # G = 4, so 1 / (4 * 5) and so on; the batch has 110 tokens; 4 C = 
 }
 print("push on one token     right, 5  right, 50  wrong, 5  wrong, 50")
 for script, expected in by_hand.items():
-    push, real = token_push(script, doubles(1, 1, -1, -1), lengths), torch.arange(long) < lengths.view(4, 1)
-    assert torch.allclose(push, doubles(*expected).view(4, 1) * real, rtol=1e-12, atol=0)  # 0 on the padding
+    push = token_push(script, doubles(1, 1, -1, -1), lengths)
+    real = torch.arange(long) < lengths.view(4, 1)  # 0 on the padding
+    assert torch.allclose(push, doubles(*expected).view(4, 1) * real, rtol=1e-12, atol=0)
     print(f"{script.__name__:20} " + " ".join(f"{x:9.4f}" for x in push[:, 0].tolist()))
 
 # %% [markdown]
@@ -138,29 +135,26 @@ for script, expected in by_hand.items():
 # %%
 G, rewards = 8, doubles(1, 1, 0, 0)
 
-
 def shares(logits):
     """P(long | right), P(long | wrong), P(long) and p."""
     P = logits.softmax(dim=0)
     return torch.stack([P[1] / P[:2].sum(), P[3] / P[2:].sum(), P[1] + P[3], P[:2].sum()])
 
-
-# A logit for right, one for wrong, and one length parameter for both, as logits of the four kinds:
+# A logit for right, one for wrong, and one length parameter for both, as logits of four kinds:
 SHARED = torch.tensor([[1, 0, 0], [1, 0, 1], [0, 1, 0], [0, 1, 1]]).double()
-
 
 def drift(script, p, shared=False):
     """How the values of `shares` change in one expected step, per unit of learning rate."""
     pi, push = doubles(p, p, 1 - p, 1 - p) / 2, doubles(0, 0, 0, 0)
     for group in combinations_with_replacement(range(4), G):
-        ways = math.factorial(G) / math.prod(math.factorial(group.count(kind)) for kind in range(4))
-        kinds = torch.tensor(group)
-        on_token = token_push(script, rewards[kinds], lengths[kinds])[:, 0]  # the same for all tokens of a completion
+        counts, kinds = [group.count(kind) for kind in range(4)], torch.tensor(group)
+        ways = math.factorial(G) / math.prod(map(math.factorial, counts))
+        on_token = token_push(script, rewards[kinds], lengths[kinds])[:, 0]  # on each alike
         push.index_add_(0, kinds, ways * pi[kinds].prod() * on_token)
-    step = push - pi * push.sum()  # the score of a kind: 1 at its own logit, minus the probabilities
+    step = push - pi * push.sum()  # a kind's score: 1 at its own logit, less pi
     if shared:
-        step = SHARED @ (SHARED.T @ step)  # the gradient in the three parameters, and the logits that it moves
-    return jvp(shares, (pi.log(),), (step,))[1].numpy()  # the derivative of the shares along the step
+        step = SHARED @ (SHARED.T @ step)  # the parameters' gradient, and the logits it moves
+    return jvp(shares, (pi.log(),), (step,))[1].numpy()  # the derivative along the step
 
 
 # %% [markdown]
@@ -169,9 +163,8 @@ def drift(script, p, shared=False):
 # %%
 d = {  # d(L) for the short and for the long completion
     grpo: (1 / short, 1 / long),
-    dapo: (token_mean(short, short, long, B=G), token_mean(long, short, long, B=G)),
-    dr_grpo: (1 / C, 1 / C),
-}
+    dapo: [token_mean(n, short, long, B=G) for n in (short, long)],
+    dr_grpo: (1 / C, 1 / C)}
 print("script              p     long|right  long|wrong  long")
 relative = {}
 for script, (d_short, d_long) in d.items():
@@ -181,15 +174,17 @@ for script, (d_short, d_long) in d.items():
         law = size / 8 * (d_short - d_long) * np.array([-1, 1, 1 - 2 * p])
         assert np.abs(drifts - law).max() < 1e-12 * p_change
         relative[script, p] = np.array([round(x / p_change, 9) + 0 for x in drifts])
-        print(f"{script.__name__:18} {p}   " + "   ".join(f"{x:9.3f}" for x in relative[script, p]))
+        row = "   ".join(f"{x:9.3f}" for x in relative[script, p])
+        print(f"{script.__name__:18} {p}   {row}")
 *tied, p_change = drift(grpo, 0.3, shared=True)
 assert np.abs(tied).max() < 1e-12 * p_change
-print("algorithms.grpo    0.3   " + "   ".join(f"{abs(round(x / p_change, 9)):9.3f}" for x in tied) + "  (shared)")
+row = "   ".join(f"{abs(round(x / p_change, 9)):9.3f}" for x in tied)
+print(f"algorithms.grpo    0.3   {row}  (shared)")
 by_hand = (50 - 5) / (50 + 5) / (4 * 0.3 * 0.7)
 assert np.allclose(relative[grpo, 0.3], by_hand * np.array([-1, 1, 0.4]))
 print("the formula holds to 12 digits in all rows: True")
-in_64 = [token_mean(n, short, long, B=64) for n in (short, long)]
-grpo_bias, bias_8, bias_64 = ((one - other) / (one + other) for one, other in (d[grpo], d[dapo], in_64))
+pairs = (d[grpo], d[dapo], [token_mean(n, short, long, B=64) for n in (short, long)])
+grpo_bias, bias_8, bias_64 = ((one - other) / (one + other) for one, other in pairs)
 assert abs(grpo_bias / bias_8 - relative[grpo, 0.3][1] / relative[dapo, 0.3][1]) < 1e-6
 
 # %% [text]
@@ -202,7 +197,8 @@ assert abs(grpo_bias / bias_8 - relative[grpo, 0.3][1] / relative[dapo, 0.3][1])
 # Move the two lengths and choose the sign of the advantage (needs the first cell). Left, the push on one token; right, the drift against $p$.
 
 # %%
-knob(push_and_drift, short=(4, 24, 1, 5), long=(26, 56, 1, 50), A=["both signs", "A > 0 only", "A < 0 only"])
+signs = ["both signs", "A > 0 only", "A < 0 only"]
+knob(push_and_drift, short=(4, 24, 1, 5), long=(26, 56, 1, 50), A=signs)
 
 # %% [markdown]
 # *The drift vanishes as the lengths approach each other. `A > 0 only` is what the widespread reading sees.*
@@ -218,27 +214,30 @@ knob(push_and_drift, short=(4, 24, 1, 5), long=(26, 56, 1, 50), A=["both signs",
 # seeds; mean lengths over the last ten of 60 steps).
 
 # %%
-results = json.loads((Path(identity.__file__).parent / "experiments/results.json").read_text("utf-8"))
+results = compare_tables.load()
 arms, ablation = results["pieces"]["arms"], results["ablation"]["arms"]
 show(lengths_by_arm(arms))
 
 
 def interval(gaps, form=".1f"):
     """Mean over ten seeds and its 95 % interval, by Student's t."""
-    half = 2.262 * gaps.std(ddof=1) / math.sqrt(len(gaps))
-    return f"{gaps.mean():{form}} [{gaps.mean() - half:{form}}, {gaps.mean() + half:{form}}]".replace("-", "−")
-
+    mean, half = gaps.mean(), 2.262 * gaps.std(ddof=1) / math.sqrt(len(gaps))
+    return f"{mean:{form}} [{mean - half:{form}}, {mean + half:{form}}]".replace("-", "−")
 
 by_length, by_sigma, gap = {}, {}, {}
 for kind in ("right", "wrong"):
     names = ("GRPO", "GRPO, not / σ", "GRPO, constant length", "Dr. GRPO")
-    both, length_only, sigma_only, neither = (np.array(arms[name][f"length_{kind}"]["seeds"]) for name in names)
-    by_length[kind] = [interval(gaps, ".2f") for gaps in (both - sigma_only, length_only - neither)]  # ÷ σ, not ÷ σ
-    by_sigma[kind] = [interval(gaps) for gaps in (both - length_only, sigma_only - neither)]  # 1/|y|, constant
+    both, length_only, sigma_only, neither = (
+        np.array(arms[name][f"length_{kind}"]["seeds"]) for name in names)
+    divided, not_divided = both - sigma_only, length_only - neither  # by σ
+    by_length[kind] = [interval(gaps, ".2f") for gaps in (divided, not_divided)]
+    by_mean, by_constant = both - length_only, sigma_only - neither
+    by_sigma[kind] = [interval(gaps) for gaps in (by_mean, by_constant)]
     gap[kind] = (both - neither).mean()
 steps = ("+ token-level loss", "+ soft overlong punishment")
 token_level = np.subtract(*(ablation[name]["length_wrong"]["seeds"] for name in steps))
-assert ["−" in text for text in by_length["wrong"] + by_length["right"]] == [True, False, True, True]
+falls = ["−" in text for text in by_length["wrong"] + by_length["right"]]
+assert falls == [True, False, True, True]
 assert "−" not in by_sigma["wrong"][0] + by_sigma["wrong"][1] and token_level.mean() > 0
 
 # %% [text]
