@@ -182,7 +182,7 @@ for ratio in (move(distance).exp() for distance in (0.01, 0.05, 0.15)):
     later = contrast(gradients((kept * group.mask).sum(dim=1) / lengths), R == 1)
     assert relative_error(loss_gradient(grpo, R, before), sigma * later) < 1e-12
     stopped.append(int((kept != ratio).sum()))
-move(0)
+vector_to_parameters(start, policy.parameters())
 
 # %% [text]
 # *Blue: more probable; red: less; ∎: end of the completion.* A prefix shared by right and wrong completions is pushed both ways: `#`,
