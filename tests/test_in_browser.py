@@ -93,8 +93,8 @@ def test_a_completion_drawn_from_fixed_random_numbers_is_that_of_torch(console, 
     rng = random.Random(prompt)
     numbers = [rng.random() for _ in range(3 * 56)]
     script = """([prompts, numbers]) =>
-        [...complete(tensors(sigmaLadder.base), prompts, () => numbers.shift())].pop().map((row) => row.ids)"""
-    completions = console.evaluate(script, [3 * [prompt], numbers])
+        [...complete(tensors(sigmaLadder.base), prompts, () => numbers.shift())].pop()"""
+    rows = console.evaluate(script, [3 * [prompt], numbers])
     tokenizer = load_policy("base")[1]
     start = encode_prompts(tokenizer, [prompt])[0][0].tolist()
     expected, remaining = [[], [], []], iter(numbers)
@@ -103,7 +103,12 @@ def test_a_completion_drawn_from_fixed_random_numbers_is_that_of_torch(console, 
             if ids[-1:] != [tokenizer.eos_token_id]:
                 sums = logits_of(policy, start + ids)[-1].softmax(dim=0).cumsum(dim=0)
                 ids.append(min(int((sums <= next(remaining)).sum()), 18))
-    assert completions == expected
+    assert [row["ids"] for row in rows] == expected
+    for row in rows:
+        dist = torch.distributions.Categorical(logits=logits_of(policy, start + row["ids"])[len(start) - 1 : -1])
+        assert np.allclose(row["logps"], dist.log_prob(torch.tensor(row["ids"])), atol=1e-4)
+        assert np.allclose(row["entropies"], dist.entropy(), atol=1e-4)
+        assert row["truncated"] == (row["ids"][-1] != tokenizer.eos_token_id)
 
 
 def test_the_verifier_and_the_problems_are_those_of_the_task(console):
