@@ -219,11 +219,6 @@ def best_baseline(p, v_right, v_wrong, difference_squared):
     return p * right / (p * right + q * wrong)
 
 
-def best_pair(k: int, G: int, p: float, v_right: float, v_wrong: float) -> tuple[float, float]:
-    """alpha and beta, up to a common factor, with the least noise for their progress in groups with k right."""
-    return (1 - p) * k / v_right, p * (G - k) / v_wrong
-
-
 def update_norm_squared(k: int, G: int, difference_squared: float, v_right: float, v_wrong: float) -> float:
     """E|g|^2 of GRPO's update given k, for independent scores: sigma^2 |dm|^2 + ((G - k) v+ + k v-) / G^2.
 

@@ -211,7 +211,8 @@ TRAIN = """async ([workers, name]) => {
     const weights = sigmaLadder.base, pool = await Pool.open(workers, source);
     const algorithm = { ...ALGORITHMS[name], prompts_per_step: 3, group_size: 4 };
     const trainer = new Trainer({ weights, algorithm, pool, seed: 1 });
-    const metrics = [await trainer.step(), await trainer.step()].map((step) => step.metrics);
+    const made = [await trainer.step(), await trainer.step()], metrics = made.map((step) => step.metrics);
+    const prompts = made.map((step) => step.drawn.map((group) => group[0].prompt).join());
     const first = pack(trainer.policy.weights);
     trainer.takeBack(1);
     const steps = [trainer.steps, (await trainer.step()).metrics.step], again = pack(trainer.policy.weights);
@@ -220,7 +221,7 @@ TRAIN = """async ([workers, name]) => {
     const error = await trainer.step().catch((error) => error.message), doers = pool.workers.length;
     const restored = pack(trainer.policy.weights) === again;
     pool.close();
-    return { metrics, first, again, steps, doers, error, restored };
+    return { metrics, prompts, first, again, steps, doers, error, restored };
 }"""
 
 
@@ -235,7 +236,8 @@ def test_any_number_of_workers_gives_the_same_weights_and_steps_are_taken_back(c
     assert [result["doers"] for result in results] == [0, 1, 3, 0]
     for result in results:
         assert result["metrics"] == results[0]["metrics"] and result["first"] == results[0]["first"] == result["again"]
-        assert result["steps"] == [1, 2] and result["restored"] and "not finite in step 3" in result["error"]
+        assert result["prompts"][0] != result["prompts"][1] and result["steps"] == [1, 2]
+        assert result["restored"] and "not finite in step 3" in result["error"]
 
 
 def test_states_are_kept_sparsely(console):

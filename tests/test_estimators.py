@@ -92,21 +92,14 @@ def test_the_ends_of_the_best_weight():
         np.testing.assert_allclose([identity.efficiency(name, p, 8, 46.0) for name in names], values, rtol=2e-3)
 
 
-def test_the_best_baseline_and_the_best_pair():
-    """Both by trying others, on every answer and on every group with k right."""
+def test_the_best_baseline():
+    """By trying others, on every answer."""
     policy, others = Softmax(), np.linspace(-1, 2, 3001)
     squared = (policy.scores**2).sum(axis=1)
     values = [policy.probs @ ((policy.R - b) ** 2 * squared) for b in others]
     best = identity.best_baseline(policy.p, *policy.v, policy.squared)
     assert others[np.argmin(values)] == pytest.approx(best, abs=6e-4)
     assert best == pytest.approx(policy.probs @ (policy.R * squared) / (policy.probs @ squared), rel=1e-12)
-
-    k, G, q = 2, 5, 1 - policy.p
-    alpha, beta = identity.best_pair(k, G, policy.p, *policy.v)
-    noise = [a**2 * policy.v[0] / k + (1 - a) ** 2 * policy.v[1] / (G - k) for a in others[1000:2001]]
-    progress = [(a * q + (1 - a) * policy.p) for a in others[1000:2001]]
-    ratio = np.array(progress) ** 2 / np.array(noise)
-    assert others[1000:2001][ratio.argmax()] == pytest.approx(alpha / (alpha + beta), abs=6e-4)
 
 
 # ---------------------------------------------------------------------- the measurement
