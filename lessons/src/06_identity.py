@@ -231,13 +231,13 @@ vector_to_parameters(start, policy.parameters())
 
 # %%
 def squared_lengths(k, completions, half, n=500):
-    """(n,): squared lengths of GRPO's update, for groups with k right ones, from half."""
+    """(n,): squared lengths of GRPO's update, of groups from `half` with k right ones."""
     rewards = (torch.arange(G) < k).double().view(1, G)
     a, squares = grpo.compute_advantages(rewards=rewards)[0].numpy() / G, []
     right, wrong = half[completions.right[half]], half[~completions.right[half]]
+    parts = ((right, k), (wrong, G - k))
     for _ in range(n):
-        sizes = ((right, k), (wrong, G - k))
-        rows = np.concatenate([rng.choice(rows, size, replace=False) for rows, size in sizes])
+        rows = np.concatenate([rng.choice(part, m, replace=False) for part, m in parts])
         squares.append(a @ completions.inner[np.ix_(rows, rows)] @ a)
     return squares
 
