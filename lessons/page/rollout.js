@@ -9,11 +9,12 @@ const V = TOKENS.length;
 const LARGEST_PASS = 128; // tokens that are read at once where a gradient follows: their activations fit a processor's cache
 
 export function softmax(logits) {
+  const p = Array(logits.length).fill(0);
   let most = -Infinity, sum = 0;
-  for (const z of logits) if (z > most) most = z;
-  const powers = Array.from(logits, (z) => Math.exp(z - most));
-  for (const power of powers) sum += power;
-  return powers.map((power) => power / sum);
+  for (let i = 0; i < p.length; i++) most = Math.max(most, logits[i]);
+  for (let i = 0; i < p.length; i++) sum += p[i] = Math.exp(logits[i] - most);
+  for (let i = 0; i < p.length; i++) p[i] /= sum;
+  return p;
 }
 
 // The token that a random number u in [0, 1) picks from probabilities.

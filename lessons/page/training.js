@@ -37,8 +37,10 @@ export class Learner { // a network's weights, and AdamW with torch's defaults a
 }
 
 function clip_grad_norm(gradient, max_grad_norm) { // in place -> the norm before
-  const norm = Math.sqrt(gradient.reduce((sum, g) => sum + g * g, 0)), factor = max_grad_norm / (norm + 1e-6);
-  if (factor < 1) gradient.forEach((g, i) => { gradient[i] = g * factor; });
+  let squares = 0; // loops, since a function called for each of 152,192 numbers leaves 20 MB of garbage a step
+  for (let i = 0; i < gradient.length; i++) squares += gradient[i] ** 2;
+  const norm = Math.sqrt(squares), factor = max_grad_norm / (norm + 1e-6);
+  if (factor < 1) for (let i = 0; i < gradient.length; i++) gradient[i] *= factor;
   return norm;
 }
 
