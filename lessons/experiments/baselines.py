@@ -21,11 +21,6 @@ A rate is the best of 1e-4 to 8e-4 on three seeds that are used for nothing else
 grid is widened. A mean over training is compared at rates chosen for the mean over training.
 """
 
-from toy_env import Diverged, take_over_ctrl_c
-
-if __name__ == "__main__":
-    take_over_ctrl_c()
-
 import random
 import shutil
 from collections.abc import Callable
@@ -40,6 +35,7 @@ from algorithms import dr_grpo, grpo
 from lessons.experiments.estimators import ESTIMATORS, STEPS, Batch, Completions, collect, policy_of, true_gradient
 from lessons.experiments.grid import Grid, GridConfig, rounded
 from lessons.experiments.learning import learn, measured_batch, proxies, token_squares
+from toy_env import Diverged
 from toy_env.cli import at_least, run_main
 from toy_env.evaluate import held_out
 from toy_env.rollout import Rollout, completion_logps

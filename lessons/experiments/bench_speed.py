@@ -13,11 +13,6 @@ without padding. It draws nothing, scores nothing, and has neither a reference m
 is the shipped one inside matrices of ten times the size, zero elsewhere: it computes the same logits.
 """
 
-from toy_env import RunFailed, UsageError, take_over_ctrl_c
-
-if __name__ == "__main__":
-    take_over_ctrl_c()
-
 import importlib.util
 import json
 import math
@@ -37,6 +32,7 @@ import torch
 from algorithms import grpo
 from lessons.experiments.grid import compact, markdown, refuse_partial_publish, rounded, write_pages
 from lessons.experiments.pool import begin
+from toy_env import RunFailed, UsageError
 from toy_env.any_model import cache_name
 from toy_env.arithmetic import LEVELS, Problem, sample_problems
 from toy_env.cli import at_least, run_main, silence

@@ -9,11 +9,6 @@ minibatch, which would stop some. Ten healthy seeds make the band. Patches have 
 further healthy runs that give the rate of false alarms.
 """
 
-from toy_env import take_over_ctrl_c
-
-if __name__ == "__main__":
-    take_over_ctrl_c()
-
 import json
 import os
 import re

@@ -20,11 +20,6 @@ With --publish the numbers go to results.json, the figures to figures/, and the 
 (and one onto the front page). Statistics need `pip install -e '.[stats]'`.
 """
 
-from toy_env import Diverged, RunFailed, take_over_ctrl_c
-
-if __name__ == "__main__":
-    take_over_ctrl_c()
-
 import json
 import platform
 import re
@@ -44,6 +39,7 @@ from lessons.experiments import compare_figures, compare_tables, paired
 from lessons.experiments.compare_tables import LADDER, README, RESULTS
 from lessons.experiments.grid import Grid, GridConfig, compact, into_page, rounded, write_pages
 from lessons.losses import averaged_as_grpo
+from toy_env import Diverged, RunFailed
 from toy_env.arithmetic import LEVELS, extract_answer, held_out_problems
 from toy_env.cli import at_least, run_main, silence
 from toy_env.evaluate import evaluate, majority_at_k, pass_at_k

@@ -8,11 +8,6 @@ Every run is `learning.learn` with the losses of the scripts and no KL, in batch
 its group, below, says otherwise.
 """
 
-from toy_env import Diverged, take_over_ctrl_c
-
-if __name__ == "__main__":
-    take_over_ctrl_c()
-
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
@@ -27,6 +22,7 @@ from lessons.experiments.estimators import collect
 from lessons.experiments.grid import Grid, GridConfig, change, markdown, rounded
 from lessons.experiments.learning import learn
 from lessons.losses import ARMS
+from toy_env import Diverged
 from toy_env.cli import at_least, run_main
 from toy_env.rollout import Rollout
 

@@ -11,11 +11,6 @@ The update of every estimator is a linear combination of their scores, so its le
 products: of the scores with each other, and with the true gradient, which comes from 16,384 other completions.
 """
 
-from toy_env import take_over_ctrl_c
-
-if __name__ == "__main__":
-    take_over_ctrl_c()
-
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator

@@ -9,11 +9,6 @@ to odd spellings such as "#014". A run reports, for each of 64 held-out problems
 that of any answer within the four tokens, and the most probable answer.
 """
 
-from toy_env import take_over_ctrl_c
-
-if __name__ == "__main__":
-    take_over_ctrl_c()
-
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -16,11 +16,6 @@ Samplers (5 seeds): GRPO's clip at U = 4, with completions sampled in another pr
 without truncated importance sampling.
 """
 
-from toy_env import take_over_ctrl_c
-
-if __name__ == "__main__":
-    take_over_ctrl_c()
-
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path

@@ -12,11 +12,6 @@ estimators.json alone, by rules in which no result of these runs enters: `predic
 runs of the first ten seeds and before those of FRESH, which repeat the arms at the first of STEP_LENGTHS.
 """
 
-from toy_env import take_over_ctrl_c
-
-if __name__ == "__main__":
-    take_over_ctrl_c()
-
 from dataclasses import dataclass
 from functools import cache
 from itertools import combinations

@@ -5,11 +5,6 @@
 The page is one file that requests nothing from a network. It holds the weights of the shipped base model in float32.
 """
 
-from toy_env import take_over_ctrl_c
-
-if __name__ == "__main__":
-    take_over_ctrl_c()
-
 import ast
 import base64
 import inspect

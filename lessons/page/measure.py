@@ -9,11 +9,6 @@ policy stays the same. With 0 workers the page computes by itself. Accuracy is o
 are those of the completions of the last ten steps.
 """
 
-from toy_env import UsageError, take_over_ctrl_c
-
-if __name__ == "__main__":
-    take_over_ctrl_c()
-
 import json
 import shutil
 from contextlib import contextmanager
@@ -26,6 +21,7 @@ from algorithms import grpo
 from lessons.experiments.grid import cell
 from lessons.experiments.paired import estimate
 from lessons.page import build
+from toy_env import UsageError
 from toy_env.cli import at_least, run_main, silence
 
 STEPS = 60  # of a training

@@ -3,11 +3,6 @@
 python lessons/page/record.py
 """
 
-from toy_env import take_over_ctrl_c
-
-if __name__ == "__main__":
-    take_over_ctrl_c()
-
 import io
 from dataclasses import dataclass
 

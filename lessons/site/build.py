@@ -8,11 +8,6 @@ lessons/site/sources.py says what a source consists of. The same source gives th
 times, widget ids and machine names are left out.
 """
 
-from toy_env import UsageError, take_over_ctrl_c
-
-if __name__ == "__main__":
-    take_over_ctrl_c()
-
 import os
 from dataclasses import dataclass
 from hashlib import sha256
@@ -25,6 +20,7 @@ from nbclient.exceptions import CellExecutionError
 from lessons.experiments.pool import in_parallel
 from lessons.kit import WIDGET
 from lessons.site import sources
+from toy_env import UsageError
 from toy_env.cli import run_main
 
 KERNELSPEC = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}

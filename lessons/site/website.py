@@ -7,11 +7,6 @@ Without --draw the pictures are those of the notebooks. A lesson links to script
 these become pages too, and so does everything they link to. ladder.py makes ladder.html; lessons/group.html is copied.
 """
 
-from toy_env import UsageError, take_over_ctrl_c
-
-if __name__ == "__main__":
-    take_over_ctrl_c()
-
 import ast
 import base64
 import html
@@ -29,6 +24,7 @@ from lessons import kit
 from lessons.site import drawn, sources
 from lessons.site.ladder import ladder
 from lessons.site.markup import GROUP, PICTURES, ROOM, Renderer, address_of, highlighted, page, plain
+from toy_env import UsageError
 from toy_env.cli import run_main
 
 SHARED = ("sliders.js", "ladder.js", "style.css")
