@@ -397,7 +397,7 @@ def test_noise_of_baselines_is_that_of_the_closed_forms():
 
 @pytest.mark.slow
 def test_a_stage_is_measured_and_every_draw_is_seeded(tmp_path):
-    stage = baselines.Stage("arithmetic", 0, 0, prompts=1, completions=256, batches=2, gradient=1024)
+    stage = estimators.Run("arithmetic", 0, 0, prompts=1, completions=256, batches=2, gradient=1024)
     measured = baselines.measure(stage, tmp_path)
     assert measured == baselines.measure(stage, tmp_path) and all(len(x) == 2 for x in measured["cosines"].values())
     cosine = {name: np.mean(values) for name, values in measured["cosines"].items()}

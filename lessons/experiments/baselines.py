@@ -32,6 +32,7 @@ import numpy as np
 import torch
 
 from algorithms import dr_grpo, grpo
+from lessons.experiments import estimators
 from lessons.experiments.estimators import ESTIMATORS, STEPS, Batch, Completions, collect, policy_of, true_gradient
 from lessons.experiments.grid import Grid, GridConfig, rounded
 from lessons.experiments.learning import learn, measured_batch, proxies, token_squares
@@ -141,22 +142,6 @@ def train(run: Run) -> dict:
 # ---------------------------------------------------------------------- noise, with exact norms
 
 
-@dataclass(frozen=True)
-class Stage:
-    """A policy to measure: after `step` steps of grpo.py, or the base model."""
-
-    task: str
-    step: int
-    seed: int
-    prompts: int = 16  # held-out prompts
-    completions: int = 4096  # to each: one half gives the direction and the oracle's b, the other the groups
-    batches: int = 16  # of 256 completions to training prompts
-    gradient: int = 16_384  # completions for the true gradient
-
-    def name(self) -> str:
-        return f"{self.task}-{self.step}-{self.seed}"
-
-
 def noise_of(drawn: Completions, proxy: np.ndarray, rng: np.random.Generator, G: int = 8, n: int = 4000) -> dict:
     """Of each baseline with one value a completion, over n groups of G from half of a prompt's completions: the mean of
     the update along the contrast of the other half, its variance along it, and its mean square across it. And how well
@@ -187,7 +172,7 @@ def noise_of(drawn: Completions, proxy: np.ndarray, rng: np.random.Generator, G:
     return {"p": drawn.right[reference].mean(), "best b": best, "noise": rows, "fits": fits}
 
 
-def measure(stage: Stage, folder: Path) -> dict:
+def measure(stage: estimators.Run, folder: Path) -> dict:
     """Measure a policy: `noise_of` its completions to each prompt, and each baseline's cosines with the gradient."""
     torch.set_num_threads(1)
     task, draws = load_task(stage.task), random.Random(f"baselines {stage.name()}")
@@ -280,9 +265,9 @@ def main(config: Config) -> None:
             rates = best_rates(grid, arms)
             runs = [replace(arm, rate=rate, seed=seed) for seed in seeds for arm in arms for rate in rates[arm]]
             runs += questions(seeds)
-        stages = [Stage(task, step, seed) for seed in range(3) for step in STEPS for task in TASKS]
+        stages = [estimators.Run(task, step, seed) for seed in range(3) for step in STEPS for task in TASKS]
         if config.quick:
-            stages = [Stage(TASKS[0], 0, 0, prompts=2, completions=512, batches=2, gradient=1024)]
+            stages = [estimators.Run(TASKS[0], 0, 0, prompts=2, completions=512, batches=2, gradient=1024)]
         measured = grid.run(partial(measure, folder=grid.path), stages, "stages")
         results = grid.run(train, runs)
         if config.publish:

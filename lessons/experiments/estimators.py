@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -43,15 +44,10 @@ STEPS, GROUP_SIZES, BATCH, SIZES = (0, 20, 60), (4, 8, 16, 64), 256, (256, 1024,
 @dataclass
 class Config(GridConfig):
     seeds: at_least(1, 1000) = 3  # training seeds 0, 1, ...
-    prompts: at_least(1, 1000) = 16  # held-out prompts
-    completions: at_least(128, 2**16) = 4096  # to each: one half predicts, the other is predicted
-    batches: at_least(2, 1000) = 16  # of 256 completions, for each group size
-    gradient: at_least(512, 2**20) = 16_384  # completions for the true gradient
-    base_steps: at_least(1, 10**6) = 4000  # of pretraining the base of the third task
-    quick: bool = False  # 1 seed, 4 prompts of 512 completions, 2 batches, 400 steps; in the folder OUTPUT-quick
+    quick: bool = False  # 1 seed, 4 prompts of 512 completions, 2 batches; in the folder OUTPUT-quick
     output: str = "runs/estimators"  # folder for the runs and the measurements
 
-    QUICK = {"seeds": 1, "prompts": 4, "completions": 512, "batches": 2, "gradient": 1024, "base_steps": 400}
+    QUICK = {"seeds": 1}
 
 
 @dataclass(frozen=True)
@@ -61,10 +57,10 @@ class Run:
     task: str
     step: int
     seed: int
-    prompts: int
-    completions: int
-    batches: int
-    gradient: int
+    prompts: int = 16  # held-out prompts
+    completions: int = 4096  # to each: one half predicts, the other is predicted
+    batches: int = 16  # of 256 completions to training prompts, for each group size
+    gradient: int = 16_384  # completions for the true gradient
 
     def name(self) -> str:
         return f"{self.task}-{self.step}-{self.seed}"
@@ -291,21 +287,20 @@ def policy_of(run: Run, folder: Path) -> tuple:
     return *load_policy(str(trained / "checkpoint") if trained else base), trained
 
 
-def wrong_texts(run: Run, folder: Path) -> dict:
+def wrong_texts(policy, tokenizer, task, draws: random.Random) -> list[str]:
     """Three wrong ones of 16 completions to each of 64 held-out prompts, not among the three commonest."""
-    torch.set_num_threads(1)
-    task, (policy, tokenizer, _) = load_task(run.task), policy_of(run, folder)
-    problems, draws = held_out(task, -(-64 // len(task.LEVELS)), task.LEVELS), random.Random(f"texts {run.name()}")
+    problems = held_out(task, -(-64 // len(task.LEVELS)), task.LEVELS)
     generator = torch.Generator().manual_seed(draws.getrandbits(62))
     rollout = sample(policy, tokenizer, [problem.prompt for problem in problems], 16, 56, 1.0, generator)
     pairs = [(problems[i // 16], text) for i, text in enumerate(rollout.texts)]
     counts = Counter(f"{problem.prompt} {text}" for problem, text in pairs if task.reward(problem, text) != 1)
     others = sorted(counts.keys() - dict(counts.most_common(3)).keys())
-    return {"texts": draws.sample(others, min(3, len(others)))}
+    return draws.sample(others, min(3, len(others)))
 
 
 def measure(run: Run, folder: Path) -> dict:
-    """Train a policy and measure it. Returns the moments of each prompt and the numbers of the batches of each G."""
+    """Train a policy and measure it. Returns the moments of each prompt, the numbers of the batches of each G, and
+    examples of wrong completions."""
     torch.set_num_threads(1)
     task, draws = load_task(run.task), random.Random(run.name())  # no two measurements share a draw
     policy, tokenizer, trained = policy_of(run, folder)
@@ -327,7 +322,8 @@ def measure(run: Run, folder: Path) -> dict:
 
     D = true_gradient(policy, draw, run.gradient)
     batches = [measure_batches(policy, draw, run.batches, G, D, scales, sums[1] / sums[0]) for G in GROUP_SIZES]
-    return rounded({"of prompts": prompts, "v_ratio": sums[1] / sums[0], "of batches": batches})
+    texts = wrong_texts(policy, tokenizer, task, random.Random(f"texts {run.name()}"))
+    return rounded({"of prompts": prompts, "v_ratio": sums[1] / sums[0], "of batches": batches, "texts": texts})
 
 
 def train(run: Run, base: str, folder: Path) -> Path:
@@ -351,13 +347,12 @@ def make_base(folder: Path, steps: int) -> None:
 def main(config: Config) -> None:
     """Measure the policies that are missing, and with --publish write estimators.json."""
     config = config.sized()
-    sizes = (config.prompts, config.completions, config.batches, config.gradient)
-    runs = [Run(task, step, seed, *sizes) for seed in range(config.seeds) for step in STEPS for task in (*TASKS, SLIPS)]
+    sizes = {"prompts": 4, "completions": 512, "batches": 2, "gradient": 1024} if config.quick else {}
+    stages = product(range(config.seeds), STEPS, (*TASKS, SLIPS))
+    runs = [Run(task, step, seed, **sizes) for seed, step, task in stages]
     with Grid(config, "estimators.py") as grid:
-        make_base(grid.path, config.base_steps)
+        make_base(grid.path, 400 if config.quick else 4000)
         results = grid.run(partial(measure, folder=grid.path), runs)
-        texts = grid.run(partial(wrong_texts, folder=grid.path), runs, "texts")
-        results = [result | text for result, text in zip(results, texts)]
         if config.publish:
             grid.publish(RESULTS, results)
 
