@@ -210,15 +210,6 @@ def quietest(v_ratio: float) -> Callable:
     return lambda k, G: (1 + v_ratio) / (2 * G * (1 / k + v_ratio / (G - k)))
 
 
-def best_baseline(p, v_right, v_wrong, difference_squared):
-    """The constant b that minimises E|(R - b) s|^2: E[R |s|^2] / E|s|^2 (Weaver and Tao 2001; Greensmith et al. 2004).
-    It is p only where right and wrong scores are equally long."""
-    p = np.asarray(p, dtype=float)
-    q = 1 - p
-    right, wrong = v_right + q**2 * difference_squared, v_wrong + p**2 * difference_squared  # m+ = q dm, m- = -p dm
-    return p * right / (p * right + q * wrong)
-
-
 def update_norm_squared(k: int, G: int, difference_squared: float, v_right: float, v_wrong: float) -> float:
     """E|g|^2 of GRPO's update given k, for independent scores: sigma^2 |dm|^2 + ((G - k) v+ + k v-) / G^2.
 

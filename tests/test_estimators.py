@@ -92,16 +92,6 @@ def test_the_ends_of_the_best_weight():
         np.testing.assert_allclose([identity.efficiency(name, p, 8, 46.0) for name in names], values, rtol=2e-3)
 
 
-def test_the_best_baseline():
-    """By trying others, on every answer."""
-    policy, others = Softmax(), np.linspace(-1, 2, 3001)
-    squared = (policy.scores**2).sum(axis=1)
-    values = [policy.probs @ ((policy.R - b) ** 2 * squared) for b in others]
-    best = identity.best_baseline(policy.p, *policy.v, policy.squared)
-    assert others[np.argmin(values)] == pytest.approx(best, abs=6e-4)
-    assert best == pytest.approx(policy.probs @ (policy.R * squared) / (policy.probs @ squared), rel=1e-12)
-
-
 # ---------------------------------------------------------------------- the measurement
 
 

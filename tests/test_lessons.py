@@ -58,8 +58,8 @@ def test_a_lesson_runs_and_its_checks_judge_right(source, capsys):
             capsys.readouterr()
             exec(compile("\n" * check.line + check.text, str(source), "exec"), scope)
             message = capsys.readouterr().out
-            expected = "✓ right" if cell.kind == "solution" else "✗ not yet: .*" + re.escape(cell.note)
-            assert re.match(expected, message), f"line {cell.line}: {message}"
+            expected = "✓ right\n" if cell.kind == "solution" else f"✗ not yet: {cell.note}\n"
+            assert message == expected, f"line {cell.line}"
 
 
 def test_a_lesson_keeps_to_the_conventions(source):
@@ -168,18 +168,19 @@ def test_a_lesson_that_fails_leaves_no_notebook(code, scratch):
 
 
 def test_check_says_what_is_wrong_of_one_case_and_never_the_right_value(capsys):
-    def verdict(answer, truth=lambda x: 2 * x, **settings) -> str:
+    def verdict(answer, truth=lambda x: 2 * x) -> str:
         inputs = [{"x": 1.0}, {"x": 800.0}] if callable(truth) else None
         mistakes = {
+            "": lambda x: x + 3,
             "the square": lambda x: x**2,
             "the exponential": lambda x: np.float64(x) if x < 700 else math.exp(x),
         }
-        return printed(capsys, answer, truth, inputs, mistakes, **settings).removeprefix("✗ not yet: ")
+        said = printed(capsys, answer, truth, inputs, mistakes=mistakes.items())
+        return said.removeprefix("✗ not yet: ")
 
     assert verdict(lambda x: x + x) == verdict("Up ", "up") == "✓ right"
     assert verdict(lambda x: ...) == verdict(..., 3) == verdict(None, 3) == "– not attempted"
-    assert verdict(lambda x: x + 3, bug=lambda x: x + 3) == "– the bug is still there"
-    assert verdict(lambda x: x + x, bug=lambda x: x + 3) == "✓ right"
+    assert verdict(lambda x: x + 3) == "– the bug is still there"
     assert verdict(lambda x: x * x) == "the square" and verdict(lambda x: math.exp(x)) == "the exponential"
     assert verdict(lambda x: x / 0).startswith("your code raised ZeroDivisionError")
     assert verdict(lambda x: 5) == "5 is not right for x = 1."
@@ -209,13 +210,6 @@ def test_exercises_and_their_checks_are_numbered_alike(source, capsys):
         assert capsys.readouterr().out == "– not attempted\n"
 
 
-def test_every_mistake_that_a_check_names_can_be_reported(source, capsys):
-    """None gives the same as the truth, the bug or a mistake before it, or its message would never be printed."""
-    for exercise in import_module(f"lessons.checks.lesson_{source.name[:2]}").CHECKS.values():
-        for message, mistake in exercise.get("mistakes", {}).items():
-            assert printed(capsys, mistake, **exercise) == f"✗ not yet: {message}"
-
-
 def test_the_clip_as_minimum_and_maximum():
     """Minimum for A >= 0 and maximum for A < 0: of the ratios this is PPO, of the products the bug of exercise 2.2."""
     ratio, A = lesson_02.six["ratio"], lesson_02.six["A"]
@@ -230,7 +224,8 @@ def test_k3_times_the_ratio_is_the_reverse_kl_of_the_next_token_after_prefixes_o
     """Two tokens, the policy and all prefixes moved: autograd through the loss against autograd through the sums."""
     new = (lesson_04.theta + torch.tensor([[0.3, -0.5], [0.2, 0.9], [-0.6, 0.1]])).requires_grad_()
     logps, old_logps, ref_logps = map(lesson_04.token_logps, (new, lesson_04.theta, lesson_04.other_ref))
-    loss = ((logps - old_logps).exp() * lesson_04.k3(logps, ref_logps)).sum(dim=1).mean()
+    k3 = (ref_logps - logps).expm1() - (ref_logps - logps)
+    loss = ((logps - old_logps).exp() * k3).sum(dim=1).mean()
     kl = (new.softmax(dim=1) * (new.log_softmax(dim=1) - lesson_04.other_ref)).sum(dim=1)  # of each next token
     truth = kl[0] + lesson_04.theta[0].softmax(dim=0) @ kl[1:]
     torch.testing.assert_close(loss, truth)

@@ -2,10 +2,7 @@
 
 import json
 from dataclasses import replace
-from itertools import product
-from math import comb
 
-import numpy as np
 import pytest
 import torch
 from test_grid import one_by_one
@@ -63,41 +60,3 @@ def test_the_committed_runs_are_those_of_the_command(tmp_path, monkeypatch):
         assert mean == pytest.approx(means[0], abs=0.02) if same else min(means) - 0.2 < mean < max(means) + 0.2
     assert not same or (again["mode"][0] == before["mode"][0]).mean() > 0.9
     assert committed["command"] == json.loads(short_answers.RESULTS.read_text("utf-8"))["command"]
-
-
-def right_wins(right: float, mode: float, others: int, each: float, K: int) -> float:
-    """P(the right answer wins a vote of K), ties shared: summed over all counts of right, mode and the others."""
-    total = 0.0
-    for r, m in product(range(K + 1), repeat=2):
-        if r >= m and r > 0 and r + m <= K:
-            ways = comb(K, r) * comb(K - r, m) * right**r * mode**m
-            # lists of the rest in which no other answer has more than r votes, by how many have r (generating function)
-            rest = K - r - m
-            lists = {(0, 0): 1.0}  # (votes given, others with r votes): number of orders, weighted
-            for _ in range(others):
-                new: dict = {}
-                for (given, tied), weight in lists.items():
-                    for c in range(min(r, rest - given) + 1):
-                        key = given + c, tied + (c == r)
-                        new[key] = new.get(key, 0.0) + weight * comb(rest - given, c) * each**c
-                lists = new
-            total += ways * sum(w / (1 + (m == r) + t) for (given, t), w in lists.items() if given == rest)
-    return total
-
-
-def test_sharpening_can_raise_both_curves_where_the_mode_is_wrong():
-    """Lesson 11, exercise 4: right .30, the mode .31, 39 others .01 each, squared. And its limits, and its bound."""
-    pi = np.array([0.30, 0.31, *[0.01] * 39])
-    p = {beta: (pi**beta / (pi**beta).sum()) for beta in (1, 2, 400)}
-    assert p[2][0] == pytest.approx(9 / 19, abs=1e-12)  # .09 / (.09 + .0961 + 39 * .0001)
-    assert all(1 - (1 - p[2][0]) ** K > 1 - (1 - p[1][0]) ** K for K in range(1, 65))  # Pass@K rises at every K
-    voted = {(beta, K): right_wins(*p[beta][:2], 39, p[beta][2], K) for beta in (1, 2) for K in (1, 3, 4, 16)}
-    assert [round(voted[1, K], 2) for K in (1, 3, 4, 16)] == [0.30, 0.33, 0.38, 0.48]
-    assert [round(voted[2, K], 2) for K in (1, 3, 4, 16)] == [0.47, 0.47, 0.48, 0.45]
-    assert p[400][0] < 1e-5  # the limit: M = 0
-    rng = np.random.default_rng(0)
-    for beta, expected in ((1, 0.46), (2, 0.40)):  # Maj@64
-        votes = rng.multinomial(64, p[beta], size=40_000)
-        top = votes == votes.max(axis=1, keepdims=True)
-        assert (top[:, 0] / top.sum(axis=1)).mean() == pytest.approx(expected, abs=0.01)
-    assert max(voted.values()) <= 0.5  # (1 + M) / 2

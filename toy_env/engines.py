@@ -4,9 +4,8 @@ TRL (1.16), with any model that has a chat template. To switch thinking off as t
 GRPOConfig(chat_template_kwargs=...), in verl data.apply_chat_template_kwargs.
 
     GRPOTrainer(model, trl_reward, train_dataset=Dataset.from_list(rows(4096)))
-    trl grpo --model_name_or_path MODEL --dataset_name FOLDER --reward_funcs toy_env.engines.trl_reward
 
-verl (0.9.1); in both command lines the problems are files, a row of JSON per line:
+verl (0.9.1); the problems are files, a row of JSON per line:
 
     python -m verl.trainer.main_ppo data.train_files=FOLDER/train.jsonl data.val_files=FOLDER/test.jsonl
         reward.custom_reward_function.path=pkg://toy_env.engines actor_rollout_ref.model.path=MODEL ...

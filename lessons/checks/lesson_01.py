@@ -30,22 +30,10 @@ CHECKS = {
             {"logits": np.array([0.0, 1.0, -1.0]), "token": 1},
             {"logits": np.array([2.0, 0.5, 0.0, 1.0]), "token": 3},
         ],
-        "mistakes": {
-            "the sign: this is the gradient of the cross-entropy, minus the log-probability": lambda z, i: -score(z, i),
-            "that is the gradient of the probability": lambda z, i: score(z, i) * softmax(z)[i],
-            "the 1 belongs to the sampled token's logit only": lambda z, i: 1 - softmax(z),
-            "the other logits matter too, in the softmax": lambda z, i: score(z, i) * (torch.arange(len(z)) == i),
-        },
     },
     "1.2": {
         "expected": as_noisy_as_none,
         "inputs": [{"p": 0.1}, {"p": 0.46}, {"p": 0.93}],
-        "mistakes": {
-            "there b = p is the best baseline; it is as noisy as none where it is twice the best": lambda p: 1.0,
-            "the other way round: w is wrong over right": lambda p: 1 / as_noisy_as_none(p),
-            "w is the ratio of the squares, and not of the lengths": lambda p: as_noisy_as_none(p) ** 0.5,
-            "right and wrong completions are not equally likely": lambda p: (2 - p) / p,
-        },
     },
     "1.3": {
         "expected": up_to_eos,
@@ -53,10 +41,5 @@ CHECKS = {
             {"ids": torch.tensor([[0, 1, 2, 2, 2], [0, 2, 2, 2, 2], [2, 2, 2, 2, 2], [0, 1, 1, 0, 1]]), "eos": 2},
             {"ids": torch.tensor([[1, 1, 2, 0, 0], [1, 2, 0, 0, 0], [1, 1, 1, 1, 1]]), "eos": 2},  # other padding
         ],
-        "bug": lambda ids, eos: ids != eos,
-        "mistakes": {
-            "the EOS itself is still left out": lambda ids, eos: up_to_eos(ids, eos) & (ids != eos),
-            "after the first EOS nothing counts, whatever its id": lambda ids, eos: (ids == eos).cumsum(dim=1) <= 1,
-        },
     },
 }

@@ -1,21 +1,6 @@
 """What the exercises of lesson 9 are checked against. `kit.check` explains the keys."""
 
-from math import log, sqrt
-
-import numpy as np
-
 from lessons import identity
-from lessons.identity import binomial
-
-
-def by_mixed_groups(p: float, G: int) -> float:
-    """The bug: right and wrong completions of the same group, weighted by the probability of that group."""
-    return sum(binomial(p, G)[k] * G / sqrt(k * (G - k)) for k in range(1, G))
-
-
-def over_others(G: int, chances: np.ndarray) -> float:
-    """The right sum of the right differences, with the probabilities `chances` of j = 0..G-1."""
-    return sum(chances[j] * (sqrt((G - j - 1) / (j + 1)) + sqrt(j / (G - j))) for j in range(G))
 
 
 def powers(p: float, n: int) -> float:
@@ -27,35 +12,13 @@ CHECKS = {
     "9.1": {
         "expected": lambda G: [identity.weight("MaxRL", p, G) for p in (1e-9, 1 - 1e-9)],
         "inputs": [{"G": 2}, {"G": 8}, {"G": 64}],
-        "mistakes": {
-            "a wrong completion among wrong ones is in an all-wrong group: its advantage is 0": lambda G: (G, 1),
-            "that is GRPO's: divide by the mean, not by σ": lambda G: (sqrt(G - 1), sqrt(G - 1)),
-            "near p = 1 a wrong completion's advantage is not 0: its group is not all wrong": lambda G: (G - 1, 0),
-            "minus a negative number: the weight is A(+) − A(−)": lambda G: (G - 1, -1),
-        },
     },
     "9.2": {
         "expected": powers,
         "inputs": [{"p": 0.3, "G": 2}, {"p": 0.05, "G": 8}, {"p": 0.9, "G": 5}],
-        "mistakes": {
-            "one power of q is missing: the weight has G terms": lambda p, G: powers(p, G - 1),
-            "right up to a constant: make J(0) = 0": lambda p, G: powers(p, G) - powers(1.0, G),
-            "that is the limit for G → ∞, where J(0) is not finite": lambda p, G: log(p),
-            "that is the weight; integrate it": lambda p, G: (1 - (1 - p) ** G) / p,
-            "the integral of q^(j−1) over p, not over q: mind its sign": lambda p, G: -powers(p, G),
-        },
     },
     "9.3": {
         "expected": lambda p, G: identity.weight("GRPO", p, G),
         "inputs": [{"p": 0.02, "G": 3}, {"p": 0.5, "G": 8}, {"p": 0.9, "G": 5}],
-        "bug": by_mixed_groups,
-        "mistakes": {
-            "dividing by the share of mixed groups is not enough: the two completions do not see the same others": (
-                lambda p, G: by_mixed_groups(p, G) / (1 - identity.silent_rate(p, G))
-            ),
-            "j counts the others, of whom there are G − 1": lambda p, G: over_others(G, binomial(p, G)),
-            "j = 0 and j = G − 1 count too": lambda p, G: over_others(G, np.pad(binomial(p, G - 1)[1:-1], 1)),
-            "that is the limit for G → ∞": lambda p, G: identity.weight_limit(p),
-        },
     },
 }

@@ -9,20 +9,14 @@ import numpy as np
 from toy_env.evaluate import majority_at_k
 
 
-def all_subsets(answers, right, k, tie: Callable = lambda winners: 1 / len(winners), abstain=True) -> float:
-    """The share of all k-subsets whose vote is won by the right answer. tie: what a subset is worth that has these
-    winners, the right answer among them; abstain: None has no vote."""
+def all_subsets(answers, right, k) -> float:
+    """The share of all k-subsets whose vote is won by the right answer; a tie counts in part, and None has no vote."""
     scores = []
     for subset in combinations(answers, k):
-        counts = Counter(a for a in subset if a is not None or not abstain)
+        counts = Counter(a for a in subset if a is not None)
         winners = [a for a in counts if counts[a] == max(counts.values())]
-        scores.append(tie(winners) if right in winners else 0.0)
+        scores.append(1 / len(winners) if right in winners else 0.0)
     return float(np.mean(scores))
-
-
-def voted(**rules) -> Callable:
-    """The vote of exercise 1 under other rules."""
-    return lambda answers, right, k: all_subsets(answers, right, k, **rules)
 
 
 def probabilities(values) -> np.ndarray:
@@ -69,10 +63,6 @@ def rises(problem) -> Callable:
     return answer
 
 
-def fixed(*values) -> Callable:
-    return lambda: list(values)
-
-
 CHECKS = {
     "11.1": {
         "expected": majority_at_k,
@@ -82,30 +72,13 @@ CHECKS = {
             {"answers": [1, 1, 2, 2, 2, 3], "right": 1, "k": 4},
             {"answers": [5, None, None, None, 6], "right": 5, "k": 2},  # three pairs without a vote
         ],
-        "mistakes": {
-            "a tie counts as right: with k = 2 that would be Pass@2": voted(tie=lambda winners: 1.0),
-            "a tie counts as wrong": voted(tie=lambda winners: float(len(winners) == 1)),
-            "None is not an answer: it has no vote": voted(abstain=False),
-            "in some subsets nobody votes: there `max` has nothing to compare": lambda *_: max([]),
-        },
     },
     "11.2": {
-        "expected": fixed(True, True),
+        "expected": lambda: [True, True],
         "inputs": [{}],
-        "mistakes": {
-            "B leads at K = 64, but A does not lead at K = 1": fixed(False, True),
-            "A leads at K = 1, but B does not lead at K = 64": fixed(True, False),
-            "neither leads where it should": fixed(False, False),
-        },
     },
     "11.3": {
-        "expected": fixed(True, True),
+        "expected": lambda: [True, True],
         "inputs": [{}],
-        "mistakes": {
-            "here the most probable answer is right": lambda: "the mode is right",
-            "a tie: no wrong answer is more probable than the right one": lambda: "a tie",
-            "the most probable answer is wrong, but neither Pass@1 nor Maj@3 rises": fixed(False, False),
-            "Pass@1 rises, but Maj@3 does not": fixed(True, False),
-        },
     },
 }

@@ -61,14 +61,10 @@ class Stopwatch:
     def __init__(self, connection) -> None:
         self.connection, self.started = connection, 0.0
 
-    def step_done(self, **numbers: int) -> None:
-        """Report the step that ends here; the first call ends none, and only waits."""
-        import resource  # Windows has none, and its tests import this file
-
+    def step_done(self) -> None:
+        """Report the seconds of the step that ends here; the first call ends none, and only waits."""
         if self.started:
-            seconds = time.perf_counter() - self.started
-            memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024  # MiB on Linux
-            self.connection.send({"seconds": seconds, "memory": memory, **numbers})
+            self.connection.send(time.perf_counter() - self.started)
         self.connection.recv()
         self.started = time.perf_counter()
 
@@ -79,7 +75,7 @@ def ours(connection, model: str) -> None:
 
     def log_and_report(run, step, *, rollout, rewards) -> None:
         log(run, step, rollout=rollout, rewards=rewards)
-        watch.step_done(tokens=int(rollout.mask.sum()))
+        watch.step_done()
 
     grpo.Run.log = log_and_report
     endless = {"steps": 10**6, "save_every": 10**6, "eval_problems": 1}
@@ -157,7 +153,7 @@ def drawn_at(step: int) -> tuple[int, list[Problem]]:
 
 def make_models(connection, folder: str) -> None:
     """The base and a trained policy, and both in matrices ten times as large: reports where they are and how many
-    parameters they have. (In a process of its own: the peak memory of a process counts for those it starts.)"""
+    parameters they have."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
     grpo.train(grpo.Config(steps=40, eval_problems=1, run_dir=f"{folder}/run"))
@@ -208,7 +204,7 @@ class Worker:
         self.process.start()
         other.close()
 
-    def step(self) -> dict:
+    def step(self):
         """Have it make a step, and return the report."""
         try:
             self.connection.send("go")
@@ -220,21 +216,13 @@ class Worker:
         return report
 
 
-def take_turns(workers: dict[str, Worker], steps: int) -> dict[str, list[dict]]:
-    """`steps` reports of every worker, step by step in turn; the first two steps of each warm up."""
+def take_turns(workers: dict[str, Worker], steps: int) -> dict[str, list[float]]:
+    """The seconds of `steps` steps of every worker, step by step in turn; the first two steps of each warm up."""
     turns = [{name: worker.step() for name, worker in workers.items()} for _ in range(steps + 1)]
     for worker in workers.values():
         worker.process.kill()
         worker.process.join()
     return {name: [turn[name] for turn in turns[1:]] for name in workers}
-
-
-def summary(reports: list[dict]) -> dict:
-    """Medians over the steps of one side: seconds, and tokens a second; and its peak memory in MiB."""
-    numbers = {"seconds": median(report["seconds"] for report in reports), "memory": reports[-1]["memory"]}
-    if "tokens" in reports[0]:
-        numbers["tokens_per_second"] = median(report["tokens"] / report["seconds"] for report in reports)
-    return numbers
 
 
 def main(config: Config) -> None:
@@ -247,11 +235,10 @@ def main(config: Config) -> None:
         for name, (model, parameters) in Worker(make_models, folder).step().items():
             workers = {side.__name__: Worker(side, model) for side in (ours, trl, floor)}
             turns = take_turns(workers, config.steps)
-            models[name] = {side: summary(reports) for side, reports in turns.items()} | {"parameters": parameters}
+            seconds = {side: median(of_side) for side, of_side in turns.items()}
+            models[name] = {"parameters": parameters, "seconds": seconds}
             for number, above, below in (("speed_against_trl", "trl", "ours"), ("share_of_floor", "floor", "ours")):
-                ratios = (a["seconds"] / b["seconds"] for a, b in zip(turns[above], turns[below]))  # in the same turn
-                models[name][number] = median(ratios)
-            seconds = {side: models[name][side]["seconds"] for side in turns}
+                models[name][number] = median(a / b for a, b in zip(turns[above], turns[below]))  # in the same turn
             print(f"{name}: {', '.join(f'{side} {1e3 * s:.0f} ms' for side, s in seconds.items())}", flush=True)
     results = {"machine": machine, "steps": config.steps, "models": models}
     print(f"\n{tables(results)['speed']}")
@@ -269,15 +256,11 @@ def texts() -> dict[Path, dict[str, str]]:
 
 
 def tables(results: dict) -> dict[str, str]:
-    header = ["policy, parameters", "ours, a step", "TRL, a step", "TRL / ours", "floor / ours",
-              "ours, tokens a second", "peak memory, ours and TRL"]  # fmt: skip
-    rows = []
+    header, rows = ["policy, parameters", "ours, a step", "TRL, a step", "TRL / ours", "floor / ours"], []
     for name, row in results["models"].items():
-        seconds = (f"{1e3 * row[side]['seconds']:.0f} ms" for side in ("ours", "trl"))
+        seconds = (f"{1e3 * row['seconds'][side]:.0f} ms" for side in ("ours", "trl"))
         ratios = f"{row['speed_against_trl']:.2f}", f"{row['share_of_floor']:.0%}"
-        memory = f"{row['ours']['memory']:.0f} and {row['trl']['memory']:.0f} MiB"
         rows.append([f"{name}, {row['parameters']:,}", *seconds, *ratios])
-        rows[-1] += [f"{row['ours']['tokens_per_second']:,.0f}", memory]
     return {"speed": markdown(header, rows)}
 
 

@@ -1,42 +1,27 @@
-"""How fast lessons/group.html trains in Chromium, and how well. A benchmark, not a test.
+"""How fast lessons/group.html trains in Chromium. A benchmark, not a test.
 
-    python lessons/page/measure.py                a few minutes; leave the machine alone meanwhile
-    python lessons/page/measure.py --seeds 10     also ten trainings of 60 steps, beside ten of grpo.py: half an hour
+    python lessons/page/measure.py        a few minutes; leave the machine alone meanwhile
 
 The speed is that of GRPO's step with 8 problems of 8 completions and four updates, by the base model, whose completions
 are short, and by one that has trained for 40 steps and works problems out. The learning rate is then 1e-12, so that the
-policy stays the same. With 0 workers the page computes by itself. Accuracy is on held-out problems; length and entropy
-are those of the completions of the last ten steps.
+policy stays the same. With 0 workers the page computes by itself.
 """
 
-import json
 import shutil
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from statistics import mean, median
-from tempfile import TemporaryDirectory
+from statistics import median
 
-from algorithms import grpo
-from lessons.experiments.grid import cell
-from lessons.experiments.paired import estimate
 from lessons.page import build
 from toy_env import UsageError
-from toy_env.cli import at_least, run_main, silence
+from toy_env.cli import at_least, run_main
 
-STEPS = 60  # of a training
-TRAIN = """async ([seed, steps]) => {
-    const pool = await Pool.open(2, document.querySelector("#engine").textContent), { base, world } = sigmaLadder;
-    const trainer = new Trainer({ weights: base, algorithm: ALGORITHMS.GRPO, pool, seed });
-    const metrics = [];
-    while (trainer.steps < steps) metrics.push((await trainer.step()).metrics);
+TRAIN = """async (steps) => {
+    const pool = await Pool.open(2, document.querySelector("#engine").textContent), { base } = sigmaLadder;
+    const trainer = new Trainer({ weights: base, algorithm: ALGORITHMS.GRPO, pool });
+    while (trainer.steps < steps) await trainer.step();
     globalThis.start = trainer.policy.weights;
-    const { heldOut } = world, prompts = heldOut.map((problem) => problem + "?"), seeds = heldOut.map((_, i) => i);
-    const rows = await pool.share("sample", start, { prompts, seeds });
-    pool.close();
-    const late = (name) => mean(metrics.slice(-10).map((row) => row[name]));
-    const right = rows.map((row, i) => Number(answer(textOf(row.ids)) === value(heldOut[i])));
-    return [mean(right), late("length"), late("entropy")]; }"""
+    pool.close(); }"""
 TIME = """async ([workers, steps]) => {
     const pool = await Pool.open(workers, document.querySelector("#engine").textContent), results = [];
     const trainer = new Trainer({ weights: start, algorithm: { ...ALGORITHMS.GRPO, learning_rate: 1e-12 }, pool });
@@ -51,7 +36,6 @@ TIME = """async ([workers, steps]) => {
 @dataclass
 class Config:
     steps: at_least(1) = 5  # timed steps of each kind
-    seeds: at_least(0) = 0  # trainings
 
 
 @contextmanager
@@ -70,30 +54,14 @@ def opened_page():
         yield page
 
 
-def train_script(seed: int) -> list[float]:
-    """The accuracy, length and entropy of a training by grpo.py with the settings of the page."""
-    with TemporaryDirectory() as folder, silence():
-        grpo.train(grpo.Config(seed=seed, steps=STEPS, prompts_per_step=8, run_dir=f"{folder}/run", device="cpu"))
-        results = json.loads(Path(folder, "run/results.json").read_text("utf-8"))
-        rows = [json.loads(line) for line in Path(folder, "run/metrics.jsonl").read_text("utf-8").splitlines()[-10:]]
-    late = [mean(row[name] for row in rows) for name in ("length", "entropy")]
-    return [results["after"]["accuracy"]["all"]["sampled"], *late]
-
-
 def main(config: Config) -> None:
     with opened_page() as page:
         print("policy          workers  tokens  seconds a step")
         for policy, trained in (("base model", 0), ("after 40 steps", 40)):
-            page.evaluate(TRAIN, [0, trained])
+            page.evaluate(TRAIN, trained)
             for workers in (1, 2, 0):
                 length, seconds = map(median, zip(*page.evaluate(TIME, [workers, config.steps])))
                 print(f"{policy:14} {workers:8}  {length:6.1f}  {seconds:14.2f}", flush=True)
-        if config.seeds:
-            print(f"after {STEPS} steps, {config.seeds} seeds: accuracy, length, entropy")
-            trainings = {"page": lambda seed: page.evaluate(TRAIN, [seed, STEPS]), "grpo.py": train_script}
-            for name, training in trainings.items():
-                numbers = zip(*map(training, range(config.seeds)))
-                print(f"{name:8}", *(cell(estimate([*values])) for values in numbers), sep="   ", flush=True)
 
 
 if __name__ == "__main__":

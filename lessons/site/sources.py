@@ -11,7 +11,7 @@ reader. How to begin is added below the title, and links to the neighbouring les
     # %% [check]           the call that judges the reader's answer
     # %% [hint]            text, folded
     # %% [solution]        code, folded; a test requires that it passes the check
-    # %% [wrong] MESSAGE   code that only a test runs: the check must reject it with MESSAGE
+    # %% [wrong] MESSAGE   a wrong answer, left out of the notebook: the check says MESSAGE of an answer that agrees
 """
 
 import re

@@ -183,13 +183,13 @@ def updated(z, R, b, rate):
     return z + rate * (R - b) * score
 
 
-# %% [wrong] the log-probability of the wrong one that counts
+# %% [wrong] R = 0: it is the log-probability of the wrong one that counts
 def updated(z, R, b, rate):
     p = 1 / (1 + math.exp(-z))
     return z + rate * (R - b) * (1 - p)
 
 
-# %% [wrong] the slope of the probability
+# %% [wrong] that is the slope of the probability
 def updated(z, R, b, rate):
     p = 1 / (1 + math.exp(-z))
     return z + rate * (R - b) * (p * (1 - p) if R == 1 else -p * (1 - p))
@@ -230,17 +230,17 @@ def least_noisy(p, candidates):
     return min(candidates, key=mean_square)
 
 
-# %% [wrong] the candidate nearest to p
+# %% [wrong] that is the candidate nearest to p: multiply by the score first
 def least_noisy(p, candidates):
     return min(candidates, key=lambda b: abs(b - p))
 
 
-# %% [wrong] not equally likely
+# %% [wrong] the two outcomes are not equally likely
 def least_noisy(p, candidates):
     return min(candidates, key=lambda b: ((1 - b) * (1 - p)) ** 2 + (b * p) ** 2)
 
 
-# %% [wrong] the same variance for every b
+# %% [wrong] R - b has the same variance for every b: multiply by the score first
 def least_noisy(p, candidates):
     return min(candidates, key=lambda b: p * (1 - p))
 

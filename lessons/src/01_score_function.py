@@ -257,24 +257,24 @@ def softmax_score(logits, token):
     return (np.arange(len(logits)) == token) - softmax
 
 
-# %% [wrong] the sign
+# %% [wrong] the sign: this is the gradient of the cross-entropy, minus the log-probability
 def softmax_score(logits, token):
     softmax = np.exp(logits) / np.exp(logits).sum()
     return softmax - (np.arange(len(logits)) == token)
 
 
-# %% [wrong] the sampled token's logit only
+# %% [wrong] the 1 belongs to the sampled token's logit only
 def softmax_score(logits, token):
     return 1 - np.exp(logits) / np.exp(logits).sum()
 
 
-# %% [wrong] the gradient of the probability
+# %% [wrong] that is the gradient of the probability
 def softmax_score(logits, token):
     softmax = np.exp(logits) / np.exp(logits).sum()
     return softmax[token] * ((np.arange(len(logits)) == token) - softmax)
 
 
-# %% [wrong] the other logits matter too
+# %% [wrong] the other logits matter too, in the softmax
 def softmax_score(logits, token):
     softmax = np.exp(logits) / np.exp(logits).sum()
     return (np.arange(len(logits)) == token) * (1 - softmax)
@@ -309,17 +309,17 @@ def worse_than_none_above(p):
     return (2 - p) / (1 - p)
 
 
-# %% [wrong] there b = p is the best
+# %% [wrong] there b = p is the best baseline; it is as noisy as none where it is twice the best
 def worse_than_none_above(p):
     return 1.0
 
 
-# %% [wrong] not equally likely
+# %% [wrong] right and wrong completions are not equally likely
 def worse_than_none_above(p):
     return (2 - p) / p
 
 
-# %% [wrong] and not of the lengths
+# %% [wrong] w is the ratio of the squares, and not of the lengths
 def worse_than_none_above(p):
     return ((2 - p) / (1 - p)) ** 0.5
 
@@ -361,7 +361,7 @@ def completion_mask(ids, eos):
     return (ids == eos).cumsum(dim=1) == 0
 
 
-# %% [wrong] after the first EOS nothing counts
+# %% [wrong] after the first EOS nothing counts, whatever its id
 def completion_mask(ids, eos):
     return (ids == eos).cumsum(dim=1) <= 1
 

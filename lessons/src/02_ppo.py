@@ -255,7 +255,7 @@ def stopped_share(ratio, A, mask, eps, c):
     return (torch.where(A > 0, ratio > 1 + eps, ratio < 1 - eps) | (ratio > c) | (ratio < 1 / c))[mask].double().mean()
 
 
-# %% [wrong] the padding does not count
+# %% [wrong] a share of the real tokens: the padding does not count
 def stopped_share(ratio, A, mask, eps, c):
     return (torch.where(A > 0, ratio > 1 + eps, (ratio < 1 - eps) | (ratio > c)) & mask).double().mean()
 
@@ -292,17 +292,17 @@ def stopped_by_the_bug(ratio, A, eps):
     return ratio > 1 + eps
 
 
-# %% [wrong] that is what PPO stops
+# %% [wrong] that is what PPO stops, the minimum of the two products
 def stopped_by_the_bug(ratio, A, eps):
     return torch.where(A > 0, ratio > 1 + eps, ratio < 1 - eps)
 
 
-# %% [wrong] a constant on one side of the range only
+# %% [wrong] the smaller ratio is a constant on one side of the range only
 def stopped_by_the_bug(ratio, A, eps):
     return (ratio - 1).abs() > eps
 
 
-# %% [wrong] those are the two cases that PPO leaves alive
+# %% [wrong] those are the two cases that PPO leaves alive: the sign of A
 def stopped_by_the_bug(ratio, A, eps):
     return torch.where(A > 0, ratio < 1 - eps, ratio > 1 + eps)
 
@@ -333,12 +333,12 @@ def pushed_up_to(p_old, eps):
     return min(1.0, (1 + eps) * p_old)
 
 
-# %% [wrong] it multiplies, it does not add
+# %% [wrong] the bound is on the ratio: it multiplies, it does not add
 def pushed_up_to(p_old, eps):
     return min(1.0, p_old + eps)
 
 
-# %% [wrong] no probability is above 1
+# %% [wrong] right where p_old is small; but no probability is above 1
 def pushed_up_to(p_old, eps):
     return p_old * (1 + eps)
 

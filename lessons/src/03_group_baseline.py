@@ -249,25 +249,25 @@ def rloo_verified(rewards, verified):
     return (rewards - (total - rewards) / others) * verified
 
 
-# %% [wrong] contains the own reward
+# %% [wrong] that baseline contains the own reward: it is Dr. GRPO's
 def rloo_verified(rewards, verified):
     mean = (rewards * verified).sum(dim=1, keepdim=True) / verified.sum(dim=1, keepdim=True)
     return (rewards - mean) * verified
 
 
-# %% [wrong] fewer others than G - 1
+# %% [wrong] after a timeout there are fewer others than G - 1
 def rloo_verified(rewards, verified):
     total = (rewards * verified).sum(dim=1, keepdim=True)
     return (rewards - (total - rewards) / (rewards.shape[1] - 1)) * verified
 
 
-# %% [wrong] still in the sum
+# %% [wrong] the own reward is still in the sum
 def rloo_verified(rewards, verified):
     total = (rewards * verified).sum(dim=1, keepdim=True)
     return (rewards - total / (verified.sum(dim=1, keepdim=True) - 1)) * verified
 
 
-# %% [wrong] must not be pushed
+# %% [wrong] what was not verified must not be pushed
 def rloo_verified(rewards, verified):
     total = (rewards * verified).sum(dim=1, keepdim=True)
     return rewards - (total - rewards) / (verified.sum(dim=1, keepdim=True) - 1)
@@ -297,17 +297,17 @@ def bessel(G):
     return np.sqrt((G - 1) / G)
 
 
-# %% [wrong] the wrong way round
+# %% [wrong] the wrong way round: does ddof 1 make sigma larger or smaller?
 def bessel(G):
     return np.sqrt(G / (G - 1))
 
 
-# %% [wrong] factor of the variance
+# %% [wrong] that is the factor of the variance inside sigma
 def bessel(G):
     return G / (G - 1)
 
 
-# %% [wrong] group mean
+# %% [wrong] that is what the group mean does to E[g]; here the variance inside sigma changes
 def bessel(G):
     return (G - 1) / G
 
@@ -347,7 +347,7 @@ def advantages_by_prompt(texts, rewards, G):
     return A
 
 
-# %% [wrong] where one follows the other
+# %% [wrong] two groups with the same text are still merged where one follows the other
 def advantages_by_prompt(texts, rewards, G):
     A = torch.zeros_like(rewards)
     starts = [row for row in range(len(texts)) if row == 0 or texts[row] != texts[row - 1]] + [len(texts)]
@@ -357,18 +357,18 @@ def advantages_by_prompt(texts, rewards, G):
     return A
 
 
-# %% [wrong] the mean of the batch
+# %% [wrong] that is the mean of the batch: each group has its own
 def advantages_by_prompt(texts, rewards, G):
     return dr_grpo.compute_advantages(rewards=rewards.view(1, -1)).flatten()
 
 
-# %% [wrong] the wrong axis
+# %% [wrong] the wrong axis: over the prompts
 def advantages_by_prompt(texts, rewards, G):
     groups = rewards.view(-1, G)
     return (groups - groups.mean(dim=0)).flatten()
 
 
-# %% [wrong] the wrong order
+# %% [wrong] the wrong order: groups are contiguous
 def advantages_by_prompt(texts, rewards, G):
     return dr_grpo.compute_advantages(rewards=rewards.view(G, -1).T).T.flatten()
 

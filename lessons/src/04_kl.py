@@ -277,32 +277,32 @@ def forward_kl_loss(logps, ref_logps):
     return (log_u.exp().detach() * log_u).mean()
 
 
-# %% [wrong] the value is that of the reverse KL
+# %% [wrong] the gradient is right, but the value is that of the reverse KL
 def forward_kl_loss(logps, ref_logps):
     return ((ref_logps - logps).exp() - 1 - (ref_logps - logps)).mean()
 
 
-# %% [wrong] the reverse KL, value and gradient
+# %% [wrong] that is the reverse KL, value and gradient
 def forward_kl_loss(logps, ref_logps):
     return rho_k3(logps, logps.detach(), ref_logps).mean()
 
 
-# %% [wrong] must not go through the weight
+# %% [wrong] the value is right; autograd must not go through the weight
 def forward_kl_loss(logps, ref_logps):
     return ((ref_logps - logps).exp() * (ref_logps - logps)).mean()
 
 
-# %% [wrong] without the weight
+# %% [wrong] the tokens come from the policy, and without the weight they count as its own
 def forward_kl_loss(logps, ref_logps):
     return (ref_logps - logps).mean()
 
 
-# %% [wrong] no gradient reaches the policy
+# %% [wrong] no gradient reaches the policy: everything in this loss is detached
 def forward_kl_loss(logps, ref_logps):
     return ((ref_logps - logps).exp() * (ref_logps - logps)).mean().item()
 
 
-# %% [wrong] one number
+# %% [wrong] return one number: the mean of the tokens' losses
 def forward_kl_loss(logps, ref_logps):
     return (ref_logps - logps).exp().detach() * (ref_logps - logps)
 
@@ -337,27 +337,27 @@ def sequence_kl_loss(logps, ref_logps):
     return (to_come * logps).sum(dim=1).mean()
 
 
-# %% [wrong] what a token leads to
+# %% [wrong] a token loss: it does not know what a token leads to
 def sequence_kl_loss(logps, ref_logps):
     return ((logps - ref_logps) ** 2 / 2).sum(dim=1).mean()
 
 
-# %% [wrong] what a token leads to
+# %% [wrong] a token loss: it does not know what a token leads to
 def sequence_kl_loss(logps, ref_logps):
     return ((logps - ref_logps).detach().cumsum(dim=1) * logps).sum(dim=1).mean()
 
 
-# %% [wrong] the forward KL
+# %% [wrong] a token loss, and of the forward KL
 def sequence_kl_loss(logps, ref_logps):
     return ((ref_logps - logps).exp() - 1 - (ref_logps - logps)).sum(dim=1).mean()
 
 
-# %% [wrong] must not go through the penalty
+# %% [wrong] autograd must not go through the penalty
 def sequence_kl_loss(logps, ref_logps):
     return ((logps - ref_logps).flip(1).cumsum(dim=1).flip(1) * logps).sum(dim=1).mean()
 
 
-# %% [wrong] averages over tokens
+# %% [wrong] this averages over tokens and does not sum
 def sequence_kl_loss(logps, ref_logps):
     return ((logps - ref_logps).detach().flip(1).cumsum(dim=1).flip(1) * logps).mean()
 
@@ -392,14 +392,14 @@ def token_rewards(rewards, logps, ref_logps, mask, beta):
     return (-beta * kl * mask).scatter_add(1, last, rewards.view(-1, 1))
 
 
-# %% [wrong] the reward stands on the padding
+# %% [wrong] the reward stands on the padding: it belongs on the last token of the completion
 def token_rewards(rewards, logps, ref_logps, mask, beta):
     shaped = -beta * (logps - ref_logps) * mask
     shaped[:, -1] += rewards
     return shaped
 
 
-# %% [wrong] has lost its sign
+# %% [wrong] the distance has lost its sign: k1 may be negative
 def token_rewards(rewards, logps, ref_logps, mask, beta):
     kl = (ref_logps - logps).abs()
     last = mask.sum(dim=1, keepdim=True) - 1
@@ -412,7 +412,7 @@ def token_rewards(rewards, logps, ref_logps, mask, beta):
     return (-beta * (logps - ref_logps)).scatter_add(1, last, rewards.view(-1, 1))
 
 
-# %% [wrong] that is k3 in the reward
+# %% [wrong] that is k3 in the reward: its gradient is another
 def token_rewards(rewards, logps, ref_logps, mask, beta):
     log_u = ref_logps - logps
     last = mask.sum(dim=1, keepdim=True) - 1

@@ -273,16 +273,16 @@ check("5.1", prediction)
 # %% [solution]
 prediction = [[-1, 0, -1], [0, 1, 1]]
 
-# %% [wrong] tokens of short and long completions alike
+# %% [wrong] a constant pushes the tokens of short and long completions alike
 prediction = [[-1, 1, -1], [-1, 1, 1]]
 
-# %% [wrong] lowered hardest
+# %% [wrong] where A < 0, the tokens of the short completion are lowered hardest
 prediction = [[-1, 0, -1], [0, -1, -1]]
 
-# %% [wrong] exchanged
+# %% [wrong] the two rows are exchanged
 prediction = [[0, 1, 1], [-1, 0, -1]]
 
-# %% [wrong] how the two classes are weighted
+# %% [wrong] most completions are wrong, but that says only how the two classes are weighted
 prediction = [[-1, 0, 1], [0, 1, 1]]
 
 # %% [markdown]
@@ -313,17 +313,17 @@ def push_on_shared(long_right, long_wrong, L1, L2):
     return (1 / L1 - 1 / L2) * (variance_wrong - variance_right)
 
 
-# %% [wrong] sign
+# %% [wrong] the sign: right completions are pushed up
 def push_on_shared(long_right, long_wrong, L1, L2):
     return (1 / L1 - 1 / L2) * (long_right * (1 - long_right) - long_wrong * (1 - long_wrong))
 
 
-# %% [wrong] opposite signs
+# %% [wrong] the two classes are pushed with opposite signs
 def push_on_shared(long_right, long_wrong, L1, L2):
     return (1 / L1 - 1 / L2) * (long_right * (1 - long_right) + long_wrong * (1 - long_wrong))
 
 
-# %% [wrong] the score of a short completion
+# %% [wrong] the score of a short completion is not 0 either
 def push_on_shared(long_right, long_wrong, L1, L2):
     return (long_right * (1 - long_right) - long_wrong * (1 - long_wrong)) / L2
 
@@ -361,17 +361,17 @@ def token_mean_in_parts(f, mask, size):
     return total
 
 
-# %% [wrong] the sum of the means
+# %% [wrong] the sum of the means: divide by all tokens
 def token_mean_in_parts(f, mask, size):
     return sum((part * real).sum() / real.sum() for part, real in zip(f.split(size), mask.split(size)))
 
 
-# %% [wrong] padding is counted
+# %% [wrong] padding is counted as tokens
 def token_mean_in_parts(f, mask, size):
     return (f * mask).sum() / mask.numel()
 
 
-# %% [wrong] divided twice
+# %% [wrong] divided twice: all tokens of the batch are enough
 def token_mean_in_parts(f, mask, size):
     parts = list(zip(f.split(size), mask.split(size)))
     return sum((part * real).sum() / mask.sum() for part, real in parts) / len(parts)

@@ -286,17 +286,17 @@ def rloo(k, G):
     return (G - k) / (G - 1), -k / (G - 1), k * (G - k) / G / (G - 1)
 
 
-# %% [wrong] that is Dr. GRPO
+# %% [wrong] its own reward is still in the baseline: that is Dr. GRPO
 def rloo(k, G):
     return 1 - k / G, -k / G, k * (G - k) / G**2
 
 
-# %% [wrong] the sign of A₋
+# %% [wrong] the sign of A₋: a wrong completion is pushed down
 def rloo(k, G):
     return (G - k) / (G - 1), k / (G - 1), k * (G - k) / G / (G - 1)
 
 
-# %% [wrong] weigh them as in step 2
+# %% [wrong] the advantages are right; weigh them as in step 2
 def rloo(k, G):
     return (G - k) / (G - 1), -k / (G - 1), G / (G - 1)
 
@@ -326,17 +326,17 @@ def update(rewards, scores):
     return covariance / rewards.std()
 
 
-# %% [wrong] not by the variance
+# %% [wrong] divide by the standard deviation, not by the variance
 def update(rewards, scores):
     return ((rewards - rewards.mean())[:, None] * scores).mean(axis=0) / rewards.var()
 
 
-# %% [wrong] Dr. GRPO's update
+# %% [wrong] without the division it is Dr. GRPO's update
 def update(rewards, scores):
     return ((rewards - rewards.mean())[:, None] * scores).mean(axis=0)
 
 
-# %% [wrong] two-class form
+# %% [wrong] the two-class form does not hold: a completion with 0.5 belongs to neither class
 def update(rewards, scores):
     above = rewards > rewards.mean()
     return rewards.std() * (scores[above].mean(axis=0) - scores[~above].mean(axis=0))
@@ -370,12 +370,12 @@ def advantages_tiled(rewards, P, G):
     return A.T.flatten()
 
 
-# %% [wrong] a group is a column
+# %% [wrong] a group is a column, a row is a round of prompts
 def advantages_tiled(rewards, P, G):
     return grpo.compute_advantages(rewards=rewards.view(G, P)).T.flatten()
 
 
-# %% [wrong] in another order
+# %% [wrong] right groups, but A comes back in another order
 def advantages_tiled(rewards, P, G):
     return grpo.compute_advantages(rewards=rewards.view(G, P).T).flatten()
 

@@ -222,12 +222,12 @@ def estimate(c, n, G):
     return (comb(c, G) + comb(n - c, G)) / comb(n, G)
 
 
-# %% [wrong] that is the plug-in
+# %% [wrong] that is the plug-in: c / n put for p, too high on average
 def estimate(c, n, G):
     return (c / n) ** G + (1 - c / n) ** G
 
 
-# %% [wrong] that is the all-right half
+# %% [wrong] that is the all-right half; the all-wrong groups are silent too
 def estimate(c, n, G):
     return comb(c, G) / comb(n, G)
 
@@ -257,18 +257,18 @@ def price(p, weights, G):
     return G / (1 - weights @ (p**G + (1 - p) ** G))
 
 
-# %% [wrong] that redraws the same problem
+# %% [wrong] that redraws the same problem; average rates first
 def price(p, weights, G):
     return weights @ (G / (1 - p**G - (1 - p) ** G))
 
 
-# %% [wrong] you put the mean p
+# %% [wrong] you put the mean p into the formula; average the rates
 def price(p, weights, G):
     mean = weights @ p
     return G / (1 - mean**G - (1 - mean) ** G)
 
 
-# %% [wrong] the useful group is sampled too
+# %% [wrong] that counts the silent groups; the useful group is sampled too
 def price(p, weights, G):
     silent = weights @ (p**G + (1 - p) ** G)
     return G * silent / (1 - silent)
@@ -298,12 +298,12 @@ def next_all_wrong(n, G):
     return (n + 1) / (n + G + 1)  # one half for 64 after 64
 
 
-# %% [wrong] nothing is certain after
+# %% [wrong] that puts 0 of n for p; nothing is certain after n misses
 def next_all_wrong(n, G):
     return 1.0
 
 
-# %% [wrong] average last
+# %% [wrong] that is E[q] to the power G: take the power first, average last
 def next_all_wrong(n, G):
     return ((n + 1) / (n + 2)) ** G
 

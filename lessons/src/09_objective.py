@@ -235,17 +235,17 @@ def at_the_edges(G):
     return G - 1, 1
 
 
-# %% [wrong] its advantage is 0
+# %% [wrong] a wrong completion among wrong ones is in an all-wrong group: its advantage is 0
 def at_the_edges(G):
     return G, 1
 
 
-# %% [wrong] that is GRPO's
+# %% [wrong] that is GRPO's: divide by the mean, not by σ
 def at_the_edges(G):
     return math.sqrt(G - 1), math.sqrt(G - 1)
 
 
-# %% [wrong] near p = 1
+# %% [wrong] near p = 1 a wrong completion's advantage is not 0: its group is not all wrong
 def at_the_edges(G):
     return G - 1, 0
 
@@ -274,17 +274,17 @@ def climbed(p, G):
     return sum((1 - (1 - p) ** j) / j for j in range(1, G + 1))
 
 
-# %% [wrong] one power of q is missing
+# %% [wrong] one power of q is missing: the weight has G terms
 def climbed(p, G):
     return sum((1 - (1 - p) ** j) / j for j in range(1, G))
 
 
-# %% [wrong] right up to a constant
+# %% [wrong] right up to a constant: make J(0) = 0
 def climbed(p, G):
     return -sum((1 - p) ** j / j for j in range(1, G + 1))
 
 
-# %% [wrong] that is the limit
+# %% [wrong] that is the limit for G → ∞, where J(0) is not finite
 def climbed(p, G):
     return math.log(p)
 
@@ -323,14 +323,14 @@ def grpo_weight(p, G):
     return total
 
 
-# %% [wrong] do not see the same others
+# %% [wrong] dividing by the share of mixed groups is not enough: the two completions do not see the same others
 def grpo_weight(p, G):
     return sum(math.comb(G, k) * p**k * (1 - p) ** (G - k) * G / math.sqrt(k * (G - k)) for k in range(1, G)) / (
         1 - p**G - (1 - p) ** G
     )
 
 
-# %% [wrong] j counts the others
+# %% [wrong] j counts the others, of whom there are G − 1
 def grpo_weight(p, G):
     total = 0.0
     for j in range(G):

@@ -289,17 +289,17 @@ def factor(p, G, draws):
     return (1 - S**draws) / (1 - S)
 
 
-# %% [wrong] no limit on the draws
+# %% [wrong] that has no limit on the draws
 def factor(p, G, draws):
     return 1 / (1 - identity.silent_rate(p, G))
 
 
-# %% [wrong] GRPO's is not 1
+# %% [wrong] the probability of a mixed end; GRPO's is not 1
 def factor(p, G, draws):
     return 1 - identity.silent_rate(p, G) ** draws
 
 
-# %% [wrong] only while it is silent
+# %% [wrong] a group is drawn again only while it is silent
 def factor(p, G, draws):
     return draws
 
@@ -330,30 +330,30 @@ def wasted(p, G):
     return G * silent / (1 - silent)
 
 
-# %% [wrong] redrawing the same prompt
+# %% [wrong] that is the cost of redrawing the same prompt
 def wasted(p, G):
     silent = identity.silent_rate(p, G)
     return (G * silent / (1 - silent)).mean()
 
 
-# %% [wrong] are not wasted
+# %% [wrong] the completions of the kept group are not wasted
 def wasted(p, G):
     return G / (1 - identity.silent_rate(p, G).mean())
 
 
-# %% [wrong] those are groups
+# %% [wrong] those are groups; each has G completions
 def wasted(p, G):
     silent = identity.silent_rate(p, G).mean()
     return silent / (1 - silent)
 
 
-# %% [wrong] not p
+# %% [wrong] average S over the prompts, not p
 def wasted(p, G):
     silent = identity.silent_rate(p.mean(), G)
     return G * silent / (1 - silent)
 
 
-# %% [wrong] turned round
+# %% [wrong] turned round: those are the completions kept for each silent group
 def wasted(p, G):
     silent = identity.silent_rate(p, G).mean()
     return G * (1 - silent) / silent
@@ -384,34 +384,34 @@ def keep(shaped):
     return (right != right[:, :1]).any(dim=1)
 
 
-# %% [wrong] no threshold will do
+# %% [wrong] no threshold will do: a silent group can spread more than a mixed one
 def keep(shaped):
     return shaped.std(dim=1) > 0.5
 
 
-# %% [wrong] a right completion at the limit
+# %% [wrong] a right completion at the limit has a shaped reward of 0
 def keep(shaped):
     right = shaped > 0
     return (right != right[:, :1]).any(dim=1)
 
 
-# %% [wrong] rounded rewards still differ
+# %% [wrong] rounded rewards still differ: 1 and .4 are both right
 def keep(shaped):
     return shaped.round().std(dim=1) > 0
 
 
-# %% [wrong] whose sign is neither
+# %% [wrong] right at the limit has 0, whose sign is neither 1 nor −1
 def keep(shaped):
     return shaped.sign().std(dim=1) > 0
 
 
-# %% [wrong] may have less than 1
+# %% [wrong] a right completion may have less than 1: its reward is shaped
 def keep(shaped):
     right = shaped == 1
     return (right != right[:, :1]).any(dim=1)
 
 
-# %% [wrong] the groups to discard
+# %% [wrong] these are the groups to discard
 def keep(shaped):
     right = shaped >= 0
     return (right == right[:, :1]).all(dim=1)

@@ -301,7 +301,7 @@ def majority_by_counting(answers, right, k):
     return total / len(subsets)
 
 
-# %% [wrong] a tie counts as right
+# %% [wrong] a tie counts as right: with k = 2 that would be Pass@2
 def majority_by_counting(answers, right, k):
     total, subsets = 0.0, list(combinations(answers, k))
     for subset in subsets:
@@ -319,7 +319,7 @@ def majority_by_counting(answers, right, k):
     return total / len(subsets)
 
 
-# %% [wrong] it has no vote
+# %% [wrong] None is not an answer: it has no vote
 def majority_by_counting(answers, right, k):
     total, subsets = 0.0, list(combinations(answers, k))
     for subset in subsets:
@@ -328,7 +328,7 @@ def majority_by_counting(answers, right, k):
     return total / len(subsets)
 
 
-# %% [wrong] nobody votes: there `max` has nothing to compare
+# %% [wrong] in some subsets nobody votes: there `max` has nothing to compare
 def majority_by_counting(answers, right, k):
     total, subsets = 0.0, list(combinations(answers, k))
     for subset in subsets:
@@ -356,10 +356,10 @@ check("11.2", leads(crossing))
 # %% [solution]
 crossing = [[1, 1, 1, 0], [0.2, 0.2, 0.2, 0.2]]
 
-# %% [wrong] but A does not lead at K = 1
+# %% [wrong] B leads at K = 64, but A does not lead at K = 1
 crossing = [[1, 0, 0, 0], [0.5, 0.5, 0.5, 0.5]]
 
-# %% [wrong] but B does not lead at K = 64
+# %% [wrong] A leads at K = 1, but B does not lead at K = 64
 crossing = [[0.6, 0.6, 0.6, 0.6], [0.1, 0.1, 0.1, 0.1]]
 
 # %% [wrong] neither leads where it should
@@ -386,19 +386,19 @@ problem = [0.30, 0.31] + 39 * [0.01]
 # At β = 2 the right answer has .09 / .19 = .47: the 39 lose more than the mode gains. Maj@3
 # rises from .33 to .47. In the limit both fall to 0, but that is far away.
 
-# %% [wrong] a tie
+# %% [wrong] a tie: no wrong answer is more probable than the right one
 problem = [0.3, 0.3] + 40 * [0.01]
 
-# %% [wrong] a tie
+# %% [wrong] a tie: no wrong answer is more probable than the right one
 problem = [0.25, 0.25, 0.25, 0.25]
 
 # %% [wrong] here the most probable answer is right
 problem = [0.5, 0.3, 0.2]
 
-# %% [wrong] but Maj@3 does not
+# %% [wrong] Pass@1 rises, but Maj@3 does not
 problem = [0.3, 0.4, 0.15, 0.15]
 
-# %% [wrong] but neither Pass@1 nor Maj@3 rises
+# %% [wrong] the most probable answer is wrong, but neither Pass@1 nor Maj@3 rises
 problem = [0.3, 0.6, 0.1]
 
 # %% [markdown]

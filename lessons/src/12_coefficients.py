@@ -269,7 +269,7 @@ start = dpo_on_a_group(np.zeros(5), r, 0.1)
 assert np.allclose(start, 0.1 * 5 / 2 * (r - r.mean()), rtol=1e-12)
 
 
-# %% [wrong] the one that is missing in Eq. 14
+# %% [wrong] a factor is missing, the one that is missing in Eq. 14
 def dpo_on_a_group(log_ratios, rewards, beta):
     right, wrong = rewards == 1, rewards == 0
     by_pair = 1 / (1 + np.exp(beta * (log_ratios[right][:, None] - log_ratios[wrong])))
@@ -278,7 +278,7 @@ def dpo_on_a_group(log_ratios, rewards, beta):
     return w
 
 
-# %% [wrong] the sign inside the sigmoid
+# %% [wrong] the sign inside the sigmoid: a large margin should get less
 def dpo_on_a_group(log_ratios, rewards, beta):
     right, wrong = rewards == 1, rewards == 0
     by_pair = beta / (1 + np.exp(-beta * (log_ratios[right][:, None] - log_ratios[wrong])))
@@ -287,14 +287,14 @@ def dpo_on_a_group(log_ratios, rewards, beta):
     return w
 
 
-# %% [wrong] the mean margin will not do
+# %% [wrong] every pair has a margin of its own: the mean margin will not do
 def dpo_on_a_group(log_ratios, rewards, beta):
     right, wrong = rewards == 1, rewards == 0
     one_weight = beta / (1 + np.exp(beta * (log_ratios[right].mean() - log_ratios[wrong].mean())))
     return one_weight * np.where(right, wrong.sum(), -right.sum())
 
 
-# %% [wrong] is pushed down, by its pairs
+# %% [wrong] a wrong completion is pushed down, by its pairs
 def dpo_on_a_group(log_ratios, rewards, beta):
     right, wrong = rewards == 1, rewards == 0
     w = np.zeros(len(rewards))
@@ -302,7 +302,7 @@ def dpo_on_a_group(log_ratios, rewards, beta):
     return w
 
 
-# %% [wrong] inside the sigmoid, too
+# %% [wrong] beta stands inside the sigmoid, too
 def dpo_on_a_group(log_ratios, rewards, beta):
     right, wrong = rewards == 1, rewards == 0
     by_pair = beta / (1 + np.exp(log_ratios[right][:, None] - log_ratios[wrong]))
@@ -311,7 +311,7 @@ def dpo_on_a_group(log_ratios, rewards, beta):
     return w
 
 
-# %% [wrong] the signs
+# %% [wrong] the signs: a right completion is pushed up, a wrong one down
 def dpo_on_a_group(log_ratios, rewards, beta):
     right, wrong = rewards == 1, rewards == 0
     by_pair = beta / (1 + np.exp(beta * (log_ratios[right][:, None] - log_ratios[wrong])))
@@ -353,31 +353,31 @@ def two_placed(k, lengths, C):
     return np.sqrt((G - k) / k) / (G * C), np.sqrt((G - k) / k) / sum(lengths)
 
 
-# %% [wrong] not by the completion's own
+# %% [wrong] DAPO: by all tokens, not by the completion's own
 def two_placed(k, lengths, C):
     G = len(lengths)
     return (1 - k / G) / (G * C), np.sqrt((G - k) / k) / (G * lengths[0])
 
 
-# %% [wrong] DAPO's advantage is not doubled
+# %% [wrong] σ doubles, too: DAPO's advantage is not doubled
 def two_placed(k, lengths, C):
     G = len(lengths)
     return (1 - k / G) / (G * C), 2 * np.sqrt((G - k) / k) / sum(lengths)
 
 
-# %% [wrong] not by the completion's own length
+# %% [wrong] Dr. GRPO: by C, not by the completion's own length
 def two_placed(k, lengths, C):
     G = len(lengths)
     return (1 - k / G) / (G * lengths[0]), np.sqrt((G - k) / k) / sum(lengths)
 
 
-# %% [wrong] advantage is divided by σ
+# %% [wrong] DAPO's advantage is divided by σ
 def two_placed(k, lengths, C):
     G = len(lengths)
     return (1 - k / G) / (G * C), (1 - k / G) / sum(lengths)
 
 
-# %% [wrong] first Dr. GRPO, then DAPO
+# %% [wrong] the other way round: first Dr. GRPO, then DAPO
 def two_placed(k, lengths, C):
     G = len(lengths)
     return np.sqrt((G - k) / k) / sum(lengths), (1 - k / G) / (G * C)
@@ -407,17 +407,17 @@ def rft_advantages(rewards):
     return rewards * len(rewards) / max(rewards.sum(), 1)
 
 
-# %% [wrong] that is online RFT
+# %% [wrong] that is online RFT, a sum: a mean over the right ones also divides by their number
 def rft_advantages(rewards):
     return rewards
 
 
-# %% [wrong] put G back
+# %% [wrong] the loss of reinforce.py divides by G already: put G back
 def rft_advantages(rewards):
     return rewards / max(rewards.sum(), 1)
 
 
-# %% [wrong] a group without right completions
+# %% [wrong] a group without right completions: 0, not a division by 0
 def rft_advantages(rewards):
     with np.errstate(invalid="ignore"):
         return rewards * len(rewards) / np.float64(rewards.sum())

@@ -274,18 +274,18 @@ def of_halves(right, wrong):  # right, too, but noisier: the noise of two halves
 assert abs(over_all_draws(of_halves)("") - 5) < 1e-9
 
 
-# %% [wrong] the noise of both means
+# %% [wrong] the noise of both means is still in it
 def signal_squared(right, wrong):
     return ((right.mean(axis=0) - wrong.mean(axis=0)) ** 2).sum()
 
 
-# %% [wrong] ddof 0
+# %% [wrong] ddof 0 is too small
 def signal_squared(right, wrong):
     contrast = right.mean(axis=0) - wrong.mean(axis=0)
     return contrast @ contrast - right.var(axis=0).sum() / len(right) - wrong.var(axis=0).sum() / len(wrong)
 
 
-# %% [wrong] 1/n of it
+# %% [wrong] one score's variance: a mean has 1/n of it
 def signal_squared(right, wrong):
     contrast = right.mean(axis=0) - wrong.mean(axis=0)
     return contrast @ contrast - right.var(axis=0, ddof=1).sum() - wrong.var(axis=0, ddof=1).sum()
@@ -316,18 +316,18 @@ def best_baseline(R, scores):
     return (R * squared).sum() / squared.sum()
 
 
-# %% [wrong] only where right and wrong scores are equally long
+# %% [wrong] that is best only where right and wrong scores are equally long
 def best_baseline(R, scores):
     return R.mean()
 
 
-# %% [wrong] squared length
+# %% [wrong] it is the squared length that weighs
 def best_baseline(R, scores):
     lengths = np.linalg.norm(scores, axis=1)
     return (R * lengths).sum() / lengths.sum()
 
 
-# %% [wrong] which reward do the others have
+# %% [wrong] that weighs by the wrong ones: which reward do the others have?
 def best_baseline(R, scores):
     squared = (scores**2).sum(axis=1)
     return ((1 - R) * squared).sum() / squared.sum()

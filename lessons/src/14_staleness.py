@@ -227,17 +227,17 @@ def cispo_loss(logps, old_logps, A, cap):
     return -(weight * A * logps).mean()
 
 
-# %% [wrong] return one number
+# %% [wrong] return one number: the mean of the tokens' losses
 def cispo_loss(logps, old_logps, A, cap):
     return -(logps - old_logps).exp().detach().clamp(max=cap) * A * logps
 
 
-# %% [wrong] detach it
+# %% [wrong] the weight is a constant: detach it
 def cispo_loss(logps, old_logps, A, cap):
     return -((logps - old_logps).exp().clamp(max=cap) * A * logps).mean()
 
 
-# %% [wrong] must multiply log π
+# %% [wrong] a clipped ratio has no gradient; the weight must multiply log π
 def cispo_loss(logps, old_logps, A, cap):
     return -((logps - old_logps).exp().clamp(max=cap) * A).mean()
 
@@ -271,43 +271,43 @@ def gspo_stops(log_ratio, mask, A, low, high):
     return torch.where(A > 0, s > 1 + high, s < 1 - low) & mask
 
 
-# %% [wrong] not their sum
+# %% [wrong] the mean of the log-ratios, not their sum
 def gspo_stops(log_ratio, mask, A, low, high):
     s = (log_ratio * mask).sum(dim=1, keepdim=True).exp()
     return torch.where(A > 0, s > 1 + high, s < 1 - low) & mask
 
 
-# %% [wrong] not over the padding
+# %% [wrong] a mean over the tokens, not over the padding
 def gspo_stops(log_ratio, mask, A, low, high):
     s = log_ratio.mean(dim=1, keepdim=True).exp()
     return torch.where(A > 0, s > 1 + high, s < 1 - low) & mask
 
 
-# %% [wrong] for a completion as a whole
+# %% [wrong] GSPO decides for a completion as a whole
 def gspo_stops(log_ratio, mask, A, low, high):
     s = log_ratio.exp()
     return torch.where(A > 0, s > 1 + high, s < 1 - low) & mask
 
 
-# %% [wrong] only where its own push
+# %% [wrong] only where its own push has moved it, on one side of the range
 def gspo_stops(log_ratio, mask, A, low, high):
     s = ((log_ratio * mask).sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True)).exp()
     return ((s > 1 + high) | (s < 1 - low)) & mask
 
 
-# %% [wrong] the sides are exchanged
+# %% [wrong] the sides are exchanged: for A > 0 above the range, for A < 0 below
 def gspo_stops(log_ratio, mask, A, low, high):
     s = ((log_ratio * mask).sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True)).exp()
     return torch.where(A > 0, s < 1 - low, s > 1 + high) & mask
 
 
-# %% [wrong] padding is no token
+# %% [wrong] padding is no token: the mask
 def gspo_stops(log_ratio, mask, A, low, high):
     s = ((log_ratio * mask).sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True)).exp()
     return torch.where(A > 0, s > 1 + high, s < 1 - low).expand_as(mask)
 
 
-# %% [wrong] not (G, 1)
+# %% [wrong] for each token of the completion: (G, T), not (G, 1)
 def gspo_stops(log_ratio, mask, A, low, high):
     s = ((log_ratio * mask).sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True)).exp()
     return torch.where(A > 0, s > 1 + high, s < 1 - low)
@@ -338,13 +338,13 @@ def unweighted_clip(logps, old_logps, A, eps):
     return -(kept * A * logps).mean()
 
 
-# %% [wrong] the ratio still weights
+# %% [wrong] the ratio still weights the kept tokens (GRPO)
 def unweighted_clip(logps, old_logps, A, eps):
     ratio = (logps - old_logps).exp()
     return -torch.minimum(ratio * A, ratio.clamp(1 - eps, 1 + eps) * A).mean()
 
 
-# %% [wrong] on the side of A
+# %% [wrong] a token is stopped on the side of A's sign only
 def unweighted_clip(logps, old_logps, A, eps):
     ratio = (logps - old_logps).exp().detach()
     return -(((ratio - 1).abs() <= eps) * A * logps).mean()

@@ -274,12 +274,12 @@ def gae(rewards, values, gae_lambda):
     return advantages
 
 
-# %% [wrong] that is λ = 0
+# %% [wrong] that is λ = 0: nothing of the errors that follow
 def gae(rewards, values, gae_lambda):
     return rewards + [*values[1:], 0] - values
 
 
-# %% [wrong] not those before it
+# %% [wrong] later errors count, not those before it
 def gae(rewards, values, gae_lambda):
     advantages = rewards + [*values[1:], 0] - values
     for t in range(1, len(rewards)):
@@ -287,7 +287,7 @@ def gae(rewards, values, gae_lambda):
     return advantages
 
 
-# %% [wrong] the value after the last token is 0
+# %% [wrong] the value after the last token is 0, not the last value again
 def gae(rewards, values, gae_lambda):
     advantages, next_value, next_advantage = 0 * values, values[-1], 0.0
     for t in reversed(range(len(rewards))):
@@ -296,7 +296,7 @@ def gae(rewards, values, gae_lambda):
     return advantages
 
 
-# %% [wrong] here it fades the rewards
+# %% [wrong] here it fades the rewards, not the errors
 def gae(rewards, values, gae_lambda):
     return [sum(gae_lambda**j * r for j, r in enumerate(rewards[t:])) - values[t] for t in range(len(rewards))]
 
@@ -326,17 +326,17 @@ def first_value(pi, ref, R, beta):
     return (pi * (R - beta * np.log(pi / ref))).sum()
 
 
-# %% [wrong] the sign
+# %% [wrong] the sign: a token that has become likelier is charged
 def first_value(pi, ref, R, beta):
     return (pi * (R + beta * np.log(pi / ref))).sum()
 
 
-# %% [wrong] the other way round
+# %% [wrong] the KL the other way round: the completions are sampled from the policy
 def first_value(pi, ref, R, beta):
     return (pi * R).sum() - beta * (ref * np.log(ref / pi)).sum()
 
 
-# %% [wrong] the tokens of wrong completions
+# %% [wrong] the tokens of wrong completions are charged too
 def first_value(pi, ref, R, beta):
     return (pi * R * (1 - beta * np.log(pi / ref))).sum()
 
@@ -370,12 +370,12 @@ def shift(c, n, gae_lambda):
     return np.full(n, -c)
 
 
-# %% [wrong] does not cancel in every
+# %% [wrong] c does not cancel in every one-step error
 def shift(c, n, gae_lambda):
     return np.zeros(n)
 
 
-# %% [wrong] counted from the other end
+# %% [wrong] counted from the other end: what follows a token is what judges it
 def shift(c, n, gae_lambda):
     return -c * gae_lambda ** np.arange(n)
 

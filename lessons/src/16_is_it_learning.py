@@ -196,12 +196,12 @@ def completion_mask(ids, end):
     return ends.cumsum(dim=1) - ends.long() == 0
 
 
-# %% [wrong] nothing may follow the first EOS
+# %% [wrong] the padding is under the mask too: nothing may follow the first EOS
 def completion_mask(ids, end):
     return torch.ones_like(ids, dtype=torch.bool)
 
 
-# %% [wrong] one token too many
+# %% [wrong] one token too many: the mask ends with the first EOS, not behind it
 def completion_mask(ids, end):
     ends = (ids == end).cumsum(dim=1)
     return torch.cat([torch.ones(len(ids), 1).bool(), (ends - (ids == end).long() == 0)[:, :-1]], dim=1)
@@ -233,7 +233,7 @@ def completion_logps(logits, sequence, n):
     return logps.gather(1, sequence[n:].unsqueeze(1)).squeeze(1)
 
 
-# %% [wrong] log_softmax over the vocabulary is missing
+# %% [wrong] the right outputs, but logits: log_softmax over the vocabulary is missing
 def completion_logps(logits, sequence, n):
     return logits[n - 1 : -1].gather(1, sequence[n:].unsqueeze(1)).squeeze(1)
 

@@ -236,18 +236,18 @@ def silent_share(p, f, m, G):
     return passes**G + (1 - passes) ** G
 
 
-# %% [wrong] not which are right
+# %% [wrong] a group is silent if its verdicts agree: what counts is who passes, not which are right
 def silent_share(p, f, m, G):
     return p**G + (1 - p) ** G
 
 
-# %% [wrong] not accepted by mistake
+# %% [wrong] right completions are not accepted by mistake: f concerns the share 1 - p
 def silent_share(p, f, m, G):
     passes = f + (1 - m) * p
     return passes**G + (1 - passes) ** G
 
 
-# %% [wrong] all fail is silent
+# %% [wrong] a group in which all fail is silent, too
 def silent_share(p, f, m, G):
     return (f + (1 - f - m) * p) ** G
 
@@ -275,17 +275,17 @@ def completions_needed(p, f, m):
     return (f + J * p) / p / J**2  # rejections alone: 1 / (1 - m)
 
 
-# %% [wrong] also in the noise
+# %% [wrong] that is the signal's part; the errors are also in the noise
 def completions_needed(p, f, m):
     return 1 / (1 - f - m) ** 2
 
 
-# %% [wrong] squared
+# %% [wrong] the signal counts squared
 def completions_needed(p, f, m):
     return (f + (1 - f - m) * p) / p / (1 - f - m)
 
 
-# %% [wrong] the share that is left
+# %% [wrong] that is the share that is left; asked for is how many times as many
 def completions_needed(p, f, m):
     return p * (1 - f - m) ** 2 / (f + (1 - f - m) * p)
 
@@ -313,12 +313,12 @@ def factors(f, m):
     return 1.0, 1 / (1 - f - m)  # AdamW takes Dr. GRPO's out again: nothing is gained
 
 
-# %% [wrong] division by sigma takes
+# %% [wrong] division by sigma takes any factor of the rewards out again
 def factors(f, m):
     return 1 / (1 - f - m), 1 / (1 - f - m)
 
 
-# %% [wrong] divides by J
+# %% [wrong] the correction divides by J
 def factors(f, m):
     return 1.0, 1 - f - m
 

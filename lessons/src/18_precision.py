@@ -196,14 +196,14 @@ def corrected_loss(logps, old_logps, sampler_logps, A, eps, C):
     return -(weight * torch.minimum(ratio * A, ratio.clamp(1 - eps, 1 + eps) * A)).mean()
 
 
-# %% [wrong] the clip's ratio
+# %% [wrong] the clip's ratio is the trainer's alone, π over π_old
 def corrected_loss(logps, old_logps, sampler_logps, A, eps, C):
     ratio = (logps - sampler_logps).exp()
     weight = (old_logps - sampler_logps).sum().exp().clamp(max=C)
     return -(weight * torch.minimum(ratio * A, ratio.clamp(1 - eps, 1 + eps) * A)).mean()
 
 
-# %% [wrong] a weight for each token
+# %% [wrong] that is a weight for each token
 def corrected_loss(logps, old_logps, sampler_logps, A, eps, C):
     ratio = (logps - old_logps).exp()
     weight = (old_logps - sampler_logps).exp().clamp(max=C)
@@ -234,12 +234,12 @@ def weights(log_ratio, C):
     return log_ratio.sum(dim=1, keepdim=True).exp().clamp(max=C)
 
 
-# %% [wrong] has no bound
+# %% [wrong] untruncated, the weight of a long completion has no bound
 def weights(log_ratio, C):
     return log_ratio.sum(dim=1, keepdim=True).exp()
 
 
-# %% [wrong] no importance weight
+# %% [wrong] a geometric mean is no importance weight
 def weights(log_ratio, C):
     return log_ratio.mean(dim=1, keepdim=True).exp().clamp(max=C)
 

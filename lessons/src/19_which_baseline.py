@@ -240,17 +240,17 @@ def quieter_from(p):
     return (2 - p) / (1 - p)  # b* < p / 2, and b* = p / (p + (1 - p) ratio)
 
 
-# %% [wrong] falls below p
+# %% [wrong] there the best b falls below p: is 0 already nearer to it than p?
 def quieter_from(p):
     return 1.0
 
 
-# %% [wrong] as noisy as
+# %% [wrong] that is where b = 1 is as noisy as b = p
 def quieter_from(p):
     return p / (1 + p)
 
 
-# %% [wrong] exchanged
+# %% [wrong] p and q are exchanged
 def quieter_from(p):
     return (1 + p) / p
 
@@ -279,17 +279,17 @@ def opo_of_the_others(rewards, lengths):
     return rewards - (weighted.sum(1, True) - weighted) / (lengths.sum(1, True) - lengths)
 
 
-# %% [wrong] OPO itself
+# %% [wrong] that is OPO itself: the own reward is in its baseline
 def opo_of_the_others(rewards, lengths):
     return rewards - (lengths * rewards).sum(1, True) / lengths.sum(1, True)
 
 
-# %% [wrong] do not weigh
+# %% [wrong] that is leave-one-out: the lengths do not weigh
 def opo_of_the_others(rewards, lengths):
     return rloo.compute_advantages(rewards=rewards)
 
 
-# %% [wrong] not less
+# %% [wrong] a long completion is to weigh more, not less
 def opo_of_the_others(rewards, lengths):
     weighted = rewards / lengths
     return rewards - (weighted.sum(1, True) - weighted) / ((1 / lengths).sum(1, True) - 1 / lengths)
@@ -317,17 +317,17 @@ def all_right_update(p, difference):
     return (1 - p) * difference
 
 
-# %% [wrong] only if its mean is subtracted
+# %% [wrong] a silent group moves nothing only if its mean is subtracted
 def all_right_update(p, difference):
     return 0 * difference
 
 
-# %% [wrong] mean score of a wrong completion
+# %% [wrong] that is the mean score of a wrong completion, but for its sign
 def all_right_update(p, difference):
     return p * difference
 
 
-# %% [wrong] gradient of p
+# %% [wrong] that is the gradient of p: the mean over all groups
 def all_right_update(p, difference):
     return p * (1 - p) * difference
 
