@@ -201,6 +201,12 @@ def updated(z, R, b, rate):
     return z + rate * R * (1 - p if R == 1 else -p)
 
 
+# %% [wrong] the sign: a positive advantage must raise what was sampled
+def updated(z, R, b, rate):
+    p = 1 / (1 + math.exp(-z))
+    return z - rate * (R - b) * (1 - p if R == 1 else -p)
+
+
 # %% [markdown]
 # **2. Which baseline is the least noisy?** Before you calculate: at $p = .9$, is it $b = 0$, $b = .5$ or $b = .9$? Then write a function
 # that picks the candidate with the smallest variance of the estimate $(R - b)\,\nabla\log\pi$ of one completion. The check runs it at
@@ -243,6 +249,11 @@ def least_noisy(p, candidates):
 # %% [wrong] R - b has the same variance for every b: multiply by the score first
 def least_noisy(p, candidates):
     return min(candidates, key=lambda b: p * (1 - p))
+
+
+# %% [wrong] no baseline is not always the least noisy
+def least_noisy(p, candidates):
+    return min(candidates, key=abs)
 
 
 # %% [markdown]

@@ -324,6 +324,11 @@ def worse_than_none_above(p):
     return ((2 - p) / (1 - p)) ** 0.5
 
 
+# %% [wrong] the other way round: w is wrong over right
+def worse_than_none_above(p):
+    return (1 - p) / (2 - p)
+
+
 # %% [markdown]
 # **3. Find the bug.** Many tokenizers have no padding token, so the EOS is used for it. The mask `ids != pad` then also leaves out the
 # EOS that ended the completion, and the decision to stop is never trained: several public trainers have had this bug. The rest of the

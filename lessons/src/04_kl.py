@@ -362,6 +362,16 @@ def sequence_kl_loss(logps, ref_logps):
     return ((logps - ref_logps).detach().flip(1).cumsum(dim=1).flip(1) * logps).mean()
 
 
+# %% [wrong] return one number: the mean of the tokens' losses
+def sequence_kl_loss(logps, ref_logps):
+    return (logps - ref_logps).detach().flip(1).cumsum(dim=1).flip(1) * logps
+
+
+# %% [wrong] no gradient reaches the policy: everything in this loss is detached
+def sequence_kl_loss(logps, ref_logps):
+    return (logps - ref_logps).detach().sum(dim=1).mean()
+
+
 # %% [markdown]
 # **3. Find the bug.** The penalty in the reward has two signs that can be wrong: that of the log-ratio and that of $\beta$. (The text of
 # Hugging Face's *The N Implementation Details of RLHF with PPO* adds `beta * kl` to the score, where the code it describes has a minus.)

@@ -342,6 +342,12 @@ def update(rewards, scores):
     return rewards.std() * (scores[above].mean(axis=0) - scores[~above].mean(axis=0))
 
 
+# %% [wrong] ddof: the standard deviation divides by G
+def update(rewards, scores):
+    advantages = (rewards - rewards.mean()) / rewards.std(ddof=1)
+    return (advantages[:, None] * scores).mean(axis=0)
+
+
 # %% [markdown]
 # **3. Find the bug.** Sampling code often repeats prompts as `a b c a b c` (tiled) while rewards are regrouped as if they were `a a b b c c`. The
 # code runs, the reward curve looks plausible, and every group mixes prompts. This function gets rewards in the *tiled* order, G rounds

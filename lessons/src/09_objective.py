@@ -250,6 +250,11 @@ def at_the_edges(G):
     return G - 1, 0
 
 
+# %% [wrong] minus a negative number: the weight is A(+) − A(−)
+def at_the_edges(G):
+    return G - 1, -1
+
+
 # %% [markdown]
 # **2. Rejection sampling climbs log p, up to an order.** The mean of the scores of the right completions (0 if none is right) has the
 # weight $(1 - q^G)/p$. Since $p = 1 - q$, this is a geometric sum. Which $J$ with $J(0) = 0$ has this derivative?
@@ -287,6 +292,16 @@ def climbed(p, G):
 # %% [wrong] that is the limit for G → ∞, where J(0) is not finite
 def climbed(p, G):
     return math.log(p)
+
+
+# %% [wrong] that is the weight; integrate it
+def climbed(p, G):
+    return sum((1 - p) ** (j - 1) for j in range(1, G + 1))
+
+
+# %% [wrong] the integral of q^(j−1) over p, not over q: mind its sign
+def climbed(p, G):
+    return sum(((1 - p) ** j - 1) / j for j in range(1, G + 1))
 
 
 # %% [markdown]
@@ -346,6 +361,11 @@ def grpo_weight(p, G):
         chance = math.comb(G - 1, j) * p**j * (1 - p) ** (G - 1 - j)
         total += chance * (math.sqrt((G - j - 1) / (j + 1)) + math.sqrt(j / (G - j)))
     return total
+
+
+# %% [wrong] that is the limit for G → ∞
+def grpo_weight(p, G):
+    return 1 / math.sqrt(p * (1 - p))
 
 
 # %% [markdown]

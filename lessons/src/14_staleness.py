@@ -247,6 +247,16 @@ def cispo_loss(logps, old_logps, A, cap):
     return -((logps - old_logps).exp().detach() * A * logps).mean()
 
 
+# %% [wrong] a loss is minimised: minus
+def cispo_loss(logps, old_logps, A, cap):
+    return ((logps - old_logps).exp().detach().clamp(max=cap) * A * logps).mean()
+
+
+# %% [wrong] no gradient reaches the policy: everything in this loss is detached
+def cispo_loss(logps, old_logps, A, cap):
+    return -((logps - old_logps).exp().clamp(max=cap) * A * logps).mean().detach()
+
+
 # %% [markdown]
 # **2. Which tokens does GSPO stop?** From log-ratios (G, T), a mask (G, T), advantages (G, 1) and the two widths of the range, return
 # True for every token of a completion whose gradient is 0. (No advantage is 0. Keep the names.)
@@ -348,6 +358,18 @@ def unweighted_clip(logps, old_logps, A, eps):
 def unweighted_clip(logps, old_logps, A, eps):
     ratio = (logps - old_logps).exp().detach()
     return -(((ratio - 1).abs() <= eps) * A * logps).mean()
+
+
+# %% [wrong] a loss is minimised: minus
+def unweighted_clip(logps, old_logps, A, eps):
+    ratio = (logps - old_logps).exp().detach()
+    return ((ratio <= 1 + eps if A > 0 else ratio >= 1 - eps) * A * logps).mean()
+
+
+# %% [wrong] no gradient reaches the policy: everything in this loss is detached
+def unweighted_clip(logps, old_logps, A, eps):
+    ratio = (logps - old_logps).exp().detach()
+    return -((ratio <= 1 + eps if A > 0 else ratio >= 1 - eps) * A * 1.0).mean()
 
 
 # %% [markdown]

@@ -301,6 +301,11 @@ def gae(rewards, values, gae_lambda):
     return [sum(gae_lambda**j * r for j, r in enumerate(rewards[t:])) - values[t] for t in range(len(rewards))]
 
 
+# %% [wrong] that is λ = 1: the return minus the value
+def gae(rewards, values, gae_lambda):
+    return rewards[::-1].cumsum()[::-1] - values
+
+
 # %% [markdown]
 # **2. The KL in the reward.** Completions have two tokens; `pi`, `ref` and `R` hold, for each pair of tokens, its probability under the
 # policy (which has just sampled it), its probability under the reference policy, and its reward. What is the true value before the first
@@ -378,6 +383,11 @@ def shift(c, n, gae_lambda):
 # %% [wrong] counted from the other end: what follows a token is what judges it
 def shift(c, n, gae_lambda):
     return -c * gae_lambda ** np.arange(n)
+
+
+# %% [wrong] the sign: an optimistic critic is disappointed
+def shift(c, n, gae_lambda):
+    return c * gae_lambda ** np.arange(n - 1, -1, -1.0)
 
 
 # %% [markdown]

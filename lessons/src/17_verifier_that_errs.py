@@ -323,6 +323,11 @@ def factors(f, m):
     return 1.0, 1 - f - m
 
 
+# %% [wrong] without division by sigma a factor of the rewards stays in the advantages
+def factors(f, m):
+    return 1.0, 1.0
+
+
 # %% [markdown]
 # ## To remember
 #

@@ -210,6 +210,20 @@ def corrected_loss(logps, old_logps, sampler_logps, A, eps, C):
     return -(weight * torch.minimum(ratio * A, ratio.clamp(1 - eps, 1 + eps) * A)).mean()
 
 
+# %% [wrong] the weight has no bound
+def corrected_loss(logps, old_logps, sampler_logps, A, eps, C):
+    ratio = (logps - old_logps).exp()
+    weight = (old_logps - sampler_logps).sum().exp()
+    return -(weight * torch.minimum(ratio * A, ratio.clamp(1 - eps, 1 + eps) * A)).mean()
+
+
+# %% [wrong] a loss is minimised: minus
+def corrected_loss(logps, old_logps, sampler_logps, A, eps, C):
+    ratio = (logps - old_logps).exp()
+    weight = (old_logps - sampler_logps).sum().exp().clamp(max=C)
+    return (weight * torch.minimum(ratio * A, ratio.clamp(1 - eps, 1 + eps) * A)).mean()
+
+
 # %% [markdown]
 # **2. Find the bug.** This function should return the weights of truncated importance sampling for whole completions,
 # min(π_old/π_sampler, C), (G, 1). For one token it is right; for more, its weight is too small when other tokens make up for a truncated

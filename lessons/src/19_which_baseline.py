@@ -255,6 +255,11 @@ def quieter_from(p):
     return (1 + p) / p
 
 
+# %% [wrong] that is a+ / a-
+def quieter_from(p):
+    return (1 - p) / (2 - p)
+
+
 # %% [markdown]
 # **2. OPO without its own reward.** OPO's baseline contains the completion's own reward, so it shrinks the gradient by a different factor for
 # each length. Take it from the *other* completions of the group, without a loop.
