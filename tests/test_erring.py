@@ -11,7 +11,7 @@ import torch
 import lessons
 from algorithms import dr_grpo
 from lessons.experiments import erring, erring_task, learning
-from lessons.experiments.erring import COMPOSED, Run, gap, slopes, train, values
+from lessons.experiments.erring import Run, gap, slopes, train
 from lessons.experiments.erring_task import Errors, Verifier
 from lessons.experiments.grid import load_runs
 from toy_env.arithmetic import Problem
@@ -54,53 +54,12 @@ def test_forms_of_errors():
     assert len(erring_task.sample_problems(3, (2,), random.Random(0))) == 3
 
 
-def test_settings_of_the_runs():
-    for (J, made), rates in COMPOSED.items():
-        f, m = rates["accepted"], rates["rejected"]
-        assert 1 - f - m == pytest.approx(J) and min(f, m) >= 0 and max(f, m) <= 1
-        assert {"accepted": f > m, "rejected": m > f, "both": f == m}[made]
-        assert (min(f, m) > 0) == (made == "both" or J <= 0)
-    settings = [each for group in erring.GROUPS for each in group.values()]
-    assert len({Run(**{"seed": 0, "steps": 40} | each) for each in settings}) == len(settings) == 56
-    assert {(arm[1], each["plain_rate"]) for arm, each in erring.CALMER.items() if arm != "none"} == {
-        (0.8, 0.125), (0.6, 0.167), (0.4, 0.25),
-    }  # fmt: skip
-    assert {(name, J, each["plain_rate"]) for (name, J, _), each in erring.PLAIN.items()} == {
-        ("rate", 0.8, 0.1), ("rate", 0.6, 0.1), ("rate", 0.4, 0.1),
-        ("rate / J", 0.8, 0.125), ("rate / J", 0.6, 0.167), ("rate / J", 0.4, 0.25),
-    }  # fmt: skip
-    assert [each["batch"] for each in erring.SIGNAL.values()] == [400, 712]
-
-
 def test_a_run_logs_truth_and_verdicts(monkeypatch):
     monkeypatch.setattr(erring, "WINDOW", 1)
     run = train(Run(0, 2, accepted=0.5, rejected=0.5))
     right, passed = (np.mean(run["windows"][name]) for name in ("right", "passed"))
     assert passed == pytest.approx(0.5, abs=0.1) and 0.25 < right < 0.45 and 0.3 < run["end"] < 0.5
     assert max(run["windows"]["silent"]) < 0.1
-
-
-def made_up(settings: dict, seed: int, slope: float, end: float) -> dict:
-    right = [0.3 + slope * i for i in range(10)]
-    return vars(Run(seed, 40, **settings)) | {"end": end, "windows": {"right": right}}
-
-
-def test_slopes_and_gaps(monkeypatch):
-    monkeypatch.setattr(erring, "COMPOSED", {(0.4, "rejected"): COMPOSED[0.4, "rejected"]})
-    monkeypatch.setattr(erring, "ALGORITHMS", {})
-    monkeypatch.setattr(erring, "PLAIN", {})
-    monkeypatch.setattr(erring, "CALMER", {"none": {}, ("rate / J", 0.4, "rejected"): COMPOSED[0.4, "rejected"]})
-    arms = [({}, 0.04), (COMPOSED[0.4, "rejected"], 0.03)]
-    runs = [made_up(settings, seed, slope + 0.001 * (seed % 2), 0.5 + slope) for settings, slope in arms
-            for seed in range(10)]  # fmt: skip
-    assert values(runs, {}, "slope")[:2] == pytest.approx([0.04, 0.041]) and len(values(runs, {}, "end")) == 10
-    assert values(runs, {}, "drift")[0] == pytest.approx(0.36)
-    assert gap(runs, COMPOSED[0.4, "rejected"], {})["difference"] == pytest.approx(-0.01)
-    assert gap(runs, {}, None, "drift")["difference"] == pytest.approx(0.3645)
-    (arm, (kept, (low, high))), (calm, all_windows), (early, half) = slopes(runs).items()
-    assert arm == ("GRPO", 0.4, "rejected") and kept == pytest.approx(0.0305 / 0.0405)
-    assert (calm[0], early[0]) == ("calm", "early") and [all_windows[0], half[0]] == pytest.approx([kept, kept])
-    assert low < kept < high < kept + 0.01
 
 
 def test_gradient_descent_moves_the_weights_by_the_gradient(monkeypatch):

@@ -2,7 +2,6 @@
 
 import json
 import random
-import shutil
 from itertools import product
 from types import SimpleNamespace
 
@@ -12,7 +11,7 @@ import torch
 
 from algorithms import dr_grpo
 from lessons import identity
-from lessons.experiments import baselines, estimators, learning, weights
+from lessons.experiments import baselines, estimators, learning
 from lessons.experiments.estimators import ESTIMATORS, Batch
 from lessons.float64 import to_float64
 from toy_env import arithmetic, expressions
@@ -184,18 +183,6 @@ def test_length_and_progress_of_a_batch(rollout):
     assert result["by k"][0] == [0] * 5 and result["by k"][4][0] == 2
 
 
-@pytest.mark.slow
-def test_a_small_run_measures_everything_and_nothing_twice(tmp_path, monkeypatch):
-    stages = [(task, step) for task in ("arithmetic", estimators.SLIPS) for step in (0, 1)]
-    runs = [estimators.Run(*stage, 0, 2, 128, 2, 512) for stage in stages]
-    shutil.copytree(estimators.base_model(expressions), tmp_path / "base")  # instead of pretraining it
-    results = [estimators.measure(run, tmp_path) for run in runs]
-    assert all(len(result["of prompts"]) == 2 and len(result["of batches"]) == 4 for result in results)
-    assert repr(estimators.measure(runs[1], tmp_path)) == repr(results[1])  # every draw is seeded
-    scales = [{row[2] for row in result["of batches"][0]["estimators"]} for result in results]
-    assert scales == [{"gradient"}, {"gradient", "Adam"}] * 2
-
-
 # ---------------------------------------------------------------------- weights.py
 
 
@@ -214,54 +201,6 @@ def test_every_step_has_the_same_length_and_adamws_direction():
             moved.append(torch.nn.utils.parameters_to_vector(model.parameters()).detach() - start)
         assert moved[0].norm().item() == pytest.approx(length, rel=1e-3)
         assert torch.cosine_similarity(*moved, dim=0) > 0.9999
-
-
-def test_arms_are_compared_one_thing_at_a_time_and_judged_by_sign(monkeypatch):
-    """Two tasks' pairs, of three arms: by hand. An interval that contains 0 decides nothing."""
-    values = {("σ^1", True): (0.5, [0.9, 0.91]), ("σ^2", True): (0.6, [0.8, 0.82]), ("σ^1", False): (0.4, [0.9, 0.8])}
-    runs = [
-        {"task": task, "weight": weight, "per_token": per_token, "step_length": weights.STEP_LENGTHS[0], "seed": seed,
-         "end": end, "training": 0.1 * seed + end}
-        for task in ("arithmetic", "expressions") for (weight, per_token), (_, ends) in values.items()
-        for seed, end in reversed([*enumerate(ends)])
-    ]  # fmt: skip
-    monkeypatch.setattr(weights, "predictions", lambda task, per_token, weight: dict.fromkeys(
-        weights.NOTICED, values[weight, per_token][0]))  # fmt: skip
-    monkeypatch.setattr(weights, "NOTICED", {"cosine": ""})
-    monkeypatch.setattr("lessons.experiments.paired.T_975", {2: 4.0})
-    runs += [run | {"seed": 100 + run["seed"], "end": 1 - run["end"]} for run in runs]
-    fresh = [pair["end"]["difference"] for pair in weights.compared(runs, fresh=True)]
-    assert fresh[:2] == pytest.approx([-0.095, -0.055])
-    pairs = weights.compared(runs)
-    assert [(pair["task"], *pair["arms"]) for pair in pairs[:2]] == [
-        ("arithmetic", (True, "σ^1"), (True, "σ^2")), ("arithmetic", (True, "σ^1"), (False, "σ^1")),
-    ]  # fmt: skip
-    assert [pair["end"]["difference"] for pair in pairs[:2]] == pytest.approx([0.095, 0.055])
-    assert [pair["cosine"] for pair in pairs[:2]] == pytest.approx([-0.1, 0.1])
-    assert [weights.kind(pair) for pair in pairs[:2]] == ["powers of σ", "÷ length or not"]
-    others = {"arms": ((True, "σ^1"), (True, "c(k)"))}, {"arms": ((True, "c(k)"), (True, "σ, k < G − 2"))}
-    assert [weights.kind(pair) for pair in others] == ["another weight", "groups dropped"]
-    for pair in pairs[:2]:
-        pair["training"]["interval"] = None
-    pairs[0]["end"]["interval"], pairs[1]["end"]["interval"] = [0.05, 0.14], [-0.2, 0.3]
-    assert weights.judged(pairs[:2], "cosine") == [(0, 1), (0, 0), (0, 0), (0, 0)]
-    pairs[1]["end"]["interval"] = [0.01, 0.1]
-    assert weights.judged(pairs[:2], "cosine") == [(0, 1), (1, 1), (0, 0), (0, 0)]
-
-
-def test_what_is_noticed_of_an_arm(monkeypatch):
-    """The share of progress of groups with one or two wrong, and cosines, by hand."""
-    by_k = [[10, 0, 0, 1.0, 0]] * 7
-    rows = [["σ^2", "sum", "gradient", 0.5], ["σ^2", "mean", "gradient", 0.4], ["σ^2", "sum", "Adam", 0.2]]
-    prompt = {"right": [64, 64], "moments": [[[1.0, 4.0, 0], [1.0, 1.0, 0]]] * 2}
-    stage = {"step": 0, "v_ratio": 3.0, "completions": 256, "of prompts": [prompt],
-             "of batches": [{"G": 8, "estimators": rows, "by k": by_k}]}  # fmt: skip
-    monkeypatch.setattr(weights, "stages", lambda task: [stage])
-    noticed = weights.predictions("arithmetic", False, "σ^2")
-    assert noticed["few wrong"] == pytest.approx((12 + 7) / (7 + 12 + 15 + 16 + 15 + 12 + 7))
-    assert (noticed["cosine"], noticed["Adam"]) == (0.5, 0.2)
-    assert noticed["quiet"] == pytest.approx(float(identity.efficiency("Dr. GRPO", 0.5, 8, 4.0)))
-    assert weights.v_ratio("arithmetic", 9) == 3.0
 
 
 # ---------------------------------------------------------------------- learning.py

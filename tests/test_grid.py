@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from lessons.experiments import grid, paired
-from lessons.experiments.grid import Grid, GridConfig, into_page, write_pages
+from lessons.experiments.grid import Grid, GridConfig
 from toy_env import RunFailed, UsageError
 
 ROOT = Path(__file__).parents[1]
@@ -144,27 +144,6 @@ def test_a_command_that_is_killed_goes_on_where_it_stopped(tmp_path):
     assert file.read_bytes() == (tmp_path / "whole/runs.json").read_bytes()
 
 
-@dataclass
-class Config(GridConfig):
-    seeds: int = 10
-    steps: int = 60
-    device: str = "auto"
-    output: str = "runs/x"
-
-    QUICK = {"seeds": 3}
-
-
-def test_what_may_be_published_and_what_quick_means():
-    Config(publish=True, output="y", processes=3, device="cpu").check()
-    for settings in ({"seeds": 9}, {"steps": 1}, {"quick": True}):
-        with pytest.raises(UsageError, match=f"--publish is for the full experiment; leave out --{[*settings][0]}$"):
-            Config(publish=True, **settings).check()
-    with pytest.raises(UsageError, match="--quick chooses seeds itself; leave out --seeds"):
-        Config(quick=True, seeds=4).check()
-    assert Config(quick=True, steps=1).sized() == Config(quick=True, steps=1, seeds=3, output="runs/x-quick")
-    assert Config().sized() == Config()
-
-
 # ---------------------------------------------------------------------- statistics
 
 
@@ -236,15 +215,3 @@ def test_what_does_not_survive_the_correction_is_not_bold():
     assert grid.change(comparison | {"difference": -0.0004}) == "+0.0 [+0.2, +2.3]"
     assert grid.change(comparison | {"interval": [-0.0004, 0.02]}) == "+1.2 [−0.0, +2.0]"  # contains 0
     assert grid.change(comparison | {"interval": [-0.002, 0.0226]}, 3, scale=1) == "+0.012 [−0.002, +0.023]"
-
-
-def test_a_page_is_written_whole_or_not_at_all(tmp_path):
-    assert into_page("a\n<!-- t -->\nold\n<!-- /t -->\nb", {"t": "new"}) == "a\n<!-- t -->\nnew\n<!-- /t -->\nb"
-    first, second = tmp_path / "first.md", tmp_path / "second.md"
-    for page in (first, second):
-        page.write_text("<!-- t -->\n<!-- /t -->\n", "utf-8")
-    with pytest.raises(UsageError, match="no place for 'u'"):
-        write_pages({first: {"t": "new"}, second: {"u": "new"}})
-    assert "new" not in first.read_text("utf-8")
-    write_pages({first: {"t": "new"}})
-    assert first.read_text("utf-8") == "<!-- t -->\nnew\n<!-- /t -->\n"

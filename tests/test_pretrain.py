@@ -42,16 +42,6 @@ def test_pretraining_is_reproduced_bit_for_bit_in_another_process():
     assert there.stdout.strip() == few_steps(), there.stderr
 
 
-@pytest.mark.slow
-def test_pretraining_learns():
-    """Sixty small steps lower the loss on demonstrations that were not among them."""
-    rng = random.Random("not trained on")
-    rows = [(problem.prompt, pretrain.demonstrate(problem, rng)) for problem in sample_problems(64, LEVELS, rng)]
-    few, many = (pretrain.train(pretrain.Config(steps=steps, batch_size=32)) for steps in (1, 60))
-    with torch.no_grad():
-        assert pretrain.completion_loss(*many, rows) < 0.9 * pretrain.completion_loss(*few, rows)
-
-
 def test_completion_loss_counts_completion_tokens_and_eos_only(tiny, tokenizer):
     """Against one softmax at a time: no prompt token, no padding, EOS included."""
     rows = [("1+1?", "#2"), ("29+46-36?", "29+46=75;75-36=39;#39")]

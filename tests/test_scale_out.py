@@ -85,29 +85,6 @@ def test_bad_settings_are_refused_in_one_line(monkeypatch, settings, message):
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(
-    "option, message",
-    [
-        ("use_vllm", "error: --trl use_vllm: write NAME=VALUE, for example"),
-        ("speed=1", "error: TRL does not take these settings: GRPOConfig.__init__() got"),
-        (None, "error: TRL is not available (import of datasets halted; None in sys.modules); pip install -e '"),
-    ],
-)
-def test_bad_options_of_trl_end_with_code_2(monkeypatch, capsys, tmp_path, option, message):
-    if option:
-        pytest.importorskip("trl")
-    else:
-        monkeypatch.setitem(sys.modules, "datasets", None)
-    monkeypatch.setattr(scale_out, "held_out_report", lambda *_, **__: pytest.fail("the work has begun"))
-    monkeypatch.setattr(
-        sys, "argv", ["scale_out.py", f"--run_dir={tmp_path}/run", *([f"--trl={option}"] * bool(option))]
-    )
-    with pytest.raises(SystemExit) as end:
-        run_main(scale_out.Config, scale_out.main, scale_out.__doc__)
-    shown = capsys.readouterr().err.splitlines()
-    assert end.value.code == 2 and len(shown) == 1 and shown[0].startswith(message)
-
-
 # The gradients
 
 TWO_STEPS = {"num_minibatches": 2, "gradient_accumulation_steps": 2}  # in the second, ratios differ from 1
@@ -338,13 +315,6 @@ def test_accuracy_rises(tmp_path):
     assert "grpo with TRL on 1 x cpu" in shown and "step 20/20" in shown and "before            after" in shown
     rates = [row["learning_rate"] for row in results["log"] if "reward" in row]
     assert len(rates) == 20 and rates[:5] == pytest.approx([0.0, 5e-4 / 3, 1e-3 / 3, 5e-4, 5e-4])
-
-
-@pytest.mark.slow
-def test_each_of_two_processes_says_in_one_line_why_a_run_is_refused(tmp_path):
-    pytest.importorskip("trl")
-    end = python(*LAUNCH, "--multi_gpu", "--num_processes=2", PORT, PROGRAM, f"--run_dir={tmp_path}", "--trl=speed=1")
-    assert end.returncode != 0 and end.stderr.count("error: TRL does not take these settings") == 2
 
 
 if __name__ == "__main__":

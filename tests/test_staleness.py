@@ -1,7 +1,6 @@
 """The staleness experiment: one average for all arms, what U and the samplers mean, predictions that can fail."""
 
 import copy
-import math
 from dataclasses import asdict
 from types import SimpleNamespace
 
@@ -63,16 +62,6 @@ def test_the_clip_without_weights_stops_what_the_clip_stops_and_weights_nothing(
         torch.testing.assert_close(unweighted, torch.where(clip == 0, 0.0, old), rtol=1e-12, atol=1e-14)
 
 
-def test_the_runs_of_all_settings():
-    """At U = 1 one arm stands for all; no run is made twice; batches come out even."""
-    runs = staleness.runs_of(Config())
-    assert len(runs) == len(set(runs)) == 5 * (1 + 4 * 5) + 10 * 4 * 6 + 10 + 5 * 5
-    for run in runs:
-        assert run.completions == (6144 if run.epochs == 1 else 3072) and run.completions % (32 * run.staleness) == 0
-    quick = staleness.runs_of(Config(quick=True).sized())
-    assert {run.seed for run in quick} <= {0, 1, staleness.REPEATED} and len(quick) < 30
-
-
 def test_the_committed_results_are_those_of_all_runs():
     results = load_runs(staleness.RESULTS)
     settings = [asdict(run) for run in staleness.runs_of(Config())]
@@ -103,27 +92,6 @@ def test_a_prediction_is_about_every_pair_and_both_bounds(about):
     for one, other in pairs:
         for shift in ((one, (high - low) / 2 + 0.1), (one, (low - high) / 2 - 0.1), (other, high - low)):
             assert not staleness.judge(all_at(0.5, [*middle, shift]))[about][0]
-
-
-def test_the_sd_over_repeats_is_compared_with_that_over_seeds():
-    """Of the runs of GRPO's clip at 2e-4 alone."""
-    runs = all_at(0.5)
-    for wide, held in ((0.02, True), (0.05, False)):
-        for run in runs:
-            run["accuracy"] = [0.5 + 0.02 * (-1) ** run["seed"] + wide * (-1) ** run["repeat"] * (run["repeat"] > 0)]
-        by_hand = [math.sqrt(10 / 9) * sd for sd in (wide, 0.02)]
-        assert staleness.sds(runs) == pytest.approx(by_hand)
-        assert staleness.judge(runs)["repeats"][0] == held
-
-
-def test_differences_are_paired_by_seed():
-    """Over the seeds that both have, in whatever order the runs are."""
-    runs = [asdict(Run(CLIP, i)) | {"accuracy": [0.1, 0.5 + i / 100]} for i in range(5)]
-    runs += [asdict(Run(OLD, i)) | {"accuracy": [0.2, 0.49 + i * i / 100]} for i in (7, 4, 3, 2, 1, 0)]
-    found = staleness.gap(runs, {"arm": CLIP}, {"arm": OLD})
-    gaps = np.array([0.01, 0.01, -0.01, -0.05, -0.11])
-    assert found["difference"] == pytest.approx(gaps.mean()) and found["sd"] == pytest.approx(gaps.std(ddof=1))
-    assert staleness.gap(runs, {"arm": CLIP}, {"arm": OLD}, at=0)["difference"] == pytest.approx(-0.1)
 
 
 @pytest.fixture
