@@ -320,7 +320,7 @@ def test_a_run_that_diverges_leaves_its_line_and_no_number(tmp_path, monkeypatch
         (compare, {"device": "nosuch"}, "device 'nosuch' is not available here"),
         (short_answers, {"publish": True, "seeds": 1}, "leave out --seeds"),
         (staleness, {"publish": True, "quick": True}, "leave out --quick"),
-        (weights, {"seeds": 10**12}, "--seeds must be 100 or less"),
+        (weights, {"seeds": 10**12}, "--seeds must be 1000 or less"),
         (bench_speed, {"publish": True, "steps": 1}, "leave out --steps"),
     ],
 )

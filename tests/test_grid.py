@@ -59,7 +59,7 @@ def test_runs_are_made_once_and_kept_in_their_order(tmp_path, here):
 
     def whole(folder: str, *grids: list[Run]) -> tuple[list[dict], bytes]:
         for runs in grids:
-            with Grid(GridConfig(output=str(tmp_path / folder)), "x.py") as one, contextlib.suppress(RunFailed):
+            with Grid(GridConfig(output=str(tmp_path / folder)), "x") as one, contextlib.suppress(RunFailed):
                 results = one.run(make, runs)
         return results, (tmp_path / folder / "runs.json").read_bytes()
 
@@ -78,7 +78,7 @@ def test_runs_are_made_once_and_kept_in_their_order(tmp_path, here):
 @pytest.mark.parametrize("text", ["", '{"runs": [{"old": 1}]}', '{"runs": 1}', '{"runs": [{"arm": "A", "seed"'])
 def test_a_damaged_file_is_one_line(text, tmp_path, here):
     (tmp_path / "runs.json").write_text(text, "utf-8")
-    with Grid(GridConfig(output=str(tmp_path)), "x.py") as one, pytest.raises(UsageError, match="delete it, or choose"):
+    with Grid(GridConfig(output=str(tmp_path)), "x") as one, pytest.raises(UsageError, match="delete it, or choose"):
         one.run(square, RUNS)
     assert (tmp_path / "runs.json").read_text("utf-8") == text
 
@@ -92,7 +92,7 @@ from test_grid import RUNS, Grid, GridConfig, square
 from toy_env.cli import run_main
 
 def main(config):
-    with Grid(config, 'x.py') as one:
+    with Grid(config, 'x') as one:
         one.run(square, RUNS)
 
 if __name__ == '__main__':
@@ -123,7 +123,7 @@ def test_a_command_that_is_killed_goes_on_where_it_stopped(tmp_path):
     with start("out") as killed:
         wait_for(1)
         with pytest.raises(UsageError, match=r"another process is writing there.*; choose another --output$"):
-            Grid(GridConfig(output=str(tmp_path / "out")), "x.py")
+            Grid(GridConfig(output=str(tmp_path / "out")), "x")
         killed.kill()
     assert file.read_bytes().count(b'"arm"') < len(RUNS)
     with start("out") as stopped:

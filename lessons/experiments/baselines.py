@@ -34,21 +34,16 @@ import torch
 from algorithms import dr_grpo, grpo
 from lessons.experiments import estimators
 from lessons.experiments.estimators import ESTIMATORS, STEPS, Batch, Completions, collect, policy_of, true_gradient
-from lessons.experiments.grid import Grid, GridConfig, rounded
+from lessons.experiments.grid import Grid, GridConfig, config_of, rounded
 from lessons.experiments.learning import learn, measured_batch, proxies, token_squares
 from toy_env import Diverged
-from toy_env.cli import at_least, run_main
+from toy_env.cli import run_main
 from toy_env.evaluate import held_out
 from toy_env.rollout import Rollout, completion_logps
 from toy_env.tasks import TASKS, load_task
 
 FOLDER = Path(__file__).parent
-RESULTS, MEASURED_STAGES = FOLDER / "baselines.json", FOLDER / "baselines_stages.json"
-COMMITTED = {
-    "runs": RESULTS,
-    "stages": MEASURED_STAGES,
-    "tuning": FOLDER / "baselines_tuning.json",
-}  # where a new folder of runs begins; without these files, from nothing
+RESULTS, MEASURED_STAGES, TUNED = (FOLDER / f"baselines{name}.json" for name in ("", "_stages", "_tuning"))
 RATES, TUNING, RATE = (1e-4, 2e-4, 4e-4, 8e-4), (100, 101, 102), 2e-4
 GROUP_SIZES, SIGN_SIZES = (2, 4, 8, 16, 32, 64), (2, 4, 8, 16)
 SIGNS = ("R", "2R − 1", "R − mean", "R − 1")
@@ -96,13 +91,7 @@ budget: the best G grows with the budget by at most a factor of 2 from 4,096 to 
 """
 
 
-@dataclass
-class Config(GridConfig):
-    seeds: at_least(2, 100) = 10  # seeds 0, 1, ... of each arm
-    quick: bool = False  # 2 seeds of R and R − mean at one rate, in the folder OUTPUT-quick
-    output: str = "runs/baselines"  # folder for the runs
-
-    QUICK = {"seeds": 2}
+Config = config_of("baselines", seeds=10, quick=2)
 
 
 @dataclass(frozen=True)
@@ -248,17 +237,14 @@ def questions(seeds: range) -> list[Run]:
                    for G in GROUP_SIZES]  # fmt: skip
 
 
-def main(config: Config) -> None:
+def main(config: GridConfig) -> None:
     """Print the predictions, make the runs that are missing, and with --publish write baselines.json."""
     config = config.sized()
     print(PREDICTIONS)
     seeds = range(config.seeds)
     arms = [Run(task, name, updates, RATE, 0) for updates, names in ((1, BASELINES), (4, WITH_UPDATES))
             for task in TASKS for name in names]  # fmt: skip
-    with Grid(config, "baselines.py") as grid:
-        for name, committed in COMMITTED.items():
-            if not config.quick and committed.is_file() and not (grid.path / f"{name}.json").is_file():
-                shutil.copy(committed, grid.path / f"{name}.json")
+    with Grid(config, "baselines") as grid:
         if config.quick:
             runs = [replace(arm, seed=seed) for arm in arms if arm.advantage in ("R", "R − mean") for seed in seeds]
         else:
@@ -271,6 +257,7 @@ def main(config: Config) -> None:
         measured = grid.run(partial(measure, folder=grid.path), stages, "stages")
         results = grid.run(train, runs)
         if config.publish:
+            shutil.copy(grid.path / "tuning.json", TUNED)
             grid.publish(MEASURED_STAGES, measured)
             grid.publish(RESULTS, results)
 

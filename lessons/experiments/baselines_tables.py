@@ -128,7 +128,7 @@ def draw_budgets(found: dict[int, list[dict]], path: Path) -> None:
 
 def found() -> tuple[dict, dict, dict]:
     """`learned`, `signs` and `budgets` of the committed runs."""
-    runs, trials = load_runs(baselines.RESULTS), load_runs(baselines.COMMITTED["tuning"])
+    runs, trials = load_runs(baselines.RESULTS), load_runs(baselines.TUNED)
     return learned(runs, trials), signs(runs), budgets(runs)
 
 

@@ -170,7 +170,7 @@ def main(config: Config) -> None:
     """Make the runs that are missing, and with --publish write the results, the tables of the page, and its pictures:
     ![metrics of patches](file)."""
     config = config.sized()
-    with Grid(config, "clinic.py") as grid:
+    with Grid(config, "clinic") as grid:
         data = summary(grid.run(train, runs_of(config)))
     print(*tables(data).values(), sep="\n\n")
     if config.publish:

@@ -352,7 +352,7 @@ def main(config: Config) -> None:
     chosen = dict.fromkeys(config.experiments or (get_args(Experiment) if config.publish else ("shared",)))
     if config.publish:
         into_page(README.read_text("utf-8"), dict.fromkeys(map(compare_tables.place, chosen), ""))  # before the work
-    with Grid(config, "compare.py") as grid:
+    with Grid(config, "compare") as grid:
         for experiment in chosen:
             numbers, figure = Comparison(config, grid).run(experiment)
             numbers = rounded(numbers)

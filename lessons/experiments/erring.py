@@ -19,7 +19,7 @@ from algorithms import dr_grpo, grpo
 from lessons.experiments import erring_task, paired
 from lessons.experiments.erring_task import Errors, Verifier
 from lessons.experiments.estimators import collect
-from lessons.experiments.grid import Grid, GridConfig, change, markdown, rounded
+from lessons.experiments.grid import GridConfig, change, markdown, results_of, rounded
 from lessons.experiments.learning import learn
 from lessons.losses import ARMS
 from toy_env import Diverged
@@ -233,11 +233,8 @@ def main(config: Config) -> None:
         settings = [{}, COMPOSED[0.4, "both"], *FORMS.values()]
     runs = [Run(**{"seed": seed, "steps": config.steps} | each) for seed in range(config.seeds) for each in settings
             if seed < 5 or not CALM.items() <= each.items()]  # fmt: skip
-    with Grid(config, "erring.py") as grid:
-        results = grid.run(train, runs)
-        print(*(results if config.quick else [verdicts(results)]), sep="\n")
-        if config.publish:
-            grid.publish(RESULTS, results)
+    results = results_of(config, train, runs, RESULTS)
+    print(*(results if config.quick else [verdicts(results)]), sep="\n")
 
 
 if __name__ == "__main__":

@@ -27,9 +27,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from algorithms import grpo
 from lessons import identity
-from lessons.experiments.grid import Grid, GridConfig, load_runs, rounded
+from lessons.experiments.grid import Grid, GridConfig, config_of, load_runs, rounded
 from toy_env import pretrain
-from toy_env.cli import at_least, run_main, silence
+from toy_env.cli import run_main, silence
 from toy_env.evaluate import held_out
 from toy_env.model import load_policy
 from toy_env.rollout import Rollout, completion_logps, sample, sequences
@@ -41,13 +41,7 @@ SLIPS = "lessons.experiments.slips"  # its base is made here; the other two come
 STEPS, GROUP_SIZES, BATCH, SIZES = (0, 20, 60), (4, 8, 16, 64), 256, (256, 1024, 4096, 32_768)
 
 
-@dataclass
-class Config(GridConfig):
-    seeds: at_least(1, 1000) = 3  # training seeds 0, 1, ...
-    quick: bool = False  # 1 seed, 4 prompts of 512 completions, 2 batches; in the folder OUTPUT-quick
-    output: str = "runs/estimators"  # folder for the runs and the measurements
-
-    QUICK = {"seeds": 1}
+Config = config_of("estimators", seeds=3, quick=1)
 
 
 @dataclass(frozen=True)
@@ -344,13 +338,13 @@ def make_base(folder: Path, steps: int) -> None:
         pretrain.main(pretrain.Config(task=SLIPS, steps=steps, out_dir=str(folder / "base")))
 
 
-def main(config: Config) -> None:
+def main(config: GridConfig) -> None:
     """Measure the policies that are missing, and with --publish write estimators.json."""
     config = config.sized()
     sizes = {"prompts": 4, "completions": 512, "batches": 2, "gradient": 1024} if config.quick else {}
     stages = product(range(config.seeds), STEPS, (*TASKS, SLIPS))
     runs = [Run(task, step, seed, **sizes) for seed, step, task in stages]
-    with Grid(config, "estimators.py") as grid:
+    with Grid(config, "estimators") as grid:
         make_base(grid.path, 400 if config.quick else 4000)
         results = grid.run(partial(measure, folder=grid.path), runs)
         if config.publish:

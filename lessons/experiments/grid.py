@@ -3,10 +3,9 @@
 An experiment declares what a run is (a frozen dataclass of its settings), which runs there are, and a function that
 makes one and returns plain data:
 
-    class Config(GridConfig): ...                     the flags of the command
-    with Grid(config, "staleness.py") as grid:        holds the folder config.output
-        results = grid.run(train, runs)               a dictionary for each run: its settings and what train returned
-        grid.publish(RESULTS, results)
+    Config = config_of("staleness", seeds=10, quick=2)      the flags of the command
+    results = results_of(config, train, runs, RESULTS)      a dictionary for each run: its settings and what train
+                                                            returned; with --publish they are the committed ones
 
 OUTPUT/runs.json holds a line for every finished run, so that the same command continues where another one stopped.
 """
@@ -50,6 +49,20 @@ class GridConfig:
         return replace(self, **self.QUICK, output=f"{self.output}-quick") if self.quick else self
 
 
+def config_of(name: str, seeds: int, quick: int) -> type[GridConfig]:
+    """The settings of an experiment with so many seeds in its arms, or fewer with --quick."""
+    most, fewer = seeds, quick
+
+    @dataclass
+    class Config(GridConfig):
+        seeds: at_least(1, 1000) = most  # seeds 0, 1, ... of every arm
+        output: str = f"runs/{name}"  # folder for the runs
+
+        QUICK: ClassVar[dict] = {"seeds": fewer}
+
+    return Config
+
+
 def changed_settings(config) -> list[str]:
     """The names of the settings that differ from their defaults."""
     return [field.name for field in fields(config) if getattr(config, field.name) != field.default]
@@ -69,7 +82,7 @@ class Grid:
     """
 
     def __init__(self, config: GridConfig, script: str) -> None:
-        self.processes, self.command = config.processes, f"python lessons/experiments/{script} --publish"
+        self.processes, self.command = config.processes, f"python lessons/experiments/{script}.py --publish"
         try:
             self.folder = RunFolder(config.output, "")
         except UsageError as error:
@@ -126,6 +139,15 @@ class Grid:
         """Write results into a committed file."""
         path.write_text(self.text(results), "utf-8")
         print(f"written: {path}")
+
+
+def results_of(config: GridConfig, function: Callable, runs: Sequence, path: Path) -> list[dict]:
+    """The runs of an experiment that has one grid; with --publish also written to the committed file at `path`."""
+    with Grid(config, path.stem) as grid:
+        results = grid.run(function, runs)
+        if config.publish:
+            grid.publish(path, results)
+    return results
 
 
 def key(settings: dict) -> str:

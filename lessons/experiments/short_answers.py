@@ -20,11 +20,11 @@ import torch
 
 from algorithms import grpo
 from lessons.experiments.estimators import collect
-from lessons.experiments.grid import Grid, GridConfig, load_runs
+from lessons.experiments.grid import GridConfig, config_of, load_runs, results_of
 from toy_env import arithmetic
 from toy_env.any_model import cache_name
 from toy_env.arithmetic import LEVELS, Problem, held_out_problems
-from toy_env.cli import at_least, run_main
+from toy_env.cli import run_main
 from toy_env.model import encode_prompts, load_policy
 from toy_env.rollout import completion_logps, position_ids
 
@@ -36,12 +36,7 @@ ARMS = {  # learning rate, batches; the product is .008 in the last two
 }
 
 
-@dataclass
-class Config(GridConfig):
-    seeds: at_least(1, 1000) = 5  # seeds 0, 1, ... of each arm
-    output: str = "runs/short_answers"  # folder for the runs
-
-    QUICK = {"seeds": 1}
+Config = config_of("short_answers", seeds=5, quick=1)
 
 
 @dataclass(frozen=True)
@@ -120,14 +115,11 @@ def load(path: Path = RESULTS) -> dict[str, dict[str, np.ndarray]]:
     }
 
 
-def main(config: Config) -> None:
+def main(config: GridConfig) -> None:
     """Train every arm from every seed, and with --publish write short_answers.json."""
     config = config.sized()
     runs = [Run(arm, *settings, seed) for arm, settings in ARMS.items() for seed in range(config.seeds)]
-    with Grid(config, "short_answers.py") as grid:
-        results = grid.run(measure, runs)
-        if config.publish:
-            grid.publish(RESULTS, results)
+    results_of(config, measure, runs, RESULTS)
 
 
 if __name__ == "__main__":

@@ -28,11 +28,11 @@ from torch.nn.utils import parameters_to_vector
 from algorithms import grpo
 from lessons.experiments import paired
 from lessons.experiments.estimators import Batch, collect
-from lessons.experiments.grid import Grid, GridConfig, change, markdown, rounded
+from lessons.experiments.grid import GridConfig, change, config_of, markdown, results_of, rounded
 from lessons.experiments.learning import learn
 from lessons.experiments.precision import CORRECTIONS, in_precision, sampling_weights, spread
 from lessons.losses import ARMS
-from toy_env.cli import at_least, run_main
+from toy_env.cli import run_main
 from toy_env.model import load_policy
 from toy_env.rollout import Rollout, completion_logps
 
@@ -47,13 +47,7 @@ OLD, CLIP, CISPO, UNWEIGHTED = "no correction", "GRPO's clip", "CISPO", "clip wi
 ONCE_ARMS, REUSE_ARMS = (OLD, CLIP, "clip-higher", "GSPO", CISPO), (OLD, CLIP, CISPO, UNWEIGHTED)
 
 
-@dataclass
-class Config(GridConfig):
-    seeds: at_least(2, 1000) = 10  # seeds 0, 1, ... of reuse, the first half of them for staleness and samplers
-    quick: bool = False  # 2 seeds, 256 completions, few settings; in the folder OUTPUT-quick
-    output: str = "runs/staleness"  # folder for the runs
-
-    QUICK = {"seeds": 2}
+Config = config_of("staleness", seeds=10, quick=2)
 
 
 @dataclass(frozen=True)
@@ -72,7 +66,7 @@ class Run:
     repeat: int = 0  # draws the change of the base model's weights; 0: unchanged
 
 
-def runs_of(config: Config) -> list[Run]:
+def runs_of(config: GridConfig) -> list[Run]:
     """All runs; at U = 1, where all arms are the same, only GRPO's clip."""
     seeds, half, stale, reuse = range(config.seeds), range(config.seeds // 2), STALENESS, REUSE
     once, reused, repeats = ONCE, REUSED, range(1, REPEATS + 1)
@@ -211,14 +205,11 @@ def verdicts(runs: list[dict], abouts: list[str]) -> str:
     return markdown(["predicted, before the runs", "outcome"], rows)
 
 
-def main(config: Config) -> None:
+def main(config: GridConfig) -> None:
     """Make the missing runs, print what they say of the predictions, and with --publish write staleness.json."""
     config = config.sized()
-    with Grid(config, "staleness.py") as grid:
-        results = grid.run(train, runs_of(config))
-        print(*(results if config.quick else [verdicts(results, [*PREDICTIONS])]), sep="\n")
-        if config.publish:
-            grid.publish(RESULTS, results)
+    results = results_of(config, train, runs_of(config), RESULTS)
+    print(*(results if config.quick else [verdicts(results, [*PREDICTIONS])]), sep="\n")
 
 
 if __name__ == "__main__":

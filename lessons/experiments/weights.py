@@ -23,10 +23,10 @@ from algorithms import dr_grpo, grpo
 from lessons import identity
 from lessons.experiments import estimators
 from lessons.experiments.estimators import ESTIMATORS, Batch
-from lessons.experiments.grid import Grid, GridConfig, load_runs, rounded
+from lessons.experiments.grid import GridConfig, config_of, load_runs, results_of, rounded
 from lessons.experiments.learning import learn
 from lessons.experiments.paired import difference
-from toy_env.cli import at_least, run_main
+from toy_env.cli import run_main
 from toy_env.tasks import TASKS
 
 RESULTS = Path(__file__).parent / "weights.json"
@@ -43,13 +43,7 @@ NOTICED = {  # what may tell which of two arms learns more: the one with the lar
 KINDS = ("powers of σ", "÷ length or not", "another weight", "groups dropped")  # what a pair of arms differs in
 
 
-@dataclass
-class Config(GridConfig):
-    seeds: at_least(1, 100) = 10  # seeds 0, 1, ... of each arm
-    quick: bool = False  # 1 seed of the powers of sigma at one length, in the folder OUTPUT-quick
-    output: str = "runs/weights"  # folder for the runs
-
-    QUICK = {"seeds": 1}
+Config = config_of("weights", seeds=10, quick=1)
 
 
 @dataclass(frozen=True)
@@ -63,7 +57,7 @@ class Run:
     seed: int
 
 
-def runs_of(config: Config) -> list[Run]:
+def runs_of(config: GridConfig) -> list[Run]:
     """All runs: first the powers of sigma at GRPO's own step length, then the other weights, then the other lengths."""
     arms, others, fresh = [(weight, True, STEP_LENGTHS[0]) for weight in POWERS], [], ()
     if not config.quick:
@@ -178,13 +172,10 @@ def judged(pairs: list[dict], name: str) -> list[tuple[int, int]]:
     return [*counts.values()]
 
 
-def main(config: Config) -> None:
+def main(config: GridConfig) -> None:
     """Make the runs that are missing, and with --publish write weights.json."""
     config = config.sized()
-    with Grid(config, "weights.py") as grid:
-        results = grid.run(train, runs_of(config))
-        if config.publish:
-            grid.publish(RESULTS, results)
+    results_of(config, train, runs_of(config), RESULTS)
 
 
 if __name__ == "__main__":

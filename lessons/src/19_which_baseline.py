@@ -184,7 +184,7 @@ worse = {name: sum(gap < -0.01 for gap in gaps) for name, gaps in ahead.items()}
 # was best for it on three other seeds; ten seeds. *Before you look: does the best aim learn best?*
 
 # %%
-runs, trials = load_runs(baselines.RESULTS), load_runs(baselines.COMMITTED["tuning"])
+runs, trials = load_runs(baselines.RESULTS), load_runs(baselines.TUNED)
 learned, signs = baselines_tables.learned(runs, trials), baselines_tables.signs(runs)
 say(baselines_tables.gaps_table(learned))
 
