@@ -66,15 +66,16 @@ def learn(
     step_length: float = 0.0, minibatches: int = 4, G: int = 8, steps: int = STEPS, kl_coef: float = 0.0,
     kl_on_silent: bool = True, measured: tuple[str, ...] = (), evaluated: tuple[int, ...] = (), loss: Callable = None,
     policy=None, sampled: Callable = collect, batch: int = BATCH, epochs: int = 1, warm_by_update: bool = False,
-    plain: bool = False,
+    plain: bool = False, warmup: int = WARMUP,
 ) -> dict:  # fmt: skip
     """Train the base model of a task on `steps` batches of `batch` completions, with the loss of `script`.
 
     advantages(batch, step): (P, G), or (P, G, T) for each token. step_length: of every optimizer step, if above 0, in
     place of AdamW's own under `rate`. kl_on_silent: whether the KL of silent groups counts. measured: what else a batch
     must hold, "squared" or "proxies". loss(logps, old_logps, advantages, mask): in place of the script's, without a KL.
-    policy: what is trained, in place of the base model. sampled: in place of `collect`. warm_by_update: the rate rises
-    over the first WARMUP updates, not batches. plain: gradient descent without a limit of the norm, in place of AdamW.
+    policy: what is trained, in place of the base model. sampled: in place of `collect`. The rate rises over the first
+    `warmup` batches, or with warm_by_update updates. plain: gradient descent without a limit of the norm, in place of
+    AdamW.
     Returns the accuracy on held-out problems after the last step and after those `evaluated`, 1,024 completions, and
     the mean over all batches of the accuracy on training problems.
     """
@@ -105,7 +106,7 @@ def learn(
                 rollout.ref_logps[np.repeat(R.std(axis=1) == 0, G)] = torch.nan
         for i, minibatch in enumerate(rollout.minibatches(epochs, minibatches, generator), start=1):
             warm_up = (step - 1) * epochs * minibatches + i if warm_by_update else step
-            warm = min(1.0, warm_up / (WARMUP + 1))
+            warm = min(1.0, warm_up / (warmup + 1))
             if step_length and not minibatch.advantages.any():
                 continue  # no gradient; AdamW's momentum alone would be scaled to a full step
             logps, ref_logps = completion_logps(policy, minibatch, 1.0), minibatch.ref_logps

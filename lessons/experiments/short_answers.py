@@ -9,9 +9,9 @@ to odd spellings such as "#014". A run reports, for each of 64 held-out problems
 that of any answer within the four tokens, and the most probable answer.
 """
 
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -19,14 +19,15 @@ import numpy as np
 import torch
 
 from algorithms import grpo
+from lessons.experiments.erring import ADVANTAGES
 from lessons.experiments.estimators import collect
 from lessons.experiments.grid import GridConfig, config_of, load_runs, results_of
-from toy_env import arithmetic
+from lessons.experiments.learning import learn
 from toy_env.any_model import cache_name
 from toy_env.arithmetic import LEVELS, Problem, held_out_problems
 from toy_env.cli import run_main
 from toy_env.model import encode_prompts, load_policy
-from toy_env.rollout import completion_logps, position_ids
+from toy_env.rollout import position_ids
 
 RESULTS = Path(__file__).parent / "short_answers.json"
 ARMS = {  # learning rate, batches; the product is .008 in the last two
@@ -76,31 +77,14 @@ def answer_table(logits: tuple[torch.Tensor, ...], tokenizer, T: float = 1.0) ->
     return table.numpy()
 
 
-def train(run: Run):
-    """A policy trained with GRPO's advantages and loss on completions of four tokens: one update a batch, no KL, no
-    warm-up. Returns it and its tokenizer."""
-    policy, tokenizer = load_policy("base")
-    optimizer = torch.optim.AdamW(policy.parameters(), lr=run.learning_rate, weight_decay=0.0)
-    rng, generator, config = random.Random(run.seed), torch.Generator().manual_seed(run.seed), grpo.Config(kl_coef=0.0)
-    for _ in range(run.batches):
-        rollout, R = collect(policy, tokenizer, arithmetic, 32, 8, rng, generator, max_new_tokens=4)
-        A = grpo.compute_advantages(rewards=torch.from_numpy(R).float()).view(-1, 1)
-        logps = completion_logps(policy, rollout, 1.0)
-        at_ratio_1 = {"logps": logps, "old_logps": logps.detach(), "ref_logps": None}
-        loss = grpo.policy_loss(advantages=A, mask=rollout.mask, config=config, **at_ratio_1)
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(policy.parameters(), 1.0)
-        optimizer.step()
-    return policy, tokenizer
-
-
 def measure(run: Run) -> dict:
-    """Train, and return for each held-out problem the probability of the right answer and that of any answer in time,
-    and the most probable answer."""
-    torch.set_num_threads(1)
-    problems = held_out_problems(16, LEVELS)  # 64, sixteen of each level
-    policy, tokenizer = train(run)
+    """Train with GRPO's advantages and loss on completions of four tokens: one update a batch, no KL, no warm-up.
+    Return for each held-out problem the probability of the right answer and that of any answer in time, and the most
+    probable answer."""
+    problems, (policy, tokenizer) = held_out_problems(16, LEVELS), load_policy("base")  # 64, sixteen of each level
+    settings = {"rate": run.learning_rate, "minibatches": 1, "steps": run.batches, "warmup": 0, "policy": policy}
+    learn("arithmetic", run.seed, lambda batch, _: ADVANTAGES["GRPO"](batch.rewards), grpo, **settings,
+          sampled=partial(collect, max_new_tokens=4))  # fmt: skip
     table = answer_table(answer_logits(policy, tokenizer, problems), tokenizer)
     right = table[np.arange(len(table)), [problem.answer for problem in problems]]
     return {"right": right.round(6), "in time": table.sum(axis=1).round(6), "mode": table.argmax(axis=1)}
