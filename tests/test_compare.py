@@ -179,9 +179,7 @@ def fake(arms) -> dict[str, list[dict]]:
 def names_of(experiment: str) -> list[str]:
     if experiment == "matched":
         return list(compare_tables.LADDER)
-    return list(
-        dict.fromkeys([*compare.FROM.get(experiment, ("", ()))[1], *Comparison(Config(), None).arms(experiment)])
-    )
+    return list(Comparison(Config(), None).arms(experiment))
 
 
 def results_of(experiment: str, runs: dict) -> dict:

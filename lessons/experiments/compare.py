@@ -9,11 +9,12 @@ Every run is the script's own `train`. A run that several experiments need is ma
 continued. Experiments:
 
     shared       all nine scripts at one learning rate
-    no_kl        the six that have a KL term without it, beside the committed runs of the other three
+    no_kl        the same, but without the KL of the six that have one
     matched      the ladder's five, at rates at which all mean updates are as long as GRPO's
     pieces       GRPO with one of Dr. GRPO's two changes: no / sigma, no / length
     ablation     from GRPO to DAPO one change at a time, as in DAPO's Table 1
-    movement     its last change, dynamic sampling, at a rate at which its updates are as long as those without it
+    movement     its last change, dynamic sampling, at a rate at which its updates are as long as those without it,
+                 beside the row above
     sampling     pass@k and majority@k of the base model and of the ladder's five after `shared`
 
 With --publish the numbers go to results.json, the figures to figures/, and the tables into README.md of this folder
@@ -24,6 +25,7 @@ import json
 import platform
 import re
 import shutil
+from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -63,8 +65,6 @@ ABLATION = {  # the change against the row above; the rows above the token-level
     "+ dynamic sampling": {"dynamic_sampling": True} | OFTEN,
 }
 Experiment = Literal["shared", "no_kl", "matched", "pieces", "ablation", "movement", "sampling"]
-FROM = {"no_kl": ("shared", SCRIPTS), "movement": ("ablation", ("+ token-level loss",))}  # which arms an experiment
-# takes from another one's committed results, in place of making their runs
 
 
 @dataclass
@@ -130,24 +130,26 @@ def ablation() -> dict[str, Arm]:
 
 
 def movement() -> dict[str, Arm]:
-    """The last arm of the ablation at a lower rate. In the committed ablation its updates are 1.083 times as long as
-    those of the arm above it, and 2e-4 / 1.083^(1 / 0.75) is 1.8e-4: see `matched_rates`."""
-    last = ablation()["+ dynamic sampling"]
-    return {"dynamic sampling, 1.8e-4": replace(last, name=f"{last.name} 1.8e-4",
-                                                settings=last.settings | {"learning_rate": 1.8e-4})}  # fmt: skip
+    """The last two arms of the ablation, the last one at a lower rate. In the committed ablation its updates are 1.083
+    times as long as those of the arm above it, and 2e-4 / 1.083^(1 / 0.75) is 1.8e-4: see `matched_rates`."""
+    arms = ablation()
+    last, slower = arms["+ dynamic sampling"], {"learning_rate": 1.8e-4}
+    slow = replace(last, name=f"{last.name} 1.8e-4", settings=last.settings | slower)
+    return {"+ token-level loss": arms["+ token-level loss"], "dynamic sampling, 1.8e-4": slow}
 
 
-def ladder() -> dict[str, Arm]:
-    """The ladder's five scripts as they are."""
-    return {script: of_script(script) for script in LADDER}
+def scripts(kl: bool = True, names: Iterable[str] = ()) -> dict[str, Arm]:
+    """All scripts, or these, as they are; or without the KL where they have one."""
+    return {name: of_script(name, kl=kl or name in ("REINFORCE", "DAPO", "CISPO")) for name in names or SCRIPTS}
 
 
-def without_kl() -> dict[str, Arm]:
-    """The scripts that have a KL term, without it."""
-    return {script: of_script(script, kl=False) for script in SCRIPTS if script not in ("REINFORCE", "DAPO", "CISPO")}
-
-
-FIXED = {"pieces": pieces, "ablation": ablation, "movement": movement, "no_kl": without_kl}
+FIXED = {
+    "shared": scripts,
+    "pieces": pieces,
+    "ablation": ablation,
+    "movement": movement,
+    "no_kl": partial(scripts, False),
+}
 
 
 # ---------------------------------------------------------------------- a run
@@ -284,11 +286,9 @@ class Comparison:
 
     def arms(self, experiment: str) -> dict[str, Arm]:
         """The arms by their names in the tables. `matched` makes the runs of `shared`, which tell the rates."""
-        if experiment in FIXED:
-            return FIXED[experiment]()
         if experiment == "matched":
             return {name: of_script(name, rate) for name, rate in self.matched_rates().items()}
-        return {name: of_script(name) for name in SCRIPTS}
+        return FIXED[experiment]()
 
     def matched_rates(self) -> dict[str, float]:
         """Learning rates, to two digits, at which every script's mean update should be as long as GRPO's in `shared`.
@@ -296,7 +296,7 @@ class Comparison:
         Under Adam the mean length grows a little slower than the rate, about with its power 0.75: REINFORCE's from
         .0175 to .0269 between 1.13e-4 and 2e-4. The table shows how well the lengths agree.
         """
-        summaries = self.train(ladder(), self.seeds())
+        summaries = self.train(scripts(names=LADDER), self.seeds())
         lengths = {name: np.mean([run["update_norm"] for run in runs if run]) for name, runs in summaries.items()}
         return {
             name: float(f"{RATE * (lengths['GRPO'] / length) ** (1 / 0.75):.2g}") for name, length in lengths.items()
@@ -306,7 +306,7 @@ class Comparison:
         """pass@k and majority@k of the base and of each script of the ladder: arrays (seeds, KS, problems)."""
         steps, device = self.config.steps, self.config.device
         runs = [Run(Arm("base", ""), 0, steps, device)]
-        for name, trained in self.train(ladder(), self.seeds()).items():
+        for name, trained in self.train(scripts(names=LADDER), self.seeds()).items():
             runs += [Run(of_script(name), run["seed"], steps, device) for run in trained if run]
         rates: dict[str, dict[str, list]] = {}
         for result in self.grid.run(partial(sample_many, output=self.grid.path), runs, "samples"):
@@ -326,11 +326,6 @@ class Comparison:
             return numbers | compare_tables.sampling_numbers(rates, KS), figure
         runs = self.train(self.arms(experiment), seeds)
         numbers["arms"] = compare_tables.training_numbers(runs)
-        source, names = FROM.get(experiment, ("", ()))
-        committed = compare_tables.load().get(source, {})
-        if all(committed.get(name) == numbers[name] for name in ("seeds", "steps")):
-            arms = dict.fromkeys([*names, *numbers["arms"]])  # in the order of the names
-            numbers["arms"] = {name: numbers["arms"].get(name) or committed["arms"][name] for name in arms}
         numbers |= compare_tables.compared(experiment, numbers["arms"])
         compare_figures.draw(compare_figures.PANELS[experiment], runs, figure)
         return numbers, figure
