@@ -146,8 +146,6 @@ def test_a_run_is_summed_up_by_hand(tmp_path):
     assert shown["curve"]["updates"] == [0, 40, 80]
     assert shown["curve"]["completions"] == [0, 150, 400] and shown["budget"] == 200
     assert shown["at_budget"] == pytest.approx(0.6 + 0.2 * 50 / 250)
-    area = 150 * (0.3 + 0.6) / 2 + 50 * (0.6 + 0.64) / 2  # two trapezoids
-    assert shown["mean_accuracy"] == pytest.approx(area / 200, abs=1e-3)
     assert shown["windows"]["clipped"][0] == pytest.approx(0.3) and shown["clipped_up_probability"] is None
     assert shown["update_norm"] == 0.5 and shown["length_wrong"] == 4.0
     assert shown["windows"]["step"] == [3, 8, 13, 18] and shown["windows"]["silent"] == pytest.approx([0.6, *[0.5] * 3])

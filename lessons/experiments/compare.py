@@ -198,8 +198,8 @@ def train(run: Run, output: Path) -> dict:
 def summary(folder: Path) -> dict:
     """What a finished run showed: single numbers, a curve over its evaluations, and means over windows of 5 steps.
 
-    `mean_accuracy` is the held-out accuracy averaged from 0 to `budget` completions, the number that a script without
-    dynamic sampling draws; `at_budget` is the accuracy there, interpolated between two evaluations.
+    `at_budget` is the held-out accuracy, interpolated between two evaluations, after `budget` completions, the number
+    that a script without dynamic sampling draws.
     """
     config, results = (json.loads((folder / name).read_text("utf-8")) for name in ("config.json", "results.json"))
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text("utf-8").splitlines()]
@@ -222,7 +222,6 @@ def summary(folder: Path) -> dict:
         "held_out": [before] + [row["held_out"] for row in evaluated],
     }
     budget = config["steps"] * config["prompts_per_step"] * config["group_size"]
-    accuracy = np.interp(np.linspace(0, budget, 201), curve["completions"], curve["held_out"])
     over_all_steps = ("update_norm", "clipped_up_probability", "truncated", "silent")
     over_the_last_ten = ("entropy", "length_wrong")
     in_windows = ("step", "clipped", *over_all_steps, *over_the_last_ten)
@@ -230,8 +229,7 @@ def summary(folder: Path) -> dict:
         "learning_rate": config["learning_rate"],
         "budget": budget,
         "final": after,
-        "at_budget": float(accuracy[-1]),
-        "mean_accuracy": float(accuracy.mean()),
+        "at_budget": float(np.interp(budget, curve["completions"], curve["held_out"])),
         "completions": rows[-1]["rollouts"],
         **{name: mean(name) for name in over_all_steps},
         **{name: mean(name, rows[-10:]) for name in over_the_last_ten},

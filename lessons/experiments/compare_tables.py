@@ -17,7 +17,7 @@ RESULTS = Path(__file__).parent / "results.json"
 README, FRONT = RESULTS.parent / "README.md", RESULTS.parents[2] / "README.md"
 LADDER = {"REINFORCE": "reinforce", "PPO": "ppo", "GRPO": "grpo", "Dr. GRPO": "dr_grpo", "DAPO": "dapo"}
 NUMBERS = (
-    "final", "at_budget", "mean_accuracy", "completions", "update_norm", "clipped_up_probability", "entropy",
+    "final", "at_budget", "completions", "update_norm", "clipped_up_probability", "entropy",
     "length_wrong", "truncated", "silent", "silent_trained_on",
 )  # fmt: skip
 SAMPLED = (("pass", 1), ("majority", 64), ("pass", 4), ("pass", 64))
