@@ -50,7 +50,7 @@ def in_this_process(monkeypatch):
 
 def rows_of(name: str, script: str, folder: Path, settings: dict = SMALL, replaced: str = "") -> list[dict]:
     """The metrics of a run of two steps."""
-    run = Run(Arm(name, script, settings, replaced), 0, 2, "cpu")
+    run = Run(Arm(name, script, settings, replaced), 0, 2)
     result = compare.train(run, folder)
     assert "diverged" not in result
     return [json.loads(line) for line in (run.folder(folder) / "metrics.jsonl").read_text("utf-8").splitlines()]
@@ -114,7 +114,7 @@ def test_every_arm_has_its_own_folder_and_the_completions_of_all(tmp_path):
     for experiment in ("shared", "no_kl", "pieces", "ablation", "movement"):
         arms += program.arms(experiment).values()
     assert len({(arm.name, str(arm)) for arm in arms}) == len({arm.name for arm in arms}) == 9 * 2 + 6 + 2 + 6 + 1
-    runs = [Run(arm, 0, 60, "cpu") for arm in arms]
+    runs = [Run(arm, 0, 60) for arm in arms]
     assert len({run.folder(tmp_path) for run in runs}) == len({arm.name for arm in arms})
     for config in (run.config(tmp_path) for run in runs):
         check_settings(config)
@@ -270,7 +270,7 @@ def test_the_program_makes_every_run_once(experiment, tmp_path, capsys, monkeypa
     monkeypatch.setattr(compare, "SAMPLES", 64)
     few = compare.held_out_problems
     monkeypatch.setattr(compare, "held_out_problems", lambda n, levels: few(2, levels))
-    config = Config(experiments=(experiment,), seeds=2, steps=2, output=str(tmp_path), device="cpu")
+    config = Config(experiments=(experiment,), seeds=2, steps=2, output=str(tmp_path))
     compare.main(config)
     assert "DAPO" in capsys.readouterr().out
     numbers = json.loads((tmp_path / f"{experiment}.json").read_text("utf-8"))
@@ -290,7 +290,7 @@ def test_the_program_makes_every_run_once(experiment, tmp_path, capsys, monkeypa
 @with_stats
 def test_a_run_that_diverges_leaves_its_line_and_no_number(tmp_path, monkeypatch, capsys, in_this_process):
     """A full disk, say, does not: the run is to be made again. Runs that all diverged are nothing to compare."""
-    diverges = Run(Arm("GRPO", "grpo", SMALL | {"learning_rate": 1e30, "warmup_steps": 0}), 0, 2, "cpu")
+    diverges = Run(Arm("GRPO", "grpo", SMALL | {"learning_rate": 1e30, "warmup_steps": 0}), 0, 2)
     result = compare.train(diverges, tmp_path)
     assert [*result] == ["diverged"] and "training has diverged" in result["diverged"]
 
@@ -313,7 +313,6 @@ def test_a_run_that_diverges_leaves_its_line_and_no_number(tmp_path, monkeypatch
         (compare, {"seeds": 1}, "--seeds must be 2 or more, not 1"),
         (compare, {"quick": True, "steps": 10}, "--quick chooses seeds and steps itself; leave out --steps"),
         (compare, {"publish": True, "first_seed": 200}, "leave out --first_seed"),
-        (compare, {"device": "nosuch"}, "device 'nosuch' is not available here"),
         (short_answers, {"publish": True, "seeds": 1}, "leave out --seeds"),
         (staleness, {"publish": True, "quick": True}, "leave out --quick"),
         (weights, {"seeds": 10**12}, "--seeds must be 1000 or less"),

@@ -241,7 +241,7 @@ def main(config: Config) -> None:
                 models[name][number] = median(a / b for a, b in zip(turns[above], turns[below]))  # in the same turn
             print(f"{name}: {', '.join(f'{side} {1e3 * s:.0f} ms' for side, s in seconds.items())}", flush=True)
     results = {"machine": machine, "steps": config.steps, "models": models}
-    print(f"\n{tables(results)['speed']}")
+    print(f"\n{table(results)}")
     if config.publish:
         RESULTS.write_text(compact(rounded(results), 2) + "\n", "utf-8")
         write_pages(texts())
@@ -252,16 +252,16 @@ def main(config: Config) -> None:
 
 def texts() -> dict[Path, dict[str, str]]:
     """The table of the committed results, by the page and the place where it stands."""
-    return {RESULTS.parent / "README.md": tables(json.loads(RESULTS.read_text("utf-8")))}
+    return {RESULTS.parent / "README.md": {"speed": table(json.loads(RESULTS.read_text("utf-8")))}}
 
 
-def tables(results: dict) -> dict[str, str]:
+def table(results: dict) -> str:
     header, rows = ["policy, parameters", "ours, a step", "TRL, a step", "TRL / ours", "floor / ours"], []
     for name, row in results["models"].items():
         seconds = (f"{1e3 * row['seconds'][side]:.0f} ms" for side in ("ours", "trl"))
         ratios = f"{row['speed_against_trl']:.2f}", f"{row['share_of_floor']:.0%}"
         rows.append([f"{name}, {row['parameters']:,}", *seconds, *ratios])
-    return {"speed": markdown(header, rows)}
+    return markdown(header, rows)
 
 
 if __name__ == "__main__":

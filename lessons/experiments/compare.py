@@ -45,7 +45,7 @@ from toy_env import Diverged, RunFailed
 from toy_env.arithmetic import LEVELS, extract_answer, held_out_problems
 from toy_env.cli import at_least, run_main, silence
 from toy_env.evaluate import evaluate, majority_at_k, pass_at_k
-from toy_env.model import load_policy, pick_device
+from toy_env.model import load_policy
 
 SCRIPTS = LADDER | {"RLOO": "rloo", "MaxRL": "maxrl", "GSPO": "gspo", "CISPO": "cispo"}
 COMMON = {"eval_every": 5, "measure_updates": True}  # settings of every run
@@ -74,14 +74,9 @@ class Config(GridConfig):
     seeds: at_least(2, 1000) = 10  # seeds first_seed, first_seed + 1, ...
     steps: at_least(1) = 60  # rollout batches of every run
     quick: bool = False  # 3 seeds and 25 steps, in the folder OUTPUT-quick
-    device: str = "auto"  # auto (cuda, else mps, else cpu), cuda, mps or cpu
     output: str = "runs/compare"  # folder for the runs, the numbers and the figures
 
     QUICK = {"seeds": 3, "steps": 25}
-
-    def check(self) -> None:
-        pick_device(self.device)
-        super().check()
 
 
 # ---------------------------------------------------------------------- arms
@@ -162,7 +157,6 @@ class Run:
     arm: Arm
     seed: int
     steps: int
-    device: str
 
     def folder(self, output: Path) -> Path:
         name = re.sub("[^a-z0-9.]+", "-", self.arm.name.lower()).strip("-")
@@ -171,7 +165,7 @@ class Run:
     def config(self, output: Path):
         """The script's own config, which continues the run where there is one."""
         folder = self.folder(output)
-        plumbing = {"run_dir": str(folder), "resume": (folder / "config.json").is_file(), "device": self.device}
+        plumbing = {"run_dir": str(folder), "resume": (folder / "config.json").is_file(), "device": "cpu"}
         module = import_module(f"algorithms.{self.arm.script}")
         return module.Config(seed=self.seed, steps=self.steps, **plumbing, **self.arm.settings)
 
@@ -244,7 +238,7 @@ def sample_many(run: Run, output: Path) -> dict:
     """The unbiased pass@k and majority@k of each held-out problem, from SAMPLES completions: lists (KS, problems)."""
     torch.set_num_threads(1)
     model = str(run.folder(output) / "checkpoint") if run.arm.script else "base"
-    policy, tokenizer = load_policy(model, pick_device(run.device))
+    policy, tokenizer = load_policy(model)
     evaluation = evaluate(policy, tokenizer, held_out_problems(64, LEVELS), samples=SAMPLES, max_new_tokens=56)
     answers = [[extract_answer(text) for text in texts] for texts in evaluation.texts]
     rights = [problem.answer for problem in evaluation.problems]
@@ -271,8 +265,7 @@ class Comparison:
 
         Raises RunFailed if all runs of an arm of the comparison diverged.
         """
-        config = self.config
-        runs = [Run(arm, seed, config.steps, config.device) for seed in seeds for arm in arms.values()]
+        runs = [Run(arm, seed, self.config.steps) for seed in seeds for arm in arms.values()]
         summaries: dict[str, list] = {}
         for run in self.grid.run(partial(train, output=self.grid.path), runs):
             if "diverged" in run:
@@ -302,10 +295,9 @@ class Comparison:
 
     def sampling(self) -> dict[str, dict[str, np.ndarray]]:
         """pass@k and majority@k of the base and of each script of the ladder: arrays (seeds, KS, problems)."""
-        steps, device = self.config.steps, self.config.device
-        runs = [Run(Arm("base", ""), 0, steps, device)]
+        runs = [Run(Arm("base", ""), 0, self.config.steps)]
         for name, trained in self.train(scripts(names=LADDER), self.seeds()).items():
-            runs += [Run(of_script(name), run["seed"], steps, device) for run in trained if run]
+            runs += [Run(of_script(name), run["seed"], self.config.steps) for run in trained if run]
         rates: dict[str, dict[str, list]] = {}
         for result in self.grid.run(partial(sample_many, output=self.grid.path), runs, "samples"):
             for kind in ("majority", "pass"):
@@ -316,7 +308,7 @@ class Comparison:
         """The numbers of an experiment as plain data, and its figure."""
         first, seeds = self.config.first_seed, self.seeds()
         figure = self.grid.path / f"{experiment}{f'-{first}' if first else ''}.png"
-        machine = f"{platform.machine()}, torch {torch.__version__}, {pick_device(self.config.device)}"
+        machine = f"{platform.machine()}, torch {torch.__version__}"
         numbers = {"machine": machine, "seeds": [*seeds], "steps": self.config.steps}
         if experiment == "sampling":
             rates = self.sampling()

@@ -332,12 +332,6 @@ def train(run: Run, base: str, folder: Path) -> Path:
     return folder
 
 
-def make_base(folder: Path, steps: int) -> None:
-    """The base model of the third task, unless it is there."""
-    if not (folder / "base" / "tokenizer.json").is_file():  # written last
-        pretrain.main(pretrain.Config(task=SLIPS, steps=steps, out_dir=str(folder / "base")))
-
-
 def main(config: GridConfig) -> None:
     """Measure the policies that are missing, and with --publish write estimators.json."""
     config = config.sized()
@@ -345,7 +339,9 @@ def main(config: GridConfig) -> None:
     stages = product(range(config.seeds), STEPS, (*TASKS, SLIPS))
     runs = [Run(task, step, seed, **sizes) for seed, step, task in stages]
     with Grid(config, "estimators") as grid:
-        make_base(grid.path, 400 if config.quick else 4000)
+        if not (grid.path / "base" / "tokenizer.json").is_file():  # written last
+            steps = 400 if config.quick else 4000
+            pretrain.main(pretrain.Config(task=SLIPS, steps=steps, out_dir=str(grid.path / "base")))
         results = grid.run(partial(measure, folder=grid.path), runs)
         if config.publish:
             grid.publish(RESULTS, results)

@@ -23,7 +23,7 @@ from toy_env import UsageError
 from toy_env.cli import at_least
 from toy_env.save import RunFolder
 
-FREE = {"processes", "output", "device", "publish", "experiments"}  # settings that --publish leaves to the user
+FREE = {"processes", "output", "publish", "experiments"}  # settings that --publish leaves to the user
 
 
 @dataclass
