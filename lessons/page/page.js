@@ -4,7 +4,7 @@
 import { ALGORITHMS, coefficients, pushes, sum } from "./algorithms.js";
 import { answer, drawProblem, read, stream, value } from "./arithmetic.js";
 import { setDial } from "./dial.js";
-import { card, changed, count, explain, fullColour, pushed, short, summaryOfChange } from "./group.js";
+import { card, changed, count, explain, fullColour, pushed, summaryOfChange } from "./group.js";
 import { CHOICES, Lane, codeOf, difference, mistakeOf, ownChoice } from "./lanes.js";
 import { readWeights } from "./model.js";
 import { $, element, plot } from "./pictures.js";
@@ -127,7 +127,7 @@ async function loop(until) {
 }
 
 const resultOf = ({ accuracy, steps }, i) => `${lanes.length > 1 ? `${letter(i)}: ` : ""}${steps} steps` +
-  (accuracy.length > 1 ? `, held-out accuracy ${short(accuracy[0][1])} → ${short(accuracy.at(-1)[1])}.` : ".");
+  (accuracy.length > 1 ? `, held-out accuracy ${accuracy[0][1].toFixed(2)} → ${accuracy.at(-1)[1].toFixed(2)}.` : ".");
 
 function stop() {
   target = 0;
