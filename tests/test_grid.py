@@ -27,9 +27,9 @@ class Run:
     seed: int = 0
 
 
-def square(run: Run) -> dict:
-    """A run that takes a moment, so that it can be stopped."""
-    time.sleep(0.5)
+def square(run: Run, moment: float = 0.0) -> dict:
+    """A run, which may take a moment, so that it can be stopped."""
+    time.sleep(moment)
     return {"curve": np.array([run.seed, run.seed**2]), "share": 1 / 3}
 
 
@@ -85,6 +85,7 @@ def test_a_damaged_file_is_one_line(text, tmp_path, here):
 
 PROGRAM = """
 import sys
+from functools import partial
 sys.path.insert(0, 'tests')
 from toy_env import take_over_ctrl_c
 take_over_ctrl_c(__name__)
@@ -93,7 +94,7 @@ from toy_env.cli import run_main
 
 def main(config):
     with Grid(config, 'x') as one:
-        one.run(square, RUNS)
+        one.run(partial(square, moment=0.5), RUNS)
 
 if __name__ == '__main__':
     run_main(GridConfig, main, '')
