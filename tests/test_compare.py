@@ -315,6 +315,7 @@ def test_a_run_that_diverges_leaves_its_line_and_no_number(tmp_path, monkeypatch
         (compare, {"publish": True, "first_seed": 200}, "leave out --first_seed"),
         (short_answers, {"publish": True, "seeds": 1}, "leave out --seeds"),
         (staleness, {"publish": True, "quick": True}, "leave out --quick"),
+        (staleness, {"seeds": 1}, "--seeds must be 2 or more, not 1"),
         (weights, {"seeds": 10**12}, "--seeds must be 1000 or less"),
         (bench_speed, {"publish": True, "steps": 1}, "leave out --steps"),
     ],

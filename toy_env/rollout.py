@@ -89,8 +89,7 @@ def sample(
 
     No top-k, no top-p: the distribution drawn from is the one that is scored. A row stops at its first end token (one
     of `ends`, a tensor of ids, by default `model.end_ids`) and leaves the running batch there. Raises Diverged if a
-    logit is not finite. TRL's sampling, which is `model.generate`, takes 1.4 to 3.7 times as long
-    (lessons/experiments/README.md); here it serves models whose state cannot be cut row by row.
+    logit is not finite. `model.generate`, by which TRL samples, serves models whose state cannot be cut row by row.
     """
     prompt_ids, prompt_mask = encode_prompts(tokenizer, prompts, policy.device)  # (P, N)
     ends = end_ids(policy, tokenizer) if ends is None else ends

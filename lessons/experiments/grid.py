@@ -50,12 +50,12 @@ class GridConfig:
 
 
 def config_of(name: str, seeds: int, quick: int) -> type[GridConfig]:
-    """The settings of an experiment with so many seeds in its arms, or fewer with --quick."""
+    """The settings of an experiment with so many seeds in its arms, or with --quick the fewest that make sense."""
     most, fewer = seeds, quick
 
     @dataclass
     class Config(GridConfig):
-        seeds: at_least(1, 1000) = most  # seeds 0, 1, ... of every arm
+        seeds: at_least(fewer, 1000) = most  # seeds 0, 1, ... of every arm
         output: str = f"runs/{name}"  # folder for the runs
 
         QUICK: ClassVar[dict] = {"seeds": fewer}
