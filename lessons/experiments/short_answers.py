@@ -19,8 +19,7 @@ import numpy as np
 import torch
 
 from algorithms import grpo
-from lessons.experiments.erring import ADVANTAGES
-from lessons.experiments.estimators import collect
+from lessons.experiments.estimators import Batch, collect
 from lessons.experiments.grid import GridConfig, config_of, load_runs, results_of
 from lessons.experiments.learning import learn
 from toy_env.any_model import cache_name
@@ -83,8 +82,11 @@ def measure(run: Run) -> dict:
     probable answer."""
     problems, (policy, tokenizer) = held_out_problems(16, LEVELS), load_policy("base")  # 64, sixteen of each level
     settings = {"rate": run.learning_rate, "minibatches": 1, "steps": run.batches, "warmup": 0, "policy": policy}
-    learn("arithmetic", run.seed, lambda batch, _: ADVANTAGES["GRPO"](batch.rewards), grpo, **settings,
-          sampled=partial(collect, max_new_tokens=4))  # fmt: skip
+
+    def advantages(batch: Batch, step: int) -> np.ndarray:
+        return grpo.compute_advantages(rewards=torch.from_numpy(batch.rewards)).numpy()
+
+    learn("arithmetic", run.seed, advantages, grpo, **settings, sampled=partial(collect, max_new_tokens=4))
     table = answer_table(answer_logits(policy, tokenizer, problems), tokenizer)
     right = table[np.arange(len(table)), [problem.answer for problem in problems]]
     return {"right": right.round(6), "in time": table.sum(axis=1).round(6), "mode": table.argmax(axis=1)}
