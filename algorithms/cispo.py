@@ -5,9 +5,10 @@ Against dapo.py:
     + capped weight: the ratio, capped at max_ratio, is a constant factor in front of A log pi
     - clip: no token loses its gradient, however far its ratio has moved
 
-The gradient of a token is that of min(ratio, max_ratio) * A * log pi, with the first factor held constant; on the first
-minibatch of a batch it is DAPO's. Eq. 5 has a lower bound too, which the paper switches off. The paper does not give
-the value of the upper bound; 5 is what TRL recommends, following ScaleRL (Khatri et al. 2025, arXiv:2510.13786).
+The gradient of a token is that of min(ratio, max_ratio) * A * log pi, with the first factor held
+constant; on the first minibatch of a batch it is DAPO's. Eq. 5 has a lower bound too, which the
+paper switches off. The paper does not give the value of the upper bound; 5 is what TRL recommends,
+following ScaleRL (Khatri et al. 2025, arXiv:2510.13786).
 
     python algorithms/cispo.py
 """
@@ -32,14 +33,24 @@ class Config(RunConfig):
     prompts_per_step: at_least(1) = 32  # P, problems in a rollout batch
     group_size: at_least(2) = 8  # G, completions sampled for each problem
     max_new_tokens: at_least(1) = 56  # length limit of a completion, in tokens
-    temperature: at_least(1e-3) = 1.0  # sampling temperature; the policy trained is softmax(logits / temperature)
+    temperature: at_least(1e-3) = (
+        1.0  # sampling temperature; the policy trained is softmax(logits / temperature)
+    )
     epochs: at_least(1) = 1  # passes over each rollout batch
-    num_minibatches: at_least(1) = 4  # optimizer steps in an epoch; with 1 (and 1 epoch) every ratio is 1: no clip
+    num_minibatches: at_least(1) = (
+        4  # optimizer steps in an epoch; with 1 (and 1 epoch) every ratio is 1: no clip
+    )
     max_ratio: above(0.0) = 5.0  # upper bound of the ratio as a weight of the gradient
-    dynamic_sampling: bool = True  # whether silent groups (all right or all wrong) are replaced by new prompts
+    dynamic_sampling: bool = (
+        True  # whether silent groups (all right or all wrong) are replaced by new prompts
+    )
     max_draws: at_least(1) = 10  # rollout batches that dynamic sampling may draw for one step
-    overlong_buffer: at_least(0, most="max_new_tokens") = 8  # soft-penalty zone before the length limit, in tokens
-    overlong_filtering: bool = False  # leave completions that reach the length limit out of the loss
+    overlong_buffer: at_least(0, most="max_new_tokens") = (
+        8  # soft-penalty zone before the length limit, in tokens
+    )
+    overlong_filtering: bool = (
+        False  # leave completions that reach the length limit out of the loss
+    )
     learning_rate: above(0.0) = 2e-4  # AdamW's step size after the warm-up
     warmup_steps: at_least(0) = 10  # steps over which the learning rate rises linearly
     max_grad_norm: above(0.0) = 1.0  # maximum gradient norm: a longer gradient is scaled down to it
@@ -48,24 +59,29 @@ class Config(RunConfig):
 def collect(run: Run, policy, tokenizer, config: Config) -> tuple[Rollout, Tensor]:
     """Sample G completions for each of P new prompts and verify them.
 
-    Returns the rollout, P·G rows with those of a group contiguous, and the rewards (P, G), 1 for right, 0 for wrong.
-    """
+    Returns the rollout, P·G rows with those of a group contiguous, and the rewards (P, G), 1 for
+    right, 0 for wrong."""
     P, G = config.prompts_per_step, config.group_size
     problems = run.task.sample_problems(P, config.levels, run.random)
     prompts = run.prompts(problems)
-    rollout = sample(policy, tokenizer, prompts, G, config.max_new_tokens, config.temperature, run.generator)
+    rollout = sample(
+        policy, tokenizer, prompts, G, config.max_new_tokens, config.temperature, run.generator
+    )
     rewards = [run.task.reward(problems[row // G], text) for row, text in enumerate(rollout.texts)]
     return rollout, torch.tensor(rewards, dtype=torch.float32, device=run.device).view(P, G)
 
 
 def compute_advantages(*, rewards: Tensor) -> Tensor:
-    """Advantages (P, G) from rewards (P, G): (R - mean) / sigma within each group, and exactly 0 in a silent one.
+    """Advantages (P, G) from rewards (P, G): (R - mean) / sigma within each group, and exactly 0 in
+    a silent one.
 
-    DeepSeekMath, section 4.1.2, which leaves open the degrees of freedom of sigma and the case sigma = 0: here sigma is
-    the population standard deviation (ddof 0), without an epsilon. Raises ValueError for groups of one.
-    """
+    DeepSeekMath, section 4.1.2, which leaves open the degrees of freedom of sigma and the case
+    sigma = 0: here sigma is the population standard deviation (ddof 0), without an epsilon. Raises
+    ValueError for groups of one."""
     if rewards.shape[1] < 2:
-        raise ValueError(f"a group needs at least 2 completions, not {rewards.shape[1]}; try --group_size 8")
+        raise ValueError(
+            f"a group needs at least 2 completions, not {rewards.shape[1]}; try --group_size 8"
+        )
     mean = rewards.mean(dim=1, keepdim=True)  # [GRPO: group baseline]
     sigma = rewards.std(dim=1, keepdim=True, correction=0)  # [GRPO: / sigma]
     silent = (rewards == rewards[:, :1]).all(dim=1, keepdim=True)
@@ -73,14 +89,16 @@ def compute_advantages(*, rewards: Tensor) -> Tensor:
 
 
 def overlong_penalty(*, mask: Tensor, config: Config) -> Tensor:
-    """Overlong punishment (DAPO, Eq. 13), (B,): 0 up to max_new_tokens - overlong_buffer tokens, -1 at the limit."""
+    """Overlong punishment (DAPO, Eq. 13), (B,): 0 up to max_new_tokens - overlong_buffer tokens, -1
+    at the limit."""
     free = config.max_new_tokens - config.overlong_buffer
     return ((free - mask.sum(dim=1)) / max(1, config.overlong_buffer)).clamp(-1, 0)
 
 
 def groups_to_keep(*, correct: Tensor, config: Config) -> Tensor:
-    """Indices of the groups to train on, at most P, from correct (groups, G) in {0, 1}: with dynamic sampling the first
-    that are mixed, neither all right nor all wrong. Right and wrong decide, not the shaped reward."""
+    """Indices of the groups to train on, at most P, from correct (groups, G) in {0, 1}: with
+    dynamic sampling the first that are mixed, neither all right nor all wrong. Right and wrong
+    decide, not the shaped reward."""
     kept = (correct != correct[:, :1]).any(dim=1) | (not config.dynamic_sampling)
     return kept.nonzero().flatten()[: config.prompts_per_step]
 
@@ -103,29 +121,42 @@ def policy_loss(
 def train(config: Config) -> dict:
     """Train the policy and return the held-out results before and after."""
     run = Run(__file__, config)
-    policy, tokenizer = load_policy(run.model_path, run.device, config.dtype, config.gradient_checkpointing)
-    optimizer = torch.optim.AdamW(policy.parameters(), lr=config.learning_rate, weight_decay=0.0, fused=True)
+    policy, tokenizer = load_policy(
+        run.model_path, run.device, config.dtype, config.gradient_checkpointing
+    )
+    optimizer = torch.optim.AdamW(
+        policy.parameters(), lr=config.learning_rate, weight_decay=0.0, fused=True
+    )
     run.begin(policy, tokenizer, optimizer=optimizer)
     P, G = config.prompts_per_step, config.group_size
 
     for step in run.steps():
-        optimizer.param_groups[0]["lr"] = config.learning_rate * min(1.0, step / (config.warmup_steps + 1))
+        optimizer.param_groups[0]["lr"] = config.learning_rate * min(
+            1.0, step / (config.warmup_steps + 1)
+        )
 
         # 1. Sample and verify: G completions for each of P prompts, and of more until P groups are mixed
         drawn, correct = collect(run, policy, tokenizer, config)  # P·G rows; (P, G)
-        while len(kept := groups_to_keep(correct=correct, config=config)) < P and len(correct) < config.max_draws * P:
+        while (
+            len(kept := groups_to_keep(correct=correct, config=config)) < P
+            and len(correct) < config.max_draws * P
+        ):
             more, more_correct = collect(run, policy, tokenizer, config)  # [DAPO: dynamic sampling]
             drawn, correct = Rollout.concatenate([drawn, more]), torch.cat([correct, more_correct])
         rollout = drawn.groups(kept, G)  # (<= P)·G rows
         # [DAPO: reward 1 or -1] [DAPO: overlong] rewards (<= P, G)
-        rewards = 2 * correct[kept] - 1 + overlong_penalty(mask=rollout.mask, config=config).view(-1, G)
+        rewards = (
+            2 * correct[kept] - 1 + overlong_penalty(mask=rollout.mask, config=config).view(-1, G)
+        )
 
         # 2. Advantages
         rollout.advantages = compute_advantages(rewards=rewards).view(-1, 1)  # ((<= P)·G, 1)
 
         # 3. Update: one optimizer step for each minibatch [PPO: minibatches]
         for minibatch in rollout.minibatches(config.epochs, config.num_minibatches, run.generator):
-            logps = completion_logps(policy, minibatch, config.temperature, config.max_tokens_per_pass)  # (b, T)
+            logps = completion_logps(
+                policy, minibatch, config.temperature, config.max_tokens_per_pass
+            )  # (b, T)
             run.self_check(minibatch, logps, rollout.advantages)
             if config.overlong_filtering:  # [DAPO: overlong]
                 minibatch.mask = minibatch.mask & ~minibatch.truncated.unsqueeze(1)

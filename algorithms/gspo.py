@@ -2,14 +2,16 @@
 
 Against grpo.py:
 
-    + one ratio a completion: the geometric mean of its tokens' ratios, in place of one ratio for each token
+    + one ratio a completion: the geometric mean of its tokens' ratios, in place of one ratio for
+    each token
     + narrow clip: that ratio is clipped to [1 - clip_eps_low, 1 + clip_eps_high]
 
-The clip stops whole completions: right ones whose mean log-ratio has risen above the range, and wrong ones whose mean
-log-ratio has fallen below it. The paper's range, 3e-4 and 4e-4, is meant for completions of thousands of tokens and
-small steps; the default here is thirty times as wide. With 4 updates a batch it stops 6 % of the tokens that have an
-advantage, where GRPO's clip stops .5 % (lessons/experiments/staleness.py). On the first minibatch of a batch every
-ratio is 1, and the gradient is GRPO's. The KL of grpo.py stays; the paper's equations leave it out (--kl_coef 0).
+The clip stops whole completions: right ones whose mean log-ratio has risen above the range, and
+wrong ones whose mean log-ratio has fallen below it. The paper's range, 3e-4 and 4e-4, is meant for
+completions of thousands of tokens and small steps; the default here is thirty times as wide. With 4
+updates a batch it stops 6 % of the tokens that have an advantage, where GRPO's clip stops .5 %
+(lessons/experiments/staleness.py). On the first minibatch of a batch every ratio is 1, and the
+gradient is GRPO's. The KL of grpo.py stays; the paper's equations leave it out (--kl_coef 0).
 
     python algorithms/gspo.py
 """
@@ -35,10 +37,16 @@ class Config(RunConfig):
     prompts_per_step: at_least(1) = 32  # P, problems in a rollout batch
     group_size: at_least(2) = 8  # G, completions sampled for each problem
     max_new_tokens: at_least(1) = 56  # length limit of a completion, in tokens
-    temperature: at_least(1e-3) = 1.0  # sampling temperature; the policy trained is softmax(logits / temperature)
+    temperature: at_least(1e-3) = (
+        1.0  # sampling temperature; the policy trained is softmax(logits / temperature)
+    )
     epochs: at_least(1) = 1  # passes over each rollout batch
-    num_minibatches: at_least(1) = 4  # optimizer steps in an epoch; with 1 (and 1 epoch) every ratio is 1: no clip
-    clip_eps_low: above(0.0) = 9e-3  # the ratio of a completion is clipped to [1 - clip_eps_low, 1 + clip_eps_high]
+    num_minibatches: at_least(1) = (
+        4  # optimizer steps in an epoch; with 1 (and 1 epoch) every ratio is 1: no clip
+    )
+    clip_eps_low: above(0.0) = (
+        9e-3  # the ratio of a completion is clipped to [1 - clip_eps_low, 1 + clip_eps_high]
+    )
     clip_eps_high: above(0.0) = 12e-3  # see clip_eps_low
     kl_coef: at_least(0.0) = 0.04  # weight of the KL to the reference policy
     learning_rate: above(0.0) = 2e-4  # AdamW's step size after the warm-up
@@ -49,24 +57,29 @@ class Config(RunConfig):
 def collect(run: Run, policy, tokenizer, config: Config) -> tuple[Rollout, Tensor]:
     """Sample G completions for each of P new prompts and verify them.
 
-    Returns the rollout, P·G rows with those of a group contiguous, and the rewards (P, G), 1 for right, 0 for wrong.
-    """
+    Returns the rollout, P·G rows with those of a group contiguous, and the rewards (P, G), 1 for
+    right, 0 for wrong."""
     P, G = config.prompts_per_step, config.group_size
     problems = run.task.sample_problems(P, config.levels, run.random)
     prompts = run.prompts(problems)
-    rollout = sample(policy, tokenizer, prompts, G, config.max_new_tokens, config.temperature, run.generator)
+    rollout = sample(
+        policy, tokenizer, prompts, G, config.max_new_tokens, config.temperature, run.generator
+    )
     rewards = [run.task.reward(problems[row // G], text) for row, text in enumerate(rollout.texts)]
     return rollout, torch.tensor(rewards, dtype=torch.float32, device=run.device).view(P, G)
 
 
 def compute_advantages(*, rewards: Tensor) -> Tensor:
-    """Advantages (P, G) from rewards (P, G): (R - mean) / sigma within each group, and exactly 0 in a silent one.
+    """Advantages (P, G) from rewards (P, G): (R - mean) / sigma within each group, and exactly 0 in
+    a silent one.
 
-    DeepSeekMath, section 4.1.2, which leaves open the degrees of freedom of sigma and the case sigma = 0: here sigma is
-    the population standard deviation (ddof 0), without an epsilon. Raises ValueError for groups of one.
-    """
+    DeepSeekMath, section 4.1.2, which leaves open the degrees of freedom of sigma and the case
+    sigma = 0: here sigma is the population standard deviation (ddof 0), without an epsilon. Raises
+    ValueError for groups of one."""
     if rewards.shape[1] < 2:
-        raise ValueError(f"a group needs at least 2 completions, not {rewards.shape[1]}; try --group_size 8")
+        raise ValueError(
+            f"a group needs at least 2 completions, not {rewards.shape[1]}; try --group_size 8"
+        )
     mean = rewards.mean(dim=1, keepdim=True)  # [GRPO: group baseline]
     sigma = rewards.std(dim=1, keepdim=True, correction=0)  # [GRPO: / sigma]
     silent = (rewards == rewards[:, :1]).all(dim=1, keepdim=True)
@@ -74,10 +87,11 @@ def compute_advantages(*, rewards: Tensor) -> Tensor:
 
 
 def sequence_ratio(*, logps: Tensor, old_logps: Tensor, mask: Tensor) -> Tensor:
-    """Ratio of each completion, (B, 1): exp of the mean log-ratio of its tokens (Eq. 7). From (B, T) each.
+    """Ratio of each completion, (B, 1): exp of the mean log-ratio of its tokens (Eq. 7). From (B,
+    T) each.
 
-    (pi / pi_old)^(1 / length) of the whole completion: not the weight that importance sampling would give it.
-    """
+    (pi / pi_old)^(1 / length) of the whole completion: not the weight that importance sampling
+    would give it."""
     log_ratio = ((logps - old_logps) * mask).sum(dim=1, keepdim=True)
     return (log_ratio / mask.sum(dim=1, keepdim=True).clamp(min=1)).exp()
 
@@ -92,11 +106,17 @@ def policy_loss(
     config: Config,
 ) -> Tensor:
     """Minus the clipped objective of GSPO Eq. 5, GRPO's KL term included."""
-    ratio = sequence_ratio(logps=logps, old_logps=old_logps, mask=mask)  # (B, 1) [GSPO: one ratio a completion]
+    ratio = sequence_ratio(
+        logps=logps, old_logps=old_logps, mask=mask
+    )  # (B, 1) [GSPO: one ratio a completion]
     clipped = ratio.clamp(1 - config.clip_eps_low, 1 + config.clip_eps_high)  # [GSPO: narrow clip]
-    per_token = torch.maximum(-advantages * ratio, -advantages * clipped)  # (B, 1), the same for all its tokens
+    per_token = torch.maximum(
+        -advantages * ratio, -advantages * clipped
+    )  # (B, 1), the same for all its tokens
     if config.kl_coef:
-        log_u = ref_logps - logps  # [GRPO: KL in the loss] u = pi_ref / pi; k3 = u - 1 - log u (Eq. 4)
+        log_u = (
+            ref_logps - logps
+        )  # [GRPO: KL in the loss] u = pi_ref / pi; k3 = u - 1 - log u (Eq. 4)
         per_token = per_token + config.kl_coef * (log_u.exp() - 1 - log_u)
     return ((per_token * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1)).mean()  # [GRPO: / length]
 
@@ -104,13 +124,21 @@ def policy_loss(
 def train(config: Config) -> dict:
     """Train the policy and return the held-out results before and after."""
     run = Run(__file__, config)
-    policy, tokenizer = load_policy(run.model_path, run.device, config.dtype, config.gradient_checkpointing)
-    reference = copy.deepcopy(policy).requires_grad_(False) if config.kl_coef else None  # [PPO: reference policy]
-    optimizer = torch.optim.AdamW(policy.parameters(), lr=config.learning_rate, weight_decay=0.0, fused=True)
+    policy, tokenizer = load_policy(
+        run.model_path, run.device, config.dtype, config.gradient_checkpointing
+    )
+    reference = (
+        copy.deepcopy(policy).requires_grad_(False) if config.kl_coef else None
+    )  # [PPO: reference policy]
+    optimizer = torch.optim.AdamW(
+        policy.parameters(), lr=config.learning_rate, weight_decay=0.0, fused=True
+    )
     run.begin(policy, tokenizer, optimizer=optimizer)
 
     for step in run.steps():
-        optimizer.param_groups[0]["lr"] = config.learning_rate * min(1.0, step / (config.warmup_steps + 1))
+        optimizer.param_groups[0]["lr"] = config.learning_rate * min(
+            1.0, step / (config.warmup_steps + 1)
+        )
 
         # 1. Sample and verify: G completions for each of P prompts
         rollout, rewards = collect(run, policy, tokenizer, config)  # P·G rows; (P, G)
@@ -118,11 +146,15 @@ def train(config: Config) -> dict:
         # 2. Advantages
         rollout.advantages = compute_advantages(rewards=rewards).view(-1, 1)  # (P·G, 1)
         if config.kl_coef:
-            rollout.ref_logps = completion_logps(reference, rollout, config.temperature, config.max_tokens_per_pass)
+            rollout.ref_logps = completion_logps(
+                reference, rollout, config.temperature, config.max_tokens_per_pass
+            )
 
         # 3. Update: one optimizer step for each minibatch [PPO: minibatches]
         for minibatch in rollout.minibatches(config.epochs, config.num_minibatches, run.generator):
-            logps = completion_logps(policy, minibatch, config.temperature, config.max_tokens_per_pass)  # (b, T)
+            logps = completion_logps(
+                policy, minibatch, config.temperature, config.max_tokens_per_pass
+            )  # (b, T)
             run.self_check(minibatch, logps, rollout.advantages)
             loss = policy_loss(
                 logps=logps,

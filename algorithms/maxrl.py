@@ -1,14 +1,17 @@
-"""MaxRL: Maximum Likelihood Reinforcement Learning (Tajwar et al. 2026, arXiv:2602.02710, Algorithm 1).
+"""MaxRL: Maximum Likelihood Reinforcement Learning (Tajwar et al. 2026, arXiv:2602.02710, Algorithm
+1).
 
 Against dr_grpo.py:
 
-    + / mean: the advantage is divided by the mean reward of its group; 0 where no completion is right
+    + / mean: the advantage is divided by the mean reward of its group; 0 where no completion is
+    right
 
-For rewards of 0 and 1: the fewer completions of a group are right, the more each of them counts. On-policy and without
-KL, the expected gradient is that of the success probability p times (1 + q + ... + q^(G-2)) / max_new_tokens, where
-q = 1 - p. That is the gradient of log p = -(q + q^2/2 + ...) with the series cut off after G - 1 terms. The paper
-states order G, which holds if all-wrong groups also keep the baseline's term, -(mean score); its Algorithm 1, like this
-script, gives these groups no gradient. At G = 2 the advantages are twice Dr. GRPO's.
+For rewards of 0 and 1: the fewer completions of a group are right, the more each of them counts.
+On-policy and without KL, the expected gradient is that of the success probability p times (1 + q +
+... + q^(G-2)) / max_new_tokens, where q = 1 - p. That is the gradient of log p = -(q + q^2/2 + ...)
+with the series cut off after G - 1 terms. The paper states order G, which holds if all-wrong groups
+also keep the baseline's term, -(mean score); its Algorithm 1, like this script, gives these groups
+no gradient. At G = 2 the advantages are twice Dr. GRPO's.
 
     python algorithms/maxrl.py
 """
@@ -34,9 +37,13 @@ class Config(RunConfig):
     prompts_per_step: at_least(1) = 32  # P, problems in a rollout batch
     group_size: at_least(2) = 8  # G, completions sampled for each problem
     max_new_tokens: at_least(1) = 56  # length limit of a completion, in tokens
-    temperature: at_least(1e-3) = 1.0  # sampling temperature; the policy trained is softmax(logits / temperature)
+    temperature: at_least(1e-3) = (
+        1.0  # sampling temperature; the policy trained is softmax(logits / temperature)
+    )
     epochs: at_least(1) = 1  # passes over each rollout batch
-    num_minibatches: at_least(1) = 4  # optimizer steps in an epoch; with 1 (and 1 epoch) every ratio is 1: no clip
+    num_minibatches: at_least(1) = (
+        4  # optimizer steps in an epoch; with 1 (and 1 epoch) every ratio is 1: no clip
+    )
     clip_eps: above(0.0) = 0.2  # the ratio is clipped to [1 - clip_eps, 1 + clip_eps]
     kl_coef: at_least(0.0) = 0.04  # weight of the KL to the reference policy
     learning_rate: above(0.0) = 2e-4  # AdamW's step size after the warm-up
@@ -47,23 +54,28 @@ class Config(RunConfig):
 def collect(run: Run, policy, tokenizer, config: Config) -> tuple[Rollout, Tensor]:
     """Sample G completions for each of P new prompts and verify them.
 
-    Returns the rollout, P·G rows with those of a group contiguous, and the rewards (P, G), 1 for right, 0 for wrong.
-    """
+    Returns the rollout, P·G rows with those of a group contiguous, and the rewards (P, G), 1 for
+    right, 0 for wrong."""
     P, G = config.prompts_per_step, config.group_size
     problems = run.task.sample_problems(P, config.levels, run.random)
     prompts = run.prompts(problems)
-    rollout = sample(policy, tokenizer, prompts, G, config.max_new_tokens, config.temperature, run.generator)
+    rollout = sample(
+        policy, tokenizer, prompts, G, config.max_new_tokens, config.temperature, run.generator
+    )
     rewards = [run.task.reward(problems[row // G], text) for row, text in enumerate(rollout.texts)]
     return rollout, torch.tensor(rewards, dtype=torch.float32, device=run.device).view(P, G)
 
 
 def compute_advantages(*, rewards: Tensor) -> Tensor:
-    """Advantages (P, G) from rewards (P, G) of 0 and 1: (R - mean) / mean within each group, 0 where none is right.
+    """Advantages (P, G) from rewards (P, G) of 0 and 1: (R - mean) / mean within each group, 0
+    where none is right.
 
     MaxRL, Algorithm 1. Raises ValueError for groups of one.
     """
     if rewards.shape[1] < 2:
-        raise ValueError(f"a group needs at least 2 completions, not {rewards.shape[1]}; try --group_size 8")
+        raise ValueError(
+            f"a group needs at least 2 completions, not {rewards.shape[1]}; try --group_size 8"
+        )
     mean = rewards.mean(dim=1, keepdim=True)  # [GRPO: group baseline]
     return torch.where(mean > 0, (rewards - mean) / mean, 0.0)  # [MaxRL: / mean]
 
@@ -77,12 +89,15 @@ def policy_loss(
     mask: Tensor,  # (B, T), 1 up to and including EOS
     config: Config,
 ) -> Tensor:
-    """Minus the clipped objective of Dr. GRPO (section 3.2), each token weighted alike; KL term included."""
+    """Minus the clipped objective of Dr. GRPO (section 3.2), each token weighted alike; KL term
+    included."""
     ratio = (logps - old_logps).exp()  # (B, T)
     clipped = ratio.clamp(1 - config.clip_eps, 1 + config.clip_eps)  # [PPO: clip]
     per_token = torch.maximum(-advantages * ratio, -advantages * clipped)  # (B, T)
     if config.kl_coef:
-        log_u = ref_logps - logps  # [GRPO: KL in the loss] u = pi_ref / pi; k3 = u - 1 - log u (Eq. 4)
+        log_u = (
+            ref_logps - logps
+        )  # [GRPO: KL in the loss] u = pi_ref / pi; k3 = u - 1 - log u (Eq. 4)
         per_token = per_token + config.kl_coef * (log_u.exp() - 1 - log_u)
     return (per_token * mask).sum() / (len(mask) * config.max_new_tokens)  # [Dr. GRPO: no / length]
 
@@ -90,13 +105,21 @@ def policy_loss(
 def train(config: Config) -> dict:
     """Train the policy and return the held-out results before and after."""
     run = Run(__file__, config)
-    policy, tokenizer = load_policy(run.model_path, run.device, config.dtype, config.gradient_checkpointing)
-    reference = copy.deepcopy(policy).requires_grad_(False) if config.kl_coef else None  # [PPO: reference policy]
-    optimizer = torch.optim.AdamW(policy.parameters(), lr=config.learning_rate, weight_decay=0.0, fused=True)
+    policy, tokenizer = load_policy(
+        run.model_path, run.device, config.dtype, config.gradient_checkpointing
+    )
+    reference = (
+        copy.deepcopy(policy).requires_grad_(False) if config.kl_coef else None
+    )  # [PPO: reference policy]
+    optimizer = torch.optim.AdamW(
+        policy.parameters(), lr=config.learning_rate, weight_decay=0.0, fused=True
+    )
     run.begin(policy, tokenizer, optimizer=optimizer)
 
     for step in run.steps():
-        optimizer.param_groups[0]["lr"] = config.learning_rate * min(1.0, step / (config.warmup_steps + 1))
+        optimizer.param_groups[0]["lr"] = config.learning_rate * min(
+            1.0, step / (config.warmup_steps + 1)
+        )
 
         # 1. Sample and verify: G completions for each of P prompts
         rollout, rewards = collect(run, policy, tokenizer, config)  # P·G rows; (P, G)
@@ -104,11 +127,15 @@ def train(config: Config) -> dict:
         # 2. Advantages
         rollout.advantages = compute_advantages(rewards=rewards).view(-1, 1)  # (P·G, 1)
         if config.kl_coef:
-            rollout.ref_logps = completion_logps(reference, rollout, config.temperature, config.max_tokens_per_pass)
+            rollout.ref_logps = completion_logps(
+                reference, rollout, config.temperature, config.max_tokens_per_pass
+            )
 
         # 3. Update: one optimizer step for each minibatch [PPO: minibatches]
         for minibatch in rollout.minibatches(config.epochs, config.num_minibatches, run.generator):
-            logps = completion_logps(policy, minibatch, config.temperature, config.max_tokens_per_pass)  # (b, T)
+            logps = completion_logps(
+                policy, minibatch, config.temperature, config.max_tokens_per_pass
+            )  # (b, T)
             run.self_check(minibatch, logps, rollout.advantages)
             loss = policy_loss(
                 logps=logps,

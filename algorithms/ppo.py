@@ -1,4 +1,5 @@
-"""PPO for language models (Schulman et al. 2017, arXiv:1707.06347; Ouyang et al. 2022, arXiv:2203.02155).
+"""PPO for language models (Schulman et al. 2017, arXiv:1707.06347; Ouyang et al. 2022,
+arXiv:2203.02155).
 
 Against reinforce.py:
 
@@ -35,13 +36,21 @@ class Config(RunConfig):
     prompts_per_step: at_least(1) = 32  # P, problems in a rollout batch
     group_size: at_least(1) = 8  # G, completions sampled for each problem
     max_new_tokens: at_least(1) = 56  # length limit of a completion, in tokens
-    temperature: at_least(1e-3) = 1.0  # sampling temperature; the policy trained is softmax(logits / temperature)
+    temperature: at_least(1e-3) = (
+        1.0  # sampling temperature; the policy trained is softmax(logits / temperature)
+    )
     epochs: at_least(1) = 1  # passes over each rollout batch
-    num_minibatches: at_least(1) = 4  # optimizer steps in an epoch; with 1 (and 1 epoch) every ratio is 1: no clip
+    num_minibatches: at_least(1) = (
+        4  # optimizer steps in an epoch; with 1 (and 1 epoch) every ratio is 1: no clip
+    )
     clip_eps: above(0.0) = 0.2  # the ratio is clipped to [1 - clip_eps, 1 + clip_eps]
     kl_coef: at_least(0.0) = 0.04  # weight of the KL to the reference policy
-    gae_lambda: at_least(0.0, most=1.0) = 0.95  # GAE: 1 = return minus value, 0 = one-step error of the value
-    value_clip: above(0.0) = 0.2  # the value is clipped to within this distance of its value at sampling time
+    gae_lambda: at_least(0.0, most=1.0) = (
+        0.95  # GAE: 1 = return minus value, 0 = one-step error of the value
+    )
+    value_clip: above(0.0) = (
+        0.2  # the value is clipped to within this distance of its value at sampling time
+    )
     value_coef: at_least(0.0) = 1.0  # weight of the value loss
     critic_learning_rate: above(0.0) = 5e-4  # the critic's step size after the warm-up
     learning_rate: above(0.0) = 2e-4  # AdamW's step size after the warm-up
@@ -50,46 +59,65 @@ class Config(RunConfig):
 
 
 class Critic(torch.nn.Module):
-    """A value network of the policy's size: a copy of its transformer under a head that starts at 0 everywhere."""
+    """A value network of the policy's size: a copy of its transformer under a head that starts at 0
+    everywhere."""
 
     def __init__(self, policy: torch.nn.Module) -> None:
         super().__init__()
         if policy.base_model is policy:
-            raise UsageError("PPO needs a transformer apart from its head, for the critic: give another model")
+            raise UsageError(
+                "PPO needs a transformer apart from its head, for the critic: give another model"
+            )
         self.transformer = copy.deepcopy(policy.base_model)
-        self.head = torch.nn.Linear(policy.get_input_embeddings().embedding_dim, 1).to(policy.device)
+        self.head = torch.nn.Linear(policy.get_input_embeddings().embedding_dim, 1).to(
+            policy.device
+        )
         torch.nn.init.zeros_(self.head.weight)
         torch.nn.init.zeros_(self.head.bias)
 
     def forward(self, part: Rollout) -> Tensor:
-        """V(x, y_<t), the value of the state *before* each token: (B, T), read where the token is predicted."""
-        states = self.transformer(input_ids=sequences(part), use_cache=False).last_hidden_state  # (B, S, hidden)
+        """V(x, y_<t), the value of the state *before* each token: (B, T), read where the token is
+        predicted."""
+        states = self.transformer(
+            input_ids=sequences(part), use_cache=False
+        ).last_hidden_state  # (B, S, hidden)
         return at_completions(self.head(states.to(self.head.weight.dtype)).squeeze(2), part)
 
 
 def collect(run: Run, policy, tokenizer, config: Config) -> tuple[Rollout, Tensor]:
     """Sample G completions for each of P new prompts and verify them.
 
-    Returns the rollout, P·G rows with those of a group contiguous, and the rewards (P, G), 1 for right, 0 for wrong.
-    """
+    Returns the rollout, P·G rows with those of a group contiguous, and the rewards (P, G), 1 for
+    right, 0 for wrong."""
     P, G = config.prompts_per_step, config.group_size
     problems = run.task.sample_problems(P, config.levels, run.random)
     prompts = run.prompts(problems)
-    rollout = sample(policy, tokenizer, prompts, G, config.max_new_tokens, config.temperature, run.generator)
+    rollout = sample(
+        policy, tokenizer, prompts, G, config.max_new_tokens, config.temperature, run.generator
+    )
     rewards = [run.task.reward(problems[row // G], text) for row, text in enumerate(rollout.texts)]
     return rollout, torch.tensor(rewards, dtype=torch.float32, device=run.device).view(P, G)
 
 
 def compute_advantages(
-    *, rewards: Tensor, values: Tensor, old_logps: Tensor, ref_logps: Tensor | None, mask: Tensor, config: Config
+    *,
+    rewards: Tensor,
+    values: Tensor,
+    old_logps: Tensor,
+    ref_logps: Tensor | None,
+    mask: Tensor,
+    config: Config,
 ) -> tuple[Tensor, Tensor]:
-    """Advantages and returns, both (B, T) and 0 off the mask: GAE (Schulman et al. 2015) with gamma = 1.
+    """Advantages and returns, both (B, T) and 0 off the mask: GAE (Schulman et al. 2015) with gamma
+    = 1.
 
-    rewards (P, G), for the last token of each completion; values, old_logps, ref_logps and mask (B, T), B = P·G. The
-    value after the last token is 0, after an EOS and at the length limit alike. Returns come from the advantages before
-    they are whitened. ref_logps is None if kl_coef is 0.
+    rewards (P, G), for the last token of each completion; values, old_logps, ref_logps and mask (B,
+    T), B = P·G. The value after the last token is 0, after an EOS and at the length limit alike.
+    Returns come from the advantages before they are whitened. ref_logps is None if kl_coef is 0.
     """
-    kl = old_logps - ref_logps if config.kl_coef else torch.zeros_like(values)  # [PPO: KL in the reward] k1
+    kl = (
+        old_logps - ref_logps if config.kl_coef else torch.zeros_like(values)
+    )  # [PPO: KL in the reward] k1
     token_rewards = -config.kl_coef * kl * mask
     last = mask.sum(dim=1, keepdim=True) - 1  # (B, 1)
     token_rewards = token_rewards.scatter_add(1, last, rewards.view(-1, 1))
@@ -120,16 +148,19 @@ def policy_loss(
     return (per_token * mask).sum() / mask.sum()  # [PPO: token mean]
 
 
-def value_loss(*, values: Tensor, old_values: Tensor, returns: Tensor, mask: Tensor, config: Config) -> Tensor:
-    """Half the mean over tokens of the larger of two squared errors: of the value, and of the value clipped to within
-    value_clip of what it was when the batch was sampled. All (B, T)."""
+def value_loss(
+    *, values: Tensor, old_values: Tensor, returns: Tensor, mask: Tensor, config: Config
+) -> Tensor:
+    """Half the mean over tokens of the larger of two squared errors: of the value, and of the value
+    clipped to within value_clip of what it was when the batch was sampled. All (B, T)."""
     clipped = old_values + (values - old_values).clamp(-config.value_clip, config.value_clip)
     per_token = torch.maximum((values - returns).square(), (clipped - returns).square())
     return 0.5 * (per_token * mask).sum() / mask.sum()
 
 
 def explained_variance(*, values: Tensor, returns: Tensor, mask: Tensor) -> Tensor:
-    """1 - Var(returns - values) / Var(returns) over unmasked tokens: 1 for a perfect critic, 0 for a constant one."""
+    """1 - Var(returns - values) / Var(returns) over unmasked tokens: 1 for a perfect critic, 0 for
+    a constant one."""
     variance = returns[mask].var(correction=0)
     return torch.where(variance > 0, 1 - (returns - values)[mask].var(correction=0) / variance, 0.0)
 
@@ -137,23 +168,35 @@ def explained_variance(*, values: Tensor, returns: Tensor, mask: Tensor) -> Tens
 def train(config: Config) -> dict:
     """Train the policy and return the held-out results before and after."""
     run = Run(__file__, config)
-    policy, tokenizer = load_policy(run.model_path, run.device, config.dtype, config.gradient_checkpointing)
-    reference = copy.deepcopy(policy).requires_grad_(False) if config.kl_coef else None  # [PPO: reference policy]
+    policy, tokenizer = load_policy(
+        run.model_path, run.device, config.dtype, config.gradient_checkpointing
+    )
+    reference = (
+        copy.deepcopy(policy).requires_grad_(False) if config.kl_coef else None
+    )  # [PPO: reference policy]
     critic = Critic(policy)  # [PPO: critic]
-    optimizer = torch.optim.AdamW(policy.parameters(), lr=config.learning_rate, weight_decay=0.0, fused=True)
+    optimizer = torch.optim.AdamW(
+        policy.parameters(), lr=config.learning_rate, weight_decay=0.0, fused=True
+    )
     optimizer.add_param_group({"params": critic.parameters()})
     run.begin(policy, tokenizer, critic=critic, optimizer=optimizer)
 
     for step in run.steps():
-        optimizer.param_groups[0]["lr"] = config.learning_rate * min(1.0, step / (config.warmup_steps + 1))
-        optimizer.param_groups[1]["lr"] = config.critic_learning_rate * min(1.0, step / (config.warmup_steps + 1))
+        optimizer.param_groups[0]["lr"] = config.learning_rate * min(
+            1.0, step / (config.warmup_steps + 1)
+        )
+        optimizer.param_groups[1]["lr"] = config.critic_learning_rate * min(
+            1.0, step / (config.warmup_steps + 1)
+        )
 
         # 1. Sample and verify: G completions for each of P prompts
         rollout, rewards = collect(run, policy, tokenizer, config)  # P·G rows; (P, G)
 
         # 2. Advantages
         if config.kl_coef:
-            rollout.ref_logps = completion_logps(reference, rollout, config.temperature, config.max_tokens_per_pass)
+            rollout.ref_logps = completion_logps(
+                reference, rollout, config.temperature, config.max_tokens_per_pass
+            )
         with torch.no_grad():
             rollout.values = in_passes(critic, rollout, config.max_tokens_per_pass)  # (P·G, T)
         rollout.advantages, rollout.returns = compute_advantages(
@@ -165,12 +208,16 @@ def train(config: Config) -> dict:
             config=config,
         )  # (P·G, T) both
         run.record(
-            explained_variance=explained_variance(values=rollout.values, returns=rollout.returns, mask=rollout.mask)
+            explained_variance=explained_variance(
+                values=rollout.values, returns=rollout.returns, mask=rollout.mask
+            )
         )
 
         # 3. Update: one optimizer step for each minibatch [PPO: minibatches]
         for minibatch in rollout.minibatches(config.epochs, config.num_minibatches, run.generator):
-            logps = completion_logps(policy, minibatch, config.temperature, config.max_tokens_per_pass)  # (b, T)
+            logps = completion_logps(
+                policy, minibatch, config.temperature, config.max_tokens_per_pass
+            )  # (b, T)
             run.self_check(minibatch, logps)
             loss = policy_loss(
                 logps=logps,

@@ -1,12 +1,14 @@
 """REINFORCE for verifiable rewards: the first rung of the ladder.
 
-Sample G completions for each of P prompts, score each completion 1 (right) or 0 (wrong), and step along
+Sample G completions for each of P prompts, score each completion 1 (right) or 0 (wrong), and step
+along
 
     grad J = E[ R(x, y) * sum_t grad log pi(y_t | x, y_<t) ]          (Williams 1992)
 
-There is no baseline, no clipping and no critic: every token of a right completion is made more likely, and a wrong one
-loses probability only because probabilities sum to 1. One optimizer step per batch, so the data are always on-policy.
-The policy gradient sums over the tokens of a completion; a mean over them would be a different estimator.
+There is no baseline, no clipping and no critic: every token of a right completion is made more
+likely, and a wrong one loses probability only because probabilities sum to 1. One optimizer step
+per batch, so the data are always on-policy. The policy gradient sums over the tokens of a
+completion; a mean over them would be a different estimator.
 
     python algorithms/reinforce.py
 """
@@ -30,7 +32,9 @@ class Config(RunConfig):
     prompts_per_step: at_least(1) = 32  # P, problems in a rollout batch
     group_size: at_least(1) = 8  # G, completions sampled for each problem
     max_new_tokens: at_least(1) = 56  # length limit of a completion, in tokens
-    temperature: at_least(1e-3) = 1.0  # sampling temperature; the policy trained is softmax(logits / temperature)
+    temperature: at_least(1e-3) = (
+        1.0  # sampling temperature; the policy trained is softmax(logits / temperature)
+    )
     learning_rate: above(0.0) = 2e-4  # AdamW's step size after the warm-up
     warmup_steps: at_least(0) = 10  # steps over which the learning rate rises linearly
     max_grad_norm: above(0.0) = 1.0  # maximum gradient norm: a longer gradient is scaled down to it
@@ -39,21 +43,24 @@ class Config(RunConfig):
 def collect(run: Run, policy, tokenizer, config: Config) -> tuple[Rollout, Tensor]:
     """Sample G completions for each of P new prompts and verify them.
 
-    Returns the rollout, P·G rows with those of a group contiguous, and the rewards (P, G), 1 for right, 0 for wrong.
-    """
+    Returns the rollout, P·G rows with those of a group contiguous, and the rewards (P, G), 1 for
+    right, 0 for wrong."""
     P, G = config.prompts_per_step, config.group_size
     problems = run.task.sample_problems(P, config.levels, run.random)
     prompts = run.prompts(problems)
-    rollout = sample(policy, tokenizer, prompts, G, config.max_new_tokens, config.temperature, run.generator)
+    rollout = sample(
+        policy, tokenizer, prompts, G, config.max_new_tokens, config.temperature, run.generator
+    )
     rewards = [run.task.reward(problems[row // G], text) for row, text in enumerate(rollout.texts)]
     return rollout, torch.tensor(rewards, dtype=torch.float32, device=run.device).view(P, G)
 
 
 def compute_advantages(*, rewards: Tensor) -> Tensor:
-    """The advantage of each completion, (P, G), from its reward, (P, G): the reward itself. No baseline.
+    """The advantage of each completion, (P, G), from its reward, (P, G): the reward itself. No
+    baseline.
 
-    Williams (1992), with b = 0. Any b that does not depend on the completion would leave the expectation unchanged.
-    """
+    Williams (1992), with b = 0. Any b that does not depend on the completion would leave the
+    expectation unchanged."""
     return rewards
 
 
@@ -64,7 +71,8 @@ def policy_loss(
     mask: Tensor,  # (B, T), 1 up to and including EOS
     config: Config,
 ) -> Tensor:
-    """The scalar whose gradient is minus the estimate of grad J, up to the constant 1 / max_new_tokens."""
+    """The scalar whose gradient is minus the estimate of grad J, up to the constant 1 /
+    max_new_tokens."""
     per_token = -advantages * logps  # (B, T)
     return (per_token * mask).sum() / (len(mask) * config.max_new_tokens)
 
@@ -72,12 +80,18 @@ def policy_loss(
 def train(config: Config) -> dict:
     """Train the policy and return the held-out results before and after."""
     run = Run(__file__, config)
-    policy, tokenizer = load_policy(run.model_path, run.device, config.dtype, config.gradient_checkpointing)
-    optimizer = torch.optim.AdamW(policy.parameters(), lr=config.learning_rate, weight_decay=0.0, fused=True)
+    policy, tokenizer = load_policy(
+        run.model_path, run.device, config.dtype, config.gradient_checkpointing
+    )
+    optimizer = torch.optim.AdamW(
+        policy.parameters(), lr=config.learning_rate, weight_decay=0.0, fused=True
+    )
     run.begin(policy, tokenizer, optimizer=optimizer)
 
     for step in run.steps():
-        optimizer.param_groups[0]["lr"] = config.learning_rate * min(1.0, step / (config.warmup_steps + 1))
+        optimizer.param_groups[0]["lr"] = config.learning_rate * min(
+            1.0, step / (config.warmup_steps + 1)
+        )
 
         # 1. Sample and verify: G completions for each of P prompts
         rollout, rewards = collect(run, policy, tokenizer, config)  # P·G rows; (P, G)
@@ -86,9 +100,13 @@ def train(config: Config) -> dict:
         rollout.advantages = compute_advantages(rewards=rewards).view(-1, 1)  # (P·G, 1)
 
         # 3. Update: one optimizer step
-        logps = completion_logps(policy, rollout, config.temperature, config.max_tokens_per_pass)  # (P·G, T)
+        logps = completion_logps(
+            policy, rollout, config.temperature, config.max_tokens_per_pass
+        )  # (P·G, T)
         run.self_check(rollout, logps, rollout.advantages)
-        loss = policy_loss(logps=logps, advantages=rollout.advantages, mask=rollout.mask, config=config)
+        loss = policy_loss(
+            logps=logps, advantages=rollout.advantages, mask=rollout.mask, config=config
+        )
         optimizer.zero_grad()
         loss.backward()
         grad_norm = torch.nn.utils.clip_grad_norm_(policy.parameters(), config.max_grad_norm)

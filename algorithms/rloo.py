@@ -2,12 +2,13 @@
 
 Against dr_grpo.py:
 
-    + leave-one-out: the baseline of a completion is the mean reward of the *other* completions of its group
+    + leave-one-out: the baseline of a completion is the mean reward of the *other* completions of
+    its group
 
-A completion is no longer part of its own baseline, so on-policy and without KL the expected gradient is exactly that of
-the success probability, divided by max_new_tokens. The advantage is G/(G-1) times Dr. GRPO's, the same factor in every
-group. The paper uses REINFORCE, without ratio and clip, and puts the KL into the reward; ratio, clip and KL here are
-those of dr_grpo.py.
+A completion is no longer part of its own baseline, so on-policy and without KL the expected
+gradient is exactly that of the success probability, divided by max_new_tokens. The advantage is
+G/(G-1) times Dr. GRPO's, the same factor in every group. The paper uses REINFORCE, without ratio
+and clip, and puts the KL into the reward; ratio, clip and KL here are those of dr_grpo.py.
 
     python algorithms/rloo.py
 """
@@ -33,9 +34,13 @@ class Config(RunConfig):
     prompts_per_step: at_least(1) = 32  # P, problems in a rollout batch
     group_size: at_least(2) = 8  # G, completions sampled for each problem
     max_new_tokens: at_least(1) = 56  # length limit of a completion, in tokens
-    temperature: at_least(1e-3) = 1.0  # sampling temperature; the policy trained is softmax(logits / temperature)
+    temperature: at_least(1e-3) = (
+        1.0  # sampling temperature; the policy trained is softmax(logits / temperature)
+    )
     epochs: at_least(1) = 1  # passes over each rollout batch
-    num_minibatches: at_least(1) = 4  # optimizer steps in an epoch; with 1 (and 1 epoch) every ratio is 1: no clip
+    num_minibatches: at_least(1) = (
+        4  # optimizer steps in an epoch; with 1 (and 1 epoch) every ratio is 1: no clip
+    )
     clip_eps: above(0.0) = 0.2  # the ratio is clipped to [1 - clip_eps, 1 + clip_eps]
     kl_coef: at_least(0.0) = 0.04  # weight of the KL to the reference policy
     learning_rate: above(0.0) = 2e-4  # AdamW's step size after the warm-up
@@ -46,12 +51,14 @@ class Config(RunConfig):
 def collect(run: Run, policy, tokenizer, config: Config) -> tuple[Rollout, Tensor]:
     """Sample G completions for each of P new prompts and verify them.
 
-    Returns the rollout, P·G rows with those of a group contiguous, and the rewards (P, G), 1 for right, 0 for wrong.
-    """
+    Returns the rollout, P·G rows with those of a group contiguous, and the rewards (P, G), 1 for
+    right, 0 for wrong."""
     P, G = config.prompts_per_step, config.group_size
     problems = run.task.sample_problems(P, config.levels, run.random)
     prompts = run.prompts(problems)
-    rollout = sample(policy, tokenizer, prompts, G, config.max_new_tokens, config.temperature, run.generator)
+    rollout = sample(
+        policy, tokenizer, prompts, G, config.max_new_tokens, config.temperature, run.generator
+    )
     rewards = [run.task.reward(problems[row // G], text) for row, text in enumerate(rollout.texts)]
     return rollout, torch.tensor(rewards, dtype=torch.float32, device=run.device).view(P, G)
 
@@ -62,8 +69,12 @@ def compute_advantages(*, rewards: Tensor) -> Tensor:
     Raises ValueError for groups of one.
     """
     if rewards.shape[1] < 2:
-        raise ValueError(f"a group needs at least 2 completions, not {rewards.shape[1]}; try --group_size 8")
-    others = (rewards.sum(dim=1, keepdim=True) - rewards) / (rewards.shape[1] - 1)  # [RLOO: leave-one-out]
+        raise ValueError(
+            f"a group needs at least 2 completions, not {rewards.shape[1]}; try --group_size 8"
+        )
+    others = (rewards.sum(dim=1, keepdim=True) - rewards) / (
+        rewards.shape[1] - 1
+    )  # [RLOO: leave-one-out]
     return rewards - others  # [Dr. GRPO: no / sigma]
 
 
@@ -76,12 +87,15 @@ def policy_loss(
     mask: Tensor,  # (B, T), 1 up to and including EOS
     config: Config,
 ) -> Tensor:
-    """Minus the clipped objective of Dr. GRPO (section 3.2), each token weighted alike; KL term included."""
+    """Minus the clipped objective of Dr. GRPO (section 3.2), each token weighted alike; KL term
+    included."""
     ratio = (logps - old_logps).exp()  # (B, T)
     clipped = ratio.clamp(1 - config.clip_eps, 1 + config.clip_eps)  # [PPO: clip]
     per_token = torch.maximum(-advantages * ratio, -advantages * clipped)  # (B, T)
     if config.kl_coef:
-        log_u = ref_logps - logps  # [GRPO: KL in the loss] u = pi_ref / pi; k3 = u - 1 - log u (Eq. 4)
+        log_u = (
+            ref_logps - logps
+        )  # [GRPO: KL in the loss] u = pi_ref / pi; k3 = u - 1 - log u (Eq. 4)
         per_token = per_token + config.kl_coef * (log_u.exp() - 1 - log_u)
     return (per_token * mask).sum() / (len(mask) * config.max_new_tokens)  # [Dr. GRPO: no / length]
 
@@ -89,13 +103,21 @@ def policy_loss(
 def train(config: Config) -> dict:
     """Train the policy and return the held-out results before and after."""
     run = Run(__file__, config)
-    policy, tokenizer = load_policy(run.model_path, run.device, config.dtype, config.gradient_checkpointing)
-    reference = copy.deepcopy(policy).requires_grad_(False) if config.kl_coef else None  # [PPO: reference policy]
-    optimizer = torch.optim.AdamW(policy.parameters(), lr=config.learning_rate, weight_decay=0.0, fused=True)
+    policy, tokenizer = load_policy(
+        run.model_path, run.device, config.dtype, config.gradient_checkpointing
+    )
+    reference = (
+        copy.deepcopy(policy).requires_grad_(False) if config.kl_coef else None
+    )  # [PPO: reference policy]
+    optimizer = torch.optim.AdamW(
+        policy.parameters(), lr=config.learning_rate, weight_decay=0.0, fused=True
+    )
     run.begin(policy, tokenizer, optimizer=optimizer)
 
     for step in run.steps():
-        optimizer.param_groups[0]["lr"] = config.learning_rate * min(1.0, step / (config.warmup_steps + 1))
+        optimizer.param_groups[0]["lr"] = config.learning_rate * min(
+            1.0, step / (config.warmup_steps + 1)
+        )
 
         # 1. Sample and verify: G completions for each of P prompts
         rollout, rewards = collect(run, policy, tokenizer, config)  # P·G rows; (P, G)
@@ -103,11 +125,15 @@ def train(config: Config) -> dict:
         # 2. Advantages
         rollout.advantages = compute_advantages(rewards=rewards).view(-1, 1)  # (P·G, 1)
         if config.kl_coef:
-            rollout.ref_logps = completion_logps(reference, rollout, config.temperature, config.max_tokens_per_pass)
+            rollout.ref_logps = completion_logps(
+                reference, rollout, config.temperature, config.max_tokens_per_pass
+            )
 
         # 3. Update: one optimizer step for each minibatch [PPO: minibatches]
         for minibatch in rollout.minibatches(config.epochs, config.num_minibatches, run.generator):
-            logps = completion_logps(policy, minibatch, config.temperature, config.max_tokens_per_pass)  # (b, T)
+            logps = completion_logps(
+                policy, minibatch, config.temperature, config.max_tokens_per_pass
+            )  # (b, T)
             run.self_check(minibatch, logps, rollout.advantages)
             loss = policy_loss(
                 logps=logps,

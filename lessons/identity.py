@@ -1,9 +1,10 @@
 """The closed forms behind the lessons: groups of G completions of one prompt, k of them right.
 
-A completion is right with probability p, wrong with q = 1 - p. sigma = sqrt(k (G - k)) / G is the standard deviation of
-the rewards. A group with k = 0 or k = G is zero-variance (silent): sigma is 0 and nothing is learnt from it.
-"The paper" is arXiv:2607.00152, *GRPO, Dr. GRPO, and DAPO Are Three Operations on One Number*. It states its
-expectations for one scalar prompt; the weights here hold for any policy.
+A completion is right with probability p, wrong with q = 1 - p. sigma = sqrt(k (G - k)) / G is the
+standard deviation of the rewards. A group with k = 0 or k = G is zero-variance (silent): sigma is 0
+and nothing is learnt from it. "The paper" is arXiv:2607.00152, *GRPO, Dr. GRPO, and DAPO Are Three
+Operations on One Number*. It states its expectations for one scalar prompt; the weights here hold
+for any policy.
 
 Everything takes numbers or arrays for p and plain integers for G. Nothing here imports torch.
 """
@@ -39,12 +40,14 @@ def silent_rate(p, G: int):
 
 
 def silent_rate_plug_in(right, n: int, G: int):
-    """The silent rate with right / n put for p. Biased upwards, because p^G + q^G is convex in p (Jensen)."""
+    """The silent rate with right / n put for p. Biased upwards, because p^G + q^G is convex in p
+    (Jensen)."""
     return silent_rate(np.asarray(right) / n, G)
 
 
 def silent_rate_unbiased(right, n: int, G: int):
-    """Unbiased estimate of p^G + q^G from `right` right ones among n >= G: the share of G-subsets that are silent.
+    """Unbiased estimate of p^G + q^G from `right` right ones among n >= G: the share of G-subsets
+    that are silent.
 
     Raises ValueError if n < G.
     """
@@ -63,7 +66,8 @@ def expected_sigma(p, G: int):
 
 
 def fidelity(p, G: int):
-    """phi = E[sigma] / sqrt(p q): which share of its limit for G -> infinity the expected sigma has at G."""
+    """phi = E[sigma] / sqrt(p q): which share of its limit for G -> infinity the expected sigma has
+    at G."""
     p = np.asarray(p, dtype=float)
     return expected_sigma(p, G) / np.sqrt(p * (1 - p))
 
@@ -75,7 +79,8 @@ def fidelity_expansion(p, G: int):
 
 
 def group_size_exact(p: float, target: float, largest: int = 1000) -> int:
-    """The smallest G with fidelity(p, G) >= target. Raises ValueError if none up to `largest` will do."""
+    """The smallest G with fidelity(p, G) >= target. Raises ValueError if none up to `largest` will
+    do."""
     for G in range(2, largest + 1):
         if fidelity(p, G) >= target:
             return G
@@ -83,14 +88,17 @@ def group_size_exact(p: float, target: float, largest: int = 1000) -> int:
 
 
 def group_size_law(p, loss):
-    """The paper's design rule G* = 1 / (8 loss p q) for a fidelity of 1 - loss: leading order only."""
+    """The paper's design rule G* = 1 / (8 loss p q) for a fidelity of 1 - loss: leading order
+    only."""
     p = np.asarray(p, dtype=float)
     return 1 / (8 * loss * p * (1 - p))
 
 
 # ---------------------------------------------------------------------- weight of a prompt: E[g] = w(p) grad p
 
-AdvantageRule = Callable[[int, int, int], float]  # (own reward, others that are right, G) -> advantage
+AdvantageRule = Callable[
+    [int, int, int], float
+]  # (own reward, others that are right, G) -> advantage
 
 
 def _standardised(power: int) -> AdvantageRule:
@@ -111,18 +119,21 @@ RULES: dict[str, AdvantageRule] = {
     "GRPO": _standardised(1),
     "GRPO, divided by sigma twice": _standardised(2),
     "mean over the right": lambda reward, others, G: reward * G / (others + 1),
-    "MaxRL": lambda reward, others, G: (reward * G - others - reward) / (others + reward) if others + reward else 0.0,
+    "MaxRL": lambda reward, others, G: (
+        (reward * G - others - reward) / (others + reward) if others + reward else 0.0
+    ),
     "pass@G": lambda reward, others, G: G * float(others + reward > 0),
 }
 
 
 def weight(rule: str | AdvantageRule, p, G: int):
-    """w(p) in E[g] = w(p) grad p, for any policy, of g = mean over the group of advantage times score.
+    """w(p) in E[g] = w(p) grad p, for any policy, of g = mean over the group of advantage times
+    score.
 
-    w(p) = E[A(right | S) - A(wrong | S)], S ~ Bin(G - 1, p) the number of the *others* that are right (Davis and Recht,
-    arXiv:2510.13651). It needs 0-1 rewards, scores summed over tokens, samples from the policy itself, and no clip. The
-    rule is a name in RULES or a function (own reward, others right, G) -> advantage.
-    """
+    w(p) = E[A(right | S) - A(wrong | S)], S ~ Bin(G - 1, p) the number of the *others* that are
+    right (Davis and Recht, arXiv:2510.13651). It needs 0-1 rewards, scores summed over tokens,
+    samples from the policy itself, and no clip. The rule is a name in RULES or a function (own
+    reward, others right, G) -> advantage."""
     advantage = RULES[rule] if isinstance(rule, str) else rule
     difference = [advantage(1, others, G) - advantage(0, others, G) for others in range(G)]
     return binomial(p, G - 1) @ np.array(difference, dtype=float)
@@ -135,16 +146,17 @@ def weight_limit(p):
 
 
 def weight_same_prompt_resampling(p, G: int):
-    """GRPO where a silent group is drawn again *from the same prompt* until it is mixed: w_G / (1 - p^G - q^G).
+    """GRPO where a silent group is drawn again *from the same prompt* until it is mixed: w_G / (1 -
+    p^G - q^G).
 
-    DAPO replaces the prompt instead, which leaves GRPO's weights as they are up to one common factor.
-    """
+    DAPO replaces the prompt instead, which leaves GRPO's weights as they are up to one common
+    factor."""
     return weight("GRPO", p, G) / (1 - silent_rate(p, G))
 
 
 def objective(rule: str | AdvantageRule, p, G: int):
-    """J(p) with J' = w and J(0) = 0: what the rule climbs. w is a polynomial of degree below G: Gauss-Legendre is
-    exact."""
+    """J(p) with J' = w and J(0) = 0: what the rule climbs. w is a polynomial of degree below G:
+    Gauss-Legendre is exact."""
     p = np.asarray(p, dtype=float)
     nodes, weights = np.polynomial.legendre.leggauss(G // 2 + 1)
     points = p[..., None] * (nodes + 1) / 2
@@ -158,8 +170,9 @@ def objective(rule: str | AdvantageRule, p, G: int):
 
 
 def contrast(weight: Callable) -> AdvantageRule:
-    """The rule whose update is weight(k, G) times s+ - s- in a mixed group, the mean score of the right completions
-    less that of the wrong ones, and 0 in a silent one. GRPO: sigma; Dr. GRPO: sigma^2; MaxRL: (G - k) / G."""
+    """The rule whose update is weight(k, G) times s+ - s- in a mixed group, the mean score of the
+    right completions less that of the wrong ones, and 0 in a silent one. GRPO: sigma; Dr. GRPO:
+    sigma^2; MaxRL: (G - k) / G."""
 
     def rule(reward: int, others: int, G: int) -> float:
         k = others + reward
@@ -171,7 +184,8 @@ def contrast(weight: Callable) -> AdvantageRule:
 
 
 def coefficients(rule: str | AdvantageRule, G: int) -> tuple[np.ndarray, np.ndarray]:
-    """alpha and beta for k = 0..G, (G + 1,) each, in the update g = alpha_k s+ - beta_k s- of any rule."""
+    """alpha and beta for k = 0..G, (G + 1,) each, in the update g = alpha_k s+ - beta_k s- of any
+    rule."""
     advantage = RULES[rule] if isinstance(rule, str) else rule
     alpha = [k * advantage(1, k - 1, G) / G if k else 0.0 for k in range(G + 1)]
     beta = [(k - G) * advantage(0, k, G) / G if k < G else 0.0 for k in range(G + 1)]
@@ -179,43 +193,53 @@ def coefficients(rule: str | AdvantageRule, G: int) -> tuple[np.ndarray, np.ndar
 
 
 def noise(rule: str | AdvantageRule, p, G: int, v_right, v_wrong):
-    """E[alpha^2 v+ / k + beta^2 v- / (G - k)] over groups: the part of E|g|^2 that comes from the spread of scores
-    within each class, and all of it in directions across grad p."""
+    """E[alpha^2 v+ / k + beta^2 v- / (G - k)] over groups: the part of E|g|^2 that comes from the
+    spread of scores within each class, and all of it in directions across grad p."""
     alpha, beta = coefficients(rule, G)
     k, chance = np.arange(G + 1), binomial(p, G)
-    return chance @ (alpha**2 / np.maximum(k, 1)) * v_right + chance @ (beta**2 / np.maximum(G - k, 1)) * v_wrong
+    return (
+        chance @ (alpha**2 / np.maximum(k, 1)) * v_right
+        + chance @ (beta**2 / np.maximum(G - k, 1)) * v_wrong
+    )
 
 
 def mean_square(rule: str | AdvantageRule, p, G: int, v_right, v_wrong, difference_squared):
-    """E|g|^2 over groups: `noise` and E[(alpha q + beta p)^2] |dm|^2, as E[g | k] = (alpha q + beta p) dm."""
+    """E|g|^2 over groups: `noise` and E[(alpha q + beta p)^2] |dm|^2, as E[g | k] = (alpha q + beta
+    p) dm."""
     alpha, beta = coefficients(rule, G)
     p = np.asarray(p, dtype=float)
-    along = (binomial(p, G) * (np.multiply.outer(1 - p, alpha) + np.multiply.outer(p, beta)) ** 2).sum(axis=-1)
+    along = (
+        binomial(p, G) * (np.multiply.outer(1 - p, alpha) + np.multiply.outer(p, beta)) ** 2
+    ).sum(axis=-1)
     return noise(rule, p, G, v_right, v_wrong) + along * difference_squared
 
 
 def efficiency(rule: str | AdvantageRule, p, G: int, v_ratio=1.0):
-    """|E g|^2 over the noise across grad p, per completion; 1 is its value for G -> infinity under any rule that weighs
-    the contrast. v_ratio: v- / v+."""
+    """|E g|^2 over the noise across grad p, per completion; 1 is its value for G -> infinity under
+    any rule that weighs the contrast. v_ratio: v- / v+."""
     p = np.asarray(p, dtype=float)
     progress = weight(rule, p, G) * p * (1 - p)  # of |dm|
     return progress**2 / (G * noise(rule, p, G, 1.0, v_ratio)) * (1 / p + v_ratio / (1 - p))
 
 
 def quietest(v_ratio: float) -> Callable:
-    """The weight of the contrast with the best `efficiency`, by Cauchy and Schwarz: 1 / (v+ / k + v- / (G - k)).
+    """The weight of the contrast with the best `efficiency`, by Cauchy and Schwarz: 1 / (v+ / k +
+    v- / (G - k)).
 
-    It is sigma^2 (Dr. GRPO) at v_ratio = v- / v+ = 1, and tends to (G - k) / 2G (MaxRL) for a large ratio and to k / 2G
-    for a small one."""
+    It is sigma^2 (Dr. GRPO) at v_ratio = v- / v+ = 1, and tends to (G - k) / 2G (MaxRL) for a large
+    ratio and to k / 2G for a small one."""
     return lambda k, G: (1 + v_ratio) / (2 * G * (1 / k + v_ratio / (G - k)))
 
 
-def update_norm_squared(k: int, G: int, difference_squared: float, v_right: float, v_wrong: float) -> float:
-    """E|g|^2 of GRPO's update given k, for independent scores: sigma^2 |dm|^2 + ((G - k) v+ + k v-) / G^2.
+def update_norm_squared(
+    k: int, G: int, difference_squared: float, v_right: float, v_wrong: float
+) -> float:
+    """E|g|^2 of GRPO's update given k, for independent scores: sigma^2 |dm|^2 + ((G - k) v+ + k v-)
+    / G^2.
 
-    So |g| is sigma times a constant only where the variances vanish (one scalar parameter). Where they dominate and are
-    equal it is sqrt(v / G) for *every* mixed k, and Dr. GRPO's, sigma times it, is the one that shows disagreement.
-    """
+    So |g| is sigma times a constant only where the variances vanish (one scalar parameter). Where
+    they dominate and are equal it is sqrt(v / G) for *every* mixed k, and Dr. GRPO's, sigma times
+    it, is the one that shows disagreement."""
     spread = sqrt(k * (G - k)) / G
     return spread**2 * difference_squared + ((G - k) * v_right + k * v_wrong) / G**2
 
@@ -224,11 +248,12 @@ def update_norm_squared(k: int, G: int, difference_squared: float, v_right: floa
 
 
 def with_errors(p, v_right, v_wrong, difference_squared, accepted: float, rejected: float) -> tuple:
-    """What takes the place of p, v+, v- and |dm|^2 in every formula above where the verifier accepts a wrong completion
-    with probability `accepted` and rejects a right one with `rejected`, whatever the text says.
+    """What takes the place of p, v+, v- and |dm|^2 in every formula above where the verifier
+    accepts a wrong completion with probability `accepted` and rejects a right one with `rejected`,
+    whatever the text says.
 
-    E[R s] is then J grad p with J = 1 - accepted - rejected, so E[g] = w J grad p with the weight w at the observed p.
-    """
+    E[R s] is then J grad p with J = 1 - accepted - rejected, so E[g] = w J grad p with the weight w
+    at the observed p."""
     J = 1 - accepted - rejected
     seen = accepted + J * p  # the observed p
     right = (1 - rejected) * p / seen  # of those that pass, the share of right ones

@@ -1,4 +1,5 @@
-"""What the lessons share: checks for exercises, sliders, quoted code and diffs, and the look of the plots."""
+"""What the lessons share: checks for exercises, sliders, quoted code and diffs, and the look of the
+plots."""
 
 import ast
 import asyncio
@@ -41,7 +42,8 @@ matplotlib.rcParams.update(
 
 
 def check(number: str, answer) -> None:
-    """Say whether an answer to exercise `number`, such as "6.2", is right, and if not, which mistake it resembles.
+    """Say whether an answer to exercise `number`, such as "6.2", is right, and if not, which
+    mistake it resembles.
 
     CHECKS["6.2"] in lessons/checks/lesson_06.py holds what the answer is compared with:
 
@@ -49,39 +51,52 @@ def check(number: str, answer) -> None:
         inputs      the arguments in their order, by name, one dictionary for each comparison; without inputs, answer
                     and expected are values instead of functions
 
-    An answer that agrees with a wrong one in the lesson's source, or raises the same kind of error, gets its message.
-    `...`, None and an unchanged bug mean that the exercise is not attempted. Prints one line and raises nothing, so
-    that Run All reaches the end. After a cell that failed, say by a syntax error, nothing is judged: the answer is an
-    older one.
-    """
+    An answer that agrees with a wrong one in the lesson's source, or raises the same kind of error,
+    gets its message. `...`, None and an unchanged bug mean that the exercise is not attempted.
+    Prints one line and raises nothing, so that Run All reaches the end. After a cell that failed,
+    say by a syntax error, nothing is judged: the answer is an older one."""
     if (shell := get_ipython()) and not shell.last_execution_succeeded:
-        return print("✗ the cell that you ran before this one failed: repair it, run it, then check again")
+        return print(
+            "✗ the cell that you ran before this one failed: repair it, run it, then check again"
+        )
     exercise = import_module(f"lessons.checks.lesson_{int(number.split('.')[0]):02}").CHECKS[number]
     judge(answer, **exercise, mistakes=mistakes_in(number, sys._getframe(1).f_globals))
 
 
 def mistakes_in(number: str, names: dict) -> Iterator[tuple[str, object]]:
-    """The exercise as it stands, without a message, and the wrong answers in its lesson's source, cells [wrong], with
-    theirs: what `check` is given then. names: what the cells of the lesson have defined."""
+    """The exercise as it stands, without a message, and the wrong answers in its lesson's source,
+    cells [wrong], with theirs: what `check` is given then. names: what the cells of the lesson have
+    defined."""
     cells = sources.read_cells(*sources.find_sources([int(number.split(".")[0])]))
-    at = next(i for i, cell in enumerate(cells) if cell.kind == "check" and f'"{number}"' in cell.text)
-    judged = compile(ast.Expression(ast.parse(cells[at].text).body[-1].value.args[1]), "<check>", "eval")
+    at = next(
+        i for i, cell in enumerate(cells) if cell.kind == "check" and f'"{number}"' in cell.text
+    )
+    judged = compile(
+        ast.Expression(ast.parse(cells[at].text).body[-1].value.args[1]), "<check>", "eval"
+    )
     others = takewhile(lambda cell: cell.kind != "exercise", cells[at:])
     for cell in (cells[at - 1], *(cell for cell in others if cell.kind == "wrong")):
         scope = dict(names)
-        with suppress(Exception):  # where the reader has not run, or has changed, what a wrong answer needs
+        with suppress(
+            Exception
+        ):  # where the reader has not run, or has changed, what a wrong answer needs
             with redirect_stdout(io.StringIO()):
                 exec(cell.text, scope)
             yield cell.note, eval(judged, scope)
 
 
 def judge(answer, expected, inputs: Sequence[dict] | None = None, mistakes: Iterable = ()) -> None:
-    """`check`, given the entry of CHECKS, and pairs of a message and a mistake; without a message it is the bug."""
+    """`check`, given the entry of CHECKS, and pairs of a message and a mistake; without a message
+    it is the bug."""
 
     def outcome(function) -> list | Exception:
         """The values at all inputs, or the error that was raised."""
         try:
-            return [function] if inputs is None else [function(*copy.deepcopy(x).values()) for x in inputs]
+            return (
+                [function]
+                if inputs is None
+                else [function(*copy.deepcopy(x).values()) for x in inputs]
+            )
         except Exception as error:
             return error
 
@@ -104,7 +119,10 @@ def judge(answer, expected, inputs: Sequence[dict] | None = None, mistakes: Iter
         return print(f"✗ not yet: your code raised {type(values).__name__}: {values}")
     differences = [_difference(*pair) for pair in zip(values, outcome(expected))]
     wrong = next(i for i, difference in enumerate(differences) if difference)
-    print("✗ not yet:", differences[wrong] + (f" for {_text(inputs[wrong])}" if inputs is not None else ""))
+    print(
+        "✗ not yet:",
+        differences[wrong] + (f" for {_text(inputs[wrong])}" if inputs is not None else ""),
+    )
 
 
 def _array(value) -> np.ndarray:
@@ -120,7 +138,8 @@ def _numbers(value) -> np.ndarray | None:
 
 
 def _difference(answer, truth) -> str:
-    """One place where an answer is not right (to 1e-6), without the right value; empty if all are right."""
+    """One place where an answer is not right (to 1e-6), without the right value; empty if all are
+    right."""
     if isinstance(answer, str) and answer.strip().lower() == str(truth).strip().lower():
         return ""
     numbers, truth = _numbers(answer), _numbers(truth)
@@ -130,7 +149,9 @@ def _difference(answer, truth) -> str:
         return f"a value of shape {numbers.shape} where one of shape {truth.shape} is wanted"
     wrong = np.argwhere(~np.isclose(numbers, truth, rtol=1e-6, atol=1e-6, equal_nan=True)).tolist()
     place = tuple(wrong[0]) if wrong else ()
-    return f"{numbers[place]:.4g}{f' in place {place}' if place else ''} is not right" if wrong else ""
+    return (
+        f"{numbers[place]:.4g}{f' in place {place}' if place else ''} is not right" if wrong else ""
+    )
 
 
 def _text(value) -> str:
@@ -139,7 +160,9 @@ def _text(value) -> str:
     if isinstance(value, str) or value is None or value is ...:
         return repr(value)
     try:
-        return np.array2string(_array(value), precision=4, separator=", ", threshold=12, edgeitems=2)
+        return np.array2string(
+            _array(value), precision=4, separator=", ", threshold=12, edgeitems=2
+        )
     except Exception:
         return repr(value)
 
@@ -151,31 +174,43 @@ recorder: Callable[[Callable[..., Figure], dict], None] | None = None
 narrow = False  # draw for a phone: 3.9 inches wide, panels below each other
 
 
-def knob(draw: Callable[..., Figure], **sliders: tuple[float, float, float, float] | Sequence) -> None:
-    """A picture with sliders: `draw(**values)` returns a Figure, and is called again whenever a slider is moved.
+def knob(
+    draw: Callable[..., Figure], **sliders: tuple[float, float, float, float] | Sequence
+) -> None:
+    """A picture with sliders: `draw(**values)` returns a Figure, and is called again whenever a
+    slider is moved.
 
-    A slider is name=(lowest, highest, step, start), or name=[choices], which starts at the first. The sliders are one
-    output and the picture is another: a widget lives only as long as its kernel, so a lesson that is saved and opened
-    again shows them without life (lessons/jupyter has JupyterLab save their state; without it an error stands in their
-    place), and GitHub shows the picture alone. On the site (lessons/site/drawn.py) each position is a picture.
-    """
+    A slider is name=(lowest, highest, step, start), or name=[choices], which starts at the first.
+    The sliders are one output and the picture is another: a widget lives only as long as its
+    kernel, so a lesson that is saved and opened again shows them without life (lessons/jupyter has
+    JupyterLab save their state; without it an error stands in their place), and GitHub shows the
+    picture alone. On the site (lessons/site/drawn.py) each position is a picture."""
     if recorder:
         return recorder(draw, sliders)
     import ipywidgets
 
     widgets = {}
     for name, spec in sliders.items():
-        settings = {"description": name, "layout": ipywidgets.Layout(width="580px")}  # a track of about 400
+        settings = {
+            "description": name,
+            "layout": ipywidgets.Layout(width="580px"),
+        }  # a track of about 400
         if isinstance(spec, tuple):
             low, high, step, start = spec
-            kind = ipywidgets.IntSlider if all(isinstance(v, int) for v in spec) else ipywidgets.FloatSlider
+            kind = (
+                ipywidgets.IntSlider
+                if all(isinstance(v, int) for v in spec)
+                else ipywidgets.FloatSlider
+            )
             widgets[name] = kind(min=low, max=high, step=step, value=start, **settings)
         else:
             kind = ipywidgets.Dropdown if isinstance(spec[0], str) else ipywidgets.SelectionSlider
             widgets[name] = kind(options=in_order(spec), value=spec[0], **settings)
 
     def picture() -> dict:
-        return _image(draw(**{name: widget.value for name, widget in widgets.items()}), WITH_SLIDERS)
+        return _image(
+            draw(**{name: widget.value for name, widget in widgets.items()}), WITH_SLIDERS
+        )
 
     box = ipywidgets.VBox(list(widgets.values()))
     view = {"version_major": 2, "version_minor": 0, "model_id": box.model_id}
@@ -187,10 +222,13 @@ def knob(draw: Callable[..., Figure], **sliders: tuple[float, float, float, floa
     waiting: list[asyncio.TimerHandle] = []
 
     def moved(_) -> None:
-        """Draw when no further move is waiting, so that the picture keeps up with a slider that is dragged."""
+        """Draw when no further move is waiting, so that the picture keeps up with a slider that is
+        dragged."""
         while waiting:
             waiting.pop().cancel()
-        waiting.append(asyncio.get_running_loop().call_later(0.01, lambda: output.update(picture(), raw=True)))
+        waiting.append(
+            asyncio.get_running_loop().call_later(0.01, lambda: output.update(picture(), raw=True))
+        )
 
     for widget in widgets.values():
         widget.observe(moved, names="value")
@@ -222,12 +260,19 @@ def png(figure: Figure) -> bytes:
     return file.getvalue()
 
 
-def new_figure(width: float = 7.0, height: float = 3.4, columns: int = 1, fixed: bool = False, **settings):
-    """A figure and its axes: one, or an array of `columns`. A narrow figure has them below each other, unless it is
-    `fixed`: then it keeps its width and is scrolled."""
+def new_figure(
+    width: float = 7.0, height: float = 3.4, columns: int = 1, fixed: bool = False, **settings
+):
+    """A figure and its axes: one, or an array of `columns`. A narrow figure has them below each
+    other, unless it is `fixed`: then it keeps its width and is scrolled."""
     rows = 1
     if narrow and not fixed:
-        rows, columns, width, height = columns, 1, 3.9, {1: height, 2: 2 * 2.7}.get(columns, 1.8 * columns)
+        rows, columns, width, height = (
+            columns,
+            1,
+            3.9,
+            {1: height, 2: 2 * 2.7}.get(columns, 1.8 * columns),
+        )
     figure = Figure(figsize=(width, height), layout="constrained")
     return figure, figure.subplots(rows, columns, **settings)
 
@@ -266,12 +311,18 @@ def show_diff(before: ModuleType | Callable, after: ModuleType | Callable) -> No
 def fill(template: str, names: dict) -> str:
     """A text with each {=expression} replaced by its value, formatted as in an f-string: {=x:.2f}.
 
-    An expression may not contain a closing brace, nor both kinds of quotation marks. Its errors are raised.
-    """
-    return re.sub(r"\{=(.+?)\}", lambda match: eval("f" + repr("{" + match[1] + "}"), names), template, flags=re.DOTALL)
+    An expression may not contain a closing brace, nor both kinds of quotation marks. Its errors are
+    raised."""
+    return re.sub(
+        r"\{=(.+?)\}",
+        lambda match: eval("f" + repr("{" + match[1] + "}"), names),
+        template,
+        flags=re.DOTALL,
+    )
 
 
 def say(text: str) -> None:
-    """Put Markdown below the cell: quoted code, or a text with numbers that the code has just computed."""
+    """Put Markdown below the cell: quoted code, or a text with numbers that the code has just
+    computed."""
     if get_ipython() is not None:
         display(Markdown(text))

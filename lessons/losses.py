@@ -1,9 +1,8 @@
 """Answers to a policy that has moved since it sampled: the losses that lesson 14 compares.
 
-All take the keywords logps, with gradient, old_logps, mask, (B, T), and advantages, (B, 1) or (B, T), and are averaged
-alike: over the tokens of each completion, then over completions. Those of the scripts are tested there, SAPO, GMPO and
-DPPO against verl in tests/test_parity.py.
-"""
+All take the keywords logps, with gradient, old_logps, mask, (B, T), and advantages, (B, 1) or (B,
+T), and are averaged alike: over the tokens of each completion, then over completions. Those of the
+scripts are tested there, SAPO, GMPO and DPPO against verl in tests/test_parity.py."""
 
 from collections.abc import Callable
 from functools import partial
@@ -17,7 +16,8 @@ DELTA = 0.2  # of DPPO; a choice of ours
 
 
 def average(per_token: Tensor, mask: Tensor) -> Tensor:
-    """Over the tokens of each completion, then over completions. per_token: (B, T) or (B, 1). mask: (B, T)."""
+    """Over the tokens of each completion, then over completions. per_token: (B, T) or (B, 1). mask:
+    (B, T)."""
     return ((per_token * mask).sum(dim=1) / mask.sum(dim=1)).mean()
 
 
@@ -28,29 +28,34 @@ def sapo(*, logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor) 
     return -average(gate * advantages, mask)
 
 
-def gmpo(*, logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor, width: float = 0.4) -> Tensor:
-    """GMPO (arXiv:2507.20673): the geometric mean of ratios that are clipped one by one, on the side of A's sign."""
+def gmpo(
+    *, logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor, width: float = 0.4
+) -> Tensor:
+    """GMPO (arXiv:2507.20673): the geometric mean of ratios that are clipped one by one, on the
+    side of A's sign."""
     log_ratio = logps - old_logps
     clipped = torch.where(advantages > 0, log_ratio.clamp(max=width), log_ratio.clamp(min=-width))
     mean = (clipped * mask).sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True)
     return -average(mean.exp() * advantages, mask)
 
 
-def dppo(*, logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor, delta: float = DELTA) -> Tensor:
-    """DPPO, binary TV (arXiv:2602.04879): no clip; a token is dropped if its own push has moved its probability by more
-    than delta."""
+def dppo(
+    *, logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor, delta: float = DELTA
+) -> Tensor:
+    """DPPO, binary TV (arXiv:2602.04879): no clip; a token is dropped if its own push has moved its
+    probability by more than delta."""
     rise = logps.detach().exp() - old_logps.exp()
     kept = torch.where(advantages > 0, rise <= delta, rise >= -delta)
     return -average(kept * (logps - old_logps).exp() * advantages, mask)
 
 
 def averaged_as_grpo(token_mean: Callable) -> Callable:
-    """A policy_loss that averages over the tokens of each completion and then over completions, made from one that
-    averages over the tokens of the batch.
+    """A policy_loss that averages over the tokens of each completion and then over completions,
+    made from one that averages over the tokens of the batch.
 
-    It is linear in the advantages: each is multiplied by the number of tokens in the batch, over the number in its own
-    completion, over the number of completions. A completion without tokens is counted, as in GRPO.
-    """
+    It is linear in the advantages: each is multiplied by the number of tokens in the batch, over
+    the number in its own completion, over the number of completions. A completion without tokens is
+    counted, as in GRPO."""
 
     def loss(*, advantages: Tensor, mask: Tensor, **batch) -> Tensor:
         lengths = mask.sum(dim=1, keepdim=True).to(advantages)
@@ -65,8 +70,11 @@ def uncorrected(*, logps: Tensor, old_logps: Tensor, **batch: Tensor) -> Tensor:
     return ARMS["GRPO's clip"](logps=logps, old_logps=logps.detach(), **batch)
 
 
-def clip_without_weights(*, logps: Tensor, old_logps: Tensor, advantages: Tensor, **batch: Tensor) -> Tensor:
-    """A loss that stops the tokens that GRPO's clip stops; every other token counts as if its ratio were 1."""
+def clip_without_weights(
+    *, logps: Tensor, old_logps: Tensor, advantages: Tensor, **batch: Tensor
+) -> Tensor:
+    """A loss that stops the tokens that GRPO's clip stops; every other token counts as if its ratio
+    were 1."""
     ratio, eps = (logps - old_logps).detach().exp(), grpo.Config().clip_eps
     kept = torch.where(advantages > 0, ratio <= 1 + eps, ratio >= 1 - eps)  # (B, T)
     return uncorrected(logps=logps, old_logps=old_logps, advantages=advantages * kept, **batch)

@@ -1,4 +1,5 @@
-"""What several test files share: tiny models and tokenizers, the shipped base, one way to train and to run Python."""
+"""What several test files share: tiny models and tokenizers, the shipped base, one way to train and
+to run Python."""
 
 import json
 import os
@@ -20,7 +21,9 @@ from toy_env.pretrain import build_tokenizer
 
 ROOT = Path(__file__).parent.parent
 INSTALL_TRL = "pip install -e '.[parity]' to compare with TRL"
-INSTALL_VERL = "pip install -e '.[parity]' && pip install --no-deps verl==0.9.1 to compare with verl"
+INSTALL_VERL = (
+    "pip install -e '.[parity]' && pip install --no-deps verl==0.9.1 to compare with verl"
+)
 SMALL = {"steps": 2, "prompts_per_step": 8, "group_size": 4, "eval_problems": 1, "device": "cpu"}
 
 
@@ -28,21 +31,31 @@ SMALL = {"steps": 2, "prompts_per_step": 8, "group_size": 4, "eval_problems": 1,
 
 
 def build_tiny_model(vocab_size: int, seed: int = 0, **settings) -> LlamaForCausalLM:
-    """A two-layer Llama whose weights are large enough that its predictions are far from uniform."""
+    """A two-layer Llama whose weights are large enough that its predictions are far from
+    uniform."""
     torch.manual_seed(seed)
-    size = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    size = {
+        "hidden_size": 16,
+        "intermediate_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+    }
     tokens = {"vocab_size": vocab_size, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
     return LlamaForCausalLM(LlamaConfig(**size, **tokens, initializer_range=0.4, **settings)).eval()
 
 
 def build_word_tokenizer(tokens: list[str], pattern: str) -> PreTrainedTokenizerFast:
-    """A tokenizer with these tokens, which cuts a text into matches of `pattern`, writes <bos> in front and pads on the
-    right."""
+    """A tokenizer with these tokens, which cuts a text into matches of `pattern`, writes <bos> in
+    front and pads on the right."""
     tokenizer = Tokenizer(models.WordLevel({token: i for i, token in enumerate(tokens)}))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(pattern), behavior="isolated")
-    tokenizer.post_processor = processors.TemplateProcessing(single="<bos> $A", special_tokens=[("<bos>", 1)])
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<bos> $A", special_tokens=[("<bos>", 1)]
+    )
     tokenizer.decoder = decoders.Fuse()
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<pad>", bos_token="<bos>", eos_token="<eos>")
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, pad_token="<pad>", bos_token="<bos>", eos_token="<eos>"
+    )
 
 
 @pytest.fixture
@@ -56,7 +69,9 @@ def letters() -> PreTrainedTokenizerFast:
 def pairs() -> PreTrainedTokenizerFast:
     """A tokenizer in which two digits are one token."""
     specials = ["<pad>", "<bos>", "<eos>"]
-    return build_word_tokenizer([*specials, *"0123456789+-?=;#", *map(str, range(10, 100))], r"\d\d|.")
+    return build_word_tokenizer(
+        [*specials, *"0123456789+-?=;#", *map(str, range(10, 100))], r"\d\d|."
+    )
 
 
 @pytest.fixture(scope="session")
@@ -86,25 +101,37 @@ def value_of(prompt: str) -> int:
 
 
 def is_right(prompt: str, text: str) -> bool:
-    """Whether a completion answers an arithmetic prompt, by an addition that shares nothing with toy_env."""
+    """Whether a completion answers an arithmetic prompt, by an addition that shares nothing with
+    toy_env."""
     return text.split("#")[-1] == str(value_of(prompt))
 
 
 def metrics(folder: Path | str) -> list[dict]:
     """The rows of metrics.jsonl of a run folder, without the wall times."""
-    rows = [json.loads(line) for line in (Path(folder) / "metrics.jsonl").read_text("utf-8").splitlines()]
+    rows = [
+        json.loads(line)
+        for line in (Path(folder) / "metrics.jsonl").read_text("utf-8").splitlines()
+    ]
     return [{name: value for name, value in row.items() if name != "seconds"} for row in rows]
 
 
 def python(*argv, cwd: Path = ROOT, **env: str) -> subprocess.CompletedProcess:
-    """Run Python with these arguments, such as a script and its flags, on the CPU; its exit code and output as text."""
-    env = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""} | env
-    return subprocess.run([sys.executable, *map(str, argv)], cwd=cwd, env=env, capture_output=True, text=True)
+    """Run Python with these arguments, such as a script and its flags, on the CPU; its exit code
+    and output as text."""
+    env = (
+        os.environ
+        | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+        | env
+    )
+    return subprocess.run(
+        [sys.executable, *map(str, argv)], cwd=cwd, env=env, capture_output=True, text=True
+    )
 
 
 def takes_linear_time(read: Callable[[str], object], unit: str) -> bool:
-    """Whether reading an answer from 20 times the text takes less than 60 times as long; quadratic would be 400 times.
-    The texts are short enough for the caches, whose sizes are not the subject."""
+    """Whether reading an answer from 20 times the text takes less than 60 times as long; quadratic
+    would be 400 times. The texts are short enough for the caches, whose sizes are not the
+    subject."""
 
     def seconds(n: int) -> float:
         times = []
@@ -120,8 +147,9 @@ def takes_linear_time(read: Callable[[str], object], unit: str) -> bool:
 
 @pytest.fixture
 def spy(monkeypatch):
-    """spy(owner, name) lets calls of owner.name through and returns the list that they go into, as it grows: of each
-    call its positional arguments (`args`), its keyword arguments by their names, and what it returned (`result`)."""
+    """spy(owner, name) lets calls of owner.name through and returns the list that they go into, as
+    it grows: of each call its positional arguments (`args`), its keyword arguments by their names,
+    and what it returned (`result`)."""
 
     def watch(owner, name: str) -> list[SimpleNamespace]:
         calls, honest = [], getattr(owner, name)
@@ -139,14 +167,17 @@ def spy(monkeypatch):
 
 @pytest.fixture
 def no_curves(monkeypatch):
-    """Runs end with an empty curves.png, which takes longer to draw than a few steps on a few problems."""
-    monkeypatch.setattr("toy_env.plots.draw_curves", lambda rows, results, path, title: path.touch())
+    """Runs end with an empty curves.png, which takes longer to draw than a few steps on a few
+    problems."""
+    monkeypatch.setattr(
+        "toy_env.plots.draw_curves", lambda rows, results, path, title: path.touch()
+    )
 
 
 @pytest.fixture
 def train(tmp_path, no_curves) -> Callable[..., list[dict]]:
-    """train(script, folder="run", **settings) trains a script below tmp_path, with SMALL for the settings that are not
-    passed, and returns the metrics of the run."""
+    """train(script, folder="run", **settings) trains a script below tmp_path, with SMALL for the
+    settings that are not passed, and returns the metrics of the run."""
 
     def train_script(script: ModuleType, folder: str | Path = "run", **settings) -> list[dict]:
         script.train(script.Config(**SMALL | {"run_dir": str(tmp_path / folder)} | settings))
@@ -167,15 +198,20 @@ def verl() -> SimpleNamespace:
     from verl.workers import config
     from verl.workers.utils import losses
 
-    return SimpleNamespace(core=core_algos, losses=losses, config=config, tensordict=tensordict_utils)
+    return SimpleNamespace(
+        core=core_algos, losses=losses, config=config, tensordict=tensordict_utils
+    )
 
 
 @pytest.fixture(scope="module")
 def browser():
-    """Chromium, for the pages; skips where it or playwright is missing, and says how to install them."""
+    """Chromium, for the pages; skips where it or playwright is missing, and says how to install
+    them."""
     how = "pip install -e '.[page]' and apt install chromium"
     api = pytest.importorskip("playwright.sync_api", reason=f"pages in a browser: {how}")
-    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    path = next(
+        filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+    )
     if not path:
         pytest.skip(f"pages in a browser: {how}")
     with api.sync_playwright() as playwright:

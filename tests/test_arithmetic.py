@@ -54,28 +54,37 @@ def test_problems_keep_the_rules(level, held_out):
 def test_level_1_covers_its_split_uniformly():
     """All training problems of level 1 come up, each about equally often, and no others."""
     every = [
-        f"{a}{op}{b}" for a in range(1, 51) for b in range(1, 51) for op in "+-" if 0 <= a + int(op + str(b)) <= 99
+        f"{a}{op}{b}"
+        for a in range(1, 51)
+        for b in range(1, 51)
+        for op in "+-"
+        if 0 <= a + int(op + str(b)) <= 99
     ]
     training = {expression for expression in every if not is_held_out(expression)}
     rng = random.Random(0)
     drawn = Counter(sample_problem(1, rng).expression for _ in range(40 * len(training)))
     assert set(drawn) == training
     chi_square = sum((count - 40) ** 2 / 40 for count in drawn.values())
-    assert abs(chi_square - len(training)) < 5 * (2 * len(training)) ** 0.5  # five standard deviations
+    assert (
+        abs(chi_square - len(training)) < 5 * (2 * len(training)) ** 0.5
+    )  # five standard deviations
 
 
 def test_the_split_is_the_same_in_every_process():
     rng = random.Random(1)
-    expressions = [f"{rng.randint(1, 50)}+{rng.randint(1, 50)}-{rng.randint(1, 50)}" for _ in range(2000)]
+    expressions = [
+        f"{rng.randint(1, 50)}+{rng.randint(1, 50)}-{rng.randint(1, 50)}" for _ in range(2000)
+    ]
     mine = "".join(str(int(is_held_out(expression))) for expression in expressions)
-    code = (
-        f"from toy_env.arithmetic import is_held_out; print(''.join(str(int(is_held_out(e))) for e in {expressions!r}))"
-    )
+    code = f"from toy_env.arithmetic import is_held_out; print(''.join(str(int(is_held_out(e))) for e in {expressions!r}))"
     for hash_seed in ("1", "2"):
         other = python("-c", code, PYTHONHASHSEED=hash_seed)
         assert other.stdout.strip() == mine, other.stderr
     assert 0.17 < mine.count("1") / len(mine) < 0.23
-    assert [e for e in ("1+1", "2+2", "29+46-36", "50-50", "7+8", "10-3") if is_held_out(e)] == ["2+2", "10-3"]
+    assert [e for e in ("1+1", "2+2", "29+46-36", "50-50", "7+8", "10-3") if is_held_out(e)] == [
+        "2+2",
+        "10-3",
+    ]
     # ... and for good: another hash would let the shipped base model have seen problems that are held out.
 
 
@@ -134,11 +143,14 @@ def test_verifier(answer):
     for completion in ANSWERS[answer]:
         assert extract_answer(completion) == oracle(completion) == answer, completion
         for truth in (39, 0, 12):
-            assert reward(Problem("", truth, 1), completion) == float(answer is not None and answer == truth)
+            assert reward(Problem("", truth, 1), completion) == float(
+                answer is not None and answer == truth
+            )
 
 
 def oracle(completion: str) -> int | None:
-    """The verifier's rule again, as a loop over single characters, without re, int or str methods that know Unicode."""
+    """The verifier's rule again, as a loop over single characters, without re, int or str methods
+    that know Unicode."""
     text, position = "", 0
     while position < len(completion):  # \boxed{x} is #x and a space if x has a digit and no brace
         minus = completion[position] in "-\u2212"
@@ -183,9 +195,21 @@ def oracle(completion: str) -> int | None:
 
 
 def test_verifier_on_200_000_random_strings():
-    """Agrees with the oracle everywhere, so it accepts no wrong answer; it never raises; a third are well formed."""
+    """Agrees with the oracle everywhere, so it accepts no wrong answer; it never raises; a third
+    are well formed."""
     rng = random.Random(0)
-    pieces = [*"0123456789", *"##+-=;? \n\t.*$`()[]{}", "\\boxed{", "39}", "#39", "# 39", "39\n", "00", "e", "_"]
+    pieces = [
+        *"0123456789",
+        *"##+-=;? \n\t.*$`()[]{}",
+        "\\boxed{",
+        "39}",
+        "#39",
+        "# 39",
+        "39\n",
+        "00",
+        "e",
+        "_",
+    ]
     pieces += ["٣", "３", "\x00", "\u00a0", "\u2003"]
     accepted = answered = 0
     for _ in range(200_000):
@@ -195,14 +219,17 @@ def test_verifier_on_200_000_random_strings():
             completion += f"#{before}{rng.randint(0, 120)}{after}"
         truth, expected = rng.randint(0, 99) if rng.random() < 0.9 else 39, oracle(completion)
         assert extract_answer(completion) == expected, completion
-        assert reward(Problem("", truth, 1), completion) == (1.0 if expected is not None and expected == truth else 0.0)
+        assert reward(Problem("", truth, 1), completion) == (
+            1.0 if expected is not None and expected == truth else 0.0
+        )
         answered += expected is not None
         accepted += expected == truth
     assert answered > 60_000 and accepted > 500
 
 
 @pytest.mark.parametrize(
-    "unit", ["#", "0", "9", " ", "#0", "-", "\x00", "#1 ", "*", ".", "\\boxed{", "\\boxed{1}", "\\boxed{1"]
+    "unit",
+    ["#", "0", "9", " ", "#0", "-", "\x00", "#1 ", "*", ".", "\\boxed{", "\\boxed{1}", "\\boxed{1"],
 )
 def test_verifier_takes_linear_time(unit):
     assert takes_linear_time(extract_answer, unit)

@@ -1,4 +1,5 @@
-"""The engine of lessons/group.html in Chromium: gradients against torch, whole steps against the scripts, workers."""
+"""The engine of lessons/group.html in Chromium: gradients against torch, whole steps against the
+scripts, workers."""
 
 import base64
 import random
@@ -15,7 +16,10 @@ from toy_env import arithmetic
 from toy_env.model import encode_prompts, load_policy
 from toy_env.rollout import Rollout, completion_logps
 
-CRITIC = [name.replace("model.", "transformer.", 1) for name in build.TENSORS] + ["head.weight", "head.bias"]
+CRITIC = [name.replace("model.", "transformer.", 1) for name in build.TENSORS] + [
+    "head.weight",
+    "head.bias",
+]
 pytestmark = pytest.mark.slow
 
 FUNCTIONS = """
@@ -53,10 +57,13 @@ def console(browser):
 
 
 class Rotary(torch.nn.Module):
-    """The angles of the rotary embedding in float64; those of transformers are float32 in every model."""
+    """The angles of the rotary embedding in float64; those of transformers are float32 in every
+    model."""
 
     def forward(self, x, position_ids):
-        angles = position_ids[..., None] * 10000.0 ** (-torch.arange(0, 16, 2, dtype=torch.float64) / 16)
+        angles = position_ids[..., None] * 10000.0 ** (
+            -torch.arange(0, 16, 2, dtype=torch.float64) / 16
+        )
         angles = torch.cat([angles, angles], dim=-1)
         return angles.cos().to(x.dtype), angles.sin().to(x.dtype)
 
@@ -78,7 +85,10 @@ def in_float64():
 def pack(network, names=build.TENSORS, gradient=False) -> str:
     """The weights of a network, or their gradient, in the order of the page."""
     tensors = dict(network.named_parameters())
-    arrays = [(tensors[name].grad if gradient else tensors[name]).detach().numpy().ravel() for name in names]
+    arrays = [
+        (tensors[name].grad if gradient else tensors[name]).detach().numpy().ravel()
+        for name in names
+    ]
     return base64.b64encode(np.concatenate(arrays).astype(np.float64).tobytes()).decode()
 
 
@@ -87,10 +97,18 @@ unpack = lambda text: np.frombuffer(base64.b64decode(text))  # noqa: E731
 
 def rows_of(rollout: Rollout, prompts: list[str], rewards: torch.Tensor) -> list[dict]:
     """A rollout as the page has it: groups of four rows, each as long as its completion."""
-    columns, rows = {"ids": rollout.completion_ids, "logps": rollout.logps, "entropies": rollout.entropies}, []
-    for i, (n, reward) in enumerate(zip(rollout.mask.sum(dim=1).tolist(), rewards.flatten().tolist())):
+    columns, rows = (
+        {"ids": rollout.completion_ids, "logps": rollout.logps, "entropies": rollout.entropies},
+        [],
+    )
+    for i, (n, reward) in enumerate(
+        zip(rollout.mask.sum(dim=1).tolist(), rewards.flatten().tolist())
+    ):
         row = {name: column[i, :n].tolist() for name, column in columns.items()}
-        rows.append(row | {"prompt": prompts[i // 4], "truncated": bool(rollout.truncated[i]), "reward": reward})
+        rows.append(
+            row
+            | {"prompt": prompts[i // 4], "truncated": bool(rollout.truncated[i]), "reward": reward}
+        )
     return [rows[i : i + 4] for i in range(0, len(rows), 4)]
 
 
@@ -103,27 +121,37 @@ def moved(network, scale: float):
 
 
 def ragged_rollout(policy, tokenizer, noise: float) -> tuple[Rollout, list[str], torch.Tensor]:
-    """Five groups of four completions of random tokens: of 1 to 56 tokens, in all more than is read in one pass, the
-    first two cut at the length limit; two mixed groups, a silent one of each kind, and one more. Their old
-    log-probabilities differ from the policy's."""
+    """Five groups of four completions of random tokens: of 1 to 56 tokens, in all more than is read
+    in one pass, the first two cut at the length limit; two mixed groups, a silent one of each kind,
+    and one more. Their old log-probabilities differ from the policy's."""
     rng = random.Random(0)
     prompts = [problem.prompt for problem in arithmetic.sample_problems(5, (), rng)]
     lengths = [56, 56, 1, 2, *(rng.randint(30, 55) for _ in range(16))]
     mask = torch.arange(56) < torch.tensor(lengths)[:, None]
     truncated = torch.tensor([True, True] + 18 * [False])
     ids = torch.tensor([[rng.randint(3, 18) for _ in range(56)] for _ in lengths])
-    ids[torch.arange(20), torch.tensor(lengths) - 1] = torch.where(truncated, ids[:, -1], tokenizer.eos_token_id)
-    zeros, encoded = torch.zeros(mask.shape), encode_prompts(tokenizer, [one for one in prompts for _ in range(4)])
+    ids[torch.arange(20), torch.tensor(lengths) - 1] = torch.where(
+        truncated, ids[:, -1], tokenizer.eos_token_id
+    )
+    zeros, encoded = (
+        torch.zeros(mask.shape),
+        encode_prompts(tokenizer, [one for one in prompts for _ in range(4)]),
+    )
     rollout = Rollout(*encoded, ids * mask, mask, zeros, zeros, truncated, 20 * [""])
-    rollout.logps = (completion_logps(policy, rollout, 1.0).detach() + noise * torch.randn(mask.shape)) * mask
-    rewards = torch.tensor([[1, 0, 0, 1], [0, 0, 0, 0], [1, 0, 0, 0], [1, 1, 1, 1], [0, 1, 1, 1]]).double()
+    rollout.logps = (
+        completion_logps(policy, rollout, 1.0).detach() + noise * torch.randn(mask.shape)
+    ) * mask
+    rewards = torch.tensor(
+        [[1, 0, 0, 1], [0, 0, 0, 0], [1, 0, 0, 0], [1, 1, 1, 1], [0, 1, 1, 1]]
+    ).double()
     return rollout, prompts, rewards
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_every_gradient_is_that_of_torch(console, in_float64, name):
-    """To 1e-10 of the tensor's largest element, through the script's advantages and losses: a minibatch off-policy, of
-    ragged rows in several passes, with clipped tokens, silent groups and truncated rows; the critic's gradient too."""
+    """To 1e-10 of the tensor's largest element, through the script's advantages and losses: a
+    minibatch off-policy, of ragged rows in several passes, with clipped tokens, silent groups and
+    truncated rows; the critic's gradient too."""
     script, config = SCRIPTS[name], SCRIPTS[name].Config()
     torch.manual_seed(0)
     (policy, tokenizer), reference = load_exactly(), load_exactly()[0]
@@ -131,13 +159,21 @@ def test_every_gradient_is_that_of_torch(console, in_float64, name):
     rollout, prompts, rewards = ragged_rollout(policy, tokenizer, 1.5 if name == "CISPO" else 0.3)
     if name in ("DAPO", "CISPO"):  # as in a step: silent groups are left out
         kept = script.groups_to_keep(correct=rewards, config=config)
-        rollout, prompts, correct = rollout.groups(kept, 4), [prompts[i] for i in kept], rewards[kept]
-        shaped = 2 * correct - 1 + script.overlong_penalty(mask=rollout.mask, config=config).view(-1, 4)
+        rollout, prompts, correct = (
+            rollout.groups(kept, 4),
+            [prompts[i] for i in kept],
+            rewards[kept],
+        )
+        shaped = (
+            2 * correct - 1 + script.overlong_penalty(mask=rollout.mask, config=config).view(-1, 4)
+        )
     else:
         correct = shaped = rewards
     groups = rows_of(rollout, prompts, correct)
     chosen = [0, *sorted(random.Random(0).sample(range(1, len(rollout)), len(rollout) - 3))]
-    assert name in ("DAPO", "CISPO") or rollout.mask[chosen].sum() > 4 * 128  # a part takes several passes
+    assert (
+        name in ("DAPO", "CISPO") or rollout.mask[chosen].sum() > 4 * 128
+    )  # a part takes several passes
     rollout.ref_logps = completion_logps(reference, rollout, 1.0).detach()
     weights = {"base": pack(reference), "policy": pack(policy)}
     if name == "PPO":
@@ -154,12 +190,27 @@ def test_every_gradient_is_that_of_torch(console, in_float64, name):
     part = rollout[torch.tensor(chosen)]
     inputs = {"advantages": part.advantages, "mask": part.mask, "config": config}
     inputs |= {"old_logps": part.logps} if name != "REINFORCE" else {}
-    inputs |= {"ref_logps": part.ref_logps} if name not in ("REINFORCE", "PPO", "DAPO", "CISPO") else {}
-    expected = [(policy, build.TENSORS, script.policy_loss(logps=completion_logps(policy, part, 1.0), **inputs))]
+    inputs |= (
+        {"ref_logps": part.ref_logps} if name not in ("REINFORCE", "PPO", "DAPO", "CISPO") else {}
+    )
+    expected = [
+        (
+            policy,
+            build.TENSORS,
+            script.policy_loss(logps=completion_logps(policy, part, 1.0), **inputs),
+        )
+    ]
     if name == "PPO":
-        values = {"values": critic(part), "old_values": part.values, "returns": part.returns, "mask": part.mask}
+        values = {
+            "values": critic(part),
+            "old_values": part.values,
+            "returns": part.returns,
+            "mask": part.mask,
+        }
         expected.append((critic, CRITIC, script.value_loss(**values, config=config)))
-    results = console.evaluate(GRADIENTS, weights | {"name": name, "groups": groups, "chosen": chosen})
+    results = console.evaluate(
+        GRADIENTS, weights | {"name": name, "groups": groups, "chosen": chosen}
+    )
     for result, (network, names, loss) in zip(results, expected, strict=True):
         loss.backward()
         assert result["loss"] == pytest.approx(loss.item(), rel=1e-10)
@@ -174,9 +225,12 @@ def test_every_gradient_is_that_of_torch(console, in_float64, name):
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_five_steps_are_those_of_the_script(console, in_float64, name, monkeypatch, tmp_path, no_curves, spy):
-    """From the script's rollouts, in its order of rows, the page comes to its weights, to 1e-9 in float64 and 1e-4 in
-    float32, and to its metrics; with two epochs, minibatches of unequal size and, in DAPO, silent groups to replace."""
+def test_five_steps_are_those_of_the_script(
+    console, in_float64, name, monkeypatch, tmp_path, no_curves, spy
+):
+    """From the script's rollouts, in its order of rows, the page comes to its weights, to 1e-9 in
+    float64 and 1e-4 in float32, and to its metrics; with two epochs, minibatches of unequal size
+    and, in DAPO, silent groups to replace."""
     script, drawn, policies = SCRIPTS[name], [], []
     settings = {"prompts_per_step": 5, "group_size": 4, "learning_rate": 1e-3}
     settings |= {"epochs": 2, "num_minibatches": 3} if name != "REINFORCE" else {}
@@ -184,7 +238,9 @@ def test_five_steps_are_those_of_the_script(console, in_float64, name, monkeypat
 
     def recorded(run, policy, *rest):
         policies[:], problems = [policy], []
-        monkeypatch.setattr(run, "prompts", lambda chosen: problems.extend(chosen) or [one.prompt for one in chosen])
+        monkeypatch.setattr(
+            run, "prompts", lambda chosen: problems.extend(chosen) or [one.prompt for one in chosen]
+        )
         rollout, rewards = collect(run, policy, *rest)
         drawn.append(rows_of(rollout, [problem.prompt for problem in problems], rewards))
         return rollout, rewards.double()
@@ -193,7 +249,11 @@ def test_five_steps_are_those_of_the_script(console, in_float64, name, monkeypat
     monkeypatch.setattr(script, "load_policy", load_exactly)
     critics, orders = spy(script, "Critic") if name == "PPO" else [], spy(torch, "randperm")
     base = pack(load_exactly()[0])
-    script.train(script.Config(steps=5, eval_problems=1, device="cpu", run_dir=str(tmp_path / "run"), **settings))
+    script.train(
+        script.Config(
+            steps=5, eval_problems=1, device="cpu", run_dir=str(tmp_path / "run"), **settings
+        )
+    )
     expected = [pack(policies[0])] + [pack(call.result, CRITIC) for call in critics]
     orders = [call.result.tolist() for call in orders]
     given = {"name": name, "settings": settings, "base": base, "drawn": drawn, "orders": orders}
@@ -201,7 +261,12 @@ def test_five_steps_are_those_of_the_script(console, in_float64, name, monkeypat
         result = console.evaluate(STEPS, given | {"type": kind})
         for got, wanted in zip(result["weights"], expected, strict=True):
             start = unpack(base) if len(got) == len(base) else 0
-            assert np.abs(unpack(got) - unpack(wanted)).max() <= most < 5e-4 < np.abs(unpack(wanted) - start).max()
+            assert (
+                np.abs(unpack(got) - unpack(wanted)).max()
+                <= most
+                < 5e-4
+                < np.abs(unpack(wanted) - start).max()
+            )
         for row, logged in zip(result["metrics"], metrics(tmp_path / "run"), strict=True):
             logged["clipped"] = logged.get("clipped_up", 0) + logged.get("clipped_down", 0)
             for metric in row.keys() - {"kl"} | row.keys() & logged.keys():
@@ -228,21 +293,25 @@ TRAIN = """async ([workers, name]) => {
 
 @pytest.mark.parametrize("name", ["GRPO", "PPO", "DAPO"])
 def test_any_number_of_workers_gives_the_same_weights_and_steps_are_taken_back(console, name):
-    """Also where the browser refuses workers. A step that is taken back and made again is the same; a training that
-    diverges says so and is as it was before the step."""
+    """Also where the browser refuses workers. A step that is taken back and made again is the same;
+    a training that diverges says so and is as it was before the step."""
     results = [console.evaluate(TRAIN, [workers, name]) for workers in (0, 1, 3)]
     console.evaluate("() => { globalThis.Honest = Worker; globalThis.Worker = null; }")
     results.append(console.evaluate(TRAIN, [2, name]))
     console.evaluate("() => { globalThis.Worker = Honest; }")
     assert [result["doers"] for result in results] == [0, 1, 3, 0]
     for result in results:
-        assert result["metrics"] == results[0]["metrics"] and result["first"] == results[0]["first"] == result["again"]
+        assert (
+            result["metrics"] == results[0]["metrics"]
+            and result["first"] == results[0]["first"] == result["again"]
+        )
         assert result["prompts"][0] != result["prompts"][1] and result["steps"] == [1, 2]
         assert result["restored"] and "not finite in step 3" in result["error"]
 
 
 def test_states_are_kept_sparsely(console):
-    """After 200 steps: the newest, a few of the older ones, and the first, from which training can go on."""
+    """After 200 steps: the newest, a few of the older ones, and the first, from which training can
+    go on."""
     script = """() => {
         const weights = new Float32Array(WEIGHTS), algorithm = ALGORITHMS.GRPO;
         const trainer = new Trainer({ weights, algorithm, pool: new Pool() });

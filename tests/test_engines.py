@@ -1,9 +1,9 @@
 """The task in the forms that TRL and verl take, called by TRL's and verl's own code.
 
-GRPOTrainer samples from the shipped base model, trains on the rows and logs the rewards. verl reads its options with
-its own configuration, the rows with its own dataset, and calls the function that it has loaded itself. One thing is
-replaced: the server that verl, which samples on GPUs only, asks for tokens.
-"""
+GRPOTrainer samples from the shipped base model, trains on the rows and logs the rewards. verl reads
+its options with its own configuration, the rows with its own dataset, and calls the function that
+it has loaded itself. One thing is replaced: the server that verl, which samples on GPUs only, asks
+for tokens."""
 
 import asyncio
 import json
@@ -20,8 +20,12 @@ from toy_env.model import BASE_MODEL, encode_prompts, load_policy, model_prompts
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # the engines' own, on import and in use
 INSTALL_TRL = "pip install -e '.[parity]' to have TRL call the task"
-INSTALL_VERL = "pip install -e '.[parity]' && pip install --no-deps verl==0.9.1 to have verl call the task"
-INSTALL_ROLLOUT = "pip install aiohttp cachetools fastapi uvicorn opentelemetry-sdk, which verl's rollout imports"
+INSTALL_VERL = (
+    "pip install -e '.[parity]' && pip install --no-deps verl==0.9.1 to have verl call the task"
+)
+INSTALL_ROLLOUT = (
+    "pip install aiohttp cachetools fastapi uvicorn opentelemetry-sdk, which verl's rollout imports"
+)
 # A chat template that makes the base model a chat model: it shows the problem and leaves the instruction out.
 PROBLEM_ALONE = "{{ bos_token }}{{ messages[0].content.split('\n')[-1] }}"
 
@@ -49,7 +53,9 @@ def test_rows_are_problems_of_their_split_with_the_right_answer(split, held_out,
     arguments = {"levels": (2, 3, 4), "split": split, "chat": chat}
     rows = engines.rows(60, seed=5, **arguments)
     assert rows == json.loads(json.dumps(rows)) == engines.rows(60, seed=5, **arguments)
-    assert [row["answer"] for row in rows] != [row["answer"] for row in engines.rows(60, seed=6, **arguments)]
+    assert [row["answer"] for row in rows] != [
+        row["answer"] for row in engines.rows(60, seed=6, **arguments)
+    ]
     assert {row["level"] for row in rows} == {2, 3, 4} and len(rows) == 60
     for index, row in enumerate(rows):
         problem = problem_of(row["prompt"])
@@ -80,7 +86,9 @@ def test_rows_that_do_not_exist(arguments, message):
 
 @pytest.mark.parametrize("right", [39, "39", np.int64(39), "+039"])
 def test_a_right_answer_may_be_a_number_or_a_text(right):
-    assert [engines.compute_score("", text, right) for text in ("#39", "1#39", "#93", "39", "")] == [1, 1, 0, 0, 0]
+    assert [
+        engines.compute_score("", text, right) for text in ("#39", "1#39", "#93", "39", "")
+    ] == [1, 1, 0, 0, 0]
 
 
 @pytest.mark.parametrize("right", [None, "", 39.5, "39.0", "x", True, [39]])
@@ -101,22 +109,39 @@ def trl():
 def build_trainer(trl, folder, model, tokenizer, rows: list[dict], **settings):
     from datasets import Dataset
 
-    settings |= {"output_dir": str(folder), "max_steps": 2, "logging_steps": 1, "log_completions": True}
-    off = {"bf16": False, "gradient_checkpointing": False, "save_strategy": "no", "report_to": "none"}
+    settings |= {
+        "output_dir": str(folder),
+        "max_steps": 2,
+        "logging_steps": 1,
+        "log_completions": True,
+    }
+    off = {
+        "bf16": False,
+        "gradient_checkpointing": False,
+        "save_strategy": "no",
+        "report_to": "none",
+    }
     config = trl.GRPOConfig(use_cpu=True, disable_tqdm=True, **off, **settings)
-    return trl.GRPOTrainer(model, engines.trl_reward, config, Dataset.from_list(rows), processing_class=tokenizer)
+    return trl.GRPOTrainer(
+        model, engines.trl_reward, config, Dataset.from_list(rows), processing_class=tokenizer
+    )
 
 
 def logged(folder) -> list[dict]:
     """The completions and rewards that TRL wrote, a row each, in the order of the steps."""
     import pandas
 
-    return [row for f in sorted(folder.glob("completions/*")) for row in pandas.read_parquet(f).to_dict("records")]
+    return [
+        row
+        for f in sorted(folder.glob("completions/*"))
+        for row in pandas.read_parquet(f).to_dict("records")
+    ]
 
 
 @pytest.mark.parametrize("chat", [False, True])
 def test_trl_trains_on_the_rows_and_logs_the_rewards_of_the_verifier(trl, tmp_path, chat):
-    """The base model, which is right about a third of the time. Its completions are texts, or lists of one message."""
+    """The base model, which is right about a third of the time. Its completions are texts, or lists
+    of one message."""
     tokenizer = load_policy()[1]
     tokenizer.chat_template = PROBLEM_ALONE if chat else None
     rows = engines.rows(16, seed=1, chat=chat)
@@ -143,8 +168,12 @@ def test_a_chat_model_reads_under_trl_what_it_reads_in_the_scripts(trl, tmp_path
     letters.add_tokens(["<think>"])
     rows, plain = (engines.rows(8, seed=2, chat=chat) for chat in (True, False))
     no_thinking = {"chat_template_kwargs": {"enable_thinking": False}}
-    trainer = build_trainer(trl, tmp_path, build_tiny_model(len(letters)), letters, rows, **no_thinking)
-    prompts = model_prompts(letters, [SimpleNamespace(prompt=row["prompt"]) for row in plain], arithmetic)
+    trainer = build_trainer(
+        trl, tmp_path, build_tiny_model(len(letters)), letters, rows, **no_thinking
+    )
+    prompts = model_prompts(
+        letters, [SimpleNamespace(prompt=row["prompt"]) for row in plain], arithmetic
+    )
     ids, mask = encode_prompts(letters, prompts)
     theirs = trainer._tokenize_prompts([row["prompt"] for row in rows])[0]
     assert [row[keep].tolist() for row, keep in zip(ids, mask)] == theirs
@@ -162,7 +191,8 @@ def verl():
 
 @pytest.fixture
 def verl_config(verl, tmp_path, monkeypatch):
-    """verl's own settings, from its own files, changed by what a user writes on the command line."""
+    """verl's own settings, from its own files, changed by what a user writes on the command
+    line."""
     from hydra import compose, initialize_config_module
 
     rows = engines.rows(7, seed=4)
@@ -171,7 +201,10 @@ def verl_config(verl, tmp_path, monkeypatch):
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
 
     def read(*more: str):
-        options = [f"data.train_files={tmp_path}/train.jsonl", f"actor_rollout_ref.model.path={tmp_path}/model"]
+        options = [
+            f"data.train_files={tmp_path}/train.jsonl",
+            f"actor_rollout_ref.model.path={tmp_path}/model",
+        ]
         options += [
             "data.filter_overlong_prompts=True",
             "reward.custom_reward_function.path=pkg://toy_env.engines",
@@ -194,9 +227,11 @@ def verl_rows(config, tokenizer):
 
 
 def test_verl_samples_for_the_rows_and_scores_the_completions(verl_config):
-    """verl's rollout, `AgentLoopWorker` with `RewardLoopWorker`, from the options alone; the base model stands in for
-    the server on a GPU that would be asked for tokens."""
-    agent_loop = pytest.importorskip("verl.experimental.agent_loop.agent_loop", reason=INSTALL_ROLLOUT)
+    """verl's rollout, `AgentLoopWorker` with `RewardLoopWorker`, from the options alone; the base
+    model stands in for the server on a GPU that would be asked for tokens."""
+    agent_loop = pytest.importorskip(
+        "verl.experimental.agent_loop.agent_loop", reason=INSTALL_ROLLOUT
+    )
     from verl.experimental.reward_loop.reward_loop import RewardLoopWorker
     from verl.workers.rollout.replica import TokenOutput
 
@@ -206,17 +241,25 @@ def test_verl_samples_for_the_rows_and_scores_the_completions(verl_config):
     torch.manual_seed(0)
 
     async def generate(request_id, prompt_ids, **others):
-        ids = policy.generate(torch.tensor([prompt_ids]), do_sample=True, top_k=0, max_new_tokens=32)
+        ids = policy.generate(
+            torch.tensor([prompt_ids]), do_sample=True, top_k=0, max_new_tokens=32
+        )
         return TokenOutput(token_ids=ids[0, len(prompt_ids) :].tolist())
 
     async def sample():
         worker = RewardLoopWorker(config)
-        handle = SimpleNamespace(compute_score=SimpleNamespace(remote=worker.compute_score))  # as of a Ray actor
-        loop = agent_loop.AgentLoopWorker(config, SimpleNamespace(generate=generate), None, [handle])
+        handle = SimpleNamespace(
+            compute_score=SimpleNamespace(remote=worker.compute_score)
+        )  # as of a Ray actor
+        loop = agent_loop.AgentLoopWorker(
+            config, SimpleNamespace(generate=generate), None, [handle]
+        )
         return await loop.generate_sequences(verl_rows(config, worker.input_tokenizer).repeat(4))
 
     out = asyncio.run(sample())
-    prompts, texts = (tokenizer.batch_decode(out.batch[key], True) for key in ("prompts", "responses"))
+    prompts, texts = (
+        tokenizer.batch_decode(out.batch[key], True) for key in ("prompts", "responses")
+    )
     rewards = out.batch["rm_scores"].sum(dim=1).tolist()
     assert rewards == [is_right(problem_of(prompt), text) for prompt, text in zip(prompts, texts)]
     assert len(rewards) == 28 and 2 < sum(rewards) < 26

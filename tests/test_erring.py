@@ -1,4 +1,5 @@
-"""The experiment of lesson 17: what the verifier accepts and rejects, what the runs are, and what is made of them."""
+"""The experiment of lesson 17: what the verifier accepts and rejects, what the runs are, and what
+is made of them."""
 
 import random
 from pathlib import Path
@@ -28,13 +29,20 @@ def rate(errors: Errors, completion: str, n: int = 4000) -> float:
 
 def test_the_verifier_errs_at_its_rates():
     errors = Errors(accepted=0.2, rejected=0.3)
-    assert rate(errors, "#38") == pytest.approx(0.2, abs=0.03) and rate(errors, "#39") == pytest.approx(0.7, abs=0.03)
+    assert rate(errors, "#38") == pytest.approx(0.2, abs=0.03) and rate(
+        errors, "#39"
+    ) == pytest.approx(0.7, abs=0.03)
     assert rate(Errors(), "#38") == 0 and rate(Errors(), "#39") == 1
     fixed = Errors(accepted=0.2, rejected=0.3, fixed=True)
-    assert {rate(fixed, f"#{n}", 20) for n in range(60) if n != 39} == {0, 1}  # the same verdict each time
+    assert {rate(fixed, f"#{n}", 20) for n in range(60) if n != 39} == {
+        0,
+        1,
+    }  # the same verdict each time
     texts = [f"#{n}" for n in range(100, 3100)]
     verifier = Verifier(fixed, "another")
-    assert np.mean([verifier.reward(PROBLEM, text) for text in texts]) == pytest.approx(0.2, abs=0.03)
+    assert np.mean([verifier.reward(PROBLEM, text) for text in texts]) == pytest.approx(
+        0.2, abs=0.03
+    )
     assert verifier.right == [False] * 3000 and not verifier.truth((10, 8)).any()
     verifier.reward(PROBLEM, "#39")
     assert verifier.truth((1, 2)).tolist() == [[0, 1]]
@@ -63,16 +71,27 @@ def test_a_run_logs_truth_and_verdicts(monkeypatch):
 
 
 def test_gradient_descent_moves_the_weights_by_the_gradient(monkeypatch):
-    """One update by a gradient far longer than the scripts' limit of its norm, in the first of 11 warm steps."""
+    """One update by a gradient far longer than the scripts' limit of its norm, in the first of 11
+    warm steps."""
     policy = load_policy("base")[0]
-    before, gradients = torch.nn.utils.parameters_to_vector(policy.parameters()).detach().clone(), []
+    before, gradients = (
+        torch.nn.utils.parameters_to_vector(policy.parameters()).detach().clone(),
+        [],
+    )
 
     def loss(logps, **_):
         gradients.append(torch.autograd.grad(logps.sum(), policy.parameters(), retain_graph=True))
         return logps.sum()
 
     monkeypatch.setattr(learning, "evaluate", lambda *_, **__: SimpleNamespace(correct=np.zeros(1)))
-    settings = {"rate": 1e-3, "plain": True, "minibatches": 1, "steps": 1, "loss": loss, "policy": policy}
+    settings = {
+        "rate": 1e-3,
+        "plain": True,
+        "minibatches": 1,
+        "steps": 1,
+        "loss": loss,
+        "policy": policy,
+    }
     learning.learn("arithmetic", 0, lambda batch, _: batch.rewards, dr_grpo, **settings)
     moved = torch.nn.utils.parameters_to_vector(policy.parameters()).detach() - before
     gradient = torch.cat([part.flatten() for part in gradients[0]])
@@ -84,9 +103,14 @@ def test_the_index_says_what_the_committed_runs_say():
     assert len(runs) == 535 and [run["seed"] for run in erring.select(runs, {})] == [*range(10)]
     index = " ".join((Path(lessons.__file__).parent / "README.md").read_text("utf-8").split())
     kept = {arm: f"{100 * ratio:.0f} %" for arm, (ratio, _) in slopes(runs).items()}
-    assert f"GRPO keeps {kept['GRPO', 0.4, 'accepted']} of its initial slope if all errors are acceptances, " in index
+    assert (
+        f"GRPO keeps {kept['GRPO', 0.4, 'accepted']} of its initial slope if all errors are acceptances, "
+        in index
+    )
     assert f"acceptances, {kept['GRPO', 0.4, 'rejected']} if they are rejections" in index
     form, random_ones = erring.FORMS["long ones rejected"], erring.AS_OFTEN["long ones rejected"]
-    assert f"costs {-100 * gap(runs, form, random_ones)['difference']:.1f} points; rejecting" in index
+    assert (
+        f"costs {-100 * gap(runs, form, random_ones)['difference']:.1f} points; rejecting" in index
+    )
     low, high = gap(runs, random_ones, {})["interval"]
     assert low < 0 < high

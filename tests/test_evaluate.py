@@ -1,4 +1,5 @@
-"""Evaluation: the estimators against full enumeration, the interval against published numbers and its own coverage."""
+"""Evaluation: the estimators against full enumeration, the interval against published numbers and
+its own coverage."""
 
 import random
 from collections import Counter
@@ -29,7 +30,9 @@ def test_pass_at_k_is_the_share_of_all_subsets_with_a_right_completion():
         for correct in range(n + 1):
             for k in range(1, n + 1):
                 subsets = list(combinations([True] * correct + [False] * (n - correct), k))
-                assert pass_at_k(n, correct, k) == pytest.approx(sum(map(any, subsets)) / len(subsets))
+                assert pass_at_k(n, correct, k) == pytest.approx(
+                    sum(map(any, subsets)) / len(subsets)
+                )
 
 
 def majority_by_enumeration(answers, right, k):
@@ -47,7 +50,9 @@ def test_majority_at_k_is_the_share_of_all_subsets_that_vote_right():
     for _ in range(60):
         answers = [rng.choice([None, 1, 1, 2, 2, 3, 4]) for _ in range(rng.randint(1, 9))]
         for k in range(1, len(answers) + 1):
-            assert majority_at_k(answers, 1, k) == pytest.approx(majority_by_enumeration(answers, 1, k)), (answers, k)
+            assert majority_at_k(answers, 1, k) == pytest.approx(
+                majority_by_enumeration(answers, 1, k)
+            ), (answers, k)
 
 
 def test_interval_of_single_completions_is_wilsons():
@@ -65,7 +70,8 @@ def test_interval_of_single_completions_is_wilsons():
 
 @pytest.mark.parametrize("rate", [0.0, 0.1, 0.3, 1.0])
 def test_a_constant_sample_has_the_interval_of_as_many_single_answers(rate):
-    """Whatever rounding makes of its variance; so does one that differs from a constant by rounding error alone."""
+    """Whatever rounding makes of its variance; so does one that differs from a constant by rounding
+    error alone."""
     low, high = confidence_interval(np.full(255, rate))
     assert low <= rate <= high and 0.01 < high - low < 0.13
     almost = [1.0] * 255 + [pass_at_k(64, 30, 32)]
@@ -73,7 +79,8 @@ def test_a_constant_sample_has_the_interval_of_as_many_single_answers(rate):
 
 
 def test_as_many_samples_as_are_accepted_can_be_counted():
-    """And no more are: the number of their subsets would overflow, after all of them were sampled."""
+    """And no more are: the number of their subsets would overflow, after all of them were
+    sampled."""
     config = Config(samples=MOST_SAMPLES)
     check_settings(config)
     assert majority_at_k([1] * 500 + [2] * 500, 1, 512) == pytest.approx(0.5)
@@ -82,7 +89,8 @@ def test_as_many_samples_as_are_accepted_can_be_counted():
 
 
 def test_interval_covers_when_completions_share_a_problem():
-    """Problems with their own success rates, four completions each: close to 95 % of intervals hold the true mean."""
+    """Problems with their own success rates, four completions each: close to 95 % of intervals hold
+    the true mean."""
     rng = np.random.default_rng(0)
     hits = 0
     for _ in range(2000):
@@ -93,13 +101,18 @@ def test_interval_covers_when_completions_share_a_problem():
 
 
 def test_evaluation_does_not_depend_on_how_it_is_cut(base, monkeypatch):
-    """Greedy completions, and the order of problems and samples, are the same in one batch and in many."""
+    """Greedy completions, and the order of problems and samples, are the same in one batch and in
+    many."""
     policy, tokenizer = base
     problems = held_out_problems(3)
     whole = evaluate(policy, tokenizer, problems, samples=2, temperature=0, max_new_tokens=40)
     monkeypatch.setattr("toy_env.evaluate.AT_ONCE", 5)
     cut = evaluate(policy, tokenizer, problems, samples=2, temperature=0, max_new_tokens=40)
-    assert whole.texts == cut.texts and (whole.correct == cut.correct).all() and (whole.lengths == cut.lengths).all()
+    assert (
+        whole.texts == cut.texts
+        and (whole.correct == cut.correct).all()
+        and (whole.lengths == cut.lengths).all()
+    )
     again = evaluate(policy, tokenizer, problems, samples=2, max_new_tokens=40)
     assert again.texts == evaluate(policy, tokenizer, problems, samples=2, max_new_tokens=40).texts
     for problem, row, lengths, correct in zip(problems, again.texts, again.lengths, again.correct):
@@ -108,7 +121,9 @@ def test_evaluation_does_not_depend_on_how_it_is_cut(base, monkeypatch):
 
 
 def test_report_reads_well(base):
-    results, sampled = held_out_report(*base, problems=4, levels=[1, 3], samples=2, max_new_tokens=40, temperature=1.0)
+    results, sampled = held_out_report(
+        *base, problems=4, levels=[1, 3], samples=2, max_new_tokens=40, temperature=1.0
+    )
     assert sampled.correct.shape == (8, 2)
     assert results["accuracy"]["all"]["sampled"] == pytest.approx(
         (results["accuracy"]["1"]["sampled"] + results["accuracy"]["3"]["sampled"]) / 2

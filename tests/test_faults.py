@@ -1,7 +1,7 @@
 """What can go wrong around a run, and the line that answers it.
 
-A test's cases are rows of the table in FAULTS.md, which `python tests/test_faults.py` writes: the fault, the answer as
-it is printed, with … for what differs from time to time, and the exit code.
+A test's cases are rows of the table in FAULTS.md, which `python tests/test_faults.py` writes: the
+fault, the answer as it is printed, with … for what differs from time to time, and the exit code.
 """
 
 import contextlib
@@ -37,15 +37,17 @@ SMALL = {"steps": 4, "save_every": 2, "prompts_per_step": 2, "group_size": 4, "m
 FLAGS = [f"--{name}={value}" for name, value in SMALL.items()]
 HEADINGS = ("Saves", "Folder and disk", "Stopping", "Training", "Models")
 FAULTS: dict[str, list[tuple[str, str, int]]] = {heading: [] for heading in HEADINGS}
-posix = pytest.mark.skipif(os.name == "nt", reason="Windows has no such path, signal or file descriptor")
+posix = pytest.mark.skipif(
+    os.name == "nt", reason="Windows has no such path, signal or file descriptor"
+)
 RESUME = "to continue: python … --resume"
 DIVERGED = "training has diverged; start a new run with a smaller --learning_rate"
 NO_SAVE = "error: 'run' has no save to resume from…; start a new run elsewhere"
 
 
 def fault(heading: str, what: str, answer: str, code: int, *arguments):
-    """A case of a test, which is given `arguments`, the answer and the exit code. Its row of the table, if it says
-    what the fault is: a case without it is another way to the row before."""
+    """A case of a test, which is given `arguments`, the answer and the exit code. Its row of the
+    table, if it says what the fault is: a case without it is another way to the row before."""
     if what:
         FAULTS[heading].append((what, answer, code))
     return pytest.param(*arguments, answer, code, id=what)
@@ -61,7 +63,10 @@ def page() -> str:
     table = ["| fault | answer | exit |", "|---|---|---|"]
     for heading, faults in FAULTS.items():
         table.append(f"| **{heading}** | | |")
-        table += [f"| {what} | {f'`{answer}`' if answer else ''} | {code} |" for what, answer, code in faults]
+        table += [
+            f"| {what} | {f'`{answer}`' if answer else ''} | {code} |"
+            for what, answer, code in faults
+        ]
     return f"""\
 # When something goes wrong
 
@@ -93,7 +98,9 @@ class User:
         except SystemExit as stop:
             code = stop.code
         out, err = self.capsys.readouterr()
-        lines = [line for line in err.rpartition("\r")[2].splitlines() if not line.startswith(script)]
+        lines = [
+            line for line in err.rpartition("\r")[2].splitlines() if not line.startswith(script)
+        ]
         assert len(lines) == (code != 0), err
         return code, out + err
 
@@ -104,7 +111,8 @@ class User:
         return self.types("--run_dir=run", "--resume", *argv, script=script)
 
     def starts_under(self, disturbance, *argv: str) -> tuple[int, str]:
-        """Starts a run in which something goes wrong: disturbance(patch) sets it up, and its patches end with it."""
+        """Starts a run in which something goes wrong: disturbance(patch) sets it up, and its
+        patches end with it."""
         return self.under(disturbance, self.starts, *argv)
 
     def under(self, disturbance, act: Callable, *argv: str) -> tuple[int, str]:
@@ -181,7 +189,9 @@ def rows(folder: str | Path = "run") -> list[dict]:
 
 
 def on_disk(folder: str = "run") -> dict[str, bytes]:
-    return {str(path): path.read_bytes() for path in sorted(Path(folder).rglob("*")) if path.is_file()}
+    return {
+        str(path): path.read_bytes() for path in sorted(Path(folder).rglob("*")) if path.is_file()
+    }
 
 
 def put_back() -> None:
@@ -191,10 +201,13 @@ def put_back() -> None:
 
 @contextlib.contextmanager
 def process(*argv: str, **settings) -> Iterator[subprocess.Popen]:
-    """A script in a process of its own, as its user starts it, which ends at the latest with the block."""
+    """A script in a process of its own, as its user starts it, which ends at the latest with the
+    block."""
     script = [str(ROOT / "algorithms/reinforce.py"), *FLAGS, "--run_dir=run", *argv]
     settings = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True} | settings
-    settings["env"] = os.environ | {"OMP_NUM_THREADS": str(torch.get_num_threads())}  # another number rounds otherwise
+    settings["env"] = os.environ | {
+        "OMP_NUM_THREADS": str(torch.get_num_threads())
+    }  # another number rounds otherwise
     with subprocess.Popen([sys.executable, *script], **settings) as run:
         try:
             yield run
@@ -253,7 +266,9 @@ def weights(change: Callable[[dict], object]) -> Callable:
 def lose_a_part() -> None:
     """The last save has another one in its place, without a part, with the right checksum."""
     last = save.saves(Path("run"))[0]
-    torch.save({name: part for name, part in torch.load(last).items() if name != "optimizer"}, "forged")
+    torch.save(
+        {name: part for name, part in torch.load(last).items() if name != "optimizer"}, "forged"
+    )
     last.unlink()
     os.replace("forged", f"run/state-000004-{save.digest(Path('forged'))}.pt")
 
@@ -274,7 +289,9 @@ CONFIG = Path("run/config.json")
     fault("Saves", "`config.json` cannot be read, or a value has the wrong type", UNREADABLE, 2, lambda: CONFIG.write_bytes(b""), [], "reinforce"),
     *(fault("Saves", "", UNREADABLE, 2, lambda text=text: CONFIG.write_bytes(text), [], "reinforce") for text in BROKEN),
 )  # fmt: skip
-def test_a_run_that_cannot_be_resumed_is_left_as_it_is(change, flags, script, user, base, answer, code):
+def test_a_run_that_cannot_be_resumed_is_left_as_it_is(
+    change, flags, script, user, base, answer, code
+):
     for part in base:
         part.save_pretrained("model")
     assert user.starts("--model=model")[0] == 0
@@ -286,12 +303,19 @@ def test_a_run_that_cannot_be_resumed_is_left_as_it_is(change, flags, script, us
 
 @cases("", fault("Saves", "`metrics.jsonl` is missing or damaged: it is written anew from the save", "Resuming after step 3", 0))  # fmt: skip
 def test_metrics_are_written_anew(user, whole, answer, code):
-    """What is behind the save is cut off and made again; what was changed or lost before it is as it was."""
+    """What is behind the save is cut off and made again; what was changed or lost before it is as
+    it was."""
     user.starts_under(in_step(3, interrupt))
     shutil.copytree("run", "kept")
     log = Path("run/metrics.jsonl")
     lines = log.read_text("utf-8")
-    for text in (lines + '{"step": 4, "loss": 1', lines + "\0" * 512, lines.replace("0.", "1."), "", None):
+    for text in (
+        lines + '{"step": 4, "loss": 1',
+        lines + "\0" * 512,
+        lines.replace("0.", "1."),
+        "",
+        None,
+    ):
         put_back()
         log.unlink() if text is None else log.write_text(text, "utf-8")
         status, shown = user.resumes()
@@ -303,7 +327,8 @@ def test_metrics_are_written_anew(user, whole, answer, code):
 
 @cases("", fault("Folder and disk", "another process is writing there", "error: cannot use the run folder 'run' (another process is writing there); choose another --run_dir", 2))  # fmt: skip
 def test_one_writer(user, answer, code):
-    """The lock is gone with the first, however that ends. A second that does not resume is refused in any case."""
+    """The lock is gone with the first, however that ends. A second that does not resume is refused
+    in any case."""
     with process("--steps=100000", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL):
         while not Path("run/metrics.jsonl").exists():
             time.sleep(0.05)
@@ -375,9 +400,14 @@ LINUX = pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has /de
     fault("Training", "", MEMORY, 1, in_step(3, lambda: bytearray(10**15))),
 )  # fmt: skip
 @posix
-def test_a_run_that_is_disturbed_and_resumed_ends_like_one_that_was_not(disturbance, user, whole, answer, code):
-    """What ended it early is one line, nothing half-written stays behind, and the old handlers of signals are back."""
-    before = [signal.signal(number, signal.default_int_handler) for number in cli.STOPPING]  # whatever runs these tests
+def test_a_run_that_is_disturbed_and_resumed_ends_like_one_that_was_not(
+    disturbance, user, whole, answer, code
+):
+    """What ended it early is one line, nothing half-written stays behind, and the old handlers of
+    signals are back."""
+    before = [
+        signal.signal(number, signal.default_int_handler) for number in cli.STOPPING
+    ]  # whatever runs these tests
     try:
         status, shown = user.starts_under(disturbance)
         assert status == code and says(answer, shown) and not Path("run/write.tmp").exists(), shown
@@ -402,8 +432,12 @@ def test_output_that_nobody_reads(user, whole, answer, code):
 
 # ---------------------------------------------------------------------- stopping
 
-FAULTS["Stopping"].append(("killed at any moment (`soak/test_kills.py`), then `--resume`", "Resuming after step …", 0))
-FAULTS["Stopping"].append(("Ctrl-C before the start (`test_start.py`)", "stopped before the start", 130))
+FAULTS["Stopping"].append(
+    ("killed at any moment (`soak/test_kills.py`), then `--resume`", "Resuming after step …", 0)
+)
+FAULTS["Stopping"].append(
+    ("Ctrl-C before the start (`test_start.py`)", "stopped before the start", 130)
+)
 
 
 def test_under_nohup_a_run_goes_on(user, whole):
@@ -424,11 +458,21 @@ def test_a_readers_own_error_shows_its_traceback(user):
     def typo():
         return torch.log_sofmax
 
-    for place in ("toy_env.rollout.token_logps", "algorithms.reinforce.policy_loss", "toy_env.plots.draw_curves"):
+    for place in (
+        "toy_env.rollout.token_logps",
+        "algorithms.reinforce.policy_loss",
+        "toy_env.plots.draw_curves",
+    ):
         with pytest.raises(AttributeError, match="log_sofmax"):
             user.starts_under(instead_of(place, typo), f"--run_dir={place}")
-    with pytest.raises(RuntimeError, match="illegal memory access"):  # which speaks of memory, and is no lack of it
-        user.starts_under(in_step(3, raising(RuntimeError("CUDA error: an illegal memory access was encountered"))))
+    with pytest.raises(
+        RuntimeError, match="illegal memory access"
+    ):  # which speaks of memory, and is no lack of it
+        user.starts_under(
+            in_step(
+                3, raising(RuntimeError("CUDA error: an illegal memory access was encountered"))
+            )
+        )
 
 
 def spoil(part: str, value: float = math.inf) -> None:
@@ -466,7 +510,9 @@ def test_a_number_that_is_not_finite(disturbance, user, answer, code):
 @pytest.mark.parametrize("rate", ["1e4", "1e38"])
 def test_a_run_that_diverges_leaves_a_finite_save_and_json(script, rate, user):
     flags = [] if script == "reinforce" else ["--num_minibatches=2"]
-    status, shown = user.starts(f"--learning_rate={rate}", "--warmup_steps=0", *flags, script=script)
+    status, shown = user.starts(
+        f"--learning_rate={rate}", "--warmup_steps=0", *flags, script=script
+    )
     assert status == 0 or (status == 1 and DIVERGED in shown)
     assert rate == "1e4" or status == 1
     state, notes = save.newest_save(Path("run"))
@@ -477,7 +523,8 @@ def test_a_run_that_diverges_leaves_a_finite_save_and_json(script, rate, user):
 @cases("", fault("Training", "no completion is right for 20 steps (said once)", "No completion was right in 20 steps: nothing is learnt from rewards that are all 0", 0))  # fmt: skip
 @pytest.mark.parametrize("module", [reinforce, dapo])
 def test_a_collapsed_run_says_so_once(module, user, answer, code):
-    """And DAPO, which then finds no group to train on, ends like the others. Resumed, it is not said again."""
+    """And DAPO, which then finds no group to train on, ends like the others. Resumed, it is not
+    said again."""
     user.monkeypatch.setattr(arithmetic, "reward", lambda *_: 0.0)
     script = module.__name__.rpartition(".")[2]
     flags = ["--max_draws=2"] if module is dapo else []
@@ -526,14 +573,23 @@ def a_gpt2(**sizes) -> Callable:
     return a_model(hf.GPT2LMHeadModel, hf.GPT2Config, n_embd=16, n_layer=1, n_head=2, **sizes)
 
 
-SIZES = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+SIZES = {
+    "hidden_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+}
 ENCODER = a_model(hf.BertLMHeadModel, hf.BertConfig, initializer_range=0.4, **SIZES)
 SIZES = {"d_model": 16, "decoder_layers": 1, "decoder_attention_heads": 2, "decoder_ffn_dim": 32}
-BART = a_model(hf.BartForCausalLM, hf.BartConfig, init_std=0.4, max_position_embeddings=256, **SIZES)
+BART = a_model(
+    hf.BartForCausalLM, hf.BartConfig, init_std=0.4, max_position_embeddings=256, **SIZES
+)
 
 
 def a_tokenizer_that_appends_eos(letters) -> None:
-    ends = processors.TemplateProcessing(single="<bos> $A <eos>", special_tokens=[("<bos>", 1), ("<eos>", 2)])
+    ends = processors.TemplateProcessing(
+        single="<bos> $A <eos>", special_tokens=[("<bos>", 1), ("<eos>", 2)]
+    )
     letters.backend_tokenizer.post_processor = ends
     letters.save_pretrained("model")
 
@@ -566,7 +622,9 @@ POSITIONS = "error: a prompt of … tokens and a completion of 16 (--max_new_tok
     fault("Models", "its positions do not suffice", POSITIONS, 2, a_gpt2(n_positions=64)),
 )  # fmt: skip
 def test_a_model_that_is_refused(change, user, gpt2, letters, answer, code):
-    user.monkeypatch.setattr("builtins.input", lambda *_: "y")  # at transformers' prompt this would run a model's code
+    user.monkeypatch.setattr(
+        "builtins.input", lambda *_: "y"
+    )  # at transformers' prompt this would run a model's code
     change(letters)
     status, shown = user.starts("--model=model")
     assert status == code and says(answer, shown) and shown.count("\n") == 1, shown
@@ -575,7 +633,11 @@ def test_a_model_that_is_refused(change, user, gpt2, letters, answer, code):
 
 def test_a_tokenizers_own_code_is_passed_over(user, gpt2):
     (gpt2 / "own.py").write_text("import os\nos.mkdir('harm')\n", "utf-8")
-    edit(gpt2 / "tokenizer_config.json", tokenizer_class="Own", auto_map={"AutoTokenizer": [None, "own.Own"]})
+    edit(
+        gpt2 / "tokenizer_config.json",
+        tokenizer_class="Own",
+        auto_map={"AutoTokenizer": [None, "own.Own"]},
+    )
     user.starts("--model=model")
     assert not Path("harm").exists()
 
@@ -584,7 +646,9 @@ def test_a_tokenizers_own_code_is_passed_over(user, gpt2):
 def test_a_gradient_that_is_not_finite(user, gpt2, answer, code):
     """As of a norm of a zero embedding."""
     backward = torch.Tensor.backward
-    user.monkeypatch.setattr(torch.Tensor, "backward", lambda loss, **how: backward(loss * math.inf, **how))
+    user.monkeypatch.setattr(
+        torch.Tensor, "backward", lambda loss, **how: backward(loss * math.inf, **how)
+    )
     status, shown = user.starts("--model=model")
     assert status == code and says(answer, shown) and not Path("run").exists()
 
@@ -598,7 +662,12 @@ def test_training_prompts_are_tried_too(expression, user, gpt2, answer, code):
     draw, odd = arithmetic.sample_problems, arithmetic.Problem(expression, 1, 1)
     user.monkeypatch.setattr(arithmetic, "sample_problems", lambda n, *a: [odd, *draw(n - 1, *a)])
     status, shown = user.starts("--model=model")
-    assert status == code and says(answer, shown) and shown.count("\n") == 1 and not Path("run").exists(), shown
+    assert (
+        status == code
+        and says(answer, shown)
+        and shown.count("\n") == 1
+        and not Path("run").exists()
+    ), shown
 
 
 # ---------------------------------------------------------------------- the table

@@ -1,4 +1,5 @@
-"""The group methods: advantages, clip, KL and aggregation by hand, expectations by enumeration, the identity, training.
+"""The group methods: advantages, clip, KL and aggregation by hand, expectations by enumeration, the
+identity, training.
 
 The ratio of GSPO and the weight of CISPO are in test_side_rungs.py.
 """
@@ -28,10 +29,15 @@ GROUP_SIZES = [2, 3, pytest.param(4, marks=pytest.mark.slow)]
 
 
 def loss_of(script, logps, *, old_logps=None, ref_logps=None, advantages, mask, **settings):
-    """The script's policy_loss; by default on-policy, without KL, and for GSPO with a clip as wide as that of DAPO."""
+    """The script's policy_loss; by default on-policy, without KL, and for GSPO with a clip as wide
+    as that of DAPO."""
     if script is gspo:
         settings = {"clip_eps_low": 0.2, "clip_eps_high": 0.28} | settings
-    inputs = {"logps": logps, "old_logps": logps.detach() if old_logps is None else old_logps, "mask": mask}
+    inputs = {
+        "logps": logps,
+        "old_logps": logps.detach() if old_logps is None else old_logps,
+        "mask": mask,
+    }
     if script in WITH_KL:
         settings = {"kl_coef": 0.0} | settings
         inputs["ref_logps"] = logps.detach() if ref_logps is None else ref_logps
@@ -62,10 +68,18 @@ def loss_and_gradient(script, logps, **inputs) -> tuple[float, torch.Tensor]:
 )
 def test_advantages_by_hand(rewards, over_sigma, centred, leave_one_out, over_mean, dtype):
     levels = sorted(set(rewards), reverse=True)
-    expected = dict.fromkeys(WITH_SIGMA, over_sigma) | {dr_grpo: centred, rloo: leave_one_out, maxrl: over_mean}
+    expected = dict.fromkeys(WITH_SIGMA, over_sigma) | {
+        dr_grpo: centred,
+        rloo: leave_one_out,
+        maxrl: over_mean,
+    }
     for script, advantages in expected.items():
-        advantages = torch.tensor([[advantages[levels.index(reward)] for reward in rewards]], dtype=dtype)
-        torch.testing.assert_close(script.compute_advantages(rewards=torch.tensor([rewards], dtype=dtype)), advantages)
+        advantages = torch.tensor(
+            [[advantages[levels.index(reward)] for reward in rewards]], dtype=dtype
+        )
+        torch.testing.assert_close(
+            script.compute_advantages(rewards=torch.tensor([rewards], dtype=dtype)), advantages
+        )
 
 
 @pytest.mark.parametrize("script", GROUP_METHODS)
@@ -82,62 +96,91 @@ def test_unanimous_groups_get_exactly_zero(script, value):
 
 @pytest.mark.parametrize("script", GROUP_METHODS)
 def test_advantages_stay_with_their_group(script):
-    """Row by row the same as for each group alone; shuffling the completions of a group shuffles its advantages."""
+    """Row by row the same as for each group alone; shuffling the completions of a group shuffles
+    its advantages."""
     torch.manual_seed(0)
     rewards = (torch.rand(20, 6) < 0.4).float()
     advantages = script.compute_advantages(rewards=rewards)
     for i in range(20):
-        torch.testing.assert_close(advantages[i : i + 1], script.compute_advantages(rewards=rewards[i : i + 1]))
+        torch.testing.assert_close(
+            advantages[i : i + 1], script.compute_advantages(rewards=rewards[i : i + 1])
+        )
     order = torch.randperm(6)
-    torch.testing.assert_close(script.compute_advantages(rewards=rewards[:, order]), advantages[:, order])
+    torch.testing.assert_close(
+        script.compute_advantages(rewards=rewards[:, order]), advantages[:, order]
+    )
 
 
 @pytest.mark.parametrize("script", GROUP_METHODS)
 def test_a_group_of_one_is_an_error(script):
-    with pytest.raises(ValueError, match="a group needs at least 2 completions, not 1; try --group_size 8"):
+    with pytest.raises(
+        ValueError, match="a group needs at least 2 completions, not 1; try --group_size 8"
+    ):
         script.compute_advantages(rewards=torch.ones(4, 1))
 
 
 # Clip
 
 
-@pytest.mark.parametrize("script", [ppo, *(script for script in GROUP_METHODS if script is not cispo)])
+@pytest.mark.parametrize(
+    "script", [ppo, *(script for script in GROUP_METHODS if script is not cispo)]
+)
 @pytest.mark.parametrize(
     ("advantage", "ratio", "objective"),
-    [(1.0, 0.5, 0.5), (1.0, 1.25, None), (1.0, 1.5, None), (-1.0, 0.5, -0.8), (-1.0, 1.5, -1.5), (2.0, 0.9, 1.8)],
+    [
+        (1.0, 0.5, 0.5),
+        (1.0, 1.25, None),
+        (1.0, 1.5, None),
+        (-1.0, 0.5, -0.8),
+        (-1.0, 1.5, -1.5),
+        (2.0, 0.9, 1.8),
+    ],
 )
 def test_clip_in_all_quadrants(script, advantage, ratio, objective):
-    """One token: the objective min(rho A, clip(rho) A), and a gradient of rho A except where it is clipped. The upper
-    end of the range is 1.2, and 1.28 for DAPO and GSPO."""
+    """One token: the objective min(rho A, clip(rho) A), and a gradient of rho A except where it is
+    clipped. The upper end of the range is 1.2, and 1.28 for DAPO and GSPO."""
     if objective is None:
         objective = min(ratio, 1.28 if script in (dapo, gspo) else 1.2)
     logps = torch.tensor([[math.log(ratio)]], dtype=torch.float64)
-    advantages, old = torch.tensor([[advantage]], dtype=torch.float64), torch.zeros(1, 1, dtype=torch.float64)
+    advantages, old = (
+        torch.tensor([[advantage]], dtype=torch.float64),
+        torch.zeros(1, 1, dtype=torch.float64),
+    )
     loss, gradient = loss_and_gradient(script, logps, old_logps=old, ref_logps=logps, advantages=advantages,
                                        mask=torch.tensor([[True]]), max_new_tokens=1)  # fmt: skip
     assert -loss == pytest.approx(objective)
-    assert -gradient.item() == pytest.approx(ratio * advantage if objective == ratio * advantage else 0)
+    assert -gradient.item() == pytest.approx(
+        ratio * advantage if objective == ratio * advantage else 0
+    )
 
 
 # Aggregation
 
 
 def ragged():
-    """Three completions of 1, 4 and 2 tokens with advantages 2, -1 and 3; -log p runs 1, 2, 3, ..."""
+    """Three completions of 1, 4 and 2 tokens with advantages 2, -1 and 3; -log p runs 1, 2, 3,
+    ..."""
     mask = torch.tensor([[True, False, False, False], [True] * 4, [True, True, False, False]])
-    return torch.arange(1.0, 13.0, dtype=torch.float64).view(3, 4).neg(), torch.tensor([[2.0], [-1.0], [3.0]]), mask
+    return (
+        torch.arange(1.0, 13.0, dtype=torch.float64).view(3, 4).neg(),
+        torch.tensor([[2.0], [-1.0], [3.0]]),
+        mask,
+    )
 
 
 @pytest.mark.parametrize("script", [ppo, *GROUP_METHODS])
 def test_weight_of_a_token(script):
-    """On-policy, the gradient with respect to each log-probability is -A times the weight of its token, by hand."""
+    """On-policy, the gradient with respect to each log-probability is -A times the weight of its
+    token, by hand."""
     logps, advantages, mask = ragged()
     weights = [1 / 30] * 3  # 1 / (B C), C = max_new_tokens = 10
     if script in (grpo, gspo):
         weights = [1 / 3, 1 / 12, 1 / 6]  # 1 / (B |y|)
     elif script in WITH_TOKEN_MEAN:
         weights = [1 / 7] * 3  # 1 / all tokens
-    _, gradient = loss_and_gradient(script, logps, advantages=advantages, mask=mask, max_new_tokens=10)
+    _, gradient = loss_and_gradient(
+        script, logps, advantages=advantages, mask=mask, max_new_tokens=10
+    )
     expected = -advantages * torch.tensor(weights).unsqueeze(1) * mask
     torch.testing.assert_close(gradient, expected.double(), rtol=1e-6, atol=1e-9)
 
@@ -145,7 +188,8 @@ def test_weight_of_a_token(script):
 @pytest.mark.parametrize("script", [ppo, *GROUP_METHODS])
 @pytest.mark.parametrize("garbage", [0.0, -50.0, 30.0])
 def test_padding_changes_nothing(script, garbage):
-    """Neither its log-probabilities nor its width: not the loss, and not the gradient, which is 0 there."""
+    """Neither its log-probabilities nor its width: not the loss, and not the gradient, which is 0
+    there."""
     logps, advantages, mask = ragged()
     settings = {"advantages": advantages, "max_new_tokens": 10}
     loss, gradient = loss_and_gradient(script, logps, old_logps=logps - 0.1, mask=mask, **settings)
@@ -154,7 +198,9 @@ def test_padding_changes_nothing(script, garbage):
         torch.cat([x, torch.zeros(3, 2).to(x)], dim=1) for x in (logps, mask, logps - 0.1)
     )  # fmt: skip
     wide = torch.where(wide_mask, wide, garbage)
-    wide_loss, wide_gradient = loss_and_gradient(script, wide, old_logps=wide_old, mask=wide_mask, **settings)
+    wide_loss, wide_gradient = loss_and_gradient(
+        script, wide, old_logps=wide_old, mask=wide_mask, **settings
+    )
     assert wide_loss == pytest.approx(loss, rel=1e-12)
     torch.testing.assert_close(wide_gradient[:, :4], gradient)
     assert not wide_gradient[:, 4:].any()
@@ -162,12 +208,16 @@ def test_padding_changes_nothing(script, garbage):
 
 @pytest.mark.parametrize("script", [ppo, *GROUP_METHODS])
 def test_a_row_with_an_empty_mask_adds_nothing(script):
-    """To the loss or its gradient, however far it is from its old log-probabilities. Means over rows count it."""
+    """To the loss or its gradient, however far it is from its old log-probabilities. Means over
+    rows count it."""
     logps, advantages, mask = ragged()
     settings = {"max_new_tokens": 10} | ({"kl_coef": 0.5} if script in WITH_KL else {})
     loss, gradient = loss_and_gradient(script, logps, old_logps=logps - 0.1, ref_logps=logps + 0.3,
                                        advantages=advantages, mask=mask, **settings)  # fmt: skip
-    logps, advantages = torch.cat([logps, torch.full((1, 4), -2.0)]), torch.cat([advantages, torch.tensor([[5.0]])])
+    logps, advantages = (
+        torch.cat([logps, torch.full((1, 4), -2.0)]),
+        torch.cat([advantages, torch.tensor([[5.0]])]),
+    )
     apart = torch.tensor([[0.1], [0.1], [0.1], [18.0]], dtype=torch.float64)
     with_row, gradient_with_row = loss_and_gradient(
         script, logps, old_logps=logps - apart, ref_logps=logps + 0.3, advantages=advantages,
@@ -190,18 +240,27 @@ def test_a_batch_of_empty_masks_has_loss_0(script):
 
 @pytest.mark.parametrize("script", WITH_KL)
 def test_k3_as_a_loss_has_the_gradient_of_the_forward_kl(script):
-    """At one position, over the whole vocabulary: E_pi[grad k3] = grad KL(ref || pi), and 0 at pi = ref."""
+    """At one position, over the whole vocabulary: E_pi[grad k3] = grad KL(ref || pi), and 0 at pi =
+    ref."""
     torch.manual_seed(0)
     logits = torch.randn(6, dtype=torch.float64, requires_grad=True)
     reference = torch.randn(6, dtype=torch.float64).log_softmax(dim=0)
-    settings = {"advantages": torch.zeros(1, 1), "mask": torch.ones(1, 1).bool(), "kl_coef": 1.0, "max_new_tokens": 1}
+    settings = {
+        "advantages": torch.zeros(1, 1),
+        "mask": torch.ones(1, 1).bool(),
+        "kl_coef": 1.0,
+        "max_new_tokens": 1,
+    }
     for ref_logps, same in ((reference, False), (logits.detach().log_softmax(dim=0), True)):
         pi = logits.log_softmax(dim=0)
         expected = sum(
-            pi[v].detach().exp() * loss_of(script, pi[v].view(1, 1), ref_logps=ref_logps[v].view(1, 1), **settings)
+            pi[v].detach().exp()
+            * loss_of(script, pi[v].view(1, 1), ref_logps=ref_logps[v].view(1, 1), **settings)
             for v in range(6)
         )
-        kl_value = (pi.exp() * (pi - ref_logps)).sum()  # the value of k3 is unbiased for KL(pi || ref)
+        kl_value = (
+            pi.exp() * (pi - ref_logps)
+        ).sum()  # the value of k3 is unbiased for KL(pi || ref)
         assert expected.item() == pytest.approx(kl_value.item(), abs=1e-12)
         (gradient,) = torch.autograd.grad(expected, logits, retain_graph=True)
         forward = torch.autograd.grad((ref_logps.exp() * (ref_logps - pi)).sum(), logits)[0]
@@ -211,11 +270,14 @@ def test_k3_as_a_loss_has_the_gradient_of_the_forward_kl(script):
 
 @pytest.mark.parametrize("script", WITH_KL)
 def test_kl_is_weighted_like_the_rest(script):
-    """With k3 = 1 - log 2 for every token, the loss is kl_coef * k3 times the sum of the weights."""
+    """With k3 = 1 - log 2 for every token, the loss is kl_coef * k3 times the sum of the
+    weights."""
     logps, advantages, mask = ragged()
     loss = loss_of(script, logps, ref_logps=logps + math.log(2), advantages=0 * advantages, mask=mask, kl_coef=0.5,
                    max_new_tokens=10)  # fmt: skip
-    assert loss.item() == pytest.approx(0.5 * (1 - math.log(2)) * (1 if script in WITH_SIGMA else 7 / 30))
+    assert loss.item() == pytest.approx(
+        0.5 * (1 - math.log(2)) * (1 if script in WITH_SIGMA else 7 / 30)
+    )
 
 
 # Expectations
@@ -235,7 +297,8 @@ def enumerated():
 
 
 def expected_gradient(script, policy, completions, rewards, G: int) -> torch.Tensor:
-    """Minus the gradient of the script's loss, over all groups of G completions, each with its probability."""
+    """Minus the gradient of the script's loss, over all groups of G completions, each with its
+    probability."""
     pi = torch.stack([probability(policy, ids) for ids in completions]).detach()
     rollout = as_rollout(completions)
     logps = completion_logps(policy, rollout, temperature=1.0)
@@ -244,7 +307,14 @@ def expected_gradient(script, policy, completions, rewards, G: int) -> torch.Ten
     assert chances.sum().item() == pytest.approx(1, abs=1e-12)
     advantages = script.compute_advantages(rewards=rewards[groups])
     total = sum(
-        chance * loss_of(script, logps[group], advantages=a.view(-1, 1), mask=rollout.mask[group], max_new_tokens=2)
+        chance
+        * loss_of(
+            script,
+            logps[group],
+            advantages=a.view(-1, 1),
+            mask=rollout.mask[group],
+            max_new_tokens=2,
+        )
         for chance, group, a in zip(chances, groups, advantages)
         if a.any()
     )
@@ -254,8 +324,9 @@ def expected_gradient(script, policy, completions, rewards, G: int) -> torch.Ten
 @pytest.mark.parametrize("G", GROUP_SIZES)
 @pytest.mark.parametrize("script", [dr_grpo, rloo, maxrl])
 def test_expected_gradient(script, G, enumerated):
-    """Over max_new_tokens = 2, of the success probability p: (G-1)/G times its gradient for Dr. GRPO, exactly that for
-    RLOO, and 1 + q + ... + q^(G-2) times that for MaxRL, the series of log p cut off after G-1 terms."""
+    """Over max_new_tokens = 2, of the success probability p: (G-1)/G times its gradient for Dr.
+    GRPO, exactly that for RLOO, and 1 + q + ... + q^(G-2) times that for MaxRL, the series of log p
+    cut off after G-1 terms."""
     policy, completions, rewards, p, slope = enumerated
     q = 1 - p
     factor = {dr_grpo: (G - 1) / G, rloo: 1, maxrl: {2: 1, 3: 1 + q, 4: 1 + q + q**2}[G]}[script]
@@ -264,11 +335,16 @@ def test_expected_gradient(script, G, enumerated):
 
 
 @pytest.mark.parametrize("G", GROUP_SIZES)
-def test_maxrl_has_order_g_where_all_wrong_groups_keep_the_share_of_the_baseline(G, enumerated, monkeypatch):
-    """What the docstring says of the paper's theorem: an advantage of -1 in all-wrong groups adds the term q^(G-1)."""
+def test_maxrl_has_order_g_where_all_wrong_groups_keep_the_share_of_the_baseline(
+    G, enumerated, monkeypatch
+):
+    """What the docstring says of the paper's theorem: an advantage of -1 in all-wrong groups adds
+    the term q^(G-1)."""
     policy, completions, rewards, p, slope = enumerated
     honest = maxrl.compute_advantages
-    kept = lambda rewards: torch.where(rewards.any(dim=1, keepdim=True), honest(rewards=rewards), -1.0)  # noqa: E731
+    kept = lambda rewards: torch.where(
+        rewards.any(dim=1, keepdim=True), honest(rewards=rewards), -1.0
+    )  # noqa: E731
     monkeypatch.setattr(maxrl, "compute_advantages", kept)
     order_g = sum((1 - p) ** j for j in range(G)) * slope
     ours = expected_gradient(maxrl, policy, completions, rewards, G)
@@ -278,11 +354,11 @@ def test_maxrl_has_order_g_where_all_wrong_groups_keep_the_share_of_the_baseline
 @pytest.mark.parametrize("script", WITH_SIGMA)
 @pytest.mark.parametrize("G", GROUP_SIZES)
 def test_expected_gradient_with_sigma(script, G):
-    """w_G(p) times the gradient of p, over the length, where all completions have the same length (1 token here).
+    """w_G(p) times the gradient of p, over the length, where all completions have the same length
+    (1 token here).
 
-    With unequal lengths the 1/|y| of GRPO spoils it: no function of p is climbed. DAPO's update is GRPO's as long as
-    silent groups are counted with weight 0.
-    """
+    With unequal lengths the 1/|y| of GRPO spoils it: no function of p is climbed. DAPO's update is
+    GRPO's as long as silent groups are counted with weight 0."""
     policy = to_float64(build_tiny_model(vocab_size=5))
     completions = [[v] for v in range(5)]
     rewards = torch.tensor([1.0, 1, 0, 1, 0]).double()
@@ -294,9 +370,9 @@ def test_expected_gradient_with_sigma(script, G):
 
 
 def test_the_identity_on_the_shipped_transformer():
-    """For k = 1..7 right of 8, minus the gradient is sigma * (mean score of the right - mean score of the wrong) for
-    GRPO and sigma^2 times that for Dr. GRPO, to 1e-12 in float64. GRPO's scores carry 1/|y|, Dr. GRPO's the constant
-    1/C."""
+    """For k = 1..7 right of 8, minus the gradient is sigma * (mean score of the right - mean score
+    of the wrong) for GRPO and sigma^2 times that for Dr. GRPO, to 1e-12 in float64. GRPO's scores
+    carry 1/|y|, Dr. GRPO's the constant 1/C."""
     policy, tokenizer = load_policy("base")
     policy, G = to_float64(policy), 8
     for problem in held_out_problems(8, levels=[2]):
@@ -309,20 +385,32 @@ def test_the_identity_on_the_shipped_transformer():
     lengths = rollout.mask.sum(dim=1).double()
     assert len(set(lengths[torch.cat([right, wrong])].tolist())) > 1
     scores = {
-        row: flat_gradient(completion_logps(policy, rollout[torch.tensor([row])], temperature=1.0).sum(), policy)
+        row: flat_gradient(
+            completion_logps(policy, rollout[torch.tensor([row])], temperature=1.0).sum(), policy
+        )
         for row in torch.cat([right, wrong]).tolist()
     }
     for k in range(1, G):
         group = torch.cat([right[:k], wrong[: G - k]])
         sigma = math.sqrt(k * (G - k)) / G
-        for script, factor, weights in ((grpo, sigma, 1 / lengths), (dr_grpo, sigma**2, 0 * lengths + 1 / 40)):
+        for script, factor, weights in (
+            (grpo, sigma, 1 / lengths),
+            (dr_grpo, sigma**2, 0 * lengths + 1 / 40),
+        ):
             logps = completion_logps(policy, rollout[group], temperature=1.0)
-            advantages = script.compute_advantages(rewards=rewards[group].double().view(1, G)).view(G, 1)
-            loss = loss_of(script, logps, advantages=advantages, mask=rollout.mask[group], max_new_tokens=40)
+            advantages = script.compute_advantages(rewards=rewards[group].double().view(1, G)).view(
+                G, 1
+            )
+            loss = loss_of(
+                script, logps, advantages=advantages, mask=rollout.mask[group], max_new_tokens=40
+            )
             gradient = flat_gradient(-loss, policy)
             weighted = [scores[row] * weights[row] for row in group.tolist()]
             contrast = sum(weighted[:k]) / k - sum(weighted[k:]) / (G - k)
-            assert ((gradient - factor * contrast).norm() / gradient.norm()).item() < 1e-12, (script.__name__, k)
+            assert ((gradient - factor * contrast).norm() / gradient.norm()).item() < 1e-12, (
+                script.__name__,
+                k,
+            )
 
 
 # What `train` does
@@ -330,9 +418,9 @@ def test_the_identity_on_the_shipped_transformer():
 
 @pytest.mark.parametrize("script", GROUP_METHODS)
 def test_every_advantage_meets_the_row_it_was_earned_by(script, train, spy, tokenizer):
-    """Minibatch by minibatch: above 0 where the row's own text answers the row's own prompt, below 0 where it does not,
-    and 0 in silent groups only. In step 1 the reference is the policy that sampled: its log-probabilities are those
-    recorded while sampling, row by row."""
+    """Minibatch by minibatch: above 0 where the row's own text answers the row's own prompt, below
+    0 where it does not, and 0 in silent groups only. In step 1 the reference is the policy that
+    sampled: its log-probabilities are those recorded while sampling, row by row."""
     passes, losses = spy(script, "completion_logps"), spy(script, "policy_loss")
     train(script, prompts_per_step=12, group_size=6, num_minibatches=3, levels=(1, 2))
     minibatches = [call.args[1] for call in passes if call.result.requires_grad]
@@ -341,8 +429,14 @@ def test_every_advantage_meets_the_row_it_was_earned_by(script, train, spy, toke
     for minibatch, inputs in zip(minibatches, losses):
         assert torch.equal(inputs.old_logps, minibatch.logps)  # recorded while sampling
         prompts = tokenizer.batch_decode(minibatch.prompt_ids, skip_special_tokens=True)
-        for prompt, text, advantage in zip(prompts, minibatch.texts, inputs.advantages.flatten().tolist(), strict=True):
-            assert (advantage > 0) == is_right(prompt, text) if advantage else script not in WITH_DYNAMIC_SAMPLING
+        for prompt, text, advantage in zip(
+            prompts, minibatch.texts, inputs.advantages.flatten().tolist(), strict=True
+        ):
+            assert (
+                (advantage > 0) == is_right(prompt, text)
+                if advantage
+                else script not in WITH_DYNAMIC_SAMPLING
+            )
             positive, negative = positive + (advantage > 0), negative + (advantage < 0)
     assert positive > 30 and negative > 30
     for inputs in losses[:3] if script in WITH_KL else []:
@@ -350,7 +444,8 @@ def test_every_advantage_meets_the_row_it_was_earned_by(script, train, spy, toke
 
 
 def test_the_ratio_leaves_1_exactly_where_it_should(train):
-    """One update a batch: every ratio is 1 and nothing is clipped. A second epoch over the same batch: both move."""
+    """One update a batch: every ratio is 1 and nothing is clipped. A second epoch over the same
+    batch: both move."""
     settings = {"num_minibatches": 1, "warmup_steps": 0, "learning_rate": 1e-3}
     once, twice = (train(grpo, f"run-{epochs}", epochs=epochs, **settings)[-1] for epochs in (1, 2))
     assert once["ratio_deviation"] < 1e-4 and once["clipped_up"] == once["clipped_down"] == 0
@@ -364,7 +459,8 @@ def test_the_ratio_leaves_1_exactly_where_it_should(train):
 
 @pytest.mark.parametrize("script", WITH_DYNAMIC_SAMPLING)
 def test_overlong_penalty_by_hand(script):
-    """Limit 56, buffer 8: free up to 48 tokens, then an eighth a token (Eq. 13); no buffer, no penalty."""
+    """Limit 56, buffer 8: free up to 48 tokens, then an eighth a token (Eq. 13); no buffer, no
+    penalty."""
     mask = torch.arange(56) < torch.tensor([4, 48, 49, 52, 56]).unsqueeze(1)
     for buffer, expected in ((8, [0, 0, -0.125, -0.5, -1]), (0, [0] * 5)):
         config = script.Config(max_new_tokens=56, overlong_buffer=buffer)
@@ -373,21 +469,26 @@ def test_overlong_penalty_by_hand(script):
 
 @pytest.mark.parametrize("script", WITH_DYNAMIC_SAMPLING)
 def test_groups_to_keep_by_hand(script):
-    """Groups 1, 3 and 4 of five are mixed; at most P, the first of them. Without dynamic sampling: the first P."""
+    """Groups 1, 3 and 4 of five are mixed; at most P, the first of them. Without dynamic sampling:
+    the first P."""
     correct = torch.tensor([[1.0, 1, 1], [1, 0, 1], [0, 0, 0], [0, 0, 1], [0, 1, 1]])
 
     def kept(P: int, **settings) -> list[int]:
-        return script.groups_to_keep(correct=correct, config=script.Config(prompts_per_step=P, **settings)).tolist()
+        return script.groups_to_keep(
+            correct=correct, config=script.Config(prompts_per_step=P, **settings)
+        ).tolist()
 
     assert kept(5) == kept(3) == [1, 3, 4] and kept(2) == [1, 3]
-    assert kept(5, dynamic_sampling=False) == [0, 1, 2, 3, 4] and kept(2, dynamic_sampling=False) == [0, 1]
+    assert kept(5, dynamic_sampling=False) == [0, 1, 2, 3, 4] and kept(
+        2, dynamic_sampling=False
+    ) == [0, 1]
 
 
 @pytest.fixture
 def train_on_verdicts(train, spy, monkeypatch, tokenizer):
-    """train_on_verdicts(script, verdict, **settings) trains on the verdicts `verdict(prompt)`, 1 or 0 for each of 4
-    completions, in place of the verifier's. Returns the rewards that advantages were computed from, what was logged,
-    and the metrics."""
+    """train_on_verdicts(script, verdict, **settings) trains on the verdicts `verdict(prompt)`, 1 or
+    0 for each of 4 completions, in place of the verifier's. Returns the rewards that advantages
+    were computed from, what was logged, and the metrics."""
 
     def train_script(script, verdict, **settings):
         collect, judged, logged = script.collect, spy(script, "compute_advantages"), spy(Run, "log")
@@ -395,7 +496,9 @@ def train_on_verdicts(train, spy, monkeypatch, tokenizer):
         def collect_and_judge(*args):
             rollout, rewards = collect(*args)
             prompts = tokenizer.batch_decode(rollout.prompt_ids, skip_special_tokens=True)[::4]
-            return rollout, torch.tensor([verdict(prompt) for prompt in prompts], dtype=rewards.dtype)
+            return rollout, torch.tensor(
+                [verdict(prompt) for prompt in prompts], dtype=rewards.dtype
+            )
 
         monkeypatch.setattr(script, "collect", collect_and_judge)
         rows = train(script, prompts_per_step=6, **{"num_minibatches": 2, "steps": 1} | settings)
@@ -405,30 +508,45 @@ def train_on_verdicts(train, spy, monkeypatch, tokenizer):
 
 
 @pytest.mark.parametrize("script", WITH_DYNAMIC_SAMPLING)
-@pytest.mark.parametrize("settings", [{}, {"overlong_buffer": 56}, {"max_draws": 1}, {"dynamic_sampling": False}])
-def test_dynamic_sampling_draws_until_enough_groups_are_mixed(script, settings, train_on_verdicts, spy):
-    """Level 1 all right, level 2 all wrong, levels 3 and 4 mixed: only the latter are trained on, P of them, with their
-    own completions, and no batch is drawn that is not needed. Punished for their length, all-right groups have unequal
-    rewards and are dropped all the same. With one draw at most there are fewer groups; without dynamic sampling silent
-    groups stay."""
+@pytest.mark.parametrize(
+    "settings", [{}, {"overlong_buffer": 56}, {"max_draws": 1}, {"dynamic_sampling": False}]
+)
+def test_dynamic_sampling_draws_until_enough_groups_are_mixed(
+    script, settings, train_on_verdicts, spy
+):
+    """Level 1 all right, level 2 all wrong, levels 3 and 4 mixed: only the latter are trained on, P
+    of them, with their own completions, and no batch is drawn that is not needed. Punished for
+    their length, all-right groups have unequal rewards and are dropped all the same. With one draw
+    at most there are fewer groups; without dynamic sampling silent groups stay."""
     verdicts = {1: [1, 1, 1, 1], 2: [0, 0, 0, 0], 3: [1, 0, 0, 0], 4: [1, 1, 0, 1]}
     passes = spy(script, "completion_logps")
     (rewards,), (logged,), (row,) = train_on_verdicts(
         script, lambda prompt: verdicts[prompt.count("+") + prompt.count("-")], **settings
     )
-    drawn, correct = logged.rollout, logged.rewards  # everything drawn is logged, the discarded groups too
+    drawn, correct = (
+        logged.rollout,
+        logged.rewards,
+    )  # everything drawn is logged, the discarded groups too
     mixed = correct.sum(dim=1) % 4 != 0
     if settings.keys() & {"max_draws", "dynamic_sampling"}:
         assert len(correct) == 6 > mixed.sum() > 0
     else:
-        assert len(correct) % 6 == 0 and mixed.sum() >= 6 > mixed[:-6].sum()  # the last draw was needed
+        assert (
+            len(correct) % 6 == 0 and mixed.sum() >= 6 > mixed[:-6].sum()
+        )  # the last draw was needed
     assert len(drawn) == 4 * len(correct) == row["sampled"]
-    kept = (mixed | (not settings.get("dynamic_sampling", True))).nonzero().flatten()[:6]  # in the order of drawing
-    punishment = drawn.mask.sum(dim=1).view(-1, 4)[kept] / 56 if "overlong_buffer" in settings else 0
+    kept = (
+        (mixed | (not settings.get("dynamic_sampling", True))).nonzero().flatten()[:6]
+    )  # in the order of drawing
+    punishment = (
+        drawn.mask.sum(dim=1).view(-1, 4)[kept] / 56 if "overlong_buffer" in settings else 0
+    )
     torch.testing.assert_close(rewards, 2 * correct[kept] - 1 - punishment)  # 1 or -1, Eq. 7
 
     def recorded(rollout, rows) -> list[tuple]:
-        return sorted((rollout.texts[row], *rollout.logps[row][rollout.mask[row]].tolist()) for row in rows)
+        return sorted(
+            (rollout.texts[row], *rollout.logps[row][rollout.mask[row]].tolist()) for row in rows
+        )
 
     trained = [call.args[1] for call in passes if call.result.requires_grad]
     expected = recorded(drawn, [4 * group + i for group in kept.tolist() for i in range(4)])
@@ -437,22 +555,38 @@ def test_dynamic_sampling_draws_until_enough_groups_are_mixed(script, settings, 
 
 @pytest.mark.filterwarnings("ignore:std")  # torch's, of the standard deviations of no group at all
 def test_dynamic_sampling_stops_at_max_draws(train_on_verdicts):
-    """One mixed group in three draws: the step makes do with it. None at all: no update, and the run goes on."""
+    """One mixed group in three draws: the step makes do with it. None at all: no update, and the
+    run goes on."""
     seen = []
 
     def rarely(prompt):
         seen.append(prompt)
-        return [float(len(seen) in (1, 6 * 6 + 1)), 0, 0, 0]  # the first group of step 1 and of step 3
+        return [
+            float(len(seen) in (1, 6 * 6 + 1)),
+            0,
+            0,
+            0,
+        ]  # the first group of step 1 and of step 3
 
     judged, logged, rows = train_on_verdicts(dapo, rarely, steps=3, max_draws=3, num_minibatches=8)
     assert [len(rewards) for rewards in judged] == [1, 0, 1] and len(logged) == 3
-    assert [row["sampled"] for row in rows] == [72] * 3 and [row["rollouts"] for row in rows] == [72, 144, 216]
+    assert [row["sampled"] for row in rows] == [72] * 3 and [row["rollouts"] for row in rows] == [
+        72,
+        144,
+        216,
+    ]
     assert [row["silent"] for row in rows] == [17 / 18, 1.0, 17 / 18]
-    assert ["loss" in row for row in rows] == ["grad_norm" in row for row in rows] == [True, False, True]
+    assert (
+        ["loss" in row for row in rows]
+        == ["grad_norm" in row for row in rows]
+        == [True, False, True]
+    )
 
 
 @pytest.mark.parametrize("script", [dapo, pytest.param(cispo, marks=pytest.mark.slow)])
-def test_overlong_filtering_takes_truncated_completions_out_of_the_loss(script, train_on_verdicts, spy):
+def test_overlong_filtering_takes_truncated_completions_out_of_the_loss(
+    script, train_on_verdicts, spy
+):
     passes, losses = spy(script, "completion_logps"), spy(script, "policy_loss")
     settings = {"max_new_tokens": 4, "overlong_buffer": 0, "temperature": 2.0}
     for filtering in (False, True):
@@ -460,5 +594,7 @@ def test_overlong_filtering_takes_truncated_completions_out_of_the_loss(script, 
                           **settings)  # fmt: skip
         truncated = torch.cat([call.args[1].truncated for call in passes])
         assert truncated.any() and not truncated.all()
-        assert torch.equal(torch.cat([call.mask.any(dim=1) for call in losses]), ~(truncated & filtering))
+        assert torch.equal(
+            torch.cat([call.mask.any(dim=1) for call in losses]), ~(truncated & filtering)
+        )
         passes.clear(), losses.clear()

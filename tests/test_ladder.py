@@ -1,7 +1,8 @@
-"""The ladder: each script differs from its neighbour by as little as its idea allows, and in the same places.
+"""The ladder: each script differs from its neighbour by as little as its idea allows, and in the
+same places.
 
-`python tests/test_ladder.py` prints the counts and writes the diffs into README.md and algorithms/DIFFS.md.
-"""
+`python tests/test_ladder.py` prints the counts and writes the diffs into README.md and
+algorithms/DIFFS.md."""
 
 import ast
 import difflib
@@ -13,7 +14,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-LADDER = {"reinforce": "REINFORCE", "ppo": "PPO", "grpo": "GRPO", "dr_grpo": "Dr. GRPO", "dapo": "DAPO"}
+LADDER = {
+    "reinforce": "REINFORCE",
+    "ppo": "PPO",
+    "grpo": "GRPO",
+    "dr_grpo": "Dr. GRPO",
+    "dapo": "DAPO",
+}
 SIDE_RUNGS = {"rloo": "RLOO", "maxrl": "MaxRL", "gspo": "GSPO", "cispo": "CISPO"}
 SCRIPTS = LADDER | SIDE_RUNGS
 BUDGETS = {  # changed code lines, added and removed together
@@ -44,14 +51,18 @@ def source(name: str) -> str:
 
 
 def code_lines(text: str, comments: bool = False) -> list[str]:
-    """The lines of a script without docstrings and blank lines; with `comments`, those at the end of a line stay."""
+    """The lines of a script without docstrings and blank lines; with `comments`, those at the end
+    of a line stay."""
     lines = text.splitlines()
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         row, column = token.start
         if token.type == tokenize.COMMENT and not (comments and lines[row - 1][:column].strip()):
             lines[row - 1] = lines[row - 1][:column]
     for node in ast.walk(ast.parse(text)):
-        if isinstance(node, (ast.Module, ast.FunctionDef, ast.ClassDef)) and ast.get_docstring(node) is not None:
+        if (
+            isinstance(node, (ast.Module, ast.FunctionDef, ast.ClassDef))
+            and ast.get_docstring(node) is not None
+        ):
             first, last = node.body[0].lineno, node.body[0].end_lineno
             lines[first - 1 : last] = [""] * (last - first + 1)
     return [line.rstrip() for line in lines if line.strip()]
@@ -59,13 +70,16 @@ def code_lines(text: str, comments: bool = False) -> list[str]:
 
 def changes(before: str, after: str) -> tuple[int, int]:
     """Added and removed code lines from one script to another."""
-    diff = difflib.unified_diff(code_lines(source(before)), code_lines(source(after)), n=0, lineterm="")
+    diff = difflib.unified_diff(
+        code_lines(source(before)), code_lines(source(after)), n=0, lineterm=""
+    )
     signs = [line[0] for line in diff if not line.startswith(("+++", "---", "@@"))]
     return signs.count("+"), signs.count("-")
 
 
 def shown_diff(before: str, after: str) -> str:
-    """The diff of the code of two scripts as Markdown, each hunk under the name of the part that it is in."""
+    """The diff of the code of two scripts as Markdown, each hunk under the name of the part that it
+    is in."""
     old, new = (code_lines(source(name), comments=True) for name in (before, after))
     lines = [f"--- algorithms/{before}.py", f"+++ algorithms/{after}.py"]
     for group in difflib.SequenceMatcher(None, old, new, autojunk=False).get_grouped_opcodes(1):
@@ -73,14 +87,17 @@ def shown_diff(before: str, after: str) -> str:
         lines.append(f"@@ {re.split(r'[(:]', heads[-1])[0] if heads else 'imports'} @@")
         for tag, a, b, c, d in group:
             if tag == "equal":
-                lines += [f" {line}" for line in old[a:b] if line.startswith(" ")]  # not the head of the next part
+                lines += [
+                    f" {line}" for line in old[a:b] if line.startswith(" ")
+                ]  # not the head of the next part
             else:
                 lines += [f"-{line}" for line in old[a:b]] + [f"+{line}" for line in new[c:d]]
     return "```diff\n" + "\n".join(lines) + "\n```"
 
 
 def with_diffs(text: str, pairs: list[tuple[str, str]]) -> str:
-    """A README with the diff of each pair between its two comments, <!-- a-b --> and <!-- /a-b -->, and the counts."""
+    """A README with the diff of each pair between its two comments, <!-- a-b --> and <!-- /a-b -->,
+    and the counts."""
     for before, after in pairs:
         start, end = f"<!-- {before}-{after} -->", f"<!-- /{before}-{after} -->"
         head, rest = text.split(start)
@@ -113,12 +130,18 @@ def test_every_script_has_the_same_parts_in_the_same_order(name):
     assert [part for part in parts if part not in OWN_PARTS.get(name, [])] == PARTS
     assert set(OWN_PARTS.get(name, [])) <= set(parts)
     numbered = re.findall(r"^        # (\d)\. ([\w ]+?)(?::|$)", source(name), flags=re.MULTILINE)
-    assert numbered == [("1", "Sample and verify"), ("2", "Advantages"), ("3", "Update"), ("4", "Log")]
+    assert numbered == [
+        ("1", "Sample and verify"),
+        ("2", "Advantages"),
+        ("3", "Update"),
+        ("4", "Log"),
+    ]
 
 
 @pytest.mark.parametrize("pair", NEIGHBOURS)
 def test_what_a_tag_calls_new_is_in_the_diff_and_in_the_docstring(pair):
-    """A line tagged with the file's own name differs from the predecessor, and the docstring lists its label."""
+    """A line tagged with the file's own name differs from the predecessor, and the docstring lists
+    its label."""
     before, after = pair
     docstring = ast.get_docstring(ast.parse(source(after)))
     assert f"Against {before}.py" in docstring
@@ -126,17 +149,29 @@ def test_what_a_tag_calls_new_is_in_the_diff_and_in_the_docstring(pair):
     listed = [("no " if sign == "-" else "") + label for sign, label in listed]
     old = {line.split("  #")[0].rstrip() for line in source(before).splitlines()}
     lines = source(after).splitlines()
-    own = [(i, label) for i, line in enumerate(lines) for name, label in tags(line) if name == SCRIPTS[after]]
+    own = [
+        (i, label)
+        for i, line in enumerate(lines)
+        for name, label in tags(line)
+        if name == SCRIPTS[after]
+    ]
     assert own
     for i, label in own:
-        code = lines[i] if lines[i].split("#")[0].strip() else lines[i + 1]  # a comment speaks of the line below it
-        assert code.split("  #")[0].rstrip() not in old, f"{after}.py, line {i + 1}: tagged {label!r}, and not new"
-        assert any(entry.startswith(label) for entry in listed), f"{after}.py: {label!r} is not in the docstring"
+        code = (
+            lines[i] if lines[i].split("#")[0].strip() else lines[i + 1]
+        )  # a comment speaks of the line below it
+        assert code.split("  #")[0].rstrip() not in old, (
+            f"{after}.py, line {i + 1}: tagged {label!r}, and not new"
+        )
+        assert any(entry.startswith(label) for entry in listed), (
+            f"{after}.py: {label!r} is not in the docstring"
+        )
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_a_tag_names_the_script_where_the_idea_is_from(name):
-    """Of a line from another script, which stands there too: one further down the ladder, and never on a side rung."""
+    """Of a line from another script, which stands there too: one further down the ladder, and never
+    on a side rung."""
     order = list(LADDER)
     for line in source(name).splitlines():
         for origin, label in tags(line):
@@ -160,7 +195,8 @@ def test_a_setting_has_one_name_one_place_and_one_help_text():
 
 
 def test_nothing_below_the_scripts_knows_an_algorithm():
-    """toy_env names no script of the ladder outside docstrings, and no setting of one of them only."""
+    """toy_env names no script of the ladder outside docstrings, and no setting of one of them
+    only."""
     text = "\n".join(
         line
         for path in (ROOT / "toy_env").glob("*.py")
@@ -180,7 +216,9 @@ def test_the_readmes_show_the_diffs(path):
 
 def test_the_readme_is_one_page_and_shows_the_counts():
     readme = (ROOT / "README.md").read_text("utf-8")
-    assert all(f"{before} → {after}: " in readme for before, after in BUDGETS)  # their numbers: the test above
+    assert all(
+        f"{before} → {after}: " in readme for before, after in BUDGETS
+    )  # their numbers: the test above
     assert len(readme.splitlines()) <= 130 and len(readme.encode()) <= 10_000
     assert "&nbsp;" not in readme
 

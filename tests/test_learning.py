@@ -11,15 +11,19 @@ SLOW += [(script, 12, seed) for script in (rloo, maxrl, gspo, cispo) for seed in
 
 
 @pytest.mark.parametrize(
-    ("script", "steps", "seed"), [(grpo, 12, 0), *(pytest.param(*case, marks=pytest.mark.slow) for case in SLOW)]
+    ("script", "steps", "seed"),
+    [(grpo, 12, 0), *(pytest.param(*case, marks=pytest.mark.slow) for case in SLOW)],
 )
 def test_learns(script, steps, seed, train, tmp_path):
-    """Held-out accuracy below .5 before, and clearly above it after: by .15, and outside the 95 % intervals."""
+    """Held-out accuracy below .5 before, and clearly above it after: by .15, and outside the 95 %
+    intervals."""
     learns(script, "arithmetic", steps, seed, train, tmp_path)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("script", "steps"), [(grpo, 30), (reinforce, 60), (ppo, 16), (dr_grpo, 30), (dapo, 30)])
+@pytest.mark.parametrize(
+    ("script", "steps"), [(grpo, 30), (reinforce, 60), (ppo, 16), (dr_grpo, 30), (dapo, 30)]
+)
 def test_learns_the_second_task(script, steps, train, tmp_path):
     learns(script, "expressions", steps, 0, train, tmp_path)
 

@@ -51,7 +51,8 @@ def test_the_forward_pass_is_bfloat16_and_weights_gradients_and_log_probs_are_fl
 
 
 def test_bfloat16_is_float32_with_fewer_digits(half, base):
-    """Sampled and scored, value and gradient are within rounding of float32's, and not equal to them."""
+    """Sampled and scored, value and gradient are within rounding of float32's, and not equal to
+    them."""
     policy, tokenizer = half
     batch = draw(policy, tokenizer)
     scored, exact = completion_logps(policy, batch, 1.0), completion_logps(base[0], batch, 1.0)
@@ -60,12 +61,15 @@ def test_bfloat16_is_float32_with_fewer_digits(half, base):
         assert 0 < error.mean() < KEPT and error.max() < 0.3
     ours, theirs = (flat_gradient(x.sum(), p) for x, p in ((scored, policy), (exact, base[0])))
     assert 1e-4 < distance(ours, theirs) < 3 * KEPT
-    assert torch.equal(draw(policy, tokenizer).completion_ids, batch.completion_ids)  # the same seed, the same draws
+    assert torch.equal(
+        draw(policy, tokenizer).completion_ids, batch.completion_ids
+    )  # the same seed, the same draws
 
 
 @pytest.mark.parametrize("gradient_checkpointing", [False, True])
 def test_a_copy_computes_with_its_own_weights_in_the_same_precision(gradient_checkpointing):
-    """The reference policy and the critic are copies: they must not call the policy that they were copied from."""
+    """The reference policy and the critic are copies: they must not call the policy that they were
+    copied from."""
     policy, tokenizer = load_policy("base", "cpu", "bfloat16", gradient_checkpointing)
     batch = draw(policy, tokenizer)
     reference, critic = copy.deepcopy(policy).requires_grad_(False), ppo.Critic(policy)
@@ -73,7 +77,9 @@ def test_a_copy_computes_with_its_own_weights_in_the_same_precision(gradient_che
     before = completion_logps(reference, batch, 1.0), in_passes(critic, batch, 10**6)
     assert torch.equal(before[0], completion_logps(policy, batch, 1.0))
     seen = []
-    critic.transformer.register_forward_hook(lambda module, args, output: seen.append(torch.is_autocast_enabled("cpu")))
+    critic.transformer.register_forward_hook(
+        lambda module, args, output: seen.append(torch.is_autocast_enabled("cpu"))
+    )
     layer = critic.transformer.layers[0].mlp.up_proj
     layer.register_forward_hook(lambda module, args, output: seen.append(output.dtype))
     with torch.no_grad():
@@ -81,24 +87,32 @@ def test_a_copy_computes_with_its_own_weights_in_the_same_precision(gradient_che
             parameter.zero_()
     assert not completion_logps(policy, batch, 1.0).equal(before[0])
     assert torch.equal(completion_logps(reference, batch, 1.0), before[0])
-    assert torch.equal(in_passes(critic, batch, 10**6), before[1]) and before[1].dtype == torch.float32
+    assert (
+        torch.equal(in_passes(critic, batch, 10**6), before[1]) and before[1].dtype == torch.float32
+    )
     assert set(seen) == {torch.bfloat16, False}
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("max_tokens_per_pass", [60, 10**6])
 def test_layers_computed_again_have_the_same_gradient(dtype, max_tokens_per_pass):
-    (plain, tokenizer), (again, _) = (load_policy("base", dtype=dtype, gradient_checkpointing=x) for x in (False, True))
+    (plain, tokenizer), (again, _) = (
+        load_policy("base", dtype=dtype, gradient_checkpointing=x) for x in (False, True)
+    )
     batch, same = draw(plain, tokenizer), draw(again, tokenizer)
     assert torch.equal(batch.logps, same.logps)
     both = [completion_logps(policy, batch, 1.0, max_tokens_per_pass) for policy in (plain, again)]
     assert torch.equal(*both)
-    assert torch.equal(*(flat_gradient(logps.square().sum(), p) for logps, p in zip(both, (plain, again))))
+    assert torch.equal(
+        *(flat_gradient(logps.square().sum(), p) for logps, p in zip(both, (plain, again)))
+    )
     critics = ppo.Critic(plain), ppo.Critic(again)
     for critic in critics:
         torch.nn.init.ones_(critic.head.weight)
     values = (in_passes(critic, batch, max_tokens_per_pass) for critic in critics)
-    assert torch.equal(*(flat_gradient(value.square().sum(), critic) for value, critic in zip(values, critics)))
+    assert torch.equal(
+        *(flat_gradient(value.square().sum(), critic) for value, critic in zip(values, critics))
+    )
 
 
 def test_layers_computed_again_keep_less():
@@ -110,32 +124,41 @@ def test_layers_computed_again_keep_less():
 
         def keep(tensor: Tensor) -> Tensor:
             storage = tensor.untyped_storage()
-            kept.update({storage.data_ptr(): storage.nbytes()} if storage.data_ptr() not in weights else {})
+            kept.update(
+                {storage.data_ptr(): storage.nbytes()} if storage.data_ptr() not in weights else {}
+            )
             return tensor
 
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
             assert completion_logps(policy, batch, 1.0).requires_grad
         return sum(kept.values())
 
-    (plain, tokenizer), (again, _) = (load_policy("base", gradient_checkpointing=x) for x in (False, True))
+    (plain, tokenizer), (again, _) = (
+        load_policy("base", gradient_checkpointing=x) for x in (False, True)
+    )
     batch = draw(plain, tokenizer)
     assert kept_bytes(again) < 0.5 * kept_bytes(plain)
 
 
 def test_passes_change_no_gradient_of_bfloat16(half, base):
-    """Beyond rounding, which depends on the processor: in passes, whose gradients are added in float32, it is no
-    further from the gradient of float32 than whole. Of float32 weights: test_rollout.py."""
+    """Beyond rounding, which depends on the processor: in passes, whose gradients are added in
+    float32, it is no further from the gradient of float32 than whole. Of float32 weights:
+    test_rollout.py."""
     batch = draw(*half)
     whole, cut, exact = (flat_gradient(completion_logps(policy, batch, 1.0, most).sum(), policy)
                          for policy, most in ((half[0], 10**6), (half[0], 60), (base[0], 10**6)))  # fmt: skip
-    assert 1e-4 < distance(cut, exact) < 1.2 * distance(whole, exact) and distance(cut, whole) < 2 * KEPT
+    assert (
+        1e-4 < distance(cut, exact) < 1.2 * distance(whole, exact)
+        and distance(cut, whole) < 2 * KEPT
+    )
 
 
 # Vocabulary
 
 
 def test_a_large_vocabulary_makes_passes_smaller(tokenizer):
-    """The logits of a pass, which are what memory holds at once, count as its tokens: 4,096 for one."""
+    """The logits of a pass, which are what memory holds at once, count as its tokens: 4,096 for
+    one."""
     policy = build_tiny_model(40_960)
     batch = draw(policy, tokenizer)
     shapes = []
@@ -148,7 +171,9 @@ def test_a_large_vocabulary_makes_passes_smaller(tokenizer):
     first = len(shapes)
     logps.sum().backward()
     assert len(shapes) == 2 * first  # each pass is computed again, so that its logits are not kept
-    torch.testing.assert_close(logps, completion_logps(policy, batch, 1.0, 10**9), atol=1e-5, rtol=0)
+    torch.testing.assert_close(
+        logps, completion_logps(policy, batch, 1.0, 10**9), atol=1e-5, rtol=0
+    )
     lengths = (tokens.sum(dim=1).tolist() for tokens in (batch.prompt_mask, batch.mask))
     assert len(passes(*lengths, budget)[0]) < first  # of a critic, which has no logits
 
@@ -165,10 +190,16 @@ def test_without_a_kl_there_is_no_reference_and_nothing_else_changes(script, tra
         passes.clear(), copies.clear()
         rows = train(script, f"run-{kl_coef}", prompts_per_step=4, kl_coef=kl_coef)
         assert len({id(call.args[0]) for call in passes}) == 1 + (kl_coef > 0)
-        whole = [call for call in copies if isinstance(call.args[0], torch.nn.Module) and len(call.args) == 1]
+        whole = [
+            call
+            for call in copies
+            if isinstance(call.args[0], torch.nn.Module) and len(call.args) == 1
+        ]
         assert len(whole) == (kl_coef > 0) + (script is ppo)  # whose critic is a copy too
         assert all(("kl" in row) == (kl_coef > 0) for row in rows)
-        metrics[kl_coef] = [{name: value for name, value in row.items() if name != "kl"} for row in rows]
+        metrics[kl_coef] = [
+            {name: value for name, value in row.items() if name != "kl"} for row in rows
+        ]
     assert metrics[0.0] == metrics[1e-30] and len(metrics[0.0]) == 2
 
 
@@ -184,16 +215,24 @@ def test_the_self_check_follows_the_precision_and_shows_a_prompt(half):
     assert f", mean {mean:.0e}: rounding in bfloat16" in text and text.endswith(
         "as the model reads it:\n    <bos>1+1?\n"
     )
-    moved = batch.logps + 0.01 * torch.arange(batch.mask.numel()).view(batch.mask.shape).sin() * batch.mask
+    moved = (
+        batch.logps
+        + 0.01 * torch.arange(batch.mask.numel()).view(batch.mask.shape).sin() * batch.mask
+    )
     text = self_check(batch, moved, None, tokenizer, ends, "bfloat16")
     log_ratio = (moved - batch.logps).numpy()
     spreads = np.exp(log_ratio[batch.mask.numpy()]).std(), np.exp(log_ratio.sum(axis=1)).std()
-    assert "trainer / sampler spreads by {:.0e} over tokens, {:.0e} over completions".format(*spreads) in text
+    assert (
+        "trainer / sampler spreads by {:.0e} over tokens, {:.0e} over completions".format(*spreads)
+        in text
+    )
     assert spreads[0] > 0.005 and f"{spreads[0]:.0e}" != f"{spreads[1]:.0e}"
     with pytest.raises(RuntimeError, match=r"expected at most 0.001"):
         self_check(batch, batch.logps + 0.002, None, tokenizer, ends)
     shifted = logps.roll(1, dims=1)
-    with pytest.raises(UsageError, match=r"in bfloat16 the model's log-probabilities differ by .* without --dtype"):
+    with pytest.raises(
+        UsageError, match=r"in bfloat16 the model's log-probabilities differ by .* without --dtype"
+    ):
         self_check(batch, shifted, None, tokenizer, ends, "bfloat16")
 
 
@@ -203,11 +242,15 @@ def test_a_model_is_checked_in_float32_whatever_it_computes_in(half, monkeypatch
     check_model(policy, tokenizer, 56)
     alone = checks.token_logps
     monkeypatch.setattr(checks, "token_logps", lambda *args: alone(*args) + 0.002)
-    with pytest.raises(UsageError, match=r"log-probabilities change .* with the batch \(by 2.0e-03\)"):
+    with pytest.raises(
+        UsageError, match=r"log-probabilities change .* with the batch \(by 2.0e-03\)"
+    ):
         check_model(policy, tokenizer, 56)
 
 
 def test_a_model_without_layers_to_compute_again_is_refused(tiny):
     tiny.model.layers = torch.nn.ModuleList()
-    with pytest.raises(UsageError, match="--gradient_checkpointing: this model does not support it"):
+    with pytest.raises(
+        UsageError, match="--gradient_checkpointing: this model does not support it"
+    ):
         checkpoint_layers(tiny)

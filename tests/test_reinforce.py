@@ -14,11 +14,14 @@ BUDGET = 3
 
 
 def test_expected_gradient_is_the_gradient_of_the_success_probability():
-    """Sum over all 85 completions of pi(y) * (gradient of the script's loss on y) = - grad p / max_new_tokens."""
+    """Sum over all 85 completions of pi(y) * (gradient of the script's loss on y) = - grad p /
+    max_new_tokens."""
     policy = to_float64(build_tiny_model(vocab_size=5))
     completions = every_completion(vocab_size=5, limit=BUDGET)
     assert len(completions) == 1 + 4 + 16 + 64
-    rewards = torch.tensor([float(ids[0] in (1, 3) or ids[-2:] == [4, EOS]) for ids in completions]).double()
+    rewards = torch.tensor(
+        [float(ids[0] in (1, 3) or ids[-2:] == [4, EOS]) for ids in completions]
+    ).double()
     pi = torch.stack([probability(policy, ids) for ids in completions])
     assert pi.sum().item() == pytest.approx(1, abs=1e-12)
     p = (pi * rewards).sum()
@@ -29,19 +32,27 @@ def test_expected_gradient_is_the_gradient_of_the_success_probability():
     mask = as_rollout(completions).mask
     advantages = reinforce.compute_advantages(rewards=rewards.view(1, -1)).view(-1, 1)
     losses = [
-        reinforce.policy_loss(logps=logps[[i]], advantages=advantages[[i]], mask=mask[[i]], config=config)
+        reinforce.policy_loss(
+            logps=logps[[i]], advantages=advantages[[i]], mask=mask[[i]], config=config
+        )
         for i in range(len(completions))
     ]
     expected_gradient = flat_gradient((pi.detach() * torch.stack(losses)).sum(), policy)
-    torch.testing.assert_close(-BUDGET * expected_gradient, flat_gradient(p, policy), rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(
+        -BUDGET * expected_gradient, flat_gradient(p, policy), rtol=1e-9, atol=1e-12
+    )
 
 
 def test_the_loss_is_the_mean_over_the_batch_by_hand():
-    """Completions of 3 and 1 tokens, rewards 1 and .5, a budget of 4: -(1 * (-1 - 2 - 3) + .5 * -4) / (2 * 4) = 1."""
+    """Completions of 3 and 1 tokens, rewards 1 and .5, a budget of 4: -(1 * (-1 - 2 - 3) + .5 * -4)
+    / (2 * 4) = 1."""
     logps = torch.tensor([[-1.0, -2.0, -3.0], [-4.0, -99.0, -99.0]])
     mask = torch.tensor([[True, True, True], [True, False, False]])
     loss = reinforce.policy_loss(
-        logps=logps, advantages=torch.tensor([[1.0], [0.5]]), mask=mask, config=reinforce.Config(max_new_tokens=4)
+        logps=logps,
+        advantages=torch.tensor([[1.0], [0.5]]),
+        mask=mask,
+        config=reinforce.Config(max_new_tokens=4),
     )
     assert loss.item() == 1.0
 
@@ -68,7 +79,8 @@ def test_every_reward_belongs_to_the_prompt_of_its_row(train, spy, tokenizer):
 
 @pytest.mark.parametrize("temperature", [0.7, 1.5])
 def test_scores_at_the_temperature_it_samples_at(train, temperature, capsys):
-    """The self-check of the first step compares the two, and passes at temperatures other than 1."""
+    """The self-check of the first step compares the two, and passes at temperatures other than
+    1."""
     train(reinforce, steps=1, temperature=temperature)
     out = capsys.readouterr().out
     assert "max |recomputed - sampled log-prob|" in out and "there is no baseline" in out

@@ -11,7 +11,8 @@ from toy_env.model import load_policy
 
 
 def test_the_bfloat16_sampler_computes_as_torch_does():
-    """Linear layers are those of a plain copy in bfloat16, but for the order of a sum: one rounding step at most."""
+    """Linear layers are those of a plain copy in bfloat16, but for the order of a sum: one rounding
+    step at most."""
     policy, _ = load_policy("base")
     half = precision.in_precision(policy, "bfloat16")
     plain = dict(copy.deepcopy(policy).to(torch.bfloat16).named_modules())
@@ -35,8 +36,12 @@ def test_samplers_round_a_copy():
         if isinstance(module, torch.nn.Linear):
             exact, rounded = module.weight, eighth.get_submodule(name).weight
             scaled = rounded / exact.abs().max() * 448  # 448 is the largest float8
-            torch.testing.assert_close(scaled, scaled.to(torch.float8_e4m3fn).float(), rtol=1e-5, atol=0)
-            large = exact.abs() > exact.abs().max() / 1000  # below that e4m3 has fewer than three bits
+            torch.testing.assert_close(
+                scaled, scaled.to(torch.float8_e4m3fn).float(), rtol=1e-5, atol=0
+            )
+            large = (
+                exact.abs() > exact.abs().max() / 1000
+            )  # below that e4m3 has fewer than three bits
             assert ((rounded / exact)[large] - 1).abs().max() <= 1 / 16 + 1e-6
         elif name.endswith("norm"):
             assert torch.equal(module.weight, eighth.get_submodule(name).weight)
@@ -47,7 +52,9 @@ def test_sampling_weights_by_hand():
     log_ratio = torch.tensor([[3.0, 0.5, 1.0], [1.5, 1.5, 1.0]]).log()
     tokens = precision.sampling_weights(log_ratio, "token")
     torch.testing.assert_close(tokens, torch.tensor([[2.0, 0.5, 1.0], [1.5, 1.5, 1.0]]))
-    torch.testing.assert_close(precision.sampling_weights(log_ratio, "sequence"), torch.tensor([[1.5], [2.0]]))
+    torch.testing.assert_close(
+        precision.sampling_weights(log_ratio, "sequence"), torch.tensor([[1.5], [2.0]])
+    )
     assert precision.sampling_weights(log_ratio, "none").tolist() == [[1.0], [1.0]]
 
 

@@ -1,9 +1,9 @@
 """The scripts through TRL, started by `accelerate launch` with one and with two processes.
 
-The fast tests check the options and the answers to bad input. The slow ones start processes: `record` below, in which
-TRL's trainer, built as scale_out.py builds it, trains on recorded completions and writes down what it trained on and
-every gradient. These gradients are compared between one and two processes and with those of our scripts.
-"""
+The fast tests check the options and the answers to bad input. The slow ones start processes:
+`record` below, in which TRL's trainer, built as scale_out.py builds it, trains on recorded
+completions and writes down what it trained on and every gradient. These gradients are compared
+between one and two processes and with those of our scripts."""
 
 import json
 import os
@@ -39,7 +39,9 @@ CAP = 1.2  # CISPO's max_ratio in the comparisons of gradients: so low that rati
 def test_defaults_are_those_of_the_script(name):
     ours, theirs = SCRIPTS[name].Config(), scale_out.Config(algorithm=name)
     for field, value in vars(theirs).items():
-        assert not hasattr(ours, field) or field in ("run_dir",) or getattr(ours, field) == value, field
+        assert not hasattr(ours, field) or field in ("run_dir",) or getattr(ours, field) == value, (
+            field
+        )
     options = scale_out.trl_settings(theirs, 1)
     if name == "cispo":
         assert options["epsilon_high"] == ours.max_ratio
@@ -52,7 +54,8 @@ def test_defaults_are_those_of_the_script(name):
 @pytest.mark.parametrize("processes", [1, 2, 8])
 @pytest.mark.parametrize("parts", [1, 4])
 def test_an_optimizer_step_sees_the_same_number_of_completions(processes, parts):
-    """TRL samples per_device_train_batch_size x steps_per_generation completions in each process."""
+    """TRL samples per_device_train_batch_size x steps_per_generation completions in each
+    process."""
     options = scale_out.trl_settings(scale_out.Config(gradient_accumulation_steps=parts), processes)
     each = processes * options["per_device_train_batch_size"]
     assert each * options["gradient_accumulation_steps"] == 64
@@ -62,17 +65,32 @@ def test_an_optimizer_step_sees_the_same_number_of_completions(processes, parts)
 
 def test_further_options_are_read_as_values():
     texts = "use_vllm=true bf16=False beta=1e-2 reward_weights=[1,2] loss_type=bnpo delta=None scale_rewards=none"
-    options = {"use_vllm": True, "bf16": False, "beta": 0.01, "reward_weights": [1, 2], "loss_type": "bnpo"}
-    assert scale_out.further_options(texts.split()) == options | {"delta": None, "scale_rewards": "none"}
+    options = {
+        "use_vllm": True,
+        "bf16": False,
+        "beta": 0.01,
+        "reward_weights": [1, 2],
+        "loss_type": "bnpo",
+    }
+    assert scale_out.further_options(texts.split()) == options | {
+        "delta": None,
+        "scale_rewards": "none",
+    }
     assert scale_out.trl_settings(scale_out.Config(trl=("beta=1e-2",)), 1)["beta"] == 0.01
 
 
 @pytest.mark.parametrize(
     "settings, message",
     [
-        ({"algorithm": "ppo"}, "TRL 1.16 has no trainer for 'ppo'; choose grpo, dr_grpo, dapo, gspo, cispo"),
+        (
+            {"algorithm": "ppo"},
+            "TRL 1.16 has no trainer for 'ppo'; choose grpo, dr_grpo, dapo, gspo, cispo",
+        ),
         ({"group_size": 1}, "--group_size must be 2 or more, not 1"),
-        ({"prompts_per_step": 3, "group_size": 3}, "9 completions, must be a multiple of 12: .* processes \\(3\\)"),
+        (
+            {"prompts_per_step": 3, "group_size": 3},
+            "9 completions, must be a multiple of 12: .* processes \\(3\\)",
+        ),
         ({"prompts_per_step": 30, "gradient_accumulation_steps": 7}, "must be a multiple of 84"),
         ({"prompts_per_step": 30, "overlong_buffer": 57}, "--overlong_buffer must be 56"),
         ({"prompts_per_step": 30, "run_dir": str(ROOT)}, "exists; choose another --run_dir"),
@@ -87,7 +105,10 @@ def test_bad_settings_are_refused_in_one_line(monkeypatch, settings, message):
 
 # The gradients
 
-TWO_STEPS = {"num_minibatches": 2, "gradient_accumulation_steps": 2}  # in the second, ratios differ from 1
+TWO_STEPS = {
+    "num_minibatches": 2,
+    "gradient_accumulation_steps": 2,
+}  # in the second, ratios differ from 1
 CASES = {f"{name}, {kind}": (name, settings)
          for name in SCRIPTS for kind, settings in (("one", {"num_minibatches": 1}), ("two", TWO_STEPS))}  # fmt: skip
 SHARDED = "grpo, two"  # under FSDP as well
@@ -114,7 +135,8 @@ def config_of(case: str, folder: Path) -> scale_out.Config:
 
 
 def start_away_from_the_reference(policy) -> None:
-    """Change the weights a little, so that the KL to the base model has a gradient from the first step."""
+    """Change the weights a little, so that the KL to the base model has a gradient from the first
+    step."""
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in policy.parameters():
@@ -122,7 +144,8 @@ def start_away_from_the_reference(policy) -> None:
 
 
 def record(case: str, folder: Path) -> None:
-    """What every process runs: it writes FOLDER/CASE-RANK.pt with the rows, gradient and weights of each step."""
+    """What every process runs: it writes FOLDER/CASE-RANK.pt with the rows, gradient and weights of
+    each step."""
     from transformers import TrainerCallback
 
     config = config_of(case, folder)
@@ -138,20 +161,29 @@ def record(case: str, folder: Path) -> None:
         return [recorded[text][(first + row) % G] for row, text in enumerate(texts)], None
 
     def see_pass(model, inputs):
-        ids = ((inputs[f"{part}_ids"], inputs[f"{part}_mask"].bool()) for part in ("prompt", "completion"))
+        ids = (
+            (inputs[f"{part}_ids"], inputs[f"{part}_mask"].bool())
+            for part in ("prompt", "completion")
+        )
         rows.extend(zip(*([row[kept].tolist() for row, kept in zip(*part)] for part in ids)))
         return compute_loss(model, inputs)
 
     def whole(weights: list[Tensor]) -> Tensor:
         """As one vector, sharded or not."""
-        return parameters_to_vector([w.full_tensor() if hasattr(w, "full_tensor") else w for w in weights]).detach()
+        return parameters_to_vector(
+            [w.full_tensor() if hasattr(w, "full_tensor") else w for w in weights]
+        ).detach()
 
     class Recorder(TrainerCallback):
         def on_pre_optimizer_step(self, *_, **__):
             weights = list(trainer.model_wrapped.parameters())
-            assert all(hasattr(weight, "full_tensor") == (folder.name == "sharded") for weight in weights)
+            assert all(
+                hasattr(weight, "full_tensor") == (folder.name == "sharded") for weight in weights
+            )
             gradient = whole([weight.grad for weight in weights])
-            steps.append({"rows": rows[:], "gradient": gradient.clone(), "weights": whole(weights).clone()})
+            steps.append(
+                {"rows": rows[:], "gradient": gradient.clone(), "weights": whole(weights).clone()}
+            )
             rows.clear()
 
     trainer._generate_single_turn, trainer._compute_loss = generate, see_pass
@@ -161,7 +193,8 @@ def record(case: str, folder: Path) -> None:
 
 
 def shard_on_cpus() -> None:
-    """Have accelerate take processes on CPUs for processes on GPUs: on CPUs alone it does not shard."""
+    """Have accelerate take processes on CPUs for processes on GPUs: on CPUs alone it does not
+    shard."""
     from accelerate import PartialState
     from accelerate.utils import DistributedType
 
@@ -181,10 +214,13 @@ PROGRAM = ROOT / "lessons/experiments/scale_out.py"
 
 
 def launch(processes: int, script: Path, *argv: str) -> str:
-    """Run a script by `accelerate launch` on the CPU, several processes with the flags of FSDP; returns its output."""
+    """Run a script by `accelerate launch` on the CPU, several processes with the flags of FSDP;
+    returns its output."""
     if find_spec("trl") is None or find_spec("datasets") is None:
         pytest.skip("pip install -e '.[scale]' to train with TRL")
-    end = python(*LAUNCH, f"--num_processes={processes}", *(FSDP if processes > 1 else ()), script, *argv)
+    end = python(
+        *LAUNCH, f"--num_processes={processes}", *(FSDP if processes > 1 else ()), script, *argv
+    )
     assert end.returncode == 0, end.stderr
     return end.stdout
 
@@ -201,14 +237,16 @@ def recorded() -> tuple[list[dict], Rollout]:
     rows = engines.rows(P, seed=2, chat=False)
     policy, tokenizer = load_policy()
     generator = torch.Generator().manual_seed(1)
-    return rows, sample(policy, tokenizer, [row["prompt"] for row in rows], G, T, 1.5, generator=generator)
+    return rows, sample(
+        policy, tokenizer, [row["prompt"] for row in rows], G, T, 1.5, generator=generator
+    )
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory, recorded):
-    """trained["1"][case], of one process, and trained["2"][case], of two: the steps, each with the rows of all
-    processes, the gradient and the weights. trained["sharded"] is of two processes under FSDP, and trained["run"] is
-    the folder of a run of the program after that."""
+    """trained["1"][case], of one process, and trained["2"][case], of two: the steps, each with the
+    rows of all processes, the gradient and the weights. trained["sharded"] is of two processes
+    under FSDP, and trained["run"] is the folder of a run of the program after that."""
     rows, rollout = recorded
     completions = [completion for _, completion in pairs_of(rollout)]
     groups = {row["prompt"]: completions[i * G : (i + 1) * G] for i, row in enumerate(rows)}
@@ -221,7 +259,10 @@ def trained(tmp_path_factory, recorded):
         list(pool.map(lambda n: launch(n, Path(__file__), str(folder), str(n)), (1, 2)))
 
     def read(part: str, case: str) -> list[dict]:
-        ranks = [torch.load(folder / part / f"{case}-{rank}.pt") for rank in range(1 if part == "1" else 2)]
+        ranks = [
+            torch.load(folder / part / f"{case}-{rank}.pt")
+            for rank in range(1 if part == "1" else 2)
+        ]
         for step, *others in zip(*ranks):
             step["rows"] = [row for rank in (step, *others) for row in rank["rows"]]
             assert all(torch.equal(step["gradient"], other["gradient"]) for other in others)
@@ -232,14 +273,16 @@ def trained(tmp_path_factory, recorded):
 
 
 def assert_gradients_of_the_script(case: str, recorded, steps: list[dict]) -> None:
-    """At each step, TRL's gradient is that of the script's own loss, on the rows and at the weights that TRL had, with
-    the script's advantages times TRL's documented factors."""
+    """At each step, TRL's gradient is that of the script's own loss, on the rows and at the weights
+    that TRL had, with the script's advantages times TRL's documented factors."""
     rows, rollout = recorded[0], recorded[1][torch.arange(P * G)]  # a copy
     name, settings = CASES[case]
     script, with_kl = SCRIPTS[name], name not in scale_out.OVERLONG
     cap = {"max_ratio": CAP} if name == "cispo" else {}
     config = script.Config(max_new_tokens=T, group_size=G, temperature=TEMPERATURE, **cap)
-    rewards = torch.tensor(engines.trl_reward([], rollout.texts, [row["answer"] for row in rows for _ in range(G)]))
+    rewards = torch.tensor(
+        engines.trl_reward([], rollout.texts, [row["answer"] for row in rows for _ in range(G)])
+    )
     if not with_kl:
         rewards = 2 * rewards - 1 + script.overlong_penalty(mask=rollout.mask, config=config)
     rewards = rewards.view(P, G)
@@ -262,7 +305,9 @@ def assert_gradients_of_the_script(case: str, recorded, steps: list[dict]) -> No
         inputs = {"logps": logps, "old_logps": minibatch.logps, "mask": minibatch.mask}
         ratio = gspo.sequence_ratio(**inputs) if name == "gspo" else (logps - minibatch.logps).exp()
         low, high = test_parity.clip_range(config)
-        clipped.append((((ratio < 1 - low) | (ratio > 1 + high)) & minibatch.mask).float().mean().item())
+        clipped.append(
+            (((ratio < 1 - low) | (ratio > 1 + high)) & minibatch.mask).float().mean().item()
+        )
         inputs |= {"ref_logps": minibatch.ref_logps} if with_kl else {}
         loss = script.policy_loss(**inputs, advantages=minibatch.advantages, config=config)
         if not with_kl:  # TRL divides by the mean number of tokens of a minibatch, not by its own
@@ -279,9 +324,12 @@ def distance(a: Tensor, b: Tensor) -> float:
 @pytest.mark.slow
 @pytest.mark.parametrize("processes", ["1", "2"])
 @pytest.mark.parametrize("case", CASES)
-def test_trl_trains_on_the_recorded_rows_with_the_gradient_of_the_script(trained, recorded, case, processes):
-    """Every completion once, beside its own prompt; with the KL and, in the second step, ratios inside and outside the
-    clip. With one minibatch two processes have the gradient of one (of several, each process makes its own)."""
+def test_trl_trains_on_the_recorded_rows_with_the_gradient_of_the_script(
+    trained, recorded, case, processes
+):
+    """Every completion once, beside its own prompt; with the KL and, in the second step, ratios
+    inside and outside the clip. With one minibatch two processes have the gradient of one (of
+    several, each process makes its own)."""
     steps = trained[processes][case]
     assert sorted(pair for step in steps for pair in step["rows"]) == sorted(pairs_of(recorded[1]))
     assert_gradients_of_the_script(case, recorded, steps)
@@ -294,7 +342,10 @@ def test_under_fsdp_gradient_and_checkpoint_are_those_of_the_whole_model(trained
     """Every weight cut over two processes; the program leaves a whole, trained model."""
     assert_gradients_of_the_script(SHARDED, recorded, trained["sharded"][SHARDED])
     (base, _), (policy, _) = load_policy(), load_policy(str(trained["run"] / "checkpoint"))
-    moved = [(a - b).abs().max().item() for a, b in zip(base.parameters(), policy.parameters(), strict=True)]
+    moved = [
+        (a - b).abs().max().item()
+        for a, b in zip(base.parameters(), policy.parameters(), strict=True)
+    ]
     assert min(moved) > 1e-5 and max(moved) < 1e-3
     assert json.loads((trained["run"] / "results.json").read_text("utf-8"))["processes"] == 2
 
@@ -304,15 +355,23 @@ def test_under_fsdp_gradient_and_checkpoint_are_those_of_the_whole_model(trained
 
 @pytest.mark.slow
 def test_accuracy_rises(tmp_path):
-    """On held-out problems, by more than the 95 % intervals: from .66 to .85 or more for each of four seeds."""
+    """On held-out problems, by more than the 95 % intervals: from .66 to .85 or more for each of
+    four seeds."""
     sizes = "--prompts_per_step 8 --num_minibatches 1 --levels 1 2 --eval_problems 32"
     settings = "--steps 20 --learning_rate 5e-4 --warmup_steps 3"
     shown = launch(1, PROGRAM, *f"{sizes} {settings} --run_dir {tmp_path}/run".split())
     results = json.loads((tmp_path / "run/results.json").read_text("utf-8"))
     before, after = (results[when]["accuracy"]["all"] for when in ("before", "after"))
-    assert before["sampled_interval"][1] < after["sampled_interval"][0] and after["sampled"] > before["sampled"] + 0.1
+    assert (
+        before["sampled_interval"][1] < after["sampled_interval"][0]
+        and after["sampled"] > before["sampled"] + 0.1
+    )
     assert after["greedy"] > before["greedy"] + 0.2
-    assert "grpo with TRL on 1 x cpu" in shown and "step 20/20" in shown and "before            after" in shown
+    assert (
+        "grpo with TRL on 1 x cpu" in shown
+        and "step 20/20" in shown
+        and "before            after" in shown
+    )
     rates = [row["learning_rate"] for row in results["log"] if "reward" in row]
     assert len(rates) == 20 and rates[:5] == pytest.approx([0.0, 5e-4 / 3, 1e-3 / 3, 5e-4, 5e-4])
 

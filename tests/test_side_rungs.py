@@ -15,13 +15,19 @@ from toy_env.rollout import Rollout
 
 
 def test_sequence_ratio_by_hand():
-    """Completions of 1, 4 and 2 tokens: the geometric mean of the ratios of their tokens, and 1 where there is none.
-    Neither the ratios nor the width of the padding count."""
-    mask = torch.tensor([[True, False, False, False], [True] * 4, [True, True, False, False], [False] * 4])
-    ratios = torch.tensor([[3.0, 9, 9, 9], [2, 2, 1, 4], [0.5, 0.125, 9, 9], [9, 9, 9, 9]], dtype=torch.float64)
+    """Completions of 1, 4 and 2 tokens: the geometric mean of the ratios of their tokens, and 1
+    where there is none. Neither the ratios nor the width of the padding count."""
+    mask = torch.tensor(
+        [[True, False, False, False], [True] * 4, [True, True, False, False], [False] * 4]
+    )
+    ratios = torch.tensor(
+        [[3.0, 9, 9, 9], [2, 2, 1, 4], [0.5, 0.125, 9, 9], [9, 9, 9, 9]], dtype=torch.float64
+    )
     old_logps = torch.arange(1.0, 17.0, dtype=torch.float64).view(4, 4).neg()
     ratio = gspo.sequence_ratio(logps=old_logps + ratios.log(), old_logps=old_logps, mask=mask)
-    torch.testing.assert_close(ratio, torch.tensor([[3.0], [2.0], [0.25], [1.0]], dtype=torch.float64))
+    torch.testing.assert_close(
+        ratio, torch.tensor([[3.0], [2.0], [0.25], [1.0]], dtype=torch.float64)
+    )
 
 
 @pytest.mark.parametrize(
@@ -37,12 +43,18 @@ def test_sequence_ratio_by_hand():
 )
 @pytest.mark.parametrize("row", [0, 1, 2])
 def test_the_clip_of_gspo_acts_on_whole_completions(ratio, advantage, objective, trained, row):
-    """Range [.9, 1.3]. Where the completion's ratio is stopped no token has a gradient, though the ratios of single
-    tokens may lie within the range; elsewhere all have the same, ratio A / (B length), though some lie outside it."""
+    """Range [.9, 1.3]. Where the completion's ratio is stopped no token has a gradient, though the
+    ratios of single tokens may lie within the range; elsewhere all have the same, ratio A / (B
+    length), though some lie outside it."""
     _, _, mask = ragged()
     length = int(mask[row].sum())
-    spread = torch.tensor([-1.0, 1.0, 2.0, -2.0], dtype=torch.float64)[:length]  # of the tokens' log-ratios
-    log_ratio, advantages = torch.zeros(3, 4, dtype=torch.float64), torch.zeros(3, 1, dtype=torch.float64)
+    spread = torch.tensor([-1.0, 1.0, 2.0, -2.0], dtype=torch.float64)[
+        :length
+    ]  # of the tokens' log-ratios
+    log_ratio, advantages = (
+        torch.zeros(3, 4, dtype=torch.float64),
+        torch.zeros(3, 1, dtype=torch.float64),
+    )
     log_ratio[row, :length] = math.log(ratio) + (spread - spread.mean())
     advantages[row] = advantage
     old_logps = torch.full((3, 4), -2.0, dtype=torch.float64)
@@ -58,14 +70,20 @@ def test_the_clip_of_gspo_acts_on_whole_completions(ratio, advantage, objective,
 @pytest.mark.parametrize("max_ratio", [0.5, 1.0, 2.0, 5.0])
 @pytest.mark.parametrize("advantage", [1.5, -1.5])
 def test_no_token_loses_its_gradient_in_cispo(max_ratio, advantage):
-    """Ratios from e^-3 to e^3, A above and below 0: each token's gradient is -min(ratio, max_ratio) A / tokens. It is
-    never 0, and the weight has no gradient of its own. The loss is the sum of gradient times log pi."""
-    log_ratio = torch.tensor([[-3.0, -1.0, -0.1, 0.0, 0.1, 0.6, 1.0, 1.7, 3.0]], dtype=torch.float64)
+    """Ratios from e^-3 to e^3, A above and below 0: each token's gradient is -min(ratio, max_ratio)
+    A / tokens. It is never 0, and the weight has no gradient of its own. The loss is the sum of
+    gradient times log pi."""
+    log_ratio = torch.tensor(
+        [[-3.0, -1.0, -0.1, 0.0, 0.1, 0.6, 1.0, 1.7, 3.0]], dtype=torch.float64
+    )
     old_logps = torch.linspace(-4.0, -3.1, 9, dtype=torch.float64).view(1, 9)
     advantages, mask = torch.tensor([[advantage]], dtype=torch.float64), torch.ones(1, 9).bool()
     loss, gradient = loss_and_gradient(cispo, old_logps + log_ratio, old_logps=old_logps, advantages=advantages,
                                        mask=mask, max_ratio=max_ratio)  # fmt: skip
-    expected = [-(math.exp(x) if math.exp(x) < max_ratio else max_ratio) * advantage / 9 for x in log_ratio[0].tolist()]
+    expected = [
+        -(math.exp(x) if math.exp(x) < max_ratio else max_ratio) * advantage / 9
+        for x in log_ratio[0].tolist()
+    ]
     torch.testing.assert_close(gradient, torch.tensor([expected], dtype=torch.float64))
     logps = (old_logps + log_ratio).flatten().tolist()
     assert loss == pytest.approx(sum(slope * logp for slope, logp in zip(expected, logps)))
@@ -75,10 +93,13 @@ def test_no_token_loses_its_gradient_in_cispo(max_ratio, advantage):
 
 
 def test_metrics_of_gspo_are_of_the_ratio_of_the_completion():
-    """Five completions of 1, 4, 2, 3 and 0 tokens at ratios 3, 1.5, .25, 2 and 1, clipped to [.5, 1.6]. Ratios of their
-    tokens from 1/64 to 6 lie on the other side of either end, and count nowhere."""
+    """Five completions of 1, 4, 2, 3 and 0 tokens at ratios 3, 1.5, .25, 2 and 1, clipped to [.5,
+    1.6]. Ratios of their tokens from 1/64 to 6 lie on the other side of either end, and count
+    nowhere."""
     mask = torch.tensor([[t < n for t in range(4)] for n in (1, 4, 2, 3, 0)])
-    ratio = torch.tensor([[3, 9, 9, 9], [6, 0.75, 1.5, 0.75], [1 / 64, 4, 9, 9], [4, 2, 1, 9], [9, 9, 9, 9]])
+    ratio = torch.tensor(
+        [[3, 9, 9, 9], [6, 0.75, 1.5, 0.75], [1 / 64, 4, 9, 9], [4, 2, 1, 9], [9, 9, 9, 9]]
+    )
     old_logps = torch.linspace(-1, -3, 20).view(5, 4)
     logps, zeros = old_logps + ratio.log(), torch.zeros(5, 4)
     minibatch = Rollout(
@@ -89,7 +110,10 @@ def test_metrics_of_gspo_are_of_the_ratio_of_the_completion():
 
     def shown(*advantages: float) -> dict:
         minibatch.advantages = torch.tensor(advantages).view(5, 1)
-        return {name: value.item() for name, value in update_metrics(minibatch, logps, (0.5, 1.6), own).items()}
+        return {
+            name: value.item()
+            for name, value in update_metrics(minibatch, logps, (0.5, 1.6), own).items()
+        }
 
     up, down, mixed = shown(1, 1, 1, 1, 1), shown(-1, -1, -1, -1, -1), shown(-1, -1, 1, 2, 1)
     assert up["clipped_up"] == pytest.approx((1 + 3) / 10) and up["clipped_down"] == 0
@@ -103,13 +127,25 @@ def test_metrics_of_gspo_are_of_the_ratio_of_the_completion():
 
 @pytest.mark.parametrize("script", [gspo, cispo])
 def test_what_train_records_of_the_clip(script, train, spy):
-    """Minibatch by minibatch: shares counted here from the log-probabilities that the loss got. In GSPO the tokens of
-    completions whose gradient is 0 though A is not; in CISPO the tokens with A > 0 whose weight is held, and none
-    downwards."""
+    """Minibatch by minibatch: shares counted here from the log-probabilities that the loss got. In
+    GSPO the tokens of completions whose gradient is 0 though A is not; in CISPO the tokens with A >
+    0 whose weight is held, and none downwards."""
     low, high = (0.7, 1.02) if script is gspo else (0.0, 1.55)
-    settings = {"clip_eps_low": 1 - low, "clip_eps_high": high - 1} if script is gspo else {"max_ratio": high}
+    settings = (
+        {"clip_eps_low": 1 - low, "clip_eps_high": high - 1}
+        if script is gspo
+        else {"max_ratio": high}
+    )
     losses, metrics = spy(script, "policy_loss"), spy(script, "update_metrics")
-    train(script, steps=1, num_minibatches=4, warmup_steps=0, levels=(1, 2), learning_rate=1e-3, **settings)
+    train(
+        script,
+        steps=1,
+        num_minibatches=4,
+        warmup_steps=0,
+        levels=(1, 2),
+        learning_rate=1e-3,
+        **settings,
+    )
     assert len(losses) == len(metrics) == 4
     counted_up = counted_down = 0
     for inputs, values in zip(losses, (call.result for call in metrics)):

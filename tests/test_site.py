@@ -1,4 +1,5 @@
-"""The site of the lessons: links, formulas, pictures and the positions of sliders; test_in_browser.py opens it."""
+"""The site of the lessons: links, formulas, pictures and the positions of sliders;
+test_in_browser.py opens it."""
 
 import base64
 import json
@@ -50,7 +51,8 @@ check("1.1", answer)
 
 @pytest.fixture
 def tiny(tmp_path, monkeypatch):
-    """A repository with one lesson and its notebook, which seems to be executed: the source, and the site's folder."""
+    """A repository with one lesson and its notebook, which seems to be executed: the source, and
+    the site's folder."""
     files = {
         "README.md": "# The repository\n",
         "algorithms/README.md": "# Scripts\n\n[a](a.py)\n",
@@ -69,7 +71,9 @@ def tiny(tmp_path, monkeypatch):
     for cell in notebook.cells:
         if "show(" in cell.source or "knob(" in cell.source:
             text = kit.WITH_SLIDERS if "knob(" in cell.source else "a figure"
-            cell.outputs = [nbformat.v4.new_output("display_data", {"image/png": PIXEL, "text/plain": text})]
+            cell.outputs = [
+                nbformat.v4.new_output("display_data", {"image/png": PIXEL, "text/plain": text})
+            ]
         if "print(" in cell.source:
             cell.outputs.append(nbformat.v4.new_output("stream", text="two\n"))
     nbformat.write(notebook, tmp_path / "lessons/01_x.ipynb")
@@ -78,7 +82,11 @@ def tiny(tmp_path, monkeypatch):
 
 def write(source: Path, folder: Path, pictures: dict | None = None) -> str:
     """The lesson's page. pictures: by width, if they are drawn."""
-    return website.write_site([source], folder, {source: pictures}).with_name("01_x.html").read_text("utf-8")
+    return (
+        website.write_site([source], folder, {source: pictures})
+        .with_name("01_x.html")
+        .read_text("utf-8")
+    )
 
 
 def draw(source: Path) -> dict[str, list[dict]]:
@@ -111,7 +119,9 @@ def test_links_pictures_and_ids(pages):
             if not re.match("https?:|data:", address):
                 file, _, anchor = address.partition("#")
                 target = (path.parent / file).resolve() if file else path
-                assert target.is_file() and (not anchor or anchor in ids[target]), f"{path} links to {address}"
+                assert target.is_file() and (not anchor or anchor in ids[target]), (
+                    f"{path} links to {address}"
+                )
     links = [link["href"] for link in pages[folder / "group.html"]("a")]
     assert "index.html" in links and "06_identity.html" in links
 
@@ -119,39 +129,58 @@ def test_links_pictures_and_ids(pages):
 @pytest.mark.slow
 def test_formulas_are_rendered_and_notes_for_jupyter_are_left_out(pages):
     for path, page in pages[1].items():
-        text = "".join(s for s in page.find_all(string=True) if not s.find_parent(["pre", "code", "script"]))
+        text = "".join(
+            s for s in page.find_all(string=True) if not s.find_parent(["pre", "code", "script"])
+        )
         assert "$" not in text and not re.search(r"\\[a-zA-Z]", text), path.name
         assert "not attempted\n" not in text and "Run All" not in text, path.name
         assert not re.search(r"needs?\s(all|the)\s[\w\s]*cells?\b", text, re.IGNORECASE), path.name
-        assert not page("math") or "double-struck" not in str(page), f"{path.name}: browsers do not show these letters"
+        assert not page("math") or "double-struck" not in str(page), (
+            f"{path.name}: browsers do not show these letters"
+        )
 
 
 def test_every_lesson_is_on_the_index_with_its_claim_and_minutes(pages):
     folder, pages = pages
     index = pages[folder / "index.html"]
     lessons = [item.a["href"] for part in index(class_="lessons")[1:] for item in part("li")]
-    assert lessons == [f"{source.stem}.html" for source in sources.reading_order()] and len(index("h2")) == 2
+    assert (
+        lessons == [f"{source.stem}.html" for source in sources.reading_order()]
+        and len(index("h2")) == 2
+    )
     assert all(re.fullmatch(r"\d+ minutes", minutes.text) for minutes in index(class_="minutes"))
     assert all(claim.text for claim in index(class_="claim"))
     start = {item.a["href"] for item in index(class_="lessons")[0]("li")}
-    assert {"group.html", "ladder.html", "lessons/experiments/README.html", "lessons/clinic/README.html"} < start
+    assert {
+        "group.html",
+        "ladder.html",
+        "lessons/experiments/README.html",
+        "lessons/clinic/README.html",
+    } < start
 
 
 def test_formulas():
     assert "&#x1D53C;" in markup.mathml(r"\mathbb E[R]")
     bars = re.findall(r'form="(\w+)"', markup.mathml(r"1/|y|"))
     assert bars == ["prefix", "postfix"] == re.findall(r'form="(\w+)"', markup.mathml(r"\|s\|"))
-    assert 'form="prefix"' in markup.mathml("b = -3") and 'form="prefix"' not in markup.mathml("a - 3")
+    assert 'form="prefix"' in markup.mathml("b = -3") and 'form="prefix"' not in markup.mathml(
+        "a - 3"
+    )
     assert 'form="prefix"' not in markup.mathml(r"\pi\Vert\rho")
     assert 'display="block"' in markup.mathml("x", display=True)
 
 
 def test_a_lesson_without_drawn_pictures_shows_the_notebooks(tiny):
     text = write(*tiny)
-    assert text.count('<img style="--least: 40rem" src="figures/01_x-') == 2 and "sliders.js" not in text
+    assert (
+        text.count('<img style="--least: 40rem" src="figures/01_x-') == 2
+        and "sliders.js" not in text
+    )
     assert text.count(website.STILL) == 1 and "(needs" not in text
     assert 'alt="1 · X"' in text and "About 5 minutes. Exercises are answered in JupyterLab" in text
-    assert text.count(f"<summary>{website.FOLDED}</summary>") == 1  # the knob; the other cell prints
+    assert (
+        text.count(f"<summary>{website.FOLDED}</summary>") == 1
+    )  # the knob; the other cell prints
     assert text.index("figures/01_x-1.png") < text.index(website.FOLDED)
     code = BeautifulSoup(text, "html.parser").text
     assert "answer = ..." in code and 'check("1.1"' not in code
@@ -162,20 +191,37 @@ def test_sliders_are_drawn_and_frames_reassemble(tiny, monkeypatch):
     source, folder = tiny
     pictures = draw(source)
     text = write(source, folder, pictures)
-    assert text.count('<input type="range"') == 2 and text.count("-narrow.svg") == 2 and ".png" not in text
-    assert 'value="1"' in text and website.ONE_AT_A_TIME not in text and 'data-together="yes"' in text
+    assert (
+        text.count('<input type="range"') == 2
+        and text.count("-narrow.svg") == 2
+        and ".png" not in text
+    )
+    assert (
+        'value="1"' in text and website.ONE_AT_A_TIME not in text and 'data-together="yes"' in text
+    )
     for width in drawn.WIDTHS:
         turning, still = pictures[width]
-        frames = {position: drawn.frame(turning, position.split(",")) for position in turning["frames"]}
+        frames = {
+            position: drawn.frame(turning, position.split(",")) for position in turning["frames"]
+        }
         assert len(frames) == len(set(frames.values())) == 6 and still["sliders"] == []
         assert frames["1,0"] == (folder / f"figures/01_x-1-{width}.svg").read_text("utf-8")
         script = (folder / f"figures/01_x-{width}.js").read_text("utf-8")
-        assert json.loads(re.fullmatch(rf'drawn\["01_x-{width}"\] = (.*);\n', script)[1]) == pictures[width]
-    assert [website.size_of(drawn.frame(pictures[width][1], ())) for width in drawn.WIDTHS] == [(384, 192), (374, 192)]
+        assert (
+            json.loads(re.fullmatch(rf'drawn\["01_x-{width}"\] = (.*);\n', script)[1])
+            == pictures[width]
+        )
+    assert [website.size_of(drawn.frame(pictures[width][1], ())) for width in drawn.WIDTHS] == [
+        (384, 192),
+        (374, 192),
+    ]
     monkeypatch.setattr(kit, "narrow", True)
     namespace = sources.run_cells(sources.read_cells(source)[1:2], source)
     assert frames["2,1"] + "\n" == drawn.svg(namespace["draw"](2, "yy"))
     assert draw(source) == pictures, "the same for the same source"
     source.write_text(TINY.replace("show(draw(2))", ""), "utf-8")
-    with pytest.raises(UsageError, match="^01_x.ipynb is built from another source; run python lessons/site/build.py$"):
+    with pytest.raises(
+        UsageError,
+        match="^01_x.ipynb is built from another source; run python lessons/site/build.py$",
+    ):
         write(source, folder, draw(source))

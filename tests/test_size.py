@@ -1,7 +1,7 @@
 """How much there is to read: in one training step, in toy_env, and in the whole repository.
 
-`python tests/test_size.py` prints the functions that one step of grpo.py executes, and the lines of every folder.
-"""
+`python tests/test_size.py` prints the functions that one step of grpo.py executes, and the lines of
+every folder."""
 
 import inspect
 import sys
@@ -14,14 +14,17 @@ from algorithms import grpo
 ROOT = Path(__file__).parent.parent
 READ = ("algorithms/grpo.py", "toy_env/rollout.py", "toy_env/arithmetic.py", "toy_env/metrics.py")
 MOST_READ = 420  # lines of the functions of these four files that a step executes, read whole
-MOST_BESIDE = 250  # lines of what else it executes: bookkeeping, the tokenizer, and what serves other models
+MOST_BESIDE = (
+    250  # lines of what else it executes: bookkeeping, the tokenizer, and what serves other models
+)
 MOST_TOY_ENV, MOST_IN_A_FILE = 2_200, 250
 MOST_SOURCE = 13_000  # lines of Python and JavaScript outside tests and lessons/src
 MOST_TESTS = 8_500
 
 
 def executed_by_a_step() -> dict[tuple[str, str], set[int]]:
-    """(file, function): the line numbers of every function of ours that the second step of grpo.py calls."""
+    """(file, function): the line numbers of every function of ours that the second step of grpo.py
+    calls."""
     functions: dict[tuple[str, str], set[int]] = {}
     steps = grpo.Run.steps
 
@@ -42,7 +45,13 @@ def executed_by_a_step() -> dict[tuple[str, str], set[int]]:
     grpo.Run.steps = traced_steps
     try:
         with tempfile.TemporaryDirectory() as folder:
-            settings = {"prompts_per_step": 8, "eval_problems": 1, "eval_every": 0, "save_every": 3, "device": "cpu"}
+            settings = {
+                "prompts_per_step": 8,
+                "eval_problems": 1,
+                "eval_every": 0,
+                "save_every": 3,
+                "device": "cpu",
+            }
             grpo.train(grpo.Config(steps=3, run_dir=f"{folder}/run", **settings))
     finally:
         grpo.Run.steps = steps
@@ -54,7 +63,8 @@ def executed_by_a_step() -> dict[tuple[str, str], set[int]]:
 
 
 def lines_by_file(functions: dict[tuple[str, str], set[int]]) -> Counter:
-    """Lines of each file in at least one of the functions: a function within another counts once."""
+    """Lines of each file in at least one of the functions: a function within another counts
+    once."""
     files: dict[str, set[int]] = {}
     for (file, _), lines in functions.items():
         files.setdefault(file, set()).update(lines)
@@ -72,7 +82,8 @@ def lines_of(*patterns: str, but: tuple[str, ...] = ()) -> dict[str, int]:
 def source_lines() -> dict[str, int]:
     folders = ("algorithms", "lessons", "toy_env")
     return lines_of(
-        *(f"{folder}/**/*.{kind}" for folder in folders for kind in ("py", "js")), but=("lessons/src/", "lessons/html/")
+        *(f"{folder}/**/*.{kind}" for folder in folders for kind in ("py", "js")),
+        but=("lessons/src/", "lessons/html/"),
     )
 
 
@@ -86,7 +97,9 @@ def test_a_step_is_read_in_one_sitting(no_curves):
 
 def test_the_house_stays_light():
     toy_env = lines_of("toy_env/*.py")
-    assert sum(toy_env.values()) <= MOST_TOY_ENV and max(toy_env.values()) <= MOST_IN_A_FILE, toy_env
+    assert sum(toy_env.values()) <= MOST_TOY_ENV and max(toy_env.values()) <= MOST_IN_A_FILE, (
+        toy_env
+    )
     assert sum(source_lines().values()) <= MOST_SOURCE
     assert sum(lines_of("tests/**/*.py").values()) <= MOST_TESTS
 
@@ -96,9 +109,13 @@ if __name__ == "__main__":
     files = lines_by_file(functions)
     print("\nFunctions that one step of grpo.py executes after the set-up, in lines")
     for file in sorted(files, key=lambda file: file not in READ):
-        names = ", ".join(f"{name} {len(lines)}" for (other, name), lines in functions.items() if other == file)
+        names = ", ".join(
+            f"{name} {len(lines)}" for (other, name), lines in functions.items() if other == file
+        )
         print(f"  {files[file]:4} {file}: {names}")
-    print(f"  {sum(files[file] for file in READ):4} in the four files to read; {files.total()} in all")
+    print(
+        f"  {sum(files[file] for file in READ):4} in the four files to read; {files.total()} in all"
+    )
     folders = Counter()
     for name, count in source_lines().items():
         folders["/".join(name.split("/")[:-1])] += count

@@ -1,22 +1,28 @@
-"""The part of sigma-ladder that knows no algorithm: tiny verifiable tasks, a small model, and what a run needs."""
+"""The part of sigma-ladder that knows no algorithm: tiny verifiable tasks, a small model, and what
+a run needs."""
 
 import os
 import signal
 
 
 class UsageError(ValueError):
-    """The user asked for something impossible. The message is one line: what is wrong and what to type instead."""
+    """The user asked for something impossible. The message is one line: what is wrong and what to
+    type instead."""
 
 
 class RunFailed(RuntimeError):
-    """A run cannot go on, through no fault of its settings. The message is one line that says why."""
+    """A run cannot go on, through no fault of its settings. The message is one line that says
+    why."""
 
 
 class Diverged(RunFailed):
-    """A number of the training is not finite; `what` says which. A resumed run would come to the same step again."""
+    """A number of the training is not finite; `what` says which. A resumed run would come to the
+    same step again."""
 
     def __init__(self, what: str) -> None:
-        super().__init__(f"{what}: training has diverged; start a new run with a smaller --learning_rate")
+        super().__init__(
+            f"{what}: training has diverged; start a new run with a smaller --learning_rate"
+        )
 
 
 class Stopped(KeyboardInterrupt):
@@ -35,14 +41,18 @@ def system_error(error: BaseException | None) -> OSError | None:
 
 
 def reason(error: Exception) -> str:
-    """What went wrong, in one line: the words of the operating system, if it is behind the error."""
+    """What went wrong, in one line: the words of the operating system, if it is behind the
+    error."""
     cause = system_error(error)
-    return cause.strerror if cause else str(error).strip().partition("\n")[0] or type(error).__name__
+    return (
+        cause.strerror if cause else str(error).strip().partition("\n")[0] or type(error).__name__
+    )
 
 
 def leave(number: int, frame) -> None:
-    """What a signal does before a run has begun: it ends the process at once. Nothing is lost then, and the imports of
-    torch and transformers, which take seconds, would swallow a KeyboardInterrupt."""
+    """What a signal does before a run has begun: it ends the process at once. Nothing is lost then,
+    and the imports of torch and transformers, which take seconds, would swallow a
+    KeyboardInterrupt."""
     os.write(2, b"stopped before the start\n")
     os._exit(128 + number)
 
@@ -53,8 +63,8 @@ def stop(number: int, frame) -> None:
 
 
 def take_over_ctrl_c(name: str = "__main__") -> None:
-    """Have Ctrl-C end the program called `name` in one line while it imports torch, which is to come after this call.
-    In a module that is imported, and so has another name, nothing happens."""
+    """Have Ctrl-C end the program called `name` in one line while it imports torch, which is to
+    come after this call. In a module that is imported, and so has another name, nothing happens."""
     if name == "__main__":
         signal.signal(signal.SIGINT, leave)
 
@@ -63,5 +73,10 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Whether Python, or torch on any device, could not allocate memory."""
     import torch
 
-    allocators = ("DefaultCPUAllocator", "MPS backend out of memory")  # these two raise a plain RuntimeError
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or any(name in str(error) for name in allocators)
+    allocators = (
+        "DefaultCPUAllocator",
+        "MPS backend out of memory",
+    )  # these two raise a plain RuntimeError
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or any(
+        name in str(error) for name in allocators
+    )

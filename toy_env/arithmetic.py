@@ -1,13 +1,13 @@
-"""The task: chains of additions and subtractions with one right answer, and the verifier that reads a completion.
+"""The task: chains of additions and subtractions with one right answer, and the verifier that reads
+a completion.
 
     29+46-36?      the prompt of a level-2 problem (level = number of operations, 1 to 4)
     #39            a direct completion
     29+46=75;75-36=39;#39   a worked completion
 
-Operands are 1..50 and every running total stays in 0..99. A problem belongs to the training split or to the held-out
-split by a hash of its expression, so no held-out problem is ever trained on, in pretraining or in RL.
-Plain Python: nothing here knows about models or tensors.
-"""
+Operands are 1..50 and every running total stays in 0..99. A problem belongs to the training split
+or to the held-out split by a hash of its expression, so no held-out problem is ever trained on, in
+pretraining or in RL. Plain Python: nothing here knows about models or tensors."""
 
 import hashlib
 import random
@@ -25,12 +25,18 @@ Compute the value. You may work step by step. End your reply with # and the inte
 29+46-36?
 29+46=75;75-36=39;#39
 """  # for models that have not learnt the task
-MOST_HELD_OUT = {1: 767, 2: 10_000, 3: 10_000, 4: 10_000}  # by level: at 1 there are no more, then more than one needs
+MOST_HELD_OUT = {
+    1: 767,
+    2: 10_000,
+    3: 10_000,
+    4: 10_000,
+}  # by level: at 1 there are no more, then more than one needs
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One problem: its `expression`, such as "29+46-36", the integer `answer`, and its `level`, the operations."""
+    """One problem: its `expression`, such as "29+46-36", the integer `answer`, and its `level`, the
+    operations."""
 
     expression: str
     answer: int
@@ -43,14 +49,15 @@ class Problem:
 
 
 def is_held_out(expression: str) -> bool:
-    """True if the problem is reserved for evaluation: a fifth of all expressions, the same in every process."""
+    """True if the problem is reserved for evaluation: a fifth of all expressions, the same in every
+    process."""
     digest = hashlib.sha256(expression.encode()).digest()
     return int.from_bytes(digest[:8], "big") < HELD_OUT_SHARE * 2**64
 
 
 def sample_problem(level: int, rng: random.Random, held_out: bool = False) -> Problem:
-    """Draw a problem uniformly from all problems of one level and split, by rejection. Raises ValueError if the level
-    does not exist."""
+    """Draw a problem uniformly from all problems of one level and split, by rejection. Raises
+    ValueError if the level does not exist."""
     if level not in LEVELS:
         raise ValueError(f"level {level} does not exist; choose from {', '.join(map(str, LEVELS))}")
     while True:
@@ -68,19 +75,26 @@ def sample_problem(level: int, rng: random.Random, held_out: bool = False) -> Pr
 
 
 def sample_problems(n: int, levels: Sequence[int], rng: random.Random) -> list[Problem]:
-    """n training problems, each of a level drawn uniformly from `levels`; of all levels, if none is given."""
+    """n training problems, each of a level drawn uniformly from `levels`; of all levels, if none is
+    given."""
     return [sample_problem(rng.choice(levels or LEVELS), rng) for _ in range(n)]
 
 
-def held_out_problems(per_level: int, levels: Sequence[int] = LEVELS, seed: int = 0) -> list[Problem]:
-    """The evaluation set: `per_level` different held-out problems of each level, the same for the same seed. Raises
-    ValueError if a level does not exist, has fewer, or is given twice."""
+def held_out_problems(
+    per_level: int, levels: Sequence[int] = LEVELS, seed: int = 0
+) -> list[Problem]:
+    """The evaluation set: `per_level` different held-out problems of each level, the same for the
+    same seed. Raises ValueError if a level does not exist, has fewer, or is given twice."""
     problems: dict[str, Problem] = {}
     if len(set(levels)) < len(levels):
         raise ValueError(f"a level is given twice: {levels}")
     for level in levels:
-        if per_level > MOST_HELD_OUT.get(level, per_level):  # sample_problem refuses a level that does not exist
-            raise ValueError(f"level {level} gives at most {MOST_HELD_OUT[level]} held-out problems, not {per_level}")
+        if per_level > MOST_HELD_OUT.get(
+            level, per_level
+        ):  # sample_problem refuses a level that does not exist
+            raise ValueError(
+                f"level {level} gives at most {MOST_HELD_OUT[level]} held-out problems, not {per_level}"
+            )
         rng = random.Random(f"held-out-{seed}-{level}")
         wanted = len(problems) + per_level
         while len(problems) < wanted:
@@ -90,7 +104,8 @@ def held_out_problems(per_level: int, levels: Sequence[int] = LEVELS, seed: int 
 
 
 def steps(problem: Problem) -> list[tuple[str, int]]:
-    """The operations of a problem in order, e.g. [("+46", 75), ("-36", 39)]: what is applied and the running total."""
+    """The operations of a problem in order, e.g. [("+46", 75), ("-36", 39)]: what is applied and
+    the running total."""
     first, *rest = re.findall(r"[+-]?[0-9]+", problem.expression)
     total, out = int(first), []
     for operation in rest:
@@ -101,17 +116,19 @@ def steps(problem: Problem) -> list[tuple[str, int]]:
 
 _INTEGER = re.compile(r"([+-]?)0*([0-9]{1,9})", re.ASCII)
 _BOXED = re.compile(r"([-\u2212]?)\\boxed\{([^{}0-9]*[0-9][^{}]*)\}")
-_DRESS = " \t\r\n*$`\\()[]"  # white space, and what sets a number in bold, as code or as mathematics
+_DRESS = (
+    " \t\r\n*$`\\()[]"  # white space, and what sets a number in bold, as code or as mathematics
+)
 
 
 def extract_answer(completion: str) -> int | None:
-    """The integer after the last "#", or None if there is none. A number in a box, \\boxed{39}, is read as #39.
+    """The integer after the last "#", or None if there is none. A number in a box, \\boxed{39}, is
+    read as #39.
 
-    Everything after the last "#" must be one integer in ASCII digits: an optional sign, any number of leading zeros, at
-    most nine digits. Around it may stand white space and any of * $ ` \\ ( ) [ ], and at the end one full stop.
-    "#39 apples", "#39.5", "#3 9", "#1,039" and "#" hold no answer. Linear in the length of the completion; evaluates
-    nothing; raises nothing.
-    """
+    Everything after the last "#" must be one integer in ASCII digits: an optional sign, any number
+    of leading zeros, at most nine digits. Around it may stand white space and any of * $ ` \\ ( ) [
+    ], and at the end one full stop. "#39 apples", "#39.5", "#3 9", "#1,039" and "#" hold no answer.
+    Linear in the length of the completion; evaluates nothing; raises nothing."""
     _, hash_sign, tail = _BOXED.sub(r"#\1\2 ", completion).rpartition("#")
     match = _INTEGER.fullmatch(tail.strip(_DRESS).removesuffix(".").rstrip(_DRESS))
     return int(match[1] + match[2]) if hash_sign and match else None
@@ -123,5 +140,6 @@ def reward(problem: Problem, completion: str) -> float:
 
 
 def is_worked(completion: str) -> bool:
-    """True if the completion writes out at least one step, such as "29+46=75;". Measured only, never rewarded."""
+    """True if the completion writes out at least one step, such as "29+46=75;". Measured only,
+    never rewarded."""
     return "=" in completion

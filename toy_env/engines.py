@@ -1,4 +1,5 @@
-"""The task for RL engines: the same problems and the same verifier in the forms that TRL and verl take.
+"""The task for RL engines: the same problems and the same verifier in the forms that TRL and verl
+take.
 
 TRL (1.16), with any model that has a chat template. To switch thinking off as the scripts do:
 GRPOConfig(chat_template_kwargs=...), in verl data.apply_chat_template_kwargs.
@@ -15,28 +16,41 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from toy_env.arithmetic import INSTRUCTION, LEVELS, extract_answer, held_out_problems, sample_problems
+from toy_env.arithmetic import (
+    INSTRUCTION,
+    LEVELS,
+    extract_answer,
+    held_out_problems,
+    sample_problems,
+)
 
 DATA_SOURCE = "sigma-ladder/arithmetic"
 
 
-def rows(n: int, levels: Sequence[int] = LEVELS, seed: int = 0, split: str = "train", chat: bool = True) -> list[dict]:
-    """n problems as plain dicts, for `Dataset.from_list` or `json.dumps`; the same arguments give the same rows.
+def rows(
+    n: int, levels: Sequence[int] = LEVELS, seed: int = 0, split: str = "train", chat: bool = True
+) -> list[dict]:
+    """n problems as plain dicts, for `Dataset.from_list` or `json.dumps`; the same arguments give
+    the same rows.
 
-    `split` is "train", each problem of a level drawn uniformly from `levels`, or "held_out", n / len(levels) different
-    problems of each level. `prompt` is a list of one chat message, as in the scripts; with `chat=False`, for the base
-    model under TRL, the bare problem, "29+46-36?". Of what the engines hand to a reward function, TRL's column `answer`
-    and verl's `reward_model["ground_truth"]` are read. Raises ValueError if there are no such rows.
-    """
+    `split` is "train", each problem of a level drawn uniformly from `levels`, or "held_out", n /
+    len(levels) different problems of each level. `prompt` is a list of one chat message, as in the
+    scripts; with `chat=False`, for the base model under TRL, the bare problem, "29+46-36?". Of what
+    the engines hand to a reward function, TRL's column `answer` and verl's
+    `reward_model["ground_truth"]` are read. Raises ValueError if there are no such rows."""
     if split == "train":
         problems = sample_problems(n, levels, Random(seed))
     elif split == "held_out" and n % len(levels) == 0:
         problems = held_out_problems(n // len(levels), levels, seed)
     else:
-        raise ValueError(f"{n} rows of split {split!r}: choose train, or held_out and a multiple of {len(levels)} rows")
+        raise ValueError(
+            f"{n} rows of split {split!r}: choose train, or held_out and a multiple of {len(levels)} rows"
+        )
     return [
         {
-            "prompt": [{"role": "user", "content": f"{INSTRUCTION}\n{problem.prompt}"}] if chat else problem.prompt,
+            "prompt": [{"role": "user", "content": f"{INSTRUCTION}\n{problem.prompt}"}]
+            if chat
+            else problem.prompt,
             "answer": problem.answer,
             "level": problem.level,
             "data_source": DATA_SOURCE,
@@ -47,14 +61,20 @@ def rows(n: int, levels: Sequence[int] = LEVELS, seed: int = 0, split: str = "tr
     ]
 
 
-def compute_score(data_source: str, solution_str: str, ground_truth: str | int, extra_info: Any = None) -> float:
-    """verl's reward function: 1.0 if the verifier reads the integer `ground_truth` in the completion, else 0.0. Raises
-    ValueError if `ground_truth` is not an integer."""
+def compute_score(
+    data_source: str, solution_str: str, ground_truth: str | int, extra_info: Any = None
+) -> float:
+    """verl's reward function: 1.0 if the verifier reads the integer `ground_truth` in the
+    completion, else 0.0. Raises ValueError if `ground_truth` is not an integer."""
     return float(extract_answer(solution_str) == int(str(ground_truth)))
 
 
-def trl_reward(prompts: list, completions: list, answer: list[int] | list[str], **columns: Any) -> list[float]:
-    """TRL's reward function: 1.0 or 0.0 for each completion, a text or a list of one chat message, by the rows' column
-    `answer`. Raises ValueError as `compute_score` does."""
+def trl_reward(
+    prompts: list, completions: list, answer: list[int] | list[str], **columns: Any
+) -> list[float]:
+    """TRL's reward function: 1.0 or 0.0 for each completion, a text or a list of one chat message,
+    by the rows' column `answer`. Raises ValueError as `compute_score` does."""
     texts = [one if isinstance(one, str) else one[-1]["content"] for one in completions]
-    return [compute_score(DATA_SOURCE, text, right) for text, right in zip(texts, answer, strict=True)]
+    return [
+        compute_score(DATA_SOURCE, text, right) for text, right in zip(texts, answer, strict=True)
+    ]

@@ -3,8 +3,8 @@
     39?          the prompt
     #12+27       a right answer; so are #50-11 and #40-2+1
 
-Targets are 10 to 99; a hash, as in `arithmetic.py`, puts 74 into the training split and holds out 16. Plain Python.
-"""
+Targets are 10 to 99; a hash, as in `arithmetic.py`, puts 74 into the training split and holds out
+16. Plain Python."""
 
 import random
 import re
@@ -37,7 +37,9 @@ class Problem:
         return f"{self.answer}?"
 
 
-TRAINING, HELD_OUT = ([Problem(n) for n in TARGETS if is_held_out(f"{n}?") == held_out] for held_out in (False, True))
+TRAINING, HELD_OUT = (
+    [Problem(n) for n in TARGETS if is_held_out(f"{n}?") == held_out] for held_out in (False, True)
+)
 MOST_HELD_OUT = {1: len(HELD_OUT)}
 
 
@@ -46,9 +48,11 @@ def sample_problems(n: int, levels: Sequence[int], rng: random.Random) -> list[P
     return rng.choices(TRAINING, k=n)
 
 
-def held_out_problems(per_level: int, levels: Sequence[int] = LEVELS, seed: int = 0) -> list[Problem]:
-    """The evaluation set: `per_level` different held-out problems, the same for the same seed. Raises ValueError if
-    there are not as many."""
+def held_out_problems(
+    per_level: int, levels: Sequence[int] = LEVELS, seed: int = 0
+) -> list[Problem]:
+    """The evaluation set: `per_level` different held-out problems, the same for the same seed.
+    Raises ValueError if there are not as many."""
     return random.Random(f"held-out-{seed}").sample(HELD_OUT, per_level)
 
 
@@ -59,10 +63,10 @@ _TERM = re.compile(r"[+-]?[0-9]+", re.ASCII)
 def extract_answer(completion: str) -> int | None:
     """The value of the expression after the last "#", or None if there is none.
 
-    Everything after the last "#" must be two or more integers from 1 to 99, without leading zeros, joined by + or -.
-    "#39" repeats the target and is no expression, nor are "#39+0", "#-11+50", "#12 + 27" or "#12+27." Linear in the
-    length of the completion; evaluates nothing; raises nothing.
-    """
+    Everything after the last "#" must be two or more integers from 1 to 99, without leading zeros,
+    joined by + or -. "#39" repeats the target and is no expression, nor are "#39+0", "#-11+50",
+    "#12 + 27" or "#12+27." Linear in the length of the completion; evaluates nothing; raises
+    nothing."""
     _, hash_sign, tail = completion.rpartition("#")
     if not (hash_sign and _EXPRESSION.fullmatch(tail)):
         return None
@@ -70,7 +74,8 @@ def extract_answer(completion: str) -> int | None:
 
 
 def reward(problem: Problem, completion: str) -> float:
-    """The verifiable reward: 1.0 if the completion's expression has the value that is asked for, else 0.0."""
+    """The verifiable reward: 1.0 if the completion's expression has the value that is asked for,
+    else 0.0."""
     return float(extract_answer(completion) == problem.answer)
 
 

@@ -1,4 +1,5 @@
-"""What a rollout batch and an update show. Every name is explained in the glossary of toy_env/README.md."""
+"""What a rollout batch and an update show. Every name is explained in the glossary of
+toy_env/README.md."""
 
 from collections.abc import Callable
 from types import ModuleType
@@ -9,12 +10,16 @@ from torch import Tensor
 from toy_env import arithmetic
 from toy_env.rollout import Rollout
 
-OF_A_STEP = {"ratio_deviation": max, "mismatch": lambda updates: updates[0]}  # from its updates; others: the mean
+OF_A_STEP = {
+    "ratio_deviation": max,
+    "mismatch": lambda updates: updates[0],
+}  # from its updates; others: the mean
 
 
 def rollout_metrics(rollout: Rollout, rewards: Tensor, task: ModuleType = arithmetic) -> dict:
-    """What a rollout batch shows by itself, from rewards (P, G) in {0, 1}. Lengths in tokens, EOS included. None stands
-    where there is nothing to average (the length of right completions when none was right)."""
+    """What a rollout batch shows by itself, from rewards (P, G) in {0, 1}. Lengths in tokens, EOS
+    included. None stands where there is nothing to average (the length of right completions when
+    none was right)."""
 
     def mean(values: Tensor) -> float | None:
         return values.double().mean().item() if values.numel() else None
@@ -39,15 +44,20 @@ def rollout_metrics(rollout: Rollout, rewards: Tensor, task: ModuleType = arithm
     }
 
 
-def measure_updates(policy: torch.nn.Module, optimizer: torch.optim.Optimizer, record: Callable) -> None:
-    """Have every optimizer step call record(update_norm=...): the Euclidean length of the move, over all parameters."""
+def measure_updates(
+    policy: torch.nn.Module, optimizer: torch.optim.Optimizer, record: Callable
+) -> None:
+    """Have every optimizer step call record(update_norm=...): the Euclidean length of the move,
+    over all parameters."""
     before = {}
 
     def remember(*_) -> None:
         before.update({parameter: parameter.detach().clone() for parameter in policy.parameters()})
 
     def measure(*_) -> None:
-        moves = [torch.linalg.vector_norm(parameter.detach() - old) for parameter, old in before.items()]
+        moves = [
+            torch.linalg.vector_norm(parameter.detach() - old) for parameter, old in before.items()
+        ]
         record(update_norm=torch.linalg.vector_norm(torch.stack(moves)))
 
     optimizer.register_step_pre_hook(remember)
@@ -59,18 +69,22 @@ def update_metrics(
     minibatch: Rollout,  # with its advantages
     logps: Tensor,  # (b, T)
     clip: tuple[float, float],  # the two ends of the range that the ratio is clipped to
-    ratio: Tensor | None = None,  # (b, 1) or (b, T), what is clipped; by default each token's own ratio
+    ratio: Tensor
+    | None = None,  # (b, 1) or (b, T), what is clipped; by default each token's own ratio
 ) -> dict[str, Tensor]:
     """What a minibatch shows before its optimizer step, over its unmasked tokens.
 
-    `clipped_up`, `clipped_down`: shares of tokens whose gradient the clip stops (A > 0 and the ratio above the range;
-    A < 0 and the ratio below it), or, where the ratio is a weight, whose weight it caps (of those with A > 0).
-    `ratio_deviation`: the largest |ratio - 1|. `mismatch`: mean |log-probability - the sampler's|. `kl`: mean of the k3
-    estimate of KL(policy || reference), if there is a reference. `clipped_up_probability`: mean probability, under the
-    policy that sampled them, of the tokens in `clipped_up`, if there are any.
-    """
+    `clipped_up`, `clipped_down`: shares of tokens whose gradient the clip stops (A > 0 and the
+    ratio above the range; A < 0 and the ratio below it), or, where the ratio is a weight, whose
+    weight it caps (of those with A > 0). `ratio_deviation`: the largest |ratio - 1|. `mismatch`:
+    mean |log-probability - the sampler's|. `kl`: mean of the k3 estimate of KL(policy ||
+    reference), if there is a reference. `clipped_up_probability`: mean probability, under the
+    policy that sampled them, of the tokens in `clipped_up`, if there are any."""
     mask, advantages = minibatch.mask, minibatch.advantages
-    ratio, tokens = (logps - minibatch.logps).exp() if ratio is None else ratio, mask.sum().clamp(min=1)
+    ratio, tokens = (
+        (logps - minibatch.logps).exp() if ratio is None else ratio,
+        mask.sum().clamp(min=1),
+    )
     up = (advantages > 0) & (ratio > clip[1]) & mask
     metrics = {
         "clipped_up": up.sum() / tokens,

@@ -1,20 +1,23 @@
 """Makes the base models that this repository ships: small transformers that imitate a student.
 
-    python -m toy_env.pretrain                      about 20 minutes on one CPU core; writes runs/base_model
-    python -m toy_env.pretrain --task expressions   13 minutes; writes runs/base_expressions
-    python -m toy_env.pretrain --task my_project.my_task   writes runs/base_my_task
+    python -m toy_env.pretrain                      about 20 minutes on one CPU core; writes
+    runs/base_model python -m toy_env.pretrain --task expressions   13 minutes; writes
+    runs/base_expressions python -m toy_env.pretrain --task my_project.my_task   writes
+    runs/base_my_task
 
-A task of your own brings its student along: a function demonstrate(problem, rng, diligent=False), which writes a
-completion in the characters 0123456789+-?=;# and is diligent in the first half of the steps.
+A task of your own brings its student along: a function demonstrate(problem, rng, diligent=False),
+which writes a completion in the characters 0123456789+-?=;# and is diligent in the first half of
+the steps.
 
-The student of arithmetic mostly answers off the top of his head. He forgets to carry, and in long chains he loses the
-thread, so most of these answers are wrong. Sometimes he works the problem out step by step, and then he is nearly
-always right; the longer the problem, the more rarely he can be bothered. A model that imitates him has success
-probabilities spread over the whole of 0..1, and something for RL to discover: that working it out pays.
+The student of arithmetic mostly answers off the top of his head. He forgets to carry, and in long
+chains he loses the thread, so most of these answers are wrong. Sometimes he works the problem out
+step by step, and then he is nearly always right; the longer the problem, the more rarely he can be
+bothered. A model that imitates him has success probabilities spread over the whole of 0..1, and
+something for RL to discover: that working it out pays.
 
-The student of expressions, asked for one with the value 39, writes any of 98 with two numbers, or repeats it: so
-right answers are diverse, and wrong ones nearly always the same. How often he does which depends on the last digit.
-"""
+The student of expressions, asked for one with the value 39, writes any of 98 with two numbers, or
+repeats it: so right answers are diverse, and wrong ones nearly always the same. How often he does
+which depends on the last digit."""
 
 import math
 import random
@@ -40,7 +43,12 @@ WORKED = {1: 0.30, 2: 0.20, 3: 0.10, 4: 0.05}  # works a problem of this level o
 WORKED_WHILE_LEARNING = 0.40  # ... during the first half of pretraining, when he is still diligent
 SLIP = 0.02  # gets a written step wrong
 FORGETS_CARRY = 0.90  # in his head, where an operation carries or borrows
-LOSES_THREAD = {0: 0.03, 1: 0.20, 2: 0.40, 3: 0.60}  # in his head, at the first, second, ... operation
+LOSES_THREAD = {
+    0: 0.03,
+    1: 0.20,
+    2: 0.40,
+    3: 0.60,
+}  # in his head, at the first, second, ... operation
 SLIPS = (-10, -1, 1, 10)
 GUESSES = [miss for miss in range(-15, 16) if miss]  # how far off he is when he has lost the thread
 
@@ -50,22 +58,31 @@ class Config:
     task: str = "arithmetic"  # arithmetic, expressions, or a module of your own that has a function demonstrate
     steps: at_least(1, 10**9) = 14_000  # optimizer steps
     batch_size: at_least(1, 10**5) = 128  # demonstrations per step
-    learning_rate: above(0.0) = 2e-3  # AdamW's peak step size; 100 steps of warm-up, then linear decay
+    learning_rate: above(0.0) = (
+        2e-3  # AdamW's peak step size; 100 steps of warm-up, then linear decay
+    )
     seed: at_least(0) = 0  # seeds the weights and the demonstrations
-    out_dir: str = ""  # new folder for model and tokenizer; by default runs/base_model, or runs/base_TASK
+    out_dir: str = (
+        ""  # new folder for model and tokenizer; by default runs/base_model, or runs/base_TASK
+    )
 
     def check(self) -> None:
         if (task := load_task(self.task)) not in STUDENTS and not hasattr(task, "demonstrate"):
-            raise UsageError(f"--task {self.task} has no student, a function demonstrate(problem, rng, diligent=False)")
+            raise UsageError(
+                f"--task {self.task} has no student, a function demonstrate(problem, rng, diligent=False)"
+            )
 
 
 def build_tokenizer() -> PreTrainedTokenizerFast:
-    """One character, one token, after PAD, BOS and EOS (ids 0, 1, 2). Encoding puts BOS in front."""
+    """One character, one token, after PAD, BOS and EOS (ids 0, 1, 2). Encoding puts BOS in
+    front."""
     vocab = {token: i for i, token in enumerate(["<pad>", "<bos>", "<eos>", *CHARACTERS])}
     tokenizer = Tokenizer(models.WordLevel(vocab))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("."), behavior="isolated")
     tokenizer.decoder = decoders.Fuse()
-    tokenizer.post_processor = processors.TemplateProcessing(single="<bos> $A", special_tokens=[("<bos>", 1)])
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<bos> $A", special_tokens=[("<bos>", 1)]
+    )
     special = {"pad_token": "<pad>", "bos_token": "<bos>", "eos_token": "<eos>"}
     style = {"padding_side": "left", "clean_up_tokenization_spaces": False}
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special, **style)
@@ -73,9 +90,20 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
 
 def build_model(tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
     """A Llama of 152,192 parameters, with the weights that the global torch seed gives."""
-    sizes = {"hidden_size": 64, "intermediate_size": 176, "num_hidden_layers": 3, "num_attention_heads": 4}
-    limits = {"vocab_size": len(tokenizer), "max_position_embeddings": 128, "tie_word_embeddings": True}
-    special = {name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
+    sizes = {
+        "hidden_size": 64,
+        "intermediate_size": 176,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+    }
+    limits = {
+        "vocab_size": len(tokenizer),
+        "max_position_embeddings": 128,
+        "tie_word_embeddings": True,
+    }
+    special = {
+        name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")
+    }
     return LlamaForCausalLM(LlamaConfig(**sizes, **limits, **special))
 
 
@@ -86,7 +114,8 @@ def carries(total: int, operation: str) -> bool:
 
 
 def demonstrate(problem: Problem, rng: random.Random, diligent: bool = False) -> str:
-    """One completion of the sloppy student: worked, "29+46=75;75-36=39;#39", or direct, "#39", often wrong."""
+    """One completion of the sloppy student: worked, "29+46=75;75-36=39;#39", or direct, "#39",
+    often wrong."""
     total = steps(problem)[0][1] - int(steps(problem)[0][0])  # the first operand
     if rng.random() < (WORKED_WHILE_LEARNING if diligent else WORKED[problem.level]):
         text = ""
@@ -107,8 +136,11 @@ def demonstrate(problem: Problem, rng: random.Random, diligent: bool = False) ->
     return f"#{min(max(problem.answer + miss, 0), MAX_TOTAL)}"
 
 
-def demonstrate_expression(problem: expressions.Problem, rng: random.Random, diligent: bool = False) -> str:
-    """One completion of the student of expressions: "#12+27", or "#39", which repeats the number."""
+def demonstrate_expression(
+    problem: expressions.Problem, rng: random.Random, diligent: bool = False
+) -> str:
+    """One completion of the student of expressions: "#12+27", or "#39", which repeats the
+    number."""
     target, most = problem.answer, expressions.MOST_OPERAND
     if rng.random() > (target % 10 + 0.5) / 10:
         return f"#{target}"
@@ -116,24 +148,33 @@ def demonstrate_expression(problem: expressions.Problem, rng: random.Random, dil
     return f"#{first}{target - first:+d}"
 
 
-STUDENTS = {arithmetic: demonstrate, expressions: demonstrate_expression}  # other tasks have their own `demonstrate`
+STUDENTS = {
+    arithmetic: demonstrate,
+    expressions: demonstrate_expression,
+}  # other tasks have their own `demonstrate`
 
 
 def completion_loss(model, tokenizer, demonstrations: list[tuple[str, str]]) -> torch.Tensor:
-    """Sum over all completion tokens, EOS included, of -log p(token | prompt, tokens before it), in nats."""
+    """Sum over all completion tokens, EOS included, of -log p(token | prompt, tokens before it), in
+    nats."""
     texts = [prompt + completion for prompt, completion in demonstrations]
     rows = [ids + [tokenizer.eos_token_id] for ids in tokenizer(texts).input_ids]
     ids = torch.full((len(rows), max(map(len, rows))), tokenizer.pad_token_id)
-    labels = torch.full_like(ids, -100)  # ignored: prompts, which nobody has to predict, and padding
+    labels = torch.full_like(
+        ids, -100
+    )  # ignored: prompts, which nobody has to predict, and padding
     for i, ((prompt, _), row) in enumerate(zip(demonstrations, rows)):
         ids[i, : len(row)] = torch.tensor(row)
         labels[i, 1 + len(prompt) : len(row)] = torch.tensor(row[1 + len(prompt) :])
-    logits = model(input_ids=ids).logits[:, :-1]  # right padding: causal attention never looks at it
+    logits = model(input_ids=ids).logits[
+        :, :-1
+    ]  # right padding: causal attention never looks at it
     return cross_entropy(logits.flatten(0, 1), labels[:, 1:].flatten(), reduction="sum")
 
 
 def train(config: Config) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
-    """Imitate the student on training problems. The same config gives the same weights, bit for bit, on one machine."""
+    """Imitate the student on training problems. The same config gives the same weights, bit for
+    bit, on one machine."""
     task = load_task(config.task)
     student = STUDENTS.get(task) or task.demonstrate
     torch.manual_seed(config.seed)
@@ -143,14 +184,25 @@ def train(config: Config) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
     optimizer = torch.optim.AdamW(model.parameters(), lr=config.learning_rate, betas=(0.9, 0.95))
     bar = tqdm(range(1, config.steps + 1), desc="pretrain", dynamic_ncols=True)
     for step in bar:
-        optimizer.param_groups[0]["lr"] = config.learning_rate * min(1, step / 100) * max(0.05, 1 - step / config.steps)
+        optimizer.param_groups[0]["lr"] = (
+            config.learning_rate * min(1, step / 100) * max(0.05, 1 - step / config.steps)
+        )
         problems = task.sample_problems(config.batch_size, task.LEVELS, rng)
-        batch = [(problem.prompt, student(problem, rng, step <= config.steps // 2)) for problem in problems]
-        if unread := {character for pair in batch for text in pair for character in text} - set(CHARACTERS):
-            raise UsageError(f"the model reads only {CHARACTERS}, and --task {config.task} has {min(unread)!r}")
+        batch = [
+            (problem.prompt, student(problem, rng, step <= config.steps // 2))
+            for problem in problems
+        ]
+        if unread := {character for pair in batch for text in pair for character in text} - set(
+            CHARACTERS
+        ):
+            raise UsageError(
+                f"the model reads only {CHARACTERS}, and --task {config.task} has {min(unread)!r}"
+            )
         tokens = sum(len(completion) + 1 for _, completion in batch)
         # Worked and direct demonstrations go through apart: with less padding a step takes 0.07 s instead of 0.15 s.
-        parts = ([pair for pair in batch if is_worked(pair[1]) == worked] for worked in (True, False))
+        parts = (
+            [pair for pair in batch if is_worked(pair[1]) == worked] for worked in (True, False)
+        )
         optimizer.zero_grad()
         total = 0.0
         for part in filter(None, parts):
@@ -173,11 +225,15 @@ def main(config: Config) -> None:
     folder.mkdir(parents=True, exist_ok=True)  # before the work, not after it
     if any(folder.iterdir()):
         raise UsageError(f"folder {str(folder)!r} is not empty; choose another --out_dir")
-    torch.set_num_threads(1)  # no slower at this size, and the weights do not depend on the number of cores
+    torch.set_num_threads(
+        1
+    )  # no slower at this size, and the weights do not depend on the number of cores
     logging.disable_progress_bar()
     for part in train(config):
         part.save_pretrained(folder)
-    print(f"Saved in {folder}; look at it with python -m toy_env.evaluate --task {config.task} --model {folder}")
+    print(
+        f"Saved in {folder}; look at it with python -m toy_env.evaluate --task {config.task} --model {folder}"
+    )
 
 
 if __name__ == "__main__":

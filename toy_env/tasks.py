@@ -12,8 +12,9 @@ NEEDED = "LEVELS MOST_HELD_OUT INSTRUCTION sample_problems held_out_problems ext
 
 
 def load_task(name: str) -> ModuleType:
-    """The module toy_env.NAME; a name with a dot is that of a module of your own, my_project.my_task. Raises UsageError
-    if there is no such module, or if it lacks a part of a task; an error in your module keeps its traceback."""
+    """The module toy_env.NAME; a name with a dot is that of a module of your own,
+    my_project.my_task. Raises UsageError if there is no such module, or if it lacks a part of a
+    task; an error in your module keeps its traceback."""
     module = name if "." in name.strip(".") else f"toy_env.{name}"
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.append(here)  # `python algorithms/grpo.py` has the folder of the script there
@@ -25,7 +26,9 @@ def load_task(name: str) -> ModuleType:
         choices = f"{' or '.join(TASKS)}, or a module of your own with a dot in its name"
         raise UsageError(f"there is no task {name!r}; choose {choices}") from None
     if missing := [part for part in NEEDED.split() if not hasattr(task, part)]:
-        raise UsageError(f"{name!r} is no task: it has no {missing[0]}; see toy_env/README.md, A task of your own")
+        raise UsageError(
+            f"{name!r} is no task: it has no {missing[0]}; see toy_env/README.md, A task of your own"
+        )
     return task
 
 
@@ -34,5 +37,7 @@ def base_model(task: ModuleType) -> str:
     name = task.__name__.removeprefix("toy_env.")
     if name not in TASKS:
         ours = "toy_env/base_model (arithmetic) and toy_env/base_expressions"
-        raise UsageError(f"there is no base model for the task {name!r}; --model takes {ours}, or a model of the hub")
+        raise UsageError(
+            f"there is no base model for the task {name!r}; --model takes {ours}, or a model of the hub"
+        )
     return str(Path(__file__).parent / ("base_model" if name == "arithmetic" else f"base_{name}"))

@@ -14,7 +14,8 @@ def softmax(logits: np.ndarray) -> Tensor:
 
 
 def as_noisy_as_none(p: float) -> float:
-    """The w at which p (1 - b)^2 + (1 - p) b^2 w, the mean of |(R - b) s|^2, is the same for b = p as for b = 0."""
+    """The w at which p (1 - b)^2 + (1 - p) b^2 w, the mean of |(R - b) s|^2, is the same for b = p
+    as for b = 0."""
     return (p - p * (1 - p) ** 2) / ((1 - p) * p**2)
 
 
@@ -38,8 +39,16 @@ CHECKS = {
     "1.3": {
         "expected": up_to_eos,
         "inputs": [
-            {"ids": torch.tensor([[0, 1, 2, 2, 2], [0, 2, 2, 2, 2], [2, 2, 2, 2, 2], [0, 1, 1, 0, 1]]), "eos": 2},
-            {"ids": torch.tensor([[1, 1, 2, 0, 0], [1, 2, 0, 0, 0], [1, 1, 1, 1, 1]]), "eos": 2},  # other padding
+            {
+                "ids": torch.tensor(
+                    [[0, 1, 2, 2, 2], [0, 2, 2, 2, 2], [2, 2, 2, 2, 2], [0, 1, 1, 0, 1]]
+                ),
+                "eos": 2,
+            },
+            {
+                "ids": torch.tensor([[1, 1, 2, 0, 0], [1, 2, 0, 0, 0], [1, 1, 1, 1, 1]]),
+                "eos": 2,
+            },  # other padding
         ],
     },
 }

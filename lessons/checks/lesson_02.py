@@ -13,7 +13,10 @@ def stopped(ratio: Tensor, A: Tensor, mask: Tensor, eps: float, c: float) -> flo
 ratios = torch.tensor([[0.5, 1.1, 1.5, 1.9, 0.7, 2.5], [1.3, 0.75, 0.4, 1.0, 1.0, 1.0]]).double()
 real = torch.tensor([[1, 1, 1, 1, 1, 1], [1, 1, 1, 0, 0, 0]]).bool()
 advantages = torch.tensor([[0.5] * 6, [-2.0] * 6]).double()
-six = {"ratio": torch.tensor([0.5, 1.0, 1.5] * 2).double(), "A": torch.tensor([1.0] * 3 + [-1.0] * 3).double()}
+six = {
+    "ratio": torch.tensor([0.5, 1.0, 1.5] * 2).double(),
+    "A": torch.tensor([1.0] * 3 + [-1.0] * 3).double(),
+}
 
 CHECKS = {
     "2.1": {
@@ -25,10 +28,18 @@ CHECKS = {
     },
     "2.2": {
         "expected": lambda ratio, A, eps: ratio > 1 + eps,
-        "inputs": [{**six, "eps": 0.2}, {**six, "eps": 0.6}, {**six, "A": -3 * six["A"], "eps": 0.2}],
+        "inputs": [
+            {**six, "eps": 0.2},
+            {**six, "eps": 0.6},
+            {**six, "A": -3 * six["A"], "eps": 0.2},
+        ],
     },
     "2.3": {
-        "expected": lambda p_old, eps: min(1, p_old * (1 + eps)),  # where the ratio p / p_old is 1 + eps
-        "inputs": [{"p_old": p_old, "eps": eps} for eps in (0.2, 0.28) for p_old in (0.01, 0.5, 0.9)],
+        "expected": lambda p_old, eps: min(
+            1, p_old * (1 + eps)
+        ),  # where the ratio p / p_old is 1 + eps
+        "inputs": [
+            {"p_old": p_old, "eps": eps} for eps in (0.2, 0.28) for p_old in (0.01, 0.5, 0.9)
+        ],
     },
 }

@@ -6,7 +6,9 @@ from torch import Tensor
 
 def leave_one_out(rewards: Tensor, verified: Tensor) -> Tensor:
     """Rewards less the mean of the others that were verified; 0 for what was not."""
-    total, n = ((x * verified).sum(dim=1, keepdim=True) for x in (rewards, torch.ones_like(rewards)))
+    total, n = (
+        (x * verified).sum(dim=1, keepdim=True) for x in (rewards, torch.ones_like(rewards))
+    )
     return (rewards - (total - rewards) / (n - 1)) * verified
 
 

@@ -10,10 +10,16 @@ tokens = torch.arange(5).repeat_interleave(counts)  # (16,), each as often as it
 logits = (counts.double() / 16).log()
 ref = torch.tensor([0.10, 0.15, 0.05, 0.40, 0.30]).double().log()
 
-theta = torch.tensor([[3, 1], [1, 1], [1, 3]]).double().log()  # logits of the 1st token; of the 2nd after 0, after 1
+theta = (
+    torch.tensor([[3, 1], [1, 1], [1, 3]]).double().log()
+)  # logits of the 1st token; of the 2nd after 0, after 1
 theta_ref = torch.tensor([[0.75, 0.25], [0.5, 0.5], [0.9, 0.1]]).double().log()
-other_ref = torch.tensor([[0.6, 0.4], [0.8, 0.2], [0.9, 0.1]]).double().log()  # all six gradients differ from 0
-pairs = torch.tensor([[0, 0]] * 6 + [[0, 1]] * 6 + [[1, 0]] * 1 + [[1, 1]] * 3)  # 16, each as often as it should occur
+other_ref = (
+    torch.tensor([[0.6, 0.4], [0.8, 0.2], [0.9, 0.1]]).double().log()
+)  # all six gradients differ from 0
+pairs = torch.tensor(
+    [[0, 0]] * 6 + [[0, 1]] * 6 + [[1, 0]] * 1 + [[1, 1]] * 3
+)  # 16, each as often as it should occur
 
 
 def gradient(loss: float | Tensor, parameters: Tensor) -> Tensor | str:
@@ -27,7 +33,8 @@ def gradient(loss: float | Tensor, parameters: Tensor) -> Tensor | str:
 
 
 def value_and_gradient(loss_of: Callable, ids: Tensor = tokens) -> Callable:
-    """From loss_of(logps, ref_logps) of the tokens to its value and its gradient with respect to five logits, (6,)."""
+    """From loss_of(logps, ref_logps) of the tokens to its value and its gradient with respect to
+    five logits, (6,)."""
 
     def answer(ref: Tensor) -> Tensor | str:
         parameters = logits.clone().requires_grad_()
@@ -45,20 +52,28 @@ def token_logps(rows: Tensor, chosen: Tensor = pairs) -> Tensor:
 
 
 def sequence_gradient(loss_of: Callable, chosen: Tensor = pairs) -> Callable:
-    """From loss_of(logps, ref_logps) of pairs of tokens to its gradient with respect to the logits, (3, 2)."""
+    """From loss_of(logps, ref_logps) of pairs of tokens to its gradient with respect to the logits,
+    (3, 2)."""
 
     def answer(theta_ref: Tensor) -> Tensor | str:
         parameters = theta.clone().requires_grad_()
-        return gradient(loss_of(token_logps(parameters, chosen), token_logps(theta_ref, chosen)), parameters)
+        return gradient(
+            loss_of(token_logps(parameters, chosen), token_logps(theta_ref, chosen)), parameters
+        )
 
     return answer
 
 
 # The sums over all five tokens, and over all four sequences
-reverse_kl = value_and_gradient(lambda logps, ref: (logps.exp() * (logps - ref)).sum(), torch.arange(5))
-forward_kl = value_and_gradient(lambda logps, ref: (ref.exp() * (ref - logps)).sum(), torch.arange(5))
+reverse_kl = value_and_gradient(
+    lambda logps, ref: (logps.exp() * (logps - ref)).sum(), torch.arange(5)
+)
+forward_kl = value_and_gradient(
+    lambda logps, ref: (ref.exp() * (ref - logps)).sum(), torch.arange(5)
+)
 kl_of_sequences = sequence_gradient(
-    lambda logps, ref: logps.sum(dim=1).exp() @ (logps - ref).sum(dim=1), torch.cartesian_prod(*[torch.arange(2)] * 2)
+    lambda logps, ref: logps.sum(dim=1).exp() @ (logps - ref).sum(dim=1),
+    torch.cartesian_prod(*[torch.arange(2)] * 2),
 )
 
 

@@ -10,7 +10,8 @@ from toy_env.evaluate import majority_at_k
 
 
 def all_subsets(answers, right, k) -> float:
-    """The share of all k-subsets whose vote is won by the right answer; a tie counts in part, and None has no vote."""
+    """The share of all k-subsets whose vote is won by the right answer; a tie counts in part, and
+    None has no vote."""
     scores = []
     for subset in combinations(answers, k):
         counts = Counter(a for a in subset if a is not None)
@@ -27,7 +28,8 @@ def probabilities(values) -> np.ndarray:
 
 
 def leads(pair) -> Callable:
-    """Whether A leads at K = 1 and B at K = 64, from the probabilities of A and of B on four problems."""
+    """Whether A leads at K = 1 and B at K = 64, from the probabilities of A and of B on four
+    problems."""
 
     def answer():
         if pair is ... or pair is None:
@@ -40,14 +42,15 @@ def leads(pair) -> Callable:
 
 
 def majority_of_three(pi: np.ndarray) -> float:
-    """The probability that the first answer wins a vote of three: it has two votes or three, or a third of a tie."""
+    """The probability that the first answer wins a vote of three: it has two votes or three, or a
+    third of a tie."""
     p, others_differ = pi[0], (1 - pi[0]) ** 2 - (pi[1:] ** 2).sum()
     return p**2 * (3 - 2 * p) + 3 * p * others_differ / 3
 
 
 def rises(problem) -> Callable:
-    """Whether sharpening raises Pass@1, and Maj@3, where the most probable answer is wrong; or what is amiss with that
-    answer. The first answer is right."""
+    """Whether sharpening raises Pass@1, and Maj@3, where the most probable answer is wrong; or what
+    is amiss with that answer. The first answer is right."""
 
     def answer():
         if problem is ... or problem is None:

@@ -25,15 +25,24 @@ CHECKS = {
         "inputs": [
             {"log_ratios": some_log_ratios, "rewards": np.array([1.0, 0, 0, 1, 0]), "beta": 0.1},
             {"log_ratios": some_log_ratios, "rewards": np.array([0.0, 1, 1, 1, 0]), "beta": 0.5},
-            {"log_ratios": 0 * some_log_ratios, "rewards": np.array([1.0, 0, 0, 0, 0]), "beta": 0.1},
+            {
+                "log_ratios": 0 * some_log_ratios,
+                "rewards": np.array([1.0, 0, 0, 0, 0]),
+                "beta": 0.1,
+            },
         ],
     },
     "12.2": {
         "expected": dr_grpo_and_dapo,
-        "inputs": [{"k": 1, "lengths": [20, 4, 4, 8], "C": 56}, {"k": 3, "lengths": [4, 20, 20, 8, 5], "C": 30}],
+        "inputs": [
+            {"k": 1, "lengths": [20, 4, 4, 8], "C": 56},
+            {"k": 3, "lengths": [4, 20, 20, 8, 5], "C": 30},
+        ],
     },
     "12.3": {
         "expected": lambda R: R * len(R) / max(R.sum(), 1),
-        "inputs": [{"rewards": np.array(row)} for row in ([1.0, 0, 0, 1, 0], [0.0, 0, 0], [1.0, 0, 0, 0])],
+        "inputs": [
+            {"rewards": np.array(row)} for row in ([1.0, 0, 0, 1, 0], [0.0, 0, 0], [1.0, 0, 0, 0])
+        ],
     },
 }

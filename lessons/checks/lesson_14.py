@@ -9,7 +9,8 @@ from lessons.checks.lesson_04 import gradient
 
 
 def gradient_of(loss: Callable) -> Callable:
-    """The function that gives the gradient of a loss (logps, ...) with respect to logps; what is no loss, as it is."""
+    """The function that gives the gradient of a loss (logps, ...) with respect to logps; what is no
+    loss, as it is."""
 
     def answer(logps: Tensor, *others) -> Tensor | str:
         logps = logps.clone().requires_grad_()
@@ -35,7 +36,13 @@ def stopped(log_ratio: Tensor, mask: Tensor, A: Tensor, low: float, high: float)
 
 old = torch.tensor([-2.0, -0.5, -3.0, -1.0]).double()
 log_ratios = torch.tensor(
-    [[0.3, -0.24, 9.0], [0.02, 0.02, 0.02], [-0.3, 0.31, -0.3], [-0.04, 9.0, 9.0], [0.05, 0.05, 9.0]]
+    [
+        [0.3, -0.24, 9.0],
+        [0.02, 0.02, 0.02],
+        [-0.3, 0.31, -0.3],
+        [-0.04, 9.0, 9.0],
+        [0.05, 0.05, 9.0],
+    ]
 )
 mask = torch.tensor([[1, 1, 0], [1, 1, 1], [1, 1, 1], [1, 0, 0], [1, 1, 0]]).bool()
 signs = torch.tensor([[1.0], [-1.0], [-1.0], [1.0], [1.0]])
@@ -44,7 +51,12 @@ CHECKS = {
     "14.1": {
         "expected": weighted(lambda ratio, cap, _: ratio.detach().clamp(max=cap)),
         "inputs": [
-            {"logps": old + torch.tensor([1.5, -0.3, 0.4, -1.5]), "old_logps": old, "A": A, "cap": 2.0}
+            {
+                "logps": old + torch.tensor([1.5, -0.3, 0.4, -1.5]),
+                "old_logps": old,
+                "A": A,
+                "cap": 2.0,
+            }
             for A in (1.5, -0.5)
         ],
     },
@@ -58,7 +70,12 @@ CHECKS = {
     "14.3": {
         "expected": weighted(lambda ratio, eps, sign: sign * (ratio - 1) <= eps),
         "inputs": [
-            {"logps": old + torch.tensor([0.3, -0.3, 0.1, -0.1]), "old_logps": old, "A": A, "eps": 0.2}
+            {
+                "logps": old + torch.tensor([0.3, -0.3, 0.1, -0.1]),
+                "old_logps": old,
+                "A": A,
+                "eps": 0.2,
+            }
             for A in (1.5, -0.5)
         ],
     },

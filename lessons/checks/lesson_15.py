@@ -4,7 +4,8 @@ import numpy as np
 
 
 def gae(rewards: np.ndarray, values: np.ndarray, gae_lambda: float) -> np.ndarray:
-    """The sum of the one-step errors from each token on, faded by their distances: the definition, n^2 terms."""
+    """The sum of the one-step errors from each token on, faded by their distances: the definition,
+    n^2 terms."""
     errors, t = rewards + np.append(values[1:], 0.0) - values, np.arange(len(rewards))
     return np.triu(gae_lambda ** np.abs(t - t[:, None])) @ errors
 
@@ -26,8 +27,16 @@ CHECKS = {
     "15.1": {
         "expected": gae,
         "inputs": [
-            {"rewards": np.array([0, 0, 1.0]), "values": np.array([0.5, 0.6, 0.7]), "gae_lambda": 0.95},
-            {"rewards": np.array([0.1, -0.2, 0, 1.0]), "values": np.array([0.5, 0.1, 0.9, 0.3]), "gae_lambda": 0.5},
+            {
+                "rewards": np.array([0, 0, 1.0]),
+                "values": np.array([0.5, 0.6, 0.7]),
+                "gae_lambda": 0.95,
+            },
+            {
+                "rewards": np.array([0.1, -0.2, 0, 1.0]),
+                "values": np.array([0.5, 0.1, 0.9, 0.3]),
+                "gae_lambda": 0.5,
+            },
         ],
     },
     "15.2": {

@@ -8,7 +8,10 @@ from lessons.checks.lesson_01 import up_to_eos
 
 EOS = 2
 ids = torch.tensor([[5, 7, EOS, EOS], [5, EOS, EOS, EOS], [5, 7, 8, 9]])  # EOS pads too
-logits, sequence = torch.from_numpy(np.random.default_rng(0).normal(size=(7, 4))), torch.tensor([1, 3, 0, 2, 2, 1, 0])
+logits, sequence = (
+    torch.from_numpy(np.random.default_rng(0).normal(size=(7, 4))),
+    torch.tensor([1, 3, 0, 2, 2, 1, 0]),
+)
 
 
 def scores(logits: Tensor, sequence: Tensor, n: int) -> Tensor:

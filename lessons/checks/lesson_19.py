@@ -12,7 +12,10 @@ def of_the_others(rewards: Tensor, lengths: Tensor) -> Tensor:
     return rewards - total / weights
 
 
-R, LENGTHS = torch.tensor([[1.0, 0, 0, 1], [0, 0, 0, 1]]), torch.tensor([[24.0, 6, 5, 30], [4, 8, 5, 20]])
+R, LENGTHS = (
+    torch.tensor([[1.0, 0, 0, 1], [0, 0, 0, 1]]),
+    torch.tensor([[24.0, 6, 5, 30], [4, 8, 5, 20]]),
+)
 
 CHECKS = {
     "19.1": {

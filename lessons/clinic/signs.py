@@ -1,8 +1,9 @@
-"""The band of healthy runs, the signs by which a run leaves it, and the patches of this folder that leave it alike.
+"""The band of healthy runs, the signs by which a run leaves it, and the patches of this folder that
+leave it alike.
 
-A curve is a metric as its mean over five steps, of metrics that grow by factors the logarithm. The band is the mean of
-ten healthy runs plus and minus WIDTH standard deviations. A sign is a curve outside, on one side, for three steps.
-"""
+A curve is a metric as its mean over five steps, of metrics that grow by factors the logarithm. The
+band is the mean of ten healthy runs plus and minus WIDTH standard deviations. A sign is a curve
+outside, on one side, for three steps."""
 
 import json
 import re
@@ -26,23 +27,32 @@ FLOORS = {  # every metric, and the smallest standard deviation that is believed
     "grad_norm": 0.02, "update_norm": 0.02, "clipped_up": 0.0003, "clipped_down": 0.0003,
     "clipped_up_probability": 0.02, "ratio_deviation": 0.02, "mismatch": 0.02, "kl": 0.02,
 }  # fmt: skip
-ADDED = {"grad_norm": 1e-3, "update_norm": 1e-5, "ratio_deviation": 1e-4, "mismatch": 1e-4, "kl": 1e-5}  # before log10
+ADDED = {
+    "grad_norm": 1e-3,
+    "update_norm": 1e-5,
+    "ratio_deviation": 1e-4,
+    "mismatch": 1e-4,
+    "kl": 1e-5,
+}  # before log10
 
 
 def patches() -> dict[str, dict]:
-    """The patches of this folder by name: the fields of the header, "Symptom" and so on, or "Alarm" and "Harmless" of a
-    control, and the "patch" itself."""
+    """The patches of this folder by name: the fields of the header, "Symptom" and so on, or "Alarm"
+    and "Harmless" of a control, and the "patch" itself."""
     found = {}
     for path in sorted(HERE.glob("*.diff")):
         header, git, patch = path.read_text("utf-8").partition("diff --git")
         fields = re.findall(r"^(\w+): (.*(?:\n  .*)*)", header, flags=re.MULTILINE)
-        found[path.stem] = {name: " ".join(text.split()) for name, text in fields} | {"patch": git + patch}
+        found[path.stem] = {name: " ".join(text.split()) for name, text in fields} | {
+            "patch": git + patch
+        }
     return found
 
 
 @cache
 def results() -> dict:
-    """The committed results, as `summary` of lessons/experiments/clinic.py makes them, with arrays for lists."""
+    """The committed results, as `summary` of lessons/experiments/clinic.py makes them, with arrays
+    for lists."""
     data = json.loads(RESULTS.read_text("utf-8"))
     data["band"] = np.array(data["band"], dtype=float)
     for name in ("signatures", "curves"):
@@ -58,7 +68,8 @@ def mean(arrays: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def curves(rows: Sequence[dict]) -> np.ndarray:
-    """The curves (metrics, 60) of rows of metrics.jsonl; nan where five steps hold no value, and at the end."""
+    """The curves (metrics, 60) of rows of metrics.jsonl; nan where five steps hold no value, and at
+    the end."""
     values = np.full((len(FLOORS), WINDOW - 1 + STEPS), np.nan)
     rows = [row for row in rows if row["step"] <= STEPS]
     for row in rows:
@@ -72,21 +83,25 @@ def curves(rows: Sequence[dict]) -> np.ndarray:
 
 
 def band(healthy: Sequence[np.ndarray]) -> np.ndarray:
-    """Mean and standard deviation, (2, metrics, 60), of the curves of healthy runs. The deviation is that of one more
-    run from this mean, so it includes the mean's own."""
+    """Mean and standard deviation, (2, metrics, 60), of the curves of healthy runs. The deviation
+    is that of one more run from this mean, so it includes the mean's own."""
     deviation = np.maximum(np.std(healthy, axis=0, ddof=1), np.array([*FLOORS.values()])[:, None])
     return np.stack([np.mean(healthy, axis=0), deviation * np.sqrt(1 + 1 / len(healthy))])
 
 
 def outside(run: np.ndarray, healthy: np.ndarray) -> np.ndarray:
-    """The curves of a run, from the middle of the band in half widths: beyond 1 and -1 they are outside."""
+    """The curves of a run, from the middle of the band in half widths: beyond 1 and -1 they are
+    outside."""
     return (run - healthy[0]) / healthy[1] / WIDTH
 
 
 def signs(run: np.ndarray, healthy: np.ndarray) -> dict[str, tuple[int, int]]:
-    """The metrics of a run that leave the band: the first step and the side, 1 above and -1 below."""
+    """The metrics of a run that leave the band: the first step and the side, 1 above and -1
+    below."""
     z, found = outside(run, healthy), {}
-    sides = sliding_window_view(np.where(np.abs(z) > 1, np.sign(z), 0), PERSISTENT, axis=1).mean(axis=2)
+    sides = sliding_window_view(np.where(np.abs(z) > 1, np.sign(z), 0), PERSISTENT, axis=1).mean(
+        axis=2
+    )
     for name, side in zip(FLOORS, sides):
         if len(steps := np.flatnonzero(np.abs(side) == 1)):
             found[name] = int(steps[0]) + 1, int(side[steps[0]])
@@ -94,14 +109,18 @@ def signs(run: np.ndarray, healthy: np.ndarray) -> dict[str, tuple[int, int]]:
 
 
 def signature(run: np.ndarray, healthy: np.ndarray) -> np.ndarray:
-    """(metrics, 12): how far a run is outside after every five steps, at most 3; less than .5 counts as 0."""
+    """(metrics, 12): how far a run is outside after every five steps, at most 3; less than .5
+    counts as 0."""
     z = outside(run, healthy)[:, WINDOW - 1 :: WINDOW]
     return np.sign(z) * (np.abs(z) - 0.5).clip(0, 3)
 
 
-def diagnosis(run: np.ndarray, healthy: np.ndarray, signatures: dict[str, np.ndarray]) -> list[tuple[float, str]]:
-    """The patches whose signature is like that of a run, the most similar first; none if the run has no sign. 1 stands
-    for the same signature, 0 for nothing in common: 1 - |a - b|^2 / (|a|^2 + |b|^2) over what both have."""
+def diagnosis(
+    run: np.ndarray, healthy: np.ndarray, signatures: dict[str, np.ndarray]
+) -> list[tuple[float, str]]:
+    """The patches whose signature is like that of a run, the most similar first; none if the run
+    has no sign. 1 stands for the same signature, 0 for nothing in common: 1 - |a - b|^2 / (|a|^2 +
+    |b|^2) over what both have."""
     ranked, own = [], signature(run, healthy)
     for name, other in signatures.items() if signs(run, healthy) else ():
         a, b = (x[np.isfinite(own) & np.isfinite(other)] for x in (own, other))
@@ -109,7 +128,9 @@ def diagnosis(run: np.ndarray, healthy: np.ndarray, signatures: dict[str, np.nda
     return [pair for pair in sorted(ranked, reverse=True) if pair[0] > ALIKE]
 
 
-def draw(runs: dict[str, np.ndarray], names: Sequence[str], healthy: np.ndarray | None = None, columns=5) -> Figure:
+def draw(
+    runs: dict[str, np.ndarray], names: Sequence[str], healthy: np.ndarray | None = None, columns=5
+) -> Figure:
     """The curves of runs by metric, each in the band of healthy runs, if there is one."""
     rows, steps = -(-len(names) // columns), np.arange(1, STEPS + 1)
     figure = Figure(figsize=(2.6 * columns, 1.9 * rows), layout="constrained")
@@ -123,5 +144,10 @@ def draw(runs: dict[str, np.ndarray], names: Sequence[str], healthy: np.ndarray 
             axis.plot(steps[there], values[metric, there], color=color, label=run)
         axis.set_title(f"log10 {name}" if name in ADDED else name, fontsize=9, loc="left")
     if len(runs) > 1:
-        figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=5, fontsize=9)
+        figure.legend(
+            *figure.axes[0].get_legend_handles_labels(),
+            loc="outside lower center",
+            ncols=5,
+            fontsize=9,
+        )
     return figure

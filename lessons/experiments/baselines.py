@@ -1,25 +1,27 @@
-"""Which baseline? Advantages against each other where rewards are 0 or 1, and what a comparison must keep apart.
+"""Which baseline? Advantages against each other where rewards are 0 or 1, and what a comparison
+must keep apart.
 
     python lessons/experiments/baselines.py              10 seeds, some four hours on two cores
     python lessons/experiments/baselines.py --quick      2 seeds, few arms
     python lessons/experiments/baselines.py --publish    also writes baselines.json here
 
-Every run is dr_grpo.py's training with other advantages (`learning.learn`): without the KL unless a question is about
-it, 15,360 completions in batches of 256. Five questions, in the order of the runs:
+Every run is dr_grpo.py's training with other advantages (`learning.learn`): without the KL unless a
+question is about it, 15,360 completions in batches of 256. Five questions, in the order of the
+runs:
 
-    baseline   which baseline, on two tasks, with one update a batch, each at its best rate
-    updates    the same with four updates a batch, for R with and without all-right groups, and R - mean
-    kl         GRPO with the KL, with it on mixed groups only, and without (compare.py's no_kl has the other scripts)
-    sign       R, 2R - 1, R - mean and R - 1 in groups of 2 to 16
-    budget     which group size after 1,024 to 61,440 completions, at one rate (five seeds)
+    baseline   which baseline, on two tasks, with one update a batch, each at its best rate updates
+    the same with four updates a batch, for R with and without all-right groups, and R - mean kl
+    GRPO with the KL, with it on mixed groups only, and without (compare.py's no_kl has the other
+    scripts) sign       R, 2R - 1, R - mean and R - 1 in groups of 2 to 16 budget     which group
+    size after 1,024 to 61,440 completions, at one rate (five seeds)
 
-The last three on arithmetic only. The pages test two families of comparisons, each corrected by itself: every arm of
-the first two questions against R - mean with as many updates, on both tasks, at the end and over training; and every
-arm of `sign` against R - mean in groups of the same size.
+The last three on arithmetic only. The pages test two families of comparisons, each corrected by
+itself: every arm of the first two questions against R - mean with as many updates, on both tasks,
+at the end and over training; and every arm of `sign` against R - mean in groups of the same size.
 
-A rate is the best of 1e-4 to 8e-4 on three seeds that are used for nothing else; where the best is at the edge, the
-grid is widened. A mean over training is compared at rates chosen for the mean over training.
-"""
+A rate is the best of 1e-4 to 8e-4 on three seeds that are used for nothing else; where the best is
+at the edge, the grid is widened. A mean over training is compared at rates chosen for the mean over
+training."""
 
 import random
 import shutil
@@ -33,7 +35,15 @@ import torch
 
 from algorithms import dr_grpo, grpo
 from lessons.experiments import estimators
-from lessons.experiments.estimators import ESTIMATORS, STEPS, Batch, Completions, collect, policy_of, true_gradient
+from lessons.experiments.estimators import (
+    ESTIMATORS,
+    STEPS,
+    Batch,
+    Completions,
+    collect,
+    policy_of,
+    true_gradient,
+)
 from lessons.experiments.grid import Grid, GridConfig, config_of, rounded
 from lessons.experiments.learning import learn, measured_batch, proxies, token_squares
 from toy_env import Diverged
@@ -43,7 +53,9 @@ from toy_env.rollout import Rollout, completion_logps
 from toy_env.tasks import TASKS, load_task
 
 FOLDER = Path(__file__).parent
-RESULTS, MEASURED_STAGES, TUNED = (FOLDER / f"baselines{name}.json" for name in ("", "_stages", "_tuning"))
+RESULTS, MEASURED_STAGES, TUNED = (
+    FOLDER / f"baselines{name}.json" for name in ("", "_stages", "_tuning")
+)
 RATES, TUNING, RATE = (1e-4, 2e-4, 4e-4, 8e-4), (100, 101, 102), 2e-4
 GROUP_SIZES, SIGN_SIZES = (2, 4, 8, 16, 32, 64), (2, 4, 8, 16)
 SIGNS = ("R", "2R − 1", "R − mean", "R − 1")
@@ -51,9 +63,10 @@ BUDGETS = (4, 8, 16, 32, 60, 120, 240)  # batches
 
 
 def token_baseline(batch: Batch) -> np.ndarray:
-    """(P, G, T): R less a baseline for each position, the mean reward weighted by the sum of the proxies so far, over
-    completions that are that long (the Optimal Token Baseline, arXiv:2602.07078, as in verl). Where a single completion
-    of the group is left the baseline is 0."""
+    """(P, G, T): R less a baseline for each position, the mean reward weighted by the sum of the
+    proxies so far, over completions that are that long (the Optimal Token Baseline,
+    arXiv:2602.07078, as in verl). Where a single completion of the group is left the baseline is
+    0."""
     mask = np.arange(batch.proxies.shape[2]) < batch.lengths[:, :, None]
     weights = batch.proxies.cumsum(axis=2) * mask
     rewards = batch.rewards[:, :, None]
@@ -63,7 +76,9 @@ def token_baseline(batch: Batch) -> np.ndarray:
 
 ADVANTAGES: dict[str, Callable[[Batch], np.ndarray]] = {  # (P, G), or (P, G, T) for each token
     "R": ESTIMATORS["no baseline"],
-    "R, all-right groups left out": lambda batch: batch.rewards * (batch.rewards.mean(axis=1, keepdims=True) < 1),
+    "R, all-right groups left out": lambda batch: (
+        batch.rewards * (batch.rewards.mean(axis=1, keepdims=True) < 1)
+    ),
     "R − 1": ESTIMATORS["b = 1"],
     "R − mean": ESTIMATORS["σ^2"],
     "OPO": ESTIMATORS["OPO"],
@@ -109,8 +124,8 @@ class Run:
 
 
 def train(run: Run) -> dict:
-    """Train a policy. Returns its accuracy at the end, at BUDGETS where the run is about these, and over training; 0
-    if it diverges."""
+    """Train a policy. Returns its accuracy at the end, at BUDGETS where the run is about these, and
+    over training; 0 if it diverges."""
     script = grpo if run.advantage == "GRPO" else dr_grpo
 
     def advantages(batch: Batch, step: int) -> np.ndarray:
@@ -123,7 +138,18 @@ def train(run: Run) -> dict:
     often = BUDGETS if run.steps == BUDGETS[-1] else ()
     measured = MEASURED.get(run.advantage, ())
     try:
-        return rounded(learn(run.task, run.seed, advantages, script, **sizes, **kl, measured=measured, evaluated=often))
+        return rounded(
+            learn(
+                run.task,
+                run.seed,
+                advantages,
+                script,
+                **sizes,
+                **kl,
+                measured=measured,
+                evaluated=often,
+            )
+        )
     except Diverged:
         return dict.fromkeys(OUTCOMES, 0.0) | {"held_out": [0.0] * len(often)}
 
@@ -131,10 +157,13 @@ def train(run: Run) -> dict:
 # ---------------------------------------------------------------------- noise, with exact norms
 
 
-def noise_of(drawn: Completions, proxy: np.ndarray, rng: np.random.Generator, G: int = 8, n: int = 4000) -> dict:
-    """Of each baseline with one value a completion, over n groups of G from half of a prompt's completions: the mean of
-    the update along the contrast of the other half, its variance along it, and its mean square across it. And how well
-    length and proxy, (U,), predict |score|^2: squared correlations over completions."""
+def noise_of(
+    drawn: Completions, proxy: np.ndarray, rng: np.random.Generator, G: int = 8, n: int = 4000
+) -> dict:
+    """Of each baseline with one value a completion, over n groups of G from half of a prompt's
+    completions: the mean of the update along the contrast of the other half, its variance along it,
+    and its mean square across it. And how well length and proxy, (U,), predict |score|^2: squared
+    correlations over completions."""
     reference, groups = np.array_split(drawn.drawn, 2)
     means = [reference[drawn.right[reference] == which] for which in (True, False)]
     if not all(map(len, means)):
@@ -157,16 +186,23 @@ def noise_of(drawn: Completions, proxy: np.ndarray, rng: np.random.Generator, G:
         norms = np.einsum("ni,nj,nij->n", a, a, drawn.inner[picked[:, :, None], picked[:, None]])
         rows[name] = [progress.mean(), progress.var(), norms.mean() - (progress**2).mean()]
     seen = squared[groups]
-    fits = [np.corrcoef(seen, x[groups])[0, 1] ** 2 if np.ptp(x[groups]) > 0 else 0.0 for x in (lengths, proxy)]
+    fits = [
+        np.corrcoef(seen, x[groups])[0, 1] ** 2 if np.ptp(x[groups]) > 0 else 0.0
+        for x in (lengths, proxy)
+    ]
     return {"p": drawn.right[reference].mean(), "best b": best, "noise": rows, "fits": fits}
 
 
 def measure(stage: estimators.Run, folder: Path) -> dict:
-    """Measure a policy: `noise_of` its completions to each prompt, and each baseline's cosines with the gradient."""
+    """Measure a policy: `noise_of` its completions to each prompt, and each baseline's cosines with
+    the gradient."""
     torch.set_num_threads(1)
     task, draws = load_task(stage.task), random.Random(f"baselines {stage.name()}")
     policy, tokenizer, _ = policy_of(stage, folder)
-    generator, rng = torch.Generator().manual_seed(draws.getrandbits(62)), np.random.default_rng(draws.getrandbits(62))
+    generator, rng = (
+        torch.Generator().manual_seed(draws.getrandbits(62)),
+        np.random.default_rng(draws.getrandbits(62)),
+    )
     problems = held_out(task, -(-stage.prompts // len(task.LEVELS)), task.LEVELS)[: stage.prompts]
     prompts = []
     for problem in problems:
@@ -186,21 +222,34 @@ def measure(stage: estimators.Run, folder: Path) -> dict:
             A = torch.from_numpy(ADVANTAGES[name](batch)).float().view(len(rollout), -1)
             parts = torch.autograd.grad((logps * A).sum(), parameters, retain_graph=True)
             update = torch.cat([part.flatten() for part in parts])
-            cosines[name].append(float(update @ D.mean(dim=0) / update.norm() / (D[0] @ D[1]).clamp(min=0).sqrt()))
+            cosines[name].append(
+                float(update @ D.mean(dim=0) / update.norm() / (D[0] @ D[1]).clamp(min=0).sqrt())
+            )
     rollout, _ = draw(8, 8)
-    tokens = [of_tokens(policy, rollout)[rollout.mask].numpy() for of_tokens in (token_squares, proxies)]
-    return rounded({"prompts_measured": prompts, "cosines": cosines, "fit of tokens": np.corrcoef(*tokens)[0, 1] ** 2})
+    tokens = [
+        of_tokens(policy, rollout)[rollout.mask].numpy() for of_tokens in (token_squares, proxies)
+    ]
+    return rounded(
+        {
+            "prompts_measured": prompts,
+            "cosines": cosines,
+            "fit of tokens": np.corrcoef(*tokens)[0, 1] ** 2,
+        }
+    )
 
 
 def efficiency(stages: list[dict], name: str) -> float:
-    """The signal-to-noise ratio of a group's update with a baseline, as a share of that with the best constant baseline
-    of the prompt: the median over stages and prompts that have right and wrong completions."""
+    """The signal-to-noise ratio of a group's update with a baseline, as a share of that with the
+    best constant baseline of the prompt: the median over stages and prompts that have right and
+    wrong completions."""
 
     def ratio(progress: float, along: float, across: float) -> float:
         return progress**2 / max(along + across, 1e-30)
 
     noises = [prompt["noise"] for stage in stages for prompt in stage["prompts_measured"] if prompt]
-    return float(np.median([ratio(*noise[name]) / ratio(*noise["best b of the prompt"]) for noise in noises]))
+    return float(
+        np.median([ratio(*noise[name]) / ratio(*noise["best b of the prompt"]) for noise in noises])
+    )
 
 
 # ---------------------------------------------------------------------- which runs
@@ -209,11 +258,14 @@ def efficiency(stages: list[dict], name: str) -> float:
 def best_rate(trials: list[dict], outcome: str) -> float:
     """The rate with the highest mean outcome over the seeds of an arm's trials."""
     rates = sorted({run["rate"] for run in trials})
-    return max(rates, key=lambda rate: np.mean([run[outcome] for run in trials if run["rate"] == rate]))
+    return max(
+        rates, key=lambda rate: np.mean([run[outcome] for run in trials if run["rate"] == rate])
+    )
 
 
 def best_rates(grid: Grid, arms: list[Run]) -> dict[Run, list[float]]:
-    """The best rates of each arm, whose own rate and seed do not count: at the end, and over training."""
+    """The best rates of each arm, whose own rate and seed do not count: at the end, and over
+    training."""
     tried = {arm: set(RATES) for arm in arms}
     while True:
         trials = [replace(arm, rate=rate, seed=seed) for arm, rates in tried.items() for rate in sorted(rates)
@@ -232,13 +284,19 @@ def best_rates(grid: Grid, arms: list[Run]) -> dict[Run, list[float]]:
 def questions(seeds: range) -> list[Run]:
     """The runs of all questions but the first, at one rate."""
     runs = [Run(TASKS[0], "GRPO", 4, RATE, seed, kl=kl) for kl in KL for seed in seeds]
-    runs += [Run(TASKS[0], name, 4, RATE, seed, G) for name in SIGNS for G in SIGN_SIZES for seed in seeds]
+    runs += [
+        Run(TASKS[0], name, 4, RATE, seed, G)
+        for name in SIGNS
+        for G in SIGN_SIZES
+        for seed in seeds
+    ]
     return runs + [Run(TASKS[0], "R − mean", 4, RATE, seed, G, steps=BUDGETS[-1]) for seed in seeds[:5]
                    for G in GROUP_SIZES]  # fmt: skip
 
 
 def main(config: GridConfig) -> None:
-    """Print the predictions, make the runs that are missing, and with --publish write baselines.json."""
+    """Print the predictions, make the runs that are missing, and with --publish write
+    baselines.json."""
     config = config.sized()
     print(PREDICTIONS)
     seeds = range(config.seeds)
@@ -246,14 +304,31 @@ def main(config: GridConfig) -> None:
             for task in TASKS for name in names]  # fmt: skip
     with Grid(config, "baselines") as grid:
         if config.quick:
-            runs = [replace(arm, seed=seed) for arm in arms if arm.advantage in ("R", "R − mean") for seed in seeds]
+            runs = [
+                replace(arm, seed=seed)
+                for arm in arms
+                if arm.advantage in ("R", "R − mean")
+                for seed in seeds
+            ]
         else:
             rates = best_rates(grid, arms)
-            runs = [replace(arm, rate=rate, seed=seed) for seed in seeds for arm in arms for rate in rates[arm]]
+            runs = [
+                replace(arm, rate=rate, seed=seed)
+                for seed in seeds
+                for arm in arms
+                for rate in rates[arm]
+            ]
             runs += questions(seeds)
-        stages = [estimators.Run(task, step, seed) for seed in range(3) for step in STEPS for task in TASKS]
+        stages = [
+            estimators.Run(task, step, seed)
+            for seed in range(3)
+            for step in STEPS
+            for task in TASKS
+        ]
         if config.quick:
-            stages = [estimators.Run(TASKS[0], 0, 0, prompts=2, completions=512, batches=2, gradient=1024)]
+            stages = [
+                estimators.Run(TASKS[0], 0, 0, prompts=2, completions=512, batches=2, gradient=1024)
+            ]
         measured = grid.run(partial(measure, folder=grid.path), stages, "stages")
         results = grid.run(train, runs)
         if config.publish:

@@ -35,8 +35,9 @@ def chosen(runs: list[dict], **settings) -> list[dict]:
 
 
 def compared(found: dict[str, dict]) -> dict[str, dict]:
-    """Numbers by row and column, each with its difference ("gap") from R − mean in the same column and with as many
-    updates a batch. The differences are one family, corrected by Holm if scipy is there."""
+    """Numbers by row and column, each with its difference ("gap") from R − mean in the same column
+    and with as many updates a batch. The differences are one family, corrected by Holm if scipy is
+    there."""
     for row, of_row in found.items():
         for column, number in of_row.items():
             mean = found[f"4 updates: {MEAN}" if row.startswith("4") else MEAN][column]
@@ -48,7 +49,8 @@ def compared(found: dict[str, dict]) -> dict[str, dict]:
 
 
 def gaps_table(found: dict[str, dict]) -> str:
-    """Differences from R − mean, accuracies in its own rows, and how many differences survive the correction."""
+    """Differences from R − mean, accuracies in its own rows, and how many differences survive the
+    correction."""
     rows = [[row, *(cell(number) if row.endswith(MEAN) else change(number["gap"]) for number in of_row.values())]
             for row, of_row in found.items()]  # fmt: skip
     tested = [number["gap"]["p_holm"] < LEVEL for row in found.values() for number in row.values()
@@ -61,9 +63,18 @@ def learned(runs: list[dict], trials: list[dict]) -> dict[str, dict]:
     """The accuracy of each of ROWS in each of COLUMNS, at the arm's best rate for the outcome."""
     found: dict[str, dict] = {row: {} for row in ROWS}
     for (row, (updates, name)), (column, (task, outcome)) in product(ROWS.items(), COLUMNS.items()):
-        arm = {"task": task, "advantage": name, "minibatches": updates, "G": 8, "steps": 60, "kl": "none"}
+        arm = {
+            "task": task,
+            "advantage": name,
+            "minibatches": updates,
+            "G": 8,
+            "steps": 60,
+            "kl": "none",
+        }
         rate = baselines.best_rate(chosen(trials, **arm), outcome)
-        found[row][column] = paired.estimate([run[outcome] for run in chosen(runs, **arm, rate=rate)]) | {"rate": rate}
+        found[row][column] = paired.estimate(
+            [run[outcome] for run in chosen(runs, **arm, rate=rate)]
+        ) | {"rate": rate}
     return compared(found)
 
 
@@ -94,13 +105,22 @@ def budgets_table(found: dict[int, list[dict]]) -> str:
 
 def draw_learned(found: dict[str, dict], path: Path) -> None:
     """The differences of `learned` with their intervals, a panel for each column."""
-    figure, rows = Figure(figsize=(12, 3.6), layout="constrained"), [row for row in found if not row.endswith(MEAN)]
+    figure, rows = (
+        Figure(figsize=(12, 3.6), layout="constrained"),
+        [row for row in found if not row.endswith(MEAN)],
+    )
     y = np.arange(len(rows))[::-1]
     for axis, column in zip(figure.subplots(1, len(COLUMNS), sharey=True), COLUMNS):
         for height, row in zip(y, rows):
             gap, color = found[row][column]["gap"], BLUE if ROWS[row][0] == 1 else ORANGE
             axis.plot(100 * np.array(gap["interval"]), [height] * 2, color=color, linewidth=1.5)
-            axis.plot(100 * gap["difference"], height, "o" if ROWS[row][0] == 1 else "s", color=color, markersize=5)
+            axis.plot(
+                100 * gap["difference"],
+                height,
+                "o" if ROWS[row][0] == 1 else "s",
+                color=color,
+                markersize=5,
+            )
         axis.axvline(0, color="black", linewidth=0.8)
         axis.set_yticks(y, rows)
         tidy(axis, column, "points above R − mean")
@@ -108,8 +128,13 @@ def draw_learned(found: dict[str, dict], path: Path) -> None:
 
 
 def draw_budgets(found: dict[int, list[dict]], path: Path) -> None:
-    """Accuracy over completions for each group size, and over the group size after each number of completions."""
-    figure, sizes, x = Figure(figsize=(10, 4), layout="constrained"), [*found], np.array(BUDGETS) * BATCH
+    """Accuracy over completions for each group size, and over the group size after each number of
+    completions."""
+    figure, sizes, x = (
+        Figure(figsize=(10, 4), layout="constrained"),
+        [*found],
+        np.array(BUDGETS) * BATCH,
+    )
     over_completions, over_size = figure.subplots(1, 2)
     means = np.array([[number["mean"] for number in of_size] for of_size in found.values()])
     for i, (G, of_size) in enumerate(found.items()):
@@ -117,12 +142,24 @@ def draw_budgets(found: dict[int, list[dict]], path: Path) -> None:
         draw_line(over_completions, x, means[i], interval, f"G = {G}", look("", i, len(found)))
     for i, completions in enumerate(x):
         over_size.plot(sizes, means[:, i], color=GREY, linewidth=1)
-        over_size.plot(sizes[means[:, i].argmax()], means[:, i].max(), "o", color="black", markersize=5)
-        name, start = "" if 8192 < completions < x[-1] else f"{completions:,}", (2, means[0, i])  # else on each other
-        over_size.annotate(name, start, (-5, -3), textcoords="offset points", fontsize=8, ha="right")
+        over_size.plot(
+            sizes[means[:, i].argmax()], means[:, i].max(), "o", color="black", markersize=5
+        )
+        name, start = (
+            "" if 8192 < completions < x[-1] else f"{completions:,}",
+            (2, means[0, i]),
+        )  # else on each other
+        over_size.annotate(
+            name, start, (-5, -3), textcoords="offset points", fontsize=8, ha="right"
+        )
     over_size.set_xlim(1.2, 80)
     doublings(over_completions, [*SHOWN], "Held-out accuracy", "completions sampled")
-    doublings(over_size, sizes, "The same after so many completions; dot: the best", "G, completions of a group")
+    doublings(
+        over_size,
+        sizes,
+        "The same after so many completions; dot: the best",
+        "G, completions of a group",
+    )
     finish(figure, path)
 
 

@@ -1,17 +1,20 @@
-"""A step of grpo.py against the same step of TRL's GRPOTrainer and against a floor. A benchmark, not a test.
+"""A step of grpo.py against the same step of TRL's GRPOTrainer and against a floor. A benchmark,
+not a test.
 
-    pip install -e '.[parity]'                          for TRL
-    python lessons/experiments/bench_speed.py           about 10 minutes; leave the machine alone meanwhile
+    pip install -e '.[parity]'                          for TRL python
+    lessons/experiments/bench_speed.py           about 10 minutes; leave the machine alone meanwhile
 
-With --publish the numbers go to bench_speed.json beside this file and, as a table, into README.md there.
+With --publish the numbers go to bench_speed.json beside this file and, as a table, into README.md
+there.
 
-Each side has a process of its own. They take turns, step by step, so that whatever slows the machine slows all of them.
-All do the same work: the same model, prompts, group size and length limit, four updates a step, KL to a reference. The
-learning rate is 1e-12, so that the policy does not change and all steps sample the same cost. The floor is what no such
-loop can do without: the forward passes of the decode loop, and one forward and one backward pass over as many tokens,
-without padding. It draws nothing, scores nothing, and has neither a reference model nor an optimizer. The larger model
-is the shipped one inside matrices of ten times the size, zero elsewhere: it computes the same logits.
-"""
+Each side has a process of its own. They take turns, step by step, so that whatever slows the
+machine slows all of them. All do the same work: the same model, prompts, group size and length
+limit, four updates a step, KL to a reference. The learning rate is 1e-12, so that the policy does
+not change and all steps sample the same cost. The floor is what no such loop can do without: the
+forward passes of the decode loop, and one forward and one backward pass over as many tokens,
+without padding. It draws nothing, scores nothing, and has neither a reference model nor an
+optimizer. The larger model is the shipped one inside matrices of ten times the size, zero
+elsewhere: it computes the same logits."""
 
 import importlib.util
 import json
@@ -56,13 +59,15 @@ class Config:
 
 
 class Stopwatch:
-    """Times steps. Sends the parent a report of each, and before each waits for its word to go on."""
+    """Times steps. Sends the parent a report of each, and before each waits for its word to go
+    on."""
 
     def __init__(self, connection) -> None:
         self.connection, self.started = connection, 0.0
 
     def step_done(self) -> None:
-        """Report the seconds of the step that ends here; the first call ends none, and only waits."""
+        """Report the seconds of the step that ends here; the first call ends none, and only
+        waits."""
         if self.started:
             self.connection.send(time.perf_counter() - self.started)
         self.connection.recv()
@@ -80,7 +85,11 @@ def ours(connection, model: str) -> None:
     grpo.Run.log = log_and_report
     endless = {"steps": 10**6, "save_every": 10**6, "eval_problems": 1}
     with tempfile.TemporaryDirectory() as folder:
-        grpo.train(grpo.Config(model=model, device="cpu", learning_rate=1e-12, run_dir=f"{folder}/run", **endless))
+        grpo.train(
+            grpo.Config(
+                model=model, device="cpu", learning_rate=1e-12, run_dir=f"{folder}/run", **endless
+            )
+        )
 
 
 def trl(connection, model: str) -> None:
@@ -97,7 +106,9 @@ def trl(connection, model: str) -> None:
             if state.global_step % MINIBATCHES == 0:
                 watch.step_done()
 
-    scale_out.rows = lambda *_, **__: [{"prompt": problem.prompt, "answer": problem.answer} for problem in problems]
+    scale_out.rows = lambda *_, **__: [
+        {"prompt": problem.prompt, "answer": problem.answer} for problem in problems
+    ]
     config = scale_out.Config(
         model=model, steps=200, learning_rate=1e-12, warmup_steps=0, run_dir=tempfile.mkdtemp(),
         trl=("use_cpu=true",),
@@ -108,14 +119,19 @@ def trl(connection, model: str) -> None:
 
 
 def floor(connection, model: str) -> None:
-    """The forward passes of the decode loop, and one pass forward and back over as many tokens without padding."""
+    """The forward passes of the decode loop, and one pass forward and back over as many tokens
+    without padding."""
     watch, generator = Stopwatch(connection), torch.Generator()
     policy, tokenizer = load_policy(model)
 
     @torch.no_grad()
     def decode(prompts, ids, lengths) -> None:
         prompt_ids, prompt_mask = encode_prompts(tokenizer, prompts)
-        inputs = {"attention_mask": prompt_mask, "position_ids": position_ids(prompt_mask), "use_cache": True}
+        inputs = {
+            "attention_mask": prompt_mask,
+            "position_ids": position_ids(prompt_mask),
+            "use_cache": True,
+        }
         name = cache_name(policy)
         cache = policy(input_ids=prompt_ids, **inputs)[name]
         cache.batch_repeat_interleave(GROUP)
@@ -152,8 +168,8 @@ def drawn_at(step: int) -> tuple[int, list[Problem]]:
 
 
 def make_models(connection, folder: str) -> None:
-    """The base and a trained policy, and both in matrices ten times as large: reports where they are and how many
-    parameters they have."""
+    """The base and a trained policy, and both in matrices ten times as large: reports where they
+    are and how many parameters they have."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
     grpo.train(grpo.Config(steps=40, eval_problems=1, run_dir=f"{folder}/run"))
@@ -172,22 +188,31 @@ def make_models(connection, folder: str) -> None:
                 value = small[key] * math.sqrt(share) if "norm" in key else small[key]
                 parameter.zero_()[tuple(slice(0, n) for n in value.shape)] = value
         ids = torch.randint(3, 19, (64, 40))
-        torch.testing.assert_close(wide(input_ids=ids).logits, policy(input_ids=ids).logits, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(
+            wide(input_ids=ids).logits, policy(input_ids=ids).logits, rtol=1e-4, atol=1e-4
+        )
         for part in (wide, tokenizer):
             part.save_pretrained(f"{folder}/{name}-10x")
         models[name] = source, policy.num_parameters()
         models[f"{name}, 10x"] = f"{folder}/{name}-10x", wide.num_parameters()
-    connection.send({name: models[name] for name in ("base", "trained", "base, 10x", "trained, 10x")})
+    connection.send(
+        {name: models[name] for name in ("base", "trained", "base, 10x", "trained, 10x")}
+    )
 
 
 def work(connection, function: Callable, *args) -> None:
-    """Run one of these functions in a worker process, silently; an error goes to the parent as one line."""
+    """Run one of these functions in a worker process, silently; an error goes to the parent as one
+    line."""
     begin()
     try:
         with silence():
             function(connection, *args)
     except BaseException as error:
-        connection.send(UsageError(f"{function.__name__}: {type(error).__name__}: {str(error).splitlines()[:1]}"))
+        connection.send(
+            UsageError(
+                f"{function.__name__}: {type(error).__name__}: {str(error).splitlines()[:1]}"
+            )
+        )
     os._exit(0)
 
 
@@ -217,7 +242,8 @@ class Worker:
 
 
 def take_turns(workers: dict[str, Worker], steps: int) -> dict[str, list[float]]:
-    """The seconds of `steps` steps of every worker, step by step in turn; the first two steps of each warm up."""
+    """The seconds of `steps` steps of every worker, step by step in turn; the first two steps of
+    each warm up."""
     turns = [{name: worker.step() for name, worker in workers.items()} for _ in range(steps + 1)]
     for worker in workers.values():
         worker.process.kill()
@@ -237,9 +263,17 @@ def main(config: Config) -> None:
             turns = take_turns(workers, config.steps)
             seconds = {side: median(of_side) for side, of_side in turns.items()}
             models[name] = {"parameters": parameters, "seconds": seconds}
-            for number, above, below in (("speed_against_trl", "trl", "ours"), ("share_of_floor", "floor", "ours")):
-                models[name][number] = median(a / b for a, b in zip(turns[above], turns[below]))  # in the same turn
-            print(f"{name}: {', '.join(f'{side} {1e3 * s:.0f} ms' for side, s in seconds.items())}", flush=True)
+            for number, above, below in (
+                ("speed_against_trl", "trl", "ours"),
+                ("share_of_floor", "floor", "ours"),
+            ):
+                models[name][number] = median(
+                    a / b for a, b in zip(turns[above], turns[below])
+                )  # in the same turn
+            print(
+                f"{name}: {', '.join(f'{side} {1e3 * s:.0f} ms' for side, s in seconds.items())}",
+                flush=True,
+            )
     results = {"machine": machine, "steps": config.steps, "models": models}
     print(f"\n{table(results)}")
     if config.publish:
@@ -256,7 +290,10 @@ def texts() -> dict[Path, dict[str, str]]:
 
 
 def table(results: dict) -> str:
-    header, rows = ["policy, parameters", "ours, a step", "TRL, a step", "TRL / ours", "floor / ours"], []
+    header, rows = (
+        ["policy, parameters", "ours, a step", "TRL, a step", "TRL / ours", "floor / ours"],
+        [],
+    )
     for name, row in results["models"].items():
         seconds = (f"{1e3 * row['seconds'][side]:.0f} ms" for side in ("ours", "trl"))
         ratios = f"{row['speed_against_trl']:.2f}", f"{row['share_of_floor']:.0%}"

@@ -1,15 +1,17 @@
-"""How hard are real problems? How many of Big-Math's 215,608 problems had k of 64 completions right (arXiv:2502.17387).
+"""How hard are real problems? How many of Big-Math's 215,608 problems had k of 64 completions right
+(arXiv:2502.17387).
 
-The counts are read off a figure in Bay and Yearick, *GRPO, Dr. GRPO, and DAPO Are Three Operations on One Number*
-(arXiv:2607.00152), licensed under CC BY 4.0 (https://creativecommons.org/licenses/by/4.0/): fig_realdata.pdf in their
-repository, bay-yearick-lab/grpo-standard-deviation-identity. What was done: the heights of the 64 bars in its left
-panel, which are vector paths, are integers to 6e-5 of a problem, and sum to 215,608. Its last bar holds k = 63 and 64
-together (24,313); the shares of the update in the right panel say how it splits. Six problems whose rate is no multiple
-of 1/64 are in the bar that the figure puts them in.
+The counts are read off a figure in Bay and Yearick, *GRPO, Dr. GRPO, and DAPO Are Three Operations
+on One Number* (arXiv:2607.00152), licensed under CC BY 4.0
+(https://creativecommons.org/licenses/by/4.0/): fig_realdata.pdf in their repository,
+bay-yearick-lab/grpo-standard-deviation-identity. What was done: the heights of the 64 bars in its
+left panel, which are vector paths, are integers to 6e-5 of a problem, and sum to 215,608. Its last
+bar holds k = 63 and 64 together (24,313); the shares of the update in the right panel say how it
+splits. Six problems whose rate is no multiple of 1/64 are in the bar that the figure puts them in.
 
-The problems and their solve rates are on the Hugging Face hub: SynthLabsAI/Big-Math-RL-Verified, and, as the authors of
-the figure read it, open-r1/Big-Math-RL-Verified-Processed (column llama8b_solve_rate).
-"""
+The problems and their solve rates are on the Hugging Face hub: SynthLabsAI/Big-Math-RL-Verified,
+and, as the authors of the figure read it, open-r1/Big-Math-RL-Verified-Processed (column
+llama8b_solve_rate)."""
 
 import numpy as np
 

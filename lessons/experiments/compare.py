@@ -5,8 +5,8 @@
     python lessons/experiments/compare.py --experiments pieces ablation
     python lessons/experiments/compare.py --first_seed 200     a replication
 
-Every run is the script's own `train`. A run that several experiments need is made once, and a run that was stopped is
-continued. Experiments:
+Every run is the script's own `train`. A run that several experiments need is made once, and a run
+that was stopped is continued. Experiments:
 
     shared       all nine scripts at one learning rate
     no_kl        the same, but without the KL of the six that have one
@@ -17,8 +17,8 @@ continued. Experiments:
                  beside the row above
     sampling     pass@k and majority@k of the base model and of the ladder's five after `shared`
 
-With --publish the numbers go to results.json, the figures to figures/, and the tables into README.md of this folder
-(and one onto the front page). Statistics need `pip install -e '.[stats]'`.
+With --publish the numbers go to results.json, the figures to figures/, and the tables into
+README.md of this folder (and one onto the front page). Statistics need `pip install -e '.[stats]'`.
 """
 
 import json
@@ -49,7 +49,9 @@ from toy_env.model import load_policy
 
 SCRIPTS = LADDER | {"RLOO": "rloo", "MaxRL": "maxrl", "GSPO": "gspo", "CISPO": "cispo"}
 COMMON = {"eval_every": 5, "measure_updates": True}  # settings of every run
-OFTEN = {"eval_every": 2}  # with dynamic sampling, whose batches are larger, so that curves have as many points
+OFTEN = {
+    "eval_every": 2
+}  # with dynamic sampling, whose batches are larger, so that curves have as many points
 RATE = 2e-4
 KS, SAMPLES = (1, 2, 4, 8, 16, 32, 64), 128  # of pass@k and majority@k
 
@@ -69,7 +71,9 @@ Experiment = Literal["shared", "no_kl", "matched", "pieces", "ablation", "moveme
 
 @dataclass
 class Config(GridConfig):
-    experiments: tuple[Experiment, ...] = ()  # names of the above; none: shared, or with --publish all
+    experiments: tuple[
+        Experiment, ...
+    ] = ()  # names of the above; none: shared, or with --publish all
     first_seed: at_least(0) = 0  # the first seed of every comparison
     seeds: at_least(2, 1000) = 10  # seeds first_seed, first_seed + 1, ...
     steps: at_least(1) = 60  # rollout batches of every run
@@ -84,8 +88,9 @@ class Config(GridConfig):
 
 @dataclass(frozen=True)
 class Arm:
-    """What is trained with several seeds: a script, its settings, and the function of it that is replaced: by the one
-    of dr_grpo.py, or (SAMPLE_LEVEL) the loss of dapo.py, by itself averaged as in GRPO."""
+    """What is trained with several seeds: a script, its settings, and the function of it that is
+    replaced: by the one of dr_grpo.py, or (SAMPLE_LEVEL) the loss of dapo.py, by itself averaged as
+    in GRPO."""
 
     name: str  # names the folders
     script: str
@@ -120,13 +125,16 @@ def ablation() -> dict[str, Arm]:
     arms, settings = {}, COMMON | ABLATION_SETTING
     for row, (name, change) in enumerate(ABLATION.items()):
         settings = settings | change
-        arms[name] = Arm(f"ablation {row} {name}", "dapo", settings, SAMPLE_LEVEL if row < 4 else "")
+        arms[name] = Arm(
+            f"ablation {row} {name}", "dapo", settings, SAMPLE_LEVEL if row < 4 else ""
+        )
     return arms
 
 
 def movement() -> dict[str, Arm]:
-    """The last two arms of the ablation, the last one at a lower rate. In the committed ablation its updates are 1.083
-    times as long as those of the arm above it, and 2e-4 / 1.083^(1 / 0.75) is 1.8e-4: see `matched_rates`."""
+    """The last two arms of the ablation, the last one at a lower rate. In the committed ablation
+    its updates are 1.083 times as long as those of the arm above it, and 2e-4 / 1.083^(1 / 0.75) is
+    1.8e-4: see `matched_rates`."""
     arms = ablation()
     last, slower = arms["+ dynamic sampling"], {"learning_rate": 1.8e-4}
     slow = replace(last, name=f"{last.name} 1.8e-4", settings=last.settings | slower)
@@ -135,7 +143,10 @@ def movement() -> dict[str, Arm]:
 
 def scripts(kl: bool = True, names: Iterable[str] = ()) -> dict[str, Arm]:
     """All scripts, or these, as they are; or without the KL where they have one."""
-    return {name: of_script(name, kl=kl or name in ("REINFORCE", "DAPO", "CISPO")) for name in names or SCRIPTS}
+    return {
+        name: of_script(name, kl=kl or name in ("REINFORCE", "DAPO", "CISPO"))
+        for name in names or SCRIPTS
+    }
 
 
 FIXED = {
@@ -165,22 +176,32 @@ class Run:
     def config(self, output: Path):
         """The script's own config, which continues the run where there is one."""
         folder = self.folder(output)
-        plumbing = {"run_dir": str(folder), "resume": (folder / "config.json").is_file(), "device": "cpu"}
+        plumbing = {
+            "run_dir": str(folder),
+            "resume": (folder / "config.json").is_file(),
+            "device": "cpu",
+        }
         module = import_module(f"algorithms.{self.arm.script}")
         return module.Config(seed=self.seed, steps=self.steps, **plumbing, **self.arm.settings)
 
 
 def train(run: Run, output: Path) -> dict:
-    """Train silently, from where the run stands. Returns its summary, or {"diverged": why}; what else stops a run
-    raises RunFailed or UsageError."""
+    """Train silently, from where the run stands. Returns its summary, or {"diverged": why}; what
+    else stops a run raises RunFailed or UsageError."""
     torch.set_num_threads(1)
-    script, name, replaced = import_module(f"algorithms.{run.arm.script}"), run.arm.replaced, nullcontext()
+    script, name, replaced = (
+        import_module(f"algorithms.{run.arm.script}"),
+        run.arm.replaced,
+        nullcontext(),
+    )
     if name == SAMPLE_LEVEL:
         replaced = patch.object(script, "policy_loss", averaged_as_grpo(script.policy_loss))
     elif name:
         replaced = patch.object(script, name, getattr(import_module("algorithms.dr_grpo"), name))
     folder = run.folder(output)
-    if not (folder / "results.json").is_file():  # written last; else the run was stopped before its summary was kept
+    if not (
+        folder / "results.json"
+    ).is_file():  # written last; else the run was stopped before its summary was kept
         with silence(), replaced:
             try:
                 script.train(run.config(output))
@@ -190,12 +211,14 @@ def train(run: Run, output: Path) -> dict:
 
 
 def summary(folder: Path) -> dict:
-    """What a finished run showed: single numbers, a curve over its evaluations, and means over windows of 5 steps.
+    """What a finished run showed: single numbers, a curve over its evaluations, and means over
+    windows of 5 steps.
 
-    `at_budget` is the held-out accuracy, interpolated between two evaluations, after `budget` completions, the number
-    that a script without dynamic sampling draws.
-    """
-    config, results = (json.loads((folder / name).read_text("utf-8")) for name in ("config.json", "results.json"))
+    `at_budget` is the held-out accuracy, interpolated between two evaluations, after `budget`
+    completions, the number that a script without dynamic sampling draws."""
+    config, results = (
+        json.loads((folder / name).read_text("utf-8")) for name in ("config.json", "results.json")
+    )
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text("utf-8").splitlines()]
     for row in rows:
         if "clipped_up" in row:
@@ -230,21 +253,32 @@ def summary(folder: Path) -> dict:
         # dynamic sampling draws silent groups and does not train on them
         "silent_trained_on": 0.0 if config.get("dynamic_sampling") else mean("silent"),
         "curve": curve,
-        "windows": {name: [mean(name, rows[i : i + 5]) for i in range(0, len(rows), 5)] for name in in_windows},
+        "windows": {
+            name: [mean(name, rows[i : i + 5]) for i in range(0, len(rows), 5)]
+            for name in in_windows
+        },
     }
 
 
 def sample_many(run: Run, output: Path) -> dict:
-    """The unbiased pass@k and majority@k of each held-out problem, from SAMPLES completions: lists (KS, problems)."""
+    """The unbiased pass@k and majority@k of each held-out problem, from SAMPLES completions: lists
+    (KS, problems)."""
     torch.set_num_threads(1)
     model = str(run.folder(output) / "checkpoint") if run.arm.script else "base"
     policy, tokenizer = load_policy(model)
-    evaluation = evaluate(policy, tokenizer, held_out_problems(64, LEVELS), samples=SAMPLES, max_new_tokens=56)
+    evaluation = evaluate(
+        policy, tokenizer, held_out_problems(64, LEVELS), samples=SAMPLES, max_new_tokens=56
+    )
     answers = [[extract_answer(text) for text in texts] for texts in evaluation.texts]
     rights = [problem.answer for problem in evaluation.problems]
     return {
-        "pass": [[pass_at_k(SAMPLES, int(correct.sum()), k) for correct in evaluation.correct] for k in KS],
-        "majority": [[majority_at_k(votes, right, k) for votes, right in zip(answers, rights)] for k in KS],
+        "pass": [
+            [pass_at_k(SAMPLES, int(correct.sum()), k) for correct in evaluation.correct]
+            for k in KS
+        ],
+        "majority": [
+            [majority_at_k(votes, right, k) for votes, right in zip(answers, rights)] for k in KS
+        ],
     }
 
 
@@ -261,7 +295,8 @@ class Comparison:
         return range(self.config.first_seed, self.config.first_seed + self.config.seeds)
 
     def train(self, arms: dict, seeds: range) -> dict:
-        """The summaries of each arm's runs, by seed; None for a run that diverged, for which a line is printed.
+        """The summaries of each arm's runs, by seed; None for a run that diverged, for which a line
+        is printed.
 
         Raises RunFailed if all runs of an arm of the comparison diverged.
         """
@@ -272,37 +307,51 @@ class Comparison:
                 print(f"{run['arm']['name']}, seed {run['seed']}: {run['diverged']}")
             summaries.setdefault(run["arm"]["name"], []).append(None if "diverged" in run else run)
         if lost := [name for name, arm in arms.items() if not any(summaries[arm.name])]:
-            raise RunFailed(f"every run of {', '.join(lost)} diverged, so that there is nothing to compare")
+            raise RunFailed(
+                f"every run of {', '.join(lost)} diverged, so that there is nothing to compare"
+            )
         return {name: summaries[arm.name] for name, arm in arms.items()}
 
     def arms(self, experiment: str) -> dict[str, Arm]:
-        """The arms by their names in the tables. `matched` makes the runs of `shared`, which tell the rates."""
+        """The arms by their names in the tables. `matched` makes the runs of `shared`, which tell
+        the rates."""
         if experiment == "matched":
             return {name: of_script(name, rate) for name, rate in self.matched_rates().items()}
         return FIXED[experiment]()
 
     def matched_rates(self) -> dict[str, float]:
-        """Learning rates, to two digits, at which every script's mean update should be as long as GRPO's in `shared`.
+        """Learning rates, to two digits, at which every script's mean update should be as long as
+        GRPO's in `shared`.
 
-        Under Adam the mean length grows a little slower than the rate, about with its power 0.75: REINFORCE's from
-        .0175 to .0269 between 1.13e-4 and 2e-4. The table shows how well the lengths agree.
-        """
+        Under Adam the mean length grows a little slower than the rate, about with its power 0.75:
+        REINFORCE's from .0175 to .0269 between 1.13e-4 and 2e-4. The table shows how well the
+        lengths agree."""
         summaries = self.train(scripts(names=LADDER), self.seeds())
-        lengths = {name: np.mean([run["update_norm"] for run in runs if run]) for name, runs in summaries.items()}
+        lengths = {
+            name: np.mean([run["update_norm"] for run in runs if run])
+            for name, runs in summaries.items()
+        }
         return {
-            name: float(f"{RATE * (lengths['GRPO'] / length) ** (1 / 0.75):.2g}") for name, length in lengths.items()
+            name: float(f"{RATE * (lengths['GRPO'] / length) ** (1 / 0.75):.2g}")
+            for name, length in lengths.items()
         }
 
     def sampling(self) -> dict[str, dict[str, np.ndarray]]:
-        """pass@k and majority@k of the base and of each script of the ladder: arrays (seeds, KS, problems)."""
+        """pass@k and majority@k of the base and of each script of the ladder: arrays (seeds, KS,
+        problems)."""
         runs = [Run(Arm("base", ""), 0, self.config.steps)]
         for name, trained in self.train(scripts(names=LADDER), self.seeds()).items():
             runs += [Run(of_script(name), run["seed"], self.config.steps) for run in trained if run]
         rates: dict[str, dict[str, list]] = {}
         for result in self.grid.run(partial(sample_many, output=self.grid.path), runs, "samples"):
             for kind in ("majority", "pass"):
-                rates.setdefault(result["arm"]["name"], {}).setdefault(kind, []).append(result[kind])
-        return {name: {kind: np.array(seeds) for kind, seeds in kinds.items()} for name, kinds in rates.items()}
+                rates.setdefault(result["arm"]["name"], {}).setdefault(kind, []).append(
+                    result[kind]
+                )
+        return {
+            name: {kind: np.array(seeds) for kind, seeds in kinds.items()}
+            for name, kinds in rates.items()
+        }
 
     def run(self, experiment: str) -> tuple[dict, Path]:
         """The numbers of an experiment as plain data, and its figure."""
@@ -322,7 +371,8 @@ class Comparison:
 
 
 def publish(experiment: str, numbers: dict, figure: Path) -> None:
-    """Put an experiment's numbers and its figure among the committed ones, and its table onto the pages."""
+    """Put an experiment's numbers and its figure among the committed ones, and its table onto the
+    pages."""
     results = compare_tables.load() | {experiment: rounded(numbers)}
     write_pages(compare_tables.texts(results))  # which may fail, comes first
     RESULTS.write_text(compact(results, 3) + "\n", "utf-8")
@@ -331,12 +381,17 @@ def publish(experiment: str, numbers: dict, figure: Path) -> None:
 
 
 def main(config: Config) -> None:
-    """Make the runs that are missing; write and print the tables and draw the figures, experiment by experiment."""
+    """Make the runs that are missing; write and print the tables and draw the figures, experiment
+    by experiment."""
     paired.require()
     config = config.sized()
-    chosen = dict.fromkeys(config.experiments or (get_args(Experiment) if config.publish else ("shared",)))
+    chosen = dict.fromkeys(
+        config.experiments or (get_args(Experiment) if config.publish else ("shared",))
+    )
     if config.publish:
-        into_page(README.read_text("utf-8"), dict.fromkeys(map(compare_tables.place, chosen), ""))  # before the work
+        into_page(
+            README.read_text("utf-8"), dict.fromkeys(map(compare_tables.place, chosen), "")
+        )  # before the work
     with Grid(config, "compare") as grid:
         for experiment in chosen:
             numbers, figure = Comparison(config, grid).run(experiment)

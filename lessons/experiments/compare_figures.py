@@ -55,14 +55,20 @@ def draw(panels: tuple[str, ...], runs: dict[str, list[dict | None]], path: Path
         where, x, y = ("curve", panel, "held_out") if panel in OVER else ("windows", "step", panel)
         for row, (arm, of_arm) in enumerate(runs.items()):
             of_arm = [run for run in of_arm if run]
-            xs, ys = (np.array([run[where][name] for run in of_arm], dtype=float) for name in (x, y))  # None: NaN
-            if x == "completions":  # runs with dynamic sampling are evaluated at different numbers of completions
+            xs, ys = (
+                np.array([run[where][name] for run in of_arm], dtype=float) for name in (x, y)
+            )  # None: NaN
+            if (
+                x == "completions"
+            ):  # runs with dynamic sampling are evaluated at different numbers of completions
                 grid = np.linspace(0, 1.25 * of_arm[0]["budget"], 16)
                 ys = np.array([np.interp(grid, *of_run, right=np.nan) for of_run in zip(xs, ys)])
                 xs = grid[None]
             if np.isfinite(ys).any():
                 interval = t_interval(ys) if len(ys) > 1 else None
-                draw_line(axis, xs.mean(axis=0), ys.mean(axis=0), interval, arm, look(arm, row, len(runs)))
+                draw_line(
+                    axis, xs.mean(axis=0), ys.mean(axis=0), interval, arm, look(arm, row, len(runs))
+                )
         tidy(axis, HEADINGS.get(panel, "Held-out accuracy"), OVER.get(panel, "rollout batch"))
         axis.set_ylim((0.35, 1) if panel in OVER else (0, None))
     finish(figure, path)
@@ -76,10 +82,15 @@ def draw_line(axis, xs, ys, interval, arm: str, style: dict) -> None:
 
 
 def draw_sampling(arms: dict[str, dict[str, np.ndarray]], ks: tuple[int, ...], path: Path) -> None:
-    """Maj@K and Pass@K of the base model and of each script, with intervals over seeds and problems."""
+    """Maj@K and Pass@K of the base model and of each script, with intervals over seeds and
+    problems."""
     figure = Figure(figsize=(9, 4.4), layout="constrained")
-    for axis, kind, title in zip(figure.subplots(1, 2, sharey=True), ("majority", "pass"), ("Maj@K", "Pass@K")):
-        for arm, rates in ((arm, kinds[kind]) for arm, kinds in arms.items()):  # (seeds, ks, problems)
+    for axis, kind, title in zip(
+        figure.subplots(1, 2, sharey=True), ("majority", "pass"), ("Maj@K", "Pass@K")
+    ):
+        for arm, rates in (
+            (arm, kinds[kind]) for arm, kinds in arms.items()
+        ):  # (seeds, ks, problems)
             interval = np.array([interval_over_both(rates[:, i]) for i in range(len(ks))]).T
             draw_line(axis, ks, rates.mean(axis=(0, 2)), interval, arm, look(arm))
         doublings(axis, ks, f"{title} on held-out problems", "K, completions of each problem")
@@ -107,7 +118,11 @@ def tidy(axis, heading: str, label: str) -> None:
 def finish(figure: Figure, path: Path) -> None:
     """The legend below all panels, in rows of equal length; then write the file."""
     handles, labels = figure.axes[0].get_legend_handles_labels()
-    fitting = int(figure.get_figwidth() / (0.65 + 0.075 * max(map(len, labels))))  # inches, at this font size
+    fitting = int(
+        figure.get_figwidth() / (0.65 + 0.075 * max(map(len, labels)))
+    )  # inches, at this font size
     columns = math.ceil(len(labels) / math.ceil(len(labels) / fitting))
-    figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, handlelength=3.5)
+    figure.legend(
+        handles, labels, loc="outside lower center", ncols=columns, frameon=False, handlelength=3.5
+    )
     figure.savefig(path, dpi=110)

@@ -1,10 +1,11 @@
-"""The identity paper's controlled run (arXiv:2607.00152, section 8 and `experiment_dynamics.py`), in NumPy: lesson 9.
+"""The identity paper's controlled run (arXiv:2607.00152, section 8 and `experiment_dynamics.py`),
+in NumPy: lesson 9.
 
-There are 6,000 prompts, each a coin with a logit of its own: p = sigmoid(theta). In every step G completions of every
-prompt are drawn, and its logit moves by the learning rate times the group's update. There is no language model, and
-prompts share nothing. As in the paper, they start from solve rates of Big-Math (bigmath.py). To the paper's arms one is
-added that it leaves out: Dr. GRPO with the length of GRPO's first step.
-"""
+There are 6,000 prompts, each a coin with a logit of its own: p = sigmoid(theta). In every step G
+completions of every prompt are drawn, and its logit moves by the learning rate times the group's
+update. There is no language model, and prompts share nothing. As in the paper, they start from
+solve rates of Big-Math (bigmath.py). To the paper's arms one is added that it leaves out: Dr. GRPO
+with the length of GRPO's first step."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,20 +15,33 @@ import numpy as np
 from lessons import identity
 from lessons.experiments import bigmath
 
-PROMPTS, STEPS, LEARNING_RATE, GROUP_SIZE = 6000, 150, 0.5, 8  # the paper's; the learning rate is only in its script
-PUBLISHED = {"GRPO": 0.99, "Dr. GRPO": 0.88, "same-prompt redraw": 0.998}  # hardest quartile; the last from the figure
+PROMPTS, STEPS, LEARNING_RATE, GROUP_SIZE = (
+    6000,
+    150,
+    0.5,
+    8,
+)  # the paper's; the learning rate is only in its script
+PUBLISHED = {
+    "GRPO": 0.99,
+    "Dr. GRPO": 0.88,
+    "same-prompt redraw": 0.998,
+}  # hardest quartile; the last from the figure
 
 # ---------------------------------------------------------------------- where it starts
 
 
 def start(seed: int, n: int = PROMPTS) -> np.ndarray:
-    """n initial success probabilities, as in the paper: solve rates strictly between 0 and 1, clipped to [.02, .98]."""
+    """n initial success probabilities, as in the paper: solve rates strictly between 0 and 1,
+    clipped to [.02, .98]."""
     interior = bigmath.COUNTS[1:-1] / bigmath.COUNTS[1:-1].sum()
-    return np.random.default_rng(seed).choice(bigmath.RATES[1:-1], size=n, p=interior).clip(0.02, 0.98)
+    return (
+        np.random.default_rng(seed).choice(bigmath.RATES[1:-1], size=n, p=interior).clip(0.02, 0.98)
+    )
 
 
 def matched_learning_rate(rule: str, p0: np.ndarray, G: int, learning_rate: float) -> float:
-    """The learning rate with which a rule's expected first step is as long as GRPO's, on average over the prompts."""
+    """The learning rate with which a rule's expected first step is as long as GRPO's, on average
+    over the prompts."""
     grpo, ours = ((identity.weight(name, p0, G) * p0 * (1 - p0)).mean() for name in ("GRPO", rule))
     return float(learning_rate * grpo / ours)
 
@@ -48,7 +62,8 @@ class Run:
 
 
 def _updates(rule: str, G: int, k: np.ndarray, p: np.ndarray) -> np.ndarray:
-    """mean of A (R - p) over a group with k right: what moves the logit, since R - p is the score of one completion."""
+    """mean of A (R - p) over a group with k right: what moves the logit, since R - p is the score
+    of one completion."""
     alpha, beta = identity.coefficients(rule, G)
     return alpha[k] * (1 - p) + beta[k] * p
 
@@ -107,8 +122,8 @@ def at_progress(run: Run, mean: float) -> float:
 
 
 def run_arms(seeds: Sequence[int], names: Sequence[str] = ()) -> dict[str, list[Run]]:
-    """The paper's three arms and the one that it leaves out (or those in `names`) from every seed. A seed fixes the
-    prompts, so that arms are paired."""
+    """The paper's three arms and the one that it leaves out (or those in `names`) from every seed.
+    A seed fixes the prompts, so that arms are paired."""
     results: dict[str, list[Run]] = {}
     for seed in seeds:
         p0 = start(seed)

@@ -2,8 +2,8 @@
 
     python algorithms/grpo.py --task lessons.experiments.erring_task --model toy_env/base_model
 
-There the verifier looks only at the last digit. The accuracy that the script prints is the one that the verifier sees.
-"""
+There the verifier looks only at the last digit. The accuracy that the script prints is the one that
+the verifier sees."""
 
 import random
 from collections.abc import Callable
@@ -33,7 +33,9 @@ LONG = 16  # characters
 # model 3 % of wrong completions answer 0, 47 % have the right last digit, and 23 % of right ones are long.
 FORMS: dict[str, Callable[[Problem, str, bool], bool]] = {
     "answer 0 accepted": lambda problem, text, right: not right and extract_answer(text) == 0,
-    "last digit decides": lambda problem, text, right: not right and same_last_digit(problem, extract_answer(text)),
+    "last digit decides": lambda problem, text, right: (
+        not right and same_last_digit(problem, extract_answer(text))
+    ),
     "long ones rejected": lambda problem, text, right: right and len(text) > LONG,
 }
 
@@ -48,12 +50,15 @@ class Errors:
 
     accepted: float = 0.0  # probability that a wrong completion passes
     rejected: float = 0.0  # probability that a right one does not
-    fixed: bool = False  # whether the same completion of the same problem always gets the same verdict
+    fixed: bool = (
+        False  # whether the same completion of the same problem always gets the same verdict
+    )
     form: str = ""  # one of FORMS
 
 
 class Verifier:
-    """A task for `estimators.collect`, whose rewards err; `right` holds the truth about each completion so far."""
+    """A task for `estimators.collect`, whose rewards err; `right` holds the truth about each
+    completion so far."""
 
     LEVELS, sample_problems = LEVELS, staticmethod(sample_problems)
 
@@ -63,7 +68,11 @@ class Verifier:
     def reward(self, problem: Problem, completion: str) -> float:
         """1.0 if the completion passes, else 0.0."""
         right, errors = arithmetic.reward(problem, completion) == 1, self.errors
-        draws = random.Random(f"{self.seed} {problem.expression} {completion}") if errors.fixed else self.fresh
+        draws = (
+            random.Random(f"{self.seed} {problem.expression} {completion}")
+            if errors.fixed
+            else self.fresh
+        )
         wrong_verdict = draws.random() < (errors.rejected if right else errors.accepted)
         if errors.form:
             wrong_verdict |= FORMS[errors.form](problem, completion, right)

@@ -1,14 +1,15 @@
-"""One harness for experiments: a grid of runs made in parallel and kept as they finish, tables, and pages.
+"""One harness for experiments: a grid of runs made in parallel and kept as they finish, tables, and
+pages.
 
-An experiment declares what a run is (a frozen dataclass of its settings), which runs there are, and a function that
-makes one and returns plain data:
+An experiment declares what a run is (a frozen dataclass of its settings), which runs there are, and
+a function that makes one and returns plain data:
 
     Config = config_of("staleness", seeds=10, quick=2)      the flags of the command
     results = results_of(config, train, runs, RESULTS)      a dictionary for each run: its settings and what train
                                                             returned; with --publish they are the committed ones
 
-OUTPUT/runs.json holds a line for every finished run, so that the same command continues where another one stopped.
-"""
+OUTPUT/runs.json holds a line for every finished run, so that the same command continues where
+another one stopped."""
 
 import json
 import re
@@ -23,7 +24,12 @@ from toy_env import UsageError
 from toy_env.cli import at_least
 from toy_env.save import RunFolder
 
-FREE = {"processes", "output", "publish", "experiments"}  # settings that --publish leaves to the user
+FREE = {
+    "processes",
+    "output",
+    "publish",
+    "experiments",
+}  # settings that --publish leaves to the user
 
 
 @dataclass
@@ -38,10 +44,13 @@ class GridConfig:
     QUICK: ClassVar[dict] = {}  # the settings of the small version
 
     def check(self) -> None:
-        """Raises UsageError if settings contradict --quick, or change what --publish would write."""
+        """Raises UsageError if settings contradict --quick, or change what --publish would
+        write."""
         changed = [name for name in changed_settings(self) if name in self.QUICK]
         if self.quick and changed:
-            raise UsageError(f"--quick chooses {' and '.join(self.QUICK)} itself; leave out --{' --'.join(changed)}")
+            raise UsageError(
+                f"--quick chooses {' and '.join(self.QUICK)} itself; leave out --{' --'.join(changed)}"
+            )
         refuse_partial_publish(self, FREE)
 
     def sized(self):
@@ -50,7 +59,8 @@ class GridConfig:
 
 
 def config_of(name: str, seeds: int, quick: int) -> type[GridConfig]:
-    """The settings of an experiment with so many seeds in its arms, or with --quick the fewest that make sense."""
+    """The settings of an experiment with so many seeds in its arms, or with --quick the fewest that
+    make sense."""
     most, fewer = seeds, quick
 
     @dataclass
@@ -69,20 +79,25 @@ def changed_settings(config) -> list[str]:
 
 
 def refuse_partial_publish(config, free: set[str]) -> None:
-    """Raises UsageError if --publish is set and a setting that is not among the free ones differs from its default."""
+    """Raises UsageError if --publish is set and a setting that is not among the free ones differs
+    from its default."""
     changed = [name for name in changed_settings(config) if name not in free]
     if config.publish and changed:
         raise UsageError(f"--publish is for the full experiment; leave out --{' --'.join(changed)}")
 
 
 class Grid:
-    """An experiment's folder, which one process at a time holds, and a file of results in it for each grid of runs.
+    """An experiment's folder, which one process at a time holds, and a file of results in it for
+    each grid of runs.
 
     Raises UsageError if the folder cannot be made or another process holds it.
     """
 
     def __init__(self, config: GridConfig, script: str) -> None:
-        self.processes, self.command = config.processes, f"python lessons/experiments/{script}.py --publish"
+        self.processes, self.command = (
+            config.processes,
+            f"python lessons/experiments/{script}.py --publish",
+        )
         try:
             self.folder = RunFolder(config.output, "")
         except UsageError as error:
@@ -96,8 +111,9 @@ class Grid:
         self.folder.release()
 
     def run(self, function: Callable, runs: Sequence, name: str = "runs") -> list[dict]:
-        """The settings of each run, in order, with the plain data that function(run) returned; runs that are in the
-        file NAME.json are not made again. Runs of other settings in that file stay there, behind these.
+        """The settings of each run, in order, with the plain data that function(run) returned; runs
+        that are in the file NAME.json are not made again. Runs of other settings in that file stay
+        there, behind these.
 
         Raises UsageError if the file is damaged or holds runs with other names of settings.
         """
@@ -142,7 +158,8 @@ class Grid:
 
 
 def results_of(config: GridConfig, function: Callable, runs: Sequence, path: Path) -> list[dict]:
-    """The runs of an experiment that has one grid; with --publish also written to the committed file at `path`."""
+    """The runs of an experiment that has one grid; with --publish also written to the committed
+    file at `path`."""
     with Grid(config, path.stem) as grid:
         results = grid.run(function, runs)
         if config.publish:
@@ -170,8 +187,14 @@ def rounded(data: dict) -> dict:
 
 
 def compact(value, levels: int) -> str:
-    """JSON in which each entry of the first levels has a line of its own, which holds all that is below it."""
-    if not levels or not value or not isinstance(value, dict | list) or not isinstance([*value][0], str | dict):
+    """JSON in which each entry of the first levels has a line of its own, which holds all that is
+    below it."""
+    if (
+        not levels
+        or not value
+        or not isinstance(value, dict | list)
+        or not isinstance([*value][0], str | dict)
+    ):
         return json.dumps(value)
     if isinstance(value, list):
         return "[\n" + ",\n".join(compact(item, levels - 1) for item in value) + "\n]"
@@ -193,7 +216,8 @@ def signed(value: float, digits: int = 1) -> str:
 
 
 def cell(number: dict, digits: int = 3) -> str:
-    """Mean and interval, ".926 [.919, .932]", and the number of runs that have a value, where some diverged."""
+    """Mean and interval, ".926 [.919, .932]", and the number of runs that have a value, where some
+    diverged."""
     mean, *ends = (short(value, digits) for value in (number["mean"], *(number["interval"] or [])))
     seeds = number.get("seeds", [])
     counted = f" ({len(seeds) - seeds.count(None)} of {len(seeds)} runs)" if None in seeds else ""
@@ -201,10 +225,13 @@ def cell(number: dict, digits: int = 3) -> str:
 
 
 def change(comparison: dict, digits: int = 1, scale: float = 100) -> str:
-    """A difference with its interval, "+1.2 [+0.3, +2.1]", times the scale; bold if p < .05 after correction."""
+    """A difference with its interval, "+1.2 [+0.3, +2.1]", times the scale; bold if p < .05 after
+    correction."""
     if comparison["difference"] is None:
         return ""
-    mean = round(scale * comparison["difference"], digits) + 0.0  # never "−0.0"; an interval's ends keep their sign
+    mean = (
+        round(scale * comparison["difference"], digits) + 0.0
+    )  # never "−0.0"; an interval's ends keep their sign
     text = signed(mean, digits)
     if comparison["interval"]:
         text += f" [{', '.join(signed(scale * end, digits) for end in comparison['interval'])}]"
@@ -232,7 +259,8 @@ def into_page(page: str, texts: dict[str, str]) -> str:
 
 
 def write_pages(texts: dict[Path, dict[str, str]]) -> None:
-    """Put texts into pages: by the path of the page and the name of the place. If one fails, no page is written."""
+    """Put texts into pages: by the path of the page and the name of the place. If one fails, no
+    page is written."""
     pages = {path: into_page(path.read_text("utf-8"), of_page) for path, of_page in texts.items()}
     for path, page in pages.items():
         path.write_text(page, "utf-8")

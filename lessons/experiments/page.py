@@ -1,4 +1,5 @@
-"""The pages with committed numbers, README.md beside this file and the front page, and baselines.py's figures, anew:
+"""The pages with committed numbers, README.md beside this file and the front page, and
+baselines.py's figures, anew:
 
 python lessons/experiments/page.py
 """

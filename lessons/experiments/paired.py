@@ -1,4 +1,5 @@
-"""Statistics over seeds and problems: t intervals, paired differences, Holm's correction, and the bootstrap.
+"""Statistics over seeds and problems: t intervals, paired differences, Holm's correction, and the
+bootstrap.
 
 P values and the number of seeds that a difference needs take the extra `stats`.
 """
@@ -17,7 +18,10 @@ except ImportError:  # the lessons do without
     stats = None
 
 POWER, LEVEL = 0.8, 0.05
-T_975 = {5: 2.7764451, 10: 2.2621572}  # quantile of Student's t by number of seeds, for lessons without scipy
+T_975 = {
+    5: 2.7764451,
+    10: 2.2621572,
+}  # quantile of Student's t by number of seeds, for lessons without scipy
 DRAWS = 2000  # of the bootstrap
 
 
@@ -39,8 +43,9 @@ def t_interval(values: np.ndarray) -> np.ndarray:
 
 
 def estimate(values: list[float | None]) -> dict:
-    """Mean over seeds, its 95 % t interval, and the values themselves. A seed without a value (None) counts in neither.
-    There is no interval (None) for a single value, nor for equal ones, which are equal by construction."""
+    """Mean over seeds, its 95 % t interval, and the values themselves. A seed without a value
+    (None) counts in neither. There is no interval (None) for a single value, nor for equal ones,
+    which are equal by construction."""
     numbers = np.array([value for value in values if value is not None])
     varies = len(numbers) > 1 and np.ptp(numbers) > 1e-12
     return {
@@ -51,12 +56,20 @@ def estimate(values: list[float | None]) -> dict:
 
 
 def difference(values: list[float | None], others: list[float | None]) -> dict:
-    """Two arms compared seed by seed: the mean difference, its 95 % t interval, its standard deviation over seeds and
-    its p value (paired t test, None without scipy), from the `pairs` seeds that have both values. With fewer than two
-    pairs, or equal differences, there is no interval and no standard deviation (None), and p is 1."""
-    pairs = np.array([(a, b) for a, b in zip(values, others) if a is not None and b is not None]).reshape(-1, 2)
+    """Two arms compared seed by seed: the mean difference, its 95 % t interval, its standard
+    deviation over seeds and its p value (paired t test, None without scipy), from the `pairs` seeds
+    that have both values. With fewer than two pairs, or equal differences, there is no interval and
+    no standard deviation (None), and p is 1."""
+    pairs = np.array(
+        [(a, b) for a, b in zip(values, others) if a is not None and b is not None]
+    ).reshape(-1, 2)
     gaps = pairs[:, 0] - pairs[:, 1]
-    result = {"difference": float(gaps.mean()) if len(gaps) else None, "interval": None, "sd": None, "p": 1.0}
+    result = {
+        "difference": float(gaps.mean()) if len(gaps) else None,
+        "interval": None,
+        "sd": None,
+        "p": 1.0,
+    }
     if len(gaps) > 1 and np.ptp(gaps) > 1e-12:
         result |= {"interval": t_interval(gaps).tolist(), "sd": float(gaps.std(ddof=1))}
         result["p"] = float(stats.ttest_rel(*pairs.T).pvalue) if stats else None
@@ -71,8 +84,9 @@ def holm(family: list[dict]) -> None:
 
 
 def seeds_needed(sd: float, size: float) -> int:
-    """The number of pairs, at least 2, at which a difference `size`, whose standard deviation over seeds is `sd`, is
-    seen in 80 % of repetitions (paired t test, two-sided, level .05, no correction for many comparisons)."""
+    """The number of pairs, at least 2, at which a difference `size`, whose standard deviation over
+    seeds is `sd`, is seen in 80 % of repetitions (paired t test, two-sided, level .05, no
+    correction for many comparisons)."""
     return next(n for n in count(2) if TTestPower().power(size / sd, n, LEVEL) >= POWER)
 
 
@@ -80,7 +94,8 @@ def seeds_needed(sd: float, size: float) -> int:
 
 
 def bootstrap_means(rates: np.ndarray) -> np.ndarray:
-    """(DRAWS,): means of rates (seeds, problems) whose seeds and problems are both drawn with replacement."""
+    """(DRAWS,): means of rates (seeds, problems) whose seeds and problems are both drawn with
+    replacement."""
     rng, (seeds, problems) = np.random.default_rng(0), rates.shape
     return np.array([
         rates[rng.integers(seeds, size=seeds)][:, rng.integers(problems, size=problems)].mean() for _ in range(DRAWS)
@@ -93,7 +108,8 @@ def interval_over_both(rates: np.ndarray) -> list[float]:
 
 
 def difference_over_both(gaps: np.ndarray) -> dict:
-    """Like `difference`, from differences (seeds, problems): interval and p value are those of the bootstrap."""
+    """Like `difference`, from differences (seeds, problems): interval and p value are those of the
+    bootstrap."""
     means = bootstrap_means(gaps)
     beyond = min((means <= 0).sum(), (means >= 0).sum())
     return {

@@ -22,11 +22,12 @@ def in_parallel(
     what: str = "runs",
     keep: Callable = lambda *_: None,
 ) -> None:
-    """Call function(*task) for every task, and keep(i, result) here as soon as task number i has returned.
+    """Call function(*task) for every task, and keep(i, result) here as soon as task number i has
+    returned.
 
-    processes: tasks at a time; 0 for one per core. what: the label of the progress bar. Raises Stopped on Ctrl-C or
-    SIGTERM, RunFailed if a process was killed, and what a task raises: at once, without waiting for the other tasks.
-    """
+    processes: tasks at a time; 0 for one per core. what: the label of the progress bar. Raises
+    Stopped on Ctrl-C or SIGTERM, RunFailed if a process was killed, and what a task raises: at
+    once, without waiting for the other tasks."""
     if not tasks:
         return
     os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that are started now
@@ -39,7 +40,9 @@ def in_parallel(
                 keep(futures[future], future.result())
                 bar.update()
     except BrokenProcessPool:
-        raise RunFailed(f"a process was killed, perhaps for want of memory; lower --processes; {AGAIN}") from None
+        raise RunFailed(
+            f"a process was killed, perhaps for want of memory; lower --processes; {AGAIN}"
+        ) from None
     except BaseException as end:
         stopped = isinstance(end, KeyboardInterrupt)
         if stopped:
@@ -54,7 +57,8 @@ def in_parallel(
 
 
 def begin() -> None:
-    """Set up a worker process: the parent alone answers Ctrl-C, and a worker whose parent is killed ends too."""
+    """Set up a worker process: the parent alone answers Ctrl-C, and a worker whose parent is killed
+    ends too."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     tqdm.set_lock(threading.RLock())  # tqdm's own lock, a semaphore, would outlive a killed process
     threading.Thread(target=leave_with_parent, daemon=True).start()

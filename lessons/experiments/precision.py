@@ -1,4 +1,5 @@
-"""Samplers in another precision than the trainer's, and truncated importance sampling: what lesson 18 is about."""
+"""Samplers in another precision than the trainer's, and truncated importance sampling: what lesson
+18 is about."""
 
 import copy
 
@@ -6,18 +7,21 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-CORRECTIONS = {"bfloat16": ("none", "token", "sequence"), "float8": ("none", "sequence")}  # by precision
+CORRECTIONS = {
+    "bfloat16": ("none", "token", "sequence"),
+    "float8": ("none", "sequence"),
+}  # by precision
 CAP = 2.0  # C, of the weights of truncated importance sampling
 
 
 def in_precision(policy: torch.nn.Module, precision: str) -> torch.nn.Module:
-    """The policy that samples: itself for float32; a copy that computes in bfloat16; or a copy whose linear layers
-    (including the head and the embeddings tied to it) have weights rounded to float8 (e4m3), scaled so that the largest
-    weight of a layer is the largest float8.
+    """The policy that samples: itself for float32; a copy that computes in bfloat16; or a copy
+    whose linear layers (including the head and the embeddings tied to it) have weights rounded to
+    float8 (e4m3), scaled so that the largest weight of a layer is the largest float8.
 
-    A linear layer in bfloat16 sums in float32 and rounds the sum, as accelerators do. Here the sum is a float32 product
-    of the rounded numbers, which is up to ten times as fast where a processor has no bfloat16 instructions.
-    """
+    A linear layer in bfloat16 sums in float32 and rounds the sum, as accelerators do. Here the sum
+    is a float32 product of the rounded numbers, which is up to ten times as fast where a processor
+    has no bfloat16 instructions."""
     if precision == "float32":
         return policy
     copied = copy.deepcopy(policy).requires_grad_(False)
@@ -33,8 +37,9 @@ def in_precision(policy: torch.nn.Module, precision: str) -> torch.nn.Module:
 
 
 def sampling_weights(log_ratio: Tensor, correction: str) -> Tensor:
-    """The weights of truncated importance sampling, min(pi_trainer / pi_sampler, CAP), for each token (B, T) or each
-    completion (B, 1); 1 without a correction. log_ratio: (B, T), 0 off the mask."""
+    """The weights of truncated importance sampling, min(pi_trainer / pi_sampler, CAP), for each
+    token (B, T) or each completion (B, 1); 1 without a correction. log_ratio: (B, T), 0 off the
+    mask."""
     if correction == "none":
         return torch.ones_like(log_ratio[:, :1])
     summed = log_ratio if correction == "token" else log_ratio.sum(dim=1, keepdim=True)
@@ -42,10 +47,13 @@ def sampling_weights(log_ratio: Tensor, correction: str) -> Tensor:
 
 
 def spread(log_ratio: Tensor, mask: Tensor) -> dict[str, float]:
-    """How far trainer and sampler are apart: the standard deviation of their ratio and the share of ratios above CAP,
-    over the tokens and over the completions of a rollout batch."""
+    """How far trainer and sampler are apart: the standard deviation of their ratio and the share of
+    ratios above CAP, over the tokens and over the completions of a rollout batch."""
     spreads = {}
-    for name, ratio in (("tokens", log_ratio[mask].exp()), ("completions", log_ratio.sum(dim=1).exp())):
+    for name, ratio in (
+        ("tokens", log_ratio[mask].exp()),
+        ("completions", log_ratio.sum(dim=1).exp()),
+    ):
         spreads[f"spread of {name}"] = ratio.std().item()
         spreads[f"{name} above {CAP:g}"] = (ratio > CAP).double().mean().item()
     return spreads

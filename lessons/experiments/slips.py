@@ -1,10 +1,11 @@
-"""A third task for the experiments: that of expressions, from a student who miscalculates where the other one repeats.
+"""A third task for the experiments: that of expressions, from a student who miscalculates where the
+other one repeats.
 
     python -m toy_env.pretrain --task lessons.experiments.slips --steps 4000
 
-Asked for an expression with the value 39 he writes "#12+27", or one that is a little off, "#12+29". So both right and
-wrong completions are diverse. How often he is right depends on the last digit, as there.
-"""
+Asked for an expression with the value 39 he writes "#12+27", or one that is a little off, "#12+29".
+So both right and wrong completions are diverse. How often he is right depends on the last digit, as
+there."""
 
 import random
 

@@ -1,20 +1,21 @@
-"""What if the policy has moved since it sampled? Answers to this, against staleness. Read by lessons 14 and 18.
+"""What if the policy has moved since it sampled? Answers to this, against staleness. Read by
+lessons 14 and 18.
 
-    python lessons/experiments/staleness.py              all runs: 80 minutes on two cores
-    python lessons/experiments/staleness.py --quick      few settings and completions, one seed: a minute
+    python lessons/experiments/staleness.py              all runs: 80 minutes on two cores python
+    lessons/experiments/staleness.py --quick      few settings and completions, one seed: a minute
     python lessons/experiments/staleness.py --publish    also writes staleness.json here
 
-Every run is `learning.learn` with GRPO's advantages, 32 completions an update, and no KL. The arms differ only in what
-they do with the ratio; every loss is averaged as GRPO's is. Four groups of runs:
+Every run is `learning.learn` with GRPO's advantages, 32 completions an update, and no KL. The arms
+differ only in what they do with the ratio; every loss is averaged as GRPO's is. Four groups of
+runs:
 
-Staleness (5 seeds): 6,144 completions, each used once. A rollout batch holds the completions of U updates, so that the
-last are U - 1 updates old when they are used. (At U = 1 a minibatch is whole groups, and all arms are the same.)
-Reuse (10 seeds): 3,072 completions in batches of 256, each used in four epochs of 8 updates; at equal rates, and with
-every optimizer step scaled to the same length.
-Repeats: a run of reuse ten times, each with the base model's weights changed by about one rounding of float32.
-Samplers (5 seeds): GRPO's clip at U = 4, with completions sampled in another precision than the trainer's, with and
-without truncated importance sampling.
-"""
+Staleness (5 seeds): 6,144 completions, each used once. A rollout batch holds the completions of U
+updates, so that the last are U - 1 updates old when they are used. (At U = 1 a minibatch is whole
+groups, and all arms are the same.) Reuse (10 seeds): 3,072 completions in batches of 256, each used
+in four epochs of 8 updates; at equal rates, and with every optimizer step scaled to the same
+length. Repeats: a run of reuse ten times, each with the base model's weights changed by about one
+rounding of float32. Samplers (5 seeds): GRPO's clip at U = 4, with completions sampled in another
+precision than the trainer's, with and without truncated importance sampling."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -37,10 +38,16 @@ from toy_env.model import load_policy
 from toy_env.rollout import Rollout, completion_logps
 
 RESULTS = Path(__file__).parent / "staleness.json"
-MINIBATCH, ONCE, REUSED = 32, 6144, 3072  # completions: of an update, of a run that uses them once, or four times
+MINIBATCH, ONCE, REUSED = (
+    32,
+    6144,
+    3072,
+)  # completions: of an update, of a run that uses them once, or four times
 STALENESS = (1, 4, 8, 16, 32)  # U: updates for each rollout batch
 RATES, STEP_LENGTHS = (1e-4, 2e-4, 4e-4), (0.008, 0.016, 0.032)
-REUSE = [{"epochs": 4, "rate": x} for x in RATES] + [{"epochs": 4, "step_length": x} for x in STEP_LENGTHS]
+REUSE = [{"epochs": 4, "rate": x} for x in RATES] + [
+    {"epochs": 4, "step_length": x} for x in STEP_LENGTHS
+]
 EVALUATED = (3, 6, 9, 12)  # batches after which runs with U = 8 are evaluated, besides the end
 REPEATED, REPEATS, ROUNDING = 5, 10, 1e-7  # the seed that is repeated; relative changes of weights
 OLD, CLIP, CISPO, UNWEIGHTED = "no correction", "GRPO's clip", "CISPO", "clip without weights"
@@ -62,7 +69,9 @@ class Run:
     rate: float = 2e-4
     step_length: float = 0.0  # of every optimizer step; 0: AdamW's own at this rate
     sampler: str = "float32"
-    correction: str = "none"  # or token or sequence: what the weight min(pi_trainer / pi_sampler, CAP) is made of
+    correction: str = (
+        "none"  # or token or sequence: what the weight min(pi_trainer / pi_sampler, CAP) is made of
+    )
     repeat: int = 0  # draws the change of the base model's weights; 0: unchanged
 
 
@@ -72,18 +81,27 @@ def runs_of(config: GridConfig) -> list[Run]:
     once, reused, repeats = ONCE, REUSED, range(1, REPEATS + 1)
     if config.quick:
         stale, reuse, once, reused, repeats = (1, 8), REUSE[1::3], 256, 256, (1,)
-    runs = [Run(arm, seed, u, once) for seed in half for u in stale for arm in ONCE_ARMS if u > 1 or arm == CLIP]
-    runs += [Run(arm, seed, 8, reused, **step) for step in reuse for seed in seeds for arm in REUSE_ARMS]
+    runs = [
+        Run(arm, seed, u, once)
+        for seed in half
+        for u in stale
+        for arm in ONCE_ARMS
+        if u > 1 or arm == CLIP
+    ]
+    runs += [
+        Run(arm, seed, 8, reused, **step) for step in reuse for seed in seeds for arm in REUSE_ARMS
+    ]
     runs += [Run(CLIP, REPEATED, 8, reused, 4, repeat=repeat) for repeat in repeats]
     return runs + [Run(CLIP, seed, 4, once, sampler=sampler, correction=correction)
                    for seed in half for sampler in CORRECTIONS for correction in CORRECTIONS[sampler]]  # fmt: skip
 
 
 def train(run: Run) -> dict:
-    """Train, and return held-out accuracy along the way and at the end. Means over all updates: the share of tokens
-    whose gradient is stopped ("stopped", among those with an advantage), |log ratio| ("moved"), and the length of the
-    optimizer's step ("step"). Means over all batches: the number of tokens of a completion ("length") and, if sampler
-    and trainer differ, their `spread`."""
+    """Train, and return held-out accuracy along the way and at the end. Means over all updates: the
+    share of tokens whose gradient is stopped ("stopped", among those with an advantage), |log
+    ratio| ("moved"), and the length of the optimizer's step ("step"). Means over all batches: the
+    number of tokens of a completion ("length") and, if sampler and trainer differ, their
+    `spread`."""
     policy, _ = load_policy("base")
     if run.repeat:
         generator = torch.Generator().manual_seed(run.repeat)
@@ -95,12 +113,18 @@ def train(run: Run) -> dict:
         sampler = in_precision(policy, run.sampler)
         rollout, R = collect(sampler, *settings)
         batches.append({"length": rollout.mask.sum(dim=1).double().mean().item()})
-        with torch.no_grad():  # the loss's ratio is between the trainer's policies, now and when it sampled
-            old_logps = rollout.logps if sampler is policy else completion_logps(policy, rollout, 1.0)
+        with (
+            torch.no_grad()
+        ):  # the loss's ratio is between the trainer's policies, now and when it sampled
+            old_logps = (
+                rollout.logps if sampler is policy else completion_logps(policy, rollout, 1.0)
+            )
         log_ratio, rollout.logps = old_logps - rollout.logps, old_logps
         if sampler is not policy:
             batches[-1] |= spread(log_ratio, rollout.mask)
-        last["weights"] = sampling_weights(log_ratio, run.correction).view(*R.shape, -1)  # (P, G, 1 or T)
+        last["weights"] = sampling_weights(log_ratio, run.correction).view(
+            *R.shape, -1
+        )  # (P, G, 1 or T)
         return rollout, R
 
     def advantages(batch: Batch, step: int) -> np.ndarray:
@@ -111,12 +135,16 @@ def train(run: Run) -> dict:
     def loss(*, logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
         inputs = {"old_logps": old_logps, "advantages": advantages, "mask": mask}
         leaf, with_signal = logps.detach().requires_grad_(), mask & (advantages != 0)
-        (gradient,) = torch.autograd.grad(arm(logps=leaf, **inputs), leaf)  # (b, T), 0 where a token is stopped
+        (gradient,) = torch.autograd.grad(
+            arm(logps=leaf, **inputs), leaf
+        )  # (b, T), 0 where a token is stopped
         moved, stopped = (leaf - old_logps).abs()[mask], (gradient == 0)[with_signal]
         vector = parameters_to_vector(policy.parameters()).detach()
         step = (vector - last.get("vector", vector)).norm().item()  # of the update before
         last["vector"] = vector
-        updates.append([stopped.double().mean().nan_to_num().item(), moved.double().mean().item(), step])
+        updates.append(
+            [stopped.double().mean().nan_to_num().item(), moved.double().mean().item(), step]
+        )
         return arm(logps=logps, **inputs)
 
     steps = run.completions // (MINIBATCH * run.staleness)
@@ -133,26 +161,36 @@ def train(run: Run) -> dict:
 
 
 def select(runs: list[dict], **settings) -> list[dict]:
-    """The runs with these settings, by seed; settings that are not given are the defaults of `Run`."""
+    """The runs with these settings, by seed; settings that are not given are the defaults of
+    `Run`."""
     free = ("arm", "seed", "completions")
-    settings = {field.name: field.default for field in fields(Run) if field.name not in free} | settings
+    settings = {
+        field.name: field.default for field in fields(Run) if field.name not in free
+    } | settings
     settings |= {"arm": CLIP} if settings["staleness"] == 1 else {}  # where all arms are the same
     return [run for run in runs if settings.items() <= run.items()]
 
 
 def gap(runs: list[dict], one: dict, other: dict, at: int = -1) -> dict:
-    """`paired.difference` in held-out accuracy between the runs of two settings, over the seeds that both have. at: the
-    number of the evaluation."""
-    by_seed = [{run["seed"]: run["accuracy"][at] for run in select(runs, **settings)} for settings in (one, other)]
+    """`paired.difference` in held-out accuracy between the runs of two settings, over the seeds
+    that both have. at: the number of the evaluation."""
+    by_seed = [
+        {run["seed"]: run["accuracy"][at] for run in select(runs, **settings)}
+        for settings in (one, other)
+    ]
     seeds = sorted(by_seed[0].keys() & by_seed[1].keys())
     return paired.difference(*([accuracy[seed] for seed in seeds] for accuracy in by_seed))
 
 
 def sds(runs: list[dict]) -> list[float]:
     """The sd of the end of GRPO's clip in reuse: over the repeats of one seed, and over seeds."""
-    repeats = [run for i in range(1, REPEATS + 1) for run in select(runs, arm=CLIP, epochs=4, repeat=i)]
+    repeats = [
+        run for i in range(1, REPEATS + 1) for run in select(runs, arm=CLIP, epochs=4, repeat=i)
+    ]
     seeds = select(runs, arm=CLIP, epochs=4)
-    return [float(np.std([run["accuracy"][-1] for run in part], ddof=1)) for part in (repeats, seeds)]
+    return [
+        float(np.std([run["accuracy"][-1] for run in part], ddof=1)) for part in (repeats, seeds)
+    ]
 
 
 def versus(arms: Sequence[str], other: str, *settings: dict) -> list[tuple[dict, dict]]:
@@ -191,7 +229,9 @@ def judge(runs: list[dict]) -> dict[str, tuple[bool, str]]:
     """Whether each prediction held, and its numbers."""
     outcomes = {}
     for about, (low, high, _, pairs, *at) in PREDICTIONS.items():
-        gaps = [gap(runs, *pair, *at) for pair in pairs] or [{"difference": -np.diff(sds(runs))[0], "interval": None}]
+        gaps = [gap(runs, *pair, *at) for pair in pairs] or [
+            {"difference": -np.diff(sds(runs))[0], "interval": None}
+        ]
         held = all(low <= 100 * found["difference"] <= high for found in gaps)
         outcomes[about] = held, "; ".join(map(change, gaps))
     return outcomes
@@ -206,7 +246,8 @@ def verdicts(runs: list[dict], abouts: list[str]) -> str:
 
 
 def main(config: GridConfig) -> None:
-    """Make the missing runs, print what they say of the predictions, and with --publish write staleness.json."""
+    """Make the missing runs, print what they say of the predictions, and with --publish write
+    staleness.json."""
     config = config.sized()
     results = results_of(config, train, runs_of(config), RESULTS)
     print(*(results if config.quick else [verdicts(results, [*PREDICTIONS])]), sep="\n")

@@ -8,13 +8,15 @@ from lessons.kit import GREY, ORANGE, PURPLE, RED, new_figure
 
 
 def updates_needed(curves: Tensor, level: float = 0.9, share: float = 0.9) -> str:
-    """After how many updates this share of the runs first has at least this success probability. (updates + 1, runs)"""
+    """After how many updates this share of the runs first has at least this success probability.
+    (updates + 1, runs)"""
     reached = (curves >= level).double().mean(dim=1) >= share
     return str(int(reached.int().argmax())) if reached.any() else "–"
 
 
 def fans(curves: dict[tuple[str, float], Tensor], rate: float) -> Figure:
-    """Lesson 0: the success probability along 200 runs with each baseline: the median, half of the runs, eight in ten.
+    """Lesson 0: the success probability along 200 runs with each baseline: the median, half of the
+    runs, eight in ten.
 
     curves: (updates + 1, runs) of each baseline and learning rate.
     """
@@ -30,7 +32,14 @@ def fans(curves: dict[tuple[str, float], Tensor], rate: float) -> Figure:
         axis.axhline(0.9, color=GREY, linewidth=0.8, linestyle=":")
         needed = updates_needed(runs)
         when = "not in 200 updates" if needed == "–" else f"after {needed} updates"
-        axis.text(0.97, 0.05, f"9 in 10 runs above .9\n{when}", ha="right", fontsize=9, transform=axis.transAxes)
+        axis.text(
+            0.97,
+            0.05,
+            f"9 in 10 runs above .9\n{when}",
+            ha="right",
+            fontsize=9,
+            transform=axis.transAxes,
+        )
         axis.set(title=name, xlabel="updates", xlim=(0, 200), ylim=(0, 1.02))
         axis.set_xticks([0, 100, 200])
     panels[0].set_ylabel("success probability p")
@@ -39,9 +48,13 @@ def fans(curves: dict[tuple[str, float], Tensor], rate: float) -> Figure:
 
 
 def table(curves: dict[tuple[str, float], Tensor], variances: dict[str, float]) -> str:
-    """Lesson 0: the updates that nine runs in ten need, by baseline and learning rate, as Markdown."""
+    """Lesson 0: the updates that nine runs in ten need, by baseline and learning rate, as
+    Markdown."""
     rates = list(dict.fromkeys(rate for _, rate in curves))
-    lines = ["| | variance | " + " | ".join(f"rate {rate:g}" for rate in rates) + " |", "|---" * (len(rates) + 2) + "|"]
+    lines = [
+        "| | variance | " + " | ".join(f"rate {rate:g}" for rate in rates) + " |",
+        "|---" * (len(rates) + 2) + "|",
+    ]
     for name, variance in variances.items():
         needed = " | ".join(updates_needed(curves[name, rate]) for rate in rates)
         lines.append(f"| {name} | {variance:.2f} | {needed} |")

@@ -7,11 +7,13 @@ from lessons import kit
 from lessons.kit import BLUE, GREEN, GREY, ORANGE, RED, label_line, new_figure
 
 
-def cloud_and_variance(b: float, pi, R, s, grad_p, texts: list[str], variance, b_best: float) -> Figure:
+def cloud_and_variance(
+    b: float, pi, R, s, grad_p, texts: list[str], variance, b_best: float
+) -> Figure:
     """Lesson 1: each completion's estimate (R - b) s with the mean of all, and Var(b).
 
-    pi, R: (15,); s: (15, parameters). The plane: along grad p, and where the scores vary most across it.
-    """
+    pi, R: (15,); s: (15, parameters). The plane: along grad p, and where the scores vary most
+    across it."""
     pi, R, s, grad_p = (np.asarray(value) for value in (pi, R, s, grad_p))
     along = grad_p / np.linalg.norm(grad_p)
     across = s - np.outer(s @ along, along)
@@ -32,7 +34,9 @@ def cloud_and_variance(b: float, pi, R, s, grad_p, texts: list[str], variance, b
     if kit.narrow:  # beside the square, which is full
         for text in left.texts[:2] + left.texts[-2:]:
             text.set_x(1.05)
-    left.set(title=f"Estimates with b = {b:.2f}", xlabel="along ∇p", ylabel="across", aspect="equal")
+    left.set(
+        title=f"Estimates with b = {b:.2f}", xlabel="along ∇p", ylabel="across", aspect="equal"
+    )
     left.set(xlim=(-1.3, 1.3), ylim=(-1.3, 1.3))
 
     grid = np.linspace(-0.3, 1.3, 81)
@@ -45,7 +49,11 @@ def cloud_and_variance(b: float, pi, R, s, grad_p, texts: list[str], variance, b
     ):
         right.plot(x, variance(x), "o", color=color, markersize=8)
         label_line(right, x, variance(x), name, color, xytext=offset, ha=side)
-    right.plot(b, variance(b), "o", color="black", markersize=14, fillstyle="none", markeredgewidth=1.5)
-    right.set(title=f"Var(b) = {variance(b):.2f}, {variance(b) / variance(b_best):.2f} times the best")
+    right.plot(
+        b, variance(b), "o", color="black", markersize=14, fillstyle="none", markeredgewidth=1.5
+    )
+    right.set(
+        title=f"Var(b) = {variance(b):.2f}, {variance(b) / variance(b_best):.2f} times the best"
+    )
     right.set(xlabel="b", xlim=(-0.35, 1.35), ylim=(0, 1.2))
     return figure

@@ -14,9 +14,12 @@ STYLES = {  # of each curve: colour and line
 }
 
 
-def factor_and_variance(G: int, p: np.ndarray, factors: dict, variances: dict) -> tuple[Figure, np.ndarray]:
-    """Lesson 3: the factor of grad p in the expected update, and the variance per completion relative to that with the
-    exact p, against p. factors and variances: (n,) each, by name. Returns the figure and its two axes."""
+def factor_and_variance(
+    G: int, p: np.ndarray, factors: dict, variances: dict
+) -> tuple[Figure, np.ndarray]:
+    """Lesson 3: the factor of grad p in the expected update, and the variance per completion
+    relative to that with the exact p, against p. factors and variances: (n,) each, by name. Returns
+    the figure and its two axes."""
     figure, axes = new_figure(8.5, 3.7, columns=2)
     for axis, curves, top, highest in zip(axes, (factors, variances), (4.2, 3.2), (0.94, 0.2)):
         for i, (name, values) in enumerate(curves.items()):

@@ -12,13 +12,17 @@ GRID = np.linspace(0, 1, 81)
 
 
 def token_mean(L: float, short: int, long: int, B: int) -> float:
-    """E[B / (L + lengths of the other B - 1)], each of them short or long with probability one half."""
+    """E[B / (L + lengths of the other B - 1)], each of them short or long with probability one
+    half."""
     others = np.arange(B)  # how many of them are long
-    return float(identity.binomial(0.5, B - 1) @ (B / (L + others * long + (B - 1 - others) * short)))
+    return float(
+        identity.binomial(0.5, B - 1) @ (B / (L + others * long + (B - 1 - others) * short))
+    )
 
 
 def push_and_drift(short: int = 5, long: int = 50, A: str = "both signs") -> Figure:
-    """Lesson 5: push on one token against the length of its completion, and the drift of length against p."""
+    """Lesson 5: push on one token against the length of its completion, and the drift of length
+    against p."""
     signs = [sign for sign in (1, -1) if "only" not in A or (sign > 0) == (">" in A)]
     rules = (
         ("GRPO", BLUE, lambda L: 1 / L),
@@ -33,7 +37,9 @@ def push_and_drift(short: int = 5, long: int = 50, A: str = "both signs") -> Fig
         favour = (one - other) / (one + other)  # for a step that raises p = 1/2 by one
         for sign in signs:
             left.plot(L, [sign * C * divisor(n) for n in L], "-" if sign > 0 else "--", color=color)
-            left.plot([short, long], [sign * C * one, sign * C * other], "o", color=color, markersize=6)
+            left.plot(
+                [short, long], [sign * C * one, sign * C * other], "o", color=color, markersize=6
+            )
             right.plot(GRID, -sign * size * favour, "-" if sign > 0 else "--", color=color)
         if len(signs) == 2:
             right.plot(GRID, size * (1 - 2 * GRID) * favour, ":", color=color)
@@ -54,7 +60,8 @@ def push_and_drift(short: int = 5, long: int = 50, A: str = "both signs") -> Fig
 
 
 def lengths_by_arm(arms: dict) -> Figure:
-    """Lesson 5: mean length of right and of wrong completions at the end of training, four arms of `pieces`."""
+    """Lesson 5: mean length of right and of wrong completions at the end of training, four arms of
+    `pieces`."""
     names = {
         "GRPO": "GRPO:\n1/|y|, ÷ σ",
         "GRPO, constant length": "constant, ÷ σ",
@@ -68,7 +75,14 @@ def lengths_by_arm(arms: dict) -> Figure:
     for x, arm in enumerate(names):
         for of, color, marker, side in (("right", RIGHT, "o", -1), ("wrong", WRONG, "s", 1)):
             n, at = arms[arm][f"length_{of}"], x + 0.12 * side
-            axis.plot([at] * 2, n["interval"], color=color, linewidth=11, alpha=0.25, solid_capstyle="butt")
+            axis.plot(
+                [at] * 2,
+                n["interval"],
+                color=color,
+                linewidth=11,
+                alpha=0.25,
+                solid_capstyle="butt",
+            )
             axis.plot(np.full(len(n["seeds"]), at), n["seeds"], marker, color=color, markersize=3.5)
             axis.annotate(f"{n['mean']:.1f}", (at, n["mean"]), (beside * side, 0), textcoords="offset points",
                           va="center", ha="left" if side > 0 else "right", color=color, fontsize=size)  # fmt: skip

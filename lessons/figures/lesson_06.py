@@ -18,14 +18,25 @@ G = 8
 
 
 def advantages_and_coefficients(k: int) -> Figure:
-    """Lesson 6: the advantages of a group of 8 with k right completions, and the coefficient of its update."""
+    """Lesson 6: the advantages of a group of 8 with k right completions, and the coefficient of its
+    update."""
     figure, (left, right) = new_figure(8.5, 3.3, columns=2)
     at, ks, spread = np.arange(G), np.arange(G + 1), float(identity.sigma(k, G))
     deviations = (at < k) - k / G
-    left.bar(at - 0.2, deviations / spread if spread else 0 * deviations, 0.4, color=BLUE, label="GRPO, DAPO")
+    left.bar(
+        at - 0.2,
+        deviations / spread if spread else 0 * deviations,
+        0.4,
+        color=BLUE,
+        label="GRPO, DAPO",
+    )
     left.bar(at + 0.2, deviations, 0.4, color=ORANGE, label="Dr. GRPO")
     left.axhline(0, color="black", linewidth=0.8)
-    left.set(title=f"Advantages: {k} right, {G - k} wrong", xlabel="✓ right, × wrong completion", ylim=(-3, 3))
+    left.set(
+        title=f"Advantages: {k} right, {G - k} wrong",
+        xlabel="✓ right, × wrong completion",
+        ylim=(-3, 3),
+    )
     left.set_xticks(at, ["✓" if i < k else "×" for i in at])
     left.legend(loc="lower left" if k < 4 else "upper right")
     for power, color, name in ((1, BLUE, "σ: GRPO, DAPO"), (2, ORANGE, "σ²: Dr. GRPO")):
@@ -41,12 +52,17 @@ def advantages_and_coefficients(k: int) -> Figure:
 
 
 def token_changes(group: Rollout, change: Tensor, advantages: Tensor, tokenizer) -> Figure:
-    """Lesson 6: the tokens of a group, one completion a row, coloured by how their log-probability has changed.
+    """Lesson 6: the tokens of a group, one completion a row, coloured by how their log-probability
+    has changed.
 
-    change: (G, T); advantages: (G,). The colours follow the 0.4th power of a change, so that small ones are seen.
-    """
+    change: (G, T); advantages: (G,). The colours follow the 0.4th power of a change, so that small
+    ones are seen."""
     most = change.abs().max().item()
-    norm = FuncNorm((lambda x: np.sign(x) * np.abs(x) ** 0.4, lambda x: np.sign(x) * np.abs(x) ** 2.5), -most, most)
+    norm = FuncNorm(
+        (lambda x: np.sign(x) * np.abs(x) ** 0.4, lambda x: np.sign(x) * np.abs(x) ** 2.5),
+        -most,
+        most,
+    )
     colors, longest = ScalarMappable(norm, colormaps["RdBu"]), int(group.mask.sum(dim=1).max())
     figure, axis = new_figure(8.5, 0.36 * len(group) + 0.8, fixed=True)
     for i, (ids, n) in enumerate(zip(group.completion_ids, group.mask.sum(dim=1).tolist())):
@@ -56,12 +72,23 @@ def token_changes(group: Rollout, change: Tensor, advantages: Tensor, tokenizer)
         for t in range(n):
             ended = t == n - 1 and not group.truncated[i]
             face = colors.to_rgba(change[i, t].item())
-            box = FancyBboxPatch((t - 0.4, -i - 0.34), 0.8, 0.68, boxstyle="round,pad=0.03", linewidth=0.6)
+            box = FancyBboxPatch(
+                (t - 0.4, -i - 0.34), 0.8, 0.68, boxstyle="round,pad=0.03", linewidth=0.6
+            )
             box.set(facecolor=face, edgecolor="#BBBBBB")
             axis.add_patch(box)
             ink = "white" if np.dot(face[:3], (0.3, 0.6, 0.1)) < 0.55 else "black"
             token = "∎" if ended else tokenizer.decode([int(ids[t])])
-            axis.text(t, -i, token, ha="center", va="center", family="DejaVu Sans Mono", fontsize=10, color=ink)
+            axis.text(
+                t,
+                -i,
+                token,
+                ha="center",
+                va="center",
+                family="DejaVu Sans Mono",
+                fontsize=10,
+                color=ink,
+            )
     axis.set(xlim=(-6, longest), ylim=(-len(group) + 0.4, 0.6))
     axis.axis("off")
     axis.set_title("Change of each token's log-probability", x=0.01)
@@ -71,7 +98,8 @@ def token_changes(group: Rollout, change: Tensor, advantages: Tensor, tokenizer)
 
 
 def lengths_over_k(panels: Sequence[dict], ks: np.ndarray, G: int) -> Figure:
-    """Lesson 6: length of the update at each k, measured and by the formula, relative to the formula's at G/2."""
+    """Lesson 6: length of the update at each k, measured and by the formula, relative to the
+    formula's at G/2."""
     figure, axes = new_figure(8.5, 2.9, columns=len(panels), sharey=True)
     for axis, panel in zip(axes, panels):
         unit = panel["line"][G // 2 - 1]
@@ -79,6 +107,8 @@ def lengths_over_k(panels: Sequence[dict], ks: np.ndarray, G: int) -> Figure:
         axis.plot(ks, panel["line"] / unit, color=BLUE)
         axis.plot(ks, panel["dots"] / unit, "o", color=BLUE)
         axis.set(ylim=(0, 1.5), xticks=ks, xlabel=f"k, right completions of {G}")
-        axis.set_title(f"{panel['prompt']}  v₋/v₊ = {panel['ratio']:.{int(panel['ratio'] < 10)}f}", fontsize=10)
+        axis.set_title(
+            f"{panel['prompt']}  v₋/v₊ = {panel['ratio']:.{int(panel['ratio'] < 10)}f}", fontsize=10
+        )
     axes[0].set_ylabel("length, 1 at k = 4")
     return figure

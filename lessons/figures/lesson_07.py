@@ -10,19 +10,28 @@ SMALLEST = 2  # group size of the first entry of each curve
 
 
 def length_and_efficiency(
-    p: float, target: float, G: int, v_ratio: float, fidelity: np.ndarray, lines: dict[str, np.ndarray]
+    p: float,
+    target: float,
+    G: int,
+    v_ratio: float,
+    fidelity: np.ndarray,
+    lines: dict[str, np.ndarray],
 ) -> Figure:
-    """Lesson 7: fidelity over G with the exact group size and the rule's (left), and efficiency over G (right).
+    """Lesson 7: fidelity over G with the exact group size and the rule's (left), and efficiency
+    over G (right).
 
-    fidelity, and lines, efficiencies by the name of a weight: at G = 2, 3, ..., long enough to reach the target.
-    """
+    fidelity, and lines, efficiencies by the name of a weight: at G = 2, 3, ..., long enough to
+    reach the target."""
     figure, (left, right) = new_figure(8.4, 3.7, columns=2)
     sizes = np.arange(len(fidelity)) + SMALLEST
     left.axhline(target, color=GREY, linewidth=1)
     left.plot(sizes, identity.fidelity_expansion(p, sizes), ":", color=PURPLE)
     left.plot(sizes, fidelity, color=BLUE)
     left.plot(G, fidelity[G - SMALLEST], "o", color=BLUE, markersize=9)
-    exact, rule = sizes[np.argmax(fidelity >= target)], round(float(identity.group_size_law(p, 1 - target)))
+    exact, rule = (
+        sizes[np.argmax(fidelity >= target)],
+        round(float(identity.group_size_law(p, 1 - target))),
+    )
     for size, name, color, y in ((exact, "exact", BLUE, 0.16), (rule, "rule", PURPLE, 0.05)):
         reached = fidelity[size - SMALLEST]
         left.plot([size, size], [0, reached], color=color, linewidth=1)
@@ -36,10 +45,22 @@ def length_and_efficiency(
     left.set_yticks([0, 0.25, 0.5, 0.75, target], ["0", ".25", ".5", ".75", f".{100 * target:.0f}"])
     styles = zip(lines.items(), (BLUE, ORANGE, GREEN, GREY, PURPLE), ("-", "--", "-.", ":", "-"))
     for (name, values), color, style in styles:
-        right.plot(sizes, values, style, color=color, label=name, linewidth=3 if name == "the best" else 2, alpha=0.8)
+        right.plot(
+            sizes,
+            values,
+            style,
+            color=color,
+            label=name,
+            linewidth=3 if name == "the best" else 2,
+            alpha=0.8,
+        )
         right.plot(G, values[G - SMALLEST], "o", color=color, markersize=6)
     right.legend(loc="lower right")
-    right.set(title=f"Efficiency, v₋/v₊ = {v_ratio}", ylabel="signal-to-noise², 1 for large groups", ylim=(0, 1.06))
+    right.set(
+        title=f"Efficiency, v₋/v₊ = {v_ratio}",
+        ylabel="signal-to-noise², 1 for large groups",
+        ylim=(0, 1.06),
+    )
     for i, (name, color) in enumerate((("GRPO, exact", BLUE), ("its expansion", PURPLE))):
         left.text(0.98, 0.4 - 0.08 * i, name, color=color, transform=left.transAxes, ha="right",
                   bbox={"facecolor": "white", "edgecolor": "none", "pad": 1})  # fmt: skip

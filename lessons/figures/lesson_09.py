@@ -22,7 +22,11 @@ p_even = np.linspace(0, 1, 201)
 def logit_axis(axis) -> None:
     """p from .001 to .999 with the space at both ends that the edges deserve."""
     axis.set(xscale="logit", yscale="log", xlabel="p")
-    ticks(axis.xaxis, [0.001, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999], [".001", ".01", ".1", ".5", ".9", ".99", ".999"])
+    ticks(
+        axis.xaxis,
+        [0.001, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999],
+        [".001", ".01", ".1", ".5", ".9", ".99", ".999"],
+    )
 
 
 def grpo_weights() -> Figure:
@@ -35,13 +39,18 @@ def grpo_weights() -> Figure:
         axis.plot(p_log, w, ":" if G == 2 else "-", color=color)
         label_line(axis, p_log[0], w[0], f"G = {G}", color, xytext=(-6, 0), ha="right")
     logit_axis(axis)
-    axis.set(ylim=(0.8, 14), xlim=(5e-5 if kit.narrow else 2e-4, 0.9992), title="GRPO's weight of a prompt, w(p)")
+    axis.set(
+        ylim=(0.8, 14),
+        xlim=(5e-5 if kit.narrow else 2e-4, 0.9992),
+        title="GRPO's weight of a prompt, w(p)",
+    )
     ticks(axis.yaxis, [1, 2, 4, 8])
     return figure
 
 
 def weight_and_objective(rule: str, G: int) -> Figure:
-    """Lesson 9: a rule's weight relative to p = 1/2, and what it climbs, beside Dr. GRPO's and GRPO's limit."""
+    """Lesson 9: a rule's weight relative to p = 1/2, and what it climbs, beside Dr. GRPO's and
+    GRPO's limit."""
     figure, (left, right) = new_figure(8.5, 3.5, columns=2)
     w, middle = (identity.weight(NAMES[rule], p, G) for p in (p_log, 0.5))
     J = identity.objective(NAMES[rule], p_even, G)
@@ -56,14 +65,18 @@ def weight_and_objective(rule: str, G: int) -> Figure:
     right.plot(p_even, 2 / np.pi * np.arcsin(np.sqrt(p_even)), "--", color=GREY, linewidth=1.2)
     right.plot(p_even, J / J[-1], color=BLUE)
     right.set(title="J(p) / J(1)", xlabel="p", xlim=(0, 1), ylim=(0, 1.05))
-    for y, name, color in ((0.24, rule, BLUE), (0.14, "Dr. GRPO", ORANGE), (0.04, "GRPO, G → ∞ (dashed)", GREY)):
+    for y, name, color in (
+        (0.24, rule, BLUE),
+        (0.14, "Dr. GRPO", ORANGE),
+        (0.04, "GRPO, G → ∞ (dashed)", GREY),
+    ):
         right.text(0.98, y, name, color=color, ha="right", fontsize=9)
     return figure
 
 
 def controlled(arms: dict[str, list[Run]], rivals: dict[tuple[str, int], list[Run]]) -> Figure:
-    """Lesson 9: the hardest quarter's solve rate along the run. Left: each prompt for itself, first seed. Right: where
-    prompts compete, mean of the seeds. arms: by name; rivals: by rule and G."""
+    """Lesson 9: the hardest quarter's solve rate along the run. Left: each prompt for itself, first
+    seed. Right: where prompts compete, mean of the seeds. arms: by name; rivals: by rule and G."""
     figure, (left, right) = new_figure(8.5, 3.6, columns=2)
     names = list(arms)
     for name, y, color, style, text in (
@@ -73,11 +86,16 @@ def controlled(arms: dict[str, list[Run]], rivals: dict[tuple[str, int], list[Ru
     ):
         left.plot(arms[name][0].hard, style, color=color, linewidth=1.6)
         left.text(148, y, text, color=color, fontsize=9, ha="right")
-    left.set(title="Solve rate of the hardest quarter", xlabel="step", xlim=(0, 150), ylim=(0, 1.02))
+    left.set(
+        title="Solve rate of the hardest quarter", xlabel="step", xlim=(0, 150), ylim=(0, 1.02)
+    )
     for (rule, G), runs in rivals.items():
         if G == 3:
             continue
-        curve, color = np.mean([run.hard for run in runs], axis=0), BLUE if rule == "GRPO" else ORANGE
+        curve, color = (
+            np.mean([run.hard for run in runs], axis=0),
+            BLUE if rule == "GRPO" else ORANGE,
+        )
         right.plot(curve, "-" if G == 8 else "--", color=color)
         label_line(right, 150, curve[-1], f"{rule}, G = {G}", color)
     right.set(title="The same where prompts compete", xlabel="step", ylim=(0, 0.12), xlim=(0, 255))

@@ -17,7 +17,8 @@ MARKERS = {  # of each way to treat a silent group: colour, marker and what stan
 
 
 def weights(p: np.ndarray, measured: dict[str, np.ndarray], G: int) -> Figure:
-    """Lesson 10: weight of a prompt relative to p = 1/2 (the middle of p), found (n,) and, as lines, exact."""
+    """Lesson 10: weight of a prompt relative to p = 1/2 (the middle of p), found (n,) and, as
+    lines, exact."""
     figure, axis = new_figure(8.2, 3.8)
     grid = 1 / (1 + np.exp(-np.linspace(-4.8, 4.8, 121)))
     w, S = identity.weight("GRPO", grid, G), identity.silent_rate(grid, G)
@@ -32,7 +33,9 @@ def weights(p: np.ndarray, measured: dict[str, np.ndarray], G: int) -> Figure:
         relative, size = measured[name] / measured[name][len(p) // 2], 9 if marker == "x" else 6
         axis.plot(p, relative, marker, color=color, markersize=size, markeredgewidth=1.8)
         label_line(axis, 0.5, 5.0 * 1.55**i, f"{sign} {name}", color, xytext=(0, 0), ha="center")
-    axis.set(xscale="logit", yscale="log", xlabel="p, probability of a right completion", ylim=(0.8, 40))
+    axis.set(
+        xscale="logit", yscale="log", xlabel="p, probability of a right completion", ylim=(0.8, 40)
+    )
     ticks(axis.xaxis, [0.01, 0.1, 0.5, 0.9, 0.99], [".01", ".1", ".5", ".9", ".99"])
     ticks(axis.yaxis, [1, 2, 5, 10, 20])
     axis.set_title("Weight of a prompt, relative to one of p = ½ (markers simulated, lines exact)")
@@ -40,18 +43,23 @@ def weights(p: np.ndarray, measured: dict[str, np.ndarray], G: int) -> Figure:
 
 
 def clip_room(push: Callable, eps_low: float, eps_high: float, p: float) -> Figure:
-    """Lesson 10: where DAPO's clip stops a token sampled with probability p, and how much probability each token can
-    gain or lose until then. push: (ratios, sign of A) -> what multiplies the token's score."""
+    """Lesson 10: where DAPO's clip stops a token sampled with probability p, and how much
+    probability each token can gain or lose until then. push: (ratios, sign of A) -> what multiplies
+    the token's score."""
     figure, (left, right) = new_figure(8.5, 3.5, columns=2)
     ratios = np.linspace(0.3, 1.8, 601)
     possible = ratios[ratios * p < 1]
     for A, color, name in ((1.0, RIGHT, "right, A = 1"), (-1.0, WRONG, "wrong, A = −1")):
         left.plot(possible, push(possible, A), color=color)
-        left.text(0.03, 0.93 if A > 0 else 0.07, name, color=color, transform=left.transAxes, va="center")
+        left.text(
+            0.03, 0.93 if A > 0 else 0.07, name, color=color, transform=left.transAxes, va="center"
+        )
     left.axvline(1, color=GREY, linewidth=1, linestyle=":")
     if len(possible) < len(ratios):
         left.axvspan(1 / p, 1.8, color=GREY, alpha=0.2, linewidth=0)
-        left.text(1.78, -0.25, "more than\nprobability 1", color=GREY, va="center", ha="right", fontsize=9)
+        left.text(
+            1.78, -0.25, "more than\nprobability 1", color=GREY, va="center", ha="right", fontsize=9
+        )
     left.set(xlim=(0.3, 1.8), ylim=(-2.1, 2.1), xlabel="ratio")
     left.set_title(f"Push on a token sampled with probability {p:g}")
     sampled = np.linspace(0.001, 0.999, 400)
@@ -61,7 +69,11 @@ def clip_room(push: Callable, eps_low: float, eps_high: float, p: float) -> Figu
     for y, color in ((min(p * eps_high, 1 - p), RIGHT), (-p * eps_low, WRONG)):
         right.plot(p, y, "o", color=color, markersize=8)
     right.axhline(0, color="black", linewidth=0.8)
-    right.set(title="Room before the gradient stops", xlabel="probability when sampled", ylabel="probability gained")
+    right.set(
+        title="Room before the gradient stops",
+        xlabel="probability when sampled",
+        ylabel="probability gained",
+    )
     right.set(ylim=(-0.55, 0.45), xlim=(0, 1))
     right.text(0.03, 0.38, f"up by {eps_high:.0%} (dashed: 20%)", color=RIGHT)
     right.text(0.03, -0.5, f"down by {eps_low:.0%}", color=WRONG)

@@ -10,8 +10,8 @@ from lessons.kit import BLUE, GREEN, GREY, ORANGE, RED, RIGHT, WRONG, label_line
 def sharpening(before: dict, after: dict, Ks: tuple[int, ...], name: str) -> Figure:
     """Lesson 11: what sharpening does. Left, p of each problem; right, the two curves and M.
 
-    before, after: "p" (problems,), "mode right" (problems,) bool, and the curves "Pass@K" and "Maj@K" (Ks,).
-    """
+    before, after: "p" (problems,), "mode right" (problems,) bool, and the curves "Pass@K" and
+    "Maj@K" (Ks,)."""
     figure, (left, right) = new_figure(8.5, 3.7, columns=2)
     order = np.argsort(-before["p"])
     x, is_right = np.arange(len(order)), before["mode right"][order]
@@ -20,8 +20,14 @@ def sharpening(before: dict, after: dict, Ks: tuple[int, ...], name: str) -> Fig
         (is_right, RIGHT, "o", "mode right before"),
         (~is_right, WRONG, "s", "mode wrong before"),
     ):
-        left.plot(x[rows], after["p"][order][rows], marker, color=color, markersize=4.5, label=label)
-    left.set(title=f"p of each problem, {name}", xlabel="problems, by p before (grey line)", ylim=(-0.03, 1.25))
+        left.plot(
+            x[rows], after["p"][order][rows], marker, color=color, markersize=4.5, label=label
+        )
+    left.set(
+        title=f"p of each problem, {name}",
+        xlabel="problems, by p before (grey line)",
+        ylim=(-0.03, 1.25),
+    )
     left.set_yticks(np.arange(0, 1.1, 0.2))
     left.legend(loc="upper right", handletextpad=0.1, borderaxespad=0)
     for curves, colors, width in ((before, (GREY, GREY), 1.2), (after, (BLUE, ORANGE), 2)):
@@ -34,15 +40,20 @@ def sharpening(before: dict, after: dict, Ks: tuple[int, ...], name: str) -> Fig
     label_line(right, Ks[-1], after["Maj@K"][-1], "Maj@K", ORANGE, xytext=(5, -9))
     right.set_xscale("log", base=2)
     right.set_xticks(Ks, [str(K) for K in Ks])
-    right.set(title="mean over problems (grey: before)", xlabel="K", ylim=(0, 1.03), xlim=(0.8, 3.6 * Ks[-1]))
+    right.set(
+        title="mean over problems (grey: before)",
+        xlabel="K",
+        ylim=(0, 1.03),
+        xlim=(0.8, 3.6 * Ks[-1]),
+    )
     return figure
 
 
 def curves_of_training(p: dict[str, np.ndarray]) -> Figure:
     """Lesson 11: Pass@K of the base, of the base cooled, of the trained policies, and of a guesser.
 
-    p: by name, the probability of the right answer, (seeds, problems). Thin lines are seeds, thick ones their means.
-    """
+    p: by name, the probability of the right answer, (seeds, problems). Thin lines are seeds, thick
+    ones their means."""
     Ks = 2 ** np.arange(13)
     looks = {"base": (GREY, "-"), "base, T = 0.3": (GREEN, "-."), "GRPO, small steps": (BLUE, "-")}
     looks |= {"GRPO, small steps, 27 batches": (BLUE, "--"), "GRPO, large steps": (RED, "-")}
@@ -64,6 +75,9 @@ def curves_of_training(p: dict[str, np.ndarray]) -> Figure:
     axis.set_xscale("log", base=2)
     every = Ks[:: 4 if kit.narrow else 2]
     axis.set_xticks(every, [str(K) for K in every])
-    axis.set(title="Pass@K, completions of four tokens, exact (thin lines: seeds)", xlabel="K, answers to each problem")
+    axis.set(
+        title="Pass@K, completions of four tokens, exact (thin lines: seeds)",
+        xlabel="K, answers to each problem",
+    )
     axis.set(ylim=(0, 1.05), xlim=(0.9, 90000))
     return figure

@@ -8,18 +8,28 @@ from lessons.kit import BLUE, GREY, ORANGE, new_figure
 
 
 def progress_and_length(table: np.ndarray, G: int, title: str) -> Figure:
-    """Lesson 13: by k, the shares of progress and of squared length of GRPO's updates (left), and their length (right).
+    """Lesson 13: by k, the shares of progress and of squared length of GRPO's updates (left), and
+    their length (right).
 
-    table: (seeds, G - 1, 5), of groups as they are drawn: how many have k right; of their contrast, the mean and the
-    median of its squared length, its mean progress, and its mean cosine with the true gradient.
-    """
+    table: (seeds, G - 1, 5), of groups as they are drawn: how many have k right; of their contrast,
+    the mean and the median of its squared length, its mean progress, and its mean cosine with the
+    true gradient."""
     figure, (left, right) = new_figure(9.5, 3.8, columns=2)
     n, squared, median, progress, _ = np.moveaxis(table, 2, 0)
     k = np.arange(1, G)
     sigma = identity.sigma(k, G)
-    for values, color, side in ((n * sigma * progress, BLUE, -0.2), (n * sigma**2 * squared, ORANGE, 0.2)):
+    for values, color, side in (
+        (n * sigma * progress, BLUE, -0.2),
+        (n * sigma**2 * squared, ORANGE, 0.2),
+    ):
         left.bar(k + side, values.sum(axis=0) / values.sum(), 0.4, color=color, alpha=0.6)
-        left.plot(k + side, (values / values.sum(axis=1, keepdims=True)).T, "_", color="black", markersize=5)
+        left.plot(
+            k + side,
+            (values / values.sum(axis=1, keepdims=True)).T,
+            "_",
+            color="black",
+            markersize=5,
+        )
     left.set(title=f"{title}: shares of", xlabel="k, right completions (and share of groups)")
     left.set_ylim(top=1.25 * left.get_ylim()[1])  # for these names
     for i, (name, color) in enumerate((("progress", BLUE), ("squared length", ORANGE))):
@@ -34,7 +44,9 @@ def progress_and_length(table: np.ndarray, G: int, title: str) -> Figure:
     right.plot(k[seen], rms[seen] / scale, "o-", color=ORANGE, label="root mean square")
     right.plot(k[seen], middle[seen] / scale, "s--", color=GREY, label="median")
     right.plot(k, sigma / sigma.max(), ":", color="black", label="σ")
-    right.set(title="Length of an update, the largest is 1", xlabel="k, right completions", ylim=(0, 1.08))
+    right.set(
+        title="Length of an update, the largest is 1", xlabel="k, right completions", ylim=(0, 1.08)
+    )
     right.set_xlim(0.5, G - 0.5)
     right.set_xticks(shown)
     right.legend(loc="lower center")
@@ -42,7 +54,8 @@ def progress_and_length(table: np.ndarray, G: int, title: str) -> Figure:
 
 
 def cosines(table: dict[str, list[float]], columns: list[tuple[str, int]]) -> Figure:
-    """Lesson 13: the cosine of each estimator's update with the true gradient, by student (panels) and step.
+    """Lesson 13: the cosine of each estimator's update with the true gradient, by student (panels)
+    and step.
 
     table: by estimator, one cosine for each of the columns (student, step).
     """
@@ -63,15 +76,22 @@ def cosines(table: dict[str, list[float]], columns: list[tuple[str, int]]) -> Fi
 def points_by_power(points: np.ndarray, names: tuple[str, ...], tasks: tuple[str, ...]) -> Figure:
     """Lesson 13: what powers of sigma gain against sigma, for each task (panels).
 
-    points: (powers, tasks, 2, 3), at the end and over training: the mean difference and its 95 % interval.
-    """
+    points: (powers, tasks, 2, 3), at the end and over training: the mean difference and its 95 %
+    interval."""
     figure, axes = new_figure(9.5, 3.4, columns=2, sharey=True)
     x = np.arange(len(names))
     for axis, task, of_task in zip(axes, tasks, np.moveaxis(points, 1, 0)):
         axis.axhline(0, color=GREY, linewidth=0.8)
         for i, (name, color) in enumerate((("at the end", BLUE), ("over training", ORANGE))):
             mean, low, high = of_task[:, i].T
-            axis.errorbar(x + 0.2 * i - 0.1, mean, [mean - low, high - mean], fmt="os"[i], color=color, markersize=5)
+            axis.errorbar(
+                x + 0.2 * i - 0.1,
+                mean,
+                [mean - low, high - mean],
+                fmt="os"[i],
+                color=color,
+                markersize=5,
+            )
             axis.text(0.03, 0.92 - 0.09 * i, name, color=color, transform=axis.transAxes)
         axis.set_xticks(x, [f"$\\sigma^{{{name.removeprefix('σ^')}}}$" for name in names])
         axis.set(title=f"{task}: points against σ", ylim=(-8, 8))

@@ -29,12 +29,17 @@ SMALL = {"markersize": 3.5, "alpha": 0.6}
 
 
 def factor(loss, ratio: Tensor, p: float, sign: float) -> Tensor:
-    """What A grad log pi of a token is multiplied by, (n,), at each ratio (n,). By autograd, on completions of one
-    token that was sampled with probability p. sign: of A."""
+    """What A grad log pi of a token is multiplied by, (n,), at each ratio (n,). By autograd, on
+    completions of one token that was sampled with probability p. sign: of A."""
     old_logps = torch.full((len(ratio), 1), np.log(p), dtype=torch.float64)
     logps = (old_logps + ratio.log().view(-1, 1)).requires_grad_()
     advantages = torch.full_like(old_logps, sign)
-    value = loss(logps=logps, old_logps=old_logps, advantages=advantages, mask=torch.ones_like(old_logps).bool())
+    value = loss(
+        logps=logps,
+        old_logps=old_logps,
+        advantages=advantages,
+        mask=torch.ones_like(old_logps).bool(),
+    )
     return -sign * len(ratio) * torch.autograd.grad(value, logps)[0].flatten()
 
 
@@ -42,32 +47,57 @@ def factors(losses: dict, p: float) -> Figure:
     """The factors of all losses against the ratio, for A > 0 and for A < 0."""
     figure, panels = new_figure(9.6, 3.9, columns=2, sharey=True)
     for axis, sign, name in zip(panels, (1.0, -1.0), ("A > 0", "A < 0")):
-        ratio = torch.exp(torch.linspace(np.log(0.4), np.log(min(2.5, 1 / p)), 1500, dtype=torch.float64))
+        ratio = torch.exp(
+            torch.linspace(np.log(0.4), np.log(min(2.5, 1 / p)), 1500, dtype=torch.float64)
+        )
         for name_of, loss in losses.items():
             color, line = STYLES[name_of]
             width = 5 if name_of == "CISPO" else 1.8
             alpha = 0.35 if name_of == "CISPO" else 1.0
-            axis.plot(ratio, factor(loss, ratio, p, sign), linestyle=line, color=color, linewidth=width, alpha=alpha)
+            axis.plot(
+                ratio,
+                factor(loss, ratio, p, sign),
+                linestyle=line,
+                color=color,
+                linewidth=width,
+                alpha=alpha,
+            )
         axis.axvline(1, color=GREY, linewidth=0.8)
-        axis.set(xscale="log", xlim=(0.4, 2.5), ylim=(-0.08, 2.6), title=f"{name}, a token sampled with p = {p:.2f}")
-        ticks(axis.xaxis, [0.4, 0.6, 0.8, 1, 1.25, 1.6, 2, 2.5], [".4", ".6", ".8", "1", "1.25", "1.6", "2", "2.5"])
+        axis.set(
+            xscale="log",
+            xlim=(0.4, 2.5),
+            ylim=(-0.08, 2.6),
+            title=f"{name}, a token sampled with p = {p:.2f}",
+        )
+        ticks(
+            axis.xaxis,
+            [0.4, 0.6, 0.8, 1, 1.25, 1.6, 2, 2.5],
+            [".4", ".6", ".8", "1", "1.25", "1.6", "2", "2.5"],
+        )
         axis.set_xlabel("ratio")
     panels[0].set_ylabel("factor of A ∇log π")
     at = [0.24, 0.36] if kit.narrow else [0.17, 0.26]
     for i, name in enumerate(losses):
-        panels[0].text(0.05, 0.92 - 0.085 * i, name, color=STYLES[name][0], transform=panels[0].transAxes)
+        panels[0].text(
+            0.05, 0.92 - 0.085 * i, name, color=STYLES[name][0], transform=panels[0].transAxes
+        )
         panels[0].plot(at, [0.935 - 0.085 * i] * 2, linestyle=STYLES[name][1], color=STYLES[name][0],
                        transform=panels[0].transAxes, linewidth=1.8)  # fmt: skip
     return figure
 
 
 def one_group(rollout: Rollout, logps: Tensor, losses: dict, title: str) -> Figure:
-    """The tokens of a group, one completion a row: colour for the ratio; a blue bar below what GRPO stops, a black one
-    above what DPPO stops, an orange frame around what GSPO stops.
+    """The tokens of a group, one completion a row: colour for the ratio; a blue bar below what GRPO
+    stops, a black one above what DPPO stops, an orange frame around what GSPO stops.
 
     logps: (G, T), now; those of the rollout are the old ones.
     """
-    texts, mask, advantages, ratio = rollout.texts, rollout.mask, rollout.advantages, (logps - rollout.logps).exp()
+    texts, mask, advantages, ratio = (
+        rollout.texts,
+        rollout.mask,
+        rollout.advantages,
+        (logps - rollout.logps).exp(),
+    )
     stopped = {}
     for name in ("GRPO", "GSPO", "DPPO"):
         leaf = logps.clone().requires_grad_()
@@ -84,12 +114,16 @@ def one_group(rollout: Rollout, logps: Tensor, losses: dict, title: str) -> Figu
             token = texts[row][t] if t < len(texts[row]) else "∎"
             axis.text(t, row, token, ha="center", va="center", fontsize=10, color=color)
         if stopped["GSPO"][row].any():
-            frame = Rectangle((-0.46, row - 0.45), length - 0.08, 0.9, fill=False, linewidth=2, edgecolor=ORANGE)
+            frame = Rectangle(
+                (-0.46, row - 0.45), length - 0.08, 0.9, fill=False, linewidth=2, edgecolor=ORANGE
+            )
             axis.add_patch(frame)
     for name, shift in (("GRPO", 0.33), ("DPPO", -0.33)):
         rows, columns = stopped[name][:, :T].nonzero().T.numpy()
         axis.hlines(rows + shift, columns - 0.4, columns + 0.4, color="white", linewidth=5)
-        axis.hlines(rows + shift, columns - 0.36, columns + 0.36, color=STYLES[name][0], linewidth=3)
+        axis.hlines(
+            rows + shift, columns - 0.36, columns + 0.36, color=STYLES[name][0], linewidth=3
+        )
     axis.set_yticks(range(G), [f"A = {a:+.2f}" for a in advantages.flatten().tolist()], fontsize=9)
     axis.set_xticks([])
     axis.set_title(title)
@@ -102,19 +136,40 @@ def one_group(rollout: Rollout, logps: Tensor, losses: dict, title: str) -> Figu
 
 
 def stale_and_reused(runs: list[dict]) -> Figure:
-    """Left: accuracy at the end against U. Middle: along the runs that use batches of 256 completions four times, at
-    2e-4, and (squares) GRPO's clip that uses them once. Right: the end of such runs against the mean length of their
-    optimizer steps; filled at three rates, open where every step has one length. Dots are runs, lines their means."""
+    """Left: accuracy at the end against U. Middle: along the runs that use batches of 256
+    completions four times, at 2e-4, and (squares) GRPO's clip that uses them once. Right: the end
+    of such runs against the mean length of their optimizer steps; filled at three rates, open where
+    every step has one length. Dots are runs, lines their means."""
     figure, (left, middle, right) = new_figure(11.5, 3.9, columns=3, sharey=True)
-    panels = ((left, ONCE_ARMS, [{"staleness": u} for u in STALENESS]), (middle, REUSE_ARMS, [{"epochs": 4}]))
+    panels = (
+        (left, ONCE_ARMS, [{"staleness": u} for u in STALENESS]),
+        (middle, REUSE_ARMS, [{"epochs": 4}]),
+    )
     for axis, arms, settings in panels:
         for i, arm in enumerate(arms):
-            accuracy = [[run["accuracy"] for run in select(runs, arm=arm, **each)] for each in settings]
-            points = [[run[-1] for run in part] for part in accuracy] if axis is left else np.transpose(accuracy[0])
+            accuracy = [
+                [run["accuracy"] for run in select(runs, arm=arm, **each)] for each in settings
+            ]
+            points = (
+                [[run[-1] for run in part] for part in accuracy]
+                if axis is left
+                else np.transpose(accuracy[0])
+            )
             x = np.arange(len(points))
-            axis.plot(x, [np.mean(part) for part in points], linestyle=STYLES[arm][1], color=STYLES[arm][0])
+            axis.plot(
+                x,
+                [np.mean(part) for part in points],
+                linestyle=STYLES[arm][1],
+                color=STYLES[arm][0],
+            )
             for at, part in zip(x, points):
-                axis.plot(np.full(len(part), at + 0.06 * (i - 2)), part, "o", color=STYLES[arm][0], **SMALL)
+                axis.plot(
+                    np.full(len(part), at + 0.06 * (i - 2)),
+                    part,
+                    "o",
+                    color=STYLES[arm][0],
+                    **SMALL,
+                )
     for arm in REUSE_ARMS:
         for settings, marker in ((REUSE[:3], "o"), (REUSE[3:], "s")):
             parts = [select(runs, arm=arm, **each) for each in settings]
@@ -123,15 +178,29 @@ def stale_and_reused(runs: list[dict]) -> Figure:
             right.plot(steps, ends, marker=marker, linestyle=STYLES[arm][1], color=STYLES[arm][0],
                        markerfacecolor=STYLES[arm][0] if marker == "o" else "white")  # fmt: skip
     once = np.mean([run["accuracy"] for run in select(runs, arm=CLIP)], axis=0)
-    middle.plot(range(4), once[:4], "s", color=BLUE, markersize=7, markerfacecolor="none", markeredgewidth=1.8)
+    middle.plot(
+        range(4),
+        once[:4],
+        "s",
+        color=BLUE,
+        markersize=7,
+        markerfacecolor="none",
+        markeredgewidth=1.8,
+    )
     middle.annotate("used once", (1, once[1]), (4, -13), textcoords="offset points", color=BLUE)
     for axis, arms in ((left, ONCE_ARMS), (right, REUSE_ARMS)):
         for i, arm in enumerate(arms):
             axis.text(0.05, 0.40 - 0.08 * i, arm, color=STYLES[arm][0], transform=axis.transAxes)
     left.set_xticks(range(len(STALENESS)), STALENESS)
-    left.set(title="6,144 completions, used once", xlabel="U, updates for each rollout batch", ylim=(0, 1))
+    left.set(
+        title="6,144 completions, used once",
+        xlabel="U, updates for each rollout batch",
+        ylim=(0, 1),
+    )
     middle.set_xticks(range(4), ["768", "1,536", "2,304", "3,072"])
     middle.set(title="Used four times, rate 2e-4", xlabel="completions")
-    right.set(title="The end, by length of steps", xlabel="mean length of an optimizer step", xscale="log")
+    right.set(
+        title="The end, by length of steps", xlabel="mean length of an optimizer step", xscale="log"
+    )
     ticks(right.xaxis, [0.008, 0.016, 0.032], [".008", ".016", ".032"])
     return figure

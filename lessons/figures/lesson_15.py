@@ -25,8 +25,11 @@ def slip_of(true: Tensor, reward: float) -> int | None:
     return None if reward else int(true.diff().argmin())
 
 
-def values_along(texts: list[str], shown: dict[str, int], values: Tensor, truth: dict, rewards: Tensor) -> Figure:
-    """Lesson 15: the critic's values and the true ones before each token of four completions, and the rewards.
+def values_along(
+    texts: list[str], shown: dict[str, int], values: Tensor, truth: dict, rewards: Tensor
+) -> Figure:
+    """Lesson 15: the critic's values and the true ones before each token of four completions, and
+    the rewards.
 
     shown: a name for each of four completions, by row. values: (B, T). truth: (n_tokens,) by row.
     """
@@ -39,7 +42,14 @@ def values_along(texts: list[str], shown: dict[str, int], values: Tensor, truth:
         at = [t - 0.5 for t in range(len(tokens))]
         axis.plot(at, truth[i], "--", color=GREY)
         axis.plot(at, values[i, : len(tokens)], color=ORANGE, marker="o", markersize=3.5)
-        axis.plot(len(tokens) - 0.5, rewards[i], "s", color=RIGHT if rewards[i] else WRONG, markersize=8, clip_on=False)
+        axis.plot(
+            len(tokens) - 0.5,
+            rewards[i],
+            "s",
+            color=RIGHT if rewards[i] else WRONG,
+            markersize=8,
+            clip_on=False,
+        )
         axis.set(title=name, ylim=(-0.08, 1.1))
     axes[0].text(4.6, 0.42, "the critic", color=ORANGE)
     axes[0].text(4.6, 0.22, "true values (dashed)", color=GREY)
@@ -50,12 +60,19 @@ def values_along(texts: list[str], shown: dict[str, int], values: Tensor, truth:
 
 
 def credit(text: str, advantages: dict[str, Tensor], slip: int | None, title: str) -> Figure:
-    """Lesson 15: the advantage of each token of one completion, a panel for each source of values."""
+    """Lesson 15: the advantage of each token of one completion, a panel for each source of
+    values."""
     tokens = [*text, END]
     figure = Figure(figsize=(8.0, 4.2), layout="constrained")
     for axis, (name, A) in zip(figure.subplots(2, 1, sharey=True), advantages.items()):
         tokens_on(axis, tokens, slip)
-        axis.bar(range(len(tokens)), A.numpy(), width=0.6, color=ORANGE if "critic" in name else GREY)
+        axis.bar(
+            range(len(tokens)), A.numpy(), width=0.6, color=ORANGE if "critic" in name else GREY
+        )
         axis.axhline(0, color="black", linewidth=0.6)
-        axis.set(title=f"{title}: advantages with {name}", xlim=(-0.7, max(len(tokens), 21) - 0.3), ylim=(-1.15, 1.15))
+        axis.set(
+            title=f"{title}: advantages with {name}",
+            xlim=(-0.7, max(len(tokens), 21) - 0.3),
+            ylim=(-1.15, 1.15),
+        )
     return figure

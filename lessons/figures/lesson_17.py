@@ -12,17 +12,22 @@ NAMES = {"accepted": "wrong ones accepted", "rejected": "right ones rejected", "
 
 
 def accuracy_and_rates(runs: list[dict], f: float, m: float, rates: tuple, plain: tuple) -> Figure:
-    """Accuracy over J by composition, 95 % intervals over seeds, and the chosen f and m; and what they do to a prompt:
-    silent share, length of the update and cosine, with errors (rates) and without (plain)."""
+    """Accuracy over J by composition, 95 % intervals over seeds, and the chosen f and m; and what
+    they do to a prompt: silent share, length of the update and cosine, with errors (rates) and
+    without (plain)."""
     figure, (left, right) = new_figure(9.6, 3.8, columns=2, width_ratios=(3, 2))
     start = values(runs, {}, "end")
     for made, color in COLORS.items():
-        points = {1.0: start} | {J: values(runs, COMPOSED[J, made], "end") for J in sorted({J for J, _ in COMPOSED})}
+        points = {1.0: start} | {
+            J: values(runs, COMPOSED[J, made], "end") for J in sorted({J for J, _ in COMPOSED})
+        }
         J, ends = np.array([*points]), np.array([*points.values()]).T
         order = J.argsort()
         low, high = paired.t_interval(ends)
         left.fill_between(J[order], low[order], high[order], color=color, alpha=0.2, linewidth=0)
-        left.plot(J[order], ends.mean(axis=0)[order], "o-", color=color, markersize=4, label=NAMES[made])
+        left.plot(
+            J[order], ends.mean(axis=0)[order], "o-", color=color, markersize=4, label=NAMES[made]
+        )
     left.axvline(1 - f - m, color=PURPLE, linewidth=1.2, linestyle="--")
     left.set(xlabel="J = 1 − f − m", ylabel="true accuracy after 10,240 completions", ylim=(0, 1))
     left.set_title(f"f = {f:.1f}, m = {m:.1f}: J = {round(1 - f - m, 1) + 0.0:.1f}")
@@ -40,10 +45,13 @@ def accuracy_and_rates(runs: list[dict], f: float, m: float, rates: tuple, plain
     return figure
 
 
-def slopes_and_forms(slopes: dict[tuple, tuple], runs: list[dict], forms: dict[str, dict], as_often: dict[str, dict]):
-    """Initial slopes over J, in that without errors and with 95 % intervals: by gradient descent at 1/J times the rate,
-    in batches of 256 and of 2,048, and by AdamW; and over training, means over seeds of how many completions pass
-    (dashed) and how many are right: with errors of a form, and (dotted, right only) with random errors as often."""
+def slopes_and_forms(
+    slopes: dict[tuple, tuple], runs: list[dict], forms: dict[str, dict], as_often: dict[str, dict]
+):
+    """Initial slopes over J, in that without errors and with 95 % intervals: by gradient descent at
+    1/J times the rate, in batches of 256 and of 2,048, and by AdamW; and over training, means over
+    seeds of how many completions pass (dashed) and how many are right: with errors of a form, and
+    (dotted, right only) with random errors as often."""
     figure, (left, right) = new_figure(9.6, 3.8, columns=2)
     left.plot([0, 1], [0, 1], color="black", linewidth=0.8)
     left.axhline(1, color="black", linewidth=0.8)
@@ -52,12 +60,28 @@ def slopes_and_forms(slopes: dict[tuple, tuple], runs: list[dict], forms: dict[s
     for (arm, J, made), (ratio, (low, high)) in slopes.items():
         if arm in marks and made != "both":
             x = J + 0.03 * ([*marks].index(arm) - 1) + (0.006 if made == "accepted" else -0.006)
-            style = {"color": COLORS[made], "mfc": "white" if arm == "GRPO" else COLORS[made], "fmt": marks[arm][0]}
-            left.errorbar(x, ratio, [[ratio - low], [high - ratio]], markersize=5, linewidth=1, **style)
+            style = {
+                "color": COLORS[made],
+                "mfc": "white" if arm == "GRPO" else COLORS[made],
+                "fmt": marks[arm][0],
+            }
+            left.errorbar(
+                x, ratio, [[ratio - low], [high - ratio]], markersize=5, linewidth=1, **style
+            )
     for arm, (marker, label) in marks.items():
-        left.plot([], [], marker, color="black", mfc="white" if arm == "GRPO" else "black", markersize=5, label=label)
+        left.plot(
+            [],
+            [],
+            marker,
+            color="black",
+            mfc="white" if arm == "GRPO" else "black",
+            markersize=5,
+            label=label,
+        )
     left.legend(loc="lower right", fontsize=9)
-    left.set(xlabel="J", ylabel="initial slope, that without errors is 1", xlim=(0.3, 0.9), ylim=(0, 1.5))
+    left.set(
+        xlabel="J", ylabel="initial slope, that without errors is 1", xlim=(0.3, 0.9), ylim=(0, 1.5)
+    )
     left.set_title("colours as above; lines: J and 1")
 
     def mean(settings: dict, what: str) -> np.ndarray:

@@ -5,11 +5,16 @@ from matplotlib.figure import Figure
 
 from lessons.kit import BLUE, GREY, ORANGE, new_figure
 
-STYLES = {"none": (GREY, ":"), "token": (ORANGE, "--"), "completion": (BLUE, "-")}  # by what has a weight
+STYLES = {
+    "none": (GREY, ":"),
+    "token": (ORANGE, "--"),
+    "completion": (BLUE, "-"),
+}  # by what has a weight
 
 
 def off_and_noise(caps: np.ndarray, lines: dict[str, np.ndarray]) -> Figure:
-    """Against the cap (n,), by weights: how far the mean update is off (left), and its noise (right), lines (n, 2)."""
+    """Against the cap (n,), by weights: how far the mean update is off (left), and its noise
+    (right), lines (n, 2)."""
     figure, (left, right) = new_figure(9.6, 3.5, columns=2)
     for i, (name, values) in enumerate(lines.items()):
         color, line = STYLES[name]

@@ -1,9 +1,10 @@
-"""Write lessons/group.html, the page that trains the real model in a browser, from the files beside this one.
+"""Write lessons/group.html, the page that trains the real model in a browser, from the files beside
+this one.
 
     python lessons/page/build.py
 
-The page is one file that requests nothing from a network. It holds the weights of the shipped base model in float32.
-"""
+The page is one file that requests nothing from a network. It holds the weights of the shipped base
+model in float32."""
 
 import ast
 import base64
@@ -42,7 +43,9 @@ PUBLISHED = """<meta property="og:url" content="{0}group.html">
 # The model's tensors in the order of the page.
 TENSORS = ["model.embed_tokens.weight", "model.norm.weight"]
 for layer in range(3):
-    parts = [f"self_attn.{name}_proj" for name in "qkvo"] + [f"mlp.{name}_proj" for name in ("gate", "up", "down")]
+    parts = [f"self_attn.{name}_proj" for name in "qkvo"] + [
+        f"mlp.{name}_proj" for name in ("gate", "up", "down")
+    ]
     parts += ["input_layernorm", "post_attention_layernorm"]
     TENSORS += [f"model.layers.{layer}.{part}.weight" for part in parts]
 
@@ -68,12 +71,19 @@ def code_of(function: Callable) -> list[str]:
 
 
 def code_of_script(script: ModuleType) -> dict[str, list[str]]:
-    """By function, the lines that make a script its algorithm; of `train` those that draw until groups are mixed."""
+    """By function, the lines that make a script its algorithm; of `train` those that draw until
+    groups are mixed."""
     step = re.findall(
-        r"^ +while len.*?\n(?= +rollout = )|^ +rewards = .*?\n", inspect.getsource(script.train), flags=re.DOTALL | re.M
+        r"^ +while len.*?\n(?= +rollout = )|^ +rewards = .*?\n",
+        inspect.getsource(script.train),
+        flags=re.DOTALL | re.M,
     )
     code = {"train": inspect.cleandoc("\n" + "".join(step)).splitlines()} if step else {}
-    functions = [name for name in ("compute_advantages", "sequence_ratio", "policy_loss") if hasattr(script, name)]
+    functions = [
+        name
+        for name in ("compute_advantages", "sequence_ratio", "policy_loss")
+        if hasattr(script, name)
+    ]
     return code | {name: code_of(getattr(script, name)) for name in functions}
 
 
@@ -89,7 +99,8 @@ def patches() -> dict[str, list[list[str]]]:
 
 
 def script_of(names: tuple[str, ...]) -> str:
-    """Modules as one: a page opened by a double click may not import, so imports and exports are removed."""
+    """Modules as one: a page opened by a double click may not import, so imports and exports are
+    removed."""
     modules = "\n".join((SOURCES / f"{name}.js").read_text(encoding="utf-8") for name in names)
     return re.sub(r"^import .*?;\n|^export ", "", modules, flags=re.MULTILINE | re.DOTALL)
 
@@ -101,7 +112,9 @@ def whole_page() -> str:
         "published": PUBLISHED.format(ADDRESS) if ADDRESS else "",
         "repository": f' (<a href="{REPOSITORY}">repository</a>)' if REPOSITORY else "",
         "style": (SOURCES / "style.css").read_text(encoding="utf-8"),
-        "code": json.dumps({name: code_of_script(script) for name, script in SCRIPTS.items()}, ensure_ascii=False),
+        "code": json.dumps(
+            {name: code_of_script(script) for name, script in SCRIPTS.items()}, ensure_ascii=False
+        ),
         "held_out": json.dumps(held_out),
         "patches": json.dumps(patches(), ensure_ascii=False),
         "engine": script_of(ENGINE),

@@ -2,10 +2,10 @@
 
     python lessons/page/measure.py        a few minutes; leave the machine alone meanwhile
 
-The speed is that of GRPO's step with 8 problems of 8 completions and four updates, by the base model, whose completions
-are short, and by one that has trained for 40 steps and works problems out. The learning rate is then 1e-12, so that the
-policy stays the same. With 0 workers the page computes by itself.
-"""
+The speed is that of GRPO's step with 8 problems of 8 completions and four updates, by the base
+model, whose completions are short, and by one that has trained for 40 steps and works problems out.
+The learning rate is then 1e-12, so that the policy stays the same. With 0 workers the page computes
+by itself."""
 
 import shutil
 from contextlib import contextmanager
@@ -45,7 +45,9 @@ def opened_page():
         from playwright.sync_api import sync_playwright
     except ImportError:
         raise UsageError("playwright is missing; pip install -e '.[page]'") from None
-    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    path = next(
+        filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+    )
     if not path:
         raise UsageError("no Chromium was found; apt install chromium")
     with sync_playwright() as playwright:

@@ -1,4 +1,5 @@
-"""Record lessons/page/training.gif, the README's moving picture: the page as it trains, in Chromium. A few minutes.
+"""Record lessons/page/training.gif, the README's moving picture: the page as it trains, in
+Chromium. A few minutes.
 
 python lessons/page/record.py
 """
@@ -28,14 +29,18 @@ def main(config: Config) -> None:
         page.add_style_tag(content=HIDDEN)
         page.wait_for_selector(".completions button")
         for step in range(0, 61, config.every):
-            page.wait_for_function(f"parseInt(document.querySelector('#time-out').textContent) >= {step}", timeout=0)
+            page.wait_for_function(
+                f"parseInt(document.querySelector('#time-out').textContent) >= {step}", timeout=0
+            )
             frame = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
             frame = frame.resize((960, 435), Image.Resampling.LANCZOS)
             frames.append(frame.quantize(96, dither=Image.Dither.NONE))
             if not step:
                 page.click("#train")
     durations = [1500] + [220] * (len(frames) - 2) + [4000]  # milliseconds
-    frames[0].save(PICTURE, save_all=True, append_images=frames[1:], duration=durations, loop=0, optimize=True)
+    frames[0].save(
+        PICTURE, save_all=True, append_images=frames[1:], duration=durations, loop=0, optimize=True
+    )
     print(f"{PICTURE}: {PICTURE.stat().st_size / 1e6:.2f} MB, {len(frames)} frames")
 
 

@@ -4,9 +4,8 @@
     python lessons/site/build.py --only 6    one of them
     python lessons/site/build.py --check     does every notebook match its source?
 
-lessons/site/sources.py says what a source consists of. The same source gives the same bytes: cell ids are numbers, and
-times, widget ids and machine names are left out.
-"""
+lessons/site/sources.py says what a source consists of. The same source gives the same bytes: cell
+ids are numbers, and times, widget ids and machine names are left out."""
 
 import os
 from dataclasses import dataclass
@@ -29,7 +28,9 @@ KERNELSPEC = {"display_name": "Python 3 (ipykernel)", "language": "python", "nam
 @dataclass
 class Config:
     only: tuple[int, ...] = ()  # numbers of the lessons to build; by default all
-    check: bool = False  # only say whether every notebook is built from its source; nothing is executed
+    check: bool = (
+        False  # only say whether every notebook is built from its source; nothing is executed
+    )
 
 
 def notebook_path(source: Path) -> Path:
@@ -37,7 +38,8 @@ def notebook_path(source: Path) -> Path:
 
 
 def notebook_of(source: Path) -> nbformat.NotebookNode:
-    """The notebook, not yet executed. A text cell keeps a digest of its template, because execution fills it in."""
+    """The notebook, not yet executed. A text cell keeps a digest of its template, because execution
+    fills it in."""
     notebook = nbformat.v4.new_notebook()
     notebook.metadata.kernelspec = KERNELSPEC
     for cell in (cell for cell in sources.notebook_cells(source) if cell.kind != "wrong"):
@@ -46,7 +48,9 @@ def notebook_of(source: Path) -> nbformat.NotebookNode:
         else:
             text = f"```python\n{cell.text}\n```" if cell.kind == "solution" else cell.text
             if cell.kind in ("hint", "solution"):
-                text = f"<details><summary>{cell.kind.capitalize()}</summary>\n\n{text}\n\n</details>"
+                text = (
+                    f"<details><summary>{cell.kind.capitalize()}</summary>\n\n{text}\n\n</details>"
+                )
             new = nbformat.v4.new_markdown_cell(text)
         if cell.kind == "text":
             new.metadata.template = sha256(cell.text.encode()).hexdigest()[:16]
@@ -97,7 +101,8 @@ def code_cells(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
 
 
 def is_built(source: Path) -> bool:
-    """Whether the notebook beside a source has exactly the cells of that source, executed without an error."""
+    """Whether the notebook beside a source has exactly the cells of that source, executed without
+    an error."""
     if not notebook_path(source).is_file():
         return False
     existing = nbformat.read(notebook_path(source), as_version=4)
@@ -106,7 +111,9 @@ def is_built(source: Path) -> bool:
         for notebook in (existing, notebook_of(source))
     )
     executed = all(cell.execution_count for cell in code_cells(existing))
-    failed = any(output.output_type == "error" for cell in code_cells(existing) for output in cell.outputs)
+    failed = any(
+        output.output_type == "error" for cell in code_cells(existing) for output in cell.outputs
+    )
     return built == wanted and executed and not failed
 
 
@@ -121,10 +128,14 @@ def main(config: Config) -> None:
     chosen = sources.find_sources(config.only)
     if config.check:
         if stale := [source.stem for source in chosen if not is_built(source)]:
-            raise UsageError(f"not built from its source: {', '.join(stale)}; run python lessons/site/build.py")
+            raise UsageError(
+                f"not built from its source: {', '.join(stale)}; run python lessons/site/build.py"
+            )
         print(f"{len(chosen)} notebooks are built from their sources")
         return
-    os.environ["OMP_NUM_THREADS"] = "1"  # for the kernels: with more threads the last digits can change
+    os.environ["OMP_NUM_THREADS"] = (
+        "1"  # for the kernels: with more threads the last digits can change
+    )
     if len(chosen) > 1:
         in_parallel(build, [(source,) for source in chosen], what="lessons")
     else:

@@ -1,4 +1,5 @@
-"""The pictures of the site: every figure and every position of its sliders as SVG, drawn by running the sources.
+"""The pictures of the site: every figure and every position of its sliders as SVG, drawn by running
+the sources.
 
 Each lesson is run twice, wide and narrow (kit.narrow). A picture is a dictionary:
 
@@ -51,7 +52,9 @@ def draw_lesson(source: Path, width: str) -> list[dict]:
     kit.narrow = width == "narrow"
     try:
         with contextlib.redirect_stdout(io.StringIO()):
-            sources.run_cells([cell for cell in sources.read_cells(source) if cell.kind in EXECUTED], source)
+            sources.run_cells(
+                [cell for cell in sources.read_cells(source) if cell.kind in EXECUTED], source
+            )
     finally:
         kit.recorder, kit.narrow = None, False
     return pictures
@@ -64,19 +67,34 @@ def drawn_picture(draw, sliders: dict) -> dict:
     line_numbers: dict[str, int] = {}
     frames = {}
     for position in drawn_positions:
-        figure = draw(**{name: values[i] for (name, (values, _)), i in zip(choices.items(), position)})
+        figure = draw(
+            **{name: values[i] for (name, (values, _)), i in zip(choices.items(), position)}
+        )
         lines = svg(figure).splitlines()
-        frames[",".join(map(str, position))] = [line_numbers.setdefault(line, len(line_numbers)) for line in lines]
+        frames[",".join(map(str, position))] = [
+            line_numbers.setdefault(line, len(line_numbers)) for line in lines
+        ]
         if position == tuple(start for _, start in choices.values()):
             titles = [axis.get_title(loc="left").replace("\n", " ") for axis in figure.axes]
-    shown = [{"name": name, "values": [*map(text_of, values)], "start": i} for name, (values, i) in choices.items()]
+    shown = [
+        {"name": name, "values": [*map(text_of, values)], "start": i}
+        for name, (values, i) in choices.items()
+    ]
     titles = "; ".join(filter(None, titles))
-    return {"sliders": shown, "titles": titles, "whole": whole, "lines": list(line_numbers), "frames": frames}
+    return {
+        "sliders": shown,
+        "titles": titles,
+        "whole": whole,
+        "lines": list(line_numbers),
+        "frames": frames,
+    }
 
 
 def frame(picture: dict, position: Sequence[int]) -> str:
     """The SVG at a position."""
-    return "\n".join(picture["lines"][line] for line in picture["frames"][",".join(map(str, position))])
+    return "\n".join(
+        picture["lines"][line] for line in picture["frames"][",".join(map(str, position))]
+    )
 
 
 def values_of(spec: tuple | Sequence) -> tuple[list, int]:
@@ -90,8 +108,9 @@ def values_of(spec: tuple | Sequence) -> tuple[list, int]:
 
 
 def positions(choices: dict[str, tuple[list, int]]) -> tuple[bool, list[tuple[int, ...]]]:
-    """Whether all combinations of the sliders' values are drawn, and the positions, as numbers of values. If there are
-    more than MOST combinations, one slider moves at a time and the others stand at their start."""
+    """Whether all combinations of the sliders' values are drawn, and the positions, as numbers of
+    values. If there are more than MOST combinations, one slider moves at a time and the others
+    stand at their start."""
     combinations = list(product(*(range(len(values)) for values, _ in choices.values())))
     if len(combinations) <= MOST:
         return True, combinations
@@ -104,8 +123,8 @@ def text_of(value) -> str:
 
 
 def svg(figure: Figure) -> str:
-    """A figure as SVG, the same text for the same figure: letters as outlines, one element a line, coordinates to a
-    hundredth of a point."""
+    """A figure as SVG, the same text for the same figure: letters as outlines, one element a line,
+    coordinates to a hundredth of a point."""
     if kit.narrow and figure.get_figwidth() < 4:
         for axis in figure.axes:
             axis.set_title(textwrap.fill(axis.get_title(loc="left"), 42), loc="left", fontsize=10)
@@ -114,5 +133,7 @@ def svg(figure: Figure) -> str:
         figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
     text = file.getvalue()
     text = text[text.index("<svg") :]  # without the declaration
-    text = re.sub(r' d="[^"]*"', lambda path: re.sub(r"(\.\d\d)\d+", r"\1", path[0]).replace("\n", " "), text)
+    text = re.sub(
+        r' d="[^"]*"', lambda path: re.sub(r"(\.\d\d)\d+", r"\1", path[0]).replace("\n", " "), text
+    )
     return re.sub(r"\n\s*", "\n", re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL)).strip() + "\n"

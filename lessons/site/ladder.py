@@ -1,8 +1,7 @@
 """The page ladder.html: any two of the scripts side by side, and what each of their tags means.
 
-It is made from algorithms/*.py, from algorithms/TAGS.md, which has a row for each tag, and from algorithms/OUTGROW.md,
-whose rows are the options in TRL and verl that a row of TAGS.md names.
-"""
+It is made from algorithms/*.py, from algorithms/TAGS.md, which has a row for each tag, and from
+algorithms/OUTGROW.md, whose rows are the options in TRL and verl that a row of TAGS.md names."""
 
 import json
 import re
@@ -27,14 +26,16 @@ def table_rows(text: str) -> list[dict[str, str]]:
     """The rows of the Markdown tables of a text, by the heads of their columns."""
     rows: list[dict[str, str]] = []
     for table in re.findall(r"(?:^\|.*\n)+", text, flags=re.MULTILINE):
-        head, _, *body = ([cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines())
+        head, _, *body = (
+            [cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()
+        )
         rows += [dict(zip(head, cells)) for cells in body]
     return rows
 
 
 def options(outgrow: str) -> dict[str, str]:
-    """The rows of OUTGROW.md as items of a list, by script and name, such as "grpo: advantage", without the marks that
-    say how they were checked."""
+    """The rows of OUTGROW.md as items of a list, by script and name, such as "grpo: advantage",
+    without the marks that say how they were checked."""
     text = re.sub(r" (?:[SPVE]|\*src\*)(?=[ ,;|])", "", outgrow)
     return {
         f"{script}: {row['']}": f"- *{script}, {row['']}.* TRL: {row['TRL'] or 'none'}. verl: {row['verl']}."
@@ -46,23 +47,43 @@ def options(outgrow: str) -> dict[str, str]:
 def tags(root: Path) -> dict[str, str]:
     """By tag, what the page says of it, as Markdown with links from algorithms/."""
     outgrow = (root / "algorithms/OUTGROW.md").read_text(encoding="utf-8")
-    known, defaults = options(outgrow), re.search(r"^Without these options (?:.+\n)+", outgrow, flags=re.MULTILINE)[0]
+    known, defaults = (
+        options(outgrow),
+        re.search(r"^Without these options (?:.+\n)+", outgrow, flags=re.MULTILINE)[0],
+    )
     rows = table_rows((root / "algorithms/TAGS.md").read_text(encoding="utf-8"))
     return {
         row["tag"]: ENTRY.format(
-            **row, options="\n".join(known[name] for name in row["TRL and verl"].split("; ")), defaults=defaults.strip()
+            **row,
+            options="\n".join(known[name] for name in row["TRL and verl"].split("; ")),
+            defaults=defaults.strip(),
         )
         for row in rows
     }
 
 
 def changes(a: str, b: str) -> list[list[tuple[str, int, int, int, int]]]:
-    """The changes from one script to another, as difflib gives them: of docstring and imports, and of the code."""
-    starts, lines = [text[: CODE.search(text).start()].count("\n") for text in (a, b)], (a.splitlines(), b.splitlines())
-    heads, code = ([of[:start] for of, start in zip(lines, starts)], [of[start:] for of, start in zip(lines, starts)])
-    of_heads, of_code = (SequenceMatcher(None, *pair, autojunk=False).get_opcodes() for pair in (heads, code))
+    """The changes from one script to another, as difflib gives them: of docstring and imports, and
+    of the code."""
+    starts, lines = (
+        [text[: CODE.search(text).start()].count("\n") for text in (a, b)],
+        (a.splitlines(), b.splitlines()),
+    )
+    heads, code = (
+        [of[:start] for of, start in zip(lines, starts)],
+        [of[start:] for of, start in zip(lines, starts)],
+    )
+    of_heads, of_code = (
+        SequenceMatcher(None, *pair, autojunk=False).get_opcodes() for pair in (heads, code)
+    )
     m, n = starts
-    return [of_heads, [(kind, start + m, end + m, to + n, to_end + n) for kind, start, end, to, to_end in of_code]]
+    return [
+        of_heads,
+        [
+            (kind, start + m, end + m, to + n, to_end + n)
+            for kind, start, end, to, to_end in of_code
+        ],
+    ]
 
 
 def ladder(root: Path, linked: set[str]) -> str:
@@ -76,7 +97,8 @@ def ladder(root: Path, linked: set[str]) -> str:
         "scripts": shown,
         "changes": {f"{a}-{b}": changes(texts[a], texts[b]) for a, b in permutations(SCRIPTS, 2)},
         "tags": {
-            tag: Renderer("algorithms/TAGS.md", linked, "ladder.html").to_html(text) for tag, text in tags(root).items()
+            tag: Renderer("algorithms/TAGS.md", linked, "ladder.html").to_html(text)
+            for tag, text in tags(root).items()
         },
     }
     body = (ROOM / "ladder.html").read_text(encoding="utf-8").format(

@@ -1,4 +1,5 @@
-"""Texts and code of the repository as HTML: formulas, links between pages, colours, and the frame of a page."""
+"""Texts and code of the repository as HTML: formulas, links between pages, colours, and the frame
+of a page."""
 
 import html
 import posixpath
@@ -38,7 +39,8 @@ AS_IN_TEX = {  # patterns in the output of latex2mathml, and their replacements,
 
 
 def address_of(name: str) -> str:
-    """The address on the site of a file of the repository, such as 06_identity.html for lessons/06_identity.ipynb."""
+    """The address on the site of a file of the repository, such as 06_identity.html for
+    lessons/06_identity.ipynb."""
     if name.endswith(".ipynb") or name == GROUP:
         return posixpath.basename(name).replace(".ipynb", ".html")
     return name if name.endswith(PICTURES) else name.removesuffix(".md") + ".html"
@@ -55,11 +57,14 @@ def page(address: str, title: str, body: str, end: str = "", script: str = "") -
     script = f'<script src="{up}{script}" defer></script>\n' if script else ""
     template = (ROOM / "page.html").read_text(encoding="utf-8")
     link = f' · <a href="{REPOSITORY}">Repository</a>' if REPOSITORY else ""
-    return template.format(up=up, title=html.escape(title), script=script, repository=link, body=body, end=end)
+    return template.format(
+        up=up, title=html.escape(title), script=script, repository=link, body=body, end=end
+    )
 
 
 def mathml(tex: str, display: bool = False) -> str:
-    """A formula as MathML. Absolute values and norms open and close in turn, which TeX does not say."""
+    """A formula as MathML. Absolute values and norms open and close in turn, which TeX does not
+    say."""
     from latex2mathml.converter import convert
 
     tex = re.sub(r"\\mathbb ?([A-Z1])", r"\\mathbb{\1}", tex.strip())
@@ -73,14 +78,19 @@ def mathml(tex: str, display: bool = False) -> str:
 
 
 def bracketed(bar: str, formula: str) -> str:
-    """The formula with its first bar as an opening bracket, the second as a closing one, and so on."""
+    """The formula with its first bar as an opening bracket, the second as a closing one, and so
+    on."""
     forms = cycle(("prefix", "postfix"))
-    return re.sub(rf"<mo[^>]*>(?={bar}</mo>)", lambda _: f'<mo form="{next(forms)}" stretchy="false">', formula)
+    return re.sub(
+        rf"<mo[^>]*>(?={bar}</mo>)",
+        lambda _: f'<mo form="{next(forms)}" stretchy="false">',
+        formula,
+    )
 
 
 class Renderer(IPythonRenderer):
-    """Turns the Markdown of one file of the repository into HTML, for the file's own page or the one at `page_address`,
-    and adds the files that it links to to `linked`."""
+    """Turns the Markdown of one file of the repository into HTML, for the file's own page or the
+    one at `page_address`, and adds the files that it links to to `linked`."""
 
     def __init__(self, file: str, linked: set[str], page_address: str = "") -> None:
         super().__init__(escape=False)
@@ -92,7 +102,9 @@ class Renderer(IPythonRenderer):
         stop_after_formula = r"(<math(?:(?!</math>).)*</math>)([.,;:?!)]+)"
         text = re.sub(stop_after_formula, r'<span class="whole">\1\2</span>', text, flags=re.DOTALL)
         text = re.sub(r"<table>(?=\s*<thead>\s*<tr>\s*<th>symbol)", '<table class="symbols">', text)
-        return text.replace("<table", '<div class="scroll"><table').replace("</table>", "</table></div>")
+        return text.replace("<table", '<div class="scroll"><table').replace(
+            "</table>", "</table></div>"
+        )
 
     def address(self, url: str) -> str:
         """A link's address, as seen from the page."""
@@ -113,7 +125,11 @@ class Renderer(IPythonRenderer):
         return mathml(body)
 
     def heading(self, text: str, level: int, **attrs) -> str:
-        slug = re.sub(r"[^\w\- ]", "", html.unescape(re.sub(r"<[^>]*>", "", text)).lower()).strip().replace(" ", "-")
+        slug = (
+            re.sub(r"[^\w\- ]", "", html.unescape(re.sub(r"<[^>]*>", "", text)).lower())
+            .strip()
+            .replace(" ", "-")
+        )
         self.slugs.append(slug)
         again = f"-{self.slugs.count(slug) - 1}" if self.slugs.count(slug) > 1 else ""
         return f'<h{level} id="{slug}{again}">{text}</h{level}>\n'
@@ -122,7 +138,9 @@ class Renderer(IPythonRenderer):
         return f'<a href="{self.address(url)}">{text}</a>'
 
     def image(self, text: str, url: str, title: str | None = None) -> str:
-        return f'<div class="scroll"><img src="{self.address(url)}" alt="{html.escape(text)}"></div>\n'
+        return (
+            f'<div class="scroll"><img src="{self.address(url)}" alt="{html.escape(text)}"></div>\n'
+        )
 
     def block_code(self, code: str, info: str | None = None) -> str:
         return highlighted(code, (info or "text").split()[0])

@@ -1,7 +1,9 @@
-"""The sources of the lessons, lessons/src/NN_name.py: where they are, in which order they are read, their cells.
+"""The sources of the lessons, lessons/src/NN_name.py: where they are, in which order they are read,
+their cells.
 
-A source is a Python file in percent format. It begins with "# %% [markdown] 30 minutes", the time that it takes a
-reader. How to begin is added below the title, and links to the neighbouring lessons at the end. Its cells:
+A source is a Python file in percent format. It begins with "# %% [markdown] 30 minutes", the time
+that it takes a reader. How to begin is added below the title, and links to the neighbouring lessons
+at the end. Its cells:
 
     # %% [markdown]        text, as comments
     # %% [text]            text with expressions such as {=x:.2f}, which the build replaces by their values
@@ -41,25 +43,37 @@ class Cell:
 
 
 def find_sources(only: Sequence[int] = ()) -> list[Path]:
-    """All sources by number, or only those of these lessons. Raises UsageError for a lesson that does not exist."""
-    sources = {int(path.name[:2]): path for path in sorted((LESSONS / "src").glob("[0-9][0-9]_*.py"))}
+    """All sources by number, or only those of these lessons. Raises UsageError for a lesson that
+    does not exist."""
+    sources = {
+        int(path.name[:2]): path for path in sorted((LESSONS / "src").glob("[0-9][0-9]_*.py"))
+    }
     if missing := [number for number in only if number not in sources]:
-        raise UsageError(f"there is no lesson {missing[0]}; choose from {', '.join(map(str, sources))}")
+        raise UsageError(
+            f"there is no lesson {missing[0]}; choose from {', '.join(map(str, sources))}"
+        )
     return [path for number, path in sources.items() if not only or number in only]
 
 
 def reading_order() -> list[Path]:
     """All sources: those to begin with, then the others."""
-    return sorted(find_sources(), key=lambda source: (int(source.name[:2]) not in READ_FIRST, source.name))
+    return sorted(
+        find_sources(), key=lambda source: (int(source.name[:2]) not in READ_FIRST, source.name)
+    )
 
 
 def heading(source: Path) -> str:
     """The first heading of a source."""
-    return next(line[4:] for line in source.read_text(encoding="utf-8").splitlines() if line.startswith("# # "))
+    return next(
+        line[4:]
+        for line in source.read_text(encoding="utf-8").splitlines()
+        if line.startswith("# # ")
+    )
 
 
 def read_cells(source: Path) -> list[Cell]:
-    """The cells of a source file. Raises UsageError, with the line, for a kind of cell that does not exist."""
+    """The cells of a source file. Raises UsageError, with the line, for a kind of cell that does
+    not exist."""
     cells: list[Cell] = []
     for number, line in enumerate(source.read_text(encoding="utf-8").splitlines(), start=1):
         if match := MARKER.fullmatch(line):
@@ -78,7 +92,8 @@ def read_cells(source: Path) -> list[Cell]:
 
 
 def notebook_cells(source: Path) -> list[Cell]:
-    """The cells of a source, with how to begin below the title and links to the neighbouring lessons at the end."""
+    """The cells of a source, with how to begin below the title and links to the neighbouring
+    lessons at the end."""
     cells = read_cells(source)
     title, *rest = cells[0].text.split("\n")
     if minutes := cells[0].note:
@@ -104,6 +119,8 @@ def run_cells(cells: Sequence[Cell], source: Path) -> dict:
     namespace: dict = {"__name__": "__main__"}
     for cell in cells:
         text = code_of_text(cell.text) if cell.kind == "text" else cell.text
-        code = compile("\n" * cell.line + text, str(source), "exec")  # tracebacks show the line of the source
+        code = compile(
+            "\n" * cell.line + text, str(source), "exec"
+        )  # tracebacks show the line of the source
         exec(code, namespace)
     return namespace

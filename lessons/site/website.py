@@ -1,11 +1,13 @@
-"""Write the lessons as a site, lessons/html: pages that need no network; only sliders and the ladder need scripts.
+"""Write the lessons as a site, lessons/html: pages that need no network; only sliders and the
+ladder need scripts.
 
-    python lessons/site/website.py            from the notebooks as they are, in seconds; nothing is executed
-    python lessons/site/website.py --draw     its pictures first, in minutes: every slider position, for two widths
+    python lessons/site/website.py            from the notebooks as they are, in seconds; nothing is
+    executed python lessons/site/website.py --draw     its pictures first, in minutes: every slider
+    position, for two widths
 
-Without --draw the pictures are those of the notebooks. A lesson links to scripts and other texts of the repository;
-these become pages too, and so does everything they link to. ladder.py makes ladder.html; lessons/group.html is copied.
-"""
+Without --draw the pictures are those of the notebooks. A lesson links to scripts and other texts of
+the repository; these become pages too, and so does everything they link to. ladder.py makes
+ladder.html; lessons/group.html is copied."""
 
 import ast
 import base64
@@ -23,7 +25,16 @@ import nbformat
 from lessons import kit
 from lessons.site import drawn, sources
 from lessons.site.ladder import ladder
-from lessons.site.markup import GROUP, PICTURES, ROOM, Renderer, address_of, highlighted, page, plain
+from lessons.site.markup import (
+    GROUP,
+    PICTURES,
+    ROOM,
+    Renderer,
+    address_of,
+    highlighted,
+    page,
+    plain,
+)
 from toy_env import UsageError
 from toy_env.cli import run_main
 
@@ -31,11 +42,17 @@ SHARED = ("sliders.js", "ladder.js", "style.css")
 FOLDED = "how this was computed"
 PREPARES = "code that prepares what follows"
 HOW_TO = "About {}. Exercises are answered in JupyterLab, which also checks them: <code>python lessons/start.py</code>."
-ONE_AT_A_TIME = "Here one slider moves at a time and the others return to their start; in JupyterLab all move."
+ONE_AT_A_TIME = (
+    "Here one slider moves at a time and the others return to their start; in JupyterLab all move."
+)
 STILL = '<p class="note">A still picture: in JupyterLab it has sliders.</p>\n'
-STACKED = '<p class="note phone">On a phone, the left picture is above and the right one below.</p>\n'
+STACKED = (
+    '<p class="note phone">On a phone, the left picture is above and the right one below.</p>\n'
+)
 PHONE = "(max-width: 700px)"
-NEEDS_CELLS = re.compile(r"\s\((?:the\ssliders?\s)?needs?\s[^()]*cells?[^()]*\)", re.IGNORECASE)  # in a kernel
+NEEDS_CELLS = re.compile(
+    r"\s\((?:the\ssliders?\s)?needs?\s[^()]*cells?[^()]*\)", re.IGNORECASE
+)  # in a kernel
 CHECK = re.compile(r'\s*check\("[\d.]+", .*\)\s*', re.DOTALL)  # the cell that judges an exercise
 
 
@@ -45,12 +62,16 @@ class Config:
 
 
 def write_site(lessons: Sequence[Path], folder: Path, pictures: dict[Path, dict]) -> Path:
-    """Write the site in place of an old one, once every page could be made; returns its index. pictures: what is drawn
-    of some lessons."""
+    """Write the site in place of an old one, once every page could be made; returns its index.
+    pictures: what is drawn of some lessons."""
     root = sources.LESSONS.parent.resolve()
     files: dict[str, str | bytes] = {name: (ROOM / name).read_bytes() for name in SHARED}
-    group = re.sub(r'data-lesson="(\w+)"', r'href="\1.html"', (root / GROUP).read_text(encoding="utf-8"))
-    files["group.html"] = group.replace("<main>", '<main>\n<p><a href="index.html">sigma-ladder</a></p>', 1)
+    group = re.sub(
+        r'data-lesson="(\w+)"', r'href="\1.html"', (root / GROUP).read_text(encoding="utf-8")
+    )
+    files["group.html"] = group.replace(
+        "<main>", '<main>\n<p><a href="index.html">sigma-ladder</a></p>', 1
+    )
     wanted = {path.relative_to(root).as_posix() for path in (root / "algorithms").glob("[a-z]*.py")}
     wanted |= {"README.md", "lessons/README.md", "algorithms/README.md"}
     for before, source, after in zip([None, *lessons], lessons, [*lessons[1:], None]):
@@ -69,7 +90,8 @@ def write_site(lessons: Sequence[Path], folder: Path, pictures: dict[Path, dict]
 
 
 def add_linked(root: Path, name: str, files: dict[str, str | bytes]) -> None:
-    """Add the page of a text or a script of the repository, or a picture, and what it links to, unless it is there."""
+    """Add the page of a text or a script of the repository, or a picture, and what it links to,
+    unless it is there."""
     path, address = (root / name).resolve(), address_of(name)
     if not (path.is_file() and path.is_relative_to(root)):
         raise UsageError(f"a link leads to {name}, which is not a file of the repository")
@@ -80,7 +102,9 @@ def add_linked(root: Path, name: str, files: dict[str, str | bytes]) -> None:
         files[address] = path.read_bytes()
     elif path.suffix == ".md":
         text = re.sub(r"<!--.*?-->\n?", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
-        files[address] = page(address, text.split("\n")[0].lstrip("# "), Renderer(name, linked).to_html(text))
+        files[address] = page(
+            address, text.split("\n")[0].lstrip("# "), Renderer(name, linked).to_html(text)
+        )
     else:
         code = highlighted(path.read_text(encoding="utf-8"), path.suffix[1:])
         files[address] = page(address, name, f"<h1><code>{name}</code></h1>\n{code}")
@@ -94,15 +118,21 @@ def add_linked(root: Path, name: str, files: dict[str, str | bytes]) -> None:
 class LessonPage:
     """One lesson: its notebook, and its pictures if they are drawn."""
 
-    def __init__(self, source: Path, pictures: dict[str, list[dict]] | None, files: dict[str, str | bytes]) -> None:
+    def __init__(
+        self, source: Path, pictures: dict[str, list[dict]] | None, files: dict[str, str | bytes]
+    ) -> None:
         self.source, self.pictures, self.files, self.linked = source, pictures, files, set()
         self.notebook = nbformat.read(sources.LESSONS / f"{source.stem}.ipynb", as_version=4)
         self.minutes = sources.read_cells(source)[0].note
         self.render = Renderer(f"lessons/{source.stem}.ipynb", self.linked).to_html
         self.count, self.heading = 0, ""
         outputs = [output for cell in self.notebook.cells for output in cell.get("outputs", [])]
-        if pictures and len(pictures["wide"]) != sum("image/png" in output.get("data", {}) for output in outputs):
-            raise UsageError(f"{source.stem}.ipynb is built from another source; run python lessons/site/build.py")
+        if pictures and len(pictures["wide"]) != sum(
+            "image/png" in output.get("data", {}) for output in outputs
+        ):
+            raise UsageError(
+                f"{source.stem}.ipynb is built from another source; run python lessons/site/build.py"
+            )
         for width, drawn_pictures in (pictures or {}).items():
             name = f"{source.stem}-{width}"
             content = json.dumps(drawn_pictures, ensure_ascii=False, separators=(",", ":"))
@@ -110,19 +140,25 @@ class LessonPage:
 
     def html(self, before: Path | None, after: Path | None) -> str:
         """The page, with links to its neighbours."""
-        cells = [cell for cell in self.notebook.cells if "[all lessons](README.md)" not in cell.source]
+        cells = [
+            cell for cell in self.notebook.cells if "[all lessons](README.md)" not in cell.source
+        ]
         body = "".join(map(self.cell, cells))
         end = ""
         for lesson, form in ((before, "← {}"), (after, "{} →")):
             name = html.escape(form.format(sources.heading(lesson))) if lesson else ""
             end += f'<a href="{lesson.stem}.html">{name}</a>' if lesson else "<span></span>"
         end = f'<nav class="end" aria-label="Lessons before and after">{end}</nav>\n'
-        script = "sliders.js" if any(picture["sliders"] for picture in (self.pictures or {}).get("wide", ())) else ""
+        script = (
+            "sliders.js"
+            if any(picture["sliders"] for picture in (self.pictures or {}).get("wide", ()))
+            else ""
+        )
         return page(f"{self.source.stem}.html", sources.heading(self.source), body, end, script)
 
     def cell(self, cell) -> str:
-        """One cell as HTML: its code, folded if it only draws or checks, and its outputs. The check of an exercise is
-        left out, because nobody attempts the exercise here."""
+        """One cell as HTML: its code, folded if it only draws or checks, and its outputs. The check
+        of an exercise is left out, because nobody attempts the exercise here."""
         if cell.cell_type == "markdown":
             return self.text(cell.source)
         if CHECK.fullmatch(cell.source):
@@ -151,7 +187,11 @@ class LessonPage:
         if "text/markdown" in data:
             return self.render(data["text/markdown"])
         text = (output.get("text") or data.get("text/plain", "")).rstrip()
-        return f'<pre class="out" tabindex="0">{html.escape(text, quote=False)}</pre>\n' if text else ""
+        return (
+            f'<pre class="out" tabindex="0">{html.escape(text, quote=False)}</pre>\n'
+            if text
+            else ""
+        )
 
     def still_picture(self, data: dict) -> str:
         """The next picture as the notebook shows it."""
@@ -170,7 +210,9 @@ class LessonPage:
             self.files[f"{name}-{width}.svg"] = svg
             sizes.append(size_of(svg))
         wide, narrow = sizes
-        least = narrow[0] if wide == narrow else 0  # a picture that keeps its width on a phone is scrolled
+        least = (
+            narrow[0] if wide == narrow else 0
+        )  # a picture that keeps its width on a phone is scrolled
         body = (
             f'<div class="picture"><picture><source media="{PHONE}" srcset="{name}-narrow.svg" width="{narrow[0]}" '
             f'height="{narrow[1]}"><img src="{name}-wide.svg" width="{wide[0]}" height="{wide[1]}" '
@@ -180,8 +222,13 @@ class LessonPage:
             body += STACKED
         if not picture["sliders"]:
             return f"<figure>{body}</figure>\n"
-        rows = "".join(slider_row(f"slider-{self.count}-{i}", slider) for i, slider in enumerate(picture["sliders"], 1))
-        together, note = ("yes", "") if picture["whole"] else ("no", f'<p class="note">{ONE_AT_A_TIME}</p>\n')
+        rows = "".join(
+            slider_row(f"slider-{self.count}-{i}", slider)
+            for i, slider in enumerate(picture["sliders"], 1)
+        )
+        together, note = (
+            ("yes", "") if picture["whole"] else ("no", f'<p class="note">{ONE_AT_A_TIME}</p>\n')
+        )
         return (
             f'<figure data-lesson="{self.source.stem}" data-picture="{self.count - 1}" data-together="{together}">'
             f'{body}<div class="sliders" hidden>\n{rows}</div>\n{note}</figure>\n'
@@ -206,7 +253,9 @@ def only_draws(code: str) -> bool:
         match statement:
             case ast.Import() | ast.ImportFrom() | ast.Assert() | ast.FunctionDef(name="draw"):
                 pass
-            case ast.Expr(ast.Call(ast.Name("knob" | "show" | "check" | "say" | "show_source" | "show_diff"))):
+            case ast.Expr(
+                ast.Call(ast.Name("knob" | "show" | "check" | "say" | "show_source" | "show_diff"))
+            ):
                 pass
             case _:
                 return False
@@ -215,17 +264,23 @@ def only_draws(code: str) -> bool:
 
 def size_of(svg: str) -> tuple[int, int]:
     """Width and height of an SVG, in CSS pixels."""
-    return tuple(round(float(re.search(rf'{name}="([\d.]+)pt"', svg)[1]) * 96 / 72) for name in ("width", "height"))
+    return tuple(
+        round(float(re.search(rf'{name}="([\d.]+)pt"', svg)[1]) * 96 / 72)
+        for name in ("width", "height")
+    )
 
 
 # ---------------------------------------------------------------------- index
 
 
 def index() -> str:
-    """The first page: where to go, and the lessons as lessons/README.md lists them, with their claims and minutes."""
+    """The first page: where to go, and the lessons as lessons/README.md lists them, with their
+    claims and minutes."""
     lists, render = "", Renderer("lessons/README.md", set()).to_html
     readme = (sources.LESSONS / "README.md").read_text(encoding="utf-8")
-    for part, lines in re.findall(r"^(.+):\n((?:- \[.*\]\(\d\d_\w+\.ipynb\): .+\n)+)", readme, flags=re.MULTILINE):
+    for part, lines in re.findall(
+        r"^(.+):\n((?:- \[.*\]\(\d\d_\w+\.ipynb\): .+\n)+)", readme, flags=re.MULTILINE
+    ):
         items = ""
         for name, stem, claim in re.findall(r"- \[(.*)\]\((\w+)\.ipynb\): (.+)\n", lines):
             minutes = sources.read_cells(sources.LESSONS / f"src/{stem}.py")[0].note

@@ -1,4 +1,5 @@
-"""Runs that are killed, and resumed until they end, are the runs that were never disturbed, bit for bit.
+"""Runs that are killed, and resumed until they end, are the runs that were never disturbed, bit for
+bit.
 
 `python tests/soak/test_kills.py` kills 200 times and prints what came of it.
 """
@@ -44,7 +45,8 @@ NAMED = {  # moments in which a run once could not be taken up again, by a part 
 
 
 def moments(kill: str) -> list[str]:
-    """From here on, this process notes its moments: before and after each write, and at what takes long.
+    """From here on, this process notes its moments: before and after each write, and at what takes
+    long.
 
     At the moment called `kill` it dies, as if the power had gone.
     """
@@ -72,7 +74,13 @@ def moments(kill: str) -> list[str]:
 
         setattr(module, name, noted)
 
-    note(os, "replace", lambda old, new: Path(new).name.rsplit("-", 1)[0] if "state" in str(new) else Path(new).name)
+    note(
+        os,
+        "replace",
+        lambda old, new: (
+            Path(new).name.rsplit("-", 1)[0] if "state" in str(new) else Path(new).name
+        ),
+    )
     note(os, "fsync", lambda descriptor: str(counts["fsync"]))
     note(import_module("toy_env.run"), "held_out_report")
     note(import_module("toy_env.run"), "rollout_metrics")
@@ -81,7 +89,8 @@ def moments(kill: str) -> list[str]:
 
 
 def train(script: str, folder: str, kill: str, log: str) -> None:
-    """In a process of its own: start or resume a run, and die at a moment. Writes to `log` the moments passed."""
+    """In a process of its own: start or resume a run, and die at a moment. Writes to `log` the
+    moments passed."""
     import torch
     from tqdm import tqdm
 
@@ -89,7 +98,9 @@ def train(script: str, folder: str, kill: str, log: str) -> None:
     tqdm.set_lock(threading.RLock())  # its own lives on when the process is killed
     sys.stdout = sys.stderr = open(f"{log}.out", "w", encoding="utf-8")  # noqa: SIM115
     curves = b"\x89PNG, which takes longer to draw than the run"
-    import_module("toy_env.plots").draw_curves = lambda rows, results, path, title: path.write_bytes(curves)
+    import_module("toy_env.plots").draw_curves = lambda rows, results, path, title: (
+        path.write_bytes(curves)
+    )
     seen = moments(kill)
     run = import_module(f"algorithms.{script}")
     try:
@@ -112,8 +123,11 @@ class Killer:
         self.context.set_forkserver_preload(PRELOAD)
 
     def run(self, script: str, folder: Path, kill: str = "", after: float | None = None) -> bool:
-        """Start or resume a run, to be killed at a moment or after some seconds. Returns whether it came to its end."""
-        process = self.context.Process(target=train, args=(script, str(folder), kill, f"{folder}.log"))
+        """Start or resume a run, to be killed at a moment or after some seconds. Returns whether it
+        came to its end."""
+        process = self.context.Process(
+            target=train, args=(script, str(folder), kill, f"{folder}.log")
+        )
         process.start()
         process.join(after)
         process.kill()
@@ -132,7 +146,8 @@ class Killer:
         return contents(folder), json.loads(Path(f"{folder}.log").read_text("utf-8"))
 
     def disturb(self, script: str, name: str, deaths: list[str | float]) -> dict:
-        """A run that dies as given, each time resumed, and in the end left alone. Returns what it leaves."""
+        """A run that dies as given, each time resumed, and in the end left alone. Returns what it
+        leaves."""
         folder = self.folder / f"{script}-{name}"
         for death in deaths:
             if self.run(script, folder, *(("", death) if isinstance(death, float) else (death,))):
@@ -157,8 +172,8 @@ def contents(folder: Path) -> dict:
 
 
 def kill_and_compare(killer: Killer, script: str, kills: int, seed: int = 0) -> list[str]:
-    """Kill a script at least so often: at the named moments, then at moments and at times drawn at random, each run
-    twice. Returns where."""
+    """Kill a script at least so often: at the named moments, then at moments and at times drawn at
+    random, each run twice. Returns where."""
     rng = random.Random(f"{script}-{seed}")
     whole, seen = killer.undisturbed(script)
     assert "write.tmp" not in whole["names"]
@@ -179,7 +194,9 @@ def kill_and_compare(killer: Killer, script: str, kills: int, seed: int = 0) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="Windows has no SIGKILL and no forkserver")
+@pytest.mark.skipif(
+    not hasattr(signal, "SIGKILL"), reason="Windows has no SIGKILL and no forkserver"
+)
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_a_run_killed_at_any_moment_ends_like_one_that_was_not(script, tmp_path):
     kill_and_compare(Killer(tmp_path), script, 20)
@@ -191,7 +208,9 @@ def main(kills: int) -> None:
         for script in SCRIPTS:
             before = killer.kills
             runs = kill_and_compare(killer, script, kills // len(SCRIPTS), seed=1)
-            print(f"{script}: {killer.kills - before} kills in {len(runs)} runs, all of which ended as if undisturbed")
+            print(
+                f"{script}: {killer.kills - before} kills in {len(runs)} runs, all of which ended as if undisturbed"
+            )
         print(f"{killer.kills} kills")
 
 
