@@ -58,7 +58,8 @@ def collect(run: Run, policy, tokenizer, config: Config) -> tuple[Rollout, Tenso
     """Sample G completions for each of P new prompts and verify them.
 
     Returns the rollout, P·G rows with those of a group contiguous, and the rewards (P, G), 1 for
-    right, 0 for wrong."""
+    right, 0 for wrong.
+    """
     P, G = config.prompts_per_step, config.group_size
     problems = run.task.sample_problems(P, config.levels, run.random)
     prompts = run.prompts(problems)
@@ -75,7 +76,8 @@ def compute_advantages(*, rewards: Tensor) -> Tensor:
 
     DeepSeekMath, section 4.1.2, which leaves open the degrees of freedom of sigma and the case
     sigma = 0: here sigma is the population standard deviation (ddof 0), without an epsilon. Raises
-    ValueError for groups of one."""
+    ValueError for groups of one.
+    """
     if rewards.shape[1] < 2:
         raise ValueError(
             f"a group needs at least 2 completions, not {rewards.shape[1]}; try --group_size 8"
@@ -91,7 +93,8 @@ def sequence_ratio(*, logps: Tensor, old_logps: Tensor, mask: Tensor) -> Tensor:
     T) each.
 
     (pi / pi_old)^(1 / length) of the whole completion: not the weight that importance sampling
-    would give it."""
+    would give it.
+    """
     log_ratio = ((logps - old_logps) * mask).sum(dim=1, keepdim=True)
     return (log_ratio / mask.sum(dim=1, keepdim=True).clamp(min=1)).exp()
 

@@ -52,7 +52,8 @@ def collect(run: Run, policy, tokenizer, config: Config) -> tuple[Rollout, Tenso
     """Sample G completions for each of P new prompts and verify them.
 
     Returns the rollout, P·G rows with those of a group contiguous, and the rewards (P, G), 1 for
-    right, 0 for wrong."""
+    right, 0 for wrong.
+    """
     P, G = config.prompts_per_step, config.group_size
     problems = run.task.sample_problems(P, config.levels, run.random)
     prompts = run.prompts(problems)

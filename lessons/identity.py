@@ -133,7 +133,8 @@ def weight(rule: str | AdvantageRule, p, G: int):
     w(p) = E[A(right | S) - A(wrong | S)], S ~ Bin(G - 1, p) the number of the *others* that are
     right (Davis and Recht, arXiv:2510.13651). It needs 0-1 rewards, scores summed over tokens,
     samples from the policy itself, and no clip. The rule is a name in RULES or a function (own
-    reward, others right, G) -> advantage."""
+    reward, others right, G) -> advantage.
+    """
     advantage = RULES[rule] if isinstance(rule, str) else rule
     difference = [advantage(1, others, G) - advantage(0, others, G) for others in range(G)]
     return binomial(p, G - 1) @ np.array(difference, dtype=float)
@@ -150,7 +151,8 @@ def weight_same_prompt_resampling(p, G: int):
     p^G - q^G).
 
     DAPO replaces the prompt instead, which leaves GRPO's weights as they are up to one common
-    factor."""
+    factor.
+    """
     return weight("GRPO", p, G) / (1 - silent_rate(p, G))
 
 
@@ -227,7 +229,8 @@ def quietest(v_ratio: float) -> Callable:
     v- / (G - k)).
 
     It is sigma^2 (Dr. GRPO) at v_ratio = v- / v+ = 1, and tends to (G - k) / 2G (MaxRL) for a large
-    ratio and to k / 2G for a small one."""
+    ratio and to k / 2G for a small one.
+    """
     return lambda k, G: (1 + v_ratio) / (2 * G * (1 / k + v_ratio / (G - k)))
 
 
@@ -239,7 +242,8 @@ def update_norm_squared(
 
     So |g| is sigma times a constant only where the variances vanish (one scalar parameter). Where
     they dominate and are equal it is sqrt(v / G) for *every* mixed k, and Dr. GRPO's, sigma times
-    it, is the one that shows disagreement."""
+    it, is the one that shows disagreement.
+    """
     spread = sqrt(k * (G - k)) / G
     return spread**2 * difference_squared + ((G - k) * v_right + k * v_wrong) / G**2
 
@@ -253,7 +257,8 @@ def with_errors(p, v_right, v_wrong, difference_squared, accepted: float, reject
     whatever the text says.
 
     E[R s] is then J grad p with J = 1 - accepted - rejected, so E[g] = w J grad p with the weight w
-    at the observed p."""
+    at the observed p.
+    """
     J = 1 - accepted - rejected
     seen = accepted + J * p  # the observed p
     right = (1 - rejected) * p / seen  # of those that pass, the share of right ones

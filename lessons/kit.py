@@ -54,7 +54,8 @@ def check(number: str, answer) -> None:
     An answer that agrees with a wrong one in the lesson's source, or raises the same kind of error,
     gets its message. `...`, None and an unchanged bug mean that the exercise is not attempted.
     Prints one line and raises nothing, so that Run All reaches the end. After a cell that failed,
-    say by a syntax error, nothing is judged: the answer is an older one."""
+    say by a syntax error, nothing is judged: the answer is an older one.
+    """
     if (shell := get_ipython()) and not shell.last_execution_succeeded:
         return print(
             "✗ the cell that you ran before this one failed: repair it, run it, then check again"
@@ -184,7 +185,8 @@ def knob(
     The sliders are one output and the picture is another: a widget lives only as long as its
     kernel, so a lesson that is saved and opened again shows them without life (lessons/jupyter has
     JupyterLab save their state; without it an error stands in their place), and GitHub shows the
-    picture alone. On the site (lessons/site/drawn.py) each position is a picture."""
+    picture alone. On the site (lessons/site/drawn.py) each position is a picture.
+    """
     if recorder:
         return recorder(draw, sliders)
     import ipywidgets
@@ -312,7 +314,8 @@ def fill(template: str, names: dict) -> str:
     """A text with each {=expression} replaced by its value, formatted as in an f-string: {=x:.2f}.
 
     An expression may not contain a closing brace, nor both kinds of quotation marks. Its errors are
-    raised."""
+    raised.
+    """
     return re.sub(
         r"\{=(.+?)\}",
         lambda match: eval("f" + repr("{" + match[1] + "}"), names),

@@ -2,7 +2,8 @@
 
 All take the keywords logps, with gradient, old_logps, mask, (B, T), and advantages, (B, 1) or (B,
 T), and are averaged alike: over the tokens of each completion, then over completions. Those of the
-scripts are tested there, SAPO, GMPO and DPPO against verl in tests/test_parity.py."""
+scripts are tested there, SAPO, GMPO and DPPO against verl in tests/test_parity.py.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -55,7 +56,8 @@ def averaged_as_grpo(token_mean: Callable) -> Callable:
 
     It is linear in the advantages: each is multiplied by the number of tokens in the batch, over
     the number in its own completion, over the number of completions. A completion without tokens is
-    counted, as in GRPO."""
+    counted, as in GRPO.
+    """
 
     def loss(*, advantages: Tensor, mask: Tensor, **batch) -> Tensor:
         lengths = mask.sum(dim=1, keepdim=True).to(advantages)

@@ -4,7 +4,8 @@
     python lessons/start.py --no_open       only copy them
 
 A file that already exists is left as it is, with your answers; delete or rename it to start again.
-The originals stay as they were built, so that `git pull` meets no local changes."""
+The originals stay as they were built, so that `git pull` meets no local changes.
+"""
 
 from toy_env import UsageError, take_over_ctrl_c
 

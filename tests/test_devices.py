@@ -5,7 +5,8 @@ A tensor on the stand-in keeps its values in a CPU tensor that nothing else can 
 an operation that mixes it with a CPU tensor is an error, and so is .numpy(): a tensor made in the
 wrong place is found on a machine without a GPU. (It is stricter: a GPU takes an index from the
 CPU.) Like Apple's mps it has no float64. It draws as the CPU does, so the runs must be the same up
-to rounding. It bears the name of torch's "meta" device, which every build of torch has."""
+to rounding. It bears the name of torch's "meta" device, which every build of torch has.
+"""
 
 import importlib
 import json

@@ -3,7 +3,8 @@
 GRPOTrainer samples from the shipped base model, trains on the rows and logs the rewards. verl reads
 its options with its own configuration, the rows with its own dataset, and calls the function that
 it has loaded itself. One thing is replaced: the server that verl, which samples on GPUs only, asks
-for tokens."""
+for tokens.
+"""
 
 import asyncio
 import json

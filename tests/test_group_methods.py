@@ -358,7 +358,8 @@ def test_expected_gradient_with_sigma(script, G):
     (1 token here).
 
     With unequal lengths the 1/|y| of GRPO spoils it: no function of p is climbed. DAPO's update is
-    GRPO's as long as silent groups are counted with weight 0."""
+    GRPO's as long as silent groups are counted with weight 0.
+    """
     policy = to_float64(build_tiny_model(vocab_size=5))
     completions = [[v] for v in range(5)]
     rewards = torch.tensor([1.0, 1, 0, 1, 0]).double()

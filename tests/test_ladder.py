@@ -2,7 +2,8 @@
 same places.
 
 `python tests/test_ladder.py` prints the counts and writes the diffs into README.md and
-algorithms/DIFFS.md."""
+algorithms/DIFFS.md.
+"""
 
 import ast
 import difflib

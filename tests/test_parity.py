@@ -5,7 +5,8 @@ The other side of every comparison is the library's own function, or its own tra
 log-probs put in its hands; no formula is written down a second time here. Where a library differs
 on purpose, the docstring gives the exact factor. Batches are ragged, with rows of one token and
 rows cut at the limit, unanimous groups, advantages of both signs and ratios far outside the clip
-range; padding holds garbage. All in float64."""
+range; padding holds garbage. All in float64.
+"""
 
 from types import SimpleNamespace
 
@@ -396,7 +397,8 @@ def test_rloo_is_that_of_trl_where_the_ratio_is_1(trl, tiny_folder):
     Its loss is another one: one ratio for a completion, the product of its tokens' (exp of the
     *sum* of the log-ratios), which is clipped as a whole, and no length to divide by. Where every
     ratio is 1 its gradient is max_new_tokens times ours; elsewhere, and for the value of the loss,
-    there is no such factor."""
+    there is no such factor.
+    """
     batch, config = random_batch(0), script_config("rloo", 0.0)
     trainer = trl_trainer(trl, tiny_folder, batch, kind="RLOO", beta=0.0)
     judged = trl_judged(trainer)

@@ -91,7 +91,8 @@ def the_run():
     seeds of each arm.
 
     Of Dr. GRPO, ten seeds give .898, sd .007 for one run; the paper's is one run: .88 printed,
-    .8833 in its figure."""
+    .8833 in its figure.
+    """
     runs = controlled_run.run_arms(range(3), ("GRPO", "Dr. GRPO", "same-prompt redraw"))
     hard = {name: np.mean([run.hard[-1] for run in arm]) for name, arm in runs.items()}
     yield Number("hardest quarter at the end, GRPO", 0.99, hard["GRPO"], 0.005)

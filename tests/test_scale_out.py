@@ -3,7 +3,8 @@
 The fast tests check the options and the answers to bad input. The slow ones start processes:
 `record` below, in which TRL's trainer, built as scale_out.py builds it, trains on recorded
 completions and writes down what it trained on and every gradient. These gradients are compared
-between one and two processes and with those of our scripts."""
+between one and two processes and with those of our scripts.
+"""
 
 import json
 import os

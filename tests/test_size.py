@@ -1,7 +1,8 @@
 """How much there is to read: in one training step, in toy_env, and in the whole repository.
 
 `python tests/test_size.py` prints the functions that one step of grpo.py executes, and the lines of
-every folder."""
+every folder.
+"""
 
 import inspect
 import sys

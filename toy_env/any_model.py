@@ -1,7 +1,8 @@
 """What models other than those of this repository need; a reader of the toy may leave it closed.
 
 Sampling where there is no cache that can be cut row by row, passes that fit into memory where there
-are many tokens or a large vocabulary, bfloat16, and recomputed layers."""
+are many tokens or a large vocabulary, bfloat16, and recomputed layers.
+"""
 
 import contextlib
 import itertools
@@ -43,7 +44,8 @@ def generate(
     of state. All rows run until the last has ended. prompt_ids and prompt_mask: (B, N).
 
     A logits processor draws each token and masks all others, so that greedy decoding picks the
-    token drawn."""
+    token drawn.
+    """
     from transformers import GenerationConfig, LogitsProcessorList
 
     rows, steps = torch.arange(len(prompt_ids), device=prompt_ids.device), itertools.count()
@@ -74,7 +76,8 @@ def in_passes(forward: Callable, rollout, max_tokens_per_pass: int, vocabulary: 
     The loss is still taken over all B rows at once, so cutting a batch into passes changes no
     normaliser and no gradient. If more than one is needed, each is recomputed in the backward pass
     instead of being kept. `vocabulary` is the number of logits that forward makes for each token of
-    a completion."""
+    a completion.
+    """
     lengths = (mask.sum(dim=1).tolist() for mask in (rollout.prompt_mask, rollout.mask))
     parts, total = passes(*lengths, max_tokens_per_pass, vocabulary)
     order = [torch.tensor(rows, device=rollout.mask.device) for rows in parts]
@@ -92,7 +95,8 @@ def passes(
 
     The longest rows come first. A pass has at most 256 tokens of padding, and costs at most
     `max_tokens` unless it is a single row. Its cost is the number of its tokens, padding included;
-    or of its logits, 4096 to a token, if that is more."""
+    or of its logits, 4096 to a token, if that is more.
+    """
     lengths = [n + t for n, t in zip(prompts, completions)]
     parts, costs, width, shortest, padding = [], [], 0, 0, 0
     for i in sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True):

@@ -7,7 +7,8 @@ a completion.
 
 Operands are 1..50 and every running total stays in 0..99. A problem belongs to the training split
 or to the held-out split by a hash of its expression, so no held-out problem is ever trained on, in
-pretraining or in RL. Plain Python: nothing here knows about models or tensors."""
+pretraining or in RL. Plain Python: nothing here knows about models or tensors.
+"""
 
 import hashlib
 import random
@@ -128,7 +129,8 @@ def extract_answer(completion: str) -> int | None:
     Everything after the last "#" must be one integer in ASCII digits: an optional sign, any number
     of leading zeros, at most nine digits. Around it may stand white space and any of * $ ` \\ ( ) [
     ], and at the end one full stop. "#39 apples", "#39.5", "#3 9", "#1,039" and "#" hold no answer.
-    Linear in the length of the completion; evaluates nothing; raises nothing."""
+    Linear in the length of the completion; evaluates nothing; raises nothing.
+    """
     _, hash_sign, tail = _BOXED.sub(r"#\1\2 ", completion).rpartition("#")
     match = _INTEGER.fullmatch(tail.strip(_DRESS).removesuffix(".").rstrip(_DRESS))
     return int(match[1] + match[2]) if hash_sign and match else None

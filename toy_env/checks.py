@@ -34,7 +34,8 @@ def check_model(
     suffice, and a completion must have the same log-probabilities whether it is sampled in a batch
     from which rows leave, scored in a padded batch, or read alone: in float32, where rounding hides
     no mistake. `networks` is given if the policy is to be trained: a list of what is trained with
-    it. Each must run, and the policy's gradient must be finite."""
+    it. Each must run, and the policy's gradient must be finite.
+    """
     prompts = sorted(prompts, key=len, reverse=True)
     ids, _ = encode_prompts(tokenizer, prompts, policy.device)  # (P, N)
     ends, vocabulary = end_ids(policy, tokenizer), policy.get_input_embeddings().weight.shape[0]

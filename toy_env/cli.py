@@ -182,7 +182,8 @@ def run_main(
     `defaults`, given the config, may return a config whose values are the defaults of a second
     reading: that is how a run is resumed. What ends the program early is one line on standard
     error: exit code 2 for bad input, 1 for what fails on the way, 130 for Ctrl-C, 143 for SIGTERM,
-    129 for SIGHUP. All but the first end with what `saved` says."""
+    129 for SIGHUP. All but the first end with what `saved` says.
+    """
     config, code = None, 1
     try:
         with on_signals(stop):

@@ -37,7 +37,8 @@ def rows(
     len(levels) different problems of each level. `prompt` is a list of one chat message, as in the
     scripts; with `chat=False`, for the base model under TRL, the bare problem, "29+46-36?". Of what
     the engines hand to a reward function, TRL's column `answer` and verl's
-    `reward_model["ground_truth"]` are read. Raises ValueError if there are no such rows."""
+    `reward_model["ground_truth"]` are read. Raises ValueError if there are no such rows.
+    """
     if split == "train":
         problems = sample_problems(n, levels, Random(seed))
     elif split == "held_out" and n % len(levels) == 0:

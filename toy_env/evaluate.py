@@ -95,7 +95,8 @@ def confidence_interval(rates: np.ndarray) -> tuple[float, float]:
 
     The sample size is the effective one, m(1-m) / variance of the rates: that of as informative a
     sample with one completion a problem. With one completion a problem, or if all rates are equal,
-    it is the number of problems."""
+    it is the number of problems.
+    """
     rates = np.asarray(rates, dtype=float)
     z, mean = 1.959964, rates.mean()
     n = len(rates) * (
@@ -166,7 +167,8 @@ def held_out_report(
 
     Returns plain data for tables and files (by level and for "all": accuracies with 95 % intervals,
     share of worked completions, mean length; and two sampled completions per level to look at), and
-    the samples themselves."""
+    the samples themselves.
+    """
     chosen = held_out(task, problems, levels)
     sampled = evaluate(policy, tokenizer, chosen, task=task, **sampling)
     greedy = evaluate(

@@ -4,7 +4,8 @@
     #12+27       a right answer; so are #50-11 and #40-2+1
 
 Targets are 10 to 99; a hash, as in `arithmetic.py`, puts 74 into the training split and holds out
-16. Plain Python."""
+16. Plain Python.
+"""
 
 import random
 import re
@@ -66,7 +67,8 @@ def extract_answer(completion: str) -> int | None:
     Everything after the last "#" must be two or more integers from 1 to 99, without leading zeros,
     joined by + or -. "#39" repeats the target and is no expression, nor are "#39+0", "#-11+50",
     "#12 + 27" or "#12+27." Linear in the length of the completion; evaluates nothing; raises
-    nothing."""
+    nothing.
+    """
     _, hash_sign, tail = completion.rpartition("#")
     if not (hash_sign and _EXPRESSION.fullmatch(tail)):
         return None

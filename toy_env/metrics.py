@@ -79,7 +79,8 @@ def update_metrics(
     weight it caps (of those with A > 0). `ratio_deviation`: the largest |ratio - 1|. `mismatch`:
     mean |log-probability - the sampler's|. `kl`: mean of the k3 estimate of KL(policy ||
     reference), if there is a reference. `clipped_up_probability`: mean probability, under the
-    policy that sampled them, of the tokens in `clipped_up`, if there are any."""
+    policy that sampled them, of the tokens in `clipped_up`, if there are any.
+    """
     mask, advantages = minibatch.mask, minibatch.advantages
     ratio, tokens = (
         (logps - minibatch.logps).exp() if ratio is None else ratio,

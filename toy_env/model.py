@@ -1,7 +1,8 @@
 """The model: where it runs, how it is found and loaded, and how a prompt becomes tokens.
 
 transformers takes seconds to import, so it is imported where a model is loaded: `--help` does not
-wait for it."""
+wait for it.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -77,7 +78,8 @@ def load_policy(
     log-probabilities that are trained differ from those that were sampled. Nothing that a model
     brings along is run: no code of its own, and no weights but safetensors, because opening a
     pickle can run code. Raises UsageError if there is no such model, or if it or the device cannot
-    do this."""
+    do this.
+    """
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from transformers.utils import logging
 
@@ -131,7 +133,8 @@ def model_prompts(tokenizer, problems: Sequence, task: ModuleType) -> list[str]:
     A base model of ours reads a problem as it is. A tokenizer that knows letters belongs to a
     general language model, which is given the instruction of the task as well, in its chat template
     if it has one, with thinking switched off if the template can do so. Raises UsageError if the
-    template fails, or loses a problem."""
+    template fails, or loses a problem.
+    """
     if "a" not in tokenizer.get_vocab():
         return [problem.prompt for problem in problems]
     prompts = [f"{task.INSTRUCTION}\n{problem.prompt}" for problem in problems]

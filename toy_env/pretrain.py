@@ -17,7 +17,8 @@ something for RL to discover: that working it out pays.
 
 The student of expressions, asked for one with the value 39, writes any of 98 with two numbers, or
 repeats it: so right answers are diverse, and wrong ones nearly always the same. How often he does
-which depends on the last digit."""
+which depends on the last digit.
+"""
 
 import math
 import random

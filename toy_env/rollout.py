@@ -1,7 +1,8 @@
 """Completions and their log-probabilities: sampling them, and scoring them again with gradient.
 
 The two must agree: same temperature, same full softmax, same positions. That is why they are in one
-file."""
+file.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -22,7 +23,8 @@ class Rollout:
 
     The mask is True up to and including the first EOS, which is an action like any other. It comes
     from where the sampler stopped and never from comparing ids with PAD. A truncated row has a full
-    mask and no EOS."""
+    mask and no EOS.
+    """
 
     prompt_ids: Tensor  # (B, N) left-padded
     prompt_mask: Tensor  # (B, N) bool, False on the padding
@@ -115,7 +117,8 @@ def sample(
     No top-k, no top-p: the distribution drawn from is the one that is scored. A row stops at its
     first end token (one of `ends`, a tensor of ids, by default `model.end_ids`) and leaves the
     running batch there. Raises Diverged if a logit is not finite. `model.generate`, by which TRL
-    samples, serves models whose state cannot be cut row by row."""
+    samples, serves models whose state cannot be cut row by row.
+    """
     prompt_ids, prompt_mask = encode_prompts(tokenizer, prompts, policy.device)  # (P, N)
     ends = end_ids(policy, tokenizer) if ends is None else ends
     # The prompt is read once per problem; its keys and values are then copied for the G rows of the group.
@@ -197,7 +200,8 @@ def completion_logps(
     """Log-probability of every sampled token under `policy`, with gradient: (B, T), 0 off the mask.
 
     `temperature` must be the one the rollout was drawn at: the policy being trained is
-    softmax(logits / temperature)."""
+    softmax(logits / temperature).
+    """
 
     def score(part: Rollout) -> Tensor:
         ids = sequences(part)  # (b, S)
@@ -225,7 +229,8 @@ def sequences(part: Rollout) -> Tensor:
     """Prompts and completions as a model reads them: (b, S), S the longest of the two together.
 
     Rows have no padding in front: it comes last, where no token attends to it, so that no mask is
-    needed."""
+    needed.
+    """
     ids = torch.cat([part.prompt_ids, part.completion_ids], dim=1)
     padding = ~torch.cat([part.prompt_mask, part.mask], dim=1)
     ids = ids.gather(1, padding.int().argsort(dim=1, stable=True))

@@ -70,7 +70,8 @@ class Run:
 
     `run.random` and `run.generator` are seeded anew at every step from (seed, step), and all draws
     of a step come from these two, so a resumed run draws exactly what an uninterrupted one would
-    have drawn."""
+    have drawn.
+    """
 
     current = None  # the Run that this process has begun
 

@@ -4,7 +4,8 @@
     lessons.clinic out/checkpoint-60      what TRL's GRPOTrainer has logged: trainer_state.json
 
 Draws the metrics into clinic.png beside the log. The band of healthy runs is that of grpo.py, its
-base model and arithmetic. Of any other run only what does not depend on these is read."""
+base model and arithmetic. Of any other run only what does not depend on these is read.
+"""
 
 from toy_env import take_over_ctrl_c
 

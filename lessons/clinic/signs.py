@@ -3,7 +3,8 @@ leave it alike.
 
 A curve is a metric as its mean over five steps, of metrics that grow by factors the logarithm. The
 band is the mean of ten healthy runs plus and minus WIDTH standard deviations. A sign is a curve
-outside, on one side, for three steps."""
+outside, on one side, for three steps.
+"""
 
 import json
 import re

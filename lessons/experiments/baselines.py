@@ -21,7 +21,8 @@ at the end and over training; and every arm of `sign` against R - mean in groups
 
 A rate is the best of 1e-4 to 8e-4 on three seeds that are used for nothing else; where the best is
 at the edge, the grid is widened. A mean over training is compared at rates chosen for the mean over
-training."""
+training.
+"""
 
 import random
 import shutil

@@ -14,7 +14,8 @@ not change and all steps sample the same cost. The floor is what no such loop ca
 forward passes of the decode loop, and one forward and one backward pass over as many tokens,
 without padding. It draws nothing, scores nothing, and has neither a reference model nor an
 optimizer. The larger model is the shipped one inside matrices of ten times the size, zero
-elsewhere: it computes the same logits."""
+elsewhere: it computes the same logits.
+"""
 
 import importlib.util
 import json

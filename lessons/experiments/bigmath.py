@@ -11,7 +11,8 @@ splits. Six problems whose rate is no multiple of 1/64 are in the bar that the f
 
 The problems and their solve rates are on the Hugging Face hub: SynthLabsAI/Big-Math-RL-Verified,
 and, as the authors of the figure read it, open-r1/Big-Math-RL-Verified-Processed (column
-llama8b_solve_rate)."""
+llama8b_solve_rate).
+"""
 
 import numpy as np
 

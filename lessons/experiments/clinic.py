@@ -8,7 +8,8 @@ the tree.
 
 A run is grpo.py at its defaults, but for fewer held-out problems, and without the checks of the
 model and of the first minibatch, which would stop some. Ten healthy seeds make the band. Patches
-have other seeds, and so have the five further healthy runs that give the rate of false alarms."""
+have other seeds, and so have the five further healthy runs that give the rate of false alarms.
+"""
 
 import json
 import os

@@ -215,7 +215,8 @@ def summary(folder: Path) -> dict:
     windows of 5 steps.
 
     `at_budget` is the held-out accuracy, interpolated between two evaluations, after `budget`
-    completions, the number that a script without dynamic sampling draws."""
+    completions, the number that a script without dynamic sampling draws.
+    """
     config, results = (
         json.loads((folder / name).read_text("utf-8")) for name in ("config.json", "results.json")
     )
@@ -325,7 +326,8 @@ class Comparison:
 
         Under Adam the mean length grows a little slower than the rate, about with its power 0.75:
         REINFORCE's from .0175 to .0269 between 1.13e-4 and 2e-4. The table shows how well the
-        lengths agree."""
+        lengths agree.
+        """
         summaries = self.train(scripts(names=LADDER), self.seeds())
         lengths = {
             name: np.mean([run["update_norm"] for run in runs if run])

@@ -5,7 +5,8 @@ There are 6,000 prompts, each a coin with a logit of its own: p = sigmoid(theta)
 completions of every prompt are drawn, and its logit moves by the learning rate times the group's
 update. There is no language model, and prompts share nothing. As in the paper, they start from
 solve rates of Big-Math (bigmath.py). To the paper's arms one is added that it leaves out: Dr. GRPO
-with the length of GRPO's first step."""
+with the length of GRPO's first step.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -6,7 +6,8 @@ text. Read by lesson 17.
     python lessons/experiments/erring.py --publish    also writes erring.json here
 
 Every run is `learning.learn` with the losses of the scripts and no KL, in batches of 256
-completions, by AdamW, unless its group, below, says otherwise."""
+completions, by AdamW, unless its group, below, says otherwise.
+"""
 
 from dataclasses import dataclass, fields
 from functools import partial

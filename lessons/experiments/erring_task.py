@@ -3,7 +3,8 @@
     python algorithms/grpo.py --task lessons.experiments.erring_task --model toy_env/base_model
 
 There the verifier looks only at the last digit. The accuracy that the script prints is the one that
-the verifier sees."""
+the verifier sees.
+"""
 
 import random
 from collections.abc import Callable

@@ -10,7 +10,8 @@ things are measured. Prompts: from many completions to each of 16 held-out promp
 the scores of right and of wrong ones, in two halves, to see how well they agree. Batches: 256
 completions to training prompts, in groups of 4 to 64. The update of every estimator is a linear
 combination of their scores, so its length and its progress follow from inner products: of the
-scores with each other, and with the true gradient, which comes from 16,384 other completions."""
+scores with each other, and with the true gradient, which comes from 16,384 other completions.
+"""
 
 import random
 from collections import Counter
@@ -248,7 +249,8 @@ def measure_batches(
     And of the contrast of the groups, by k: see `by_k`.
 
     D: (2, parameters). scales: by name (parameters,), what a gradient is multiplied with before it
-    moves the policy."""
+    moves the policy.
+    """
     length = (
         float((D[0] @ D[1]).clamp(min=0)) ** 0.5
     )  # without the noise that a square of the mean would add

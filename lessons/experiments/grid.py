@@ -9,7 +9,8 @@ a function that makes one and returns plain data:
                                                             returned; with --publish they are the committed ones
 
 OUTPUT/runs.json holds a line for every finished run, so that the same command continues where
-another one stopped."""
+another one stopped.
+"""
 
 import json
 import re

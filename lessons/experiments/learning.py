@@ -3,7 +3,8 @@ experiment chooses.
 
 It samples the problems and completions that the scripts sample for the same seed, with their
 warm-up and their limit of the gradient's norm, and leaves no folder behind: a run takes a third of
-the time of a script's."""
+the time of a script's.
+"""
 
 import copy
 import random
@@ -83,7 +84,8 @@ def learn(
     `warmup` batches, or with warm_by_update updates. plain: gradient descent without a limit of the
     norm, in place of AdamW. Returns the accuracy on held-out problems after the last step and after
     those `evaluated`, 1,024 completions, and the mean over all batches of the accuracy on training
-    problems."""
+    problems.
+    """
     torch.set_num_threads(1)
     module, config = load_task(task), script.Config(kl_coef=kl_coef)
     base, tokenizer = load_policy(base_model(module))

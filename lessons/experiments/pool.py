@@ -27,7 +27,8 @@ def in_parallel(
 
     processes: tasks at a time; 0 for one per core. what: the label of the progress bar. Raises
     Stopped on Ctrl-C or SIGTERM, RunFailed if a process was killed, and what a task raises: at
-    once, without waiting for the other tasks."""
+    once, without waiting for the other tasks.
+    """
     if not tasks:
         return
     os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that are started now

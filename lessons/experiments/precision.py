@@ -21,7 +21,8 @@ def in_precision(policy: torch.nn.Module, precision: str) -> torch.nn.Module:
 
     A linear layer in bfloat16 sums in float32 and rounds the sum, as accelerators do. Here the sum
     is a float32 product of the rounded numbers, which is up to ten times as fast where a processor
-    has no bfloat16 instructions."""
+    has no bfloat16 instructions.
+    """
     if precision == "float32":
         return policy
     copied = copy.deepcopy(policy).requires_grad_(False)

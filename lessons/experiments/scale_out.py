@@ -9,7 +9,8 @@ sees the same number of completions on any number of processes, GPUs or, on a ma
 (with --multi_gpu as well). The run folder gets the trained model (checkpoint) and results.json:
 settings, TRL's log, and the held-out accuracy before and after training. Nothing is saved before
 the end. When a run is refused or stopped, every process says why in one line, and `accelerate
-launch` adds a report of its own. algorithms/OUTGROW.md lists what TRL computes differently."""
+launch` adds a report of its own. algorithms/OUTGROW.md lists what TRL computes differently.
+"""
 
 from toy_env import UsageError, reason, take_over_ctrl_c
 

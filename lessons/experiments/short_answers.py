@@ -8,7 +8,8 @@ reads the results.
 Four tokens hold "#14" and the end: nothing can be worked out, and the probability of each answer 0
 to 99 is exact, up to odd spellings such as "#014". A run reports, for each of 64 held-out problems,
 the probability of the right answer, that of any answer within the four tokens, and the most
-probable answer."""
+probable answer.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -5,7 +5,8 @@ other one repeats.
 
 Asked for an expression with the value 39 he writes "#12+27", or one that is a little off, "#12+29".
 So both right and wrong completions are diverse. How often he is right depends on the last digit, as
-there."""
+there.
+"""
 
 import random
 

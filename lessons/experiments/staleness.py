@@ -15,7 +15,8 @@ groups, and all arms are the same.) Reuse (10 seeds): 3,072 completions in batch
 in four epochs of 8 updates; at equal rates, and with every optimizer step scaled to the same
 length. Repeats: a run of reuse ten times, each with the base model's weights changed by about one
 rounding of float32. Samplers (5 seeds): GRPO's clip at U = 4, with completions sampled in another
-precision than the trainer's, with and without truncated importance sampling."""
+precision than the trainer's, with and without truncated importance sampling.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields

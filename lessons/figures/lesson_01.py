@@ -13,7 +13,8 @@ def cloud_and_variance(
     """Lesson 1: each completion's estimate (R - b) s with the mean of all, and Var(b).
 
     pi, R: (15,); s: (15, parameters). The plane: along grad p, and where the scores vary most
-    across it."""
+    across it.
+    """
     pi, R, s, grad_p = (np.asarray(value) for value in (pi, R, s, grad_p))
     along = grad_p / np.linalg.norm(grad_p)
     across = s - np.outer(s @ along, along)

@@ -14,7 +14,8 @@ def clip_and_gradient(objective: Callable, ratio: float, eps: float) -> Figure:
     -1.
 
     objective(ratios, A, eps) gives both. Dots: at `ratio`. Thick lines: where the gradient is
-    exactly 0."""
+    exactly 0.
+    """
     figure, (left, right) = new_figure(8.5, 3.5, columns=2)
     grid = np.linspace(0.02, 3, 299)
     for A, color, name in ((1, RIGHT, "A = +1"), (-1, WRONG, "A = −1")):
@@ -55,7 +56,8 @@ def furthest_ratios(
     step by step.
 
     history: log-probabilities (B, T) before each step and after the last, with the clip and
-    without. A: (B, 1)."""
+    without. A: (B, 1).
+    """
     figure, axis = new_figure(7.5, 3.6)
     axis.axhspan(0.8, 1.2, color=GREY, alpha=0.18, linewidth=0)
     steps = len(history["clip"]) - 1

@@ -56,7 +56,8 @@ def token_changes(group: Rollout, change: Tensor, advantages: Tensor, tokenizer)
     has changed.
 
     change: (G, T); advantages: (G,). The colours follow the 0.4th power of a change, so that small
-    ones are seen."""
+    ones are seen.
+    """
     most = change.abs().max().item()
     norm = FuncNorm(
         (lambda x: np.sign(x) * np.abs(x) ** 0.4, lambda x: np.sign(x) * np.abs(x) ** 2.5),

@@ -21,7 +21,8 @@ def length_and_efficiency(
     over G (right).
 
     fidelity, and lines, efficiencies by the name of a weight: at G = 2, 3, ..., long enough to
-    reach the target."""
+    reach the target.
+    """
     figure, (left, right) = new_figure(8.4, 3.7, columns=2)
     sizes = np.arange(len(fidelity)) + SMALLEST
     left.axhline(target, color=GREY, linewidth=1)

@@ -11,7 +11,8 @@ def sharpening(before: dict, after: dict, Ks: tuple[int, ...], name: str) -> Fig
     """Lesson 11: what sharpening does. Left, p of each problem; right, the two curves and M.
 
     before, after: "p" (problems,), "mode right" (problems,) bool, and the curves "Pass@K" and
-    "Maj@K" (Ks,)."""
+    "Maj@K" (Ks,).
+    """
     figure, (left, right) = new_figure(8.5, 3.7, columns=2)
     order = np.argsort(-before["p"])
     x, is_right = np.arange(len(order)), before["mode right"][order]
@@ -53,7 +54,8 @@ def curves_of_training(p: dict[str, np.ndarray]) -> Figure:
     """Lesson 11: Pass@K of the base, of the base cooled, of the trained policies, and of a guesser.
 
     p: by name, the probability of the right answer, (seeds, problems). Thin lines are seeds, thick
-    ones their means."""
+    ones their means.
+    """
     Ks = 2 ** np.arange(13)
     looks = {"base": (GREY, "-"), "base, T = 0.3": (GREEN, "-."), "GRPO, small steps": (BLUE, "-")}
     looks |= {"GRPO, small steps, 27 batches": (BLUE, "--"), "GRPO, large steps": (RED, "-")}

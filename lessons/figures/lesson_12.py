@@ -16,7 +16,8 @@ def coefficients_of_a_group(
     right ones first.
 
     w: of each completion, (tokens,). The colours run from -most to most, white is 0; beside a row
-    stands the mean over its tokens, divided by most."""
+    stands the mean over its tokens, divided by most.
+    """
     order, longest = np.argsort(-rewards, kind="stable"), max(map(len, w))
     figure, axis = new_figure(8.5, 0.36 * len(texts) + 0.9)
     shown = np.full((len(texts), longest), np.nan)

@@ -13,7 +13,8 @@ def progress_and_length(table: np.ndarray, G: int, title: str) -> Figure:
 
     table: (seeds, G - 1, 5), of groups as they are drawn: how many have k right; of their contrast,
     the mean and the median of its squared length, its mean progress, and its mean cosine with the
-    true gradient."""
+    true gradient.
+    """
     figure, (left, right) = new_figure(9.5, 3.8, columns=2)
     n, squared, median, progress, _ = np.moveaxis(table, 2, 0)
     k = np.arange(1, G)
@@ -77,7 +78,8 @@ def points_by_power(points: np.ndarray, names: tuple[str, ...], tasks: tuple[str
     """Lesson 13: what powers of sigma gain against sigma, for each task (panels).
 
     points: (powers, tasks, 2, 3), at the end and over training: the mean difference and its 95 %
-    interval."""
+    interval.
+    """
     figure, axes = new_figure(9.5, 3.4, columns=2, sharey=True)
     x = np.arange(len(names))
     for axis, task, of_task in zip(axes, tasks, np.moveaxis(points, 1, 0)):

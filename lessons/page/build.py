@@ -4,7 +4,8 @@ this one.
     python lessons/page/build.py
 
 The page is one file that requests nothing from a network. It holds the weights of the shipped base
-model in float32."""
+model in float32.
+"""
 
 import ast
 import base64

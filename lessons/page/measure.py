@@ -5,7 +5,8 @@
 The speed is that of GRPO's step with 8 problems of 8 completions and four updates, by the base
 model, whose completions are short, and by one that has trained for 40 steps and works problems out.
 The learning rate is then 1e-12, so that the policy stays the same. With 0 workers the page computes
-by itself."""
+by itself.
+"""
 
 import shutil
 from contextlib import contextmanager

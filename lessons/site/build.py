@@ -5,7 +5,8 @@
     python lessons/site/build.py --check     does every notebook match its source?
 
 lessons/site/sources.py says what a source consists of. The same source gives the same bytes: cell
-ids are numbers, and times, widget ids and machine names are left out."""
+ids are numbers, and times, widget ids and machine names are left out.
+"""
 
 import os
 from dataclasses import dataclass

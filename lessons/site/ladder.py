@@ -1,7 +1,8 @@
 """The page ladder.html: any two of the scripts side by side, and what each of their tags means.
 
 It is made from algorithms/*.py, from algorithms/TAGS.md, which has a row for each tag, and from
-algorithms/OUTGROW.md, whose rows are the options in TRL and verl that a row of TAGS.md names."""
+algorithms/OUTGROW.md, whose rows are the options in TRL and verl that a row of TAGS.md names.
+"""
 
 import json
 import re

@@ -7,7 +7,8 @@ ladder need scripts.
 
 Without --draw the pictures are those of the notebooks. A lesson links to scripts and other texts of
 the repository; these become pages too, and so does everything they link to. ladder.py makes
-ladder.html; lessons/group.html is copied."""
+ladder.html; lessons/group.html is copied.
+"""
 
 import ast
 import base64
