@@ -15,58 +15,44 @@ following ScaleRL (Khatri et al. 2025, arXiv:2510.13786).
 
 from dataclasses import dataclass
 
-from toy_env import take_over_ctrl_c
-
-take_over_ctrl_c(__name__)  # while torch is imported
-
-from toy_env.metrics import update_metrics
-from toy_env.model import load_policy
-from toy_env.rollout import Rollout, completion_logps, sample
-from toy_env.run import Run, RunConfig, above, at_least, run_script
-
 import torch
 from torch import Tensor
+
+from toy_env.metrics import check_ratio, update_metrics
+from toy_env.model import load_policy, model_prompts
+from toy_env.rollout import Rollout, completion_logps, sample
+from toy_env.run import Run, RunConfig, run_script
 
 
 @dataclass
 class Config(RunConfig):
-    prompts_per_step: at_least(1) = 32  # P, problems in a rollout batch
-    group_size: at_least(2) = 8  # G, completions sampled for each problem
-    max_new_tokens: at_least(1) = 56  # length limit of a completion, in tokens
-    temperature: at_least(1e-3) = (
-        1.0  # sampling temperature; the policy trained is softmax(logits / temperature)
-    )
-    epochs: at_least(1) = 1  # passes over each rollout batch
-    num_minibatches: at_least(1) = (
-        4  # optimizer steps in an epoch; with 1 (and 1 epoch) every ratio is 1: no clip
-    )
-    max_ratio: above(0.0) = 5.0  # upper bound of the ratio as a weight of the gradient
-    dynamic_sampling: bool = (
-        True  # whether silent groups (all right or all wrong) are replaced by new prompts
-    )
-    max_draws: at_least(1) = 10  # rollout batches that dynamic sampling may draw for one step
-    overlong_buffer: at_least(0, most="max_new_tokens") = (
-        8  # soft-penalty zone before the length limit, in tokens
-    )
-    overlong_filtering: bool = (
-        False  # leave completions that reach the length limit out of the loss
-    )
-    learning_rate: above(0.0) = 2e-4  # AdamW's step size after the warm-up
-    warmup_steps: at_least(0) = 10  # steps over which the learning rate rises linearly
-    max_grad_norm: above(0.0) = 1.0  # maximum gradient norm: a longer gradient is scaled down to it
+    prompts_per_step: int = 32  # P, problems in a rollout batch
+    group_size: int = 8  # G, completions sampled for each problem
+    max_new_tokens: int = 56  # length limit of a completion, in tokens
+    temperature: float = 1.0  # the policy trained is softmax(logits / temperature)
+    epochs: int = 1  # passes over each rollout batch
+    num_minibatches: int = 4  # optimizer steps in an epoch; with 1 of 1 epoch every ratio is 1
+    max_ratio: float = 5.0  # upper bound of the ratio as a weight of the gradient
+    dynamic_sampling: bool = True  # replace silent groups (all right or all wrong) by new prompts
+    max_draws: int = 10  # rollout batches that dynamic sampling may draw for one step
+    overlong_buffer: int = 8  # soft-penalty zone before the length limit, in tokens
+    overlong_filtering: bool = False  # leave completions that reach the limit out of the loss
+    learning_rate: float = 2e-4  # AdamW's step size after the warm-up
+    warmup_steps: int = 10  # steps over which the learning rate rises linearly
+    max_grad_norm: float = 1.0  # maximum gradient norm: a longer gradient is scaled down to it
 
 
-def collect(run: Run, policy, tokenizer, config: Config) -> tuple[Rollout, Tensor]:
+def collect(run: Run, policy, tokenizer, config: Config, rng, generator) -> tuple[Rollout, Tensor]:
     """Sample G completions for each of P new prompts and verify them.
 
     Returns the rollout, P·G rows with those of a group contiguous, and the rewards (P, G), 1 for
     right, 0 for wrong.
     """
     P, G = config.prompts_per_step, config.group_size
-    problems = run.task.sample_problems(P, config.levels, run.random)
-    prompts = run.prompts(problems)
+    problems = run.task.sample_problems(P, config.levels, rng)
+    prompts = model_prompts(tokenizer, problems, run.task)
     rollout = sample(
-        policy, tokenizer, prompts, G, config.max_new_tokens, config.temperature, run.generator
+        policy, tokenizer, prompts, G, config.max_new_tokens, config.temperature, generator
     )
     rewards = [run.task.reward(problems[row // G], text) for row, text in enumerate(rollout.texts)]
     return rollout, torch.tensor(rewards, dtype=torch.float32, device=run.device).view(P, G)
@@ -77,13 +63,8 @@ def compute_advantages(*, rewards: Tensor) -> Tensor:
     a silent one.
 
     DeepSeekMath, section 4.1.2, which leaves open the degrees of freedom of sigma and the case
-    sigma = 0: here sigma is the population standard deviation (ddof 0), without an epsilon. Raises
-    ValueError for groups of one.
+    sigma = 0: here sigma is the population standard deviation (ddof 0), without an epsilon.
     """
-    if rewards.shape[1] < 2:
-        raise ValueError(
-            f"a group needs at least 2 completions, not {rewards.shape[1]}; try --group_size 8"
-        )
     mean = rewards.mean(dim=1, keepdim=True)  # [GRPO: group baseline]
     sigma = rewards.std(dim=1, keepdim=True, correction=0)  # [GRPO: / sigma]
     silent = (rewards == rewards[:, :1]).all(dim=1, keepdim=True)
@@ -97,12 +78,11 @@ def overlong_penalty(*, mask: Tensor, config: Config) -> Tensor:
     return ((free - mask.sum(dim=1)) / max(1, config.overlong_buffer)).clamp(-1, 0)
 
 
-def groups_to_keep(*, correct: Tensor, config: Config) -> Tensor:
-    """Indices of the groups to train on, at most P, from correct (groups, G) in {0, 1}: with
-    dynamic sampling the first that are mixed, neither all right nor all wrong. Right and wrong
-    decide, not the shaped reward."""
-    kept = (correct != correct[:, :1]).any(dim=1) | (not config.dynamic_sampling)
-    return kept.nonzero().flatten()[: config.prompts_per_step]
+def is_kept(correct: Tensor, config: Config) -> Tensor:
+    """True for each group to train on, (groups,): with dynamic sampling the mixed ones, neither all
+    right nor all wrong. correct: (groups, G). Right and wrong decide, not the shaped reward."""
+    mixed = (correct != correct[:, :1]).any(dim=1)
+    return mixed if config.dynamic_sampling else torch.ones_like(mixed)
 
 
 def policy_loss(
@@ -122,49 +102,47 @@ def policy_loss(
 
 def train(config: Config) -> dict:
     """Train the policy and return the held-out results before and after."""
+    if config.group_size < 2:
+        raise SystemExit("--group_size must be 2 or more: a group of one has no baseline")
     run = Run(__file__, config)
+    temperature, max_tokens = config.temperature, config.max_tokens_per_pass
     policy, tokenizer = load_policy(
         run.model_path, run.device, config.dtype, config.gradient_checkpointing
     )
     optimizer = torch.optim.AdamW(
         policy.parameters(), lr=config.learning_rate, weight_decay=0.0, fused=True
     )
-    run.begin(policy, tokenizer, optimizer=optimizer)
     P, G = config.prompts_per_step, config.group_size
 
-    for step in run.steps():
-        optimizer.param_groups[0]["lr"] = config.learning_rate * min(
-            1.0, step / (config.warmup_steps + 1)
-        )
+    first = run.begin(tokenizer, policy=policy, optimizer=optimizer)
+    for step in range(first, config.steps + 1):
+        rng, generator = run.seeded(step)
+        warmup = min(1.0, step / (config.warmup_steps + 1))
+        optimizer.param_groups[0]["lr"] = config.learning_rate * warmup
 
-        # 1. Sample and verify: G completions for each of P prompts, and of more until P groups are mixed
-        drawn, correct = collect(run, policy, tokenizer, config)  # P·G rows; (P, G)
-        while (
-            len(kept := groups_to_keep(correct=correct, config=config)) < P
-            and len(correct) < config.max_draws * P
-        ):
-            more, more_correct = collect(run, policy, tokenizer, config)  # [DAPO: dynamic sampling]
+        # 1. Sample and verify: G completions for each of P prompts, more until P groups are mixed
+        drawn, correct = collect(run, policy, tokenizer, config, rng, generator)
+        while is_kept(correct, config).sum() < P and len(correct) < config.max_draws * P:
+            more, more_correct = collect(run, policy, tokenizer, config, rng, generator)
             drawn, correct = Rollout.concatenate([drawn, more]), torch.cat([correct, more_correct])
-        rollout = drawn.groups(kept, G)  # (<= P)·G rows
-        # [DAPO: reward 1 or -1] [DAPO: overlong] rewards (<= P, G)
-        rewards = (
-            2 * correct[kept] - 1 + overlong_penalty(mask=rollout.mask, config=config).view(-1, G)
-        )
+        kept = is_kept(correct, config).nonzero().flatten()[:P]  # [DAPO: dynamic sampling]
+        rollout = drawn.groups(kept, G)  # at most P groups
+        penalty = overlong_penalty(mask=rollout.mask, config=config).view(-1, G)
+        rewards = 2 * correct[kept] - 1 + penalty  # [DAPO: reward 1 or -1] [DAPO: overlong]
 
         # 2. Advantages
-        rollout.advantages = compute_advantages(rewards=rewards).view(-1, 1)  # ((<= P)·G, 1)
+        rollout.advantages = compute_advantages(rewards=rewards).view(-1, 1)  # (P·G, 1)
 
         # 3. Update: one optimizer step for each minibatch [PPO: minibatches]
-        for minibatch in rollout.minibatches(config.epochs, config.num_minibatches, run.generator):
-            logps = completion_logps(
-                policy, minibatch, config.temperature, config.max_tokens_per_pass
-            )  # (b, T)
-            run.self_check(minibatch, logps, rollout.advantages)
+        for minibatch in rollout.minibatches(config.epochs, config.num_minibatches, generator):
+            logps = completion_logps(policy, minibatch, temperature, max_tokens)  # (b, T)
+            if step == 1:
+                check_ratio(minibatch, logps, config.dtype)
             if config.overlong_filtering:  # [DAPO: overlong]
                 minibatch.mask = minibatch.mask & ~minibatch.truncated.unsqueeze(1)
             loss = policy_loss(
                 logps=logps,
-                old_logps=minibatch.logps,
+                old_logps=minibatch.old_logps,
                 advantages=minibatch.advantages,
                 mask=minibatch.mask,
                 config=config,
@@ -173,9 +151,9 @@ def train(config: Config) -> dict:
             loss.backward()
             grad_norm = torch.nn.utils.clip_grad_norm_(policy.parameters(), config.max_grad_norm)
             optimizer.step()
-            run.record(loss=loss, grad_norm=grad_norm)
             clip = (0.0, config.max_ratio)  # beyond it the weight is capped, and no gradient stops
-            run.record(**update_metrics(minibatch, logps, clip))
+            metrics = update_metrics(minibatch, logps, clip)
+            run.record(loss=loss, grad_norm=grad_norm, **metrics)
 
         # 4. Log
         run.log(step, rollout=drawn, rewards=correct)
@@ -183,9 +161,5 @@ def train(config: Config) -> dict:
     return run.finish()
 
 
-def main() -> None:
-    run_script(Config, train, __doc__)
-
-
 if __name__ == "__main__":
-    main()
+    run_script(train, Config, __doc__)

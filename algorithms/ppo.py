@@ -18,44 +18,33 @@ Against reinforce.py:
 import copy
 from dataclasses import dataclass
 
-from toy_env import UsageError, take_over_ctrl_c
-
-take_over_ctrl_c(__name__)  # while torch is imported
-
-from toy_env.metrics import update_metrics
-from toy_env.model import load_policy
-from toy_env.rollout import Rollout, at_completions, completion_logps, in_passes, sample, sequences
-from toy_env.run import Run, RunConfig, above, at_least, run_script
-
 import torch
 from torch import Tensor
+
+from toy_env.any_model import in_passes
+from toy_env.metrics import check_ratio, update_metrics
+from toy_env.model import load_policy, model_prompts
+from toy_env.rollout import Rollout, at_completions, completion_logps, sample, sequences
+from toy_env.run import Run, RunConfig, run_script
 
 
 @dataclass
 class Config(RunConfig):
-    prompts_per_step: at_least(1) = 32  # P, problems in a rollout batch
-    group_size: at_least(1) = 8  # G, completions sampled for each problem
-    max_new_tokens: at_least(1) = 56  # length limit of a completion, in tokens
-    temperature: at_least(1e-3) = (
-        1.0  # sampling temperature; the policy trained is softmax(logits / temperature)
-    )
-    epochs: at_least(1) = 1  # passes over each rollout batch
-    num_minibatches: at_least(1) = (
-        4  # optimizer steps in an epoch; with 1 (and 1 epoch) every ratio is 1: no clip
-    )
-    clip_eps: above(0.0) = 0.2  # the ratio is clipped to [1 - clip_eps, 1 + clip_eps]
-    kl_coef: at_least(0.0) = 0.04  # weight of the KL to the reference policy
-    gae_lambda: at_least(0.0, most=1.0) = (
-        0.95  # GAE: 1 = return minus value, 0 = one-step error of the value
-    )
-    value_clip: above(0.0) = (
-        0.2  # the value is clipped to within this distance of its value at sampling time
-    )
-    value_coef: at_least(0.0) = 1.0  # weight of the value loss
-    critic_learning_rate: above(0.0) = 5e-4  # the critic's step size after the warm-up
-    learning_rate: above(0.0) = 2e-4  # AdamW's step size after the warm-up
-    warmup_steps: at_least(0) = 10  # steps over which the learning rate rises linearly
-    max_grad_norm: above(0.0) = 1.0  # maximum gradient norm: a longer gradient is scaled down to it
+    prompts_per_step: int = 32  # P, problems in a rollout batch
+    group_size: int = 8  # G, completions sampled for each problem
+    max_new_tokens: int = 56  # length limit of a completion, in tokens
+    temperature: float = 1.0  # the policy trained is softmax(logits / temperature)
+    epochs: int = 1  # passes over each rollout batch
+    num_minibatches: int = 4  # optimizer steps in an epoch; with 1 of 1 epoch every ratio is 1
+    clip_eps: float = 0.2  # the ratio is clipped to [1 - clip_eps, 1 + clip_eps]
+    kl_coef: float = 0.04  # weight of the KL to the reference policy
+    gae_lambda: float = 0.95  # GAE: 1 = return minus value, 0 = one-step error of the value
+    value_clip: float = 0.2  # how far a value may move from its value at sampling time
+    value_coef: float = 1.0  # weight of the value loss
+    critic_learning_rate: float = 5e-4  # the critic's step size after the warm-up
+    learning_rate: float = 2e-4  # AdamW's step size after the warm-up
+    warmup_steps: int = 10  # steps over which the learning rate rises linearly
+    max_grad_norm: float = 1.0  # maximum gradient norm: a longer gradient is scaled down to it
 
 
 class Critic(torch.nn.Module):
@@ -64,37 +53,31 @@ class Critic(torch.nn.Module):
 
     def __init__(self, policy: torch.nn.Module) -> None:
         super().__init__()
-        if policy.base_model is policy:
-            raise UsageError(
-                "PPO needs a transformer apart from its head, for the critic: give another model"
-            )
         self.transformer = copy.deepcopy(policy.base_model)
-        self.head = torch.nn.Linear(policy.get_input_embeddings().embedding_dim, 1).to(
-            policy.device
-        )
+        size = policy.get_input_embeddings().embedding_dim
+        self.head = torch.nn.Linear(size, 1, device=policy.device)
         torch.nn.init.zeros_(self.head.weight)
         torch.nn.init.zeros_(self.head.bias)
 
     def forward(self, part: Rollout) -> Tensor:
         """V(x, y_<t), the value of the state *before* each token: (B, T), read where the token is
         predicted."""
-        states = self.transformer(
-            input_ids=sequences(part), use_cache=False
-        ).last_hidden_state  # (B, S, hidden)
+        ids = sequences(part)  # (B, S)
+        states = self.transformer(input_ids=ids, use_cache=False).last_hidden_state
         return at_completions(self.head(states.to(self.head.weight.dtype)).squeeze(2), part)
 
 
-def collect(run: Run, policy, tokenizer, config: Config) -> tuple[Rollout, Tensor]:
+def collect(run: Run, policy, tokenizer, config: Config, rng, generator) -> tuple[Rollout, Tensor]:
     """Sample G completions for each of P new prompts and verify them.
 
     Returns the rollout, P·G rows with those of a group contiguous, and the rewards (P, G), 1 for
     right, 0 for wrong.
     """
     P, G = config.prompts_per_step, config.group_size
-    problems = run.task.sample_problems(P, config.levels, run.random)
-    prompts = run.prompts(problems)
+    problems = run.task.sample_problems(P, config.levels, rng)
+    prompts = model_prompts(tokenizer, problems, run.task)
     rollout = sample(
-        policy, tokenizer, prompts, G, config.max_new_tokens, config.temperature, run.generator
+        policy, tokenizer, prompts, G, config.max_new_tokens, config.temperature, generator
     )
     rewards = [run.task.reward(problems[row // G], text) for row, text in enumerate(rollout.texts)]
     return rollout, torch.tensor(rewards, dtype=torch.float32, device=run.device).view(P, G)
@@ -102,24 +85,20 @@ def collect(run: Run, policy, tokenizer, config: Config) -> tuple[Rollout, Tenso
 
 def compute_advantages(
     *,
-    rewards: Tensor,
-    values: Tensor,
-    old_logps: Tensor,
-    ref_logps: Tensor | None,
-    mask: Tensor,
+    rewards: Tensor,  # (P, G), for the last token of each completion
+    values: Tensor,  # (B, T), B = P·G
+    old_logps: Tensor,  # (B, T), recorded while sampling
+    ref_logps: Tensor | None,  # (B, T), of the frozen base model; None if kl_coef is 0
+    mask: Tensor,  # (B, T), 1 up to and including EOS
     config: Config,
 ) -> tuple[Tensor, Tensor]:
-    """Advantages and returns, both (B, T) and 0 off the mask: GAE (Schulman et al. 2015) with gamma
-    = 1.
+    """Advantages and returns, both (B, T), 0 off the mask: GAE (Schulman et al. 2015), gamma = 1.
 
-    rewards (P, G), for the last token of each completion; values, old_logps, ref_logps and mask (B,
-    T), B = P·G. The value after the last token is 0, after an EOS and at the length limit alike.
-    Returns come from the advantages before they are whitened. ref_logps is None if kl_coef is 0.
+    The value after the last token is 0, after an EOS and at the length limit alike. Returns come
+    from the advantages before they are whitened.
     """
-    kl = (
-        old_logps - ref_logps if config.kl_coef else torch.zeros_like(values)
-    )  # [PPO: KL in the reward] k1
-    token_rewards = -config.kl_coef * kl * mask
+    kl = old_logps - ref_logps if config.kl_coef else torch.zeros_like(values)  # k1
+    token_rewards = -config.kl_coef * kl * mask  # [PPO: KL in the reward]
     last = mask.sum(dim=1, keepdim=True) - 1  # (B, 1)
     token_rewards = token_rewards.scatter_add(1, last, rewards.view(-1, 1))
     advantages = torch.zeros_like(values)
@@ -149,11 +128,10 @@ def policy_loss(
     return (per_token * mask).sum() / mask.sum()  # [PPO: token mean]
 
 
-def value_loss(
-    *, values: Tensor, old_values: Tensor, returns: Tensor, mask: Tensor, config: Config
-) -> Tensor:
+def value_loss(*, values, old_values, returns, mask, config: Config) -> Tensor:
     """Half the mean over tokens of the larger of two squared errors: of the value, and of the value
-    clipped to within value_clip of what it was when the batch was sampled. All (B, T)."""
+    clipped to within value_clip of what it was when the batch was sampled. All tensors are (B, T).
+    """
     clipped = old_values + (values - old_values).clamp(-config.value_clip, config.value_clip)
     per_token = torch.maximum((values - returns).square(), (clipped - returns).square())
     return 0.5 * (per_token * mask).sum() / mask.sum()
@@ -169,66 +147,57 @@ def explained_variance(*, values: Tensor, returns: Tensor, mask: Tensor) -> Tens
 def train(config: Config) -> dict:
     """Train the policy and return the held-out results before and after."""
     run = Run(__file__, config)
+    temperature, max_tokens = config.temperature, config.max_tokens_per_pass
     policy, tokenizer = load_policy(
         run.model_path, run.device, config.dtype, config.gradient_checkpointing
     )
-    reference = (
-        copy.deepcopy(policy).requires_grad_(False) if config.kl_coef else None
-    )  # [PPO: reference policy]
+    reference = copy.deepcopy(policy).requires_grad_(False) if config.kl_coef else None
     critic = Critic(policy)  # [PPO: critic]
     optimizer = torch.optim.AdamW(
         policy.parameters(), lr=config.learning_rate, weight_decay=0.0, fused=True
     )
     optimizer.add_param_group({"params": critic.parameters()})
-    run.begin(policy, tokenizer, critic=critic, optimizer=optimizer)
 
-    for step in run.steps():
-        optimizer.param_groups[0]["lr"] = config.learning_rate * min(
-            1.0, step / (config.warmup_steps + 1)
-        )
-        optimizer.param_groups[1]["lr"] = config.critic_learning_rate * min(
-            1.0, step / (config.warmup_steps + 1)
-        )
+    first = run.begin(tokenizer, policy=policy, critic=critic, optimizer=optimizer)
+    for step in range(first, config.steps + 1):
+        rng, generator = run.seeded(step)
+        warmup = min(1.0, step / (config.warmup_steps + 1))
+        optimizer.param_groups[0]["lr"] = config.learning_rate * warmup
+        optimizer.param_groups[1]["lr"] = config.critic_learning_rate * warmup
 
-        # 1. Sample and verify: G completions for each of P prompts
-        rollout, rewards = collect(run, policy, tokenizer, config)  # P·G rows; (P, G)
+        # 1. Sample and verify: G completions for each of P prompts, rewards (P, G)
+        rollout, rewards = collect(run, policy, tokenizer, config, rng, generator)
 
         # 2. Advantages
-        if config.kl_coef:
-            rollout.ref_logps = completion_logps(
-                reference, rollout, config.temperature, config.max_tokens_per_pass
-            )
+        if config.kl_coef:  # [PPO: reference policy]
+            rollout.ref_logps = completion_logps(reference, rollout, temperature, max_tokens)
         with torch.no_grad():
-            rollout.values = in_passes(critic, rollout, config.max_tokens_per_pass)  # (P·G, T)
+            rollout.values = in_passes(critic, rollout, max_tokens)  # (P·G, T)
         rollout.advantages, rollout.returns = compute_advantages(
             rewards=rewards,
             values=rollout.values,
-            old_logps=rollout.logps,
+            old_logps=rollout.old_logps,
             ref_logps=rollout.ref_logps,
             mask=rollout.mask,
             config=config,
         )  # (P·G, T) both
-        run.record(
-            explained_variance=explained_variance(
-                values=rollout.values, returns=rollout.returns, mask=rollout.mask
-            )
-        )
+        ev = explained_variance(values=rollout.values, returns=rollout.returns, mask=rollout.mask)
+        run.record(explained_variance=ev)
 
         # 3. Update: one optimizer step for each minibatch [PPO: minibatches]
-        for minibatch in rollout.minibatches(config.epochs, config.num_minibatches, run.generator):
-            logps = completion_logps(
-                policy, minibatch, config.temperature, config.max_tokens_per_pass
-            )  # (b, T)
-            run.self_check(minibatch, logps)
+        for minibatch in rollout.minibatches(config.epochs, config.num_minibatches, generator):
+            logps = completion_logps(policy, minibatch, temperature, max_tokens)  # (b, T)
+            if step == 1:
+                check_ratio(minibatch, logps, config.dtype)
             loss = policy_loss(
                 logps=logps,
-                old_logps=minibatch.logps,
+                old_logps=minibatch.old_logps,
                 advantages=minibatch.advantages,
                 mask=minibatch.mask,
                 config=config,
             )
             critic_loss = value_loss(
-                values=in_passes(critic, minibatch, config.max_tokens_per_pass),  # (b, T)
+                values=in_passes(critic, minibatch, max_tokens),  # (b, T)
                 old_values=minibatch.values,
                 returns=minibatch.returns,
                 mask=minibatch.mask,
@@ -239,9 +208,9 @@ def train(config: Config) -> dict:
             grad_norm = torch.nn.utils.clip_grad_norm_(policy.parameters(), config.max_grad_norm)
             torch.nn.utils.clip_grad_norm_(critic.parameters(), config.max_grad_norm)
             optimizer.step()
-            run.record(loss=loss, value_loss=critic_loss, grad_norm=grad_norm)
             clip = (1 - config.clip_eps, 1 + config.clip_eps)
-            run.record(**update_metrics(minibatch, logps, clip))
+            metrics = update_metrics(minibatch, logps, clip)
+            run.record(loss=loss, value_loss=critic_loss, grad_norm=grad_norm, **metrics)
 
         # 4. Log
         run.log(step, rollout=rollout, rewards=rewards)
@@ -249,9 +218,5 @@ def train(config: Config) -> dict:
     return run.finish()
 
 
-def main() -> None:
-    run_script(Config, train, __doc__)
-
-
 if __name__ == "__main__":
-    main()
+    run_script(train, Config, __doc__)

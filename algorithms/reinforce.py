@@ -15,42 +15,37 @@ completion; a mean over them would be a different estimator.
 
 from dataclasses import dataclass
 
-from toy_env import take_over_ctrl_c
-
-take_over_ctrl_c(__name__)  # while torch is imported
-
-from toy_env.model import load_policy
-from toy_env.rollout import Rollout, completion_logps, sample
-from toy_env.run import Run, RunConfig, above, at_least, run_script
-
 import torch
 from torch import Tensor
+
+from toy_env.metrics import check_ratio
+from toy_env.model import load_policy, model_prompts
+from toy_env.rollout import Rollout, completion_logps, sample
+from toy_env.run import Run, RunConfig, run_script
 
 
 @dataclass
 class Config(RunConfig):
-    prompts_per_step: at_least(1) = 32  # P, problems in a rollout batch
-    group_size: at_least(1) = 8  # G, completions sampled for each problem
-    max_new_tokens: at_least(1) = 56  # length limit of a completion, in tokens
-    temperature: at_least(1e-3) = (
-        1.0  # sampling temperature; the policy trained is softmax(logits / temperature)
-    )
-    learning_rate: above(0.0) = 2e-4  # AdamW's step size after the warm-up
-    warmup_steps: at_least(0) = 10  # steps over which the learning rate rises linearly
-    max_grad_norm: above(0.0) = 1.0  # maximum gradient norm: a longer gradient is scaled down to it
+    prompts_per_step: int = 32  # P, problems in a rollout batch
+    group_size: int = 8  # G, completions sampled for each problem
+    max_new_tokens: int = 56  # length limit of a completion, in tokens
+    temperature: float = 1.0  # the policy trained is softmax(logits / temperature)
+    learning_rate: float = 2e-4  # AdamW's step size after the warm-up
+    warmup_steps: int = 10  # steps over which the learning rate rises linearly
+    max_grad_norm: float = 1.0  # maximum gradient norm: a longer gradient is scaled down to it
 
 
-def collect(run: Run, policy, tokenizer, config: Config) -> tuple[Rollout, Tensor]:
+def collect(run: Run, policy, tokenizer, config: Config, rng, generator) -> tuple[Rollout, Tensor]:
     """Sample G completions for each of P new prompts and verify them.
 
     Returns the rollout, P·G rows with those of a group contiguous, and the rewards (P, G), 1 for
     right, 0 for wrong.
     """
     P, G = config.prompts_per_step, config.group_size
-    problems = run.task.sample_problems(P, config.levels, run.random)
-    prompts = run.prompts(problems)
+    problems = run.task.sample_problems(P, config.levels, rng)
+    prompts = model_prompts(tokenizer, problems, run.task)
     rollout = sample(
-        policy, tokenizer, prompts, G, config.max_new_tokens, config.temperature, run.generator
+        policy, tokenizer, prompts, G, config.max_new_tokens, config.temperature, generator
     )
     rewards = [run.task.reward(problems[row // G], text) for row, text in enumerate(rollout.texts)]
     return rollout, torch.tensor(rewards, dtype=torch.float32, device=run.device).view(P, G)
@@ -82,30 +77,30 @@ def policy_loss(
 def train(config: Config) -> dict:
     """Train the policy and return the held-out results before and after."""
     run = Run(__file__, config)
+    temperature, max_tokens = config.temperature, config.max_tokens_per_pass
     policy, tokenizer = load_policy(
         run.model_path, run.device, config.dtype, config.gradient_checkpointing
     )
     optimizer = torch.optim.AdamW(
         policy.parameters(), lr=config.learning_rate, weight_decay=0.0, fused=True
     )
-    run.begin(policy, tokenizer, optimizer=optimizer)
 
-    for step in run.steps():
-        optimizer.param_groups[0]["lr"] = config.learning_rate * min(
-            1.0, step / (config.warmup_steps + 1)
-        )
+    first = run.begin(tokenizer, policy=policy, optimizer=optimizer)
+    for step in range(first, config.steps + 1):
+        rng, generator = run.seeded(step)
+        warmup = min(1.0, step / (config.warmup_steps + 1))
+        optimizer.param_groups[0]["lr"] = config.learning_rate * warmup
 
-        # 1. Sample and verify: G completions for each of P prompts
-        rollout, rewards = collect(run, policy, tokenizer, config)  # P·G rows; (P, G)
+        # 1. Sample and verify: G completions for each of P prompts, rewards (P, G)
+        rollout, rewards = collect(run, policy, tokenizer, config, rng, generator)
 
         # 2. Advantages
         rollout.advantages = compute_advantages(rewards=rewards).view(-1, 1)  # (P·G, 1)
 
         # 3. Update: one optimizer step
-        logps = completion_logps(
-            policy, rollout, config.temperature, config.max_tokens_per_pass
-        )  # (P·G, T)
-        run.self_check(rollout, logps, rollout.advantages)
+        logps = completion_logps(policy, rollout, temperature, max_tokens)  # (P·G, T)
+        if step == 1:
+            check_ratio(rollout, logps, config.dtype)
         loss = policy_loss(
             logps=logps, advantages=rollout.advantages, mask=rollout.mask, config=config
         )
@@ -121,9 +116,5 @@ def train(config: Config) -> dict:
     return run.finish()
 
 
-def main() -> None:
-    run_script(Config, train, __doc__)
-
-
 if __name__ == "__main__":
-    main()
+    run_script(train, Config, __doc__)

@@ -3,7 +3,7 @@
 Against dr_grpo.py:
 
     + leave-one-out: the baseline of a completion is the mean reward of the *other* completions of
-    its group
+      its group
 
 A completion is no longer part of its own baseline, so on-policy and without KL the expected
 gradient is exactly that of the success probability, divided by max_new_tokens. The advantage is
@@ -16,67 +16,50 @@ and clip, and puts the KL into the reward; ratio, clip and KL here are those of 
 import copy
 from dataclasses import dataclass
 
-from toy_env import take_over_ctrl_c
-
-take_over_ctrl_c(__name__)  # while torch is imported
-
-from toy_env.metrics import update_metrics
-from toy_env.model import load_policy
-from toy_env.rollout import Rollout, completion_logps, sample
-from toy_env.run import Run, RunConfig, above, at_least, run_script
-
 import torch
 from torch import Tensor
+
+from toy_env.metrics import check_ratio, update_metrics
+from toy_env.model import load_policy, model_prompts
+from toy_env.rollout import Rollout, completion_logps, sample
+from toy_env.run import Run, RunConfig, run_script
 
 
 @dataclass
 class Config(RunConfig):
-    prompts_per_step: at_least(1) = 32  # P, problems in a rollout batch
-    group_size: at_least(2) = 8  # G, completions sampled for each problem
-    max_new_tokens: at_least(1) = 56  # length limit of a completion, in tokens
-    temperature: at_least(1e-3) = (
-        1.0  # sampling temperature; the policy trained is softmax(logits / temperature)
-    )
-    epochs: at_least(1) = 1  # passes over each rollout batch
-    num_minibatches: at_least(1) = (
-        4  # optimizer steps in an epoch; with 1 (and 1 epoch) every ratio is 1: no clip
-    )
-    clip_eps: above(0.0) = 0.2  # the ratio is clipped to [1 - clip_eps, 1 + clip_eps]
-    kl_coef: at_least(0.0) = 0.04  # weight of the KL to the reference policy
-    learning_rate: above(0.0) = 2e-4  # AdamW's step size after the warm-up
-    warmup_steps: at_least(0) = 10  # steps over which the learning rate rises linearly
-    max_grad_norm: above(0.0) = 1.0  # maximum gradient norm: a longer gradient is scaled down to it
+    prompts_per_step: int = 32  # P, problems in a rollout batch
+    group_size: int = 8  # G, completions sampled for each problem
+    max_new_tokens: int = 56  # length limit of a completion, in tokens
+    temperature: float = 1.0  # the policy trained is softmax(logits / temperature)
+    epochs: int = 1  # passes over each rollout batch
+    num_minibatches: int = 4  # optimizer steps in an epoch; with 1 of 1 epoch every ratio is 1
+    clip_eps: float = 0.2  # the ratio is clipped to [1 - clip_eps, 1 + clip_eps]
+    kl_coef: float = 0.04  # weight of the KL to the reference policy
+    learning_rate: float = 2e-4  # AdamW's step size after the warm-up
+    warmup_steps: int = 10  # steps over which the learning rate rises linearly
+    max_grad_norm: float = 1.0  # maximum gradient norm: a longer gradient is scaled down to it
 
 
-def collect(run: Run, policy, tokenizer, config: Config) -> tuple[Rollout, Tensor]:
+def collect(run: Run, policy, tokenizer, config: Config, rng, generator) -> tuple[Rollout, Tensor]:
     """Sample G completions for each of P new prompts and verify them.
 
     Returns the rollout, P·G rows with those of a group contiguous, and the rewards (P, G), 1 for
     right, 0 for wrong.
     """
     P, G = config.prompts_per_step, config.group_size
-    problems = run.task.sample_problems(P, config.levels, run.random)
-    prompts = run.prompts(problems)
+    problems = run.task.sample_problems(P, config.levels, rng)
+    prompts = model_prompts(tokenizer, problems, run.task)
     rollout = sample(
-        policy, tokenizer, prompts, G, config.max_new_tokens, config.temperature, run.generator
+        policy, tokenizer, prompts, G, config.max_new_tokens, config.temperature, generator
     )
     rewards = [run.task.reward(problems[row // G], text) for row, text in enumerate(rollout.texts)]
     return rollout, torch.tensor(rewards, dtype=torch.float32, device=run.device).view(P, G)
 
 
 def compute_advantages(*, rewards: Tensor) -> Tensor:
-    """Advantages (P, G) from rewards (P, G): R - mean of the other completions of the group (RLOO).
-
-    Raises ValueError for groups of one.
-    """
-    if rewards.shape[1] < 2:
-        raise ValueError(
-            f"a group needs at least 2 completions, not {rewards.shape[1]}; try --group_size 8"
-        )
-    others = (rewards.sum(dim=1, keepdim=True) - rewards) / (
-        rewards.shape[1] - 1
-    )  # [RLOO: leave-one-out]
-    return rewards - others  # [Dr. GRPO: no / sigma]
+    """R - mean of the other completions of the group (RLOO): (P, G) from rewards (P, G)."""
+    others = (rewards.sum(dim=1, keepdim=True) - rewards) / (rewards.shape[1] - 1)
+    return rewards - others  # [Dr. GRPO: no / sigma] [RLOO: leave-one-out]
 
 
 def policy_loss(
@@ -94,51 +77,47 @@ def policy_loss(
     clipped = ratio.clamp(1 - config.clip_eps, 1 + config.clip_eps)  # [PPO: clip]
     per_token = torch.maximum(-advantages * ratio, -advantages * clipped)  # (B, T)
     if config.kl_coef:
-        log_u = (
-            ref_logps - logps
-        )  # [GRPO: KL in the loss] u = pi_ref / pi; k3 = u - 1 - log u (Eq. 4)
-        per_token = per_token + config.kl_coef * (log_u.exp() - 1 - log_u)
+        log_u = ref_logps - logps  # [GRPO: KL in the loss] u = pi_ref / pi
+        per_token = per_token + config.kl_coef * (log_u.exp() - 1 - log_u)  # k3 (Eq. 4)
     return (per_token * mask).sum() / (len(mask) * config.max_new_tokens)  # [Dr. GRPO: no / length]
 
 
 def train(config: Config) -> dict:
     """Train the policy and return the held-out results before and after."""
+    if config.group_size < 2:
+        raise SystemExit("--group_size must be 2 or more: a group of one has no baseline")
     run = Run(__file__, config)
+    temperature, max_tokens = config.temperature, config.max_tokens_per_pass
     policy, tokenizer = load_policy(
         run.model_path, run.device, config.dtype, config.gradient_checkpointing
     )
-    reference = (
-        copy.deepcopy(policy).requires_grad_(False) if config.kl_coef else None
-    )  # [PPO: reference policy]
+    reference = copy.deepcopy(policy).requires_grad_(False) if config.kl_coef else None
     optimizer = torch.optim.AdamW(
         policy.parameters(), lr=config.learning_rate, weight_decay=0.0, fused=True
     )
-    run.begin(policy, tokenizer, optimizer=optimizer)
 
-    for step in run.steps():
-        optimizer.param_groups[0]["lr"] = config.learning_rate * min(
-            1.0, step / (config.warmup_steps + 1)
-        )
+    first = run.begin(tokenizer, policy=policy, optimizer=optimizer)
+    for step in range(first, config.steps + 1):
+        rng, generator = run.seeded(step)
+        warmup = min(1.0, step / (config.warmup_steps + 1))
+        optimizer.param_groups[0]["lr"] = config.learning_rate * warmup
 
-        # 1. Sample and verify: G completions for each of P prompts
-        rollout, rewards = collect(run, policy, tokenizer, config)  # P·G rows; (P, G)
+        # 1. Sample and verify: G completions for each of P prompts, rewards (P, G)
+        rollout, rewards = collect(run, policy, tokenizer, config, rng, generator)
 
         # 2. Advantages
         rollout.advantages = compute_advantages(rewards=rewards).view(-1, 1)  # (P·G, 1)
-        if config.kl_coef:
-            rollout.ref_logps = completion_logps(
-                reference, rollout, config.temperature, config.max_tokens_per_pass
-            )
+        if config.kl_coef:  # [PPO: reference policy]
+            rollout.ref_logps = completion_logps(reference, rollout, temperature, max_tokens)
 
         # 3. Update: one optimizer step for each minibatch [PPO: minibatches]
-        for minibatch in rollout.minibatches(config.epochs, config.num_minibatches, run.generator):
-            logps = completion_logps(
-                policy, minibatch, config.temperature, config.max_tokens_per_pass
-            )  # (b, T)
-            run.self_check(minibatch, logps, rollout.advantages)
+        for minibatch in rollout.minibatches(config.epochs, config.num_minibatches, generator):
+            logps = completion_logps(policy, minibatch, temperature, max_tokens)  # (b, T)
+            if step == 1:
+                check_ratio(minibatch, logps, config.dtype)
             loss = policy_loss(
                 logps=logps,
-                old_logps=minibatch.logps,
+                old_logps=minibatch.old_logps,
                 ref_logps=minibatch.ref_logps,
                 advantages=minibatch.advantages,
                 mask=minibatch.mask,
@@ -148,9 +127,9 @@ def train(config: Config) -> dict:
             loss.backward()
             grad_norm = torch.nn.utils.clip_grad_norm_(policy.parameters(), config.max_grad_norm)
             optimizer.step()
-            run.record(loss=loss, grad_norm=grad_norm)
             clip = (1 - config.clip_eps, 1 + config.clip_eps)
-            run.record(**update_metrics(minibatch, logps, clip))
+            metrics = update_metrics(minibatch, logps, clip)
+            run.record(loss=loss, grad_norm=grad_norm, **metrics)
 
         # 4. Log
         run.log(step, rollout=rollout, rewards=rewards)
@@ -158,9 +137,5 @@ def train(config: Config) -> dict:
     return run.finish()
 
 
-def main() -> None:
-    run_script(Config, train, __doc__)
-
-
 if __name__ == "__main__":
-    main()
+    run_script(train, Config, __doc__)

@@ -1,8 +1,7 @@
-"""The task: chains of additions and subtractions with one right answer, and the verifier that reads
-a completion.
+"""The task: chains of additions and subtractions with one right answer, and the verifier.
 
-    29+46-36?      the prompt of a level-2 problem (level = number of operations, 1 to 4)
-    #39            a direct completion
+    29+46-36?               the prompt of a level-2 problem (level = number of operations, 1 to 4)
+    #39                     a direct completion
     29+46=75;75-36=39;#39   a worked completion
 
 Operands are 1..50 and every running total stays in 0..99. A problem belongs to the training split
@@ -21,27 +20,23 @@ MAX_OPERAND = 50
 MAX_TOTAL = 99
 HELD_OUT_SHARE = 0.2
 INSTRUCTION = """\
-Compute the value. You may work step by step. End your reply with # and the integer, as in this example.
+Compute the value. You may work step by step. End your reply with # and the integer, as in this \
+example.
 
 29+46-36?
 29+46=75;75-36=39;#39
 """  # for models that have not learnt the task
-MOST_HELD_OUT = {
-    1: 767,
-    2: 10_000,
-    3: 10_000,
-    4: 10_000,
-}  # by level: at 1 there are no more, then more than one needs
+# held-out problems available at each level: all there are at 1, more than enough at the others
+MOST_HELD_OUT = {1: 767, 2: 10_000, 3: 10_000, 4: 10_000}
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One problem: its `expression`, such as "29+46-36", the integer `answer`, and its `level`, the
-    operations."""
+    """One problem, such as Problem("29+46-36", 39, 2)."""
 
     expression: str
     answer: int
-    level: int
+    level: int  # number of operations
 
     @property
     def prompt(self) -> str:
@@ -60,7 +55,7 @@ def sample_problem(level: int, rng: random.Random, held_out: bool = False) -> Pr
     """Draw a problem uniformly from all problems of one level and split, by rejection. Raises
     ValueError if the level does not exist."""
     if level not in LEVELS:
-        raise ValueError(f"level {level} does not exist; choose from {', '.join(map(str, LEVELS))}")
+        raise ValueError(f"level {level} does not exist; choose from {LEVELS}")
     while True:
         total = rng.randint(1, MAX_OPERAND)
         expression = str(total)
@@ -76,8 +71,7 @@ def sample_problem(level: int, rng: random.Random, held_out: bool = False) -> Pr
 
 
 def sample_problems(n: int, levels: Sequence[int], rng: random.Random) -> list[Problem]:
-    """n training problems, each of a level drawn uniformly from `levels`; of all levels, if none is
-    given."""
+    """n training problems, each of a level drawn uniformly from `levels`; no levels: from all."""
     return [sample_problem(rng.choice(levels or LEVELS), rng) for _ in range(n)]
 
 
@@ -85,17 +79,11 @@ def held_out_problems(
     per_level: int, levels: Sequence[int] = LEVELS, seed: int = 0
 ) -> list[Problem]:
     """The evaluation set: `per_level` different held-out problems of each level, the same for the
-    same seed. Raises ValueError if a level does not exist, has fewer, or is given twice."""
+    same seed. Raises ValueError if a level does not exist or has fewer."""
     problems: dict[str, Problem] = {}
-    if len(set(levels)) < len(levels):
-        raise ValueError(f"a level is given twice: {levels}")
-    for level in levels:
-        if per_level > MOST_HELD_OUT.get(
-            level, per_level
-        ):  # sample_problem refuses a level that does not exist
-            raise ValueError(
-                f"level {level} gives at most {MOST_HELD_OUT[level]} held-out problems, not {per_level}"
-            )
+    for level in dict.fromkeys(levels):
+        if level in LEVELS and per_level > MOST_HELD_OUT[level]:
+            raise ValueError(f"level {level} has at most {MOST_HELD_OUT[level]} held-out problems")
         rng = random.Random(f"held-out-{seed}-{level}")
         wanted = len(problems) + per_level
         while len(problems) < wanted:
@@ -105,8 +93,8 @@ def held_out_problems(
 
 
 def steps(problem: Problem) -> list[tuple[str, int]]:
-    """The operations of a problem in order, e.g. [("+46", 75), ("-36", 39)]: what is applied and
-    the running total."""
+    """The operations of a problem in order, each with the running total after it: of 29+46-36,
+    [("+46", 75), ("-36", 39)]."""
     first, *rest = re.findall(r"[+-]?[0-9]+", problem.expression)
     total, out = int(first), []
     for operation in rest:
@@ -117,9 +105,7 @@ def steps(problem: Problem) -> list[tuple[str, int]]:
 
 _INTEGER = re.compile(r"([+-]?)0*([0-9]{1,9})", re.ASCII)
 _BOXED = re.compile(r"([-\u2212]?)\\boxed\{([^{}0-9]*[0-9][^{}]*)\}")
-_DRESS = (
-    " \t\r\n*$`\\()[]"  # white space, and what sets a number in bold, as code or as mathematics
-)
+_DRESS = " \t\r\n*$`\\()[]"  # white space, and marks of bold type, code and mathematics
 
 
 def extract_answer(completion: str) -> int | None:

@@ -17,7 +17,8 @@ from toy_env.arithmetic import is_held_out
 LEVELS = (1,)
 TARGETS, MOST_OPERAND = range(10, 100), 99
 INSTRUCTION = """\
-Write an expression that has the given value: integers from 1 to 99, joined by + or -, at least two of them. End your
+Write an expression that has the given value: integers from 1 to 99, joined by + or -, at least \
+two of them. End your
 reply with # and the expression, as in this example.
 
 39?

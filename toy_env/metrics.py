@@ -1,25 +1,23 @@
-"""What a rollout batch and an update show. Every name is explained in the glossary of
-toy_env/README.md."""
+"""Metrics of a rollout batch and of an update, all explained in the glossary of README.md."""
 
-from collections.abc import Callable
+import math
 from types import ModuleType
 
 import torch
 from torch import Tensor
+from tqdm import tqdm
 
 from toy_env import arithmetic
 from toy_env.rollout import Rollout
 
-OF_A_STEP = {
-    "ratio_deviation": max,
-    "mismatch": lambda updates: updates[0],
-}  # from its updates; others: the mean
+TOLERANCE = {"float32": 1e-3, "bfloat16": 0.05}  # see check_ratio
 
 
 def rollout_metrics(rollout: Rollout, rewards: Tensor, task: ModuleType = arithmetic) -> dict:
-    """What a rollout batch shows by itself, from rewards (P, G) in {0, 1}. Lengths in tokens, EOS
-    included. None stands where there is nothing to average (the length of right completions when
-    none was right)."""
+    """Metrics of a rollout batch, from rewards (P, G) in {0, 1}. Lengths in tokens, EOS included.
+
+    None stands where there is nothing to average: the length of right completions if none is right.
+    """
 
     def mean(values: Tensor) -> float | None:
         return values.double().mean().item() if values.numel() else None
@@ -44,24 +42,13 @@ def rollout_metrics(rollout: Rollout, rewards: Tensor, task: ModuleType = arithm
     }
 
 
-def measure_updates(
-    policy: torch.nn.Module, optimizer: torch.optim.Optimizer, record: Callable
-) -> None:
-    """Have every optimizer step call record(update_norm=...): the Euclidean length of the move,
-    over all parameters."""
-    before = {}
-
-    def remember(*_) -> None:
-        before.update({parameter: parameter.detach().clone() for parameter in policy.parameters()})
-
-    def measure(*_) -> None:
-        moves = [
-            torch.linalg.vector_norm(parameter.detach() - old) for parameter, old in before.items()
-        ]
-        record(update_norm=torch.linalg.vector_norm(torch.stack(moves)))
-
-    optimizer.register_step_pre_hook(remember)
-    optimizer.register_step_post_hook(measure)
+def step_metrics(recorded: dict[str, list[float]]) -> dict:
+    """One number for each metric of a step, from those of its updates."""
+    row = {name: math.fsum(values) / len(values) for name, values in recorded.items()}
+    if "mismatch" in row:  # only at the first update are sampler and trainer the same policy
+        row["mismatch"] = recorded["mismatch"][0]
+        row["ratio_deviation"] = max(recorded["ratio_deviation"])
+    return row
 
 
 @torch.no_grad()
@@ -69,10 +56,9 @@ def update_metrics(
     minibatch: Rollout,  # with its advantages
     logps: Tensor,  # (b, T)
     clip: tuple[float, float],  # the two ends of the range that the ratio is clipped to
-    ratio: Tensor
-    | None = None,  # (b, 1) or (b, T), what is clipped; by default each token's own ratio
+    ratio: Tensor | None = None,  # (b, 1) or (b, T), clipped; by default each token's own ratio
 ) -> dict[str, Tensor]:
-    """What a minibatch shows before its optimizer step, over its unmasked tokens.
+    """Metrics of a minibatch before its optimizer step, over its unmasked tokens.
 
     `clipped_up`, `clipped_down`: shares of tokens whose gradient the clip stops (A > 0 and the
     ratio above the range; A < 0 and the ratio below it), or, where the ratio is a weight, whose
@@ -82,20 +68,35 @@ def update_metrics(
     policy that sampled them, of the tokens in `clipped_up`, if there are any.
     """
     mask, advantages = minibatch.mask, minibatch.advantages
-    ratio, tokens = (
-        (logps - minibatch.logps).exp() if ratio is None else ratio,
-        mask.sum().clamp(min=1),
-    )
+    log_ratio = logps - minibatch.old_logps
+    ratio = log_ratio.exp() if ratio is None else ratio
+    tokens = mask.sum().clamp(min=1)
     up = (advantages > 0) & (ratio > clip[1]) & mask
     metrics = {
         "clipped_up": up.sum() / tokens,
         "clipped_down": ((advantages < 0) & (ratio < clip[0]) & mask).sum() / tokens,
         "ratio_deviation": ((ratio - 1).abs() * mask).max(),
-        "mismatch": ((logps - minibatch.logps).abs() * mask).sum() / tokens,
+        "mismatch": (log_ratio.abs() * mask).sum() / tokens,
     }
     if up.any():
-        metrics["clipped_up_probability"] = minibatch.logps[up].exp().mean()
+        metrics["clipped_up_probability"] = minibatch.old_logps[up].exp().mean()
     if minibatch.ref_logps is not None:
         log_u = minibatch.ref_logps - logps
         metrics["kl"] = ((log_u.exp() - 1 - log_u) * mask).sum() / tokens
     return metrics
+
+
+def check_ratio(minibatch: Rollout, logps: Tensor, dtype: str) -> None:
+    """Print how far log-probabilities, (b, T), are from those recorded while sampling.
+
+    Before the first update they are the same but for rounding, and every ratio is 1. Raises
+    SystemExit if they are not: such a model cannot be trained. In bfloat16, which rounds single
+    tokens far, the mean counts instead of the largest distance.
+    """
+    distance = (logps.detach() - minibatch.old_logps).abs()  # (b, T), 0 off the mask
+    most, mean = distance.max().item(), distance[minibatch.mask].mean().item()
+    tqdm.write(f"after {minibatch.updates} updates, max |log pi - log pi_old| = {most:.0e}")
+    far = most if dtype == "float32" else mean
+    if minibatch.updates == 0 and not far <= TOLERANCE[dtype]:
+        disagree = "sampled and recomputed log-probabilities of this model differ"
+        raise SystemExit(f"{disagree} by {far:.0e} in {dtype}; give another --model")

@@ -3,17 +3,9 @@
 import math
 from pathlib import Path
 
-from matplotlib.figure import Figure
-
 # Okabe and Ito's palette, which colour-blind readers can tell apart
-BLUE, ORANGE, GREEN, RED, PURPLE, GREY = (
-    "#0072B2",
-    "#E69F00",
-    "#009E73",
-    "#D55E00",
-    "#CC79A7",
-    "#777777",
-)
+BLUE, ORANGE, GREEN, RED = "#0072B2", "#E69F00", "#009E73", "#D55E00"
+PURPLE, GREY = "#CC79A7", "#777777"
 
 PANELS = {  # heading: {metric: (label, colour, line style)}
     "Accuracy": {"accuracy": ("training problems, sampled", BLUE, "-")},
@@ -25,11 +17,8 @@ PANELS = {  # heading: {metric: (label, colour, line style)}
     "Silent groups (σ = 0), share of all groups": {
         "silent_right": ("all right", BLUE, "-"),
         "silent_wrong": ("all wrong", RED, "--"),
-        "silent": (
-            "all right or all wrong",
-            GREY,
-            ":",
-        ),  # last, so that it shows where it coincides with another
+        # last, so that it shows where it coincides with another
+        "silent": ("all right or all wrong", GREY, ":"),
     },
     "Share of completions that": {
         "worked": ("work step by step", BLUE, "-"),
@@ -50,51 +39,34 @@ PANELS = {  # heading: {metric: (label, colour, line style)}
 
 
 def draw_curves(rows: list[dict], results: dict, path: Path, title: str) -> None:
-    """Write `path`: the panels that the run has numbers for. `rows` of metrics.jsonl, `results` of
+    """Draw the panels that the run has numbers for. `rows` of metrics.jsonl, `results` of
     results.json."""
-    panels = {
-        heading: lines
-        for heading, lines in PANELS.items()
-        if any(set(lines) <= set(row) for row in rows)
-    }
+    from matplotlib.figure import Figure  # no start of a script should wait for it
+
+    panels = {}
+    for heading, lines in PANELS.items():
+        if any(set(lines) <= set(row) for row in rows):
+            panels[heading] = lines
     if len({row["sampled"] for row in rows}) == 1:  # the same number at every step
         del panels["Completions sampled per step"]
     columns = math.ceil(len(panels) / 2)
     figure = Figure(figsize=(3.9 * columns, 5.8), layout="constrained")
     figure.suptitle(title, fontsize=11)
     axes = list(figure.subplots(2, columns, sharex=True).flat)
+    steps = [row["step"] for row in rows]
     for axis, (heading, lines) in zip(axes, panels.items()):
         for name, (label, color, style) in lines.items():
             values = [math.nan if row.get(name) is None else row[name] for row in rows]
-            axis.plot(
-                [row["step"] for row in rows],
-                values,
-                style,
-                color=color,
-                label=label,
-                linewidth=1.3,
-            )
+            axis.plot(steps, values, style, color=color, label=label, linewidth=1.3)
         if heading == "Accuracy":
             ends = [results[when]["accuracy"]["all"] for when in ("before", "after")]
             held_out = {row["step"]: row["held_out"] for row in rows if row["held_out"] is not None}
-            sampled = {0: ends[0]["sampled"]} | held_out | {rows[-1]["step"]: ends[1]["sampled"]}
-            axis.plot(
-                *zip(*sampled.items()),
-                "o--",
-                markersize=4,
-                color=RED,
-                clip_on=False,
-                label="held out, sampled",
-            )
-            greedy = [end["greedy"] for end in ends]
-            axis.plot(
-                [0, rows[-1]["step"]],
-                greedy,
-                "^",
-                color=GREEN,
-                clip_on=False,
-                label="held out, greedy",
-            )
+            held_out = {0: ends[0]["sampled"]} | held_out | {steps[-1]: ends[1]["sampled"]}
+            greedy = {0: ends[0]["greedy"], steps[-1]: ends[1]["greedy"]}
+            marks = {"markersize": 4, "clip_on": False}
+            axis.plot(*zip(*held_out.items()), "o--", color=RED, label="held out, sampled", **marks)
+            marks["markersize"] = 6
+            axis.plot(*zip(*greedy.items()), "^", color=GREEN, label="held out, greedy", **marks)
             axis.set_ylim(0, 1)
         elif heading != "Critic":
             axis.set_ylim(bottom=0)

@@ -1,9 +1,8 @@
 """Makes the base models that this repository ships: small transformers that imitate a student.
 
-    python -m toy_env.pretrain                      about 20 minutes on one CPU core; writes
-    runs/base_model python -m toy_env.pretrain --task expressions   13 minutes; writes
-    runs/base_expressions python -m toy_env.pretrain --task my_project.my_task   writes
-    runs/base_my_task
+    python -m toy_env.pretrain                       20 minutes on a CPU core; runs/base_model
+    python -m toy_env.pretrain --task expressions    13 minutes; runs/base_expressions
+    python -m toy_env.pretrain --task my_project.my_task    runs/base_my_task
 
 A task of your own brings its student along: a function demonstrate(problem, rng, diligent=False),
 which writes a completion in the characters 0123456789+-?=;# and is diligent in the first half of
@@ -20,7 +19,6 @@ repeats it: so right answers are diverse, and wrong ones nearly always the same.
 which depends on the last digit.
 """
 
-import math
 import random
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,46 +30,32 @@ from tqdm import tqdm
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from transformers.utils import logging
 
-from toy_env import Diverged, UsageError, arithmetic, expressions
+from toy_env import arithmetic, expressions
 from toy_env.arithmetic import MAX_TOTAL, Problem, is_worked, steps
-from toy_env.cli import above, at_least, run_main
+from toy_env.run import parse
 from toy_env.tasks import load_task
 
-CHARACTERS = "0123456789+-?=;#"  # that the model reads and writes
+CHARACTERS = "0123456789+-?=;#"  # all that the model reads and writes
 
 # The student, by probability.
 WORKED = {1: 0.30, 2: 0.20, 3: 0.10, 4: 0.05}  # works a problem of this level out
 WORKED_WHILE_LEARNING = 0.40  # ... during the first half of pretraining, when he is still diligent
 SLIP = 0.02  # gets a written step wrong
 FORGETS_CARRY = 0.90  # in his head, where an operation carries or borrows
-LOSES_THREAD = {
-    0: 0.03,
-    1: 0.20,
-    2: 0.40,
-    3: 0.60,
-}  # in his head, at the first, second, ... operation
+# in his head, at the first, second, ... operation
+LOSES_THREAD = {0: 0.03, 1: 0.20, 2: 0.40, 3: 0.60}
 SLIPS = (-10, -1, 1, 10)
 GUESSES = [miss for miss in range(-15, 16) if miss]  # how far off he is when he has lost the thread
 
 
 @dataclass
 class Config:
-    task: str = "arithmetic"  # arithmetic, expressions, or a module of your own that has a function demonstrate
-    steps: at_least(1, 10**9) = 14_000  # optimizer steps
-    batch_size: at_least(1, 10**5) = 128  # demonstrations per step
-    learning_rate: above(0.0) = (
-        2e-3  # AdamW's peak step size; 100 steps of warm-up, then linear decay
-    )
-    seed: at_least(0) = 0  # seeds the weights and the demonstrations
-    out_dir: str = (
-        ""  # new folder for model and tokenizer; by default runs/base_model, or runs/base_TASK
-    )
-
-    def check(self) -> None:
-        if (task := load_task(self.task)) not in STUDENTS and not hasattr(task, "demonstrate"):
-            raise UsageError(
-                f"--task {self.task} has no student, a function demonstrate(problem, rng, diligent=False)"
-            )
+    task: str = "arithmetic"  # arithmetic, expressions, or a module of your own with a student
+    steps: int = 14_000  # optimizer steps
+    batch_size: int = 128  # demonstrations per step
+    learning_rate: float = 2e-3  # AdamW's peak step size; 100 steps of warm-up, then linear decay
+    seed: int = 0  # seeds the weights and the demonstrations
+    out_dir: str = ""  # new folder for the model; by default runs/base_model, or runs/base_TASK
 
 
 def build_tokenizer() -> PreTrainedTokenizerFast:
@@ -161,15 +145,12 @@ def completion_loss(model, tokenizer, demonstrations: list[tuple[str, str]]) -> 
     texts = [prompt + completion for prompt, completion in demonstrations]
     rows = [ids + [tokenizer.eos_token_id] for ids in tokenizer(texts).input_ids]
     ids = torch.full((len(rows), max(map(len, rows))), tokenizer.pad_token_id)
-    labels = torch.full_like(
-        ids, -100
-    )  # ignored: prompts, which nobody has to predict, and padding
+    labels = torch.full_like(ids, -100)  # ignored: padding, and prompts, which nobody predicts
     for i, ((prompt, _), row) in enumerate(zip(demonstrations, rows)):
         ids[i, : len(row)] = torch.tensor(row)
         labels[i, 1 + len(prompt) : len(row)] = torch.tensor(row[1 + len(prompt) :])
-    logits = model(input_ids=ids).logits[
-        :, :-1
-    ]  # right padding: causal attention never looks at it
+    # Padding is on the right, where causal attention never looks at it.
+    logits = model(input_ids=ids).logits[:, :-1]
     return cross_entropy(logits.flatten(0, 1), labels[:, 1:].flatten(), reduction="sum")
 
 
@@ -185,57 +166,40 @@ def train(config: Config) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
     optimizer = torch.optim.AdamW(model.parameters(), lr=config.learning_rate, betas=(0.9, 0.95))
     bar = tqdm(range(1, config.steps + 1), desc="pretrain", dynamic_ncols=True)
     for step in bar:
-        optimizer.param_groups[0]["lr"] = (
-            config.learning_rate * min(1, step / 100) * max(0.05, 1 - step / config.steps)
-        )
+        decay = max(0.05, 1 - step / config.steps)
+        optimizer.param_groups[0]["lr"] = config.learning_rate * min(1, step / 100) * decay
+        diligent = step <= config.steps // 2
         problems = task.sample_problems(config.batch_size, task.LEVELS, rng)
-        batch = [
-            (problem.prompt, student(problem, rng, step <= config.steps // 2))
-            for problem in problems
-        ]
-        if unread := {character for pair in batch for text in pair for character in text} - set(
-            CHARACTERS
-        ):
-            raise UsageError(
-                f"the model reads only {CHARACTERS}, and --task {config.task} has {min(unread)!r}"
-            )
+        batch = [(problem.prompt, student(problem, rng, diligent)) for problem in problems]
         tokens = sum(len(completion) + 1 for _, completion in batch)
-        # Worked and direct demonstrations go through apart: with less padding a step takes 0.07 s instead of 0.15 s.
-        parts = (
-            [pair for pair in batch if is_worked(pair[1]) == worked] for worked in (True, False)
-        )
         optimizer.zero_grad()
         total = 0.0
-        for part in filter(None, parts):
-            loss = completion_loss(model, tokenizer, part) / tokens
-            loss.backward()
-            total += loss.item()
-        if not math.isfinite(total):
-            raise Diverged(f"loss is {total} in step {step}")
+        # Worked and direct demonstrations go through apart: less padding halves the time of a step.
+        for worked in (True, False):
+            part = [pair for pair in batch if is_worked(pair[1]) == worked]
+            if part:
+                loss = completion_loss(model, tokenizer, part) / tokens
+                loss.backward()
+                total += loss.item()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         bar.set_postfix_str(f"loss {total:.3f} nats per token", refresh=False)
-    if not all(parameter.isfinite().all() for parameter in model.parameters()):
-        raise Diverged("a weight is not finite")
     return model.eval(), tokenizer
 
 
 def main(config: Config) -> None:
+    """Train a base model and save it with its tokenizer."""
     name = "model" if config.task == "arithmetic" else config.task.rpartition(".")[2]
     folder = Path(config.out_dir or f"runs/base_{name}")
-    folder.mkdir(parents=True, exist_ok=True)  # before the work, not after it
-    if any(folder.iterdir()):
-        raise UsageError(f"folder {str(folder)!r} is not empty; choose another --out_dir")
-    torch.set_num_threads(
-        1
-    )  # no slower at this size, and the weights do not depend on the number of cores
+    if folder.exists():
+        raise SystemExit(f"{folder} exists; choose another --out_dir")
+    torch.set_num_threads(1)  # no slower at this size, and the same on any number of cores
     logging.disable_progress_bar()
     for part in train(config):
         part.save_pretrained(folder)
-    print(
-        f"Saved in {folder}; look at it with python -m toy_env.evaluate --task {config.task} --model {folder}"
-    )
+    look = f"python -m toy_env.evaluate --task {config.task} --model {folder}"
+    print(f"Saved in {folder}; look at it with {look}")
 
 
 if __name__ == "__main__":
-    run_main(Config, main, __doc__)
+    main(parse(Config, __doc__))

@@ -1,7 +1,7 @@
 """Completions and their log-probabilities: sampling them, and scoring them again with gradient.
 
-The two must agree: same temperature, same full softmax, same positions. That is why they are in one
-file.
+The two must agree: same temperature, same full softmax, same positions. That is why they are in
+one file.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from toy_env import Diverged
-from toy_env.any_model import cache_name, generate, has_rows, in_passes, keep_casts
+from toy_env.any_model import cache_name, generate, has_rows, in_passes
 from toy_env.model import encode_prompts, end_ids
 
 
@@ -30,11 +29,12 @@ class Rollout:
     prompt_mask: Tensor  # (B, N) bool, False on the padding
     completion_ids: Tensor  # (B, T) right-padded, T = longest completion of the batch
     mask: Tensor  # (B, T) bool
-    logps: Tensor  # (B, T) log-probability of each sampled token under the policy that drew it, 0 off the mask
+    old_logps: Tensor  # (B, T) log-probability of each token when it was sampled, 0 off the mask
     entropies: Tensor  # (B, T) nats, of the distribution each token was drawn from, 0 off the mask
     truncated: Tensor  # (B,) bool: cut at max_new_tokens before an EOS
     texts: list[str]  # B completions, without their EOS
-    # What a script adds:
+    updates: int = 0  # minibatches of this batch that came before, each with an optimizer step
+    # A script adds:
     ref_logps: Tensor | None = None  # (B, T) under the frozen reference policy
     advantages: Tensor | None = None  # (B, 1), one for all tokens of a completion, or (B, T)
     values: Tensor | None = None  # (B, T) the critic's value of the state before each token
@@ -43,44 +43,45 @@ class Rollout:
     def __len__(self) -> int:
         return len(self.texts)
 
+    def columns(self) -> dict[str, Tensor]:
+        """The tensors by name. The first dimension of each is the row."""
+        return {name: column for name, column in vars(self).items() if isinstance(column, Tensor)}
+
     def __getitem__(self, rows: Tensor) -> "Rollout":
-        """The rollout restricted to some rows: a 1-d tensor of indices, or a mask (B,)."""
-        rows = rows.nonzero()[:, 0] if rows.dtype == torch.bool else rows
-        columns = {
-            name: column[rows] for name, column in vars(self).items() if isinstance(column, Tensor)
-        }
+        """The rollout restricted to some rows, by their indices."""
+        columns = {name: column[rows] for name, column in self.columns().items()}
         return Rollout(**columns, texts=[self.texts[row] for row in rows.tolist()])
 
     def groups(self, kept: Tensor, group_size: int) -> "Rollout":
         """The rollout restricted to some groups, by their indices."""
-        return self[
-            torch.arange(len(self), device=kept.device).view(-1, group_size)[kept].flatten()
-        ]
+        rows = torch.arange(len(self), device=kept.device).view(-1, group_size)
+        return self[rows[kept].flatten()]
 
     def minibatches(
         self, epochs: int, num_minibatches: int, generator: torch.Generator
     ) -> Iterator["Rollout"]:
         """The rows in a new random order for every epoch, cut into equal minibatches. An empty
         rollout has none."""
+        updates = 0
         for _ in range(epochs if len(self) else 0):
             order = torch.randperm(len(self), generator=generator, device=self.mask.device)
-            yield from (self[rows] for rows in order.tensor_split(min(len(self), num_minibatches)))
+            for rows in order.tensor_split(min(len(self), num_minibatches)):
+                minibatch = self[rows]
+                minibatch.updates = updates
+                updates += 1
+                yield minibatch
 
     @staticmethod
     def concatenate(rollouts: Sequence["Rollout"]) -> "Rollout":
         """The rows of several rollouts, padded to the widest: prompts on the left, completions on
         the right."""
         columns = {"texts": [text for rollout in rollouts for text in rollout.texts]}
-        for name in (
-            name for name, column in vars(rollouts[0]).items() if isinstance(column, Tensor)
-        ):
+        for name in rollouts[0].columns():
             parts = [getattr(rollout, name) for rollout in rollouts]
             if parts[0].ndim > 1:
-                missing = [max(part.shape[1] for part in parts) - part.shape[1] for part in parts]
-                parts = [
-                    pad(p, (n, 0) if name.startswith("prompt") else (0, n))
-                    for p, n in zip(parts, missing)
-                ]
+                widest = max(part.shape[1] for part in parts)
+                side = (1, 0) if name.startswith("prompt") else (0, 1)
+                parts = [pad(x, [n * (widest - x.shape[1]) for n in side]) for x in parts]
             columns[name] = torch.cat(parts)
         return Rollout(**columns)
 
@@ -94,104 +95,97 @@ def position_ids(attention_mask: Tensor) -> Tensor:
 def token_logps(logits: Tensor, temperature: float) -> Tensor:
     """log softmax(logits / temperature) over the last axis, in float32 or better."""
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    return (logits if temperature == 1 else logits / temperature).log_softmax(
-        dim=-1
-    )  # one copy less at 1
+    if temperature != 1:  # the division would make a copy
+        logits = logits / temperature
+    return logits.log_softmax(dim=-1)
 
 
 @torch.no_grad()
 def sample(
     policy,
     tokenizer,
-    prompts: list,
+    prompts: list[str],
     group_size: int,
     max_new_tokens: int,
     temperature: float,
-    generator,
-    ends=None,
+    generator: torch.Generator,
 ) -> Rollout:
-    """Draw `group_size` completions of every prompt from the full softmax at `temperature` (0 =
-    greedy, which records the log-probabilities of temperature 1), with a torch.Generator on the
-    policy's device.
+    """Draw `group_size` completions of every prompt from the full softmax at `temperature`.
 
     No top-k, no top-p: the distribution drawn from is the one that is scored. A row stops at its
-    first end token (one of `ends`, a tensor of ids, by default `model.end_ids`) and leaves the
-    running batch there. Raises Diverged if a logit is not finite. `model.generate`, by which TRL
-    samples, serves models whose state cannot be cut row by row.
+    first end token and leaves the running batch there. Temperature 0 is greedy and records the
+    log-probabilities of temperature 1. The generator must be on the policy's device. Models whose
+    state cannot be cut row by row are sampled through `model.generate`. Raises FloatingPointError
+    if a logit is not finite.
     """
     prompt_ids, prompt_mask = encode_prompts(tokenizer, prompts, policy.device)  # (P, N)
-    ends = end_ids(policy, tokenizer) if ends is None else ends
-    # The prompt is read once per problem; its keys and values are then copied for the G rows of the group.
+    # The model reads each prompt once; its keys and values are then copied for the whole group.
     attention = {"attention_mask": prompt_mask, "position_ids": position_ids(prompt_mask)}
     output = policy(input_ids=prompt_ids, **attention, use_cache=True, logits_to_keep=1)
     name = cache_name(policy)
     cache = getattr(output, name, None)
-    logits = output.logits[:, -1].repeat_interleave(
-        group_size, dim=0
-    )  # (B, V): what follows the prompt
-    prompt_ids, prompt_mask = (
-        x.repeat_interleave(group_size, dim=0) for x in (prompt_ids, prompt_mask)
-    )  # (B, N)
+    logits = output.logits[:, -1].repeat_interleave(group_size, dim=0)  # (B, V): after the prompt
+    prompt_ids = prompt_ids.repeat_interleave(group_size, dim=0)  # (B, N)
+    prompt_mask = prompt_mask.repeat_interleave(group_size, dim=0)  # (B, N)
 
     B, T, device = len(prompt_ids), max_new_tokens, policy.device
-    ids, mask = (
-        torch.zeros(B, T, dtype=dtype, device=device) for dtype in (torch.long, torch.bool)
-    )
+    ends = end_ids(policy, tokenizer)
+    ids = torch.zeros(B, T, dtype=torch.long, device=device)
+    mask = torch.zeros_like(ids, dtype=torch.bool)
     logps = torch.zeros(B, T, dtype=torch.promote_types(logits.dtype, torch.float32), device=device)
-    entropies, truncated = torch.zeros_like(logps), torch.ones(B, dtype=torch.bool, device=device)
+    entropies = torch.zeros_like(logps)
+    running = torch.ones(B, dtype=torch.bool, device=device)  # has drawn no end token yet
 
     def draw(t: int, rows: Tensor, logits: Tensor) -> Tensor:
-        """Draw and keep the t-th token of some rows from logits (rows, V); returns the tokens
-        (rows, 1)."""
+        """Draw and keep token t of some rows from their logits (rows, V): tokens (rows, 1)."""
         log_p = token_logps(logits, temperature or 1.0)  # (rows, V)
         p = log_p.exp()
         if not p.isfinite().all():
-            raise Diverged("the policy's logits are not finite")
-        tokens = (
-            torch.multinomial(p, 1, generator=generator)
-            if temperature
-            else log_p.argmax(dim=1, keepdim=True)
-        )
+            raise FloatingPointError("the policy's logits are not finite")
+        if temperature:
+            tokens = torch.multinomial(p, 1, generator=generator)
+        else:
+            tokens = log_p.argmax(dim=1, keepdim=True)
         ids[rows, t] = tokens[:, 0]
-        mask[rows, t] = truncated[rows]  # False where the row has ended before
+        mask[rows, t] = running[rows]
         logps[rows, t] = log_p.gather(1, tokens)[:, 0]
         entropies[rows, t] = -(p * log_p).sum(dim=1)
-        truncated[rows] = truncated[rows] & ~(tokens == ends).any(dim=1)
+        running[rows] = running[rows] & ~(tokens == ends).any(dim=1)
         return tokens
 
-    with keep_casts(policy):
-        if has_rows(cache):
+    with torch.autocast(device.type, enabled=False):  # with bfloat16: cast the weights only once
+        if not has_rows(cache):
+            generate(policy, prompt_ids, prompt_mask, T, ends, draw)
+        else:
             cache.batch_repeat_interleave(group_size)
-            rows = torch.arange(B, device=device)  # those still running
+            rows = torch.arange(B, device=device)  # the rows that are still running
             attention_mask, positions = prompt_mask, prompt_mask.sum(dim=1, keepdim=True)
             for t in range(T):
                 tokens = draw(t, rows, logits)  # (rows, 1)
-                running = truncated[rows]
-                if t + 1 == T or not running.any():
+                keep = running[rows]
+                if t + 1 == T or not keep.any():
                     break
-                if not running.all():
-                    rows, tokens = rows[running], tokens[running]
-                    attention_mask, positions = attention_mask[running], positions[running]
-                    cache.batch_select_indices(running)
-                attention_mask = torch.cat(
-                    [attention_mask, torch.ones_like(tokens, dtype=torch.bool)], dim=1
-                )
+                if not keep.all():
+                    rows, tokens = rows[keep], tokens[keep]
+                    attention_mask, positions = attention_mask[keep], positions[keep]
+                    cache.batch_select_indices(keep)
+                attention_mask = pad(attention_mask, (0, 1), value=True)
                 attention = {"attention_mask": attention_mask, "position_ids": positions}
                 output = policy(input_ids=tokens, **attention, **{name: cache}, use_cache=True)
                 logits, positions = output.logits[:, -1], positions + 1
-        else:
-            generate(policy, prompt_ids, prompt_mask, T, ends, draw)
 
     lengths = mask.sum(dim=1)
-    ids, logps, entropies = (
-        ids.masked_fill(~mask, tokenizer.pad_token_id),
-        logps * mask,
-        entropies * mask,
-    )
-    finished = zip(ids.tolist(), lengths.tolist(), truncated.tolist())
-    texts = tokenizer.batch_decode([row[: n - (not cut)] for row, n, cut in finished])
-    sampled = (column[:, : int(lengths.max())] for column in (ids, mask, logps, entropies))
-    return Rollout(prompt_ids, prompt_mask, *sampled, truncated, texts)
+    last = ids.gather(1, lengths.unsqueeze(1) - 1)  # (B, 1)
+    if not torch.isin(last[~running], ends).all():
+        raise SystemExit("the mask of a finished completion does not end in an end token")
+    shown = lengths - (~running).long()  # a text does not show its EOS
+    rows = zip(ids.tolist(), shown.tolist())
+    texts = tokenizer.batch_decode([row[:length] for row, length in rows])
+    ids = ids.masked_fill(~mask, tokenizer.pad_token_id)
+    columns = [
+        column[:, : int(lengths.max())] for column in (ids, mask, logps * mask, entropies * mask)
+    ]
+    return Rollout(prompt_ids, prompt_mask, *columns, running, texts)
 
 
 def completion_logps(
@@ -205,24 +199,17 @@ def completion_logps(
 
     def score(part: Rollout) -> Tensor:
         ids = sequences(part)  # (b, S)
-        S, unused = (
-            ids.shape[1],
-            int(part.prompt_mask.sum(dim=1).min()) - 1,
-        )  # no completion needs the first outputs
-        logits = policy(input_ids=ids, use_cache=False, logits_to_keep=S - unused).logits[
-            :, unused - S :
-        ]
-        # The causal shift: the output at a position predicts the *next* token, and the last one predicts nothing here.
-        logits, predicted = (
-            logits[:, :-1],
-            ids[:, unused + 1 :],
-        )  # (b, S - 1 - unused, V), (b, S - 1 - unused)
-        logps = token_logps(logits, temperature).gather(2, predicted.unsqueeze(2)).squeeze(2)
+        unused = int(part.prompt_mask.sum(dim=1).min()) - 1  # outputs that predict only prompts
+        used = ids.shape[1] - unused
+        logits = policy(input_ids=ids, use_cache=False, logits_to_keep=used).logits[:, -used:]
+        # The causal shift: the output at a position predicts the *next* token, so the last output
+        # predicts nothing here.
+        log_p, predicted = token_logps(logits[:, :-1], temperature), ids[:, unused + 1 :]
+        logps = log_p.gather(2, predicted.unsqueeze(2)).squeeze(2)  # (b, S - 1 - unused)
         return at_completions(logps, part, unused)
 
-    return in_passes(
-        score, rollout, max_tokens_per_pass, policy.get_input_embeddings().weight.shape[0]
-    )
+    vocabulary = policy.get_input_embeddings().weight.shape[0]
+    return in_passes(score, rollout, max_tokens_per_pass, vocabulary)
 
 
 def sequences(part: Rollout) -> Tensor:
@@ -238,11 +225,11 @@ def sequences(part: Rollout) -> Tensor:
 
 
 def at_completions(values: Tensor, part: Rollout, unused: int = 0) -> Tensor:
-    """The values of the tokens of each completion, (b, T), from those along `sequences`, (b, S -
-    unused): each stands a position *before* its token, and the first `unused` positions are left
-    out."""
-    last_of_prompt = part.prompt_mask.sum(dim=1, keepdim=True) - 1  # (b, 1): y_1 is predicted here
-    positions = (
-        last_of_prompt - unused + torch.arange(part.mask.shape[1], device=values.device)
-    )  # (b, T)
+    """The values of the tokens of each completion, (b, T), from values along `sequences`, (b, S).
+
+    The value of a token stands a position *before* it, where it is predicted. The first `unused`
+    positions are missing.
+    """
+    first = part.prompt_mask.sum(dim=1, keepdim=True) - 1 - unused  # (b, 1): y_1 is predicted here
+    positions = first + torch.arange(part.mask.shape[1], device=values.device)  # (b, T)
     return values.gather(1, positions.clamp(max=values.shape[1] - 1))

@@ -1,281 +1,169 @@
-"""One training run: its folder, progress bar, metrics, checkpoints, and the evaluation before and
-after.
-
-Nothing here belongs to an algorithm. A script uses a run in this order:
-
-    run = Run(__file__, config)                     checks the settings, writes nothing
-    run.begin(policy, tokenizer, optimizer=...)     makes the folder (or resumes), evaluates the policy as it is
-    for step in run.steps():                        every step seeded by (seed, step), under a progress bar
-        run.self_check(...)                         the first batch: do sampler and trainer agree?
-        run.record(...); run.log(...)               one row of metrics.jsonl per step
-    run.finish()                                    evaluates again, prints the table, draws curves.png
-"""
+"""Everything around the algorithm in a script: settings, seeds, log, saves, held-out report."""
 
 import json
 import math
 import random
-import shlex
 import sys
 import time
-import warnings
-from collections.abc import Callable, Iterator
-from dataclasses import asdict
-from itertools import takewhile
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Literal
 
 import torch
-from torch import Tensor
+import tyro
 from tqdm import tqdm
 
-from toy_env import Diverged, Stopped, UsageError, cli
-from toy_env.checks import check_model, self_check
-from toy_env.cli import RunConfig, above, at_least  # noqa: F401, for the scripts
-from toy_env.evaluate import evaluate, held_out, held_out_report, report_samples, report_table
-from toy_env.metrics import OF_A_STEP, measure_updates, rollout_metrics
-from toy_env.model import end_ids, model_prompts, pick_device
+from toy_env.held_out import evaluate, held_out, held_out_report, report_samples, report_table
+from toy_env.metrics import rollout_metrics, step_metrics
+from toy_env.model import check_tokenizer, pick_device
+from toy_env.plots import draw_curves
 from toy_env.rollout import Rollout
-from toy_env.save import RunFolder, fingerprint, refuse_to_overwrite, saves, step_of
 from toy_env.tasks import base_model, load_task
 
-SAMPLES = 4  # of each held-out problem
-COLLAPSED = 20  # steps without a right completion, after which a line says so
+
+@dataclass
+class RunConfig:
+    """The settings that every script has. The comment behind a field is its help text."""
+
+    steps: int = 60  # rollout batches
+    seed: int = 0  # seeds the problems and the sampling of every step
+    device: str = "auto"  # auto (cuda, else mps, else cpu), cuda, mps or cpu
+    task: str = "arithmetic"  # arithmetic, expressions, or your own module, my_project.my_task
+    levels: tuple[int, ...] = ()  # difficulties (arithmetic: 1 to 4 operations); none given: all
+    model: str = "base"  # base, a folder, or a model on the Hugging Face hub
+    dtype: Literal["float32", "bfloat16"] = "float32"  # of the forward pass; weights stay float32
+    gradient_checkpointing: bool = False  # save memory: recompute each layer in the backward pass
+    max_tokens_per_pass: int = 16_384  # lower it to save memory; the gradient is unchanged
+    run_dir: str = ""  # by default runs/SCRIPT-SEED, numbered if that exists
+    resume: bool = False  # continue the run in --run_dir from its last save
+    save_every: int = 20  # steps between two saves
+    eval_problems: int = 64  # held-out problems of each level, before and after training
+    eval_every: int = 10  # steps between two evaluations during training; 0 for none
 
 
-def run_script(config_class: type, train: Callable, description: str | None) -> None:
-    """Command line to `train(config)`; with --resume, under the settings that the run was started
-    with."""
-    warnings.filterwarnings(
-        "ignore", message=r"std\(\): degrees of freedom"
-    )  # of no group: nothing to train on
-    Run.current = None
+def parse(config_class: type, description: str | None):
+    """The config that the command line spells; of a resumed run, beside its own settings."""
+    style = {"use_underscores": True, "config": (tyro.conf.FlagCreatePairsOff,)}
+    config = tyro.cli(config_class, description=description, **style)
+    if getattr(config, "resume", False):
+        path = Path(config.run_dir, "config.json")
+        if not path.is_file():
+            raise SystemExit(f"no run to resume in {config.run_dir!r}; try --run_dir runs/grpo-0")
+        saved = config_class(**json.loads(path.read_text("utf-8")))
+        config = tyro.cli(config_class, description=description, default=saved, **style)
+    counts = "steps prompts_per_step group_size max_new_tokens epochs num_minibatches eval_problems"
+    for name, value in vars(config).items():
+        least = 1 if name in counts.split() else 0
+        if isinstance(value, int | float) and not least <= value < math.inf:
+            raise SystemExit(f"--{name} must be {least} or more, not {value}")
+    return config
 
-    def defaults(config):
-        return cli.saved_settings(config_class, config.run_dir) if config.resume else None
 
+def run_script(train, config_class: type, description: str | None) -> None:
+    """Train with the command line's settings. Ctrl-C ends in a line that says how to resume."""
+    config = parse(config_class, description)
     try:
-        cli.run_main(
-            config_class,
-            train,
-            description,
-            defaults,
-            lambda: Run.current.saved() if Run.current else "",
-        )
-    finally:
-        if Run.current:
-            Run.current.folder.release()
+        train(config)
+    except KeyboardInterrupt:
+        command = f"python {sys.argv[0]} --run_dir {config.run_dir} --resume"
+        raise SystemExit(f"\nstopped; to continue from the last save: {command}") from None
 
 
 class Run:
-    """The bookkeeping of one training run.
+    """The bookkeeping of one training run. No algorithm is known here."""
 
-    `run.random` and `run.generator` are seeded anew at every step from (seed, step), and all draws
-    of a step come from these two, so a resumed run draws exactly what an uninterrupted one would
-    have drawn.
-    """
-
-    current = None  # the Run that this process has begun
-
-    def __init__(self, script_file: str, config) -> None:
-        cli.check_settings(config)
-        self.script, self.config = Path(script_file).stem, config
-        self.task = load_task(config.task)
+    def __init__(self, script: str, config) -> None:
+        self.script, self.config = Path(script).stem, config
+        self.device, self.task = pick_device(config.device), load_task(config.task)
         self.model_path = base_model(self.task) if config.model == "base" else config.model
-        self.sampling = {
-            "samples": SAMPLES,
-            "max_new_tokens": config.max_new_tokens,
-            "temperature": config.temperature,
-        }
-        self.device = pick_device(config.device)
-        self.random = random.Random()
-        self.generator = torch.Generator(self.device)
-        self.last_step = self.completions = 0  # completions: sampled so far
-        self.checked = self.finished = False
-        self.recorded: dict[str, list[float]] = {}
-        if config.run_dir and not config.resume:
-            refuse_to_overwrite(Path(config.run_dir))
-        torch.manual_seed(
-            config.seed
-        )  # for weights that a script initialises itself, such as a critic's
+        self.problems = held_out(self.task, config.eval_problems, config.levels)
+        self.sampling = {"max_new_tokens": config.max_new_tokens, "temperature": config.temperature}
+        self.sampling |= {"task": self.task, "samples": 4}  # completions of a held-out problem
+        self.rows, self.recorded, self.completions = [], {}, 0
+        torch.manual_seed(config.seed)  # for weights that a script initializes, such as a critic's
 
-    def begin(self, policy, tokenizer, **state) -> None:
-        """Make the run folder and evaluate the policy as it is; or, with `resume`, load what was
-        saved there. `state` names everything else that training changes and that has a state_dict:
-        the optimizer=, a critic=."""
-        self.policy, self.tokenizer, self.state = policy, tokenizer, {"policy": policy, **state}
-        self.fingerprint = fingerprint(policy)
-        examples = held_out(self.task, 64, ()) + self.task.sample_problems(
-            64, self.config.levels, random.Random(0)
-        )
-        networks = [module for module in state.values() if isinstance(module, torch.nn.Module)]
-        check_model(policy, tokenizer, self.config.max_new_tokens, self.prompts(examples), networks)
-        if self.config.measure_updates:
-            measure_updates(policy, state["optimizer"], self.record)
-        self.folder = RunFolder(self.config.run_dir, f"{self.script}-{self.config.seed}")
-        Run.current = self
-        resumed = self.config.resume and self._load()
-        self.folder.write_json("config.json", self._settings())
-        model = f"model {self.config.model} ({policy.num_parameters():,} parameters)"
-        print(f"{self.script}: {model} on {self.device}, folder {self.folder.path}")
-        if resumed:
-            print(f"Resuming after step {self.last_step}")
+    def begin(self, tokenizer, **state) -> int:
+        """Evaluate the policy, or load the last save of all in `state`. Returns the next step."""
+        self.policy, self.tokenizer, self.state = state["policy"], tokenizer, state
+        check_tokenizer(self.policy, tokenizer, self.problems, self.task)
+        self.path = Path(self.config.run_dir) if self.config.resume else self.make_folder()
+        self.config.run_dir = str(self.path)
+        settings = asdict(self.config) | {"resume": False}
+        (self.path / "config.json").write_text(json.dumps(settings, indent=1), "utf-8")
+        print(f"{self.script}: model {self.config.model} on {self.device}, folder {self.path}\n")
+        if self.config.resume and (self.path / "state.pt").is_file():
+            saved = torch.load(self.path / "state.pt", map_location=self.device, weights_only=True)
+            self.rows, self.completions, self.before = saved["log"]
+            for name, module in state.items():
+                module.load_state_dict(saved[name])
         else:
-            self.before = self._evaluate()
-            self.save()
-            print(f"\n{report_samples(self.before, 'before')}\n")
-
-    def _settings(self) -> dict:
-        """What config.json and every save hold: a resumed run keeps these settings."""
-        settings = {
-            "script": self.script,
-            **asdict(self.config),
-            "run_dir": str(self.folder.path),
-            "resume": False,
-        }
-        return json.loads(json.dumps(settings | {"fingerprint of --model": self.fingerprint}))
-
-    def _load(self) -> bool:
-        """Continue from the newest save that is whole; False if the run was stopped before its
-        first."""
-        state, notes = self.folder.load(self._settings(), self.state, self.device)
-        if state is None:
-            return False
-        self.last_step = state["step"]
-        self.completions, self.before, self.checked = (
-            state["rollouts"],
-            state["before"],
-            self.last_step > 0,
-        )
-        if self.last_step >= self.config.steps and (self.folder.path / "results.json").exists():
-            finished = f"{str(self.folder.path)!r} has finished its {self.last_step} steps"
-            raise UsageError(f"{finished}; to continue, give a larger --steps")
-        self.folder.cut_off_after(self.last_step)
-        print(*notes, sep="\n", end="\n" * bool(notes))
-        return True
-
-    def _evaluate(self) -> dict:
-        chosen = {
-            "task": self.task,
-            "problems": self.config.eval_problems,
-            "levels": self.config.levels,
-        }
-        return held_out_report(self.policy, self.tokenizer, **chosen, **self.sampling)[0]
-
-    def steps(self) -> Iterator[int]:
-        """The steps still to do, each seeded by (seed, step), under a progress bar. Saves the run
-        as it goes. Ctrl-C, SIGTERM and SIGHUP let the step in progress end, save, and raise
-        Stopped; a second one stops at once."""
-        layout = (
-            "{desc} {n_fmt}/{total_fmt} |{bar}| {elapsed}<{remaining}{postfix}"  # fits 80 columns
-        )
-        numbers = {"initial": self.last_step, "total": self.config.steps}
+            self.before, _ = held_out_report(self.policy, tokenizer, self.problems, **self.sampling)
+            print(report_samples(self.before, "before") + "\n")
+        layout = "{desc} {n_fmt}/{total_fmt} |{bar}| {elapsed}<{remaining}{postfix}"
+        numbers = {"initial": len(self.rows), "total": self.config.steps}
         self.bar = tqdm(desc=self.script, **numbers, dynamic_ncols=True, bar_format=layout)
-        with cli.finishing_the_step() as stopped_by, self.bar:
-            for step in range(self.last_step + 1, self.config.steps + 1):
-                self.random.seed(f"{self.config.seed}/{step}")
-                self.generator.manual_seed(self.random.getrandbits(63))
-                self.started = time.perf_counter()
-                yield step
-                self.last_step = step
-                self.bar.update()
-                if step % self.config.save_every == 0 or step == self.config.steps or stopped_by:
-                    self.save()
-                if stopped_by:
-                    raise Stopped(stopped_by[0], f"after step {step}")
+        return len(self.rows) + 1
 
-    def prompts(self, problems: list) -> list[str]:
-        """What the policy is given to read for each problem."""
-        return model_prompts(self.tokenizer, problems, self.task)
+    def make_folder(self) -> Path:
+        """Make --run_dir; by default the first of runs/SCRIPT-SEED, -2, -3, ... that is free."""
+        name = self.config.run_dir or f"runs/{self.script}-{self.config.seed}"
+        path, number = Path(name), 1
+        while path.exists():
+            if self.config.run_dir:
+                raise SystemExit(f"{path} exists; choose another --run_dir, or --resume that run")
+            number += 1
+            path = Path(f"{name}-{number}")
+        path.mkdir(parents=True)
+        return path
 
-    def self_check(
-        self, minibatch: Rollout, logps: Tensor, advantages: Tensor | None = None
-    ) -> None:
-        """Before the first update, print what must hold, or raise RuntimeError. advantages: (P·G,
-        1), of the batch."""
-        if not self.checked:
-            self.checked = True
-            ends = end_ids(self.policy, self.tokenizer)
-            advantages = None if advantages is None else advantages.view(-1, self.config.group_size)
-            text = self_check(minibatch, logps, advantages, self.tokenizer, ends, self.config.dtype)
-            self.bar.write(text, sys.stdout)
+    def seeded(self, step: int) -> tuple[random.Random, torch.Generator]:
+        """The random numbers of a step, seeded by (seed, step): a resumed run draws the same."""
+        self.started, rng = time.perf_counter(), random.Random(f"{self.config.seed}/{step}")
+        return rng, torch.Generator(self.device).manual_seed(rng.getrandbits(63))
 
-    def record(self, **values: float | Tensor) -> None:
-        """Keep numbers of one optimizer step, for `log` (see OF_A_STEP). Raises Diverged if one is
-        not finite."""
+    def record(self, **values: float | torch.Tensor) -> None:
+        """Keep numbers of one optimizer step for `log`. Raises FloatingPointError at nan or inf."""
         for name, value in values.items():
-            value = float(value.detach() if isinstance(value, Tensor) else value)
+            value = value.item() if isinstance(value, torch.Tensor) else value
             if not math.isfinite(value):
-                raise Diverged(f"{name} is {value} in step {self.last_step + 1}")
+                raise FloatingPointError(f"{name} is {value}; try a smaller --learning_rate")
             self.recorded.setdefault(name, []).append(value)
 
-    def log(self, step: int, *, rollout: Rollout, rewards: Tensor) -> None:
-        """Append the step's row to metrics.jsonl: metrics of the rollout, and what was recorded of
-        its updates."""
+    def log(self, step: int, *, rollout: Rollout, rewards: torch.Tensor) -> None:
+        """Add the step's row to metrics.jsonl; save every `save_every` steps. rewards: (P, G)."""
         self.completions += len(rollout)
         row = {"step": step, "rollouts": self.completions, "sampled": len(rollout)}
-        row |= rollout_metrics(rollout, rewards, self.task)
-        for name, values in self.recorded.items():
-            row[name] = (
-                OF_A_STEP[name](values) if name in OF_A_STEP else math.fsum(values) / len(values)
-            )
+        row |= rollout_metrics(rollout, rewards, self.task) | step_metrics(self.recorded)
         row |= {"seconds": round(time.perf_counter() - self.started, 3), "held_out": None}
-        if (
-            self.config.eval_every and step % self.config.eval_every == 0
-        ):  # as the report does, without the rest of it
-            problems = held_out(self.task, self.config.eval_problems, self.config.levels)
-            sampled = evaluate(
-                self.policy, self.tokenizer, problems, task=self.task, **self.sampling
-            )
+        if self.config.eval_every and step % self.config.eval_every == 0:
+            sampled = evaluate(self.policy, self.tokenizer, self.problems, **self.sampling)
             row["held_out"] = float(sampled.correct.mean())
         self.recorded.clear()
-        self.folder.append_row(row)
-        if (
-            len(list(takewhile(lambda row: not row["accuracy"], reversed(self.folder.rows))))
-            == COLLAPSED
-        ):
-            line = f"No completion was right in {COLLAPSED} steps: nothing is learnt from rewards that are all 0"
-            self.bar.write(line, sys.stdout)
+        self.rows.append(row)
+        lines = [json.dumps(row) + "\n" for row in self.rows]
+        (self.path / "metrics.jsonl").write_text("".join(lines), "utf-8")
         shown = "acc {accuracy:.2f} len {length:.1f} silent {silent:.2f} entropy {entropy:.3f}"
-        self.bar.set_postfix_str(shown.format(**row))
-
-    def finish(self) -> dict:
-        """Evaluate, print the table, and write checkpoint/, samples.txt, curves.png and, last of
-        all, results.json. Returns {"before": ..., "after": ...}, the reports of
-        `evaluate.held_out_report`."""
-        from toy_env.plots import (
-            draw_curves,
-        )  # matplotlib takes .2 s that no start of a script should wait for
-
-        results, folder = {"before": self.before, "after": self._evaluate()}, self.folder
-        before, after = (report_samples(report, when) for when, report in results.items())
-        table, title = report_table(*results.values()), f"{self.script}, seed {self.config.seed}"
-        folder.write(
-            "checkpoint",
-            lambda path: [part.save_pretrained(path) for part in (self.policy, self.tokenizer)],
-        )
-        folder.write("samples.txt", f"{before}\n\n{after}\n")
-        folder.write("curves.png", lambda path: draw_curves(folder.rows, results, path, title))
-        folder.write_json("results.json", results)
-        print(
-            f"\n{after}\n\n{table}\n\nSee curves.png, samples.txt, metrics.jsonl and checkpoint in {folder.path}"
-        )
-        self.finished = True
-        self.folder.release()
-        return results
+        self.bar.set_postfix_str(shown.format(**row), refresh=False)
+        self.bar.update()
+        if step % self.config.save_every == 0 or step == self.config.steps:
+            self.save()
 
     def save(self) -> None:
-        """Save all that `--resume` needs. Raises Diverged if a weight is not finite."""
+        """Write all that --resume needs beside the last save, then rename it."""
         state = {name: module.state_dict() for name, module in self.state.items()}
-        numbers = {"step": self.last_step, "rollouts": self.completions, "before": self.before}
-        self.folder.save({**numbers, "settings": self._settings(), **state})
+        state["log"] = (self.rows, self.completions, self.before)
+        torch.save(state, self.path / "state.tmp")
+        (self.path / "state.tmp").replace(self.path / "state.pt")
 
-    def saved(self) -> str:
-        """The end of a message about an early end: what is saved, and how to continue."""
-        path = self.folder.path
-        if self.finished:
-            return f"; the run had finished, see {path}"
-        if not (path / "config.json").exists():
-            return "; nothing is saved: start a new run"
-        what = (
-            f"saved up to step {step_of(saves(path)[0])}" if saves(path) else "nothing is saved yet"
-        )
-        return f"; {what}; to continue: {shlex.join(['python', sys.argv[0], '--run_dir', str(path), '--resume'])}"
+    def finish(self) -> dict:
+        """Evaluate again, print the table, and write checkpoint/, curves.png and results.json."""
+        self.bar.close()
+        after, _ = held_out_report(self.policy, self.tokenizer, self.problems, **self.sampling)
+        results = {"before": self.before, "after": after}
+        for part in (self.policy, self.tokenizer):
+            part.save_pretrained(self.path / "checkpoint")
+        draw_curves(self.rows, results, self.path / "curves.png", self.path.name)
+        (self.path / "results.json").write_text(json.dumps(results, indent=1), "utf-8")
+        print(f"\n{report_samples(after, 'after')}\n\n{report_table(self.before, after)}\n")
+        print(f"See curves.png, metrics.jsonl, results.json and checkpoint in {self.path}")
+        return results

@@ -1,0 +1,171 @@
+"""Held-out accuracy: completions of held-out problems, and the report of them by level."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import sqrt
+from textwrap import shorten
+from types import ModuleType
+
+import numpy as np
+import torch
+
+from toy_env import arithmetic
+from toy_env.model import model_prompts
+from toy_env.rollout import sample
+
+AT_ONCE, TOKENS_AT_ONCE = 1024, 2**16  # completions that are sampled in one batch, and their tokens
+
+
+@dataclass
+class Evaluation:
+    """A policy's completions: row i of every array belongs to `problems[i]`, column j to its j-th
+    completion."""
+
+    problems: list
+    texts: list[list[str]]
+    correct: np.ndarray  # (problems, samples) bool
+    lengths: np.ndarray  # (problems, samples) tokens, EOS included
+    truncated: np.ndarray  # (problems, samples) bool: cut at max_new_tokens
+    worked: np.ndarray  # (problems, samples) bool: writes out at least one step, "29+46=75"
+    entropy: float  # nats per token, mean over all sampled tokens
+
+
+def held_out(task: ModuleType, problems: int, levels: Sequence[int]) -> list:
+    """`problems` held-out problems of each level (no levels: all), or as many of each as the
+    smallest level has. Raises SystemExit if a level does not exist."""
+    levels = levels or task.LEVELS
+    for level in levels:
+        if level not in task.LEVELS:
+            raise SystemExit(f"there is no level {level}; choose --levels from {task.LEVELS}")
+    most = min(task.MOST_HELD_OUT[level] for level in levels)
+    return task.held_out_problems(min(problems, most), levels)
+
+
+def evaluate(
+    policy,
+    tokenizer,
+    problems: Sequence,
+    *,
+    samples: int,
+    max_new_tokens: int,
+    temperature: float = 1.0,
+    task: ModuleType = arithmetic,
+) -> Evaluation:
+    """Complete every problem `samples` times at `temperature` (0 = greedy), with a sampler seeded
+    for this call."""
+    generator = torch.Generator(device=policy.device).manual_seed(0)
+    texts, lengths, truncated, entropy = [], [], [], 0.0
+    chunk = max(1, min(AT_ONCE, TOKENS_AT_ONCE // max_new_tokens) // samples)  # problems
+    for start in range(0, len(problems), chunk):
+        prompts = model_prompts(tokenizer, problems[start : start + chunk], task)
+        rollout = sample(
+            policy, tokenizer, prompts, samples, max_new_tokens, temperature, generator
+        )
+        texts += rollout.texts
+        lengths += rollout.mask.sum(dim=1).tolist()
+        truncated += rollout.truncated.tolist()
+        entropy += rollout.entropies.sum().item()
+
+    def table(values: list) -> np.ndarray:
+        return np.array(values).reshape(len(problems), samples)
+
+    rewards = [task.reward(problems[row // samples], text) for row, text in enumerate(texts)]
+    return Evaluation(
+        problems=list(problems),
+        texts=[texts[row : row + samples] for row in range(0, len(texts), samples)],
+        correct=table(rewards) == 1.0,
+        lengths=table(lengths),
+        truncated=table(truncated),
+        worked=table([task.is_worked(text) for text in texts]),
+        entropy=entropy / sum(lengths),
+    )
+
+
+def confidence_interval(rates: np.ndarray) -> tuple[float, float]:
+    """95 % Wilson interval (Wilson 1927) for the mean m of per-problem rates in [0, 1].
+
+    The sample size is the effective one, m(1-m) / variance of the rates: that of as informative a
+    sample with one completion a problem. With one completion a problem, or if all rates are equal,
+    it is the number of problems.
+    """
+    rates = np.asarray(rates, dtype=float)
+    z, mean, n = 1.959964, rates.mean(), len(rates)
+    if np.ptp(rates) > 1e-9:  # else the rates are equal but for rounding
+        n *= mean * (1 - mean) / rates.var()
+    centre = (mean + z * z / (2 * n)) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * sqrt(mean * (1 - mean) / n + z * z / (4 * n * n))
+    return float(max(0.0, centre - half)), float(min(1.0, centre + half))
+
+
+def held_out_report(
+    policy, tokenizer, problems: Sequence, *, task=arithmetic, **sampling
+) -> tuple[dict, Evaluation]:
+    """Evaluate a policy with `sampling` (samples, max_new_tokens, temperature) and greedily.
+
+    Returns plain data for tables and files: by level and for "all", accuracies with 95 % intervals,
+    share of worked completions, mean length; and two sampled completions of each level to look at.
+    Returns the samples, too.
+    """
+    sampled = evaluate(policy, tokenizer, problems, task=task, **sampling)
+    alone = sampling | {"samples": 1, "temperature": 0.0}
+    greedy = evaluate(policy, tokenizer, problems, task=task, **alone)
+    accuracy, completions = {}, []
+    for level in [*dict.fromkeys(problem.level for problem in problems), "all"]:
+        rows = [i for i, problem in enumerate(problems) if level in (problem.level, "all")]
+        numbers = accuracy[str(level)] = {}
+        for name, evaluation in (("sampled", sampled), ("greedy", greedy)):
+            rates = evaluation.correct[rows].mean(axis=1)
+            numbers[name] = float(evaluation.correct[rows].mean())
+            numbers[f"{name}_interval"] = confidence_interval(rates)
+        numbers["worked"] = float(sampled.worked[rows].mean())
+        numbers["greedy_worked"] = float(greedy.worked[rows].mean())
+        numbers["length"] = float(sampled.lengths[rows].mean())
+        numbers["truncated"] = float(sampled.truncated[rows].mean())
+        for row in rows[:2] if level != "all" else []:
+            problem, verdict = problems[row], "right"
+            if not sampled.correct[row, 0]:
+                only_one = task.reward(problem, f"#{problem.answer}") == 1
+                verdict = f"wrong, {problem.answer} expected" if only_one else "wrong"
+            shown = {"prompt": problem.prompt, "completion": sampled.texts[row][0]}
+            completions.append(shown | {"verdict": verdict})
+    settings = {name: sampling[name] for name in ("samples", "temperature")}
+    settings |= {"problems": len(problems), "entropy": sampled.entropy}
+    return settings | {"accuracy": accuracy, "completions": completions}, sampled
+
+
+def report_samples(report: dict, when: str) -> str:
+    """The completions of a report, one per line: the problem, the completion, and the verdict."""
+    lines = [f"Held-out problems {when} training, one sample each"]
+    for row in report["completions"]:
+        shown = "".join(c if c.isprintable() else "\ufffd" for c in shorten(row["completion"], 70))
+        lines.append(f"  {row['prompt']:<17} {shown}   ({row['verdict']})")
+    return "\n".join(lines)
+
+
+def report_table(before: dict, after: dict | None = None) -> str:
+    """Held-out accuracy by level with 95 % intervals as text: one report, or two side by side."""
+    reports = [before, after] if after else [before]
+    width = 18 * len(reports)
+    sampled = f"sampled, T = {before['temperature']:g}"
+    lines = [f"Accuracy on {before['problems']} held-out problems, with 95 % intervals"]
+    lines.append(f"{'':6}{sampled:{width}}greedy")
+    if after:
+        lines.append(f"{'level':6}" + f"{'before':18}{'after':18}" * 2)
+    for level in before["accuracy"]:
+        line = f"{level:6}"
+        for kind in ("sampled", "greedy"):
+            for report in reports:
+                at = report["accuracy"][level]
+                low, high = at[f"{kind}_interval"]
+                line += f"{at[kind]:.2f} [{low:.2f}, {high:.2f}] "
+        lines.append(line)
+    for label, name, style in (
+        ("worked step by step, sampled", "worked", ".1%"),
+        ("worked step by step, greedy", "greedy_worked", ".1%"),
+        ("mean length in tokens, sampled", "length", ".1f"),
+        ("cut at the length limit", "truncated", ".1%"),
+        ("entropy in nats per token", "entropy", ".3f"),
+    ):
+        values = [(report | report["accuracy"]["all"])[name] for report in reports]
+        lines.append(f"{label:34}" + " -> ".join(format(value, style) for value in values))
+    return "\n".join(line.rstrip() for line in lines)
