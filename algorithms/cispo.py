@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.utils import clip_grad_norm_
 
 from toy_env.metrics import check_ratio, update_metrics
 from toy_env.model import load_policy, model_prompts
@@ -48,14 +49,14 @@ def collect(run: Run, policy, tokenizer, config: Config, rng, generator) -> tupl
     Returns the rollout, P·G rows with those of a group contiguous, and the rewards (P, G), 1 for
     right, 0 for wrong.
     """
-    P, G = config.prompts_per_step, config.group_size
-    problems = run.task.sample_problems(P, config.levels, rng)
+    G = config.group_size
+    problems = run.task.sample_problems(config.prompts_per_step, config.levels, rng)
     prompts = model_prompts(tokenizer, problems, run.task)
     rollout = sample(
         policy, tokenizer, prompts, G, config.max_new_tokens, config.temperature, generator
     )
     rewards = [run.task.reward(problems[row // G], text) for row, text in enumerate(rollout.texts)]
-    return rollout, torch.tensor(rewards, dtype=torch.float32, device=run.device).view(P, G)
+    return rollout, torch.tensor(rewards, device=run.device).view(-1, G)
 
 
 def compute_advantages(*, rewards: Tensor) -> Tensor:
@@ -109,13 +110,10 @@ def train(config: Config) -> dict:
     policy, tokenizer = load_policy(
         run.model_path, run.device, config.dtype, config.gradient_checkpointing
     )
-    optimizer = torch.optim.AdamW(
-        policy.parameters(), lr=config.learning_rate, weight_decay=0.0, fused=True
-    )
-    P, G = config.prompts_per_step, config.group_size
+    optimizer = torch.optim.AdamW(policy.parameters(), weight_decay=0.0, fused=True)
+    P = config.prompts_per_step
 
-    first = run.begin(tokenizer, policy=policy, optimizer=optimizer)
-    for step in range(first, config.steps + 1):
+    for step in range(run.begin(tokenizer, policy=policy, optimizer=optimizer), config.steps + 1):
         rng, generator = run.seeded(step)
         warmup = min(1.0, step / (config.warmup_steps + 1))
         optimizer.param_groups[0]["lr"] = config.learning_rate * warmup
@@ -126,8 +124,8 @@ def train(config: Config) -> dict:
             more, more_correct = collect(run, policy, tokenizer, config, rng, generator)
             drawn, correct = Rollout.concatenate([drawn, more]), torch.cat([correct, more_correct])
         kept = is_kept(correct, config).nonzero().flatten()[:P]  # [DAPO: dynamic sampling]
-        rollout = drawn.groups(kept, G)  # at most P groups
-        penalty = overlong_penalty(mask=rollout.mask, config=config).view(-1, G)
+        rollout = drawn.groups(kept, config.group_size)  # at most P groups
+        penalty = overlong_penalty(mask=rollout.mask, config=config).view(-1, config.group_size)
         rewards = 2 * correct[kept] - 1 + penalty  # [DAPO: reward 1 or -1] [DAPO: overlong]
 
         # 2. Advantages
@@ -149,14 +147,14 @@ def train(config: Config) -> dict:
             )
             optimizer.zero_grad()
             loss.backward()
-            grad_norm = torch.nn.utils.clip_grad_norm_(policy.parameters(), config.max_grad_norm)
+            grad_norm = clip_grad_norm_(policy.parameters(), config.max_grad_norm)
             optimizer.step()
-            clip = (0.0, config.max_ratio)  # beyond it the weight is capped, and no gradient stops
-            metrics = update_metrics(minibatch, logps, clip)
+            # beyond max_ratio the weight is capped, and no gradient stops
+            metrics = update_metrics(minibatch, logps, 1.0, config.max_ratio - 1)
             run.record(loss=loss, grad_norm=grad_norm, **metrics)
 
         # 4. Log
-        run.log(step, rollout=drawn, rewards=correct)
+        run.log(step, drawn, correct)
 
     return run.finish()
 

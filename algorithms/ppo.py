@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.utils import clip_grad_norm_
 
 from toy_env.any_model import in_passes
 from toy_env.metrics import check_ratio, update_metrics
@@ -73,14 +74,14 @@ def collect(run: Run, policy, tokenizer, config: Config, rng, generator) -> tupl
     Returns the rollout, P·G rows with those of a group contiguous, and the rewards (P, G), 1 for
     right, 0 for wrong.
     """
-    P, G = config.prompts_per_step, config.group_size
-    problems = run.task.sample_problems(P, config.levels, rng)
+    G = config.group_size
+    problems = run.task.sample_problems(config.prompts_per_step, config.levels, rng)
     prompts = model_prompts(tokenizer, problems, run.task)
     rollout = sample(
         policy, tokenizer, prompts, G, config.max_new_tokens, config.temperature, generator
     )
     rewards = [run.task.reward(problems[row // G], text) for row, text in enumerate(rollout.texts)]
-    return rollout, torch.tensor(rewards, dtype=torch.float32, device=run.device).view(P, G)
+    return rollout, torch.tensor(rewards, device=run.device).view(-1, G)
 
 
 def compute_advantages(
@@ -153,13 +154,11 @@ def train(config: Config) -> dict:
     )
     reference = copy.deepcopy(policy).requires_grad_(False) if config.kl_coef else None
     critic = Critic(policy)  # [PPO: critic]
-    optimizer = torch.optim.AdamW(
-        policy.parameters(), lr=config.learning_rate, weight_decay=0.0, fused=True
-    )
+    optimizer = torch.optim.AdamW(policy.parameters(), weight_decay=0.0, fused=True)
     optimizer.add_param_group({"params": critic.parameters()})
 
-    first = run.begin(tokenizer, policy=policy, critic=critic, optimizer=optimizer)
-    for step in range(first, config.steps + 1):
+    state = {"policy": policy, "critic": critic, "optimizer": optimizer}
+    for step in range(run.begin(tokenizer, **state), config.steps + 1):
         rng, generator = run.seeded(step)
         warmup = min(1.0, step / (config.warmup_steps + 1))
         optimizer.param_groups[0]["lr"] = config.learning_rate * warmup
@@ -205,15 +204,14 @@ def train(config: Config) -> dict:
             )
             optimizer.zero_grad()
             (loss + config.value_coef * critic_loss).backward()
-            grad_norm = torch.nn.utils.clip_grad_norm_(policy.parameters(), config.max_grad_norm)
-            torch.nn.utils.clip_grad_norm_(critic.parameters(), config.max_grad_norm)
+            grad_norm = clip_grad_norm_(policy.parameters(), config.max_grad_norm)
+            clip_grad_norm_(critic.parameters(), config.max_grad_norm)
             optimizer.step()
-            clip = (1 - config.clip_eps, 1 + config.clip_eps)
-            metrics = update_metrics(minibatch, logps, clip)
+            metrics = update_metrics(minibatch, logps, config.clip_eps, config.clip_eps)
             run.record(loss=loss, value_loss=critic_loss, grad_norm=grad_norm, **metrics)
 
         # 4. Log
-        run.log(step, rollout=rollout, rewards=rewards)
+        run.log(step, rollout, rewards)
 
     return run.finish()
 

@@ -15,7 +15,6 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 MOST_PADDING = 256  # tokens of padding in a pass
-LOGITS_PER_TOKEN = 4096  # in scoring, this many logits count as one token of a pass
 
 
 def has_rows(cache) -> bool:
@@ -25,8 +24,8 @@ def has_rows(cache) -> bool:
     """
     from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
 
-    kinds = (DynamicLayer, DynamicSlidingWindowLayer)
-    return type(cache) is DynamicCache and all(type(layer) in kinds for layer in cache.layers)
+    kinds = {DynamicLayer, DynamicSlidingWindowLayer}
+    return type(cache) is DynamicCache and {type(layer) for layer in cache.layers} <= kinds
 
 
 def cache_name(policy) -> str:
@@ -40,62 +39,52 @@ def generate(policy, prompt_ids: Tensor, prompt_mask: Tensor, T: int, ends: Tens
 
     A logits processor draws each token and masks all others, so that greedy decoding picks it.
     """
-    from transformers import GenerationConfig, LogitsProcessorList
+    from transformers import GenerationConfig
 
-    rows, steps = torch.arange(len(prompt_ids), device=prompt_ids.device), itertools.count()
+    steps = itertools.count()
 
     def keep_one(ids: Tensor, logits: Tensor) -> Tensor:
-        tokens = draw(next(steps), rows, logits)
+        tokens = draw(next(steps), slice(None), logits)
         return torch.full_like(logits, -torch.inf).scatter(1, tokens, 0.0)
 
     settings = {"max_new_tokens": T, "eos_token_id": ends.tolist(), "pad_token_id": ends[0].item()}
     own = policy.generation_config  # its penalties would change the distribution
     policy.generation_config = GenerationConfig(**settings, do_sample=False)
-    processors = LogitsProcessorList([keep_one])
-    policy.generate(prompt_ids, attention_mask=prompt_mask, logits_processor=processors)
+    policy.generate(prompt_ids, attention_mask=prompt_mask, logits_processor=[keep_one])
     policy.generation_config = own
 
 
-def in_passes(forward: Callable, rollout, max_tokens_per_pass: int, vocabulary: int = 0) -> Tensor:
+def in_passes(forward: Callable, rollout, max_tokens: int) -> Tensor:
     """forward(part), (b, T), for parts of a `Rollout`, put back in order: (B, T), 0 off the mask.
 
     The loss is still taken over all B rows at once, so cutting a batch into passes changes no
-    normaliser and no gradient. If more than one is needed, each is recomputed in the backward pass
-    instead of being kept. `vocabulary` is the number of logits that forward makes for each token of
-    a completion.
+    normaliser and no gradient. If more than `max_tokens` are needed, each pass is recomputed in the
+    backward pass instead of being kept.
     """
-    prompts, completions = rollout.prompt_mask.sum(dim=1), rollout.mask.sum(dim=1)
-    parts, total = passes(prompts.tolist(), completions.tolist(), max_tokens_per_pass, vocabulary)
+    lengths = rollout.prompt_mask.sum(dim=1) + rollout.mask.sum(dim=1)
+    parts, total = passes(lengths.tolist(), max_tokens)
     order = [torch.tensor(rows, device=rollout.mask.device) for rows in parts]
-    if total > max_tokens_per_pass and torch.is_grad_enabled():
+    if total > max_tokens and torch.is_grad_enabled():
         forward = partial(checkpoint, forward, use_reentrant=False)
     values = torch.cat([forward(rollout[rows]) for rows in order])
     return torch.where(rollout.mask, values[torch.cat(order).argsort()], 0.0)
 
 
-def passes(
-    prompts: list[int], completions: list[int], max_tokens: int, vocabulary: int = 0
-) -> tuple[list[list[int]], float]:
-    """The row indices of each pass, and the cost of all passes, from the lengths of prompts and
-    completions.
+def passes(lengths: list[int], max_tokens: int) -> tuple[list[list[int]], int]:
+    """The row indices of each pass, and the tokens of all passes, from the lengths of the rows.
 
-    The longest rows come first. A pass has at most 256 tokens of padding, and costs at most
-    `max_tokens` unless it is a single row. Its cost is the number of its tokens, padding included,
-    or of its logits, 4096 to a token, if that is more.
+    The longest rows come first. A pass has at most 256 tokens of padding, and at most `max_tokens`
+    with its padding unless it is a single row.
     """
-    lengths = [n + t for n, t in zip(prompts, completions)]
-    parts, costs, width, shortest, padding = [], [], 0, 0, 0
+    parts, total, width, padding = [], 0, 0, 0
     for i in sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True):
-        shortest, padding = min(shortest, prompts[i]), padding + width - lengths[i]
-        row = max(width, (width - shortest) * vocabulary / LOGITS_PER_TOKEN)
-        if not parts or padding > MOST_PADDING or row * (len(parts[-1]) + 1) > max_tokens:
-            width, shortest, padding = lengths[i], prompts[i], 0
-            row = max(width, (width - shortest) * vocabulary / LOGITS_PER_TOKEN)
+        padding += width - lengths[i]
+        if not parts or padding > MOST_PADDING or width * (len(parts[-1]) + 1) > max_tokens:
+            width, padding = lengths[i], 0
             parts.append([])
-            costs.append(0.0)
         parts[-1].append(i)
-        costs[-1] = row * len(parts[-1])
-    return parts, sum(costs)
+        total += width
+    return parts, total
 
 
 def compute_in_bfloat16(policy) -> None:
@@ -112,8 +101,8 @@ def checkpoint_layers(policy) -> None:
     from transformers.modeling_layers import GradientCheckpointingLayer
 
     def recomputed(layer: torch.nn.Module, *args, **kwargs):
-        forward = partial(type(layer).forward, layer)
-        return checkpoint(forward, *args, use_reentrant=False, preserve_rng_state=False, **kwargs)
+        settings = {"use_reentrant": False, "preserve_rng_state": False}
+        return checkpoint(type(layer).forward, layer, *args, **settings, **kwargs)
 
     for layer in policy.modules():
         if isinstance(layer, GradientCheckpointingLayer):

@@ -10,23 +10,20 @@ import numpy as np
 import torch
 
 from toy_env import arithmetic
+from toy_env.metrics import rollout_metrics
 from toy_env.model import model_prompts
-from toy_env.rollout import sample
+from toy_env.rollout import Rollout, sample
 
-AT_ONCE, TOKENS_AT_ONCE = 1024, 2**16  # completions that are sampled in one batch, and their tokens
+AT_ONCE = 1024 * 56  # tokens that are sampled in one batch
 
 
 @dataclass
 class Evaluation:
-    """A policy's completions: row i of every array belongs to `problems[i]`, column j to its j-th
-    completion."""
+    """A policy's completions: row i of `texts` and `correct` belongs to the i-th problem."""
 
-    problems: list
     texts: list[list[str]]
     correct: np.ndarray  # (problems, samples) bool
-    lengths: np.ndarray  # (problems, samples) tokens, EOS included
-    truncated: np.ndarray  # (problems, samples) bool: cut at max_new_tokens
-    worked: np.ndarray  # (problems, samples) bool: writes out at least one step, "29+46=75"
+    rollout: Rollout  # the same completions, those of a problem contiguous
     entropy: float  # nats per token, mean over all sampled tokens
 
 
@@ -34,9 +31,8 @@ def held_out(task: ModuleType, problems: int, levels: Sequence[int]) -> list:
     """`problems` held-out problems of each level (no levels: all), or as many of each as the
     smallest level has. Raises SystemExit if a level does not exist."""
     levels = levels or task.LEVELS
-    for level in levels:
-        if level not in task.LEVELS:
-            raise SystemExit(f"there is no level {level}; choose --levels from {task.LEVELS}")
+    if not set(levels) <= set(task.LEVELS):
+        raise SystemExit(f"--levels must be among {task.LEVELS}")
     most = min(task.MOST_HELD_OUT[level] for level in levels)
     return task.held_out_problems(min(problems, most), levels)
 
@@ -54,31 +50,17 @@ def evaluate(
     """Complete every problem `samples` times at `temperature` (0 = greedy), with a sampler seeded
     for this call."""
     generator = torch.Generator(device=policy.device).manual_seed(0)
-    texts, lengths, truncated, entropy = [], [], [], 0.0
-    chunk = max(1, min(AT_ONCE, TOKENS_AT_ONCE // max_new_tokens) // samples)  # problems
+    chunk = max(1, AT_ONCE // max_new_tokens // samples)  # problems
+    rollouts = []
     for start in range(0, len(problems), chunk):
         prompts = model_prompts(tokenizer, problems[start : start + chunk], task)
-        rollout = sample(
-            policy, tokenizer, prompts, samples, max_new_tokens, temperature, generator
-        )
-        texts += rollout.texts
-        lengths += rollout.mask.sum(dim=1).tolist()
-        truncated += rollout.truncated.tolist()
-        entropy += rollout.entropies.sum().item()
-
-    def table(values: list) -> np.ndarray:
-        return np.array(values).reshape(len(problems), samples)
-
-    rewards = [task.reward(problems[row // samples], text) for row, text in enumerate(texts)]
-    return Evaluation(
-        problems=list(problems),
-        texts=[texts[row : row + samples] for row in range(0, len(texts), samples)],
-        correct=table(rewards) == 1.0,
-        lengths=table(lengths),
-        truncated=table(truncated),
-        worked=table([task.is_worked(text) for text in texts]),
-        entropy=entropy / sum(lengths),
-    )
+        drawn = sample(policy, tokenizer, prompts, samples, max_new_tokens, temperature, generator)
+        rollouts.append(drawn)
+    rollout = Rollout.concatenate(rollouts)
+    texts = [rollout.texts[row : row + samples] for row in range(0, len(rollout), samples)]
+    rewards = [[task.reward(p, text) for text in row] for p, row in zip(problems, texts)]
+    entropy = sum(drawn.entropies.sum().item() for drawn in rollouts) / rollout.mask.sum().item()
+    return Evaluation(texts, np.array(rewards) == 1.0, rollout, entropy)
 
 
 def confidence_interval(rates: np.ndarray) -> tuple[float, float]:
@@ -88,7 +70,6 @@ def confidence_interval(rates: np.ndarray) -> tuple[float, float]:
     sample with one completion a problem. With one completion a problem, or if all rates are equal,
     it is the number of problems.
     """
-    rates = np.asarray(rates, dtype=float)
     z, mean, n = 1.959964, rates.mean(), len(rates)
     if np.ptp(rates) > 1e-9:  # else the rates are equal but for rounding
         n *= mean * (1 - mean) / rates.var()
@@ -113,14 +94,14 @@ def held_out_report(
     for level in [*dict.fromkeys(problem.level for problem in problems), "all"]:
         rows = [i for i, problem in enumerate(problems) if level in (problem.level, "all")]
         numbers = accuracy[str(level)] = {}
-        for name, evaluation in (("sampled", sampled), ("greedy", greedy)):
-            rates = evaluation.correct[rows].mean(axis=1)
-            numbers[name] = float(evaluation.correct[rows].mean())
-            numbers[f"{name}_interval"] = confidence_interval(rates)
-        numbers["worked"] = float(sampled.worked[rows].mean())
-        numbers["greedy_worked"] = float(greedy.worked[rows].mean())
-        numbers["length"] = float(sampled.lengths[rows].mean())
-        numbers["truncated"] = float(sampled.truncated[rows].mean())
+        for name, evaluation in (("greedy", greedy), ("sampled", sampled)):
+            correct = evaluation.correct[rows]  # (problems of the level, samples)
+            chosen = evaluation.rollout.groups(torch.tensor(rows), correct.shape[1])
+            metrics = rollout_metrics(chosen, torch.from_numpy(correct), task)
+            numbers[name] = metrics["accuracy"]
+            numbers[f"{name}_interval"] = confidence_interval(correct.mean(axis=1))
+            numbers |= {name: metrics[name] for name in ("worked", "length", "truncated")}
+            numbers.setdefault("greedy_worked", metrics["worked"])
         for row in rows[:2] if level != "all" else []:
             problem, verdict = problems[row], "right"
             if not sampled.correct[row, 0]:
@@ -137,7 +118,7 @@ def report_samples(report: dict, when: str) -> str:
     """The completions of a report, one per line: the problem, the completion, and the verdict."""
     lines = [f"Held-out problems {when} training, one sample each"]
     for row in report["completions"]:
-        shown = "".join(c if c.isprintable() else "\ufffd" for c in shorten(row["completion"], 70))
+        shown = repr(shorten(row["completion"], 70))[1:-1]  # without control characters
         lines.append(f"  {row['prompt']:<17} {shown}   ({row['verdict']})")
     return "\n".join(lines)
 
@@ -151,13 +132,13 @@ def report_table(before: dict, after: dict | None = None) -> str:
     lines.append(f"{'':6}{sampled:{width}}greedy")
     if after:
         lines.append(f"{'level':6}" + f"{'before':18}{'after':18}" * 2)
+    columns = [(kind, report) for kind in ("sampled", "greedy") for report in reports]
     for level in before["accuracy"]:
         line = f"{level:6}"
-        for kind in ("sampled", "greedy"):
-            for report in reports:
-                at = report["accuracy"][level]
-                low, high = at[f"{kind}_interval"]
-                line += f"{at[kind]:.2f} [{low:.2f}, {high:.2f}] "
+        for kind, report in columns:
+            numbers = report["accuracy"][level]
+            low, high = numbers[f"{kind}_interval"]
+            line += f"{numbers[kind]:.2f} [{low:.2f}, {high:.2f}] "
         lines.append(line)
     for label, name, style in (
         ("worked step by step, sampled", "worked", ".1%"),

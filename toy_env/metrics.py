@@ -10,7 +10,7 @@ from tqdm import tqdm
 from toy_env import arithmetic
 from toy_env.rollout import Rollout
 
-TOLERANCE = {"float32": 1e-3, "bfloat16": 0.05}  # see check_ratio
+TOLERANCE = 1e-3  # of log-probabilities that are computed twice in float32
 
 
 def rollout_metrics(rollout: Rollout, rewards: Tensor, task: ModuleType = arithmetic) -> dict:
@@ -55,7 +55,8 @@ def step_metrics(recorded: dict[str, list[float]]) -> dict:
 def update_metrics(
     minibatch: Rollout,  # with its advantages
     logps: Tensor,  # (b, T)
-    clip: tuple[float, float],  # the two ends of the range that the ratio is clipped to
+    low: float,  # the ratio is clipped to [1 - low, 1 + high]
+    high: float,
     ratio: Tensor | None = None,  # (b, 1) or (b, T), clipped; by default each token's own ratio
 ) -> dict[str, Tensor]:
     """Metrics of a minibatch before its optimizer step, over its unmasked tokens.
@@ -71,10 +72,10 @@ def update_metrics(
     log_ratio = logps - minibatch.old_logps
     ratio = log_ratio.exp() if ratio is None else ratio
     tokens = mask.sum().clamp(min=1)
-    up = (advantages > 0) & (ratio > clip[1]) & mask
+    up = (advantages > 0) & (ratio > 1 + high) & mask
     metrics = {
         "clipped_up": up.sum() / tokens,
-        "clipped_down": ((advantages < 0) & (ratio < clip[0]) & mask).sum() / tokens,
+        "clipped_down": ((advantages < 0) & (ratio < 1 - low) & mask).sum() / tokens,
         "ratio_deviation": ((ratio - 1).abs() * mask).max(),
         "mismatch": (log_ratio.abs() * mask).sum() / tokens,
     }
@@ -90,13 +91,16 @@ def check_ratio(minibatch: Rollout, logps: Tensor, dtype: str) -> None:
     """Print how far log-probabilities, (b, T), are from those recorded while sampling.
 
     Before the first update they are the same but for rounding, and every ratio is 1. Raises
-    SystemExit if they are not: such a model cannot be trained. In bfloat16, which rounds single
-    tokens far, the mean counts instead of the largest distance.
+    SystemExit if they are not, in float32, or if a finished completion does not end in an end token
+    under its mask: what is trained would not be what was sampled.
     """
-    distance = (logps.detach() - minibatch.old_logps).abs()  # (b, T), 0 off the mask
-    most, mean = distance.max().item(), distance[minibatch.mask].mean().item()
-    tqdm.write(f"after {minibatch.updates} updates, max |log pi - log pi_old| = {most:.0e}")
-    far = most if dtype == "float32" else mean
-    if minibatch.updates == 0 and not far <= TOLERANCE[dtype]:
-        disagree = "sampled and recomputed log-probabilities of this model differ"
-        raise SystemExit(f"{disagree} by {far:.0e} in {dtype}; give another --model")
+    distance = (logps.detach() - minibatch.old_logps).abs().max().item()
+    update = minibatch.updates + 1
+    tqdm.write(f"before update {update}, max |log pi - log pi_old| = {distance:.0e}")
+    if update == 1 and dtype == "float32" and not distance <= TOLERANCE:
+        disagree = f"log-probabilities differ by {distance:.0e} when sampled and when recomputed"
+        raise SystemExit(f"{disagree}: this model cannot be trained here; give another --model")
+    last = minibatch.mask.sum(dim=1, keepdim=True) - 1
+    last_ids = minibatch.completion_ids.gather(1, last)[~minibatch.truncated]
+    if not torch.isin(last_ids, torch.tensor(minibatch.ends, device=last.device)).all():
+        raise SystemExit("the mask of a finished completion does not end in an end token")

@@ -55,9 +55,8 @@ def load_policy(
     except (OSError, ValueError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise SystemExit(f"cannot load --model {model}: {reason}") from None
-    ends = end_ids(policy, tokenizer)
-    if tokenizer.pad_token_id is None and len(ends):  # masks never come from comparing ids with PAD
-        tokenizer.pad_token = tokenizer.convert_ids_to_tokens(int(ends[0]))
+    if tokenizer.pad_token_id is None:  # masks never come from comparing ids with PAD
+        tokenizer.pad_token = tokenizer.convert_ids_to_tokens(int(end_ids(policy, tokenizer)[0]))
     policy = policy.to(device).eval()
     if dtype == "bfloat16":
         compute_in_bfloat16(policy)
@@ -70,9 +69,9 @@ def end_ids(policy, tokenizer) -> Tensor:
     """The ids of all tokens that end a completion: the tokenizer's EOS, and those that
     generation_config names, such as the end of a turn in a chat. One dimension, in order, on the
     policy's device."""
-    named = getattr(policy.generation_config, "eos_token_id", None)
-    ids = {tokenizer.eos_token_id, *(named if isinstance(named, list | tuple) else [named])}
-    return torch.tensor(sorted(ids - {None}), dtype=torch.long, device=policy.device)
+    named = policy.generation_config.eos_token_id  # None, an id, or a list of ids
+    ids = {tokenizer.eos_token_id, *(named if isinstance(named, list) else [named])}
+    return torch.tensor(sorted(ids - {None}), device=policy.device)
 
 
 def model_prompts(tokenizer, problems: Sequence, task: ModuleType) -> list[str]:
@@ -95,30 +94,23 @@ def model_prompts(tokenizer, problems: Sequence, task: ModuleType) -> list[str]:
 def encode_prompts(tokenizer, prompts: Sequence[str], device="cpu") -> tuple[Tensor, Tensor]:
     """Token ids and mask of the prompts, both (P, N), left-padded so that every completion starts
     in the same column."""
-    plain = not tokenizer.chat_template  # a template has written the special tokens already
     settings = {"return_tensors": "pt", "padding": True, "padding_side": "left"}
-    encoded = tokenizer(list(prompts), **settings, add_special_tokens=plain)
-    return encoded.input_ids.to(device), encoded.attention_mask.bool().to(device)
+    settings["add_special_tokens"] = not tokenizer.chat_template  # which has written them already
+    encoded = tokenizer(list(prompts), **settings).to(device)
+    return encoded.input_ids, encoded.attention_mask.bool()
 
 
 def check_tokenizer(policy, tokenizer, problems: Sequence, task: ModuleType) -> None:
     """Raises SystemExit if the tokenizer does not fit the model, or a task of which these are some
     problems: if its ids exceed the vocabulary, it loses characters, or it ends every prompt."""
     ids, _ = encode_prompts(tokenizer, model_prompts(tokenizer, problems, task))
-    ends = end_ids(policy, tokenizer)
-    vocabulary = policy.get_input_embeddings().weight.shape[0]
-    if not len(ends):
-        raise SystemExit("this model names no end-of-sequence token; give another --model")
-    if max(ids.max(), ends.max(), tokenizer.pad_token_id) >= vocabulary:
-        raise SystemExit(
-            "this model's vocabulary is smaller than its tokenizer's; give another --model"
-        )
+    ends = end_ids(policy, tokenizer).cpu()
+    if max(ids.max(), ends.max()) >= policy.get_input_embeddings().weight.shape[0]:
+        raise SystemExit("the tokenizer has more tokens than the model; give another --model")
+    if torch.isin(ids[:, -1], ends).any():
+        raise SystemExit("the tokenizer ends every prompt; give another --model")
     for problem, text in zip(problems, tokenizer.batch_decode(ids)):
         if "".join(problem.prompt.split()) not in "".join(text.split()):
             raise SystemExit(
-                f"this tokenizer turns {problem.prompt} into {text}; give another --model"
+                f"the tokenizer turns {problem.prompt} into {text!r}; give another one"
             )
-    if torch.isin(ids[:, -1], ends.cpu()).any():
-        raise SystemExit(
-            "this tokenizer ends every prompt, so nothing follows; give another --model"
-        )

@@ -1,8 +1,8 @@
 """Makes the base models that this repository ships: small transformers that imitate a student.
 
-    python -m toy_env.pretrain                       20 minutes on a CPU core; runs/base_model
-    python -m toy_env.pretrain --task expressions    13 minutes; runs/base_expressions
-    python -m toy_env.pretrain --task my_project.my_task    runs/base_my_task
+    python -m toy_env.pretrain      about 20 minutes on one CPU core
+    python -m toy_env.pretrain --task expressions --out_dir runs/base_expressions      13 minutes
+    python -m toy_env.pretrain --task my_project.my_task --out_dir runs/base_my_task
 
 A task of your own brings its student along: a function demonstrate(problem, rng, diligent=False),
 which writes a completion in the characters 0123456789+-?=;# and is diligent in the first half of
@@ -20,22 +20,25 @@ which depends on the last digit.
 """
 
 import random
+import re
 from dataclasses import dataclass
+from math import fmod
 from pathlib import Path
 
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
 from torch.nn.functional import cross_entropy
+from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
-from transformers.utils import logging
 
 from toy_env import arithmetic, expressions
-from toy_env.arithmetic import MAX_TOTAL, Problem, is_worked, steps
+from toy_env.arithmetic import MAX_TOTAL, Problem, is_worked
 from toy_env.run import parse
 from toy_env.tasks import load_task
 
 CHARACTERS = "0123456789+-?=;#"  # all that the model reads and writes
+NO_LABEL = -100  # cross_entropy ignores this label
 
 # The student, by probability.
 WORKED = {1: 0.30, 2: 0.20, 3: 0.10, 4: 0.05}  # works a problem of this level out
@@ -55,7 +58,7 @@ class Config:
     batch_size: int = 128  # demonstrations per step
     learning_rate: float = 2e-3  # AdamW's peak step size; 100 steps of warm-up, then linear decay
     seed: int = 0  # seeds the weights and the demonstrations
-    out_dir: str = ""  # new folder for the model; by default runs/base_model, or runs/base_TASK
+    out_dir: str = "runs/base_model"  # new folder for the model and its tokenizer
 
 
 def build_tokenizer() -> PreTrainedTokenizerFast:
@@ -68,55 +71,47 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
     tokenizer.post_processor = processors.TemplateProcessing(
         single="<bos> $A", special_tokens=[("<bos>", 1)]
     )
-    special = {"pad_token": "<pad>", "bos_token": "<bos>", "eos_token": "<eos>"}
-    style = {"padding_side": "left", "clean_up_tokenization_spaces": False}
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special, **style)
+    settings = {"pad_token": "<pad>", "bos_token": "<bos>", "eos_token": "<eos>"}
+    settings |= {"padding_side": "left", "clean_up_tokenization_spaces": False}
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **settings)
 
 
 def build_model(tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
     """A Llama of 152,192 parameters, with the weights that the global torch seed gives."""
-    sizes = {
-        "hidden_size": 64,
-        "intermediate_size": 176,
-        "num_hidden_layers": 3,
+    sizes = {"hidden_size": 64, "intermediate_size": 176, "num_hidden_layers": 3}
+    sizes |= {
         "num_attention_heads": 4,
-    }
-    limits = {
-        "vocab_size": len(tokenizer),
         "max_position_embeddings": 128,
-        "tie_word_embeddings": True,
+        "vocab_size": len(tokenizer),
     }
-    special = {
-        name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")
-    }
-    return LlamaForCausalLM(LlamaConfig(**sizes, **limits, **special))
+    special = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+    return LlamaForCausalLM(LlamaConfig(**sizes, **special, tie_word_embeddings=True))
 
 
-def carries(total: int, operation: str) -> bool:
-    """True if applying an operation such as "+46" to the running total carries, or borrows."""
-    n = int(operation)
-    return total % 10 + n % 10 > 9 if n > 0 else total % 10 < -n % 10
+def carries(total: int, n: int) -> bool:
+    """True if adding the signed number n to the running total carries, or borrows."""
+    return not 0 <= total % 10 + fmod(n, 10) <= 9
 
 
 def demonstrate(problem: Problem, rng: random.Random, diligent: bool = False) -> str:
     """One completion of the sloppy student: worked, "29+46=75;75-36=39;#39", or direct, "#39",
     often wrong."""
-    total = steps(problem)[0][1] - int(steps(problem)[0][0])  # the first operand
+    total, *operations = map(int, re.findall(r"[+-]?[0-9]+", problem.expression))
     if rng.random() < (WORKED_WHILE_LEARNING if diligent else WORKED[problem.level]):
         text = ""
-        for operation, _ in steps(problem):
+        for n in operations:
             miss = rng.choice(SLIPS) if rng.random() < SLIP else 0
-            result = min(max(total + int(operation) + miss, 0), MAX_TOTAL)
-            text += f"{total}{operation}={result};"
+            result = min(max(total + n + miss, 0), MAX_TOTAL)
+            text += f"{total}{n:+d}={result};"
             total = result  # a slip is carried on
         return f"{text}#{total}"
     misses = []
-    for i, (operation, result) in enumerate(steps(problem)):
-        if carries(total, operation) and rng.random() < FORGETS_CARRY:
-            misses.append(-10 if int(operation) > 0 else 10)
+    for i, n in enumerate(operations):
+        if carries(total, n) and rng.random() < FORGETS_CARRY:
+            misses.append(-10 if n > 0 else 10)
         if rng.random() < LOSES_THREAD[i]:
             misses.append(rng.choice(GUESSES))
-        total = result
+        total += n
     miss = rng.choice(misses) if misses else 0  # one of his mistakes shows: two never cancel out
     return f"#{min(max(problem.answer + miss, 0), MAX_TOTAL)}"
 
@@ -133,22 +128,21 @@ def demonstrate_expression(
     return f"#{first}{target - first:+d}"
 
 
-STUDENTS = {
-    arithmetic: demonstrate,
-    expressions: demonstrate_expression,
-}  # other tasks have their own `demonstrate`
+# A task of your own has its student with it, a function `demonstrate`.
+STUDENTS = {arithmetic: demonstrate, expressions: demonstrate_expression}
 
 
 def completion_loss(model, tokenizer, demonstrations: list[tuple[str, str]]) -> torch.Tensor:
     """Sum over all completion tokens, EOS included, of -log p(token | prompt, tokens before it), in
     nats."""
-    texts = [prompt + completion for prompt, completion in demonstrations]
-    rows = [ids + [tokenizer.eos_token_id] for ids in tokenizer(texts).input_ids]
-    ids = torch.full((len(rows), max(map(len, rows))), tokenizer.pad_token_id)
-    labels = torch.full_like(ids, -100)  # ignored: padding, and prompts, which nobody predicts
-    for i, ((prompt, _), row) in enumerate(zip(demonstrations, rows)):
-        ids[i, : len(row)] = torch.tensor(row)
-        labels[i, 1 + len(prompt) : len(row)] = torch.tensor(row[1 + len(prompt) :])
+    ids, labels = [], []
+    for prompt, completion in demonstrations:
+        row = [*tokenizer(prompt + completion).input_ids, tokenizer.eos_token_id]
+        first = 1 + len(prompt)  # BOS and the prompt have no label: nobody has to predict them
+        ids.append(torch.tensor(row))
+        labels.append(torch.tensor([NO_LABEL] * first + row[first:]))
+    ids = pad_sequence(ids, batch_first=True, padding_value=tokenizer.pad_token_id)
+    labels = pad_sequence(labels, batch_first=True, padding_value=NO_LABEL)
     # Padding is on the right, where causal attention never looks at it.
     logits = model(input_ids=ids).logits[:, :-1]
     return cross_entropy(logits.flatten(0, 1), labels[:, 1:].flatten(), reduction="sum")
@@ -173,32 +167,27 @@ def train(config: Config) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
         batch = [(problem.prompt, student(problem, rng, diligent)) for problem in problems]
         tokens = sum(len(completion) + 1 for _, completion in batch)
         optimizer.zero_grad()
-        total = 0.0
         # Worked and direct demonstrations go through apart: less padding halves the time of a step.
         for worked in (True, False):
             part = [pair for pair in batch if is_worked(pair[1]) == worked]
             if part:
                 loss = completion_loss(model, tokenizer, part) / tokens
                 loss.backward()
-                total += loss.item()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-        bar.set_postfix_str(f"loss {total:.3f} nats per token", refresh=False)
+        bar.set_postfix_str(f"loss {loss.item():.3f}", refresh=False)
     return model.eval(), tokenizer
 
 
 def main(config: Config) -> None:
     """Train a base model and save it with its tokenizer."""
-    name = "model" if config.task == "arithmetic" else config.task.rpartition(".")[2]
-    folder = Path(config.out_dir or f"runs/base_{name}")
+    folder = Path(config.out_dir)
     if folder.exists():
         raise SystemExit(f"{folder} exists; choose another --out_dir")
     torch.set_num_threads(1)  # no slower at this size, and the same on any number of cores
-    logging.disable_progress_bar()
     for part in train(config):
         part.save_pretrained(folder)
-    look = f"python -m toy_env.evaluate --task {config.task} --model {folder}"
-    print(f"Saved in {folder}; look at it with {look}")
+    print(f"Saved in {folder}; look at it with python -m toy_env.evaluate --model {folder}")
 
 
 if __name__ == "__main__":

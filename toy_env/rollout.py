@@ -5,11 +5,12 @@ one file.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
+from torch.nn.utils.rnn import pad_sequence
 
 from toy_env.any_model import cache_name, generate, has_rows, in_passes
 from toy_env.model import encode_prompts, end_ids
@@ -33,6 +34,7 @@ class Rollout:
     entropies: Tensor  # (B, T) nats, of the distribution each token was drawn from, 0 off the mask
     truncated: Tensor  # (B,) bool: cut at max_new_tokens before an EOS
     texts: list[str]  # B completions, without their EOS
+    ends: list[int]  # ids of all tokens that end a completion
     updates: int = 0  # minibatches of this batch that came before, each with an optimizer step
     # A script adds:
     ref_logps: Tensor | None = None  # (B, T) under the frozen reference policy
@@ -50,7 +52,8 @@ class Rollout:
     def __getitem__(self, rows: Tensor) -> "Rollout":
         """The rollout restricted to some rows, by their indices."""
         columns = {name: column[rows] for name, column in self.columns().items()}
-        return Rollout(**columns, texts=[self.texts[row] for row in rows.tolist()])
+        texts = [self.texts[row] for row in rows.tolist()]
+        return Rollout(**columns, texts=texts, ends=self.ends)
 
     def groups(self, kept: Tensor, group_size: int) -> "Rollout":
         """The rollout restricted to some groups, by their indices."""
@@ -60,30 +63,30 @@ class Rollout:
     def minibatches(
         self, epochs: int, num_minibatches: int, generator: torch.Generator
     ) -> Iterator["Rollout"]:
-        """The rows in a new random order for every epoch, cut into equal minibatches. An empty
-        rollout has none."""
+        """The rows in a new random order for every epoch, cut into equal minibatches. A rollout
+        of fewer rows, which DAPO may keep, has fewer minibatches."""
         updates = 0
-        for _ in range(epochs if len(self) else 0):
+        for _ in range(epochs):
             order = torch.randperm(len(self), generator=generator, device=self.mask.device)
-            for rows in order.tensor_split(min(len(self), num_minibatches)):
-                minibatch = self[rows]
-                minibatch.updates = updates
-                updates += 1
-                yield minibatch
+            for rows in order.tensor_split(num_minibatches):
+                if len(rows):
+                    yield replace(self[rows], updates=updates)
+                    updates += 1
 
     @staticmethod
     def concatenate(rollouts: Sequence["Rollout"]) -> "Rollout":
         """The rows of several rollouts, padded to the widest: prompts on the left, completions on
         the right."""
         columns = {"texts": [text for rollout in rollouts for text in rollout.texts]}
-        for name in rollouts[0].columns():
-            parts = [getattr(rollout, name) for rollout in rollouts]
-            if parts[0].ndim > 1:
-                widest = max(part.shape[1] for part in parts)
-                side = (1, 0) if name.startswith("prompt") else (0, 1)
-                parts = [pad(x, [n * (widest - x.shape[1]) for n in side]) for x in parts]
-            columns[name] = torch.cat(parts)
-        return Rollout(**columns)
+        for name, column in rollouts[0].columns().items():
+            rows = [row for rollout in rollouts for row in getattr(rollout, name)]
+            side = "left" if name.startswith("prompt") else "right"
+            columns[name] = (
+                torch.stack(rows)
+                if column.ndim == 1
+                else pad_sequence(rows, batch_first=True, padding_side=side)
+            )
+        return Rollout(**columns, ends=rollouts[0].ends)
 
 
 def position_ids(attention_mask: Tensor) -> Tensor:
@@ -120,8 +123,13 @@ def sample(
     """
     prompt_ids, prompt_mask = encode_prompts(tokenizer, prompts, policy.device)  # (P, N)
     # The model reads each prompt once; its keys and values are then copied for the whole group.
-    attention = {"attention_mask": prompt_mask, "position_ids": position_ids(prompt_mask)}
-    output = policy(input_ids=prompt_ids, **attention, use_cache=True, logits_to_keep=1)
+    output = policy(
+        input_ids=prompt_ids,
+        attention_mask=prompt_mask,
+        position_ids=position_ids(prompt_mask),
+        use_cache=True,
+        logits_to_keep=1,
+    )
     name = cache_name(policy)
     cache = getattr(output, name, None)
     logits = output.logits[:, -1].repeat_interleave(group_size, dim=0)  # (B, V): after the prompt
@@ -170,14 +178,16 @@ def sample(
                     attention_mask, positions = attention_mask[keep], positions[keep]
                     cache.batch_select_indices(keep)
                 attention_mask = pad(attention_mask, (0, 1), value=True)
-                attention = {"attention_mask": attention_mask, "position_ids": positions}
-                output = policy(input_ids=tokens, **attention, **{name: cache}, use_cache=True)
+                output = policy(
+                    input_ids=tokens,
+                    attention_mask=attention_mask,
+                    position_ids=positions,
+                    use_cache=True,
+                    **{name: cache},
+                )
                 logits, positions = output.logits[:, -1], positions + 1
 
     lengths = mask.sum(dim=1)
-    last = ids.gather(1, lengths.unsqueeze(1) - 1)  # (B, 1)
-    if not torch.isin(last[~running], ends).all():
-        raise SystemExit("the mask of a finished completion does not end in an end token")
     shown = lengths - (~running).long()  # a text does not show its EOS
     rows = zip(ids.tolist(), shown.tolist())
     texts = tokenizer.batch_decode([row[:length] for row, length in rows])
@@ -185,7 +195,7 @@ def sample(
     columns = [
         column[:, : int(lengths.max())] for column in (ids, mask, logps * mask, entropies * mask)
     ]
-    return Rollout(prompt_ids, prompt_mask, *columns, running, texts)
+    return Rollout(prompt_ids, prompt_mask, *columns, running, texts, ends.tolist())
 
 
 def completion_logps(
@@ -208,8 +218,9 @@ def completion_logps(
         logps = log_p.gather(2, predicted.unsqueeze(2)).squeeze(2)  # (b, S - 1 - unused)
         return at_completions(logps, part, unused)
 
+    # Logits take most of the memory where the vocabulary is large.
     vocabulary = policy.get_input_embeddings().weight.shape[0]
-    return in_passes(score, rollout, max_tokens_per_pass, vocabulary)
+    return in_passes(score, rollout, max_tokens_per_pass // max(1, vocabulary // 4096))
 
 
 def sequences(part: Rollout) -> Tensor:

@@ -42,15 +42,14 @@ class RunConfig:
 
 
 def parse(config_class: type, description: str | None):
-    """The config that the command line spells; of a resumed run, beside its own settings."""
-    style = {"use_underscores": True, "config": (tyro.conf.FlagCreatePairsOff,)}
-    config = tyro.cli(config_class, description=description, **style)
+    """The settings from the command line. The defaults of a resumed run are its own settings."""
+    config = tyro.cli(config_class, description=description, use_underscores=True)
     if getattr(config, "resume", False):
         path = Path(config.run_dir, "config.json")
         if not path.is_file():
             raise SystemExit(f"no run to resume in {config.run_dir!r}; try --run_dir runs/grpo-0")
         saved = config_class(**json.loads(path.read_text("utf-8")))
-        config = tyro.cli(config_class, description=description, default=saved, **style)
+        config = tyro.cli(config_class, description="", default=saved, use_underscores=True)
     counts = "steps prompts_per_step group_size max_new_tokens epochs num_minibatches eval_problems"
     for name, value in vars(config).items():
         least = 1 if name in counts.split() else 0
@@ -65,8 +64,8 @@ def run_script(train, config_class: type, description: str | None) -> None:
     try:
         train(config)
     except KeyboardInterrupt:
-        command = f"python {sys.argv[0]} --run_dir {config.run_dir} --resume"
-        raise SystemExit(f"\nstopped; to continue from the last save: {command}") from None
+        run = f" --run_dir {config.run_dir} --resume" if config.run_dir else ""
+        raise SystemExit(f"\nstopped; to go on: python {sys.argv[0]}{run}") from None
 
 
 class Run:
@@ -83,14 +82,15 @@ class Run:
         torch.manual_seed(config.seed)  # for weights that a script initializes, such as a critic's
 
     def begin(self, tokenizer, **state) -> int:
-        """Evaluate the policy, or load the last save of all in `state`. Returns the next step."""
+        """Evaluate the policy, or load the last save of everything in `state`. Returns the first
+        step to do."""
         self.policy, self.tokenizer, self.state = state["policy"], tokenizer, state
-        check_tokenizer(self.policy, tokenizer, self.problems, self.task)
+        check_tokenizer(self.policy, tokenizer, held_out(self.task, 64, ()), self.task)
         self.path = Path(self.config.run_dir) if self.config.resume else self.make_folder()
         self.config.run_dir = str(self.path)
-        settings = asdict(self.config) | {"resume": False}
-        (self.path / "config.json").write_text(json.dumps(settings, indent=1), "utf-8")
-        print(f"{self.script}: model {self.config.model} on {self.device}, folder {self.path}\n")
+        settings = json.dumps(asdict(self.config), indent=1)
+        (self.path / "config.json").write_text(settings, "utf-8")
+        print(f"{self.script} on {self.device}, folder {self.path}\n")
         if self.config.resume and (self.path / "state.pt").is_file():
             saved = torch.load(self.path / "state.pt", map_location=self.device, weights_only=True)
             self.rows, self.completions, self.before = saved["log"]
@@ -101,7 +101,7 @@ class Run:
             print(report_samples(self.before, "before") + "\n")
         layout = "{desc} {n_fmt}/{total_fmt} |{bar}| {elapsed}<{remaining}{postfix}"
         numbers = {"initial": len(self.rows), "total": self.config.steps}
-        self.bar = tqdm(desc=self.script, **numbers, dynamic_ncols=True, bar_format=layout)
+        self.bar = tqdm(desc=self.script, **numbers, leave=False, bar_format=layout)
         return len(self.rows) + 1
 
     def make_folder(self) -> Path:
@@ -129,7 +129,7 @@ class Run:
                 raise FloatingPointError(f"{name} is {value}; try a smaller --learning_rate")
             self.recorded.setdefault(name, []).append(value)
 
-    def log(self, step: int, *, rollout: Rollout, rewards: torch.Tensor) -> None:
+    def log(self, step: int, rollout: Rollout, rewards: torch.Tensor) -> None:
         """Add the step's row to metrics.jsonl; save every `save_every` steps. rewards: (P, G)."""
         self.completions += len(rollout)
         row = {"step": step, "rollouts": self.completions, "sampled": len(rollout)}
@@ -157,12 +157,13 @@ class Run:
 
     def finish(self) -> dict:
         """Evaluate again, print the table, and write checkpoint/, curves.png and results.json."""
+        self.bar.leave = True
         self.bar.close()
         after, _ = held_out_report(self.policy, self.tokenizer, self.problems, **self.sampling)
         results = {"before": self.before, "after": after}
         for part in (self.policy, self.tokenizer):
             part.save_pretrained(self.path / "checkpoint")
-        draw_curves(self.rows, results, self.path / "curves.png", self.path.name)
+        draw_curves(self.rows, self.path / "curves.png", self.path.name)
         (self.path / "results.json").write_text(json.dumps(results, indent=1), "utf-8")
         print(f"\n{report_samples(after, 'after')}\n\n{report_table(self.before, after)}\n")
         print(f"See curves.png, metrics.jsonl, results.json and checkpoint in {self.path}")

@@ -26,6 +26,5 @@ def base_model(task: ModuleType) -> str:
     """The folder of the base model that comes with a task. Raises SystemExit if there is none."""
     name = task.__name__.removeprefix("toy_env.")
     if name not in TASKS:
-        ours = "toy_env/base_model or toy_env/base_expressions"
-        raise SystemExit(f"the task {name} has no base model; add --model, for example {ours}")
+        raise SystemExit(f"{name} has no base model; give one, as in --model toy_env/base_model")
     return str(Path(__file__).parent / ("base_model" if name == "arithmetic" else f"base_{name}"))
