@@ -50,8 +50,8 @@ def draw_curves(rows: list[dict], path: Path, title: str) -> None:
             panels[heading] = lines
     columns, steps = math.ceil(len(panels) / 2), [row["step"] for row in rows]
     figure = Figure(figsize=(3.9 * columns, 5.8), layout="constrained")
-    figure.suptitle(title, fontsize=11)
-    figure.supxlabel("step", fontsize=9.5)
+    figure.suptitle(title)
+    figure.supxlabel("step")
     for place, (heading, lines) in enumerate(panels.items(), start=1):
         axis = figure.add_subplot(2, columns, place, title=heading)
         for name, (label, color, style) in lines.items():
