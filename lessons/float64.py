@@ -4,10 +4,9 @@ import torch
 
 
 def to_float64(policy):
-    """The transformers model in double precision throughout, changed in place and returned.
+    """Put a transformers model into double precision throughout, in place, and return it.
 
-    `.double()` alone is not enough: the RMSNorm of transformers computes in float32 whatever it is
-    given.
+    `.double()` alone is not enough: the RMSNorm of transformers always computes in float32.
     """
     for name, module in list(policy.named_modules()):
         if type(module).__name__.endswith("RMSNorm") and not isinstance(module, torch.nn.RMSNorm):

@@ -40,14 +40,13 @@ def silent_rate(p, G: int):
 
 
 def silent_rate_plug_in(right, n: int, G: int):
-    """The silent rate with right / n put for p. Biased upwards, because p^G + q^G is convex in p
-    (Jensen)."""
+    """The silent rate at p = right / n. Biased upwards: p^G + q^G is convex in p (Jensen)."""
     return silent_rate(np.asarray(right) / n, G)
 
 
 def silent_rate_unbiased(right, n: int, G: int):
-    """Unbiased estimate of p^G + q^G from `right` right ones among n >= G: the share of G-subsets
-    that are silent.
+    """Unbiased estimate of p^G + q^G from n >= G completions, `right` of them right: the share of
+    their G-subsets that are silent.
 
     Raises ValueError if n < G.
     """
@@ -66,8 +65,7 @@ def expected_sigma(p, G: int):
 
 
 def fidelity(p, G: int):
-    """phi = E[sigma] / sqrt(p q): which share of its limit for G -> infinity the expected sigma has
-    at G."""
+    """phi = E[sigma] / sqrt(p q): the expected sigma relative to its limit for G -> infinity."""
     p = np.asarray(p, dtype=float)
     return expected_sigma(p, G) / np.sqrt(p * (1 - p))
 
@@ -79,8 +77,8 @@ def fidelity_expansion(p, G: int):
 
 
 def group_size_exact(p: float, target: float, largest: int = 1000) -> int:
-    """The smallest G with fidelity(p, G) >= target. Raises ValueError if none up to `largest` will
-    do."""
+    """The smallest G with fidelity(p, G) >= target. Raises ValueError if there is none up to
+    `largest`."""
     for G in range(2, largest + 1):
         if fidelity(p, G) >= target:
             return G
@@ -94,11 +92,10 @@ def group_size_law(p, loss):
     return 1 / (8 * loss * p * (1 - p))
 
 
-# ---------------------------------------------------------------------- weight of a prompt: E[g] = w(p) grad p
+# ---------------------------------------------------------------------- weight: E[g] = w(p) grad p
 
-AdvantageRule = Callable[
-    [int, int, int], float
-]  # (own reward, others that are right, G) -> advantage
+# (own reward, others that are right, G) -> advantage
+AdvantageRule = Callable[[int, int, int], float]
 
 
 def _standardised(power: int) -> AdvantageRule:
@@ -130,7 +127,7 @@ def weight(rule: str | AdvantageRule, p, G: int):
     """w(p) in E[g] = w(p) grad p, for any policy, of g = mean over the group of advantage times
     score.
 
-    w(p) = E[A(right | S) - A(wrong | S)], S ~ Bin(G - 1, p) the number of the *others* that are
+    w(p) = E[A(right | S) - A(wrong | S)], where S ~ Bin(G - 1, p) is how many of the *others* are
     right (Davis and Recht, arXiv:2510.13651). It needs 0-1 rewards, scores summed over tokens,
     samples from the policy itself, and no clip. The rule is a name in RULES or a function (own
     reward, others right, G) -> advantage.
@@ -147,28 +144,28 @@ def weight_limit(p):
 
 
 def weight_same_prompt_resampling(p, G: int):
-    """GRPO where a silent group is drawn again *from the same prompt* until it is mixed: w_G / (1 -
-    p^G - q^G).
+    """GRPO's weight where a silent group is drawn again *from the same prompt* until it is mixed:
+    w_G / (1 - p^G - q^G).
 
-    DAPO replaces the prompt instead, which leaves GRPO's weights as they are up to one common
-    factor.
+    DAPO replaces the prompt instead, which leaves GRPO's weights unchanged up to one common factor.
     """
     return weight("GRPO", p, G) / (1 - silent_rate(p, G))
 
 
 def objective(rule: str | AdvantageRule, p, G: int):
-    """J(p) with J' = w and J(0) = 0: what the rule climbs. w is a polynomial of degree below G:
-    Gauss-Legendre is exact."""
+    """The objective J(p) that the rule climbs: J' = w and J(0) = 0. w is a polynomial of degree
+    below G, so Gauss-Legendre quadrature is exact."""
     p = np.asarray(p, dtype=float)
     nodes, weights = np.polynomial.legendre.leggauss(G // 2 + 1)
     points = p[..., None] * (nodes + 1) / 2
     return p / 2 * (weight(rule, points, G) @ weights)
 
 
-# ---------------------------------------------------------------------- one prompt: progress and noise
+# ---------------------------------------------------------------------- progress and noise
 #
-# The scores of a prompt's right and wrong completions have the means m+ and m-, dm = m+ - m- = grad p / (p q), and the
-# variances v+ and v-, summed over parameters or taken in some directions only.
+# The scores of a prompt's right and wrong completions have the means m+ and m-, which differ by
+# dm = m+ - m- = grad p / (p q), and the variances v+ and v-, summed over parameters or taken in
+# some directions only.
 
 
 def contrast(weight: Callable) -> AdvantageRule:
@@ -199,10 +196,9 @@ def noise(rule: str | AdvantageRule, p, G: int, v_right, v_wrong):
     spread of scores within each class, and all of it in directions across grad p."""
     alpha, beta = coefficients(rule, G)
     k, chance = np.arange(G + 1), binomial(p, G)
-    return (
-        chance @ (alpha**2 / np.maximum(k, 1)) * v_right
-        + chance @ (beta**2 / np.maximum(G - k, 1)) * v_wrong
-    )
+    of_right = chance @ (alpha**2 / np.maximum(k, 1)) * v_right
+    of_wrong = chance @ (beta**2 / np.maximum(G - k, 1)) * v_wrong
+    return of_right + of_wrong
 
 
 def mean_square(rule: str | AdvantageRule, p, G: int, v_right, v_wrong, difference_squared):
@@ -210,17 +206,16 @@ def mean_square(rule: str | AdvantageRule, p, G: int, v_right, v_wrong, differen
     p) dm."""
     alpha, beta = coefficients(rule, G)
     p = np.asarray(p, dtype=float)
-    along = (
-        binomial(p, G) * (np.multiply.outer(1 - p, alpha) + np.multiply.outer(p, beta)) ** 2
-    ).sum(axis=-1)
+    mean = np.multiply.outer(1 - p, alpha) + np.multiply.outer(p, beta)
+    along = (binomial(p, G) * mean**2).sum(axis=-1)
     return noise(rule, p, G, v_right, v_wrong) + along * difference_squared
 
 
 def efficiency(rule: str | AdvantageRule, p, G: int, v_ratio=1.0):
-    """|E g|^2 over the noise across grad p, per completion; 1 is its value for G -> infinity under
-    any rule that weighs the contrast. v_ratio: v- / v+."""
+    """|E g|^2 over the noise across grad p, per completion; it tends to 1 for G -> infinity under
+    any rule that weights the contrast. v_ratio: v- / v+."""
     p = np.asarray(p, dtype=float)
-    progress = weight(rule, p, G) * p * (1 - p)  # of |dm|
+    progress = weight(rule, p, G) * p * (1 - p)  # relative to |dm|
     return progress**2 / (G * noise(rule, p, G, 1.0, v_ratio)) * (1 / p + v_ratio / (1 - p))
 
 
@@ -252,17 +247,17 @@ def update_norm_squared(
 
 
 def with_errors(p, v_right, v_wrong, difference_squared, accepted: float, rejected: float) -> tuple:
-    """What takes the place of p, v+, v- and |dm|^2 in every formula above where the verifier
-    accepts a wrong completion with probability `accepted` and rejects a right one with `rejected`,
-    whatever the text says.
+    """Values to put in place of p, v+, v- and |dm|^2 in every formula above if the verifier accepts
+    a wrong completion with probability `accepted` and rejects a right one with `rejected`,
+    independently of its text.
 
     E[R s] is then J grad p with J = 1 - accepted - rejected, so E[g] = w J grad p with the weight w
     at the observed p.
     """
     J = 1 - accepted - rejected
     seen = accepted + J * p  # the observed p
-    right = (1 - rejected) * p / seen  # of those that pass, the share of right ones
-    wrong = (1 - accepted) * (1 - p) / (1 - seen)  # of those that fail, the share of wrong ones
+    right = (1 - rejected) * p / seen  # share of right completions among those that pass
+    wrong = (1 - accepted) * (1 - p) / (1 - seen)  # share of wrong ones among those that fail
     v_pass = right * v_right + (1 - right) * (v_wrong + right * difference_squared)
     v_fail = wrong * v_wrong + (1 - wrong) * (v_right + wrong * difference_squared)
     return seen, v_pass, v_fail, (J * p * (1 - p) / (seen * (1 - seen))) ** 2 * difference_squared

@@ -1,7 +1,6 @@
-"""What the lessons share: checks for exercises, sliders, quoted code and diffs, and the look of the
-plots."""
+"""Everything the lessons share: checks of exercises, sliders, quoted code and diffs, and the look
+of the plots."""
 
-import ast
 import asyncio
 import base64
 import copy
@@ -9,11 +8,8 @@ import difflib
 import inspect
 import io
 import re
-import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import redirect_stdout, suppress
+from collections.abc import Callable, Sequence
 from importlib import import_module
-from itertools import takewhile
 from types import ModuleType
 
 import matplotlib
@@ -22,8 +18,7 @@ from IPython import get_ipython
 from IPython.display import Markdown, display
 from matplotlib.figure import Figure
 
-from lessons.site import sources
-from toy_env.plots import BLUE, GREEN, GREY, ORANGE, PURPLE, RED  # noqa: F401, which lessons import from here
+from toy_env.plots import BLUE, GREEN, GREY, ORANGE, PURPLE, RED  # noqa: F401, for the lessons
 
 RIGHT, WRONG = BLUE, RED  # one colour an idea, in all lessons
 
@@ -33,8 +28,8 @@ WITH_SLIDERS = "a picture with sliders"
 matplotlib.rcParams.update(
     {
         "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.25,
-        "axes.titlelocation": "left", "axes.titlesize": 11, "axes.labelsize": 10, "lines.linewidth": 2,
-        "legend.frameon": False, "figure.dpi": 100,
+        "axes.titlelocation": "left", "axes.titlesize": 11, "axes.labelsize": 10,
+        "lines.linewidth": 2, "legend.frameon": False, "figure.dpi": 100,
     }
 )  # fmt: skip
 
@@ -48,82 +43,66 @@ def check(number: str, answer) -> None:
     CHECKS["6.2"] in lessons/checks/lesson_06.py holds what the answer is compared with:
 
         expected    the right answer
-        inputs      the arguments in their order, by name, one dictionary for each comparison; without inputs, answer
-                    and expected are values instead of functions
+        inputs      the arguments in their order, by name, one dictionary for each comparison;
+                    without inputs, answer and expected are values instead of functions
+        mistakes    wrong answers, by the message that is printed for an answer that agrees with one
+                    of them, or that raises the same kind of error
+        bug         the function as the exercise shows it, where the reader is to repair it
 
-    An answer that agrees with a wrong one in the lesson's source, or raises the same kind of error,
-    gets its message. `...`, None and an unchanged bug mean that the exercise is not attempted.
-    Prints one line and raises nothing, so that Run All reaches the end. After a cell that failed,
-    say by a syntax error, nothing is judged: the answer is an older one.
+    `...`, None and an unchanged bug mean that the exercise is not attempted. Prints one line and
+    raises nothing, so that Run All reaches the end. After a cell that failed, say by a syntax
+    error, nothing is judged: the answer is an older one.
     """
-    if (shell := get_ipython()) and not shell.last_execution_succeeded:
-        return print(
-            "✗ the cell that you ran before this one failed: repair it, run it, then check again"
-        )
+    shell = get_ipython()
+    if shell and not shell.last_execution_succeeded:
+        print("✗ the cell that you ran before this one failed: repair it, run it, then check again")
+        return
     exercise = import_module(f"lessons.checks.lesson_{int(number.split('.')[0]):02}").CHECKS[number]
-    judge(answer, **exercise, mistakes=mistakes_in(number, sys._getframe(1).f_globals))
+    print(verdict(answer, **exercise))
 
 
-def mistakes_in(number: str, names: dict) -> Iterator[tuple[str, object]]:
-    """The exercise as it stands, without a message, and the wrong answers in its lesson's source,
-    cells [wrong], with theirs: what `check` is given then. names: what the cells of the lesson have
-    defined."""
-    cells = sources.read_cells(*sources.find_sources([int(number.split(".")[0])]))
-    at = next(
-        i for i, cell in enumerate(cells) if cell.kind == "check" and f'"{number}"' in cell.text
-    )
-    judged = compile(
-        ast.Expression(ast.parse(cells[at].text).body[-1].value.args[1]), "<check>", "eval"
-    )
-    others = takewhile(lambda cell: cell.kind != "exercise", cells[at:])
-    for cell in (cells[at - 1], *(cell for cell in others if cell.kind == "wrong")):
-        scope = dict(names)
-        with suppress(
-            Exception
-        ):  # where the reader has not run, or has changed, what a wrong answer needs
-            with redirect_stdout(io.StringIO()):
-                exec(cell.text, scope)
-            yield cell.note, eval(judged, scope)
+def verdict(
+    answer,
+    expected,
+    inputs: Sequence[dict] | None = None,
+    mistakes: dict[str, object] | None = None,
+    bug: Callable | None = None,
+) -> str:
+    """The line that `check` prints, from an entry of CHECKS."""
+    got, wanted = outcome(answer, inputs), outcome(expected, inputs)
+    if isinstance(got, list) and all(value is None or value is ... for value in got):
+        return "– not attempted"
+    if agree(got, wanted):
+        return "✓ right"
+    if bug is not None and agree(got, outcome(bug, inputs)):
+        return "– the bug is still there"
+    for message, mistake in (mistakes or {}).items():
+        if agree(got, outcome(mistake, inputs)):
+            return f"✗ not yet: {message}"
+    if isinstance(got, Exception):
+        return f"✗ not yet: your code raised {type(got).__name__}: {got}"
+    differences = [_difference(*pair) for pair in zip(got, wanted)]
+    first = next(i for i, difference in enumerate(differences) if difference)
+    where = "" if inputs is None else f" for {_text(inputs[first])}"
+    return f"✗ not yet: {differences[first]}{where}"
 
 
-def judge(answer, expected, inputs: Sequence[dict] | None = None, mistakes: Iterable = ()) -> None:
-    """`check`, given the entry of CHECKS, and pairs of a message and a mistake; without a message
-    it is the bug."""
+def outcome(answer, inputs: Sequence[dict] | None) -> list | Exception:
+    """The values of a function at all inputs, or the error that it raised; without inputs, the
+    value itself."""
+    if inputs is None:
+        return [answer]
+    try:
+        return [answer(*copy.deepcopy(arguments).values()) for arguments in inputs]
+    except Exception as error:
+        return error
 
-    def outcome(function) -> list | Exception:
-        """The values at all inputs, or the error that was raised."""
-        try:
-            return (
-                [function]
-                if inputs is None
-                else [function(*copy.deepcopy(x).values()) for x in inputs]
-            )
-        except Exception as error:
-            return error
 
-    def agrees(other) -> bool:
-        theirs = outcome(other)
-        if raised or isinstance(theirs, Exception):
-            return type(values) is type(theirs) is not NameError
-        return not any(_difference(*pair) for pair in zip(values, theirs))
-
-    values = outcome(answer)
-    raised = isinstance(values, Exception)
-    if not raised and all(value is None or value is ... for value in values):
-        return print("– not attempted")
-    if agrees(expected):
-        return print("✓ right")
-    for message, mistake in mistakes:
-        if agrees(mistake) and (message or not raised):
-            return print("✗ not yet:", message) if message else print("– the bug is still there")
-    if raised:
-        return print(f"✗ not yet: your code raised {type(values).__name__}: {values}")
-    differences = [_difference(*pair) for pair in zip(values, outcome(expected))]
-    wrong = next(i for i, difference in enumerate(differences) if difference)
-    print(
-        "✗ not yet:",
-        differences[wrong] + (f" for {_text(inputs[wrong])}" if inputs is not None else ""),
-    )
+def agree(one: list | Exception, other: list | Exception) -> bool:
+    """True for equal values, and for two errors of one kind."""
+    if isinstance(one, Exception) or isinstance(other, Exception):
+        return type(one) is type(other)
+    return not any(_difference(*pair) for pair in zip(one, other))
 
 
 def _array(value) -> np.ndarray:
@@ -149,10 +128,11 @@ def _difference(answer, truth) -> str:
     if numbers.shape != truth.shape:
         return f"a value of shape {numbers.shape} where one of shape {truth.shape} is wanted"
     wrong = np.argwhere(~np.isclose(numbers, truth, rtol=1e-6, atol=1e-6, equal_nan=True)).tolist()
-    place = tuple(wrong[0]) if wrong else ()
-    return (
-        f"{numbers[place]:.4g}{f' in place {place}' if place else ''} is not right" if wrong else ""
-    )
+    if not wrong:
+        return ""
+    place = tuple(wrong[0])
+    where = f" in place {place}" if place else ""
+    return f"{numbers[place]:.4g}{where} is not right"
 
 
 def _text(value) -> str:
@@ -161,16 +141,16 @@ def _text(value) -> str:
     if isinstance(value, str) or value is None or value is ...:
         return repr(value)
     try:
-        return np.array2string(
-            _array(value), precision=4, separator=", ", threshold=12, edgeitems=2
-        )
+        array = _array(value)
+        return np.array2string(array, precision=4, separator=", ", threshold=12, edgeitems=2)
     except Exception:
         return repr(value)
 
 
 # ---------------------------------------------------------------------- sliders
 
-# lessons/site/drawn.py sets it, to draw the site's pictures: it takes a function that draws, and its sliders by name.
+# lessons/site/drawn.py sets this to draw the site's pictures: it takes a function that draws, and
+# its sliders by name.
 recorder: Callable[[Callable[..., Figure], dict], None] | None = None
 narrow = False  # draw for a phone: 3.9 inches wide, panels below each other
 
@@ -193,30 +173,24 @@ def knob(
 
     widgets = {}
     for name, spec in sliders.items():
-        settings = {
-            "description": name,
-            "layout": ipywidgets.Layout(width="580px"),
-        }  # a track of about 400
+        layout = ipywidgets.Layout(width="580px")  # leaves a track of about 400
+        settings = {"description": name, "layout": layout}
         if isinstance(spec, tuple):
             low, high, step, start = spec
-            kind = (
-                ipywidgets.IntSlider
-                if all(isinstance(v, int) for v in spec)
-                else ipywidgets.FloatSlider
-            )
+            whole = all(isinstance(number, int) for number in spec)
+            kind = ipywidgets.IntSlider if whole else ipywidgets.FloatSlider
             widgets[name] = kind(min=low, max=high, step=step, value=start, **settings)
         else:
             kind = ipywidgets.Dropdown if isinstance(spec[0], str) else ipywidgets.SelectionSlider
             widgets[name] = kind(options=in_order(spec), value=spec[0], **settings)
 
     def picture() -> dict:
-        return _image(
-            draw(**{name: widget.value for name, widget in widgets.items()}), WITH_SLIDERS
-        )
+        values = {name: widget.value for name, widget in widgets.items()}
+        return _image(draw(**values), WITH_SLIDERS)
 
     box = ipywidgets.VBox(list(widgets.values()))
     view = {"version_major": 2, "version_minor": 0, "model_id": box.model_id}
-    start = picture()  # without a notebook too: a test wants to know whether it can be drawn
+    start = picture()  # outside a notebook too, so that tests draw it
     if get_ipython() is None:
         return
     display({WIDGET: view, "text/plain": f"sliders: {', '.join(sliders)}"}, raw=True)
@@ -228,9 +202,8 @@ def knob(
         dragged."""
         while waiting:
             waiting.pop().cancel()
-        waiting.append(
-            asyncio.get_running_loop().call_later(0.01, lambda: output.update(picture(), raw=True))
-        )
+        loop = asyncio.get_running_loop()
+        waiting.append(loop.call_later(0.01, lambda: output.update(picture(), raw=True)))
 
     for widget in widgets.values():
         widget.observe(moved, names="value")
@@ -251,7 +224,7 @@ def show(figure: Figure) -> None:
 
 
 def _image(figure: Figure, text: str) -> dict:
-    """What `display` shows: a picture, or the text where there are no pictures."""
+    """A figure for `display`, with a text for places without pictures."""
     return {"image/png": base64.b64encode(png(figure)).decode(), "text/plain": text}
 
 
@@ -269,12 +242,9 @@ def new_figure(
     other, unless it is `fixed`: then it keeps its width and is scrolled."""
     rows = 1
     if narrow and not fixed:
-        rows, columns, width, height = (
-            columns,
-            1,
-            3.9,
-            {1: height, 2: 2 * 2.7}.get(columns, 1.8 * columns),
-        )
+        rows, columns, width = columns, 1, 3.9
+        if rows > 1:
+            height = 5.4 if rows == 2 else 1.8 * rows
     figure = Figure(figsize=(width, height), layout="constrained")
     return figure, figure.subplots(rows, columns, **settings)
 

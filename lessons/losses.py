@@ -1,8 +1,8 @@
 """Answers to a policy that has moved since it sampled: the losses that lesson 14 compares.
 
 All take the keywords logps, with gradient, old_logps, mask, (B, T), and advantages, (B, 1) or (B,
-T), and are averaged alike: over the tokens of each completion, then over completions. Those of the
-scripts are tested there, SAPO, GMPO and DPPO against verl in tests/test_parity.py.
+T), and are averaged alike: over the tokens of each completion, then over completions. The losses of
+the scripts have their own tests; tests/test_parity.py compares SAPO, GMPO and DPPO with verl.
 """
 
 from collections.abc import Callable
@@ -13,12 +13,12 @@ from torch import Tensor
 
 from algorithms import cispo, dapo, grpo, gspo
 
-DELTA = 0.2  # of DPPO; a choice of ours
+DELTA = 0.2  # DPPO's bound; our choice
 
 
 def average(per_token: Tensor, mask: Tensor) -> Tensor:
-    """Over the tokens of each completion, then over completions. per_token: (B, T) or (B, 1). mask:
-    (B, T)."""
+    """Mean over the tokens of each completion, then over completions. per_token: (B, T) or (B, 1).
+    mask: (B, T)."""
     return ((per_token * mask).sum(dim=1) / mask.sum(dim=1)).mean()
 
 
@@ -32,8 +32,8 @@ def sapo(*, logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor) 
 def gmpo(
     *, logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor, width: float = 0.4
 ) -> Tensor:
-    """GMPO (arXiv:2507.20673): the geometric mean of ratios that are clipped one by one, on the
-    side of A's sign."""
+    """GMPO (arXiv:2507.20673): the geometric mean of ratios that are clipped one by one, each only
+    on the side to which A pushes it."""
     log_ratio = logps - old_logps
     clipped = torch.where(advantages > 0, log_ratio.clamp(max=width), log_ratio.clamp(min=-width))
     mean = (clipped * mask).sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True)
@@ -43,16 +43,16 @@ def gmpo(
 def dppo(
     *, logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor, delta: float = DELTA
 ) -> Tensor:
-    """DPPO, binary TV (arXiv:2602.04879): no clip; a token is dropped if its own push has moved its
-    probability by more than delta."""
+    """DPPO, binary TV (arXiv:2602.04879): no clip; a token is dropped once its own push has moved
+    its probability by more than delta."""
     rise = logps.detach().exp() - old_logps.exp()
     kept = torch.where(advantages > 0, rise <= delta, rise >= -delta)
     return -average(kept * (logps - old_logps).exp() * advantages, mask)
 
 
 def averaged_as_grpo(token_mean: Callable) -> Callable:
-    """A policy_loss that averages over the tokens of each completion and then over completions,
-    made from one that averages over the tokens of the batch.
+    """Turn a policy_loss that averages over the tokens of the batch into one that averages over
+    the tokens of each completion and then over completions.
 
     It is linear in the advantages: each is multiplied by the number of tokens in the batch, over
     the number in its own completion, over the number of completions. A completion without tokens is
@@ -75,14 +75,14 @@ def uncorrected(*, logps: Tensor, old_logps: Tensor, **batch: Tensor) -> Tensor:
 def clip_without_weights(
     *, logps: Tensor, old_logps: Tensor, advantages: Tensor, **batch: Tensor
 ) -> Tensor:
-    """A loss that stops the tokens that GRPO's clip stops; every other token counts as if its ratio
-    were 1."""
+    """GRPO's clip without the ratio: it stops the same tokens, and every other token counts as if
+    its ratio were 1."""
     ratio, eps = (logps - old_logps).detach().exp(), grpo.Config().clip_eps
     kept = torch.where(advantages > 0, ratio <= 1 + eps, ratio >= 1 - eps)  # (B, T)
     return uncorrected(logps=logps, old_logps=old_logps, advantages=advantages * kept, **batch)
 
 
-ARMS: dict[str, Callable] = {  # of lessons/experiments/staleness.py
+ARMS: dict[str, Callable] = {  # the arms of lessons/experiments/staleness.py
     "no correction": uncorrected,
     "GRPO's clip": partial(grpo.policy_loss, config=grpo.Config(kl_coef=0.0), ref_logps=None),
     "clip-higher": averaged_as_grpo(partial(dapo.policy_loss, config=dapo.Config())),
@@ -90,7 +90,7 @@ ARMS: dict[str, Callable] = {  # of lessons/experiments/staleness.py
     "CISPO": averaged_as_grpo(partial(cispo.policy_loss, config=cispo.Config())),
     "clip without weights": clip_without_weights,
 }
-LOSSES = {  # of lesson 14
+LOSSES = {  # the losses of lesson 14
     "GRPO": ARMS["GRPO's clip"],
     "GSPO": ARMS["GSPO"],
     "CISPO": ARMS["CISPO"],

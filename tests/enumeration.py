@@ -4,6 +4,7 @@ expectations."""
 from itertools import product
 
 import torch
+from torch.nn.utils.rnn import pad_sequence
 
 from toy_env.rollout import Rollout
 
@@ -13,28 +14,28 @@ PROMPT, EOS = [1, 0, 1], 2
 def every_completion(vocab_size: int, limit: int) -> list[list[int]]:
     """All completions of at most `limit` tokens: up to the first EOS, or cut at the limit without
     one."""
-    out = []
-    for ids in product(range(vocab_size), repeat=limit):
-        ids = list(ids)
-        ids = ids[: ids.index(EOS) + 1] if EOS in ids else ids
-        if ids not in out:
-            out.append(ids)
-    return out
+    completions = []
+    for tokens in product(range(vocab_size), repeat=limit):
+        length = tokens.index(EOS) + 1 if EOS in tokens else limit
+        if list(tokens[:length]) not in completions:
+            completions.append(list(tokens[:length]))
+    return completions
 
 
 def as_rollout(completions: list[list[int]], prompt: list[int] = PROMPT) -> Rollout:
-    """Completions of one prompt as a rollout with two columns of left padding; the masks are
-    spelled out here."""
-    B, T = len(completions), max(map(len, completions))
+    """Completions of one prompt as a rollout with two columns of left padding."""
+    B, lengths = len(completions), torch.tensor([[len(ids)] for ids in completions])
+    completion_ids = pad_sequence([torch.tensor(ids) for ids in completions], batch_first=True)
     return Rollout(
         prompt_ids=torch.tensor([[0, 0, *prompt]] * B),
         prompt_mask=torch.tensor([[False, False] + [True] * len(prompt)] * B),
-        completion_ids=torch.tensor([ids + [0] * (T - len(ids)) for ids in completions]),
-        mask=torch.tensor([[t < len(ids) for t in range(T)] for ids in completions]),
-        logps=torch.zeros(B, T),
-        entropies=torch.zeros(B, T),
+        completion_ids=completion_ids,
+        mask=torch.arange(completion_ids.shape[1]) < lengths,
+        old_logps=torch.zeros(completion_ids.shape),
+        entropies=torch.zeros(completion_ids.shape),
         truncated=torch.tensor([EOS not in ids for ids in completions]),
         texts=[""] * B,
+        ends=[EOS],
     )
 
 
@@ -43,20 +44,15 @@ def probability(policy, completion: list[int]) -> torch.Tensor:
     unpadded forward pass."""
     p = torch.ones((), dtype=torch.float64)
     for t, token in enumerate(completion):
-        p = (
-            p
-            * policy(input_ids=torch.tensor([PROMPT + completion[:t]]))
-            .logits[0, -1]
-            .softmax(dim=0)[token]
-        )
+        logits = policy(input_ids=torch.tensor([PROMPT + completion[:t]])).logits[0, -1]
+        p = p * logits.softmax(dim=0)[token]
     return p
 
 
-def flat_gradient(value: torch.Tensor, policy) -> torch.Tensor:
-    gradients = torch.autograd.grad(value, list(policy.parameters()), allow_unused=True)
-    return torch.cat(
-        [
-            torch.zeros_like(p).flatten() if g is None else g.flatten()
-            for p, g in zip(policy.parameters(), gradients)
-        ]
+def flat_gradient(value: torch.Tensor, policy, retain: bool = False) -> torch.Tensor:
+    """The gradient for all parameters in one dimension; `retain` keeps the graph for another."""
+    parameters = list(policy.parameters())
+    gradients = torch.autograd.grad(
+        value, parameters, retain_graph=retain, allow_unused=True, materialize_grads=True
     )
+    return torch.cat([gradient.flatten() for gradient in gradients])

@@ -1,5 +1,5 @@
-"""The lessons: each source runs, each check accepts the solution and rejects wrong answers,
-notebooks are built."""
+"""The lessons: each source runs, each check accepts the solution and names the usual mistakes, and
+each notebook is built from its source."""
 
 import math
 import re
@@ -9,18 +9,19 @@ import numpy as np
 import pytest
 import torch
 from IPython.core.interactiveshell import InteractiveShell
+from nbclient.exceptions import CellExecutionError
 from traitlets.config import Config
 
 from lessons import kit
 from lessons.checks import lesson_02, lesson_04
 from lessons.site import build, sources
-from toy_env import UsageError
 
 SOURCES = sources.find_sources()
 SHORT = "04_kl"
 ALL_BUT_ONE_SLOW = [
     pytest.param(s, marks=pytest.mark.slow if s.stem != SHORT else (), id=s.stem) for s in SOURCES
 ]
+REBUILD = "run python lessons/site/build.py"
 
 
 @pytest.fixture(params=SOURCES, ids=lambda source: source.stem)
@@ -36,206 +37,64 @@ def scratch(tmp_path, monkeypatch):
     return tmp_path / "src/01_x.py"
 
 
-def printed(capsys, *args, **settings) -> str:
-    """What a check says."""
-    capsys.readouterr()
-    kit.judge(*args, **settings)
-    return capsys.readouterr().out.strip()
+def checks_of(source) -> dict:
+    return import_module(f"lessons.checks.lesson_{source.name[:2]}").CHECKS
+
+
+# ---------------------------------------------------------------------- exercises
 
 
 @pytest.mark.parametrize("source", ALL_BUT_ONE_SLOW)
-def test_a_lesson_runs_and_its_checks_judge_right(source, capsys):
-    """Once through as a reader who answers nothing; then each exercise with its solution and its
-    wrong answers."""
+def test_a_lesson_runs_and_its_solutions_are_right(source, capsys):
+    """Run it once as a reader who answers nothing; then each check with its solution."""
     cells = sources.read_cells(source)
     kinds = ("code", "fold", "text", "exercise", "check")
     namespace = sources.run_cells([cell for cell in cells if cell.kind in kinds], source)
-    unanswered = re.findall("^[✓✗–] .*$", capsys.readouterr().out, flags=re.MULTILINE)
-    assert len(unanswered) == sum(cell.kind == "check" for cell in cells)
-    assert set(unanswered) <= {"– not attempted", "– the bug is still there"}
+    verdicts = re.findall("^[✓✗–] .*$", capsys.readouterr().out, flags=re.MULTILINE)
+    bugs = ["bug" in exercise for exercise in checks_of(source).values()]
+    assert verdicts == ["– the bug is still there" if bug else "– not attempted" for bug in bugs]
     for cell in cells:
         if cell.kind == "check":
             check = cell
-        if cell.kind in ("solution", "wrong"):
-            scope = dict(namespace)
-            exec(compile("\n" * cell.line + cell.text, str(source), "exec"), scope)
-            capsys.readouterr()
-            exec(compile("\n" * check.line + check.text, str(source), "exec"), scope)
-            message = capsys.readouterr().out
-            expected = "✓ right\n" if cell.kind == "solution" else f"✗ not yet: {cell.note}\n"
-            assert message == expected, f"line {cell.line}"
+        if cell.kind == "solution":
+            exec(f"{cell.text}\n{check.text}", dict(namespace))
+            assert capsys.readouterr().out == "✓ right\n", f"line {cell.line}"
 
 
-def test_a_lesson_keeps_to_the_conventions(source):
-    cells = sources.read_cells(source)
-    kinds = [cell.kind for cell in cells]
-    text = "\n".join(cell.text for cell in cells if cell.kind in ("markdown", "text"))
-    assert re.match(rf"# {int(source.name[:2])} · ", cells[0].text)
-    assert (
-        kinds.count("exercise")
-        == kinds.count("hint")
-        == kinds.count("solution")
-        == kinds.count("check")
-    )
-    assert (
-        len(text.split()) <= 1500
-        and sum(map(kinds.count, ("code", "fold", "exercise", "check"))) <= 12
-    )
-    assert (
-        max(len(cell.text.splitlines()) for cell in cells if cell.kind not in ("markdown", "text"))
-        <= 25
-    )
-    shown = "\n".join(
-        cell.text for cell in cells if cell.kind in ("code", "exercise", "check", "solution")
-    )
-    wide = [line for line in shown.splitlines() if len(line) > 95]
-    assert not wide, "wider than a cell of JupyterLab"
-    assert cells[0].note, "how many minutes it takes"
-    formulas = re.findall(r"^(.*)\n\$\$", text, flags=re.MULTILINE)
-    assert not any(line.strip() and not line.rstrip().endswith("$$") for line in formulas), (
-        "a blank line before $$"
-    )
-    assert not re.search(r"/(work|home|tmp|root)/", source.read_text("utf-8"))
+def test_every_mistake_gets_its_message(source):
+    numbers = re.findall(r'^check\("(\S+)", ', source.read_text("utf-8"), flags=re.MULTILINE)
+    assert numbers == list(checks_of(source))
+    for number, exercise in checks_of(source).items():
+        assert exercise["mistakes"], number
+        for message, mistake in exercise["mistakes"].items():
+            assert kit.verdict(mistake, **exercise) == f"✗ not yet: {message}"
+        if "bug" in exercise:
+            assert kit.verdict(exercise["bug"], **exercise) == "– the bug is still there"
 
 
-def test_every_notebook_is_built_from_its_source(source):
-    assert build.is_built(source), "run python lessons/site/build.py"
+def test_check_names_one_wrong_place_and_never_the_right_value():
+    mistakes = {
+        "the square": lambda x: x**2,
+        "the exponential": lambda x: np.float64(x) if x < 700 else math.exp(x),
+    }
 
+    def of_function(answer) -> str:
+        inputs = [{"x": 1.0}, {"x": 800.0}]
+        return kit.verdict(answer, lambda x: 2 * x, inputs, mistakes, bug=lambda x: x + 3)
 
-def test_quoted_code_stands_in_the_repository(source):
-    """A lesson quotes functions and diffs as they were when it was built."""
-    notebook = build.nbformat.read(build.notebook_path(source), as_version=4)
-    root = sources.LESSONS.parent
-    for output in (output for cell in notebook.cells for output in cell.get("outputs", [])):
-        text = output.get("data", {}).get("text/markdown", "")
-        if quoted := re.fullmatch(r"`([\w/]+\.py)`\n```python\n(.*)```", text, re.DOTALL):
-            assert quoted[2] in (root / quoted[1]).read_text("utf-8"), (
-                "run python lessons/site/build.py"
-            )
-        if quoted := re.fullmatch(r"```diff\n--- (\S+)\n\+\+\+ (\S+)\n(.*)\n```", text, re.DOTALL):
-            before, after = (
-                (root / name).read_text("utf-8").splitlines() for name in quoted.groups()[:2]
-            )
-            for line in quoted[3].splitlines():
-                assert line[0] not in " -" or line[1:] in before, "run python lessons/site/build.py"
-                assert line[0] not in " +" or line[1:] in after, "run python lessons/site/build.py"
-
-
-def test_lessons_are_listed_in_reading_order_and_linked_to_their_neighbours():
-    order = sources.reading_order()
-    index = (sources.LESSONS / "README.md").read_text("utf-8")
-    listed = re.findall(r"^- \[(\d+ · .*?)\]\((\w+)\.ipynb\)", index, flags=re.MULTILINE)
-    assert listed == [(sources.heading(source), source.stem) for source in order]
-    first, *_, last = (sources.notebook_cells(source) for source in order)
-    assert (
-        first[0].text.split("\n")[2].startswith("*About")
-        and "[all lessons](README.md)" in first[-1].text
-    )
-    assert first[-1].text.endswith(f"{sources.heading(order[1])} →]({order[1].stem}.ipynb)")
-    assert (
-        last[-1].text.startswith(f"[← {sources.heading(order[-2])}]") and "→" not in last[-1].text
-    )
-
-
-def test_the_index_says_of_lessons_13_and_19_what_they_compute():
-    """Of 13 in the same order: share of the squared length, of the progress, sigma against its
-    square, no division."""
-    cells = build.nbformat.read(sources.LESSONS / "13_quiet_estimators.ipynb", as_version=4).cells
-    lesson = " ".join(
-        " ".join(cell.source for cell in cells if cell.cell_type == "markdown").split()
-    )
-    index = " ".join((sources.LESSONS / "README.md").read_text("utf-8").split())
-    said = re.search(
-        r"have (\d+)% of the squared length and 0% .* make (\d+)% to (\d+)% of the progress\."
-        r".* differs from σ by ([\d.]+) points at most.* σ gains ([\d.]+), ([\d.]+), ([\d.]+) points over",
-        lesson,
-    )
-    squared, least, most, points, *gains = said.groups()
-    assert f"have {squared} % of the squared length and none of the progress" in index
-    assert (
-        f"make {least} to {most} % of the progress" in index
-        and f"differs from σ by {points} points of acc" in index
-    )
-    assert f"costs {min(gains).lstrip('0')} to {max(gains)} points over training" in index
-    which_baseline = (sources.LESSONS / "19_which_baseline.ipynb").read_text("utf-8")
-    assert re.search(r"Length (explains \d+ to \d+ %)", which_baseline)[1] in index
-
-
-def test_numbers_in_a_text_come_from_the_code_and_a_changed_source_is_noticed(scratch):
-    source = (
-        "# %% [markdown]\n# # 1 · X\n\n# %%\na = 1 / 3\n\n# %% [text]\n# A third is {=a:.2f}, $\\frac{a}{b}$.\n\n"
-        "# %% [wrong] no\nx\n\n# %%\na\n\n# %% [hint]\n# think\n"
-    )
-    scratch.write_text(source, "utf-8")
-    assert not build.is_built(scratch)
-    build.main(build.Config())
-    first = build.notebook_path(scratch).read_bytes()
-    build.main(build.Config())
-    assert (
-        build.notebook_path(scratch).read_bytes() == first and b"<summary>Hint</summary>" in first
-    )
-    _, code, text, last, _ = build.nbformat.reads(first.decode(), 4).cells
-    assert text.source == "A third is 0.33, $\\frac{a}{b}$." and [
-        code.execution_count,
-        last.execution_count,
-    ] == [1, 2]
-    build.main(build.Config(check=True))
-    for before, after in (("third is", "third of 1 is"), ("1 / 3", "1 / 4")):
-        scratch.write_text(source.replace(before, after), "utf-8")
-        with pytest.raises(UsageError, match="not built from its source: 01_x"):
-            build.main(build.Config(check=True))
-    scratch.write_text("# %% [exercize]\n", "utf-8")
-    with pytest.raises(UsageError, match="line 1: no kind of cell"):
-        build.main(build.Config())
-    with pytest.raises(UsageError, match="there is no lesson 7; choose from 1"):
-        build.main(build.Config(only=(7,)))
-
-
-FAULTS = {
-    "raise ValueError('no')": "01_x does not run to its end:\n.*ValueError",
-    "import warnings\nwarnings.warn('look')": "01_x leaves a warning in the notebook: .*look",
-    "# %% [text]\n# {=unknown}": "01_x does not run to its end:\n.*NameError",
-}
-
-
-@pytest.mark.parametrize("code", FAULTS)
-def test_a_lesson_that_fails_leaves_no_notebook(code, scratch):
-    scratch.write_text(f"# %%\n{code}\n", "utf-8")
-    with pytest.raises(UsageError, match=f"(?s){FAULTS[code]}"):
-        build.main(build.Config())
-    assert not build.notebook_path(scratch).exists()
-
-
-def test_check_says_what_is_wrong_of_one_case_and_never_the_right_value(capsys):
-    def verdict(answer, truth=lambda x: 2 * x) -> str:
-        inputs = [{"x": 1.0}, {"x": 800.0}] if callable(truth) else None
-        mistakes = {
-            "": lambda x: x + 3,
-            "the square": lambda x: x**2,
-            "the exponential": lambda x: np.float64(x) if x < 700 else math.exp(x),
-        }
-        said = printed(capsys, answer, truth, inputs, mistakes=mistakes.items())
-        return said.removeprefix("✗ not yet: ")
-
-    assert verdict(lambda x: x + x) == verdict("Up ", "up") == "✓ right"
-    assert verdict(lambda x: ...) == verdict(..., 3) == verdict(None, 3) == "– not attempted"
-    assert verdict(lambda x: x + 3) == "– the bug is still there"
-    assert (
-        verdict(lambda x: x * x) == "the square"
-        and verdict(lambda x: math.exp(x)) == "the exponential"
-    )
-    assert verdict(lambda x: x / 0).startswith("your code raised ZeroDivisionError")
-    assert verdict(lambda x: 5) == "5 is not right for x = 1."
-    assert (
-        verdict(float("nan"), 1.0) == "nan is not right"
-        and verdict("down", "up") == "'down' is not right"
-    )
+    assert of_function(lambda x: x + x) == kit.verdict("Up ", "up") == "✓ right"
+    assert of_function(lambda x: ...) == kit.verdict(None, 3) == "– not attempted"
+    assert of_function(lambda x: x + 3) == "– the bug is still there"
+    assert of_function(lambda x: x * x) == "✗ not yet: the square"
+    assert of_function(lambda x: math.exp(x)) == "✗ not yet: the exponential"  # the same error
+    assert "your code raised ZeroDivisionError" in of_function(lambda x: x / 0)
+    assert of_function(lambda x: 5) == "✗ not yet: 5 is not right for x = 1."
+    changes_its_argument = kit.verdict(lambda x: x.pop(), lambda x: x[-1], [{"x": [1, 2]}])
+    assert changes_its_argument == "✓ right"
+    assert kit.verdict(float("nan"), 1.0) == "✗ not yet: nan is not right"
     matrix, zeros = np.array([[1.0, 2], [3, 5]]), np.zeros(3)
-    assert verdict(matrix, matrix + [[0, 0], [0, 1]]) == "5 in place (1, 1) is not right"
-    assert (
-        verdict(zeros, zeros[:, None])
-        == "a value of shape (3,) where one of shape (3, 1) is wanted"
-    )
+    assert "5 in place (1, 1)" in kit.verdict(matrix, matrix + [[0, 0], [0, 1]])
+    assert "of shape (3,) where one of shape (3, 1)" in kit.verdict(zeros, zeros[:, None])
 
 
 def test_an_answer_whose_new_version_does_not_run_is_not_judged(monkeypatch, capsys):
@@ -249,19 +108,99 @@ def test_an_answer_whose_new_version_does_not_run_is_not_judged(monkeypatch, cap
         assert capsys.readouterr().out.startswith(verdict)
 
 
-def test_exercises_and_their_checks_are_numbered_alike(source, capsys):
-    checks = import_module(f"lessons.checks.lesson_{source.name[:2]}").CHECKS
-    numbers = re.findall(
-        r'^check\("(\d+\.\d+)", \w+', source.read_text("utf-8"), flags=re.MULTILINE
+# ---------------------------------------------------------------------- sources and notebooks
+
+
+def test_a_source_keeps_to_the_conventions(source):
+    cells = sources.read_cells(source)
+    kinds = [cell.kind for cell in cells]
+    assert cells[0].text.startswith(f"# {int(source.name[:2])} · ")
+    assert cells[0].note, "how many minutes it takes"
+    numbers = {kinds.count(kind) for kind in ("exercise", "check", "hint", "solution")}
+    assert numbers == {len(checks_of(source))}
+    for cell in cells:
+        if cell.kind in ("code", "exercise", "check", "solution"):
+            widest = max(map(len, cell.text.splitlines()))
+            assert widest <= 95, "wider than a cell of JupyterLab"
+
+
+def test_every_notebook_is_built_from_its_source(source):
+    assert build.is_built(source), REBUILD
+
+
+def test_quoted_code_stands_in_the_repository(source):
+    """A lesson quotes functions and diffs as they were when it was built."""
+    notebook = build.nbformat.read(build.notebook_path(source), as_version=4)
+
+    def file(name: str) -> str:
+        return (sources.LESSONS.parent / name).read_text("utf-8")
+
+    for output in (output for cell in notebook.cells for output in cell.get("outputs", [])):
+        text = output.get("data", {}).get("text/markdown", "")
+        if quoted := re.fullmatch(r"`([\w/]+\.py)`\n```python\n(.*)```", text, re.DOTALL):
+            assert quoted[2] in file(quoted[1]), REBUILD
+        if quoted := re.fullmatch(r"```diff\n--- (\S+)\n\+\+\+ (\S+)\n(.*)\n```", text, re.DOTALL):
+            before, after = (file(name).splitlines() for name in quoted.groups()[:2])
+            for line in quoted[3].splitlines():
+                assert line[0] not in " -" or line[1:] in before, REBUILD
+                assert line[0] not in " +" or line[1:] in after, REBUILD
+
+
+def test_lessons_are_listed_in_reading_order_and_linked_to_their_neighbours():
+    order = sources.reading_order()
+    index = (sources.LESSONS / "README.md").read_text("utf-8")
+    listed = re.findall(r"^- \[(\d+ · .*?)\]\((\w+)\.ipynb\)", index, flags=re.MULTILINE)
+    assert listed == [(sources.heading(source), source.stem) for source in order]
+    links = [sources.notebook_cells(source)[-1].text for source in order]
+    for text, following in zip(links, order[1:]):
+        assert text.endswith(f"[{sources.heading(following)} →]({following.stem}.ipynb)")
+    for text, previous in zip(links[1:], order):
+        assert text.startswith(f"[← {sources.heading(previous)}]({previous.stem}.ipynb)")
+
+
+def test_numbers_in_a_text_come_from_the_code_and_a_changed_source_is_noticed(scratch):
+    source = (
+        "# %% [markdown]\n# # 1 · X\n\n# %%\na = 1 / 3\n\n"
+        "# %% [text]\n# A third is {=a:.2f}, $\\frac{a}{b}$.\n\n# %%\na\n\n# %% [hint]\n# think\n"
     )
-    assert (
-        numbers
-        == [f"{int(source.name[:2])}.{i}" for i in range(1, len(numbers) + 1)]
-        == sorted(checks)
-    )
-    for number in numbers:
-        kit.check(number, ... if checks[number].get("inputs") is None else lambda *_: ...)
-        assert capsys.readouterr().out == "– not attempted\n"
+    scratch.write_text(source, "utf-8")
+    build.main(build.Config())
+    first = build.notebook_path(scratch).read_bytes()
+    build.main(build.Config())
+    assert build.notebook_path(scratch).read_bytes() == first
+    _, code, text, last, hint = build.nbformat.reads(first.decode(), 4).cells
+    assert text.source == "A third is 0.33, $\\frac{a}{b}$."
+    assert (code.execution_count, last.execution_count) == (1, 2)
+    assert "<summary>Hint</summary>" in hint.source
+    build.main(build.Config(check=True))
+    for before, after in (("third is", "third of 1 is"), ("1 / 3", "1 / 4")):
+        scratch.write_text(source.replace(before, after), "utf-8")
+        with pytest.raises(SystemExit, match="01_x"):
+            build.main(build.Config(check=True))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("# %%\nraise ValueError('no')", "ValueError"),
+        ("# %%\nimport warnings\nwarnings.warn('look')", "01_x leaves a warning"),
+        ("# %% [text]\n# {=unknown}", "NameError"),
+        ("# %% [exercize]", "01_x.py, line 1: "),
+    ],
+)
+def test_a_lesson_that_fails_leaves_no_notebook(text, message, scratch):
+    scratch.write_text(text + "\n", "utf-8")
+    with pytest.raises((SystemExit, CellExecutionError), match=message):
+        build.main(build.Config())
+    assert not build.notebook_path(scratch).exists()
+
+
+def test_a_lesson_that_does_not_exist_is_named():
+    with pytest.raises(SystemExit, match="there is no lesson 77; choose from 0, 1"):
+        build.main(build.Config(only=(77,)))
+
+
+# ---------------------------------------------------------------------- mathematics of the texts
 
 
 def test_the_clip_as_minimum_and_maximum():
@@ -269,32 +208,22 @@ def test_the_clip_as_minimum_and_maximum():
     of exercise 2.2."""
     ratio, A = lesson_02.six["ratio"], lesson_02.six["A"]
     clipped = ratio.clamp(0.8, 1.2)
-    of_ratios = (
-        torch.where(A >= 0, torch.minimum(ratio, clipped), torch.maximum(ratio, clipped)) * A
-    )
-    of_products = torch.where(
-        A >= 0, torch.minimum(ratio * A, clipped * A), torch.maximum(ratio * A, clipped * A)
-    )
-    assert of_ratios.tolist() == [0.5, 1, 1.2, -0.8, -1, -1.5]  # the table of lesson 2
-    assert (
-        of_products.tolist()
-        == (A * torch.minimum(ratio, clipped)).tolist()
-        == [0.5, 1, 1.2, -0.5, -1, -1.2]
-    )
+
+    def chosen(one, other):
+        return torch.where(A >= 0, torch.minimum(one, other), torch.maximum(one, other))
+
+    assert torch.equal(chosen(ratio, clipped) * A, torch.minimum(ratio * A, clipped * A))
+    assert torch.equal(chosen(ratio * A, clipped * A), torch.minimum(ratio, clipped) * A)
 
 
 def test_k3_times_the_ratio_is_the_reverse_kl_of_the_next_token_after_prefixes_of_the_old_policy():
     """Two tokens, the policy and all prefixes moved: autograd through the loss against autograd
     through the sums."""
     new = (lesson_04.theta + torch.tensor([[0.3, -0.5], [0.2, 0.9], [-0.6, 0.1]])).requires_grad_()
-    logps, old_logps, ref_logps = map(
-        lesson_04.token_logps, (new, lesson_04.theta, lesson_04.other_ref)
-    )
-    k3 = (ref_logps - logps).expm1() - (ref_logps - logps)
-    loss = ((logps - old_logps).exp() * k3).sum(dim=1).mean()
-    kl = (new.softmax(dim=1) * (new.log_softmax(dim=1) - lesson_04.other_ref)).sum(
-        dim=1
-    )  # of each next token
-    truth = kl[0] + lesson_04.theta[0].softmax(dim=0) @ kl[1:]
+    old, ref = lesson_04.theta, lesson_04.other_ref
+    logps, old_logps, ref_logps = map(lesson_04.token_logps, (new, old, ref))
+    loss = ((logps - old_logps).exp() * lesson_04.k3(logps, ref_logps)).sum(dim=1).mean()
+    next_token = (new.softmax(dim=1) * (new.log_softmax(dim=1) - ref)).sum(dim=1)  # three KLs
+    truth = next_token[0] + old[0].softmax(dim=0) @ next_token[1:]
     torch.testing.assert_close(loss, truth)
     torch.testing.assert_close(*(torch.autograd.grad(value, new)[0] for value in (loss, truth)))

@@ -1,20 +1,39 @@
-"""What the exercises of lesson 3 are checked against. `kit.check` explains the keys."""
+"""Right answers and usual mistakes of lesson 3's exercises; `kit.check` explains the keys."""
+
+from itertools import groupby
 
 import torch
 from torch import Tensor
 
 
+def total(rewards: Tensor, verified: Tensor) -> Tensor:
+    return (rewards * verified).sum(dim=1, keepdim=True)
+
+
+def number(verified: Tensor) -> Tensor:
+    return verified.sum(dim=1, keepdim=True)
+
+
 def leave_one_out(rewards: Tensor, verified: Tensor) -> Tensor:
     """Rewards less the mean of the others that were verified; 0 for what was not."""
-    total, n = (
-        (x * verified).sum(dim=1, keepdim=True) for x in (rewards, torch.ones_like(rewards))
-    )
-    return (rewards - (total - rewards) / (n - 1)) * verified
+    others = total(rewards, verified) - rewards
+    return (rewards - others / (number(verified) - 1)) * verified
 
 
-def by_group(texts: list[str], rewards: Tensor, G: int) -> Tensor:
-    groups = rewards.view(-1, G)
-    return (groups - groups.mean(dim=1, keepdim=True)).flatten()
+def centred(groups: Tensor, dim: int) -> Tensor:
+    return (groups - groups.mean(dim=dim, keepdim=True)).flatten()
+
+
+def by_text(texts: list[str], rewards: Tensor, G: int) -> Tensor:
+    """The bug: all completions of one text are one group."""
+    means = [rewards[[text == other for other in texts]].mean() for text in texts]
+    return rewards - torch.stack(means)
+
+
+def by_neighbours(texts: list[str], rewards: Tensor, G: int) -> Tensor:
+    """Completions of one text are one group where they follow each other."""
+    sizes = [len(list(rows)) for _, rows in groupby(texts)]
+    return torch.cat([centred(group, dim=0) for group in rewards.split(sizes)])
 
 
 some_rewards = torch.tensor([[1, 0, 0, 1, 1], [0, 0.5, 1, 0.25, 0]]).double()
@@ -29,16 +48,54 @@ CHECKS = {
             {"rewards": some_rewards, "verified": some_verified},
             {"rewards": 1 - some_rewards, "verified": some_verified.flip(0)},
         ],
+        "mistakes": {
+            "that baseline contains the own reward: it is Dr. GRPO's": lambda rewards, verified: (
+                (rewards - total(rewards, verified) / number(verified)) * verified
+            ),
+            "after a timeout there are fewer others than G - 1": lambda rewards, verified: (
+                (rewards - (total(rewards, verified) - rewards) / (rewards.shape[1] - 1)) * verified
+            ),
+            "the own reward is still in the sum": lambda rewards, verified: (
+                (rewards - total(rewards, verified) / (number(verified) - 1)) * verified
+            ),
+            "what was not verified must not be pushed": lambda rewards, verified: (
+                rewards - (total(rewards, verified) - rewards) / (number(verified) - 1)
+            ),
+        },
     },
     "3.2": {
         "expected": lambda G: ((G - 1) / G) ** 0.5,
         "inputs": [{"G": 2}, {"G": 8}, {"G": 64}],
+        "mistakes": {
+            "the wrong way round: does ddof 1 make sigma larger or smaller?": (
+                lambda G: (G / (G - 1)) ** 0.5
+            ),
+            "that is the factor of the variance inside sigma": lambda G: G / (G - 1),
+            "that is what the group mean does to E[g]; here the variance inside sigma changes": (
+                lambda G: (G - 1) / G
+            ),
+        },
     },
     "3.3": {
-        "expected": by_group,
+        "bug": by_text,
+        "expected": lambda texts, rewards, G: centred(rewards.view(-1, G), dim=1),
         "inputs": [
             {"texts": pictures, "rewards": marks, "G": 4},
             {"texts": ["how many?"] * 6, "rewards": marks[3:9], "G": 2},
         ],
+        "mistakes": {
+            "two groups with the same text are still merged where one follows the other": (
+                by_neighbours
+            ),
+            "that is the mean of the batch: each group has its own": (
+                lambda texts, rewards, G: centred(rewards, dim=0)
+            ),
+            "the wrong axis: over the prompts": (
+                lambda texts, rewards, G: centred(rewards.view(-1, G), dim=0)
+            ),
+            "the wrong order: groups are contiguous": (
+                lambda texts, rewards, G: centred(rewards.view(G, -1), dim=0)
+            ),
+        },
     },
 }

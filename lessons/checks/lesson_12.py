@@ -1,4 +1,4 @@
-"""What the exercises of lesson 12 are checked against. `kit.check` explains the keys."""
+"""Right answers and usual mistakes of lesson 12's exercises; `kit.check` explains the keys."""
 
 import numpy as np
 import torch
@@ -12,9 +12,25 @@ def dpo(log_ratios: np.ndarray, rewards: np.ndarray, beta: float) -> np.ndarray:
     return torch.autograd.grad(F.logsigmoid(beta * margins).sum(), leaf)[0].numpy()
 
 
-def dr_grpo_and_dapo(k: int, lengths: list[int], C: int) -> list[float]:
+def mean_margin(log_ratios: np.ndarray, rewards: np.ndarray, beta: float) -> np.ndarray:
+    right = rewards == 1
+    margin = log_ratios[right].mean() - log_ratios[~right].mean()
+    return beta / (1 + np.exp(beta * margin)) * np.where(right, (~right).sum(), -right.sum())
+
+
+def by_mean(k: int, G: int) -> float:
+    """Dr. GRPO's advantage of a right completion."""
+    return 1 - k / G
+
+
+def by_sigma(k: int, G: int) -> float:
+    """DAPO's advantage of a right completion."""
+    return ((G - k) / k) ** 0.5
+
+
+def dr_grpo_and_dapo(k: int, lengths: list[int], C: int) -> np.ndarray:
     G = len(lengths)
-    return [(1 - k / G) / (G * C), ((G - k) / k) ** 0.5 / sum(lengths)]
+    return np.array([by_mean(k, G) / (G * C), by_sigma(k, G) / sum(lengths)])
 
 
 some_log_ratios = np.array([1.5, -2.0, 0.0, 4.0, -7.0])
@@ -25,12 +41,26 @@ CHECKS = {
         "inputs": [
             {"log_ratios": some_log_ratios, "rewards": np.array([1.0, 0, 0, 1, 0]), "beta": 0.1},
             {"log_ratios": some_log_ratios, "rewards": np.array([0.0, 1, 1, 1, 0]), "beta": 0.5},
-            {
-                "log_ratios": 0 * some_log_ratios,
-                "rewards": np.array([1.0, 0, 0, 0, 0]),
-                "beta": 0.1,
-            },
+            {"log_ratios": np.zeros(5), "rewards": np.array([1.0, 0, 0, 0, 0]), "beta": 0.1},
         ],
+        "mistakes": {
+            "a factor is missing, the one that is missing in Eq. 14": (
+                lambda log_ratios, rewards, beta: dpo(log_ratios, rewards, beta) / beta
+            ),
+            "the sign inside the sigmoid: a large margin should get less": (
+                lambda log_ratios, rewards, beta: dpo(-log_ratios, rewards, beta)
+            ),
+            "every pair has a margin of its own: the mean margin will not do": mean_margin,
+            "a wrong completion is pushed down, by its pairs": (
+                lambda log_ratios, rewards, beta: dpo(log_ratios, rewards, beta).clip(min=0)
+            ),
+            "beta stands inside the sigmoid, too": (
+                lambda log_ratios, rewards, beta: beta * dpo(log_ratios, rewards, 1.0)
+            ),
+            "the signs: a right completion is pushed up, a wrong one down": (
+                lambda log_ratios, rewards, beta: -dpo(log_ratios, rewards, beta)
+            ),
+        },
     },
     "12.2": {
         "expected": dr_grpo_and_dapo,
@@ -38,11 +68,45 @@ CHECKS = {
             {"k": 1, "lengths": [20, 4, 4, 8], "C": 56},
             {"k": 3, "lengths": [4, 20, 20, 8, 5], "C": 30},
         ],
+        "mistakes": {
+            "Dr. GRPO does not divide by σ": lambda k, lengths, C: (
+                by_sigma(k, len(lengths)) / (len(lengths) * C),
+                by_sigma(k, len(lengths)) / sum(lengths),
+            ),
+            "DAPO: by all tokens, not by the completion's own": lambda k, lengths, C: (
+                by_mean(k, len(lengths)) / (len(lengths) * C),
+                by_sigma(k, len(lengths)) / (len(lengths) * lengths[0]),
+            ),
+            "σ doubles, too: DAPO's advantage is not doubled": (
+                lambda k, lengths, C: dr_grpo_and_dapo(k, lengths, C) * [1, 2]
+            ),
+            "Dr. GRPO: by C, not by the completion's own length": (
+                lambda k, lengths, C: dr_grpo_and_dapo(k, lengths, lengths[0])
+            ),
+            "DAPO's advantage is divided by σ": lambda k, lengths, C: (
+                by_mean(k, len(lengths)) / (len(lengths) * C),
+                by_mean(k, len(lengths)) / sum(lengths),
+            ),
+            "the other way round: first Dr. GRPO, then DAPO": (
+                lambda k, lengths, C: dr_grpo_and_dapo(k, lengths, C)[::-1]
+            ),
+        },
     },
     "12.3": {
         "expected": lambda R: R * len(R) / max(R.sum(), 1),
         "inputs": [
             {"rewards": np.array(row)} for row in ([1.0, 0, 0, 1, 0], [0.0, 0, 0], [1.0, 0, 0, 0])
         ],
+        "mistakes": {
+            "that is online RFT, a sum: a mean over the right ones also divides by their number": (
+                lambda R: R
+            ),
+            "the loss of reinforce.py divides by G already: put G back": (
+                lambda R: R / max(R.sum(), 1)
+            ),
+            "a group without right completions: 0, not a division by 0": (
+                lambda R: R * len(R) / R.sum() if R.any() else np.full(len(R), np.nan)
+            ),
+        },
     },
 }

@@ -8,8 +8,8 @@ from lessons.kit import GREY, ORANGE, PURPLE, RED, new_figure
 
 
 def updates_needed(curves: Tensor, level: float = 0.9, share: float = 0.9) -> str:
-    """After how many updates this share of the runs first has at least this success probability.
-    (updates + 1, runs)"""
+    """The number of updates after which this share of the runs has at least this success
+    probability, or a dash. curves: (updates + 1, runs)."""
     reached = (curves >= level).double().mean(dim=1) >= share
     return str(int(reached.int().argmax())) if reached.any() else "–"
 
@@ -32,14 +32,8 @@ def fans(curves: dict[tuple[str, float], Tensor], rate: float) -> Figure:
         axis.axhline(0.9, color=GREY, linewidth=0.8, linestyle=":")
         needed = updates_needed(runs)
         when = "not in 200 updates" if needed == "–" else f"after {needed} updates"
-        axis.text(
-            0.97,
-            0.05,
-            f"9 in 10 runs above .9\n{when}",
-            ha="right",
-            fontsize=9,
-            transform=axis.transAxes,
-        )
+        label = f"9 in 10 runs above .9\n{when}"
+        axis.text(0.97, 0.05, label, ha="right", fontsize=9, transform=axis.transAxes)
         axis.set(title=name, xlabel="updates", xlim=(0, 200), ylim=(0, 1.02))
         axis.set_xticks([0, 100, 200])
     panels[0].set_ylabel("success probability p")

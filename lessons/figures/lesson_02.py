@@ -27,17 +27,9 @@ def clip_and_gradient(objective: Callable, ratio: float, eps: float) -> Figure:
         right.plot(grid, np.where(alive, gradient[:-1], np.nan), color=color)
         right.plot(grid, np.where(alive, np.nan, 0), color=color, linewidth=5, alpha=0.6)
         right.plot(ratio, gradient[-1], "o", color=color, markersize=9)
-        state = (
-            "stopped, exactly 0" if gradient[-1] == 0 else f"{gradient[-1]:+.2f}".replace("-", "−")
-        )
-        right.text(
-            0.03,
-            0.5 + 0.46 * A,
-            f"{name}: {state}",
-            color=color,
-            transform=right.transAxes,
-            va="center",
-        )
+        state = f"{gradient[-1]:+.2f}".replace("-", "−") if gradient[-1] else "stopped, exactly 0"
+        right.text(0.03, 0.5 + 0.46 * A, f"{name}: {state}", color=color, va="center",
+                   transform=right.transAxes)  # fmt: skip
         label_line(left, 2.1, np.interp(2.1, grid, J[:-1]), name, color, xytext=(6, 11))
     left.set(title="J (dotted: without the clip)", xlabel="ratio ρ")
     right.set(title="Gradient of J in the log-probability", xlabel="ratio ρ")
@@ -65,10 +57,8 @@ def furthest_ratios(
         for sign, color in ((1, RIGHT), (-1, WRONG)):
             chosen = (sign * A > 0) & mask
             quantile = 0.95 if sign > 0 else 0.05
-            tail = [
-                (logps - old_logps)[chosen].quantile(quantile).exp().item()
-                for logps in history[name]
-            ]
+            log_ratios = [(logps - old_logps)[chosen] for logps in history[name]]
+            tail = [each.quantile(quantile).exp().item() for each in log_ratios]
             axis.plot(range(steps + 1), tail, style, color=color)
             if sign < 0:
                 label_line(axis, steps, tail[-1], f"A < 0, {name}", color)

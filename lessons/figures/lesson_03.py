@@ -5,7 +5,7 @@ from matplotlib.figure import Figure
 
 from lessons.kit import BLUE, GREEN, GREY, ORANGE, new_figure
 
-STYLES = {  # of each curve: colour and line
+STYLES = {  # colour and line of each curve
     "RLOO": (GREEN, "--"),
     "Dr. GRPO": (ORANGE, "-"),
     "GRPO": (BLUE, "-"),

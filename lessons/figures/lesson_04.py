@@ -5,7 +5,7 @@ from matplotlib.figure import Figure
 
 from lessons.kit import BLUE, GREY, ORANGE, label_line, new_figure, ticks
 
-STYLES = [(GREY, ":"), (BLUE, "-"), (ORANGE, "--")]  # of k1, k2, k3: colour and line
+STYLES = [(GREY, ":"), (BLUE, "-"), (ORANGE, "--")]  # colour and line: k1, k2, k3
 
 
 def estimates_of_gaussians(d: float, shifts: np.ndarray, stds: np.ndarray) -> Figure:
@@ -28,14 +28,8 @@ def estimates_of_gaussians(d: float, shifts: np.ndarray, stds: np.ndarray) -> Fi
     ticks(left.yaxis, [0.5, 1, 2, 5, 10, 20])
 
     x = np.linspace(-3, 6, 400)  # log(pi / ref), which is N(d²/2, d²) under pi
-    right.fill_between(
-        x,
-        -7,
-        -7 + 3 * np.exp(-((x - d**2 / 2) ** 2) / (2 * d**2)),
-        color=GREY,
-        alpha=0.25,
-        linewidth=0,
-    )
+    bell = 3 * np.exp(-((x - d**2 / 2) ** 2) / (2 * d**2))
+    right.fill_between(x, -7, -7 + bell, color=GREY, alpha=0.25, linewidth=0)
     for (color, line), values in zip(STYLES, (np.ones_like(x), x, 1 - np.exp(-x))):
         right.plot(x, values, line, color=color)
     label_line(right, 4.6, 4.6, "$k_2$: $-\\log u$", BLUE, xytext=(-8, 4), ha="right")

@@ -14,10 +14,9 @@ GRID = np.linspace(0, 1, 81)
 def token_mean(L: float, short: int, long: int, B: int) -> float:
     """E[B / (L + lengths of the other B - 1)], each of them short or long with probability one
     half."""
-    others = np.arange(B)  # how many of them are long
-    return float(
-        identity.binomial(0.5, B - 1) @ (B / (L + others * long + (B - 1 - others) * short))
-    )
+    others_long = np.arange(B)
+    tokens = L + others_long * long + (B - 1 - others_long) * short
+    return float(identity.binomial(0.5, B - 1) @ (B / tokens))
 
 
 def push_and_drift(short: int = 5, long: int = 50, A: str = "both signs") -> Figure:
@@ -45,15 +44,17 @@ def push_and_drift(short: int = 5, long: int = 50, A: str = "both signs") -> Fig
             right.plot(GRID, size * (1 - 2 * GRID) * favour, ":", color=color)
         left.text(0.62, 0.93 - 0.08 * i, name, color=color, transform=left.transAxes)
     left.axhline(0, color="black", linewidth=0.8)
-    left.set(title="Push on one token", xlabel="tokens of its completion", ylabel="units of Dr. GRPO's",
-             xlim=(0, C + 1), ylim=(-15, 15), xticks=[0, 10, 20, 30, 40, 50])  # fmt: skip
-    right.set(title="Drift of the share of long completions", xlabel="p", ylabel="points, if p = ½ rises by one",
-              xlim=(0, 1), ylim=(-1.05, 1.05), yticks=[-1, -0.5, 0, 0.5, 1])  # fmt: skip
+    left.set(title="Push on one token", xlabel="tokens of its completion")
+    left.set(ylabel="units of Dr. GRPO's", xlim=(0, C + 1), ylim=(-15, 15))
+    left.set_xticks([0, 10, 20, 30, 40, 50])
+    right.set(title="Drift of the share of long completions", xlabel="p")
+    right.set(ylabel="points, if p = ½ rises by one", xlim=(0, 1), ylim=(-1.05, 1.05))
+    right.set_yticks([-1, -0.5, 0, 0.5, 1])
     for y, sign, text in ((0.95, -1, "wrong (dashed)"), (0.02, 1, "right (solid)")):
         if sign in signs:
             right.text(0.5, y, text, ha="center", transform=right.transAxes, fontsize=9)
-            left.text(0.62, 0.66 if sign > 0 else 0.3, "A > 0 (solid)" if sign > 0 else "A < 0 (dashed)", fontsize=9,
-                      transform=left.transAxes)  # fmt: skip
+            y, label = (0.66, "A > 0 (solid)") if sign > 0 else (0.3, "A < 0 (dashed)")
+            left.text(0.62, y, label, fontsize=9, transform=left.transAxes)
     if len(signs) == 2:
         right.text(0.98, 0.95, "all: dotted", ha="right", transform=right.transAxes, fontsize=9)
     return figure
@@ -73,19 +74,14 @@ def lengths_by_arm(arms: dict) -> Figure:
         names = {arm: name.replace(", ", ",\n").replace(": ", ":\n") for arm, name in names.items()}
     figure, axis = new_figure(8.5, 3.4)
     for x, arm in enumerate(names):
-        for of, color, marker, side in (("right", RIGHT, "o", -1), ("wrong", WRONG, "s", 1)):
-            n, at = arms[arm][f"length_{of}"], x + 0.12 * side
-            axis.plot(
-                [at] * 2,
-                n["interval"],
-                color=color,
-                linewidth=11,
-                alpha=0.25,
-                solid_capstyle="butt",
-            )
+        for verdict, color, marker, side in (("right", RIGHT, "o", -1), ("wrong", WRONG, "s", 1)):
+            n, at = arms[arm][f"length_{verdict}"], x + 0.12 * side
+            band = {"linewidth": 11, "alpha": 0.25, "solid_capstyle": "butt"}
+            axis.plot([at] * 2, n["interval"], color=color, **band)
             axis.plot(np.full(len(n["seeds"]), at), n["seeds"], marker, color=color, markersize=3.5)
-            axis.annotate(f"{n['mean']:.1f}", (at, n["mean"]), (beside * side, 0), textcoords="offset points",
-                          va="center", ha="left" if side > 0 else "right", color=color, fontsize=size)  # fmt: skip
+            axis.annotate(f"{n['mean']:.1f}", (at, n["mean"]), (beside * side, 0), va="center",
+                          ha="left" if side > 0 else "right", textcoords="offset points",
+                          color=color, fontsize=size)  # fmt: skip
     axis.set_xticks(range(len(names)), names.values(), fontsize=size)
     axis.set(xlim=(-0.6, len(names) - 0.4), ylim=(0, 32), ylabel="tokens, last ten steps")
     axis.text(-0.5, 7, "● right completions", color=RIGHT)

@@ -23,13 +23,8 @@ def advantages_and_coefficients(k: int) -> Figure:
     figure, (left, right) = new_figure(8.5, 3.3, columns=2)
     at, ks, spread = np.arange(G), np.arange(G + 1), float(identity.sigma(k, G))
     deviations = (at < k) - k / G
-    left.bar(
-        at - 0.2,
-        deviations / spread if spread else 0 * deviations,
-        0.4,
-        color=BLUE,
-        label="GRPO, DAPO",
-    )
+    divided = deviations / spread if spread else 0 * deviations
+    left.bar(at - 0.2, divided, 0.4, color=BLUE, label="GRPO, DAPO")
     left.bar(at + 0.2, deviations, 0.4, color=ORANGE, label="Dr. GRPO")
     left.axhline(0, color="black", linewidth=0.8)
     left.set(
@@ -80,16 +75,8 @@ def token_changes(group: Rollout, change: Tensor, advantages: Tensor, tokenizer)
             axis.add_patch(box)
             ink = "white" if np.dot(face[:3], (0.3, 0.6, 0.1)) < 0.55 else "black"
             token = "∎" if ended else tokenizer.decode([int(ids[t])])
-            axis.text(
-                t,
-                -i,
-                token,
-                ha="center",
-                va="center",
-                family="DejaVu Sans Mono",
-                fontsize=10,
-                color=ink,
-            )
+            axis.text(t, -i, token, ha="center", va="center", color=ink, fontsize=10,
+                      family="DejaVu Sans Mono")  # fmt: skip
     axis.set(xlim=(-6, longest), ylim=(-len(group) + 0.4, 0.6))
     axis.axis("off")
     axis.set_title("Change of each token's log-probability", x=0.01)
@@ -108,8 +95,7 @@ def lengths_over_k(panels: Sequence[dict], ks: np.ndarray, G: int) -> Figure:
         axis.plot(ks, panel["line"] / unit, color=BLUE)
         axis.plot(ks, panel["dots"] / unit, "o", color=BLUE)
         axis.set(ylim=(0, 1.5), xticks=ks, xlabel=f"k, right completions of {G}")
-        axis.set_title(
-            f"{panel['prompt']}  v₋/v₊ = {panel['ratio']:.{int(panel['ratio'] < 10)}f}", fontsize=10
-        )
+        ratio = f"{panel['ratio']:.1f}" if panel["ratio"] < 10 else f"{panel['ratio']:.0f}"
+        axis.set_title(f"{panel['prompt']}  v₋/v₊ = {ratio}", fontsize=10)
     axes[0].set_ylabel("length, 1 at k = 4")
     return figure

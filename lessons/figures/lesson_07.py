@@ -29,32 +29,21 @@ def length_and_efficiency(
     left.plot(sizes, identity.fidelity_expansion(p, sizes), ":", color=PURPLE)
     left.plot(sizes, fidelity, color=BLUE)
     left.plot(G, fidelity[G - SMALLEST], "o", color=BLUE, markersize=9)
-    exact, rule = (
-        sizes[np.argmax(fidelity >= target)],
-        round(float(identity.group_size_law(p, 1 - target))),
-    )
+    exact = sizes[np.argmax(fidelity >= target)]
+    rule = round(float(identity.group_size_law(p, 1 - target)))
     for size, name, color, y in ((exact, "exact", BLUE, 0.16), (rule, "rule", PURPLE, 0.05)):
         reached = fidelity[size - SMALLEST]
         left.plot([size, size], [0, reached], color=color, linewidth=1)
         left.plot(size, reached, "s", color=color, markersize=5)
         side = -1 if name == "rule" or size > 90 else 1
-        left.annotate(
-            f"{name}: {size}", (size, y), (5 * side, 0), textcoords="offset points", color=color,
-            ha="left" if side > 0 else "right",
-        )  # fmt: skip
+        left.annotate(f"{name}: {size}", (size, y), (5 * side, 0), textcoords="offset points",
+                      color=color, ha="left" if side > 0 else "right")  # fmt: skip
     left.set(title=f"Fidelity at p = {p:.2f}", ylabel="length, 1 for large groups", ylim=(0, 1.06))
     left.set_yticks([0, 0.25, 0.5, 0.75, target], ["0", ".25", ".5", ".75", f".{100 * target:.0f}"])
     styles = zip(lines.items(), (BLUE, ORANGE, GREEN, GREY, PURPLE), ("-", "--", "-.", ":", "-"))
     for (name, values), color, style in styles:
-        right.plot(
-            sizes,
-            values,
-            style,
-            color=color,
-            label=name,
-            linewidth=3 if name == "the best" else 2,
-            alpha=0.8,
-        )
+        width = 3 if name == "the best" else 2
+        right.plot(sizes, values, style, color=color, label=name, linewidth=width, alpha=0.8)
         right.plot(G, values[G - SMALLEST], "o", color=color, markersize=6)
     right.legend(loc="lower right")
     right.set(

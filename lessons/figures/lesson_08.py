@@ -49,9 +49,8 @@ def beyond_the_data(
     axis.plot(list(counted), [100 * share for share in counted.values()], "ko", markersize=6)
     axis.axvline(64, color="black", linewidth=0.8, linestyle=":")
     text = "what 64 completions a problem can show ends here"
-    axis.text(
-        70, 20 if kit.narrow else 24, textwrap.fill(text, 24 if kit.narrow else 99), fontsize=9
-    )
+    y, width = (20, 24) if kit.narrow else (24, 99)
+    axis.text(70, y, textwrap.fill(text, width), fontsize=9)
     axis.set(title="Groups that are all right", xlabel="G", ylabel="%", xscale="log")
     axis.set(xlim=(3.5, 2e5 if kit.narrow else 7e4), ylim=(-1.5, 31))
     at = [4, 64, 1000, 10000] if kit.narrow else [4, 16, 64, 256, 1000, 10000]
@@ -68,13 +67,8 @@ def moved_mix(log_odds: np.ndarray, mix: np.ndarray, shift: float, G: int) -> Fi
     figure, (bars, curve) = new_figure(8.5, 3.5, columns=2)
     bins = np.linspace(0, 1, 21)
     for part, color in ((1, "#cccccc"), (p**G + (1 - p) ** G, RIGHT), ((1 - p) ** G, WRONG)):
-        bars.bar(
-            bins[:-1],
-            np.histogram(p, bins, weights=100 * mix * part)[0],
-            0.045,
-            align="edge",
-            color=color,
-        )
+        heights = np.histogram(p, bins, weights=100 * mix * part)[0]
+        bars.bar(bins[:-1], heights, 0.045, align="edge", color=color)
     bars.set(
         title=f"The mix moved by {shift:+.2f} (from a fit)", xlabel="p", ylabel="% of problems"
     )

@@ -7,7 +7,7 @@ from lessons import identity, kit
 from lessons.experiments.controlled_run import Run
 from lessons.kit import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, label_line, new_figure, ticks
 
-NAMES = {  # of the rules in identity.RULES that the slider offers
+NAMES = {  # the slider offers these rules of identity.RULES
     "GRPO": "GRPO",
     "Dr. GRPO, RLOO": "Dr. GRPO",
     "mean over the right": "mean over the right",
@@ -20,13 +20,10 @@ p_even = np.linspace(0, 1, 201)
 
 
 def logit_axis(axis) -> None:
-    """p from .001 to .999 with the space at both ends that the edges deserve."""
+    """Show p from .001 to .999, with enough space at both ends."""
     axis.set(xscale="logit", yscale="log", xlabel="p")
-    ticks(
-        axis.xaxis,
-        [0.001, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999],
-        [".001", ".01", ".1", ".5", ".9", ".99", ".999"],
-    )
+    labels = [".001", ".01", ".1", ".5", ".9", ".99", ".999"]
+    ticks(axis.xaxis, [float(label) for label in labels], labels)
 
 
 def grpo_weights() -> Figure:
@@ -39,17 +36,14 @@ def grpo_weights() -> Figure:
         axis.plot(p_log, w, ":" if G == 2 else "-", color=color)
         label_line(axis, p_log[0], w[0], f"G = {G}", color, xytext=(-6, 0), ha="right")
     logit_axis(axis)
-    axis.set(
-        ylim=(0.8, 14),
-        xlim=(5e-5 if kit.narrow else 2e-4, 0.9992),
-        title="GRPO's weight of a prompt, w(p)",
-    )
+    axis.set(ylim=(0.8, 14), xlim=(5e-5 if kit.narrow else 2e-4, 0.9992))
+    axis.set_title("GRPO's weight of a prompt, w(p)")
     ticks(axis.yaxis, [1, 2, 4, 8])
     return figure
 
 
 def weight_and_objective(rule: str, G: int) -> Figure:
-    """Lesson 9: a rule's weight relative to p = 1/2, and what it climbs, beside Dr. GRPO's and
+    """Lesson 9: a rule's weight relative to p = 1/2, and its objective, beside Dr. GRPO's and
     GRPO's limit."""
     figure, (left, right) = new_figure(8.5, 3.5, columns=2)
     w, middle = (identity.weight(NAMES[rule], p, G) for p in (p_log, 0.5))
@@ -92,10 +86,8 @@ def controlled(arms: dict[str, list[Run]], rivals: dict[tuple[str, int], list[Ru
     for (rule, G), runs in rivals.items():
         if G == 3:
             continue
-        curve, color = (
-            np.mean([run.hard for run in runs], axis=0),
-            BLUE if rule == "GRPO" else ORANGE,
-        )
+        curve = np.mean([run.hard for run in runs], axis=0)
+        color = BLUE if rule == "GRPO" else ORANGE
         right.plot(curve, "-" if G == 8 else "--", color=color)
         label_line(right, 150, curve[-1], f"{rule}, G = {G}", color)
     right.set(title="The same where prompts compete", xlabel="step", ylim=(0, 0.12), xlim=(0, 255))

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from lessons import identity
 from lessons.kit import BLUE, GREEN, GREY, ORANGE, RED, RIGHT, WRONG, label_line, new_figure, ticks
 
-MARKERS = {  # of each way to treat a silent group: colour, marker and what stands beside it
+MARKERS = {  # ways to treat a silent group: colour, marker, and the sign in its label
     "GRPO": (BLUE, "o", "●"),
     "DAPO: other prompts": (GREEN, "x", "✕"),
     "same prompt, at most 4 draws": (ORANGE, "^", "▲"),
@@ -17,8 +17,8 @@ MARKERS = {  # of each way to treat a silent group: colour, marker and what stan
 
 
 def weights(p: np.ndarray, measured: dict[str, np.ndarray], G: int) -> Figure:
-    """Lesson 10: weight of a prompt relative to p = 1/2 (the middle of p), found (n,) and, as
-    lines, exact."""
+    """Lesson 10: weight of a prompt relative to that of p = 1/2, the middle of p (n,): measured
+    (n,) as markers, exact as lines."""
     figure, axis = new_figure(8.2, 3.8)
     grid = 1 / (1 + np.exp(-np.linspace(-4.8, 4.8, 121)))
     w, S = identity.weight("GRPO", grid, G), identity.silent_rate(grid, G)
@@ -44,7 +44,7 @@ def weights(p: np.ndarray, measured: dict[str, np.ndarray], G: int) -> Figure:
 
 def clip_room(push: Callable, eps_low: float, eps_high: float, p: float) -> Figure:
     """Lesson 10: where DAPO's clip stops a token sampled with probability p, and how much
-    probability each token can gain or lose until then. push: (ratios, sign of A) -> what multiplies
+    probability each token can gain or lose until then. push: (ratios, sign of A) -> the factor of
     the token's score."""
     figure, (left, right) = new_figure(8.5, 3.5, columns=2)
     ratios = np.linspace(0.3, 1.8, 601)

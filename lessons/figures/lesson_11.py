@@ -8,7 +8,7 @@ from lessons.kit import BLUE, GREEN, GREY, ORANGE, RED, RIGHT, WRONG, label_line
 
 
 def sharpening(before: dict, after: dict, Ks: tuple[int, ...], name: str) -> Figure:
-    """Lesson 11: what sharpening does. Left, p of each problem; right, the two curves and M.
+    """Lesson 11: the effect of sharpening. Left, p of each problem; right, the two curves and M.
 
     before, after: "p" (problems,), "mode right" (problems,) bool, and the curves "Pass@K" and
     "Maj@K" (Ks,).

@@ -15,8 +15,8 @@ def coefficients_of_a_group(
     """Lesson 12: the tokens of a group, one completion a row, in the colour of their coefficients;
     right ones first.
 
-    w: of each completion, (tokens,). The colours run from -most to most, white is 0; beside a row
-    stands the mean over its tokens, divided by most.
+    w: the coefficients of each completion, (tokens,). The colours run from -most to most, and white
+    is 0; beside a row stands the mean over its tokens, divided by most.
     """
     order, longest = np.argsort(-rewards, kind="stable"), max(map(len, w))
     figure, axis = new_figure(8.5, 0.36 * len(texts) + 0.9)

@@ -24,13 +24,8 @@ def progress_and_length(table: np.ndarray, G: int, title: str) -> Figure:
         (n * sigma**2 * squared, ORANGE, 0.2),
     ):
         left.bar(k + side, values.sum(axis=0) / values.sum(), 0.4, color=color, alpha=0.6)
-        left.plot(
-            k + side,
-            (values / values.sum(axis=1, keepdims=True)).T,
-            "_",
-            color="black",
-            markersize=5,
-        )
+        by_seed = values / values.sum(axis=1, keepdims=True)
+        left.plot(k + side, by_seed.T, "_", color="black", markersize=5)
     left.set(title=f"{title}: shares of", xlabel="k, right completions (and share of groups)")
     left.set_ylim(top=1.25 * left.get_ylim()[1])  # for these names
     for i, (name, color) in enumerate((("progress", BLUE), ("squared length", ORANGE))):
@@ -75,7 +70,7 @@ def cosines(table: dict[str, list[float]], columns: list[tuple[str, int]]) -> Fi
 
 
 def points_by_power(points: np.ndarray, names: tuple[str, ...], tasks: tuple[str, ...]) -> Figure:
-    """Lesson 13: what powers of sigma gain against sigma, for each task (panels).
+    """Lesson 13: the gain of powers of sigma over sigma itself, for each task (panels).
 
     points: (powers, tasks, 2, 3), at the end and over training: the mean difference and its 95 %
     interval.
@@ -86,14 +81,8 @@ def points_by_power(points: np.ndarray, names: tuple[str, ...], tasks: tuple[str
         axis.axhline(0, color=GREY, linewidth=0.8)
         for i, (name, color) in enumerate((("at the end", BLUE), ("over training", ORANGE))):
             mean, low, high = of_task[:, i].T
-            axis.errorbar(
-                x + 0.2 * i - 0.1,
-                mean,
-                [mean - low, high - mean],
-                fmt="os"[i],
-                color=color,
-                markersize=5,
-            )
+            around = [mean - low, high - mean]
+            axis.errorbar(x + 0.2 * i - 0.1, mean, around, fmt="os"[i], color=color, markersize=5)
             axis.text(0.03, 0.92 - 0.09 * i, name, color=color, transform=axis.transAxes)
         axis.set_xticks(x, [f"$\\sigma^{{{name.removeprefix('σ^')}}}$" for name in names])
         axis.set(title=f"{task}: points against σ", ylim=(-8, 8))

@@ -12,7 +12,7 @@ from lessons.experiments.staleness import CLIP, ONCE_ARMS, REUSE, REUSE_ARMS, ST
 from lessons.kit import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, new_figure, ticks
 from toy_env.rollout import Rollout
 
-STYLES = {  # of each loss and arm: colour and line
+STYLES = {  # colour and line of each loss and arm
     "no correction": (GREY, ":"),
     "GRPO": (BLUE, "-"),
     "GRPO's clip": (BLUE, "-"),
@@ -25,21 +25,15 @@ STYLES = {  # of each loss and arm: colour and line
     "DPPO": ("black", (0, (5, 1, 1, 1, 1, 1))),
 }
 
-SMALL = {"markersize": 3.5, "alpha": 0.6}
-
 
 def factor(loss, ratio: Tensor, p: float, sign: float) -> Tensor:
-    """What A grad log pi of a token is multiplied by, (n,), at each ratio (n,). By autograd, on
-    completions of one token that was sampled with probability p. sign: of A."""
+    """The factor of a token's A grad log pi, (n,), at each ratio (n,), by autograd: completions of
+    one token that was sampled with probability p. sign: that of A."""
     old_logps = torch.full((len(ratio), 1), np.log(p), dtype=torch.float64)
     logps = (old_logps + ratio.log().view(-1, 1)).requires_grad_()
     advantages = torch.full_like(old_logps, sign)
-    value = loss(
-        logps=logps,
-        old_logps=old_logps,
-        advantages=advantages,
-        mask=torch.ones_like(old_logps).bool(),
-    )
+    mask = torch.ones_like(old_logps).bool()
+    value = loss(logps=logps, old_logps=old_logps, advantages=advantages, mask=mask)
     return -sign * len(ratio) * torch.autograd.grad(value, logps)[0].flatten()
 
 
@@ -47,42 +41,25 @@ def factors(losses: dict, p: float) -> Figure:
     """The factors of all losses against the ratio, for A > 0 and for A < 0."""
     figure, panels = new_figure(9.6, 3.9, columns=2, sharey=True)
     for axis, sign, name in zip(panels, (1.0, -1.0), ("A > 0", "A < 0")):
-        ratio = torch.exp(
-            torch.linspace(np.log(0.4), np.log(min(2.5, 1 / p)), 1500, dtype=torch.float64)
-        )
-        for name_of, loss in losses.items():
-            color, line = STYLES[name_of]
-            width = 5 if name_of == "CISPO" else 1.8
-            alpha = 0.35 if name_of == "CISPO" else 1.0
-            axis.plot(
-                ratio,
-                factor(loss, ratio, p, sign),
-                linestyle=line,
-                color=color,
-                linewidth=width,
-                alpha=alpha,
-            )
+        ends = np.log(0.4), np.log(min(2.5, 1 / p))
+        ratio = torch.linspace(*ends, 1500, dtype=torch.float64).exp()
+        for method, loss in losses.items():
+            color, line = STYLES[method]
+            width, alpha = (5, 0.35) if method == "CISPO" else (1.8, 1.0)
+            axis.plot(ratio, factor(loss, ratio, p, sign), linestyle=line, color=color,
+                      linewidth=width, alpha=alpha)  # fmt: skip
         axis.axvline(1, color=GREY, linewidth=0.8)
-        axis.set(
-            xscale="log",
-            xlim=(0.4, 2.5),
-            ylim=(-0.08, 2.6),
-            title=f"{name}, a token sampled with p = {p:.2f}",
-        )
-        ticks(
-            axis.xaxis,
-            [0.4, 0.6, 0.8, 1, 1.25, 1.6, 2, 2.5],
-            [".4", ".6", ".8", "1", "1.25", "1.6", "2", "2.5"],
-        )
-        axis.set_xlabel("ratio")
+        axis.set(xscale="log", xlim=(0.4, 2.5), ylim=(-0.08, 2.6), xlabel="ratio")
+        axis.set_title(f"{name}, a token sampled with p = {p:.2f}")
+        labels = [".4", ".6", ".8", "1", "1.25", "1.6", "2", "2.5"]
+        ticks(axis.xaxis, [float(label) for label in labels], labels)
     panels[0].set_ylabel("factor of A ∇log π")
     at = [0.24, 0.36] if kit.narrow else [0.17, 0.26]
     for i, name in enumerate(losses):
-        panels[0].text(
-            0.05, 0.92 - 0.085 * i, name, color=STYLES[name][0], transform=panels[0].transAxes
-        )
-        panels[0].plot(at, [0.935 - 0.085 * i] * 2, linestyle=STYLES[name][1], color=STYLES[name][0],
-                       transform=panels[0].transAxes, linewidth=1.8)  # fmt: skip
+        (color, line), inside = STYLES[name], panels[0].transAxes
+        panels[0].text(0.05, 0.92 - 0.085 * i, name, color=color, transform=inside)
+        y = 0.935 - 0.085 * i
+        panels[0].plot(at, [y, y], linestyle=line, color=color, transform=inside, linewidth=1.8)
     return figure
 
 
@@ -92,16 +69,13 @@ def one_group(rollout: Rollout, logps: Tensor, losses: dict, title: str) -> Figu
 
     logps: (G, T), now; those of the rollout are the old ones.
     """
-    texts, mask, advantages, ratio = (
-        rollout.texts,
-        rollout.mask,
-        rollout.advantages,
-        (logps - rollout.logps).exp(),
-    )
+    texts, mask, advantages = rollout.texts, rollout.mask, rollout.advantages
+    ratio = (logps - rollout.old_logps).exp()
     stopped = {}
     for name in ("GRPO", "GSPO", "DPPO"):
         leaf = logps.clone().requires_grad_()
-        loss = losses[name](logps=leaf, old_logps=rollout.logps, advantages=advantages, mask=mask)
+        batch = {"old_logps": rollout.old_logps, "advantages": advantages, "mask": mask}
+        loss = losses[name](logps=leaf, **batch)
         stopped[name] = (torch.autograd.grad(loss, leaf)[0] == 0) & mask
     G, T = len(texts), int(mask.sum(dim=1).max())
     figure, axis = new_figure(0.29 * T + 1.8, 0.4 * G + 0.9, fixed=True)
@@ -147,56 +121,36 @@ def stale_and_reused(runs: list[dict]) -> Figure:
     )
     for axis, arms, settings in panels:
         for i, arm in enumerate(arms):
-            accuracy = [
-                [run["accuracy"] for run in select(runs, arm=arm, **each)] for each in settings
-            ]
-            points = (
-                [[run[-1] for run in part] for part in accuracy]
-                if axis is left
-                else np.transpose(accuracy[0])
-            )
+            color, line = STYLES[arm]
+            chosen = [select(runs, arm=arm, **each) for each in settings]
+            accuracy = [[run["accuracy"] for run in part] for part in chosen]
+            if axis is left:
+                points = [[run[-1] for run in part] for part in accuracy]
+            else:
+                points = np.transpose(accuracy[0])
             x = np.arange(len(points))
-            axis.plot(
-                x,
-                [np.mean(part) for part in points],
-                linestyle=STYLES[arm][1],
-                color=STYLES[arm][0],
-            )
+            axis.plot(x, [np.mean(part) for part in points], linestyle=line, color=color)
             for at, part in zip(x, points):
-                axis.plot(
-                    np.full(len(part), at + 0.06 * (i - 2)),
-                    part,
-                    "o",
-                    color=STYLES[arm][0],
-                    **SMALL,
-                )
+                beside = np.full(len(part), at + 0.06 * (i - 2))
+                axis.plot(beside, part, "o", color=color, markersize=3.5, alpha=0.6)
     for arm in REUSE_ARMS:
+        color, line = STYLES[arm]
         for settings, marker in ((REUSE[:3], "o"), (REUSE[3:], "s")):
             parts = [select(runs, arm=arm, **each) for each in settings]
             steps = [np.mean([run["step"] for run in part]) for part in parts]
             ends = [np.mean([run["accuracy"][-1] for run in part]) for part in parts]
-            right.plot(steps, ends, marker=marker, linestyle=STYLES[arm][1], color=STYLES[arm][0],
-                       markerfacecolor=STYLES[arm][0] if marker == "o" else "white")  # fmt: skip
+            right.plot(steps, ends, marker=marker, linestyle=line, color=color,
+                       markerfacecolor=color if marker == "o" else "white")  # fmt: skip
     once = np.mean([run["accuracy"] for run in select(runs, arm=CLIP)], axis=0)
-    middle.plot(
-        range(4),
-        once[:4],
-        "s",
-        color=BLUE,
-        markersize=7,
-        markerfacecolor="none",
-        markeredgewidth=1.8,
-    )
+    middle.plot(range(4), once[:4], "s", color=BLUE, markersize=7, markerfacecolor="none",
+                markeredgewidth=1.8)  # fmt: skip
     middle.annotate("used once", (1, once[1]), (4, -13), textcoords="offset points", color=BLUE)
     for axis, arms in ((left, ONCE_ARMS), (right, REUSE_ARMS)):
         for i, arm in enumerate(arms):
             axis.text(0.05, 0.40 - 0.08 * i, arm, color=STYLES[arm][0], transform=axis.transAxes)
     left.set_xticks(range(len(STALENESS)), STALENESS)
-    left.set(
-        title="6,144 completions, used once",
-        xlabel="U, updates for each rollout batch",
-        ylim=(0, 1),
-    )
+    left.set(title="6,144 completions, used once", ylim=(0, 1))
+    left.set_xlabel("U, updates for each rollout batch")
     middle.set_xticks(range(4), ["768", "1,536", "2,304", "3,072"])
     middle.set(title="Used four times, rate 2e-4", xlabel="completions")
     right.set(

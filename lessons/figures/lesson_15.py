@@ -1,16 +1,19 @@
 """The pictures of lesson 15."""
 
+import re
+
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
 from lessons.kit import GREY, ORANGE, RIGHT, WRONG
+from toy_env.arithmetic import Problem
 
 END = "∎"  # the end-of-sequence token
 
 
 def tokens_on(axis: Axes, tokens: list[str], slip: int | None) -> None:
-    """One tick for each token, the one at `slip` in the colour of what is wrong."""
+    """One tick for each token; the one at `slip` is in the colour of mistakes."""
     axis.set_xticks(range(len(tokens)), tokens, fontsize=11, family="monospace")
     axis.set_xlim(-0.7, len(tokens) - 0.3)
     axis.tick_params(axis="x", length=0)
@@ -20,8 +23,18 @@ def tokens_on(axis: Axes, tokens: list[str], slip: int | None) -> None:
         axis.get_xticklabels()[slip].set(color=WRONG, fontweight="bold")
 
 
+def right_steps(problem: Problem) -> str:
+    """The right completion that writes its steps, such as "29+46=75;75-36=39;#39"."""
+    total, *numbers = map(int, re.findall("[+-]?[0-9]+", problem.expression))
+    text = ""
+    for number in numbers:
+        text += f"{total}{number:+d}={total + number};"
+        total += number
+    return f"{text}#{total}"
+
+
 def slip_of(true: Tensor, reward: float) -> int | None:
-    """Where the true value falls most, if the completion is wrong."""
+    """The token at which the true value falls most; None for a right completion."""
     return None if reward else int(true.diff().argmin())
 
 
@@ -42,14 +55,8 @@ def values_along(
         at = [t - 0.5 for t in range(len(tokens))]
         axis.plot(at, truth[i], "--", color=GREY)
         axis.plot(at, values[i, : len(tokens)], color=ORANGE, marker="o", markersize=3.5)
-        axis.plot(
-            len(tokens) - 0.5,
-            rewards[i],
-            "s",
-            color=RIGHT if rewards[i] else WRONG,
-            markersize=8,
-            clip_on=False,
-        )
+        color = RIGHT if rewards[i] else WRONG
+        axis.plot(len(tokens) - 0.5, rewards[i], "s", color=color, markersize=8, clip_on=False)
         axis.set(title=name, ylim=(-0.08, 1.1))
     axes[0].text(4.6, 0.42, "the critic", color=ORANGE)
     axes[0].text(4.6, 0.22, "true values (dashed)", color=GREY)
@@ -66,13 +73,9 @@ def credit(text: str, advantages: dict[str, Tensor], slip: int | None, title: st
     figure = Figure(figsize=(8.0, 4.2), layout="constrained")
     for axis, (name, A) in zip(figure.subplots(2, 1, sharey=True), advantages.items()):
         tokens_on(axis, tokens, slip)
-        axis.bar(
-            range(len(tokens)), A.numpy(), width=0.6, color=ORANGE if "critic" in name else GREY
-        )
+        color = ORANGE if "critic" in name else GREY
+        axis.bar(range(len(tokens)), A.numpy(), width=0.6, color=color)
         axis.axhline(0, color="black", linewidth=0.6)
-        axis.set(
-            title=f"{title}: advantages with {name}",
-            xlim=(-0.7, max(len(tokens), 21) - 0.3),
-            ylim=(-1.15, 1.15),
-        )
+        axis.set(xlim=(-0.7, max(len(tokens), 21) - 0.3), ylim=(-1.15, 1.15))
+        axis.set_title(f"{title}: advantages with {name}")
     return figure

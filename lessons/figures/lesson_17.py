@@ -12,9 +12,9 @@ NAMES = {"accepted": "wrong ones accepted", "rejected": "right ones rejected", "
 
 
 def accuracy_and_rates(runs: list[dict], f: float, m: float, rates: tuple, plain: tuple) -> Figure:
-    """Accuracy over J by composition, 95 % intervals over seeds, and the chosen f and m; and what
-    they do to a prompt: silent share, length of the update and cosine, with errors (rates) and
-    without (plain)."""
+    """Accuracy over J by composition, with 95 % intervals over seeds, and the chosen f and m; and
+    their effect on one prompt: silent share, length of the update and cosine, with errors (rates)
+    and without (plain)."""
     figure, (left, right) = new_figure(9.6, 3.8, columns=2, width_ratios=(3, 2))
     start = values(runs, {}, "end")
     for made, color in COLORS.items():
@@ -48,36 +48,28 @@ def accuracy_and_rates(runs: list[dict], f: float, m: float, rates: tuple, plain
 def slopes_and_forms(
     slopes: dict[tuple, tuple], runs: list[dict], forms: dict[str, dict], as_often: dict[str, dict]
 ):
-    """Initial slopes over J, in that without errors and with 95 % intervals: by gradient descent at
-    1/J times the rate, in batches of 256 and of 2,048, and by AdamW; and over training, means over
-    seeds of how many completions pass (dashed) and how many are right: with errors of a form, and
-    (dotted, right only) with random errors as often."""
+    """Initial slopes over J, relative to that without errors, with 95 % intervals: gradient descent
+    at 1/J times the rate, in batches of 256 and of 2,048, and AdamW; and over training, means over
+    seeds of the shares of completions that pass (dashed) and that are right: with errors of a form,
+    and (dotted, right only) with as many random errors."""
     figure, (left, right) = new_figure(9.6, 3.8, columns=2)
     left.plot([0, 1], [0, 1], color="black", linewidth=0.8)
     left.axhline(1, color="black", linewidth=0.8)
-    marks = {"rate / J": ("^", "descent, 1/J times the rate"), "calm": ("o", "the same, batches of 2,048"),
-             "GRPO": ("s", "AdamW")}  # fmt: skip
+    marks = {
+        "rate / J": ("^", "descent, 1/J times the rate"),
+        "calm": ("o", "the same, batches of 2,048"),
+        "GRPO": ("s", "AdamW"),
+    }
     for (arm, J, made), (ratio, (low, high)) in slopes.items():
         if arm in marks and made != "both":
             x = J + 0.03 * ([*marks].index(arm) - 1) + (0.006 if made == "accepted" else -0.006)
-            style = {
-                "color": COLORS[made],
-                "mfc": "white" if arm == "GRPO" else COLORS[made],
-                "fmt": marks[arm][0],
-            }
-            left.errorbar(
-                x, ratio, [[ratio - low], [high - ratio]], markersize=5, linewidth=1, **style
-            )
+            color, face = COLORS[made], "white" if arm == "GRPO" else COLORS[made]
+            around = [[ratio - low], [high - ratio]]
+            left.errorbar(x, ratio, around, fmt=marks[arm][0], color=color, mfc=face, markersize=5,
+                          linewidth=1)  # fmt: skip
     for arm, (marker, label) in marks.items():
-        left.plot(
-            [],
-            [],
-            marker,
-            color="black",
-            mfc="white" if arm == "GRPO" else "black",
-            markersize=5,
-            label=label,
-        )
+        face = "white" if arm == "GRPO" else "black"
+        left.plot([], [], marker, color="black", mfc=face, markersize=5, label=label)
     left.legend(loc="lower right", fontsize=9)
     left.set(
         xlabel="J", ylabel="initial slope, that without errors is 1", xlim=(0.3, 0.9), ylim=(0, 1.5)

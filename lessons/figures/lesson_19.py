@@ -9,27 +9,17 @@ from lessons.kit import BLUE, GREY, ORANGE, new_figure
 def noise_of_baselines(
     b: np.ndarray, noise: np.ndarray, marks: dict[str, tuple[float, float]], title: str
 ) -> Figure:
-    """The noise (n,) of a constant baseline b (n,), and points on it or beside it by name: (b,
-    noise)."""
+    """The noise (n,) of a constant baseline b (n,), and named points (b, noise) on it or beside
+    it."""
     figure, axis = new_figure(7.5, 3.6)
     axis.plot(b, noise, color=BLUE)
     for i, (name, (at, height)) in enumerate(marks.items()):
         axis.plot(at, height, "o", color=ORANGE, markersize=7)
         beside = (0, -16 if i % 2 else 9)  # every other name below its point
-        axis.annotate(
-            name,
-            (at, height),
-            beside,
-            textcoords="offset points",
-            ha="left" if at < 0.2 else "right",
-        )
-    axis.set(
-        title=title,
-        xlabel="baseline b",
-        ylabel="noise, in that of the best b",
-        yscale="log",
-        xlim=(-0.02, 1.02),
-    )
+        side = "left" if at < 0.2 else "right"
+        axis.annotate(name, (at, height), beside, textcoords="offset points", ha=side)
+    axis.set(title=title, xlabel="baseline b", ylabel="noise, in that of the best b")
+    axis.set(yscale="log", xlim=(-0.02, 1.02))
     axis.set_ylim(0.6, 2 * max(noise.max(), *(height for _, height in marks.values())))
     return figure
 
@@ -48,18 +38,9 @@ def by_baseline(
     for axis, task in zip(axes, tasks):
         steps = [step for name, step in columns if name == task]
         for i, (step, color) in enumerate(zip(steps, (BLUE, ORANGE, GREY))):
-            values, height = (
-                [row[columns.index((task, step))] for row in table.values()],
-                y + 0.22 * (1 - i),
-            )
-            axis.plot(
-                np.mean(values, axis=1),
-                height,
-                "os^"[i],
-                color=color,
-                markersize=6,
-                label=f"step {step}",
-            )
+            values = [row[columns.index((task, step))] for row in table.values()]
+            means, height = np.mean(values, axis=1), y + 0.22 * (1 - i)
+            axis.plot(means, height, "os^"[i], color=color, markersize=6, label=f"step {step}")
             axis.plot(values, height, "|", color=color, markersize=6, alpha=0.6)
         axis.set(title=task, xlim=(-0.03, 1.03), xlabel=label)
         axis.set_yticks(y, table)

@@ -1,19 +1,18 @@
-"""The sources of the lessons, lessons/src/NN_name.py: where they are, in which order they are read,
-their cells.
+"""The sources of the lessons, lessons/src/NN_name.py: where they are, in which order to read them,
+and their cells.
 
 A source is a Python file in percent format. It begins with "# %% [markdown] 30 minutes", the time
-that it takes a reader. How to begin is added below the title, and links to the neighbouring lessons
-at the end. Its cells:
+that a reader needs. How to begin is added below the title, and links to the neighbouring lessons at
+the end. Its cells:
 
     # %% [markdown]        text, as comments
-    # %% [text]            text with expressions such as {=x:.2f}, which the build replaces by their values
+    # %% [text]            text with expressions such as {=x:.2f}: the build writes their values
     # %%                   code
     # %% [fold]            code that only prepares, draws or checks, folded in JupyterLab
     # %% [exercise]        the stub that the reader completes
     # %% [check]           the call that judges the reader's answer
     # %% [hint]            text, folded
     # %% [solution]        code, folded; a test requires that it passes the check
-    # %% [wrong] MESSAGE   a wrong answer, left out of the notebook: the check says MESSAGE of an answer that agrees
 """
 
 import re
@@ -21,15 +20,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from toy_env import UsageError
-
 LESSONS = Path(__file__).parents[1]
-KINDS = ("markdown", "text", "code", "fold", "exercise", "check", "hint", "solution", "wrong")
+KINDS = ("markdown", "text", "code", "fold", "exercise", "check", "hint", "solution")
 MARKER = re.compile(r"# %%(?: \[(\w+)\])?[ ]?(.*)")
 HOW_TO_BEGIN = (
-    "*About {}. Start with Run All, then move the sliders. Write your answer in place of `...`, or repair the code "
-    "where the exercise is to find a bug; run that cell, then the next, which checks it. (To work in a copy: "
-    "`python lessons/start.py`.)*"
+    "*About {}. Start with Run All, then move the sliders. Write your answer in place of `...`, or "
+    "repair the code where the exercise is to find a bug; run that cell, then the next, which "
+    "checks it. (To work in a copy: `python lessons/start.py`.)*"
 )
 READ_FIRST = (0, 1, 2, 3, 4, 5, 6, 10)
 
@@ -43,23 +40,23 @@ class Cell:
 
 
 def find_sources(only: Sequence[int] = ()) -> list[Path]:
-    """All sources by number, or only those of these lessons. Raises UsageError for a lesson that
+    """All sources by number, or only those of these lessons. SystemExit for a lesson that
     does not exist."""
     sources = {
         int(path.name[:2]): path for path in sorted((LESSONS / "src").glob("[0-9][0-9]_*.py"))
     }
     if missing := [number for number in only if number not in sources]:
-        raise UsageError(
+        raise SystemExit(
             f"there is no lesson {missing[0]}; choose from {', '.join(map(str, sources))}"
         )
     return [path for number, path in sources.items() if not only or number in only]
 
 
 def reading_order() -> list[Path]:
-    """All sources: those to begin with, then the others."""
-    return sorted(
-        find_sources(), key=lambda source: (int(source.name[:2]) not in READ_FIRST, source.name)
-    )
+    """All sources: those to read first, then the others."""
+    every = find_sources()
+    first = [source for source in every if int(source.name[:2]) in READ_FIRST]
+    return first + [source for source in every if source not in first]
 
 
 def heading(source: Path) -> str:
@@ -72,15 +69,15 @@ def heading(source: Path) -> str:
 
 
 def read_cells(source: Path) -> list[Cell]:
-    """The cells of a source file. Raises UsageError, with the line, for a kind of cell that does
+    """The cells of a source file. SystemExit, with the line, for a kind of cell that does
     not exist."""
     cells: list[Cell] = []
     for number, line in enumerate(source.read_text(encoding="utf-8").splitlines(), start=1):
         if match := MARKER.fullmatch(line):
             kind = match[1] or "code"
             if kind not in KINDS:
-                raise UsageError(f"{source.name}, line {number}: no kind of cell is called [{kind}]; "
-                                 f"choose from {', '.join(KINDS)}")  # fmt: skip
+                place = f"{source.name}, line {number}"
+                raise SystemExit(f"{place}: [{kind}] is no kind of cell; try {', '.join(KINDS)}")
             cells.append(Cell(kind, "", match[2], number))
         elif cells:
             cells[-1].text += line + "\n"
@@ -119,8 +116,6 @@ def run_cells(cells: Sequence[Cell], source: Path) -> dict:
     namespace: dict = {"__name__": "__main__"}
     for cell in cells:
         text = code_of_text(cell.text) if cell.kind == "text" else cell.text
-        code = compile(
-            "\n" * cell.line + text, str(source), "exec"
-        )  # tracebacks show the line of the source
-        exec(code, namespace)
+        # Blank lines in front, so that tracebacks show the line of the source.
+        exec(compile("\n" * cell.line + text, str(source), "exec"), namespace)
     return namespace

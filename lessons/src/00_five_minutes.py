@@ -183,30 +183,6 @@ def updated(z, R, b, rate):
     return z + rate * (R - b) * score
 
 
-# %% [wrong] R = 0: it is the log-probability of the wrong one that counts
-def updated(z, R, b, rate):
-    p = 1 / (1 + math.exp(-z))
-    return z + rate * (R - b) * (1 - p)
-
-
-# %% [wrong] that is the slope of the probability
-def updated(z, R, b, rate):
-    p = 1 / (1 + math.exp(-z))
-    return z + rate * (R - b) * (p * (1 - p) if R == 1 else -p * (1 - p))
-
-
-# %% [wrong] the baseline is missing
-def updated(z, R, b, rate):
-    p = 1 / (1 + math.exp(-z))
-    return z + rate * R * (1 - p if R == 1 else -p)
-
-
-# %% [wrong] the sign: a positive advantage must raise what was sampled
-def updated(z, R, b, rate):
-    p = 1 / (1 + math.exp(-z))
-    return z - rate * (R - b) * (1 - p if R == 1 else -p)
-
-
 # %% [markdown]
 # **2. Which baseline is the least noisy?** Before you calculate: at $p = .9$, is it $b = 0$, $b = .5$ or $b = .9$? Then write a function
 # that picks the candidate with the smallest variance of the estimate $(R - b)\,\nabla\log\pi$ of one completion. The check runs it at
@@ -234,26 +210,6 @@ def least_noisy(p, candidates):
 
     # at p = .9 it is 0: the rare outcome has the long gradient (lesson 1)
     return min(candidates, key=mean_square)
-
-
-# %% [wrong] that is the candidate nearest to p: multiply by the score first
-def least_noisy(p, candidates):
-    return min(candidates, key=lambda b: abs(b - p))
-
-
-# %% [wrong] the two outcomes are not equally likely
-def least_noisy(p, candidates):
-    return min(candidates, key=lambda b: ((1 - b) * (1 - p)) ** 2 + (b * p) ** 2)
-
-
-# %% [wrong] R - b has the same variance for every b: multiply by the score first
-def least_noisy(p, candidates):
-    return min(candidates, key=lambda b: p * (1 - p))
-
-
-# %% [wrong] no baseline is not always the least noisy
-def least_noisy(p, candidates):
-    return min(candidates, key=abs)
 
 
 # %% [markdown]

@@ -257,29 +257,6 @@ def softmax_score(logits, token):
     return (np.arange(len(logits)) == token) - softmax
 
 
-# %% [wrong] the sign: this is the gradient of the cross-entropy, minus the log-probability
-def softmax_score(logits, token):
-    softmax = np.exp(logits) / np.exp(logits).sum()
-    return softmax - (np.arange(len(logits)) == token)
-
-
-# %% [wrong] the 1 belongs to the sampled token's logit only
-def softmax_score(logits, token):
-    return 1 - np.exp(logits) / np.exp(logits).sum()
-
-
-# %% [wrong] that is the gradient of the probability
-def softmax_score(logits, token):
-    softmax = np.exp(logits) / np.exp(logits).sum()
-    return softmax[token] * ((np.arange(len(logits)) == token) - softmax)
-
-
-# %% [wrong] the other logits matter too, in the softmax
-def softmax_score(logits, token):
-    softmax = np.exp(logits) / np.exp(logits).sum()
-    return (np.arange(len(logits)) == token) * (1 - softmax)
-
-
 # %% [markdown]
 # **2. When is $b = p$ noisier than no baseline?** For a prompt with success probability $p$, let the mean $\|s\|^2$ of the wrong
 # completions be $w$ times that of the right ones. Minimise $\mathrm{Var}(b)$ of step 4 by hand: above what $w$ is $b = p$ noisier than
@@ -307,26 +284,6 @@ def worse_than_none_above(p):
     # table, on the first prompt and the third. (Where |s|² is proportional to the number of
     # tokens, the best baseline is OPO's, arXiv 2505.23585.)
     return (2 - p) / (1 - p)
-
-
-# %% [wrong] there b = p is the best baseline; it is as noisy as none where it is twice the best
-def worse_than_none_above(p):
-    return 1.0
-
-
-# %% [wrong] right and wrong completions are not equally likely
-def worse_than_none_above(p):
-    return (2 - p) / p
-
-
-# %% [wrong] w is the ratio of the squares, and not of the lengths
-def worse_than_none_above(p):
-    return ((2 - p) / (1 - p)) ** 0.5
-
-
-# %% [wrong] the other way round: w is wrong over right
-def worse_than_none_above(p):
-    return (1 - p) / (2 - p)
 
 
 # %% [markdown]
@@ -359,16 +316,6 @@ check("1.3", completion_mask)
 def completion_mask(ids, eos):
     is_eos = (ids == eos).long()
     return is_eos.cumsum(dim=1) - is_eos == 0
-
-
-# %% [wrong] the EOS itself is still left out
-def completion_mask(ids, eos):
-    return (ids == eos).cumsum(dim=1) == 0
-
-
-# %% [wrong] after the first EOS nothing counts, whatever its id
-def completion_mask(ids, eos):
-    return (ids == eos).cumsum(dim=1) <= 1
 
 
 # %% [markdown]

@@ -83,7 +83,7 @@ for when, start in starts.items():
 
 # %%
 first = torch.zeros(2).double().requires_grad_()  # logits of the first token
-second = torch.tensor([0.5, 0.5, 0.25, 0.75]).double().log()  # of the second in 00, 01, 10, 11
+second = torch.tensor([0.5, 0.5, 0.25, 0.75]).double().log()  # log p, in 00, 01, 10, 11
 logps = torch.stack([first.log_softmax(dim=0)[[0, 0, 1, 1]], second], dim=1)  # (4, 2)
 old, R = torch.full((4, 2), 0.5).double().log(), torch.tensor([0, 1, 0, 1]).double()
 (truth,) = torch.autograd.grad(logps.sum(dim=1).exp() @ R, first, retain_graph=True)
@@ -198,10 +198,10 @@ prompts, generator = [problem.prompt for problem in problems], torch.Generator()
 rollout = sample(to_float64(base), tokenizer, prompts, 8, 56, 1.0, generator)
 R = torch.tensor([reward(problems[row // 8], text) for row, text in enumerate(rollout.texts)])
 A, real = (R - R.mean()).double().view(64, 1), rollout.mask  # (B, 1) and (B, T)
-batch = {"old_logps": rollout.logps, "advantages": A, "mask": real}
+batch = {"old_logps": rollout.old_logps, "advantages": A, "mask": real}
 (clip, gradient), (no_clip, _) = train(0.2), train(float("inf"))
-show(furthest_ratios({"clip": clip, "no clip": no_clip}, rollout.logps, A, real))
-first, last = ((clip[step] - rollout.logps).exp() for step in (1, 16))
+show(furthest_ratios({"clip": clip, "no clip": no_clip}, rollout.old_logps, A, real))
+first, last = ((clip[step] - rollout.old_logps).exp() for step in (1, 16))
 outside, stopped = ((last - 1).abs() > 0.2) & real, (gradient == 0) & real
 assert torch.equal(stopped, outside & ((last - 1).sign() == A.sign()))
 assert 0 < stopped.sum() < outside.sum()
@@ -215,7 +215,7 @@ far = torch.where(A > 0, first, 0).flatten().argmax()  # the first step's larges
 #
 # There are two reasons why the clip does not stop ratios. A step that starts inside the range may end far outside: the first, with every
 # ratio 1, multiplied the probability of a token with $A > 0$ by {=first.flatten()[far]:.1f}, from
-# {=rollout.logps.flatten()[far].exp():.3f} to {=clip[1].flatten()[far].exp():.3f}. And a stopped token still moves, because of other
+# {=rollout.old_logps.flatten()[far].exp():.3f} to {=clip[1].flatten()[far].exp():.3f}. And a stopped token still moves, because of other
 # tokens' gradients and Adam's momentum.
 #
 # ## Exercises
@@ -243,21 +243,6 @@ check("2.1", stopped_share)
 def stopped_share(ratio, A, mask, eps, c):
     stopped = torch.where(A > 0, ratio > 1 + eps, (ratio < 1 - eps) | (ratio > c))
     return stopped[mask].double().mean()
-
-
-# %% [wrong] that is the clip without the dual clip
-def stopped_share(ratio, A, mask, eps, c):
-    return torch.where(A > 0, ratio > 1 + eps, ratio < 1 - eps)[mask].double().mean()
-
-
-# %% [wrong] the dual clip is for A < 0 alone
-def stopped_share(ratio, A, mask, eps, c):
-    return (torch.where(A > 0, ratio > 1 + eps, ratio < 1 - eps) | (ratio > c) | (ratio < 1 / c))[mask].double().mean()
-
-
-# %% [wrong] a share of the real tokens: the padding does not count
-def stopped_share(ratio, A, mask, eps, c):
-    return (torch.where(A > 0, ratio > 1 + eps, (ratio < 1 - eps) | (ratio > c)) & mask).double().mean()
 
 
 # %% [markdown]
@@ -292,21 +277,6 @@ def stopped_by_the_bug(ratio, A, eps):
     return ratio > 1 + eps
 
 
-# %% [wrong] that is what PPO stops, the minimum of the two products
-def stopped_by_the_bug(ratio, A, eps):
-    return torch.where(A > 0, ratio > 1 + eps, ratio < 1 - eps)
-
-
-# %% [wrong] the smaller ratio is a constant on one side of the range only
-def stopped_by_the_bug(ratio, A, eps):
-    return (ratio - 1).abs() > eps
-
-
-# %% [wrong] those are the two cases that PPO leaves alive: the sign of A
-def stopped_by_the_bug(ratio, A, eps):
-    return torch.where(A > 0, ratio < 1 - eps, ratio > 1 + eps)
-
-
 # %% [markdown]
 # **3. How far does its own gradient push a token?** A token had probability `p_old` when it was sampled, and its advantage is positive.
 # At what probability does the push end, until the next batch is sampled? Try 0.01 and 0.9 with ε = 0.2. (DAPO, decoupled clip and dynamic
@@ -331,16 +301,6 @@ check("2.3", pushed_up_to)
 def pushed_up_to(p_old, eps):
     # from p_old = 1 / (1 + eps) on, a token is never stopped
     return min(1.0, (1 + eps) * p_old)
-
-
-# %% [wrong] the bound is on the ratio: it multiplies, it does not add
-def pushed_up_to(p_old, eps):
-    return min(1.0, p_old + eps)
-
-
-# %% [wrong] right where p_old is small; but no probability is above 1
-def pushed_up_to(p_old, eps):
-    return p_old * (1 + eps)
 
 
 # %% [markdown]

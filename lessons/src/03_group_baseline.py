@@ -132,7 +132,7 @@ for G in (2, 3, 4, 5):
 print("all three agree with the formulas, relative error < 1e-12: True")
 groups = torch.cartesian_prod(*[torch.arange(9)] * 3)  # step 1, for every group of three
 R, s = rewards[groups], scores[groups]  # (729, 3), (729, 3, 12)
-R_gaps, s_gaps = (x.unsqueeze(2) - x.unsqueeze(1) for x in (R, s))  # of every pair
+R_gaps, s_gaps = (x.unsqueeze(2) - x.unsqueeze(1) for x in (R, s))  # every pair
 pairs = torch.einsum("nij,nijd->nd", R_gaps, s_gaps) / (2 * 3 * 2)
 by_rloo = (rloo.compute_advantages(rewards=R).unsqueeze(2) * s).mean(dim=1)
 assert torch.allclose(pairs, by_rloo, rtol=0, atol=1e-14)
@@ -179,7 +179,7 @@ for G in (2, 3, 4, 5):
 squares = scores.square().sum(dim=1)
 right, wrong = (probs[rows] @ squares[rows] / probs[rows].sum()
                 for rows in (rewards == 1, rewards == 0))
-saved = p**2 * ((2 - p) * right - (1 - p) * wrong)  # by the exact p: see below
+saved = p**2 * ((2 - p) * right - (1 - p) * wrong)  # the exact p saves this: see below
 assert np.isclose(none - exact, saved, rtol=1e-12, atol=0)
 
 # %% [markdown]
@@ -249,30 +249,6 @@ def rloo_verified(rewards, verified):
     return (rewards - (total - rewards) / others) * verified
 
 
-# %% [wrong] that baseline contains the own reward: it is Dr. GRPO's
-def rloo_verified(rewards, verified):
-    mean = (rewards * verified).sum(dim=1, keepdim=True) / verified.sum(dim=1, keepdim=True)
-    return (rewards - mean) * verified
-
-
-# %% [wrong] after a timeout there are fewer others than G - 1
-def rloo_verified(rewards, verified):
-    total = (rewards * verified).sum(dim=1, keepdim=True)
-    return (rewards - (total - rewards) / (rewards.shape[1] - 1)) * verified
-
-
-# %% [wrong] the own reward is still in the sum
-def rloo_verified(rewards, verified):
-    total = (rewards * verified).sum(dim=1, keepdim=True)
-    return (rewards - total / (verified.sum(dim=1, keepdim=True) - 1)) * verified
-
-
-# %% [wrong] what was not verified must not be pushed
-def rloo_verified(rewards, verified):
-    total = (rewards * verified).sum(dim=1, keepdim=True)
-    return rewards - (total - rewards) / (verified.sum(dim=1, keepdim=True) - 1)
-
-
 # %% [markdown]
 # **2. Bessel once more.** DeepSeekMath does not say whether the variance inside $\sigma$ is divided by $G$ (ddof 0, as in `grpo.py`) or
 # by $G - 1$ (ddof 1, the default of `torch.std`). By what factor does ddof 1 change GRPO's advantages, and with them $\mathbb E[g]$?
@@ -295,21 +271,6 @@ check("3.2", bessel)
 def bessel(G):
     # 0.935 at G = 8, for every prompt: a change of the learning rate
     return np.sqrt((G - 1) / G)
-
-
-# %% [wrong] the wrong way round: does ddof 1 make sigma larger or smaller?
-def bessel(G):
-    return np.sqrt(G / (G - 1))
-
-
-# %% [wrong] that is the factor of the variance inside sigma
-def bessel(G):
-    return G / (G - 1)
-
-
-# %% [wrong] that is what the group mean does to E[g]; here the variance inside sigma changes
-def bessel(G):
-    return (G - 1) / G
 
 
 # %% [markdown]
@@ -345,32 +306,6 @@ def advantages_by_prompt(texts, rewards, G):
         A[rows] = dr_grpo.compute_advantages(rewards=rewards[rows].view(1, -1))[0]
     # or, without a loop: dr_grpo.compute_advantages(rewards=rewards.view(-1, G)).flatten()
     return A
-
-
-# %% [wrong] two groups with the same text are still merged where one follows the other
-def advantages_by_prompt(texts, rewards, G):
-    A = torch.zeros_like(rewards)
-    starts = [row for row in range(len(texts)) if row == 0 or texts[row] != texts[row - 1]] + [len(texts)]
-    for start, end in zip(starts, starts[1:]):
-        rows = list(range(start, end))
-        A[rows] = dr_grpo.compute_advantages(rewards=rewards[rows].view(1, -1))[0]
-    return A
-
-
-# %% [wrong] that is the mean of the batch: each group has its own
-def advantages_by_prompt(texts, rewards, G):
-    return dr_grpo.compute_advantages(rewards=rewards.view(1, -1)).flatten()
-
-
-# %% [wrong] the wrong axis: over the prompts
-def advantages_by_prompt(texts, rewards, G):
-    groups = rewards.view(-1, G)
-    return (groups - groups.mean(dim=0)).flatten()
-
-
-# %% [wrong] the wrong order: groups are contiguous
-def advantages_by_prompt(texts, rewards, G):
-    return dr_grpo.compute_advantages(rewards=rewards.view(G, -1).T).T.flatten()
 
 
 # %% [markdown]

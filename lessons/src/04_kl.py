@@ -277,36 +277,6 @@ def forward_kl_loss(logps, ref_logps):
     return (log_u.exp().detach() * log_u).mean()
 
 
-# %% [wrong] the gradient is right, but the value is that of the reverse KL
-def forward_kl_loss(logps, ref_logps):
-    return ((ref_logps - logps).exp() - 1 - (ref_logps - logps)).mean()
-
-
-# %% [wrong] that is the reverse KL, value and gradient
-def forward_kl_loss(logps, ref_logps):
-    return rho_k3(logps, logps.detach(), ref_logps).mean()
-
-
-# %% [wrong] the value is right; autograd must not go through the weight
-def forward_kl_loss(logps, ref_logps):
-    return ((ref_logps - logps).exp() * (ref_logps - logps)).mean()
-
-
-# %% [wrong] the tokens come from the policy, and without the weight they count as its own
-def forward_kl_loss(logps, ref_logps):
-    return (ref_logps - logps).mean()
-
-
-# %% [wrong] no gradient reaches the policy: everything in this loss is detached
-def forward_kl_loss(logps, ref_logps):
-    return ((ref_logps - logps).exp() * (ref_logps - logps)).mean().item()
-
-
-# %% [wrong] return one number: the mean of the tokens' losses
-def forward_kl_loss(logps, ref_logps):
-    return (ref_logps - logps).exp().detach() * (ref_logps - logps)
-
-
 # %% [markdown]
 # **2. Completions of two tokens.** Write a loss whose mean gradient is that of $\mathrm{KL}(\pi\Vert\pi_\text{ref})$ of the sequences,
 # for both tokens. (The check compares the gradient in six logits: two for the first token, two for the second after a 0, two for the
@@ -337,41 +307,6 @@ def sequence_kl_loss(logps, ref_logps):
     return (to_come * logps).sum(dim=1).mean()
 
 
-# %% [wrong] a token loss: it does not know what a token leads to
-def sequence_kl_loss(logps, ref_logps):
-    return ((logps - ref_logps) ** 2 / 2).sum(dim=1).mean()
-
-
-# %% [wrong] a token loss: it does not know what a token leads to
-def sequence_kl_loss(logps, ref_logps):
-    return ((logps - ref_logps).detach().cumsum(dim=1) * logps).sum(dim=1).mean()
-
-
-# %% [wrong] a token loss, and of the forward KL
-def sequence_kl_loss(logps, ref_logps):
-    return ((ref_logps - logps).exp() - 1 - (ref_logps - logps)).sum(dim=1).mean()
-
-
-# %% [wrong] autograd must not go through the penalty
-def sequence_kl_loss(logps, ref_logps):
-    return ((logps - ref_logps).flip(1).cumsum(dim=1).flip(1) * logps).sum(dim=1).mean()
-
-
-# %% [wrong] this averages over tokens and does not sum
-def sequence_kl_loss(logps, ref_logps):
-    return ((logps - ref_logps).detach().flip(1).cumsum(dim=1).flip(1) * logps).mean()
-
-
-# %% [wrong] return one number: the mean of the tokens' losses
-def sequence_kl_loss(logps, ref_logps):
-    return (logps - ref_logps).detach().flip(1).cumsum(dim=1).flip(1) * logps
-
-
-# %% [wrong] no gradient reaches the policy: everything in this loss is detached
-def sequence_kl_loss(logps, ref_logps):
-    return (logps - ref_logps).detach().sum(dim=1).mean()
-
-
 # %% [markdown]
 # **3. Find the bug.** The penalty in the reward has two signs that can be wrong: that of the log-ratio and that of $\beta$. (The text of
 # Hugging Face's *The N Implementation Details of RLHF with PPO* adds `beta * kl` to the score, where the code it describes has a minus.)
@@ -400,33 +335,6 @@ def token_rewards(rewards, logps, ref_logps, mask, beta):
     kl = logps - ref_logps
     last = mask.sum(dim=1, keepdim=True) - 1
     return (-beta * kl * mask).scatter_add(1, last, rewards.view(-1, 1))
-
-
-# %% [wrong] the reward stands on the padding: it belongs on the last token of the completion
-def token_rewards(rewards, logps, ref_logps, mask, beta):
-    shaped = -beta * (logps - ref_logps) * mask
-    shaped[:, -1] += rewards
-    return shaped
-
-
-# %% [wrong] the distance has lost its sign: k1 may be negative
-def token_rewards(rewards, logps, ref_logps, mask, beta):
-    kl = (ref_logps - logps).abs()
-    last = mask.sum(dim=1, keepdim=True) - 1
-    return (-beta * kl * mask).scatter_add(1, last, rewards.view(-1, 1))
-
-
-# %% [wrong] the padding is charged too
-def token_rewards(rewards, logps, ref_logps, mask, beta):
-    last = mask.sum(dim=1, keepdim=True) - 1
-    return (-beta * (logps - ref_logps)).scatter_add(1, last, rewards.view(-1, 1))
-
-
-# %% [wrong] that is k3 in the reward: its gradient is another
-def token_rewards(rewards, logps, ref_logps, mask, beta):
-    log_u = ref_logps - logps
-    last = mask.sum(dim=1, keepdim=True) - 1
-    return (-beta * (log_u.exp() - 1 - log_u) * mask).scatter_add(1, last, rewards.view(-1, 1))
 
 
 # %% [markdown]

@@ -229,7 +229,7 @@ for kind in ("right", "wrong"):
     names = ("GRPO", "GRPO, not / σ", "GRPO, constant length", "Dr. GRPO")
     both, length_only, sigma_only, neither = (
         np.array(arms[name][f"length_{kind}"]["seeds"]) for name in names)
-    divided, not_divided = both - sigma_only, length_only - neither  # by σ
+    divided, not_divided = both - sigma_only, length_only - neither  # ÷ σ or not
     by_length[kind] = [interval(gaps, ".2f") for gaps in (divided, not_divided)]
     by_mean, by_constant = both - length_only, sigma_only - neither
     by_sigma[kind] = [interval(gaps) for gaps in (by_mean, by_constant)]
@@ -273,18 +273,6 @@ check("5.1", prediction)
 # %% [solution]
 prediction = [[-1, 0, -1], [0, 1, 1]]
 
-# %% [wrong] a constant pushes the tokens of short and long completions alike
-prediction = [[-1, 1, -1], [-1, 1, 1]]
-
-# %% [wrong] where A < 0, the tokens of the short completion are lowered hardest
-prediction = [[-1, 0, -1], [0, -1, -1]]
-
-# %% [wrong] the two rows are exchanged
-prediction = [[0, 1, 1], [-1, 0, -1]]
-
-# %% [wrong] most completions are wrong, but that says only how the two classes are weighted
-prediction = [[-1, 0, 1], [0, 1, 1]]
-
 # %% [markdown]
 # **2. A shared parameter.** In mid-completion a network may not know whether it will be right. Let one parameter $z$ be added to the
 # log-odds of a long completion, among right and wrong ones alike. What is GRPO's expected push on $z$, as a multiple of
@@ -311,21 +299,6 @@ def push_on_shared(long_right, long_wrong, L1, L2):
     variance_right, variance_wrong = (P * (1 - P) for P in (long_right, long_wrong))
     # where the wrong vary more, both classes lengthen
     return (1 / L1 - 1 / L2) * (variance_wrong - variance_right)
-
-
-# %% [wrong] the sign: right completions are pushed up
-def push_on_shared(long_right, long_wrong, L1, L2):
-    return (1 / L1 - 1 / L2) * (long_right * (1 - long_right) - long_wrong * (1 - long_wrong))
-
-
-# %% [wrong] the two classes are pushed with opposite signs
-def push_on_shared(long_right, long_wrong, L1, L2):
-    return (1 / L1 - 1 / L2) * (long_right * (1 - long_right) + long_wrong * (1 - long_wrong))
-
-
-# %% [wrong] the score of a short completion is not 0 either
-def push_on_shared(long_right, long_wrong, L1, L2):
-    return (long_right * (1 - long_right) - long_wrong * (1 - long_wrong)) / L2
 
 
 # %% [markdown]
@@ -359,22 +332,6 @@ def token_mean_in_parts(f, mask, size):
         part, real = f[start : start + size], mask[start : start + size]
         total += (part * real).sum() / tokens
     return total
-
-
-# %% [wrong] the sum of the means: divide by all tokens
-def token_mean_in_parts(f, mask, size):
-    return sum((part * real).sum() / real.sum() for part, real in zip(f.split(size), mask.split(size)))
-
-
-# %% [wrong] padding is counted as tokens
-def token_mean_in_parts(f, mask, size):
-    return (f * mask).sum() / mask.numel()
-
-
-# %% [wrong] divided twice: all tokens of the batch are enough
-def token_mean_in_parts(f, mask, size):
-    parts = list(zip(f.split(size), mask.split(size)))
-    return sum((part * real).sum() / mask.sum() for part, real in parts) / len(parts)
 
 
 # %% [markdown]

@@ -286,21 +286,6 @@ def rloo(k, G):
     return (G - k) / (G - 1), -k / (G - 1), k * (G - k) / G / (G - 1)
 
 
-# %% [wrong] its own reward is still in the baseline: that is Dr. GRPO
-def rloo(k, G):
-    return 1 - k / G, -k / G, k * (G - k) / G**2
-
-
-# %% [wrong] the sign of A₋: a wrong completion is pushed down
-def rloo(k, G):
-    return (G - k) / (G - 1), k / (G - 1), k * (G - k) / G / (G - 1)
-
-
-# %% [wrong] the advantages are right; weigh them as in step 2
-def rloo(k, G):
-    return (G - k) / (G - 1), -k / (G - 1), G / (G - 1)
-
-
 # %% [markdown]
 # **2. Partial credit.** Some completions now get 0.5 or 0.25, so there are no longer two classes. Write GRPO's update without computing
 # any advantage: use only the group's means of $R$, of $s$ and of their product, and one standard deviation.
@@ -324,28 +309,6 @@ def update(rewards, scores):
     product = rewards.mean() * scores.mean(axis=0)
     covariance = (rewards[:, None] * scores).mean(axis=0) - product
     return covariance / rewards.std()
-
-
-# %% [wrong] divide by the standard deviation, not by the variance
-def update(rewards, scores):
-    return ((rewards - rewards.mean())[:, None] * scores).mean(axis=0) / rewards.var()
-
-
-# %% [wrong] without the division it is Dr. GRPO's update
-def update(rewards, scores):
-    return ((rewards - rewards.mean())[:, None] * scores).mean(axis=0)
-
-
-# %% [wrong] the two-class form does not hold: a completion with 0.5 belongs to neither class
-def update(rewards, scores):
-    above = rewards > rewards.mean()
-    return rewards.std() * (scores[above].mean(axis=0) - scores[~above].mean(axis=0))
-
-
-# %% [wrong] ddof: the standard deviation divides by G
-def update(rewards, scores):
-    advantages = (rewards - rewards.mean()) / rewards.std(ddof=1)
-    return (advantages[:, None] * scores).mean(axis=0)
 
 
 # %% [markdown]
@@ -374,16 +337,6 @@ def advantages_tiled(rewards, P, G):
     groups = rewards.view(G, P).T
     A = grpo.compute_advantages(rewards=groups)
     return A.T.flatten()
-
-
-# %% [wrong] a group is a column, a row is a round of prompts
-def advantages_tiled(rewards, P, G):
-    return grpo.compute_advantages(rewards=rewards.view(G, P)).T.flatten()
-
-
-# %% [wrong] right groups, but A comes back in another order
-def advantages_tiled(rewards, P, G):
-    return grpo.compute_advantages(rewards=rewards.view(G, P).T).flatten()
 
 
 # %% [markdown]

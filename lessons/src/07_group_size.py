@@ -287,26 +287,6 @@ def best_weights(G, v_right, v_wrong):
     return c / c.max()
 
 
-# %% [wrong] that is best only where right and wrong scores vary equally
-def best_weights(G, v_right, v_wrong):
-    k = np.arange(1, G)
-    return k * (G - k) / (k * (G - k)).max()
-
-
-# %% [wrong] that weighs by the inverse of the standard deviation
-def best_weights(G, v_right, v_wrong):
-    k = np.arange(1, G)
-    c = (v_right / k + v_wrong / (G - k)) ** -0.5
-    return c / c.max()
-
-
-# %% [wrong] a mean of k scores has the variance v / k
-def best_weights(G, v_right, v_wrong):
-    k = np.arange(1, G)
-    c = 1 / (v_right / (G - k) + v_wrong / k)
-    return c / c.max()
-
-
 # %% [markdown]
 # **2. Find the bug.** A run logs the rewards of every group it draws of one prompt, and this function estimates the prompt's fidelity from
 # them. For a hard prompt it says 1.6. Repair it.
@@ -331,21 +311,6 @@ check("7.2", logged_fidelity)
 # %% [solution]
 def logged_fidelity(rewards, p):
     return rewards.std(axis=1).mean() / np.sqrt(p * (1 - p))
-
-
-# %% [wrong] the root of the mean variance; E[sigma] is smaller
-def logged_fidelity(rewards, p):
-    return np.sqrt((rewards.std(axis=1) ** 2).mean() / (p * (1 - p)))
-
-
-# %% [wrong] ddof: you divided by G - 1 inside sigma
-def logged_fidelity(rewards, p):
-    return rewards.std(axis=1, ddof=1).mean() / np.sqrt(p * (1 - p))
-
-
-# %% [wrong] that pools all groups: their means differ, so it is always near 1
-def logged_fidelity(rewards, p):
-    return rewards.std() / np.sqrt(p * (1 - p))
 
 
 # %% [markdown]

@@ -222,16 +222,6 @@ def estimate(c, n, G):
     return (comb(c, G) + comb(n - c, G)) / comb(n, G)
 
 
-# %% [wrong] that is the plug-in: c / n put for p, too high on average
-def estimate(c, n, G):
-    return (c / n) ** G + (1 - c / n) ** G
-
-
-# %% [wrong] that is the all-right half; the all-wrong groups are silent too
-def estimate(c, n, G):
-    return comb(c, G) / comb(n, G)
-
-
 # %% [markdown]
 # **2. The price of a useful group.** DAPO (decoupled clip and dynamic sampling policy optimization) replaces a silent group by a group of
 # *another* problem, drawn from the mix ([lesson 10](10_dapo.ipynb)). Problems have success probabilities `p`, with shares `weights`. How
@@ -257,23 +247,6 @@ def price(p, weights, G):
     return G / (1 - weights @ (p**G + (1 - p) ** G))
 
 
-# %% [wrong] that redraws the same problem; average rates first
-def price(p, weights, G):
-    return weights @ (G / (1 - p**G - (1 - p) ** G))
-
-
-# %% [wrong] you put the mean p into the formula; average the rates
-def price(p, weights, G):
-    mean = weights @ p
-    return G / (1 - mean**G - (1 - mean) ** G)
-
-
-# %% [wrong] that counts the silent groups; the useful group is sampled too
-def price(p, weights, G):
-    silent = weights @ (p**G + (1 - p) ** G)
-    return G * silent / (1 - silent)
-
-
 # %% [markdown]
 # **3. Wrong 64 times. And the next group?** None of $n$ completions of a problem was right. Beforehand, every $p$ from 0 to 1 was equally
 # likely. How probable is it that the next $G$ completions are all wrong?
@@ -296,16 +269,6 @@ check("8.3", next_all_wrong)
 # %% [solution]
 def next_all_wrong(n, G):
     return (n + 1) / (n + G + 1)  # one half for 64 after 64
-
-
-# %% [wrong] that puts 0 of n for p; nothing is certain after n misses
-def next_all_wrong(n, G):
-    return 1.0
-
-
-# %% [wrong] that is E[q] to the power G: take the power first, average last
-def next_all_wrong(n, G):
-    return ((n + 1) / (n + 2)) ** G
 
 
 # %% [markdown]

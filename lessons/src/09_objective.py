@@ -235,26 +235,6 @@ def at_the_edges(G):
     return G - 1, 1
 
 
-# %% [wrong] a wrong completion among wrong ones is in an all-wrong group: its advantage is 0
-def at_the_edges(G):
-    return G, 1
-
-
-# %% [wrong] that is GRPO's: divide by the mean, not by σ
-def at_the_edges(G):
-    return math.sqrt(G - 1), math.sqrt(G - 1)
-
-
-# %% [wrong] near p = 1 a wrong completion's advantage is not 0: its group is not all wrong
-def at_the_edges(G):
-    return G - 1, 0
-
-
-# %% [wrong] minus a negative number: the weight is A(+) − A(−)
-def at_the_edges(G):
-    return G - 1, -1
-
-
 # %% [markdown]
 # **2. Rejection sampling climbs log p, up to an order.** The mean of the scores of the right completions (0 if none is right) has the
 # weight $(1 - q^G)/p$. Since $p = 1 - q$, this is a geometric sum. Which $J$ with $J(0) = 0$ has this derivative?
@@ -277,31 +257,6 @@ check("9.2", climbed)
 # %% [solution]
 def climbed(p, G):
     return sum((1 - (1 - p) ** j) / j for j in range(1, G + 1))
-
-
-# %% [wrong] one power of q is missing: the weight has G terms
-def climbed(p, G):
-    return sum((1 - (1 - p) ** j) / j for j in range(1, G))
-
-
-# %% [wrong] right up to a constant: make J(0) = 0
-def climbed(p, G):
-    return -sum((1 - p) ** j / j for j in range(1, G + 1))
-
-
-# %% [wrong] that is the limit for G → ∞, where J(0) is not finite
-def climbed(p, G):
-    return math.log(p)
-
-
-# %% [wrong] that is the weight; integrate it
-def climbed(p, G):
-    return sum((1 - p) ** (j - 1) for j in range(1, G + 1))
-
-
-# %% [wrong] the integral of q^(j−1) over p, not over q: mind its sign
-def climbed(p, G):
-    return sum(((1 - p) ** j - 1) / j for j in range(1, G + 1))
 
 
 # %% [markdown]
@@ -336,36 +291,6 @@ def grpo_weight(p, G):
         wrong = -math.sqrt(j / (G - j))  # k = j; 0 if all are wrong
         total += chance * (right - wrong)
     return total
-
-
-# %% [wrong] dividing by the share of mixed groups is not enough: the two completions do not see the same others
-def grpo_weight(p, G):
-    return sum(math.comb(G, k) * p**k * (1 - p) ** (G - k) * G / math.sqrt(k * (G - k)) for k in range(1, G)) / (
-        1 - p**G - (1 - p) ** G
-    )
-
-
-# %% [wrong] j counts the others, of whom there are G − 1
-def grpo_weight(p, G):
-    total = 0.0
-    for j in range(G):
-        chance = math.comb(G, j) * p**j * (1 - p) ** (G - j)
-        total += chance * (math.sqrt((G - j - 1) / (j + 1)) + math.sqrt(j / (G - j)))
-    return total
-
-
-# %% [wrong] j = 0 and j = G − 1 count too
-def grpo_weight(p, G):
-    total = 0.0
-    for j in range(1, G - 1):
-        chance = math.comb(G - 1, j) * p**j * (1 - p) ** (G - 1 - j)
-        total += chance * (math.sqrt((G - j - 1) / (j + 1)) + math.sqrt(j / (G - j)))
-    return total
-
-
-# %% [wrong] that is the limit for G → ∞
-def grpo_weight(p, G):
-    return 1 / math.sqrt(p * (1 - p))
 
 
 # %% [markdown]

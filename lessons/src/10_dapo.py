@@ -30,20 +30,20 @@ from algorithms import dapo, grpo
 from lessons import identity
 from lessons.checks.lesson_10 import capped_redraw
 from lessons.experiments import compare_tables, controlled_run, paired
+from lessons.experiments.pool import silence
 from lessons.figures.lesson_10 import clip_room, weights
 from lessons.kit import check, knob, show, show_diff, show_source
-from toy_env.cli import silence
 from toy_env.model import load_policy
 
 torch.set_num_threads(1)
 show_diff(grpo.policy_loss, dapo.policy_loss)
 show_diff(grpo.train, dapo.train)
-show_source(dapo.groups_to_keep)
+show_source(dapo.is_kept)
 
 # %% [markdown]
 # ## What DAPO changes
 #
-# 1. **Dynamic sampling**: the `while` in `train`, and `groups_to_keep`. This is the subject of the lesson.
+# 1. **Dynamic sampling**: the `while` in `train`, and `is_kept`. This is the subject of the lesson.
 # 2. **Clip-higher**: the ratio may rise to 1.28 and fall to .8.
 # 3. **Overlong punishment**: less reward for a completion that comes close to the length limit.
 # 4. **Token-level mean**: one division by the number of tokens ([lesson 5](05_length.ipynb)).
@@ -73,7 +73,7 @@ show_source(dapo.groups_to_keep)
 # ## The experiment
 #
 # Each of nine prompts is a coin with its own logit. We draw groups, treat the silent ones in three ways, and measure each prompt's weight
-# with the script's own `groups_to_keep` and `compute_advantages`. The third, redrawing, appears twice: without a limit, and with at most
+# with the script's own `is_kept` and `compute_advantages`. The third, redrawing, appears twice: without a limit, and with at most
 # four draws, which is the "DAPO" arm of the identity paper's run ([2607.00152](https://arxiv.org/abs/2607.00152)).
 
 # %%
@@ -87,7 +87,7 @@ def complete(prompts):
 def measure(prompts, correct):
     """The weight of each prompt in this batch and its standard error, (9,) each."""
     A = dapo.compute_advantages(rewards=2 * correct - 1)
-    score = correct - torch.tensor(p[prompts])[:, None]  # of a coin's logit: R - p
+    score = correct - torch.tensor(p[prompts])[:, None]  # the gradient by a coin's logit
     update = (A * score).mean(dim=1).numpy() / (p * (1 - p))[prompts]
     each = update[:, None] * (prompts[:, None] == np.arange(9)) * 9
     return each.mean(axis=0), each.std(axis=0) / np.sqrt(len(each))
@@ -103,8 +103,8 @@ def redraw(prompts, correct, draws):
 # %%
 prompts = rng.integers(9, size=3 * slots)
 correct = complete(prompts)
-config = dapo.Config(prompts_per_step=slots)
-kept = dapo.groups_to_keep(correct=correct, config=config).numpy()  # the first mixed groups
+mixed = dapo.is_kept(correct, dapo.Config())
+kept = mixed.nonzero().flatten()[:slots].numpy()  # the first mixed groups
 refilled = measure(prompts[kept], correct[kept])
 prompts, correct = prompts[:slots], correct[:slots]
 measured = {
@@ -129,7 +129,7 @@ show(weights(p, {name: weight for name, (weight, _) in measured.items()}, G))
 # *DAPO's crosses lie in GRPO's circles; redrawing gives different weights, with the largest at both ends.*
 #
 # DAPO multiplies every weight by the same {=1 / (1 - S).mean():.2f}. So what the identity paper's run shows for "DAPO" on hard prompts
-# belongs to the triangles, a different algorithm. (The paper's section 5 discards prompts, as DAPO does; its run redraws them.)
+# is a result about the triangles, not about DAPO. (The paper's section 5 discards prompts, as DAPO does; its run redraws them.)
 #
 # ## What it costs
 
@@ -174,7 +174,7 @@ assert abs(drawn - 3.5) < 0.05  # as published
 # same mixed groups from the same completions: on average, refilling is GRPO with a batch that grows as more groups are silent.
 #
 # So the claim promises no gain at equal *completions*. In the ablation, dynamic sampling brings
-# {=compare_tables.change(gained).strip("*")} points at equal completions ({=seeds} seeds, 95 % interval). Longer steps are not why: at 1.8e-4,
+# {=compare_tables.change(gained).strip("*")} points at equal completions ({=seeds} seeds, 95 % interval). Longer steps are not the reason: at 1.8e-4,
 # where they are {=1 - unmoved / without:.0%} *shorter* than without it, it brings
 # {=compare_tables.change(at_equal_length).strip("*")}. A batch draws
 # {=ablation[last]["completions"]["mean"] / ablation[last]["budget"]:.1f} times the completions, which may be why: not tested. In the main comparison, where the rest of DAPO changes too, it is
@@ -191,7 +191,7 @@ assert abs(drawn - 3.5) < 0.05  # as published
 
 # %%
 def push(p_old, ratio, A, **bounds):
-    """What multiplies a token's score in minus the loss's gradient, at each ratio (n,)."""
+    """The factor of a token's score in minus the loss's gradient, at each ratio (n,)."""
     old = torch.full((len(ratio), 1), p_old, dtype=torch.float64).log()
     new = (old + torch.tensor(ratio).view(-1, 1).log()).requires_grad_()
     mask, advantages = torch.ones_like(old).bool(), torch.full_like(old, A)
@@ -223,15 +223,16 @@ knob(draw, eps_low=(0.05, 0.5, 0.01, 0.2), eps_high=(0.05, 0.6, 0.01, 0.28),
 tokenizer, clipped = load_policy("base")[1], []
 update_metrics = dapo.update_metrics
 
-def keep_clipped(part, logps, clip):
-    ratio = (logps.detach() - part.logps).exp()
-    stopped = (part.advantages > 0) & (ratio > clip[1]) & part.mask
+def keep_clipped(part, logps, low, high):
+    ratio = (logps.detach() - part.old_logps).exp()
+    stopped = (part.advantages > 0) & (ratio > 1 + high) & part.mask
     for row, t in stopped.nonzero().tolist():
         before = torch.cat([part.prompt_ids[row], part.completion_ids[row, :t]])
         ids = (before, part.completion_ids[row, t])
         texts = [tokenizer.decode(x, skip_special_tokens=True) for x in ids]
-        clipped.append((*texts, part.logps[row, t].exp().item(), ratio[row, t].item(), t == 0))
-    return update_metrics(part, logps, clip)
+        numbers = part.old_logps[row, t].exp().item(), ratio[row, t].item()
+        clipped.append((*texts, *numbers, t == 0))
+    return update_metrics(part, logps, low, high)
 
 settings = {"max_new_tokens": 36, "num_minibatches": 16, "warmup_steps": 0, "steps": 1,
             "clip_eps_high": 0.2, "device": "cpu", "eval_problems": 1, "eval_every": 0}
@@ -289,21 +290,6 @@ def factor(p, G, draws):
     return (1 - S**draws) / (1 - S)
 
 
-# %% [wrong] that has no limit on the draws
-def factor(p, G, draws):
-    return 1 / (1 - identity.silent_rate(p, G))
-
-
-# %% [wrong] the probability of a mixed end; GRPO's is not 1
-def factor(p, G, draws):
-    return 1 - identity.silent_rate(p, G) ** draws
-
-
-# %% [wrong] a group is drawn again only while it is silent
-def factor(p, G, draws):
-    return draws
-
-
 # %% [markdown]
 # **2. Count the wasted completions.** Prompts with success probabilities `p` are equally frequent. DAPO replaces a silent group by a
 # group of another prompt, until it is mixed. How many completions are discarded, on average, for each group that is kept?
@@ -330,35 +316,6 @@ def wasted(p, G):
     return G * silent / (1 - silent)
 
 
-# %% [wrong] that is the cost of redrawing the same prompt
-def wasted(p, G):
-    silent = identity.silent_rate(p, G)
-    return (G * silent / (1 - silent)).mean()
-
-
-# %% [wrong] the completions of the kept group are not wasted
-def wasted(p, G):
-    return G / (1 - identity.silent_rate(p, G).mean())
-
-
-# %% [wrong] those are groups; each has G completions
-def wasted(p, G):
-    silent = identity.silent_rate(p, G).mean()
-    return silent / (1 - silent)
-
-
-# %% [wrong] average S over the prompts, not p
-def wasted(p, G):
-    silent = identity.silent_rate(p.mean(), G)
-    return G * silent / (1 - silent)
-
-
-# %% [wrong] turned round: those are the completions kept for each silent group
-def wasted(p, G):
-    silent = identity.silent_rate(p, G).mean()
-    return G * (1 - silent) / silent
-
-
 # %% [markdown]
 # **3. Find the bug.** This filter gets the shaped rewards (groups, G), which are 1 or −1, and up to 1 less for a long completion. It
 # marks the groups to keep. The code runs, no batch is ever short, and the model learns brevity where it should learn nothing. Repair it.
@@ -382,39 +339,6 @@ check("10.3", keep)
 def keep(shaped):
     right = shaped >= 0  # right: 1 to 0; wrong: -1 to -2
     return (right != right[:, :1]).any(dim=1)
-
-
-# %% [wrong] no threshold will do: a silent group can spread more than a mixed one
-def keep(shaped):
-    return shaped.std(dim=1) > 0.5
-
-
-# %% [wrong] a right completion at the limit has a shaped reward of 0
-def keep(shaped):
-    right = shaped > 0
-    return (right != right[:, :1]).any(dim=1)
-
-
-# %% [wrong] rounded rewards still differ: 1 and .4 are both right
-def keep(shaped):
-    return shaped.round().std(dim=1) > 0
-
-
-# %% [wrong] right at the limit has 0, whose sign is neither 1 nor −1
-def keep(shaped):
-    return shaped.sign().std(dim=1) > 0
-
-
-# %% [wrong] a right completion may have less than 1: its reward is shaped
-def keep(shaped):
-    right = shaped == 1
-    return (right != right[:, :1]).any(dim=1)
-
-
-# %% [wrong] these are the groups to discard
-def keep(shaped):
-    right = shaped >= 0
-    return (right == right[:, :1]).all(dim=1)
 
 
 # %% [markdown]

@@ -34,7 +34,8 @@ from lessons.experiments import compare_tables, paired, short_answers
 from lessons.figures.lesson_11 import curves_of_training, sharpening
 from lessons.kit import check, knob, show
 from toy_env.arithmetic import LEVELS, extract_answer, held_out_problems
-from toy_env.evaluate import evaluate, majority_at_k, pass_at_k
+from toy_env.evaluate import majority_at_k, pass_at_k
+from toy_env.held_out import evaluate
 from toy_env.model import load_policy
 
 base, tokenizer = load_policy("base")
@@ -301,44 +302,6 @@ def majority_by_counting(answers, right, k):
     return total / len(subsets)
 
 
-# %% [wrong] a tie counts as right: with k = 2 that would be Pass@2
-def majority_by_counting(answers, right, k):
-    total, subsets = 0.0, list(combinations(answers, k))
-    for subset in subsets:
-        votes = [answer for answer in subset if answer is not None]
-        total += right in votes and votes.count(right) == max(map(votes.count, votes))
-    return total / len(subsets)
-
-
-# %% [wrong] a tie counts as wrong
-def majority_by_counting(answers, right, k):
-    total, subsets = 0.0, list(combinations(answers, k))
-    for subset in subsets:
-        others = [subset.count(a) for a in subset if a not in (right, None)]
-        total += subset.count(right) > max(others, default=0)
-    return total / len(subsets)
-
-
-# %% [wrong] None is not an answer: it has no vote
-def majority_by_counting(answers, right, k):
-    total, subsets = 0.0, list(combinations(answers, k))
-    for subset in subsets:
-        winners = [a for a in set(subset) if subset.count(a) == max(map(subset.count, subset))]
-        total += (right in winners) / len(winners)
-    return total / len(subsets)
-
-
-# %% [wrong] in some subsets nobody votes: there `max` has nothing to compare
-def majority_by_counting(answers, right, k):
-    total, subsets = 0.0, list(combinations(answers, k))
-    for subset in subsets:
-        votes = [answer for answer in subset if answer is not None]
-        top = max(map(votes.count, votes))
-        winners = [a for a in set(votes) if votes.count(a) == top]
-        total += (right in winners) / len(winners)
-    return total / len(subsets)
-
-
 # %% [markdown]
 # **2. Build a crossing.** Two policies, four problems: give each policy four probabilities of success, so that A is
 # ahead in Pass@1 and B is ahead in Pass@64.
@@ -355,15 +318,6 @@ check("11.2", leads(crossing))
 
 # %% [solution]
 crossing = [[1, 1, 1, 0], [0.2, 0.2, 0.2, 0.2]]
-
-# %% [wrong] B leads at K = 64, but A does not lead at K = 1
-crossing = [[1, 0, 0, 0], [0.5, 0.5, 0.5, 0.5]]
-
-# %% [wrong] A leads at K = 1, but B does not lead at K = 64
-crossing = [[0.6, 0.6, 0.6, 0.6], [0.1, 0.1, 0.1, 0.1]]
-
-# %% [wrong] neither leads where it should
-crossing = [[0.1, 0.1, 0.1, 0.1], [0.6, 0.6, 0.6, 0.0]]
 
 # %% [markdown]
 # **3. Sharpening that helps where the mode is wrong.** Build one problem: the probabilities of all its answers, the right one first. The
@@ -385,21 +339,6 @@ problem = [0.30, 0.31] + 39 * [0.01]
 
 # At β = 2 the right answer has .09 / .19 = .47: the 39 lose more than the mode gains. Maj@3
 # rises from .33 to .47. In the limit both fall to 0, but that is far away.
-
-# %% [wrong] a tie: no wrong answer is more probable than the right one
-problem = [0.3, 0.3] + 40 * [0.01]
-
-# %% [wrong] a tie: no wrong answer is more probable than the right one
-problem = [0.25, 0.25, 0.25, 0.25]
-
-# %% [wrong] here the most probable answer is right
-problem = [0.5, 0.3, 0.2]
-
-# %% [wrong] Pass@1 rises, but Maj@3 does not
-problem = [0.3, 0.4, 0.15, 0.15]
-
-# %% [wrong] the most probable answer is wrong, but neither Pass@1 nor Maj@3 rises
-problem = [0.3, 0.6, 0.1]
 
 # %% [markdown]
 # ## To remember

@@ -71,7 +71,7 @@ moved = parameters_to_vector(base.parameters()).detach()
 moved += 0.01 * torch.randn_like(moved)
 vector_to_parameters(moved, policy.parameters())  # the policy has left the base
 problem, G, C = Problem("20+5-3", answer=22, level=2), 8, reinforce.Config().max_new_tokens
-taught, by_base, group = (  # by a teacher (the base, on another problem), the base, the policy
+taught, by_base, group = (  # from a teacher (the base, another problem), the base, the policy
     sample(model, tokenizer, [prompt], n, C, 1.0, torch.Generator().manual_seed(seed))
     for model, prompt, n, seed in (
         (base, "29+46-36?", 2, 14), (base, "20+5-3?", G, 3), (policy, "20+5-3?", G, 11)))
@@ -104,7 +104,7 @@ def direction(loss):
     return -parameters_to_vector(gradients)
 
 def agree(loss, data, w):
-    """Whether direction(loss) is the sum over all tokens of w times score, to 1e-12."""
+    """True if direction(loss) is the sum over all tokens of w times score, to 1e-12."""
     singles, exact = (data[torch.tensor([i])] for i in range(len(data))), direction(loss)
     scores = [-direction(logp) for one in singles
               for logp in completion_logps(policy, one, 1.0)[one.mask]]
@@ -149,7 +149,7 @@ def coefficients(data, R, old_logps, pair, A_ppo=0.0):
 
 # %%
 pair = by_base[torch.tensor([3, 1])]
-w_base = coefficients(by_base, R_base, by_base.logps, (3, 1))
+w_base = coefficients(by_base, R_base, by_base.old_logps, (3, 1))
 holds = {"SFT": agree(sft_loss(taught), taught, taught.mask / taught.mask.sum().double())}
 holds["RFT"] = agree(sft_loss(by_base[R_base.nonzero()[:, 0]]), by_base, w_base["RFT"])
 holds["DPO"] = agree(dpo_loss(pair), by_base, w_base["DPO"])
@@ -269,57 +269,6 @@ start = dpo_on_a_group(np.zeros(5), r, 0.1)
 assert np.allclose(start, 0.1 * 5 / 2 * (r - r.mean()), rtol=1e-12)
 
 
-# %% [wrong] a factor is missing, the one that is missing in Eq. 14
-def dpo_on_a_group(log_ratios, rewards, beta):
-    right, wrong = rewards == 1, rewards == 0
-    by_pair = 1 / (1 + np.exp(beta * (log_ratios[right][:, None] - log_ratios[wrong])))
-    w = np.zeros(len(rewards))
-    w[right], w[wrong] = by_pair.sum(axis=1), -by_pair.sum(axis=0)
-    return w
-
-
-# %% [wrong] the sign inside the sigmoid: a large margin should get less
-def dpo_on_a_group(log_ratios, rewards, beta):
-    right, wrong = rewards == 1, rewards == 0
-    by_pair = beta / (1 + np.exp(-beta * (log_ratios[right][:, None] - log_ratios[wrong])))
-    w = np.zeros(len(rewards))
-    w[right], w[wrong] = by_pair.sum(axis=1), -by_pair.sum(axis=0)
-    return w
-
-
-# %% [wrong] every pair has a margin of its own: the mean margin will not do
-def dpo_on_a_group(log_ratios, rewards, beta):
-    right, wrong = rewards == 1, rewards == 0
-    one_weight = beta / (1 + np.exp(beta * (log_ratios[right].mean() - log_ratios[wrong].mean())))
-    return one_weight * np.where(right, wrong.sum(), -right.sum())
-
-
-# %% [wrong] a wrong completion is pushed down, by its pairs
-def dpo_on_a_group(log_ratios, rewards, beta):
-    right, wrong = rewards == 1, rewards == 0
-    w = np.zeros(len(rewards))
-    w[right] = (beta / (1 + np.exp(beta * (log_ratios[right][:, None] - log_ratios[wrong])))).sum(axis=1)
-    return w
-
-
-# %% [wrong] beta stands inside the sigmoid, too
-def dpo_on_a_group(log_ratios, rewards, beta):
-    right, wrong = rewards == 1, rewards == 0
-    by_pair = beta / (1 + np.exp(log_ratios[right][:, None] - log_ratios[wrong]))
-    w = np.zeros(len(rewards))
-    w[right], w[wrong] = by_pair.sum(axis=1), -by_pair.sum(axis=0)
-    return w
-
-
-# %% [wrong] the signs: a right completion is pushed up, a wrong one down
-def dpo_on_a_group(log_ratios, rewards, beta):
-    right, wrong = rewards == 1, rewards == 0
-    by_pair = beta / (1 + np.exp(beta * (log_ratios[right][:, None] - log_ratios[wrong])))
-    w = np.zeros(len(rewards))
-    w[right], w[wrong] = -by_pair.sum(axis=1), by_pair.sum(axis=0)
-    return w
-
-
 # %% [markdown]
 # **2. Place Dr. GRPO (GRPO done right) and DAPO** (decoupled clip and dynamic sampling policy optimization). Take one group whose first
 # $k$ completions are right, the first update and no KL term. What is $w$, including the divisor, for a token of the *first* completion
@@ -347,42 +296,6 @@ def two_placed(k, lengths, C):
     return (1 - k / G) / (G * C), np.sqrt((G - k) / k) / sum(lengths)
 
 
-# %% [wrong] Dr. GRPO does not divide by σ
-def two_placed(k, lengths, C):
-    G = len(lengths)
-    return np.sqrt((G - k) / k) / (G * C), np.sqrt((G - k) / k) / sum(lengths)
-
-
-# %% [wrong] DAPO: by all tokens, not by the completion's own
-def two_placed(k, lengths, C):
-    G = len(lengths)
-    return (1 - k / G) / (G * C), np.sqrt((G - k) / k) / (G * lengths[0])
-
-
-# %% [wrong] σ doubles, too: DAPO's advantage is not doubled
-def two_placed(k, lengths, C):
-    G = len(lengths)
-    return (1 - k / G) / (G * C), 2 * np.sqrt((G - k) / k) / sum(lengths)
-
-
-# %% [wrong] Dr. GRPO: by C, not by the completion's own length
-def two_placed(k, lengths, C):
-    G = len(lengths)
-    return (1 - k / G) / (G * lengths[0]), np.sqrt((G - k) / k) / sum(lengths)
-
-
-# %% [wrong] DAPO's advantage is divided by σ
-def two_placed(k, lengths, C):
-    G = len(lengths)
-    return (1 - k / G) / (G * C), (1 - k / G) / sum(lengths)
-
-
-# %% [wrong] the other way round: first Dr. GRPO, then DAPO
-def two_placed(k, lengths, C):
-    G = len(lengths)
-    return np.sqrt((G - k) / k) / sum(lengths), (1 - k / G) / (G * C)
-
-
 # %% [markdown]
 # **3. RFT as an advantage.** `reinforce.py` follows $\frac1G\sum_i A_i \nabla\log\pi_\theta(y_i)$, up to $1/C$. Which advantages make
 # this the mean of $\nabla\log\pi_\theta(y_i)$ over the right completions? A group without right completions gives 0.
@@ -405,22 +318,6 @@ check("12.3", rft_advantages)
 # %% [solution]
 def rft_advantages(rewards):
     return rewards * len(rewards) / max(rewards.sum(), 1)
-
-
-# %% [wrong] that is online RFT, a sum: a mean over the right ones also divides by their number
-def rft_advantages(rewards):
-    return rewards
-
-
-# %% [wrong] the loss of reinforce.py divides by G already: put G back
-def rft_advantages(rewards):
-    return rewards / max(rewards.sum(), 1)
-
-
-# %% [wrong] a group without right completions: 0, not a division by 0
-def rft_advantages(rewards):
-    with np.errstate(invalid="ignore"):
-        return rewards * len(rewards) / np.float64(rewards.sum())
 
 
 # %% [markdown]

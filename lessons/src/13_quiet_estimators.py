@@ -20,7 +20,8 @@
 # \mathbb E\,\|g\|^2 = \sigma^2\,\|\Delta m\|^2 + \frac{(G-k)\,v_+ + k\,v_-}{G^2}$$
 #
 # **An update's progress is σ, exactly, whatever the variances.** What the length adds to it is noise, which leans with $v_-/v_+$.
-# Groups with $k$ and with $G-k$ right make the same progress, so the longer update is the worse aimed, by the same factor.
+# Groups with $k$ and with $G-k$ right make the same progress, so the longer update has the smaller cosine with $\nabla p$, by the same
+# factor.
 #
 # ## Three students
 #
@@ -274,23 +275,6 @@ def of_halves(right, wrong):  # right, too, but noisier: the noise of two halves
 assert abs(over_all_draws(of_halves)("") - 5) < 1e-9
 
 
-# %% [wrong] the noise of both means is still in it
-def signal_squared(right, wrong):
-    return ((right.mean(axis=0) - wrong.mean(axis=0)) ** 2).sum()
-
-
-# %% [wrong] ddof 0 is too small
-def signal_squared(right, wrong):
-    contrast = right.mean(axis=0) - wrong.mean(axis=0)
-    return contrast @ contrast - right.var(axis=0).sum() / len(right) - wrong.var(axis=0).sum() / len(wrong)
-
-
-# %% [wrong] one score's variance: a mean has 1/n of it
-def signal_squared(right, wrong):
-    contrast = right.mean(axis=0) - wrong.mean(axis=0)
-    return contrast @ contrast - right.var(axis=0, ddof=1).sum() - wrong.var(axis=0, ddof=1).sum()
-
-
 # %% [markdown]
 # **2. The best baseline.** From the rewards of many completions to one prompt and their scores, one row each, estimate the constant $b$ with the
 # least $\mathbb E\,\|(R - b)\,s\|^2$.
@@ -314,23 +298,6 @@ def best_baseline(R, scores):
     squared = (scores**2).sum(axis=1)
     # long wrong scores: near 0; long right ones: near 1
     return (R * squared).sum() / squared.sum()
-
-
-# %% [wrong] that is best only where right and wrong scores are equally long
-def best_baseline(R, scores):
-    return R.mean()
-
-
-# %% [wrong] it is the squared length that weighs
-def best_baseline(R, scores):
-    lengths = np.linalg.norm(scores, axis=1)
-    return (R * lengths).sum() / lengths.sum()
-
-
-# %% [wrong] that weighs by the wrong ones: which reward do the others have?
-def best_baseline(R, scores):
-    squared = (scores**2).sum(axis=1)
-    return ((1 - R) * squared).sum() / squared.sum()
 
 
 # %% [markdown]

@@ -125,7 +125,7 @@ for update, part in enumerate(rollout.minibatches(1, 1024 // staleness.MINIBATCH
     if update in (1, 3, 7, 15, 31):
         now[update] = completion_logps(policy, group, 1.0).detach()
     logps = completion_logps(policy, part, 1.0)
-    batch = {"old_logps": part.logps, "advantages": part.advantages, "mask": part.mask}
+    batch = {"old_logps": part.old_logps, "advantages": part.advantages, "mask": part.mask}
     optimizer.zero_grad()
     LOSSES["GRPO"](logps=logps, **batch).backward()
     optimizer.step()
@@ -227,36 +227,6 @@ def cispo_loss(logps, old_logps, A, cap):
     return -(weight * A * logps).mean()
 
 
-# %% [wrong] return one number: the mean of the tokens' losses
-def cispo_loss(logps, old_logps, A, cap):
-    return -(logps - old_logps).exp().detach().clamp(max=cap) * A * logps
-
-
-# %% [wrong] the weight is a constant: detach it
-def cispo_loss(logps, old_logps, A, cap):
-    return -((logps - old_logps).exp().clamp(max=cap) * A * logps).mean()
-
-
-# %% [wrong] a clipped ratio has no gradient; the weight must multiply log π
-def cispo_loss(logps, old_logps, A, cap):
-    return -((logps - old_logps).exp().clamp(max=cap) * A).mean()
-
-
-# %% [wrong] the cap is missing
-def cispo_loss(logps, old_logps, A, cap):
-    return -((logps - old_logps).exp().detach() * A * logps).mean()
-
-
-# %% [wrong] a loss is minimised: minus
-def cispo_loss(logps, old_logps, A, cap):
-    return ((logps - old_logps).exp().detach().clamp(max=cap) * A * logps).mean()
-
-
-# %% [wrong] no gradient reaches the policy: everything in this loss is detached
-def cispo_loss(logps, old_logps, A, cap):
-    return -((logps - old_logps).exp().clamp(max=cap) * A * logps).mean().detach()
-
-
 # %% [markdown]
 # **2. Which tokens does GSPO stop?** From log-ratios (G, T), a mask (G, T), advantages (G, 1) and the two widths of the range, return
 # True for every token of a completion whose gradient is 0. (No advantage is 0. Keep the names.)
@@ -279,48 +249,6 @@ check("14.2", gspo_stops)
 def gspo_stops(log_ratio, mask, A, low, high):
     s = ((log_ratio * mask).sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True)).exp()
     return torch.where(A > 0, s > 1 + high, s < 1 - low) & mask
-
-
-# %% [wrong] the mean of the log-ratios, not their sum
-def gspo_stops(log_ratio, mask, A, low, high):
-    s = (log_ratio * mask).sum(dim=1, keepdim=True).exp()
-    return torch.where(A > 0, s > 1 + high, s < 1 - low) & mask
-
-
-# %% [wrong] a mean over the tokens, not over the padding
-def gspo_stops(log_ratio, mask, A, low, high):
-    s = log_ratio.mean(dim=1, keepdim=True).exp()
-    return torch.where(A > 0, s > 1 + high, s < 1 - low) & mask
-
-
-# %% [wrong] GSPO decides for a completion as a whole
-def gspo_stops(log_ratio, mask, A, low, high):
-    s = log_ratio.exp()
-    return torch.where(A > 0, s > 1 + high, s < 1 - low) & mask
-
-
-# %% [wrong] only where its own push has moved it, on one side of the range
-def gspo_stops(log_ratio, mask, A, low, high):
-    s = ((log_ratio * mask).sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True)).exp()
-    return ((s > 1 + high) | (s < 1 - low)) & mask
-
-
-# %% [wrong] the sides are exchanged: for A > 0 above the range, for A < 0 below
-def gspo_stops(log_ratio, mask, A, low, high):
-    s = ((log_ratio * mask).sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True)).exp()
-    return torch.where(A > 0, s < 1 - low, s > 1 + high) & mask
-
-
-# %% [wrong] padding is no token: the mask
-def gspo_stops(log_ratio, mask, A, low, high):
-    s = ((log_ratio * mask).sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True)).exp()
-    return torch.where(A > 0, s > 1 + high, s < 1 - low).expand_as(mask)
-
-
-# %% [wrong] for each token of the completion: (G, T), not (G, 1)
-def gspo_stops(log_ratio, mask, A, low, high):
-    s = ((log_ratio * mask).sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True)).exp()
-    return torch.where(A > 0, s > 1 + high, s < 1 - low)
 
 
 # %% [markdown]
@@ -346,30 +274,6 @@ def unweighted_clip(logps, old_logps, A, eps):
     ratio = (logps - old_logps).exp().detach()
     kept = ratio <= 1 + eps if A > 0 else ratio >= 1 - eps
     return -(kept * A * logps).mean()
-
-
-# %% [wrong] the ratio still weights the kept tokens (GRPO)
-def unweighted_clip(logps, old_logps, A, eps):
-    ratio = (logps - old_logps).exp()
-    return -torch.minimum(ratio * A, ratio.clamp(1 - eps, 1 + eps) * A).mean()
-
-
-# %% [wrong] a token is stopped on the side of A's sign only
-def unweighted_clip(logps, old_logps, A, eps):
-    ratio = (logps - old_logps).exp().detach()
-    return -(((ratio - 1).abs() <= eps) * A * logps).mean()
-
-
-# %% [wrong] a loss is minimised: minus
-def unweighted_clip(logps, old_logps, A, eps):
-    ratio = (logps - old_logps).exp().detach()
-    return ((ratio <= 1 + eps if A > 0 else ratio >= 1 - eps) * A * logps).mean()
-
-
-# %% [wrong] no gradient reaches the policy: everything in this loss is detached
-def unweighted_clip(logps, old_logps, A, eps):
-    ratio = (logps - old_logps).exp().detach()
-    return -((ratio <= 1 + eps if A > 0 else ratio >= 1 - eps) * A * 1.0).mean()
 
 
 # %% [markdown]

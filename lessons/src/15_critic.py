@@ -50,7 +50,7 @@ import torch
 
 from algorithms import ppo
 from lessons.experiments.estimators import collect
-from lessons.figures.lesson_15 import credit, slip_of, values_along
+from lessons.figures.lesson_15 import credit, right_steps, slip_of, values_along
 from lessons.kit import check, knob, show
 from toy_env import arithmetic
 from toy_env.arithmetic import is_worked, reward
@@ -125,8 +125,8 @@ for _ in range(8):
     rollout, R = collect(policy, tokenizer, arithmetic, 32, 8, rng, generator)
     rollout.values = in_passes(critic, rollout, config.max_tokens_per_pass).detach()
     white, rollout.returns = ppo.compute_advantages(  # (256, T) both
-        rewards=torch.from_numpy(R).float(), values=rollout.values, old_logps=rollout.logps,
-        ref_logps=None, mask=rollout.mask, config=config)
+        rewards=torch.from_numpy(R).float(), values=rollout.values, mask=rollout.mask,
+        old_logps=rollout.old_logps, ref_logps=None, config=config)
     for part in rollout.minibatches(config.epochs, config.num_minibatches, generator):
         values = in_passes(critic, part, config.max_tokens_per_pass)
         loss = ppo.value_loss(values=values, old_values=part.values, returns=part.returns,
@@ -200,8 +200,7 @@ passed = torch.tensor([reward(task, distinct[j // 64] + end) for j, end in enume
 value = dict(zip(distinct, passed.view(-1, 64).mean(dim=1)))
 truth = {i: torch.stack([value[text] for text in prefixes[i]]) for i in shown.values()}
 show(values_along(held_out.texts, shown, V, truth, R))
-right = ["".join(f"{to - int(step)}{step}={to};" for step, to in arithmetic.steps(problem))
-         + f"#{problem.answer}" for problem in problems]
+right = [right_steps(problem) for problem in problems]
 wrong = [i for i in range(2048) if worked[i] and R[i] == 0]
 mistake = {i: len(commonprefix([held_out.texts[i], right[i // 32]])) for i in wrong}
 assert mistake[shown["steps, wrong"]] == truth[shown["steps, wrong"]].diff().argmin()
@@ -274,38 +273,6 @@ def gae(rewards, values, gae_lambda):
     return advantages
 
 
-# %% [wrong] that is λ = 0: nothing of the errors that follow
-def gae(rewards, values, gae_lambda):
-    return rewards + [*values[1:], 0] - values
-
-
-# %% [wrong] later errors count, not those before it
-def gae(rewards, values, gae_lambda):
-    advantages = rewards + [*values[1:], 0] - values
-    for t in range(1, len(rewards)):
-        advantages[t] += gae_lambda * advantages[t - 1]
-    return advantages
-
-
-# %% [wrong] the value after the last token is 0, not the last value again
-def gae(rewards, values, gae_lambda):
-    advantages, next_value, next_advantage = 0 * values, values[-1], 0.0
-    for t in reversed(range(len(rewards))):
-        advantages[t] = rewards[t] + next_value - values[t] + gae_lambda * next_advantage
-        next_value, next_advantage = values[t], advantages[t]
-    return advantages
-
-
-# %% [wrong] here it fades the rewards, not the errors
-def gae(rewards, values, gae_lambda):
-    return [sum(gae_lambda**j * r for j, r in enumerate(rewards[t:])) - values[t] for t in range(len(rewards))]
-
-
-# %% [wrong] that is λ = 1: the return minus the value
-def gae(rewards, values, gae_lambda):
-    return rewards[::-1].cumsum()[::-1] - values
-
-
 # %% [markdown]
 # **2. The KL in the reward.** Completions have two tokens; `pi`, `ref` and `R` hold, for each pair of tokens, its probability under the
 # policy (which has just sampled it), its probability under the reference policy, and its reward. What is the true value before the first
@@ -331,21 +298,6 @@ def first_value(pi, ref, R, beta):
     return (pi * (R - beta * np.log(pi / ref))).sum()
 
 
-# %% [wrong] the sign: a token that has become likelier is charged
-def first_value(pi, ref, R, beta):
-    return (pi * (R + beta * np.log(pi / ref))).sum()
-
-
-# %% [wrong] the KL the other way round: the completions are sampled from the policy
-def first_value(pi, ref, R, beta):
-    return (pi * R).sum() - beta * (ref * np.log(ref / pi)).sum()
-
-
-# %% [wrong] the tokens of wrong completions are charged too
-def first_value(pi, ref, R, beta):
-    return (pi * R * (1 - beta * np.log(pi / ref))).sum()
-
-
 # %% [markdown]
 # **3. An optimistic critic.** Every $V_t$ of a completion of n tokens is too high by c. By how much does this change its n advantages?
 # Try λ = 1 and λ = 0 first.
@@ -368,26 +320,6 @@ check("15.3", shift)
 def shift(c, n, gae_lambda):
     # δ of the last token falls by c, and fades towards the start
     return -c * gae_lambda ** np.arange(n - 1, -1, -1.0)
-
-
-# %% [wrong] that is λ = 1
-def shift(c, n, gae_lambda):
-    return np.full(n, -c)
-
-
-# %% [wrong] c does not cancel in every one-step error
-def shift(c, n, gae_lambda):
-    return np.zeros(n)
-
-
-# %% [wrong] counted from the other end: what follows a token is what judges it
-def shift(c, n, gae_lambda):
-    return -c * gae_lambda ** np.arange(n)
-
-
-# %% [wrong] the sign: an optimistic critic is disappointed
-def shift(c, n, gae_lambda):
-    return c * gae_lambda ** np.arange(n - 1, -1, -1.0)
 
 
 # %% [markdown]

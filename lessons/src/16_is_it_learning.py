@@ -196,17 +196,6 @@ def completion_mask(ids, end):
     return ends.cumsum(dim=1) - ends.long() == 0
 
 
-# %% [wrong] the padding is under the mask too: nothing may follow the first EOS
-def completion_mask(ids, end):
-    return torch.ones_like(ids, dtype=torch.bool)
-
-
-# %% [wrong] one token too many: the mask ends with the first EOS, not behind it
-def completion_mask(ids, end):
-    ends = (ids == end).cumsum(dim=1)
-    return torch.cat([torch.ones(len(ids), 1).bool(), (ends - (ids == end).long() == 0)[:, :-1]], dim=1)
-
-
 # %% [markdown]
 # **2. Find the bug that `mismatch` shows in the first step.** The model has read a whole sequence; `logits[t]` is its output at position
 # $t$, and the first $n$ tokens are the prompt. Try logits that make one token certain.
@@ -230,17 +219,6 @@ check("16.2", completion_logps)
 # %% [solution]
 def completion_logps(logits, sequence, n):
     logps = logits[n - 1 : -1].log_softmax(dim=1)
-    return logps.gather(1, sequence[n:].unsqueeze(1)).squeeze(1)
-
-
-# %% [wrong] the right outputs, but logits: log_softmax over the vocabulary is missing
-def completion_logps(logits, sequence, n):
-    return logits[n - 1 : -1].gather(1, sequence[n:].unsqueeze(1)).squeeze(1)
-
-
-# %% [wrong] one position early now
-def completion_logps(logits, sequence, n):
-    logps = logits[n - 2 : -2].log_softmax(dim=1)
     return logps.gather(1, sequence[n:].unsqueeze(1)).squeeze(1)
 
 

@@ -236,22 +236,6 @@ def silent_share(p, f, m, G):
     return passes**G + (1 - passes) ** G
 
 
-# %% [wrong] a group is silent if its verdicts agree: what counts is who passes, not which are right
-def silent_share(p, f, m, G):
-    return p**G + (1 - p) ** G
-
-
-# %% [wrong] right completions are not accepted by mistake: f concerns the share 1 - p
-def silent_share(p, f, m, G):
-    passes = f + (1 - m) * p
-    return passes**G + (1 - passes) ** G
-
-
-# %% [wrong] a group in which all fail is silent, too
-def silent_share(p, f, m, G):
-    return (f + (1 - f - m) * p) ** G
-
-
 # %% [markdown]
 # **2. What an error costs.** Take REINFORCE, $\tilde R\,s$, with all scores equally long, and $p$ small enough that the noise is the mean square.
 # How many times as many completions does it take for the signal-to-noise ratio that a perfect verifier has?
@@ -275,21 +259,6 @@ def completions_needed(p, f, m):
     return (f + J * p) / p / J**2  # rejections alone: 1 / (1 - m)
 
 
-# %% [wrong] that is the signal's part; the errors are also in the noise
-def completions_needed(p, f, m):
-    return 1 / (1 - f - m) ** 2
-
-
-# %% [wrong] the signal counts squared
-def completions_needed(p, f, m):
-    return (f + (1 - f - m) * p) / p / (1 - f - m)
-
-
-# %% [wrong] that is the share that is left; asked for is how many times as many
-def completions_needed(p, f, m):
-    return p * (1 - f - m) ** 2 / (f + (1 - f - m) * p)
-
-
 # %% [markdown]
 # **3. Correct the verdicts.** With known rates, $(\tilde R - f)/J$ has the mean $R$ given the text: an unbiased reward. By which factors does it
 # change the advantages of GRPO and of Dr. GRPO, if it is put in place of $\tilde R$?
@@ -311,21 +280,6 @@ check("17.3", factors)
 # %% [solution]
 def factors(f, m):
     return 1.0, 1 / (1 - f - m)  # AdamW takes Dr. GRPO's out again: nothing is gained
-
-
-# %% [wrong] division by sigma takes any factor of the rewards out again
-def factors(f, m):
-    return 1 / (1 - f - m), 1 / (1 - f - m)
-
-
-# %% [wrong] the correction divides by J
-def factors(f, m):
-    return 1.0, 1 - f - m
-
-
-# %% [wrong] without division by sigma a factor of the rewards stays in the advantages
-def factors(f, m):
-    return 1.0, 1.0
 
 
 # %% [markdown]

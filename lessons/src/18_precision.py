@@ -2,7 +2,7 @@
 # # 18 · The sampler is not the trainer
 #
 # Real systems sample with one engine and train with another, with other kernels and another precision. Then the ratio is not 1 even before
-# the first update; the self-check at the start of every run prints the difference. **Weights can correct for it exactly, if they are made
+# the first update; the first step of every run prints the difference. **Weights can correct for it exactly, if they are made
 # of whole completions, have no cap, and scores are summed over tokens.** How far must the two be apart before that matters?
 #
 # | symbol | meaning |
@@ -196,34 +196,6 @@ def corrected_loss(logps, old_logps, sampler_logps, A, eps, C):
     return -(weight * torch.minimum(ratio * A, ratio.clamp(1 - eps, 1 + eps) * A)).mean()
 
 
-# %% [wrong] the clip's ratio is the trainer's alone, π over π_old
-def corrected_loss(logps, old_logps, sampler_logps, A, eps, C):
-    ratio = (logps - sampler_logps).exp()
-    weight = (old_logps - sampler_logps).sum().exp().clamp(max=C)
-    return -(weight * torch.minimum(ratio * A, ratio.clamp(1 - eps, 1 + eps) * A)).mean()
-
-
-# %% [wrong] that is a weight for each token
-def corrected_loss(logps, old_logps, sampler_logps, A, eps, C):
-    ratio = (logps - old_logps).exp()
-    weight = (old_logps - sampler_logps).exp().clamp(max=C)
-    return -(weight * torch.minimum(ratio * A, ratio.clamp(1 - eps, 1 + eps) * A)).mean()
-
-
-# %% [wrong] the weight has no bound
-def corrected_loss(logps, old_logps, sampler_logps, A, eps, C):
-    ratio = (logps - old_logps).exp()
-    weight = (old_logps - sampler_logps).sum().exp()
-    return -(weight * torch.minimum(ratio * A, ratio.clamp(1 - eps, 1 + eps) * A)).mean()
-
-
-# %% [wrong] a loss is minimised: minus
-def corrected_loss(logps, old_logps, sampler_logps, A, eps, C):
-    ratio = (logps - old_logps).exp()
-    weight = (old_logps - sampler_logps).sum().exp().clamp(max=C)
-    return (weight * torch.minimum(ratio * A, ratio.clamp(1 - eps, 1 + eps) * A)).mean()
-
-
 # %% [markdown]
 # **2. Find the bug.** This function should return the weights of truncated importance sampling for whole completions,
 # min(π_old/π_sampler, C), (G, 1). For one token it is right; for more, its weight is too small when other tokens make up for a truncated
@@ -246,16 +218,6 @@ check("18.2", weights)
 # %% [solution]
 def weights(log_ratio, C):
     return log_ratio.sum(dim=1, keepdim=True).exp().clamp(max=C)
-
-
-# %% [wrong] untruncated, the weight of a long completion has no bound
-def weights(log_ratio, C):
-    return log_ratio.sum(dim=1, keepdim=True).exp()
-
-
-# %% [wrong] a geometric mean is no importance weight
-def weights(log_ratio, C):
-    return log_ratio.mean(dim=1, keepdim=True).exp().clamp(max=C)
 
 
 # %% [markdown]

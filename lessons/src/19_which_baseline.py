@@ -240,26 +240,6 @@ def quieter_from(p):
     return (2 - p) / (1 - p)  # b* < p / 2, and b* = p / (p + (1 - p) ratio)
 
 
-# %% [wrong] there the best b falls below p: is 0 already nearer to it than p?
-def quieter_from(p):
-    return 1.0
-
-
-# %% [wrong] that is where b = 1 is as noisy as b = p
-def quieter_from(p):
-    return p / (1 + p)
-
-
-# %% [wrong] p and q are exchanged
-def quieter_from(p):
-    return (1 + p) / p
-
-
-# %% [wrong] that is a+ / a-
-def quieter_from(p):
-    return (1 - p) / (2 - p)
-
-
 # %% [markdown]
 # **2. OPO without its own reward.** OPO's baseline contains the completion's own reward, so it shrinks the gradient by a different factor for
 # each length. Take it from the *other* completions of the group, without a loop.
@@ -284,22 +264,6 @@ def opo_of_the_others(rewards, lengths):
     return rewards - (weighted.sum(1, True) - weighted) / (lengths.sum(1, True) - lengths)
 
 
-# %% [wrong] that is OPO itself: the own reward is in its baseline
-def opo_of_the_others(rewards, lengths):
-    return rewards - (lengths * rewards).sum(1, True) / lengths.sum(1, True)
-
-
-# %% [wrong] that is leave-one-out: the lengths do not weigh
-def opo_of_the_others(rewards, lengths):
-    return rloo.compute_advantages(rewards=rewards)
-
-
-# %% [wrong] a long completion is to weigh more, not less
-def opo_of_the_others(rewards, lengths):
-    weighted = rewards / lengths
-    return rewards - (weighted.sum(1, True) - weighted) / ((1 / lengths).sum(1, True) - 1 / lengths)
-
-
 # %% [markdown]
 # **3. What an all-right group knows.** With $b = 0$ its update is the mean score of its completions. What is that on average?
 
@@ -320,21 +284,6 @@ check("19.3", all_right_update)
 # %% [solution]
 def all_right_update(p, difference):
     return (1 - p) * difference
-
-
-# %% [wrong] a silent group moves nothing only if its mean is subtracted
-def all_right_update(p, difference):
-    return 0 * difference
-
-
-# %% [wrong] that is the mean score of a wrong completion, but for its sign
-def all_right_update(p, difference):
-    return p * difference
-
-
-# %% [wrong] that is the gradient of p: the mean over all groups
-def all_right_update(p, difference):
-    return p * (1 - p) * difference
 
 
 # %% [markdown]
