@@ -78,7 +78,7 @@ def compute_advantages(*, rewards: Tensor) -> Tensor:
     return torch.where(silent, 0.0, (rewards - mean) / sigma)
 
 
-def overlong_penalty(*, mask: Tensor, config: Config) -> Tensor:
+def overlong_penalty(mask: Tensor, config: Config) -> Tensor:
     """Soft overlong punishment (Eq. 13), (B,): 0 up to max_new_tokens - overlong_buffer tokens, -1
     at the limit."""
     free = config.max_new_tokens - config.overlong_buffer
@@ -117,7 +117,7 @@ def train(config: Config) -> dict:
         run.model_path, run.device, config.dtype, config.gradient_checkpointing
     )
     optimizer = torch.optim.AdamW(policy.parameters(), weight_decay=0.0, fused=True)
-    P = config.prompts_per_step
+    P, G = config.prompts_per_step, config.group_size
 
     for step in range(run.begin(tokenizer, policy=policy, optimizer=optimizer), config.steps + 1):
         rng, generator = run.seeded(step)
@@ -130,9 +130,9 @@ def train(config: Config) -> dict:
             more, more_correct = collect(run, policy, tokenizer, config, rng, generator)
             drawn, correct = Rollout.concatenate([drawn, more]), torch.cat([correct, more_correct])
         kept = is_kept(correct, config).nonzero().flatten()[:P]  # [DAPO: dynamic sampling]
-        rollout = drawn.groups(kept, config.group_size)  # at most P groups
-        penalty = overlong_penalty(mask=rollout.mask, config=config).view(-1, config.group_size)
-        rewards = 2 * correct[kept] - 1 + penalty  # [DAPO: reward 1 or -1] [DAPO: overlong]
+        rollout = drawn.groups(kept, G)  # at most P groups
+        # [DAPO: reward 1 or -1] [DAPO: overlong]
+        rewards = 2 * correct[kept] - 1 + overlong_penalty(rollout.mask, config).view(-1, G)
 
         # 2. Advantages
         rollout.advantages = compute_advantages(rewards=rewards).view(-1, 1)  # (P·G, 1)

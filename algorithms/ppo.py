@@ -63,8 +63,7 @@ class Critic(torch.nn.Module):
     def forward(self, part: Rollout) -> Tensor:
         """V(x, y_<t), the value of the state *before* each token: (B, T), read where the token is
         predicted."""
-        ids = sequences(part)  # (B, S)
-        states = self.transformer(input_ids=ids, use_cache=False).last_hidden_state
+        states = self.transformer(input_ids=sequences(part), use_cache=False).last_hidden_state
         return at_completions(self.head(states.to(self.head.weight.dtype)).squeeze(2), part)
 
 
