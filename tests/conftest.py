@@ -1,5 +1,5 @@
-"""What several test files share: tiny models and tokenizers, the shipped base, one way to train and
-to run Python."""
+"""Shared by the tests: tiny models and tokenizers, the shipped base, and ways to train a script, to
+watch calls and to run Python."""
 
 import json
 import os
@@ -101,7 +101,7 @@ def value_of(prompt: str) -> int:
 
 
 def is_right(prompt: str, text: str) -> bool:
-    """Whether a completion answers an arithmetic prompt, by an addition that shares nothing with
+    """True if a completion answers an arithmetic prompt, by an addition that shares nothing with
     toy_env."""
     return text.split("#")[-1] == str(value_of(prompt))
 
@@ -116,8 +116,8 @@ def metrics(folder: Path | str) -> list[dict]:
 
 
 def python(*argv, cwd: Path = ROOT, **env: str) -> subprocess.CompletedProcess:
-    """Run Python with these arguments, such as a script and its flags, on the CPU; its exit code
-    and output as text."""
+    """Run Python with these arguments, such as a script and its flags, on the CPU and one thread.
+    Returns its exit code and its output as text."""
     env = (
         os.environ
         | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
@@ -129,9 +129,8 @@ def python(*argv, cwd: Path = ROOT, **env: str) -> subprocess.CompletedProcess:
 
 
 def takes_linear_time(read: Callable[[str], object], unit: str) -> bool:
-    """Whether reading an answer from 20 times the text takes less than 60 times as long; quadratic
-    would be 400 times. The texts are short enough for the caches, whose sizes are not the
-    subject."""
+    """True if reading an answer from 20 times the text takes less than 60 times as long. Quadratic
+    time would be 400 times; the texts are short enough for the processor's caches."""
 
     def seconds(n: int) -> float:
         times = []
@@ -147,9 +146,8 @@ def takes_linear_time(read: Callable[[str], object], unit: str) -> bool:
 
 @pytest.fixture
 def spy(monkeypatch):
-    """spy(owner, name) lets calls of owner.name through and returns the list that they go into, as
-    it grows: of each call its positional arguments (`args`), its keyword arguments by their names,
-    and what it returned (`result`)."""
+    """spy(owner, name) returns a list that grows with every call of owner.name. An entry holds the
+    positional arguments as `args`, the keyword arguments under their names, and `result`."""
 
     def watch(owner, name: str) -> list[SimpleNamespace]:
         calls, honest = [], getattr(owner, name)
@@ -167,17 +165,14 @@ def spy(monkeypatch):
 
 @pytest.fixture
 def no_curves(monkeypatch):
-    """Runs end with an empty curves.png, which takes longer to draw than a few steps on a few
-    problems."""
-    monkeypatch.setattr(
-        "toy_env.plots.draw_curves", lambda rows, results, path, title: path.touch()
-    )
+    """Leaves curves.png empty: drawing it takes longer than a few steps on a few problems."""
+    monkeypatch.setattr("toy_env.run.draw_curves", lambda rows, path, title: path.touch())
 
 
 @pytest.fixture
 def train(tmp_path, no_curves) -> Callable[..., list[dict]]:
-    """train(script, folder="run", **settings) trains a script below tmp_path, with SMALL for the
-    settings that are not passed, and returns the metrics of the run."""
+    """train(script, folder="run", **settings) trains a script in a folder below tmp_path, with
+    SMALL as defaults, and returns the metrics of the run."""
 
     def train_script(script: ModuleType, folder: str | Path = "run", **settings) -> list[dict]:
         script.train(script.Config(**SMALL | {"run_dir": str(tmp_path / folder)} | settings))
@@ -186,7 +181,7 @@ def train(tmp_path, no_curves) -> Callable[..., list[dict]]:
     return train_script
 
 
-# What has to be installed
+# Libraries and programs that may be missing
 
 
 @pytest.fixture(scope="session")
@@ -205,8 +200,7 @@ def verl() -> SimpleNamespace:
 
 @pytest.fixture(scope="module")
 def browser():
-    """Chromium, for the pages; skips where it or playwright is missing, and says how to install
-    them."""
+    """Chromium; skips if it or playwright is missing, and says how to install them."""
     how = "pip install -e '.[page]' and apt install chromium"
     api = pytest.importorskip("playwright.sync_api", reason=f"pages in a browser: {how}")
     path = next(

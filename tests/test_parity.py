@@ -1,11 +1,11 @@
-"""The advantages and losses of the scripts against the functions that TRL and verl train with:
-values and gradients.
+"""Values and gradients of the scripts' advantages and losses against the functions that TRL and
+verl train with.
 
-The other side of every comparison is the library's own function, or its own trainer object with
-log-probs put in its hands; no formula is written down a second time here. Where a library differs
-on purpose, the docstring gives the exact factor. Batches are ragged, with rows of one token and
-rows cut at the limit, unanimous groups, advantages of both signs and ratios far outside the clip
-range; padding holds garbage. All in float64.
+Every comparison calls the library's own function, or its trainer with log-probabilities handed to
+it; no formula is written down a second time. Where a library differs on purpose, the docstring
+gives the exact factor. Batches are ragged, in float64, with rows of one token and rows cut at the
+limit, silent groups, advantages of both signs and ratios far outside the clip range; padding holds
+garbage.
 """
 
 from types import SimpleNamespace
@@ -18,6 +18,8 @@ from torch import Tensor
 
 from algorithms import cispo, dapo, dr_grpo, grpo, gspo, maxrl, ppo, rloo
 from lessons import losses
+from lessons.experiments.baselines import ADVANTAGES
+from lessons.experiments.estimators import Batch
 from lessons.site import sources
 from toy_env.pretrain import build_tokenizer
 
@@ -46,8 +48,8 @@ def trl():
 
 
 def random_rewards(generator: torch.Generator) -> Tensor:
-    """(P, G): two unanimous groups, one with a single 1, one of shaped rewards, the others 0 or 1
-    at random."""
+    """(P, G): two silent groups, one with a single 1, one of shaped rewards, the others 0 or 1 at
+    random."""
     rewards = torch.randint(0, 2, (P, G), generator=generator).double()
     rewards[0], rewards[1] = 1.0, 0.0
     rewards[2] = torch.tensor([1.0] + [0.0] * (G - 1))
@@ -56,8 +58,8 @@ def random_rewards(generator: torch.Generator) -> Tensor:
 
 
 def random_batch(seed: int) -> SimpleNamespace:
-    """B = P·G rows. Log-ratios and log pi_ref / pi are normal, with every fifth ratio e^3, e^-3 or
-    so instead."""
+    """P·G rows. Log-ratios and log pi_ref / pi are normal, but every fifth ratio is about e^3 or
+    e^-3."""
     generator = torch.Generator().manual_seed(seed)
     T = BUDGET - 2 * (seed > 0)
     B = P * G
@@ -96,15 +98,15 @@ OTHER_CLIP = {"gspo": {"clip_eps_low": 0.2, "clip_eps_high": 0.3}, "cispo": {"ma
 
 
 def script_config(name: str, kl_coef: float, clip: str = "default"):
-    """PPO has its KL in the reward; DAPO and CISPO have none. With clip="other", not the default
-    clip range."""
+    """The script's config. PPO has its KL in the reward, DAPO and CISPO have none; clip="other" is
+    a clip range that is not the default."""
     settings = {"kl_coef": kl_coef} if name in WITH_REFERENCE else {}
     settings |= OTHER_CLIP[name] if clip == "other" else {}
     return SCRIPTS[name].Config(max_new_tokens=BUDGET, group_size=G, **settings)
 
 
 def clip_range(config) -> tuple[float, float]:
-    """How far below and above 1 the ratio may be without its clip. CISPO has no lower bound: 1
+    """The distances below and above 1 at which the ratio is clipped. CISPO has no lower bound, so 1
     below."""
     if hasattr(config, "max_ratio"):
         return 1.0, config.max_ratio - 1
@@ -136,7 +138,7 @@ def script_loss(
 
 
 def ddof_factor(rewards: Tensor, epsilon: float) -> Tensor:
-    """The libraries' advantages over ours, of each group, (P, 1): their sigma has ddof 1 and an
+    """The libraries' advantages over ours in each group, (P, 1): their sigma has ddof 1 and an
     epsilon added."""
     sigma = rewards.std(dim=1, keepdim=True)
     return ((G - 1) / G) ** 0.5 * sigma / (sigma + epsilon)
@@ -187,13 +189,12 @@ def verl_config(verl, name: str, config, c: float = 1e9, low: float | None = Non
     """verl's configuration of a script's loss, with its dual clip at `c`. `low` replaces the
     script's lower bound."""
     kl_coef = config.kl_coef if name in WITH_REFERENCE else 0.0
+    mode = name if name in ("gspo", "cispo") else "vanilla"
     return verl.config.ActorConfig(
         strategy="fsdp",
         rollout_n=G,
         use_dynamic_bsz=True,
-        policy_loss=verl.config.PolicyLossConfig(
-            loss_mode=name if name in ("gspo", "cispo") else "vanilla"
-        ),
+        policy_loss=verl.config.PolicyLossConfig(loss_mode=mode),
         clip_ratio_low=clip_range(config)[0] if low is None else low,
         clip_ratio_high=clip_range(config)[1],
         clip_ratio_c=c,
@@ -208,8 +209,8 @@ def verl_config(verl, name: str, config, c: float = 1e9, low: float | None = Non
 def verl_loss(
     verl, batch: SimpleNamespace, advantages: Tensor, config, old_logps: Tensor | None = None
 ) -> Tensor:
-    """verl's `ppo_loss`: clip, aggregation and KL term. It unpads the model's output, which is
-    given to it padded."""
+    """verl's `ppo_loss`: clip, aggregation and KL term. Its unpadding of the model's output is
+    switched off."""
     tensors = {
         "response_mask": batch.mask.long(),
         "old_log_probs": batch.old_logps if old_logps is None else old_logps,
@@ -240,8 +241,8 @@ ALL_LOSSES = [(*loss, "default") for loss in LOSSES] + [
 
 @pytest.mark.parametrize("name, kl_coef", LOSSES)
 def test_dual_clip_is_all_that_verl_adds(verl, batch, name, kl_coef):
-    """By default verl also holds the ratio at c = 3 where the advantage is negative: the gradient
-    of those tokens is that of the KL term alone, and that of all others is ours."""
+    """By default verl also clips the ratio at c = 3 where the advantage is negative: those tokens
+    have the gradient of the KL term alone, and all others have ours."""
     advantages, config = script_advantages(name, batch), script_config(name, kl_coef)
     settings = verl_config(verl, name, config, c=3.0)
     ours = gradient(script_loss(name, batch, advantages, config), batch.logps)
@@ -258,12 +259,11 @@ def test_dual_clip_is_all_that_verl_adds(verl, batch, name, kl_coef):
 
 def test_a_lower_bound_is_all_that_verl_adds_to_cispo(verl, batch):
     """Where the ratio is below 1 - clip_ratio_low, by default .8, verl weights a token by .8: its
-    gradient is .8 / ratio times ours. That of all others is ours."""
+    gradient is .8 / ratio times ours. All other tokens have ours."""
     advantages, config = script_advantages("cispo", batch), script_config("cispo", 0.0)
     ours = gradient(script_loss("cispo", batch, advantages, config), batch.logps)
-    theirs = gradient(
-        verl_loss(verl, batch, advantages, verl_config(verl, "cispo", config, low=0.2)), batch.logps
-    )
+    settings = verl_config(verl, "cispo", config, low=0.2)
+    theirs = gradient(verl_loss(verl, batch, advantages, settings), batch.logps)
     ratio = (batch.logps - batch.old_logps).exp().detach()
     raised = (ratio < 0.8) & (advantages != 0) & batch.mask
     assert raised.sum() > 3
@@ -271,45 +271,43 @@ def test_a_lower_bound_is_all_that_verl_adds_to_cispo(verl, batch):
     assert_close((0.8 / ratio * ours)[raised], theirs[raised])
 
 
-@pytest.mark.parametrize(
-    "name, mode", [("sapo", "sapo"), ("gmpo", "geo_mean"), ("dppo", "dppo_tv")]
-)
+LESSON_14 = [("sapo", "sapo"), ("gmpo", "geo_mean"), ("dppo", "dppo_tv")]
+
+
+@pytest.mark.parametrize("name, mode", LESSON_14)
 def test_the_losses_of_lesson_14_are_those_of_verl(verl, batch, name, mode):
-    """Averaged over tokens, then over completions, with verl's cap on DPPO's ratio (clip_ratio_c)
-    out of the way. The value of DPPO's loss is another, its gradient the same: verl has the ratio,
-    held fixed, times log pi."""
+    """Averaged over tokens, then over completions, without verl's cap on DPPO's ratio
+    (clip_ratio_c). DPPO's loss has another value and the same gradient: verl multiplies log pi by
+    the detached ratio."""
     width = {"sapo": 0.2, "gmpo": 0.4, "dppo": losses.DELTA}[name]
     config = verl.config.ActorConfig(
         strategy="fsdp", rollout_n=G, use_dynamic_bsz=True, clip_ratio=width, clip_ratio_low=width,
         clip_ratio_high=width, clip_ratio_c=1e9, tau_pos=1.0, tau_neg=1.05,
     )  # fmt: skip
     advantages = script_advantages("grpo", batch)
-    ours = getattr(losses, name)(
-        logps=batch.logps, old_logps=batch.old_logps, advantages=advantages, mask=batch.mask
-    )
+    inputs = {"logps": batch.logps, "old_logps": batch.old_logps, "mask": batch.mask}
+    ours = getattr(losses, name)(**inputs, advantages=advantages)
     theirs, _ = verl.core.get_policy_loss_fn(mode)(
-        old_log_prob=batch.old_logps, log_prob=batch.logps, advantages=advantages.expand_as(batch.mask),
-        response_mask=batch.mask.long(), loss_agg_mode="seq-mean-token-mean", config=config,
-    )  # fmt: skip
+        old_log_prob=batch.old_logps,
+        log_prob=batch.logps,
+        advantages=advantages.expand_as(batch.mask),
+        response_mask=batch.mask.long(),
+        loss_agg_mode="seq-mean-token-mean",
+        config=config,
+    )
     if name != "dppo":
         assert_close(ours, theirs)
     ours, theirs = gradient(ours, batch.logps), gradient(theirs, batch.logps)
     assert_close(ours, theirs)
-    assert (ours == 0)[batch.mask & (advantages != 0)].any() == (
-        name != "sapo"
-    ) and ours.abs().max() > 1e-3
+    stopped = (ours == 0)[batch.mask & (advantages != 0)]
+    assert stopped.any() == (name != "sapo") and ours.abs().max() > 1e-3
 
 
 @pytest.mark.parametrize("value_clip", [0.2, 1e9])
 def test_value_loss_is_that_of_verl(verl, batch, value_clip):
     """Exactly: both have the factor 1/2."""
-    ours = ppo.value_loss(
-        values=batch.values,
-        old_values=batch.old_values,
-        returns=batch.returns,
-        mask=batch.mask,
-        config=ppo.Config(value_clip=value_clip),
-    )
+    inputs = {name: getattr(batch, name) for name in ("values", "old_values", "returns", "mask")}
+    ours = ppo.value_loss(**inputs, config=ppo.Config(value_clip=value_clip))
     theirs, clipped = verl.core.compute_value_loss(
         batch.values, batch.returns, batch.old_values, batch.mask.long(), cliprange_value=value_clip
     )
@@ -335,11 +333,8 @@ def trl_trainer(
     kind="GRPO",
     **settings,
 ):
-    """A GRPOTrainer or RLOOTrainer that is given the completions, rewards and log-probs of `batch`;
-    the rest of it is TRL's.
-
-    `trainer.logps` holds the log-probs it gets next for "policy" and "reference".
-    """
+    """A GRPOTrainer or RLOOTrainer with the completions and rewards of `batch`, and with the
+    log-probabilities in trainer.logps, under "policy" and "reference"; the rest of it is TRL's."""
     Config, Trainer = getattr(trl, kind)
     defaults = {"use_bias_correction_kl": False} if kind == "GRPO" else {}
     config = Config(
@@ -362,18 +357,14 @@ def trl_trainer(
     trainer.logps = {"policy": batch.old_logps, "reference": batch.ref_logps}
     eos, digit = 2, 5
     truncated = torch.zeros(P * G) if truncated is None else truncated
-    ids = [
-        [digit] * (n - 1) + [digit if cut else eos]
-        for n, cut in zip(batch.lengths.tolist(), truncated)
-    ]
+    lengths = zip(batch.lengths.tolist(), truncated)
+    ids = [[digit] * (n - 1) + [digit if cut else eos] for n, cut in lengths]
 
     def generate(prompts):
         prompt_ids, texts = [[1, digit]] * len(prompts), ["5"] * len(prompts)
-        return (
-            (prompt_ids, ids, texts)
-            if kind == "RLOO"
-            else (prompt_ids, ids, None, texts, None, {}, None, None)
-        )
+        if kind == "RLOO":
+            return prompt_ids, ids, texts
+        return prompt_ids, ids, None, texts, None, {}, None, None
 
     def recorded(model, input_ids, *_, **__):
         logps = trainer.logps["reference" if model is trainer.ref_model else "policy"]
@@ -387,17 +378,16 @@ def trl_trainer(
 
 
 def trl_judged(trainer) -> dict:
-    """What TRL makes of the completions: advantages (B,), masks, old and reference log-probs."""
+    """TRL's advantages (B,), masks, old and reference log-probabilities of the completions."""
     return trainer._generate_and_score_completions([{"prompt": "1+2?"} for _ in range(P * G)])
 
 
 def test_rloo_is_that_of_trl_where_the_ratio_is_1(trl, tiny_folder):
     """The advantages of RLOOTrainer are ours, exactly, with its KL in the reward off (beta = 0).
 
-    Its loss is another one: one ratio for a completion, the product of its tokens' (exp of the
-    *sum* of the log-ratios), which is clipped as a whole, and no length to divide by. Where every
-    ratio is 1 its gradient is max_new_tokens times ours; elsewhere, and for the value of the loss,
-    there is no such factor.
+    Its loss has one ratio for a completion, the product of those of its tokens, clipped as a whole,
+    and divides by no length. Where every ratio is 1 its gradient is max_new_tokens times ours;
+    elsewhere there is no such factor.
     """
     batch, config = random_batch(0), script_config("rloo", 0.0)
     trainer = trl_trainer(trl, tiny_folder, batch, kind="RLOO", beta=0.0)
@@ -408,10 +398,8 @@ def test_rloo_is_that_of_trl_where_the_ratio_is_1(trl, tiny_folder):
         batch.logps = trainer.logps["policy"] = logps
         ours = BUDGET * gradient(script_loss("rloo", batch, advantages, config), logps)
         theirs = gradient(trainer.compute_loss(trainer.model, judged), logps)
-        assert (
-            torch.allclose(ours, theirs, rtol=1e-10 if same else 0.1) == same
-            and ours.abs().max() > 1e-3
-        )
+        assert torch.allclose(ours, theirs, rtol=1e-10 if same else 0.1) == same
+        assert ours.abs().max() > 1e-3
 
 
 TRL_LOSS = {"ppo": "dapo", "rloo": "dr_grpo", "maxrl": "dr_grpo", "gspo": "grpo"}
@@ -419,12 +407,12 @@ TRL_LOSS = {"ppo": "dapo", "rloo": "dr_grpo", "maxrl": "dr_grpo", "gspo": "grpo"
 
 @pytest.mark.parametrize("name, kl_coef, clip", ALL_LOSSES)
 def test_policy_loss_is_that_of_trl(trl, tiny_folder, name, kl_coef, clip):
-    """Exactly, with TRL's own advantages and all of its other defaults. The advantages differ by
-    the degrees of freedom of sigma and an epsilon of 1e-4; for Dr. GRPO (scale_rewards = "none"
-    besides loss_type = "dr_grpo") they are equal. TRL multiplies k3 by the ratio by default
+    """Exactly, with TRL's own advantages and its other defaults. Its advantages differ by the
+    degrees of freedom of sigma and an epsilon of 1e-4; for Dr. GRPO (scale_rewards = "none" besides
+    loss_type = "dr_grpo") they are equal. By default TRL multiplies k3 by the ratio
     (use_bias_correction_kl): off here, on in the next test. PPO is its "dapo" with advantages per
-    token, GSPO its "grpo" with the importance sampling level of a sequence. For CISPO, epsilon_high
-    is the cap itself."""
+    token, GSPO its "grpo" with importance sampling at the level of a sequence. CISPO's cap is its
+    epsilon_high."""
     config = script_config(name, kl_coef, clip)
     low, high = clip_range(config)
     if name == "cispo":
@@ -448,9 +436,8 @@ def test_policy_loss_is_that_of_trl(trl, tiny_folder, name, kl_coef, clip):
             judged["advantages"] = script_advantages(name, batch)
         else:
             factor = ddof_factor(batch.rewards, 1e-4) if name in WITH_SIGMA else 1
-            assert_close(
-                (script_advantages(name, batch).view(P, G) * factor).flatten(), judged["advantages"]
-            )
+            ours = script_advantages(name, batch).view(P, G) * factor
+            assert_close(ours.flatten(), judged["advantages"])
         advantages = judged["advantages"].view(P * G, -1)
         trainer.logps["policy"] = batch.logps
         theirs = trainer.compute_loss(trainer.model, judged)
@@ -459,7 +446,7 @@ def test_policy_loss_is_that_of_trl(trl, tiny_folder, name, kl_coef, clip):
 
 @pytest.fixture(scope="module")
 def lesson() -> dict:
-    """The names that the code of lesson 4 defines."""
+    """The names that lesson 4 defines."""
     names: dict = {"__name__": "__main__"}
     for cell in sources.read_cells(sources.LESSONS / "src/04_kl.py"):
         if cell.kind == "code":
@@ -471,8 +458,8 @@ def lesson() -> dict:
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("name", ["grpo", "dr_grpo"])
 def test_k3_times_the_ratio_is_what_trl_does_by_default(trl, tiny_folder, lesson, name, seed):
-    """`rho_k3` of lesson 4, added to the script's loss without its KL. The gradient of that term
-    alone is, for every token, the ratio times k1 and the token's weight in the mean."""
+    """The script's loss without its KL, plus `rho_k3` of lesson 4. The gradient of that term alone
+    is, for every token, the ratio times k1 and the token's weight in the mean."""
     batch, kl_coef, default = random_batch(seed), 0.04, trl.GRPO[0].use_bias_correction_kl
     assert default is True
     scale = "none" if name == "dr_grpo" else "group"
@@ -496,21 +483,16 @@ def test_k3_times_the_ratio_is_what_trl_does_by_default(trl, tiny_folder, lesson
     assert_same_loss(ours, trainer.compute_loss(trainer.model, judged), batch.logps)
 
     judged["advantages"] = torch.zeros_like(judged["advantages"])
-    ratio, k1 = (
-        (batch.logps - batch.old_logps).exp().detach(),
-        (batch.logps - batch.ref_logps).detach(),
-    )
-    assert_close(
-        gradient(trainer.compute_loss(trainer.model, judged), batch.logps),
-        kl_coef * weight * ratio * k1,
-    )
+    ratio = (batch.logps - batch.old_logps).exp().detach()
+    k1 = (batch.logps - batch.ref_logps).detach()
+    theirs = gradient(trainer.compute_loss(trainer.model, judged), batch.logps)
+    assert_close(theirs, kl_coef * weight * ratio * k1)
 
 
 @pytest.mark.parametrize("name", ["dapo", "cispo"])
 def test_overlong_filtering_is_that_of_trl(trl, tiny_folder, name):
-    """DAPO and CISPO without the completions that were cut: TRL calls it
-    mask_truncated_completions. They count in the group's mean and standard deviation, and neither
-    in the loss nor in the number of tokens it is divided by."""
+    """TRL calls it mask_truncated_completions: they count in the group's mean and standard
+    deviation, but neither in the loss nor in the number of tokens that it is divided by."""
     batch = random_batch(0)
     truncated = batch.lengths == BUDGET
     assert 2 < truncated.sum() < P * G / 2
@@ -541,42 +523,32 @@ def test_overlong_penalty_is_that_of_trl(trl, buffer, script):
     theirs = trl.get_soft_overlong_punishment(max_completion_len=limit, soft_punish_cache=buffer)
     expected = theirs(completion_ids=[[5] * n for n in lengths.tolist()])
     mask = (torch.arange(57) < lengths.unsqueeze(1)).double()
-    ours = script.overlong_penalty(
-        mask=mask, config=script.Config(max_new_tokens=limit, overlong_buffer=buffer)
-    )
+    config = script.Config(max_new_tokens=limit, overlong_buffer=buffer)
+    ours = script.overlong_penalty(mask=mask, config=config)
     assert_close(ours, torch.tensor(expected, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_token_baseline_and_opo_are_verls(seed):
-    """The baselines of lessons/experiments/baselines.py on ragged groups, one with a single longest
-    completion."""
-    core_algos = pytest.importorskip(
-        "verl.trainer.ppo.core_algos", reason="needs the extra parity, and verl"
-    )
-
-    from lessons.experiments.baselines import ADVANTAGES
-    from lessons.experiments.estimators import Batch
-
+def test_token_baseline_and_opo_are_those_of_verl(verl, seed):
+    """The baselines of lessons/experiments/baselines.py, on ragged groups, one of which has a
+    single longest completion."""
     rng = np.random.default_rng(seed)
-    P, G, T = 3, 4, 9
+    T = 9
     R, lengths = rng.integers(0, 2, (P, G)).astype(float), rng.integers(1, T - 1, (P, G))
     lengths[0, 0], R[1] = T, 1.0
     mask = np.arange(T) < lengths[:, :, None]
     log_p, squares = np.log(rng.uniform(0.05, 0.95, (P, G, T))), rng.uniform(0, 1, (P, G, T))
     batch = Batch(R, lengths, proxies=(1 - 2 * np.exp(log_p) + squares) * mask)
     rewards = np.where(np.arange(T) == lengths[:, :, None] - 1, R[:, :, None], 0)
-    rows = [
-        torch.from_numpy(x.astype(float)).reshape(P * G, T) for x in (rewards, mask, log_p, squares)
-    ]
-    index = np.repeat(np.arange(P), G)
-    token_rewards, mask_rows, log_p_rows, squares_rows = rows
-    expected, _ = core_algos.compute_optimal_token_baseline_advantage(
-        token_rewards, mask_rows, index, log_p_rows, squares_rows
+    columns = (rewards, 1.0 * mask, log_p, squares)
+    rewards, mask, log_p, squares = (torch.from_numpy(x).view(P * G, T) for x in columns)
+    inputs = {"token_level_rewards": rewards, "response_mask": mask}
+    inputs["index"] = np.repeat(np.arange(P), G)
+    otb, opo = (
+        torch.from_numpy(ADVANTAGES[name](batch)).view(P * G, -1) for name in ("OTB", "OPO")
     )
-    torch.testing.assert_close(
-        torch.from_numpy(ADVANTAGES["OTB"](batch)).reshape(P * G, T), expected, rtol=1e-7, atol=1e-7
-    )
-    expected, _ = core_algos.compute_opo_outcome_advantage(token_rewards, mask_rows, index)
-    own = torch.from_numpy(ADVANTAGES["OPO"](batch)).reshape(P * G, 1) * mask_rows
-    torch.testing.assert_close(own, expected, rtol=1e-6, atol=1e-6)
+    token_baseline = verl.core.compute_optimal_token_baseline_advantage
+    theirs, _ = token_baseline(**inputs, old_log_probs=log_p, sum_pi_squared=squares)
+    torch.testing.assert_close(otb, theirs, rtol=1e-7, atol=1e-7)
+    theirs, _ = verl.core.compute_opo_outcome_advantage(**inputs)
+    torch.testing.assert_close(opo * mask, theirs, rtol=1e-6, atol=1e-6)

@@ -1,42 +1,31 @@
-"""Sampling and scoring: the log-probabilities are the model's own, whatever the batch, the padding
-and the cache do.
+"""Sampling and scoring: a batch, its padding and the cache leave the model's log-probabilities as
+they are.
 
-The truth they are compared with is `alone`: one row, no padding, no cache, one position at a time.
+They are compared with `alone`: one row, no padding, no cache, one position at a time.
 """
 
+import copy
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 import torch
-from conftest import build_tiny_model
-from transformers import CONFIG_MAPPING, AutoModelForCausalLM, PreTrainedTokenizerFast
+from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
 from lessons.float64 import to_float64
 from toy_env import any_model, arithmetic
 from toy_env.any_model import passes
-from toy_env.checks import self_check
-from toy_env.model import encode_prompts, end_ids, load_policy, model_prompts
+from toy_env.model import encode_prompts, end_ids, model_prompts
 from toy_env.rollout import Rollout, completion_logps, in_passes, sample
 
 PROMPTS = ["1+1?", "29+46-36?", "5-5?", "12+34-5+6-7?"]  # different lengths: left padding
 
 
 def draw(
-    policy,
-    tokenizer,
-    prompts=PROMPTS,
-    *,
-    group_size=3,
-    max_new_tokens=12,
-    temperature=1.0,
-    seed=0,
-    **settings,
-):
-    generator = torch.Generator().manual_seed(seed)
-    return sample(
-        policy, tokenizer, prompts, group_size, max_new_tokens, temperature, generator, **settings
-    )
+    policy, tokenizer, prompts=PROMPTS, *, group_size=3, max_new_tokens=12, temperature=1.0
+) -> Rollout:
+    generator = torch.Generator().manual_seed(0)
+    return sample(policy, tokenizer, prompts, group_size, max_new_tokens, temperature, generator)
 
 
 @torch.no_grad()
@@ -48,38 +37,36 @@ def alone(
     logps = []
     for t, token in enumerate(completion_ids):
         prefix = torch.tensor([prompt_ids + completion_ids[:t]])
-        scaled = policy(input_ids=prefix).logits[0, -1].double() / temperature
-        logps.append(
-            (scaled[token] - scaled.max() - (scaled - scaled.max()).exp().sum().log()).item()
-        )
+        logits = policy(input_ids=prefix).logits[0, -1].double() / temperature
+        logits = logits - logits.max()
+        logps.append((logits[token] - logits.exp().sum().log()).item())
     return logps
 
 
 def rows(rollout: Rollout):
-    """(prompt ids, completion ids, recorded log-probs) of every row, padding removed."""
+    """Prompt ids, completion ids and recorded log-probabilities of every row, without padding."""
     for i in range(len(rollout)):
         yield (
             rollout.prompt_ids[i][rollout.prompt_mask[i]].tolist(),
             rollout.completion_ids[i][rollout.mask[i]].tolist(),
-            rollout.logps[i][rollout.mask[i]].tolist(),
+            rollout.old_logps[i][rollout.mask[i]].tolist(),
         )
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7, 1.8])
 @pytest.mark.parametrize("which", ["tiny", "base"])
-def test_every_row_has_the_logps_it_has_alone(which, temperature, request, tokenizer):
-    """Sampled (with the cache) and recomputed (without) alike, to 1e-5: no trace of padding,
-    neighbours or cache."""
+def test_logps_are_those_of_each_row_alone(which, temperature, request, tokenizer):
+    """To 1e-5, both the sampled ones (with the cache) and the scored ones (without)."""
     policy = request.getfixturevalue(which)
     policy = policy[0] if which == "base" else policy
     rollout = draw(policy, tokenizer, temperature=temperature)
-    recomputed = completion_logps(policy, rollout, temperature, max_tokens_per_pass=100)
+    scored = completion_logps(policy, rollout, temperature, max_tokens_per_pass=100)
     assert rollout.truncated.any() or which == "base"
     for i, (prompt_ids, completion_ids, sampled) in enumerate(rows(rollout)):
         truth = alone(policy, prompt_ids, completion_ids, temperature)
         assert sampled == pytest.approx(truth, abs=1e-5)
-        assert recomputed[i, : len(truth)].tolist() == pytest.approx(truth, abs=1e-5)
-        assert not recomputed[i, len(truth) :].any() and not rollout.logps[i, len(truth) :].any()
+        assert scored[i, : len(truth)].tolist() == pytest.approx(truth, abs=1e-5)
+        assert not scored[i, len(truth) :].any() and not rollout.old_logps[i, len(truth) :].any()
 
 
 SIZE = {
@@ -89,14 +76,13 @@ SIZE = {
     "initializer_range": 0.4,
 }
 LLAMA_LIKE = SIZE | {"intermediate_size": 32, "head_dim": 8, "num_key_value_heads": 2}
-FAMILIES = {  # rotary, learned and linear-bias positions, sliding windows, experts, sinks; lfm2: convolutions, too
+FAMILIES = {  # rotary, learned, linear-bias positions; sliding windows, experts, convolutions
     "qwen3": LLAMA_LIKE,
     "gemma2": LLAMA_LIKE | {"sliding_window": 6},
     "mistral": LLAMA_LIKE | {"sliding_window": 6},
     "gpt_oss": LLAMA_LIKE | {"sliding_window": 6, "num_local_experts": 4, "num_experts_per_tok": 2},
     "gpt2": SIZE,
-    "opt": SIZE
-    | {"ffn_dim": 32, "word_embed_proj_dim": 16, "max_position_embeddings": 128, "init_std": 0.4},
+    "opt": SIZE | {"ffn_dim": 32, "word_embed_proj_dim": 16, "init_std": 0.4},
     "bloom": SIZE,
     "falcon": SIZE,
     "lfm2": LLAMA_LIKE | {"layer_types": ["conv", "full_attention"]},
@@ -104,57 +90,49 @@ FAMILIES = {  # rotary, learned and linear-bias positions, sliding windows, expe
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_other_architectures_are_scored_as_they_are_sampled(family, tokenizer):
-    """In one pass and in many, and the sampled log-probabilities are those of every row alone."""
+def test_other_architectures(family, tokenizer):
+    """They are scored as they are sampled, in one pass and in many, and as every row alone."""
     torch.manual_seed(0)
-    config = CONFIG_MAPPING[family](
-        vocab_size=len(tokenizer),
-        bos_token_id=1,
-        eos_token_id=2,
-        pad_token_id=0,
-        **FAMILIES[family],
-    )
+    ids = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
+    config = CONFIG_MAPPING[family](vocab_size=len(tokenizer), **ids, **FAMILIES[family])
     policy = AutoModelForCausalLM.from_config(config).eval()
     rollout = draw(policy, tokenizer, group_size=4)
     assert not rollout.truncated.all()
     for budget in (10**6, 60):
-        torch.testing.assert_close(
-            completion_logps(policy, rollout, 1.0, budget), rollout.logps, atol=1e-5, rtol=0
-        )
+        scored = completion_logps(policy, rollout, 1.0, budget)
+        torch.testing.assert_close(scored, rollout.old_logps, atol=1e-5, rtol=0)
     for prompt_ids, completion_ids, sampled in list(rows(rollout))[::4]:
         assert sampled == pytest.approx(alone(policy, prompt_ids, completion_ids, 1.0), abs=1e-5)
 
 
-# ---------------------------------------------------------------------- passes
+# Passes
 
 
 @pytest.fixture(scope="module")
 def ragged(base):
-    """160 completions of the shipped base model: most have 4 tokens, a few 50."""
+    """160 completions of the shipped base, most with 4 tokens and a few with 50."""
     return draw(*base, group_size=40, max_new_tokens=56)
 
 
-@pytest.mark.parametrize("budget", [1, 40, 200, 1000, 10**6])
-def test_passes_hold_every_row_once_within_the_budget_and_with_little_padding(ragged, budget):
-    prompts, completions = (mask.sum(dim=1).tolist() for mask in (ragged.prompt_mask, ragged.mask))
-    lengths = [n + t for n, t in zip(prompts, completions)]
-    parts, cost = passes(prompts, completions, budget)
-    order = [row for part in parts for row in part]
-    assert sorted(order) == list(range(len(ragged)))
-    assert [lengths[row] for row in order] == sorted(lengths, reverse=True)  # the longest first
-    tokens = [len(part) * max(lengths[row] for row in part) for part in parts]
-    assert sum(tokens) == cost
+@pytest.mark.parametrize("budget", [1, 200, 10**6])
+def test_passes(ragged, budget):
+    """They hold every row once, the longest first, within the budget and with little padding."""
+    lengths = ragged.prompt_mask.sum(dim=1) + ragged.mask.sum(dim=1)
+    parts, total = passes(lengths.tolist(), budget)
+    assert sorted(sum(parts, [])) == list(range(len(ragged)))
+    assert torch.equal(lengths[sum(parts, [])], lengths.sort(descending=True).values)
+    tokens = [len(part) * int(lengths[part].max()) for part in parts]
+    assert sum(tokens) == total
     for part, padded in zip(parts, tokens):
         assert padded <= budget or len(part) == 1
-        assert padded - sum(lengths[row] for row in part) <= any_model.MOST_PADDING
-    if budget == 10**6:  # as few passes as the padding allows, and most of a batch is not padding
-        assert len(parts) < 8 and cost < 1.3 * sum(lengths) < 0.7 * len(ragged) * max(lengths)
+        assert padded - lengths[part].sum() <= any_model.MOST_PADDING
+    if budget == 10**6:
+        assert len(parts) < 8 and total < 1.3 * lengths.sum()
 
 
-@pytest.mark.parametrize("budget", [1, 40, 200, 10**6])
+@pytest.mark.parametrize("budget", [1, 200, 10**6])
 def test_passes_are_put_back_in_order(ragged, budget):
-    """A `forward` that knows the row and the position of every token: each value returns to its own
-    place."""
+    """A forward pass that returns the place of every token: each value comes back to its own."""
     named = replace(ragged, completion_ids=torch.arange(ragged.mask.numel()).view_as(ragged.mask))
     seen = []
 
@@ -167,42 +145,27 @@ def test_passes_are_put_back_in_order(ragged, budget):
     assert torch.equal(values, torch.where(ragged.mask, named.completion_ids.float(), 0.0))
 
 
-def test_logps_are_normalised(tiny, tokenizer):
-    """The probabilities of all 19 possible first tokens sum to 1, at any temperature and behind any
-    padding."""
-    rollout = draw(
-        tiny, tokenizer, ["1+1?", "29+46-36+1-1?"], group_size=len(tokenizer), max_new_tokens=1
-    )
-    every = replace(rollout, completion_ids=torch.arange(len(tokenizer)).repeat(2).unsqueeze(1))
-    for temperature in (0.5, 1.0, 2.0):
-        total = completion_logps(tiny, every, temperature).exp().view(2, -1).sum(dim=1)
-        torch.testing.assert_close(total, torch.ones(2))
-
-
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
-def test_tokens_are_drawn_from_the_full_softmax_at_the_temperature(tiny, tokenizer, temperature):
-    """Frequencies of 40,000 first tokens against softmax(logits / T) over the whole vocabulary: no
-    top-k, no top-p."""
-    rollout = draw(
-        tiny, tokenizer, ["7+8?"], group_size=40_000, max_new_tokens=1, temperature=temperature
-    )
+def test_tokens_are_drawn_from_the_full_softmax(tiny, tokenizer, temperature):
+    """Frequencies of 40,000 first tokens against softmax(logits / T): no top-k, no top-p."""
+    settings = {"group_size": 40_000, "max_new_tokens": 1, "temperature": temperature}
+    rollout = draw(tiny, tokenizer, ["7+8?"], **settings)
     logits = tiny(input_ids=tokenizer("7+8?", return_tensors="pt").input_ids).logits[0, -1]
-    expected = 40_000 * torch.softmax(logits / temperature, dim=0)
+    truth = torch.distributions.Categorical(logits=logits / temperature)
+    expected = 40_000 * truth.probs
     counts = torch.bincount(rollout.completion_ids[:, 0], minlength=len(tokenizer))
-    assert (
-        ((counts - expected) ** 2 / expected).sum() < 19 + 5 * 38**0.5
-    ).item()  # chi-square, five deviations
-    entropy = torch.distributions.Categorical(logits=logits / temperature).entropy().item()
-    assert rollout.entropies[:, 0].tolist() == pytest.approx([entropy] * 40_000, abs=1e-5)
+    five_deviations = 5 * 38**0.5
+    assert ((counts - expected) ** 2 / expected).sum() < 19 + five_deviations
+    entropies = truth.entropy().expand(40_000)
+    torch.testing.assert_close(rollout.entropies[:, 0], entropies, atol=1e-5, rtol=0)
 
 
-def test_mask_runs_up_to_the_first_eos_and_includes_it(tiny, tokenizer):
+def test_mask_ends_with_the_first_eos(tiny, tokenizer):
     rollout = draw(tiny, tokenizer, group_size=64, max_new_tokens=9)
     eos = tokenizer.eos_token_id
     finished = 0
-    for ids, mask, cut in zip(
-        rollout.completion_ids.tolist(), rollout.mask.tolist(), rollout.truncated.tolist()
-    ):
+    columns = (rollout.completion_ids, rollout.mask, rollout.truncated)
+    for ids, mask, cut in zip(*(column.tolist() for column in columns)):
         length = ids.index(eos) + 1 if eos in ids else 9
         assert mask == [t < length for t in range(len(ids))]
         assert cut == (eos not in ids)
@@ -211,8 +174,7 @@ def test_mask_runs_up_to_the_first_eos_and_includes_it(tiny, tokenizer):
 
 
 def test_a_completion_ends_at_any_end_token(tiny, tokenizer):
-    """The tokenizer's, and those that generation_config names: the draws are the same, cut at the
-    first of them."""
+    """At the tokenizer's, or at one that generation_config names. Draws stay the same."""
     four, seven = tokenizer.convert_tokens_to_ids(["4", "7"])
     whole = draw(tiny, tokenizer, ["1+1?"], group_size=64, max_new_tokens=1)
     tiny.generation_config.eos_token_id = [four, seven]
@@ -220,97 +182,70 @@ def test_a_completion_ends_at_any_end_token(tiny, tokenizer):
     first = draw(tiny, tokenizer, ["1+1?"], group_size=64, max_new_tokens=1)
     assert torch.equal(first.completion_ids, whole.completion_ids)
     cut = draw(tiny, tokenizer, group_size=64, max_new_tokens=9)
-    seen = set()
-    for ids, mask, truncated, text in zip(cut.completion_ids, cut.mask, cut.truncated, cut.texts):
+    ends, seen = {tokenizer.eos_token_id, four, seven}, set()
+    for ids, mask, truncated in zip(cut.completion_ids, cut.mask, cut.truncated):
         *inside, last = ids[mask].tolist()
-        assert not {2, four, seven} & set(inside) and (last in (2, four, seven)) == (not truncated)
-        assert tokenizer.decode(inside + [last] * int(truncated)) == text
+        assert not ends & set(inside) and (last in ends) == (not truncated)
         seen.add(last)
-    assert {2, four, seven} <= seen
-    logps = completion_logps(tiny, cut, 1.0)
-    torch.testing.assert_close(logps, cut.logps)
-    assert "completions end with their EOS" in self_check(
-        cut, logps, None, tokenizer, end_ids(tiny, tokenizer)
-    )
-    with pytest.raises(RuntimeError, match="self-check failed"):
-        self_check(cut, logps, None, tokenizer, torch.tensor([2]))
+    assert ends <= seen
+    torch.testing.assert_close(completion_logps(tiny, cut, 1.0), cut.old_logps)
 
 
 @pytest.mark.parametrize("temperature", [0.7, 0.0])
-def test_drawing_with_generate_gives_every_row_the_logps_it_has_alone(
-    temperature, tiny, tokenizer, monkeypatch
-):
-    """The path of models whose state cannot be cut row by row. Greedily it is the other path's
-    completions; drawing, no penalty that the model's generation_config asks for has a say."""
+def test_sampling_with_generate(temperature, tiny, tokenizer, monkeypatch):
+    """For models whose cache cannot be cut row by row. Log-probabilities are those of each row
+    alone, whatever penalty generation_config names; greedy completions are the usual ones."""
     tiny.generation_config.eos_token_id = tokenizer.convert_tokens_to_ids(["9"])
     other = draw(tiny, tokenizer, temperature=temperature)
     monkeypatch.setattr("toy_env.rollout.has_rows", lambda cache: False)
     tiny.generation_config.repetition_penalty = 5.0
     rollout = draw(tiny, tokenizer, temperature=temperature)
     for prompt_ids, completion_ids, sampled in rows(rollout):
-        assert sampled == pytest.approx(
-            alone(tiny, prompt_ids, completion_ids, temperature or 1.0), abs=1e-5
-        )
+        truth = alone(tiny, prompt_ids, completion_ids, temperature or 1.0)
+        assert sampled == pytest.approx(truth, abs=1e-5)
     assert rollout.truncated.any() and not rollout.truncated.all()
     assert tiny.generation_config.repetition_penalty == 5.0
     if temperature == 0:
-        assert (
-            torch.equal(rollout.completion_ids, other.completion_ids)
-            and rollout.texts == other.texts
-        )
+        assert torch.equal(rollout.completion_ids, other.completion_ids)
+        assert rollout.texts == other.texts
         torch.testing.assert_close(rollout.entropies, other.entropies)
 
 
 def test_mask_does_not_depend_on_the_pad_token(tiny, tokenizer):
-    """With PAD = EOS, as in many models, the mask still ends after the first EOS and nothing else
-    changes."""
-    pad_is_eos = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer._tokenizer,
-        bos_token="<bos>",
-        eos_token="<eos>",
-        pad_token="<eos>",
-        padding_side="left",
-    )
+    """Where PAD is EOS, as in many models, it still ends with the first EOS."""
+    pad_is_eos = copy.deepcopy(tokenizer)
+    pad_is_eos.pad_token = "<eos>"
     rollout, other = draw(tiny, tokenizer, group_size=16), draw(tiny, pad_is_eos, group_size=16)
     assert torch.equal(rollout.mask, other.mask) and rollout.texts == other.texts
-    torch.testing.assert_close(rollout.logps, other.logps)
-    torch.testing.assert_close(
-        completion_logps(tiny, rollout, 1.0), completion_logps(tiny, other, 1.0)
-    )
+    torch.testing.assert_close(rollout.old_logps, other.old_logps)
+    scored = (completion_logps(tiny, x, 1.0) for x in (rollout, other))
+    torch.testing.assert_close(*scored)
 
 
 def test_eos_is_trained(tiny, tokenizer):
-    """The logit of EOS at the last step gets a gradient: deciding to stop is an action."""
+    """The logit of EOS at the last step gets a gradient: to stop is an action."""
     rollout = draw(tiny, tokenizer, group_size=16)
-    logps = completion_logps(tiny, rollout, 1.0)
-    finished = ~rollout.truncated
-    last = rollout.mask.sum(dim=1) - 1
-    assert (rollout.completion_ids[finished, last[finished]] == tokenizer.eos_token_id).all()
-    eos_logps = logps[finished, last[finished]]
-    assert (eos_logps != 0).all()
-    gradient = torch.autograd.grad(eos_logps.sum(), tiny.lm_head.weight)[0]
+    stops = (rollout.completion_ids == tokenizer.eos_token_id) & rollout.mask
+    logps = completion_logps(tiny, rollout, 1.0)[stops]
+    assert len(logps) == (~rollout.truncated).sum() > 0 and (logps < 0).all()
+    gradient = torch.autograd.grad(logps.sum(), tiny.lm_head.weight)[0]
     assert gradient[tokenizer.eos_token_id].abs().max() > 1e-3
 
 
-def test_what_stands_behind_the_eos_changes_nothing(tiny, tokenizer):
+def test_tokens_after_the_eos_change_nothing(tiny, tokenizer):
     rollout = draw(tiny, tokenizer, group_size=16)
-    garbage = torch.where(
-        rollout.mask, rollout.completion_ids, torch.randint(3, 19, rollout.mask.shape)
-    )
-    changed = replace(rollout, completion_ids=garbage)
+    garbage = torch.randint(3, 19, rollout.mask.shape)
+    ids = torch.where(rollout.mask, rollout.completion_ids, garbage)
+    changed = replace(rollout, completion_ids=ids)
     assert torch.equal(completion_logps(tiny, rollout, 1.0), completion_logps(tiny, changed, 1.0))
 
 
 def test_groups_are_contiguous(base):
-    """Row i belongs to prompt i // G: greedily, all rows of a group are what the prompt gives
-    alone."""
+    """Row i belongs to prompt i // G: greedy completions are those of each prompt alone."""
     policy, tokenizer = base
     together = draw(policy, tokenizer, PROMPTS, group_size=3, temperature=0)
-    assert together.texts == [
-        text
-        for p in PROMPTS
-        for text in draw(policy, tokenizer, [p], group_size=3, temperature=0).texts
-    ]
+    alone = [draw(policy, tokenizer, [p], group_size=3, temperature=0).texts for p in PROMPTS]
+    assert together.texts == sum(alone, [])
     decoded = tokenizer.batch_decode(together.prompt_ids, skip_special_tokens=True)
     assert decoded == [p for p in PROMPTS for _ in range(3)]
 
@@ -319,18 +254,14 @@ def test_greedy_takes_the_likeliest_token(tiny, tokenizer):
     rollout = draw(tiny, tokenizer, group_size=1, temperature=0, max_new_tokens=5)
     for prompt_ids, completion_ids, _ in rows(rollout):
         for t, token in enumerate(completion_ids):
-            assert (
-                tiny(input_ids=torch.tensor([prompt_ids + completion_ids[:t]]))
-                .logits[0, -1]
-                .argmax()
-                == token
-            )
+            prefix = torch.tensor([prompt_ids + completion_ids[:t]])
+            assert tiny(input_ids=prefix).logits[0, -1].argmax() == token
 
 
 @pytest.mark.parametrize("max_tokens_per_pass", [1, 40, 200, 10**6])
-def test_passes_of_any_size_leave_the_gradient_as_it_is(tiny, tokenizer, max_tokens_per_pass):
-    """For a loss with a normaliser of its own (the mean over all tokens of the batch) and unequal
-    lengths, against the same loss from one forward pass a row."""
+def test_passes_leave_the_gradient_as_it_is(tiny, tokenizer, max_tokens_per_pass):
+    """For a mean over all tokens of a batch of unequal lengths, against one forward pass for each
+    row."""
     policy = to_float64(tiny)
     rollout = draw(policy, tokenizer, max_new_tokens=40)
     assert len(set(rollout.mask.sum(dim=1).tolist())) > 3
@@ -338,20 +269,16 @@ def test_passes_of_any_size_leave_the_gradient_as_it_is(tiny, tokenizer, max_tok
     def gradient(logps: torch.Tensor) -> torch.Tensor:
         policy.zero_grad()
         assert logps.dtype == torch.float64 and logps.shape == rollout.mask.shape
-        (
-            (logps * torch.linspace(-1, 1, len(rollout)).unsqueeze(1)).sum() / rollout.mask.sum()
-        ).backward()
+        weighted = logps * torch.linspace(-1, 1, len(rollout)).unsqueeze(1)
+        (weighted.sum() / rollout.mask.sum()).backward()
         return torch.cat([p.grad.flatten() for p in policy.parameters()])
 
     def row_by_row() -> torch.Tensor:
-        logps = torch.zeros_like(rollout.logps)
+        logps = torch.zeros_like(rollout.old_logps)
         for i, (prompt_ids, completion_ids, _) in enumerate(rows(rollout)):
-            logits = policy(input_ids=torch.tensor([prompt_ids + completion_ids])).logits[
-                0, len(prompt_ids) - 1 : -1
-            ]
-            logps[i, : len(completion_ids)] = torch.stack(
-                [scores.log_softmax(dim=0)[token] for scores, token in zip(logits, completion_ids)]
-            )
+            logits = policy(input_ids=torch.tensor([prompt_ids + completion_ids])).logits[0]
+            for t, token in enumerate(completion_ids):
+                logps[i, t] = logits[len(prompt_ids) - 1 + t].log_softmax(dim=0)[token]
         return logps
 
     ours = gradient(completion_logps(policy, rollout, 1.0, max_tokens_per_pass))
@@ -359,67 +286,36 @@ def test_passes_of_any_size_leave_the_gradient_as_it_is(tiny, tokenizer, max_tok
     assert ours.abs().max() > 1e-3
 
 
-def test_a_batch_over_the_budget_keeps_no_activations_for_the_backward_pass(tiny, tokenizer):
-    rollout = draw(tiny, tokenizer, group_size=32)  # 128 rows
-
-    def bytes_kept(max_tokens_per_pass: int) -> int:
-        kept = {}
-        with torch.autograd.graph.saved_tensors_hooks(
-            lambda tensor: kept.update({tensor.data_ptr(): tensor.nbytes}) or tensor,
-            lambda tensor: tensor,
-        ):
-            completion_logps(tiny, rollout, 1.0, max_tokens_per_pass)
-        return sum(kept.values())
-
-    assert bytes_kept(200) < 0.1 * bytes_kept(10**6)
-
-
-def test_no_dropout_when_training(tokenizer, tmp_path):
-    build_tiny_model(len(tokenizer), attention_dropout=0.5).save_pretrained(tmp_path)
-    tokenizer.save_pretrained(tmp_path)
-    policy, _ = load_policy(str(tmp_path))
-    rollout = draw(policy, tokenizer)
-    assert torch.equal(
-        completion_logps(policy, rollout, 1.0), completion_logps(policy, rollout, 1.0)
-    )
-    torch.testing.assert_close(
-        completion_logps(policy, rollout, 1.0), rollout.logps, atol=1e-5, rtol=0
-    )
-
-
-def test_special_tokens_inside_a_completion_are_seen_by_the_verifier(tiny, tokenizer, monkeypatch):
-    """PAD or BOS sampled between two digits must not vanish: "#3<pad>9" is not "#39"."""
+def test_the_verifier_sees_special_tokens(tiny, tokenizer, monkeypatch):
+    """A PAD sampled between two digits must not vanish: "#3<pad>9" is not "#39"."""
     wanted = iter(tokenizer.convert_tokens_to_ids(["#", "3", "<pad>", "9", "<eos>"]))
-    monkeypatch.setattr(
-        torch, "multinomial", lambda p, n, generator: torch.full((len(p), 1), next(wanted))
-    )
+
+    def draw_wanted(p, n, generator):
+        return torch.full((len(p), 1), next(wanted))
+
+    monkeypatch.setattr(torch, "multinomial", draw_wanted)
     assert draw(tiny, tokenizer, ["36+3?"], group_size=1).texts == ["#3<pad>9"]
 
 
-def test_prompts_of_the_base_model_and_of_a_chat_model(tokenizer, letters):
-    chat = letters
+def test_prompts(tokenizer, letters):
+    """Of the base model; of a language model, with the task's instruction; and of a chat model, in
+    its template with thinking switched off. All are padded on the left."""
     ids, mask = encode_prompts(tokenizer, PROMPTS)
     assert tokenizer.decode(ids[0][mask[0]]) == "<bos>1+1?"
-    assert (
-        ids.shape == mask.shape
-        and mask.dtype == torch.bool
-        and not mask[0, 0]
-        and mask[:, -1].all()
-    )
+    assert ids.shape == mask.shape and mask.dtype == torch.bool
+    assert not mask[0, 0] and mask[:, -1].all()
 
     problems = [SimpleNamespace(prompt=prompt) for prompt in ("1+1?", "29+46-36?")]
-    ids, mask = encode_prompts(chat, model_prompts(chat, problems[:1], arithmetic))
-    assert chat.decode(ids[0]).startswith("<bos>Compute")
-    assert chat.decode(ids[0]).endswith("example.\n\n29+46-36?\n29+46=75;75-36=39;#39\n\n1+1?")
-    chat.chat_template = (
+    ids, mask = encode_prompts(letters, model_prompts(letters, problems[:1], arithmetic))
+    assert letters.decode(ids[0]) == f"<bos>{arithmetic.INSTRUCTION}\n1+1?"
+
+    letters.chat_template = (
         "{{ bos_token }}{% for m in messages %}<user>{{ m['content'] }}{% endfor %}"
-        "{% if add_generation_prompt %}<assistant>{% endif %}{% if enable_thinking is undefined or enable_thinking %}"
-        "Let me think{% endif %}{% if thinking is undefined or thinking %}Hmm{% endif %}"
+        "{% if add_generation_prompt %}<assistant>{% endif %}"
+        "{% if enable_thinking is undefined or enable_thinking %}Let me think{% endif %}"
+        "{% if thinking is undefined or thinking %}Hmm{% endif %}"
     )
-    ids, mask = encode_prompts(chat, model_prompts(chat, problems, arithmetic))
-    text = chat.decode(ids[1])
-    assert text.startswith("<bos><user>Compute") and text.endswith("29+46-36?<assistant>")
-    assert text.count("<bos>") == 1  # the template wrote it, so the tokenizer does not
-    assert (
-        not mask[0, 0] and mask[1].all()
-    )  # left-padded, although this tokenizer's own default is right
+    ids, mask = encode_prompts(letters, model_prompts(letters, problems, arithmetic))
+    text = f"<bos><user>{arithmetic.INSTRUCTION}\n29+46-36?<assistant>"
+    assert letters.decode(ids[1]) == text
+    assert not mask[0, 0] and mask[1].all()  # this tokenizer pads on the right by default

@@ -2,8 +2,8 @@
 
 The fast tests check the options and the answers to bad input. The slow ones start processes:
 `record` below, in which TRL's trainer, built as scale_out.py builds it, trains on recorded
-completions and writes down what it trained on and every gradient. These gradients are compared
-between one and two processes and with those of our scripts.
+completions and writes down its rows and every gradient. These gradients are compared with those of
+our scripts.
 """
 
 import json
@@ -18,17 +18,16 @@ import test_parity
 import torch
 from conftest import ROOT, python
 from torch import Tensor
-from torch.nn.utils import parameters_to_vector
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from algorithms import cispo, dapo, dr_grpo, grpo, gspo
-from lessons.experiments import scale_out
-from toy_env import UsageError, engines
-from toy_env.cli import check_settings, run_main
+from lessons.experiments import engines, scale_out
 from toy_env.model import load_policy
 from toy_env.rollout import Rollout, completion_logps, sample
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # TRL's own, on import and in use
 SCRIPTS = {"grpo": grpo, "dr_grpo": dr_grpo, "dapo": dapo, "gspo": gspo, "cispo": cispo}
+SHARDED = "grpo"  # trained under FSDP as well
 P, G, T, TEMPERATURE = 8, 4, 20, 0.8  # T cuts worked completions
 CAP = 1.2  # CISPO's max_ratio in the comparisons of gradients: so low that ratios reach it
 
@@ -40,16 +39,14 @@ CAP = 1.2  # CISPO's max_ratio in the comparisons of gradients: so low that rati
 def test_defaults_are_those_of_the_script(name):
     ours, theirs = SCRIPTS[name].Config(), scale_out.Config(algorithm=name)
     for field, value in vars(theirs).items():
-        assert not hasattr(ours, field) or field in ("run_dir",) or getattr(ours, field) == value, (
-            field
-        )
+        assert getattr(ours, field, value) == value, field
     options = scale_out.trl_settings(theirs, 1)
     if name == "cispo":
         assert options["epsilon_high"] == ours.max_ratio
     else:
-        low, high = test_parity.clip_range(ours)
-        assert (options["epsilon"], options.get("epsilon_high", options["epsilon"])) == (low, high)
-    assert options.get("beta", 0.0) == getattr(ours, "kl_coef", 0.0)
+        clip = options["epsilon"], options.get("epsilon_high", options["epsilon"])
+        assert clip == test_parity.clip_range(ours)
+    assert options["beta"] == getattr(ours, "kl_coef", 0.0)
 
 
 @pytest.mark.parametrize("processes", [1, 2, 8])
@@ -65,59 +62,33 @@ def test_an_optimizer_step_sees_the_same_number_of_completions(processes, parts)
 
 
 def test_further_options_are_read_as_values():
-    texts = "use_vllm=true bf16=False beta=1e-2 reward_weights=[1,2] loss_type=bnpo delta=None scale_rewards=none"
-    options = {
-        "use_vllm": True,
-        "bf16": False,
-        "beta": 0.01,
-        "reward_weights": [1, 2],
-        "loss_type": "bnpo",
-    }
-    assert scale_out.further_options(texts.split()) == options | {
-        "delta": None,
-        "scale_rewards": "none",
-    }
-    assert scale_out.trl_settings(scale_out.Config(trl=("beta=1e-2",)), 1)["beta"] == 0.01
+    texts = ("use_vllm=true", "bf16=False", "beta=1e-2", "reward_weights=[1,2]", "loss_type=bnpo")
+    expected = {"use_vllm": True, "bf16": False, "beta": 0.01, "reward_weights": [1, 2]}
+    assert scale_out.further_options(texts) == expected | {"loss_type": "bnpo"}
+    assert scale_out.trl_settings(scale_out.Config(trl=texts), 1)["beta"] == 0.01
 
 
 @pytest.mark.parametrize(
     "settings, message",
     [
-        (
-            {"algorithm": "ppo"},
-            "TRL 1.16 has no trainer for 'ppo'; choose grpo, dr_grpo, dapo, gspo, cispo",
-        ),
-        ({"group_size": 1}, "--group_size must be 2 or more, not 1"),
-        (
-            {"prompts_per_step": 3, "group_size": 3},
-            "9 completions, must be a multiple of 12: .* processes \\(3\\)",
-        ),
-        ({"prompts_per_step": 30, "gradient_accumulation_steps": 7}, "must be a multiple of 84"),
-        ({"prompts_per_step": 30, "overlong_buffer": 57}, "--overlong_buffer must be 56"),
+        ({"algorithm": "ppo"}, "TRL 1.16 has no trainer for 'ppo'; choose grpo, "),
+        ({"prompts_per_step": 3, "group_size": 3}, r"must be a multiple of 12: .* processes \(3\)"),
+        ({"prompts_per_step": 30, "overlong_buffer": 57}, "--overlong_buffer must be "),
         ({"prompts_per_step": 30, "run_dir": str(ROOT)}, "exists; choose another --run_dir"),
     ],
 )
 def test_bad_settings_are_refused_in_one_line(monkeypatch, settings, message):
     monkeypatch.setattr(scale_out, "PROCESSES", 3)
-    with pytest.raises(UsageError, match=message) as error:
-        check_settings(scale_out.Config(**settings))
-    assert "\n" not in str(error.value)
+    with pytest.raises(SystemExit, match=message):
+        scale_out.check(scale_out.Config(**settings))
 
 
 # The gradients
 
-TWO_STEPS = {
-    "num_minibatches": 2,
-    "gradient_accumulation_steps": 2,
-}  # in the second, ratios differ from 1
-CASES = {f"{name}, {kind}": (name, settings)
-         for name in SCRIPTS for kind, settings in (("one", {"num_minibatches": 1}), ("two", TWO_STEPS))}  # fmt: skip
-SHARDED = "grpo, two"  # under FSDP as well
 
-
-def config_of(case: str, folder: Path) -> scale_out.Config:
-    """One rollout batch; a learning rate so high that the second minibatch meets the clip."""
-    name, settings = CASES[case]
+def config_of(name: str, folder: Path) -> scale_out.Config:
+    """One rollout batch and two optimizer steps. The learning rate is so high that ratios meet the
+    clip in the second."""
     return scale_out.Config(
         algorithm=name,
         steps=1,
@@ -126,12 +97,13 @@ def config_of(case: str, folder: Path) -> scale_out.Config:
         group_size=G,
         max_new_tokens=T,
         temperature=TEMPERATURE,
+        num_minibatches=2,
+        gradient_accumulation_steps=2,
         learning_rate=3e-4,
         warmup_steps=0,
         max_grad_norm=1e9,  # the gradients are seen after clipping
-        run_dir=str(folder / case),
+        run_dir=str(folder / name),
         trl=(f"epsilon_high={CAP}",) if name == "cispo" else (),
-        **settings,
     )
 
 
@@ -144,53 +116,53 @@ def start_away_from_the_reference(policy) -> None:
             parameter += 0.05 * parameter.std() * torch.randn(parameter.shape, generator=generator)
 
 
-def record(case: str, folder: Path) -> None:
-    """What every process runs: it writes FOLDER/CASE-RANK.pt with the rows, gradient and weights of
-    each step."""
+def pairs_of(prompt_ids: Tensor, prompt_mask: Tensor, ids: Tensor, mask: Tensor) -> list[tuple]:
+    """The tokens of prompt and completion of every row, without padding."""
+    rows = zip(prompt_ids, prompt_mask.bool(), ids, mask.bool())
+    return [(prompt[p].tolist(), completion[c].tolist()) for prompt, p, completion, c in rows]
+
+
+def whole(weights: list[Tensor]) -> Tensor:
+    """Weights as one vector, sharded or not."""
+    full = [w.full_tensor() if hasattr(w, "full_tensor") else w for w in weights]
+    return parameters_to_vector(full).detach().clone()
+
+
+def record(name: str, folder: Path) -> None:
+    """The work of every process: train, and write the rows, gradient and weights of each step to
+    FOLDER/NAME-RANK.pt."""
     from transformers import TrainerCallback
 
-    config = config_of(case, folder)
-    check_settings(config)
+    config = config_of(name, folder)
+    scale_out.check(config)
     trainer = scale_out.build_trainer(config, scale_out.trl_settings(config, scale_out.PROCESSES))
     start_away_from_the_reference(trainer.model)
-    recorded = json.loads((folder / "recorded.json").read_text("utf-8"))
+    groups = json.loads((folder / "groups.json").read_text("utf-8"))
     steps, rows, compute_loss = [], [], trainer._compute_loss
 
     def generate(prompt_ids, *_):
         first = trainer.accelerator.process_index * len(prompt_ids)
         texts = trainer.processing_class.batch_decode(prompt_ids, skip_special_tokens=True)
-        return [recorded[text][(first + row) % G] for row, text in enumerate(texts)], None
+        return [groups[text][(first + row) % G] for row, text in enumerate(texts)], None
 
     def see_pass(model, inputs):
-        ids = (
-            (inputs[f"{part}_ids"], inputs[f"{part}_mask"].bool())
-            for part in ("prompt", "completion")
-        )
-        rows.extend(zip(*([row[kept].tolist() for row, kept in zip(*part)] for part in ids)))
+        columns = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask")
+        rows.extend(pairs_of(*(inputs[column] for column in columns)))
         return compute_loss(model, inputs)
-
-    def whole(weights: list[Tensor]) -> Tensor:
-        """As one vector, sharded or not."""
-        return parameters_to_vector(
-            [w.full_tensor() if hasattr(w, "full_tensor") else w for w in weights]
-        ).detach()
 
     class Recorder(TrainerCallback):
         def on_pre_optimizer_step(self, *_, **__):
             weights = list(trainer.model_wrapped.parameters())
-            assert all(
-                hasattr(weight, "full_tensor") == (folder.name == "sharded") for weight in weights
-            )
+            sharded = {hasattr(weight, "full_tensor") for weight in weights}
+            assert sharded == {folder.name == "sharded"}
             gradient = whole([weight.grad for weight in weights])
-            steps.append(
-                {"rows": rows[:], "gradient": gradient.clone(), "weights": whole(weights).clone()}
-            )
+            steps.append({"rows": rows[:], "gradient": gradient, "weights": whole(weights)})
             rows.clear()
 
     trainer._generate_single_turn, trainer._compute_loss = generate, see_pass
     trainer.add_callback(Recorder())
     trainer.train()
-    torch.save(steps, folder / f"{case}-{scale_out.RANK}.pt")
+    torch.save(steps, folder / f"{name}-{scale_out.RANK}.pt")
 
 
 def shard_on_cpus() -> None:
@@ -209,149 +181,107 @@ def shard_on_cpus() -> None:
     PartialState.__init__ = start_as_gpus
 
 
-LAUNCH, PORT = ("-m", "accelerate.commands.accelerate_cli", "launch"), "--main_process_port=0"
-FSDP = ("--use_fsdp", "--fsdp_version=2", "--fsdp_auto_wrap_policy=TRANSFORMER_BASED_WRAP", PORT)
-PROGRAM = ROOT / "lessons/experiments/scale_out.py"
-
-
-def launch(processes: int, script: Path, *argv: str) -> str:
-    """Run a script by `accelerate launch` on the CPU, several processes with the flags of FSDP;
-    returns its output."""
+def launch(processes: int, script: Path, *argv) -> None:
+    """Run a script by `accelerate launch` on the CPU, several processes with the flags of FSDP."""
     if find_spec("trl") is None or find_spec("datasets") is None:
         pytest.skip("pip install -e '.[scale]' to train with TRL")
-    end = python(
-        *LAUNCH, f"--num_processes={processes}", *(FSDP if processes > 1 else ()), script, *argv
-    )
+    wrap = "--fsdp_auto_wrap_policy=TRANSFORMER_BASED_WRAP"
+    fsdp = ["--use_fsdp", "--fsdp_version=2", wrap, "--main_process_port=0"]
+    flags = [f"--num_processes={processes}", *(fsdp if processes > 1 else [])]
+    end = python("-m", "accelerate.commands.accelerate_cli", "launch", *flags, script, *argv)
     assert end.returncode == 0, end.stderr
-    return end.stdout
-
-
-def pairs_of(rollout: Rollout) -> list[tuple[list[int], list[int]]]:
-    """Prompt and completion of every row, without padding."""
-    columns = zip(rollout.prompt_ids, rollout.prompt_mask, rollout.completion_ids, rollout.mask)
-    return [(prompt[p].tolist(), completion[c].tolist()) for prompt, p, completion, c in columns]
 
 
 @pytest.fixture(scope="module")
-def recorded() -> tuple[list[dict], Rollout]:
-    """The rows that scale_out.py trains on and G completions of each, by the base model."""
-    rows = engines.rows(P, seed=2, chat=False)
-    policy, tokenizer = load_policy()
-    generator = torch.Generator().manual_seed(1)
-    return rows, sample(
-        policy, tokenizer, [row["prompt"] for row in rows], G, T, 1.5, generator=generator
-    )
+def rollout(base) -> Rollout:
+    """G completions of each problem that scale_out.py trains on, by the base model."""
+    prompts = [row["prompt"] for row in engines.rows(P, seed=2, chat=False)]
+    return sample(*base, prompts, G, T, 1.5, generator=torch.Generator().manual_seed(1))
+
+
+def pairs_in(rollout: Rollout) -> list[tuple]:
+    """`pairs_of` a rollout."""
+    prompts = rollout.prompt_ids, rollout.prompt_mask
+    return pairs_of(*prompts, rollout.completion_ids, rollout.mask)
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory, recorded):
-    """trained["1"][case], of one process, and trained["2"][case], of two: the steps, each with the
-    rows of all processes, the gradient and the weights. trained["sharded"] is of two processes
-    under FSDP, and trained["run"] is the folder of a run of the program after that."""
-    rows, rollout = recorded
-    completions = [completion for _, completion in pairs_of(rollout)]
-    groups = {row["prompt"]: completions[i * G : (i + 1) * G] for i, row in enumerate(rows)}
+def folder(tmp_path_factory, rollout) -> Path:
+    """Where the processes have written: "1" of one process, "2" of two, "sharded" of two under
+    FSDP, and "run", a run of the program after that."""
+    folder, completions = tmp_path_factory.mktemp("trained"), [c for _, c in pairs_in(rollout)]
+    groups = {}
+    for i, row in enumerate(engines.rows(P, seed=2, chat=False)):
+        groups[row["prompt"]] = completions[i * G : (i + 1) * G]
     assert len(groups) == P
-    folder = tmp_path_factory.mktemp("trained")
     for part in ("1", "2", "sharded"):
         (folder / part).mkdir()
-        (folder / part / "recorded.json").write_text(json.dumps(groups), "utf-8")
+        (folder / part / "groups.json").write_text(json.dumps(groups), "utf-8")
     with ThreadPoolExecutor() as pool:
-        list(pool.map(lambda n: launch(n, Path(__file__), str(folder), str(n)), (1, 2)))
-
-    def read(part: str, case: str) -> list[dict]:
-        ranks = [
-            torch.load(folder / part / f"{case}-{rank}.pt")
-            for rank in range(1 if part == "1" else 2)
-        ]
-        for step, *others in zip(*ranks):
-            step["rows"] = [row for rank in (step, *others) for row in rank["rows"]]
-            assert all(torch.equal(step["gradient"], other["gradient"]) for other in others)
-        return ranks[0]
-
-    steps = {part: {case: read(part, case) for case in CASES} for part in ("1", "2")}
-    return steps | {"sharded": {SHARDED: read("sharded", SHARDED)}, "run": folder / "run"}
+        list(pool.map(lambda n: launch(n, Path(__file__), folder, n), (1, 2)))
+    return folder
 
 
-def assert_gradients_of_the_script(case: str, recorded, steps: list[dict]) -> None:
-    """At each step, TRL's gradient is that of the script's own loss, on the rows and at the weights
-    that TRL had, with the script's advantages times TRL's documented factors."""
-    rows, rollout = recorded[0], recorded[1][torch.arange(P * G)]  # a copy
-    name, settings = CASES[case]
-    script, with_kl = SCRIPTS[name], name not in scale_out.OVERLONG
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name, part", [*((name, part) for name in SCRIPTS for part in "12"), (SHARDED, "sharded")]
+)
+def test_trl_trains_on_the_recorded_rows_with_the_gradient_of_the_script(
+    base, folder, rollout, name, part
+):
+    """At each step TRL's gradient is that of the script's own loss, on the rows and at the weights
+    that TRL had, with the script's advantages times TRL's documented factors. Every completion is
+    there once, beside its own prompt."""
+    first, *others = (torch.load(path) for path in sorted((folder / part).glob(f"{name}-*.pt")))
+    assert len(others) == (part != "1")
+    for step, *copies in zip(first, *others):
+        step["rows"] += [row for copy in copies for row in copy["rows"]]
+        assert all(torch.equal(step["gradient"], copy["gradient"]) for copy in copies)
+    assert sorted(row for step in first for row in step["rows"]) == sorted(pairs_in(rollout))
+
+    rollout, script = rollout[torch.arange(P * G)], SCRIPTS[name]  # a copy
     cap = {"max_ratio": CAP} if name == "cispo" else {}
     config = script.Config(max_new_tokens=T, group_size=G, temperature=TEMPERATURE, **cap)
-    rewards = torch.tensor(
-        engines.trl_reward([], rollout.texts, [row["answer"] for row in rows for _ in range(G)])
-    )
-    if not with_kl:
+    answers = [row["answer"] for row in engines.rows(P, seed=2) for _ in range(G)]
+    rewards = torch.tensor(engines.trl_reward([], rollout.texts, answers))
+    if name in scale_out.OVERLONG:
         rewards = 2 * rewards - 1 + script.overlong_penalty(mask=rollout.mask, config=config)
     rewards = rewards.view(P, G)
-    silent = (rewards == rewards[:, :1]).all(dim=1)
-    assert 0 < silent.sum() < P - 3 and rollout.truncated.any()
     sigma = rewards.std(dim=1, keepdim=True)  # TRL's has ddof 1 and an epsilon of 1e-4
     factor = 1 if name == "dr_grpo" else ((G - 1) / G) ** 0.5 * sigma / (sigma + 1e-4)
     rollout.advantages = (script.compute_advantages(rewards=rewards) * factor).view(-1, 1)
-    policy, reference = load_policy()[0], load_policy()[0]
+    policy = load_policy()[0]
     start_away_from_the_reference(policy)
     with torch.no_grad():
-        rollout.logps = completion_logps(policy, rollout, TEMPERATURE)
-        rollout.ref_logps = completion_logps(reference, rollout, TEMPERATURE)
-    pairs, clipped = pairs_of(rollout), []  # two rows that are equal have equal advantages
-    assert len(steps) == settings["num_minibatches"]
-    for step in steps:
+        rollout.old_logps = completion_logps(policy, rollout, TEMPERATURE)
+        rollout.ref_logps = completion_logps(base[0], rollout, TEMPERATURE)
+    pairs, moves = pairs_in(rollout), []  # two rows that are equal have equal advantages
+    for step in first:
         minibatch = rollout[torch.tensor([pairs.index(tuple(pair)) for pair in step["rows"]])]
-        torch.nn.utils.vector_to_parameters(step["weights"], policy.parameters())
+        vector_to_parameters(step["weights"], policy.parameters())
         logps = completion_logps(policy, minibatch, TEMPERATURE)
-        inputs = {"logps": logps, "old_logps": minibatch.logps, "mask": minibatch.mask}
-        ratio = gspo.sequence_ratio(**inputs) if name == "gspo" else (logps - minibatch.logps).exp()
-        low, high = test_parity.clip_range(config)
-        clipped.append(
-            (((ratio < 1 - low) | (ratio > 1 + high)) & minibatch.mask).float().mean().item()
-        )
-        inputs |= {"ref_logps": minibatch.ref_logps} if with_kl else {}
-        loss = script.policy_loss(**inputs, advantages=minibatch.advantages, config=config)
-        if not with_kl:  # TRL divides by the mean number of tokens of a minibatch, not by its own
-            loss = loss * minibatch.mask.sum() / (rollout.mask.sum() / len(steps))
+        moves.append((logps - minibatch.old_logps).abs()[minibatch.mask].max().item())
+        names = script.policy_loss.__annotations__.keys() & vars(minibatch).keys()
+        inputs = {name: getattr(minibatch, name) for name in names}
+        loss = script.policy_loss(**inputs, logps=logps, config=config)
+        if name in scale_out.OVERLONG:
+            # TRL divides by the mean number of tokens of a minibatch, not by its own.
+            loss = loss * minibatch.mask.sum() / (rollout.mask.sum() / len(first))
         gradient = parameters_to_vector(torch.autograd.grad(loss, list(policy.parameters())))
-        assert distance(step["gradient"], gradient) < 1e-4
-    assert clipped[0] == 0 and all(share > 0.005 for share in clipped[1:])
-
-
-def distance(a: Tensor, b: Tensor) -> float:
-    return ((a - b).norm() / b.norm()).item()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("processes", ["1", "2"])
-@pytest.mark.parametrize("case", CASES)
-def test_trl_trains_on_the_recorded_rows_with_the_gradient_of_the_script(
-    trained, recorded, case, processes
-):
-    """Every completion once, beside its own prompt; with the KL and, in the second step, ratios
-    inside and outside the clip. With one minibatch two processes have the gradient of one (of
-    several, each process makes its own)."""
-    steps = trained[processes][case]
-    assert sorted(pair for step in steps for pair in step["rows"]) == sorted(pairs_of(recorded[1]))
-    assert_gradients_of_the_script(case, recorded, steps)
-    if len(steps) == 1:
-        assert distance(steps[0]["gradient"], trained["1"][case][0]["gradient"]) < 1e-5
-
-
-@pytest.mark.slow
-def test_under_fsdp_gradient_and_checkpoint_are_those_of_the_whole_model(trained, recorded):
-    """Every weight cut over two processes; the program leaves a whole, trained model."""
-    assert_gradients_of_the_script(SHARDED, recorded, trained["sharded"][SHARDED])
-    (base, _), (policy, _) = load_policy(), load_policy(str(trained["run"] / "checkpoint"))
-    moved = [
-        (a - b).abs().max().item()
-        for a, b in zip(base.parameters(), policy.parameters(), strict=True)
-    ]
-    assert min(moved) > 1e-5 and max(moved) < 1e-3
-    assert json.loads((trained["run"] / "results.json").read_text("utf-8"))["processes"] == 2
+        assert (step["gradient"] - gradient).norm() < 1e-4 * gradient.norm()
+    assert moves[0] < 1e-4 and moves[1] > 0.3, "ratios leave the clip's range in the second step"
 
 
 # The program
+
+
+@pytest.mark.slow
+def test_under_fsdp_the_program_leaves_a_whole_trained_model(base, folder):
+    policy, _ = load_policy(str(folder / "run/checkpoint"))
+    parts = zip(base[0].parameters(), policy.parameters(), strict=True)
+    moved = [(a - b).abs().max().item() for a, b in parts]
+    assert min(moved) > 1e-5 and max(moved) < 1e-3
+    assert json.loads((folder / "run/results.json").read_text("utf-8"))["processes"] == 2
 
 
 @pytest.mark.slow
@@ -359,35 +289,25 @@ def test_accuracy_rises(tmp_path):
     """On held-out problems, by more than the 95 % intervals: from .66 to .85 or more for each of
     four seeds."""
     sizes = "--prompts_per_step 8 --num_minibatches 1 --levels 1 2 --eval_problems 32"
-    settings = "--steps 20 --learning_rate 5e-4 --warmup_steps 3"
-    shown = launch(1, PROGRAM, *f"{sizes} {settings} --run_dir {tmp_path}/run".split())
+    settings = f"{sizes} --steps 20 --learning_rate 5e-4 --warmup_steps 3".split()
+    launch(1, scale_out.__file__, *settings, "--run_dir", tmp_path / "run")
     results = json.loads((tmp_path / "run/results.json").read_text("utf-8"))
     before, after = (results[when]["accuracy"]["all"] for when in ("before", "after"))
-    assert (
-        before["sampled_interval"][1] < after["sampled_interval"][0]
-        and after["sampled"] > before["sampled"] + 0.1
-    )
+    assert before["sampled_interval"][1] < after["sampled_interval"][0]
     assert after["greedy"] > before["greedy"] + 0.2
-    assert (
-        "grpo with TRL on 1 x cpu" in shown
-        and "step 20/20" in shown
-        and "before            after" in shown
-    )
-    rates = [row["learning_rate"] for row in results["log"] if "reward" in row]
-    assert len(rates) == 20 and rates[:5] == pytest.approx([0.0, 5e-4 / 3, 1e-3 / 3, 5e-4, 5e-4])
 
 
 if __name__ == "__main__":
     folder, processes = Path(sys.argv[1]), sys.argv[2]
     flag = os.environ.pop("ACCELERATE_USE_FSDP", "false")  # read whenever a trainer is made
-    for case in CASES:
-        record(case, folder / processes)
+    for name in SCRIPTS:
+        record(name, folder / processes)
     if processes == "2":
         os.environ["ACCELERATE_USE_FSDP"] = flag
         shard_on_cpus()
         record(SHARDED, folder / "sharded")
-        small = "--algorithm dapo --steps 1 --prompts_per_step 4 --num_minibatches 2 --warmup_steps 0 --eval_problems 2"
-        sys.argv[1:] = [*small.split(), f"--run_dir={folder}/run"]
-        run_main(scale_out.Config, scale_out.main, scale_out.__doc__)
+        small = {"steps": 1, "prompts_per_step": 4, "num_minibatches": 2, "eval_problems": 2}
+        run_dir = str(folder / "run")
+        scale_out.main(scale_out.Config("dapo", warmup_steps=0, run_dir=run_dir, **small))
     sys.stdout.flush()
     os._exit(0)  # as scale_out.py ends

@@ -9,36 +9,24 @@ from toy_env.model import encode_prompts, load_policy
 from toy_env.rollout import position_ids
 
 
-def test_the_table_holds_what_whole_forward_passes_give():
+@pytest.mark.parametrize("T", [1.0, 0.5])
+def test_the_table_holds_what_whole_forward_passes_give(T):
     policy, tokenizer = load_policy("base")
     problems = held_out_problems(1, LEVELS)
-    for T in (1.0, 0.5):
-        table = short_answers.answer_table(
-            short_answers.answer_logits(policy, tokenizer, problems), tokenizer, T
-        )
-        for row, problem in enumerate(problems):
-            for answer in (0, 7, 10, 14, 99):
-                tail = [
-                    *tokenizer.convert_tokens_to_ids(list(f"#{answer}")),
-                    tokenizer.eos_token_id,
-                ]
-                tails = [tail]
-                if answer < 10:  # "#07" is the other spelling
-                    tails.append(
-                        [
-                            *tokenizer.convert_tokens_to_ids(list(f"#0{answer}")),
-                            tokenizer.eos_token_id,
-                        ]
-                    )
-                total = 0.0
-                for ids in tails:
-                    prompt, _ = encode_prompts(tokenizer, [problem.prompt])
-                    whole = torch.cat([prompt, torch.tensor([ids])], dim=1)
-                    mask = torch.ones_like(whole, dtype=torch.bool)
-                    with torch.no_grad():
-                        logits = policy(
-                            input_ids=whole, attention_mask=mask, position_ids=position_ids(mask)
-                        ).logits
-                    logps = (logits[0, -len(ids) - 1 : -1].double() / T).log_softmax(dim=-1)
-                    total += logps[torch.arange(len(ids)), ids].sum().exp().item()
-                assert table[row, answer] == pytest.approx(total, rel=1e-4)
+    logits = short_answers.answer_logits(policy, tokenizer, problems)
+    table = short_answers.answer_table(logits, tokenizer, T)
+
+    def probability(prompt: str, completion: str) -> float:
+        ids = tokenizer.convert_tokens_to_ids(list(completion)) + [tokenizer.eos_token_id]
+        whole = torch.cat([encode_prompts(tokenizer, [prompt])[0], torch.tensor([ids])], dim=1)
+        mask = torch.ones_like(whole, dtype=torch.bool)
+        with torch.no_grad():
+            logits = policy(whole, attention_mask=mask, position_ids=position_ids(mask)).logits[0]
+        logps = (logits[-len(ids) - 1 : -1].double() / T).log_softmax(dim=-1)
+        return logps[torch.arange(len(ids)), ids].sum().exp().item()
+
+    for row, problem in zip(table, problems):
+        for answer in (0, 7, 10, 14, 99):
+            spellings = [f"#{answer}", f"#0{answer}"] if answer < 10 else [f"#{answer}"]
+            total = sum(probability(problem.prompt, text) for text in spellings)
+            assert row[answer] == pytest.approx(total, rel=1e-4)

@@ -1,0 +1,149 @@
+"""Models that are not of this repository: which of them grpo.py trains, and which it refuses at the
+start or at the first minibatch."""
+
+import pytest
+import torch
+from tokenizers import normalizers, processors
+from transformers import AutoConfig, AutoModelForCausalLM, BartForCausalLM, BertLMHeadModel
+
+from algorithms import grpo
+from toy_env import rollout
+from toy_env.model import load_policy
+from toy_env.rollout import completion_logps, sample
+
+GPT2 = {"n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 256}
+LLAMA = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+LLAMA |= {"intermediate_size": 32, "initializer_range": 0.4}
+BART = {"d_model": 16, "decoder_layers": 1, "decoder_attention_heads": 2, "decoder_ffn_dim": 32}
+BART |= {"init_std": 0.4, "max_position_embeddings": 256}
+
+
+@pytest.fixture
+def save(tmp_path, letters):
+    """save(kind, **sizes) writes a random model and the tokenizer to the folder "model"."""
+
+    def write(kind: str, model=AutoModelForCausalLM, **sizes) -> None:
+        torch.manual_seed(0)
+        ids = {"vocab_size": len(letters), "bos_token_id": 1, "eos_token_id": 2}
+        config = AutoConfig.for_model(kind, **ids | sizes)
+        build = getattr(model, "from_config", model)
+        build(config).save_pretrained(tmp_path / "model")
+        letters.save_pretrained(tmp_path / "model")
+
+    return write
+
+
+@pytest.fixture
+def train_on(train, tmp_path):
+    """train_on(**settings) trains that model with grpo.py."""
+
+    def run(**settings) -> list[dict]:
+        settings = {"prompts_per_step": 4, "max_new_tokens": 8} | settings
+        return train(grpo, model=str(tmp_path / "model"), **settings)
+
+    return run
+
+
+# Trained
+
+
+@pytest.mark.parametrize(
+    ("kind", "sizes"),
+    [
+        ("gpt2", GPT2 | {"resid_pdrop": 0.5}),
+        ("qwen2", LLAMA | {"num_key_value_heads": 2, "attention_dropout": 0.5}),
+        ("lfm2", LLAMA | {"num_key_value_heads": 2, "layer_types": ["conv", "full_attention"]}),
+    ],
+)
+def test_trained(kind, sizes, save, train_on, letters, tmp_path, spy):
+    """A checkpoint in bfloat16, without PAD. The cache of LFM2 cannot be cut row by row."""
+    letters.pad_token = None
+    save(kind, **sizes, dtype=torch.bfloat16)
+    generated = spy(rollout, "generate")
+    rows = train_on()
+    assert bool(generated) == (kind == "lfm2")
+    assert len(rows) == 2 and all(row["mismatch"] < 1e-5 for row in rows)
+    assert [row["length_right"] for row in rows] == [None, None]  # none is ever right
+    trained = AutoModelForCausalLM.from_pretrained(tmp_path / "run/checkpoint")
+    assert trained.dtype == torch.float32
+
+
+# Refused
+
+
+def refused(train_on, tmp_path, **settings) -> str:
+    """The line that ends a run before its first step."""
+    with pytest.raises(SystemExit) as end:
+        train_on(**settings)
+    assert not (tmp_path / "run/metrics.jsonl").exists()
+    line = str(end.value.code)
+    assert len(line.splitlines()) == 1 and "give another" in line
+    return line
+
+
+@pytest.mark.parametrize(
+    ("kind", "model", "sizes"),
+    [("bert", BertLMHeadModel, LLAMA), ("bart", BartForCausalLM, BART)],
+)
+def test_log_probabilities_that_change(kind, model, sizes, save, train_on, tmp_path):
+    """In an encoder with later tokens, in BART with the padding, which moves its positions."""
+    save(kind, model, **sizes)
+    refused(train_on, tmp_path)
+
+
+def test_dropout_left_on(save, train_on, tmp_path, monkeypatch):
+    save("gpt2", **GPT2, resid_pdrop=0.5)
+
+    def load_in_training_mode(*settings):
+        policy, tokenizer = load_policy(*settings)
+        return policy.train(), tokenizer
+
+    monkeypatch.setattr(grpo, "load_policy", load_in_training_mode)
+    refused(train_on, tmp_path)
+
+
+def test_a_vocabulary_that_does_not_fit(save, train_on, tmp_path):
+    save("gpt2", **GPT2, vocab_size=100)
+    assert "tokenizer" in refused(train_on, tmp_path)
+
+
+def test_a_tokenizer_that_ends_every_prompt(save, train_on, tmp_path, letters):
+    special = [("<bos>", 1), ("<eos>", 2)]
+    ends = processors.TemplateProcessing(single="<bos> $A <eos>", special_tokens=special)
+    letters.backend_tokenizer.post_processor = ends
+    save("gpt2", **GPT2)
+    assert "tokenizer" in refused(train_on, tmp_path)
+
+
+def test_a_tokenizer_that_loses_characters(save, train_on, tmp_path, letters):
+    letters.backend_tokenizer.normalizer = normalizers.Replace("7", "")
+    save("gpt2", **GPT2)
+    assert "tokenizer" in refused(train_on, tmp_path, eval_problems=8)
+
+
+@pytest.mark.parametrize("change", ["temperature", "position"])
+def test_scores_that_are_not_those_of_the_sampler(change, train, monkeypatch):
+    """A mistake in the code, at another temperature or one position late, is refused too."""
+
+    def score(policy, rollout, temperature, most):
+        if change == "temperature":
+            return completion_logps(policy, rollout, 1.1 * temperature, most)
+        return completion_logps(policy, rollout, temperature, most).roll(1, dims=1)
+
+    monkeypatch.setattr(grpo, "completion_logps", score)
+    with pytest.raises(SystemExit):
+        train(grpo, kl_coef=0.0)
+
+
+def test_a_mask_without_the_eos(train, monkeypatch):
+    """Is refused at the first minibatch: the last action, to stop, would not be trained."""
+
+    def sample_without_eos(*settings):
+        rollout = sample(*settings)
+        rollout.mask.scatter_(1, rollout.mask.sum(dim=1, keepdim=True) - 1, False)
+        rollout.old_logps *= rollout.mask
+        return rollout
+
+    monkeypatch.setattr(grpo, "sample", sample_without_eos)
+    with pytest.raises(SystemExit):
+        train(grpo)

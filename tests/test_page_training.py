@@ -1,0 +1,179 @@
+"""The training on lessons/group.html in Chromium: whole steps against the scripts, workers."""
+
+import base64
+
+import numpy as np
+import pytest
+import torch
+from test_in_browser import SCRIPTS, opened
+
+from lessons.float64 import to_float64
+from lessons.page import build
+from toy_env.model import load_policy
+from toy_env.rollout import Rollout
+
+CRITIC = [name.replace("model.", "transformer.", 1) for name in build.TENSORS]
+CRITIC += ["head.weight", "head.bias"]
+pytestmark = pytest.mark.slow
+
+FUNCTIONS = """
+globalThis.unpack = (text) => {
+    const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+    return new Float64Array(bytes.buffer);
+};
+globalThis.pack = (array) => {
+    const bytes = new Uint8Array(Float64Array.from(array).buffer);
+    return btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join(""));
+};
+globalThis.source = document.querySelector("#engine").textContent;
+"""
+STEPS = """async ({ name, settings, base, drawn, orders, type }) => {
+    const weights = globalThis[type].from(unpack(base)), metrics = [];
+    const algorithm = { ...ALGORITHMS[name], ...settings };
+    const trainer = new Trainer({ weights, algorithm, pool: new Pool() });
+    trainer.collect = async () => drawn.shift();
+    trainer.shuffle = (n) => orders.shift() ?? [...Array(n).keys()];
+    while (drawn.length) metrics.push((await trainer.step()).metrics);
+    const networks = [trainer.policy, trainer.critic].filter(Boolean);
+    return { metrics, weights: networks.map(({ weights }) => pack(weights)) };
+}"""
+
+
+@pytest.fixture(scope="module")
+def console(browser):
+    with opened(browser) as page:
+        page.evaluate(FUNCTIONS)
+        yield page
+
+
+class Rotary(torch.nn.Module):
+    """The angles of the rotary embedding in float64; those of transformers are float32 in every
+    model."""
+
+    def forward(self, x, position_ids):
+        powers = torch.arange(0, 16, 2, dtype=torch.float64) / 16
+        angles = (position_ids[..., None] * 10000.0**-powers).repeat(1, 1, 2)
+        return angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+
+
+def load_exactly(*_) -> tuple:
+    """The shipped base model in float64, and its tokenizer."""
+    policy, tokenizer = load_policy("base")
+    policy.model.rotary_emb = Rotary()
+    return to_float64(policy), tokenizer
+
+
+@pytest.fixture
+def in_float64():
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+def pack(network) -> str:
+    """The parameters of a policy or critic as the page takes them, in its order."""
+    tensors = dict(network.named_parameters())
+    names = CRITIC if "head.bias" in tensors else build.TENSORS
+    numbers = torch.cat([tensors[name].detach().double().flatten() for name in names])
+    return base64.b64encode(numbers.numpy().tobytes()).decode()
+
+
+def unpack(text: str) -> np.ndarray:
+    return np.frombuffer(base64.b64decode(text))
+
+
+def rows_of(rollout: Rollout, prompts: list[str], rewards: torch.Tensor) -> list[list[dict]]:
+    """A rollout as the page has it: groups of four rows, each as long as its completion."""
+    groups = [[] for _ in prompts]
+    for i, n in enumerate(rollout.mask.sum(dim=1).tolist()):
+        row = {
+            "prompt": prompts[i // 4],
+            "ids": rollout.completion_ids[i, :n].tolist(),
+            "logps": rollout.old_logps[i, :n].tolist(),
+            "entropies": rollout.entropies[i, :n].tolist(),
+            "truncated": bool(rollout.truncated[i]),
+            "reward": rewards.flatten()[i].item(),
+        }
+        groups[i // 4].append(row)
+    return groups
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_five_steps_are_those_of_the_script(console, in_float64, name, monkeypatch, train, spy):
+    """From the script's rollouts, in its order of rows, the page comes to its weights, to 1e-9 in
+    float64 and 1e-4 in float32, and to its metrics; with two epochs, minibatches of unequal size,
+    clipped tokens and, in DAPO, silent groups to replace."""
+    script, drawn, collect = SCRIPTS[name], [], SCRIPTS[name].collect
+    settings = {"prompts_per_step": 5, "group_size": 4, "learning_rate": 1e-3}
+    settings |= {"epochs": 2, "num_minibatches": 3} if name != "REINFORCE" else {}
+    monkeypatch.setattr(script, "load_policy", load_exactly)
+    prompts, policies = spy(script, "model_prompts"), spy(script, "load_policy")
+
+    def recorded(*arguments):
+        rollout, rewards = collect(*arguments)
+        drawn.append(rows_of(rollout, prompts[-1].result, rewards))
+        return rollout, rewards.double()
+
+    monkeypatch.setattr(script, "collect", recorded)
+    critics, orders = spy(script, "Critic") if name == "PPO" else [], spy(torch, "randperm")
+    start = pack(load_exactly()[0])
+    logged = train(script, steps=5, **settings)
+    networks = [policies[0].result[0], *(critic.result for critic in critics)]
+    expected = [unpack(pack(network)) for network in networks]
+    orders = [call.result.tolist() for call in orders]
+    sent = {"name": name, "settings": settings, "base": start, "drawn": drawn, "orders": orders}
+    for kind, most, share in (("Float64Array", 1e-9, 1e-6), ("Float32Array", 1e-4, 1e-3)):
+        result = console.evaluate(STEPS, sent | {"type": kind})
+        for got, weights in zip(result["weights"], expected, strict=True):
+            assert np.abs(unpack(got) - weights).max() <= most
+        for row, ours in zip(result["metrics"], logged, strict=True):
+            ours["clipped"] = ours.get("clipped_up", 0) + ours.get("clipped_down", 0)
+            for metric in row.keys() - {"kl"} | row.keys() & ours.keys():
+                assert row[metric] == pytest.approx(ours[metric], rel=share, abs=most), metric
+    assert np.abs(expected[0] - unpack(start)).max() > 5e-4, "the weights have moved"
+    assert name in ("REINFORCE", "CISPO") or any(row["clipped"] for row in logged)
+
+
+TRAIN = """async ([workers, name]) => {
+    const weights = sigmaLadder.base, pool = await Pool.open(workers, source);
+    const algorithm = { ...ALGORITHMS[name], prompts_per_step: 3, group_size: 4 };
+    const trainer = new Trainer({ weights, algorithm, pool, seed: 1 });
+    const steps = [await trainer.step(), await trainer.step()];
+    const metrics = steps.map((step) => step.metrics);
+    const first = pack(trainer.policy.weights);
+    trainer.takeBack(1);
+    const again = [(await trainer.step()).metrics, pack(trainer.policy.weights)];
+    const update = trainer.update.bind(trainer);
+    trainer.update = (...given) =>
+        update(...given).finally(() => { trainer.policy.weights[5] = NaN; });
+    const error = await trainer.step().catch((error) => error.message);
+    const doers = pool.workers.length, restored = pack(trainer.policy.weights) === first;
+    pool.close();
+    return { metrics, first, again, doers, error, restored };
+}"""
+
+
+@pytest.mark.parametrize("name", ["GRPO", "PPO", "DAPO"])
+def test_any_number_of_workers_gives_the_same_weights_and_steps_are_taken_back(console, name):
+    """Also where the browser refuses workers. A step that is taken back and made again is the same;
+    a training that diverges says so and is as it was before the step."""
+    results = [console.evaluate(TRAIN, [workers, name]) for workers in (0, 1, 3)]
+    console.evaluate("() => { globalThis.Honest = Worker; globalThis.Worker = null; }")
+    results.append(console.evaluate(TRAIN, [2, name]))
+    console.evaluate("() => { globalThis.Worker = Honest; }")
+    assert [result.pop("doers") for result in results] == [0, 1, 3, 0]
+    for result in results:
+        assert result == results[0]
+        assert result["again"] == [result["metrics"][1], result["first"]]
+        assert result["restored"] and "not finite in step 3" in result["error"]
+
+
+def test_states_are_kept_sparsely(console):
+    """After 200 steps: the newest, a few of the older ones, and the first, from which training can
+    go on."""
+    script = """() => {
+        const weights = new Float32Array(WEIGHTS), algorithm = ALGORITHMS.GRPO;
+        const trainer = new Trainer({ weights, algorithm, pool: new Pool() });
+        for (; trainer.steps < 200; trainer.keep()) trainer.steps++;
+        return trainer.states.map((state) => state.steps); }"""
+    assert console.evaluate(script) == [*range(0, 193, 16), *range(193, 201)]

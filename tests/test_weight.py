@@ -1,0 +1,39 @@
+"""Weight in syntax nodes, printed by `python -m pytest -s tests/test_weight.py`; lines of 100
+columns."""
+
+import ast
+import re
+import subprocess
+from pathlib import Path
+
+from conftest import ROOT
+
+MOST = {"algorithms": 9_000, "toy_env": 11_000, "tests": 70_000, "loaded by grpo.py": 9_500}
+
+
+def loaded_by(path: Path, loaded: set[Path]) -> set[Path]:
+    """`loaded`, the script or module, and the files of toy_env that it imports."""
+    loaded = loaded | {path}
+    for other in set(ROOT.glob("toy_env/*.py")) - loaded:
+        if re.search(rf"from toy_env(\.| import .*\b){other.stem}\b", path.read_text("utf-8")):
+            loaded = loaded_by(other, loaded)
+    return loaded
+
+
+def test_weight():
+    folders = ("algorithms", "toy_env", "lessons", "tests")
+    files = {name: set((ROOT / name).rglob("*.py")) for name in folders}
+    files["loaded by grpo.py"] = loaded_by(ROOT / "algorithms/grpo.py", set())
+    nodes = {}
+    for name, paths in files.items():
+        nodes[name] = sum(len([*ast.walk(ast.parse(path.read_text("utf-8")))]) for path in paths)
+        print(f"{nodes[name]:8,} {name}")
+    assert all(nodes[name] <= most for name, most in MOST.items())
+    assert len(files["toy_env"]) <= 13
+
+
+def test_lines_have_at_most_100_columns():
+    listed = subprocess.run(["git", "ls-files", "*.py"], cwd=ROOT, capture_output=True, text=True)
+    paths = [ROOT / name for name in listed.stdout.split() if not name.startswith("lessons/src/")]
+    for path in filter(Path.exists, paths):
+        assert all(len(line) <= 100 for line in path.read_text("utf-8").splitlines()), path
