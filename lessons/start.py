@@ -7,11 +7,6 @@ A file that already exists is left as it is, with your answers; delete or rename
 The originals stay as they were built, so that `git pull` meets no local changes.
 """
 
-from toy_env import UsageError, take_over_ctrl_c
-
-if __name__ == "__main__":
-    take_over_ctrl_c()
-
 import os
 import re
 from dataclasses import dataclass
@@ -19,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import quote
 
-from toy_env.cli import run_main
+import tyro
 
 LESSONS = Path(__file__).resolve().parent
 
@@ -31,48 +26,47 @@ class Config:
 
 
 def main(config: Config) -> None:
+    """Copy the lessons that the folder lacks, and open JupyterLab."""
     if not config.no_open and not find_spec("jupyterlab"):
-        raise UsageError(
+        raise SystemExit(
             "JupyterLab is not installed; type pip install -e '.[lessons]', or add --no_open"
         )
     folder, lessons = Path(config.folder).resolve(), sorted(LESSONS.glob("*.ipynb"))
-    copied = {path.name: path for path in [*lessons, LESSONS / "README.md", LESSONS / "ROUTES.md"]}
+    texts = [*lessons, LESSONS / "README.md", LESSONS / "ROUTES.md"]
+    copied = {path.name for path in texts}
     originals = quote(Path(os.path.relpath(LESSONS, folder)).as_posix())
 
     def link(match: re.Match) -> str:
-        """A link of a copy: one to a file that is not copied leads into the repository."""
-        return (
-            match[0]
-            if match[1] in copied or not (LESSONS / match[1]).is_file()
-            else f"]({originals}/{match[1]}"
-        )
+        """The start of a link; one to a file that is not copied leads back to the original."""
+        if match[1] in copied or not (LESSONS / match[1]).is_file():
+            return match[0]
+        return f"]({originals}/{match[1]}"
 
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        new = [path for name, path in copied.items() if not (folder / name).exists()]
-        for path in new:
-            text = re.sub(r"\]\(([^)#\s]+)", link, path.read_text(encoding="utf-8"))
-            (folder / path.name).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(
-            f"cannot write to {config.folder!r} ({error.strerror}); choose another --folder"
-        ) from None
+    folder.mkdir(parents=True, exist_ok=True)
+    new = [path for path in texts if not (folder / path.name).exists()]
+    for path in new:
+        text = re.sub(r"\]\(([^)#\s]+)", link, path.read_text(encoding="utf-8"))
+        (folder / path.name).write_text(text, encoding="utf-8")
     count = sum(path in lessons for path in new)
     print(f"{count} lessons copied to {config.folder}, {len(lessons) - count} already existed")
-    if not config.no_open:  # below a root that contains the copies and the files that they link to
-        from jupyterlab.labapp import LabApp
+    if not config.no_open:
+        open_jupyter(folder)
 
-        root = os.path.commonpath([folder, LESSONS])
-        start = f"/lab/tree/{quote(folder.relative_to(root).as_posix())}"
-        # its settings: long lines of code are wrapped, and sliders saved with a lesson, which is an error otherwise
-        before = os.environ.get("JUPYTER_CONFIG_PATH", "")
-        os.environ["JUPYTER_CONFIG_PATH"] = os.pathsep.join(
-            filter(None, [before, str(LESSONS / "jupyter")])
-        )
-        LabApp.launch_instance(
-            [f"--ServerApp.root_dir={root}", f"--LabApp.default_url={start}", "--allow-root"]
-        )
+
+def open_jupyter(folder: Path) -> None:
+    """Open JupyterLab in the folder, below a root that also contains what the copies link to."""
+    from jupyterlab.labapp import LabApp
+
+    root = os.path.commonpath([folder, LESSONS])
+    start = f"/lab/tree/{quote(folder.relative_to(root).as_posix())}"
+    # Settings: wrap long lines of code, and do not complain about sliders saved with a lesson.
+    paths = [os.environ.get("JUPYTER_CONFIG_PATH"), str(LESSONS / "jupyter")]
+    os.environ["JUPYTER_CONFIG_PATH"] = os.pathsep.join(filter(None, paths))
+    flags = [f"--ServerApp.root_dir={root}", f"--LabApp.default_url={start}", "--allow-root"]
+    LabApp.launch_instance(flags)
 
 
 if __name__ == "__main__":
-    run_main(Config, main, __doc__)
+    # Not toy_env.run.parse: that imports torch, and this is the first command a newcomer types.
+    style = {"use_underscores": True, "config": (tyro.conf.FlagCreatePairsOff,)}
+    main(tyro.cli(Config, description=__doc__, **style))

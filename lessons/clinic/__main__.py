@@ -1,16 +1,11 @@
 """Does a run look healthy, and if not, which bug of this folder does it look like?
 
-    python -m lessons.clinic runs/grpo-0            the folder of a run of ours python -m
-    lessons.clinic out/checkpoint-60      what TRL's GRPOTrainer has logged: trainer_state.json
+    python -m lessons.clinic runs/grpo-0            the folder of a run of ours
+    python -m lessons.clinic out/checkpoint-60      the trainer_state.json of TRL's GRPOTrainer
 
 Draws the metrics into clinic.png beside the log. The band of healthy runs is that of grpo.py, its
-base model and arithmetic. Of any other run only what does not depend on these is read.
+base model and arithmetic; any other run is judged only by signs that do not depend on these.
 """
-
-from toy_env import take_over_ctrl_c
-
-if __name__ == "__main__":
-    take_over_ctrl_c()
 
 import json
 from dataclasses import dataclass, fields
@@ -21,15 +16,19 @@ import tyro
 
 from algorithms import grpo
 from lessons.clinic import signs
-from toy_env import UsageError, reason
-from toy_env.cli import RunConfig, run_main
+from toy_env.run import RunConfig, parse
 
 TRL = {  # metrics of TRL 1.16, and ours of the same meaning
-    "frac_reward_zero_std": "silent", "completions/mean_length": "length", "completions/clipped_ratio": "truncated",
-    "clip_ratio/low_mean": "clipped_down", "clip_ratio/high_mean": "clipped_up",
+    "frac_reward_zero_std": "silent",
+    "completions/mean_length": "length",
+    "completions/clipped_ratio": "truncated",
+    "clip_ratio/low_mean": "clipped_down",
+    "clip_ratio/high_mean": "clipped_up",
     "sampling/sampling_logp_difference/mean": "mismatch",
-}  # fmt: skip
-ANYWHERE = (  # a metric, what is seen in it, whether it is, and which bugs look like that, whatever the model and task
+}
+# Signs in a run of any model and task: the metric, the sign in words and as a test of the metric's
+# values, and the bugs that look like that.
+ANYWHERE = (
     (
         "mismatch",
         "the sampler disagrees with the trainer at first",
@@ -80,51 +79,33 @@ ANYWHERE = (  # a metric, what is seen in it, whether it is, and which bugs look
 
 @dataclass
 class Config:
-    run: tyro.conf.Positional[
-        str
-    ]  # the folder of a run, or a file with the log_history of TRL's GRPOTrainer
+    run: tyro.conf.Positional[str]  # the folder of a run, or TRL's trainer_state.json
 
 
 def load(path: Path) -> tuple[list[dict], dict]:
-    """The rows of a run, under our names, and its settings, {} for TRL's. Raises UsageError if
-    there are none."""
-    try:
-        if (path / "metrics.jsonl").is_file():
-            rows = [
-                json.loads(line)
-                for line in (path / "metrics.jsonl").read_text("utf-8").splitlines()
-            ]
-            settings = json.loads((path / "config.json").read_text("utf-8"))
-        else:
-            data = json.loads(
-                (path / "trainer_state.json" if path.is_dir() else path).read_text("utf-8")
-            )
-            log = [
-                row
-                for row in (data["log_history"] if isinstance(data, dict) else data)
-                if "reward" in row
-            ]
-            rows, settings = (
-                [{TRL.get(name, name): value for name, value in row.items()} for row in log],
-                {},
-            )
-        if not rows or not all(row["step"] >= 1 for row in rows):
-            raise ValueError("no step in it")
-        return rows, settings
-    except Exception as error:
-        why = (
-            f"{str(path)!r} holds no log that can be read ({type(error).__name__}: {reason(error)})"
-        )
-        raise UsageError(f"{why}; give a run's folder or TRL's trainer_state.json") from None
+    """The rows of a run, under our names, and its settings, {} for TRL's. SystemExit if the path
+    leads to no log."""
+    if (path / "metrics.jsonl").is_file():
+        lines = (path / "metrics.jsonl").read_text("utf-8").splitlines()
+        rows = [json.loads(line) for line in lines]
+        return rows, json.loads((path / "config.json").read_text("utf-8"))
+    log = path / "trainer_state.json" if path.is_dir() else path
+    if not log.is_file():
+        raise SystemExit(f"there is no log in {path}; give a run's folder, or trainer_state.json")
+    data = json.loads(log.read_text("utf-8"))
+    history = data["log_history"] if isinstance(data, dict) else data
+    history = [row for row in history if "reward" in row]
+    if not history:
+        raise SystemExit(f"no step of a training is logged in {log}")
+    return [{TRL.get(name, name): value for name, value in row.items()} for row in history], {}
 
 
 def in_the_band(run: np.ndarray, settings: dict) -> None:
     """Print the settings that differ from the band's, what leaves the band, and which patches look
     like that."""
     own = fields(grpo.Config)[len(fields(RunConfig)) :]  # those of the algorithm
-    changed = [
-        f"{x.name} {settings[x.name]}" for x in own if settings.get(x.name, x.default) != x.default
-    ]
+    values = {field.name: settings.get(field.name, field.default) for field in own}
+    changed = [f"{x.name} {values[x.name]}" for x in own if values[x.name] != x.default]
     if changed:
         print("the band is that of grpo.py at its defaults; this run has", ", ".join(changed))
     results, patches = signs.results(), signs.patches()
@@ -135,54 +116,44 @@ def in_the_band(run: np.ndarray, settings: dict) -> None:
         print(f"looks like lessons/clinic/{name}.diff ({likeness:.2f} of 1)")
         print("   ", patches[name].get("Fix", "Harmless."))
     if not alike:
-        hidden = [
-            name
-            for name in patches
-            if "Fix" in patches[name] and not results["patches"][name]["signs"]
-        ]
+        bugs = [name for name in patches if "Fix" in patches[name]]
+        hidden = [name for name in bugs if not results["patches"][name]["signs"]]
         print("looks like no bug that a metric shows; bugs that none shows:", ", ".join(hidden))
 
 
 def anywhere(rows: list[dict]) -> None:
     """Print what looks like a bug in a run of any script, task and model."""
-    print(
-        "another script, task or model than the band's: only what does not depend on these is read"
-    )
-    columns = {
-        name: [row[name] for row in rows if row.get(name) is not None] for name in signs.FLOORS
-    }
-    print(
-        "  not logged:",
-        ", ".join(name for name, column in columns.items() if not column) or "nothing",
-    )
-    seen = [
-        f"  {what}: looks like {bugs}"
-        for name, what, test, bugs in ANYWHERE
-        if columns[name] and test(columns[name])
-    ]
-    print(
-        *seen or ["  nothing here looks like a bug, which does not mean that there is none"],
-        sep="\n",
-    )
+    print("another script, task or model than the band's: fewer signs can be read")
+    columns = {}
+    for name in signs.FLOORS:
+        columns[name] = [row[name] for row in rows if row.get(name) is not None]
+    missing = [name for name, column in columns.items() if not column]
+    print("  not logged:", ", ".join(missing) or "nothing")
+    seen = []
+    for name, sign, test, bugs in ANYWHERE:
+        if columns[name] and test(columns[name]):
+            seen.append(f"  {sign}: looks like {bugs}")
+    none = "  nothing here looks like a bug, which does not mean that there is none"
+    print("\n".join(seen) or none)
 
 
 def main(config: Config) -> None:
     """Print what the metrics of a run look like, and draw them."""
-    rows, settings = load(path := Path(config.run))
+    path = Path(config.run)
+    rows, settings = load(path)
     run = signs.curves(rows)
-    same = [settings.get(name) for name in ("script", "task", "model")] == [
-        "grpo",
-        "arithmetic",
-        "base",
-    ]
-    in_the_band(run, settings) if same else anywhere(rows)
+    subject = path.resolve().name.partition("-")[0], settings.get("task"), settings.get("model")
+    same = subject == ("grpo", "arithmetic", "base")  # the folder is called runs/grpo-0
+    if same:
+        in_the_band(run, settings)
+    else:
+        anywhere(rows)
     logged = [name for name, curve in zip(signs.FLOORS, run) if np.isfinite(curve).any()]
     picture = (path if path.is_dir() else path.parent) / "clinic.png"
-    signs.draw({path.name: run}, logged, signs.results()["band"] if same else None).savefig(
-        picture, dpi=100
-    )
+    band = signs.results()["band"] if same else None
+    signs.draw({path.name: run}, logged, band).savefig(picture, dpi=100)
     print(f"see {picture}")
 
 
 if __name__ == "__main__":
-    run_main(Config, main, __doc__)
+    main(parse(Config, __doc__))

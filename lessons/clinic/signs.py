@@ -1,8 +1,8 @@
-"""The band of healthy runs, the signs by which a run leaves it, and the patches of this folder that
-leave it alike.
+"""The band of healthy runs, the signs by which a run leaves it, and the patches that leave it in
+the same way.
 
-A curve is a metric as its mean over five steps, of metrics that grow by factors the logarithm. The
-band is the mean of ten healthy runs plus and minus WIDTH standard deviations. A sign is a curve
+A curve is the mean of a metric over five steps (of metrics that grow by factors, the logarithm's).
+The band is the mean of ten healthy runs plus and minus WIDTH standard deviations. A sign is a curve
 outside, on one side, for three steps.
 """
 
@@ -22,19 +22,36 @@ HERE = Path(__file__).parent
 RESULTS = HERE / "results.json"  # written by lessons/experiments/clinic.py
 STEPS, WINDOW, PERSISTENT, WIDTH = 60, 5, 3, 4.0
 ALIKE = 0.2  # the least similarity to a patch that is named
-FLOORS = {  # every metric, and the smallest standard deviation that is believed
-    "reward": 0.005, "silent": 0.005, "silent_right": 0.005, "silent_wrong": 0.005, "sigma": 0.005, "length": 0.1,
-    "length_right": 0.1, "length_wrong": 0.1, "truncated": 0.002, "worked": 0.005, "entropy": 0.005, "loss": 0.001,
-    "grad_norm": 0.02, "update_norm": 0.02, "clipped_up": 0.0003, "clipped_down": 0.0003,
-    "clipped_up_probability": 0.02, "ratio_deviation": 0.02, "mismatch": 0.02, "kl": 0.02,
-}  # fmt: skip
+FLOORS = {  # every metric, and the least standard deviation it is given
+    "reward": 0.005,
+    "silent": 0.005,
+    "silent_right": 0.005,
+    "silent_wrong": 0.005,
+    "sigma": 0.005,
+    "length": 0.1,
+    "length_right": 0.1,
+    "length_wrong": 0.1,
+    "truncated": 0.002,
+    "worked": 0.005,
+    "entropy": 0.005,
+    "loss": 0.001,
+    "grad_norm": 0.02,
+    "update_norm": 0.02,
+    "clipped_up": 0.0003,
+    "clipped_down": 0.0003,
+    "clipped_up_probability": 0.02,
+    "ratio_deviation": 0.02,
+    "mismatch": 0.02,
+    "kl": 0.02,
+}
+# Of these metrics the logarithm is taken, after adding this.
 ADDED = {
     "grad_norm": 1e-3,
     "update_norm": 1e-5,
     "ratio_deviation": 1e-4,
     "mismatch": 1e-4,
     "kl": 1e-5,
-}  # before log10
+}
 
 
 def patches() -> dict[str, dict]:
@@ -44,9 +61,8 @@ def patches() -> dict[str, dict]:
     for path in sorted(HERE.glob("*.diff")):
         header, git, patch = path.read_text("utf-8").partition("diff --git")
         fields = re.findall(r"^(\w+): (.*(?:\n  .*)*)", header, flags=re.MULTILINE)
-        found[path.stem] = {name: " ".join(text.split()) for name, text in fields} | {
-            "patch": git + patch
-        }
+        found[path.stem] = {name: " ".join(text.split()) for name, text in fields}
+        found[path.stem]["patch"] = git + patch
     return found
 
 
@@ -62,7 +78,7 @@ def results() -> dict:
 
 
 def mean(arrays: Sequence[np.ndarray]) -> np.ndarray:
-    """The mean over arrays of what is finite there; nan where nothing is."""
+    """The mean over arrays, entry by entry, of their finite values; nan where there are none."""
     finite = np.isfinite(arrays)
     total, count = np.where(finite, arrays, 0).sum(axis=0), finite.sum(axis=0)
     return np.where(count > 0, total / np.maximum(count, 1), np.nan)
@@ -75,9 +91,12 @@ def curves(rows: Sequence[dict]) -> np.ndarray:
     rows = [row for row in rows if row["step"] <= STEPS]
     for row in rows:
         for metric, name in enumerate(FLOORS):
-            if (value := row.get(name)) is not None:
-                value = np.log10(max(value, 0) + ADDED[name]) if name in ADDED else value
-                values[metric, WINDOW - 2 + row["step"]] = value
+            value = row.get(name)
+            if value is None:
+                continue
+            if name in ADDED:
+                value = np.log10(max(value, 0) + ADDED[name])
+            values[metric, WINDOW - 2 + row["step"]] = value
     means = mean(np.moveaxis(sliding_window_view(values, WINDOW, axis=1), 2, 0))
     means[:, max((row["step"] for row in rows), default=0) :] = np.nan
     return means
@@ -91,8 +110,8 @@ def band(healthy: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def outside(run: np.ndarray, healthy: np.ndarray) -> np.ndarray:
-    """The curves of a run, from the middle of the band in half widths: beyond 1 and -1 they are
-    outside."""
+    """The curves of a run as distances from the middle of the band, in units of half its width:
+    beyond 1 and -1 they are outside."""
     return (run - healthy[0]) / healthy[1] / WIDTH
 
 
@@ -100,11 +119,11 @@ def signs(run: np.ndarray, healthy: np.ndarray) -> dict[str, tuple[int, int]]:
     """The metrics of a run that leave the band: the first step and the side, 1 above and -1
     below."""
     z, found = outside(run, healthy), {}
-    sides = sliding_window_view(np.where(np.abs(z) > 1, np.sign(z), 0), PERSISTENT, axis=1).mean(
-        axis=2
-    )
+    sides = np.where(np.abs(z) > 1, np.sign(z), 0)
+    sides = sliding_window_view(sides, PERSISTENT, axis=1).mean(axis=2)
     for name, side in zip(FLOORS, sides):
-        if len(steps := np.flatnonzero(np.abs(side) == 1)):
+        steps = np.flatnonzero(np.abs(side) == 1)
+        if len(steps):
             found[name] = int(steps[0]) + 1, int(side[steps[0]])
     return dict(sorted(found.items(), key=lambda sign: sign[1]))
 
@@ -122,11 +141,16 @@ def diagnosis(
     """The patches whose signature is like that of a run, the most similar first; none if the run
     has no sign. 1 stands for the same signature, 0 for nothing in common: 1 - |a - b|^2 / (|a|^2 +
     |b|^2) over what both have."""
+    if not signs(run, healthy):
+        return []
     ranked, own = [], signature(run, healthy)
-    for name, other in signatures.items() if signs(run, healthy) else ():
-        a, b = (x[np.isfinite(own) & np.isfinite(other)] for x in (own, other))
-        ranked.append((1 - (a - b) @ (a - b) / max(a @ a + b @ b, 1e-9), name))
-    return [pair for pair in sorted(ranked, reverse=True) if pair[0] > ALIKE]
+    for name, other in signatures.items():
+        both = np.isfinite(own) & np.isfinite(other)
+        a, b = own[both], other[both]
+        likeness = 1 - (a - b) @ (a - b) / max(a @ a + b @ b, 1e-9)
+        if likeness > ALIKE:
+            ranked.append((likeness, name))
+    return sorted(ranked, reverse=True)
 
 
 def draw(
@@ -145,10 +169,6 @@ def draw(
             axis.plot(steps[there], values[metric, there], color=color, label=run)
         axis.set_title(f"log10 {name}" if name in ADDED else name, fontsize=9, loc="left")
     if len(runs) > 1:
-        figure.legend(
-            *figure.axes[0].get_legend_handles_labels(),
-            loc="outside lower center",
-            ncols=5,
-            fontsize=9,
-        )
+        lines = figure.axes[0].get_legend_handles_labels()
+        figure.legend(*lines, loc="outside lower center", ncols=5, fontsize=9)
     return figure

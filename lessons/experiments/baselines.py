@@ -9,15 +9,18 @@ Every run is dr_grpo.py's training with other advantages (`learning.learn`): wit
 question is about it, 15,360 completions in batches of 256. Five questions, in the order of the
 runs:
 
-    baseline   which baseline, on two tasks, with one update a batch, each at its best rate updates
-    the same with four updates a batch, for R with and without all-right groups, and R - mean kl
-    GRPO with the KL, with it on mixed groups only, and without (compare.py's no_kl has the other
-    scripts) sign       R, 2R - 1, R - mean and R - 1 in groups of 2 to 16 budget     which group
-    size after 1,024 to 61,440 completions, at one rate (five seeds)
+    baseline   Which baseline, on two tasks, with one update a batch, each at its best rate?
+    updates    The same with four updates a batch, for R - mean and R with and without all-right
+               groups.
+    kl         GRPO with the KL, with it on mixed groups only, and without. (The other scripts are
+               in no_kl of compare.py.)
+    sign       R, 2R - 1, R - mean and R - 1 in groups of 2 to 16.
+    budget     Which group size after 1,024 to 61,440 completions, at one rate (five seeds)?
 
-The last three on arithmetic only. The pages test two families of comparisons, each corrected by
-itself: every arm of the first two questions against R - mean with as many updates, on both tasks,
-at the end and over training; and every arm of `sign` against R - mean in groups of the same size.
+The last three are asked on arithmetic only. The pages test two families of comparisons, each
+corrected by itself: every arm of the first two questions against R - mean with as many updates, on
+both tasks, at the end and over training; and every arm of `sign` against R - mean in groups of the
+same size.
 
 A rate is the best of 1e-4 to 8e-4 on three seeds that are used for nothing else; where the best is
 at the edge, the grid is widened. A mean over training is compared at rates chosen for the mean over
@@ -29,6 +32,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -37,30 +41,67 @@ import torch
 from algorithms import dr_grpo, grpo
 from lessons.experiments import estimators
 from lessons.experiments.estimators import (
+    BATCH,
     ESTIMATORS,
     STEPS,
     Batch,
     Completions,
     collect,
     policy_of,
+    scores,
     true_gradient,
 )
-from lessons.experiments.grid import Grid, GridConfig, config_of, rounded
-from lessons.experiments.learning import learn, measured_batch, proxies, token_squares
-from toy_env import Diverged
-from toy_env.cli import run_main
-from toy_env.evaluate import held_out
-from toy_env.rollout import Rollout, completion_logps
+from lessons.experiments.grid import Grid, GridConfig, rounded
+from lessons.experiments.learning import learn
+from toy_env.held_out import held_out
+from toy_env.rollout import Rollout, at_completions, completion_logps, sequences, token_logps
+from toy_env.run import parse
 from toy_env.tasks import TASKS, load_task
 
 FOLDER = Path(__file__).parent
-RESULTS, MEASURED_STAGES, TUNED = (
-    FOLDER / f"baselines{name}.json" for name in ("", "_stages", "_tuning")
-)
+RESULTS, TUNED = FOLDER / "baselines.json", FOLDER / "baselines_tuning.json"
+MEASURED_STAGES = FOLDER / "baselines_stages.json"
 RATES, TUNING, RATE = (1e-4, 2e-4, 4e-4, 8e-4), (100, 101, 102), 2e-4
 GROUP_SIZES, SIGN_SIZES = (2, 4, 8, 16, 32, 64), (2, 4, 8, 16)
 SIGNS = ("R", "2R − 1", "R − mean", "R − 1")
 BUDGETS = (4, 8, 16, 32, 60, 120, 240)  # batches
+
+
+# ---------------------------------------------------------------------- advantages
+
+
+def proxies(policy, rollout: Rollout) -> torch.Tensor:
+    """(B, T): 1 - 2 pi + sum of pi^2 over the vocabulary, for each sampled token of probability pi:
+    the squared length of the gradient of its log-probability in the logits, which arXiv:2602.07078
+    takes for that in the parameters."""
+    with torch.no_grad():
+        log_p = token_logps(policy(input_ids=sequences(rollout), use_cache=False).logits, 1.0)
+    squares = at_completions(log_p.exp().square().sum(dim=-1), rollout)
+    return (1 - 2 * rollout.old_logps.exp() + squares) * rollout.mask
+
+
+def token_squares(policy, rollout: Rollout) -> torch.Tensor:
+    """(B, T): the squared length of the gradient of each sampled token's log-probability in the
+    parameters, which `proxies` stand for; 0 off the mask. A token's gradient is the score of the
+    completion up to it less that before."""
+    squares, columns = torch.zeros(rollout.mask.shape), torch.arange(rollout.mask.shape[1])
+    for row, length in enumerate(rollout.mask.sum(dim=1).tolist()):
+        prefixes = rollout[torch.full((length,), row)]
+        prefixes.mask = columns <= columns[:length, None]
+        S = scores(policy, prefixes)
+        squares[row, :length] = S.diff(dim=0, prepend=torch.zeros_like(S[:1])).square().sum(dim=1)
+    return squares
+
+
+def measured_batch(policy, rollout: Rollout, R: np.ndarray, measured: tuple[str, ...]) -> Batch:
+    """A rollout with rewards R (P, G) as advantages see it: with its lengths, and if they are in
+    `measured` with "squared", the squared length of each score, and "proxies"."""
+    batch = Batch(R, rollout.mask.sum(dim=1).numpy().reshape(R.shape))
+    if "squared" in measured:
+        batch.squared = scores(policy, rollout).square().sum(dim=1).numpy().reshape(R.shape)
+    if "proxies" in measured:
+        batch.proxies = proxies(policy, rollout).numpy().reshape(*R.shape, -1)
+    return batch
 
 
 def token_baseline(batch: Batch) -> np.ndarray:
@@ -93,21 +134,31 @@ MEASURED = {"OTB": ("proxies",), "best b of the others": ("squared",)}
 OUTCOMES = ("end", "training")
 KL = {"none": 0.0, "all groups": 0.04, "mixed groups": 0.04}
 
-# Committed before the first run, from lesson 13's cosines of a batch with the gradient (the mean of three steps of
-# training) and, for what they do not say, from what a group without disagreement can teach.
+# Committed before the first run, from lesson 13's cosines of a batch with the gradient (the mean of
+# three steps of training) and, for what they do not say, from what a group without disagreement can
+# teach.
 PREDICTIONS = """
-baseline, over training, one update a batch, arithmetic: R > best b of the others > R − mean > OPO > R − 1.
-baseline, over training, one update a batch, expressions: best b of the others = R − mean = OPO = R − 1 > R.
-baseline, at the end, both tasks: R > R − mean, and R, all-right groups left out = R − mean: these groups are the gain.
+baseline, over training, one update a batch, arithmetic: R > best b of the others > R − mean > OPO >
+    R − 1.
+baseline, over training, one update a batch, expressions: best b of the others = R − mean = OPO =
+    R − 1 > R.
+baseline, at the end, both tasks: R > R − mean, and R, all-right groups left out = R − mean: these
+    groups are the gain.
 OTB is within a point of R − mean on both tasks: on tokens of one weight it is nearly that.
-kl: without it GRPO, Dr. GRPO, RLOO and MaxRL end 2 to 4 points higher; with it on mixed groups only GRPO gets back
-less than half of that.
-sign: 2R − 1 is the worst at every G on arithmetic, where wrong completions are noisy; no 45 points at G = 4.
+kl: without it GRPO, Dr. GRPO, RLOO and MaxRL end 2 to 4 points higher; with it on mixed groups only
+    GRPO gets back less than half of that.
+sign: 2R − 1 is the worst at every G on arithmetic, where wrong completions are noisy; no 45 points
+    at G = 4.
 budget: the best G grows with the budget by at most a factor of 2 from 4,096 to 61,440 completions.
 """
 
 
-Config = config_of("baselines", seeds=10, quick=2)
+@dataclass
+class Config(GridConfig):
+    output: str = "runs/baselines"  # folder for the runs
+
+    QUICK = {"seeds": 2}
+    LEAST_SEEDS = 2
 
 
 @dataclass(frozen=True)
@@ -124,35 +175,42 @@ class Run:
     steps: int = 60
 
 
+def without_silent(*, logps, ref_logps, advantages, **inputs) -> torch.Tensor:
+    """GRPO's loss with the KL on mixed groups only: in a silent one, whose advantages are 0, the
+    policy is its own reference."""
+    ref_logps = torch.where(advantages == 0, logps.detach(), ref_logps)
+    return grpo.policy_loss(logps=logps, ref_logps=ref_logps, advantages=advantages, **inputs)
+
+
 def train(run: Run) -> dict:
     """Train a policy. Returns its accuracy at the end, at BUDGETS where the run is about these, and
     over training; 0 if it diverges."""
+    settings = {
+        "task": run.task,
+        "seed": run.seed,
+        "steps": run.steps,
+        "prompts_per_step": BATCH // run.G,
+        "group_size": run.G,
+        "num_minibatches": run.minibatches,
+        "learning_rate": run.rate,
+        "kl_coef": KL[run.kl],
+    }
     script = grpo if run.advantage == "GRPO" else dr_grpo
+    evaluated = BUDGETS if run.steps == BUDGETS[-1] else ()
 
-    def advantages(batch: Batch, step: int) -> np.ndarray:
+    def advantages(policy, rollout: Rollout, rewards: torch.Tensor, step: int):
         if script is grpo:
-            return grpo.compute_advantages(rewards=torch.from_numpy(batch.rewards)).numpy()
-        return ADVANTAGES[run.advantage](batch)
+            return grpo.compute_advantages(rewards=rewards)
+        measured = MEASURED.get(run.advantage, ())
+        return ADVANTAGES[run.advantage](measured_batch(policy, rollout, rewards.numpy(), measured))
 
-    kl = {"kl_coef": KL[run.kl], "kl_on_silent": run.kl != "mixed groups"}
-    sizes = {"rate": run.rate, "minibatches": run.minibatches, "G": run.G, "steps": run.steps}
-    often = BUDGETS if run.steps == BUDGETS[-1] else ()
-    measured = MEASURED.get(run.advantage, ())
+    policy_loss = without_silent if run.kl == "mixed groups" else None
     try:
         return rounded(
-            learn(
-                run.task,
-                run.seed,
-                advantages,
-                script,
-                **sizes,
-                **kl,
-                measured=measured,
-                evaluated=often,
-            )
+            learn(script, settings, advantages, policy_loss=policy_loss, evaluated=evaluated)
         )
-    except Diverged:
-        return dict.fromkeys(OUTCOMES, 0.0) | {"held_out": [0.0] * len(often)}
+    except FloatingPointError:
+        return dict.fromkeys(OUTCOMES, 0.0) | {"held_out": [0.0] * len(evaluated)}
 
 
 # ---------------------------------------------------------------------- noise, with exact norms
@@ -161,10 +219,14 @@ def train(run: Run) -> dict:
 def noise_of(
     drawn: Completions, proxy: np.ndarray, rng: np.random.Generator, G: int = 8, n: int = 4000
 ) -> dict:
-    """Of each baseline with one value a completion, over n groups of G from half of a prompt's
-    completions: the mean of the update along the contrast of the other half, its variance along it,
-    and its mean square across it. And how well length and proxy, (U,), predict |score|^2: squared
-    correlations over completions."""
+    """Measure the noise of baselines with one value a completion, on completions of one prompt.
+
+    Groups, n of G completions, come from one half of them; the contrast, the mean score of right
+    completions less that of wrong ones, from the other half. Returns for each baseline ("noise")
+    the mean of the update along the contrast, its variance along it, and its mean square across it;
+    and how well length and proxy, (U,), predict |score|^2 ("fits"): squared correlations over
+    completions. Returns nothing if a half has no right or no wrong completions.
+    """
     reference, groups = np.array_split(drawn.drawn, 2)
     means = [reference[drawn.right[reference] == which] for which in (True, False)]
     if not all(map(len, means)):
@@ -200,10 +262,8 @@ def measure(stage: estimators.Run, folder: Path) -> dict:
     torch.set_num_threads(1)
     task, draws = load_task(stage.task), random.Random(f"baselines {stage.name()}")
     policy, tokenizer, _ = policy_of(stage, folder)
-    generator, rng = (
-        torch.Generator().manual_seed(draws.getrandbits(62)),
-        np.random.default_rng(draws.getrandbits(62)),
-    )
+    generator = torch.Generator().manual_seed(draws.getrandbits(62))
+    rng = np.random.default_rng(draws.getrandbits(62))
     problems = held_out(task, -(-stage.prompts // len(task.LEVELS)), task.LEVELS)[: stage.prompts]
     prompts = []
     for problem in problems:
@@ -213,7 +273,9 @@ def measure(stage: estimators.Run, folder: Path) -> dict:
     def draw(P: int, G: int) -> tuple[Rollout, np.ndarray]:
         return collect(policy, tokenizer, task, P, G, draws, generator)
 
-    D, parameters = true_gradient(policy, draw, stage.gradient), list(policy.parameters())
+    D = true_gradient(policy, draw, stage.gradient)  # (2, parameters)
+    length = (D[0] @ D[1]).clamp(min=0).sqrt()  # the square of the mean would add noise
+    parameters = list(policy.parameters())
     cosines: dict[str, list[float]] = {name: [] for name in BASELINES}
     for _ in range(stage.batches):
         rollout, R = draw(32, 8)
@@ -223,20 +285,12 @@ def measure(stage: estimators.Run, folder: Path) -> dict:
             A = torch.from_numpy(ADVANTAGES[name](batch)).float().view(len(rollout), -1)
             parts = torch.autograd.grad((logps * A).sum(), parameters, retain_graph=True)
             update = torch.cat([part.flatten() for part in parts])
-            cosines[name].append(
-                float(update @ D.mean(dim=0) / update.norm() / (D[0] @ D[1]).clamp(min=0).sqrt())
-            )
+            cosines[name].append(float(update @ D.mean(dim=0) / update.norm() / length))
     rollout, _ = draw(8, 8)
-    tokens = [
-        of_tokens(policy, rollout)[rollout.mask].numpy() for of_tokens in (token_squares, proxies)
-    ]
-    return rounded(
-        {
-            "prompts_measured": prompts,
-            "cosines": cosines,
-            "fit of tokens": np.corrcoef(*tokens)[0, 1] ** 2,
-        }
-    )
+    exact = token_squares(policy, rollout)[rollout.mask].numpy()
+    proxy = proxies(policy, rollout)[rollout.mask].numpy()
+    fit = np.corrcoef(exact, proxy)[0, 1] ** 2
+    return rounded({"prompts_measured": prompts, "cosines": cosines, "fit of tokens": fit})
 
 
 def efficiency(stages: list[dict], name: str) -> float:
@@ -248,9 +302,8 @@ def efficiency(stages: list[dict], name: str) -> float:
         return progress**2 / max(along + across, 1e-30)
 
     noises = [prompt["noise"] for stage in stages for prompt in stage["prompts_measured"] if prompt]
-    return float(
-        np.median([ratio(*noise[name]) / ratio(*noise["best b of the prompt"]) for noise in noises])
-    )
+    best = "best b of the prompt"
+    return float(np.median([ratio(*noise[name]) / ratio(*noise[best]) for noise in noises]))
 
 
 # ---------------------------------------------------------------------- which runs
@@ -258,85 +311,79 @@ def efficiency(stages: list[dict], name: str) -> float:
 
 def best_rate(trials: list[dict], outcome: str) -> float:
     """The rate with the highest mean outcome over the seeds of an arm's trials."""
-    rates = sorted({run["rate"] for run in trials})
-    return max(
-        rates, key=lambda rate: np.mean([run[outcome] for run in trials if run["rate"] == rate])
-    )
+    outcomes: dict[float, list[float]] = {}
+    for run in sorted(trials, key=lambda run: run["rate"]):
+        outcomes.setdefault(run["rate"], []).append(run[outcome])
+    return max(outcomes, key=lambda rate: np.mean(outcomes[rate]))
 
 
 def best_rates(grid: Grid, arms: list[Run]) -> dict[Run, list[float]]:
-    """The best rates of each arm, whose own rate and seed do not count: at the end, and over
-    training."""
+    """The best rates of each arm, at the end and over training. An arm's own rate and seed do not
+    count."""
     tried = {arm: set(RATES) for arm in arms}
     while True:
-        trials = [replace(arm, rate=rate, seed=seed) for arm, rates in tried.items() for rate in sorted(rates)
-                  for seed in TUNING]  # fmt: skip
-        results, best, edges = iter(grid.run(train, trials, "tuning")), {}, 0
+        trials = [
+            replace(arm, rate=rate, seed=seed)
+            for arm, rates in tried.items()
+            for rate in sorted(rates)
+            for seed in TUNING
+        ]
+        results, best, at_edge = iter(grid.run(train, trials, "tuning")), {}, 0
         for arm, rates in tried.items():
             of_arm = [next(results) for _ in range(len(rates) * len(TUNING))]
             best[arm] = sorted({best_rate(of_arm, outcome) for outcome in OUTCOMES})
             wider = {rate / 2 for rate in best[arm] if rate == min(rates)}
             wider |= {2 * rate for rate in best[arm] if rate == max(rates)}
-            tried[arm], edges = rates | wider, edges + len(wider)
-        if not edges:
+            tried[arm], at_edge = rates | wider, at_edge + len(wider)
+        if not at_edge:
             return best
 
 
+def arms_of() -> list[Run]:
+    """The arms of the first two questions, at no seed of their own."""
+    arms = []
+    for updates, names in ((1, BASELINES), (4, WITH_UPDATES)):
+        arms += [Run(task, name, updates, RATE, 0) for task in TASKS for name in names]
+    return arms
+
+
 def questions(seeds: range) -> list[Run]:
-    """The runs of all questions but the first, at one rate."""
+    """The runs of all questions but the first two, at one rate."""
     runs = [Run(TASKS[0], "GRPO", 4, RATE, seed, kl=kl) for kl in KL for seed in seeds]
-    runs += [
-        Run(TASKS[0], name, 4, RATE, seed, G)
-        for name in SIGNS
-        for G in SIGN_SIZES
-        for seed in seeds
-    ]
-    return runs + [Run(TASKS[0], "R − mean", 4, RATE, seed, G, steps=BUDGETS[-1]) for seed in seeds[:5]
-                   for G in GROUP_SIZES]  # fmt: skip
+    for name in SIGNS:
+        runs += [Run(TASKS[0], name, 4, RATE, seed, G) for G in SIGN_SIZES for seed in seeds]
+    for seed in seeds[:5]:
+        budget = Run(TASKS[0], "R − mean", 4, RATE, seed, steps=BUDGETS[-1])
+        runs += [replace(budget, G=G) for G in GROUP_SIZES]
+    return runs
 
 
-def main(config: GridConfig) -> None:
+def main(config: Config) -> None:
     """Print the predictions, make the runs that are missing, and with --publish write
     baselines.json."""
     config = config.sized()
     print(PREDICTIONS)
-    seeds = range(config.seeds)
-    arms = [Run(task, name, updates, RATE, 0) for updates, names in ((1, BASELINES), (4, WITH_UPDATES))
-            for task in TASKS for name in names]  # fmt: skip
-    with Grid(config, "baselines") as grid:
-        if config.quick:
-            runs = [
-                replace(arm, seed=seed)
-                for arm in arms
-                if arm.advantage in ("R", "R − mean")
-                for seed in seeds
-            ]
-        else:
-            rates = best_rates(grid, arms)
-            runs = [
-                replace(arm, rate=rate, seed=seed)
-                for seed in seeds
-                for arm in arms
-                for rate in rates[arm]
-            ]
-            runs += questions(seeds)
-        stages = [
-            estimators.Run(task, step, seed)
-            for seed in range(3)
-            for step in STEPS
-            for task in TASKS
-        ]
-        if config.quick:
-            stages = [
-                estimators.Run(TASKS[0], 0, 0, prompts=2, completions=512, batches=2, gradient=1024)
-            ]
-        measured = grid.run(partial(measure, folder=grid.path), stages, "stages")
-        results = grid.run(train, runs)
-        if config.publish:
-            shutil.copy(grid.path / "tuning.json", TUNED)
-            grid.publish(MEASURED_STAGES, measured)
-            grid.publish(RESULTS, results)
+    grid, seeds, arms = Grid(config, "baselines"), range(config.seeds), arms_of()
+    if config.quick:
+        sizes = {"prompts": 2, "completions": 512, "batches": 2, "gradient": 1024}
+        stages = [estimators.Run(TASKS[0], 0, 0, **sizes)]
+        few = [arm for arm in arms if arm.advantage in ("R", "R − mean")]
+        runs = [replace(arm, seed=seed) for arm in few for seed in seeds]
+    else:
+        order = product(range(3), STEPS, TASKS)
+        stages = [estimators.Run(task, step, seed) for seed, step, task in order]
+        rates = best_rates(grid, arms)
+        runs = []
+        for seed in seeds:
+            runs += [replace(arm, rate=rate, seed=seed) for arm in arms for rate in rates[arm]]
+        runs += questions(seeds)
+    measured = grid.run(partial(measure, folder=grid.path), stages, "stages")
+    results = grid.run(train, runs)
+    if config.publish:
+        shutil.copy(grid.path / "tuning.json", TUNED)
+        grid.publish(MEASURED_STAGES, measured)
+        grid.publish(RESULTS, results)
 
 
 if __name__ == "__main__":
-    run_main(Config, main, __doc__)
+    main(parse(Config, __doc__))

@@ -1,6 +1,6 @@
-"""What baselines.py found: its comparisons, and its tables and figures on the page of results.
+"""The results of baselines.py: its comparisons, and its tables and figures on the page of results.
 
-What the pages say of them in words is asserted in tests/test_compare.py.
+tests/test_compare.py holds the text of the pages to these numbers.
 """
 
 from itertools import product
@@ -19,7 +19,7 @@ from toy_env.plots import BLUE, GREY, ORANGE
 
 PAGE, FIGURES = baselines.RESULTS.parent / "README.md", baselines.RESULTS.parent / "figures"
 MEAN = "R − mean"  # what the others are compared with
-COLUMNS = {  # of a table of differences: a task and an outcome
+COLUMNS = {  # by heading: a task and an outcome
     f"{task}, {'at the end' if outcome == 'end' else 'over training'}": (task, outcome)
     for task, outcome in product(TASKS, baselines.OUTCOMES)
 }
@@ -30,136 +30,122 @@ SHOWN = (1024, 4096, 15_360, 61_440)  # completions, of BUDGETS
 
 def chosen(runs: list[dict], **settings) -> list[dict]:
     """The runs with these settings, by seed."""
-    found = [run for run in runs if all(run[name] == value for name, value in settings.items())]
-    return sorted(found, key=lambda run: run["seed"])
+    matching = [run for run in runs if settings.items() <= run.items()]
+    return sorted(matching, key=lambda run: run["seed"])
 
 
-def compared(found: dict[str, dict]) -> dict[str, dict]:
-    """Numbers by row and column, each with its difference ("gap") from R − mean in the same column
-    and with as many updates a batch. The differences are one family, corrected by Holm if scipy is
-    there."""
-    for row, of_row in found.items():
-        for column, number in of_row.items():
-            mean = found[f"4 updates: {MEAN}" if row.startswith("4") else MEAN][column]
+def compared(table: dict[str, dict]) -> dict[str, dict]:
+    """The numbers by row and column, each with its difference ("gap") from R − mean in the same
+    column and with as many updates a batch. The differences are one family, corrected by Holm if
+    scipy is installed."""
+    family = []
+    for row, columns in table.items():
+        for column, number in columns.items():
+            mean = table[f"4 updates: {MEAN}" if row.startswith("4") else MEAN][column]
             number["gap"] = paired.difference(number["seeds"], mean["seeds"])
-    others = [of_row for row, of_row in found.items() if not row.endswith(MEAN)]
+            if not row.endswith(MEAN):
+                family.append(number["gap"])
     if paired.stats:
-        paired.holm([number["gap"] for of_row in others for number in of_row.values()])
-    return found
+        paired.holm(family)
+    return table
 
 
-def gaps_table(found: dict[str, dict]) -> str:
-    """Differences from R − mean, accuracies in its own rows, and how many differences survive the
-    correction."""
-    rows = [[row, *(cell(number) if row.endswith(MEAN) else change(number["gap"]) for number in of_row.values())]
-            for row, of_row in found.items()]  # fmt: skip
-    tested = [number["gap"]["p_holm"] < LEVEL for row in found.values() for number in row.values()
-              if "p_holm" in number["gap"]]  # fmt: skip
-    note = f"{len([*found[MEAN].values()][0]['seeds'])} seeds; {sum(tested)} of {len(tested)} comparisons are bold."
-    return f"{markdown(['A', *found[MEAN]], rows)}\n\n{note}"
+def gaps_table(table: dict[str, dict]) -> str:
+    """The differences from R − mean, accuracies in its own rows, and how many differences survive
+    the correction."""
+    rows, tested = [], []
+    for row, columns in table.items():
+        numbers = columns.values()
+        show = cell if row.endswith(MEAN) else lambda number: change(number["gap"])
+        rows.append([row, *map(show, numbers)])
+        tested += [
+            number["gap"]["p_holm"] < LEVEL for number in numbers if "p_holm" in number["gap"]
+        ]
+    seeds = len(next(iter(table[MEAN].values()))["seeds"])
+    note = f"{seeds} seeds; {sum(tested)} of {len(tested)} comparisons are bold."
+    return f"{markdown(['A', *table[MEAN]], rows)}\n\n{note}"
 
 
 def learned(runs: list[dict], trials: list[dict]) -> dict[str, dict]:
     """The accuracy of each of ROWS in each of COLUMNS, at the arm's best rate for the outcome."""
-    found: dict[str, dict] = {row: {} for row in ROWS}
+    table: dict[str, dict] = {row: {} for row in ROWS}
+    common = {"G": 8, "steps": 60, "kl": "none"}
     for (row, (updates, name)), (column, (task, outcome)) in product(ROWS.items(), COLUMNS.items()):
-        arm = {
-            "task": task,
-            "advantage": name,
-            "minibatches": updates,
-            "G": 8,
-            "steps": 60,
-            "kl": "none",
-        }
+        arm = {"task": task, "advantage": name, "minibatches": updates} | common
         rate = baselines.best_rate(chosen(trials, **arm), outcome)
-        found[row][column] = paired.estimate(
-            [run[outcome] for run in chosen(runs, **arm, rate=rate)]
-        ) | {"rate": rate}
-    return compared(found)
+        outcomes = [run[outcome] for run in chosen(runs, **arm, rate=rate)]
+        table[row][column] = paired.estimate(outcomes) | {"rate": rate}
+    return compared(table)
 
 
 def signs(runs: list[dict]) -> dict[str, dict]:
     """The accuracy at the end by advantages and group size, with four updates a batch."""
     arm = {"task": TASKS[0], "minibatches": 4, "rate": baselines.RATE, "steps": 60, "kl": "none"}
-    return compared({
-        name: {f"G = {G}": paired.estimate([run["end"] for run in chosen(runs, **arm, advantage=name, G=G)])
-               for G in SIGN_SIZES} for name in baselines.SIGNS
-    })  # fmt: skip
+    table: dict[str, dict] = {name: {} for name in baselines.SIGNS}
+    for name, G in product(baselines.SIGNS, SIGN_SIZES):
+        ends = [run["end"] for run in chosen(runs, **arm, advantage=name, G=G)]
+        table[name][f"G = {G}"] = paired.estimate(ends)
+    return compared(table)
 
 
 def budgets(runs: list[dict]) -> dict[int, list[dict]]:
     """By group size, the accuracy after each of BUDGETS: mean and interval over seeds."""
-    of_size = {G: chosen(runs, steps=BUDGETS[-1], G=G) for G in GROUP_SIZES}
-    return {G: [paired.estimate([run["held_out"][i] for run in found]) for i in range(len(BUDGETS))]
-            for G, found in of_size.items()}  # fmt: skip
+    table = {}
+    for G in GROUP_SIZES:
+        accuracies = [run["held_out"] for run in chosen(runs, steps=BUDGETS[-1], G=G)]
+        table[G] = [paired.estimate(list(after)) for after in zip(*accuracies)]
+    return table
 
 
-def budgets_table(found: dict[int, list[dict]]) -> str:
+def budgets_table(table: dict[int, list[dict]]) -> str:
     """`budgets` as a table; in each column the best is in italics."""
     columns = [BUDGETS.index(completions // BATCH) for completions in SHOWN]
-    best = {i: max(found, key=lambda G: found[G][i]["mean"]) for i in columns}
-    rows = [[str(G), *(f"*{cell(of_size[i])}*" if best[i] == G else cell(of_size[i]) for i in columns)]
-            for G, of_size in found.items()]  # fmt: skip
+    best = {i: max(table, key=lambda G: table[G][i]["mean"]) for i in columns}
+    rows = []
+    for G, numbers in table.items():
+        cells = {i: cell(numbers[i]) for i in columns}
+        rows.append([str(G), *(f"*{cells[i]}*" if best[i] == G else cells[i] for i in columns)])
     return markdown(["G", *(f"after {completions:,}" for completions in SHOWN)], rows)
 
 
-def draw_learned(found: dict[str, dict], path: Path) -> None:
+def draw_learned(table: dict[str, dict], path: Path) -> None:
     """The differences of `learned` with their intervals, a panel for each column."""
-    figure, rows = (
-        Figure(figsize=(12, 3.6), layout="constrained"),
-        [row for row in found if not row.endswith(MEAN)],
-    )
+    figure = Figure(figsize=(12, 3.6), layout="constrained")
+    rows = [row for row in table if not row.endswith(MEAN)]
     y = np.arange(len(rows))[::-1]
     for axis, column in zip(figure.subplots(1, len(COLUMNS), sharey=True), COLUMNS):
         for height, row in zip(y, rows):
-            gap, color = found[row][column]["gap"], BLUE if ROWS[row][0] == 1 else ORANGE
+            gap = table[row][column]["gap"]
+            color, marker = (BLUE, "o") if ROWS[row][0] == 1 else (ORANGE, "s")
             axis.plot(100 * np.array(gap["interval"]), [height] * 2, color=color, linewidth=1.5)
-            axis.plot(
-                100 * gap["difference"],
-                height,
-                "o" if ROWS[row][0] == 1 else "s",
-                color=color,
-                markersize=5,
-            )
+            axis.plot(100 * gap["difference"], height, marker, color=color, markersize=5)
         axis.axvline(0, color="black", linewidth=0.8)
         axis.set_yticks(y, rows)
         tidy(axis, column, "points above R − mean")
     figure.savefig(path, dpi=110)
 
 
-def draw_budgets(found: dict[int, list[dict]], path: Path) -> None:
+def draw_budgets(table: dict[int, list[dict]], path: Path) -> None:
     """Accuracy over completions for each group size, and over the group size after each number of
     completions."""
-    figure, sizes, x = (
-        Figure(figsize=(10, 4), layout="constrained"),
-        [*found],
-        np.array(BUDGETS) * BATCH,
-    )
+    figure = Figure(figsize=(10, 4), layout="constrained")
+    sizes, x = [*table], np.array(BUDGETS) * BATCH
     over_completions, over_size = figure.subplots(1, 2)
-    means = np.array([[number["mean"] for number in of_size] for of_size in found.values()])
-    for i, (G, of_size) in enumerate(found.items()):
-        interval = np.array([number["interval"] for number in of_size]).T
-        draw_line(over_completions, x, means[i], interval, f"G = {G}", look("", i, len(found)))
+    means = np.array([[number["mean"] for number in numbers] for numbers in table.values()])
+    for i, (G, numbers) in enumerate(table.items()):
+        interval = np.array([number["interval"] for number in numbers]).T
+        draw_line(over_completions, x, means[i], interval, f"G = {G}", look("", i, len(table)))
     for i, completions in enumerate(x):
         over_size.plot(sizes, means[:, i], color=GREY, linewidth=1)
-        over_size.plot(
-            sizes[means[:, i].argmax()], means[:, i].max(), "o", color="black", markersize=5
-        )
-        name, start = (
-            "" if 8192 < completions < x[-1] else f"{completions:,}",
-            (2, means[0, i]),
-        )  # else on each other
-        over_size.annotate(
-            name, start, (-5, -3), textcoords="offset points", fontsize=8, ha="right"
-        )
+        best = means[:, i].argmax()
+        over_size.plot(sizes[best], means[best, i], "o", color="black", markersize=5)
+        name = f"{completions:,}" if not 8192 < completions < x[-1] else ""  # they would overlap
+        text = {"textcoords": "offset points", "fontsize": 8, "ha": "right"}
+        over_size.annotate(name, (2, means[0, i]), (-5, -3), **text)
     over_size.set_xlim(1.2, 80)
     doublings(over_completions, [*SHOWN], "Held-out accuracy", "completions sampled")
-    doublings(
-        over_size,
-        sizes,
-        "The same after so many completions; dot: the best",
-        "G, completions of a group",
-    )
+    heading = "The same after so many completions; dot: the best"
+    doublings(over_size, sizes, heading, "G, completions of a group")
     finish(figure, path)
 
 
@@ -176,7 +162,7 @@ def texts() -> dict[Path, dict[str, str]]:
 
 
 def draw() -> None:
-    """The figures of the page."""
+    """Draw the figures of the page."""
     of_baselines, _, of_sizes = found()
     draw_learned(of_baselines, FIGURES / "baselines.png")
     draw_budgets(of_sizes, FIGURES / "group_size.png")

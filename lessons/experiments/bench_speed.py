@@ -1,8 +1,8 @@
 """A step of grpo.py against the same step of TRL's GRPOTrainer and against a floor. A benchmark,
 not a test.
 
-    pip install -e '.[parity]'                          for TRL python
-    lessons/experiments/bench_speed.py           about 10 minutes; leave the machine alone meanwhile
+    pip install -e '.[parity]'                          for TRL
+    python lessons/experiments/bench_speed.py           about 10 minutes; leave the machine alone
 
 With --publish the numbers go to bench_speed.json beside this file and, as a table, into README.md
 there.
@@ -17,6 +17,7 @@ optimizer. The larger model is the shipped one inside matrices of ten times the 
 elsewhere: it computes the same logits.
 """
 
+import copy
 import importlib.util
 import json
 import math
@@ -35,13 +36,12 @@ import torch
 
 from algorithms import grpo
 from lessons.experiments.grid import compact, markdown, refuse_partial_publish, rounded, write_pages
-from lessons.experiments.pool import begin
-from toy_env import RunFailed, UsageError
+from lessons.experiments.pool import begin, silence
 from toy_env.any_model import cache_name
 from toy_env.arithmetic import LEVELS, Problem, sample_problems
-from toy_env.cli import at_least, run_main, silence
-from toy_env.model import encode_prompts, load_policy, locate
+from toy_env.model import encode_prompts, load_policy
 from toy_env.rollout import position_ids, sample
+from toy_env.run import parse
 
 RESULTS = Path(__file__).parent / "bench_speed.json"
 PROMPTS, GROUP, LIMIT, MINIBATCHES = 32, 8, 56, 4
@@ -49,11 +49,8 @@ PROMPTS, GROUP, LIMIT, MINIBATCHES = 32, 8, 56, 4
 
 @dataclass
 class Config:
-    steps: at_least(1, 10_000) = 20  # timed steps of each side for each model
+    steps: int = 20  # timed steps of each side for each model
     publish: bool = False  # update bench_speed.json and the table in README.md beside it
-
-    def check(self) -> None:
-        refuse_partial_publish(self, {"publish"})
 
 
 # ---------------------------------------------------------------------- in the worker processes
@@ -79,18 +76,15 @@ def ours(connection, model: str) -> None:
     """grpo.train itself."""
     watch, log = Stopwatch(connection), grpo.Run.log
 
-    def log_and_report(run, step, *, rollout, rewards) -> None:
-        log(run, step, rollout=rollout, rewards=rewards)
+    def log_and_report(*arguments) -> None:
+        log(*arguments)
         watch.step_done()
 
     grpo.Run.log = log_and_report
     endless = {"steps": 10**6, "save_every": 10**6, "eval_problems": 1}
+    settings = {"model": model, "device": "cpu", "learning_rate": 1e-12}
     with tempfile.TemporaryDirectory() as folder:
-        grpo.train(
-            grpo.Config(
-                model=model, device="cpu", learning_rate=1e-12, run_dir=f"{folder}/run", **endless
-            )
-        )
+        grpo.train(grpo.Config(run_dir=f"{folder}/run", **settings, **endless))
 
 
 def trl(connection, model: str) -> None:
@@ -107,13 +101,10 @@ def trl(connection, model: str) -> None:
             if state.global_step % MINIBATCHES == 0:
                 watch.step_done()
 
-    scale_out.rows = lambda *_, **__: [
-        {"prompt": problem.prompt, "answer": problem.answer} for problem in problems
-    ]
-    config = scale_out.Config(
-        model=model, steps=200, learning_rate=1e-12, warmup_steps=0, run_dir=tempfile.mkdtemp(),
-        trl=("use_cpu=true",),
-    )  # fmt: skip
+    rows = [{"prompt": problem.prompt, "answer": problem.answer} for problem in problems]
+    scale_out.rows = lambda *_, **__: rows
+    config = scale_out.Config(model=model, steps=200, learning_rate=1e-12, warmup_steps=0)
+    config.run_dir, config.trl = tempfile.mkdtemp(), ("use_cpu=true",)
     trainer = scale_out.build_trainer(config, scale_out.trl_settings(config, 1))
     trainer.add_callback(Turns())
     trainer.train()
@@ -128,12 +119,8 @@ def floor(connection, model: str) -> None:
     @torch.no_grad()
     def decode(prompts, ids, lengths) -> None:
         prompt_ids, prompt_mask = encode_prompts(tokenizer, prompts)
-        inputs = {
-            "attention_mask": prompt_mask,
-            "position_ids": position_ids(prompt_mask),
-            "use_cache": True,
-        }
-        name = cache_name(policy)
+        name, inputs = cache_name(policy), {"position_ids": position_ids(prompt_mask)}
+        inputs |= {"attention_mask": prompt_mask, "use_cache": True}
         cache = policy(input_ids=prompt_ids, **inputs)[name]
         cache.batch_repeat_interleave(GROUP)
         mask = prompt_mask.repeat_interleave(GROUP, dim=0)
@@ -169,15 +156,15 @@ def drawn_at(step: int) -> tuple[int, list[Problem]]:
 
 
 def make_models(connection, folder: str) -> None:
-    """The base and a trained policy, and both in matrices ten times as large: reports where they
-    are and how many parameters they have."""
-    from transformers import AutoConfig, AutoModelForCausalLM
+    """Train a policy, put it and the base into matrices ten times as large, and report where the
+    four are and how many parameters they have."""
+    from transformers import AutoModelForCausalLM
 
     grpo.train(grpo.Config(steps=40, eval_problems=1, run_dir=f"{folder}/run"))
     models = {}
     for name, source in (("base", "base"), ("trained", f"{folder}/run/checkpoint")):
         policy, tokenizer = load_policy(source)
-        config = AutoConfig.from_pretrained(locate(source))
+        config = copy.deepcopy(policy.config)
         share = config.hidden_size / 208
         config.update({"hidden_size": 208, "num_attention_heads": 13, "num_key_value_heads": 13})
         config.update({"intermediate_size": 544, "rms_norm_eps": config.rms_norm_eps * share})
@@ -185,36 +172,26 @@ def make_models(connection, folder: str) -> None:
         small = dict(policy.named_parameters())
         with torch.no_grad():
             for key, parameter in wide.named_parameters():
-                # RMSNorm divides by the root of a mean over more entries, most of them 0: its weights make up for it
+                # RMSNorm divides by the root of a mean over more entries, most of them 0: its
+                # weights make up for it.
                 value = small[key] * math.sqrt(share) if "norm" in key else small[key]
                 parameter.zero_()[tuple(slice(0, n) for n in value.shape)] = value
         ids = torch.randint(3, 19, (64, 40))
-        torch.testing.assert_close(
-            wide(input_ids=ids).logits, policy(input_ids=ids).logits, rtol=1e-4, atol=1e-4
-        )
+        logits = (network(input_ids=ids).logits for network in (wide, policy))
+        torch.testing.assert_close(*logits, rtol=1e-4, atol=1e-4)
         for part in (wide, tokenizer):
             part.save_pretrained(f"{folder}/{name}-10x")
         models[name] = source, policy.num_parameters()
         models[f"{name}, 10x"] = f"{folder}/{name}-10x", wide.num_parameters()
-    connection.send(
-        {name: models[name] for name in ("base", "trained", "base, 10x", "trained, 10x")}
-    )
+    order = ("base", "trained", "base, 10x", "trained, 10x")
+    connection.send({name: models[name] for name in order})
 
 
 def work(connection, function: Callable, *args) -> None:
-    """Run one of these functions in a worker process, silently; an error goes to the parent as one
-    line."""
+    """Run one of these functions in a worker process, silently but for an error's traceback."""
     begin()
-    try:
-        with silence():
-            function(connection, *args)
-    except BaseException as error:
-        connection.send(
-            UsageError(
-                f"{function.__name__}: {type(error).__name__}: {str(error).splitlines()[:1]}"
-            )
-        )
-    os._exit(0)
+    with silence():
+        function(connection, *args)
 
 
 # ---------------------------------------------------------------------- in the parent process
@@ -234,12 +211,9 @@ class Worker:
         """Have it make a step, and return the report."""
         try:
             self.connection.send("go")
-            report = self.connection.recv()
+            return self.connection.recv()
         except (EOFError, OSError):
-            raise RunFailed("a process was killed, perhaps for want of memory") from None
-        if isinstance(report, Exception):
-            raise report
-        return report
+            raise RuntimeError("a worker process has ended early") from None
 
 
 def take_turns(workers: dict[str, Worker], steps: int) -> dict[str, list[float]]:
@@ -252,29 +226,28 @@ def take_turns(workers: dict[str, Worker], steps: int) -> dict[str, list[float]]
     return {name: [turn[name] for turn in turns[1:]] for name in workers}
 
 
+def measure(model: str, steps: int) -> dict:
+    """The median seconds of a step of each side, and the medians of two ratios within a turn."""
+    turns = take_turns({side.__name__: Worker(side, model) for side in (ours, trl, floor)}, steps)
+    return {
+        "seconds": {side: median(seconds) for side, seconds in turns.items()},
+        "speed_against_trl": median(a / b for a, b in zip(turns["trl"], turns["ours"])),
+        "share_of_floor": median(a / b for a, b in zip(turns["floor"], turns["ours"])),
+    }
+
+
 def main(config: Config) -> None:
     """Time everything, print the table, and with --publish write it onto the page."""
+    refuse_partial_publish(config, {"publish"})
     if importlib.util.find_spec("trl") is None:
-        raise UsageError("TRL is not installed; type pip install -e '.[parity]'")
+        raise SystemExit("TRL is not installed; type pip install -e '.[parity]'")
     machine, models = f"{os.cpu_count()} {platform.machine()} cores", {}
     print(f"{PROMPTS} prompts x {GROUP} completions; medians of {config.steps} steps", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         for name, (model, parameters) in Worker(make_models, folder).step().items():
-            workers = {side.__name__: Worker(side, model) for side in (ours, trl, floor)}
-            turns = take_turns(workers, config.steps)
-            seconds = {side: median(of_side) for side, of_side in turns.items()}
-            models[name] = {"parameters": parameters, "seconds": seconds}
-            for number, above, below in (
-                ("speed_against_trl", "trl", "ours"),
-                ("share_of_floor", "floor", "ours"),
-            ):
-                models[name][number] = median(
-                    a / b for a, b in zip(turns[above], turns[below])
-                )  # in the same turn
-            print(
-                f"{name}: {', '.join(f'{side} {1e3 * s:.0f} ms' for side, s in seconds.items())}",
-                flush=True,
-            )
+            models[name] = {"parameters": parameters} | measure(model, config.steps)
+            seconds = models[name]["seconds"].items()
+            print(name, *(f"{side} {1e3 * s:.0f} ms" for side, s in seconds), flush=True)
     results = {"machine": machine, "steps": config.steps, "models": models}
     print(f"\n{table(results)}")
     if config.publish:
@@ -291,10 +264,9 @@ def texts() -> dict[Path, dict[str, str]]:
 
 
 def table(results: dict) -> str:
-    header, rows = (
-        ["policy, parameters", "ours, a step", "TRL, a step", "TRL / ours", "floor / ours"],
-        [],
-    )
+    """The results as a table of Markdown."""
+    header = ["policy, parameters", "ours, a step", "TRL, a step", "TRL / ours", "floor / ours"]
+    rows = []
     for name, row in results["models"].items():
         seconds = (f"{1e3 * row['seconds'][side]:.0f} ms" for side in ("ours", "trl"))
         ratios = f"{row['speed_against_trl']:.2f}", f"{row['share_of_floor']:.0%}"
@@ -303,4 +275,4 @@ def table(results: dict) -> str:
 
 
 if __name__ == "__main__":
-    run_main(Config, main, __doc__)
+    main(parse(Config, __doc__))

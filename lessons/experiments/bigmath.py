@@ -1,4 +1,4 @@
-"""How hard are real problems? How many of Big-Math's 215,608 problems had k of 64 completions right
+"""The difficulty of real problems: how many of Big-Math's 215,608 had k of 64 completions right
 (arXiv:2502.17387).
 
 The counts are read off a figure in Bay and Yearick, *GRPO, Dr. GRPO, and DAPO Are Three Operations
@@ -23,5 +23,5 @@ COUNTS = np.array([  # problems with k = 0..64 right, (65,)
     1721, 1790, 1814, 1941, 1958, 1910, 1974, 2120, 2118, 2287, 2284, 2343, 2372,
     2611, 2643, 2793, 2984, 3191, 3288, 3591, 4083, 4523, 5499, 6558, 8867, 15446,
 ])  # fmt: skip
-SHARE = COUNTS / COUNTS.sum()  # of all problems, (65,)
+SHARE = COUNTS / COUNTS.sum()  # their share of all problems, (65,)
 RATES = np.arange(65) / 64  # the solve rates k / 64, (65,)

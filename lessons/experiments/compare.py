@@ -13,8 +13,8 @@ that was stopped is continued. Experiments:
     matched      the ladder's five, at rates at which all mean updates are as long as GRPO's
     pieces       GRPO with one of Dr. GRPO's two changes: no / sigma, no / length
     ablation     from GRPO to DAPO one change at a time, as in DAPO's Table 1
-    movement     its last change, dynamic sampling, at a rate at which its updates are as long as those without it,
-                 beside the row above
+    movement     its last change, dynamic sampling, at a rate at which its updates are as long as
+                 those without it, beside the row above
     sampling     pass@k and majority@k of the base model and of the ladder's five after `shared`
 
 With --publish the numbers go to results.json, the figures to figures/, and the tables into
@@ -40,25 +40,26 @@ import torch
 from lessons.experiments import compare_figures, compare_tables, paired
 from lessons.experiments.compare_tables import LADDER, README, RESULTS
 from lessons.experiments.grid import Grid, GridConfig, compact, into_page, rounded, write_pages
+from lessons.experiments.pool import silence
+from lessons.experiments.update_norm import measured
 from lessons.losses import averaged_as_grpo
-from toy_env import Diverged, RunFailed
 from toy_env.arithmetic import LEVELS, extract_answer, held_out_problems
-from toy_env.cli import at_least, run_main, silence
-from toy_env.evaluate import evaluate, majority_at_k, pass_at_k
+from toy_env.evaluate import majority_at_k, pass_at_k
+from toy_env.held_out import evaluate
 from toy_env.model import load_policy
+from toy_env.run import parse
 
 SCRIPTS = LADDER | {"RLOO": "rloo", "MaxRL": "maxrl", "GSPO": "gspo", "CISPO": "cispo"}
-COMMON = {"eval_every": 5, "measure_updates": True}  # settings of every run
-OFTEN = {
-    "eval_every": 2
-}  # with dynamic sampling, whose batches are larger, so that curves have as many points
+COMMON = {"eval_every": 5}  # settings of every run
+OFTEN = {"eval_every": 2}  # dynamic sampling draws more a step, so that curves have as many points
 RATE = 2e-4
-KS, SAMPLES = (1, 2, 4, 8, 16, 32, 64), 128  # of pass@k and majority@k
+KS, SAMPLES = (1, 2, 4, 8, 16, 32, 64), 128  # for pass@k and majority@k
 
-# At the defaults no completion reaches the limit of 56 tokens, and with 4 updates a batch the clip hardly ever binds.
+# At the defaults no completion reaches the limit of 56 tokens, and with 4 updates a batch the clip
+# hardly ever binds.
 ABLATION_SETTING = {"max_new_tokens": 36, "num_minibatches": 16}
 SAMPLE_LEVEL = "sample-level loss"
-ABLATION = {  # the change against the row above; the rows above the token-level loss have the sample-level loss
+ABLATION = {  # each change against the row above; until "+ token-level loss" all are SAMPLE_LEVEL
     "GRPO without KL": {"dynamic_sampling": False, "clip_eps_high": 0.2, "overlong_buffer": 0},
     "+ overlong filtering": {"overlong_filtering": True},
     "+ clip-higher": {"clip_eps_high": 0.28},
@@ -71,16 +72,15 @@ Experiment = Literal["shared", "no_kl", "matched", "pieces", "ablation", "moveme
 
 @dataclass
 class Config(GridConfig):
-    experiments: tuple[
-        Experiment, ...
-    ] = ()  # names of the above; none: shared, or with --publish all
-    first_seed: at_least(0) = 0  # the first seed of every comparison
-    seeds: at_least(2, 1000) = 10  # seeds first_seed, first_seed + 1, ...
-    steps: at_least(1) = 60  # rollout batches of every run
+    experiments: tuple[Experiment, ...] = ()  # by default shared, or with --publish all
+    first_seed: int = 0  # the first seed of every comparison
+    seeds: int = 10  # seeds first_seed, first_seed + 1, ...
+    steps: int = 60  # rollout batches of every run
     quick: bool = False  # 3 seeds and 25 steps, in the folder OUTPUT-quick
     output: str = "runs/compare"  # folder for the runs, the numbers and the figures
 
     QUICK = {"seeds": 3, "steps": 25}
+    LEAST_SEEDS = 2
 
 
 # ---------------------------------------------------------------------- arms
@@ -88,11 +88,10 @@ class Config(GridConfig):
 
 @dataclass(frozen=True)
 class Arm:
-    """What is trained with several seeds: a script, its settings, and the function of it that is
-    replaced: by the one of dr_grpo.py, or (SAMPLE_LEVEL) the loss of dapo.py, by itself averaged as
-    in GRPO."""
+    """A script with its settings, trained with several seeds. `replaced` names a function that is
+    taken from dr_grpo.py instead; SAMPLE_LEVEL stands for dapo.py's loss, averaged as in GRPO."""
 
-    name: str  # names the folders
+    name: str  # names its folders
     script: str
     settings: dict = field(default_factory=dict)
     replaced: str = ""
@@ -125,16 +124,15 @@ def ablation() -> dict[str, Arm]:
     arms, settings = {}, COMMON | ABLATION_SETTING
     for row, (name, change) in enumerate(ABLATION.items()):
         settings = settings | change
-        arms[name] = Arm(
-            f"ablation {row} {name}", "dapo", settings, SAMPLE_LEVEL if row < 4 else ""
-        )
+        replaced = SAMPLE_LEVEL if row < 4 else ""
+        arms[name] = Arm(f"ablation {row} {name}", "dapo", settings, replaced)
     return arms
 
 
 def movement() -> dict[str, Arm]:
     """The last two arms of the ablation, the last one at a lower rate. In the committed ablation
-    its updates are 1.083 times as long as those of the arm above it, and 2e-4 / 1.083^(1 / 0.75) is
-    1.8e-4: see `matched_rates`."""
+    its updates are 1.083 times as long as those of the arm above it: 2e-4 / 1.083^(1 / 0.75) is
+    1.8e-4, see `matched_rates`."""
     arms = ablation()
     last, slower = arms["+ dynamic sampling"], {"learning_rate": 1.8e-4}
     slow = replace(last, name=f"{last.name} 1.8e-4", settings=last.settings | slower)
@@ -143,10 +141,8 @@ def movement() -> dict[str, Arm]:
 
 def scripts(kl: bool = True, names: Iterable[str] = ()) -> dict[str, Arm]:
     """All scripts, or these, as they are; or without the KL where they have one."""
-    return {
-        name: of_script(name, kl=kl or name in ("REINFORCE", "DAPO", "CISPO"))
-        for name in names or SCRIPTS
-    }
+    without_one = ("REINFORCE", "DAPO", "CISPO")
+    return {name: of_script(name, kl=kl or name in without_one) for name in names or SCRIPTS}
 
 
 FIXED = {
@@ -176,50 +172,40 @@ class Run:
     def config(self, output: Path):
         """The script's own config, which continues the run where there is one."""
         folder = self.folder(output)
-        plumbing = {
-            "run_dir": str(folder),
-            "resume": (folder / "config.json").is_file(),
-            "device": "cpu",
-        }
+        settings = {"seed": self.seed, "steps": self.steps, "device": "cpu", "run_dir": str(folder)}
+        resume = (folder / "config.json").is_file()
         module = import_module(f"algorithms.{self.arm.script}")
-        return module.Config(seed=self.seed, steps=self.steps, **plumbing, **self.arm.settings)
+        return module.Config(resume=resume, **settings, **self.arm.settings)
 
 
 def train(run: Run, output: Path) -> dict:
-    """Train silently, from where the run stands. Returns its summary, or {"diverged": why}; what
-    else stops a run raises RunFailed or UsageError."""
+    """Train silently, from where the run stands. Returns its summary, or {"diverged": why}."""
     torch.set_num_threads(1)
-    script, name, replaced = (
-        import_module(f"algorithms.{run.arm.script}"),
-        run.arm.replaced,
-        nullcontext(),
-    )
+    script, name = import_module(f"algorithms.{run.arm.script}"), run.arm.replaced
+    replaced = nullcontext()
     if name == SAMPLE_LEVEL:
         replaced = patch.object(script, "policy_loss", averaged_as_grpo(script.policy_loss))
     elif name:
         replaced = patch.object(script, name, getattr(import_module("algorithms.dr_grpo"), name))
     folder = run.folder(output)
-    if not (
-        folder / "results.json"
-    ).is_file():  # written last; else the run was stopped before its summary was kept
-        with silence(), replaced:
-            try:
+    if not (folder / "results.json").is_file():  # written last
+        try:
+            with silence(), measured(), replaced:
                 script.train(run.config(output))
-            except Diverged as error:
-                return {"diverged": str(error)}
+        except FloatingPointError as error:
+            return {"diverged": str(error)}
     return summary(folder)
 
 
 def summary(folder: Path) -> dict:
-    """What a finished run showed: single numbers, a curve over its evaluations, and means over
+    """The numbers of a finished run: single ones, a curve over its evaluations, and means over
     windows of 5 steps.
 
     `at_budget` is the held-out accuracy, interpolated between two evaluations, after `budget`
     completions, the number that a script without dynamic sampling draws.
     """
-    config, results = (
-        json.loads((folder / name).read_text("utf-8")) for name in ("config.json", "results.json")
-    )
+    config = json.loads((folder / "config.json").read_text("utf-8"))
+    results = json.loads((folder / "results.json").read_text("utf-8"))
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text("utf-8").splitlines()]
     for row in rows:
         if "clipped_up" in row:
@@ -243,6 +229,7 @@ def summary(folder: Path) -> dict:
     over_all_steps = ("update_norm", "clipped_up_probability", "truncated", "silent")
     over_the_last_ten = ("entropy", "length_wrong")
     in_windows = ("step", "clipped", *over_all_steps, *over_the_last_ten)
+    windows = [rows[i : i + 5] for i in range(0, len(rows), 5)]
     return {
         "learning_rate": config["learning_rate"],
         "budget": budget,
@@ -251,13 +238,10 @@ def summary(folder: Path) -> dict:
         "completions": rows[-1]["rollouts"],
         **{name: mean(name) for name in over_all_steps},
         **{name: mean(name, rows[-10:]) for name in over_the_last_ten},
-        # dynamic sampling draws silent groups and does not train on them
+        # Dynamic sampling draws silent groups and does not train on them.
         "silent_trained_on": 0.0 if config.get("dynamic_sampling") else mean("silent"),
         "curve": curve,
-        "windows": {
-            name: [mean(name, rows[i : i + 5]) for i in range(0, len(rows), 5)]
-            for name in in_windows
-        },
+        "windows": {name: [mean(name, window) for window in windows] for name in in_windows},
     }
 
 
@@ -266,20 +250,14 @@ def sample_many(run: Run, output: Path) -> dict:
     (KS, problems)."""
     torch.set_num_threads(1)
     model = str(run.folder(output) / "checkpoint") if run.arm.script else "base"
-    policy, tokenizer = load_policy(model)
-    evaluation = evaluate(
-        policy, tokenizer, held_out_problems(64, LEVELS), samples=SAMPLES, max_new_tokens=56
-    )
-    answers = [[extract_answer(text) for text in texts] for texts in evaluation.texts]
-    rights = [problem.answer for problem in evaluation.problems]
+    problems = held_out_problems(64, LEVELS)
+    sampled = evaluate(*load_policy(model), problems, samples=SAMPLES, max_new_tokens=56)
+    right = [int(correct.sum()) for correct in sampled.correct]
+    answers = [[extract_answer(text) for text in texts] for texts in sampled.texts]
+    votes = [(of_one, problem.answer) for of_one, problem in zip(answers, problems)]
     return {
-        "pass": [
-            [pass_at_k(SAMPLES, int(correct.sum()), k) for correct in evaluation.correct]
-            for k in KS
-        ],
-        "majority": [
-            [majority_at_k(votes, right, k) for votes, right in zip(answers, rights)] for k in KS
-        ],
+        "pass": [[pass_at_k(SAMPLES, n, k) for n in right] for k in KS],
+        "majority": [[majority_at_k(*of_one, k) for of_one in votes] for k in KS],
     }
 
 
@@ -291,26 +269,20 @@ class Comparison:
 
     def __init__(self, config: Config, grid: Grid) -> None:
         self.config, self.grid = config, grid
+        self.seeds = range(config.first_seed, config.first_seed + config.seeds)
 
-    def seeds(self) -> range:
-        return range(self.config.first_seed, self.config.first_seed + self.config.seeds)
-
-    def train(self, arms: dict, seeds: range) -> dict:
+    def train(self, arms: dict[str, Arm]) -> dict[str, list[dict | None]]:
         """The summaries of each arm's runs, by seed; None for a run that diverged, for which a line
-        is printed.
-
-        Raises RunFailed if all runs of an arm of the comparison diverged.
-        """
-        runs = [Run(arm, seed, self.config.steps) for seed in seeds for arm in arms.values()]
+        is printed. Raises SystemExit if all runs of an arm diverged."""
+        runs = [Run(arm, seed, self.config.steps) for seed in self.seeds for arm in arms.values()]
         summaries: dict[str, list] = {}
         for run in self.grid.run(partial(train, output=self.grid.path), runs):
             if "diverged" in run:
                 print(f"{run['arm']['name']}, seed {run['seed']}: {run['diverged']}")
             summaries.setdefault(run["arm"]["name"], []).append(None if "diverged" in run else run)
-        if lost := [name for name, arm in arms.items() if not any(summaries[arm.name])]:
-            raise RunFailed(
-                f"every run of {', '.join(lost)} diverged, so that there is nothing to compare"
-            )
+        for name, arm in arms.items():
+            if not any(summaries[arm.name]):
+                raise SystemExit(f"every run of {name} diverged: there is nothing to compare")
         return {name: summaries[arm.name] for name, arm in arms.items()}
 
     def arms(self, experiment: str) -> dict[str, Arm]:
@@ -328,28 +300,24 @@ class Comparison:
         REINFORCE's from .0175 to .0269 between 1.13e-4 and 2e-4. The table shows how well the
         lengths agree.
         """
-        summaries = self.train(scripts(names=LADDER), self.seeds())
-        lengths = {
-            name: np.mean([run["update_norm"] for run in runs if run])
-            for name, runs in summaries.items()
-        }
-        return {
-            name: float(f"{RATE * (lengths['GRPO'] / length) ** (1 / 0.75):.2g}")
-            for name, length in lengths.items()
-        }
+        lengths, rates = {}, {}
+        for name, runs in self.train(scripts(names=LADDER)).items():
+            lengths[name] = np.mean([run["update_norm"] for run in runs if run])
+        for name, length in lengths.items():
+            rates[name] = float(f"{RATE * (lengths['GRPO'] / length) ** (1 / 0.75):.2g}")
+        return rates
 
     def sampling(self) -> dict[str, dict[str, np.ndarray]]:
         """pass@k and majority@k of the base and of each script of the ladder: arrays (seeds, KS,
         problems)."""
         runs = [Run(Arm("base", ""), 0, self.config.steps)]
-        for name, trained in self.train(scripts(names=LADDER), self.seeds()).items():
+        for name, trained in self.train(scripts(names=LADDER)).items():
             runs += [Run(of_script(name), run["seed"], self.config.steps) for run in trained if run]
         rates: dict[str, dict[str, list]] = {}
         for result in self.grid.run(partial(sample_many, output=self.grid.path), runs, "samples"):
-            for kind in ("majority", "pass"):
-                rates.setdefault(result["arm"]["name"], {}).setdefault(kind, []).append(
-                    result[kind]
-                )
+            of_arm = rates.setdefault(result["arm"]["name"], {"majority": [], "pass": []})
+            for kind, seeds in of_arm.items():
+                seeds.append(result[kind])
         return {
             name: {kind: np.array(seeds) for kind, seeds in kinds.items()}
             for name, kinds in rates.items()
@@ -357,15 +325,16 @@ class Comparison:
 
     def run(self, experiment: str) -> tuple[dict, Path]:
         """The numbers of an experiment as plain data, and its figure."""
-        first, seeds = self.config.first_seed, self.seeds()
-        figure = self.grid.path / f"{experiment}{f'-{first}' if first else ''}.png"
+        first = self.config.first_seed
+        name = f"{experiment}-{first}" if first else experiment
+        figure = self.grid.path / f"{name}.png"
         machine = f"{platform.machine()}, torch {torch.__version__}"
-        numbers = {"machine": machine, "seeds": [*seeds], "steps": self.config.steps}
+        numbers = {"machine": machine, "seeds": [*self.seeds], "steps": self.config.steps}
         if experiment == "sampling":
             rates = self.sampling()
             compare_figures.draw_sampling(rates, KS, figure)
             return numbers | compare_tables.sampling_numbers(rates, KS), figure
-        runs = self.train(self.arms(experiment), seeds)
+        runs = self.train(self.arms(experiment))
         numbers["arms"] = compare_tables.training_numbers(runs)
         numbers |= compare_tables.compared(experiment, numbers["arms"])
         compare_figures.draw(compare_figures.PANELS[experiment], runs, figure)
@@ -376,7 +345,7 @@ def publish(experiment: str, numbers: dict, figure: Path) -> None:
     """Put an experiment's numbers and its figure among the committed ones, and its table onto the
     pages."""
     results = compare_tables.load() | {experiment: rounded(numbers)}
-    write_pages(compare_tables.texts(results))  # which may fail, comes first
+    write_pages(compare_tables.texts(results))  # first, because it may fail
     RESULTS.write_text(compact(results, 3) + "\n", "utf-8")
     if figure.name in README.read_text("utf-8"):
         shutil.copy(figure, RESULTS.parent / "figures")
@@ -387,23 +356,20 @@ def main(config: Config) -> None:
     by experiment."""
     paired.require()
     config = config.sized()
-    chosen = dict.fromkeys(
-        config.experiments or (get_args(Experiment) if config.publish else ("shared",))
-    )
-    if config.publish:
-        into_page(
-            README.read_text("utf-8"), dict.fromkeys(map(compare_tables.place, chosen), "")
-        )  # before the work
-    with Grid(config, "compare") as grid:
-        for experiment in chosen:
-            numbers, figure = Comparison(config, grid).run(experiment)
-            numbers = rounded(numbers)
-            figure.with_suffix(".json").write_text(json.dumps(numbers, indent=1) + "\n", "utf-8")
-            print(f"\n{experiment}\n{compare_tables.table(experiment, numbers)}\n")
-            print(f"written: {figure}, and the numbers beside it")
-            if config.publish:
-                publish(experiment, numbers, figure)
+    chosen = config.experiments or (get_args(Experiment) if config.publish else ("shared",))
+    if config.publish:  # look for the places of the tables on the page before the work
+        places = dict.fromkeys(map(compare_tables.place, chosen), "")
+        into_page(README.read_text("utf-8"), places)
+    comparison = Comparison(config, Grid(config, "compare"))
+    for experiment in dict.fromkeys(chosen):
+        numbers, figure = comparison.run(experiment)
+        numbers = rounded(numbers)
+        figure.with_suffix(".json").write_text(json.dumps(numbers, indent=1) + "\n", "utf-8")
+        print(f"\n{experiment}\n{compare_tables.table(experiment, numbers)}\n")
+        print(f"written: {figure}, and the numbers beside it")
+        if config.publish:
+            publish(experiment, numbers, figure)
 
 
 if __name__ == "__main__":
-    run_main(Config, main, __doc__)
+    main(parse(Config, __doc__))

@@ -12,15 +12,27 @@ from lessons.experiments.paired import interval_over_both, t_interval
 from toy_env.plots import BLUE, GREEN, GREY, ORANGE, RED
 
 BLACK = "#000000"
-LOOKS = {  # a side rung has the colour of the script that it hangs on; dashes and markers tell all from each other
-    "REINFORCE": (BLACK, "-", "o"), "PPO": (ORANGE, "-", "s"), "GRPO": (BLUE, "-", "^"), "Dr. GRPO": (GREEN, "-", "D"),
-    "DAPO": (RED, "-", "v"), "RLOO": (GREEN, "--", "P"), "MaxRL": (GREEN, ":", "X"), "GSPO": (BLUE, "--", "<"),
-    "CISPO": (RED, "--", ">"), "base": (GREY, "-", "."), "GRPO, not / σ": (BLACK, "--", "o"),
+# A side rung has the colour of the script that it hangs on; dashes and markers tell all from each
+# other.
+LOOKS = {
+    "REINFORCE": (BLACK, "-", "o"),
+    "PPO": (ORANGE, "-", "s"),
+    "GRPO": (BLUE, "-", "^"),
+    "Dr. GRPO": (GREEN, "-", "D"),
+    "DAPO": (RED, "-", "v"),
+    "RLOO": (GREEN, "--", "P"),
+    "MaxRL": (GREEN, ":", "X"),
+    "GSPO": (BLUE, "--", "<"),
+    "CISPO": (RED, "--", ">"),
+    "base": (GREY, "-", "."),
+    "GRPO, not / σ": (BLACK, "--", "o"),
     "GRPO, constant length": (ORANGE, "-.", "s"),
-}  # fmt: skip
+}
 DASHES, MARKERS = ("-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)), (0, (2, 1))), "o^sDvX"
 
-PANELS = {  # what each shows: held-out accuracy over completions or optimizer steps, or a metric over rollout batches
+# The panels of a figure: held-out accuracy over completions or optimizer steps, or a metric over
+# rollout batches.
+PANELS = {
     "shared": ("completions", "updates", "length_wrong", "entropy", "silent", "clipped"),
     "matched": ("completions", "updates", "update_norm"),
     "no_kl": ("completions", "updates", "entropy"),
@@ -29,22 +41,26 @@ PANELS = {  # what each shows: held-out accuracy over completions or optimizer s
     "ablation": ("completions", "entropy", "clipped", "truncated", "length_wrong", "silent"),
 }
 HEADINGS = {
-    "length_wrong": "Length of wrong completions, tokens", "entropy": "Entropy, nats per token",
-    "silent": "Silent groups, share of those drawn", "clipped": "Tokens stopped or capped, share",
-    "update_norm": "Length of an update", "truncated": "Completions cut at the limit, share",
-}  # fmt: skip
+    "length_wrong": "Length of wrong completions, tokens",
+    "entropy": "Entropy, nats per token",
+    "silent": "Silent groups, share of those drawn",
+    "clipped": "Tokens stopped or capped, share",
+    "update_norm": "Length of an update",
+    "truncated": "Completions cut at the limit, share",
+}
 OVER = {"completions": "completions sampled", "updates": "optimizer steps"}
 
 
 def look(name: str, row: int = 0, rows: int = 0) -> dict:
-    """How an arm's line is drawn: arms differ in dashes and markers, not in colour alone."""
+    """The style of an arm's line. Arms differ in dashes and markers, not in colour alone; one
+    without a style of its own is a row of a sequence."""
     if name in LOOKS:
         color, dashes, marker = LOOKS[name]
-    else:  # one of a sequence of rows
+    else:
         color = colormaps["viridis_r"](0.2 + 0.8 * row / max(rows - 1, 1))
         dashes, marker = DASHES[row % len(DASHES)], MARKERS[row % len(MARKERS)]
-    return {"color": color, "linestyle": dashes, "marker": marker, "markersize": 4, "markerfacecolor": "white",
-            "linewidth": 1.5}  # fmt: skip
+    style = {"color": color, "linestyle": dashes, "linewidth": 1.5, "marker": marker}
+    return style | {"markersize": 4, "markerfacecolor": "white"}
 
 
 def draw(panels: tuple[str, ...], runs: dict[str, list[dict | None]], path: Path) -> None:
@@ -55,20 +71,16 @@ def draw(panels: tuple[str, ...], runs: dict[str, list[dict | None]], path: Path
         where, x, y = ("curve", panel, "held_out") if panel in OVER else ("windows", "step", panel)
         for row, (arm, of_arm) in enumerate(runs.items()):
             of_arm = [run for run in of_arm if run]
-            xs, ys = (
-                np.array([run[where][name] for run in of_arm], dtype=float) for name in (x, y)
-            )  # None: NaN
-            if (
-                x == "completions"
-            ):  # runs with dynamic sampling are evaluated at different numbers of completions
+            xs = np.array([run[where][x] for run in of_arm], dtype=float)
+            ys = np.array([run[where][y] for run in of_arm], dtype=float)  # None becomes NaN
+            if x == "completions":  # which differ between runs with dynamic sampling
                 grid = np.linspace(0, 1.25 * of_arm[0]["budget"], 16)
                 ys = np.array([np.interp(grid, *of_run, right=np.nan) for of_run in zip(xs, ys)])
                 xs = grid[None]
             if np.isfinite(ys).any():
                 interval = t_interval(ys) if len(ys) > 1 else None
-                draw_line(
-                    axis, xs.mean(axis=0), ys.mean(axis=0), interval, arm, look(arm, row, len(runs))
-                )
+                style = look(arm, row, len(runs))
+                draw_line(axis, xs.mean(axis=0), ys.mean(axis=0), interval, arm, style)
         tidy(axis, HEADINGS.get(panel, "Held-out accuracy"), OVER.get(panel, "rollout batch"))
         axis.set_ylim((0.35, 1) if panel in OVER else (0, None))
     finish(figure, path)
@@ -85,12 +97,10 @@ def draw_sampling(arms: dict[str, dict[str, np.ndarray]], ks: tuple[int, ...], p
     """Maj@K and Pass@K of the base model and of each script, with intervals over seeds and
     problems."""
     figure = Figure(figsize=(9, 4.4), layout="constrained")
-    for axis, kind, title in zip(
-        figure.subplots(1, 2, sharey=True), ("majority", "pass"), ("Maj@K", "Pass@K")
-    ):
-        for arm, rates in (
-            (arm, kinds[kind]) for arm, kinds in arms.items()
-        ):  # (seeds, ks, problems)
+    axes = figure.subplots(1, 2, sharey=True)
+    for axis, kind, title in zip(axes, ("majority", "pass"), ("Maj@K", "Pass@K")):
+        for arm, kinds in arms.items():
+            rates = kinds[kind]  # (seeds, ks, problems)
             interval = np.array([interval_over_both(rates[:, i]) for i in range(len(ks))]).T
             draw_line(axis, ks, rates.mean(axis=(0, 2)), interval, arm, look(arm))
         doublings(axis, ks, f"{title} on held-out problems", "K, completions of each problem")
@@ -116,13 +126,10 @@ def tidy(axis, heading: str, label: str) -> None:
 
 
 def finish(figure: Figure, path: Path) -> None:
-    """The legend below all panels, in rows of equal length; then write the file."""
+    """Put the legend below all panels, in rows of equal length, and write the file."""
     handles, labels = figure.axes[0].get_legend_handles_labels()
-    fitting = int(
-        figure.get_figwidth() / (0.65 + 0.075 * max(map(len, labels)))
-    )  # inches, at this font size
-    columns = math.ceil(len(labels) / math.ceil(len(labels) / fitting))
-    figure.legend(
-        handles, labels, loc="outside lower center", ncols=columns, frameon=False, handlelength=3.5
-    )
+    widest = 0.65 + 0.075 * max(map(len, labels))  # inches of an entry, at this font size
+    rows = math.ceil(len(labels) / int(figure.get_figwidth() / widest))
+    layout = {"ncols": math.ceil(len(labels) / rows), "frameon": False, "handlelength": 3.5}
+    figure.legend(handles, labels, loc="outside lower center", **layout)
     figure.savefig(path, dpi=110)

@@ -1,6 +1,6 @@
 """The numbers of compare.py: its comparisons and its tables.
 
-What the pages say of them in words and numbers is asserted in tests/test_compare.py.
+tests/test_compare.py holds the text of the pages to these numbers.
 """
 
 import json
@@ -27,11 +27,11 @@ NUMBERS = (
     "length_wrong", "truncated", "silent", "silent_trained_on",
 )  # fmt: skip
 SAMPLED = (("pass", 1), ("majority", 64), ("pass", 4), ("pass", 64))
-UNTESTED = {  # they ask again which script differs from GRPO, which `shared` tests: their columns beside its own
-    "no_kl": "both without KL", "matched": "at equal update length",
-}  # fmt: skip
+# Experiments that ask again which script differs from GRPO, as `shared` does, and so are not
+# tested: their columns stand beside those of `shared`, under these titles.
+UNTESTED = {"no_kl": "both without KL", "matched": "at equal update length"}
 STEPWISE = ("ablation", "movement")  # each arm is compared with the one above it
-AIME_2024 = (30, 36, 38, 41, 42, 50)  # of the rows of DAPO's Table 1
+AIME_2024 = (30, 36, 38, 41, 42, 50)  # the rows of DAPO's Table 1
 BESIDE = {  # the columns to the left and to the right of the accuracy
     "shared": ([], ["goes on to"]),
     "no_kl": ([], ["goes on to"]),
@@ -56,9 +56,8 @@ def training_numbers(arms: dict[str, list[dict | None]]) -> dict:
     for arm, runs in arms.items():
         first = next(filter(None, runs))
         results[arm] = {name: first[name] for name in ("learning_rate", "budget")}
-        results[arm] |= {
-            name: paired.estimate([run and run[name] for run in runs]) for name in NUMBERS
-        }
+        for name in NUMBERS:
+            results[arm][name] = paired.estimate([run and run[name] for run in runs])
     return results
 
 
@@ -67,25 +66,19 @@ def sampling_numbers(arms: dict[str, dict[str, np.ndarray]], ks: tuple[int, ...]
     mean at each k with its interval; and the differences from the base that the table shows,
     problem by problem."""
 
-    def each_k(rates: np.ndarray) -> list[dict]:
-        return [
-            {
-                "k": k,
-                "mean": float(rates[:, i].mean()),
-                "interval": paired.interval_over_both(rates[:, i]),
-            }
-            for i, k in enumerate(ks)
-        ]
+    def at(rates: np.ndarray, k: int) -> dict:
+        of_k = rates[:, ks.index(k)]  # (seeds, problems)
+        return {"k": k, "mean": float(of_k.mean()), "interval": paired.interval_over_both(of_k)}
 
-    comparisons = [
-        {"arm": arm, "other": "base", "number": f"{kind}@{k}"}
-        | paired.difference_over_both(kinds[kind][:, ks.index(k)] - arms["base"][kind][:, ks.index(k)])
-        for arm, kinds in arms.items() if arm != "base" for kind, k in SAMPLED[:-1]  # .999 of the base leaves no room
-    ]  # fmt: skip
+    means, comparisons = {}, []
+    for arm, kinds in arms.items():
+        means[arm] = {kind: [at(rates, k) for k in ks] for kind, rates in kinds.items()}
+    for arm, kinds in arms.items():
+        for kind, k in SAMPLED[:-1] if arm != "base" else ():  # the base's .999 leaves no room
+            gaps = (kinds[kind] - arms["base"][kind])[:, ks.index(k)]
+            names = {"arm": arm, "other": "base", "number": f"{kind}@{k}"}
+            comparisons.append(names | paired.difference_over_both(gaps))
     paired.holm(comparisons)
-    means = {
-        arm: {kind: each_k(rates) for kind, rates in kinds.items()} for arm, kinds in arms.items()
-    }
     return {"arms": means, "comparisons": comparisons}
 
 
@@ -109,11 +102,8 @@ def compared(experiment: str, arms: dict) -> dict:
         paired.holm(comparisons)
     spread = [c["sd"] for c in comparisons if c["number"] == "at_budget" and c["sd"]]
     sd = float(np.median(spread)) if spread else None
-    return {
-        "comparisons": comparisons,
-        "sd": sd,
-        "seeds_for_a_point": sd and paired.seeds_needed(sd, 0.01),
-    }
+    seeds = paired.seeds_needed(sd, 0.01) if sd else None
+    return {"comparisons": comparisons, "sd": sd, "seeds_for_a_point": seeds}
 
 
 # ---------------------------------------------------------------------- tables
@@ -121,20 +111,17 @@ def compared(experiment: str, arms: dict) -> dict:
 
 def find(results: dict, arm: str, other: str, number: str = "at_budget") -> dict:
     """A comparison of an experiment."""
-    (comparison,) = (
-        c
-        for c in results["comparisons"]
-        if (c["arm"], c["other"], c["number"]) == (arm, other, number)
-    )
-    return comparison
+    for comparison in results["comparisons"]:
+        if (comparison["arm"], comparison["other"], comparison["number"]) == (arm, other, number):
+            return comparison
+    raise KeyError((arm, other, number))
 
 
 def change(comparison: dict, digits: int = 1) -> str:
     """A difference with its interval, "+1.2 [+0.3, +2.1]", of accuracies in points; bold if p < .05
-    after Holm."""
-    return grid.change(
-        comparison, digits, 1 if comparison["number"] in ("length_wrong", "entropy") else 100
-    )
+    after Holm's correction."""
+    scale = 1 if comparison["number"] in ("length_wrong", "entropy") else 100
+    return grid.change(comparison, digits, scale)
 
 
 def table(experiment: str, results: dict) -> str:
@@ -145,12 +132,13 @@ def table(experiment: str, results: dict) -> str:
 
 
 def budget_of(results: dict) -> str:
-    """ "at 15,360 completions", where an experiment compares."""
+    """The heading of accuracies at the budget: "at 15,360 completions"."""
     return f"at {next(iter(results['arms'].values()))['budget']:,} completions"
 
 
 def goes_on(numbers: dict) -> str:
-    """Where an arm with dynamic sampling ends, beyond the budget; empty for the others."""
+    """The accuracy at which an arm with dynamic sampling ends, beyond the budget; empty for the
+    others."""
     drawn = numbers["completions"]
     if drawn["mean"] <= numbers["budget"]:
         return ""
@@ -159,27 +147,27 @@ def goes_on(numbers: dict) -> str:
 
 def accuracy_table(experiment: str, results: dict) -> str:
     """Accuracy at the budget beside its difference: from GRPO, or, in STEPWISE experiments, from
-    the arm above. Around them stands what else the experiment shows."""
-    other, rows, (left, right) = "" if experiment in STEPWISE else "GRPO", [], BESIDE[experiment]
-    first, above = (
-        ("script", "GRPO") if other else ("change, on top of the row above", "the row above")
-    )
+    the arm above. The columns of BESIDE stand around them."""
+    left, right = BESIDE[experiment]
+    first, against, other = "script", "GRPO", "GRPO"
+    if experiment in STEPWISE:
+        first, against, other = "change, on top of the row above", "the row above", ""
+    rows = []
     for row, (arm, n) in enumerate(results["arms"].items()):
-        cells = [
-            cell(n["at_budget"]),
-            change(find(results, arm, other)) if other not in ("", arm) else "",
-        ]
-        shown = {"update length": cell(n["update_norm"], 4), "goes on to": goes_on(n)}
-        shown["learning rate, update length"] = f"{rate(n)}, {shown['update length']}"
+        gap = change(find(results, arm, other)) if other not in ("", arm) else ""
+        length = cell(n["update_norm"], 4)
+        shown = {"update length": length, "goes on to": goes_on(n)}
+        shown["learning rate, update length"] = f"{rate(n)}, {length}"
         if experiment == "ablation":
-            silent = n["silent_trained_on"]
-            shown["silent share trained on"] = (
-                cell(silent, 2) if any(silent["seeds"]) else "0, by construction"
-            )
             shown["AIME 2024, published"] = str(AIME_2024[row])
+            silent = n["silent_trained_on"]
+            share = cell(silent, 2) if any(silent["seeds"]) else "0, by construction"
+            shown["silent share trained on"] = share
+        cells = [cell(n["at_budget"]), gap]
         rows.append([arm, *map(shown.get, left), *cells, *map(shown.get, right)])
-        other = arm if experiment in STEPWISE else other
-    return markdown([first, *left, budget_of(results), f"against {above}", *right], rows)
+        if experiment in STEPWISE:
+            other = arm
+    return markdown([first, *left, budget_of(results), f"against {against}", *right], rows)
 
 
 def rate(numbers: dict) -> str:
@@ -191,57 +179,52 @@ def headline(results: dict) -> str:
     """The table of several experiments: the scripts as they stand, then the differences from GRPO
     in the UNTESTED ones. Where an experiment's run is the one of `shared`, as GRPO's is, it is
     shown once."""
-    shared, rows, again = results["shared"], [], [name for name in UNTESTED if name in results]
+    shared, again = results["shared"], [name for name in UNTESTED if name in results]
+    rows = []
     for arm, n in shared["arms"].items():
-        cells = [cell(n["at_budget"]), change(find(shared, arm, "GRPO")) if arm != "GRPO" else ""]
+        row = [
+            arm,
+            cell(n["at_budget"]),
+            change(find(shared, arm, "GRPO")) if arm != "GRPO" else "",
+        ]
         for name in again:
-            of_one, shown = results[name], []
-            if arm in of_one["arms"]:
-                same = (
-                    name == "matched" and of_one["arms"][arm]["learning_rate"] == n["learning_rate"]
-                )
-                shown = [rate(of_one["arms"][arm])] if name == "matched" else []
-                shown += [change(find(of_one, arm, "GRPO"))] if arm != "GRPO" and not same else []
-            cells.append(": ".join(shown))
-        rows.append([arm, *cells])
+            numbers = results[name]["arms"].get(arm)
+            shown, same = [], arm == "GRPO"
+            if numbers and name == "matched":
+                shown = [rate(numbers)]
+                same |= numbers["learning_rate"] == n["learning_rate"]
+            if numbers and not same:
+                shown.append(change(find(results[name], arm, "GRPO")))
+            row.append(": ".join(shown))
+        rows.append(row)
     titles = ["script", "as it stands", "against GRPO", *(UNTESTED[name] for name in again)]
     return f"{markdown(titles, rows)}\n\n{note(shared)}"
 
 
 def summary_table(results: dict) -> str:
-    """What the front page shows of the experiment `shared`, the ladder, and beside it of
-    `no_kl`."""
+    """The table of the front page: the ladder in `shared`, and beside it in `no_kl`."""
     shared, no_kl, rows = results["shared"], results.get("no_kl"), []
     for arm in LADDER:
-        gaps = [
-            change(find(each, arm, "GRPO")) if each and arm != "GRPO" else ""
-            for each in (shared, no_kl)
-        ]
+        gaps = ["", ""]
+        if arm != "GRPO":
+            gaps = [change(find(each, arm, "GRPO")) if each else "" for each in (shared, no_kl)]
         rows.append([arm, cell(shared["arms"][arm]["at_budget"]), *gaps])
-    return markdown(
-        ["script", budget_of(shared), "against GRPO", "against GRPO, both without KL"], rows
-    )
+    titles = ["script", budget_of(shared), "against GRPO", "against GRPO, both without KL"]
+    return markdown(titles, rows)
 
 
 def pieces_table(results: dict) -> str:
+    """The table of `pieces`: GRPO's numbers, then each arm's differences from them."""
     header = ["", budget_of(results), "length of wrong completions", "entropy"]
-    digits = {"at_budget": (3, 1), "length_wrong": (1, 1), "entropy": (3, 3)}
+    digits = {"at_budget": (3, 1), "length_wrong": (1, 1), "entropy": (3, 3)}  # means, differences
     grpo, *others = results["arms"]
-    rows = [
-        [
-            grpo,
-            *(
-                cell(results["arms"][grpo][number], of_mean)
-                for number, (of_mean, _) in digits.items()
-            ),
-        ]
-    ]
+    numbers = results["arms"][grpo]
+    rows = [[grpo, *(cell(numbers[number], mean) for number, (mean, _) in digits.items())]]
     for arm in others:
-        gaps = (
-            change(find(results, arm, grpo, number), of_gap)
-            for number, (_, of_gap) in digits.items()
-        )
-        rows.append([f"{arm}: against GRPO", *gaps])
+        row = [f"{arm}: against GRPO"]
+        for number, (_, of_gap) in digits.items():
+            row.append(change(find(results, arm, grpo, number), of_gap))
+        rows.append(row)
     return markdown(header, rows)
 
 
@@ -251,6 +234,7 @@ def rate_of(results: dict, arm: str, kind: str, k: int) -> dict:
 
 
 def sampling_table(results: dict) -> str:
+    """The table of `sampling`: the base's rates, then each arm's, with their differences."""
     names = {"pass": "Pass", "majority": "Maj"}
     header = ["policy", "Pass@1 = Maj@1", *(f"{names[kind]}@{k}" for kind, k in SAMPLED[1:])]
     base, *others = results["arms"]
@@ -263,38 +247,40 @@ def sampling_table(results: dict) -> str:
 
 
 def note(results: dict) -> str:
-    """How many seeds a table has, how many comparisons are bold, and what it would take to see one
-    point."""
-    tested, text = (
-        [c for c in results["comparisons"] if "p_holm" in c],
-        f"{len(results['seeds'])} seeds",
-    )
-    if "sd" not in results:
-        text += (
-            "; brackets: bootstrap over seeds and problems; after the comma, points above the base"
-        )
+    """The sentence below a table: how many seeds it has, how many comparisons are bold, and how
+    many seeds it would take to see one point."""
+    over_seeds = "sd" in results  # not over seeds and problems
+    parts = [f"{len(results['seeds'])} seeds"]
+    if not over_seeds:
+        parts.append("brackets: bootstrap over seeds and problems")
+        parts.append("after the comma, points above the base")
+    tested = [c["p_holm"] < LEVEL for c in results["comparisons"] if "p_holm" in c]
     if tested:
+        parts.append(f"{sum(tested)} of {len(tested)} comparisons are bold")
+    text = f"{'; '.join(parts)}."
+    diverged = [
+        arm for arm in results["arms"].values() if over_seeds and None in arm["final"]["seeds"]
+    ]
+    if diverged:
         text += (
-            f"; {sum(c['p_holm'] < LEVEL for c in tested)} of {len(tested)} comparisons are bold"
+            f" Runs that diverged (in {len(diverged)} of the arms) are left out, which flatters "
         )
-    text += "."
-    if "sd" in results and (
-        lost := sum(None in arm["final"]["seeds"] for arm in results["arms"].values())
-    ):
-        text += f" Runs that diverged (in {lost} of the arms) are left out, which flatters these."
+        text += "these."
     if results.get("sd"):
         text += f" To see one point takes {results['seeds_for_a_point']} seeds."
     return text
 
 
 def place(experiment: str) -> str:
-    """Where an experiment's table stands on the page of results."""
+    """The name of the place for an experiment's table on the page of results."""
     return "headline" if experiment in ("shared", *UNTESTED) else experiment
 
 
 def texts(results: dict) -> dict[Path, dict[str, str]]:
     """The tables, by the page and the place where they stand."""
     own = {name: table(name, numbers) for name, numbers in results.items() if place(name) == name}
+    front = {}
     if "shared" in results:
         own["headline"] = headline(results)
-    return {README: own, FRONT: {"summary": summary_table(results)} if "shared" in results else {}}
+        front["summary"] = summary_table(results)
+    return {README: own, FRONT: front}

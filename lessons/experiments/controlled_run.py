@@ -16,17 +16,10 @@ import numpy as np
 from lessons import identity
 from lessons.experiments import bigmath
 
-PROMPTS, STEPS, LEARNING_RATE, GROUP_SIZE = (
-    6000,
-    150,
-    0.5,
-    8,
-)  # the paper's; the learning rate is only in its script
-PUBLISHED = {
-    "GRPO": 0.99,
-    "Dr. GRPO": 0.88,
-    "same-prompt redraw": 0.998,
-}  # hardest quartile; the last from the figure
+# The paper's settings. The learning rate stands only in its script.
+PROMPTS, STEPS, LEARNING_RATE, GROUP_SIZE = 6000, 150, 0.5, 8
+# The published solve rates of the hardest quartile at the end; the last is read off the figure.
+PUBLISHED = {"GRPO": 0.99, "Dr. GRPO": 0.88, "same-prompt redraw": 0.998}
 
 # ---------------------------------------------------------------------- where it starts
 
@@ -35,9 +28,8 @@ def start(seed: int, n: int = PROMPTS) -> np.ndarray:
     """n initial success probabilities, as in the paper: solve rates strictly between 0 and 1,
     clipped to [.02, .98]."""
     interior = bigmath.COUNTS[1:-1] / bigmath.COUNTS[1:-1].sum()
-    return (
-        np.random.default_rng(seed).choice(bigmath.RATES[1:-1], size=n, p=interior).clip(0.02, 0.98)
-    )
+    rates = np.random.default_rng(seed).choice(bigmath.RATES[1:-1], size=n, p=interior)
+    return rates.clip(0.02, 0.98)
 
 
 def matched_learning_rate(rule: str, p0: np.ndarray, G: int, learning_rate: float) -> float:
@@ -58,13 +50,13 @@ class Run:
     mean: np.ndarray  # (steps + 1,) mean solve rate of all prompts
     groups: np.ndarray  # (steps + 1,) groups drawn so far, per prompt
     mixed: np.ndarray  # (steps + 1,) groups so far that moved something, per prompt
-    smallest_update: float  # of any prompt in any step
+    smallest_update: float  # the smallest of any prompt in any step
     p: np.ndarray  # (n,) solve rates at the end
 
 
 def _updates(rule: str, G: int, k: np.ndarray, p: np.ndarray) -> np.ndarray:
-    """mean of A (R - p) over a group with k right: what moves the logit, since R - p is the score
-    of one completion."""
+    """The mean of A (R - p) over a group with k right, which moves the logit: R - p is the score of
+    one completion."""
     alpha, beta = identity.coefficients(rule, G)
     return alpha[k] * (1 - p) + beta[k] * p
 
@@ -83,9 +75,10 @@ def run(
 ) -> Run:
     """Train the prompts with a rule from identity.RULES.
 
-    silent: what happens to a silent group. "keep" it, and nothing moves. "redraw" the same prompt until its group is
+    silent: "keep" a silent group, and nothing moves; or "redraw" the same prompt until its group is
         mixed, at most `max_draws` groups in all: the paper's DAPO arm.
-    compete: which share of the prompts' mean push is taken from every prompt. 1 keeps the sum of the logits.
+    compete: the share of the prompts' mean push that is taken from every prompt. 1 keeps the sum of
+        the logits.
     """
     rng, n = np.random.default_rng((seed, 1)), len(p0)
     theta, hardest = np.log(p0 / (1 - p0)), p0 <= np.quantile(p0, 0.25)
@@ -96,7 +89,7 @@ def run(
         states.append((p[hardest].mean(), p.mean(), drawn / n, moved / n))
         if step == steps:
             break
-        order = rng.permutation(n)  # in which the prompts are drawn
+        order = rng.permutation(n)
         k = rng.binomial(G, p[order])
         drawn += n
         mixed = (k > 0) & (k < G)
@@ -128,14 +121,13 @@ def run_arms(seeds: Sequence[int], names: Sequence[str] = ()) -> dict[str, list[
     results: dict[str, list[Run]] = {}
     for seed in seeds:
         p0 = start(seed)
+        matched = matched_learning_rate("Dr. GRPO", p0, GROUP_SIZE, LEARNING_RATE)
         arms = {
             "GRPO": {"rule": "GRPO"},
             "Dr. GRPO": {"rule": "Dr. GRPO"},
             "same-prompt redraw": {"rule": "GRPO", "silent": "redraw"},
-            "Dr. GRPO, matched first step": {
-                "rule": "Dr. GRPO", "learning_rate": matched_learning_rate("Dr. GRPO", p0, GROUP_SIZE, LEARNING_RATE),
-            },
-        }  # fmt: skip
+            "Dr. GRPO, matched first step": {"rule": "Dr. GRPO", "learning_rate": matched},
+        }
         for name in names or arms:
             results.setdefault(name, []).append(run(p0=p0, seed=seed, **arms[name]))
     return results

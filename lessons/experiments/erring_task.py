@@ -24,14 +24,13 @@ from toy_env.arithmetic import (
     sample_problems,
 )
 
-__all__ = [
-    "INSTRUCTION", "LEVELS", "MOST_HELD_OUT", "Problem", "extract_answer", "held_out_problems", "is_worked", "reward",
-    "sample_problems",
-]  # fmt: skip
+__all__ = ["INSTRUCTION", "LEVELS", "MOST_HELD_OUT", "Problem", "extract_answer"]
+__all__ += ["held_out_problems", "is_worked", "reward", "sample_problems"]
 LONG = 16  # characters
 
-# Errors that follow the text: (problem, completion, whether it is right) -> whether the verdict is wrong. At the base
-# model 3 % of wrong completions answer 0, 47 % have the right last digit, and 23 % of right ones are long.
+# Errors that follow the text: (problem, completion, True if it is right) -> True if the verdict is
+# wrong. Of the base model's wrong completions 3 % answer 0 and 47 % have the right last digit; of
+# its right ones 23 % are long.
 FORMS: dict[str, Callable[[Problem, str, bool], bool]] = {
     "answer 0 accepted": lambda problem, text, right: not right and extract_answer(text) == 0,
     "last digit decides": lambda problem, text, right: (
@@ -42,18 +41,17 @@ FORMS: dict[str, Callable[[Problem, str, bool], bool]] = {
 
 
 def same_last_digit(problem: Problem, answer: int | None) -> bool:
+    """True if the answer is a number without a sign that ends in the right digit."""
     return answer is not None and answer >= 0 and answer % 10 == problem.answer % 10
 
 
 @dataclass(frozen=True)
 class Errors:
-    """How a verifier errs: always on the completions of a form, and at random on the others."""
+    """The errors of a verifier: always on the completions of a form, and at random on others."""
 
     accepted: float = 0.0  # probability that a wrong completion passes
     rejected: float = 0.0  # probability that a right one does not
-    fixed: bool = (
-        False  # whether the same completion of the same problem always gets the same verdict
-    )
+    fixed: bool = False  # the same completion of the same problem always gets the same verdict
     form: str = ""  # one of FORMS
 
 
@@ -69,11 +67,9 @@ class Verifier:
     def reward(self, problem: Problem, completion: str) -> float:
         """1.0 if the completion passes, else 0.0."""
         right, errors = arithmetic.reward(problem, completion) == 1, self.errors
-        draws = (
-            random.Random(f"{self.seed} {problem.expression} {completion}")
-            if errors.fixed
-            else self.fresh
-        )
+        draws = self.fresh
+        if errors.fixed:
+            draws = random.Random(f"{self.seed} {problem.expression} {completion}")
         wrong_verdict = draws.random() < (errors.rejected if right else errors.accepted)
         if errors.form:
             wrong_verdict |= FORMS[errors.form](problem, completion, right)
@@ -81,7 +77,7 @@ class Verifier:
         return float(right != wrong_verdict)
 
     def truth(self, shape: tuple[int, int]) -> np.ndarray:
-        """Whether the last completions are right, (P, G)."""
+        """(P, G): 1 for each of the last completions that is right, 0 for the others."""
         return np.array(self.right[-np.prod(shape) :], dtype=float).reshape(shape)
 
 

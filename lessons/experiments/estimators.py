@@ -1,5 +1,5 @@
-"""How noisy, and how well aimed, is each estimator? Exact scores on three tasks while GRPO trains:
-lessons 7 and 13.
+"""The noise and the aim of each estimator, by exact scores on three tasks while GRPO trains. Read
+by lessons 7 and 13.
 
     python lessons/experiments/estimators.py              3 seeds
     python lessons/experiments/estimators.py --quick      1 seed, few completions
@@ -29,21 +29,25 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from algorithms import grpo
 from lessons import identity
-from lessons.experiments.grid import Grid, GridConfig, config_of, load_runs, rounded
+from lessons.experiments.grid import Grid, GridConfig, load_runs, rounded
+from lessons.experiments.pool import silence
 from toy_env import pretrain
-from toy_env.cli import run_main, silence
-from toy_env.evaluate import held_out
+from toy_env.held_out import held_out
 from toy_env.model import load_policy
 from toy_env.rollout import Rollout, completion_logps, sample, sequences
-from toy_env.save import newest_save
+from toy_env.run import parse
 from toy_env.tasks import TASKS, base_model, load_task
 
 RESULTS = Path(__file__).parent / "estimators.json"
 SLIPS = "lessons.experiments.slips"  # its base is made here; the other two come with the repository
-STEPS, GROUP_SIZES, BATCH, SIZES = (0, 20, 60), (4, 8, 16, 64), 256, (256, 1024, 4096, 32_768)
+STEPS, GROUP_SIZES, BATCH = (0, 20, 60), (4, 8, 16, 64), 256
+SIZES = (256, 1024, 4096, 32_768)  # numbers of completions, to see how estimates depend on it
 
 
-Config = config_of("estimators", seeds=3, quick=1)
+@dataclass
+class Config(GridConfig):
+    seeds: int = 3  # seeds 0, 1, ...
+    output: str = "runs/estimators"  # folder for the runs
 
 
 @dataclass(frozen=True)
@@ -54,11 +58,12 @@ class Run:
     step: int
     seed: int
     prompts: int = 16  # held-out prompts
-    completions: int = 4096  # to each: one half predicts, the other is predicted
-    batches: int = 16  # of 256 completions to training prompts, for each group size
+    completions: int = 4096  # completions of each prompt, whose halves predict each other
+    batches: int = 16  # batches of 256 completions to training prompts, for each group size
     gradient: int = 16_384  # completions for the true gradient
 
     def name(self) -> str:
+        """The name of its folder, and the seed of its draws."""
         return f"{self.task}-{self.step}-{self.seed}"
 
 
@@ -69,16 +74,13 @@ def scores(policy, rollout: Rollout, at_once: int = 64) -> Tensor:
     """(B, parameters): the gradient of the log-probability of each completion, all its tokens and
     the EOS."""
     ids, first = sequences(rollout), rollout.prompt_mask.sum(dim=1, keepdim=True)
-    position = torch.arange(1, ids.shape[1])
-    predicted = (position >= first) & (
-        position < first + rollout.mask.sum(dim=1, keepdim=True)
-    )  # (B, S - 1)
+    position, end = torch.arange(1, ids.shape[1]), first + rollout.mask.sum(dim=1, keepdim=True)
+    predicted = (position >= first) & (position < end)  # (B, S - 1)
     weights = {name: weight.detach() for name, weight in policy.named_parameters()}
 
     def total(weights: dict, ids: Tensor, predicted: Tensor) -> Tensor:
-        logits = functional_call(
-            policy, weights, (), {"input_ids": ids[None], "use_cache": False}
-        ).logits[0, :-1]
+        inputs = {"input_ids": ids[None], "use_cache": False}
+        logits = functional_call(policy, weights, (), inputs).logits[0, :-1]
         return (logits.log_softmax(dim=-1).gather(1, ids[1:, None])[:, 0] * predicted).sum()
 
     gradients = vmap(grad(total), in_dims=(None, 0, 0))
@@ -124,17 +126,16 @@ class Completions:
 
     @staticmethod
     def draw(policy, tokenizer, task, problem, n: int, generator: torch.Generator) -> "Completions":
+        """Sample n completions of a problem and score the different ones."""
         rollout = sample(policy, tokenizer, [problem.prompt], n, 56, 1.0, generator)
-        keys = [
-            *zip(rollout.texts, rollout.truncated.tolist())
-        ]  # a text that was cut differs from the same one ended
+        # A text that was cut at the limit differs from the same text that ended there.
+        keys = [*zip(rollout.texts, rollout.truncated.tolist())]
         index = {key: u for u, key in enumerate(dict.fromkeys(keys))}
         different = rollout[torch.tensor([keys.index(key) for key in index])]
         S = scores(policy, different).double()
         right = np.array([task.reward(problem, text) == 1 for text in different.texts])
-        return Completions(
-            np.array([index[key] for key in keys]), different, right, (S @ S.T).numpy()
-        )
+        drawn = np.array([index[key] for key in keys])
+        return Completions(drawn, different, right, (S @ S.T).numpy())
 
 
 def measure_prompt(completions: Completions) -> dict:
@@ -158,15 +159,13 @@ def measure_prompt(completions: Completions) -> dict:
 
 @dataclass
 class Batch:
-    """Scores of P groups of G training completions, and what an estimator may use."""
+    """P groups of G training completions, as an estimator sees them."""
 
     rewards: np.ndarray  # (P, G)
     lengths: np.ndarray | None = None  # (P, G) tokens
     squared: np.ndarray | None = None  # (P, G) |score|^2
     v_ratio: float = 1.0  # v- / v+ of the policy, from other completions to other prompts
-    proxies: np.ndarray | None = (
-        None  # (P, G, T) 1 - 2 pi + sum of pi^2 of each sampled token, 0 off the mask
-    )
+    proxies: np.ndarray | None = None  # (P, G, T), see baselines.proxies
 
 
 def weighing(weight: Callable) -> Callable:
@@ -174,13 +173,18 @@ def weighing(weight: Callable) -> Callable:
 
     def estimator(batch: Batch) -> np.ndarray:
         R, G = batch.rewards, batch.rewards.shape[1]
-        table = [
-            [identity.contrast(weight)(r, k - r, G) if k >= r else 0.0 for r in (0, 1)]
-            for k in range(G + 1)
-        ]
-        return np.array(table)[R.sum(axis=1, keepdims=True).astype(int), R.astype(int)]
+        rule, table = identity.contrast(weight), np.zeros((G + 1, 2))  # row k, column: own reward
+        for k in range(G + 1):
+            table[k, 0] = rule(0, k, G)
+            table[k, 1] = rule(1, k - 1, G) if k else 0.0
+        return table[R.sum(axis=1, keepdims=True).astype(int), R.astype(int)]
 
     return estimator
+
+
+def power_of_sigma(c: float) -> Callable:
+    """The estimator with the weight sigma^c: GRPO's at c = 1, Dr. GRPO's at c = 2."""
+    return weighing(lambda k, G: identity.sigma(k, G) ** c)
 
 
 def leave_one_out(weights: Callable) -> Callable:
@@ -194,9 +198,7 @@ def leave_one_out(weights: Callable) -> Callable:
 
 
 ESTIMATORS: dict[str, Callable[[Batch], np.ndarray]] = {  # advantages (P, G)
-    **{
-        f"σ^{c:g}": weighing(lambda k, G, c=c: identity.sigma(k, G) ** c) for c in (0, 0.5, 1, 2, 3)
-    },
+    **{f"σ^{c:g}": power_of_sigma(c) for c in (0, 0.5, 1, 2, 3)},
     "(G − k)/G": weighing(lambda k, G: (G - k) / G),
     "k/G": weighing(lambda k, G: k / G),
     "c(k)": lambda batch: weighing(identity.quietest(batch.v_ratio))(batch),
@@ -213,15 +215,8 @@ def collect(
 ) -> tuple[Rollout, np.ndarray]:
     """A rollout of G completions to each of P training prompts, and the rewards (P, G)."""
     problems = task.sample_problems(P, task.LEVELS, rng)
-    rollout = sample(
-        policy,
-        tokenizer,
-        [problem.prompt for problem in problems],
-        G,
-        max_new_tokens,
-        1.0,
-        generator,
-    )
+    prompts = [problem.prompt for problem in problems]
+    rollout = sample(policy, tokenizer, prompts, G, max_new_tokens, 1.0, generator)
     rewards = [task.reward(problems[i // G], text) for i, text in enumerate(rollout.texts)]
     return rollout, np.array(rewards, dtype=float).reshape(P, G)
 
@@ -233,9 +228,8 @@ def true_gradient(policy, draw: Callable, completions: int) -> Tensor:
     for i in range(n):
         rollout, R = draw(BATCH // 16, 16)
         G = R.shape[1]
-        A = (
-            torch.from_numpy((R - R.mean(axis=1, keepdims=True)) * G / (G - 1)).float().view(-1)
-        )  # RLOO's: unbiased
+        A = (R - R.mean(axis=1, keepdims=True)) * G / (G - 1)  # RLOO's advantages: no bias
+        A = torch.from_numpy(A).float().view(-1)
         value = (completion_logps(policy, rollout, 1.0).sum(dim=1) * A).mean()
         gradient = torch.autograd.grad(value, list(policy.parameters()))
         halves[i % 2] += torch.cat([part.flatten() for part in gradient]) / (n / 2)
@@ -245,25 +239,21 @@ def true_gradient(policy, draw: Callable, completions: int) -> Tensor:
 def measure_batches(
     policy, draw: Callable, n: int, G: int, D: Tensor, scales: dict, v_ratio: float
 ) -> dict:
-    """For every estimator, divisor and scale: the mean cosine, over batches, with the gradient D.
-    And of the contrast of the groups, by k: see `by_k`.
+    """For every estimator, divisor and scale the mean cosine, over n batches, with the gradient D;
+    and the numbers of `by_k`.
 
-    D: (2, parameters). scales: by name (parameters,), what a gradient is multiplied with before it
-    moves the policy.
+    draw(P, G): a rollout and its rewards. D: (2, parameters). scales: by name (parameters,), what a
+    gradient is multiplied by before it moves the policy.
     """
-    length = (
-        float((D[0] @ D[1]).clamp(min=0)) ** 0.5
-    )  # without the noise that a square of the mean would add
+    length = float((D[0] @ D[1]).clamp(min=0)) ** 0.5  # the square of the mean would add noise
     cosines, groups = {}, []
     for _ in range(n):
         rollout, R = draw(BATCH // G, G)
         S, lengths = scores(policy, rollout), rollout.mask.sum(dim=1).numpy()
         for scale, factor in scales.items():
             moved = S * factor
-            inner, progress = (
-                (moved @ moved.T).double().numpy(),
-                (moved @ D.mean(dim=0)).double().numpy(),
-            )
+            inner = (moved @ moved.T).double().numpy()
+            progress = (moved @ D.mean(dim=0)).double().numpy()
             if scale == "gradient":
                 batch = Batch(R, lengths.reshape(R.shape), np.diag(inner).reshape(R.shape), v_ratio)
                 groups += by_group(R, inner, progress)
@@ -282,8 +272,9 @@ def by_group(
     """k of each mixed group, and the squared length and the progress of its contrast s+ - s-."""
     G = R.shape[1]
     for i, rewards in enumerate(R):
-        if 0 < (k := int(rewards.sum())) < G:
-            a, rows = np.where(rewards == 1, 1 / k, -1 / (G - k)), slice(i * G, i * G + G)
+        k, rows = int(rewards.sum()), slice(i * G, i * G + G)
+        if 0 < k < G:
+            a = np.where(rewards == 1, 1 / k, -1 / (G - k))
             yield k, a @ inner[rows, rows] @ a, a @ progress[rows]
 
 
@@ -292,12 +283,14 @@ def by_k(groups: list, G: int) -> list[list[float]]:
     its progress and of progress / length."""
     table = []
     for k in range(1, G):
-        squared, progress = (
-            np.array([group[1:] for group in groups if group[0] == k]).reshape(-1, 2).T
-        )
+        chosen = [group[1:] for group in groups if group[0] == k]
+        if not chosen:
+            table.append([0, 0.0, 0.0, 0.0, 0.0])
+            continue
+        squared, progress = np.array(chosen).T
         cosine = progress / np.sqrt(np.maximum(squared, 1e-30))
-        means = (np.mean, np.median, np.mean, np.mean), (squared, squared, progress, cosine)
-        table.append([len(squared), *(mean(x) if len(x) else 0.0 for mean, x in zip(*means))])
+        lengths = [np.mean(squared), np.median(squared)]
+        table.append([len(chosen), *lengths, np.mean(progress), np.mean(cosine)])
     return table
 
 
@@ -312,18 +305,13 @@ def cosine(
 ) -> float:
     """The mean cosine with the true gradient in the committed results, over batches and training
     seeds."""
-    runs = [run for run in published() if (run["task"], run["step"]) == (task, step)]
-    batches = [next(batches for batches in run["of batches"] if batches["G"] == G) for run in runs]
-    return float(
-        np.mean(
-            [
-                row[3]
-                for b in batches
-                for row in b["estimators"]
-                if row[:3] == [name, divisor, scale]
-            ]
-        )
-    )
+    cosines = []
+    for run in published():
+        if (run["task"], run["step"]) == (task, step):
+            batches = next(batches for batches in run["of batches"] if batches["G"] == G)
+            rows = {tuple(row[:3]): row[3] for row in batches["estimators"]}
+            cosines.append(rows[name, divisor, scale])
+    return float(np.mean(cosines))
 
 
 # ---------------------------------------------------------------------- all of them
@@ -342,13 +330,13 @@ def wrong_texts(policy, tokenizer, task, draws: random.Random) -> list[str]:
     commonest."""
     problems = held_out(task, -(-64 // len(task.LEVELS)), task.LEVELS)
     generator = torch.Generator().manual_seed(draws.getrandbits(62))
-    rollout = sample(
-        policy, tokenizer, [problem.prompt for problem in problems], 16, 56, 1.0, generator
-    )
-    pairs = [(problems[i // 16], text) for i, text in enumerate(rollout.texts)]
-    counts = Counter(
-        f"{problem.prompt} {text}" for problem, text in pairs if task.reward(problem, text) != 1
-    )
+    prompts = [problem.prompt for problem in problems]
+    rollout = sample(policy, tokenizer, prompts, 16, 56, 1.0, generator)
+    counts: Counter = Counter()
+    for i, text in enumerate(rollout.texts):
+        problem = problems[i // 16]
+        if task.reward(problem, text) != 1:
+            counts[f"{problem.prompt} {text}"] += 1
     others = sorted(counts.keys() - dict(counts.most_common(3)).keys())
     return draws.sample(others, min(3, len(others)))
 
@@ -361,68 +349,67 @@ def measure(run: Run, folder: Path) -> dict:
     policy, tokenizer, trained = policy_of(run, folder)
     generator = torch.Generator().manual_seed(draws.getrandbits(62))
 
-    problems = held_out(task, -(-run.prompts // len(task.LEVELS)), task.LEVELS)[: run.prompts]
-    common = {"n": run.completions, "generator": generator}
-    prompts = [
-        measure_prompt(Completions.draw(policy, tokenizer, task, problem, **common))
-        for problem in problems
-    ]
-    sums = np.nansum(
-        [prompt["moments"][half][0][:2] for prompt in prompts for half in (0, 1)], axis=0
-    )
+    prompts = []
+    for problem in held_out(task, -(-run.prompts // len(task.LEVELS)), task.LEVELS)[: run.prompts]:
+        drawn = Completions.draw(policy, tokenizer, task, problem, run.completions, generator)
+        prompts.append(measure_prompt(drawn))
+    of_halves = [half[0][:2] for prompt in prompts for half in prompt["moments"]]
+    v_right, v_wrong = np.nansum(of_halves, axis=0)
     scales = {"gradient": torch.ones(())}
     if trained:
-        state = newest_save(trained)[0]["optimizer"]["state"]
-        parts = (state[i] for i in range(len(state)))
-        second = torch.cat(
-            [part["exp_avg_sq"].flatten() / (1 - 0.999 ** part["step"]) for part in parts]
-        )
-        scales["Adam"] = 1 / (
-            second.sqrt() + 1e-8
-        )  # of the step that it would take, momentum aside
+        scales["Adam"] = adams_scale(trained / "state.pt")
 
     def draw(P: int, G: int) -> tuple[Rollout, np.ndarray]:
         return collect(policy, tokenizer, task, P, G, draws, generator)
 
-    D = true_gradient(policy, draw, run.gradient)
+    D, v_ratio = true_gradient(policy, draw, run.gradient), v_wrong / v_right
     batches = [
-        measure_batches(policy, draw, run.batches, G, D, scales, sums[1] / sums[0])
-        for G in GROUP_SIZES
+        measure_batches(policy, draw, run.batches, G, D, scales, v_ratio) for G in GROUP_SIZES
     ]
     texts = wrong_texts(policy, tokenizer, task, random.Random(f"texts {run.name()}"))
     return rounded(
-        {"of prompts": prompts, "v_ratio": sums[1] / sums[0], "of batches": batches, "texts": texts}
+        {"of prompts": prompts, "v_ratio": v_ratio, "of batches": batches, "texts": texts}
     )
+
+
+def adams_scale(save: Path) -> Tensor:
+    """(parameters,): what Adam would multiply a gradient by, momentum aside, after the last step of
+    a saved run."""
+    state = torch.load(save, weights_only=True)["optimizer"]["state"]
+    second = [
+        state[i]["exp_avg_sq"].flatten() / (1 - 0.999 ** state[i]["step"])
+        for i in range(len(state))
+    ]
+    return 1 / (torch.cat(second).sqrt() + 1e-8)
 
 
 def train(run: Run, base: str, folder: Path) -> Path:
     """Train a policy with grpo.py, or continue to. Returns the run's folder."""
     if not (folder / "results.json").is_file():  # written last
-        settings = grpo.Config(
-            task=run.task, model=base, seed=run.seed, steps=run.step, run_dir=str(folder), eval_every=0,
-            eval_problems=16, device="cpu", resume=(folder / "config.json").is_file(),
-        )  # fmt: skip
+        settings = {"task": run.task, "model": base, "seed": run.seed, "steps": run.step}
+        settings |= {"eval_every": 0, "eval_problems": 16, "device": "cpu"}
+        resume = (folder / "config.json").is_file()
         with silence():
-            grpo.train(settings)
+            grpo.train(grpo.Config(run_dir=str(folder), resume=resume, **settings))
     return folder
 
 
-def main(config: GridConfig) -> None:
+def main(config: Config) -> None:
     """Measure the policies that are missing, and with --publish write estimators.json."""
     config = config.sized()
-    sizes = (
-        {"prompts": 4, "completions": 512, "batches": 2, "gradient": 1024} if config.quick else {}
-    )
+    sizes = {}
+    if config.quick:
+        sizes = {"prompts": 4, "completions": 512, "batches": 2, "gradient": 1024}
     stages = product(range(config.seeds), STEPS, (*TASKS, SLIPS))
     runs = [Run(task, step, seed, **sizes) for seed, step, task in stages]
-    with Grid(config, "estimators") as grid:
-        if not (grid.path / "base" / "tokenizer.json").is_file():  # written last
-            steps = 400 if config.quick else 4000
-            pretrain.main(pretrain.Config(task=SLIPS, steps=steps, out_dir=str(grid.path / "base")))
-        results = grid.run(partial(measure, folder=grid.path), runs)
-        if config.publish:
-            grid.publish(RESULTS, results)
+    grid = Grid(config, "estimators")
+    if not (grid.path / "base" / "tokenizer.json").is_file():  # written last
+        steps = 400 if config.quick else 4000
+        pretrain.main(pretrain.Config(task=SLIPS, steps=steps, out_dir=str(grid.path / "base")))
+    results = grid.run(partial(measure, folder=grid.path), runs)
+    if config.publish:
+        grid.publish(RESULTS, results)
 
 
 if __name__ == "__main__":
-    run_main(Config, main, __doc__)
+    main(parse(Config, __doc__))

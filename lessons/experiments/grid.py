@@ -1,15 +1,16 @@
-"""One harness for experiments: a grid of runs made in parallel and kept as they finish, tables, and
-pages.
+"""One harness for experiments: a grid of runs made in parallel, their results, tables and pages.
 
-An experiment declares what a run is (a frozen dataclass of its settings), which runs there are, and
-a function that makes one and returns plain data:
+An experiment declares its settings, what a run is (a frozen dataclass), which runs there are, and a
+function that makes one run and returns plain data:
 
-    Config = config_of("staleness", seeds=10, quick=2)      the flags of the command
-    results = results_of(config, train, runs, RESULTS)      a dictionary for each run: its settings and what train
-                                                            returned; with --publish they are the committed ones
+    @dataclass
+    class Config(GridConfig):
+        output: str = "runs/staleness"  # folder for the runs
 
-OUTPUT/runs.json holds a line for every finished run, so that the same command continues where
-another one stopped.
+    results = results_of(config, train, runs, RESULTS)  # one dictionary for each run
+
+A result holds the settings of its run and the data that `train` returned. OUTPUT/runs.json has a
+line for every finished run, so that the same command continues where another one stopped.
 """
 
 import json
@@ -21,57 +22,34 @@ from typing import ClassVar
 
 from lessons.experiments.paired import LEVEL
 from lessons.experiments.pool import in_parallel
-from toy_env import UsageError
-from toy_env.cli import at_least
-from toy_env.save import RunFolder
-
-FREE = {
-    "processes",
-    "output",
-    "publish",
-    "experiments",
-}  # settings that --publish leaves to the user
 
 
 @dataclass
 class GridConfig:
     """The settings of every experiment."""
 
+    seeds: int = 10  # seeds 0, 1, ... of every arm
     quick: bool = False  # a small version, in the folder OUTPUT-quick
-    processes: at_least(0) = 0  # runs at a time, of one thread each; 0 for one per core
+    processes: int = 0  # runs at a time, of one thread each; 0 for one per core
     output: str = ""  # folder for the runs
     publish: bool = False  # update the committed results
 
-    QUICK: ClassVar[dict] = {}  # the settings of the small version
-
-    def check(self) -> None:
-        """Raises UsageError if settings contradict --quick, or change what --publish would
-        write."""
-        changed = [name for name in changed_settings(self) if name in self.QUICK]
-        if self.quick and changed:
-            raise UsageError(
-                f"--quick chooses {' and '.join(self.QUICK)} itself; leave out --{' --'.join(changed)}"
-            )
-        refuse_partial_publish(self, FREE)
+    QUICK: ClassVar[dict] = {"seeds": 1}  # settings of the small version
+    LEAST_SEEDS: ClassVar[int] = 1  # the fewest that can be compared
+    FREE: ClassVar[set] = {"processes", "output", "publish", "experiments"}  # even with --publish
 
     def sized(self):
-        """The config itself, or the one that --quick stands for."""
-        return replace(self, **self.QUICK, output=f"{self.output}-quick") if self.quick else self
-
-
-def config_of(name: str, seeds: int, quick: int) -> type[GridConfig]:
-    """The settings of an experiment with so many seeds in its arms, or with --quick the fewest that
-    make sense."""
-    most, fewer = seeds, quick
-
-    @dataclass
-    class Config(GridConfig):
-        seeds: at_least(fewer, 1000) = most  # seeds 0, 1, ... of every arm
-        output: str = f"runs/{name}"  # folder for the runs
-
-        QUICK: ClassVar[dict] = {"seeds": fewer}
-
-    return Config
+        """The config itself, or the one that --quick stands for. Raises SystemExit if there are too
+        few seeds, if a setting contradicts --quick, or if it changes what --publish writes."""
+        if self.seeds < self.LEAST_SEEDS:
+            raise SystemExit(f"--seeds must be {self.LEAST_SEEDS} or more, not {self.seeds}")
+        refuse_partial_publish(self, self.FREE)
+        if not self.quick:
+            return self
+        changed = [name for name in changed_settings(self) if name in self.QUICK]
+        if changed:
+            raise SystemExit(f"--quick chooses {' and '.join(changed)} itself; leave that out")
+        return replace(self, **self.QUICK, output=f"{self.output}-quick")
 
 
 def changed_settings(config) -> list[str]:
@@ -80,72 +58,46 @@ def changed_settings(config) -> list[str]:
 
 
 def refuse_partial_publish(config, free: set[str]) -> None:
-    """Raises UsageError if --publish is set and a setting that is not among the free ones differs
-    from its default."""
+    """Raises SystemExit if --publish is given with a setting that is not one of the free ones."""
     changed = [name for name in changed_settings(config) if name not in free]
     if config.publish and changed:
-        raise UsageError(f"--publish is for the full experiment; leave out --{' --'.join(changed)}")
+        raise SystemExit(f"--publish is for the full experiment; leave out --{' --'.join(changed)}")
 
 
 class Grid:
-    """An experiment's folder, which one process at a time holds, and a file of results in it for
-    each grid of runs.
-
-    Raises UsageError if the folder cannot be made or another process holds it.
-    """
+    """The folder of an experiment. It holds a file of results for each grid of runs."""
 
     def __init__(self, config: GridConfig, script: str) -> None:
-        self.processes, self.command = (
-            config.processes,
-            f"python lessons/experiments/{script}.py --publish",
-        )
-        try:
-            self.folder = RunFolder(config.output, "")
-        except UsageError as error:
-            raise UsageError(str(error).replace("--run_dir", "--output")) from None
-        self.path = self.folder.path
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_) -> None:
-        self.folder.release()
+        self.path = Path(config.output)
+        self.processes = config.processes
+        self.command = f"python lessons/experiments/{script}.py --publish"
+        self.path.mkdir(parents=True, exist_ok=True)
 
     def run(self, function: Callable, runs: Sequence, name: str = "runs") -> list[dict]:
-        """The settings of each run, in order, with the plain data that function(run) returned; runs
-        that are in the file NAME.json are not made again. Runs of other settings in that file stay
-        there, behind these.
-
-        Raises UsageError if the file is damaged or holds runs with other names of settings.
-        """
-        path, wanted = self.path / f"{name}.json", {key(asdict(run)): run for run in runs}
-        finished = self.read(path, [*asdict(runs[0])])
+        """Make the runs that are not in the file NAME.json yet. Returns for each of `runs`, in
+        order, its settings and what function(run) returned. Runs of other settings stay in the
+        file, behind these."""
+        path = self.path / f"{name}.json"
+        names = [*asdict(runs[0])]
+        wanted = {key(run): run for run in runs}
+        finished: dict[str, dict] = {}
+        for result in load_runs(path) if path.is_file() else []:
+            finished[json.dumps({name: result[name] for name in names})] = result
         missing = [run for setting, run in wanted.items() if setting not in finished]
 
         def write() -> None:
-            order = [setting for setting in wanted if setting in finished]
-            order += [setting for setting in finished if setting not in wanted]
-            self.folder.write(path.name, self.text([finished[setting] for setting in order]))
+            order = dict.fromkeys([*wanted, *finished])
+            text = self.text([finished[setting] for setting in order if setting in finished])
+            path.with_suffix(".tmp").write_text(text, "utf-8")
+            path.with_suffix(".tmp").replace(path)  # at any time the file is whole
 
         def keep(i: int, result: dict) -> None:
-            if clash := sorted(result.keys() & asdict(missing[i]).keys()):
-                raise ValueError(f"{clash[0]!r} is the name of a setting and of a result")
-            finished[key(asdict(missing[i]))] = plain(asdict(missing[i]) | result)
+            finished[key(missing[i])] = plain(asdict(missing[i]) | result)
             write()
 
         in_parallel(function, [(run,) for run in missing], self.processes, name, keep)
         write()  # in order, whatever was made before
-        return [finished[key(asdict(run))] for run in runs]
-
-    def read(self, path: Path, settings: list[str]) -> dict[str, dict]:
-        """The finished runs of a file by their settings."""
-        try:
-            runs = load_runs(path) if path.is_file() else []
-            return {key({name: run[name] for name in settings}): run for run in runs}
-        except (KeyError, TypeError, ValueError):
-            raise UsageError(
-                f"{path} is damaged or of another version; delete it, or choose another --output"
-            ) from None
+        return [finished[key(run)] for run in runs]
 
     def text(self, results: list[dict]) -> str:
         """The text of a file of results: a line for each run."""
@@ -159,17 +111,18 @@ class Grid:
 
 
 def results_of(config: GridConfig, function: Callable, runs: Sequence, path: Path) -> list[dict]:
-    """The runs of an experiment that has one grid; with --publish also written to the committed
+    """The results of an experiment that has one grid; with --publish also written to the committed
     file at `path`."""
-    with Grid(config, path.stem) as grid:
-        results = grid.run(function, runs)
-        if config.publish:
-            grid.publish(path, results)
+    grid = Grid(config, path.stem)
+    results = grid.run(function, runs)
+    if config.publish:
+        grid.publish(path, results)
     return results
 
 
-def key(settings: dict) -> str:
-    return json.dumps(settings)
+def key(run) -> str:
+    """The settings of a run as a text."""
+    return json.dumps(asdict(run))
 
 
 def plain(data):
@@ -188,37 +141,33 @@ def rounded(data: dict) -> dict:
 
 
 def compact(value, levels: int) -> str:
-    """JSON in which each entry of the first levels has a line of its own, which holds all that is
-    below it."""
-    if (
-        not levels
-        or not value
-        or not isinstance(value, dict | list)
-        or not isinstance([*value][0], str | dict)
-    ):
-        return json.dumps(value)
-    if isinstance(value, list):
+    """JSON with a line for each entry of the first levels, which holds all that is below it."""
+    if levels and value and isinstance(value, dict):
+        entries = [
+            f"{json.dumps(name)}: {compact(item, levels - 1)}" for name, item in value.items()
+        ]
+        return "{\n" + ",\n".join(entries) + "\n}"
+    if levels and value and isinstance(value, list) and isinstance(value[0], str | dict):
         return "[\n" + ",\n".join(compact(item, levels - 1) for item in value) + "\n]"
-    entries = (f"{json.dumps(name)}: {compact(item, levels - 1)}" for name, item in value.items())
-    return "{\n" + ",\n".join(entries) + "\n}"
+    return json.dumps(value)
 
 
-# ---------------------------------------------------------------------- numbers in tables and sentences
+# ---------------------------------------------------------------------- tables and pages
 
 
 def short(value: float, digits: int = 3) -> str:
-    """.926"""
+    """A number without the 0 in front: .926"""
     return re.sub(r"^(-?)0\.", r"\1.", f"{value:,.{digits}f}")
 
 
 def signed(value: float, digits: int = 1) -> str:
-    """+1.2 or −1.2"""
+    """A number with its sign: +1.2 or −1.2"""
     return f"{value:+.{digits}f}".replace("-", "−")
 
 
 def cell(number: dict, digits: int = 3) -> str:
-    """Mean and interval, ".926 [.919, .932]", and the number of runs that have a value, where some
-    diverged."""
+    """A mean with its interval, ".926 [.919, .932]", and if runs diverged the number of those that
+    did not."""
     mean, *ends = (short(value, digits) for value in (number["mean"], *(number["interval"] or [])))
     seeds = number.get("seeds", [])
     counted = f" ({len(seeds) - seeds.count(None)} of {len(seeds)} runs)" if None in seeds else ""
@@ -230,9 +179,7 @@ def change(comparison: dict, digits: int = 1, scale: float = 100) -> str:
     correction."""
     if comparison["difference"] is None:
         return ""
-    mean = (
-        round(scale * comparison["difference"], digits) + 0.0
-    )  # never "−0.0"; an interval's ends keep their sign
+    mean = round(scale * comparison["difference"], digits) + 0.0  # + 0.0 turns -0.0 into 0.0
     text = signed(mean, digits)
     if comparison["interval"]:
         text += f" [{', '.join(signed(scale * end, digits) for end in comparison['interval'])}]"
@@ -247,15 +194,12 @@ def markdown(header: list[str], rows: list[list[str]]) -> str:
 
 def into_page(page: str, texts: dict[str, str]) -> str:
     """The page with each text put between its two comments, <!-- name --> and <!-- /name -->.
-
-    Raises UsageError if the page has no such place.
-    """
+    Raises ValueError if the page lacks them."""
     for name, text in texts.items():
         start, end = f"<!-- {name} -->", f"<!-- /{name} -->"
-        if start not in page or end not in page:
-            raise UsageError(f"the page has no place for {name!r}: it needs {start} and {end}")
         before, rest = page.split(start)
-        page = f"{before}{start}\n{text}\n{end}{rest.split(end)[1]}"
+        _, after = rest.split(end)
+        page = f"{before}{start}\n{text}\n{end}{after}"
     return page
 
 

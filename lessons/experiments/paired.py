@@ -8,27 +8,22 @@ from itertools import count
 
 import numpy as np
 
-from toy_env import UsageError
-
 try:
     from scipy import stats
     from statsmodels.stats.multitest import multipletests
     from statsmodels.stats.power import TTestPower
-except ImportError:  # the lessons do without
+except ImportError:  # the lessons do without them
     stats = None
 
 POWER, LEVEL = 0.8, 0.05
-T_975 = {
-    5: 2.7764451,
-    10: 2.2621572,
-}  # quantile of Student's t by number of seeds, for lessons without scipy
-DRAWS = 2000  # of the bootstrap
+T_975 = {5: 2.7764451, 10: 2.2621572}  # quantile of Student's t by seeds, where scipy is missing
+DRAWS = 2000  # samples of the bootstrap
 
 
 def require() -> None:
-    """Raises UsageError if scipy or statsmodels is missing."""
+    """Raises SystemExit if scipy or statsmodels is missing."""
     if stats is None:
-        raise UsageError("the statistics need scipy and statsmodels; pip install -e '.[stats]'")
+        raise SystemExit("the statistics need scipy and statsmodels; pip install -e '.[stats]'")
 
 
 # ---------------------------------------------------------------------- over seeds
@@ -60,16 +55,11 @@ def difference(values: list[float | None], others: list[float | None]) -> dict:
     deviation over seeds and its p value (paired t test, None without scipy), from the `pairs` seeds
     that have both values. With fewer than two pairs, or equal differences, there is no interval and
     no standard deviation (None), and p is 1."""
-    pairs = np.array(
-        [(a, b) for a, b in zip(values, others) if a is not None and b is not None]
-    ).reshape(-1, 2)
+    both = [(a, b) for a, b in zip(values, others) if a is not None and b is not None]
+    pairs = np.array(both).reshape(-1, 2)
     gaps = pairs[:, 0] - pairs[:, 1]
-    result = {
-        "difference": float(gaps.mean()) if len(gaps) else None,
-        "interval": None,
-        "sd": None,
-        "p": 1.0,
-    }
+    mean = float(gaps.mean()) if len(gaps) else None
+    result = {"difference": mean, "interval": None, "sd": None, "p": 1.0}
     if len(gaps) > 1 and np.ptp(gaps) > 1e-12:
         result |= {"interval": t_interval(gaps).tolist(), "sd": float(gaps.std(ddof=1))}
         result["p"] = float(stats.ttest_rel(*pairs.T).pvalue) if stats else None
@@ -97,9 +87,11 @@ def bootstrap_means(rates: np.ndarray) -> np.ndarray:
     """(DRAWS,): means of rates (seeds, problems) whose seeds and problems are both drawn with
     replacement."""
     rng, (seeds, problems) = np.random.default_rng(0), rates.shape
-    return np.array([
-        rates[rng.integers(seeds, size=seeds)][:, rng.integers(problems, size=problems)].mean() for _ in range(DRAWS)
-    ])  # fmt: skip
+    means = []
+    for _ in range(DRAWS):
+        of_seeds = rates[rng.integers(seeds, size=seeds)]
+        means.append(of_seeds[:, rng.integers(problems, size=problems)].mean())
+    return np.array(means)
 
 
 def interval_over_both(rates: np.ndarray) -> list[float]:

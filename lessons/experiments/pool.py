@@ -1,18 +1,14 @@
-"""Many tasks at a time, each in a process of its own."""
+"""Tasks in parallel, each in a process of its own, and a way to run one silently."""
 
 import os
 import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from multiprocessing import connection, get_context, parent_process
 
 from tqdm import tqdm
-
-from toy_env import RunFailed, Stopped
-
-AGAIN = "the same command continues from here"
 
 
 def in_parallel(
@@ -20,51 +16,53 @@ def in_parallel(
     tasks: Sequence[tuple],
     processes: int = 0,
     what: str = "runs",
-    keep: Callable = lambda *_: None,
+    keep: Callable = lambda i, result: None,
 ) -> None:
-    """Call function(*task) for every task, and keep(i, result) here as soon as task number i has
-    returned.
+    """Call function(*task) for every task, and keep(i, result) here as soon as task i has returned.
 
-    processes: tasks at a time; 0 for one per core. what: the label of the progress bar. Raises
-    Stopped on Ctrl-C or SIGTERM, RunFailed if a process was killed, and what a task raises: at
-    once, without waiting for the other tasks.
+    processes: tasks at a time; 0 for one per core. what: the label of the progress bar. An error in
+    a task is raised at once, without waiting for the other tasks. Raises SystemExit on Ctrl-C.
     """
     if not tasks:
         return
     os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that are started now
     processes = min(processes or os.cpu_count() or 1, len(tasks))
-    pool = ProcessPoolExecutor(processes, get_context("spawn"), initializer=begin)
-    try:
+    with (
+        ProcessPoolExecutor(processes, get_context("spawn"), initializer=begin) as pool,
+        tqdm(total=len(tasks), desc=what, dynamic_ncols=True, smoothing=0) as bar,
+    ):
         futures = {pool.submit(function, *task): i for i, task in enumerate(tasks)}
-        with tqdm(total=len(tasks), desc=what, dynamic_ncols=True, smoothing=0) as bar:
+        try:
             for future in as_completed(futures):
                 keep(futures[future], future.result())
                 bar.update()
-    except BrokenProcessPool:
-        raise RunFailed(
-            f"a process was killed, perhaps for want of memory; lower --processes; {AGAIN}"
-        ) from None
-    except BaseException as end:
-        stopped = isinstance(end, KeyboardInterrupt)
-        if stopped:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C would interrupt the end
-        for process in list(pool._processes.values()):
-            process.kill()  # to wait for a task to end would invite a second Ctrl-C, which hangs the pool
-        if stopped:
-            raise Stopped(getattr(end, "number", signal.SIGINT), f"({AGAIN})") from None
-        raise
-    finally:
-        pool.shutdown(cancel_futures=True)
+        except BaseException as error:
+            for process in pool._processes.values():
+                process.kill()  # or leaving the pool would wait until all tasks are done
+            if isinstance(error, KeyboardInterrupt):
+                raise SystemExit("stopped; the same command continues from here") from None
+            raise
 
 
 def begin() -> None:
-    """Set up a worker process: the parent alone answers Ctrl-C, and a worker whose parent is killed
-    ends too."""
+    """Set up a worker: Ctrl-C is left to its parent, and it ends when its parent is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    tqdm.set_lock(threading.RLock())  # tqdm's own lock, a semaphore, would outlive a killed process
-    threading.Thread(target=leave_with_parent, daemon=True).start()
+    tqdm.set_lock(threading.RLock())  # tqdm's own, a semaphore, would outlive a killed process
+    threading.Thread(target=end_with_parent, daemon=True).start()
 
 
-def leave_with_parent() -> None:
+def end_with_parent() -> None:
+    """Wait until the parent has ended, then end this process."""
     connection.wait([parent_process().sentinel])
     os._exit(1)
+
+
+@contextmanager
+def silence() -> Iterator[None]:
+    """Inside, nothing is written to standard output and standard error."""
+    with (
+        open(os.devnull, "w", encoding="utf-8") as sink,
+        redirect_stdout(sink),
+        redirect_stderr(sink),
+    ):
+        yield

@@ -1,5 +1,5 @@
-"""Samplers in another precision than the trainer's, and truncated importance sampling: what lesson
-18 is about."""
+"""Samplers in another precision than the trainer's, and truncated importance sampling, for lesson
+18."""
 
 import copy
 
@@ -7,11 +7,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-CORRECTIONS = {
-    "bfloat16": ("none", "token", "sequence"),
-    "float8": ("none", "sequence"),
-}  # by precision
-CAP = 2.0  # C, of the weights of truncated importance sampling
+# The corrections that are tried for each precision of the sampler
+CORRECTIONS = {"bfloat16": ("none", "token", "sequence"), "float8": ("none", "sequence")}
+CAP = 2.0  # C, the largest weight of truncated importance sampling
 
 
 def in_precision(policy: torch.nn.Module, precision: str) -> torch.nn.Module:
@@ -48,7 +46,7 @@ def sampling_weights(log_ratio: Tensor, correction: str) -> Tensor:
 
 
 def spread(log_ratio: Tensor, mask: Tensor) -> dict[str, float]:
-    """How far trainer and sampler are apart: the standard deviation of their ratio and the share of
+    """The distance of trainer and sampler: the standard deviation of their ratio and the share of
     ratios above CAP, over the tokens and over the completions of a rollout batch."""
     spreads = {}
     for name, ratio in (

@@ -13,7 +13,6 @@ probable answer.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -21,14 +20,13 @@ import numpy as np
 import torch
 
 from algorithms import grpo
-from lessons.experiments.estimators import Batch, collect
-from lessons.experiments.grid import GridConfig, config_of, load_runs, results_of
+from lessons.experiments.grid import GridConfig, load_runs, results_of
 from lessons.experiments.learning import learn
 from toy_env.any_model import cache_name
 from toy_env.arithmetic import LEVELS, Problem, held_out_problems
-from toy_env.cli import run_main
 from toy_env.model import encode_prompts, load_policy
 from toy_env.rollout import position_ids
+from toy_env.run import parse
 
 RESULTS = Path(__file__).parent / "short_answers.json"
 ARMS = {  # learning rate, batches; the product is .008 in the last two
@@ -38,7 +36,10 @@ ARMS = {  # learning rate, batches; the product is .008 in the last two
 }
 
 
-Config = config_of("short_answers", seeds=5, quick=1)
+@dataclass
+class Config(GridConfig):
+    seeds: int = 5  # seeds 0, 1, ... of every arm
+    output: str = "runs/short_answers"  # folder for the runs
 
 
 @dataclass(frozen=True)
@@ -53,20 +54,18 @@ class Run:
 
 @torch.no_grad()
 def answer_logits(policy, tokenizer, problems: Sequence[Problem]) -> tuple[torch.Tensor, ...]:
-    """The logits that decide a completion of four tokens: before "#", before each digit, and before
-    the end."""
+    """The logits that decide a completion of four tokens: before "#" (n, V), before the first digit
+    (n, V), the second (n, 10, V) and the third or the end (n, 10, 10, V)."""
     prompts, mask = encode_prompts(tokenizer, [problem.prompt for problem in problems])
     inputs = {"attention_mask": mask, "position_ids": position_ids(mask), "use_cache": True}
     start = policy(input_ids=prompts, logits_to_keep=1, **inputs)
     name = cache_name(policy)
     start[name].batch_repeat_interleave(100)
     hash_sign, *digits = tokenizer.convert_tokens_to_ids(list("#0123456789"))
-    ids = torch.tensor([[hash_sign, a, b] for a, b in product(digits, digits)]).repeat(
-        len(problems), 1
-    )  # "#00", ...
-    mask = torch.cat(
-        [mask.repeat_interleave(100, dim=0), torch.ones_like(ids, dtype=torch.bool)], dim=1
-    )
+    answers = [[hash_sign, a, b] for a, b in product(digits, digits)]  # "#00", "#01", ...
+    ids = torch.tensor(answers).repeat(len(problems), 1)
+    mask = mask.repeat_interleave(100, dim=0)
+    mask = torch.cat([mask, torch.ones_like(ids, dtype=torch.bool)], dim=1)
     inputs = {"attention_mask": mask, "position_ids": position_ids(mask)[:, -3:], "use_cache": True}
     rest = policy(input_ids=ids, **{name: start[name]}, **inputs)
     logits = rest.logits.view(len(problems), 10, 10, 3, -1).double()
@@ -78,41 +77,33 @@ def answer_table(logits: tuple[torch.Tensor, ...], tokenizer, T: float = 1.0) ->
     temperature T."""
     hash_sign, *digits = tokenizer.convert_tokens_to_ids(list("#0123456789"))
     first, second, third, fourth = ((x / T).softmax(dim=-1) for x in logits)
+    end = tokenizer.eos_token_id
     one = first[:, hash_sign, None] * second[:, digits]  # (problems, 10): "#1"
-    table = (one.unsqueeze(2) * third[:, :, digits] * fourth[..., tokenizer.eos_token_id]).flatten(
-        1
-    )  # "#14", end
-    table[:, :10] += one * third[..., tokenizer.eos_token_id]  # "#1", end
+    two = one.unsqueeze(2) * third[:, :, digits] * fourth[..., end]  # (problems, 10, 10): "#14"
+    table = two.flatten(1)
+    table[:, :10] += one * third[..., end]  # "#1" and the end
     return table.numpy()
 
 
 def measure(run: Run) -> dict:
-    """Train with GRPO's advantages and loss on completions of four tokens: one update a batch, no
-    KL, no warm-up. Return for each held-out problem the probability of the right answer and that of
-    any answer in time, and the most probable answer."""
-    problems, (policy, tokenizer) = (
-        held_out_problems(16, LEVELS),
-        load_policy("base"),
-    )  # 64, sixteen of each level
+    """Train with GRPO on completions of four tokens: one update a batch, no KL, no warm-up. Returns
+    for each held-out problem the probability of the right answer, that of any answer in time, and
+    the most probable answer."""
+    problems = held_out_problems(16, LEVELS)  # 64, sixteen of each level
+    policy, tokenizer = load_policy("base")
     settings = {
-        "rate": run.learning_rate,
-        "minibatches": 1,
+        "seed": run.seed,
         "steps": run.batches,
-        "warmup": 0,
-        "policy": policy,
+        "learning_rate": run.learning_rate,
+        "warmup_steps": 0,
+        "num_minibatches": 1,
+        "max_new_tokens": 4,
     }
 
-    def advantages(batch: Batch, step: int) -> np.ndarray:
-        return grpo.compute_advantages(rewards=torch.from_numpy(batch.rewards)).numpy()
+    def advantages(policy, rollout, rewards: torch.Tensor, step: int) -> torch.Tensor:
+        return grpo.compute_advantages(rewards=rewards)
 
-    learn(
-        "arithmetic",
-        run.seed,
-        advantages,
-        grpo,
-        **settings,
-        sampled=partial(collect, max_new_tokens=4),
-    )
+    learn(grpo, settings, advantages, policy=policy)
     table = answer_table(answer_logits(policy, tokenizer, problems), tokenizer)
     right = table[np.arange(len(table)), [problem.answer for problem in problems]]
     return {
@@ -125,24 +116,23 @@ def measure(run: Run) -> dict:
 def load(path: Path = RESULTS) -> dict[str, dict[str, np.ndarray]]:
     """By arm: "right" and "in time", probabilities, and "mode", an answer: arrays (seeds,
     problems)."""
-    runs = load_runs(path)
-    return {
-        arm: {
-            name: np.array([run[name] for run in runs if run["arm"] == arm])
-            for name in ("right", "in time", "mode")
+    runs, arms = load_runs(path), {}
+    for arm in dict.fromkeys(run["arm"] for run in runs):
+        of_arm = [run for run in runs if run["arm"] == arm]
+        arms[arm] = {
+            name: np.array([run[name] for run in of_arm]) for name in ("right", "in time", "mode")
         }
-        for arm in dict.fromkeys(run["arm"] for run in runs)
-    }
+    return arms
 
 
-def main(config: GridConfig) -> None:
+def main(config: Config) -> None:
     """Train every arm from every seed, and with --publish write short_answers.json."""
     config = config.sized()
-    runs = [
-        Run(arm, *settings, seed) for arm, settings in ARMS.items() for seed in range(config.seeds)
-    ]
+    runs = []
+    for arm, settings in ARMS.items():
+        runs += [Run(arm, *settings, seed) for seed in range(config.seeds)]
     results_of(config, measure, runs, RESULTS)
 
 
 if __name__ == "__main__":
-    run_main(Config, main, __doc__)
+    main(parse(Config, __doc__))

@@ -20,45 +20,41 @@ from itertools import combinations
 from pathlib import Path
 
 import numpy as np
+import torch
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from algorithms import dr_grpo, grpo
 from lessons import identity
 from lessons.experiments import estimators
 from lessons.experiments.estimators import ESTIMATORS, Batch
-from lessons.experiments.grid import GridConfig, config_of, load_runs, results_of, rounded
-from lessons.experiments.learning import learn
+from lessons.experiments.grid import GridConfig, load_runs, results_of, rounded
+from lessons.experiments.learning import learn, warm_up
 from lessons.experiments.paired import difference
-from toy_env.cli import run_main
+from toy_env.run import parse
 from toy_env.tasks import TASKS
 
 RESULTS = Path(__file__).parent / "weights.json"
 POWERS = ("σ^0", "σ^0.5", "σ^1", "σ^2", "σ^3")
-OTHERS = (
-    "(G − k)/G",
-    "c(k)",
-    "σ, k < G − 2",
-)  # MaxRL; the quietest; GRPO without groups of one or two wrong
-STEP_LENGTHS = (
-    0.016,
-    0.008,
-    0.032,
-)  # of the weights' change in an optimizer step; grpo.py's own is about the first
+# MaxRL's; the quietest; GRPO's without groups of one or two wrong completions.
+OTHERS = ("(G − k)/G", "c(k)", "σ, k < G − 2")
+# How far an optimizer step moves the weights. grpo.py's own steps are about as long as the first.
+STEP_LENGTHS = (0.016, 0.008, 0.032)
 G, FRESH = 8, range(100, 105)
-NOTICED = {  # what may tell which of two arms learns more: the one with the larger value. Means over three stages
-    "quiet": "signal-to-noise of a group",  # by the moments of completions to held-out prompts
-    "cosine": "cosine of a batch",  # of its update with the true gradient
+# Measures that may tell which of two arms learns more, the one with the larger value: means over
+# three stages of training.
+NOTICED = {
+    "quiet": "signal-to-noise of a group",  # from the moments of completions to held-out prompts
+    "cosine": "cosine of a batch",  # between its update and the true gradient
     "Adam": "cosine after Adam",  # the same once Adam has scaled the update
-    "few wrong": "share of few wrong",  # of the progress, that of groups with one or two wrong completions
+    "few wrong": "share of few wrong",  # groups with one or two wrong completions, of the progress
 }
-KINDS = (
-    "powers of σ",
-    "÷ length or not",
-    "another weight",
-    "groups dropped",
-)  # what a pair of arms differs in
+# The kinds of differences between two arms.
+KINDS = ("powers of σ", "÷ length or not", "another weight", "groups dropped")
 
 
-Config = config_of("weights", seeds=10, quick=1)
+@dataclass
+class Config(GridConfig):
+    output: str = "runs/weights"  # folder for the runs
 
 
 @dataclass(frozen=True)
@@ -68,34 +64,27 @@ class Run:
     task: str
     weight: str
     per_token: (
-        bool  # whether a completion's loss is the mean over its tokens (GRPO) or the sum (Dr. GRPO)
+        bool  # a completion's loss is the mean over its tokens (GRPO), not the sum (Dr. GRPO)
     )
     step_length: float
     seed: int
 
 
-def runs_of(config: GridConfig) -> list[Run]:
+def runs_of(config: Config) -> list[Run]:
     """All runs: first the powers of sigma at GRPO's own step length, then the other weights, then
     the other lengths."""
     arms, others, fresh = [(weight, True, STEP_LENGTHS[0]) for weight in POWERS], [], ()
     if not config.quick:
         arms += [(weight, True, STEP_LENGTHS[0]) for weight in OTHERS]
         arms += [(weight, False, STEP_LENGTHS[0]) for weight in (*POWERS, *OTHERS)]
-        others = [
-            (w, kept, length)
-            for length in STEP_LENGTHS[1:]
-            for kept in (True, False)
-            for w in POWERS
-        ]
+        for length in STEP_LENGTHS[1:]:
+            others += [(weight, mean, length) for mean in (True, False) for weight in POWERS]
         fresh = FRESH
-    grids = (arms, range(config.seeds)), (others, range(config.seeds)), (arms, fresh)
-    return [
-        Run(task, *arm, seed)
-        for grid, seeds in grids
-        for arm in grid
-        for task in TASKS
-        for seed in seeds
-    ]
+    seeds, runs = range(config.seeds), []
+    for grid, of_grid in ((arms, seeds), (others, seeds), (arms, fresh)):
+        for arm in grid:
+            runs += [Run(task, *arm, seed) for task in TASKS for seed in of_grid]
+    return runs
 
 
 def v_ratio(task: str, step: int) -> float:
@@ -107,43 +96,61 @@ def v_ratio(task: str, step: int) -> float:
 
 @cache
 def stages(task: str) -> list[dict]:
-    """What estimators.json says of a task."""
+    """The measurements of a task in estimators.json."""
     return [run for run in load_runs(estimators.RESULTS) if run["task"] == task]
+
+
+def step_of_length(length: float, policy, optimizer: torch.optim.Optimizer) -> None:
+    """Make an optimizer step whose change of the weights is scaled to a Euclidean length. Without a
+    gradient there is no step: AdamW's momentum alone would be scaled to a whole one."""
+    if not any(weight.grad.any() for weight in policy.parameters()):
+        return
+    before = parameters_to_vector(policy.parameters()).detach()
+    optimizer.step()
+    change = parameters_to_vector(policy.parameters()).detach() - before
+    vector_to_parameters(before + change * (length / change.norm()), policy.parameters())
 
 
 def train(run: Run) -> dict:
     """Train a policy. Returns its accuracy on held-out problems at the end, and that on training
     problems."""
 
-    def advantages(batch: Batch, step: int) -> np.ndarray:
-        return ESTIMATORS[run.weight](Batch(batch.rewards, v_ratio=v_ratio(run.task, step)))
+    def advantages(policy, rollout, rewards: torch.Tensor, step: int) -> np.ndarray:
+        batch = Batch(rewards.numpy(), v_ratio=v_ratio(run.task, step))
+        return ESTIMATORS[run.weight](batch)
 
+    def update(policy, optimizer: torch.optim.Optimizer, config, step: int) -> None:
+        step_of_length(run.step_length * warm_up(config, step), policy, optimizer)
+
+    settings = {"task": run.task, "seed": run.seed, "learning_rate": 1e-4}
     script = grpo if run.per_token else dr_grpo
-    learnt = learn(run.task, run.seed, advantages, script, rate=1e-4, step_length=run.step_length)
+    learnt = learn(script, settings, advantages, update=update)
     return rounded({name: learnt[name] for name in ("end", "training")})
 
 
-# ---------------------------------------------------------------------- what was measured, against what was learnt
+# ---------------------------------------------------------------------- predictions and outcomes
 
 
 @cache
 def predictions(task: str, per_token: bool, weight: str) -> dict[str, float]:
-    """What NOTICED names, of an arm: means over three steps of GRPO's training, its seeds, and
-    prompts."""
+    """The measures that NOTICED names, of an arm: means over three steps of GRPO's training, its
+    seeds, and prompts."""
     values = {name: [] for name in NOTICED}
     for stage in stages(task):
+        rule = contrast(weight, v_ratio(task, stage["step"]))
         for prompt in stage["of prompts"]:
             p = sum(prompt["right"]) / stage["completions"]
             v_right, v_wrong = np.mean([half[per_token][:2] for half in prompt["moments"]], axis=0)
             if v_right > 0 and v_wrong > 0:
-                rule = contrast(weight, v_ratio(task, stage["step"]))
                 values["quiet"].append(identity.efficiency(rule, p, G, v_wrong / v_right))
         batches = next(batches for batches in stage["of batches"] if batches["G"] == G)
         for name, divisor, scale, cosine, *_ in batches["estimators"]:
             if (name, divisor) == (weight, ("sum", "mean")[per_token]):
                 values["cosine" if scale == "gradient" else "Adam"].append(cosine)
-        progress = [n * contrast(weight, v_ratio(task, stage["step"]))(1, k - 1, G) * k * mean
-                    for k, (n, _, _, mean, _) in enumerate(batches["by k"], 1)]  # fmt: skip
+        progress = [
+            n * rule(1, k - 1, G) * k * mean
+            for k, (n, _, _, mean, _) in enumerate(batches["by k"], start=1)
+        ]
         values["few wrong"].append(sum(progress[-2:]) / sum(progress) if any(progress) else 0.0)
     return {name: float(np.mean(of_stages)) for name, of_stages in values.items()}
 
@@ -177,30 +184,31 @@ def arms(
 def compared(results: list[dict], fresh: bool = False) -> list[dict]:
     """The pairs of arms that differ in one thing, the weight or the divisor, at the first of
     STEP_LENGTHS: the paired difference in held-out accuracy at the end and in training accuracy,
-    and the differences in what NOTICED names."""
+    and the differences in the measures of NOTICED."""
     rows = []
     for (one, first), (other, second) in combinations(arms(results, fresh=fresh).items(), 2):
         if one[0] == other[0] and (one[1] == other[1]) != (one[2] == other[2]):
-            expected = [predictions(*arm) for arm in (one, other)]
-            rows.append({
-                "task": one[0], "arms": (one[1:], other[1:]),
-                **{outcome: difference(first[outcome], second[outcome]) for outcome in first},
-                **{name: expected[0][name] - expected[1][name] for name in NOTICED},
-            })  # fmt: skip
+            row = {"task": one[0], "arms": (one[1:], other[1:])}
+            row |= {outcome: difference(first[outcome], second[outcome]) for outcome in first}
+            ours, theirs = predictions(*one), predictions(*other)
+            row |= {name: ours[name] - theirs[name] for name in NOTICED}
+            rows.append(row)
     return rows
 
 
 def kind(pair: dict) -> str:
-    """What a pair of arms differs in, one of KINDS."""
+    """The kind of difference between the two arms of a pair, one of KINDS."""
     weights = {weight for _, weight in pair["arms"]}
     if len(weights) == 1:
         return KINDS[1]
-    return KINDS[3] if OTHERS[2] in weights else KINDS[2] if weights - {*POWERS} else KINDS[0]
+    if OTHERS[2] in weights:
+        return KINDS[3]
+    return KINDS[2] if weights - {*POWERS} else KINDS[0]
 
 
 def judged(pairs: list[dict], name: str) -> list[tuple[int, int]]:
     """For each of KINDS, of the differences at the end and over training whose interval excludes 0:
-    how many the arm with the larger `name` leads; how many there are."""
+    how many the arm with the larger `name` leads, and how many there are."""
     counts = dict.fromkeys(KINDS, (0, 0))
     for pair in pairs:
         for outcome in (pair["end"], pair["training"]):
@@ -210,11 +218,11 @@ def judged(pairs: list[dict], name: str) -> list[tuple[int, int]]:
     return [*counts.values()]
 
 
-def main(config: GridConfig) -> None:
+def main(config: Config) -> None:
     """Make the runs that are missing, and with --publish write weights.json."""
     config = config.sized()
     results_of(config, train, runs_of(config), RESULTS)
 
 
 if __name__ == "__main__":
-    run_main(Config, main, __doc__)
+    main(parse(Config, __doc__))

@@ -1,6 +1,6 @@
 // What each script's compute_advantages, policy_loss and value_loss do, as numbers: losses, and their derivatives by the
 // log-probability of each token. What has a name in the scripts has the same name here.
-// tests/test_engine.py and tests/test_in_browser.py compare all of this with the scripts' settings and their autograd.
+// tests/test_page_training.py and tests/test_in_browser.py compare all of this with the scripts' settings and their autograd.
 
 import { LONGEST } from "./model.js";
 

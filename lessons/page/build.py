@@ -12,36 +12,36 @@ import base64
 import inspect
 import json
 import re
+import textwrap
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
 from algorithms import cispo, dapo, dr_grpo, grpo, gspo, maxrl, ppo, reinforce, rloo
 from lessons.page import ADDRESS, REPOSITORY
 from toy_env import arithmetic
-from toy_env.cli import run_main
 from toy_env.model import load_policy
 
 SOURCES = Path(__file__).parent
 ROOT = SOURCES.parents[1]
 PAGE = SOURCES.parent / "group.html"
-# In the order in which they import one another: what workers run as well, and the rest of the page.
+# In the order in which they import one another: what workers run too, and the rest of the page.
 ENGINE = ("model", "arithmetic", "rollout", "algorithms", "training")
 MODULES = ("closed", "pictures", "lanes", "group", "dial", "page")
 SCRIPTS = {
     "REINFORCE": reinforce, "PPO": ppo, "GRPO": grpo, "Dr. GRPO": dr_grpo, "DAPO": dapo,
     "RLOO": rloo, "MaxRL": maxrl, "GSPO": gspo, "CISPO": cispo,
 }  # fmt: skip
-HELD_OUT = 32  # held-out problems of each level, on which the page measures accuracy
+HELD_OUT = 32  # held-out problems of each level, for measuring accuracy
 DESCRIPTION = (
-    "A real language model trains by GRPO, Dr. GRPO, DAPO and six more algorithms, in your browser: step by step, "
+    "A real language model trains by GRPO, Dr. GRPO, DAPO and six more algorithms, "
+    "in your browser: step by step, "
     "or two algorithms side by side, with the push on every token."
 )
 PUBLISHED = """<meta property="og:url" content="{0}group.html">
 <meta property="og:image" content="{0}lessons/page/training.gif">
 <meta name="twitter:card" content="summary_large_image">"""
-# The model's tensors in the order of the page.
+# The model's tensors in the order in which the page holds them
 TENSORS = ["model.embed_tokens.weight", "model.norm.weight"]
 for layer in range(3):
     parts = [f"self_attn.{name}_proj" for name in "qkvo"] + [
@@ -51,11 +51,6 @@ for layer in range(3):
     TENSORS += [f"model.layers.{layer}.{part}.weight" for part in parts]
 
 
-@dataclass
-class Config:
-    pass
-
-
 def base_weights() -> str:
     """The base model's weights as the page holds them: float32 in base64."""
     weights = load_policy("base")[0].state_dict()
@@ -63,50 +58,46 @@ def base_weights() -> str:
 
 
 def code_of(function: Callable) -> list[str]:
-    """The lines of a function's body, without its docstring and the check of the group size."""
+    """The lines of a function's body, without its docstring."""
     source = inspect.getsource(function)
-    body = ast.parse(source).body[0].body[1:]
-    lines = source.splitlines()
-    return [line[4:] for node in body if not isinstance(node, ast.If) or "kl_coef" in lines[node.lineno - 1]
-            for line in lines[node.lineno - 1 : node.end_lineno]]  # fmt: skip
+    start = ast.parse(source).body[0].body[1].lineno
+    return [line[4:] for line in source.splitlines()[start - 1 :]]
 
 
 def code_of_script(script: ModuleType) -> dict[str, list[str]]:
-    """By function, the lines that make a script its algorithm; of `train` those that draw until
-    groups are mixed."""
-    step = re.findall(
-        r"^ +while len.*?\n(?= +rollout = )|^ +rewards = .*?\n",
-        inspect.getsource(script.train),
-        flags=re.DOTALL | re.M,
-    )
-    code = {"train": inspect.cleandoc("\n" + "".join(step)).splitlines()} if step else {}
-    functions = [
-        name
-        for name in ("compute_advantages", "sequence_ratio", "policy_loss")
-        if hasattr(script, name)
-    ]
-    return code | {name: code_of(getattr(script, name)) for name in functions}
+    """The lines that make a script its algorithm, by function: of `train`, those that sample, where
+    they are more than one call."""
+    step = r"# 1\. .*?\n(.*?)\n\n +# 2\. "
+    lines = re.search(step, inspect.getsource(script.train), re.DOTALL)[1]
+    lines = textwrap.dedent(lines).splitlines()
+    code = {"train": lines} if len(lines) > 1 else {}
+    for name in ("compute_advantages", "sequence_ratio", "policy_loss"):
+        if hasattr(script, name):
+            code[name] = code_of(getattr(script, name))
+    return code
 
 
 def patches() -> dict[str, list[list[str]]]:
-    """Of the clinic's patches that lanes.js names, the lines that they replace, and their own."""
+    """For each patch of the clinic that lanes.js names, the lines that it removes and those that it
+    adds."""
     lanes, found = (SOURCES / "lanes.js").read_text(encoding="utf-8"), {}
     for path in sorted((SOURCES.parent / "clinic").glob("*.diff")):
         if f'"{path.stem}"' in lanes:
-            lines = path.read_text(encoding="utf-8").splitlines()
-            found[path.stem] = [[line[1:].strip() for line in lines if line.startswith(mark) and line[:3] != 3 * mark]
-                                for mark in "-+"]  # fmt: skip
+            text = path.read_text(encoding="utf-8")
+            changed = (re.findall(rf"^[{mark}](?![{mark}]{{2}})(.*)", text, re.M) for mark in "-+")
+            found[path.stem] = [[line.strip() for line in lines] for lines in changed]
     return found
 
 
 def script_of(names: tuple[str, ...]) -> str:
-    """Modules as one: a page opened by a double click may not import, so imports and exports are
-    removed."""
+    """Modules as one script, without imports and exports: a page opened by a double click may not
+    import."""
     modules = "\n".join((SOURCES / f"{name}.js").read_text(encoding="utf-8") for name in names)
     return re.sub(r"^import .*?;\n|^export ", "", modules, flags=re.MULTILINE | re.DOTALL)
 
 
 def whole_page() -> str:
+    """The text of lessons/group.html."""
     held_out = [problem.expression for problem in arithmetic.held_out_problems(HELD_OUT)]
     parts = {
         "description": DESCRIPTION,
@@ -123,15 +114,11 @@ def whole_page() -> str:
         "weights": base_weights(),
     }
     page = (SOURCES / "page.html").read_text(encoding="utf-8")
-    if ADDRESS:  # elsewhere the links to lessons are plain text, and lessons/site/website.py makes them links
+    if ADDRESS:  # without it, only lessons/site/website.py makes links to the lessons
         page = re.sub(r'data-lesson="(\w+)"', rf'href="{ADDRESS}\1.html"', page)
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]].strip(), page)
 
 
-def main(_: Config) -> None:
+if __name__ == "__main__":
     PAGE.write_text(whole_page(), encoding="utf-8")
     print(f"{PAGE}: {PAGE.stat().st_size / 1e6:.2f} MB")
-
-
-if __name__ == "__main__":
-    run_main(Config, main, __doc__)

@@ -14,29 +14,30 @@ from dataclasses import dataclass
 from statistics import median
 
 from lessons.page import build
-from toy_env import UsageError
-from toy_env.cli import at_least, run_main
+from toy_env.run import parse
 
 TRAIN = """async (steps) => {
-    const pool = await Pool.open(2, document.querySelector("#engine").textContent), { base } = sigmaLadder;
-    const trainer = new Trainer({ weights: base, algorithm: ALGORITHMS.GRPO, pool });
+    const pool = await Pool.open(2, document.querySelector("#engine").textContent);
+    const trainer = new Trainer({ weights: sigmaLadder.base, algorithm: ALGORITHMS.GRPO, pool });
     while (trainer.steps < steps) await trainer.step();
     globalThis.start = trainer.policy.weights;
     pool.close(); }"""
+# The first step compiles, and does not count.
 TIME = """async ([workers, steps]) => {
-    const pool = await Pool.open(workers, document.querySelector("#engine").textContent), results = [];
-    const trainer = new Trainer({ weights: start, algorithm: { ...ALGORITHMS.GRPO, learning_rate: 1e-12 }, pool });
+    const pool = await Pool.open(workers, document.querySelector("#engine").textContent);
+    const algorithm = { ...ALGORITHMS.GRPO, learning_rate: 1e-12 }, results = [];
+    const trainer = new Trainer({ weights: start, algorithm, pool });
     for (let step = 0; step <= steps; step++) {
         const started = performance.now(), { metrics } = await trainer.step();
         results.push([metrics.length, (performance.now() - started) / 1000]);
     }
     pool.close();
-    return results.slice(1); }"""  # the first step compiles
+    return results.slice(1); }"""
 
 
 @dataclass
 class Config:
-    steps: at_least(1) = 5  # timed steps of each kind
+    steps: int = 5  # timed steps of each kind
 
 
 @contextmanager
@@ -45,12 +46,11 @@ def opened_page():
     try:
         from playwright.sync_api import sync_playwright
     except ImportError:
-        raise UsageError("playwright is missing; pip install -e '.[page]'") from None
-    path = next(
-        filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
-    )
+        raise SystemExit("playwright is missing; type pip install -e '.[page]'") from None
+    names = ("chromium", "chromium-browser", "google-chrome")
+    path = next(filter(None, map(shutil.which, names)), None)
     if not path:
-        raise UsageError("no Chromium was found; apt install chromium")
+        raise SystemExit("no Chromium was found; type apt install chromium")
     with sync_playwright() as playwright:
         page = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"]).new_page()
         page.goto(build.PAGE.as_uri())
@@ -58,6 +58,7 @@ def opened_page():
 
 
 def main(config: Config) -> None:
+    """Time both policies with 1, 2 and no workers."""
     with opened_page() as page:
         print("policy          workers  tokens  seconds a step")
         for policy, trained in (("base model", 0), ("after 40 steps", 40)):
@@ -68,4 +69,4 @@ def main(config: Config) -> None:
 
 
 if __name__ == "__main__":
-    run_main(Config, main, __doc__)
+    main(parse(Config, __doc__))

@@ -2,7 +2,7 @@
 //
 // Many texts are read at once, without padding: a batch is a list of tokens, and each token knows the text before it. Texts
 // may share a beginning, so a group's prompt is read once. A matrix (n, columns) is one array, row after row. All arrays are
-// float32 or float64, whichever the weights are; sums of products are always float64. tests/test_engine.py compares both
+// float32 or float64, whichever the weights are; sums of products are always float64. tests/test_page_training.py compares both
 // directions with torch.
 
 export const TOKENS = ["<pad>", "<bos>", "<eos>", ..."0123456789+-?=;#"];

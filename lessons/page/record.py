@@ -1,7 +1,7 @@
 """Record lessons/page/training.gif, the README's moving picture: the page as it trains, in
 Chromium. A few minutes.
 
-python lessons/page/record.py
+    python lessons/page/record.py
 """
 
 import io
@@ -11,38 +11,38 @@ from PIL import Image
 
 from lessons.page import build
 from lessons.page.measure import opened_page
-from toy_env.cli import at_least, run_main
+from toy_env.run import parse
 
 PICTURE = build.SOURCES / "training.gif"
-HIDDEN = "#lines, fieldset, #panel .slider, .lane > div, h1 + p { display: none !important } #ask { margin-top: 12px }"
+HIDDEN = """#lines, fieldset, #panel .slider, .lane > div, h1 + p { display: none !important }
+#ask { margin-top: 12px }"""
+STEP = "parseInt(document.querySelector('#time-out').textContent)"
 
 
 @dataclass
 class Config:
-    every: at_least(1) = 2  # steps between two frames
+    every: int = 2  # steps between two frames
 
 
 def main(config: Config) -> None:
+    """Let the page train for 60 steps, and save a picture after every few of them."""
     frames = []
     with opened_page() as page:
         page.set_viewport_size({"width": 1280, "height": 580})
         page.add_style_tag(content=HIDDEN)
         page.wait_for_selector(".completions button")
         for step in range(0, 61, config.every):
-            page.wait_for_function(
-                f"parseInt(document.querySelector('#time-out').textContent) >= {step}", timeout=0
-            )
+            page.wait_for_function(f"{STEP} >= {step}", timeout=0)
             frame = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
             frame = frame.resize((960, 435), Image.Resampling.LANCZOS)
             frames.append(frame.quantize(96, dither=Image.Dither.NONE))
             if not step:
                 page.click("#train")
     durations = [1500] + [220] * (len(frames) - 2) + [4000]  # milliseconds
-    frames[0].save(
-        PICTURE, save_all=True, append_images=frames[1:], duration=durations, loop=0, optimize=True
-    )
+    animation = {"append_images": frames[1:], "duration": durations, "loop": 0}
+    frames[0].save(PICTURE, save_all=True, optimize=True, **animation)
     print(f"{PICTURE}: {PICTURE.stat().st_size / 1e6:.2f} MB, {len(frames)} frames")
 
 
 if __name__ == "__main__":
-    run_main(Config, main, __doc__)
+    main(parse(Config, __doc__))

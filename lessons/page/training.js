@@ -235,8 +235,8 @@ export class Trainer {
     try {
       // 1. Sample and verify: G completions for each of P prompts; with dynamic sampling of more, until P groups are mixed
       let drawn = [...shown, ...await this.collect(P - shown.length)], groups;
-      const groups_to_keep = () => drawn.filter((group) => !dynamic_sampling || isMixed(rewardsOf(group))).slice(0, P);
-      while ((groups = groups_to_keep()).length < P && drawn.length < max_draws * P) drawn = [...drawn, ...await this.collect()];
+      const kept = () => drawn.filter((group) => !dynamic_sampling || isMixed(rewardsOf(group))).slice(0, P);
+      while ((groups = kept()).length < P && drawn.length < max_draws * P) drawn = [...drawn, ...await this.collect()];
       // 2. Advantages
       await this.addAdvantages(groups);
       // 3. Update: one optimizer step for each minibatch

@@ -15,13 +15,11 @@ from pathlib import Path
 
 import nbformat
 from nbclient import NotebookClient
-from nbclient.exceptions import CellExecutionError
 
 from lessons.experiments.pool import in_parallel
 from lessons.kit import WIDGET
 from lessons.site import sources
-from toy_env import UsageError
-from toy_env.cli import run_main
+from toy_env.run import parse
 
 KERNELSPEC = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
 
@@ -29,12 +27,11 @@ KERNELSPEC = {"display_name": "Python 3 (ipykernel)", "language": "python", "nam
 @dataclass
 class Config:
     only: tuple[int, ...] = ()  # numbers of the lessons to build; by default all
-    check: bool = (
-        False  # only say whether every notebook is built from its source; nothing is executed
-    )
+    check: bool = False  # only compare notebooks with their sources; nothing is executed
 
 
 def notebook_path(source: Path) -> Path:
+    """The notebook of a source."""
     return sources.LESSONS / f"{source.stem}.ipynb"
 
 
@@ -43,15 +40,14 @@ def notebook_of(source: Path) -> nbformat.NotebookNode:
     fills it in."""
     notebook = nbformat.v4.new_notebook()
     notebook.metadata.kernelspec = KERNELSPEC
-    for cell in (cell for cell in sources.notebook_cells(source) if cell.kind != "wrong"):
+    for cell in sources.notebook_cells(source):
         if cell.kind in ("code", "fold", "exercise", "check"):
             new = nbformat.v4.new_code_cell(cell.text)
         else:
             text = f"```python\n{cell.text}\n```" if cell.kind == "solution" else cell.text
             if cell.kind in ("hint", "solution"):
-                text = (
-                    f"<details><summary>{cell.kind.capitalize()}</summary>\n\n{text}\n\n</details>"
-                )
+                summary = f"<summary>{cell.kind.capitalize()}</summary>"
+                text = f"<details>{summary}\n\n{text}\n\n</details>"
             new = nbformat.v4.new_markdown_cell(text)
         if cell.kind == "text":
             new.metadata.template = sha256(cell.text.encode()).hexdigest()[:16]
@@ -63,7 +59,8 @@ def notebook_of(source: Path) -> nbformat.NotebookNode:
 
 
 def execute(notebook: nbformat.NotebookNode, name: str) -> None:
-    """Run the cells in a fresh kernel. Raises UsageError if a cell fails or leaves a warning.
+    """Run the cells in a fresh kernel. Raises nbclient's CellExecutionError if one fails, and
+    SystemExit if one leaves a warning.
 
     Text cells run as code among the others, and are text again afterwards.
     """
@@ -77,10 +74,7 @@ def execute(notebook: nbformat.NotebookNode, name: str) -> None:
         coalesce_streams=True,  # without it a text is cut into pieces that differ from run to run
         extra_arguments=["--IPKernelApp.log_level=40"],
     )
-    try:
-        client.execute()
-    except CellExecutionError as error:
-        raise UsageError(f"{name} does not run to its end:\n{error}") from None
+    client.execute()
     for i, cell in texts.items():
         cell.source = notebook.cells[i].outputs[0].data["text/markdown"]
         notebook.cells[i] = cell
@@ -90,7 +84,7 @@ def execute(notebook: nbformat.NotebookNode, name: str) -> None:
         cell.metadata.pop("execution", None)
         for output in cell.outputs:
             if output.get("name") == "stderr":
-                raise UsageError(f"{name} leaves a warning in the notebook: {output.text.strip()}")
+                raise SystemExit(f"{name} leaves a warning in the notebook: {output.text.strip()}")
             if "execution_count" in output:
                 output.execution_count = number
         # Sliders need the kernel, which has ended; the picture below them stays.
@@ -102,8 +96,8 @@ def code_cells(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
 
 
 def is_built(source: Path) -> bool:
-    """Whether the notebook beside a source has exactly the cells of that source, executed without
-    an error."""
+    """True if the notebook of a source has exactly the cells of that source, executed without an
+    error."""
     if not notebook_path(source).is_file():
         return False
     existing = nbformat.read(notebook_path(source), as_version=4)
@@ -126,17 +120,17 @@ def build(source: Path) -> None:
 
 
 def main(config: Config) -> None:
+    """Build the chosen lessons, or compare their notebooks with their sources."""
     chosen = sources.find_sources(config.only)
     if config.check:
         if stale := [source.stem for source in chosen if not is_built(source)]:
-            raise UsageError(
+            raise SystemExit(
                 f"not built from its source: {', '.join(stale)}; run python lessons/site/build.py"
             )
         print(f"{len(chosen)} notebooks are built from their sources")
         return
-    os.environ["OMP_NUM_THREADS"] = (
-        "1"  # for the kernels: with more threads the last digits can change
-    )
+    # For the kernels: with more threads the last digits can change.
+    os.environ["OMP_NUM_THREADS"] = "1"
     if len(chosen) > 1:
         in_parallel(build, [(source,) for source in chosen], what="lessons")
     else:
@@ -144,4 +138,4 @@ def main(config: Config) -> None:
 
 
 if __name__ == "__main__":
-    run_main(Config, main, __doc__)
+    main(parse(Config, __doc__))

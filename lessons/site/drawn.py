@@ -3,9 +3,9 @@ the sources.
 
 Each lesson is run twice, wide and narrow (kit.narrow). A picture is a dictionary:
 
-    sliders     name, texts of the values and number of the first one, of each
-    titles      of the panels, for readers who cannot see the picture
-    whole       whether all combinations of values are drawn, or one slider moves at a time
+    sliders     for each: its name, the texts of its values, and the number of the first one
+    titles      those of the panels, for readers who cannot see the picture
+    whole       true if all combinations of values are drawn; else one slider moves at a time
     lines       the lines of all frames: most, such as axes and letters, are the same in many
     frames      for each position, such as "3,0", the numbers of the lines of its SVG
 """
@@ -27,9 +27,9 @@ from lessons.experiments.pool import in_parallel
 from lessons.site import sources
 
 WIDTHS = ("wide", "narrow")
-MOST = 90  # combinations of the values of all sliders of one picture
+MOST = 90  # combinations of slider values that are drawn for one picture
 STYLE = {"svg.fonttype": "path", "svg.hashsalt": "lessons", "svg.image_inline": True}
-EXECUTED = ("code", "fold", "text", "exercise", "check")  # kinds of cells
+EXECUTED = ("code", "fold", "text", "exercise", "check")  # the kinds of cells that run
 
 
 def draw_lessons(chosen: Sequence[Path]) -> dict[Path, dict[str, list[dict]]]:
@@ -50,11 +50,10 @@ def draw_lesson(source: Path, width: str) -> list[dict]:
     pictures: list[dict] = []
     kit.recorder = lambda draw, sliders: pictures.append(drawn_picture(draw, sliders))
     kit.narrow = width == "narrow"
+    cells = [cell for cell in sources.read_cells(source) if cell.kind in EXECUTED]
     try:
         with contextlib.redirect_stdout(io.StringIO()):
-            sources.run_cells(
-                [cell for cell in sources.read_cells(source) if cell.kind in EXECUTED], source
-            )
+            sources.run_cells(cells, source)
     finally:
         kit.recorder, kit.narrow = None, False
     return pictures
@@ -64,37 +63,34 @@ def drawn_picture(draw, sliders: dict) -> dict:
     """A picture at all positions of its sliders."""
     choices = {name: values_of(spec) for name, spec in sliders.items()}
     whole, drawn_positions = positions(choices)
-    line_numbers: dict[str, int] = {}
+    start = tuple(i for _, i in choices.values())
+    numbers: dict[str, int] = {}  # the number of each line
     frames = {}
     for position in drawn_positions:
-        figure = draw(
-            **{name: values[i] for (name, (values, _)), i in zip(choices.items(), position)}
-        )
-        lines = svg(figure).splitlines()
-        frames[",".join(map(str, position))] = [
-            line_numbers.setdefault(line, len(line_numbers)) for line in lines
+        chosen = {name: values[i] for (name, (values, _)), i in zip(choices.items(), position)}
+        figure = draw(**chosen)
+        frame_numbers = [
+            numbers.setdefault(line, len(numbers)) for line in svg(figure).splitlines()
         ]
-        if position == tuple(start for _, start in choices.values()):
+        frames[",".join(map(str, position))] = frame_numbers
+        if position == start:
             titles = [axis.get_title(loc="left").replace("\n", " ") for axis in figure.axes]
-    shown = [
-        {"name": name, "values": [*map(text_of, values)], "start": i}
-        for name, (values, i) in choices.items()
-    ]
-    titles = "; ".join(filter(None, titles))
     return {
-        "sliders": shown,
-        "titles": titles,
+        "sliders": [
+            {"name": name, "values": [*map(text_of, values)], "start": i}
+            for name, (values, i) in choices.items()
+        ],
+        "titles": "; ".join(filter(None, titles)),
         "whole": whole,
-        "lines": list(line_numbers),
+        "lines": list(numbers),
         "frames": frames,
     }
 
 
 def frame(picture: dict, position: Sequence[int]) -> str:
     """The SVG at a position."""
-    return "\n".join(
-        picture["lines"][line] for line in picture["frames"][",".join(map(str, position))]
-    )
+    numbers = picture["frames"][",".join(map(str, position))]
+    return "\n".join(picture["lines"][number] for number in numbers)
 
 
 def values_of(spec: tuple | Sequence) -> tuple[list, int]:
@@ -108,9 +104,9 @@ def values_of(spec: tuple | Sequence) -> tuple[list, int]:
 
 
 def positions(choices: dict[str, tuple[list, int]]) -> tuple[bool, list[tuple[int, ...]]]:
-    """Whether all combinations of the sliders' values are drawn, and the positions, as numbers of
-    values. If there are more than MOST combinations, one slider moves at a time and the others
-    stand at their start."""
+    """The positions to draw, as numbers of values, and first whether they are all combinations. If
+    there are more than MOST of these, one slider moves at a time and the others stay at their
+    start."""
     combinations = list(product(*(range(len(values)) for values, _ in choices.values())))
     if len(combinations) <= MOST:
         return True, combinations
@@ -119,6 +115,7 @@ def positions(choices: dict[str, tuple[list, int]]) -> tuple[bool, list[tuple[in
 
 
 def text_of(value) -> str:
+    """The text of a value, with a typographic minus."""
     return value if isinstance(value, str) else f"{value:g}".replace("-", "−")
 
 

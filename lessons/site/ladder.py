@@ -37,54 +37,33 @@ def table_rows(text: str) -> list[dict[str, str]]:
 def options(outgrow: str) -> dict[str, str]:
     """The rows of OUTGROW.md as items of a list, by script and name, such as "grpo: advantage",
     without the marks that say how they were checked."""
-    text = re.sub(r" (?:[SPVE]|\*src\*)(?=[ ,;|])", "", outgrow)
-    return {
-        f"{script}: {row['']}": f"- *{script}, {row['']}.* TRL: {row['TRL'] or 'none'}. verl: {row['verl']}."
-        for script, section in re.findall(r"^### (.+)\n((?:(?!##).*\n)*)", text, flags=re.MULTILINE)
-        for row in table_rows(section)
-    }
+    text, items = re.sub(r" (?:[SPVE]|\*src\*)(?=[ ,;|])", "", outgrow), {}
+    for script, section in re.findall(r"^### (.+)\n((?:(?!##).*\n)*)", text, flags=re.MULTILINE):
+        for row in table_rows(section):
+            name, trl, verl = row[""], row["TRL"] or "none", row["verl"]
+            items[f"{script}: {name}"] = f"- *{script}, {name}.* TRL: {trl}. verl: {verl}."
+    return items
 
 
 def tags(root: Path) -> dict[str, str]:
-    """By tag, what the page says of it, as Markdown with links from algorithms/."""
+    """The entry of the page for each tag, as Markdown with links from algorithms/."""
     outgrow = (root / "algorithms/OUTGROW.md").read_text(encoding="utf-8")
-    known, defaults = (
-        options(outgrow),
-        re.search(r"^Without these options (?:.+\n)+", outgrow, flags=re.MULTILINE)[0],
-    )
-    rows = table_rows((root / "algorithms/TAGS.md").read_text(encoding="utf-8"))
-    return {
-        row["tag"]: ENTRY.format(
-            **row,
-            options="\n".join(known[name] for name in row["TRL and verl"].split("; ")),
-            defaults=defaults.strip(),
-        )
-        for row in rows
-    }
+    defaults = re.search(r"^Without these options (?:.+\n)+", outgrow, flags=re.MULTILINE)[0]
+    known, entries = options(outgrow), {}
+    for row in table_rows((root / "algorithms/TAGS.md").read_text(encoding="utf-8")):
+        items = "\n".join(known[name] for name in row["TRL and verl"].split("; "))
+        entries[row["tag"]] = ENTRY.format(**row, options=items, defaults=defaults.strip())
+    return entries
 
 
 def changes(a: str, b: str) -> list[list[tuple[str, int, int, int, int]]]:
-    """The changes from one script to another, as difflib gives them: of docstring and imports, and
-    of the code."""
-    starts, lines = (
-        [text[: CODE.search(text).start()].count("\n") for text in (a, b)],
-        (a.splitlines(), b.splitlines()),
-    )
-    heads, code = (
-        [of[:start] for of, start in zip(lines, starts)],
-        [of[start:] for of, start in zip(lines, starts)],
-    )
-    of_heads, of_code = (
-        SequenceMatcher(None, *pair, autojunk=False).get_opcodes() for pair in (heads, code)
-    )
-    m, n = starts
-    return [
-        of_heads,
-        [
-            (kind, start + m, end + m, to + n, to_end + n)
-            for kind, start, end, to, to_end in of_code
-        ],
-    ]
+    """The changes from one script to another, as difflib gives them: first those of docstring and
+    imports, then those of the code."""
+    m, n = (text[: CODE.search(text).start()].count("\n") for text in (a, b))
+    a, b = a.splitlines(), b.splitlines()
+    head = SequenceMatcher(None, a[:m], b[:n], autojunk=False).get_opcodes()
+    code = SequenceMatcher(None, a[m:], b[n:], autojunk=False).get_opcodes()
+    return [head, [(kind, i + m, j + m, p + n, q + n) for kind, i, j, p, q in code]]
 
 
 def ladder(root: Path, linked: set[str]) -> str:
@@ -102,8 +81,8 @@ def ladder(root: Path, linked: set[str]) -> str:
             for tag, text in tags(root).items()
         },
     }
-    body = (ROOM / "ladder.html").read_text(encoding="utf-8").format(
-        choices="".join(f"<option>{name}</option>" for name in SCRIPTS),
-        data=json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("</", "<\\/"),
-    )  # fmt: skip
+    choices = "".join(f"<option>{name}</option>" for name in SCRIPTS)
+    data = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("</", "<\\/")
+    template = (ROOM / "ladder.html").read_text(encoding="utf-8")
+    body = template.format(choices=choices, data=data)
     return page("ladder.html", "The ladder: any two scripts side by side", body, script="ladder.js")

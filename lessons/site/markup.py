@@ -18,19 +18,23 @@ ROOM = Path(__file__).parent
 GROUP = "lessons/group.html"  # a page already
 PICTURES = (".png", ".svg", ".gif")
 BEFORE_SIGN = "[=,([;]|&#x(?:0003[CDE]|0226[45]|02192|0002C|00028|0005B);"
-AS_IN_TEX = {  # patterns in the output of latex2mathml, and their replacements, which browsers show as TeX does
+# Patterns in the output of latex2mathml, and replacements that browsers show as TeX does
+AS_IN_TEX = {
     r"<mi>&#x0007E;</mi>": r"<mo>&#x0223C;</mo>",  # \sim
     r"<mi>&#x00394;</mi>": r'<mi mathvariant="normal">&#x00394;</mi>',  # \Delta is upright
-    r"<mo>(&#x0221E;|&#x02202;)</mo>": r'<mi mathvariant="normal">\1</mi>',  # \infty, \partial: no operators
+    # \infty and \partial are no operators.
+    r"<mo>(&#x0221E;|&#x02202;)</mo>": r'<mi mathvariant="normal">\1</mi>',
     r"<mover>(.{1,60}?)<mo stretchy=\"true\">&#x000AF;</mo>":
         r'<mover accent="true">\1<mo stretchy="false">&#x000AF;</mo>',
     r"<mo>&#x0002F;</mo>": r'<mo lspace="0" rspace="0">/</mo>',
-    r"(<mrow>|<mo>&#x0002C;</mo>)<mo>&#x0003C;</mo>": r'\1<mo lspace="0" rspace="0">&lt;</mo>',  # y_{<t}
+    # y_{<t}
+    r"(<mrow>|<mo>&#x0002C;</mo>)<mo>&#x0003C;</mo>": r'\1<mo lspace="0" rspace="0">&lt;</mo>',
     r'<mn mathvariant="double-struck">1</mn>': r"<mn>&#x1D7D9;</mn>",
-    # a sign, not a difference: after a relation, a comma or an opening bracket
-    rf"(<mo[^>]*>(?:{BEFORE_SIGN})</mo>(?:<mspace[^>]*/>|<mtext>&#x000A0;</mtext>)*)<mo>(&#x02212;|&#x0002B;)</mo>":
+    # A sign, not a difference: after a relation, a comma or an opening bracket
+    rf"(<mo[^>]*>(?:{BEFORE_SIGN})</mo>(?:<mspace[^>]*/>|<mtext>&#x000A0;</mtext>)*)"
+    r"<mo>(&#x02212;|&#x0002B;)</mo>":
         r'\1<mo form="prefix" lspace="0" rspace="0">\2</mo>',
-    # functions: a small space on either side, but none before a bracket
+    # Functions: a small space on either side, but none before a bracket
     r"<(mi|mo)>(log|exp|min|max|sin|arcsin|Pr|Var)</\1>(?=<mo[^>]*>(?:&#x00028;|\(|&#x0005B;|\[))":
         r'<mo form="prefix" lspace="0.1em" rspace="0">\2</mo>',
     r"<(mi|mo)>(log|exp|min|max|sin|arcsin|Pr|Var)</\1>":
@@ -63,8 +67,8 @@ def page(address: str, title: str, body: str, end: str = "", script: str = "") -
 
 
 def mathml(tex: str, display: bool = False) -> str:
-    """A formula as MathML. Absolute values and norms open and close in turn, which TeX does not
-    say."""
+    """A formula as MathML. TeX does not say which bars of absolute values and norms open and which
+    close; here they alternate."""
     from latex2mathml.converter import convert
 
     tex = re.sub(r"\\mathbb ?([A-Z1])", r"\\mathbb{\1}", tex.strip())

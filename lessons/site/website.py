@@ -1,13 +1,12 @@
 """Write the lessons as a site, lessons/html: pages that need no network; only sliders and the
 ladder need scripts.
 
-    python lessons/site/website.py            from the notebooks as they are, in seconds; nothing is
-    executed python lessons/site/website.py --draw     its pictures first, in minutes: every slider
-    position, for two widths
+    python lessons/site/website.py            from the notebooks as they are; takes seconds
+    python lessons/site/website.py --draw     draw every position of every slider; takes minutes
 
-Without --draw the pictures are those of the notebooks. A lesson links to scripts and other texts of
-the repository; these become pages too, and so does everything they link to. ladder.py makes
-ladder.html; lessons/group.html is copied.
+Without --draw the pictures are those of the notebooks, and nothing is executed. A lesson links to
+scripts and other texts of the repository; these become pages too, and so does everything they link
+to. ladder.py makes ladder.html; lessons/group.html is copied.
 """
 
 import ast
@@ -36,13 +35,15 @@ from lessons.site.markup import (
     page,
     plain,
 )
-from toy_env import UsageError
-from toy_env.cli import run_main
+from toy_env.run import parse
 
 SHARED = ("sliders.js", "ladder.js", "style.css")
 FOLDED = "how this was computed"
 PREPARES = "code that prepares what follows"
-HOW_TO = "About {}. Exercises are answered in JupyterLab, which also checks them: <code>python lessons/start.py</code>."
+HOW_TO = (
+    "About {}. Exercises are answered in JupyterLab, which also checks them: "
+    "<code>python lessons/start.py</code>."
+)
 ONE_AT_A_TIME = (
     "Here one slider moves at a time and the others return to their start; in JupyterLab all move."
 )
@@ -50,11 +51,16 @@ STILL = '<p class="note">A still picture: in JupyterLab it has sliders.</p>\n'
 STACKED = (
     '<p class="note phone">On a phone, the left picture is above and the right one below.</p>\n'
 )
-PHONE = "(max-width: 700px)"
-NEEDS_CELLS = re.compile(
-    r"\s\((?:the\ssliders?\s)?needs?\s[^()]*cells?[^()]*\)", re.IGNORECASE
-)  # in a kernel
-CHECK = re.compile(r'\s*check\("[\d.]+", .*\)\s*', re.DOTALL)  # the cell that judges an exercise
+PICTURE = (
+    '<div class="picture"><picture>'
+    '<source media="(max-width: 700px)" srcset="{name}-narrow.svg" {narrow}>'
+    '<img src="{name}-wide.svg" {wide} style="--least: {least}px" alt="{alt}">'
+    "</picture></div>\n"
+)
+# A remark that is true only in a notebook
+NEEDS_CELLS = re.compile(r"\s\((?:the\ssliders?\s)?needs?\s[^()]*cells?[^()]*\)", re.IGNORECASE)
+# The cell that judges an exercise
+CHECK = re.compile(r'\s*check\("[\d.]+", .*\)\s*', re.DOTALL)
 
 
 @dataclass
@@ -63,16 +69,16 @@ class Config:
 
 
 def write_site(lessons: Sequence[Path], folder: Path, pictures: dict[Path, dict]) -> Path:
-    """Write the site in place of an old one, once every page could be made; returns its index.
-    pictures: what is drawn of some lessons."""
+    """Write the site in place of an old one, once every page has been made; returns its index.
+    pictures: those that are drawn, by lesson."""
     root = sources.LESSONS.parent.resolve()
     files: dict[str, str | bytes] = {name: (ROOM / name).read_bytes() for name in SHARED}
-    group = re.sub(
-        r'data-lesson="(\w+)"', r'href="\1.html"', (root / GROUP).read_text(encoding="utf-8")
+    group, home = (
+        (root / GROUP).read_text(encoding="utf-8"),
+        '<a href="index.html">sigma-ladder</a>',
     )
-    files["group.html"] = group.replace(
-        "<main>", '<main>\n<p><a href="index.html">sigma-ladder</a></p>', 1
-    )
+    group = re.sub(r'data-lesson="(\w+)"', r'href="\1.html"', group)
+    files["group.html"] = group.replace("<main>", f"<main>\n<p>{home}</p>", 1)
     wanted = {path.relative_to(root).as_posix() for path in (root / "algorithms").glob("[a-z]*.py")}
     wanted |= {"README.md", "lessons/README.md", "algorithms/README.md"}
     for before, source, after in zip([None, *lessons], lessons, [*lessons[1:], None]):
@@ -91,11 +97,11 @@ def write_site(lessons: Sequence[Path], folder: Path, pictures: dict[Path, dict]
 
 
 def add_linked(root: Path, name: str, files: dict[str, str | bytes]) -> None:
-    """Add the page of a text or a script of the repository, or a picture, and what it links to,
-    unless it is there."""
+    """Add the page of a text or a script of the repository, or a picture, unless it has been added,
+    and what it links to."""
     path, address = (root / name).resolve(), address_of(name)
     if not (path.is_file() and path.is_relative_to(root)):
-        raise UsageError(f"a link leads to {name}, which is not a file of the repository")
+        raise SystemExit(f"a link leads to {name}, which is not a file of the repository")
     linked: set[str] = set()
     if address in files:
         return
@@ -103,9 +109,8 @@ def add_linked(root: Path, name: str, files: dict[str, str | bytes]) -> None:
         files[address] = path.read_bytes()
     elif path.suffix == ".md":
         text = re.sub(r"<!--.*?-->\n?", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
-        files[address] = page(
-            address, text.split("\n")[0].lstrip("# "), Renderer(name, linked).to_html(text)
-        )
+        title = text.split("\n")[0].lstrip("# ")
+        files[address] = page(address, title, Renderer(name, linked).to_html(text))
     else:
         code = highlighted(path.read_text(encoding="utf-8"), path.suffix[1:])
         files[address] = page(address, name, f"<h1><code>{name}</code></h1>\n{code}")
@@ -128,12 +133,9 @@ class LessonPage:
         self.render = Renderer(f"lessons/{source.stem}.ipynb", self.linked).to_html
         self.count, self.heading = 0, ""
         outputs = [output for cell in self.notebook.cells for output in cell.get("outputs", [])]
-        if pictures and len(pictures["wide"]) != sum(
-            "image/png" in output.get("data", {}) for output in outputs
-        ):
-            raise UsageError(
-                f"{source.stem}.ipynb is built from another source; run python lessons/site/build.py"
-            )
+        count = sum("image/png" in output.get("data", {}) for output in outputs)
+        if pictures and len(pictures["wide"]) != count:
+            raise SystemExit(f"{source.stem}.ipynb is old; run python lessons/site/build.py")
         for width, drawn_pictures in (pictures or {}).items():
             name = f"{source.stem}-{width}"
             content = json.dumps(drawn_pictures, ensure_ascii=False, separators=(",", ":"))
@@ -141,20 +143,15 @@ class LessonPage:
 
     def html(self, before: Path | None, after: Path | None) -> str:
         """The page, with links to its neighbours."""
-        cells = [
-            cell for cell in self.notebook.cells if "[all lessons](README.md)" not in cell.source
-        ]
+        links, end = "[all lessons](README.md)", ""
+        cells = [cell for cell in self.notebook.cells if links not in cell.source]
         body = "".join(map(self.cell, cells))
-        end = ""
         for lesson, form in ((before, "← {}"), (after, "{} →")):
             name = html.escape(form.format(sources.heading(lesson))) if lesson else ""
             end += f'<a href="{lesson.stem}.html">{name}</a>' if lesson else "<span></span>"
         end = f'<nav class="end" aria-label="Lessons before and after">{end}</nav>\n'
-        script = (
-            "sliders.js"
-            if any(picture["sliders"] for picture in (self.pictures or {}).get("wide", ()))
-            else ""
-        )
+        drawn_pictures = self.pictures["wide"] if self.pictures else []
+        script = "sliders.js" if any(picture["sliders"] for picture in drawn_pictures) else ""
         return page(f"{self.source.stem}.html", sources.heading(self.source), body, end, script)
 
     def cell(self, cell) -> str:
@@ -167,7 +164,8 @@ class LessonPage:
         outputs = "".join(map(self.output, cell.outputs))
         code = highlighted(cell.source)
         if cell.metadata.get("jupyter", {}).get("source_hidden") or only_draws(cell.source):
-            return f"{outputs}<details><summary>{FOLDED if outputs else PREPARES}</summary>\n{code}</details>\n"
+            summary = f"<summary>{FOLDED if outputs else PREPARES}</summary>"
+            return f"{outputs}<details>{summary}\n{code}</details>\n"
         return code + outputs
 
     def text(self, markdown: str) -> str:
@@ -188,11 +186,8 @@ class LessonPage:
         if "text/markdown" in data:
             return self.render(data["text/markdown"])
         text = (output.get("text") or data.get("text/plain", "")).rstrip()
-        return (
-            f'<pre class="out" tabindex="0">{html.escape(text, quote=False)}</pre>\n'
-            if text
-            else ""
-        )
+        text = html.escape(text, quote=False)
+        return f'<pre class="out" tabindex="0">{text}</pre>\n' if text else ""
 
     def still_picture(self, data: dict) -> str:
         """The next picture as the notebook shows it."""
@@ -211,28 +206,28 @@ class LessonPage:
             self.files[f"{name}-{width}.svg"] = svg
             sizes.append(size_of(svg))
         wide, narrow = sizes
-        least = (
-            narrow[0] if wide == narrow else 0
-        )  # a picture that keeps its width on a phone is scrolled
-        body = (
-            f'<div class="picture"><picture><source media="{PHONE}" srcset="{name}-narrow.svg" width="{narrow[0]}" '
-            f'height="{narrow[1]}"><img src="{name}-wide.svg" width="{wide[0]}" height="{wide[1]}" '
-            f'style="--least: {least}px" alt="{html.escape(picture["titles"] or self.heading)}"></picture></div>\n'
+        least = narrow[0] if wide == narrow else 0  # such a picture is scrolled on a phone
+        body = PICTURE.format(
+            name=name,
+            wide='width="{}" height="{}"'.format(*wide),
+            narrow='width="{}" height="{}"'.format(*narrow),
+            least=least,
+            alt=html.escape(picture["titles"] or self.heading),
         )
         if "; " in picture["titles"] and not least:
             body += STACKED
         if not picture["sliders"]:
             return f"<figure>{body}</figure>\n"
-        rows = "".join(
-            slider_row(f"slider-{self.count}-{i}", slider)
-            for i, slider in enumerate(picture["sliders"], 1)
-        )
-        together, note = (
-            ("yes", "") if picture["whole"] else ("no", f'<p class="note">{ONE_AT_A_TIME}</p>\n')
-        )
+        rows = ""
+        for i, slider in enumerate(picture["sliders"], 1):
+            rows += slider_row(f"slider-{self.count}-{i}", slider)
+        together, note = "yes", ""
+        if not picture["whole"]:
+            together, note = "no", f'<p class="note">{ONE_AT_A_TIME}</p>\n'
         return (
-            f'<figure data-lesson="{self.source.stem}" data-picture="{self.count - 1}" data-together="{together}">'
-            f'{body}<div class="sliders" hidden>\n{rows}</div>\n{note}</figure>\n'
+            f'<figure data-lesson="{self.source.stem}" data-picture="{self.count - 1}" '
+            f'data-together="{together}">{body}'
+            f'<div class="sliders" hidden>\n{rows}</div>\n{note}</figure>\n'
         )
 
 
@@ -241,7 +236,8 @@ def slider_row(mark: str, slider: dict) -> str:
     values = slider["values"]
     return (
         f'<label for="{mark}">{html.escape(slider["name"].replace("_", " "))}</label>'
-        f'<input type="range" id="{mark}" min="0" max="{len(values) - 1}" value="{slider["start"]}" autocomplete="off" '
+        f'<input type="range" id="{mark}" min="0" max="{len(values) - 1}" '
+        f'value="{slider["start"]}" autocomplete="off" '
         f'data-values="{html.escape(json.dumps(values, ensure_ascii=False))}">'
         f'<output for="{mark}" style="min-width: {max(map(len, values))}ch">'
         f"{html.escape(values[slider['start']])}</output>\n"
@@ -249,7 +245,7 @@ def slider_row(mark: str, slider: dict) -> str:
 
 
 def only_draws(code: str) -> bool:
-    """Whether a cell only imports, defines `draw`, asserts, and calls what draws or checks."""
+    """True if a cell only imports, defines `draw`, asserts, and calls what draws or checks."""
     for statement in ast.parse(code).body:
         match statement:
             case ast.Import() | ast.ImportFrom() | ast.Assert() | ast.FunctionDef(name="draw"):
@@ -265,10 +261,8 @@ def only_draws(code: str) -> bool:
 
 def size_of(svg: str) -> tuple[int, int]:
     """Width and height of an SVG, in CSS pixels."""
-    return tuple(
-        round(float(re.search(rf'{name}="([\d.]+)pt"', svg)[1]) * 96 / 72)
-        for name in ("width", "height")
-    )
+    points = (re.search(rf'{name}="([\d.]+)pt"', svg)[1] for name in ("width", "height"))
+    return tuple(round(float(number) * 96 / 72) for number in points)
 
 
 # ---------------------------------------------------------------------- index
@@ -286,7 +280,8 @@ def index() -> str:
         for name, stem, claim in re.findall(r"- \[(.*)\]\((\w+)\.ipynb\): (.+)\n", lines):
             minutes = sources.read_cells(sources.LESSONS / f"src/{stem}.py")[0].note
             items += (
-                f'<li><a href="{stem}.html">{html.escape(name)}</a> <span class="minutes">{minutes}</span>'
+                f'<li><a href="{stem}.html">{html.escape(name)}</a> '
+                f'<span class="minutes">{minutes}</span>'
                 f'<span class="claim">{plain(render(claim))}</span></li>\n'
             )
         lists += f'<h2>{html.escape(part)}</h2>\n<ul class="lessons">\n{items}</ul>\n'
@@ -295,8 +290,9 @@ def index() -> str:
 
 
 def main(config: Config) -> None:
+    """Draw the pictures, if wanted, and write the site."""
     if not find_spec("latex2mathml"):
-        raise UsageError("the site needs the package latex2mathml: pip install -e '.[page]'")
+        raise SystemExit("the site needs latex2mathml; type pip install -e '.[page]'")
     order = sources.reading_order()
     pictures = drawn.draw_lessons(order) if config.draw else {}
     print(f"open {write_site(order, sources.LESSONS / 'html', pictures)}")
@@ -305,4 +301,4 @@ def main(config: Config) -> None:
 
 
 if __name__ == "__main__":
-    run_main(Config, main, __doc__)
+    main(parse(Config, __doc__))
