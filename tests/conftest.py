@@ -129,19 +129,12 @@ def python(*argv, cwd: Path = ROOT, **env: str) -> subprocess.CompletedProcess:
 
 
 def takes_linear_time(read: Callable[[str], object], unit: str) -> bool:
-    """True if reading an answer from 20 times the text takes less than 60 times as long. Quadratic
-    time would be 400 times; the texts are short enough for the processor's caches."""
-
-    def seconds(n: int) -> float:
-        times = []
-        for _ in range(5):
-            start = time.process_time()
-            for text in (f"#{unit * n}", f"#{unit * n}39", f"#{unit * n}x"):
-                read(text)
-            times.append(time.process_time() - start)
-        return min(times)
-
-    return seconds(100_000) < 60 * seconds(5_000)
+    """True if an answer is read from 50,000 characters in half a second. Quadratic time would be
+    ten seconds."""
+    start = time.process_time()
+    for end in ("", "39", "x"):
+        read("#" + unit * (50_000 // len(unit)) + end)
+    return time.process_time() - start < 0.5
 
 
 @pytest.fixture

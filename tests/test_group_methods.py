@@ -214,6 +214,14 @@ def test_a_row_with_an_empty_mask_adds_nothing(script):
     torch.testing.assert_close(gradient_with_row, torch.cat([factor * gradient, torch.zeros(1, 4)]))
 
 
+@pytest.mark.parametrize("script", GROUP_METHODS)
+def test_a_batch_of_empty_masks_has_loss_0(script):
+    """As overlong filtering can leave one."""
+    logps, empty = torch.full((2, 3), -1.0), torch.zeros(2, 3).bool()
+    loss, gradient = loss_and_gradient(script, logps, advantages=torch.ones(2, 1), mask=empty)
+    assert loss == 0 and not gradient.any()
+
+
 # KL
 
 

@@ -42,11 +42,13 @@ def load_policy(
     no code of its own, and no weights but safetensors, because opening a pickle can run code.
     Raises SystemExit if there is no such model.
     """
+    from huggingface_hub.utils import logging as hub_logging
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from transformers.utils import logging
 
     path = BASE_MODEL if model == "base" else model
     logging.disable_progress_bar()  # a bar for loading half a megabyte
+    hub_logging.set_verbosity_error()  # without a network it tells of every retry
     try:
         tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
         policy = AutoModelForCausalLM.from_pretrained(
@@ -54,7 +56,10 @@ def load_policy(
         )
     except (OSError, ValueError) as error:
         reason = str(error).strip().partition("\n")[0]
-        raise SystemExit(f"cannot load --model {model}: {reason}") from None
+        raise SystemExit(
+            f"cannot load --model {model} ({reason}); "
+            "give base, a folder, or a name such as Qwen/Qwen3-0.6B"
+        ) from None
     if tokenizer.pad_token_id is None:  # masks never come from comparing ids with PAD
         tokenizer.pad_token = tokenizer.convert_ids_to_tokens(int(end_ids(policy, tokenizer)[0]))
     policy = policy.to(device).eval()

@@ -62,4 +62,4 @@ def draw_curves(rows: list[dict], path: Path, title: str) -> None:
         axis.grid(alpha=0.25)
         if len(axis.lines) > 1:
             axis.legend(fontsize=8, frameon=False)
-    figure.savefig(path, dpi=130, format="png")
+    figure.savefig(path, dpi=130)

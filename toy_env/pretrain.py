@@ -28,6 +28,7 @@ from pathlib import Path
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
 from torch.nn.functional import cross_entropy
+from torch.nn.utils import clip_grad_norm_
 from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
@@ -173,7 +174,7 @@ def train(config: Config) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
             if part:
                 loss = completion_loss(model, tokenizer, part) / tokens
                 loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         bar.set_postfix_str(f"loss {loss.item():.3f}", refresh=False)
     return model.eval(), tokenizer
@@ -183,7 +184,7 @@ def main(config: Config) -> None:
     """Train a base model and save it with its tokenizer."""
     folder = Path(config.out_dir)
     if folder.exists():
-        raise SystemExit(f"{folder} exists; choose another --out_dir")
+        raise SystemExit("this --out_dir exists; choose another")
     torch.set_num_threads(1)  # no slower at this size, and the same on any number of cores
     for part in train(config):
         part.save_pretrained(folder)
