@@ -105,8 +105,10 @@ def test_five_steps_are_those_of_the_script(console, in_float64, name, monkeypat
     clipped tokens and, in DAPO, silent groups to replace."""
     script, drawn, collect = SCRIPTS[name], [], SCRIPTS[name].collect
     settings = {"prompts_per_step": 5, "group_size": 4, "learning_rate": 1e-3}
-    settings |= {"epochs": 2, "num_minibatches": 3} if name != "REINFORCE" else {}
-    settings |= {"critic_learning_rate": 1e-2} if name == "PPO" else {}  # values meet their clip
+    if name != "REINFORCE":
+        settings |= {"epochs": 2, "num_minibatches": 3}
+    if name == "PPO":
+        settings["critic_learning_rate"] = 1e-2  # so that values meet their clip
     monkeypatch.setattr(script, "load_policy", load_exactly)
     prompts, policies = spy(script, "model_prompts"), spy(script, "load_policy")
 
