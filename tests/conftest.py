@@ -24,7 +24,8 @@ INSTALL_TRL = "pip install -e '.[parity]' to compare with TRL"
 INSTALL_VERL = (
     "pip install -e '.[parity]' && pip install --no-deps verl==0.9.1 to compare with verl"
 )
-SMALL = {"steps": 2, "prompts_per_step": 8, "group_size": 4, "eval_problems": 1, "device": "cpu"}
+SMALL = {"steps": 2, "prompts_per_step": 8, "group_size": 4, "max_new_tokens": 24}
+SMALL |= {"eval_problems": 1, "device": "cpu"}
 
 
 # Models and tokenizers

@@ -65,6 +65,7 @@ def test_a_filtered_completion_counts_in_the_sample_level_loss_with_nothing():
     torch.testing.assert_close(loss(**filtered), loss(**without) * 5 / 6)
 
 
+@pytest.mark.slow
 def test_the_ablation_starts_at_grpo_and_ends_at_dapo(tmp_path, in_this_process):
     """Its first row trains as grpo.py does without KL, step for step; its last row is dapo.py."""
     arms = list(compare.ablation().values())
@@ -83,6 +84,7 @@ def test_the_ablation_starts_at_grpo_and_ends_at_dapo(tmp_path, in_this_process)
     assert [bool(arm.replaced) for arm in arms] == [True] * 4 + [False] * 2
 
 
+@pytest.mark.slow
 def test_both_changes_to_grpo_make_dr_grpo(tmp_path, monkeypatch, in_this_process):
     """One function of dr_grpo.py is put in by the comparison, the other one here."""
     names = ("policy_loss", "compute_advantages")
@@ -109,6 +111,7 @@ def test_every_arm_has_its_own_folder_and_the_completions_of_all(tmp_path):
         assert config.prompts_per_step * config.group_size == 256
 
 
+@pytest.mark.slow
 def test_update_norm_is_the_move_of_the_policy(tmp_path, train):
     """One step of one update: the distance between the base and the checkpoint. And nothing else
     changes."""
@@ -169,6 +172,7 @@ def test_a_run_is_summed_up_by_hand(tmp_path):
     assert shown["silent_trained_on"] == 0 and shown["silent"] == pytest.approx(0.525)
 
 
+@pytest.mark.slow
 def test_a_run_that_was_stopped_is_continued(tmp_path, monkeypatch, in_this_process):
     """Once before its first save, and once after it: the same summary as of a run that was left
     alone."""
@@ -251,6 +255,7 @@ def results_of(experiment: str, runs: dict) -> dict:
     return results | compare_tables.compared(experiment, results["arms"])
 
 
+@pytest.mark.slow
 @with_stats
 @pytest.mark.parametrize("experiment", sorted({*get_args(compare.Experiment)} - {"sampling"}))
 def test_every_experiment_has_its_table_and_its_figure(experiment, tmp_path):
@@ -307,6 +312,7 @@ def test_samplings_are_compared_problem_by_problem(monkeypatch):
 # ---------------------------------------------------------------------- the committed numbers
 
 
+@with_stats
 @pytest.mark.parametrize("page", [README, FRONT], ids=["own", "front"])
 def test_the_pages_show_the_committed_numbers(page):
     """python lessons/experiments/page.py writes them."""

@@ -132,7 +132,6 @@ def stand_in(monkeypatch, base):
 
 def numbers(train, folder: Path, script: str, **settings) -> list[dict]:
     """The rows of a run's metrics.jsonl, then the accuracies in its results."""
-    settings = {"max_new_tokens": 24} | settings
     rows = train(importlib.import_module(f"algorithms.{script}"), folder, **settings)
     results = json.loads((folder / "results.json").read_text("utf-8"))
     rows = [{name: value for name, value in row.items() if value is not None} for row in rows]

@@ -99,6 +99,7 @@ def rollout(request):
     return to_float64(policy), drawn, sample(policy, tokenizer, prompts, 6, 56, 1.0, generator)
 
 
+@pytest.mark.slow
 def test_scores_are_the_gradients_of_the_log_probabilities(rollout):
     policy, drawn, mixed = rollout
     S = estimators.scores(policy, mixed, at_once=5)
@@ -153,6 +154,7 @@ def test_the_true_gradient_comes_in_two_halves(rollout):
         torch.testing.assert_close(half, expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_length_and_progress_of_a_batch(rollout):
     """Of groups as they are drawn: by the inner products, and by adding scores."""
     policy, _, mixed = rollout
@@ -286,6 +288,7 @@ def test_the_rates_are_those_of_the_tuning_seeds():
     assert baselines.best_rates(Trials(), [arm]) == {arm: pytest.approx([*best.values()])}
 
 
+@pytest.mark.slow
 def test_noise_of_baselines_is_that_of_the_closed_forms():
     """Signal and noise of groups from a pool whose moments are known."""
     rng = np.random.default_rng(1)

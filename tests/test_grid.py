@@ -191,6 +191,7 @@ def test_seeds_without_a_value_count_nowhere_and_shift_nothing():
         assert grid.change(result) == text
 
 
+@pytest.mark.slow
 def test_intervals_are_those_of_problems_and_seeds(monkeypatch):
     """Seeds that repeat the same numbers make an interval no narrower; problems that do leave the
     seeds' spread."""

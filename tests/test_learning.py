@@ -17,6 +17,7 @@ def accuracy(train, tmp_path):
 
     def run(script, **settings) -> tuple[dict, dict]:
         sizes = {"prompts_per_step": 16, "group_size": 8, "warmup_steps": 4, "eval_every": 0}
+        sizes["max_new_tokens"] = script.Config.max_new_tokens
         train(script, **sizes | settings)
         results = json.loads((tmp_path / "run/results.json").read_text("utf-8"))
         return tuple(results[when]["accuracy"]["all"] for when in ("before", "after"))

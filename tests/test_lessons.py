@@ -158,6 +158,7 @@ def test_lessons_are_listed_in_reading_order_and_linked_to_their_neighbours():
         assert text.startswith(f"[← {sources.heading(previous)}]({previous.stem}.ipynb)")
 
 
+@pytest.mark.slow
 def test_numbers_in_a_text_come_from_the_code_and_a_changed_source_is_noticed(scratch):
     source = (
         "# %% [markdown]\n# # 1 · X\n\n# %%\na = 1 / 3\n\n"
@@ -179,6 +180,7 @@ def test_numbers_in_a_text_come_from_the_code_and_a_changed_source_is_noticed(sc
             build.main(build.Config(check=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "message"),
     [

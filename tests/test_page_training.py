@@ -120,7 +120,7 @@ def test_five_steps_are_those_of_the_script(console, in_float64, name, monkeypat
     monkeypatch.setattr(script, "collect", recorded)
     critics, orders = spy(script, "Critic") if name == "PPO" else [], spy(torch, "randperm")
     start = pack(load_exactly()[0])
-    logged = train(script, steps=5, **settings)
+    logged = train(script, steps=5, max_new_tokens=56, **settings)
     networks = [policies[0].result[0], *(critic.result for critic in critics)]
     expected = [unpack(pack(network)) for network in networks]
     orders = [call.result.tolist() for call in orders]

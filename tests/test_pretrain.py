@@ -108,6 +108,7 @@ def test_the_shipped_base_models_are_small_and_plain(task):
     assert digest in (folder / "README.md").read_text("utf-8")  # the card is of these weights
 
 
+@pytest.mark.slow
 def test_the_base_model_can_be_improved(base):
     """The demands of its card, on the card's problems with 16 samples each (64 in the card)."""
     problems = held_out_problems(64)

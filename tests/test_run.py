@@ -19,7 +19,7 @@ from toy_env.run import Run
 
 SCRIPTS = ("reinforce", "ppo", "grpo", "dr_grpo", "dapo", "rloo", "maxrl", "gspo", "cispo")
 SMALL = {"steps": 4, "prompts_per_step": 4, "group_size": 4, "max_new_tokens": 24}
-SMALL |= {"eval_problems": 2, "device": "cpu"}
+SMALL |= {"eval_problems": 2, "levels": (1, 2), "device": "cpu"}
 
 
 def test_files(tmp_path, capsys):
@@ -35,7 +35,7 @@ def test_files(tmp_path, capsys):
     assert (folder / "curves.png").read_bytes().startswith(b"\x89PNG")
     assert AutoTokenizer.from_pretrained(folder / "checkpoint")("1+1?").input_ids[0] == 1
     shown = capsys.readouterr().out
-    assert shown.count("?") >= 16 and re.findall("^([1-4]|all) ", shown, re.M) == [*"1234", "all"]
+    assert shown.count("?") >= 8 and re.findall("^([1-4]|all) ", shown, re.M) == ["1", "2", "all"]
 
 
 def test_evaluating_along_the_way(tmp_path, no_curves):

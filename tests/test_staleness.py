@@ -138,6 +138,7 @@ def small(arm: str = CLIP, u: int = 1, updates: int = 4, epochs: int = 1, **sett
     return staleness.train(Run(arm, 7, u, 32 * updates // epochs, epochs, **settings))
 
 
+@pytest.mark.slow
 def test_at_u_1_the_arms_are_one_and_at_4_they_are_not(seen):
     fresh, stale = ([small(arm, u) for arm in (CLIP, OLD)] for u in (1, 4))
     assert all(run["moved"] < 1e-6 and run["stopped"] == 0 for run in fresh)
@@ -147,6 +148,7 @@ def test_at_u_1_the_arms_are_one_and_at_4_they_are_not(seen):
     assert (apart[0] - apart[1]).abs().max() > 1e-5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sampler", "correction"), [("float32", "none"), ("bfloat16", "token"), ("float8", "sequence")]
 )
@@ -164,6 +166,7 @@ def test_a_correction_multiplies_advantages_by_trainer_over_sampler(
         torch.testing.assert_close(batch["advantages"], A * weight, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_steps_have_the_given_length_after_a_warm_up_by_updates(seen):
     """1/11, 2/11, ... of it; and a repeat starts from weights that rounding might have changed."""
     run = small(u=4, updates=16, epochs=2, step_length=0.02)

@@ -56,6 +56,7 @@ def test_the_task_of_the_last_digit():
     assert [task.reward(PROBLEM, text) for text in ("#49", "#38", "#-1")] == [1, 0, 0]
 
 
+@pytest.mark.slow
 def test_a_run_trains_on_verdicts_and_logs_the_truth_too(monkeypatch, spy):
     monkeypatch.setattr(erring, "WINDOW", 1)
     monkeypatch.setattr(learning, "EVALUATED", 256)

@@ -5,6 +5,7 @@ import math
 import random
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
@@ -29,7 +30,7 @@ class RunConfig:
     seed: int = 0  # seeds the problems and the sampling of every step
     device: str = "auto"  # auto (cuda, else mps, else cpu), cuda, mps or cpu
     task: str = "arithmetic"  # arithmetic, expressions, or your own module, my_project.my_task
-    levels: tuple[int, ...] = ()  # difficulties (arithmetic: 1 to 4 operations); none given: all
+    levels: Sequence[int] = ()  # difficulties (arithmetic: 1 to 4 operations); none given: all
     model: str = "base"  # base, a folder, or a model on the Hugging Face hub
     dtype: Literal["float32", "bfloat16"] = "float32"  # of the forward pass; weights stay float32
     gradient_checkpointing: bool = False  # save memory: recompute each layer in the backward pass
