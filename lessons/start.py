@@ -60,7 +60,7 @@ def open_jupyter(folder: Path) -> None:
     root = os.path.commonpath([folder, LESSONS])
     start = f"/lab/tree/{quote(folder.relative_to(root).as_posix())}"
     # Settings: wrap long lines of code, and do not complain about sliders saved with a lesson.
-    paths = [os.environ.get("JUPYTER_CONFIG_PATH"), str(LESSONS / "jupyter")]
+    paths = [os.environ.get("JUPYTER_CONFIG_PATH"), str(LESSONS / "workshop/jupyter")]
     os.environ["JUPYTER_CONFIG_PATH"] = os.pathsep.join(filter(None, paths))
     flags = [f"--ServerApp.root_dir={root}", f"--LabApp.default_url={start}", "--allow-root"]
     LabApp.launch_instance(flags)

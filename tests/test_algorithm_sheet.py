@@ -11,7 +11,7 @@ import torch
 from conftest import ROOT
 from test_ladder import SCRIPTS, source, tags
 
-from lessons.site import ladder
+from lessons.workshop.site import ladder
 
 TAGS = ladder.table_rows((ROOT / "algorithms/TAGS.md").read_text("utf-8"))
 SHEET = ladder.table_rows((ROOT / "algorithms/SHEET.md").read_text("utf-8"))

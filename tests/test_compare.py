@@ -27,7 +27,7 @@ from lessons.experiments import (
 )
 from lessons.experiments.compare import SCRIPTS, Arm, Comparison, Config, Run, of_script, summary
 from lessons.experiments.compare_tables import FRONT, README
-from lessons.losses import averaged_as_grpo
+from lessons.workshop.losses import averaged_as_grpo
 from toy_env.model import load_policy
 
 SMALL = {

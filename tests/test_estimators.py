@@ -14,7 +14,7 @@ from algorithms import dr_grpo, grpo
 from lessons import identity
 from lessons.experiments import baselines, estimators, learning, weights
 from lessons.experiments.estimators import ESTIMATORS, Batch
-from lessons.float64 import to_float64
+from lessons.workshop.float64 import to_float64
 from toy_env import arithmetic, expressions
 from toy_env.model import load_policy
 from toy_env.rollout import completion_logps, sample

@@ -14,7 +14,7 @@ from enumeration import as_rollout, every_completion, flat_gradient, probability
 
 from algorithms import cispo, dapo, dr_grpo, grpo, gspo, maxrl, ppo, rloo
 from lessons import identity
-from lessons.float64 import to_float64
+from lessons.workshop.float64 import to_float64
 from toy_env.arithmetic import held_out_problems, reward
 from toy_env.model import load_policy
 from toy_env.rollout import completion_logps, sample

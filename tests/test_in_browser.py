@@ -14,7 +14,8 @@ import torch
 
 from lessons import identity
 from lessons.page import build
-from lessons.site import drawn, sources, website
+from lessons.workshop import sources
+from lessons.workshop.site import drawn, website
 from toy_env import arithmetic
 from toy_env.model import encode_prompts
 

@@ -12,16 +12,15 @@ from IPython.core.interactiveshell import InteractiveShell
 from nbclient.exceptions import CellExecutionError
 from traitlets.config import Config
 
-from lessons import kit
-from lessons.checks import lesson_02, lesson_04
-from lessons.site import build, sources
+from lessons.workshop import build, kit, sources
+from lessons.workshop.parts import lesson_02, lesson_04
 
 SOURCES = sources.find_sources()
 SHORT = "04_kl"
 ALL_BUT_ONE_SLOW = [
     pytest.param(s, marks=pytest.mark.slow if s.stem != SHORT else (), id=s.stem) for s in SOURCES
 ]
-REBUILD = "run python lessons/site/build.py"
+REBUILD = "run python lessons/workshop/build.py"
 
 
 @pytest.fixture(params=SOURCES, ids=lambda source: source.stem)
@@ -38,7 +37,7 @@ def scratch(tmp_path, monkeypatch):
 
 
 def checks_of(source) -> dict:
-    return import_module(f"lessons.checks.lesson_{source.name[:2]}").CHECKS
+    return import_module(f"lessons.workshop.parts.lesson_{source.name[:2]}").CHECKS
 
 
 # ---------------------------------------------------------------------- exercises

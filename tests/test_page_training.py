@@ -7,8 +7,8 @@ import pytest
 import torch
 from test_in_browser import SCRIPTS, opened
 
-from lessons.float64 import to_float64
 from lessons.page import build
+from lessons.workshop.float64 import to_float64
 from toy_env.model import load_policy
 from toy_env.rollout import Rollout
 

@@ -17,10 +17,9 @@ from conftest import INSTALL_TRL, build_tiny_model
 from torch import Tensor
 
 from algorithms import cispo, dapo, dr_grpo, grpo, gspo, maxrl, ppo, rloo
-from lessons import losses
 from lessons.experiments.baselines import ADVANTAGES
 from lessons.experiments.estimators import Batch
-from lessons.site import sources
+from lessons.workshop import losses, sources
 from toy_env.pretrain import build_tokenizer
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # the libraries' own, on import and in use

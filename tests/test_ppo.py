@@ -8,7 +8,7 @@ from enumeration import flat_gradient
 
 from algorithms import dr_grpo, ppo
 from algorithms.ppo import Critic, explained_variance
-from lessons.float64 import to_float64
+from lessons.workshop.float64 import to_float64
 from toy_env.rollout import completion_logps, in_passes, sample
 
 

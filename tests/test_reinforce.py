@@ -6,7 +6,7 @@ from conftest import build_tiny_model, is_right
 from enumeration import EOS, as_rollout, every_completion, flat_gradient, probability
 
 from algorithms import reinforce
-from lessons.float64 import to_float64
+from lessons.workshop.float64 import to_float64
 from toy_env.rollout import completion_logps
 from toy_env.run import Run
 

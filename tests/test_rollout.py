@@ -12,7 +12,7 @@ import pytest
 import torch
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
-from lessons.float64 import to_float64
+from lessons.workshop.float64 import to_float64
 from toy_env import any_model, arithmetic
 from toy_env.any_model import passes
 from toy_env.model import encode_prompts, end_ids, model_prompts

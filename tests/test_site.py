@@ -11,8 +11,8 @@ import pytest
 from bs4 import BeautifulSoup
 from matplotlib.figure import Figure
 
-from lessons import kit
-from lessons.site import build, drawn, markup, sources, website
+from lessons.workshop import build, kit, sources
+from lessons.workshop.site import drawn, markup, website
 
 pytest.importorskip("latex2mathml", reason="pip install -e '.[page]'")
 PIXEL = base64.b64encode(kit.png(Figure(figsize=(0.1, 0.1)))).decode()
@@ -22,7 +22,7 @@ TINY = """# %% [markdown] 5 minutes
 # Say $|p| = -1$ (needs the cells above), see [the table](README.md).
 
 # %%
-from lessons.kit import check, knob, new_figure, show
+from lessons.workshop.kit import check, knob, new_figure, show
 
 def draw(a, word="x", b=2):
     figure, axis = new_figure(4, 2)
@@ -58,14 +58,14 @@ def tiny(tmp_path, monkeypatch):
         "algorithms/a.py": "",
         "lessons/README.md": "# All\n\nFirst:\n- [1 · X](01_x.ipynb): it turns\n",
         "lessons/group.html": "<main>One group</main>",
-        "lessons/src/01_x.py": TINY,
+        "lessons/workshop/src/01_x.py": TINY,
     }
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text, "utf-8")
     monkeypatch.setattr(sources, "LESSONS", tmp_path / "lessons")
     monkeypatch.setattr(website, "ladder", lambda root, linked: "")
-    source = tmp_path / "lessons/src/01_x.py"
+    source = tmp_path / "lessons/workshop/src/01_x.py"
     notebook = build.notebook_of(source)
     for cell in notebook.cells:
         if "show(" in cell.source or "knob(" in cell.source:
@@ -165,5 +165,5 @@ def test_sliders_are_drawn_and_frames_reassemble(tiny, monkeypatch):
     assert frames["2,1"] + "\n" == drawn.svg(namespace["draw"](2, "yy"))
     source.write_text(TINY.replace("show(draw(2))", ""), "utf-8")
     fewer = {width: drawn.draw_lesson(source, width) for width in drawn.WIDTHS}
-    with pytest.raises(SystemExit, match="01_x.ipynb is old; run python lessons/site/build.py"):
+    with pytest.raises(SystemExit, match="01_x.ipynb is old; run python lessons/workshop/build.py"):
         write(source, folder, fewer)

@@ -14,7 +14,7 @@ from algorithms import grpo
 from lessons.experiments import learning, precision, staleness
 from lessons.experiments.grid import load_runs
 from lessons.experiments.staleness import CLIP, OLD, PREDICTIONS, UNWEIGHTED, Config, Run
-from lessons.losses import ARMS
+from lessons.workshop.losses import ARMS
 from toy_env.model import load_policy
 
 # ---------------------------------------------------------------------- losses

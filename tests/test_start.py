@@ -7,7 +7,7 @@ import nbformat
 from conftest import ROOT, python
 
 from lessons import start
-from lessons.site import sources
+from lessons.workshop import sources
 
 
 def test_copies_link_to_files_and_overwrite_nothing(tmp_path, monkeypatch, capsys):
@@ -36,8 +36,10 @@ def test_the_first_command_does_not_wait_for_torch():
 
 
 def test_the_folder_of_the_site_does_not_hide_pythons_own_module():
-    """lessons/ may be on the path of a subprocess; lessons/site, which has no __init__.py, is found
-    after every module."""
+    """lessons/workshop may be on the path of a subprocess; its folder `site`, which has no
+    __init__.py, is found after every module."""
     code = "import site; site.getsitepackages()"
-    run = python("-X", "frozen_modules=off", "-c", code, PYTHONPATH=str(sources.LESSONS))
+    run = python(
+        "-X", "frozen_modules=off", "-c", code, PYTHONPATH=str(sources.LESSONS / "workshop")
+    )
     assert run.returncode == 0, run.stderr

@@ -10,7 +10,7 @@ from conftest import INSTALL_VERL, ROOT
 
 from algorithms import ppo, reinforce
 from lessons.experiments import scale_out
-from lessons.site import ladder
+from lessons.workshop.site import ladder
 from toy_env.model import BASE_MODEL
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # the libraries' own, on import and in use

@@ -42,7 +42,7 @@ from lessons.experiments.compare_tables import LADDER, README, RESULTS
 from lessons.experiments.grid import Grid, GridConfig, compact, into_page, rounded, write_pages
 from lessons.experiments.pool import silence
 from lessons.experiments.update_norm import measured
-from lessons.losses import averaged_as_grpo
+from lessons.workshop.losses import averaged_as_grpo
 from toy_env.arithmetic import LEVELS, extract_answer, held_out_problems
 from toy_env.evaluate import majority_at_k, pass_at_k
 from toy_env.held_out import evaluate

@@ -23,7 +23,7 @@ from lessons.experiments.erring_task import Errors, Verifier
 from lessons.experiments.estimators import collect
 from lessons.experiments.grid import GridConfig, change, markdown, results_of, rounded
 from lessons.experiments.learning import learn, warm_up
-from lessons.losses import ARMS
+from lessons.workshop.losses import ARMS
 from toy_env.rollout import Rollout
 from toy_env.run import parse
 

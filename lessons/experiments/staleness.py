@@ -34,7 +34,7 @@ from lessons.experiments.grid import GridConfig, change, markdown, results_of, r
 from lessons.experiments.learning import clipped_step, learn, warm_up
 from lessons.experiments.precision import CORRECTIONS, in_precision, sampling_weights, spread
 from lessons.experiments.weights import step_of_length
-from lessons.losses import ARMS
+from lessons.workshop.losses import ARMS
 from toy_env.model import load_policy
 from toy_env.rollout import Rollout, completion_logps
 from toy_env.run import parse

@@ -114,7 +114,7 @@ def whole_page() -> str:
         "weights": base_weights(),
     }
     page = (SOURCES / "page.html").read_text(encoding="utf-8")
-    if ADDRESS:  # without it, only lessons/site/website.py makes links to the lessons
+    if ADDRESS:  # without it, only lessons/workshop/site/website.py makes links to the lessons
         page = re.sub(r'data-lesson="(\w+)"', rf'href="{ADDRESS}\1.html"', page)
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]].strip(), page)
 

@@ -1,0 +1,301 @@
+"""Everything the lessons share: checks of exercises, sliders, quoted code and diffs, and the look
+of the plots."""
+
+import asyncio
+import base64
+import copy
+import difflib
+import inspect
+import io
+import re
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from types import ModuleType
+
+import matplotlib
+import numpy as np
+from IPython import get_ipython
+from IPython.display import Markdown, display
+from matplotlib.figure import Figure
+
+from toy_env.plots import BLUE, GREEN, GREY, ORANGE, PURPLE, RED  # noqa: F401, for the lessons
+
+RIGHT, WRONG = BLUE, RED  # one colour an idea, in all lessons
+
+WIDGET = "application/vnd.jupyter.widget-view+json"
+WITH_SLIDERS = "a picture with sliders"
+
+matplotlib.rcParams.update(
+    {
+        "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.25,
+        "axes.titlelocation": "left", "axes.titlesize": 11, "axes.labelsize": 10,
+        "lines.linewidth": 2, "legend.frameon": False, "figure.dpi": 100,
+    }
+)  # fmt: skip
+
+# ---------------------------------------------------------------------- exercises
+
+
+def check(number: str, answer) -> None:
+    """Say whether an answer to exercise `number`, such as "6.2", is right, and if not, which
+    mistake it resembles.
+
+    CHECKS["6.2"] in lessons/workshop/parts/lesson_06.py holds what the answer is compared with:
+
+        expected    the right answer
+        inputs      the arguments in their order, by name, one dictionary for each comparison;
+                    without inputs, answer and expected are values instead of functions
+        mistakes    wrong answers, by the message that is printed for an answer that agrees with one
+                    of them, or that raises the same kind of error
+        bug         the function as the exercise shows it, where the reader is to repair it
+
+    `...`, None and an unchanged bug mean that the exercise is not attempted. Prints one line and
+    raises nothing, so that Run All reaches the end. After a cell that failed, say by a syntax
+    error, nothing is judged: the answer is an older one.
+    """
+    shell = get_ipython()
+    if shell and not shell.last_execution_succeeded:
+        print("✗ the cell that you ran before this one failed: repair it, run it, then check again")
+        return
+    lesson = import_module(f"lessons.workshop.parts.lesson_{int(number.split('.')[0]):02}")
+    print(verdict(answer, **lesson.CHECKS[number]))
+
+
+def verdict(
+    answer,
+    expected,
+    inputs: Sequence[dict] | None = None,
+    mistakes: dict[str, object] | None = None,
+    bug: Callable | None = None,
+) -> str:
+    """The line that `check` prints, from an entry of CHECKS."""
+    got, wanted = outcome(answer, inputs), outcome(expected, inputs)
+    if isinstance(got, list) and all(value is None or value is ... for value in got):
+        return "– not attempted"
+    if agree(got, wanted):
+        return "✓ right"
+    if bug is not None and agree(got, outcome(bug, inputs)):
+        return "– the bug is still there"
+    for message, mistake in (mistakes or {}).items():
+        if agree(got, outcome(mistake, inputs)):
+            return f"✗ not yet: {message}"
+    if isinstance(got, Exception):
+        return f"✗ not yet: your code raised {type(got).__name__}: {got}"
+    differences = [_difference(*pair) for pair in zip(got, wanted)]
+    first = next(i for i, difference in enumerate(differences) if difference)
+    where = "" if inputs is None else f" for {_text(inputs[first])}"
+    return f"✗ not yet: {differences[first]}{where}"
+
+
+def outcome(answer, inputs: Sequence[dict] | None) -> list | Exception:
+    """The values of a function at all inputs, or the error that it raised; without inputs, the
+    value itself."""
+    if inputs is None:
+        return [answer]
+    try:
+        return [answer(*copy.deepcopy(arguments).values()) for arguments in inputs]
+    except Exception as error:
+        return error
+
+
+def agree(one: list | Exception, other: list | Exception) -> bool:
+    """True for equal values, and for two errors of one kind."""
+    if isinstance(one, Exception) or isinstance(other, Exception):
+        return type(one) is type(other)
+    return not any(_difference(*pair) for pair in zip(one, other))
+
+
+def _array(value) -> np.ndarray:
+    return np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
+
+
+def _numbers(value) -> np.ndarray | None:
+    """A number, array or tensor as floats; None for anything else."""
+    try:
+        return None if isinstance(value, str) else _array(value).astype(float)
+    except (TypeError, ValueError):
+        return None
+
+
+def _difference(answer, truth) -> str:
+    """One place where an answer is not right (to 1e-6), without the right value; empty if all are
+    right."""
+    if isinstance(answer, str) and answer.strip().lower() == str(truth).strip().lower():
+        return ""
+    numbers, truth = _numbers(answer), _numbers(truth)
+    if numbers is None or truth is None:
+        return f"{_text(answer)} is not right"
+    if numbers.shape != truth.shape:
+        return f"a value of shape {numbers.shape} where one of shape {truth.shape} is wanted"
+    wrong = np.argwhere(~np.isclose(numbers, truth, rtol=1e-6, atol=1e-6, equal_nan=True)).tolist()
+    if not wrong:
+        return ""
+    place = tuple(wrong[0])
+    where = f" in place {place}" if place else ""
+    return f"{numbers[place]:.4g}{where} is not right"
+
+
+def _text(value) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} = {_text(item)}" for name, item in value.items())
+    if isinstance(value, str) or value is None or value is ...:
+        return repr(value)
+    try:
+        array = _array(value)
+        return np.array2string(array, precision=4, separator=", ", threshold=12, edgeitems=2)
+    except Exception:
+        return repr(value)
+
+
+# ---------------------------------------------------------------------- sliders
+
+# site/drawn.py sets this to draw the site's pictures: it takes a function that draws, and its
+# sliders by name.
+recorder: Callable[[Callable[..., Figure], dict], None] | None = None
+narrow = False  # draw for a phone: 3.9 inches wide, panels below each other
+
+
+def knob(
+    draw: Callable[..., Figure], **sliders: tuple[float, float, float, float] | Sequence
+) -> None:
+    """A picture with sliders: `draw(**values)` returns a Figure, and is called again whenever a
+    slider is moved.
+
+    A slider is name=(lowest, highest, step, start), or name=[choices], which starts at the first.
+    The sliders are one output and the picture is another: a widget lives only as long as its
+    kernel, so a lesson that is saved and opened again shows them without life (the settings in
+    `jupyter` have JupyterLab save their state; without it an error stands in their place), and
+    GitHub shows the picture alone. On the site (site/drawn.py) each position is a picture.
+    """
+    if recorder:
+        return recorder(draw, sliders)
+    import ipywidgets
+
+    widgets = {}
+    for name, spec in sliders.items():
+        layout = ipywidgets.Layout(width="580px")  # leaves a track of about 400
+        settings = {"description": name, "layout": layout}
+        if isinstance(spec, tuple):
+            low, high, step, start = spec
+            whole = all(isinstance(number, int) for number in spec)
+            kind = ipywidgets.IntSlider if whole else ipywidgets.FloatSlider
+            widgets[name] = kind(min=low, max=high, step=step, value=start, **settings)
+        else:
+            kind = ipywidgets.Dropdown if isinstance(spec[0], str) else ipywidgets.SelectionSlider
+            widgets[name] = kind(options=in_order(spec), value=spec[0], **settings)
+
+    def picture() -> dict:
+        values = {name: widget.value for name, widget in widgets.items()}
+        return _image(draw(**values), WITH_SLIDERS)
+
+    box = ipywidgets.VBox(list(widgets.values()))
+    view = {"version_major": 2, "version_minor": 0, "model_id": box.model_id}
+    start = picture()  # outside a notebook too, so that tests draw it
+    if get_ipython() is None:
+        return
+    display({WIDGET: view, "text/plain": f"sliders: {', '.join(sliders)}"}, raw=True)
+    output = display(start, raw=True, display_id=box.model_id)
+    waiting: list[asyncio.TimerHandle] = []
+
+    def moved(_) -> None:
+        """Draw when no further move is waiting, so that the picture keeps up with a slider that is
+        dragged."""
+        while waiting:
+            waiting.pop().cancel()
+        loop = asyncio.get_running_loop()
+        waiting.append(loop.call_later(0.01, lambda: output.update(picture(), raw=True)))
+
+    for widget in widgets.values():
+        widget.observe(moved, names="value")
+
+
+def in_order(choices: Sequence) -> list:
+    """The choices of a slider from left to right: numbers ascending, texts as they are."""
+    return list(choices) if isinstance(choices[0], str) else sorted(choices)
+
+
+def show(figure: Figure) -> None:
+    """Put a figure below the cell."""
+    if recorder:
+        return recorder(lambda: figure, {})
+    image = _image(figure, "a figure")
+    if get_ipython() is not None:
+        display(image, raw=True)
+
+
+def _image(figure: Figure, text: str) -> dict:
+    """A figure for `display`, with a text for places without pictures."""
+    return {"image/png": base64.b64encode(png(figure)).decode(), "text/plain": text}
+
+
+def png(figure: Figure) -> bytes:
+    """A figure as a PNG file, the same bytes for the same figure."""
+    file = io.BytesIO()
+    figure.savefig(file, format="png", dpi=100, bbox_inches="tight", metadata={"Software": None})
+    return file.getvalue()
+
+
+def new_figure(
+    width: float = 7.0, height: float = 3.4, columns: int = 1, fixed: bool = False, **settings
+):
+    """A figure and its axes: one, or an array of `columns`. A narrow figure has them below each
+    other, unless it is `fixed`: then it keeps its width and is scrolled."""
+    rows = 1
+    if narrow and not fixed:
+        rows, columns, width = columns, 1, 3.9
+        if rows > 1:
+            height = 5.4 if rows == 2 else 1.8 * rows
+    figure = Figure(figsize=(width, height), layout="constrained")
+    return figure, figure.subplots(rows, columns, **settings)
+
+
+def ticks(axis, values: Sequence[float], labels: Sequence[str] = ()) -> None:
+    """Ticks of an x or y axis at these values alone."""
+    axis.set_ticks(values, labels or [f"{value:g}" for value in values])
+    axis.set_ticks([], minor=True)
+
+
+def label_line(axis, x: float, y: float, text: str, color: str, **settings) -> None:
+    """A direct label beside a line, in its colour."""
+    axis.annotate(text, (x, y), color=color, fontsize=10, textcoords="offset points",
+                  **({"xytext": (5, 0), "va": "center"} | settings))  # fmt: skip
+
+
+# ---------------------------------------------------------------------- quoted code
+
+
+def _path(part: ModuleType | Callable) -> str:
+    return inspect.getmodule(part).__name__.replace(".", "/") + ".py"
+
+
+def show_source(function: Callable) -> None:
+    """Quote a function of the repository as it stands."""
+    say(f"`{_path(function)}`\n```python\n{inspect.getsource(function)}```")
+
+
+def show_diff(before: ModuleType | Callable, after: ModuleType | Callable) -> None:
+    """The unified diff of two scripts, or of two of their functions, including docstrings."""
+    code = (inspect.getsource(part).splitlines() for part in (before, after))
+    lines = difflib.unified_diff(*code, _path(before), _path(after), n=1, lineterm="")
+    say("```diff\n" + "\n".join(lines) + "\n```")
+
+
+def fill(template: str, names: dict) -> str:
+    """A text with each {=expression} replaced by its value, formatted as in an f-string: {=x:.2f}.
+
+    An expression may not contain a closing brace, nor both kinds of quotation marks. Its errors are
+    raised.
+    """
+    return re.sub(
+        r"\{=(.+?)\}",
+        lambda match: eval("f" + repr("{" + match[1] + "}"), names),
+        template,
+        flags=re.DOTALL,
+    )
+
+
+def say(text: str) -> None:
+    """Put Markdown below the cell: quoted code, or a text with numbers that the code has just
+    computed."""
+    if get_ipython() is not None:
+        display(Markdown(text))

@@ -1,0 +1,178 @@
+"""The pictures of lesson 9, and the right answers and usual mistakes of its exercises."""
+
+from math import log, sqrt
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from lessons import identity
+from lessons.experiments.controlled_run import Run
+from lessons.workshop import kit
+from lessons.workshop.kit import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PURPLE,
+    RED,
+    label_line,
+    new_figure,
+    ticks,
+)
+
+NAMES = {  # the slider offers these rules of identity.RULES
+    "GRPO": "GRPO",
+    "Dr. GRPO, RLOO": "Dr. GRPO",
+    "mean over the right": "mean over the right",
+    "MaxRL": "MaxRL",
+    "GRPO, ÷ σ twice": "GRPO, divided by sigma twice",
+}
+SIZES = {2: GREY, 3: GREY, 4: GREEN, 8: BLUE, 16: PURPLE, 64: RED}
+p_log = 1 / (1 + np.exp(-np.linspace(-6.9, 6.9, 301)))  # .001 to .999, evenly in log-odds
+p_even = np.linspace(0, 1, 201)
+
+
+def logit_axis(axis) -> None:
+    """Show p from .001 to .999, with enough space at both ends."""
+    axis.set(xscale="logit", yscale="log", xlabel="p")
+    labels = [".001", ".01", ".1", ".5", ".9", ".99", ".999"]
+    ticks(axis.xaxis, [float(label) for label in labels], labels)
+
+
+def grpo_weights() -> Figure:
+    """Lesson 9: GRPO's weight of a prompt against p, at six group sizes and in the limit."""
+    figure, axis = new_figure(8.0, 3.6)
+    axis.plot(p_log, identity.weight_limit(p_log), "--", color="black", linewidth=1.5)
+    label_line(axis, 0.012, identity.weight_limit(0.012), "G → ∞", "black", xytext=(6, 6))
+    for G, color in SIZES.items():
+        w = identity.weight("GRPO", p_log, G)
+        axis.plot(p_log, w, ":" if G == 2 else "-", color=color)
+        label_line(axis, p_log[0], w[0], f"G = {G}", color, xytext=(-6, 0), ha="right")
+    logit_axis(axis)
+    axis.set(ylim=(0.8, 14), xlim=(5e-5 if kit.narrow else 2e-4, 0.9992))
+    axis.set_title("GRPO's weight of a prompt, w(p)")
+    ticks(axis.yaxis, [1, 2, 4, 8])
+    return figure
+
+
+def weight_and_objective(rule: str, G: int) -> Figure:
+    """Lesson 9: a rule's weight relative to p = 1/2, and its objective, beside Dr. GRPO's and
+    GRPO's limit."""
+    figure, (left, right) = new_figure(8.5, 3.5, columns=2)
+    w, middle = (identity.weight(NAMES[rule], p, G) for p in (p_log, 0.5))
+    J = identity.objective(NAMES[rule], p_even, G)
+    left.plot(p_log, np.ones_like(p_log), color=ORANGE, linewidth=1.2)
+    left.plot(p_log, identity.weight_limit(p_log) / 2, "--", color=GREY, linewidth=1.2)
+    left.plot(p_log, w / middle, color=BLUE)
+    logit_axis(left)
+    left.set(ylim=(0.3, 40), title=f"{rule}, G = {G}: w(p) / w(½)")
+    ticks(left.yaxis, [0.5, 1, 2, 5, 10, 20], [".5", "1", "2", "5", "10", "20"])
+    left.tick_params(axis="x", labelsize=9)
+    right.plot(p_even, p_even, color=ORANGE, linewidth=1.2)
+    right.plot(p_even, 2 / np.pi * np.arcsin(np.sqrt(p_even)), "--", color=GREY, linewidth=1.2)
+    right.plot(p_even, J / J[-1], color=BLUE)
+    right.set(title="J(p) / J(1)", xlabel="p", xlim=(0, 1), ylim=(0, 1.05))
+    for y, name, color in (
+        (0.24, rule, BLUE),
+        (0.14, "Dr. GRPO", ORANGE),
+        (0.04, "GRPO, G → ∞ (dashed)", GREY),
+    ):
+        right.text(0.98, y, name, color=color, ha="right", fontsize=9)
+    return figure
+
+
+def controlled(arms: dict[str, list[Run]], rivals: dict[tuple[str, int], list[Run]]) -> Figure:
+    """Lesson 9: the hardest quarter's solve rate along the run. Left: each prompt for itself, first
+    seed. Right: where prompts compete, mean of the seeds. arms: by name; rivals: by rule and G."""
+    figure, (left, right) = new_figure(8.5, 3.6, columns=2)
+    names = list(arms)
+    for name, y, color, style, text in (
+        (names[0], 0.30, BLUE, "-", "GRPO"),
+        (names[-1], 0.19, ORANGE, "-", "Dr. GRPO, same mean first step"),
+        (names[1], 0.08, ORANGE, ":", "Dr. GRPO, same learning rate (dotted)"),
+    ):
+        left.plot(arms[name][0].hard, style, color=color, linewidth=1.6)
+        left.text(148, y, text, color=color, fontsize=9, ha="right")
+    left.set(
+        title="Solve rate of the hardest quarter", xlabel="step", xlim=(0, 150), ylim=(0, 1.02)
+    )
+    for (rule, G), runs in rivals.items():
+        if G == 3:
+            continue
+        curve = np.mean([run.hard for run in runs], axis=0)
+        color = BLUE if rule == "GRPO" else ORANGE
+        right.plot(curve, "-" if G == 8 else "--", color=color)
+        label_line(right, 150, curve[-1], f"{rule}, G = {G}", color)
+    right.set(title="The same where prompts compete", xlabel="step", ylim=(0, 0.12), xlim=(0, 255))
+    right.set_xticks([0, 50, 100, 150])
+    right.set_yticks([0, 0.05, 0.1])
+    return figure
+
+
+# Exercises; `kit.check` explains the keys of CHECKS
+
+
+def powers(p: float, n: int) -> float:
+    """The sum of (1 - q^j) / j for j = 1..n."""
+    return sum((1 - (1 - p) ** j) / j for j in range(1, n + 1))
+
+
+def gap(others, G: int):
+    """GRPO's A(right) - A(wrong) where so many of the other G - 1 are right."""
+    return np.sqrt((G - 1 - others) / (others + 1)) + np.sqrt(others / (G - others))
+
+
+def over_mixed_groups(p: float, G: int) -> float:
+    """The bug: both advantages are taken from one group, with k = 1..G-1 right."""
+    k = np.arange(1, G)
+    return identity.binomial(p, G)[1:G] @ (np.sqrt((G - k) / k) + np.sqrt(k / (G - k)))
+
+
+CHECKS = {
+    "9.1": {
+        "expected": lambda G: [identity.weight("MaxRL", p, G) for p in (1e-9, 1 - 1e-9)],
+        "inputs": [{"G": 2}, {"G": 8}, {"G": 64}],
+        "mistakes": {
+            "a wrong completion among wrong ones is in an all-wrong group: its advantage is 0": (
+                lambda G: (G, 1)
+            ),
+            "that is GRPO's: divide by the mean, not by σ": lambda G: (sqrt(G - 1), sqrt(G - 1)),
+            "near p = 1 a wrong completion's advantage is not 0: its group is not all wrong": (
+                lambda G: (G - 1, 0)
+            ),
+            "minus a negative number: the weight is A(+) − A(−)": lambda G: (G - 1, -1),
+        },
+    },
+    "9.2": {
+        "expected": powers,
+        "inputs": [{"p": 0.3, "G": 2}, {"p": 0.05, "G": 8}, {"p": 0.9, "G": 5}],
+        "mistakes": {
+            "one power of q is missing: the weight has G terms": lambda p, G: powers(p, G - 1),
+            "right up to a constant: make J(0) = 0": (
+                lambda p, G: -sum((1 - p) ** j / j for j in range(1, G + 1))
+            ),
+            "that is the limit for G → ∞, where J(0) is not finite": lambda p, G: log(p),
+            "that is the weight; integrate it": lambda p, G: (1 - (1 - p) ** G) / p,
+            "the integral of q^(j−1) over p, not over q: mind its sign": (
+                lambda p, G: -powers(p, G)
+            ),
+        },
+    },
+    "9.3": {
+        "bug": over_mixed_groups,
+        "expected": lambda p, G: identity.weight("GRPO", p, G),
+        "inputs": [{"p": 0.02, "G": 3}, {"p": 0.5, "G": 8}, {"p": 0.9, "G": 5}],
+        "mistakes": {
+            "the mixed share is no cure: the two completions do not see the same others": (
+                lambda p, G: over_mixed_groups(p, G) / (1 - identity.silent_rate(p, G))
+            ),
+            "j counts the others, of whom there are G − 1": (
+                lambda p, G: identity.binomial(p, G)[:G] @ gap(np.arange(G), G)
+            ),
+            "j = 0 and j = G − 1 count too": lambda p, G: (
+                identity.binomial(p, G - 1)[1 : G - 1] @ gap(np.arange(1, G - 1), G)
+            ),
+            "that is the limit for G → ∞": lambda p, G: identity.weight_limit(p),
+        },
+    },
+}

@@ -1,0 +1,187 @@
+"""The pictures of lesson 10, and the right answers and usual mistakes of its exercises."""
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from lessons import identity
+from lessons.identity import silent_rate
+from lessons.workshop.kit import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    RED,
+    RIGHT,
+    WRONG,
+    label_line,
+    new_figure,
+    ticks,
+)
+
+MARKERS = {  # ways to treat a silent group: colour, marker, and the sign in its label
+    "GRPO": (BLUE, "o", "●"),
+    "DAPO: other prompts": (GREEN, "x", "✕"),
+    "same prompt, at most 4 draws": (ORANGE, "^", "▲"),
+    "same prompt, until mixed": (RED, "s", "■"),
+}
+
+
+def weights(p: np.ndarray, measured: dict[str, np.ndarray], G: int) -> Figure:
+    """Lesson 10: weight of a prompt relative to that of p = 1/2, the middle of p (n,): measured
+    (n,) as markers, exact as lines."""
+    figure, axis = new_figure(8.2, 3.8)
+    grid = 1 / (1 + np.exp(-np.linspace(-4.8, 4.8, 121)))
+    w, S = identity.weight("GRPO", grid, G), identity.silent_rate(grid, G)
+    exact = {
+        "GRPO": w,
+        "same prompt, until mixed": w / (1 - S),
+        "same prompt, at most 4 draws": w * (1 + S + S**2 + S**3),
+    }
+    for name, curve in exact.items():
+        axis.plot(grid, curve / curve[60], color=MARKERS[name][0], linewidth=1.5)
+    for i, (name, (color, marker, sign)) in enumerate(MARKERS.items()):
+        relative, size = measured[name] / measured[name][len(p) // 2], 9 if marker == "x" else 6
+        axis.plot(p, relative, marker, color=color, markersize=size, markeredgewidth=1.8)
+        label_line(axis, 0.5, 5.0 * 1.55**i, f"{sign} {name}", color, xytext=(0, 0), ha="center")
+    axis.set(
+        xscale="logit", yscale="log", xlabel="p, probability of a right completion", ylim=(0.8, 40)
+    )
+    ticks(axis.xaxis, [0.01, 0.1, 0.5, 0.9, 0.99], [".01", ".1", ".5", ".9", ".99"])
+    ticks(axis.yaxis, [1, 2, 5, 10, 20])
+    axis.set_title("Weight of a prompt, relative to one of p = ½ (markers simulated, lines exact)")
+    return figure
+
+
+def clip_room(push: Callable, eps_low: float, eps_high: float, p: float) -> Figure:
+    """Lesson 10: where DAPO's clip stops a token sampled with probability p, and how much
+    probability each token can gain or lose until then. push: (ratios, sign of A) -> the factor of
+    the token's score."""
+    figure, (left, right) = new_figure(8.5, 3.5, columns=2)
+    ratios = np.linspace(0.3, 1.8, 601)
+    possible = ratios[ratios * p < 1]
+    for A, color, name in ((1.0, RIGHT, "right, A = 1"), (-1.0, WRONG, "wrong, A = −1")):
+        left.plot(possible, push(possible, A), color=color)
+        left.text(
+            0.03, 0.93 if A > 0 else 0.07, name, color=color, transform=left.transAxes, va="center"
+        )
+    left.axvline(1, color=GREY, linewidth=1, linestyle=":")
+    if len(possible) < len(ratios):
+        left.axvspan(1 / p, 1.8, color=GREY, alpha=0.2, linewidth=0)
+        left.text(
+            1.78, -0.25, "more than\nprobability 1", color=GREY, va="center", ha="right", fontsize=9
+        )
+    left.set(xlim=(0.3, 1.8), ylim=(-2.1, 2.1), xlabel="ratio")
+    left.set_title(f"Push on a token sampled with probability {p:g}")
+    sampled = np.linspace(0.001, 0.999, 400)
+    right.plot(sampled, np.minimum(sampled * 0.2, 1 - sampled), "--", color=GREY, linewidth=1.5)
+    right.plot(sampled, np.minimum(sampled * eps_high, 1 - sampled), color=RIGHT)
+    right.plot(sampled, -sampled * eps_low, color=WRONG)
+    for y, color in ((min(p * eps_high, 1 - p), RIGHT), (-p * eps_low, WRONG)):
+        right.plot(p, y, "o", color=color, markersize=8)
+    right.axhline(0, color="black", linewidth=0.8)
+    right.set(
+        title="Room before the gradient stops",
+        xlabel="probability when sampled",
+        ylabel="probability gained",
+    )
+    right.set(ylim=(-0.55, 0.45), xlim=(0, 1))
+    right.text(0.03, 0.38, f"up by {eps_high:.0%} (dashed: 20%)", color=RIGHT)
+    right.text(0.03, -0.5, f"down by {eps_low:.0%}", color=WRONG)
+    return figure
+
+
+# Exercises; `kit.check` explains the keys of CHECKS
+
+
+def capped_redraw(p: float, G: int, draws: int) -> float:
+    """Weight over GRPO's of a prompt whose group is drawn again while it is silent, at most `draws`
+    times in all: each draw adds the probability that it is needed."""
+    return sum(silent_rate(p, G) ** i for i in range(draws))
+
+
+def silent_per_kept(p: np.ndarray, G: int) -> float:
+    """The expected number of silent groups before the first that is not."""
+    S = silent_rate(p, G).mean()
+    return S / (1 - S)
+
+
+def differ(verdicts: Tensor) -> Tensor:
+    """(groups,), bool, from (groups, G), bool: the groups whose verdicts are not all the same."""
+    return (verdicts != verdicts[:, :1]).any(dim=1)
+
+
+MIXED = [[1, 1, 1, -1], [0, -1, -1, -2], [0, -1, -1, -1], [0.2, 0.1, 0, -1]]
+SILENT = [
+    [1, 1, 0.4, 1],
+    [-1, -1.8, -1, -1],
+    [1, 0, 1, 0],
+    [-1, -1, -1, -1],
+    [1, 1, 1, 1],
+    [1, 0.9, 0.8, 1],
+]
+mixed = torch.arange(10) < len(MIXED)
+
+CHECKS = {
+    "10.1": {
+        "expected": capped_redraw,
+        "inputs": [
+            {"p": 0.02, "G": 8, "draws": 4},
+            {"p": 0.3, "G": 4, "draws": 2},
+            {"p": 0.9, "G": 16, "draws": 1},
+        ],
+        "mistakes": {
+            "that has no limit on the draws": lambda p, G, draws: 1 / (1 - silent_rate(p, G)),
+            "the probability of a mixed end; GRPO's is not 1": (
+                lambda p, G, draws: 1 - silent_rate(p, G) ** draws
+            ),
+            "a group is drawn again only while it is silent": lambda p, G, draws: draws,
+        },
+    },
+    "10.2": {
+        "expected": lambda p, G: G * silent_per_kept(p, G),
+        "inputs": [
+            {"p": np.array([0.05, 0.5]), "G": 8},
+            {"p": np.array([0.01, 0.3, 0.9]), "G": 16},
+        ],
+        "mistakes": {
+            "that is the cost of redrawing the same prompt": (
+                lambda p, G: G * np.mean([silent_per_kept(each, G) for each in p])
+            ),
+            "the completions of the kept group are not wasted": (
+                lambda p, G: G * (1 + silent_per_kept(p, G))
+            ),
+            "those are groups; each has G completions": silent_per_kept,
+            "average S over the prompts, not p": lambda p, G: G * silent_per_kept(p.mean(), G),
+            "turned round: those are the completions kept for each silent group": (
+                lambda p, G: G / silent_per_kept(p, G)
+            ),
+        },
+    },
+    "10.3": {
+        "bug": lambda shaped: shaped.std(dim=1) > 0,
+        "expected": lambda shaped: mixed,
+        "inputs": [{"shaped": torch.tensor(MIXED + SILENT).double()}],
+        "mistakes": {
+            "no threshold will do: a silent group can spread more than a mixed one": (
+                lambda shaped: shaped.std(dim=1) > 0.5
+            ),
+            "a right completion at the limit has a shaped reward of 0": (
+                lambda shaped: differ(shaped > 0)
+            ),
+            "rounded rewards still differ: 1 and .4 are both right": (
+                lambda shaped: differ(shaped.round())
+            ),
+            "right at the limit has 0, whose sign is neither 1 nor −1": (
+                lambda shaped: differ(shaped.sign())
+            ),
+            "a right completion may have less than 1: its reward is shaped": (
+                lambda shaped: differ(shaped == 1)
+            ),
+            "these are the groups to discard": lambda shaped: ~mixed,
+        },
+    },
+}

@@ -1,0 +1,68 @@
+// Two scripts side by side, from the data that lessons/workshop/site/ladder.py puts into the page: the lines of each script as HTML,
+// the changes between any two of them in the form of Python's difflib, and what is said of each tag.
+"use strict";
+const KEPT = 3; // equal lines that stay visible before and after a change
+const { scripts, changes, tags } = JSON.parse(document.getElementById("data").textContent);
+const [before, after] = document.querySelectorAll("#choose select");
+const board = document.getElementById("ladder"), entry = document.getElementById("entry");
+
+const indent = (line) => line.replace(/<[^>]*>/g, "").search(/\S|$/); // a line that is wrapped goes on below its start
+const row = (line) => `<span class="line" style="--indent: ${indent(line) + 2}ch">${line || " "}</span>`;
+const code = (lines) => `<pre>${lines.map(row).join("")}</pre>`;
+const equal = (lines) => `<div class="block">${code(lines)}${code(lines)}</div>`;
+
+function block([kind, a, b, c, d]) {
+  const old = scripts[before.value].slice(a, b), lines = scripts[after.value].slice(c, d);
+  if (kind !== "equal") return `<div class="block changed">${code(old)}${code(lines)}</div>`;
+  if (lines.length <= 2 * KEPT + 2) return equal(lines);
+  const folded = lines.slice(KEPT, -KEPT), summary = `<summary>${folded.length} equal lines</summary>`;
+  return equal(lines.slice(0, KEPT)) + `<details>${summary}${equal(folded)}</details>` + equal(lines.slice(-KEPT));
+}
+
+function show() {
+  const end = scripts[before.value].length; // a script beside itself: all equal
+  const [imports, blocks] = changes[`${before.value}-${after.value}`] ?? [[], [["equal", 0, end, 0, end]]];
+  const heads = [before, after].map(({ value }) => `<b><a href="algorithms/${value}.py.html">${value}.py</a></b>`);
+  board.innerHTML = `<div class="block heads">${heads.join("")}</div><p class="note"></p>
+    <details><summary>docstrings and imports</summary>${imports.map(block).join("")}</details>${blocks.map(block).join("")}`;
+  const changed = new Set(Array.from(board.querySelectorAll(".changed button"), (button) => button.dataset.tag));
+  board.querySelector("p").innerHTML = changed.size ? `What changes: ${[...changed].map((tag) => `<button data-tag="${tag}">${tag}</button>`).join(" · ")}` : "";
+  explain();
+}
+
+function explain(tag, line) { // what a tag means; the line that it stands on stays in sight, above the entry
+  board.querySelector(".chosen")?.classList.remove("chosen");
+  entry.hidden = !tag;
+  entry.innerHTML = tag ? `<button aria-label="Close">×</button>${tags[tag]}` : "";
+  if (!line) return;
+  line.classList.add("chosen");
+  for (let box = line; (box = box.closest("details:not([open])")); ) box.open = true;
+  if (line.getBoundingClientRect().bottom > entry.getBoundingClientRect().top || line.getBoundingClientRect().top < 60)
+    line.scrollIntoView({ block: "center" });
+}
+
+function read() {
+  const [from, to] = location.hash.slice(1).split("-");
+  before.value = from in scripts ? from : "grpo";
+  after.value = to in scripts ? to : "dr_grpo";
+  show();
+}
+
+for (const choice of [before, after])
+  choice.addEventListener("change", () => {
+    history.replaceState(null, "", `#${before.value}-${after.value}`);
+    show();
+  });
+board.addEventListener("click", ({ target }) => {
+  const button = target.closest("button") ?? target.closest(".line")?.querySelector("button"), tag = button?.dataset.tag;
+  if (tag) explain(tag, button.closest(".line") ?? board.querySelector(`.line:has([data-tag="${tag}"])`));
+});
+function close() {
+  const button = board.querySelector(".chosen button");
+  explain();
+  button?.focus({ preventScroll: true });
+}
+entry.addEventListener("click", ({ target }) => target.closest("button") && close());
+addEventListener("keydown", ({ key }) => key === "Escape" && close());
+addEventListener("hashchange", read);
+read();

@@ -1,0 +1,88 @@
+"""The page ladder.html: any two of the scripts side by side, and what each of their tags means.
+
+It is made from algorithms/*.py, from algorithms/TAGS.md, which has a row for each tag, and from
+algorithms/OUTGROW.md, whose rows are the options in TRL and verl that a row of TAGS.md names.
+"""
+
+import json
+import re
+from difflib import SequenceMatcher
+from itertools import permutations
+from pathlib import Path
+
+from lessons.workshop.site.markup import ROOM, Renderer, highlighted, page
+
+SCRIPTS = ("reinforce", "ppo", "grpo", "dr_grpo", "dapo", "rloo", "maxrl", "gspo", "cispo")
+TAG = re.compile(r"\[([A-Z][\w. ]*: [^\]]+)\]")
+CODE = re.compile(r"^(@dataclass|class |def )", re.MULTILINE)  # begins after docstring and imports
+ENTRY = """**[{tag}]** {equation} ([symbols](SHEET.md)). Paper: {paper}. Seen in {seen in}
+([metrics](../toy_env/README.md#glossary-of-metrics)). Lesson {lesson}.
+
+{options}
+
+{defaults} [How each option was checked](OUTGROW.md#the-options)"""
+
+
+def table_rows(text: str) -> list[dict[str, str]]:
+    """The rows of the Markdown tables of a text, by the heads of their columns."""
+    rows: list[dict[str, str]] = []
+    for table in re.findall(r"(?:^\|.*\n)+", text, flags=re.MULTILINE):
+        head, _, *body = (
+            [cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()
+        )
+        rows += [dict(zip(head, cells)) for cells in body]
+    return rows
+
+
+def options(outgrow: str) -> dict[str, str]:
+    """The rows of OUTGROW.md as items of a list, by script and name, such as "grpo: advantage",
+    without the marks that say how they were checked."""
+    text, items = re.sub(r" (?:[SPVE]|\*src\*)(?=[ ,;|])", "", outgrow), {}
+    for script, section in re.findall(r"^### (.+)\n((?:(?!##).*\n)*)", text, flags=re.MULTILINE):
+        for row in table_rows(section):
+            name, trl, verl = row[""], row["TRL"] or "none", row["verl"]
+            items[f"{script}: {name}"] = f"- *{script}, {name}.* TRL: {trl}. verl: {verl}."
+    return items
+
+
+def tags(root: Path) -> dict[str, str]:
+    """The entry of the page for each tag, as Markdown with links from algorithms/."""
+    outgrow = (root / "algorithms/OUTGROW.md").read_text(encoding="utf-8")
+    defaults = re.search(r"^Without these options (?:.+\n)+", outgrow, flags=re.MULTILINE)[0]
+    known, entries = options(outgrow), {}
+    for row in table_rows((root / "algorithms/TAGS.md").read_text(encoding="utf-8")):
+        items = "\n".join(known[name] for name in row["TRL and verl"].split("; "))
+        entries[row["tag"]] = ENTRY.format(**row, options=items, defaults=defaults.strip())
+    return entries
+
+
+def changes(a: str, b: str) -> list[list[tuple[str, int, int, int, int]]]:
+    """The changes from one script to another, as difflib gives them: first those of docstring and
+    imports, then those of the code."""
+    m, n = (text[: CODE.search(text).start()].count("\n") for text in (a, b))
+    a, b = a.splitlines(), b.splitlines()
+    head = SequenceMatcher(None, a[:m], b[:n], autojunk=False).get_opcodes()
+    code = SequenceMatcher(None, a[m:], b[n:], autojunk=False).get_opcodes()
+    return [head, [(kind, i + m, j + m, p + n, q + n) for kind, i, j, p, q in code]]
+
+
+def ladder(root: Path, linked: set[str]) -> str:
+    """The page. Adds what it links to, as a renderer does."""
+    texts = {name: (root / f"algorithms/{name}.py").read_text(encoding="utf-8") for name in SCRIPTS}
+    shown = {}
+    for name, text in texts.items():
+        lines = re.search("<code>(.*)</code>", highlighted(text), flags=re.DOTALL)[1].split("\n")
+        shown[name] = [TAG.sub(r'<button data-tag="\1">[\1]</button>', line) for line in lines]
+    data = {
+        "scripts": shown,
+        "changes": {f"{a}-{b}": changes(texts[a], texts[b]) for a, b in permutations(SCRIPTS, 2)},
+        "tags": {
+            tag: Renderer("algorithms/TAGS.md", linked, "ladder.html").to_html(text)
+            for tag, text in tags(root).items()
+        },
+    }
+    choices = "".join(f"<option>{name}</option>" for name in SCRIPTS)
+    data = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("</", "<\\/")
+    template = (ROOM / "ladder.html").read_text(encoding="utf-8")
+    body = template.format(choices=choices, data=data)
+    return page("ladder.html", "The ladder: any two scripts side by side", body, script="ladder.js")

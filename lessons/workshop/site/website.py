@@ -1,0 +1,304 @@
+"""Write the lessons as a site, lessons/html: pages that need no network; only sliders and the
+ladder need scripts.
+
+    python lessons/workshop/site/website.py            from the notebooks as they are; takes seconds
+    python lessons/workshop/site/website.py --draw     draw every slider's positions; takes minutes
+
+Without --draw the pictures are those of the notebooks, and nothing is executed. A lesson links to
+scripts and other texts of the repository; these become pages too, and so does everything they link
+to. ladder.py makes ladder.html; lessons/group.html is copied.
+"""
+
+import ast
+import base64
+import html
+import json
+import re
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+import nbformat
+
+from lessons.workshop import kit, sources
+from lessons.workshop.site import drawn
+from lessons.workshop.site.ladder import ladder
+from lessons.workshop.site.markup import (
+    GROUP,
+    PICTURES,
+    ROOM,
+    Renderer,
+    address_of,
+    highlighted,
+    page,
+    plain,
+)
+from toy_env.run import parse
+
+SHARED = ("sliders.js", "ladder.js", "style.css")
+FOLDED = "how this was computed"
+PREPARES = "code that prepares what follows"
+HOW_TO = (
+    "About {}. Exercises are answered in JupyterLab, which also checks them: "
+    "<code>python lessons/start.py</code>."
+)
+ONE_AT_A_TIME = (
+    "Here one slider moves at a time and the others return to their start; in JupyterLab all move."
+)
+STILL = '<p class="note">A still picture: in JupyterLab it has sliders.</p>\n'
+STACKED = (
+    '<p class="note phone">On a phone, the left picture is above and the right one below.</p>\n'
+)
+PICTURE = (
+    '<div class="picture"><picture>'
+    '<source media="(max-width: 700px)" srcset="{name}-narrow.svg" {narrow}>'
+    '<img src="{name}-wide.svg" {wide} style="--least: {least}px" alt="{alt}">'
+    "</picture></div>\n"
+)
+# A remark that is true only in a notebook
+NEEDS_CELLS = re.compile(r"\s\((?:the\ssliders?\s)?needs?\s[^()]*cells?[^()]*\)", re.IGNORECASE)
+# The cell that judges an exercise
+CHECK = re.compile(r'\s*check\("[\d.]+", .*\)\s*', re.DOTALL)
+
+
+@dataclass
+class Config:
+    draw: bool = False  # execute the sources first, to draw the site's pictures
+
+
+def write_site(lessons: Sequence[Path], folder: Path, pictures: dict[Path, dict]) -> Path:
+    """Write the site in place of an old one, once every page has been made; returns its index.
+    pictures: those that are drawn, by lesson."""
+    root = sources.LESSONS.parent.resolve()
+    files: dict[str, str | bytes] = {name: (ROOM / name).read_bytes() for name in SHARED}
+    group, home = (
+        (root / GROUP).read_text(encoding="utf-8"),
+        '<a href="index.html">sigma-ladder</a>',
+    )
+    group = re.sub(r'data-lesson="(\w+)"', r'href="\1.html"', group)
+    files["group.html"] = group.replace("<main>", f"<main>\n<p>{home}</p>", 1)
+    wanted = {path.relative_to(root).as_posix() for path in (root / "algorithms").glob("[a-z]*.py")}
+    wanted |= {"README.md", "lessons/README.md", "algorithms/README.md"}
+    for before, source, after in zip([None, *lessons], lessons, [*lessons[1:], None]):
+        lesson = LessonPage(source, pictures.get(source), files)
+        files[f"{source.stem}.html"] = lesson.html(before, after)
+        wanted |= lesson.linked
+    files["ladder.html"] = ladder(root, wanted)
+    files["index.html"] = index()
+    for name in wanted:
+        add_linked(root, name, files)
+    shutil.rmtree(folder, ignore_errors=True)
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    return folder / "index.html"
+
+
+def add_linked(root: Path, name: str, files: dict[str, str | bytes]) -> None:
+    """Add the page of a text or a script of the repository, or a picture, unless it has been added,
+    and what it links to."""
+    path, address = (root / name).resolve(), address_of(name)
+    if not (path.is_file() and path.is_relative_to(root)):
+        raise SystemExit(f"a link leads to {name}, which is not a file of the repository")
+    linked: set[str] = set()
+    if address in files:
+        return
+    if path.suffix in PICTURES:
+        files[address] = path.read_bytes()
+    elif path.suffix == ".md":
+        text = re.sub(r"<!--.*?-->\n?", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+        title = text.split("\n")[0].lstrip("# ")
+        files[address] = page(address, title, Renderer(name, linked).to_html(text))
+    else:
+        code = highlighted(path.read_text(encoding="utf-8"), path.suffix[1:])
+        files[address] = page(address, name, f"<h1><code>{name}</code></h1>\n{code}")
+    for other in linked:
+        add_linked(root, other, files)
+
+
+# ---------------------------------------------------------------------- lessons
+
+
+class LessonPage:
+    """One lesson: its notebook, and its pictures if they are drawn."""
+
+    def __init__(
+        self, source: Path, pictures: dict[str, list[dict]] | None, files: dict[str, str | bytes]
+    ) -> None:
+        self.source, self.pictures, self.files, self.linked = source, pictures, files, set()
+        self.notebook = nbformat.read(sources.LESSONS / f"{source.stem}.ipynb", as_version=4)
+        self.minutes = sources.read_cells(source)[0].note
+        self.render = Renderer(f"lessons/{source.stem}.ipynb", self.linked).to_html
+        self.count, self.heading = 0, ""
+        outputs = [output for cell in self.notebook.cells for output in cell.get("outputs", [])]
+        count = sum("image/png" in output.get("data", {}) for output in outputs)
+        if pictures and len(pictures["wide"]) != count:
+            raise SystemExit(f"{source.stem}.ipynb is old; run python lessons/workshop/build.py")
+        for width, drawn_pictures in (pictures or {}).items():
+            name = f"{source.stem}-{width}"
+            content = json.dumps(drawn_pictures, ensure_ascii=False, separators=(",", ":"))
+            files[f"figures/{name}.js"] = f'drawn["{name}"] = {content};\n'
+
+    def html(self, before: Path | None, after: Path | None) -> str:
+        """The page, with links to its neighbours."""
+        links, end = "[all lessons](README.md)", ""
+        cells = [cell for cell in self.notebook.cells if links not in cell.source]
+        body = "".join(map(self.cell, cells))
+        for lesson, form in ((before, "← {}"), (after, "{} →")):
+            name = html.escape(form.format(sources.heading(lesson))) if lesson else ""
+            end += f'<a href="{lesson.stem}.html">{name}</a>' if lesson else "<span></span>"
+        end = f'<nav class="end" aria-label="Lessons before and after">{end}</nav>\n'
+        drawn_pictures = self.pictures["wide"] if self.pictures else []
+        script = "sliders.js" if any(picture["sliders"] for picture in drawn_pictures) else ""
+        return page(f"{self.source.stem}.html", sources.heading(self.source), body, end, script)
+
+    def cell(self, cell) -> str:
+        """One cell as HTML: its code, folded if it only draws or checks, and its outputs. The check
+        of an exercise is left out, because nobody attempts the exercise here."""
+        if cell.cell_type == "markdown":
+            return self.text(cell.source)
+        if CHECK.fullmatch(cell.source):
+            return ""
+        outputs = "".join(map(self.output, cell.outputs))
+        code = highlighted(cell.source)
+        if cell.metadata.get("jupyter", {}).get("source_hidden") or only_draws(cell.source):
+            summary = f"<summary>{FOLDED if outputs else PREPARES}</summary>"
+            return f"{outputs}<details>{summary}\n{code}</details>\n"
+        return code + outputs
+
+    def text(self, markdown: str) -> str:
+        """Markdown as HTML, with the site's note on how to begin in place of the notebook's."""
+        how = f'<p class="how">{HOW_TO.format(self.minutes)}</p>'
+        markdown = markdown.replace(sources.HOW_TO_BEGIN.format(self.minutes), how)
+        text = self.render(NEEDS_CELLS.sub("", markdown))
+        if headings := re.findall(r"<h\d[^>]*>(.*?)</h", text):
+            self.heading = plain(headings[-1])
+        return text
+
+    def output(self, output) -> str:
+        """One output of a cell."""
+        data = output.get("data", {})
+        if "image/png" in data:
+            self.count += 1
+            return self.drawn_picture() if self.pictures else self.still_picture(data)
+        if "text/markdown" in data:
+            return self.render(data["text/markdown"])
+        text = (output.get("text") or data.get("text/plain", "")).rstrip()
+        text = html.escape(text, quote=False)
+        return f'<pre class="out" tabindex="0">{text}</pre>\n' if text else ""
+
+    def still_picture(self, data: dict) -> str:
+        """The next picture as the notebook shows it."""
+        name = f"figures/{self.source.stem}-{self.count}.png"
+        self.files[name] = base64.b64decode(data["image/png"])
+        note = STILL if data["text/plain"] == kit.WITH_SLIDERS else ""
+        image = f'<img style="--least: 40rem" src="{name}" alt="{html.escape(self.heading)}">'
+        return f'<figure><div class="picture">{image}</div>\n{note}</figure>\n'
+
+    def drawn_picture(self) -> str:
+        """The next picture as it is drawn, with its sliders."""
+        name, sizes = f"figures/{self.source.stem}-{self.count}", []
+        for width in drawn.WIDTHS:
+            picture = self.pictures[width][self.count - 1]
+            svg = drawn.frame(picture, [slider["start"] for slider in picture["sliders"]])
+            self.files[f"{name}-{width}.svg"] = svg
+            sizes.append(size_of(svg))
+        wide, narrow = sizes
+        least = narrow[0] if wide == narrow else 0  # such a picture is scrolled on a phone
+        body = PICTURE.format(
+            name=name,
+            wide='width="{}" height="{}"'.format(*wide),
+            narrow='width="{}" height="{}"'.format(*narrow),
+            least=least,
+            alt=html.escape(picture["titles"] or self.heading),
+        )
+        if "; " in picture["titles"] and not least:
+            body += STACKED
+        if not picture["sliders"]:
+            return f"<figure>{body}</figure>\n"
+        rows = ""
+        for i, slider in enumerate(picture["sliders"], 1):
+            rows += slider_row(f"slider-{self.count}-{i}", slider)
+        together, note = "yes", ""
+        if not picture["whole"]:
+            together, note = "no", f'<p class="note">{ONE_AT_A_TIME}</p>\n'
+        return (
+            f'<figure data-lesson="{self.source.stem}" data-picture="{self.count - 1}" '
+            f'data-together="{together}">{body}'
+            f'<div class="sliders" hidden>\n{rows}</div>\n{note}</figure>\n'
+        )
+
+
+def slider_row(mark: str, slider: dict) -> str:
+    """A slider with its name and its value."""
+    values = slider["values"]
+    return (
+        f'<label for="{mark}">{html.escape(slider["name"].replace("_", " "))}</label>'
+        f'<input type="range" id="{mark}" min="0" max="{len(values) - 1}" '
+        f'value="{slider["start"]}" autocomplete="off" '
+        f'data-values="{html.escape(json.dumps(values, ensure_ascii=False))}">'
+        f'<output for="{mark}" style="min-width: {max(map(len, values))}ch">'
+        f"{html.escape(values[slider['start']])}</output>\n"
+    )
+
+
+def only_draws(code: str) -> bool:
+    """True if a cell only imports, defines `draw`, asserts, and calls what draws or checks."""
+    for statement in ast.parse(code).body:
+        match statement:
+            case ast.Import() | ast.ImportFrom() | ast.Assert() | ast.FunctionDef(name="draw"):
+                pass
+            case ast.Expr(
+                ast.Call(ast.Name("knob" | "show" | "check" | "say" | "show_source" | "show_diff"))
+            ):
+                pass
+            case _:
+                return False
+    return True
+
+
+def size_of(svg: str) -> tuple[int, int]:
+    """Width and height of an SVG, in CSS pixels."""
+    points = (re.search(rf'{name}="([\d.]+)pt"', svg)[1] for name in ("width", "height"))
+    return tuple(round(float(number) * 96 / 72) for number in points)
+
+
+# ---------------------------------------------------------------------- index
+
+
+def index() -> str:
+    """The first page: where to go, and the lessons as lessons/README.md lists them, with their
+    claims and minutes."""
+    lists, render = "", Renderer("lessons/README.md", set()).to_html
+    readme = (sources.LESSONS / "README.md").read_text(encoding="utf-8")
+    for part, lines in re.findall(
+        r"^(.+):\n((?:- \[.*\]\(\d\d_\w+\.ipynb\): .+\n)+)", readme, flags=re.MULTILINE
+    ):
+        items = ""
+        for name, stem, claim in re.findall(r"- \[(.*)\]\((\w+)\.ipynb\): (.+)\n", lines):
+            minutes = sources.read_cells(sources.LESSONS / f"src/{stem}.py")[0].note
+            items += (
+                f'<li><a href="{stem}.html">{html.escape(name)}</a> '
+                f'<span class="minutes">{minutes}</span>'
+                f'<span class="claim">{plain(render(claim))}</span></li>\n'
+            )
+        lists += f'<h2>{html.escape(part)}</h2>\n<ul class="lessons">\n{items}</ul>\n'
+    body = (ROOM / "index.html").read_text(encoding="utf-8").format(lessons=lists)
+    return page("index.html", "sigma-ladder", body)
+
+
+def main(config: Config) -> None:
+    """Draw the pictures, if wanted, and write the site."""
+    if not find_spec("latex2mathml"):
+        raise SystemExit("the site needs latex2mathml; type pip install -e '.[page]'")
+    order = sources.reading_order()
+    pictures = drawn.draw_lessons(order) if config.draw else {}
+    print(f"open {write_site(order, sources.LESSONS / 'html', pictures)}")
+    if not config.draw:
+        print("its pictures are still: add --draw for sliders")
+
+
+if __name__ == "__main__":
+    main(parse(Config, __doc__))

@@ -1,0 +1,222 @@
+# %% [markdown] 20 minutes
+# # 0 · The loop: sample, verify, update
+#
+# A language model reads a prompt and writes a **completion**. A **verifier**, an ordinary program, says whether it is right. From these
+# verdicts alone the model has to learn to be right more often. This is reinforcement learning (RL) from verifiable rewards, a loop of
+# three steps:
+#
+# 1. **Sample.** The model, called the **policy**, writes several completions, drawn at random from its own distribution.
+# 2. **Verify.** Each completion receives a **reward** $R$: 1 if it is right, 0 if it is wrong.
+# 3. **Update.** The model's parameters are changed a little, so that rewarded completions become more probable. Then the loop begins
+#    again.
+#
+# **Why not supervised learning?** Supervised learning makes prescribed completions more probable, and somebody has to write these. Here
+# nobody does: the verifier only has to *recognise* a right completion, often by comparing its last number with a known one, and the
+# policy learns from its own samples. The price is that it cannot be rewarded for what it never samples.
+
+# %% [markdown]
+# ## A policy that fits on the screen
+#
+# The prompt is "name an even number". There are three tokens, `1`, `2` and the full stop, which ends the completion. A completion is cut
+# off after three tokens; without a full stop it is wrong. For each of the seven possible prefixes (beginnings) the policy has three
+# numbers (logits), whose softmax is the distribution of the next token. A language model does the same, with a neural network in place of
+# the table. There are only 15 completions, so the **success probability** $p$, the probability that a completion is right, can be
+# computed exactly.
+
+# %% [fold]
+import math
+from itertools import product
+
+import torch
+
+from lessons.workshop.kit import check, knob
+from lessons.workshop.parts.lesson_00 import fans, table, updates_needed
+
+EOS, LIMIT = 2, 3  # the full stop is the end-of-sequence token; a completion has at most three tokens
+tuples = [y for n in (1, 2, 3) for y in product(range(3), repeat=n)]
+completions = [y for y in tuples if EOS not in y[:-1] and (y[-1] == EOS or len(y) == LIMIT)]
+texts = ["".join("12."[token] for token in y) for y in completions]
+R = torch.tensor([float(text.endswith("2.")) for text in texts]).double()  # (15,): the verifier
+prefixes = sorted({y[:t] for y in completions for t in range(len(y))})
+uses = torch.zeros(15, 7, 3).double()  # 1 where a completion takes this token after this prefix
+for i, y in enumerate(completions):
+    uses[i, [prefixes.index(y[:t]) for t in range(len(y))], y] = 1
+
+
+def log_probabilities(logits):
+    """log π(y) of all completions, (..., 15): a sum over the tokens of y. logits: (..., 7, 3)"""
+    return logits.log_softmax(dim=-1).flatten(-2) @ uses.flatten(1).T
+
+
+print("right:", *(text for text, r in zip(texts, R) if r), "  wrong:", *(text for text, r in zip(texts, R) if not r))
+
+# %% [markdown]
+# ## One pass through the loop
+#
+# At the start all tokens are equally likely. Autograd finds the direction in logit space that makes a completion more probable: the
+# gradient of its log-probability, $\nabla\log\pi(y)$. The update is the mean over the batch of $R\,\nabla\log\pi(y)$. This is REINFORCE
+# (Williams 1992).
+
+# %%
+logits = torch.zeros(7, 3, dtype=torch.float64, requires_grad=True)
+log_pi = log_probabilities(logits)  # (15,)
+pi = log_pi.detach().exp()
+generator = torch.Generator().manual_seed(26)
+drawn = torch.multinomial(pi, 4, replacement=True, generator=generator)  # 1. sample
+rewards = R[drawn]  # 2. verify
+loss = -(rewards * log_pi[drawn]).mean()  # 3. update, with a learning rate of 1
+gradient = torch.autograd.grad(loss, logits, retain_graph=True)[0]
+after = log_probabilities(logits - gradient).exp()
+for i, reward in zip(drawn, rewards):
+    change = f"{pi[i]:.3f} before, {after[i]:.3f} after"
+    print(f"{texts[i]:4} reward {reward:.0f}, its probability: {change}")
+print(f"success probability: {pi @ R:.3f} before, {(after @ R).item():.3f} after")
+
+# %% [text]
+# A completion with reward 0 adds nothing to the update; its probability changes because probabilities sum to 1 and because completions
+# share prefixes. A batch of 4 contains no right completion with probability $(1-p)^4$, here {=(1 - pi @ R) ** 4:.0%}; at $p = .001$ it
+# would be {=(1 - 0.001) ** 4:.1%}, and hardly any batch would teach anything.
+#
+# ## Four baselines
+#
+# Before the update one may subtract a number $b$, the **baseline**, from every reward. The difference, $R - b$, is the **advantage**:
+# completions with a positive advantage become more probable, those with a negative one less probable. [Lesson 1](01_score_function.ipynb)
+# proves that the *mean* update is the gradient of $p$ for every $b$. We compare four:
+#
+# - **b = p**: right completions are pushed up and wrong ones down. ($p$ is known here. In practice the mean reward of several completions
+#   of the same prompt takes its place. That mean contains the completion's own reward, which shortens the mean update:
+#   [lesson 3](03_group_baseline.ipynb).)
+# - **no baseline**, $b = 0$: right completions are pushed up.
+# - **b = −1** and **b = −3**: all completions are pushed up, right ones more, as if each got one point, or three, for taking part.
+#
+# We list all 15 completions. Is the mean update the gradient of $p$, and what is the variance of the update from one completion
+# (summed over the logits)?
+
+# %%
+BASELINES = {"b = p": lambda p: p, "no baseline": lambda p: 0 * p}
+BASELINES |= {"b = −1": lambda p: 0 * p - 1, "b = −3": lambda p: 0 * p - 3}
+p = log_pi.exp() @ R
+grad_p = torch.autograd.grad(p, logits, retain_graph=True)[0].flatten()  # by definition
+scores = [torch.autograd.grad(one, logits, retain_graph=True)[0].flatten() for one in log_pi]
+scores = torch.stack(scores)  # (15, 21)
+variances = {}
+for name, baseline in BASELINES.items():
+    updates = (R - baseline(p.detach()))[:, None] * scores  # (15, 21)
+    exact = (pi @ updates - grad_p).abs().max().item() < 1e-12
+    variances[name] = (pi @ (updates - grad_p).square().sum(dim=1)).item()
+    assert exact
+    print(f"{name:12} mean update = gradient of p, within 1e-12: {exact}", end="   ")
+    print(f"variance {variances[name]:5.2f}")
+
+# %% [markdown]
+# Now we train with each baseline: 200 independent runs, 4 completions per update, one learning rate. For the same policy the mean updates
+# are the same. *Before you look: what will differ?* Then raise the rate. (The slider needs the cells above.)
+
+
+# %%
+def train(baseline, rate, runs=200, updates=200, batch=4):
+    """(updates + 1, runs): the exact success probability along independent runs."""
+    generator = torch.Generator().manual_seed(0)
+    logits, curves = torch.zeros(runs, 7, 3).double(), []
+    for _ in range(updates + 1):
+        logits.requires_grad_()
+        log_pi = log_probabilities(logits)  # (runs, 15)
+        pi = log_pi.detach().exp()
+        p = pi @ R  # (runs,)
+        curves.append(p)
+        drawn = torch.multinomial(pi, batch, True, generator=generator)  # (runs, batch)
+        advantages = R[drawn] - baseline(p)[:, None]
+        loss = -(advantages * log_pi.gather(1, drawn)).mean(dim=1).sum()
+        logits = (logits - rate * torch.autograd.grad(loss, logits)[0]).detach()
+    return torch.stack(curves)
+
+
+RATES = [0.2, 0.5, 1.0, 2.0, 4.0]
+curves = {}
+for name, baseline in BASELINES.items():
+    curves |= {(name, rate): train(baseline, rate) for rate in RATES}
+speed = table(curves, variances)
+median = {name: updates_needed(curves[name, 0.2], share=0.5) for name in BASELINES}
+stuck = (curves["b = −3", 1.0][-1] < 0.1).double().mean().item()
+knob(lambda rate: fans(curves, rate), rate=RATES)
+
+# %% [text]
+# *Line: the median run. Dark band: the middle half of the runs. Light band: the middle eighty per cent.*
+#
+# Updates until nine in ten runs have $p \ge .9$ (–: not within 200), and the variance at the start:
+#
+# {=speed}
+#
+# At a rate of .2 the *median* runs take the same time: {=median["b = p"]}, {=median["no baseline"]}, {=median["b = −1"]} and
+# {=median["b = −3"]} updates. The variance decides how far the other runs stray. At $b = -3$ and a rate of 1, {=stuck:.0%} of the runs
+# end with $p < .1$: by chance the policy has become almost always wrong, and hardly ever samples a right completion to reward. Fast
+# learning takes large steps, and a noisy estimate does not allow them. **This is how variance becomes learning speed.**
+#
+# At the start the variances of $b = p$ and no baseline differ little, and the runs hardly differ. Which is less noisy when $p$ is high?
+# That is exercise 2.
+
+# %% [markdown]
+# ## Exercises
+#
+# The smallest policy has one logit $z$ and two completions: the right one has probability $p = 1/(1 + e^{-z})$, the wrong one $1 - p$.
+#
+# **1. One update.** One completion was sampled and received the reward $R$, 1 or 0. Write the new $z$, without autograd.
+
+
+# %% [exercise]
+def updated(z, R, b, rate):
+    """z after one REINFORCE update from one completion with reward R, with baseline b."""
+    return ...
+
+
+# %% [check]
+check("0.1", updated)
+
+# %% [hint]
+# Differentiate $\log p$ with respect to $z$, and $\log(1 - p)$ as well. Which of the two was sampled?
+
+
+# %% [solution]
+def updated(z, R, b, rate):
+    p = 1 / (1 + math.exp(-z))
+    score = 1 - p if R == 1 else -p
+    return z + rate * (R - b) * score
+
+
+# %% [markdown]
+# **2. Which baseline is the least noisy?** Before you calculate: at $p = .9$, is it $b = 0$, $b = .5$ or $b = .9$? Then write a function
+# that picks the candidate with the smallest variance of the estimate $(R - b)\,\nabla\log\pi$ of one completion. The check runs it at
+# five values of $p$.
+
+
+# %% [exercise]
+def least_noisy(p, candidates):
+    """The b among the candidates whose estimate has the smallest variance."""
+    return ...
+
+
+# %% [check]
+check("0.2", least_noisy)
+
+# %% [hint]
+# There are two outcomes, so the variance is an exact sum: list them with their probabilities and estimates. The mean is the same for
+# every b, so the mean square is enough.
+
+
+# %% [solution]
+def least_noisy(p, candidates):
+    def mean_square(b):
+        return p * ((1 - b) * (1 - p)) ** 2 + (1 - p) * ((0 - b) * -p) ** 2
+
+    # at p = .9 it is 0: the rare outcome has the long gradient (lesson 1)
+    return min(candidates, key=mean_square)
+
+
+# %% [markdown]
+# ## To remember
+#
+# The policy samples, the verifier rewards, and rewarded completions become more probable; nobody writes completions to imitate. What is
+# never sampled is never rewarded. A baseline that does not depend on the completion leaves the mean update unchanged; it changes the
+# variance, which limits how large a step may be.
+#
+# Sources: Williams 1992 (*Machine Learning* 8, REINFORCE). The small policy and its runs are ours.

@@ -1,0 +1,334 @@
+# %% [markdown] 40 minutes
+# # 1 · Score function and baseline
+#
+# A language model writes a completion, a verifier says whether it is right, and the model should become right more often. The verifier
+# cannot be differentiated. REINFORCE (Williams 1992) nevertheless obtains a gradient, by sampling, and may subtract a number $b$, the
+# **baseline**, from every reward. The claim of this lesson:
+#
+# > **A baseline that does not depend on the completion changes the variance of the gradient estimate, not its mean.**
+#
+# We prove it, and check it on a policy so small that all its completions can be listed, so that averages are exact sums.
+#
+# | symbol | meaning |
+# |---|---|
+# | $x,\ y$ | a prompt, and a completion: tokens $y_1, y_2, \dots$ up to and including the end-of-sequence token (EOS) |
+# | $\lvert y\rvert$ | its length in tokens; the EOS counts, because stopping is a decision like any other |
+# | $\theta,\ \pi(y)$ | the model's parameters; the **policy**, its probability of $y$ given $x$: a product over the tokens |
+# | $R(y)$ | the **reward**: 1 if $y$ is right, 0 if it is wrong |
+# | $\mathbb E$ | the mean over completions drawn from the policy: $\mathbb E[f] = \sum_y \pi(y) f(y)$ |
+# | $p$ | the success probability, $\mathbb E[R]$ |
+# | $s(y)$ | the **score**, $\nabla_\theta \log \pi(y)$: the direction in which $y$ becomes more probable, one entry per parameter |
+# | $b,\ A$ | the baseline, and the **advantage** $R - b$ |
+
+# %%
+import numpy as np
+import torch
+
+from algorithms import reinforce
+from lessons.workshop.kit import check, knob, say, show_source
+from lessons.workshop.parts.lesson_01 import cloud_and_variance
+from toy_env.arithmetic import Problem, reward
+from toy_env.model import load_policy
+from toy_env.rollout import completion_logps, sample
+
+show_source(reinforce.policy_loss)
+
+# %% [markdown]
+# This is the loss of `algorithms/reinforce.py`. Its gradient is minus the estimate studied in this lesson, $A\,s$, averaged over the
+# completions of the batch and divided by a constant. `per_token * mask` is summed over the tokens, because $\log\pi(y)$ is a sum over
+# tokens.
+#
+# ## A policy with fifteen completions
+#
+# The prompt is "name an even number". There are three tokens: `1`, `2` and the full stop, which is the EOS. A completion is cut after
+# three tokens; without a full stop it is wrong. The policy is a table: three logits for each of the seven possible prefixes, whose
+# softmax is the distribution of the next token. That makes 21 parameters.
+
+# %%
+TOKENS, EOS, LIMIT = "12.", 2, 3
+
+def continuations(prefix=()):
+    """All completions that begin with `prefix`: up to the first EOS, or LIMIT tokens."""
+    if len(prefix) == LIMIT or EOS in prefix:
+        return [prefix]
+    return [y for token in range(3) for y in continuations((*prefix, token))]
+
+completions = continuations()
+texts = ["".join(TOKENS[token] for token in y) for y in completions]
+R = torch.tensor([float(text.endswith("2.")) for text in texts]).double()  # (15,)
+prefixes = sorted({y[:t] for y in completions for t in range(len(y))})
+generator = torch.Generator().manual_seed(10)
+theta = torch.randn(7, 3, dtype=torch.float64, generator=generator).requires_grad_()
+
+next_token = {prefix: theta[i].softmax(dim=0) for i, prefix in enumerate(prefixes)}
+factors = [[next_token[y[:t]][token] for t, token in enumerate(y)] for y in completions]
+every_pi = torch.stack([torch.stack(probabilities).prod() for probabilities in factors])
+pi = every_pi.detach()
+p = every_pi @ R
+grad_p = torch.autograd.grad(p, theta, retain_graph=True)[0].flatten()  # (21,)
+for i in pi.argsort(descending=True)[:6]:
+    print(f"{texts[i]:4} {'right' if R[i] else 'wrong'}   probability {pi[i]:.3f}")
+together = abs(pi.sum() - 1) < 1e-12
+print(f"... {len(completions)} completions, together 1: {together}, p = {p:.3f}")
+
+# %% [markdown]
+# `grad_p` is the exact value to be estimated: $\nabla p$ from the definition of $p$, without logarithms or scores. A real model has too
+# many completions for this.
+#
+# ## The theorem, in four steps
+#
+# **Step 1.** The derivative of a logarithm gives $\nabla \pi(y) = \pi(y)\, \nabla \log \pi(y)$. So
+#
+# $$\nabla p = \sum_y R(y)\, \nabla \pi(y) = \sum_y \pi(y)\, R(y)\, s(y) = \mathbb E[R\, s]$$
+#
+# The last form can be *sampled*: draw completions and average $R\,s$. The reward is never differentiated.
+#
+# **Step 2.** Probabilities sum to 1 whatever the parameters are, so the mean score is zero:
+#
+# $$\mathbb E[s] = \sum_y \pi(y)\, \nabla \log \pi(y) = \nabla \sum_y \pi(y) = \nabla 1 = 0$$
+#
+# **Step 3.** Therefore, for every number $b$,
+#
+# $$\mathbb E[(R - b)\, s] = \mathbb E[R\, s] - b\, \mathbb E[s] = \nabla p$$
+#
+# $b$ may differ from prompt to prompt. If it depended on the completion, it could not be taken out of $\mathbb E$: with the mean reward
+# of $G$ completions, which contains the completion's own, the mean estimate is $\frac{G-1}{G}\nabla p$
+# ([lesson 3](03_group_baseline.ipynb)).
+#
+# **Step 4.** The variance of the estimate $(R-b)\,s$ from one completion, summed over the parameters, is
+#
+# $$\mathrm{Var}(b) = \mathbb E\big[(R-b)^2\, \|s\|^2\big] - \|\nabla p\|^2$$
+#
+# Only the first term contains $b$, so this is a parabola in $b$ that opens upwards. ∎
+
+# %% [markdown]
+# **Token by token.** Given the earlier tokens $y_{<t}$, the probabilities of $y_t$ also sum to 1, so step 2 holds for the score of one
+# token, $s_t = \nabla\log\pi(y_t \mid y_{<t})$. A baseline $b_t$ may therefore depend on $y_{<t}$ if it is subtracted *at its own token*:
+# $\mathbb E\big[\sum_t (R - b_t)\, s_t\big] = \nabla p$. If the same number is subtracted at all tokens, it depends on the completion,
+# and step 3 fails (the last line below).
+#
+# The check uses the script's loss: its gradient for each of the 15 completions, averaged with their probabilities. As usual, the EOS also
+# serves as padding, and a **mask** marks the real tokens.
+
+# %%
+ids = torch.tensor([[*y, *[EOS] * (LIMIT - len(y))] for y in completions])  # (15, 3), padded
+mask = torch.arange(LIMIT) < torch.tensor([[len(y)] for y in completions])  # (15, 3), with EOS
+before = [[y[: min(t, len(y) - 1)] for t in range(LIMIT)] for y in completions]
+prefix_ids = torch.tensor([[prefixes.index(prefix) for prefix in row] for row in before])
+logps = theta.log_softmax(dim=1)[prefix_ids, ids]  # (15, 3)
+config = reinforce.Config(max_new_tokens=LIMIT)
+
+def estimates(advantages, mask=mask):
+    """(15, 21): each completion's estimate of the gradient. advantages: (15, 1) or (15, 3)."""
+    rows = [{"logps": logps[[i]], "advantages": advantages[[i]], "mask": mask[[i]]}
+            for i in range(15)]
+    losses = [LIMIT * reinforce.policy_loss(**row, config=config) for row in rows]
+    gradients = [torch.autograd.grad(-loss, theta, retain_graph=True)[0] for loss in losses]
+    return torch.stack(gradients).flatten(1)
+
+s = estimates(torch.ones(15, 1))  # the scores
+b_t = torch.rand(7, generator=torch.Generator().manual_seed(0))[prefix_ids]  # one per prefix
+A = R.unsqueeze(1)  # without a baseline
+named = {f"b = {b}": A - b for b in (-1.0, 0.0, 0.25, 1.0, 10.0)}
+named |= {"b_t, at token t": A - b_t, "b_2, at all tokens": A - b_t[:, [1]]}
+error = {name: (pi @ estimates(A) - grad_p).abs().max() for name, A in named.items()}
+for name, size in error.items():
+    print(f"{name:18}   mean estimate = ∇p, within 1e-12: {size < 1e-12}")
+assert [size < 1e-12 for size in error.values()] == [True] * 6 + [False]
+assert (pi @ s).abs().max() < 1e-12
+
+# %% [markdown]
+# ## What the baseline does change
+#
+# $\mathrm{Var}(b)$ is the variance with one completion. With $B$ independent completions it is $\mathrm{Var}(b)/B$: half the variance is
+# worth twice the completions. Here it is computed by listing all completions, and measured on 4,000 sampled batches of 64.
+
+
+# %%
+def variance(b, pi=pi, R=R, s=s):
+    """Var(b): the mean squared distance of (R - b) s from its mean, exact."""
+    g = (R - b).unsqueeze(1) * s
+    return (pi @ (g - pi @ g).square().sum(dim=1)).item()
+
+def lowest_point(parabola, *arguments):
+    """The b at which parabola(b, *arguments) is smallest."""
+    at = [-1, 0, 1]
+    square, linear, _ = np.polyfit(at, [parabola(b, *arguments) for b in at], 2)
+    return -linear / (2 * square)
+
+coin = {"pi": torch.tensor([0.9, 0.1]), "R": torch.tensor([1.0, 0.0]),
+        "s": torch.tensor([[0.1], [-0.9]])}
+shares = np.random.default_rng(0).multinomial(64, pi, size=4000) / 64
+batches = torch.tensor(shares)  # (4000, 15)
+b_best = lowest_point(variance)
+baselines = {"none": 0.0, "success probability": p.item(), "best": b_best, "one": 1.0}
+for name, b in baselines.items():
+    measured = 64 * (batches @ ((R - b).unsqueeze(1) * s)).var(dim=0).sum().item()
+    assert abs(measured / variance(b) - 1) < 0.06
+    times = variance(b) / variance(b_best)
+    print(f"{name:20} b = {b:.3f}   Var(b) = {variance(b):.3f}, {times:.2f} times the best;"
+          f"   measured {measured:.3f}")
+
+# %% [text]
+# (A parabola is symmetric about its lowest point: exactly the baselines between 0 and twice the best, {=2 * b_best:.2f}, are less noisy
+# than none.) Move $b$. Each dot is a completion: its area is the probability, its position the estimate that it alone would give, in two
+# of the 21 dimensions: along $\nabla p$, and along the orthogonal direction in which the scores vary most. (The slider needs the cells
+# above.)
+
+# %%
+knob(
+    lambda b: cloud_and_variance(b, pi, R, s, grad_p, texts, variance, b_best),
+    b=(-0.25, 1.25, 0.05, 0.35),
+)
+
+# %% [text]
+# *Whatever the baseline, the cross stays in place; only the cloud around it grows or shrinks.*
+#
+# Without a baseline all wrong completions lie at the origin: their advantage is 0. REINFORCE then only pushes right completions up; a
+# wrong one moves because probabilities sum to 1 and parameters are shared. With $0 < b < 1$ right completions are pushed up less, and
+# wrong ones down.
+#
+# ## Is $p$ the best baseline?
+#
+# The usual baseline is the mean reward, an estimate of $p$. In the table above it is better than no baseline but not the best. It can
+# also be far worse than none: for a coin that is right with $p = .9$ (exercise 2 of [lesson 0](00_loop.ipynb)), $b = p$ has
+# {=variance(0.9, **coin) / variance(0.0, **coin):.0f} times the variance, because the rare outcome has the long score. Is a language
+# model like the coin? We sample 512 completions to each of three prompts from the base model of this repository.
+
+# %%
+base, tokenizer = load_policy("base")
+weights, generator = list(base.parameters()), torch.Generator().manual_seed(0)
+lines = ["| prompt | $p$ | right | wrong | best $b$ | noise, $b = 0$ | $b = p$ | best $b$ |"]
+lines.append("|---" * 8 + "|")
+
+def squared_score(completion):
+    gradients = torch.autograd.grad(completion_logps(base, completion, 1.0).sum(), weights)
+    return sum(g.square().sum().item() for g in gradients)
+
+def noise(b, rewards, squared):  # Var(b), plus a constant that no b changes
+    return np.mean((rewards - b) ** 2 * squared)
+
+for problem in (Problem("35+14", 49, 1), Problem("2+10+2", 14, 2), Problem("19+28-25", 22, 2)):
+    drawn = sample(base, tokenizer, [problem.prompt], 512, 56, 1.0, generator)
+    row_of = dict(zip(drawn.texts, range(512)))  # equal texts have equal scores
+    scores = {text: squared_score(drawn[torch.tensor([i])]) for text, i in row_of.items()}
+    squared = np.array([scores[text] for text in drawn.texts])
+    rewards = np.array([reward(problem, text) for text in drawn.texts])
+    right, wrong = squared[rewards == 1].mean(), squared[rewards == 0].mean()
+    share, best = rewards.mean(), lowest_point(noise, rewards, squared)
+    noises = " | ".join(f"{noise(b, rewards, squared):.0f}" for b in (0, share, best))
+    cells = f"{share:.2f} | {right:.0f} | {wrong:.0f} | {best:.2f} | {noises}"
+    lines.append(f"| {problem.prompt} | {cells} |")
+    assert wrong > right and best < share
+say("\n".join(lines))
+
+# %% [markdown]
+# *Right, wrong: the mean $\|s\|^2$ of right and of wrong completions. Noise, for three baselines: $\mathbb E[(R-b)^2\|s\|^2]$, which is
+# $\mathrm{Var}(b)$ up to a constant.* On these three prompts wrong completions have the longer scores, so the best baseline lies below
+# $p$; on the first, an easy one, $b = p$ is much noisier than none, as for the coin. Weaver and Tao (2001) found the average reward
+# optimal in a limit of their own setting; in general it is not (Greensmith, Bartlett and Baxter 2004). But it needs no scores, it is the
+# best where $\|s\|^2$ does not depend on the reward, and with it a prompt whose completions are always right causes no update.
+#
+# ## Exercises
+#
+# **1. Derive the score of a softmax policy.** One token is drawn from $\mathrm{softmax}(z)$ with logits $z$. Write the gradient of
+# $\log \mathrm{softmax}(z)_a$ with respect to all of $z$, without autograd.
+
+
+# %% [exercise]
+def softmax_score(logits, token):
+    """The gradient of log softmax(logits)[token] with respect to the logits, of the same
+    length."""
+    softmax = np.exp(logits) / np.exp(logits).sum()
+    return ...
+
+
+# %% [check]
+check("1.1", softmax_score)
+
+# %% [hint]
+# $\log \mathrm{softmax}(z)_a = z_a - \log \sum_j e^{z_j}$. The first term has derivative 1 at $a$ and 0 elsewhere. What is the derivative
+# of the second with respect to $z_j$?
+
+
+# %% [solution]
+def softmax_score(logits, token):
+    softmax = np.exp(logits) / np.exp(logits).sum()
+    return (np.arange(len(logits)) == token) - softmax
+
+
+# %% [markdown]
+# **2. When is $b = p$ noisier than no baseline?** For a prompt with success probability $p$, let the mean $\|s\|^2$ of the wrong
+# completions be $w$ times that of the right ones. Minimise $\mathrm{Var}(b)$ of step 4 by hand: above what $w$ is $b = p$ noisier than
+# $b = 0$? Compare with the table.
+
+
+# %% [exercise]
+def worse_than_none_above(p):
+    """The w above which Var(p) > Var(0)."""
+    return ...
+
+
+# %% [check]
+check("1.2", worse_than_none_above)
+
+# %% [hint]
+# The derivative of $\mathbb E[(R - b)^2\|s\|^2]$ with respect to $b$ is $-2\,\mathbb E[(R - b)\|s\|^2]$. Set it to 0 and solve for $b$, with
+# $\|s\|^2 = 1$ for right completions and $w$ for wrong ones. A parabola is symmetric about its lowest point.
+
+
+# %% [solution]
+def worse_than_none_above(p):
+    # The best baseline is E[R|s|²] / E[|s|²] = p / (p + (1 - p) w), a mean reward in which
+    # long scores weigh more. b = p is noisier than b = 0 if it is above twice that: in the
+    # table, on the first prompt and the third. (Where |s|² is proportional to the number of
+    # tokens, the best baseline is OPO's, arXiv 2505.23585.)
+    return (2 - p) / (1 - p)
+
+
+# %% [markdown]
+# **3. Find the bug.** Many tokenizers have no padding token, so the EOS is used for it. The mask `ids != pad` then also leaves out the
+# EOS that ended the completion, and the decision to stop is never trained: several public trainers have had this bug. The rest of the
+# score no longer has mean 0, so the mean estimate depends on the baseline: run the cell. Repair the mask: true up to and *including* the
+# first EOS; everything later is padding, whatever its id.
+
+
+# %% [exercise]
+def completion_mask(ids, eos):
+    """ids (B, T). Returns (B, T): True on the tokens of the completion."""
+    return ids != eos  # <- runs, and is wrong
+
+
+for b in (0.0, 0.5, 1.0):
+    mean = pi @ estimates(R.unsqueeze(1) - b, completion_mask(ids, EOS))
+    cosine = torch.cosine_similarity(mean, grad_p, dim=0)
+    print(f"b = {b}: cosine of the mean estimate with ∇p = {cosine:.3f}")
+
+# %% [check]
+check("1.3", completion_mask)
+
+# %% [hint]
+# `(ids == eos).cumsum(dim=1)` counts the EOS tokens up to and including a position. A token belongs to the completion if there is no EOS
+# *before* it.
+
+
+# %% [solution]
+def completion_mask(ids, eos):
+    is_eos = (ids == eos).long()
+    return is_eos.cumsum(dim=1) - is_eos == 0
+
+
+# %% [markdown]
+# ## To remember
+#
+# The mean score is zero, so $\mathbb E[(R-b)\,s] = \nabla p$ for every $b$ that does not depend on the completion; a token's own score allows
+# a $b_t$ that depends on the tokens before it. The baseline sets the variance, a parabola in $b$, whose lowest point is not $p$ in general. A
+# mask without the EOS, or a mean over the tokens of a completion ([lesson 5](05_length.ipynb)), breaks this: then the mean estimate depends
+# on the baseline.
+#
+# A learned $b_t$ is PPO's critic ([lesson 15](15_critic.ipynb)); a baseline from the other completions to the same prompt is the subject
+# of [lesson 3](03_group_baseline.ipynb). `tests/test_reinforce.py` checks the claim on a transformer.
+#
+# Sources: Williams 1992 (*Machine Learning* 8, REINFORCE with a baseline); Weaver and Tao 2001,
+# [1301.2315](https://arxiv.org/abs/1301.2315); Greensmith, Bartlett and Baxter 2004 (*JMLR* 5, the optimal baseline); Dr. GRPO,
+# [2503.20783](https://arxiv.org/abs/2503.20783), App. A, Eq. 4–5, for language models. The small policy and the measurement are ours.

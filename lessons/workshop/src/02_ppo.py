@@ -1,0 +1,317 @@
+# %% [markdown] 35 minutes
+# # 2 · PPO: the ratio and the clip
+#
+# REINFORCE ([lesson 1](01_score_function.ipynb)) makes one update and discards its samples. Sampling is expensive, so PPO (proximal
+# policy optimization) makes several updates with one batch. From the second update on, the samples come from a policy that no longer
+# exists. PPO corrects for this with a **ratio**, and stops the gradient of tokens that have moved far enough with a **clip**.
+#
+# Outside the clip's range there are four cases: the ratio is too high or too low, and the advantage is positive or negative. **The claim:
+# clipping stops the gradient in exactly two of them.** Left out here are PPO's critic ([lesson 15](15_critic.ipynb)) and the KL
+# (Kullback–Leibler) divergence from a reference policy ([lesson 4](04_kl.ipynb)).
+#
+# | symbol | meaning |
+# |---|---|
+# | $y_t$ | token $t$ of a completion, which ends with the end-of-sequence token |
+# | $\pi,\ \pi_{old}$ | the current policy; the policy that sampled the batch |
+# | $\ell_t,\ \ell^{old}_t$ | the log-probability of $y_t$ under $\pi$ and under $\pi_{old}$ |
+# | $\rho_t$ | the **ratio** $\exp(\ell_t - \ell^{old}_t) = \pi(y_t)/\pi_{old}(y_t)$: how much more probable the token has become |
+# | $A_t$ | the **advantage**: how strongly token $t$ is pushed, up or down. A constant: no gradient flows through it |
+# | $\varepsilon$ | half the width of the clip's range, `clip_eps` = 0.2 |
+# | $R$ | the reward of a completion: 1 if it is right, 0 if it is wrong |
+#
+# This is the diff from the loss of `reinforce.py` to that of `ppo.py`:
+
+# %%
+import random
+
+import numpy as np
+import torch
+
+from algorithms import ppo, reinforce
+from lessons.workshop.float64 import to_float64
+from lessons.workshop.kit import check, knob, show, show_diff
+from lessons.workshop.parts.lesson_02 import clip_and_gradient, furthest_ratios
+from toy_env.arithmetic import LEVELS, reward, sample_problems
+from toy_env.model import load_policy
+from toy_env.rollout import completion_logps, sample
+
+base, tokenizer = load_policy("base")
+show_diff(reinforce.policy_loss, ppo.policy_loss)
+
+# %% [markdown]
+# ## Several updates with one batch
+#
+# A **rollout batch** is sampled once and cut into **minibatches**, with one optimizer step each (4 in `ppo.py`). While sampling, the
+# script records every $\ell^{old}_t$. After the first step the policy has changed, and a mean over the old samples no longer estimates
+# the new policy's expectation. For completions of one token the ratio repairs this:
+#
+# $$\mathbb E_{y\sim\pi_{old}}\big[\rho(y)\,A(y)\,\nabla\ell(y)\big] =
+# \sum_y \pi_{old}(y)\,\frac{\pi(y)}{\pi_{old}(y)}\,A(y)\,\nabla\log\pi(y) = \nabla \sum_y \pi(y)\,A(y)$$
+#
+# A check without sampling error: three completions of one token have old probabilities ½, ¼, ¼, and a batch of four holds them in exactly
+# this proportion. The truth is the derivative of the success probability, a sum of three terms.
+
+# %%
+drawn = torch.tensor([0, 0, 1, 2])  # the batch: one number per completion
+old = torch.tensor([0.5, 0.25, 0.25]).double().log()
+R = torch.tensor([0.0, 1.0, 1.0]).double()  # the last two are right; A = R, as in REINFORCE
+starts = {"first update": old, "a later one": old + torch.tensor([-0.5, 1.2, -0.3])}
+for when, start in starts.items():
+    logits = start.clone().requires_grad_()
+    (truth,) = torch.autograd.grad(logits.softmax(dim=0) @ R, logits)
+    logps = logits.log_softmax(dim=0)[drawn].view(4, 1)
+    A, mask = R[drawn].view(4, 1), torch.ones(4, 1).bool()
+    batch = {"logps": logps, "advantages": A, "mask": mask}
+    unclipped = ppo.Config(clip_eps=float("inf"))
+    losses = (ppo.policy_loss(**batch, old_logps=old[drawn].view(4, 1), config=unclipped),
+              reinforce.policy_loss(**batch, config=reinforce.Config(max_new_tokens=1)))
+    with_ratio, without = (torch.autograd.grad(-loss, logits, retain_graph=True)[0]
+                           for loss in losses)
+    assert torch.allclose(with_ratio, truth, rtol=1e-12)
+    assert torch.allclose(without, truth, rtol=1e-12) == (when == "first update")
+    truth, with_ratio, without = (x.numpy().round(3) for x in (truth, with_ratio, without))
+    print(f"{when:12}  truth {truth}  with ratio {with_ratio}  without {without}")
+
+# %% [markdown]
+# On the first update every ratio is 1 and changes nothing. Later, the gradient without the ratio is wrong: here it pushes a right
+# completion, the second, down.
+#
+# For completions of many tokens, each token's own ratio is an approximation. The old policy also sampled the tokens before it, and the
+# tokens after it, on which the advantage depends; their ratios are left out. In the next example, completions have two tokens, each 0 or
+# 1, which the old policy draws with probability ½; a completion is right if its second token is 1. An update has raised the probability
+# of a 1 after a 1 to ¾ and changed nothing else. What is the gradient for the first token?
+
+# %%
+first = torch.zeros(2).double().requires_grad_()  # logits of the first token
+second = torch.tensor([0.5, 0.5, 0.25, 0.75]).double().log()  # log p, in 00, 01, 10, 11
+logps = torch.stack([first.log_softmax(dim=0)[[0, 0, 1, 1]], second], dim=1)  # (4, 2)
+old, R = torch.full((4, 2), 0.5).double().log(), torch.tensor([0, 1, 0, 1]).double()
+(truth,) = torch.autograd.grad(logps.sum(dim=1).exp() @ R, first, retain_graph=True)
+batch = {"logps": logps, "advantages": R.view(4, 1), "mask": torch.ones(4, 2).bool()}
+loss = 2 * ppo.policy_loss(**batch, old_logps=old, config=unclipped)  # a sum over the tokens
+estimate = torch.autograd.grad(-loss, first)[0]
+print(f"truth {truth.numpy()}   with each token's own ratio {estimate.numpy()}")
+assert np.allclose(truth, [-1 / 16, 1 / 16], rtol=1e-12) and estimate.abs().max() < 1e-12
+
+# %% [markdown]
+# A 1 has become the better first token, but the estimate does not show it: in the old batch, completions with either first token were
+# right equally often. The error is small while the two policies are close; the clip is meant to keep them close.
+#
+# ## The clip
+#
+# PPO maximises the mean over the tokens of
+#
+# $$J_t = \min\big(\rho_t A_t,\ \mathrm{clip}(\rho_t,\, 1-\varepsilon,\, 1+\varepsilon)\, A_t\big)$$
+#
+# The loss is $-J$, so the minimum becomes a maximum of negatives: see the line with `torch.maximum` in the diff at the top.
+#
+# (The mean runs over all tokens of the minibatch. The paper of GRPO, group relative policy optimization, prints PPO with a division by
+# each completion's length; that of Dr. GRPO, "GRPO done right", prints it without. Both call it PPO. [Lesson 5](05_length.ipynb) is about
+# the difference.)
+#
+# **The proof.** Since $\nabla\rho_t = \rho_t\nabla\ell_t$, the first term of the minimum has the gradient $\rho_t A_t \nabla\ell_t$.
+# Outside the range the second term is a constant, with gradient 0. Inside, the two terms are equal. So the question is which term is
+# smaller.
+#
+# - If $\rho > 1+\varepsilon$, the clipped ratio is smaller than $\rho$. Multiplied by $A > 0$ it stays smaller: the constant is taken,
+#   **gradient 0**. Multiplication by $A < 0$ reverses the order: $\rho A$ is taken, gradient $\rho A\nabla\ell$.
+# - If $\rho < 1-\varepsilon$, the clipped ratio is larger than $\rho$. For $A > 0$, $\rho A$ is taken. For $A < 0$ the order is
+#   reversed: the constant is taken, **gradient 0**. ∎
+#
+# | | $\rho < 1-\varepsilon$ | $\rho > 1+\varepsilon$ |
+# |---|---|---|
+# | $A > 0$ | alive, $\rho A$ | **stopped** |
+# | $A < 0$ | **stopped** | alive, $\rho A$, without bound |
+#
+# A token is stopped once its ratio has moved by more than ε *in the direction its advantage pushes it*. In the other two cases it has
+# moved the opposite way, because other tokens share its parameters, and its gradient pulls it back.
+#
+# **The check.** We differentiate the script's loss by autograd, token by token, and compare with values worked out by hand, then with the
+# table on ratios from 0.05 to 20:
+
+
+# %%
+def objective(ratio, A, eps=0.2):
+    """J of each token, and its derivative by that token's log-probability."""
+    ratio, A = torch.as_tensor(ratio).double(), torch.as_tensor(A).double()
+    ratio, A = torch.broadcast_tensors(ratio, A)
+    logps, one = ratio.log().requires_grad_(), torch.ones(1, 1).double()
+
+    def loss_of_one(logp, A):
+        token = {"logps": logp * one, "old_logps": 0 * one, "advantages": A * one, "mask": one}
+        return ppo.policy_loss(**token, config=ppo.Config(clip_eps=eps))
+
+    J = -torch.vmap(loss_of_one)(logps, A)
+    return J.detach().numpy(), torch.autograd.grad(J.sum(), logps)[0].numpy() + 0.0
+
+six = {"ratio": [0.5, 1.0, 1.5] * 2, "A": [1.0] * 3 + [-1.0] * 3}
+by_hand = [[0.5, 1, 1.2, -0.8, -1, -1.5], [0.5, 1, 0, 0, -1, -1.5]]
+assert np.allclose(objective(**six), by_hand, atol=1e-12)
+for rho, A, J, gradient in zip(*six.values(), *objective(**six)):
+    stopped = "" if gradient else "   stopped"
+    print(f"A = {A:+.0f}, ratio {rho}:  J = {J:+.1f}, gradient {gradient:+.1f}{stopped}")
+ratio = np.exp(np.linspace(-3, 3, 61))
+for A in (-2, -0.5, 0.5, 2):
+    all_or_nothing = np.where(ratio > 1.2 if A > 0 else ratio < 0.8, 0, ratio * A)
+    assert np.allclose(objective(ratio, A)[1], all_or_nothing, rtol=1e-12, atol=0)
+print(f"at ratio 20 and A = -1 the gradient is {objective([20.0], -1.0)[1].item():.0f}")
+
+# %% [markdown]
+# The last line is the case without bound. The *dual clip* ([1912.09729](https://arxiv.org/abs/1912.09729)) keeps $J_t$ from falling below
+# $cA$ for a token with $A < 0$, so its gradient is 0 beyond $\rho = c$. verl enables it by default, with $c = 3$: its "vanilla" loss is
+# not plain PPO.
+#
+# Move the ratio through the range (the sliders need the first cell and the one above):
+
+# %%
+def draw(ratio, eps):
+    return clip_and_gradient(objective, ratio, eps)
+
+knob(draw, ratio=(0.1, 2.9, 0.1, 1.5), eps=(0.05, 0.6, 0.05, 0.2))
+
+# %% [markdown]
+# *Thick lines: the gradient is exactly 0, for $A > 0$ above the (grey) range and for $A < 0$ below it.* The left panel redraws Fig. 1 of
+# the PPO paper.
+#
+# ## The clip on a real model
+#
+# The clip stops a *gradient*. Does it keep the *ratio* within the range? The base model writes 8 completions for each of 8 problems and
+# is trained on this batch for 16 steps (four times the usual number) at the full learning rate, once with the clip and once without. The
+# advantage is the reward minus the batch's mean reward.
+
+
+# %%
+def train(eps):
+    """The log-probabilities before each of 16 steps and after them; the gradient there."""
+    policy, history, config = to_float64(load_policy("base")[0]), [], ppo.Config(clip_eps=eps)
+    optimizer = torch.optim.AdamW(policy.parameters(), config.learning_rate, weight_decay=0.0)
+    for _ in range(17):
+        history.append(logps := completion_logps(policy, rollout, temperature=1.0))
+        optimizer.zero_grad()
+        loss = ppo.policy_loss(logps=logps, **batch, config=config)
+        loss.backward(inputs=[*policy.parameters(), logps])
+        optimizer.step()
+    return [logps.detach() for logps in history], logps.grad
+
+problems = sample_problems(8, LEVELS, random.Random(0))
+prompts, generator = [problem.prompt for problem in problems], torch.Generator().manual_seed(0)
+rollout = sample(to_float64(base), tokenizer, prompts, 8, 56, 1.0, generator)
+R = torch.tensor([reward(problems[row // 8], text) for row, text in enumerate(rollout.texts)])
+A, real = (R - R.mean()).double().view(64, 1), rollout.mask  # (B, 1) and (B, T)
+batch = {"old_logps": rollout.old_logps, "advantages": A, "mask": real}
+(clip, gradient), (no_clip, _) = train(0.2), train(float("inf"))
+show(furthest_ratios({"clip": clip, "no clip": no_clip}, rollout.old_logps, A, real))
+first, last = ((clip[step] - rollout.old_logps).exp() for step in (1, 16))
+outside, stopped = ((last - 1).abs() > 0.2) & real, (gradient == 0) & real
+assert torch.equal(stopped, outside & ((last - 1).sign() == A.sign()))
+assert 0 < stopped.sum() < outside.sum()
+far = torch.where(A > 0, first, 0).flatten().argmax()  # the first step's largest with A > 0
+
+# %% [text]
+# *On this batch, the clip slows tokens with $A < 0$ that have left the grey range; it does not keep them inside.* After 16 steps
+# {=int(outside.sum())} of {=int(real.sum())} tokens are outside. {=int(stopped.sum())} of these have moved where their advantage pushes
+# them and have a gradient of exactly 0; the other {=int((outside & ~stopped).sum())} have moved the opposite way, and their gradients are
+# alive.
+#
+# There are two reasons why the clip does not stop ratios. A step that starts inside the range may end far outside: the first, with every
+# ratio 1, multiplied the probability of a token with $A > 0$ by {=first.flatten()[far]:.1f}, from
+# {=rollout.old_logps.flatten()[far].exp():.3f} to {=clip[1].flatten()[far].exp():.3f}. And a stopped token still moves, because of other
+# tokens' gradients and Adam's momentum.
+#
+# ## Exercises
+#
+# **1. How much of a batch is stopped?** Compute the share of the real tokens whose gradient is 0 when the dual clip is on, with the
+# constant `c`. (Tensors of shape (B, T); the mask is False on the padding; no advantage is 0. CleanRL's `clipfrac` counts something
+# else: every ratio outside the range.)
+
+
+# %% [exercise]
+def stopped_share(ratio, A, mask, eps, c):
+    """A number from 0 to 1."""
+    return ...
+
+
+# %% [check]
+check("2.1", stopped_share)
+
+# %% [hint]
+# For A > 0 nothing changes. For A < 0 the loss is now constant both for small and for large ratios. And over which tokens is the mean
+# taken?
+
+
+# %% [solution]
+def stopped_share(ratio, A, mask, eps, c):
+    stopped = torch.where(A > 0, ratio > 1 + eps, (ratio < 1 - eps) | (ratio > c))
+    return stopped[mask].double().mean()
+
+
+# %% [markdown]
+# **2. Find the bug.** This loss takes the smaller of the two *ratios* and multiplies by the advantage afterwards:
+#
+#     J = A * torch.minimum(ratio, ratio.clamp(1 - eps, 1 + eps))
+#
+# Public code, including teaching code, has the same bug in another form: of the two *products*, it takes the minimum for $A \ge 0$ and
+# the maximum for $A < 0$. (Of the two *ratios*, that choice is PPO itself.) With one update per batch it does no harm. Which tokens does
+# this loss stop?
+
+
+# %% [exercise]
+def stopped_by_the_bug(ratio, A, eps):
+    """True where the gradient of this J is 0; tensors of shape (n,)."""
+    return ...
+
+
+# %% [check]
+check("2.2", stopped_by_the_bug)
+
+# %% [hint]
+# Forget A for a moment: at which ratios is `torch.minimum(ratio, ratio.clamp(1 - eps, 1 + eps))` a constant?
+
+
+# %% [solution]
+def stopped_by_the_bug(ratio, A, eps):
+    # The smaller ratio is the constant 1 + eps above the range, and the ratio itself below it,
+    # whatever the sign of A. For A < 0 that is the wrong way round: a bad token that has
+    # become likelier is stopped, and one that has already lost half its probability is pushed
+    # down further. PPO takes the minimum of the two products, A included.
+    return ratio > 1 + eps
+
+
+# %% [markdown]
+# **3. How far does its own gradient push a token?** A token had probability `p_old` when it was sampled, and its advantage is positive.
+# At what probability does the push end, until the next batch is sampled? Try 0.01 and 0.9 with ε = 0.2. (DAPO, decoupled clip and dynamic
+# sampling policy optimization, calls this the "maximum possible updated" probability. It is not a bound: in the run above a single step
+# took one token far past it.)
+
+
+# %% [exercise]
+def pushed_up_to(p_old, eps):
+    """A probability."""
+    return ...
+
+
+# %% [check]
+check("2.3", pushed_up_to)
+
+# %% [hint]
+# At what ratio does the gradient become 0? What ratios can a token of probability 0.9 reach?
+
+
+# %% [solution]
+def pushed_up_to(p_old, eps):
+    # from p_old = 1 / (1 + eps) on, a token is never stopped
+    return min(1.0, (1 + eps) * p_old)
+
+
+# %% [markdown]
+# ## To remember
+#
+# - The ratio corrects for samples drawn from the old policy: exactly for completions of one token, approximately for longer ones.
+# - The clip stops a token that has already moved where its advantage pushes it: $A > 0$ above the range, $A < 0$ below it. In the other
+#   two cases the gradient is alive, and for $A < 0$ without bound.
+# - The clip stops gradients, not ratios: a token may leave the range in one step, and then go on moving with others.
+#
+# Sources: PPO: [1707.06347](https://arxiv.org/abs/1707.06347), Eq. 7 and Fig. 1. PPO for language models:
+# [2203.02155](https://arxiv.org/abs/2203.02155); with a division by length DeepSeekMath, [2402.03300](https://arxiv.org/abs/2402.03300), Eq. 1;
+# without it Dr. GRPO, [2503.20783](https://arxiv.org/abs/2503.20783), Eq. 2. The probability after the push: DAPO,
+# [2503.14476](https://arxiv.org/abs/2503.14476), section 3.1.

@@ -1,0 +1,327 @@
+# %% [markdown] 40 minutes
+# # 3 · GRPO's baseline
+#
+# Proximal policy optimization (PPO, [lesson 2](02_ppo.ipynb)) trains a second network, the critic ([lesson 15](15_critic.ipynb)), to predict the
+# reward. Group relative policy optimization (GRPO) has no critic. It samples G completions of the same prompt and
+# subtracts their mean reward from each reward. What does this baseline do to the expected update $\mathbb E[g]$?
+#
+# Let $\nabla p$ be the gradient of the probability that a completion is right. This lesson proves that
+#
+# $$\mathbb E[g] = \frac{G-1}{G}\,\nabla p \quad\text{with the mean of the group,} \qquad
+# \mathbb E[g] = \nabla p \quad\text{with the mean of the others.}$$
+#
+# The first is Dr. GRPO ("GRPO done right"), the second RLOO (REINFORCE leave-one-out). The group's mean contains the completion's own
+# reward. That shortens the expected update and leaves its direction unchanged.
+#
+# | symbol | meaning |
+# |---|---|
+# | $y_1, \dots, y_G$ | a **group**: G completions of one prompt, sampled independently from the policy with parameters $\theta$ |
+# | $R_i$ | the reward of completion $i$: 1 if it is right, 0 if it is wrong |
+# | $p,\ q$ | the probability that a completion is right; $q = 1 - p$ |
+# | $s_i$ | the score of completion $i$: $\nabla_\theta \log \pi_\theta(y_i)$, summed over its tokens |
+# | $\bar R$ | the mean reward of the group, completion $i$ included |
+# | $b_i$ | the **leave-one-out** mean, that of the other $G - 1$ rewards |
+# | $A_i$ | the advantage: $R_i - b_i$ (RLOO), $R_i - \bar R$ (Dr. GRPO), $(R_i - \bar R)/\sigma$ (GRPO; $\sigma$ is the standard deviation of the group's rewards) |
+# | $g$ | the update of one group: $\frac1G \sum_i A_i\, s_i$ |
+#
+# (GRPO also differs from PPO in its KL term, [lesson 4](04_kl.ipynb), and in averaging over the tokens of each
+# completion, [lesson 5](05_length.ipynb).) This is the change from GRPO's advantage to Dr. GRPO's in the scripts of this
+# repository:
+
+# %%
+import numpy as np
+import torch
+from torch.autograd.functional import jacobian
+
+from algorithms import dr_grpo, grpo, rloo
+from lessons import identity
+from lessons.workshop.kit import check, knob, show_diff
+from lessons.workshop.parts.lesson_03 import factor_and_variance
+
+show_diff(grpo.compute_advantages, dr_grpo.compute_advantages)
+
+# %% [markdown]
+# ## The proof
+#
+# **Step 1: pairs.** RLOO's advantage is the mean of $R_i - R_j$ over the other completions $j$. So its update is a sum over pairs,
+# unchanged if $i$ and $j$ are exchanged:
+#
+# $$g_{\text{RLOO}} = \frac1{G(G-1)}\sum_{i \ne j}(R_i - R_j)\,s_i = \frac1{G(G-1)}\sum_{i<j}(R_i - R_j)(s_i - s_j)$$
+#
+# **Step 2: one pair is unbiased.** $\mathbb E[s] = 0$ and $\mathbb E[R\,s] = \nabla p$ ([lesson 1](01_score_function.ipynb)), and the two
+# completions are independent. Multiplying out gives $\mathbb E[(R_i - R_j)(s_i - s_j)] = 2\,\nabla p$. There are $G(G-1)/2$ pairs, so
+# $\mathbb E[g] = \nabla p$.
+#
+# **Step 3: the mean of the group contains the completion's own reward**, with weight $\frac1G$. So
+# $R_i - \bar R = \frac{G-1}{G}(R_i - b_i)$: in every group Dr. GRPO's advantages are RLOO's times $\frac{G-1}G$, and
+# $\mathbb E[g] = \frac{G-1}{G}\nabla p$. ∎ (Where Dr. GRPO is called "unbiased", this means up to this constant. It is Bessel's: RLOO's
+# update is the sample covariance of $R$ and $s$ with divisor $G-1$, Dr. GRPO's with divisor $G$.)
+#
+# The pairs show more. Two completions with the same reward contribute nothing: **only pairs of a right and a wrong completion count**.
+# $k$ right completions make $k(G-k)$ such pairs; a group without any is silent ([lesson 6](06_identity.ipynb)).
+#
+# **Scope.** The theorem holds for the first update after sampling (every ratio is 1 and nothing is clipped), for scores summed over
+# tokens, without a KL (Kullback–Leibler) term. In their losses, Dr. GRPO also divides by a constant and GRPO by each completion's length;
+# below, all completions have two tokens.
+#
+# **And GRPO?** Its $\sigma$ varies from group to group, so step 3 does not apply. But if an advantage depends on the
+# completion's own reward and on $j$, the number of right completions among the *others*, then $\mathbb E[R\,s] = \nabla p$ and
+# $\mathbb E[(1-R)\,s] = -\nabla p$ give, for each $j$ and so on average,
+#
+# $$\mathbb E[A_i s_i] = w(p)\,\nabla p, \qquad w(p) = \mathbb E_j\big[A(\text{right}, j) - A(\text{wrong}, j)\big],
+# \quad j \sim \mathrm{Binomial}(G-1, p)$$
+#
+# Again this is a number times $\nabla p$, but GRPO's number depends on $p$: prompts are weighted by their difficulty
+# ([lesson 7](07_group_size.ipynb); `identity.weight` is this formula).
+#
+# ## A policy small enough to enumerate
+#
+# Our prompt is: *write two digits from 0 to 2 that add up to 2*. Of the nine completions, `00` to `22`, three are right. The policy has
+# 12 parameters: three logits for the first digit, and three for the second after each first digit. So $p$ is a sum of three
+# probabilities. Autograd differentiates this sum, in which no advantage occurs, and we compare the updates with the result.
+
+# %%
+rewards = torch.tensor([a + b == 2 for a in range(3) for b in range(3)]).double()  # 00 to 22
+
+def log_probs(theta):
+    """(9,): the log-probability of each completion, first digit plus second digit."""
+    first, second = theta[:3].log_softmax(dim=0), theta[3:].view(3, 3).log_softmax(dim=1)
+    return (first.unsqueeze(1) + second).flatten()
+
+def study(shift):
+    """Probabilities (9,), scores (9, 12), grad p (12,). A larger shift makes p larger."""
+    theta = torch.randn(12, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+    theta = (theta + shift * torch.cat([torch.zeros(3), rewards])).requires_grad_()
+    probs = log_probs(theta).exp()
+    grad_p = torch.autograd.grad(probs @ rewards, theta)[0]
+    return probs.detach(), jacobian(log_probs, theta), grad_p
+
+policy = study(shift=0)
+probs, scores, grad_p = policy
+p = (probs @ rewards).item()
+print(f"p = {p:.3f}; |mean score| < 1e-12: {bool((probs @ scores).norm() < 1e-12)}")
+assert (probs @ scores).norm() < 1e-12
+assert ((probs * rewards) @ scores - grad_p).norm() < 1e-12  # step 1
+
+# %% [markdown]
+# ## The experiment: all groups
+#
+# Nine completions make $9^G$ groups, 59,049 for G = 5. For each group we compute the advantages with the scripts' own functions and
+# weight its update by its probability.
+
+
+# %%
+def moments(script, G, policy):
+    """The factor in E[g] = factor * grad p and the variance of g, over all groups."""
+    probs, scores, grad_p = policy
+    groups = torch.cartesian_prod(*[torch.arange(9)] * G)  # (9^G, G)
+    A = script.compute_advantages(rewards=rewards[groups])  # (9^G, G)
+    g = (A.unsqueeze(2) * scores[groups]).mean(dim=1)  # (9^G, 12)
+    chance = probs[groups].prod(dim=1)  # (9^G,)
+    mean = chance @ g
+    factor = (mean @ grad_p / (grad_p @ grad_p)).item()
+    assert (mean - factor * grad_p).norm() < 1e-12 * grad_p.norm()  # exactly along grad p
+    return factor, (chance @ (g - mean).square().sum(dim=1)).item()
+
+print("      factor of grad p in E[g]\nG      RLOO  Dr. GRPO  (G-1)/G     GRPO     w(p)")
+for G in (2, 3, 4, 5):
+    loo, dr, full = (moments(script, G, policy)[0] for script in (rloo, dr_grpo, grpo))
+    w = float(identity.weight("GRPO", p, G))
+    assert np.allclose([loo, dr, full], [1, (G - 1) / G, w], rtol=1e-12, atol=0)
+    print(f"{G}  {loo:8.4f}  {dr:8.4f}  {(G - 1) / G:7.4f} {full:8.4f} {w:8.4f}")
+print("all three agree with the formulas, relative error < 1e-12: True")
+groups = torch.cartesian_prod(*[torch.arange(9)] * 3)  # step 1, for every group of three
+R, s = rewards[groups], scores[groups]  # (729, 3), (729, 3, 12)
+R_gaps, s_gaps = (x.unsqueeze(2) - x.unsqueeze(1) for x in (R, s))  # every pair
+pairs = torch.einsum("nij,nijd->nd", R_gaps, s_gaps) / (2 * 3 * 2)
+by_rloo = (rloo.compute_advantages(rewards=R).unsqueeze(2) * s).mean(dim=1)
+assert torch.allclose(pairs, by_rloo, rtol=0, atol=1e-14)
+
+# %% [markdown]
+# *Every expectation points along $\nabla p$; the rules differ in its length.* Dr. GRPO's factor is the same for every
+# prompt, so the learning rate can absorb it. (At G = 1 it is 0, and the scripts refuse such a group.)
+#
+# ## What the group costs
+#
+# The purpose of the baseline is to reduce the variance ([lesson 1](01_score_function.ipynb)). For equal numbers of completions, compare
+# the variance *per completion*, $G \cdot \operatorname{Var}[g]$. RLOO's update is the estimate with the exact $p$ as its baseline plus an
+# uncorrelated part with mean 0, the price of estimating $p$:
+#
+# $$g = \frac1G\sum_i (R_i - p)\, s_i \;-\; \frac{1}{G(G-1)}\sum_{i\ne i'} (R_{i'} - p)\, s_i$$
+#
+# $$G\operatorname{Var}[g_{\text{RLOO}}] = \underbrace{\mathbb E\big[(R-p)^2\|s\|^2\big] - \|\nabla
+# p\|^2}_{\text{with the exact } p} \;+\; \frac{p\,q\;\mathbb E\|s\|^2 + \|\nabla p\|^2}{G-1}$$
+#
+# Dr. GRPO's variance is $\big(\frac{G-1}{G}\big)^2$ times as large. This is no gain: signal and noise shrink by the same factor.
+
+
+# %%
+def per_completion(policy, baseline):
+    """G times the variance of g with a constant baseline: the same for every G."""
+    probs, scores, grad_p = policy
+    squares = scores.square().sum(dim=1)
+    return (probs @ ((rewards - baseline) ** 2 * squares) - grad_p @ grad_p).item()
+
+def price(policy):
+    """The variance that estimating p adds, times G - 1: p q E|s|^2 + |grad p|^2."""
+    probs, scores, grad_p = policy
+    p = probs @ rewards
+    return (p * (1 - p) * (probs @ scores.square().sum(dim=1)) + grad_p @ grad_p).item()
+
+none, exact = per_completion(policy, 0), per_completion(policy, p)
+print(f"variance per completion: no baseline {none:.4f}, exact p {exact:.4f}")
+print("G   RLOO     Dr. GRPO   Dr. GRPO / factor²")
+for G in (2, 3, 4, 5):
+    loo, shorter = (G * moments(script, G, policy)[1] for script in (rloo, dr_grpo))
+    rescaled = shorter * (G / (G - 1)) ** 2
+    assert np.allclose([loo, rescaled], exact + price(policy) / (G - 1), rtol=1e-12, atol=0)
+    print(f"{G}   {loo:.4f}   {shorter:.4f}     {rescaled:.4f}")
+squares = scores.square().sum(dim=1)
+right, wrong = (probs[rows] @ squares[rows] / probs[rows].sum()
+                for rows in (rewards == 1, rewards == 0))
+saved = p**2 * ((2 - p) * right - (1 - p) * wrong)  # the exact p saves this: see below
+assert np.isclose(none - exact, saved, rtol=1e-12, atol=0)
+
+# %% [markdown]
+# ## Change the group size
+#
+# Both panels run from hard prompts to easy ones. Left, the factor of $\nabla p$. Right, the variance per completion of RLOO (and of Dr.
+# GRPO, divided by its factor), relative to the variance with the exact $p$. Up to G = 4, dots come from enumerating all groups. Move $G$
+# up from 2. (The slider needs the code cells above.)
+
+# %%
+policies = [study(shift) for shift in np.linspace(-5, 6, 45)]
+ps = np.array([(probs @ rewards).item() for probs, _, _ in policies])
+exact = np.array([per_completion(policy, p) for policy, p in zip(policies, ps)])
+none = np.array([per_completion(policy, 0) for policy in policies])
+prices = np.array([price(policy) for policy in policies])
+picked = slice(6, 45, 5)
+dots = {  # (8, 3, 2): policy, script, factor and variance
+    G: np.array([[moments(script, G, policy) for script in (rloo, dr_grpo, grpo)]
+                 for policy in policies[picked]])
+    for G in (2, 3, 4)}
+
+def draw(G):
+    factors = {"RLOO": 1 + 0 * ps, "Dr. GRPO": (G - 1) / G + 0 * ps,
+               "GRPO": identity.weight("GRPO", ps, G)}
+    variances = {"group": 1 + prices / (G - 1) / exact, "no baseline": none / exact}
+    figure, (left, right) = factor_and_variance(G, ps, factors, variances)
+    if G in dots:
+        left.plot(ps[picked], dots[G][:, :, 0], "k.")
+        right.plot(ps[picked], G * dots[G][:, 0, 1] / exact[picked], "k.")
+    return figure
+
+knob(draw, G=(2, 64, 1, 4))
+
+# %% [markdown]
+# *The larger the group, the closer Dr. GRPO's factor comes to RLOO's, equally on every prompt, and the closer the variance comes to that
+# with the exact $p$. GRPO's factor is flat only at G = 2 and 3.*
+#
+# Here a small group is noisier than no baseline on hard prompts. The exact $p$ as baseline reduces the variance by
+# $p^2\big[(1+q)\,\mathbb E[\|s\|^2 \mid \text{right}] - q\,\mathbb E[\|s\|^2 \mid \text{wrong}]\big]$. If the scores of wrong completions
+# are long enough, this is negative, and $b = 0$ is less noisy than any group. On the arithmetic task of this repository it is less
+# noisy than the mean of a group of eight ([lesson 13](13_quiet_estimators.ipynb)).
+#
+# ## Exercises
+#
+# **1. A timeout.** For some completions the verifier timed out, so their entries in `rewards` mean nothing. Write RLOO's advantages: a
+# verified completion is compared with the *other* verified completions of its group; the rest get 0. Use no loop. (Every group has at
+# least two verified completions.)
+
+
+# %% [exercise]
+def rloo_verified(rewards, verified):
+    """(P, G) and (P, G), bool, to (P, G)."""
+    return ...
+
+
+# %% [check]
+check("3.1", rloo_verified)
+
+# %% [hint]
+# The sum of the others' rewards is the sum of all verified rewards minus the completion's own. How many others are there?
+
+
+# %% [solution]
+def rloo_verified(rewards, verified):
+    total = (rewards * verified).sum(dim=1, keepdim=True)
+    others = verified.sum(dim=1, keepdim=True) - 1
+    return (rewards - (total - rewards) / others) * verified
+
+
+# %% [markdown]
+# **2. Bessel once more.** DeepSeekMath does not say whether the variance inside $\sigma$ is divided by $G$ (ddof 0, as in `grpo.py`) or
+# by $G - 1$ (ddof 1, the default of `torch.std`). By what factor does ddof 1 change GRPO's advantages, and with them $\mathbb E[g]$?
+
+
+# %% [exercise]
+def bessel(G):
+    """Advantages with ddof 1 = this number times advantages with ddof 0."""
+    return ...
+
+
+# %% [check]
+check("3.2", bessel)
+
+# %% [hint]
+# ddof 1 multiplies the *variance* by G/(G−1). The advantage is divided by the standard deviation.
+
+
+# %% [solution]
+def bessel(G):
+    # 0.935 at G = 8, for every prompt: a change of the learning rate
+    return np.sqrt((G - 1) / G)
+
+
+# %% [markdown]
+# **3. Find the bug.** A batch holds the question *how many?* twice, with two different pictures. The function below finds the groups by
+# the prompt's text, as public training code has done. The G completions of a group are contiguous. Repair the marked line (the advantages
+# are Dr. GRPO's).
+
+
+# %% [exercise]
+def advantages_by_prompt(texts, rewards, G):
+    """texts: each completion's prompt; rewards (P * G,). Returns advantages (P * G,), in the
+    same order."""
+    A = torch.zeros_like(rewards)
+    # the next line runs, and is wrong
+    groups = [[row for row, other in enumerate(texts) if other == text] for text in set(texts)]
+    for rows in groups:
+        A[rows] = dr_grpo.compute_advantages(rewards=rewards[rows].view(1, -1))[0]
+    return A
+
+
+# %% [check]
+check("3.3", advantages_by_prompt)
+
+# %% [hint]
+# A group's completions were sampled together: numbers 0 to G − 1 are the first group. No text is needed.
+
+
+# %% [solution]
+def advantages_by_prompt(texts, rewards, G):
+    A = torch.zeros_like(rewards)
+    groups = [list(range(start, start + G)) for start in range(0, len(rewards), G)]
+    for rows in groups:
+        A[rows] = dr_grpo.compute_advantages(rewards=rewards[rows].view(1, -1))[0]
+    # or, without a loop: dr_grpo.compute_advantages(rewards=rewards.view(-1, G)).flatten()
+    return A
+
+
+# %% [markdown]
+# If one picture is hard (all wrong) and the other easy (all right), the completions of the merged group get $-\frac12$ and $+\frac12$.
+# Even two groups of the *same* problem, when merged, have the factor $1 - \frac1{2G}$, so a repeated prompt counts more than the others.
+#
+# ## To remember
+#
+# - The group's mean contains the completion's own reward, which multiplies the expected gradient by $(G-1)/G$; RLOO leaves it out and
+#   gives exactly $\nabla p$.
+# - GRPO's expectation is a multiple of $\nabla p$ as well, but the multiple depends on $p$.
+# - A baseline serves to reduce the variance. Estimating $p$ from the group adds variance that falls as $1/(G-1)$; whether the group's
+#   mean is better than no baseline depends on $G$, $p$ and the scores of wrong completions.
+#
+# Sources: GRPO, [arXiv:2402.03300](https://arxiv.org/abs/2402.03300), section 4.1.2; Dr. GRPO and its relation to RLOO,
+# [2503.20783](https://arxiv.org/abs/2503.20783), App. A; RLOO: Kool, van Hoof and Welling 2019, *Buy 4 REINFORCE Samples, Get a Baseline
+# for Free!*, and Ahmadian et al., [2402.14740](https://arxiv.org/abs/2402.14740); the weight $w(p)$: Davis and Recht,
+# [2510.13651](https://arxiv.org/abs/2510.13651). Groups merged by text: NeMo-RL's pull request 3882. The formulas for the variance are
+# ours.

@@ -1,0 +1,360 @@
+# %% [markdown] 40 minutes
+# # 4 · KL estimators
+#
+# Training moves the policy $\pi$ away from the model that it started as, the **reference**. A penalty on the KL (Kullback–Leibler)
+# divergence pulls it back. Proximal policy optimization (PPO) puts the penalty into the reward, group relative policy optimization (GRPO)
+# into the loss, each as one number per sampled token. Three such numbers are in use, and their effect depends on where they are put:
+#
+# - **As values**, $k_1$ and $k_3$ are unbiased estimates of $\mathrm{KL}(\pi\Vert\pi_\text{ref})$.
+# - **As losses**, $k_1$ has a mean gradient of zero, $k_2$ gives the gradient of $\mathrm{KL}(\pi\Vert\pi_\text{ref})$, and $k_3$ that of
+#   $\mathrm{KL}(\pi_\text{ref}\Vert\pi)$, a different divergence. GRPO uses $k_3$ as a loss.
+#
+# | symbol | meaning |
+# |---|---|
+# | $\pi,\ \pi_\text{ref}$ | the policy, with parameters $\theta$; the frozen reference |
+# | $y$ | a token sampled from $\pi$; $\mathbb E$ is the mean over $y \sim \pi$ |
+# | $u$ | $\pi_\text{ref}(y)/\pi(y)$, so that $\log u$ is the difference of two log-probabilities |
+# | $k_1,\ k_2,\ k_3$ | $-\log u$, $\quad\frac12(\log u)^2$, $\quad u - 1 - \log u$ (Schulman 2020) |
+# | $s$ | the score $\nabla_\theta \log \pi(y)$ |
+# | $\mathrm{KL}(\pi\Vert\pi_\text{ref})$ | $\sum_y \pi \log(\pi/\pi_\text{ref})$, the **reverse** KL: an average over tokens of the policy |
+# | $\mathrm{KL}(\pi_\text{ref}\Vert\pi)$ | $\sum_y \pi_\text{ref} \log(\pi_\text{ref}/\pi)$, the **forward** KL: an average over tokens of the reference |
+
+# %%
+import numpy as np
+import torch
+
+from algorithms import grpo, ppo
+from lessons.workshop.kit import check, knob, show_source
+from lessons.workshop.parts import lesson_04
+from lessons.workshop.parts.lesson_04 import (
+    estimates_of_gaussians,
+    sequence_gradient,
+    value_and_gradient,
+)
+
+ESTIMATORS = {
+    "k1": lambda log_u: -log_u,
+    "k2": lambda log_u: log_u**2 / 2,
+    "k3": lambda log_u: log_u.exp() - 1 - log_u,
+}
+
+
+def reverse_kl(logits, ref):
+    log_pi = logits.log_softmax(dim=-1)
+    return (log_pi.exp() * (log_pi - ref)).sum()
+
+
+def forward_kl(logits, ref):
+    return (ref.exp() * (ref - logits.log_softmax(dim=-1))).sum()
+
+
+# %% [markdown]
+# ## As values
+#
+# $\mathbb E[k_1]$ is the definition of the KL. Next, $\mathbb E[u] = \sum_y \pi\,\frac{\pi_\text{ref}}{\pi} = \sum_y \pi_\text{ref} = 1$,
+# provided that $\pi > 0$ wherever $\pi_\text{ref} > 0$. So $u - 1$ has mean zero, and $k_3 = k_1 + (u - 1)$ has the same mean as $k_1$.
+# $k_3$ is never negative, because $\log u \le u - 1$. $k_2$ is biased.
+#
+# To check this without sampling noise, take a policy over five tokens whose probabilities are multiples of 1/16. In the batch below every
+# token occurs exactly in proportion, so a mean over the batch *is* the expectation.
+
+# %%
+counts = torch.tensor([8, 4, 2, 1, 1])
+batch = torch.arange(5).repeat_interleave(counts)  # (16,) tokens
+logits = (counts.double() / 16).log().requires_grad_()  # the parameters
+ref = torch.tensor([0.10, 0.15, 0.05, 0.40, 0.30], dtype=torch.float64).log()  # log pi_ref
+
+def same(a, b):
+    return bool((a - b).abs().max() < 1e-14)
+
+truth = reverse_kl(logits, ref)
+logp = logits.log_softmax(dim=0)[batch]  # (16,), its gradient is the score
+print(f"KL(pi || ref) = {truth:.4f}\n        mean     std  lowest  unbiased")
+for name, k in ESTIMATORS.items():
+    values = k(ref[batch] - logp).detach()
+    unbiased = same(values.mean(), truth)
+    assert unbiased == (name != "k2")
+    mean, std, lowest = values.mean(), values.std(correction=0), values.min()
+    print(f"{name} {mean:9.4f} {std:7.4f} {lowest:7.4f}  {unbiased}")
+inverted = ESTIMATORS["k3"](logp - ref[batch]).detach()
+mean, lowest = inverted.mean(), inverted.min()
+print(f"k3 with u = pi / pi_ref, a mistake: mean {mean:.4f}, lowest {lowest:.4f}")
+
+# %% [markdown]
+# With $u$ inverted, $k_3$ is still never negative and still zero where the policies agree. Of these properties, only the mean shows the
+# mistake.
+#
+# ## As losses
+#
+# Autograd differentiates the loss at the sampled $y$. It does not know that $y$ was drawn from $\pi$. By the product rule,
+# with $\nabla \pi = \pi s$,
+#
+# $$\nabla\,\mathbb E[k] \;=\; \nabla \sum_y \pi\,k \;=\; \underbrace{\mathbb E[\nabla k]}_{k \text{ as a loss}} \;+\;
+# \underbrace{\mathbb E[k\,s]}_{k \text{ in the reward}}$$
+#
+# The second half is the policy gradient of a penalty $k$ ([lesson 1](01_score_function.ipynb)). Each placement of $k$ gives one half.
+# Because $\nabla \log u = -s$,
+#
+# $$\nabla k_1 = s, \qquad \nabla k_2 = -\log u \; s, \qquad \nabla k_3 = (1 - u)\, s$$
+#
+# Three means complete the proof, one for each $k$:
+#
+# $$\mathbb E[s] = \sum_y \nabla \pi = \nabla 1 = 0$$
+#
+# $$\nabla\mathrm{KL}(\pi\Vert\pi_\text{ref}) = \sum_y \nabla\pi \log\frac{\pi}{\pi_\text{ref}} + \sum_y \pi s
+# = \mathbb E[-\log u\; s]$$
+#
+# $$\nabla\mathrm{KL}(\pi_\text{ref}\Vert\pi) = -\sum_y \pi_\text{ref}\,s = -\mathbb E[u\,s] = \mathbb E[(1-u)\,s]
+# \qquad \blacksquare$$
+#
+# So $k_1$ as a loss is nothing but noise. And $k_3$ *in the reward* is wrong too: it gives the other half, the reverse gradient minus the
+# forward gradient, and near the reference these two nearly cancel. We check this without algebra, by comparing autograd on the batch with
+# autograd on the two sums.
+
+
+# %%
+def gradient(value, wrt=logits):
+    return torch.autograd.grad(value, wrt, retain_graph=True)[0]
+
+def name_of(computed, wrt=logits):
+    """The name of the known gradient that `computed` equals, within 1e-14."""
+    reverse, forward = gradient(reverse_kl(wrt, ref), wrt), gradient(forward_kl(wrt, ref), wrt)
+    known = {"0": 0 * reverse, "reverse": reverse, "forward": forward,
+             "reverse - forward": reverse - forward}
+    return next((name for name, value in known.items() if same(computed, value)), "neither")
+
+table = {}
+for name, k in ESTIMATORS.items():
+    value = k(ref[batch] - logp)
+    as_loss, in_reward = value.mean(), (value.detach() * logp).mean()
+    table[name] = name_of(gradient(as_loss)), name_of(gradient(in_reward))
+    print(f"{name} as a loss: {table[name][0]:10} in the reward: {table[name][1]}")
+expected = [("0", "reverse"), ("reverse", "neither"), ("forward", "reverse - forward")]
+assert list(table.values()) == expected
+
+# %% [markdown]
+# ## In the scripts
+#
+# With all advantages 0, GRPO's loss is only its KL term. PPO subtracts $\beta k_1$ from the reward of every token ($\beta$ is `kl_coef`);
+# with rewards and values 0, its returns contain only that penalty.
+
+# %%
+show_source(grpo.policy_loss)
+zeros = torch.zeros(16, 1).double()  # 16 completions of one token
+old = {"old_logps": logp.detach().view(16, 1), "mask": torch.ones(16, 1).bool()}
+new, ref_logps = old | {"logps": logp.view(16, 1)}, {"ref_logps": ref[batch].view(16, 1)}
+
+config = grpo.Config(kl_coef=1.0)
+loss = grpo.policy_loss(**new, **ref_logps, advantages=zeros, config=config)
+in_grpo = name_of(gradient(loss))
+
+inputs = old | ref_logps | {"rewards": zeros.view(2, 8), "values": zeros}
+_, returns = ppo.compute_advantages(**inputs, config=ppo.Config(kl_coef=1.0))
+in_ppo = name_of(gradient(ppo.policy_loss(**new, advantages=returns, config=ppo.Config())))
+
+A, beta, u = torch.linspace(-1, 1, 16).double(), 0.04, (ref[batch] - logp).exp().detach()
+eq_21 = -gradient(((A + beta * (u - 1)) * logp).mean())  # as printed, for one token each
+config = grpo.Config(kl_coef=beta)
+loss = grpo.policy_loss(**new, **ref_logps, advantages=A.view(16, 1), config=config)
+as_printed = same(gradient(loss), eq_21)
+print(f"grpo.py: {in_grpo}; the gradient that the paper prints: {as_printed}")
+print(f"ppo.py:  {in_ppo}")
+assert (in_grpo, in_ppo, as_printed) == ("forward", "reverse", True)
+
+# %% [markdown]
+# **The name and the gradient.** DeepSeekMath has $-\beta\,\mathbb D_{KL}[\pi_\theta\Vert\pi_\text{ref}]$ in its objective (Eq. 3),
+# estimates it by $k_3$ (Eq. 4), which as a value is unbiased, and prints the gradient that it follows: $\hat A + \beta(u - 1)$ before
+# every score (Eq. 20–21). So nothing is hidden, but name and gradient disagree: training descends the KL with its arguments exchanged,
+# and so does `grpo.py`. The forward KL also has its minimum at the reference, but it is a different regulariser.
+#
+# ## Move the reference away
+#
+# How different are the three estimators? Let the policy be the Gaussian $N(0,1)$ and the reference $N(d,1)$. Schulman compares them at
+# $d = 0.1$ and 1 and finds that $k_3$ "appears to be a strictly better estimator" than $k_2$. Farther away, $k_3$ becomes the noisiest of
+# the three: with $\mathrm{KL} = d^2/2$,
+#
+# $$\operatorname{Var} k_1 = d^2, \qquad \operatorname{Var} k_3 = e^{d^2} - 1 - d^2$$
+#
+# The term $u - 1$, meant to cancel noise, has its own variance, $e^{d^2} - 1$. Left, the standard deviation of one sample, by numerical
+# integration. Right, the coefficient of $s$ in the gradient of each estimator as a loss; grey shows where the samples fall. Move the
+# reference away. (The slider needs the first cell.)
+
+# %%
+y = np.linspace(-15, 20, 7001)
+density = np.exp(-(y**2) / 2) / np.sqrt(2 * np.pi) * (y[1] - y[0])  # pi(y) dy
+shifts = np.linspace(0.1, 3, 30)
+
+def moments(k, d):
+    """Mean and standard deviation of k(log u) under the policy N(0, 1); reference: N(d, 1)."""
+    values = k(torch.tensor(d * y - d**2 / 2)).numpy()
+    mean = density @ values
+    return mean, np.sqrt(density @ (values - mean) ** 2)
+
+both = [[moments(k, d) for d in shifts] for k in ESTIMATORS.values()]
+means, stds = np.moveaxis(both, 2, 0)  # (3, 30)
+assert np.allclose(means[[0, 2]], shifts**2 / 2, rtol=1e-6)  # unbiased
+assert np.allclose(stds[[0, 2]], [shifts, np.sqrt(np.expm1(shifts**2) - shifts**2)], rtol=1e-6)
+cross = shifts[stds[2] > stds[0]].min()
+
+def draw(d):
+    return estimates_of_gaussians(d, shifts, stds)
+
+knob(draw, d=(0.1, 3.0, 0.1, 1.5))
+
+# %% [text]
+# *Where the policy's probability is far above the reference's, $k_2$ pulls ever harder and $k_3$ saturates at 1 (at $-\log u = 5$:
+# {=-np.expm1(-5):.3f}). Where it is far below, $k_3$ explodes on rare samples (at $-\log u = -5$: {=-np.expm1(5):.0f}).* At $d$ =
+# {=cross:.1f} and beyond, $k_3$ is noisier than $k_1$.
+#
+# ## Off-policy: the ratio repairs both halves
+#
+# From the second minibatch on, $y$ comes from an older policy $\pi_\text{old}$. Multiply by the ratio $\rho = \pi/\pi_\text{old}$: then
+# $\mathbb E_\text{old}[\rho\,k_3] = \sum_y \pi\,k_3$, with $\theta$ *inside* the sum. So if autograd also goes through $\rho$, $k_3$
+# yields the reverse KL, even on the first minibatch: there $\rho$ is 1, but its gradient is not 0 and supplies the missing half. Sample
+# by sample,
+#
+# $$\nabla(\rho\,k_3) = \rho\,(k_3 + 1 - u)\,s = \rho\,k_1\,s$$
+#
+# A detached $\rho$ keeps the forward KL. TRL (a training library of Hugging Face) has multiplied $k_3$ by $\rho$ by
+# default since 1.10, for this reason and after DeepSeek-V3.2; OpenRLHF offers $\rho\,k_1\,s$, with $\rho$ clamped, as an
+# option.
+#
+# **The limit: one token.** In a completion of several tokens, each term of such a loss differentiates only its own token, as if the
+# earlier tokens came from a fixed distribution (off-policy, that of $\pi_\text{old}$). The last line below is about a policy that writes
+# two tokens and differs from its reference only in the second token after a 1. Descending the KL of the *sequences* makes a 1 less
+# probable as first token. As a loss, $\rho\,k_3$ leaves the first token alone, and so do $k_2$ and $k_3$.
+
+# %%
+moved = (logits.detach() + torch.tensor([0.5, -0.3, 0.2, 0.9, -0.6])).requires_grad_()
+new_logp = moved.log_softmax(dim=0)[batch]  # updated; the batch is the old policy's
+
+def rho_k3(logps, old_logps, ref_logps):
+    return (logps - old_logps).exp() * ESTIMATORS["k3"](ref_logps - logps)
+
+k3, rho = ESTIMATORS["k3"](ref[batch] - new_logp), (new_logp - logp.detach()).exp()
+per_token = rho_k3(new_logp, logp.detach(), ref[batch])
+results = {
+    "k3, as in grpo.py": name_of(gradient(k3.mean(), moved), moved),
+    "rho k3": name_of(gradient(per_token.mean(), moved), moved),
+    "rho k3, rho detached": name_of(gradient((rho.detach() * k3).mean(), moved), moved),
+}
+assert same(gradient(per_token.sum(), new_logp), rho * ESTIMATORS["k1"](ref[batch] - new_logp))
+print("\n".join(f"{name:21} {result}" for name, result in results.items()))
+assert list(results.values()) == ["neither", "reverse", "forward"]
+
+def sum_of_rho_k3(logps, ref_logps):
+    return rho_k3(logps, logps.detach(), ref_logps).sum(dim=1).mean()
+
+summed = sequence_gradient(sum_of_rho_k3)(lesson_04.theta_ref)
+sequence_kl = lesson_04.kl_of_sequences(lesson_04.theta_ref)
+print(f"gradient for the first of two tokens: rho k3 {summed[0, 1].abs():.4f}, "
+      f"KL of the sequences {sequence_kl[0, 1]:.4f}")
+assert summed[0].abs().max() < 1e-14 < sequence_kl[0, 1]
+
+# %% [markdown]
+# ## Exercises
+#
+# **1. Right twice.** On-policy, $\rho\,k_3$ has the value and the gradient of the reverse KL. $k_3$ as a loss has the gradient of the
+# forward KL, but not its value. Write a loss on tokens sampled from $\pi$ whose mean value *and* mean gradient are those of
+# $\mathrm{KL}(\pi_\text{ref}\Vert\pi)$. (The check compares six numbers: the value, and the gradient in five logits.)
+
+
+# %% [exercise]
+def forward_kl_loss(logps, ref_logps):
+    """For sampled tokens (B,); logps has a gradient. Returns a scalar to minimise."""
+    return ...
+
+
+# %% [check]
+check("4.1", value_and_gradient(forward_kl_loss))
+
+# %% [hint]
+# A sum over $y$ with the weights $\pi_\text{ref}$ is a mean over $y \sim \pi$ with an additional factor. In
+# $\sum_y \pi_\text{ref} \log(\pi_\text{ref}/\pi)$, what depends on $\theta$?
+
+
+# %% [solution]
+def forward_kl_loss(logps, ref_logps):
+    log_u = ref_logps - logps
+    # pi u = pi_ref: a weight that no gradient changes
+    return (log_u.exp().detach() * log_u).mean()
+
+
+# %% [markdown]
+# **2. Completions of two tokens.** Write a loss whose mean gradient is that of $\mathrm{KL}(\pi\Vert\pi_\text{ref})$ of the sequences,
+# for both tokens. (The check compares the gradient in six logits: two for the first token, two for the second after a 0, two for the
+# second after a 1.)
+
+
+# %% [exercise]
+def sequence_kl_loss(logps, ref_logps):
+    """For sampled tokens (B, 2), on-policy. Returns a scalar with the mean gradient of
+    KL(pi || ref) of sequences."""
+    return ...
+
+
+# %% [check]
+check("4.2", sequence_gradient(sequence_kl_loss))
+
+# %% [hint]
+# Do as PPO does with $k_1$ in the reward: the return of a token (with λ = 1) includes the penalties of the later tokens. As in any policy
+# gradient, autograd must not go through the penalty.
+
+
+# %% [solution]
+def sequence_kl_loss(logps, ref_logps):
+    k1 = (logps - ref_logps).detach()
+    # this token's penalty and those of the later ones
+    to_come = k1.flip(1).cumsum(dim=1).flip(1)
+    # or with k1.sum(dim=1, keepdim=True) for to_come: noisier
+    return (to_come * logps).sum(dim=1).mean()
+
+
+# %% [markdown]
+# **3. Find the bug.** The penalty in the reward has two signs that can be wrong: that of the log-ratio and that of $\beta$. (The text of
+# Hugging Face's *The N Implementation Details of RLHF with PPO* adds `beta * kl` to the score, where the code it describes has a minus.)
+# The function below has the minus and still rewards the policy for leaving the reference. Repair it.
+
+
+# %% [exercise]
+def token_rewards(rewards, logps, ref_logps, mask, beta):
+    """(B, n): -beta * k1 for every token, and the reward of the completion (B,) on its last
+    token."""
+    kl = ref_logps - logps  # <- runs, and is wrong
+    last = mask.sum(dim=1, keepdim=True) - 1
+    return (-beta * kl * mask).scatter_add(1, last, rewards.view(-1, 1))
+
+
+# %% [check]
+check("4.3", token_rewards)
+
+# %% [hint]
+# $k_1$ is positive where the policy's probability is above the reference's. Compare the line marked `[PPO: KL in the reward] k1` in
+# `algorithms/ppo.py`.
+
+
+# %% [solution]
+def token_rewards(rewards, logps, ref_logps, mask, beta):
+    kl = logps - ref_logps
+    last = mask.sum(dim=1, keepdim=True) - 1
+    return (-beta * kl * mask).scatter_add(1, last, rewards.view(-1, 1))
+
+
+# %% [markdown]
+# ## To remember
+#
+# - An unbiased value does not imply the right gradient: as a loss, $k_1$ has mean gradient zero, $k_2$ follows the reverse KL and $k_3$
+#   the forward KL; in the reward, $k_1$ follows the reverse KL.
+# - $k_3$ is a good number to log while the policy is near the reference; far from it, it can be the noisiest of the three.
+# - Multiplied by a ratio that autograd goes through, $k_3$ gives the reverse KL of the next token, on-policy and off, but not that
+#   token's effect on later tokens. Of all these, only $k_1$ in the reward (on-policy, with λ = 1 in generalized advantage estimation,
+#   [lesson 15](15_critic.ipynb)) gives the gradient of the KL of whole completions.
+#
+# Sources: Schulman (2020), [*Approximating KL Divergence*](http://joschu.net/blog/kl-approx.html); DeepSeekMath,
+# [arXiv:2402.03300](https://arxiv.org/abs/2402.03300); Tang and Munos, [2506.09477](https://arxiv.org/abs/2506.09477) (token losses give
+# "a partial gradient at best"), and Liu et al., [2510.01555](https://arxiv.org/abs/2510.01555) ($k_2$ as a loss is equivalent to $k_1$ in
+# the reward, on-policy; of these two we read only the abstracts); DeepSeek-V3.2, [2512.02556](https://arxiv.org/abs/2512.02556), as TRL's
+# documentation cites it; pull requests [6503](https://github.com/huggingface/trl/pull/6503) of TRL and
+# [1309](https://github.com/OpenRLHF/OpenRLHF/pull/1309) of OpenRLHF; Huang et al. (2023),
+# [Hugging Face blog](https://huggingface.co/blog/the_n_implementation_details_of_rlhf_with_ppo). The proofs, the inverted $u$ and the
+# sequence example are ours.

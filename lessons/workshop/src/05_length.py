@@ -1,0 +1,348 @@
+# %% [markdown] 40 minutes
+# # 5 · Length normalisation
+#
+# The loss averages over tokens, and its divisor decides how hard each token is pushed. **Claim: dividing by length favours the short
+# completion where the advantage is positive, and the long one where it is negative.** So the $1/|y|$ of GRPO (group relative policy
+# optimization) makes right completions shorter and wrong ones longer, *if the policy can set the two lengths separately*. If one
+# parameter sets both, both lengths move the same way.
+#
+# Suppose half of the right completions and half of the wrong ones have $L_1$ tokens, the others $L_2 > L_1$, and each of these four kinds
+# has its own logit. Then one step of GRPO changes the share of long completions in proportion to
+#
+# $$\mathbb E[\sigma]\,(1-2p)\,\Big(\frac1{L_1} - \frac1{L_2}\Big), \qquad \mathbb E[\sigma] \to \sqrt{pq}
+# \ \text{ for large } G$$
+#
+# The share rises while most completions are wrong and falls once most are right. A constant divisor causes no such drift.
+#
+# | symbol | meaning |
+# |---|---|
+# | $G;\ B$ | number of completions of one prompt (a **group**); in an optimizer batch |
+# | $y_i,\ \lvert y_i\rvert$ | completion $i$; its number of tokens, end-of-sequence included |
+# | $R_i,\ A_i$ | its reward, 1 (right) or 0 (wrong); its advantage, the same for all its tokens |
+# | $p,\ q$ | the probability that a completion is right; $q = 1 - p$ |
+# | $\sigma$ | the standard deviation of the rewards in a group |
+# | $f_{i,t}$ | a token's loss term; on the first step after sampling its gradient is $-A_i \nabla_\theta \log \pi_\theta(y_{i,t})$ |
+# | $s_i$ | the score $\nabla_\theta \log \pi_\theta(y_i)$, the sum over the tokens |
+# | $C$ | Dr. GRPO's constant, here the limit `max_new_tokens` = 56 |
+#
+# ## Three ways to average
+#
+# | name | formula | used by |
+# |---|---|---|
+# | `seq_mean` | $\frac1B\sum_i\frac{1}{\lvert y_i\rvert}\sum_t f_{i,t}$ | GRPO, our `grpo.py` |
+# | `token_mean` | $\frac{1}{\sum_{i}\lvert y_i\rvert}\sum_{i}\sum_t f_{i,t}$ | DAPO (decoupled clip and dynamic sampling policy optimization): over each group in the paper, over the optimizer batch in its authors' code and our `dapo.py` |
+# | `seq_sum_const` | $\frac{1}{BC}\sum_i\sum_t f_{i,t}$ | Dr. GRPO ("GRPO done right"); $C = 1$ in its equation |
+#
+# From GRPO's loss to Dr. GRPO's, one line of code changes:
+
+# %%
+import math
+from itertools import combinations_with_replacement
+
+import numpy as np
+import torch
+from torch.func import jvp
+
+from algorithms import dapo, dr_grpo, grpo
+from lessons import identity
+from lessons.experiments import compare_tables
+from lessons.workshop.kit import check, knob, show, show_diff
+from lessons.workshop.parts.lesson_05 import lengths_by_arm, push_and_drift, token_mean
+
+C = dr_grpo.Config().max_new_tokens
+
+def doubles(*numbers):
+    return torch.tensor(numbers, dtype=torch.float64)
+
+show_diff(grpo.policy_loss, dr_grpo.policy_loss)
+
+# %% [markdown]
+# ## What each token gets
+#
+# Take a group: right and short, right and long, wrong and short, wrong and long. Rewards of 1 and −1 make the advantages 1 and −1 under
+# all three scripts, and the KL (Kullback–Leibler) term has no gradient, because the reference is the policy itself. Only the divisor
+# differs.
+
+
+# %%
+def token_push(script, rewards, lengths):
+    """(G, T): minus the derivative of the script's loss by each token's log-probability."""
+    mask = torch.arange(int(lengths.max())) < lengths.view(-1, 1)
+    logps = torch.full(mask.shape, -0.5).double().requires_grad_()  # every ratio is 1
+    batch = {"logps": logps, "old_logps": logps.detach(), "mask": mask}
+    if script is not dapo:
+        batch["ref_logps"] = logps.detach()
+    A = script.compute_advantages(rewards=rewards.view(1, -1)).view(-1, 1)
+    loss = script.policy_loss(**batch, advantages=A, config=script.Config())
+    return -torch.autograd.grad(loss, logps)[0]
+
+short, long = 5, 50
+lengths = torch.tensor([short, long, short, long])
+by_hand = {  # G = 4, so 1 / (4 * 5) and so on; the batch has 110 tokens; 4 C = 224
+    grpo: [1 / 20, 1 / 200, -1 / 20, -1 / 200],
+    dapo: [1 / 110, 1 / 110, -1 / 110, -1 / 110],
+    dr_grpo: [1 / 224, 1 / 224, -1 / 224, -1 / 224],
+}
+print("push on one token     right, 5  right, 50  wrong, 5  wrong, 50")
+for script, expected in by_hand.items():
+    push = token_push(script, doubles(1, 1, -1, -1), lengths)
+    real = torch.arange(long) < lengths.view(4, 1)  # 0 on the padding
+    assert torch.allclose(push, doubles(*expected).view(4, 1) * real, rtol=1e-12, atol=0)
+    print(f"{script.__name__:20} " + " ".join(f"{x:9.4f}" for x in push[:, 0].tolist()))
+
+# %% [markdown]
+# Compare within a row. GRPO pushes a token of the short right completion up ten times as hard as one of the long: the short completion
+# gains. It pushes a token of the short wrong completion *down* ten times as hard: the long completion gains. The other rules push all
+# tokens equally hard.
+#
+# **A widespread reading** compares two *right* completions and concludes that GRPO is "biased toward shorter responses". This is only the
+# half with $A > 0$. The paper that named the bias (Dr. GRPO, section 3.1) has both halves, and it measures (Fig. 6) *excess* length,
+# above all of wrong completions.
+#
+# ## The drift, in four steps
+#
+# Each of the four kinds has a logit; let their probabilities be $p/2, p/2, q/2, q/2$. Length does not depend on correctness, so any drift
+# of length is due to the divisor.
+#
+# **Step 1.** Each rule multiplies $s_i$ by $A_i/G$ and by a factor whose expectation, for length $L$, is
+#
+# $$d(L) = \frac1L \ \text{(GRPO)}, \qquad d(L) = \frac1C \ \text{(Dr. GRPO)}, \qquad
+# d(L) = \mathbb E\Big[\frac{B}{L + \text{lengths of the other } B-1}\Big] \ \text{(token mean)}$$
+#
+# **Step 2.** In every group $\frac1G\sum A_i$ is σ over the right completions and −σ over the wrong ones ([lesson 6](06_identity.ipynb),
+# step 3; σ² for Dr. GRPO). Half of the right completions and half of the wrong ones are short. So the expected pushes on the four kinds
+# are $\tfrac12\mathbb E[\sigma]$ times $d(L_1),\ d(L_2),\ -d(L_1),\ -d(L_2)$.
+#
+# **Step 3.** The score of a kind is 1 at its own logit, minus the probabilities of all kinds; these cancel, because the four pushes sum to
+# 0. So with learning rate η the long logit minus the short one changes by $-\tfrac\eta2\mathbb E[\sigma]\,(d(L_1)-d(L_2))$ for right
+# completions, and by the opposite for wrong ones. A probability of one half changes by a quarter of that:
+#
+# $$\Delta P(\text{long}\mid\text{right}) = -\frac\eta8\,\mathbb E[\sigma]\,\big(d(L_1)-d(L_2)\big), \qquad
+# \Delta P(\text{long}\mid\text{wrong}) = +\frac\eta8\,\mathbb E[\sigma]\,\big(d(L_1)-d(L_2)\big)$$
+#
+# **Step 4.** Adding $p$ times the first and $q$ times the second gives
+#
+# $$\Delta P(\text{long}) = \frac\eta8\,\mathbb E[\sigma]\,(1-2p)\,\big(d(L_1)-d(L_2)\big)$$
+#
+# With $d(L) = 1/L$ this is the claim (lesson 7 shows $\mathbb E[\sigma] \to \sqrt{pq}$). With a constant divisor all three are 0. ∎
+#
+# The token mean keeps about $1/B$ of GRPO's bias: a completion is part of its own denominator, so still $d(L_1) > d(L_2)$.
+#
+# ## The experiment: all groups
+#
+# Every possible group of 8 (there are 165 compositions) goes through the script's own advantages and loss.
+
+# %%
+G, rewards = 8, doubles(1, 1, 0, 0)
+
+def shares(logits):
+    """P(long | right), P(long | wrong), P(long) and p."""
+    P = logits.softmax(dim=0)
+    return torch.stack([P[1] / P[:2].sum(), P[3] / P[2:].sum(), P[1] + P[3], P[:2].sum()])
+
+# A logit for right, one for wrong, and one length parameter for both, as logits of four kinds:
+SHARED = torch.tensor([[1, 0, 0], [1, 0, 1], [0, 1, 0], [0, 1, 1]]).double()
+
+def drift(script, p, shared=False):
+    """How the values of `shares` change in one expected step, per unit of learning rate."""
+    pi, push = doubles(p, p, 1 - p, 1 - p) / 2, doubles(0, 0, 0, 0)
+    for group in combinations_with_replacement(range(4), G):
+        counts, kinds = [group.count(kind) for kind in range(4)], torch.tensor(group)
+        ways = math.factorial(G) / math.prod(map(math.factorial, counts))
+        on_token = token_push(script, rewards[kinds], lengths[kinds])[:, 0]  # on each alike
+        push.index_add_(0, kinds, ways * pi[kinds].prod() * on_token)
+    step = push - pi * push.sum()  # a kind's score: 1 at its own logit, less pi
+    if shared:
+        step = SHARED @ (SHARED.T @ step)  # the parameters' gradient, and the logits it moves
+    return jvp(shares, (pi.log(),), (step,))[1].numpy()  # the derivative along the step
+
+
+# %% [markdown]
+# Divided by the change of $p$, so that the learning rate cancels:
+
+# %%
+d = {  # d(L) for the short and for the long completion
+    grpo: (1 / short, 1 / long),
+    dapo: [token_mean(n, short, long, B=G) for n in (short, long)],
+    dr_grpo: (1 / C, 1 / C)}
+print("script              p     long|right  long|wrong  long")
+relative = {}
+for script, (d_short, d_long) in d.items():
+    for p in (0.3, 0.7):
+        *drifts, p_change = drift(script, p)
+        size = identity.expected_sigma(p, G) if script is not dr_grpo else 0.0
+        law = size / 8 * (d_short - d_long) * np.array([-1, 1, 1 - 2 * p])
+        assert np.abs(drifts - law).max() < 1e-12 * p_change
+        relative[script, p] = np.array([round(x / p_change, 9) + 0 for x in drifts])
+        row = "   ".join(f"{x:9.3f}" for x in relative[script, p])
+        print(f"{script.__name__:18} {p}   {row}")
+*tied, p_change = drift(grpo, 0.3, shared=True)
+assert np.abs(tied).max() < 1e-12 * p_change
+row = "   ".join(f"{abs(round(x / p_change, 9)):9.3f}" for x in tied)
+print(f"algorithms.grpo    0.3   {row}  (shared)")
+by_hand = (50 - 5) / (50 + 5) / (4 * 0.3 * 0.7)
+assert np.allclose(relative[grpo, 0.3], by_hand * np.array([-1, 1, 0.4]))
+print("the formula holds to 12 digits in all rows: True")
+pairs = (d[grpo], d[dapo], [token_mean(n, short, long, B=64) for n in (short, long)])
+grpo_bias, bias_8, bias_64 = ((one - other) / (one + other) for one, other in pairs)
+assert abs(grpo_bias / bias_8 - relative[grpo, 0.3][1] / relative[dapo, 0.3][1]) < 1e-6
+
+# %% [text]
+# Under GRPO, at p = .3 and .7, while $p$ rises by one point, the share of long completions falls by about one point among right
+# completions and rises by one among wrong ones. DAPO's drift is {=grpo_bias / bias_8:.0f} times smaller in a batch of 8 and, by the formula,
+# {=grpo_bias / bias_64:.0f} times in its script's minibatch of 64.
+#
+# ## Try it
+#
+# Move the two lengths and choose the sign of the advantage (needs the first cell). Left, the push on one token; right, the drift against $p$.
+
+# %%
+signs = ["both signs", "A > 0 only", "A < 0 only"]
+knob(push_and_drift, short=(4, 24, 1, 5), long=(26, 56, 1, 50), A=signs)
+
+# %% [markdown]
+# *The drift vanishes as the lengths approach each other. `A > 0 only` is what the widespread reading sees.*
+#
+# **What the four kinds leave out.** A network need not know, while it writes, whether it will be right. With one length parameter for
+# right and wrong completions (the row "shared") the drift is gone; if the two classes vary differently in length, both move the same way
+# (exercise 2). And if long completions are right more often, the policy gradient itself changes length, as it should; $1/|y|$ then
+# weakens learning from long completions of either sign.
+#
+# ## Our training runs
+#
+# GRPO and Dr. GRPO also differ in the division by σ, so we remove one divisor at a time from GRPO (`compare.py --experiments pieces`, ten
+# seeds; mean lengths over the last ten of 60 steps).
+
+# %%
+results = compare_tables.load()
+arms, ablation = results["pieces"]["arms"], results["ablation"]["arms"]
+show(lengths_by_arm(arms))
+
+
+def interval(gaps, form=".1f"):
+    """Mean over ten seeds and its 95 % interval, by Student's t."""
+    mean, half = gaps.mean(), 2.262 * gaps.std(ddof=1) / math.sqrt(len(gaps))
+    return f"{mean:{form}} [{mean - half:{form}}, {mean + half:{form}}]".replace("-", "−")
+
+by_length, by_sigma, gap = {}, {}, {}
+for kind in ("right", "wrong"):
+    names = ("GRPO", "GRPO, not / σ", "GRPO, constant length", "Dr. GRPO")
+    both, length_only, sigma_only, neither = (
+        np.array(arms[name][f"length_{kind}"]["seeds"]) for name in names)
+    divided, not_divided = both - sigma_only, length_only - neither  # ÷ σ or not
+    by_length[kind] = [interval(gaps, ".2f") for gaps in (divided, not_divided)]
+    by_mean, by_constant = both - length_only, sigma_only - neither
+    by_sigma[kind] = [interval(gaps) for gaps in (by_mean, by_constant)]
+    gap[kind] = (both - neither).mean()
+steps = ("+ token-level loss", "+ soft overlong punishment")
+token_level = np.subtract(*(ablation[name]["length_wrong"]["seeds"] for name in steps))
+falls = ["−" in text for text in by_length["wrong"] + by_length["right"]]
+assert falls == [True, False, True, True]
+assert "−" not in by_sigma["wrong"][0] + by_sigma["wrong"][1] and token_level.mean() > 0
+
+# %% [text]
+# *Each point is a run, each bar the 95 % interval of the mean.* Under GRPO wrong completions are {=gap["wrong"]:.1f} tokens longer than
+# under Dr. GRPO, right ones {=gap["right"]:.1f}. How much of this is due to the length divisor?
+#
+# - **Wrong completions:** $1/|y|$ makes them {=by_length["wrong"][0]} tokens longer in runs that divide by σ, {=by_length["wrong"][1]} in
+#   runs that do not. Only the second effect is clear. **Most of the difference comes from σ:** {=by_sigma["wrong"][0]} tokens with
+#   $1/|y|$, {=by_sigma["wrong"][1]} with the constant.
+# - **Right completions:** {=by_length["right"][0]} and {=by_length["right"][1]} tokens, no visible effect; shorter ones were predicted.
+# - In DAPO's ablation the token mean in place of $1/|y|$ makes wrong completions {=interval(token_level)} tokens *longer*, against the
+#   prediction; but there a punishment of long completions acts as well.
+#
+# So comparing GRPO with Dr. GRPO does not measure length bias here. (Few completions are still wrong by then, and which ones is itself a
+# result of training.)
+#
+# ## Exercises
+#
+# **1. Predict.** Two proposals: (a) divide by $|y|$ where $A > 0$ and by $C$ where $A < 0$; (b) the other way round. With the proof's
+# four kinds, $p = 0.3$ and one small step, will the share of long completions rise (1), fall (−1) or stay (0) among right ones, among
+# wrong ones, among all? First row (a), second row (b).
+
+# %% [exercise]
+prediction = ...  # [[?, ?, ?], [?, ?, ?]]
+
+# %% [check]
+check("5.1", prediction)
+
+# %% [hint]
+# Go through steps 2 and 3 with a $d$ for each sign of A. The pushes no longer sum to 0: does what remains change the share of long completions within
+# a class?
+
+# %% [solution]
+prediction = [[-1, 0, -1], [0, 1, 1]]
+
+# %% [markdown]
+# **2. A shared parameter.** In mid-completion a network may not know whether it will be right. Let one parameter $z$ be added to the
+# log-odds of a long completion, among right and wrong ones alike. What is GRPO's expected push on $z$, as a multiple of
+# $\mathbb E[\sigma]$?
+
+
+# %% [exercise]
+def push_on_shared(long_right, long_wrong, L1, L2):
+    """From P(long | right), P(long | wrong) and the lengths L1 < L2: the expected push on z,
+    divided by E[sigma]."""
+    return ...
+
+
+# %% [check]
+check("5.2", push_on_shared)
+
+# %% [hint]
+# Write $P$ for P(long) in one class. With respect to $z$ the score of a long completion of this class is $1 - P$, that of a short one
+# $-P$. Take the mean of $d(L)$ times the score over the class; right completions count with σ, wrong ones with −σ.
+
+
+# %% [solution]
+def push_on_shared(long_right, long_wrong, L1, L2):
+    variance_right, variance_wrong = (P * (1 - P) for P in (long_right, long_wrong))
+    # where the wrong vary more, both classes lengthen
+    return (1 / L1 - 1 / L2) * (variance_wrong - variance_right)
+
+
+# %% [markdown]
+# **3. Find the bug.** To save memory, an optimizer batch is cut into micro-batches whose gradients are added up. Several trainers
+# averaged the micro-batches' token means (prime-rl pull request 583, open-instruct 1161). The gradient then depends on how the batch was
+# cut; with micro-batches of one completion it is GRPO's. Repair the function.
+
+
+# %% [exercise]
+def token_mean_in_parts(f, mask, size):
+    """token_mean of f (B, T), computed from micro-batches of `size` completions."""
+    total, parts = 0, len(f) / size
+    for start in range(0, len(f), size):
+        part, real = f[start : start + size], mask[start : start + size]
+        total += (part * real).sum() / real.sum() / parts  # <- runs, and is wrong
+    return total
+
+
+# %% [check]
+check("5.3", token_mean_in_parts)
+
+# %% [hint]
+# Give one completion 5 tokens and one 50. What weight does a token of each completion get in micro-batches of one?
+
+
+# %% [solution]
+def token_mean_in_parts(f, mask, size):
+    tokens = mask.sum()  # in the whole batch, known before the first backward pass
+    total = 0
+    for start in range(0, len(f), size):
+        part, real = f[start : start + size], mask[start : start + size]
+        total += (part * real).sum() / tokens
+    return total
+
+
+# %% [markdown]
+# ## To remember
+#
+# - $1/|y|$ pushes the tokens of short completions harder in *both* directions: it shortens right completions and lengthens wrong ones if each
+#   kind has its own length parameter.
+# - A constant divisor keeps the direction of the policy gradient; a token mean over the whole optimizer batch keeps about $1/B$ of GRPO's
+#   bias.
+# - Lengths at the end of a run do not measure the divisor: change one thing at a time.
+#
+# Sources: Dr. GRPO, [arXiv:2503.20783](https://arxiv.org/abs/2503.20783), section 3.1, Fig. 6, Listing 1 (which counts token means among
+# the biased losses); GRPO, [2402.03300](https://arxiv.org/abs/2402.03300), Eq. 3; DAPO, [2503.14476](https://arxiv.org/abs/2503.14476),
+# Eq. 8. The drift is our derivation.

@@ -1,0 +1,353 @@
+# %% [markdown] 40 minutes
+# # 6 · The identity: σ times a contrast
+#
+# A language model completes one prompt G times, and a verifier marks each completion right or wrong. GRPO (group relative policy optimization)
+# turns these marks into one update of the model:
+#
+# $$g \;=\; \sigma\,\big(\bar s_+ - \bar s_-\big)$$
+#
+# This is the **disagreement** σ of the group times the **contrast** between right and wrong completions. The update of Dr. GRPO ("GRPO
+# done right") has σ² instead, and DAPO (decoupled clip and dynamic sampling policy optimization) discards the groups in which σ is 0.
+# This holds for any model; we check it on a real one.
+#
+# | symbol | meaning |
+# |---|---|
+# | $x$ | a prompt, here `2+10+2?` |
+# | $y_1, \dots, y_G$ | a **group**: G completions of $x$, sampled from the model (here G = 8) |
+# | $R_i$ | the **reward** of completion $i$: 1 if right, 0 if wrong |
+# | $k$ | how many of the G completions are right |
+# | $\sigma$ | the standard deviation of the rewards, $\sqrt{k(G-k)}/G$ |
+# | $A_i$ | the **advantage** of completion $i$: how strongly it is pushed up or down |
+# | $s_i$ | the **score** of completion $i$: $\nabla_\theta \log \pi_\theta(y_i \mid x)$, the direction in parameter space in which it becomes more probable |
+# | $\bar s_+,\ \bar s_-$ | the mean score of the right completions, and of the wrong ones |
+# | $g$ | the update direction, $\frac1G \sum_i A_i\, s_i$ |
+#
+# Here is a group from our base model, and what Dr. GRPO changes in GRPO's advantages:
+
+# %%
+import numpy as np
+import torch
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
+
+from algorithms import dapo, dr_grpo, grpo
+from lessons import identity
+from lessons.experiments import estimators
+from lessons.workshop.float64 import to_float64
+from lessons.workshop.kit import check, knob, show, show_diff
+from lessons.workshop.parts import lesson_06 as figures
+from toy_env import arithmetic
+from toy_env.model import load_policy
+from toy_env.rollout import completion_logps, sample
+
+policy, tokenizer = load_policy("base")
+policy = to_float64(policy)  # double precision, so that "equal" can mean twelve digits
+G, generator = 8, torch.Generator().manual_seed(6)
+problem = arithmetic.Problem("2+10+2", answer=14, level=2)
+group = sample(policy, tokenizer, [problem.prompt], G, 56, 1.0, generator)  # 56 tokens at most
+R = torch.tensor([arithmetic.reward(problem, text) for text in group.texts]).double()
+k = int(R.sum())
+for text, r in zip(group.texts, R):
+    print(f"{problem.prompt} {text:<24} R = {r:.0f}")
+print(f"k = {k} of G = {G}; sigma = sqrt({k} * {G - k}) / {G} = {identity.sigma(k, G):.4f}")
+show_diff(grpo.compute_advantages, dr_grpo.compute_advantages)
+
+# %% [markdown]
+# ## The theorem, in four steps
+#
+# GRPO's advantage is $A_i = (R_i - k/G)/\sigma$.
+#
+# **Step 1.** Rewards are 0 or 1, so the advantage takes only two values. With $\sigma = \sqrt{k(G-k)}/G$ they are
+#
+# $$A_+ = \frac{1 - k/G}{\sigma} = \sqrt{\frac{G-k}{k}}, \qquad A_- = \frac{0 - k/G}{\sigma} = -\sqrt{\frac{k}{G-k}}$$
+#
+# **Step 2.** Split the sum in $g$ into right and wrong completions. The scores of the right ones add up to $k$ times their mean:
+#
+# $$g = \frac1G \sum_i A_i s_i = \frac{k}{G} A_+\, \bar s_+ + \frac{G-k}{G} A_-\, \bar s_-$$
+#
+# **Step 3.** Insert the two values. The two coefficients are the same number with opposite signs:
+#
+# $$\frac{k}{G}\sqrt{\frac{G-k}{k}} = \frac{\sqrt{k(G-k)}}{G} = \sigma, \qquad
+# -\frac{G-k}{G}\sqrt{\frac{k}{G-k}} = -\sigma$$
+#
+# **Step 4.** So $g = \sigma\,(\bar s_+ - \bar s_-)$. Dr. GRPO does not divide by σ, so its update is σ times that:
+# $\sigma^2\,(\bar s_+ - \bar s_-)$. In a **silent** group, all right or all wrong, every $R_i$ equals the mean, and $g = 0$. ∎
+#
+# The steps assume nothing about the scores: **the identity holds for any vectors**. The check computes one side with the scripts'
+# advantages, the other without any:
+
+
+# %%
+def gradients(values):
+    """(n, parameters): the gradient of each of n values."""
+    weights = list(policy.parameters())
+    parts = [torch.autograd.grad(value, weights, retain_graph=True) for value in values]
+    return torch.stack([torch.cat([part.flatten() for part in one]) for one in parts])
+
+def totals():
+    """(G,): each completion's log-probability, summed over its tokens, EOS included."""
+    return completion_logps(policy, group, temperature=1.0).sum(dim=1)
+
+def contrast(vectors, right):
+    return vectors[right].mean(dim=0) - vectors[~right].mean(dim=0)  # no advantage anywhere
+
+def relative_error(computed, expected):
+    return ((computed - expected).norm() / expected.norm()).item()
+
+s, sigma = gradients(totals()), float(identity.sigma(k, G))
+for script, coefficient in ((grpo, sigma), (dr_grpo, sigma**2)):
+    A = script.compute_advantages(rewards=R.view(1, G)).flatten()
+    error = relative_error((A.unsqueeze(1) * s).mean(dim=0), coefficient * contrast(s, R == 1))
+    assert error < 1e-12
+    print(f"{script.__name__:20} coefficient {coefficient:.4f}"
+          f"   relative error < 1e-12: {error < 1e-12}")
+
+# %% [markdown]
+# ## Through the scripts' own losses
+#
+# Training follows the gradient of `policy_loss`, which averages over tokens. Dr. GRPO divides every completion's sum by the constant $C$
+# (`max_new_tokens`), so its gradient is $\frac{\sigma^2}{C}(\bar s_+ - \bar s_-)$. GRPO divides it by the completion's length $|y_i|$:
+# the vectors are $s_i/|y_i|$. DAPO divides by the number of tokens in the batch. (The KL term, a Kullback–Leibler divergence from a
+# reference policy, is 0 here: the reference is the policy itself.)
+#
+# The proof needs only two reward values, so we may *declare* the first $k$ completions right, for every $k$:
+
+# %%
+lengths, C = group.mask.sum(dim=1), dr_grpo.Config().max_new_tokens
+mean_scores, tokens = gradients(totals() / lengths), int(lengths.sum())
+
+def loss_gradient(script, rewards, old=None, ref=None):
+    """Minus the gradient of policy_loss; by default old and ref are the policy itself."""
+    logps = completion_logps(policy, group, temperature=1.0)
+    A = script.compute_advantages(rewards=rewards.view(1, G)).view(G, 1)
+    batch = {"logps": logps, "old_logps": logps.detach() if old is None else old,
+             "ref_logps": logps.detach() if ref is None else ref, "advantages": A}
+    if script is dapo:
+        del batch["ref_logps"]  # it has no KL
+    loss = script.policy_loss(**batch, mask=group.mask, config=script.Config())
+    return gradients([-loss])[0]
+
+print("                      relative error < 1e-12\n k   sigma    GRPO   Dr. GRPO   DAPO")
+for declared in range(G + 1):
+    right, size = torch.arange(G) < declared, float(identity.sigma(declared, G))
+    by_sum, by_mean = contrast(s, right), contrast(mean_scores, right)
+    claims = (size * by_mean, size**2 / C * by_sum, size * G / tokens * by_sum)
+    found = [loss_gradient(script, right.double()) for script in (grpo, dr_grpo, dapo)]
+    holds = [relative_error(g, claim) < 1e-12 if size else g.norm().item() == 0
+             for g, claim in zip(found, claims)]
+    assert all(holds)
+    print(f"{declared:2}  {size:.4f}   {holds[0]}    {holds[1]}     {holds[2]}", end="")
+    print("" if size else "   exactly 0")
+
+# %% [markdown]
+# **DAPO's dynamic sampling** replaces each silent group by a group of another prompt. With two-valued rewards and no KL term it discards
+# exactly the groups whose update is 0. (Its rewards are −1 and 1; deviations and σ both double, so its advantages are GRPO's.)
+#
+# ## Advantage and coefficient
+#
+# Move $k$ (needs the first cell). Left: a single right completion has advantage 2.65 under GRPO. Right: that does **not** make the
+# group's coefficient large. Of all mixed groups, those with one right or one wrong completion have the smallest σ.
+
+# %%
+knob(figures.advantages_and_coefficients, k=(0, 8, 1, 1))
+
+# %% [markdown]
+# *Dividing by σ flattens the coefficient's dependence on $k$ from a parabola to an arch, without turning it upside down.*
+#
+# ## What the contrast does to each token
+#
+# A small step along GRPO's update, of length 0.01, changes the log-probability of every token in our group:
+
+# %%
+start = parameters_to_vector(policy.parameters()).detach()
+before, step = completion_logps(policy, group, 1.0).detach(), loss_gradient(grpo, R)
+
+def move(distance):  # along the step; returns each token's change of log-probability
+    vector_to_parameters(start + distance * step / step.norm(), policy.parameters())
+    return completion_logps(policy, group, 1.0) - before  # (G, T)
+
+change, A = move(0.01).detach(), grpo.compute_advantages(rewards=R.view(1, G))[0]
+show(figures.token_changes(group, change, A, tokenizer))
+row = dict(zip(group.texts, change))
+assert row["#13"][2] < -0.3 and row["#14"][2] > 0.3
+assert row["#14"][0] < 0 < row["2+10=12;12+2=14;#14"][0] and row["#2"][1] > 0
+# Two updates there that are not σ times the contrast: one with a KL to the start, a later one
+with_kl, silent = (loss_gradient(grpo, rewards, ref=before) for rewards in (R, 0 * R))
+expected = sigma * contrast(gradients(totals() / lengths), R == 1)
+kl_error = relative_error(with_kl, expected)
+other_vectors = relative_error(loss_gradient(grpo, R, before), expected)
+assert relative_error(with_kl - silent, expected) < 1e-12 < 0.01 < min(kl_error, silent.norm())
+stopped = []  # tokens stopped by the clip at a later update, after steps of three lengths
+for ratio in (move(distance).exp() for distance in (0.01, 0.05, 0.15)):
+    kept = torch.where(R.view(G, 1) == 1, ratio.clamp(max=1.2), ratio.clamp(min=0.8))
+    later = contrast(gradients((kept * group.mask).sum(dim=1) / lengths), R == 1)
+    assert relative_error(loss_gradient(grpo, R, before), sigma * later) < 1e-12
+    stopped.append(int((kept != ratio).sum()))
+vector_to_parameters(start, policy.parameters())
+
+# %% [text]
+# *Blue: more probable; red: less; ∎: end of the completion.* A prefix shared by right and wrong completions is pushed both ways: `#`,
+# with which one right and six wrong completions begin, falls a little in all seven. Where they diverge, the contrast shows: the
+# log-probability of the last digit of `#13` falls by {=-row["#13"][2]:.2f}, that of `#14` rises by {=row["#14"][2]:.2f}, and the
+# first token of the worked completion rises too. Parameters are shared: `2` after `#` rises, although only wrong completions contain it.
+#
+# ## Later updates: the same identity with other vectors
+#
+# At a later update with the same rollout, tokens carry ratios $\rho_t$, and the clip stops some tokens, depending on $\rho_t$ and the
+# *sign* of A, never on A's size. So completion $i$ now contributes $A_i$ times the gradient of
+#
+# $$u_i = \frac1{|y_i|}\sum_t \min(\rho_t,\, 1.2)\ \text{(right)}, \qquad
+# u_i = \frac1{|y_i|}\sum_t \max(\rho_t,\, 0.8)\ \text{(wrong)}$$
+#
+# and steps 1 to 4 hold for these gradients. The cell above checks this to twelve digits, with {=stopped[0]}, {=stopped[1]} and
+# {=stopped[2]} of {=tokens} tokens stopped. (The vectors have changed: with $s_i/|y_i|$ the relative error is {=other_vectors:.2f} after
+# the step drawn above.)
+#
+# ## What breaks the identity
+#
+# 1. **The KL term** adds its own gradient to every group, including silent ones: with the policy before that step as reference, the
+#    relative error is {=kl_error:.3f}. DAPO and the published Dr. GRPO have no such term.
+# 2. **A third reward value** breaks the two-class form. Exercise 2 finds what remains true.
+#
+# The group must also be whole. The scripts cut a batch at random into four minibatches: the identity then holds for the sum of the four
+# gradients at fixed weights, not for each (`--num_minibatches 1` keeps groups whole).
+#
+# A standard deviation with ddof 1 (`torch.std`'s default) only multiplies all updates by a constant, at G = 8 by
+# {=np.sqrt((G - 1) / G):.3f}.
+#
+# ## Is σ the *length* of the update?
+#
+# The paper behind the identity says that "the disagreement is exactly the size of the training update". For a prompt with one parameter,
+# the log-odds of a right completion, this is true: the scores are $1-p$ and $-p$, and the contrast is 1. In general the theorem gives the
+# *coefficient*. The length is $\sigma\,\|\bar s_+ - \bar s_-\|$, and a mean of few scores is noisy. Let the scores of right and wrong
+# completions have means $m_\pm$ and variances $v_\pm$ (summed over parameters). Given $k$, the contrast has mean $m_+ - m_-$ and, as
+# completions are independent, variance $v_+/k + v_-/(G-k)$; its expected squared length is $\|m_+ - m_-\|^2$ plus the variance.
+# Multiplied by $\sigma^2 = k(G-k)/G^2$:
+#
+# $$\mathbb E\,\|g\|^2 = \sigma^2\,\|m_+ - m_-\|^2 + \frac{(G-k)\,v_+ + k\,v_-}{G^2}$$
+#
+# Only where the first term dominates is the length proportional to σ. For the first held-out prompt of levels 1, 2 and 3, half of the
+# completions give the formula's line; groups are drawn from the other half.
+
+
+# %%
+def squared_lengths(k, completions, half, n=500):
+    """(n,): squared lengths of GRPO's update, of groups from `half` with k right ones."""
+    rewards = (torch.arange(G) < k).double().view(1, G)
+    a, squares = grpo.compute_advantages(rewards=rewards)[0].numpy() / G, []
+    right, wrong = half[completions.right[half]], half[~completions.right[half]]
+    parts = ((right, k), (wrong, G - k))
+    for _ in range(n):
+        rows = np.concatenate([rng.choice(part, m, replace=False) for part, m in parts])
+        squares.append(a @ completions.inner[np.ix_(rows, rows)] @ a)
+    return squares
+
+ks, rng, panels = np.arange(1, G), np.random.default_rng(0), []
+for prompt in arithmetic.held_out_problems(1, levels=(1, 2, 3)):
+    n = 1536 if prompt.level == 1 else 640  # at level 1 few completions are wrong
+    pool = estimators.Completions.draw(policy, tokenizer, arithmetic, prompt, n, generator)
+    for_line, for_groups = np.array_split(pool.drawn, 2)
+    v_right, v_wrong, signal = estimators.moments(for_line, pool.right, pool.inner)
+    line = [identity.update_norm_squared(int(k), G, signal, v_right, v_wrong) for k in ks]
+    dots = [np.mean(squared_lengths(k, pool, for_groups)) for k in ks]
+    panels.append({"prompt": prompt.prompt, "ratio": v_wrong / v_right,
+                   "line": np.sqrt(line), "dots": np.sqrt(dots)})
+show(figures.lengths_over_k(panels, ks, G))
+ratios = [panel["dots"][6] / panel["dots"][3] for panel in panels]
+off = np.concatenate([abs(panel["dots"] / panel["line"] - 1) for panel in panels])
+assert min(ratios) > 0.75 and np.median(off) < 0.1 and off.max() < 0.4
+
+# %% [text]
+# *Dots: measured; line: the formula; dashed: σ.* If σ were the length, an update with seven right completions would be
+# {=2 * identity.sigma(7, 8):.2f} times as long as one with four. Measured: {=ratios[0]:.2f}, {=ratios[1]:.2f}, {=ratios[2]:.2f}.
+# "**Multiplied by σ**" is a theorem; "**as long as σ**" depends on the model and the prompt. [Lesson 13](13_quiet_estimators.ipynb)
+# measures both in models that are training.
+#
+# ## Exercises
+#
+# **1. RLOO** (REINFORCE leave-one-out) subtracts from each reward the mean reward of the *other* completions of the group. Go through the
+# steps: what are its two advantages and its coefficient of $\bar s_+ - \bar s_-$?
+
+
+# %% [exercise]
+def rloo(k, G):
+    """(A_right, A_wrong, coefficient) of a group with k of G right, 0 < k < G."""
+    return ...
+
+
+# %% [check]
+check("6.1", rloo)
+
+# %% [hint]
+# For a right completion, k − 1 of the other G − 1 are right; for a wrong one, k of them. Then do step 2.
+
+
+# %% [solution]
+def rloo(k, G):
+    return (G - k) / (G - 1), -k / (G - 1), k * (G - k) / G / (G - 1)
+
+
+# %% [markdown]
+# **2. Partial credit.** Some completions now get 0.5 or 0.25, so there are no longer two classes. Write GRPO's update without computing
+# any advantage: use only the group's means of $R$, of $s$ and of their product, and one standard deviation.
+
+
+# %% [exercise]
+def update(rewards, scores):
+    """From numpy arrays (G,) and (G, n): the update (n,)."""
+    return ...
+
+
+# %% [check]
+check("6.2", update)
+
+# %% [hint]
+# Multiply out (R − mean of R) · s and take the mean. Which well-known statistic of two variables is this?
+
+
+# %% [solution]
+def update(rewards, scores):
+    product = rewards.mean() * scores.mean(axis=0)
+    covariance = (rewards[:, None] * scores).mean(axis=0) - product
+    return covariance / rewards.std()
+
+
+# %% [markdown]
+# **3. Find the bug.** Sampling code often repeats prompts as `a b c a b c` (tiled) while rewards are regrouped as if they were `a a b b c c`. The
+# code runs, the reward curve looks plausible, and every group mixes prompts. This function gets rewards in the *tiled* order, G rounds
+# over P prompts, and should return GRPO's advantages in that order. Repair it.
+
+
+# %% [exercise]
+def advantages_tiled(rewards, P, G):
+    """rewards (G * P,), tiled: row i belongs to prompt i % P. Advantages, same order."""
+    groups = rewards.view(P, G)  # <- runs, and is wrong
+    A = grpo.compute_advantages(rewards=groups)
+    return A.T.flatten()  # back in the tiled order
+
+
+# %% [check]
+check("6.3", advantages_tiled)
+
+# %% [hint]
+# Each row of `rewards.view(G, P)` is one round over all prompts. Where is a group then?
+
+
+# %% [solution]
+def advantages_tiled(rewards, P, G):
+    groups = rewards.view(G, P).T
+    A = grpo.compute_advantages(rewards=groups)
+    return A.T.flatten()
+
+
+# %% [markdown]
+# ## To remember
+#
+# - For right-or-wrong rewards, GRPO's update of one prompt is σ times a contrast, the mean score of the right completions minus that of the wrong
+#   ones; Dr. GRPO's is σ² times the contrast; DAPO's is GRPO's, with silent groups replaced.
+# - This is algebra about one whole group: exact for any model at every update of a batch, with the clip, without KL.
+# - "Multiplied by σ" does not mean "as long as σ": the contrast has its own length.
+#
+# Source of the identity: *GRPO, Dr. GRPO, and DAPO Are Three Operations on One Number*,
+# [arXiv:2607.00152](https://arxiv.org/abs/2607.00152), Theorem 1. GRPO: [2402.03300](https://arxiv.org/abs/2402.03300), Eq. 3; Dr. GRPO:
+# [2503.20783](https://arxiv.org/abs/2503.20783), App. A; DAPO: [2503.14476](https://arxiv.org/abs/2503.14476), Eq. 8–9. The formula for
+# the length is ours.

@@ -1,0 +1,306 @@
+# %% [markdown] 35 minutes
+# # 9 · What is being climbed
+#
+# GRPO (group relative policy optimization), Dr. GRPO ("GRPO done right") and RLOO (REINFORCE leave-one-out) differ in one line, the
+# advantage. With rewards of 0 and 1, this line decides which function $J(p)$ of the success probability is increased by training:
+#
+# - Dr. GRPO and RLOO climb $p$ itself;
+# - GRPO climbs $2\arcsin\sqrt p$ only in the limit $G \to \infty$. **At finite group size its weight of a prompt is at most $\sqrt{G-1}$,
+#   and at G = 2 and 3 it weights all prompts alike.**
+#
+# We prove this, then repeat a published experiment.
+#
+# | symbol | meaning |
+# |---|---|
+# | $G,\ k$ | completions of one prompt, a group; how many of them are right |
+# | $p,\ q$ | the probability that a completion is right; $q = 1 - p$ |
+# | $\mu,\ \sigma$ | mean and standard deviation of the group's rewards: $k/G$ and $\sqrt{k(G-k)}/G$ |
+# | $A(+\mid j),\ A(-\mid j)$ | advantage of a right and of a wrong completion when $j$ of the other $G-1$ are right |
+# | $s,\ g$ | a completion's score $\nabla_\theta\log\pi_\theta(y)$, summed over tokens; the group's update $\frac1G\sum_i A_i s_i$ |
+# | $w(p),\ J(p)$ | the weight of a prompt, $\mathbb E[g] = w(p)\,\nabla p$; the objective, $J' = w$ and $J(0) = 0$ |
+
+# %%
+import math
+from itertools import product
+
+import numpy as np
+import torch
+from torch.autograd.functional import jacobian
+
+from algorithms import dr_grpo, grpo, rloo
+from lessons import identity
+from lessons.experiments import controlled_run
+from lessons.experiments.controlled_run import at_progress, run, run_arms, start
+from lessons.workshop.kit import check, knob, show
+from lessons.workshop.parts.lesson_09 import NAMES, controlled, grpo_weights, weight_and_objective
+
+# %% [markdown]
+# ## One formula for every advantage
+#
+# Pick one completion of a group. Let $j$ be the number of right completions among the other $G-1$; $j$ is binomial and independent of the
+# picked completion, whose advantage is $A(+\mid j)$ if it is right and $A(-\mid j)$ if it is wrong. [Lesson 1](01_score_function.ipynb)
+# showed that $\mathbb E[R\,s] = \nabla p$ and $\mathbb E[s] = 0$, so $\mathbb E[(1-R)\,s] = -\nabla p$. Averaging over $j$ gives
+#
+# $$\mathbb E[g] = w(p)\,\nabla p, \qquad w(p) = \mathbb E_{j\sim \mathrm{Bin}(G-1,\,p)}\big[A(+\mid j) - A(-\mid j)\big]$$
+#
+# (Davis and Recht, [2510.13651](https://arxiv.org/abs/2510.13651)). Since $w(p)\,\nabla p = \nabla J(p)$, the expected update is the
+# gradient of $J(p)$, averaged over the prompts. Every $J$ in this lesson increases with $p$. They differ in which prompts improve first,
+# and which lose when prompts compete for the same parameters.
+#
+# We check it with a policy over six completions with three shared parameters, all $6^4$ groups, and $\nabla p$ from autograd.
+
+# %%
+G = 4
+features = torch.randn(6, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(9))
+theta = torch.tensor([0.7, -0.4, 0.9], dtype=torch.float64, requires_grad=True)
+reward = torch.tensor([1.0, 0, 1, 0, 0, 0], dtype=torch.float64)  # (6,), by completion
+
+def log_probs(theta):
+    return (2 * torch.tanh(features @ theta)).log_softmax(dim=0)
+
+scores = jacobian(log_probs, theta)  # (6, 3)
+grad_p = torch.autograd.grad(log_probs(theta).exp() @ reward, theta)[0]
+groups = torch.tensor(list(product(range(6), repeat=G)))  # (1296, 4)
+chance = log_probs(theta).detach()[groups].sum(dim=1).exp()  # (1296,): of each group
+R = reward[groups]
+p, k = float(chance @ R[:, 0]), R.sum(dim=1)
+for rule, script in (("RLOO", rloo), ("Dr. GRPO", dr_grpo), ("GRPO", grpo)):
+    A = script.compute_advantages(rewards=R)
+    updates = (A.unsqueeze(2) * scores[groups]).mean(dim=1)  # g, (1296, 3)
+    w = float(identity.weight(rule, p, G))
+    error = ((chance @ updates - w * grad_p).norm() / grad_p.norm()).item()
+    holds = error < 1e-12
+    print(f"{rule:8}  w = {w:.4f}   relative error of E[g] = w grad p < 1e-12: {holds}")
+    assert error < 1e-12
+mixed = (k > 0) & (k < G)
+away = updates @ grad_p < 0  # of GRPO, the last rule
+downhill = float(chance[mixed & away].sum() / chance[mixed].sum())
+
+# %% [text]
+# The mean update points uphill; a single group's need not. Here {=100 * downhill:.0f} % of the groups with $0 < k < G$ have a GRPO update
+# that points away from $\nabla p$.
+#
+# ## GRPO's weight
+#
+# **G = 2 and 3.** A group of two that is neither all right nor all wrong has $k = 1$; a group of three has $k = 1$ or 2, with the same σ.
+# So division by σ is division by a constant: every advantage is Dr. GRPO's times 2 or $3/\sqrt2$.
+#
+# **The limit.** As $G \to \infty$, $j/(G-1)$ tends to $p$, and
+# $A(+\mid j) - A(-\mid j) \to \frac{q}{\sqrt{pq}} + \frac{p}{\sqrt{pq}} = \frac{1}{\sqrt{pq}}$. Substitute $p = \sin^2 u$: the integral
+# of $\frac1{\sqrt{pq}}$ is $2u = 2\arcsin\sqrt p$ (also Thrampoulidis et al., [2510.23049](https://arxiv.org/abs/2510.23049)).
+#
+# **In between.** The weight is an average of the differences $A(+\mid j) - A(-\mid j)$, and none exceeds $\sqrt{G-1}$. Let $a = j$ and
+# $b = G-1-j$: the difference is $\sqrt{\frac{b}{a+1}} + \sqrt{\frac{a}{b+1}}$, and $\frac{b}{a+1} = b - \frac{ab}{a+1}$, so its square is
+#
+# $$a + b \;-\; ab\left(\frac1{a+1} + \frac1{b+1}\right) + 2\sqrt{\frac{ab}{(a+1)(b+1)}} \;\le\; a + b = G-1.$$
+#
+# Indeed, the sum in brackets is at least $2/\sqrt{(a+1)(b+1)}$ (arithmetic and geometric mean), and $ab \ge \sqrt{ab}$ for whole numbers.
+# At $ab = 0$ both terms vanish, so the bound is reached at $j = 0$, the only case left as $p \to 0$, and at $j = G-1$.
+
+# %%
+for size, factor in ((2, 2), (3, 3 / math.sqrt(2))):
+    rewards = torch.tensor(list(product((0.0, 1.0), repeat=size)), dtype=torch.float64)
+    divided, plain = (script.compute_advantages(rewards=rewards) for script in (grpo, dr_grpo))
+    assert torch.allclose(divided, factor * plain, atol=1e-12)  # in every group
+for size in range(2, 65):
+    ks = torch.arange(size + 1).view(-1, 1)  # in row k the first k are right
+    A = grpo.compute_advantages(rewards=(torch.arange(size) < ks).double())
+    differences = A[1:, 0] - A[:-1, -1]  # j others are right: right less wrong
+    assert differences.max() < math.sqrt(size - 1) + 1e-12
+    assert np.allclose(identity.weight("GRPO", [0.0, 1.0], size), math.sqrt(size - 1))
+ps = np.linspace(0, 1, 41)
+by_hand = math.sqrt(3) * ps + (3 - 2 * math.sqrt(3)) * (ps**2 / 2 - ps**3 / 3)
+assert np.allclose(identity.objective("GRPO", ps, 4), by_hand)
+
+print("  G      √(G−1)   w(0)/w(½) w(.05)/w(½)        J(1)")
+edge, at_05, J_1 = {}, {}, {}
+for size in (2, 3, 4, 8, 16, 64):
+    w = identity.weight("GRPO", np.array([0.0, 0.05, 0.5]), size)
+    edge[size], at_05[size] = w[:2] / w[2]
+    J_1[size] = float(identity.objective("GRPO", 1.0, size))
+    row = math.sqrt(size - 1), edge[size], at_05[size], J_1[size]
+    print(f"{size:3}" + "".join(f"{value:12.2f}" for value in row))
+in_the_limit = float(identity.weight_limit(0.05)) / 2
+print(f"  ∞           ∞           ∞{in_the_limit:12.2f}{np.pi:12.2f}")
+show(grpo_weights())
+
+# %% [text]
+# *The limit diverges at both ends; the weight at a finite group size does not.*
+#
+# From G = 4 on, the weight grows with the distance of $p$ from ½, and $w(0)/w(\tfrac12)$ is the largest preference: {=edge[8]:.1f} at G =
+# 8, {=edge[64]:.0f} at G = 64. Convergence to the arcsine is slow: at G = 64, $J(1)$ still falls short of π by
+# {=100 - 100 * J_1[64] / np.pi:.0f} %.
+#
+# The paper behind the identity ([2607.00152](https://arxiv.org/abs/2607.00152), "the paper" from here) gives a prompt with $p = .05$ the
+# weight {=float(identity.weight_limit(0.05)):.1f}, "more than twice the weight of a coin-flip prompt". That is the limit; at G = 8 the
+# factor is {=at_05[8]:.2f}. The paper says itself that the effect is milder at finite G: from Dr. GRPO to GRPO, the extreme prompts'
+# share of the updates grows from 14.3 to 17.0 % in its run at G = 8, and from 13.9 to 24.7 % on all of Big-Math in the limit.
+#
+# A weight is not the length of a step. It multiplies $\nabla p$, which for a coin is small near 0 and 1: the coin's log-odds move by
+# $w\,pq = \mathbb E[\sigma]$, most at $p = \frac12$. GRPO pushes extreme prompts harder only relative to Dr. GRPO.
+#
+# ## Compare the rules
+#
+# Move G upwards from 2 under GRPO, then try other rules: the mean over the right completions (rejection sampling), MaxRL (maximum
+# likelihood reinforcement learning), and GRPO with a second division by σ. (Needs the first cell.)
+
+# %%
+knob(weight_and_objective, rule=list(NAMES), G=(2, 64, 1, 8))
+
+# %% [markdown]
+# *GRPO favours easy prompts as much as hard ones. MaxRL favours only hard prompts.*
+#
+# All this holds for 0-1 rewards on the first update after sampling, without clipping and without a KL (Kullback-Leibler) term. With
+# GRPO's division by length, $1/|y|$, training climbs no function of $p$ alone ([lesson 5](05_length.ipynb)).
+#
+# ## What remains of a published experiment
+#
+# Section 8 of the paper trains 6,000 prompts, each a coin with its own logit, for 150 steps at G = 8. The quarter that is hardest at the
+# start ends at a solve rate of .99 under GRPO and .88 under Dr. GRPO; the paper concludes that GRPO's preference "changes the learning
+# trajectory" of hard prompts. (It calls the run a check of its formulas on scalar prompts.) But all arms share one learning rate, and
+# $\sigma \le \frac12$ implies $\sigma \ge 2\sigma^2$: GRPO's steps are at least twice as long on *every* prompt.
+#
+# We repeat the run from the same solve rates ([lesson 8](08_silent_groups.ipynb)), give Dr. GRPO a learning rate that makes its mean
+# *first* step as long as GRPO's, and compare at equal progress. Then we let prompts **compete**: the mean push is subtracted from every
+# prompt, so one prompt's gain is the others' loss.
+
+# %%
+seeds, MATCHED = range(4), "Dr. GRPO, matched first step"
+arms = run_arms(seeds, ("GRPO", "Dr. GRPO", MATCHED))
+ends = {name: np.mean([one.hard[-1] for one in runs]) for name, runs in arms.items()}
+
+def lead(level):
+    """GRPO's lead on the hardest quarter, in points, when the mean solve rate is `level`."""
+    pairs = zip(arms["GRPO"], arms[MATCHED])
+    return 100 * np.mean([at_progress(a, level) - at_progress(b, level) for a, b in pairs])
+
+rivals, gap = {}, {}
+for size in (3, 8, 64):
+    for rule in ("GRPO", "Dr. GRPO"):
+        for seed in seeds if size > 3 else [0]:
+            p0 = start(seed)
+            rate = controlled_run.matched_learning_rate(rule, p0, size, 0.5)
+            rival = run(rule, p0, seed, G=size, compete=1.0, learning_rate=rate)
+            rivals.setdefault((rule, size), []).append(rival)
+    pairs = zip(rivals["GRPO", size], rivals["Dr. GRPO", size])
+    gap[size] = 100 * np.array([a.hard[-1] - b.hard[-1] for a, b in pairs])
+show(controlled(arms, rivals))
+
+# %% [fold]
+assert [round(ends[name], 3) for name in ("GRPO", MATCHED)] == [0.993, 0.991]
+assert abs(ends["Dr. GRPO"] - controlled_run.PUBLISHED["Dr. GRPO"]) < 0.018  # 3 standard deviations of one run
+assert 0.5 < lead(0.7) < 1.5 and abs(lead(0.8)) < 0.4 and abs(lead(0.9)) < 0.2
+assert max(map(lead, np.linspace(0.52, 0.98, 47))) < lead(0.7) + 0.05  # its largest lead
+assert min(one.smallest_update for runs in arms.values() for one in runs) == 0
+assert np.abs(gap[3]).max() < 1e-6 and gap[8].min() > 1.5 and gap[64].min() > 8
+
+# %% [text]
+# *Left: the gap comes from the learning rate (one seed). Right: if prompts compete, GRPO's preference shows even with equal first steps
+# (mean of four seeds).*
+#
+# At one learning rate we get {=ends["GRPO"]:.3f} and {=ends["Dr. GRPO"]:.3f} (means of four seeds; the paper's .88 is one run). **With
+# the first step matched, .99 against .88 becomes {=ends["GRPO"]:.3f} against {=ends[MATCHED]:.3f}.** (Later the two runs are at different
+# $p$, and the steps differ again.) At equal progress GRPO leads on the hardest quarter by {=lead(.7):.1f} points when the overall solve
+# rate is .7 (its largest lead), by {=lead(.8):.1f} at .8, and not at all at .9.
+#
+# In this run no update is ever negative: all prompts rise towards 1, and the weights decide only the order. If prompts compete, the
+# preference matters: GRPO's hardest quarter ends {=gap[8].mean():.1f} points higher at G = 8 ({=gap[8].min():.1f} to
+# {=gap[8].max():.1f}), {=gap[64].mean():.1f} at G = 64, and no higher at G = 3, as the weights predict. (Our competition is also a
+# caricature: real prompts share parameters unevenly and may help each other.)
+#
+# ## Exercises
+#
+# **1. The bound of another rule.** MaxRL has $A = (R - \mu)/\mu$, and $A = 0$ in a group where no completion is right. What is its weight
+# at $p \to 0$ and at $p \to 1$?
+
+
+# %% [exercise]
+def at_the_edges(G):
+    """(w at p -> 0, w at p -> 1), two numbers."""
+    return ...
+
+
+# %% [check]
+check("9.1", at_the_edges)
+
+# %% [hint]
+# At $p \to 0$ all other completions are wrong, $j = 0$; at $p \to 1$ all are right, $j = G - 1$. Write down $k$ and $\mu$ for a right and
+# for a wrong completion in each case.
+
+
+# %% [solution]
+def at_the_edges(G):
+    # j = 0: right, mu = 1/G, A = G - 1; wrong, A = 0.
+    # j = G - 1: right, mu = 1, A = 0; wrong, A = -1
+    return G - 1, 1
+
+
+# %% [markdown]
+# **2. Rejection sampling climbs log p, up to an order.** The mean of the scores of the right completions (0 if none is right) has the
+# weight $(1 - q^G)/p$. Since $p = 1 - q$, this is a geometric sum. Which $J$ with $J(0) = 0$ has this derivative?
+
+
+# %% [exercise]
+def climbed(p, G):
+    """J(p): a sum over powers of q = 1 - p."""
+    return ...
+
+
+# %% [check]
+check("9.2", climbed)
+
+# %% [hint]
+# $\frac{1-q^G}{1-q} = 1 + q + \dots + q^{G-1}$. Integrate $q^{j-1}$ over $p$ from 0. For $G \to \infty$ the sum tends to $\log p$, up to a
+# constant that grows with G.
+
+
+# %% [solution]
+def climbed(p, G):
+    return sum((1 - (1 - p) ** j) / j for j in range(1, G + 1))
+
+
+# %% [markdown]
+# **3. Find the bug.** This function should return GRPO's weight, but at G = 3 it gives a prompt with $p = .02$ a twelfth of the weight of
+# one with $p = .5$. Repair it.
+
+
+# %% [exercise]
+def grpo_weight(p, G):
+    total = 0.0
+    for k in range(1, G):  # a group with k right, neither none nor all
+        chance = math.comb(G, k) * p**k * (1 - p) ** (G - k)
+        right, wrong = math.sqrt((G - k) / k), -math.sqrt(k / (G - k))
+        total += chance * (right - wrong)
+    return total
+
+
+# %% [check]
+check("9.3", grpo_weight)
+
+# %% [hint]
+# The formula keeps the *other* completions fixed and lets the picked completion be right or wrong. In the code, $k-1$ of the others are
+# right for a right completion, and $k$ for a wrong one.
+
+
+# %% [solution]
+def grpo_weight(p, G):
+    total = 0.0
+    for j in range(G):
+        chance = math.comb(G - 1, j) * p**j * (1 - p) ** (G - 1 - j)
+        right = math.sqrt((G - j - 1) / (j + 1))  # k = j + 1; 0 if all are right
+        wrong = -math.sqrt(j / (G - j))  # k = j; 0 if all are wrong
+        total += chance * (right - wrong)
+    return total
+
+
+# %% [markdown]
+# ## To remember
+#
+# - The weight of a prompt under any advantage is $\mathbb E[A(+\mid j) - A(-\mid j)]$, and training climbs its integral.
+# - Dr. GRPO climbs $p$; GRPO's weight is constant at G = 2 and 3, at most $\sqrt{G-1}$ at any G, and tends slowly to the arcsine's.
+# - A comparison at one learning rate, on prompts that cannot lose, mostly measures the length of the steps; compare at equal progress.
+#
+# Sources: the formula for $w$ and the limits of GRPO and rejection sampling: Davis and Recht,
+# [2510.13651](https://arxiv.org/abs/2510.13651); MaxRL: [2602.02710](https://arxiv.org/abs/2602.02710); the name "question-level
+# difficulty bias": Dr. GRPO, [2503.20783](https://arxiv.org/abs/2503.20783), section 3.1; the run: the paper, section 8 and its script.
+# The bound, G = 3, the matched comparisons and the competing prompts are ours.

@@ -1,0 +1,354 @@
+# %% [markdown] 40 minutes
+# # 10 · DAPO
+#
+# GRPO (group relative policy optimization) learns nothing from a group whose completions are all right or all wrong
+# ([lesson 8](08_silent_groups.ipynb)). DAPO (decoupled clip and dynamic sampling policy optimization) discards such groups and refills the
+# batch with groups of *other* prompts. This looks as if it favoured some prompts, but it does not: **dropping silent groups and refilling
+# with other prompts leaves the direction of GRPO's expected update unchanged and multiplies the update by one number,**
+#
+# $$\mathbb E[\text{DAPO's update}] = \frac{1}{\mathbb E_x[1 - S(p_x)]}\;\mathbb E[\text{GRPO's update}]$$
+#
+# Sampling *the same prompt* again until its group is mixed is a different algorithm, although the code differs by one line.
+#
+# | symbol | meaning |
+# |---|---|
+# | $x,\ p,\ q$ | a prompt; the probability that a completion of it is right; $q = 1-p$ |
+# | $G,\ P$ | completions in a group; groups in a batch |
+# | $\sigma$ | standard deviation of the group's rewards; a group is **silent** if $\sigma = 0$, otherwise **mixed** |
+# | $S(p)$ | the probability that a group is silent, $p^G + q^G$ |
+# | $g,\ w(p)$ | the update of one group; GRPO's weight of a prompt, $\mathbb E[g] = w(p)\,\nabla p$ with $w = \mathbb E[\sigma]/(pq)$ ([lesson 7](07_group_size.ipynb)) |
+# | $\rho$ | the ratio of a token: its probability now over its probability when it was sampled |
+
+# %%
+import tempfile
+from unittest.mock import patch
+
+import numpy as np
+import torch
+
+from algorithms import dapo, grpo
+from lessons import identity
+from lessons.experiments import compare_tables, controlled_run, paired
+from lessons.experiments.pool import silence
+from lessons.workshop.kit import check, knob, show, show_diff, show_source
+from lessons.workshop.parts.lesson_10 import capped_redraw, clip_room, weights
+from toy_env.model import load_policy
+
+torch.set_num_threads(1)
+show_diff(grpo.policy_loss, dapo.policy_loss)
+show_diff(grpo.train, dapo.train)
+show_source(dapo.is_kept)
+
+# %% [markdown]
+# ## What DAPO changes
+#
+# 1. **Dynamic sampling**: the `while` in `train`, and `is_kept`. This is the subject of the lesson.
+# 2. **Clip-higher**: the ratio may rise to 1.28 and fall to .8.
+# 3. **Overlong punishment**: less reward for a completion that comes close to the length limit.
+# 4. **Token-level mean**: one division by the number of tokens ([lesson 5](05_length.ipynb)).
+# 5. **No KL** (Kullback-Leibler) term, so a silent group's gradient is exactly zero.
+#
+# Rewards are −1 and 1, but the division by σ leaves the advantages unchanged.
+#
+# ## The proof
+#
+# A silent group contributes nothing, so
+#
+# $$\mathbb E[g] = \Pr(\text{mixed})\;\mathbb E[g \mid \text{mixed}] + \Pr(\text{silent})\cdot 0$$
+#
+# A refilled batch holds the first $P$ mixed groups in the order in which they were drawn. Each is a random mixed group, so its expected
+# update is $\mathbb E[g \mid \text{mixed}] = \mathbb E[g]/\mathbb E_x[1-S(p_x)]$. ∎ (This needs right-or-wrong rewards, no KL term,
+# averages over groups, the first update after sampling, and a batch that fills up. A batch of the first groups to *finish* would favour
+# short completions.)
+#
+# Prompt by prompt: a prompt of difficulty $p$ is kept with probability $1-S(p)$, and a kept group contributes
+# $\mathbb E[\sigma \mid \text{mixed}] = \mathbb E[\sigma]/(1-S(p))$. The product is GRPO's $\mathbb E[\sigma]$. Redrawing keeps *every*
+# prompt, so the first factor is missing:
+#
+# $$w_{\text{redraw}}(p) = \frac{w(p)}{1-S(p)} \;\to\; \frac{\sqrt{G-1}}{G\,p} \quad (p \to 0)$$
+#
+# GRPO's weight is at most $\sqrt{G-1}$ ([lesson 9](09_objective.ipynb)); this weight grows like $1/p$, the slope of $\log p$.
+#
+# ## The experiment
+#
+# Each of nine prompts is a coin with its own logit. We draw groups, treat the silent ones in three ways, and measure each prompt's weight
+# with the script's own `is_kept` and `compute_advantages`. The third, redrawing, appears twice: without a limit, and with at most
+# four draws, which is the "DAPO" arm of the identity paper's run ([2607.00152](https://arxiv.org/abs/2607.00152)).
+
+# %%
+G, slots, rng = 8, 100_000, np.random.default_rng(10)
+p = np.array([0.01, 0.03, 0.1, 0.3, 0.5, 0.7, 0.9, 0.97, 0.99])
+
+def complete(prompts):
+    """A group for each prompt: (len(prompts), G), 1 for right and 0 for wrong."""
+    return torch.tensor(rng.random((len(prompts), G)) < p[prompts][:, None]).double()
+
+def measure(prompts, correct):
+    """The weight of each prompt in this batch and its standard error, (9,) each."""
+    A = dapo.compute_advantages(rewards=2 * correct - 1)
+    score = correct - torch.tensor(p[prompts])[:, None]  # the gradient by a coin's logit
+    update = (A * score).mean(dim=1).numpy() / (p * (1 - p))[prompts]
+    each = update[:, None] * (prompts[:, None] == np.arange(9)) * 9
+    return each.mean(axis=0), each.std(axis=0) / np.sqrt(len(each))
+
+def redraw(prompts, correct, draws):
+    silent = np.arange(len(prompts))
+    for _ in range(draws - 1):
+        silent = silent[(correct[silent] == correct[silent, :1]).all(dim=1).numpy()]
+        correct[silent] = complete(prompts[silent])  # the same prompts
+    return measure(prompts, correct)
+
+
+# %%
+prompts = rng.integers(9, size=3 * slots)
+correct = complete(prompts)
+mixed = dapo.is_kept(correct, dapo.Config())
+kept = mixed.nonzero().flatten()[:slots].numpy()  # the first mixed groups
+refilled = measure(prompts[kept], correct[kept])
+prompts, correct = prompts[:slots], correct[:slots]
+measured = {
+    "GRPO": measure(prompts, correct),
+    "DAPO: other prompts": refilled,
+    "same prompt, until mixed": redraw(prompts, correct.clone(), draws=400),
+    "same prompt, at most 4 draws": redraw(prompts, correct.clone(), draws=4),
+}
+S, w = identity.silent_rate(p, G), identity.weight("GRPO", p, G)
+capped = w * [capped_redraw(x, G, 4) for x in p]
+exact = dict(zip(measured, (w, w / (1 - S).mean(), w / (1 - S), capped)))
+print("weight over GRPO's, at p =     " + " ".join(f"{x:6.2f}" for x in p))
+for name, (weight, error) in measured.items():
+    assert (np.abs(weight - exact[name]) < 4.5 * error).all(), name
+    print(f"{name:30} " + " ".join(f"{ratio:6.2f}" for ratio in exact[name] / w))
+print("all simulated weights within 4.5 standard errors of these: True")
+at_small_p = identity.weight_same_prompt_resampling(1e-6, G) * 1e-6
+assert np.isclose(at_small_p, np.sqrt(G - 1) / G, rtol=1e-3)
+show(weights(p, {name: weight for name, (weight, _) in measured.items()}, G))
+
+# %% [text]
+# *DAPO's crosses lie in GRPO's circles; redrawing gives different weights, with the largest at both ends.*
+#
+# DAPO multiplies every weight by the same {=1 / (1 - S).mean():.2f}. So what the identity paper's run shows for "DAPO" on hard prompts
+# is a result about the triangles, not about DAPO. (The paper's section 5 discards prompts, as DAPO does; its run redraws them.)
+#
+# ## What it costs
+
+# %%
+results, find = compare_tables.load(), compare_tables.find
+ablation, movement = results["ablation"]["arms"], results["movement"]["arms"]
+dapo_runs, grpo_runs = (results["shared"]["arms"][name] for name in ("DAPO", "GRPO"))
+seeds = len(results["ablation"]["seeds"])
+cost = dapo_runs["completions"]["mean"] / dapo_runs["budget"]  # drawn for each one trained on
+longer = paired.difference(*(runs["update_norm"]["seeds"] for runs in (dapo_runs, grpo_runs)))
+*_, above, last = ablation
+*_, slower = movement
+arms = (ablation[above], ablation[last], movement[slower])
+without, alone, unmoved = (arm["update_norm"]["mean"] for arm in arms)
+main, gained = find(results["shared"], "DAPO", "GRPO"), find(results["ablation"], last, above)
+at_equal_length = find(results["movement"], slower, above)
+assert min(gap["interval"][0] for gap in (longer, main, gained, at_equal_length)) > 0
+assert gained["p_holm"] < main["p_holm"] < 0.05 and alone > without > unmoved
+before, after = (ablation[arm] for arm in ("+ overlong filtering", "+ clip-higher"))
+more = {name: np.greater(after[name]["seeds"], before[name]["seeds"]).sum()
+        for name in ("final", "entropy")}
+stopped_at = [arm["clipped_up_probability"]["mean"] for arm in ablation.values()]
+
+p0 = np.linspace(0.02, 0.98, 2000)
+paper = controlled_run.run("GRPO", p0, seed=0, G=G, silent="redraw", max_draws=4)
+drawn = paper.groups[-1] / controlled_run.STEPS  # groups for each prompt and step
+still_silent = 1 - paper.mixed[-1] / controlled_run.STEPS
+assert abs(drawn - 3.5) < 0.05  # as published
+
+# %% [text]
+# The identity paper reports that its arm draws 3.5 times as many groups as GRPO. The same run, with solve rates spread evenly, gives
+# {=drawn:.2f}; but with at most four draws, no factor can exceed 4, and {=100 * still_silent:.0f} % of the groups are still silent.
+# DAPO's cost has no such limit: it is small on new prompts and grows as they are solved (exercise 2). In our
+# {=len(results["shared"]["seeds"])} runs of `dapo.py`, of {=results["shared"]["steps"]} steps each,
+# {=100 * dapo_runs["silent"]["mean"]:.0f} % of the groups are silent and {=cost:.2f} completions are drawn for each one trained on. (That
+# this too is near 3.5 is a coincidence.)
+#
+# **What is gained?** The batch does not shrink as prompts become uniformly right or wrong. The expected direction is no better. Adam
+# cancels a constant factor, so that steps are only a little longer: over our runs DAPO's mean update is {=longer["difference"]:.4f}
+# [{=longer["interval"][0]:.4f}, {=longer["interval"][1]:.4f}] longer than GRPO's of {=grpo_runs["update_norm"]["mean"]:.4f}; in our
+# ablation, where dynamic sampling alone is added, it is {=alone / without - 1:.0%} longer. Plain GRPO with that many more prompts per batch gets the
+# same mixed groups from the same completions: on average, refilling is GRPO with a batch that grows as more groups are silent.
+#
+# So the claim promises no gain at equal *completions*. In the ablation, dynamic sampling brings
+# {=compare_tables.change(gained).strip("*")} points at equal completions ({=seeds} seeds, 95 % interval). Longer steps are not the reason: at 1.8e-4,
+# where they are {=1 - unmoved / without:.0%} *shorter* than without it, it brings
+# {=compare_tables.change(at_equal_length).strip("*")}. A batch draws
+# {=ablation[last]["completions"]["mean"] / ablation[last]["budget"]:.1f} times the completions, which may be why: not tested. In the main comparison, where the rest of DAPO changes too, it is
+# {=compare_tables.change(main).strip("*")} points ahead of GRPO, and without the KL
+# {=compare_tables.change(compare_tables.find(results["no_kl"], "DAPO", "GRPO"))} ([results](experiments/README.md)).
+#
+# ## Clip-higher
+#
+# This is DAPO's other main change. For $A > 0$ a token's gradient is stopped once $\rho > 1+\varepsilon_{high}$
+# ([lesson 2](02_ppo.ipynb)). The bound is a *factor*: a token of probability .01 is stopped at .012 under GRPO's 1.2 and at .0128 under
+# 1.28; one of probability .5 is stopped at .6 and .64, and one above $1/1.28$ never. So a rare token, where exploration would have to
+# begin, gains the least from an update. Move the bounds and the token's probability (needs the first cell).
+
+
+# %%
+def push(p_old, ratio, A, **bounds):
+    """The factor of a token's score in minus the loss's gradient, at each ratio (n,)."""
+    old = torch.full((len(ratio), 1), p_old, dtype=torch.float64).log()
+    new = (old + torch.tensor(ratio).view(-1, 1).log()).requires_grad_()
+    mask, advantages = torch.ones_like(old).bool(), torch.full_like(old, A)
+    batch = {"logps": new, "old_logps": old, "advantages": advantages, "mask": mask}
+    loss = dapo.policy_loss(**batch, config=dapo.Config(**bounds))
+    return -len(ratio) * torch.autograd.grad(loss, new)[0].flatten()
+
+by_hand = ((0.01, 0.2, 0.012), (0.01, 0.28, 0.0128), (0.5, 0.2, 0.6), (0.5, 0.28, 0.64))
+for p_old, eps, stops in by_hand:
+    ratios = np.array([stops - 1e-9, stops + 1e-9]) / p_old
+    before_it, after_it = push(p_old, ratios, 1.0, clip_eps_high=eps)
+    assert before_it > 1 and after_it == 0
+
+def draw(eps_low, eps_high, probability):
+    def factor(ratio, A):
+        return push(probability, ratio, A, clip_eps_low=eps_low, clip_eps_high=eps_high)
+    return clip_room(factor, eps_low, eps_high, probability)
+
+knob(draw, eps_low=(0.05, 0.5, 0.01, 0.2), eps_high=(0.05, 0.6, 0.01, 0.28),
+     probability=[0.1, 0.01, 0.5, 0.8, 0.9])
+
+# %% [markdown]
+# *The room to rise is largest for a token of probability $1/(1+\varepsilon)$ and vanishes for rare tokens.*
+#
+# Which tokens does GRPO's bound of 1.2 stop in a real run? We run one step of `dapo.train` with that bound and 16 updates, so that the
+# ratios move:
+
+# %%
+tokenizer, clipped = load_policy("base")[1], []
+update_metrics = dapo.update_metrics
+
+def keep_clipped(part, logps, low, high):
+    ratio = (logps.detach() - part.old_logps).exp()
+    stopped = (part.advantages > 0) & (ratio > 1 + high) & part.mask
+    for row, t in stopped.nonzero().tolist():
+        before = torch.cat([part.prompt_ids[row], part.completion_ids[row, :t]])
+        ids = (before, part.completion_ids[row, t])
+        texts = [tokenizer.decode(x, skip_special_tokens=True) for x in ids]
+        numbers = part.old_logps[row, t].exp().item(), ratio[row, t].item()
+        clipped.append((*texts, *numbers, t == 0))
+    return update_metrics(part, logps, low, high)
+
+settings = {"max_new_tokens": 36, "num_minibatches": 16, "warmup_steps": 0, "steps": 1,
+            "clip_eps_high": 0.2, "device": "cpu", "eval_problems": 1, "eval_every": 0}
+replaced = patch.object(dapo, "update_metrics", keep_clipped)
+with tempfile.TemporaryDirectory() as folder, silence(), replaced:
+    dapo.train(dapo.Config(run_dir=f"{folder}/run", **settings))
+print("every ninth:       completion so far     token   its probability   ratio")
+for text, token, sampled, ratio, _ in clipped[::9]:
+    print(f"{text:>36}     {token!r:>5}   {sampled:15.2f}   {ratio:5.2f}")
+sampled, ratio = (np.array([row[i] for row in clipped]) for i in (2, 3))
+begins = np.array([is_first and token != "#" for _, token, _, _, is_first in clipped])
+assert begins.mean() > 0.5 and (ratio > 1.28).mean() > 0.5 and sampled.mean() < 0.3
+
+# %% [text]
+# The {=len(clipped)} stopped tokens had a mean probability of {=sampled.mean():.2f} (below .2 in DAPO's Fig. 3a), and
+# {=100 * begins.mean():.0f} % are the digit that *begins* a worked solution, the rare and right decision (`#` would state the answer at
+# once). But {=100 * (ratio > 1.28).mean():.0f} % of the ratios exceed 1.28 as well: each completion is used once, so its ratio was moved
+# by *other* completions' updates, and the clip stops a gradient without bounding the ratio. The pattern does not last: over whole runs
+# (the six arms of our ablation) stopped tokens had probabilities of {=min(stopped_at):.2f} to {=max(stopped_at):.2f} on average. **Our
+# ablation shows no effect of clip-higher**: it raises accuracy in {=more["final"]} of {=seeds} seeds and entropy in {=more["entropy"]}. A
+# vocabulary of 19 tokens says little about one of a hundred thousand.
+#
+# ## The overlong punishment
+#
+# The third change lowers the reward of a completion near the length limit by up to 1. Rewards then take more than two values, and
+# division by σ discards how *small* a difference is: among eight right completions, one that is slightly too long, with reward .999, has
+# the advantage {=dapo.compute_advantages(rewards=torch.tensor([[1.0] * 7 + [0.999]]).double()).min():.3f}; a single wrong one has
+# {=dapo.compute_advantages(rewards=torch.tensor([[1.0] * 7 + [-1.0]])).min():.3f}. So DAPO decides by *right and wrong* which groups to
+# keep, not by the shaped reward. With the punishment, a discarded group's update need not be zero, so the claim does not hold for such
+# groups.
+#
+# ## Exercises
+#
+# **1. Why 3.5?** The paper's run redraws the same prompt while its group is silent, at most `draws` times in all. By what factor does the
+# prompt's weight exceed GRPO's? (`identity.silent_rate(p, G)` is S.)
+
+
+# %% [exercise]
+def factor(p, G, draws):
+    """The weight of a prompt over GRPO's; a number."""
+    return ...
+
+
+# %% [check]
+check("10.1", factor)
+
+# %% [hint]
+# How probable is it that the last group drawn is mixed? A mixed group's expected σ does not depend on how many draws came before it.
+
+
+# %% [solution]
+def factor(p, G, draws):
+    S = identity.silent_rate(p, G)
+    # also the expected number of draws: never more than `draws`
+    return (1 - S**draws) / (1 - S)
+
+
+# %% [markdown]
+# **2. Count the wasted completions.** Prompts with success probabilities `p` are equally frequent. DAPO replaces a silent group by a
+# group of another prompt, until it is mixed. How many completions are discarded, on average, for each group that is kept?
+
+
+# %% [exercise]
+def wasted(p, G):
+    """p: an array of probabilities. Expected number of discarded completions for each kept
+    group."""
+    return ...
+
+
+# %% [check]
+check("10.2", wasted)
+
+# %% [hint]
+# Waiting for an event of probability ⅓ takes 3 draws on average, including the success. How probable is a mixed group, if every draw is a
+# new prompt?
+
+
+# %% [solution]
+def wasted(p, G):
+    silent = identity.silent_rate(p, G).mean()
+    return G * silent / (1 - silent)
+
+
+# %% [markdown]
+# **3. Find the bug.** This filter gets the shaped rewards (groups, G), which are 1 or −1, and up to 1 less for a long completion. It
+# marks the groups to keep. The code runs, no batch is ever short, and the model learns brevity where it should learn nothing. Repair it.
+
+
+# %% [exercise]
+def keep(shaped):
+    """(groups,) bool: which groups DAPO keeps."""
+    return shaped.std(dim=1) > 0  # <- runs, and is wrong
+
+
+# %% [check]
+check("10.3", keep)
+
+# %% [hint]
+# Between which values do the rewards of right completions lie, and those of wrong ones? First recover which completions are right. (In a
+# script, it is better to filter before shaping.)
+
+
+# %% [solution]
+def keep(shaped):
+    right = shaped >= 0  # right: 1 to 0; wrong: -1 to -2
+    return (right != right[:, :1]).any(dim=1)
+
+
+# %% [markdown]
+# ## To remember
+#
+# - Discarding silent groups and refilling with *other* prompts keeps GRPO's expected direction and the size of the batch; redrawing the
+#   *same* prompt gives hard prompts a weight that grows like $1/p$.
+# - The cost grows as prompts are solved, and nothing guarantees a gain at equal completions.
+# - Clip-higher gives rare tokens more room before their gradient stops; groups are filtered by right and wrong, never by the shaped
+#   reward.
+#
+# Sources: DAPO, [2503.14476](https://arxiv.org/abs/2503.14476), sections 3.1-3.4, Eq. 7-13, Fig. 3a; the identity paper,
+# [2607.00152](https://arxiv.org/abs/2607.00152), for the run. That replacing prompts leaves the relative weights unchanged, and that the
+# run's arm does not, is our derivation.

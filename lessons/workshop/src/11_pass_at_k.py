@@ -1,0 +1,359 @@
+# %% [markdown] 40 minutes
+# # 11 · Maj@K and Pass@K
+#
+# DeepSeekMath compared its model before and after GRPO (group relative policy optimization; section 5.2.2, Fig. 7). **Maj@K** had risen:
+# the most frequent of K answers was right more often. **Pass@K** had not: at least one of K answers was right as often as before. To the
+# authors the gain seems to come from "boosting the correct response from TopK rather than the enhancement of fundamental capabilities".
+# This is often called *sharpening*: the model gives the answers that it already preferred even more often. What does that do to the two
+# curves?
+#
+# > **Sharpening answers never changes which one is the most probable. So it keeps $M$, the share of problems on which
+# > that answer is right. Maj@K tends to $M$ only in a limit, of many answers or of complete sharpening. Short of it,
+# > sharpening can raise Maj@K and Pass@K even on a problem whose most probable answer is wrong.**
+#
+# So a model whose $M$ has changed was not merely sharpened. Does reinforcement learning change $M$?
+#
+# | symbol | meaning |
+# |---|---|
+# | $n,\ c$ | answers sampled for one problem; how many of them are right |
+# | $\pi(a)$ | the probability that the model's answer to a problem is $a$ |
+# | $p,\ q$ | the probability of the right answer; $q = 1 - p$ |
+# | Pass@K; Maj@K | $1 - q^K$; the chance that the right answer wins a vote of K answers; both averaged over problems |
+# | $\beta,\ \pi_\beta,\ p_\beta$ | the exponent of the sharpening; the sharpened distribution; its $p$ |
+# | $M$ | the share of problems whose most probable answer (the **mode**) is right |
+
+# %%
+import random
+from itertools import combinations, product
+
+import numpy as np
+
+from lessons import identity
+from lessons.experiments import compare_tables, paired, short_answers
+from lessons.workshop.kit import check, knob, show
+from lessons.workshop.parts.lesson_11 import (
+    all_subsets,
+    curves_of_training,
+    leads,
+    rises,
+    sharpening,
+)
+from toy_env.arithmetic import LEVELS, extract_answer, held_out_problems
+from toy_env.evaluate import majority_at_k, pass_at_k
+from toy_env.held_out import evaluate
+from toy_env.model import load_policy
+
+base, tokenizer = load_policy("base")
+problems = held_out_problems(16, LEVELS)  # 64, sixteen of each level
+rights = np.array([problem.answer for problem in problems])
+sampled = evaluate(base, tokenizer, problems, samples=64, max_new_tokens=4)
+answers = [[extract_answer(text) for text in row] for row in sampled.texts]  # or None
+results = compare_tables.load()["sampling"]["arms"]  # of the full task
+before, *arms = ({(kind, rate["k"]): rate for kind in arm for rate in arm[kind]}
+                 for arm in results.values())  # the base comes first
+least = {key: min(arm[key]["mean"] for arm in arms) for key in before}
+for key in (("majority", 64), ("pass", 4)):
+    assert all(arm[key]["interval"][0] > before[key]["interval"][1] for arm in arms)
+
+# %% [markdown]
+# ## Two estimators
+#
+# Any K of $n$ independent answers are K independent answers. So the share of *all* K-subsets that succeed is an unbiased estimate. For
+# Pass@K that share is $1 - \binom{n-c}{K}/\binom nK$ (Chen et al., [2107.03374](https://arxiv.org/abs/2107.03374), Eq. 1). Maj@K depends
+# on how often each answer was given, not only on $c$; `majority_at_k` counts the subsets. A tie is broken by a fair draw, and a
+# completion without a number has no vote.
+
+# %%
+def with_interval(lead):
+    """The mean of (seeds, problems), with an interval over both."""
+    bottom, top = paired.interval_over_both(lead)
+    return f"{lead.mean():+.2f} [{bottom:+.2f}, {top:+.2f}]"
+
+rng = random.Random(0)
+for _ in range(40):  # both estimators against a list of all subsets
+    votes = [rng.choice([7, 7, 8, 8, 9, None]) for _ in range(7)]
+    for K in range(1, 8):
+        share = np.mean([7 in subset for subset in combinations(votes, K)])
+        assert abs(pass_at_k(7, votes.count(7), K) - share) < 1e-12
+        assert abs(majority_at_k(votes, 7, K) - all_subsets(votes, 7, K)) < 1e-12
+
+n, K, p = 64, 16, 0.05
+c, chance = np.arange(n + 1), identity.binomial(p, n)  # right answers, and their probability
+truth = 1 - (1 - p) ** K
+unbiased = chance @ [pass_at_k(n, int(right), K) for right in c]
+plug_in = chance @ (1 - (1 - c / n) ** K)
+assert abs(unbiased - truth) < 1e-12 and plug_in < truth
+
+rates = sampled.correct.mean(axis=1)  # (64,): each problem's solve rate
+half = 1.96 * np.sqrt(rates.mean() * (1 - rates.mean()) / sampled.correct.size)
+low, high = paired.interval_over_both(rates[None])  # bootstrap: problems drawn anew
+wider = (high - low) / (2 * half)
+assert wider > 3
+
+# %% [text]
+# Putting the estimate $c/n$ into $1 - q^K$ is biased: where $p$ = {=p}, Pass@{=K} is {=truth:.3f}, and with {=n} answers this plug-in
+# gives {=plug_in:.3f} on average, too low because $1 - (1-p)^K$ is concave in $p$ (Jensen's inequality).
+#
+# {=n} answers to each of 64 problems are not 4,096 independent draws: answers to one problem share its difficulty. Here Pass@1 is
+# {=rates.mean():.2f}, and resampling the *problems* gives the interval [{=low:.2f}, {=high:.2f}], {=wider:.0f} times as wide as for
+# independent draws. For a claim about training, resample seeds as well.
+#
+# ## A task that we know exactly
+#
+# Allow four tokens: `#14` and the end of the completion. The model cannot work anything out, and the probability of each answer from 0 to
+# 99 can be computed (up to spellings such as `#014`). Votes are simulated. The samples above agree:
+
+
+# %%
+def p_right(table):
+    return table[np.arange(len(table)), rights]
+
+def majority(table, K, rounds=100):
+    """(problems,): the share of simulated votes that the right answer wins; ties in part."""
+    no_vote = (1 - table.sum(axis=1, keepdims=True)).clip(0)
+    chances, size = np.hstack([table, no_vote]), (rounds, len(table))
+    votes = np.random.default_rng(0).multinomial(K, chances, size=size)[..., :-1]
+    top = votes.max(axis=2)
+    wins = (votes[:, np.arange(len(table)), rights] == top) & (top > 0)
+    return (wins / (votes == top[..., None]).sum(axis=2)).mean(axis=0)
+
+logits = short_answers.answer_logits(base, tokenizer, problems)
+exact = short_answers.answer_table(logits, tokenizer)  # (problems, 100), of each answer
+print("            Pass@K                      Maj@K")
+print("   K   exact   from 64 samples   simulated   from 64 samples")
+for K in (1, 4, 16, 64):
+    passed, won = 1 - (1 - p_right(exact)) ** K, majority(exact, K)
+    counted = np.mean([pass_at_k(64, row.count(y), K) for row, y in zip(answers, rights)])
+    voted = np.mean([majority_at_k(row, y, K) for row, y in zip(answers, rights)])
+    print(f"{K:4}   {passed.mean():.3f}   {counted:.3f}         "
+          f"    {won.mean():.3f}       {voted:.3f}")
+    for true, estimate in ((passed, counted), (won, voted)):  # at K = 64 as noisy as one draw
+        noise = np.sqrt((true * (1 - true)).sum()) / len(true) / (8 if K == 1 else 1)
+        assert abs(estimate - true.mean()) < 4 * noise + 0.01
+
+# %% [markdown]
+# ## Sharpening
+#
+# **Sharpening** the answers to a problem means $\pi_\beta(a) = \pi(a)^\beta / \sum_b \pi(b)^\beta$ with $\beta > 1$.
+#
+# **The limits.** Powers preserve order, so $\pi_\beta$ and $\pi$ have the same most probable answer. Therefore, without ties: for
+# $K \to \infty$ at a fixed β, Maj@K $\to M$ and Pass@K $\to 1$; for $\beta \to \infty$ at a fixed K, both tend to $M$.
+#
+# **Between the limits.** Differentiate:
+#
+# $$\frac{d}{d\beta}\log p_\beta = \log\pi(\text{right}) - \sum_a \pi_\beta(a) \log \pi(a)$$
+#
+# The sum grows with β (its derivative is the variance of $\log\pi$ under $\pi_\beta$) and tends to the $\log\pi$ of the most probable
+# answer. So if that answer is right, $p_\beta$ rises all the way to 1. If it is wrong, $p_\beta$ may rise at first, but finally
+# falls to 0.
+#
+# **A bound.** Suppose the most probable answer is wrong. In any list of K answers whose vote the right answer wins, swap the right answer
+# and the most probable one: now the latter wins, and the list is at least as probable. So the right answer wins at most half of the
+# votes, at every K and β. On average over problems, Maj@K $\le M + \frac12(1-M)$. ∎
+
+# %%
+answered = exact / exact.sum(axis=1, keepdims=True)  # among completions that give an answer
+
+def sharpened(table, beta):
+    logs = beta * np.log(table)
+    weights = np.exp(logs - logs.max(axis=1, keepdims=True))
+    return weights / weights.sum(axis=1, keepdims=True)
+
+mode_right, raised = answered.argmax(axis=1) == rights, {}
+M, p_1 = mode_right.mean(), p_right(answered)
+print("beta   Pass@1   Pass@4   Pass@64  Maj@4    Maj@64   M        "
+      "p raised where the mode is wrong")
+for beta in (1, 2, 4, 16, 4096):
+    table = sharpened(answered, beta)
+    p, votes = p_right(table), [majority(table, K).mean() for K in (4, 64)]
+    numbers = [*((1 - (1 - p) ** K).mean() for K in (1, 4, 64)), *votes, M]
+    raised[beta] = f"{(p > p_1 + 1e-12)[~mode_right].sum()} of {(~mode_right).sum()}"
+    print(f"{beta:4}   " + "    ".join(f"{x:.3f}" for x in numbers) + f"    {raised[beta]}")
+    assert (table.argmax(axis=1) == answered.argmax(axis=1)).all()
+    assert max(votes) <= (1 + M) / 2
+    if beta < 99:
+        ends = [np.log(p_right(sharpened(answered, beta + step))) for step in (-1e-6, 1e-6)]
+        slope = np.log(p_1) - (table * np.log(answered)).sum(axis=1)
+        assert np.allclose((ends[1] - ends[0]) / 2e-6, slope, atol=1e-6)
+assert np.allclose(p_right(table), mode_right, atol=1e-6)  # the limit
+
+# %% [text]
+# *$M$ stays constant, and Pass@64 falls to it; Maj@64 is near it from the start. At β = 2, $p$ has risen in {=raised[2]} problems whose
+# mode is wrong, and with it Pass@K at every K.* On one problem the policy with the larger $p$ is ahead at every K. Two curves of Pass@K
+# can cross only as means over problems.
+#
+# A lower temperature $T = 1/\beta$ sharpens *tokens*, not answers. That can change the mode, and so $M$. Compare the two (needs the cells
+# above); squares above the grey line are problems where $p$ has risen although the mode is wrong.
+
+# %%
+# The bound, over all lists of five votes, if the second most probable answer is right:
+pi, lists = np.array([0.28, 0.3, 0.22, 0.2]), product(range(4), repeat=5)
+assert sum(majority_at_k(votes, 0, 5) * pi[list(votes)].prod() for votes in lists) <= 0.5
+
+KS, BETAS = (1, 4, 16, 64, 256), [2, 4, 8, 16]
+tables = {("answers", 1): answered, ("tokens", 1): exact}
+for beta in BETAS:
+    tables["answers", beta] = sharpened(answered, beta)
+    tables["tokens", beta] = short_answers.answer_table(logits, tokenizer, T=1 / beta)
+shown = {}
+for (kind, beta), table in tables.items():
+    p, modes = p_right(table), tables[kind, 1].argmax(axis=1)
+    shown[kind, beta] = {
+        "p": p,
+        "mode right": table.argmax(axis=1) == rights,
+        "Pass@K": [(1 - (1 - p) ** K).mean() for K in KS],
+        "Maj@K": [majority(table, K, rounds=50).mean() for K in KS],
+    }
+
+def draw(beta=2, what="answers"):
+    names = {"answers": f"answers to the power {beta}",
+             "tokens": f"tokens at T = {1 / beta:g}"}
+    return sharpening(shown[what, 1], shown[what, beta], KS, names[what])
+
+knob(draw, beta=BETAS, what=["answers", "tokens"])
+
+# %% [text]
+# *Sharpening answers keeps $M$ (dotted) and draws both curves to it. Cooling tokens moves $M$ as well.*
+#
+# ## Is reinforcement learning sharpening?
+#
+# **Maj@64 rose, so $M$ moved.** On the full task (56 tokens, in which a problem can be worked out) five scripts at their own settings
+# raise Maj@64 from {=before["majority", 64]["mean"]:.2f} to {=least["majority", 64]:.2f} or more (`lessons/experiments/README.md`; Pass@4
+# from {=before["pass", 4]["mean"]:.2f} to {=least["pass", 4]:.2f} or more). With $M$ at about the base's Maj@64, sharpening could not
+# have lifted it above {=(1 + before["majority", 64]["mean"]) / 2:.2f}. Maj@64 before and after suffices to show it.
+#
+# Nor is the exact solution sharpening. Maximizing the expected reward minus a penalty for the KL (Kullback-Leibler) divergence from the
+# base multiplies the odds $p/q$ of *every* problem by one factor above 1. Pass@K rises at every K, and no right mode is lost. A model
+# whose Pass@K fell is not this solution: groups are finite, parameters are shared between problems, steps are long.
+#
+# How $M$ moves can be seen where $M$ can be computed: GRPO on the four-token task, with 8 or 27 batches of 32 groups of 8, one update per
+# batch, no KL penalty, learning rates 3e-4 (small steps) and 1e-3 (large steps), five seeds.
+
+# %%
+trained, base_mode = short_answers.load(), exact.argmax(axis=1)
+policies = {"base": {"right": p_right(exact)[None], "mode": base_mode[None]}} | trained
+cooled = short_answers.answer_table(logits, tokenizer, T=0.3)
+p_of = {name: policy["right"] for name, policy in policies.items()}  # (seeds, problems)
+show(curves_of_training(p_of | {"base, T = 0.3": p_right(cooled)[None]}))
+print(f"{'means over seeds':30} Pass@1   Pass@64   M       new mode   lead over the base in "
+      "Pass@1 and in Pass@64")
+pass_1, pass_64, M_of, new_mode, higher = {}, {}, {}, {}, {}
+for name, policy in policies.items():
+    M_of[name] = (policy["mode"] == rights).mean()
+    new_mode[name] = (policy["mode"] != base_mode).mean()
+    pass_1[name], pass_64[name] = ((1 - (1 - p_of[name]) ** K).mean() for K in (1, 64))
+    lead_1, lead_64 = ((1 - p_of["base"]) ** K - (1 - p_of[name]) ** K for K in (1, 64))
+    print(f"{name:30} {pass_1[name]:.3f}    {pass_64[name]:.3f}     {M_of[name]:.3f}  "
+          f"{new_mode[name]:>6.0%}      {with_interval(lead_1)}  {with_interval(lead_64)}")
+    higher[name] = int((lead_64.mean(axis=1) > 0).sum())  # seeds with Pass@64 above the base's
+large, small = "GRPO, large steps", "GRPO, small steps"  # the first has failed
+assert [*higher.values()] == [0, 5, 5, 0] and pass_64[large] < pass_64["base"] - 0.2
+assert pass_1[large] < pass_1[small] - 0.05 and M_of[large] <= M
+tilted = answered * np.exp(2 * (np.arange(100) == rights[:, None]))
+odds = p_right(tilted) / (tilted.sum(axis=1) - p_right(tilted))  # penalty KL / 2: exact
+assert np.allclose(odds, np.exp(2) * p_1 / (1 - p_1), rtol=1e-12)
+
+# %% [text]
+# **Small steps** raise Pass@64 in five of five seeds, and further in 27 batches, where learning rate times batches equals that of large
+# steps. They change the mode of {=new_mode["GRPO, small steps"]:.0%} of the problems, often to the right answer: $M$ rises from {=M:.2f}
+# to {=M_of["GRPO, small steps"]:.2f}. That is not sharpening.
+#
+# **Large steps are a failed run, not a crossing.** Pass@1 ends at {=pass_1["GRPO, large steps"]:.2f}, where small steps reach
+# {=pass_1["GRPO, small steps"]:.2f} in as many batches; its lead over the base may be chance. Pass@64 falls from
+# {=pass_64["base"]:.3f} to {=pass_64["GRPO, large steps"]:.3f}, in five of five seeds. The curve resembles that of the cooled base, but
+# even more modes have changed ({=new_mode["GRPO, large steps"]:.0%}), and no more of them are right
+# than the base's ($M$ = {=M_of["GRPO, large steps"]:.2f}). So a Pass@64 below the base's can come from the learning rate alone. (One task, one tiny
+# model, and learning rates picked to differ.)
+#
+# DeepSeekMath's model had been tuned on the very questions of its reinforcement learning, which the authors name as a possible reason for
+# their finding.
+#
+# ## What a crossing shows
+#
+# Yue et al. ([2504.13837](https://arxiv.org/abs/2504.13837)) find for many models that the trained model is ahead at K = 1 and its base
+# at tens or hundreds of answers. On *some problems*, then, the trained model gives the right answer less probability. By itself the
+# crossing shows no more: a softmax gives every answer some probability, so any Pass@K goes to 1, and if there are few possible answers,
+# at K = 1024 random guessing (dotted) is far above the cooled base and the large steps. Nor is a crossing inevitable: in Fig. 1 of DAPO
+# (decoupled clip and dynamic sampling policy optimization) pass@32 climbs during training.
+
+# %% [markdown]
+# ## Exercises
+#
+# **1. Maj@k by counting.** `answers` is a list of integers and None (no vote). A tie is broken by a fair draw; if nobody votes, the
+# majority is wrong. (`itertools.combinations` and `collections.Counter` help.)
+
+
+# %% [exercise]
+def majority_by_counting(answers, right, k):
+    """The probability that the most frequent of k answers is right, over all k-subsets."""
+    return ...
+
+
+# %% [check]
+check("11.1", majority_by_counting)
+
+# %% [hint]
+# In each subset count the votes and list all answers with the largest count. What is the subset worth if the right answer is one of m
+# winners?
+
+
+# %% [solution]
+def majority_by_counting(answers, right, k):
+    total, subsets = 0.0, list(combinations(answers, k))
+    for subset in subsets:
+        votes = [answer for answer in subset if answer is not None]
+        winners = [a for a in set(votes) if votes.count(a) == max(map(votes.count, votes))]
+        total += (right in winners) / max(1, len(winners))
+    return total / len(subsets)
+
+
+# %% [markdown]
+# **2. Build a crossing.** Two policies, four problems: give each policy four probabilities of success, so that A is
+# ahead in Pass@1 and B is ahead in Pass@64.
+
+# %% [exercise]
+crossing = ...  # [[?, ?, ?, ?], [?, ?, ?, ?]]: p of the four problems under A, then under B
+
+
+# %% [check]
+check("11.2", leads(crossing))
+
+# %% [hint]
+# With one problem it cannot be done. At K = 64, only problems that are hardly ever solved still make a difference.
+
+# %% [solution]
+crossing = [[1, 1, 1, 0], [0.2, 0.2, 0.2, 0.2]]
+
+# %% [markdown]
+# **3. Sharpening that helps where the mode is wrong.** Build one problem: the probabilities of all its answers, the right one first. The
+# most probable answer must be wrong, yet sharpening with β = 2 must raise Pass@1 *and* Maj@3.
+
+# %% [exercise]
+# [probability of the right answer, of a wrong one, of another, ...]: any number, sum 1
+problem = ...
+
+# %% [check]
+check("11.3", rises(problem))
+
+# %% [hint]
+# See the derivative: the right answer has to be more probable than the (geometric) mean of the answers. Which answers can lose what the
+# right answer gains?
+
+# %% [solution]
+problem = [0.30, 0.31] + 39 * [0.01]
+
+# At β = 2 the right answer has .09 / .19 = .47: the 39 lose more than the mode gains. Maj@3
+# rises from .33 to .47. In the limit both fall to 0, but that is far away.
+
+# %% [markdown]
+# ## To remember
+#
+# - Estimate Pass@K and Maj@K from all K-subsets, problem by problem, with intervals over problems, and over seeds if
+#   the claim is about training.
+# - Sharpening the answers keeps $M$. Maj@K and Pass@K reach $M$ only in limits, and before that both can rise; where $M$ changes, more
+#   than sharpening took place.
+# - A Pass@K below the base's can come from a failed run (see its Pass@1), and at large K it should be compared with random guessing.
+#
+# Sources: DeepSeekMath, [2402.03300](https://arxiv.org/abs/2402.03300), section 5.2.2, Fig. 7; Chen et al. 2021, Eq. 1; DAPO,
+# [2503.14476](https://arxiv.org/abs/2503.14476), Fig. 1. The proofs as given here and the four-token experiment
+# (`python lessons/experiments/short_answers.py`) are ours.

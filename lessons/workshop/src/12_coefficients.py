@@ -1,0 +1,333 @@
+# %% [markdown] 40 minutes
+# # 12 · One gradient, five coefficients
+#
+# Supervised fine-tuning (SFT), rejection-sampling fine-tuning (RFT), direct preference optimization (DPO), proximal
+# policy optimization (PPO) and group relative policy optimization (GRPO) look like five inventions. Their updates have
+# one form, a weighted sum of scores:
+#
+# $$-\nabla_\theta L \;=\; \sum_i \sum_t w_{i,t}\, \nabla_\theta \log \pi_\theta(y_{i,t} \mid x, y_{i,<t})$$
+#
+# > **The methods differ in two things: where the completions come from, and the coefficient $w_{i,t}$ on the score of
+# > each of their tokens.**
+#
+# | symbol | meaning |
+# |---|---|
+# | $x$; $y_i$; $y_{i,t}$ | a prompt; completion $i$; its token $t$. The completions are the method's *data* |
+# | $\ell_{i,t}$ | $\log \pi_\theta(y_{i,t} \mid x, y_{i,<t})$; its gradient is the **score** of the token |
+# | $w_{i,t}$ | the **coefficient** on the score, all divisors included |
+# | $R_i$; $G$; $k$; $\sigma$ | reward, 1 or 0; completions in the group; how many of them are right; standard deviation of the group's rewards |
+# | $A_i$; $A_{i,t}$ | the advantage of a completion; of a token |
+# | $\pi_{ref}$; $u$ | the reference policy, here the base model; $\pi_{ref}/\pi_\theta$ of a token |
+# | $\rho$ | $\pi_\theta/\pi_{old}$ of a token, where $\pi_{old}$ is the policy that sampled it |
+# | $\beta$ | how closely $\pi_\theta$ is tied to $\pi_{ref}$ (in GRPO the weight of the KL, Kullback-Leibler, term; in DPO another number) |
+# | $C$ | a constant, the limit `max_new_tokens` |
+#
+# ## The proof: the chain rule
+#
+# Each of these losses depends on the model only through the numbers $\ell_{i,t}$ of its data. So
+# $-\nabla L = \sum_{i,t} \big(-\partial L/\partial \ell_{i,t}\big)\, \nabla \ell_{i,t}$, and
+# $w_{i,t} = -\partial L/\partial \ell_{i,t}$. ∎
+#
+# So *any* loss of these numbers has this form. (A loss that uses tokens which were not sampled, such as an entropy bonus or distillation
+# from a whole distribution, has more terms.) The difference between methods is in the coefficients. DeepSeekMath lists them (Eq. 5, Table
+# 10, App. A.1). Here is its list, beside the coefficients of the losses as written in code:
+#
+# | method | completions from | judged by | in the paper, after $\frac{1}{\lvert y\rvert}\sum_t$ | $w_{i,t}$ in code, first update ($\rho = 1$) |
+# |---|---|---|---|---|
+# | SFT | a teacher | the teacher | $1$ | $1/\text{tokens}$ |
+# | RFT | the frozen base | a rule | $R_i$ | $R_i/\text{tokens kept}$ |
+# | online RFT: REINFORCE | the policy | a rule | $R_i$ | $R_i/(GC)$ |
+# | DPO, one pair | the frozen base | a rule or people | $\pm\,\text{sigmoid}(\beta \log u^+_t - \beta \log u^-_t)$ | $\pm\beta\,\text{sigmoid}(-\beta \cdot \text{margin})$ |
+# | PPO | the policy | a reward model, a critic | $A_{i,t}$ | $A_{i,t}/\text{tokens}$ |
+# | GRPO | the policy | a reward model | $A_i + \beta(u-1)$ | $(A_i + \beta(u-1))/(G\,\lvert y_i\rvert)$ |
+#
+# Here $+$ is the chosen completion of a pair and $-$ the rejected one. The **margin** is $\log \pi_\theta/\pi_{ref}$ of the chosen
+# completion minus that of the rejected one, summed over tokens; $\text{sigmoid}(z) = 1/(1+e^{-z})$. Our base takes the place of the
+# paper's SFT model; REINFORCE and the last column are ours.
+#
+# Two differences are conventions that the paper states. It averages over each completion's tokens ($1/|y|$), unlike
+# common code for SFT, DPO and PPO, and it assumes $\rho = 1$, so that no clip appears. A third is an error: **the
+# coefficient of DPO (Eq. 14) is not the derivative of its objective (Eq. 12).** We check all of this on the real model,
+# in double precision.
+
+# %%
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
+
+from algorithms import grpo, ppo, reinforce
+from lessons.workshop.float64 import to_float64
+from lessons.workshop.kit import check, knob
+from lessons.workshop.parts.lesson_12 import coefficients_of_a_group
+from toy_env.arithmetic import Problem, reward
+from toy_env.model import load_policy
+from toy_env.rollout import completion_logps, sample
+
+torch.manual_seed(0)
+base, tokenizer = load_policy("base")
+base, policy = to_float64(base), to_float64(load_policy("base")[0])
+moved = parameters_to_vector(base.parameters()).detach()
+moved += 0.01 * torch.randn_like(moved)
+vector_to_parameters(moved, policy.parameters())  # the policy has left the base
+problem, G, C = Problem("20+5-3", answer=22, level=2), 8, reinforce.Config().max_new_tokens
+taught, by_base, group = (  # from a teacher (the base, another problem), the base, the policy
+    sample(model, tokenizer, [prompt], n, C, 1.0, torch.Generator().manual_seed(seed))
+    for model, prompt, n, seed in (
+        (base, "29+46-36?", 2, 14), (base, "20+5-3?", G, 3), (policy, "20+5-3?", G, 11)))
+print(*("  ".join(data.texts) for data in (taught, by_base, group)), sep="\n")
+
+# %% [markdown]
+# ## Both sides
+#
+# **Left, the losses:** `F.cross_entropy` for SFT and RFT, `F.logsigmoid` for DPO, and below, the scripts' own `policy_loss`. Autograd
+# gives the gradients with respect to all parameters. **Right, the scores:** each completion goes through the model alone, and each
+# token's log-probability is differentiated separately, which gives one vector per token.
+
+# %%
+DPO_BETA, KL = 0.1, grpo.Config().kl_coef
+
+def sft_loss(data):
+    ids = torch.cat([data.prompt_ids, data.completion_ids], dim=1)
+    logits = policy(input_ids=ids).logits[:, data.prompt_ids.shape[1] - 1 : -1]
+    return F.cross_entropy(logits[data.mask], data.completion_ids[data.mask])  # token mean
+
+def dpo_loss(pair):
+    """pair: a rollout of two, the chosen completion and the rejected one."""
+    logps, ref_logps = (completion_logps(model, pair, 1.0) for model in (policy, base))
+    log_ratios = (logps - ref_logps).sum(dim=1)
+    return -F.logsigmoid(DPO_BETA * (log_ratios[0] - log_ratios[1]))
+
+def direction(loss):
+    """Minus the gradient of a loss: where a step would go, (parameters,)."""
+    gradients = torch.autograd.grad(loss, list(policy.parameters()), retain_graph=True)
+    return -parameters_to_vector(gradients)
+
+def agree(loss, data, w):
+    """True if direction(loss) is the sum over all tokens of w times score, to 1e-12."""
+    singles, exact = (data[torch.tensor([i])] for i in range(len(data))), direction(loss)
+    scores = [-direction(logp) for one in singles
+              for logp in completion_logps(policy, one, 1.0)[one.mask]]
+    return bool((w[data.mask] @ torch.stack(scores) - exact).norm() < 1e-12 * exact.norm())
+
+
+# %% [markdown]
+# **Right, the coefficients:** the last column of the table, computed without a loss. They include ρ and the clip, for later updates.
+# (PPO's advantages come from its script; [lesson 15](15_critic.ipynb) explains them.)
+
+
+# %%
+R_base, R = (torch.tensor([reward(problem, text) for text in data.texts]).double()
+             for data in (by_base, group))
+
+def clipped(A, rho):
+    """The coefficient under a clip: rho A, or 0 where A > 0 above the range, A < 0 below."""
+    return torch.where(((A > 0) & (rho > 1.2)) | ((A < 0) & (rho < 0.8)), 0, rho * A)
+
+@torch.no_grad()
+def coefficients(data, R, old_logps, pair, A_ppo=0.0):
+    """{method: w}, w (G, T), 0 off the mask. R: (G,); pair: DPO's chosen and rejected one."""
+    logps, ref_logps = (completion_logps(model, data, 1.0) for model in (policy, base))
+    rho, u = (logps - old_logps).exp(), (ref_logps - logps).exp()
+    right, length, k = R.view(-1, 1), data.mask.sum(dim=1, keepdim=True), R.sum()
+    A = torch.where(right == 1, ((G - k) / k).sqrt(), -(k / (G - k)).sqrt())
+    sign = torch.zeros(G, 1).double()
+    sign[pair[0]], sign[pair[1]] = 1, -1
+    margin = (sign * (logps - ref_logps)).sum()
+    w = {
+        "RFT": right / (right * length).sum(),
+        "DPO": sign * DPO_BETA / (1 + (DPO_BETA * margin).exp()),
+        "REINFORCE": right / (G * C),
+        "PPO": clipped(torch.as_tensor(A_ppo), rho) / length.sum(),
+        "GRPO": (clipped(A, rho) + KL * (u - 1)) / (G * length),
+    }
+    return {method: values * data.mask for method, values in w.items()}
+
+
+# %% [markdown]
+# After the first update, a step along GRPO's gradient, the same group is used once more, now with ratios that differ from 1.
+
+# %%
+pair = by_base[torch.tensor([3, 1])]
+w_base = coefficients(by_base, R_base, by_base.old_logps, (3, 1))
+holds = {"SFT": agree(sft_loss(taught), taught, taught.mask / taught.mask.sum().double())}
+holds["RFT"] = agree(sft_loss(by_base[R_base.nonzero()[:, 0]]), by_base, w_base["RFT"])
+holds["DPO"] = agree(dpo_loss(pair), by_base, w_base["DPO"])
+old_logps, ref_logps = (completion_logps(m, group, 1.0).detach() for m in (policy, base))
+old, ref = {"old_logps": old_logps}, {"ref_logps": ref_logps}
+w, values = {}, torch.rand(group.mask.shape).double()  # any critic will do
+batch = {"rewards": R.view(1, G), "mask": group.mask, "values": values} | old | ref
+A_ppo, _ = ppo.compute_advantages(**batch, config=ppo.Config())
+A_grpo = grpo.compute_advantages(rewards=R.view(1, G)).view(-1, 1)
+scripts = {"REINFORCE": (reinforce, R.view(-1, 1), {}), "PPO": (ppo, A_ppo, old),
+           "GRPO": (grpo, A_grpo, old | ref)}
+for update in (1, 2):
+    w[update] = coefficients(group, R, old_logps, (2, 1), A_ppo)
+    for name, (script, A, more) in scripts.items():
+        logps = completion_logps(policy, group, 1.0)
+        batch = {"logps": logps, "advantages": A, "mask": group.mask} | more
+        loss = script.policy_loss(**batch, config=script.Config())
+        holds[f"{name}, update {update}"] = agree(loss, group, w[update][name])
+    moved += 0.05 * (2 - update) * direction(loss) / direction(loss).norm()  # GRPO's
+    vector_to_parameters(moved, policy.parameters())
+for name, equal in holds.items():
+    print(f"{name:22} the same, error < 1e-12: {equal}")
+assert all(holds.values()) and not agree(loss, group, w[1]["GRPO"])  # those of update 1 do not
+
+# %% [markdown]
+# ## One group, five judgements
+#
+# The picture shows the policy's group as each method would judge it (SFT would need a teacher; DPO's pair is the first wrong completion
+# and a right one). Choose the method and the update (needs the cells above).
+
+# %%
+METHODS = ["GRPO", "PPO", "DPO", "REINFORCE", "RFT"]
+rho = (logps - old_logps).exp().detach()
+stopped = {name: int(((clipped(A, rho) == 0) & group.mask).sum())
+           for name, (_, A, more) in scripts.items() if more}
+assert min(stopped.values()) > 0
+
+def show_method(method="GRPO", update=2):
+    tokens = [weights[mask].numpy() for weights, mask in zip(w[update][method], group.mask)]
+    title = f"{method}, update {update}: w of every token, over the largest of update 1"
+    largest = float(w[1][method].abs().max())
+    return coefficients_of_a_group(group.texts, R.numpy(), tokens, largest, title)
+
+knob(show_method, method=METHODS, update=[2, 1])
+
+# %% [text]
+# *Blue tokens are pushed up, orange ones down, white ones not at all (∎: end of the completion). RFT and REINFORCE learn only from right
+# completions, DPO from one pair. GRPO divides by the completion's length, so each token of a long completion weighs less. PPO judges
+# every token separately (here with a critic of random values). On the second update the clip stops {=stopped["GRPO"]} of
+# {=int(group.mask.sum())} tokens in GRPO and {=stopped["PPO"]} in PPO; the faint blue of a few that GRPO has stopped is its KL term,
+# $\beta(u-1)$.* This algebra does not say which coefficient trains best.
+#
+# ## The paper's list against its losses
+#
+# DPO's objective as DeepSeekMath prints it (Eq. 12, with a misprint, $o^-_{<t}$ for $o^-_t$) contains means over tokens, where the
+# original (Eq. 7 of the DPO paper) has sums. Its derivative, after $1/|y|$, is $\pm\beta\,\text{sigmoid}(-\beta \cdot \text{margin})$
+# with the margin of the *means*: one number for all tokens of a completion. The printed coefficient (Eq. 14) lacks the factor β, and
+# inside the sigmoid it compares token $t$ of one completion with token $t$ of the other, which need not exist.
+
+# %%
+with torch.no_grad():
+    logps, ref_logps = (completion_logps(model, pair, 1.0) for model in (policy, base))
+length, log_u = pair.mask.sum(dim=1), ref_logps - logps
+leaf = logps.clone().requires_grad_()
+means = (leaf - ref_logps).sum(dim=1) / length
+loss = -F.logsigmoid(DPO_BETA * (means[0] - means[1]))
+w_12 = -length.view(2, 1) * torch.autograd.grad(loss, leaf)[0]
+w_12, n = w_12[0][pair.mask[0]], int(length.min())
+w_14 = (DPO_BETA * (log_u[0] - log_u[1])[:n]).sigmoid()  # as printed
+print(f"the chosen completion has {length[0]} tokens, the rejected one {length[1]}")
+print(f"derivative of Eq. 12, all {len(w_12)} tokens of the chosen one: {w_12[0]:.4f}"
+      f"   (over β: {w_12[0] / DPO_BETA:.4f})")
+print(f"Eq. 14, tokens 1 to {n}: {', '.join(f'{x:.4f}' for x in w_14)}; "
+      f"tokens {n + 1} to {length[0]}: undefined")
+by_formula = DPO_BETA / (1 + (DPO_BETA * (means[0] - means[1])).exp())
+assert w_12.max() - w_12.min() < 1e-15 and abs(w_12[0] - by_formula) < 1e-12
+assert w_14.max() - w_14.min() > 0.01 and 9 < w_14.min() / w_12[0] < w_14.max() / w_12[0] < 11
+
+# %% [markdown]
+# A learning rate could compensate for the missing β, here about a factor of ten. But Eq. 14 also differs from token to token; the
+# derivative does not.
+#
+# ## Exercises
+#
+# **1. DPO on a group.** Let the loss be the *sum* over all pairs of a right and a wrong completion of the group. From each completion's
+# $\log \pi_\theta/\pi_{ref}$ (summed over tokens), give the coefficient on each completion's score. What are these coefficients when all
+# log-ratios are 0, and which method has them?
+
+
+# %% [exercise]
+def dpo_on_a_group(log_ratios, rewards, beta):
+    """(G,) coefficients from (G,) log-ratios and (G,) rewards, 1 or 0 (numpy)."""
+    return ...
+
+
+# %% [check]
+check("12.1", dpo_on_a_group)
+
+# %% [hint]
+# A completion is in as many pairs as there are completions of the other kind. Each pair has its own margin and gives its two completions
+# the coefficients in the table.
+
+
+# %% [solution]
+def dpo_on_a_group(log_ratios, rewards, beta):
+    right, wrong = rewards == 1, rewards == 0
+    by_pair = beta / (1 + np.exp(beta * (log_ratios[right][:, None] - log_ratios[wrong])))
+    w = np.zeros(len(rewards))
+    w[right], w[wrong] = by_pair.sum(axis=1), -by_pair.sum(axis=0)
+    return w
+
+
+# At log-ratios of 0, where DPO starts: Dr. GRPO's advantages, R - k/G, times a constant. Later
+# they fade.
+r = np.array([1.0, 0, 0, 1, 0])
+start = dpo_on_a_group(np.zeros(5), r, 0.1)
+assert np.allclose(start, 0.1 * 5 / 2 * (r - r.mean()), rtol=1e-12)
+
+
+# %% [markdown]
+# **2. Place Dr. GRPO (GRPO done right) and DAPO** (decoupled clip and dynamic sampling policy optimization). Take one group whose first
+# $k$ completions are right, the first update and no KL term. What is $w$, including the divisor, for a token of the *first* completion
+# under Dr. GRPO, and under DAPO, with rewards −1 and 1 and a mean over all tokens of the batch, which is this group?
+
+
+# %% [exercise]
+def two_placed(k, lengths, C):
+    """(w of Dr. GRPO, w of DAPO) for a token of the first completion, which is right. lengths:
+    a list of G numbers."""
+    return ...
+
+
+# %% [check]
+check("12.2", two_placed)
+
+# %% [hint]
+# First the advantage: R − k/G for one method, and that divided by σ for the other. Then the divisor: compare the table's rows for
+# REINFORCE and PPO.
+
+
+# %% [solution]
+def two_placed(k, lengths, C):
+    G = len(lengths)
+    return (1 - k / G) / (G * C), np.sqrt((G - k) / k) / sum(lengths)
+
+
+# %% [markdown]
+# **3. RFT as an advantage.** `reinforce.py` follows $\frac1G\sum_i A_i \nabla\log\pi_\theta(y_i)$, up to $1/C$. Which advantages make
+# this the mean of $\nabla\log\pi_\theta(y_i)$ over the right completions? A group without right completions gives 0.
+
+
+# %% [exercise]
+def rft_advantages(rewards):
+    """(G,) advantages from (G,) rewards of 0 and 1 (numpy)."""
+    return ...
+
+
+# %% [check]
+check("12.3", rft_advantages)
+
+# %% [hint]
+# $\frac1G\sum_i A_i s_i$ should equal $\frac1k\sum_{\text{right}} s_i$, with $s_i$ the score of a whole completion. What
+# if $k$ is 0?
+
+
+# %% [solution]
+def rft_advantages(rewards):
+    return rewards * len(rewards) / max(rewards.sum(), 1)
+
+
+# %% [markdown]
+# ## To remember
+#
+# - Any loss that is a function of the data's token log-probabilities has the gradient $-\sum w\,\nabla\log\pi$, by the chain rule.
+# - To compare two methods, ask where the completions come from and who judges them, and write down $w$ with its divisors.
+# - Check a printed coefficient against the derivative of the loss: DeepSeekMath's coefficient for DPO lacks β and the pair's margin.
+#
+# Sources: DeepSeekMath, [2402.03300](https://arxiv.org/abs/2402.03300), Eq. 5, Table 10, App. A.1 (DPO: Eq. 12–14); DPO,
+# [2305.18290](https://arxiv.org/abs/2305.18290), Eq. 7; GRPO and DPO as contrastive losses,
+# [2510.00977](https://arxiv.org/abs/2510.00977); Dr. GRPO, [2503.20783](https://arxiv.org/abs/2503.20783); DAPO,
+# [2503.14476](https://arxiv.org/abs/2503.14476). The sum over all pairs (exercise 1) is ours.

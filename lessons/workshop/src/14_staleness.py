@@ -1,0 +1,289 @@
+# %% [markdown] 35 minutes
+# # 14 · One gradient until the ratio moves
+#
+# GRPO, GSPO, CISPO, SAPO, GMPO and DPPO look like six algorithms. On the first update after sampling they are one: **given one way of
+# averaging, all six have the same gradient as long as every ratio is 1.** They differ only in how they respond once the policy has moved
+# since it sampled.
+#
+# | symbol | meaning |
+# |---|---|
+# | $\pi_{old},\ \pi$ | the policy that sampled the rollout batch; the policy now |
+# | $\rho_t,\ \ell_t$ | a token's ratio $\pi(y_t)/\pi_{old}(y_t)$; its $\log\pi(y_t)$ |
+# | $\bar\rho$ | a completion's ratio in GSPO: the geometric mean of its tokens' ratios |
+# | $A$ | the advantage of the token's completion |
+# | $U$ | staleness: how many updates share a rollout batch; the last minibatch is $U-1$ updates old |
+# | $\mathrm{sg}[\cdot]$ | stop-gradient: treated as a constant when differentiating |
+#
+# ## The proof
+#
+# It uses only $\nabla\rho_t = \rho_t\,\nabla\ell_t$ and $\rho_t = 1$:
+#
+# 1. *The ratio within bounds.* GRPO's bounds do not bind at 1 and DPPO drops nothing there, so
+#    $\nabla(\rho_t A) = \rho_t A\,\nabla\ell_t = A\,\nabla\ell_t$. CISPO's $\mathrm{sg}[\min(\rho_t, 5)]\,A\,\ell_t$ has this gradient
+#    directly.
+# 2. *A smooth function of the ratio.* SAPO's gate $\frac4\tau\,\mathrm{sigmoid}(\tau(\rho - 1))$ has at $\rho = 1$ the slope
+#    $4\,\mathrm{sigmoid}'(0) = 1$.
+# 3. *One ratio per completion.* GSPO's $\bar\rho A$ (GMPO: with clipped $\rho_t$) has
+#    $\nabla(\bar\rho A) = \bar\rho A\,\frac1{|y|}\sum_t\nabla\ell_t$: at $\bar\rho = 1$ the mean over tokens of $A\,\nabla\ell_t$, like
+#    the others after averaging. ∎
+#
+# Three of the six are scripts of this repository; these are the other three:
+
+# %%
+import random
+
+import numpy as np
+import torch
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
+
+from algorithms import grpo
+from lessons.experiments import staleness
+from lessons.experiments.estimators import collect
+from lessons.experiments.grid import change, load_runs
+from lessons.experiments.staleness import CISPO, CLIP, OLD, UNWEIGHTED, gap, select, verdicts
+from lessons.workshop.float64 import to_float64
+from lessons.workshop.kit import check, knob, say, show, show_source
+from lessons.workshop.losses import LOSSES, dppo, gmpo, sapo
+from lessons.workshop.parts.lesson_14 import factors, gradient_of, one_group, stale_and_reused
+from toy_env import arithmetic
+from toy_env.model import load_policy
+from toy_env.rollout import completion_logps
+
+torch.set_num_threads(1)
+for loss in (sapo, gmpo, dppo):
+    show_source(loss)
+
+# %% [markdown]
+# On the real model, in double precision: all six gradients with respect to all parameters, and again after a step along GRPO's.
+
+# %%
+policy, tokenizer = load_policy("base")
+policy = to_float64(policy)
+weights = list(policy.parameters())
+rng, generator = random.Random(1), torch.Generator().manual_seed(1)
+rollout, R = collect(policy, tokenizer, arithmetic, 4, 8, rng, generator)
+A = grpo.compute_advantages(rewards=torch.from_numpy(R)).view(-1, 1)
+old_logps = completion_logps(policy, rollout, 1.0).detach()
+
+
+def gradients():
+    """The gradient of each loss with respect to all parameters, one vector each."""
+    vectors = {}
+    for name, loss in LOSSES.items():
+        logps = completion_logps(policy, rollout, 1.0)
+        value = loss(logps=logps, old_logps=old_logps, advantages=A, mask=rollout.mask)
+        vectors[name] = parameters_to_vector(torch.autograd.grad(value, weights))
+    return vectors
+
+
+# %%
+def errors(vectors):
+    """How far each gradient is from GRPO's, relative to the length of GRPO's."""
+    first = vectors["GRPO"]
+    return {name: ((vector - first).norm() / first.norm()).item()
+            for name, vector in vectors.items() if name != "GRPO"}
+
+
+fresh = gradients()
+step = 0.3 * fresh["GRPO"] / fresh["GRPO"].norm()
+largest = max(errors(fresh).values())
+print("at ratio 1, relative difference of the six gradients < 1e-12:", largest < 1e-12)
+vector_to_parameters(parameters_to_vector(weights).detach() - step, weights)
+apart = errors(gradients())
+print("after a step:", ", ".join(f"{name} {error:.0%} off" for name, error in apart.items()))
+assert largest < 1e-12 and min(apart.values()) > 0.02
+
+# %% [markdown]
+# ## Which tokens does each method stop?
+#
+# Away from 1, each loss multiplies $A\,\nabla\ell_t$ by a factor, here of completions of one token. Near 1 all factors lie on the line
+# $\rho$ (SAPO's is tangent to it); they differ in where they leave it. Move $p$, the token's probability when it was sampled.
+
+# %%
+knob(lambda p: factors(LOSSES, p), p=(0.02, 0.98, 0.02, 0.3))
+
+# %% [markdown]
+# *GRPO stops a token where its own push has moved the ratio by a fifth, GMPO where it has risen by half or fallen by a third. CISPO
+# follows the line up to 5 and stops nothing. SAPO bends away from it. DPPO bounds the probability: a rare token's may grow many times
+# over, a likely token's may not move by more than .2.* A token sampled with $p > 5/6$ cannot reach a ratio of 1.2: GRPO's upper clip
+# never touches it.
+#
+# GSPO and GMPO use the completion's ratio. Here is one group, while its batch of 1,024 completions is used for up to 32 updates. Move
+# back from 31 updates to 1: which tokens are stopped first?
+
+# %%
+policy, tokenizer = load_policy("base")
+rng, generator = random.Random(0), torch.Generator().manual_seed(0)
+rollout, R = collect(policy, tokenizer, arithmetic, 128, 8, rng, generator)
+rollout.advantages = grpo.compute_advantages(rewards=torch.from_numpy(R).float()).view(-1, 1)
+optimizer = torch.optim.AdamW(policy.parameters(), lr=2e-4, weight_decay=0.0)
+group = rollout[torch.arange(8) + 8 * 27]  # the one in which GRPO ends up stopping most tokens
+prompt = tokenizer.decode(group.prompt_ids[0], skip_special_tokens=True)
+now = {}  # the group's log-probabilities after some updates
+for update, part in enumerate(rollout.minibatches(1, 1024 // staleness.MINIBATCH, generator)):
+    if update in (1, 3, 7, 15, 31):
+        now[update] = completion_logps(policy, group, 1.0).detach()
+    logps = completion_logps(policy, part, 1.0)
+    batch = {"old_logps": part.old_logps, "advantages": part.advantages, "mask": part.mask}
+    optimizer.zero_grad()
+    LOSSES["GRPO"](logps=logps, **batch).backward()
+    optimizer.step()
+
+
+def draw(updates=31):
+    title = (f"{prompt}   after {updates} update{'s' * (updates > 1)} "
+             "(∎: end of the completion)")
+    return one_group(group, now[updates], LOSSES, title)
+
+
+knob(draw, updates=[31, 15, 7, 3, 1])
+
+# %% [markdown]
+# *Stopped by GRPO: a blue bar below the token. By DPPO: a black one above it. By GSPO: an orange frame, always around a whole
+# completion.*
+
+# %% [markdown]
+# ## Stale completions, and reused ones
+#
+# *Stale* (left): 6,144 completions, each used once, in updates on 32; the axis is how many updates share a rollout batch. The arms differ in
+# their use of the ratio. All have GRPO's advantages and averages, no KL, rate 2e-4, five seeds.
+#
+# *Reused* (middle, right): 3,072 completions in batches of 256, each used in four epochs of 8 updates; ten seeds. At one rate the arms'
+# steps differ in length, so they also run with every step scaled to one length. The *clip without weights* stops the tokens that GRPO's
+# clip stops and takes every other ratio for 1. *Before you look: which arms fall?*
+
+# %%
+runs = load_runs(staleness.RESULTS)
+show(stale_and_reused(runs))
+say(verdicts(runs, ["corrected", "equal rate", "equal steps", "long steps", "no weights"]))
+held = [outcome for outcome, _ in staleness.judge(runs).values()]
+
+
+def ends(at=-1, **settings):
+    return np.array([run["accuracy"][at] for run in select(runs, **settings)])
+
+
+def mean(what, **settings):
+    return np.mean([run[what] for run in select(runs, **settings)])
+
+
+def against(arm, other, at=-1, **settings):
+    return change(gap(runs, {"arm": arm, **settings}, {"arm": other, **settings}, at))
+
+
+stops = {arm: mean("stopped", arm=arm, staleness=32) for arm in (CLIP, "GSPO")}
+old = ends(arm=OLD, staleness=32)
+length = {arm: mean("step", arm=arm, epochs=4) for arm in (CLIP, CISPO)}
+moved = {arm: mean("moved", arm=arm, epochs=4) for arm in (CLIP, CISPO)}
+unweighted = {other: against(UNWEIGHTED, other, epochs=4) for other in (CLIP, OLD)}
+of_repeats, of_seeds = staleness.sds(runs)
+repeated = [ends(arm=CLIP, epochs=4, repeat=i)[0] for i in range(1, staleness.REPEATS + 1)]
+
+# %% [text]
+# *(Points of accuracy, paired by seed, with 95 % t intervals. Of all {=len(held)} predictions in `staleness.py` {=sum(held)} held, judged by
+# the means.)*
+#
+# **Stale completions need a correction.** Without one, the runs at U = 32 end anywhere from {=min(old):.2f} to {=max(old):.2f} (base model:
+# .39). Corrections differ in how: GSPO stops {=stops['GSPO']:.0%} of the tokens, GRPO's clip {=stops[CLIP]:.0%}, CISPO none.
+#
+# **Reused completions.** After 768 completions CISPO is {=against(CISPO, CLIP, 0, epochs=4)} from GRPO's clip at 2e-4, after 3,072
+# {=against(CISPO, CLIP, epochs=4)}. At that rate its steps are longer ({=length[CISPO]:.3f} against {=length[CLIP]:.3f}), and its ratios
+# move further: $|\log\rho|$ is {=moved[CISPO]:.3f} on average, not {=moved[CLIP]:.3f}. With equal steps of .008 and .016 nothing that ten
+# seeds show separates the two (table); with steps of .032 CISPO ends {=against(CISPO, CLIP, epochs=4, step_length=0.032)} from the clip. **Long
+# steps need a bound, short ones do not.** And it is the bound, not the weight: the clip without weights is nowhere below GRPO's clip, and at
+# 2e-4 {=unweighted[OLD]} from no correction.
+#
+# **A single run cannot be repeated on another machine.** We repeated one run ten times, each with the base model's weights changed by about
+# one rounding of float32. The ends lie between {=min(repeated):.3f} and {=max(repeated):.3f}; their standard deviation is
+# {=100 * of_repeats:.1f} points, and over ten seeds {=100 * of_seeds:.1f}. Another rounding (another processor, another version of a library)
+# changes a sampled token, and the run goes another way. Means over seeds can be repeated, within their intervals.
+#
+# **What this cannot show**: one task of short completions, one small model.
+
+# %% [markdown]
+# ## Exercises
+#
+# **1. Write CISPO.** The loss of one completion: the mean over its tokens of minus sg[min(ρ, cap)] · A · log π. The check compares
+# gradients.
+
+
+# %% [exercise]
+def cispo_loss(logps, old_logps, A, cap):
+    """From tensors (T,), (T,), a number and a number: a scalar loss."""
+    return ...
+
+
+# %% [check]
+check("14.1", gradient_of(cispo_loss))
+
+# %% [hint]
+# `.detach()` is sg. Compare `policy_loss` in `algorithms/cispo.py`.
+
+
+# %% [solution]
+def cispo_loss(logps, old_logps, A, cap):
+    weight = (logps - old_logps).exp().detach().clamp(max=cap)
+    return -(weight * A * logps).mean()
+
+
+# %% [markdown]
+# **2. Which tokens does GSPO stop?** From log-ratios (G, T), a mask (G, T), advantages (G, 1) and the two widths of the range, return
+# True for every token of a completion whose gradient is 0. (No advantage is 0. Keep the names.)
+
+
+# %% [exercise]
+def gspo_stops(log_ratio, mask, A, low, high):
+    """(G, T), bool."""
+    return ...
+
+
+# %% [check]
+check("14.2", gspo_stops)
+
+# %% [hint]
+# First the ratio $\bar\rho$ (G, 1), then the side of the range that belongs to the sign of A; broadcasting does the rest.
+
+
+# %% [solution]
+def gspo_stops(log_ratio, mask, A, low, high):
+    s = ((log_ratio * mask).sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True)).exp()
+    return torch.where(A > 0, s > 1 + high, s < 1 - low) & mask
+
+
+# %% [markdown]
+# **3. Stop without weighting.** The loss of one completion whose bound stops the tokens that GRPO's clip stops, while every other token has
+# the gradient that it would have at ratio 1.
+
+
+# %% [exercise]
+def unweighted_clip(logps, old_logps, A, eps):
+    """From tensors (T,), (T,), a number and a number: a scalar loss."""
+    return ...
+
+
+# %% [check]
+check("14.3", gradient_of(unweighted_clip))
+
+# %% [hint]
+# A token is kept where $\rho \le 1 + \varepsilon$ if A > 0, and where $\rho \ge 1 - \varepsilon$ if A < 0.
+
+
+# %% [solution]
+def unweighted_clip(logps, old_logps, A, eps):
+    ratio = (logps - old_logps).exp().detach()
+    kept = ratio <= 1 + eps if A > 0 else ratio >= 1 - eps
+    return -(kept * A * logps).mean()
+
+
+# %% [markdown]
+# ## To remember
+#
+# - With one update per rollout batch all six methods are one, up to how they average over tokens (lesson 5) and as long as the sampler is
+#   the trainer ([lesson 18](18_precision.ipynb)).
+# - The ratio accounts for where the data came from, the bound for how far one batch may push: here long steps need the bound, and the
+#   clip does without the weight.
+# - Compare methods at equal steps, not only at equal rates, and never by one run.
+#
+# Sources: GSPO [2507.18071](https://arxiv.org/abs/2507.18071) Eq. 5, 7; CISPO [2506.13585](https://arxiv.org/abs/2506.13585) Eq. 4, 5; SAPO
+# [2511.20347](https://arxiv.org/abs/2511.20347); GMPO [2507.20673](https://arxiv.org/abs/2507.20673); DPPO
+# [2602.04879](https://arxiv.org/abs/2602.04879) and its [repository](https://github.com/sail-sg/Stable-RL).

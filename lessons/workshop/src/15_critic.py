@@ -1,0 +1,339 @@
+# %% [markdown] 40 minutes
+# # 15 · PPO's critic
+#
+# REINFORCE gives every token of a completion the same advantage. PPO (proximal policy optimization) trains a second network, the
+# **critic**, which reads the completion so far and predicts its final reward. Each token is then judged by what came after it.
+# Generalized advantage estimation (GAE) does this with one parameter, λ.
+#
+# **The claim: with $\gamma = \lambda = 1$, GAE is the return minus $V_t$, and the critic is only a baseline. A smaller λ replaces what
+# the completion earned with what the critic guesses.** Is a guess better? We train PPO's own critic on real completions to find out.
+#
+# | symbol | meaning |
+# |---|---|
+# | $y_t,\ \lvert y\rvert$ | token $t$ of a completion; its number of tokens, the end-of-sequence token included |
+# | $R$ | the reward of the completion: 1 if it is right, 0 if it is wrong |
+# | $r_t$ | the reward of token $t$ |
+# | $V_t$ | the critic's **value** before token $t$: its prediction of $r_t + r_{t+1} + \dots$ |
+# | $\delta_t$ | the **one-step error**: how much better things look after token $t$ than before |
+# | $A_t$ | the **advantage** of token $t$, by which the gradient of its log-probability is multiplied |
+# | $\gamma,\ \lambda$ | the discount, 1 here and in `ppo.py`; GAE's parameter, `gae_lambda` |
+# | $\beta,\ \ell_t$ | the weight `kl_coef` of the KL divergence; a token's log-probability under the policy that sampled it (*old*), under the reference policy (*ref*) |
+#
+# ## Rewards of tokens
+#
+# $$r_t = \mathbb 1[t = |y|]\,R \;-\; \beta\,\big(\ell^{old}_t - \ell^{ref}_t\big)$$
+#
+# The verifier's reward comes with the last token. The second term penalises every token that is likelier than under the reference policy,
+# a frozen copy of the initial policy. It is k1, an estimate of the Kullback–Leibler (KL) divergence ([lesson 4](04_kl.ipynb)): PPO puts
+# the KL into the reward, as the papers of RLOO and REINFORCE++ still do; GRPO puts it into the loss. Mind the minus: the widely read *N
+# Implementation Details of RLHF with PPO* prints the formula without it, although the code it describes has it.
+#
+# ## GAE
+#
+# $$\delta_t = r_t + V_{t+1} - V_t, \qquad V_{|y|+1} = 0, \qquad
+# A_t = \delta_t + \lambda\,\delta_{t+1} + \lambda^2\,\delta_{t+2} + \dots$$
+#
+# For $\lambda = 0$, $A_t = \delta_t$. For $\lambda = 1$ every value after $V_t$ enters once with plus and once with minus, which leaves
+#
+# $$A_t = (r_t + r_{t+1} + \dots + r_{|y|}) - V_t \qquad \text{∎}$$
+#
+# Here $V_t$ depends on the tokens before $t$ and multiplies the score of $y_t$ alone, so by [lesson 1](01_score_function.ipynb) it leaves
+# the mean gradient unchanged, **however bad the critic**. For $\lambda < 1$ the later values remain, and in general the mean gradient is
+# right only if these values are.
+
+# %%
+import random
+from os.path import commonprefix
+
+import numpy as np
+import torch
+
+from algorithms import ppo
+from lessons.experiments.estimators import collect
+from lessons.workshop.kit import check, knob, show
+from lessons.workshop.parts.lesson_15 import credit, right_steps, slip_of, values_along
+from toy_env import arithmetic
+from toy_env.arithmetic import is_worked, reward
+from toy_env.model import load_policy
+from toy_env.rollout import in_passes, sample
+
+policy, tokenizer = load_policy("base")
+
+
+def advantages(rewards, values, gae_lambda):
+    """The script's advantages (B, T) before whitening, without KL, for completions of T
+    tokens with rewards (B, 1)."""
+    config = ppo.Config(gae_lambda=gae_lambda, kl_coef=0.0)
+    batch = {"rewards": rewards, "values": values, "mask": torch.ones_like(values).bool()}
+    _, returns = ppo.compute_advantages(**batch, old_logps=None, ref_logps=None, config=config)
+    return returns - values
+
+
+# %% [markdown]
+# A check without sampling error: a random policy over three tokens writes completions of length three, 27 in all, with random rewards 0
+# and 1. We list them and compute the mean and the variance of the gradient, with the true values and with a critic that predicts the
+# policy's success probability $p$ everywhere.
+
+# %%
+generator = torch.Generator().manual_seed(0)
+y = torch.cartesian_prod(*[torch.arange(3)] * 3)  # (27, 3)
+first, second, _ = y.T
+# The prefix before each token; the 13 prefixes are numbered
+state = torch.stack([0 * first, 1 + first, 4 + 3 * first + second], dim=1)
+logits = torch.randn(13, 3, generator=generator, dtype=torch.float64).requires_grad_()
+R = (torch.rand(27, 1, generator=generator) < 0.4).double()
+# The score of each token, (27, 3, 13, 3)
+scores = torch.autograd.functional.jacobian(lambda z: z.log_softmax(dim=1)[state, y], logits)
+pi = logits.softmax(dim=1)[state, y].prod(dim=1)  # (27,)
+truth = torch.autograd.grad(pi @ R.squeeze(1), logits)[0]  # the gradient of p
+pi = pi.detach().view(27, 1, 1)
+visits = torch.zeros(27, 13).double().scatter(1, state, 1.0)
+true_V = ((pi[:, 0] * R).T @ visits / (pi[:, 0].T @ visits)).squeeze(0)  # (13,)
+for name, V in (("true values", true_V), ("p everywhere", true_V[:1].expand(13))):
+    for gae_lambda in (1.0, 0.95, 0.0):
+        A = advantages(R, V[state], gae_lambda)
+        gradients = (A[..., None, None] * scores).sum(dim=1)  # (27, 13, 3), by completion
+        center = (pi * gradients).sum(dim=0)
+        off = (center - truth).norm() / truth.norm()
+        variance = (pi * (gradients - center) ** 2).sum()
+        print(f"{name}, lambda = {gae_lambda:<4}  mean off by {off:4.0%}, "
+              f"variance {variance:.2f}")
+        assert (off < 1e-12) == (gae_lambda == 1 or V is true_V)
+        assert gae_lambda < 1 or torch.allclose(A, R - V[state])
+
+# %% [markdown]
+# This is the trade-off: with the true values λ = 0 has the right mean and the smallest variance. With a critic that knows only how hard
+# the problem is, λ = 0 has a small variance and the wrong mean: it leaves every token but the last without a gradient. With three tokens
+# λ = 0.95, the default of `ppo.py`, stays close to the right mean; with 20 tokens it would leave the first .95¹⁹ = 38 % of its push. The
+# library oat uses 1.
+#
+# ## PPO's own critic
+#
+# The critic is a copy of the policy's transformer with a new head, trained on the squared error against $A_t + V_t$. This loss is clipped
+# like the policy's: a value that has moved towards its target by more than .2 since the batch was sampled has no gradient. We take eight
+# of PPO's steps (2,048 completions) with the script's functions and settings, but without warm-up, KL and policy updates: the base model
+# stays unchanged.
+
+# %%
+torch.manual_seed(0)
+critic = ppo.Critic(policy)
+config = ppo.Config(kl_coef=0.0)  # the policy is its own reference: no KL yet
+optimizer = torch.optim.AdamW(critic.parameters(), lr=config.critic_learning_rate,
+                              weight_decay=0.0)
+generator, rng = torch.Generator().manual_seed(0), random.Random(0)
+for _ in range(8):
+    rollout, R = collect(policy, tokenizer, arithmetic, 32, 8, rng, generator)
+    rollout.values = in_passes(critic, rollout, config.max_tokens_per_pass).detach()
+    white, rollout.returns = ppo.compute_advantages(  # (256, T) both
+        rewards=torch.from_numpy(R).float(), values=rollout.values, mask=rollout.mask,
+        old_logps=rollout.old_logps, ref_logps=None, config=config)
+    for part in rollout.minibatches(config.epochs, config.num_minibatches, generator):
+        values = in_passes(critic, part, config.max_tokens_per_pass)
+        loss = ppo.value_loss(values=values, old_values=part.values, returns=part.returns,
+                              mask=part.mask, config=config)
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(critic.parameters(), config.max_grad_norm)
+        optimizer.step()
+# The share of tokens of the last batch whose advantage changes its sign
+turned = ((rollout.returns - rollout.values) * white < 0).sum() / rollout.mask.sum()
+
+# %% [text]
+# (PPO then **whitens** the advantages: mean 0 and variance 1 over the tokens of the batch. The scaling changes no sign, but the shift does:
+# {=turned:.0%} of the tokens of the last batch are pushed in the opposite direction.)
+#
+# Now we turn to held-out problems. Given a right and a wrong completion, does the critic value the right one more, just before the
+# end-of-sequence token, when the answer is already written? A guess does so in half of all pairs, the verifier in all. *Before you look:
+# how often does this critic, if both completions belong to the same problem?*
+
+
+# %%
+problems = arithmetic.held_out_problems(16)  # 64 problems
+prompts, generator = [problem.prompt for problem in problems], torch.Generator().manual_seed(1)
+held_out = sample(policy, tokenizer, prompts, 32, 56, 1.0, generator)  # 2,048 completions
+R = torch.tensor([reward(problems[i // 32], text) for i, text in enumerate(held_out.texts)])
+with torch.no_grad():
+    V = in_passes(critic, held_out, config.max_tokens_per_pass)  # (2048, T)
+last = held_out.mask.sum(dim=1, keepdim=True) - 1
+worked = torch.tensor([is_worked(text) for text in held_out.texts])  # are steps written out?
+problem = torch.arange(2048) // 32
+pairs = (R.view(-1, 1) == 1) & (R == 0)
+same = pairs & (problem.view(-1, 1) == problem)
+alike = same & (worked.view(-1, 1) == worked)
+rows = [("before the first token, all pairs", 0 * last, pairs),
+        ("before the last token, all pairs", last, pairs),
+        ("before the last token, same problem", last, same),
+        ("same problem, and both write steps or neither", last, alike)]
+for what, at, chosen in rows:
+    higher = V.gather(1, at) > V.gather(1, at).T
+    print(f"{what:46} {higher[chosen].double().mean():.0%} of {chosen.sum():6} pairs")
+no_steps, all_pairs = (alike & ~worked).sum(), alike.sum()
+won, n = (x.view(64, -1).sum(dim=1) for x in (higher & alike, alike))  # last row, by problem
+generator = torch.Generator().manual_seed(0)
+redrawn = torch.randint(64, (2000, 64), generator=generator)  # problems, resampled 2,000 times
+shares = won[redrawn].sum(dim=1) / n[redrawn].sum(dim=1)
+low, high = shares.quantile(torch.tensor([0.025, 0.975])).tolist()
+
+# %% [text]
+# The critic knows how hard the problem is and whether the steps are written out. Beyond that it can hardly tell, if at all, which
+# completion is right (last row: 95 % interval {=low:.0%} to {=high:.0%}, from resampling the problems). But {=no_steps:,} of these
+# {=all_pairs:,} pairs write no steps: to judge them the critic would have to work the problem out in one pass, at which the policy mostly
+# fails. The row says next to nothing about mistakes in written steps.
+#
+# What should it have predicted? The **true value** of a prefix is the mean of the rewards still to come (without the KL: the probability
+# that the policy completes it correctly), which we estimate from 64 continuations of every prefix. Here are four completions of one
+# held-out problem, `10-6+48?`. The statistics use, for every completion that writes wrong steps, the first token that departs from the
+# right steps: the mistake.
+
+# %%
+first = 32 * [problem.expression for problem in problems].index("10-6+48")
+kinds = {(bool(worked[i]), int(R[i])): i for i in range(first, first + 32)}
+shown = {"steps, right": kinds[True, 1], "steps, wrong": kinds[True, 0],
+         "no steps, right": kinds[False, 1], "no steps, wrong": kinds[False, 0]}
+# True values: the share of right ones among 64 continuations of each prefix
+task, generator = problems[first // 32], torch.Generator().manual_seed(2)
+prefixes = {i: [held_out.texts[i][:t] for t in range(last[i] + 1)] for i in shown.values()}
+distinct = sorted(set(sum(prefixes.values(), [])))
+prompts = [task.prompt + text for text in distinct]
+ends = sample(policy, tokenizer, prompts, 64, 56, 1.0, generator).texts
+passed = torch.tensor([reward(task, distinct[j // 64] + end) for j, end in enumerate(ends)])
+value = dict(zip(distinct, passed.view(-1, 64).mean(dim=1)))
+truth = {i: torch.stack([value[text] for text in prefixes[i]]) for i in shown.values()}
+show(values_along(held_out.texts, shown, V, truth, R))
+right = [right_steps(problem) for problem in problems]
+wrong = [i for i in range(2048) if worked[i] and R[i] == 0]
+mistake = {i: len(commonprefix([held_out.texts[i], right[i // 32]])) for i in wrong}
+assert mistake[shown["steps, wrong"]] == truth[shown["steps, wrong"]].diff().argmin()
+at_mistake = {0.0: [], 0.95: [], 1.0: []}  # advantages, by lambda
+for gae_lambda, found in at_mistake.items():
+    for i, t in mistake.items():
+        A = advantages(R[i].view(1, 1), V[i : i + 1, : last[i] + 1], gae_lambda)
+        found.append(A[0, t])
+blame = {gae_lambda: torch.stack(A).median().item() for gae_lambda, A in at_mistake.items()}
+
+# %% [text]
+# *$V_t$ is drawn between the tokens $t-1$ and $t$; the block marks the end of the completion. Shaded: the token at which the true value
+# falls most.*
+#
+# **What we see.** Of the 2,048 held-out completions {=len(wrong)} write wrong steps. Across the mistake the critic's value changes by
+# {=blame[0.0]:+.2f} (median), and never falls by more than {=-min(at_mistake[0.0]).item():.2f}: **it does not see the mistake.** The
+# value moves most where the completion shows its form: after the first token it is {=V[worked, 1].mean():.2f} on average with steps and
+# {=V[~worked, 1].mean():.2f} without, and {=R[worked].mean():.0%} and {=R[~worked].mean():.0%} of these completions are right. In the
+# pictures the true value falls steeply at the mistake and nowhere else.
+#
+# **What we cannot say.** This is one small critic after 2,048 training completions, few of which contain a written mistake. A larger
+# critic, or one that is trained longer, may see more.
+#
+# Move λ. Above are the advantages from the critic, below those from the true values (the sliders need all cells above).
+
+
+# %%
+def draw(completion, gae_lambda):
+    i = shown[completion]
+    sources = {"the trained critic": V[i, : last[i] + 1], "the true values": truth[i]}
+    A = {name: advantages(R[i].view(1, 1), values.view(1, -1), gae_lambda)[0]
+         for name, values in sources.items()}
+    title = f"{completion}, λ = {gae_lambda:.2f}"
+    return credit(held_out.texts[i], A, slip_of(truth[i], R[i]), title)
+
+
+choices = ["steps, wrong", "steps, right", "no steps, wrong", "no steps, right"]
+knob(draw, completion=choices, gae_lambda=(0.0, 1.0, 0.05, 0.95))
+
+# %% [text]
+# *With the true values λ = 0 blames the mistake, and credits the first token, which chose to write the steps.* With this critic the
+# mistaken tokens get advantages of {=blame[0.0]:+.2f} at λ = 0, {=blame[0.95]:+.2f} at 0.95 and {=blame[1.0]:+.2f} at 1 (medians of
+# {=len(wrong)}). The blame comes from the reward alone: λ = 1 gives all tokens about the same blame; with 0.95 it fades towards the
+# start. Neither shows where the mistake was made.
+#
+# ## Exercises
+#
+# **1. Write GAE** for one completion, with γ = 1. (`numpy` arrays of length |y|.)
+
+
+# %% [exercise]
+def gae(rewards, values, gae_lambda):
+    """Advantages (|y|,), not whitened."""
+    return ...
+
+
+# %% [check]
+check("15.1", gae)
+
+# %% [hint]
+# Write $A_t$ in terms of $A_{t+1}$. At which end do you begin, and with what value?
+
+
+# %% [solution]
+def gae(rewards, values, gae_lambda):
+    advantages, next_value, next_advantage = 0 * values, 0.0, 0.0
+    for t in reversed(range(len(rewards))):
+        advantages[t] = rewards[t] + next_value - values[t] + gae_lambda * next_advantage
+        next_value, next_advantage = values[t], advantages[t]
+    return advantages
+
+
+# %% [markdown]
+# **2. The KL in the reward.** Completions have two tokens; `pi`, `ref` and `R` hold, for each pair of tokens, its probability under the
+# policy (which has just sampled it), its probability under the reference policy, and its reward. What is the true value before the first
+# token, $V_1$?
+
+
+# %% [exercise]
+def first_value(pi, ref, R, beta):
+    """From numpy arrays (n, n), (n, n), (n, n) and a number: a number."""
+    return ...
+
+
+# %% [check]
+check("15.2", first_value)
+
+# %% [hint]
+# $r_1 + r_2$ of one completion: the sum of the log-ratios of its tokens is the log-ratio of the whole completion. Then the mean.
+
+
+# %% [solution]
+def first_value(pi, ref, R, beta):
+    # the success probability minus beta KL(pi || ref)
+    return (pi * (R - beta * np.log(pi / ref))).sum()
+
+
+# %% [markdown]
+# **3. An optimistic critic.** Every $V_t$ of a completion of n tokens is too high by c. By how much does this change its n advantages?
+# Try λ = 1 and λ = 0 first.
+
+
+# %% [exercise]
+def shift(c, n, gae_lambda):
+    """The change of A_1 ... A_n, (n,)."""
+    return ...
+
+
+# %% [check]
+check("15.3", shift)
+
+# %% [hint]
+# Which one-step errors change? Only one: elsewhere c is added and subtracted.
+
+
+# %% [solution]
+def shift(c, n, gae_lambda):
+    # δ of the last token falls by c, and fades towards the start
+    return -c * gae_lambda ** np.arange(n - 1, -1, -1.0)
+
+
+# %% [markdown]
+# ## To remember
+#
+# - With γ = λ = 1 the advantage is the return minus $V_t$: the critic is a baseline, and however bad it is, the mean gradient (before
+#   whitening) stays right.
+# - A smaller λ replaces what was earned with what the critic guesses: usually less variance, and a mean gradient as good as the guess.
+# - Predicting rewards well is not the same as seeing where they were lost: our critic ranks right above wrong by problem and form, and
+#   does not see the mistake.
+#
+# The critic is a second network to store, run and train. [Lesson 3](03_group_baseline.ipynb) replaces it by the mean of a group.
+#
+# Sources: GAE: [1506.02438](https://arxiv.org/abs/1506.02438). PPO for language models: [2203.02155](https://arxiv.org/abs/2203.02155); the
+# KL in the reward of each token: DeepSeekMath, [2402.03300](https://arxiv.org/abs/2402.03300), Eq. 2; RLOO, [2402.14740](https://arxiv.org/abs/2402.14740); REINFORCE++,
+# [2501.03262](https://arxiv.org/abs/2501.03262). Details: Huang et al., *The N
+# Implementation Details of RLHF with PPO*, 2023.

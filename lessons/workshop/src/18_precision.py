@@ -1,0 +1,231 @@
+# %% [markdown] 25 minutes
+# # 18 · The sampler is not the trainer
+#
+# Real systems sample with one engine and train with another, with other kernels and another precision. Then the ratio is not 1 even before
+# the first update; the first step of every run prints the difference. **Weights can correct for it exactly, if they are made
+# of whole completions, have no cap, and scores are summed over tokens.** How far must the two be apart before that matters?
+#
+# | symbol | meaning |
+# |---|---|
+# | $\pi_{sampler}$ | the policy as the sampling engine computes it |
+# | $\pi_{old},\ \pi$ | the trainer's policy when the batch was sampled; the trainer's policy now |
+# | $\rho$ | $\pi/\pi_{old}$, for each token: what the clip looks at |
+# | $w$ | a weight that corrects for the sampler, $\pi_{old}/\pi_{sampler}$, of a token or a completion |
+# | $C$ | the largest weight that is allowed |
+# | $A,\ s$ | a completion's advantage; its score, $\nabla\log\pi$ |
+#
+# ## Two ratios, two tasks
+#
+# $\pi/\pi_{sampler}$ is the product of $\rho$, which our own updates have moved, and $w$, which the engines make. A clip of the product would
+# stop tokens that no update has moved. So $\rho$ is clipped and $w$ is a constant factor: **truncated importance sampling**
+# ([Yao et al. 2025](https://openreview.net/forum?id=8MHqvb4lK9)) multiplies the loss by $\min(w, C)$, for each token or for the whole
+# completion.
+#
+# *Whole completions.* At $\rho = 1$ the mean over what the sampler draws is
+# $\sum_y \pi_{sampler}(y)\, w(y)\,A\,s(y)$, which is $\sum_y \pi_{old}(y)\,A\,s(y)$: that of samples from $\pi_{old}$. The group's mean in $A$ is the
+# sampler's, but it drops out, for the expected score is 0. Two things break this: ÷ σ, for σ too is that of the sampler's groups, and
+# ÷ $|y|$, for the expectation of a score divided by $|y|$ is not 0.
+#
+# *Tokens.* A token's own weight leaves out all other tokens: the prefix that led to it, and the rest that earns the reward.
+#
+# *The cap* bounds the variance, and what it cuts off is missing in the mean.
+#
+# We enumerate all groups of two from 15 texts of at most three letters, with Dr. GRPO's advantages.
+
+# %%
+from itertools import product
+from math import erfc
+
+import numpy as np
+import torch
+
+from lessons.experiments import staleness
+from lessons.experiments.grid import change, load_runs, markdown
+from lessons.experiments.precision import CORRECTIONS
+from lessons.experiments.staleness import U_4, gap, select, verdicts
+from lessons.workshop.kit import check, knob, say
+from lessons.workshop.parts.lesson_14 import gradient_of
+from lessons.workshop.parts.lesson_18 import off_and_noise
+
+texts = ["".join(letters) for n in range(4) for letters in product("ab", repeat=n)]
+tokens = [(text + "$")[:3] for text in texts]  # $ ends texts of fewer than three letters
+lengths = torch.tensor([[len(text)] for text in tokens])
+R = (torch.arange(15) % 3 == 0).double()
+generator = torch.Generator().manual_seed(0)
+# After each of the 7 prefixes
+logits, noise = torch.randn(2, 7, 3, generator=generator, dtype=torch.float64)
+
+
+# %%
+def token_logps(logits):
+    """(15, 3), 0 where a text has ended."""
+    logps = logits.log_softmax(dim=1)
+    rows = []
+    for y in tokens:
+        row = [logps[texts.index(y[:t]), "ab$".index(y[t])] for t in range(len(y))]
+        rows.append(torch.stack(row + [logps.new_zeros(())] * (3 - len(y))))
+    return torch.stack(rows)
+
+
+# The score of every token, (15, 3, 21)
+scores = torch.autograd.functional.jacobian(token_logps, logits).flatten(2)
+old = token_logps(logits)
+
+
+# %%
+def update(weights, sampled, scores):
+    """Dr. GRPO's update over all groups of two, if completions are drawn from
+    log-probabilities `sampled`, (15, 3), and their scores have weights (15, 1) or (15, 3):
+    its mean (21,), and its root mean square distance from the mean."""
+    chance = sampled.sum(dim=1).exp()
+    advantages = (R[:, None] - R) / 2  # R minus the group's mean
+    weighted = (weights[:, :, None] * scores).sum(dim=1)  # (15, 21)
+    mean = (chance * (advantages @ chance)) @ weighted
+    squared = (chance * (advantages.square() @ chance)) @ weighted.square().sum(dim=1)
+    return mean, (squared - mean @ mean).sqrt()
+
+
+sampled = token_logps(logits + 0.1 * noise)
+whole = (old - sampled).sum(dim=1, keepdim=True).exp()
+for name, of_tokens in (("summed", scores), ("over |y|", scores / lengths[:, :, None])):
+    truth, _ = update(torch.ones(15, 1), old, of_tokens)
+    estimate, _ = update(whole, sampled, of_tokens)
+    off = ((estimate - truth).norm() / truth.norm()).item()
+    print(f"scores {name}: the mean update with whole weights and no cap is off by {off:.1%}")
+    assert (off < 1e-12) == (name == "summed")
+
+# %% [markdown]
+# Now the cap. Move the distance of the sampler: its logits are the trainer's plus so much noise. Which weights would you choose?
+
+# %%
+truth, _ = update(torch.ones(15, 1), old, scores)
+CAPS = np.linspace(1, 6, 26)
+
+
+def errors(distance):
+    """By weights: off, and noise, for each cap, both over the length of the true mean."""
+    sampled = token_logps(logits + distance * noise)
+    log_weights = {"none": 0 * old[:, :1], "token": old - sampled,
+                   "completion": (old - sampled).sum(dim=1, keepdim=True)}
+    lines = {}
+    for name, log_w in log_weights.items():
+        updates = [update(log_w.exp().clamp(max=C), sampled, scores) for C in CAPS]
+        off_and_rms = np.array([[(mean - truth).norm(), rms] for mean, rms in updates])
+        lines[name] = off_and_rms / truth.norm().item()
+    return lines
+
+
+knob(lambda distance: off_and_noise(CAPS, errors(distance)), distance=(0.1, 1.5, 0.1, 0.5))
+far, near = errors(1.5), errors(0.1)
+assert near["completion"][CAPS == 2, 0] < 1e-12 and near["none"][0, 0] < 0.06
+assert far["completion"][-1, 0] < 0.2 and far["token"][-1, 0] > 0.4
+assert far["completion"][-1, 1] > far["token"][-1, 1] > far["none"][-1, 1]
+
+# %% [markdown]
+# *Weights of whole completions come close to the true mean as the cap rises, and become noisier. Weights of tokens keep an error that no cap
+# removes. At a distance of .1 a cap of 2 cuts off nothing, and without any weights the mean is off by 5 %.*
+#
+# ## How far apart are they?
+#
+# The runs of [lesson 14](14_staleness.ipynb), with GRPO's clip at U = 4: the sampler is a copy of the policy in bfloat16, or with float8
+# weights; the trainer is in float32; C = 2.
+
+# %%
+runs, rows = load_runs(staleness.RESULTS), []
+
+
+def mean_of(name, **settings):
+    return np.mean([run[name] for run in select(runs, **U_4, **settings)])
+
+
+for sampler, corrections in CORRECTIONS.items():
+    for correction in corrections:
+        settings = {"sampler": sampler, "correction": correction}
+        rows.append([sampler, correction,
+                     f"{mean_of('spread of tokens', **settings):.3f}",
+                     f"{mean_of('spread of completions', **settings):.3f}",
+                     f"{mean_of('tokens above 2', **settings):.0e}",
+                     change(gap(runs, U_4 | settings, U_4))])
+titles = ["sampler", "weights", "spread of tokens", "of completions", "tokens above 2",
+          "against a float32 sampler"]
+say(markdown(titles, rows) + "\n\n" + verdicts(runs, ["bfloat16", "float8"]))
+plain = {"sampler": "bfloat16", "correction": "none"}
+spread = {what: mean_of(f"spread of {what}", **plain) for what in ("tokens", "completions")}
+length = mean_of("length", **plain)
+scaled = spread["completions"] / length
+outside = {T: erfc(3e-4 * np.sqrt(T / 2) / spread["tokens"]) for T in (1_000, 10_000)}
+
+# %% [text]
+# *(Spread: the standard deviation of $w$. Accuracy: points, paired by seed, five seeds, with 95 % t intervals.)*
+#
+# In bfloat16 a completion's $w$ spreads by {=spread['completions']:.3f} while a token's spreads by {=spread['tokens']:.3f},
+# {=spread['completions'] / spread['tokens']:.1f} times as far; a completion has {=length:.0f} tokens, whose root is
+# {=np.sqrt(length):.1f}. If it grew as the root, {=1 / spread['tokens'] ** 2:,.0f} tokens would make it 1, too wide for a product of ratios to
+# be a weight without a cap.
+#
+# If the sampler's log-probs serve as the old ones, the clip sees $\rho w$. GSPO's published range, 3e-4, would then clip completions as short
+# as these by rounding alone: divided by the length, their spread is {=scaled:.1e}. If the log-ratios of tokens were independent and normal with
+# the spread of ours, {=outside[1_000]:.0%} of completions would still lie outside at 1,000 tokens, and {=outside[10_000]:.2%} at 10,000.
+#
+# **What this cannot show**: completions of thousands of tokens, a mixture of experts, kernels that differ in more than precision.
+
+# %% [markdown]
+# ## Exercises
+#
+# **1. Write the loss.** Of one completion: GRPO's clipped loss, mean over its tokens, times the truncated weight of the whole completion.
+
+
+# %% [exercise]
+def corrected_loss(logps, old_logps, sampler_logps, A, eps, C):
+    """From three tensors (T,) and three numbers: a scalar loss. logps has a gradient, the
+    trainer's policy now."""
+    return ...
+
+
+# %% [check]
+check("18.1", gradient_of(corrected_loss))
+
+# %% [hint]
+# The clip's ratio has old_logps below, the weight has them above: sampler_logps stand in the weight only.
+
+
+# %% [solution]
+def corrected_loss(logps, old_logps, sampler_logps, A, eps, C):
+    ratio = (logps - old_logps).exp()
+    weight = (old_logps - sampler_logps).sum().exp().clamp(max=C)
+    return -(weight * torch.minimum(ratio * A, ratio.clamp(1 - eps, 1 + eps) * A)).mean()
+
+
+# %% [markdown]
+# **2. Find the bug.** This function should return the weights of truncated importance sampling for whole completions,
+# min(π_old/π_sampler, C), (G, 1). For one token it is right; for more, its weight is too small when other tokens make up for a truncated
+# one, and may exceed C. Repair it.
+
+
+# %% [exercise]
+def weights(log_ratio, C):
+    """log_ratio = log π_old − log π_sampler, (G, T), 0 off the mask."""
+    return log_ratio.exp().clamp(max=C).prod(dim=1, keepdim=True)  # <- runs, and is wrong
+
+
+# %% [check]
+check("18.2", weights)
+
+# %% [hint]
+# Another token's ratio below 1 may compensate for a ratio above C. Truncate once, at the end.
+
+
+# %% [solution]
+def weights(log_ratio, C):
+    return log_ratio.sum(dim=1, keepdim=True).exp().clamp(max=C)
+
+
+# %% [markdown]
+# ## To remember
+#
+# - Two ratios: the clip bounds what our updates have moved, the weight corrects for what the engines differ in.
+# - Only weights of whole completions, without a cap and with summed scores, give the right mean. Their spread grows with the length.
+# - Print the spread before you correct for it: another precision need not mean another policy.
+#
+# Sources: truncated importance sampling, [Yao et al. 2025](https://openreview.net/forum?id=8MHqvb4lK9); GSPO
+# [2507.18071](https://arxiv.org/abs/2507.18071).
