@@ -96,6 +96,24 @@ def test_check_names_one_wrong_place_and_never_the_right_value():
     assert "of shape (3,) where one of shape (3, 1)" in kit.verdict(zeros, zeros[:, None])
 
 
+@pytest.mark.parametrize(
+    ("mistake", "said"),
+    [
+        (lambda x: -x, "the sign is turned"),
+        (lambda x: x.flip(-1), "the order is reversed"),
+        (lambda x: x / 4, "every value is 0.25 times the right one"),
+        (lambda x: x - 2, "every value is off by -2"),
+        (
+            lambda x: x + (x[0] == 5),
+            "right at 1 of 2 inputs, but 6 in place (0,) (3 of 4 are wrong)",
+        ),
+    ],
+)
+def test_check_names_the_pattern_of_a_mistake(mistake, said):
+    inputs = [{"x": torch.tensor([0.0, 1, 4, 4])}, {"x": torch.tensor([5.0, 7, 6, -9])}]
+    assert kit.verdict(mistake, lambda x: x, inputs).startswith(f"✗ not yet: {said}")
+
+
 def test_an_answer_whose_new_version_does_not_run_is_not_judged(monkeypatch, capsys):
     shell = InteractiveShell(config=Config({"HistoryManager": {"enabled": False}}))
     monkeypatch.setattr(kit, "get_ipython", lambda: shell)

@@ -81,10 +81,40 @@ def verdict(
             return f"✗ not yet: {message}"
     if isinstance(got, Exception):
         return f"✗ not yet: your code raised {type(got).__name__}: {got}"
-    differences = [_difference(*pair) for pair in zip(got, wanted)]
-    first = next(i for i, difference in enumerate(differences) if difference)
-    where = "" if inputs is None else f" for {_text(inputs[first])}"
-    return f"✗ not yet: {differences[first]}{where}"
+    return f"✗ not yet: {diagnosis(got, wanted, inputs)}"
+
+
+def diagnosis(got: list, wanted: list, inputs: Sequence[dict] | None) -> str:
+    """One line on how the values differ from the right ones: by a pattern, or at which input."""
+    wrong = [i for i, pair in enumerate(zip(got, wanted)) if _difference(*pair)]
+    found, right = ([_numbers(value) for value in values] for values in (got, wanted))
+    if pattern := _pattern(found, right):
+        return pattern
+    text = _difference(got[wrong[0]], wanted[wrong[0]])
+    if inputs is not None:
+        text += f" for {_text(inputs[wrong[0]])}"
+    if len(wrong) < len(got):
+        text = f"right at {len(got) - len(wrong)} of {len(got)} inputs, but {text}"
+    return text
+
+
+def _pattern(found: list[np.ndarray | None], right: list[np.ndarray | None]) -> str:
+    """How all values differ: by sign, factor, constant or order; empty if in none of these ways."""
+    if any(one is None or one.shape != other.shape for one, other in zip(found, right)):
+        return ""
+    if all(one.ndim and np.allclose(np.flip(one, -1), other) for one, other in zip(found, right)):
+        return "the order is reversed"
+    one, other = (np.concatenate([array.ravel() for array in arrays]) for arrays in (found, right))
+    if np.allclose(one, -other):
+        return "the sign is turned"
+    if len(np.unique(other)) < 3:
+        return ""
+    if np.allclose(one - other, one[0] - other[0]):
+        return f"every value is off by {one[0] - other[0]:.4g}"
+    factor = (one @ other) / (other @ other)
+    if abs(factor) > 1e-6 and np.allclose(one, factor * other):
+        return f"every value is {factor:.4g} times the right one"
+    return ""
 
 
 def outcome(answer, inputs: Sequence[dict] | None) -> list | Exception:
@@ -132,6 +162,7 @@ def _difference(answer, truth) -> str:
         return ""
     place = tuple(wrong[0])
     where = f" in place {place}" if place else ""
+    where += f" ({len(wrong)} of {truth.size} are wrong)" if 1 < len(wrong) < truth.size else ""
     return f"{numbers[place]:.4g}{where} is not right"
 
 

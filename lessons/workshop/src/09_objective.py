@@ -32,7 +32,12 @@ from lessons import identity
 from lessons.experiments import controlled_run
 from lessons.experiments.controlled_run import at_progress, run, run_arms, start
 from lessons.workshop.kit import check, knob, show
-from lessons.workshop.parts.lesson_09 import NAMES, controlled, grpo_weights, weight_and_objective
+from lessons.workshop.parts.lesson_09 import (
+    NAMES,
+    controlled,
+    grpo_weights,
+    weight_and_objective,
+)
 
 # %% [markdown]
 # ## One formula for every advantage
