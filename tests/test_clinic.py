@@ -86,7 +86,7 @@ def published(tmp_path, monkeypatch):
     """The results of made-up runs: the KL is ten times as large with kl_sign, and in three seeds
     with cut; tiled costs accuracy."""
     runs = []
-    for run in clinic.runs_of(clinic.Config()):
+    for run in clinic.runs_of(5):
         high = run.patch == "kl_sign" or (run.patch == "cut" and run.seed < 13)
         rows = made_up(run.seed, 0.1 if high else 0.01)
         accuracy = 0.9 + 0.001 * run.seed - 0.1 * (run.patch == "tiled")
@@ -162,5 +162,5 @@ def test_a_path_without_a_log_is_one_line(tmp_path):
 @pytest.mark.parametrize("name", ["", *PATCHES])
 def test_a_broken_run_makes_twenty_steps(name):
     run = clinic.train(clinic.Run(name, seed=10, steps=20))
-    assert len(run["rows"]) == 20 or "FloatingPointError" in run["ended"]
+    assert len(run["rows"]) == 20
     assert "update_norm" in run["rows"][0]

@@ -127,7 +127,7 @@ def test_the_estimators_by_hand():
     R, lengths = np.array([[1.0, 0, 0, 1], [1, 1, 1, 1]]), np.array([[2.0, 1, 1, 4], [1, 1, 1, 1]])
     batch = Batch(R, lengths, squared=np.array([[3.0, 2, 5, 1], [1, 1, 1, 1]]), v_ratio=3.0)
     mixed = {name: estimator(batch)[0].tolist() for name, estimator in ESTIMATORS.items()}
-    assert mixed["σ^1"] == pytest.approx([1, -1, -1, 1]) == mixed["(G − k)/G"] == mixed["k/G"]
+    assert mixed["σ^1"] == pytest.approx([1, -1, -1, 1]) == mixed["(G − k)/G"]
     assert mixed["σ^2"] == pytest.approx([0.5, -0.5, -0.5, 0.5])
     assert mixed["c(k)"] == pytest.approx([0.5, -0.5, -0.5, 0.5])  # 4 / (8 (1/2 + 3/2)) times 2
     assert mixed["σ, k < G − 2"] == [0, 0, 0, 0]
@@ -208,7 +208,7 @@ def test_learning_is_the_training_of_the_script(tmp_path, train, trained):
     """The same problems, completions, advantages and steps as dr_grpo.py: the same weights."""
     settings = {"seed": 3, "steps": 3, "prompts_per_step": 8, "kl_coef": 0.04}
     learnt = learning.learn(dr_grpo, settings, differences)
-    rows = train(dr_grpo, **settings, group_size=8)
+    rows = train(dr_grpo, **settings, group_size=8, max_new_tokens=56)
     assert learnt["training"] == pytest.approx(np.mean([row["accuracy"] for row in rows]))
     script, _ = load_policy(str(tmp_path / "run/checkpoint"))
     torch.testing.assert_close(trained[0], vector(script), rtol=0, atol=0)
@@ -280,12 +280,15 @@ def test_the_rates_are_those_of_the_tuning_seeds():
     class Trials:
         def run(self, function, runs, name):
             assert {run.seed for run in runs} == set(baselines.TUNING) and name == "tuning"
+            trials = []
             for run in runs:
                 away = {outcome: -abs(np.log(run.rate / rate)) for outcome, rate in best.items()}
-                yield {"rate": run.rate} | away
+                trials.append({"rate": run.rate} | away)
+            return trials
 
     arm = baselines.Run("arithmetic", "R", 1, 0.0, 0)
-    assert baselines.best_rates(Trials(), [arm]) == {arm: pytest.approx([*best.values()])}
+    rates, trials = baselines.best_rates(Trials(), arm)
+    assert rates == pytest.approx([*best.values()]) and len(trials) == 6 * 3
 
 
 @pytest.mark.slow
@@ -313,7 +316,5 @@ def test_noise_of_baselines_is_that_of_the_closed_forms():
         progress, along, across = result["noise"][name]
         assert [progress**2, along + across] == pytest.approx([signal, noise], rel=0.03)
         efficiencies.append(signal / noise)
-    loo, dr = (np.array(result["noise"][name]) for name in ("leave-one-out", "R − mean"))
-    np.testing.assert_allclose(loo, dr * [8 / 7, (8 / 7) ** 2, (8 / 7) ** 2])
     ratio = baselines.efficiency([{"prompts_measured": [result, {}]}], "R")
     assert ratio == pytest.approx(efficiencies[0] / efficiencies[1], rel=0.03)

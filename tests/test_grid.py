@@ -1,6 +1,5 @@
 """The harness of the experiments: runs that are kept and continued, and statistics by hand."""
 
-import json
 import os
 import signal
 import subprocess
@@ -36,14 +35,13 @@ def square(run: Run, moment: float = 0.0) -> dict:
     return {"curve": np.array([run.seed, run.seed**2]), "share": 1 / 3}
 
 
-def one_by_one(function, tasks, processes=0, what="", keep=lambda *_: None) -> None:
+def one_by_one(function, tasks, what="", keep=lambda *_: None) -> None:
     """Stands in for in_parallel: everything in this process."""
     for i, task in enumerate(tasks):
         keep(i, function(*task))
 
 
-def test_runs_are_made_once_and_kept_in_their_order(tmp_path, monkeypatch):
-    """The file is the same whatever was made before. Runs of other settings stay in it."""
+def test_runs_are_made_once_and_returned_in_their_order(tmp_path, monkeypatch):
     monkeypatch.setattr(grid, "in_parallel", one_by_one)
     made = []
 
@@ -53,43 +51,25 @@ def test_runs_are_made_once_and_kept_in_their_order(tmp_path, monkeypatch):
             raise OSError("the disk is full")
         return square(run)
 
-    def results(folder: str, runs: list[Run]) -> tuple[list[dict], str]:
-        kept = Grid(GridConfig(output=str(tmp_path / folder)), "x").run(make, runs)
-        return kept, (tmp_path / folder / "runs.json").read_text("utf-8")
+    def results(runs: list[Run]) -> list[dict]:
+        return Grid(GridConfig(output=str(tmp_path)), "x").run(make, runs)
 
     with pytest.raises(OSError, match="full"):
-        results("a", [RUNS[5], RUNS[4]])
-    whole, text = results("a", RUNS)
+        results([RUNS[5], RUNS[4]])
+    whole = results(RUNS)
     assert made == [RUNS[5], RUNS[4], *RUNS[:5]]  # the run that failed is made again
     assert whole[5] == {"arm": "B", "seed": 2, "curve": [2, 4], "share": 1 / 3}
-    assert text.count("\n") == 8 and json.loads(text)["runs"] == whole
-    assert results("b", RUNS) == (whole, text)
-    few, _ = results("c", RUNS[:3])
-    others, both = results("c", RUNS[3:])
-    assert few + others == whole and both.count('"arm"') == len(RUNS)
-    assert results("c", RUNS) == (whole, text) and len(made) == 7 + 6 + 6
+    assert results(RUNS[::-1]) == whole[::-1] and len(made) == 7
 
 
-@dataclass
-class Settings(GridConfig):
-    steps: int = 60
-    QUICK = {"seeds": 3, "steps": 25}
-    LEAST_SEEDS = 2
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"seeds": 1}, "--seeds must be 2 or more, not 1"),
-        ({"quick": True, "steps": 10}, "steps"),
-        ({"publish": True, "steps": 10}, "--steps"),
-        ({"publish": True, "quick": True}, "--quick"),
-    ],
-)
-def test_settings_that_contradict_each_other_are_refused(settings, message):
-    with pytest.raises(SystemExit, match=message):
-        Settings(**settings).sized()
-    assert Settings(quick=True, output="a").sized() == Settings(3, True, 0, "a-quick", False, 25)
+def test_a_quick_version_makes_a_few_runs_and_publishes_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(grid, "in_parallel", one_by_one)
+    settings = {"output": str(tmp_path / "out"), "publish": True}
+    runs, path = [Run("A", seed) for seed in range(20)], tmp_path / "x.json"
+    few = grid.results_of(GridConfig(quick=True, **settings), square, runs, path)
+    assert len(few) == 7 and not path.exists() and (tmp_path / "out-quick").is_dir()
+    whole = grid.results_of(GridConfig(**settings), square, runs, path)
+    assert grid.load_runs(path) == whole and path.read_text("utf-8").count("\n") == 22
 
 
 PROGRAM = """
@@ -107,19 +87,22 @@ if __name__ == '__main__':
 
 @pytest.mark.slow
 def test_a_command_that_is_killed_goes_on_where_it_stopped(tmp_path, monkeypatch):
-    """Killed, then stopped by Ctrl-C, then finished: the file of a command that was left alone. No
+    """Killed, then stopped by Ctrl-C, then finished: the files of a command that was left alone. No
     process is left over."""
-    program, file = tmp_path / "program.py", tmp_path / "out/runs.json"
+    program = tmp_path / "program.py"
     program.write_text(PROGRAM, "utf-8")
-    command = [sys.executable, str(program), "--processes=2", f"--output={tmp_path / 'out'}"]
+    command = [sys.executable, str(program), f"--output={tmp_path / 'out'}"]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "MOMENT": "0.5"}
     settings = {"cwd": ROOT, "env": environment, "text": True}
 
     def start() -> subprocess.Popen:
         return subprocess.Popen(command, stderr=subprocess.PIPE, start_new_session=True, **settings)
 
+    def files(folder: str = "out") -> dict[str, bytes]:
+        return {path.name: path.read_bytes() for path in tmp_path.glob(f"{folder}/runs/*.json")}
+
     def wait_for(runs: int, process: subprocess.Popen) -> None:
-        while not file.exists() or file.read_text("utf-8").count('"arm"') < runs:
+        while len(files()) < runs:
             assert process.poll() is None
             time.sleep(0.02)
 
@@ -136,12 +119,12 @@ def test_a_command_that_is_killed_goes_on_where_it_stopped(tmp_path, monkeypatch
             for _ in range(300):
                 os.killpg(pid, 0)
                 time.sleep(0.1)
-    assert 3 <= file.read_text("utf-8").count('"arm"') < len(RUNS)
+    assert 3 <= len(files()) < len(RUNS)
     environment["MOMENT"] = "0"
     subprocess.run(command, check=True, **settings)
     monkeypatch.setattr(grid, "in_parallel", one_by_one)
     Grid(GridConfig(output=str(tmp_path / "whole")), "x").run(square, RUNS)
-    assert file.read_bytes() == (tmp_path / "whole/runs.json").read_bytes()
+    assert files() == files("whole")
 
 
 # ---------------------------------------------------------------------- statistics
@@ -154,7 +137,7 @@ def test_an_interval_and_a_difference_by_hand():
     result = paired.estimate(values)
     assert result["mean"] == 3 and result["interval"] == pytest.approx([3 - half, 3 + half])
     result = paired.difference([2.0, 4.0, 6.0, 8.0, 10.0], values)
-    assert (result["difference"], result["pairs"]) == (3, 5)
+    assert result["difference"] == 3
     assert result["sd"] == pytest.approx(np.sqrt(2.5))
     assert result["interval"] == pytest.approx([3 - half, 3 + half])
     if paired.stats:  # t = 3 / sqrt(0.5) = 4.243, from a table
@@ -177,18 +160,13 @@ def test_holm_and_the_seeds_for_a_point_by_hand():
         assert 0.79 < (np.prod(paired.t_interval(gaps), axis=0) > 0).mean() < 0.86
 
 
-@with_stats
-def test_seeds_without_a_value_count_nowhere_and_shift_nothing():
-    """A diverged run must not pair seed 2 of one script with seed 1 of another."""
-    assert paired.estimate([None, None])["mean"] is None
-    equal = paired.estimate([0.25, None, 0.25])
-    assert equal == {"mean": 0.25, "interval": None, "seeds": [0.25, None, 0.25]}
-    result = paired.difference([0.1, None, 0.3, 0.5], [0.2, 0.9, 0.2, None])
-    assert result["pairs"] == 2 and result["difference"] == pytest.approx(0)
-    for values, text in (([0.1, None], "−10.0"), ([0.3, 1.0], "+10.0"), ([None, None], "")):
-        result = paired.difference(values, [0.2, 0.9])
+def test_there_is_no_interval_of_one_seed_nor_of_equal_values():
+    equal = paired.estimate([0.25, 0.25])
+    assert equal == {"mean": 0.25, "interval": None, "seeds": [0.25, 0.25]}
+    for values, others in (([0.3], [0.2]), ([0.3, 0.9], [0.2, 0.8])):
+        result = paired.difference(values, others)
         assert (result["interval"], result["p"], result["sd"]) == (None, 1, None)
-        assert grid.change(result) == text
+        assert grid.change(result) == "+10.0"
 
 
 @pytest.mark.slow

@@ -32,7 +32,7 @@ def source(request):
 def scratch(tmp_path, monkeypatch):
     """The source of a repository's only lesson, not yet written."""
     monkeypatch.setattr(sources, "LESSONS", tmp_path)
-    (tmp_path / "src").mkdir()
+    (tmp_path / "workshop/src").mkdir()
     return tmp_path / "src/01_x.py"
 
 
@@ -103,10 +103,7 @@ def test_check_names_one_wrong_place_and_never_the_right_value():
         (lambda x: x.flip(-1), "the order is reversed"),
         (lambda x: x / 4, "every value is 0.25 times the right one"),
         (lambda x: x - 2, "every value is off by -2"),
-        (
-            lambda x: x + (x[0] == 5),
-            "right at 1 of 2 inputs, but 6 in place (0,) (3 of 4 are wrong)",
-        ),
+        (lambda x: x + (x > 5), "right at 1 of 2 inputs, but 8 in place (1,) (2 of 4 are wrong)"),
     ],
 )
 def test_check_names_the_pattern_of_a_mistake(mistake, said):

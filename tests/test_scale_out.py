@@ -22,6 +22,8 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from algorithms import cispo, dapo, dr_grpo, grpo, gspo
 from lessons.experiments import engines, scale_out
+from toy_env import arithmetic
+from toy_env.held_out import evaluate, held_out
 from toy_env.model import load_policy
 from toy_env.rollout import Rollout, completion_logps, sample
 
@@ -73,7 +75,6 @@ def test_further_options_are_read_as_values():
     [
         ({"algorithm": "ppo"}, "TRL 1.16 has no trainer for 'ppo'; choose grpo, "),
         ({"prompts_per_step": 3, "group_size": 3}, r"must be a multiple of 12: .* processes \(3\)"),
-        ({"prompts_per_step": 30, "overlong_buffer": 57}, "--overlong_buffer must be "),
         ({"prompts_per_step": 30, "run_dir": str(ROOT)}, "exists; choose another --run_dir"),
     ],
 )
@@ -285,16 +286,15 @@ def test_under_fsdp_the_program_leaves_a_whole_trained_model(base, folder):
 
 
 @pytest.mark.slow
-def test_accuracy_rises(tmp_path):
-    """On held-out problems, by more than the 95 % intervals: from .66 to .85 or more for each of
-    four seeds."""
-    sizes = "--prompts_per_step 8 --num_minibatches 1 --levels 1 2 --eval_problems 32"
+def test_accuracy_rises(base, tmp_path):
+    """On held-out problems of the first two levels."""
+    sizes = "--prompts_per_step 8 --num_minibatches 1 --levels 1 2"
     settings = f"{sizes} --steps 20 --learning_rate 5e-4 --warmup_steps 3".split()
     launch(1, scale_out.__file__, *settings, "--run_dir", tmp_path / "run")
-    results = json.loads((tmp_path / "run/results.json").read_text("utf-8"))
-    before, after = (results[when]["accuracy"]["all"] for when in ("before", "after"))
-    assert before["sampled_interval"][1] < after["sampled_interval"][0]
-    assert after["greedy"] > before["greedy"] + 0.2
+    problems, limits = held_out(arithmetic, 32, (1, 2)), {"samples": 4, "max_new_tokens": 56}
+    trained = load_policy(str(tmp_path / "run/checkpoint"))
+    before, after = (evaluate(*policy, problems, **limits).correct for policy in (base, trained))
+    assert after.mean() > before.mean() + 0.1
 
 
 if __name__ == "__main__":
@@ -306,7 +306,7 @@ if __name__ == "__main__":
         os.environ["ACCELERATE_USE_FSDP"] = flag
         shard_on_cpus()
         record(SHARDED, folder / "sharded")
-        small = {"steps": 1, "prompts_per_step": 4, "num_minibatches": 2, "eval_problems": 2}
+        small = {"steps": 1, "prompts_per_step": 4, "num_minibatches": 2}
         run_dir = str(folder / "run")
         scale_out.main(scale_out.Config("dapo", warmup_steps=0, run_dir=run_dir, **small))
     sys.stdout.flush()

@@ -56,7 +56,7 @@ def tiny(tmp_path, monkeypatch):
         "README.md": "# The repository\n",
         "algorithms/README.md": "# Scripts\n\n[a](a.py)\n",
         "algorithms/a.py": "",
-        "lessons/README.md": "# All\n\nFirst:\n- [1 · X](01_x.ipynb): it turns\n",
+        "lessons/README.md": "# All\n\n## First\n\n- [1 · X](01_x.ipynb): it turns\n",
         "lessons/group.html": "<main>One group</main>",
         "lessons/workshop/src/01_x.py": TINY,
     }

@@ -9,30 +9,28 @@ import torch
 
 from algorithms import grpo
 from lessons.experiments import erring, learning
-from lessons.experiments.erring import Config, Run, train
-from lessons.experiments.erring_task import Errors, Verifier
+from lessons.experiments.erring import Run, Verifier, train
 from lessons.experiments.grid import load_runs
 from toy_env.arithmetic import Problem
-from toy_env.tasks import load_task
 
 PROBLEM = Problem("29+46-36", 39, 2)
 
 
-def passing(errors: Errors, *texts: str) -> float:
+def passing(*texts: str, **errors) -> float:
     """The share of the completions of PROBLEM that pass."""
-    verifier = Verifier(errors, "a seed")
+    verifier = Verifier(Run(0, 40, **errors))
     return np.mean([verifier.reward(PROBLEM, text) for text in texts])
 
 
 def test_the_verifier_errs_at_its_rates():
-    errors, wrong, right = Errors(0.2, 0.3), ["#38"] * 4000, ["#39"] * 4000
-    assert passing(errors, *wrong) == pytest.approx(0.2, abs=0.03)
-    assert passing(errors, *right) == pytest.approx(0.7, abs=0.03)
-    assert passing(Errors(), *wrong) == 0 and passing(Errors(), *right) == 1
-    fixed, others = Errors(0.2, 0.3, fixed=True), [f"#{n}" for n in range(100, 3100)]
-    assert {passing(fixed, *[text] * 20) for text in others[:60]} == {0, 1}  # one verdict each
-    assert passing(fixed, *others) == pytest.approx(0.2, abs=0.03)
-    verifier = Verifier(fixed, "a seed")
+    errors, wrong, right = {"accepted": 0.2, "rejected": 0.3}, ["#38"] * 4000, ["#39"] * 4000
+    assert passing(*wrong, **errors) == pytest.approx(0.2, abs=0.03)
+    assert passing(*right, **errors) == pytest.approx(0.7, abs=0.03)
+    assert passing(*wrong) == 0 and passing(*right) == 1
+    fixed, others = errors | {"fixed": True}, [f"#{n}" for n in range(100, 3100)]
+    assert {passing(*[text] * 20, **fixed) for text in others[:60]} == {0, 1}  # one verdict each
+    assert passing(*others, **fixed) == pytest.approx(0.2, abs=0.03)
+    verifier = Verifier(Run(0, 40, **fixed))
     for text in ("#38", "#38", "#39"):
         verifier.reward(PROBLEM, text)
     assert verifier.truth((1, 2)).tolist() == [[0, 1]]
@@ -48,12 +46,7 @@ def test_the_verifier_errs_at_its_rates():
 )
 def test_forms_of_errors(form, verdicts):
     texts = ("#39", "#38", "#49", "#0", "9", "29+46=75;75-36=39;#39")
-    assert [passing(Errors(form=form), text) for text in texts] == verdicts
-
-
-def test_the_task_of_the_last_digit():
-    task = load_task("lessons.experiments.erring_task")
-    assert [task.reward(PROBLEM, text) for text in ("#49", "#38", "#-1")] == [1, 0, 0]
+    assert [passing(text, form=form) for text in texts] == verdicts
 
 
 @pytest.mark.slow
@@ -78,6 +71,6 @@ def test_gradient_descent_moves_the_weights_by_the_gradient():
 
 
 def test_the_committed_results_are_those_of_all_runs():
-    settings = [asdict(run) for run in erring.runs_of(Config())]
+    settings = [asdict(run) for run in erring.runs_of(10)]
     runs = load_runs(erring.RESULTS)
     assert [{name: run[name] for name in settings[0]} for run in runs] == settings

@@ -2,7 +2,7 @@
 must keep apart.
 
     python lessons/experiments/baselines.py              10 seeds, some four hours on two cores
-    python lessons/experiments/baselines.py --quick      2 seeds, few arms
+    python lessons/experiments/baselines.py --quick      eight runs, one rate
     python lessons/experiments/baselines.py --publish    also writes baselines.json here
 
 Every run is dr_grpo.py's training with other advantages (`learning.learn`): without the KL unless a
@@ -28,8 +28,6 @@ training.
 """
 
 import random
-import shutil
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
@@ -43,20 +41,20 @@ from lessons.experiments import estimators
 from lessons.experiments.estimators import (
     BATCH,
     ESTIMATORS,
+    SMALL,
     STEPS,
     Batch,
     Completions,
-    collect,
-    policy_of,
+    Stage,
+    class_means,
     scores,
     true_gradient,
 )
-from lessons.experiments.grid import Grid, GridConfig, rounded
+from lessons.experiments.grid import Grid, GridConfig, rounded, sampled
 from lessons.experiments.learning import learn
-from toy_env.held_out import held_out
 from toy_env.rollout import Rollout, at_completions, completion_logps, sequences, token_logps
 from toy_env.run import parse
-from toy_env.tasks import TASKS, load_task
+from toy_env.tasks import TASKS
 
 FOLDER = Path(__file__).parent
 RESULTS, TUNED = FOLDER / "baselines.json", FOLDER / "baselines_tuning.json"
@@ -93,13 +91,12 @@ def token_squares(policy, rollout: Rollout) -> torch.Tensor:
     return squares
 
 
-def measured_batch(policy, rollout: Rollout, R: np.ndarray, measured: tuple[str, ...]) -> Batch:
-    """A rollout with rewards R (P, G) as advantages see it: with its lengths, and if they are in
-    `measured` with "squared", the squared length of each score, and "proxies"."""
+def measured_batch(policy, rollout: Rollout, R: np.ndarray, advantage: str = "") -> Batch:
+    """A rollout with rewards R (P, G) as an advantage sees it, or without a name as all do."""
     batch = Batch(R, rollout.mask.sum(dim=1).numpy().reshape(R.shape))
-    if "squared" in measured:
+    if advantage in ("", "best b of the others"):
         batch.squared = scores(policy, rollout).square().sum(dim=1).numpy().reshape(R.shape)
-    if "proxies" in measured:
+    if advantage in ("", "OTB"):
         batch.proxies = proxies(policy, rollout).numpy().reshape(*R.shape, -1)
     return batch
 
@@ -116,7 +113,7 @@ def token_baseline(batch: Batch) -> np.ndarray:
     return (rewards - b * (mask.sum(axis=1, keepdims=True) > 1)) * mask
 
 
-ADVANTAGES: dict[str, Callable[[Batch], np.ndarray]] = {  # (P, G), or (P, G, T) for each token
+ADVANTAGES = {  # from a Batch (P, G), or (P, G, T) for each token
     "R": ESTIMATORS["no baseline"],
     "R, all-right groups left out": lambda batch: (
         batch.rewards * (batch.rewards.mean(axis=1, keepdims=True) < 1)
@@ -130,7 +127,6 @@ ADVANTAGES: dict[str, Callable[[Batch], np.ndarray]] = {  # (P, G), or (P, G, T)
 }
 BASELINES = [name for name in ADVANTAGES if name != "2R − 1"]
 WITH_UPDATES = ("R", "R, all-right groups left out", "R − mean")  # also with four updates a batch
-MEASURED = {"OTB": ("proxies",), "best b of the others": ("squared",)}
 OUTCOMES = ("end", "training")
 KL = {"none": 0.0, "all groups": 0.04, "mixed groups": 0.04}
 
@@ -151,14 +147,6 @@ sign: 2R − 1 is the worst at every G on arithmetic, where wrong completions ar
     at G = 4.
 budget: the best G grows with the budget by at most a factor of 2 from 4,096 to 61,440 completions.
 """
-
-
-@dataclass
-class Config(GridConfig):
-    output: str = "runs/baselines"  # folder for the runs
-
-    QUICK = {"seeds": 2}
-    LEAST_SEEDS = 2
 
 
 @dataclass(frozen=True)
@@ -195,20 +183,17 @@ def train(run: Run) -> dict:
         "learning_rate": run.rate,
         "kl_coef": KL[run.kl],
     }
-    script = grpo if run.advantage == "GRPO" else dr_grpo
     evaluated = BUDGETS if run.steps == BUDGETS[-1] else ()
 
-    def advantages(policy, rollout: Rollout, rewards: torch.Tensor, step: int):
-        if script is grpo:
-            return grpo.compute_advantages(rewards=rewards)
-        measured = MEASURED.get(run.advantage, ())
-        return ADVANTAGES[run.advantage](measured_batch(policy, rollout, rewards.numpy(), measured))
+    def advantages(policy, rollout: Rollout, rewards: torch.Tensor, step: int) -> np.ndarray:
+        batch = measured_batch(policy, rollout, rewards.numpy(), run.advantage)
+        return ADVANTAGES[run.advantage](batch)
 
-    policy_loss = without_silent if run.kl == "mixed groups" else None
     try:
-        return rounded(
-            learn(script, settings, advantages, policy_loss=policy_loss, evaluated=evaluated)
-        )
+        if run.advantage == "GRPO":
+            policy_loss = without_silent if run.kl == "mixed groups" else None
+            return rounded(learn(grpo, settings, policy_loss=policy_loss))
+        return rounded(learn(dr_grpo, settings, advantages, evaluated=evaluated))
     except FloatingPointError:
         return dict.fromkeys(OUTCOMES, 0.0) | {"held_out": [0.0] * len(evaluated)}
 
@@ -228,11 +213,10 @@ def noise_of(
     completions. Returns nothing if a half has no right or no wrong completions.
     """
     reference, groups = np.array_split(drawn.drawn, 2)
-    means = [reference[drawn.right[reference] == which] for which in (True, False)]
-    if not all(map(len, means)):
+    counts, means = class_means(reference, drawn.right)
+    if not all(counts):
         return {}
-    shares = [np.bincount(half, minlength=len(drawn.right)) / len(half) for half in means]
-    contrast = shares[0] - shares[1]
+    contrast = means[0] - means[1]
     along = drawn.inner @ contrast / np.sqrt(contrast @ drawn.inner @ contrast)  # (U,)
     squared, lengths = np.diag(drawn.inner), drawn.different.mask.sum(dim=1).numpy()
     best = (squared * drawn.right)[reference].sum() / squared[reference].sum()
@@ -240,7 +224,6 @@ def noise_of(
     picked = rng.choice(groups, (n, G))
     batch = Batch(drawn.right[picked].astype(float), lengths[picked], squared[picked])
     rules = {name: ADVANTAGES[name] for name in BASELINES if name != "OTB"}
-    rules |= {"leave-one-out": lambda batch: ADVANTAGES["R − mean"](batch) * G / (G - 1)}
     rules |= {"best b of the prompt": lambda batch: batch.rewards - best}
     rows = {}
     for name, rule in rules.items():
@@ -256,37 +239,29 @@ def noise_of(
     return {"p": drawn.right[reference].mean(), "best b": best, "noise": rows, "fits": fits}
 
 
-def measure(stage: estimators.Run, folder: Path) -> dict:
+def measure(run: estimators.Run, folder: Path) -> dict:
     """Measure a policy: `noise_of` its completions to each prompt, and each baseline's cosines with
     the gradient."""
-    torch.set_num_threads(1)
-    task, draws = load_task(stage.task), random.Random(f"baselines {stage.name()}")
-    policy, tokenizer, _ = policy_of(stage, folder)
-    generator = torch.Generator().manual_seed(draws.getrandbits(62))
-    rng = np.random.default_rng(draws.getrandbits(62))
-    problems = held_out(task, -(-stage.prompts // len(task.LEVELS)), task.LEVELS)[: stage.prompts]
+    stage = Stage(run, folder, random.Random(f"baselines {run.name()}"))
+    policy, rng = stage.policy, np.random.default_rng(stage.draws.getrandbits(62))
     prompts = []
-    for problem in problems:
-        drawn = Completions.draw(policy, tokenizer, task, problem, stage.completions, generator)
+    for drawn in stage.prompts():
         prompts.append(noise_of(drawn, proxies(policy, drawn.different).sum(dim=1).numpy(), rng))
 
-    def draw(P: int, G: int) -> tuple[Rollout, np.ndarray]:
-        return collect(policy, tokenizer, task, P, G, draws, generator)
-
-    D = true_gradient(policy, draw, stage.gradient)  # (2, parameters)
+    D = true_gradient(policy, stage.draw, run.gradient)  # (2, parameters)
     length = (D[0] @ D[1]).clamp(min=0).sqrt()  # the square of the mean would add noise
     parameters = list(policy.parameters())
-    cosines: dict[str, list[float]] = {name: [] for name in BASELINES}
-    for _ in range(stage.batches):
-        rollout, R = draw(32, 8)
-        batch = measured_batch(policy, rollout, R, ("squared", "proxies"))
+    cosines = {name: [] for name in BASELINES}
+    for _ in range(run.batches):
+        rollout, R = stage.draw(32, 8)
+        batch = measured_batch(policy, rollout, R)
         logps = completion_logps(policy, rollout, 1.0)
         for name in BASELINES:
             A = torch.from_numpy(ADVANTAGES[name](batch)).float().view(len(rollout), -1)
             parts = torch.autograd.grad((logps * A).sum(), parameters, retain_graph=True)
             update = torch.cat([part.flatten() for part in parts])
             cosines[name].append(float(update @ D.mean(dim=0) / update.norm() / length))
-    rollout, _ = draw(8, 8)
+    rollout, _ = stage.draw(8, 8)
     exact = token_squares(policy, rollout)[rollout.mask].numpy()
     proxy = proxies(policy, rollout)[rollout.mask].numpy()
     fit = np.corrcoef(exact, proxy)[0, 1] ** 2
@@ -311,32 +286,26 @@ def efficiency(stages: list[dict], name: str) -> float:
 
 def best_rate(trials: list[dict], outcome: str) -> float:
     """The rate with the highest mean outcome over the seeds of an arm's trials."""
-    outcomes: dict[float, list[float]] = {}
+    outcomes = {}
     for run in sorted(trials, key=lambda run: run["rate"]):
         outcomes.setdefault(run["rate"], []).append(run[outcome])
     return max(outcomes, key=lambda rate: np.mean(outcomes[rate]))
 
 
-def best_rates(grid: Grid, arms: list[Run]) -> dict[Run, list[float]]:
-    """The best rates of each arm, at the end and over training. An arm's own rate and seed do not
-    count."""
-    tried = {arm: set(RATES) for arm in arms}
+def best_rates(grid: Grid, arm: Run) -> tuple[list[float], list[dict]]:
+    """The best rates of an arm, at the end and over training, and the trials that tell. Its own
+    rate and seed do not count."""
+    rates = set(RATES)
     while True:
-        trials = [
-            replace(arm, rate=rate, seed=seed)
-            for arm, rates in tried.items()
-            for rate in sorted(rates)
-            for seed in TUNING
-        ]
-        results, best, at_edge = iter(grid.run(train, trials, "tuning")), {}, 0
-        for arm, rates in tried.items():
-            of_arm = [next(results) for _ in range(len(rates) * len(TUNING))]
-            best[arm] = sorted({best_rate(of_arm, outcome) for outcome in OUTCOMES})
-            wider = {rate / 2 for rate in best[arm] if rate == min(rates)}
-            wider |= {2 * rate for rate in best[arm] if rate == max(rates)}
-            tried[arm], at_edge = rates | wider, at_edge + len(wider)
-        if not at_edge:
-            return best
+        order = product(sorted(rates), TUNING)
+        runs = [replace(arm, rate=rate, seed=seed) for rate, seed in order]
+        trials = grid.run(train, runs, "tuning")
+        best = sorted({best_rate(trials, outcome) for outcome in OUTCOMES})
+        wider = {rate / 2 for rate in best if rate == min(rates)}
+        wider |= {2 * rate for rate in best if rate == max(rates)}
+        if not wider:
+            return best, trials
+        rates |= wider
 
 
 def arms_of() -> list[Run]:
@@ -358,32 +327,29 @@ def questions(seeds: range) -> list[Run]:
     return runs
 
 
-def main(config: Config) -> None:
+def main(config: GridConfig) -> None:
     """Print the predictions, make the runs that are missing, and with --publish write
     baselines.json."""
-    config = config.sized()
     print(PREDICTIONS)
-    grid, seeds, arms = Grid(config, "baselines"), range(config.seeds), arms_of()
+    grid, seeds, runs, trials = Grid(config, "baselines"), range(config.seeds), [], []
+    order = product(range(3), STEPS, TASKS)
+    stages = [estimators.Run(task, step, seed) for seed, step, task in order]
+    for arm in arms_of():
+        rates = [RATE]
+        if not config.quick:
+            rates, of_arm = best_rates(grid, arm)
+            trials += of_arm
+        runs += [replace(arm, rate=rate, seed=seed) for rate in rates for seed in seeds]
+    runs += questions(seeds)
     if config.quick:
-        sizes = {"prompts": 2, "completions": 512, "batches": 2, "gradient": 1024}
-        stages = [estimators.Run(TASKS[0], 0, 0, **sizes)]
-        few = [arm for arm in arms if arm.advantage in ("R", "R − mean")]
-        runs = [replace(arm, seed=seed) for arm in few for seed in seeds]
-    else:
-        order = product(range(3), STEPS, TASKS)
-        stages = [estimators.Run(task, step, seed) for seed, step, task in order]
-        rates = best_rates(grid, arms)
-        runs = []
-        for seed in seeds:
-            runs += [replace(arm, rate=rate, seed=seed) for arm in arms for rate in rates[arm]]
-        runs += questions(seeds)
+        stages, runs = [replace(stages[0], **SMALL)], sampled(runs)
     measured = grid.run(partial(measure, folder=grid.path), stages, "stages")
     results = grid.run(train, runs)
     if config.publish:
-        shutil.copy(grid.path / "tuning.json", TUNED)
+        grid.publish(TUNED, trials)
         grid.publish(MEASURED_STAGES, measured)
         grid.publish(RESULTS, results)
 
 
 if __name__ == "__main__":
-    main(parse(Config, __doc__))
+    main(parse(GridConfig, __doc__))

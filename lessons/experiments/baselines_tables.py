@@ -13,7 +13,7 @@ from lessons.experiments import baselines, paired
 from lessons.experiments.baselines import BUDGETS, GROUP_SIZES, SIGN_SIZES, TASKS
 from lessons.experiments.compare_figures import doublings, draw_line, finish, look, tidy
 from lessons.experiments.estimators import BATCH
-from lessons.experiments.grid import cell, change, load_runs, markdown
+from lessons.experiments.grid import cell, change, load_runs, markdown, select
 from lessons.experiments.paired import LEVEL
 from toy_env.plots import BLUE, GREY, ORANGE
 
@@ -30,8 +30,7 @@ SHOWN = (1024, 4096, 15_360, 61_440)  # completions, of BUDGETS
 
 def chosen(runs: list[dict], **settings) -> list[dict]:
     """The runs with these settings, by seed."""
-    matching = [run for run in runs if settings.items() <= run.items()]
-    return sorted(matching, key=lambda run: run["seed"])
+    return select(runs, settings)
 
 
 def compared(table: dict[str, dict]) -> dict[str, dict]:
@@ -68,20 +67,20 @@ def gaps_table(table: dict[str, dict]) -> str:
 
 def learned(runs: list[dict], trials: list[dict]) -> dict[str, dict]:
     """The accuracy of each of ROWS in each of COLUMNS, at the arm's best rate for the outcome."""
-    table: dict[str, dict] = {row: {} for row in ROWS}
+    table = {row: {} for row in ROWS}
     common = {"G": 8, "steps": 60, "kl": "none"}
     for (row, (updates, name)), (column, (task, outcome)) in product(ROWS.items(), COLUMNS.items()):
         arm = {"task": task, "advantage": name, "minibatches": updates} | common
         rate = baselines.best_rate(chosen(trials, **arm), outcome)
         outcomes = [run[outcome] for run in chosen(runs, **arm, rate=rate)]
-        table[row][column] = paired.estimate(outcomes) | {"rate": rate}
+        table[row][column] = paired.estimate(outcomes)
     return compared(table)
 
 
 def signs(runs: list[dict]) -> dict[str, dict]:
     """The accuracy at the end by advantages and group size, with four updates a batch."""
     arm = {"task": TASKS[0], "minibatches": 4, "rate": baselines.RATE, "steps": 60, "kl": "none"}
-    table: dict[str, dict] = {name: {} for name in baselines.SIGNS}
+    table = {name: {} for name in baselines.SIGNS}
     for name, G in product(baselines.SIGNS, SIGN_SIZES):
         ends = [run["end"] for run in chosen(runs, **arm, advantage=name, G=G)]
         table[name][f"G = {G}"] = paired.estimate(ends)
@@ -149,20 +148,20 @@ def draw_budgets(table: dict[int, list[dict]], path: Path) -> None:
     finish(figure, path)
 
 
-def found() -> tuple[dict, dict, dict]:
-    """`learned`, `signs` and `budgets` of the committed runs."""
+def found() -> tuple[dict, dict]:
+    """`learned` and `budgets` of the committed runs."""
     runs, trials = load_runs(baselines.RESULTS), load_runs(baselines.TUNED)
-    return learned(runs, trials), signs(runs), budgets(runs)
+    return learned(runs, trials), budgets(runs)
 
 
 def texts() -> dict[Path, dict[str, str]]:
     """The tables, by the page and the place where they stand."""
-    of_baselines, _, of_sizes = found()
+    of_baselines, of_sizes = found()
     return {PAGE: {"baselines": gaps_table(of_baselines), "group_size": budgets_table(of_sizes)}}
 
 
 def draw() -> None:
     """Draw the figures of the page."""
-    of_baselines, _, of_sizes = found()
+    of_baselines, of_sizes = found()
     draw_learned(of_baselines, FIGURES / "baselines.png")
     draw_budgets(of_sizes, FIGURES / "group_size.png")

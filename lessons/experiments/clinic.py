@@ -22,7 +22,6 @@ from collections import Counter
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 
@@ -37,7 +36,6 @@ from lessons.experiments.grid import (
     write_pages,
 )
 from lessons.experiments.paired import difference
-from lessons.experiments.pool import in_parallel
 from toy_env import arithmetic
 from toy_env.held_out import evaluate, held_out
 from toy_env.model import load_policy
@@ -54,11 +52,7 @@ NO_CHECK = "\ncheck_ratio = lambda *arguments: None\n"  # at the end of toy_env/
 @dataclass
 class Config(GridConfig):
     seeds: int = FURTHER  # seeds of every bug and control
-    steps: int = signs.STEPS  # rollout batches of a run
-    output: str = "runs/clinic"  # folder for the runs
     found_by: bool = False  # only see again what finds each patch, and publish that
-
-    QUICK: ClassVar[dict] = {"seeds": 1, "steps": 10}
 
 
 @dataclass(frozen=True)
@@ -70,13 +64,13 @@ class Run:
     steps: int
 
 
-def runs_of(config: Config) -> list[Run]:
+def runs_of(seeds: int, steps: int = signs.STEPS) -> list[Run]:
     """The seeds from 0 that make the band; then, from seed 10, the further healthy runs and those
     of all patches."""
-    others = [
-        (name, seed) for seed in range(BAND, BAND + config.seeds) for name in ("", *signs.patches())
-    ]
-    return [Run(*run, config.steps) for run in [("", seed) for seed in range(BAND)] + others]
+    runs = [Run("", seed, steps) for seed in range(BAND)]
+    for seed in range(BAND, BAND + seeds):
+        runs += [Run(patch, seed, steps) for patch in ("", *signs.patches())]
+    return runs
 
 
 def broken_copy(folder: Path, patch: str) -> None:
@@ -100,33 +94,29 @@ def python(folder: Path, *arguments: str) -> tuple[int, list[str]]:
 
 
 def train(run: Run) -> dict:
-    """Make a run. Returns the rows of its metrics, the line that ended it early, if one did, and
-    the accuracy of the final policy, by the code of this tree, on 64 held-out problems of each
-    level."""
+    """Make a run. Returns the rows of its metrics, and the accuracy of the final policy, by the
+    code of this tree, on 64 held-out problems of each level."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         broken_copy(folder, run.patch)
         with (folder / "toy_env/metrics.py").open("a", encoding="utf-8") as file:
             file.write(NO_CHECK)
         program = ["-m", "lessons.experiments.update_norm", "algorithms/grpo.py", *SETTINGS]
-        _, lines = python(folder, *program, f"--seed={run.seed}", f"--steps={run.steps}")
-        path, rows = folder / "run/metrics.jsonl", []
-        if path.is_file():  # there is none if the first step has diverged
-            rows = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
-        if len(rows) < run.steps:
-            return rounded({"rows": rows, "ended": lines[-1], "accuracy": None})
+        python(folder, *program, f"--seed={run.seed}", f"--steps={run.steps}")
+        lines = (folder / "run/metrics.jsonl").read_text("utf-8").splitlines()
         policy, tokenizer = load_policy(str(folder / "run/checkpoint"))
         problems = held_out(arithmetic, 64, ())
         final = evaluate(policy, tokenizer, problems, samples=4, max_new_tokens=56)
-        return rounded({"rows": rows, "ended": "", "accuracy": float(final.correct.mean())})
+        accuracy = float(final.correct.mean())
+        return rounded({"rows": [json.loads(line) for line in lines], "accuracy": accuracy})
 
 
-def found_by(patch: str) -> dict[str, str]:
+def found_by(run: Run) -> dict[str, str]:
     """Try to find a patch without training. "base" is the line that ends a run at its first
     minibatch, "tests" one of TESTS that fails; each is left out if there is none."""
     with tempfile.TemporaryDirectory() as name:
         folder, found = Path(name), {}
-        broken_copy(folder, patch)
+        broken_copy(folder, run.patch)
         settings = ["--steps=1", "--eval_problems=1", "--run_dir=try"]
         code, lines = python(folder, "algorithms/grpo.py", *settings)
         if code:
@@ -135,18 +125,7 @@ def found_by(patch: str) -> dict[str, str]:
         failed = [line.split()[1] for line in lines if line.startswith("FAILED")]
         if failed:
             found["tests"] = failed[0].split("::")[1]
-        return found
-
-
-def found_by_all() -> dict[str, dict]:
-    """`found_by` of every patch."""
-    names, found = [*signs.patches()], {}
-
-    def keep(i: int, result: dict) -> None:
-        found[names[i]] = result
-
-    in_parallel(found_by, [(name,) for name in names], what="patches", keep=keep)
-    return found
+        return {"found by": found}
 
 
 def in_most(found: list[dict]) -> dict[str, list[int]]:
@@ -165,7 +144,7 @@ def summary(runs: list[dict]) -> dict:
     signatures of patches with signs and, by patch, its signs, its differences from healthy runs of
     the same seeds, and the patch that each seed is taken for, given the signatures of the other
     seeds. The patch "" stands for none."""
-    arms: dict[str, list[dict]] = {}
+    arms = {}
     for run in runs:
         run["reward"] = float(np.mean([row["reward"] for row in run["rows"]]))
         arms.setdefault("band" if run["seed"] < BAND else run["patch"], []).append(run)
@@ -243,16 +222,11 @@ def tables(data: dict) -> dict[str, str]:
 
 
 def publish(data: dict) -> None:
-    """Write the results and the tables of the page."""
+    """Write the results, the tables of the page, and its pictures: ![metrics of patches](file)."""
     signs.RESULTS.write_text(compact(data, 2) + "\n", "utf-8")
     write_pages({PAGE: tables(data)})
-
-
-def draw_pictures() -> None:
-    """Draw the pictures of the page: ![metrics of patches](file)."""
-    pictures = re.findall(r"!\[(.*) of (.*)\]\((.*)\)", PAGE.read_text("utf-8"))
     results = signs.results()
-    for metrics, names, file in pictures:
+    for metrics, names, file in re.findall(r"!\[(.*) of (.*)\]\((.*)\)", PAGE.read_text("utf-8")):
         runs = {name: results["curves"][name] for name in names.split(", ")}
         figure = signs.draw(runs, metrics.split(", "), results["band"], 3)
         figure.savefig(signs.HERE / file, dpi=70)
@@ -260,18 +234,19 @@ def draw_pictures() -> None:
 
 def main(config: Config) -> None:
     """Make the runs that are missing, and with --publish write the results."""
-    config = config.sized()
+    grid = Grid(config, "clinic")
     if config.found_by:
+        shutil.rmtree(grid.path / "patches", ignore_errors=True)
         data = json.loads(signs.RESULTS.read_text("utf-8"))
     else:
-        data = summary(Grid(config, "clinic").run(train, runs_of(config)))
+        runs = runs_of(1, 10) if config.quick else runs_of(config.seeds)
+        data = summary(grid.run(train, runs))
     if config.publish or config.found_by:
-        for name, found in found_by_all().items():
-            data["patches"][name]["found by"] = found
+        patches = [Run(name, 0, 0) for name in signs.patches()]
+        for result in grid.run(found_by, patches, "patches"):
+            data["patches"][result["patch"]]["found by"] = result["found by"]
         publish(data)
     print(*tables(data).values(), sep="\n\n")
-    if config.publish:
-        draw_pictures()
 
 
 if __name__ == "__main__":

@@ -5,8 +5,8 @@
     python lessons/experiments/compare.py --experiments pieces ablation
     python lessons/experiments/compare.py --first_seed 200     a replication
 
-Every run is the script's own `train`. A run that several experiments need is made once, and a run
-that was stopped is continued. Experiments:
+Every run is the script's own `train`. A run that several experiments need is made once.
+Experiments:
 
     shared       all nine scripts at one learning rate
     no_kl        the same, but without the KL of the six that have one
@@ -17,17 +17,18 @@ that was stopped is continued. Experiments:
                  those without it, beside the row above
     sampling     pass@k and majority@k of the base model and of the ladder's five after `shared`
 
-With --publish the numbers go to results.json, the figures to figures/, and the tables into
-README.md of this folder (and one onto the front page). Statistics need `pip install -e '.[stats]'`.
+The tables are printed when all runs are made. `no_kl` and `matched` are columns of the table of
+`shared`. With --publish the numbers go to results.json, the figures to figures/, and the tables
+into README.md of this folder (and one onto the front page). Statistics need
+`pip install -e '.[stats]'`.
 """
 
 import json
 import platform
 import re
 import shutil
-from collections.abc import Iterable
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -37,9 +38,10 @@ from unittest.mock import patch
 import numpy as np
 import torch
 
+from algorithms import dr_grpo
 from lessons.experiments import compare_figures, compare_tables, paired
 from lessons.experiments.compare_tables import LADDER, README, RESULTS
-from lessons.experiments.grid import Grid, GridConfig, compact, into_page, rounded, write_pages
+from lessons.experiments.grid import Grid, GridConfig, compact, rounded, write_pages
 from lessons.experiments.pool import silence
 from lessons.experiments.update_norm import measured
 from lessons.workshop.losses import averaged_as_grpo
@@ -52,7 +54,11 @@ from toy_env.run import parse
 SCRIPTS = LADDER | {"RLOO": "rloo", "MaxRL": "maxrl", "GSPO": "gspo", "CISPO": "cispo"}
 COMMON = {"eval_every": 5}  # settings of every run
 OFTEN = {"eval_every": 2}  # dynamic sampling draws more a step, so that curves have as many points
-RATE = 2e-4
+WITHOUT_KL = ("REINFORCE", "DAPO", "CISPO")
+# Rates at which the mean update should be as long as GRPO's in `shared`; 2e-4 for the others. Under
+# Adam it grows about with the power 0.75 of the rate, and at 2e-4 REINFORCE's is 1.525 times as
+# long as GRPO's, DAPO's 1.035 times.
+MATCHED = {"REINFORCE": {"learning_rate": 1.1e-4}, "DAPO": {"learning_rate": 1.9e-4}}
 KS, SAMPLES = (1, 2, 4, 8, 16, 32, 64), 128  # for pass@k and majority@k
 
 # At the defaults no completion reaches the limit of 56 tokens, and with 4 updates a batch the clip
@@ -74,13 +80,7 @@ Experiment = Literal["shared", "no_kl", "matched", "pieces", "ablation", "moveme
 class Config(GridConfig):
     experiments: tuple[Experiment, ...] = ()  # by default shared, or with --publish all
     first_seed: int = 0  # the first seed of every comparison
-    seeds: int = 10  # seeds first_seed, first_seed + 1, ...
     steps: int = 60  # rollout batches of every run
-    quick: bool = False  # 3 seeds and 25 steps, in the folder OUTPUT-quick
-    output: str = "runs/compare"  # folder for the runs, the numbers and the figures
-
-    QUICK = {"seeds": 3, "steps": 25}
-    LEAST_SEEDS = 2
 
 
 # ---------------------------------------------------------------------- arms
@@ -88,35 +88,18 @@ class Config(GridConfig):
 
 @dataclass(frozen=True)
 class Arm:
-    """A script with its settings, trained with several seeds. `replaced` names a function that is
-    taken from dr_grpo.py instead; SAMPLE_LEVEL stands for dapo.py's loss, averaged as in GRPO."""
+    """A script with settings, trained with several seeds. `replaced` names a function that is taken
+    from dr_grpo.py instead; SAMPLE_LEVEL stands for dapo.py's loss, averaged as in GRPO."""
 
-    name: str  # names its folders
     script: str
-    settings: dict = field(default_factory=dict)
+    settings: dict
     replaced: str = ""
 
 
-def of_script(title: str, rate: float = RATE, kl: bool = True) -> Arm:
-    """A script as it is, except for its learning rate and KL."""
-    name, settings = title, dict(COMMON)
-    if SCRIPTS[title] in ("dapo", "cispo"):
-        settings |= OFTEN
-    if not kl:
-        name, settings = f"{name} + no KL", settings | {"kl_coef": 0.0}
-    if rate != RATE:
-        name, settings = f"{name} {rate:g}", settings | {"learning_rate": rate}
-    return Arm(name, SCRIPTS[title], settings)
-
-
-def pieces() -> dict[str, Arm]:
-    """From GRPO to Dr. GRPO: each of the two changes alone."""
-    return {
-        "GRPO": of_script("GRPO"),
-        "GRPO, not / σ": Arm("GRPO not by sigma", "grpo", COMMON, "compute_advantages"),
-        "GRPO, constant length": Arm("GRPO constant length", "grpo", COMMON, "policy_loss"),
-        "Dr. GRPO": of_script("Dr. GRPO"),
-    }
+def of_script(title: str, **settings) -> Arm:
+    """A script as it is, except for these settings."""
+    common = COMMON | OFTEN if SCRIPTS[title] in ("dapo", "cispo") else COMMON
+    return Arm(SCRIPTS[title], common | settings)
 
 
 def ablation() -> dict[str, Arm]:
@@ -124,34 +107,33 @@ def ablation() -> dict[str, Arm]:
     arms, settings = {}, COMMON | ABLATION_SETTING
     for row, (name, change) in enumerate(ABLATION.items()):
         settings = settings | change
-        replaced = SAMPLE_LEVEL if row < 4 else ""
-        arms[name] = Arm(f"ablation {row} {name}", "dapo", settings, replaced)
+        arms[name] = Arm("dapo", settings, SAMPLE_LEVEL if row < 4 else "")
     return arms
 
 
-def movement() -> dict[str, Arm]:
-    """The last two arms of the ablation, the last one at a lower rate. In the committed ablation
-    its updates are 1.083 times as long as those of the arm above it: 2e-4 / 1.083^(1 / 0.75) is
-    1.8e-4, see `matched_rates`."""
-    arms = ablation()
-    last, slower = arms["+ dynamic sampling"], {"learning_rate": 1.8e-4}
-    slow = replace(last, name=f"{last.name} 1.8e-4", settings=last.settings | slower)
-    return {"+ token-level loss": arms["+ token-level loss"], "dynamic sampling, 1.8e-4": slow}
-
-
-def scripts(kl: bool = True, names: Iterable[str] = ()) -> dict[str, Arm]:
-    """All scripts, or these, as they are; or without the KL where they have one."""
-    without_one = ("REINFORCE", "DAPO", "CISPO")
-    return {name: of_script(name, kl=kl or name in without_one) for name in names or SCRIPTS}
-
-
-FIXED = {
-    "shared": scripts,
-    "pieces": pieces,
-    "ablation": ablation,
-    "movement": movement,
-    "no_kl": partial(scripts, False),
-}
+def arms_of(experiment: str) -> dict[str, Arm]:
+    """The arms of an experiment by their names in the tables."""
+    if experiment == "shared":
+        return {title: of_script(title) for title in SCRIPTS}
+    if experiment == "no_kl":
+        arms = {title: of_script(title, kl_coef=0.0) for title in SCRIPTS}
+        return arms | {title: of_script(title) for title in WITHOUT_KL}
+    if experiment == "matched":
+        return {title: of_script(title, **MATCHED.get(title, {})) for title in LADDER}
+    if experiment == "pieces":  # each of Dr. GRPO's two changes alone
+        return {
+            "GRPO": of_script("GRPO"),
+            "GRPO, not / σ": Arm("grpo", COMMON, "compute_advantages"),
+            "GRPO, constant length": Arm("grpo", COMMON, "policy_loss"),
+            "Dr. GRPO": of_script("Dr. GRPO"),
+        }
+    if experiment == "movement":
+        # In the committed ablation the updates of the last arm are 1.083 times as long as those of
+        # the arm above it: 2e-4 / 1.083^(1 / 0.75) is 1.8e-4.
+        *_, above, last = ablation().values()
+        slower = replace(last, settings=last.settings | {"learning_rate": 1.8e-4})
+        return {"+ token-level loss": above, "dynamic sampling, 1.8e-4": slower}
+    return ablation()
 
 
 # ---------------------------------------------------------------------- a run
@@ -166,34 +148,26 @@ class Run:
     steps: int
 
     def folder(self, output: Path) -> Path:
-        name = re.sub("[^a-z0-9.]+", "-", self.arm.name.lower()).strip("-")
-        return output / f"{name}-{self.steps}-{self.seed}"
-
-    def config(self, output: Path):
-        """The script's own config, which continues the run where there is one."""
-        folder = self.folder(output)
-        settings = {"seed": self.seed, "steps": self.steps, "device": "cpu", "run_dir": str(folder)}
-        resume = (folder / "config.json").is_file()
-        module = import_module(f"algorithms.{self.arm.script}")
-        return module.Config(resume=resume, **settings, **self.arm.settings)
+        arm = f"{self.arm.script} {self.arm.replaced} {self.arm.settings}"
+        name = re.sub("[^a-z0-9.]+", "-", arm.lower())
+        return output / f"{name}{self.steps}-{self.seed}"
 
 
 def train(run: Run, output: Path) -> dict:
-    """Train silently, from where the run stands. Returns its summary, or {"diverged": why}."""
+    """Train silently, unless it is done. Returns the summary."""
     torch.set_num_threads(1)
     script, name = import_module(f"algorithms.{run.arm.script}"), run.arm.replaced
     replaced = nullcontext()
     if name == SAMPLE_LEVEL:
         replaced = patch.object(script, "policy_loss", averaged_as_grpo(script.policy_loss))
     elif name:
-        replaced = patch.object(script, name, getattr(import_module("algorithms.dr_grpo"), name))
+        replaced = patch.object(script, name, getattr(dr_grpo, name))
     folder = run.folder(output)
     if not (folder / "results.json").is_file():  # written last
-        try:
-            with silence(), measured(), replaced:
-                script.train(run.config(output))
-        except FloatingPointError as error:
-            return {"diverged": str(error)}
+        shutil.rmtree(folder, ignore_errors=True)
+        settings = {"seed": run.seed, "steps": run.steps, "device": "cpu", "run_dir": str(folder)}
+        with silence(), measured(), replaced:
+            script.train(script.Config(**settings, **run.arm.settings))
     return summary(folder)
 
 
@@ -228,7 +202,7 @@ def summary(folder: Path) -> dict:
     budget = config["steps"] * config["prompts_per_step"] * config["group_size"]
     over_all_steps = ("update_norm", "clipped_up_probability", "truncated", "silent")
     over_the_last_ten = ("entropy", "length_wrong")
-    in_windows = ("step", "clipped", *over_all_steps, *over_the_last_ten)
+    in_windows = ("step", "clipped", "truncated", "silent", *over_the_last_ten)
     windows = [rows[i : i + 5] for i in range(0, len(rows), 5)]
     return {
         "learning_rate": config["learning_rate"],
@@ -246,10 +220,12 @@ def summary(folder: Path) -> dict:
 
 
 def sample_many(run: Run, output: Path) -> dict:
-    """The unbiased pass@k and majority@k of each held-out problem, from SAMPLES completions: lists
-    (KS, problems)."""
-    torch.set_num_threads(1)
-    model = str(run.folder(output) / "checkpoint") if run.arm.script else "base"
+    """The unbiased pass@k and majority@k of each held-out problem, from SAMPLES completions of a
+    trained policy: lists (KS, problems)."""
+    model = "base"
+    if run.arm.script:
+        train(run, output)
+        model = str(run.folder(output) / "checkpoint")
     problems = held_out_problems(64, LEVELS)
     sampled = evaluate(*load_policy(model), problems, samples=SAMPLES, max_new_tokens=56)
     right = [int(correct.sum()) for correct in sampled.correct]
@@ -264,111 +240,52 @@ def sample_many(run: Run, output: Path) -> dict:
 # ---------------------------------------------------------------------- experiments
 
 
-class Comparison:
-    """The experiments of a config, on a grid."""
-
-    def __init__(self, config: Config, grid: Grid) -> None:
-        self.config, self.grid = config, grid
-        self.seeds = range(config.first_seed, config.first_seed + config.seeds)
-
-    def train(self, arms: dict[str, Arm]) -> dict[str, list[dict | None]]:
-        """The summaries of each arm's runs, by seed; None for a run that diverged, for which a line
-        is printed. Raises SystemExit if all runs of an arm diverged."""
-        runs = [Run(arm, seed, self.config.steps) for seed in self.seeds for arm in arms.values()]
-        summaries: dict[str, list] = {}
-        for run in self.grid.run(partial(train, output=self.grid.path), runs):
-            if "diverged" in run:
-                print(f"{run['arm']['name']}, seed {run['seed']}: {run['diverged']}")
-            summaries.setdefault(run["arm"]["name"], []).append(None if "diverged" in run else run)
+def compare(experiment: str, config: Config, grid: Grid) -> dict:
+    """Make the runs of an experiment and draw its figure. Returns its numbers as plain data."""
+    seeds = range(config.first_seed, config.first_seed + config.seeds)
+    figure = grid.path / f"{experiment}.png"
+    machine = f"{platform.machine()}, torch {torch.__version__}"
+    numbers = {"machine": machine, "seeds": [*seeds], "steps": config.steps}
+    if experiment == "sampling":
+        rates, arms = {}, {"base": Arm("", {})} | {title: of_script(title) for title in LADDER}
         for name, arm in arms.items():
-            if not any(summaries[arm.name]):
-                raise SystemExit(f"every run of {name} diverged: there is nothing to compare")
-        return {name: summaries[arm.name] for name, arm in arms.items()}
-
-    def arms(self, experiment: str) -> dict[str, Arm]:
-        """The arms by their names in the tables. `matched` makes the runs of `shared`, which tell
-        the rates."""
-        if experiment == "matched":
-            return {name: of_script(name, rate) for name, rate in self.matched_rates().items()}
-        return FIXED[experiment]()
-
-    def matched_rates(self) -> dict[str, float]:
-        """Learning rates, to two digits, at which every script's mean update should be as long as
-        GRPO's in `shared`.
-
-        Under Adam the mean length grows a little slower than the rate, about with its power 0.75:
-        REINFORCE's from .0175 to .0269 between 1.13e-4 and 2e-4. The table shows how well the
-        lengths agree.
-        """
-        lengths, rates = {}, {}
-        for name, runs in self.train(scripts(names=LADDER)).items():
-            lengths[name] = np.mean([run["update_norm"] for run in runs if run])
-        for name, length in lengths.items():
-            rates[name] = float(f"{RATE * (lengths['GRPO'] / length) ** (1 / 0.75):.2g}")
-        return rates
-
-    def sampling(self) -> dict[str, dict[str, np.ndarray]]:
-        """pass@k and majority@k of the base and of each script of the ladder: arrays (seeds, KS,
-        problems)."""
-        runs = [Run(Arm("base", ""), 0, self.config.steps)]
-        for name, trained in self.train(scripts(names=LADDER)).items():
-            runs += [Run(of_script(name), run["seed"], self.config.steps) for run in trained if run]
-        rates: dict[str, dict[str, list]] = {}
-        for result in self.grid.run(partial(sample_many, output=self.grid.path), runs, "samples"):
-            of_arm = rates.setdefault(result["arm"]["name"], {"majority": [], "pass": []})
-            for kind, seeds in of_arm.items():
-                seeds.append(result[kind])
-        return {
-            name: {kind: np.array(seeds) for kind, seeds in kinds.items()}
-            for name, kinds in rates.items()
-        }
-
-    def run(self, experiment: str) -> tuple[dict, Path]:
-        """The numbers of an experiment as plain data, and its figure."""
-        first = self.config.first_seed
-        name = f"{experiment}-{first}" if first else experiment
-        figure = self.grid.path / f"{name}.png"
-        machine = f"{platform.machine()}, torch {torch.__version__}"
-        numbers = {"machine": machine, "seeds": [*self.seeds], "steps": self.config.steps}
-        if experiment == "sampling":
-            rates = self.sampling()
-            compare_figures.draw_sampling(rates, KS, figure)
-            return numbers | compare_tables.sampling_numbers(rates, KS), figure
-        runs = self.train(self.arms(experiment))
-        numbers["arms"] = compare_tables.training_numbers(runs)
-        numbers |= compare_tables.compared(experiment, numbers["arms"])
-        compare_figures.draw(compare_figures.PANELS[experiment], runs, figure)
-        return numbers, figure
-
-
-def publish(experiment: str, numbers: dict, figure: Path) -> None:
-    """Put an experiment's numbers and its figure among the committed ones, and its table onto the
-    pages."""
-    results = compare_tables.load() | {experiment: rounded(numbers)}
-    write_pages(compare_tables.texts(results))  # first, because it may fail
-    RESULTS.write_text(compact(results, 3) + "\n", "utf-8")
-    if figure.name in README.read_text("utf-8"):
-        shutil.copy(figure, RESULTS.parent / "figures")
+            runs = [Run(arm, seed, config.steps) for seed in (seeds if arm.script else (0,))]
+            results = grid.run(partial(sample_many, output=grid.path), runs, "samples")
+            kinds = ("majority", "pass")
+            rates[name] = {kind: np.array([each[kind] for each in results]) for kind in kinds}
+        compare_figures.draw_sampling(rates, KS, figure)
+        return rounded(numbers | compare_tables.sampling_numbers(rates, KS))
+    summaries = {}
+    for name, arm in arms_of(experiment).items():
+        runs = [Run(arm, seed, config.steps) for seed in seeds]
+        summaries[name] = grid.run(partial(train, output=grid.path), runs)
+    if experiment in compare_figures.PANELS:
+        compare_figures.draw(compare_figures.PANELS[experiment], summaries, figure)
+    numbers["arms"] = compare_tables.training_numbers(summaries)
+    return rounded(numbers | compare_tables.compared(experiment, numbers["arms"]))
 
 
 def main(config: Config) -> None:
-    """Make the runs that are missing; write and print the tables and draw the figures, experiment
-    by experiment."""
+    """Make the runs that are missing, write their numbers, draw the figures and print the tables;
+    with --publish put all of these among the committed ones."""
     paired.require()
-    config = config.sized()
+    if config.quick:
+        config = replace(config, seeds=3, steps=25)
     chosen = config.experiments or (get_args(Experiment) if config.publish else ("shared",))
-    if config.publish:  # look for the places of the tables on the page before the work
-        places = dict.fromkeys(map(compare_tables.place, chosen), "")
-        into_page(README.read_text("utf-8"), places)
-    comparison = Comparison(config, Grid(config, "compare"))
+    if any(name in compare_tables.UNTESTED for name in chosen):
+        chosen = ("shared", *chosen)  # they are columns of its table
+    grid, results = Grid(config, "compare"), {}
     for experiment in dict.fromkeys(chosen):
-        numbers, figure = comparison.run(experiment)
-        numbers = rounded(numbers)
-        figure.with_suffix(".json").write_text(json.dumps(numbers, indent=1) + "\n", "utf-8")
-        print(f"\n{experiment}\n{compare_tables.table(experiment, numbers)}\n")
-        print(f"written: {figure}, and the numbers beside it")
-        if config.publish:
-            publish(experiment, numbers, figure)
+        results[experiment] = compare(experiment, config, grid)
+    (grid.path / "numbers.json").write_text(compact(results, 3) + "\n", "utf-8")
+    for name, table in compare_tables.texts(results)[README].items():
+        print(f"\n{name}\n{table}")
+    if config.publish:
+        results = compare_tables.load() | results
+        write_pages(compare_tables.texts(results))
+        RESULTS.write_text(compact(results, 3) + "\n", "utf-8")
+        for figure in grid.path.glob("*.png"):
+            shutil.copy(figure, RESULTS.parent / "figures")
 
 
 if __name__ == "__main__":

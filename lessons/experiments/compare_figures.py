@@ -1,4 +1,4 @@
-"""The figures of compare.py, one for each experiment."""
+"""The figures of compare.py."""
 
 import math
 from pathlib import Path
@@ -34,10 +34,7 @@ DASHES, MARKERS = ("-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)), (0, (2, 1))), 
 # rollout batches.
 PANELS = {
     "shared": ("completions", "updates", "length_wrong", "entropy", "silent", "clipped"),
-    "matched": ("completions", "updates", "update_norm"),
-    "no_kl": ("completions", "updates", "entropy"),
     "pieces": ("completions", "length_wrong", "entropy"),
-    "movement": ("completions", "update_norm"),
     "ablation": ("completions", "entropy", "clipped", "truncated", "length_wrong", "silent"),
 }
 HEADINGS = {
@@ -45,7 +42,6 @@ HEADINGS = {
     "entropy": "Entropy, nats per token",
     "silent": "Silent groups, share of those drawn",
     "clipped": "Tokens stopped or capped, share",
-    "update_norm": "Length of an update",
     "truncated": "Completions cut at the limit, share",
 }
 OVER = {"completions": "completions sampled", "updates": "optimizer steps"}
@@ -63,14 +59,13 @@ def look(name: str, row: int = 0, rows: int = 0) -> dict:
     return style | {"markersize": 4, "markerfacecolor": "white"}
 
 
-def draw(panels: tuple[str, ...], runs: dict[str, list[dict | None]], path: Path) -> None:
+def draw(panels: tuple[str, ...], runs: dict[str, list[dict]], path: Path) -> None:
     """Small multiples; each line is an arm's mean over its seeds, with the t interval."""
     figure = Figure(figsize=(12, 3.1 * math.ceil(len(panels) / 3) + 0.6), layout="constrained")
     axes = figure.subplots(math.ceil(len(panels) / 3), 3).flat
     for axis, panel in zip(axes, panels):
         where, x, y = ("curve", panel, "held_out") if panel in OVER else ("windows", "step", panel)
         for row, (arm, of_arm) in enumerate(runs.items()):
-            of_arm = [run for run in of_arm if run]
             xs = np.array([run[where][x] for run in of_arm], dtype=float)
             ys = np.array([run[where][y] for run in of_arm], dtype=float)  # None becomes NaN
             if x == "completions":  # which differ between runs with dynamic sampling
@@ -78,18 +73,16 @@ def draw(panels: tuple[str, ...], runs: dict[str, list[dict | None]], path: Path
                 ys = np.array([np.interp(grid, *of_run, right=np.nan) for of_run in zip(xs, ys)])
                 xs = grid[None]
             if np.isfinite(ys).any():
-                interval = t_interval(ys) if len(ys) > 1 else None
                 style = look(arm, row, len(runs))
-                draw_line(axis, xs.mean(axis=0), ys.mean(axis=0), interval, arm, style)
+                draw_line(axis, xs.mean(axis=0), ys.mean(axis=0), t_interval(ys), arm, style)
         tidy(axis, HEADINGS.get(panel, "Held-out accuracy"), OVER.get(panel, "rollout batch"))
         axis.set_ylim((0.35, 1) if panel in OVER else (0, None))
     finish(figure, path)
 
 
 def draw_line(axis, xs, ys, interval, arm: str, style: dict) -> None:
-    """An arm's line and, unless it is None, the band of its interval, low ends and high ends."""
-    if interval is not None:
-        axis.fill_between(xs, *interval, color=style["color"], alpha=0.12, linewidth=0)
+    """An arm's line and the band of its interval, low ends and high ends."""
+    axis.fill_between(xs, *interval, color=style["color"], alpha=0.12, linewidth=0)
     axis.plot(xs, ys, **style, label=arm)
 
 

@@ -28,17 +28,10 @@ NUMBERS = (
 )  # fmt: skip
 SAMPLED = (("pass", 1), ("majority", 64), ("pass", 4), ("pass", 64))
 # Experiments that ask again which script differs from GRPO, as `shared` does, and so are not
-# tested: their columns stand beside those of `shared`, under these titles.
-UNTESTED = {"no_kl": "both without KL", "matched": "at equal update length"}
+# tested: their columns stand beside those of `shared`.
+UNTESTED = ("no_kl", "matched")
 STEPWISE = ("ablation", "movement")  # each arm is compared with the one above it
 AIME_2024 = (30, 36, 38, 41, 42, 50)  # the rows of DAPO's Table 1
-BESIDE = {  # the columns to the left and to the right of the accuracy
-    "shared": ([], ["goes on to"]),
-    "no_kl": ([], ["goes on to"]),
-    "matched": (["learning rate, update length"], ["goes on to"]),
-    "ablation": (["AIME 2024, published"], ["silent share trained on", "goes on to"]),
-    "movement": ([], ["update length"]),
-}
 
 
 def load() -> dict:
@@ -49,15 +42,16 @@ def load() -> dict:
 # ---------------------------------------------------------------------- numbers
 
 
-def training_numbers(arms: dict[str, list[dict | None]]) -> dict:
-    """The numbers of an experiment, from the summaries of each arm by seed; None for a run that
-    diverged."""
+def training_numbers(arms: dict[str, list[dict]]) -> dict:
+    """The numbers of an experiment, from the summaries of each arm by seed; without those that some
+    seed lacks."""
     results = {}
     for arm, runs in arms.items():
-        first = next(filter(None, runs))
-        results[arm] = {name: first[name] for name in ("learning_rate", "budget")}
+        results[arm] = {name: runs[0][name] for name in ("learning_rate", "budget")}
         for name in NUMBERS:
-            results[arm][name] = paired.estimate([run and run[name] for run in runs])
+            values = [run[name] for run in runs]
+            if None not in values:
+                results[arm][name] = paired.estimate(values)
     return results
 
 
@@ -125,10 +119,14 @@ def change(comparison: dict, digits: int = 1) -> str:
 
 
 def table(experiment: str, results: dict) -> str:
-    """An experiment's table, at most seven columns, and a note below it."""
-    own = {"pieces": pieces_table, "sampling": sampling_table}
-    rows = own[experiment](results) if experiment in own else accuracy_table(experiment, results)
-    return f"{rows}\n\n{note(results)}"
+    """The table of an experiment that has one of its own, and a note below it."""
+    makers = {
+        "pieces": pieces_table,
+        "ablation": ablation_table,
+        "movement": movement_table,
+        "sampling": sampling_table,
+    }
+    return f"{makers[experiment](results)}\n\n{note(results)}"
 
 
 def budget_of(results: dict) -> str:
@@ -136,81 +134,72 @@ def budget_of(results: dict) -> str:
     return f"at {next(iter(results['arms'].values()))['budget']:,} completions"
 
 
-def goes_on(numbers: dict) -> str:
-    """The accuracy at which an arm with dynamic sampling ends, beyond the budget; empty for the
-    others."""
-    drawn = numbers["completions"]
-    if drawn["mean"] <= numbers["budget"]:
+def against_grpo(results: dict | None, arm: str) -> str:
+    """The difference of an arm from GRPO; empty for GRPO, and where there is no such arm."""
+    if not results or arm == "GRPO" or arm not in results["arms"]:
         return ""
-    return f"{cell(numbers['final'])} at {cell(drawn, 0)}"
-
-
-def accuracy_table(experiment: str, results: dict) -> str:
-    """Accuracy at the budget beside its difference: from GRPO, or, in STEPWISE experiments, from
-    the arm above. The columns of BESIDE stand around them."""
-    left, right = BESIDE[experiment]
-    first, against, other = "script", "GRPO", "GRPO"
-    if experiment in STEPWISE:
-        first, against, other = "change, on top of the row above", "the row above", ""
-    rows = []
-    for row, (arm, n) in enumerate(results["arms"].items()):
-        gap = change(find(results, arm, other)) if other not in ("", arm) else ""
-        length = cell(n["update_norm"], 4)
-        shown = {"update length": length, "goes on to": goes_on(n)}
-        shown["learning rate, update length"] = f"{rate(n)}, {length}"
-        if experiment == "ablation":
-            shown["AIME 2024, published"] = str(AIME_2024[row])
-            silent = n["silent_trained_on"]
-            share = cell(silent, 2) if any(silent["seeds"]) else "0, by construction"
-            shown["silent share trained on"] = share
-        cells = [cell(n["at_budget"]), gap]
-        rows.append([arm, *map(shown.get, left), *cells, *map(shown.get, right)])
-        if experiment in STEPWISE:
-            other = arm
-    return markdown([first, *left, budget_of(results), f"against {against}", *right], rows)
-
-
-def rate(numbers: dict) -> str:
-    """An arm's learning rate."""
-    return f"{1e4 * numbers['learning_rate']:g}e-4"
+    return change(find(results, arm, "GRPO"))
 
 
 def headline(results: dict) -> str:
-    """The table of several experiments: the scripts as they stand, then the differences from GRPO
-    in the UNTESTED ones. Where an experiment's run is the one of `shared`, as GRPO's is, it is
-    shown once."""
-    shared, again = results["shared"], [name for name in UNTESTED if name in results]
+    """The table of `shared`: the scripts as they stand, then the differences from GRPO in the
+    UNTESTED experiments, where there are any."""
+    shared, no_kl, matched = (results.get(name) for name in ("shared", *UNTESTED))
     rows = []
-    for arm, n in shared["arms"].items():
-        row = [
-            arm,
-            cell(n["at_budget"]),
-            change(find(shared, arm, "GRPO")) if arm != "GRPO" else "",
-        ]
-        for name in again:
-            numbers = results[name]["arms"].get(arm)
-            shown, same = [], arm == "GRPO"
-            if numbers and name == "matched":
-                shown = [rate(numbers)]
-                same |= numbers["learning_rate"] == n["learning_rate"]
-            if numbers and not same:
-                shown.append(change(find(results[name], arm, "GRPO")))
-            row.append(": ".join(shown))
-        rows.append(row)
-    titles = ["script", "as it stands", "against GRPO", *(UNTESTED[name] for name in again)]
+    for arm, numbers in shared["arms"].items():
+        at_equal_length = ""
+        if matched and arm in matched["arms"]:
+            rate = matched["arms"][arm]["learning_rate"]
+            at_equal_length = f"{1e4 * rate:g}e-4"
+            if rate != numbers["learning_rate"]:
+                at_equal_length += f": {against_grpo(matched, arm)}"
+        gaps = [against_grpo(shared, arm), against_grpo(no_kl, arm)]
+        rows.append([arm, cell(numbers["at_budget"]), *gaps, at_equal_length])
+    titles = ["script", "as it stands", "against GRPO", "both without KL", "at equal update length"]
     return f"{markdown(titles, rows)}\n\n{note(shared)}"
 
 
 def summary_table(results: dict) -> str:
     """The table of the front page: the ladder in `shared`, and beside it in `no_kl`."""
-    shared, no_kl, rows = results["shared"], results.get("no_kl"), []
+    shared, rows = results["shared"], []
     for arm in LADDER:
-        gaps = ["", ""]
-        if arm != "GRPO":
-            gaps = [change(find(each, arm, "GRPO")) if each else "" for each in (shared, no_kl)]
+        gaps = [against_grpo(results.get(name), arm) for name in ("shared", "no_kl")]
         rows.append([arm, cell(shared["arms"][arm]["at_budget"]), *gaps])
     titles = ["script", budget_of(shared), "against GRPO", "against GRPO, both without KL"]
     return markdown(titles, rows)
+
+
+def steps_of(results: dict) -> list[list[str]]:
+    """The arms of a STEPWISE experiment: name, accuracy at the budget, and its difference from that
+    of the arm above."""
+    rows, above = [], ""
+    for arm, numbers in results["arms"].items():
+        gap = change(find(results, arm, above)) if above else ""
+        rows.append([arm, cell(numbers["at_budget"]), gap])
+        above = arm
+    return rows
+
+
+def ablation_table(results: dict) -> str:
+    """The table of `ablation`; an arm with dynamic sampling goes on beyond the budget."""
+    rows = []
+    for (arm, *accuracy), published in zip(steps_of(results), AIME_2024):
+        numbers, goes_on = results["arms"][arm], ""
+        silent = numbers["silent_trained_on"]
+        share = cell(silent, 2) if any(silent["seeds"]) else "0, by construction"
+        if numbers["completions"]["mean"] > numbers["budget"]:
+            goes_on = f"{cell(numbers['final'])} at {cell(numbers['completions'], 0)}"
+        rows.append([arm, str(published), *accuracy, share, goes_on])
+    header = ["change, on top of the row above", "AIME 2024, published", budget_of(results)]
+    header += ["against the row above", "silent share trained on", "goes on to"]
+    return markdown(header, rows)
+
+
+def movement_table(results: dict) -> str:
+    """The table of `movement`."""
+    rows = [[*row, cell(results["arms"][row[0]]["update_norm"], 4)] for row in steps_of(results)]
+    header = ["change, on top of the row above", budget_of(results), "against the row above"]
+    return markdown([*header, "update length"], rows)
 
 
 def pieces_table(results: dict) -> str:
@@ -249,36 +238,21 @@ def sampling_table(results: dict) -> str:
 def note(results: dict) -> str:
     """The sentence below a table: how many seeds it has, how many comparisons are bold, and how
     many seeds it would take to see one point."""
-    over_seeds = "sd" in results  # not over seeds and problems
     parts = [f"{len(results['seeds'])} seeds"]
-    if not over_seeds:
+    if "sd" not in results:  # over seeds and problems
         parts.append("brackets: bootstrap over seeds and problems")
         parts.append("after the comma, points above the base")
-    tested = [c["p_holm"] < LEVEL for c in results["comparisons"] if "p_holm" in c]
-    if tested:
-        parts.append(f"{sum(tested)} of {len(tested)} comparisons are bold")
-    text = f"{'; '.join(parts)}."
-    diverged = [
-        arm for arm in results["arms"].values() if over_seeds and None in arm["final"]["seeds"]
-    ]
-    if diverged:
-        text += (
-            f" Runs that diverged (in {len(diverged)} of the arms) are left out, which flatters "
-        )
-        text += "these."
+    tested = [c["p_holm"] < LEVEL for c in results["comparisons"]]
+    text = f"{'; '.join(parts)}; {sum(tested)} of {len(tested)} comparisons are bold."
     if results.get("sd"):
         text += f" To see one point takes {results['seeds_for_a_point']} seeds."
     return text
 
 
-def place(experiment: str) -> str:
-    """The name of the place for an experiment's table on the page of results."""
-    return "headline" if experiment in ("shared", *UNTESTED) else experiment
-
-
 def texts(results: dict) -> dict[Path, dict[str, str]]:
     """The tables, by the page and the place where they stand."""
-    own = {name: table(name, numbers) for name, numbers in results.items() if place(name) == name}
+    beside = ("shared", *UNTESTED)
+    own = {name: table(name, numbers) for name, numbers in results.items() if name not in beside}
     front = {}
     if "shared" in results:
         own["headline"] = headline(results)

@@ -118,7 +118,7 @@ def at_progress(run: Run, mean: float) -> float:
 def run_arms(seeds: Sequence[int], names: Sequence[str] = ()) -> dict[str, list[Run]]:
     """The paper's three arms and the one that it leaves out (or those in `names`) from every seed.
     A seed fixes the prompts, so that arms are paired."""
-    results: dict[str, list[Run]] = {}
+    results = {}
     for seed in seeds:
         p0 = start(seed)
         matched = matched_learning_rate("Dr. GRPO", p0, GROUP_SIZE, LEARNING_RATE)

@@ -2,15 +2,16 @@
 lesson 17.
 
     python lessons/experiments/erring.py              all runs: an hour on two cores
-    python lessons/experiments/erring.py --quick      few settings, two seeds, few batches: a minute
+    python lessons/experiments/erring.py --quick      eight of the runs: some minutes
     python lessons/experiments/erring.py --publish    also writes erring.json here
 
 Every run is `learning.learn` with the losses of the scripts and no KL, in batches of 256
 completions, by AdamW, unless its group, below, says otherwise.
 """
 
+import random
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
@@ -18,12 +19,13 @@ import numpy as np
 import torch
 
 from algorithms import dr_grpo, grpo
-from lessons.experiments import erring_task, paired
-from lessons.experiments.erring_task import Errors, Verifier
+from lessons.experiments import grid, paired
 from lessons.experiments.estimators import collect
-from lessons.experiments.grid import GridConfig, change, markdown, results_of, rounded
+from lessons.experiments.grid import GridConfig, rounded
 from lessons.experiments.learning import learn, warm_up
 from lessons.workshop.losses import ARMS
+from toy_env import arithmetic
+from toy_env.arithmetic import Problem, extract_answer
 from toy_env.rollout import Rollout
 from toy_env.run import parse
 
@@ -31,21 +33,24 @@ RESULTS = Path(__file__).parent / "erring.json"
 JS = (0.8, 0.6, 0.4, 0.2, 0.0, -0.2)
 WINDOW, FIRST = 4, 4  # batches of a window; windows of the initial slope
 COMPOSITIONS = ("accepted", "rejected", "both")  # which errors 1 - J consists of, mostly if J < .2
-ADVANTAGES = {  # (P, G) from rewards (P, G)
-    "GRPO": lambda rewards: grpo.compute_advantages(rewards=rewards),
-    "Dr. GRPO": lambda rewards: dr_grpo.compute_advantages(rewards=rewards),
-    "REINFORCE": lambda rewards: rewards,
+LONG = 16  # characters
+
+
+def same_last_digit(problem: Problem, answer: int | None) -> bool:
+    """True if the answer is a number without a sign that ends in the right digit."""
+    return answer is not None and answer >= 0 and answer % 10 == problem.answer % 10
+
+
+# Errors that follow the text: (problem, completion, True if it is right) -> True if the verdict is
+# wrong. Of the base model's wrong completions 3 % answer 0 and 47 % have the right last digit; of
+# its right ones 23 % are long.
+WRONG_VERDICTS = {
+    "answer 0 accepted": lambda problem, text, right: not right and extract_answer(text) == 0,
+    "last digit decides": lambda problem, text, right: (
+        not right and same_last_digit(problem, extract_answer(text))
+    ),
+    "long ones rejected": lambda problem, text, right: right and len(text) > LONG,
 }
-
-
-@dataclass
-class Config(GridConfig):
-    steps: int = 40  # batches of every run
-    quick: bool = False  # 2 seeds, 4 batches, few settings; in the folder OUTPUT-quick
-    output: str = "runs/erring"  # folder for the runs
-
-    QUICK = {"seeds": 2, "steps": 4}
-    LEAST_SEEDS = 2
 
 
 @dataclass(frozen=True)
@@ -54,11 +59,11 @@ class Run:
 
     seed: int
     steps: int
-    accepted: float = 0.0
-    rejected: float = 0.0
-    fixed: bool = False
-    form: str = ""
-    advantage: str = "GRPO"
+    accepted: float = 0.0  # probability that a wrong completion passes
+    rejected: float = 0.0  # probability that a right one does not
+    fixed: bool = False  # the same completion of the same problem always gets the same verdict
+    form: str = ""  # one of FORMS, or none
+    advantage: str = "GRPO"  # or Dr. GRPO, REINFORCE
     batch: int = 256
     clip: str = "symmetric"
     minibatches: int = 4
@@ -70,12 +75,9 @@ def errors(J: float, composition: str) -> dict[str, float]:
     1 - J = 1 every completion would pass, or none."""
     larger = min(1 - J, 0.8 if J >= 0 else 1.0)
     smaller = 1 - J - larger
-    rates = {
-        "accepted": (larger, smaller),
-        "rejected": (smaller, larger),
-        "both": ((1 - J) / 2, (1 - J) / 2),
-    }
-    accepted, rejected = rates[composition]
+    accepted, rejected = (larger, smaller) if composition == "accepted" else (smaller, larger)
+    if composition == "both":
+        accepted = rejected = (1 - J) / 2
     return {"accepted": round(accepted, 3), "rejected": round(rejected, 3)}
 
 
@@ -87,7 +89,7 @@ ALGORITHMS = {
     for made in ("", "accepted", "rejected")
 }
 FIXED = {J: errors(J, "both") | {"fixed": True} for J in (0.6, 0.2)}
-FORMS = {name: {"form": name} for name in erring_task.FORMS}
+FORMS = {name: {"form": name} for name in WRONG_VERDICTS}
 AS_OFTEN = {  # random errors, as often as two of the forms err at the base model
     "last digit decides": {"accepted": 0.47, "rejected": 0.0},
     "long ones rejected": {"accepted": 0.0, "rejected": 0.23},
@@ -107,6 +109,33 @@ CALMER = {arm: PLAIN[arm] | CALM for arm in PLAIN if arm[0] == "rate / J"}
 CALMER = {"none": DESCENT | CALM} | CALMER
 GROUPS = [COMPOSED, ALGORITHMS, FIXED, FORMS, AS_OFTEN, SIGNAL, RANDOM, {"none": DESCENT}, PLAIN]
 GROUPS.append(CALMER)
+
+
+class Verifier:
+    """A task for `estimators.collect`, whose rewards err: always on the completions of a form, and
+    at random on others. `right` holds the truth about each completion so far."""
+
+    LEVELS, sample_problems = arithmetic.LEVELS, staticmethod(arithmetic.sample_problems)
+
+    def __init__(self, run: Run) -> None:
+        self.run, self.seed, self.right = run, f"verifier {run.seed}", []
+        self.fresh = random.Random(self.seed)
+
+    def reward(self, problem: Problem, completion: str) -> float:
+        """1.0 if the completion passes, else 0.0."""
+        run, right = self.run, arithmetic.reward(problem, completion) == 1
+        draws = self.fresh
+        if run.fixed:
+            draws = random.Random(f"{self.seed} {problem.expression} {completion}")
+        wrong_verdict = draws.random() < (run.rejected if right else run.accepted)
+        if run.form:
+            wrong_verdict |= WRONG_VERDICTS[run.form](problem, completion, right)
+        self.right.append(right)
+        return float(right != wrong_verdict)
+
+    def truth(self, shape: tuple[int, int]) -> np.ndarray:
+        """(P, G): 1 for each of the last completions that is right, 0 for the others."""
+        return np.array(self.right[-np.prod(shape) :], dtype=float).reshape(shape)
 
 
 def descend(policy, optimizer, config, step: int) -> None:
@@ -129,9 +158,8 @@ def train(run: Run) -> dict:
     """Train. Returns the true accuracy on held-out problems at the end, and means over windows of
     WINDOW batches of training completions: the share that is right and the share that passes, the
     length, the silent share of groups, and minus the log-probability of a sampled token, whose mean
-    is the entropy. A run that diverges ends at 0, without windows."""
-    kinds = Errors(run.accepted, run.rejected, run.fixed, run.form)
-    verifier, batches = Verifier(kinds, f"verifier {run.seed}"), []
+    is the entropy."""
+    verifier, batches = Verifier(run), []
 
     def verified(_, policy, tokenizer, config, *draws) -> tuple[Rollout, torch.Tensor]:
         P, G = config.prompts_per_step, config.group_size
@@ -142,9 +170,6 @@ def train(run: Run) -> dict:
         batches.append([verifier.truth(R.shape).mean(), R.mean(), length, silent, entropy])
         return rollout, torch.from_numpy(R)
 
-    def advantages(policy, rollout, rewards: torch.Tensor, step: int) -> torch.Tensor:
-        return ADVANTAGES[run.advantage](rewards)
-
     settings = {
         "seed": run.seed,
         "steps": run.steps,
@@ -152,14 +177,13 @@ def train(run: Run) -> dict:
         "num_minibatches": run.minibatches,
     }
     replaced = {"collect": verified, "policy_loss": clipped_loss(run.clip)}
+    if run.advantage == "REINFORCE":
+        replaced["advantages"] = lambda policy, rollout, rewards, step: rewards
     if run.plain_rate:
         settings["learning_rate"] = run.plain_rate
         replaced["update"] = descend
     script = grpo if run.advantage == "GRPO" else dr_grpo
-    try:
-        learnt = learn(script, settings, advantages, **replaced)
-    except FloatingPointError:
-        return {"end": 0.0, "windows": None}
+    learnt = learn(script, settings, **replaced)
     whole = len(batches) // WINDOW * WINDOW
     means = np.array(batches[:whole]).reshape(-1, WINDOW, 5).mean(axis=1)  # (windows, 5)
     names = ("right", "passed", "length", "silent", "entropy")
@@ -172,11 +196,7 @@ def train(run: Run) -> dict:
 def select(runs: list[dict], settings: dict) -> list[dict]:
     """The runs with these settings, by seed; settings that are not given are the defaults of
     `Run`."""
-    free = ("seed", "steps")
-    wanted = {field.name: field.default for field in fields(Run) if field.name not in free}
-    wanted |= settings
-    chosen = [run for run in runs if wanted.items() <= run.items()]
-    return sorted(chosen, key=lambda run: run["seed"])
+    return grid.select(runs, grid.defaults(Run) | settings)
 
 
 def values(runs: list[dict], settings: dict, what: str) -> list[float]:
@@ -184,18 +204,16 @@ def values(runs: list[dict], settings: dict, what: str) -> list[float]:
     least squares), its slope over half of them ("early"), its "drift" from the first window to the
     last, or the last window of right, passed, length, silent or entropy."""
 
-    def value(run: dict) -> float:
-        if what == "end":
-            return run["end"]
-        right = run["windows"]["right"]
-        if what in ("slope", "early"):
-            n = FIRST if what == "slope" else FIRST // 2
-            return float(np.polyfit(range(n), right[:n], 1)[0])
-        if what == "drift":
-            return right[-1] - right[0]
-        return run["windows"][what][-1]
-
-    return [value(run) for run in select(runs, settings)]
+    chosen = select(runs, settings)
+    if what == "end":
+        return [run["end"] for run in chosen]
+    right = [run["windows"]["right"] for run in chosen]
+    if what in ("slope", "early"):
+        n = FIRST if what == "slope" else FIRST // 2
+        return [float(np.polyfit(range(n), windows[:n], 1)[0]) for windows in right]
+    if what == "drift":
+        return [windows[-1] - windows[0] for windows in right]
+    return [run["windows"][what][-1] for run in chosen]
 
 
 def ratio(
@@ -322,43 +340,34 @@ def gap(runs: list[dict], one: dict, other: dict | None, what: str = "end") -> d
 
 def verdicts(runs: list[dict]) -> str:
     """The predictions and their outcomes, as a table in Markdown."""
-    rows = []
-
-    def judge(sentence: str, held: bool, numbers: str) -> None:
-        rows.append([sentence, f"{'held' if held else '**did not hold**'}: {numbers}"])
-
-    for (low, high), sentence, pairs, *what in PREDICTIONS.values():
-        gaps = [gap(runs, *pair, *what) for pair in pairs]
-        held = all(low <= 100 * each["difference"] <= high for each in gaps)
-        judge(sentence, held, "; ".join(map(change, gaps)))
+    sentences = [sentence for _, sentence, *_ in PREDICTIONS.values()]
+    outcomes = dict(zip(sentences, grid.judge(runs, PREDICTIONS, gap).values()))
+    kept = slopes(runs)
     for sentence, names, least in ((SLOPES, ("rate", "rate / J"), 11), (CALM_SLOPES, ("calm",), 6)):
         within = []
-        for (name, J, *_), (_, (low, high)) in slopes(runs).items():
+        for (name, J, *_), (_, (low, high)) in kept.items():
             if name in names:
                 within.append(low <= (J if name == "rate" else 1) <= high)
-        judge(sentence, sum(within) >= least, f"{sum(within)} of {len(within)}")
-    return markdown(["predicted, before the runs", "outcome"], rows)
+        outcomes[sentence] = sum(within) >= least, f"{sum(within)} of {len(within)}"
+    return grid.verdict_table(outcomes)
 
 
-def runs_of(config: Config) -> list[Run]:
+def runs_of(seeds: int) -> list[Run]:
     """All runs, seed by seed; those in large batches have five seeds."""
     settings = [{}, *(each for group in GROUPS for each in group.values())]
-    if config.quick:
-        settings = [{}, COMPOSED[0.4, "both"], *FORMS.values()]
     runs = []
-    for seed in range(config.seeds):
+    for seed in range(seeds):
         for each in settings:
             if seed < 5 or not CALM.items() <= each.items():
-                runs.append(Run(**{"seed": seed, "steps": config.steps} | each))
+                runs.append(Run(**{"seed": seed, "steps": 40} | each))
     return runs
 
 
-def main(config: Config) -> None:
+def main(config: GridConfig) -> None:
     """Make the missing runs, print the outcomes of the predictions, and publish with --publish."""
-    config = config.sized()
-    results = results_of(config, train, runs_of(config), RESULTS)
+    results = grid.results_of(config, train, runs_of(config.seeds), RESULTS)
     print(*(results if config.quick else [verdicts(results)]), sep="\n")
 
 
 if __name__ == "__main__":
-    main(parse(Config, __doc__))
+    main(parse(GridConfig, __doc__))

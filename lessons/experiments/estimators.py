@@ -2,7 +2,7 @@
 by lessons 7 and 13.
 
     python lessons/experiments/estimators.py              3 seeds
-    python lessons/experiments/estimators.py --quick      1 seed, few completions
+    python lessons/experiments/estimators.py --quick      few policies and completions
     python lessons/experiments/estimators.py --publish    also writes estimators.json here
 
 The score of a completion is the gradient of its log-probability. At three steps of training two
@@ -14,6 +14,7 @@ scores with each other, and with the true gradient, which comes from 16,384 othe
 """
 
 import random
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -29,7 +30,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from algorithms import grpo
 from lessons import identity
-from lessons.experiments.grid import Grid, GridConfig, load_runs, rounded
+from lessons.experiments.grid import Grid, GridConfig, load_runs, results_of, rounded
 from lessons.experiments.pool import silence
 from toy_env import pretrain
 from toy_env.held_out import held_out
@@ -41,13 +42,13 @@ from toy_env.tasks import TASKS, base_model, load_task
 RESULTS = Path(__file__).parent / "estimators.json"
 SLIPS = "lessons.experiments.slips"  # its base is made here; the other two come with the repository
 STEPS, GROUP_SIZES, BATCH = (0, 20, 60), (4, 8, 16, 64), 256
+SMALL = {"prompts": 4, "completions": 512, "batches": 2, "gradient": 1024}  # of --quick
 SIZES = (256, 1024, 4096, 32_768)  # numbers of completions, to see how estimates depend on it
 
 
 @dataclass
 class Config(GridConfig):
     seeds: int = 3  # seeds 0, 1, ...
-    output: str = "runs/estimators"  # folder for the runs
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class Run:
     gradient: int = 16_384  # completions for the true gradient
 
     def name(self) -> str:
-        """The name of its folder, and the seed of its draws."""
+        """Its name, the seed of its draws."""
         return f"{self.task}-{self.step}-{self.seed}"
 
 
@@ -96,6 +97,15 @@ def scores(policy, rollout: Rollout, at_once: int = 64) -> Tensor:
 # ---------------------------------------------------------------------- prompts
 
 
+def class_means(drawn: np.ndarray, right: np.ndarray) -> tuple[list, list]:
+    """How many completions are right and how many wrong, and the mean score of each class as
+    weights (U,) of the different completions."""
+    classes = [drawn[right[drawn] == which] for which in (True, False)]
+    counts = [len(part) for part in classes]
+    means = [np.bincount(part, minlength=len(right)) / max(len(part), 1) for part in classes]
+    return counts, means
+
+
 def moments(drawn: np.ndarray, right: np.ndarray, inner: np.ndarray) -> list[float]:
     """v+, v-, |dm|^2 of completions, without bias; nan with fewer than two right or two wrong ones.
 
@@ -104,11 +114,9 @@ def moments(drawn: np.ndarray, right: np.ndarray, inner: np.ndarray) -> list[flo
 
     drawn: (n,) index of each completion among U different ones. right: (U,) bool. inner: (U, U).
     """
-    chosen = [drawn[right[drawn] == which] for which in (True, False)]
-    counts = [len(part) for part in chosen]
+    counts, means = class_means(drawn, right)
     if min(counts) < 2:
         return [np.nan] * 3
-    means = [np.bincount(part, minlength=len(right)) / len(part) for part in chosen]
     v = [(m @ np.diag(inner) - m @ inner @ m) * n / (n - 1) for m, n in zip(means, counts)]
     contrast = means[0] - means[1]
     return [*v, contrast @ inner @ contrast - sum(variance / n for variance, n in zip(v, counts))]
@@ -129,12 +137,12 @@ class Completions:
         """Sample n completions of a problem and score the different ones."""
         rollout = sample(policy, tokenizer, [problem.prompt], n, 56, 1.0, generator)
         # A text that was cut at the limit differs from the same text that ended there.
-        keys = [*zip(rollout.texts, rollout.truncated.tolist())]
-        index = {key: u for u, key in enumerate(dict.fromkeys(keys))}
-        different = rollout[torch.tensor([keys.index(key) for key in index])]
+        keys, index = zip(rollout.texts, rollout.truncated.tolist()), {}
+        drawn = np.array([index.setdefault(key, len(index)) for key in keys])
+        _, first = np.unique(drawn, return_index=True)
+        different = rollout[torch.from_numpy(first)]
         S = scores(policy, different).double()
         right = np.array([task.reward(problem, text) == 1 for text in different.texts])
-        drawn = np.array([index[key] for key in keys])
         return Completions(drawn, different, right, (S @ S.T).numpy())
 
 
@@ -168,23 +176,27 @@ class Batch:
     proxies: np.ndarray | None = None  # (P, G, T), see baselines.proxies
 
 
-def weighing(weight: Callable) -> Callable:
-    """The estimator whose update is weight(k, G) times the contrast of a mixed group."""
+WEIGHTS = {  # weight(k, G) of a mixed group's contrast; GRPO: σ^1
+    **{f"σ^{c:g}": lambda k, G, c=c: identity.sigma(k, G) ** c for c in (0, 0.5, 1, 2, 3)},
+    "(G − k)/G": lambda k, G: (G - k) / G,
+    "σ, k < G − 2": lambda k, G: identity.sigma(k, G) * (k < G - 2),
+}
+
+
+def rule_of(name: str, v_ratio: float) -> identity.AdvantageRule:
+    """The rule of one of WEIGHTS, or of c(k), the quietest weight, which depends on v- / v+."""
+    return identity.contrast(identity.quietest(v_ratio) if name == "c(k)" else WEIGHTS[name])
+
+
+def weighing(name: str) -> Callable:
+    """The estimator whose update is a weight times the contrast of a mixed group."""
 
     def estimator(batch: Batch) -> np.ndarray:
-        R, G = batch.rewards, batch.rewards.shape[1]
-        rule, table = identity.contrast(weight), np.zeros((G + 1, 2))  # row k, column: own reward
-        for k in range(G + 1):
-            table[k, 0] = rule(0, k, G)
-            table[k, 1] = rule(1, k - 1, G) if k else 0.0
-        return table[R.sum(axis=1, keepdims=True).astype(int), R.astype(int)]
+        R = batch.rewards
+        rule = np.vectorize(rule_of(name, batch.v_ratio), otypes=[float])
+        return rule(R, R.sum(axis=1, keepdims=True) - R, R.shape[1])
 
     return estimator
-
-
-def power_of_sigma(c: float) -> Callable:
-    """The estimator with the weight sigma^c: GRPO's at c = 1, Dr. GRPO's at c = 2."""
-    return weighing(lambda k, G: identity.sigma(k, G) ** c)
 
 
 def leave_one_out(weights: Callable) -> Callable:
@@ -197,12 +209,8 @@ def leave_one_out(weights: Callable) -> Callable:
     return estimator
 
 
-ESTIMATORS: dict[str, Callable[[Batch], np.ndarray]] = {  # advantages (P, G)
-    **{f"σ^{c:g}": power_of_sigma(c) for c in (0, 0.5, 1, 2, 3)},
-    "(G − k)/G": weighing(lambda k, G: (G - k) / G),
-    "k/G": weighing(lambda k, G: k / G),
-    "c(k)": lambda batch: weighing(identity.quietest(batch.v_ratio))(batch),
-    "σ, k < G − 2": weighing(lambda k, G: identity.sigma(k, G) * (k < G - 2)),
+ESTIMATORS = {  # advantages (P, G) from a Batch
+    **{name: weighing(name) for name in (*WEIGHTS, "c(k)")},
     "no baseline": lambda batch: batch.rewards,
     "b = 1": lambda batch: batch.rewards - 1,
     "OPO": lambda batch: batch.rewards - np.average(batch.rewards, 1, batch.lengths, keepdims=True),
@@ -211,12 +219,12 @@ ESTIMATORS: dict[str, Callable[[Batch], np.ndarray]] = {  # advantages (P, G)
 
 
 def collect(
-    policy, tokenizer, task, P: int, G: int, rng: random.Random, generator, max_new_tokens: int = 56
+    policy, tokenizer, task, P: int, G: int, rng: random.Random, generator
 ) -> tuple[Rollout, np.ndarray]:
     """A rollout of G completions to each of P training prompts, and the rewards (P, G)."""
     problems = task.sample_problems(P, task.LEVELS, rng)
     prompts = [problem.prompt for problem in problems]
-    rollout = sample(policy, tokenizer, prompts, G, max_new_tokens, 1.0, generator)
+    rollout = sample(policy, tokenizer, prompts, G, 56, 1.0, generator)
     rewards = [task.reward(problems[i // G], text) for i, text in enumerate(rollout.texts)]
     return rollout, np.array(rewards, dtype=float).reshape(P, G)
 
@@ -256,7 +264,7 @@ def measure_batches(
             progress = (moved @ D.mean(dim=0)).double().numpy()
             if scale == "gradient":
                 batch = Batch(R, lengths.reshape(R.shape), np.diag(inner).reshape(R.shape), v_ratio)
-                groups += by_group(R, inner, progress)
+                groups += contrasts(R, inner, progress)
             for name, estimator in ESTIMATORS.items():
                 for divisor, tokens in (("sum", 1), ("mean", lengths)):
                     a = estimator(batch).flatten() / len(lengths) / tokens
@@ -266,32 +274,28 @@ def measure_batches(
     return {"G": G, "estimators": rows, "by k": by_k(groups, G)}
 
 
-def by_group(
-    R: np.ndarray, inner: np.ndarray, progress: np.ndarray
-) -> Iterator[tuple[int, float, float]]:
+def contrasts(R: np.ndarray, inner: np.ndarray, progress: np.ndarray) -> list[tuple]:
     """k of each mixed group, and the squared length and the progress of its contrast s+ - s-."""
-    G = R.shape[1]
+    groups, G = [], R.shape[1]
     for i, rewards in enumerate(R):
         k, rows = int(rewards.sum()), slice(i * G, i * G + G)
         if 0 < k < G:
             a = np.where(rewards == 1, 1 / k, -1 / (G - k))
-            yield k, a @ inner[rows, rows] @ a, a @ progress[rows]
+            groups.append((k, a @ inner[rows, rows] @ a, a @ progress[rows]))
+    return groups
 
 
-def by_k(groups: list, G: int) -> list[list[float]]:
+def by_k(groups: list[tuple], G: int) -> list[list[float]]:
     """For k = 1..G-1: number of groups, mean and median of the contrast's squared length, mean of
-    its progress and of progress / length."""
-    table = []
+    its progress and of progress / length; zeros without groups."""
+    table, columns = np.zeros((G - 1, 5)), np.array(groups).reshape(-1, 3).T
     for k in range(1, G):
-        chosen = [group[1:] for group in groups if group[0] == k]
-        if not chosen:
-            table.append([0, 0.0, 0.0, 0.0, 0.0])
-            continue
-        squared, progress = np.array(chosen).T
-        cosine = progress / np.sqrt(np.maximum(squared, 1e-30))
-        lengths = [np.mean(squared), np.median(squared)]
-        table.append([len(chosen), *lengths, np.mean(progress), np.mean(cosine)])
-    return table
+        squared, progress = columns[1:, columns[0] == k]
+        if len(squared):
+            cosine = progress / np.sqrt(np.maximum(squared, 1e-30))
+            lengths = squared.mean(), np.median(squared)
+            table[k - 1] = len(squared), *lengths, progress.mean(), cosine.mean()
+    return table.tolist()
 
 
 @cache
@@ -317,98 +321,96 @@ def cosine(
 # ---------------------------------------------------------------------- all of them
 
 
-def policy_of(run: Run, folder: Path) -> tuple:
-    """The policy and the tokenizer of a stage, and the folder of its training run; None for the
-    base model."""
-    base = str(folder / "base") if run.task == SLIPS else base_model(load_task(run.task))
-    trained = train(run, base, folder / run.name()) if run.step else None
-    return *load_policy(str(trained / "checkpoint") if trained else base), trained
+class Stage:
+    """A policy to measure, and what is drawn from it."""
 
+    def __init__(self, run: Run, folder: Path, draws: random.Random) -> None:
+        torch.set_num_threads(1)
+        self.run, self.draws, self.task, self.scale = run, draws, load_task(run.task), None
+        base = str(folder / "base") if run.task == SLIPS else base_model(self.task)
+        self.policy, self.tokenizer = load_policy(base)
+        if run.step:
+            self.train(base)
+        self.generator = torch.Generator().manual_seed(draws.getrandbits(62))
 
-def wrong_texts(policy, tokenizer, task, draws: random.Random) -> list[str]:
-    """Three wrong ones of 16 completions to each of 64 held-out prompts, not among the three
-    commonest."""
-    problems = held_out(task, -(-64 // len(task.LEVELS)), task.LEVELS)
-    generator = torch.Generator().manual_seed(draws.getrandbits(62))
-    prompts = [problem.prompt for problem in problems]
-    rollout = sample(policy, tokenizer, prompts, 16, 56, 1.0, generator)
-    counts: Counter = Counter()
-    for i, text in enumerate(rollout.texts):
-        problem = problems[i // 16]
-        if task.reward(problem, text) != 1:
-            counts[f"{problem.prompt} {text}"] += 1
-    others = sorted(counts.keys() - dict(counts.most_common(3)).keys())
-    return draws.sample(others, min(3, len(others)))
+    def train(self, base: str) -> None:
+        """Train the policy with grpo.py. `scale`, (parameters,), is what Adam would multiply a
+        gradient by, momentum aside, after the last step."""
+        settings = {"task": self.run.task, "seed": self.run.seed, "steps": self.run.step}
+        settings |= {"model": base, "eval_every": 0, "eval_problems": 16, "device": "cpu"}
+        with tempfile.TemporaryDirectory() as folder, silence():
+            grpo.train(grpo.Config(run_dir=f"{folder}/run", **settings))
+            self.policy, _ = load_policy(f"{folder}/run/checkpoint")
+            state = torch.load(f"{folder}/run/state.pt", weights_only=True)["optimizer"]["state"]
+        second = [
+            state[i]["exp_avg_sq"].flatten() / (1 - 0.999 ** state[i]["step"])
+            for i in range(len(state))
+        ]
+        self.scale = 1 / (torch.cat(second).sqrt() + 1e-8)
+
+    def problems(self, n: int) -> list:
+        """n held-out problems, as many of each level."""
+        levels = self.task.LEVELS
+        return held_out(self.task, -(-n // len(levels)), levels)[:n]
+
+    def prompts(self) -> Iterator[Completions]:
+        """The completions of each held-out prompt that is measured."""
+        for problem in self.problems(self.run.prompts):
+            drawn = self.task, problem, self.run.completions, self.generator
+            yield Completions.draw(self.policy, self.tokenizer, *drawn)
+
+    def draw(self, P: int, G: int) -> tuple[Rollout, np.ndarray]:
+        """Completions of training prompts, and their rewards."""
+        draws = self.draws, self.generator
+        return collect(self.policy, self.tokenizer, self.task, P, G, *draws)
+
+    def wrong_texts(self, draws: random.Random) -> list[str]:
+        """Three wrong ones of 16 completions to each of 64 held-out prompts, not among the three
+        commonest."""
+        problems = self.problems(64)
+        generator = torch.Generator().manual_seed(draws.getrandbits(62))
+        prompts = [problem.prompt for problem in problems]
+        rollout = sample(self.policy, self.tokenizer, prompts, 16, 56, 1.0, generator)
+        counts = Counter()
+        for i, text in enumerate(rollout.texts):
+            problem = problems[i // 16]
+            if self.task.reward(problem, text) != 1:
+                counts[f"{problem.prompt} {text}"] += 1
+        others = sorted(counts.keys() - dict(counts.most_common(3)).keys())
+        return draws.sample(others, min(3, len(others)))
 
 
 def measure(run: Run, folder: Path) -> dict:
     """Train a policy and measure it. Returns the moments of each prompt, the numbers of the batches
     of each G, and examples of wrong completions."""
-    torch.set_num_threads(1)
-    task, draws = load_task(run.task), random.Random(run.name())  # no two measurements share a draw
-    policy, tokenizer, trained = policy_of(run, folder)
-    generator = torch.Generator().manual_seed(draws.getrandbits(62))
-
-    prompts = []
-    for problem in held_out(task, -(-run.prompts // len(task.LEVELS)), task.LEVELS)[: run.prompts]:
-        drawn = Completions.draw(policy, tokenizer, task, problem, run.completions, generator)
-        prompts.append(measure_prompt(drawn))
+    stage = Stage(run, folder, random.Random(run.name()))  # no two measurements share a draw
+    prompts = [measure_prompt(drawn) for drawn in stage.prompts()]
     of_halves = [half[0][:2] for prompt in prompts for half in prompt["moments"]]
     v_right, v_wrong = np.nansum(of_halves, axis=0)
     scales = {"gradient": torch.ones(())}
-    if trained:
-        scales["Adam"] = adams_scale(trained / "state.pt")
-
-    def draw(P: int, G: int) -> tuple[Rollout, np.ndarray]:
-        return collect(policy, tokenizer, task, P, G, draws, generator)
-
-    D, v_ratio = true_gradient(policy, draw, run.gradient), v_wrong / v_right
-    batches = [
-        measure_batches(policy, draw, run.batches, G, D, scales, v_ratio) for G in GROUP_SIZES
-    ]
-    texts = wrong_texts(policy, tokenizer, task, random.Random(f"texts {run.name()}"))
+    if run.step:
+        scales["Adam"] = stage.scale
+    gradient, v_ratio = true_gradient(stage.policy, stage.draw, run.gradient), v_wrong / v_right
+    batches = []
+    for G in GROUP_SIZES:
+        settings = run.batches, G, gradient, scales, v_ratio
+        batches.append(measure_batches(stage.policy, stage.draw, *settings))
+    texts = stage.wrong_texts(random.Random(f"texts {run.name()}"))
     return rounded(
         {"of prompts": prompts, "v_ratio": v_ratio, "of batches": batches, "texts": texts}
     )
 
 
-def adams_scale(save: Path) -> Tensor:
-    """(parameters,): what Adam would multiply a gradient by, momentum aside, after the last step of
-    a saved run."""
-    state = torch.load(save, weights_only=True)["optimizer"]["state"]
-    second = [
-        state[i]["exp_avg_sq"].flatten() / (1 - 0.999 ** state[i]["step"])
-        for i in range(len(state))
-    ]
-    return 1 / (torch.cat(second).sqrt() + 1e-8)
-
-
-def train(run: Run, base: str, folder: Path) -> Path:
-    """Train a policy with grpo.py, or continue to. Returns the run's folder."""
-    if not (folder / "results.json").is_file():  # written last
-        settings = {"task": run.task, "model": base, "seed": run.seed, "steps": run.step}
-        settings |= {"eval_every": 0, "eval_problems": 16, "device": "cpu"}
-        resume = (folder / "config.json").is_file()
-        with silence():
-            grpo.train(grpo.Config(run_dir=str(folder), resume=resume, **settings))
-    return folder
-
-
 def main(config: Config) -> None:
     """Measure the policies that are missing, and with --publish write estimators.json."""
-    config = config.sized()
-    sizes = {}
-    if config.quick:
-        sizes = {"prompts": 4, "completions": 512, "batches": 2, "gradient": 1024}
+    grid, sizes = Grid(config, "estimators"), SMALL if config.quick else {}
     stages = product(range(config.seeds), STEPS, (*TASKS, SLIPS))
     runs = [Run(task, step, seed, **sizes) for seed, step, task in stages]
-    grid = Grid(config, "estimators")
-    if not (grid.path / "base" / "tokenizer.json").is_file():  # written last
+    base = grid.path / "base"
+    if not (base / "tokenizer.json").is_file():  # written last
         steps = 400 if config.quick else 4000
-        pretrain.main(pretrain.Config(task=SLIPS, steps=steps, out_dir=str(grid.path / "base")))
-    results = grid.run(partial(measure, folder=grid.path), runs)
-    if config.publish:
-        grid.publish(RESULTS, results)
+        pretrain.main(pretrain.Config(task=SLIPS, steps=steps, out_dir=str(base)))
+    results_of(config, partial(measure, folder=grid.path), runs, RESULTS)
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ def clipped_step(policy, optimizer: torch.optim.Optimizer, config, step: int) ->
 def learn(
     script: ModuleType,
     settings: dict,
-    advantages: Callable,
+    advantages: Callable | None = None,
     *,
     collect: Callable | None = None,
     policy_loss: Callable | None = None,
@@ -47,12 +47,10 @@ def learn(
     """Train the base model of a task as `script` does, one of the group methods.
 
     settings: those of the script's Config that differ; by default there is no KL. policy: trained
-    in place of the base model. The script's own functions and its optimizer step are replaced by
+    in place of the base model. The script's own functions and its optimizer step are replaced,
+    where they are given, by
 
         advantages(policy, rollout, rewards, step)               -> (P, G), or (P, G, T) for tokens
-
-    and, where they are given, by
-
         collect(run, policy, tokenizer, config, rng, generator)  -> rollout, rewards (P, G)
         policy_loss(logps=, old_logps=, ref_logps=, advantages=, mask=, config=)  -> loss
         update(policy, optimizer, config, step)                  makes the step from the gradient
@@ -81,7 +79,10 @@ def learn(
         rng, generator = run.seeded(step)
         rollout, rewards = collect(run, policy, tokenizer, config, rng, generator)
         rewards = rewards.double()  # advantages are computed in float64
-        A = torch.as_tensor(advantages(policy, rollout, rewards, step)).float()
+        if advantages:
+            A = torch.as_tensor(advantages(policy, rollout, rewards, step)).float()
+        else:
+            A = script.compute_advantages(rewards=rewards).float()
         rollout.advantages = A.view(len(rollout), -1)  # (P·G, 1) or (P·G, T)
         if config.kl_coef:
             rollout.ref_logps = completion_logps(reference, rollout, config.temperature)

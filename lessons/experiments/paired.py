@@ -37,33 +37,25 @@ def t_interval(values: np.ndarray) -> np.ndarray:
     return np.stack([values.mean(axis=0) - half, values.mean(axis=0) + half])
 
 
-def estimate(values: list[float | None]) -> dict:
-    """Mean over seeds, its 95 % t interval, and the values themselves. A seed without a value
-    (None) counts in neither. There is no interval (None) for a single value, nor for equal ones,
-    which are equal by construction."""
-    numbers = np.array([value for value in values if value is not None])
-    varies = len(numbers) > 1 and np.ptp(numbers) > 1e-12
-    return {
-        "mean": float(numbers.mean()) if len(numbers) else None,
-        "interval": t_interval(numbers).tolist() if varies else None,
-        "seeds": values,
-    }
+def estimate(values: list[float]) -> dict:
+    """Mean over seeds, its 95 % t interval, and the values themselves. There is no interval (None)
+    for a single value, nor for equal ones, which are equal by construction."""
+    numbers = np.array(values)
+    interval = t_interval(numbers).tolist() if np.ptp(numbers) > 1e-12 else None
+    return {"mean": float(numbers.mean()), "interval": interval, "seeds": values}
 
 
-def difference(values: list[float | None], others: list[float | None]) -> dict:
+def difference(values: list[float], others: list[float]) -> dict:
     """Two arms compared seed by seed: the mean difference, its 95 % t interval, its standard
-    deviation over seeds and its p value (paired t test, None without scipy), from the `pairs` seeds
-    that have both values. With fewer than two pairs, or equal differences, there is no interval and
-    no standard deviation (None), and p is 1."""
-    both = [(a, b) for a, b in zip(values, others) if a is not None and b is not None]
-    pairs = np.array(both).reshape(-1, 2)
-    gaps = pairs[:, 0] - pairs[:, 1]
-    mean = float(gaps.mean()) if len(gaps) else None
-    result = {"difference": mean, "interval": None, "sd": None, "p": 1.0}
-    if len(gaps) > 1 and np.ptp(gaps) > 1e-12:
+    deviation over seeds and its p value (paired t test, None without scipy). If there is one seed,
+    or if the differences are equal, there is no interval and no standard deviation (None), and p is
+    1."""
+    gaps = np.array(values) - np.array(others)
+    result = {"difference": float(gaps.mean()), "interval": None, "sd": None, "p": 1.0}
+    if np.ptp(gaps) > 1e-12:
         result |= {"interval": t_interval(gaps).tolist(), "sd": float(gaps.std(ddof=1))}
-        result["p"] = float(stats.ttest_rel(*pairs.T).pvalue) if stats else None
-    return result | {"pairs": len(gaps)}
+        result["p"] = float(stats.ttest_rel(values, others).pvalue) if stats else None
+    return result
 
 
 def holm(family: list[dict]) -> None:
@@ -108,5 +100,4 @@ def difference_over_both(gaps: np.ndarray) -> dict:
         "difference": float(gaps.mean()),
         "interval": np.percentile(means, [2.5, 97.5]).tolist(),
         "p": min(1.0, 2 * (beyond + 1) / (len(means) + 1)),
-        "pairs": len(gaps),
     }

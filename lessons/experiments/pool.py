@@ -14,19 +14,18 @@ from tqdm import tqdm
 def in_parallel(
     function: Callable,
     tasks: Sequence[tuple],
-    processes: int = 0,
     what: str = "runs",
     keep: Callable = lambda i, result: None,
 ) -> None:
     """Call function(*task) for every task, and keep(i, result) here as soon as task i has returned.
 
-    processes: tasks at a time; 0 for one per core. what: the label of the progress bar. An error in
-    a task is raised at once, without waiting for the other tasks. Raises SystemExit on Ctrl-C.
+    One task per core at a time. what: the label of the progress bar. An error in a task is raised
+    at once, without waiting for the other tasks. Raises SystemExit on Ctrl-C.
     """
     if not tasks:
         return
     os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that are started now
-    processes = min(processes or os.cpu_count() or 1, len(tasks))
+    processes = min(os.cpu_count() or 1, len(tasks))
     with (
         ProcessPoolExecutor(processes, get_context("spawn"), initializer=begin) as pool,
         tqdm(total=len(tasks), desc=what, dynamic_ncols=True, smoothing=0) as bar,

@@ -8,10 +8,11 @@
 
 It needs pip install -e '.[scale]'. The defaults are those of algorithms/*.py: an optimizer step
 sees the same number of completions on any number of processes, GPUs or, on a machine without, CPUs
-(with --multi_gpu as well). The run folder gets the trained model (checkpoint) and results.json:
-settings, TRL's log, and the held-out accuracy before and after training. Nothing is saved before
-the end. When a setting is refused, every process says why in one line, and `accelerate launch` adds
-a report of its own. algorithms/OUTGROW.md lists what TRL computes differently.
+(with --multi_gpu as well). The run folder gets the trained model (checkpoint) and results.json,
+settings and TRL's log; `python -m toy_env.evaluate` measures the accuracy of the model. Nothing is
+saved before the end. When a setting is refused, every process says why in one line, and
+`accelerate launch` adds a report of its own. algorithms/OUTGROW.md lists what TRL computes
+differently.
 """
 
 import ast
@@ -27,12 +28,11 @@ import torch
 
 from lessons.experiments.engines import rows, trl_reward
 from toy_env import arithmetic
-from toy_env.held_out import held_out, held_out_report, report_table
 from toy_env.model import NO_THINKING, load_policy
 from toy_env.run import parse
 
 OVERLONG_REWARDS = [2.0, 1.0]  # weights: 2 * reward + penalty
-ALGORITHMS: dict[str, dict[str, Any]] = {  # the options of TRL 1.16 that make up a script
+ALGORITHMS = {  # the options of TRL 1.16 that make up a script
     "grpo": {"loss_type": "grpo"},
     "dr_grpo": {"loss_type": "dr_grpo", "scale_rewards": "none"},
     "dapo": {"loss_type": "dapo", "epsilon_high": 0.28, "reward_weights": OVERLONG_REWARDS},
@@ -68,7 +68,6 @@ class Config:
     warmup_steps: int = 10  # rollout batches over which the learning rate rises linearly
     max_grad_norm: float = 1.0  # maximum gradient norm
     levels: tuple[int, ...] = ()  # difficulties: number of operations, 1 to 4
-    eval_problems: int = 64  # held-out problems per level, before and after training
     trl: tuple[str, ...] = ()  # more options of TRL's GRPOConfig, such as beta=0.01 use_vllm=true
 
 
@@ -77,13 +76,9 @@ def check(config: Config) -> None:
     if config.algorithm not in ALGORITHMS:
         names = ", ".join(ALGORITHMS)
         raise SystemExit(f"TRL 1.16 has no trainer for {config.algorithm!r}; choose {names}")
-    if config.group_size < 2:
-        raise SystemExit("--group_size must be 2 or more: an advantage compares completions")
-    if not 0 <= config.overlong_buffer <= config.max_new_tokens:
-        raise SystemExit("--overlong_buffer must be between 0 and --max_new_tokens")
     completions = config.prompts_per_step * config.group_size
     parts = config.num_minibatches * PROCESSES * config.gradient_accumulation_steps
-    if not parts or completions % parts:
+    if completions % parts:
         raise SystemExit(
             f"--prompts_per_step x --group_size, {completions} completions, must be a multiple of "
             f"{parts}: --num_minibatches x processes ({PROCESSES}) x --gradient_accumulation_steps"
@@ -151,20 +146,12 @@ def build_trainer(config: Config, settings: dict[str, Any]):
     number of processes. SystemExit if TRL is not installed."""
     try:
         from datasets import Dataset
-        from transformers import PrinterCallback, TrainerCallback
         from trl import GRPOConfig, GRPOTrainer
         from trl.rewards import get_soft_overlong_punishment
     except ImportError as error:
         raise SystemExit(
             f"TRL is not available ({error}); type pip install -e '.[scale]'"
         ) from None
-
-    class Progress(TrainerCallback):
-        def on_log(self, args, state, control, logs, **others) -> None:
-            if state.is_world_process_zero and "reward" in logs:
-                step = state.global_step // config.num_minibatches
-                accuracy, length = logs["rewards/trl_reward/mean"], logs["completions/mean_length"]
-                print(f"step {step}/{config.steps}  acc {accuracy:.2f}  len {length:.1f}")
 
     rewards = [trl_reward]
     if config.algorithm in OVERLONG:
@@ -177,50 +164,33 @@ def build_trainer(config: Config, settings: dict[str, Any]):
         for row in problems:
             row["prompt"] = f"{arithmetic.INSTRUCTION}\n{row['prompt']}"
     data, arguments = Dataset.from_list(problems), GRPOConfig(**settings)
-    trainer = GRPOTrainer(policy, rewards, arguments, data, None, tokenizer, callbacks=[Progress()])
-    trainer.remove_callback(PrinterCallback)
-    return trainer
+    return GRPOTrainer(policy, rewards, arguments, data, None, tokenizer)
 
 
 def main(config: Config) -> None:
-    """Evaluate, train with TRL, evaluate again. The first process prints and writes."""
+    """Train with TRL. The first process prints and writes."""
     check(config)
     warnings.filterwarnings("ignore", category=FutureWarning)  # about names that TRL uses
     settings = trl_settings(config, PROCESSES)
-    trainer = build_trainer(config, settings)
-    folder, device = Path(config.run_dir), trainer.accelerator.device
-    problems = held_out(arithmetic, config.eval_problems, config.levels)
-    sampling = {"samples": 4, "temperature": config.temperature}
-    sampling |= {"max_new_tokens": config.max_new_tokens}
-
+    trainer, folder = build_trainer(config, settings), Path(config.run_dir)
     if RANK == 0:
-        print(f"{config.algorithm} with TRL on {PROCESSES} x {device.type}, folder {folder}")
+        device = trainer.accelerator.device.type
+        print(f"{config.algorithm} with TRL on {PROCESSES} x {device}, folder {folder}")
         if config.algorithm in OVERLONG:
             print("TRL has no dynamic sampling: silent groups stay, with advantage 0")
-        policy, tokenizer = load_policy(config.model, device)
-        before, _ = held_out_report(policy, tokenizer, problems, **sampling)
-        policy.cpu()  # the training has the device to itself
     trainer.train()
     # All processes take part: the model may be sharded.
     weights = trainer.accelerator.get_state_dict(trainer.model_wrapped)
     if RANK == 0:
+        policy, tokenizer = load_policy(config.model)
         policy.load_state_dict(weights)
-        # Saved before the evaluation, for whose copy of the model the device may have no room.
         policy.save_pretrained(folder / "checkpoint")
         tokenizer.save_pretrained(folder / "checkpoint")
-        policy.to(device)
-        after, _ = held_out_report(policy, tokenizer, problems, **sampling)
-        print(f"\n{report_table(before, after)}")
-        results = {
-            "settings": asdict(config),
-            "processes": PROCESSES,
-            "trl": settings,
-            "before": before,
-            "after": after,
-            "log": trainer.state.log_history,
-        }
+        results = {"settings": asdict(config), "processes": PROCESSES, "trl": settings}
+        results["log"] = trainer.state.log_history
         (folder / "results.json").write_text(json.dumps(results, indent=1) + "\n", "utf-8")
-    trainer.accelerator.wait_for_everyone()  # for the first process, which evaluates
+        print(f"for its accuracy: python -m toy_env.evaluate --model {folder}/checkpoint")
+    trainer.accelerator.wait_for_everyone()  # for the first process, which writes
     trainer.accelerator.end_training()
 
 

@@ -2,7 +2,6 @@
 reads the results.
 
     python lessons/experiments/short_answers.py              5 seeds: about a minute
-    python lessons/experiments/short_answers.py --quick      1 seed
     python lessons/experiments/short_answers.py --publish    also writes short_answers.json here
 
 Four tokens hold "#14" and the end: nothing can be worked out, and the probability of each answer 0
@@ -20,7 +19,7 @@ import numpy as np
 import torch
 
 from algorithms import grpo
-from lessons.experiments.grid import GridConfig, load_runs, results_of
+from lessons.experiments.grid import GridConfig, load_runs, results_of, select
 from lessons.experiments.learning import learn
 from toy_env.any_model import cache_name
 from toy_env.arithmetic import LEVELS, Problem, held_out_problems
@@ -39,16 +38,13 @@ ARMS = {  # learning rate, batches; the product is .008 in the last two
 @dataclass
 class Config(GridConfig):
     seeds: int = 5  # seeds 0, 1, ... of every arm
-    output: str = "runs/short_answers"  # folder for the runs
 
 
 @dataclass(frozen=True)
 class Run:
     """One training run."""
 
-    arm: str
-    learning_rate: float
-    batches: int
+    arm: str  # one of ARMS
     seed: int
 
 
@@ -91,19 +87,17 @@ def measure(run: Run) -> dict:
     the most probable answer."""
     problems = held_out_problems(16, LEVELS)  # 64, sixteen of each level
     policy, tokenizer = load_policy("base")
+    learning_rate, batches = ARMS[run.arm]
     settings = {
         "seed": run.seed,
-        "steps": run.batches,
-        "learning_rate": run.learning_rate,
+        "steps": batches,
+        "learning_rate": learning_rate,
         "warmup_steps": 0,
         "num_minibatches": 1,
         "max_new_tokens": 4,
     }
 
-    def advantages(policy, rollout, rewards: torch.Tensor, step: int) -> torch.Tensor:
-        return grpo.compute_advantages(rewards=rewards)
-
-    learn(grpo, settings, advantages, policy=policy)
+    learn(grpo, settings, policy=policy)
     table = answer_table(answer_logits(policy, tokenizer, problems), tokenizer)
     right = table[np.arange(len(table)), [problem.answer for problem in problems]]
     return {
@@ -113,24 +107,20 @@ def measure(run: Run) -> dict:
     }
 
 
-def load(path: Path = RESULTS) -> dict[str, dict[str, np.ndarray]]:
+def load() -> dict[str, dict[str, np.ndarray]]:
     """By arm: "right" and "in time", probabilities, and "mode", an answer: arrays (seeds,
     problems)."""
-    runs, arms = load_runs(path), {}
-    for arm in dict.fromkeys(run["arm"] for run in runs):
-        of_arm = [run for run in runs if run["arm"] == arm]
-        arms[arm] = {
-            name: np.array([run[name] for run in of_arm]) for name in ("right", "in time", "mode")
-        }
+    arms, runs = {}, load_runs(RESULTS)
+    for arm in ARMS:
+        of_arm = select(runs, {"arm": arm})
+        names = ("right", "in time", "mode")
+        arms[arm] = {name: np.array([run[name] for run in of_arm]) for name in names}
     return arms
 
 
 def main(config: Config) -> None:
     """Train every arm from every seed, and with --publish write short_answers.json."""
-    config = config.sized()
-    runs = []
-    for arm, settings in ARMS.items():
-        runs += [Run(arm, *settings, seed) for seed in range(config.seeds)]
+    runs = [Run(arm, seed) for arm in ARMS for seed in range(config.seeds)]
     results_of(config, measure, runs, RESULTS)
 
 

@@ -2,7 +2,7 @@
 Read by lessons 14 and 18.
 
     python lessons/experiments/staleness.py              all runs: 80 minutes on two cores
-    python lessons/experiments/staleness.py --quick      few settings, one seed: a minute
+    python lessons/experiments/staleness.py --quick      eight of the runs: some minutes
     python lessons/experiments/staleness.py --publish    also writes staleness.json here
 
 Every run is `learning.learn` with GRPO's advantages, 32 completions an update, and no KL. The arms
@@ -19,7 +19,8 @@ precision than the trainer's, with and without truncated importance sampling.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -29,8 +30,8 @@ from torch import Tensor
 from torch.nn.utils import parameters_to_vector
 
 from algorithms import grpo
-from lessons.experiments import paired
-from lessons.experiments.grid import GridConfig, change, markdown, results_of, rounded
+from lessons.experiments import grid, paired
+from lessons.experiments.grid import GridConfig, rounded
 from lessons.experiments.learning import clipped_step, learn, warm_up
 from lessons.experiments.precision import CORRECTIONS, in_precision, sampling_weights, spread
 from lessons.experiments.weights import step_of_length
@@ -52,14 +53,6 @@ OLD, CLIP, CISPO, UNWEIGHTED = "no correction", "GRPO's clip", "CISPO", "clip wi
 ONCE_ARMS, REUSE_ARMS = (OLD, CLIP, "clip-higher", "GSPO", CISPO), (OLD, CLIP, CISPO, UNWEIGHTED)
 
 
-@dataclass
-class Config(GridConfig):
-    output: str = "runs/staleness"  # folder for the runs
-
-    QUICK = {"seeds": 2}
-    LEAST_SEEDS = 2
-
-
 @dataclass(frozen=True)
 class Run:
     """One training run."""
@@ -76,25 +69,20 @@ class Run:
     repeat: int = 0  # draws the change of the base model's weights; 0: unchanged
 
 
-def runs_of(config: Config) -> list[Run]:
+def runs_of(seeds: int) -> list[Run]:
     """All runs; at U = 1, where all arms are the same, only GRPO's clip."""
-    seeds, half, stale, reuse = range(config.seeds), range(config.seeds // 2), STALENESS, REUSE
-    once, reused, repeats = ONCE, REUSED, range(1, REPEATS + 1)
-    if config.quick:
-        stale, reuse, once, reused, repeats = (1, 8), REUSE[1::3], 256, 256, (1,)
-    runs = []
+    runs, half = [], range(seeds // 2)
     for seed in half:
-        for u in stale:
-            arms = ONCE_ARMS if u > 1 else (CLIP,)
-            runs += [Run(arm, seed, u, once) for arm in arms]
-    for step in reuse:
-        for seed in seeds:
-            runs += [Run(arm, seed, 8, reused, **step) for arm in REUSE_ARMS]
-    runs += [Run(CLIP, REPEATED, 8, reused, 4, repeat=repeat) for repeat in repeats]
+        for u in STALENESS:
+            runs += [Run(arm, seed, u) for arm in (ONCE_ARMS if u > 1 else (CLIP,))]
+    for step in REUSE:
+        for seed in range(seeds):
+            runs += [Run(arm, seed, 8, REUSED, **step) for arm in REUSE_ARMS]
+    runs += [Run(CLIP, REPEATED, 8, REUSED, 4, repeat=1 + i) for i in range(REPEATS)]
     for seed in half:
         for sampler, corrections in CORRECTIONS.items():
             for correction in corrections:
-                runs += [Run(CLIP, seed, 4, once, sampler=sampler, correction=correction)]
+                runs.append(Run(CLIP, seed, 4, sampler=sampler, correction=correction))
     return runs
 
 
@@ -134,14 +122,12 @@ def train(run: Run) -> dict:
 
     def policy_loss(*, logps: Tensor, ref_logps, config, **batch: Tensor) -> Tensor:
         if batch["advantages"].any() or not run.step_length:  # else there is no step
-            watch(logps.detach(), **batch)
+            logps.register_hook(partial(watch, logps.detach(), **batch))
         return ARMS[run.arm](logps=logps, **batch)
 
-    def watch(logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor) -> None:
-        """Note what the loss stops, and how far the policy has moved, before an update."""
-        batch = {"old_logps": old_logps, "advantages": advantages, "mask": mask}
-        logps.requires_grad_()
-        (gradient,) = torch.autograd.grad(ARMS[run.arm](logps=logps, **batch), logps)  # (b, T)
+    def watch(logps, gradient: Tensor, *, old_logps, advantages, mask) -> None:
+        """Note what the loss stops, and how far the policy has moved, before an update. All are
+        (b, T), but for the advantages."""
         stopped = (gradient == 0)[mask & (advantages != 0)]
         moved = (logps - old_logps).abs()[mask]
         vector = parameters_to_vector(policy.parameters()).detach()
@@ -178,24 +164,21 @@ def train(run: Run) -> dict:
 
 def select(runs: list[dict], **settings) -> list[dict]:
     """The runs with these settings, by seed; settings that are not given are the defaults of
-    `Run`."""
-    free = ("arm", "seed", "completions")
-    wanted = {field.name: field.default for field in fields(Run) if field.name not in free}
-    wanted |= settings
+    `Run`, and as many completions as go with them."""
+    wanted = grid.defaults(Run) | settings
+    del wanted["completions"]
     if wanted["staleness"] == 1:
         wanted["arm"] = CLIP  # all arms are the same
-    return [run for run in runs if wanted.items() <= run.items()]
+    return grid.select(runs, wanted)
 
 
 def gap(runs: list[dict], one: dict, other: dict, at: int = -1) -> dict:
-    """`paired.difference` in held-out accuracy between the runs of two settings, over the seeds
-    that both have. at: the number of the evaluation."""
+    """`paired.difference` in held-out accuracy between the runs of two settings. at: the number of
+    the evaluation."""
     ours, theirs = (
-        {run["seed"]: run["accuracy"][at] for run in select(runs, **settings)}
-        for settings in (one, other)
+        [run["accuracy"][at] for run in select(runs, **settings)] for settings in (one, other)
     )
-    seeds = sorted(ours.keys() & theirs.keys())
-    return paired.difference([ours[seed] for seed in seeds], [theirs[seed] for seed in seeds])
+    return paired.difference(ours, theirs)
 
 
 def sds(runs: list[dict]) -> list[float]:
@@ -284,32 +267,23 @@ PREDICTIONS = {
 
 def judge(runs: list[dict]) -> dict[str, tuple[bool, str]]:
     """For each prediction True if it held, and its numbers."""
-    outcomes = {}
-    for about, ((low, high), _, pairs, *at) in PREDICTIONS.items():
-        gaps = [gap(runs, *pair, *at) for pair in pairs]
-        if about == "repeats":
-            gaps = [{"difference": -np.diff(sds(runs))[0], "interval": None}]
-        held = all(low <= 100 * each["difference"] <= high for each in gaps)
-        outcomes[about] = held, "; ".join(map(change, gaps))
-    return outcomes
+    apart = -np.diff(sds(runs))[0]
+    numbers = grid.change({"difference": apart, "interval": None})
+    repeats = {"repeats": (bool(abs(apart) <= 0.01), numbers)}
+    return grid.judge(runs, PREDICTIONS, gap) | repeats
 
 
 def verdicts(runs: list[dict], abouts: list[str]) -> str:
     """Some predictions and their outcomes, as a table in Markdown."""
-    outcomes, rows = judge(runs), []
-    for about in abouts:
-        held, numbers = outcomes[about]
-        sentence = PREDICTIONS[about][1]
-        rows.append([sentence, f"{'held' if held else '**did not hold**'}: {numbers}"])
-    return markdown(["predicted, before the runs", "outcome"], rows)
+    outcomes = judge(runs)
+    return grid.verdict_table({PREDICTIONS[about][1]: outcomes[about] for about in abouts})
 
 
-def main(config: Config) -> None:
+def main(config: GridConfig) -> None:
     """Make the missing runs, print the outcomes of the predictions, and publish with --publish."""
-    config = config.sized()
-    results = results_of(config, train, runs_of(config), RESULTS)
+    results = grid.results_of(config, train, runs_of(config.seeds), RESULTS)
     print(*(results if config.quick else [verdicts(results, [*PREDICTIONS])]), sep="\n")
 
 
 if __name__ == "__main__":
-    main(parse(Config, __doc__))
+    main(parse(GridConfig, __doc__))

@@ -34,7 +34,7 @@ def measured() -> Iterator[None]:
 def measure_steps(run: Run, policy: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
     """Have every step of the optimizer call run.record(update_norm=...)."""
     parameters = list(policy.parameters())
-    before: list[torch.Tensor] = []
+    before = []
 
     def remember(*_) -> None:
         before[:] = [parameter.detach().clone() for parameter in parameters]

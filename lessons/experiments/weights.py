@@ -2,7 +2,7 @@
 optimizer step.
 
     python lessons/experiments/weights.py              10 seeds
-    python lessons/experiments/weights.py --quick      1 seed
+    python lessons/experiments/weights.py --quick      eight of the runs
     python lessons/experiments/weights.py --publish    also writes weights.json here
 
 The update of a group with k of G right is weight(k) times (mean score of the right - mean score of
@@ -16,7 +16,7 @@ the first ten seeds and before those of FRESH, which repeat the arms at the firs
 
 from dataclasses import dataclass
 from functools import cache
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 
 import numpy as np
@@ -24,12 +24,12 @@ import torch
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from algorithms import dr_grpo, grpo
-from lessons import identity
-from lessons.experiments import estimators
-from lessons.experiments.estimators import ESTIMATORS, Batch
-from lessons.experiments.grid import GridConfig, load_runs, results_of, rounded
+from lessons.experiments import estimators, grid
+from lessons.experiments.estimators import ESTIMATORS, Batch, rule_of
+from lessons.experiments.grid import GridConfig, rounded
 from lessons.experiments.learning import learn, warm_up
 from lessons.experiments.paired import difference
+from lessons.identity import efficiency
 from toy_env.run import parse
 from toy_env.tasks import TASKS
 
@@ -52,38 +52,25 @@ NOTICED = {
 KINDS = ("powers of σ", "÷ length or not", "another weight", "groups dropped")
 
 
-@dataclass
-class Config(GridConfig):
-    output: str = "runs/weights"  # folder for the runs
-
-
 @dataclass(frozen=True)
 class Run:
     """One training run."""
 
     task: str
     weight: str
-    per_token: (
-        bool  # a completion's loss is the mean over its tokens (GRPO), not the sum (Dr. GRPO)
-    )
+    per_token: bool  # a completion's loss is the mean over its tokens (GRPO), not the sum
     step_length: float
     seed: int
 
 
-def runs_of(config: Config) -> list[Run]:
-    """All runs: first the powers of sigma at GRPO's own step length, then the other weights, then
-    the other lengths."""
-    arms, others, fresh = [(weight, True, STEP_LENGTHS[0]) for weight in POWERS], [], ()
-    if not config.quick:
-        arms += [(weight, True, STEP_LENGTHS[0]) for weight in OTHERS]
-        arms += [(weight, False, STEP_LENGTHS[0]) for weight in (*POWERS, *OTHERS)]
-        for length in STEP_LENGTHS[1:]:
-            others += [(weight, mean, length) for mean in (True, False) for weight in POWERS]
-        fresh = FRESH
-    seeds, runs = range(config.seeds), []
-    for grid, of_grid in ((arms, seeds), (others, seeds), (arms, fresh)):
-        for arm in grid:
-            runs += [Run(task, *arm, seed) for task in TASKS for seed in of_grid]
+def runs_of(seeds: int) -> list[Run]:
+    """All runs: every weight at GRPO's own step length, with FRESH seeds too, and the powers of
+    sigma at the other lengths."""
+    runs = []
+    for divided, weight, task in product((True, False), (*POWERS, *OTHERS), TASKS):
+        for length in STEP_LENGTHS if weight in POWERS else STEP_LENGTHS[:1]:
+            runs += [Run(task, weight, divided, length, seed) for seed in range(seeds)]
+        runs += [Run(task, weight, divided, STEP_LENGTHS[0], seed) for seed in FRESH]
     return runs
 
 
@@ -97,7 +84,7 @@ def v_ratio(task: str, step: int) -> float:
 @cache
 def stages(task: str) -> list[dict]:
     """The measurements of a task in estimators.json."""
-    return [run for run in load_runs(estimators.RESULTS) if run["task"] == task]
+    return [run for run in estimators.published() if run["task"] == task]
 
 
 def step_of_length(length: float, policy, optimizer: torch.optim.Optimizer) -> None:
@@ -137,12 +124,12 @@ def predictions(task: str, per_token: bool, weight: str) -> dict[str, float]:
     seeds, and prompts."""
     values = {name: [] for name in NOTICED}
     for stage in stages(task):
-        rule = contrast(weight, v_ratio(task, stage["step"]))
+        rule = rule_of(weight, v_ratio(task, stage["step"]))
         for prompt in stage["of prompts"]:
             p = sum(prompt["right"]) / stage["completions"]
             v_right, v_wrong = np.mean([half[per_token][:2] for half in prompt["moments"]], axis=0)
             if v_right > 0 and v_wrong > 0:
-                values["quiet"].append(identity.efficiency(rule, p, G, v_wrong / v_right))
+                values["quiet"].append(efficiency(rule, p, G, v_wrong / v_right))
         batches = next(batches for batches in stage["of batches"] if batches["G"] == G)
         for name, divisor, scale, cosine, *_ in batches["estimators"]:
             if (name, divisor) == (weight, ("sum", "mean")[per_token]):
@@ -155,29 +142,18 @@ def predictions(task: str, per_token: bool, weight: str) -> dict[str, float]:
     return {name: float(np.mean(of_stages)) for name, of_stages in values.items()}
 
 
-def contrast(weight: str, ratio: float) -> identity.AdvantageRule:
-    """The rule of an arm, as a function (own reward, others right, G) -> advantage."""
-
-    def rule(reward: int, others: int, G: int) -> float:
-        R = (np.arange(G) < others + reward).astype(float)[None]
-        return float(ESTIMATORS[weight](Batch(R, None, None, ratio))[0, 0 if reward else -1])
-
-    return rule
-
-
 def arms(
     results: list[dict], step_length: float = STEP_LENGTHS[0], fresh: bool = False
 ) -> dict[tuple, dict]:
     """(task, per_token, weight) -> by seed, those of FRESH or the others, the "end" and the
     "training" accuracy."""
-    grouped: dict[tuple, dict[str, list[float]]] = {}
-    for run in sorted(results, key=lambda run: run["seed"]):
-        if run["step_length"] == step_length and (run["seed"] in FRESH) == fresh:
-            arm = grouped.setdefault(
-                (run["task"], run["per_token"], run["weight"]), {"end": [], "training": []}
-            )
-            for outcome, values in arm.items():
-                values.append(run[outcome])
+    grouped = {}
+    for run in grid.select(results, {"step_length": step_length}):
+        if (run["seed"] in FRESH) == fresh:
+            arm = run["task"], run["per_token"], run["weight"]
+            values = grouped.setdefault(arm, {"end": [], "training": []})
+            for outcome in values:
+                values[outcome].append(run[outcome])
     return grouped
 
 
@@ -218,11 +194,10 @@ def judged(pairs: list[dict], name: str) -> list[tuple[int, int]]:
     return [*counts.values()]
 
 
-def main(config: Config) -> None:
+def main(config: GridConfig) -> None:
     """Make the runs that are missing, and with --publish write weights.json."""
-    config = config.sized()
-    results_of(config, train, runs_of(config), RESULTS)
+    grid.results_of(config, train, runs_of(config.seeds), RESULTS)
 
 
 if __name__ == "__main__":
-    main(parse(Config, __doc__))
+    main(parse(GridConfig, __doc__))

@@ -28,7 +28,8 @@ HOW_TO_BEGIN = (
     "repair the code where the exercise is to find a bug; run that cell, then the next, which "
     "checks it. (To work in a copy: `python lessons/start.py`.)*"
 )
-READ_FIRST = (0, 1, 2, 3, 4, 5, 6, 10)
+# The course, the rest of the two papers, studies of our own
+ORDER = (0, 1, 2, 3, 4, 5, 6, 10, 7, 8, 9, 11, 12, 15, 13, 14, 16, 17, 18, 19)
 
 
 @dataclass
@@ -54,10 +55,8 @@ def find_sources(only: Sequence[int] = ()) -> list[Path]:
 
 
 def reading_order() -> list[Path]:
-    """All sources: those to read first, then the others."""
-    every = find_sources()
-    first = [source for source in every if int(source.name[:2]) in READ_FIRST]
-    return first + [source for source in every if source not in first]
+    """All sources, shelf by shelf."""
+    return sorted(find_sources(), key=lambda path: ORDER.index(int(path.name[:2])))
 
 
 def heading(source: Path) -> str:

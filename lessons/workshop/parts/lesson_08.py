@@ -8,7 +8,8 @@ from matplotlib.figure import Figure
 
 from lessons.identity import silent_rate, silent_rate_plug_in, silent_rate_unbiased
 from lessons.workshop import kit
-from lessons.workshop.kit import BLUE, GREY, ORANGE, RIGHT, WRONG, label_line, new_figure, ticks
+from lessons.workshop.kit import BLUE, GREY, ORANGE, RIGHT, WRONG, new_figure, ticks
+from lessons.workshop.parts.drawing import curve, two_panels
 
 SHIFTS = np.linspace(-3, 3, 61)
 
@@ -16,25 +17,32 @@ SHIFTS = np.linspace(-3, 3, 61)
 def histogram_and_rates(share: np.ndarray, plug_in: dict, unbiased: dict) -> Figure:
     """Lesson 8: Big-Math's bars, (65,), and the silent share in % by group size, estimated in two
     ways."""
-    figure, (left, right) = new_figure(8.5, 3.6, columns=2)
-    k, percent = np.arange(65), 100 * share
-    left.bar(k[1:-1], percent[1:-1], 0.9, color=GREY)
-    left.bar(k[[0, 64]], percent[[0, 64]], 0.9, color=[WRONG, RIGHT])
+    figure, left, right = two_panels(
+        3.6,
+        {
+            "title": "Big-Math: 215,608 problems",
+            "xlabel": "right completions of 64",
+            "ylabel": "% of problems",
+        },
+        {
+            "title": "Silent groups",
+            "xlabel": "G",
+            "ylabel": "%",
+            "xscale": "log",
+            "ylim": (0, 65),
+            "xlim": (3.5, 115),
+        },
+    )
+    left.bar(range(65), 100 * share, 0.9, color=[WRONG, *[GREY] * 63, RIGHT])
     left.annotate(f"none right: {share[0]:.1%}", (0.5, 3.9), (12, 5.2), color=WRONG,
                   arrowprops={"arrowstyle": "-", "color": WRONG})  # fmt: skip
     left.text(61, 6.9, f"all right: {share[64]:.1%}", color=RIGHT, ha="right")
-    left.set(
-        title="Big-Math: 215,608 problems", xlabel="right completions of 64", ylabel="% of problems"
-    )
-    sizes = np.array(list(plug_in))
-    for values, color, style in ((plug_in, ORANGE, "--"), (unbiased, BLUE, "-")):
-        right.plot(sizes, [values[G] for G in sizes], style, color=color, marker="o")
-    label_line(right, 32, plug_in[32], "plug-in: too high", ORANGE, xytext=(4, 12))
-    label_line(right, 32, unbiased[32], "unbiased", BLUE, xytext=(-8, -9), va="top", ha="right")
-    right.set(
-        title="Silent groups", xlabel="G", ylabel="%", xscale="log", ylim=(0, 65), xlim=(3.5, 115)
-    )
-    ticks(right.xaxis, sizes)
+    for rates, color, style, label, place in (
+        (plug_in, ORANGE, "--o", "plug-in: too high", {"xytext": (4, 12)}),
+        (unbiased, BLUE, "-o", "unbiased", {"xytext": (-8, -9), "va": "top", "ha": "right"}),
+    ):
+        curve(right, list(rates), list(rates.values()), color, style, label, at=3, **place)
+    ticks(right.xaxis, list(plug_in))
     return figure
 
 
@@ -44,17 +52,23 @@ def beyond_the_data(
     """Lesson 8: the share of all-right groups beyond G = 64, with none and with some of the
     problems stuck at p = 1, and what the 64 completions show."""
     figure, axis = new_figure(8, 3.4)
-    for (stuck, curve), color, style in zip(curves.items(), (BLUE, ORANGE), ("-", "--")):
-        axis.plot(sizes, 100 * np.array(curve), style, color=color)
+    for (stuck, share), color, style in zip(curves.items(), (BLUE, ORANGE), ("-", "--")):
         name = f"{stuck:.0%} always right" if stuck else "none always right"
-        label_line(axis, sizes[-1], 100 * curve[-1], name, color)
-    axis.plot(list(counted), [100 * share for share in counted.values()], "ko", markersize=6)
+        curve(axis, sizes, 100 * np.array(share), color, style, name)
+    for G, share in counted.items():
+        axis.plot(G, 100 * share, "ko")
     axis.axvline(64, color="black", linewidth=0.8, linestyle=":")
     text = "what 64 completions a problem can show ends here"
     y, width = (20, 24) if kit.narrow else (24, 99)
     axis.text(70, y, textwrap.fill(text, width), fontsize=9)
-    axis.set(title="Groups that are all right", xlabel="G", ylabel="%", xscale="log")
-    axis.set(xlim=(3.5, 2e5 if kit.narrow else 7e4), ylim=(-1.5, 31))
+    axis.set(
+        title="Groups that are all right",
+        xlabel="G",
+        ylabel="%",
+        xscale="log",
+        xlim=(3.5, 2e5 if kit.narrow else 7e4),
+        ylim=(-1.5, 31),
+    )
     at = [4, 64, 1000, 10000] if kit.narrow else [4, 16, 64, 256, 1000, 10000]
     ticks(axis.xaxis, at, [f"{G:,}" for G in at])
     return figure
@@ -63,39 +77,40 @@ def beyond_the_data(
 def moved_mix(log_odds: np.ndarray, mix: np.ndarray, shift: float, G: int) -> Figure:
     """Lesson 8: the mix with a constant added to all log-odds, its silent part in colour; and the
     silent share over that constant. mix: the share of problems at each of the log-odds."""
-    shifted = 1 / (1 + np.exp(-(log_odds + SHIFTS[:, None])))  # (61, problems)
-    wrong, right = (1 - shifted) ** G @ mix, shifted**G @ mix
     p = 1 / (1 + np.exp(-(log_odds + shift)))
-    figure, (bars, curve) = new_figure(8.5, 3.5, columns=2)
+    wrong, right = (1 - p) ** G, p**G
+    figure, bars, curves = two_panels(
+        3.5,
+        {
+            "title": f"The mix moved by {shift:+.2f} (from a fit)",
+            "xlabel": "p",
+            "ylabel": "% of problems",
+            "ylim": (0, 60),
+        },
+        {
+            "title": f"Silent at G = {G}: {mix @ (right + wrong):.0%} of the groups",
+            "xlabel": "added to the log-odds",
+            "ylabel": "%",
+            "ylim": (0, 100),
+            "xlim": (-3, 3),
+        },
+    )
     bins = np.linspace(0, 1, 21)
-    for part, color in ((1, "#cccccc"), (p**G + (1 - p) ** G, RIGHT), ((1 - p) ** G, WRONG)):
+    for part, color in ((1, "#cccccc"), (right + wrong, RIGHT), (wrong, WRONG)):
         heights = np.histogram(p, bins, weights=100 * mix * part)[0]
         bars.bar(bins[:-1], heights, 0.045, align="edge", color=color)
-    bars.set(
-        title=f"The mix moved by {shift:+.2f} (from a fit)", xlabel="p", ylabel="% of problems"
-    )
-    bars.set(ylim=(0, 60))
-    curve.stackplot(SHIFTS, 100 * wrong, 100 * right, colors=[WRONG, RIGHT])
-    curve.axvline(shift, color="black", linewidth=1)
-    curve.text(-2.85, 5, "all wrong", color="white", fontweight="bold")
-    curve.text(2.85, 5, "all right", color="white", fontweight="bold", ha="right")
-    silent = mix @ (p**G + (1 - p) ** G)
-    curve.set(
-        title=f"Silent at G = {G}: {silent:.0%} of the groups",
-        xlabel="added to the log-odds",
-        ylabel="%",
-    )
-    curve.set(ylim=(0, 100), xlim=(-3, 3))
+    shifted = 1 / (1 + np.exp(-(log_odds + SHIFTS[:, None])))  # (61, problems)
+    shares = 100 * ((1 - shifted) ** G @ mix), 100 * (shifted**G @ mix)
+    curves.stackplot(SHIFTS, *shares, colors=[WRONG, RIGHT])
+    curves.axvline(shift, color="black", linewidth=1)
+    curves.text(-2.85, 5, "all wrong", color="white", fontweight="bold")
+    curves.text(2.85, 5, "all right", color="white", fontweight="bold", ha="right")
     return figure
 
 
 # Exercises; `kit.check` explains the keys of CHECKS
 
-
-def completions(p: np.ndarray, weights: np.ndarray, G: int) -> float:
-    """G over the probability that a group from the mix is not silent."""
-    return G / (1 - weights @ silent_rate(p, G))
-
+mix = {"p": np.array([0.1, 0.3, 0.99]), "weights": np.array([0.2, 0.3, 0.5])}
 
 CHECKS = {
     "8.1": {
@@ -109,20 +124,14 @@ CHECKS = {
         },
     },
     "8.2": {
-        "expected": completions,
-        "inputs": [
-            {"p": np.array([0.5, 0.02]), "weights": np.array([0.5, 0.5]), "G": 8},
-            {"p": np.array([0.1, 0.3, 0.99]), "weights": np.array([0.2, 0.3, 0.5]), "G": 4},
-        ],
+        "expected": lambda p, weights, G: G / (1 - weights @ silent_rate(p, G)),
+        "inputs": [mix | {"G": 8}, mix | {"G": 4}],
         "mistakes": {
             "that redraws the same problem; average rates first": (
                 lambda p, weights, G: weights @ (G / (1 - silent_rate(p, G)))
             ),
             "you put the mean p into the formula; average the rates": (
                 lambda p, weights, G: G / (1 - silent_rate(weights @ p, G))
-            ),
-            "that counts the silent groups; the useful group is sampled too": (
-                lambda p, weights, G: completions(p, weights, G) - G
             ),
         },
     },

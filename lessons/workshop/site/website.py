@@ -274,11 +274,11 @@ def index() -> str:
     lists, render = "", Renderer("lessons/README.md", set()).to_html
     readme = (sources.LESSONS / "README.md").read_text(encoding="utf-8")
     for part, lines in re.findall(
-        r"^(.+):\n((?:- \[.*\]\(\d\d_\w+\.ipynb\): .+\n)+)", readme, flags=re.MULTILINE
+        r"^## (.+)\n\n((?:- \[.*\]\(\d\d_\w+\.ipynb\): .+\n)+)", readme, flags=re.MULTILINE
     ):
         items = ""
         for name, stem, claim in re.findall(r"- \[(.*)\]\((\w+)\.ipynb\): (.+)\n", lines):
-            minutes = sources.read_cells(sources.LESSONS / f"src/{stem}.py")[0].note
+            minutes = sources.read_cells(sources.LESSONS / f"workshop/src/{stem}.py")[0].note
             items += (
                 f'<li><a href="{stem}.html">{html.escape(name)}</a> '
                 f'<span class="minutes">{minutes}</span>'
