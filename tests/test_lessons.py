@@ -32,8 +32,8 @@ def source(request):
 def scratch(tmp_path, monkeypatch):
     """The source of a repository's only lesson, not yet written."""
     monkeypatch.setattr(sources, "LESSONS", tmp_path)
-    (tmp_path / "workshop/src").mkdir()
-    return tmp_path / "src/01_x.py"
+    (tmp_path / "workshop/src").mkdir(parents=True)
+    return tmp_path / "workshop/src/01_x.py"
 
 
 def checks_of(source) -> dict:
