@@ -32,14 +32,14 @@ class Config(RunConfig):
     max_new_tokens: int = 56  # length limit of a completion, in tokens
     temperature: float = 1.0  # the policy trained is softmax(logits / temperature)
     epochs: int = 1  # passes over each rollout batch
-    num_minibatches: int = 4  # optimizer steps in an epoch; with 1 of 1 epoch every ratio is 1
+    num_minibatches: int = 4  # optimizer steps per epoch; if it and epochs are 1, every ratio is 1
     max_ratio: float = 5.0  # upper bound of the ratio as a weight of the gradient
     dynamic_sampling: bool = True  # replace silent groups (all right or all wrong) by new prompts
     max_draws: int = 10  # rollout batches that dynamic sampling may draw for one step
     overlong_buffer: int = 8  # soft-penalty zone before the length limit, in tokens
     overlong_filtering: bool = False  # leave completions that reach the limit out of the loss
     learning_rate: float = 2e-4  # AdamW's step size after the warm-up
-    warmup_steps: int = 10  # steps over which the learning rate rises linearly
+    warmup_steps: int = 10  # rollout batches over which the learning rate rises linearly
     max_grad_norm: float = 1.0  # maximum gradient norm: a longer gradient is scaled down to it
 
 
@@ -113,6 +113,7 @@ def train(config: Config) -> dict:
     optimizer = torch.optim.AdamW(policy.parameters(), weight_decay=0.0, fused=True)
     P, G = config.prompts_per_step, config.group_size
 
+    # begin evaluates the policy, or loads the last save, and returns the first step to do
     for step in range(run.begin(tokenizer, policy=policy, optimizer=optimizer), config.steps + 1):
         rng, generator = run.seeded(step)
         warmup = min(1.0, step / (config.warmup_steps + 1))

@@ -33,11 +33,11 @@ class Config(RunConfig):
     max_new_tokens: int = 56  # length limit of a completion, in tokens
     temperature: float = 1.0  # the policy trained is softmax(logits / temperature)
     epochs: int = 1  # passes over each rollout batch
-    num_minibatches: int = 4  # optimizer steps in an epoch; with 1 of 1 epoch every ratio is 1
+    num_minibatches: int = 4  # optimizer steps per epoch; if it and epochs are 1, every ratio is 1
     clip_eps: float = 0.2  # the ratio is clipped to [1 - clip_eps, 1 + clip_eps]
     kl_coef: float = 0.04  # weight of the KL to the reference policy
     learning_rate: float = 2e-4  # AdamW's step size after the warm-up
-    warmup_steps: int = 10  # steps over which the learning rate rises linearly
+    warmup_steps: int = 10  # rollout batches over which the learning rate rises linearly
     max_grad_norm: float = 1.0  # maximum gradient norm: a longer gradient is scaled down to it
 
 
@@ -96,9 +96,11 @@ def train(config: Config) -> dict:
     policy, tokenizer = load_policy(
         run.model_path, run.device, config.dtype, config.gradient_checkpointing
     )
+    # copied here, before begin may load a trained policy
     reference = copy.deepcopy(policy).requires_grad_(False) if config.kl_coef else None
     optimizer = torch.optim.AdamW(policy.parameters(), weight_decay=0.0, fused=True)
 
+    # begin evaluates the policy, or loads the last save, and returns the first step to do
     for step in range(run.begin(tokenizer, policy=policy, optimizer=optimizer), config.steps + 1):
         rng, generator = run.seeded(step)
         warmup = min(1.0, step / (config.warmup_steps + 1))

@@ -32,7 +32,7 @@ class Config(RunConfig):
     max_new_tokens: int = 56  # length limit of a completion, in tokens
     temperature: float = 1.0  # the policy trained is softmax(logits / temperature)
     learning_rate: float = 2e-4  # AdamW's step size after the warm-up
-    warmup_steps: int = 10  # steps over which the learning rate rises linearly
+    warmup_steps: int = 10  # rollout batches over which the learning rate rises linearly
     max_grad_norm: float = 1.0  # maximum gradient norm: a longer gradient is scaled down to it
 
 
@@ -84,6 +84,7 @@ def train(config: Config) -> dict:
     )
     optimizer = torch.optim.AdamW(policy.parameters(), weight_decay=0.0, fused=True)
 
+    # begin evaluates the policy, or loads the last save, and returns the first step to do
     for step in range(run.begin(tokenizer, policy=policy, optimizer=optimizer), config.steps + 1):
         rng, generator = run.seeded(step)
         warmup = min(1.0, step / (config.warmup_steps + 1))

@@ -1,4 +1,4 @@
-"""Metrics of a rollout batch and of an update, all explained in the glossary of README.md."""
+"""Metrics of a rollout batch and of an update; toy_env/README.md has a glossary of all."""
 
 import math
 from types import ModuleType
@@ -43,7 +43,8 @@ def rollout_metrics(rollout: Rollout, rewards: Tensor, task: ModuleType = arithm
 
 
 def step_metrics(recorded: dict[str, list[float]]) -> dict:
-    """One number for each metric of a step, from those of its updates."""
+    """The mean over the updates of a step; `mismatch` of the first and the largest
+    `ratio_deviation`."""
     row = {name: math.fsum(values) / len(values) for name, values in recorded.items()}
     if "mismatch" in row:  # only at the first update are sampler and trainer the same policy
         row["mismatch"] = recorded["mismatch"][0]
@@ -88,11 +89,11 @@ def update_metrics(
 
 
 def check_ratio(minibatch: Rollout, logps: Tensor, dtype: str) -> None:
-    """Print how far log-probabilities, (b, T), are from those recorded while sampling.
+    """Print how far log-probabilities, (b, T), are at most from those recorded while sampling.
 
-    Before the first update they are the same but for rounding, and every ratio is 1. Raises
-    SystemExit if they are not, in float32, or if a finished completion does not end in an end token
-    under its mask: what is trained would not be what was sampled.
+    Before the first update it is rounding; in float32, more than that raises SystemExit. So does a
+    finished completion whose mask does not end on an end token. Either way, what is trained would
+    not be what was sampled.
     """
     distance = (logps.detach() - minibatch.old_logps).abs().max().item()
     update = minibatch.updates + 1

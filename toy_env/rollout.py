@@ -63,8 +63,8 @@ class Rollout:
     def minibatches(
         self, epochs: int, num_minibatches: int, generator: torch.Generator
     ) -> Iterator["Rollout"]:
-        """The rows in a new random order for every epoch, cut into equal minibatches. A rollout
-        of fewer rows, which DAPO may keep, has fewer minibatches."""
+        """The rows in a new random order for every epoch, cut into minibatches that are equal
+        to within a row. Fewer rows than minibatches, which DAPO may keep, make one each."""
         updates = 0
         for _ in range(epochs):
             order = torch.randperm(len(self), generator=generator, device=self.mask.device)

@@ -24,9 +24,9 @@ from toy_env.tasks import base_model, load_task
 
 @dataclass
 class RunConfig:
-    """The settings that every script has. The comment behind a field is its help text."""
+    """The settings that every script has. The comment after a field is its help text."""
 
-    steps: int = 60  # rollout batches
+    steps: int = 60  # rollout batches, each with epochs * num_minibatches updates
     seed: int = 0  # seeds the problems and the sampling of every step
     device: str = "auto"  # auto (cuda, else mps, else cpu), cuda, mps or cpu
     task: str = "arithmetic"  # arithmetic, expressions, or your own module, my_project.my_task
@@ -43,7 +43,7 @@ class RunConfig:
 
 
 def parse(config_class: type, description: str | None):
-    """The settings from the command line. The defaults of a resumed run are its own settings."""
+    """The settings from the command line; with --resume, what is not given is the run's own."""
     config = tyro.cli(config_class, description=description, use_underscores=True)
     if getattr(config, "resume", False):
         path = Path(config.run_dir, "config.json")
@@ -70,7 +70,7 @@ def run_script(train, config_class: type, description: str | None) -> None:
 
 
 class Run:
-    """The bookkeeping of one training run. No algorithm is known here."""
+    """The bookkeeping of one training run; it knows nothing of the algorithm."""
 
     def __init__(self, script: str, config) -> None:
         self.script, self.config = Path(script).stem, config
@@ -78,7 +78,7 @@ class Run:
         self.model_path = base_model(self.task) if config.model == "base" else config.model
         self.problems = held_out(self.task, config.eval_problems, config.levels)
         self.sampling = {"max_new_tokens": config.max_new_tokens, "temperature": config.temperature}
-        self.sampling |= {"task": self.task, "samples": 4}  # completions of a held-out problem
+        self.sampling |= {"task": self.task, "samples": 4}  # of each held-out problem
         self.rows, self.recorded, self.completions = [], {}, 0
         torch.manual_seed(config.seed)  # for weights that a script initializes, such as a critic's
 
@@ -89,8 +89,7 @@ class Run:
         check_tokenizer(self.policy, tokenizer, held_out(self.task, 64, ()), self.task)
         self.path = Path(self.config.run_dir) if self.config.resume else self.make_folder()
         self.config.run_dir = str(self.path)
-        settings = json.dumps(asdict(self.config), indent=1)
-        (self.path / "config.json").write_text(settings, "utf-8")
+        (self.path / "config.json").write_text(json.dumps(asdict(self.config), indent=1), "utf-8")
         print(f"{self.script} on {self.device}, folder {self.path}\n")
         if self.config.resume and (self.path / "state.pt").is_file():
             saved = torch.load(self.path / "state.pt", map_location=self.device, weights_only=True)
@@ -131,7 +130,7 @@ class Run:
             self.recorded.setdefault(name, []).append(value)
 
     def log(self, step: int, rollout: Rollout, rewards: torch.Tensor) -> None:
-        """Add the step's row to metrics.jsonl; save every `save_every` steps. rewards: (P, G)."""
+        """End a step: write its row, evaluate and save when it is time. rewards: (P, G)."""
         self.completions += len(rollout)
         row = {"step": step, "rollouts": self.completions, "sampled": len(rollout)}
         row |= rollout_metrics(rollout, rewards, self.task) | step_metrics(self.recorded)
@@ -150,7 +149,7 @@ class Run:
             self.save()
 
     def save(self) -> None:
-        """Write all that --resume needs beside the last save, then rename it."""
+        """Write state.tmp, then rename it: an interrupted save leaves the last one whole."""
         state = {name: module.state_dict() for name, module in self.state.items()}
         state["log"] = (self.rows, self.completions, self.before)
         torch.save(state, self.path / "state.tmp")
