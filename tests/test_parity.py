@@ -447,7 +447,7 @@ def test_policy_loss_is_that_of_trl(trl, tiny_folder, name, kl_coef, clip):
 def lesson() -> dict:
     """The names that lesson 4 defines."""
     names: dict = {"__name__": "__main__"}
-    for cell in sources.read_cells(sources.LESSONS / "src/04_kl.py"):
+    for cell in sources.read_cells(sources.LESSONS / "workshop/src/04_kl.py"):
         if cell.kind == "code":
             exec(compile(cell.text, "04_kl.py", "exec"), names)
     return names
