@@ -22,3 +22,9 @@ def curve(axis, x, y, color: str, style: str = "-", label: str = "", at: int = -
 def note(axis, x: float, y: float, text: str, color: str = "black", **settings) -> None:
     """A text inside an axis: x and y go from 0 at the lower left to 1 at the upper right."""
     axis.text(x, y, text, color=color, transform=axis.transAxes, **settings)
+
+
+def key(axis, colors: dict, x: float = 0.03, y: float = 0.92, step: float = 0.09) -> None:
+    """Names in their colours, below each other from (x, y) on, as in `note`."""
+    for i, (name, color) in enumerate(colors.items()):
+        note(axis, x, y - step * i, name, color)

@@ -2,7 +2,9 @@
 
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from itertools import combinations
+from math import ceil, floor
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -19,6 +21,7 @@ from lessons.workshop.kit import (
     label_line,
     new_figure,
 )
+from lessons.workshop.parts.drawing import two_panels
 from toy_env.evaluate import majority_at_k
 
 
@@ -28,40 +31,41 @@ def sharpening(before: dict, after: dict, Ks: tuple[int, ...], name: str) -> Fig
     before, after: "p" (problems,), "mode right" (problems,) bool, and the curves "Pass@K" and
     "Maj@K" (Ks,).
     """
-    figure, (left, right) = new_figure(8.5, 3.7, columns=2)
-    order = np.argsort(-before["p"])
-    x, is_right = np.arange(len(order)), before["mode right"][order]
-    left.plot(x, before["p"][order], "-", color=GREY, linewidth=1.2)
-    for rows, color, marker, label in (
-        (is_right, RIGHT, "o", "mode right before"),
-        (~is_right, WRONG, "s", "mode wrong before"),
-    ):
-        left.plot(
-            x[rows], after["p"][order][rows], marker, color=color, markersize=4.5, label=label
-        )
-    left.set(
-        title=f"p of each problem, {name}",
-        xlabel="problems, by p before (grey line)",
-        ylim=(-0.03, 1.25),
+    figure, left, right = two_panels(
+        3.7,
+        {
+            "title": f"p of each problem, {name}",
+            "xlabel": "problems, by p before (grey line)",
+            "ylim": (-0.03, 1.25),
+            "yticks": np.arange(0, 1.1, 0.2),
+        },
+        {
+            "title": "mean over problems (grey: before)",
+            "xlabel": "K",
+            "ylim": (0, 1.03),
+            "xlim": (0.8, 3.6 * Ks[-1]),
+        },
     )
-    left.set_yticks(np.arange(0, 1.1, 0.2))
+    order = np.argsort(-before["p"])
+    is_right, p = before["mode right"][order], after["p"][order]
+    left.plot(before["p"][order], color=GREY, linewidth=1.2)
+    for mode, rows, color, marker in (
+        ("right", is_right, RIGHT, "o"),
+        ("wrong", ~is_right, WRONG, "s"),
+    ):
+        look = {"color": color, "markersize": 4.5, "label": f"mode {mode} before"}
+        left.plot(rows.nonzero()[0], p[rows], marker, **look)
     left.legend(loc="upper right", handletextpad=0.1, borderaxespad=0)
-    for curves, colors, width in ((before, (GREY, GREY), 1.2), (after, (BLUE, ORANGE), 2)):
-        for kind, color, line in zip(("Pass@K", "Maj@K"), colors, ("-", "--")):
-            right.plot(Ks, curves[kind], line, color=color, linewidth=width)
+    for kind, line, color in (("Pass@K", "-", BLUE), ("Maj@K", "--", ORANGE)):
+        right.plot(Ks, before[kind], line, color=GREY, linewidth=1.2)
+        right.plot(Ks, after[kind], line, color=color)
     level = after["mode right"].mean()
     right.axhline(level, color=GREEN, linestyle=":", linewidth=1.5)
     label_line(right, Ks[0], level, "M", GREEN, xytext=(-4, 9))
     label_line(right, Ks[-1], max(after["Pass@K"][-1], level + 0.08), "Pass@K", BLUE)
     label_line(right, Ks[-1], after["Maj@K"][-1], "Maj@K", ORANGE, xytext=(5, -9))
     right.set_xscale("log", base=2)
-    right.set_xticks(Ks, [str(K) for K in Ks])
-    right.set(
-        title="mean over problems (grey: before)",
-        xlabel="K",
-        ylim=(0, 1.03),
-        xlim=(0.8, 3.6 * Ks[-1]),
-    )
+    right.set_xticks(Ks, Ks)
     return figure
 
 
@@ -72,10 +76,14 @@ def curves_of_training(p: dict[str, np.ndarray]) -> Figure:
     ones their means.
     """
     Ks = 2 ** np.arange(13)
-    looks = {"base": (GREY, "-"), "base, T = 0.3": (GREEN, "-."), "GRPO, small steps": (BLUE, "-")}
-    looks |= {"GRPO, small steps, 27 batches": (BLUE, "--"), "GRPO, large steps": (RED, "-")}
     figure, axis = new_figure(8.5, 4.0)
-    for name, (color, line) in looks.items():
+    for name, color, line in (
+        ("base", GREY, "-"),
+        ("base, T = 0.3", GREEN, "-."),
+        ("GRPO, small steps", BLUE, "-"),
+        ("GRPO, small steps, 27 batches", BLUE, "--"),
+        ("GRPO, large steps", RED, "-"),
+    ):
         curves = (1 - (1 - p[name][..., None]) ** Ks).mean(axis=1)  # (seeds, Ks)
         if len(curves) > 1:
             axis.plot(Ks, curves.T, line, color=color, linewidth=0.6, alpha=0.5)
@@ -90,52 +98,31 @@ def curves_of_training(p: dict[str, np.ndarray]) -> Figure:
     ):
         label_line(axis, x, y, name, color)
     axis.set_xscale("log", base=2)
-    every = Ks[:: 4 if kit.narrow else 2]
-    axis.set_xticks(every, [str(K) for K in every])
-    axis.set(
-        title="Pass@K, completions of four tokens, exact (thin lines: seeds)",
-        xlabel="K, answers to each problem",
-    )
-    axis.set(ylim=(0, 1.05), xlim=(0.9, 90000))
+    shown = Ks[:: 4 if kit.narrow else 2]
+    axis.set_xticks(shown, shown)
+    axis.set(ylim=(0, 1.05), xlim=(0.9, 90000), xlabel="K, answers to each problem")
+    axis.set_title("Pass@K, completions of four tokens, exact (thin lines: seeds)")
     return figure
 
 
 # Exercises; `kit.check` explains the keys of CHECKS
 
 
-def over_subsets(score: Callable) -> Callable:
-    """From score(votes, right) of the answers of one subset to its mean over all k-subsets."""
-
-    def answer(answers, right, k) -> float:
-        return float(np.mean([score(subset, right) for subset in combinations(answers, k)]))
-
-    return answer
-
-
-def share_of_winners(votes, right) -> float:
-    """1 if the right answer has the most votes, less in a tie. Raises ValueError without votes."""
-    counts = Counter(votes)
-    winners = [vote for vote in counts if counts[vote] == max(counts.values())]
-    return (right in winners) / len(winners)
+def all_subsets(answers: list, right: int, k: int, worth: Callable = float) -> float:
+    """Maj@k by counting: the mean over all k-subsets of the right answer's share of the winners.
+    worth: what a share counts for."""
+    shares = []
+    for subset in combinations(answers, k):
+        votes = Counter(answer for answer in subset if answer is not None)
+        winners = [answer for answer in votes if votes[answer] == max(votes.values())]
+        shares.append(worth(right in winners and 1 / len(winners)))
+    return np.mean(shares)
 
 
-def without_none(subset) -> list:
-    return [answer for answer in subset if answer is not None]
-
-
-def is_a_winner(subset, right) -> bool:
-    votes = without_none(subset)
-    return right in votes and votes.count(right) == max(map(votes.count, votes))
-
-
-def is_alone(subset, right) -> bool:
-    return is_a_winner(subset, right) and share_of_winners(without_none(subset), right) == 1
-
-
-# The vote of a subset without votes is lost; a tie counts in part.
-all_subsets = over_subsets(
-    lambda subset, right: share_of_winners(without_none(subset) or [None], right)
-)
+def judged(judge: Callable) -> Callable:
+    """Turn judge(answer) into the function of an answer that `kit.check` calls; `...` and None are
+    returned unchanged."""
+    return lambda answer: lambda: answer if answer is None or answer is ... else judge(answer)
 
 
 def probabilities(values) -> np.ndarray:
@@ -145,43 +132,34 @@ def probabilities(values) -> np.ndarray:
     return values
 
 
-def leads(pair) -> Callable:
+@judged
+def leads(pair) -> list[bool]:
     """From the probabilities of A and of B on four problems: does A lead at K = 1, and B at
     K = 64?"""
-
-    def answer():
-        if pair is ... or pair is None:
-            return pair
-        A, B = probabilities(pair).reshape(2, 4)
-        lead = [(1 - (1 - A) ** K).mean() - (1 - (1 - B) ** K).mean() for K in (1, 64)]
-        return [lead[0] > 1e-9, lead[1] < -1e-9]
-
-    return answer
+    q_A, q_B = 1 - probabilities(pair).reshape(2, 4)
+    one, many = ((q_B**K).mean() - (q_A**K).mean() for K in (1, 64))
+    return [one > 1e-9, many < -1e-9]
 
 
 def majority_of_three(pi: np.ndarray) -> float:
     """The probability that the first answer wins a vote of three: it has two votes or three, or a
     third of a tie."""
     p, others_differ = pi[0], (1 - pi[0]) ** 2 - (pi[1:] ** 2).sum()
-    return p**2 * (3 - 2 * p) + 3 * p * others_differ / 3
+    return p**2 * (3 - 2 * p) + p * others_differ
 
 
-def rises(problem) -> Callable:
+@judged
+def rises(problem) -> list[bool] | str:
     """Does sharpening raise Pass@1, and Maj@3? Only asked where the most probable answer is wrong:
     of any other problem, the reason why it does not count. The first answer is right."""
-
-    def answer():
-        if problem is ... or problem is None:
-            return problem
-        pi = probabilities(problem)
-        if abs(pi.sum() - 1) > 1e-9:
-            raise ValueError("the probabilities must sum to 1")
-        if pi[0] > pi[1:].max(initial=0) - 1e-9:
-            return "a tie" if pi[0] < pi[1:].max(initial=0) + 1e-9 else "the mode is right"
-        sharp = pi**2 / (pi**2).sum()
-        return [sharp[0] > pi[0] + 1e-9, majority_of_three(sharp) > majority_of_three(pi) + 1e-9]
-
-    return answer
+    pi = probabilities(problem)
+    if abs(pi.sum() - 1) > 1e-9:
+        raise ValueError("the probabilities must sum to 1")
+    lead = pi[0] - pi[1:].max(initial=0)
+    if lead > -1e-9:
+        return "a tie" if lead < 1e-9 else "the mode is right"
+    sharp = pi**2 / (pi**2).sum()
+    return [sharp[0] > pi[0] + 1e-9, majority_of_three(sharp) > majority_of_three(pi) + 1e-9]
 
 
 CHECKS = {
@@ -194,11 +172,12 @@ CHECKS = {
             {"answers": [5, None, None, None, 6], "right": 5, "k": 2},  # three pairs without a vote
         ],
         "mistakes": {
-            "a tie counts as right: with k = 2 that would be Pass@2": over_subsets(is_a_winner),
-            "a tie counts as wrong": over_subsets(is_alone),
-            "None is not an answer: it has no vote": over_subsets(share_of_winners),
-            "in some subsets nobody votes: there `max` has nothing to compare": over_subsets(
-                lambda subset, right: max(without_none(subset))  # as it fails: a ValueError
+            "a tie counts as right: with k = 2 that would be Pass@2": (
+                partial(all_subsets, worth=ceil)
+            ),
+            "a tie counts as wrong": partial(all_subsets, worth=floor),
+            "None is not an answer: it has no vote": lambda answers, right, k: all_subsets(
+                [answer or 0 for answer in answers], right, k
             ),
         },
     },

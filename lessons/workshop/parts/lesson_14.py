@@ -1,6 +1,7 @@
 """The pictures of lesson 14, and the right answers and usual mistakes of its exercises."""
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import torch
@@ -11,8 +12,20 @@ from torch import Tensor
 
 from lessons.experiments.staleness import CLIP, ONCE_ARMS, REUSE, REUSE_ARMS, STALENESS, select
 from lessons.workshop import kit
-from lessons.workshop.kit import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, new_figure, ticks
+from lessons.workshop.kit import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PURPLE,
+    RED,
+    label_line,
+    new_figure,
+    ticks,
+)
+from lessons.workshop.parts.drawing import key
 from lessons.workshop.parts.lesson_04 import gradient
+from lessons.workshop.parts.lesson_12 import token_table
 from toy_env.rollout import Rollout
 
 STYLES = {  # colour and line of each loss and arm
@@ -29,15 +42,19 @@ STYLES = {  # colour and line of each loss and arm
 }
 
 
-def factor(loss, ratio: Tensor, p: float, sign: float) -> Tensor:
+def push(loss: Callable, logps: Tensor, **batch) -> Tensor:
+    """Minus the gradient of a loss of rollouts with respect to logps, (B, T)."""
+    logps = logps.clone().requires_grad_()
+    return -torch.autograd.grad(loss(logps=logps, **batch), logps)[0]
+
+
+def factor(loss: Callable, ratio: Tensor, p: float, sign: float) -> Tensor:
     """The factor of a token's A grad log pi, (n,), at each ratio (n,), by autograd: completions of
     one token that was sampled with probability p. sign: that of A."""
     old_logps = torch.full((len(ratio), 1), np.log(p), dtype=torch.float64)
-    logps = (old_logps + ratio.log().view(-1, 1)).requires_grad_()
-    advantages = torch.full_like(old_logps, sign)
-    mask = torch.ones_like(old_logps).bool()
-    value = loss(logps=logps, old_logps=old_logps, advantages=advantages, mask=mask)
-    return -sign * len(ratio) * torch.autograd.grad(value, logps)[0].flatten()
+    batch = {"advantages": torch.full_like(old_logps, sign), "mask": old_logps < 1}
+    update = push(loss, old_logps + ratio.log().view(-1, 1), old_logps=old_logps, **batch)
+    return sign * len(ratio) * update.flatten()
 
 
 def factors(losses: dict, p: float) -> Figure:
@@ -56,13 +73,12 @@ def factors(losses: dict, p: float) -> Figure:
         axis.set_title(f"{name}, a token sampled with p = {p:.2f}")
         labels = [".4", ".6", ".8", "1", "1.25", "1.6", "2", "2.5"]
         ticks(axis.xaxis, [float(label) for label in labels], labels)
-    panels[0].set_ylabel("factor of A ∇log π")
-    at = [0.24, 0.36] if kit.narrow else [0.17, 0.26]
+    left, at = panels[0], [0.24, 0.36] if kit.narrow else [0.17, 0.26]
+    left.set_ylabel("factor of A ∇log π")
+    key(left, {name: STYLES[name][0] for name in losses}, 0.05, 0.92, 0.085)
     for i, name in enumerate(losses):
-        (color, line), inside = STYLES[name], panels[0].transAxes
-        panels[0].text(0.05, 0.92 - 0.085 * i, name, color=color, transform=inside)
-        y = 0.935 - 0.085 * i
-        panels[0].plot(at, [y, y], linestyle=line, color=color, transform=inside, linewidth=1.8)
+        (color, line), y = STYLES[name], 0.935 - 0.085 * i
+        left.plot(at, [y, y], linestyle=line, color=color, transform=left.transAxes, linewidth=1.8)
     return figure
 
 
@@ -72,43 +88,31 @@ def one_group(rollout: Rollout, logps: Tensor, losses: dict, title: str) -> Figu
 
     logps: (G, T), now; those of the rollout are the old ones.
     """
-    texts, mask, advantages = rollout.texts, rollout.mask, rollout.advantages
-    ratio = (logps - rollout.old_logps).exp()
-    stopped = {}
-    for name in ("GRPO", "GSPO", "DPPO"):
-        leaf = logps.clone().requires_grad_()
-        batch = {"old_logps": rollout.old_logps, "advantages": advantages, "mask": mask}
-        loss = losses[name](logps=leaf, **batch)
-        stopped[name] = (torch.autograd.grad(loss, leaf)[0] == 0) & mask
-    G, T = len(texts), int(mask.sum(dim=1).max())
-    figure, axis = new_figure(0.29 * T + 1.8, 0.4 * G + 0.9, fixed=True)
-    shown = ratio[:, :T].where(mask[:, :T], torch.nan).numpy()
-    image = axis.imshow(shown, cmap="PuOr_r", norm=TwoSlopeNorm(1, 0.4, 2.5), aspect="auto")
-    for row in range(G):
-        length = int(mask[row].sum())
-        for t in range(length):
-            color = "black" if 0.6 < ratio[row, t] < 1.7 else "white"
-            token = texts[row][t] if t < len(texts[row]) else "∎"
-            axis.text(t, row, token, ha="center", va="center", fontsize=10, color=color)
-        if stopped["GSPO"][row].any():
-            frame = Rectangle(
-                (-0.46, row - 0.45), length - 0.08, 0.9, fill=False, linewidth=2, edgecolor=ORANGE
-            )
-            axis.add_patch(frame)
+    mask, lengths = rollout.mask, rollout.mask.sum(dim=1).tolist()
+    batch = {"advantages": rollout.advantages, "mask": mask}
+
+    def stopped(name: str) -> Tensor:
+        update = push(losses[name], logps, old_logps=rollout.old_logps, **batch)
+        return (update == 0) & mask
+
+    figure, axis = new_figure(0.29 * max(lengths) + 1.8, 0.4 * len(mask) + 0.9, fixed=True)
+    ratio = (logps - rollout.old_logps).exp().where(mask, torch.nan)[:, : max(lengths)].numpy()
+    dark = (ratio <= 0.6) | (ratio >= 1.7)
+    image = token_table(axis, rollout.texts, ratio, dark, 10, cmap="PuOr_r",
+                        norm=TwoSlopeNorm(1, 0.4, 2.5))  # fmt: skip
+    for row in stopped("GSPO").any(dim=1).nonzero().flatten().tolist():
+        corner, width = (-0.46, row - 0.45), lengths[row] - 0.08
+        axis.add_patch(Rectangle(corner, width, 0.9, fill=False, linewidth=2, edgecolor=ORANGE))
     for name, shift in (("GRPO", 0.33), ("DPPO", -0.33)):
-        rows, columns = stopped[name][:, :T].nonzero().T.numpy()
-        axis.hlines(rows + shift, columns - 0.4, columns + 0.4, color="white", linewidth=5)
-        axis.hlines(
-            rows + shift, columns - 0.36, columns + 0.36, color=STYLES[name][0], linewidth=3
-        )
-    axis.set_yticks(range(G), [f"A = {a:+.2f}" for a in advantages.flatten().tolist()], fontsize=9)
-    axis.set_xticks([])
+        rows, columns = stopped(name).nonzero().T.numpy()
+        for half, color, width in ((0.4, "white", 5), (0.36, STYLES[name][0], 3)):
+            ends = columns - half, columns + half
+            axis.hlines(rows + shift, *ends, color=color, linewidth=width)
+    names = [f"A = {a:+.2f}" for a in rollout.advantages.flatten().tolist()]
+    axis.set_yticks(range(len(mask)), names, fontsize=9)
     axis.set_title(title)
-    axis.grid(False)
-    axis.spines[:].set_visible(False)
-    axis.tick_params(length=0)
-    ticks = figure.colorbar(image, ax=axis, ticks=[0.4, 0.7, 1, 1.75, 2.5], label="ratio").ax
-    ticks.set_yticklabels(["≤ .4", ".7", "1", "1.75", "≥ 2.5"])
+    bar = figure.colorbar(image, ax=axis, label="ratio")
+    bar.set_ticks([0.4, 0.7, 1, 1.75, 2.5], labels=["≤ .4", ".7", "1", "1.75", "≥ 2.5"])
     return figure
 
 
@@ -118,47 +122,42 @@ def stale_and_reused(runs: list[dict]) -> Figure:
     of such runs against the mean length of their optimizer steps; filled at three rates, open where
     every step has one length. Dots are runs, lines their means."""
     figure, (left, middle, right) = new_figure(11.5, 3.9, columns=3, sharey=True)
-    panels = (
-        (left, ONCE_ARMS, [{"staleness": u} for u in STALENESS]),
-        (middle, REUSE_ARMS, [{"epochs": 4}]),
-    )
-    for axis, arms, settings in panels:
+
+    def measured(what: str, arm: str, **settings) -> np.ndarray:
+        return np.array([run[what] for run in select(runs, arm=arm, **settings)])
+
+    def ends(arm: str, **settings) -> np.ndarray:
+        return measured("accuracy", arm, **settings)[:, -1]
+
+    for axis, arms, points_of in (
+        (left, ONCE_ARMS, lambda arm: [ends(arm, staleness=u) for u in STALENESS]),
+        (middle, REUSE_ARMS, lambda arm: measured("accuracy", arm, epochs=4).T),
+    ):
         for i, arm in enumerate(arms):
             color, line = STYLES[arm]
-            chosen = [select(runs, arm=arm, **each) for each in settings]
-            accuracy = [[run["accuracy"] for run in part] for part in chosen]
-            if axis is left:
-                points = [[run[-1] for run in part] for part in accuracy]
-            else:
-                points = np.transpose(accuracy[0])
+            points = np.array(points_of(arm))  # (positions, runs)
             x = np.arange(len(points))
-            axis.plot(x, [np.mean(part) for part in points], linestyle=line, color=color)
-            for at, part in zip(x, points):
-                beside = np.full(len(part), at + 0.06 * (i - 2))
-                axis.plot(beside, part, "o", color=color, markersize=3.5, alpha=0.6)
+            axis.plot(x, points.mean(axis=1), linestyle=line, color=color)
+            axis.plot(x + 0.06 * (i - 2), points, "o", color=color, markersize=3.5, alpha=0.6)
     for arm in REUSE_ARMS:
         color, line = STYLES[arm]
-        for settings, marker in ((REUSE[:3], "o"), (REUSE[3:], "s")):
-            parts = [select(runs, arm=arm, **each) for each in settings]
-            steps = [np.mean([run["step"] for run in part]) for part in parts]
-            ends = [np.mean([run["accuracy"][-1] for run in part]) for part in parts]
-            right.plot(steps, ends, marker=marker, linestyle=line, color=color,
-                       markerfacecolor=color if marker == "o" else "white")  # fmt: skip
-    once = np.mean([run["accuracy"] for run in select(runs, arm=CLIP)], axis=0)
-    middle.plot(range(4), once[:4], "s", color=BLUE, markersize=7, markerfacecolor="none",
+        for settings, marker, face in ((REUSE[:3], "o", color), (REUSE[3:], "s", "white")):
+            steps = [measured("step", arm, **each).mean() for each in settings]
+            accuracy = [ends(arm, **each).mean() for each in settings]
+            look = {"color": color, "marker": marker, "markerfacecolor": face}
+            right.plot(steps, accuracy, linestyle=line, **look)
+    once = measured("accuracy", CLIP).mean(axis=0)[:4]
+    middle.plot(range(4), once, "s", color=BLUE, markersize=7, markerfacecolor="none",
                 markeredgewidth=1.8)  # fmt: skip
-    middle.annotate("used once", (1, once[1]), (4, -13), textcoords="offset points", color=BLUE)
+    label_line(middle, 1, once[1], "used once", BLUE, xytext=(4, -13), va="baseline")
     for axis, arms in ((left, ONCE_ARMS), (right, REUSE_ARMS)):
-        for i, arm in enumerate(arms):
-            axis.text(0.05, 0.40 - 0.08 * i, arm, color=STYLES[arm][0], transform=axis.transAxes)
-    left.set_xticks(range(len(STALENESS)), STALENESS)
-    left.set(title="6,144 completions, used once", ylim=(0, 1))
-    left.set_xlabel("U, updates for each rollout batch")
-    middle.set_xticks(range(4), ["768", "1,536", "2,304", "3,072"])
-    middle.set(title="Used four times, rate 2e-4", xlabel="completions")
-    right.set(
-        title="The end, by length of steps", xlabel="mean length of an optimizer step", xscale="log"
-    )
+        key(axis, {arm: STYLES[arm][0] for arm in arms}, 0.05, 0.40, 0.08)
+    left.set(title="6,144 completions, used once", xlabel="U, updates for each rollout batch")
+    left.set(xticks=range(len(STALENESS)), xticklabels=STALENESS, ylim=(0, 1))
+    middle.set(title="Used four times, rate 2e-4", xlabel="completions", xticks=range(4))
+    middle.set(xticklabels=["768", "1,536", "2,304", "3,072"])
+    right.set(title="The end, by length of steps", xlabel="mean length of an optimizer step")
+    right.set(xscale="log")
     ticks(right.xaxis, [0.008, 0.016, 0.032], [".008", ".016", ".032"])
     return figure
 
@@ -181,37 +180,27 @@ def weighted(weight: Callable) -> Callable:
     """The gradient of minus the mean of weight(ratio, cap or eps, sign of A) A log pi."""
 
     def loss(logps: Tensor, old_logps: Tensor, A: float, bound: float) -> Tensor:
-        return -(weight((logps - old_logps).exp(), bound, 1 if A > 0 else -1) * A * logps).mean()
+        return -(weight((logps - old_logps).exp(), bound, np.sign(A)) * A * logps).mean()
 
     return gradient_of(loss)
 
 
-def detached(logps: Tensor, old_logps: Tensor, A: float, bound: float) -> str:
-    return "detached"
+def total(log_ratio: Tensor, mask: Tensor) -> Tensor:
+    return (log_ratio * mask).sum(dim=1, keepdim=True)
 
 
-def geometric_mean(log_ratio: Tensor, mask: Tensor) -> Tensor:
-    """(G, 1): the ratio of each completion, as GSPO defines it."""
-    return ((log_ratio * mask).sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True)).exp()
+def mean_of_tokens(log_ratio: Tensor, mask: Tensor) -> Tensor:
+    return total(log_ratio, mask) / mask.sum(dim=1, keepdim=True)
 
 
-def beyond(ratio: Tensor, A: Tensor, low: float, high: float) -> Tensor:
-    return torch.where(A > 0, ratio > 1 + high, ratio < 1 - low)
-
-
-def stopped(log_ratio: Tensor, mask: Tensor, A: Tensor, low: float, high: float) -> Tensor:
+def stopped(log_ratio, mask, A, low, high, of_completion=mean_of_tokens) -> Tensor:
     """The tokens that GSPO stops: it decides by the geometric mean of a completion's ratios."""
-    return beyond(geometric_mean(log_ratio, mask), A, low, high) & mask
+    ratio = of_completion(log_ratio, mask).exp()
+    return torch.where(A > 0, ratio > 1 + high, ratio < 1 - low) & mask
 
 
-def either_side(log_ratio: Tensor, mask: Tensor, A: Tensor, low: float, high: float) -> Tensor:
-    ratio = geometric_mean(log_ratio, mask)
-    return ((ratio > 1 + high) | (ratio < 1 - low)) & mask
-
-
-def other_side(log_ratio: Tensor, mask: Tensor, A: Tensor, low: float, high: float) -> Tensor:
-    ratio = geometric_mean(log_ratio, mask)
-    return torch.where(A > 0, ratio < 1 - low, ratio > 1 + high) & mask
+def either_side(log_ratio, mask, A, low, high) -> Tensor:
+    return stopped(log_ratio, mask, A, low, high) | stopped(log_ratio, mask, -A, low, high)
 
 
 old = torch.tensor([-2.0, -0.5, -3.0, -1.0]).double()
@@ -224,7 +213,6 @@ log_ratios = torch.tensor(
         [0.05, 0.05, 9.0],
     ]
 )
-mask = torch.tensor([[1, 1, 0], [1, 1, 1], [1, 1, 1], [1, 0, 0], [1, 1, 0]]).bool()
 signs = torch.tensor([[1.0], [-1.0], [-1.0], [1.0], [1.0]])
 moved, far = torch.tensor([0.3, -0.3, 0.1, -0.1]), torch.tensor([1.5, -0.3, 0.4, -1.5])
 
@@ -233,50 +221,30 @@ CHECKS = {
         "expected": weighted(lambda ratio, cap, _: ratio.detach().clamp(max=cap)),
         "inputs": [{"logps": old + far, "old_logps": old, "A": A, "cap": 2.0} for A in (1.5, -0.5)],
         "mistakes": {
-            "return one number: the mean of the tokens' losses": gradient_of(
-                lambda logps, old_logps, A, cap: logps
-            ),
             "the weight is a constant: detach it": (
                 weighted(lambda ratio, cap, _: ratio.clamp(max=cap))
             ),
             "a clipped ratio has no gradient; the weight must multiply log π": gradient_of(
-                lambda logps, old_logps, A, cap: (
-                    -((logps - old_logps).exp().clamp(max=cap) * A).mean()
-                )
+                lambda logps, old, A, cap: -((logps - old).exp().clamp(max=cap) * A).mean()
             ),
             "the cap is missing": weighted(lambda ratio, cap, _: ratio.detach()),
-            "a loss is minimised: minus": (
-                weighted(lambda ratio, cap, _: -ratio.detach().clamp(max=cap))
-            ),
-            "no gradient reaches the policy: everything in this loss is detached": detached,
         },
     },
     "14.2": {
         "expected": stopped,
         "inputs": [
-            {"log_ratio": log_ratios, "mask": mask, "A": signs * sign, "low": 0.03, "high": 0.04}
-            for sign in (1.0, -1.0)
+            {"log_ratio": log_ratios, "mask": log_ratios < 9, "A": A, "low": 0.03, "high": 0.04}
+            for A in (signs, -signs)
         ],
         "mistakes": {
-            "the mean of the log-ratios, not their sum": lambda log_ratio, mask, A, low, high: (
-                beyond((log_ratio * mask).sum(dim=1, keepdim=True).exp(), A, low, high) & mask
+            "the mean of the log-ratios, not their sum": partial(stopped, of_completion=total),
+            "a mean over the tokens, not over the padding": partial(
+                stopped, of_completion=lambda log_ratio, _: log_ratio.mean(dim=1, keepdim=True)
             ),
-            "a mean over the tokens, not over the padding": lambda log_ratio, mask, A, low, high: (
-                beyond(log_ratio.mean(dim=1, keepdim=True).exp(), A, low, high) & mask
-            ),
-            "GSPO decides for a completion as a whole": lambda log_ratio, mask, A, low, high: (
-                beyond(log_ratio.exp(), A, low, high) & mask
+            "GSPO decides for a completion as a whole": partial(
+                stopped, of_completion=lambda log_ratio, _: log_ratio
             ),
             "only where its own push has moved it, on one side of the range": either_side,
-            "the sides are exchanged: for A > 0 above the range, for A < 0 below": other_side,
-            "padding is no token: the mask": lambda log_ratio, mask, A, low, high: beyond(
-                geometric_mean(log_ratio, mask), A, low, high
-            ).expand_as(mask),
-            "for each token of the completion: (G, T), not (G, 1)": (
-                lambda log_ratio, mask, A, low, high: beyond(
-                    geometric_mean(log_ratio, mask), A, low, high
-                )
-            ),
         },
     },
     "14.3": {
@@ -291,10 +259,6 @@ CHECKS = {
             "a token is stopped on the side of A's sign only": (
                 weighted(lambda ratio, eps, sign: (ratio - 1).abs() <= eps)
             ),
-            "a loss is minimised: minus": (
-                weighted(lambda ratio, eps, sign: -1.0 * (sign * (ratio - 1) <= eps))
-            ),
-            "no gradient reaches the policy: everything in this loss is detached": detached,
         },
     },
 }
