@@ -22,7 +22,6 @@ from lessons.workshop.kit import (
 )
 from lessons.workshop.parts.drawing import note, two_panels
 
-
 MARKERS = {  # ways to treat a silent group: colour, marker, and the sign in its label
     "GRPO": (BLUE, "o", "●"),
     "DAPO: other prompts": (GREEN, "x", "✕"),

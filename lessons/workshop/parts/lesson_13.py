@@ -54,22 +54,31 @@ def progress_and_length(table: np.ndarray, G: int, title: str) -> Figure:
     return figure
 
 
-def cosines(table: dict, columns: list[tuple]) -> Figure:
-    """Lesson 13: the cosine of each estimator's update with the true gradient, by student (panels)
-    and step.
+def by_column(height: float, table: dict, columns: list, **settings):
+    """A figure with a panel for each task, where a row belongs to each name in the table; and for
+    each of the columns (task, step) its axis, the rows, the number of the step, the step, and its
+    values, one for each name. table: by name, what belongs to the columns."""
+    tasks, steps = (list(dict.fromkeys(part)) for part in zip(*columns))
+    figure, axes = new_figure(9.5, height, columns=len(tasks), sharey=True)
+    rows, panels = np.arange(len(table))[::-1], []
+    for axis, task in zip(axes, tasks):
+        axis.set(title=task, **settings)
+        axis.set_yticks(rows, table)
+    for (task, step), values in zip(columns, zip(*table.values())):
+        panels.append((axes[tasks.index(task)], rows, steps.index(step), step, values))
+    return figure, panels
 
-    table: by estimator, one cosine for each of the columns (student, step).
-    """
-    students = list(dict.fromkeys(student for student, _ in columns))
-    colors = dict(zip((step for _, step in columns), (BLUE, ORANGE)))
-    figure, axes = new_figure(9.5, 3.2, columns=len(students), sharey=True)
-    y = np.arange(len(table))[::-1]
-    for (student, step), values in zip(columns, zip(*table.values())):
-        axis = axes[students.index(student)]
-        axis.plot(values, y, "o", color=colors[step], markersize=6)
-        axis.set(title=student, xlim=(0, 1), xlabel="cosine with the gradient")
-        axis.set_yticks(y, table)
-    key(axes[0], {f"step {step}": color for step, color in colors.items()})
+
+def cosines(table: dict, columns: list) -> Figure:
+    """Lesson 13: the cosine of each estimator's update with the true gradient, by student (panels)
+    and step. table: by estimator, one cosine for each of the columns (student, step)."""
+    look = {"xlim": (0, 1), "xlabel": "cosine with the gradient"}
+    figure, panels = by_column(3.2, table, columns, **look)
+    colors = {}
+    for axis, y, i, step, values in panels:
+        colors[f"step {step}"] = color = (BLUE, ORANGE)[i]
+        axis.plot(values, y, "o", color=color, markersize=6)
+    key(figure.axes[0], colors)
     return figure
 
 

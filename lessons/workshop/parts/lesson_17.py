@@ -1,54 +1,45 @@
 """The pictures of lesson 17, and the right answers and usual mistakes of its exercises."""
 
+from functools import partial
+
 import numpy as np
 from matplotlib.figure import Figure
 
 from lessons.experiments import paired
-from lessons.experiments.erring import COMPOSED, COMPOSITIONS, WINDOW, select, values
+from lessons.experiments.erring import COMPOSED, COMPOSITIONS, JS, WINDOW, select, values
 from lessons.identity import silent_rate
 from lessons.workshop.kit import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, new_figure
 
 COLORS = dict(zip(COMPOSITIONS, (ORANGE, BLUE, GREY)))
-NAMES = {"accepted": "wrong ones accepted", "rejected": "right ones rejected", "both": "both alike"}
+NAMES = dict(zip(COMPOSITIONS, ("wrong ones accepted", "right ones rejected", "both alike")))
 
 
-def accuracy_and_rates(runs: list[dict], f: float, m: float, rates: tuple, plain: tuple) -> Figure:
+def accuracy_and_rates(runs: list, f: float, m: float, rates: tuple, plain: tuple) -> Figure:
     """Accuracy over J by composition, with 95 % intervals over seeds, and the chosen f and m; and
     their effect on one prompt: silent share, length of the update and cosine, with errors (rates)
     and without (plain)."""
     figure, (left, right) = new_figure(9.6, 3.8, columns=2, width_ratios=(3, 2))
-    start = values(runs, {}, "end")
+    J = sorted([1.0, *JS])
     for made, color in COLORS.items():
-        points = {1.0: start} | {
-            J: values(runs, COMPOSED[J, made], "end") for J in sorted({J for J, _ in COMPOSED})
-        }
-        J, ends = np.array([*points]), np.array([*points.values()]).T
-        order = J.argsort()
-        low, high = paired.t_interval(ends)
-        left.fill_between(J[order], low[order], high[order], color=color, alpha=0.2, linewidth=0)
-        left.plot(
-            J[order], ends.mean(axis=0)[order], "o-", color=color, markersize=4, label=NAMES[made]
-        )
+        ends = np.array([values(runs, COMPOSED.get((j, made), {}), "end") for j in J]).T
+        left.fill_between(J, *paired.t_interval(ends), color=color, alpha=0.2, linewidth=0)
+        left.plot(J, ends.mean(axis=0), "o-", color=color, markersize=4, label=NAMES[made])
     left.axvline(1 - f - m, color=PURPLE, linewidth=1.2, linestyle="--")
     left.set(xlabel="J = 1 − f − m", ylabel="true accuracy after 10,240 completions", ylim=(0, 1))
     left.set_title(f"f = {f:.1f}, m = {m:.1f}: J = {round(1 - f - m, 1) + 0.0:.1f}")
     left.legend(loc="lower right", fontsize=9)
 
-    heights = [rates[0], rates[1] / plain[1], rates[2]]
-    without = [plain[0], 1.0, plain[2]]
-    y = np.arange(3)[::-1]
-    right.barh(y + 0.17, heights, 0.32, color=PURPLE, label="with these errors")
+    y, (with_errors, without) = np.arange(3)[::-1], np.array([rates, plain]) / [1, plain[1], 1]
+    right.barh(y + 0.17, with_errors, 0.32, color=PURPLE, label="with these errors")
     right.barh(y - 0.17, without, 0.32, color=GREY, alpha=0.5, label="without")
     right.set_yticks(y, ["silent share", "length of\nthe update", "cosine\nwith ∇p"])
     right.axvline(0, color="black", linewidth=0.8)
-    right.set(xlim=(min(-0.1, *heights) * 1.1, 1.5), title="GRPO, a prompt with p = .3")
+    right.set(xlim=(min(-0.1, *with_errors) * 1.1, 1.5), title="GRPO, a prompt with p = .3")
     right.legend(loc="upper right", fontsize=9)
     return figure
 
 
-def slopes_and_forms(
-    slopes: dict[tuple, tuple], runs: list[dict], forms: dict[str, dict], as_often: dict[str, dict]
-):
+def slopes_and_forms(slopes: dict, runs: list, forms: dict, as_often: dict) -> Figure:
     """Initial slopes over J, relative to that without errors, with 95 % intervals: gradient descent
     at 1/J times the rate, in batches of 256 and of 2,048, and AdamW; and over training, means over
     seeds of the shares of completions that pass (dashed) and that are right: with errors of a form,
@@ -56,37 +47,32 @@ def slopes_and_forms(
     figure, (left, right) = new_figure(9.6, 3.8, columns=2)
     left.plot([0, 1], [0, 1], color="black", linewidth=0.8)
     left.axhline(1, color="black", linewidth=0.8)
-    marks = {
-        "rate / J": ("^", "descent, 1/J times the rate"),
-        "calm": ("o", "the same, batches of 2,048"),
-        "GRPO": ("s", "AdamW"),
-    }
-    for (arm, J, made), (ratio, (low, high)) in slopes.items():
-        if arm in marks and made != "both":
-            x = J + 0.03 * ([*marks].index(arm) - 1) + (0.006 if made == "accepted" else -0.006)
-            color, face = COLORS[made], "white" if arm == "GRPO" else COLORS[made]
-            around = [[ratio - low], [high - ratio]]
-            left.errorbar(x, ratio, around, fmt=marks[arm][0], color=color, mfc=face, markersize=5,
-                          linewidth=1)  # fmt: skip
-    for arm, (marker, label) in marks.items():
-        face = "white" if arm == "GRPO" else "black"
-        left.plot([], [], marker, color="black", mfc=face, markersize=5, label=label)
+    for arm, marker, label, aside in (
+        ("rate / J", "^", "descent, 1/J times the rate", -0.03),
+        ("calm", "o", "the same, batches of 2,048", 0.0),
+        ("GRPO", "s", "AdamW", 0.03),
+    ):
+        look = {"markersize": 5, "mfc": "white"} if arm == "GRPO" else {"markersize": 5}
+        for made, side in (("accepted", 0.006), ("rejected", -0.006)):
+            for J in JS[:3]:
+                ratio, (low, high) = slopes[arm, J, made]
+                around = [[ratio - low], [high - ratio]]
+                left.errorbar(J + aside + side, ratio, around, fmt=marker, color=COLORS[made],
+                              linewidth=1, **look)  # fmt: skip
+        left.plot([], [], marker, color="black", label=label, **look)
     left.legend(loc="lower right", fontsize=9)
-    left.set(
-        xlabel="J", ylabel="initial slope, that without errors is 1", xlim=(0.3, 0.9), ylim=(0, 1.5)
-    )
-    left.set_title("colours as above; lines: J and 1")
+    left.set(xlabel="J", ylabel="initial slope, that without errors is 1")
+    left.set(title="colours as above; lines: J and 1", xlim=(0.3, 0.9), ylim=(0, 1.5))
 
-    def mean(settings: dict, what: str) -> np.ndarray:
-        return np.mean([run["windows"][what] for run in select(runs, settings)], axis=0)
+    def over_training(settings: dict, what: str, line: str, **look) -> None:
+        shares = np.mean([run["windows"][what] for run in select(runs, settings)], axis=0)
+        right.plot(256 * WINDOW * (np.arange(len(shares)) + 0.5), shares, line, **look)
 
     for (form, settings), color in zip(forms.items(), (PURPLE, GREEN, RED)):
-        right_ones = mean(settings, "right")
-        x = 256 * WINDOW * (np.arange(len(right_ones)) + 0.5)
-        right.plot(x, mean(settings, "passed"), "--", color=color, linewidth=1.5)
-        right.plot(x, right_ones, color=color, label=form)
+        over_training(settings, "passed", "--", color=color, linewidth=1.5)
+        over_training(settings, "right", "-", color=color, label=form)
         if form in as_often:
-            right.plot(x, mean(as_often[form], "right"), ":", color=color, linewidth=1.5)
+            over_training(as_often[form], "right", ":", color=color, linewidth=1.5)
     right.set(xlabel="completions", ylim=(0, 1), title="pass (dashed), right (solid)")
     right.legend(loc="lower right", fontsize=9)
     return figure
@@ -95,21 +81,17 @@ def slopes_and_forms(
 # Exercises; `kit.check` explains the keys of CHECKS
 
 
-def passing(p: float, f: float, m: float) -> float:
+def passing(p, f, m):
     """The probability that a completion passes, kind by kind."""
     return p * (1 - m) + (1 - p) * f
 
 
-def needed(p: float, f: float, m: float) -> float:
+def needed(p, f, m, power=2):
     """REINFORCE's noise / signal^2 with errors, relative to that without."""
-    return passing(p, f, m) / ((1 - m) - f) ** 2 / p
+    return passing(p, f, m) / p / (1 - f - m) ** power
 
 
-RATES = [
-    {"p": 0.3, "f": 0.4, "m": 0.0},
-    {"p": 0.3, "f": 0.0, "m": 0.4},
-    {"p": 0.1, "f": 0.2, "m": 0.3},
-]
+RATES = [{"p": 0.3, "f": 0.4, "m": 0.0}, {"p": 0.1, "f": 0.2, "m": 0.3}]
 
 CHECKS = {
     "17.1": {
@@ -132,10 +114,7 @@ CHECKS = {
             "that is the signal's part; the errors are also in the noise": (
                 lambda p, f, m: 1 / (1 - f - m) ** 2
             ),
-            "the signal counts squared": lambda p, f, m: passing(p, f, m) / p / (1 - f - m),
-            "that is the share that is left; asked for is how many times as many": (
-                lambda p, f, m: 1 / needed(p, f, m)
-            ),
+            "the signal counts squared": partial(needed, power=1),
         },
     },
     "17.3": {
@@ -145,7 +124,6 @@ CHECKS = {
             "division by sigma takes any factor of the rewards out again": (
                 lambda f, m: (1 / (1 - f - m), 1 / (1 - f - m))
             ),
-            "the correction divides by J": lambda f, m: (1.0, 1 - f - m),
             "without division by sigma a factor of the rewards stays in the advantages": (
                 lambda f, m: (1.0, 1.0)
             ),

@@ -1,67 +1,53 @@
 """The pictures of lesson 18, and the right answers and usual mistakes of its exercises."""
 
+from functools import partial
 from math import inf
 
 import numpy as np
 import torch
 from matplotlib.figure import Figure
-from torch import Tensor
 
 from lessons.workshop.kit import BLUE, GREY, ORANGE, new_figure
+from lessons.workshop.parts.drawing import curve, key
 from lessons.workshop.parts.lesson_14 import gradient_of
 
 # Colour and line, by the unit that has a weight
 STYLES = {"none": (GREY, ":"), "token": (ORANGE, "--"), "completion": (BLUE, "-")}
 
 
-def off_and_noise(caps: np.ndarray, lines: dict[str, np.ndarray]) -> Figure:
+def off_and_noise(caps: np.ndarray, lines: dict) -> Figure:
     """The error of the mean update (left) and its noise (right) against the cap (n,), for each kind
     of weight: lines (n, 2)."""
     figure, (left, right) = new_figure(9.6, 3.5, columns=2)
-    for i, (name, values) in enumerate(lines.items()):
-        color, line = STYLES[name]
-        for axis, column in ((left, 0), (right, 1)):
-            axis.plot(caps, values[:, column], linestyle=line, color=color)
-        label = name if name == "none" else f"of each {name}"
-        left.text(0.62, 0.92 - 0.09 * i, label, color=color, transform=left.transAxes)
     left.set(title="The mean update is off by", xlabel="C", ylim=(0, 1))
-    right.set(title="Noise of one completion's update", xlabel="C", ylim=(0, None))
-    right.set_ylabel("÷ length of the true mean")
+    right.set(title="Noise of one completion's update", xlabel="C")
+    for name, values in lines.items():
+        for axis, y in zip((left, right), values.T):
+            curve(axis, caps, y, *STYLES[name])
+    names = {"none": GREY, "of each token": ORANGE, "of each completion": BLUE}
+    key(left, names, 0.62)
+    right.set(ylim=(0, None), ylabel="÷ length of the true mean")
     return figure
 
 
 # Exercises; `kit.check` explains the keys of CHECKS
 
 
-def clipped(ratio: Tensor, A: float, eps: float) -> Tensor:
-    return torch.minimum(ratio * A, ratio.clamp(1 - eps, 1 + eps) * A)
+def corrected(logps, old_logps, sampler_logps, A, eps, C, unit=torch.sum, below=1):
+    """GRPO's clipped loss of one completion times the weight of the whole completion. below: which
+    argument the clip's ratio has below."""
+    weight = unit(old_logps - sampler_logps).exp().clamp(max=C)
+    ratio = (logps - (logps, old_logps, sampler_logps)[below]).exp()
+    return -(weight * torch.minimum(ratio * A, ratio.clamp(1 - eps, 1 + eps) * A)).mean()
 
 
-def corrected(
-    logps: Tensor, old_logps: Tensor, sampler_logps: Tensor, A: float, eps: float, C: float
-) -> Tensor:
-    """GRPO's clipped loss of one completion times the weight of the whole completion."""
-    weight = (old_logps - sampler_logps).sum().exp().clamp(max=C)
-    return -(weight * clipped((logps - old_logps).exp(), A, eps)).mean()
-
-
-def ratio_to_sampler(logps, old_logps, sampler_logps, A, eps, C):
-    weight = (old_logps - sampler_logps).sum().exp().clamp(max=C)
-    return -(weight * clipped((logps - sampler_logps).exp(), A, eps)).mean()
-
-
-def weight_of_each_token(logps, old_logps, sampler_logps, A, eps, C):
-    weight = (old_logps - sampler_logps).exp().clamp(max=C)
-    return -(weight * clipped((logps - old_logps).exp(), A, eps)).mean()
-
-
-def truncated(log_ratio: Tensor, C: float) -> Tensor:
+def truncated(log_ratio, C):
     return log_ratio.sum(dim=1, keepdim=True).exp().clamp(max=C)
 
 
 old = torch.tensor([-2.0, -0.5, -3.0, -1.0]).double()
 now = old + torch.tensor([0.3, -0.3, 0.1, -0.1])
-close, apart = torch.tensor([0.15, -0.2, 0.3, 0.05]), torch.tensor([0.9, 0.4, -0.1, 0.2])
+gaps = torch.tensor([[0.15, -0.2, 0.3, 0.05], [0.9, 0.4, -0.1, 0.2]])
 two_engines = torch.tensor(
     [[1.2, -0.5, -0.5], [0.1, 0.2, 0.0], [0.5, 0.6, 0.7], [-1.0, 2.0, -1.0]]
 ).double()
@@ -70,22 +56,17 @@ CHECKS = {
     "18.1": {
         "expected": gradient_of(corrected),
         "inputs": [
-            {
-                "logps": now,
-                "old_logps": old,
-                "sampler_logps": old - gap,
-                "A": A,
-                "eps": 0.2,
-                "C": 2.0,
-            }
+            {"logps": now, "old_logps": old, "sampler_logps": old - gap}
+            | {"A": A, "eps": 0.2, "C": 2.0}
             for A in (1.5, -0.5)
-            for gap in (close, apart)
+            for gap in gaps
         ],
         "mistakes": {
-            "the clip's ratio is the trainer's alone, π over π_old": gradient_of(ratio_to_sampler),
-            "that is a weight for each token": gradient_of(weight_of_each_token),
+            "the clip's ratio is the trainer's alone, π over π_old": (
+                gradient_of(partial(corrected, below=2))
+            ),
+            "that is a weight for each token": gradient_of(partial(corrected, unit=torch.clone)),
             "the weight has no bound": gradient_of(lambda *batch: corrected(*batch[:-1], inf)),
-            "a loss is minimised: minus": gradient_of(lambda *batch: -corrected(*batch)),
         },
     },
     "18.2": {

@@ -3,78 +3,64 @@
 import numpy as np
 import torch
 from matplotlib.figure import Figure
-from torch import Tensor
 
 from algorithms import rloo
 from lessons.workshop.kit import BLUE, GREY, ORANGE, new_figure
 from lessons.workshop.parts.lesson_01 import as_noisy_as_none
+from lessons.workshop.parts.lesson_13 import by_column
 
 
-def noise_of_baselines(
-    b: np.ndarray, noise: np.ndarray, marks: dict[str, tuple[float, float]], title: str
-) -> Figure:
+def noise_of_baselines(b: np.ndarray, noise: np.ndarray, marks: dict, title: str) -> Figure:
     """The noise (n,) of a constant baseline b (n,), and named points (b, noise) on it or beside
     it."""
     figure, axis = new_figure(7.5, 3.6)
     axis.plot(b, noise, color=BLUE)
-    for i, (name, (at, height)) in enumerate(marks.items()):
-        axis.plot(at, height, "o", color=ORANGE, markersize=7)
+    for i, (name, point) in enumerate(marks.items()):
+        axis.plot(*point, "o", color=ORANGE, markersize=7)
         beside = (0, -16 if i % 2 else 9)  # every other name below its point
-        side = "left" if at < 0.2 else "right"
-        axis.annotate(name, (at, height), beside, textcoords="offset points", ha=side)
+        side = "left" if point[0] < 0.2 else "right"
+        axis.annotate(name, point, beside, textcoords="offset points", ha=side)
     axis.set(title=title, xlabel="baseline b", ylabel="noise, in that of the best b")
-    axis.set(yscale="log", xlim=(-0.02, 1.02))
-    axis.set_ylim(0.6, 2 * max(noise.max(), *(height for _, height in marks.values())))
+    top = 2 * max(*noise, *(height for _, height in marks.values()))
+    axis.set(yscale="log", xlim=(-0.02, 1.02), ylim=(0.6, top))
     return figure
 
 
-def by_baseline(
-    table: dict[str, list[list[float]]], columns: list[tuple[str, int]], label: str
-) -> Figure:
+def by_baseline(table: dict, columns: list, label: str) -> Figure:
     """A quantity from 0 to 1 of each baseline, by task (panels) and step of training: means, and
     seeds as small marks.
 
     table: by baseline, for each of the columns (task, step) the values of the seeds.
     """
-    tasks = list(dict.fromkeys(task for task, _ in columns))
-    figure, axes = new_figure(9.5, 3.6, columns=len(tasks), sharey=True)
-    y = np.arange(len(table))[::-1]
-    for axis, task in zip(axes, tasks):
-        steps = [step for name, step in columns if name == task]
-        for i, (step, color) in enumerate(zip(steps, (BLUE, ORANGE, GREY))):
-            values = [row[columns.index((task, step))] for row in table.values()]
-            means, height = np.mean(values, axis=1), y + 0.22 * (1 - i)
-            axis.plot(means, height, "os^"[i], color=color, markersize=6, label=f"step {step}")
-            axis.plot(values, height, "|", color=color, markersize=6, alpha=0.6)
-        axis.set(title=task, xlim=(-0.03, 1.03), xlabel=label)
-        axis.set_yticks(y, table)
-    axes[0].legend(loc="lower right", fontsize=8)
+    figure, panels = by_column(3.6, table, columns, xlim=(-0.03, 1.03), xlabel=label)
+    for axis, y, i, step, values in panels:
+        look = {"color": (BLUE, ORANGE, GREY)[i], "markersize": 6}
+        height = y + 0.22 * (1 - i)
+        axis.plot(np.mean(values, axis=1), height, "os^"[i], label=f"step {step}", **look)
+        axis.plot(values, height, "|", alpha=0.6, **look)
+    figure.axes[0].legend(loc="lower right", fontsize=8)
     return figure
 
 
 # Exercises; `kit.check` explains the keys of CHECKS
 
 
-def of_the_others(rewards: Tensor, weights: Tensor) -> Tensor:
+def of_the_others(rewards, weights):
     """R less the mean reward of the other completions of the group, weighted."""
     total, weight = (x.sum(dim=1, keepdim=True) - x for x in (weights * rewards, weights))
     return rewards - total / weight
 
 
-R, LENGTHS = (
-    torch.tensor([[1.0, 0, 0, 1], [0, 0, 0, 1]]),
-    torch.tensor([[24.0, 6, 5, 30], [4, 8, 5, 20]]),
-)
+R = torch.tensor([[1.0, 0, 0, 1], [0, 0, 0, 1]])
+LENGTHS = torch.tensor([[24.0, 6, 5, 30], [4, 8, 5, 20]])
 
 CHECKS = {
     "19.1": {
         "expected": as_noisy_as_none,
-        "inputs": [{"p": p} for p in (0.3, 0.5, 0.9)],
+        "inputs": [{"p": 0.3}, {"p": 0.9}],
         "mistakes": {
             "there the best b falls below p: is 0 already nearer to it than p?": lambda p: 1.0,
             "that is where b = 1 is as noisy as b = p": lambda p: p / (1 + p),
-            "p and q are exchanged": lambda p: (1 + p) / p,
-            "that is a+ / a-": lambda p: 1 / as_noisy_as_none(p),
         },
     },
     "19.2": {
