@@ -138,7 +138,8 @@ def run(tmp_path_factory):
     exit code, the output and the folder."""
     if os.name == "nt":
         pytest.skip("Windows has no SIGKILL and no fork")
-    context = multiprocessing.get_context("fork")
+    method = "fork" if sys.platform == "linux" else "forkserver"  # macOS may crash in a fork
+    context = multiprocessing.get_context(method)
     runs = tmp_path_factory.mktemp("runs")
 
     def run_command(name: str, *flags: str, moment: str = "") -> tuple[int, str, Path]:
