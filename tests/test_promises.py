@@ -13,6 +13,7 @@ import shutil
 import signal
 import sys
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 import torch
@@ -21,6 +22,7 @@ from safetensors.torch import load_file
 
 from algorithms import ppo, reinforce
 from toy_env.model import BASE_MODEL
+from toy_env.run import Run
 
 SMALL = {"steps": 4, "save_every": 2, "prompts_per_step": 2, "group_size": 4, "max_new_tokens": 16}
 SMALL |= {"eval_problems": 1, "eval_every": 3, "device": "cpu"}
@@ -99,6 +101,7 @@ def command(argv: list[str], moment: str, output: str) -> None:
     """Run a script in this process, and end it at a moment."""
     sys.stdout = sys.stderr = open(output, "w", encoding="utf-8")  # noqa: SIM115
     torch.set_num_threads(1)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background it is ignored
     import toy_env.run as run
 
     seeded = run.Run.seeded
@@ -185,6 +188,13 @@ def test_ctrl_c(run, whole):
     code, shown, _ = run("stopped", *flags)
     assert code == 0, shown
     assert end(folder) == whole
+
+
+def test_ctrl_c_before_the_run(types, monkeypatch):
+    """There is nothing to resume, and nothing says so."""
+    monkeypatch.setattr(Run, "make_folder", MagicMock(side_effect=KeyboardInterrupt))
+    code, shown = types("grpo", "--run_dir=new")
+    assert code == 1 and "stopped" in shown and "--resume" not in shown
 
 
 # Folders and seeds

@@ -109,9 +109,15 @@ def held_out_report(
                 verdict = f"wrong, {problem.answer} expected" if only_one else "wrong"
             shown = {"prompt": problem.prompt, "completion": sampled.texts[row][0]}
             completions.append(shown | {"verdict": verdict})
-    settings = {name: sampling[name] for name in ("samples", "temperature")}
-    settings |= {"problems": len(problems), "entropy": sampled.entropy}
-    return settings | {"accuracy": accuracy, "completions": completions}, sampled
+    report = {
+        "samples": sampling["samples"],
+        "temperature": sampling["temperature"],
+        "problems": len(problems),
+        "entropy": sampled.entropy,
+        "accuracy": accuracy,
+        "completions": completions,
+    }
+    return report, sampled
 
 
 def report_samples(report: dict, when: str) -> str:
@@ -132,13 +138,13 @@ def report_table(before: dict, after: dict | None = None) -> str:
     lines.append(f"{'':6}{sampled:{width}}greedy")
     if after:
         lines.append(f"{'level':6}" + f"{'before':18}{'after':18}" * 2)
-    columns = [(kind, report) for kind in ("sampled", "greedy") for report in reports]
     for level in before["accuracy"]:
         line = f"{level:6}"
-        for kind, report in columns:
-            numbers = report["accuracy"][level]
-            low, high = numbers[f"{kind}_interval"]
-            line += f"{numbers[kind]:.2f} [{low:.2f}, {high:.2f}] "
+        for kind in ("sampled", "greedy"):
+            for report in reports:
+                numbers = report["accuracy"][level]
+                low, high = numbers[f"{kind}_interval"]
+                line += f"{numbers[kind]:.2f} [{low:.2f}, {high:.2f}] "
         lines.append(line)
     for label, name, style in (
         ("worked step by step, sampled", "worked", ".1%"),

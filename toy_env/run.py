@@ -65,8 +65,9 @@ def run_script(train, config_class: type, description: str | None) -> None:
     try:
         train(config)
     except KeyboardInterrupt:
-        run = f" --run_dir {config.run_dir} --resume" if config.run_dir else ""
-        raise SystemExit(f"\nstopped; to go on: python {sys.argv[0]}{run}") from None
+        begun = config.run_dir and Path(config.run_dir, "config.json").is_file()
+        go_on = f"; to go on: python {sys.argv[0]} --run_dir {config.run_dir} --resume"
+        raise SystemExit(f"\nstopped{go_on if begun else ' before the run began'}") from None
 
 
 class Run:
@@ -83,8 +84,7 @@ class Run:
         torch.manual_seed(config.seed)  # for weights that a script initializes, such as a critic's
 
     def begin(self, tokenizer, **state) -> int:
-        """Evaluate the policy, or load the last save of everything in `state`. Returns the first
-        step to do."""
+        """Evaluate the policy, or load the last save of `state`. Returns the first step to do."""
         self.policy, self.tokenizer, self.state = state["policy"], tokenizer, state
         check_tokenizer(self.policy, tokenizer, held_out(self.task, 64, ()), self.task)
         self.path = Path(self.config.run_dir) if self.config.resume else self.make_folder()

@@ -10,9 +10,7 @@ Each side has a process of its own. They take turns, step by step, so that whate
 machine slows both. Both do the same work: the same model, prompts, group size and length limit,
 four updates a step, KL to a reference. The learning rate is 1e-12, so that the policy does not
 change and all steps sample the same cost. The larger model is the shipped one inside matrices of
-ten times the size, zero elsewhere: it computes the same logits. (The floor in the committed
-numbers, the forward passes of decoding and one pass forward and back, was measured by this file as
-of commit b803e18.)
+ten times the size, zero elsewhere: it computes the same logits.
 """
 
 import copy
@@ -205,13 +203,12 @@ def texts() -> dict[Path, dict[str, str]]:
 
 def table(results: dict) -> str:
     """The results as a table of Markdown."""
-    header = ["policy, parameters", "ours, a step", "TRL, a step", "TRL / ours", "floor / ours"]
+    header = ["policy, parameters", "ours, a step", "TRL, a step", "TRL / ours"]
     rows = []
     for name, row in results["models"].items():
         seconds = (f"{1e3 * row['seconds'][side]:.0f} ms" for side in ("ours", "trl"))
-        floor = f"{row['share_of_floor']:.0%}" if "share_of_floor" in row else ""
-        ratios = f"{row['speed_against_trl']:.2f}", floor
-        rows.append([f"{name}, {row['parameters']:,}", *seconds, *ratios])
+        ratio = f"{row['speed_against_trl']:.2f}"
+        rows.append([f"{name}, {row['parameters']:,}", *seconds, ratio])
     return markdown(header, rows)
 
 
