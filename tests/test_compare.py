@@ -4,6 +4,7 @@ import contextlib
 import json
 import re
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import get_args
 
@@ -293,8 +294,15 @@ def test_every_interval_in_the_text_is_that_of_a_comparison():
     comparisons = [c for numbers in results.values() for c in numbers["comparisons"]]
     seeds = [results[name]["arms"]["GRPO"]["at_budget"]["seeds"] for name in ("no_kl", "shared")]
     comparisons.append(paired.difference(*seeds))  # what the KL costs GRPO
-    for row in baselines_tables.found()[0].values():
+    learned, sizes = baselines_tables.found()
+    for row in learned.values():
         comparisons += [number["gap"] for number in row.values()]
+    left_out = "R, all-right groups left out"
+    pairs = [("R", left_out), ("4 updates: R", f"4 updates: {left_out}")]
+    pairs.append(("best b of the others", "OPO"))
+    for pair, column in product(pairs, baselines_tables.COLUMNS):
+        comparisons.append(baselines_tables.difference(learned, *pair, column))
+    comparisons.append(paired.difference(*(sizes[G][-1]["seeds"] for G in (2, 8))))
     known = {points(c, scale) for c in comparisons if c["interval"] for scale in (100, -100, 1, -1)}
     lines = (README.read_text("utf-8") + FRONT.read_text("utf-8")).splitlines()
     text = " ".join(line for line in lines if not line.startswith("|"))
@@ -310,6 +318,7 @@ def test_the_conclusions_of_the_pages_follow_from_the_comparisons():
         return {c["arm"] for c in chosen if c["p_holm"] < paired.LEVEL}
 
     assert different("shared") == {"REINFORCE", "DAPO"}
+    assert different("no_kl") == {"DAPO", "MaxRL", "GSPO", "CISPO"}
     assert different("pieces") == set() and "GRPO, constant length" not in different(
         "pieces", "length_wrong"
     )

@@ -77,6 +77,11 @@ def learned(runs: list[dict], trials: list[dict]) -> dict[str, dict]:
     return compared(table)
 
 
+def difference(table: dict[str, dict], row: str, other: str, column: str) -> dict:
+    """`paired.difference` between two rows of `learned`."""
+    return paired.difference(*(table[name][column]["seeds"] for name in (row, other)))
+
+
 def signs(runs: list[dict]) -> dict[str, dict]:
     """The accuracy at the end by advantages and group size, with four updates a batch."""
     arm = {"task": TASKS[0], "minibatches": 4, "rate": baselines.RATE, "steps": 60, "kl": "none"}

@@ -272,7 +272,7 @@ def main(config: Config) -> None:
     if config.quick:
         config = replace(config, seeds=3, steps=25)
     chosen = config.experiments or (get_args(Experiment) if config.publish else ("shared",))
-    if any(name in compare_tables.UNTESTED for name in chosen):
+    if any(name in compare_tables.BESIDE for name in chosen):
         chosen = ("shared", *chosen)  # they are columns of its table
     grid, results = Grid(config, "compare"), {}
     for experiment in dict.fromkeys(chosen):

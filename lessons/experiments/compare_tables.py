@@ -27,9 +27,9 @@ NUMBERS = (
     "length_wrong", "truncated", "silent", "silent_trained_on",
 )  # fmt: skip
 SAMPLED = (("pass", 1), ("majority", 64), ("pass", 4), ("pass", 64))
-# Experiments that ask again which script differs from GRPO, as `shared` does, and so are not
-# tested: their columns stand beside those of `shared`.
-UNTESTED = ("no_kl", "matched")
+# Experiments that ask again which script differs from GRPO: their columns stand beside those of
+# `shared`. Of `matched` nothing is tested.
+BESIDE = ("no_kl", "matched")
 STEPWISE = ("ablation", "movement")  # each arm is compared with the one above it
 AIME_2024 = (30, 36, 38, 41, 42, 50)  # the rows of DAPO's Table 1
 
@@ -86,13 +86,13 @@ def family(experiment: str, arms: dict) -> list[tuple[str, str, str]]:
 
 def compared(experiment: str, arms: dict) -> dict:
     """The comparisons of an experiment's table, one family whose p values are corrected, unless it
-    is UNTESTED; and the seeds at which a difference of one point at equal completions would be
+    is `matched`; and the seeds at which a difference of one point at equal completions would be
     seen, from the median of their standard deviations."""
     comparisons = []
     for arm, other, number in family(experiment, arms):
         gap = paired.difference(arms[arm][number]["seeds"], arms[other][number]["seeds"])
         comparisons.append({"arm": arm, "other": other, "number": number} | gap)
-    if experiment not in UNTESTED:
+    if experiment != "matched":
         paired.holm(comparisons)
     spread = [c["sd"] for c in comparisons if c["number"] == "at_budget" and c["sd"]]
     sd = float(np.median(spread)) if spread else None
@@ -141,10 +141,25 @@ def against_grpo(results: dict | None, arm: str) -> str:
     return change(find(results, arm, "GRPO"))
 
 
+BOTH = ("without KL", "against GRPO", "as it stands", "against GRPO")
+
+
+def against_both(results: dict, arm: str) -> list[str]:
+    """The accuracy of a script without a KL term and its difference from GRPO without one, then
+    both as the scripts stand."""
+    cells = []
+    for experiment in ("no_kl", "shared"):
+        numbers = results.get(experiment)
+        known = numbers and arm in numbers["arms"]
+        cells.append(cell(numbers["arms"][arm]["at_budget"]) if known else "")
+        cells.append(against_grpo(numbers, arm))
+    return cells
+
+
 def headline(results: dict) -> str:
-    """The table of `shared`: the scripts as they stand, then the differences from GRPO in the
-    UNTESTED experiments, where there are any."""
-    shared, no_kl, matched = (results.get(name) for name in ("shared", *UNTESTED))
+    """The scripts without a KL term, as they stand, and at equal length of updates, each with its
+    differences from GRPO, where there are any."""
+    shared, no_kl, matched = (results.get(name) for name in ("shared", *BESIDE))
     rows = []
     for arm, numbers in shared["arms"].items():
         at_equal_length = ""
@@ -153,20 +168,15 @@ def headline(results: dict) -> str:
             at_equal_length = f"{1e4 * rate:g}e-4"
             if rate != numbers["learning_rate"]:
                 at_equal_length += f": {against_grpo(matched, arm)}"
-        gaps = [against_grpo(shared, arm), against_grpo(no_kl, arm)]
-        rows.append([arm, cell(numbers["at_budget"]), *gaps, at_equal_length])
-    titles = ["script", "as it stands", "against GRPO", "both without KL", "at equal update length"]
-    return f"{markdown(titles, rows)}\n\n{note(shared)}"
+        rows.append([arm, *against_both(results, arm), at_equal_length])
+    titles = ["script", *BOTH, "at equal update length"]
+    notes = [note(each) for each in (no_kl, shared) if each]
+    return f"{markdown(titles, rows)}\n\n{' As they stand: '.join(notes)}"
 
 
 def summary_table(results: dict) -> str:
-    """The table of the front page: the ladder in `shared`, and beside it in `no_kl`."""
-    shared, rows = results["shared"], []
-    for arm in LADDER:
-        gaps = [against_grpo(results.get(name), arm) for name in ("shared", "no_kl")]
-        rows.append([arm, cell(shared["arms"][arm]["at_budget"]), *gaps])
-    titles = ["script", budget_of(shared), "against GRPO", "against GRPO, both without KL"]
-    return markdown(titles, rows)
+    """The table of the front page: the ladder in `no_kl` and in `shared`."""
+    return markdown(["script", *BOTH], [[arm, *against_both(results, arm)] for arm in LADDER])
 
 
 def steps_of(results: dict) -> list[list[str]]:
@@ -251,7 +261,7 @@ def note(results: dict) -> str:
 
 def texts(results: dict) -> dict[Path, dict[str, str]]:
     """The tables, by the page and the place where they stand."""
-    beside = ("shared", *UNTESTED)
+    beside = ("shared", *BESIDE)
     own = {name: table(name, numbers) for name, numbers in results.items() if name not in beside}
     front = {}
     if "shared" in results:

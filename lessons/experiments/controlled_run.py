@@ -10,6 +10,7 @@ with the length of GRPO's first step.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -46,7 +47,7 @@ def matched_learning_rate(rule: str, p0: np.ndarray, G: int, learning_rate: floa
 class Run:
     """The records of a run, before the first step and after each."""
 
-    hard: np.ndarray  # (steps + 1,) mean solve rate of the quarter that is hardest at the start
+    hard: np.ndarray  # (steps + 1,) mean solve rate of the n // 4 prompts hardest at the start
     mean: np.ndarray  # (steps + 1,) mean solve rate of all prompts
     groups: np.ndarray  # (steps + 1,) groups drawn so far, per prompt
     mixed: np.ndarray  # (steps + 1,) groups so far that moved something, per prompt
@@ -54,10 +55,13 @@ class Run:
     p: np.ndarray  # (n,) solve rates at the end
 
 
+_coefficients = cache(identity.coefficients)  # the same in every step
+
+
 def _updates(rule: str, G: int, k: np.ndarray, p: np.ndarray) -> np.ndarray:
     """The mean of A (R - p) over a group with k right, which moves the logit: R - p is the score of
     one completion."""
-    alpha, beta = identity.coefficients(rule, G)
+    alpha, beta = _coefficients(rule, G)
     return alpha[k] * (1 - p) + beta[k] * p
 
 
@@ -81,7 +85,8 @@ def run(
         the logits.
     """
     rng, n = np.random.default_rng((seed, 1)), len(p0)
-    theta, hardest = np.log(p0 / (1 - p0)), p0 <= np.quantile(p0, 0.25)
+    # Exactly a quarter. The paper takes all p0 up to the quantile, with ties up to 27 %.
+    theta, hardest = np.log(p0 / (1 - p0)), np.argsort(p0, kind="stable")[: n // 4]
     drawn = moved = 0
     smallest, states = np.inf, []
     for step in range(steps + 1):
