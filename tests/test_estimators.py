@@ -4,6 +4,7 @@ built on them; and the training of the experiments."""
 import random
 from itertools import product
 from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from enumeration import flat_gradient
 
 from algorithms import dr_grpo, grpo
 from lessons import identity
-from lessons.experiments import baselines, estimators, learning, weights
+from lessons.experiments import baselines, estimators, learning, shrinkage, weights
 from lessons.experiments.estimators import ESTIMATORS, Batch
 from lessons.workshop.float64 import to_float64
 from toy_env import arithmetic, expressions
@@ -318,3 +319,45 @@ def test_noise_of_baselines_is_that_of_the_closed_forms():
         efficiencies.append(signal / noise)
     ratio = baselines.efficiency([{"prompts_measured": [result, {}]}], "R")
     assert ratio == pytest.approx(efficiencies[0] / efficiencies[1], rel=0.03)
+
+
+# ---------------------------------------------------------------------- shrinkage.py
+
+
+@pytest.mark.parametrize(("kappa", "m0"), [(0.0, 0.0), (3.0, 0.0), (7.0, 0.6), (np.inf, 0.6)])
+def test_a_shrunk_baseline_is_unbiased(kappa, m0):
+    """Over every group; and all-right groups train as the formula says."""
+    groups = np.array(list(product(range(7), repeat=3)))
+    A, chances = shrinkage.shrunk(R[groups].astype(float), kappa, m0), P[groups].prod(axis=1)
+    g = (A[:, :, None] * SCORES[groups]).mean(axis=1)
+    np.testing.assert_allclose(chances @ g, (P * R) @ SCORES, atol=1e-13)
+    all_right = shrinkage.shrunk(np.ones((1, 3)), kappa, m0)
+    np.testing.assert_allclose(all_right, (1 - 1 / (1 + kappa / 2)) * (1 - m0))
+
+
+def test_the_quietest_kappa_has_the_least_noise():
+    """The mean square of one completion's update over every group of three."""
+    groups, squared = np.array(list(product(range(7), repeat=3))), (SCORES**2).sum(axis=1)
+    kappas, chances = np.arange(0, 60, 0.01), P[groups].prod(axis=1)
+    A = np.array([shrinkage.shrunk(R[groups].astype(float), kappa)[:, 0] for kappa in kappas])
+    best = kappas[((A**2 * squared[groups[:, 0]]) @ chances).argmin()]
+    norms = [np.array([weights @ squared]) for weights in CLASSES]
+    assert shrinkage.quietest(np.array([P @ R]), *norms, n=2) == pytest.approx(best, abs=0.01)
+
+
+def test_silent_groups_are_replaced_until_the_completions_are_spent(monkeypatch):
+    rewards = torch.tensor([[0.0, 1.0] * 4, [1.0] * 8]).repeat(16, 1)  # every second is silent
+    batch = MagicMock(**{"__len__.return_value": 256})
+    drawn = MagicMock(side_effect=lambda *arguments: (batch, rewards))
+
+    def learn(script, settings, advantages, *, policy, collect):
+        with pytest.raises(StopIteration):
+            while True:
+                assert len(collect()[1]) == 32
+        return {"end": 0.5, "training": 0.5}
+
+    monkeypatch.setattr(dr_grpo, "collect", drawn)
+    monkeypatch.setattr(shrinkage, "learn", learn)
+    monkeypatch.setattr(shrinkage, "Rollout", MagicMock())
+    shrinkage.train(shrinkage.Run("arithmetic", shrinkage.REPLACED, 1e-4, 0, steps=5))
+    assert drawn.call_count == 5

@@ -51,7 +51,8 @@ def learn(
     where they are given, by
 
         advantages(policy, rollout, rewards, step)               -> (P, G), or (P, G, T) for tokens
-        collect(run, policy, tokenizer, config, rng, generator)  -> rollout, rewards (P, G)
+        collect(run, policy, tokenizer, config, rng, generator)  -> rollout, rewards (P, G); raises
+                                                                    StopIteration to end training
         policy_loss(logps=, old_logps=, ref_logps=, advantages=, mask=, config=)  -> loss
         update(policy, optimizer, config, step)                  makes the step from the gradient
 
@@ -77,7 +78,10 @@ def learn(
     training, held_out_accuracy = [], []
     for step in range(1, config.steps + 1):
         rng, generator = run.seeded(step)
-        rollout, rewards = collect(run, policy, tokenizer, config, rng, generator)
+        try:
+            rollout, rewards = collect(run, policy, tokenizer, config, rng, generator)
+        except StopIteration:  # the completions are spent
+            break
         rewards = rewards.double()  # advantages are computed in float64
         if advantages:
             A = torch.as_tensor(advantages(policy, rollout, rewards, step)).float()

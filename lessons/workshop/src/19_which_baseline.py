@@ -19,7 +19,7 @@
 #
 # $$\mathbb E\,\|(R-b)\,s\|^2 = p\,(1-b)^2 a_+ + q\,b^2 a_-, \qquad \frac{b^*}{1-b^*} = \frac pq\cdot\frac{a_+}{a_-}$$
 #
-# So $b^*$ is the mean reward weighted by $\|s\|^2$ (Weaver and Tao 2001). It is $p$ only if $a_+ = a_-$. Where
+# So $b^*$ is the mean reward weighted by $\|s\|^2$ (Greensmith, Bartlett and Baxter 2004). It is $p$ only if $a_+ = a_-$. Where
 # wrong completions are the noisy ones, $b^* \to 0$: leave them alone, as REINFORCE does. Where right ones are, $b^* \to 1$.
 #
 # A group's mean is not a constant. The mean of the *other* completions ([RLOO](../algorithms/rloo.py)) is $p$ plus its own noise, which adds
@@ -32,7 +32,7 @@ import numpy as np
 import torch
 
 from algorithms import rloo
-from lessons.experiments import baselines, baselines_tables, paired
+from lessons.experiments import baselines, baselines_tables, estimators, paired
 from lessons.experiments.grid import change, load_runs, markdown
 from lessons.workshop.kit import check, knob, say
 from lessons.workshop.parts.lesson_19 import by_baseline, noise_of_baselines
@@ -147,10 +147,20 @@ late = [(task, 60) for task in baselines.TASKS]
 kept = [mean(cosine, "R", *c) for c in late]
 left_out = [mean(cosine, "R, all-right groups left out", *c) for c in late]
 by_mean = [mean(cosine, "R − mean", *c) for c in late]
+assert left_out[1] < by_mean[1]
 others = ("OPO", "OTB", "best b of the others", "R")
 ahead = {name: [mean(cosine, name, *c) - mean(cosine, "R − mean", *c) for c in columns] for name in others}
 better = {name: sum(gap > 0.01 for gap in gaps) for name, gaps in ahead.items()}
 worse = {name: sum(gap < -0.01 for gap in gaps) for name, gaps in ahead.items()}
+by_variances, of_means = [], []  # in the policies that were trained, medians over prompts
+for task, step in [c for c in columns if c[1]]:
+    measured = [prompt for run in estimators.published() if (run["task"], run["step"]) == (task, step)
+                for prompt in run["of prompts"]]
+    p = np.array([sum(prompt["right"]) for prompt in measured]) / 4096
+    v_right, v_wrong, squared = np.array([prompt["moments"][0][0][:3] for prompt in measured]).T
+    by_variances.append(np.nanmedian(p * v_right / (p * v_right + (1 - p) * v_wrong)))
+    listed = ", ".join(f"{x:.2f}" for x in by_variances)
+    of_means.append(np.nanmedian(p**2 * squared / (v_wrong + p**2 * squared)))
 
 # %% [text]
 # *Above: a group's signal to noise (median over prompts with right and wrong completions) or the mean cosine of a batch with
@@ -160,10 +170,10 @@ worse = {name: sum(gap < -0.01 for gap in gaps) for name, gaps in ahead.items()}
 # **The mean reward is nowhere the best baseline.** On arithmetic's base model $b^*$ is {=rows[0][4]:.2f}: wrong completions are blurted guesses with long
 # scores, so $b = 0$ is better aimed than the group's mean (cosine {=mean(cosine, "R", "arithmetic", 0):.2f} against {=mean(cosine, "R − mean", "arithmetic", 0):.2f}). On that of expressions
 # the usual wrong completion repeats the number and has a short score: $b^*$ is {=rows[3][4]:.2f} at $p$ = {=rows[3][2]:.2f}, and $b = 0$ is the worst. After training
-# $p$ is near 1 and $b^*$ below ½ on both. That is to be expected: since $\mathbb E\,s = 0$, $m_+ = q\,\Delta m$ and
-# $m_- = -p\,\Delta m$, so the rarer kind has the longer mean score; with one parameter, $b^* = 1 - p$ ([lesson 0](00_loop.ipynb)).
+# $p$ is near 1 and $b^*$ below ½ on both. The spread of the scores makes it: their variances alone give {=listed}. With one parameter,
+# where scores of a kind are equal, it would be $1 - p$ ([lesson 0](00_loop.ipynb)); here $\|m_-\|^2$ is {=100 * min(of_means):.0f} to {=100 * max(of_means):.0f} % of $a_-$.
 #
-# **With a constant baseline an all-right group is not silent**, and it carries signal: its mean score is $q\,\Delta m$ on average.
+# **With a constant baseline below 1 an all-right group is not silent**, and it carries signal: its mean score is $q\,\Delta m$ on average ($\mathbb E\,s = 0$).
 # After 60 steps, leaving these groups out lowers the cosine of $b = 0$ from {=kept[0]:.2f} to {=left_out[0]:.2f} and from {=kept[1]:.2f} to {=left_out[1]:.2f}; the group's mean
 # has {=by_mean[0]:.2f} and {=by_mean[1]:.2f}.
 #
@@ -175,8 +185,8 @@ worse = {name: sum(gap < -0.01 for gap in gaps) for name, gaps in ahead.items()}
 #
 # Length explains {=100 * fits[:, 0].min():.0f} to {=100 * fits[:, 0].max():.0f} % of the variance of $\|s\|^2$, the logits {=100 * fits[:, 1].min():.0f} to {=100 * fits[:, 1].max():.0f} %. On arithmetic long completions are the worked ones, which
 # are right and have short scores: there OPO's weight points the wrong way (cosine {=mean(cosine, "OPO", "arithmetic", 0):.2f} on the base model, the mean's is {=mean(cosine, "R − mean", "arithmetic", 0):.2f}).
-# By more than .01 OPO is better aimed than the group's mean in {=better["OPO"]} of {=len(columns)} stages and worse in {=worse["OPO"]}, OTB in {=better["OTB"]} and {=worse["OTB"]}, $b^*$ from the
-# others' scores in {=better["best b of the others"]} and {=worse["best b of the others"]}, $b = 0$ in {=better["R"]} and {=worse["R"]}.
+# By more than .01 OPO is better aimed than the group's mean in {=better["OPO"]} of {=len(columns)} stages and worse aimed in {=worse["OPO"]}; OTB better in {=better["OTB"]}, worse in {=worse["OTB"]}; $b^*$ from the
+# others' scores {=better["best b of the others"]} and {=worse["best b of the others"]}; $b = 0$ {=better["R"]} and {=worse["R"]}.
 #
 # ## Which learns best?
 #
@@ -193,6 +203,12 @@ def points(row, column="arithmetic, at the end", table=learned):
     return change(table[row][column]["gap"]).strip("*")
 
 
+def apart(row, other, column="arithmetic, at the end"):
+    return change(baselines_tables.difference(learned, row, other, column))
+
+
+LEFT_OUT, EXPRESSIONS = "R, all-right groups left out", "expressions, at the end"
+pair, pair_of_4 = ("R", LEFT_OUT), ("4 updates: R", f"4 updates: {LEFT_OUT}")
 by_sign = [100 * number["gap"]["difference"] for number in signs["2R − 1"].values()]
 ends = {kl: [run["end"] for run in baselines_tables.chosen(runs, advantage="GRPO", kl=kl)]
         for kl in baselines.KL}
@@ -202,14 +218,14 @@ without_kl, on_mixed = (change(paired.difference(ends[kl], ends["all groups"]))
 # %% [text]
 # *Accuracy of $R - $ mean; the others' differences from it in points, with 95 % intervals; bold: p < .05 after Holm's correction.*
 #
-# **No baseline learns best, on both tasks, and not by its aim**: on expressions $b = 0$ is the noisiest. It is ahead because all-right groups train:
-# with $A = 0$ there, {=points("R")} becomes {=points("R, all-right groups left out")}, and {=points("R", "expressions, at the end")} becomes
-# {=points("R, all-right groups left out", "expressions, at the end")}. The noise shows early: over training, with $A = 0$ there, it is at
-# {=points("R, all-right groups left out", "expressions, over training")} on expressions. Of what keeps them silent, only the exact norms gain, and on arithmetic.
+# **No baseline learns best, because all-right groups train.** With $A = 0$ there, it is worse aimed than the group's mean on expressions ({=left_out[1]:.2f} against {=by_mean[1]:.2f}, above),
+# and still ends {=points(LEFT_OUT, EXPRESSIONS)} points from it. Training on these groups is worth {=apart(*pair)} and {=apart(*pair, EXPRESSIONS)} points with one update a batch, {=apart(*pair_of_4)} and
+# {=apart(*pair_of_4, EXPRESSIONS)} with four. Aim does not order the rest: exact norms are better aimed than OPO's lengths, and end {=apart("best b of the others", "OPO")} and
+# {=apart("best b of the others", "OPO", EXPRESSIONS)} points from them.
 #
-# We had predicted that $b = 0$ would be last on expressions, and that $2R - 1$, which also trains on all-right groups, would be the worst on arithmetic: at
-# $G = 2$ to 16 it ends {=min(by_sign):.1f} to {=max(by_sign):.1f} points above $R - $ mean, not the 45 of [2605.07689](https://arxiv.org/abs/2605.07689) at $G = 4$. And the KL of silent groups costs
-# GRPO most of what its KL costs: without the KL it ends {=without_kl} points higher, with the KL on mixed groups alone {=on_mixed}.
+# Three predictions failed: that $b = 0$ would be last on expressions; that $2R - 1$, which also trains on all-right groups, would be the worst on arithmetic (at one rate and
+# $G = 2$ to 16 it ends {=min(by_sign):.1f} to {=max(by_sign):.1f} points above $R - $ mean, not the 45 of [2605.07689](https://arxiv.org/abs/2605.07689) at $G = 4$); and that silent groups cost GRPO less than
+# half of what its KL costs: without the KL it ends {=without_kl} points higher, with the KL on mixed groups alone {=on_mixed}.
 #
 # **What to do with it.** Let all-right groups train. Measure $\|s\|^2$ for a few hundred right and wrong completions and work out $b^*$ from the odds:
 # far from the mean reward, a constant near it is less noisy than the group's mean.
@@ -294,6 +310,6 @@ def all_right_update(p, difference):
 # - Neither length nor logits replace $\|s\|^2$ here. All-right groups carry signal that a group's mean throws away; because of them no
 #   baseline ended highest on both tasks.
 #
-# Sources: the best baseline: Weaver and Tao, *The Optimal Reward Baseline for Gradient-Based Reinforcement Learning*, UAI 2001, and Greensmith,
+# Sources: the best baseline: Weaver and Tao, *The Optimal Reward Baseline for Gradient-Based Reinforcement Learning*, UAI 2001 (the mean reward), and Greensmith,
 # Bartlett and Baxter, JMLR 2004; OPO, [2505.23585](https://arxiv.org/abs/2505.23585); OTB, [2602.07078](https://arxiv.org/abs/2602.07078). The measurements are ours
 # (`lessons/experiments/baselines.py`).
