@@ -77,4 +77,4 @@ def test_competing_prompts_keep_their_sum_and_show_the_bias():
     total = np.log(p0 / (1 - p0)).sum()
     for p in (grpo.p, dr_grpo.p):
         assert np.log(p / (1 - p)).sum() == pytest.approx(total)
-    assert grpo.hard[-1] > dr_grpo.hard[-1] + 0.015
+    assert grpo.hard[-1] > dr_grpo.hard[-1] + 0.01

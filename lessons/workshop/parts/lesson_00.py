@@ -92,12 +92,16 @@ CHECKS = {
     "0.2": {
         "expected": least_noisy,
         "inputs": [
-            {"p": 0.9, "candidates": [0.9, 0.5, 0.0]},
-            {"p": 0.7, "candidates": [0.0, 0.7, 0.4]},
+            # Multiples of 1/8, so that equal noises are equal to the last digit
+            {"p": 0.875, "candidates": [0.875, 0.5, 0.0]},
+            {"p": 0.75, "candidates": [0.0, 0.375, 0.75]},
         ],
         "mistakes": {
             "that is the candidate nearest to p: multiply by the score first": partial(
                 least_noisy, noise=lambda p, b: abs(b - p)
+            ),
+            "the first candidate, as if all were equally noisy: the score belongs in the square": (
+                lambda p, candidates: candidates[0]
             ),
             "the two outcomes are not equally likely": partial(
                 least_noisy, noise=lambda p, b: ((1 - b) * (1 - p)) ** 2 + (b * p) ** 2

@@ -32,8 +32,8 @@ def cloud_and_variance(
             "xlabel": "along ∇p",
             "ylabel": "across",
             "aspect": "equal",
-            "xlim": (-1.3, 1.3),
-            "ylim": (-1.3, 1.3),
+            "xlim": (-1.6, 1.6),
+            "ylim": (-1.6, 1.6),
         },
         {"title": title, "xlabel": "b", "xlim": (-0.35, 1.35), "ylim": (0, 1.2)},
     )
@@ -42,7 +42,9 @@ def cloud_and_variance(
         left.scatter(*dots[rows].T, s=1500 * pi[rows], color=color, alpha=0.55, linewidth=0)
     for i in np.flatnonzero(R):
         left.scatter(*before[i], s=1500 * pi[i], facecolor="none", edgecolor=GREY, linewidth=0.8)
-        label_line(left, *before[i], texts[i], GREY, xytext=(3 + 22 * pi[i] ** 0.5, 0))
+        away = 4 + 22 * pi[i] ** 0.5  # across the ray along which the dot moves
+        beside = (0, -away - 4) if abs(before[i, 0]) > abs(before[i, 1]) else (away, 0)
+        label_line(left, *before[i], texts[i], GREY, xytext=beside)
     left.plot(*(pi @ dots), "+", color="black", markersize=18, markeredgewidth=2.5)
     x = 1.05 if kit.narrow else 0.03  # beside the square, which is full
     note(left, x, 0.93, "● right", BLUE)

@@ -25,7 +25,7 @@ def clip_and_gradient(objective: Callable, ratio: float, eps: float) -> Figure:
         (*J, J_there), (*gradient, there) = objective(np.append(grid, ratio), A, eps)
         alive = np.not_equal(gradient, 0)
         left.plot(grid, A * grid, ":", color=color, linewidth=1.2)
-        curve(left, grid, J, color, "-", name, at=208, xytext=(6, 11))
+        curve(left, grid, J, color, "-", name, at=208, xytext=(6, -11 * A))
         left.plot(ratio, J_there, "o", color=color, markersize=9)
         curve(right, grid, np.where(alive, gradient, np.nan), color)
         right.plot(grid, np.where(alive, np.nan, 0), color=color, linewidth=5, alpha=0.6)
@@ -45,32 +45,25 @@ def clip_and_gradient(objective: Callable, ratio: float, eps: float) -> Figure:
 def furthest_ratios(
     history: dict[str, list[Tensor]], old_logps: Tensor, A: Tensor, mask: Tensor
 ) -> Figure:
-    """Lesson 2: the ratios of the tokens that moved furthest where their advantage pushes them,
-    step by step.
+    """Lesson 2: the ratio that went furthest where its advantage pushes it, step by step, and the
+    number of tokens that have left the range that way after the last.
 
     history: log-probabilities (B, T) before each step and after the last, with the clip and
     without. A: (B, 1).
     """
-    figure, axis = new_figure(7.5, 3.6)
-    axis.axhspan(0.8, 1.2, color=GREY, alpha=0.18, linewidth=0)
-    for name, style, sign, color, quantile, label in (
-        ("clip", "-", 1, RIGHT, 0.95, "A > 0, either way"),
-        ("clip", "-", -1, WRONG, 0.05, "A < 0, clip"),
-        ("no clip", "--", 1, RIGHT, 0.95, ""),
-        ("no clip", "--", -1, WRONG, 0.05, "A < 0, no clip"),
-    ):
+    figure, panels = new_figure(8.5, 3.6, columns=2)
+    for axis, sign, color in zip(panels, (1, -1), (RIGHT, WRONG)):
         pushed = (sign * A > 0) & mask
-        log_ratios = [(logps - old_logps)[pushed] for logps in history[name]]
-        tail = [each.quantile(quantile).exp().item() for each in log_ratios]
-        curve(axis, range(17), tail, color, style, label)
-    axis.set(
-        title="Ratio of the tokens that moved furthest (95th percentile for A > 0, 5th for A < 0)",
-        xlabel="steps on one batch",
-        yscale="log",
-        xlim=(0, 20),
-        xticks=range(0, 17, 4),
-    )
-    ticks(axis.yaxis, [1, 0.1, 0.01, 0.001])
+        axis.axhspan(0.8, 1.2, color=GREY, alpha=0.18, linewidth=0)
+        for (name, all_logps), style in zip(history.items(), ("-", "--")):
+            moved = [sign * (logps - old_logps)[pushed] for logps in all_logps]
+            furthest = [(sign * each.max()).exp().item() for each in moved]
+            outside = int((moved[-1] > sign * np.log(1 + sign * 0.2)).sum())
+            curve(axis, range(17), furthest, color, style, f"{name}: {outside} outside")
+        title = "A > 0: the largest ratio" if sign > 0 else "A < 0: the smallest ratio"
+        axis.set(title=title, yscale="log", xlabel="steps on one batch", xlim=(0, 27))
+        axis.set_xticks(range(0, 17, 4))
+    ticks(panels[0].yaxis, [1, 2, 5, 10])
     return figure
 
 

@@ -35,9 +35,12 @@ def factor_and_variance(
     ):
         for i, (name, values) in enumerate(curves.items()):
             color, line = STYLES[name]
-            axis.plot(p, values, line, color=color, zorder=3 if name == "RLOO" else 2)
+            look = {"color": color}
+            if name == "GRPO":  # at G = 2 it lies below RLOO
+                look |= {"linewidth": 7, "alpha": 0.4}
+            axis.plot(p, values, line, **look)
             y = highest - 0.085 * i
-            axis.plot([0.32, 0.42], [y, y], line, color=color, transform=axis.transAxes)
+            axis.plot([0.32, 0.42], [y, y], line, transform=axis.transAxes, **look)
             label = f"mean of a group of {G}" if name == "group" else name
             note(axis, 0.45, y, label, color, va="center")
         axis.set(title=title, xlabel="p, probability of a right completion")
@@ -48,10 +51,11 @@ def factor_and_variance(
 # Exercises; `kit.check` explains the keys of CHECKS
 
 
-def rloo_verified(rewards, verified, own=0, timeouts=False):
+def rloo_verified(rewards, verified, own=0, timeouts=False, by_product=False):
     """Rewards less the mean of the others that were verified; 0 for what was not. The mean may
-    include the own reward, or count what was not verified."""
-    total = (rewards * verified).sum(dim=1, keepdim=True)
+    include the own reward, or count what was not verified. by_product: the bug that keeps NaN."""
+    rewards = rewards * verified if by_product else torch.where(verified, rewards, 0.0)
+    total = rewards.sum(dim=1, keepdim=True)
     number = (verified | timeouts).sum(dim=1, keepdim=True)
     others = total - (1 - own) * rewards
     return (rewards - others / (number - 1 + own)) * verified
@@ -71,19 +75,26 @@ some = {
     "rewards": torch.tensor([[1, 0, 0, 1, 1], [0, 0.5, 1, 0.25, 0]]).double(),
     "verified": torch.tensor([[1, 1, 0, 1, 0], [1, 1, 1, 1, 0]]).bool(),
 }
+timed_out = some | {"rewards": some["rewards"].where(some["verified"], torch.nan)}
 texts = ["how many?"] * 4 + ["what colour?"] * 4 + ["how many?"] * 4
 marks = torch.tensor([0, 0, 0, 0, 1, 0, 0, 0, 1, 1, 1, 1]).double()
 
 CHECKS = {
     "3.1": {
         "expected": rloo_verified,
-        "inputs": [some],
+        "inputs": [some, timed_out],
         "mistakes": {
             "that baseline contains the own reward: it is Dr. GRPO's": partial(
                 rloo_verified, own=1
             ),
             "after a timeout there are fewer others than G - 1": partial(
                 rloo_verified, timeouts=True
+            ),
+            "NaN times 0 is NaN: choose the verified rewards, with torch.where": partial(
+                rloo_verified, by_product=True
+            ),
+            "that baseline contains the own reward; and NaN times 0 is NaN": partial(
+                rloo_verified, by_product=True, own=1
             ),
         },
     },

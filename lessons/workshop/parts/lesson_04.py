@@ -75,14 +75,14 @@ def gradient(loss: float | Tensor, parameters: Tensor) -> Tensor | str:
 
 
 def value_and_gradient(loss_of: Callable, ids: Tensor = tokens) -> Callable:
-    """From loss_of(logps, ref_logps) of the tokens to its value and its gradient with respect to
-    five logits, (6,)."""
+    """From loss_of(logps, ref_logps) of the tokens to its value, or to its gradient with respect to
+    five logits, (5,)."""
 
-    def answer(ref: Tensor) -> Tensor | str:
+    def answer(ref: Tensor, part: str) -> Tensor | str:
         parameters = logits.clone().requires_grad_()
         loss = loss_of(parameters.log_softmax(dim=0)[ids], ref[ids])
         slope = gradient(loss, parameters)
-        return torch.cat([loss.detach().view(1), slope]) if isinstance(slope, Tensor) else slope
+        return loss.detach() if part == "value" and isinstance(slope, Tensor) else slope
 
     return answer
 
@@ -148,8 +148,11 @@ CHECKS = {
         "expected": value_and_gradient(
             lambda logps, ref: (ref.exp() * (ref - logps)).sum(), torch.arange(5)
         ),
-        "inputs": [{"ref": ref}],
+        "inputs": [{"ref": ref, "part": "value"}, {"ref": ref, "part": "gradient"}],
         "mistakes": {
+            "tokens come from pi: weighted by pi_ref too, this is a sum over pi times pi_ref": (
+                value_and_gradient(lambda logps, ref: (ref.exp() * (ref - logps)).mean())
+            ),
             "the gradient is right, but the value is that of the reverse KL": value_and_gradient(
                 lambda logps, ref: k3(logps, ref).mean()
             ),

@@ -44,7 +44,7 @@ def push_and_drift(short: int, long: int, A: str) -> Figure:
         {
             "title": "Push on one token",
             "xlabel": "tokens of its completion",
-            "ylabel": "units of Dr. GRPO's",
+            "ylabel": "in units of Dr. GRPO's",
             "xticks": range(0, 51, 10),
             "xlim": (0, C + 1),
             "ylim": (-15, 15),
@@ -52,7 +52,7 @@ def push_and_drift(short: int, long: int, A: str) -> Figure:
         {
             "title": "Drift of the share of long completions",
             "xlabel": "p",
-            "ylabel": "points, if p = ½ rises by one",
+            "ylabel": "in units of p's rise at p = ½",
             "xlim": (0, 1),
             "yticks": [-1, -0.5, 0, 0.5, 1],
             "ylim": (-1.05, 1.05),
@@ -67,14 +67,14 @@ def push_and_drift(short: int, long: int, A: str) -> Figure:
             left.plot([short, long], sign * C * ends, "o", color=color, markersize=6)
             curve(right, GRID, -sign * size * favour, color, style)
         if len(shown) == 2:
-            curve(right, GRID, size * (1 - 2 * GRID) * favour, color, ":")
+            label = "" if i else "all (dotted)"
+            y = size * (1 - 2 * GRID) * favour
+            curve(right, GRID, y, color, ":", label, at=16, xytext=(2, 9))
         note(left, 0.62, 0.93 - 0.08 * i, name, color)
     left.axhline(0, color="black", linewidth=0.8)
     for _, _, y, text, y_right, text_right in shown:
         note(left, 0.62, y, text, fontsize=9)
         note(right, 0.5, y_right, text_right, fontsize=9, ha="center")
-    if len(shown) == 2:
-        note(right, 0.98, 0.95, "all: dotted", fontsize=9, ha="right")
     return figure
 
 
@@ -117,10 +117,14 @@ def push_on_shared(long_right, long_wrong, L1, L2, right_sign=-1, short_score=1)
     return (short_score / L1 - 1 / L2) * (wrong + right_sign * right)
 
 
-def sum_of_means(f, mask, size):
-    """The mean over the tokens of each part of `size` completions, summed over the parts."""
-    parts = zip(f.split(size), mask.split(size))
-    return sum((part * real).sum() / real.sum() for part, real in parts)
+def sums(f, mask, size):
+    """The sum over the tokens of each part of `size` completions."""
+    return [part.sum() for part in (f * mask).split(size)]
+
+
+def means(f, mask, size):
+    """The mean over the tokens of each part of `size` completions."""
+    return [total / real.sum() for total, real in zip(sums(f, mask, size), mask.split(size))]
 
 
 terms = torch.tensor([[1, 2, 9, 9], [3, 9, 9, 9], [1, 1, 1, 5], [0.5, 9, 9, 9]]).double()
@@ -154,12 +158,17 @@ CHECKS = {
         },
     },
     "5.3": {
-        "bug": lambda f, mask, size: sum_of_means(f, mask, size) * size / len(f),
-        "expected": lambda f, mask, size: sum_of_means(f, mask, len(f)),
+        "bug": lambda f, mask, size: [mean * size / len(f) for mean in means(f, mask, size)],
+        "expected": lambda f, mask, size: [part / mask.sum() for part in sums(f, mask, size)],
         "inputs": [{"f": terms, "mask": terms < 9, "size": size} for size in (1, 2)],
         "mistakes": {
-            "the sum of the means: divide by all tokens": sum_of_means,
-            "padding is counted as tokens": lambda f, mask, size: (f * mask).mean(),
+            "those are means: divide by the tokens of the whole batch": means,
+            "padding is counted as tokens": lambda f, mask, size: (
+                [part / f.numel() for part in sums(f, mask, size)]
+            ),
+            "one loss for each micro-batch: the whole batch does not fit into memory": (
+                lambda f, mask, size: (f * mask).sum() / mask.sum()
+            ),
         },
     },
 }

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from lessons.identity import silent_rate, silent_rate_plug_in, silent_rate_unbiased
 from lessons.workshop import kit
 from lessons.workshop.kit import BLUE, GREY, ORANGE, RIGHT, WRONG, new_figure, ticks
-from lessons.workshop.parts.drawing import curve, two_panels
+from lessons.workshop.parts.drawing import curve, key, two_panels
 
 SHIFTS = np.linspace(-3, 3, 61)
 
@@ -82,8 +82,8 @@ def moved_mix(log_odds: np.ndarray, mix: np.ndarray, shift: float, G: int) -> Fi
     figure, bars, curves = two_panels(
         3.5,
         {
-            "title": f"The mix moved by {shift:+.2f} (from a fit)",
-            "xlabel": "p",
+            "title": f"The mix moved by {shift:+.2f} (a fit)",
+            "xlabel": "p (gaps: the fit has few values of p)",
             "ylabel": "% of problems",
             "ylim": (0, 60),
         },
@@ -99,6 +99,7 @@ def moved_mix(log_odds: np.ndarray, mix: np.ndarray, shift: float, G: int) -> Fi
     for part, color in ((1, "#cccccc"), (right + wrong, RIGHT), (wrong, WRONG)):
         heights = np.histogram(p, bins, weights=100 * mix * part)[0]
         bars.bar(bins[:-1], heights, 0.045, align="edge", color=color)
+    key(bars, {"■ all right": RIGHT, "■ all wrong": WRONG, "■ mixed": "#999999"}, x=0.36)
     shifted = 1 / (1 + np.exp(-(log_odds + SHIFTS[:, None])))  # (61, problems)
     shares = 100 * ((1 - shifted) ** G @ mix), 100 * (shifted**G @ mix)
     curves.stackplot(SHIFTS, *shares, colors=[WRONG, RIGHT])

@@ -98,8 +98,8 @@ def controlled(arms: dict[str, list[Run]], rivals: dict[tuple[str, int], list[Ru
             "xlabel": "step",
             "xticks": [0, 50, 100, 150],
             "xlim": (0, 255),
-            "yticks": [0, 0.05, 0.1],
-            "ylim": (0, 0.12),
+            "yticks": [0, 0.02, 0.04],
+            "ylim": (-0.002, 0.055),
         },
     )
     grpo, same_rate, same_step = (runs[0].hard for runs in arms.values())
@@ -163,3 +163,5 @@ CHECKS = {
         },
     },
 }
+# Exercise 9.3 says so
+assert round(over_mixed_groups(0.5, 3) / over_mixed_groups(0.02, 3)) == 13

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 from matplotlib.figure import Figure
+from matplotlib.lines import CARETDOWNBASE, CARETUPBASE
 
 from lessons import identity
 from lessons.identity import silent_rate
@@ -83,23 +84,24 @@ def clip_room(push: Callable, eps_low: float, eps_high: float, p: float) -> Figu
         return np.minimum(x * change, 1 - x)
 
     right.plot(sampled, room(sampled, 0.2), "--", color=GREY, linewidth=1.5)
-    for A, color, name, y, change in (
-        (1.0, RIGHT, "right, A = 1", 0.93, eps_high),
-        (-1.0, WRONG, "wrong, A = −1", 0.07, -eps_low),
+    for A, color, name, y, change, marker in (  # carets, which stand apart at a small p
+        (1.0, RIGHT, "right, A = 1", 0.93, eps_high, CARETUPBASE),
+        (-1.0, WRONG, "wrong, A = −1", 0.07, -eps_low, CARETDOWNBASE),
     ):
         left.plot(possible, push(possible, A), color=color)
         note(left, 0.03, y, name, color, va="center")
         right.plot(sampled, room(sampled, change), color=color)
-    for color, change in ((RIGHT, eps_high), (WRONG, -eps_low)):
-        right.plot(p, room(p, change), "o", color=color, markersize=8)
+        right.plot(p, room(p, change), marker=marker, color=color, markersize=10)
+        end = p * (1 + change)
+        stops = f"{name}: stopped at {end:.3g}" if end < 1 else f"{name}: never stopped"
+        note(right, 0.03, y, stops, color, va="center")
     left.axvline(1, color=GREY, linewidth=1, linestyle=":")
     if len(possible) < len(ratios):
         left.axvspan(1 / p, 1.8, color=GREY, alpha=0.2, linewidth=0)
         look = {"color": GREY, "va": "center", "ha": "right", "fontsize": 9}
         left.text(1.78, -0.25, "more than\nprobability 1", **look)
     right.axhline(0, color="black", linewidth=0.8)
-    right.text(0.03, 0.38, f"up by {eps_high:.0%} (dashed: 20%)", color=RIGHT)
-    right.text(0.03, -0.5, f"down by {eps_low:.0%}", color=WRONG)
+    note(right, 0.98, 0.84, "dashed: 20%", GREY, ha="right", fontsize=9)
     return figure
 
 
@@ -128,6 +130,7 @@ SILENT = [
     [1, 1, 0.4, 1],
     [-1, -1.8, -1, -1],
     [1, 0, 1, 0],
+    [0.9, 0, 0.6, 0.5],
     [-1, -1, -1, -1],
     [1, 0.9, 0.8, 1],
 ]
@@ -165,6 +168,12 @@ CHECKS = {
         "mistakes": {
             "no threshold will do: a silent group can spread more than a mixed one": (
                 lambda shaped: shaped.std(dim=1) > 0.5
+            ),
+            "no threshold will do: a silent group can spread as far as a mixed one": (
+                lambda shaped: shaped.amax(dim=1) - shaped.amin(dim=1) >= 1
+            ),
+            "a right completion at the limit has 0, whose sign is neither 1 nor −1": (
+                lambda shaped: differ(shaped.sign())
             ),
             "a right completion at the limit has a shaped reward of 0": (
                 lambda shaped: differ(shaped > 0)

@@ -119,6 +119,16 @@ def all_subsets(answers: list, right: int, k: int, worth: Callable = float) -> f
     return np.mean(shares)
 
 
+def own_code(answer: Callable) -> Callable:
+    """Replace an answer that only calls one of the lesson's estimators by the word "borrowed"."""
+    names = set(answer.__code__.co_names)
+    return borrowed if names & {"majority_at_k", "all_subsets"} else answer
+
+
+def borrowed(answers, right, k) -> str:
+    return "borrowed"
+
+
 def judged(judge: Callable) -> Callable:
     """Turn judge(answer) into the function of an answer that `kit.check` calls; `...` and None are
     returned unchanged."""
@@ -126,6 +136,8 @@ def judged(judge: Callable) -> Callable:
 
 
 def probabilities(values) -> np.ndarray:
+    if "Ellipsis" in repr(values):
+        raise ValueError("there is still a ... inside")
     values = np.array(values, dtype=float)
     if values.min() < 0 or values.max() > 1:
         raise ValueError("a probability lies between 0 and 1")
@@ -172,6 +184,7 @@ CHECKS = {
             {"answers": [5, None, None, None, 6], "right": 5, "k": 2},  # three pairs without a vote
         ],
         "mistakes": {
+            "that is the function to write: count the votes yourself": borrowed,
             "a tie counts as right: with k = 2 that would be Pass@2": (
                 partial(all_subsets, worth=ceil)
             ),

@@ -123,7 +123,7 @@ CHECKS = {
             "the value after the last token is 0, not the last value again": (
                 lambda rewards, values, gae_lambda: gae(rewards, values, gae_lambda, values[-1])
             ),
-            "here it fades the rewards, not the errors": (
+            "λ belongs to A_{t+1} only; on V_{t+1} it acts like a discount": (
                 lambda rewards, values, gae_lambda: faded(rewards, gae_lambda) - values
             ),
             "that is λ = 1: the return minus the value": (

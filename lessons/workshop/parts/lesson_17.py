@@ -1,12 +1,23 @@
 """The pictures of lesson 17, and the right answers and usual mistakes of its exercises."""
 
 from functools import partial
+from itertools import product
 
 import numpy as np
 from matplotlib.figure import Figure
 
 from lessons.experiments import paired
-from lessons.experiments.erring import COMPOSED, COMPOSITIONS, JS, WINDOW, select, values
+from lessons.experiments.erring import (
+    CALM,
+    COMPOSED,
+    COMPOSITIONS,
+    JS,
+    WINDOW,
+    errors,
+    push_back,
+    select,
+    values,
+)
 from lessons.identity import silent_rate
 from lessons.workshop.kit import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, new_figure
 
@@ -39,42 +50,44 @@ def accuracy_and_rates(runs: list, f: float, m: float, rates: tuple, plain: tupl
     return figure
 
 
-def slopes_and_forms(slopes: dict, runs: list, forms: dict, as_often: dict) -> Figure:
-    """Initial slopes over J, relative to that without errors, with 95 % intervals: gradient descent
-    at 1/J times the rate, in batches of 256 and of 2,048, and AdamW; and over training, means over
-    seeds of the shares of completions that pass (dashed) and that are right: with errors of a form,
-    and (dotted, right only) with as many random errors."""
-    figure, (left, right) = new_figure(9.6, 3.8, columns=2)
-    left.plot([0, 1], [0, 1], color="black", linewidth=0.8)
-    left.axhline(1, color="black", linewidth=0.8)
-    for arm, marker, label, aside in (
-        ("rate / J", "^", "descent, 1/J times the rate", -0.03),
-        ("calm", "o", "the same, batches of 2,048", 0.0),
-        ("GRPO", "s", "AdamW", 0.03),
-    ):
-        look = {"markersize": 5, "mfc": "white"} if arm == "GRPO" else {"markersize": 5}
-        for made, side in (("accepted", 0.006), ("rejected", -0.006)):
-            for J in JS[:3]:
-                ratio, (low, high) = slopes[arm, J, made]
-                around = [[ratio - low], [high - ratio]]
-                left.errorbar(J + aside + side, ratio, around, fmt=marker, color=COLORS[made],
-                              linewidth=1, **look)  # fmt: skip
-        left.plot([], [], marker, color="black", label=label, **look)
-    left.legend(loc="lower right", fontsize=9)
-    left.set(xlabel="J", ylabel="initial slope, that without errors is 1")
-    left.set(title="colours as above; lines: J and 1", xlim=(0.3, 0.9), ylim=(0, 1.5))
+def lags(slopes: dict) -> Figure:
+    """The share of the slope without errors that each arm keeps, with 95 % intervals, over B:
+    gradient descent at 1/J times the rate, and AdamW, by how the updates of a batch are made."""
+    figure, axes = new_figure(9.6, 3.8, columns=2, sharey=True)
+    looks = {"clipped": ("o", None), "unclipped": ("o", "white"), "one": ("x", None)}
+    labels = ("four updates, clipped", "four, no clip", "one update")
+    for axis, batch in zip(axes, (CALM, "AdamW")):
+        for (updates, (marker, face)), label in zip(looks.items(), labels):
+            for J, made in product(JS[:3], COMPOSITIONS):
+                ratio, interval = slopes[updates, batch, J, made]
+                x, look = push_back(0.38, *errors(J, made).values()), {"color": COLORS[made]}
+                axis.plot([x, x], interval, linewidth=1, alpha=0.5, **look)
+                axis.plot(x, ratio, marker, markersize=6, mfc=face, **look)
+            axis.plot([], [], marker, color="black", mfc=face, label=label)
+        axis.axhline(1, color="black", linewidth=0.8)
+        axis.set(xlabel="B, by the formula", ylim=(0, 1.5))
+    axes[0].set(title="gradient descent", ylabel="initial slope, that without errors is 1")
+    axes[1].set_title("AdamW, at one rate")
+    axes[1].legend(loc="upper right", fontsize=9)
+    return figure
+
+
+def forms(runs: list, forms: dict, as_often: dict) -> Figure:
+    """Over training, means over seeds of the shares of completions that pass (dashed) and that are
+    right: with errors of a form, and (dotted, right only) with as many random errors."""
+    figure, (axis,) = new_figure(6, 3.6, columns=1)
 
     def over_training(settings: dict, what: str, line: str, **look) -> None:
         shares = np.mean([run["windows"][what] for run in select(runs, settings)], axis=0)
-        right.plot(256 * WINDOW * (np.arange(len(shares)) + 0.5), shares, line, **look)
+        axis.plot(256 * WINDOW * (np.arange(len(shares)) + 0.5), shares, line, **look)
 
     for (form, settings), color in zip(forms.items(), (PURPLE, GREEN, RED)):
         over_training(settings, "passed", "--", color=color, linewidth=1.5)
         over_training(settings, "right", "-", color=color, label=form)
         if form in as_often:
             over_training(as_often[form], "right", ":", color=color, linewidth=1.5)
-    right.set(xlabel="completions", ylim=(0, 1), title="pass (dashed), right (solid)")
-    right.legend(loc="lower right", fontsize=9)
+    axis.set(xlabel="completions", ylim=(0, 1), title="pass (dashed), right (solid)")
+    axis.legend(loc="lower right", fontsize=9)
     return figure
 
 

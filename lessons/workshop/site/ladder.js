@@ -2,7 +2,7 @@
 // the changes between any two of them in the form of Python's difflib, and what is said of each tag.
 "use strict";
 const KEPT = 3; // equal lines that stay visible before and after a change
-const { scripts, changes, tags } = JSON.parse(document.getElementById("data").textContent);
+const { scripts, changes, about, tags } = JSON.parse(document.getElementById("data").textContent);
 const [before, after] = document.querySelectorAll("#choose select");
 const board = document.getElementById("ladder"), entry = document.getElementById("entry");
 
@@ -23,17 +23,25 @@ function show() {
   const end = scripts[before.value].length; // a script beside itself: all equal
   const [imports, blocks] = changes[`${before.value}-${after.value}`] ?? [[], [["equal", 0, end, 0, end]]];
   const heads = [before, after].map(({ value }) => `<b><a href="algorithms/${value}.py.html">${value}.py</a></b>`);
-  board.innerHTML = `<div class="block heads">${heads.join("")}</div><p class="note"></p>
+  const summary = about[after.value].split("\n\n").filter((part) => !part.trim().startsWith("python "));
+  const told = about[after.value].includes(`gainst ${before.value}.py`); // the docstring sums this pair up
+  board.innerHTML = `<ul class="why"></ul>${told ? `<details open><summary>in the words of ${after.value}.py</summary><pre>${summary.join("\n\n")}</pre></details>` : ""}
+    <div class="block heads">${heads.join("")}</div>
     <details><summary>docstrings and imports</summary>${imports.map(block).join("")}</details>${blocks.map(block).join("")}`;
-  const changed = new Set(Array.from(board.querySelectorAll(".changed button"), (button) => button.dataset.tag));
-  board.querySelector("p").innerHTML = changed.size ? `What changes: ${[...changed].map((tag) => `<button data-tag="${tag}">${tag}</button>`).join(" · ")}` : "";
+  const [gone, come] = ["first", "last"].map((side) => tagsOf(`.changed pre:${side}-child button`));
+  const item = (sign, what) => (tag) => `<li><b title="${what}">${sign}</b> <button data-tag="${tag}">${tag}</button> ${tags[tag][0].replace(/<\/?p>/g, "")}</li>`;
+  const left = gone.filter((tag) => !come.includes(tag)), both = gone.filter((tag) => come.includes(tag));
+  board.querySelector("ul").innerHTML = [...left.map(item("−", "removed")), ...come.filter((tag) => !gone.includes(tag)).map(item("+", "added")),
+    ...both.map(item("±", "changed"))].join("");
   explain();
 }
+
+const tagsOf = (selector) => [...new Set(Array.from(board.querySelectorAll(selector), (button) => button.dataset.tag))];
 
 function explain(tag, line) { // what a tag means; the line that it stands on stays in sight, above the entry
   board.querySelector(".chosen")?.classList.remove("chosen");
   entry.hidden = !tag;
-  entry.innerHTML = tag ? `<button aria-label="Close">×</button>${tags[tag]}` : "";
+  entry.innerHTML = tag ? `<button aria-label="Close">×</button>${tags[tag][1]}` : "";
   if (!line) return;
   line.classList.add("chosen");
   for (let box = line; (box = box.closest("details:not([open])")); ) box.open = true;

@@ -4,6 +4,7 @@ It is made from algorithms/*.py, from algorithms/TAGS.md, which has a row for ea
 algorithms/OUTGROW.md, whose rows are the options in TRL and verl that a row of TAGS.md names.
 """
 
+import ast
 import json
 import re
 from difflib import SequenceMatcher
@@ -15,7 +16,9 @@ from lessons.workshop.site.markup import ROOM, Renderer, highlighted, page
 SCRIPTS = ("reinforce", "ppo", "grpo", "dr_grpo", "dapo", "rloo", "maxrl", "gspo", "cispo")
 TAG = re.compile(r"\[([A-Z][\w. ]*: [^\]]+)\]")
 CODE = re.compile(r"^(@dataclass|class |def )", re.MULTILINE)  # begins after docstring and imports
-ENTRY = """**[{tag}]** {equation} ([symbols](SHEET.md)). Paper: {paper}. Seen in {seen in}
+ENTRY = """**[{tag}]** {why}
+
+{equation} ([symbols](SHEET.md)). Paper: {paper}. Seen in {seen in}
 ([metrics](../toy_env/README.md#glossary-of-metrics)). Lesson {lesson}.
 
 {options}
@@ -45,14 +48,15 @@ def options(outgrow: str) -> dict[str, str]:
     return items
 
 
-def tags(root: Path) -> dict[str, str]:
-    """The entry of the page for each tag, as Markdown with links from algorithms/."""
+def tags(root: Path) -> dict[str, tuple[str, str]]:
+    """Why each tag's change was made, and its entry, as Markdown with links from algorithms/."""
     outgrow = (root / "algorithms/OUTGROW.md").read_text(encoding="utf-8")
     defaults = re.search(r"^Without these options (?:.+\n)+", outgrow, flags=re.MULTILINE)[0]
     known, entries = options(outgrow), {}
     for row in table_rows((root / "algorithms/TAGS.md").read_text(encoding="utf-8")):
         items = "\n".join(known[name] for name in row["TRL and verl"].split("; "))
-        entries[row["tag"]] = ENTRY.format(**row, options=items, defaults=defaults.strip())
+        entry = ENTRY.format(**row, options=items, defaults=defaults.strip())
+        entries[row["tag"]] = row["why"], entry
     return entries
 
 
@@ -76,11 +80,12 @@ def ladder(root: Path, linked: set[str]) -> str:
     data = {
         "scripts": shown,
         "changes": {f"{a}-{b}": changes(texts[a], texts[b]) for a, b in permutations(SCRIPTS, 2)},
-        "tags": {
-            tag: Renderer("algorithms/TAGS.md", linked, "ladder.html").to_html(text)
-            for tag, text in tags(root).items()
-        },
+        "about": {name: ast.get_docstring(ast.parse(text)) for name, text in texts.items()},
+        "tags": {},
     }
+    for tag, parts in tags(root).items():
+        renderer = Renderer("algorithms/TAGS.md", linked, "ladder.html")
+        data["tags"][tag] = [renderer.to_html(text) for text in parts]
     choices = "".join(f"<option>{name}</option>" for name in SCRIPTS)
     data = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("</", "<\\/")
     template = (ROOM / "ladder.html").read_text(encoding="utf-8")

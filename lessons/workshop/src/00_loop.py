@@ -10,6 +10,9 @@
 # 3. **Update.** The model's parameters are changed a little, so that rewarded completions become more probable. Then the loop begins
 #    again.
 #
+# > **The claim: subtracting a number from every reward, a baseline, leaves the mean update unchanged. But it changes the variance, and
+# > the noise of the updates limits how fast the policy can learn.**
+#
 # **Why not supervised learning?** Supervised learning makes prescribed completions more probable, and somebody has to write these. Here
 # nobody does: the verifier only has to *recognise* a right completion, often by comparing its last number with a known one, and the
 # policy learns from its own samples. The price is that it cannot be rewarded for what it never samples.
@@ -87,7 +90,7 @@ print(f"success probability: {pi @ R:.3f} before, {(after @ R).item():.3f} after
 #   of the same prompt takes its place. That mean contains the completion's own reward, which shortens the mean update:
 #   [lesson 3](03_group_baseline.ipynb).)
 # - **no baseline**, $b = 0$: right completions are pushed up.
-# - **b = −1** and **b = −3**: all completions are pushed up, right ones more, as if each got one point, or three, for taking part.
+# - **b = −1** and **b = −3**: all completions are pushed up, right ones more, as if every completion received one or three bonus points.
 #
 # We list all 15 completions. Is the mean update the gradient of $p$, and what is the variance of the update from one completion
 # (summed over the logits)?
@@ -110,7 +113,7 @@ for name, baseline in BASELINES.items():
 
 # %% [markdown]
 # Now we train with each baseline: 200 independent runs, 4 completions per update, one learning rate. For the same policy the mean updates
-# are the same. *Before you look: what will differ?* Then raise the rate. (The slider needs the cells above.)
+# are the same. *Before you look: what will differ?* Then move the rate. (The slider needs the cells above.)
 
 
 # %%
@@ -131,7 +134,7 @@ def train(baseline, rate, runs=200, updates=200, batch=4):
     return torch.stack(curves)
 
 
-RATES = [0.2, 0.5, 1.0, 2.0, 4.0]
+RATES = [1.0, 0.2, 0.5, 2.0, 4.0]  # the slider begins at the first
 curves = {}
 for name, baseline in BASELINES.items():
     curves |= {(name, rate): train(baseline, rate) for rate in RATES}
@@ -186,7 +189,7 @@ def updated(z, R, b, rate):
 # %% [markdown]
 # **2. Which baseline is the least noisy?** Before you calculate: at $p = .9$, is it $b = 0$, $b = .5$ or $b = .9$? Then write a function
 # that picks the candidate with the smallest variance of the estimate $(R - b)\,\nabla\log\pi$ of one completion. The check runs it at
-# five values of $p$.
+# two values of $p$.
 
 
 # %% [exercise]

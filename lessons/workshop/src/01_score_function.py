@@ -170,8 +170,8 @@ for name, b in baselines.items():
           f"   measured {measured:.3f}")
 
 # %% [text]
-# (A parabola is symmetric about its lowest point: exactly the baselines between 0 and twice the best, {=2 * b_best:.2f}, are less noisy
-# than none.) Move $b$. Each dot is a completion: its area is the probability, its position the estimate that it alone would give, in two
+# Because a parabola is symmetric about its lowest point, a baseline is less noisy than none exactly if it lies between 0 and twice the
+# best, here {=2 * b_best:.2f}. Move $b$. Each dot is a completion: its area is the probability, its position the estimate that it alone would give, in two
 # of the 21 dimensions: along $\nabla p$, and along the orthogonal direction in which the scores vary most. (The slider needs the cells
 # above.)
 

@@ -6,8 +6,9 @@
 # exists. PPO corrects for this with a **ratio**, and stops the gradient of tokens that have moved far enough with a **clip**.
 #
 # Outside the clip's range there are four cases: the ratio is too high or too low, and the advantage is positive or negative. **The claim:
-# clipping stops the gradient in exactly two of them.** Left out here are PPO's critic ([lesson 15](15_critic.ipynb)) and the KL
-# (Kullback–Leibler) divergence from a reference policy ([lesson 4](04_kl.ipynb)).
+# clipping stops the gradient in exactly two of them, those in which the token has already moved the way its advantage pushes it.** Left
+# out here are PPO's critic ([lesson 15](15_critic.ipynb)) and the KL (Kullback–Leibler) divergence from a reference policy
+# ([lesson 4](04_kl.ipynb)).
 #
 # | symbol | meaning |
 # |---|---|
@@ -22,6 +23,7 @@
 # This is the diff from the loss of `reinforce.py` to that of `ppo.py`:
 
 # %%
+import math
 import random
 
 import numpy as np
@@ -62,7 +64,7 @@ for when, start in starts.items():
     logps = logits.log_softmax(dim=0)[drawn].view(4, 1)
     A, mask = R[drawn].view(4, 1), torch.ones(4, 1).bool()
     batch = {"logps": logps, "advantages": A, "mask": mask}
-    unclipped = ppo.Config(clip_eps=float("inf"))
+    unclipped = ppo.Config(clip_eps=math.inf)
     losses = (ppo.policy_loss(**batch, old_logps=old[drawn].view(4, 1), config=unclipped),
               reinforce.policy_loss(**batch, config=reinforce.Config(max_new_tokens=1)))
     with_ratio, without = (torch.autograd.grad(-loss, logits, retain_graph=True)[0]
@@ -76,10 +78,10 @@ for when, start in starts.items():
 # On the first update every ratio is 1 and changes nothing. Later, the gradient without the ratio is wrong: here it pushes a right
 # completion, the second, down.
 #
-# For completions of many tokens, each token's own ratio is an approximation. The old policy also sampled the tokens before it, and the
-# tokens after it, on which the advantage depends; their ratios are left out. In the next example, completions have two tokens, each 0 or
-# 1, which the old policy draws with probability ½; a completion is right if its second token is 1. An update has raised the probability
-# of a 1 after a 1 to ¾ and changed nothing else. What is the gradient for the first token?
+# For completions of many tokens, each token's own ratio is an approximation. The tokens before and after it also came from the old
+# policy, and the advantage depends on them. PPO leaves their ratios out. In the next example, completions have two tokens, each 0 or 1,
+# which the old policy draws with probability ½; a completion is right if its second token is 1. An update has raised the probability of a
+# 1 after a 1 to ¾ and changed nothing else. What is the gradient for the first token?
 
 # %%
 first = torch.zeros(2).double().requires_grad_()  # logits of the first token
@@ -123,8 +125,8 @@ assert np.allclose(truth, [-1 / 16, 1 / 16], rtol=1e-12) and estimate.abs().max(
 # | $A > 0$ | alive, $\rho A$ | **stopped** |
 # | $A < 0$ | **stopped** | alive, $\rho A$, without bound |
 #
-# A token is stopped once its ratio has moved by more than ε *in the direction its advantage pushes it*. In the other two cases it has
-# moved the opposite way, because other tokens share its parameters, and its gradient pulls it back.
+# In the two cases that are alive, the token has moved against its advantage, because other tokens share its parameters, and its gradient
+# pulls it back.
 #
 # **The check.** We differentiate the script's loss by autograd, token by token, and compare with values worked out by hand, then with the
 # table on ratios from 0.05 to 20:
@@ -199,23 +201,23 @@ rollout = sample(to_float64(base), tokenizer, prompts, 8, 56, 1.0, generator)
 R = torch.tensor([reward(problems[row // 8], text) for row, text in enumerate(rollout.texts)])
 A, real = (R - R.mean()).double().view(64, 1), rollout.mask  # (B, 1) and (B, T)
 batch = {"old_logps": rollout.old_logps, "advantages": A, "mask": real}
-(clip, gradient), (no_clip, _) = train(0.2), train(float("inf"))
+(clip, gradient), (no_clip, _) = train(0.2), train(math.inf)
 show(furthest_ratios({"clip": clip, "no clip": no_clip}, rollout.old_logps, A, real))
-first, last = ((clip[step] - rollout.old_logps).exp() for step in (1, 16))
+first, last, free = ((at - rollout.old_logps).exp() for at in (clip[1], clip[16], no_clip[16]))
 outside, stopped = ((last - 1).abs() > 0.2) & real, (gradient == 0) & real
 assert torch.equal(stopped, outside & ((last - 1).sign() == A.sign()))
-assert 0 < stopped.sum() < outside.sum()
-far = torch.where(A > 0, first, 0).flatten().argmax()  # the first step's largest with A > 0
+up, down = (A > 0) & real, (A < 0) & real
+assert 1.2 < last[up].max() < free[up].max() and free[down].min() < last[down].min() < 0.8
 
 # %% [text]
-# *On this batch, the clip slows tokens with $A < 0$ that have left the grey range; it does not keep them inside.* After 16 steps
-# {=int(outside.sum())} of {=int(real.sum())} tokens are outside. {=int(stopped.sum())} of these have moved where their advantage pushes
-# them and have a gradient of exactly 0; the other {=int((outside & ~stopped).sum())} have moved the opposite way, and their gradients are
-# alive.
+# *On this batch the clip does not keep tokens inside the grey range, but it limits how far they go: with $A > 0$ the largest ratio is
+# {=last[up].max():.1f} at the end, and {=free[up].max():.1f} without the clip.* (Counts: tokens pushed out of the range by the end.) With
+# the clip {=int(outside.sum())} of {=int(real.sum())} tokens are outside. {=int(stopped.sum())} of these have moved where their advantage
+# pushes them and have a gradient of exactly 0; the other {=int((outside & ~stopped).sum())} have moved the opposite way, and their
+# gradients are alive.
 #
 # There are two reasons why the clip does not stop ratios. A step that starts inside the range may end far outside: the first, with every
-# ratio 1, multiplied the probability of a token with $A > 0$ by {=first.flatten()[far]:.1f}, from
-# {=rollout.old_logps.flatten()[far].exp():.3f} to {=clip[1].flatten()[far].exp():.3f}. And a stopped token still moves, because of other
+# ratio 1, multiplied the probability of a token with $A > 0$ by {=first[up].max():.1f}. And a stopped token still moves, because of other
 # tokens' gradients and Adam's momentum.
 #
 # ## Exercises
@@ -250,9 +252,8 @@ def stopped_share(ratio, A, mask, eps, c):
 #
 #     J = A * torch.minimum(ratio, ratio.clamp(1 - eps, 1 + eps))
 #
-# Public code, including teaching code, has the same bug in another form: of the two *products*, it takes the minimum for $A \ge 0$ and
-# the maximum for $A < 0$. (Of the two *ratios*, that choice is PPO itself.) With one update per batch it does no harm. Which tokens does
-# this loss stop?
+# Public code contains a variant of this bug: `min` of the two *products* if $A \ge 0$, `max` if $A < 0$. (Applied to the two *ratios*,
+# that choice is PPO.) With one update per batch it does no harm. Which tokens does this loss stop?
 
 
 # %% [exercise]

@@ -25,8 +25,8 @@
 # | $g$ | the update of one group: $\frac1G \sum_i A_i\, s_i$ |
 #
 # (GRPO also differs from PPO in its KL term, [lesson 4](04_kl.ipynb), and in averaging over the tokens of each
-# completion, [lesson 5](05_length.ipynb).) This is the change from GRPO's advantage to Dr. GRPO's in the scripts of this
-# repository:
+# completion, [lesson 5](05_length.ipynb).) This is the change from Dr. GRPO's advantage to RLOO's in the scripts of this
+# repository; below it, the two for a group with the rewards 1, 0, 0, 1:
 
 # %%
 import numpy as np
@@ -38,7 +38,11 @@ from lessons import identity
 from lessons.workshop.kit import check, knob, show_diff
 from lessons.workshop.parts.lesson_03 import factor_and_variance
 
-show_diff(grpo.compute_advantages, dr_grpo.compute_advantages)
+show_diff(dr_grpo.compute_advantages, rloo.compute_advantages)
+four = torch.tensor([[1.0, 0, 0, 1]]).double()
+own, others = (script.compute_advantages(rewards=four)[0] for script in (dr_grpo, rloo))
+print(f"Dr. GRPO {own.numpy()}\nRLOO     {others.numpy().round(3)}")
+assert torch.allclose(own, 3 / 4 * others)
 
 # %% [markdown]
 # ## The proof
@@ -54,8 +58,8 @@ show_diff(grpo.compute_advantages, dr_grpo.compute_advantages)
 #
 # **Step 3: the mean of the group contains the completion's own reward**, with weight $\frac1G$. So
 # $R_i - \bar R = \frac{G-1}{G}(R_i - b_i)$: in every group Dr. GRPO's advantages are RLOO's times $\frac{G-1}G$, and
-# $\mathbb E[g] = \frac{G-1}{G}\nabla p$. ∎ (Where Dr. GRPO is called "unbiased", this means up to this constant. It is Bessel's: RLOO's
-# update is the sample covariance of $R$ and $s$ with divisor $G-1$, Dr. GRPO's with divisor $G$.)
+# $\mathbb E[g] = \frac{G-1}{G}\nabla p$. ∎ (Dr. GRPO is often called unbiased; that is true up to this constant, the same
+# as in Bessel's correction: RLOO's update is the sample covariance of $R$ and $s$ with divisor $G-1$, Dr. GRPO's with divisor $G$.)
 #
 # The pairs show more. Two completions with the same reward contribute nothing: **only pairs of a right and a wrong completion count**.
 # $k$ right completions make $k(G-k)$ such pairs; a group without any is silent ([lesson 6](06_identity.ipynb)).
@@ -139,7 +143,7 @@ assert torch.allclose(pairs, by_rloo, rtol=0, atol=1e-14)
 
 # %% [markdown]
 # *Every expectation points along $\nabla p$; the rules differ in its length.* Dr. GRPO's factor is the same for every
-# prompt, so the learning rate can absorb it. (At G = 1 it is 0, and the scripts refuse such a group.)
+# prompt, so the learning rate can absorb it.
 #
 # ## What the group costs
 #
@@ -152,7 +156,7 @@ assert torch.allclose(pairs, by_rloo, rtol=0, atol=1e-14)
 # $$G\operatorname{Var}[g_{\text{RLOO}}] = \underbrace{\mathbb E\big[(R-p)^2\|s\|^2\big] - \|\nabla
 # p\|^2}_{\text{with the exact } p} \;+\; \frac{p\,q\;\mathbb E\|s\|^2 + \|\nabla p\|^2}{G-1}$$
 #
-# Dr. GRPO's variance is $\big(\frac{G-1}{G}\big)^2$ times as large. This is no gain: signal and noise shrink by the same factor.
+# Dr. GRPO's variance is $\big(\frac{G-1}{G}\big)^2$ times as large. The smaller variance is no gain: signal and noise shrink by the same factor.
 
 
 # %%
@@ -202,8 +206,8 @@ dots = {  # (8, 3, 2): policy, script, factor and variance
     for G in (2, 3, 4)}
 
 def draw(G):
-    factors = {"RLOO": 1 + 0 * ps, "Dr. GRPO": (G - 1) / G + 0 * ps,
-               "GRPO": identity.weight("GRPO", ps, G)}
+    factors = {"GRPO": identity.weight("GRPO", ps, G), "RLOO": 1 + 0 * ps,
+               "Dr. GRPO": (G - 1) / G + 0 * ps}
     variances = {"group": 1 + prices / (G - 1) / exact, "no baseline": none / exact}
     figure, (left, right) = factor_and_variance(G, ps, factors, variances)
     if G in dots:
@@ -224,9 +228,9 @@ knob(draw, G=(2, 64, 1, 4))
 #
 # ## Exercises
 #
-# **1. A timeout.** For some completions the verifier timed out, so their entries in `rewards` mean nothing. Write RLOO's advantages: a
-# verified completion is compared with the *other* verified completions of its group; the rest get 0. Use no loop. (Every group has at
-# least two verified completions.)
+# **1. A timeout.** For some completions the verifier timed out: their entries in `rewards` mean nothing and may be NaN. Write RLOO's
+# advantages: a verified completion is compared with the *other* verified completions of its group; the rest get 0. Use no loop. (Every
+# group has at least two verified completions.)
 
 
 # %% [exercise]
@@ -244,7 +248,8 @@ check("3.1", rloo_verified)
 
 # %% [solution]
 def rloo_verified(rewards, verified):
-    total = (rewards * verified).sum(dim=1, keepdim=True)
+    rewards = torch.where(verified, rewards, 0.0)  # a product would keep NaN
+    total = rewards.sum(dim=1, keepdim=True)
     others = verified.sum(dim=1, keepdim=True) - 1
     return (rewards - (total - rewards) / others) * verified
 

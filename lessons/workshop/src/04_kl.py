@@ -81,7 +81,7 @@ mean, lowest = inverted.mean(), inverted.min()
 print(f"k3 with u = pi / pi_ref, a mistake: mean {mean:.4f}, lowest {lowest:.4f}")
 
 # %% [markdown]
-# With $u$ inverted, $k_3$ is still never negative and still zero where the policies agree. Of these properties, only the mean shows the
+# With $u$ inverted, $k_3$ is still never negative and still zero where the policies agree. That proves nothing; only the mean shows the
 # mistake.
 #
 # ## As losses
@@ -163,13 +163,15 @@ assert (in_grpo, in_ppo, as_printed) == ("forward", "reverse", True)
 
 # %% [markdown]
 # **The name and the gradient.** DeepSeekMath has $-\beta\,\mathbb D_{KL}[\pi_\theta\Vert\pi_\text{ref}]$ in its objective (Eq. 3),
-# estimates it by $k_3$ (Eq. 4), which as a value is unbiased, and prints the gradient that it follows: $\hat A + \beta(u - 1)$ before
-# every score (Eq. 20–21). So nothing is hidden, but name and gradient disagree: training descends the KL with its arguments exchanged,
-# and so does `grpo.py`. The forward KL also has its minimum at the reference, but it is a different regulariser.
+# estimates it by $k_3$ (Eq. 4), which as a value is unbiased, and prints the gradient that it follows: $\hat A + \beta(u - 1)$, with
+# $\hat A$ the advantage, before every score (Eq. 20–21). The paper hides nothing, but what it names and what it follows differ: it names
+# $\mathrm{KL}(\pi\Vert\pi_\text{ref})$ and descends $\mathrm{KL}(\pi_\text{ref}\Vert\pi)$. So does `grpo.py`. Both have their minimum at
+# the reference. But the forward KL mainly charges the policy for losing what the reference writes, the reverse KL for writing what the
+# reference would not.
 #
 # ## Move the reference away
 #
-# How different are the three estimators? Let the policy be the Gaussian $N(0,1)$ and the reference $N(d,1)$. Schulman compares them at
+# Let the policy be the Gaussian $N(0,1)$ and the reference $N(d,1)$. Schulman compares them at
 # $d = 0.1$ and 1 and finds that $k_3$ "appears to be a strictly better estimator" than $k_2$. Farther away, $k_3$ becomes the noisiest of
 # the three: with $\mathrm{KL} = d^2/2$,
 #
@@ -216,13 +218,14 @@ knob(draw, d=(0.1, 3.0, 0.1, 1.5))
 # $$\nabla(\rho\,k_3) = \rho\,(k_3 + 1 - u)\,s = \rho\,k_1\,s$$
 #
 # A detached $\rho$ keeps the forward KL. TRL (a training library of Hugging Face) has multiplied $k_3$ by $\rho$ by
-# default since 1.10, for this reason and after DeepSeek-V3.2; OpenRLHF offers $\rho\,k_1\,s$, with $\rho$ clamped, as an
-# option.
+# default since 1.10, for this reason and after DeepSeek-V3.2. (That needs the ratio of each token; with TRL's
+# `importance_sampling_level="sequence"` the gradient is neither KL's, [issue 6586](https://github.com/huggingface/trl/issues/6586).)
+# OpenRLHF offers $\rho\,k_1\,s$, with $\rho$ clamped, as an option.
 #
-# **The limit: one token.** In a completion of several tokens, each term of such a loss differentiates only its own token, as if the
-# earlier tokens came from a fixed distribution (off-policy, that of $\pi_\text{old}$). The last line below is about a policy that writes
-# two tokens and differs from its reference only in the second token after a 1. Descending the KL of the *sequences* makes a 1 less
-# probable as first token. As a loss, $\rho\,k_3$ leaves the first token alone, and so do $k_2$ and $k_3$.
+# **The limit: one token.** The repair works token by token. In a longer completion it ignores that an earlier token decides which later
+# ones are reached. The last line below is about a policy that writes two tokens and differs from its reference only in the second token
+# after a 1. Descending the KL of the *sequences* makes a 1 less probable as first token. As a loss, $\rho\,k_3$ leaves the first token
+# alone, and so do $k_2$ and $k_3$.
 
 # %%
 moved = (logits.detach() + torch.tensor([0.5, -0.3, 0.2, 0.9, -0.6])).requires_grad_()

@@ -60,8 +60,7 @@ show_diff(grpo.policy_loss, dr_grpo.policy_loss)
 # ## What each token gets
 #
 # Take a group: right and short, right and long, wrong and short, wrong and long. Rewards of 1 and −1 make the advantages 1 and −1 under
-# all three scripts, and the KL (Kullback–Leibler) term has no gradient, because the reference is the policy itself. Only the divisor
-# differs.
+# all three scripts, and the KL (Kullback–Leibler) term has no gradient, because the reference is the policy itself.
 
 
 # %%
@@ -76,8 +75,7 @@ def token_push(script, rewards, lengths):
     loss = script.policy_loss(**batch, advantages=A, config=script.Config())
     return -torch.autograd.grad(loss, logps)[0]
 
-short, long = 5, 50
-lengths = torch.tensor([short, long, short, long])
+short, long, lengths = 5, 50, torch.tensor([5, 50, 5, 50])
 by_hand = {  # G = 4, so 1 / (4 * 5) and so on; the batch has 110 tokens; 4 C = 224
     grpo: [1 / 20, 1 / 200, -1 / 20, -1 / 200],
     dapo: [1 / 110, 1 / 110, -1 / 110, -1 / 110],
@@ -89,11 +87,14 @@ for script, expected in by_hand.items():
     real = torch.arange(long) < lengths.view(4, 1)  # 0 on the padding
     assert torch.allclose(push, doubles(*expected).view(4, 1) * real, rtol=1e-12, atol=0)
     print(f"{script.__name__:20} " + " ".join(f"{x:9.4f}" for x in push[:, 0].tolist()))
+one_long = token_push(dapo, doubles(1, 1, -1, -1), torch.tensor([10, 10, 10, 500])).abs()
+share, gentler = (one_long[3].sum() / one_long.sum()).item(), 1 / 40 / one_long[0, 0].item()
 
-# %% [markdown]
-# Compare within a row. GRPO pushes a token of the short right completion up ten times as hard as one of the long: the short completion
+# %% [text]
+# GRPO pushes a token of the short right completion up ten times as hard as one of the long: the short completion
 # gains. It pushes a token of the short wrong completion *down* ten times as hard: the long completion gains. The other rules push all
-# tokens equally hard.
+# tokens of a batch equally hard; but in a token mean one long completion counts most. Of lengths 10, 10, 10 and 500 it has {=share:.0%} of
+# the weight, and each token is pushed {=gentler:.0f} times less than with four tens: a learning rate that falls with length.
 #
 # **A widespread reading** compares two *right* completions and concludes that GRPO is "biased toward shorter responses". This is only the
 # half with $A > 0$. The paper that named the bias (Dr. GRPO, section 3.1) has both halves, and it measures (Fig. 6) *excess* length,
@@ -124,13 +125,13 @@ for script, expected in by_hand.items():
 #
 # $$\Delta P(\text{long}) = \frac\eta8\,\mathbb E[\sigma]\,(1-2p)\,\big(d(L_1)-d(L_2)\big)$$
 #
-# With $d(L) = 1/L$ this is the claim (lesson 7 shows $\mathbb E[\sigma] \to \sqrt{pq}$). With a constant divisor all three are 0. ∎
+# With $d(L) = 1/L$ this is the claim. With a constant divisor all three are 0. ∎
 #
 # The token mean keeps about $1/B$ of GRPO's bias: a completion is part of its own denominator, so still $d(L_1) > d(L_2)$.
 #
 # ## The experiment: all groups
 #
-# Every possible group of 8 (there are 165 compositions) goes through the script's own advantages and loss.
+# All 165 compositions of a group of 8 go through the script's own advantages and loss.
 
 # %%
 G, rewards = 8, doubles(1, 1, 0, 0)
@@ -189,19 +190,19 @@ assert abs(grpo_bias / bias_8 - relative[grpo, 0.3][1] / relative[dapo, 0.3][1])
 
 # %% [text]
 # Under GRPO, at p = .3 and .7, while $p$ rises by one point, the share of long completions falls by about one point among right
-# completions and rises by one among wrong ones. DAPO's drift is {=grpo_bias / bias_8:.0f} times smaller in a batch of 8 and, by the formula,
+# completions and rises by one among wrong ones. DAPO's drift is {=grpo_bias / bias_8:.0f} times smaller in a batch of 8 and
 # {=grpo_bias / bias_64:.0f} times in its script's minibatch of 64.
 #
 # ## Try it
 #
-# Move the two lengths and choose the sign of the advantage (needs the first cell). Left, the push on one token; right, the drift against $p$.
+# Move the two lengths and choose the sign of the advantage (needs the first cell).
 
 # %%
 signs = ["both signs", "A > 0 only", "A < 0 only"]
 knob(push_and_drift, short=(4, 24, 1, 5), long=(26, 56, 1, 50), A=signs)
 
 # %% [markdown]
-# *The drift vanishes as the lengths approach each other. `A > 0 only` is what the widespread reading sees.*
+# *With equal lengths there is no drift. Choose `A > 0 only` to see the half on which the common belief rests.*
 #
 # **What the four kinds leave out.** A network need not know, while it writes, whether it will be right. With one length parameter for
 # right and wrong completions (the row "shared") the drift is gone; if the two classes vary differently in length, both move the same way
@@ -251,8 +252,8 @@ assert "−" not in by_sigma["wrong"][0] + by_sigma["wrong"][1] and token_level.
 # - In DAPO's ablation the token mean in place of $1/|y|$ makes wrong completions {=interval(token_level)} tokens *longer*, against the
 #   prediction; but there a punishment of long completions acts as well.
 #
-# So comparing GRPO with Dr. GRPO does not measure length bias here. (Few completions are still wrong by then, and which ones is itself a
-# result of training.)
+# So comparing GRPO with Dr. GRPO does not measure length bias here. (By then few completions are wrong, and training has decided which: the
+# groups compared are not alike.)
 #
 # ## Exercises
 #
@@ -308,30 +309,31 @@ def push_on_shared(long_right, long_wrong, L1, L2):
 
 
 # %% [exercise]
-def token_mean_in_parts(f, mask, size):
-    """token_mean of f (B, T), computed from micro-batches of `size` completions."""
-    total, parts = 0, len(f) / size
+def losses_in_parts(f, mask, size):
+    """The loss of each micro-batch of `size` completions. Their sum: the token_mean of
+    f (B, T)."""
+    losses, parts = [], len(f) / size
     for start in range(0, len(f), size):
         part, real = f[start : start + size], mask[start : start + size]
-        total += (part * real).sum() / real.sum() / parts  # <- runs, and is wrong
-    return total
+        losses.append((part * real).sum() / real.sum() / parts)  # <- runs, and is wrong
+    return losses
 
 
 # %% [check]
-check("5.3", token_mean_in_parts)
+check("5.3", losses_in_parts)
 
 # %% [hint]
 # Give one completion 5 tokens and one 50. What weight does a token of each completion get in micro-batches of one?
 
 
 # %% [solution]
-def token_mean_in_parts(f, mask, size):
+def losses_in_parts(f, mask, size):
     tokens = mask.sum()  # in the whole batch, known before the first backward pass
-    total = 0
+    losses = []
     for start in range(0, len(f), size):
         part, real = f[start : start + size], mask[start : start + size]
-        total += (part * real).sum() / tokens
-    return total
+        losses.append((part * real).sum() / tokens)
+    return losses
 
 
 # %% [markdown]
@@ -341,8 +343,7 @@ def token_mean_in_parts(f, mask, size):
 #   kind has its own length parameter.
 # - A constant divisor keeps the direction of the policy gradient; a token mean over the whole optimizer batch keeps about $1/B$ of GRPO's
 #   bias.
-# - Lengths at the end of a run do not measure the divisor: change one thing at a time.
+# - The length at the end of a run does not tell what the divisor did.
 #
-# Sources: Dr. GRPO, [arXiv:2503.20783](https://arxiv.org/abs/2503.20783), section 3.1, Fig. 6, Listing 1 (which counts token means among
-# the biased losses); GRPO, [2402.03300](https://arxiv.org/abs/2402.03300), Eq. 3; DAPO, [2503.14476](https://arxiv.org/abs/2503.14476),
+# Sources: Dr. GRPO, [arXiv:2503.20783](https://arxiv.org/abs/2503.20783), section 3.1, Fig. 6, Listing 1; GRPO, [2402.03300](https://arxiv.org/abs/2402.03300), Eq. 3; DAPO, [2503.14476](https://arxiv.org/abs/2503.14476),
 # Eq. 8. The drift is our derivation.

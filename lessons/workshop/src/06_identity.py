@@ -8,7 +8,6 @@
 #
 # This is the **disagreement** σ of the group times the **contrast** between right and wrong completions. The update of Dr. GRPO ("GRPO
 # done right") has σ² instead, and DAPO (decoupled clip and dynamic sampling policy optimization) discards the groups in which σ is 0.
-# This holds for any model; we check it on a real one.
 #
 # | symbol | meaning |
 # |---|---|
@@ -140,18 +139,24 @@ for declared in range(G + 1):
 
 # %% [markdown]
 # **DAPO's dynamic sampling** replaces each silent group by a group of another prompt. With two-valued rewards and no KL term it discards
-# exactly the groups whose update is 0. (Its rewards are −1 and 1; deviations and σ both double, so its advantages are GRPO's.)
+# exactly the groups whose update is 0. (Its rewards are −1 and 1. Deviations and σ both double: division by σ makes the scale of rewards
+# irrelevant.)
 #
 # ## Advantage and coefficient
 #
-# Move $k$ (needs the first cell). Left: a single right completion has advantage 2.65 under GRPO. Right: that does **not** make the
-# group's coefficient large. Of all mixed groups, those with one right or one wrong completion have the smallest σ.
+# Move $k$ (needs the first cell). Left: a single right completion has advantage 2.65 under GRPO. Right: the group's coefficient is small
+# all the same.
 
 # %%
 knob(figures.advantages_and_coefficients, k=(0, 8, 1, 1))
 
-# %% [markdown]
+# %% [text]
 # *Dividing by σ flattens the coefficient's dependence on $k$ from a parabola to an arch, without turning it upside down.*
+#
+# Take two groups of four, `1010` and the easier `1110`. GRPO gives the one wrong completion of `1110` the advantage
+# {=grpo.compute_advantages(rewards=torch.tensor([[1.0, 1, 1, 0]])).min():.2f}, and yet the group's coefficient is
+# {=identity.sigma(3, 4):.3f} against {=identity.sigma(2, 4):.1f} (Dr. GRPO: {=identity.sigma(3, 4) ** 2:.4f} against
+# {=identity.sigma(2, 4) ** 2:.2f}). The easy prompt is not pushed harder, only held back less.
 #
 # ## What the contrast does to each token
 #
@@ -206,7 +211,8 @@ vector_to_parameters(start, policy.parameters())
 #
 # 1. **The KL term** adds its own gradient to every group, including silent ones: with the policy before that step as reference, the
 #    relative error is {=kl_error:.3f}. DAPO and the published Dr. GRPO have no such term.
-# 2. **A third reward value** breaks the two-class form. Exercise 2 finds what remains true.
+# 2. **A third reward value** breaks the two-class form. Exercise 2 finds what remains true. (Continuous rewards rarely tie, and division by
+#    σ magnifies small differences, noise included; a saturated reward has no gradient.)
 #
 # The group must also be whole. The scripts cut a batch at random into four minibatches: the identity then holds for the sum of the four
 # gradients at fixed weights, not for each (`--num_minibatches 1` keeps groups whole).
@@ -342,8 +348,8 @@ def advantages_tiled(rewards, P, G):
 # %% [markdown]
 # ## To remember
 #
-# - For right-or-wrong rewards, GRPO's update of one prompt is σ times a contrast, the mean score of the right completions minus that of the wrong
-#   ones; Dr. GRPO's is σ² times the contrast; DAPO's is GRPO's, with silent groups replaced.
+# - For right-or-wrong rewards, GRPO's update of one prompt is σ times the contrast, Dr. GRPO's σ² times; DAPO's is GRPO's, with silent groups
+#   replaced.
 # - This is algebra about one whole group: exact for any model at every update of a batch, with the clip, without KL.
 # - "Multiplied by σ" does not mean "as long as σ": the contrast has its own length.
 #

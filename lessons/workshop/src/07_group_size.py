@@ -7,8 +7,9 @@
 # $$\mathbb E[g] \;=\; w(p)\,\nabla p, \qquad w(p) = \frac{\mathbb E[\alpha_k q + \beta_k p]}{p\,q}$$
 #
 # So rules differ in two things only: how *long* the expected step of a prompt is, and how *noisy*. For the length there is a published rule of
-# group size, too small in every row of the paper's own table. For the noise there is a best weight: **GRPO (group relative policy
-# optimization), Dr. GRPO (GRPO done right) and MaxRL (maximum likelihood RL) differ in which scores they take to be the noisy ones.**
+# group size, too small in every row of the paper's own table. For the noise there is a best weight: **Dr. GRPO (GRPO done right) has it if
+# right and wrong scores are equally noisy, MaxRL (maximum likelihood RL) if wrong ones are far noisier, and GRPO (group relative policy
+# optimization) is never far from it.**
 #
 # | symbol | meaning |
 # |---|---|
@@ -17,7 +18,7 @@
 # | $\sigma$ | the standard deviation of the group's rewards, $\sqrt{k(G-k)}/G$; *silent*: $\sigma = 0$, otherwise *mixed* |
 # | $s_i$ | the score of completion $i$: $\nabla_\theta \log \pi_\theta(y_i)$, summed over its tokens |
 # | $\bar s_\pm$ | the mean score of a group's right (+) or wrong (−) completions |
-# | $m_\pm,\ v_\pm$ | expectation and variance (summed over all parameters) of the score of one right or wrong completion |
+# | $m_\pm,\ v_\pm$ | expectation of the score of one right or wrong completion; its variance *across* $\nabla p$, summed over all orthogonal directions |
 # | $g$ | the update of one group, $\frac1G \sum_i A_i s_i$ with the advantages $A_i$ |
 
 # %% [markdown]
@@ -37,12 +38,12 @@
 # | no baseline (REINFORCE) | $k/G$ | 0 | 1 |
 # | GRPO | $\sigma$ | $\sigma$ | $\mathbb E[\sigma]/(pq)$ |
 # | Dr. GRPO | $\sigma^2$ | $\sigma^2$ | $1 - 1/G$ |
-# | MaxRL | $(G-k)/G$ | $(G-k)/G$ | $(1 - q^{G-1})/p$ |
+# | MaxRL, 0 at $k = 0$ | $(G-k)/G$ | $(G-k)/G$ | $(1 - q^{G-1})/p$ |
 #
 # It needs completions sampled from the policy itself, rewards of 0 and 1, no clip, no KL (Kullback–Leibler) penalty, and scores
 # summed over tokens: the mean of $s/|y|$ is not 0.
 #
-# **The noise.** Across $\nabla p$, let $v_\pm$ be the variances. There $m_\pm$ is 0, and a mean of $k$ scores has the variance $v_+/k$:
+# **The noise.** $g_\perp$ is the part of $g$ across $\nabla p$. There $m_\pm$ has no part, and a mean of $k$ scores has the variance $v_+/k$:
 #
 # $$\mathbb E\,\|g_\perp\|^2 = \mathbb E\Big[\alpha_k^2\,\frac{v_+}k + \beta_k^2\,\frac{v_-}{G-k}\Big]$$
 
@@ -162,8 +163,8 @@ assert all(2 < number < 2.15 for number in right)
 
 # %% [text]
 # *All 24 published numbers are right, and the rule misses its own target in all twelve rows*: "$\varphi \ge 1-\varepsilon$ once
-# $G \ge G^\star$" holds to leading order, not as an inequality. For hard prompts a simpler rule does: 90 % takes
-# {=right[0]:.1f} right completions a group on average at $p = .05$, {=right[2]:.1f} at .01. But a short step is not a bad one: a larger learning rate makes
+# $G \ge G^\star$" holds to leading order, not as an inequality. For hard prompts a simpler rule does: for 90 % a group
+# needs {=right[0]:.1f} right completions on average at $p = .05$, {=right[2]:.1f} at .01. But a short step is not a bad one: a larger learning rate makes
 # it longer.
 #
 # ## The best weight
@@ -174,7 +175,7 @@ assert all(2 < number < 2.15 for number in right)
 # $$\frac{\mathbb E[c]^2}{\mathbb E[c^2\,n]} \;\le\; \mathbb E\Big[\frac1n\Big], \qquad
 # \text{with equality for}\quad c(k) \propto \frac1{v_+/k + v_-/(G-k)}$$
 #
-# at every $p$. This is weighting by the inverse variance, and it has three ends:
+# at every $p$. This is weighting by the inverse variance. Three special cases:
 #
 # - $v_- = v_+$: $c \propto k\,(G-k)$, which is $\sigma^2$: **Dr. GRPO**;
 # - $v_- \gg v_+$, wrong completions are the noisy ones: $c \propto G - k$, **MaxRL**, which relies on groups with few right ones;
@@ -209,6 +210,7 @@ for (v_ratio, p), efficiency in table.items():
 all_p, ratios = np.linspace(0.001, 0.999, 999), 10.0 ** np.arange(-3, 3.1, 0.25)
 everywhere = [efficiencies(all_p, 8, r) for r in ratios]
 worst = {name: min((e[name] / e["the best"]).min() for e in everywhere) for name in WEIGHTS}
+assert np.isclose(worst["MaxRL"], worst["mirror image"])
 alike = efficiencies(0.05, 8, 1)  # v₋ = v₊
 mixed = 1 - float(identity.silent_rate(0.05, 8))
 assert abs(alike["GRPO"] - float(identity.fidelity(0.05, 8)) ** 2 / mixed) < 1e-12
@@ -216,14 +218,14 @@ assert abs(alike["Dr. GRPO"] - 7 / 8) < 1e-12
 
 # %% [text]
 # With $v_- = v_+$ Dr. GRPO has $1 - \frac1G$ at every $p$: of $G$ completions, one pays for the baseline. **σ or σ² matters
-# little:** over all $p$ and all $v_-/v_+$ from .001 to 1,000, GRPO has at least {=worst["GRPO"]:.0%} of the best weight's efficiency at G = 8, Dr. GRPO
-# {=worst["Dr. GRPO"]:.0%}, MaxRL and its mirror image {=worst["MaxRL"]:.0%}. The rarer kind matters more: where it is the noisy one
+# little:** over all $p$ and all $v_-/v_+$ from .001 to 1,000, GRPO has at least {=math.floor(100 * worst["GRPO"])} % of the best weight's efficiency at G = 8, Dr. GRPO
+# {=math.floor(100 * worst["Dr. GRPO"])} %, MaxRL and its mirror image {=math.floor(100 * worst["MaxRL"])} %. The rarer kind matters more: where it is the noisy one
 # ($v_-/v_+ = 10$, $p = .9$) groups of 8 are nearly as efficient as large ones; where it is the quiet one ($p = .1$) they lose a third.
 #
 # The *common* weight is a choice, too. Without a baseline $\beta_k = 0$: wrong completions are ignored, and their noise with them. At
-# $v_-/v_+ = 10$ and $p = .5$ that is {=table[10, 0.5]["no baseline"]:.1f} times as efficient as large groups, at .1 {=table[0.1, 0.5]["no baseline"]:.2f}
-# times. (Given $k$, the best pair is $\alpha : \beta = \frac{q\,k}{v_+} : \frac{p\,(G-k)}{v_-}$.)
-# [Lesson 13](13_quiet_estimators.ipynb) measures $v_-/v_+$ in a language model.
+# $v_-/v_+ = 10$ and $p = .5$ that is {=table[10, 0.5]["no baseline"]:.1f} times as efficient as large groups, at $v_-/v_+ = .1$ only
+# {=table[0.1, 0.5]["no baseline"]:.2f} times. (Given $k$, the best pair is $\alpha : \beta = \frac{q\,k}{v_+} : \frac{p\,(G-k)}{v_-}$.)
+# [Lesson 13](13_quiet_estimators.ipynb) measures $v_-/v_+$ in a language model, summed over all parameters.
 #
 # ## Move p, v₋/v₊ and G
 #
@@ -257,8 +259,8 @@ late = {G: of_size[-1]["mean"] for G, of_size in sizes.items()}
 assert late[2] == max(late.values()) and late[64] < late[32] < late[16] < min(late[4], late[8])
 
 # %% [text]
-# *Brackets: 95 % intervals.* Groups of 4 or 8 are the best at first, of 2 at the end, {=100 * (late[2] - late[8]):.1f} points ahead of 8, which five
-# seeds do not tell from none; groups of 64 leave four prompts in a batch, and end {=100 * (late[2] - late[64]):.1f} points below. (One task, one small model, one learning rate. In
+# *Brackets: 95 % intervals.* Groups of 4 or 8 are the best at first, of 2 at the end, {=100 * (late[2] - late[8]):.1f} points ahead of 8, a lead that
+# five seeds do not establish; groups of 64 leave four prompts in a batch, and end {=100 * (late[2] - late[64]):.1f} points below. (One task, one small model, one learning rate. In
 # [2510.00977](https://arxiv.org/abs/2510.00977) groups of two nearly match 16.)
 #
 # ## Exercises

@@ -6,10 +6,10 @@
 #
 # $$S \;=\; p^G + q^G$$
 #
-# Averaged over a real mix of problems, $S$ is 59, 44, 32, 23 and 17 % at G = 4, 8, 16, 32 and 64, if measured solve rates are substituted
-# for $p$; the unbiased estimate is lower, 11.2 % at 64. Problems silent in all 64 completions have been called irreducible. That does not
-# follow: of these 11.2 points, 7.2 are all right, and at most about 3 of those can be irreducible if completions are independent draws;
-# the other 4.0 points, all wrong, are what a filter left in the dataset.
+# On Big-Math 43 % of groups of 8 and 11 % of groups of 64 are silent; putting the measured rates into the formula gives 44 and 17 (table
+# below). Problems silent in all 64 completions have been called irreducible. That does not follow: of these 11.2 %, 7.2 points are all
+# right, and at most about 3 of those can be irreducible if completions are independent draws; the other 4.0 points, all wrong, are what a
+# filter left in the dataset.
 #
 # | symbol | meaning |
 # |---|---|
@@ -91,6 +91,7 @@ for G, printed in published.items():
     unbiased[G] = 100 * h @ identity.silent_rate_unbiased(right64, 64, G)
     assert (round(plug_in[G]), round(unbiased[G]))[: len(printed)] == printed
     print(f"G = {G:2}         {plug_in[G]:.1f}       {unbiased[G]:.1f}")
+assert [round(100 * share, 1) for share in (h[64] + h[0], h[64], h[0])] == [11.2, 7.2, 4.0]
 
 known = np.array([0.0, 0.01, 0.1, 0.3, 0.5, 0.8, 0.99])  # known p: which is biased?
 counts = identity.binomial(known, 64)  # (7, 65): P(k of 64 right)
@@ -118,8 +119,8 @@ show(histogram_and_rates(h, plug_in, unbiased))
 #
 # into the bar at 64. Only what lies above this bound can be stuck.
 #
-# **All wrong.** The same bound, for $h_0$ from $h_1$ and $h_2$, is *higher* than the bar itself. That does not refute independent draws,
-# because this bar was cut: the dataset's card lists, among its filters, the removal of problems "unsolvable in 8 rollouts from
+# **All wrong.** At the other end the same bound, for $h_0$ from $h_1$ and $h_2$, exceeds the bar, which no mixture allows. The reason:
+# this bar was cut. The dataset's card lists, among its filters, the removal of problems "unsolvable in 8 rollouts from
 # Llama-3.1-405B or 64 rollouts from Llama-3.1-8B" (four sources are exempt). So we test whether the 64 other bars are a mixture.
 # Expectation–maximisation fits the weights of 101 values of $p$, first to all bars and then to bars 1 to 64.
 
@@ -176,8 +177,8 @@ show(beyond_the_data(sizes, all_right, counted))
 # errors. **So at the all-right end between 0 and about 3 points can be irreducible**: 3 points stuck fit as well as none; with 4, the sum
 # of squares rises by {=added:.0f} (a rise of 3.84 would be significant at 5 %). (The bound alone, from three bars, allows
 # {=100 * (h[64] - needed(h[63], h[62])):.1f}.) At the all-wrong end we cannot tell: {=h[0]:.1%} is what the filter left, while a mixture
-# with the next two bars has {=needed(h[1], h[2]):.1%} or more. (If the filter used these same 64 completions, even the unbiased column is
-# a little too low: a hard problem stayed if it happened to be solved once.) And all this concerns one model's completions, not the
+# with the next two bars has {=needed(h[1], h[2]):.1%} or more. (If the filter looked at these same 64 completions, hard problems stayed
+# only if they were lucky, and even the unbiased column is slightly too low.) And all this concerns one model's completions, not the
 # problems themselves.
 #
 # ## Move the mix

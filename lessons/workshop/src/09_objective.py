@@ -170,8 +170,8 @@ knob(weight_and_objective, rule=list(NAMES), G=(2, 64, 1, 8))
 # prompt, so one prompt's gain is the others' loss.
 
 # %%
-seeds, MATCHED = range(4), "Dr. GRPO, matched first step"
-arms = run_arms(seeds, ("GRPO", "Dr. GRPO", MATCHED))
+seeds, MATCHED = range(10), "Dr. GRPO, matched first step"
+arms = run_arms(seeds[:4], ("GRPO", "Dr. GRPO", MATCHED))
 ends = {name: np.mean([one.hard[-1] for one in runs]) for name, runs in arms.items()}
 
 def lead(level):
@@ -182,7 +182,7 @@ def lead(level):
 rivals, gap = {}, {}
 for size in (3, 8, 64):
     for rule in ("GRPO", "Dr. GRPO"):
-        for seed in seeds if size > 3 else [0]:
+        for seed in seeds if size > 3 else seeds[:1]:
             p0 = start(seed)
             rate = controlled_run.matched_learning_rate(rule, p0, size, 0.5)
             rival = run(rule, p0, seed, G=size, compete=1.0, learning_rate=rate)
@@ -194,14 +194,15 @@ show(controlled(arms, rivals))
 # %% [fold]
 assert [round(ends[name], 3) for name in ("GRPO", MATCHED)] == [0.993, 0.991]
 assert abs(ends["Dr. GRPO"] - controlled_run.PUBLISHED["Dr. GRPO"]) < 0.018  # 3 standard deviations of one run
-assert 0.5 < lead(0.7) < 1.5 and abs(lead(0.8)) < 0.4 and abs(lead(0.9)) < 0.2
+assert 0.5 < lead(0.7) < 1.5 and abs(lead(0.8)) < 0.5 and abs(lead(0.9)) < 0.2
 assert max(map(lead, np.linspace(0.52, 0.98, 47))) < lead(0.7) + 0.05  # its largest lead
 assert min(one.smallest_update for runs in arms.values() for one in runs) == 0
-assert np.abs(gap[3]).max() < 1e-6 and gap[8].min() > 1.5 and gap[64].min() > 8
+assert np.abs(gap[3]).max() < 1e-6 and min(gap[8].min(), gap[64].min()) > 0.9
+assert len(seeds) == 10 and gap[64].min() > gap[8].mean()
 
 # %% [text]
 # *Left: the gap comes from the learning rate (one seed). Right: if prompts compete, GRPO's preference shows even with equal first steps
-# (mean of four seeds).*
+# (mean of ten seeds).*
 #
 # At one learning rate we get {=ends["GRPO"]:.3f} and {=ends["Dr. GRPO"]:.3f} (means of four seeds; the paper's .88 is one run). **With
 # the first step matched, .99 against .88 becomes {=ends["GRPO"]:.3f} against {=ends[MATCHED]:.3f}.** (Later the two runs are at different
@@ -209,9 +210,9 @@ assert np.abs(gap[3]).max() < 1e-6 and gap[8].min() > 1.5 and gap[64].min() > 8
 # rate is .7 (its largest lead), by {=lead(.8):.1f} at .8, and not at all at .9.
 #
 # In this run no update is ever negative: all prompts rise towards 1, and the weights decide only the order. If prompts compete, the
-# preference matters: GRPO's hardest quarter ends {=gap[8].mean():.1f} points higher at G = 8 ({=gap[8].min():.1f} to
-# {=gap[8].max():.1f}), {=gap[64].mean():.1f} at G = 64, and no higher at G = 3, as the weights predict. (Our competition is also a
-# caricature: real prompts share parameters unevenly and may help each other.)
+# preference matters: GRPO's hardest quarter ends higher for each of ten seeds, by {=gap[8].mean():.1f} points at G = 8 ({=gap[8].min():.1f} to
+# {=gap[8].max():.1f}) and {=gap[64].mean():.1f} at G = 64 ({=gap[64].min():.1f} to {=gap[64].max():.1f}), and no higher at G = 3, as the weights
+# predict. (Our competition is also a caricature: real prompts share parameters unevenly and may help each other.)
 #
 # ## Exercises
 #
@@ -265,7 +266,7 @@ def climbed(p, G):
 
 
 # %% [markdown]
-# **3. Find the bug.** This function should return GRPO's weight, but at G = 3 it gives a prompt with $p = .02$ a twelfth of the weight of
+# **3. Find the bug.** This function should return GRPO's weight, but at G = 3 it gives a prompt with $p = .02$ a thirteenth of the weight of
 # one with $p = .5$. Repair it.
 
 

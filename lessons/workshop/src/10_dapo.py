@@ -3,8 +3,8 @@
 #
 # GRPO (group relative policy optimization) learns nothing from a group whose completions are all right or all wrong
 # ([lesson 8](08_silent_groups.ipynb)). DAPO (decoupled clip and dynamic sampling policy optimization) discards such groups and refills the
-# batch with groups of *other* prompts. This looks as if it favoured some prompts, but it does not: **dropping silent groups and refilling
-# with other prompts leaves the direction of GRPO's expected update unchanged and multiplies the update by one number,**
+# batch with groups of *other* prompts. One would expect this to favour medium-hard prompts. It does not: **dropping silent groups and
+# refilling with other prompts leaves the direction of GRPO's expected update unchanged and multiplies the update by one number,**
 #
 # $$\mathbb E[\text{DAPO's update}] = \frac{1}{\mathbb E_x[1 - S(p_x)]}\;\mathbb E[\text{GRPO's update}]$$
 #
@@ -28,27 +28,47 @@ import torch
 
 from algorithms import dapo, grpo
 from lessons import identity
-from lessons.experiments import compare_tables, controlled_run, paired
+from lessons.experiments import compare_tables, controlled_run, grid, paired
 from lessons.experiments.pool import silence
 from lessons.workshop.kit import check, knob, show, show_diff, show_source
 from lessons.workshop.parts.lesson_10 import capped_redraw, clip_room, weights
 from toy_env.model import load_policy
 
 torch.set_num_threads(1)
+results, aime = compare_tables.load(), compare_tables.AIME_2024
+ours = compare_tables.steps_of(results["ablation"])  # rows of arm, accuracy, change
+without_kl = paired.difference(*(results[name]["arms"]["GRPO"]["at_budget"]["seeds"]
+                                 for name in ("no_kl", "shared")))
+assert without_kl["interval"][0] > 0 and [row[2][:2] for row in ours].count("**") == 1
+kl_gain = grid.change(without_kl)
 show_diff(grpo.policy_loss, dapo.policy_loss)
 show_diff(grpo.train, dapo.train)
 show_source(dapo.is_kept)
 
-# %% [markdown]
-# ## What DAPO changes
+# %% [text]
+# ## What DAPO changes, and what it brings
 #
-# 1. **Dynamic sampling**: the `while` in `train`, and `is_kept`. This is the subject of the lesson.
-# 2. **Clip-higher**: the ratio may rise to 1.28 and fall to .8.
-# 3. **Overlong punishment**: less reward for a completion that comes close to the length limit.
-# 4. **Token-level mean**: one division by the number of tokens ([lesson 5](05_length.ipynb)).
-# 5. **No KL** (Kullback-Leibler) term, so a silent group's gradient is exactly zero.
+# | change, on top of those above | the paper's reason | AIME 2024 | ours |
+# |---|---|---|---|
+# | none: GRPO (ours without KL) | | {=aime[0]} | {=ours[0][1]} |
+# | **overlong filtering**: completions cut at the limit do not train (off in `dapo.py`) | a cut is not an error; entropy explodes without it (Fig. 5) | {=aime[1]} | {=ours[1][2]} |
+# | **clip-higher**: for $A > 0$ a token's gradient stops above a ratio of 1.28, not 1.2; for $A < 0$ below .8, as before | entropy collapses, the first failure; a wider *lower* range would let rare tokens fall to 0 | {=aime[2]} | {=ours[2][2]} |
+# | **overlong punishment**: up to 1 less near the limit | a slope instead of a jump | {=aime[3]} | {=ours[3][2]} |
+# | **token mean** ([lesson 5](05_length.ipynb)) | tokens of long completions counted less | {=aime[4]} | {=ours[4][2]} |
+# | **dynamic sampling**: the `while` in `train`, `is_kept` | fewer and fewer groups train | {=aime[5]} | {=ours[5][2]} |
 #
-# Rewards are −1 and 1, but the division by σ leaves the advantages unchanged.
+# *AIME 2024, in %: [Table 1](https://arxiv.org/abs/2503.14476), one benchmark, no seeds. Ours: accuracy, then points against the
+# row above at equal completions; {=len(results["ablation"]["seeds"])} seeds, 95 % intervals, bold: corrected p < .05 ([results](experiments/README.md)).*
+#
+# There is also **no KL** (Kullback-Leibler) term: reasoning must leave the reference anyway (section 2.3). Here this pays: without it GRPO
+# gains {=kl_gain} points. Rewards of −1 and 1 leave the advantages unchanged.
+#
+# | | $G$ | updates per batch | KL coefficient | clip range | longest completion |
+# |---|---|---|---|---|---|
+# | GRPO, [2402.03300](https://arxiv.org/abs/2402.03300), 4.2 | 64 | 1 | .04 | not stated | 1,024 |
+# | DAPO, [2503.14476](https://arxiv.org/abs/2503.14476), 4.1 | 16 | 16 | 0 | .8 to 1.28 | 16,384; punished to 20,480 |
+#
+# With one update per batch every ratio is 1: no clip acts.
 #
 # ## The proof
 #
@@ -56,10 +76,16 @@ show_source(dapo.is_kept)
 #
 # $$\mathbb E[g] = \Pr(\text{mixed})\;\mathbb E[g \mid \text{mixed}] + \Pr(\text{silent})\cdot 0$$
 #
-# A refilled batch holds the first $P$ mixed groups in the order in which they were drawn. Each is a random mixed group, so its expected
-# update is $\mathbb E[g \mid \text{mixed}] = \mathbb E[g]/\mathbb E_x[1-S(p_x)]$. ∎ (This needs right-or-wrong rewards, no KL term,
-# averages over groups, the first update after sampling, and a batch that fills up. A batch of the first groups to *finish* would favour
-# short completions.)
+# A refilled batch holds the first $P$ mixed groups that were drawn. Each is a random mixed group, so its expected update is
+# $\mathbb E[g \mid \text{mixed}] = \mathbb E[g]/\mathbb E_x[1-S(p_x)]$. ∎
+#
+# The proof assumes
+#
+# 1. rewards of two values,
+# 2. no KL term,
+# 3. averages over groups,
+# 4. the first update after sampling,
+# 5. a batch that fills up (the first groups to *finish* would favour short completions).
 #
 # Prompt by prompt: a prompt of difficulty $p$ is kept with probability $1-S(p)$, and a kept group contributes
 # $\mathbb E[\sigma \mid \text{mixed}] = \mathbb E[\sigma]/(1-S(p))$. The product is GRPO's $\mathbb E[\sigma]$. Redrawing keeps *every*
@@ -73,7 +99,7 @@ show_source(dapo.is_kept)
 #
 # Each of nine prompts is a coin with its own logit. We draw groups, treat the silent ones in three ways, and measure each prompt's weight
 # with the script's own `is_kept` and `compute_advantages`. The third, redrawing, appears twice: without a limit, and with at most
-# four draws, which is the "DAPO" arm of the identity paper's run ([2607.00152](https://arxiv.org/abs/2607.00152)).
+# four draws, as in the identity paper's "DAPO" run ([2607.00152](https://arxiv.org/abs/2607.00152)).
 
 # %%
 G, slots, rng = 8, 100_000, np.random.default_rng(10)
@@ -125,28 +151,28 @@ assert np.isclose(at_small_p, np.sqrt(G - 1) / G, rtol=1e-3)
 show(weights(p, {name: weight for name, (weight, _) in measured.items()}, G))
 
 # %% [text]
-# *DAPO's crosses lie in GRPO's circles; redrawing gives different weights, with the largest at both ends.*
+# *DAPO's crosses lie in GRPO's circles; redrawing gives other weights, largest at both ends.*
 #
-# DAPO multiplies every weight by the same {=1 / (1 - S).mean():.2f}. So what the identity paper's run shows for "DAPO" on hard prompts
-# is a result about the triangles, not about DAPO. (The paper's section 5 discards prompts, as DAPO does; its run redraws them.)
+# DAPO multiplies every weight by the same {=1 / (1 - S).mean():.2f}. The identity paper's section 5 discards prompts, as DAPO does, but its
+# run redraws them: its result on hard prompts is therefore one about the triangles, not about DAPO.
 #
 # ## What it costs
 
 # %%
-results, find = compare_tables.load(), compare_tables.find
+find, change = compare_tables.find, compare_tables.change
 ablation, movement = results["ablation"]["arms"], results["movement"]["arms"]
-dapo_runs, grpo_runs = (results["shared"]["arms"][name] for name in ("DAPO", "GRPO"))
-seeds = len(results["ablation"]["seeds"])
+dapo_runs, seeds = results["shared"]["arms"]["DAPO"], len(results["ablation"]["seeds"])
 cost = dapo_runs["completions"]["mean"] / dapo_runs["budget"]  # drawn for each one trained on
-longer = paired.difference(*(runs["update_norm"]["seeds"] for runs in (dapo_runs, grpo_runs)))
 *_, above, last = ablation
 *_, slower = movement
+rates = [arm["learning_rate"] for arm in (ablation[last], movement[slower])]
 arms = (ablation[above], ablation[last], movement[slower])
 without, alone, unmoved = (arm["update_norm"]["mean"] for arm in arms)
-main, gained = find(results["shared"], "DAPO", "GRPO"), find(results["ablation"], last, above)
+main, no_kl = (find(results[name], "DAPO", "GRPO") for name in ("shared", "no_kl"))
+gained = find(results["ablation"], last, above)
 at_equal_length = find(results["movement"], slower, above)
-assert min(gap["interval"][0] for gap in (longer, main, gained, at_equal_length)) > 0
-assert gained["p_holm"] < main["p_holm"] < 0.05 and alone > without > unmoved
+assert min(gap["interval"][0] for gap in (main, gained, at_equal_length)) > 0
+assert no_kl["interval"][1] < 0 and alone > without > unmoved
 before, after = (ablation[arm] for arm in ("+ overlong filtering", "+ clip-higher"))
 more = {name: np.greater(after[name]["seeds"], before[name]["seeds"]).sum()
         for name in ("final", "entropy")}
@@ -159,33 +185,24 @@ still_silent = 1 - paper.mixed[-1] / controlled_run.STEPS
 assert abs(drawn - 3.5) < 0.05  # as published
 
 # %% [text]
-# The identity paper reports that its arm draws 3.5 times as many groups as GRPO. The same run, with solve rates spread evenly, gives
-# {=drawn:.2f}; but with at most four draws, no factor can exceed 4, and {=100 * still_silent:.0f} % of the groups are still silent.
-# DAPO's cost has no such limit: it is small on new prompts and grows as they are solved (exercise 2). In our
-# {=len(results["shared"]["seeds"])} runs of `dapo.py`, of {=results["shared"]["steps"]} steps each,
-# {=100 * dapo_runs["silent"]["mean"]:.0f} % of the groups are silent and {=cost:.2f} completions are drawn for each one trained on. (That
-# this too is near 3.5 is a coincidence.)
+# The identity paper's run draws 3.5 times as many groups as GRPO; repeated with solve rates spread evenly, {=drawn:.2f}. With at most four
+# draws no factor can exceed 4, and {=100 * still_silent:.0f} % of the groups are still silent. DAPO's cost has no such limit: it grows as
+# prompts are solved (exercise 2). In our {=len(results["shared"]["seeds"])} runs of `dapo.py` {=100 * dapo_runs["silent"]["mean"]:.0f} %
+# of the groups are silent, and {=cost:.2f} completions are drawn for each one trained on.
 #
-# **What is gained?** The batch does not shrink as prompts become uniformly right or wrong. The expected direction is no better. Adam
-# cancels a constant factor, so that steps are only a little longer: over our runs DAPO's mean update is {=longer["difference"]:.4f}
-# [{=longer["interval"][0]:.4f}, {=longer["interval"][1]:.4f}] longer than GRPO's of {=grpo_runs["update_norm"]["mean"]:.4f}; in our
-# ablation, where dynamic sampling alone is added, it is {=alone / without - 1:.0%} longer. Plain GRPO with that many more prompts per batch gets the
-# same mixed groups from the same completions: on average, refilling is GRPO with a batch that grows as more groups are silent.
-#
-# So the claim promises no gain at equal *completions*. In the ablation, dynamic sampling brings
-# {=compare_tables.change(gained).strip("*")} points at equal completions ({=seeds} seeds, 95 % interval). Longer steps are not the reason: at 1.8e-4,
-# where they are {=1 - unmoved / without:.0%} *shorter* than without it, it brings
-# {=compare_tables.change(at_equal_length).strip("*")}. A batch draws
-# {=ablation[last]["completions"]["mean"] / ablation[last]["budget"]:.1f} times the completions, which may be why: not tested. In the main comparison, where the rest of DAPO changes too, it is
-# {=compare_tables.change(main).strip("*")} points ahead of GRPO, and without the KL
-# {=compare_tables.change(compare_tables.find(results["no_kl"], "DAPO", "GRPO"))} ([results](experiments/README.md)).
+# **What is gained?** The batch does not shrink as prompts are solved. But plain GRPO with that many more prompts per batch gets the same
+# mixed groups from the same completions, so the claim promises no gain at equal *completions*. Our ablation shows one all the same,
+# {=change(gained).strip("*")} points. Longer steps are not the reason: dynamic sampling makes them {=alone / without - 1:.0%} longer, but
+# with the learning rate lowered from {=1e4 * rates[0]:g}e-4 to {=1e4 * rates[1]:g}e-4 they are {=1 - unmoved / without:.0%} *shorter*
+# than without it, and the gain is still {=change(at_equal_length).strip("*")}. A possible reason (untested): the same completions give fewer
+# updates, each from mixed groups alone. Against GRPO the whole of DAPO has {=change(main).strip("*")} points as the scripts
+# stand, and {=change(no_kl).strip("*")} if GRPO has no KL term either.
 #
 # ## Clip-higher
 #
-# This is DAPO's other main change. For $A > 0$ a token's gradient is stopped once $\rho > 1+\varepsilon_{high}$
-# ([lesson 2](02_ppo.ipynb)). The bound is a *factor*: a token of probability .01 is stopped at .012 under GRPO's 1.2 and at .0128 under
-# 1.28; one of probability .5 is stopped at .6 and .64, and one above $1/1.28$ never. So a rare token, where exploration would have to
-# begin, gains the least from an update. Move the bounds and the token's probability (needs the first cell).
+# For $A > 0$ a token's gradient stops once $\rho > 1+\varepsilon_{high}$ ([lesson 2](02_ppo.ipynb)). The bound is a *factor*: a token of
+# probability .01 is stopped at .012 under GRPO's 1.2 and at .0128 under 1.28; one of probability .5 at .6 and .64, and one above $1/1.28$
+# never. So a rare token, where exploration would have to begin, gains the least. (The sliders need the first cell.)
 
 
 # %%
@@ -215,8 +232,7 @@ knob(draw, eps_low=(0.05, 0.5, 0.01, 0.2), eps_high=(0.05, 0.6, 0.01, 0.28),
 # %% [markdown]
 # *The room to rise is largest for a token of probability $1/(1+\varepsilon)$ and vanishes for rare tokens.*
 #
-# Which tokens does GRPO's bound of 1.2 stop in a real run? We run one step of `dapo.train` with that bound and 16 updates, so that the
-# ratios move:
+# Which tokens does GRPO's bound of 1.2 stop in a real run? One step of `dapo.train` with that bound and 16 updates:
 
 # %%
 tokenizer, clipped = load_policy("base")[1], []
@@ -247,21 +263,19 @@ assert begins.mean() > 0.5 and (ratio > 1.28).mean() > 0.5 and sampled.mean() < 
 
 # %% [text]
 # The {=len(clipped)} stopped tokens had a mean probability of {=sampled.mean():.2f} (below .2 in DAPO's Fig. 3a), and
-# {=100 * begins.mean():.0f} % are the digit that *begins* a worked solution, the rare and right decision (`#` would state the answer at
-# once). But {=100 * (ratio > 1.28).mean():.0f} % of the ratios exceed 1.28 as well: each completion is used once, so its ratio was moved
-# by *other* completions' updates, and the clip stops a gradient without bounding the ratio. The pattern does not last: over whole runs
-# (the six arms of our ablation) stopped tokens had probabilities of {=min(stopped_at):.2f} to {=max(stopped_at):.2f} on average. **Our
-# ablation shows no effect of clip-higher**: it raises accuracy in {=more["final"]} of {=seeds} seeds and entropy in {=more["entropy"]}. A
-# vocabulary of 19 tokens says little about one of a hundred thousand.
+# {=100 * begins.mean():.0f} % are the digit that *begins* a worked solution, the rare and right decision. But
+# {=100 * (ratio > 1.28).mean():.0f} % of the ratios exceed 1.28 as well: each completion is used once, so its ratio was moved by *other*
+# completions' updates, and the clip stops a gradient without bounding the ratio. The pattern does not last: over the
+# whole runs of our ablation stopped tokens had probabilities of {=min(stopped_at):.2f} to {=max(stopped_at):.2f} on average. Nor does
+# clip-higher keep entropy up: it raises entropy in {=more["entropy"]} of {=seeds} seeds, accuracy in {=more["final"]}. But 19 tokens say
+# little about a vocabulary of a hundred thousand.
 #
 # ## The overlong punishment
 #
-# The third change lowers the reward of a completion near the length limit by up to 1. Rewards then take more than two values, and
-# division by σ discards how *small* a difference is: among eight right completions, one that is slightly too long, with reward .999, has
-# the advantage {=dapo.compute_advantages(rewards=torch.tensor([[1.0] * 7 + [0.999]]).double()).min():.3f}; a single wrong one has
+# With it rewards take more than two values, and division by σ discards how *small* a difference is: among eight right completions, one
+# that is slightly too long, with reward .999, has the advantage {=dapo.compute_advantages(rewards=torch.tensor([[1.0] * 7 + [0.999]]).double()).min():.3f}; a single wrong one has
 # {=dapo.compute_advantages(rewards=torch.tensor([[1.0] * 7 + [-1.0]])).min():.3f}. So DAPO decides by *right and wrong* which groups to
-# keep, not by the shaped reward. With the punishment, a discarded group's update need not be zero, so the claim does not hold for such
-# groups.
+# keep, not by the shaped reward. The update of such a discarded group is not zero: here the claim does not hold.
 #
 # ## Exercises
 #
@@ -343,12 +357,11 @@ def keep(shaped):
 # %% [markdown]
 # ## To remember
 #
-# - Discarding silent groups and refilling with *other* prompts keeps GRPO's expected direction and the size of the batch; redrawing the
-#   *same* prompt gives hard prompts a weight that grows like $1/p$.
+# - Refilling with *other* prompts keeps GRPO's expected direction and the size of the batch; redrawing the *same* prompt gives hard prompts
+#   a weight that grows like $1/p$.
 # - The cost grows as prompts are solved, and nothing guarantees a gain at equal completions.
 # - Clip-higher gives rare tokens more room before their gradient stops; groups are filtered by right and wrong, never by the shaped
 #   reward.
 #
-# Sources: DAPO, [2503.14476](https://arxiv.org/abs/2503.14476), sections 3.1-3.4, Eq. 7-13, Fig. 3a; the identity paper,
-# [2607.00152](https://arxiv.org/abs/2607.00152), for the run. That replacing prompts leaves the relative weights unchanged, and that the
-# run's arm does not, is our derivation.
+# Sources: DAPO, [2503.14476](https://arxiv.org/abs/2503.14476), sections 2.3 and 3.1-3.4, Eq. 7-13; the identity paper,
+# [2607.00152](https://arxiv.org/abs/2607.00152), for the run. What each way of replacing does to the weights is our derivation.

@@ -2,14 +2,14 @@
 # # 11 · Maj@K and Pass@K
 #
 # DeepSeekMath compared its model before and after GRPO (group relative policy optimization; section 5.2.2, Fig. 7). **Maj@K** had risen:
-# the most frequent of K answers was right more often. **Pass@K** had not: at least one of K answers was right as often as before. To the
-# authors the gain seems to come from "boosting the correct response from TopK rather than the enhancement of fundamental capabilities".
+# the most frequent of K answers was right more often. **Pass@K** had not: at least one of K answers was right as often as before. The
+# authors read this as "boosting the correct response from TopK rather than the enhancement of fundamental capabilities".
 # This is often called *sharpening*: the model gives the answers that it already preferred even more often. What does that do to the two
 # curves?
 #
 # > **Sharpening answers never changes which one is the most probable. So it keeps $M$, the share of problems on which
-# > that answer is right. Maj@K tends to $M$ only in a limit, of many answers or of complete sharpening. Short of it,
-# > sharpening can raise Maj@K and Pass@K even on a problem whose most probable answer is wrong.**
+# > that answer is right. Maj@K reaches $M$ only with infinitely many votes or infinite sharpening. Before that,
+# > sharpening can raise Maj@K and Pass@K, even on a problem whose most probable answer is wrong.**
 #
 # So a model whose $M$ has changed was not merely sharpened. Does reinforcement learning change $M$?
 #
@@ -22,8 +22,9 @@
 # | $\beta,\ \pi_\beta,\ p_\beta$ | the exponent of the sharpening; the sharpened distribution; its $p$ |
 # | $M$ | the share of problems whose most probable answer (the **mode**) is right |
 
-# %%
+# %% [fold]
 import random
+from collections import Counter
 from itertools import combinations, product
 
 import numpy as np
@@ -35,6 +36,7 @@ from lessons.workshop.parts.lesson_11 import (
     all_subsets,
     curves_of_training,
     leads,
+    own_code,
     rises,
     sharpening,
 )
@@ -179,8 +181,8 @@ assert np.allclose(p_right(table), mode_right, atol=1e-6)  # the limit
 
 # %% [text]
 # *$M$ stays constant, and Pass@64 falls to it; Maj@64 is near it from the start. At β = 2, $p$ has risen in {=raised[2]} problems whose
-# mode is wrong, and with it Pass@K at every K.* On one problem the policy with the larger $p$ is ahead at every K. Two curves of Pass@K
-# can cross only as means over problems.
+# mode is wrong, and with it Pass@K at every K.* On a single problem the policy with the larger $p$ leads at every K. So curves of
+# Pass@K can cross only after averaging over problems.
 #
 # A lower temperature $T = 1/\beta$ sharpens *tokens*, not answers. That can change the mode, and so $M$. Compare the two (needs the cells
 # above); squares above the grey line are problems where $p$ has risen although the mode is wrong.
@@ -290,7 +292,7 @@ def majority_by_counting(answers, right, k):
 
 
 # %% [check]
-check("11.1", majority_by_counting)
+check("11.1", own_code(majority_by_counting))
 
 # %% [hint]
 # In each subset count the votes and list all answers with the largest count. What is the subset worth if the right answer is one of m
@@ -301,8 +303,8 @@ check("11.1", majority_by_counting)
 def majority_by_counting(answers, right, k):
     total, subsets = 0.0, list(combinations(answers, k))
     for subset in subsets:
-        votes = [answer for answer in subset if answer is not None]
-        winners = [a for a in set(votes) if votes.count(a) == max(map(votes.count, votes))]
+        votes = Counter(answer for answer in subset if answer is not None)
+        winners = [answer for answer in votes if votes[answer] == max(votes.values())]
         total += (right in winners) / max(1, len(winners))
     return total / len(subsets)
 

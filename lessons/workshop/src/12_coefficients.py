@@ -189,7 +189,8 @@ assert min(stopped.values()) > 0
 
 def show_method(method="GRPO", update=2):
     tokens = [weights[mask].numpy() for weights, mask in zip(w[update][method], group.mask)]
-    title = f"{method}, update {update}: w of every token, over the largest of update 1"
+    title = f"{method}, update {update}: w of every token"
+    title += ", relative to the largest |w| at update 1"
     largest = float(w[1][method].abs().max())
     return coefficients_of_a_group(group.texts, R.numpy(), tokens, largest, title)
 
@@ -200,12 +201,14 @@ knob(show_method, method=METHODS, update=[2, 1])
 # completions, DPO from one pair. GRPO divides by the completion's length, so each token of a long completion weighs less. PPO judges
 # every token separately (here with a critic of random values). On the second update the clip stops {=stopped["GRPO"]} of
 # {=int(group.mask.sum())} tokens in GRPO and {=stopped["PPO"]} in PPO; the faint blue of a few that GRPO has stopped is its KL term,
-# $\beta(u-1)$.* This algebra does not say which coefficient trains best.
+# $\beta(u-1)$.* This algebra does not say which coefficient trains best. In the paper's experiments
+# ([section 5.2.1](https://arxiv.org/abs/2402.03300), Fig. 5) online RFT is as good as RFT at first, and better once the policy
+# has left the model whose completions RFT learns from.
 #
 # ## The paper's list against its losses
 #
-# DPO's objective as DeepSeekMath prints it (Eq. 12, with a misprint, $o^-_{<t}$ for $o^-_t$) contains means over tokens, where the
-# original (Eq. 7 of the DPO paper) has sums. Its derivative, after $1/|y|$, is $\pm\beta\,\text{sigmoid}(-\beta \cdot \text{margin})$
+# DeepSeekMath prints DPO's objective (Eq. 12) with means over tokens, where the original (Eq. 7 of the DPO paper) has sums. (It also has a
+# misprint, $o^-_{<t}$ for $o^-_t$.) Its derivative, after $1/|y|$, is $\pm\beta\,\text{sigmoid}(-\beta \cdot \text{margin})$
 # with the margin of the *means*: one number for all tokens of a completion. The printed coefficient (Eq. 14) lacks the factor β, and
 # inside the sigmoid it compares token $t$ of one completion with token $t$ of the other, which need not exist.
 

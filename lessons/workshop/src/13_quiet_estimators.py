@@ -19,15 +19,15 @@
 # $$\mathbb E\,\langle g, \Delta m\rangle = \sigma\,\|\Delta m\|^2, \qquad
 # \mathbb E\,\|g\|^2 = \sigma^2\,\|\Delta m\|^2 + \frac{(G-k)\,v_+ + k\,v_-}{G^2}$$
 #
-# **An update's progress is σ, exactly, whatever the variances.** What the length adds to it is noise, which leans with $v_-/v_+$.
-# Groups with $k$ and with $G-k$ right make the same progress, so the longer update has the smaller cosine with $\nabla p$, by the same
-# factor.
+# **An update's progress for its own prompt is σ, exactly, whatever the variances.** What the length adds to it is noise, more of it
+# for large $k$ if $v_- > v_+$. Groups with $k$ and with $G-k$ right make the same progress, so the longer update has the smaller cosine with $\nabla p$, by the
+# same factor.
 #
 # ## Three students
 #
 # *Arithmetic* has one right answer. In *expressions*, `39?` asks for any expression of that value, as `#12+27`: right completions are diverse, and
 # the usual wrong one repeats the number, `#39`. In *slips*, the same task, the student miscalculates instead: both kinds are diverse. GRPO
-# trains each; before, and after 20 and 60 steps, we compute the score of every completion.
+# trains each; before, and after 20 and 60 steps, we compute every completion's score.
 
 # %%
 import numpy as np
@@ -91,14 +91,14 @@ for name in ("expressions", "slips"):
 # completions, and the ratio of the sums. Commonest: its share of the wrong ones (median). Halves differ: the noise of GRPO's update
 # ($G = 8$), predicted from one half of the completions and from the other (median over prompts with 100 of the rarer kind; how many).*
 #
-# The lean is the student's, not the task's; after training, when wrong completions are rare, different and improbable, every model leans to $v_- \gg v_+$. **How many completions does $v_-$ need?** For independent completions the formula is a theorem; what is uncertain is
-# $v_-$. Where one wrong completion hides the others, as at the base of expressions, it grows with their number. The halves agree to
-# {=np.median(np.concatenate(errors)):.0%}, on trained expressions to {=np.median(np.concatenate(errors[4:6])):.0%}: a few rare completions make the noise there, and no
-# prediction can be better than that.
+# The ratio depends on the student, not only on the task; after training, when wrong completions are rare, diverse and improbable, $v_- \gg v_+$ in every model. **How many completions does $v_-$ need?** Where one
+# wrong completion hides the others, as at the base of expressions, it grows with their number. The halves agree to
+# {=np.median(np.concatenate(errors)):.0%}, on trained expressions to {=np.median(np.concatenate(errors[4:6])):.0%}: a few rare completions make the noise there.
 #
 # ## Progress and length of the same groups
 #
-# In batches as they are drawn, what share of the progress and of the squared length do groups with $k$ right have? Move the student, the step and G.
+# In batches as they are drawn, what share of the progress and of the squared length do groups with $k$ right have? **Here progress is
+# along the gradient of all prompts together**, not the prompt's own, so $k$ and $G-k$ may differ.
 
 
 # %%
@@ -115,15 +115,16 @@ knob(draw, student=list(STUDENTS), step=[0, 20, 60], G=[8, 4, 16])
 
 # %% [fold]
 def shares(student, step, ks, G=8):
-    """Of the squared length and of the progress of GRPO's updates, the share of groups with these k."""
+    """Of the squared length and the progress of GRPO's updates, and of the mixed groups, the share
+    that groups with these k have."""
     n, squared, _, progress, _ = np.moveaxis(by_k(student, step, G), 2, 0)
     sigma = identity.sigma(np.arange(1, G), G)
-    parts = (n * sigma**2 * squared).sum(axis=0), (n * sigma * progress).sum(axis=0)
+    parts = [(n * x).sum(axis=0) for x in (sigma**2 * squared, sigma * progress, 1)]
     return [part[[k - 1 for k in ks]].sum() / part.sum() for part in parts]
 
 
 lone = {(name, step): shares(name, step, [7]) for name, step in stages}
-late = [shares(name, 60, [6, 7])[1] for name in STUDENTS]
+late, few = np.array([shares(name, 60, [6, 7])[1:] for name in STUDENTS]).T
 lengths = [
     np.sqrt(by_k("expressions", 20, 4)[..., i].mean(axis=0)) * identity.sigma(np.arange(1, 4), 4) for i in (1, 2)
 ]
@@ -131,8 +132,9 @@ rms, median = (length[2] / length[1] for length in lengths)  # three right of fo
 
 # %% [text]
 # *Left: shares of all mixed groups, marks are seeds. Right: length, root mean square and median, beside σ.* On arithmetic's base, groups with
-# one wrong completion of eight have {=lone["arithmetic", 0][0]:.0%} of the squared length and {=lone["arithmetic", 0][1]:.0%} of the progress. But
-# after 60 steps groups with one or two wrong make {=min(late):.0%} to {=max(late):.0%} of the progress. And only the mean is long: on expressions at step 20
+# one wrong completion of eight have {=lone["arithmetic", 0][0]:.0%} of the squared length and {=lone["arithmetic", 0][1]:.0%} of the progress: what
+# moves an easy prompt need not help the others. After 60 steps groups with one or two wrong make {=min(late):.0%} to {=max(late):.0%} of
+# the progress, for they are {=min(few):.0%} to {=max(few):.0%} of the mixed groups. And only a few updates are long: on expressions at step 20
 # one wrong completion of four makes an update {=rms:.2f} times as long as an even split in the root mean square, {=median:.2f} times in the median.
 #
 # ## Which estimator is quiet?
@@ -159,11 +161,15 @@ table = {name: [cosine(*column, name) for column in columns] for name in ROWS}
 show(cosines({ROWS[name]: row for name, row in table.items()}, columns))
 apart = max(abs(a - b) for a, b in zip(table["σ^1"], table["σ^2"]))
 far = np.array(table["no baseline"]) - table["σ^2"]
+best = np.max([*table.values()], axis=0)
+behind = best - table["best b of the others"]  # the last column: slips, step 20
+assert behind[-1] == behind.max() and 0.4 < behind[-1] / (best - table["σ^2"])[-1] < 0.6
 
 # %% [text]
 # **σ or σ² changes the cosine by {=apart:.2f} at most.** The baseline decides: none at all is {=far.max():+.2f} against Dr. GRPO on
 # slips, where wrong completions are noisy and it ignores them, and −{=-far.min():.2f} on the base of expressions, where they are quiet. There $A = R - 1$,
-# which ignores the right ones, is best. The baseline from the others' norms comes close to the best everywhere.
+# which ignores the right ones, is best. The baseline from the others' norms is within {=behind[:-1].max():.2f} of the best, but on slips at
+# step 20 only halfway there from Dr. GRPO.
 #
 # ÷ length reverses this: on arithmetic's base, where noisy wrong completions are short, σ falls from {=cosine("arithmetic", 0, "σ^1"):.2f} to
 # {=cosine("arithmetic", 0, "σ^1", "mean"):.2f}, no baseline from {=table["no baseline"][0]:.2f} to {=cosine("arithmetic", 0, "no baseline", "mean"):.2f}. Adam scales
@@ -174,7 +180,6 @@ far = np.array(table["no baseline"]) - table["σ^2"]
 #
 # We trained with powers of σ and other weights of the contrast, all else GRPO's (without KL), *every optimizer step scaled to the same length*:
 # ten seeds, 60 batches of 32 × 8. The prediction, from the measurements above alone: the arm with the larger cosine (or another quantity, below) is ahead.
-# Move both sliders.
 
 # %%
 runs = load_runs(weights.RESULTS)
@@ -212,8 +217,14 @@ counts = {name: [*zip(weights.judged(pairs, name), weights.judged(fresh, name))]
 rows = [[what, *("{}/{}, {}/{}".format(*first, *again) for first, again in counts[name])]
         for name, what in weights.NOTICED.items()]
 say(markdown(["ahead is the arm with the larger", *weights.KINDS], rows))
-again, guess = (counts[name][0][1] for name in ("quiet", "cosine"))
-assert again[0] == again[1] and guess[0] < 0.7 * guess[1]
+
+# %% [fold]
+for pair in pairs + fresh:
+    powers = [float(name[2:]) if name in weights.POWERS else 0 for _, name in pair["arms"]]
+    pair["power"] = powers[0] - powers[1]
+larger, larger_again = (weights.judged(part, "power")[0] for part in (pairs, fresh))
+(first, again), guess = counts["quiet"][0], counts["cosine"][0][1]
+assert larger_again[0] == larger_again[1] == again[0] and guess[0] < 0.7 * guess[1]
 assert len({*counts["quiet"][3][1]}) == 1
 of_power = {name: [gap for length in by_length for kept in (True, False)
                    for gap in gaps((name, kept), ("σ^1", kept), length)]
@@ -229,19 +240,20 @@ steps = ", ".join(f"{length:.3f}"[1:] for length in by_length)
 dropped = [-100 * gap["difference"] for gap in other[ROWS["σ, k < G − 2"]][::2]]
 
 # %% [text]
-# *Second table: pairs of arms that differ in one thing, at steps of .016; of their differences (two tasks, end and training) whose interval excludes
-# 0, how many each quantity had the right way round: ten seeds, then five fresh ones, which ran after the predictions were committed. Pairs share arms.*
+# *Second table: all pairs of arms that differ in one thing (two tasks, end and training, steps of .016). {=first[0]}/{=first[1]}: of {=first[1]} differences whose
+# interval excludes 0, the arm with the larger value led in {=first[0]}; first ten seeds, then five fresh ones, run after the predictions were
+# committed. Pairs share arms.*
 #
 # - **Quieter was faster, by little.** σ² differs from σ by {=squared:.1f} points at most, any power by {=most:.1f} ({=seen} of {=len(powers)} intervals exclude 0; chance gives
-#   {=0.05 * len(powers):.0f}), and the signal-to-noise of one group tells which is ahead: on the fresh seeds in {=again[0]} of {=again[1]} differences. (The
-#   cosine of a batch, known less exactly, does not.)
-# - **Dropping the noisiest groups costs {=min(dropped):.0f} to {=max(dropped):.0f} points**: they are the progress that is left.
+#   {=0.05 * len(powers):.0f}). Larger powers were ahead on both tasks, in {=larger[0]} of {=larger[1]} differences and {=larger_again[0]} of {=larger_again[1]} fresh ones. The
+#   signal-to-noise of one group tells which, but so would anything that grows with the power. (The cosine of a batch does not.)
+# - **Dropping the noisiest groups costs {=min(dropped):.0f} to {=max(dropped):.0f} points**: late in training nearly all mixed groups are of this kind.
 # - **÷ length costs more than ÷ σ**: without it σ gains {=undivided[0]} points over training on arithmetic, as the cosines say, and {=undivided[1]} on
 #   expressions, where they say nothing (steps of {=steps}).
-# - MaxRL's weight and $c(k)$, which ask more of hard prompts, are quiet and yet behind over training on expressions: noise is not all.
+# - MaxRL's weight and $c(k)$, which give hard prompts more weight, are quiet and yet behind over training on expressions: noise is not all.
 #
-# **What this cannot say.** Small models of one architecture, short completions, weights of the contrast only: what a quieter baseline is worth
-# in training was not measured.
+# **What this cannot say.** Small models of one architecture, short completions, weights of the contrast only: [lesson
+# 19](19_which_baseline.ipynb) trains with other baselines.
 #
 # ## Exercises
 #
@@ -307,10 +319,11 @@ def best_baseline(R, scores):
 # %% [markdown]
 # ## To remember
 #
-# - σ is the progress of an update; what the length adds is noise, which leans with $v_-/v_+$.
+# - σ is the progress of an update for its own prompt; what the length adds is noise.
 # - σ, σ² and the best weight of the contrast are nearly equally quiet, and learn nearly equally fast; the baseline and ÷ length change more.
-# - Groups with one or two wrong completions are the noisiest, and late in training nearly all the progress: keep them.
+# - Groups with one or two wrong completions are the noisiest, and late in training nearly all that are mixed: keep them.
 #
 # Sources: the length as "exactly the group reward standard deviation": [arXiv:2607.00152](https://arxiv.org/abs/2607.00152), §3; OPO:
-# [2505.23585](https://arxiv.org/abs/2505.23585); the best baseline: Weaver and Tao 2001, Greensmith et al. 2004. The measurements are ours:
-# `lessons/experiments/estimators.py` and `weights.py`, each with `--publish`, make every number on this page.
+# [2505.23585](https://arxiv.org/abs/2505.23585); the best baseline: [Greensmith, Bartlett and Baxter
+# 2004](https://www.jmlr.org/papers/v5/greensmith04a.html). The measurements are ours: `lessons/experiments/estimators.py` and `weights.py`,
+# each with `--publish`, make every number on this page.

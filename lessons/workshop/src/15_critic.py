@@ -24,9 +24,8 @@
 # $$r_t = \mathbb 1[t = |y|]\,R \;-\; \beta\,\big(\ell^{old}_t - \ell^{ref}_t\big)$$
 #
 # The verifier's reward comes with the last token. The second term penalises every token that is likelier than under the reference policy,
-# a frozen copy of the initial policy. It is k1, an estimate of the Kullback–Leibler (KL) divergence ([lesson 4](04_kl.ipynb)): PPO puts
-# the KL into the reward, as the papers of RLOO and REINFORCE++ still do; GRPO puts it into the loss. Mind the minus: the widely read *N
-# Implementation Details of RLHF with PPO* prints the formula without it, although the code it describes has it.
+# a frozen copy of the initial policy. It is k1, an estimate of the Kullback–Leibler (KL) divergence: PPO puts the KL into the reward,
+# GRPO into the loss ([lesson 4](04_kl.ipynb)).
 #
 # ## GAE
 #
@@ -104,15 +103,14 @@ for name, V in (("true values", true_V), ("p everywhere", true_V[:1].expand(13))
 # %% [markdown]
 # This is the trade-off: with the true values λ = 0 has the right mean and the smallest variance. With a critic that knows only how hard
 # the problem is, λ = 0 has a small variance and the wrong mean: it leaves every token but the last without a gradient. With three tokens
-# λ = 0.95, the default of `ppo.py`, stays close to the right mean; with 20 tokens it would leave the first .95¹⁹ = 38 % of its push. The
-# library oat uses 1.
+# λ = 0.95, the default of `ppo.py`, stays close to the right mean; with 20 tokens the first would keep .95¹⁹ = 38 % of the reward's
+# push. The library oat uses 1.
 #
 # ## PPO's own critic
 #
 # The critic is a copy of the policy's transformer with a new head, trained on the squared error against $A_t + V_t$. This loss is clipped
 # like the policy's: a value that has moved towards its target by more than .2 since the batch was sampled has no gradient. We take eight
-# of PPO's steps (2,048 completions) with the script's functions and settings, but without warm-up, KL and policy updates: the base model
-# stays unchanged.
+# of PPO's steps (2,048 completions) with the script's functions and settings, but without warm-up, KL and policy updates.
 
 # %%
 torch.manual_seed(0)
@@ -144,7 +142,7 @@ turned = ((rollout.returns - rollout.values) * white < 0).sum() / rollout.mask.s
 #
 # Now we turn to held-out problems. Given a right and a wrong completion, does the critic value the right one more, just before the
 # end-of-sequence token, when the answer is already written? A guess does so in half of all pairs, the verifier in all. *Before you look:
-# how often does this critic, if both completions belong to the same problem?*
+# in what share of pairs from the same problem will this critic be right?*
 
 
 # %%
@@ -178,7 +176,7 @@ low, high = shares.quantile(torch.tensor([0.025, 0.975])).tolist()
 # The critic knows how hard the problem is and whether the steps are written out. Beyond that it can hardly tell, if at all, which
 # completion is right (last row: 95 % interval {=low:.0%} to {=high:.0%}, from resampling the problems). But {=no_steps:,} of these
 # {=all_pairs:,} pairs write no steps: to judge them the critic would have to work the problem out in one pass, at which the policy mostly
-# fails. The row says next to nothing about mistakes in written steps.
+# fails.
 #
 # What should it have predicted? The **true value** of a prefix is the mean of the rewards still to come (without the KL: the probability
 # that the policy completes it correctly), which we estimate from 64 continuations of every prefix. Here are four completions of one
@@ -222,12 +220,22 @@ blame = {gae_lambda: torch.stack(A).median().item() for gae_lambda, A in at_mist
 # pictures the true value falls steeply at the mistake and nowhere else.
 #
 # **What we cannot say.** This is one small critic after 2,048 training completions, few of which contain a written mistake. A larger
-# critic, or one that is trained longer, may see more.
+# critic, or one that is trained longer, may see more. But every critic must learn the value at each token from a reward at the last, one
+# of DeepSeekMath's reasons for dropping it ([2402.03300](https://arxiv.org/abs/2402.03300), section 4.1).
 #
 # Move λ. Above are the advantages from the critic, below those from the true values (the sliders need all cells above).
 
 
 # %%
+# |A| at λ = 1 in groups of 8: from the critic, and from the problem's other 24 completions
+k, n = R.view(64, 4, 8).sum(dim=2), held_out.mask.sum(dim=1)
+others = (k.sum(dim=1, keepdim=True) - k).unsqueeze(2) / 24
+by_critic = (((R.view(-1, 1) - V).abs() * held_out.mask).sum(dim=1) / n).view(64, 4, 8)
+by_problem, silent = (R.view(64, 4, 8) - others).abs(), (k == 0) | (k == 8)
+(calm, loud), (quiet, busy) = ((A[silent].mean().item(), A[~silent].mean().item())
+                               for A in (by_critic, by_problem))
+assert 2 * quiet < calm < loud and 3 * quiet < busy
+
 def draw(completion, gae_lambda):
     i = shown[completion]
     sources = {"the trained critic": V[i, : last[i] + 1], "the true values": truth[i]}
@@ -244,7 +252,12 @@ knob(draw, completion=choices, gae_lambda=(0.0, 1.0, 0.05, 0.95))
 # *With the true values λ = 0 blames the mistake, and credits the first token, which chose to write the steps.* With this critic the
 # mistaken tokens get advantages of {=blame[0.0]:+.2f} at λ = 0, {=blame[0.95]:+.2f} at 0.95 and {=blame[1.0]:+.2f} at 1 (medians of
 # {=len(wrong)}). The blame comes from the reward alone: λ = 1 gives all tokens about the same blame; with 0.95 it fades towards the
-# start. Neither shows where the mistake was made.
+# start.
+#
+# **Silent groups.** Of {=silent.numel()} groups of 8 held-out completions {=silent.sum()} are all right or all wrong; GRPO's advantages
+# there are 0 ([lesson 8](08_silent_groups.ipynb)). A baseline that knows the difficulty comes close: from the problem's other
+# completions, the mean $|A|$ is {=quiet:.2f} there, {=busy:.2f} elsewhere. This critic knows it less well ({=calm:.2f} and
+# {=loud:.2f}), and still pushes, token by token.
 #
 # ## Exercises
 #
@@ -331,9 +344,9 @@ def shift(c, n, gae_lambda):
 # - Predicting rewards well is not the same as seeing where they were lost: our critic ranks right above wrong by problem and form, and
 #   does not see the mistake.
 #
-# The critic is a second network to store, run and train. [Lesson 3](03_group_baseline.ipynb) replaces it by the mean of a group.
+# The critic is a second network to store, run and train. [Lesson 3](03_group_baseline.ipynb) replaces it by the mean of a group, which
+# trades signal for simplicity. VAPO ([2504.05118](https://arxiv.org/abs/2504.05118)), a recipe with a critic and several changes to PPO,
+# reports more than ten points above DAPO on AIME 2024.
 #
 # Sources: GAE: [1506.02438](https://arxiv.org/abs/1506.02438). PPO for language models: [2203.02155](https://arxiv.org/abs/2203.02155); the
-# KL in the reward of each token: DeepSeekMath, [2402.03300](https://arxiv.org/abs/2402.03300), Eq. 2; RLOO, [2402.14740](https://arxiv.org/abs/2402.14740); REINFORCE++,
-# [2501.03262](https://arxiv.org/abs/2501.03262). Details: Huang et al., *The N
-# Implementation Details of RLHF with PPO*, 2023.
+# KL in the reward of each token: DeepSeekMath, Eq. 2.

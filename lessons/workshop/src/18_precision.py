@@ -153,19 +153,22 @@ plain = {"sampler": "bfloat16", "correction": "none"}
 spread = {what: mean_of(f"spread of {what}", **plain) for what in ("tokens", "completions")}
 length = mean_of("length", **plain)
 scaled = spread["completions"] / length
-outside = {T: erfc(3e-4 * np.sqrt(T / 2) / spread["tokens"]) for T in (1_000, 10_000)}
+# Half of erfc is one side: a mean of T log-ratios below −3e-4, or above 4e-4
+outside = {T: sum(erfc(end * np.sqrt(T / 2) / spread["tokens"]) / 2 for end in (3e-4, 4e-4))
+           for T in (1_000, 10_000)}
 
 # %% [text]
-# *(Spread: the standard deviation of $w$. Accuracy: points, paired by seed, five seeds, with 95 % t intervals.)*
+# *(Spread: the standard deviation of $w$. Accuracy: points, paired by seed, five seeds, with 95 % t intervals. The predictions were written
+# after an earlier version of these runs.)*
 #
 # In bfloat16 a completion's $w$ spreads by {=spread['completions']:.3f} while a token's spreads by {=spread['tokens']:.3f},
-# {=spread['completions'] / spread['tokens']:.1f} times as far; a completion has {=length:.0f} tokens, whose root is
-# {=np.sqrt(length):.1f}. If it grew as the root, {=1 / spread['tokens'] ** 2:,.0f} tokens would make it 1, too wide for a product of ratios to
-# be a weight without a cap.
+# {=spread['completions'] / spread['tokens']:.1f} times as much; a completion has {=length:.0f} tokens, whose root is
+# {=np.sqrt(length):.1f}. If it grew as the root, it would be 1 at {=1 / spread['tokens'] ** 2:,.0f} tokens, too wide for weights without a cap.
 #
-# If the sampler's log-probs serve as the old ones, the clip sees $\rho w$. GSPO's published range, 3e-4, would then clip completions as short
-# as these by rounding alone: divided by the length, their spread is {=scaled:.1e}. If the log-ratios of tokens were independent and normal with
-# the spread of ours, {=outside[1_000]:.0%} of completions would still lie outside at 1,000 tokens, and {=outside[10_000]:.2%} at 10,000.
+# If the sampler's log-probs serve as the old ones, the clip sees $\rho w$. GSPO's published range, 3e-4 down and 4e-4 up, would then clip
+# completions as short as these by rounding alone: divided by the length, their spread is {=scaled:.1e}. If the log-ratios of tokens were
+# independent and normal with the spread of ours, {=outside[1_000]:.0%} of completions would still lie outside at 1,000 tokens, and {=outside[10_000]:.2%} at
+# 10,000. Half of these are clipped, those on the side that belongs to the sign of $A$.
 #
 # **What this cannot show**: completions of thousands of tokens, a mixture of experts, kernels that differ in more than precision.
 
