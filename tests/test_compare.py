@@ -319,7 +319,12 @@ def test_the_conclusions_of_the_pages_follow_from_the_comparisons():
     )
     assert different("ablation") == {"+ dynamic sampling"}
     assert different("movement") == {"dynamic sampling, 1.8e-4"}
-    without_kl = results["no_kl"]["arms"]
+    without_kl, with_kl = results["no_kl"]["arms"], results["shared"]["arms"]
+    costs = without_kl["GRPO"]["at_budget"]["mean"] - with_kl["GRPO"]["at_budget"]["mean"]
+    gain = results["ablation"]["comparisons"][-1]["difference"]
+    tags = (FRONT.parent / "algorithms/TAGS.md").read_text("utf-8")
+    assert f"costs {100 * costs:.1f} points" in tags
+    assert f"worth {100 * gain:.1f} points" in tags
     assert max(without_kl, key=lambda arm: without_kl[arm]["at_budget"]["mean"]) == "GRPO"
 
 
