@@ -1,7 +1,7 @@
 """Training with a verifier that errs: random errors, and errors that follow the text. Read by
 lesson 17.
 
-    python lessons/experiments/erring.py              all runs: an hour on two cores
+    python lessons/experiments/erring.py              all runs: three hours on two cores
     python lessons/experiments/erring.py --quick      eight of the runs: some minutes
     python lessons/experiments/erring.py --publish    also writes erring.json here
 
@@ -398,7 +398,7 @@ def judge_lags(kept: dict) -> dict[str, tuple[bool, str]]:
     outcomes = [
         (unclipped.min() >= 0.7, f"the least is {unclipped.min():.2f}"),
         (hold_1 >= 8, f"{hold_1} of 9"),
-        ((np.diff(clipped[:, [2, 0, 1]]) > 0).all(), np.array2string(clipped, precision=2)),
+        ((np.diff(clipped[:, [2, 0, 1]]) > 0).all(), str(clipped.round(2).tolist())),
         (correlation >= 0.8, f"{correlation:.2f}"),
         (at_256 < 0.5, f"{at_256:.2f}"),
         (most <= 0.15, f"at most {most:.2f}"),

@@ -75,7 +75,7 @@ def lags(slopes: dict) -> Figure:
 def forms(runs: list, forms: dict, as_often: dict) -> Figure:
     """Over training, means over seeds of the shares of completions that pass (dashed) and that are
     right: with errors of a form, and (dotted, right only) with as many random errors."""
-    figure, (axis,) = new_figure(6, 3.6, columns=1)
+    figure, axis = new_figure(6, 3.6)
 
     def over_training(settings: dict, what: str, line: str, **look) -> None:
         shares = np.mean([run["windows"][what] for run in select(runs, settings)], axis=0)
