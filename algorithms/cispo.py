@@ -68,7 +68,7 @@ def compute_advantages(*, rewards: Tensor) -> Tensor:
     """
     mean = rewards.mean(dim=1, keepdim=True)  # [GRPO: group baseline]
     sigma = rewards.std(dim=1, keepdim=True, correction=0)  # [GRPO: / sigma]
-    silent = (rewards == rewards[:, :1]).all(dim=1, keepdim=True)
+    silent = (rewards == rewards[:, :1]).all(dim=1, keepdim=True)  # sigma may round to > 0
     return torch.where(silent, 0.0, (rewards - mean) / sigma)
 
 
