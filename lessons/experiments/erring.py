@@ -122,7 +122,9 @@ for updates, batch, J, made in product(UPDATES, (256, CALM), (1.0, *JS[:3]), COM
         LAGS[updates, "AdamW", J, made] = UPDATES[updates] | errors(J, made) | {"steps": 16}
 COIN = {"clipped": COMPOSED[0.0, "both"]}
 COIN["unclipped"] = COIN["clipped"] | UPDATES["unclipped"]
-GROUPS = [COMPOSED, ALGORITHMS, FIXED, FORMS, AS_OFTEN, SIGNAL, RANDOM, PLAIN, LAGS, COIN]
+CLIPPED = {arm: settings for arm, settings in LAGS.items() if arm[:2] == ("clipped", 256)}
+GROUPS = [COMPOSED, ALGORITHMS, FIXED, FORMS, AS_OFTEN, SIGNAL, RANDOM, PLAIN, CLIPPED]
+OF_FIVE = [LAGS, COIN]  # five seeds so far, but those of their runs that are in GROUPS, too
 
 
 class Verifier:
@@ -236,7 +238,8 @@ def ratio(
 ) -> tuple[float, np.ndarray]:
     """The ratio of the slopes under two settings, and its 95 % interval (to first order, that of a
     ratio of means)."""
-    slope, plain_slope = (np.array(values(runs, each, what)) for each in (settings, plain))
+    pairs = zip(values(runs, settings, what), values(runs, plain, what))  # the seeds of both
+    slope, plain_slope = np.array(list(pairs)).T
     kept = slope.mean() / plain_slope.mean()
     return kept, kept + paired.t_interval(slope - kept * plain_slope) / plain_slope.mean()
 
@@ -410,7 +413,7 @@ def gap(runs: list[dict], one: dict, other: dict | None, what: str = "end") -> d
     """`paired.difference` between two settings, or from 0 if there is no other, over the seeds."""
     ours = values(runs, one, what)
     theirs = [0.0] * len(ours) if other is None else values(runs, other, what)
-    return paired.difference(ours, theirs)
+    return paired.difference(*zip(*zip(ours, theirs)))  # the seeds of both
 
 
 def verdicts(runs: list[dict]) -> str:
@@ -435,9 +438,10 @@ def verdicts(runs: list[dict]) -> str:
 
 def runs_of(seeds: int) -> list[Run]:
     """All runs, seed by seed."""
-    settings = [{}, *(each for group in GROUPS for each in group.values())]
     runs = []
     for seed in range(seeds):
+        groups = GROUPS + OF_FIVE if seed < 5 else GROUPS
+        settings = [{}, *(each for group in groups for each in group.values())]
         runs += [Run(**{"seed": seed, "steps": 40} | each) for each in settings]
     return list(dict.fromkeys(runs))
 
