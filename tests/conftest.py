@@ -4,6 +4,7 @@ watch calls and to run Python."""
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -22,6 +23,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from toy_env.model import load_policy
 from toy_env.pretrain import build_tokenizer
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background it is ignored
 ROOT = Path(__file__).parent.parent
 INSTALL_TRL = "pip install -e '.[parity]' to compare with TRL"
 INSTALL_VERL = (

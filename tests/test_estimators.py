@@ -347,8 +347,7 @@ def test_the_quietest_kappa_has_the_least_noise():
 
 def test_silent_groups_are_replaced_until_the_completions_are_spent(monkeypatch):
     rewards = torch.tensor([[0.0, 1.0] * 4, [1.0] * 8]).repeat(16, 1)  # every second is silent
-    batch = MagicMock(**{"__len__.return_value": 256})
-    drawn = MagicMock(side_effect=lambda *arguments: (batch, rewards))
+    drawn = MagicMock(return_value=(MagicMock(**{"__len__.return_value": 256}), rewards))
 
     def learn(script, settings, advantages, *, policy, collect):
         with pytest.raises(StopIteration):

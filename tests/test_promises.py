@@ -101,7 +101,6 @@ def command(argv: list[str], moment: str, output: str) -> None:
     """Run a script in this process, and end it at a moment."""
     sys.stdout = sys.stderr = open(output, "w", encoding="utf-8")  # noqa: SIM115
     torch.set_num_threads(1)
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background it is ignored
     import toy_env.run as run
 
     seeded = run.Run.seeded
