@@ -58,7 +58,7 @@ def types(tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("script", "flags", "part"),
     [
-        ("grpo", "--steps=0", "--steps"),
+        ("grpo", "--save_every=0", "--save_every"),
         ("grpo", "--learning_rate=-1e-4", "--learning_rate"),
         ("ppo", "--temperature=nan", "--temperature"),
         ("grpo", "--group_size=1", "--group_size"),

@@ -51,9 +51,9 @@ def parse(config_class: type, description: str | None):
             raise SystemExit(f"no run to resume in {config.run_dir!r}; try --run_dir runs/grpo-0")
         saved = config_class(**json.loads(path.read_text("utf-8")))
         config = tyro.cli(config_class, description="", default=saved, use_underscores=True)
-    counts = "steps prompts_per_step group_size max_new_tokens epochs num_minibatches eval_problems"
+    counts = "steps save_every prompts_per_step group_size max_new_tokens epochs num_minibatches"
     for name, value in vars(config).items():
-        least = 1 if name in counts.split() else 0
+        least = 1 if name in [*counts.split(), "eval_problems"] else 0
         if isinstance(value, int | float) and not least <= value < math.inf:
             raise SystemExit(f"--{name} must be {least} or more, not {value}")
     return config
