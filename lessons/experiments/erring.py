@@ -110,6 +110,7 @@ UPDATES = {
     "unclipped": {"clip": "none"},
     "one": {"minibatches": 1, "faster": 4.0},
 }
+BASE = 0.38  # share of right completions before training
 CALM = 2048  # completions of a batch: an eighth of the noise
 LAGS = {}
 for updates, batch, J, made in product(UPDATES, (256, CALM), (1.0, *JS[:3]), COMPOSITIONS):
@@ -384,7 +385,7 @@ def lags(kept: dict, updates: str, batch: int | str) -> np.ndarray:
 def made_by_clip(kept: dict) -> tuple[np.ndarray, np.ndarray]:
     """Of the nine arms in batches of 2,048: B, and how much more of its slope an arm keeps without
     the clip."""
-    predicted = [push_back(0.38, *errors(*arm).values()) for arm in product(JS[:3], COMPOSITIONS)]
+    predicted = [push_back(BASE, *errors(*arm).values()) for arm in product(JS[:3], COMPOSITIONS)]
     measured = lags(kept, "unclipped", CALM)[0] - lags(kept, "clipped", CALM)[0]
     return np.array(predicted), measured.flatten()
 

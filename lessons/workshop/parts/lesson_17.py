@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 
 from lessons.experiments import paired
 from lessons.experiments.erring import (
+    BASE,
     CALM,
     COMPOSED,
     COMPOSITIONS,
@@ -60,7 +61,7 @@ def lags(slopes: dict) -> Figure:
         for (updates, (marker, face)), label in zip(looks.items(), labels):
             for J, made in product(JS[:3], COMPOSITIONS):
                 ratio, interval = slopes[updates, batch, J, made]
-                x, look = push_back(0.38, *errors(J, made).values()), {"color": COLORS[made]}
+                x, look = push_back(BASE, *errors(J, made).values()), {"color": COLORS[made]}
                 axis.plot([x, x], interval, linewidth=1, alpha=0.5, **look)
                 axis.plot(x, ratio, marker, markersize=6, mfc=face, **look)
             axis.plot([], [], marker, color="black", mfc=face, label=label)
