@@ -41,6 +41,8 @@ ALL_RIGHT = {"κ = 0, all-right groups ⅛": 1 / 8, "κ = 0, all-right groups ½
 TO_ACCURACY = {f"{name}, m₀ = accuracy": KAPPAS[name] for name in KAPPAS if KAPPAS[name]}
 REPLACED = "κ = 0, silent groups replaced"  # as DAPO does, at as many completions
 ARMS = [*KAPPAS, *TO_ACCURACY, *ALL_RIGHT, REPLACED]
+# An arm takes the rate of the one that it is compared with, so that one thing changes.
+RATE_OF = dict(zip(TO_ACCURACY, list(KAPPAS)[1:])) | dict(zip(ALL_RIGHT, ("κ = 1", "κ = 7")))
 LONG_ARMS, LONG, LONG_SEEDS = ("κ = 0", "κ = 3", "κ = ∞", REPLACED), 240, 5
 BEST = dict(zip(TASKS, (1e-4, 2e-4)))  # of R − mean at the end, in baselines_tuning.json
 G, PROMPTS = 8, 32
@@ -158,9 +160,10 @@ def main(config: GridConfig) -> None:
     for arm, task in product(ARMS, TASKS):
         rate = BEST[task]
         if not config.quick:
-            rate, of_arm = tuned(grid, task, arm)
-            trials += of_arm
+            rate, of_arm = tuned(grid, task, RATE_OF.get(arm, arm))
+            trials += of_arm if arm not in RATE_OF else []
         runs += [Run(task, arm, rate, seed) for seed in range(config.seeds)]
+    runs.sort(key=lambda run: run.seed)  # so that a command that is stopped has made all arms
     runs += [
         replace(run, steps=LONG) for run in runs if run.arm in LONG_ARMS and run.seed < LONG_SEEDS
     ]
