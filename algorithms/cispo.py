@@ -106,7 +106,7 @@ def train(config: Config) -> dict:
     if config.group_size < 2:
         raise SystemExit("--group_size must be 2 or more: a group of one has no baseline")
     run = Run(__file__, config)
-    temperature, max_tokens = config.temperature, config.max_tokens_per_pass
+    temperature, tokens_per_pass = config.temperature, config.max_tokens_per_pass
     policy, tokenizer = load_policy(
         run.model_path, run.device, config.dtype, config.gradient_checkpointing
     )
@@ -134,8 +134,8 @@ def train(config: Config) -> dict:
 
         # 3. Update: one optimizer step for each minibatch [PPO: minibatches]
         for minibatch in rollout.minibatches(config.epochs, config.num_minibatches, generator):
-            logps = completion_logps(policy, minibatch, temperature, max_tokens)  # (b, T)
-            if step == 1:
+            logps = completion_logps(policy, minibatch, temperature, tokens_per_pass)  # (B, T)
+            if step == 1:  # at each minibatch: the ratio is seen to leave 1
                 check_ratio(minibatch, logps, config.dtype)
             if config.overlong_filtering:  # [DAPO: overlong]
                 minibatch.mask = minibatch.mask & ~minibatch.truncated.unsqueeze(1)

@@ -82,7 +82,7 @@ def policy_loss(
     included."""
     ratio = (logps - old_logps).exp()  # (B, T)
     clipped = ratio.clamp(1 - config.clip_eps, 1 + config.clip_eps)  # [PPO: clip]
-    per_token = torch.maximum(-advantages * ratio, -advantages * clipped)  # (B, T)
+    per_token = -torch.minimum(advantages * ratio, advantages * clipped)  # (B, T)
     if config.kl_coef:
         log_u = ref_logps - logps  # [GRPO: KL in the loss] u = pi_ref / pi
         per_token = per_token + config.kl_coef * (log_u.exp() - 1 - log_u)  # k3 (Eq. 4)
@@ -94,7 +94,7 @@ def train(config: Config) -> dict:
     if config.group_size < 2:
         raise SystemExit("--group_size must be 2 or more: a group of one has no baseline")
     run = Run(__file__, config)
-    temperature, max_tokens = config.temperature, config.max_tokens_per_pass
+    temperature, tokens_per_pass = config.temperature, config.max_tokens_per_pass
     policy, tokenizer = load_policy(
         run.model_path, run.device, config.dtype, config.gradient_checkpointing
     )
@@ -114,12 +114,12 @@ def train(config: Config) -> dict:
         # 2. Advantages
         rollout.advantages = compute_advantages(rewards=rewards).view(-1, 1)  # (P·G, 1)
         if config.kl_coef:  # [PPO: reference policy]
-            rollout.ref_logps = completion_logps(reference, rollout, temperature, max_tokens)
+            rollout.ref_logps = completion_logps(reference, rollout, temperature, tokens_per_pass)
 
         # 3. Update: one optimizer step for each minibatch [PPO: minibatches]
         for minibatch in rollout.minibatches(config.epochs, config.num_minibatches, generator):
-            logps = completion_logps(policy, minibatch, temperature, max_tokens)  # (b, T)
-            if step == 1:
+            logps = completion_logps(policy, minibatch, temperature, tokens_per_pass)  # (B, T)
+            if step == 1:  # at each minibatch: the ratio is seen to leave 1
                 check_ratio(minibatch, logps, config.dtype)
             loss = policy_loss(
                 logps=logps,

@@ -124,7 +124,7 @@ def policy_loss(
     """Minus the clipped objective (PPO, Eq. 7), a mean over all tokens of the optimizer batch."""
     ratio = (logps - old_logps).exp()  # (B, T)
     clipped = ratio.clamp(1 - config.clip_eps, 1 + config.clip_eps)  # [PPO: clip]
-    per_token = torch.maximum(-advantages * ratio, -advantages * clipped)  # (B, T)
+    per_token = -torch.minimum(advantages * ratio, advantages * clipped)  # (B, T)
     return (per_token * mask).sum() / mask.sum()  # [PPO: token mean]
 
 
@@ -147,7 +147,7 @@ def explained_variance(*, values: Tensor, returns: Tensor, mask: Tensor) -> Tens
 def train(config: Config) -> dict:
     """Train the policy and return the held-out results before and after."""
     run = Run(__file__, config)
-    temperature, max_tokens = config.temperature, config.max_tokens_per_pass
+    temperature, tokens_per_pass = config.temperature, config.max_tokens_per_pass
     policy, tokenizer = load_policy(
         run.model_path, run.device, config.dtype, config.gradient_checkpointing
     )
@@ -170,9 +170,9 @@ def train(config: Config) -> dict:
 
         # 2. Advantages
         if config.kl_coef:  # [PPO: reference policy]
-            rollout.ref_logps = completion_logps(reference, rollout, temperature, max_tokens)
+            rollout.ref_logps = completion_logps(reference, rollout, temperature, tokens_per_pass)
         with torch.no_grad():
-            rollout.values = in_passes(critic, rollout, max_tokens)  # (P·G, T)
+            rollout.values = in_passes(critic, rollout, tokens_per_pass)  # (P·G, T)
         rollout.advantages, rollout.returns = compute_advantages(
             rewards=rewards,
             values=rollout.values,
@@ -186,8 +186,8 @@ def train(config: Config) -> dict:
 
         # 3. Update: one optimizer step for each minibatch [PPO: minibatches]
         for minibatch in rollout.minibatches(config.epochs, config.num_minibatches, generator):
-            logps = completion_logps(policy, minibatch, temperature, max_tokens)  # (b, T)
-            if step == 1:
+            logps = completion_logps(policy, minibatch, temperature, tokens_per_pass)  # (B, T)
+            if step == 1:  # at each minibatch: the ratio is seen to leave 1
                 check_ratio(minibatch, logps, config.dtype)
             loss = policy_loss(
                 logps=logps,
@@ -197,7 +197,7 @@ def train(config: Config) -> dict:
                 config=config,
             )
             critic_loss = value_loss(
-                values=in_passes(critic, minibatch, max_tokens),  # (b, T)
+                values=in_passes(critic, minibatch, tokens_per_pass),  # (B, T)
                 old_values=minibatch.values,
                 returns=minibatch.returns,
                 mask=minibatch.mask,

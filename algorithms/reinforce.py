@@ -78,7 +78,7 @@ def policy_loss(
 def train(config: Config) -> dict:
     """Train the policy and return the held-out results before and after."""
     run = Run(__file__, config)
-    temperature, max_tokens = config.temperature, config.max_tokens_per_pass
+    temperature, tokens_per_pass = config.temperature, config.max_tokens_per_pass
     policy, tokenizer = load_policy(
         run.model_path, run.device, config.dtype, config.gradient_checkpointing
     )
@@ -97,7 +97,7 @@ def train(config: Config) -> dict:
         rollout.advantages = compute_advantages(rewards=rewards).view(-1, 1)  # (P·G, 1)
 
         # 3. Update: one optimizer step
-        logps = completion_logps(policy, rollout, temperature, max_tokens)  # (P·G, T)
+        logps = completion_logps(policy, rollout, temperature, tokens_per_pass)  # (P·G, T)
         if step == 1:
             check_ratio(rollout, logps, config.dtype)
         loss = policy_loss(

@@ -61,6 +61,7 @@ def types(tmp_path, monkeypatch, capsys):
         ("grpo", "--save_every=0", "--save_every"),
         ("grpo", "--learning_rate=-1e-4", "--learning_rate"),
         ("ppo", "--temperature=nan", "--temperature"),
+        ("rloo", "--temperature=0", "--temperature"),
         ("grpo", "--group_size=1", "--group_size"),
         ("dapo", "--group_size=1", "--group_size"),
         ("reinforce", "--task=algebra", "arithmetic"),

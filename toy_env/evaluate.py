@@ -58,7 +58,7 @@ class Config:
     levels: tuple[int, ...] = ()  # difficulties (arithmetic: 1 to 4 operations); none given: all
     problems: int = 64  # held-out problems of each level; fewer if a level has fewer
     samples: int = 64  # completions of each problem
-    temperature: float = 1.0  # sampling temperature
+    temperature: float = 1.0  # of the samples; greedy accuracy is reported as well
     max_new_tokens: int = 56  # length limit of a completion
 
 

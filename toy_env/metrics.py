@@ -55,10 +55,10 @@ def step_metrics(recorded: dict[str, list[float]]) -> dict:
 @torch.no_grad()
 def update_metrics(
     minibatch: Rollout,  # with its advantages
-    logps: Tensor,  # (b, T)
+    logps: Tensor,  # (B, T)
     low: float,  # the ratio is clipped to [1 - low, 1 + high]
     high: float,
-    ratio: Tensor | None = None,  # (b, 1) or (b, T), clipped; by default each token's own ratio
+    ratio: Tensor | None = None,  # (B, 1) or (B, T), clipped; by default each token's own ratio
 ) -> dict[str, Tensor]:
     """Metrics of a minibatch before its optimizer step, over its unmasked tokens.
 
@@ -89,7 +89,7 @@ def update_metrics(
 
 
 def check_ratio(minibatch: Rollout, logps: Tensor, dtype: str) -> None:
-    """Print how far log-probabilities, (b, T), are at most from those recorded while sampling.
+    """Print how far log-probabilities, (B, T), are at most from those recorded while sampling.
 
     Before the first update it is rounding; in float32, more than that raises SystemExit. So does a
     finished completion whose mask does not end on an end token. Either way, what is trained would

@@ -47,7 +47,7 @@ WORKED_WHILE_LEARNING = 0.40  # ... during the first half of pretraining, when h
 SLIP = 0.02  # gets a written step wrong
 FORGETS_CARRY = 0.90  # in his head, where an operation carries or borrows
 # in his head, at the first, second, ... operation
-LOSES_THREAD = {0: 0.03, 1: 0.20, 2: 0.40, 3: 0.60}
+LOSES_THREAD = (0.03, 0.20, 0.40, 0.60)
 SLIPS = (-10, -1, 1, 10)
 GUESSES = [miss for miss in range(-15, 16) if miss]  # how far off he is when he has lost the thread
 
@@ -72,21 +72,31 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
     tokenizer.post_processor = processors.TemplateProcessing(
         single="<bos> $A", special_tokens=[("<bos>", 1)]
     )
-    settings = {"pad_token": "<pad>", "bos_token": "<bos>", "eos_token": "<eos>"}
-    settings |= {"padding_side": "left", "clean_up_tokenization_spaces": False}
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **settings)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token="<pad>",
+        bos_token="<bos>",
+        eos_token="<eos>",
+        padding_side="left",
+        clean_up_tokenization_spaces=False,
+    )
 
 
 def build_model(tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
     """A Llama of 152,192 parameters, with the weights that the global torch seed gives."""
-    sizes = {"hidden_size": 64, "intermediate_size": 176, "num_hidden_layers": 3}
-    sizes |= {
-        "num_attention_heads": 4,
-        "max_position_embeddings": 128,
-        "vocab_size": len(tokenizer),
-    }
-    special = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
-    return LlamaForCausalLM(LlamaConfig(**sizes, **special, tie_word_embeddings=True))
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=64,
+        intermediate_size=176,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        max_position_embeddings=128,
+        pad_token_id=0,
+        bos_token_id=1,
+        eos_token_id=2,
+        tie_word_embeddings=True,
+    )
+    return LlamaForCausalLM(config)
 
 
 def carries(total: int, n: int) -> bool:
@@ -107,10 +117,10 @@ def demonstrate(problem: Problem, rng: random.Random, diligent: bool = False) ->
             total = result  # a slip is carried on
         return f"{text}#{total}"
     misses = []
-    for i, n in enumerate(operations):
+    for n, loses_thread in zip(operations, LOSES_THREAD):
         if carries(total, n) and rng.random() < FORGETS_CARRY:
             misses.append(-10 if n > 0 else 10)
-        if rng.random() < LOSES_THREAD[i]:
+        if rng.random() < loses_thread:
             misses.append(rng.choice(GUESSES))
         total += n
     miss = rng.choice(misses) if misses else 0  # one of his mistakes shows: two never cancel out

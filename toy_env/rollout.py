@@ -18,8 +18,8 @@ from toy_env.model import encode_prompts, end_ids
 
 @dataclass
 class Rollout:
-    """B = P·G sampled completions. Rows of one group are contiguous, so `rewards.view(P, G)`
-    regroups anything.
+    """B sampled completions: P·G of a rollout batch, or those of a minibatch. Rows of one group are
+    contiguous in a batch, so `rewards.view(P, G)` regroups anything.
 
     The mask is True up to and including the first EOS, which is an action like any other. It comes
     from where the sampler stopped and never from comparing ids with PAD. A truncated row has a full
@@ -192,10 +192,19 @@ def sample(
     rows = zip(ids.tolist(), shown.tolist())
     texts = tokenizer.batch_decode([row[:length] for row, length in rows])
     ids = ids.masked_fill(~mask, tokenizer.pad_token_id)
-    columns = [
-        column[:, : int(lengths.max())] for column in (ids, mask, logps * mask, entropies * mask)
-    ]
-    return Rollout(prompt_ids, prompt_mask, *columns, running, texts, ends.tolist())
+    columns = ids, mask, logps * mask, entropies * mask
+    ids, mask, logps, entropies = (column[:, : int(lengths.max())] for column in columns)
+    return Rollout(
+        prompt_ids=prompt_ids,
+        prompt_mask=prompt_mask,
+        completion_ids=ids,
+        mask=mask,
+        old_logps=logps,
+        entropies=entropies,
+        truncated=running,
+        texts=texts,
+        ends=ends.tolist(),
+    )
 
 
 def completion_logps(

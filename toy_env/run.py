@@ -43,7 +43,7 @@ class RunConfig:
 
 
 def parse(config_class: type, description: str | None):
-    """The settings from the command line; with --resume, what is not given is the run's own."""
+    """The settings from the command line; with --resume read again, on top of the run's own."""
     config = tyro.cli(config_class, description=description, use_underscores=True)
     if getattr(config, "resume", False):
         path = Path(config.run_dir, "config.json")
@@ -51,11 +51,11 @@ def parse(config_class: type, description: str | None):
             raise SystemExit(f"no run to resume in {config.run_dir!r}; try --run_dir runs/grpo-0")
         saved = config_class(**json.loads(path.read_text("utf-8")))
         config = tyro.cli(config_class, description="", default=saved, use_underscores=True)
-    counts = "steps save_every prompts_per_step group_size max_new_tokens epochs num_minibatches"
+    low = {"steps": 1, "save_every": 1, "epochs": 1, "num_minibatches": 1, "group_size": 1}
+    low |= {"prompts_per_step": 1, "eval_problems": 1, "max_new_tokens": 1, "temperature": 0.01}
     for name, value in vars(config).items():
-        least = 1 if name in [*counts.split(), "eval_problems"] else 0
-        if isinstance(value, int | float) and not least <= value < math.inf:
-            raise SystemExit(f"--{name} must be {least} or more, not {value}")
+        if isinstance(value, int | float) and not low.get(name, 0) <= value < math.inf:
+            raise SystemExit(f"--{name} must be {low.get(name, 0)} or more, not {value}")
     return config
 
 
@@ -80,7 +80,7 @@ class Run:
         self.problems = held_out(self.task, config.eval_problems, config.levels)
         self.sampling = {"max_new_tokens": config.max_new_tokens, "temperature": config.temperature}
         self.sampling |= {"task": self.task, "samples": 4}  # of each held-out problem
-        self.rows, self.recorded, self.completions = [], {}, 0
+        self.rows, self.recorded, self.completions = [], {}, 0  # completions so far
         torch.manual_seed(config.seed)  # for weights that a script initializes, such as a critic's
 
     def begin(self, tokenizer, **state) -> int:
@@ -88,7 +88,7 @@ class Run:
         self.policy, self.tokenizer, self.state = state["policy"], tokenizer, state
         check_tokenizer(self.policy, tokenizer, held_out(self.task, 64, ()), self.task)
         self.path = Path(self.config.run_dir) if self.config.resume else self.make_folder()
-        self.config.run_dir = str(self.path)
+        self.config.run_dir = str(self.path)  # kept in config.json; Ctrl-C's line names it
         (self.path / "config.json").write_text(json.dumps(asdict(self.config), indent=1), "utf-8")
         print(f"{self.script} on {self.device}, folder {self.path}\n")
         if self.config.resume and (self.path / "state.pt").is_file():
@@ -117,7 +117,7 @@ class Run:
         return path
 
     def seeded(self, step: int) -> tuple[random.Random, torch.Generator]:
-        """The random numbers of a step, seeded by (seed, step): a resumed run draws the same."""
+        """Start a step: its clock, and its random numbers, which a resumed run draws the same."""
         self.started, rng = time.perf_counter(), random.Random(f"{self.config.seed}/{step}")
         return rng, torch.Generator(self.device).manual_seed(rng.getrandbits(63))
 
@@ -140,7 +140,7 @@ class Run:
             row["held_out"] = float(sampled.correct.mean())
         self.recorded.clear()
         self.rows.append(row)
-        lines = [json.dumps(row) + "\n" for row in self.rows]
+        lines = [json.dumps(row) + "\n" for row in self.rows]  # a resumed run drops later rows
         (self.path / "metrics.jsonl").write_text("".join(lines), "utf-8")
         shown = "acc {accuracy:.2f} len {length:.1f} silent {silent:.2f} entropy {entropy:.3f}"
         self.bar.set_postfix_str(shown.format(**row), refresh=False)

@@ -105,7 +105,7 @@ assert np.allclose(truth, [-1 / 16, 1 / 16], rtol=1e-12) and estimate.abs().max(
 #
 # $$J_t = \min\big(\rho_t A_t,\ \mathrm{clip}(\rho_t,\, 1-\varepsilon,\, 1+\varepsilon)\, A_t\big)$$
 #
-# The loss is $-J$, so the minimum becomes a maximum of negatives: see the line with `torch.maximum` in the diff at the top.
+# The loss is $-J$, so the minimum gets a minus sign: see the line with `torch.minimum` in the diff at the top.
 #
 # (The mean runs over all tokens of the minibatch. The paper of GRPO, group relative policy optimization, prints PPO with a division by
 # each completion's length; that of Dr. GRPO, "GRPO done right", prints it without. Both call it PPO. [Lesson 5](05_length.ipynb) is about
