@@ -135,7 +135,7 @@ def train(config: Config) -> dict:
         # 3. Update: one optimizer step for each minibatch [PPO: minibatches]
         for minibatch in rollout.minibatches(config.epochs, config.num_minibatches, generator):
             logps = completion_logps(policy, minibatch, temperature, tokens_per_pass)  # (B, T)
-            if step == 1:  # at each minibatch: the ratio is seen to leave 1
+            if step == 1:  # print how far the ratio is from 1; before update 1 only by rounding
                 check_ratio(minibatch, logps, config.dtype)
             if config.overlong_filtering:  # [DAPO: overlong]
                 minibatch.mask = minibatch.mask & ~minibatch.truncated.unsqueeze(1)
@@ -151,7 +151,7 @@ def train(config: Config) -> dict:
             grad_norm = clip_grad_norm_(policy.parameters(), config.max_grad_norm)
             optimizer.step()
             # beyond max_ratio the weight is capped, and no gradient stops
-            metrics = update_metrics(minibatch, logps, 1.0, config.max_ratio - 1)
+            metrics = update_metrics(minibatch, logps, low=1.0, high=config.max_ratio - 1)
             run.record(loss=loss, grad_norm=grad_norm, **metrics)
 
         # 4. Log

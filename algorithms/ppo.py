@@ -187,7 +187,7 @@ def train(config: Config) -> dict:
         # 3. Update: one optimizer step for each minibatch [PPO: minibatches]
         for minibatch in rollout.minibatches(config.epochs, config.num_minibatches, generator):
             logps = completion_logps(policy, minibatch, temperature, tokens_per_pass)  # (B, T)
-            if step == 1:  # at each minibatch: the ratio is seen to leave 1
+            if step == 1:  # print how far the ratio is from 1; before update 1 only by rounding
                 check_ratio(minibatch, logps, config.dtype)
             loss = policy_loss(
                 logps=logps,
@@ -208,7 +208,7 @@ def train(config: Config) -> dict:
             grad_norm = clip_grad_norm_(policy.parameters(), config.max_grad_norm)
             clip_grad_norm_(critic.parameters(), config.max_grad_norm)
             optimizer.step()
-            metrics = update_metrics(minibatch, logps, config.clip_eps, config.clip_eps)
+            metrics = update_metrics(minibatch, logps, low=config.clip_eps, high=config.clip_eps)
             run.record(loss=loss, value_loss=critic_loss, grad_norm=grad_norm, **metrics)
 
         # 4. Log

@@ -20,7 +20,7 @@ import torch
 from conftest import ROOT, metrics
 from safetensors.torch import load_file
 
-from algorithms import ppo, reinforce
+from algorithms import ppo, reinforce, rloo
 from toy_env.model import BASE_MODEL
 from toy_env.run import Run
 
@@ -259,7 +259,15 @@ def test_a_save_that_brings_code(tmp_path, monkeypatch, no_curves):
     monkeypatch.chdir(tmp_path)
     settings = SMALL | {"steps": 2, "run_dir": "run"}
     reinforce.train(reinforce.Config(**settings))
+    settings |= {"steps": 4, "resume": True}
     torch.save({"policy": Harm()}, "run/state.pt")
     with pytest.raises(Exception, match="weights_only|Weights only"):
-        reinforce.train(reinforce.Config(**settings | {"steps": 4, "resume": True}))
+        reinforce.train(reinforce.Config(**settings))
     assert os.listdir() == ["run"]
+
+
+def test_another_scripts_run_is_not_resumed(train):
+    """Not even where all settings have the same names."""
+    train(reinforce)
+    with pytest.raises(KeyError, match="rloo"):
+        train(rloo, resume=True)

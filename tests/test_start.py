@@ -32,13 +32,3 @@ def test_copies_link_to_files_and_overwrite_nothing(tmp_path, monkeypatch, capsy
 def test_the_first_command_does_not_wait_for_torch():
     code = "import sys, lessons.start; sys.exit('torch' in sys.modules)"
     assert python("-c", code, cwd=ROOT).returncode == 0
-
-
-def test_the_folder_of_the_site_does_not_hide_pythons_own_module():
-    """lessons/workshop may be on the path of a subprocess; its folder `site`, which has no
-    __init__.py, is found after every module."""
-    code = "import site; site.getsitepackages()"
-    run = python(
-        "-X", "frozen_modules=off", "-c", code, PYTHONPATH=str(sources.LESSONS / "workshop")
-    )
-    assert run.returncode == 0, run.stderr

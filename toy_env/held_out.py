@@ -134,8 +134,10 @@ def report_table(before: dict, after: dict | None = None) -> str:
     reports = [before, after] if after else [before]
     width = 18 * len(reports)
     sampled = f"sampled, T = {before['temperature']:g}"
-    lines = [f"Accuracy on {before['problems']} held-out problems, with 95 % intervals"]
-    lines.append(f"{'':6}{sampled:{width}}greedy")
+    lines = [
+        f"Accuracy on {before['problems']} held-out problems, with 95 % intervals",
+        f"{'':6}{sampled:{width}}greedy",
+    ]
     if after:
         lines.append(f"{'level':6}" + f"{'before':18}{'after':18}" * 2)
     for level in before["accuracy"]:

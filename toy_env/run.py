@@ -24,7 +24,7 @@ from toy_env.tasks import base_model, load_task
 
 @dataclass
 class RunConfig:
-    """The settings that every script has. The comment after a field is its help text."""
+    """The settings that all scripts have; each adds its own. The comment on a field is its help."""
 
     steps: int = 60  # rollout batches, each with epochs * num_minibatches updates
     seed: int = 0  # seeds the problems and the sampling of every step
@@ -45,14 +45,14 @@ class RunConfig:
 def parse(config_class: type, description: str | None):
     """The settings from the command line; with --resume read again, on top of the run's own."""
     config = tyro.cli(config_class, description=description, use_underscores=True)
-    if getattr(config, "resume", False):
+    if getattr(config, "resume", False):  # evaluate.py has no --resume
         path = Path(config.run_dir, "config.json")
         if not path.is_file():
             raise SystemExit(f"no run to resume in {config.run_dir!r}; try --run_dir runs/grpo-0")
         saved = config_class(**json.loads(path.read_text("utf-8")))
         config = tyro.cli(config_class, description="", default=saved, use_underscores=True)
-    low = {"steps": 1, "save_every": 1, "epochs": 1, "num_minibatches": 1, "group_size": 1}
-    low |= {"prompts_per_step": 1, "eval_problems": 1, "max_new_tokens": 1, "temperature": 0.01}
+    ones = "steps save_every epochs num_minibatches prompts_per_step group_size max_new_tokens"
+    low = dict.fromkeys(f"{ones} eval_problems problems samples".split(), 1) | {"temperature": 0.01}
     for name, value in vars(config).items():
         if isinstance(value, int | float) and not low.get(name, 0) <= value < math.inf:
             raise SystemExit(f"--{name} must be {low.get(name, 0)} or more, not {value}")
@@ -65,7 +65,7 @@ def run_script(train, config_class: type, description: str | None) -> None:
     try:
         train(config)
     except KeyboardInterrupt:
-        begun = config.run_dir and Path(config.run_dir, "config.json").is_file()
+        begun = config.run_dir and Path(config.run_dir, "config.json").is_file()  # see begin
         go_on = f"; to go on: python {sys.argv[0]} --run_dir {config.run_dir} --resume"
         raise SystemExit(f"\nstopped{go_on if begun else ' before the run began'}") from None
 
@@ -86,14 +86,14 @@ class Run:
     def begin(self, tokenizer, **state) -> int:
         """Evaluate the policy, or load the last save of `state`. Returns the first step to do."""
         self.policy, self.tokenizer, self.state = state["policy"], tokenizer, state
-        check_tokenizer(self.policy, tokenizer, held_out(self.task, 64, ()), self.task)
+        check_tokenizer(self.policy, tokenizer, held_out(self.task, 64, ()), self.task)  # any level
         self.path = Path(self.config.run_dir) if self.config.resume else self.make_folder()
         self.config.run_dir = str(self.path)  # kept in config.json; Ctrl-C's line names it
         (self.path / "config.json").write_text(json.dumps(asdict(self.config), indent=1), "utf-8")
         print(f"{self.script} on {self.device}, folder {self.path}\n")
         if self.config.resume and (self.path / "state.pt").is_file():
             saved = torch.load(self.path / "state.pt", map_location=self.device, weights_only=True)
-            self.rows, self.completions, self.before = saved["log"]
+            self.rows, self.completions, self.before = saved[self.script]  # of no other script
             for name, module in state.items():
                 module.load_state_dict(saved[name])
         else:
@@ -132,7 +132,7 @@ class Run:
     def log(self, step: int, rollout: Rollout, rewards: torch.Tensor) -> None:
         """End a step: write its row, evaluate and save when it is time. rewards: (P, G)."""
         self.completions += len(rollout)
-        row = {"step": step, "rollouts": self.completions, "sampled": len(rollout)}
+        row = {"step": step, "rollouts": self.completions, "sampled": len(rollout)}  # completions
         row |= rollout_metrics(rollout, rewards, self.task) | step_metrics(self.recorded)
         row |= {"seconds": round(time.perf_counter() - self.started, 3), "held_out": None}
         if self.config.eval_every and step % self.config.eval_every == 0:
@@ -151,7 +151,7 @@ class Run:
     def save(self) -> None:
         """Write state.tmp, then rename it: an interrupted save leaves the last one whole."""
         state = {name: module.state_dict() for name, module in self.state.items()}
-        state["log"] = (self.rows, self.completions, self.before)
+        state[self.script] = (self.rows, self.completions, self.before)
         torch.save(state, self.path / "state.tmp")
         (self.path / "state.tmp").replace(self.path / "state.pt")
 
