@@ -187,7 +187,7 @@ def train(config: Config) -> dict:
         # 3. Update: one optimizer step for each minibatch [PPO: minibatches]
         for minibatch in rollout.minibatches(config.epochs, config.num_minibatches, generator):
             logps = completion_logps(policy, minibatch, temperature, tokens_per_pass)  # (B, T)
-            if step == 1:  # print how far the ratio is from 1; before update 1 only by rounding
+            if step == 1:  # print how far the ratio is from 1; exit if far at update 1
                 check_ratio(minibatch, logps, config.dtype)
             loss = policy_loss(
                 logps=logps,

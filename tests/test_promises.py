@@ -20,7 +20,7 @@ import torch
 from conftest import ROOT, metrics
 from safetensors.torch import load_file
 
-from algorithms import ppo, reinforce, rloo
+from algorithms import ppo, reinforce
 from toy_env.model import BASE_MODEL
 from toy_env.run import Run
 
@@ -70,16 +70,17 @@ def types(tmp_path, monkeypatch, capsys):
         ("reinforce", "--device=gpu", "cuda"),
         ("reinforce", "--run_dir=mine", "--resume"),
         ("reinforce", "--resume", "--run_dir"),
-        ("reinforce", "--resume --run_dir=mine", "--run_dir"),
+        ("rloo", "--resume --run_dir=mine", "this script"),
     ],
 )
 def test_one_line(script, flags, part, types):
-    """One line names what to type instead, and nothing is written or lost."""
+    """One line names what to type instead, and nothing is written or lost. The folder `mine` is a
+    run of another script."""
     Path("mine").mkdir()
-    Path("mine/notes.txt").write_text("mine", "utf-8")
+    Path("mine/config.json").write_text('{"script": "dr_grpo"}', "utf-8")
     code, shown = types(script, *flags.split())
     assert code == 1 and len(shown.strip().splitlines()) == 1 and part in shown, shown
-    assert files(".") == {"mine/notes.txt": b"mine"} and os.listdir() == ["mine"]
+    assert files(".") == {"mine/config.json": b'{"script": "dr_grpo"}'} and os.listdir() == ["mine"]
 
 
 @pytest.mark.parametrize("flag", ["--stepz=5", "--steps=ten", "--dtype=float16"])
@@ -264,10 +265,3 @@ def test_a_save_that_brings_code(tmp_path, monkeypatch, no_curves):
     with pytest.raises(Exception, match="weights_only|Weights only"):
         reinforce.train(reinforce.Config(**settings))
     assert os.listdir() == ["run"]
-
-
-def test_another_scripts_run_is_not_resumed(train):
-    """Not even where all settings have the same names."""
-    train(reinforce)
-    with pytest.raises(KeyError, match="rloo"):
-        train(rloo, resume=True)

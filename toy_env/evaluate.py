@@ -56,7 +56,7 @@ class Config:
     model: str = "base"  # base (of the task), a folder, or a model on the Hugging Face hub
     device: str = "auto"  # auto, cpu, cuda or mps
     levels: tuple[int, ...] = ()  # difficulties (arithmetic: 1 to 4 operations); none given: all
-    problems: int = 64  # held-out problems of each level; fewer if a level has fewer
+    eval_problems: int = 64  # held-out problems of each level; fewer if a level has fewer
     samples: int = 64  # completions of each problem
     temperature: float = 1.0  # of the samples; greedy accuracy is reported as well
     max_new_tokens: int = 56  # length limit of a completion
@@ -66,7 +66,7 @@ def main(config: Config) -> None:
     """Print the table of one policy, and its pass@k and majority@k."""
     task = load_task(config.task)
     model = base_model(task) if config.model == "base" else config.model
-    problems = held_out(task, config.problems, config.levels)
+    problems = held_out(task, config.eval_problems, config.levels)
     policy, tokenizer = load_policy(model, pick_device(config.device))
     check_tokenizer(policy, tokenizer, problems, task)
     report, sampled = held_out_report(

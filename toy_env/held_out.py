@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt
-from textwrap import shorten
 from types import ModuleType
 
 import numpy as np
@@ -124,7 +123,7 @@ def report_samples(report: dict, when: str) -> str:
     """The completions of a report, one per line: the problem, the completion, and the verdict."""
     lines = [f"Held-out problems {when} training, one sample each"]
     for row in report["completions"]:
-        shown = repr(shorten(row["completion"], 70))[1:-1]  # without control characters
+        shown = repr(row["completion"][:70])[1:-1]  # without control characters
         lines.append(f"  {row['prompt']:<17} {shown}   ({row['verdict']})")
     return "\n".join(lines)
 

@@ -18,11 +18,12 @@ NO_THINKING = {"enable_thinking": False, "thinking": False}
 
 
 def pick_device(name: str = "auto") -> torch.device:
-    """The device called `name`; "auto" takes cuda, then mps, then cpu. Raises SystemExit if it is
-    not available."""
+    """The device called `name`; "auto" takes cuda or mps, else cpu. Raises SystemExit if it is not
+    available."""
     if name == "auto":
-        mps = "mps" if torch.backends.mps.is_available() else "cpu"
-        name = "cuda" if torch.cuda.is_available() else mps
+        name = (
+            torch.accelerator.current_accelerator() if torch.accelerator.is_available() else "cpu"
+        )
     try:
         torch.zeros(1, device=name).item()  # "meta" holds no numbers
     except (RuntimeError, AssertionError, NotImplementedError):

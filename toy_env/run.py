@@ -6,7 +6,7 @@ import random
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -47,15 +47,15 @@ def parse(config_class: type, description: str | None):
     config = tyro.cli(config_class, description=description, use_underscores=True)
     if getattr(config, "resume", False):  # evaluate.py has no --resume
         path = Path(config.run_dir, "config.json")
-        if not path.is_file():
-            raise SystemExit(f"no run to resume in {config.run_dir!r}; try --run_dir runs/grpo-0")
-        saved = config_class(**json.loads(path.read_text("utf-8")))
-        config = tyro.cli(config_class, description="", default=saved, use_underscores=True)
-    ones = "steps save_every epochs num_minibatches prompts_per_step group_size max_new_tokens"
-    low = dict.fromkeys(f"{ones} eval_problems problems samples".split(), 1) | {"temperature": 0.01}
+        saved = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+        if saved.pop("script", "") != Path(sys.argv[0]).stem:
+            raise SystemExit(f"no run of this script to resume in --run_dir {config.run_dir!r}")
+        config = tyro.cli(config_class, default=config_class(**saved), use_underscores=True)
+    from_1 = "steps save_every epochs num_minibatches prompts_per_step group_size max_new_tokens"
+    least = dict.fromkeys(f"{from_1} eval_problems samples".split(), 1) | {"temperature": 0.01}
     for name, value in vars(config).items():
-        if isinstance(value, int | float) and not low.get(name, 0) <= value < math.inf:
-            raise SystemExit(f"--{name} must be {low.get(name, 0)} or more, not {value}")
+        if isinstance(value, int | float) and not least.get(name, 0) <= value < math.inf:
+            raise SystemExit(f"--{name} must be {least.get(name, 0)} or more, not {value}")
     return config
 
 
@@ -74,7 +74,7 @@ class Run:
     """The bookkeeping of one training run; it knows nothing of the algorithm."""
 
     def __init__(self, script: str, config) -> None:
-        self.script, self.config = Path(script).stem, config
+        self.config, config.script = config, Path(script).stem  # the name goes into config.json
         self.device, self.task = pick_device(config.device), load_task(config.task)
         self.model_path = base_model(self.task) if config.model == "base" else config.model
         self.problems = held_out(self.task, config.eval_problems, config.levels)
@@ -86,14 +86,14 @@ class Run:
     def begin(self, tokenizer, **state) -> int:
         """Evaluate the policy, or load the last save of `state`. Returns the first step to do."""
         self.policy, self.tokenizer, self.state = state["policy"], tokenizer, state
-        check_tokenizer(self.policy, tokenizer, held_out(self.task, 64, ()), self.task)  # any level
+        check_tokenizer(self.policy, tokenizer, held_out(self.task, 64, ()), self.task)
         self.path = Path(self.config.run_dir) if self.config.resume else self.make_folder()
         self.config.run_dir = str(self.path)  # kept in config.json; Ctrl-C's line names it
-        (self.path / "config.json").write_text(json.dumps(asdict(self.config), indent=1), "utf-8")
-        print(f"{self.script} on {self.device}, folder {self.path}\n")
+        (self.path / "config.json").write_text(json.dumps(vars(self.config), indent=1))
+        print(f"{self.config.script} on {self.device}, folder {self.path}\n")
         if self.config.resume and (self.path / "state.pt").is_file():
             saved = torch.load(self.path / "state.pt", map_location=self.device, weights_only=True)
-            self.rows, self.completions, self.before = saved[self.script]  # of no other script
+            self.rows, self.completions, self.before = saved["log"]
             for name, module in state.items():
                 module.load_state_dict(saved[name])
         else:
@@ -101,12 +101,12 @@ class Run:
             print(report_samples(self.before, "before") + "\n")
         layout = "{desc} {n_fmt}/{total_fmt} |{bar}| {elapsed}<{remaining}{postfix}"
         numbers = {"initial": len(self.rows), "total": self.config.steps}
-        self.bar = tqdm(desc=self.script, **numbers, leave=False, bar_format=layout)
+        self.bar = tqdm(desc=self.config.script, **numbers, leave=False, bar_format=layout)
         return len(self.rows) + 1
 
     def make_folder(self) -> Path:
         """Make --run_dir; by default the first of runs/SCRIPT-SEED, -2, -3, ... that is free."""
-        name = self.config.run_dir or f"runs/{self.script}-{self.config.seed}"
+        name = self.config.run_dir or f"runs/{self.config.script}-{self.config.seed}"
         path, number = Path(name), 1
         while path.exists():
             if self.config.run_dir:
@@ -151,7 +151,7 @@ class Run:
     def save(self) -> None:
         """Write state.tmp, then rename it: an interrupted save leaves the last one whole."""
         state = {name: module.state_dict() for name, module in self.state.items()}
-        state[self.script] = (self.rows, self.completions, self.before)
+        state["log"] = (self.rows, self.completions, self.before)
         torch.save(state, self.path / "state.tmp")
         (self.path / "state.tmp").replace(self.path / "state.pt")
 
