@@ -62,29 +62,28 @@ def in_passes(forward: Callable, rollout, max_tokens: int) -> Tensor:
     backward pass instead of being kept.
     """
     lengths = rollout.prompt_mask.sum(dim=1) + rollout.mask.sum(dim=1)
-    parts, total = passes(lengths.tolist(), max_tokens)
+    parts = passes(lengths.tolist(), max_tokens)
     order = [torch.tensor(rows, device=rollout.mask.device) for rows in parts]
-    if total > max_tokens and torch.is_grad_enabled():
+    if lengths.sum() > max_tokens and torch.is_grad_enabled():
         forward = partial(checkpoint, forward, use_reentrant=False)
     values = torch.cat([forward(rollout[rows]) for rows in order])
     return torch.where(rollout.mask, values[torch.cat(order).argsort()], 0.0)
 
 
-def passes(lengths: list[int], max_tokens: int) -> tuple[list[list[int]], int]:
-    """The row indices of each pass, and the tokens of all passes, from the lengths of the rows.
+def passes(lengths: list[int], max_tokens: int) -> list[list[int]]:
+    """The row indices of each pass, from the lengths of the rows.
 
     The longest rows come first. A pass has at most 256 tokens of padding, and at most `max_tokens`
     with its padding unless it is a single row.
     """
-    parts, total, width, padding = [], 0, 0, 0
+    parts, width, padding = [], 0, 0
     for i in sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True):
         padding += width - lengths[i]
         if not parts or padding > MOST_PADDING or width * (len(parts[-1]) + 1) > max_tokens:
             width, padding = lengths[i], 0
             parts.append([])
         parts[-1].append(i)
-        total += width
-    return parts, total
+    return parts
 
 
 def compute_in_bfloat16(policy) -> None:

@@ -53,12 +53,13 @@ def evaluate(
     rollouts = []
     for start in range(0, len(problems), chunk):
         prompts = model_prompts(tokenizer, problems[start : start + chunk], task)
-        drawn = sample(policy, tokenizer, prompts, samples, max_new_tokens, temperature, generator)
-        rollouts.append(drawn)
+        rollouts.append(
+            sample(policy, tokenizer, prompts, samples, max_new_tokens, temperature, generator)
+        )
     rollout = Rollout.concatenate(rollouts)
     texts = [rollout.texts[row : row + samples] for row in range(0, len(rollout), samples)]
     rewards = [[task.reward(p, text) for text in row] for p, row in zip(problems, texts)]
-    entropy = sum(drawn.entropies.sum().item() for drawn in rollouts) / rollout.mask.sum().item()
+    entropy = rollout.entropies.sum().item() / rollout.mask.sum().item()
     return Evaluation(texts, np.array(rewards) == 1.0, rollout, entropy)
 
 

@@ -56,10 +56,10 @@ def load_policy(
             path, dtype=torch.float32, trust_remote_code=False, use_safetensors=True
         )
     except (OSError, ValueError) as error:
-        reason = str(error).strip().partition("\n")[0]
+        reason = " ".join(str(error).split())
         raise SystemExit(
-            f"cannot load --model {model} ({reason}); "
-            "give base, a folder, or a name such as Qwen/Qwen3-0.6B"
+            f"cannot load --model {model}; give base, a name such as Qwen/Qwen3-0.6B, or a folder "
+            f"of safetensors such as runs/grpo-0/checkpoint, a LoRA adapter merged ({reason})"
         ) from None
     if tokenizer.pad_token_id is None:  # masks never come from comparing ids with PAD
         tokenizer.pad_token = tokenizer.convert_ids_to_tokens(int(end_ids(policy, tokenizer)[0]))
@@ -85,24 +85,30 @@ def model_prompts(tokenizer, problems: Sequence, task: ModuleType) -> list[str]:
 
     A base model of ours reads a problem as it is. A tokenizer that knows letters belongs to a
     general language model, which is given the instruction of the task as well, in its chat template
-    if it has one, with thinking switched off if the template can do so.
+    if it has one, with thinking switched off if the template can do so. If a problem has a `reply`,
+    the model's reply begins with it.
     """
     if "a" not in tokenizer.get_vocab():
         return [problem.prompt for problem in problems]
     prompts = [f"{task.INSTRUCTION}\n{problem.prompt}" for problem in problems]
-    if not tokenizer.chat_template:
-        return prompts
-    chats = [[{"role": "user", "content": prompt}] for prompt in prompts]
-    settings = {"add_generation_prompt": True, "tokenize": False, **NO_THINKING}
-    return tokenizer.apply_chat_template(chats, **settings)
+    if tokenizer.chat_template:
+        chats = [[{"role": "user", "content": prompt}] for prompt in prompts]
+        prompts = tokenizer.apply_chat_template(
+            chats, add_generation_prompt=True, tokenize=False, **NO_THINKING
+        )
+    return [prompt + getattr(problem, "reply", "") for prompt, problem in zip(prompts, problems)]
 
 
 def encode_prompts(tokenizer, prompts: Sequence[str], device="cpu") -> tuple[Tensor, Tensor]:
     """Token ids and mask of the prompts, both (P, N), left-padded so that every completion starts
     in the same column."""
-    settings = {"return_tensors": "pt", "padding": True, "padding_side": "left"}
-    settings["add_special_tokens"] = not tokenizer.chat_template  # which has written them already
-    encoded = tokenizer(list(prompts), **settings).to(device)
+    encoded = tokenizer(
+        list(prompts),
+        return_tensors="pt",
+        padding=True,
+        padding_side="left",
+        add_special_tokens=not tokenizer.chat_template,  # which has written them already
+    ).to(device)
     return encoded.input_ids, encoded.attention_mask.bool()
 
 

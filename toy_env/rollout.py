@@ -191,6 +191,8 @@ def sample(
     shown = lengths - (~running).long()  # a text does not show its EOS
     rows = zip(ids.tolist(), shown.tolist())
     texts = tokenizer.batch_decode([row[:length] for row, length in rows])
+    for row in (ids >= len(tokenizer)).any(dim=1).nonzero():
+        texts[row] += "\ufffd"  # an id without a token leaves no trace in a text
     ids = ids.masked_fill(~mask, tokenizer.pad_token_id)
     columns = ids, mask, logps * mask, entropies * mask
     ids, mask, logps, entropies = (column[:, : int(lengths.max())] for column in columns)
