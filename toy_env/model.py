@@ -59,7 +59,7 @@ def load_policy(
         reason = " ".join(str(error).split())
         raise SystemExit(
             f"cannot load --model {model}; give base, a name such as Qwen/Qwen3-0.6B, or a folder "
-            f"of safetensors such as runs/grpo-0/checkpoint, a LoRA adapter merged ({reason})"
+            f"of safetensors, such as checkpoint in a run's folder or a merged LoRA ({reason})"
         ) from None
     if tokenizer.pad_token_id is None:  # masks never come from comparing ids with PAD
         tokenizer.pad_token = tokenizer.convert_ids_to_tokens(int(end_ids(policy, tokenizer)[0]))
