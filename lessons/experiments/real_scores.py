@@ -1,0 +1,180 @@
+"""The identity and the lean of updates in a pretrained model. Read by the page of real_model.py.
+
+    python lessons/experiments/real_scores.py            40 minutes on two cores
+    python lessons/experiments/real_scores.py --quick    two prompts: some minutes
+    python lessons/experiments/real_scores.py --publish  also writes real_scores.json here
+
+For one group of eight in float64, the update of the scripts' losses is compared with sigma times
+(GRPO) or sigma^2 times (Dr. GRPO) the contrast of right and wrong completions.
+
+For PROMPTS prompts that are neither easy nor hard, with SAMPLES completions each, the scores
+(gradients of log pi(completion)) are measured: v+ and v-, the variance within the right and within
+the wrong ones, and the contrast Delta m of their means. A score has 134,515,008 entries; each is
+multiplied by a random sign and they are summed into WIDTH buckets, which keeps inner products in
+the mean and to about one part in the square root of WIDTH. The squared length of an update given k,
+
+    sigma^2 |Delta m|^2 + ((G - k) v+ + k v-) / G^2,
+
+is computed from one half of a prompt's completions and measured on groups drawn from the other.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from algorithms import dr_grpo, grpo
+from lessons.experiments import sums
+from lessons.experiments.grid import Grid, rounded
+from lessons.experiments.real_model import MODEL, RESULTS, Config, prepare
+from toy_env.arithmetic import MOST_HELD_OUT
+from toy_env.model import load_policy, model_prompts
+from toy_env.rollout import Rollout, completion_logps, sample
+from toy_env.run import parse
+
+SCORES = RESULTS.with_name("real_scores.json")
+G, PROMPTS, SAMPLES, WIDTH, GROUPS = 8, 16, 96, 2**16, 20_000
+
+# Committed before the first score was measured.
+PREDICTIONS = """
+v- is larger than v+ in most prompts, and their ratio less extreme than in the small model: its
+    median over prompts is between 1 and 10.
+So updates lean towards few wrong answers: with G = 8, one wrong makes GRPO's update longer than one
+    right does, in the root mean square over prompts.
+"""
+
+
+@dataclass(frozen=True)
+class Run:
+    """The scores of one prompt: the n-th that is neither easy nor hard."""
+
+    prompt: int
+
+
+def draw(policy, tokenizer, problem, n: int, seed: int) -> tuple[Rollout, torch.Tensor]:
+    """n completions of a problem, and their rewards (n,)."""
+    generator = torch.Generator().manual_seed(seed)
+    rollout = sample(
+        policy, tokenizer, model_prompts(tokenizer, [problem], sums), n, 8, 1.0, generator
+    )
+    return rollout, torch.tensor([sums.reward(problem, text) for text in rollout.texts])
+
+
+def identity() -> dict:
+    """The relative distance of each script's update from its closed form, for the first group with
+    3 to 5 right completions, in float64; and the group's k."""
+    policy, tokenizer = load_policy(str(MODEL))
+    policy.double()
+    for seed, problem in enumerate(sums.held_out_problems(MOST_HELD_OUT[1])):
+        rollout, R = draw(policy, tokenizer, problem, G, seed)
+        if 3 <= R.sum() <= 5:
+            break
+    right, parameters = R == 1, list(policy.parameters())
+
+    def gradient(value: torch.Tensor) -> torch.Tensor:
+        return torch.cat([part.flatten() for part in torch.autograd.grad(value, parameters)])
+
+    gaps = {"k": int(right.sum())}
+    for script, power, lengths in ((grpo, 1, rollout.mask.sum(dim=1)), (dr_grpo, 2, 8)):
+        logps = completion_logps(policy, rollout, 1.0)
+        loss = script.policy_loss(
+            logps=logps,
+            old_logps=logps.detach(),
+            ref_logps=None,
+            advantages=script.compute_advantages(rewards=R.view(1, G).double()).view(G, 1),
+            mask=rollout.mask,
+            config=script.Config(kl_coef=0.0, max_new_tokens=8),
+        )
+        update = -gradient(loss)
+        logps = completion_logps(policy, rollout, 1.0).sum(dim=1) / lengths
+        contrast = gradient(logps[right].mean() - logps[~right].mean())
+        sigma = R.double().std(correction=0)
+        gap = (update - sigma**power * contrast).norm() / update.norm()
+        gaps[script.__name__.rpartition(".")[2]] = gap.item()
+    return gaps
+
+
+def scores(policy, rollout: Rollout) -> np.ndarray:
+    """(n, WIDTH): the scores of completions, folded with random signs."""
+    parameters, folded = list(policy.parameters()), []
+    signs = torch.Generator().manual_seed(0)
+    size = sum(parameter.numel() for parameter in parameters)
+    sign = torch.randint(0, 2, (size + -size % WIDTH,), generator=signs, dtype=torch.int8) * 2 - 1
+    for row in range(len(rollout)):
+        logp = completion_logps(policy, rollout[torch.tensor([row])], 1.0).sum()
+        flat = torch.zeros(len(sign))
+        parts = torch.autograd.grad(logp, parameters)
+        torch.cat([part.flatten() for part in parts], out=flat[:size])
+        folded.append((flat * sign).view(-1, WIDTH).sum(dim=0).numpy())
+    return np.stack(folded).astype(float)
+
+
+def moments(S: np.ndarray, right: np.ndarray) -> tuple[float, float, float]:
+    """v+, v- and |Delta m|^2, each unbiased, from scores (n, WIDTH)."""
+    means, variances = [], []
+    for chosen in (S[right], S[~right]):
+        means.append(chosen.mean(axis=0))
+        variances.append(chosen.var(axis=0, ddof=1).sum())
+    square = ((means[0] - means[1]) ** 2).sum()
+    return *variances, square - variances[0] / right.sum() - variances[1] / (~right).sum()
+
+
+def measure(run: Run) -> dict:
+    """Variances, contrast, and squared lengths of GRPO's update by k, for one prompt."""
+    torch.set_num_threads(1)
+    policy, tokenizer = load_policy(str(MODEL))
+    found = 0
+    for seed, problem in enumerate(sums.held_out_problems(MOST_HELD_OUT[1])):
+        _, R = draw(policy, tokenizer, problem, 32, seed)
+        found += 0.2 <= R.mean() <= 0.8
+        if found > run.prompt:
+            break
+    rollout, R = draw(policy, tokenizer, problem, SAMPLES, 10_000 + seed)
+    S, right = scores(policy, rollout), R.numpy() == 1
+    first = np.arange(SAMPLES) % 2 == 0
+    v_right, v_wrong, square = moments(S[first], right[first])
+    rng, gram = np.random.default_rng(seed), S[~first] @ S[~first].T
+    kinds = [np.flatnonzero(kind) for kind in (right[~first], ~right[~first])]
+    lengths = {}
+    for k in range(1, G):
+        if min(len(kinds[0]) - k, len(kinds[1]) - (G - k)) < 0:
+            continue  # too few of a kind for groups without replacement
+        sigma, squares = np.sqrt(k * (G - k)) / G, []
+        for _ in range(GROUPS // G):
+            picked = [rng.choice(kind, n, replace=False) for kind, n in zip(kinds, (k, G - k))]
+            a = np.concatenate([np.full(k, 1 / k), np.full(G - k, -1 / (G - k))])
+            rows = np.concatenate(picked)
+            squares.append(sigma**2 * a @ gram[np.ix_(rows, rows)] @ a)
+        formula = sigma**2 * square + ((G - k) * v_right + k * v_wrong) / G**2
+        lengths[str(k)] = [float(np.mean(squares)), float(formula)]
+    return rounded(
+        {
+            "problem": problem.reply,
+            "p": float(R.mean()),
+            "v right": float(v_right),
+            "v wrong": float(v_wrong),
+            "contrast": float(square),
+            "tokens": [
+                float(rollout.mask.sum(dim=1)[mark].double().mean()) for mark in (R == 1, R != 1)
+            ],
+            "lengths": lengths,  # by k: measured, by the formula
+        }
+    )
+
+
+def main(config: Config) -> None:
+    """Print the predictions, the identity and the measurements; with --publish write them."""
+    print(PREDICTIONS)
+    prepare(config.model)
+    gaps = identity()
+    print(gaps)
+    grid = Grid(config, "real_scores")
+    results = grid.run(measure, [Run(i) for i in range(2 if config.quick else PROMPTS)])
+    ratios = [run["v wrong"] / run["v right"] for run in results]
+    print(f"v- / v+: median {np.median(ratios):.2f}, from {min(ratios):.2f} to {max(ratios):.2f}")
+    if config.publish:
+        grid.publish(SCORES, [gaps, *results])
+
+
+if __name__ == "__main__":
+    main(parse(Config, __doc__))
