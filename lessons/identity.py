@@ -7,9 +7,13 @@ Operations on One Number*. It states its expectations for one scalar prompt; the
 for any policy.
 
 Everything takes numbers or arrays for p and plain integers for G. Nothing here imports torch.
+
+    python lessons/identity.py --p .76 --group_size 4       what groups of 4 make of such a prompt
+    python lessons/identity.py --accuracies FILE            of many: a column of solve rates
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from math import comb, sqrt
 
 import numpy as np
@@ -261,3 +265,60 @@ def with_errors(p, v_right, v_wrong, difference_squared, accepted: float, reject
     v_pass = right * v_right + (1 - right) * (v_wrong + right * difference_squared)
     v_fail = wrong * v_wrong + (1 - wrong) * (v_right + wrong * difference_squared)
     return seen, v_pass, v_fail, (J * p * (1 - p) / (seen * (1 - seen))) ** 2 * difference_squared
+
+
+# ---------------------------------------------------------------------- a calculator
+
+
+@dataclass
+class Config:
+    p: float = 0.5  # probability that a completion is right
+    group_size: int = 8  # G
+    accuracies: str = ""  # a file with a solve rate for each prompt in a line, in place of --p
+
+
+def step_share(p: np.ndarray, G: int) -> tuple[float, float]:
+    """The expected steps of GRPO and of Dr. GRPO over prompts p (n,), each as a share of its own in
+    large groups: `fidelity`, and 1 - 1 / G."""
+    return expected_sigma(p, G).sum() / np.sqrt(p * (1 - p)).sum(), 1 - 1 / G
+
+
+def describe(p: np.ndarray, G: int) -> str:
+    """What groups of G make of prompts p (n,), some of them neither 0 nor 1."""
+    right, wrong, open_p = (p**G).mean(), ((1 - p) ** G).mean(), p[(p > 0) & (p < 1)]
+    shares, sizes = step_share(p, G), []
+    for i in range(2):
+        enough = (size for size in range(2, 1001) if step_share(p, size)[i] >= 0.9)
+        sizes.append(next(enough, "above 1,000"))
+    quality = [efficiency(name, open_p, G).mean() for name in ("GRPO", "Dr. GRPO")]
+    return f"""\
+{right + wrong:.0%} of the groups are silent: {right:.0%} all right, {wrong:.0%} all wrong
+{G / (1 - right - wrong):.1f} completions for each mixed group, where silent ones are replaced
+
+                                            GRPO    Dr. GRPO
+expected step, as a share of large groups'  {shares[0]:4.0%}    {shares[1]:4.0%}
+G for 90 % of it                            {sizes[0]:>4}    {sizes[1]:>4}
+efficiency of a completion                  {quality[0]:4.0%}    {quality[1]:4.0%}
+
+The last row takes right and wrong scores to be equally noisy; 100 % is that of large groups.
+"""
+
+
+def main(config: Config) -> None:
+    """Print what groups of a size make of one prompt, or of a file of solve rates."""
+    p = np.array([config.p])
+    if config.accuracies:
+        try:
+            p = np.loadtxt(config.accuracies, ndmin=1)
+        except (OSError, ValueError) as error:
+            raise SystemExit(f"--accuracies must name a column of numbers: {error}") from None
+    if config.group_size < 2 or not (p.min() >= 0 and p.max() <= 1 and 0 < p.mean() < 1):
+        raise SystemExit("--group_size must be 2 or more, and p above 0 and below 1")
+    of = f"{len(p)} prompts, {p.mean():.0%} right" if config.accuracies else f"p = {config.p:g}"
+    print(f"{of}, in groups of {config.group_size}\n\n{describe(p, config.group_size)}")
+
+
+if __name__ == "__main__":
+    import tyro
+
+    main(tyro.cli(Config, description=__doc__, use_underscores=True))

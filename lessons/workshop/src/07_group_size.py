@@ -249,6 +249,12 @@ knob(draw, p=(0.05, 0.95, 0.05, 0.05), v_ratio=RATIOS, G=(2, 128, 1, 8))
 # %% [markdown]
 # *At p = .05 groups of 8 have half the length of a large group's step, and most of its efficiency only if v₋/v₊ is not far above 1.*
 #
+# For a $p$ or a list of solve rates of your own, `python lessons/identity.py --help`. Prompts of which a twentieth is solved, in groups of 8:
+
+# %%
+print(identity.describe(np.array([0.05]), 8))
+
+# %% [markdown]
 # Larger groups also mean *fewer different prompts* at a fixed budget. Dr. GRPO without KL, in batches of 256 completions, five seeds:
 # held-out accuracy after so many completions, the best in italics.
 
