@@ -62,19 +62,19 @@ def draw(policy, tokenizer, problem, n: int, seed: int) -> tuple[Rollout, torch.
 
 def identity() -> dict:
     """The relative distance of each script's update from its closed form, for the first group with
-    3 to 5 right completions, in float64; and the group's k."""
+    3 right completions, in float64. (With 4 all factors are powers of two, and it is exactly 0.)"""
     policy, tokenizer = load_policy(str(MODEL))
     policy.double()
     for seed, problem in enumerate(sums.held_out_problems(MOST_HELD_OUT[1])):
         rollout, R = draw(policy, tokenizer, problem, G, seed)
-        if 3 <= R.sum() <= 5:
+        if R.sum() == 3:
             break
     right, parameters = R == 1, list(policy.parameters())
 
     def gradient(value: torch.Tensor) -> torch.Tensor:
         return torch.cat([part.flatten() for part in torch.autograd.grad(value, parameters)])
 
-    gaps = {"k": int(right.sum())}
+    gaps = {}
     for script, power, lengths in ((grpo, 1, rollout.mask.sum(dim=1)), (dr_grpo, 2, 8)):
         logps = completion_logps(policy, rollout, 1.0)
         loss = script.policy_loss(
