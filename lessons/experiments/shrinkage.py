@@ -14,6 +14,7 @@ A = R. With m0 < 1 an all-right group trains, with A = kappa (1 - m0) / (G - 1 +
 towards the batch's mean is arXiv:2511.03710.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from math import inf
@@ -23,8 +24,18 @@ import numpy as np
 import torch
 
 from algorithms import dr_grpo
+from lessons.experiments import paired
 from lessons.experiments.baselines import TUNING, best_rate
-from lessons.experiments.grid import Grid, GridConfig, rounded, sampled
+from lessons.experiments.grid import (
+    Grid,
+    GridConfig,
+    cell,
+    change,
+    markdown,
+    rounded,
+    sampled,
+    select,
+)
 from lessons.experiments.learning import learn
 from toy_env.evaluate import pass_at_k
 from toy_env.held_out import evaluate, held_out
@@ -46,6 +57,9 @@ RATE_OF = dict(zip(TO_ACCURACY, list(KAPPAS)[1:])) | dict(zip(ALL_RIGHT, ("κ = 
 LONG_ARMS, LONG, LONG_SEEDS = ("κ = 0", "κ = 3", "κ = ∞", REPLACED), 240, 5
 BEST = dict(zip(TASKS, (1e-4, 2e-4)))  # of R − mean at the end, in baselines_tuning.json
 G, PROMPTS = 8, 32
+COLUMNS = {task: ([task], "end") for task in TASKS}  # by heading: tasks and an outcome
+COLUMNS |= {"both": (TASKS, "end"), "both, over training": (TASKS, "training")}
+MEASURED = {"end": (1, 100), "entropy": (3, 1), "pass@64": (1, 100)}  # digits and scale of gaps
 
 # Committed before the first run. Known was, from baselines.json, that A = R (κ = ∞) ends 1.6 and .9
 # points above the group's mean. The noise of an update is quadratic in 1 / (G - 1 + kappa), so each
@@ -150,6 +164,49 @@ def tuned(grid: Grid, task: str, arm: str) -> tuple[float, list[dict]]:
         if min(rates) < best < max(rates):
             return best, trials
         rates |= {best / 2, best * 2}
+
+
+# ---------------------------------------------------------------------- the results
+
+
+def outcomes(runs: list[dict], arm: str, tasks: Sequence[str], outcome: str, steps=60) -> list:
+    """An outcome of the runs of an arm by seed, the mean over tasks."""
+    of_tasks = (select(runs, {"arm": arm, "task": task, "steps": steps}) for task in tasks)
+    return np.mean([[run[outcome] for run in of] for of in of_tasks], axis=0).tolist()
+
+
+def compared(runs: list[dict]) -> dict[str, dict]:
+    """By arm and column the accuracy, and its difference ("gap") from κ = 0. The differences at the
+    end on each task are one family, corrected by Holm if scipy is installed; the primary
+    comparison, of κ = 3 on both tasks, stands alone."""
+    table, family = {arm: {} for arm in ARMS}, []
+    for arm, (column, (tasks, outcome)) in product(ARMS, COLUMNS.items()):
+        values, others = (outcomes(runs, name, tasks, outcome) for name in (arm, ARMS[0]))
+        number = paired.estimate(values) | {"gap": paired.difference(values, others)}
+        table[arm][column] = number
+        if arm != ARMS[0] and column in TASKS:
+            family.append(number["gap"])
+    if paired.stats:
+        paired.holm(family)
+    return table
+
+
+def gaps_table(table: dict[str, dict]) -> str:
+    """The differences from κ = 0, which has its accuracies."""
+    rows = [[ARMS[0], *map(cell, table[ARMS[0]].values())]]
+    for arm in ARMS[1:]:
+        rows.append([arm, *(change(number["gap"]) for number in table[arm].values())])
+    return markdown(["A = R − b", *COLUMNS], rows)
+
+
+def long_table(runs: list[dict]) -> str:
+    """Accuracy, entropy and Pass@64 after the long runs: κ = 0, and differences from it."""
+    rows = []
+    for task, (outcome, (digits, scale)) in product(TASKS, MEASURED.items()):
+        base, *others = (outcomes(runs, arm, [task], outcome, LONG) for arm in LONG_ARMS)
+        gaps = (change(paired.difference(values, base), digits, scale) for values in others)
+        rows.append([f"{task}, {outcome}", cell(paired.estimate(base)), *gaps])
+    return markdown([f"after {LONG} batches", *LONG_ARMS], rows)
 
 
 def main(config: GridConfig) -> None:

@@ -86,6 +86,38 @@ def verdict(
     return f"✗ not yet: {diagnosis(got, wanted, inputs)}"
 
 
+def trains(number: str, answer: Callable) -> None:
+    """Train something with an answer, and draw its curve over that of the right answer and those of
+    mistakes.
+
+    TRAINED["0.1"] in lessons/workshop/parts/lesson_00.py holds
+
+        curve       curve(answer) is a list of numbers, one for each step of the training
+        right       the right answer
+        mistakes    wrong answers, by name
+        labels      of the two axes
+
+    An answer that is not attempted, or that raises, has no curve, and a line says so.
+    """
+    lesson = import_module(f"lessons.workshop.parts.lesson_{int(number.split('.')[0]):02}")
+    spec = lesson.TRAINED[number]
+    curve, x_label, y_label = spec["curve"], *spec["labels"]
+    figure, axis = new_figure(7, 3)
+    axis.plot(curve(spec["right"]), color=RIGHT, linewidth=5, alpha=0.35, label="right")
+    styles = zip(spec["mistakes"].items(), (WRONG, ORANGE, PURPLE))
+    for (name, mistake), color in styles:
+        axis.plot(curve(mistake), color=color, linewidth=1.3, label=name)
+    try:
+        axis.plot(curve(answer), color="black", linewidth=1.8, linestyle="--", label="yours")
+    except Exception as error:
+        attempted = "ellipsis" not in str(error).lower()
+        reason = f"{type(error).__name__}: {error}" if attempted else "not attempted"
+        print(f"– your curve is missing: {reason}")
+    axis.set(xlabel=x_label, ylabel=y_label)
+    axis.legend(fontsize=9, loc="center left", bbox_to_anchor=(1, 0.5))
+    show(figure)
+
+
 def diagnosis(got: list, wanted: list, inputs: Sequence[dict] | None) -> str:
     """One line on how the values differ from the right ones: by a pattern, or at which input."""
     wrong = [i for i, pair in enumerate(zip(got, wanted)) if _difference(*pair)]

@@ -109,3 +109,31 @@ CHECKS = {
         },
     },
 }
+
+
+def mean_success(update, runs=100, updates=60) -> list[float]:
+    """The mean of the success probability over independent runs, each with one completion an
+    update, b = .5 and a rate of 1, from p = .12."""
+    rng, z, means = np.random.default_rng(0), [-2.0] * runs, []
+    for _ in range(updates + 1):
+        p = 1 / (1 + np.exp(-np.array(z)))
+        means.append(p.mean())
+        R = (rng.random(runs) < p).astype(int)
+        z = [float(update(each, int(reward), 0.5, 1.0)) for each, reward in zip(z, R)]
+    return means
+
+
+TRAINED = {
+    "0.1": {
+        "curve": mean_success,
+        "right": updated,
+        "mistakes": {
+            "score of the right one always": partial(updated, score=lambda R, p: 1 - p),
+            "slope of p instead of log p": partial(
+                updated, score=lambda R, p: p * (1 - p) * (2 * R - 1)
+            ),
+            "sign turned": partial(updated, score=lambda R, p: p - R),
+        },
+        "labels": ("updates", "p, mean of 100 runs"),
+    }
+}

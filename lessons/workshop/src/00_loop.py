@@ -32,7 +32,7 @@ from itertools import product
 
 import torch
 
-from lessons.workshop.kit import check, knob
+from lessons.workshop.kit import check, knob, trains
 from lessons.workshop.parts.lesson_00 import fans, table, updates_needed
 
 EOS, LIMIT = 2, 3  # the full stop is the end-of-sequence token; a completion has at most three tokens
@@ -163,7 +163,8 @@ knob(lambda rate: fans(curves, rate), rate=RATES)
 #
 # The smallest policy has one logit $z$ and two completions: the right one has probability $p = 1/(1 + e^{-z})$, the wrong one $1 - p$.
 #
-# **1. One update.** One completion was sampled and received the reward $R$, 1 or 0. Write the new $z$, without autograd.
+# **1. One update.** One completion was sampled and received the reward $R$, 1 or 0. Write the new $z$, without autograd. Below the check, your
+# function trains a policy.
 
 
 # %% [exercise]
@@ -174,6 +175,7 @@ def updated(z, R, b, rate):
 
 # %% [check]
 check("0.1", updated)
+trains("0.1", updated)  # from p = .12, with one completion an update and b = .5
 
 # %% [hint]
 # Differentiate $\log p$ with respect to $z$, and $\log(1 - p)$ as well. Which of the two was sampled?
