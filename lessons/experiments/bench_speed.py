@@ -2,6 +2,7 @@
 
     pip install -e '.[parity]'                          for TRL
     python lessons/experiments/bench_speed.py           about 10 minutes; leave the machine alone
+    python lessons/experiments/bench_speed.py --real    half an hour more: real_model.py's model
 
 With --publish the numbers go to bench_speed.json beside this file and, as a table, into README.md
 there.
@@ -11,6 +12,9 @@ machine slows both. Both do the same work: the same model, prompts, group size a
 four updates a step, KL to a reference. The learning rate is 1e-12, so that the policy does not
 change and all steps sample the same cost. The larger model is the shipped one inside matrices of
 ten times the size, zero elsewhere: it computes the same logits.
+
+With --real a step is 64 completions of exactly 8 and of exactly 64 tokens by SmolLM2-135M, in two
+updates without KL: its end token is one that it does not write. Memory is the peak of a process.
 """
 
 import copy
@@ -20,10 +24,11 @@ import multiprocessing
 import os
 import platform
 import random
+import resource
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
@@ -32,26 +37,40 @@ import torch
 from algorithms import grpo
 from lessons.experiments.grid import compact, markdown, rounded, write_pages
 from lessons.experiments.pool import begin, silence
-from toy_env.arithmetic import LEVELS, sample_problems
-from toy_env.model import load_policy
+from toy_env.model import load_policy, model_prompts
 from toy_env.run import parse
+from toy_env.tasks import load_task
 
-RESULTS = Path(__file__).parent / "bench_speed.json"
-PROMPTS, GROUP, MINIBATCHES = 32, 8, 4
+RESULTS, SUMS = Path(__file__).parent / "bench_speed.json", "lessons.experiments.sums"
 STEPS = 20  # timed steps of each side for each model
 
 
 @dataclass
 class Config:
+    real: bool = False  # also time SmolLM2-135M, which real_model.py fetches
     publish: bool = False  # update bench_speed.json and the table in README.md beside it
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is timed."""
+
+    model: str
+    parameters: int
+    prompts: int = 32
+    minibatches: int = 4
+    tokens: int = 56
+    kl_coef: float = 0.04
+    task: str = "arithmetic"
+    steps: int = STEPS
 
 
 # ---------------------------------------------------------------------- in the worker processes
 
 
 class Stopwatch:
-    """Times steps. Sends the parent a report of each, and before each waits for its word to go
-    on."""
+    """Times steps. Sends the parent a report of each, its seconds and the process's peak memory in
+    GB, and before each waits for its word to go on."""
 
     def __init__(self, connection) -> None:
         self.connection, self.started = connection, 0.0
@@ -60,12 +79,13 @@ class Stopwatch:
         """Report the seconds of the step that ends here; the first call ends none, and only
         waits."""
         if self.started:
-            self.connection.send(time.perf_counter() - self.started)
+            memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6  # from kB, on Linux
+            self.connection.send((time.perf_counter() - self.started, memory))
         self.connection.recv()
         self.started = time.perf_counter()
 
 
-def ours(connection, model: str) -> None:
+def ours(connection, case: Case) -> None:
     """grpo.train itself."""
     watch, log = Stopwatch(connection), grpo.Run.log
 
@@ -75,51 +95,62 @@ def ours(connection, model: str) -> None:
 
     grpo.Run.log = log_and_report
     endless = {"steps": 10**6, "save_every": 10**6, "eval_problems": 1}
-    settings = {"model": model, "device": "cpu", "learning_rate": 1e-12}
+    settings = {"model": case.model, "device": "cpu", "learning_rate": 1e-12, "task": case.task}
+    settings |= {"prompts_per_step": case.prompts, "num_minibatches": case.minibatches}
+    settings |= {"max_new_tokens": case.tokens, "kl_coef": case.kl_coef}
     with tempfile.TemporaryDirectory() as folder:
         grpo.train(grpo.Config(run_dir=f"{folder}/run", **settings, **endless))
 
 
-def trl(connection, model: str) -> None:
+def trl(connection, case: Case) -> None:
     """GRPOTrainer with the settings of grpo.py, as scale_out.py makes it."""
     from transformers import TrainerCallback
 
     from lessons.experiments import scale_out
 
-    watch = Stopwatch(connection)
-    problems = []
+    watch, task, problems = Stopwatch(connection), load_task(case.task), []
     for step in range(1, 201):
         rng = random.Random(f"0/{step}")  # as grpo.py with seed 0 draws them
         rng.getrandbits(63)
-        problems += sample_problems(PROMPTS, LEVELS, rng)
+        problems += task.sample_problems(case.prompts, task.LEVELS, rng)
 
     class Turns(TrainerCallback):
         def on_step_end(self, args, state, control, **kwargs) -> None:
-            if state.global_step % MINIBATCHES == 0:
+            if state.global_step % case.minibatches == 0:
                 watch.step_done()
 
-    rows = [{"prompt": problem.prompt, "answer": problem.answer} for problem in problems]
+    prompts = model_prompts(load_policy(case.model)[1], problems, task)
+    rows = [{"prompt": text, "answer": p.answer} for text, p in zip(prompts, problems)]
     scale_out.rows = lambda *_, **__: rows
-    config = scale_out.Config(model=model, steps=200, learning_rate=1e-12, warmup_steps=0)
-    config.run_dir, config.trl = tempfile.mkdtemp(), ("use_cpu=true",)
+    config = scale_out.Config(
+        model=case.model,
+        steps=200,
+        learning_rate=1e-12,
+        warmup_steps=0,
+        prompts_per_step=case.prompts,
+        num_minibatches=case.minibatches,
+        max_new_tokens=case.tokens,
+        run_dir=tempfile.mkdtemp(),
+        trl=("use_cpu=true", f"beta={case.kl_coef}"),
+    )
     trainer = scale_out.build_trainer(config, scale_out.trl_settings(config, 1))
     trainer.add_callback(Turns())
     trainer.train()
 
 
-def work(connection, side: Callable, model: str) -> None:
+def work(connection, side: Callable, case: Case) -> None:
     """Run a side in a worker process, silently but for an error's traceback."""
     begin()
     with silence():
-        side(connection, model)
+        side(connection, case)
 
 
 # ---------------------------------------------------------------------- in the parent process
 
 
-def make_models(folder: str) -> dict[str, tuple[str, int]]:
-    """Train a policy, and put it and the base into matrices ten times as large. Returns where the
-    four are and how many parameters they have."""
+def make_models(folder: str) -> dict[str, Case]:
+    """Train a policy, and put it and the base into matrices ten times as large. Returns a case for
+    each of the four."""
     from transformers import AutoModelForCausalLM
 
     grpo.train(grpo.Config(steps=40, eval_problems=1, run_dir=f"{folder}/run"))
@@ -143,38 +174,53 @@ def make_models(folder: str) -> dict[str, tuple[str, int]]:
         torch.testing.assert_close(*logits, rtol=1e-4, atol=1e-4)
         for part in (wide, tokenizer):
             part.save_pretrained(f"{folder}/{name}-10x")
-        models[name] = source, policy.num_parameters()
-        models[f"{name}, 10x"] = f"{folder}/{name}-10x", wide.num_parameters()
+        models[name] = Case(source, policy.num_parameters())
+        models[f"{name}, 10x"] = Case(f"{folder}/{name}-10x", wide.num_parameters())
     order = ("base", "trained", "base, 10x", "trained, 10x")
     return {name: models[name] for name in order}
+
+
+def real_cases(folder: str) -> dict[str, Case]:
+    """SmolLM2-135M with an end token that it does not write, and completions of 8 and 64 tokens."""
+    from lessons.experiments.real_model import MODEL, prepare
+
+    prepare("")
+    policy, tokenizer = load_policy(str(MODEL))
+    tokenizer.eos_token = "<empty_output>"
+    policy.generation_config.eos_token_id = tokenizer.eos_token_id
+    for part in (policy, tokenizer):
+        part.save_pretrained(f"{folder}/real")
+    real = Case(f"{folder}/real", policy.num_parameters(), 8, 2, 8, 0.0, SUMS, 4)
+    return {f"SmolLM2, {n} tokens": replace(real, tokens=n) for n in (8, 64)}
 
 
 class Worker:
     """A worker process, and the reports it sends."""
 
-    def __init__(self, side: Callable, model: str) -> None:
+    def __init__(self, side: Callable, case: Case) -> None:
         context = multiprocessing.get_context("spawn")
         self.connection, other = context.Pipe()
-        self.process = context.Process(target=work, args=(other, side, model), daemon=True)
+        self.process = context.Process(target=work, args=(other, side, case), daemon=True)
         self.process.start()
         other.close()  # so that a worker that ends early is an EOFError here
 
-    def step(self) -> float:
-        """Have it make a step. Returns the seconds."""
+    def step(self) -> tuple[float, float]:
+        """Have it make a step. Returns the seconds, and the peak of its memory so far in GB."""
         self.connection.send("go")
         return self.connection.recv()
 
 
-def measure(model: str) -> dict:
-    """The median seconds of a step of each side, and the median of their ratio within a turn. The
-    first two steps of each warm up."""
-    workers = {side.__name__: Worker(side, model) for side in (ours, trl)}
-    turns = [{name: worker.step() for name, worker in workers.items()} for _ in range(STEPS + 1)]
+def measure(case: Case) -> dict:
+    """The median seconds of a step of each side, the median of their ratio within a turn, and the
+    peak of their memory. The first two steps of each warm up."""
+    workers = {side.__name__: Worker(side, case) for side in (ours, trl)}
+    turns = [{name: one.step() for name, one in workers.items()} for _ in range(case.steps + 1)]
     for worker in workers.values():
         worker.process.kill()
     return {
-        "seconds": {name: median(turn[name] for turn in turns[1:]) for name in workers},
-        "speed_against_trl": median(turn["trl"] / turn["ours"] for turn in turns[1:]),
+        "seconds": {name: median(turn[name][0] for turn in turns[1:]) for name in workers},
+        "speed_against_trl": median(turn["trl"][0] / turn["ours"][0] for turn in turns[1:]),
+        "memory": {name: turns[-1][name][1] for name in workers},
     }
 
 
@@ -183,9 +229,10 @@ def main(config: Config) -> None:
     machine, models = f"{os.cpu_count()} {platform.machine()} cores", {}
     with tempfile.TemporaryDirectory() as folder:
         with silence():
-            made = make_models(folder)
-        for name, (model, parameters) in made.items():
-            models[name] = {"parameters": parameters} | measure(model)
+            cases = make_models(folder) | (real_cases(folder) if config.real else {})
+        for name, case in cases.items():
+            models[name] = {"parameters": case.parameters} | measure(case)
+            print(name, models[name])
     results = {"machine": machine, "steps": STEPS, "models": models}
     print(table(results))
     if config.publish:
