@@ -112,7 +112,7 @@ def trains(number: str, answer: Callable) -> None:
     except Exception as error:
         attempted = "ellipsis" not in str(error).lower()
         reason = f"{type(error).__name__}: {error}" if attempted else "not attempted"
-        print(f"– your curve is missing: {reason}")
+        print(f"(no curve of yours: {reason})")
     axis.set(xlabel=x_label, ylabel=y_label)
     axis.legend(fontsize=9, loc="center left", bbox_to_anchor=(1, 0.5))
     show(figure)

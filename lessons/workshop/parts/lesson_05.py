@@ -6,6 +6,7 @@ from functools import partial
 import numpy as np
 import torch
 from matplotlib.figure import Figure
+from torch.nn.functional import logsigmoid
 
 from algorithms import dr_grpo
 from lessons import identity
@@ -127,6 +128,15 @@ def means(f, mask, size):
     return [total / real.sum() for total, real in zip(sums(f, mask, size), mask.split(size))]
 
 
+def token_means(f, mask, size):
+    """The share of each part in the token mean of the whole batch."""
+    return [total / mask.sum() for total in sums(f, mask, size)]
+
+
+def mean_of_means(f, mask, size):
+    return [mean * size / len(f) for mean in means(f, mask, size)]
+
+
 terms = torch.tensor([[1, 2, 9, 9], [3, 9, 9, 9], [1, 1, 1, 5], [0.5, 9, 9, 9]]).double()
 
 CHECKS = {
@@ -138,9 +148,6 @@ CHECKS = {
             ),
             "where A < 0, the tokens of the short completion are lowered hardest": (
                 [[-1, 0, -1], [0, -1, -1]]
-            ),
-            "most completions are wrong, but that says only how the two classes are weighted": (
-                [[-1, 0, 1], [0, 1, 1]]
             ),
         },
     },
@@ -158,17 +165,46 @@ CHECKS = {
         },
     },
     "5.3": {
-        "bug": lambda f, mask, size: [mean * size / len(f) for mean in means(f, mask, size)],
-        "expected": lambda f, mask, size: [part / mask.sum() for part in sums(f, mask, size)],
+        "bug": mean_of_means,
+        "expected": token_means,
         "inputs": [{"f": terms, "mask": terms < 9, "size": size} for size in (1, 2)],
         "mistakes": {
             "those are means: divide by the tokens of the whole batch": means,
             "padding is counted as tokens": lambda f, mask, size: (
                 [part / f.numel() for part in sums(f, mask, size)]
             ),
-            "one loss for each micro-batch: the whole batch does not fit into memory": (
-                lambda f, mask, size: (f * mask).sum() / mask.sum()
-            ),
         },
     },
+}
+
+
+def wrong_lengths(losses_in_parts) -> list[float]:
+    """The mean length of a wrong completion, at most C, while two logits are trained: of stopping
+    after a token, in wrong and in right completions. Of 32 completions half are right: A is -1 or
+    1."""
+    rng, logits, lengths = np.random.default_rng(0), torch.tensor([-2.2, -2.2]).double(), []
+    right, place = torch.arange(32).view(-1, 1) % 2, torch.arange(1, C + 1)
+    for _ in range(81):
+        stop = logits.sigmoid()
+        lengths.append(min(C, 1 / stop[0].item()))
+        last = torch.tensor(rng.geometric(stop[right]))
+        logits.requires_grad_()
+        z = logits[right]  # (B, 1)
+        f = (1 - 2 * right) * logsigmoid(torch.where(place == last, z, -z))  # (B, C)
+        loss = sum(losses_in_parts(f, place <= last, 1))
+        logits = (logits - torch.autograd.grad(loss, logits)[0] / 2).detach()
+    return lengths
+
+
+TRAINED = {
+    "5.3": {
+        "curve": wrong_lengths,
+        "right": token_means,
+        "mistakes": {
+            "the bug, parts of 1": mean_of_means,
+            "the bug, parts of 4": lambda f, mask, size: mean_of_means(f, mask, 4),
+            "sum of means": means,
+        },
+        "labels": ("updates", "tokens, wrong completion"),
+    }
 }

@@ -132,6 +132,12 @@ def advantages(groups: Tensor) -> Tensor:
     return grpo.compute_advantages(rewards=groups)
 
 
+TILED = {
+    "right": lambda R, P, G: advantages(R.view(G, P).T).T.flatten(),
+    "bug": lambda R, P, G: advantages(R.view(P, G)).T.flatten(),
+    "round": lambda R, P, G: advantages(R.view(G, P)).flatten(),
+    "order": lambda R, P, G: advantages(R.view(G, P).T).flatten(),
+}
 tiled = torch.tensor([1, 0, 1, 0, 0, 1, 1, 0, 1, 1, 1, 0]).double()
 
 CHECKS = {
@@ -141,9 +147,6 @@ CHECKS = {
         "mistakes": {
             "its own reward is still in the baseline: that is Dr. GRPO": (
                 lambda k, G: rloo(k, G) * (G - 1) / G
-            ),
-            "the advantages are right; weigh them as in step 2": (
-                lambda k, G: np.array([G - k, -k, G]) / (G - 1)
             ),
         },
     },
@@ -163,16 +166,45 @@ CHECKS = {
         },
     },
     "6.3": {
-        "bug": lambda R, P, G: advantages(R.view(P, G)).T.flatten(),
-        "expected": lambda R, P, G: advantages(R.view(G, P).T).T.flatten(),
+        "bug": TILED["bug"],
+        "expected": TILED["right"],
         "inputs": [{"rewards": tiled, "P": 3, "G": 4}],
         "mistakes": {
             "a group is a column, a row is a round of prompts": (
                 lambda R, P, G: advantages(R.view(G, P)).T.flatten()
             ),
-            "right groups, but A comes back in another order": (
-                lambda R, P, G: advantages(R.view(G, P).T).flatten()
+            "that compares prompts with each other: a row is a round, a group is a column": (
+                TILED["round"]
             ),
+            "right groups, but A comes back in another order": TILED["order"],
         },
     },
+}
+
+
+def mean_success(advantages_tiled) -> list[float]:
+    """The mean success probability of three prompts, coins with a logit each, over ten runs; groups
+    of 8, a rate of .3."""
+    generator, means = torch.Generator().manual_seed(0), []
+    z = torch.tensor([0.9, 0.5, 0.1]).logit().expand(10, 1, 3)
+    for _ in range(61):
+        p = z.sigmoid()  # (runs, 1, prompts)
+        means.append(p.mean().item())
+        R = p.expand(10, 8, 3).bernoulli(generator=generator)
+        A = torch.stack([advantages_tiled(run.flatten(), 3, 8).view(8, 3) for run in R])
+        z = z + 0.3 * (A * (R - p)).mean(dim=1, keepdim=True)
+    return means
+
+
+TRAINED = {
+    "6.3": {
+        "curve": mean_success,
+        "right": TILED["right"],
+        "mistakes": {
+            "the bug": TILED["bug"],
+            "a round as a group": TILED["round"],
+            "A in another order": TILED["order"],
+        },
+        "labels": ("updates", "p, mean of three prompts"),
+    }
 }

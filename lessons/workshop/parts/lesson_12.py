@@ -64,11 +64,6 @@ def dpo(log_ratios: np.ndarray, rewards: np.ndarray, beta: float) -> np.ndarray:
     return torch.autograd.grad(F.logsigmoid(beta * margins).sum(), leaf)[0].numpy()
 
 
-def mean_of_its_kind(log_ratios: np.ndarray, rewards: np.ndarray) -> np.ndarray:
-    right = rewards == 1
-    return np.where(right, log_ratios[right].mean(), log_ratios[~right].mean())
-
-
 def placed(k: int, lengths: list[int], C: int, powers=(0, 1)) -> np.ndarray:
     """w of Dr. GRPO and of DAPO; their advantages are R - k/G over these powers of σ."""
     G = len(lengths)
@@ -76,6 +71,11 @@ def placed(k: int, lengths: list[int], C: int, powers=(0, 1)) -> np.ndarray:
     return advantages / [G * C, sum(lengths)]
 
 
+RFT = {
+    "R: online RFT": lambda R: R,
+    "R / k": lambda R: R / max(R.sum(), 1),
+    "0/0 if none is right": lambda R: R * len(R) / R.sum(),
+}
 some_log_ratios = np.array([1.5, -2.0, 0.0, 4.0, -7.0])
 
 CHECKS = {
@@ -91,11 +91,6 @@ CHECKS = {
             ),
             "the sign inside the sigmoid: a large margin should get less": (
                 lambda log_ratios, rewards, beta: dpo(-log_ratios, rewards, beta)
-            ),
-            "every pair has a margin of its own: the mean margin will not do": (
-                lambda log_ratios, rewards, beta: dpo(
-                    mean_of_its_kind(log_ratios, rewards), rewards, beta
-                )
             ),
         },
     },
@@ -121,11 +116,37 @@ CHECKS = {
         "inputs": [{"rewards": np.array(row)} for row in ([1.0, 0, 0, 1, 0], [0.0, 0, 0])],
         "mistakes": {
             "that is online RFT, a sum: a mean over the right ones also divides by their number": (
-                lambda R: R
+                RFT["R: online RFT"]
             ),
-            "the loss of reinforce.py divides by G already: put G back": (
-                lambda R: R / max(R.sum(), 1)
-            ),
+            "the loss of reinforce.py divides by G already: put G back": RFT["R / k"],
         },
     },
+}
+
+
+def mean_success(rft_advantages) -> list[float]:
+    """The success probability, the mean over 40 prompts, ten each of .02, .1, .3 and .6 at the
+    start: a softmax over five answers, the first right, at a rate of .3. Where the logits are nan
+    it counts as 0."""
+    starts, generator, means = np.tile([0.02, 0.1, 0.3, 0.6], 10), torch.Generator(), []
+    z = F.pad(torch.tensor(np.log(4 * starts / (1 - starts))).view(-1, 1), (0, 4))
+    generator.manual_seed(0)
+    for _ in range(61):
+        pi = z.softmax(dim=1)
+        means.append(pi[:, 0].nan_to_num().mean().item())
+        drawn = pi.nan_to_num(1).multinomial(8, True, generator=generator)
+        with np.errstate(all="ignore"):
+            A = [rft_advantages(R) for R in (drawn == 0).double().numpy()]
+        score = F.one_hot(drawn, 5) - pi.unsqueeze(1)
+        z = z + 0.3 * (torch.tensor(np.array(A, float)).unsqueeze(2) * score).mean(dim=1)
+    return means
+
+
+TRAINED = {
+    "12.3": {
+        "curve": mean_success,
+        "right": CHECKS["12.3"]["expected"],
+        "mistakes": RFT,
+        "labels": ("updates", "p, mean of 40 prompts"),
+    }
 }

@@ -32,7 +32,7 @@ from algorithms import dapo, dr_grpo, grpo
 from lessons import identity
 from lessons.experiments import estimators
 from lessons.workshop.float64 import to_float64
-from lessons.workshop.kit import check, knob, show, show_diff
+from lessons.workshop.kit import check, knob, show, show_diff, trains
 from lessons.workshop.parts import lesson_06 as figures
 from toy_env import arithmetic
 from toy_env.model import load_policy
@@ -144,8 +144,7 @@ for declared in range(G + 1):
 #
 # ## Advantage and coefficient
 #
-# Move $k$ (needs the first cell). Left: a single right completion has advantage 2.65 under GRPO. Right: the group's coefficient is small
-# all the same.
+# Move $k$ (needs the first cell).
 
 # %%
 knob(figures.advantages_and_coefficients, k=(0, 8, 1, 1))
@@ -319,8 +318,8 @@ def update(rewards, scores):
 
 # %% [markdown]
 # **3. Find the bug.** Sampling code often repeats prompts as `a b c a b c` (tiled) while rewards are regrouped as if they were `a a b b c c`. The
-# code runs, the reward curve looks plausible, and every group mixes prompts. This function gets rewards in the *tiled* order, G rounds
-# over P prompts, and should return GRPO's advantages in that order. Repair it.
+# code runs, and every group mixes prompts. This function gets rewards in the *tiled* order, G rounds over P prompts, and should return
+# GRPO's advantages in that order. Repair it. Below the check it trains an easy, a medium and a hard prompt, each with its own logit.
 
 
 # %% [exercise]
@@ -333,6 +332,7 @@ def advantages_tiled(rewards, P, G):
 
 # %% [check]
 check("6.3", advantages_tiled)
+trains("6.3", advantages_tiled)  # from p = .9, .5 and .1, with groups of 8
 
 # %% [hint]
 # Each row of `rewards.view(G, P)` is one round over all prompts. Where is a group then?
@@ -340,6 +340,7 @@ check("6.3", advantages_tiled)
 
 # %% [solution]
 def advantages_tiled(rewards, P, G):
+    # With a round as a group the policy learns more slowly, with another completion's A never.
     groups = rewards.view(G, P).T
     A = grpo.compute_advantages(rewards=groups)
     return A.T.flatten()

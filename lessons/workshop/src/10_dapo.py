@@ -30,7 +30,7 @@ from algorithms import dapo, grpo
 from lessons import identity
 from lessons.experiments import compare_tables, controlled_run, grid, paired
 from lessons.experiments.pool import silence
-from lessons.workshop.kit import check, knob, show, show_diff, show_source
+from lessons.workshop.kit import check, knob, show, show_diff, show_source, trains
 from lessons.workshop.parts.lesson_10 import capped_redraw, clip_room, weights
 from toy_env.model import load_policy
 
@@ -61,7 +61,7 @@ show_source(dapo.is_kept)
 # row above at equal completions; {=len(results["ablation"]["seeds"])} seeds, 95 % intervals, bold: corrected p < .05 ([results](experiments/README.md)).*
 #
 # There is also **no KL** (Kullback-Leibler) term: reasoning must leave the reference anyway (section 2.3). Here this pays: without it GRPO
-# gains {=kl_gain} points. Rewards of −1 and 1 leave the advantages unchanged.
+# gains {=kl_gain} points.
 #
 # | | $G$ | updates per batch | KL coefficient | clip range | longest completion |
 # |---|---|---|---|---|---|
@@ -158,7 +158,7 @@ show(weights(p, {name: weight for name, (weight, _) in measured.items()}, G))
 #
 # ## What it costs
 
-# %%
+# %% [fold]
 find, change = compare_tables.find, compare_tables.change
 ablation, movement = results["ablation"]["arms"], results["movement"]["arms"]
 dapo_runs, seeds = results["shared"]["arms"]["DAPO"], len(results["ablation"]["seeds"])
@@ -230,7 +230,7 @@ knob(draw, eps_low=(0.05, 0.5, 0.01, 0.2), eps_high=(0.05, 0.6, 0.01, 0.28),
      probability=[0.1, 0.01, 0.5, 0.8, 0.9])
 
 # %% [markdown]
-# *The room to rise is largest for a token of probability $1/(1+\varepsilon)$ and vanishes for rare tokens.*
+# *The room to rise is largest for a token of probability $1/(1+\varepsilon)$.*
 #
 # Which tokens does GRPO's bound of 1.2 stop in a real run? One step of `dapo.train` with that bound and 16 updates:
 
@@ -331,7 +331,8 @@ def wasted(p, G):
 
 # %% [markdown]
 # **3. Find the bug.** This filter gets the shaped rewards (groups, G), which are 1 or −1, and up to 1 less for a long completion. It
-# marks the groups to keep. The code runs, no batch is ever short, and the model learns brevity where it should learn nothing. Repair it.
+# marks the groups to keep. The code runs, and the model learns brevity where it should learn nothing. Repair it. Below the check it trains
+# a policy that chooses between short completions and better ones at the limit.
 
 
 # %% [exercise]
@@ -342,6 +343,7 @@ def keep(shaped):
 
 # %% [check]
 check("10.3", keep)
+trains("10.3", keep)  # right: .95 of the long ones, .5 of the short ones
 
 # %% [hint]
 # Between which values do the rewards of right completions lie, and those of wrong ones? First recover which completions are right. (In a

@@ -58,7 +58,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from algorithms import grpo, ppo, reinforce
 from lessons.workshop.float64 import to_float64
-from lessons.workshop.kit import check, knob
+from lessons.workshop.kit import check, knob, trains
 from lessons.workshop.parts.lesson_12 import coefficients_of_a_group
 from toy_env.arithmetic import Problem, reward
 from toy_env.model import load_policy
@@ -147,7 +147,7 @@ def coefficients(data, R, old_logps, pair, A_ppo=0.0):
 # %% [markdown]
 # After the first update, a step along GRPO's gradient, the same group is used once more, now with ratios that differ from 1.
 
-# %%
+# %% [fold]
 pair = by_base[torch.tensor([3, 1])]
 w_base = coefficients(by_base, R_base, by_base.old_logps, (3, 1))
 holds = {"SFT": agree(sft_loss(taught), taught, taught.mask / taught.mask.sum().double())}
@@ -301,7 +301,8 @@ def two_placed(k, lengths, C):
 
 # %% [markdown]
 # **3. RFT as an advantage.** `reinforce.py` follows $\frac1G\sum_i A_i \nabla\log\pi_\theta(y_i)$, up to $1/C$. Which advantages make
-# this the mean of $\nabla\log\pi_\theta(y_i)$ over the right completions? A group without right completions gives 0.
+# this the mean of $\nabla\log\pi_\theta(y_i)$ over the right completions? A group without right completions gives 0. Below the check it
+# trains a policy on rarely and on often solved prompts.
 
 
 # %% [exercise]
@@ -312,6 +313,7 @@ def rft_advantages(rewards):
 
 # %% [check]
 check("12.3", rft_advantages)
+trains("12.3", rft_advantages)  # 40 prompts, from p = .02 to .6; groups of 8
 
 # %% [hint]
 # $\frac1G\sum_i A_i s_i$ should equal $\frac1k\sum_{\text{right}} s_i$, with $s_i$ the score of a whole completion. What
@@ -320,15 +322,17 @@ check("12.3", rft_advantages)
 
 # %% [solution]
 def rft_advantages(rewards):
+    # A single right completion pushes as hard as a group of them: hard prompts gain the most.
+    # And without the maximum the first group without a right one turns its logits into nan.
     return rewards * len(rewards) / max(rewards.sum(), 1)
 
 
 # %% [markdown]
 # ## To remember
 #
-# - Any loss that is a function of the data's token log-probabilities has the gradient $-\sum w\,\nabla\log\pi$, by the chain rule.
+# - Any loss that is a function of the data's token log-probabilities has the gradient $-\sum w\,\nabla\log\pi$.
 # - To compare two methods, ask where the completions come from and who judges them, and write down $w$ with its divisors.
-# - Check a printed coefficient against the derivative of the loss: DeepSeekMath's coefficient for DPO lacks β and the pair's margin.
+# - Check a printed coefficient against the derivative of the loss.
 #
 # Sources: DeepSeekMath, [2402.03300](https://arxiv.org/abs/2402.03300), Eq. 5, Table 10, App. A.1 (DPO: Eq. 12–14); DPO,
 # [2305.18290](https://arxiv.org/abs/2305.18290), Eq. 7; GRPO and DPO as contrastive losses,

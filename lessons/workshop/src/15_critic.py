@@ -49,7 +49,7 @@ import torch
 
 from algorithms import ppo
 from lessons.experiments.estimators import collect
-from lessons.workshop.kit import check, knob, show
+from lessons.workshop.kit import check, knob, show, trains
 from lessons.workshop.parts.lesson_15 import credit, right_steps, slip_of, values_along
 from toy_env import arithmetic
 from toy_env.arithmetic import is_worked, reward
@@ -101,10 +101,10 @@ for name, V in (("true values", true_V), ("p everywhere", true_V[:1].expand(13))
         assert gae_lambda < 1 or torch.allclose(A, R - V[state])
 
 # %% [markdown]
-# This is the trade-off: with the true values λ = 0 has the right mean and the smallest variance. With a critic that knows only how hard
+# With the true values λ = 0 has the right mean and the smallest variance. With a critic that knows only how hard
 # the problem is, λ = 0 has a small variance and the wrong mean: it leaves every token but the last without a gradient. With three tokens
 # λ = 0.95, the default of `ppo.py`, stays close to the right mean; with 20 tokens the first would keep .95¹⁹ = 38 % of the reward's
-# push. The library oat uses 1.
+# push.
 #
 # ## PPO's own critic
 #
@@ -145,7 +145,7 @@ turned = ((rollout.returns - rollout.values) * white < 0).sum() / rollout.mask.s
 # in what share of pairs from the same problem will this critic be right?*
 
 
-# %%
+# %% [fold]
 problems = arithmetic.held_out_problems(16)  # 64 problems
 prompts, generator = [problem.prompt for problem in problems], torch.Generator().manual_seed(1)
 held_out = sample(policy, tokenizer, prompts, 32, 56, 1.0, generator)  # 2,048 completions
@@ -261,7 +261,8 @@ knob(draw, completion=choices, gae_lambda=(0.0, 1.0, 0.05, 0.95))
 #
 # ## Exercises
 #
-# **1. Write GAE** for one completion, with γ = 1. (`numpy` arrays of length |y|.)
+# **1. Write GAE** for one completion, with γ = 1. (`numpy` arrays of length |y|.) Below the check it trains a policy all of whose tokens must
+# be right, with a critic that sees each mistake one token late.
 
 
 # %% [exercise]
@@ -272,6 +273,7 @@ def gae(rewards, values, gae_lambda):
 
 # %% [check]
 check("15.1", gae)
+trains("15.1", gae)  # 16 tokens, each right with probability .9; λ = .7, whitened advantages
 
 # %% [hint]
 # Write $A_t$ in terms of $A_{t+1}$. At which end do you begin, and with what value?
@@ -279,6 +281,7 @@ check("15.1", gae)
 
 # %% [solution]
 def gae(rewards, values, gae_lambda):
+    # λ = 0 would miss the mistakes that this critic sees late; λ = 1 adds later tokens' noise.
     advantages, next_value, next_advantage = 0 * values, 0.0, 0.0
     for t in reversed(range(len(rewards))):
         advantages[t] = rewards[t] + next_value - values[t] + gae_lambda * next_advantage
@@ -341,8 +344,7 @@ def shift(c, n, gae_lambda):
 # - With γ = λ = 1 the advantage is the return minus $V_t$: the critic is a baseline, and however bad it is, the mean gradient (before
 #   whitening) stays right.
 # - A smaller λ replaces what was earned with what the critic guesses: usually less variance, and a mean gradient as good as the guess.
-# - Predicting rewards well is not the same as seeing where they were lost: our critic ranks right above wrong by problem and form, and
-#   does not see the mistake.
+# - Predicting rewards well is not the same as seeing where they were lost.
 #
 # The critic is a second network to store, run and train. [Lesson 3](03_group_baseline.ipynb) replaces it by the mean of a group, which
 # trades signal for simplicity. VAPO ([2504.05118](https://arxiv.org/abs/2504.05118)), a recipe with a critic and several changes to PPO,
