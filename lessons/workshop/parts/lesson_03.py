@@ -7,6 +7,7 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from algorithms import rloo
 from lessons.workshop.kit import BLUE, GREEN, GREY, ORANGE, new_figure
 from lessons.workshop.parts.drawing import note
 
@@ -61,6 +62,11 @@ def rloo_verified(rewards, verified, own=0, timeouts=False, by_product=False):
     return (rewards - others / (number - 1 + own)) * verified
 
 
+def as_wrong(rewards, verified):
+    """The bug: a timeout counts as a wrong completion."""
+    return rloo.compute_advantages(rewards=torch.where(verified, rewards, 0.0))
+
+
 def centred(groups: Tensor, dim: int) -> Tensor:
     return (groups - groups.mean(dim=dim, keepdim=True)).flatten()
 
@@ -81,6 +87,7 @@ marks = torch.tensor([0, 0, 0, 0, 1, 0, 0, 0, 1, 1, 1, 1]).double()
 
 CHECKS = {
     "3.1": {
+        "bug": as_wrong,
         "expected": rloo_verified,
         "inputs": [some, timed_out],
         "mistakes": {
@@ -92,9 +99,6 @@ CHECKS = {
             ),
             "NaN times 0 is NaN: choose the verified rewards, with torch.where": partial(
                 rloo_verified, by_product=True
-            ),
-            "that baseline contains the own reward; and NaN times 0 is NaN": partial(
-                rloo_verified, by_product=True, own=1
             ),
         },
     },
@@ -123,4 +127,36 @@ CHECKS = {
             ),
         },
     },
+}
+
+
+def slow_but_right(advantages_of) -> list[float]:
+    """The probability of the right completion before each update, mean of 200 prompts. Each has
+    four completions: one right, for which the verifier times out four times in five; one half right
+    and fast; two wrong. Groups of eight, whose first two never time out."""
+    generator, curve = torch.Generator().manual_seed(0), []
+    logits = torch.zeros(200, 4, requires_grad=True)
+    for _ in range(60):
+        pi = logits.softmax(dim=1)
+        curve.append(pi[:, 0].mean().item())
+        drawn = pi.multinomial(8, True, generator=generator)  # (200, 8)
+        in_time = torch.rand(200, 8, generator=generator) < 0.2
+        verified = (drawn > 0) | (torch.arange(8) < 2) | in_time
+        R = (1 - drawn / 2).clamp(min=0).where(verified, torch.nan)
+        J = (advantages_of(R, verified) * pi.gather(1, drawn).log()).sum() / 8
+        logits.data += torch.autograd.grad(J, logits)[0]
+    return curve
+
+
+TRAINED = {
+    "3.1": {
+        "curve": slow_but_right,
+        "right": rloo_verified,
+        "mistakes": {
+            "timeout = wrong": as_wrong,
+            "timeouts count as others": partial(rloo_verified, timeouts=True),
+            "own reward in the mean": partial(rloo_verified, own=1),
+        },
+        "labels": ("updates", "right completion, probability"),
+    }
 }

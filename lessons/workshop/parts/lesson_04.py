@@ -95,7 +95,6 @@ def k3(logps, ref):
 
 # Logits of the first token; of the second after 0, and after 1
 theta = torch.tensor([[3, 1], [1, 1], [1, 3]]).double().log()
-theta_ref = torch.tensor([[0.75, 0.25], [0.5, 0.5], [0.9, 0.1]]).double().log()
 other_ref = torch.tensor([[0.6, 0.4], [0.8, 0.2], [0.9, 0.1]]).double().log()  # no gradient is 0
 every_pair = torch.tensor([[0, 0], [0, 1], [1, 0], [1, 1]])
 pairs = every_pair.repeat_interleave(torch.tensor([6, 6, 1, 3]), dim=0)  # (16, 2), in proportion
@@ -192,4 +191,33 @@ CHECKS = {
             "that is k3 in the reward: its gradient is another": partial(token_rewards, k=k3),
         },
     },
+}
+
+
+def distance(rewards_of: Callable) -> list[float]:
+    """KL(pi || ref) before each update of a policy over five tokens by REINFORCE, with 64 sampled
+    tokens and rewards_of(...), where only the penalty is not 0."""
+    generator, parameters, curve = torch.Generator().manual_seed(0), logits.clone(), []
+    for _ in range(60):
+        log_pi = parameters.requires_grad_().log_softmax(dim=0)
+        curve.append((log_pi.exp() @ (log_pi - ref)).item())
+        ids = log_pi.exp().multinomial(64, True, generator=generator).view(64, 1)
+        zeros, mask = torch.zeros(64).double(), torch.ones(64, 1).bool()
+        R = rewards_of(zeros, log_pi[ids].detach(), ref[ids], mask, 1.0)
+        J = ((R - R.mean()) * log_pi[ids]).mean()
+        parameters.data += 0.2 * torch.autograd.grad(J, parameters)[0]
+    return curve
+
+
+TRAINED = {
+    "4.3": {
+        "curve": distance,
+        "right": token_rewards,
+        "mistakes": {
+            "sign turned": CHECKS["4.3"]["bug"],
+            "k1 without its sign": partial(token_rewards, k=lambda logps, ref: (logps - ref).abs()),
+            "k3 in the reward": partial(token_rewards, k=k3),
+        },
+        "labels": ("updates", "KL(policy || reference)"),
+    }
 }

@@ -6,9 +6,9 @@
 # exists. PPO corrects for this with a **ratio**, and stops the gradient of tokens that have moved far enough with a **clip**.
 #
 # Outside the clip's range there are four cases: the ratio is too high or too low, and the advantage is positive or negative. **The claim:
-# clipping stops the gradient in exactly two of them, those in which the token has already moved the way its advantage pushes it.** Left
-# out here are PPO's critic ([lesson 15](15_critic.ipynb)) and the KL (Kullback–Leibler) divergence from a reference policy
-# ([lesson 4](04_kl.ipynb)).
+# clipping stops the gradient in exactly two of them, where the token has already moved the way it is pushed: up and $A > 0$, or down and
+# $A < 0$.** Left out here are PPO's critic ([lesson 15](15_critic.ipynb)) and the KL (Kullback–Leibler) divergence from a reference
+# policy ([lesson 4](04_kl.ipynb)).
 #
 # | symbol | meaning |
 # |---|---|
@@ -31,7 +31,7 @@ import torch
 
 from algorithms import ppo, reinforce
 from lessons.workshop.float64 import to_float64
-from lessons.workshop.kit import check, knob, show, show_diff
+from lessons.workshop.kit import check, knob, show, show_diff, trains
 from lessons.workshop.parts.lesson_02 import clip_and_gradient, furthest_ratios
 from toy_env.arithmetic import LEVELS, reward, sample_problems
 from toy_env.model import load_policy
@@ -107,9 +107,8 @@ assert np.allclose(truth, [-1 / 16, 1 / 16], rtol=1e-12) and estimate.abs().max(
 #
 # The loss is $-J$, so the minimum gets a minus sign: see the line with `torch.minimum` in the diff at the top.
 #
-# (The mean runs over all tokens of the minibatch. The paper of GRPO, group relative policy optimization, prints PPO with a division by
-# each completion's length; that of Dr. GRPO, "GRPO done right", prints it without. Both call it PPO. [Lesson 5](05_length.ipynb) is about
-# the difference.)
+# (The mean runs over all tokens of the minibatch. Some papers divide by each completion's length first:
+# [lesson 5](05_length.ipynb).)
 #
 # **The proof.** Since $\nabla\rho_t = \rho_t\nabla\ell_t$, the first term of the minimum has the gradient $\rho_t A_t \nabla\ell_t$.
 # Outside the range the second term is a constant, with gradient 0. Inside, the two terms are equal. So the question is which term is
@@ -128,8 +127,7 @@ assert np.allclose(truth, [-1 / 16, 1 / 16], rtol=1e-12) and estimate.abs().max(
 # In the two cases that are alive, the token has moved against its advantage, because other tokens share its parameters, and its gradient
 # pulls it back.
 #
-# **The check.** We differentiate the script's loss by autograd, token by token, and compare with values worked out by hand, then with the
-# table on ratios from 0.05 to 20:
+# **The check.** We differentiate the script's loss by autograd, token by token, and compare with the table on ratios from 0.05 to 20:
 
 
 # %%
@@ -147,8 +145,6 @@ def objective(ratio, A, eps=0.2):
     return J.detach().numpy(), torch.autograd.grad(J.sum(), logps)[0].numpy() + 0.0
 
 six = {"ratio": [0.5, 1.0, 1.5] * 2, "A": [1.0] * 3 + [-1.0] * 3}
-by_hand = [[0.5, 1, 1.2, -0.8, -1, -1.5], [0.5, 1, 0, 0, -1, -1.5]]
-assert np.allclose(objective(**six), by_hand, atol=1e-12)
 for rho, A, J, gradient in zip(*six.values(), *objective(**six)):
     stopped = "" if gradient else "   stopped"
     print(f"A = {A:+.0f}, ratio {rho}:  J = {J:+.1f}, gradient {gradient:+.1f}{stopped}")
@@ -172,8 +168,7 @@ def draw(ratio, eps):
 knob(draw, ratio=(0.1, 2.9, 0.1, 1.5), eps=(0.05, 0.6, 0.05, 0.2))
 
 # %% [markdown]
-# *Thick lines: the gradient is exactly 0, for $A > 0$ above the (grey) range and for $A < 0$ below it.* The left panel redraws Fig. 1 of
-# the PPO paper.
+# *Thick lines: the gradient is exactly 0, for $A > 0$ above the (grey) range and for $A < 0$ below it.*
 #
 # ## The clip on a real model
 #
@@ -248,41 +243,44 @@ def stopped_share(ratio, A, mask, eps, c):
 
 
 # %% [markdown]
-# **2. Find the bug.** This loss takes the smaller of the two *ratios* and multiplies by the advantage afterwards:
-#
-#     J = A * torch.minimum(ratio, ratio.clamp(1 - eps, 1 + eps))
-#
-# Public code contains a variant of this bug: `min` of the two *products* if $A \ge 0$, `max` if $A < 0$. (Applied to the two *ratios*,
-# that choice is PPO.) With one update per batch it does no harm. Which tokens does this loss stop?
+# **2. Find the bug.** This objective takes the smaller of the two *ratios* and multiplies by the advantage afterwards. (Public code
+# contains a variant: `min` of the two *products* if $A \ge 0$, `max` if $A < 0$. Applied to the two *ratios*, that choice is PPO.) With
+# one update per batch it does no harm. Which tokens does it stop? Repair it. Below the check, your objective trains a policy over ten
+# tokens, with ten steps on each batch of eight; one token is right with probability .9, the others with .5.
 
 
 # %% [exercise]
-def stopped_by_the_bug(ratio, A, eps):
-    """True where the gradient of this J is 0; tensors of shape (n,)."""
-    return ...
+def clipped_objective(ratio, A, eps):
+    """J of each token; tensors of equal shape."""
+    clipped = ratio.clamp(1 - eps, 1 + eps)
+    return A * torch.minimum(ratio, clipped)  # <- runs, and is wrong
 
 
 # %% [check]
-check("2.2", stopped_by_the_bug)
+check("2.2", clipped_objective)
+trains("2.2", clipped_objective)
 
 # %% [hint]
-# Forget A for a moment: at which ratios is `torch.minimum(ratio, ratio.clamp(1 - eps, 1 + eps))` a constant?
+# Forget A for a moment: at which ratios is `torch.minimum(ratio, clipped)` a constant? Is that the right side if A < 0?
 
 
 # %% [solution]
-def stopped_by_the_bug(ratio, A, eps):
+def clipped_objective(ratio, A, eps):
     # The smaller ratio is the constant 1 + eps above the range, and the ratio itself below it,
     # whatever the sign of A. For A < 0 that is the wrong way round: a bad token that has
     # become likelier is stopped, and one that has already lost half its probability is pushed
     # down further. PPO takes the minimum of the two products, A included.
-    return ratio > 1 + eps
+    clipped = ratio.clamp(1 - eps, 1 + eps)
+    return torch.minimum(A * ratio, A * clipped)
 
 
 # %% [markdown]
+# *The right clip is slower at first and ends highest. Without a clip, ten steps on eight completions settle on a token that was lucky, and the best
+# one is hardly sampled again.*
+#
 # **3. How far does its own gradient push a token?** A token had probability `p_old` when it was sampled, and its advantage is positive.
 # At what probability does the push end, until the next batch is sampled? Try 0.01 and 0.9 with ε = 0.2. (DAPO, decoupled clip and dynamic
-# sampling policy optimization, calls this the "maximum possible updated" probability. It is not a bound: in the run above a single step
-# took one token far past it.)
+# sampling policy optimization, calls this the "maximum possible updated" probability. It is not a bound.)
 
 
 # %% [exercise]

@@ -24,9 +24,8 @@
 # | $A_i$ | the advantage: $R_i - b_i$ (RLOO), $R_i - \bar R$ (Dr. GRPO), $(R_i - \bar R)/\sigma$ (GRPO; $\sigma$ is the standard deviation of the group's rewards) |
 # | $g$ | the update of one group: $\frac1G \sum_i A_i\, s_i$ |
 #
-# (GRPO also differs from PPO in its KL term, [lesson 4](04_kl.ipynb), and in averaging over the tokens of each
-# completion, [lesson 5](05_length.ipynb).) This is the change from Dr. GRPO's advantage to RLOO's in the scripts of this
-# repository; below it, the two for a group with the rewards 1, 0, 0, 1:
+# This is the change from Dr. GRPO's advantage to RLOO's in the scripts of this repository; below it, the two for a group with the
+# rewards 1, 0, 0, 1:
 
 # %%
 import numpy as np
@@ -35,7 +34,7 @@ from torch.autograd.functional import jacobian
 
 from algorithms import dr_grpo, grpo, rloo
 from lessons import identity
-from lessons.workshop.kit import check, knob, show_diff
+from lessons.workshop.kit import check, knob, show_diff, trains
 from lessons.workshop.parts.lesson_03 import factor_and_variance
 
 show_diff(dr_grpo.compute_advantages, rloo.compute_advantages)
@@ -133,23 +132,15 @@ for G in (2, 3, 4, 5):
     w = float(identity.weight("GRPO", p, G))
     assert np.allclose([loo, dr, full], [1, (G - 1) / G, w], rtol=1e-12, atol=0)
     print(f"{G}  {loo:8.4f}  {dr:8.4f}  {(G - 1) / G:7.4f} {full:8.4f} {w:8.4f}")
-print("all three agree with the formulas, relative error < 1e-12: True")
-groups = torch.cartesian_prod(*[torch.arange(9)] * 3)  # step 1, for every group of three
-R, s = rewards[groups], scores[groups]  # (729, 3), (729, 3, 12)
-R_gaps, s_gaps = (x.unsqueeze(2) - x.unsqueeze(1) for x in (R, s))  # every pair
-pairs = torch.einsum("nij,nijd->nd", R_gaps, s_gaps) / (2 * 3 * 2)
-by_rloo = (rloo.compute_advantages(rewards=R).unsqueeze(2) * s).mean(dim=1)
-assert torch.allclose(pairs, by_rloo, rtol=0, atol=1e-14)
 
 # %% [markdown]
-# *Every expectation points along $\nabla p$; the rules differ in its length.* Dr. GRPO's factor is the same for every
+# Dr. GRPO's factor is the same for every
 # prompt, so the learning rate can absorb it.
 #
 # ## What the group costs
 #
-# The purpose of the baseline is to reduce the variance ([lesson 1](01_score_function.ipynb)). For equal numbers of completions, compare
-# the variance *per completion*, $G \cdot \operatorname{Var}[g]$. RLOO's update is the estimate with the exact $p$ as its baseline plus an
-# uncorrelated part with mean 0, the price of estimating $p$:
+# For equal numbers of completions, compare the variance *per completion*, $G \cdot \operatorname{Var}[g]$. RLOO's update is the estimate
+# with the exact $p$ as its baseline plus an uncorrelated part with mean 0, the price of estimating $p$:
 #
 # $$g = \frac1G\sum_i (R_i - p)\, s_i \;-\; \frac{1}{G(G-1)}\sum_{i\ne i'} (R_{i'} - p)\, s_i$$
 #
@@ -228,19 +219,22 @@ knob(draw, G=(2, 64, 1, 4))
 #
 # ## Exercises
 #
-# **1. A timeout.** For some completions the verifier timed out: their entries in `rewards` mean nothing and may be NaN. Write RLOO's
-# advantages: a verified completion is compared with the *other* verified completions of its group; the rest get 0. Use no loop. (Every
-# group has at least two verified completions.)
+# **1. Find the bug.** For some completions the verifier timed out: their entries in `rewards` mean nothing and may be NaN. The function
+# below counts them as wrong. Repair it: RLOO compares a verified completion with the *other* verified ones of its group; the rest get the
+# advantage 0. Use no loop. (Every group has at least two verified completions.) Below the check, your advantages train a policy. Its
+# right completion times out four times in five; another is fast and earns half a point.
 
 
 # %% [exercise]
 def rloo_verified(rewards, verified):
     """(P, G) and (P, G), bool, to (P, G)."""
-    return ...
+    rewards = torch.where(verified, rewards, 0.0)
+    return rloo.compute_advantages(rewards=rewards)  # <- runs, and is wrong
 
 
 # %% [check]
 check("3.1", rloo_verified)
+trains("3.1", rloo_verified)
 
 # %% [hint]
 # The sum of the others' rewards is the sum of all verified rewards minus the completion's own. How many others are there?
@@ -255,6 +249,8 @@ def rloo_verified(rewards, verified):
 
 
 # %% [markdown]
+# *If a timeout counts as wrong, the policy learns to be fast and half right.*
+#
 # **2. Bessel once more.** DeepSeekMath does not say whether the variance inside $\sigma$ is divided by $G$ (ddof 0, as in `grpo.py`) or
 # by $G - 1$ (ddof 1, the default of `torch.std`). By what factor does ddof 1 change GRPO's advantages, and with them $\mathbb E[g]$?
 

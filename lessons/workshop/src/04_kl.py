@@ -19,35 +19,6 @@
 # | $\mathrm{KL}(\pi\Vert\pi_\text{ref})$ | $\sum_y \pi \log(\pi/\pi_\text{ref})$, the **reverse** KL: an average over tokens of the policy |
 # | $\mathrm{KL}(\pi_\text{ref}\Vert\pi)$ | $\sum_y \pi_\text{ref} \log(\pi_\text{ref}/\pi)$, the **forward** KL: an average over tokens of the reference |
 
-# %%
-import numpy as np
-import torch
-
-from algorithms import grpo, ppo
-from lessons.workshop.kit import check, knob, show_source
-from lessons.workshop.parts import lesson_04
-from lessons.workshop.parts.lesson_04 import (
-    estimates_of_gaussians,
-    sequence_gradient,
-    value_and_gradient,
-)
-
-ESTIMATORS = {
-    "k1": lambda log_u: -log_u,
-    "k2": lambda log_u: log_u**2 / 2,
-    "k3": lambda log_u: log_u.exp() - 1 - log_u,
-}
-
-
-def reverse_kl(logits, ref):
-    log_pi = logits.log_softmax(dim=-1)
-    return (log_pi.exp() * (log_pi - ref)).sum()
-
-
-def forward_kl(logits, ref):
-    return (ref.exp() * (ref - logits.log_softmax(dim=-1))).sum()
-
-
 # %% [markdown]
 # ## As values
 #
@@ -59,6 +30,15 @@ def forward_kl(logits, ref):
 # token occurs exactly in proportion, so a mean over the batch *is* the expectation.
 
 # %%
+import numpy as np
+import torch
+
+from algorithms import grpo, ppo
+from lessons.workshop.kit import check, knob, show_source, trains
+from lessons.workshop.parts import lesson_04
+
+ESTIMATORS = {"k1": lambda log_u: -log_u, "k2": lambda log_u: log_u**2 / 2,
+              "k3": lambda log_u: log_u.exp() - 1 - log_u}
 counts = torch.tensor([8, 4, 2, 1, 1])
 batch = torch.arange(5).repeat_interleave(counts)  # (16,) tokens
 logits = (counts.double() / 16).log().requires_grad_()  # the parameters
@@ -67,23 +47,17 @@ ref = torch.tensor([0.10, 0.15, 0.05, 0.40, 0.30], dtype=torch.float64).log()  #
 def same(a, b):
     return bool((a - b).abs().max() < 1e-14)
 
-truth = reverse_kl(logits, ref)
-logp = logits.log_softmax(dim=0)[batch]  # (16,), its gradient is the score
+log_pi = logits.log_softmax(dim=0)
+truth = log_pi.exp() @ (log_pi - ref)
+logp = log_pi[batch]  # (16,), its gradient is the score
 print(f"KL(pi || ref) = {truth:.4f}\n        mean     std  lowest  unbiased")
 for name, k in ESTIMATORS.items():
-    values = k(ref[batch] - logp).detach()
-    unbiased = same(values.mean(), truth)
+    v = k(ref[batch] - logp).detach()
+    unbiased = same(v.mean(), truth)
     assert unbiased == (name != "k2")
-    mean, std, lowest = values.mean(), values.std(correction=0), values.min()
-    print(f"{name} {mean:9.4f} {std:7.4f} {lowest:7.4f}  {unbiased}")
-inverted = ESTIMATORS["k3"](logp - ref[batch]).detach()
-mean, lowest = inverted.mean(), inverted.min()
-print(f"k3 with u = pi / pi_ref, a mistake: mean {mean:.4f}, lowest {lowest:.4f}")
+    print(f"{name} {v.mean():9.4f} {v.std(correction=0):7.4f} {v.min():7.4f}  {unbiased}")
 
 # %% [markdown]
-# With $u$ inverted, $k_3$ is still never negative and still zero where the policies agree. That proves nothing; only the mean shows the
-# mistake.
-#
 # ## As losses
 #
 # Autograd differentiates the loss at the sampled $y$. It does not know that $y$ was drawn from $\pi$. By the product rule,
@@ -113,6 +87,13 @@ print(f"k3 with u = pi / pi_ref, a mistake: mean {mean:.4f}, lowest {lowest:.4f}
 
 
 # %%
+def reverse_kl(logits, ref):
+    log_pi = logits.log_softmax(dim=-1)
+    return (log_pi.exp() * (log_pi - ref)).sum()
+
+def forward_kl(logits, ref):
+    return (ref.exp() * (ref - logits.log_softmax(dim=-1))).sum()
+
 def gradient(value, wrt=logits):
     return torch.autograd.grad(value, wrt, retain_graph=True)[0]
 
@@ -152,9 +133,9 @@ inputs = old | ref_logps | {"rewards": zeros.view(2, 8), "values": zeros}
 _, returns = ppo.compute_advantages(**inputs, config=ppo.Config(kl_coef=1.0))
 in_ppo = name_of(gradient(ppo.policy_loss(**new, advantages=returns, config=ppo.Config())))
 
-A, beta, u = torch.linspace(-1, 1, 16).double(), 0.04, (ref[batch] - logp).exp().detach()
-eq_21 = -gradient(((A + beta * (u - 1)) * logp).mean())  # as printed, for one token each
-config = grpo.Config(kl_coef=beta)
+A, u = torch.linspace(-1, 1, 16).double(), (ref[batch] - logp).exp().detach()
+eq_21 = -gradient(((A + 0.04 * (u - 1)) * logp).mean())  # as printed, for one token each
+config = grpo.Config(kl_coef=0.04)
 loss = grpo.policy_loss(**new, **ref_logps, advantages=A.view(16, 1), config=config)
 as_printed = same(gradient(loss), eq_21)
 print(f"grpo.py: {in_grpo}; the gradient that the paper prints: {as_printed}")
@@ -165,9 +146,7 @@ assert (in_grpo, in_ppo, as_printed) == ("forward", "reverse", True)
 # **The name and the gradient.** DeepSeekMath has $-\beta\,\mathbb D_{KL}[\pi_\theta\Vert\pi_\text{ref}]$ in its objective (Eq. 3),
 # estimates it by $k_3$ (Eq. 4), which as a value is unbiased, and prints the gradient that it follows: $\hat A + \beta(u - 1)$, with
 # $\hat A$ the advantage, before every score (Eq. 20–21). The paper hides nothing, but what it names and what it follows differ: it names
-# $\mathrm{KL}(\pi\Vert\pi_\text{ref})$ and descends $\mathrm{KL}(\pi_\text{ref}\Vert\pi)$. So does `grpo.py`. Both have their minimum at
-# the reference. But the forward KL mainly charges the policy for losing what the reference writes, the reverse KL for writing what the
-# reference would not.
+# $\mathrm{KL}(\pi\Vert\pi_\text{ref})$ and descends $\mathrm{KL}(\pi_\text{ref}\Vert\pi)$. So does `grpo.py`.
 #
 # ## Move the reference away
 #
@@ -199,7 +178,7 @@ assert np.allclose(stds[[0, 2]], [shifts, np.sqrt(np.expm1(shifts**2) - shifts**
 cross = shifts[stds[2] > stds[0]].min()
 
 def draw(d):
-    return estimates_of_gaussians(d, shifts, stds)
+    return lesson_04.estimates_of_gaussians(d, shifts, stds)
 
 knob(draw, d=(0.1, 3.0, 0.1, 1.5))
 
@@ -220,12 +199,9 @@ knob(draw, d=(0.1, 3.0, 0.1, 1.5))
 # A detached $\rho$ keeps the forward KL. TRL (a training library of Hugging Face) has multiplied $k_3$ by $\rho$ by
 # default since 1.10, for this reason and after DeepSeek-V3.2. (That needs the ratio of each token; with TRL's
 # `importance_sampling_level="sequence"` the gradient is neither KL's, [issue 6586](https://github.com/huggingface/trl/issues/6586).)
-# OpenRLHF offers $\rho\,k_1\,s$, with $\rho$ clamped, as an option.
 #
 # **The limit: one token.** The repair works token by token. In a longer completion it ignores that an earlier token decides which later
-# ones are reached. The last line below is about a policy that writes two tokens and differs from its reference only in the second token
-# after a 1. Descending the KL of the *sequences* makes a 1 less probable as first token. As a loss, $\rho\,k_3$ leaves the first token
-# alone, and so do $k_2$ and $k_3$.
+# ones are reached (exercise 2).
 
 # %%
 moved = (logits.detach() + torch.tensor([0.5, -0.3, 0.2, 0.9, -0.6])).requires_grad_()
@@ -245,14 +221,36 @@ assert same(gradient(per_token.sum(), new_logp), rho * ESTIMATORS["k1"](ref[batc
 print("\n".join(f"{name:21} {result}" for name, result in results.items()))
 assert list(results.values()) == ["neither", "reverse", "forward"]
 
-def sum_of_rho_k3(logps, ref_logps):
-    return rho_k3(logps, logps.detach(), ref_logps).sum(dim=1).mean()
+# %% [markdown]
+# ## Where each ends
+#
+# We train a policy over five tokens, from the reference on, with a reward $R$ and 0.2 times each estimator in the loss.
+# Two tokens are rewarded: a rare one, which the reference writes in 5 % of cases, with 1, and a common one, 35 %, with 0.8.
 
-summed = sequence_gradient(sum_of_rho_k3)(lesson_04.theta_ref)
-sequence_kl = lesson_04.kl_of_sequences(lesson_04.theta_ref)
-print(f"gradient for the first of two tokens: rho k3 {summed[0, 1].abs():.4f}, "
-      f"KL of the sequences {sequence_kl[0, 1]:.4f}")
-assert summed[0].abs().max() < 1e-14 < sequence_kl[0, 1]
+# %%
+five = torch.tensor([0.05, 0.35, 0.3, 0.2, 0.1]).double().log()  # the reference
+reward = torch.tensor([1, 0.8, 0, 0, 0]).double()
+penalties = {name: lambda logps, k=k: k(five - logps) for name, k in ESTIMATORS.items()}
+penalties["rho k3"] = lambda logps: rho_k3(logps, logps.detach(), five)
+ends = {}
+for name, penalty in penalties.items():
+    z = five.clone().requires_grad_()
+    for _ in range(1000):
+        logps = z.log_softmax(dim=0)
+        loss = logps.detach().exp() @ (0.2 * penalty(logps) - reward * logps)
+        z.data -= 5 * torch.autograd.grad(loss, z)[0]
+    ends[name] = pi = logps.detach().exp()
+    print(f"{name:6} rare {pi[0]:.2f}   common {pi[1]:.2f}   others {pi[2:].sum():.2f}")
+forward = 0.2 * five.exp() / (0.2 + ends["k3"] @ reward - reward)
+reverse = (five + reward / 0.2).softmax(dim=0)
+for name, pi in {"k2": reverse, "rho k3": reverse, "k3": forward}.items():
+    assert torch.allclose(ends[name], pi, atol=1e-3)
+
+# %% [text]
+# The forward KL, GRPO's $k_3$, mainly charges the policy for losing what the reference writes: the tokens without reward keep
+# {=ends["k3"][2:].sum():.0%}. The reverse KL ($k_2$ or $\rho\,k_3$) mainly charges it for writing what the reference would not: the rare token
+# gets {=ends["k2"][0]:.0%} instead of {=ends["k3"][0]:.0%}. (The ends: $\pi_\text{ref}\,e^{R/0.2}$, normalised, and
+# $0.2\,\pi_\text{ref}/(0.2 + \bar R - R)$ with the mean reward $\bar R$.)
 
 # %% [markdown]
 # ## Exercises
@@ -269,7 +267,7 @@ def forward_kl_loss(logps, ref_logps):
 
 
 # %% [check]
-check("4.1", value_and_gradient(forward_kl_loss))
+check("4.1", lesson_04.value_and_gradient(forward_kl_loss))
 
 # %% [hint]
 # A sum over $y$ with the weights $\pi_\text{ref}$ is a mean over $y \sim \pi$ with an additional factor. In
@@ -285,8 +283,7 @@ def forward_kl_loss(logps, ref_logps):
 
 # %% [markdown]
 # **2. Completions of two tokens.** Write a loss whose mean gradient is that of $\mathrm{KL}(\pi\Vert\pi_\text{ref})$ of the sequences,
-# for both tokens. (The check compares the gradient in six logits: two for the first token, two for the second after a 0, two for the
-# second after a 1.)
+# for both tokens. (The check compares the gradient in six logits.)
 
 
 # %% [exercise]
@@ -297,7 +294,7 @@ def sequence_kl_loss(logps, ref_logps):
 
 
 # %% [check]
-check("4.2", sequence_gradient(sequence_kl_loss))
+check("4.2", lesson_04.sequence_gradient(sequence_kl_loss))
 
 # %% [hint]
 # Do as PPO does with $k_1$ in the reward: the return of a token (with λ = 1) includes the penalties of the later tokens. As in any policy
@@ -316,7 +313,8 @@ def sequence_kl_loss(logps, ref_logps):
 # %% [markdown]
 # **3. Find the bug.** The penalty in the reward has two signs that can be wrong: that of the log-ratio and that of $\beta$. (The text of
 # Hugging Face's *The N Implementation Details of RLHF with PPO* adds `beta * kl` to the score, where the code it describes has a minus.)
-# The function below has the minus and still rewards the policy for leaving the reference. Repair it.
+# The function below has the minus and still rewards the policy for leaving the reference. Repair it. Below the check, your rewards train
+# the five-token policy of the first check. No completion is right, so the policy should return to the reference.
 
 
 # %% [exercise]
@@ -330,6 +328,7 @@ def token_rewards(rewards, logps, ref_logps, mask, beta):
 
 # %% [check]
 check("4.3", token_rewards)
+trains("4.3", token_rewards)
 
 # %% [hint]
 # $k_1$ is positive where the policy's probability is above the reference's. Compare the line marked `[PPO: KL in the reward] k1` in
@@ -344,6 +343,8 @@ def token_rewards(rewards, logps, ref_logps, mask, beta):
 
 
 # %% [markdown]
+# *$k_3$ in the reward does not bring the policy back: it drives it away from the reference.*
+#
 # ## To remember
 #
 # - An unbiased value does not imply the right gradient: as a loss, $k_1$ has mean gradient zero, $k_2$ follows the reverse KL and $k_3$
@@ -357,7 +358,6 @@ def token_rewards(rewards, logps, ref_logps, mask, beta):
 # [arXiv:2402.03300](https://arxiv.org/abs/2402.03300); Tang and Munos, [2506.09477](https://arxiv.org/abs/2506.09477) (token losses give
 # "a partial gradient at best"), and Liu et al., [2510.01555](https://arxiv.org/abs/2510.01555) ($k_2$ as a loss is equivalent to $k_1$ in
 # the reward, on-policy; of these two we read only the abstracts); DeepSeek-V3.2, [2512.02556](https://arxiv.org/abs/2512.02556), as TRL's
-# documentation cites it; pull requests [6503](https://github.com/huggingface/trl/pull/6503) of TRL and
-# [1309](https://github.com/OpenRLHF/OpenRLHF/pull/1309) of OpenRLHF; Huang et al. (2023),
-# [Hugging Face blog](https://huggingface.co/blog/the_n_implementation_details_of_rlhf_with_ppo). The proofs, the inverted $u$ and the
-# sequence example are ours.
+# documentation cites it; pull request [6503](https://github.com/huggingface/trl/pull/6503) of TRL; Huang et al. (2023),
+# [Hugging Face blog](https://huggingface.co/blog/the_n_implementation_details_of_rlhf_with_ppo). The proofs, the policies trained here
+# and the sequence example are ours.
