@@ -52,8 +52,9 @@ def notebook_of(source: Path) -> nbformat.NotebookNode:
             new = nbformat.v4.new_markdown_cell(text)
         if cell.kind == "text":
             new.metadata.template = sha256(cell.text.encode()).hexdigest()[:16]
-        if cell.kind == "fold":
-            new.metadata.jupyter = {"source_hidden": True}
+        hidden = {"source_hidden": cell.kind == "fold", "outputs_hidden": cell.note == "guess"}
+        if any(hidden.values()):
+            new.metadata.jupyter = {name: True for name, is_hidden in hidden.items() if is_hidden}
         new.id = f"cell-{len(notebook.cells)}"
         notebook.cells.append(new)
     return notebook

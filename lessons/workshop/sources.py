@@ -8,6 +8,7 @@ the end. Its cells:
     # %% [markdown]        text, as comments
     # %% [text]            text with expressions such as {=x:.2f}: the build writes their values
     # %%                   code
+    # %% guess             code whose output is folded until the reader has guessed; [fold], too
     # %% [fold]            code that only prepares, draws or checks, folded in JupyterLab
     # %% [exercise]        the stub that the reader completes
     # %% [check]           the call that judges the reader's answer

@@ -40,6 +40,7 @@ from toy_env.run import parse
 SHARED = ("sliders.js", "ladder.js", "style.css")
 FOLDED = "how this was computed"
 PREPARES = "code that prepares what follows"
+GUESS = "guess first, then open"
 HOW_TO = (
     "About {}. Exercises are answered in JupyterLab, which also checks them: "
     "<code>python lessons/start.py</code>."
@@ -155,13 +156,17 @@ class LessonPage:
         return page(f"{self.source.stem}.html", sources.heading(self.source), body, end, script)
 
     def cell(self, cell) -> str:
-        """One cell as HTML: its code, folded if it only draws or checks, and its outputs. The check
-        of an exercise is left out, because nobody attempts the exercise here."""
+        """One cell as HTML: its code, folded if it only draws or checks, and its outputs, folded if
+        the reader is to guess first. Of a check only pictures are left, because nobody attempts the
+        exercise here."""
         if cell.cell_type == "markdown":
             return self.text(cell.source)
-        if CHECK.fullmatch(cell.source):
-            return ""
+        if CHECK.match(cell.source):
+            pictures = [output for output in cell.outputs if "image/png" in output.get("data", {})]
+            return "".join(map(self.output, pictures))
         outputs = "".join(map(self.output, cell.outputs))
+        if cell.metadata.get("jupyter", {}).get("outputs_hidden"):
+            outputs = f"<details><summary>{GUESS}</summary>\n{outputs}</details>\n"
         code = highlighted(cell.source)
         if cell.metadata.get("jupyter", {}).get("source_hidden") or only_draws(cell.source):
             summary = f"<summary>{FOLDED if outputs else PREPARES}</summary>"

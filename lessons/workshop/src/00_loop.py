@@ -113,10 +113,10 @@ for name, baseline in BASELINES.items():
 
 # %% [markdown]
 # Now we train with each baseline: 200 independent runs, 4 completions per update, one learning rate. For the same policy the mean updates
-# are the same. *Before you look: what will differ?* Then move the rate. (The slider needs the cells above.)
+# are the same. *What will differ? Guess, then open the picture (…)* and move the rate. (The slider needs the cells above.)
 
 
-# %%
+# %% guess
 def train(baseline, rate, runs=200, updates=200, batch=4):
     """(updates + 1, runs): the exact success probability along independent runs."""
     generator = torch.Generator().manual_seed(0)

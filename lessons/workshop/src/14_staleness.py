@@ -150,9 +150,9 @@ knob(draw, updates=[31, 15, 7, 3, 1])
 #
 # *Reused* (middle, right): 3,072 completions in batches of 256, each used in four epochs of 8 updates; ten seeds. At one rate the arms'
 # steps differ in length, so they also run with every step scaled to one length. The *clip without weights* stops the tokens that GRPO's
-# clip stops and takes every other ratio for 1. *Before you look: which arms fall?*
+# clip stops and takes every other ratio for 1. *Which arms fall? Guess, then open the output (…).*
 
-# %%
+# %% guess
 runs = load_runs(staleness.RESULTS)
 show(stale_and_reused(runs))
 say(verdicts(runs, ["corrected", "equal rate", "equal steps", "long steps", "no weights"]))

@@ -141,11 +141,11 @@ turned = ((rollout.returns - rollout.values) * white < 0).sum() / rollout.mask.s
 # {=turned:.0%} of the tokens of the last batch are pushed in the opposite direction.)
 #
 # Now we turn to held-out problems. Given a right and a wrong completion, does the critic value the right one more, just before the
-# end-of-sequence token, when the answer is already written? A guess does so in half of all pairs, the verifier in all. *Before you look:
-# in what share of pairs from the same problem will this critic be right?*
+# end-of-sequence token, when the answer is already written? A guess does so in half of all pairs, the verifier in all. *In
+# what share of pairs from the same problem will this critic be right? Guess, then open the output (…).*
 
 
-# %% [fold]
+# %% [fold] guess
 problems = arithmetic.held_out_problems(16)  # 64 problems
 prompts, generator = [problem.prompt for problem in problems], torch.Generator().manual_seed(1)
 held_out = sample(policy, tokenizer, prompts, 32, 56, 1.0, generator)  # 2,048 completions

@@ -103,10 +103,10 @@ print("silent share as predicted:", bool(abs(silent - predicted) < 1e-12))
 #
 # We train the model of arithmetic by GRPO, 40 batches of 256 completions, with verdicts that err at random, drawn anew for each completion
 # (ten seeds; the true accuracy, on held-out problems). The same $J$ is made of acceptances, of rejections, and of both; below .2, where one
-# kind alone would pass or fail nearly all, mostly of one kind. *Before you look: at one $J$, which kind costs more?*
+# kind alone would pass or fail nearly all, mostly of one kind. *At one $J$, which kind costs more? Guess, then open the output (…).*
 
 
-# %%
+# %% guess
 base = [run for run in estimators.published()
         if (run["task"], run["step"]) == ("arithmetic", 0)]
 of_prompts = [prompt["moments"][0][0][:3] for run in base for prompt in run["of prompts"]]
