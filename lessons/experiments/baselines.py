@@ -1,26 +1,23 @@
 """Which baseline? Advantages against each other where rewards are 0 or 1, and what a comparison
 must keep apart.
 
-    python lessons/experiments/baselines.py              10 seeds, some four hours on two cores
+    python lessons/experiments/baselines.py              10 seeds, some three hours on two cores
     python lessons/experiments/baselines.py --quick      eight runs, one rate
     python lessons/experiments/baselines.py --publish    also writes baselines.json here
 
 Every run is dr_grpo.py's training with other advantages (`learning.learn`): without the KL unless a
-question is about it, 15,360 completions in batches of 256. Five questions, in the order of the
-runs:
+question is about it, 15,360 completions in batches of 256. Four questions, in the order of the
+runs (shrinkage.py has the baselines with four updates a batch):
 
     baseline   Which baseline, on two tasks, with one update a batch, each at its best rate?
-    updates    The same with four updates a batch, for R - mean and R with and without all-right
-               groups.
     kl         GRPO with the KL, with it on mixed groups only, and without. (The other scripts are
                in no_kl of compare.py.)
     sign       R, 2R - 1, R - mean and R - 1 in groups of 2 to 16.
     budget     Which group size after 1,024 to 61,440 completions, at one rate (five seeds)?
 
 The last three are asked on arithmetic only. The pages test two families of comparisons, each
-corrected by itself: every arm of the first two questions against R - mean with as many updates, on
-both tasks, at the end and over training; and every arm of `sign` against R - mean in groups of the
-same size.
+corrected by itself: every arm of the first question against R - mean, on both tasks, at the end and
+over training; and every arm of `sign` against R - mean in groups of the same size.
 
 A rate is the best of 1e-4 to 8e-4 on three seeds that are used for nothing else; where the best is
 at the edge, the grid is widened. A mean over training is compared at rates chosen for the mean over
@@ -126,7 +123,6 @@ ADVANTAGES = {  # from a Batch (P, G), or (P, G, T) for each token
     "2R − 1": lambda batch: 2 * batch.rewards - 1,
 }
 BASELINES = [name for name in ADVANTAGES if name != "2R − 1"]
-WITH_UPDATES = ("R", "R, all-right groups left out", "R − mean")  # also with four updates a batch
 OUTCOMES = ("end", "training")
 KL = {"none": 0.0, "all groups": 0.04, "mixed groups": 0.04}
 
@@ -309,15 +305,12 @@ def best_rates(grid: Grid, arm: Run) -> tuple[list[float], list[dict]]:
 
 
 def arms_of() -> list[Run]:
-    """The arms of the first two questions, at no seed of their own."""
-    arms = []
-    for updates, names in ((1, BASELINES), (4, WITH_UPDATES)):
-        arms += [Run(task, name, updates, RATE, 0) for task in TASKS for name in names]
-    return arms
+    """The arms of the first question, at no seed of their own."""
+    return [Run(task, name, 1, RATE, 0) for task in TASKS for name in BASELINES]
 
 
 def questions(seeds: range) -> list[Run]:
-    """The runs of all questions but the first two, at one rate."""
+    """The runs of all questions but the first, at one rate."""
     runs = [Run(TASKS[0], "GRPO", 4, RATE, seed, kl=kl) for kl in KL for seed in seeds]
     for name in SIGNS:
         runs += [Run(TASKS[0], name, 4, RATE, seed, G) for G in SIGN_SIZES for seed in seeds]

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-from lessons.experiments import baselines, paired
+from lessons.experiments import baselines, paired, shrinkage
 from lessons.experiments.baselines import BUDGETS, GROUP_SIZES, SIGN_SIZES, TASKS
 from lessons.experiments.compare_figures import doublings, draw_line, finish, look, tidy
 from lessons.experiments.estimators import BATCH
 from lessons.experiments.grid import cell, change, load_runs, markdown, select
 from lessons.experiments.paired import LEVEL
-from toy_env.plots import BLUE, GREY, ORANGE
+from toy_env.plots import BLUE, GREY
 
 PAGE, FIGURES = baselines.RESULTS.parent / "README.md", baselines.RESULTS.parent / "figures"
 MEAN = "R − mean"  # what the others are compared with
@@ -23,8 +23,6 @@ COLUMNS = {  # by heading: a task and an outcome
     f"{task}, {'at the end' if outcome == 'end' else 'over training'}": (task, outcome)
     for task, outcome in product(TASKS, baselines.OUTCOMES)
 }
-ROWS = {name: (1, name) for name in baselines.BASELINES}  # updates a batch, advantages
-ROWS |= {f"4 updates: {name}": (4, name) for name in baselines.WITH_UPDATES}
 SHOWN = (1024, 4096, 15_360, 61_440)  # completions, of BUDGETS
 
 
@@ -35,14 +33,12 @@ def chosen(runs: list[dict], **settings) -> list[dict]:
 
 def compared(table: dict[str, dict]) -> dict[str, dict]:
     """The numbers by row and column, each with its difference ("gap") from R − mean in the same
-    column and with as many updates a batch. The differences are one family, corrected by Holm if
-    scipy is installed."""
+    column. The differences are one family, corrected by Holm if scipy is installed."""
     family = []
     for row, columns in table.items():
         for column, number in columns.items():
-            mean = table[f"4 updates: {MEAN}" if row.startswith("4") else MEAN][column]
-            number["gap"] = paired.difference(number["seeds"], mean["seeds"])
-            if not row.endswith(MEAN):
+            number["gap"] = paired.difference(number["seeds"], table[MEAN][column]["seeds"])
+            if row != MEAN:
                 family.append(number["gap"])
     if paired.stats:
         paired.holm(family)
@@ -50,12 +46,12 @@ def compared(table: dict[str, dict]) -> dict[str, dict]:
 
 
 def gaps_table(table: dict[str, dict]) -> str:
-    """The differences from R − mean, accuracies in its own rows, and how many differences survive
+    """The differences from R − mean, accuracies in its own row, and how many differences survive
     the correction."""
     rows, tested = [], []
     for row, columns in table.items():
         numbers = columns.values()
-        show = cell if row.endswith(MEAN) else lambda number: change(number["gap"])
+        show = cell if row == MEAN else lambda number: change(number["gap"])
         rows.append([row, *map(show, numbers)])
         tested += [
             number["gap"]["p_holm"] < LEVEL for number in numbers if "p_holm" in number["gap"]
@@ -66,14 +62,14 @@ def gaps_table(table: dict[str, dict]) -> str:
 
 
 def learned(runs: list[dict], trials: list[dict]) -> dict[str, dict]:
-    """The accuracy of each of ROWS in each of COLUMNS, at the arm's best rate for the outcome."""
-    table = {row: {} for row in ROWS}
-    common = {"G": 8, "steps": 60, "kl": "none"}
-    for (row, (updates, name)), (column, (task, outcome)) in product(ROWS.items(), COLUMNS.items()):
-        arm = {"task": task, "advantage": name, "minibatches": updates} | common
+    """The accuracy of each advantage in each of COLUMNS, at its best rate for the outcome."""
+    table = {name: {} for name in baselines.BASELINES}
+    common = {"minibatches": 1, "G": 8, "steps": 60, "kl": "none"}
+    for name, (column, (task, outcome)) in product(table, COLUMNS.items()):
+        arm = {"task": task, "advantage": name} | common
         rate = baselines.best_rate(chosen(trials, **arm), outcome)
         outcomes = [run[outcome] for run in chosen(runs, **arm, rate=rate)]
-        table[row][column] = paired.estimate(outcomes)
+        table[name][column] = paired.estimate(outcomes)
     return compared(table)
 
 
@@ -115,14 +111,13 @@ def budgets_table(table: dict[int, list[dict]]) -> str:
 def draw_learned(table: dict[str, dict], path: Path) -> None:
     """The differences of `learned` with their intervals, a panel for each column."""
     figure = Figure(figsize=(12, 3.6), layout="constrained")
-    rows = [row for row in table if not row.endswith(MEAN)]
+    rows = [row for row in table if row != MEAN]
     y = np.arange(len(rows))[::-1]
     for axis, column in zip(figure.subplots(1, len(COLUMNS), sharey=True), COLUMNS):
         for height, row in zip(y, rows):
             gap = table[row][column]["gap"]
-            color, marker = (BLUE, "o") if ROWS[row][0] == 1 else (ORANGE, "s")
-            axis.plot(100 * np.array(gap["interval"]), [height] * 2, color=color, linewidth=1.5)
-            axis.plot(100 * gap["difference"], height, marker, color=color, markersize=5)
+            axis.plot(100 * np.array(gap["interval"]), [height] * 2, color=BLUE, linewidth=1.5)
+            axis.plot(100 * gap["difference"], height, "o", color=BLUE, markersize=5)
         axis.axvline(0, color="black", linewidth=0.8)
         axis.set_yticks(y, rows)
         tidy(axis, column, "points above R − mean")
@@ -162,7 +157,9 @@ def found() -> tuple[dict, dict]:
 def texts() -> dict[Path, dict[str, str]]:
     """The tables, by the page and the place where they stand."""
     of_baselines, of_sizes = found()
-    return {PAGE: {"baselines": gaps_table(of_baselines), "group_size": budgets_table(of_sizes)}}
+    knob = shrinkage.gaps_table(shrinkage.compared(load_runs(shrinkage.RESULTS)))
+    tables = {"baselines": gaps_table(of_baselines), "group_size": budgets_table(of_sizes)}
+    return {PAGE: tables | {"shrinkage": knob}}
 
 
 def draw() -> None:
