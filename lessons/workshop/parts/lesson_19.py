@@ -1,5 +1,7 @@
 """The pictures of lesson 19, and the right answers and usual mistakes of its exercises."""
 
+from functools import partial
+
 import numpy as np
 import torch
 from matplotlib.figure import Figure
@@ -45,14 +47,14 @@ def by_baseline(table: dict, columns: list, label: str) -> Figure:
 # Exercises; `kit.check` explains the keys of CHECKS
 
 
-def of_the_others(rewards, weights):
-    """R less the mean reward of the other completions of the group, weighted."""
-    total, weight = (x.sum(dim=1, keepdim=True) - x for x in (weights * rewards, weights))
-    return rewards - total / weight
+def shrunk(rewards, kappa, m0, own=0, counted=1):
+    """R less a mean of the others' rewards, of the own one `own` times, and of kappa further ones,
+    which count in the divisor `counted` times."""
+    total = rewards.sum(dim=1, keepdim=True) - (1 - own) * rewards + kappa * m0
+    return rewards - total / (rewards.shape[1] - 1 + own + counted * kappa)
 
 
 R = torch.tensor([[1.0, 0, 0, 1], [0, 0, 0, 1]])
-LENGTHS = torch.tensor([[24.0, 6, 5, 30], [4, 8, 5, 20]])
 
 CHECKS = {
     "19.1": {
@@ -64,17 +66,13 @@ CHECKS = {
         },
     },
     "19.2": {
-        "expected": of_the_others,
-        "inputs": [{"rewards": R, "lengths": LENGTHS}],
+        "expected": shrunk,
+        "inputs": [{"rewards": R, "kappa": 3.0, "m0": m0} for m0 in (0.2, 0.6)],
         "mistakes": {
-            "that is OPO itself: the own reward is in its baseline": lambda rewards, lengths: (
-                rewards - (lengths * rewards).sum(1, True) / lengths.sum(1, True)
-            ),
-            "that is leave-one-out: the lengths do not weigh": (
-                lambda rewards, lengths: rloo.compute_advantages(rewards=rewards)
-            ),
-            "a long completion is to weigh more, not less": (
-                lambda rewards, lengths: of_the_others(rewards, 1 / lengths)
+            "the own reward is in its baseline": partial(shrunk, own=1),
+            "the κ further ones count in the divisor, too": partial(shrunk, counted=0),
+            "where are the κ further completions?": lambda rewards, kappa, m0: (
+                rloo.compute_advantages(rewards=rewards)
             ),
         },
     },

@@ -32,8 +32,8 @@ import numpy as np
 import torch
 
 from algorithms import rloo
-from lessons.experiments import baselines, baselines_tables, estimators, paired
-from lessons.experiments.grid import change, load_runs, markdown
+from lessons.experiments import baselines, baselines_tables, estimators, paired, shrinkage
+from lessons.experiments.grid import change, load_runs, markdown, signed
 from lessons.workshop.kit import check, knob, say
 from lessons.workshop.parts.lesson_19 import by_baseline, noise_of_baselines
 
@@ -148,10 +148,6 @@ kept = [mean(cosine, "R", *c) for c in late]
 left_out = [mean(cosine, "R, all-right groups left out", *c) for c in late]
 by_mean = [mean(cosine, "R − mean", *c) for c in late]
 assert left_out[1] < by_mean[1]
-others = ("OPO", "OTB", "best b of the others", "R")
-ahead = {name: [mean(cosine, name, *c) - mean(cosine, "R − mean", *c) for c in columns] for name in others}
-better = {name: sum(gap > 0.01 for gap in gaps) for name, gaps in ahead.items()}
-worse = {name: sum(gap < -0.01 for gap in gaps) for name, gaps in ahead.items()}
 by_variances, of_means = [], []  # in the policies that were trained, medians over prompts
 for task, step in [c for c in columns if c[1]]:
     measured = [prompt for run in estimators.published() if (run["task"], run["step"]) == (task, step)
@@ -179,23 +175,20 @@ for task, step in [c for c in columns if c[1]]:
 #
 # ## Two cheap substitutes for the score's norm
 #
-# Each score costs a backward pass, so two published baselines weight rewards by something cheaper. OPO ([2505.23585](https://arxiv.org/abs/2505.23585)) takes
-# $\|s\|^2$ to be proportional to length. OTB ([2602.07078](https://arxiv.org/abs/2602.07078)) replaces a token's share by the squared gradient of its log-probability in the
-# *logits*, $1 - 2\pi + \sum \pi^2$, and has a baseline for each position. Both are in verl.
+# Each score costs a backward pass. OPO ([2505.23585](https://arxiv.org/abs/2505.23585)) takes $\|s\|^2$ to be proportional to length; OTB
+# ([2602.07078](https://arxiv.org/abs/2602.07078)) takes the squared gradient of a token's log-probability in the *logits*, $1 - 2\pi + \sum \pi^2$, and has a baseline for each position.
 #
 # Length explains {=100 * fits[:, 0].min():.0f} to {=100 * fits[:, 0].max():.0f} % of the variance of $\|s\|^2$, the logits {=100 * fits[:, 1].min():.0f} to {=100 * fits[:, 1].max():.0f} %. On arithmetic long completions are the worked ones, which
 # are right and have short scores: there OPO's weight points the wrong way (cosine {=mean(cosine, "OPO", "arithmetic", 0):.2f} on the base model, the mean's is {=mean(cosine, "R − mean", "arithmetic", 0):.2f}).
-# By more than .01 OPO is better aimed than the group's mean in {=better["OPO"]} of {=len(columns)} stages and worse aimed in {=worse["OPO"]}; OTB better in {=better["OTB"]}, worse in {=worse["OTB"]}; $b^*$ from the
-# others' scores {=better["best b of the others"]} and {=worse["best b of the others"]}; $b = 0$ {=better["R"]} and {=worse["R"]}.
 #
 # ## Which learns best?
 #
-# Dr. GRPO's training without KL and with these advantages, 15,360 completions, one update a batch or four. Every number is at the rate that
-# was best for it on three other seeds; ten seeds. *Before you look: does the best aim learn best?*
+# Dr. GRPO's training without KL and with these advantages, 15,360 completions, one update a batch. Every number is at the rate that
+# was best for it on three other seeds; ten seeds. *Does the best aim learn best? Guess, then open the output (…).*
 
-# %%
+# %% guess
 runs, trials = load_runs(baselines.RESULTS), load_runs(baselines.TUNED)
-learned, signs = baselines_tables.learned(runs, trials), baselines_tables.signs(runs)
+learned = baselines_tables.learned(runs, trials)
 say(baselines_tables.gaps_table(learned))
 
 
@@ -208,30 +201,63 @@ def apart(row, other, column="arithmetic, at the end"):
 
 
 LEFT_OUT, EXPRESSIONS = "R, all-right groups left out", "expressions, at the end"
-pair, pair_of_4 = ("R", LEFT_OUT), ("4 updates: R", f"4 updates: {LEFT_OUT}")
-by_sign = [100 * number["gap"]["difference"] for number in signs["2R − 1"].values()]
-ends = {kl: [run["end"] for run in baselines_tables.chosen(runs, advantage="GRPO", kl=kl)]
-        for kl in baselines.KL}
-without_kl, on_mixed = (change(paired.difference(ends[kl], ends["all groups"]))
-                        for kl in ("none", "mixed groups"))
+pair = ("R", LEFT_OUT)
+knob_runs = load_runs(shrinkage.RESULTS)
+arms, (eighth, half) = shrinkage.compared(knob_runs), shrinkage.ALL_RIGHT
+gap = {(arm, column): 100 * number["gap"]["difference"]
+       for arm, row in arms.items() for column, number in row.items()}
+off = [gap[a, task] - gap[kappa, task] for task in baselines.TASKS
+       for a, kappa in ((eighth, "κ = 1"), (half, "κ = 7"))]
+assert max(map(abs, off)) < 0.5 and gap["κ = 3", "both"] < 0.5
+just = signed(off[3])
+
+
+def gained(arm):
+    return change(arms[arm]["both"]["gap"]).strip("*")
+
+
+def late_gap(task, outcome, digits=1, scale=100):
+    chosen = ([baselines.TASKS[task]], outcome, shrinkage.LONG)
+    values = (shrinkage.outcomes(knob_runs, arm, *chosen) for arm in ("κ = ∞", "κ = 0"))
+    return change(paired.difference(*values), digits, scale)
+
 
 # %% [text]
 # *Accuracy of $R - $ mean; the others' differences from it in points, with 95 % intervals; bold: p < .05 after Holm's correction.*
 #
 # **No baseline learns best, because all-right groups train.** With $A = 0$ there, it is worse aimed than the group's mean on expressions ({=left_out[1]:.2f} against {=by_mean[1]:.2f}, above),
-# and still ends {=points(LEFT_OUT, EXPRESSIONS)} points from it. Training on these groups is worth {=apart(*pair)} and {=apart(*pair, EXPRESSIONS)} points with one update a batch, {=apart(*pair_of_4)} and
-# {=apart(*pair_of_4, EXPRESSIONS)} with four. Aim does not order the rest: exact norms are better aimed than OPO's lengths, and end {=apart("best b of the others", "OPO")} and
-# {=apart("best b of the others", "OPO", EXPRESSIONS)} points from them.
+# and still ends {=points(LEFT_OUT, EXPRESSIONS)} points from it. Training on these groups is worth {=apart(*pair)} and {=apart(*pair, EXPRESSIONS)} points. Aim does not order the rest: exact norms are
+# better aimed than OPO's lengths, and end {=apart("best b of the others", "OPO")} and {=apart("best b of the others", "OPO", EXPRESSIONS)} points from them.
 #
-# Three predictions failed: that $b = 0$ would be last on expressions; that $2R - 1$, which also trains on all-right groups, would be the worst on arithmetic (at one rate and
-# $G = 2$ to 16 it ends {=min(by_sign):.1f} to {=max(by_sign):.1f} points above $R - $ mean, not the 45 of [2605.07689](https://arxiv.org/abs/2605.07689) at $G = 4$); and that silent groups cost GRPO less than
-# half of what its KL costs: without the KL it ends {=without_kl} points higher, with the KL on mixed groups alone {=on_mixed}.
+# ## One knob
+#
+# The mean and no baseline differ in noise, in all-right groups and in all-wrong ones. Count κ more completions of reward $m_0$ among the others:
+#
+# $$b_i = \frac{\sum_{j\ne i} R_j + \kappa\,m_0}{G - 1 + \kappa}$$
+#
+# The mean update is $\nabla p$ for every κ, and every $m_0$ fixed before the group is drawn. κ = 0 is RLOO; κ = ∞ with $m_0 = 0$ is $A = R$; an all-right group has
+# $A = \kappa(1 - m_0)/(G - 1 + \kappa)$, ⅛ at κ = 1 and ½ at κ = 7. With the last batch's accuracy as $m_0$ it is smaller ([2511.03710](https://arxiv.org/abs/2511.03710)
+# shrinks towards that). Four updates a batch, ten seeds, each arm at its best rate or that of its κ; points above κ = 0:
+#
+# {=shrinkage.gaps_table(arms)}
+#
+# {=shrinkage.long_table(knob_runs)}
+#
+# *Bold: p < .05 by Holm over the {=2 * (len(arms) - 1)} differences on one task. Below: 240 batches, five seeds; nats per token.*
+#
+# **The knob is worth about a point, and all-right groups are most of it.** κ = 7 and κ = ∞ end {=gained("κ = 7")} and {=gained("κ = ∞")} points above RLOO on the two tasks together (no difference on one task survives the correction). RLOO with nothing
+# but these groups at ½ gains {=gained("κ = 0, all-right groups ½")}; where $m_0$ is the accuracy they train less and less, and κ = ∞ gains {=gained("κ = ∞, m₀ = accuracy")}. The primary comparison, κ = 3, is
+# undecided at {=gained("κ = 3")}. Replacing silent groups, at as many completions, ends {=gained("κ = 0, silent groups replaced")} from RLOO.
+#
+# **Nothing is lost after 240 batches.** κ = ∞ ends {=late_gap(0, "end")} and {=late_gap(1, "end")} points above RLOO. Its entropy is {=late_gap(0, "entropy", 3, 1)} nats from RLOO's on arithmetic. On expressions,
+# where many answers are right, it is {=late_gap(1, "entropy", 3, 1)}, as at κ = 3: both have half of RLOO's rate, which may be why. Pass@64 is .998 or more in all arms.
+#
+# Two of six predictions held: all-right groups at ⅛ and ½ end within half a point of κ = 1 and κ = 7 (just so on expressions, {=just}), and replacing ends below κ = 3.
 #
 # **What to do with it.** Let all-right groups train. Measure $\|s\|^2$ for a few hundred right and wrong completions and work out $b^*$ from the odds:
 # far from the mean reward, a constant near it is less noisy than the group's mean.
 #
-# **What this cannot say.** What all-right groups do to a policy that already solves nearly everything.
-# Two tasks, models of 152,192 parameters, completions of at most 56 tokens.
+# **What this cannot say.** Two tasks, models of 152,192 parameters, completions of at most 56 tokens, a verifier without errors.
 #
 # ## Exercises
 #
@@ -257,27 +283,26 @@ def quieter_from(p):
 
 
 # %% [markdown]
-# **2. OPO without its own reward.** OPO's baseline contains the completion's own reward, so it shrinks the gradient by a different factor for
-# each length. Take it from the *other* completions of the group, without a loop.
+# **2. The knob.** Write its advantages, without a loop.
 
 
 # %% [exercise]
-def opo_of_the_others(rewards, lengths):
-    """Advantages (P, G), from rewards (P, G) and lengths in tokens (P, G)."""
+def shrunk(rewards, kappa, m0):
+    """Advantages (P, G) from rewards (P, G) and two numbers."""
     return ...
 
 
 # %% [check]
-check("19.2", opo_of_the_others)
+check("19.2", shrunk)
 
 # %% [hint]
-# RLOO takes its own reward from the group's sum, and 1 from the number of completions. Here every completion counts with its length.
+# The sum of the others' rewards is the group's sum less the own reward.
 
 
 # %% [solution]
-def opo_of_the_others(rewards, lengths):
-    weighted = lengths * rewards
-    return rewards - (weighted.sum(1, True) - weighted) / (lengths.sum(1, True) - lengths)
+def shrunk(rewards, kappa, m0):
+    others = rewards.sum(1, True) - rewards
+    return rewards - (others + kappa * m0) / (rewards.shape[1] - 1 + kappa)
 
 
 # %% [markdown]
@@ -308,7 +333,7 @@ def all_right_update(p, difference):
 # - The least noisy constant baseline is the mean reward weighted by $\|s\|^2$; its odds are $\frac pq \cdot \frac{a_+}{a_-}$.
 # - It is the mean reward only where $a_+ = a_-$, which nothing ensures; here it is well below once wrong completions are rare.
 # - Neither length nor logits replace $\|s\|^2$ here. All-right groups carry signal that a group's mean throws away; because of them no
-#   baseline ended highest on both tasks.
+#   baseline ended highest on both tasks: two points with one update a batch, one with four.
 #
 # Sources: the best baseline: Weaver and Tao, *The Optimal Reward Baseline for Gradient-Based Reinforcement Learning*, UAI 2001 (the mean reward), and Greensmith,
 # Bartlett and Baxter, JMLR 2004; OPO, [2505.23585](https://arxiv.org/abs/2505.23585); OTB, [2602.07078](https://arxiv.org/abs/2602.07078). The measurements are ours
