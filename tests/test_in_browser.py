@@ -513,8 +513,11 @@ def test_the_ladder_shows_any_two_scripts_and_what_a_tag_means(browser, site):
 def test_every_slider_changes_its_picture(browser, site, source, width):
     folder, pictures = site
     pictures = pictures[source]["narrow" if width == 390 else "wide"]
-    address, window = (folder / f"{source.stem}.html").as_uri(), {"width": width, "height": 850}
-    with opened(browser, address, viewport=window) as page:
+    address = (folder / f"{source.stem}.html").as_uri()
+    with opened(browser, address, viewport={"width": width, "height": 850}) as page:
+        page.evaluate(
+            "for (const folded of document.querySelectorAll('details')) folded.open = true"
+        )
         for figure in page.locator("figure[data-picture]").all():
             picture = pictures[int(figure.get_attribute("data-picture"))]
             image, seen = figure.locator("img"), set()
