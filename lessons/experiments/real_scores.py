@@ -27,6 +27,7 @@ from algorithms import dr_grpo, grpo
 from lessons.experiments import sums
 from lessons.experiments.grid import Grid, rounded
 from lessons.experiments.real_model import MODEL, RESULTS, Config, prepare
+from lessons.workshop.float64 import to_float64
 from toy_env.arithmetic import MOST_HELD_OUT
 from toy_env.model import load_policy, model_prompts
 from toy_env.rollout import Rollout, completion_logps, sample
@@ -64,7 +65,7 @@ def identity() -> dict:
     """The relative distance of each script's update from its closed form, for the first group with
     3 right completions, in float64. (With 4 all factors are powers of two, and it is exactly 0.)"""
     policy, tokenizer = load_policy(str(MODEL))
-    policy.double()
+    policy = to_float64(policy)  # RMSNorm, too, which is float32 otherwise
     for seed, problem in enumerate(sums.held_out_problems(MOST_HELD_OUT[1])):
         rollout, R = draw(policy, tokenizer, problem, G, seed)
         if R.sum() == 3:
