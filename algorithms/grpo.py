@@ -15,8 +15,6 @@ and so is its policy gradient. With --num_minibatches 1, the paper's setting, ev
 the clip never binds. The loss is then 0 up to the KL term, because the advantages of a group sum to
 0; its gradient is not 0.
 
-A tag such as [PPO: clip] names the script that introduced the idea; TAGS.md explains each.
-
     python algorithms/grpo.py
 """
 

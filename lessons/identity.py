@@ -12,11 +12,14 @@ Everything takes numbers or arrays for p and plain integers for G. Nothing here 
     python lessons/identity.py --accuracies FILE            of many: a column of solve rates
 """
 
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import comb, sqrt
 
 import numpy as np
+
+LARGEST = 1000  # group size that is looked at
 
 # ---------------------------------------------------------------------- one group
 
@@ -80,7 +83,7 @@ def fidelity_expansion(p, G: int):
     return 1 - 1 / (8 * G * p * (1 - p))
 
 
-def group_size_exact(p: float, target: float, largest: int = 1000) -> int:
+def group_size_exact(p: float, target: float, largest: int = LARGEST) -> int:
     """The smallest G with fidelity(p, G) >= target. Raises ValueError if there is none up to
     `largest`."""
     for G in range(2, largest + 1):
@@ -287,9 +290,11 @@ def describe(p: np.ndarray, G: int) -> str:
     """What groups of G make of prompts p (n,), some of them neither 0 nor 1."""
     right, wrong, open_p = (p**G).mean(), ((1 - p) ** G).mean(), p[(p > 0) & (p < 1)]
     shares, sizes = step_share(p, G), []
-    for i in range(2):
-        enough = (size for size in range(2, 1001) if step_share(p, size)[i] >= 0.9)
-        sizes.append(next(enough, "above 1,000"))
+    for i in range(2):  # a share rises with G
+        enough = 2 + bisect_left(
+            range(2, LARGEST + 1), 0.9, key=lambda size: step_share(p, size)[i]
+        )
+        sizes.append(enough if enough <= LARGEST else "more")
     quality = [efficiency(name, open_p, G).mean() for name in ("GRPO", "Dr. GRPO")]
     return f"""\
 {right + wrong:.0%} of the groups are silent: {right:.0%} all right, {wrong:.0%} all wrong
@@ -312,8 +317,10 @@ def main(config: Config) -> None:
             p = np.loadtxt(config.accuracies, ndmin=1)
         except (OSError, ValueError) as error:
             raise SystemExit(f"--accuracies must name a column of numbers: {error}") from None
-    if config.group_size < 2 or not (p.min() >= 0 and p.max() <= 1 and 0 < p.mean() < 1):
-        raise SystemExit("--group_size must be 2 or more, and p above 0 and below 1")
+    if not 2 <= config.group_size <= LARGEST:
+        raise SystemExit(f"--group_size must be 2 to {LARGEST}")
+    if not ((p >= 0) & (p <= 1)).all() or not ((p > 0) & (p < 1)).any():
+        raise SystemExit("solve rates must be shares from 0 to 1, and not all of them 0 or 1")
     of = f"{len(p)} prompts, {p.mean():.0%} right" if config.accuracies else f"p = {config.p:g}"
     print(f"{of}, in groups of {config.group_size}\n\n{describe(p, config.group_size)}")
 

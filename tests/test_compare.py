@@ -333,5 +333,5 @@ def test_the_conclusions_of_the_pages_follow_from_the_comparisons():
 def test_the_benchmark_times_a_step(side):
     pytest.importorskip("trl")
     worker = bench_speed.Worker(getattr(bench_speed, side), bench_speed.Case("base", 0))
-    assert worker.step()
+    assert min(worker.step()) > 0
     worker.process.kill()

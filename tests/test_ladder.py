@@ -36,7 +36,6 @@ BUDGETS = {  # changed code lines, added and removed together
     ("dapo", "cispo"): 15,
 }
 NEIGHBOURS = [pair for pair in BUDGETS if pair != ("grpo", "dapo")]
-MOST_LINES = {"grpo": 92}
 PARTS = ["Config", "collect", "compute_advantages", "policy_loss", "train"]
 OWN_PARTS = {
     "ppo": ["Critic", "value_loss", "explained_variance"],
@@ -119,9 +118,8 @@ def test_every_step_of_the_ladder_keeps_to_its_budget(pair):
     assert sum(changes(*pair)) <= BUDGETS[pair], changes(*pair)
 
 
-@pytest.mark.parametrize("name", MOST_LINES)
-def test_a_script_reads_in_one_sitting(name):
-    assert len(code_lines(source(name))) <= MOST_LINES[name]
+def test_grpo_reads_in_one_sitting():
+    assert len(code_lines(source("grpo"))) <= 92
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
@@ -129,13 +127,9 @@ def test_every_script_has_the_same_parts_in_the_same_order(name):
     tree = ast.parse(source(name))
     parts = [node.name for node in tree.body if isinstance(node, (ast.FunctionDef, ast.ClassDef))]
     assert [part for part in parts if part not in OWN_PARTS.get(name, [])] == PARTS
-    numbered = re.findall(r"^        # (\d)\. ([\w ]+?)(?::|$)", source(name), flags=re.MULTILINE)
-    assert numbered == [
-        ("1", "Sample and verify"),
-        ("2", "Advantages"),
-        ("3", "Update"),
-        ("4", "Log"),
-    ]
+    assert set(OWN_PARTS.get(name, [])) <= set(parts)
+    numbered = re.findall(r"^        # (\d\. [\w ]+?)(?::|$)", source(name), flags=re.MULTILINE)
+    assert numbered == ["1. Sample and verify", "2. Advantages", "3. Update", "4. Log"]
 
 
 @pytest.mark.parametrize("pair", NEIGHBOURS)
@@ -160,8 +154,8 @@ def test_what_a_tag_calls_new_is_in_the_diff_and_in_the_docstring(pair):
         code = (
             lines[i] if lines[i].split("#")[0].strip() else lines[i + 1]
         )  # a comment speaks of the line below it
-        assert code.split("  #")[0].rstrip() not in old, f"{label} is not new"
-        assert any(entry.startswith(label) for entry in listed), f"{label}: not in the docstring"
+        assert code.split("  #")[0].rstrip() not in old, label
+        assert any(entry.startswith(label) for entry in listed), label
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
@@ -196,17 +190,16 @@ def test_nothing_below_the_scripts_knows_an_algorithm():
     for path in (ROOT / "toy_env").glob("*.py"):
         lines += code_lines(path.read_text("utf-8"))
     text = "\n".join(line for line in lines if "SystemExit" not in line)
-    settings = ("clip_eps", "kl_coef", "gae_lambda", "overlong", "max_draws", "critic", "max_ratio")
-    for word in ("grpo", "dapo", "ppo", "rloo", "maxrl", "gspo", "cispo", *settings):
+    settings = "clip_eps kl_coef gae_lambda overlong max_draws critic max_ratio"
+    for word in f"grpo dapo ppo rloo maxrl gspo cispo {settings}".split():
         assert not re.search(rf"\b{word}", text), word
 
 
 def test_the_reasons_in_the_readme_are_those_of_the_tags():
     known = (ROOT / "algorithms/TAGS.md").read_text("utf-8")
-    for reason in re.findall(
-        r"[^*]\*([A-Za-z][^*|\n]{30,})\*", (ROOT / "README.md").read_text("utf-8")
-    ):
-        assert reason in known, reason
+    front = (ROOT / "README.md").read_text("utf-8")
+    reasons = re.findall(r"[^*]\*([A-Za-z][^*|\n]{30,})\*", front)
+    assert len(reasons) == 10 and all(reason in known for reason in reasons)
 
 
 @pytest.mark.parametrize("path", SHOWN)

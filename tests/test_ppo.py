@@ -115,7 +115,7 @@ def test_with_the_group_mean_as_value_ppo_is_dr_grpo(tokenizer):
     assert expected.abs().max() > 1e-3
 
 
-@pytest.mark.parametrize("max_tokens_per_pass", [1, 40, 10**6])
+@pytest.mark.parametrize("max_tokens_per_pass", [1, 40, 1_000_000])
 def test_critic(tokenizer, max_tokens_per_pass):
     """The critic starts at 0. V_t is its head one position before y_t, in passes of any size: value
     and gradient against one forward pass for each row, without padding, in float64."""

@@ -67,7 +67,7 @@ def test_copies_compute_with_their_own_weights(gradient_checkpointing):
     batch = draw(policy, tokenizer)
     reference, critic = copy.deepcopy(policy).requires_grad_(False), ppo.Critic(policy)
     torch.nn.init.ones_(critic.head.weight)
-    logps, values = completion_logps(reference, batch, 1.0), in_passes(critic, batch, 10**6)
+    logps, values = completion_logps(reference, batch, 1.0), in_passes(critic, batch, 1_000_000)
     assert torch.equal(logps, completion_logps(policy, batch, 1.0))
     seen = []
     layer = critic.transformer.layers[0].mlp.up_proj
@@ -77,7 +77,9 @@ def test_copies_compute_with_their_own_weights(gradient_checkpointing):
             parameter.zero_()
     assert not torch.equal(completion_logps(policy, batch, 1.0), logps)
     assert torch.equal(completion_logps(reference, batch, 1.0), logps)
-    assert torch.equal(in_passes(critic, batch, 10**6), values) and values.dtype == torch.float32
+    assert (
+        torch.equal(in_passes(critic, batch, 1_000_000), values) and values.dtype == torch.float32
+    )
     assert set(seen) == {torch.bfloat16}
 
 
@@ -89,7 +91,7 @@ def plain_and_again(request):
     return plain, again, draw(plain, tokenizer)
 
 
-@pytest.mark.parametrize("max_tokens_per_pass", [200, 10**6])
+@pytest.mark.parametrize("max_tokens_per_pass", [200, 1_000_000])
 def test_layers_computed_again_have_the_same_gradient(plain_and_again, max_tokens_per_pass):
     """Bit for bit, in the policy and in a critic."""
     *policies, batch = plain_and_again
@@ -124,7 +126,7 @@ def test_layers_are_computed_again(plain_and_again):
         assert backward == times * forward
 
 
-@pytest.mark.parametrize(("max_tokens_per_pass", "times"), [(60, 1), (10**6, 0)])
+@pytest.mark.parametrize(("max_tokens_per_pass", "times"), [(60, 1), (1_000_000, 0)])
 def test_several_passes_are_computed_again(tiny, tokenizer, max_tokens_per_pass, times):
     """In the backward pass, so that they need not be kept; those of a batch within the limit are
     kept."""

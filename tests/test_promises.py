@@ -63,6 +63,7 @@ def types(tmp_path, monkeypatch, capsys):
         ("ppo", "--temperature=nan", "--temperature"),
         ("rloo", "--temperature=0", "--temperature"),
         ("grpo", "--group_size=1", "--group_size"),
+        ("dapo", "--group_size=1", "--group_size"),
         ("reinforce", "--task=algebra", "arithmetic"),
         ("reinforce", "--levels 1 5", "--levels"),
         ("reinforce", "--model=runs/missing/checkpoint", "runs/missing/checkpoint"),

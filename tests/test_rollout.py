@@ -98,7 +98,7 @@ def test_other_architectures(family, tokenizer):
     policy = AutoModelForCausalLM.from_config(config).eval()
     rollout = draw(policy, tokenizer, group_size=4)
     assert not rollout.truncated.all()
-    for budget in (10**6, 60):
+    for budget in (1_000_000, 60):
         scored = completion_logps(policy, rollout, 1.0, budget)
         torch.testing.assert_close(scored, rollout.old_logps, atol=1e-5, rtol=0)
     for prompt_ids, completion_ids, sampled in list(rows(rollout))[::4]:
@@ -114,7 +114,7 @@ def ragged(base):
     return draw(*base, group_size=40, max_new_tokens=56)
 
 
-@pytest.mark.parametrize("budget", [1, 200, 10**6])
+@pytest.mark.parametrize("budget", [1, 200, 1_000_000])
 def test_passes(ragged, budget):
     """They hold every row once, the longest first, within the budget and with little padding."""
     lengths = ragged.prompt_mask.sum(dim=1) + ragged.mask.sum(dim=1)
@@ -125,6 +125,8 @@ def test_passes(ragged, budget):
     for part, padded in zip(parts, tokens):
         assert padded <= budget or len(part) == 1
         assert padded - lengths[part].sum() <= any_model.MOST_PADDING
+    if budget > 200:
+        assert len(parts) < 8 and sum(tokens) < 1.3 * lengths.sum()
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
@@ -248,7 +250,7 @@ def test_greedy_takes_the_likeliest_token(tiny, tokenizer):
             assert tiny(input_ids=prefix).logits[0, -1].argmax() == token
 
 
-@pytest.mark.parametrize("max_tokens_per_pass", [1, 40, 200, 10**6])
+@pytest.mark.parametrize("max_tokens_per_pass", [1, 40, 200, 1_000_000])
 def test_passes_leave_the_gradient_as_it_is(tiny, tokenizer, max_tokens_per_pass):
     """For a mean over all tokens of a batch of unequal lengths, against one forward pass for each
     row."""
@@ -292,6 +294,7 @@ def test_prompts(tokenizer, letters):
     its template with thinking switched off. All are padded on the left."""
     ids, mask = encode_prompts(tokenizer, PROMPTS)
     assert tokenizer.decode(ids[0][mask[0]]) == "<bos>1+1?"
+    assert mask.dtype == torch.bool
     assert not mask[0, 0] and mask[:, -1].all()
 
     problems = [SimpleNamespace(prompt=prompt) for prompt in ("1+1?", "29+46-36?")]

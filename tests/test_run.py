@@ -12,12 +12,12 @@ from importlib import import_module
 import pytest
 import torch
 from conftest import ROOT, metrics
+from test_ladder import SCRIPTS
 from transformers import AutoTokenizer
 
 from algorithms import reinforce
 from toy_env.run import Run
 
-SCRIPTS = ("reinforce", "ppo", "grpo", "dr_grpo", "dapo", "rloo", "maxrl", "gspo", "cispo")
 SMALL = {"steps": 4, "prompts_per_step": 4, "group_size": 4, "max_new_tokens": 24}
 SMALL |= {"eval_problems": 2, "levels": (1, 2), "device": "cpu"}
 
@@ -26,9 +26,8 @@ def test_files(tmp_path, capsys):
     """Those of the README. The screen shows problems before and after, and a table by level."""
     folder = tmp_path / "run"
     results = reinforce.train(reinforce.Config(**SMALL, run_dir=str(folder)))
-    names = {path.name for path in folder.iterdir()}
-    written = {"config.json", "metrics.jsonl", "results.json", "curves.png", "state.pt"}
-    assert names == {*written, "checkpoint"}
+    written = "config.json metrics.jsonl results.json curves.png state.pt checkpoint"
+    assert {path.name for path in folder.iterdir()} == set(written.split())
     saved = json.loads((folder / "results.json").read_text("utf-8"))
     assert saved == json.loads(json.dumps(results))
     assert [row["rollouts"] for row in metrics(folder)] == [16, 32, 48, 64]

@@ -57,8 +57,12 @@ def check(number: str, answer) -> None:
     if shell and not shell.last_execution_succeeded:
         print("✗ the cell that you ran before this one failed: repair it, run it, then check again")
         return
-    lesson = import_module(f"lessons.workshop.parts.lesson_{int(number.split('.')[0]):02}")
-    print(verdict(answer, **lesson.CHECKS[number]))
+    print(verdict(answer, **_part(number).CHECKS[number]))
+
+
+def _part(number: str) -> ModuleType:
+    """The module with the checks of exercise `number`."""
+    return import_module(f"lessons.workshop.parts.lesson_{int(number.split('.')[0]):02}")
 
 
 def verdict(
@@ -99,8 +103,7 @@ def trains(number: str, answer: Callable) -> None:
 
     An answer that is not attempted, or that raises, has no curve, and a line says so.
     """
-    lesson = import_module(f"lessons.workshop.parts.lesson_{int(number.split('.')[0]):02}")
-    spec = lesson.TRAINED[number]
+    spec = _part(number).TRAINED[number]
     curve, x_label, y_label = spec["curve"], *spec["labels"]
     figure, axis = new_figure(7, 3)
     axis.plot(curve(spec["right"]), color=RIGHT, linewidth=5, alpha=0.35, label="right")
