@@ -163,12 +163,12 @@ def train(run: Run) -> dict:
     return result
 
 
-def tuned(grid: Grid, script: str) -> tuple[float, list[dict]]:
-    """The rate with the highest sampled accuracy after a short run, and these runs."""
-    trials = grid.run(
-        train, [Run(script, rate, TUNING_SEED, TUNING_STEPS) for rate in RATES], "tuning"
-    )
-    return max(trials, key=lambda trial: trial["end"]["sampled"])["rate"], trials
+def best_rates(trials: list[dict]) -> dict[str, float]:
+    """For each script the rate with the highest sampled accuracy after a short run."""
+    best = {}
+    for trial in sorted(trials, key=lambda trial: trial["end"]["sampled"]):
+        best[trial["script"]] = trial["rate"]
+    return best
 
 
 def main(config: Config) -> None:
@@ -180,10 +180,9 @@ def main(config: Config) -> None:
     if config.quick:
         runs = [Run("grpo", 2e-5, 0, 12)]
     else:
-        rates = {}
-        for script in SCRIPTS:
-            rates[script], of_script = tuned(grid, script)
-            trials += of_script
+        short = [Run(*arm, TUNING_SEED, TUNING_STEPS) for arm in product(SCRIPTS, RATES)]
+        trials = grid.run(train, short, "tuning")
+        rates = best_rates(trials)
         order = product(range(config.seeds), SCRIPTS)
         runs = [Run(script, rates[script], seed) for seed, script in order]
     results = grid.run(train, [Run("", 0.0, 0, 0), *runs])
