@@ -23,6 +23,7 @@ ADVANTAGES = {
     r"$(R_i - \mu)/\sigma$": (3**0.5, -(3**-0.5), 0.0),
     r"$(R'_i - \mu')/\sigma'$": (3**0.5, -(3**-0.5), 0.0),
     r"$(R_i - \mu)/\mu$": (3.0, -1.0, 0.0),
+    r"$(R_i - \mu)/\sigma_B$": (6**0.5, -(6**0.5) / 3, 0.0),  # of these two groups together
 }
 # For two completions of 1 and 3 tokens
 DIVISORS = {r"$B\,C$": [112, 112], r"$B\,L_i$": [2, 6], "$N$": [4, 4]}
@@ -52,7 +53,7 @@ def test_the_page_leads_from_each_script_to_each_other():
         for kind, a, b, c, d in head + code:
             made += before[a:b] if kind == "equal" else after[c:d]
         assert made == after
-    assert len(data["changes"]) == 72
+    assert len(data["changes"]) == 90
 
 
 @pytest.mark.parametrize("row", SHEET, ids=lambda row: row["script"])

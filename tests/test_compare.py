@@ -28,7 +28,7 @@ from lessons.experiments import (
 )
 from lessons.experiments.compare import Arm, Config, Run, summary
 from lessons.experiments.compare_tables import FRONT, README
-from lessons.workshop.losses import averaged_as_grpo
+from lessons.workshop.losses import averaged_as_grpo, over_mixed
 from toy_env.model import load_policy
 
 SMALL = {
@@ -63,6 +63,30 @@ def test_a_filtered_completion_counts_in_the_sample_level_loss_with_nothing():
     filtered = tensors | {"mask": tensors["mask"] & (torch.arange(6) != 2).unsqueeze(1)}
     without = {name: tensor[[0, 1, 3, 4, 5]] for name, tensor in tensors.items()}
     torch.testing.assert_close(loss(**filtered), loss(**without) * 5 / 6)
+
+
+def test_a_token_mean_over_mixed_groups_is_that_without_the_silent():
+    """Row 3 has an advantage of 0, and here row 0, too: the loss is that of the others alone."""
+    tensors, loss = batch(), partial(dapo.policy_loss, config=dapo.Config())
+    tensors["advantages"][0] = 0
+    mixed = {name: tensor[[1, 2, 4, 5]] for name, tensor in tensors.items()}
+    torch.testing.assert_close(over_mixed(loss)(**tensors), loss(**mixed))
+    assert not torch.isclose(loss(**tensors), loss(**mixed))
+
+
+def test_kl_times_sigma_is_sigma_of_the_batch_in_another_scale(tmp_path, in_this_process):
+    """Adam undoes the scale in step 1, so in step 2 both arms have the same policy and draws, and
+    the norms of their gradients, of advantages and KL, differ by that batch's sigma."""
+    settings = {"kl_coef": 5.0, "num_minibatches": 1, "warmup_steps": 0, "learning_rate": 1e-3}
+    settings |= {"prompts_per_step": 8, "levels": (1,)}
+    names = ("dr_grpo", compare.KL_TIMES_SIGMA), ("batch_sigma", ""), ("dr_grpo", "")
+    scaled, over, plain = (rows_of(name, tmp_path, other, **settings)[1] for name, other in names)
+    by_k = np.array(scaled["groups_by_k"])
+    sigma = sum(by_k[k] * k * (4 - k) / 16 for k in range(5)) ** 0.5
+    assert scaled["groups_by_k"] == over["groups_by_k"] and 0 < sigma < 0.5
+    assert scaled["grad_norm"] == pytest.approx(sigma * over["grad_norm"], rel=0.01)
+    assert plain["grad_norm"] != pytest.approx(scaled["grad_norm"], rel=0.1)
+    assert dr_grpo.compute_advantages.__module__ == "algorithms.dr_grpo"  # it was put back
 
 
 @pytest.mark.slow
@@ -104,7 +128,7 @@ def test_every_arm_has_its_own_folder(tmp_path):
     for experiment in {*get_args(compare.Experiment)} - {"sampling"}:
         arms += compare.arms_of(experiment).values()
     folders = {Run(arm, 0, 60).folder(tmp_path) for arm in arms}
-    assert len(folders) == len({str(arm) for arm in arms}) == 9 + 6 + 2 + 2 + 6 + 1
+    assert len(folders) == len({str(arm) for arm in arms}) == 9 + 6 + 2 + 2 + 6 + 1 + 5
 
 
 @pytest.mark.slow

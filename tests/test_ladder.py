@@ -22,7 +22,13 @@ LADDER = {
     "dr_grpo": "Dr. GRPO",
     "dapo": "DAPO",
 }
-SIDE_RUNGS = {"rloo": "RLOO", "maxrl": "MaxRL", "gspo": "GSPO", "cispo": "CISPO"}
+SIDE_RUNGS = {
+    "rloo": "RLOO",
+    "maxrl": "MaxRL",
+    "batch_sigma": "Batch sigma",
+    "gspo": "GSPO",
+    "cispo": "CISPO",
+}
 SCRIPTS = LADDER | SIDE_RUNGS
 BUDGETS = {  # changed code lines, added and removed together
     ("reinforce", "ppo"): 120,
@@ -32,6 +38,7 @@ BUDGETS = {  # changed code lines, added and removed together
     ("grpo", "dapo"): 42,
     ("dr_grpo", "rloo"): 8,
     ("dr_grpo", "maxrl"): 12,
+    ("dr_grpo", "batch_sigma"): 4,
     ("grpo", "gspo"): 15,
     ("dapo", "cispo"): 15,
 }
@@ -191,7 +198,7 @@ def test_nothing_below_the_scripts_knows_an_algorithm():
         lines += code_lines(path.read_text("utf-8"))
     text = "\n".join(line for line in lines if "SystemExit" not in line)
     settings = "clip_eps kl_coef gae_lambda overlong max_draws critic max_ratio"
-    for word in f"grpo dapo ppo rloo maxrl gspo cispo {settings}".split():
+    for word in f"grpo dapo ppo rloo maxrl batch_sigma gspo cispo {settings}".split():
         assert not re.search(rf"\b{word}", text), word
 
 
@@ -199,7 +206,7 @@ def test_the_reasons_in_the_readme_are_those_of_the_tags():
     known = (ROOT / "algorithms/TAGS.md").read_text("utf-8")
     front = (ROOT / "README.md").read_text("utf-8")
     reasons = re.findall(r"[^*]\*([A-Za-z][^*|\n]{30,})\*", front)
-    assert len(reasons) == 10 and all(reason in known for reason in reasons)
+    assert len(reasons) == 11 and all(reason in known for reason in reasons)
 
 
 @pytest.mark.parametrize("path", SHOWN)

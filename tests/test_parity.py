@@ -16,7 +16,7 @@ import torch
 from conftest import INSTALL_TRL, build_tiny_model
 from torch import Tensor
 
-from algorithms import cispo, dapo, dr_grpo, grpo, gspo, maxrl, ppo, rloo
+from algorithms import batch_sigma, cispo, dapo, dr_grpo, grpo, gspo, maxrl, ppo, rloo
 from lessons.experiments.baselines import ADVANTAGES
 from lessons.experiments.estimators import Batch
 from lessons.workshop import losses, sources
@@ -24,11 +24,18 @@ from toy_env.pretrain import build_tokenizer
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # the libraries' own, on import and in use
 BUDGET = 9  # max_new_tokens; two of the three random batches are narrower
-P, G = 6, 5  # TRL computes G/(G-1) in float32, where 5/4 is exact
+P, G = 11, 3  # TRL computes n/(n-1) in float32: exact for groups of 3 and batches of 33
 SCRIPTS = {"ppo": ppo, "grpo": grpo, "dr_grpo": dr_grpo, "dapo": dapo}
-SCRIPTS |= {"rloo": rloo, "maxrl": maxrl, "gspo": gspo, "cispo": cispo}
-WITH_REFERENCE = ("grpo", "dr_grpo", "rloo", "maxrl", "gspo")  # the KL is in the loss
-WITHOUT_SIGMA = ("dr_grpo", "rloo", "maxrl")
+SCRIPTS |= {"rloo": rloo, "maxrl": maxrl, "batch_sigma": batch_sigma, "gspo": gspo, "cispo": cispo}
+WITH_REFERENCE = (
+    "grpo",
+    "dr_grpo",
+    "rloo",
+    "maxrl",
+    "batch_sigma",
+    "gspo",
+)  # the KL is in the loss
+TRL_SCALE = dict.fromkeys(("dr_grpo", "rloo", "maxrl"), "none") | {"batch_sigma": "batch"}
 WITH_SIGMA = ("grpo", "dapo", "gspo", "cispo")
 
 
@@ -179,6 +186,7 @@ AGGREGATION = {
     "dapo": "token-mean",
     "rloo": "seq-mean-token-sum-norm",
     "maxrl": "seq-mean-token-sum-norm",
+    "batch_sigma": "seq-mean-token-sum-norm",
     "gspo": "seq-mean-token-mean",
     "cispo": "token-mean",
 }
@@ -232,7 +240,7 @@ LOSSES = [
     ("dapo", 0.0),
 ]
 ALL_LOSSES = [(*loss, "default") for loss in LOSSES] + [
-    *((name, 0.04, "default") for name in ("rloo", "maxrl")),  # their loss is that of dr_grpo.py
+    *((name, 0.04, "default") for name in ("rloo", "maxrl", "batch_sigma")),  # dr_grpo.py's loss
     *(("gspo", kl_coef, clip) for kl_coef in (0.0, 0.04) for clip in ("default", "other")),
     *(("cispo", 0.0, clip) for clip in ("default", "other")),
 ]
@@ -300,6 +308,28 @@ def test_the_losses_of_lesson_14_are_those_of_verl(verl, batch, name, mode):
     assert_close(ours, theirs)
     stopped = (ours == 0)[batch.mask & (advantages != 0)]
     assert stopped.any() == (name != "sapo") and ours.abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("value", [None, 0.0, 1.0])
+def test_the_sigma_of_the_batch_in_verl_weighs_completions_by_their_tokens(verl, batch, value):
+    """REINFORCE++ with baseline: R - mean of the group, whitened over the tokens of the batch, that
+    is, less its mean and divided by the root of its variance (ddof 1) plus 1e-8. With equal lengths
+    the mean is 0; silent batches (a value) have advantages of 0."""
+    if value is not None:
+        batch.rewards = torch.full((P, G), value).double()
+    name = "reinforce_plus_plus_baseline"
+    ours, whiten = script_advantages("batch_sigma", batch), verl.core.verl_F.masked_whiten
+    sigma = dr_grpo.compute_advantages(rewards=batch.rewards).std(correction=0)
+    for mask in (batch.mask.double(), torch.ones_like(batch.old_logps)):
+        rewards = torch.zeros_like(batch.old_logps)
+        rewards[:, 0] = batch.rewards.flatten()
+        index = np.repeat(np.arange(P), G)
+        theirs, _ = verl.core.get_adv_estimator_fn(name)(rewards, mask, index)
+        assert_close(whiten((sigma * ours).expand_as(mask), mask) * mask, theirs)
+    tokens = mask.sum()
+    factor = sigma / (sigma**2 * tokens / (tokens - 1) + 1e-8) ** 0.5
+    assert_close((factor * ours).expand_as(theirs), theirs)
+    assert theirs.any() == (value is None)
 
 
 @pytest.mark.parametrize("value_clip", [0.2, 1e9])
@@ -401,14 +431,16 @@ def test_rloo_is_that_of_trl_where_the_ratio_is_1(trl, tiny_folder):
         assert ours.abs().max() > 1e-3
 
 
-TRL_LOSS = {"ppo": "dapo", "rloo": "dr_grpo", "maxrl": "dr_grpo", "gspo": "grpo"}
+TRL_LOSS = {"ppo": "dapo", "gspo": "grpo"}
+TRL_LOSS |= dict.fromkeys(("rloo", "maxrl", "batch_sigma"), "dr_grpo")
 
 
 @pytest.mark.parametrize("name, kl_coef, clip", ALL_LOSSES)
 def test_policy_loss_is_that_of_trl(trl, tiny_folder, name, kl_coef, clip):
     """Exactly, with TRL's own advantages and its other defaults. Its advantages differ by the
     degrees of freedom of sigma and an epsilon of 1e-4; for Dr. GRPO (scale_rewards = "none" besides
-    loss_type = "dr_grpo") they are equal. By default TRL multiplies k3 by the ratio
+    loss_type = "dr_grpo") they are equal. With scale_rewards = "batch" sigma is that of the raw
+    rewards, in batch_sigma.py that of the centred ones. By default TRL multiplies k3 by the ratio
     (use_bias_correction_kl): off here, on in the next test. PPO is its "dapo" with advantages per
     token, GSPO its "grpo" with importance sampling at the level of a sequence. CISPO's cap is its
     epsilon_high."""
@@ -423,7 +455,7 @@ def test_policy_loss_is_that_of_trl(trl, tiny_folder, name, kl_coef, clip):
             tiny_folder,
             batch,
             loss_type=TRL_LOSS.get(name, name),
-            scale_rewards="none" if name in WITHOUT_SIGMA else "group",
+            scale_rewards=TRL_SCALE.get(name, "group"),
             importance_sampling_level="sequence" if name == "gspo" else "token",
             beta=kl_coef,
             epsilon=low,
@@ -435,6 +467,9 @@ def test_policy_loss_is_that_of_trl(trl, tiny_folder, name, kl_coef, clip):
             judged["advantages"] = script_advantages(name, batch)
         else:
             factor = ddof_factor(batch.rewards, 1e-4) if name in WITH_SIGMA else 1
+            if name == "batch_sigma":
+                centred = dr_grpo.compute_advantages(rewards=batch.rewards)
+                factor = centred.std(correction=0) / (batch.rewards.std() + 1e-4)
             ours = script_advantages(name, batch).view(P, G) * factor
             assert_close(ours.flatten(), judged["advantages"])
         advantages = judged["advantages"].view(P * G, -1)

@@ -1,4 +1,5 @@
-"""The ratio of GSPO and the weight of CISPO: by hand, and in the metrics of training.
+"""The sigma of the batch, the ratio of GSPO and the weight of CISPO: by hand, and in the metrics of
+training.
 
 Everything that the side rungs share with the ladder is in test_group_methods.py.
 """
@@ -9,7 +10,31 @@ import pytest
 import torch
 from test_group_methods import loss_and_gradient, ragged
 
-from algorithms import cispo, gspo
+from algorithms import batch_sigma, cispo, dr_grpo, gspo
+
+
+def test_sigma_of_the_batch_by_hand():
+    """Groups of 1, 2 and 4 right of 4: the squares of R - mean add up to 3/4 + 1 + 0, so the sigma
+    of 12 is the root of 7/48. It is that of the groups in the mean square, and of what is divided
+    by it 1; silent batches have advantages of 0."""
+    rewards = torch.tensor([[1.0, 0, 0, 0], [0, 1, 0, 1], [1, 1, 1, 1]]).double()
+    sigma = (7 / 48) ** 0.5
+    expected = torch.tensor([[0.75, -0.25, -0.25, -0.25], [-0.5, 0.5, -0.5, 0.5], [0] * 4]) / sigma
+    ours = batch_sigma.compute_advantages(rewards=rewards)
+    torch.testing.assert_close(ours, expected.double(), rtol=1e-6, atol=0)
+    assert rewards.var(dim=1, correction=0).mean() ** 0.5 == pytest.approx(sigma)
+    shuffled = batch_sigma.compute_advantages(rewards=rewards[[2, 0, 1]])
+    assert torch.equal(shuffled, ours[[2, 0, 1]])
+    raw = rewards.std(correction=0)  # what Lite PPO and TRL divide by: the prompts differ, too
+    assert raw > 1.2 * sigma
+    for value in (0.0, 1.0):
+        silent = batch_sigma.compute_advantages(rewards=torch.full((3, 8), value))
+        assert not silent.any()
+    rare = torch.zeros(64, 64)
+    rare[0, 0] = 1  # far above the floor
+    centred = dr_grpo.compute_advantages(rewards=rare)
+    ratio = batch_sigma.compute_advantages(rewards=rare)[0] / centred[0]
+    torch.testing.assert_close(ratio, torch.full((64,), 64**1.5 / 63**0.5))
 
 
 def test_sequence_ratio_by_hand():

@@ -8,7 +8,7 @@ import pytest
 import test_parity
 from conftest import INSTALL_VERL, ROOT
 
-from algorithms import ppo, reinforce
+from algorithms import dr_grpo, ppo, reinforce
 from lessons.experiments import scale_out
 from lessons.workshop.site import ladder
 from toy_env.model import BASE_MODEL
@@ -104,6 +104,9 @@ def test_verl_computes_what_the_script_does_under_the_options_of_the_page(verl, 
         if name in test_parity.WITH_SIGMA:
             expected = expected * test_parity.ddof_factor(batch.rewards, 1e-6)
         expected = expected.view(-1, 1) * mask
+    if name == "batch_sigma":  # whitened over tokens; see test_parity.py
+        centred = dr_grpo.compute_advantages(rewards=batch.rewards).view(-1, 1).expand_as(mask)
+        expected = verl.core.verl_F.masked_whiten(centred, mask) * mask
     test_parity.assert_close(advantages * mask, expected, atol=1e-8)
 
     if name == "reinforce":

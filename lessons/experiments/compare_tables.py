@@ -80,6 +80,10 @@ def family(experiment: str, arms: dict) -> list[tuple[str, str, str]]:
     """The comparisons of an experiment's table: arm, other arm, number."""
     if experiment in STEPWISE:
         return [(arm, above, "at_budget") for above, arm in pairwise(arms)]
+    if experiment == "batch_sigma":
+        dr, over, kl_times, dr_no_kl, over_no_kl, all_groups, mixed = arms
+        pairs = (over, dr), (over_no_kl, dr_no_kl), (over, kl_times), (mixed, all_groups)
+        return [(*pair, "at_budget") for pair in pairs]
     numbers = ("at_budget", "length_wrong", "entropy") if experiment == "pieces" else ("at_budget",)
     return [(arm, "GRPO", number) for arm in arms if arm != "GRPO" for number in numbers]
 
@@ -92,6 +96,13 @@ def compared(experiment: str, arms: dict) -> dict:
     for arm, other, number in family(experiment, arms):
         gap = paired.difference(arms[arm][number]["seeds"], arms[other][number]["seeds"])
         comparisons.append({"arm": arm, "other": other, "number": number} | gap)
+    if experiment == "batch_sigma":
+        with_kl, without = (
+            np.subtract(*(arms[arm]["at_budget"]["seeds"] for arm in pair[:2]))
+            for pair in family(experiment, arms)[:2]
+        )
+        names = {"arm": "with KL", "other": "without", "number": "at_budget"}
+        comparisons.append(names | paired.difference(with_kl.tolist(), without.tolist()))
     if experiment != "matched":
         paired.holm(comparisons)
     spread = [c["sd"] for c in comparisons if c["number"] == "at_budget" and c["sd"]]
@@ -124,6 +135,7 @@ def table(experiment: str, results: dict) -> str:
         "pieces": pieces_table,
         "ablation": ablation_table,
         "movement": movement_table,
+        "batch_sigma": batch_sigma_table,
         "sampling": sampling_table,
     }
     return f"{makers[experiment](results)}\n\n{note(results)}"
@@ -210,6 +222,20 @@ def movement_table(results: dict) -> str:
     rows = [[*row, cell(results["arms"][row[0]]["update_norm"], 4)] for row in steps_of(results)]
     header = ["change, on top of the row above", budget_of(results), "against the row above"]
     return markdown([*header, "update length"], rows)
+
+
+def batch_sigma_table(results: dict) -> str:
+    """The table of `batch_sigma`, and in its last row the difference of two differences."""
+    compared = {comparison["arm"]: comparison for comparison in results["comparisons"]}
+    rows = []
+    for arm, numbers in results["arms"].items():
+        gap, other = "", ""
+        if arm in compared:
+            gap, other = change(compared[arm]), compared[arm]["other"]
+        rows.append([arm, cell(numbers["at_budget"]), other, gap, cell(numbers["update_norm"], 4)])
+    rows.append(["÷ σ of the batch, with KL", "", "without KL", change(compared["with KL"]), ""])
+    header = ["", budget_of(results), "against", "difference", "update length"]
+    return markdown(header, rows)
 
 
 def pieces_table(results: dict) -> str:

@@ -67,6 +67,16 @@ def averaged_as_grpo(token_mean: Callable) -> Callable:
     return loss
 
 
+def over_mixed(loss: Callable) -> Callable:
+    """Turn a policy_loss into one for which a silent group's completions, whose advantages are 0,
+    have no tokens: a token mean then divides by the tokens of mixed groups alone."""
+
+    def of_mixed(*, advantages: Tensor, mask: Tensor, **batch) -> Tensor:
+        return loss(advantages=advantages, mask=mask & (advantages != 0), **batch)
+
+    return of_mixed
+
+
 def uncorrected(*, logps: Tensor, old_logps: Tensor, **batch: Tensor) -> Tensor:
     """GRPO's loss as if the policy had not moved: every ratio 1."""
     return ARMS["GRPO's clip"](logps=logps, old_logps=logps.detach(), **batch)

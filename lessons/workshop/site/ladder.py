@@ -13,7 +13,18 @@ from pathlib import Path
 
 from lessons.workshop.site.markup import ROOM, Renderer, highlighted, page
 
-SCRIPTS = ("reinforce", "ppo", "grpo", "dr_grpo", "dapo", "rloo", "maxrl", "gspo", "cispo")
+SCRIPTS = (
+    "reinforce",
+    "ppo",
+    "grpo",
+    "dr_grpo",
+    "dapo",
+    "rloo",
+    "maxrl",
+    "batch_sigma",
+    "gspo",
+    "cispo",
+)
 TAG = re.compile(r"\[([A-Z][\w. ]*: [^\]]+)\]")
 CODE = re.compile(r"^(@dataclass|class |def )", re.MULTILINE)  # begins after docstring and imports
 ENTRY = """**[{tag}]** {why}
