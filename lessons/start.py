@@ -31,7 +31,7 @@ def main(config: Config) -> None:
         raise SystemExit(
             "JupyterLab is not installed; type pip install -e '.[lessons]', or add --no_open"
         )
-    folder, lessons = Path(config.folder).resolve(), sorted(LESSONS.glob("*.ipynb"))
+    folder, lessons = Path(config.folder).expanduser().resolve(), sorted(LESSONS.glob("*.ipynb"))
     texts = [*lessons, LESSONS / "README.md"]
     copied = {path.name for path in texts}
     originals = quote(Path(os.path.relpath(LESSONS, folder)).as_posix())

@@ -1,15 +1,19 @@
 """Models that are not of this repository: which of them grpo.py trains, and which it refuses at the
 start or at the first minibatch."""
 
+import json
+from pathlib import Path
+
 import pytest
 import torch
-from tokenizers import normalizers, processors
+from tokenizers import AddedToken, normalizers, processors
 from transformers import AutoConfig, AutoModelForCausalLM, BartForCausalLM, BertLMHeadModel
 
 from algorithms import grpo
-from toy_env import rollout
-from toy_env.model import load_policy
+from toy_env import arithmetic, rollout
+from toy_env.model import end_ids, load_policy, turn_end
 from toy_env.rollout import completion_logps, sample
+from toy_env.tasks import find_model
 
 GPT2 = {"n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 256}
 LLAMA = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
@@ -55,8 +59,9 @@ def train_on(train, tmp_path):
         ("lfm2", LLAMA | {"num_key_value_heads": 2, "layer_types": ["conv", "full_attention"]}),
     ],
 )
-def test_trained(kind, sizes, save, train_on, letters, tmp_path, spy):
-    """A checkpoint in bfloat16, without PAD. The cache of LFM2 cannot be cut row by row."""
+def test_trained(kind, sizes, save, train_on, letters, tmp_path, spy, capsys):
+    """A checkpoint in bfloat16, without PAD. The cache of LFM2 cannot be cut row by row. Nothing is
+    right in two batches, which is said once."""
     letters.pad_token = None
     save(kind, **sizes, dtype=torch.bfloat16)
     generated = spy(rollout, "generate")
@@ -64,11 +69,51 @@ def test_trained(kind, sizes, save, train_on, letters, tmp_path, spy):
     assert bool(generated) == (kind == "lfm2")
     assert len(rows) == 2 and all(row["mismatch"] < 1e-5 for row in rows)
     assert [row["length_right"] for row in rows] == [None, None]  # none is ever right
+    assert capsys.readouterr().out.count("teach nothing") == 1
     trained = AutoModelForCausalLM.from_pretrained(tmp_path / "run/checkpoint")
     assert trained.dtype == torch.float32
 
 
+def test_what_ends_a_reply(save, letters, tmp_path):
+    """The tokenizer's EOS, an EOS of generation_config.json given as text, and the special token
+    after a turn in the chat template, which may change what is said; no other text after it."""
+    letters.add_tokens([AddedToken(text, special=True) for text in ("<|stop|>", "<|turn|>")])
+    stop, turn = letters.convert_tokens_to_ids(["<|stop|>", "<|turn|>"])
+    start = "{% for turn in messages %}{{ turn.role | upper }} {{ turn.content | upper }}"
+    letters.chat_template = start + " <|turn|>\n{% endfor %}"
+    save("gpt2", **GPT2)
+    path = tmp_path / "model/generation_config.json"
+    path.write_text(json.dumps({"eos_token_id": "<|stop|>"}), "utf-8")
+    policy, tokenizer = load_policy(str(tmp_path / "model"))
+    assert end_ids(policy, tokenizer).tolist() == [2, stop, turn]
+    for end in ("", "ab", " a<|turn|>"):
+        tokenizer.chat_template = start + end + "{% endfor %}"
+        assert turn_end(tokenizer) == []
+
+
+def test_a_folder_is_kept_as_its_whole_path(tmp_path, monkeypatch):
+    """A run is then resumed from any folder. The shell leaves the ~ in --model=~/model."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model").mkdir()
+    (tmp_path / "base").mkdir()
+    whole = str(tmp_path / "model")
+    for name in ("model", "./model", "~/model", whole):
+        assert find_model(name, arithmetic) == (whole, whole)
+    assert find_model("owner/model", arithmetic) == ("owner/model", "owner/model")
+    name, folder = find_model("base", arithmetic)
+    assert name == "base" and Path(folder, "model.safetensors").is_file()
+
+
 # Refused
+
+
+def test_an_adapter_alone(save, tmp_path):
+    """Also beside the weights of a model, where transformers leaves it out without a word."""
+    save("gpt2", **GPT2)
+    (tmp_path / "model/adapter_config.json").write_text("{}", "utf-8")
+    with pytest.raises(SystemExit, match="is a LoRA adapter; merge it"):
+        load_policy(str(tmp_path / "model"))
 
 
 def refused(train_on, tmp_path, **settings) -> str:

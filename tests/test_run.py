@@ -37,6 +37,13 @@ def test_files(tmp_path, capsys):
     assert shown.count("?") >= 8 and re.findall("^([1-4]|all) ", shown, re.M) == ["1", "2", "all"]
 
 
+def test_a_folder_in_the_home_folder(train, monkeypatch, tmp_path):
+    """The shell leaves the ~ in --run_dir=~/run, at the start and when the run is resumed."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    train(reinforce, run_dir="~/run", steps=1)
+    assert len(train(reinforce, run_dir="~/run", steps=2, resume=True)) == 2
+
+
 def test_evaluating_along_the_way(tmp_path, no_curves):
     """Changes nothing else."""
     two, none = (SMALL | {"run_dir": str(tmp_path / str(n)), "eval_every": n} for n in (2, 0))

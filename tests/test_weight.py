@@ -1,5 +1,6 @@
 """Weight in syntax nodes, printed by `python -m pytest -s tests/test_weight.py`. (The linter sees
-to lines of 100 columns.)"""
+to lines of 100 columns.) A limit moves with what it buys: the tenth script took 1,000 nodes, and
+what the folders of real models hold (ends of a turn, adapters, paths, silent starts) 300."""
 
 import ast
 import re
@@ -7,7 +8,7 @@ from pathlib import Path
 
 from conftest import ROOT
 
-MOST = {"algorithms": 10_000, "toy_env": 11_000, "tests": 70_000, "loaded by grpo.py": 9_500}
+MOST = {"algorithms": 10_000, "toy_env": 11_300, "tests": 71_500, "loaded by grpo.py": 9_800}
 
 
 def loaded_by(path: Path, loaded: set[Path]) -> set[Path]:

@@ -14,7 +14,7 @@ import numpy as np
 from toy_env.held_out import held_out, held_out_report, report_table
 from toy_env.model import check_tokenizer, load_policy, pick_device
 from toy_env.run import parse
-from toy_env.tasks import base_model, load_task
+from toy_env.tasks import find_model, load_task
 
 
 def pass_at_k(n: int, correct: int, k: int) -> float:
@@ -65,7 +65,7 @@ class Config:
 def main(config: Config) -> None:
     """Print the table of one policy, and its pass@k and majority@k."""
     task = load_task(config.task)
-    model = base_model(task) if config.model == "base" else config.model
+    _, model = find_model(config.model, task)
     problems = held_out(task, config.eval_problems, config.levels)
     policy, tokenizer = load_policy(model, pick_device(config.device))
     check_tokenizer(policy, tokenizer, problems, task)

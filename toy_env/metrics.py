@@ -42,6 +42,16 @@ def rollout_metrics(rollout: Rollout, rewards: Tensor, task: ModuleType = arithm
     }
 
 
+def warn_if_silent(rows: list[dict]) -> None:
+    """Say after two batches that they taught nothing. rows: those of the log."""
+    mixed = [sum(row["groups_by_k"][1:-1] or [row["accuracy"]]) for row in rows]  # G = 1: right
+    if mixed == [0, 0]:
+        tqdm.write(
+            "two batches without a group that has both right and wrong completions teach nothing; "
+            "try easier --levels, another prompt (the task's INSTRUCTION), a larger --group_size"
+        )
+
+
 def step_metrics(recorded: dict[str, list[float]]) -> dict:
     """The mean over the updates of a step; `mismatch` of the first and the largest
     `ratio_deviation`."""

@@ -48,6 +48,8 @@ def load_policy(
     from transformers.utils import logging
 
     path = BASE_MODEL if model == "base" else model
+    if Path(path, "adapter_config.json").is_file():
+        raise SystemExit(f"--model {model} is a LoRA adapter; merge it into its base model first")
     logging.disable_progress_bar()  # a bar for loading half a megabyte
     hub_logging.set_verbosity_error()  # without a network it tells of every retry
     try:
@@ -72,12 +74,24 @@ def load_policy(
 
 
 def end_ids(policy, tokenizer) -> Tensor:
-    """The ids of all tokens that end a completion: the tokenizer's EOS, and those that
-    generation_config names, such as the end of a turn in a chat. One dimension, in order, on the
-    policy's device."""
-    named = policy.generation_config.eos_token_id  # None, an id, or a list of ids
-    ids = {tokenizer.eos_token_id, *(named if isinstance(named, list) else [named])}
-    return torch.tensor(sorted(ids - {None}), device=policy.device)
+    """The ids of all tokens that end a completion: the tokenizer's EOS, those that
+    generation_config names, and the one that the chat template writes after a reply. One dimension,
+    in order, on the policy's device."""
+    named = policy.generation_config.eos_token_id  # None, or one id or token, or several
+    named = named if isinstance(named, list) else [named]
+    ids = {tokenizer.convert_tokens_to_ids(end) if isinstance(end, str) else end for end in named}
+    if tokenizer.chat_template:
+        ids |= {*turn_end(tokenizer)}
+    return torch.tensor(sorted({tokenizer.eos_token_id, *ids} - {None}), device=policy.device)
+
+
+def turn_end(tokenizer) -> list[int]:
+    """The id of the special token that the chat template writes after a reply, if there is one."""
+    chat = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "39"}]
+    text = tokenizer.apply_chat_template(chat, tokenize=False, **NO_THINKING)
+    rest = text.rpartition("39")[2].strip()
+    first = tokenizer(rest, add_special_tokens=False).input_ids[:1]
+    return [] if tokenizer.decode(first, skip_special_tokens=True) else first
 
 
 def model_prompts(tokenizer, problems: Sequence, task: ModuleType) -> list[str]:

@@ -15,11 +15,11 @@ import tyro
 from tqdm import tqdm
 
 from toy_env.held_out import evaluate, held_out, held_out_report, report_samples, report_table
-from toy_env.metrics import rollout_metrics, step_metrics
+from toy_env.metrics import rollout_metrics, step_metrics, warn_if_silent
 from toy_env.model import check_tokenizer, pick_device
 from toy_env.plots import draw_curves
 from toy_env.rollout import Rollout
-from toy_env.tasks import base_model, load_task
+from toy_env.tasks import find_model, load_task
 
 
 @dataclass
@@ -46,7 +46,7 @@ def parse(config_class: type, description: str | None):
     """The settings from the command line; with --resume read again, on top of the run's own."""
     config = tyro.cli(config_class, description=description, use_underscores=True)
     if getattr(config, "resume", False):  # evaluate.py has no --resume
-        path = Path(config.run_dir, "config.json")
+        path = Path(config.run_dir, "config.json").expanduser()
         saved = json.loads(path.read_text("utf-8")) if path.is_file() else {}
         if saved.pop("script", "") != Path(sys.argv[0]).stem:
             raise SystemExit(f"no run of this script to resume in --run_dir {config.run_dir!r}")
@@ -76,7 +76,7 @@ class Run:
     def __init__(self, script: str, config) -> None:
         self.config, config.script = config, Path(script).stem  # the name goes into config.json
         self.device, self.task = pick_device(config.device), load_task(config.task)
-        self.model_path = base_model(self.task) if config.model == "base" else config.model
+        config.model, self.model_path = find_model(config.model, self.task)
         self.problems = held_out(self.task, config.eval_problems, config.levels)
         self.sampling = {"max_new_tokens": config.max_new_tokens, "temperature": config.temperature}
         self.sampling |= {"task": self.task, "samples": 4}  # of each held-out problem
@@ -87,7 +87,7 @@ class Run:
         """Evaluate the policy, or load the last save of `state`. Returns the first step to do."""
         self.policy, self.tokenizer, self.state = state["policy"], tokenizer, state
         check_tokenizer(self.policy, tokenizer, held_out(self.task, 64, ()), self.task)
-        self.path = Path(self.config.run_dir) if self.config.resume else self.make_folder()
+        self.path = self.make_folder()
         self.config.run_dir = str(self.path)  # kept in config.json; Ctrl-C's line names it
         (self.path / "config.json").write_text(json.dumps(vars(self.config), indent=1))
         print(f"{self.config.script} on {self.device}, folder {self.path}\n")
@@ -105,15 +105,15 @@ class Run:
         return len(self.rows) + 1
 
     def make_folder(self) -> Path:
-        """Make --run_dir; by default the first of runs/SCRIPT-SEED, -2, -3, ... that is free."""
+        """Make --run_dir, or find it; by default the first free one of runs/SCRIPT-SEED, -2, -3."""
         name = self.config.run_dir or f"runs/{self.config.script}-{self.config.seed}"
-        path, number = Path(name), 1
-        while path.exists():
+        path, number = Path(name).expanduser(), 1
+        while path.exists() and not self.config.resume:
             if self.config.run_dir:
                 raise SystemExit(f"{path} exists; choose another --run_dir, or --resume that run")
             number += 1
             path = Path(f"{name}-{number}")
-        path.mkdir(parents=True)
+        path.mkdir(parents=True, exist_ok=self.config.resume)
         return path
 
     def seeded(self, step: int) -> tuple[random.Random, torch.Generator]:
@@ -138,8 +138,8 @@ class Run:
         if self.config.eval_every and step % self.config.eval_every == 0:
             sampled = evaluate(self.policy, self.tokenizer, self.problems, **self.sampling)
             row["held_out"] = float(sampled.correct.mean())
-        self.recorded.clear()
-        self.rows.append(row)
+        self.rows, self.recorded = [*self.rows, row], {}
+        warn_if_silent(self.rows)
         lines = [json.dumps(row) + "\n" for row in self.rows]  # a resumed run drops later rows
         (self.path / "metrics.jsonl").write_text("".join(lines), "utf-8")
         shown = "acc {accuracy:.2f} len {length:.1f} silent {silent:.2f} entropy {entropy:.3f}"

@@ -22,6 +22,15 @@ def load_task(name: str) -> ModuleType:
         raise SystemExit(f"no task {name!r}; choose {', '.join(TASKS)}, or {own}") from None
 
 
+def find_model(name: str, task: ModuleType) -> tuple[str, str]:
+    """--model as a run keeps it, a folder as its whole path, and what to load: a folder or a name
+    on the hub."""
+    folder = Path(name).expanduser()
+    if name != "base" and folder.is_dir():
+        name = str(folder.resolve())
+    return name, base_model(task) if name == "base" else name
+
+
 def base_model(task: ModuleType) -> str:
     """The folder of the base model that comes with a task. Raises SystemExit if there is none."""
     name = task.__name__.removeprefix("toy_env.")
