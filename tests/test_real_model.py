@@ -1,0 +1,107 @@
+"""The experiments on a pretrained model, with a random one in its place: the task of sums, a run,
+and the moments of scores."""
+
+import numpy as np
+import pytest
+import torch
+from conftest import build_tiny_model
+
+from lessons.experiments import real_model, real_scores, sums
+from toy_env import arithmetic
+from toy_env.model import model_prompts
+from toy_env.rollout import sample
+
+
+@pytest.mark.parametrize(
+    ("completion", "answer"),
+    [
+        (" 49", 49),
+        ("\n49.\n", 49),
+        ("-3", -3),
+        ("49 apples", None),
+        ("4 9", None),
+        ("49..", None),
+        ("49.0", None),
+        ("\u0664\u0669", None),  # 49 in Arabic digits
+        ("", None),
+    ],
+)
+def test_a_completion_is_the_number_and_nothing_else(completion, answer):
+    problem = sums.held_out_problems(1)[0]
+    assert sums.extract_answer(completion) == answer
+    assert sums.reward(problem, f" {problem.answer}.") == 1
+    assert sums.reward(problem, f" {problem.answer + 1}") == 0
+
+
+def test_the_problems_are_those_of_arithmetic_with_one_operation(letters):
+    ours, theirs = sums.held_out_problems(64), arithmetic.held_out_problems(64, (1,))
+    assert [problem.answer for problem in ours] == [problem.answer for problem in theirs]
+    for problem in ours:
+        expression = problem.reply.removesuffix(" =")
+        assert problem.prompt == f"What is {expression}?" and eval(expression) == problem.answer
+    (prompt,) = model_prompts(letters, ours[:1], sums)
+    assert prompt == f"{sums.INSTRUCTION}\n{ours[0].prompt}{ours[0].reply}"
+
+
+@pytest.fixture
+def model(tmp_path, monkeypatch, letters, no_curves):
+    """A random model in the place of the pretrained one."""
+    folder = tmp_path / "model"
+    build_tiny_model(len(letters)).save_pretrained(folder)
+    letters.save_pretrained(folder)
+    for module in (real_model, real_scores):
+        monkeypatch.setattr(module, "MODEL", folder)
+    return folder
+
+
+def test_a_run_is_made_and_leaves_its_result_alone(model, monkeypatch):
+    monkeypatch.setattr(real_model, "PROBLEMS", 2)
+    for run in (real_model.Run("", 0.0, 0, 0), real_model.Run("grpo", 1e-3, 0, 1)):
+        result = real_model.train(run)
+        assert len(result["log"]) == run.steps
+        assert {"sampled", "greedy", "pass@16", "majority@16", "entropy"} < result["end"].keys()
+    assert [path.name for path in model.parent.iterdir()] == ["model"]
+
+
+def test_each_script_gets_what_it_knows_and_its_best_rate():
+    settings = real_model.settings_of(real_model.Run("reinforce", 3e-5, 7, 5))
+    assert settings["learning_rate"] == 3e-5 and settings["seed"] == 7
+    assert not {"kl_coef", "num_minibatches"} & settings.keys()
+    trials = [(script, rate) for script in ("grpo", "dapo") for rate in (1, 2, 3)]
+    accuracies = (0.1, 0.3, 0.2, 0.6, 0.4, 0.5)
+    trials = [
+        {"script": script, "rate": rate, "end": {"sampled": accuracy}}
+        for (script, rate), accuracy in zip(trials, accuracies)
+    ]
+    assert real_model.best_rates(trials) == {"grpo": 2, "dapo": 1}
+
+
+def test_folded_scores_keep_inner_products(model, letters, monkeypatch):
+    """In the mean over signs; here of one draw, for scores of more entries than buckets."""
+    policy = build_tiny_model(len(letters)).eval()
+    rollout = sample(policy, letters, ["ab"], 4, 6, 1.0, torch.Generator().manual_seed(0))
+    whole = []
+    for row in range(4):
+        logp = real_scores.completion_logps(policy, rollout[torch.tensor([row])], 1.0).sum()
+        parts = torch.autograd.grad(logp, list(policy.parameters()))
+        whole.append(torch.cat([part.flatten() for part in parts]).double().numpy())
+    exact = np.stack(whole) @ np.stack(whole).T
+    monkeypatch.setattr(real_scores, "WIDTH", 2048)
+    assert len(whole[0]) > 4 * 2048
+    folded = real_scores.scores(policy, rollout)
+    size = np.sqrt(np.diag(exact))
+    assert np.abs(folded @ folded.T - exact).max() < 0.15 * np.outer(size, size).max()
+
+
+def test_moments_of_scores_are_unbiased():
+    """v+, v- and the squared contrast of small samples, over many of them, against the truth."""
+    rng, found = np.random.default_rng(0), []
+    right = np.arange(8) < 3
+    means, sizes = rng.normal(size=(2, 5)), np.array([0.5, 2.0])
+    for _ in range(4000):
+        kind = (~right).astype(int)
+        S = means[kind] + sizes[kind][:, None] * rng.normal(size=(8, 5))
+        found.append(real_scores.moments(S, right))
+    truth = 5 * 0.25, 5 * 4.0, ((means[0] - means[1]) ** 2).sum()
+    error = np.std(found, axis=0) / np.sqrt(len(found))
+    assert (np.abs(np.mean(found, axis=0) - truth) < 4 * error).all()
