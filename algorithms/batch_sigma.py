@@ -7,8 +7,8 @@ Against dr_grpo.py:
       mean of the group over the whole rollout batch
 
 The update of a group is sigma_group^2 / sigma_batch times the contrast of its right and wrong
-completions: Dr. GRPO's direction, and one scale for the batch, which grows as groups fall silent.
-AdamW undoes a common scale, except against the KL term, which then weighs less.
+completions: Dr. GRPO's direction, times one factor for the batch, 1 / sigma, which grows as groups
+fall silent. AdamW undoes a common factor, except against the KL term, which then weighs less.
 
     python algorithms/batch_sigma.py
 """

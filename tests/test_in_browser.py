@@ -503,7 +503,13 @@ def test_the_ladder_shows_any_two_scripts_and_what_a_tag_means(browser, site):
         assert text_of(page, ".heads") == "grpo.py\ngspo.py"
         page.click("button[data-tag='GSPO: narrow clip']")
         assert page.locator("#entry math").count() == 1
+        page.click("#entry summary")
         assert "clip_ratio_low=0.009" in text_of(page, "#entry")
+        page.keyboard.press("Escape")
+        page.click(".why button[data-tag='GSPO: narrow clip']")  # far above its line
+        assert page.evaluate("scrollY") > 500
+        page.keyboard.press("Escape")
+        page.wait_for_function("scrollY < 100")
         page.locator("select").last.select_option("grpo")
         assert page.locator(".changed").count() == 0 and page.url.endswith("#grpo-grpo")
 

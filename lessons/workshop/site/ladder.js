@@ -41,7 +41,8 @@ const tagsOf = (selector) => [...new Set(Array.from(board.querySelectorAll(selec
 function explain(tag, line) { // what a tag means; the line that it stands on stays in sight, above the entry
   board.querySelector(".chosen")?.classList.remove("chosen");
   entry.hidden = !tag;
-  entry.innerHTML = tag ? `<button aria-label="Close">×</button>${tags[tag][1]}` : "";
+  const [, meaning, options] = tags[tag] ?? [];
+  entry.innerHTML = tag ? `<button aria-label="Close">×</button>${meaning}<details><summary>in TRL and verl</summary>${options}</details>` : "";
   if (!line) return;
   line.classList.add("chosen");
   for (let box = line; (box = box.closest("details:not([open])")); ) box.open = true;
@@ -61,14 +62,18 @@ for (const choice of [before, after])
     history.replaceState(null, "", `#${before.value}-${after.value}`);
     show();
   });
+let reading = null; // where the list was left for a line of code
 board.addEventListener("click", ({ target }) => {
   const button = target.closest("button") ?? target.closest(".line")?.querySelector("button"), tag = button?.dataset.tag;
+  if (tag) reading = button.closest(".line") ? null : scrollY;
   if (tag) explain(tag, button.closest(".line") ?? board.querySelector(`.line:has([data-tag="${tag}"])`));
 });
 function close() {
   const button = board.querySelector(".chosen button");
   explain();
   button?.focus({ preventScroll: true });
+  if (reading !== null) scrollTo({ top: reading });
+  reading = null;
 }
 entry.addEventListener("click", ({ target }) => target.closest("button") && close());
 addEventListener("keydown", ({ key }) => key === "Escape" && close());

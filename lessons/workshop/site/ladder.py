@@ -30,9 +30,8 @@ CODE = re.compile(r"^(@dataclass|class |def )", re.MULTILINE)  # begins after do
 ENTRY = """**[{tag}]** {why}
 
 {equation} ([symbols](SHEET.md)). Paper: {paper}. Seen in {seen in}
-([metrics](../toy_env/README.md#glossary-of-metrics)). Lesson {lesson}.
-
-{options}
+([metrics](../toy_env/README.md#glossary-of-metrics)). Lesson {lesson}."""
+OPTIONS = """{options}
 
 {defaults} [How each option was checked](OUTGROW.md#the-options)"""
 
@@ -59,15 +58,16 @@ def options(outgrow: str) -> dict[str, str]:
     return items
 
 
-def tags(root: Path) -> dict[str, tuple[str, str]]:
-    """Why each tag's change was made, and its entry, as Markdown with links from algorithms/."""
+def tags(root: Path) -> dict[str, tuple[str, str, str]]:
+    """Why each tag's change was made, what it means, and its options, as Markdown with links from
+    algorithms/."""
     outgrow = (root / "algorithms/OUTGROW.md").read_text(encoding="utf-8")
     defaults = re.search(r"^Without these options (?:.+\n)+", outgrow, flags=re.MULTILINE)[0]
     known, entries = options(outgrow), {}
     for row in table_rows((root / "algorithms/TAGS.md").read_text(encoding="utf-8")):
         items = "\n".join(known[name] for name in row["TRL and verl"].split("; "))
-        entry = ENTRY.format(**row, options=items, defaults=defaults.strip())
-        entries[row["tag"]] = row["why"], entry
+        choices = OPTIONS.format(options=items, defaults=defaults.strip())
+        entries[row["tag"]] = row["why"], ENTRY.format(**row), choices
     return entries
 
 
