@@ -2,7 +2,7 @@
 
     pip install -e '.[parity]'                          for TRL
     python lessons/experiments/bench_speed.py           about 10 minutes; leave the machine alone
-    python lessons/experiments/bench_speed.py --real    half an hour more: real_model.py's model
+    python lessons/experiments/bench_speed.py --real    an hour more: real_model.py's model
 
 With --publish the numbers go to bench_speed.json beside this file and, as a table, into README.md
 there.
@@ -14,7 +14,8 @@ change and all steps sample the same cost. The larger model is the shipped one i
 ten times the size, zero elsewhere: it computes the same logits.
 
 With --real a step is 64 completions of exactly 8 and of exactly 64 tokens by SmolLM2-135M, in two
-updates without KL: its end token is one that it does not write. Memory is the peak of a process.
+updates without KL: its end token is one that it does not write. Memory is the peak of a process;
+that of grpo.py is also measured with the settings of MEMORY, which save some or need more.
 """
 
 import copy
@@ -43,6 +44,12 @@ from toy_env.tasks import load_task
 
 RESULTS, SUMS = Path(__file__).parent / "bench_speed.json", "lessons.experiments.sums"
 STEPS = 20  # timed steps of each side for each model
+MEMORY = {
+    "with a reference, `--kl_coef 0.04`": {"kl_coef": 0.04},
+    "`--max_tokens_per_pass 4096`": {"max_tokens_per_pass": 4096},
+    "`--gradient_checkpointing`": {"gradient_checkpointing": True},
+    "`--dtype bfloat16`": {"dtype": "bfloat16"},
+}
 
 
 @dataclass
@@ -63,6 +70,7 @@ class Case:
     kl_coef: float = 0.04
     task: str = "arithmetic"
     steps: int = STEPS
+    more: tuple = ()  # further settings of grpo.py, as (name, value)
 
 
 # ---------------------------------------------------------------------- in the worker processes
@@ -97,7 +105,7 @@ def ours(connection, case: Case) -> None:
     endless = {"steps": 10**6, "save_every": 10**6, "eval_problems": 1}
     settings = {"model": case.model, "device": "cpu", "learning_rate": 1e-12, "task": case.task}
     settings |= {"prompts_per_step": case.prompts, "num_minibatches": case.minibatches}
-    settings |= {"max_new_tokens": case.tokens, "kl_coef": case.kl_coef}
+    settings |= {"max_new_tokens": case.tokens, "kl_coef": case.kl_coef} | dict(case.more)
     with tempfile.TemporaryDirectory() as folder:
         grpo.train(grpo.Config(run_dir=f"{folder}/run", **settings, **endless))
 
@@ -186,7 +194,7 @@ def real_cases(folder: str) -> dict[str, Case]:
 
     prepare("")
     policy, tokenizer = load_policy(str(MODEL))
-    tokenizer.eos_token = "<empty_output>"
+    tokenizer.eos_token, tokenizer.chat_template = "<empty_output>", None  # its turns end, too
     policy.generation_config.eos_token_id = tokenizer.eos_token_id
     for part in (policy, tokenizer):
         part.save_pretrained(f"{folder}/real")
@@ -210,6 +218,14 @@ class Worker:
         return self.connection.recv()
 
 
+def peak(case: Case) -> float:
+    """The peak of the memory of two steps of grpo.py, in GB."""
+    worker = Worker(ours, case)
+    memory = max(worker.step()[1] for _ in range(2))
+    worker.process.kill()
+    return memory
+
+
 def measure(case: Case) -> dict:
     """The median seconds of a step of each side, the median of their ratio within a turn, and the
     peak of their memory. The first two steps of each warm up."""
@@ -226,14 +242,18 @@ def measure(case: Case) -> dict:
 
 def main(config: Config) -> None:
     """Time everything, print the table, and with --publish write it onto the page."""
-    machine, models = f"{os.cpu_count()} {platform.machine()} cores", {}
+    machine, models, memory = f"{os.cpu_count()} {platform.machine()} cores", {}, {}
     with tempfile.TemporaryDirectory() as folder:
         with silence():
             cases = make_models(folder) | (real_cases(folder) if config.real else {})
         for name, case in cases.items():
             models[name] = {"parameters": case.parameters} | measure(case)
             print(name, models[name])
-    results = {"machine": machine, "steps": STEPS, "models": models}
+        for name, more in MEMORY.items() if config.real else ():
+            case = replace(cases["SmolLM2, 64 tokens"], more=tuple(more.items()))
+            memory[name] = peak(case)
+            print(name, memory[name])
+    results = {"machine": machine, "steps": STEPS, "models": models, "memory": memory}
     print(table(results))
     if config.publish:
         RESULTS.write_text(compact(rounded(results), 2) + "\n", "utf-8")
@@ -244,8 +264,12 @@ def main(config: Config) -> None:
 
 
 def texts() -> dict[Path, dict[str, str]]:
-    """The table of the committed results, by the page and the place where it stands."""
-    return {RESULTS.parent / "README.md": {"speed": table(json.loads(RESULTS.read_text("utf-8")))}}
+    """The tables of the committed results, by the page and the place where they stand."""
+    results = json.loads(RESULTS.read_text("utf-8"))
+    pages = {RESULTS.parent / "README.md": {"speed": table(results)}}
+    if "memory" in results:
+        pages[RESULTS.parents[2] / "toy_env/README.md"] = {"memory": memory_table(results)}
+    return pages
 
 
 def table(results: dict) -> str:
@@ -257,6 +281,18 @@ def table(results: dict) -> str:
         ratio = f"{row['speed_against_trl']:.2f}"
         rows.append([f"{name}, {row['parameters']:,}", *seconds, ratio])
     return markdown(header, rows)
+
+
+def memory_table(results: dict) -> str:
+    """The peaks of memory of SmolLM2 as a table of Markdown."""
+    rows = []
+    for name, row in results["models"].items():
+        if name.startswith("SmolLM2"):
+            rows.append(
+                [name.removeprefix("SmolLM2, "), *(f"{gb:.1f}" for gb in row["memory"].values())]
+            )
+    rows += [[f"64 tokens, {name}", f"{gb:.1f}", ""] for name, gb in results["memory"].items()]
+    return markdown(["64 completions of", "grpo.py, GB", "TRL, GB"], rows)
 
 
 if __name__ == "__main__":
