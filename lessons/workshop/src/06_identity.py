@@ -28,7 +28,7 @@ import numpy as np
 import torch
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from algorithms import dapo, dr_grpo, grpo
+from algorithms import batch_sigma, dapo, dr_grpo, grpo
 from lessons import identity
 from lessons.experiments import estimators
 from lessons.workshop.float64 import to_float64
@@ -125,22 +125,30 @@ def loss_gradient(script, rewards, old=None, ref=None):
     loss = script.policy_loss(**batch, mask=group.mask, config=script.Config())
     return gradients([-loss])[0]
 
-print("                      relative error < 1e-12\n k   sigma    GRPO   Dr. GRPO   DAPO")
+print("                      relative error < 1e-12")
+print(" k   sigma    GRPO   Dr.    DAPO   batch sigma")
 for declared in range(G + 1):
     right, size = torch.arange(G) < declared, float(identity.sigma(declared, G))
     by_sum, by_mean = contrast(s, right), contrast(mean_scores, right)
-    claims = (size * by_mean, size**2 / C * by_sum, size * G / tokens * by_sum)
-    found = [loss_gradient(script, right.double()) for script in (grpo, dr_grpo, dapo)]
+    claims = [size * by_mean, size**2 / C * by_sum, size * G / tokens * by_sum]
+    claims.append(size / C * by_sum)  # sigma^2 over that of the batch, which is this group
+    scripts = (grpo, dr_grpo, dapo, batch_sigma)
+    found = [loss_gradient(script, right.double()) for script in scripts]
     holds = [relative_error(g, claim) < 1e-12 if size else g.norm().item() == 0
              for g, claim in zip(found, claims)]
     assert all(holds)
-    print(f"{declared:2}  {size:.4f}   {holds[0]}    {holds[1]}     {holds[2]}", end="")
+    marks = "   ".join(map(str, holds))
+    print(f"{declared:2}  {size:.4f}   {marks}", end="")
     print("" if size else "   exactly 0")
 
 # %% [markdown]
 # **DAPO's dynamic sampling** replaces each silent group by a group of another prompt. With two-valued rewards and no KL term it discards
 # exactly the groups whose update is 0. (Its rewards are −1 and 1. Deviations and σ both double: division by σ makes the scale of rewards
 # irrelevant.)
+#
+# **σ of the batch.** REINFORCE++ and an option of most libraries divide by one $\sigma_B$ for the whole batch (`batch_sigma.py`). A group's
+# coefficient is then $\sigma^2/\sigma_B$: Dr. GRPO's, times one factor. ($\sigma_B^2$ is the mean of $\sigma^2$ over all groups, so the
+# factor grows as groups fall silent. AdamW undoes it, except against a KL term.)
 #
 # ## Advantage and coefficient
 #
