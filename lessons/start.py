@@ -29,7 +29,7 @@ def main(config: Config) -> None:
     """Copy the lessons that the folder lacks, and open JupyterLab."""
     if not config.no_open and not find_spec("jupyterlab"):
         raise SystemExit(
-            "JupyterLab is not installed; type pip install -e '.[lessons]', or add --no_open"
+            "JupyterLab is not installed; type pip install -r requirements.txt, or add --no_open"
         )
     folder, lessons = Path(config.folder).expanduser().resolve(), sorted(LESSONS.glob("*.ipynb"))
     texts = [*lessons, LESSONS / "README.md"]
