@@ -1,6 +1,6 @@
 """The identity and the lean of updates in a pretrained model. Read by the page of real_model.py.
 
-    python lessons/experiments/real_scores.py            40 minutes on two cores
+    python lessons/experiments/real_scores.py            half an hour on two cores
     python lessons/experiments/real_scores.py --quick    two prompts: some minutes
     python lessons/experiments/real_scores.py --publish  also writes real_scores.json here
 
@@ -19,14 +19,15 @@ is computed from one half of a prompt's completions and measured on groups drawn
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
 
 from algorithms import dr_grpo, grpo
 from lessons.experiments import sums
-from lessons.experiments.grid import Grid, rounded
-from lessons.experiments.real_model import MODEL, RESULTS, Config, prepare
+from lessons.experiments.grid import Grid, load_runs, markdown, rounded, short, write_pages
+from lessons.experiments.real_model import MODEL, PAGE, RESULTS, Config, prepare
 from lessons.workshop.float64 import to_float64
 from toy_env.arithmetic import MOST_HELD_OUT
 from toy_env.model import load_policy, model_prompts
@@ -175,6 +176,33 @@ def main(config: Config) -> None:
     print(f"v- / v+: median {np.median(ratios):.2f}, from {min(ratios):.2f} to {max(ratios):.2f}")
     if config.publish:
         grid.publish(SCORES, [gaps, *results])
+        write_pages(texts())
+
+
+# ---------------------------------------------------------------------- the table
+
+
+def texts() -> dict[Path, dict[str, str]]:
+    """The table of the committed results, by the page and the place where it stands."""
+    return {PAGE: {"real_scores": table(load_runs(SCORES)[1:])}}
+
+
+def table(prompts: list[dict]) -> str:
+    """By k, over the prompts that have enough completions of both kinds: the squared length of
+    GRPO's update, measured over its formula, and its length over that at k = 4."""
+    rows = []
+    for k in map(str, range(1, G)):
+        lengths = [prompt["lengths"] for prompt in prompts if k in prompt["lengths"]]
+        squares = [each[k][0] / each[k][1] for each in lengths]
+        against = [(each[k][0] / each["4"][0]) ** 0.5 for each in lengths if "4" in each]
+        rows.append([k, str(len(lengths)), spread(squares), spread(against)])
+    return markdown(["right of 8", "prompts", "measured / formula", "length / that at 4"], rows)
+
+
+def spread(values: list[float]) -> str:
+    """Median and range: "1.02 [.90, 1.30]"."""
+    low, middle, high = (short(float(np.quantile(values, at)), 2) for at in (0, 0.5, 1))
+    return f"{middle} [{low}, {high}]"
 
 
 if __name__ == "__main__":
