@@ -298,7 +298,8 @@ def test_the_committed_comparisons_are_those_of_the_committed_seeds():
     for name, numbers in results.items():
         again = compare_tables.compared(name, numbers["arms"])["comparisons"]
         for mine, theirs in zip(again, numbers["comparisons"], strict=True):
-            seeds = numbers["arms"][theirs["arm"]][theirs["number"]]["seeds"]
+            arm = numbers["arms"].get(theirs["arm"])  # none: a difference of differences
+            seeds = arm[theirs["number"]]["seeds"] if arm else [1.0]
             rounding = 2.5e-4 * max(map(abs, seeds))
             assert mine["difference"] == pytest.approx(theirs["difference"], abs=rounding)
             p = pytest.approx(theirs.get("p_holm", 1), rel=0.05, abs=1e-3)
@@ -343,6 +344,14 @@ def test_the_conclusions_of_the_pages_follow_from_the_comparisons():
     )
     assert different("ablation") == {"+ dynamic sampling"}
     assert different("movement") == {"dynamic sampling, 1.8e-4"}
+    assert different("batch_sigma") == {"÷ σ of the batch", "with KL"}
+    predicted = (0.01, 0.03), (-0.015, 0), (-0.01, 0.01), (-0.01, 0.01)  # all held, and this:
+    for (low, high), gap in zip(predicted, results["batch_sigma"]["comparisons"]):
+        assert low <= gap["difference"] <= high
+    over, dr, _, dr_no_kl, over_no_kl, *_ = (
+        np.array(arm["at_budget"]["seeds"]) for arm in results["batch_sigma"]["arms"].values()
+    )
+    assert ((over - dr) > (over_no_kl - dr_no_kl)).all()
     without_kl, with_kl = results["no_kl"]["arms"], results["shared"]["arms"]
     costs = without_kl["GRPO"]["at_budget"]["mean"] - with_kl["GRPO"]["at_budget"]["mean"]
     gain = results["ablation"]["comparisons"][-1]["difference"]

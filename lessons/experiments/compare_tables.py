@@ -226,16 +226,16 @@ def movement_table(results: dict) -> str:
 
 def batch_sigma_table(results: dict) -> str:
     """The table of `batch_sigma`, and in its last row the difference of two differences."""
-    compared = {comparison["arm"]: comparison for comparison in results["comparisons"]}
     rows = []
     for arm, numbers in results["arms"].items():
-        gap, other = "", ""
-        if arm in compared:
-            gap, other = change(compared[arm]), compared[arm]["other"]
-        rows.append([arm, cell(numbers["at_budget"]), other, gap, cell(numbers["update_norm"], 4)])
-    rows.append(["÷ σ of the batch, with KL", "", "without KL", change(compared["with KL"]), ""])
-    header = ["", budget_of(results), "against", "difference", "update length"]
-    return markdown(header, rows)
+        gaps = [f"{change(c)} from {c['other']}" for c in results["comparisons"] if c["arm"] == arm]
+        rows.append([arm, cell(numbers["at_budget"]), "; ".join(gaps)])
+        rows[-1].append(cell(numbers["update_norm"], 4))
+    rows.append(
+        ["first difference less the one without KL", "", change(results["comparisons"][-1])]
+    )
+    header = ["", budget_of(results), "difference", "update length"]
+    return markdown(header, [*rows[:-1], [*rows[-1], ""]])
 
 
 def pieces_table(results: dict) -> str:

@@ -98,7 +98,10 @@ def rounded(data: dict) -> dict:
 
 
 def compact(value, levels: int) -> str:
-    """JSON with a line for each entry of the first levels, which holds all that is below it."""
+    """JSON with a line for each entry of the first levels, which holds all that is below it, and
+    for each dictionary in a list there."""
+    if levels and isinstance(value, list) and value and isinstance(value[0], dict):
+        return "[\n" + ",\n".join(map(json.dumps, value)) + "\n]"
     if not levels or not isinstance(value, dict):
         return json.dumps(value)
     entries = [f"{json.dumps(name)}: {compact(item, levels - 1)}" for name, item in value.items()]
