@@ -348,7 +348,7 @@ def test_the_conclusions_of_the_pages_follow_from_the_comparisons():
     predicted = (0.01, 0.03), (-0.015, 0), (-0.01, 0.01), (-0.01, 0.01)  # all held, and this:
     for (low, high), gap in zip(predicted, results["batch_sigma"]["comparisons"]):
         assert low <= gap["difference"] <= high
-    over, dr, _, dr_no_kl, over_no_kl, *_ = (
+    dr, over, _, dr_no_kl, over_no_kl, *_ = (
         np.array(arm["at_budget"]["seeds"]) for arm in results["batch_sigma"]["arms"].values()
     )
     assert ((over - dr) > (over_no_kl - dr_no_kl)).all()
