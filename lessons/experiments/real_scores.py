@@ -172,8 +172,8 @@ def main(config: Config) -> None:
     print(gaps)
     grid = Grid(config, "real_scores")
     results = grid.run(measure, [Run(i) for i in range(2 if config.quick else PROMPTS)])
-    ratios = [run["v wrong"] / run["v right"] for run in results]
-    print(f"v- / v+: median {np.median(ratios):.2f}, from {min(ratios):.2f} to {max(ratios):.2f}")
+    # 0 where all right completions of a prompt are one text
+    print("v+ / v-:", spread([run["v right"] / run["v wrong"] for run in results]))
     if config.publish:
         grid.publish(SCORES, [gaps, *results])
         write_pages(texts())
