@@ -86,7 +86,8 @@ def verdict(
         if agree(got, outcome(mistake, inputs)):
             return f"✗ not yet: {message}"
     if isinstance(got, Exception):
-        return f"✗ not yet: your code raised {type(got).__name__}: {got}"
+        at = f" for {got.__notes__[-1]}" if inputs[0] else ""
+        return f"✗ not yet: your code raised {type(got).__name__}: {got}{at}"
     return f"✗ not yet: {diagnosis(got, wanted, inputs)}"
 
 
@@ -122,36 +123,96 @@ def trains(number: str, answer: Callable) -> None:
 
 
 def diagnosis(got: list, wanted: list, inputs: Sequence[dict] | None) -> str:
-    """One line on how the values differ from the right ones: by a pattern, or at which input."""
+    """One line on how the values differ from the right ones: by a pattern, or at which input, which
+    part and which place."""
     wrong = [i for i, pair in enumerate(zip(got, wanted)) if _difference(*pair)]
     found, right = ([_numbers(value) for value in values] for values in (got, wanted))
     if pattern := _pattern(found, right):
         return pattern
     text = _difference(got[wrong[0]], wanted[wrong[0]])
-    if inputs is not None:
-        text += f" for {_text(inputs[wrong[0]])}"
+    if inputs is None:
+        return text
+    arguments = inputs[wrong[0]]
+    text += f" for {_text(_around(arguments, found[wrong[0]], right[wrong[0]]))}"
+    if len(wrong) == len(got) > 1 and all(np.ndim(value) == 0 for value in (*found, *right)):
+        for side, over in (("large", np.greater), ("small", np.less)):
+            if all(None not in pair and over(*pair) for pair in zip(found, right)):
+                text += f", and every value is too {side}"
+    if "part" in arguments and len(wrong) < len(got):  # such as the value, or the gradient
+        good = next(one["part"] for i, one in enumerate(inputs) if i not in wrong)
+        return f"the {good} is right, but not the {arguments['part']}: {text}"
     if len(wrong) < len(got):
         text = f"right at {len(got) - len(wrong)} of {len(got)} inputs, but {text}"
     return text
 
 
+def _around(arguments: dict, found: np.ndarray | None, right: np.ndarray | None) -> dict:
+    """The arguments, and of a table with a row for each value of the answer only the row that
+    belongs to the first wrong one."""
+    if found is None or right is None or found.shape != right.shape or not right.ndim:
+        return arguments
+    row, shown = _wrong_places(found, right)[0][0], {}
+    for name, value in arguments.items():
+        array = _numbers(value)
+        if array is not None and array.ndim > 1 and len(array) == len(right):
+            name, value = f"{name}[{row}]", _array(value)[row]
+        shown[name] = value
+    return shown
+
+
 def _pattern(found: list[np.ndarray | None], right: list[np.ndarray | None]) -> str:
-    """How all values differ: by sign, factor, constant or order; empty if in none of these ways."""
-    if any(one is None or one.shape != other.shape for one, other in zip(found, right)):
+    """How all values differ: by order, sign, factor, constant or rounding; empty if in none of
+    these ways."""
+    if any(one is None or other is None for one, other in zip(found, right)):
         return ""
-    if all(one.ndim and np.allclose(np.flip(one, -1), other) for one, other in zip(found, right)):
-        return "the order is reversed"
-    one, other = (np.concatenate([array.ravel() for array in arrays]) for arrays in (found, right))
+    pairs = [*zip(found, right)]
+    if all(one.shape == other.T.shape and np.allclose(one.T, other) for one, other in pairs):
+        return "rows and columns are exchanged"
+    if any(one.shape != other.shape for one, other in pairs):
+        return ""
+    one, other = (np.concatenate([array.ravel() for array in arrays]) for arrays in zip(*pairs))
+    sizes = np.unique(abs(other[other != 0]))
+    if all(array.ndim for array in right) and len(np.unique(other)) > 2:
+        if all(np.allclose(np.flip(one, -1), other) for one, other in pairs):
+            return "the order is reversed"
+        if all(np.allclose(np.sort(one), np.sort(other)) for one, other in pairs):
+            return "the right values, but in another order"
     if np.allclose(one, -other):
         return "the sign is turned"
-    if len(np.unique(other)) < 3:
-        return ""
-    if np.allclose(one - other, one[0] - other[0]):
+    if len(sizes) > 1:
+        with np.errstate(all="ignore"):
+            resembled = {
+                "1 minus the right value": 1 - other,
+                "the reciprocal of the right value": 1 / other,
+                "the square of the right value": other**2,
+                "the square root of the right value": other**0.5,
+            }
+        for name, values in resembled.items():
+            if np.allclose(one, values):
+                return f"each is {name}"
+    if factor := _factor(one, other):
+        return f"every value is {factor} times the right one"
+    if len(sizes) > 1 and np.allclose(abs(one), abs(other)):
+        turned = (~np.isclose(one, other)).sum()
+        return f"the sizes are right, but {turned} of {len(one)} have the wrong sign"
+    if len(sizes) > 2 and np.allclose(one - other, one[0] - other[0]):
         return f"every value is off by {one[0] - other[0]:.4g}"
-    factor = (one @ other) / (other @ other)
-    if abs(factor) > 1e-6 and np.allclose(one, factor * other):
-        return f"every value is {factor:.4g} times the right one"
+    if np.allclose(one, other, rtol=0.01, atol=0):
+        return "nearly right, to 1 %: something is rounded or approximated"
+    factors = [_factor(*pair) for pair in pairs]
+    if all(factors):
+        return f"right up to a factor, but another one at each input: {', '.join(factors)}"
     return ""
+
+
+def _factor(one: np.ndarray, other: np.ndarray) -> str:
+    """The number that multiplies all of `other` in `one`; empty if there is none, or if too few
+    values differ to tell."""
+    one, other = one.ravel(), other.ravel()
+    if len(np.unique(abs(other[other != 0]))) < 2:
+        return ""
+    factor = (one @ other) / (other @ other)
+    return f"{factor:.4g}" if abs(factor) > 1e-6 and np.allclose(one, factor * other) else ""
 
 
 def outcome(answer, inputs: Sequence[dict] | None) -> list | Exception:
@@ -159,10 +220,14 @@ def outcome(answer, inputs: Sequence[dict] | None) -> list | Exception:
     value itself."""
     if inputs is None:
         return [answer]
-    try:
-        return [answer(*copy.deepcopy(arguments).values()) for arguments in inputs]
-    except Exception as error:
-        return error
+    values = []
+    for arguments in inputs:
+        try:
+            values.append(answer(*copy.deepcopy(arguments).values()))
+        except Exception as error:
+            error.add_note(_text(arguments))
+            return error
+    return values
 
 
 def agree(one: list | Exception, other: list | Exception) -> bool:
@@ -194,13 +259,18 @@ def _difference(answer, truth) -> str:
         return f"{_text(answer)} is not right"
     if numbers.shape != truth.shape:
         return f"a value of shape {numbers.shape} where one of shape {truth.shape} is wanted"
-    wrong = np.argwhere(~np.isclose(numbers, truth, rtol=1e-6, atol=1e-6, equal_nan=True)).tolist()
+    wrong = _wrong_places(numbers, truth)
     if not wrong:
         return ""
-    place = tuple(wrong[0])
+    place = wrong[0]
     where = f" in place {place}" if place else ""
     where += f" ({len(wrong)} of {truth.size} are wrong)" if 1 < len(wrong) < truth.size else ""
     return f"{numbers[place]:.4g}{where} is not right"
+
+
+def _wrong_places(numbers: np.ndarray, truth: np.ndarray) -> list[tuple]:
+    close = np.isclose(numbers, truth, rtol=1e-6, atol=1e-6, equal_nan=True)
+    return [tuple(place) for place in np.argwhere(~close).tolist()]
 
 
 def _text(value) -> str:
@@ -210,7 +280,8 @@ def _text(value) -> str:
         return repr(value)
     try:
         array = _array(value)
-        return np.array2string(array, precision=4, separator=", ", threshold=12, edgeitems=2)
+        text = np.array2string(array, precision=4, separator=", ", threshold=200)
+        return " ".join(text.split())
     except Exception:
         return repr(value)
 
