@@ -14,6 +14,7 @@ from types import ModuleType
 
 import matplotlib
 import numpy as np
+import torch
 from IPython import get_ipython
 from IPython.display import Markdown, display
 from matplotlib.figure import Figure
@@ -25,6 +26,7 @@ RIGHT, WRONG = BLUE, RED  # one colour an idea, in all lessons
 WIDGET = "application/vnd.jupyter.widget-view+json"
 WITH_SLIDERS = "a picture with sliders"
 
+torch.set_num_threads(1)  # the lessons' tensors are tiny: more threads would wait for each other
 matplotlib.rcParams.update(
     {
         "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.25,

@@ -66,6 +66,31 @@ def cloud_and_variance(
     return figure
 
 
+def noise_of_prompts(measured: dict, noise, bests: dict) -> Figure:
+    """Lesson 1: the noise of the estimate against the baseline, over that without one, a panel for
+    each prompt. measured: the arguments of noise(b, p, ...), by prompt."""
+    figure, axes = kit.new_figure(8.5, 2.9, columns=3, sharey=True)
+    grid = np.linspace(0, 1, 81)
+    for axis, (prompt, (p, *squares)) in zip(axes, measured.items()):
+
+        def relative(b, p=p, squares=squares):
+            return noise(b, p, *squares) / noise(0, p, *squares)
+
+        axis.plot(grid, relative(grid), color=GREY)
+        usual = {"xytext": (8, -7)} if p < 0.7 else {"xytext": (0, 13), "ha": "right"}
+        for name, b, color, place in (
+            ("none: 1", 0, GREY, {"xytext": (-3, 13)}),
+            (f"b = p: {relative(p):.2f}", p, ORANGE, usual),
+            ("best", bests[prompt], GREEN, {"xytext": (0, -15), "ha": "center"}),
+        ):
+            axis.plot(b, relative(b), "o", color=color, markersize=8)
+            label_line(axis, b, relative(b), name, color, **place)
+        axis.set(title=f"{prompt}  p = {p:.2f}", xlabel="b", yscale="log", ylim=(0.25, 20))
+    kit.ticks(axes[0].yaxis, [0.5, 1, 2, 5, 10])
+    axes[0].set_ylabel("noise")
+    return figure
+
+
 # Exercises; `kit.check` explains the keys of CHECKS
 
 

@@ -7,7 +7,60 @@
 #
 # > **A baseline that does not depend on the completion changes the variance of the gradient estimate, not its mean.**
 #
-# We prove it, and check it on a policy so small that all its completions can be listed.
+# The cell draws what that means for three prompts to the base model of this repository.
+
+# %% [fold]
+import numpy as np
+import torch
+
+from algorithms import reinforce
+from lessons.workshop.kit import check, knob, show, show_source, trains
+from lessons.workshop.parts.lesson_01 import cloud_and_variance, noise_of_prompts
+from toy_env.arithmetic import Problem, reward
+from toy_env.model import load_policy
+from toy_env.rollout import completion_logps, sample
+
+base, tokenizer = load_policy("base")
+weights, generator = list(base.parameters()), torch.Generator().manual_seed(0)
+
+def squared_score(completion):
+    gradients = torch.autograd.grad(completion_logps(base, completion, 1.0).sum(), weights)
+    return sum(g.square().sum().item() for g in gradients)
+
+measured = {}  # p, and the mean |s|^2 of right and of wrong completions
+for problem in (Problem("35+14", 49, 1), Problem("2+10+2", 14, 2), Problem("19+28-25", 22, 2)):
+    drawn = sample(base, tokenizer, [problem.prompt], 512, 56, 1.0, generator)
+    row_of = dict(zip(drawn.texts, range(512)))  # equal texts have equal scores
+    scores = {text: squared_score(drawn[torch.tensor([i])]) for text, i in row_of.items()}
+    squared = np.array([scores[text] for text in drawn.texts])
+    rewards = np.array([reward(problem, text) for text in drawn.texts])
+    lengths = [squared[rewards == R].mean() for R in (1, 0)]
+    measured[problem.prompt] = rewards.mean(), *lengths
+
+def noise(b, p, right, wrong):
+    """E[(R - b)^2 |s|^2]: the mean squared estimate, Var(b) plus a constant that no b changes."""
+    return p * (1 - b) ** 2 * right + (1 - p) * b**2 * wrong
+
+def lowest_point(parabola, *arguments):
+    """The b at which parabola(b, *arguments) is smallest."""
+    at = [-1, 0, 1]
+    square, linear, _ = np.polyfit(at, [parabola(b, *arguments) for b in at], 2)
+    return -linear / (2 * square)
+
+coin = {"pi": torch.tensor([0.9, 0.1]), "R": torch.tensor([1.0, 0.0]),
+        "s": torch.tensor([[0.1], [-0.9]])}
+bests = {prompt: lowest_point(noise, *each) for prompt, each in measured.items()}
+usual = {prompt: noise(each[0], *each) / noise(0, *each) for prompt, each in measured.items()}
+assert all(bests[prompt] < each[0] and each[1] < each[2] for prompt, each in measured.items())
+longer = ", ".join(f"{wrong / right:.1f}" for _, right, wrong in measured.values())
+lowest = ", ".join(f"{b:.2f}" for b in bests.values())
+show(noise_of_prompts(measured, noise, bests))
+
+# %% [text]
+# *How noisy the estimate from one completion is (its mean square; 1: without a baseline), for every baseline $b$. The usual choice is
+# $b = p$, the share of completions that are right. On the easy prompt, {=next(iter(measured))}, it makes the estimate
+# {=usual["35+14?"]:.1f} times as noisy as without one.* How can a baseline do harm, and why is the mean safe? We prove both, and check
+# them on a policy so small that all its completions can be listed.
 #
 # | symbol | meaning |
 # |---|---|
@@ -21,22 +74,12 @@
 # | $b,\ A$ | the baseline, and the **advantage** $R - b$ |
 
 # %%
-import numpy as np
-import torch
-
-from algorithms import reinforce
-from lessons.workshop.kit import check, knob, say, show_source, trains
-from lessons.workshop.parts.lesson_01 import cloud_and_variance
-from toy_env.arithmetic import Problem, reward
-from toy_env.model import load_policy
-from toy_env.rollout import completion_logps, sample
-
 show_source(reinforce.policy_loss)
 
 # %% [markdown]
 # This is the loss of `algorithms/reinforce.py`. Its gradient is minus the estimate studied in this lesson, $A\,s$, averaged over the
-# completions of the batch and divided by a constant. `per_token * mask` is summed over the tokens, because $\log\pi(y)$ is a sum over
-# tokens.
+# completions of the batch and divided by a constant. (`B` completions of at most `T` tokens; `per_token * mask` is summed over the
+# tokens, because $\log\pi(y)$ is a sum over tokens.)
 #
 # ## A policy with fifteen completions
 #
@@ -44,7 +87,7 @@ show_source(reinforce.policy_loss)
 # three tokens; without a full stop it is wrong. The policy is a table: three logits for each of the seven possible prefixes, whose
 # softmax is the distribution of the next token. That makes 21 parameters.
 
-# %%
+# %% [fold]
 TOKENS, EOS, LIMIT = "12.", 2, 3
 
 def continuations(prefix=()):
@@ -103,7 +146,8 @@ print(f"... {len(completions)} completions, together 1: {together}, p = {p:.3f}"
 # %% [markdown]
 # **Token by token.** Given the earlier tokens $y_{<t}$, the probabilities of $y_t$ also sum to 1, so step 2 holds for the score of one
 # token, $s_t = \nabla\log\pi(y_t \mid y_{<t})$. A baseline $b_t$ may therefore depend on $y_{<t}$ if it is subtracted *at its own token*:
-# $\mathbb E\big[\sum_t (R - b_t)\, s_t\big] = \nabla p$. If the same number is subtracted at all tokens, it depends on the completion,
+# $\mathbb E\big[\sum_t (R - b_t)\, s_t\big] = \nabla p$. (Textbooks also drop rewards earned before the token, "reward-to-go"; with
+# one reward at the end there are none.) If the same number is subtracted at all tokens, it depends on the completion,
 # and step 3 fails (the last line below).
 #
 # The check uses the script's loss: its gradient for each of the 15 completions, averaged with their probabilities. As usual, the EOS also
@@ -149,14 +193,6 @@ def variance(b, pi=pi, R=R, s=s):
     g = (R - b).unsqueeze(1) * s
     return (pi @ (g - pi @ g).square().sum(dim=1)).item()
 
-def lowest_point(parabola, *arguments):
-    """The b at which parabola(b, *arguments) is smallest."""
-    at = [-1, 0, 1]
-    square, linear, _ = np.polyfit(at, [parabola(b, *arguments) for b in at], 2)
-    return -linear / (2 * square)
-
-coin = {"pi": torch.tensor([0.9, 0.1]), "R": torch.tensor([1.0, 0.0]),
-        "s": torch.tensor([[0.1], [-0.9]])}
 shares = np.random.default_rng(0).multinomial(64, pi, size=4000) / 64
 batches = torch.tensor(shares)  # (4000, 15)
 b_best = lowest_point(variance)
@@ -189,44 +225,15 @@ knob(
 #
 # ## Is $p$ the best baseline?
 #
-# The usual baseline is the mean reward, an estimate of $p$. In the table above it is better than no baseline but not the best. It can
-# also be far worse than none: for a coin that is right with $p = .9$ (exercise 2 of [lesson 0](00_loop.ipynb)), $b = p$ has
-# {=variance(0.9, **coin) / variance(0.0, **coin):.0f} times the variance, because the rare outcome has the long score. Is a language
-# model like the coin? We sample 512 completions to each of three prompts from the base model of this repository.
-
-# %%
-base, tokenizer = load_policy("base")
-weights, generator = list(base.parameters()), torch.Generator().manual_seed(0)
-lines = ["| prompt | $p$ | right | wrong | best $b$ | noise, $b = 0$ | $b = p$ | best $b$ |"]
-lines.append("|---" * 8 + "|")
-
-def squared_score(completion):
-    gradients = torch.autograd.grad(completion_logps(base, completion, 1.0).sum(), weights)
-    return sum(g.square().sum().item() for g in gradients)
-
-def noise(b, rewards, squared):  # Var(b), plus a constant that no b changes
-    return np.mean((rewards - b) ** 2 * squared)
-
-for problem in (Problem("35+14", 49, 1), Problem("2+10+2", 14, 2), Problem("19+28-25", 22, 2)):
-    drawn = sample(base, tokenizer, [problem.prompt], 512, 56, 1.0, generator)
-    row_of = dict(zip(drawn.texts, range(512)))  # equal texts have equal scores
-    scores = {text: squared_score(drawn[torch.tensor([i])]) for text, i in row_of.items()}
-    squared = np.array([scores[text] for text in drawn.texts])
-    rewards = np.array([reward(problem, text) for text in drawn.texts])
-    right, wrong = squared[rewards == 1].mean(), squared[rewards == 0].mean()
-    share, best = rewards.mean(), lowest_point(noise, rewards, squared)
-    noises = " | ".join(f"{noise(b, rewards, squared):.0f}" for b in (0, share, best))
-    cells = f"{share:.2f} | {right:.0f} | {wrong:.0f} | {best:.2f} | {noises}"
-    lines.append(f"| {problem.prompt} | {cells} |")
-    assert wrong > right and best < share
-say("\n".join(lines))
-
-# %% [markdown]
-# *Right, wrong: the mean $\|s\|^2$ of right and of wrong completions. Noise, for three baselines: $\mathbb E[(R-b)^2\|s\|^2]$, which is
-# $\mathrm{Var}(b)$ up to a constant.* On these three prompts wrong completions have the longer scores, so the best baseline lies below
-# $p$; on the first, an easy one, $b = p$ is much noisier than none, as for the coin. Weaver and Tao (2001) found the average reward
-# optimal in a limit of their own setting; in general it is not (Greensmith, Bartlett and Baxter 2004). But it needs no scores, it is the
-# best where $\|s\|^2$ does not depend on the reward, and with it a prompt whose completions are always right causes no update.
+# The usual baseline is the mean reward, an estimate of $p$. In the table above it is better than no baseline but not the best. For a
+# coin that is right with $p = .9$ (exercise 2 of [lesson 0](00_loop.ipynb)), $b = p$ has
+# {=variance(0.9, **coin) / variance(0.0, **coin):.0f} times the variance of $b = 0$: the rare outcome has the long score, which counts
+# only where $b$ is not 0. The base model is like the coin. On the three prompts of the first picture the mean $\|s\|^2$ of wrong
+# completions is {=longer} times that of right ones, so the best baselines, {=lowest}, lie below $p$.
+#
+# Weaver and Tao (2001) found the average reward optimal in a limit of their own setting; in general it is not (Greensmith, Bartlett and
+# Baxter 2004). But it needs no scores, it is the best where $\|s\|^2$ does not depend on the reward, and with it a prompt whose
+# completions are always right causes no update.
 #
 # ## Exercises
 #
@@ -259,7 +266,7 @@ def softmax_score(logits, token):
 # %% [markdown]
 # **2. When is $b = p$ noisier than no baseline?** For a prompt with success probability $p$, let the mean $\|s\|^2$ of the wrong
 # completions be $w$ times that of the right ones. Minimise $\mathrm{Var}(b)$ of step 4 by hand: above what $w$ is $b = p$ noisier than
-# $b = 0$? Compare with the table.
+# $b = 0$? Compare with the first picture.
 
 
 # %% [exercise]
@@ -280,7 +287,7 @@ check("1.2", worse_than_none_above)
 def worse_than_none_above(p):
     # The best baseline is E[R|s|²] / E[|s|²] = p / (p + (1 - p) w), a mean reward in which
     # long scores weigh more. b = p is noisier than b = 0 if it is above twice that: in the
-    # table, on the first prompt and the third. (Where |s|² is proportional to the number of
+    # picture, on the first prompt and the third. (Where |s|² is proportional to the number of
     # tokens, the best baseline is OPO's, arXiv 2505.23585.)
     return (2 - p) / (1 - p)
 
