@@ -1,25 +1,22 @@
 """The pictures of lesson 5, and the right answers and usual mistakes of its exercises."""
 
 import re
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 import torch
 from matplotlib.figure import Figure
+from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from algorithms import dr_grpo
 from lessons import identity
 from lessons.workshop import kit
-from lessons.workshop.kit import BLUE, GREEN, ORANGE, RIGHT, WRONG, new_figure
-from lessons.workshop.parts.drawing import curve, note, two_panels
+from lessons.workshop.kit import RIGHT, WRONG, new_figure
 
 C, G = dr_grpo.Config().max_new_tokens, 8
 GRID = np.linspace(0, 1, 81)
-SIGNS = {  # sign, line, and the labels of both panels
-    "A > 0 only": (1, "-", 0.66, "A > 0 (solid)", 0.02, "right (solid)"),
-    "A < 0 only": (-1, "--", 0.3, "A < 0 (dashed)", 0.95, "wrong (dashed)"),
-}
 
 
 def token_mean(L: float, short: int, long: int, B: int) -> float:
@@ -30,53 +27,34 @@ def token_mean(L: float, short: int, long: int, B: int) -> float:
     return float(identity.binomial(0.5, B - 1) @ (B / tokens))
 
 
-def push_and_drift(short: int, long: int, A: str) -> Figure:
-    """Lesson 5: push on one token against the length of its completion, and the drift of length
-    against p."""
-    shown = [SIGNS[A]] if A in SIGNS else SIGNS.values()
-    L = np.arange(3, C + 1)
-    rules = (
-        ("GRPO", BLUE, 1 / L),
-        ("DAPO, B = 8", GREEN, np.array([token_mean(n, short, long, G) for n in L])),
-        ("Dr. GRPO", ORANGE, 0 * L + 1 / C),
-    )
-    figure, left, right = two_panels(
-        3.7,
-        {
-            "title": "Push on one token",
-            "xlabel": "tokens of its completion",
-            "ylabel": "in units of Dr. GRPO's",
-            "xticks": range(0, 51, 10),
-            "xlim": (0, C + 1),
-            "ylim": (-15, 15),
-        },
-        {
-            "title": "Drift of the share of long completions",
-            "xlabel": "p",
-            "ylabel": "in units of p's rise at p = ½",
-            "xlim": (0, 1),
-            "yticks": [-1, -0.5, 0, 0.5, 1],
-            "ylim": (-1.05, 1.05),
-        },
-    )
-    size = identity.expected_sigma(GRID, G) / identity.expected_sigma(0.5, G)
-    for i, (name, color, weight) in enumerate(rules):
-        one, other = ends = weight[[short - 3, long - 3]]
-        favour = (one - other) / (one + other)  # for a step that raises p = 1/2 by one
-        for sign, style, *_ in shown:
-            curve(left, L, sign * C * weight, color, style)
-            left.plot([short, long], sign * C * ends, "o", color=color, markersize=6)
-            curve(right, GRID, -sign * size * favour, color, style)
-        if len(shown) == 2:
-            label = "" if i else "all (dotted)"
-            y = size * (1 - 2 * GRID) * favour
-            curve(right, GRID, y, color, ":", label, at=16, xytext=(2, 9))
-        note(left, 0.62, 0.93 - 0.08 * i, name, color)
-    left.axhline(0, color="black", linewidth=0.8)
-    for _, _, y, text, y_right, text_right in shown:
-        note(left, 0.62, y, text, fontsize=9)
-        note(right, 0.5, y_right, text_right, fontsize=9, ha="center")
+def three_rules(curves: dict, x, y_label: str, **settings) -> Figure:
+    """Lesson 5: a panel for each rule, with a line of curves[rule] for right completions, for wrong
+    ones and, if there is a third, for all."""
+    figure, axes = new_figure(8.5, 3.0, columns=3, sharey=True)
+    looks = ((RIGHT, "-", "right"), (WRONG, "--", "wrong"), ("black", ":", "all"))
+    for axis, (rule, lines) in zip(axes, curves.items()):
+        for line, (color, style, name) in zip(lines, looks):
+            axis.plot(x, line, style, color=color, label=name)
+        axis.set(title=rule, **settings)
+        axis.title.set_fontsize(10)
+    axes[0].set_ylabel(y_label)
+    axes[-1].legend(fontsize=9, loc="upper right", ncols=3, handlelength=1.5, columnspacing=1)
     return figure
+
+
+def push_and_drift(short: int, long: int) -> Figure:
+    """Lesson 5: the drift of the share of long completions against p."""
+    rules = {
+        "GRPO": [1 / short, 1 / long],
+        "DAPO, B = 8": [token_mean(L, short, long, G) for L in (short, long)],
+        "Dr. GRPO": [1 / C, 1 / C],
+    }
+    size, curves = identity.expected_sigma(GRID, G) / identity.expected_sigma(0.5, G), {}
+    for name, (one, other) in rules.items():
+        favour = size * (one - other) / (one + other)  # for a step that raises p = 1/2 by one
+        title = f"{name}\npush {one:.3f} at {short}, {other:.3f} at {long}"
+        curves[title] = -favour, favour, (1 - 2 * GRID) * favour
+    return three_rules(curves, GRID, "drift", xlabel="p", xlim=(0, 1), ylim=(-1.05, 1.05))
 
 
 def lengths_by_arm(arms: dict) -> Figure:
@@ -178,22 +156,33 @@ CHECKS = {
 }
 
 
-def wrong_lengths(losses_in_parts) -> list[float]:
-    """The mean length of a wrong completion, at most C, while two logits are trained: of stopping
-    after a token, in wrong and in right completions. Of 32 completions half are right: A is -1 or
-    1."""
+def mean_lengths(loss_of: Callable, right: Tensor, updates: int, rate: float) -> np.ndarray:
+    """The mean length of wrong and of right completions, at most C, (updates, 2), while two logits
+    are trained: of stopping after a token, in either kind.
+
+    loss_of(logps, right, mask), from (B, C), (B, 1) and (B, C). right: 1 or 0.
+    """
     rng, logits, lengths = np.random.default_rng(0), torch.tensor([-2.2, -2.2]).double(), []
-    right, place = torch.arange(32).view(-1, 1) % 2, torch.arange(1, C + 1)
-    for _ in range(81):
+    place = torch.arange(1, C + 1)
+    for _ in range(updates):
         stop = logits.sigmoid()
-        lengths.append(min(C, 1 / stop[0].item()))
+        lengths.append((1 - (1 - stop) ** C) / stop)
         last = torch.tensor(rng.geometric(stop[right]))
         logits.requires_grad_()
         z = logits[right]  # (B, 1)
-        f = (1 - 2 * right) * logsigmoid(torch.where(place == last, z, -z))  # (B, C)
-        loss = sum(losses_in_parts(f, place <= last, 1))
-        logits = (logits - torch.autograd.grad(loss, logits)[0] / 2).detach()
-    return lengths
+        logps = logsigmoid(torch.where(place == last, z, -z))  # (B, C)
+        loss = loss_of(logps, right, place <= last)
+        logits = (logits - rate * torch.autograd.grad(loss, logits)[0]).detach()
+    return torch.stack(lengths).numpy()
+
+
+def wrong_lengths(losses_in_parts) -> list[float]:
+    """Of 32 completions half are right: A is -1 or 1."""
+
+    def loss_of(logps, right, mask):
+        return sum(losses_in_parts((1 - 2 * right) * logps, mask, 1))
+
+    return mean_lengths(loss_of, torch.arange(32).view(-1, 1) % 2, 81, 0.5)[:, 0].tolist()
 
 
 TRAINED = {

@@ -1,18 +1,69 @@
 # %% [markdown] 40 minutes
 # # 5 · Length normalisation
 #
-# The loss averages over tokens, and its divisor decides how hard each token is pushed. **Claim: dividing by length favours the short
-# completion where the advantage is positive, and the long one where it is negative.** So the $1/|y|$ of GRPO (group relative policy
-# optimization) makes right completions shorter and wrong ones longer, *if the policy can set the two lengths separately*. If one
-# parameter sets both, both lengths move the same way.
+# A completion is right or wrong as a whole, and the loss averages over its tokens. GRPO (group relative policy optimization) divides by
+# the length of each completion.
 #
-# Suppose half of the right completions and half of the wrong ones have $L_1$ tokens, the others $L_2 > L_1$, and each of these four kinds
-# has its own logit. Then one step of GRPO changes the share of long completions in proportion to
+# > **Dividing by length favours the short completion where the advantage is positive, and the long one where it is negative. So right
+# > completions get shorter and wrong ones longer, if the policy can set the two lengths separately.**
+#
+# In the smallest such policy a coin decides beforehand whether a completion will be right (probability .3). One logit for right completions
+# and one for wrong ones then give the probability to stop after each token. Length earns nothing, so no length should change. We train it
+# with the losses of three scripts:
+
+# %% [fold]
+import math
+from itertools import combinations_with_replacement
+
+import numpy as np
+import torch
+from torch.func import jvp
+
+from algorithms import dapo, dr_grpo, grpo
+from lessons import identity
+from lessons.experiments import compare_tables
+from lessons.workshop.kit import check, knob, show, show_diff, trains
+from lessons.workshop.parts import lesson_05
+
+C = dr_grpo.Config().max_new_tokens
+
+def doubles(*numbers):
+    return torch.tensor(numbers, dtype=torch.float64)
+
+def loss_of_script(script, rewards, logps, mask):
+    """policy_loss of groups with these rewards (P, G), where every ratio is 1."""
+    batch = {"logps": logps, "old_logps": logps.detach(), "mask": mask}
+    if script is not dapo:  # which has no KL term
+        batch["ref_logps"] = logps.detach()
+    A = script.compute_advantages(rewards=rewards).view(-1, 1)
+    return script.policy_loss(**batch, advantages=A, config=script.Config())
+
+RULES = {"GRPO": grpo, "DAPO: token mean": dapo, "Dr. GRPO: constant": dr_grpo}
+right = (torch.rand(256, 1, generator=torch.Generator().manual_seed(0)) < 0.3).long()
+grown = {}  # lengths of wrong and right completions, (updates, 2)
+for name, script in RULES.items():
+    def loss_of(logps, right, mask, script=script):
+        return loss_of_script(script, 2.0 * right.view(32, 8).double() - 1, logps, mask)
+
+    grown[name] = lesson_05.mean_lengths(loss_of, right, updates=101, rate=1.0)
+ends = {name: lengths[-1] for name, lengths in grown.items()}
+assert ends["GRPO"][0] > 40 and ends["GRPO"][1] < 1.2  # from 10 tokens
+assert all(abs(ends[name] - 10).max() < 0.7 for name in list(RULES)[1:])
+lines = {name: lengths.T[::-1] for name, lengths in grown.items()}
+show(lesson_05.three_rules(lines, range(101), "tokens", xlabel="updates", ylim=(0, C)))
+
+# %% [text]
+# *Mean length in tokens (at most {=C}). Under GRPO right completions end at {=ends["GRPO"][1]:.1f} tokens and wrong ones at
+# {=ends["GRPO"][0]:.0f}, although every length is equally good. The other two rules leave both near 10.*
+#
+# How large is the effect? Suppose half of the right completions and half of the wrong ones have $L_1$ tokens, the others $L_2 > L_1$, and
+# each of these four kinds has its own logit. Then one step of GRPO changes the share of long completions, right and wrong together, in
+# proportion to
 #
 # $$\mathbb E[\sigma]\,(1-2p)\,\Big(\frac1{L_1} - \frac1{L_2}\Big), \qquad \mathbb E[\sigma] \to \sqrt{pq}
 # \ \text{ for large } G$$
 #
-# The share rises while most completions are wrong and falls once most are right. A constant divisor causes no such drift.
+# The share rises while most completions are wrong and falls once most are right.
 #
 # | symbol | meaning |
 # |---|---|
@@ -33,46 +84,20 @@
 # | `token_mean` | $\frac{1}{\sum_{i}\lvert y_i\rvert}\sum_{i}\sum_t f_{i,t}$ | DAPO (decoupled clip and dynamic sampling policy optimization): over each group in the paper, over the optimizer batch in its authors' code and our `dapo.py` |
 # | `seq_sum_const` | $\frac{1}{BC}\sum_i\sum_t f_{i,t}$ | Dr. GRPO ("GRPO done right"); $C = 1$ in its equation |
 #
-# From GRPO's loss to Dr. GRPO's, one line of code changes:
-
-# %%
-import math
-from itertools import combinations_with_replacement
-
-import numpy as np
-import torch
-from torch.func import jvp
-
-from algorithms import dapo, dr_grpo, grpo
-from lessons import identity
-from lessons.experiments import compare_tables
-from lessons.workshop.kit import check, knob, show, show_diff, trains
-from lessons.workshop.parts.lesson_05 import lengths_by_arm, push_and_drift, token_mean
-
-C = dr_grpo.Config().max_new_tokens
-
-def doubles(*numbers):
-    return torch.tensor(numbers, dtype=torch.float64)
-
-show_diff(grpo.policy_loss, dr_grpo.policy_loss)
-
-# %% [markdown]
 # ## What each token gets
 #
-# Take a group: right and short, right and long, wrong and short, wrong and long. Rewards of 1 and −1 make the advantages 1 and −1 under
-# all three scripts, and the KL (Kullback–Leibler) term has no gradient, because the reference is the policy itself.
-
+# From GRPO's loss to Dr. GRPO's one line of code changes. Below it, the push on the tokens of one group: right and short, right and long,
+# wrong and short, wrong and long. Rewards of 1 and −1 make the advantages 1 and −1 under all three scripts, and the KL (Kullback–Leibler)
+# term has no gradient, because the reference is the policy itself.
 
 # %%
+show_diff(grpo.policy_loss, dr_grpo.policy_loss)
+
 def token_push(script, rewards, lengths):
     """(G, T): minus the derivative of the script's loss by each token's log-probability."""
     mask = torch.arange(int(lengths.max())) < lengths.view(-1, 1)
-    logps = torch.full(mask.shape, -0.5).double().requires_grad_()  # every ratio is 1
-    batch = {"logps": logps, "old_logps": logps.detach(), "mask": mask}
-    if script is not dapo:
-        batch["ref_logps"] = logps.detach()
-    A = script.compute_advantages(rewards=rewards.view(1, -1)).view(-1, 1)
-    loss = script.policy_loss(**batch, advantages=A, config=script.Config())
+    logps = torch.full(mask.shape, -0.5).double().requires_grad_()
+    loss = loss_of_script(script, rewards.view(1, -1), logps, mask)
     return -torch.autograd.grad(loss, logps)[0]
 
 short, long, lengths = 5, 50, torch.tensor([5, 50, 5, 50])
@@ -93,17 +118,15 @@ share, gentler = (one_long[3].sum() / one_long.sum()).item(), 1 / 40 / one_long[
 # %% [text]
 # GRPO pushes a token of the short right completion up ten times as hard as one of the long: the short completion
 # gains. It pushes a token of the short wrong completion *down* ten times as hard: the long completion gains. The other rules push all
-# tokens of a batch equally hard; but in a token mean one long completion counts most. Of lengths 10, 10, 10 and 500 it has {=share:.0%} of
+# tokens of a batch equally hard. But in a token mean one long completion counts most. Of lengths 10, 10, 10 and 500 it has {=share:.0%} of
 # the weight, and each token is pushed {=gentler:.0f} times less than with four tens: a learning rate that falls with length.
 #
 # **A widespread reading** compares two *right* completions and concludes that GRPO is "biased toward shorter responses". This is only the
-# half with $A > 0$. The paper that named the bias (Dr. GRPO, section 3.1) has both halves, and it measures (Fig. 6) *excess* length,
-# above all of wrong completions.
+# half with $A > 0$. The paper that named the bias (Dr. GRPO, section 3.1) has both halves.
 #
 # ## The drift, in four steps
 #
-# Each of the four kinds has a logit; let their probabilities be $p/2, p/2, q/2, q/2$. Length does not depend on correctness, so any drift
-# of length is due to the divisor.
+# Each of the four kinds has a logit; let their probabilities be $p/2, p/2, q/2, q/2$.
 #
 # **Step 1.** Each rule multiplies $s_i$ by $A_i/G$ and by a factor whose expectation, for length $L$, is
 #
@@ -125,7 +148,7 @@ share, gentler = (one_long[3].sum() / one_long.sum()).item(), 1 / 40 / one_long[
 #
 # $$\Delta P(\text{long}) = \frac\eta8\,\mathbb E[\sigma]\,(1-2p)\,\big(d(L_1)-d(L_2)\big)$$
 #
-# With $d(L) = 1/L$ this is the claim. With a constant divisor all three are 0. ∎
+# With $d(L) = 1/L$ this is the formula above. With a constant divisor all three are 0. ∎
 #
 # The token mean keeps about $1/B$ of GRPO's bias: a completion is part of its own denominator, so still $d(L_1) > d(L_2)$.
 #
@@ -161,10 +184,10 @@ def drift(script, p, shared=False):
 # %% [markdown]
 # Divided by the change of $p$, so that the learning rate cancels:
 
-# %%
+# %% [fold]
 d = {  # d(L) for the short and for the long completion
     grpo: (1 / short, 1 / long),
-    dapo: [token_mean(n, short, long, B=G) for n in (short, long)],
+    dapo: [lesson_05.token_mean(n, short, long, B=G) for n in (short, long)],
     dr_grpo: (1 / C, 1 / C)}
 print("script              p     long|right  long|wrong  long")
 relative = {}
@@ -182,7 +205,7 @@ assert np.abs(tied).max() < 1e-12 * p_change
 row = "   ".join(f"{abs(round(x / p_change, 9)):9.3f}" for x in tied)
 print(f"algorithms.grpo    0.3   {row}  (shared)")
 print("the formula holds to 12 digits in all rows: True")
-pairs = (d[grpo], d[dapo], [token_mean(n, short, long, B=64) for n in (short, long)])
+pairs = (d[grpo], d[dapo], [lesson_05.token_mean(n, short, long, B=64) for n in (short, long)])
 grpo_bias, bias_8, bias_64 = ((one - other) / (one + other) for one, other in pairs)
 for script, bias in ((grpo, grpo_bias), (dapo, bias_8)):
     by_hand = bias / (4 * 0.3 * 0.7) * np.array([-1, 1, 0.4])
@@ -195,19 +218,18 @@ for script, bias in ((grpo, grpo_bias), (dapo, bias_8)):
 #
 # ## Try it
 #
-# Move the two lengths and choose the sign of the advantage (needs the first cell).
+# Move the two lengths (needs the first cell).
 
 # %%
-signs = ["both signs", "A > 0 only", "A < 0 only"]
-knob(push_and_drift, short=(4, 24, 1, 5), long=(26, 56, 1, 50), A=signs)
+knob(lesson_05.push_and_drift, short=(4, 24, 1, 5), long=(26, 56, 1, 50))
 
 # %% [markdown]
-# *With equal lengths there is no drift. Choose `A > 0 only` to see the half on which the common belief rests.*
+# *Drift of the share of long completions in one step, in units of the rise of $p$ at $p = \frac12$; above it, the push on a token of a
+# short and of a long completion. The common belief rests on the blue line alone.*
 #
 # **What the four kinds leave out.** A network need not know, while it writes, whether it will be right. With one length parameter for
-# right and wrong completions (the row "shared") the drift is gone; if the two classes vary differently in length, both move the same way
-# (exercise 2). And if long completions are right more often, the policy gradient itself changes length, as it should; $1/|y|$ then
-# weakens learning from long completions of either sign.
+# right and wrong completions (the row "shared") the drift is gone, unless the two classes vary differently in length: then both move the
+# same way (exercise 2). And if long completions are right more often, the policy gradient itself changes length, as it should.
 #
 # ## Our training runs
 #
@@ -217,7 +239,7 @@ knob(push_and_drift, short=(4, 24, 1, 5), long=(26, 56, 1, 50), A=signs)
 # %% [fold]
 results = compare_tables.load()
 arms, ablation = results["pieces"]["arms"], results["ablation"]["arms"]
-show(lengths_by_arm(arms))
+show(lesson_05.lengths_by_arm(arms))
 
 
 def interval(gaps, form=".1f"):
@@ -252,8 +274,8 @@ assert "−" not in by_sigma["wrong"][0] + by_sigma["wrong"][1] and token_level.
 # - In DAPO's ablation the token mean in place of $1/|y|$ makes wrong completions {=interval(token_level)} tokens *longer*, against the
 #   prediction; but there a punishment of long completions acts as well.
 #
-# So comparing GRPO with Dr. GRPO does not measure length bias here. (By then few completions are wrong, and training has decided which: the
-# groups compared are not alike.) Exercise 3 shows it.
+# So comparing GRPO with Dr. GRPO does not measure length bias here. The policy of the first picture knows beforehand whether it will be
+# right, and its length earns nothing; here neither holds. (And by the end few completions are wrong, and training has decided which.)
 #
 # ## Exercises
 #
