@@ -1,13 +1,11 @@
 """The pictures of lesson 8, and the right answers and usual mistakes of its exercises."""
 
-import textwrap
 from math import comb
 
 import numpy as np
 from matplotlib.figure import Figure
 
 from lessons.identity import silent_rate, silent_rate_plug_in, silent_rate_unbiased
-from lessons.workshop import kit
 from lessons.workshop.kit import BLUE, GREY, ORANGE, RIGHT, WRONG, new_figure, ticks
 from lessons.workshop.parts.drawing import curve, key, two_panels
 
@@ -46,31 +44,25 @@ def histogram_and_rates(share: np.ndarray, plug_in: dict, unbiased: dict) -> Fig
     return figure
 
 
-def beyond_the_data(
-    sizes: np.ndarray, curves: dict[float, np.ndarray], counted: dict[int, float]
-) -> Figure:
-    """Lesson 8: the share of all-right groups beyond G = 64, with none and with some of the
-    problems stuck at p = 1, and what the 64 completions show."""
-    figure, axis = new_figure(8, 3.4)
-    for (stuck, share), color, style in zip(curves.items(), (BLUE, ORANGE), ("-", "--")):
-        name = f"{stuck:.0%} always right" if stuck else "none always right"
-        curve(axis, sizes, 100 * np.array(share), color, style, name)
-    for G, share in counted.items():
-        axis.plot(G, 100 * share, "ko")
-    axis.axvline(64, color="black", linewidth=0.8, linestyle=":")
-    text = "what 64 completions a problem can show ends here"
-    y, width = (20, 24) if kit.narrow else (24, 99)
-    axis.text(70, y, textwrap.fill(text, width), fontsize=9)
-    axis.set(
-        title="Groups that are all right",
-        xlabel="G",
-        ylabel="%",
-        xscale="log",
-        xlim=(3.5, 2e5 if kit.narrow else 7e4),
-        ylim=(-1.5, 31),
+def our_model(rates: np.ndarray, table: dict, trained: list) -> Figure:
+    """Lesson 8: the base model's solve rates, (problems,); the silent share in % by group size:
+    counted, predicted, and at the mean p; and that of groups all wrong and all right, by step."""
+    figure, (left, middle, right) = new_figure(8.5, 3.0, columns=3)
+    left.hist(rates, np.linspace(0, 1, 17), color=GREY)
+    left.axvline(rates.mean(), color="black", linewidth=1, linestyle=":")
+    left.set(title="128 problems", xlabel="share solved (dotted: mean)")
+    looks = (
+        ("o-", BLUE, "● counted", (0, 15)),
+        ("x--", ORANGE, "× predicted", (0, 30)),
+        (":", GREY, "all p = mean", (-80, -5)),
     )
-    at = [4, 64, 1000, 10000] if kit.narrow else [4, 16, 64, 256, 1000, 10000]
-    ticks(axis.xaxis, at, [f"{G:,}" for G in at])
+    for values, (style, color, name, place) in zip(zip(*table.values()), looks):
+        curve(middle, range(3), values, style=style, color=color, label=name, at=1, xytext=place)
+    middle.set(title="% of groups silent", xlabel="G", ylim=(0, 100))
+    ticks(middle.xaxis, range(3), list(table))
+    right.stackplot(range(1, len(trained[0]) + 1), *trained, colors=[WRONG, RIGHT])
+    right.set(title="% silent while training", xlabel="step", ylim=(0, 100))
+    key(right, {"■ all right": RIGHT, "■ all wrong": WRONG}, y=0.85, step=0.15)
     return figure
 
 
@@ -82,8 +74,8 @@ def moved_mix(log_odds: np.ndarray, mix: np.ndarray, shift: float, G: int) -> Fi
     figure, bars, curves = two_panels(
         3.5,
         {
-            "title": f"The mix moved by {shift:+.2f} (a fit)",
-            "xlabel": "p (gaps: the fit has few values of p)",
+            "title": f"Big-Math, moved by {shift:+.2f}",
+            "xlabel": "p",
             "ylabel": "% of problems",
             "ylim": (0, 60),
         },
