@@ -1,26 +1,14 @@
 # %% [markdown] 40 minutes
 # # 11 · Maj@K and Pass@K
 #
-# DeepSeekMath compared its model before and after GRPO (group relative policy optimization; section 5.2.2, Fig. 7). **Maj@K** had risen:
-# the most frequent of K answers was right more often. **Pass@K** had not: at least one of K answers was right as often as before. The
-# authors read this as "boosting the correct response from TopK rather than the enhancement of fundamental capabilities".
-# This is often called *sharpening*: the model gives the answers that it already preferred even more often. What does that do to the two
-# curves?
+# Ask a model one question many times and count its answers. **Sharpening** raises their probabilities to a power and normalises: what was
+# likely becomes likelier. Reinforcement learning is often said to do no more than that.
 #
-# > **Sharpening answers never changes which one is the most probable. So it keeps $M$, the share of problems on which
-# > that answer is right. Maj@K reaches $M$ only with infinitely many votes or infinite sharpening. Before that,
-# > sharpening can raise Maj@K and Pass@K, even on a problem whose most probable answer is wrong.**
+# > **Sharpening never changes which answer is the most probable. A model whose most probable answers have changed was not merely
+# > sharpened.**
 #
-# So a model whose $M$ has changed was not merely sharpened. Does reinforcement learning change $M$?
-#
-# | symbol | meaning |
-# |---|---|
-# | $n,\ c$ | answers sampled for one problem; how many of them are right |
-# | $\pi(a)$ | the probability that the model's answer to a problem is $a$ |
-# | $p,\ q$ | the probability of the right answer; $q = 1 - p$ |
-# | Pass@K; Maj@K | $1 - q^K$; the chance that the right answer wins a vote of K answers; both averaged over problems |
-# | $\beta,\ \pi_\beta,\ p_\beta$ | the exponent of the sharpening; the sharpened distribution; its $p$ |
-# | $M$ | the share of problems whose most probable answer (the **mode**) is right |
+# Below, the answers of our base model to one problem (right: 64, blue), the same sharpened, and those after training with GRPO (group
+# relative policy optimization).
 
 # %% [fold]
 import random
@@ -29,13 +17,16 @@ from itertools import combinations, product
 
 import numpy as np
 
+from algorithms import grpo
 from lessons import identity
 from lessons.experiments import compare_tables, paired, short_answers
+from lessons.experiments.learning import learn
 from lessons.workshop.kit import check, knob, show
 from lessons.workshop.parts.lesson_11 import (
     all_subsets,
     curves_of_training,
     leads,
+    one_problem,
     own_code,
     rises,
     sharpening,
@@ -50,12 +41,66 @@ problems = held_out_problems(16, LEVELS)  # 64, sixteen of each level
 rights = np.array([problem.answer for problem in problems])
 sampled = evaluate(base, tokenizer, problems, samples=64, max_new_tokens=4)
 answers = [[extract_answer(text) for text in row] for row in sampled.texts]  # or None
+logits = short_answers.answer_logits(base, tokenizer, problems)
+exact = short_answers.answer_table(logits, tokenizer)  # (problems, 100), of each answer
+answered = exact / exact.sum(axis=1, keepdims=True)  # among completions that give an answer
+
+def sharpened(table, beta):
+    logs = beta * np.log(table)
+    weights = np.exp(logs - logs.max(axis=1, keepdims=True))
+    return weights / weights.sum(axis=1, keepdims=True)
+
+def p_right(table):
+    return table[np.arange(len(table)), rights]
+
+def majority(table, K, rounds=100):
+    """(problems,): the share of simulated votes that the right answer wins; ties in part."""
+    no_vote = (1 - table.sum(axis=1, keepdims=True)).clip(0)
+    chances, size = np.hstack([table, no_vote]), (rounds, len(table))
+    votes = np.random.default_rng(0).multinomial(K, chances, size=size)[..., :-1]
+    top = votes.max(axis=2)
+    wins = (votes[:, np.arange(len(table)), rights] == top) & (top > 0)
+    return (wins / (votes == top[..., None]).sum(axis=2)).mean(axis=0)
+
+policy, one = load_policy("base")[0], 23
+settings = {"seed": 0, "steps": 8, "learning_rate": 3e-4, "warmup_steps": 0,
+            "num_minibatches": 1, "max_new_tokens": 4}
+learn(grpo, settings, policy=policy)
+after = short_answers.answer_table(
+    short_answers.answer_logits(policy, tokenizer, problems), tokenizer)
+tables = {"before": answered, "sharpened, β = 4": sharpened(answered, 4),
+          "after GRPO": after / after.sum(axis=1, keepdims=True)}
+of_one = {name: table[one] for name, table in tables.items()}
+modes = [int(table.argmax()) for table in of_one.values()]
+assert (problems[one].prompt, problems[one].answer, modes) == ("15+16+33?", 64, [54, 54, 64])
+show(one_problem(of_one, 64))
+
 results = compare_tables.load()["sampling"]["arms"]  # of the full task
 before, *arms = ({(kind, rate["k"]): rate for kind in arm for rate in arm[kind]}
                  for arm in results.values())  # the base comes first
 least = {key: min(arm[key]["mean"] for arm in arms) for key in before}
 for key in (("majority", 64), ("pass", 4)):
     assert all(arm[key]["interval"][0] > before[key]["interval"][1] for arm in arms)
+
+# %% [text]
+# *Answers to {=problems[one].prompt} with a probability above 1 %. Before training the most probable one, {=modes[0]}, is wrong, and
+# sharpening makes it more probable still. Eight batches of GRPO raise the right one from {=of_one["before"][64]:.0%} to
+# {=of_one["after GRPO"][64]:.0%}.*
+#
+# Let $M$ be the share of problems whose most probable answer is right: sharpening keeps $M$. Two curves are used to tell what training
+# did. **Maj@K** is how often the most frequent of K answers is right, **Pass@K** how often at least one of K is. DeepSeekMath (section
+# 5.2.2, Fig. 7) found Maj@K higher after GRPO and Pass@K not. The authors read this as "boosting the correct response from TopK rather
+# than the enhancement of fundamental capabilities". But Maj@K reaches $M$ only with infinitely many votes or infinite sharpening. Before
+# that, sharpening can raise both curves, even on a problem whose most probable answer is wrong.
+#
+# | symbol | meaning |
+# |---|---|
+# | $n,\ c$ | answers sampled for one problem; how many of them are right |
+# | $\pi(a)$ | the probability that the model's answer to a problem is $a$ |
+# | $p,\ q$ | the probability of the right answer; $q = 1 - p$ |
+# | Pass@K; Maj@K | $1 - q^K$; the chance that the right answer wins a vote of K answers; both averaged over problems |
+# | $\beta,\ \pi_\beta,\ p_\beta$ | the exponent of the sharpening; the sharpened distribution; its $p$ |
+# | $M$ | the share of problems whose most probable answer (the **mode**) is right |
 
 # %% [markdown]
 # ## Two estimators
@@ -65,7 +110,7 @@ for key in (("majority", 64), ("pass", 4)):
 # on how often each answer was given, not only on $c$; `majority_at_k` counts the subsets. A tie is broken by a fair draw, and a
 # completion without a number has no vote.
 
-# %%
+# %% [fold]
 def with_interval(lead):
     """The mean of (seeds, problems), with an interval over both."""
     bottom, top = paired.interval_over_both(lead)
@@ -97,8 +142,8 @@ assert wider > 3
 # gives {=plug_in:.3f} on average, too low because $1 - (1-p)^K$ is concave in $p$ (Jensen's inequality).
 #
 # {=n} answers to each of 64 problems are not 4,096 independent draws: answers to one problem share its difficulty. Here Pass@1 is
-# {=rates.mean():.2f}, and resampling the *problems* gives the interval [{=low:.2f}, {=high:.2f}], {=wider:.0f} times as wide as for
-# independent draws. For a claim about training, resample seeds as well.
+# {=rates.mean():.2f}. Resampling the *problems* gives the interval [{=low:.2f}, {=high:.2f}], {=wider:.0f} times as wide as for
+# independent draws. A claim about training needs resampled seeds as well.
 #
 # ## A task that we know exactly
 #
@@ -107,20 +152,6 @@ assert wider > 3
 
 
 # %%
-def p_right(table):
-    return table[np.arange(len(table)), rights]
-
-def majority(table, K, rounds=100):
-    """(problems,): the share of simulated votes that the right answer wins; ties in part."""
-    no_vote = (1 - table.sum(axis=1, keepdims=True)).clip(0)
-    chances, size = np.hstack([table, no_vote]), (rounds, len(table))
-    votes = np.random.default_rng(0).multinomial(K, chances, size=size)[..., :-1]
-    top = votes.max(axis=2)
-    wins = (votes[:, np.arange(len(table)), rights] == top) & (top > 0)
-    return (wins / (votes == top[..., None]).sum(axis=2)).mean(axis=0)
-
-logits = short_answers.answer_logits(base, tokenizer, problems)
-exact = short_answers.answer_table(logits, tokenizer)  # (problems, 100), of each answer
 print("            Pass@K                      Maj@K")
 print("   K   exact   from 64 samples   simulated   from 64 samples")
 for K in (1, 4, 16, 64):
@@ -154,13 +185,6 @@ for K in (1, 4, 16, 64):
 # votes, at every K and β. On average over problems, Maj@K $\le M + \frac12(1-M)$. ∎
 
 # %%
-answered = exact / exact.sum(axis=1, keepdims=True)  # among completions that give an answer
-
-def sharpened(table, beta):
-    logs = beta * np.log(table)
-    weights = np.exp(logs - logs.max(axis=1, keepdims=True))
-    return weights / weights.sum(axis=1, keepdims=True)
-
 mode_right, raised = answered.argmax(axis=1) == rights, {}
 M, p_1 = mode_right.mean(), p_right(answered)
 print("beta   Pass@1   Pass@4   Pass@64  Maj@4    Maj@64   M        "
@@ -171,12 +195,8 @@ for beta in (1, 2, 4, 16, 4096):
     numbers = [*((1 - (1 - p) ** K).mean() for K in (1, 4, 64)), *votes, M]
     raised[beta] = f"{(p > p_1 + 1e-12)[~mode_right].sum()} of {(~mode_right).sum()}"
     print(f"{beta:4}   " + "    ".join(f"{x:.3f}" for x in numbers) + f"    {raised[beta]}")
-    assert (table.argmax(axis=1) == answered.argmax(axis=1)).all()
-    assert max(votes) <= (1 + M) / 2
-    if beta < 99:
-        ends = [np.log(p_right(sharpened(answered, beta + step))) for step in (-1e-6, 1e-6)]
-        slope = np.log(p_1) - (table * np.log(answered)).sum(axis=1)
-        assert np.allclose((ends[1] - ends[0]) / 2e-6, slope, atol=1e-6)
+    same_modes = (table.argmax(axis=1) == answered.argmax(axis=1)).all()
+    assert same_modes and max(votes) <= (1 + M) / 2
 assert np.allclose(p_right(table), mode_right, atol=1e-6)  # the limit
 
 # %% [text]
@@ -187,7 +207,12 @@ assert np.allclose(p_right(table), mode_right, atol=1e-6)  # the limit
 # A lower temperature $T = 1/\beta$ sharpens *tokens*, not answers. That can change the mode, and so $M$. Compare the two (needs the cells
 # above); squares above the grey line are problems where $p$ has risen although the mode is wrong.
 
-# %%
+# %% [fold]
+for beta in (1, 2, 4, 16):  # the derivative above, against a difference
+    ends = [np.log(p_right(sharpened(answered, beta + step))) for step in (-1e-6, 1e-6)]
+    slope = np.log(p_1) - (sharpened(answered, beta) * np.log(answered)).sum(axis=1)
+    assert np.allclose((ends[1] - ends[0]) / 2e-6, slope, atol=1e-6)
+
 # The bound, over all lists of five votes, if the second most probable answer is right:
 pi, lists = np.array([0.28, 0.3, 0.22, 0.2]), product(range(4), repeat=5)
 assert sum(majority_at_k(votes, 0, 5) * pi[list(votes)].prod() for votes in lists) <= 0.5
@@ -222,7 +247,7 @@ knob(draw, beta=BETAS, what=["answers", "tokens"])
 # **Maj@64 rose, so $M$ moved.** On the full task (56 tokens, in which a problem can be worked out) five scripts at their own settings
 # raise Maj@64 from {=before["majority", 64]["mean"]:.2f} to {=least["majority", 64]:.2f} or more (`lessons/experiments/README.md`; Pass@4
 # from {=before["pass", 4]["mean"]:.2f} to {=least["pass", 4]:.2f} or more). With $M$ at about the base's Maj@64, sharpening could not
-# have lifted it above {=(1 + before["majority", 64]["mean"]) / 2:.2f}. Maj@64 before and after suffices to show it.
+# have lifted it above {=(1 + before["majority", 64]["mean"]) / 2:.2f}.
 #
 # Nor is the exact solution sharpening. Maximizing the expected reward minus a penalty for the KL (Kullback-Leibler) divergence from the
 # base multiplies the odds $p/q$ of *every* problem by one factor above 1. Pass@K rises at every K, and no right mode is lost. A model
@@ -231,7 +256,7 @@ knob(draw, beta=BETAS, what=["answers", "tokens"])
 # How $M$ moves can be seen where $M$ can be computed: GRPO on the four-token task, with 8 or 27 batches of 32 groups of 8, one update per
 # batch, no KL penalty, learning rates 3e-4 (small steps) and 1e-3 (large steps), five seeds.
 
-# %%
+# %% [fold]
 trained, base_mode = short_answers.load(), exact.argmax(axis=1)
 policies = {"base": {"right": p_right(exact)[None], "mode": base_mode[None]}} | trained
 cooled = short_answers.answer_table(logits, tokenizer, T=0.3)
@@ -258,7 +283,7 @@ assert np.allclose(odds, np.exp(2) * p_1 / (1 - p_1), rtol=1e-12)
 # %% [text]
 # **Small steps** raise Pass@64 in five of five seeds, and further in 27 batches, where learning rate times batches equals that of large
 # steps. They change the mode of {=new_mode["GRPO, small steps"]:.0%} of the problems, often to the right answer: $M$ rises from {=M:.2f}
-# to {=M_of["GRPO, small steps"]:.2f}. That is not sharpening.
+# to {=M_of["GRPO, small steps"]:.2f}. This is not sharpening.
 #
 # **Large steps are a failed run, not a crossing.** Pass@1 ends at {=pass_1["GRPO, large steps"]:.2f}, where small steps reach
 # {=pass_1["GRPO, small steps"]:.2f} in as many batches; its lead over the base may be chance. Pass@64 falls from
@@ -272,11 +297,11 @@ assert np.allclose(odds, np.exp(2) * p_1 / (1 - p_1), rtol=1e-12)
 #
 # ## What a crossing shows
 #
-# Yue et al. ([2504.13837](https://arxiv.org/abs/2504.13837)) find for many models that the trained model is ahead at K = 1 and its base
-# at tens or hundreds of answers. On *some problems*, then, the trained model gives the right answer less probability. By itself the
-# crossing shows no more: a softmax gives every answer some probability, so any Pass@K goes to 1, and if there are few possible answers,
-# at K = 1024 random guessing (dotted) is far above the cooled base and the large steps. Nor is a crossing inevitable: in Fig. 1 of DAPO
-# (decoupled clip and dynamic sampling policy optimization) pass@32 climbs during training.
+# Yue et al. ([2504.13837](https://arxiv.org/abs/2504.13837)) find for many models that the trained model leads at K = 1 and its base at
+# tens or hundreds of answers. On *some problems*, then, the trained model gives the right answer less probability. A crossing alone shows
+# no more. A softmax gives every answer some probability, so every Pass@K goes to 1; with few possible answers, random guessing (dotted) is
+# far above the cooled base and the large steps at K = 1024. Nor is a crossing inevitable: in Fig. 1 of DAPO (decoupled clip and dynamic
+# sampling policy optimization) pass@32 climbs during training.
 
 # %% [markdown]
 # ## Exercises
