@@ -2,13 +2,89 @@
 # # 12 · One gradient, five coefficients
 #
 # Supervised fine-tuning (SFT), rejection-sampling fine-tuning (RFT), direct preference optimization (DPO), proximal
-# policy optimization (PPO) and group relative policy optimization (GRPO) look like five inventions. Their updates have
-# one form, a weighted sum of scores:
+# policy optimization (PPO) and group relative policy optimization (GRPO) look like five inventions. Each moves the model along the
+# **scores** of tokens, the gradients of their log-probabilities.
+#
+# > **The methods differ in two things: where the completions come from, and the coefficient on the score of each of their tokens.**
+#
+# The picture shows eight completions to `20+5-3?` in the colours of these coefficients. Choose a method. (SFT would need a teacher; REINFORCE
+# is RFT with the policy's own completions; DPO's pair is the first wrong completion and a right one.)
+
+# %% [fold]
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
+
+from algorithms import grpo, ppo, reinforce
+from lessons.workshop.float64 import to_float64
+from lessons.workshop.kit import check, knob, trains
+from lessons.workshop.parts.lesson_12 import coefficients_of_a_group
+from toy_env.arithmetic import Problem, reward
+from toy_env.model import load_policy
+from toy_env.rollout import completion_logps, sample
+
+torch.manual_seed(0)
+base, tokenizer = load_policy("base")
+base, policy = to_float64(base), to_float64(load_policy("base")[0])
+moved = parameters_to_vector(base.parameters()).detach()
+moved += 0.01 * torch.randn_like(moved)
+vector_to_parameters(moved, policy.parameters())  # the policy has left the base
+problem, G, C = Problem("20+5-3", answer=22, level=2), 8, reinforce.Config().max_new_tokens
+taught, by_base, group = (  # from a teacher (the base, another problem), the base, the policy
+    sample(model, tokenizer, [prompt], n, C, 1.0, torch.Generator().manual_seed(seed))
+    for model, prompt, n, seed in (
+        (base, "29+46-36?", 2, 14), (base, "20+5-3?", G, 3), (policy, "20+5-3?", G, 11)))
+KL, DPO_BETA = grpo.Config().kl_coef, 0.1
+R_base, R = (torch.tensor([reward(problem, text) for text in data.texts]).double()
+             for data in (by_base, group))
+
+def clipped(A, rho):
+    """The coefficient under a clip: rho A, or 0 where A > 0 above the range, A < 0 below."""
+    return torch.where(((A > 0) & (rho > 1.2)) | ((A < 0) & (rho < 0.8)), 0, rho * A)
+
+@torch.no_grad()
+def coefficients(data, R, old_logps, pair, A_ppo=0.0):
+    """{method: w}, w (G, T), 0 off the mask. R: (G,); pair: DPO's chosen and rejected one."""
+    logps, ref_logps = (completion_logps(model, data, 1.0) for model in (policy, base))
+    rho, u = (logps - old_logps).exp(), (ref_logps - logps).exp()
+    right, length, k = R.view(-1, 1), data.mask.sum(dim=1, keepdim=True), R.sum()
+    A = torch.where(right == 1, ((G - k) / k).sqrt(), -(k / (G - k)).sqrt())
+    sign = torch.zeros(G, 1).double()
+    sign[pair[0]], sign[pair[1]] = 1, -1
+    margin = (sign * (logps - ref_logps)).sum()
+    w = {
+        "RFT": right / (right * length).sum(),
+        "DPO": sign * DPO_BETA / (1 + (DPO_BETA * margin).exp()),
+        "REINFORCE": right / (G * C),
+        "PPO": clipped(torch.as_tensor(A_ppo), rho) / length.sum(),
+        "GRPO": (clipped(A, rho) + KL * (u - 1)) / (G * length),
+    }
+    return {method: values * data.mask for method, values in w.items()}
+
+
+old_logps, ref_logps = (completion_logps(m, group, 1.0).detach() for m in (policy, base))
+values = torch.rand(group.mask.shape).double()  # any critic will do
+A_ppo, _ = ppo.compute_advantages(rewards=R.view(1, G), mask=group.mask, values=values,
+                                  old_logps=old_logps, ref_logps=ref_logps, config=ppo.Config())
+w = {1: coefficients(group, R, old_logps, (2, 1), A_ppo)}
+
+def show_method(method="GRPO"):
+    tokens = [weights[mask].numpy() for weights, mask in zip(w[1][method], group.mask)]
+    largest = float(w[1][method].abs().max())
+    title = f"{method}: coefficient of every token, over the largest"
+    return coefficients_of_a_group(group.texts, R.numpy(), tokens, largest, title)
+
+knob(show_method, method=["GRPO", "PPO", "DPO", "REINFORCE", "RFT"])
+
+# %% [markdown]
+# *Blue tokens are pushed up, orange ones down, white ones not at all (∎: end of the completion). RFT and REINFORCE learn only from right
+# completions, DPO from one pair. GRPO divides by the completion's length, so each token of a long completion weighs less. PPO judges
+# every token separately (here with a critic of random values).*
+#
+# In a formula, every update is a weighted sum of scores:
 #
 # $$-\nabla_\theta L \;=\; \sum_i \sum_t w_{i,t}\, \nabla_\theta \log \pi_\theta(y_{i,t} \mid x, y_{i,<t})$$
-#
-# > **The methods differ in two things: where the completions come from, and the coefficient $w_{i,t}$ on the score of
-# > each of their tokens.**
 #
 # | symbol | meaning |
 # |---|---|
@@ -50,43 +126,16 @@
 # coefficient of DPO (Eq. 14) is not the derivative of its objective (Eq. 12).** We check all of this on the real model,
 # in double precision.
 
-# %%
-import numpy as np
-import torch
-import torch.nn.functional as F
-from torch.nn.utils import parameters_to_vector, vector_to_parameters
-
-from algorithms import grpo, ppo, reinforce
-from lessons.workshop.float64 import to_float64
-from lessons.workshop.kit import check, knob, trains
-from lessons.workshop.parts.lesson_12 import coefficients_of_a_group
-from toy_env.arithmetic import Problem, reward
-from toy_env.model import load_policy
-from toy_env.rollout import completion_logps, sample
-
-torch.manual_seed(0)
-base, tokenizer = load_policy("base")
-base, policy = to_float64(base), to_float64(load_policy("base")[0])
-moved = parameters_to_vector(base.parameters()).detach()
-moved += 0.01 * torch.randn_like(moved)
-vector_to_parameters(moved, policy.parameters())  # the policy has left the base
-problem, G, C = Problem("20+5-3", answer=22, level=2), 8, reinforce.Config().max_new_tokens
-taught, by_base, group = (  # from a teacher (the base, another problem), the base, the policy
-    sample(model, tokenizer, [prompt], n, C, 1.0, torch.Generator().manual_seed(seed))
-    for model, prompt, n, seed in (
-        (base, "29+46-36?", 2, 14), (base, "20+5-3?", G, 3), (policy, "20+5-3?", G, 11)))
-print(*("  ".join(data.texts) for data in (taught, by_base, group)), sep="\n")
-
 # %% [markdown]
 # ## Both sides
 #
 # **Left, the losses:** `F.cross_entropy` for SFT and RFT, `F.logsigmoid` for DPO, and below, the scripts' own `policy_loss`. Autograd
 # gives the gradients with respect to all parameters. **Right, the scores:** each completion goes through the model alone, and each
-# token's log-probability is differentiated separately, which gives one vector per token.
+# token's log-probability is differentiated separately, which gives one vector per token. The **coefficients** are those of the picture:
+# the last column of the table, computed without a loss. They include ρ and the clip, for later updates. (PPO's advantages come from its
+# script; [lesson 15](15_critic.ipynb) explains them.)
 
 # %%
-DPO_BETA, KL = 0.1, grpo.Config().kl_coef
-
 def sft_loss(data):
     ids = torch.cat([data.prompt_ids, data.completion_ids], dim=1)
     logits = policy(input_ids=ids).logits[:, data.prompt_ids.shape[1] - 1 : -1]
@@ -112,39 +161,6 @@ def agree(loss, data, w):
 
 
 # %% [markdown]
-# **Right, the coefficients:** the last column of the table, computed without a loss. They include ρ and the clip, for later updates.
-# (PPO's advantages come from its script; [lesson 15](15_critic.ipynb) explains them.)
-
-
-# %%
-R_base, R = (torch.tensor([reward(problem, text) for text in data.texts]).double()
-             for data in (by_base, group))
-
-def clipped(A, rho):
-    """The coefficient under a clip: rho A, or 0 where A > 0 above the range, A < 0 below."""
-    return torch.where(((A > 0) & (rho > 1.2)) | ((A < 0) & (rho < 0.8)), 0, rho * A)
-
-@torch.no_grad()
-def coefficients(data, R, old_logps, pair, A_ppo=0.0):
-    """{method: w}, w (G, T), 0 off the mask. R: (G,); pair: DPO's chosen and rejected one."""
-    logps, ref_logps = (completion_logps(model, data, 1.0) for model in (policy, base))
-    rho, u = (logps - old_logps).exp(), (ref_logps - logps).exp()
-    right, length, k = R.view(-1, 1), data.mask.sum(dim=1, keepdim=True), R.sum()
-    A = torch.where(right == 1, ((G - k) / k).sqrt(), -(k / (G - k)).sqrt())
-    sign = torch.zeros(G, 1).double()
-    sign[pair[0]], sign[pair[1]] = 1, -1
-    margin = (sign * (logps - ref_logps)).sum()
-    w = {
-        "RFT": right / (right * length).sum(),
-        "DPO": sign * DPO_BETA / (1 + (DPO_BETA * margin).exp()),
-        "REINFORCE": right / (G * C),
-        "PPO": clipped(torch.as_tensor(A_ppo), rho) / length.sum(),
-        "GRPO": (clipped(A, rho) + KL * (u - 1)) / (G * length),
-    }
-    return {method: values * data.mask for method, values in w.items()}
-
-
-# %% [markdown]
 # After the first update, a step along GRPO's gradient, the same group is used once more, now with ratios that differ from 1.
 
 # %% [fold]
@@ -153,11 +169,7 @@ w_base = coefficients(by_base, R_base, by_base.old_logps, (3, 1))
 holds = {"SFT": agree(sft_loss(taught), taught, taught.mask / taught.mask.sum().double())}
 holds["RFT"] = agree(sft_loss(by_base[R_base.nonzero()[:, 0]]), by_base, w_base["RFT"])
 holds["DPO"] = agree(dpo_loss(pair), by_base, w_base["DPO"])
-old_logps, ref_logps = (completion_logps(m, group, 1.0).detach() for m in (policy, base))
 old, ref = {"old_logps": old_logps}, {"ref_logps": ref_logps}
-w, values = {}, torch.rand(group.mask.shape).double()  # any critic will do
-batch = {"rewards": R.view(1, G), "mask": group.mask, "values": values} | old | ref
-A_ppo, _ = ppo.compute_advantages(**batch, config=ppo.Config())
 A_grpo = grpo.compute_advantages(rewards=R.view(1, G)).view(-1, 1)
 scripts = {"REINFORCE": (reinforce, R.view(-1, 1), {}), "PPO": (ppo, A_ppo, old),
            "GRPO": (grpo, A_grpo, old | ref)}
@@ -173,37 +185,18 @@ for update in (1, 2):
 for name, equal in holds.items():
     print(f"{name:22} the same, error < 1e-12: {equal}")
 assert all(holds.values()) and not agree(loss, group, w[1]["GRPO"])  # those of update 1 do not
-
-# %% [markdown]
-# ## One group, five judgements
-#
-# The picture shows the policy's group as each method would judge it (SFT would need a teacher; DPO's pair is the first wrong completion
-# and a right one). Choose the method and the update (needs the cells above).
-
-# %%
-METHODS = ["GRPO", "PPO", "DPO", "REINFORCE", "RFT"]
 rho = (logps - old_logps).exp().detach()
 stopped = {name: int(((clipped(A, rho) == 0) & group.mask).sum())
            for name, (_, A, more) in scripts.items() if more}
 assert min(stopped.values()) > 0
 
-def show_method(method="GRPO", update=2):
-    tokens = [weights[mask].numpy() for weights, mask in zip(w[update][method], group.mask)]
-    title = f"{method}, update {update}: w of every token"
-    title += ", relative to the largest |w| at update 1"
-    largest = float(w[1][method].abs().max())
-    return coefficients_of_a_group(group.texts, R.numpy(), tokens, largest, title)
-
-knob(show_method, method=METHODS, update=[2, 1])
-
 # %% [text]
-# *Blue tokens are pushed up, orange ones down, white ones not at all (∎: end of the completion). RFT and REINFORCE learn only from right
-# completions, DPO from one pair. GRPO divides by the completion's length, so each token of a long completion weighs less. PPO judges
-# every token separately (here with a critic of random values). On the second update the clip stops {=stopped["GRPO"]} of
-# {=int(group.mask.sum())} tokens in GRPO and {=stopped["PPO"]} in PPO; the faint blue of a few that GRPO has stopped is its KL term,
-# $\beta(u-1)$.* This algebra does not say which coefficient trains best. In the paper's experiments
-# ([section 5.2.1](https://arxiv.org/abs/2402.03300), Fig. 5) online RFT is as good as RFT at first, and better once the policy
-# has left the model whose completions RFT learns from.
+# On the second update the clip stops {=stopped["GRPO"]} of {=int(group.mask.sum())} tokens in GRPO and {=stopped["PPO"]} in PPO. (GRPO's KL
+# term, $\beta(u-1)$, still moves them.)
+#
+# This algebra does not say which coefficient trains best. In the paper's experiments
+# ([section 5.2.1](https://arxiv.org/abs/2402.03300), Fig. 5) online RFT is as good as RFT at first, and better once the policy has left the
+# model whose completions RFT learns from.
 #
 # ## The paper's list against its losses
 #
