@@ -27,25 +27,27 @@ from lessons.workshop.parts.drawing import note, two_panels
 MARKERS = {  # ways to treat a silent group: colour, marker, and the sign in its label
     "GRPO": (BLUE, "o", "●"),
     "DAPO: other prompts": (GREEN, "x", "✕"),
-    "same prompt, at most 4 draws": (ORANGE, "^", "▲"),
     "same prompt, until mixed": (RED, "s", "■"),
 }
+CAPPED = ORANGE, "^", "▲"
 
 
-def weights(p: np.ndarray, measured: dict, G: int) -> Figure:
+def weights(p: np.ndarray, measured: dict, G: int, draws: int) -> Figure:
     """Lesson 10: weight of a prompt relative to that of p = 1/2, the middle of p (n,): measured
-    (n,) as markers, exact as lines."""
+    (n,) as markers, exact as lines. The last of `measured` has at most `draws` draws."""
+    *_, last = measured
+    looks = MARKERS | {last: CAPPED}
     figure, axis = new_figure(8.2, 3.8)
     grid = 1 / (1 + np.exp(-np.linspace(-4.8, 4.8, 121)))
     w = identity.weight("GRPO", grid, G)
     exact = {
         "GRPO": w,
         "same prompt, until mixed": w / (1 - silent_rate(grid, G)),
-        "same prompt, at most 4 draws": w * capped_redraw(grid, G, 4),
+        last: w * capped_redraw(grid, G, draws),
     }
     for name, line in exact.items():
-        axis.plot(grid, line / line[60], color=MARKERS[name][0], linewidth=1.5)
-    for i, (name, (color, marker, sign)) in enumerate(MARKERS.items()):
+        axis.plot(grid, line / line[60], color=looks[name][0], linewidth=1.5)
+    for i, (name, (color, marker, sign)) in enumerate(looks.items()):
         relative, size = measured[name] / measured[name][len(p) // 2], 9 if marker == "x" else 6
         axis.plot(p, relative, marker, color=color, markersize=size, markeredgewidth=1.8)
         label_line(axis, 0.5, 5.0 * 1.55**i, f"{sign} {name}", color, xytext=(0, 0), ha="center")
@@ -54,7 +56,7 @@ def weights(p: np.ndarray, measured: dict, G: int) -> Figure:
     )
     ticks(axis.xaxis, [0.01, 0.1, 0.5, 0.9, 0.99], [".01", ".1", ".5", ".9", ".99"])
     ticks(axis.yaxis, [1, 2, 5, 10, 20])
-    axis.set_title("Weight of a prompt, relative to one of p = ½ (markers simulated, lines exact)")
+    axis.set_title("Weight of a prompt (1: p = ½)")
     return figure
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from lessons.workshop.kit import GREY, ORANGE, RIGHT, WRONG
+from lessons.workshop.kit import GREY, ORANGE, RIGHT, WRONG, label_line, new_figure, ticks
 from toy_env.arithmetic import Problem
 
 
@@ -77,6 +77,24 @@ def credit(text: str, advantages: dict, slip: int | None, title: str) -> Figure:
         axis.axhline(0, color="black", linewidth=0.6)
         axis.set(xlim=(-0.7, max(len(places), 21) - 0.3), ylim=(-1.15, 1.15))
         axis.set_title(f"{title}: advantages with {name}")
+    return figure
+
+
+def errors_by_lambda(lambdas: np.ndarray, errors: dict, chosen: int) -> Figure:
+    """Lesson 15: the error of the gradient against λ, with critics trained on `chosen` completions;
+    others in grey. errors, (2, lambdas), by number of completions: of the mean, and noise."""
+    figure, axis = new_figure(8.0, 3.4)
+    for parts in errors.values():
+        axis.plot(lambdas, parts.sum(axis=0), color=GREY, linewidth=1, alpha=0.5)
+    total, place = errors[chosen].sum(axis=0), errors[chosen].sum(axis=0).argmin()
+    axis.plot(lambdas, total, color=RIGHT)
+    axis.plot(lambdas, errors[chosen][0], "--", color=WRONG, linewidth=1.5)
+    axis.plot(lambdas[place], total[place], "o", color=RIGHT, markersize=9)
+    where = f"best: λ = {lambdas[place]:.2f}"
+    label_line(axis, lambdas[place], total[place], where, RIGHT, xytext=(0, -16), ha="center")
+    axis.set(yscale="log", xlabel="λ", ylabel="error", xlim=(-0.1, 1.1), ylim=(0.01, 20))
+    axis.set_title(f"Critic trained on {chosen:,} completions")
+    ticks(axis.yaxis, [0.01, 0.1, 1, 10])
     return figure
 
 

@@ -1,25 +1,19 @@
 # %% [markdown] 40 minutes
 # # 10 · DAPO
 #
-# GRPO (group relative policy optimization) learns nothing from a group whose completions are all right or all wrong
-# ([lesson 8](08_silent_groups.ipynb)). DAPO (decoupled clip and dynamic sampling policy optimization) discards such groups and refills the
-# batch with groups of *other* prompts. One would expect this to favour medium-hard prompts. It does not: **dropping silent groups and
-# refilling with other prompts leaves the direction of GRPO's expected update unchanged and multiplies the update by one number,**
+# GRPO (group relative policy optimization) learns nothing from a **silent** group, whose completions are all right or all wrong: its
+# advantages are 0. DAPO (decoupled clip and dynamic sampling policy optimization) discards such groups and refills the batch with groups of
+# *other* prompts. One would expect this to favour medium-hard prompts. It does not.
 #
-# $$\mathbb E[\text{DAPO's update}] = \frac{1}{\mathbb E_x[1 - S(p_x)]}\;\mathbb E[\text{GRPO's update}]$$
+# > **Dropping silent groups and refilling with other prompts leaves the direction of GRPO's expected update unchanged and multiplies it by
+# > one number. Sampling the *same* prompt again until its group is mixed is a different algorithm: it favours hard and easy prompts.**
 #
-# Sampling *the same prompt* again until its group is mixed is a different algorithm, although the code differs by one line.
-#
-# | symbol | meaning |
-# |---|---|
-# | $x,\ p,\ q$ | a prompt; the probability that a completion of it is right; $q = 1-p$ |
-# | $G,\ P$ | completions in a group; groups in a batch |
-# | $\sigma$ | standard deviation of the group's rewards; a group is **silent** if $\sigma = 0$, otherwise **mixed** |
-# | $S(p)$ | the probability that a group is silent, $p^G + q^G$ |
-# | $g,\ w(p)$ | the update of one group; GRPO's weight of a prompt, $\mathbb E[g] = w(p)\,\nabla p$ with $w = \mathbb E[\sigma]/(pq)$ ([lesson 7](07_group_size.ipynb)) |
-# | $\rho$ | the ratio of a token: its probability now over its probability when it was sampled |
+# To see it, each of nine prompts is a coin. We draw groups, treat the silent ones in three ways, and measure how much each prompt weighs in
+# the update, with the script's own `is_kept` and `compute_advantages`. The third, redrawing the same prompt, appears twice: without a limit,
+# and with a limit on the draws that you can move. (Four is that of the "DAPO" run of
+# [2607.00152](https://arxiv.org/abs/2607.00152), called the identity paper here.)
 
-# %%
+# %% [fold]
 import tempfile
 from unittest.mock import patch
 
@@ -30,20 +24,87 @@ from algorithms import dapo, grpo
 from lessons import identity
 from lessons.experiments import compare_tables, controlled_run, grid, paired
 from lessons.experiments.pool import silence
-from lessons.workshop.kit import check, knob, show, show_diff, show_source, trains
+from lessons.workshop.kit import check, knob, show_diff, show_source, trains
 from lessons.workshop.parts.lesson_10 import capped_redraw, clip_room, weights
 from toy_env.model import load_policy
 
-torch.set_num_threads(1)
 results, aime = compare_tables.load(), compare_tables.AIME_2024
 ours = compare_tables.steps_of(results["ablation"])  # rows of arm, accuracy, change
 without_kl = paired.difference(*(results[name]["arms"]["GRPO"]["at_budget"]["seeds"]
                                  for name in ("no_kl", "shared")))
 assert without_kl["interval"][0] > 0 and [row[2][:2] for row in ours].count("**") == 1
 kl_gain = grid.change(without_kl)
-show_diff(grpo.policy_loss, dapo.policy_loss)
-show_diff(grpo.train, dapo.train)
-show_source(dapo.is_kept)
+
+G, slots, rng = 8, 100_000, np.random.default_rng(10)
+p = np.array([0.01, 0.03, 0.1, 0.3, 0.5, 0.7, 0.9, 0.97, 0.99])
+
+def complete(prompts):
+    """A group for each prompt: (len(prompts), G), 1 for right and 0 for wrong."""
+    return torch.tensor(rng.random((len(prompts), G)) < p[prompts][:, None]).double()
+
+def measure(prompts, correct):
+    """The weight of each prompt in this batch and its standard error, (9,) each."""
+    A = dapo.compute_advantages(rewards=2 * correct - 1)
+    score = correct - torch.tensor(p[prompts])[:, None]  # the gradient by a coin's logit
+    update = (A * score).mean(dim=1).numpy() / (p * (1 - p))[prompts]
+    each = update[:, None] * (prompts[:, None] == np.arange(9)) * 9
+    return each.mean(axis=0), each.std(axis=0) / np.sqrt(len(each))
+
+def redraw(prompts, correct, draws):
+    silent = np.arange(len(prompts))
+    for _ in range(draws - 1):
+        silent = silent[(correct[silent] == correct[silent, :1]).all(dim=1).numpy()]
+        correct[silent] = complete(prompts[silent])  # the same prompts
+    return measure(prompts, correct)
+
+prompts = rng.integers(9, size=3 * slots)
+correct = complete(prompts)
+mixed = dapo.is_kept(correct, dapo.Config())
+kept = mixed.nonzero().flatten()[:slots].numpy()  # the first mixed groups
+refilled = measure(prompts[kept], correct[kept])
+prompts, correct = prompts[:slots], correct[:slots]
+measured = {
+    "GRPO": measure(prompts, correct),
+    "DAPO: other prompts": refilled,
+    "same prompt, until mixed": redraw(prompts, correct.clone(), draws=400),
+}
+DRAWS = [4, 1, 2, 8, 16]
+capped = {f"same prompt, at most {n}": redraw(prompts, correct.clone(), draws=n) for n in DRAWS}
+S, w = identity.silent_rate(p, G), identity.weight("GRPO", p, G)
+exact = dict(zip(measured, (w, w / (1 - S).mean(), w / (1 - S))))
+exact |= {name: w * [capped_redraw(x, G, n) for x in p] for name, n in zip(capped, DRAWS)}
+print("weight over GRPO's, at p =     " + " ".join(f"{x:6.2f}" for x in p))
+for name, (weight, error) in (measured | capped).items():
+    assert (np.abs(weight - exact[name]) < 4.5 * error).all(), name
+    print(f"{name:30} " + " ".join(f"{ratio:6.2f}" for ratio in exact[name] / w))
+print("all simulated weights within 4.5 standard errors of these: True")
+at_small_p = identity.weight_same_prompt_resampling(1e-6, G) * 1e-6
+assert np.isclose(at_small_p, np.sqrt(G - 1) / G, rtol=1e-3)
+
+def draw_weights(at_most_draws):
+    name = f"same prompt, at most {at_most_draws}"
+    shown = measured | {name: capped[name]}
+    return weights(p, {name: weight for name, (weight, _) in shown.items()}, G, at_most_draws)
+
+knob(draw_weights, at_most_draws=DRAWS)
+
+# %% [text]
+# *Markers are simulated, lines exact. DAPO's crosses lie in GRPO's circles. Redrawing gives other weights, largest at both ends.* DAPO multiplies every weight by the same
+# {=1 / (1 - S).mean():.2f}. The identity paper discards prompts in its section 5, as DAPO does, but its run redraws them: the run's result
+# on hard prompts is therefore one about the triangles, not about DAPO.
+#
+# In a formula, for prompts $x$ with success probabilities $p_x$:
+#
+# $$\mathbb E[\text{DAPO's update}] = \frac{1}{\mathbb E_x[1 - S(p_x)]}\;\mathbb E[\text{GRPO's update}]$$
+#
+# | symbol | meaning |
+# |---|---|
+# | $x,\ p,\ q$ | a prompt; the probability that a completion of it is right; $q = 1-p$ |
+# | $G,\ P$ | completions in a group; groups in a batch |
+# | $\sigma$ | standard deviation of the group's rewards; a group is **silent** if $\sigma = 0$, otherwise **mixed** |
+# | $S(p)$ | the probability that a group is silent, $p^G + q^G$ |
+# | $g,\ w(p)$ | the update of one group; GRPO's weight of a prompt, $\mathbb E[g] = w(p)\,\nabla p$ ([lesson 3](03_group_baseline.ipynb)) |
+# | $\rho$ | the ratio of a token: its probability now over its probability when it was sampled |
 
 # %% [text]
 # ## What DAPO changes, and what it brings
@@ -70,6 +131,14 @@ show_source(dapo.is_kept)
 #
 # With one update per batch every ratio is 1: no clip acts.
 #
+# In code:
+
+# %%
+show_diff(grpo.policy_loss, dapo.policy_loss)
+show_diff(grpo.train, dapo.train)
+show_source(dapo.is_kept)
+
+# %% [markdown]
 # ## The proof
 #
 # A silent group contributes nothing, so
@@ -87,74 +156,13 @@ show_source(dapo.is_kept)
 # 4. the first update after sampling,
 # 5. a batch that fills up (the first groups to *finish* would favour short completions).
 #
-# Prompt by prompt: a prompt of difficulty $p$ is kept with probability $1-S(p)$, and a kept group contributes
-# $\mathbb E[\sigma \mid \text{mixed}] = \mathbb E[\sigma]/(1-S(p))$. The product is GRPO's $\mathbb E[\sigma]$. Redrawing keeps *every*
-# prompt, so the first factor is missing:
+# Prompt by prompt: DAPO keeps a prompt with probability $1-S(p)$, and a kept group's expected update is $1/(1-S(p))$ times GRPO's. The
+# product is GRPO's. Redrawing keeps *every* prompt, so the first factor is missing:
 #
 # $$w_{\text{redraw}}(p) = \frac{w(p)}{1-S(p)} \;\to\; \frac{\sqrt{G-1}}{G\,p} \quad (p \to 0)$$
 #
-# GRPO's weight is at most $\sqrt{G-1}$ ([lesson 9](09_objective.ipynb)); this weight grows like $1/p$, the slope of $\log p$.
-#
-# ## The experiment
-#
-# Each of nine prompts is a coin with its own logit. We draw groups, treat the silent ones in three ways, and measure each prompt's weight
-# with the script's own `is_kept` and `compute_advantages`. The third, redrawing, appears twice: without a limit, and with at most
-# four draws, as in the identity paper's "DAPO" run ([2607.00152](https://arxiv.org/abs/2607.00152)).
-
-# %%
-G, slots, rng = 8, 100_000, np.random.default_rng(10)
-p = np.array([0.01, 0.03, 0.1, 0.3, 0.5, 0.7, 0.9, 0.97, 0.99])
-
-def complete(prompts):
-    """A group for each prompt: (len(prompts), G), 1 for right and 0 for wrong."""
-    return torch.tensor(rng.random((len(prompts), G)) < p[prompts][:, None]).double()
-
-def measure(prompts, correct):
-    """The weight of each prompt in this batch and its standard error, (9,) each."""
-    A = dapo.compute_advantages(rewards=2 * correct - 1)
-    score = correct - torch.tensor(p[prompts])[:, None]  # the gradient by a coin's logit
-    update = (A * score).mean(dim=1).numpy() / (p * (1 - p))[prompts]
-    each = update[:, None] * (prompts[:, None] == np.arange(9)) * 9
-    return each.mean(axis=0), each.std(axis=0) / np.sqrt(len(each))
-
-def redraw(prompts, correct, draws):
-    silent = np.arange(len(prompts))
-    for _ in range(draws - 1):
-        silent = silent[(correct[silent] == correct[silent, :1]).all(dim=1).numpy()]
-        correct[silent] = complete(prompts[silent])  # the same prompts
-    return measure(prompts, correct)
-
-
-# %%
-prompts = rng.integers(9, size=3 * slots)
-correct = complete(prompts)
-mixed = dapo.is_kept(correct, dapo.Config())
-kept = mixed.nonzero().flatten()[:slots].numpy()  # the first mixed groups
-refilled = measure(prompts[kept], correct[kept])
-prompts, correct = prompts[:slots], correct[:slots]
-measured = {
-    "GRPO": measure(prompts, correct),
-    "DAPO: other prompts": refilled,
-    "same prompt, until mixed": redraw(prompts, correct.clone(), draws=400),
-    "same prompt, at most 4 draws": redraw(prompts, correct.clone(), draws=4),
-}
-S, w = identity.silent_rate(p, G), identity.weight("GRPO", p, G)
-capped = w * [capped_redraw(x, G, 4) for x in p]
-exact = dict(zip(measured, (w, w / (1 - S).mean(), w / (1 - S), capped)))
-print("weight over GRPO's, at p =     " + " ".join(f"{x:6.2f}" for x in p))
-for name, (weight, error) in measured.items():
-    assert (np.abs(weight - exact[name]) < 4.5 * error).all(), name
-    print(f"{name:30} " + " ".join(f"{ratio:6.2f}" for ratio in exact[name] / w))
-print("all simulated weights within 4.5 standard errors of these: True")
-at_small_p = identity.weight_same_prompt_resampling(1e-6, G) * 1e-6
-assert np.isclose(at_small_p, np.sqrt(G - 1) / G, rtol=1e-3)
-show(weights(p, {name: weight for name, (weight, _) in measured.items()}, G))
-
-# %% [text]
-# *DAPO's crosses lie in GRPO's circles; redrawing gives other weights, largest at both ends.*
-#
-# DAPO multiplies every weight by the same {=1 / (1 - S).mean():.2f}. The identity paper's section 5 discards prompts, as DAPO does, but its
-# run redraws them: its result on hard prompts is therefore one about the triangles, not about DAPO.
+# GRPO's own weight stays finite as $p \to 0$: nearly all its mixed groups then have one right completion, with the advantage
+# $\sqrt{G-1}$, and $w \to \sqrt{G-1}$. The weight under redrawing grows like $1/p$.
 #
 # ## What it costs
 
@@ -234,7 +242,7 @@ knob(draw, eps_low=(0.05, 0.5, 0.01, 0.2), eps_high=(0.05, 0.6, 0.01, 0.28),
 #
 # Which tokens does GRPO's bound of 1.2 stop in a real run? One step of `dapo.train` with that bound and 16 updates:
 
-# %%
+# %% [fold]
 tokenizer, clipped = load_policy("base")[1], []
 update_metrics = dapo.update_metrics
 

@@ -3,10 +3,100 @@
 #
 # REINFORCE gives every token of a completion the same advantage. PPO (proximal policy optimization) trains a second network, the
 # **critic**, which reads the completion so far and predicts its final reward. Each token is then judged by what came after it.
-# Generalized advantage estimation (GAE) does this with one parameter, λ.
+# Generalized advantage estimation (GAE) does this with one parameter, λ, from 0 to 1.
 #
-# **The claim: with $\gamma = \lambda = 1$, GAE is the return minus $V_t$, and the critic is only a baseline. A smaller λ replaces what
-# the completion earned with what the critic guesses.** Is a guess better? We train PPO's own critic on real completions to find out.
+# > **With λ = 1 the critic is only a baseline: a token's advantage is what the completion earned, minus the critic's value. A smaller λ
+# > replaces what was earned with what the critic guesses, and that pays once the critic guesses well.**
+#
+# The smallest example: a completion has ten tokens, each right with probability .6, and passes if at least seven are right. The critic
+# sees how many were right so far. It predicts the share of its training completions that passed from there. Move the number of training
+# completions: which λ gives the best estimate of the gradient?
+
+# %% [fold]
+import random
+from os.path import commonprefix
+
+import numpy as np
+import torch
+
+from algorithms import ppo
+from lessons.experiments.estimators import collect
+from lessons.workshop.kit import check, knob, show, trains
+from lessons.workshop.parts.lesson_15 import (
+    credit,
+    errors_by_lambda,
+    right_steps,
+    slip_of,
+    values_along,
+)
+from toy_env import arithmetic
+from toy_env.arithmetic import is_worked, reward
+from toy_env.model import load_policy
+from toy_env.rollout import in_passes, sample
+
+policy, tokenizer = load_policy("base")
+
+
+def advantages(rewards, values, gae_lambda):
+    """The script's advantages (B, T) before whitening, without KL, for completions of T
+    tokens with rewards (B, 1)."""
+    config = ppo.Config(gae_lambda=gae_lambda, kl_coef=0.0)
+    batch = {"rewards": rewards, "values": values, "mask": torch.ones_like(values).bool()}
+    _, returns = ppo.compute_advantages(**batch, old_logps=None, ref_logps=None, config=config)
+    return returns - values
+
+y = torch.cartesian_prod(*[torch.arange(2)] * 10)  # (1024, 10): all completions; 1 is a right token
+pi = torch.tensor([0.4, 0.6], dtype=torch.float64)[y].prod(dim=1)  # (1024,)
+passes = (y.sum(dim=1, keepdim=True) >= 7).double()  # (1024, 1)
+state = y.cumsum(dim=1) - y + 11 * torch.arange(10)  # place, and right tokens so far
+scores = y.double() - 0.6  # of each token, by its own logit
+truth = pi @ (passes * scores)  # the gradient of the success probability, (10,)
+
+def predicted(weights):
+    """(1024, 10): the share that passed of the weighted completions in each state, or 0."""
+    visits, passed = (torch.zeros(110).double().index_add(0, state.flatten(), w.flatten())
+                      for w in (weights.expand(10, -1).T, (weights * passes.T).expand(10, -1).T))
+    return (passed / visits.clamp(min=1e-12))[state]
+
+def off_and_variance(V, gae_lambda):
+    """How far the mean estimate is off, over the gradient's length; and the variance."""
+    gradients = advantages(passes, V, gae_lambda) * scores
+    mean = pi @ gradients
+    variance = (pi @ (gradients - mean).square()).sum().item()
+    return ((mean - truth).norm() / truth.norm()).item(), variance
+
+LAMBDAS, generator = np.linspace(0, 1, 21), torch.Generator().manual_seed(0)
+trained = {0: [predicted(0 * pi)]}
+for n in (32, 128, 512, 2048, 8192):
+    draws = [torch.multinomial(pi, n, True, generator=generator) for _ in range(20)]
+    trained[n] = [predicted(drawn.bincount(minlength=1024).double()) for drawn in draws]
+errors = {}  # (2, 21): the squared error of the mean and of 256 completions' noise
+for n, critics in trained.items():
+    parts = [[off_and_variance(V, gae_lambda) for gae_lambda in LAMBDAS] for V in critics]
+    off, variance = np.array(parts).transpose(2, 0, 1)  # (critics, 21) each
+    errors[n] = np.array([(off**2).mean(axis=0) * (truth @ truth).item(),
+                          variance.mean(axis=0) / 256])
+unit = errors[0][:, -1].sum()  # λ = 1 without a critic: REINFORCE
+errors = {n: parts / unit for n, parts in errors.items()}
+best = {n: LAMBDAS[parts.sum(axis=0).argmin()] for n, parts in errors.items()}
+assert [*best.values()] == sorted(best.values(), reverse=True) and (best[0], best[8192]) == (1, 0)
+
+true_V, p = predicted(pi), (pi @ passes).item()
+known = {(name, gae_lambda): off_and_variance(V, gae_lambda)
+         for name, V in (("true", true_V), ("p", 0 * true_V + p)) for gae_lambda in (0.0, 1.0)}
+exact = [off < 1e-12 for off, _ in known.values()]
+assert exact == [True, True, False, True]  # only λ = 0 with p everywhere is wrong
+assert torch.allclose(advantages(passes, true_V, 1.0), passes - true_V)
+
+def draw(training_completions):
+    return errors_by_lambda(LAMBDAS, errors, training_completions)
+
+knob(draw, training_completions=[32, 0, 128, 512, 2048, 8192])
+
+# %% [text]
+# *Squared error of the gradient estimate from 256 completions, over that of REINFORCE (λ = 1, no critic); dashed: the part that comes from
+# a wrong mean; grey: the other numbers of training completions. With an untrained critic λ = 1 is best, after 32 completions {=best[32]:.2f}, after 8,192 it is {=best[8192]:.0f}, with
+# {=errors[8192].sum(axis=0).min():.0%} of the error.*
 #
 # | symbol | meaning |
 # |---|---|
@@ -39,72 +129,11 @@
 # Here $V_t$ depends on the tokens before $t$ and multiplies the score of $y_t$ alone, so by [lesson 1](01_score_function.ipynb) it leaves
 # the mean gradient unchanged, **however bad the critic**. For $\lambda < 1$ the later values remain, and in general the mean gradient is
 # right only if these values are.
-
-# %%
-import random
-from os.path import commonprefix
-
-import numpy as np
-import torch
-
-from algorithms import ppo
-from lessons.experiments.estimators import collect
-from lessons.workshop.kit import check, knob, show, trains
-from lessons.workshop.parts.lesson_15 import credit, right_steps, slip_of, values_along
-from toy_env import arithmetic
-from toy_env.arithmetic import is_worked, reward
-from toy_env.model import load_policy
-from toy_env.rollout import in_passes, sample
-
-policy, tokenizer = load_policy("base")
-
-
-def advantages(rewards, values, gae_lambda):
-    """The script's advantages (B, T) before whitening, without KL, for completions of T
-    tokens with rewards (B, 1)."""
-    config = ppo.Config(gae_lambda=gae_lambda, kl_coef=0.0)
-    batch = {"rewards": rewards, "values": values, "mask": torch.ones_like(values).bool()}
-    _, returns = ppo.compute_advantages(**batch, old_logps=None, ref_logps=None, config=config)
-    return returns - values
-
-
-# %% [markdown]
-# A check without sampling error: a random policy over three tokens writes completions of length three, 27 in all, with random rewards 0
-# and 1. We list them and compute the mean and the variance of the gradient, with the true values and with a critic that predicts the
-# policy's success probability $p$ everywhere.
-
-# %%
-generator = torch.Generator().manual_seed(0)
-y = torch.cartesian_prod(*[torch.arange(3)] * 3)  # (27, 3)
-first, second, _ = y.T
-# The prefix before each token; the 13 prefixes are numbered
-state = torch.stack([0 * first, 1 + first, 4 + 3 * first + second], dim=1)
-logits = torch.randn(13, 3, generator=generator, dtype=torch.float64).requires_grad_()
-R = (torch.rand(27, 1, generator=generator) < 0.4).double()
-# The score of each token, (27, 3, 13, 3)
-scores = torch.autograd.functional.jacobian(lambda z: z.log_softmax(dim=1)[state, y], logits)
-pi = logits.softmax(dim=1)[state, y].prod(dim=1)  # (27,)
-truth = torch.autograd.grad(pi @ R.squeeze(1), logits)[0]  # the gradient of p
-pi = pi.detach().view(27, 1, 1)
-visits = torch.zeros(27, 13).double().scatter(1, state, 1.0)
-true_V = ((pi[:, 0] * R).T @ visits / (pi[:, 0].T @ visits)).squeeze(0)  # (13,)
-for name, V in (("true values", true_V), ("p everywhere", true_V[:1].expand(13))):
-    for gae_lambda in (1.0, 0.95, 0.0):
-        A = advantages(R, V[state], gae_lambda)
-        gradients = (A[..., None, None] * scores).sum(dim=1)  # (27, 13, 3), by completion
-        center = (pi * gradients).sum(dim=0)
-        off = (center - truth).norm() / truth.norm()
-        variance = (pi * (gradients - center) ** 2).sum()
-        print(f"{name}, lambda = {gae_lambda:<4}  mean off by {off:4.0%}, "
-              f"variance {variance:.2f}")
-        assert (off < 1e-12) == (gae_lambda == 1 or V is true_V)
-        assert gae_lambda < 1 or torch.allclose(A, R - V[state])
-
-# %% [markdown]
-# With the true values λ = 0 has the right mean and the smallest variance. With a critic that knows only how hard
-# the problem is, λ = 0 has a small variance and the wrong mean: it leaves every token but the last without a gradient. With three tokens
-# λ = 0.95, the default of `ppo.py`, stays close to the right mean; with 20 tokens the first would keep .95¹⁹ = 38 % of the reward's
-# push.
+#
+# In the example above, the true values at λ = 0 give the right mean and {=known["true", 1.0][1] / known["true", 0.0][1]:.0f} times less variance than
+# at λ = 1. A critic that predicts the success probability $p$ everywhere has the right mean at λ = 1, but at λ = 0 it is off by
+# {=known["p", 0.0][0]:.0%}: every token but the last gets no gradient. The default of `ppo.py` is λ = 0.95; with 20 tokens the first
+# would keep .95¹⁹ = 38 % of the reward's push.
 #
 # ## PPO's own critic
 #
@@ -183,7 +212,7 @@ low, high = shares.quantile(torch.tensor([0.025, 0.975])).tolist()
 # held-out problem, `10-6+48?`. The statistics use, for every completion that writes wrong steps, the first token that departs from the
 # right steps: the mistake.
 
-# %%
+# %% [fold]
 first = 32 * [problem.expression for problem in problems].index("10-6+48")
 kinds = {(bool(worked[i]), int(R[i])): i for i in range(first, first + 32)}
 shown = {"steps, right": kinds[True, 1], "steps, wrong": kinds[True, 0],
@@ -220,7 +249,7 @@ blame = {gae_lambda: torch.stack(A).median().item() for gae_lambda, A in at_mist
 # pictures the true value falls steeply at the mistake and nowhere else.
 #
 # **What we cannot say.** This is one small critic after 2,048 training completions, few of which contain a written mistake. A larger
-# critic, or one that is trained longer, may see more. But every critic must learn the value at each token from a reward at the last, one
+# critic, or one that is trained longer, may see more (as in the first picture). But every critic must learn the value at each token from a reward at the last, one
 # of DeepSeekMath's reasons for dropping it ([2402.03300](https://arxiv.org/abs/2402.03300), section 4.1).
 #
 # Move λ. Above are the advantages from the critic, below those from the true values (the sliders need all cells above).
