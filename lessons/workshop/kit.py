@@ -131,34 +131,38 @@ def diagnosis(got: list, wanted: list, inputs: Sequence[dict] | None) -> str:
     found, right = ([_numbers(value) for value in values] for values in (got, wanted))
     if pattern := _pattern(found, right):
         return pattern
-    text = _difference(got[wrong[0]], wanted[wrong[0]])
+    first = wrong[0]
+    text = _difference(got[first], wanted[first])
     if inputs is None:
         return text
-    arguments = inputs[wrong[0]]
-    text += f" for {_text(_around(arguments, found[wrong[0]], right[wrong[0]]))}"
-    if len(wrong) == len(got) > 1 and all(np.ndim(value) == 0 for value in (*found, *right)):
-        for side, over in (("large", np.greater), ("small", np.less)):
-            if all(None not in pair and over(*pair) for pair in zip(found, right)):
-                text += f", and every value is too {side}"
-    if "part" in arguments and len(wrong) < len(got):  # such as the value, or the gradient
+    place = next(iter(_wrong_places(found[first], right[first])), ())
+    text += f" for {_text(_around(inputs[first], place, np.shape(right[first])))}"
+    if len(wrong) == len(got):
+        return text + _side(found, right)
+    if "part" in inputs[first]:  # such as the value, or the gradient
         good = next(one["part"] for i, one in enumerate(inputs) if i not in wrong)
-        return f"the {good} is right, but not the {arguments['part']}: {text}"
-    if len(wrong) < len(got):
-        text = f"right at {len(got) - len(wrong)} of {len(got)} inputs, but {text}"
-    return text
+        return f"the {good} is right, but not the {inputs[first]['part']}: {text}"
+    return f"right at {len(got) - len(wrong)} of {len(got)} inputs, but {text}"
 
 
-def _around(arguments: dict, found: np.ndarray | None, right: np.ndarray | None) -> dict:
-    """The arguments, and of a table with a row for each value of the answer only the row that
-    belongs to the first wrong one."""
-    if found is None or right is None or found.shape != right.shape or not right.ndim:
-        return arguments
-    row, shown = _wrong_places(found, right)[0][0], {}
+def _side(found: list[np.ndarray | None], right: list[np.ndarray | None]) -> str:
+    """Whether several numbers are all too large, or all too small."""
+    if len(found) < 2 or any(map(np.ndim, (*found, *right))):
+        return ""
+    gaps = np.array(found, float) - np.array(right, float)
+    if not (all(gaps > 0) or all(gaps < 0)):
+        return ""
+    return f", and every value is too {'large' if gaps[0] > 0 else 'small'}"
+
+
+def _around(arguments: dict, place: tuple, shape: tuple) -> dict:
+    """The arguments; of a table with a row for each row of the answer, of this shape, only that of
+    a wrong place."""
+    shown = {}
     for name, value in arguments.items():
-        array = _numbers(value)
-        if array is not None and array.ndim > 1 and len(array) == len(right):
-            name, value = f"{name}[{row}]", _array(value)[row]
-        shown[name] = value
+        is_table = np.ndim(_numbers(value)) > 1 and shape[:1] == (len(value),)
+        key = f"{name}[{place[0]}]" if place and is_table else name
+        shown[key] = _array(value)[place[0]] if place and is_table else value
     return shown
 
 
@@ -173,7 +177,7 @@ def _pattern(found: list[np.ndarray | None], right: list[np.ndarray | None]) -> 
     if any(one.shape != other.shape for one, other in pairs):
         return ""
     one, other = (np.concatenate([array.ravel() for array in arrays]) for arrays in zip(*pairs))
-    sizes = np.unique(abs(other[other != 0]))
+    sizes = len(np.unique(abs(other[other != 0])))
     if all(array.ndim for array in right) and len(np.unique(other)) > 2:
         if all(np.allclose(np.flip(one, -1), other) for one, other in pairs):
             return "the order is reversed"
@@ -181,23 +185,14 @@ def _pattern(found: list[np.ndarray | None], right: list[np.ndarray | None]) -> 
             return "the right values, but in another order"
     if np.allclose(one, -other):
         return "the sign is turned"
-    if len(sizes) > 1:
-        with np.errstate(all="ignore"):
-            resembled = {
-                "1 minus the right value": 1 - other,
-                "the reciprocal of the right value": 1 / other,
-                "the square of the right value": other**2,
-                "the square root of the right value": other**0.5,
-            }
-        for name, values in resembled.items():
-            if np.allclose(one, values):
-                return f"each is {name}"
     if factor := _factor(one, other):
         return f"every value is {factor} times the right one"
-    if len(sizes) > 1 and np.allclose(abs(one), abs(other)):
+    if sizes > 1 and np.allclose(one, 1 - other):
+        return "each is 1 minus the right value"
+    if sizes > 1 and np.allclose(abs(one), abs(other)):
         turned = (~np.isclose(one, other)).sum()
         return f"the sizes are right, but {turned} of {len(one)} have the wrong sign"
-    if len(sizes) > 2 and np.allclose(one - other, one[0] - other[0]):
+    if sizes > 2 and np.allclose(one - other, one[0] - other[0]):
         return f"every value is off by {one[0] - other[0]:.4g}"
     if np.allclose(one, other, rtol=0.01, atol=0):
         return "nearly right, to 1 %: something is rounded or approximated"
@@ -270,7 +265,10 @@ def _difference(answer, truth) -> str:
     return f"{numbers[place]:.4g}{where} is not right"
 
 
-def _wrong_places(numbers: np.ndarray, truth: np.ndarray) -> list[tuple]:
+def _wrong_places(numbers: np.ndarray | None, truth: np.ndarray | None) -> list[tuple]:
+    """The indices at which two arrays differ; none if they cannot be compared."""
+    if numbers is None or truth is None or numbers.shape != truth.shape:
+        return []
     close = np.isclose(numbers, truth, rtol=1e-6, atol=1e-6, equal_nan=True)
     return [tuple(place) for place in np.argwhere(~close).tolist()]
 

@@ -70,22 +70,20 @@ def noise_of_prompts(measured: dict, noise, bests: dict) -> Figure:
     """Lesson 1: the noise of the estimate against the baseline, over that without one, a panel for
     each prompt. measured: the arguments of noise(b, p, ...), by prompt."""
     figure, axes = kit.new_figure(8.5, 2.9, columns=3, sharey=True)
-    grid = np.linspace(0, 1, 81)
-    for axis, (prompt, (p, *squares)) in zip(axes, measured.items()):
-
-        def relative(b, p=p, squares=squares):
-            return noise(b, p, *squares) / noise(0, p, *squares)
-
-        axis.plot(grid, relative(grid), color=GREY)
-        usual = {"xytext": (8, -7)} if p < 0.7 else {"xytext": (0, 13), "ha": "right"}
-        for name, b, color, place in (
-            ("none: 1", 0, GREY, {"xytext": (-3, 13)}),
-            (f"b = p: {relative(p):.2f}", p, ORANGE, usual),
-            ("best", bests[prompt], GREEN, {"xytext": (0, -15), "ha": "center"}),
+    for axis, (prompt, arguments) in zip(axes, measured.items()):
+        p, unit, grid = arguments[0], noise(0, *arguments), np.linspace(0, 1, 81)
+        axis.plot(grid, noise(grid, *arguments) / unit, color=GREY)
+        for name, b, color, up in (
+            ("none", 0, GREY, 13),
+            ("best", bests[prompt], GREEN, -15),
+            ("p", p, ORANGE, 13),
         ):
-            axis.plot(b, relative(b), "o", color=color, markersize=8)
-            label_line(axis, b, relative(b), name, color, **place)
-        axis.set(title=f"{prompt}  p = {p:.2f}", xlabel="b", yscale="log", ylim=(0.25, 20))
+            y = noise(b, *arguments) / unit
+            axis.plot(b, y, "o", color=color, markersize=8)
+            label_line(axis, b, y, name, color, xytext=(0, up), ha="center")
+        axis.set(
+            title=f"{prompt} {y:.2f} at p = {p:.2f}", xlabel="b", yscale="log", ylim=(0.25, 20)
+        )
     kit.ticks(axes[0].yaxis, [0.5, 1, 2, 5, 10])
     axes[0].set_ylabel("noise")
     return figure

@@ -1,6 +1,5 @@
 """The pictures of lesson 5, and the right answers and usual mistakes of its exercises."""
 
-import re
 from collections.abc import Callable
 from functools import partial
 
@@ -12,7 +11,6 @@ from torch.nn.functional import logsigmoid
 
 from algorithms import dr_grpo
 from lessons import identity
-from lessons.workshop import kit
 from lessons.workshop.kit import RIGHT, WRONG, new_figure
 
 C, G = dr_grpo.Config().max_new_tokens, 8
@@ -55,35 +53,6 @@ def push_and_drift(short: int, long: int) -> Figure:
         title = f"{name}\npush {one:.3f} at {short}, {other:.3f} at {long}"
         curves[title] = -favour, favour, (1 - 2 * GRID) * favour
     return three_rules(curves, GRID, "drift", xlabel="p", xlim=(0, 1), ylim=(-1.05, 1.05))
-
-
-def lengths_by_arm(arms: dict) -> Figure:
-    """Lesson 5: mean length of right and of wrong completions at the end of training, four arms of
-    `pieces`."""
-    names = {
-        "GRPO": "GRPO:\n1/|y|, ÷ σ",
-        "GRPO, constant length": "constant, ÷ σ",
-        "GRPO, not / σ": "1/|y|, not ÷ σ",
-        "Dr. GRPO": "Dr. GRPO:\nconstant, not ÷ σ",
-    }
-    size, beside = (8, 6) if kit.narrow else (10, 9)
-    if kit.narrow:
-        names = {arm: re.sub("([,:]) ", r"\1\n", name) for arm, name in names.items()}
-    figure, axis = new_figure(8.5, 3.4)
-    for verdict, color, marker, side in (("right", RIGHT, "o", -1), ("wrong", WRONG, "s", 1)):
-        for x, arm in enumerate(names):
-            n, at = arms[arm][f"length_{verdict}"], x + 0.12 * side
-            band = {"linewidth": 11, "alpha": 0.25, "solid_capstyle": "butt"}
-            axis.plot([at] * 2, n["interval"], color=color, **band)
-            axis.plot([at] * len(n["seeds"]), n["seeds"], marker, color=color, markersize=3.5)
-            axis.annotate(f"{n['mean']:.1f}", (at, n["mean"]), (beside * side, 0), va="center",
-                          ha="left" if side > 0 else "right", textcoords="offset points",
-                          color=color, fontsize=size)  # fmt: skip
-    axis.set_xticks(range(4), names.values(), fontsize=size)
-    axis.set(xlim=(-0.6, 3.6), ylim=(0, 32), ylabel="tokens, last ten steps")
-    axis.text(-0.5, 7, "● right completions", color=RIGHT)
-    axis.text(-0.5, 3, "■ wrong completions", color=WRONG)
-    return figure
 
 
 # Exercises; `kit.check` explains the keys of CHECKS

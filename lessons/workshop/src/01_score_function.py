@@ -58,7 +58,7 @@ show(noise_of_prompts(measured, noise, bests))
 
 # %% [text]
 # *How noisy the estimate from one completion is (its mean square; 1: without a baseline), for every baseline $b$. The usual choice is
-# $b = p$, the share of completions that are right. On the easy prompt, {=next(iter(measured))}, it makes the estimate
+# $b = p$, the share of completions that are right (its noise stands above each panel). On the easy prompt, {=next(iter(measured))}, it makes the estimate
 # {=usual["35+14?"]:.1f} times as noisy as without one.* How can a baseline do harm, and why is the mean safe? We prove both, and check
 # them on a policy so small that all its completions can be listed.
 #

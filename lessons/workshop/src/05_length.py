@@ -239,7 +239,6 @@ knob(lesson_05.push_and_drift, short=(4, 24, 1, 5), long=(26, 56, 1, 50))
 # %% [fold]
 results = compare_tables.load()
 arms, ablation = results["pieces"]["arms"], results["ablation"]["arms"]
-show(lesson_05.lengths_by_arm(arms))
 
 
 def interval(gaps, form=".1f"):
@@ -264,7 +263,7 @@ assert falls == [True, False, True, True]
 assert "−" not in by_sigma["wrong"][0] + by_sigma["wrong"][1] and token_level.mean() > 0
 
 # %% [text]
-# *Each point is a run, each bar the 95 % interval of the mean.* Under GRPO wrong completions are {=gap["wrong"]:.1f} tokens longer than
+# Intervals are 95 %. Under GRPO wrong completions are {=gap["wrong"]:.1f} tokens longer than
 # under Dr. GRPO, right ones {=gap["right"]:.1f}. How much of this is due to the length divisor?
 #
 # - **Wrong completions:** $1/|y|$ makes them {=by_length["wrong"][0]} tokens longer in runs that divide by σ, {=by_length["wrong"][1]} in
