@@ -1,6 +1,9 @@
 """What the pictures of several lessons share."""
 
-from lessons.workshop.kit import label_line, new_figure
+import numpy as np
+from matplotlib.figure import Figure
+
+from lessons.workshop.kit import GREY, RIGHT, label_line, new_figure
 
 
 def two_panels(height: float, left: dict, right: dict):
@@ -28,3 +31,17 @@ def key(axis, colors: dict, x: float = 0.03, y: float = 0.92, step: float = 0.09
     """Names in their colours, below each other from (x, y) on, as in `note`."""
     for i, (name, color) in enumerate(colors.items()):
         note(axis, x, y - step * i, name, color)
+
+
+def bars(tables: dict, names: list, chosen: int) -> Figure:
+    """A panel of bars for each table of probabilities, (n,), by title; the one at `chosen` in
+    colour. names: of the n bars."""
+    figure, axes = new_figure(8.5, 2.6, columns=len(tables), sharey=True)
+    for axis, (title, table) in zip(axes, tables.items()):
+        axis.bar(
+            range(len(names)), table, color=np.where(np.arange(len(names)) == chosen, RIGHT, GREY)
+        )
+        axis.set_xticks(range(len(names)), names)
+        axis.set(title=title, ylim=(0, 1))
+    axes[0].set_ylabel("probability")
+    return figure

@@ -25,20 +25,6 @@ from lessons.workshop.parts.drawing import two_panels
 from toy_env.evaluate import majority_at_k
 
 
-def one_problem(tables: dict[str, np.ndarray], answer: int) -> Figure:
-    """Lesson 11: the probabilities of the answers to one problem that reach 1 % in a table.
-
-    tables: (100,) each, by title."""
-    figure, axes = new_figure(8.5, 2.6, columns=len(tables), sharey=True)
-    shown = np.flatnonzero(np.max([*tables.values()], axis=0) > 0.01)
-    for axis, (title, table) in zip(axes, tables.items()):
-        axis.bar(range(len(shown)), table[shown], color=np.where(shown == answer, RIGHT, GREY))
-        axis.set_xticks(range(len(shown)), shown)
-        axis.set(title=title, ylim=(0, 1))
-    axes[0].set_ylabel("probability")
-    return figure
-
-
 def sharpening(before: dict, after: dict, Ks: tuple[int, ...], name: str) -> Figure:
     """Lesson 11: the effect of sharpening. Left, p of each problem; right, the two curves and M.
 

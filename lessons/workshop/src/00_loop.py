@@ -32,7 +32,7 @@ from itertools import product
 
 import torch
 
-from lessons.workshop.kit import check, knob, trains
+from lessons.workshop.kit import GREY, RIGHT, check, knob, label_line, new_figure, show, trains
 from lessons.workshop.parts.lesson_00 import fans, table, updates_needed
 
 EOS, LIMIT = 2, 3  # the full stop is the end-of-sequence token; a completion has at most three tokens
@@ -75,7 +75,31 @@ for i, reward in zip(drawn, rewards):
     print(f"{texts[i]:4} reward {reward:.0f}, its probability: {change}")
 print(f"success probability: {pi @ R:.3f} before, {(after @ R).item():.3f} after")
 
+# %% [markdown]
+# Thirty passes, each with four new completions:
+
+# %% [fold]
+z, trace = torch.zeros(7, 3).double(), []
+for _ in range(31):
+    log_probs = log_probabilities(z.requires_grad_())
+    trace.append(log_probs.detach().exp())
+    drawn = torch.multinomial(trace[-1], 4, replacement=True, generator=generator)
+    loss = -(R[drawn] * log_probs[drawn]).mean()
+    z = (z - torch.autograd.grad(loss, z)[0]).detach()
+trace = torch.stack(trace)  # (31, 15)
+figure, axis = new_figure(7, 2.8)
+axis.plot(trace[:, R == 0], color=GREY, linewidth=1)
+axis.plot(trace[:, R == 1], color=RIGHT)
+favourite = trace[-1].argmax()
+label_line(axis, 30, trace[-1, favourite], texts[favourite], RIGHT)
+axis.set(xlim=(0, 33), xlabel="updates", ylabel="probability", title="15 completions (blue: right)")
+show(figure)
+assert R[favourite] == 1 and trace[-1] @ R > 0.8
+
 # %% [text]
+# *After 30 updates $p$ = {=(trace[-1] @ R).item():.2f}. One right completion, `{=texts[favourite]}`, has run ahead: what has been sampled and
+# rewarded is sampled more often.*
+#
 # A completion with reward 0 adds nothing to the update; its probability changes because probabilities sum to 1 and because completions
 # share prefixes. A batch of 4 contains no right completion with probability $(1-p)^4$, here {=(1 - pi @ R) ** 4:.0%}; at $p = .001$ it
 # would be {=(1 - 0.001) ** 4:.1%}, and hardly any batch would teach anything.

@@ -2,27 +2,15 @@
 # # 2 · PPO: the ratio and the clip
 #
 # REINFORCE ([lesson 1](01_score_function.ipynb)) makes one update and discards its samples. Sampling is expensive, so PPO (proximal
-# policy optimization) makes several updates with one batch. From the second update on, the samples come from a policy that no longer
-# exists. PPO corrects for this with a **ratio**, and stops the gradient of tokens that have moved far enough with a **clip**.
+# policy optimization) makes several updates with one batch. It multiplies each token's push by a **ratio**, how much more probable the
+# token has become since it was sampled. And a **clip** stops the gradient of tokens that have moved far enough.
 #
-# Outside the clip's range there are four cases: the ratio is too high or too low, and the advantage is positive or negative. **The claim:
-# clipping stops the gradient in exactly two of them, where the token has already moved the way it is pushed: up and $A > 0$, or down and
-# $A < 0$.** Left out here are PPO's critic ([lesson 15](15_critic.ipynb)) and the KL (Kullback–Leibler) divergence from a reference
-# policy ([lesson 4](04_kl.ipynb)).
+# > **The clip stops a token that has already moved the way it is pushed: above the range if it is pushed up ($A > 0$), below the range if it
+# > is pushed down ($A < 0$). A token that has moved the other way keeps its gradient.**
 #
-# | symbol | meaning |
-# |---|---|
-# | $y_t$ | token $t$ of a completion, which ends with the end-of-sequence token |
-# | $\pi,\ \pi_{old}$ | the current policy; the policy that sampled the batch |
-# | $\ell_t,\ \ell^{old}_t$ | the log-probability of $y_t$ under $\pi$ and under $\pi_{old}$ |
-# | $\rho_t$ | the **ratio** $\exp(\ell_t - \ell^{old}_t) = \pi(y_t)/\pi_{old}(y_t)$: how much more probable the token has become |
-# | $A_t$ | the **advantage**: how strongly token $t$ is pushed, up or down. A constant: no gradient flows through it |
-# | $\varepsilon$ | half the width of the clip's range, `clip_eps` = 0.2 |
-# | $R$ | the reward of a completion: 1 if it is right, 0 if it is wrong |
-#
-# This is the diff from the loss of `reinforce.py` to that of `ppo.py`:
+# Move the ratio through the range:
 
-# %%
+# %% [fold]
 import math
 import random
 
@@ -38,6 +26,45 @@ from toy_env.model import load_policy
 from toy_env.rollout import completion_logps, sample
 
 base, tokenizer = load_policy("base")
+
+def objective(ratio, A, eps=0.2):
+    """J of each token, and its derivative by that token's log-probability."""
+    ratio, A = torch.as_tensor(ratio).double(), torch.as_tensor(A).double()
+    ratio, A = torch.broadcast_tensors(ratio, A)
+    logps, one = ratio.log().requires_grad_(), torch.ones(1, 1).double()
+
+    def loss_of_one(logp, A):
+        token = {"logps": logp * one, "old_logps": 0 * one, "advantages": A * one, "mask": one}
+        return ppo.policy_loss(**token, config=ppo.Config(clip_eps=eps))
+
+    J = -torch.vmap(loss_of_one)(logps, A)
+    return J.detach().numpy(), torch.autograd.grad(J.sum(), logps)[0].numpy() + 0.0
+
+
+def draw(ratio, eps):
+    return clip_and_gradient(objective, ratio, eps)
+
+knob(draw, ratio=(0.1, 2.9, 0.1, 1.5), eps=(0.05, 0.6, 0.05, 0.2))
+
+# %% [markdown]
+# *The objective $J$ of one token and its gradient, for $A = 1$ and $A = -1$. Thick lines: the gradient is exactly 0. Grey: the clip's range.*
+#
+# Left out here are PPO's critic ([lesson 15](15_critic.ipynb)) and the KL (Kullback–Leibler) divergence from a reference policy
+# ([lesson 4](04_kl.ipynb)).
+#
+# | symbol | meaning |
+# |---|---|
+# | $y_t$ | token $t$ of a completion, which ends with the end-of-sequence token |
+# | $\pi,\ \pi_{old}$ | the current policy; the policy that sampled the batch |
+# | $\ell_t,\ \ell^{old}_t$ | the log-probability of $y_t$ under $\pi$ and under $\pi_{old}$ |
+# | $\rho_t$ | the **ratio** $\exp(\ell_t - \ell^{old}_t) = \pi(y_t)/\pi_{old}(y_t)$: how much more probable the token has become |
+# | $A_t$ | the **advantage**: how strongly token $t$ is pushed, up or down. A constant: no gradient flows through it |
+# | $\varepsilon$ | half the width of the clip's range, `clip_eps` = 0.2 |
+# | $R$ | the reward of a completion: 1 if it is right, 0 if it is wrong |
+#
+# This is the diff from the loss of `reinforce.py` to that of `ppo.py`:
+
+# %%
 show_diff(reinforce.policy_loss, ppo.policy_loss)
 
 # %% [markdown]
@@ -83,7 +110,7 @@ for when, start in starts.items():
 # which the old policy draws with probability ½; a completion is right if its second token is 1. An update has raised the probability of a
 # 1 after a 1 to ¾ and changed nothing else. What is the gradient for the first token?
 
-# %%
+# %% [fold]
 first = torch.zeros(2).double().requires_grad_()  # logits of the first token
 second = torch.tensor([0.5, 0.5, 0.25, 0.75]).double().log()  # log p, in 00, 01, 10, 11
 logps = torch.stack([first.log_softmax(dim=0)[[0, 0, 1, 1]], second], dim=1)  # (4, 2)
@@ -131,19 +158,6 @@ assert np.allclose(truth, [-1 / 16, 1 / 16], rtol=1e-12) and estimate.abs().max(
 
 
 # %%
-def objective(ratio, A, eps=0.2):
-    """J of each token, and its derivative by that token's log-probability."""
-    ratio, A = torch.as_tensor(ratio).double(), torch.as_tensor(A).double()
-    ratio, A = torch.broadcast_tensors(ratio, A)
-    logps, one = ratio.log().requires_grad_(), torch.ones(1, 1).double()
-
-    def loss_of_one(logp, A):
-        token = {"logps": logp * one, "old_logps": 0 * one, "advantages": A * one, "mask": one}
-        return ppo.policy_loss(**token, config=ppo.Config(clip_eps=eps))
-
-    J = -torch.vmap(loss_of_one)(logps, A)
-    return J.detach().numpy(), torch.autograd.grad(J.sum(), logps)[0].numpy() + 0.0
-
 six = {"ratio": [0.5, 1.0, 1.5] * 2, "A": [1.0] * 3 + [-1.0] * 3}
 for rho, A, J, gradient in zip(*six.values(), *objective(**six)):
     stopped = "" if gradient else "   stopped"
@@ -159,17 +173,6 @@ print(f"at ratio 20 and A = -1 the gradient is {objective([20.0], -1.0)[1].item(
 # $cA$ for a token with $A < 0$, so its gradient is 0 beyond $\rho = c$. verl enables it by default, with $c = 3$: its "vanilla" loss is
 # not plain PPO.
 #
-# Move the ratio through the range (the sliders need the first cell and the one above):
-
-# %%
-def draw(ratio, eps):
-    return clip_and_gradient(objective, ratio, eps)
-
-knob(draw, ratio=(0.1, 2.9, 0.1, 1.5), eps=(0.05, 0.6, 0.05, 0.2))
-
-# %% [markdown]
-# *Thick lines: the gradient is exactly 0, for $A > 0$ above the (grey) range and for $A < 0$ below it.*
-#
 # ## The clip on a real model
 #
 # The clip stops a *gradient*. Does it keep the *ratio* within the range? The base model writes 8 completions for each of 8 problems and
@@ -177,7 +180,7 @@ knob(draw, ratio=(0.1, 2.9, 0.1, 1.5), eps=(0.05, 0.6, 0.05, 0.2))
 # advantage is the reward minus the batch's mean reward.
 
 
-# %%
+# %% [fold]
 def train(eps):
     """The log-probabilities before each of 16 steps and after them; the gradient there."""
     policy, history, config = to_float64(load_policy("base")[0]), [], ppo.Config(clip_eps=eps)

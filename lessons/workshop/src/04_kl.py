@@ -2,12 +2,59 @@
 # # 4 · KL estimators
 #
 # Training moves the policy $\pi$ away from the model that it started as, the **reference**. A penalty on the KL (Kullback–Leibler)
-# divergence pulls it back. Proximal policy optimization (PPO) puts the penalty into the reward, group relative policy optimization (GRPO)
-# into the loss, each as one number per sampled token. Three such numbers are in use, and their effect depends on where they are put:
+# divergence pulls it back. Three numbers for each sampled token are in use as penalties, $k_1$, $k_2$ and $k_3$.
 #
-# - **As values**, $k_1$ and $k_3$ are unbiased estimates of $\mathrm{KL}(\pi\Vert\pi_\text{ref})$.
-# - **As losses**, $k_1$ has a mean gradient of zero, $k_2$ gives the gradient of $\mathrm{KL}(\pi\Vert\pi_\text{ref})$, and $k_3$ that of
-#   $\mathrm{KL}(\pi_\text{ref}\Vert\pi)$, a different divergence. GRPO uses $k_3$ as a loss.
+# > **$k_1$ and $k_3$ estimate the same KL without bias. But as losses they do different things: $k_1$ does nothing on average, $k_2$ follows
+# > the KL of policy to reference, and $k_3$, which GRPO uses, follows the KL of reference to policy.**
+#
+# We train a policy over five tokens, starting at the reference. Two tokens are rewarded: a rare one, which the reference writes in 5 % of
+# cases, with 1 (blue), and the common token 2, with 0.8. The loss contains 0.2 times a penalty. Where does training end?
+
+# %% [fold]
+import numpy as np
+import torch
+
+from algorithms import grpo, ppo
+from lessons.workshop.kit import check, knob, show, show_source, trains
+from lessons.workshop.parts import lesson_04
+from lessons.workshop.parts.drawing import bars
+
+ESTIMATORS = {"k1": lambda log_u: -log_u, "k2": lambda log_u: log_u**2 / 2,
+              "k3": lambda log_u: log_u.exp() - 1 - log_u}
+
+def rho_k3(logps, old_logps, ref_logps):
+    return (logps - old_logps).exp() * ESTIMATORS["k3"](ref_logps - logps)
+
+five = torch.tensor([0.05, 0.35, 0.3, 0.2, 0.1]).double().log()  # the reference
+reward = torch.tensor([1, 0.8, 0, 0, 0]).double()
+penalties = {name: lambda logps, k=k: k(five - logps) for name, k in ESTIMATORS.items()}
+penalties["rho k3"] = lambda logps: rho_k3(logps, logps.detach(), five)
+ends = {}
+for name, penalty in penalties.items():
+    z = five.clone().requires_grad_()
+    for _ in range(1000):
+        logps = z.log_softmax(dim=0)
+        loss = logps.detach().exp() @ (0.2 * penalty(logps) - reward * logps)
+        z.data -= 5 * torch.autograd.grad(loss, z)[0]
+    ends[name] = pi = logps.detach().exp()
+forward = 0.2 * five.exp() / (0.2 + ends["k3"] @ reward - reward)
+reverse = (five + reward / 0.2).softmax(dim=0)
+for name, pi in {"k2": reverse, "rho k3": reverse, "k3": forward}.items():
+    assert torch.allclose(ends[name], pi, atol=1e-3)
+titles = {"k1": "$k_1$", "k2": r"$k_2$, and $\rho\,k_3$", "k3": "$k_3$ (GRPO)"}
+tables = {"reference": five.exp().numpy()}
+tables |= {title: ends[name].numpy() for name, title in titles.items()}
+show(bars(tables, [1, 2, 3, 4, 5], chosen=0))
+
+# %% [text]
+# *With $k_1$ nothing holds the policy: it writes only the rare token. $k_3$ mainly charges it for losing what the reference writes: the
+# tokens without reward keep {=ends["k3"][2:].sum():.0%}. $k_2$ mainly charges it for writing what the reference would not: the rare token
+# gets {=ends["k2"][0]:.0%} instead of {=ends["k3"][0]:.0%}.* (The ends: $\pi_\text{ref}\,e^{R/0.2}$, normalised, for $k_2$ and $\rho\,k_3$;
+# for $k_3$ $0.2\,\pi_\text{ref}/(0.2 + \bar R - R)$ with the mean reward $\bar R$.) $\rho\,k_3$ is $k_3$ times the ratio of new and old
+# probability, which repairs it.
+#
+# The same number can also be put into the reward, as proximal policy optimization (PPO) does with $k_1$; group relative policy optimization
+# (GRPO) has $k_3$ in the loss.
 #
 # | symbol | meaning |
 # |---|---|
@@ -30,15 +77,6 @@
 # token occurs exactly in proportion, so a mean over the batch *is* the expectation.
 
 # %%
-import numpy as np
-import torch
-
-from algorithms import grpo, ppo
-from lessons.workshop.kit import check, knob, show_source, trains
-from lessons.workshop.parts import lesson_04
-
-ESTIMATORS = {"k1": lambda log_u: -log_u, "k2": lambda log_u: log_u**2 / 2,
-              "k3": lambda log_u: log_u.exp() - 1 - log_u}
 counts = torch.tensor([8, 4, 2, 1, 1])
 batch = torch.arange(5).repeat_interleave(counts)  # (16,) tokens
 logits = (counts.double() / 16).log().requires_grad_()  # the parameters
@@ -119,7 +157,7 @@ assert list(table.values()) == expected
 # With all advantages 0, GRPO's loss is only its KL term. PPO subtracts $\beta k_1$ from the reward of every token ($\beta$ is `kl_coef`);
 # with rewards and values 0, its returns contain only that penalty.
 
-# %%
+# %% [fold]
 show_source(grpo.policy_loss)
 zeros = torch.zeros(16, 1).double()  # 16 completions of one token
 old = {"old_logps": logp.detach().view(16, 1), "mask": torch.ones(16, 1).bool()}
@@ -160,7 +198,7 @@ assert (in_grpo, in_ppo, as_printed) == ("forward", "reverse", True)
 # integration. Right, the coefficient of $s$ in the gradient of each estimator as a loss; grey shows where the samples fall. Move the
 # reference away. (The slider needs the first cell.)
 
-# %%
+# %% [fold]
 y = np.linspace(-15, 20, 7001)
 density = np.exp(-(y**2) / 2) / np.sqrt(2 * np.pi) * (y[1] - y[0])  # pi(y) dy
 shifts = np.linspace(0.1, 3, 30)
@@ -203,12 +241,9 @@ knob(draw, d=(0.1, 3.0, 0.1, 1.5))
 # **The limit: one token.** The repair works token by token. In a longer completion it ignores that an earlier token decides which later
 # ones are reached (exercise 2).
 
-# %%
+# %% [fold]
 moved = (logits.detach() + torch.tensor([0.5, -0.3, 0.2, 0.9, -0.6])).requires_grad_()
 new_logp = moved.log_softmax(dim=0)[batch]  # updated; the batch is the old policy's
-
-def rho_k3(logps, old_logps, ref_logps):
-    return (logps - old_logps).exp() * ESTIMATORS["k3"](ref_logps - logps)
 
 k3, rho = ESTIMATORS["k3"](ref[batch] - new_logp), (new_logp - logp.detach()).exp()
 per_token = rho_k3(new_logp, logp.detach(), ref[batch])
@@ -220,37 +255,6 @@ results = {
 assert same(gradient(per_token.sum(), new_logp), rho * ESTIMATORS["k1"](ref[batch] - new_logp))
 print("\n".join(f"{name:21} {result}" for name, result in results.items()))
 assert list(results.values()) == ["neither", "reverse", "forward"]
-
-# %% [markdown]
-# ## Where each ends
-#
-# We train a policy over five tokens, from the reference on, with a reward $R$ and 0.2 times each estimator in the loss.
-# Two tokens are rewarded: a rare one, which the reference writes in 5 % of cases, with 1, and a common one, 35 %, with 0.8.
-
-# %%
-five = torch.tensor([0.05, 0.35, 0.3, 0.2, 0.1]).double().log()  # the reference
-reward = torch.tensor([1, 0.8, 0, 0, 0]).double()
-penalties = {name: lambda logps, k=k: k(five - logps) for name, k in ESTIMATORS.items()}
-penalties["rho k3"] = lambda logps: rho_k3(logps, logps.detach(), five)
-ends = {}
-for name, penalty in penalties.items():
-    z = five.clone().requires_grad_()
-    for _ in range(1000):
-        logps = z.log_softmax(dim=0)
-        loss = logps.detach().exp() @ (0.2 * penalty(logps) - reward * logps)
-        z.data -= 5 * torch.autograd.grad(loss, z)[0]
-    ends[name] = pi = logps.detach().exp()
-    print(f"{name:6} rare {pi[0]:.2f}   common {pi[1]:.2f}   others {pi[2:].sum():.2f}")
-forward = 0.2 * five.exp() / (0.2 + ends["k3"] @ reward - reward)
-reverse = (five + reward / 0.2).softmax(dim=0)
-for name, pi in {"k2": reverse, "rho k3": reverse, "k3": forward}.items():
-    assert torch.allclose(ends[name], pi, atol=1e-3)
-
-# %% [text]
-# The forward KL, GRPO's $k_3$, mainly charges the policy for losing what the reference writes: the tokens without reward keep
-# {=ends["k3"][2:].sum():.0%}. The reverse KL ($k_2$ or $\rho\,k_3$) mainly charges it for writing what the reference would not: the rare token
-# gets {=ends["k2"][0]:.0%} instead of {=ends["k3"][0]:.0%}. (The ends: $\pi_\text{ref}\,e^{R/0.2}$, normalised, and
-# $0.2\,\pi_\text{ref}/(0.2 + \bar R - R)$ with the mean reward $\bar R$.)
 
 # %% [markdown]
 # ## Exercises
@@ -347,8 +351,13 @@ def token_rewards(rewards, logps, ref_logps, mask, beta):
 #
 # ## To remember
 #
-# - An unbiased value does not imply the right gradient: as a loss, $k_1$ has mean gradient zero, $k_2$ follows the reverse KL and $k_3$
-#   the forward KL; in the reward, $k_1$ follows the reverse KL.
+# | | value | as a loss | in the reward | off-policy |
+# |---|---|---|---|---|
+# | $k_1$ | unbiased | nothing | **reverse KL** | |
+# | $k_2$ | biased | **reverse KL** | neither | |
+# | $k_3$ | unbiased | forward KL | reverse − forward | times ρ, in the gradient: **reverse KL** |
+#
+# - An unbiased value does not imply the right gradient (table).
 # - $k_3$ is a good number to log while the policy is near the reference; far from it, it can be the noisiest of the three.
 # - Multiplied by a ratio that autograd goes through, $k_3$ gives the reverse KL of the next token, on-policy and off, but not that
 #   token's effect on later tokens. Of all these, only $k_1$ in the reward (on-policy, with λ = 1 in generalized advantage estimation,

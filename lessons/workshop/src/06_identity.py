@@ -1,13 +1,41 @@
 # %% [markdown] 40 minutes
 # # 6 · The identity: σ times a contrast
 #
-# A language model completes one prompt G times, and a verifier marks each completion right or wrong. GRPO (group relative policy optimization)
-# turns these marks into one update of the model:
+# A language model completes one prompt G times, and a verifier marks each completion right or wrong. GRPO (group relative policy
+# optimization) turns these marks into one update $g$ of the model.
+#
+# > **The update is a product of two things: how much the group disagrees, σ, and in which direction right completions differ from wrong
+# > ones, the *contrast*.**
+#
+# Move $k$, the number of right completions of 8:
+
+# %% [fold]
+import numpy as np
+import torch
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
+
+from algorithms import batch_sigma, dapo, dr_grpo, grpo
+from lessons import identity
+from lessons.experiments import estimators
+from lessons.workshop.float64 import to_float64
+from lessons.workshop.kit import check, knob, show, show_diff, trains
+from lessons.workshop.parts import lesson_06 as figures
+from toy_env import arithmetic
+from toy_env.model import load_policy
+from toy_env.rollout import completion_logps, sample
+
+knob(figures.advantages_and_coefficients, k=(0, 8, 1, 1))
+
+# %% [markdown]
+# *Left: how hard each completion is pushed, by its advantage. Right: the factor of the contrast. GRPO's is largest when half of the
+# completions are right, and 0 when all agree. Dr. GRPO's parabola lies below GRPO's arch.*
+#
+# In a formula, with $\bar s_+$ and $\bar s_-$ the mean scores of right and of wrong completions:
 #
 # $$g \;=\; \sigma\,\big(\bar s_+ - \bar s_-\big)$$
 #
-# This is the **disagreement** σ of the group times the **contrast** between right and wrong completions. The update of Dr. GRPO ("GRPO
-# done right") has σ² instead, and DAPO (decoupled clip and dynamic sampling policy optimization) discards the groups in which σ is 0.
+# The update of Dr. GRPO ("GRPO done right") has σ² instead, and DAPO (decoupled clip and dynamic sampling policy optimization) discards
+# the groups in which σ is 0.
 #
 # | symbol | meaning |
 # |---|---|
@@ -23,21 +51,7 @@
 #
 # Here is a group from our base model, and what Dr. GRPO changes in GRPO's advantages:
 
-# %%
-import numpy as np
-import torch
-from torch.nn.utils import parameters_to_vector, vector_to_parameters
-
-from algorithms import batch_sigma, dapo, dr_grpo, grpo
-from lessons import identity
-from lessons.experiments import estimators
-from lessons.workshop.float64 import to_float64
-from lessons.workshop.kit import check, knob, show, show_diff, trains
-from lessons.workshop.parts import lesson_06 as figures
-from toy_env import arithmetic
-from toy_env.model import load_policy
-from toy_env.rollout import completion_logps, sample
-
+# %% [fold]
 policy, tokenizer = load_policy("base")
 policy = to_float64(policy)  # double precision, so that "equal" can mean twelve digits
 G, generator = 8, torch.Generator().manual_seed(6)
@@ -141,7 +155,7 @@ for declared in range(G + 1):
     print(f"{declared:2}  {size:.4f}   {marks}", end="")
     print("" if size else "   exactly 0")
 
-# %% [markdown]
+# %% [text]
 # **DAPO's dynamic sampling** replaces each silent group by a group of another prompt. With two-valued rewards and no KL term it discards
 # exactly the groups whose update is 0. (Its rewards are −1 and 1. Deviations and σ both double: division by σ makes the scale of rewards
 # irrelevant.)
@@ -150,15 +164,7 @@ for declared in range(G + 1):
 # coefficient is then $\sigma^2/\sigma_B$: Dr. GRPO's, times one factor. ($\sigma_B^2$ is the mean of $\sigma^2$ over all groups, so the
 # factor grows as groups fall silent. AdamW undoes it, except against a KL term.)
 #
-# ## Advantage and coefficient
-#
-# Move $k$ (needs the first cell).
-
-# %%
-knob(figures.advantages_and_coefficients, k=(0, 8, 1, 1))
-
-# %% [text]
-# *Dividing by σ flattens the coefficient's dependence on $k$ from a parabola to an arch, without turning it upside down.*
+# ## Is the easy prompt pushed harder?
 #
 # Take two groups of four, `1010` and the easier `1110`. GRPO gives the one wrong completion of `1110` the advantage
 # {=grpo.compute_advantages(rewards=torch.tensor([[1.0, 1, 1, 0]])).min():.2f}, and yet the group's coefficient is
@@ -169,7 +175,7 @@ knob(figures.advantages_and_coefficients, k=(0, 8, 1, 1))
 #
 # A small step along GRPO's update, of length 0.01, changes the log-probability of every token in our group:
 
-# %%
+# %% [fold]
 start = parameters_to_vector(policy.parameters()).detach()
 before, step = completion_logps(policy, group, 1.0).detach(), loss_gradient(grpo, R)
 
@@ -198,9 +204,10 @@ vector_to_parameters(start, policy.parameters())
 
 # %% [text]
 # *Blue: more probable; red: less; ∎: end of the completion.* A prefix shared by right and wrong completions is pushed both ways: `#`,
-# with which one right and six wrong completions begin, falls a little in all seven. Where they diverge, the contrast shows: the
+# with which one right and six wrong completions begin, falls a little in all seven. The contrast shows where they diverge: the
 # log-probability of the last digit of `#13` falls by {=-row["#13"][2]:.2f}, that of `#14` rises by {=row["#14"][2]:.2f}, and the
-# first token of the worked completion rises too. Parameters are shared: `2` after `#` rises, although only wrong completions contain it.
+# first token of the worked completion rises too. Because parameters are shared, `2` after `#` rises, although only wrong completions
+# contain it.
 #
 # ## Later updates: the same identity with other vectors
 #
@@ -242,7 +249,7 @@ vector_to_parameters(start, policy.parameters())
 # completions give the formula's line; groups are drawn from the other half.
 
 
-# %%
+# %% [fold]
 def squared_lengths(k, completions, half, n=500):
     """(n,): squared lengths of GRPO's update, of groups from `half` with k right ones."""
     rewards = (torch.arange(G) < k).double().view(1, G)

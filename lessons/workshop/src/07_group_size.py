@@ -52,7 +52,7 @@
 #
 # A network with 36 parameters writes up to three tokens: 0, 1 or the end. The advantages come from the scripts, $\nabla p$ from autograd alone.
 
-# %%
+# %% [fold]
 import math
 from itertools import combinations_with_replacement, product
 
@@ -139,7 +139,7 @@ for R in (ODD, ELEVEN):
 # These are Cor. 1 and 2 of arXiv:2607.00152. The next term (ours), $-\frac{7-16pq}{128\,(Gpq)^2}$, is negative: the expansion promises too much
 # at every $p$. The paper's Table 2 has the smallest $G$ that reaches each target, and $G^\star$. We add what $G^\star$ reaches.
 
-# %%
+# %% [fold]
 # As published:
 EXACT = {0.5: (7, 11, 51), 0.3: (9, 14, 61), 0.1: (22, 36, 144), 0.05: (42, 69, 273)}
 RULE = {0.5: (5, 10, 50), 0.3: (6, 12, 60), 0.1: (14, 28, 139), 0.05: (26, 53, 263)}
@@ -183,7 +183,7 @@ assert all(2 < number < 2.15 for number in right)
 #
 # **Efficiency** is $\mathbb E[c]^2/\mathbb E[c^2 n]$ per completion, divided by its limit for large $G$, which all these rules share:
 
-# %%
+# %% [fold]
 WEIGHTS = {
     "GRPO": identity.sigma,
     "Dr. GRPO": lambda k, G: identity.sigma(k, G) ** 2,
@@ -200,7 +200,7 @@ def efficiencies(p, G, v_ratio):
     return {name: identity.efficiency(rule, p, G, v_ratio) for name, rule in rules.items()}
 
 
-# %%
+# %% [fold]
 table = {(r, p): efficiencies(p, 8, r) for r in (0.1, 1, 10) for p in (0.1, 0.5, 0.9)}
 print("G = 8   v₋/v₊    p    " + "   ".join(table[1, 0.5]))
 for (v_ratio, p), efficiency in table.items():
@@ -231,7 +231,7 @@ assert abs(alike["Dr. GRPO"] - 7 / 8) < 1e-12
 #
 # The dots are your G. On the left, fidelity, with the exact group size for 90 % and the rule's. (Needs the cells above.)
 
-# %%
+# %% [fold]
 every_p, SIZES, RATIOS = np.arange(1, 20) / 20, range(2, 129), [1, 0.1, 0.3, 3, 10]
 fidelities = np.array([identity.fidelity(every_p, G) for G in SIZES])  # (127, 19)
 curves = {r: [efficiencies(every_p, G, r) for G in SIZES] for r in RATIOS}

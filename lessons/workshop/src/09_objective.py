@@ -19,7 +19,7 @@
 # | $s,\ g$ | a completion's score $\nabla_\theta\log\pi_\theta(y)$, summed over tokens; the group's update $\frac1G\sum_i A_i s_i$ |
 # | $w(p),\ J(p)$ | the weight of a prompt, $\mathbb E[g] = w(p)\,\nabla p$; the objective, $J' = w$ and $J(0) = 0$ |
 
-# %%
+# %% [fold]
 import math
 from itertools import product
 
@@ -102,7 +102,7 @@ downhill = float(chance[mixed & away].sum() / chance[mixed].sum())
 # Indeed, the sum in brackets is at least $2/\sqrt{(a+1)(b+1)}$ (arithmetic and geometric mean), and $ab \ge \sqrt{ab}$ for whole numbers.
 # At $ab = 0$ both terms vanish, so the bound is reached at $j = 0$, the only case left as $p \to 0$, and at $j = G-1$.
 
-# %%
+# %% [fold]
 for size, factor in ((2, 2), (3, 3 / math.sqrt(2))):
     rewards = torch.tensor(list(product((0.0, 1.0), repeat=size)), dtype=torch.float64)
     divided, plain = (script.compute_advantages(rewards=rewards) for script in (grpo, dr_grpo))

@@ -22,11 +22,11 @@ from lessons import identity
 from lessons.experiments import compare_tables, paired, short_answers
 from lessons.experiments.learning import learn
 from lessons.workshop.kit import check, knob, show
+from lessons.workshop.parts.drawing import bars
 from lessons.workshop.parts.lesson_11 import (
     all_subsets,
     curves_of_training,
     leads,
-    one_problem,
     own_code,
     rises,
     sharpening,
@@ -73,7 +73,9 @@ tables = {"before": answered, "sharpened, β = 4": sharpened(answered, 4),
 of_one = {name: table[one] for name, table in tables.items()}
 modes = [int(table.argmax()) for table in of_one.values()]
 assert (problems[one].prompt, problems[one].answer, modes) == ("15+16+33?", 64, [54, 54, 64])
-show(one_problem(of_one, 64))
+likely = np.flatnonzero(np.max([*of_one.values()], axis=0) > 0.01)
+some = {name: table[likely] for name, table in of_one.items()}
+show(bars(some, likely, chosen=int((likely == 64).argmax())))
 
 results = compare_tables.load()["sampling"]["arms"]  # of the full task
 before, *arms = ({(kind, rate["k"]): rate for kind in arm for rate in arm[kind]}

@@ -59,7 +59,7 @@ def moments(stage, kind=0):
     return np.array(rows, dtype=float)
 
 
-# %%
+# %% [fold]
 def number(x):
     digits = 2 if x < 1 else 1 if x < 10 else 0
     return "∞" if np.isinf(x) else f"{x:.{digits}f}"
@@ -181,7 +181,7 @@ assert behind[-1] == behind.max() and 0.4 < behind[-1] / (best - table["σ^2"])[
 # We trained with powers of σ and other weights of the contrast, all else GRPO's (without KL), *every optimizer step scaled to the same length*:
 # ten seeds, 60 batches of 32 × 8. The prediction, from the measurements above alone: the arm with the larger cosine (or another quantity, below) is ahead.
 
-# %%
+# %% [fold]
 runs = load_runs(weights.RESULTS)
 by_length = {length: weights.arms(runs, length) for length in weights.STEP_LENGTHS}
 
@@ -206,7 +206,7 @@ knob(draw, step_length=list(by_length), divisor=["÷ length", "no ÷ length"])
 # *Points of accuracy against σ, paired by seed, with 95 % intervals: held-out problems at the end, and training problems of all batches.* What else
 # was tried, against σ with ÷ length:
 
-# %%
+# %% [fold]
 other = {ROWS[name]: gaps((name, True), ("σ^1", True), 0.016) for name in weights.OTHERS}
 titles = [f"{task}, {when}" for task in weights.TASKS for when in ("end", "over training")]
 say(markdown(["", *titles], [[name, *map(change, row)] for name, row in other.items()]))

@@ -29,7 +29,7 @@
 #
 # Three of the six are scripts of this repository; these are the other three:
 
-# %%
+# %% [fold]
 import random
 
 import numpy as np
@@ -152,7 +152,7 @@ knob(draw, updates=[31, 15, 7, 3, 1])
 # steps differ in length, so they also run with every step scaled to one length. The *clip without weights* stops the tokens that GRPO's
 # clip stops and takes every other ratio for 1. *Which arms fall? Guess, then open the output (…).*
 
-# %% guess
+# %% [fold] guess
 runs = load_runs(staleness.RESULTS)
 show(stale_and_reused(runs))
 say(verdicts(runs, ["corrected", "equal rate", "equal steps", "long steps", "no weights"]))

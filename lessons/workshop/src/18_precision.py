@@ -97,7 +97,7 @@ for name, of_tokens in (("summed", scores), ("over |y|", scores / lengths[:, :, 
 # %% [markdown]
 # Now the cap. Move the distance of the sampler: its logits are the trainer's plus so much noise. Which weights would you choose?
 
-# %%
+# %% [fold]
 truth, _ = update(torch.ones(15, 1), old, scores)
 CAPS = np.linspace(1, 6, 26)
 
@@ -130,7 +130,7 @@ assert far["completion"][-1, 1] > far["token"][-1, 1] > far["none"][-1, 1]
 # The runs of [lesson 14](14_staleness.ipynb), with GRPO's clip at U = 4: the sampler is a copy of the policy in bfloat16, or with float8
 # weights; the trainer is in float32; C = 2.
 
-# %%
+# %% [fold]
 runs, rows = load_runs(staleness.RESULTS), []
 
 
