@@ -7,7 +7,7 @@
 #
 # > **A baseline that does not depend on the completion changes the variance of the gradient estimate, not its mean.**
 #
-# The cell draws what that means for three prompts to the base model of this repository.
+# What that means for three prompts to the base model of this repository:
 
 # %% [fold]
 import numpy as np

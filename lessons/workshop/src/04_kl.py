@@ -184,7 +184,8 @@ assert (in_grpo, in_ppo, as_printed) == ("forward", "reverse", True)
 # **The name and the gradient.** DeepSeekMath has $-\beta\,\mathbb D_{KL}[\pi_\theta\Vert\pi_\text{ref}]$ in its objective (Eq. 3),
 # estimates it by $k_3$ (Eq. 4), which as a value is unbiased, and prints the gradient that it follows: $\hat A + \beta(u - 1)$, with
 # $\hat A$ the advantage, before every score (Eq. 20–21). The paper hides nothing, but what it names and what it follows differ: it names
-# $\mathrm{KL}(\pi\Vert\pi_\text{ref})$ and descends $\mathrm{KL}(\pi_\text{ref}\Vert\pi)$. So does `grpo.py`.
+# $\mathrm{KL}(\pi\Vert\pi_\text{ref})$ and descends $\mathrm{KL}(\pi_\text{ref}\Vert\pi)$. So does `grpo.py`. (In our runs GRPO
+# learns more without the term: [lesson 10](10_dapo.ipynb).)
 #
 # ## Move the reference away
 #
@@ -225,7 +226,7 @@ knob(draw, d=(0.1, 3.0, 0.1, 1.5))
 # {=-np.expm1(-5):.3f}). Where it is far below, $k_3$ explodes on rare samples (at $-\log u = -5$: {=-np.expm1(5):.0f}).* At $d$ =
 # {=cross:.1f} and beyond, $k_3$ is noisier than $k_1$.
 #
-# ## Off-policy: the ratio repairs both halves
+# ## For a second reading: off-policy, the ratio repairs both halves
 #
 # From the second minibatch on, $y$ comes from an older policy $\pi_\text{old}$. Multiply by the ratio $\rho = \pi/\pi_\text{old}$: then
 # $\mathbb E_\text{old}[\rho\,k_3] = \sum_y \pi\,k_3$, with $\theta$ *inside* the sum. So if autograd also goes through $\rho$, $k_3$
@@ -286,7 +287,7 @@ def forward_kl_loss(logps, ref_logps):
 
 
 # %% [markdown]
-# **2. Completions of two tokens.** Write a loss whose mean gradient is that of $\mathrm{KL}(\pi\Vert\pi_\text{ref})$ of the sequences,
+# **2. Completions of two tokens** (for a second reading)**.** Write a loss whose mean gradient is that of $\mathrm{KL}(\pi\Vert\pi_\text{ref})$ of the sequences,
 # for both tokens. (The check compares the gradient in six logits.)
 
 

@@ -199,12 +199,15 @@ assert abs(drawn - 3.5) < 0.05  # as published
 # of the groups are silent, and {=cost:.2f} completions are drawn for each one trained on.
 #
 # **What is gained?** The batch does not shrink as prompts are solved. But plain GRPO with that many more prompts per batch gets the same
-# mixed groups from the same completions, so the claim promises no gain at equal *completions*. Our ablation shows one all the same,
-# {=change(gained).strip("*")} points. Longer steps are not the reason: dynamic sampling makes them {=alone / without - 1:.0%} longer, but
-# with the learning rate lowered from {=1e4 * rates[0]:g}e-4 to {=1e4 * rates[1]:g}e-4 they are {=1 - unmoved / without:.0%} *shorter*
-# than without it, and the gain is still {=change(at_equal_length).strip("*")}. A possible reason (untested): the same completions give fewer
-# updates, each from mixed groups alone. Against GRPO the whole of DAPO has {=change(main).strip("*")} points as the scripts
-# stand, and {=change(no_kl).strip("*")} if GRPO has no KL term either.
+# mixed groups from the same completions. So the claim promises no gain at equal *completions*.
+#
+# - Our ablation shows one all the same, {=change(gained).strip("*")} points.
+# - Longer steps are not the reason. Dynamic sampling makes them {=alone / without - 1:.0%} longer. With the learning rate lowered from
+#   {=1e4 * rates[0]:g}e-4 to {=1e4 * rates[1]:g}e-4 they are {=1 - unmoved / without:.0%} *shorter* than without it, and the gain is still
+#   {=change(at_equal_length).strip("*")}.
+# - A possible reason (untested): the same completions give fewer updates, each from mixed groups alone.
+# - Against GRPO the whole of DAPO has {=change(main).strip("*")} points as the scripts stand, and {=change(no_kl).strip("*")} if GRPO has
+#   no KL term either.
 #
 # ## Clip-higher
 #
@@ -271,12 +274,14 @@ assert begins.mean() > 0.5 and (ratio > 1.28).mean() > 0.5 and sampled.mean() < 
 
 # %% [text]
 # The {=len(clipped)} stopped tokens had a mean probability of {=sampled.mean():.2f} (below .2 in DAPO's Fig. 3a), and
-# {=100 * begins.mean():.0f} % are the digit that *begins* a worked solution, the rare and right decision. But
-# {=100 * (ratio > 1.28).mean():.0f} % of the ratios exceed 1.28 as well: each completion is used once, so its ratio was moved by *other*
-# completions' updates, and the clip stops a gradient without bounding the ratio. The pattern does not last: over the
-# whole runs of our ablation stopped tokens had probabilities of {=min(stopped_at):.2f} to {=max(stopped_at):.2f} on average. Nor does
-# clip-higher keep entropy up: it raises entropy in {=more["entropy"]} of {=seeds} seeds, accuracy in {=more["final"]}. But 19 tokens say
-# little about a vocabulary of a hundred thousand.
+# {=100 * begins.mean():.0f} % are the digit that *begins* a worked solution, the rare and right decision. Would clip-higher free them?
+#
+# - Rarely: {=100 * (ratio > 1.28).mean():.0f} % of the ratios exceed 1.28 as well. Each completion is used once, so its ratio was moved by
+#   *other* completions' updates, and the clip stops a gradient without bounding the ratio.
+# - The pattern does not last: over the whole runs of our ablation stopped tokens had probabilities of {=min(stopped_at):.2f} to
+#   {=max(stopped_at):.2f} on average.
+# - Nor does clip-higher keep entropy up: it raises entropy in {=more["entropy"]} of {=seeds} seeds, accuracy in {=more["final"]}. But 19
+#   tokens say little about a vocabulary of a hundred thousand.
 #
 # ## The overlong punishment
 #

@@ -284,7 +284,7 @@ knob(draw, completion=choices, gae_lambda=(0.0, 1.0, 0.05, 0.95))
 # start.
 #
 # **Silent groups.** Of {=silent.numel()} groups of 8 held-out completions {=silent.sum()} are all right or all wrong; GRPO's advantages
-# there are 0 ([lesson 8](08_silent_groups.ipynb)). A baseline that knows the difficulty comes close: from the problem's other
+# there are 0 ([lesson 8](08_silent_groups.ipynb)). A baseline that knows the difficulty comes close to 0: from the problem's other
 # completions, the mean $|A|$ is {=quiet:.2f} there, {=busy:.2f} elsewhere. This critic knows it less well ({=calm:.2f} and
 # {=loud:.2f}), and still pushes, token by token.
 #
