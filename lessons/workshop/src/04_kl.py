@@ -287,7 +287,7 @@ def forward_kl_loss(logps, ref_logps):
 
 
 # %% [markdown]
-# **2. Completions of two tokens** (for a second reading)**.** Write a loss whose mean gradient is that of $\mathrm{KL}(\pi\Vert\pi_\text{ref})$ of the sequences,
+# **2. Completions of two tokens** (for a second reading). Write a loss whose mean gradient is that of $\mathrm{KL}(\pi\Vert\pi_\text{ref})$ of the sequences,
 # for both tokens. (The check compares the gradient in six logits.)
 
 
