@@ -81,9 +81,8 @@ def noise_of_prompts(measured: dict, noise, bests: dict) -> Figure:
             y = noise(b, *arguments) / unit
             axis.plot(b, y, "o", color=color, markersize=8)
             label_line(axis, b, y, name, color, xytext=(0, up), ha="center")
-        axis.set(
-            title=f"{prompt} {y:.2f} at p = {p:.2f}", xlabel="b", yscale="log", ylim=(0.25, 20)
-        )
+        axis.set(title=f"{prompt} {y:.2f} at p = {p:.2f}", xlabel="b", xlim=(-0.15, 1.05))
+        axis.set(yscale="log", ylim=(0.25, 20))
     kit.ticks(axes[0].yaxis, [0.5, 1, 2, 5, 10])
     axes[0].set_ylabel("noise")
     return figure
