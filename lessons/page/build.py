@@ -18,7 +18,7 @@ from pathlib import Path
 from types import ModuleType
 
 from algorithms import cispo, dapo, dr_grpo, grpo, gspo, maxrl, ppo, reinforce, rloo
-from lessons.page import ADDRESS, REPOSITORY
+from lessons.page import ADDRESS, REPOSITORY, product
 from toy_env import arithmetic
 from toy_env.model import load_policy
 
@@ -26,7 +26,7 @@ SOURCES = Path(__file__).parent
 ROOT = SOURCES.parents[1]
 PAGE = SOURCES.parent / "group.html"
 # In the order in which they import one another: what workers run too, and the rest of the page.
-ENGINE = ("model", "arithmetic", "rollout", "algorithms", "training")
+ENGINE = ("product", "model", "arithmetic", "rollout", "algorithms", "training")
 MODULES = ("closed", "pictures", "lanes", "group", "dial", "page")
 SCRIPTS = {
     "REINFORCE": reinforce, "PPO": ppo, "GRPO": grpo, "Dr. GRPO": dr_grpo, "DAPO": dapo,
@@ -93,7 +93,8 @@ def script_of(names: tuple[str, ...]) -> str:
     """Modules as one script, without imports and exports: a page opened by a double click may not
     import."""
     modules = "\n".join((SOURCES / f"{name}.js").read_text(encoding="utf-8") for name in names)
-    return re.sub(r"^import .*?;\n|^export ", "", modules, flags=re.MULTILINE | re.DOTALL)
+    modules = re.sub(r"^import .*?;\n|^export ", "", modules, flags=re.MULTILINE | re.DOTALL)
+    return modules.replace("{{product}}", base64.b64encode(product.binary()).decode())
 
 
 def whole_page() -> str:

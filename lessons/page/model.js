@@ -5,6 +5,8 @@
 // float32 or float64, whichever the weights are; sums of products are always float64. tests/test_page_training.py compares both
 // directions with torch.
 
+import { product } from "./product.js";
+
 export const TOKENS = ["<pad>", "<bos>", "<eos>", ..."0123456789+-?=;#"];
 export const BOS = 1, EOS = 2, LONGEST = 56; // LONGEST: max_new_tokens of the scripts
 const WIDTH = 64, INNER = 176, LAYERS = 3, HEADS = 4, HEAD = WIDTH / HEADS, EPSILON = 1e-6, THETA = 10000, MOST_POSITIONS = 128;
@@ -40,50 +42,6 @@ export function criticOf(weights) { // a copy of the policy's transformer; its h
 }
 
 // ---------------------------------------------------------------------- matrix products
-
-const blockA = new Float64Array(4 * 256), blockB = new Float64Array(INNER * 256);
-
-// C = A B, or C += A B: (rows, depth) x (depth, columns), depth at most 256. A[i, k] is at i * aRow + k * aStep and B[k, j] at
-// j * bColumn + k * bStep, so transposed matrices need no function of their own. It computes 4 x 4 elements of C at a time, so
-// that each number that is loaded is used four times; for this, B and four rows of A at a time are first copied into the order
-// of their use. At the edge, indices stop at the last row or column, which is then computed more than once. An element is the
-// same sum in the same order however many rows there are: a token's log-probability does not depend on the batch.
-export function product(C, A, aRow, aStep, B, bColumn, bStep, rows, columns, depth, add) {
-  const row = (i) => Math.min(i, rows - 1), column = (j) => Math.min(j, columns - 1), end = 4 * depth;
-  if (!add) C.fill(0, 0, rows * columns);
-  for (let j = 0, at = 0; j < columns; j += 4) {
-    let b0 = j * bColumn, b1 = column(j + 1) * bColumn, b2 = column(j + 2) * bColumn, b3 = column(j + 3) * bColumn;
-    for (let k = 0; k < depth; k++, at += 4, b0 += bStep, b1 += bStep, b2 += bStep, b3 += bStep) {
-      blockB[at] = B[b0]; blockB[at + 1] = B[b1]; blockB[at + 2] = B[b2]; blockB[at + 3] = B[b3];
-    }
-  }
-  for (let i = 0; i < rows; i += 4) {
-    let a0 = i * aRow, a1 = row(i + 1) * aRow, a2 = row(i + 2) * aRow, a3 = row(i + 3) * aRow;
-    for (let at = 0; at < end; at += 4, a0 += aStep, a1 += aStep, a2 += aStep, a3 += aStep) {
-      blockA[at] = A[a0]; blockA[at + 1] = A[a1]; blockA[at + 2] = A[a2]; blockA[at + 3] = A[a3];
-    }
-    const c0 = i * columns, c1 = row(i + 1) * columns, c2 = row(i + 2) * columns, c3 = row(i + 3) * columns;
-    for (let j = 0, q = 0; j < columns; j += 4) {
-      const j1 = column(j + 1), j2 = column(j + 2), j3 = column(j + 3);
-      let s00 = C[c0 + j], s01 = C[c0 + j1], s02 = C[c0 + j2], s03 = C[c0 + j3];
-      let s10 = C[c1 + j], s11 = C[c1 + j1], s12 = C[c1 + j2], s13 = C[c1 + j3];
-      let s20 = C[c2 + j], s21 = C[c2 + j1], s22 = C[c2 + j2], s23 = C[c2 + j3];
-      let s30 = C[c3 + j], s31 = C[c3 + j1], s32 = C[c3 + j2], s33 = C[c3 + j3];
-      for (let p = 0; p < end; p += 4, q += 4) {
-        const a0 = blockA[p], a1 = blockA[p + 1], a2 = blockA[p + 2], a3 = blockA[p + 3];
-        const b0 = blockB[q], b1 = blockB[q + 1], b2 = blockB[q + 2], b3 = blockB[q + 3];
-        s00 += a0 * b0; s01 += a0 * b1; s02 += a0 * b2; s03 += a0 * b3;
-        s10 += a1 * b0; s11 += a1 * b1; s12 += a1 * b2; s13 += a1 * b3;
-        s20 += a2 * b0; s21 += a2 * b1; s22 += a2 * b2; s23 += a2 * b3;
-        s30 += a3 * b0; s31 += a3 * b1; s32 += a3 * b2; s33 += a3 * b3;
-      }
-      C[c0 + j] = s00; C[c0 + j1] = s01; C[c0 + j2] = s02; C[c0 + j3] = s03;
-      C[c1 + j] = s10; C[c1 + j1] = s11; C[c1 + j2] = s12; C[c1 + j3] = s13;
-      C[c2 + j] = s20; C[c2 + j1] = s21; C[c2 + j2] = s22; C[c2 + j3] = s23;
-      C[c3 + j] = s30; C[c3 + j1] = s31; C[c3 + j2] = s32; C[c3 + j3] = s33;
-    }
-  }
-}
 
 // A linear layer Y = X W^T, as in torch: X (n, inputs), W (outputs, inputs), Y (n, outputs); and what goes back through it.
 function linear(Y, X, W, n, inputs, add = false) {
