@@ -39,11 +39,23 @@ function rloo(rewards) {
   return rewards.map((R) => R - (sum(rewards) - R) / (rewards.length - 1));
 }
 
-// Rewards of 1 and -1, less the penalty for overlong completions; the verdicts alone decide whether a group is mixed.
+// Rewards of 1 and -1, less the penalty for overlong completions
+const shape = (rewards, lengths) =>
+  rewards.map((R, i) => 2 * R - 1 - Math.max(0, (lengths[i] - LONGEST + OVERLONG) / OVERLONG));
+
+// The verdicts alone decide whether a group is mixed.
 function dapo(rewards, lengths) {
-  const shaped = rewards.map((R, i) => 2 * R - 1 - Math.max(0, (lengths[i] - LONGEST + OVERLONG) / OVERLONG));
-  return isMixed(rewards) ? standardised(shaped) : rewards.map(() => 0);
+  return isMixed(rewards) ? standardised(shape(rewards, lengths)) : rewards.map(() => 0);
 }
+
+function dapoWithoutSigma(rewards, lengths) {
+  return isMixed(rewards) ? centred(shape(rewards, lengths)) : rewards.map(() => 0);
+}
+
+// An algorithm's advantages without ÷ σ, or with it; undefined where it has none of these
+export const withoutSigma = (advantages) =>
+  new Map([[standardised, centred], [dapo, dapoWithoutSigma]]).get(advantages);
+export const withSigma = (advantages) => (advantages === centred ? standardised : undefined);
 
 // A stand-in for PPO's critic where there is one group: it forecasts the share of right completions before every token.
 function ppo(rewards, lengths) {
@@ -121,12 +133,4 @@ export function pushes(algorithm, rewards, lengths, ratio = 1) {
       }),
     };
   });
-}
-
-// The sum of A / G over the right completions, which is the coefficient of the group's update, and over the wrong ones.
-// PPO has none: each of its tokens has its own advantage.
-export function coefficients({ critic, advantages }, rewards, lengths) {
-  if (critic) return null;
-  const A = advantages(rewards, lengths), G = rewards.length;
-  return { right: sum(A.map((a, i) => a * rewards[i])) / G, wrong: sum(A.map((a, i) => a * (1 - rewards[i]))) / G };
 }

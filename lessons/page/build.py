@@ -19,6 +19,7 @@ from types import ModuleType
 
 from algorithms import cispo, dapo, dr_grpo, grpo, gspo, maxrl, ppo, reinforce, rloo
 from lessons.page import ADDRESS, REPOSITORY, product
+from lessons.workshop.site.ladder import table_rows
 from toy_env import arithmetic
 from toy_env.model import load_policy
 
@@ -27,11 +28,12 @@ ROOT = SOURCES.parents[1]
 PAGE = SOURCES.parent / "group.html"
 # In the order in which they import one another: what workers run too, and the rest of the page.
 ENGINE = ("product", "model", "arithmetic", "rollout", "algorithms", "training")
-MODULES = ("closed", "pictures", "lanes", "group", "dial", "page")
+MODULES = ("lanes", "strip", "magnifier", "page")
 SCRIPTS = {
     "REINFORCE": reinforce, "PPO": ppo, "GRPO": grpo, "Dr. GRPO": dr_grpo, "DAPO": dapo,
     "RLOO": rloo, "MaxRL": maxrl, "GSPO": gspo, "CISPO": cispo,
 }  # fmt: skip
+SIGNS = {r"\sigma": "σ", r"\lambda": "λ", r"\varepsilon": "ε", r"\log": "log"}  # of LaTeX
 HELD_OUT = 32  # held-out problems of each level, for measuring accuracy
 DESCRIPTION = (
     "A real language model trains by GRPO, Dr. GRPO, DAPO and six more algorithms, "
@@ -65,27 +67,40 @@ def code_of(function: Callable) -> list[str]:
 
 
 def code_of_script(script: ModuleType) -> dict[str, list[str]]:
-    """The lines that make a script its algorithm, by function: of `train`, those that sample, where
-    they are more than one call."""
+    """The lines that make a script its algorithm, by function: of `train`, those that sample."""
     step = r"# 1\. .*?\n(.*?)\n\n +# 2\. "
     lines = re.search(step, inspect.getsource(script.train), re.DOTALL)[1]
     lines = textwrap.dedent(lines).splitlines()
-    code = {"train": lines} if len(lines) > 1 else {}
+    code = {"train": lines}
     for name in ("compute_advantages", "sequence_ratio", "policy_loss"):
         if hasattr(script, name):
             code[name] = code_of(getattr(script, name))
     return code
 
 
-def patches() -> dict[str, list[list[str]]]:
-    """For each patch of the clinic that lanes.js names, the lines that it removes and those that it
-    adds."""
+def patches() -> dict[str, dict]:
+    """For each patch of the clinic that lanes.js names: why it hurts, and the lines that it removes
+    and those that it adds."""
     lanes, found = (SOURCES / "lanes.js").read_text(encoding="utf-8"), {}
     for path in sorted((SOURCES.parent / "clinic").glob("*.diff")):
-        if f'"{path.stem}"' in lanes:
+        if f'{path.stem}: "' in lanes:
             text = path.read_text(encoding="utf-8")
             changed = (re.findall(rf"^[{mark}](?![{mark}]{{2}})(.*)", text, re.M) for mark in "-+")
-            found[path.stem] = [[line.strip() for line in lines] for lines in changed]
+            why = re.search(r"^Mathematics: (.+(?:\n  .+)*)", text, re.M)[1]
+            lines = [[line.strip() for line in lines] for lines in changed]
+            found[path.stem] = {"why": " ".join(why.split()), "lines": lines}
+    return found
+
+
+def reasons() -> dict[str, str]:
+    """Why each tag's change was made, from algorithms/TAGS.md, as plain text."""
+    rows = table_rows((ROOT / "algorithms/TAGS.md").read_text(encoding="utf-8"))
+    found = {}
+    for row in rows:
+        text = row["why"].replace("$", "")
+        for name, sign in SIGNS.items():
+            text = text.replace(name, sign)
+        found[row["tag"]] = text
     return found
 
 
@@ -109,6 +124,7 @@ def whole_page() -> str:
             {name: code_of_script(script) for name, script in SCRIPTS.items()}, ensure_ascii=False
         ),
         "held_out": json.dumps(held_out),
+        "reasons": json.dumps(reasons(), ensure_ascii=False),
         "patches": json.dumps(patches(), ensure_ascii=False),
         "engine": script_of(ENGINE),
         "script": script_of(MODULES),

@@ -1,290 +1,411 @@
-// The page itself: its contents, and what its controls do.
-// build.py joins the modules into two scripts, what a worker runs and the rest, so all of their top-level names are different.
+// The page itself: its strips, and what its controls do.
+// build.py joins the modules into two scripts, what a worker runs and the rest, so all of their
+// top-level names are different.
 
-import { ALGORITHMS, coefficients, pushes, sum } from "./algorithms.js";
+import { ALGORITHMS, isMixed, mean, pushes, sum } from "./algorithms.js";
 import { answer, drawProblem, read, stream, value } from "./arithmetic.js";
-import { setDial } from "./dial.js";
-import { card, changed, count, explain, fullColour, pushed, summaryOfChange } from "./group.js";
-import { CHOICES, Lane, codeOf, difference, mistakeOf, ownChoice } from "./lanes.js";
+import { Lane, MISTAKES, PLAIN, SWITCHES, algorithmOf, codeOf, difference, flipSwitch, fromBytes,
+  fromText, isOn, lateAccuracy, lengthsIn, lopsided, nameOf, rewardsIn, tagOf, toBytes,
+  toText } from "./lanes.js";
+import { $, element, explain, fullColour, mostChanged, numbersOf, rowsOf, title } from "./magnifier.js";
 import { readWeights } from "./model.js";
-import { $, element, plot } from "./pictures.js";
+import { STEPS, blockAt, drawStrip, layout } from "./strip.js";
 import { Diverged, Pool } from "./training.js";
 
 const json = (id) => JSON.parse($(id).textContent);
-const CODE = json("code-lines"), PATCHES = json("patches"), FIRST = ["GRPO", "Dr. GRPO", "DAPO"], NAMES = [...FIRST, ...Object.keys(ALGORITHMS).filter((name) => !FIRST.includes(name))];
-const STEPS = 60; // of a training
-const world = { pool: new Pool(), weights: readWeights($("weights").textContent.trim()), heldOut: json("held-out"), problem: "29+46-36", draw: 0, seed: 0 };
-const lanes = [], panels = []; // one or two; the elements of each
-const chosen = { view: "push", ratio: 1, allCards: false };
-let training = Promise.resolve(), target = 0, running = false, writing = 0, looking, looked = 0;
-const position = () => Math.min(...lanes.map(({ at }) => at));
-const newest = () => Math.max(...lanes.map(({ steps }) => steps));
-const ready = () => lanes.length && lanes.every(({ group }) => group.length); // all groups are written
-const letter = (i) => "AB"[i];
+const CODE = json("code-lines"), PATCHES = json("patches"), REASONS = json("reasons");
+const weights = readWeights($("weights").textContent.trim());
+const world = { pool: new Pool(), weights, heldOut: json("held-out"), problem: "33+41-39-26+11",
+  seed: 0 };
+const lanes = [], frames = []; // training runs, and the elements of each
+const NEW_LANES = 3; // strips at most
+let choice = PLAIN, before = PLAIN; // what the switches say, and said before the last flip
+let hovered = null, pinned = null, token = null, guess = "";
+let running = false, target = 0, training = Promise.resolve();
 
-// ---------------------------------------------------------------------- writing a group
+// ---------------------------------------------------------------------- what is magnified
 
-const typed = () => $("problem").value.replace(/[\s?]/g, "").replace(/[−–]/g, "-");
+const chosenAlgorithm = (lane) =>
+  (nameOf(choice) === lane.name ? lane.algorithm : algorithmOf(choice));
 
-function ask(problem, draw = 0) { // -> a promise of the group, or none where this is no problem
-  const { fault } = read(problem);
-  $("refused").textContent = fault ? `Not a problem of this task: ${fault}.` : "";
-  if (fault) return null;
-  Object.assign(world, { problem, draw });
-  $("problem").value = problem.replaceAll("-", "−");
-  chosen.view = "push";
-  return write();
+function newest() { // of the lane that has moved last: its newest step with a mixed group
+  const lane = lanes.find((one) => one.isMoving) ?? lanes.at(-1);
+  const mixed = ({ groups }) => groups.some((group) => isMixed(rewardsIn(group)));
+  const column = Math.max(lane.columns.findLastIndex(mixed), 0);
+  return { lane, column, group: Math.max(lopsided(lane.columns[column].groups), 0) };
 }
 
-async function write() { // all lanes write the shown problem's group; a newer request wins
-  const run = ++writing;
-  $("lanes").setAttribute("aria-busy", "true");
-  await Promise.all(lanes.map((lane) => lane.answer()));
-  if (run !== writing) return;
-  $("lanes").setAttribute("aria-busy", "false");
+function selected() {
+  const at = hovered ?? pinned, there = at && lanes.includes(at.lane);
+  return there && at.lane.columns[at.column]?.groups[at.group] ? at : newest();
+}
+
+function showMagnifier(at) {
+  const { lane, column } = at, group = lane.columns[column].groups[at.group];
+  if (!group) return;
+  const asked = chosenAlgorithm(lane), results = lane.pushesOn(group, asked);
+  const focused = document.activeElement?.dataset?.row;
+  const flip = (i) => { group[i].reward = 1 - group[i].reward; pinned = at; show(); };
+  const point = (i, t) => { token = [i, t]; showNumbers(); };
+  const showNumbers = () => {
+    for (const one of $("group").querySelectorAll(".pointed")) one.classList.remove("pointed");
+    const [i, t] = token && results[token[0]]?.tokens[token[1]] ? token : mostChanged(group);
+    $("group").children[i].querySelectorAll("i")[t].classList.add("pointed");
+    $("numbers").textContent = numbersOf(group, results, asked, i, t);
+  };
+  $("title").textContent = title(group, column) + (lanes.length > 1 ? ` · ${lane.name}` : "");
+  $("explained").textContent = explain(group, results, asked);
+  $("group").setAttribute("aria-label", $("title").textContent);
+  $("group").replaceChildren(...rowsOf(group, results, asked, flip, point));
+  if (focused) $("group").querySelector(`[data-row="${focused}"]`)?.focus();
+  $("group").onkeydown = (event) => { // the arrow keys go from token to token
+    const i = Number(event.target.dataset?.row), move = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (!move) return;
+    event.preventDefault();
+    const last = results[i].tokens.length - 1, from = token?.[0] === i ? token[1] + move : 0;
+    point(i, Math.max(0, Math.min(from, last)));
+  };
+  showNumbers();
+}
+
+// Score a group of the newest step again, so that its tokens show what the step did.
+async function follow({ lane, column, group }) {
+  const { groups, done } = lane.columns[column], rows = groups[group];
+  if (running || lane.isCopy || !done || column + 1 < lane.columns.length || rows[0].after) return;
+  await lane.follow(rows);
   show();
 }
 
-// ---------------------------------------------------------------------- lanes
+// ---------------------------------------------------------------------- strips
 
-function openLane(i, name, settings = {}) {
-  lanes[i] = new Lane(world, name, settings);
-  panels[i] ??= panel(i);
-  const { root, select, settings: box, summary } = panels[i], changes = Object.entries(settings).map(([key, choice]) => `${CHOICES[key][0]} ${choice}`);
-  summary.textContent = `Settings${changes.length ? `: ${changes.join(", ")}` : ""}`;
-  if (select.dataset.name !== name) { // else its elements stay, and the focus with them
-    select.value = select.dataset.name = name;
-    box.replaceChildren(...Object.keys(CHOICES).filter((key) => ownChoice(name, key)).map((key) => {
-      const [label, choices] = CHOICES[key], own = ownChoice(name, key);
-      return element("label", {}, `${label} `, element("select", { autocomplete: "off", onchange: ({ target }) => change(i, key, target.value) },
-        ...Object.keys(choices).map((choice) => element("option", { value: choice, selected: choice === (settings[key] ?? own) }, choice + (choice === own ? " (script)" : "")))));
-    }));
+function openLane(chosen) {
+  const lane = new Lane(world, chosen), i = lanes.push(lane) - 1;
+  const canvas = element("canvas", { tabindex: 0, role: "slider", "aria-valuemin": 1 });
+  const remove = element("button", { type: "button", class: "quiet", onclick: () => closeLane(lane),
+    "aria-label": `Remove ${lane.name}` }, "×");
+  const root = element("figure", {}, element("figcaption", {}, element("b", {}, lane.name),
+    element("span", { class: "result" }), i ? remove : ""), element("div", {}, canvas));
+  const at = (event) => {
+    const box = canvas.getBoundingClientRect();
+    const place = layout(lane, canvas.parentElement.clientWidth);
+    return { lane, ...blockAt(lane, place, event.clientX - box.x, event.clientY - box.y) };
+  };
+  const drag = (event) => { canvas.setPointerCapture(event.pointerId); look(at(event), true); };
+  canvas.addEventListener("pointerdown", drag);
+  canvas.addEventListener("pointermove", (event) => look(at(event), event.buttons > 0));
+  canvas.addEventListener("pointerleave", () => { hovered = null; show(); });
+  canvas.addEventListener("keydown", (event) => {
+    const move = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1],
+      Home: [-Infinity, 0], End: [Infinity, 0], Escape: [0, 0] }[event.key];
+    if (!move) return;
+    event.preventDefault();
+    const from = selected().lane === lane ? selected() : { lane, column: 0, group: 0 };
+    const column = Math.max(0, Math.min(from.column + move[0], lane.columns.length - 1));
+    const last = lane.columns[column].groups.length - 1;
+    const to = { lane, column, group: Math.max(0, Math.min(from.group + move[1], last)) };
+    look(event.key === "Escape" ? null : to, true);
+  });
+  frames.push({ root, canvas, result: root.querySelector(".result") });
+  $("strips").append(root);
+  return lane;
+}
+
+function look(at, keep) { // the block at the pointer, or the newest one
+  token = null;
+  if (keep) pinned = at;
+  hovered = keep ? null : at;
+  show();
+  if (at) follow(at);
+}
+
+async function closeLane(lane) {
+  await stop();
+  const i = lanes.indexOf(lane);
+  if (i < 1) return;
+  lanes.splice(i, 1);
+  frames.splice(i, 1)[0].root.remove();
+  show();
+  $("train").focus();
+}
+
+let waiting = 0; // of an animation frame, so that strips are drawn once for many events
+
+function show() {
+  waiting ||= requestAnimationFrame(() => {
+    waiting = 0;
+    if (!lanes.every(({ columns }) => columns.length)) return;
+    const at = selected();
+    lanes.forEach((lane, i) => showLane(lane, frames[i], at));
+    showMagnifier(at);
+    showControls();
+  });
+}
+
+function showLane(lane, { canvas, result }, at) {
+  const here = at.lane === lane, { accuracy, steps, seeds } = lane;
+  drawStrip(canvas, lane, here ? at : null, here ? chosenAlgorithm(lane) : lane.algorithm);
+  canvas.setAttribute("aria-label", `${lane.name}: arrow keys go through steps and groups`);
+  canvas.setAttribute("aria-valuemax", lane.columns.length);
+  canvas.setAttribute("aria-valuenow", here ? at.column + 1 : lane.columns.length);
+  const group = here && lane.columns[at.column].groups[at.group];
+  canvas.setAttribute("aria-valuetext", group ? `${title(group, at.column)}, group ${at.group + 1}` : "");
+  const [first, last] = [accuracy[0], accuracy.at(-1)].map((one) => one && Math.round(100 * one[1]));
+  const silent = lane.columns.slice(-10).flatMap(({ groups }) => groups)
+    .filter((rows) => !isMixed(rewardsIn(rows)));
+  result.textContent = steps ? ` ${steps} steps, accuracy ${first} → ${last} %` +
+    (seeds.length ? `, ${seeds.length + 1} seeds` : "") +
+    (steps >= 10 && !lane.algorithm.dynamic_sampling
+      ? `, ${Math.round(silent.length / 0.8)} % of the last ten steps' groups silent` : "") : "";
+}
+
+function showControls() {
+  const started = lanes.some(({ steps }) => steps), asked = lanes.some(({ name }) => name === nameOf(choice));
+  $("train").textContent = running ? (target ? "Stop" : "Stopping …") : "Train";
+  $("one").setAttribute("aria-disabled", running);
+  $("question").hidden = started;
+  $("again").hidden = !started || asked;
+  $("again").textContent = `Train with it: ${nameOf(choice)}`;
+  $("again").setAttribute("aria-disabled", running);
+  for (const key in SWITCHES) {
+    const on = isOn(choice, key), button = $(`switch-${key}`);
+    button.setAttribute("aria-checked", Boolean(on));
+    button.setAttribute("aria-disabled", on === undefined);
   }
-  if (!root.isConnected) $("lanes").append(root);
+  $("preset").value = choice.name;
+  $("broken").value = choice.mistake;
+  const done = lanes.filter(({ steps, isCopy }) => steps >= STEPS && !isCopy);
+  $("seeds").hidden = running || done.length < 2 || done.every(({ seeds }) => seeds.length === 2);
+  $("compared").textContent = done.length > 1 ? compared(done) : "";
 }
 
-function panel(i) {
-  const select = element("select", { autocomplete: "off", "aria-label": `Algorithm of lane ${letter(i)}`, onchange: () => restart(i, select.value) },
-    ...NAMES.slice(0, 3).map((name) => element("option", {}, name)), element("optgroup", { label: "Six more" }, ...NAMES.slice(3).map((name) => element("option", {}, name))));
-  const summary = element("summary"), settings = element("div", { class: "settings" }), title = element("p", { class: "count" }), list = element("ol", { class: "completions" }), told = element("div");
-  const remove = i ? element("button", { type: "button", onclick: closeLane }, "Remove this lane") : "";
-  const root = element("section", { class: "lane", "aria-label": `Lane ${letter(i)}` },
-    element("div", { class: "head" }, element("span", { class: `key ${letter(i)}` }, letter(i)), select, element("details", {}, summary, settings), remove), title, list, told);
-  return { root, select, summary, settings, title, list, told };
-}
-
-async function restart(i, name, settings = {}) { // a changed lane starts at step 0; the other one waits for it
-  await stop();
-  openLane(i, name, settings);
-  await write();
-}
-
-function change(i, key, choice) {
-  const { name, settings: { [key]: before, ...settings } } = lanes[i];
-  return restart(i, name, choice === ownChoice(name, key) ? settings : { ...settings, [key]: choice });
-}
-
-async function closeLane() {
-  await stop();
-  lanes.pop();
-  panels.pop().root.remove();
-  show();
-  $("compare").focus();
+function compared(done) {
+  if (done.some(({ seeds }) => seeds.length < 2))
+    return "One seed each: where the bands overlap, the difference may be luck.";
+  const percents = (list) => list.map((x) => Math.round(100 * x));
+  const all = done.map((lane) => ({ name: lane.name, late: lateAccuracy(lane) }));
+  const texts = all.map(({ name, late }) => {
+    const [centre, low, high] = percents(late);
+    return `${name} ${centre} % (${low} to ${high})`;
+  });
+  const low = Math.max(...all.map(({ late }) => late[1])), high = Math.min(...all.map(({ late }) => late[2]));
+  return `Late accuracy, three seeds: ${texts.join(", ")}. ` + (low > high
+    ? "The bands do not overlap." : "The bands overlap: three seeds cannot tell them apart.");
 }
 
 // ---------------------------------------------------------------------- training
 
 function train(until) {
-  if (ready() && !running) training = loop(until);
-}
-
-async function loop(until) {
-  running = true;
-  target = until;
-  $("alarm").textContent = "";
-  $("status").textContent = until > position() + 1 ? "Training …" : "";
-  showControls();
-  try {
-    while (position() < target) {
-      const from = position(), stepped = lanes.filter(({ at }) => at === from);
-      for (const lane of stepped) await lane.step();
-      const worse = stepped.find((lane) => lane.collapsed);
-      if (worse) {
-        target = 0;
-        $("alarm").textContent = `The policy ${lanes.length > 1 ? `of ${letter(lanes.indexOf(worse))} ` : ""}has collapsed: it solves less than half as many ` +
-          "problems as the base model. Go back in time and train from there, or choose a smaller learning rate.";
-      }
-      show();
-    }
-  } catch (error) {
-    if (!(error instanceof Diverged)) throw error;
-    for (const lane of lanes) lane.look(position());
-    $("alarm").textContent = `The training diverged: ${error.message}. This step is undone. Choose a smaller learning rate, or go back in time and train from there.`;
-  }
-  running = false;
-  $("status").textContent = chosen.view === "done" ? `Step ${position()} is taken.` : lanes.map(resultOf).join(" ");
-  show();
-}
-
-const resultOf = ({ accuracy, steps }, i) => `${lanes.length > 1 ? `${letter(i)}: ` : ""}${steps} steps` +
-  (accuracy.length > 1 ? `, held-out accuracy ${accuracy[0][1].toFixed(2)} → ${accuracy.at(-1)[1].toFixed(2)}.` : ".");
-
-function stop() {
-  target = 0;
-  showControls();
+  if (!running) training = loop(until);
   return training;
 }
 
-async function lookAt(step) { // the shown problem, answered by the policies of an earlier step
-  for (const lane of lanes) lane.look(step);
-  chosen.view = "push";
-  const looks = ++looked;
-  await looking; // a slider asks faster than policies answer
-  if (looks === looked) looking = write();
+async function loop(until) { // all lanes up to a step, one after the other
+  running = true;
+  target = until;
+  pinned = hovered = token = null;
+  $("alarm").textContent = "";
+  show();
+  try {
+    if (!await takeProblem()) return;
+    for (const lane of lanes) if (lane.isCopy) lane.clear();
+    for (const lane of lanes) {
+      lane.isMoving = true;
+      while (lane.steps < target) {
+        if (lane.columns.at(-1)?.done !== false) await lane.draw();
+        show();
+        await lane.step();
+        say(lane);
+        show();
+        if (lane.collapsed) {
+          target = 0;
+          $("alarm").textContent = `${lane.name} has collapsed: it solves less than half of what ` +
+            "the base model solves.";
+        }
+      }
+      lane.isMoving = false;
+    }
+  } catch (error) {
+    if (!(error instanceof Diverged)) throw error;
+    $("alarm").textContent = `The training diverged: ${error.message}. This step is undone.`;
+  } finally {
+    for (const lane of lanes) lane.isMoving = false;
+    running = false;
+    show();
+    save();
+  }
 }
 
-// ---------------------------------------------------------------------- showing
+const lengthOf = ({ groups }) => mean(groups.flatMap(lengthsIn));
 
-function show() {
-  if (!ready()) return;
-  lanes.forEach(showLane);
-  showControls();
-  showCurves();
+function say({ columns, steps, name }) {
+  const [from, to] = [columns[0], columns.at(-1)].map((column) => Math.round(lengthOf(column)));
+  const more = to > from ? "longer" : "shorter";
+  const guessed = guess ? `You said ${guess}${steps < STEPS ? "" : guess === more ? ", rightly" : ""}. ` : "";
+  $("status").textContent = `${lanes.length > 1 ? `${name}: ` : ""}step ${steps}. ${guessed}` +
+    `Completions: ${from} → ${to} tokens${steps < STEPS ? "" : ", though only right or wrong was rewarded"}.`;
+}
+
+function stop() {
+  target = 0;
+  if (running) showControls();
+  return training;
+}
+
+async function trainSeeds() { // two more of each lane, unseen but for their accuracy
   if (running) return;
-  showCode();
-  showCards();
-  setDial(lanes[0].group.length, sum(lanes[0].group.map(({ reward }) => reward)));
-  save();
-}
-
-function showLane({ name, group, last, at, steps, algorithm }, i) {
-  const { title, list, told } = panels[i], problem = group[0].prompt.slice(0, -1), done = chosen.view === "done" && last && at === steps;
-  const focused = document.activeElement?.dataset?.row, rows = done ? last : group;
-  title.textContent = `${done ? `Step ${at}: ` : at ? `After step ${at}: ` : ""}${count(rows, rows[0].prompt.slice(0, -1))}`;
-  list.setAttribute("aria-label", `${rows.length} completions of ${problem}`);
-  list.replaceChildren(...(done ? changed(last) : pushed(group, algorithm, running ? null : (row) => flip(i, row))));
-  told.replaceChildren(...(done ? [element("p", {}, summaryOfChange(last, algorithm, at))] : explain(name, algorithm, group)));
-  if (focused && !done) list.querySelector(`[data-row="${focused}"]`)?.focus();
-}
-
-function flip(i, row) {
-  lanes[i].group[row].reward = 1 - lanes[i].group[row].reward;
+  running = true;
+  target = STEPS;
+  const done = lanes.filter(({ steps }) => steps >= STEPS);
+  for (const lane of done)
+    for (const more of [1, 2]) {
+      const other = lane.seeds[more - 1] ?? new Lane(world, lane.choice, world.seed + more);
+      while (target && other.steps < lane.steps) {
+        await other.step();
+        other.columns = [];
+        $("status").textContent = `${lane.name}, seed ${more + 1} of 3: step ${other.steps}`;
+        showControls();
+      }
+      if (other.steps >= lane.steps) lane.seeds[more - 1] = other;
+    }
+  running = false;
+  $("status").textContent = "";
   show();
 }
 
-function showControls() {
-  const stepped = lanes.some(({ last, at, steps }) => last && at === steps);
-  $("train").textContent = running ? (target ? "Stop" : "Stopping …") : "Train";
-  $("train").disabled = running && !target;
-  $("one").disabled = $("time").disabled = running;
-  $("compare").hidden = lanes.length > 1;
-  Object.assign($("time"), { max: newest(), value: position() });
-  $("time").setAttribute("aria-valuetext", `step ${position()}`);
-  $("time-out").textContent = `${position()} of ${newest()}`;
-  $("done").disabled = !stepped;
-  $(chosen.view === "done" && stepped ? "done" : "push").checked = true;
-  $("stage").classList.toggle("two", lanes.length > 1);
+// The problem in the box, from the next step on. -> whether it is one
+async function takeProblem() {
+  const problem = $("problem").value.replace(/[\s?]/g, "").replace(/[−–]/g, "-"), { fault } = read(problem);
+  $("refused").textContent = fault ? `Not a problem of this task: ${fault}.` : "";
+  if (fault) return false;
+  $("problem").value = problem.replaceAll("-", "−");
+  if (problem === world.problem) return true;
+  world.problem = problem;
+  for (const lane of lanes) if (!lane.isCopy && lane.columns.at(-1)?.done === false) await lane.draw();
+  show();
+  return true;
 }
 
-const CURVES = [ // [name, what it is, highest, the points of a lane]
-  ["Held-out accuracy", "right answers to 128 problems it is never trained on", 1, ({ accuracy }) => accuracy],
-  ["Length", "tokens per completion: working it out takes some 25", 32, (lane) => points(lane, "length")],
-  ["Entropy", "how undecided the policy is about a token", 0.4, (lane) => points(lane, "entropy")],
-  ["Silent share", "groups all right or all wrong, which push nothing", 1, (lane) => points(lane, "silent")],
-];
-const points = ({ metrics }, name) => metrics.map((row) => [row.step, row[name]]);
+// ---------------------------------------------------------------------- switches
 
-function showCurves() {
-  const end = Math.max(STEPS, newest());
-  $("curves").replaceChildren(...CURVES.map(([name, what, least, pointsOf]) => {
-    const lines = lanes.map((lane, i) => ({ points: pointsOf(lane), colour: `var(--lane-${letter(i)})`, dash: i ? "6 3" : "none", dots: lane.accuracy === pointsOf(lane) }));
-    const high = Math.max(least, ...lines.flatMap(({ points }) => points.map(([, y]) => y))), values = lines.map(({ points }) => points.at(-1)?.[1]);
-    const seen = values.map((y, i) => (y === undefined ? "" : `${lanes.length > 1 ? `${letter(i)} ` : ""}${Number(y.toFixed(high > 2 ? 1 : 2))}`)).filter(Boolean).join(", ");
-    return plot({ width: 300, height: 130, x: { low: 0, high: end, ticks: [0, end / 2, end] }, y: { low: 0, high, ticks: [0, Number(high.toPrecision(2))] }, lines, at: position() < newest() ? position() : null,
-      caption: [element("b", {}, name), ` ${seen} `, element("span", { class: "note" }, what)], spoken: `${name} over steps: ${seen || "nothing yet"}` });
-  }));
-}
-
-function showCode() { // one lane: its code, with its own lines lit; two: what differs
-  const two = lanes.length > 1, mistakes = lanes.map(mistakeOf).filter(Boolean), lines = [];
-  const [a, b] = lanes.map((lane) => codeOf(lane, CODE, Object.fromEntries(mistakes.map((name) => [name, PATCHES[name]]))));
-  for (const part of Object.keys({ ...a, ...b })) {
-    const all = two ? difference(a[part] ?? [], b[part] ?? []) : a[part].map((line) => [line.includes(`[${lanes[0].name}:`) ? "+" : " ", line]);
-    const some = two ? all.filter(([mark]) => mark !== " ") : all;
-    if (some.length) lines.push(["#", part], ...some);
+async function choose(next) {
+  before = choice;
+  choice = next;
+  showReasons();
+  if (!running && lanes.length === 1 && !lanes[0].steps) { // nothing is trained yet: the lane changes
+    frames.pop().root.remove();
+    lanes.pop();
+    await openLane(choice).draw();
   }
-  $("lines").querySelector("summary").textContent = two ? "What B changes in the code and the settings of A" : `The code of ${lanes[0].name}, from the script; marked lines are its own`;
-  $("code").replaceChildren(...(lines.length ? lines : [["#", "Nothing: change the algorithm or a setting of B."]]).map(([mark, line]) =>
-    element("span", { class: { "+": "plus", "-": "minus", "#": "file" }[mark] ?? "" }, `${two && mark !== "#" ? mark : " "} ${line}`)));
+  show();
 }
 
-function showCards() {
-  $("ratio-out").textContent = $("ratio-too").textContent = chosen.ratio.toFixed(3);
-  $("ratio").setAttribute("aria-valuetext", chosen.ratio.toFixed(3));
-  $("all-cards").textContent = chosen.allCards ? "Show three" : "Show all nine";
-  $("cards").replaceChildren(...NAMES.slice(0, chosen.allCards ? 9 : 3).map((name) => card(name, lanes[0].group, chosen.ratio)));
+function showReasons() { // of the last flip: why, and the lines of code that it changes
+  const keys = Object.keys(SWITCHES).filter((key) => isOn(choice, key) !== isOn(before, key) &&
+    isOn(choice, key) !== undefined);
+  const own = Object.keys(REASONS).filter((tag) => tag.startsWith(`${choice.name}: `));
+  const tags = keys.length ? keys.map((key) => tagOf(choice, key)) : own;
+  const { mistake } = choice, broken = mistake && mistake !== before.mistake;
+  const reasons = broken ? [[MISTAKES[mistake], PATCHES[mistake].why]]
+    : choice.name === "REINFORCE" ? [] : [...new Set(tags)].map((tag) => [tag, REASONS[tag]]);
+  $("why").replaceChildren(...reasons.map(([tag, why]) =>
+    element("p", {}, element("b", {}, `${tag}. `), why)));
+  const patches = Object.fromEntries([before, choice].map((one) => one.mistake).filter(Boolean)
+    .map((name) => [name, PATCHES[name]]));
+  const [a, b] = [before, choice].map((one) => codeOf(one, CODE, patches)), lines = [];
+  for (const part of Object.keys({ ...a, ...b })) {
+    const changed = difference(a[part] ?? [], b[part] ?? []).filter(([mark]) => mark !== " ");
+    if (changed.length) lines.push(["#", part], ...changed);
+  }
+  $("code").hidden = !lines.length;
+  $("code").replaceChildren(...lines.map(([mark, line]) =>
+    element("span", { class: { "+": "plus", "-": "minus", "#": "file" }[mark] },
+      mark === "#" ? line : `${mark} ${line}`)));
 }
 
 // ---------------------------------------------------------------------- the address of what is shown
 
-function save() {
-  const { problem, seed, draw } = world, entries = [["problem", problem], ["seed", seed], ["draw", draw], ["step", position()]];
-  lanes.forEach(({ name, settings }, i) => entries.push([letter(i), name], ...Object.entries(settings).map(([key, choice]) => [`${letter(i)}.${key}`, choice])));
-  $("link").href = `#${new URLSearchParams(entries.filter(([key, x]) => x || key === "problem"))}`;
+async function save() {
+  const entries = [["problem", world.problem]];
+  if (world.seed) entries.push(["seed", world.seed]);
+  for (const { choice: { name, flipped, mistake }, steps } of lanes)
+    entries.push(["run", [name, flipped.join(" "), mistake, steps].join(",")]);
+  for (const lane of lanes) if (lane.steps) entries.push(["data", await toText(toBytes(lane))]);
+  $("link").href = `#${new URLSearchParams(entries)}`;
   history.replaceState(null, "", $("link").href);
 }
 
-function load() { // -> the step that the address asks for
-  const given = new URLSearchParams(location.hash.slice(1)), number = (key) => Math.max(0, Math.floor(Number(given.get(key)) || 0));
-  Object.assign(world, { seed: number("seed"), draw: number("draw") });
+async function load() {
+  const given = new URLSearchParams(location.hash.slice(1)), data = given.getAll("data");
+  world.seed = Math.floor(Math.min(Math.max(0, Number(given.get("seed")) || 0), 1e6));
   if (read(given.get("problem") ?? "").fault === null) world.problem = given.get("problem");
-  for (const i of [0, 1].filter((i) => i === 0 || ALGORITHMS[given.get("B")])) {
-    const name = ALGORITHMS[given.get(letter(i))] ? given.get(letter(i)) : "GRPO", choice = (key) => given.get(`${letter(i)}.${key}`);
-    const keys = Object.keys(CHOICES).filter((key) => ownChoice(name, key) && choice(key) in CHOICES[key][1]);
-    openLane(i, name, Object.fromEntries(keys.map((key) => [key, choice(key)])));
+  $("problem").value = world.problem.replaceAll("-", "−");
+  for (const [i, text] of given.getAll("run").slice(0, NEW_LANES).entries()) {
+    const [name, flips = "", mistake = ""] = text.split(",");
+    if (!Object.hasOwn(ALGORITHMS, name)) continue;
+    choice = { name, flipped: [], mistake: Object.hasOwn(MISTAKES, mistake) ? mistake : "" };
+    for (const key of flips.split(" "))
+      if (Object.hasOwn(SWITCHES, key) && isOn(choice, key) !== undefined) choice = flipSwitch(choice, key);
+    await copyInto(openLane(choice), data[i]);
   }
-  $("seed").value = world.seed;
-  $("lines").open = lanes.length > 1;
-  return Math.min(number("step"), 1000);
+  before = choice;
+  if (!lanes.length) openLane(choice);
+  for (const lane of lanes) if (!lane.columns.length) await lane.draw();
+}
+
+async function copyInto(lane, text) {
+  try {
+    if (text) fromBytes(lane, await fromText(text));
+  } catch {
+    lane.clear();
+    $("alarm").textContent = "The link is damaged: Train runs it again.";
+  }
 }
 
 // ---------------------------------------------------------------------- at the start
 
-$("ask").addEventListener("submit", (event) => {
-  event.preventDefault();
-  ask(typed(), typed() === world.problem ? world.draw + 1 : 0);
-});
-$("draw").addEventListener("click", () => ready() && ask(lanes[0].trainer.draw(Math.random)));
-$("one").addEventListener("click", () => { chosen.view = "done"; train(position() + 1); });
+for (const [key, { label }] of Object.entries(SWITCHES))
+  $("switches").append(element("button", { type: "button", role: "switch", id: `switch-${key}`,
+    onclick: () => isOn(choice, key) !== undefined && choose(flipSwitch(choice, key)) }, label));
+$("preset").append(...Object.keys(ALGORITHMS).map((name) => element("option", {}, name)));
+$("broken").append(...Object.entries(MISTAKES).map(([key, text]) => element("option", { value: key }, text)));
+$("preset").addEventListener("change", () => choose({ ...choice, name: $("preset").value, flipped: [] }));
+$("broken").addEventListener("change", () => choose({ ...choice, mistake: $("broken").value }));
 $("train").addEventListener("click", () => {
-  if (running) return stop();
-  chosen.view = "push";
-  train(position() < STEPS ? STEPS : position() + STEPS);
+  const least = Math.min(...lanes.map(({ steps, isCopy }) => (isCopy ? 0 : steps)));
+  if (running) stop();
+  else train((Math.floor(least / STEPS) + 1) * STEPS);
 });
-$("compare").addEventListener("click", async () => {
-  await stop();
-  openLane(1, lanes[0].name === "GRPO" ? "Dr. GRPO" : "GRPO");
-  $("lines").open = true;
-  await write();
-  panels[1].select.focus();
+$("one").addEventListener("click", () => running ||
+  train(Math.min(...lanes.map(({ steps, isCopy }) => (isCopy ? 0 : steps))) + 1));
+$("again").addEventListener("click", () => {
+  if (running) return;
+  if (lanes.length === NEW_LANES) {
+    lanes.pop();
+    frames.pop().root.remove();
+  }
+  const until = Math.max(STEPS, ...lanes.map(({ steps }) => steps));
+  openLane(choice);
+  train(until);
 });
-$("seed").addEventListener("change", async () => {
-  await stop();
-  world.seed = Math.max(0, Math.floor(Number($("seed").value) || 0));
-  lanes.forEach(({ name, settings }, i) => openLane(i, name, settings));
-  await write();
-});
-for (const view of ["push", "done"]) $(view).addEventListener("change", () => { chosen.view = view; show(); });
-$("time").addEventListener("input", () => lookAt(Number($("time").value)));
-$("ratio").addEventListener("input", (event) => { chosen.ratio = Math.exp(event.target.value / 100); if (ready()) showCards(); });
-$("all-cards").addEventListener("click", () => { chosen.allCards = !chosen.allCards; showCards(); });
+$("seeds").addEventListener("click", trainSeeds);
+$("ask").addEventListener("submit", (event) => { event.preventDefault(); if (!running) takeProblem(); });
+for (const button of $("question").querySelectorAll("button"))
+  button.addEventListener("click", () => {
+    guess = button.textContent;
+    train(STEPS);
+    $("train").focus();
+  });
 addEventListener("hashchange", () => location.reload());
+addEventListener("resize", show);
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", show);
 
 // For the console and the tests.
-globalThis.sigmaLadder = { ALGORITHMS, CODE, world, lanes, base: world.weights, answer, difference, drawProblem, read, stream, value,
-  ...Object.fromEntries(Object.entries({ pushes, coefficients, fullColour }).map(([name, f]) => [name, (algorithm, ...rest) => f(ALGORITHMS[algorithm], ...rest)])) };
+globalThis.sigmaLadder = { ALGORITHMS, CODE, world, lanes, base: world.weights, answer, codeOf,
+  difference, drawProblem, flipSwitch, read, stream, value, selected,
+  pushes: (name, ...rest) => pushes(ALGORITHMS[name], ...rest),
+  fullColour: (name, ...rest) => fullColour(ALGORITHMS[name], ...rest) };
 
 world.pool = await Pool.open(Math.min(4, navigator.hardwareConcurrency || 2), $("engine").textContent);
-const step = load();
-await ask(world.problem, world.draw);
-if (step) train(step);
+await load();
+show();
+document.body.setAttribute("aria-busy", "false");

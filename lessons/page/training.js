@@ -9,11 +9,11 @@ import { complete, passes, scoresBackward, scoresOf } from "./rollout.js";
 export const SETTINGS = { // names and values of the scripts, but for prompts_per_step, which is 32 there
   prompts_per_step: 8, group_size: 8, epochs: 1, num_minibatches: 4, kl_coef: 0, learning_rate: 2e-4, warmup_steps: 10,
   max_grad_norm: 1, max_draws: 10, value_clip: 0.2, value_coef: 1, critic_learning_rate: 5e-4,
-  mistake: "", // the name of a patch in lessons/clinic, of those that CHOICES lists
+  mistake: "", // the name of a patch in lessons/clinic, of those that MISTAKES lists
 };
 const PARTS = 4; // of a minibatch. Their gradients are added in order, so any number of workers gives the same weights
+const MOST_HERE = 16; // rows that a page without workers reads at once
 const SLICE = 8; // milliseconds of work that a page without workers does before it looks at the reader's input
-const NEWEST = 8, MOST_STATES = 32; // states that are kept: the newest, and of the older ones every 2nd, 4th, 8th, ...
 
 export class Diverged extends Error {}
 
@@ -138,7 +138,8 @@ export class Pool {
   }
 
   async share(kind, weights, lists) { // lists, cut into one share for each worker -> one list, the same however it is cut
-    const total = Object.values(lists)[0].length, size = Math.ceil(total / this.doers.length), jobs = [];
+    const total = Object.values(lists)[0].length, jobs = [];
+    const size = this.workers.length ? Math.ceil(total / this.workers.length) : MOST_HERE;
     for (let at = 0; at < total; at += size)
       jobs.push({ weights, ...Object.fromEntries(Object.entries(lists).map(([name, list]) => [name, list.slice(at, at + size)])) });
     return (await this.run(kind, jobs)).flat();
@@ -155,19 +156,22 @@ export class Trainer {
   constructor({ weights, algorithm, pool, seed = 0, draw = drawProblem }) {
     const { advantages, ...config } = { ...SETTINGS, ...algorithm }; // a function cannot be sent to a worker
     if (config.mistake === "kl_sign") config.kl_coef *= -1;
-    Object.assign(this, { config, compute_advantages: advantages, pool, seed, draw, reference: weights, stride: 1, steps: 0 });
+    Object.assign(this, { config, compute_advantages: advantages, pool, seed, draw, reference: weights, steps: 0 });
     this.policy = new Learner({ weights });
     this.critic = config.critic && new Learner({ weights: criticOf(weights) });
-    this.states = [this.state()];
   }
 
   sampler({ weights }) { return this.config.mistake === "stale_sampler" ? this.reference : weights; }
 
   reward(text, right) { return Number(this.config.mistake === "verifier_lax" ? text.includes(right) : answer(text) === right); }
 
-  async collect(P = this.config.prompts_per_step) { // G completions of each of P new problems -> P groups, lists of G rows
-    const { group_size: G } = this.config, problems = Array.from({ length: P }, () => this.draw(this.random));
-    const prompts = problems.flatMap((problem) => Array(G).fill(problem + "?")), seeds = prompts.map(() => this.random() * 2 ** 32);
+  // G completions of each of P new problems -> P groups, lists of G rows. own: a problem that comes
+  // first, with the seeds of its completions, {problem, seeds}
+  async collect(P = this.config.prompts_per_step, own = null) {
+    const { group_size: G } = this.config, problems = own ? [own.problem] : [];
+    while (problems.length < P) problems.push(this.draw(this.random));
+    const prompts = problems.flatMap((problem) => Array(G).fill(problem + "?"));
+    const seeds = prompts.map((_, i) => own?.seeds[i] ?? this.random() * 2 ** 32);
     const rows = await this.pool.share("sample", this.sampler(this.policy), { prompts, seeds });
     this.refuse(sum(rows.flatMap((row) => row.logps)), "the policy's logits are");
     return problems.map((problem, p) => rows.slice(p * G, (p + 1) * G).map((row) =>
@@ -225,57 +229,57 @@ export class Trainer {
     return { loss, grad_norm, clipped: stopped / tokens, kl: sum(log_u.map((x) => Math.exp(x) - 1 - x)) / tokens };
   }
 
-  // One training step -> {drawn, groups, metrics}: all groups, those trained on, and numbers as in toy_env/metrics.py. If the
-  // training diverges it throws Diverged, and everything is as before the step. `shown`: groups of the policy as it is, which
-  // count among the P; the page trains on what it shows.
-  async step(shown = []) {
-    const { prompts_per_step: P, max_draws, dynamic_sampling, learning_rate, critic_learning_rate } = this.config;
-    const before = this.states.at(-1), updates = []; // the newest kept state is always the current one
-    this.random = stream(this.seed * 1_000_003 + (this.config.mistake === "same_prompts" ? 0 : this.steps + 1));
+  // Sample and verify a step's batch: G completions for each of P prompts; with dynamic sampling of
+  // more, until P groups are mixed. own: as in `collect`
+  async prepare(own) {
+    const { prompts_per_step: P, max_draws, dynamic_sampling, mistake } = this.config;
+    this.random = stream(this.seed * 1_000_003 + (mistake === "same_prompts" ? 0 : this.steps + 1));
+    let drawn = await this.collect(P, own), groups;
+    const isKept = (group) => !dynamic_sampling || isMixed(rewardsOf(group));
+    while ((groups = drawn.filter(isKept).slice(0, P)).length < P && drawn.length < max_draws * P)
+      drawn = [...drawn, ...await this.collect()];
+    return (this.batch = { drawn, groups });
+  }
+
+  // Train on the batch -> numbers as in toy_env/metrics.py. If the training diverges it throws
+  // Diverged, and everything is as before.
+  async learn() {
+    const { batch: { drawn, groups }, config: { learning_rate, critic_learning_rate } } = this;
+    const before = this.state(), updates = [];
     try {
-      // 1. Sample and verify: G completions for each of P prompts; with dynamic sampling of more, until P groups are mixed
-      let drawn = [...shown, ...await this.collect(P - shown.length)], groups;
-      const kept = () => drawn.filter((group) => !dynamic_sampling || isMixed(rewardsOf(group))).slice(0, P);
-      while ((groups = kept()).length < P && drawn.length < max_draws * P) drawn = [...drawn, ...await this.collect()];
-      // 2. Advantages
       await this.addAdvantages(groups);
-      // 3. Update: one optimizer step for each minibatch
-      for (const minibatch of this.minibatches(groups.flat())) {
+      for (const minibatch of this.minibatches(groups.flat())) { // one optimizer step for each
         const update = this.update(this.policy, minibatch, learning_rate);
-        await Promise.all([update, this.critic && this.update(this.critic, minibatch, critic_learning_rate)]);
+        const critic = this.critic && this.update(this.critic, minibatch, critic_learning_rate);
+        await Promise.all([update, critic]);
         updates.push(await update);
       }
-      // 4. Log
       this.steps++;
-      this.keep();
       const rows = drawn.flat(), lengths = lengthsOf(rows);
-      const metrics = { step: this.steps, accuracy: mean(rewardsOf(rows)), length: mean(lengths),
+      const metrics = {
+        step: this.steps, accuracy: mean(rewardsOf(rows)), length: mean(lengths),
         silent: mean(drawn.map((group) => Number(!isMixed(rewardsOf(group))))),
-        truncated: mean(rows.map((row) => Number(row.truncated))), entropy: sum(rows.flatMap((row) => row.entropies)) / sum(lengths) };
+        truncated: mean(rows.map((row) => Number(row.truncated))),
+        entropy: sum(rows.flatMap((row) => row.entropies)) / sum(lengths),
+      };
       for (const name in updates[0]) metrics[name] = mean(updates.map((update) => update[name]));
-      return { drawn, groups, metrics };
+      return metrics;
     } catch (error) {
       this.restore(before);
       throw error;
     }
   }
 
-  // What a step changes, as a copy.
-  state() { return { steps: this.steps, policy: new Learner(this.policy), critic: this.critic && new Learner(this.critic) }; }
+  async step(own) { return { ...await this.prepare(own), metrics: await this.learn() }; }
+
+  state() { // what a step changes, as a copy
+    const { steps, policy, critic } = this;
+    return { steps, policy: new Learner(policy), critic: critic && new Learner(critic) };
+  }
 
   restore({ steps, policy, critic }) {
-    Object.assign(this, { steps, policy: new Learner(policy), critic: critic && new Learner(critic) });
-  }
-
-  keep() {
-    this.states.push(this.state());
-    if (this.states.length > MOST_STATES) this.stride *= 2;
-    this.states = this.states.filter(({ steps }) => steps > this.steps - NEWEST || steps % this.stride === 0);
-  }
-
-  // Return to the newest kept state of at most so many steps; takeBack(trainer.steps - 1) undoes the last step.
-  takeBack(steps) {
-    this.states = this.states.filter((state, i) => i === 0 || state.steps <= steps);
-    this.restore(this.states.at(-1));
+    this.steps = steps;
+    this.policy = new Learner(policy);
+    this.critic = critic && new Learner(critic);
   }
 }
