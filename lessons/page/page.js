@@ -105,7 +105,7 @@ function openLane(chosen) {
     const to = { lane, column, group: Math.max(0, Math.min(from.group + move[1], last)) };
     look(event.key === "Escape" ? null : to, true);
   });
-  frames.push({ root, canvas, result: root.querySelector(".result") });
+  frames.push({ root, canvas, base: element("canvas"), result: root.querySelector(".result") });
   $("strips").append(root);
   return lane;
 }
@@ -141,9 +141,9 @@ function show() {
   });
 }
 
-function showLane(lane, { canvas, result }, at) {
+function showLane(lane, { canvas, base, result }, at) {
   const here = at.lane === lane, { accuracy, steps, seeds } = lane;
-  drawStrip(canvas, lane, here ? at : null, here ? chosenAlgorithm(lane) : lane.algorithm);
+  drawStrip(canvas, base, lane, here ? at : null, here ? chosenAlgorithm(lane) : lane.algorithm);
   canvas.setAttribute("aria-label", `${lane.name}: arrow keys go through steps and groups`);
   canvas.setAttribute("aria-valuemax", lane.columns.length);
   canvas.setAttribute("aria-valuenow", here ? at.column + 1 : lane.columns.length);
@@ -152,10 +152,11 @@ function showLane(lane, { canvas, result }, at) {
   const [first, last] = [accuracy[0], accuracy.at(-1)].map((one) => one && Math.round(100 * one[1]));
   const silent = lane.columns.slice(-10).flatMap(({ groups }) => groups)
     .filter((rows) => !isMixed(rewardsIn(rows)));
-  result.textContent = steps ? ` ${steps} steps, accuracy ${first} → ${last} %` +
-    (seeds.length ? `, ${seeds.length + 1} seeds` : "") +
-    (steps >= 10 && !lane.algorithm.dynamic_sampling
-      ? `, ${Math.round(silent.length / 0.8)} % of the last ten steps' groups silent` : "") : "";
+  const lost = lane.columns.slice(-10).map(({ thrown }) => thrown);
+  const lately = lane.algorithm.dynamic_sampling ? `${sum(lost)} silent groups replaced`
+    : `${silent.length} of ${sum(lane.columns.slice(-10).map(({ groups }) => groups.length))} groups silent`;
+  result.textContent = last === undefined ? "" : `${first} → ${last} % right` +
+    (seeds.length ? `, ${seeds.length + 1} seeds` : "") + (steps < 10 ? "" : `; last 10 steps: ${lately}`);
 }
 
 function showControls() {
@@ -207,7 +208,11 @@ async function loop(until) { // all lanes up to a step, one after the other
   show();
   try {
     if (!await takeProblem()) return;
-    for (const lane of lanes) if (lane.isCopy) lane.clear();
+    lanes.forEach((lane, i) => {
+      if (!lane.isCopy) return;
+      lane.clear();
+      frames[i].base.key = ""; // to be painted anew
+    });
     for (const lane of lanes) {
       lane.isMoving = true;
       while (lane.steps < target) {
@@ -346,6 +351,7 @@ async function load() {
     for (const key of flips.split(" "))
       if (Object.hasOwn(SWITCHES, key) && isOn(choice, key) !== undefined) choice = flipSwitch(choice, key);
     await copyInto(openLane(choice), data[i]);
+    $("status").textContent = "A shared run, without its letters: Train writes them again.";
   }
   before = choice;
   if (!lanes.length) openLane(choice);

@@ -24,63 +24,80 @@ export function blockAt(lane, place, x, y) {
   return { column, group: Math.max(0, Math.min(group, lane.columns[column].groups.length - 1)) };
 }
 
-const inks = () => {
-  const style = getComputedStyle(document.documentElement);
-  return (name) => style.getPropertyValue(`--${name}`).trim();
+const inks = () => { // the page's colours by name
+  const style = getComputedStyle(document.documentElement), known = {};
+  return (name) => (known[name] ??= style.getPropertyValue(`--${name}`).trim());
 };
 
 // A push as a colour: blue up, orange down, the fuller the larger its share of `full`.
 export function shade(weight, full, ink = (name) => `var(--${name})`) {
   const share = Math.min(1, Math.abs(weight) / full), fullest = ink("fullest");
   const alpha = fullest.startsWith("var") ? `calc(0.12 + ${fullest} * ${share.toFixed(3)})`
-    : 0.3 + 0.7 * share;
+    : 0.36 + 0.64 * share;
   return weight ? `rgb(${ink(weight > 0 ? "up-rgb" : "down-rgb")} / ${alpha})` : "transparent";
 }
 
-// Draw a lane's strip. at: the block that is magnified, {column, group}, if it is in this strip;
-// algorithm: by which that column is shaded.
-export function drawStrip(canvas, lane, at, algorithm) {
-  const place = layout(lane, canvas.parentElement.clientWidth), { step, bar, block, top } = place;
-  const scale = devicePixelRatio || 1, paint = canvas.getContext("2d"), ink = inks();
-  canvas.width = Math.round(place.width * scale);
-  canvas.height = Math.round(place.height * scale);
-  canvas.style.height = `${place.height}px`;
-  paint.scale(scale, scale);
+// Paint a column's blocks as an algorithm would push them.
+function paintColumn(paint, lane, column, algorithm, { step, bar, block, top }, ink) {
+  const { groups, thrown } = lane.columns[column], left = column * step;
+  const room = step - Math.min(2, step / 5);
   const fill = (colour, x, y, w, h) => { paint.fillStyle = colour; paint.fillRect(x, y, w, h); };
-  for (let row = 0; row < lane.trainer.config.prompts_per_step; row++) // where groups will stand
-    fill(ink("panel"), 0, top + row * (block + GAP), place.width, block);
-  lane.columns.forEach(({ groups, thrown }, column) => {
-    const left = column * step, room = step - Math.min(2, step / 5);
-    const asked = at?.column === column ? algorithm : lane.algorithm;
-    groups.forEach((group, g) => {
-      const y = top + g * (block + GAP), silent = !isMixed(rewardsIn(group)) && !asked.critic;
-      const lost = silent && asked.dynamic_sampling;
-      const results = lane.pushesOn(group, asked);
-      fill(ink("paper"), left, y, step, block);
-      group.forEach((row, i) => {
-        const A = results[i].advantage, size = Math.min(1, row.ids.length / LONG) * room;
-        const colour = A && !lost ? shade(A, 2.65, ink) : ink("silent");
-        fill(colour, left, y + i * bar, Math.max(1, size), bar - (bar > 2 ? 0.6 : 0));
-      });
-      if (lost) { // would be replaced
-        paint.strokeStyle = ink("ink");
-        paint.beginPath();
-        paint.moveTo(left, y + block);
-        paint.lineTo(left + room, y);
-        paint.stroke();
-      }
+  fill(ink("paper"), left, 0, step, top - 2);
+  groups.forEach((group, g) => {
+    const y = top + g * (block + GAP), silent = !isMixed(rewardsIn(group)) && !algorithm.critic;
+    const lost = silent && algorithm.dynamic_sampling, results = lane.pushesOn(group, algorithm);
+    fill(ink("paper"), left, y, step, block);
+    group.forEach((row, i) => {
+      const A = results[i].advantage, size = Math.min(1, row.ids.length / LONG) * room;
+      const colour = A && !lost ? shade(A, 2.65, ink) : ink("silent");
+      fill(colour, left, y + i * bar, Math.max(1, size), bar - (bar > 2 ? 0.6 : 0));
     });
-    for (let i = 0; i < Math.min(thrown, 44); i++) // four small squares to a line, upwards
-      fill(ink("silent"), left + (i % 4) * step / 4, top - 5 - Math.floor(i / 4) * 3, step / 5, 2);
+    if (lost) { // would be replaced
+      paint.strokeStyle = ink("ink");
+      paint.beginPath();
+      paint.moveTo(left, y + block);
+      paint.lineTo(left + room, y);
+      paint.stroke();
+    }
   });
+  for (let i = 0; i < Math.min(thrown, 40); i++) // four small squares to a line, upwards
+    fill(ink("silent"), left + (i % 4) * step / 4, top - 5 - Math.floor(i / 4) * 3, step / 5, 2);
+}
+
+// Draw a lane's strip. at: the block that is magnified, {column, group}, if it is in this strip;
+// algorithm: by which that column is shaded. `base` keeps the columns as they were trained on, so
+// that only what has changed is painted.
+export function drawStrip(canvas, base, lane, at, algorithm) {
+  const place = layout(lane, canvas.parentElement.clientWidth), { step, block, top } = place;
+  const scale = devicePixelRatio || 1, paint = canvas.getContext("2d"), ink = inks();
+  const below = base.getContext("2d"), key = [place.width, place.height, step, scale, ink("paper")].join();
+  if (base.key !== key) {
+    for (const one of [canvas, base]) {
+      one.width = Math.round(place.width * scale);
+      one.height = Math.round(place.height * scale);
+      one.getContext("2d").scale(scale, scale);
+    }
+    Object.assign(base, { key, painted: [] });
+    canvas.style.height = `${place.height}px`;
+    below.fillStyle = ink("panel"); // where groups will stand
+    for (let row = 0; row < lane.trainer.config.prompts_per_step; row++)
+      below.fillRect(0, top + row * (block + GAP), place.width, block);
+  }
+  lane.columns.forEach(({ groups }, column) => {
+    const rewards = groups.flatMap(rewardsIn).join("");
+    if (base.painted[column] === rewards) return;
+    base.painted[column] = rewards;
+    paintColumn(below, lane, column, lane.algorithm, place, ink);
+  });
+  paint.clearRect(0, 0, place.width, place.height);
+  paint.drawImage(base, 0, 0, place.width, place.height);
+  if (at && algorithm !== lane.algorithm) paintColumn(paint, lane, at.column, algorithm, place, ink);
   drawAccuracy(paint, lane, place, ink);
   if (at && lane.columns[at.column]) {
-    const y = top + at.group * (block + GAP);
     paint.lineWidth = 2;
     paint.strokeStyle = ink("ink");
-    paint.strokeRect(at.column * step - 1.5, y - 1.5, step + 1, block + 3);
+    paint.strokeRect(at.column * step - 1.5, top + at.group * (block + GAP) - 1.5, step + 1, block + 3);
   }
-  return place;
 }
 
 function drawAccuracy(paint, lane, { step, bottom, columns, width }, ink) {
@@ -95,8 +112,7 @@ function drawAccuracy(paint, lane, { step, bottom, columns, width }, ink) {
   paint.strokeStyle = ink("line");
   paint.lineWidth = 1;
   paint.strokeRect(-1, y(1) - 0.5, width + 2, y(0) - y(1));
-  paint.textAlign = "left";
-  paint.fillText("held-out accuracy, 0 to 100 %", 3, y(1) + 12);
+  paint.fillText("held-out accuracy", width - 3, low - 5); // still aligned to the right
   if (!points.length) return;
   const path = (list) => list.forEach(([s, p], i) => paint[i ? "lineTo" : "moveTo"](s * step, y(p)));
   paint.beginPath();
