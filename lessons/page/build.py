@@ -97,7 +97,7 @@ def reasons() -> dict[str, str]:
     rows = table_rows((ROOT / "algorithms/TAGS.md").read_text(encoding="utf-8"))
     found = {}
     for row in rows:
-        text = row["why"].replace("$", "")
+        text = re.sub(r"\$(.+?)\$", lambda formula: formula[1].replace("-", "−"), row["why"])
         for name, sign in SIGNS.items():
             text = text.replace(name, sign)
         found[row["tag"]] = text

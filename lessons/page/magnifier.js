@@ -47,16 +47,16 @@ export function explain(group, results, algorithm) {
   const rewards = rewardsIn(group), G = group.length, k = sum(rewards);
   const pushed = results.some((row) => row.advantage);
   if (!isMixed(rewards) && !pushed)
-    return `All ${rewards[0] ? "right" : "wrong"}: the group is silent. Every advantage is 0, and ` +
-      `nothing is pushed.${algorithm.dynamic_sampling ? " It is replaced by another problem's." : ""}`;
+    return `All ${rewards[0] ? "right" : "wrong"}: silent. Every advantage is 0, ` +
+      (algorithm.dynamic_sampling ? "and another group replaces it." : "and nothing is pushed.");
   const A = (R) => signed(mean(results.filter((_, i) => rewards[i] === R).map((row) => row.advantage)));
   const each = [k && `right ones get A = ${A(1)}`, G - k && `wrong ones ${A(0)}`].filter(Boolean);
   return `σ = ${short(Math.sqrt(k * (G - k)) / G)}: ${each.join(", ")}.`;
 }
 
-// The rows of a group: verdict, advantage, and each token in the colour of its push.
-export function rowsOf(group, results, algorithm, flip, point) {
-  const full = fullColour(algorithm, lengthsIn(group));
+// The rows of a group: verdict, advantage, and each token in the colour of its push. full: the
+// weight of full colour
+export function rowsOf(group, results, full, flip, point) {
   return group.map(({ ids, reward, verdict }, i) => {
     const text = ids.map(letter), A = signed(results[i].advantage), flipped = reward !== verdict;
     const spoken = `completion ${i + 1}: ${reward ? "right" : "wrong"}, advantage ${A}` +

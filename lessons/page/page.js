@@ -18,10 +18,10 @@ const weights = readWeights($("weights").textContent.trim());
 const world = { pool: new Pool(), weights, heldOut: json("held-out"), problem: "33+41-39-26+11",
   seed: 0 };
 const lanes = [], frames = []; // training runs, and the elements of each
-const NEW_LANES = 3; // strips at most
+const MOST_LANES = 3;
 let choice = PLAIN, before = PLAIN; // what the switches say, and said before the last flip
 let hovered = null, pinned = null, token = null, guess = "";
-let running = false, target = 0, training = Promise.resolve();
+let running = false, target = 0, training = Promise.resolve(), changing = training;
 
 // ---------------------------------------------------------------------- what is magnified
 
@@ -44,6 +44,7 @@ function showMagnifier(at) {
   const { lane, column } = at, group = lane.columns[column].groups[at.group];
   if (!group) return;
   const asked = chosenAlgorithm(lane), results = lane.pushesOn(group, asked);
+  const full = fullColour(lane.algorithm, lengthsIn(group)); // the same for what it would get
   const focused = document.activeElement?.dataset?.row;
   const flip = (i) => { group[i].reward = 1 - group[i].reward; pinned = at; show(); };
   const point = (i, t) => { token = [i, t]; showNumbers(); };
@@ -56,7 +57,7 @@ function showMagnifier(at) {
   $("title").textContent = title(group, column) + (lanes.length > 1 ? ` · ${lane.name}` : "");
   $("explained").textContent = explain(group, results, asked);
   $("group").setAttribute("aria-label", $("title").textContent);
-  $("group").replaceChildren(...rowsOf(group, results, asked, flip, point));
+  $("group").replaceChildren(...rowsOf(group, results, full, flip, point));
   if (focused) $("group").querySelector(`[data-row="${focused}"]`)?.focus();
   $("group").onkeydown = (event) => { // the arrow keys go from token to token
     const i = Number(event.target.dataset?.row), move = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
@@ -165,8 +166,9 @@ function showControls() {
   $("one").setAttribute("aria-disabled", running);
   $("question").hidden = started;
   $("again").hidden = !started || asked;
-  $("again").textContent = `Train with it: ${nameOf(choice)}`;
-  $("again").setAttribute("aria-disabled", running);
+  $("again").textContent = lanes.length < MOST_LANES ? `Train with it: ${nameOf(choice)}`
+    : "Remove a strip, to train with it";
+  $("again").setAttribute("aria-disabled", running || lanes.length === MOST_LANES);
   for (const key in SWITCHES) {
     const on = isOn(choice, key), button = $(`switch-${key}`);
     button.setAttribute("aria-checked", Boolean(on));
@@ -174,7 +176,7 @@ function showControls() {
   }
   $("preset").value = choice.name;
   $("broken").value = choice.mistake;
-  const done = lanes.filter(({ steps, isCopy }) => steps >= STEPS && !isCopy);
+  const done = lanes.filter(({ steps }) => steps >= STEPS);
   $("seeds").hidden = running || done.length < 2 || done.every(({ seeds }) => seeds.length === 2);
   $("compared").textContent = done.length > 1 ? compared(done) : "";
 }
@@ -195,40 +197,32 @@ function compared(done) {
 
 // ---------------------------------------------------------------------- training
 
-function train(until) {
-  if (!running) training = loop(until);
+function train(one) { // one step of the lanes that are behind, or all steps
+  if (!running) training = loop(one);
   return training;
 }
 
-async function loop(until) { // all lanes up to a step, one after the other
+function findTarget(one) {
+  const steps = lanes.filter((lane) => !lane.isCopy).map((lane) => lane.steps);
+  const least = Math.min(...steps), most = Math.max(...steps);
+  return one ? least + 1 : least < most ? most : (Math.floor(least / STEPS) + 1) * STEPS;
+}
+
+async function loop(one) {
   running = true;
-  target = until;
+  target = Infinity;
   pinned = hovered = token = null;
   $("alarm").textContent = "";
-  show();
+  showControls();
   try {
+    await changing;
     if (!await takeProblem()) return;
-    lanes.forEach((lane, i) => {
-      if (!lane.isCopy) return;
+    if (lanes.every(({ isCopy }) => isCopy)) lanes.forEach((lane, i) => {
       lane.clear();
       frames[i].base.key = ""; // to be painted anew
     });
-    for (const lane of lanes) {
-      lane.isMoving = true;
-      while (lane.steps < target) {
-        if (lane.columns.at(-1)?.done !== false) await lane.draw();
-        show();
-        await lane.step();
-        say(lane);
-        show();
-        if (lane.collapsed) {
-          target = 0;
-          $("alarm").textContent = `${lane.name} has collapsed: it solves less than half of what ` +
-            "the base model solves.";
-        }
-      }
-      lane.isMoving = false;
-    }
+    target &&= findTarget(one);
+    for (const lane of lanes.filter(({ isCopy }) => !isCopy)) await trainLane(lane);
   } catch (error) {
     if (!(error instanceof Diverged)) throw error;
     $("alarm").textContent = `The training diverged: ${error.message}. This step is undone.`;
@@ -238,6 +232,22 @@ async function loop(until) { // all lanes up to a step, one after the other
     show();
     save();
   }
+}
+
+async function trainLane(lane) { // up to the target
+  lane.isMoving = true;
+  while (lane.steps < target) {
+    if (lane.columns.at(-1)?.done !== false) await lane.draw();
+    show();
+    await lane.step();
+    say(lane);
+    show();
+    if (!lane.collapsed) continue;
+    target = 0;
+    $("alarm").textContent = `${lane.name} has collapsed: it solves less than half of what the base ` +
+      "model solves.";
+  }
+  lane.isMoving = false;
 }
 
 const lengthOf = ({ groups }) => mean(groups.flatMap(lengthsIn));
@@ -257,24 +267,26 @@ function stop() {
 }
 
 async function trainSeeds() { // two more of each lane, unseen but for their accuracy
-  if (running) return;
   running = true;
   target = STEPS;
   const done = lanes.filter(({ steps }) => steps >= STEPS);
-  for (const lane of done)
-    for (const more of [1, 2]) {
-      const other = lane.seeds[more - 1] ?? new Lane(world, lane.choice, world.seed + more);
-      while (target && other.steps < lane.steps) {
-        await other.step();
-        other.columns = [];
-        $("status").textContent = `${lane.name}, seed ${more + 1} of 3: step ${other.steps}`;
-        showControls();
+  try {
+    for (const lane of done)
+      for (const more of [1, 2]) {
+        const other = lane.seeds[more - 1] ?? new Lane(world, lane.choice, world.seed + more);
+        while (target && other.steps < lane.steps) {
+          await other.step();
+          other.columns = [];
+          $("status").textContent = `${lane.name}, seed ${more + 1} of 3: step ${other.steps}`;
+          showControls();
+        }
+        if (other.steps >= lane.steps) lane.seeds[more - 1] = other;
       }
-      if (other.steps >= lane.steps) lane.seeds[more - 1] = other;
-    }
-  running = false;
-  $("status").textContent = "";
-  show();
+  } finally {
+    running = false;
+    $("status").textContent = "";
+    show();
+  }
 }
 
 // The problem in the box, from the next step on. -> whether it is one
@@ -292,14 +304,14 @@ async function takeProblem() {
 
 // ---------------------------------------------------------------------- switches
 
-async function choose(next) {
+function choose(next) {
   before = choice;
   choice = next;
   showReasons();
   if (!running && lanes.length === 1 && !lanes[0].steps) { // nothing is trained yet: the lane changes
     frames.pop().root.remove();
     lanes.pop();
-    await openLane(choice).draw();
+    changing = openLane(choice).draw().then(show);
   }
   show();
 }
@@ -334,7 +346,7 @@ async function save() {
   if (world.seed) entries.push(["seed", world.seed]);
   for (const { choice: { name, flipped, mistake }, steps } of lanes)
     entries.push(["run", [name, flipped.join(" "), mistake, steps].join(",")]);
-  for (const lane of lanes) if (lane.steps) entries.push(["data", await toText(toBytes(lane))]);
+  for (const lane of lanes) entries.push(["data", lane.steps ? await toText(toBytes(lane)) : ""]);
   $("link").href = `#${new URLSearchParams(entries)}`;
   history.replaceState(null, "", $("link").href);
 }
@@ -344,7 +356,7 @@ async function load() {
   world.seed = Math.floor(Math.min(Math.max(0, Number(given.get("seed")) || 0), 1e6));
   if (read(given.get("problem") ?? "").fault === null) world.problem = given.get("problem");
   $("problem").value = world.problem.replaceAll("-", "−");
-  for (const [i, text] of given.getAll("run").slice(0, NEW_LANES).entries()) {
+  for (const [i, text] of given.getAll("run").slice(0, MOST_LANES).entries()) {
     const [name, flips = "", mistake = ""] = text.split(",");
     if (!Object.hasOwn(ALGORITHMS, name)) continue;
     choice = { name, flipped: [], mistake: Object.hasOwn(MISTAKES, mistake) ? mistake : "" };
@@ -376,29 +388,23 @@ $("preset").append(...Object.keys(ALGORITHMS).map((name) => element("option", {}
 $("broken").append(...Object.entries(MISTAKES).map(([key, text]) => element("option", { value: key }, text)));
 $("preset").addEventListener("change", () => choose({ ...choice, name: $("preset").value, flipped: [] }));
 $("broken").addEventListener("change", () => choose({ ...choice, mistake: $("broken").value }));
-$("train").addEventListener("click", () => {
-  const least = Math.min(...lanes.map(({ steps, isCopy }) => (isCopy ? 0 : steps)));
-  if (running) stop();
-  else train((Math.floor(least / STEPS) + 1) * STEPS);
-});
-$("one").addEventListener("click", () => running ||
-  train(Math.min(...lanes.map(({ steps, isCopy }) => (isCopy ? 0 : steps))) + 1));
+$("train").addEventListener("click", () => (running ? stop() : train(false)));
+$("one").addEventListener("click", () => train(true));
 $("again").addEventListener("click", () => {
-  if (running) return;
-  if (lanes.length === NEW_LANES) {
-    lanes.pop();
-    frames.pop().root.remove();
-  }
-  const until = Math.max(STEPS, ...lanes.map(({ steps }) => steps));
+  if (running || lanes.length === MOST_LANES) return;
   openLane(choice);
-  train(until);
+  train(false);
+  $("train").focus();
 });
-$("seeds").addEventListener("click", trainSeeds);
+$("seeds").addEventListener("click", () => {
+  if (!running) training = trainSeeds();
+  $("train").focus();
+});
 $("ask").addEventListener("submit", (event) => { event.preventDefault(); if (!running) takeProblem(); });
 for (const button of $("question").querySelectorAll("button"))
   button.addEventListener("click", () => {
     guess = button.textContent;
-    train(STEPS);
+    train(false);
     $("train").focus();
   });
 addEventListener("hashchange", () => location.reload());
@@ -412,6 +418,7 @@ globalThis.sigmaLadder = { ALGORITHMS, CODE, world, lanes, base: world.weights, 
   fullColour: (name, ...rest) => fullColour(ALGORITHMS[name], ...rest) };
 
 world.pool = await Pool.open(Math.min(4, navigator.hardwareConcurrency || 2), $("engine").textContent);
-await load();
+changing = load();
+await changing;
 show();
 document.body.setAttribute("aria-busy", "false");

@@ -14,9 +14,7 @@ from lessons.page.measure import opened_page
 from toy_env.run import parse
 
 PICTURE = build.SOURCES / "training.gif"
-HIDDEN = """#lines, fieldset, #panel .slider, .lane > div, h1 + p { display: none !important }
-#ask { margin-top: 12px }"""
-STEP = "parseInt(document.querySelector('#time-out').textContent)"
+STEP = "sigmaLadder.lanes[0].steps"
 
 
 @dataclass
@@ -28,18 +26,18 @@ def main(config: Config) -> None:
     """Let the page train for 60 steps, and save a picture after every few of them."""
     frames = []
     with opened_page() as page:
-        page.set_viewport_size({"width": 1280, "height": 580})
-        page.add_style_tag(content=HIDDEN)
-        page.wait_for_selector(".completions button")
+        page.set_viewport_size({"width": 1200, "height": 610})
+        page.wait_for_selector("#group button")
         for step in range(0, 61, config.every):
             page.wait_for_function(f"{STEP} >= {step}", timeout=0)
             frame = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
-            frame = frame.resize((960, 435), Image.Resampling.LANCZOS)
+            frame = frame.resize((960, 488), Image.Resampling.LANCZOS)
             frames.append(frame.quantize(96, dither=Image.Dither.NONE))
             if not step:
                 page.click("#train")
+    # it plays once, and stays at the whole run
     durations = [1500] + [220] * (len(frames) - 2) + [4000]  # milliseconds
-    animation = {"append_images": frames[1:], "duration": durations, "loop": 0}
+    animation = {"append_images": frames[1:], "duration": durations}
     frames[0].save(PICTURE, save_all=True, optimize=True, **animation)
     print(f"{PICTURE}: {PICTURE.stat().st_size / 1e6:.2f} MB, {len(frames)} frames")
 
