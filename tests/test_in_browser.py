@@ -1,5 +1,5 @@
 """lessons/group.html and the site in a real browser: the page's model against torch, its numbers
-against the scripts, a step, lanes, controls, sliders, the widths of a phone and of a desk. Skipped
+against the scripts, a step, strips, switches, sliders, the widths of a phone and of a desk. Skipped
 without playwright and Chromium."""
 
 import json
@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 
-from lessons import identity
 from lessons.page import build
 from lessons.workshop import sources
 from lessons.workshop.site import drawn, website
@@ -51,7 +50,7 @@ def opened(browser, address=PAGE, **settings):
 
 @pytest.fixture
 def page(browser):
-    """group.html at its first eight completions."""
+    """group.html at its first batch."""
     with opened(browser) as page:
         yield page
 
@@ -175,22 +174,31 @@ def test_pushes_are_the_gradient_of_the_script(console, name):
 
 
 def wait_until_written(page) -> None:
-    page.wait_for_function("document.querySelector('#lanes').getAttribute('aria-busy') === 'false'")
+    page.wait_for_function("document.body.getAttribute('aria-busy') === 'false'")
+    page.wait_for_selector("#group button")
 
 
-def wait_until_trained(page) -> None:
-    page.wait_for_function("!document.querySelector('#one').disabled", timeout=120_000)
-    wait_until_written(page)
+def redraw(page) -> None:
+    """Wait until what was asked for is on the screen."""
+    page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
 
-def press(page, button: str) -> None:
-    page.get_by_role("button", name=button).click()
-    wait_until_written(page)
+def wait_until_trained(page, steps: int, lane: int = 0) -> None:
+    trained = f"sigmaLadder.lanes[{lane}]?.steps >= {steps} && train.textContent === 'Train'"
+    page.wait_for_function(trained, timeout=120_000)
+    redraw(page)
 
 
-def take_a_step(page) -> None:
-    page.locator("#one").click()
-    wait_until_trained(page)
+def take_a_step(page, steps: int) -> None:
+    page.click("#one")
+    wait_until_trained(page, steps)
+
+
+def choose(page, name: str) -> None:
+    page.select_option("#preset", name)
+    first = f"sigmaLadder.lanes[0].columns.length && sigmaLadder.lanes[0].choice.name === '{name}'"
+    page.wait_for_function(f"sigmaLadder.lanes[0].steps || ({first})")
+    redraw(page)
 
 
 def text_of(page, selector: str) -> str:
@@ -198,222 +206,207 @@ def text_of(page, selector: str) -> str:
 
 
 def texts(page) -> list[str]:
-    """The completions of all lanes."""
+    """The completions in the magnifier."""
     tokens = "[...row.querySelectorAll('i')].map((token) => token.textContent)"
     script = f"(all) => all.map((row) => {tokens}.join(''))"
-    return page.locator(".completions li").evaluate_all(script)
+    return page.locator("#group li").evaluate_all(script)
 
 
 def shown(page) -> tuple[str, list[int]]:
     """The problem, and a 1 for each completion that counts as right."""
-    verdicts = page.locator(".completions li > :first-child").all_inner_texts()
-    expression = re.search(r"(\S+) = ", text_of(page, ".count"))[1].replace("−", "-")
-    return expression, [int("right" in text) for text in verdicts]
-
-
-def choose(page, name: str, lane: str = "A") -> None:
-    page.get_by_label(f"Algorithm of lane {lane}").select_option(name)
-    wait_until_written(page)
+    verdicts = page.locator("#group button").all_inner_texts()
+    expression = re.search(r"(\S+) = ", text_of(page, "#title"))[1].replace("−", "-")
+    return expression, [int("✓" in text) for text in verdicts]
 
 
 def hurry(page) -> None:
     """Smaller steps: two problems of four completions, and eight held-out problems."""
     small = "Object.assign(SETTINGS, { prompts_per_step: 2, group_size: 4, num_minibatches: 2 })"
     page.evaluate(f"() => {{ {small}; sigmaLadder.world.heldOut.length = 8; }}")
-    page.locator("#seed").fill("1")
-    page.locator("#seed").press("Tab")
-    page.wait_for_function("document.querySelectorAll('.completions button').length === 4")
+    choose(page, "RLOO")
+    choose(page, "GRPO")
+    page.wait_for_function("document.querySelectorAll('#group button').length === 4")
 
 
 def number(text: str) -> float:
     return float(text.replace("−", "-"))
 
 
-def test_a_reader_flips_verdicts_and_asks_for_other_problems(page):
-    for _ in range(3):
-        expression, rewards = shown(page)
-        problem = arithmetic.Problem(expression, eval(expression), 0)
-        completions = [text.removesuffix("∎") for text in texts(page)]
-        assert rewards == [arithmetic.reward(problem, completion) for completion in completions]
-        press(page, "Another problem")
-    before, rewards = page.locator(".amount").all_inner_texts(), shown(page)[1]
-    page.locator(".completions button").first.focus()
-    page.keyboard.press("Space")
-    assert shown(page)[1] == [1 - rewards[0], *rewards[1:]]
-    assert page.locator(".amount").all_inner_texts() != before
-    page.keyboard.press("Space")  # the focus is still there
-    assert page.locator(".amount").all_inner_texts() == before
+def test_a_reader_flips_verdicts_and_gives_a_problem(page):
+    written, rewards = texts(page), shown(page)[1]
+    problem = arithmetic.Problem("33+41-39-26+11", 20, 0)
+    completions = [text.removesuffix("∎") for text in written]
+    assert rewards == [arithmetic.reward(problem, completion) for completion in completions]
+    before = page.locator("#group button").all_inner_texts()
+    page.locator("#group button").first.focus()
+    for wanted in (1 - rewards[0], rewards[0]):
+        page.keyboard.press("Space")  # the focus is still there the second time
+        redraw(page)
+        assert shown(page)[1] == [wanted, *rewards[1:]]
+    assert page.locator("#group button").all_inner_texts() == before
+    numbers = text_of(page, "#numbers")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    assert text_of(page, "#numbers") != numbers and "A / (8 ×" in text_of(page, "#numbers")
     for colour in ("up", "down"):  # all become wrong, then right
-        verdict = f"document.querySelector('.completions .{colour}')"
-        page.evaluate(f"while ({verdict}) {verdict}.click()")
-        assert "the group is silent" in text_of(page, ".lane")
-        assert page.locator(".tokens i[class]:not([class=''])").count() == 0
-    before, problem = text_of(page, ".count"), page.locator("#problem")
+        for _ in range(page.locator(f"#group .{colour}").count()):
+            page.locator(f"#group .{colour}").first.click()
+            redraw(page)
+        assert "silent" in text_of(page, "#explained")
+        assert page.locator("#group i[class='pos'], #group i[class='neg']").count() == 0
+    box, title = page.locator("#problem"), text_of(page, "#title")
     for wrong, reason in {"8+90": "and 90 is not", "5+3−9": "= −1"}.items():
-        problem.fill(wrong)
-        page.keyboard.press("Enter")
-        assert reason in text_of(page, "#refused") and text_of(page, ".count") == before
-    problem.fill(" 8+9−3? ")  # with a typographic minus
-    for _ in range(2):  # each time from other random numbers
-        written = texts(page)
-        press(page, "Write completions")
-        assert shown(page)[0] == "8+9-3" and texts(page) != written
+        box.fill(wrong)
+        page.click("#one")  # what is typed counts, also where it was not submitted
+        page.wait_for_function("train.textContent === 'Train'")
+        assert reason in text_of(page, "#refused") and text_of(page, "#title") == title
+    box.fill(" 8+9−3? ")  # with a typographic minus
+    take_a_step(page, 1)
+    prompts = page.evaluate("sigmaLadder.lanes[0].columns[0].groups.map(([row]) => row.prompt)")
+    assert prompts[0] == "8+9-3?" and len(prompts) == 8
 
 
 @pytest.mark.parametrize("name", ["GRPO", "Dr. GRPO", "DAPO"])
 def test_texts_and_colours_show_what_the_script_computes(page, name):
-    """The marked code; after each flip: the advantages in the rows, and which tokens go which
+    """The changed code, and after each flip the advantages in the rows, and which tokens go which
     way."""
+    choose(page, "RLOO")
     choose(page, name)
     new = {"GRPO": "/ sigma", "Dr. GRPO": "no / sigma", "DAPO": "dynamic sampling"}[name]
     assert any(new in line for line in page.locator("#code .plus").all_text_contents())
     for row in range(8):
-        page.locator(".completions button").nth(row).click()
+        page.locator("#group button").nth(row).click()
+        redraw(page)
         rewards = torch.tensor([shown(page)[1]])
         if rewards.sum() in (0, 8):
             continue
         A = SCRIPTS[name].compute_advantages(rewards=rewards.double())[0]
-        amounts = [number(text.split()[-1]) for text in page.locator(".amount").all_inner_texts()]
+        amounts = [number(text) for text in page.locator("#group button span").all_inner_texts()]
         assert amounts == pytest.approx(A.tolist(), abs=0.00501)
-        for line, R in zip(page.locator(".completions li").all(), rewards[0]):
-            other = line.locator(f".tokens i:not([class='{'pos' if R else 'neg'}'])")
+        for line, R in zip(page.locator("#group li").all(), rewards[0]):
+            other = line.locator(f".tokens i:not([class~='{'pos' if R else 'neg'}'])")
             assert other.count() == 0
-
-
-def test_blocks_and_cards_show_the_pushes_at_the_ratio(page):
-    """Every block of every card: crossed out, empty, or of the colour of its push."""
-    press(page, "Show all nine")
-    rewards, lengths = shown(page)[1], [len(text) for text in texts(page)]
-    for position in (0, 24, -60, 180):
-        page.locator("#ratio").fill(str(position))
-        for card in page.locator("#cards article").all():
-            name, ratio = card.get_attribute("data-name"), float(np.exp(position / 100))
-            rows = call(page, "pushes", name, rewards, lengths, ratio)
-            tokens = [token for row in rows for token in row["tokens"]]
-            fills = "(all) => all.map(({ style }) => style.fill.match(/--(up|down)/)?.[1])"
-            signs = {"up": 1, "down": -1, None: 0}
-            sides = [signs[side] for side in card.locator(".block").evaluate_all(fills)]
-            assert sides == [np.sign(token["weight"]) for token in tokens]
-            stopped = sum(token["stopped"] for token in tokens)
-            assert card.locator(".stopped").count() == stopped
-    assert page.locator("#cards article").count() == len(SCRIPTS)
-
-
-def test_the_dial_opens_after_a_guess_and_shows_the_closed_forms(page):
-    assert page.locator("#open").is_hidden()
-    press(page, "larger")
-    assert page.locator("#open").is_visible()
-    for G, k, p in ((8, 1, 12), (32, 20, 50), (3, 1, 90), (4, 3, 30)):
-        for name, position in {"G": G, "k": k, "p": p}.items():
-            page.locator(f"#dial-{name}").fill(str(position))
-        sigma, weight = float(identity.sigma(k, G)), identity.weight
-        captions = " ".join(page.locator("#plots figcaption").all_inner_texts())
-        pattern = r"(?:is|and|half|always) (?:under )?(\d[.\d]*\d|\d)"
-        expected = [sigma, sigma**2, weight("GRPO", p / 100, G), weight("GRPO", 0.5, G)]
-        expected += [(G - 1) / G, identity.silent_rate(p / 100, G)]
-        numbers = [float(text) for text in re.findall(pattern, captions)]
-        assert numbers == pytest.approx([float(x) for x in expected], abs=1e-3)
-    page.locator("#dial-G").fill("2")  # k may not stay at 3
-    assert text_of(page, "#dial-k-out") == "2"
 
 
 # ---------------------------------------------------------------------- training
 
 
-def test_a_step_shows_what_it_did_to_each_token_and_its_address_repeats_it(
+def test_a_step_shows_what_it_did_to_a_token_and_its_address_opens_at_once(
     browser, page, policy, base
 ):
-    """Probabilities before and after against torch."""
-    take_a_step(page)
+    """Probabilities before and after against torch; the strip in the link, which trains again."""
+    take_a_step(page, 1)
     weights = f"() => ({TENSORS})(tensors(sigmaLadder.lanes[0].trainer.policy.weights))"
     state = page.evaluate(weights)
     stepped = load_weights(build.load_policy("base")[0], state)
-    before, after = [], []
-    for row in page.evaluate("sigmaLadder.lanes[0].last.map(({ prompt, ids }) => [prompt, ids])"):
-        start, ids = prompt_ids(base, row[0]), row[1]
-        for model, logps in ((policy, before), (stepped, after)):
-            table = logits_of(model, start, ids)[:-1].log_softmax(dim=-1)
-            logps += table.gather(1, torch.tensor(ids)[:, None])[:, 0].tolist()
-    heights = "['--before', '--after'].map((name) => +style.getPropertyValue(name))"
-    script = f"(all) => all.map(({{ style }}) => {heights})"
-    bars = np.array(page.locator(".completions i").evaluate_all(script))
-    assert np.abs(bars - np.exp([before, after]).T).max() < 1e-3
-    page.locator("#push").check()
-    after_step, link = texts(page), page.locator("#link").evaluate("(link) => link.href")
-    assert "step=1" in link and page.evaluate("location.href") == link
+    group = page.evaluate(
+        "(({ lane, column, group }) => lane.columns[column].groups[group])(sigmaLadder.selected())"
+    )
+    for model, name in ((policy, "logps"), (stepped, "after")):
+        for row in group:
+            table = logits_of(model, prompt_ids(base, row["prompt"]), row["ids"])[:-1]
+            exact = table.log_softmax(dim=-1).gather(1, torch.tensor(row["ids"])[:, None])[:, 0]
+            assert np.abs(np.array(row[name]) - exact.numpy()).max() < 1e-3
+    moves = [np.exp(row["after"]) - np.exp(row["logps"]) for row in group]
+    i = int(np.argmax([np.abs(move).max() for move in moves]))
+    t = int(np.argmax(np.abs(moves[i])))
+    before, after = (float(f"{100 * np.exp(group[i][name][t]):.2g}") for name in ("logps", "after"))
+    assert f"probability {before:g} % → {after:g} %" in text_of(page, "#numbers")
+    link, verdicts = page.locator("#link").evaluate("(link) => link.href"), shown(page)[1]
+    assert page.evaluate("location.href") == link
+    strip = (
+        "sigmaLadder.lanes[0].columns[0].groups.flat().map((row) => [row.verdict, row.ids.length])"
+    )
     with opened(browser, link) as again:
-        trained = "document.querySelector('#time-out').textContent === '1 of 1'"
-        again.wait_for_function(trained, timeout=60_000)
-        wait_until_trained(again)
-        assert texts(again) == after_step and again.evaluate(weights) == state
-
-
-def test_training_goes_back_in_time_and_on_from_there(page):
-    hurry(page)
-    step = "document.querySelector('.count').textContent.includes('After step {}:')"
-    page.locator("#train").click()
-    three = "parseInt(document.querySelector('#time-out').textContent) >= 3"
-    page.wait_for_function(three, timeout=60_000)
-    page.locator("#train").click()  # Stop
-    wait_until_trained(page)
-    steps, last = page.evaluate("sigmaLadder.lanes[0].steps"), texts(page)
-    page.locator("#time").fill("0")
-    page.wait_for_function("!document.querySelector('.count').textContent.includes('step')")
-    assert text_of(page, "#time-out") == f"0 of {steps}"
-    page.locator("#time").fill(str(steps))
-    page.wait_for_function(step.format(steps))
-    assert texts(page) == last
-    weights = page.evaluate("[...sigmaLadder.lanes[0].trainer.states[2].policy.weights]")
-    page.locator("#time").fill("1")
-    page.wait_for_function(step.format(1))
-    take_a_step(page)
-    assert text_of(page, "#time-out") == "2 of 2"
-    again = page.evaluate("[...sigmaLadder.lanes[0].trainer.policy.weights]")
-    assert again == weights, "the same step as before"
-    page.evaluate("sigmaLadder.lanes[0].trainer.config.learning_rate = 1e30")
-    take_a_step(page)
-    assert "diverged" in text_of(page, "#alarm") and text_of(page, "#time-out") == "2 of 2"
-
-
-def test_two_lanes_have_the_same_problems_and_show_their_difference(page):
-    hurry(page)
-    take_a_step(page)
-    press(page, "Compare two")
-    code = page.locator("#code")
-    assert any("/ sigma" in line for line in code.locator(".minus").all_text_contents())
-    assert any("no / length" in line for line in code.locator(".plus").all_text_contents())
-    choose(page, "GRPO", "B")
-    assert "Nothing" in text_of(page, "#code")
-    for steps in ("1 of 1", "2 of 2"):  # at first B alone, which then stands where A does
-        take_a_step(page)
-        assert text_of(page, "#time-out") == steps
-    states = "sigmaLadder.lanes.map((lane) => [lane.metrics, [...lane.trainer.policy.weights]])"
-    a, b = page.evaluate(states)
-    assert a == b and [row["step"] for row in a[0]] == [1, 2]
-    page.evaluate(UNFOLD)
-    settings = {  # the names that the page shows, and another choice than the script's
-        "advantage": "R − mean",
-        "divided by": "the number of tokens",
-        "clip": "none",
-        "weight of the KL": "0",
-        "epochs": "2",
-        "mistake of the clinic": "the same prompts at every step",
-    }
-    for label, choice in settings.items():
-        select = page.locator(".lane").nth(1).locator(".settings").get_by_label(label)
-        own = select.input_value()
-        select.select_option(choice)
-        wait_until_written(page)
-        a, b = page.evaluate(
-            """sigmaLadder.lanes.map(({ algorithm, trainer: { config } }) =>
-            [algorithm.advantages([1, 0, 0, 0], [4, 4, 4, 4])[0], JSON.stringify(config)])"""
+        assert again.evaluate("sigmaLadder.lanes[0].trainer.steps") == 0
+        assert again.evaluate(strip) == page.evaluate(strip) and "1 of 8" in text_of(
+            again, "#title"
         )
-        assert a != b and code.locator(".minus").count() and code.locator(".plus").count()
-        select.select_option(own)
-        wait_until_written(page)
-    assert "Nothing" in code.inner_text()
-    press(page, "Remove this lane")
-    assert page.locator(".lane").count() == 1 and text_of(page, "#time-out") == "2 of 2"
+        assert [int("✓" in x) for x in again.locator("#group button").all_inner_texts()] == verdicts
+        take_a_step(again, 1)
+        assert texts(again) == texts(page) and again.evaluate(weights) == state
+
+
+def test_the_strip_shows_any_step_and_training_goes_on(page):
+    hurry(page)
+    take_a_step(page, 1)
+    assert page.evaluate("document.activeElement.id") == "one", "the focus stays"
+    first = texts(page)
+    page.click("#train")
+    page.wait_for_function("sigmaLadder.lanes[0].steps >= 3", timeout=60_000)
+    page.click("#train")  # Stop
+    wait_until_trained(page, 3)
+    assert text_of(page, "#title").startswith(f"Step {page.evaluate('sigmaLadder.lanes[0].steps')}")
+    canvas = page.locator("canvas")
+    box = canvas.bounding_box()
+    page.mouse.click(box["x"] + 3, box["y"] + 10)
+    redraw(page)
+    assert text_of(page, "#title").startswith("Step 1 ")
+    canvas.focus()
+    for key in ("End", "ArrowDown", "ArrowLeft"):
+        page.keyboard.press(key)
+    redraw(page)
+    steps = page.evaluate("sigmaLadder.lanes[0].columns.length")
+    assert text_of(page, "#title").startswith(f"Step {steps - 1} ")
+    assert "group 2" in canvas.get_attribute("aria-valuetext")
+    page.evaluate("sigmaLadder.lanes[0].trainer.config.learning_rate = 1e30")
+    page.click("#one")
+    page.wait_for_function("alarm.textContent", timeout=60_000)
+    assert "diverged" in text_of(page, "#alarm") and first
+    assert page.evaluate("sigmaLadder.lanes[0].steps") == steps
+
+
+def test_a_switch_changes_the_algorithm_its_code_and_says_why(page):
+    """Every switch of every algorithm; those of GRPO lead to Dr. GRPO and to DAPO."""
+    reasons = build.reasons()
+    for name in SCRIPTS:
+        choose(page, name)
+        for switch in page.locator("[role=switch]").all():
+            if switch.get_attribute("aria-disabled") == "true":
+                continue
+            state = switch.get_attribute("aria-checked")
+            switch.click()
+            page.wait_for_function("sigmaLadder.lanes[0].columns.length")
+            redraw(page)
+            assert switch.get_attribute("aria-checked") != state
+            assert page.locator("#code .plus, #code .minus").count() > 0
+            tag, why = text_of(page, "#why p").split(". ", 1)
+            assert why == reasons[tag]
+            choose(page, "PPO" if name == "REINFORCE" else "REINFORCE")
+            choose(page, name)
+    choose(page, "GRPO")
+    for label in ("÷ σ", "÷ length"):
+        page.get_by_role("switch", name=label).click()
+    assert page.locator("#preset").input_value() == "Dr. GRPO"
+    for label in ("÷ σ", "KL", "clip-higher", "replace silent groups"):
+        page.get_by_role("switch", name=label).click()
+    assert page.locator("#preset").input_value() == "DAPO"
+
+
+def test_a_second_strip_has_the_same_problems_and_three_seeds_decide(page):
+    hurry(page)
+    take_a_step(page, 1)
+    page.get_by_role("switch", name="÷ σ").click()
+    assert page.locator("canvas").count() == 1, "nothing is lost"
+    page.click("#again")
+    wait_until_trained(page, 1, lane=1)
+    assert page.evaluate("document.activeElement.id") == "train"
+    script = """sigmaLadder.lanes.map(({ columns, trainer }) => [
+        columns[0].groups.flat().map((row) => [row.prompt, row.ids]),
+        [...trainer.policy.weights]])"""
+    (batch, weights), (other, others) = page.evaluate(script)
+    assert sorted(batch) == sorted(other) and weights != others
+    page.get_by_role("button", name="Remove GRPO, without ÷ σ").click()
+    page.wait_for_function("document.querySelectorAll('canvas').length === 1")
+    compared = """() => {
+        const lane = (shares) => ({ accuracy: [[0, 0.4], [60, shares[0]]], steps: 60, name: "x",
+            seeds: shares.slice(1).map((share) => ({ accuracy: [[60, share]], steps: 60 })) });
+        const a = lane([0.8, 0.82, 0.81]), b = lane([0.9, 0.91, 0.92]), c = lane([0.8, 0.9, 0.7]);
+        return [[a, lane([0.9])], [a, b], [a, c]].map(sigmaLadder.compared);
+    }"""
+    one, apart, close = page.evaluate(compared)  # .81 with half of 4.303 * .01 / sqrt(3) = .025
+    assert "may be luck" in one and "x 81 % (79 to 83), x 91 % (89 to 93)" in apart
+    assert "do not overlap" in apart and "cannot tell them apart" in close
 
 
 def test_mistakes_of_the_clinic_are_made(console):
@@ -438,22 +431,32 @@ def test_mistakes_of_the_clinic_are_made(console):
             "kl_sign": one["coef"] == -0.04,
         }
         assert [effect for effect in effects if effects[effect]] == ([name] if name else [])
-    patches = console.evaluate("JSON.parse(document.querySelector('#patches').textContent)")
-    assert {"", *patches} == set(made)
+    offered = console.locator("#broken option").evaluate_all("(all) => all.map((one) => one.value)")
+    assert {"", *build.patches()} == set(made) == set(offered)
+
+
+@pytest.mark.parametrize(
+    "hash", ["run=constructor", "run=__proto__,valueOf,toString", "run=GRPO&data=x"]
+)
+def test_an_address_that_makes_no_sense_is_a_page_that_works(browser, hash):
+    with opened(browser, f"{PAGE}#{hash}") as page:
+        assert shown(page)[0] == "33+41-39-26+11" and text_of(page, "figcaption b") == "GRPO"
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_phone_scrolls_down_only_and_has_room_for_fingers(browser, scheme):
+def test_a_phone_shows_it_all_at_once_and_has_room_for_fingers(browser, scheme):
     with opened(browser, viewport={"width": 390, "height": 844}, color_scheme=scheme) as page:
-        for button in ("larger", "Show all nine", "Compare two"):
-            press(page, button)
-        page.evaluate(UNFOLD)
         assert page.evaluate("document.documentElement.scrollWidth") == 390
+        ends = "(all) => all.map((one) => one.getBoundingClientRect().bottom)"
+        bottom = page.locator("#bar").bounding_box()["y"]
+        first = page.locator("canvas, #title, #group li:nth-child(-n + 7)").evaluate_all(ends)
+        assert max(first) <= bottom and page.locator("#train").bounding_box()["y"] < 844
         script = "(all) => all.map((one) => one.getBoundingClientRect().height).filter((y) => y)"
-        controls = page.locator("button, select, input:not([type=radio]), summary")
+        controls = page.locator("button, select, input")
         assert min(controls.evaluate_all(script)) >= 44
         colour = page.evaluate("getComputedStyle(document.body).backgroundColor")
         assert (colour != "rgb(255, 255, 255)") == (scheme == "dark")
+        assert len(text_of(page, "main").split()) <= 350
 
 
 # ---------------------------------------------------------------------- the site

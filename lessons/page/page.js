@@ -157,7 +157,7 @@ function showLane(lane, { canvas, base, result }, at) {
   const lately = lane.algorithm.dynamic_sampling ? `${sum(lost)} silent groups replaced`
     : `${silent.length} of ${sum(lane.columns.slice(-10).map(({ groups }) => groups.length))} groups silent`;
   result.textContent = last === undefined ? "" : `${first} → ${last} % right` +
-    (seeds.length ? `, ${seeds.length + 1} seeds` : "") + (steps < 10 ? "" : `; last 10 steps: ${lately}`);
+    (seeds.length ? `, ${seeds.length + 1} seeds` : "") + (steps < 10 ? "" : `; lately ${lately}`);
 }
 
 function showControls() {
@@ -412,13 +412,12 @@ addEventListener("resize", show);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", show);
 
 // For the console and the tests.
-globalThis.sigmaLadder = { ALGORITHMS, CODE, world, lanes, base: world.weights, answer, codeOf,
-  difference, drawProblem, flipSwitch, read, stream, value, selected,
-  pushes: (name, ...rest) => pushes(ALGORITHMS[name], ...rest),
-  fullColour: (name, ...rest) => fullColour(ALGORITHMS[name], ...rest) };
+globalThis.sigmaLadder = { ALGORITHMS, CODE, world, lanes, base: world.weights, answer,
+  compared, drawProblem, read, stream, value, selected,
+  pushes: (name, ...rest) => pushes(ALGORITHMS[name], ...rest) };
 
-world.pool = await Pool.open(Math.min(4, navigator.hardwareConcurrency || 2), $("engine").textContent);
-changing = load();
+changing = Pool.open(Math.min(4, navigator.hardwareConcurrency || 2), $("engine").textContent)
+  .then((pool) => { world.pool = pool; }).then(load);
 await changing;
 show();
 document.body.setAttribute("aria-busy", "false");

@@ -83,8 +83,9 @@ def block() -> bytes:
 
 
 def function() -> bytes:
-    """product(c, a, b, rows, columns, depth, row_step, step): addresses, sizes and the steps of A in
-    bytes. `rows` is a multiple of ROWS, `columns` of COLUMNS; C (rows, columns) is overwritten."""
+    """product(c, a, b, rows, columns, depth, row_step, step): addresses, sizes, and the steps of A
+    in bytes. `rows` is a multiple of ROWS, `columns` of COLUMNS; C (rows, columns) is
+    overwritten."""
     size = get("depth") + get("columns") + MULTIPLY + constant(4) + MULTIPLY  # of B in bytes
     body = [
         put("width", get("columns"), constant(4), MULTIPLY),

@@ -5,7 +5,7 @@ import { band, rewardsIn } from "./lanes.js";
 
 export const STEPS = 60; // of a training, and the fewest columns of a strip
 const LONG = 32; // tokens of a bar that fills its column
-const GAP = 3, ACCURACY = 50, NUMBERS = 16; // heights in pixels
+const GAP = 3, NUMBERS = 16; // heights in pixels
 
 // Where the parts of a strip stand, in pixels.
 export function layout(lane, width) {
@@ -13,8 +13,8 @@ export function layout(lane, width) {
   const bar = width < 500 ? 2 : 4, G = lane.trainer.config.group_size;
   const top = lane.trainer.config.dynamic_sampling ? 34 : 2, block = G * bar;
   const bottom = top + lane.trainer.config.prompts_per_step * (block + GAP);
-  return { columns, step: width / columns, bar, block, top, bottom, width,
-    height: bottom + ACCURACY + NUMBERS };
+  const low = bottom + (width < 500 ? 38 : 48); // where the accuracy is 0
+  return { columns, step: width / columns, bar, block, top, bottom, low, width, height: low + NUMBERS };
 }
 
 // The column and the group at a point of a strip, within what there is.
@@ -100,8 +100,8 @@ export function drawStrip(canvas, base, lane, at, algorithm) {
   }
 }
 
-function drawAccuracy(paint, lane, { step, bottom, columns, width }, ink) {
-  const low = bottom + ACCURACY - 2, y = (p) => low - p * (ACCURACY - 10), points = band(lane);
+function drawAccuracy(paint, lane, { step, bottom, low, columns, width }, ink) {
+  const y = (p) => low - p * (low - bottom - 6), points = band(lane);
   paint.font = "11px system-ui, sans-serif";
   paint.fillStyle = ink("soft");
   paint.textAlign = "center";
