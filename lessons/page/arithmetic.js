@@ -2,31 +2,38 @@
 
 import { BOS, EOS, TOKENS } from "./model.js";
 
-export const encode = (text) => [BOS, ...Array.from(text, (character) => TOKENS.indexOf(character))];
+export const encode = (text) => [BOS, ...Array.from(text, (character) =>
+  TOKENS.indexOf(character))];
 export const textOf = (ids) => ids.filter((id) => id !== EOS).map((id) => TOKENS[id]).join("");
 
 // The integer after the last "#", or null.
 export function answer(completion) {
-  const at = completion.lastIndexOf("#"), match = completion.slice(at + 1).match(/^([+-]?)0*([0-9]{1,9})$/);
+  const at = completion.lastIndexOf("#"),
+    match = completion.slice(at + 1).match(/^([+-]?)0*([0-9]{1,9})$/);
   return at >= 0 && match ? Number(match[1] + match[2]) : null;
 }
 
 // The value of a chain such as 29+46-36, and why it is not a problem of the task, or null.
 export function read(expression) {
   let total = 0, before = "";
-  if (!/^\d+([+-]\d+){1,4}$/.test(expression)) return { fault: "type one to four + or −, such as 29+46−36" };
+  const fault = (text) => ({ fault: text }), minus = (text) => String(text).replace("-", "−");
+  if (!/^\d+([+-]\d+){1,4}$/.test(expression))
+    return fault("type one to four + or −, such as 29+46−36");
   for (const [part] of expression.matchAll(/[+-]?\d+/g)) {
-    if (!/^[+-]?[1-9]\d?$/.test(part) || Math.abs(part) > 50) return { fault: `its numbers must be 1 to 50, and ${part.replace(/\D/, "")} is not` };
+    if (!/^[+-]?[1-9]\d?$/.test(part) || Math.abs(part) > 50)
+      return fault(`its numbers must be 1 to 50, and ${part.replace(/\D/, "")} is not`);
     total += Number(part);
-    before += part.replace("-", "−");
-    if (total < 0 || total > 99) return { fault: `${before} = ${String(total).replace("-", "−")}, and every running total must be 0 to 99` };
+    before += minus(part);
+    if (total < 0 || total > 99)
+      return fault(`${before} = ${minus(total)}, and every running total must be 0 to 99`);
   }
   return { total, fault: null };
 }
 
 export const value = (expression) => read(expression).total ?? null;
 
-export function drawProblem(random) { // one to four operations, by rejection; held-out problems included
+// one to four operations, by rejection; held-out problems included
+export function drawProblem(random) {
   const integer = (n) => Math.floor(random() * n), operations = 1 + integer(4);
   for (;;) {
     let expression = String(1 + integer(50));

@@ -1,7 +1,8 @@
 // A lane: a training run by an algorithm with its switches, and what the page shows of it. Nothing
 // here touches the document.
 
-import { ALGORITHMS, centred, isMixed, mean, pushes, sum, withSigma, withoutSigma } from "./algorithms.js";
+import { ALGORITHMS, centred, isMixed, mean, pushes, sum, withSigma,
+  withoutSigma } from "./algorithms.js";
 import { answer, drawProblem, stream, textOf, value } from "./arithmetic.js";
 import { Trainer } from "./training.js";
 
@@ -44,7 +45,8 @@ export const SWITCHES = {
 const KEYS = Object.keys(SWITCHES);
 
 export const MISTAKES = { // patches of the clinic, by what they do
-  "": "nothing", stale_sampler: "never update the sampler", verifier_lax: "accept the answer anywhere",
+  "": "nothing",
+  stale_sampler: "never update the sampler", verifier_lax: "accept the answer anywhere",
   same_prompts: "repeat the same prompts", kl_sign: "reverse the KL",
 };
 
@@ -104,7 +106,8 @@ export function codeOf(choice, scripts, patches = {}) {
 // The difference of two lists of lines: [mark, line], mark one of " ", "-" and "+".
 export function difference(a, b) {
   // common[i][j]: equal lines of the rest, from line i of a and line j of b on
-  const common = Array.from({ length: a.length + 1 }, () => Array(b.length + 1).fill(0)), lines = [];
+  const common = Array.from({ length: a.length + 1 }, () => Array(b.length + 1).fill(0)),
+    lines = [];
   for (let i = a.length - 1; i >= 0; i--)
     for (let j = b.length - 1; j >= 0; j--)
       common[i][j] = a[i] === b[j] ? common[i + 1][j + 1] + 1
@@ -126,7 +129,8 @@ export class Lane {
     this.clear();
   }
 
-  // columns: of each step {groups, thrown, done}; accuracy: [step, share]; seeds: other lanes like it
+  // columns: of each step {groups, thrown, done}; accuracy: [step, share]; seeds: other lanes like
+  // it
   clear() {
     const { world, seed, algorithm } = this, draw = (random) => {
       for (;;) {
@@ -165,7 +169,8 @@ export class Lane {
   }
 
   async follow(group) { // the log-probabilities of a group's tokens after the newest step
-    const after = await this.world.pool.share("score", this.trainer.policy.weights, { rows: group });
+    const after = await this.world.pool.share("score", this.trainer.policy.weights,
+      { rows: group });
     group.forEach((row, i) => { row.after = after[i]; });
   }
 
@@ -184,13 +189,13 @@ export class Lane {
     return step === this.steps && share < this.accuracy[0][1] / 2;
   }
 
-  // The pushes on a group's tokens as `pushes` gives them: those trained on, or, where the reader has
-  // flipped a verdict or chosen another algorithm, those that it would get.
+  // The pushes on a group's tokens as `pushes` gives them: those trained on, or, where the reader
+  // has flipped a verdict or chosen another algorithm, those that it would get.
   pushesOn(group, algorithm = this.algorithm) {
-    const rewards = rewardsIn(group), lengths = lengthsIn(group), asked = algorithm !== this.algorithm;
-    const given = pushes(algorithm, rewards, lengths);
-    if (!algorithm.critic || asked || group.some((row) => !row.advantages || row.reward !== row.verdict))
-      return given;
+    const lengths = lengthsIn(group), asked = algorithm !== this.algorithm;
+    const given = pushes(algorithm, rewardsIn(group), lengths);
+    const isOther = (row) => !row.advantages || row.reward !== row.verdict;
+    if (!algorithm.critic || asked || group.some(isOther)) return given;
     return given.map(({ tokens }, i) => ({ advantage: mean(group[i].advantages),
       tokens: tokens.map((_, t) => ({ weight: group[i].advantages[t] / sum(lengths) })) }));
   }
@@ -210,8 +215,8 @@ export function lopsided(groups) {
 
 const T_95 = 4.303; // Student's t with two degrees of freedom, for three seeds
 
-// [step, mean, low, high] of each measurement: of one seed with the 95 % band of that many problems,
-// of three with the 95 % interval of their mean.
+// [step, mean, low, high] of each measurement: of one seed with the 95 % band of that many
+// problems, of three with the 95 % interval of their mean.
 export function band(lane) {
   const n = lane.world.heldOut.length, all = [lane, ...lane.seeds];
   return lane.accuracy.map(([step, p], i) => {
@@ -264,12 +269,14 @@ export function fromBytes(lane, bytes) { // the lane becomes a copy: its complet
 }
 
 async function through(bytes, stream) {
-  return new Uint8Array(await new Response(new Blob([bytes]).stream().pipeThrough(stream)).arrayBuffer());
+  const result = new Response(new Blob([bytes]).stream().pipeThrough(stream));
+  return new Uint8Array(await result.arrayBuffer());
 }
 
 export async function toText(bytes) {
   const packed = await through(bytes, new CompressionStream("deflate-raw"));
-  return btoa(String.fromCharCode(...packed)).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
+  const letters = btoa(String.fromCharCode(...packed));
+  return letters.replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
 }
 
 export function fromText(text) {

@@ -12,7 +12,8 @@ export function element(tag, attributes = {}, ...children) {
   const made = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
     if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
-    else if (value !== null && value !== false) made.setAttribute(name, value === true ? "" : value);
+    else if (value !== null && value !== false)
+      made.setAttribute(name, value === true ? "" : value);
   }
   made.append(...children);
   return made;
@@ -31,7 +32,8 @@ export function signed(x, digits = 2) { // 0.5 as +0.50
 // The strongest push that a completion of average length can get from an algorithm, over all
 // numbers of right ones: full colour.
 export function fullColour(algorithm, lengths) {
-  const same = lengths.map(() => Math.round(mean(lengths))), ks = same.slice(1).map((_, k) => k + 1);
+  const same = lengths.map(() => Math.round(mean(lengths))),
+    ks = same.slice(1).map((_, k) => k + 1);
   const all = ks.flatMap((k) => pushes(algorithm, same.map((_, i) => Number(i < k)), same));
   return Math.max(...all.flatMap(({ tokens }) => tokens.map(({ weight }) => Math.abs(weight))));
 }
@@ -49,7 +51,8 @@ export function explain(group, results, algorithm) {
   if (!isMixed(rewards) && !pushed)
     return `All ${rewards[0] ? "right" : "wrong"}: silent. Every advantage is 0, ` +
       (algorithm.dynamic_sampling ? "and another group replaces it." : "and nothing is pushed.");
-  const A = (R) => signed(mean(results.filter((_, i) => rewards[i] === R).map((row) => row.advantage)));
+  const A = (R) => signed(mean(results.filter((_, i) => rewards[i] === R).map((row) =>
+    row.advantage)));
   const each = [k && `right ones get A = ${A(1)}`, G - k && `wrong ones ${A(0)}`].filter(Boolean);
   return `σ = ${short(Math.sqrt(k * (G - k)) / G)}: ${each.join(", ")}.`;
 }
@@ -61,7 +64,8 @@ export function rowsOf(group, results, full, flip, point) {
     const text = ids.map(letter), A = signed(results[i].advantage), flipped = reward !== verdict;
     const spoken = `completion ${i + 1}: ${reward ? "right" : "wrong"}, advantage ${A}` +
       `${flipped ? ", flipped by you" : ""}; press to flip, arrow keys for its tokens`;
-    const attributes = { type: "button", class: `${reward ? "up" : "down"}${flipped ? " flipped" : ""}`,
+    const attributes = { type: "button",
+      class: `${reward ? "up" : "down"}${flipped ? " flipped" : ""}`,
       "data-row": i, "aria-label": spoken, onclick: () => flip(i) };
     const button = element("button", attributes, reward ? "✓" : "✗", element("span", {}, A));
     const tokens = results[i].tokens.map(({ weight }, t) => element("i", {
@@ -86,7 +90,8 @@ export function numbersOf(group, results, { divisor }, i, t) {
   const under = { length: `(${G} × ${ids.length} tokens)`, limit: `(${G} × 56)`,
     tokens: `${sum(lengthsIn(group))} tokens` }[divisor];
   const push = weight ? `A / ${under} = ${signed(weight, 4)}` : "no push";
-  const moved = !logps ? "" : after ? ` · probability ${percent(logps[t])} → ${percent(after[t])}`
+  const moved = !logps ? ""
+    : after ? ` · probability ${percent(logps[t])} → ${percent(after[t])}`
     : ` · probability ${percent(logps[t])}`;
   return `“${letter(ids[t])}”: ${push}${moved}`;
 }

@@ -1,15 +1,18 @@
-// The transformer of toy_env/base_model in plain JavaScript: a Llama with 3 layers, forward and backward.
+// The transformer of toy_env/base_model in plain JavaScript: a Llama with 3 layers, forward and
+// backward.
 //
-// Many texts are read at once, without padding: a batch is a list of tokens, and each token knows the text before it. Texts
-// may share a beginning, so a group's prompt is read once. A matrix (n, columns) is one array, row after row. All arrays are
-// float32 or float64, whichever the weights are; sums of products are always float64. tests/test_page_training.py compares both
-// directions with torch.
+// Many texts are read at once, without padding: a batch is a list of tokens, and each token knows
+// the text before it. Texts may share a beginning, so a group's prompt is read once. A matrix (n,
+// columns) is one array, row after row. All arrays are float32 or float64, whichever the weights
+// are; sums of products are always float64. tests/test_page_training.py compares both directions
+// with torch.
 
 import { product } from "./product.js";
 
 export const TOKENS = ["<pad>", "<bos>", "<eos>", ..."0123456789+-?=;#"];
 export const BOS = 1, EOS = 2, LONGEST = 56; // LONGEST: max_new_tokens of the scripts
-const WIDTH = 64, INNER = 176, LAYERS = 3, HEADS = 4, HEAD = WIDTH / HEADS, EPSILON = 1e-6, THETA = 10000, MOST_POSITIONS = 128;
+const WIDTH = 64, INNER = 176, LAYERS = 3, HEADS = 4, HEAD = WIDTH / HEADS, EPSILON = 1e-6,
+  THETA = 10000, MOST_POSITIONS = 128;
 
 // ---------------------------------------------------------------------- weights
 
@@ -20,7 +23,8 @@ for (let l = 0; l < LAYERS; l++) {
   SHAPES.push(["gate" + l, INNER, WIDTH], ["up" + l, INNER, WIDTH], ["down" + l, WIDTH, INNER]);
   SHAPES.push(["norm_attention" + l, 1, WIDTH], ["norm_mlp" + l, 1, WIDTH]);
 }
-const CRITIC = [...SHAPES, ["head", 1, WIDTH], ["bias", 1, 1]]; // PPO's critic: a transformer of its own under a linear head
+// PPO's critic: a transformer of its own under a linear head
+const CRITIC = [...SHAPES, ["head", 1, WIDTH], ["bias", 1, 1]];
 const count = (shapes) => shapes.reduce((sum, [, rows, columns]) => sum + rows * columns, 0);
 export const WEIGHTS = count(SHAPES); // 152,192
 
@@ -31,11 +35,13 @@ export const readWeights = (base64) =>
 // The tensors of a policy, or of a critic, by name: views of its weights, which are one array.
 export function tensors(weights) {
   let at = 0;
-  return Object.fromEntries((weights.length === WEIGHTS ? SHAPES : CRITIC).map(([name, rows, columns]) =>
+  return Object.fromEntries((weights.length === WEIGHTS ? SHAPES
+    : CRITIC).map(([name, rows, columns]) =>
     [name, weights.subarray(at, (at += rows * columns))]));
 }
 
-export function criticOf(weights) { // a copy of the policy's transformer; its head starts at 0 everywhere
+// a copy of the policy's transformer; its head starts at 0 everywhere
+export function criticOf(weights) {
   const critic = new weights.constructor(count(CRITIC));
   critic.set(weights);
   return critic;
@@ -43,7 +49,8 @@ export function criticOf(weights) { // a copy of the policy's transformer; its h
 
 // ---------------------------------------------------------------------- matrix products
 
-// A linear layer Y = X W^T, as in torch: X (n, inputs), W (outputs, inputs), Y (n, outputs); and what goes back through it.
+// A linear layer Y = X W^T, as in torch: X (n, inputs), W (outputs, inputs), Y (n, outputs); and
+// what goes back through it.
 function linear(Y, X, W, n, inputs, add = false) {
   product(Y, X, inputs, 1, W, inputs, 1, n, W.length / inputs, inputs, add);
 }
@@ -56,13 +63,15 @@ function linearBackward(dX, dY, dW, X, W, n, inputs, add = false) { // dX = dY W
 
 // ---------------------------------------------------------------------- the parts of a layer
 
-// RMSNorm: unit = x / root mean square, y = unit * scale. All (n, WIDTH) but inverse (n,) = 1 / root mean square.
+// RMSNorm: unit = x / root mean square, y = unit * scale. All (n, WIDTH) but inverse (n,) = 1 /
+// root mean square.
 function normalise(y, unit, inverse, x, scale, n) {
   for (let i = 0; i < n; i++) {
     let squares = 0;
     for (let c = i * WIDTH; c < (i + 1) * WIDTH; c++) squares += x[c] * x[c];
     inverse[i] = 1 / Math.sqrt(squares / WIDTH + EPSILON);
-    for (let c = 0, at = i * WIDTH; c < WIDTH; c++, at++) y[at] = (unit[at] = x[at] * inverse[i]) * scale[c];
+    for (let c = 0, at = i * WIDTH; c < WIDTH;
+    c++, at++) y[at] = (unit[at] = x[at] * inverse[i]) * scale[c];
   }
 }
 
@@ -73,7 +82,8 @@ function normaliseBackward(dx, dscale, dy, unit, inverse, scale, n) { // adds to
       dscale[c] += dy[at] * unit[at];
       dot += dy[at] * scale[c] * unit[at];
     }
-    for (let c = 0, at = i * WIDTH; c < WIDTH; c++, at++) dx[at] += inverse[i] * (dy[at] * scale[c] - unit[at] * dot / WIDTH);
+    for (let c = 0, at = i * WIDTH; c < WIDTH;
+    c++, at++) dx[at] += inverse[i] * (dy[at] * scale[c] - unit[at] * dot / WIDTH);
   }
 }
 
@@ -81,7 +91,8 @@ const ANGLES = Float64Array.from({ length: MOST_POSITIONS * HEAD / 2 }, (_, at) 
   Math.floor(at / (HEAD / 2)) * THETA ** (-2 * (at % (HEAD / 2)) / HEAD));
 const COS = ANGLES.map(Math.cos), SIN = ANGLES.map(Math.sin);
 
-// Rotary position embedding of x (n, WIDTH), in place: each head's halves are the two coordinates. direction -1 turns back.
+// Rotary position embedding of x (n, WIDTH), in place: each head's halves are the two coordinates.
+// direction -1 turns back.
 function rotate(x, positions, direction, n) {
   for (let i = 0; i < n; i++)
     for (let c = 0, angle = positions[i] * HEAD / 2; c < HEAD / 2; c++, angle++)
@@ -92,16 +103,19 @@ function rotate(x, positions, direction, n) {
       }
 }
 
-// Causal attention: mixed (n, WIDTH) from queries (n, WIDTH), keys and values (all tokens, WIDTH). texts[i] lists the tokens that
-// query i sees: those of its text up to its own position. shares holds their weights, for each query head by head.
+// Causal attention: mixed (n, WIDTH) from queries (n, WIDTH), keys and values (all tokens, WIDTH).
+// texts[i] lists the tokens that query i sees: those of its text up to its own position. shares
+// holds their weights, for each query head by head.
 function attend({ mixed, shares, queries, keys, values }, texts, positions, n) {
   for (let i = 0, first = 0; i < n; i++) {
     const text = texts[i], seen = positions[i] + 1;
-    for (let head = i * WIDTH, offset = 0; offset < WIDTH; head += HEAD, offset += HEAD, first += seen) {
+    for (let head = i * WIDTH, offset = 0; offset < WIDTH;
+    head += HEAD, offset += HEAD, first += seen) {
       let most = -Infinity, sum = 0;
       for (let j = 0; j < seen; j++) {
         let dot = 0;
-        for (let c = head, key = text[j] * WIDTH + offset; c < head + HEAD; c++, key++) dot += queries[c] * keys[key];
+        for (let c = head, key = text[j] * WIDTH + offset; c < head + HEAD;
+        c++, key++) dot += queries[c] * keys[key];
         shares[first + j] = dot / Math.sqrt(HEAD);
         most = Math.max(most, shares[first + j]);
       }
@@ -109,18 +123,21 @@ function attend({ mixed, shares, queries, keys, values }, texts, positions, n) {
       mixed.fill(0, head, head + HEAD);
       for (let j = 0; j < seen; j++) {
         const share = shares[first + j] /= sum;
-        for (let c = head, value = text[j] * WIDTH + offset; c < head + HEAD; c++, value++) mixed[c] += share * values[value];
+        for (let c = head, value = text[j] * WIDTH + offset; c < head + HEAD;
+        c++, value++) mixed[c] += share * values[value];
       }
     }
   }
 }
 
-function attendBackward({ queries: dqueries, keys: dkeys, values: dvalues }, dmixed, layer, texts, positions, n) {
+function attendBackward({ queries: dqueries, keys: dkeys, values: dvalues }, dmixed, layer, texts,
+  positions, n) {
   const { shares, queries, keys, values } = layer, dshares = new Float64Array(MOST_POSITIONS);
   for (const array of [dqueries, dkeys, dvalues]) array.fill(0);
   for (let i = 0, first = 0; i < n; i++) {
     const text = texts[i], seen = positions[i] + 1;
-    for (let head = i * WIDTH, offset = 0; offset < WIDTH; head += HEAD, offset += HEAD, first += seen) {
+    for (let head = i * WIDTH, offset = 0; offset < WIDTH;
+    head += HEAD, offset += HEAD, first += seen) {
       let mean = 0;
       for (let j = 0; j < seen; j++) {
         const share = shares[first + j];
@@ -144,37 +161,48 @@ function attendBackward({ queries: dqueries, keys: dkeys, values: dvalues }, dmi
 
 // ---------------------------------------------------------------------- reading texts
 
-// Reads texts and keeps the keys and values of all tokens. A text is a list of the indices of its tokens; a copy of it is
-// another text that begins alike.
+// Reads texts and keeps the keys and values of all tokens. A text is a list of the indices of its
+// tokens; a copy of it is another text that begins alike.
 export class Reader {
   constructor(policy, capacity, width = capacity) { // most tokens in all, and in one `read`
     const array = (columns, rows = width) => new policy.embed.constructor(rows * columns);
-    const arrays = (names, columns) => Object.fromEntries(names.split(" ").map((name) => [name, array(columns)]));
+    const arrays = (names, columns) => Object.fromEntries(names.split(" ").map((name) => [name,
+      array(columns)]));
     this.layers = Array.from({ length: LAYERS }, () => ({
-      keys: array(WIDTH, capacity), values: array(WIDTH, capacity), shares: array(HEADS * MOST_POSITIONS),
-      ...arrays("a unit_a queries mixed m unit_m", WIDTH), ...arrays("gate sigmoid up gated", INNER), ...arrays("inverse_a inverse_m", 1),
+      keys: array(WIDTH, capacity), values: array(WIDTH, capacity),
+        shares: array(HEADS * MOST_POSITIONS),
+      ...arrays("a unit_a queries mixed m unit_m", WIDTH),
+        ...arrays("gate sigmoid up gated", INNER), ...arrays("inverse_a inverse_m", 1),
     }));
-    this.d = { ...arrays("x y queries keys values", WIDTH), ...arrays("gated gate up", INNER) }; // derivatives
+    // derivatives
+    this.d = { ...arrays("x y queries keys values", WIDTH), ...arrays("gated gate up", INNER) };
     this.columns = policy.head ? 1 : TOKENS.length;
-    Object.assign(this, { policy, ...arrays("x y unit", WIDTH), inverse: array(1), outputs: array(this.columns) });
+    Object.assign(this, { policy, ...arrays("x y unit", WIDTH), inverse: array(1),
+      outputs: array(this.columns) });
     this.clear();
   }
 
-  clear() { Object.assign(this, { size: 0, tokens: [], texts: [], positions: [] }); } // tokens read; those to read, and their places
+  // tokens read; those to read, and their places
+  clear() { Object.assign(this, { size: 0, tokens: [], texts: [], positions: [] }); }
 
-  add(text, token) { // one more token at the end of a text; -> its row in the outputs of the next `read`
+  // one more token at the end of a text; -> its row in the outputs of the next `read`
+  add(text, token) {
     this.texts.push(text);
     this.positions.push(text.length);
     text.push(this.size + this.tokens.length);
     return this.tokens.push(token) - 1;
   }
 
-  // Read the tokens that were added: (n, vocabulary), the logits of what follows each; in a critic (n, 1), the value there.
+  // Read the tokens that were added: (n, vocabulary), the logits of what follows each; in a critic
+  // (n, 1), the value there.
   read() {
-    const { policy, x, y, texts, positions, tokens } = this, n = tokens.length, from = this.size * WIDTH;
-    tokens.forEach((token, i) => x.set(policy.embed.subarray(token * WIDTH, (token + 1) * WIDTH), i * WIDTH));
+    const { policy, x, y, texts, positions, tokens } = this, n = tokens.length,
+      from = this.size * WIDTH;
+    tokens.forEach((token, i) => x.set(policy.embed.subarray(token * WIDTH, (token + 1) * WIDTH),
+      i * WIDTH));
     this.layers.forEach((layer, l) => {
-      const { a, queries, keys, values, mixed, m, gate, sigmoid, up, gated } = layer, new_keys = keys.subarray(from);
+      const { a, queries, keys, values, mixed, m, gate, sigmoid, up, gated } = layer,
+        new_keys = keys.subarray(from);
       normalise(a, layer.unit_a, layer.inverse_a, x, policy["norm_attention" + l], n);
       linear(queries, a, policy["q" + l], n, WIDTH);
       linear(new_keys, a, policy["k" + l], n, WIDTH);
@@ -195,14 +223,17 @@ export class Reader {
     normalise(y, this.unit, this.inverse, x, policy.norm, n);
     linear(this.outputs, y, policy.head ?? policy.embed, n, WIDTH); // a policy's embedding is tied
     if (policy.head) for (let i = 0; i < n; i++) this.outputs[i] += policy.bias[0];
-    Object.assign(this, { size: this.size + n, last: { texts, positions, tokens }, tokens: [], texts: [], positions: [] });
+    Object.assign(this, { size: this.size + n, last: { texts, positions, tokens }, tokens: [],
+      texts: [], positions: [] });
     return this.outputs.subarray(0, n * this.columns);
   }
 
-  // After the first `read`: from a loss's derivative by the outputs add its derivative by the weights to the tensors `gradient`.
+  // After the first `read`: from a loss's derivative by the outputs add its derivative by the
+  // weights to the tensors `gradient`.
   backward(doutputs, gradient) {
     const { policy, d, last: { texts, positions, tokens } } = this, n = tokens.length;
-    const back = (name, dX, dY, X, inputs, add) => linearBackward(dX, dY, gradient[name], X, policy[name], n, inputs, add);
+    const back = (name, dX, dY, X, inputs, add) => linearBackward(dX, dY, gradient[name], X,
+      policy[name], n, inputs, add);
     back(policy.head ? "head" : "embed", d.y, doutputs, this.y, WIDTH);
     if (policy.head) for (let i = 0; i < n; i++) gradient.bias[0] += doutputs[i];
     d.x.fill(0);
@@ -216,7 +247,8 @@ export class Reader {
       }
       back("gate" + l, d.y, d.gate, layer.m, WIDTH);
       back("up" + l, d.y, d.up, layer.m, WIDTH, true);
-      normaliseBackward(d.x, gradient["norm_mlp" + l], d.y, layer.unit_m, layer.inverse_m, policy["norm_mlp" + l], n);
+      normaliseBackward(d.x, gradient["norm_mlp" + l], d.y, layer.unit_m, layer.inverse_m,
+        policy["norm_mlp" + l], n);
       back("o" + l, d.y, d.x, layer.mixed, WIDTH);
       attendBackward(d, d.y, layer, texts, positions, n);
       rotate(d.queries, positions, -1, n);
@@ -224,7 +256,8 @@ export class Reader {
       back("q" + l, d.y, d.queries, layer.a, WIDTH);
       back("k" + l, d.y, d.keys, layer.a, WIDTH, true);
       back("v" + l, d.y, d.values, layer.a, WIDTH, true);
-      normaliseBackward(d.x, gradient["norm_attention" + l], d.y, layer.unit_a, layer.inverse_a, policy["norm_attention" + l], n);
+      normaliseBackward(d.x, gradient["norm_attention" + l], d.y, layer.unit_a, layer.inverse_a,
+        policy["norm_attention" + l], n);
     }
     tokens.forEach((token, i) => {
       for (let c = 0; c < WIDTH; c++) gradient.embed[token * WIDTH + c] += d.x[i * WIDTH + c];

@@ -7,7 +7,8 @@ import { answer, drawProblem, read, stream, value } from "./arithmetic.js";
 import { Lane, MISTAKES, PLAIN, SWITCHES, algorithmOf, codeOf, difference, flipSwitch, fromBytes,
   fromText, isOn, lateAccuracy, lengthsIn, lopsided, nameOf, rewardsIn, tagOf, toBytes,
   toText } from "./lanes.js";
-import { $, element, explain, fullColour, mostChanged, numbersOf, rowsOf, title } from "./magnifier.js";
+import { $, element, explain, fullColour, mostChanged, numbersOf, rowsOf,
+  title } from "./magnifier.js";
 import { readWeights } from "./model.js";
 import { STEPS, blockAt, drawStrip, layout } from "./strip.js";
 import { Diverged, Pool } from "./training.js";
@@ -149,19 +150,22 @@ function showLane(lane, { canvas, base, result }, at) {
   canvas.setAttribute("aria-valuemax", lane.columns.length);
   canvas.setAttribute("aria-valuenow", here ? at.column + 1 : lane.columns.length);
   const group = here && lane.columns[at.column].groups[at.group];
-  canvas.setAttribute("aria-valuetext", group ? `${title(group, at.column)}, group ${at.group + 1}` : "");
-  const [first, last] = [accuracy[0], accuracy.at(-1)].map((one) => one && Math.round(100 * one[1]));
-  const silent = lane.columns.slice(-10).flatMap(({ groups }) => groups)
-    .filter((rows) => !isMixed(rewardsIn(rows)));
-  const lost = lane.columns.slice(-10).map(({ thrown }) => thrown);
-  const lately = lane.algorithm.dynamic_sampling ? `${sum(lost)} silent groups replaced`
-    : `${silent.length} of ${sum(lane.columns.slice(-10).map(({ groups }) => groups.length))} groups silent`;
+  const place = group ? `${title(group, at.column)}, group ${at.group + 1}` : "";
+  canvas.setAttribute("aria-valuetext", place);
+  const percentOf = (one) => one && Math.round(100 * one[1]);
+  const [first, last] = [accuracy[0], accuracy.at(-1)].map(percentOf);
+  const late = lane.columns.slice(-10), groups = late.flatMap((column) => column.groups);
+  const silent = groups.filter((rows) => !isMixed(rewardsIn(rows)));
+  const lately = lane.algorithm.dynamic_sampling
+    ? `${sum(late.map(({ thrown }) => thrown))} silent groups replaced`
+    : `${silent.length} of ${groups.length} groups silent`;
   result.textContent = last === undefined ? "" : `${first} → ${last} % right` +
     (seeds.length ? `, ${seeds.length + 1} seeds` : "") + (steps < 10 ? "" : `; lately ${lately}`);
 }
 
 function showControls() {
-  const started = lanes.some(({ steps }) => steps), asked = lanes.some(({ name }) => name === nameOf(choice));
+  const started = lanes.some(({ steps }) => steps),
+    asked = lanes.some(({ name }) => name === nameOf(choice));
   $("train").textContent = running ? (target ? "Stop" : "Stopping …") : "Train";
   $("one").setAttribute("aria-disabled", running);
   $("question").hidden = started;
@@ -190,7 +194,8 @@ function compared(done) {
     const [centre, low, high] = percents(late);
     return `${name} ${centre} % (${low} to ${high})`;
   });
-  const low = Math.max(...all.map(({ late }) => late[1])), high = Math.min(...all.map(({ late }) => late[2]));
+  const low = Math.max(...all.map(({ late }) => late[1])),
+    high = Math.min(...all.map(({ late }) => late[2]));
   return `Late accuracy, three seeds: ${texts.join(", ")}. ` + (low > high
     ? "The bands do not overlap." : "The bands overlap: three seeds cannot tell them apart.");
 }
@@ -244,7 +249,8 @@ async function trainLane(lane) { // up to the target
     show();
     if (!lane.collapsed) continue;
     target = 0;
-    $("alarm").textContent = `${lane.name} has collapsed: it solves less than half of what the base ` +
+    $("alarm").textContent =
+      `${lane.name} has collapsed: it solves less than half of what the base ` +
       "model solves.";
   }
   lane.isMoving = false;
@@ -255,9 +261,11 @@ const lengthOf = ({ groups }) => mean(groups.flatMap(lengthsIn));
 function say({ columns, steps, name }) {
   const [from, to] = [columns[0], columns.at(-1)].map((column) => Math.round(lengthOf(column)));
   const more = to > from ? "longer" : "shorter";
-  const guessed = guess ? `You said ${guess}${steps < STEPS ? "" : guess === more ? ", rightly" : ""}. ` : "";
+  const guessed = guess
+    ? `You said ${guess}${steps < STEPS ? "" : guess === more ? ", rightly" : ""}. ` : "";
   $("status").textContent = `${lanes.length > 1 ? `${name}: ` : ""}step ${steps}. ${guessed}` +
-    `Completions: ${from} → ${to} tokens${steps < STEPS ? "" : ", though only right or wrong was rewarded"}.`;
+    `Completions: ${from} → ${to} tokens` +
+    (steps < STEPS ? "." : "; only right or wrong was rewarded.");
 }
 
 function stop() {
@@ -291,13 +299,14 @@ async function trainSeeds() { // two more of each lane, unseen but for their acc
 
 // The problem in the box, from the next step on. -> whether it is one
 async function takeProblem() {
-  const problem = $("problem").value.replace(/[\s?]/g, "").replace(/[−–]/g, "-"), { fault } = read(problem);
+  const problem = $("problem").value.replace(/[\s?]/g, "").replace(/[−–]/g, "-"),
+    { fault } = read(problem);
   $("refused").textContent = fault ? `Not a problem of this task: ${fault}.` : "";
   if (fault) return false;
   $("problem").value = problem.replaceAll("-", "−");
   if (problem === world.problem) return true;
   world.problem = problem;
-  for (const lane of lanes) if (!lane.isCopy && lane.columns.at(-1)?.done === false) await lane.draw();
+  for (const lane of lanes) if (lane.columns.at(-1)?.done === false) await lane.draw();
   show();
   return true;
 }
@@ -308,7 +317,8 @@ function choose(next) {
   before = choice;
   choice = next;
   showReasons();
-  if (!running && lanes.length === 1 && !lanes[0].steps) { // nothing is trained yet: the lane changes
+  // nothing is trained yet: the lane changes
+  if (!running && lanes.length === 1 && !lanes[0].steps) {
     frames.pop().root.remove();
     lanes.pop();
     changing = openLane(choice).draw().then(show);
@@ -339,7 +349,7 @@ function showReasons() { // of the last flip: why, and the lines of code that it
       mark === "#" ? line : `${mark} ${line}`)));
 }
 
-// ---------------------------------------------------------------------- the address of what is shown
+// ---------------------------------------------------------------------- the address
 
 async function save() {
   const entries = [["problem", world.problem]];
@@ -361,7 +371,8 @@ async function load() {
     if (!Object.hasOwn(ALGORITHMS, name)) continue;
     choice = { name, flipped: [], mistake: Object.hasOwn(MISTAKES, mistake) ? mistake : "" };
     for (const key of flips.split(" "))
-      if (Object.hasOwn(SWITCHES, key) && isOn(choice, key) !== undefined) choice = flipSwitch(choice, key);
+      if (Object.hasOwn(SWITCHES, key) && isOn(choice, key) !== undefined)
+        choice = flipSwitch(choice, key);
     await copyInto(openLane(choice), data[i]);
     $("status").textContent = "A shared run, without its letters: Train writes them again.";
   }
@@ -385,8 +396,10 @@ for (const [key, { label }] of Object.entries(SWITCHES))
   $("switches").append(element("button", { type: "button", role: "switch", id: `switch-${key}`,
     onclick: () => isOn(choice, key) !== undefined && choose(flipSwitch(choice, key)) }, label));
 $("preset").append(...Object.keys(ALGORITHMS).map((name) => element("option", {}, name)));
-$("broken").append(...Object.entries(MISTAKES).map(([key, text]) => element("option", { value: key }, text)));
-$("preset").addEventListener("change", () => choose({ ...choice, name: $("preset").value, flipped: [] }));
+$("broken").append(...Object.entries(MISTAKES).map(([key, text]) => element("option",
+  { value: key }, text)));
+$("preset").addEventListener("change", () =>
+  choose({ ...choice, name: $("preset").value, flipped: [] }));
 $("broken").addEventListener("change", () => choose({ ...choice, mistake: $("broken").value }));
 $("train").addEventListener("click", () => (running ? stop() : train(false)));
 $("one").addEventListener("click", () => train(true));
@@ -400,7 +413,10 @@ $("seeds").addEventListener("click", () => {
   if (!running) training = trainSeeds();
   $("train").focus();
 });
-$("ask").addEventListener("submit", (event) => { event.preventDefault(); if (!running) takeProblem(); });
+$("ask").addEventListener("submit", (event) => {
+  event.preventDefault();
+  if (!running) takeProblem();
+});
 for (const button of $("question").querySelectorAll("button"))
   button.addEventListener("click", () => {
     guess = button.textContent;

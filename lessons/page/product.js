@@ -18,9 +18,9 @@ function startWasm() {
   }
 }
 
-// C = A B, or C += A B: (rows, depth) x (depth, columns), depth at most 256. A[i, k] is at
-// i * aRow + k * aStep, one of them 1, and B[k, j] at j * bColumn + k * bStep, so a transposed matrix
-// needs no function of its own.
+// C = A B, or C += A B: (rows, depth) x (depth, columns), depth at most 256. A[i, k] is at i * aRow
+// + k * aStep, one of them 1, and B[k, j] at j * bColumn + k * bStep, so a transposed matrix needs
+// no function of its own.
 export function product(C, A, aRow, aStep, B, bColumn, bStep, rows, columns, depth, add) {
   const quick = wasm.on && wasm.run && C instanceof Float32Array;
   const multiply = quick ? productInWasm : productInJs;
@@ -31,7 +31,7 @@ const packed = new Float64Array(DEEPEST * DEEPEST);
 
 // Copy B into blocks of `size` columns, in the order of their use. Beyond the last column stands
 // the last one again. -> the number of columns in all blocks
-function pack(blocks, size, B, bColumn, bStep, columns, depth) {
+function arrange(blocks, size, B, bColumn, bStep, columns, depth) {
   const padded = Math.ceil(columns / size) * size;
   for (let j = 0; j < padded; j++) {
     let from = Math.min(j, columns - 1) * bColumn, to = (j - (j % size)) * depth + (j % size);
@@ -41,7 +41,7 @@ function pack(blocks, size, B, bColumn, bStep, columns, depth) {
 }
 
 function productInWasm(C, A, aRow, aStep, B, bColumn, bStep, rows, columns, depth, add) {
-  const { run, a, b, c } = wasm, padded = pack(b, 8, B, bColumn, bStep, columns, depth);
+  const { run, a, b, c } = wasm, padded = arrange(b, 8, B, bColumn, bStep, columns, depth);
   for (let i = 0; i < rows; i += DEEPEST) { // more than one part only where rows stand one by one
     const n = Math.min(rows - i, DEEPEST), most = Math.ceil(n / 4) * 4, end = (i + n) * columns;
     a.set(A.subarray(i * aRow, i * aRow + n * depth));
@@ -55,9 +55,10 @@ function productInWasm(C, A, aRow, aStep, B, bColumn, bStep, rows, columns, dept
 }
 
 function productInJs(C, A, aRow, aStep, B, bColumn, bStep, rows, columns, depth, add) {
-  pack(packed, 4, B, bColumn, bStep, columns, depth);
+  arrange(packed, 4, B, bColumn, bStep, columns, depth);
   for (let i = 0; i < rows; i++)
-    for (let j = 0, at = 0; j < columns; j += 4) { // four at a time: each number of A is used four times
+    // four at a time: each number of A is used four times
+    for (let j = 0, at = 0; j < columns; j += 4) {
       let s0 = 0, s1 = 0, s2 = 0, s3 = 0;
       for (let k = 0, from = i * aRow; k < depth; k++, from += aStep, at += 4) {
         const x = A[from];

@@ -14,7 +14,8 @@ export function layout(lane, width) {
   const top = lane.trainer.config.dynamic_sampling ? 34 : 2, block = G * bar;
   const bottom = top + lane.trainer.config.prompts_per_step * (block + GAP);
   const low = bottom + (width < 500 ? 38 : 48); // where the accuracy is 0
-  return { columns, step: width / columns, bar, block, top, bottom, low, width, height: low + NUMBERS };
+  const step = width / columns, height = low + NUMBERS;
+  return { columns, step, bar, block, top, bottom, low, width, height };
 }
 
 // The column and the group at a point of a strip, within what there is.
@@ -70,7 +71,8 @@ function paintColumn(paint, lane, column, algorithm, { step, bar, block, top }, 
 export function drawStrip(canvas, base, lane, at, algorithm) {
   const place = layout(lane, canvas.parentElement.clientWidth), { step, block, top } = place;
   const scale = devicePixelRatio || 1, paint = canvas.getContext("2d"), ink = inks();
-  const below = base.getContext("2d"), key = [place.width, place.height, step, scale, ink("paper")].join();
+  const key = [place.width, place.height, step, scale, ink("paper")].join();
+  const below = base.getContext("2d");
   if (base.key !== key) {
     for (const one of [canvas, base]) {
       one.width = Math.round(place.width * scale);
@@ -91,12 +93,14 @@ export function drawStrip(canvas, base, lane, at, algorithm) {
   });
   paint.clearRect(0, 0, place.width, place.height);
   paint.drawImage(base, 0, 0, place.width, place.height);
-  if (at && algorithm !== lane.algorithm) paintColumn(paint, lane, at.column, algorithm, place, ink);
+  if (at && algorithm !== lane.algorithm)
+    paintColumn(paint, lane, at.column, algorithm, place, ink);
   drawAccuracy(paint, lane, place, ink);
   if (at && lane.columns[at.column]) {
     paint.lineWidth = 2;
     paint.strokeStyle = ink("ink");
-    paint.strokeRect(at.column * step - 1.5, top + at.group * (block + GAP) - 1.5, step + 1, block + 3);
+    const y = top + at.group * (block + GAP);
+    paint.strokeRect(at.column * step - 1.5, y - 1.5, step + 1, block + 3);
   }
 }
 
@@ -114,9 +118,11 @@ function drawAccuracy(paint, lane, { step, bottom, low, columns, width }, ink) {
   paint.strokeRect(-1, y(1) - 0.5, width + 2, y(0) - y(1));
   paint.fillText("held-out accuracy", width - 3, low - 5); // still aligned to the right
   if (!points.length) return;
-  const path = (list) => list.forEach(([s, p], i) => paint[i ? "lineTo" : "moveTo"](s * step, y(p)));
+  const path = (list) => list.forEach(([s, p], i) =>
+    paint[i ? "lineTo" : "moveTo"](s * step, y(p)));
   paint.beginPath();
-  path([...points.map(([s, , , high]) => [s, high]), ...points.map(([s, , less]) => [s, less]).reverse()]);
+  path([...points.map(([s, , , high]) => [s, high]),
+    ...points.map(([s, , less]) => [s, less]).reverse()]);
   paint.fillStyle = `rgb(${ink("green-rgb")} / .2)`;
   paint.fill();
   paint.beginPath();

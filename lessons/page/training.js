@@ -1,19 +1,25 @@
-// Training as the scripts do it, in Web Workers where there are any. The page keeps the weights and the optimizer; a worker
-// is sent weights and completions and answers with completions, scores or a gradient.
+// Training as the scripts do it, in Web Workers where there are any. The page keeps the weights and
+// the optimizer; a worker is sent weights and completions and answers with completions, scores or a
+// gradient.
 
 import { divisorOf, gae, isMixed, mean, policy_loss, sum, value_loss } from "./algorithms.js";
 import { answer, drawProblem, stream, textOf, value } from "./arithmetic.js";
 import { criticOf, tensors } from "./model.js";
 import { complete, passes, scoresBackward, scoresOf } from "./rollout.js";
 
-export const SETTINGS = { // names and values of the scripts, but for prompts_per_step, which is 32 there
-  prompts_per_step: 8, group_size: 8, epochs: 1, num_minibatches: 4, kl_coef: 0, learning_rate: 2e-4, warmup_steps: 10,
+// names and values of the scripts, but for prompts_per_step, which is 32 there
+export const SETTINGS = {
+  prompts_per_step: 8, group_size: 8, epochs: 1, num_minibatches: 4, kl_coef: 0,
+  learning_rate: 2e-4, warmup_steps: 10,
   max_grad_norm: 1, max_draws: 10, value_clip: 0.2, value_coef: 1, critic_learning_rate: 5e-4,
   mistake: "", // the name of a patch in lessons/clinic, of those that MISTAKES lists
 };
-const PARTS = 4; // of a minibatch. Their gradients are added in order, so any number of workers gives the same weights
+// of a minibatch. Their gradients are added in order, so any number of workers gives the same
+// weights
+const PARTS = 4;
 const MOST_HERE = 16; // rows that a page without workers reads at once
-const SLICE = 8; // milliseconds of work that a page without workers does before it looks at the reader's input
+// milliseconds of work that a page without workers does before it looks at the reader's input
+const SLICE = 8;
 
 export class Diverged extends Error {}
 
@@ -27,7 +33,8 @@ export class Learner { // a network's weights, and AdamW with torch's defaults a
   update(gradient, learning_rate) {
     const { weights, m, v } = this, beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
     this.updates++;
-    const size = learning_rate / (1 - beta1 ** this.updates), root = Math.sqrt(1 - beta2 ** this.updates);
+    const size = learning_rate / (1 - beta1 ** this.updates),
+      root = Math.sqrt(1 - beta2 ** this.updates);
     for (let i = 0; i < weights.length; i++) {
       m[i] = beta1 * m[i] + (1 - beta1) * gradient[i];
       v[i] = beta2 * v[i] + (1 - beta2) * gradient[i] ** 2;
@@ -37,7 +44,8 @@ export class Learner { // a network's weights, and AdamW with torch's defaults a
 }
 
 function clip_grad_norm(gradient, max_grad_norm) { // in place -> the norm before
-  let squares = 0; // loops, since a function called for each of 152,192 numbers leaves 20 MB of garbage a step
+  // loops, since a function called for each of 152,192 numbers leaves 20 MB of garbage a step
+  let squares = 0;
   for (let i = 0; i < gradient.length; i++) squares += gradient[i] ** 2;
   const norm = Math.sqrt(squares), factor = max_grad_norm / (norm + 1e-6);
   if (factor < 1) for (let i = 0; i < gradient.length; i++) gradient[i] *= factor;
@@ -56,7 +64,8 @@ const WORK = { // generators, because a page without workers interrupts them
     return rows;
   },
 
-  *score({ weights, rows }) { // -> for each row the log-probability of every token, or a critic's values
+  // -> for each row the log-probability of every token, or a critic's values
+  *score({ weights, rows }) {
     const scores = [];
     for (const pass of passes(tensors(weights), rows)) {
       scores.push(...scoresOf(pass));
@@ -66,12 +75,14 @@ const WORK = { // generators, because a page without workers interrupts them
   },
 
   *gradient({ weights, rows, config }) { // of a policy's loss, or a critic's, summed over rows
-    const network = tensors(weights), result = { gradient: new weights.constructor(weights.length), loss: 0, stopped: 0, scores: [] };
+    const network = tensors(weights), result = { gradient: new weights.constructor(weights.length),
+      loss: 0, stopped: 0, scores: [] };
     for (const pass of passes(network, rows)) {
       const scores = scoresOf(pass), losses = pass.part.map(({ row }, r) => (network.head
         ? value_loss({ ...row, values: scores[r], old_values: row.values }, row.divisor, config)
         : policy_loss({ ...row, logps: scores[r], old_logps: row.logps }, row.divisor, config)));
-      pass.reader.backward(scoresBackward(pass, losses.map((loss) => loss.derivatives)), tensors(result.gradient));
+      pass.reader.backward(scoresBackward(pass, losses.map((loss) => loss.derivatives)),
+        tensors(result.gradient));
       for (const loss of losses) addResults(result, { ...loss, scores: [] });
       result.scores.push(...scores);
       yield;
@@ -95,7 +106,8 @@ function serve() { // in a worker: answer every message
 }
 
 const ask = (worker) => (kind, job) => new Promise((resolve, reject) => {
-  Object.assign(worker, { onmessage: ({ data }) => resolve(data), onerror: ({ message }) => reject(new Error(message)) });
+  Object.assign(worker, { onmessage: ({ data }) => resolve(data),
+    onerror: ({ message }) => reject(new Error(message)) });
   worker.postMessage({ kind, job });
 });
 
@@ -105,7 +117,8 @@ async function here(kind, job) { // in the page itself, in slices
     const { done, value: result } = work.next();
     if (done) return result;
     if (performance.now() < until) continue;
-    await new Promise((resolve) => setTimeout(resolve)); // until what has happened in the meantime is dealt with
+    // until what has happened in the meantime is dealt with
+    await new Promise((resolve) => setTimeout(resolve));
     until = performance.now() + SLICE;
   }
 }
@@ -113,9 +126,11 @@ async function here(kind, job) { // in the page itself, in slices
 export class Pool {
   constructor() { Object.assign(this, { workers: [], doers: [here], ends: [] }); }
 
-  // Workers that run `source`, the text of these modules. If the browser refuses them, the pool does the work in the page.
+  // Workers that run `source`, the text of these modules. If the browser refuses them, the pool
+  // does the work in the page.
   static async open(size, source) {
-    const pool = new Pool(), url = URL.createObjectURL(new Blob([`${source}\n;serve();`], { type: "text/javascript" }));
+    const pool = new Pool(), url = URL.createObjectURL(new Blob([`${source}\n;serve();`],
+      { type: "text/javascript" }));
     try {
       for (let i = 0; i < size; i++) pool.workers.push(new Worker(url));
       await Promise.all(pool.workers.map((worker) => ask(worker)("ready")));
@@ -127,21 +142,26 @@ export class Pool {
     return pool;
   }
 
-  close() { for (const worker of this.workers.splice(0)) worker.terminate(); } // and leaves what is not done unanswered
+  // and leaves what is not done unanswered
+  close() { for (const worker of this.workers.splice(0)) worker.terminate(); }
 
-  run(kind, jobs) { // -> the results, in order. The workers take turns; each does its jobs one after another
+  // -> the results, in order. The workers take turns; each does its jobs one after another
+  run(kind, jobs) {
     return Promise.all(jobs.map((job, i) => {
-      const w = i % this.doers.length, end = (this.ends[w] ?? Promise.resolve()).then(() => this.doers[w](kind, job));
+      const w = i % this.doers.length, end = (this.ends[w] ?? Promise.resolve()).then(() =>
+        this.doers[w](kind, job));
       this.ends[w] = end.catch(() => {});
       return end;
     }));
   }
 
-  async share(kind, weights, lists) { // lists, cut into one share for each worker -> one list, the same however it is cut
+  // lists, cut into one share for each worker -> one list, the same however it is cut
+  async share(kind, weights, lists) {
     const total = Object.values(lists)[0].length, jobs = [];
     const size = this.workers.length ? Math.ceil(total / this.workers.length) : MOST_HERE;
     for (let at = 0; at < total; at += size)
-      jobs.push({ weights, ...Object.fromEntries(Object.entries(lists).map(([name, list]) => [name, list.slice(at, at + size)])) });
+      jobs.push({ weights, ...Object.fromEntries(Object.entries(lists).map(([name, list]) => [name,
+        list.slice(at, at + size)])) });
     return (await this.run(kind, jobs)).flat();
   }
 }
@@ -152,18 +172,26 @@ const lengthsOf = (rows) => rows.map((row) => row.ids.length);
 const rewardsOf = (rows) => rows.map((row) => row.reward);
 
 export class Trainer {
-  // algorithm: one of ALGORITHMS, with other settings if any, such as {...ALGORITHMS.GRPO, kl_coef: 0}
+  // algorithm: one of ALGORITHMS, with other settings if any, such as {...ALGORITHMS.GRPO, kl_coef:
+  // 0}
   constructor({ weights, algorithm, pool, seed = 0, draw = drawProblem }) {
-    const { advantages, ...config } = { ...SETTINGS, ...algorithm }; // a function cannot be sent to a worker
+    // a function cannot be sent to a worker
+    const { advantages, ...config } = { ...SETTINGS, ...algorithm };
     if (config.mistake === "kl_sign") config.kl_coef *= -1;
-    Object.assign(this, { config, compute_advantages: advantages, pool, seed, draw, reference: weights, steps: 0 });
+    Object.assign(this, { config, compute_advantages: advantages, pool, seed, draw,
+      reference: weights, steps: 0 });
     this.policy = new Learner({ weights });
     this.critic = config.critic && new Learner({ weights: criticOf(weights) });
   }
 
-  sampler({ weights }) { return this.config.mistake === "stale_sampler" ? this.reference : weights; }
+  sampler({ weights }) {
+    return this.config.mistake === "stale_sampler" ? this.reference : weights;
+  }
 
-  reward(text, right) { return Number(this.config.mistake === "verifier_lax" ? text.includes(right) : answer(text) === right); }
+  reward(text, right) {
+    const isLax = this.config.mistake === "verifier_lax";
+    return Number(isLax ? text.includes(right) : answer(text) === right);
+  }
 
   // G completions of each of P new problems -> P groups, lists of G rows. own: a problem that comes
   // first, with the seeds of its completions, {problem, seeds}
@@ -178,7 +206,8 @@ export class Trainer {
       ({ ...row, reward: this.reward(textOf(row.ids), value(problem)) })));
   }
 
-  // Give every row its advantages, one for each token; with a KL its ref_logps; with a critic its values and returns.
+  // Give every row its advantages, one for each token; with a KL its ref_logps; with a critic its
+  // values and returns.
   async addAdvantages(groups) {
     const { critic, pool, reference, config: { kl_coef } } = this, rows = groups.flat();
     const add = (name, columns) => columns.forEach((column, i) => { rows[i][name] = column; });
@@ -187,12 +216,14 @@ export class Trainer {
       add("values", await pool.share("score", critic.weights, { rows }));
       return gae(rows, kl_coef).forEach((columns, i) => Object.assign(rows[i], columns));
     }
-    const advantages = groups.flatMap((group) => this.compute_advantages(rewardsOf(group), lengthsOf(group)));
+    const advantages = groups.flatMap((group) => this.compute_advantages(rewardsOf(group),
+      lengthsOf(group)));
     add("advantages", rows.map((row, i) => row.ids.map(() => advantages[i])));
   }
 
   refuse(number, what) {
-    if (!Number.isFinite(number)) throw new Diverged(`${what} not finite in step ${this.steps + 1}`);
+    if (Number.isFinite(number)) return;
+    throw new Diverged(`${what} not finite in step ${this.steps + 1}`);
   }
 
   shuffle(n) { // the numbers below n in a random order
@@ -201,32 +232,44 @@ export class Trainer {
     return order;
   }
 
-  *minibatches(rows) { // equal ones, in a new order for every epoch; within one the rows of a prompt are neighbours
+  // equal ones, in a new order for every epoch; within one the rows of a prompt are neighbours
+  *minibatches(rows) {
     const { epochs, num_minibatches } = this.config, M = Math.min(rows.length, num_minibatches);
     for (let epoch = 0; epoch < epochs && M; epoch++) {
-      const order = this.shuffle(rows.length), size = Math.floor(rows.length / M), larger = rows.length % M;
-      for (let b = 0, at = 0; b < M; b++) yield order.slice(at, (at += size + (b < larger))).sort((i, j) => i - j).map((i) => rows[i]);
+      const order = this.shuffle(rows.length), size = Math.floor(rows.length / M),
+        larger = rows.length % M;
+      for (let b = 0, at = 0; b < M; b++) {
+        const part = order.slice(at, (at += size + (b < larger)));
+        yield part.sort((i, j) => i - j).map((i) => rows[i]);
+      }
     }
   }
 
-  async gradient({ weights }, minibatch) { // of a network's loss -> {gradient, loss, stopped, scores}
-    const lengths = lengthsOf(minibatch), tokens = sum(lengths), parts = Array.from({ length: PARTS }, () => []);
+  // of a network's loss -> {gradient, loss, stopped, scores}
+  async gradient({ weights }, minibatch) {
+    const lengths = lengthsOf(minibatch), tokens = sum(lengths),
+      parts = Array.from({ length: PARTS }, () => []);
     let before = 0; // tokens of the rows before this one: every part gets about as many
     minibatch.forEach((row, i) => {
-      parts[Math.floor(PARTS * before / tokens)].push({ ...row, divisor: divisorOf(this.config, lengths, i) });
+      parts[Math.floor(PARTS * before / tokens)].push({ ...row,
+        divisor: divisorOf(this.config, lengths, i) });
       before += lengths[i];
     });
-    const jobs = parts.filter((rows) => rows.length).map((rows) => ({ weights, rows, config: this.config }));
+    const jobs = parts.filter((rows) => rows.length).map((rows) =>
+      ({ weights, rows, config: this.config }));
     return (await this.pool.run("gradient", jobs)).reduce(addResults);
   }
 
   async update(network, minibatch, learning_rate) { // one optimizer step -> what it showed
-    const { gradient, loss, stopped, scores } = await this.gradient(network, minibatch), { max_grad_norm, warmup_steps } = this.config;
+    const { gradient, loss, stopped, scores } = await this.gradient(network, minibatch),
+      { max_grad_norm, warmup_steps } = this.config;
     const grad_norm = clip_grad_norm(gradient, max_grad_norm), tokens = sum(lengthsOf(minibatch));
     this.refuse(grad_norm, "the gradient is");
     network.update(gradient, learning_rate * Math.min(1, (this.steps + 1) / (warmup_steps + 1)));
-    const log_u = minibatch.flatMap(({ ref_logps = [] }, i) => ref_logps.map((ref, t) => ref - scores[i][t]));
-    return { loss, grad_norm, clipped: stopped / tokens, kl: sum(log_u.map((x) => Math.exp(x) - 1 - x)) / tokens };
+    const log_u = minibatch.flatMap(({ ref_logps = [] }, i) =>
+      ref_logps.map((ref, t) => ref - scores[i][t]));
+    return { loss, grad_norm, clipped: stopped / tokens,
+      kl: sum(log_u.map((x) => Math.exp(x) - 1 - x)) / tokens };
   }
 
   // Sample and verify a step's batch: G completions for each of P prompts; with dynamic sampling of
