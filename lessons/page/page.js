@@ -216,12 +216,12 @@ function findTarget(one) {
 async function loop(one) {
   running = true;
   target = Infinity;
-  pinned = hovered = token = null;
   $("alarm").textContent = "";
   showControls();
   try {
     await changing;
     if (!await takeProblem()) return;
+    pinned = hovered = token = null;
     if (lanes.every(({ isCopy }) => isCopy)) lanes.forEach((lane, i) => {
       lane.clear();
       frames[i].base.key = ""; // to be painted anew
