@@ -336,7 +336,6 @@ def test_the_strip_shows_any_step_and_training_goes_on(page):
     page.wait_for_function("sigmaLadder.lanes[0].steps >= 3", timeout=60_000)
     page.click("#train")  # Stop
     wait_until_trained(page, 3)
-    assert text_of(page, "#title").startswith(f"Step {page.evaluate('sigmaLadder.lanes[0].steps')}")
     canvas = page.locator("canvas")
     box = canvas.bounding_box()
     page.mouse.click(box["x"] + 3, box["y"] + 10)
@@ -384,7 +383,7 @@ def test_a_switch_changes_the_algorithm_its_code_and_says_why(page):
 
 
 def test_a_second_strip_has_the_same_problems_and_three_seeds_decide(page):
-    hurry(page)
+    page.evaluate("sigmaLadder.world.heldOut.length = 8")
     take_a_step(page, 1)
     page.get_by_role("switch", name="÷ σ").click()
     assert page.locator("canvas").count() == 1, "nothing is lost"

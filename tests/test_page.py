@@ -31,3 +31,16 @@ def test_the_code_shown_is_that_of_the_scripts():
         assert {"compute_advantages", "policy_loss"} <= shown.keys()
     assert "/ sigma" in "".join(build.code_of_script(build.grpo)["compute_advantages"])
     assert "dynamic sampling" in "".join(build.code_of_script(build.dapo)["train"])
+
+
+def test_reasons_are_those_of_the_tags_as_plain_text():
+    reasons, lanes = build.reasons(), (build.SOURCES / "lanes.js").read_text("utf-8")
+    tags = re.findall(r'"([\w. ]+: [^"]+)"', "".join(re.findall(r"tags: \[.*\]", lanes)))
+    assert len(tags) == 10 and {*tags, "DAPO: token mean"} <= reasons.keys()
+    assert not any(re.search(r"[$\\]", text) for text in reasons.values())
+    assert "÷ σ climbs" in reasons["Dr. GRPO: no / sigma"]
+
+
+def test_scripts_have_lines_of_100_columns():
+    for path in build.SOURCES.glob("*.js"):
+        assert max(map(len, path.read_text("utf-8").splitlines())) <= 100, path.name

@@ -333,7 +333,7 @@ function showReasons() { // of the last flip: why, and the lines of code that it
   const tags = keys.length ? keys.map((key) => tagOf(choice, key)) : own;
   const { mistake } = choice, broken = mistake && mistake !== before.mistake;
   const reasons = broken ? [[MISTAKES[mistake], PATCHES[mistake].why]]
-    : choice.name === "REINFORCE" ? [] : [...new Set(tags)].map((tag) => [tag, REASONS[tag]]);
+    : [...new Set(tags)].map((tag) => [tag, REASONS[tag]]);
   $("why").replaceChildren(...reasons.map(([tag, why]) =>
     element("p", {}, element("b", {}, `${tag}. `), why)));
   const patches = Object.fromEntries([before, choice].map((one) => one.mistake).filter(Boolean)
