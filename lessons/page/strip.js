@@ -116,7 +116,8 @@ function drawAccuracy(paint, lane, { step, bottom, low, columns, width }, ink) {
   paint.strokeStyle = ink("line");
   paint.lineWidth = 1;
   paint.strokeRect(-1, y(1) - 0.5, width + 2, y(0) - y(1));
-  paint.fillText("held-out accuracy", width - 3, low - 5); // still aligned to the right
+  paint.textAlign = "center";
+  paint.fillText("held-out accuracy", width / 2, low - 5);
   if (!points.length) return;
   const path = (list) => list.forEach(([s, p], i) =>
     paint[i ? "lineTo" : "moveTo"](s * step, y(p)));
