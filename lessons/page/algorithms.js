@@ -60,9 +60,9 @@ function dapoWithoutSigma(rewards, lengths) {
 }
 
 // An algorithm's advantages without ÷ σ, or with it; undefined where it has none of these
-export const withoutSigma = (advantages) =>
-  new Map([[standardised, centred], [dapo, dapoWithoutSigma]]).get(advantages);
-export const withSigma = (advantages) => (advantages === centred ? standardised : undefined);
+const SIGMAS = [[standardised, centred], [dapo, dapoWithoutSigma]];
+export const withoutSigma = (advantages) => SIGMAS.find(([A]) => A === advantages)?.[1];
+export const withSigma = (advantages) => SIGMAS.find(([, A]) => A === advantages)?.[0];
 
 // A stand-in for PPO's critic where there is one group: it forecasts the share of right completions
 // before every token.
