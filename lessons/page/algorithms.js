@@ -13,6 +13,12 @@ export const isMixed = (rewards) => rewards.some((R) => R !== rewards[0]);
 export const standardised = (list) => centred(list).map((x) =>
   (isMixed(list) ? x / deviation(list) : 0));
 
+// The advantages of a batch, for an algorithm that divides them by their standard deviation
+export function overBatch(advantages, { over_batch }) {
+  const divisor = over_batch ? Math.max(deviation(advantages), 1e-4) : 1;
+  return advantages.map((A) => A / divisor);
+}
+
 export const LAMBDA = 0.95; // gae_lambda
 export const OVERLONG = 8; // overlong_buffer: the penalty begins at LONGEST - OVERLONG tokens
 
@@ -26,6 +32,7 @@ export const OVERLONG = 8; // overlong_buffer: the penalty begins at LONGEST - O
 //   whole       the ratio is that of the whole completion, the geometric mean of its tokens'
 //   kl_coef     weight of the KL to the reference policy: k3 in the loss; where there is a critic,
 //               k1 in the reward
+//   over_batch  the advantages of a batch are divided by their standard deviation
 //   dynamic_sampling  silent groups are replaced by others
 //   critic      PPO: advantages come from a critic, a network of its own
 export const ALGORITHMS = {
@@ -37,6 +44,8 @@ export const ALGORITHMS = {
   RLOO: { advantages: rloo, divisor: "limit", clip: [0.8, 1.2], kl_coef: 0.04 },
   MaxRL: { advantages: (R) => centred(R).map((A) => (mean(R) ? A / mean(R) : 0)), divisor: "limit",
     clip: [0.8, 1.2], kl_coef: 0.04 },
+  "Batch sigma": { advantages: centred, divisor: "limit", clip: [0.8, 1.2], kl_coef: 0.04,
+    over_batch: true },
   GSPO: { advantages: standardised, divisor: "length", clip: [0.991, 1.012], whole: true,
     kl_coef: 0.04 },
   CISPO: { advantages: dapo, divisor: "tokens", cap: 5, dynamic_sampling: true },
@@ -145,7 +154,8 @@ export function value_loss({ values, old_values, returns }, divisor, { value_cli
 // term: minus the derivative of the loss by each token's log-probability, where every ratio is
 // `ratio`. -> [{advantage, tokens: [{weight, stopped}]}], one per completion
 export function pushes(algorithm, rewards, lengths, ratio = 1) {
-  return algorithm.advantages(rewards, lengths).map((A, i) => {
+  const advantages = algorithm.advantages(rewards, lengths);
+  return (algorithm.over_batch ? overBatch(advantages, algorithm) : advantages).map((A, i) => {
     const row = Array.isArray(A) ? A : Array(lengths[i]).fill(A),
       divisor = divisorOf(algorithm, lengths, i);
     return {

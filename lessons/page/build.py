@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
-from algorithms import cispo, dapo, dr_grpo, grpo, gspo, maxrl, ppo, reinforce, rloo
+from algorithms import batch_sigma, cispo, dapo, dr_grpo, grpo, gspo, maxrl, ppo, reinforce, rloo
 from lessons.page import ADDRESS, REPOSITORY, product
 from lessons.workshop.site.ladder import table_rows
 from toy_env import arithmetic
@@ -31,12 +31,12 @@ ENGINE = ("product", "model", "arithmetic", "rollout", "algorithms", "training")
 MODULES = ("lanes", "strip", "magnifier", "page")
 SCRIPTS = {
     "REINFORCE": reinforce, "PPO": ppo, "GRPO": grpo, "Dr. GRPO": dr_grpo, "DAPO": dapo,
-    "RLOO": rloo, "MaxRL": maxrl, "GSPO": gspo, "CISPO": cispo,
+    "RLOO": rloo, "MaxRL": maxrl, "Batch sigma": batch_sigma, "GSPO": gspo, "CISPO": cispo,
 }  # fmt: skip
 SIGNS = {r"\sigma": "σ", r"\lambda": "λ", r"\varepsilon": "ε", r"\log": "log"}  # of LaTeX
 HELD_OUT = 32  # held-out problems of each level, for measuring accuracy
 DESCRIPTION = (
-    "A real language model trains by GRPO, Dr. GRPO, DAPO and six more algorithms, "
+    "A real language model trains by GRPO, Dr. GRPO, DAPO and seven more algorithms, "
     "in your browser: step by step, "
     "or two algorithms side by side, with the push on every token."
 )

@@ -1,7 +1,7 @@
 // A lane: a training run by an algorithm with its switches, and what the page shows of it. Nothing
 // here touches the document.
 
-import { ALGORITHMS, centred, isMixed, mean, pushes, sum, withSigma,
+import { ALGORITHMS, centred, divisorOf, isMixed, mean, pushes, sum, withSigma,
   withoutSigma } from "./algorithms.js";
 import { answer, drawProblem, stream, textOf, value } from "./arithmetic.js";
 import { Trainer } from "./training.js";
@@ -18,7 +18,8 @@ export const lengthsIn = (rows) => rows.map((row) => row.ids.length);
 export const SWITCHES = {
   sigma: {
     label: "÷ σ", tags: ["Dr. GRPO: no / sigma", "GRPO: / sigma"],
-    isOn: ({ advantages: A }) => (withoutSigma(A) ? true : withSigma(A) ? false : undefined),
+    isOn: ({ advantages: A, over_batch }) =>
+      (over_batch ? undefined : withoutSigma(A) ? true : withSigma(A) ? false : undefined),
     flip: ({ advantages: A }) => ({ advantages: withoutSigma(A) ?? withSigma(A) }),
   },
   length: {
@@ -195,9 +196,11 @@ export class Lane {
     const lengths = lengthsIn(group), asked = algorithm !== this.algorithm;
     const given = pushes(algorithm, rewardsIn(group), lengths);
     const isOther = (row) => !row.advantages || row.reward !== row.verdict;
-    if (!algorithm.critic || asked || group.some(isOther)) return given;
+    const { critic, over_batch } = algorithm; // which take more than this group
+    if (!(critic || over_batch) || asked || group.some(isOther)) return given;
     return given.map(({ tokens }, i) => ({ advantage: mean(group[i].advantages),
-      tokens: tokens.map((_, t) => ({ weight: group[i].advantages[t] / sum(lengths) })) }));
+      tokens: tokens.map((_, t) =>
+        ({ weight: group[i].advantages[t] / divisorOf(algorithm, lengths, i) })) }));
   }
 }
 

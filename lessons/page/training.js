@@ -2,7 +2,8 @@
 // the optimizer; a worker is sent weights and completions and answers with completions, scores or a
 // gradient.
 
-import { divisorOf, gae, isMixed, mean, policy_loss, sum, value_loss } from "./algorithms.js";
+import { divisorOf, gae, isMixed, mean, overBatch, policy_loss, sum, value_loss }
+  from "./algorithms.js";
 import { answer, drawProblem, stream, textOf, value } from "./arithmetic.js";
 import { criticOf, tensors } from "./model.js";
 import { complete, passes, scoresBackward, scoresOf } from "./rollout.js";
@@ -216,8 +217,8 @@ export class Trainer {
       add("values", await pool.share("score", critic.weights, { rows }));
       return gae(rows, kl_coef).forEach((columns, i) => Object.assign(rows[i], columns));
     }
-    const advantages = groups.flatMap((group) => this.compute_advantages(rewardsOf(group),
-      lengthsOf(group)));
+    const advantages = overBatch(groups.flatMap((group) =>
+      this.compute_advantages(rewardsOf(group), lengthsOf(group))), this.config);
     add("advantages", rows.map((row, i) => row.ids.map(() => advantages[i])));
   }
 
