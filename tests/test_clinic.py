@@ -13,14 +13,17 @@ from lessons.experiments import clinic
 from lessons.experiments.grid import into_page
 
 PATCHES = signs.patches()
+CLASSES = "scoring sampler verifier grouping advantage loss normaliser mask KL optimizer data"
 BUGS = {name for name, patch in PATCHES.items() if "Fix" in patch}
 
 
 @pytest.mark.parametrize("name", PATCHES)
 def test_a_patch_has_its_header_and_applies_to_the_tree(name, tmp_path):
     patch = PATCHES[name]
-    fields = {"Symptom", "Threads", "Mathematics", "Fix"} if name in BUGS else {"Alarm", "Harmless"}
+    fields = {"Symptom", "Class", "Threads", "Mathematics", "Fix"}
+    fields = fields if name in BUGS else {"Alarm", "Harmless"}
     assert patch.keys() == fields | {"patch"} and all(patch.values())
+    assert patch.get("Class", "KL") in CLASSES.split()
     for thread in patch.get("Threads", "a/b#1").split(", "):
         assert re.fullmatch(r"[\w-]+/[\w.-]+#\d+", thread)
     for mark in (r"^-[^-]", r"^\+[^+]"):
@@ -53,11 +56,11 @@ METRIC = {name: i for i, name in enumerate(signs.FLOORS)}
 
 
 def test_a_curve_is_a_running_mean_of_what_is_there():
-    rows = [{"step": 2, "reward": 1.0}, {"step": 4, "reward": None}]
-    curves = signs.curves([*rows, {"step": 6, "reward": 3.0, "kl": 0.1}])
-    np.testing.assert_allclose(curves[METRIC["reward"], :6], [np.nan, 1, 1, 1, 1, 2])
-    assert np.isnan(curves[:, 6:]).all() and np.isnan(curves[METRIC["kl"], :5]).all()
-    assert curves[METRIC["kl"], 5] == pytest.approx(np.log10(0.1 + 1e-5))
+    rows = [{"reward": 1.0}, *[{"reward": None}] * 5, {"reward": 3.0, "kl": 0.1}, {"reward": 2.0}]
+    curves = signs.curves(rows, 9)
+    np.testing.assert_allclose(curves[METRIC["reward"]], [1, 1, 1, 1, 1, np.nan, 3, 2.5, np.nan])
+    assert np.isnan(curves[METRIC["kl"], :6]).all()
+    assert curves[METRIC["kl"], 6] == pytest.approx(np.log10(0.1 + 1e-5))
 
 
 def test_a_band_is_that_of_one_more_run():
@@ -86,13 +89,13 @@ def published(tmp_path, monkeypatch):
     """The results of made-up runs: the KL is ten times as large with kl_sign, and in three seeds
     with cut; tiled costs accuracy."""
     runs = []
-    for run in clinic.runs_of(5):
+    for run in clinic.runs_of(5, {}):
         high = run.patch == "kl_sign" or (run.patch == "cut" and run.seed < 13)
         rows = made_up(run.seed, 0.1 if high else 0.01)
         accuracy = 0.9 + 0.001 * run.seed - 0.1 * (run.patch == "tiled")
         runs.append(vars(run) | {"rows": rows, "accuracy": accuracy})
     monkeypatch.setattr(signs, "RESULTS", tmp_path / "results.json")
-    data = clinic.summary(runs)
+    data = clinic.summary(runs, {})
     signs.RESULTS.write_text(json.dumps(data), "utf-8")
     signs.results.cache_clear()
     yield data
@@ -108,47 +111,52 @@ def test_the_summary_of_made_up_runs(published):
     assert {name for name, patch in patches.items() if patch["outside"]} == {"cut", "kl_sign"}
     assert patches["tiled"]["accuracy"]["difference"] == pytest.approx(-0.1)
     texts = clinic.tables(published)
-    assert "| [kl_sign](kl_sign.diff) | ↑1 |" in texts["signs"] and "5 of 5" in texts["alarms"]
+    assert "| [kl_sign](kl_sign.diff) | ↑1 |" in texts["signs"]
+    assert "| [kl_sign](kl_sign.diff) | KL | a curve |" in texts["kinds"]
+    assert "5 further healthy seeds 0.0% leave the band" in texts["alarms"]
 
 
 def test_the_page_shows_what_is_committed():
     page, data = clinic.PAGE.read_text("utf-8"), json.loads(signs.RESULTS.read_text("utf-8"))
     shown = into_page(page, clinic.tables(data))
     assert shown == page, "run python lessons/experiments/clinic.py --publish"
-    assert all(f"({name}.diff)" in page for name in PATCHES)
+    page = (signs.HERE / "README.md").read_text("utf-8")
+    assert all(f"({name}.diff)" in page for name in PATCHES) and len(page.split()) <= 2300
     pictures = set(re.findall(r"!\[.* of .*\]\(figures/(.*)\)", page))
     assert pictures == {path.name for path in signs.HERE.glob("figures/*")}
+
+
+def test_earlier_results_are_kept(published):
+    assert {run.patch for run in clinic.runs_of(5, published)} == {""}
+    runs = [vars(run) | {"accuracy": 0.5} for run in clinic.runs_of(2, published)]
+    runs += [run | {"patch": "new"} for run in runs]
+    for run in runs:
+        run["rows"] = made_up(run["seed"], 0.1 if run["patch"] else 0.01)
+    before = json.dumps(published)
+    data = clinic.summary(runs, json.loads(before))
+    assert {*data["patches"].pop("new")["taken for"]} <= {"new", "kl_sign"}  # of one signature
+    assert [*data["curves"]][-1] == "new" == [*data["signatures"]][-1]
+    del data["curves"]["new"], data["signatures"]["new"]
+    assert json.dumps(data) == before
 
 
 def test_what_the_command_says_of_a_run_of_ours(published, tmp_path, capsys):
     rows, folder = made_up(77, kl=0.1, steps=20), tmp_path / "grpo-0"  # the KL of kl_sign
     folder.mkdir()
     (folder / "metrics.jsonl").write_text("\n".join(map(json.dumps, rows)), "utf-8")
+    (folder / "config.json").write_text('{"model": "base", "task": "arithmetic"}', "utf-8")
 
-    def said(task: str) -> str:
-        settings = {"model": "base", "task": task, "num_minibatches": 1}
-        (folder / "config.json").write_text(json.dumps(settings), "utf-8")
-        command.main(command.Config(str(folder)))
+    def said(**settings) -> str:
+        command.main(command.Config(str(folder), **settings))
         return capsys.readouterr().out
 
-    text = said("arithmetic")
-    assert "this run has num_minibatches 1\n" in text
+    text = said()
     assert re.search(r"kl  +leaves the band at step 1, above", text)
-    assert re.search(r"looks like lessons/clinic/kl_sign.diff \((0.9\d|1.00) of 1\)\n +The", text)
+    assert "look first at: KL\nlike kl_sign.diff: The loss is minus the objective" in text
     assert (folder / "clinic.png").stat().st_size > 1000
-    text = said("expressions")
-    assert "another script, task or model" in text and "the band at step" not in text
-
-
-def test_what_the_command_says_of_a_log_of_trl(published, tmp_path, capsys):
-    row = {"reward": 0.0, "kl": 0.0, "frac_reward_zero_std": 1.0, "completions/clipped_ratio": 1.0}
-    history = [*(row | {"step": step} for step in (1, 2, 3)), {"eval_reward": 0.1, "step": 3}]
-    (tmp_path / "trainer_state.json").write_text(json.dumps({"log_history": history}), "utf-8")
-    command.main(command.Config(str(tmp_path)))
-    text = capsys.readouterr().out
-    assert "every group is silent in the first step: looks like verifier_strict, cut" in text
-    assert "half of the first completions, or more, are cut: looks like cut" in text
-    assert "the KL is 0 at every step" in text and "not logged: silent_right, " in text
+    assert "like no patch of the collection" in said(without="kl_sign")
+    found = json.loads(said(json=True))
+    assert found["class"] == "KL" and found["patch"] == "kl_sign"
 
 
 def test_a_path_without_a_log_is_one_line(tmp_path):

@@ -21,7 +21,8 @@ from toy_env.plots import BLUE, GREEN, GREY, ORANGE, PURPLE, RED
 HERE = Path(__file__).parent
 RESULTS = HERE / "results.json"  # written by lessons/experiments/clinic.py
 STEPS, WINDOW, PERSISTENT, WIDTH = 60, 5, 3, 4.0
-ALIKE = 0.2  # the least similarity to a patch that is named
+ALIKE = 0.2  # the least similarity to a patch that counts
+SURE, AHEAD, FAR = 0.8, 0.1, 0.7  # to be named: similarity, lead, and at most a factor of five
 FLOORS = {  # every metric, and the least standard deviation it is given
     "reward": 0.005,
     "silent": 0.005,
@@ -84,21 +85,18 @@ def mean(arrays: Sequence[np.ndarray]) -> np.ndarray:
     return np.where(count > 0, total / np.maximum(count, 1), np.nan)
 
 
-def curves(rows: Sequence[dict]) -> np.ndarray:
-    """The curves (metrics, 60) of rows of metrics.jsonl; nan where five steps hold no value, and at
-    the end."""
-    values = np.full((len(FLOORS), WINDOW - 1 + STEPS), np.nan)
-    rows = [row for row in rows if row["step"] <= STEPS]
-    for row in rows:
+def curves(rows: Sequence[dict], length: int = STEPS) -> np.ndarray:
+    """The curves (metrics, length) of the first rows of a log; nan where five rows hold no value,
+    and at the end."""
+    values = np.full((len(FLOORS), WINDOW - 1 + length), np.nan)
+    for i, row in enumerate(rows[:length], WINDOW - 1):
         for metric, name in enumerate(FLOORS):
             value = row.get(name)
-            if value is None:
-                continue
-            if name in ADDED:
+            if value is not None and name in ADDED:
                 value = np.log10(max(value, 0) + ADDED[name])
-            values[metric, WINDOW - 2 + row["step"]] = value
+            values[metric, i] = np.nan if value is None else value
     means = mean(np.moveaxis(sliding_window_view(values, WINDOW, axis=1), 2, 0))
-    means[:, max((row["step"] for row in rows), default=0) :] = np.nan
+    means[:, len(rows) :] = np.nan
     return means
 
 
@@ -153,20 +151,35 @@ def diagnosis(
     return sorted(ranked, reverse=True)
 
 
+def named(run: np.ndarray, kind: str, without: str = "") -> str:
+    """The patch of a class that a run in the band is clearly like, "" if there is none: the most
+    similar of all, well ahead, and in logarithmic metrics never far from that patch's own run."""
+    data, near = results(), {}
+    logarithmic = [metric for metric, name in enumerate(FLOORS) if name in ADDED]
+    for name, signature in data["signatures"].items():
+        gap = np.abs(run - data["curves"][name])[logarithmic]
+        far = np.median(np.where(np.isfinite(gap), gap, 0), axis=1).max()
+        if name != without and far < FAR:
+            near[name] = signature
+    (best, name), (second, _), *_ = *diagnosis(run, data["band"], near), (0.0, ""), (0.0, "")
+    sure = best > SURE and best - second > AHEAD and patches()[name].get("Class") == kind
+    return name if sure else ""
+
+
 def draw(
     runs: dict[str, np.ndarray], names: Sequence[str], healthy: np.ndarray | None = None, columns=5
 ) -> Figure:
     """The curves of runs by metric, each in the band of healthy runs, if there is one."""
-    rows, steps = -(-len(names) // columns), np.arange(1, STEPS + 1)
+    rows = -(-len(names) // columns)
     figure = Figure(figsize=(2.6 * columns, 1.9 * rows), layout="constrained")
     for name, axis in zip(names, figure.subplots(rows, columns, squeeze=False).flat):
         metric = [*FLOORS].index(name)
         if healthy is not None:
             middle, half = healthy[0, metric], WIDTH * healthy[1, metric]
+            steps = range(1, STEPS + 1)
             axis.fill_between(steps, middle - half, middle + half, color=GREY, alpha=0.3)
         for (run, values), color in zip(runs.items(), (BLUE, RED, GREEN, ORANGE, PURPLE)):
-            there = np.isfinite(values[metric])
-            axis.plot(steps[there], values[metric, there], color=color, label=run)
+            axis.plot(range(1, values.shape[1] + 1), values[metric], color=color, label=run)
         axis.set_title(f"log10 {name}" if name in ADDED else name, fontsize=9, loc="left")
     if len(runs) > 1:
         lines = figure.axes[0].get_legend_handles_labels()

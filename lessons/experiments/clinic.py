@@ -1,16 +1,16 @@
 """The clinic's runs: every bug and every harmless change of lessons/clinic, applied to a copy of
-the tree.
+the tree, and healthy runs of all scripts.
 
-    python lessons/experiments/clinic.py               five seeds of each, and fifteen healthy runs
+    python lessons/experiments/clinic.py               the runs of patches that have no results yet
     python lessons/experiments/clinic.py --quick       one seed of ten steps, eleven healthy runs
-    python lessons/experiments/clinic.py --publish     also write results.json, pictures and tables
-    python lessons/experiments/clinic.py --found_by    only update the column "found by" of these
+    python lessons/experiments/clinic.py --publish     also write results, benchmark, page, pictures
 
-A run is grpo.py at its defaults, but with fewer held-out problems, and without the check of the
-first minibatch, which would stop some. Ten healthy seeds make the band. Patches have other seeds,
-and so have the five further healthy runs that give the rate of false alarms.
+Without results.json all runs are made anew. A run is grpo.py at its defaults, but with fewer
+held-out problems, and without the check of the first minibatch, which would stop some. Ten healthy
+seeds make the band. Patches have other seeds, and so have further healthy runs.
 """
 
+import gzip
 import json
 import os
 import re
@@ -26,6 +26,7 @@ from pathlib import Path
 import numpy as np
 
 from lessons.clinic import signs
+from lessons.clinic.logs import NAMES
 from lessons.experiments.grid import (
     Grid,
     GridConfig,
@@ -41,18 +42,20 @@ from toy_env.held_out import evaluate, held_out
 from toy_env.model import load_policy
 from toy_env.run import parse
 
-ROOT, PAGE = signs.HERE.parents[1], signs.HERE / "README.md"
+ROOT, PAGE = signs.HERE.parents[1], signs.HERE / "TABLES.md"
+BENCHMARK = signs.HERE / "benchmark.jsonl.gz"
 PARTS = ("algorithms", "lessons", "tests", "toy_env", "pyproject.toml")  # what is copied
 SETTINGS = ["--eval_every=0", "--eval_problems=4", "--save_every=1000", "--run_dir=run"]
-TESTS = [f"tests/test_{name}.py" for name in ("rollout", "group_methods", "arithmetic")]
-BAND, FURTHER = 10, 5  # healthy seeds that make the band, and those that try it
+BAND = 10  # healthy seeds that make the band
 NO_CHECK = "\ncheck_ratio = lambda *arguments: None\n"  # at the end of toy_env/metrics.py
+SCRIPTS = ("cispo", "dapo", "dr_grpo", "gspo", "maxrl", "ppo", "reinforce", "rloo")
+OTHERS = ("--task=expressions", "--learning_rate=1e-4", "--learning_rate=4e-4")
+OTHERS += ("--num_minibatches=1",)  # healthy settings that are not the band's
 
 
 @dataclass
 class Config(GridConfig):
-    seeds: int = FURTHER  # seeds of every bug and control
-    found_by: bool = False  # only see again what finds each patch, and publish that
+    seeds: int = 5  # seeds of every bug and control
 
 
 @dataclass(frozen=True)
@@ -61,15 +64,18 @@ class Run:
 
     patch: str
     seed: int
-    steps: int
+    steps: int = signs.STEPS
+    script: str = "grpo"
+    settings: str = ""  # one more setting, such as --learning_rate=1e-4
 
 
-def runs_of(seeds: int, steps: int = signs.STEPS) -> list[Run]:
-    """The seeds from 0 that make the band; then, from seed 10, the further healthy runs and those
-    of all patches."""
-    runs = [Run("", seed, steps) for seed in range(BAND)]
+def runs_of(seeds: int, known: dict, steps: int = signs.STEPS) -> list[Run]:
+    """The healthy seeds that make the band, unless it is known; then, from seed 10, further healthy
+    runs and those of all patches that are not known."""
+    runs = [] if known else [Run("", seed, steps) for seed in range(BAND)]
+    new = [name for name in signs.patches() if name not in known.get("patches", ())]
     for seed in range(BAND, BAND + seeds):
-        runs += [Run(patch, seed, steps) for patch in ("", *signs.patches())]
+        runs += [Run(patch, seed, steps) for patch in ("", *new)]
     return runs
 
 
@@ -85,14 +91,6 @@ def broken_copy(folder: Path, patch: str) -> None:
         subprocess.run(["git", "apply"], cwd=folder, env=env, input=text, text=True, check=True)
 
 
-def python(folder: Path, *arguments: str) -> tuple[int, list[str]]:
-    """Run Python in a copy of the tree; its exit code and the lines of its output and errors."""
-    env = os.environ | {"PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1", "TQDM_DISABLE": "1"}
-    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    end = subprocess.run([sys.executable, *arguments], cwd=folder, env=env, **streams)
-    return end.returncode, end.stdout.splitlines()
-
-
 def train(run: Run) -> dict:
     """Make a run. Returns the rows of its metrics, and the accuracy of the final policy, by the
     code of this tree, on 64 held-out problems of each level."""
@@ -101,31 +99,17 @@ def train(run: Run) -> dict:
         broken_copy(folder, run.patch)
         with (folder / "toy_env/metrics.py").open("a", encoding="utf-8") as file:
             file.write(NO_CHECK)
-        program = ["-m", "lessons.experiments.update_norm", "algorithms/grpo.py", *SETTINGS]
-        python(folder, *program, f"--seed={run.seed}", f"--steps={run.steps}")
+        program = ["-m", "lessons.experiments.update_norm", f"algorithms/{run.script}.py"]
+        settings = [f"--seed={run.seed}", f"--steps={run.steps}", *run.settings.split()]
+        env = {"PYTHONPATH": name, "OMP_NUM_THREADS": "1", "TQDM_DISABLE": "1"}
+        command = [sys.executable, *program, *SETTINGS, *settings]
+        subprocess.run(command, cwd=folder, env=os.environ | env, capture_output=True)
         lines = (folder / "run/metrics.jsonl").read_text("utf-8").splitlines()
         policy, tokenizer = load_policy(str(folder / "run/checkpoint"))
         problems = held_out(arithmetic, 64, ())
         final = evaluate(policy, tokenizer, problems, samples=4, max_new_tokens=56)
         accuracy = float(final.correct.mean())
         return rounded({"rows": [json.loads(line) for line in lines], "accuracy": accuracy})
-
-
-def found_by(run: Run) -> dict[str, str]:
-    """Try to find a patch without training. "base" is the line that ends a run at its first
-    minibatch, "tests" one of TESTS that fails; each is left out if there is none."""
-    with tempfile.TemporaryDirectory() as name:
-        folder, found = Path(name), {}
-        broken_copy(folder, run.patch)
-        settings = ["--steps=1", "--eval_problems=1", "--run_dir=try"]
-        code, lines = python(folder, "algorithms/grpo.py", *settings)
-        if code:
-            found["base"] = lines[-1]
-        _, lines = python(folder, "-m", "pytest", "-qx", "--tb=no", "-rf", *TESTS)
-        failed = [line.split()[1] for line in lines if line.startswith("FAILED")]
-        if failed:
-            found["tests"] = failed[0].split("::")[1]
-        return {"found by": found}
 
 
 def in_most(found: list[dict]) -> dict[str, list[int]]:
@@ -139,42 +123,38 @@ def in_most(found: list[dict]) -> dict[str, list[int]]:
     return dict(sorted(common.items(), key=lambda sign: sign[1]))
 
 
-def summary(runs: list[dict]) -> dict:
+def summary(runs: list[dict], known: dict) -> dict:
     """The results that are committed: the band, the curves of each patch's first seed, the
     signatures of patches with signs and, by patch, its signs, its differences from healthy runs of
-    the same seeds, and the patch that each seed is taken for, given the signatures of the other
-    seeds. The patch "" stands for none."""
+    the same seeds, and the patch that each seed is most alike, given the signatures of the other
+    seeds. The patch "" stands for none. known: earlier results, which are kept."""
     arms = {}
     for run in runs:
         run["reward"] = float(np.mean([row["reward"] for row in run["rows"]]))
         arms.setdefault("band" if run["seed"] < BAND else run["patch"], []).append(run)
     curves = {name: [signs.curves(run["rows"]) for run in arm] for name, arm in arms.items()}
-    band, patches = signs.band(curves.pop("band")), {}
-    found = {name: [signs.signs(run, band) for run in arm] for name, arm in curves.items()}
-    with_signs = [name for name in found if name and in_most(found[name]) and len(found[name]) > 1]
-    shapes = {name: [signs.signature(run, band) for run in curves[name]] for name in with_signs}
-    for name, arm in curves.items():
-        patch = patches[name] = {}
+    data = known or {"band": signs.band(curves.pop("band"))}
+    band, shapes = np.array(data["band"], dtype=float), {}
+    parts = [data.setdefault(part, {}) for part in ("signatures", "curves", "patches")]
+    for name in [name for name in curves if name not in parts[2]]:
+        found = [signs.signs(run, band) for run in curves[name]]
+        patch = parts[2][name] = {"signs": in_most(found)}
         for what in ("accuracy", "reward"):
-            here, healthy = ([run[what] for run in arms[one]] for one in (name, ""))
-            patch[what] = difference(here, healthy)
-        patch |= {"signs": in_most(found[name]), "taken for": [], "found by": {}}
-        for seed, run in enumerate(arm):
-            others = {}
-            for other, shape in shapes.items():
-                others[other] = signs.mean(shape[:seed] + shape[seed + 1 :])
-            alike = signs.diagnosis(run, band, others)
-            patch["taken for"].append(alike[0][1] if alike else "")
-        patch["outside"] = np.mean([len(run) / len(signs.FLOORS) for run in found[name]])
-    means = {name: signs.mean(shape) for name, shape in shapes.items()}
-    data = {
-        "band": band,
-        "signatures": means,
-        "curves": {name: arm[0] for name, arm in curves.items()},
-    }
-    text = json.dumps(
-        data | {"patches": patches}, default=lambda x: np.where(np.isfinite(x), x, None).tolist()
-    )
+            here, healthy = ({run["seed"]: run[what] for run in arms[one]} for one in (name, ""))
+            patch[what] = difference([*here.values()], [healthy[seed] for seed in here])
+        patch["outside"] = np.mean([len(run) / len(signs.FLOORS) for run in found])
+        parts[1][name] = curves[name][0]
+        shapes[name] = [signs.signature(run, band) for run in curves[name]]
+        if patch["signs"] and name and len(found) > 1:
+            parts[0][name] = signs.mean(shapes[name])
+    means = {name: np.array(mean, dtype=float) for name, mean in parts[0].items()}
+    for name, own in shapes.items():
+        taken = parts[2][name]["taken for"] = []
+        for seed, run in enumerate(curves[name]):
+            rest = {name: signs.mean(own[:seed] + own[seed + 1 :])} if name in means else {}
+            alike = signs.diagnosis(run, band, means | rest)
+            taken.append(alike[0][1] if alike else "")
+    text = json.dumps(data, default=lambda x: np.where(np.isfinite(x), x, None).tolist())
     return json.loads(text, parse_float=lambda number: float(f"{float(number):.3g}"))
 
 
@@ -182,9 +162,8 @@ def tables(data: dict) -> dict[str, str]:
     """The texts of the page: the signs by metric, the table of all patches, and the false
     alarms."""
     patches, rows, kinds = data["patches"], [], []
-    found = {name for patch in patches.values() for name in patch["signs"]}
-    shown = [name for name in signs.FLOORS if name in found]
-    controls = [name for name, patch in signs.patches().items() if "Harmless" in patch]
+    shown = [name for name in signs.FLOORS if any(name in p["signs"] for p in patches.values())]
+    headers = signs.patches()
     for name, patch in patches.items():
         link, seeds = f"[{name}]({name}.diff)" if name else "healthy", len(patch["taken for"])
         cells = {}
@@ -194,39 +173,51 @@ def tables(data: dict) -> dict[str, str]:
         if cells:
             rows.append([link, *(cells.get(metric, "") for metric in shown)])
         gaps = [patch["accuracy"], patch["reward"]]
-        if name in ("", *controls):
-            kind = ""
-        elif cells:
-            kind = "a curve"
-        else:
-            slower = any(gap["interval"] and gap["interval"][1] < 0 for gap in gaps)
-            kind = "a slower rise" if slower else "no metric"
-        differences = [change(gap) for gap in gaps] if name else ["", ""]
+        slower = any(gap["interval"] and gap["interval"][1] < 0 for gap in gaps)
+        kind = "a curve" if cells else "a slower rise" if slower else "no metric"
+        where = headers.get(name, {}).get("Class", "")
         counts = Counter(patch["taken for"]).items()
         taken_for = ", ".join(f"{other or 'healthy'} {n}" for other, n in counts)
-        finders = "; ".join(f"`{text.split('[')[0]}`" for text in patch["found by"].values())
-        kinds.append([link, kind, *differences, taken_for, finders.replace("|", "\\|")])
-    differences = ["accuracy at the end, points", "reward over training, points"]
-    header = ["", "shown by", *differences, "taken for", "found by"]
-    named = [patches[name]["taken for"].count(name) for name in data["signatures"]]
-    healthy, harmless = (
-        np.mean([patches[name]["outside"] for name in names]) for names in ([""], controls)
-    )
-    alarms = (
-        f"Of the metrics of {seeds} further healthy seeds {healthy:.1%} leave the band, "
-        f"of those of the controls {harmless:.1%}. Of the runs of patches with signs "
-        f"{sum(named)} of {seeds * len(named)} are taken for what they are."
-    )
+        kinds.append([link, where, kind * bool(where), *map(change, gaps), taken_for])
     table = markdown(["", *(f"`{name}`" for name in shown)], rows)
-    return {"signs": table, "kinds": markdown(header, kinds), "alarms": alarms}
+    differences = ["accuracy at the end, points", "reward over training, points"]
+    kinds = markdown(["", "class", "shown by", *differences, "most alike"], kinds)
+    controls = [patches[name]["outside"] for name in patches if "Harmless" in headers.get(name, {})]
+    alarms = (
+        f"Of the metrics of {len(patches['']['taken for'])} further healthy seeds "
+        f"{patches['']['outside']:.1%} leave the band, of those of the controls "
+        f"{np.mean(controls):.1%}."
+    )
+    return {"signs": table, "kinds": kinds, "alarms": alarms}
+
+
+def benchmark(results: list[dict]) -> str:
+    """JSON lines, one for each run: what it is, its settings, and its rows in TRL's names, or in
+    ours where TRL has none. reward_std is TRL's, with G - 1 degrees of freedom."""
+    theirs, lines = {name: names[0] for name, names in NAMES.items() if name != "reward"}, []
+    theirs = {name: name for name in ("step", "entropy", "loss", "grad_norm", "kl")} | theirs
+    headers = signs.patches() | {"": {}}
+    for run in results:
+        header, log = headers[run["patch"]], []
+        kind = "bug" if "Fix" in header else "control" if header else "healthy"
+        settings = dict(x[2:].split("=") for x in run["settings"].split())
+        for row in run["rows"]:
+            row = {name: value for name, value in row.items() if isinstance(value, float | int)}
+            row["reward_std"] = round(row["sigma"] * np.sqrt(8 / 7), 4)
+            log.append({theirs.get(name, name): value for name, value in row.items()})
+        about = {"kind": kind, "class": header.get("Class", ""), "patch": run["patch"]}
+        settings |= {"script": run["script"], "seed": run["seed"]}
+        lines.append(json.dumps(about | {"settings": settings, "log_history": log}))
+    return "\n".join(lines) + "\n"
 
 
 def publish(data: dict) -> None:
     """Write the results, the tables of the page, and its pictures: ![metrics of patches](file)."""
     signs.RESULTS.write_text(compact(data, 2) + "\n", "utf-8")
+    signs.results.cache_clear()
     write_pages({PAGE: tables(data)})
-    results = signs.results()
-    for metrics, names, file in re.findall(r"!\[(.*) of (.*)\]\((.*)\)", PAGE.read_text("utf-8")):
+    results, page = signs.results(), (signs.HERE / "README.md").read_text("utf-8")
+    for metrics, names, file in re.findall(r"!\[(.*) of (.*)\]\((.*)\)", page):
         runs = {name: results["curves"][name] for name in names.split(", ")}
         figure = signs.draw(runs, metrics.split(", "), results["band"], 3)
         figure.savefig(signs.HERE / file, dpi=70)
@@ -234,17 +225,16 @@ def publish(data: dict) -> None:
 
 def main(config: Config) -> None:
     """Make the runs that are missing, and with --publish write the results."""
-    grid = Grid(config, "clinic")
-    if config.found_by:
-        shutil.rmtree(grid.path / "patches", ignore_errors=True)
-        data = json.loads(signs.RESULTS.read_text("utf-8"))
-    else:
-        runs = runs_of(1, 10) if config.quick else runs_of(config.seeds)
-        data = summary(grid.run(train, runs))
-    if config.publish or config.found_by:
-        patches = [Run(name, 0, 0) for name in signs.patches()]
-        for result in grid.run(found_by, patches, "patches"):
-            data["patches"][result["patch"]]["found by"] = result["found by"]
+    grid, known = Grid(config, "clinic"), {}
+    if signs.RESULTS.is_file() and not config.quick:
+        known = json.loads(signs.RESULTS.read_text("utf-8"))
+    runs = runs_of(1, {}, 10) if config.quick else runs_of(config.seeds, known)
+    data = summary(grid.run(train, runs), known)
+    if config.publish:
+        runs = [Run(patch, seed) for patch in ("", *signs.patches()) for seed in (BAND, BAND + 1)]
+        runs += [Run("", BAND, script=script) for script in SCRIPTS]
+        runs += [Run("", seed, settings=other) for other in OTHERS for seed in (BAND, BAND + 1)]
+        BENCHMARK.write_bytes(gzip.compress(benchmark(grid.run(train, runs)).encode(), mtime=0))
         publish(data)
     print(*tables(data).values(), sep="\n\n")
 
