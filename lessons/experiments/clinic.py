@@ -26,7 +26,7 @@ from pathlib import Path
 import numpy as np
 
 from lessons.clinic import signs
-from lessons.clinic.logs import NAMES
+from lessons.clinic.logs import TRL
 from lessons.experiments.grid import (
     Grid,
     GridConfig,
@@ -159,8 +159,7 @@ def summary(runs: list[dict], known: dict) -> dict:
 
 
 def tables(data: dict) -> dict[str, str]:
-    """The texts of the page: the signs by metric, the table of all patches, and the false
-    alarms."""
+    """The tables of the page: the signs by metric, and all patches."""
     patches, rows, kinds = data["patches"], [], []
     shown = [name for name in signs.FLOORS if any(name in p["signs"] for p in patches.values())]
     headers = signs.patches()
@@ -182,32 +181,24 @@ def tables(data: dict) -> dict[str, str]:
     table = markdown(["", *(f"`{name}`" for name in shown)], rows)
     differences = ["accuracy at the end, points", "reward over training, points"]
     kinds = markdown(["", "class", "shown by", *differences, "most alike"], kinds)
-    controls = [patches[name]["outside"] for name in patches if "Harmless" in headers.get(name, {})]
-    alarms = (
-        f"Of the metrics of {len(patches['']['taken for'])} further healthy seeds "
-        f"{patches['']['outside']:.1%} leave the band, of those of the controls "
-        f"{np.mean(controls):.1%}."
-    )
-    return {"signs": table, "kinds": kinds, "alarms": alarms}
+    return {"signs": table, "kinds": kinds}
 
 
 def benchmark(results: list[dict]) -> str:
     """JSON lines, one for each run: what it is, its settings, and its rows in TRL's names, or in
     ours where TRL has none. reward_std is TRL's, with G - 1 degrees of freedom."""
-    theirs, lines = {name: names[0] for name, names in NAMES.items() if name != "reward"}, []
-    theirs = {name: name for name in ("step", "entropy", "loss", "grad_norm", "kl")} | theirs
-    headers = signs.patches() | {"": {}}
+    names, headers, lines = {ours: trl for trl, ours in TRL.items()}, signs.patches(), []
     for run in results:
-        header, log = headers[run["patch"]], []
+        header, log = headers.get(run["patch"], {}), []
         kind = "bug" if "Fix" in header else "control" if header else "healthy"
-        settings = dict(x[2:].split("=") for x in run["settings"].split())
         for row in run["rows"]:
-            row = {name: value for name, value in row.items() if isinstance(value, float | int)}
             row["reward_std"] = round(row["sigma"] * np.sqrt(8 / 7), 4)
-            log.append({theirs.get(name, name): value for name, value in row.items()})
+            numbers = {name: x for name, x in row.items() if isinstance(x, float | int)}
+            log.append({names.get(name, name): x for name, x in numbers.items()})
         about = {"kind": kind, "class": header.get("Class", ""), "patch": run["patch"]}
-        settings |= {"script": run["script"], "seed": run["seed"]}
-        lines.append(json.dumps(about | {"settings": settings, "log_history": log}))
+        settings = dict(x[2:].split("=") for x in run["settings"].split())
+        about["settings"] = {"script": run["script"], "seed": run["seed"]} | settings
+        lines.append(json.dumps(about | {"log_history": log}))
     return "\n".join(lines) + "\n"
 
 
