@@ -143,7 +143,7 @@ def test_what_the_command_says_of_a_run_of_ours(published, tmp_path, capsys):
     rows, folder = made_up(77, kl=0.1, steps=20), tmp_path / "grpo-0"  # the KL of kl_sign
     folder.mkdir()
     (folder / "metrics.jsonl").write_text("\n".join(map(json.dumps, rows)), "utf-8")
-    (folder / "config.json").write_text('{"model": "base", "task": "arithmetic"}', "utf-8")
+    (folder / "config.json").write_text('{"script": "grpo", "model": "base"}', "utf-8")
 
     def said(**settings) -> str:
         command.main(command.Config(str(folder), **settings))

@@ -106,9 +106,11 @@ def test_the_log_of_a_folder(tmp_path, capsys):
     old, new = tmp_path / "checkpoint-90", tmp_path / "checkpoint-1000"
     for folder, n in ((old, 12), (new, 33)):
         folder.mkdir()
+        (folder / "config.json").write_text('{"dtype": "bfloat16"}', "utf-8")  # the model's
         state = {"log_history": series(n, reward=up) + [{"step": n, "eval_reward": 0.3}]}
         (folder / "trainer_state.json").write_text(json.dumps(state), "utf-8")
-    assert "33 rows" in said(tmp_path, capsys)
+    text = said(tmp_path, capsys)
+    assert "33 rows" in text and "since the band has not: script of another program\n" in text
     ours = tmp_path / "scaled"
     (ours / "checkpoint").mkdir(parents=True)
     results = {"settings": {"algorithm": "dapo"}, "log": series(14, reward=up)}
@@ -216,7 +218,7 @@ def test_other_settings_are_not_compared_with_the_band(tmp_path, capsys):
         settings = {"script": "grpo", name: value}
         (tmp_path / "config.json").write_text(json.dumps(settings), "utf-8")
         text = said(tmp_path, capsys)
-        assert f"not in the band: {name} {value}" in text and ".diff" not in text
+        assert f"the band has not: {name} {value}" in text and ".diff" not in text
         assert "leaves the band" not in text
     (tmp_path / "config.json").write_text('{"script": "grpo", "steps": 9}', "utf-8")
     assert "update_norm              leaves the band at step 1, above" in said(tmp_path, capsys)

@@ -63,7 +63,8 @@ def report(rows: list[dict], settings: dict, found: dict) -> None:
     missing = [name for name in signs.FLOORS if not any(name in row for row in rows)]
     print("not logged:", ", ".join(missing) or "nothing")
     if other := changed(settings):
-        print("not in the band:", ", ".join(f"{name} {value}" for name, value in other.items()))
+        names = ", ".join(f"{name} {value}" for name, value in other.items())
+        print(f"judged by rules alone, since the band has not: {names}")
     for name, (step, side) in found["left"].items():
         print(f"  {name:24} leaves the band at step {step}, {'above' if side > 0 else 'below'}")
     cause = next((sign for kind, sign in found["seen"] if kind), "")

@@ -107,7 +107,5 @@ def load(name: str) -> tuple[list[dict], dict, Path]:
         names = sorted({name for row in rows.values() for name in row} - {"step"})
         logged = ", ".join(names[:6]) or "nothing"
         raise SystemExit(f"no row of {path} has a reward; it logs {logged}")
-    if not settings.is_file():
-        return rewarded, {}, path
-    script = {"script": path.parent.name.partition("-")[0]}
-    return rewarded, script | json.loads(settings.read_text("utf-8")), path
+    settings = json.loads(settings.read_text("utf-8")) if settings.is_file() else {}
+    return rewarded, settings if "script" in settings else {}, path  # or it is a model's

@@ -10,24 +10,24 @@ from lessons.clinic import signs
 LEAST = 10  # rows; fewer say nothing of a trend
 FEATURES = {
     "first": lambda x: x[0],
-    "early": lambda x: x[: fifth(x)].mean(),
-    "late": lambda x: x[-fifth(x) :].mean(),
-    "growth": lambda x: x[-fifth(x) :].mean() / max(x[0], 1e-9),
+    "early": lambda x: x[: tenth(x)].mean(),
+    "late": lambda x: x[-tenth(x) :].mean(),
+    "growth": lambda x: x[-tenth(x) :].mean() / max(x[0], 1e-9),
     "min": np.min,
     "max": np.max,
 }
 
 
-def fifth(values: np.ndarray) -> int:
-    return max(len(values) // 5, 3)
+def tenth(values: np.ndarray) -> int:
+    return max(len(values) // 10, 3)
 
 
 def trend(values: np.ndarray) -> str:
-    """Name the trend of a column. A change between fifths counts if it is four standard errors of
+    """Name the trend of a column. A change between tenths counts if it is four standard errors of
     the rows' own noise, which the differences of neighbours show."""
     if len(values) < LEAST:
         return "too few rows"
-    noise, n = np.abs(np.diff(values)).mean() * np.sqrt(np.pi) / 2, fifth(values)
+    noise, n = np.abs(np.diff(values)).mean() * np.sqrt(np.pi) / 2, tenth(values)
     least = 4 * noise * np.sqrt(2 / n)
     means = np.convolve(values, np.ones(n) / n, "valid")
     start, end, top = means[0], means[-1], means.max()

@@ -172,7 +172,8 @@ def draw(
     """The curves of runs by metric, each in the band of healthy runs, if there is one."""
     rows = -(-len(names) // columns)
     figure = Figure(figsize=(2.6 * columns, 1.9 * rows), layout="constrained")
-    for name, axis in zip(names, figure.subplots(rows, columns, squeeze=False).flat):
+    for number, name in enumerate(names, 1):
+        axis = figure.add_subplot(rows, columns, number)
         metric = [*FLOORS].index(name)
         if healthy is not None:
             middle, half = healthy[0, metric], WIDTH * healthy[1, metric]
