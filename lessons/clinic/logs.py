@@ -75,7 +75,9 @@ def parsed(path: Path) -> list:
         try:
             rows.append(json.loads(line))
         except ValueError:
-            print(f"not whole JSON, so left out: {line[:60]}")
+            continue
+    if len(rows) < len(lines):
+        print(f"{len(lines) - len(rows)} of {len(lines)} lines are not whole JSON: left out")
     return rows
 
 
@@ -83,7 +85,7 @@ def find(path: Path) -> Path:
     """The file of a log: the path itself, or the one in this folder, in its newest checkpoint, or
     in the run that this checkpoint is of. SystemExit if there is none."""
     saves = sorted(path.glob("checkpoint-*"), key=lambda save: number(save.name[11:]) or 0)
-    for folder in (path, *saves[::-1], path.parent):
+    for folder in (path, *saves[::-1], path.parent if path.is_dir() else path):
         if folder.is_file():
             return folder
         for file in FILES:
