@@ -84,6 +84,7 @@ CASES = (
     ({"reward": UP, "n": 6}, "", "too few rows"),
     ({"reward": UP, "kl": (0.4, 0.42)}, "KL", "the reference is not the policy"),  # D5
     ({"reward": UP, "kl": (0.07, 1)}, "", ""),
+    ({"reward": UP, "kl": (0.001, 0.0012), "noise": 1e-5}, "", "move along?"),
     (QUIET | {SHARE: (0.97, 0.97), "noise": 0.002}, "verifier", "accepts nothing"),  # D8, D9
     (QUIET | {"reward_std": 0.0}, "verifier", "accepts nothing"),  # D7
     (QUIET | {SHARE: 0.99, "clipped_completions_ratio": 0.9}, "sampler", "completions are cut"),
@@ -95,7 +96,7 @@ CASES = (
     ({"reward": FLAT, "entropy": (0.3, 0.7)}, "optimizer", "garbage"),
     ({"reward": UP, "loss": (-0.4, -0.4), "sigma": 0.4}, "advantage", "negative advantages"),
     ({"reward": UP, "held_out": 0.25}, "data", "held-out"),
-    ({"reward": UP, "kl": (0.001, 0.1), "loss": (0, -0.1), "noise": 1e-4}, "KL", "subtracted"),
+    ({"reward": UP, "kl": (0.001, 0.1), "loss": (0, -0.1), "noise": 1e-4}, "", "subtracted?"),
 )
 
 
