@@ -96,7 +96,6 @@ CASES = (
     ({"reward": FLAT, "entropy": (0.3, 0.7)}, "optimizer", "garbage"),
     ({"reward": UP, "loss": (-0.4, -0.4), "sigma": 0.4}, "advantage", "negative advantages"),
     ({"reward": UP, "held_out": 0.25}, "data", "held-out"),
-    ({"reward": UP, "kl": (0.001, 0.1), "loss": (0, -0.1), "noise": 1e-4}, "", "subtracted?"),
 )
 
 
