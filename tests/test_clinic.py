@@ -158,13 +158,6 @@ def test_what_the_command_says_of_a_run_of_ours(published, tmp_path, capsys):
     assert found["class"] == "KL" and found["patch"] == "kl_sign"
 
 
-def test_a_path_without_a_log_is_one_line(tmp_path):
-    (tmp_path / "log.json").write_text("[]", "utf-8")
-    for path in (tmp_path / "log.json", tmp_path, tmp_path / "nowhere"):
-        with pytest.raises(SystemExit, match=path.name):
-            command.main(command.Config(str(path)))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["", *PATCHES])
 def test_a_broken_run_makes_twenty_steps(name):

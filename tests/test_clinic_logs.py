@@ -118,7 +118,7 @@ def test_the_log_of_a_folder(tmp_path, capsys):  # D4
             file, name = ours / "results.json", "log"
         file.write_text(json.dumps({name: log}), "utf-8")
     text = said(tmp_path, capsys)
-    assert "33 rows" in text and "the band has not: script of another program\n" in text
+    assert "33 rows" in text and "not the band's: script of another program;" in text
     for path in (ours, ours / "results.json", ours / "checkpoint"):
         assert "14 rows" in said(path, capsys)
 
@@ -127,6 +127,8 @@ def test_a_log_of_something_else_is_one_line(tmp_path):  # D10
     for row, logged in (({"rewards/chosen": 1}, "rewards/chosen"), ("text", "nothing")):
         with pytest.raises(SystemExit, match=f"has a reward; it logs {logged}"):
             logs.load(str(write(tmp_path / "log.jsonl", [row, row])))
+    with pytest.raises(SystemExit, match="no log in .*nowhere"):
+        logs.load(str(tmp_path / "nowhere"))
 
 
 def test_a_file_that_is_still_being_written(tmp_path, capsys):  # D14
@@ -157,7 +159,7 @@ def test_other_settings_are_not_compared_with_the_band(tmp_path, capsys):  # D13
         settings = {"script": "grpo", name: value}
         (tmp_path / "config.json").write_text(json.dumps(settings), "utf-8")
         text = said(tmp_path, capsys)
-        assert f"the band has not: {name} {value}" in text and ".diff" not in text
+        assert f"not the band's: {name} {value};" in text and ".diff" not in text
         assert "leaves the band" not in text
     (tmp_path / "config.json").write_text('{"script": "grpo", "steps": 9}', "utf-8")
     assert "update_norm              leaves the band at step 1, above" in said(tmp_path, capsys)

@@ -64,7 +64,7 @@ def report(rows: list[dict], settings: dict, found: dict) -> None:
     print("not logged:", ", ".join(missing) or "nothing")
     if other := changed(settings):
         names = ", ".join(f"{name} {value}" for name, value in other.items())
-        print(f"judged by rules alone, since the band has not: {names}")
+        print(f"not the band's: {names}; judged by the rules alone")
     for name, (step, side) in found["left"].items():
         print(f"  {name:24} leaves the band at step {step}, {'above' if side > 0 else 'below'}")
     cause = next((sign for kind, sign in found["seen"] if kind), "")
