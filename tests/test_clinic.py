@@ -117,6 +117,7 @@ def test_the_summary_of_made_up_runs(published):
 
 def test_the_page_shows_what_is_committed():
     page, data = clinic.PAGE.read_text("utf-8"), json.loads(signs.RESULTS.read_text("utf-8"))
+    assert data["settings"] == clinic.acting()
     shown = into_page(page, clinic.tables(data))
     assert shown == page, "run python lessons/experiments/clinic.py --publish"
     page = (signs.HERE / "README.md").read_text("utf-8")

@@ -16,9 +16,7 @@ from pathlib import Path
 import numpy as np
 import tyro
 
-from algorithms import grpo
 from lessons.clinic import logs, rules, signs
-from toy_env.run import RunConfig, parse
 
 SAMPLED = [*signs.FLOORS][:11]  # what comes before the loss
 
@@ -33,10 +31,9 @@ class Config:
 
 def changed(settings: dict) -> dict:
     """The settings of a run that act on its curves and are not the band's."""
-    band = {"script": "grpo"} | json.loads(json.dumps(vars(grpo.Config())))
-    acting = band.keys() - vars(RunConfig()).keys() | {"task", "levels", "model", "dtype"}
+    band = signs.results()["settings"]
     values = {"script": "of another program"} | settings
-    return {n: values[n] for n in sorted(acting) if values.get(n, band[n]) != band[n]}
+    return {n: values[n] for n in band if values.get(n, band[n]) != band[n]}
 
 
 def verdict(rows: list[dict], settings: dict, without: str = "") -> dict:
@@ -120,4 +117,4 @@ def main(config: Config) -> None:
 
 
 if __name__ == "__main__":
-    main(parse(Config, __doc__))
+    main(tyro.cli(Config, description=__doc__))

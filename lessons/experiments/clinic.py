@@ -25,6 +25,7 @@ from pathlib import Path
 
 import numpy as np
 
+from algorithms import grpo
 from lessons.clinic import signs
 from lessons.clinic.logs import TRL
 from lessons.experiments.grid import (
@@ -40,7 +41,7 @@ from lessons.experiments.paired import difference
 from toy_env import arithmetic
 from toy_env.held_out import evaluate, held_out
 from toy_env.model import load_policy
-from toy_env.run import parse
+from toy_env.run import RunConfig, parse
 
 ROOT, PAGE = signs.HERE.parents[1], signs.HERE / "TABLES.md"
 BENCHMARK = signs.HERE / "benchmark.jsonl.gz"
@@ -123,6 +124,13 @@ def in_most(found: list[dict]) -> dict[str, list[int]]:
     return dict(sorted(common.items(), key=lambda sign: sign[1]))
 
 
+def acting() -> dict:
+    """The settings of the band that act on curves, as config.json has them."""
+    settings = json.loads(json.dumps(vars(grpo.Config())))
+    names = settings.keys() - vars(RunConfig()).keys() | {"task", "levels", "model", "dtype"}
+    return {"script": "grpo"} | {name: settings[name] for name in sorted(names)}
+
+
 def summary(runs: list[dict], known: dict) -> dict:
     """The results that are committed: the band, the curves of each patch's first seed, the
     signatures of patches with signs and, by patch, its signs, its differences from healthy runs of
@@ -133,7 +141,7 @@ def summary(runs: list[dict], known: dict) -> dict:
         run["reward"] = float(np.mean([row["reward"] for row in run["rows"]]))
         arms.setdefault("band" if run["seed"] < BAND else run["patch"], []).append(run)
     curves = {name: [signs.curves(run["rows"]) for run in arm] for name, arm in arms.items()}
-    data = known or {"band": signs.band(curves.pop("band"))}
+    data = known or {"settings": acting(), "band": signs.band(curves.pop("band"))}
     band, shapes = np.array(data["band"], dtype=float), {}
     parts = [data.setdefault(part, {}) for part in ("signatures", "curves", "patches")]
     for name in [name for name in curves if name not in parts[2]]:
