@@ -107,6 +107,12 @@ def test_one_cause_is_named(metrics, kind, sign):
     assert sign in " ".join(text for _, text in seen) and (sign or not seen)
 
 
+def test_sides_and_steps_of_the_band():
+    holds = partial(rules.holds, rows=[], left={"kl": (7, 1)})
+    assert holds("high kl 7") and not holds("high kl 6") and not holds("low kl 60")
+    assert holds("not low kl 60") and not holds("high loss 60")
+
+
 def test_the_log_of_a_folder(tmp_path, capsys):  # D4
     old, new, ours = (tmp_path / name for name in ("checkpoint-90", "checkpoint-1000", "scaled"))
     for folder, n in ((old, 12), (new, 33), (ours / "checkpoint", 14)):
