@@ -377,9 +377,11 @@ def test_a_switch_changes_the_algorithm_its_code_and_says_why(page):
     choose(page, "GRPO")
     for label in ("÷ σ", "÷ length"):
         page.get_by_role("switch", name=label).click()
+    redraw(page)
     assert page.locator("#preset").input_value() == "Dr. GRPO"
     for label in ("÷ σ", "KL", "clip-higher", "replace silent groups"):
         page.get_by_role("switch", name=label).click()
+    redraw(page)
     assert page.locator("#preset").input_value() == "DAPO"
 
 
