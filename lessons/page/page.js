@@ -323,6 +323,7 @@ function choose(next) {
     lanes.pop();
     changing = openLane(choice).draw().then(show);
   }
+  showControls(); // at once, also where a batch is still being written
   show();
 }
 
