@@ -38,7 +38,7 @@ def test_reasons_are_those_of_the_tags_as_plain_text():
     tags = re.findall(r'"([\w. ]+: [^"]+)"', "".join(re.findall(r"tags: \[.*\]", lanes)))
     assert len(tags) == 10 and {*tags, "DAPO: token mean"} <= reasons.keys()
     assert not any(re.search(r"[$\\]", text) for text in reasons.values())
-    assert "÷ σ climbs" in reasons["Dr. GRPO: no / sigma"]
+    assert "GRPO's ÷ σ gives" in reasons["Dr. GRPO: no / sigma"]
 
 
 def test_scripts_have_lines_of_100_columns():
