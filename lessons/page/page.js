@@ -331,7 +331,9 @@ function showReasons() { // of the last flip: why, and the lines of code that it
   const keys = Object.keys(SWITCHES).filter((key) => isOn(choice, key) !== isOn(before, key) &&
     isOn(choice, key) !== undefined);
   const own = Object.keys(REASONS).filter((tag) => tag.startsWith(`${choice.name}: `));
-  const tags = keys.length ? keys.map((key) => tagOf(choice, key)) : own;
+  const switched = keys.map((key) => tagOf(choice, key)); // no switch stands for a side rung's idea
+  const told = choice.name === before.name || switched.some((tag) => own.includes(tag));
+  const tags = told && keys.length ? switched : [...own, ...switched];
   const { mistake } = choice, broken = mistake && mistake !== before.mistake;
   const reasons = broken ? [[MISTAKES[mistake], PATCHES[mistake].why]]
     : [...new Set(tags)].map((tag) => [tag, REASONS[tag]]);
