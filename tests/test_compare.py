@@ -24,6 +24,7 @@ from lessons.experiments import (
     compare_tables,
     grid,
     paired,
+    real_scores,
     update_norm,
 )
 from lessons.experiments.compare import Arm, Config, Run, summary
@@ -282,12 +283,12 @@ def test_samplings_are_compared_problem_by_problem(monkeypatch):
 
 
 @with_stats
-@pytest.mark.parametrize("page", [README, FRONT], ids=["own", "front"])
+@pytest.mark.parametrize("page", [README, FRONT, real_scores.PAGE], ids=["own", "front", "real"])
 def test_the_pages_show_the_committed_numbers(page):
     """python lessons/experiments/page.py writes them."""
     text = page.read_text("utf-8")
     tables = compare_tables.texts(compare_tables.load())
-    for texts in (tables, bench_speed.texts(), baselines_tables.texts()):
+    for texts in (tables, bench_speed.texts(), baselines_tables.texts(), real_scores.texts()):
         assert grid.into_page(text, texts.get(page, {})) == text
 
 

@@ -189,14 +189,22 @@ def texts() -> dict[Path, dict[str, str]]:
 
 def table(prompts: list[dict]) -> str:
     """By k, over the prompts that have enough completions of both kinds: the squared length of
-    GRPO's update, measured over its formula, and its length over that at k = 4."""
+    GRPO's update, measured over its formula, and its length over that at k = 4. Below: v+ / v-,
+    and the lengths with one wrong and with one right."""
     rows = []
     for k in map(str, range(1, G)):
         lengths = [prompt["lengths"] for prompt in prompts if k in prompt["lengths"]]
         squares = [each[k][0] / each[k][1] for each in lengths]
         against = [(each[k][0] / each["4"][0]) ** 0.5 for each in lengths if "4" in each]
         rows.append([k, str(len(lengths)), spread(squares), spread(against)])
-    return markdown(["right of 8", "prompts", "measured / formula", "length / that at 4"], rows)
+    small = spread([prompt["v right"] / prompt["v wrong"] for prompt in prompts])
+    both = [prompt["lengths"] for prompt in prompts if "7" in prompt["lengths"]]
+    one_right, one_wrong = (np.mean([each[k][0] for each in both]) ** 0.5 for k in "17")
+    header = ["right of 8", "prompts", "measured / formula", "length / that at 4"]
+    return (
+        f"{markdown(header, rows)}\n\nv₊ / v₋ is {small}. With one wrong of eight the update is "
+        f"{one_wrong / one_right:.2f} times as long as with one right (root mean squares)."
+    )
 
 
 def spread(values: list[float]) -> str:
