@@ -483,7 +483,7 @@ def lesson() -> dict:
     """The names that lesson 4 defines."""
     names: dict = {"__name__": "__main__"}
     for cell in sources.read_cells(sources.LESSONS / "workshop/src/04_kl.py"):
-        if cell.kind == "code":
+        if cell.kind in ("code", "fold"):
             exec(compile(cell.text, "04_kl.py", "exec"), names)
     return names
 

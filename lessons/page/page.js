@@ -135,7 +135,7 @@ let waiting = 0; // of an animation frame, so that strips are drawn once for man
 function show() {
   waiting ||= requestAnimationFrame(() => {
     waiting = 0;
-    if (!lanes.every(({ columns }) => columns.length)) return;
+    if (!lanes.length || !lanes.every(({ columns }) => columns.length)) return;
     const at = selected();
     lanes.forEach((lane, i) => showLane(lane, frames[i], at));
     showMagnifier(at);
