@@ -19,7 +19,7 @@ STEP = "sigmaLadder.lanes[0].steps"
 
 @dataclass
 class Config:
-    every: int = 2  # steps between two frames
+    every: int = 3  # steps between two frames
 
 
 def main(config: Config) -> None:
@@ -31,12 +31,12 @@ def main(config: Config) -> None:
         for step in range(0, 61, config.every):
             page.wait_for_function(f"{STEP} >= {step}", timeout=0)
             frame = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
-            frame = frame.resize((960, 488), Image.Resampling.LANCZOS)
-            frames.append(frame.quantize(96, dither=Image.Dither.NONE))
+            frame = frame.resize((840, 427), Image.Resampling.LANCZOS)
+            frames.append(frame.quantize(48, dither=Image.Dither.NONE))
             if not step:
                 page.click("#train")
     # it plays once, and stays at the whole run
-    durations = [1500] + [220] * (len(frames) - 2) + [4000]  # milliseconds
+    durations = [1500] + [300] * (len(frames) - 2) + [4000]  # milliseconds
     animation = {"append_images": frames[1:], "duration": durations}
     frames[0].save(PICTURE, save_all=True, optimize=True, **animation)
     print(f"{PICTURE}: {PICTURE.stat().st_size / 1e6:.2f} MB, {len(frames)} frames")
