@@ -60,8 +60,6 @@ def collect(run: Run, policy, tokenizer, config: Config, rng, generator) -> tupl
 def compute_advantages(*, rewards: Tensor) -> Tensor:
     """Advantages (P, G) from rewards (P, G): R - mean within each group (Dr. GRPO, App. A; no
     division by sigma).
-
-
     """
     mean = rewards.mean(dim=1, keepdim=True)  # [GRPO: group baseline]
     return rewards - mean  # [Dr. GRPO: no / sigma]

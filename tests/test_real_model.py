@@ -7,6 +7,7 @@ import torch
 from conftest import build_tiny_model
 
 from lessons.experiments import real_model, real_scores, sums
+from lessons.experiments.grid import load_runs
 from toy_env import arithmetic
 from toy_env.model import model_prompts
 from toy_env.rollout import sample
@@ -91,6 +92,12 @@ def test_folded_scores_keep_inner_products(model, letters, monkeypatch):
     folded = real_scores.scores(policy, rollout)
     size = np.sqrt(np.diag(exact))
     assert np.abs(folded @ folded.T - exact).max() < 0.15 * np.outer(size, size).max()
+
+
+def test_the_page_has_the_committed_distances_from_the_identity():
+    gaps, text = load_runs(real_scores.SCORES)[0], real_scores.PAGE.read_text("utf-8")
+    assert gaps.keys() == {"grpo", "dr_grpo"} and max(gaps.values()) < 1e-10
+    assert all(f"{gap:.1e}" in text for gap in gaps.values())
 
 
 def test_moments_of_scores_are_unbiased():

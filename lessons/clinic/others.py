@@ -8,6 +8,7 @@ page speaks of, as we read it.
 """
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -30,8 +31,6 @@ CLASSES = {
 
 
 def rl_doctor(path: str) -> list[str]:
-    import subprocess
-
     command = [Path(sys.executable).with_name("rl-doctor"), "diagnose", path, "-f", "json"]
     out = json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True).stdout)
     worst = sorted(out["findings"], key=lambda finding: finding["severity"] != "CRITICAL")

@@ -193,8 +193,9 @@ def replacements(script, name: str) -> dict:
 
     def compute_advantages(*, rewards):
         nonlocal sigma
-        sigma = centred(rewards=rewards).std(correction=0).item()
-        return centred(rewards=rewards)
+        advantages = centred(rewards=rewards)
+        sigma = advantages.std(correction=0).item()
+        return advantages
 
     def policy_loss(*, config, **batch):
         return loss(config=replace(config, kl_coef=sigma * config.kl_coef), **batch)

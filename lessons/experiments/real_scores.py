@@ -175,7 +175,7 @@ def main(config: Config) -> None:
     # 0 where all right completions of a prompt are one text
     print("v+ / v-:", spread([run["v right"] / run["v wrong"] for run in results]))
     if config.publish:
-        grid.publish(SCORES, [gaps, *results])
+        grid.publish(SCORES, [rounded(gaps), *results])
         write_pages(texts())
 
 
