@@ -76,7 +76,8 @@ def test_trained(kind, sizes, save, train_on, letters, tmp_path, spy, capsys):
 
 def test_what_ends_a_reply(save, letters, tmp_path):
     """The tokenizer's EOS, an EOS of generation_config.json given as text, and the special token
-    after a turn in the chat template, which may change what is said; no other text after it."""
+    after a turn in the chat template, which may change what is said; no other text after it, and
+    none of a template that writes no reply."""
     letters.add_tokens([AddedToken(text, special=True) for text in ("<|stop|>", "<|turn|>")])
     stop, turn = letters.convert_tokens_to_ids(["<|stop|>", "<|turn|>"])
     start = "{% for turn in messages %}{{ turn.role | upper }} {{ turn.content | upper }}"
@@ -86,8 +87,10 @@ def test_what_ends_a_reply(save, letters, tmp_path):
     path.write_text(json.dumps({"eos_token_id": "<|stop|>"}), "utf-8")
     policy, tokenizer = load_policy(str(tmp_path / "model"))
     assert end_ids(policy, tokenizer).tolist() == [2, stop, turn]
-    for end in ("", "ab", " a<|turn|>"):
-        tokenizer.chat_template = start + end + "{% endfor %}"
+    no_reply = "<|turn|>{{ messages[0].content }}"
+    others = [start + end + "{% endfor %}" for end in ("", "ab", " a<|turn|>")]
+    for template in [no_reply, *others]:
+        tokenizer.chat_template = template
         assert turn_end(tokenizer) == []
 
 

@@ -48,7 +48,8 @@ def warn_if_silent(rows: list[dict]) -> None:
     if mixed == [0, 0]:
         tqdm.write(
             "two batches without a group that has both right and wrong completions teach nothing; "
-            "try easier --levels, another prompt (the task's INSTRUCTION), a larger --group_size"
+            "try other --levels (easier ones if all are wrong), another prompt (the task's "
+            "INSTRUCTION), a larger --group_size"
         )
 
 

@@ -89,7 +89,7 @@ def turn_end(tokenizer) -> list[int]:
     """The id of the special token that the chat template writes after a reply, if there is one."""
     chat = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "39"}]
     text = tokenizer.apply_chat_template(chat, tokenize=False, **NO_THINKING)
-    rest = text.rpartition("39")[2].strip()
+    rest = text.partition("39")[2].strip()
     first = tokenizer(rest, add_special_tokens=False).input_ids[:1]
     return [] if tokenizer.decode(first, skip_special_tokens=True) else first
 
