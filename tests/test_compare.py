@@ -17,6 +17,7 @@ from test_staleness import batch
 
 from algorithms import dapo, dr_grpo, grpo
 from lessons.experiments import (
+    baselines,
     baselines_tables,
     bench_speed,
     compare,
@@ -360,6 +361,11 @@ def test_the_conclusions_of_the_pages_follow_from_the_comparisons():
     assert f"costs {100 * costs:.1f} points" in tags
     assert f"worth {100 * gain:.1f} points" in tags
     assert max(without_kl, key=lambda arm: without_kl[arm]["at_budget"]["mean"]) == "GRPO"
+    runs = grid.load_runs(baselines.RESULTS)
+    for G in baselines.SIGN_SIZES:
+        both = ({"advantage": name, "G": G, "steps": 60} for name in ("2R − 1", "R − mean"))
+        ends = [[run["end"] for run in grid.select(runs, arm | {"minibatches": 4})] for arm in both]
+        assert np.mean(ends[0]) > np.mean(ends[1])
 
 
 @pytest.mark.slow

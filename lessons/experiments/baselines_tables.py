@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-from lessons.experiments import baselines, paired, shrinkage
-from lessons.experiments.baselines import BUDGETS, GROUP_SIZES, SIGN_SIZES, TASKS
+from lessons.experiments import baselines, grid, paired, shrinkage
+from lessons.experiments.baselines import BUDGETS, GROUP_SIZES, TASKS
 from lessons.experiments.compare_figures import doublings, draw_line, finish, look, tidy
 from lessons.experiments.estimators import BATCH
-from lessons.experiments.grid import cell, change, load_runs, markdown, select
+from lessons.experiments.grid import cell, load_runs, markdown, select
 from lessons.experiments.paired import LEVEL
 from toy_env.plots import BLUE, GREY
 
@@ -26,51 +26,26 @@ COLUMNS = {  # by heading: a task and an outcome
 SHOWN = (1024, 4096, 15_360, 61_440)  # completions, of BUDGETS
 
 
-def chosen(runs: list[dict], **settings) -> list[dict]:
-    """The runs with these settings, by seed."""
-    return select(runs, settings)
-
-
-def compared(table: dict[str, dict]) -> dict[str, dict]:
-    """The numbers by row and column, each with its difference ("gap") from R − mean in the same
-    column. The differences are one family, corrected by Holm if scipy is installed."""
-    family = []
-    for row, columns in table.items():
-        for column, number in columns.items():
-            number["gap"] = paired.difference(number["seeds"], table[MEAN][column]["seeds"])
-            if row != MEAN:
-                family.append(number["gap"])
-    if paired.stats:
-        paired.holm(family)
-    return table
-
-
 def gaps_table(table: dict[str, dict]) -> str:
     """The differences from R − mean, accuracies in its own row, and how many differences survive
     the correction."""
-    rows, tested = [], []
-    for row, columns in table.items():
-        numbers = columns.values()
-        show = cell if row == MEAN else lambda number: change(number["gap"])
-        rows.append([row, *map(show, numbers)])
-        tested += [
-            number["gap"]["p_holm"] < LEVEL for number in numbers if "p_holm" in number["gap"]
-        ]
-    seeds = len(next(iter(table[MEAN].values()))["seeds"])
+    gaps = [number["gap"] for columns in table.values() for number in columns.values()]
+    tested = [gap["p_holm"] < LEVEL for gap in gaps if "p_holm" in gap]
+    seeds = len(table[MEAN]["arithmetic, at the end"]["seeds"])
     note = f"{seeds} seeds; {sum(tested)} of {len(tested)} comparisons are bold."
-    return f"{markdown(['A', *table[MEAN]], rows)}\n\n{note}"
+    return f"{grid.gaps_table('A', table, MEAN)}\n\n{note}"
 
 
 def learned(runs: list[dict], trials: list[dict]) -> dict[str, dict]:
-    """The accuracy of each advantage in each of COLUMNS, at its best rate for the outcome."""
+    """The accuracy of each advantage in each of COLUMNS, at its best rate for the outcome, and its
+    difference ("gap") from R − mean."""
     table = {name: {} for name in baselines.BASELINES}
     common = {"minibatches": 1, "G": 8, "steps": 60, "kl": "none"}
     for name, (column, (task, outcome)) in product(table, COLUMNS.items()):
         arm = {"task": task, "advantage": name} | common
-        rate = baselines.best_rate(chosen(trials, **arm), outcome)
-        outcomes = [run[outcome] for run in chosen(runs, **arm, rate=rate)]
-        table[name][column] = paired.estimate(outcomes)
-    return compared(table)
+        rate = baselines.best_rate(select(trials, arm), outcome)
+        table[name][column] = [run[outcome] for run in select(runs, arm | {"rate": rate})]
+    return grid.against(table, MEAN)
 
 
 def difference(table: dict[str, dict], row: str, other: str, column: str) -> dict:
@@ -78,21 +53,12 @@ def difference(table: dict[str, dict], row: str, other: str, column: str) -> dic
     return paired.difference(*(table[name][column]["seeds"] for name in (row, other)))
 
 
-def signs(runs: list[dict]) -> dict[str, dict]:
-    """The accuracy at the end by advantages and group size, with four updates a batch."""
-    arm = {"task": TASKS[0], "minibatches": 4, "rate": baselines.RATE, "steps": 60, "kl": "none"}
-    table = {name: {} for name in baselines.SIGNS}
-    for name, G in product(baselines.SIGNS, SIGN_SIZES):
-        ends = [run["end"] for run in chosen(runs, **arm, advantage=name, G=G)]
-        table[name][f"G = {G}"] = paired.estimate(ends)
-    return compared(table)
-
-
 def budgets(runs: list[dict]) -> dict[int, list[dict]]:
     """By group size, the accuracy after each of BUDGETS: mean and interval over seeds."""
     table = {}
     for G in GROUP_SIZES:
-        accuracies = [run["held_out"] for run in chosen(runs, steps=BUDGETS[-1], G=G)]
+        of_size = select(runs, {"steps": BUDGETS[-1], "G": G})
+        accuracies = [run["held_out"] for run in of_size]
         table[G] = [paired.estimate(list(after)) for after in zip(*accuracies)]
     return table
 

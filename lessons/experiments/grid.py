@@ -16,6 +16,7 @@ from dataclasses import MISSING, asdict, dataclass, fields
 from hashlib import sha256
 from pathlib import Path
 
+from lessons.experiments import paired
 from lessons.experiments.paired import LEVEL
 from lessons.experiments.pool import in_parallel
 
@@ -145,6 +146,22 @@ def verdict_table(outcomes: dict[str, tuple[bool, str]]) -> str:
     return markdown(["predicted, before the runs", "outcome"], rows)
 
 
+def against(table: dict[str, dict[str, list]], base: str, alone: str = "") -> dict[str, dict]:
+    """The numbers of a table, from the values of each cell by seed: a mean, and its difference
+    ("gap") from the base's row in the same column. The differences are one family, corrected by
+    Holm if scipy is installed; those of a column that stands alone are not in it."""
+    numbers, family = {row: {} for row in table}, []
+    for row, columns in table.items():
+        for column, values in columns.items():
+            gap = paired.difference(values, table[base][column])
+            numbers[row][column] = paired.estimate(values) | {"gap": gap}
+            if row != base and column != alone:
+                family.append(gap)
+    if paired.stats:
+        paired.holm(family)
+    return numbers
+
+
 # ---------------------------------------------------------------------- tables and pages
 
 
@@ -181,6 +198,17 @@ def markdown(header: list[str], rows: list[list[str]]) -> str:
     """A table as GitHub reads it."""
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def gaps_table(heading: str, numbers: dict[str, dict], base: str) -> str:
+    """What `against` returns: the base's means, and the others' differences from them."""
+    rows = []
+    for row, columns in numbers.items():
+        if row == base:
+            rows.append([row, *map(cell, columns.values())])
+        else:
+            rows.append([row, *(change(number["gap"]) for number in columns.values())])
+    return markdown([heading, *numbers[base]], rows)
 
 
 def into_page(page: str, texts: dict[str, str]) -> str:

@@ -24,19 +24,9 @@ import numpy as np
 import torch
 
 from algorithms import dr_grpo
-from lessons.experiments import paired
-from lessons.experiments.baselines import TUNING, best_rate
-from lessons.experiments.grid import (
-    Grid,
-    GridConfig,
-    cell,
-    change,
-    markdown,
-    rounded,
-    sampled,
-    select,
-    short,
-)
+from lessons.experiments import grid, paired
+from lessons.experiments.baselines import best_rates
+from lessons.experiments.grid import Grid, GridConfig, change, markdown, rounded, select, short
 from lessons.experiments.learning import learn
 from toy_env.evaluate import pass_at_k
 from toy_env.held_out import evaluate, held_out
@@ -58,15 +48,12 @@ RATE_OF = dict(zip(TO_ACCURACY, list(KAPPAS)[1:])) | dict(zip(ALL_RIGHT, ("κ = 
 LONG_ARMS, LONG, LONG_SEEDS = ("κ = 0", "κ = 3", "κ = ∞", REPLACED), 240, 5
 BEST = dict(zip(TASKS, (1e-4, 2e-4)))  # where the search begins
 G, PROMPTS = 8, 32
-COLUMNS = {task: ([task], "end") for task in TASKS}  # by heading: tasks and an outcome
-COLUMNS |= {"both": (TASKS, "end")}
+COLUMNS = {task: [task] for task in TASKS} | {"both": TASKS}  # tasks by heading
 MEASURED = {"end": (1, 100), "entropy": (3, 1)}  # digits and scale of gaps
 
 # Committed before the first run. Known was, from runs that these replaced in baselines.json, that
-# A = R (κ = ∞) ends 1.6 and .9 points above the group's mean. The noise of an update is quadratic
-# in 1 / (G - 1 + kappa), so each policy has a best kappa, `quietest`; from the scores in
-# estimators.json, with m0 = 0, it is 22, 29 and 9 on arithmetic (steps 0, 20, 60) and 2, 12 and 12
-# on expressions.
+# A = R (κ = ∞) ends 1.6 and .9 points above the group's mean, and the kappa with the least noise of
+# each policy in estimators.json (its closed form is in commit 809f478).
 PREDICTIONS = """
 first: κ = 3 ends above κ = 0, by .5 to 2 points on the mean of both tasks. (Equivalent: within .5.)
 order: at the end κ = 0 < 1 < 3 < 7 on both tasks; κ = ∞ is above 7 on arithmetic, below on
@@ -100,18 +87,6 @@ def shrunk(rewards: np.ndarray, kappa: float, m0: float = 0.0) -> np.ndarray:
     return rewards - kept * others - (1 - kept) * m0
 
 
-def quietest(p: np.ndarray, right: np.ndarray, wrong: np.ndarray, n: int = G - 1) -> float:
-    """The kappa >= 0 with the least noise over prompts at m0 = 0. p: probability of a right
-    completion; right, wrong: mean squared score norms of right and of wrong completions; n: G - 1.
-
-    With t = n / (n + kappa) the mean square of a completion's update is p right (1 - t p)^2 +
-    q wrong t^2 p^2 + t^2 (p q / n) S, S = p right + q wrong, which is least at the t below.
-    """
-    S = p * right + (1 - p) * wrong
-    t = (p**2 * right).sum() / (p * S * (p + (1 - p) / n)).sum()
-    return max(0.0, n * (1 / t - 1))
-
-
 def train(run: Run) -> dict:
     """Train a policy. Returns its accuracy at the end and over training; of a LONG run also its
     entropy (nats per token) and Pass@64 on held-out problems."""
@@ -130,17 +105,16 @@ def train(run: Run) -> dict:
     def collect(*arguments) -> tuple[Rollout, torch.Tensor]:
         """Draw batches until there are 32 mixed groups; StopIteration if that takes too many."""
         nonlocal completions
-        kept, kept_rewards, groups = [], [], 0
-        while groups < PROMPTS:
+        rollouts, kept = [], torch.empty(0, G)
+        while len(kept) < PROMPTS:
             if completions >= run.steps * PROMPTS * G:
                 raise StopIteration
             rollout, rewards = dr_grpo.collect(*arguments)
             completions += len(rollout)
-            mixed = (rewards != rewards[:, :1]).any(dim=1).nonzero()[: PROMPTS - groups, 0]
-            kept.append(rollout.groups(mixed, G))
-            kept_rewards.append(rewards[mixed])
-            groups += len(mixed)
-        return Rollout.concatenate(kept), torch.cat(kept_rewards)
+            mixed = (rewards != rewards[:, :1]).any(dim=1).nonzero()[: PROMPTS - len(kept), 0]
+            rollouts.append(rollout.groups(mixed, G))
+            kept = torch.cat([kept, rewards[mixed]])
+        return Rollout.concatenate(rollouts), kept
 
     replaced = {"collect": collect} if run.arm == REPLACED else {}
     learnt = learn(dr_grpo, settings, advantages, policy=policy, **replaced)
@@ -155,19 +129,6 @@ def train(run: Run) -> dict:
     return rounded(result)
 
 
-def tuned(grid: Grid, task: str, arm: str) -> tuple[float, list[dict]]:
-    """The rate with the best end, of half to twice BEST and further while the best is at an edge;
-    and the trials that tell."""
-    rates = {BEST[task] * factor for factor in (0.5, 1, 2)}
-    while True:
-        order = product(sorted(rates), TUNING)
-        trials = grid.run(train, [Run(task, arm, *each) for each in order], "tuning")
-        best = best_rate(trials, "end")
-        if min(rates) < best < max(rates):
-            return best, trials
-        rates |= {best / 2, best * 2}
-
-
 # ---------------------------------------------------------------------- the results
 
 
@@ -178,27 +139,17 @@ def outcomes(runs: list[dict], arm: str, tasks: Sequence[str], outcome: str, ste
 
 
 def compared(runs: list[dict]) -> dict[str, dict]:
-    """By arm and column the accuracy, and its difference ("gap") from κ = 0. The differences at the
-    end on each task are one family, corrected by Holm if scipy is installed; the primary
+    """By arm and column the accuracy at the end, and its difference ("gap") from κ = 0. The primary
     comparison, of κ = 3 on both tasks, stands alone."""
-    table, family = {arm: {} for arm in ARMS}, []
-    for arm, (column, (tasks, outcome)) in product(ARMS, COLUMNS.items()):
-        values, others = (outcomes(runs, name, tasks, outcome) for name in (arm, ARMS[0]))
-        number = paired.estimate(values) | {"gap": paired.difference(values, others)}
-        table[arm][column] = number
-        if arm != ARMS[0] and column in TASKS:
-            family.append(number["gap"])
-    if paired.stats:
-        paired.holm(family)
-    return table
+    table = {}
+    for arm in ARMS:
+        table[arm] = {name: outcomes(runs, arm, tasks, "end") for name, tasks in COLUMNS.items()}
+    return grid.against(table, ARMS[0], alone="both")
 
 
 def gaps_table(table: dict[str, dict]) -> str:
     """The differences from κ = 0, which has its accuracies."""
-    rows = [[ARMS[0], *map(cell, table[ARMS[0]].values())]]
-    for arm in ARMS[1:]:
-        rows.append([arm, *(change(number["gap"]) for number in table[arm].values())])
-    return markdown(["A = R − b", *COLUMNS], rows)
+    return grid.gaps_table("A = R − b", table, ARMS[0])
 
 
 def long_table(runs: list[dict]) -> str:
@@ -215,21 +166,22 @@ def main(config: GridConfig) -> None:
     """Print the predictions, make the runs that are missing, and with --publish write
     shrinkage.json and shrinkage_tuning.json."""
     print(PREDICTIONS)
-    grid, runs, trials = Grid(config, "shrinkage"), [], []
+    folder, runs, trials = Grid(config, "shrinkage"), [], []
     for arm, task in product(ARMS, TASKS):
         rate = BEST[task]
         if not config.quick:
-            rate, of_arm = tuned(grid, task, RATE_OF.get(arm, arm))
+            tuned, rates = Run(task, RATE_OF.get(arm, arm), rate, 0), [rate / 2, rate, 2 * rate]
+            (rate,), of_arm = best_rates(folder, train, tuned, rates, ["end"])
             trials += of_arm if arm not in RATE_OF else []
         runs += [Run(task, arm, rate, seed) for seed in range(config.seeds)]
     runs.sort(key=lambda run: run.seed)  # so that a command that is stopped has made all arms
     runs += [
         replace(run, steps=LONG) for run in runs if run.arm in LONG_ARMS and run.seed < LONG_SEEDS
     ]
-    results = grid.run(train, sampled(runs) if config.quick else runs)
+    results = folder.run(train, grid.sampled(runs) if config.quick else runs)
     if config.publish:
-        grid.publish(TUNED, trials)
-        grid.publish(RESULTS, results)
+        folder.publish(TUNED, trials)
+        folder.publish(RESULTS, results)
 
 
 if __name__ == "__main__":
