@@ -27,7 +27,6 @@ into README.md of this folder (and one onto the front page). Statistics need
 
 import json
 import platform
-import re
 import shutil
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -43,7 +42,7 @@ import torch
 from algorithms import dr_grpo
 from lessons.experiments import compare_figures, compare_tables, paired
 from lessons.experiments.compare_tables import LADDER, README, RESULTS
-from lessons.experiments.grid import Grid, GridConfig, compact, rounded, write_pages
+from lessons.experiments.grid import Grid, GridConfig, compact, digest, rounded, write_pages
 from lessons.experiments.pool import silence
 from lessons.experiments.update_norm import measured
 from lessons.workshop.losses import averaged_as_grpo, over_mixed
@@ -175,9 +174,7 @@ class Run:
     steps: int
 
     def folder(self, output: Path) -> Path:
-        arm = f"{self.arm.script} {self.arm.replaced} {self.arm.settings}"
-        name = re.sub("[^a-z0-9.]+", "-", arm.lower())
-        return output / f"{name}{self.steps}-{self.seed}"
+        return output / digest(self)
 
 
 def replacements(script, name: str) -> dict:

@@ -116,10 +116,8 @@ def compared(experiment: str, arms: dict) -> dict:
 
 def find(results: dict, arm: str, other: str, number: str = "at_budget") -> dict:
     """A comparison of an experiment."""
-    for comparison in results["comparisons"]:
-        if (comparison["arm"], comparison["other"], comparison["number"]) == (arm, other, number):
-            return comparison
-    raise KeyError((arm, other, number))
+    names = {"arm": arm, "other": other, "number": number}
+    return next(c for c in results["comparisons"] if names.items() <= c.items())
 
 
 def change(comparison: dict, digits: int = 1) -> str:
@@ -129,43 +127,25 @@ def change(comparison: dict, digits: int = 1) -> str:
     return grid.change(comparison, digits, scale)
 
 
-def table(experiment: str, results: dict) -> str:
-    """The table of an experiment that has one of its own, and a note below it."""
-    makers = {
-        "pieces": pieces_table,
-        "ablation": ablation_table,
-        "movement": movement_table,
-        "batch_sigma": batch_sigma_table,
-        "sampling": sampling_table,
-    }
-    return f"{makers[experiment](results)}\n\n{note(results)}"
-
-
 def budget_of(results: dict) -> str:
     """The heading of accuracies at the budget: "at 15,360 completions"."""
     return f"at {next(iter(results['arms'].values()))['budget']:,} completions"
 
 
-def against_grpo(results: dict | None, arm: str) -> str:
-    """The difference of an arm from GRPO; empty for GRPO, and where there is no such arm."""
-    if not results or arm == "GRPO" or arm not in results["arms"]:
-        return ""
-    return change(find(results, arm, "GRPO"))
-
-
 BOTH = ("without KL", "against GRPO", "as it stands", "against GRPO")
 
 
+def against_grpo(results: dict | None, arm: str) -> list[str]:
+    """The accuracy of an arm and its difference from GRPO's; empty where there is none."""
+    if not results:
+        return ["", ""]
+    gap = change(find(results, arm, "GRPO")) if arm != "GRPO" else ""
+    return [cell(results["arms"][arm]["at_budget"]), gap]
+
+
 def against_both(results: dict, arm: str) -> list[str]:
-    """The accuracy of a script without a KL term and its difference from GRPO without one, then
-    both as the scripts stand."""
-    cells = []
-    for experiment in ("no_kl", "shared"):
-        numbers = results.get(experiment)
-        known = numbers and arm in numbers["arms"]
-        cells.append(cell(numbers["arms"][arm]["at_budget"]) if known else "")
-        cells.append(against_grpo(numbers, arm))
-    return cells
+    """`against_grpo` without a KL term, then as the scripts stand."""
+    return against_grpo(results.get("no_kl"), arm) + against_grpo(results["shared"], arm)
 
 
 def headline(results: dict) -> str:
@@ -179,7 +159,7 @@ def headline(results: dict) -> str:
             rate = matched["arms"][arm]["learning_rate"]
             at_equal_length = f"{1e4 * rate:g}e-4"
             if rate != numbers["learning_rate"]:
-                at_equal_length += f": {against_grpo(matched, arm)}"
+                at_equal_length += f": {against_grpo(matched, arm)[1]}"
         rows.append([arm, *against_both(results, arm), at_equal_length])
     titles = ["script", *BOTH, "at equal update length"]
     notes = [note(each) for each in (no_kl, shared) if each]
@@ -258,8 +238,7 @@ def rate_of(results: dict, arm: str, kind: str, k: int) -> dict:
 
 def sampling_table(results: dict) -> str:
     """The table of `sampling`: the base's rates, then each arm's, with their differences."""
-    names = {"pass": "Pass", "majority": "Maj"}
-    header = ["policy", "Pass@1 = Maj@1", *(f"{names[kind]}@{k}" for kind, k in SAMPLED[1:])]
+    header = ["policy", "Pass@1 = Maj@1", "Maj@64", "Pass@4", "Pass@64"]  # SAMPLED
     base, *others = results["arms"]
     rows = [[base, *(cell(rate_of(results, base, *column)) for column in SAMPLED)]]
     for arm in others:
@@ -283,11 +262,21 @@ def note(results: dict) -> str:
     return text
 
 
+TABLES = {  # of the experiments that have one of their own
+    "pieces": pieces_table,
+    "batch_sigma": batch_sigma_table,
+    "ablation": ablation_table,
+    "movement": movement_table,
+    "sampling": sampling_table,
+}
+
+
 def texts(results: dict) -> dict[Path, dict[str, str]]:
     """The tables, by the page and the place where they stand."""
-    beside = ("shared", *BESIDE)
-    own = {name: table(name, numbers) for name, numbers in results.items() if name not in beside}
-    front = {}
+    own, front = {}, {}
+    for name, table in TABLES.items():
+        if name in results:
+            own[name] = f"{table(results[name])}\n\n{note(results[name])}"
     if "shared" in results:
         own["headline"] = headline(results)
         front["summary"] = summary_table(results)

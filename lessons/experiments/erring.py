@@ -202,8 +202,7 @@ def train(run: Run) -> dict:
     if run.plain_rate:
         replaced["update"] = descend
     learnt = learn(script, settings, **replaced)
-    whole = len(batches) // WINDOW * WINDOW
-    means = np.array(batches[:whole]).reshape(-1, WINDOW, 5).mean(axis=1)  # (windows, 5)
+    means = np.array(batches).reshape(-1, WINDOW, 5).mean(axis=1)  # (windows, 5)
     names = ("right", "passed", "length", "silent", "entropy")
     return rounded({"end": learnt["end"], "windows": dict(zip(names, means.T.tolist()))})
 
@@ -219,123 +218,122 @@ def select(runs: list[dict], settings: dict) -> list[dict]:
 
 def values(runs: list[dict], settings: dict, what: str) -> list[float]:
     """A number of each seed: the accuracy at the "end", its "slope" over the first windows (by
-    least squares), its slope over half of them ("early"), its "drift" from the first window to the
-    last, or the last window of right, passed, length, silent or entropy."""
-
+    least squares), its "drift" from the first window to the last, or the last window of right,
+    passed, length, silent or entropy."""
     chosen = select(runs, settings)
     if what == "end":
         return [run["end"] for run in chosen]
     right = [run["windows"]["right"] for run in chosen]
-    if what in ("slope", "early"):
-        n = FIRST if what == "slope" else FIRST // 2
-        return [float(np.polyfit(range(n), windows[:n], 1)[0]) for windows in right]
+    if what == "slope":
+        return [float(np.polyfit(range(FIRST), windows[:FIRST], 1)[0]) for windows in right]
     if what == "drift":
         return [windows[-1] - windows[0] for windows in right]
     return [run["windows"][what][-1] for run in chosen]
 
 
-def ratio(
-    runs: list[dict], settings: dict, plain: dict, what: str = "slope"
-) -> tuple[float, np.ndarray]:
+def ratio(runs: list[dict], settings: dict, plain: dict) -> tuple[float, np.ndarray]:
     """The ratio of the slopes under two settings, and its 95 % interval (to first order, that of a
     ratio of means)."""
-    pairs = zip(values(runs, settings, what), values(runs, plain, what))  # the seeds of both
+    pairs = zip(values(runs, settings, "slope"), values(runs, plain, "slope"))  # seeds of both
     slope, plain_slope = np.array(list(pairs)).T
     kept = slope.mean() / plain_slope.mean()
     return kept, kept + paired.t_interval(slope - kept * plain_slope) / plain_slope.mean()
 
 
 def slopes(runs: list[dict]) -> dict[tuple, tuple[float, np.ndarray]]:
-    """`ratio` of the arms with J of .4 and more to the same arm without errors. Keys are, of GRPO,
-    Dr. GRPO and REINFORCE with AdamW, (algorithm, J, composition); of gradient descent whose rate
-    is not divided by J, ("rate", J, composition); and those of LAGS."""
-    arms = {("GRPO", *arm): settings for arm, settings in COMPOSED.items() if arm[0] >= 0.4}
-    arms |= {(name, 0.4, made): settings for (name, made), settings in ALGORITHMS.items() if made}
-    kept = {arm: ratio(runs, settings, {"advantage": arm[0]}) for arm, settings in arms.items()}
-    for (J, made), settings in PLAIN.items():
-        kept["rate", J, made] = ratio(runs, settings, DESCENT)
+    """`ratio` of the arms with J of .4 and more to the same arm without errors. Keys are those of
+    LAGS; of GRPO with AdamW, ("GRPO", J, composition); and of gradient descent whose rate is not
+    divided by J, ("rate", J, composition)."""
+    arms = product(JS[:3], COMPOSITIONS)
+    pairs = {("GRPO", *arm): (COMPOSED[arm], NO_ERRORS) for arm in arms}
+    pairs |= {("rate", *arm): (settings, DESCENT) for arm, settings in PLAIN.items()}
     for (updates, batch, J, made), settings in LAGS.items():
         if J < 1:
-            none = LAGS[updates, batch, 1.0, made]
-            kept[updates, batch, J, made] = ratio(runs, settings, none)
-    return kept
+            pairs[updates, batch, J, made] = settings, LAGS[updates, batch, 1.0, made]
+    return {arm: ratio(runs, *pair) for arm, pair in pairs.items()}
 
 
 # Written before the first run. Each prediction is that all differences between its pairs of
 # settings lie between two bounds, in hundredths: of the accuracy at the end, unless something else
 # is named.
 NO_ERRORS, J_0 = {}, [COMPOSED[0.0, made] for made in COMPOSITIONS]
-PREDICTIONS = {
-    "composition": (
+PREDICTIONS = [
+    (
         (15, 100),
         "At J = .4 rejections leave 15 points more than acceptances.",
         [(COMPOSED[0.4, "rejected"], COMPOSED[0.4, "accepted"])],
     ),
-    "rejections": (
+    (
         (-4, 1),
         "Down to J = .4, rejections alone cost at most 4 points.",
         [(COMPOSED[J, "rejected"], NO_ERRORS) for J in (0.8, 0.6, 0.4)],
     ),
-    "a tenth each": (
+    (
         (-10, -2),
         "Errors of 10 % of either kind (J = .8) cost 2 to 10 points at equal completions.",
         [(COMPOSED[0.8, "both"], NO_ERRORS)],
     ),
-    "signal": (
+    (
         (-2, 2),
         "With 1/J² times the completions an update they cost at most 2, as do 20 % (J = .6).",
         [(settings, NO_ERRORS) for settings in SIGNAL.values()],
     ),
-    "random": (
+    (
         (-5, 5),
         "At J = 0 the accuracy drifts by at most 5 points.",
         [(each, None) for each in J_0],
         "drift",
     ),
-    "reversed": (
+    (
         (-40, -3),
         "At J = −.2 accuracy falls by 3 points or more.",
         [(COMPOSED[-0.2, "both"], None)],
         "drift",
     ),
-    "fixed": (
+    (
         (-4, 4),
         "Fixed errors cost what fresh ones cost, within 4 points.",
         [(settings, COMPOSED[J, "both"]) for J, settings in FIXED.items()],
     ),
-    "last digit": (
+    (
         (-100, -20),
         "That the last digit decides costs 20 points more than random errors as often.",
         [(FORMS["last digit decides"], AS_OFTEN["last digit decides"])],
     ),
-    "long": (
+    (
         (-100, -5),
         "Long ones rejected: 5 points more than random errors as often.",
         [(FORMS["long ones rejected"], AS_OFTEN["long ones rejected"])],
     ),
-    "answer 0": (
+    (
         (-3, 3),
         "That 0 always passes, which 3 % of wrong completions answer, is not found in 40 batches.",
         [(FORMS["answer 0 accepted"], NO_ERRORS)],
     ),
-    "REINFORCE": (
+    (
         (-100, -5),
         "REINFORCE loses 5 points more than GRPO by acceptances at J = .4.",
         [(ALGORITHMS["REINFORCE", "accepted"], COMPOSED[0.4, "accepted"])],
     ),
-    "entropy": (
+    (
         (-100, -1),
         "Under random verdicts a symmetric clip ends .01 nats below no clip.",
         [(RANDOM["symmetric"], RANDOM["none"])],
         "entropy",
     ),
-    "clip": (
+    (
         (-5, 5),
         "Under random verdicts the clip, clip-higher and none all drift by at most 5 points.",
         [(each, None) for each in RANDOM.values()],
         "drift",
     ),
-}
+    (  # written with LAG_PREDICTIONS
+        (-100, -3),
+        "Under a coin the accuracy falls 3 points more without the clip than with it.",
+        [(COIN["unclipped"], COIN["clipped"])],
+        "drift",
+    ),
+]
 COSINES = (
     "The aim of a minibatch, its cosine with the true gradient, predicts the initial slope with "
     "AdamW: 11 of 13 arms."
@@ -360,12 +358,6 @@ LAG_PREDICTIONS = [
     "In batches of 256, unclipped, acceptances keep less than half of the slope at J = .4.",
     "Under AdamW the slopes with and without the clip differ by at most .15 in all nine arms.",
 ]
-PREDICTIONS["coin"] = (
-    (-100, -3),
-    "Under a coin the accuracy falls 3 points more without the clip than with it.",
-    [(COIN["unclipped"], COIN["clipped"])],
-    "drift",
-)
 
 
 def push_back(p: float, f: float, m: float, G: int = 8) -> float:
@@ -419,18 +411,16 @@ def gap(runs: list[dict], one: dict, other: dict | None, what: str = "end") -> d
 
 def verdicts(runs: list[dict]) -> str:
     """The predictions and their outcomes, as a table in Markdown."""
-    sentences = [sentence for _, sentence, *_ in PREDICTIONS.values()]
-    outcomes = dict(zip(sentences, grid.judge(runs, PREDICTIONS, gap).values()))
-    kept = slopes(runs)
-    tested = [[], []]
-    for (updates, batch, *arm), (_, (low, high)) in kept.items():
-        J, made = arm if len(arm) == 2 else (batch, arm[0])
-        within = low <= (J if updates == "rate" else 1) <= high
-        if updates == "rate" or (updates, batch) == ("clipped", 256) and made != "both":
-            tested[0].append(within)
-        if (updates, batch) == ("clipped", CALM) and made != "both":
-            tested[1].append(within)
-    for (sentence, least), within in zip(SLOPES.items(), tested):
+    outcomes, kept = grid.judge(runs, PREDICTIONS, gap), slopes(runs)
+
+    def holds(value: float, *arm) -> bool:
+        _, (low, high) = kept[arm]
+        return low <= value <= high
+
+    arms = [*PLAIN]  # J and composition
+    at_one_rate = [holds(J, "rate", J, made) for J, made in arms]
+    divided, calm = ([holds(1, "clipped", n, *arm) for arm in arms] for n in (256, CALM))
+    for (sentence, least), within in zip(SLOPES.items(), (at_one_rate + divided, calm)):
         outcomes[sentence] = sum(within) >= least, f"{sum(within)} of {len(within)}"
     outcomes[COSINES] = False, "1 of 13 (commit 3ece9ab has the measurement)"
     outcomes |= judge_lags(kept)

@@ -288,13 +288,14 @@ def contrasts(R: np.ndarray, inner: np.ndarray, progress: np.ndarray) -> list[tu
 def by_k(groups: list[tuple], G: int) -> list[list[float]]:
     """For k = 1..G-1: number of groups, mean and median of the contrast's squared length, mean of
     its progress and of progress / length; zeros without groups."""
-    table, columns = np.zeros((G - 1, 5)), np.array(groups).reshape(-1, 3).T
+    table = np.zeros((G - 1, 5))
     for k in range(1, G):
-        squared, progress = columns[1:, columns[0] == k]
-        if len(squared):
+        of_k = np.array([numbers for right, *numbers in groups if right == k])
+        if len(of_k):
+            squared, progress = of_k.T
             cosine = progress / np.sqrt(np.maximum(squared, 1e-30))
             lengths = squared.mean(), np.median(squared)
-            table[k - 1] = len(squared), *lengths, progress.mean(), cosine.mean()
+            table[k - 1] = len(of_k), *lengths, progress.mean(), cosine.mean()
     return table.tolist()
 
 

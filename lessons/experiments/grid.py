@@ -124,17 +124,17 @@ def select(runs: list[dict], settings: dict) -> list[dict]:
     return sorted(chosen, key=lambda run: run["seed"])
 
 
-def judge(runs: list[dict], predictions: dict, gap: Callable) -> dict[str, tuple[bool, str]]:
-    """For each prediction True if it held, and its numbers.
+def judge(runs: list[dict], predictions: list, gap: Callable) -> dict[str, tuple[bool, str]]:
+    """By the sentence of each prediction True if it held, and its numbers.
 
     A prediction is ((low, high), sentence, pairs, ...): all differences between its pairs of
     settings, gap(runs, one, other, ...), lie between two bounds, in hundredths.
     """
     outcomes = {}
-    for about, ((low, high), _, pairs, *others) in predictions.items():
+    for (low, high), sentence, pairs, *others in predictions:
         gaps = [gap(runs, *pair, *others) for pair in pairs]
         held = all(low <= 100 * each["difference"] <= high for each in gaps)
-        outcomes[about] = held, "; ".join(map(change, gaps))
+        outcomes[sentence] = held, "; ".join(map(change, gaps))
     return outcomes
 
 

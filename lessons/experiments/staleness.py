@@ -183,12 +183,9 @@ def gap(runs: list[dict], one: dict, other: dict, at: int = -1) -> dict:
 
 def sds(runs: list[dict]) -> list[float]:
     """The sd of the end of GRPO's clip in reuse: over the repeats of one seed, and over seeds."""
-    repeats = []
-    for repeat in range(1, REPEATS + 1):
-        repeats += select(runs, arm=CLIP, epochs=4, repeat=repeat)
-    seeds = select(runs, arm=CLIP, epochs=4)
-    ends = ([run["accuracy"][-1] for run in part] for part in (repeats, seeds))
-    return [float(np.std(part, ddof=1)) for part in ends]
+    repeats = [run for run in runs if run["repeat"]]
+    both = repeats, select(runs, arm=CLIP, epochs=4)
+    return [float(np.std([run["accuracy"][-1] for run in part], ddof=1)) for part in both]
 
 
 def versus(arms: Sequence[str], other: str, *settings: dict) -> list[tuple[dict, dict]]:
@@ -199,7 +196,8 @@ def versus(arms: Sequence[str], other: str, *settings: dict) -> list[tuple[dict,
 # Written before these runs, and after: staleness, samplers, and reuse at 2e-4 with other draws; a
 # trial of CISPO and the clip at 1e-4 and at equal steps; six repeats; single runs of seed 100. Each
 # prediction is that all differences in accuracy between its pairs of settings lie between two
-# bounds, in points; "repeats" is about `sds`.
+# bounds, in points; SDS is about `sds`.
+SDS = "The sd of a run's end over repeats is within 1 point of that over seeds."
 STALEST, U_4 = {"staleness": 32}, {"arm": CLIP, "staleness": 4}
 PREDICTIONS = {
     "stale": (
@@ -244,11 +242,6 @@ PREDICTIONS = {
         "length.",
         versus([UNWEIGHTED], CLIP, *REUSE),
     ),
-    "repeats": (
-        (-1, 1),
-        "The sd of a run's end over repeats is within 1 point of that over seeds.",
-        [],
-    ),
     "bfloat16": (
         (-3, 3),
         "With a bfloat16 sampler accuracy is within 3 points of the float32 sampler's.",
@@ -266,23 +259,23 @@ PREDICTIONS = {
 
 
 def judge(runs: list[dict]) -> dict[str, tuple[bool, str]]:
-    """For each prediction True if it held, and its numbers."""
-    apart = -np.diff(sds(runs))[0]
-    numbers = grid.change({"difference": apart, "interval": None})
-    repeats = {"repeats": (bool(abs(apart) <= 0.01), numbers)}
-    return grid.judge(runs, PREDICTIONS, gap) | repeats
+    """By the sentence of each prediction True if it held, and its numbers."""
+    over_repeats, over_seeds = sds(runs)
+    apart = {"difference": over_repeats - over_seeds, "interval": None}
+    outcomes = grid.judge(runs, [*PREDICTIONS.values()], gap)
+    return outcomes | {SDS: (abs(apart["difference"]) <= 0.01, grid.change(apart))}
 
 
 def verdicts(runs: list[dict], abouts: list[str]) -> str:
     """Some predictions and their outcomes, as a table in Markdown."""
-    outcomes = judge(runs)
-    return grid.verdict_table({PREDICTIONS[about][1]: outcomes[about] for about in abouts})
+    chosen = [PREDICTIONS[about] for about in abouts]
+    return grid.verdict_table(grid.judge(runs, chosen, gap))
 
 
 def main(config: GridConfig) -> None:
     """Make the missing runs, print the outcomes of the predictions, and publish with --publish."""
     results = grid.results_of(config, train, runs_of(config.seeds), RESULTS)
-    print(*(results if config.quick else [verdicts(results, [*PREDICTIONS])]), sep="\n")
+    print(*(results if config.quick else [grid.verdict_table(judge(results))]), sep="\n")
 
 
 if __name__ == "__main__":
