@@ -132,7 +132,7 @@ class Verifier:
     """A task for `estimators.collect`, whose rewards err: always on the completions of a form, and
     at random on others. `right` holds the truth about each completion so far."""
 
-    LEVELS, sample_problems = arithmetic.LEVELS, staticmethod(arithmetic.sample_problems)
+    sample_problems = staticmethod(arithmetic.sample_problems)
 
     def __init__(self, run: Run) -> None:
         self.run, self.seed, self.right = run, f"verifier {run.seed}", []

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import torch
@@ -28,9 +29,9 @@ from torch import Tensor
 from torch.func import functional_call, grad, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from algorithms import grpo
+from algorithms import grpo, rloo
 from lessons import identity
-from lessons.experiments.grid import Grid, GridConfig, load_runs, results_of, rounded
+from lessons.experiments.grid import Grid, GridConfig, load_runs, results_of, rounded, select
 from lessons.experiments.pool import silence
 from toy_env import pretrain
 from toy_env.held_out import held_out
@@ -74,9 +75,9 @@ class Run:
 def scores(policy, rollout: Rollout, at_once: int = 64) -> Tensor:
     """(B, parameters): the gradient of the log-probability of each completion, all its tokens and
     the EOS."""
-    ids, first = sequences(rollout), rollout.prompt_mask.sum(dim=1, keepdim=True)
-    position, end = torch.arange(1, ids.shape[1]), first + rollout.mask.sum(dim=1, keepdim=True)
-    predicted = (position >= first) & (position < end)  # (B, S - 1)
+    ids, first = sequences(rollout), rollout.prompt_mask.sum(dim=1)
+    end, position = first + rollout.mask.sum(dim=1), torch.arange(1, ids.shape[1])
+    predicted = (position >= first[:, None]) & (position < end[:, None])  # (B, S - 1)
     weights = {name: weight.detach() for name, weight in policy.named_parameters()}
 
     def total(weights: dict, ids: Tensor, predicted: Tensor) -> Tensor:
@@ -85,9 +86,9 @@ def scores(policy, rollout: Rollout, at_once: int = 64) -> Tensor:
         return (logits.log_softmax(dim=-1).gather(1, ids[1:, None])[:, 0] * predicted).sum()
 
     gradients = vmap(grad(total), in_dims=(None, 0, 0))
-    parts, order = [], predicted.sum(dim=1).add(first[:, 0]).argsort()
+    parts, order = [], end.argsort()
     for rows in order.split(at_once):
-        width = int((first[:, 0] + predicted.sum(dim=1))[rows].max())
+        width = int(end[rows].max())
         with sdpa_kernel(SDPBackend.MATH):  # vmap has no rule for the faster kernel
             part = gradients(weights, ids[rows, :width], predicted[rows, : width - 1])
         parts.append(torch.cat([gradient.flatten(1) for gradient in part.values()], dim=1))
@@ -222,11 +223,10 @@ def collect(
     policy, tokenizer, task, P: int, G: int, rng: random.Random, generator
 ) -> tuple[Rollout, np.ndarray]:
     """A rollout of G completions to each of P training prompts, and the rewards (P, G)."""
-    problems = task.sample_problems(P, task.LEVELS, rng)
-    prompts = [problem.prompt for problem in problems]
-    rollout = sample(policy, tokenizer, prompts, G, 56, 1.0, generator)
-    rewards = [task.reward(problems[i // G], text) for i, text in enumerate(rollout.texts)]
-    return rollout, np.array(rewards, dtype=float).reshape(P, G)
+    run = SimpleNamespace(task=task, device="cpu")
+    config = grpo.Config(prompts_per_step=P, group_size=G)
+    rollout, rewards = grpo.collect(run, policy, tokenizer, config, rng, generator)
+    return rollout, rewards.double().numpy()
 
 
 def true_gradient(policy, draw: Callable, completions: int) -> Tensor:
@@ -235,9 +235,7 @@ def true_gradient(policy, draw: Callable, completions: int) -> Tensor:
     halves, n = torch.zeros(2, policy.num_parameters()), completions // BATCH
     for i in range(n):
         rollout, R = draw(BATCH // 16, 16)
-        G = R.shape[1]
-        A = (R - R.mean(axis=1, keepdims=True)) * G / (G - 1)  # RLOO's advantages: no bias
-        A = torch.from_numpy(A).float().view(-1)
+        A = rloo.compute_advantages(rewards=torch.from_numpy(R)).float().view(-1)  # no bias
         value = (completion_logps(policy, rollout, 1.0).sum(dim=1) * A).mean()
         gradient = torch.autograd.grad(value, list(policy.parameters()))
         halves[i % 2] += torch.cat([part.flatten() for part in gradient]) / (n / 2)
@@ -311,11 +309,10 @@ def cosine(
     """The mean cosine with the true gradient in the committed results, over batches and training
     seeds."""
     cosines = []
-    for run in published():
-        if (run["task"], run["step"]) == (task, step):
-            batches = next(batches for batches in run["of batches"] if batches["G"] == G)
-            rows = {tuple(row[:3]): row[3] for row in batches["estimators"]}
-            cosines.append(rows[name, divisor, scale])
+    for run in select(published(), {"task": task, "step": step}):
+        batches = next(batches for batches in run["of batches"] if batches["G"] == G)
+        rows = {tuple(row[:3]): row[3] for row in batches["estimators"]}
+        cosines.append(rows[name, divisor, scale])
     return float(np.mean(cosines))
 
 

@@ -46,13 +46,12 @@ def sampling_weights(log_ratio: Tensor, correction: str) -> Tensor:
 
 
 def spread(log_ratio: Tensor, mask: Tensor) -> dict[str, float]:
-    """The distance of trainer and sampler: the standard deviation of their ratio and the share of
-    ratios above CAP, over the tokens and over the completions of a rollout batch."""
-    spreads = {}
-    for name, ratio in (
-        ("tokens", log_ratio[mask].exp()),
-        ("completions", log_ratio.sum(dim=1).exp()),
-    ):
-        spreads[f"spread of {name}"] = ratio.std().item()
-        spreads[f"{name} above {CAP:g}"] = (ratio > CAP).double().mean().item()
-    return spreads
+    """The distance of trainer and sampler: the standard deviation of their ratio, over the tokens
+    and over the completions of a rollout batch, and the share of tokens whose ratio is above
+    CAP."""
+    tokens = log_ratio[mask].exp()
+    return {
+        "spread of tokens": tokens.std().item(),
+        "spread of completions": log_ratio.sum(dim=1).exp().std().item(),
+        "tokens above 2": (tokens > CAP).double().mean().item(),
+    }
