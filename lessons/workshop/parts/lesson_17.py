@@ -76,7 +76,7 @@ def lags(slopes: dict) -> Figure:
 def forms(runs: list, forms: dict, as_often: dict) -> Figure:
     """Over training, means over seeds of the shares of completions that pass (dashed) and that are
     right: with errors of a form, and (dotted, right only) with as many random errors."""
-    figure, axis = new_figure(6, 3.6)
+    figure, axis = new_figure(8.5, 3.6)
 
     def over_training(settings: dict, what: str, line: str, **look) -> None:
         shares = np.mean([run["windows"][what] for run in select(runs, settings)], axis=0)
@@ -87,8 +87,11 @@ def forms(runs: list, forms: dict, as_often: dict) -> Figure:
         over_training(settings, "right", "-", color=color, label=form)
         if form in as_often:
             over_training(as_often[form], "right", ":", color=color, linewidth=1.5)
-    axis.set(xlabel="completions", ylim=(0, 1), title="pass (dashed), right (solid)")
-    axis.legend(loc="lower right", fontsize=9)
+    styles = {"--": "pass", "-": "right", ":": "right, errors at random"}
+    for line, name in styles.items():
+        axis.plot([], [], line, color="black", label=name)
+    axis.set(xlabel="completions", ylabel="share of the completions", ylim=(0, 1))
+    axis.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=9)
     return figure
 
 

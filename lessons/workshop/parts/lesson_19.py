@@ -7,9 +7,26 @@ import torch
 from matplotlib.figure import Figure
 
 from algorithms import rloo
+from lessons.experiments.baselines import TASKS
 from lessons.workshop.kit import BLUE, GREY, ORANGE, new_figure
-from lessons.workshop.parts.lesson_01 import as_noisy_as_none
 from lessons.workshop.parts.lesson_13 import by_column
+
+
+def gains(learned: dict, names: dict) -> Figure:
+    """Points above R - mean at the end of training, with 95 % intervals, for each task (panels).
+    learned: `baselines_tables.learned`; names: what to call its rows."""
+    figure, axes = new_figure(9.5, 3, columns=2, sharey=True)
+    y = np.arange(len(names))[::-1]
+    for axis, task in zip(axes, TASKS):
+        for height, row in zip(y, names):
+            gap = learned[row][f"{task}, at the end"]["gap"]
+            color = ORANGE if row == "R" else BLUE
+            axis.plot(100 * np.array(gap["interval"]), [height] * 2, color=color, linewidth=1.5)
+            axis.plot(100 * gap["difference"], height, "o", color=color, markersize=6)
+        axis.axvline(0, color="black", linewidth=0.8)
+        axis.set(title=task, xlabel="points of accuracy above R − mean")
+        axis.set_yticks(y, names.values())
+    return figure
 
 
 def noise_of_baselines(b: np.ndarray, noise: np.ndarray, marks: dict, title: str) -> Figure:
@@ -22,9 +39,10 @@ def noise_of_baselines(b: np.ndarray, noise: np.ndarray, marks: dict, title: str
         beside = (0, -16 if i % 2 else 9)  # every other name below its point
         side = "left" if point[0] < 0.2 else "right"
         axis.annotate(name, point, beside, textcoords="offset points", ha=side)
-    axis.set(title=title, xlabel="baseline b", ylabel="noise, in that of the best b")
+    axis.set(title=title, xlabel="baseline b", ylabel="noise (b*: 1)")
     top = 2 * max(*noise, *(height for _, height in marks.values()))
     axis.set(yscale="log", xlim=(-0.02, 1.02), ylim=(0.6, top))
+    axis.yaxis.set_major_formatter("{x:g}")
     return figure
 
 
@@ -54,15 +72,24 @@ def shrunk(rewards, kappa, m0, own=0, counted=1):
     return rewards - total / (rewards.shape[1] - 1 + own + counted * kappa)
 
 
+def weighted_mean(rewards, squared, power=1):
+    """The mean reward, weighted by a power of |s|^2."""
+    return (rewards * squared**power).sum() / (squared**power).sum()
+
+
 R = torch.tensor([[1.0, 0, 0, 1], [0, 0, 0, 1]])
+SQUARED = torch.tensor([[0.5, 4.0, 3.0, 1.0], [6.0, 1.0, 1.5, 4.0]])
 
 CHECKS = {
     "19.1": {
-        "expected": as_noisy_as_none,
-        "inputs": [{"p": 0.3}, {"p": 0.9}],
+        "expected": weighted_mean,
+        "inputs": [{"rewards": R[0], "squared": squared} for squared in SQUARED],
         "mistakes": {
-            "there the best b falls below p: is 0 already nearer to it than p?": lambda p: 1.0,
-            "that is where b = 1 is as noisy as b = p": lambda p: p / (1 + p),
+            "that is the mean reward: where is the score's norm?": partial(weighted_mean, power=0),
+            "the weight is the squared norm": partial(weighted_mean, power=0.5),
+            "those are the odds b / (1 - b)": lambda rewards, squared: (
+                (rewards * squared).sum() / ((1 - rewards) * squared).sum()
+            ),
         },
     },
     "19.2": {
