@@ -158,11 +158,11 @@ def work(connection, side: Callable, case: Case) -> None:
 
 def make_models(folder: str) -> dict[str, Case]:
     """Train a policy, and put it and the base into matrices ten times as large. Returns a case for
-    each of the four."""
+    each of the four, the small ones first."""
     from transformers import AutoModelForCausalLM
 
     grpo.train(grpo.Config(steps=40, eval_problems=1, run_dir=f"{folder}/run"))
-    models = {}
+    cases, wide_cases = {}, {}
     for name, source in (("base", "base"), ("trained", f"{folder}/run/checkpoint")):
         policy, tokenizer = load_policy(source)
         config = copy.deepcopy(policy.config)
@@ -182,10 +182,9 @@ def make_models(folder: str) -> dict[str, Case]:
         torch.testing.assert_close(*logits, rtol=1e-4, atol=1e-4)
         for part in (wide, tokenizer):
             part.save_pretrained(f"{folder}/{name}-10x")
-        models[name] = Case(source, policy.num_parameters())
-        models[f"{name}, 10x"] = Case(f"{folder}/{name}-10x", wide.num_parameters())
-    order = ("base", "trained", "base, 10x", "trained, 10x")
-    return {name: models[name] for name in order}
+        cases[name] = Case(source, policy.num_parameters())
+        wide_cases[f"{name}, 10x"] = Case(f"{folder}/{name}-10x", wide.num_parameters())
+    return cases | wide_cases
 
 
 def real_cases(folder: str) -> dict[str, Case]:

@@ -236,12 +236,13 @@ def summary(folder: Path) -> dict:
     before, after = (results[when]["accuracy"]["all"]["sampled"] for when in ("before", "after"))
     if rows[-1]["held_out"] is None:  # the last step was not evaluated during training
         rows[-1]["held_out"] = after
-    evaluated = [row for row in rows if row["held_out"] is not None]
+    evaluated = [{"step": 0, "rollouts": 0, "held_out": before}]
+    evaluated += [row for row in rows if row["held_out"] is not None]
     updates = config.get("num_minibatches", 1) * config.get("epochs", 1)
     curve = {
-        "updates": [0] + [row["step"] * updates for row in evaluated],
-        "completions": [0] + [row["rollouts"] for row in evaluated],
-        "held_out": [before] + [row["held_out"] for row in evaluated],
+        "updates": [row["step"] * updates for row in evaluated],
+        "completions": [row["rollouts"] for row in evaluated],
+        "held_out": [row["held_out"] for row in evaluated],
     }
     budget = config["steps"] * config["prompts_per_step"] * config["group_size"]
     over_all_steps = ("update_norm", "clipped_up_probability", "truncated", "silent")

@@ -25,11 +25,11 @@ PUBLISHED = {"GRPO": 0.99, "Dr. GRPO": 0.88, "same-prompt redraw": 0.998}
 # ---------------------------------------------------------------------- where it starts
 
 
-def start(seed: int, n: int = PROMPTS) -> np.ndarray:
-    """n initial success probabilities, as in the paper: solve rates strictly between 0 and 1,
-    clipped to [.02, .98]."""
+def start(seed: int) -> np.ndarray:
+    """(PROMPTS,): initial success probabilities, as in the paper: solve rates strictly between 0
+    and 1, clipped to [.02, .98]."""
     interior = bigmath.COUNTS[1:-1] / bigmath.COUNTS[1:-1].sum()
-    rates = np.random.default_rng(seed).choice(bigmath.RATES[1:-1], size=n, p=interior)
+    rates = np.random.default_rng(seed).choice(bigmath.RATES[1:-1], size=PROMPTS, p=interior)
     return rates.clip(0.02, 0.98)
 
 

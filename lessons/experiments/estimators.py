@@ -262,38 +262,35 @@ def measure_batches(
             progress = (moved @ D.mean(dim=0)).double().numpy()
             if scale == "gradient":
                 batch = Batch(R, lengths.reshape(R.shape), np.diag(inner).reshape(R.shape), v_ratio)
-                groups += contrasts(R, inner, progress)
+                groups.append(contrasts(batch, inner, progress))
             for name, estimator in ESTIMATORS.items():
                 for divisor, tokens in (("sum", 1), ("mean", lengths)):
                     a = estimator(batch).flatten() / len(lengths) / tokens
                     cosine = a @ progress / np.sqrt(max(a @ inner @ a, 1e-30)) / length
                     cosines.setdefault((name, divisor, scale), []).append(cosine)
     rows = [[*key, np.mean(values)] for key, values in cosines.items()]
-    return {"G": G, "estimators": rows, "by k": by_k(groups, G)}
+    return {"G": G, "estimators": rows, "by k": by_k(np.concatenate(groups), G)}
 
 
-def contrasts(R: np.ndarray, inner: np.ndarray, progress: np.ndarray) -> list[tuple]:
-    """k of each mixed group, and the squared length and the progress of its contrast s+ - s-."""
-    groups, G = [], R.shape[1]
-    for i, rewards in enumerate(R):
-        k, rows = int(rewards.sum()), slice(i * G, i * G + G)
-        if 0 < k < G:
-            a = np.where(rewards == 1, 1 / k, -1 / (G - k))
-            groups.append((k, a @ inner[rows, rows] @ a, a @ progress[rows]))
-    return groups
+def contrasts(batch: Batch, inner: np.ndarray, progress: np.ndarray) -> np.ndarray:
+    """(P, 3): k of each group, and the squared length and the progress of its contrast s+ - s-."""
+    P, G = batch.rewards.shape
+    a = ESTIMATORS["σ^0"](batch) / G  # (P, G): 1 / k for right, -1 / (G - k) for wrong ones
+    own = inner.reshape(P, G, P, G)[np.arange(P), :, np.arange(P)]  # (P, G, G), within groups
+    squared = np.einsum("pi,pij,pj->p", a, own, a)
+    return np.stack([batch.rewards.sum(1), squared, (a * progress.reshape(P, G)).sum(1)], axis=1)
 
 
-def by_k(groups: list[tuple], G: int) -> list[list[float]]:
+def by_k(groups: np.ndarray, G: int) -> list[list[float]]:
     """For k = 1..G-1: number of groups, mean and median of the contrast's squared length, mean of
-    its progress and of progress / length; zeros without groups."""
+    its progress and of progress / length; zeros without groups. groups: (n, 3), see `contrasts`."""
     table = np.zeros((G - 1, 5))
     for k in range(1, G):
-        of_k = np.array([numbers for right, *numbers in groups if right == k])
-        if len(of_k):
-            squared, progress = of_k.T
+        squared, progress = groups[groups[:, 0] == k, 1:].T
+        if len(squared):
             cosine = progress / np.sqrt(np.maximum(squared, 1e-30))
             lengths = squared.mean(), np.median(squared)
-            table[k - 1] = len(of_k), *lengths, progress.mean(), cosine.mean()
+            table[k - 1] = len(squared), *lengths, progress.mean(), cosine.mean()
     return table.tolist()
 
 

@@ -17,11 +17,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch.nn.functional import pad
 
 from algorithms import grpo
 from lessons.experiments.grid import GridConfig, load_runs, results_of, select
 from lessons.experiments.learning import learn
-from toy_env.any_model import cache_name
 from toy_env.arithmetic import LEVELS, Problem, held_out_problems
 from toy_env.model import encode_prompts, load_policy
 from toy_env.rollout import position_ids
@@ -52,20 +52,16 @@ class Run:
 def answer_logits(policy, tokenizer, problems: Sequence[Problem]) -> tuple[torch.Tensor, ...]:
     """The logits that decide a completion of four tokens: before "#" (n, V), before the first digit
     (n, V), the second (n, 10, V) and the third or the end (n, 10, 10, V)."""
-    prompts, mask = encode_prompts(tokenizer, [problem.prompt for problem in problems])
-    inputs = {"attention_mask": mask, "position_ids": position_ids(mask), "use_cache": True}
-    start = policy(input_ids=prompts, logits_to_keep=1, **inputs)
-    name = cache_name(policy)
-    start[name].batch_repeat_interleave(100)
     hash_sign, *digits = tokenizer.convert_tokens_to_ids(list("#0123456789"))
-    answers = [[hash_sign, a, b] for a, b in product(digits, digits)]  # "#00", "#01", ...
-    ids = torch.tensor(answers).repeat(len(problems), 1)
-    mask = mask.repeat_interleave(100, dim=0)
-    mask = torch.cat([mask, torch.ones_like(ids, dtype=torch.bool)], dim=1)
-    inputs = {"attention_mask": mask, "position_ids": position_ids(mask)[:, -3:], "use_cache": True}
-    rest = policy(input_ids=ids, **{name: start[name]}, **inputs)
-    logits = rest.logits.view(len(problems), 10, 10, 3, -1).double()
-    return start.logits[:, -1].double(), logits[:, 0, 0, 0], logits[:, :, 0, 1], logits[:, :, :, 2]
+    answers = torch.tensor([[hash_sign, a, b] for a, b in product(digits, digits)])  # "#00", ...
+    prompts, mask = encode_prompts(tokenizer, [problem.prompt for problem in problems])
+    prompts, mask = (part.repeat_interleave(100, dim=0) for part in (prompts, mask))
+    ids = torch.cat([prompts, answers.repeat(len(problems), 1)], dim=1)
+    mask = pad(mask, (0, 3), value=True)
+    places = {"attention_mask": mask, "position_ids": position_ids(mask)}
+    logits = policy(input_ids=ids, **places, use_cache=False, logits_to_keep=4).logits
+    logits = logits.double().view(len(problems), 10, 10, 4, -1)
+    return logits[:, 0, 0, 0], logits[:, 0, 0, 1], logits[:, :, 0, 2], logits[:, :, :, 3]
 
 
 def answer_table(logits: tuple[torch.Tensor, ...], tokenizer, T: float = 1.0) -> np.ndarray:

@@ -20,7 +20,6 @@ precision than the trainer's, with and without truncated importance sampling.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -121,20 +120,17 @@ def train(run: Run) -> dict:
         return A.unsqueeze(2) * last["weights"].view(*A.shape, -1)
 
     def policy_loss(*, logps: Tensor, ref_logps, config, **batch: Tensor) -> Tensor:
-        if batch["advantages"].any() or not run.step_length:  # else there is no step
-            logps.register_hook(partial(watch, logps.detach(), **batch))
-        return ARMS[run.arm](logps=logps, **batch)
-
-    def watch(logps, gradient: Tensor, *, old_logps, advantages, mask) -> None:
-        """Note what the loss stops, and how far the policy has moved, before an update. All are
-        (b, T), but for the advantages."""
-        stopped = (gradient == 0)[mask & (advantages != 0)]
-        moved = (logps - old_logps).abs()[mask]
-        vector = parameters_to_vector(policy.parameters()).detach()
-        step = (vector - last.get("vector", vector)).norm().item()  # made by the update before
-        last["vector"] = vector
-        stopped = stopped.double().mean().nan_to_num().item()
-        updates.append([stopped, moved.double().mean().item(), step])
+        """The arm's. Before an update, note what it stops and how far the policy has moved."""
+        loss, A, mask = ARMS[run.arm](logps=logps, **batch), batch["advantages"], batch["mask"]
+        if A.any() or not run.step_length:  # else there is no step
+            (gradient,) = torch.autograd.grad(loss, logps, retain_graph=True)  # (b, T)
+            stopped = (gradient == 0)[mask & (A != 0)].double().mean().nan_to_num()
+            moved = (logps - batch["old_logps"]).abs()[mask].double().mean()
+            vector = parameters_to_vector(policy.parameters()).detach()
+            step = (vector - last.get("vector", vector)).norm()  # made by the update before
+            last["vector"] = vector
+            updates.append([stopped.item(), moved.item(), step.item()])
+        return loss
 
     def update(policy, optimizer: torch.optim.Optimizer, config, step: int) -> None:
         """An optimizer step whose warm-up is over updates, not over batches."""
