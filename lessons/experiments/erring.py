@@ -231,26 +231,29 @@ def values(runs: list[dict], settings: dict, what: str) -> list[float]:
     return [run["windows"][what][-1] for run in chosen]
 
 
-def ratio(runs: list[dict], settings: dict, plain: dict) -> tuple[float, np.ndarray]:
-    """The ratio of the slopes under two settings, and its 95 % interval (to first order, that of a
-    ratio of means)."""
+def ratio(runs: list[dict], settings: dict, plain: dict) -> np.ndarray:
+    """(3,): the ratio of the slopes under two settings, and its 95 % interval (to first order, that
+    of a ratio of means)."""
     pairs = zip(values(runs, settings, "slope"), values(runs, plain, "slope"))  # seeds of both
     slope, plain_slope = np.array(list(pairs)).T
     kept = slope.mean() / plain_slope.mean()
-    return kept, kept + paired.t_interval(slope - kept * plain_slope) / plain_slope.mean()
+    ends = kept + paired.t_interval(slope - kept * plain_slope) / plain_slope.mean()
+    return np.append(kept, ends)
 
 
-def slopes(runs: list[dict]) -> dict[tuple, tuple[float, np.ndarray]]:
-    """`ratio` of the arms with J of .4 and more to the same arm without errors. Keys are those of
-    LAGS; of GRPO with AdamW, ("GRPO", J, composition); and of gradient descent whose rate is not
-    divided by J, ("rate", J, composition)."""
-    arms = product(JS[:3], COMPOSITIONS)
-    pairs = {("GRPO", *arm): (COMPOSED[arm], NO_ERRORS) for arm in arms}
-    pairs |= {("rate", *arm): (settings, DESCENT) for arm, settings in PLAIN.items()}
-    for (updates, batch, J, made), settings in LAGS.items():
-        if J < 1:
-            pairs[updates, batch, J, made] = settings, LAGS[updates, batch, 1.0, made]
-    return {arm: ratio(runs, *pair) for arm, pair in pairs.items()}
+def slopes(runs: list[dict]) -> dict:
+    """`ratio` of the arms with J of .4 and more to the same arm without errors: by (updates, batch)
+    of LAGS, and by "rate" for gradient descent whose rate is not divided by J, without both kinds.
+    Each is (3, J, composition): ratios, and the two ends of their intervals."""
+    kept, at_one_rate = {}, [ratio(runs, settings, DESCENT) for settings in PLAIN.values()]
+    kept["rate"] = np.transpose(at_one_rate).reshape(3, 3, 2)
+    for updates, batch in product(UPDATES, (256, CALM, "AdamW")):
+        ratios = []
+        for J, made in product(JS[:3], COMPOSITIONS):
+            pair = LAGS[updates, batch, J, made], LAGS[updates, batch, 1.0, made]
+            ratios.append(ratio(runs, *pair))
+        kept[updates, batch] = np.transpose(ratios).reshape(3, 3, 3)
+    return kept
 
 
 # Written before the first run. Each prediction is that all differences between its pairs of
@@ -367,30 +370,28 @@ def push_back(p: float, f: float, m: float, G: int = 8) -> float:
     return (1 - 1 / G) * (p**2 * m + (1 - p) ** 2 * f + f * m / (1 - f - m))
 
 
-def lags(kept: dict, updates: str, batch: int | str) -> np.ndarray:
-    """(3, J, 3, composition): the ratios of slopes of one way to make updates, and the ends of
-    their intervals."""
-    arms = [kept[updates, batch, J, made] for J, made in product(JS[:3], COMPOSITIONS)]
-    return np.array([[ratio, *interval] for ratio, interval in arms]).T.reshape(3, 3, 3)
-
-
 def made_by_clip(kept: dict) -> tuple[np.ndarray, np.ndarray]:
     """Of the nine arms in batches of 2,048: B, and how much more of its slope an arm keeps without
     the clip."""
     predicted = [push_back(BASE, *errors(*arm).values()) for arm in product(JS[:3], COMPOSITIONS)]
-    measured = lags(kept, "unclipped", CALM)[0] - lags(kept, "clipped", CALM)[0]
+    measured = kept["unclipped", CALM][0] - kept["clipped", CALM][0]
     return np.array(predicted), measured.flatten()
+
+
+def holding(slopes: np.ndarray, value) -> np.ndarray:
+    """True for each arm of one way to make updates whose interval holds a value."""
+    _, low, high = slopes
+    return (low <= value) & (value <= high)
 
 
 def judge_lags(kept: dict) -> dict[str, tuple[bool, str]]:
     """For each of LAG_PREDICTIONS True if it held, and its numbers."""
-    unclipped, clipped = lags(kept, "unclipped", CALM)[0], lags(kept, "clipped", CALM)[0]
-    _, low, high = lags(kept, "one", CALM)
-    hold_1 = ((low <= 1) & (high >= 1)).sum()
+    unclipped, clipped = kept["unclipped", CALM][0], kept["clipped", CALM][0]
+    hold_1 = holding(kept["one", CALM], 1).sum()
     ranks = [values.argsort().argsort() for values in made_by_clip(kept)]
     correlation = np.corrcoef(*ranks)[0, 1]
-    at_256 = kept["unclipped", 256, 0.4, "accepted"][0]
-    most = abs(lags(kept, "unclipped", "AdamW")[0] - lags(kept, "clipped", "AdamW")[0]).max()
+    at_256 = kept["unclipped", 256][0, 2, 0]  # acceptances at J = .4
+    most = abs(kept["unclipped", "AdamW"][0] - kept["clipped", "AdamW"][0]).max()
     outcomes = [
         (unclipped.min() >= 0.7, f"the least is {unclipped.min():.2f}"),
         (hold_1 >= 8, f"{hold_1} of 9"),
@@ -412,16 +413,10 @@ def gap(runs: list[dict], one: dict, other: dict | None, what: str = "end") -> d
 def verdicts(runs: list[dict]) -> str:
     """The predictions and their outcomes, as a table in Markdown."""
     outcomes, kept = grid.judge(runs, PREDICTIONS, gap), slopes(runs)
-
-    def holds(value: float, *arm) -> bool:
-        _, (low, high) = kept[arm]
-        return low <= value <= high
-
-    arms = [*PLAIN]  # J and composition
-    at_one_rate = [holds(J, "rate", J, made) for J, made in arms]
-    divided, calm = ([holds(1, "clipped", n, *arm) for arm in arms] for n in (256, CALM))
-    for (sentence, least), within in zip(SLOPES.items(), (at_one_rate + divided, calm)):
-        outcomes[sentence] = sum(within) >= least, f"{sum(within)} of {len(within)}"
+    divided, calm = (holding(kept["clipped", n][:, :, :2], 1) for n in (256, CALM))  # one kind
+    both = np.concatenate([holding(kept["rate"], np.array(JS[:3])[:, None]), divided])
+    for (sentence, least), within in zip(SLOPES.items(), (both, calm)):
+        outcomes[sentence] = within.sum() >= least, f"{within.sum()} of {within.size}"
     outcomes[COSINES] = False, "1 of 13 (commit 3ece9ab has the measurement)"
     outcomes |= judge_lags(kept)
     return grid.verdict_table(outcomes)

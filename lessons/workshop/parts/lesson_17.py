@@ -59,8 +59,8 @@ def lags(slopes: dict) -> Figure:
     labels = ("four updates, clipped", "four, no clip", "one update")
     for axis, batch in zip(axes, (CALM, "AdamW")):
         for (updates, (marker, face)), label in zip(looks.items(), labels):
-            for J, made in product(JS[:3], COMPOSITIONS):
-                ratio, interval = slopes[updates, batch, J, made]
+            arms = product(JS[:3], COMPOSITIONS)
+            for (J, made), (ratio, *interval) in zip(arms, slopes[updates, batch].reshape(3, 9).T):
                 x, look = push_back(BASE, *errors(J, made).values()), {"color": COLORS[made]}
                 axis.plot([x, x], interval, linewidth=1, alpha=0.5, **look)
                 axis.plot(x, ratio, marker, markersize=6, mfc=face, **look)
