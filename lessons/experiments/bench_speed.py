@@ -28,7 +28,7 @@ import random
 import resource
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -76,30 +76,24 @@ class Case:
 # ---------------------------------------------------------------------- in the worker processes
 
 
-class Stopwatch:
-    """Times steps. Sends the parent a report of each, its seconds and the process's peak memory in
-    GB, and before each waits for its word to go on."""
-
-    def __init__(self, connection) -> None:
-        self.connection, self.started = connection, 0.0
-
-    def step_done(self) -> None:
-        """Report the seconds of the step that ends here; the first call ends none, and only
-        waits."""
-        if self.started:
-            memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6  # from kB, on Linux
-            self.connection.send((time.perf_counter() - self.started, memory))
-        self.connection.recv()
-        self.started = time.perf_counter()
+def stopwatch(connection) -> Iterator[None]:
+    """Time steps: each `next` ends one and begins the next; the first only begins. Before a step
+    wait for the parent's word; after it send its seconds and the process's peak memory in GB."""
+    while True:
+        connection.recv()
+        started = time.perf_counter()
+        yield
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6  # from kB, on Linux
+        connection.send((time.perf_counter() - started, memory))
 
 
 def ours(connection, case: Case) -> None:
     """grpo.train itself."""
-    watch, log = Stopwatch(connection), grpo.Run.log
+    steps, log = stopwatch(connection), grpo.Run.log
 
     def log_and_report(*arguments) -> None:
         log(*arguments)
-        watch.step_done()
+        next(steps)
 
     grpo.Run.log = log_and_report
     endless = {"steps": 10**6, "save_every": 10**6, "eval_problems": 1}
@@ -116,7 +110,7 @@ def trl(connection, case: Case) -> None:
 
     from lessons.experiments import scale_out
 
-    watch, task, problems = Stopwatch(connection), load_task(case.task), []
+    steps, task, problems = stopwatch(connection), load_task(case.task), []
     for step in range(1, 201):
         rng = random.Random(f"0/{step}")  # as grpo.py with seed 0 draws them
         rng.getrandbits(63)
@@ -125,7 +119,7 @@ def trl(connection, case: Case) -> None:
     class Turns(TrainerCallback):
         def on_step_end(self, args, state, control, **kwargs) -> None:
             if state.global_step % case.minibatches == 0:
-                watch.step_done()
+                next(steps)
 
     prompts = model_prompts(load_policy(case.model)[1], problems, task)
     rows = [{"prompt": text, "answer": p.answer} for text, p in zip(prompts, problems)]

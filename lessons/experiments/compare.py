@@ -288,7 +288,8 @@ def sample_many(run: Run, output: Path) -> dict:
 def compare(experiment: str, config: Config, grid: Grid) -> dict:
     """Make the runs of an experiment and draw its figure. Returns its numbers as plain data."""
     seeds = range(config.first_seed, config.first_seed + config.seeds)
-    figure = grid.path / f"{experiment}.png"
+    figures = RESULTS.parent / "figures" if config.publish else grid.path
+    figure = figures / f"{experiment}.png"
     machine = f"{platform.machine()}, torch {torch.__version__}"
     numbers = {"machine": machine, "seeds": [*seeds], "steps": config.steps}
     if experiment == "sampling":
@@ -331,8 +332,6 @@ def main(config: Config) -> None:
         results = compare_tables.load() | results
         write_pages(compare_tables.texts(results))
         RESULTS.write_text(compact(results, 3) + "\n", "utf-8")
-        for figure in grid.path.glob("*.png"):
-            shutil.copy(figure, RESULTS.parent / "figures")
 
 
 if __name__ == "__main__":

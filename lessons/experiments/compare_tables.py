@@ -67,8 +67,9 @@ def sampling_numbers(arms: dict[str, dict[str, np.ndarray]], ks: tuple[int, ...]
     means, comparisons = {}, []
     for arm, kinds in arms.items():
         means[arm] = {kind: [at(rates, k) for k in ks] for kind, rates in kinds.items()}
-    for arm, kinds in arms.items():
-        for kind, k in SAMPLED[:-1] if arm != "base" else ():  # the base's .999 leaves no room
+        if arm == "base":
+            continue
+        for kind, k in SAMPLED[:-1]:  # the base's .999 leaves no room at the last
             gaps = (kinds[kind] - arms["base"][kind])[:, ks.index(k)]
             names = {"arm": arm, "other": "base", "number": f"{kind}@{k}"}
             comparisons.append(names | paired.difference_over_both(gaps))
@@ -174,12 +175,9 @@ def summary_table(results: dict) -> str:
 def steps_of(results: dict) -> list[list[str]]:
     """The arms of a STEPWISE experiment: name, accuracy at the budget, and its difference from that
     of the arm above."""
-    rows, above = [], ""
-    for arm, numbers in results["arms"].items():
-        gap = change(find(results, arm, above)) if above else ""
-        rows.append([arm, cell(numbers["at_budget"]), gap])
-        above = arm
-    return rows
+    gaps = {comparison["arm"]: change(comparison) for comparison in results["comparisons"]}
+    arms = results["arms"].items()
+    return [[arm, cell(numbers["at_budget"]), gaps.get(arm, "")] for arm, numbers in arms]
 
 
 def ablation_table(results: dict) -> str:

@@ -185,13 +185,12 @@ def kind(pair: dict) -> str:
 def judged(pairs: list[dict], name: str) -> list[tuple[int, int]]:
     """For each of KINDS, of the differences at the end and over training whose interval excludes 0:
     how many the arm with the larger `name` leads, and how many there are."""
-    counts = dict.fromkeys(KINDS, (0, 0))
+    leads = {each: [] for each in KINDS}
     for pair in pairs:
-        for outcome in (pair["end"], pair["training"]):
-            if outcome["interval"] and np.prod(outcome["interval"]) > 0:
-                right, decided = counts[kind(pair)]
-                counts[kind(pair)] = right + (outcome["difference"] * pair[name] > 0), decided + 1
-    return [*counts.values()]
+        for gap in (pair["end"], pair["training"]):
+            if gap["interval"] and np.prod(gap["interval"]) > 0:
+                leads[kind(pair)].append(gap["difference"] * pair[name] > 0)
+    return [(sum(decided), len(decided)) for decided in leads.values()]
 
 
 def main(config: GridConfig) -> None:
