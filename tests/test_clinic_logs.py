@@ -60,7 +60,7 @@ def test_any_spacing_and_numbers_in_texts(spacing, tmp_path, capsys):
 @pytest.mark.parametrize("value", (np.nan, -np.inf, "nan"))
 def test_what_is_no_number_comes_first_with_its_step(name, value):
     rows = [logs.ours(row) for row in series(16, reward=UP) + [{"step": 17, name: value}]]
-    assert rules.findings(rows, {}) == [("numerics", f"{name} is not a number from step 17")]
+    assert rules.findings(rows, {}) == [("numerics", f"{name}: not a number from step 17")]
 
 
 @pytest.mark.parametrize("scale, shift", ((1, 0), (0.004, 0), (300, -100)))  # D3
@@ -109,8 +109,8 @@ def test_one_cause_is_named(metrics, kind, sign):
 
 def test_sides_and_steps_of_the_band():
     holds = partial(rules.holds, rows=[], left={"kl": (7, 1)})
-    assert holds("high kl 7") and not holds("high kl 6") and not holds("low kl 60")
-    assert holds("not low kl 60") and not holds("high loss 60")
+    assert holds("high kl <= 7") and not holds("high kl <= 6") and not holds("low kl <= 60")
+    assert holds("not low kl <= 60") and not holds("high loss <= 60")
 
 
 def test_the_log_of_a_folder(tmp_path, capsys):  # D4

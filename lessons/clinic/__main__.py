@@ -29,56 +29,47 @@ class Config:
     without: str = ""  # a patch to leave out of the collection
 
 
-def changed(settings: dict) -> dict:
-    """The settings of a run that act on its curves and are not the band's."""
-    band = signs.results()["settings"]
-    values = {"script": "of another program"} | settings
-    return {n: values[n] for n in band if values.get(n, band[n]) != band[n]}
+def differing(settings: dict, others: dict) -> list[str]:
+    """The names of the settings that differ, of those that both runs have."""
+    return [name for name in others if settings.get(name, others[name]) != others[name]]
 
 
-def verdict(rows: list[dict], settings: dict, without: str = "") -> dict:
+def verdict(rows: list[dict], band: np.ndarray | None, without: str) -> dict:
     """What a run looks like: the class of its bug, "" for none; the patch, if it is clearly one of
-    that class; what is seen; and what leaves the band, for a run that has its settings."""
-    left, patch, run = {}, "", signs.curves(rows)
-    if not changed(settings):
-        left = signs.signs(run, signs.results()["band"])
-        if not any(row.get("loss") for row in rows):
-            left.pop("loss", None)  # a loss of 0 is no sign
+    that class; what is seen; and what leaves the band, if it has one."""
+    run = signs.curves(rows)
+    left = {} if band is None else signs.signs(run, band)
     seen = rules.findings(rows, left)
     kind = next((kind for kind, _ in seen if kind), "")
-    if left:
-        patch = signs.named(run, kind, without)
+    patch = signs.named(run, kind, without) if left else ""
     return {"class": kind, "patch": patch, "seen": seen, "left": left}
 
 
-def report(rows: list[dict], settings: dict, found: dict) -> None:
+def report(rows: list[dict], changed: list[str], found: dict) -> None:
     """Print a verdict, and what it rests on."""
-    first, last = (f"{rows[i]['step']:.0f}" for i in (0, -1))
-    print(f"{len(rows)} rows, steps {first} to {last}")
-    if first != "1":
-        print(f"the first row is a mean over {first} steps, so first facts are blurred")
+    first, last = rows[0]["step"], rows[-1]["step"]
+    print(f"{len(rows)} rows, steps {first:.0f} to {last:.0f}")
+    if first > 1:
+        print(f"the first row is a mean over {first:.0f} steps, so first facts are blurred")
     missing = [name for name in signs.FLOORS if not any(name in row for row in rows)]
     print("not logged:", ", ".join(missing) or "nothing")
-    if other := changed(settings):
-        names = ", ".join(f"{name} {value}" for name, value in other.items())
-        print(f"not the band's: {names}; judged by the rules alone")
+    if changed:
+        print(f"not the band's: {', '.join(changed)}; judged by the rules alone")
     for name, (step, side) in found["left"].items():
         print(f"  {name:24} leaves the band at step {step}, {'above' if side > 0 else 'below'}")
-    cause = next((sign for kind, sign in found["seen"] if kind), "")
-    for _, sign in found["seen"]:
-        print(f"  {sign}" if sign == cause or not cause else f"  also: {sign}")
-    if found["class"]:
-        print("look first at:", found["class"])
-        fix = signs.patches().get(found["patch"], {}).get("Fix", "")
-        print(f"like {found['patch']}.diff: {fix}" if fix else "like no patch of the collection")
-    else:
-        print("nothing here looks like a bug, which does not mean that there is none")
+    for kind, sign in found["seen"]:
+        print(f"  {kind or 'note'}: {sign}")
+    if not found["class"]:
+        return print("nothing here looks like a bug, which does not mean that there is none")
+    print("look first at:", found["class"])
+    fix = signs.patches().get(found["patch"], {}).get("Fix")
+    print(f"like {found['patch']}.diff: {fix}" if fix else "like no patch of the collection")
 
 
 def against(rows: list[dict], others: list[dict]) -> None:
     """Print up to which step two runs are the same, and what differs first: what is sampled comes
     before what is computed from it."""
-    others, same = {row["step"]: row for row in others}, 0
+    same, others = 0, {row["step"]: row for row in others}
     for row in rows:
         other, parts = others.get(row["step"], {}), {}
         for name in [name for name in signs.FLOORS if name in row and name in other]:
@@ -101,16 +92,18 @@ def main(config: Config) -> None:
     rows, settings, path = logs.load(config.run)
     if config.against:
         others, other_settings, _ = logs.load(config.against)
-        for name in sorted(settings.keys() & other_settings.keys() - {"run_dir"}):
-            if settings[name] != other_settings[name]:
-                print(f"{name}: {settings[name]} against {other_settings[name]}")
+        for name in differing(settings, other_settings):
+            print(f"{name}: {settings[name]} against {other_settings[name]}")
         return against(rows, others)
-    found = verdict(rows, settings, config.without)
+    results, band = signs.results(), None
+    changed = differing(settings, results["settings"])
+    if not changed:
+        band = results["band"]
+    found = verdict(rows, band, config.without)
     if config.json:
         return print(json.dumps(found))
-    report(rows, settings, found)
+    report(rows, [f"{name} {settings[name]}" for name in changed], found)
     shown = [name for name in signs.FLOORS if any(name in row for row in rows)]
-    band = None if changed(settings) else signs.results()["band"]
     figure = signs.draw({Path(config.run).name: signs.curves(rows, len(rows))}, shown, band)
     figure.savefig(path.with_name("clinic.png"), dpi=100)
     print(f"see {path.with_name('clinic.png')}")

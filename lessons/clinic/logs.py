@@ -3,45 +3,21 @@
 import csv
 import json
 import re
+from contextlib import suppress
 from pathlib import Path
 
-TRL = {  # names of TRL 1.16, and ours
-    "frac_reward_zero_std": "silent",
-    "completions/mean_length": "length",
-    "completions/clipped_ratio": "truncated",
-    "clip_ratio/low_mean": "clipped_down",
-    "clip_ratio/high_mean": "clipped_up",
-    "sampling/sampling_logp_difference/mean": "mismatch",
-}
-NAMES = TRL | {  # of TRL since 0.15, Unsloth, ms-swift, verl, and exports of W&B and SwanLab
-    "global_step/max_steps": "step",
-    "global_step": "step",
-    "_step": "step",
-    "Step": "step",
-    "completion_length": "length",
-    "mean_completion_length": "length",
-    "clipped_completions_ratio": "truncated",
-    "clip_ratio": "clipped",
-    "clip_ratio/region_mean": "clipped",
-    "critic/rewards/mean": "reward",
-    "response_length/mean": "length",
-    "response_length/clip_ratio": "truncated",
-    "actor/entropy": "entropy",
-    "actor/entropy_loss": "entropy",
-    "actor/pg_loss": "loss",
-    "actor/pg_clipfrac": "clipped",
-    "actor/grad_norm": "grad_norm",
-    "actor/kl_loss": "kl",
-}
+from lessons.clinic.signs import METRICS
+
+TRL = {trl: name for name, trl, *_ in METRICS if trl}  # its names, and ours
+OTHERS = [(others.split("`, `"), name) for name, _, others, *_ in METRICS if others]
+NAMES = TRL | {other: name for others, name in OTHERS for other in others}
 FILES = ("metrics.jsonl", "results.json", "trainer_state.json", "logging.jsonl")
 
 
 def number(value) -> float | None:
     """A number, also one in a text such as "0.3", "nan" or "12/100"; None for all else."""
-    try:
+    with suppress(ValueError):
         return float(str(value).partition("/")[0])
-    except ValueError:
-        return None
 
 
 def ours(row: dict) -> dict[str, float]:
@@ -64,18 +40,15 @@ def parsed(path: Path) -> list:
     text = path.read_text("utf-8", errors="replace")
     if path.suffix == ".csv":
         return list(csv.DictReader(text.splitlines()))
-    try:
+    with suppress(ValueError):
         data = json.loads(text)
         if isinstance(data, dict):
-            data = data.get("log_history") or data.get("log") or data
-        return data if isinstance(data, list) else [data]
-    except ValueError:
-        rows, lines = [], text.splitlines()
+            data = data.get("log_history") or data.get("log") or [data]
+        return data
+    rows, lines = [], text.splitlines()
     for line in lines:
-        try:
+        with suppress(ValueError):
             rows.append(json.loads(line))
-        except ValueError:
-            continue
     if len(rows) < len(lines):
         print(f"{len(lines) - len(rows)} of {len(lines)} lines are not whole JSON: left out")
     return rows
@@ -84,30 +57,29 @@ def parsed(path: Path) -> list:
 def find(path: Path) -> Path:
     """The file of a log: the path itself, or the one in this folder, in its newest checkpoint, or
     in the run that this checkpoint is of. SystemExit if there is none."""
-    saves = sorted(path.glob("checkpoint-*"), key=lambda save: number(save.name[11:]) or 0)
-    for folder in (path, *saves[::-1], path.parent if path.is_dir() else path):
-        if folder.is_file():
-            return folder
-        for file in FILES:
-            text = (folder / file).read_text("utf-8") if (folder / file).is_file() else ""
-            if text and (file != "results.json" or '"log"' in text):
-                return folder / file
+    saves = sorted(path.glob("checkpoint-*"), key=lambda save: (len(save.name), save.name))
+    folders = (path, *saves[::-1], path.parent) if path.is_dir() else ()
+    for file in (path, *(folder / name for folder in folders for name in FILES)):
+        if file.is_file():
+            return file
     raise SystemExit(f"there is no log in {path}; give a run's folder, or the file of its log")
 
 
 def load(name: str) -> tuple[list[dict], dict, Path]:
-    """The rows of a log, one for each step that has a reward, the settings of a run of ours, {} for
-    others, and the file. SystemExit if it is no log of such a run."""
-    path = find(Path(name).expanduser())
-    rows, settings = {}, path.parent / "config.json"
+    """The rows of a log, one for each step that has a reward, the settings of a run of ours, and
+    the file. SystemExit if it is no log of such a run."""
+    path, rows = find(Path(name).expanduser()), {}
     for i, row in enumerate(parsed(path), 1):
         if isinstance(row, dict):
             row = {"step": i} | ours(row)
-            rows[row["step"]] = rows.get(row["step"], {}) | row  # a resumed run repeats steps
+            rows.setdefault(row["step"], {}).update(row)  # a resumed run repeats steps
     rewarded = [rows[step] for step in sorted(rows) if "reward" in rows[step]]
     if not rewarded:
-        names = sorted({name for row in rows.values() for name in row} - {"step"})
-        logged = ", ".join(names[:6]) or "nothing"
-        raise SystemExit(f"no row of {path} has a reward; it logs {logged}")
-    settings = json.loads(settings.read_text("utf-8")) if settings.is_file() else {}
-    return rewarded, settings if "script" in settings else {}, path  # or it is a model's
+        logged = sorted(set().union(*rows.values()) - {"step"})
+        names = ", ".join(logged[:6]) or "nothing"
+        raise SystemExit(f"no row of {path} has a reward; it logs {names}")
+    config = path.with_name("config.json")
+    settings = json.loads(config.read_text("utf-8")) if config.is_file() else {}
+    if "script" not in settings:  # there is none, or it is a model's
+        settings = {"script": "of another program"}
+    return rewarded, settings, path

@@ -1,6 +1,5 @@
 """What a log shows, by the tests of RULES.md, in their order."""
 
-import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -8,18 +7,6 @@ import numpy as np
 from lessons.clinic import signs
 
 LEAST = 10  # rows; fewer say nothing of a trend
-FEATURES = {
-    "first": lambda x: x[0],
-    "early": lambda x: x[: tenth(x)].mean(),
-    "late": lambda x: x[-tenth(x) :].mean(),
-    "growth": lambda x: x[-tenth(x) :].mean() / max(x[0], 1e-9),
-    "min": np.min,
-    "max": np.max,
-}
-
-
-def tenth(values: np.ndarray) -> int:
-    return max(len(values) // 10, 3)
 
 
 def trend(values: np.ndarray) -> str:
@@ -27,7 +14,7 @@ def trend(values: np.ndarray) -> str:
     the rows' own noise, which the differences of neighbours show."""
     if len(values) < LEAST:
         return "too few rows"
-    noise, n = np.abs(np.diff(values)).mean() * np.sqrt(np.pi) / 2, tenth(values)
+    noise, n = np.abs(np.diff(values)).mean() * np.sqrt(np.pi) / 2, max(len(values) // 10, 3)
     least = 4 * noise * np.sqrt(2 / n)
     means = np.convolve(values, np.ones(n) / n, "valid")
     start, end, top = means[0], means[-1], means.max()
@@ -39,42 +26,53 @@ def trend(values: np.ndarray) -> str:
 
 
 def column(rows: Sequence[dict], name: str) -> np.ndarray:
-    """The numbers of a metric. One nan, for which no comparison holds, if there are none."""
+    """The numbers of a metric, or of a quotient of two. One nan, for which no comparison holds, if
+    there are none."""
     if name == "gap":  # of the reward to held-out accuracy
         return column(rows, "reward")[-1:] - column(rows, "held_out")[-1:]
     name, _, divisor = name.partition("/")
-    values = [row[name] / (row.get(divisor) or 1) for row in rows if row.get(name) is not None]
+    values = [row[name] / (row.get(divisor) or 1) for row in rows if name in row]
     return np.array(values or [np.nan])
 
 
+def facts(values: np.ndarray, step: float, side: int) -> dict:
+    """What tests speak of: see RULES.md. A metric leaves the band at a step, on a side."""
+    n = max(len(values) // 10, 3)
+    late = values[-n:].mean()
+    return {
+        "first": values[0],
+        "early": values[:n].mean(),
+        "late": late,
+        "growth": late / max(values[0], 1e-9),
+        "min": values.min(),
+        "max": values.max(),
+        "trend": trend(values),
+        "high": step if side > 0 else np.inf,
+        "low": step if side < 0 else np.inf,
+    }
+
+
 def holds(test: str, rows: Sequence[dict], left: dict) -> bool:
-    """Whether a test of RULES.md holds, such as "first kl > 10", "reward rises", "low kl 30"."""
-    first, name, *rest = test.split()
-    if first == "not":
+    """Whether a test of RULES.md holds, such as "first kl > 10", "not trend reward = rises"."""
+    if test.startswith("not "):
         return not holds(test[4:], rows, left)
-    if first in ("low", "high"):
-        step, side = left.get(name, (np.inf, 0))
-        return step <= int(rest[0]) and (side > 0) == (first == "high")
-    if first in FEATURES:
-        value, bound = FEATURES[first](column(rows, name)), float(rest[1])
-        return bool(value > bound if rest[0] == ">" else value < bound)
-    return trend(column(rows, first)) == test.removeprefix(f"{first} ")
+    fact, name, relation, bound = test.split(maxsplit=3)
+    value = facts(column(rows, name), *left.get(name, (np.inf, 0)))[fact]
+    if relation == "=":
+        return value == bound
+    return value <= float(bound) if relation == "<=" else value > float(bound)
 
 
 def findings(rows: Sequence[dict], left: dict) -> list[tuple[str, str]]:
-    """What is seen, as classes and sentences, the cause first. left: the metrics that leave the
-    band of healthy runs, {} where there is none."""
-    bad, seen = {}, []
+    """What is seen, as classes and sentences; the first class is the cause. left: the metrics that
+    leave the band of healthy runs, {} where there is none."""
     for row in rows:
-        for name in signs.FLOORS:
-            if not np.isfinite(row.get(name) or 0):
-                bad.setdefault(name, f"{name} is not a number from step {row['step']:.0f}")
-    if bad:
-        return [("numerics", ", ".join(bad.values()))]
-    for line in (signs.HERE / "RULES.md").read_text("utf-8").splitlines():
-        _, kind, sign, tests, *_ = [cell.strip() for cell in f"{line}||||".split("|")]
-        tests = re.findall("`(.*?)`", tests)
-        if tests and all(holds(test, rows, left) for test in tests):
+        bad = [name for name in signs.FLOORS if not np.isfinite(row.get(name, 0))]
+        if bad:
+            return [("numerics", f"{', '.join(bad)}: not a number from step {row['step']:.0f}")]
+    seen = []
+    for kind, sign, tests in signs.table(3):
+        if all(holds(test, rows, left) for test in tests.split("`, `")):
             seen.append((kind.strip("*"), sign))
             if kind.startswith("**"):
                 break

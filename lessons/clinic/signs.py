@@ -23,47 +23,28 @@ RESULTS = HERE / "results.json"  # written by lessons/experiments/clinic.py
 STEPS, WINDOW, PERSISTENT, WIDTH = 60, 5, 3, 4.0
 ALIKE = 0.2  # the least similarity to a patch that counts
 SURE, AHEAD, FAR = 0.8, 0.1, 0.7  # to be named: similarity, lead, and at most a factor of five
-FLOORS = {  # every metric, and the least standard deviation it is given
-    "reward": 0.005,
-    "silent": 0.005,
-    "silent_right": 0.005,
-    "silent_wrong": 0.005,
-    "sigma": 0.005,
-    "length": 0.1,
-    "length_right": 0.1,
-    "length_wrong": 0.1,
-    "truncated": 0.002,
-    "worked": 0.005,
-    "entropy": 0.005,
-    "loss": 0.001,
-    "grad_norm": 0.02,
-    "update_norm": 0.02,
-    "clipped_up": 0.0003,
-    "clipped_down": 0.0003,
-    "clipped_up_probability": 0.02,
-    "ratio_deviation": 0.02,
-    "mismatch": 0.02,
-    "kl": 0.02,
-}
-# Of these metrics the logarithm is taken, after adding this.
-ADDED = {
-    "grad_norm": 1e-3,
-    "update_norm": 1e-5,
-    "ratio_deviation": 1e-4,
-    "mismatch": 1e-4,
-    "kl": 1e-5,
-}
+
+
+def table(columns: int) -> list[list[str]]:
+    """The cells, without outer backticks, of the table of RULES.md with so many columns."""
+    lines = re.findall(r"^\|(.*)\|$", (HERE / "RULES.md").read_text("utf-8"), flags=re.MULTILINE)
+    rows = [[cell.strip(" `") for cell in line.split("|")] for line in lines]
+    return [row for row in rows if len(row) == columns][2:]
+
+
+METRICS = table(5)
+FLOORS = {name: float(floor) for name, _, _, floor, _ in METRICS if floor}
+ADDED = {name: float(added) for name, *_, added in METRICS if added}
+LOGARITHMIC = [name in ADDED for name in FLOORS]
 
 
 def patches() -> dict[str, dict]:
-    """The patches of this folder by name: the fields of the header, "Symptom" and so on, or "Alarm"
-    and "Harmless" of a control, and the "patch" itself."""
+    """The headers of this folder's patches by name: "Symptom" and so on, or "Alarm" and "Harmless"
+    of a control."""
     found = {}
     for path in sorted(HERE.glob("*.diff")):
-        header, git, patch = path.read_text("utf-8").partition("diff --git")
-        fields = re.findall(r"^(\w+): (.*(?:\n  .*)*)", header, flags=re.MULTILINE)
+        fields = re.findall(r"^(\w+): (.*(?:\n  .*)*)", path.read_text("utf-8"), re.MULTILINE)
         found[path.stem] = {name: " ".join(text.split()) for name, text in fields}
-        found[path.stem]["patch"] = git + patch
     return found
 
 
@@ -78,11 +59,9 @@ def results() -> dict:
     return data
 
 
-def mean(arrays: Sequence[np.ndarray]) -> np.ndarray:
-    """The mean over arrays, entry by entry, of their finite values; nan where there are none."""
-    finite = np.isfinite(arrays)
-    total, count = np.where(finite, arrays, 0).sum(axis=0), finite.sum(axis=0)
-    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
+def mean(arrays: Sequence[np.ndarray], axis: int = 0) -> np.ndarray:
+    """The mean of the finite values along an axis; nan where there are none."""
+    return np.ma.masked_invalid(arrays).mean(axis=axis).filled(np.nan)
 
 
 def curves(rows: Sequence[dict], length: int = STEPS) -> np.ndarray:
@@ -90,12 +69,10 @@ def curves(rows: Sequence[dict], length: int = STEPS) -> np.ndarray:
     and at the end."""
     values = np.full((len(FLOORS), WINDOW - 1 + length), np.nan)
     for i, row in enumerate(rows[:length], WINDOW - 1):
-        for metric, name in enumerate(FLOORS):
-            value = row.get(name)
-            if value is not None and name in ADDED:
-                value = np.log10(max(value, 0) + ADDED[name])
-            values[metric, i] = np.nan if value is None else value
-    means = mean(np.moveaxis(sliding_window_view(values, WINDOW, axis=1), 2, 0))
+        values[:, i] = [row.get(name) for name in FLOORS]
+    added = [[value] for value in ADDED.values()]
+    values[LOGARITHMIC] = np.log10(values[LOGARITHMIC].clip(0) + added)
+    means = mean(sliding_window_view(values, WINDOW, axis=1), axis=2)
     means[:, len(rows) :] = np.nan
     return means
 
@@ -103,8 +80,9 @@ def curves(rows: Sequence[dict], length: int = STEPS) -> np.ndarray:
 def band(healthy: Sequence[np.ndarray]) -> np.ndarray:
     """Mean and standard deviation, (2, metrics, 60), of the curves of healthy runs. The deviation
     is that of one more run from this mean, so it includes the mean's own."""
-    deviation = np.maximum(np.std(healthy, axis=0, ddof=1), np.array([*FLOORS.values()])[:, None])
-    return np.stack([np.mean(healthy, axis=0), deviation * np.sqrt(1 + 1 / len(healthy))])
+    least = [[floor] for floor in FLOORS.values()]
+    deviation = np.std(healthy, axis=0, ddof=1).clip(least) * np.sqrt(1 + 1 / len(healthy))
+    return np.stack([np.mean(healthy, axis=0), deviation])
 
 
 def outside(run: np.ndarray, healthy: np.ndarray) -> np.ndarray:
@@ -116,36 +94,34 @@ def outside(run: np.ndarray, healthy: np.ndarray) -> np.ndarray:
 def signs(run: np.ndarray, healthy: np.ndarray) -> dict[str, tuple[int, int]]:
     """The metrics of a run that leave the band: the first step and the side, 1 above and -1
     below."""
-    z, found = outside(run, healthy), {}
+    z, names, found = outside(run, healthy), [*FLOORS], {}
     sides = np.where(np.abs(z) > 1, np.sign(z), 0)
-    sides = sliding_window_view(sides, PERSISTENT, axis=1).mean(axis=2)
-    for name, side in zip(FLOORS, sides):
-        steps = np.flatnonzero(np.abs(side) == 1)
-        if len(steps):
-            found[name] = int(steps[0]) + 1, int(side[steps[0]])
-    return dict(sorted(found.items(), key=lambda sign: sign[1]))
+    sides = sliding_window_view(sides, PERSISTENT, axis=1).mean(axis=2).T  # (steps, metrics)
+    for step, metric in np.argwhere(np.abs(sides) == 1).tolist():
+        found.setdefault(names[metric], (step + 1, int(sides[step, metric])))
+    return found
 
 
 def signature(run: np.ndarray, healthy: np.ndarray) -> np.ndarray:
     """(metrics, 12): how far a run is outside after every five steps, at most 3; less than .5
     counts as 0."""
     z = outside(run, healthy)[:, WINDOW - 1 :: WINDOW]
-    return np.sign(z) * (np.abs(z) - 0.5).clip(0, 3)
+    return (z - z.clip(-0.5, 0.5)).clip(-3, 3)
 
 
 def diagnosis(
     run: np.ndarray, healthy: np.ndarray, signatures: dict[str, np.ndarray]
 ) -> list[tuple[float, str]]:
     """The patches whose signature is like that of a run, the most similar first; none if the run
-    has no sign. 1 stands for the same signature, 0 for nothing in common: 1 - |a - b|^2 / (|a|^2 +
-    |b|^2) over what both have."""
+    has no sign. 1 stands for the same signature, 0 for nothing in common: 2 a·b / (|a|^2 + |b|^2)
+    over what both have."""
     if not signs(run, healthy):
         return []
     ranked, own = [], signature(run, healthy)
     for name, other in signatures.items():
-        both = np.isfinite(own) & np.isfinite(other)
+        both = np.isfinite(own + other)
         a, b = own[both], other[both]
-        likeness = 1 - (a - b) @ (a - b) / max(a @ a + b @ b, 1e-9)
+        likeness = 2 * a @ b / max(a @ a + b @ b, 1e-9)
         if likeness > ALIKE:
             ranked.append((likeness, name))
     return sorted(ranked, reverse=True)
@@ -155,13 +131,11 @@ def named(run: np.ndarray, kind: str, without: str = "") -> str:
     """The patch of a class that a run in the band is clearly like, "" if there is none: the most
     similar of all, well ahead, and in logarithmic metrics never far from that patch's own run."""
     data, near = results(), {}
-    logarithmic = [metric for metric, name in enumerate(FLOORS) if name in ADDED]
     for name, signature in data["signatures"].items():
-        gap = np.abs(run - data["curves"][name])[logarithmic]
-        far = np.median(np.where(np.isfinite(gap), gap, 0), axis=1).max()
-        if name != without and far < FAR:
+        gaps = np.nan_to_num(np.abs(run - data["curves"][name])[LOGARITHMIC])
+        if name != without and np.median(gaps, axis=1).max() < FAR:
             near[name] = signature
-    (best, name), (second, _), *_ = *diagnosis(run, data["band"], near), (0.0, ""), (0.0, "")
+    (best, name), (second, _), *_ = *diagnosis(run, data["band"], near), (0, ""), (0, "")
     sure = best > SURE and best - second > AHEAD and patches()[name].get("Class") == kind
     return name if sure else ""
 

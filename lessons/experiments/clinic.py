@@ -1,13 +1,13 @@
 """The clinic's runs: every bug and every harmless change of lessons/clinic, applied to a copy of
 the tree, and healthy runs of all scripts.
 
-    python lessons/experiments/clinic.py               the runs of patches that have no results yet
+    python lessons/experiments/clinic.py               print the tables
     python lessons/experiments/clinic.py --quick       one seed of ten steps, eleven healthy runs
     python lessons/experiments/clinic.py --publish     also write results, benchmark, page, pictures
 
-Without results.json all runs are made anew. A run is grpo.py at its defaults, but with fewer
-held-out problems, and without the check of the first minibatch, which would stop some. Ten healthy
-seeds make the band. Patches have other seeds, and so have further healthy runs.
+A run is grpo.py at its defaults, but with fewer held-out problems, and without the check of the
+first minibatch, which would stop some. Ten healthy seeds make the band. Patches have other seeds,
+and so have further healthy runs.
 """
 
 import gzip
@@ -20,7 +20,6 @@ import sys
 import tempfile
 from collections import Counter
 from dataclasses import dataclass
-from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -41,17 +40,12 @@ from lessons.experiments.paired import difference
 from toy_env import arithmetic
 from toy_env.held_out import evaluate, held_out
 from toy_env.model import load_policy
-from toy_env.run import RunConfig, parse
+from toy_env.run import parse
 
 ROOT, PAGE = signs.HERE.parents[1], signs.HERE / "TABLES.md"
-BENCHMARK = signs.HERE / "benchmark.jsonl.gz"
-PARTS = ("algorithms", "lessons", "tests", "toy_env", "pyproject.toml")  # what is copied
-SETTINGS = ["--eval_every=0", "--eval_problems=4", "--save_every=1000", "--run_dir=run"]
+PATCHES = {"": {}} | signs.patches()  # "" stands for none
 BAND = 10  # healthy seeds that make the band
 NO_CHECK = "\ncheck_ratio = lambda *arguments: None\n"  # at the end of toy_env/metrics.py
-SCRIPTS = ("cispo", "dapo", "dr_grpo", "gspo", "maxrl", "ppo", "reinforce", "rloo")
-OTHERS = ("--task=expressions", "--learning_rate=1e-4", "--learning_rate=4e-4")
-OTHERS += ("--num_minibatches=1",)  # healthy settings that are not the band's
 
 
 @dataclass
@@ -61,7 +55,7 @@ class Config(GridConfig):
 
 @dataclass(frozen=True)
 class Run:
-    """One training run under a patch; of the tree as it is under the patch ""."""
+    """One training run under a patch."""
 
     patch: str
     seed: int
@@ -70,26 +64,28 @@ class Run:
     settings: str = ""  # one more setting, such as --learning_rate=1e-4
 
 
-def runs_of(seeds: int, known: dict, steps: int = signs.STEPS) -> list[Run]:
-    """The healthy seeds that make the band, unless it is known; then, from seed 10, further healthy
-    runs and those of all patches that are not known."""
-    runs = [] if known else [Run("", seed, steps) for seed in range(BAND)]
-    new = [name for name in signs.patches() if name not in known.get("patches", ())]
-    for seed in range(BAND, BAND + seeds):
-        runs += [Run(patch, seed, steps) for patch in ("", *new)]
-    return runs
+SCRIPTS = ["cispo", "dapo", "dr_grpo", "gspo", "maxrl", "ppo", "reinforce", "rloo"]
+SETTINGS = ["task=expressions", "learning_rate=1e-4", "learning_rate=4e-4", "num_minibatches=1"]
+OTHERS = [Run("", BAND, script=script) for script in SCRIPTS]  # healthy, not the band's
+OTHERS += [Run("", BAND, settings=f"--{setting}") for setting in SETTINGS]
+
+
+def runs_of(seeds: int, steps: int = signs.STEPS) -> list[Run]:
+    """The healthy seeds that make the band; then, from seed 10, further healthy runs and those of
+    all patches."""
+    runs = [Run("", seed, steps) for seed in range(BAND)]
+    return runs + [Run(patch, BAND + i, steps) for patch in PATCHES for i in range(seeds)]
 
 
 def broken_copy(folder: Path, patch: str) -> None:
     """Copy the tree into a folder and apply a patch there. Raises CalledProcessError if it does not
     apply."""
-    for part in PARTS:
-        copy = shutil.copytree if (ROOT / part).is_dir() else shutil.copy
-        copy(ROOT / part, folder / part)
+    for part in ("algorithms", "lessons", "toy_env"):
+        shutil.copytree(ROOT / part, folder / part)
     if patch:
-        text, ceiling = signs.patches()[patch]["patch"], str(folder.parent)
-        env = os.environ | {"GIT_CEILING_DIRECTORIES": ceiling}  # the copy is in no repository
-        subprocess.run(["git", "apply"], cwd=folder, env=env, input=text, text=True, check=True)
+        command = ["git", "apply", signs.HERE / f"{patch}.diff"]
+        env = os.environ | {"GIT_CEILING_DIRECTORIES": str(folder.parent)}  # of no repository
+        subprocess.run(command, cwd=folder, env=env, check=True)
 
 
 def train(run: Run) -> dict:
@@ -100,114 +96,108 @@ def train(run: Run) -> dict:
         broken_copy(folder, run.patch)
         with (folder / "toy_env/metrics.py").open("a", encoding="utf-8") as file:
             file.write(NO_CHECK)
-        program = ["-m", "lessons.experiments.update_norm", f"algorithms/{run.script}.py"]
-        settings = [f"--seed={run.seed}", f"--steps={run.steps}", *run.settings.split()]
-        env = {"PYTHONPATH": name, "OMP_NUM_THREADS": "1", "TQDM_DISABLE": "1"}
-        command = [sys.executable, *program, *SETTINGS, *settings]
-        subprocess.run(command, cwd=folder, env=os.environ | env, capture_output=True)
+        command = f"""{sys.executable} -m lessons.experiments.update_norm
+            algorithms/{run.script}.py --seed={run.seed} --steps={run.steps} {run.settings}
+            --run_dir=run --eval_every=0 --eval_problems=4 --save_every=1000"""
+        env = os.environ | {"PYTHONPATH": name, "OMP_NUM_THREADS": "1", "TQDM_DISABLE": "1"}
+        subprocess.run(command.split(), cwd=folder, env=env, capture_output=True)
         lines = (folder / "run/metrics.jsonl").read_text("utf-8").splitlines()
-        policy, tokenizer = load_policy(str(folder / "run/checkpoint"))
-        problems = held_out(arithmetic, 64, ())
-        final = evaluate(policy, tokenizer, problems, samples=4, max_new_tokens=56)
-        accuracy = float(final.correct.mean())
-        return rounded({"rows": [json.loads(line) for line in lines], "accuracy": accuracy})
+        policy, problems = load_policy(str(folder / "run/checkpoint")), held_out(arithmetic, 64, ())
+        final = evaluate(*policy, problems, samples=4, max_new_tokens=56)
+        return rounded({"rows": [*map(json.loads, lines)], "accuracy": final.correct.mean()})
 
 
-def in_most(found: list[dict]) -> dict[str, list[int]]:
-    """The signs that four of five seeds share, by metric: [the step by which these have it, the
-    side, the number of seeds]; the first ones first. found: the signs of each seed."""
-    common, needed = {}, len(found) - len(found) // 5
-    for metric, side in product(signs.FLOORS, (1, -1)):
-        firsts = sorted(run[metric][0] for run in found if run.get(metric, (0, 0))[1] == side)
-        if len(firsts) >= needed:
-            common[metric] = [firsts[needed - 1], side, len(firsts)]
-    return dict(sorted(common.items(), key=lambda sign: sign[1]))
+def in_most(found: list[dict]) -> dict[str, tuple[int, int, int]]:
+    """The signs that four of five seeds share, by metric: the step by which these have it, the
+    side, the number of seeds. found: the signs of each seed."""
+    firsts, needed = {}, len(found) - len(found) // 5
+    for run in found:
+        for metric, (step, side) in run.items():
+            firsts.setdefault((metric, side), []).append(step)
+    shared = {sign: sorted(steps) for sign, steps in firsts.items() if len(steps) >= needed}
+    return {name: (x[needed - 1], side, len(x)) for (name, side), x in shared.items()}
 
 
 def acting() -> dict:
-    """The settings of the band that act on curves, as config.json has them."""
-    settings = json.loads(json.dumps(vars(grpo.Config())))
-    names = settings.keys() - vars(RunConfig()).keys() | {"task", "levels", "model", "dtype"}
-    return {"script": "grpo"} | {name: settings[name] for name in sorted(names)}
+    """The settings of the band that act on curves."""
+    names = [*grpo.Config.__annotations__, "task", "levels", "model", "dtype"]
+    return {"script": "grpo"} | {name: getattr(grpo.Config, name) for name in names}
 
 
-def summary(runs: list[dict], known: dict) -> dict:
+def summary(runs: list[dict]) -> dict:
     """The results that are committed: the band, the curves of each patch's first seed, the
     signatures of patches with signs and, by patch, its signs, its differences from healthy runs of
     the same seeds, and the patch that each seed is most alike, given the signatures of the other
-    seeds. The patch "" stands for none. known: earlier results, which are kept."""
-    arms = {}
+    seeds."""
+    arms, patches, signatures = {}, {}, {}
     for run in runs:
-        run["reward"] = float(np.mean([row["reward"] for row in run["rows"]]))
+        run["reward"] = np.mean([row["reward"] for row in run["rows"]])
         arms.setdefault("band" if run["seed"] < BAND else run["patch"], []).append(run)
     curves = {name: [signs.curves(run["rows"]) for run in arm] for name, arm in arms.items()}
-    data = known or {"settings": acting(), "band": signs.band(curves.pop("band"))}
-    band, shapes = np.array(data["band"], dtype=float), {}
-    parts = [data.setdefault(part, {}) for part in ("signatures", "curves", "patches")]
-    for name in [name for name in curves if name not in parts[2]]:
-        found = [signs.signs(run, band) for run in curves[name]]
-        patch = parts[2][name] = {"signs": in_most(found)}
+    band = signs.band(curves.pop("band"))
+    shapes = {name: [signs.signature(run, band) for run in arm] for name, arm in curves.items()}
+    for name, arm in curves.items():
+        found = [signs.signs(run, band) for run in arm]
+        patch = patches[name] = {"signs": in_most(found), "taken for": []}
         for what in ("accuracy", "reward"):
-            here, healthy = ({run["seed"]: run[what] for run in arms[one]} for one in (name, ""))
-            patch[what] = difference([*here.values()], [healthy[seed] for seed in here])
+            patch[what] = difference(*([run[what] for run in arms[each]] for each in (name, "")))
         patch["outside"] = np.mean([len(run) / len(signs.FLOORS) for run in found])
-        parts[1][name] = curves[name][0]
-        shapes[name] = [signs.signature(run, band) for run in curves[name]]
-        if patch["signs"] and name and len(found) > 1:
-            parts[0][name] = signs.mean(shapes[name])
-    means = {name: np.array(mean, dtype=float) for name, mean in parts[0].items()}
-    for name, own in shapes.items():
-        taken = parts[2][name]["taken for"] = []
-        for seed, run in enumerate(curves[name]):
-            rest = {name: signs.mean(own[:seed] + own[seed + 1 :])} if name in means else {}
-            alike = signs.diagnosis(run, band, means | rest)
-            taken.append(alike[0][1] if alike else "")
+        if patch["signs"] and name:
+            signatures[name] = signs.mean(shapes[name])
+    for name, arm in curves.items():
+        for seed, run in enumerate(arm):
+            others = signatures | {name: signs.mean(np.delete(shapes[name], seed, axis=0))}
+            alike = signs.diagnosis(run, band, {n: others[n] for n in signatures})
+            patches[name]["taken for"].append(alike[0][1] if alike else "")
+    data = {"settings": acting(), "band": band, "signatures": signatures}
+    data |= {"curves": {name: arm[0] for name, arm in curves.items()}, "patches": patches}
     text = json.dumps(data, default=lambda x: np.where(np.isfinite(x), x, None).tolist())
-    return json.loads(text, parse_float=lambda number: float(f"{float(number):.3g}"))
+    return rounded(json.loads(text))
 
 
 def tables(data: dict) -> dict[str, str]:
     """The tables of the page: the signs by metric, and all patches."""
-    patches, rows, kinds = data["patches"], [], []
-    shown = [name for name in signs.FLOORS if any(name in p["signs"] for p in patches.values())]
-    headers = signs.patches()
-    for name, patch in patches.items():
-        link, seeds = f"[{name}]({name}.diff)" if name else "healthy", len(patch["taken for"])
-        cells = {}
+    rows, kinds = [], []
+    for name, patch in data["patches"].items():
+        link, taken_for = f"[{name}]({name}.diff)" if name else "healthy", patch["taken for"]
+        cells = dict.fromkeys(signs.FLOORS, "")
         for metric, (step, side, n) in patch["signs"].items():
-            count = f" ({n})" if n < seeds else ""
+            count = f" ({n})" if n < len(taken_for) else ""
             cells[metric] = f"{'↑' if side > 0 else '↓'}{step}{count}"
-        if cells:
-            rows.append([link, *(cells.get(metric, "") for metric in shown)])
+        if patch["signs"]:
+            rows.append([link, *cells.values()])
         gaps = [patch["accuracy"], patch["reward"]]
         slower = any(gap["interval"] and gap["interval"][1] < 0 for gap in gaps)
-        kind = "a curve" if cells else "a slower rise" if slower else "no metric"
-        where = headers.get(name, {}).get("Class", "")
-        counts = Counter(patch["taken for"]).items()
-        taken_for = ", ".join(f"{other or 'healthy'} {n}" for other, n in counts)
-        kinds.append([link, where, kind * bool(where), *map(change, gaps), taken_for])
-    table = markdown(["", *(f"`{name}`" for name in shown)], rows)
+        kind = "a curve" if patch["signs"] else "a slower rise" if slower else "no metric"
+        where = PATCHES[name].get("Class", "")
+        counts = Counter(other or "healthy" for other in taken_for).items()
+        alike = ", ".join(f"{other} {n}" for other, n in counts)
+        kinds.append([link, where, kind if where else "", *map(change, gaps), alike])
+    table = markdown(["", *(f"`{name}`" for name in signs.FLOORS)], rows)
     differences = ["accuracy at the end, points", "reward over training, points"]
     kinds = markdown(["", "class", "shown by", *differences, "most alike"], kinds)
     return {"signs": table, "kinds": kinds}
 
 
-def benchmark(results: list[dict]) -> str:
+def benchmark(runs: list[dict]) -> str:
     """JSON lines, one for each run: what it is, its settings, and its rows in TRL's names, or in
     ours where TRL has none. reward_std is TRL's, with G - 1 degrees of freedom."""
-    names, headers, lines = {ours: trl for trl, ours in TRL.items()}, signs.patches(), []
-    for run in results:
-        header, log = headers.get(run["patch"], {}), []
-        kind = "bug" if "Fix" in header else "control" if header else "healthy"
+    names, lines = {ours: trl for trl, ours in TRL.items()}, []
+    for run in runs:
+        header, log = PATCHES[run["patch"]], []
         for row in run["rows"]:
             row["reward_std"] = round(row["sigma"] * np.sqrt(8 / 7), 4)
-            numbers = {name: x for name, x in row.items() if isinstance(x, float | int)}
-            log.append({names.get(name, name): x for name, x in numbers.items()})
-        about = {"kind": kind, "class": header.get("Class", ""), "patch": run["patch"]}
+            log.append({names.get(n, n): x for n, x in row.items() if isinstance(x, float | int)})
         settings = dict(x[2:].split("=") for x in run["settings"].split())
-        about["settings"] = {"script": run["script"], "seed": run["seed"]} | settings
-        lines.append(json.dumps(about | {"log_history": log}))
-    return "\n".join(lines) + "\n"
+        about = {
+            "kind": "bug" if "Fix" in header else "control" if header else "healthy",
+            "class": header.get("Class", ""),
+            "patch": run["patch"],
+            "settings": {"script": run["script"], "seed": run["seed"]} | settings,
+            "log_history": log,
+        }
+        lines.append(json.dumps(about) + "\n")
+    return "".join(lines)
 
 
 def publish(data: dict) -> None:
@@ -224,16 +214,12 @@ def publish(data: dict) -> None:
 
 def main(config: Config) -> None:
     """Make the runs that are missing, and with --publish write the results."""
-    grid, known = Grid(config, "clinic"), {}
-    if signs.RESULTS.is_file() and not config.quick:
-        known = json.loads(signs.RESULTS.read_text("utf-8"))
-    runs = runs_of(1, {}, 10) if config.quick else runs_of(config.seeds, known)
-    data = summary(grid.run(train, runs), known)
+    grid = Grid(config, "clinic")
+    runs = runs_of(1, 10) if config.quick else runs_of(config.seeds)
+    data = summary(grid.run(train, runs))
     if config.publish:
-        runs = [Run(patch, BAND) for patch in ("", *signs.patches())]
-        runs += [Run("", BAND, script=script) for script in SCRIPTS]
-        runs += [Run("", BAND, settings=other) for other in OTHERS]
-        BENCHMARK.write_bytes(gzip.compress(benchmark(grid.run(train, runs)).encode(), mtime=0))
+        text = benchmark(grid.run(train, [run for run in runs if run.seed == BAND] + OTHERS))
+        (signs.HERE / "benchmark.jsonl.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
         publish(data)
     print(*tables(data).values(), sep="\n\n")
 
