@@ -3,6 +3,9 @@
 import json
 import sys
 
+import pytest
+
+from lessons.clinic import __main__ as command
 from lessons.clinic import logs, score, signs
 
 PATCHES = signs.patches()
@@ -58,6 +61,18 @@ def test_scores_by_hand():
     scored = score.score(found)
     assert [*scored["counts"].values()] == [4, 3, 2, 1, 1, 1, 1, 0]
     assert scored["named"]["kl_sign"] == ["KL", "KL"] and scored["named"]["grpo"] == [""]
+
+
+@pytest.mark.parametrize("name", ("ours", "ours, bare"))
+def test_our_scores_are_those_of_the_command(name, tmp_path, capsys):
+    log, found = tmp_path / "log.jsonl", []
+    for run in score.runs():
+        log.write_text("\n".join(map(json.dumps, run["log_history"])), "utf-8")
+        settings = {} if name == "ours, bare" else run["settings"]
+        log.with_name("config.json").write_text(json.dumps(settings), "utf-8")
+        command.main(command.Config(str(log), json=True, without=run["patch"]))
+        found.append((run, json.loads(capsys.readouterr().out)))
+    assert score.score(found) == json.loads(score.SCORES.read_text("utf-8"))[name]
 
 
 def test_the_page_shows_the_scores():

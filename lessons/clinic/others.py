@@ -2,7 +2,8 @@
 
     python lessons/clinic/others.py rl-doctor LOG
 
-It needs nothing of this repository, only the program: pip install rldoctor==0.2.0 rlprobe==0.1.0.
+It needs nothing of this repository, only the program: pip install rldoctor==0.2.0 rlprobe==0.1.0,
+in an environment of their own, whose PYTHON score.py starts.
 An alarm is a finding of at least a warning, the worst first; its class is the one of ours that its
 page speaks of, as we read it.
 """

@@ -1,15 +1,15 @@
 """Score a program that reads the log of a run and says what is wrong with it.
 
     python -m lessons.clinic.score ours python -m lessons.clinic LOG --json --without PATCH
-    python -m lessons.clinic.score --bare rl-doctor PYTHON lessons/clinic/others.py rl-doctor LOG
+    python -m lessons.clinic.score --bare "rlprobe 0.1.0" \\
+        PYTHON lessons/clinic/others.py rlprobe LOG
 
 The program is started once for each run of benchmark.jsonl.gz, with LOG replaced by a file of JSON
 lines in TRL's names, and PATCH by the patch that was applied, so that it can be left out of what
 the program knows. A config.json beside the file has the run's settings; with --bare there is none.
 Its last line is a JSON object: "class" is "" for a run without a bug, else one of the classes of
-RULES.md, or any other text; "patch" is the bug that it looks like, if that is sure.
-
-A bug is found if the class is not "". The scores go into scores.json, under the first name.
+RULES.md, or any other text; "patch" is the bug that it looks like, if that is sure. A bug is found
+if the class is not "". The scores go into scores.json, under the first name.
 """
 
 import gzip
