@@ -259,7 +259,7 @@ def slopes(runs: list[dict]) -> dict:
 # Written before the first run. Each prediction is that all differences between its pairs of
 # settings lie between two bounds, in hundredths: of the accuracy at the end, unless something else
 # is named.
-NO_ERRORS, J_0 = {}, [COMPOSED[0.0, made] for made in COMPOSITIONS]
+NO_ERRORS = {}
 PREDICTIONS = [
     (
         (15, 100),
@@ -284,7 +284,7 @@ PREDICTIONS = [
     (
         (-5, 5),
         "At J = 0 the accuracy drifts by at most 5 points.",
-        [(each, None) for each in J_0],
+        [(COMPOSED[0.0, made], None) for made in COMPOSITIONS],
         "drift",
     ),
     (
@@ -414,8 +414,8 @@ def verdicts(runs: list[dict]) -> str:
     """The predictions and their outcomes, as a table in Markdown."""
     outcomes, kept = grid.judge(runs, PREDICTIONS, gap), slopes(runs)
     divided, calm = (holding(kept["clipped", n][:, :, :2], 1) for n in (256, CALM))  # one kind
-    both = np.concatenate([holding(kept["rate"], np.array(JS[:3])[:, None]), divided])
-    for (sentence, least), within in zip(SLOPES.items(), (both, calm)):
+    descent = np.append(holding(kept["rate"], np.array(JS[:3])[:, None]), divided)
+    for (sentence, least), within in zip(SLOPES.items(), (descent, calm)):
         outcomes[sentence] = within.sum() >= least, f"{within.sum()} of {within.size}"
     outcomes[COSINES] = False, "1 of 13 (commit 3ece9ab has the measurement)"
     outcomes |= judge_lags(kept)

@@ -78,13 +78,8 @@ def v_ratio(task: str, step: int) -> float:
     """v- / v+ for the weight c(k): measured on other completions, at the step of training that is
     nearest."""
     nearest = min(estimators.STEPS, key=lambda measured: abs(measured - step))
-    return float(np.mean([stage["v_ratio"] for stage in stages(task) if stage["step"] == nearest]))
-
-
-@cache
-def stages(task: str) -> list[dict]:
-    """The measurements of a task in estimators.json."""
-    return [run for run in estimators.published() if run["task"] == task]
+    stages = grid.select(estimators.published(), {"task": task, "step": nearest})
+    return float(np.mean([stage["v_ratio"] for stage in stages]))
 
 
 def step_of_length(length: float, policy, optimizer: torch.optim.Optimizer) -> None:
@@ -123,7 +118,7 @@ def predictions(task: str, per_token: bool, weight: str) -> dict[str, float]:
     """The measures that NOTICED names, of an arm: means over three steps of GRPO's training, its
     seeds, and prompts."""
     values = {name: [] for name in NOTICED}
-    for stage in stages(task):
+    for stage in grid.select(estimators.published(), {"task": task}):
         rule = rule_of(weight, v_ratio(task, stage["step"]))
         for prompt in stage["of prompts"]:
             p = sum(prompt["right"]) / stage["completions"]
