@@ -6,7 +6,6 @@ import re
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import get_args
 
 import numpy as np
 import pytest
@@ -94,7 +93,7 @@ def test_kl_times_sigma_is_sigma_of_the_batch_in_another_scale(tmp_path, in_this
 @pytest.mark.slow
 def test_the_ablation_starts_at_grpo_and_ends_at_dapo(tmp_path, in_this_process):
     """Its first row trains as grpo.py does without KL, step for step; its last row is dapo.py."""
-    arms = list(compare.ablation().values())
+    arms = list(compare.EXPERIMENTS["ablation"].values())
     first, last = arms[0], arms[-1]
     change = compare.ABLATION["GRPO without KL"]
     assert change.items() <= first.settings.items()
@@ -121,14 +120,14 @@ def test_both_changes_to_grpo_make_dr_grpo(tmp_path, monkeypatch, in_this_proces
     *alone, theirs, both = ([row["grad_norm"] for row in rows] for rows in (*alone, theirs, both))
     assert both == pytest.approx(theirs, rel=1e-5)
     assert all(norms != pytest.approx(theirs, rel=0.05) for norms in alone)
-    assert {arm.replaced for arm in compare.arms_of("pieces").values()} == {"", *names}
+    assert {arm.replaced for arm in compare.EXPERIMENTS["pieces"].values()} == {"", *names}
 
 
 def test_every_arm_has_its_own_folder(tmp_path):
     """Where an arm appears in several experiments, it is the same."""
     arms = []
-    for experiment in {*get_args(compare.Experiment)} - {"sampling"}:
-        arms += compare.arms_of(experiment).values()
+    for experiment in compare.EXPERIMENTS.values():
+        arms += experiment.values()
     folders = {Run(arm, 0, 60).folder(tmp_path) for arm in arms}
     assert len(folders) == len({str(arm) for arm in arms}) == 9 + 6 + 2 + 2 + 6 + 1 + 5
 
@@ -152,7 +151,7 @@ def test_update_norm_is_the_move_of_the_policy(tmp_path, train):
 
 def test_matched_rates_are_those_of_equal_updates():
     shared = compare_tables.load()["shared"]["arms"]
-    for name, arm in compare.arms_of("matched").items():
+    for name, arm in compare.EXPERIMENTS["matched"].items():
         longer = shared[name]["update_norm"]["mean"] / shared["GRPO"]["update_norm"]["mean"]
         rate = arm.settings.get("learning_rate", 2e-4)
         assert rate == float(f"{2e-4 / longer ** (1 / 0.75):.2g}")
@@ -194,9 +193,11 @@ def test_a_run_is_summed_up_by_hand(tmp_path):
 @pytest.mark.slow
 def test_the_program_makes_the_numbers_of_every_arm(tmp_path, monkeypatch, in_this_process):
     few = {"GRPO": "grpo", "DAPO": "dapo"}
-    for module, name in ((compare, "SCRIPTS"), (compare, "LADDER"), (compare_tables, "LADDER")):
-        monkeypatch.setattr(module, name, few)
+    for module in (compare, compare_tables):
+        monkeypatch.setattr(module, "LADDER", few)
     monkeypatch.setattr(compare, "COMMON", SMALL | {"eval_every": 1})
+    arms = {title: compare.of_script(title) for title in few}
+    monkeypatch.setitem(compare.EXPERIMENTS, "shared", arms)
     monkeypatch.setattr(compare, "SAMPLES", 64)
     problems = compare.held_out_problems(2, compare.LEVELS)
     monkeypatch.setattr(compare, "held_out_problems", lambda n, levels: problems)
@@ -217,7 +218,7 @@ def fake(experiment: str) -> dict[str, list[dict]]:
     noise."""
     rng, runs = np.random.default_rng(0), {}
     names = ("clipped", "truncated", "silent", "entropy", "length_wrong")
-    for i, arm in enumerate(compare.arms_of(experiment)):
+    for i, arm in enumerate(compare.EXPERIMENTS[experiment]):
         runs[arm] = []
         for _ in range(4):
             number = 0.5 + 0.01 * i + 0.001 * rng.normal()

@@ -126,40 +126,38 @@ def ablation() -> dict[str, Arm]:
     return arms
 
 
-def arms_of(experiment: str) -> dict[str, Arm]:
-    """The arms of an experiment by their names in the tables."""
-    if experiment == "shared":
-        return {title: of_script(title) for title in SCRIPTS}
-    if experiment == "no_kl":
-        arms = {title: of_script(title, kl_coef=0.0) for title in SCRIPTS}
-        return arms | {title: of_script(title) for title in WITHOUT_KL}
-    if experiment == "matched":
-        return {title: of_script(title, **MATCHED.get(title, {})) for title in LADDER}
-    if experiment == "pieces":  # each of Dr. GRPO's two changes alone
-        return {
-            "GRPO": of_script("GRPO"),
-            "GRPO, not / σ": Arm("grpo", COMMON, "compute_advantages"),
-            "GRPO, constant length": Arm("grpo", COMMON, "policy_loss"),
-            "Dr. GRPO": of_script("Dr. GRPO"),
-        }
-    if experiment == "batch_sigma":
-        script, no_kl = Arm("batch_sigma", COMMON), COMMON | {"kl_coef": 0.0}
-        return {
-            "Dr. GRPO": of_script("Dr. GRPO"),
-            "÷ σ of the batch": script,
-            "KL × σ of the batch": Arm("dr_grpo", COMMON, KL_TIMES_SIGMA),
-            "Dr. GRPO without KL": of_script("Dr. GRPO", kl_coef=0.0),
-            "÷ σ of the batch without KL": replace(script, settings=no_kl),
-            "token mean": Arm("dapo", COMMON | TOKEN_MEAN),
-            "token mean over mixed groups": Arm("dapo", COMMON | TOKEN_MEAN, MIXED),
-        }
-    if experiment == "movement":
-        # In the committed ablation the updates of the last arm are 1.083 times as long as those of
-        # the arm above it: 2e-4 / 1.083^(1 / 0.75) is 1.8e-4.
-        *_, above, last = ablation().values()
-        slower = replace(last, settings=last.settings | {"learning_rate": 1.8e-4})
-        return {"+ token-level loss": above, "dynamic sampling, 1.8e-4": slower}
-    return ablation()
+NO_KL = {"kl_coef": 0.0}
+SHARED = {title: of_script(title) for title in SCRIPTS}
+ROWS = ablation()
+# In the committed ablation the updates of the last arm are 1.083 times as long as those of the arm
+# above it: 2e-4 / 1.083^(1 / 0.75) is 1.8e-4.
+SLOWER = ROWS["+ dynamic sampling"].settings | {"learning_rate": 1.8e-4}
+EXPERIMENTS = {  # the arms of each by their names in the tables
+    "shared": SHARED,
+    "no_kl": {title: of_script(title, **NO_KL) for title in SCRIPTS}
+    | {title: SHARED[title] for title in WITHOUT_KL},
+    "matched": {title: of_script(title, **MATCHED.get(title, {})) for title in LADDER},
+    "pieces": {  # each of Dr. GRPO's two changes alone
+        "GRPO": SHARED["GRPO"],
+        "GRPO, not / σ": Arm("grpo", COMMON, "compute_advantages"),
+        "GRPO, constant length": Arm("grpo", COMMON, "policy_loss"),
+        "Dr. GRPO": SHARED["Dr. GRPO"],
+    },
+    "ablation": ROWS,
+    "movement": {
+        "+ token-level loss": ROWS["+ token-level loss"],
+        "dynamic sampling, 1.8e-4": Arm("dapo", SLOWER),
+    },
+    "batch_sigma": {
+        "Dr. GRPO": SHARED["Dr. GRPO"],
+        "÷ σ of the batch": Arm("batch_sigma", COMMON),
+        "KL × σ of the batch": Arm("dr_grpo", COMMON, KL_TIMES_SIGMA),
+        "Dr. GRPO without KL": of_script("Dr. GRPO", **NO_KL),
+        "÷ σ of the batch without KL": Arm("batch_sigma", COMMON | NO_KL),
+        "token mean": Arm("dapo", COMMON | TOKEN_MEAN),
+        "token mean over mixed groups": Arm("dapo", COMMON | TOKEN_MEAN, MIXED),
+    },
+}
 
 
 # ---------------------------------------------------------------------- a run
@@ -302,7 +300,7 @@ def compare(experiment: str, config: Config, grid: Grid) -> dict:
         compare_figures.draw_sampling(rates, KS, figure)
         return rounded(numbers | compare_tables.sampling_numbers(rates, KS))
     summaries = {}
-    for name, arm in arms_of(experiment).items():
+    for name, arm in EXPERIMENTS[experiment].items():
         runs = [Run(arm, seed, config.steps) for seed in seeds]
         summaries[name] = grid.run(partial(train, output=grid.path), runs)
     if experiment in compare_figures.PANELS:
