@@ -45,16 +45,8 @@ def verdict(rows: list[dict], band: np.ndarray | None, without: str) -> dict:
     return {"class": kind, "patch": patch, "seen": seen, "left": left}
 
 
-def report(rows: list[dict], changed: list[str], found: dict) -> None:
+def report(found: dict) -> None:
     """Print a verdict, and what it rests on."""
-    first, last = rows[0]["step"], rows[-1]["step"]
-    print(f"{len(rows)} rows, steps {first:.0f} to {last:.0f}")
-    if first > 1:
-        print(f"the first row is a mean over {first:.0f} steps, so first facts are blurred")
-    missing = [name for name in signs.FLOORS if not any(name in row for row in rows)]
-    print("not logged:", ", ".join(missing) or "nothing")
-    if changed:
-        print(f"not the band's: {', '.join(changed)}; judged by the rules alone")
     for name, (step, side) in found["left"].items():
         print(f"  {name:24} leaves the band at step {step}, {'above' if side > 0 else 'below'}")
     for kind, sign in found["seen"]:
@@ -62,8 +54,9 @@ def report(rows: list[dict], changed: list[str], found: dict) -> None:
     if not found["class"]:
         return print("nothing here looks like a bug, which does not mean that there is none")
     print("look first at:", found["class"])
-    fix = signs.patches().get(found["patch"], {}).get("Fix")
-    print(f"like {found['patch']}.diff: {fix}" if fix else "like no patch of the collection")
+    if not found["patch"]:
+        return print("like no patch of the collection")
+    print(f"like {found['patch']}.diff:", signs.patches()[found["patch"]]["Fix"])
 
 
 def against(rows: list[dict], others: list[dict]) -> None:
@@ -95,16 +88,23 @@ def main(config: Config) -> None:
         for name in differing(settings, other_settings):
             print(f"{name}: {settings[name]} against {other_settings[name]}")
         return against(rows, others)
-    results, band = signs.results(), None
+    results = signs.results()
     changed = differing(settings, results["settings"])
-    if not changed:
-        band = results["band"]
+    band = None if changed else results["band"]
     found = verdict(rows, band, config.without)
     if config.json:
         return print(json.dumps(found))
-    report(rows, [f"{name} {settings[name]}" for name in changed], found)
-    shown = [name for name in signs.FLOORS if any(name in row for row in rows)]
-    figure = signs.draw({Path(config.run).name: signs.curves(rows, len(rows))}, shown, band)
+    first, last = rows[0]["step"], rows[-1]["step"]
+    print(f"{len(rows)} rows, steps {first:.0f} to {last:.0f}")
+    if first > 1:
+        print(f"the first row is a mean over {first:.0f} steps, so first facts are blurred")
+    logged = [name for name in signs.FLOORS if any(name in row for row in rows)]
+    print("not logged:", ", ".join(n for n in signs.FLOORS if n not in logged) or "nothing")
+    if changed:
+        names = ", ".join(f"{name} {settings[name]}" for name in changed)
+        print(f"not the band's: {names}; judged by the rules alone")
+    report(found)
+    figure = signs.draw({Path(config.run).name: signs.curves(rows, len(rows))}, logged, band)
     figure.savefig(path.with_name("clinic.png"), dpi=100)
     print(f"see {path.with_name('clinic.png')}")
 

@@ -1,7 +1,7 @@
 """The clinic's runs: every bug and every harmless change of lessons/clinic, applied to a copy of
 the tree, and healthy runs of all scripts.
 
-    python lessons/experiments/clinic.py               print the tables
+    python lessons/experiments/clinic.py               all runs, an hour; print the tables
     python lessons/experiments/clinic.py --quick       one seed of ten steps, eleven healthy runs
     python lessons/experiments/clinic.py --publish     also write results, benchmark, page, pictures
 
@@ -114,8 +114,11 @@ def in_most(found: list[dict]) -> dict[str, tuple[int, int, int]]:
     for run in found:
         for metric, (step, side) in run.items():
             firsts.setdefault((metric, side), []).append(step)
-    shared = {sign: sorted(steps) for sign, steps in firsts.items() if len(steps) >= needed}
-    return {name: (x[needed - 1], side, len(x)) for (name, side), x in shared.items()}
+    return {
+        metric: (sorted(steps)[needed - 1], side, len(steps))
+        for (metric, side), steps in firsts.items()
+        if len(steps) >= needed
+    }
 
 
 def acting() -> dict:
@@ -146,8 +149,10 @@ def summary(runs: list[dict]) -> dict:
             signatures[name] = signs.mean(shapes[name])
     for name, arm in curves.items():
         for seed, run in enumerate(arm):
-            others = signatures | {name: signs.mean(np.delete(shapes[name], seed, axis=0))}
-            alike = signs.diagnosis(run, band, {n: others[n] for n in signatures})
+            others = signatures.copy()
+            if name in others:
+                others[name] = signs.mean(np.delete(shapes[name], seed, axis=0))
+            alike = signs.diagnosis(run, band, others)
             patches[name]["taken for"].append(alike[0][1] if alike else "")
     data = {"settings": acting(), "band": band, "signatures": signatures}
     data |= {"curves": {name: arm[0] for name, arm in curves.items()}, "patches": patches}
