@@ -118,15 +118,16 @@ def test_the_log_of_a_folder(tmp_path, capsys):  # D4
     for folder, n in ((old, 12), (new, 33), (ours / "checkpoint", 14)):
         folder.mkdir(parents=True)
         (folder / "config.json").write_text('{"dtype": "bfloat16"}', "utf-8")  # the model's
-        log = series(n, reward=UP) + [{"step": n, "eval_reward": 0.3}]
+        log = series(n, reward=UP, kl=0.4) + [{"step": n, "eval_reward": 0.3}]
         file, name = folder / "trainer_state.json", "log_history"
         if n == 14:
             file, name = ours / "results.json", "log"
         file.write_text(json.dumps({name: log}), "utf-8")
     text = said(tmp_path, capsys)
-    assert "33 rows" in text and "not the band's: script of another program;" in text
+    assert "33 rows" in text and "not the band's: script unknown;" in text
     for path in (ours, ours / "results.json", ours / "checkpoint"):
         assert "14 rows" in said(path, capsys)
+    assert "look first at: KL" in text and "patch" not in text  # none was compared
 
 
 def test_a_log_of_something_else_is_one_line(tmp_path):  # D10

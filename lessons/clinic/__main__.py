@@ -54,9 +54,10 @@ def report(found: dict) -> None:
     if not found["class"]:
         return print("nothing here looks like a bug, which does not mean that there is none")
     print("look first at:", found["class"])
-    if not found["patch"]:
-        return print("like no patch of the collection")
-    print(f"like {found['patch']}.diff:", signs.patches()[found["patch"]]["Fix"])
+    if found["patch"]:
+        print(f"like {found['patch']}.diff:", signs.patches()[found["patch"]]["Fix"])
+    elif found["left"]:
+        print("like no patch of the collection")
 
 
 def against(rows: list[dict], others: list[dict]) -> None:

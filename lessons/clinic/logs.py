@@ -81,5 +81,5 @@ def load(name: str) -> tuple[list[dict], dict, Path]:
     config = path.with_name("config.json")
     settings = json.loads(config.read_text("utf-8")) if config.is_file() else {}
     if "script" not in settings:  # there is none, or it is a model's
-        settings = {"script": "of another program"}
+        settings = {"script": "unknown"}
     return rewarded, settings, path
