@@ -128,11 +128,11 @@ TRAINED = {
         "curve": mean_success,
         "right": updated,
         "mistakes": {
-            "score of the right one always": partial(updated, score=lambda R, p: 1 - p),
-            "slope of p instead of log p": partial(
+            "mistake a": partial(updated, score=lambda R, p: 1 - p),
+            "mistake b": partial(
                 updated, score=lambda R, p: p * (1 - p) * (2 * R - 1)
             ),
-            "sign turned": partial(updated, score=lambda R, p: p - R),
+            "mistake c": partial(updated, score=lambda R, p: p - R),
         },
         "labels": ("updates", "p, mean of 100 runs"),
     }

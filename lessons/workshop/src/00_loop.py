@@ -1,30 +1,17 @@
-# %% [markdown] 20 minutes
+# %% [markdown] 25 minutes
 # # 0 · The loop: sample, verify, update
 #
-# A language model reads a prompt and writes a **completion**. A **verifier**, an ordinary program, says whether it is right. From these
-# verdicts alone the model has to learn to be right more often. This is reinforcement learning (RL) from verifiable rewards, a loop of
-# three steps:
+# A language model reads a prompt and writes a **completion**. A **verifier**, an ordinary program, says whether it is right. Reinforcement
+# learning (RL) from verifiable rewards repeats three steps:
 #
 # 1. **Sample.** The model, called the **policy**, writes several completions, drawn at random from its own distribution.
 # 2. **Verify.** Each completion receives a **reward** $R$: 1 if it is right, 0 if it is wrong.
-# 3. **Update.** The model's parameters are changed a little, so that rewarded completions become more probable. Then the loop begins
-#    again.
+# 3. **Update.** The model's parameters are changed a little, so that rewarded completions become more probable.
 #
-# > **The claim: subtracting a number from every reward, a baseline, leaves the mean update unchanged. But it changes the variance, and
-# > the noise of the updates limits how fast the policy can learn.**
+# > **A model that is told only "right" or "wrong" becomes right more often by repeating these three steps.** How fast it learns depends on
+# > how noisy the updates are.
 #
-# **Why not supervised learning?** Supervised learning makes prescribed completions more probable, and somebody has to write these. Here
-# nobody does: the verifier only has to *recognise* a right completion, often by comparing its last number with a known one, and the
-# policy learns from its own samples. The price is that it cannot be rewarded for what it never samples.
-
-# %% [markdown]
-# ## A policy that fits on the screen
-#
-# The prompt is "name an even number". There are three tokens, `1`, `2` and the full stop, which ends the completion. A completion is cut
-# off after three tokens; without a full stop it is wrong. For each of the seven possible prefixes (beginnings) the policy has three
-# numbers (logits), whose softmax is the distribution of the next token. A language model does the same, with a neural network in place of
-# the table. There are only 15 completions, so the **success probability** $p$, the probability that a completion is right, can be
-# computed exactly.
+# Here a small policy is asked for an even number. It can write 15 different completions:
 
 # %% [fold]
 import math
@@ -51,14 +38,50 @@ def log_probabilities(logits):
     return logits.log_softmax(dim=-1).flatten(-2) @ uses.flatten(1).T
 
 
-print("right:", *(text for text, r in zip(texts, R) if r), "  wrong:", *(text for text, r in zip(texts, R) if not r))
+z, trace = torch.zeros(7, 3).double(), []
+generator = torch.Generator().manual_seed(26)
+torch.multinomial(log_probabilities(z).exp(), 4, True, generator=generator)  # "One pass", below
+for _ in range(31):
+    log_probs = log_probabilities(z.requires_grad_())
+    trace.append(log_probs.detach().exp())
+    drawn = torch.multinomial(trace[-1], 4, replacement=True, generator=generator)
+    loss = -(R[drawn] * log_probs[drawn]).mean()
+    z = (z - torch.autograd.grad(loss, z)[0]).detach()
+trace = torch.stack(trace)  # (31, 15)
+figure, axis = new_figure(7, 2.8)
+axis.plot(trace[:, R == 0], color=GREY, linewidth=1)
+axis.plot(trace[:, R == 1], color=RIGHT)
+favourite, first = trace[-1].argmax(), trace[0].argmax()
+label_line(axis, 30, trace[-1, favourite], f'"{texts[favourite]}"', RIGHT)
+label_line(axis, 0, trace[0, first], f'"{texts[first]}"', GREY, xytext=(8, 8))
+axis.set(xlim=(0, 33), xlabel="updates", ylabel="probability")
+axis.set_title("Each line is a completion: blue is right, grey is wrong")
+show(figure)
+start, end = (trace[[0, -1]] @ R).tolist()
+assert R[favourite] == 1 and end > 0.8
 
-# %% [markdown]
+# %% [text]
+# *Thirty updates, each from four sampled completions. Right are `12.`, `22.` and `2.`; together their probability rises from {=start:.2f}
+# to {=end:.2f}. One of them, `{=texts[favourite]}`, runs ahead: what has been sampled and rewarded is sampled more often. At the top of
+# the wrong ones begins `{=texts[first]}`, the empty answer.*
+#
+# **Why not supervised learning?** Supervised learning makes prescribed completions more probable, and somebody has to write these. Here
+# nobody does: the verifier only has to *recognise* a right completion, often by comparing its last number with a known one, and the
+# policy learns from its own samples. The price is that it cannot be rewarded for what it never samples.
+#
+# ## A policy that fits on the screen
+#
+# The prompt is "name an even number". There are three tokens, `1`, `2` and the full stop, which ends the completion. A completion is cut
+# off after three tokens; without a full stop it is wrong. For each of the seven possible prefixes (beginnings) the policy has three
+# numbers (logits), whose softmax is the distribution of the next token. A language model does the same, with a neural network in place of
+# the table. With only 15 completions, the **success probability** $p$, the probability that a completion is right, can be computed
+# exactly.
+#
 # ## One pass through the loop
 #
 # At the start all tokens are equally likely. Autograd finds the direction in logit space that makes a completion more probable: the
-# gradient of its log-probability, $\nabla\log\pi(y)$. The update is the mean over the batch of $R\,\nabla\log\pi(y)$. This is REINFORCE
-# (Williams 1992).
+# gradient of its log-probability, $\nabla\log\pi(y)$. The **update** is the mean over the batch of $R\,\nabla\log\pi(y)$. This is
+# REINFORCE (Williams 1992).
 
 # %%
 logits = torch.zeros(7, 3, dtype=torch.float64, requires_grad=True)
@@ -75,36 +98,12 @@ for i, reward in zip(drawn, rewards):
     print(f"{texts[i]:4} reward {reward:.0f}, its probability: {change}")
 print(f"success probability: {pi @ R:.3f} before, {(after @ R).item():.3f} after")
 
-# %% [markdown]
-# Thirty passes, each with four new completions:
-
-# %% [fold]
-z, trace = torch.zeros(7, 3).double(), []
-for _ in range(31):
-    log_probs = log_probabilities(z.requires_grad_())
-    trace.append(log_probs.detach().exp())
-    drawn = torch.multinomial(trace[-1], 4, replacement=True, generator=generator)
-    loss = -(R[drawn] * log_probs[drawn]).mean()
-    z = (z - torch.autograd.grad(loss, z)[0]).detach()
-trace = torch.stack(trace)  # (31, 15)
-figure, axis = new_figure(7, 2.8)
-axis.plot(trace[:, R == 0], color=GREY, linewidth=1)
-axis.plot(trace[:, R == 1], color=RIGHT)
-favourite = trace[-1].argmax()
-label_line(axis, 30, trace[-1, favourite], texts[favourite], RIGHT)
-axis.set(xlim=(0, 33), xlabel="updates", ylabel="probability", title="15 completions (blue: right)")
-show(figure)
-assert R[favourite] == 1 and trace[-1] @ R > 0.8
-
 # %% [text]
-# *After 30 updates $p$ = {=(trace[-1] @ R).item():.2f}. One right completion, `{=texts[favourite]}`, has run ahead: what has been sampled and
-# rewarded is sampled more often.*
+# The picture above shows thirty such passes, each with four new completions. A completion with reward 0 adds nothing to the update; its probability changes because
+# probabilities sum to 1 and because completions share prefixes. A batch of 4 contains no right completion with probability $(1-p)^4$,
+# here {=(1 - pi @ R) ** 4:.0%}; at $p = .001$ it would be {=(1 - 0.001) ** 4:.1%}, and hardly any batch would teach anything.
 #
-# A completion with reward 0 adds nothing to the update; its probability changes because probabilities sum to 1 and because completions
-# share prefixes. A batch of 4 contains no right completion with probability $(1-p)^4$, here {=(1 - pi @ R) ** 4:.0%}; at $p = .001$ it
-# would be {=(1 - 0.001) ** 4:.1%}, and hardly any batch would teach anything.
-#
-# ## Four baselines
+# ## How fast? Four baselines
 #
 # Before the update one may subtract a number $b$, the **baseline**, from every reward. The difference, $R - b$, is the **advantage**:
 # completions with a positive advantage become more probable, those with a negative one less probable. [Lesson 1](01_score_function.ipynb)
@@ -113,31 +112,32 @@ assert R[favourite] == 1 and trace[-1] @ R > 0.8
 # - **b = p**: right completions are pushed up and wrong ones down. ($p$ is known here. In practice the mean reward of several completions
 #   of the same prompt takes its place. That mean contains the completion's own reward, which shortens the mean update:
 #   [lesson 3](03_group_baseline.ipynb).)
-# - **no baseline**, $b = 0$: right completions are pushed up.
-# - **b = −1** and **b = −3**: all completions are pushed up, right ones more, as if every completion received one or three bonus points.
+# - **b = 0**, that is, no baseline: right completions are pushed up.
+# - **b = −1** and **b = −3**: all completions are pushed up, right ones more. (Nobody chooses −3, but a bonus of three points for a format
+#   that every completion keeps does the same.)
 #
 # We list all 15 completions. Is the mean update the gradient of $p$, and what is the variance of the update from one completion
 # (summed over the logits)?
 
 # %%
-BASELINES = {"b = p": lambda p: p, "no baseline": lambda p: 0 * p}
-BASELINES |= {"b = −1": lambda p: 0 * p - 1, "b = −3": lambda p: 0 * p - 3}
+BASELINES = {"b = p": "p", "b = 0": 0.0, "b = −1": -1.0, "b = −3": -3.0}
 p = log_pi.exp() @ R
 grad_p = torch.autograd.grad(p, logits, retain_graph=True)[0].flatten()  # by definition
 scores = [torch.autograd.grad(one, logits, retain_graph=True)[0].flatten() for one in log_pi]
 scores = torch.stack(scores)  # (15, 21)
 variances = {}
 for name, baseline in BASELINES.items():
-    updates = (R - baseline(p.detach()))[:, None] * scores  # (15, 21)
+    b = p.item() if baseline == "p" else baseline
+    updates = (R - b)[:, None] * scores  # (15, 21)
     exact = (pi @ updates - grad_p).abs().max().item() < 1e-12
     variances[name] = (pi @ (updates - grad_p).square().sum(dim=1)).item()
     assert exact
-    print(f"{name:12} mean update = gradient of p, within 1e-12: {exact}", end="   ")
+    print(f"{name:6} mean update = gradient of p, within 1e-12: {exact}", end="   ")
     print(f"variance {variances[name]:5.2f}")
 
 # %% [markdown]
-# Now we train with each baseline: 200 independent runs, 4 completions per update, one learning rate. For the same policy the mean updates
-# are the same. *What will differ? Guess, then open the picture (…)* and move the rate. (The slider needs the cells above.)
+# Now we train with each baseline: 200 independent runs, 4 completions per update, one learning rate. The mean update is the same for all
+# four. *What will differ? Guess, then open the picture (…)* and move the rate. (The slider needs the cells above.)
 
 
 # %% guess
@@ -152,8 +152,8 @@ def train(baseline, rate, runs=200, updates=200, batch=4):
         p = pi @ R  # (runs,)
         curves.append(p)
         drawn = torch.multinomial(pi, batch, True, generator=generator)  # (runs, batch)
-        advantages = R[drawn] - baseline(p)[:, None]
-        loss = -(advantages * log_pi.gather(1, drawn)).mean(dim=1).sum()
+        b = p[:, None] if baseline == "p" else baseline
+        loss = -((R[drawn] - b) * log_pi.gather(1, drawn)).mean(dim=1).sum()
         logits = (logits - rate * torch.autograd.grad(loss, logits)[0]).detach()
     return torch.stack(curves)
 
@@ -174,13 +174,13 @@ knob(lambda rate: fans(curves, rate), rate=RATES)
 #
 # {=speed}
 #
-# At a rate of .2 the *median* runs take the same time: {=median["b = p"]}, {=median["no baseline"]}, {=median["b = −1"]} and
+# At a rate of .2 the *median* runs take the same time: {=median["b = p"]}, {=median["b = 0"]}, {=median["b = −1"]} and
 # {=median["b = −3"]} updates. The variance decides how far the other runs stray. At $b = -3$ and a rate of 1, {=stuck:.0%} of the runs
 # end with $p < .1$: by chance the policy has become almost always wrong, and hardly ever samples a right completion to reward. Fast
 # learning takes large steps, and a noisy estimate does not allow them. **This is how variance becomes learning speed.**
 #
-# At the start the variances of $b = p$ and no baseline differ little, and the runs hardly differ. Which is less noisy when $p$ is high?
-# That is exercise 2.
+# Between $b = p$ and $b = 0$ the variances differ little at the start, and so do the runs. On a real model they can differ much
+# ([lesson 1](01_score_function.ipynb)). Which is less noisy when $p$ is high? That is exercise 2.
 
 # %% [markdown]
 # ## Exercises
@@ -201,6 +201,9 @@ def updated(z, R, b, rate):
 check("0.1", updated)
 trains("0.1", updated)  # from p = .12, with one completion an update and b = .5
 
+# %% [markdown]
+# *The probability of the right completion. Blue: the right update. Three mistakes, a, b and c, are named in the solution.*
+
 # %% [hint]
 # Differentiate $\log p$ with respect to $z$, and $\log(1 - p)$ as well. Which of the two was sampled?
 
@@ -209,6 +212,7 @@ trains("0.1", updated)  # from p = .12, with one completion an update and b = .5
 def updated(z, R, b, rate):
     p = 1 / (1 + math.exp(-z))
     score = 1 - p if R == 1 else -p
+    # a: the score 1 - p whatever was sampled; b: the slope of p, not of log p; c: sign turned
     return z + rate * (R - b) * score
 
 
@@ -245,7 +249,7 @@ def least_noisy(p, candidates):
 # ## To remember
 #
 # The policy samples, the verifier rewards, and rewarded completions become more probable; nobody writes completions to imitate. What is
-# never sampled is never rewarded. A baseline that does not depend on the completion leaves the mean update unchanged; it changes the
+# never sampled is never rewarded. A baseline that does not depend on the completion leaves the mean update unchanged. It changes the
 # variance, which limits how large a step may be.
 #
 # Sources: Williams 1992 (*Machine Learning* 8, REINFORCE). The small policy and its runs are ours.
