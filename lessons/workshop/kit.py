@@ -192,7 +192,8 @@ def _pattern(found: list[np.ndarray | None], right: list[np.ndarray | None]) -> 
     if sizes > 1 and np.allclose(abs(one), abs(other)):
         turned = (~np.isclose(one, other)).sum()
         return f"the sizes are right, but {turned} of {len(one)} have the wrong sign"
-    if sizes > 2 and np.allclose(one - other, one[0] - other[0]):
+    lists = all(array.ndim for array in right)  # one number could be put right by the next line
+    if lists and sizes > 2 and np.allclose(one - other, one[0] - other[0]):
         return f"every value is off by {one[0] - other[0]:.4g}"
     if np.allclose(one, other, rtol=0.01, atol=0):
         return "nearly right, to 1 %: something is rounded or approximated"

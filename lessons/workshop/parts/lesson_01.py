@@ -81,10 +81,12 @@ def noise_of_prompts(measured: dict, noise, bests: dict) -> Figure:
             y = noise(b, *arguments) / unit
             axis.plot(b, y, "o", color=color, markersize=8)
             label_line(axis, b, y, name, color, xytext=(0, up), ha="center")
-        axis.set(title=f"{prompt} {y:.2f} at p = {p:.2f}", xlabel="b", xlim=(-0.15, 1.05))
+        times = f"{y:.{1 if y > 2 else 2}f}"
+        axis.set(title=f"{prompt}\nb = p: {times} × the noise")
+        axis.set(xlabel="baseline b", xlim=(-0.15, 1.05))
         axis.set(yscale="log", ylim=(0.25, 20))
     kit.ticks(axes[0].yaxis, [0.5, 1, 2, 5, 10])
-    axes[0].set_ylabel("noise")
+    axes[0].set_ylabel("noise (none: 1)")
     return figure
 
 
@@ -145,6 +147,7 @@ CHECKS = {
             "after the first EOS nothing counts, whatever its id": (
                 lambda ids, eos: (ids == eos).cumsum(dim=1) <= 1
             ),
+            "padding is no part of the completion": lambda ids, eos: ids == ids,
         },
     },
 }
@@ -170,7 +173,7 @@ TRAINED = {
         "curve": success,
         "right": up_to_eos,
         "mistakes": {
-            "EOS left out": torch.ne,
+            "the bug": torch.ne,
             "first token left out": lambda ids, eos: up_to_eos(ids, eos) & (torch.arange(3) > 0),
         },
         "labels": ("updates", "share right, of 5,000"),

@@ -1,13 +1,14 @@
-# %% [markdown] 40 minutes
+# %% [markdown] 45 minutes
 # # 1 · Score function and baseline
 #
 # A language model writes a completion, a verifier says whether it is right, and the model should become right more often. The verifier
-# cannot be differentiated. REINFORCE (Williams 1992) nevertheless obtains a gradient, by sampling, and may subtract a number $b$, the
-# **baseline**, from every reward. The claim of this lesson:
+# cannot be differentiated. REINFORCE (Williams 1992) nevertheless estimates a gradient, by sampling, and may subtract a number $b$, the
+# **baseline**, from every reward.
 #
-# > **A baseline that does not depend on the completion changes the variance of the gradient estimate, not its mean.**
+# > **A baseline that does not depend on the completion changes how noisy the gradient estimate is, but not its mean. The usual baseline,
+# > the mean reward, can be far noisier than none.**
 #
-# What that means for three prompts to the base model of this repository:
+# Three prompts to the base model of this repository:
 
 # %% [fold]
 import numpy as np
@@ -57,10 +58,12 @@ lowest = ", ".join(f"{b:.2f}" for b in bests.values())
 show(noise_of_prompts(measured, noise, bests))
 
 # %% [text]
-# *How noisy the estimate from one completion is (its mean square; 1: without a baseline), for every baseline $b$. The usual choice is
-# $b = p$, the share of completions that are right (its noise stands above each panel). On the easy prompt, {=next(iter(measured))}, it makes the estimate
-# {=usual["35+14?"]:.1f} times as noisy as without one.* How can a baseline do harm, and why is the mean safe? We prove both, and check
-# them on a policy so small that all its completions can be listed.
+# *How noisy the estimate from one completion is (its mean square), for every baseline $b$. The usual choice is $b = p$, the share of
+# completions that are right. On the easy prompt, {=next(iter(measured))}, it makes the estimate {=usual["35+14?"]:.1f} times as noisy as
+# without a baseline.*
+#
+# How can a baseline do harm, and why does the mean not change? We prove both, and check them on a policy so small that all its
+# completions can be listed.
 #
 # | symbol | meaning |
 # |---|---|
@@ -77,9 +80,9 @@ show(noise_of_prompts(measured, noise, bests))
 show_source(reinforce.policy_loss)
 
 # %% [markdown]
-# This is the loss of `algorithms/reinforce.py`. Its gradient is minus the estimate studied in this lesson, $A\,s$, averaged over the
-# completions of the batch and divided by a constant. (`B` completions of at most `T` tokens; `per_token * mask` is summed over the
-# tokens, because $\log\pi(y)$ is a sum over tokens.)
+# This is the loss of `algorithms/reinforce.py`. Its gradient is minus the estimate that this lesson studies, $A\,s$, averaged over the
+# completions of the batch and divided by a constant. (`B` completions have at most `T` tokens; `per_token * mask` is summed over the
+# tokens, because $\log\pi(y)$ is such a sum.)
 #
 # ## A policy with fifteen completions
 #
@@ -147,13 +150,13 @@ print(f"... {len(completions)} completions, together 1: {together}, p = {p:.3f}"
 # **Token by token.** Given the earlier tokens $y_{<t}$, the probabilities of $y_t$ also sum to 1, so step 2 holds for the score of one
 # token, $s_t = \nabla\log\pi(y_t \mid y_{<t})$. A baseline $b_t$ may therefore depend on $y_{<t}$ if it is subtracted *at its own token*:
 # $\mathbb E\big[\sum_t (R - b_t)\, s_t\big] = \nabla p$. (Textbooks also drop rewards earned before the token, "reward-to-go"; with
-# one reward at the end there are none.) If the same number is subtracted at all tokens, it depends on the completion,
-# and step 3 fails (the last line below).
+# one reward at the end there are none.) But if one of these numbers, say $b_2$, is subtracted at *all* tokens, then the first token is
+# pushed by a number that depends on it, and step 3 fails (the last line below).
 #
 # The check uses the script's loss: its gradient for each of the 15 completions, averaged with their probabilities. As usual, the EOS also
 # serves as padding, and a **mask** marks the real tokens.
 
-# %%
+# %% [fold]
 ids = torch.tensor([[*y, *[EOS] * (LIMIT - len(y))] for y in completions])  # (15, 3), padded
 mask = torch.arange(LIMIT) < torch.tensor([[len(y)] for y in completions])  # (15, 3), with EOS
 before = [[y[: min(t, len(y) - 1)] for t in range(LIMIT)] for y in completions]
@@ -227,13 +230,13 @@ knob(
 #
 # The usual baseline is the mean reward, an estimate of $p$. In the table above it is better than no baseline but not the best. For a
 # coin that is right with $p = .9$ (exercise 2 of [lesson 0](00_loop.ipynb)), $b = p$ has
-# {=variance(0.9, **coin) / variance(0.0, **coin):.0f} times the variance of $b = 0$: the rare outcome has the long score, which counts
-# only where $b$ is not 0. The base model is like the coin. On the three prompts of the first picture the mean $\|s\|^2$ of wrong
+# {=variance(0.9, **coin) / variance(0.0, **coin):.0f} times the variance of $b = 0$: the rare outcome, a wrong completion, has the long
+# score, and without a baseline a wrong completion counts nothing. The base model is like the coin. On the three prompts of the first picture the mean $\|s\|^2$ of wrong
 # completions is {=longer} times that of right ones, so the best baselines, {=lowest}, lie below $p$.
 #
-# Weaver and Tao (2001) found the average reward optimal in a limit of their own setting; in general it is not (Greensmith, Bartlett and
-# Baxter 2004). But it needs no scores, it is the best where $\|s\|^2$ does not depend on the reward, and with it a prompt whose
-# completions are always right causes no update.
+# Weaver and Tao (2001) found the average reward optimal, in a special limit; in general it is not (Greensmith, Bartlett and Baxter 2004).
+# But it needs no scores, it is the best where $\|s\|^2$ does not depend on the reward, and with it a prompt whose completions are always
+# right causes no update (not always an advantage: [lesson 19](19_which_baseline.ipynb)).
 #
 # ## Exercises
 #
@@ -309,6 +312,9 @@ def completion_mask(ids, eos):
 check("1.3", completion_mask)
 trains("1.3", completion_mask)
 
+# %% [markdown]
+# *Without the EOS the policy learns which digits to write, but not when to stop.*
+
 # %% [hint]
 # `(ids == eos).cumsum(dim=1)` counts the EOS tokens up to and including a position. A token belongs to the completion if there is no EOS
 # *before* it.
@@ -316,20 +322,19 @@ trains("1.3", completion_mask)
 
 # %% [solution]
 def completion_mask(ids, eos):
+    # (To count the padding as well would be harmless here: it pushes the EOS once more.)
     is_eos = (ids == eos).long()
     return is_eos.cumsum(dim=1) - is_eos == 0
 
 
 # %% [markdown]
-# *Without the EOS the policy learns which digits to write, but not when to stop.* (To count the padding as well is harmless here: it
-# pushes the EOS once more.)
-#
 # ## To remember
 #
-# The mean score is zero, so $\mathbb E[(R-b)\,s] = \nabla p$ for every $b$ that does not depend on the completion; a token's own score allows
-# a $b_t$ that depends on the tokens before it. The baseline sets the variance, a parabola in $b$, whose lowest point is not $p$ in general. A
-# mask without the EOS, or a mean over the tokens of a completion ([lesson 5](05_length.ipynb)), breaks this: then the mean estimate depends
-# on the baseline.
+# - The mean score is zero, so $\mathbb E[(R-b)\,s] = \nabla p$ for every $b$ that does not depend on the completion. At each token, $b_t$
+#   may depend on the tokens before it.
+# - The variance is a parabola in $b$. Its lowest point is not $p$ in general.
+# - A mask without the EOS, or a mean over the tokens of a completion ([lesson 5](05_length.ipynb)), breaks the theorem: then the mean
+#   estimate depends on the baseline.
 #
 # A learned $b_t$ is PPO's critic ([lesson 15](15_critic.ipynb)); a baseline from the other completions to the same prompt is the subject
 # of [lesson 3](03_group_baseline.ipynb).
