@@ -63,6 +63,7 @@ def furthest_ratios(
         title = "A > 0: the largest ratio" if sign > 0 else "A < 0: the smallest ratio"
         axis.set(title=title, yscale="log", xlabel="steps on one batch", xlim=(0, 27))
         axis.set_xticks(range(0, 17, 4))
+        axis.set_ylabel("ratio, log scale")
     ticks(panels[0].yaxis, [1, 2, 5, 10])
     return figure
 
@@ -166,7 +167,7 @@ TRAINED = {
         "curve": best_token,
         "right": objective,
         "mistakes": {
-            "smaller ratio, times A": smaller_ratio,
+            "the bug": smaller_ratio,
             "no clip": no_clip,
         },
         "labels": ("batches, ten steps each", "probability of the best token"),

@@ -1,14 +1,14 @@
-# %% [markdown] 35 minutes
+# %% [markdown] 45 minutes
 # # 2 · PPO: the ratio and the clip
 #
 # REINFORCE ([lesson 1](01_score_function.ipynb)) makes one update and discards its samples. Sampling is expensive, so PPO (proximal
 # policy optimization) makes several updates with one batch. It multiplies each token's push by a **ratio**, how much more probable the
-# token has become since it was sampled. And a **clip** stops the gradient of tokens that have moved far enough.
+# token has become since it was sampled, and adds a **clip**:
 #
-# > **The clip stops a token that has already moved the way it is pushed: above the range if it is pushed up ($A > 0$), below the range if it
-# > is pushed down ($A < 0$). A token that has moved the other way keeps its gradient.**
+# > **The clip stops pushing a token whose probability has already moved far enough the way it is pushed. A token that has moved the other
+# > way is still pushed.**
 #
-# Move the ratio through the range:
+# Move the ratio through the clip's range:
 
 # %% [fold]
 import math
@@ -47,7 +47,8 @@ def draw(ratio, eps):
 knob(draw, ratio=(0.1, 2.9, 0.1, 1.5), eps=(0.05, 0.6, 0.05, 0.2))
 
 # %% [markdown]
-# *The objective $J$ of one token and its gradient, for $A = 1$ and $A = -1$. Thick lines: the gradient is exactly 0. Grey: the clip's range.*
+# *The objective $J$ of one token and its gradient. Blue: a token that is pushed up, with advantage $A = 1$. Red: pushed down, $A = -1$.
+# Grey: the clip's range. Thick lines: the gradient is exactly 0, above the range for $A > 0$, below it for $A < 0$.*
 #
 # Left out here are PPO's critic ([lesson 15](15_critic.ipynb)) and the KL (Kullback–Leibler) divergence from a reference policy
 # ([lesson 4](04_kl.ipynb)).
@@ -106,9 +107,9 @@ for when, start in starts.items():
 # completion, the second, down.
 #
 # For completions of many tokens, each token's own ratio is an approximation. The tokens before and after it also came from the old
-# policy, and the advantage depends on them. PPO leaves their ratios out. In the next example, completions have two tokens, each 0 or 1,
-# which the old policy draws with probability ½; a completion is right if its second token is 1. An update has raised the probability of a
-# 1 after a 1 to ¾ and changed nothing else. What is the gradient for the first token?
+# policy, and the advantage depends on them, but PPO leaves their ratios out. An example: completions have two tokens, each 0 or 1, which
+# the old policy draws with probability ½; a completion is right if its second token is 1. An update has raised the probability of a 1
+# after a 1 to ¾ and changed nothing else. What is the gradient for the first token?
 
 # %% [fold]
 first = torch.zeros(2).double().requires_grad_()  # logits of the first token
@@ -123,8 +124,8 @@ print(f"truth {truth.numpy()}   with each token's own ratio {estimate.numpy()}")
 assert np.allclose(truth, [-1 / 16, 1 / 16], rtol=1e-12) and estimate.abs().max() < 1e-12
 
 # %% [markdown]
-# A 1 has become the better first token, but the estimate does not show it: in the old batch, completions with either first token were
-# right equally often. The error is small while the two policies are close; the clip is meant to keep them close.
+# A 1 has become the better first token, but the estimate does not show it: in the old batch, completions that begin with 0 and with 1 were
+# right equally often. The error is small while the two policies are close, and the clip is meant to keep them close.
 #
 # ## The clip
 #
@@ -134,8 +135,7 @@ assert np.allclose(truth, [-1 / 16, 1 / 16], rtol=1e-12) and estimate.abs().max(
 #
 # The loss is $-J$, so the minimum gets a minus sign: see the line with `torch.minimum` in the diff at the top.
 #
-# (The mean runs over all tokens of the minibatch. Some papers divide by each completion's length first:
-# [lesson 5](05_length.ipynb).)
+# (The mean is over all tokens of the minibatch. Some papers divide by each completion's length first: [lesson 5](05_length.ipynb).)
 #
 # **The proof.** Since $\nabla\rho_t = \rho_t\nabla\ell_t$, the first term of the minimum has the gradient $\rho_t A_t \nabla\ell_t$.
 # Outside the range the second term is a constant, with gradient 0. Inside, the two terms are equal. So the question is which term is
@@ -151,10 +151,10 @@ assert np.allclose(truth, [-1 / 16, 1 / 16], rtol=1e-12) and estimate.abs().max(
 # | $A > 0$ | alive, $\rho A$ | **stopped** |
 # | $A < 0$ | **stopped** | alive, $\rho A$, without bound |
 #
-# In the two cases that are alive, the token has moved against its advantage, because other tokens share its parameters, and its gradient
-# pulls it back.
+# In the two cases that are alive, the token has moved against its advantage: other tokens share its parameters and have moved it. Its own
+# gradient pulls it back.
 #
-# **The check.** We differentiate the script's loss by autograd, token by token, and compare with the table on ratios from 0.05 to 20:
+# **The check.** We differentiate the script's loss by autograd, token by token, and compare with the table at ratios from 0.05 to 20:
 
 
 # %%
@@ -208,13 +208,15 @@ up, down = (A > 0) & real, (A < 0) & real
 assert 1.2 < last[up].max() < free[up].max() and free[down].min() < last[down].min() < 0.8
 
 # %% [text]
-# *On this batch the clip does not keep tokens inside the grey range, but it limits how far they go: with $A > 0$ the largest ratio is
-# {=last[up].max():.1f} at the end, and {=free[up].max():.1f} without the clip.* (Counts: tokens pushed out of the range by the end.) With
-# the clip {=int(outside.sum())} of {=int(real.sum())} tokens are outside. {=int(stopped.sum())} of these have moved where their advantage
-# pushes them and have a gradient of exactly 0; the other {=int((outside & ~stopped).sum())} have moved the opposite way, and their
-# gradients are alive.
+# *The token that has gone furthest where it is pushed, with the clip and without; grey: the clip's range; the counts are tokens that have
+# been pushed out of the range by the end. The clip does not keep tokens inside, but it limits how far they go: with $A > 0$ the largest
+# ratio ends at {=last[up].max():.1f}, and at {=free[up].max():.1f} without the clip.* (Mind the two scales.)
 #
-# There are two reasons why the clip does not stop ratios. A step that starts inside the range may end far outside: the first, with every
+# **With the clip, {=int(outside.sum())} of {=int(real.sum())} tokens end outside.** {=int(stopped.sum())} of these have moved where their
+# advantage pushes them, and their gradient is exactly 0. The other {=int((outside & ~stopped).sum())} have moved the opposite way, and
+# their gradients are alive.
+#
+# The clip does not stop ratios, for two reasons. A step that starts inside the range may end far outside: the first step, with every
 # ratio 1, multiplied the probability of a token with $A > 0$ by {=first[up].max():.1f}. And a stopped token still moves, because of other
 # tokens' gradients and Adam's momentum.
 #
@@ -246,9 +248,8 @@ def stopped_share(ratio, A, mask, eps, c):
 
 
 # %% [markdown]
-# **2. Find the bug.** This objective takes the smaller of the two *ratios* and multiplies by the advantage afterwards. (Public code
-# contains a variant: `min` of the two *products* if $A \ge 0$, `max` if $A < 0$. Applied to the two *ratios*, that choice is PPO.) With
-# one update per batch it does no harm. Which tokens does it stop? Repair it. Below the check, your objective trains a policy over ten
+# **2. Find the bug.** This objective takes the smaller of the two *ratios* and multiplies by the advantage afterwards. With one update per
+# batch it does no harm. Which tokens does it stop? Repair it. Below the check, your objective trains a policy over ten
 # tokens, with ten steps on each batch of eight; one token is right with probability .9, the others with .5.
 
 
@@ -263,6 +264,10 @@ def clipped_objective(ratio, A, eps):
 check("2.2", clipped_objective)
 trains("2.2", clipped_objective)
 
+# %% [markdown]
+# *The right clip is slower at first and ends highest. Without a clip, ten steps on eight completions settle on a token that was lucky, and
+# the best one is hardly sampled again.*
+
 # %% [hint]
 # Forget A for a moment: at which ratios is `torch.minimum(ratio, clipped)` a constant? Is that the right side if A < 0?
 
@@ -272,15 +277,14 @@ def clipped_objective(ratio, A, eps):
     # The smaller ratio is the constant 1 + eps above the range, and the ratio itself below it,
     # whatever the sign of A. For A < 0 that is the wrong way round: a bad token that has
     # become likelier is stopped, and one that has already lost half its probability is pushed
-    # down further. PPO takes the minimum of the two products, A included.
+    # down further. PPO takes the minimum of the two products, A included. (Public code has min
+    # of the two *products* for A >= 0 and max for A < 0: the same bug. Of the two *ratios*,
+    # that choice is PPO.)
     clipped = ratio.clamp(1 - eps, 1 + eps)
     return torch.minimum(A * ratio, A * clipped)
 
 
 # %% [markdown]
-# *The right clip is slower at first and ends highest. Without a clip, ten steps on eight completions settle on a token that was lucky, and the best
-# one is hardly sampled again.*
-#
 # **3. How far does its own gradient push a token?** A token had probability `p_old` when it was sampled, and its advantage is positive.
 # At what probability does the push end, until the next batch is sampled? Try 0.01 and 0.9 with ε = 0.2. (DAPO, decoupled clip and dynamic
 # sampling policy optimization, calls this the "maximum possible updated" probability. It is not a bound.)
@@ -310,8 +314,8 @@ def pushed_up_to(p_old, eps):
 #
 # - The ratio corrects for samples drawn from the old policy: exactly for completions of one token, approximately for longer ones.
 # - The clip stops a token that has already moved where its advantage pushes it: $A > 0$ above the range, $A < 0$ below it. In the other
-#   two cases the gradient is alive, and for $A < 0$ without bound.
-# - The clip stops gradients, not ratios: a token may leave the range in one step, and then go on moving with others.
+#   two cases the gradient is alive, and for $A < 0$ it has no bound.
+# - The clip stops gradients, not ratios: a token may leave the range in one step and then move on with others.
 #
 # Sources: PPO: [1707.06347](https://arxiv.org/abs/1707.06347), Eq. 7 and Fig. 1. PPO for language models:
 # [2203.02155](https://arxiv.org/abs/2203.02155); with a division by length DeepSeekMath, [2402.03300](https://arxiv.org/abs/2402.03300), Eq. 1;
