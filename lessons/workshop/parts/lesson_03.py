@@ -16,7 +16,7 @@ STYLES = {  # colour and line of each curve
     "Dr. GRPO": (ORANGE, "-"),
     "GRPO": (BLUE, "-"),
     "group": (ORANGE, "-"),
-    "no baseline": (GREY, ":"),
+    "b = 0": (GREY, ":"),
 }
 
 
@@ -52,14 +52,15 @@ def factor_and_variance(
 # Exercises; `kit.check` explains the keys of CHECKS
 
 
-def rloo_verified(rewards, verified, own=0, timeouts=False, by_product=False):
-    """Rewards less the mean of the others that were verified; 0 for what was not. The mean may
-    include the own reward, or count what was not verified. by_product: the bug that keeps NaN."""
+def rloo_verified(rewards, verified, own=0, timeouts=False, by_product=False, unmasked=False):
+    """Rewards less the mean of the others that were verified; 0 for what was not, unless unmasked.
+    The mean may include the own reward, or count what was not verified. by_product: the bug that
+    keeps NaN."""
     rewards = rewards * verified if by_product else torch.where(verified, rewards, 0.0)
     total = rewards.sum(dim=1, keepdim=True)
     number = (verified | timeouts).sum(dim=1, keepdim=True)
     others = total - (1 - own) * rewards
-    return (rewards - others / (number - 1 + own)) * verified
+    return (rewards - others / (number - 1 + own)) * (verified | unmasked)
 
 
 def as_wrong(rewards, verified):
@@ -100,6 +101,9 @@ CHECKS = {
             "NaN times 0 is NaN: choose the verified rewards, with torch.where": partial(
                 rloo_verified, by_product=True
             ),
+            "a completion without a verdict gets the advantage 0": partial(
+                rloo_verified, unmasked=True
+            ),
         },
     },
     "3.2": {
@@ -121,6 +125,12 @@ CHECKS = {
         "mistakes": {
             "the wrong axis: over the prompts": (
                 lambda texts, rewards, G: centred(rewards.view(-1, G), dim=0)
+            ),
+            "that is the mean of the whole batch": (
+                lambda texts, rewards, G: rewards - rewards.mean()
+            ),
+            "the right numbers, but A has the shape of the rewards, (P * G,)": (
+                lambda texts, rewards, G: centred(rewards.view(-1, G), dim=1).view(-1, G)
             ),
             "the wrong order: groups are contiguous": (
                 lambda texts, rewards, G: centred(rewards.view(G, -1), dim=0)
@@ -153,9 +163,9 @@ TRAINED = {
         "curve": slow_but_right,
         "right": rloo_verified,
         "mistakes": {
-            "timeout = wrong": as_wrong,
-            "timeouts count as others": partial(rloo_verified, timeouts=True),
-            "own reward in the mean": partial(rloo_verified, own=1),
+            "the bug": as_wrong,
+            "mistake a": partial(rloo_verified, timeouts=True),
+            "mistake b": partial(rloo_verified, own=1),
         },
         "labels": ("updates", "right completion, probability"),
     }

@@ -21,7 +21,7 @@ def estimates_of_gaussians(d: float, shifts: np.ndarray, stds: np.ndarray) -> Fi
     figure, left, right = two_panels(
         3.7,
         {
-            "title": "Std of one sample, relative to the KL",
+            "title": "Noise of one sample: std ÷ KL",
             "xlabel": f"d, shift of the reference; KL = {d**2 / 2:.3g}",
             "yscale": "log",
             "xlim": (0, 3.25),
@@ -91,7 +91,7 @@ def k3(logps, ref):
     return (ref - logps).exp() - 1 - (ref - logps)
 
 
-# ---------------------------------------------------------------------- exercise 2: two tokens
+# ---------------------------------------------------------------------- exercise 3: two tokens
 
 # Logits of the first token; of the second after 0, and after 1
 theta = torch.tensor([[3, 1], [1, 1], [1, 3]]).double().log()
@@ -125,7 +125,7 @@ kl_of_sequences = sequence_gradient(
 )
 
 
-# ---------------------------------------------------------------------- exercise 3: in the reward
+# ---------------------------------------------------------------------- exercise 2: in the reward
 
 
 def token_rewards(rewards, logps, ref_logps, mask, beta, k=torch.sub):
@@ -164,6 +164,17 @@ CHECKS = {
         },
     },
     "4.2": {
+        "bug": partial(token_rewards, k=lambda logps, ref: ref - logps),
+        "expected": token_rewards,
+        "inputs": [four | {"beta": 0.5}, four | {"beta": 0.04}],
+        "mistakes": {
+            "the distance has lost its sign: k1 may be negative": partial(
+                token_rewards, k=lambda logps, ref: (logps - ref).abs()
+            ),
+            "that is k3 in the reward: its gradient is another": partial(token_rewards, k=k3),
+        },
+    },
+    "4.3": {
         "expected": kl_of_sequences,
         "inputs": [{"theta_ref": other_ref}],
         "mistakes": {
@@ -178,17 +189,6 @@ CHECKS = {
                     ((logps - ref).flip(1).cumsum(dim=1).flip(1) * logps).sum(dim=1).mean()
                 )
             ),
-        },
-    },
-    "4.3": {
-        "bug": partial(token_rewards, k=lambda logps, ref: ref - logps),
-        "expected": token_rewards,
-        "inputs": [four | {"beta": 0.5}, four | {"beta": 0.04}],
-        "mistakes": {
-            "the distance has lost its sign: k1 may be negative": partial(
-                token_rewards, k=lambda logps, ref: (logps - ref).abs()
-            ),
-            "that is k3 in the reward: its gradient is another": partial(token_rewards, k=k3),
         },
     },
 }
@@ -210,12 +210,12 @@ def distance(rewards_of: Callable) -> list[float]:
 
 
 TRAINED = {
-    "4.3": {
+    "4.2": {
         "curve": distance,
         "right": token_rewards,
         "mistakes": {
-            "sign turned": CHECKS["4.3"]["bug"],
-            "k1 without its sign": partial(token_rewards, k=lambda logps, ref: (logps - ref).abs()),
+            "the bug": CHECKS["4.2"]["bug"],
+            "|k1|": partial(token_rewards, k=lambda logps, ref: (logps - ref).abs()),
             "k3 in the reward": partial(token_rewards, k=k3),
         },
         "labels": ("updates", "KL(policy || reference)"),

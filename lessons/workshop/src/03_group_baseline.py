@@ -1,4 +1,4 @@
-# %% [markdown] 40 minutes
+# %% [markdown] 45 minutes
 # # 3 · GRPO's baseline
 #
 # Group relative policy optimization (GRPO) samples a group of G completions to the same prompt and subtracts the group's mean reward from
@@ -13,18 +13,19 @@
 # | **reward − mean of the others** | **2/3** | **−2/3** | **−2/3** | **2/3** |
 #
 # A reward lies closer to a mean that contains it: the numbers in the first bold row are three quarters of those in the second, in general
-# $\frac{G-1}{G}$ of them. Let $\nabla p$ be the gradient of the probability that a completion is right.
+# $\frac{G-1}{G}$ of them.
 #
-# > **The expected update $\mathbb E[g]$ is exactly $\nabla p$ with the mean of the others, and $\frac{G-1}{G}\nabla p$ with the mean of the
-# > group: shorter, in the same direction.**
+# > **With the mean of the *others* as the baseline, the average update is exactly the gradient of the success probability. With the mean of
+# > the whole group it has the same direction and is shorter, by the factor $(G-1)/G$.**
 #
-# The mean of the others is RLOO's baseline (REINFORCE leave-one-out), the mean of the group that of Dr. GRPO ("GRPO done right").
+# The mean of the others is RLOO's baseline (REINFORCE leave-one-out), the mean of the group that of Dr. GRPO ("GRPO done right"). In
+# symbols, $\mathbb E[g] = \nabla p$ and $\mathbb E[g] = \frac{G-1}{G}\nabla p$:
 #
 # | symbol | meaning |
 # |---|---|
 # | $y_1, \dots, y_G$ | a **group**: G completions of one prompt, sampled independently from the policy with parameters $\theta$ |
 # | $R_i$ | the reward of completion $i$: 1 if it is right, 0 if it is wrong |
-# | $p,\ q$ | the probability that a completion is right; $q = 1 - p$ |
+# | $p;\ q,\ \nabla p$ | the probability that a completion is right; $1 - p$, and the gradient of $p$ |
 # | $s_i$ | the score of completion $i$: $\nabla_\theta \log \pi_\theta(y_i)$, summed over its tokens |
 # | $\bar R$ | the mean reward of the group, completion $i$ included |
 # | $b_i$ | the **leave-one-out** mean, that of the other $G - 1$ rewards |
@@ -52,8 +53,8 @@ assert torch.allclose(own, 3 / 4 * others)
 # %% [markdown]
 # ## The proof
 #
-# **Step 1: pairs.** RLOO's advantage is the mean of $R_i - R_j$ over the other completions $j$. So its update is a sum over pairs,
-# unchanged if $i$ and $j$ are exchanged:
+# **Step 1: pairs.** RLOO's advantage is the mean of $R_i - R_j$ over the other completions $j$. So its update is a sum over ordered pairs.
+# The terms $(i, j)$ and $(j, i)$ together make $(R_i - R_j)(s_i - s_j)$:
 #
 # $$g_{\text{RLOO}} = \frac1{G(G-1)}\sum_{i \ne j}(R_i - R_j)\,s_i = \frac1{G(G-1)}\sum_{i<j}(R_i - R_j)(s_i - s_j)$$
 #
@@ -63,8 +64,10 @@ assert torch.allclose(own, 3 / 4 * others)
 #
 # **Step 3: the mean of the group contains the completion's own reward**, with weight $\frac1G$. So
 # $R_i - \bar R = \frac{G-1}{G}(R_i - b_i)$: in every group Dr. GRPO's advantages are RLOO's times $\frac{G-1}G$, and
-# $\mathbb E[g] = \frac{G-1}{G}\nabla p$. ∎ (Dr. GRPO is often called unbiased; that is true up to this constant, the same
-# as in Bessel's correction: RLOO's update is the sample covariance of $R$ and $s$ with divisor $G-1$, Dr. GRPO's with divisor $G$.)
+# $\mathbb E[g] = \frac{G-1}{G}\nabla p$. ∎
+#
+# Dr. GRPO is often called unbiased. It is, up to this constant: its update is the sample covariance of $R$ and $s$ with divisor $G$,
+# RLOO's the one with divisor $G-1$ (Bessel's correction).
 #
 # The pairs show more. Two completions with the same reward contribute nothing: **only pairs of a right and a wrong completion count**.
 # $k$ right completions make $k(G-k)$ such pairs. A group without such a pair is **silent** ([lesson 6](06_identity.ipynb)): it trains
@@ -73,16 +76,6 @@ assert torch.allclose(own, 3 / 4 * others)
 # **Scope.** The theorem holds for the first update after sampling (every ratio is 1 and nothing is clipped), for scores summed over
 # tokens, without a KL (Kullback–Leibler) term. In their losses, Dr. GRPO also divides by a constant and GRPO by each completion's length;
 # below, all completions have two tokens.
-#
-# **And GRPO?** Its $\sigma$ varies from group to group, so step 3 does not apply. But if an advantage depends on the
-# completion's own reward and on $j$, the number of right completions among the *others*, then $\mathbb E[R\,s] = \nabla p$ and
-# $\mathbb E[(1-R)\,s] = -\nabla p$ give, for each $j$ and so on average,
-#
-# $$\mathbb E[A_i s_i] = w(p)\,\nabla p, \qquad w(p) = \mathbb E_j\big[A(\text{right}, j) - A(\text{wrong}, j)\big],
-# \quad j \sim \mathrm{Binomial}(G-1, p)$$
-#
-# Again this is a number times $\nabla p$, but GRPO's number depends on $p$: prompts are weighted by their difficulty
-# ([lesson 7](07_group_size.ipynb); `identity.weight` is this formula).
 #
 # ## A policy small enough to enumerate
 #
@@ -142,19 +135,26 @@ for G in (2, 3, 4, 5):
 # %% [markdown]
 # Dr. GRPO's factor is the same for every prompt, so the learning rate can absorb it.
 #
-# ## What the group costs
+# ## And GRPO?
 #
-# For equal numbers of completions, compare the variance *per completion*, $G \cdot \operatorname{Var}[g]$. RLOO's update is the estimate
-# with the exact $p$ as its baseline plus an uncorrelated part with mean 0, the price of estimating $p$:
+# GRPO divides by σ, which varies from group to group, so step 3 does not apply. Let $j$ be the number of right completions among the
+# *others*, and fix it. Then every right completion has one advantage, $A(\text{right}, j)$, and every wrong one another,
+# $A(\text{wrong}, j)$. Since $\mathbb E[R\,s] = \nabla p$ and $\mathbb E[(1-R)\,s] = -\nabla p$, the mean of $A_i s_i$ is their difference times
+# $\nabla p$, for each $j$ and so on average:
 #
-# $$g = \frac1G\sum_i (R_i - p)\, s_i \;-\; \frac{1}{G(G-1)}\sum_{i\ne i'} (R_{i'} - p)\, s_i$$
+# $$\mathbb E[A_i s_i] = w(p)\,\nabla p, \qquad w(p) = \mathbb E_j\big[A(\text{right}, j) - A(\text{wrong}, j)\big],
+# \quad j \sim \mathrm{Binomial}(G-1, p)$$
 #
-# $$G\operatorname{Var}[g_{\text{RLOO}}] = \underbrace{\mathbb E\big[(R-p)^2\|s\|^2\big] - \|\nabla
-# p\|^2}_{\text{with the exact } p} \;+\; \frac{p\,q\;\mathbb E\|s\|^2 + \|\nabla p\|^2}{G-1}$$
+# In a group of two there is one other. If it is wrong ($j = 0$), a right completion gets 1 and a wrong one 0 (the group is silent). If it is
+# right ($j = 1$), a right one gets 0 and a wrong one −1. Both differences are 1, so $w = 1$: the first number in GRPO's column. From $G = 4$
+# on, $w$ depends on $p$, and prompts are weighted by their difficulty ([lesson 7](07_group_size.ipynb); `identity.weight` is this
+# formula).
 #
-# Dr. GRPO's variance is $\big(\frac{G-1}{G}\big)^2$ times as large. The smaller variance is no gain: the update itself is shorter by
-# $\frac{G-1}{G}$.
-
+# ## Change the group size
+#
+# Both panels run from hard prompts to easy ones. Left, the factor of $\nabla p$. Right, the noise: the variance per completion,
+# $G\operatorname{Var}[g]$, of RLOO (and of Dr. GRPO, divided by the square of its factor), relative to that with the exact $p$ as the
+# baseline. Up to G = 4, dots come from enumerating all groups. Move $G$ up from 2. (The slider needs the code cells above.)
 
 # %% [fold]
 def per_completion(policy, baseline):
@@ -169,28 +169,6 @@ def price(policy):
     p = probs @ rewards
     return (p * (1 - p) * (probs @ scores.square().sum(dim=1)) + grad_p @ grad_p).item()
 
-none, exact = per_completion(policy, 0), per_completion(policy, p)
-print(f"variance per completion: no baseline {none:.4f}, exact p {exact:.4f}")
-print("G   RLOO     Dr. GRPO   Dr. GRPO / factor²")
-for G in (2, 3, 4, 5):
-    loo, shorter = (G * moments(script, G, policy)[1] for script in (rloo, dr_grpo))
-    rescaled = shorter * (G / (G - 1)) ** 2
-    assert np.allclose([loo, rescaled], exact + price(policy) / (G - 1), rtol=1e-12, atol=0)
-    print(f"{G}   {loo:.4f}   {shorter:.4f}     {rescaled:.4f}")
-squares = scores.square().sum(dim=1)
-right, wrong = (probs[rows] @ squares[rows] / probs[rows].sum()
-                for rows in (rewards == 1, rewards == 0))
-saved = p**2 * ((2 - p) * right - (1 - p) * wrong)  # the exact p saves this: see below
-assert np.isclose(none - exact, saved, rtol=1e-12, atol=0)
-
-# %% [markdown]
-# ## Change the group size
-#
-# Both panels run from hard prompts to easy ones. Left, the factor of $\nabla p$. Right, the variance per completion of RLOO (and of Dr.
-# GRPO, divided by the square of its factor), relative to the variance with the exact $p$. Up to G = 4, dots come from enumerating all
-# groups. Move $G$ up from 2. (The slider needs the code cells above.)
-
-# %% [fold]
 policies = [study(shift) for shift in np.linspace(-5, 6, 45)]
 ps = np.array([(probs @ rewards).item() for probs, _, _ in policies])
 exact = np.array([per_completion(policy, p) for policy, p in zip(policies, ps)])
@@ -205,7 +183,7 @@ dots = {  # (8, 3, 2): policy, script, factor and variance
 def draw(G):
     factors = {"GRPO": identity.weight("GRPO", ps, G), "RLOO": 1 + 0 * ps,
                "Dr. GRPO": (G - 1) / G + 0 * ps}
-    variances = {"group": 1 + prices / (G - 1) / exact, "no baseline": none / exact}
+    variances = {"group": 1 + prices / (G - 1) / exact, "b = 0": none / exact}
     figure, (left, right) = factor_and_variance(G, ps, factors, variances)
     if G in dots:
         left.plot(ps[picked], dots[G][:, :, 0], "k.")
@@ -218,9 +196,8 @@ knob(draw, G=(2, 64, 1, 4))
 # *The larger the group, the closer Dr. GRPO's factor comes to RLOO's, equally on every prompt, and the closer the variance comes to that
 # with the exact $p$. GRPO's factor is flat only at G = 2 and 3.*
 #
-# Here a small group is noisier than no baseline on hard prompts. The exact $p$ as baseline reduces the variance by
-# $p^2\big[(1+q)\,\mathbb E[\|s\|^2 \mid \text{right}] - q\,\mathbb E[\|s\|^2 \mid \text{wrong}]\big]$. If the scores of wrong completions
-# are long enough, this is negative, and $b = 0$ is less noisy than any group. On the arithmetic task of this repository it is less
+# Here a small group is noisier than $b = 0$ on hard prompts. Even the exact $p$ can be noisier than $b = 0$, if the scores of wrong
+# completions are long enough ([lesson 1](01_score_function.ipynb), exercise 2). On the arithmetic task of this repository $b = 0$ is less
 # noisy than the mean of a group of eight ([lesson 13](13_quiet_estimators.ipynb)).
 #
 # ## Exercises
@@ -242,12 +219,16 @@ def rloo_verified(rewards, verified):
 check("3.1", rloo_verified)
 trains("3.1", rloo_verified)
 
+# %% [markdown]
+# *If a timeout counts as wrong, the policy learns to be fast and half right. Two other mistakes, a and b, are named in the solution.*
+
 # %% [hint]
 # The sum of the others' rewards is the sum of all verified rewards minus the completion's own. How many others are there?
 
 
 # %% [solution]
 def rloo_verified(rewards, verified):
+    # a: timeouts count among the others; b: the own reward is in the mean
     rewards = torch.where(verified, rewards, 0.0)  # a product would keep NaN
     total = rewards.sum(dim=1, keepdim=True)
     others = verified.sum(dim=1, keepdim=True) - 1
@@ -255,8 +236,6 @@ def rloo_verified(rewards, verified):
 
 
 # %% [markdown]
-# *If a timeout counts as wrong, the policy learns to be fast and half right.*
-#
 # **2. Bessel once more.** DeepSeekMath does not say whether the variance inside $\sigma$ is divided by $G$ (ddof 0, as in `grpo.py`) or
 # by $G - 1$ (ddof 1, the default of `torch.std`). By what factor does ddof 1 change GRPO's advantages, and with them $\mathbb E[g]$?
 
@@ -324,9 +303,34 @@ def advantages_by_prompt(texts, rewards, G):
 # - The group's mean contains the completion's own reward, which multiplies the expected gradient by $(G-1)/G$; RLOO leaves it out and
 #   gives exactly $\nabla p$.
 # - GRPO's expectation is a multiple of $\nabla p$ as well, but the multiple depends on $p$.
-# - A baseline serves to reduce the variance. Estimating $p$ from the group adds variance that falls as $1/(G-1)$; whether the group's
-#   mean is better than no baseline depends on $G$, $p$ and the scores of wrong completions.
+# - A baseline serves to reduce the variance. Whether the group's mean is better than $b = 0$ depends on $G$, $p$ and the scores of wrong
+#   completions.
 #
+# ## For a second reading: what the group costs
+#
+# For equal numbers of completions, compare the variance *per completion*. RLOO's update is the estimate with the exact $p$ as its baseline
+# plus an uncorrelated part with mean 0, the price of estimating $p$:
+#
+# $$g = \frac1G\sum_i (R_i - p)\, s_i \;-\; \frac{1}{G(G-1)}\sum_{i\ne i'} (R_{i'} - p)\, s_i$$
+#
+# $$G\operatorname{Var}[g_{\text{RLOO}}] = \underbrace{\mathbb E\big[(R-p)^2\|s\|^2\big] - \|\nabla
+# p\|^2}_{\text{with the exact } p} \;+\; \frac{p\,q\;\mathbb E\|s\|^2 + \|\nabla p\|^2}{G-1}$$
+#
+# Dr. GRPO's variance is $\big(\frac{G-1}{G}\big)^2$ times as large. The smaller variance is no gain: the update itself is shorter by
+# $\frac{G-1}{G}$.
+
+
+# %% [fold]
+none, exact = per_completion(policy, 0), per_completion(policy, p)
+print(f"variance per completion: b = 0 {none:.4f}, exact p {exact:.4f}")
+print("G   RLOO     Dr. GRPO   Dr. GRPO / factor²")
+for G in (2, 3, 4, 5):
+    loo, shorter = (G * moments(script, G, policy)[1] for script in (rloo, dr_grpo))
+    rescaled = shorter * (G / (G - 1)) ** 2
+    assert np.allclose([loo, rescaled], exact + price(policy) / (G - 1), rtol=1e-12, atol=0)
+    print(f"{G}   {loo:.4f}   {shorter:.4f}     {rescaled:.4f}")
+
+# %% [markdown]
 # Sources: GRPO, [arXiv:2402.03300](https://arxiv.org/abs/2402.03300), section 4.1.2; Dr. GRPO and its relation to RLOO,
 # [2503.20783](https://arxiv.org/abs/2503.20783), App. A; RLOO: Kool, van Hoof and Welling 2019, *Buy 4 REINFORCE Samples, Get a Baseline
 # for Free!*, and Ahmadian et al., [2402.14740](https://arxiv.org/abs/2402.14740); the weight $w(p)$: Davis and Recht,

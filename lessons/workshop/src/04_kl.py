@@ -1,11 +1,11 @@
-# %% [markdown] 40 minutes
+# %% [markdown] 45 minutes
 # # 4 · KL estimators
 #
-# Training moves the policy $\pi$ away from the model that it started as, the **reference**. A penalty on the KL (Kullback–Leibler)
-# divergence pulls it back. Three numbers for each sampled token are in use as penalties, $k_1$, $k_2$ and $k_3$.
+# Training moves the policy $\pi$ away from the model that it started as, the **reference**. A penalty pulls it back. The KL
+# (Kullback–Leibler) divergence measures how far apart the two are, and three estimates of it are in use as penalties: $k_1$, $k_2$, $k_3$.
 #
-# > **$k_1$ and $k_3$ estimate the same KL without bias. But as losses they do different things: $k_1$ does nothing on average, $k_2$ follows
-# > the KL of policy to reference, and $k_3$, which GRPO uses, follows the KL of reference to policy.**
+# > **A number that is right on average can still pull the wrong way as a loss. $k_1$ and $k_3$ both estimate the KL without bias, but as
+# > losses $k_1$ pulls nowhere on average, and $k_3$, which GRPO uses, pulls towards another KL than the one that it estimates.**
 #
 # We train a policy over five tokens, starting at the reference. Two tokens are rewarded: a rare one, which the reference writes in 5 % of
 # cases, with 1 (blue), and the common token 2, with 0.8. The loss contains 0.2 times a penalty. Where does training end?
@@ -22,39 +22,39 @@ from lessons.workshop.parts.drawing import bars
 ESTIMATORS = {"k1": lambda log_u: -log_u, "k2": lambda log_u: log_u**2 / 2,
               "k3": lambda log_u: log_u.exp() - 1 - log_u}
 
-def rho_k3(logps, old_logps, ref_logps):
-    return (logps - old_logps).exp() * ESTIMATORS["k3"](ref_logps - logps)
-
 five = torch.tensor([0.05, 0.35, 0.3, 0.2, 0.1]).double().log()  # the reference
 reward = torch.tensor([1, 0.8, 0, 0, 0]).double()
-penalties = {name: lambda logps, k=k: k(five - logps) for name, k in ESTIMATORS.items()}
-penalties["rho k3"] = lambda logps: rho_k3(logps, logps.detach(), five)
-ends = {}
-for name, penalty in penalties.items():
+
+def trained(penalty):
+    """Where training with a penalty ends: the probabilities of the five tokens."""
     z = five.clone().requires_grad_()
     for _ in range(1000):
         logps = z.log_softmax(dim=0)
         loss = logps.detach().exp() @ (0.2 * penalty(logps) - reward * logps)
         z.data -= 5 * torch.autograd.grad(loss, z)[0]
-    ends[name] = pi = logps.detach().exp()
+    return logps.detach().exp()
+
+ends = {name: trained(lambda logps, k=k: k(five - logps)) for name, k in ESTIMATORS.items()}
 forward = 0.2 * five.exp() / (0.2 + ends["k3"] @ reward - reward)
 reverse = (five + reward / 0.2).softmax(dim=0)
-for name, pi in {"k2": reverse, "rho k3": reverse, "k3": forward}.items():
-    assert torch.allclose(ends[name], pi, atol=1e-3)
-titles = {"k1": "$k_1$", "k2": r"$k_2$, and $\rho\,k_3$", "k3": "$k_3$ (GRPO)"}
+assert torch.allclose(ends["k2"], reverse, atol=1e-3)
+assert torch.allclose(ends["k3"], forward, atol=1e-3)
+titles = {"k1": "trained with $k_1$", "k2": "with $k_2$", "k3": "with $k_3$ (GRPO)"}
 tables = {"reference": five.exp().numpy()}
 tables |= {title: ends[name].numpy() for name, title in titles.items()}
-show(bars(tables, [1, 2, 3, 4, 5], chosen=0))
+figure = bars(tables, [1, 2, 3, 4, 5], chosen=0)
+for token, R in enumerate(("1", "0.8")):
+    figure.axes[0].text(token, five[token].exp() + 0.03, R, ha="center")
+show(figure)
 
 # %% [text]
-# *With $k_1$ nothing holds the policy: it writes only the rare token. $k_3$ mainly charges it for losing what the reference writes: the
-# tokens without reward keep {=ends["k3"][2:].sum():.0%}. $k_2$ mainly charges it for writing what the reference would not: the rare token
-# gets {=ends["k2"][0]:.0%} instead of {=ends["k3"][0]:.0%}.* (The ends: $\pi_\text{ref}\,e^{R/0.2}$, normalised, for $k_2$ and $\rho\,k_3$;
-# for $k_3$ $0.2\,\pi_\text{ref}/(0.2 + \bar R - R)$ with the mean reward $\bar R$.) $\rho\,k_3$ is $k_3$ times the ratio of new and old
-# probability, which repairs it.
+# *Above the bars of the reference: the rewards. With $k_1$ nothing holds the policy: it writes only the rare token. $k_2$ mainly charges it
+# for writing what the reference would not: the rare token gets {=ends["k2"][0]:.0%}. $k_3$ mainly charges it for losing what the reference
+# writes: the rare token gets {=ends["k3"][0]:.0%}, and the tokens without reward keep {=ends["k3"][2:].sum():.0%}.* (The ends:
+# $\pi_\text{ref}\,e^{R/0.2}$, normalised, for $k_2$; for $k_3$ $0.2\,\pi_\text{ref}/(0.2 + \bar R - R)$ with the mean reward $\bar R$.)
 #
-# The same number can also be put into the reward, as proximal policy optimization (PPO) does with $k_1$; group relative policy optimization
-# (GRPO) has $k_3$ in the loss.
+# A penalty can also stand in the reward: PPO (proximal policy optimization) puts $k_1$ there. GRPO (group relative policy optimization)
+# has $k_3$ in the loss.
 #
 # | symbol | meaning |
 # |---|---|
@@ -195,9 +195,9 @@ assert (in_grpo, in_ppo, as_printed) == ("forward", "reverse", True)
 #
 # $$\operatorname{Var} k_1 = d^2, \qquad \operatorname{Var} k_3 = e^{d^2} - 1 - d^2$$
 #
-# The term $u - 1$, meant to cancel noise, has its own variance, $e^{d^2} - 1$. Left, the standard deviation of one sample, by numerical
-# integration. Right, the coefficient of $s$ in the gradient of each estimator as a loss; grey shows where the samples fall. Move the
-# reference away. (The slider needs the first cell.)
+# The term $u - 1$, meant to cancel noise, has its own variance, $e^{d^2} - 1$. Left, the standard deviation of one sample divided by the
+# KL, by numerical integration. Right, the coefficient of $s$ in the gradient of each estimator as a loss; grey shows where the samples
+# fall. Move the reference away. (The slider needs the first cell.)
 
 # %% [fold]
 y = np.linspace(-15, 20, 7001)
@@ -214,7 +214,7 @@ both = [[moments(k, d) for d in shifts] for k in ESTIMATORS.values()]
 means, stds = np.moveaxis(both, 2, 0)  # (3, 30)
 assert np.allclose(means[[0, 2]], shifts**2 / 2, rtol=1e-6)  # unbiased
 assert np.allclose(stds[[0, 2]], [shifts, np.sqrt(np.expm1(shifts**2) - shifts**2)], rtol=1e-6)
-cross = shifts[stds[2] > stds[0]].min()
+cross = shifts[abs(stds[2] - stds[0]).argmin()]
 
 def draw(d):
     return lesson_04.estimates_of_gaussians(d, shifts, stds)
@@ -223,45 +223,13 @@ knob(draw, d=(0.1, 3.0, 0.1, 1.5))
 
 # %% [text]
 # *Where the policy's probability is far above the reference's, $k_2$ pulls ever harder and $k_3$ saturates at 1 (at $-\log u = 5$:
-# {=-np.expm1(-5):.3f}). Where it is far below, $k_3$ explodes on rare samples (at $-\log u = -5$: {=-np.expm1(5):.0f}).* At $d$ =
-# {=cross:.1f} and beyond, $k_3$ is noisier than $k_1$.
-#
-# ## For a second reading: off-policy, the ratio repairs both halves
-#
-# From the second minibatch on, $y$ comes from an older policy $\pi_\text{old}$. Multiply by the ratio $\rho = \pi/\pi_\text{old}$: then
-# $\mathbb E_\text{old}[\rho\,k_3] = \sum_y \pi\,k_3$, with $\theta$ *inside* the sum. So if autograd also goes through $\rho$, $k_3$
-# yields the reverse KL, even on the first minibatch: there $\rho$ is 1, but its gradient is not 0 and supplies the missing half. Sample
-# by sample,
-#
-# $$\nabla(\rho\,k_3) = \rho\,(k_3 + 1 - u)\,s = \rho\,k_1\,s$$
-#
-# A detached $\rho$ keeps the forward KL. TRL (a training library of Hugging Face) has multiplied $k_3$ by $\rho$ by
-# default since 1.10, for this reason and after DeepSeek-V3.2. (That needs the ratio of each token; with TRL's
-# `importance_sampling_level="sequence"` the gradient is neither KL's, [issue 6586](https://github.com/huggingface/trl/issues/6586).)
-#
-# **The limit: one token.** The repair works token by token. In a longer completion it ignores that an earlier token decides which later
-# ones are reached (exercise 2).
-
-# %% [fold]
-moved = (logits.detach() + torch.tensor([0.5, -0.3, 0.2, 0.9, -0.6])).requires_grad_()
-new_logp = moved.log_softmax(dim=0)[batch]  # updated; the batch is the old policy's
-
-k3, rho = ESTIMATORS["k3"](ref[batch] - new_logp), (new_logp - logp.detach()).exp()
-per_token = rho_k3(new_logp, logp.detach(), ref[batch])
-results = {
-    "k3, as in grpo.py": name_of(gradient(k3.mean(), moved), moved),
-    "rho k3": name_of(gradient(per_token.mean(), moved), moved),
-    "rho k3, rho detached": name_of(gradient((rho.detach() * k3).mean(), moved), moved),
-}
-assert same(gradient(per_token.sum(), new_logp), rho * ESTIMATORS["k1"](ref[batch] - new_logp))
-print("\n".join(f"{name:21} {result}" for name, result in results.items()))
-assert list(results.values()) == ["neither", "reverse", "forward"]
+# {=-np.expm1(-5):.3f}). Where it is far below, $k_3$ explodes on rare samples (at $-\log u = -5$: −{=np.expm1(5):.0f}).* From about $d$ =
+# {=cross:.1f} on, $k_3$ is noisier than $k_1$.
 
 # %% [markdown]
 # ## Exercises
 #
-# **1. Right twice.** On-policy, $\rho\,k_3$ has the value and the gradient of the reverse KL. $k_3$ as a loss has the gradient of the
-# forward KL, but not its value. Write a loss on tokens sampled from $\pi$ whose mean value *and* mean gradient are those of
+# **1. Right twice.** $k_3$ as a loss has the gradient of the forward KL, but not its value. Write a loss on tokens sampled from $\pi$ whose mean value *and* mean gradient are those of
 # $\mathrm{KL}(\pi_\text{ref}\Vert\pi)$. (The check compares six numbers: the value, and the gradient in five logits.)
 
 
@@ -287,8 +255,95 @@ def forward_kl_loss(logps, ref_logps):
 
 
 # %% [markdown]
-# **2. Completions of two tokens** (for a second reading). Write a loss whose mean gradient is that of $\mathrm{KL}(\pi\Vert\pi_\text{ref})$ of the sequences,
-# for both tokens. (The check compares the gradient in six logits.)
+# **2. Find the bug.** The penalty in the reward has two signs that can be wrong: that of the log-ratio and that of $\beta$. (The text of
+# Hugging Face's *The N Implementation Details of RLHF with PPO* adds `beta * kl` to the score, where the code it describes has a minus.)
+# The function below has the minus and still rewards the policy for leaving the reference. Repair it. Below the check, your rewards train
+# the five-token policy of the first check. No completion is right, so the policy should return to the reference.
+
+
+# %% [exercise]
+def token_rewards(rewards, logps, ref_logps, mask, beta):
+    """(B, n): -beta * k1 for every token, and the reward of the completion (B,) on its last
+    token."""
+    kl = ref_logps - logps  # <- runs, and is wrong
+    last = mask.sum(dim=1, keepdim=True) - 1
+    return (-beta * kl * mask).scatter_add(1, last, rewards.view(-1, 1))
+
+
+# %% [check]
+check("4.2", token_rewards)
+trains("4.2", token_rewards)
+
+# %% [markdown]
+# *The distance from the reference. $k_3$ in the reward drives the policy away, and $|k_1|$ does not bring it back.*
+
+# %% [hint]
+# $k_1$ is positive where the policy's probability is above the reference's. Compare the line marked `[PPO: KL in the reward] k1` in
+# `algorithms/ppo.py`.
+
+
+# %% [solution]
+def token_rewards(rewards, logps, ref_logps, mask, beta):
+    kl = logps - ref_logps
+    last = mask.sum(dim=1, keepdim=True) - 1
+    return (-beta * kl * mask).scatter_add(1, last, rewards.view(-1, 1))
+
+
+# %% [markdown]
+# ## To remember
+#
+# | | value | as a loss | in the reward |
+# |---|---|---|---|
+# | $k_1$ | unbiased | nothing | **reverse KL** |
+# | $k_2$ | biased | **reverse KL** | neither |
+# | $k_3$ | unbiased | forward KL | reverse − forward |
+#
+# - An unbiased value does not imply the right gradient.
+# - $k_3$ is a good number to log while the policy is near the reference. Far from it, it can be the noisiest of the three.
+#
+# ## For a second reading: multiplied by the ratio, $k_3$ pulls the right way
+#
+# From the second minibatch on, $y$ comes from an older policy $\pi_\text{old}$. Multiply $k_3$ by the ratio $\rho = \pi/\pi_\text{old}$: then
+# $\mathbb E_\text{old}[\rho\,k_3] = \sum_y \pi\,k_3$, with $\theta$ *inside* the sum. So if autograd also goes through $\rho$, $k_3$
+# yields the reverse KL, even on the first minibatch: there $\rho$ is 1, but its gradient is not 0 and supplies the missing half. Sample
+# by sample,
+#
+# $$\nabla(\rho\,k_3) = \rho\,(k_3 + 1 - u)\,s = \rho\,k_1\,s$$
+#
+# Trained with $\rho\,k_3$, the policy of the first picture ends where $k_2$ took it. A detached $\rho$ keeps the forward KL.
+#
+# TRL (a training library of Hugging Face) has multiplied $k_3$ by $\rho$ by default since 1.10, for this reason and after DeepSeek-V3.2.
+# (That needs the ratio of each token; with TRL's `importance_sampling_level="sequence"` the gradient is neither KL's,
+# [issue 6586](https://github.com/huggingface/trl/issues/6586).)
+#
+# **The limit: one token.** The repair works token by token. In a longer completion it ignores that an earlier token decides which later
+# ones are reached (exercise 3). Of all these, only $k_1$ in the reward (on-policy, with λ = 1 in generalized advantage estimation,
+# [lesson 15](15_critic.ipynb)) gives the gradient of the KL of whole completions.
+
+# %% [fold]
+def rho_k3(logps, old_logps, ref_logps):
+    return (logps - old_logps).exp() * ESTIMATORS["k3"](ref_logps - logps)
+
+end = trained(lambda logps: rho_k3(logps, logps.detach(), five))
+assert torch.allclose(end, reverse, atol=1e-3)
+
+moved = (logits.detach() + torch.tensor([0.5, -0.3, 0.2, 0.9, -0.6])).requires_grad_()
+new_logp = moved.log_softmax(dim=0)[batch]  # updated; the batch is the old policy's
+
+k3, rho = ESTIMATORS["k3"](ref[batch] - new_logp), (new_logp - logp.detach()).exp()
+per_token = rho_k3(new_logp, logp.detach(), ref[batch])
+results = {
+    "k3, as in grpo.py": name_of(gradient(k3.mean(), moved), moved),
+    "rho k3": name_of(gradient(per_token.mean(), moved), moved),
+    "rho k3, rho detached": name_of(gradient((rho.detach() * k3).mean(), moved), moved),
+}
+assert same(gradient(per_token.sum(), new_logp), rho * ESTIMATORS["k1"](ref[batch] - new_logp))
+print("\n".join(f"{name:21} {result}" for name, result in results.items()))
+assert list(results.values()) == ["neither", "reverse", "forward"]
+
+# %% [markdown]
+# **3. Completions of two tokens.** Write a loss whose mean gradient is that of $\mathrm{KL}(\pi\Vert\pi_\text{ref})$ of the sequences, for
+# both tokens. (The check compares the gradient in six logits.)
 
 
 # %% [exercise]
@@ -299,7 +354,7 @@ def sequence_kl_loss(logps, ref_logps):
 
 
 # %% [check]
-check("4.2", lesson_04.sequence_gradient(sequence_kl_loss))
+check("4.3", lesson_04.sequence_gradient(sequence_kl_loss))
 
 # %% [hint]
 # Do as PPO does with $k_1$ in the reward: the return of a token (with λ = 1) includes the penalties of the later tokens. As in any policy
@@ -316,54 +371,6 @@ def sequence_kl_loss(logps, ref_logps):
 
 
 # %% [markdown]
-# **3. Find the bug.** The penalty in the reward has two signs that can be wrong: that of the log-ratio and that of $\beta$. (The text of
-# Hugging Face's *The N Implementation Details of RLHF with PPO* adds `beta * kl` to the score, where the code it describes has a minus.)
-# The function below has the minus and still rewards the policy for leaving the reference. Repair it. Below the check, your rewards train
-# the five-token policy of the first check. No completion is right, so the policy should return to the reference.
-
-
-# %% [exercise]
-def token_rewards(rewards, logps, ref_logps, mask, beta):
-    """(B, n): -beta * k1 for every token, and the reward of the completion (B,) on its last
-    token."""
-    kl = ref_logps - logps  # <- runs, and is wrong
-    last = mask.sum(dim=1, keepdim=True) - 1
-    return (-beta * kl * mask).scatter_add(1, last, rewards.view(-1, 1))
-
-
-# %% [check]
-check("4.3", token_rewards)
-trains("4.3", token_rewards)
-
-# %% [hint]
-# $k_1$ is positive where the policy's probability is above the reference's. Compare the line marked `[PPO: KL in the reward] k1` in
-# `algorithms/ppo.py`.
-
-
-# %% [solution]
-def token_rewards(rewards, logps, ref_logps, mask, beta):
-    kl = logps - ref_logps
-    last = mask.sum(dim=1, keepdim=True) - 1
-    return (-beta * kl * mask).scatter_add(1, last, rewards.view(-1, 1))
-
-
-# %% [markdown]
-# *$k_3$ in the reward does not bring the policy back: it drives it away from the reference.*
-#
-# ## To remember
-#
-# | | value | as a loss | in the reward | off-policy |
-# |---|---|---|---|---|
-# | $k_1$ | unbiased | nothing | **reverse KL** | |
-# | $k_2$ | biased | **reverse KL** | neither | |
-# | $k_3$ | unbiased | forward KL | reverse − forward | times ρ, in the gradient: **reverse KL** |
-#
-# - An unbiased value does not imply the right gradient (table).
-# - $k_3$ is a good number to log while the policy is near the reference; far from it, it can be the noisiest of the three.
-# - Multiplied by a ratio that autograd goes through, $k_3$ gives the reverse KL of the next token, on-policy and off, but not that
-#   token's effect on later tokens. Of all these, only $k_1$ in the reward (on-policy, with λ = 1 in generalized advantage estimation,
-#   [lesson 15](15_critic.ipynb)) gives the gradient of the KL of whole completions.
-#
 # Sources: Schulman (2020), [*Approximating KL Divergence*](http://joschu.net/blog/kl-approx.html); DeepSeekMath,
 # [arXiv:2402.03300](https://arxiv.org/abs/2402.03300); Tang and Munos, [2506.09477](https://arxiv.org/abs/2506.09477) (token losses give
 # "a partial gradient at best"), and Liu et al., [2510.01555](https://arxiv.org/abs/2510.01555) ($k_2$ as a loss is equivalent to $k_1$ in
