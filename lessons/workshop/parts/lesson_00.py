@@ -129,9 +129,7 @@ TRAINED = {
         "right": updated,
         "mistakes": {
             "mistake a": partial(updated, score=lambda R, p: 1 - p),
-            "mistake b": partial(
-                updated, score=lambda R, p: p * (1 - p) * (2 * R - 1)
-            ),
+            "mistake b": partial(updated, score=lambda R, p: p * (1 - p) * (2 * R - 1)),
             "mistake c": partial(updated, score=lambda R, p: p - R),
         },
         "labels": ("updates", "p, mean of 100 runs"),

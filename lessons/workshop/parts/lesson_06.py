@@ -104,6 +104,7 @@ def lengths_over_k(panels: Sequence[dict], ks: np.ndarray, G: int) -> Figure:
         axis.set(ylim=(0, 1.5), xticks=ks, xlabel=f"k, right completions of {G}")
         digits = 1 if ratio < 10 else 0
         axis.set_title(f"{panel['prompt']}  v₋/v₊ = {ratio:.{digits}f}", fontsize=10)
+        label_line(axis, 7, 2 * identity.sigma(7, G), "σ", GREY, xytext=(-3, -12), ha="right")
     axes[0].set_ylabel("length, 1 at k = 4")
     return figure
 
@@ -202,8 +203,8 @@ TRAINED = {
         "right": TILED["right"],
         "mistakes": {
             "the bug": TILED["bug"],
-            "a round as a group": TILED["round"],
-            "A in another order": TILED["order"],
+            "mistake a": TILED["round"],
+            "mistake b": TILED["order"],
         },
         "labels": ("updates", "p, mean of three prompts"),
     }

@@ -61,9 +61,9 @@ start, end = (trace[[0, -1]] @ R).tolist()
 assert R[favourite] == 1 and end > 0.8
 
 # %% [text]
-# *Thirty updates, each from four sampled completions. Right are `12.`, `22.` and `2.`; together their probability rises from {=start:.2f}
-# to {=end:.2f}. One of them, `{=texts[favourite]}`, runs ahead: what has been sampled and rewarded is sampled more often. At the top of
-# the wrong ones begins `{=texts[first]}`, the empty answer.*
+# *Thirty updates, each from four sampled completions. The right ones are `12.`, `22.` and `2.`; together their probability rises from
+# {=start:.2f} to {=end:.2f}. One of them, `{=texts[favourite]}`, runs ahead: what has been sampled and rewarded is sampled more often. The
+# highest grey line is `{=texts[first]}`, the empty answer.*
 #
 # **Why not supervised learning?** Supervised learning makes prescribed completions more probable, and somebody has to write these. Here
 # nobody does: the verifier only has to *recognise* a right completion, often by comparing its last number with a known one, and the

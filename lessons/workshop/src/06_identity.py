@@ -1,11 +1,11 @@
-# %% [markdown] 40 minutes
+# %% [markdown] 45 minutes
 # # 6 · The identity: σ times a contrast
 #
 # A language model completes one prompt G times, and a verifier marks each completion right or wrong. GRPO (group relative policy
 # optimization) turns these marks into one update $g$ of the model.
 #
-# > **The update is a product of two things: how much the group disagrees, σ, and in which direction right completions differ from wrong
-# > ones, the *contrast*.**
+# > **The update is a product of two things: how much the completions of the group disagree, σ, and the direction in which right ones differ
+# > from wrong ones, the *contrast*.**
 #
 # Move $k$, the number of right completions of 8:
 
@@ -28,7 +28,7 @@ knob(figures.advantages_and_coefficients, k=(0, 8, 1, 1))
 
 # %% [markdown]
 # *Left: how hard each completion is pushed, by its advantage. Right: the factor of the contrast. GRPO's is largest when half of the
-# completions are right, and 0 when all agree. Dr. GRPO's parabola lies below GRPO's arch.*
+# completions are right, and 0 when all agree.*
 #
 # In a formula, with $\bar s_+$ and $\bar s_-$ the mean scores of right and of wrong completions:
 #
@@ -157,19 +157,18 @@ for declared in range(G + 1):
 
 # %% [text]
 # **DAPO's dynamic sampling** replaces each silent group by a group of another prompt. With two-valued rewards and no KL term it discards
-# exactly the groups whose update is 0. (Its rewards are −1 and 1. Deviations and σ both double: division by σ makes the scale of rewards
-# irrelevant.)
+# exactly the groups whose update is 0.
 #
 # **σ of the batch.** REINFORCE++ and an option of most libraries divide by one $\sigma_B$ for the whole batch (`batch_sigma.py`). A group's
 # coefficient is then $\sigma^2/\sigma_B$: Dr. GRPO's, times one factor. ($\sigma_B^2$ is the mean of $\sigma^2$ over all groups, so the
-# factor grows as groups fall silent. AdamW undoes it, except against a KL term.)
+# factor grows as groups fall silent. AdamW divides it out; only the weight of a KL term changes with it.)
 #
 # ## Is the easy prompt pushed harder?
 #
-# Take two groups of four, `1010` and the easier `1110`. GRPO gives the one wrong completion of `1110` the advantage
-# {=grpo.compute_advantages(rewards=torch.tensor([[1.0, 1, 1, 0]])).min():.2f}, and yet the group's coefficient is
-# {=identity.sigma(3, 4):.3f} against {=identity.sigma(2, 4):.1f} (Dr. GRPO: {=identity.sigma(3, 4) ** 2:.4f} against
-# {=identity.sigma(2, 4) ** 2:.2f}). The easy prompt is not pushed harder, only held back less.
+# Take two groups of four: a medium prompt with two right completions, and an easy one with three. Under GRPO the one wrong completion of
+# the easy group has the advantage −{=grpo.compute_advantages(rewards=torch.tensor([[1.0, 1, 1, 0]])).min().abs():.2f}. And yet the easy
+# prompt has the smaller coefficient under both rules: {=identity.sigma(3, 4) / identity.sigma(2, 4):.0%} of the medium one's under GRPO,
+# {=(identity.sigma(3, 4) / identity.sigma(2, 4)) ** 2:.0%} under Dr. GRPO.
 #
 # ## What the contrast does to each token
 #
@@ -211,76 +210,24 @@ vector_to_parameters(start, policy.parameters())
 #
 # ## Later updates: the same identity with other vectors
 #
-# At a later update with the same rollout, tokens carry ratios $\rho_t$, and the clip stops some tokens, depending on $\rho_t$ and the
-# *sign* of A, never on A's size. So completion $i$ now contributes $A_i$ times the gradient of
+# Does the identity survive the clip? Yes. At a later update with the same rollout, tokens carry ratios $\rho_t$, and the clip stops some
+# of them, depending on $\rho_t$ and the *sign* of A, never on A's size. So completion $i$ now contributes $A_i$ times the gradient of
 #
 # $$u_i = \frac1{|y_i|}\sum_t \min(\rho_t,\, 1.2)\ \text{(right)}, \qquad
 # u_i = \frac1{|y_i|}\sum_t \max(\rho_t,\, 0.8)\ \text{(wrong)}$$
 #
-# and steps 1 to 4 hold for these gradients. The cell above checks this to twelve digits, with {=stopped[0]}, {=stopped[1]} and
-# {=stopped[2]} of {=tokens} tokens stopped. (The vectors have changed: with $s_i/|y_i|$ the relative error is {=other_vectors:.2f} after
-# the step drawn above.)
+# and steps 1 to 4 hold for these gradients. The cell above checks this to twelve digits after a short, a medium and a long step, with
+# {=stopped[0]}, {=stopped[1]} and {=stopped[2]} of {=tokens} tokens stopped. (With the old vectors $s_i/|y_i|$ the identity is off by
+# {=other_vectors:.0%}.)
 #
 # ## What breaks the identity
 #
 # 1. **The KL term** adds its own gradient to every group, including silent ones: with the policy before that step as reference, the
 #    relative error is {=kl_error:.3f}. DAPO and the published Dr. GRPO have no such term.
-# 2. **A third reward value** breaks the two-class form. Exercise 2 finds what remains true. (Continuous rewards rarely tie, and division by
-#    σ magnifies small differences, noise included; a saturated reward has no gradient.)
+# 2. **A third reward value** breaks the two-class form. Exercise 2 finds what remains true.
 #
 # The group must also be whole. The scripts cut a batch at random into four minibatches: the identity then holds for the sum of the four
 # gradients at fixed weights, not for each (`--num_minibatches 1` keeps groups whole).
-#
-# A standard deviation with ddof 1 (`torch.std`'s default) only multiplies all updates by a constant, at G = 8 by
-# {=np.sqrt((G - 1) / G):.3f}.
-#
-# ## Is σ the *length* of the update?
-#
-# The paper behind the identity says that "the disagreement is exactly the size of the training update". For a prompt with one parameter,
-# the log-odds of a right completion, this is true: the scores are $1-p$ and $-p$, and the contrast is 1. In general the theorem gives the
-# *coefficient*. The length is $\sigma\,\|\bar s_+ - \bar s_-\|$, and a mean of few scores is noisy. Let the scores of right and wrong
-# completions have means $m_\pm$ and variances $v_\pm$ (summed over parameters). Given $k$, the contrast has mean $m_+ - m_-$ and, as
-# completions are independent, variance $v_+/k + v_-/(G-k)$; its expected squared length is $\|m_+ - m_-\|^2$ plus the variance.
-# Multiplied by $\sigma^2 = k(G-k)/G^2$:
-#
-# $$\mathbb E\,\|g\|^2 = \sigma^2\,\|m_+ - m_-\|^2 + \frac{(G-k)\,v_+ + k\,v_-}{G^2}$$
-#
-# Only where the first term dominates is the length proportional to σ. For the first held-out prompt of levels 1, 2 and 3, half of the
-# completions give the formula's line; groups are drawn from the other half.
-
-
-# %% [fold]
-def squared_lengths(k, completions, half, n=500):
-    """(n,): squared lengths of GRPO's update, of groups from `half` with k right ones."""
-    rewards = (torch.arange(G) < k).double().view(1, G)
-    a, squares = grpo.compute_advantages(rewards=rewards)[0].numpy() / G, []
-    right, wrong = half[completions.right[half]], half[~completions.right[half]]
-    parts = ((right, k), (wrong, G - k))
-    for _ in range(n):
-        rows = np.concatenate([rng.choice(part, m, replace=False) for part, m in parts])
-        squares.append(a @ completions.inner[np.ix_(rows, rows)] @ a)
-    return squares
-
-ks, rng, panels = np.arange(1, G), np.random.default_rng(0), []
-for prompt in arithmetic.held_out_problems(1, levels=(1, 2, 3)):
-    n = 1536 if prompt.level == 1 else 640  # at level 1 few completions are wrong
-    pool = estimators.Completions.draw(policy, tokenizer, arithmetic, prompt, n, generator)
-    for_line, for_groups = np.array_split(pool.drawn, 2)
-    v_right, v_wrong, signal = estimators.moments(for_line, pool.right, pool.inner)
-    line = [identity.update_norm_squared(int(k), G, signal, v_right, v_wrong) for k in ks]
-    dots = [np.mean(squared_lengths(k, pool, for_groups)) for k in ks]
-    panels.append({"prompt": prompt.prompt, "ratio": v_wrong / v_right,
-                   "line": np.sqrt(line), "dots": np.sqrt(dots)})
-show(figures.lengths_over_k(panels, ks, G))
-ratios = [panel["dots"][6] / panel["dots"][3] for panel in panels]
-off = np.concatenate([abs(panel["dots"] / panel["line"] - 1) for panel in panels])
-assert min(ratios) > 0.75 and np.median(off) < 0.1 and off.max() < 0.4
-
-# %% [text]
-# *Dots: measured; line: the formula; dashed: σ.* If σ were the length, an update with seven right completions would be
-# {=2 * identity.sigma(7, 8):.2f} times as long as one with four. Measured: {=ratios[0]:.2f}, {=ratios[1]:.2f}, {=ratios[2]:.2f}.
-# "**Multiplied by σ**" is a theorem; "**as long as σ**" depends on the model and the prompt. [Lesson 13](13_quiet_estimators.ipynb)
-# measures both in models that are training.
 #
 # ## Exercises
 #
@@ -349,13 +296,16 @@ def advantages_tiled(rewards, P, G):
 check("6.3", advantages_tiled)
 trains("6.3", advantages_tiled)  # from p = .9, .5 and .1, with groups of 8
 
+# %% [markdown]
+# *With the bug nothing is learned. Mistakes a and b are named in the solution.*
+
 # %% [hint]
 # Each row of `rewards.view(G, P)` is one round over all prompts. Where is a group then?
 
 
 # %% [solution]
 def advantages_tiled(rewards, P, G):
-    # With a round as a group the policy learns more slowly, with another completion's A never.
+    # a, a round taken for a group: slower. b, A returned in another order: never.
     groups = rewards.view(G, P).T
     A = grpo.compute_advantages(rewards=groups)
     return A.T.flatten()
@@ -367,7 +317,57 @@ def advantages_tiled(rewards, P, G):
 # - For right-or-wrong rewards, GRPO's update of one prompt is σ times the contrast, Dr. GRPO's σ² times; DAPO's is GRPO's, with silent groups
 #   replaced.
 # - This is algebra about one whole group: exact for any model at every update of a batch, with the clip, without KL.
-# - "Multiplied by σ" does not mean "as long as σ": the contrast has its own length.
+# - "Multiplied by σ" does not mean "as long as σ": the contrast has its own length (below).
+#
+# ## For a second reading: is σ the *length* of the update?
+#
+# The paper behind the identity says that "the disagreement is exactly the size of the training update". For a prompt with one parameter,
+# the log-odds of a right completion, this is true: the scores are $1-p$ and $-p$, and the contrast is 1. In general the theorem gives the
+# *coefficient*. The length is $\sigma\,\|\bar s_+ - \bar s_-\|$, and a mean of few scores is noisy. Let the scores of right and wrong
+# completions have means $m_\pm$ and variances $v_\pm$ (summed over parameters). Given $k$, the contrast has mean $m_+ - m_-$ and, as
+# completions are independent, variance $v_+/k + v_-/(G-k)$; its expected squared length is $\|m_+ - m_-\|^2$ plus the variance.
+# Multiplied by $\sigma^2 = k(G-k)/G^2$:
+#
+# $$\mathbb E\,\|g\|^2 = \sigma^2\,\|m_+ - m_-\|^2 + \frac{(G-k)\,v_+ + k\,v_-}{G^2}$$
+#
+# Only where the first term dominates is the length proportional to σ. We take the first held-out prompt of levels 1, 2 and 3. Half of its
+# completions give the formula's line; groups are drawn from the other half.
+
+
+# %% [fold]
+def squared_lengths(k, completions, half, n=500):
+    """(n,): squared lengths of GRPO's update, of groups from `half` with k right ones."""
+    rewards = (torch.arange(G) < k).double().view(1, G)
+    a, squares = grpo.compute_advantages(rewards=rewards)[0].numpy() / G, []
+    right, wrong = half[completions.right[half]], half[~completions.right[half]]
+    parts = ((right, k), (wrong, G - k))
+    for _ in range(n):
+        rows = np.concatenate([rng.choice(part, m, replace=False) for part, m in parts])
+        squares.append(a @ completions.inner[np.ix_(rows, rows)] @ a)
+    return squares
+
+ks, rng, panels = np.arange(1, G), np.random.default_rng(0), []
+for prompt in arithmetic.held_out_problems(1, levels=(1, 2, 3)):
+    n = 1536 if prompt.level == 1 else 640  # at level 1 few completions are wrong
+    pool = estimators.Completions.draw(policy, tokenizer, arithmetic, prompt, n, generator)
+    for_line, for_groups = np.array_split(pool.drawn, 2)
+    v_right, v_wrong, signal = estimators.moments(for_line, pool.right, pool.inner)
+    line = [identity.update_norm_squared(int(k), G, signal, v_right, v_wrong) for k in ks]
+    dots = [np.mean(squared_lengths(k, pool, for_groups)) for k in ks]
+    panels.append({"prompt": prompt.prompt, "ratio": v_wrong / v_right,
+                   "line": np.sqrt(line), "dots": np.sqrt(dots)})
+show(figures.lengths_over_k(panels, ks, G))
+ratios = [panel["dots"][6] / panel["dots"][3] for panel in panels]
+off = np.concatenate([abs(panel["dots"] / panel["line"] - 1) for panel in panels])
+assert min(ratios) > 0.75 and np.median(off) < 0.1 and off.max() < 0.4
+
+# %% [text]
+# *The length of GRPO's update for three prompts (1 at k = 4). Dots: measured; line: the formula; dashed: σ.*
+#
+# If σ were the length, an update with seven right completions would be
+# {=2 * identity.sigma(7, 8):.2f} times as long as one with four. Measured: {=ratios[0]:.2f}, {=ratios[1]:.2f}, {=ratios[2]:.2f}.
+# "**Multiplied by σ**" is a theorem; "**as long as σ**" depends on the model and the prompt. [Lesson 13](13_quiet_estimators.ipynb)
+# measures both.
 #
 # Source of the identity: *GRPO, Dr. GRPO, and DAPO Are Three Operations on One Number*,
 # [arXiv:2607.00152](https://arxiv.org/abs/2607.00152), Theorem 1. GRPO: [2402.03300](https://arxiv.org/abs/2402.03300), Eq. 3; Dr. GRPO:
