@@ -50,9 +50,10 @@ def push_and_drift(short: int, long: int) -> Figure:
     size, curves = identity.expected_sigma(GRID, G) / identity.expected_sigma(0.5, G), {}
     for name, (one, other) in rules.items():
         favour = size * (one - other) / (one + other)  # for a step that raises p = 1/2 by one
-        title = f"{name}\npush {one:.3f} at {short}, {other:.3f} at {long}"
+        title = f"{name}\nd({short}) = {one:.3f}, d({long}) = {other:.3f}"
         curves[title] = -favour, favour, (1 - 2 * GRID) * favour
-    return three_rules(curves, GRID, "drift", xlabel="p", xlim=(0, 1), ylim=(-1.05, 1.05))
+    settings = {"xlabel": "p", "xlim": (0, 1), "ylim": (-1.05, 1.05)}
+    return three_rules(curves, GRID, "change of the long share", **settings)
 
 
 # Exercises; `kit.check` explains the keys of CHECKS
@@ -106,6 +107,9 @@ CHECKS = {
         ],
         "mistakes": {
             "the two classes are pushed with opposite signs": partial(push_on_shared, right_sign=1),
+            "a share does not push: multiply d(L) by the score, then take the mean": (
+                lambda long_right, long_wrong, L1, L2: (1 / L1 - 1 / L2) * (long_wrong - long_right)
+            ),
             "the score of a short completion is not 0 either": partial(
                 push_on_shared, short_score=0
             ),
@@ -161,7 +165,7 @@ TRAINED = {
         "mistakes": {
             "the bug, parts of 1": mean_of_means,
             "the bug, parts of 4": lambda f, mask, size: mean_of_means(f, mask, 4),
-            "sum of means": means,
+            "mistake a": means,
         },
         "labels": ("updates", "tokens, wrong completion"),
     }

@@ -1,11 +1,11 @@
-# %% [markdown] 40 minutes
+# %% [markdown] 45 minutes
 # # 5 · Length normalisation
 #
-# A completion is right or wrong as a whole, and the loss averages over its tokens. GRPO (group relative policy optimization) divides by
-# the length of each completion.
+# A completion is right or wrong as a whole, and the loss adds up its tokens. GRPO (group relative policy optimization) divides this sum by
+# the completion's length.
 #
-# > **Dividing by length favours the short completion where the advantage is positive, and the long one where it is negative. So right
-# > completions get shorter and wrong ones longer, if the policy can set the two lengths separately.**
+# > **Dividing by length makes right completions shorter and wrong ones longer, if the policy can set the two lengths separately.** Among
+# > right completions the short ones are pushed up hardest; among wrong ones the short ones are pushed down hardest.
 #
 # In the smallest such policy a coin decides beforehand whether a completion will be right (probability .3). One logit for right completions
 # and one for wrong ones then give the probability to stop after each token. Length earns nothing, so no length should change. We train it
@@ -56,15 +56,6 @@ show(lesson_05.three_rules(lines, range(101), "tokens", xlabel="updates", ylim=(
 # *Mean length in tokens (at most {=C}). Under GRPO right completions end at {=ends["GRPO"][1]:.1f} tokens and wrong ones at
 # {=ends["GRPO"][0]:.0f}, although every length is equally good. The other two rules leave both near 10.*
 #
-# How large is the effect? Suppose half of the right completions and half of the wrong ones have $L_1$ tokens, the others $L_2 > L_1$, and
-# each of these four kinds has its own logit. Then one step of GRPO changes the share of long completions, right and wrong together, in
-# proportion to
-#
-# $$\mathbb E[\sigma]\,(1-2p)\,\Big(\frac1{L_1} - \frac1{L_2}\Big), \qquad \mathbb E[\sigma] \to \sqrt{pq}
-# \ \text{ for large } G$$
-#
-# The share rises while most completions are wrong and falls once most are right.
-#
 # | symbol | meaning |
 # |---|---|
 # | $G;\ B$ | number of completions of one prompt (a **group**); in an optimizer batch |
@@ -88,7 +79,7 @@ show(lesson_05.three_rules(lines, range(101), "tokens", xlabel="updates", ylim=(
 #
 # From GRPO's loss to Dr. GRPO's one line of code changes. Below it, the push on the tokens of one group: right and short, right and long,
 # wrong and short, wrong and long. Rewards of 1 and −1 make the advantages 1 and −1 under all three scripts, and the KL (Kullback–Leibler)
-# term has no gradient, because the reference is the policy itself.
+# term has no gradient.
 
 # %%
 show_diff(grpo.policy_loss, dr_grpo.policy_loss)
@@ -113,33 +104,40 @@ for script, expected in by_hand.items():
     assert torch.allclose(push, doubles(*expected).view(4, 1) * real, rtol=1e-12, atol=0)
     print(f"{script.__name__:20} " + " ".join(f"{x:9.4f}" for x in push[:, 0].tolist()))
 one_long = token_push(dapo, doubles(1, 1, -1, -1), torch.tensor([10, 10, 10, 500])).abs()
-share, gentler = (one_long[3].sum() / one_long.sum()).item(), 1 / 40 / one_long[0, 0].item()
+share = (one_long[3].sum() / one_long.sum()).item()
 
 # %% [text]
 # GRPO pushes a token of the short right completion up ten times as hard as one of the long: the short completion
 # gains. It pushes a token of the short wrong completion *down* ten times as hard: the long completion gains. The other rules push all
-# tokens of a batch equally hard. But in a token mean one long completion counts most. Of lengths 10, 10, 10 and 500 it has {=share:.0%} of
-# the weight, and each token is pushed {=gentler:.0f} times less than with four tens: a learning rate that falls with length.
+# tokens of a batch equally hard. (But in a token mean a long completion counts most: of lengths 10, 10, 10 and 500 the last has
+# {=share:.0%} of the weight.)
 #
 # **A widespread reading** compares two *right* completions and concludes that GRPO is "biased toward shorter responses". This is only the
 # half with $A > 0$. The paper that named the bias (Dr. GRPO, section 3.1) has both halves.
 #
 # ## The drift, in four steps
 #
-# Each of the four kinds has a logit; let their probabilities be $p/2, p/2, q/2, q/2$.
+# How large is the effect? Suppose half of the right completions and half of the wrong ones have $L_1$ tokens, the others $L_2 > L_1$. Each of
+# these four kinds has its own logit, and their probabilities are $p/2, p/2, q/2, q/2$. One step of GRPO changes the share of long
+# completions, right and wrong together, in proportion to
 #
-# **Step 1.** Each rule multiplies $s_i$ by $A_i/G$ and by a factor whose expectation, for length $L$, is
+# $$\mathbb E[\sigma]\,(1-2p)\,\Big(\frac1{L_1} - \frac1{L_2}\Big)$$
+#
+# So the share rises while most completions are wrong and falls once most are right. ($\mathbb E[\sigma] \to \sqrt{pq}$ for large $G$.)
+#
+# **Step 1.** Each rule multiplies $s_i$ by $A_i/G$ and by a factor whose expectation, for length $L$, is $d(L)$. (For GRPO and
+# Dr. GRPO the table above shows $d(L)/G$.)
 #
 # $$d(L) = \frac1L \ \text{(GRPO)}, \qquad d(L) = \frac1C \ \text{(Dr. GRPO)}, \qquad
 # d(L) = \mathbb E\Big[\frac{B}{L + \text{lengths of the other } B-1}\Big] \ \text{(token mean)}$$
 #
-# **Step 2.** In every group $\frac1G\sum A_i$ is σ over the right completions and −σ over the wrong ones ([lesson 6](06_identity.ipynb),
-# step 3; σ² for Dr. GRPO). Half of the right completions and half of the wrong ones are short. So the expected pushes on the four kinds
-# are $\tfrac12\mathbb E[\sigma]$ times $d(L_1),\ d(L_2),\ -d(L_1),\ -d(L_2)$.
+# **Step 2.** The $k$ right completions of a group have $A = \sqrt{(G-k)/k}$, so over them $\frac1G\sum A_i = \sqrt{k(G-k)}/G = \sigma$; over
+# the wrong ones it is $-\sigma$ (for Dr. GRPO, σ²). In both classes half are short. So the expected pushes on the four kinds are
+# $\tfrac12\mathbb E[\sigma]$ times $d(L_1),\ d(L_2),\ -d(L_1),\ -d(L_2)$.
 #
 # **Step 3.** The score of a kind is 1 at its own logit, minus the probabilities of all kinds; these cancel, because the four pushes sum to
 # 0. So with learning rate η the long logit minus the short one changes by $-\tfrac\eta2\mathbb E[\sigma]\,(d(L_1)-d(L_2))$ for right
-# completions, and by the opposite for wrong ones. A probability of one half changes by a quarter of that:
+# completions, and by the opposite for wrong ones. A probability $P = \frac12$ changes by $P(1-P) = \frac14$ of that:
 #
 # $$\Delta P(\text{long}\mid\text{right}) = -\frac\eta8\,\mathbb E[\sigma]\,\big(d(L_1)-d(L_2)\big), \qquad
 # \Delta P(\text{long}\mid\text{wrong}) = +\frac\eta8\,\mathbb E[\sigma]\,\big(d(L_1)-d(L_2)\big)$$
@@ -148,15 +146,16 @@ share, gentler = (one_long[3].sum() / one_long.sum()).item(), 1 / 40 / one_long[
 #
 # $$\Delta P(\text{long}) = \frac\eta8\,\mathbb E[\sigma]\,(1-2p)\,\big(d(L_1)-d(L_2)\big)$$
 #
-# With $d(L) = 1/L$ this is the formula above. With a constant divisor all three are 0. ∎
+# With $d(L) = 1/L$ this is the formula above. With a constant divisor all three changes are 0. ∎
 #
 # The token mean keeps about $1/B$ of GRPO's bias: a completion is part of its own denominator, so still $d(L_1) > d(L_2)$.
 #
 # ## The experiment: all groups
 #
-# All 165 compositions of a group of 8 go through the script's own advantages and loss.
+# All 165 compositions of a group of 8 go through the script's own advantages and loss. The changes in one expected step, divided by the
+# change of $p$, so that the learning rate cancels:
 
-# %%
+# %% [fold]
 G, rewards = 8, doubles(1, 1, 0, 0)
 
 def shares(logits):
@@ -181,14 +180,12 @@ def drift(script, p, shared=False):
     return jvp(shares, (pi.log(),), (step,))[1].numpy()  # the derivative along the step
 
 
-# %% [markdown]
-# Divided by the change of $p$, so that the learning rate cancels:
 
-# %% [fold]
 d = {  # d(L) for the short and for the long completion
     grpo: (1 / short, 1 / long),
     dapo: [lesson_05.token_mean(n, short, long, B=G) for n in (short, long)],
     dr_grpo: (1 / C, 1 / C)}
+assert all(np.allclose(by_hand[one][:2], np.array(d[one]) / 4) for one in (grpo, dr_grpo))
 print("script              p     long|right  long|wrong  long")
 relative = {}
 for script, (d_short, d_long) in d.items():
@@ -224,57 +221,12 @@ for script, bias in ((grpo, grpo_bias), (dapo, bias_8)):
 knob(lesson_05.push_and_drift, short=(4, 24, 1, 5), long=(26, 56, 1, 50))
 
 # %% [markdown]
-# *Drift of the share of long completions in one step, in units of the rise of $p$ at $p = \frac12$; above it, the push on a token of a
-# short and of a long completion. The common belief rests on the blue line alone.*
+# *How the share of long completions changes, in points, with the step size that raises $p = \frac12$ by one point. Above each panel, the
+# factor $d(L)$ of step 1 for the two lengths.*
 #
 # **What the four kinds leave out.** A network need not know, while it writes, whether it will be right. With one length parameter for
 # right and wrong completions (the row "shared") the drift is gone, unless the two classes vary differently in length: then both move the
 # same way (exercise 2). And if long completions are right more often, the policy gradient itself changes length, as it should.
-#
-# ## Our training runs
-#
-# GRPO and Dr. GRPO also differ in the division by σ, so we remove one divisor at a time from GRPO (`compare.py --experiments pieces`, ten
-# seeds; mean lengths over the last ten of 60 steps).
-
-# %% [fold]
-results = compare_tables.load()
-arms, ablation = results["pieces"]["arms"], results["ablation"]["arms"]
-
-
-def interval(gaps, form=".1f"):
-    """Mean over ten seeds and its 95 % interval, by Student's t."""
-    mean, half = gaps.mean(), 2.262 * gaps.std(ddof=1) / math.sqrt(len(gaps))
-    return f"{mean:{form}} [{mean - half:{form}}, {mean + half:{form}}]".replace("-", "−")
-
-by_length, by_sigma, gap = {}, {}, {}
-for kind in ("right", "wrong"):
-    names = ("GRPO", "GRPO, not / σ", "GRPO, constant length", "Dr. GRPO")
-    both, length_only, sigma_only, neither = (
-        np.array(arms[name][f"length_{kind}"]["seeds"]) for name in names)
-    divided, not_divided = both - sigma_only, length_only - neither  # ÷ σ or not
-    by_length[kind] = [interval(gaps, ".2f") for gaps in (divided, not_divided)]
-    by_mean, by_constant = both - length_only, sigma_only - neither
-    by_sigma[kind] = [interval(gaps) for gaps in (by_mean, by_constant)]
-    gap[kind] = (both - neither).mean()
-steps = ("+ token-level loss", "+ soft overlong punishment")
-token_level = np.subtract(*(ablation[name]["length_wrong"]["seeds"] for name in steps))
-falls = ["−" in text for text in by_length["wrong"] + by_length["right"]]
-assert falls == [True, False, True, True]
-assert "−" not in by_sigma["wrong"][0] + by_sigma["wrong"][1] and token_level.mean() > 0
-
-# %% [text]
-# Intervals are 95 %. Under GRPO wrong completions are {=gap["wrong"]:.1f} tokens longer than
-# under Dr. GRPO, right ones {=gap["right"]:.1f}. How much of this is due to the length divisor?
-#
-# - **Wrong completions:** $1/|y|$ makes them {=by_length["wrong"][0]} tokens longer in runs that divide by σ, {=by_length["wrong"][1]} in
-#   runs that do not. Only the second effect is clear. **Most of the difference comes from σ:** {=by_sigma["wrong"][0]} tokens with
-#   $1/|y|$, {=by_sigma["wrong"][1]} with the constant.
-# - **Right completions:** {=by_length["right"][0]} and {=by_length["right"][1]} tokens, no visible effect; shorter ones were predicted.
-# - In DAPO's ablation the token mean in place of $1/|y|$ makes wrong completions {=interval(token_level)} tokens *longer*, against the
-#   prediction; but there a punishment of long completions acts as well.
-#
-# So comparing GRPO with Dr. GRPO does not measure length bias here. The policy of the first picture knows beforehand whether it will be
-# right, and its length earns nothing; here neither holds. (And by the end few completions are wrong, and training has decided which.)
 #
 # ## Exercises
 #
@@ -344,13 +296,17 @@ def losses_in_parts(f, mask, size):
 check("5.3", losses_in_parts)
 trains("5.3", losses_in_parts)  # 32 completions an update, in micro-batches of one
 
+# %% [markdown]
+# *Length earns nothing and should stay near 10 tokens. With the bug wrong completions grow, fastest in small parts. Mistake a is named in
+# the solution.*
+
 # %% [hint]
 # Give one completion 5 tokens and one 50. What weight does a token of each completion get in micro-batches of one?
 
 
 # %% [solution]
 def losses_in_parts(f, mask, size):
-    # Length earns nothing and should stay. With the bug it grows, fastest in small parts.
+    # a: the sum of the parts' means, without a division by their number
     tokens = mask.sum()  # in the whole batch, known before the first backward pass
     losses = []
     for start in range(0, len(f), size):
@@ -366,6 +322,52 @@ def losses_in_parts(f, mask, size):
 #   kind has its own length parameter.
 # - A constant divisor keeps the direction of the policy gradient; a token mean over the whole optimizer batch keeps about $1/B$ of GRPO's
 #   bias.
+# - In our training runs most of the difference in length comes from σ (below).
+#
+# ## For a second reading: our training runs
+#
+# GRPO and Dr. GRPO also differ in the division by σ, so we remove one divisor at a time from GRPO (`compare.py --experiments pieces`, ten
+# seeds; mean lengths over the last ten of 60 steps).
+
+# %% [fold]
+results = compare_tables.load()
+arms, ablation = results["pieces"]["arms"], results["ablation"]["arms"]
+
+
+def interval(gaps, form=".1f"):
+    """Mean over ten seeds and its 95 % interval, by Student's t."""
+    mean, half = gaps.mean(), 2.262 * gaps.std(ddof=1) / math.sqrt(len(gaps))
+    return f"{mean:{form}} [{mean - half:{form}}, {mean + half:{form}}]".replace("-", "−")
+
+by_length, by_sigma, gap = {}, {}, {}
+for kind in ("right", "wrong"):
+    names = ("GRPO", "GRPO, not / σ", "GRPO, constant length", "Dr. GRPO")
+    both, length_only, sigma_only, neither = (
+        np.array(arms[name][f"length_{kind}"]["seeds"]) for name in names)
+    divided, not_divided = both - sigma_only, length_only - neither  # ÷ σ or not
+    by_length[kind] = [interval(gaps, ".2f") for gaps in (divided, not_divided)]
+    by_mean, by_constant = both - length_only, sigma_only - neither
+    by_sigma[kind] = [interval(gaps) for gaps in (by_mean, by_constant)]
+    gap[kind] = (both - neither).mean()
+steps = ("+ token-level loss", "+ soft overlong punishment")
+token_level = np.subtract(*(ablation[name]["length_wrong"]["seeds"] for name in steps))
+falls = ["−" in text for text in by_length["wrong"] + by_length["right"]]
+assert falls == [True, False, True, True]
+assert "−" not in by_sigma["wrong"][0] + by_sigma["wrong"][1] and token_level.mean() > 0
+
+# %% [text]
+# Intervals are 95 %. Under GRPO wrong completions are {=gap["wrong"]:.1f} tokens longer than
+# under Dr. GRPO, right ones {=gap["right"]:.1f}. How much of this is due to the length divisor?
+#
+# - **Wrong completions:** $1/|y|$ makes them {=by_length["wrong"][0]} tokens longer in runs that divide by σ, {=by_length["wrong"][1]} in
+#   runs that do not. Only the second effect is clear. **Most of the difference comes from σ:** {=by_sigma["wrong"][0]} tokens with
+#   $1/|y|$, {=by_sigma["wrong"][1]} with the constant. We have not looked for the reason.
+# - **Right completions:** {=by_length["right"][0]} and {=by_length["right"][1]} tokens, no visible effect; shorter ones were predicted.
+# - In DAPO's ablation the token mean in place of $1/|y|$ makes wrong completions {=interval(token_level)} tokens *longer*, against the
+#   prediction; but there a punishment of long completions acts as well.
+#
+# So comparing GRPO with Dr. GRPO does not measure length bias here. The policy of the first picture knows beforehand whether it will be
+# right, and its length earns nothing. In these runs neither holds.
 #
 # Sources: Dr. GRPO, [arXiv:2503.20783](https://arxiv.org/abs/2503.20783), section 3.1, Fig. 6, Listing 1; GRPO, [2402.03300](https://arxiv.org/abs/2402.03300), Eq. 3; DAPO, [2503.14476](https://arxiv.org/abs/2503.14476),
 # Eq. 8. The drift is our derivation.
