@@ -5,8 +5,8 @@
 # cannot be differentiated. REINFORCE (Williams 1992) nevertheless estimates a gradient, by sampling, and may subtract a number $b$, the
 # **baseline**, from every reward.
 #
-# > **A baseline that does not depend on the completion changes how noisy the gradient estimate is, but not its mean. The usual baseline,
-# > the mean reward, can be far noisier than none.**
+# > **A baseline that does not depend on the completion changes how noisy the gradient estimate is, but not its mean. With the usual one,
+# > the mean reward, the estimate can be far noisier than without any.**
 #
 # Three prompts to the base model of this repository:
 
@@ -208,7 +208,7 @@ for name, b in baselines.items():
           f"   measured {measured:.3f}")
 
 # %% [text]
-# Because a parabola is symmetric about its lowest point, a baseline is less noisy than none exactly if it lies between 0 and twice the
+# Because a parabola is symmetric about its lowest point, a baseline is less noisy than $b = 0$ exactly if it lies between 0 and twice the
 # best, here {=2 * b_best:.2f}. Move $b$. Each dot is a completion: its area is the probability, its position the estimate that it alone would give, in two
 # of the 21 dimensions: along $\nabla p$, and along the orthogonal direction in which the scores vary most. (The slider needs the cells
 # above.)

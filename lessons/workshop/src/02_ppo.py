@@ -208,7 +208,7 @@ up, down = (A > 0) & real, (A < 0) & real
 assert 1.2 < last[up].max() < free[up].max() and free[down].min() < last[down].min() < 0.8
 
 # %% [text]
-# *The token that has gone furthest where it is pushed, with the clip and without; grey: the clip's range; the counts are tokens that have
+# *The token that has gone furthest the way it is pushed, with the clip and without; grey: the clip's range; the counts are tokens that have
 # been pushed out of the range by the end. The clip does not keep tokens inside, but it limits how far they go: with $A > 0$ the largest
 # ratio ends at {=last[up].max():.1f}, and at {=free[up].max():.1f} without the clip.* (Mind the two scales.)
 #

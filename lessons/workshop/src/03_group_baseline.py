@@ -83,7 +83,7 @@ assert torch.allclose(own, 3 / 4 * others)
 # 12 parameters: three logits for the first digit, and three for the second after each first digit. So $p$ is a sum of three
 # probabilities. Autograd differentiates this sum, in which no advantage occurs, and we compare the updates with the result.
 
-# %%
+# %% [fold]
 rewards = torch.tensor([a + b == 2 for a in range(3) for b in range(3)]).double()  # 00 to 22
 
 def log_probs(theta):
@@ -302,7 +302,7 @@ def advantages_by_prompt(texts, rewards, G):
 #
 # - The group's mean contains the completion's own reward, which multiplies the expected gradient by $(G-1)/G$; RLOO leaves it out and
 #   gives exactly $\nabla p$.
-# - GRPO's expectation is a multiple of $\nabla p$ as well, but the multiple depends on $p$.
+# - GRPO's expectation is a multiple of $\nabla p$ as well, but from $G = 4$ on the multiple depends on $p$.
 # - A baseline serves to reduce the variance. Whether the group's mean is better than $b = 0$ depends on $G$, $p$ and the scores of wrong
 #   completions.
 #

@@ -124,7 +124,7 @@ for name, k in ESTIMATORS.items():
 # autograd on the two sums.
 
 
-# %%
+# %% [fold]
 def reverse_kl(logits, ref):
     log_pi = logits.log_softmax(dim=-1)
     return (log_pi.exp() * (log_pi - ref)).sum()
@@ -229,8 +229,8 @@ knob(draw, d=(0.1, 3.0, 0.1, 1.5))
 # %% [markdown]
 # ## Exercises
 #
-# **1. Right twice.** $k_3$ as a loss has the gradient of the forward KL, but not its value. Write a loss on tokens sampled from $\pi$ whose mean value *and* mean gradient are those of
-# $\mathrm{KL}(\pi_\text{ref}\Vert\pi)$. (The check compares six numbers: the value, and the gradient in five logits.)
+# **1. Right twice.** $k_3$ as a loss has the gradient of the forward KL, but not its value. Write a loss on
+# tokens sampled from $\pi$ whose mean value *and* mean gradient are those of $\mathrm{KL}(\pi_\text{ref}\Vert\pi)$. (The check compares six numbers: the value, and the gradient in five logits.)
 
 
 # %% [exercise]

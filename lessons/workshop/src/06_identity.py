@@ -124,7 +124,7 @@ for script, coefficient in ((grpo, sigma), (dr_grpo, sigma**2)):
 #
 # The proof needs only two reward values, so we may *declare* the first $k$ completions right, for every $k$:
 
-# %%
+# %% [fold]
 lengths, C = group.mask.sum(dim=1), dr_grpo.Config().max_new_tokens
 mean_scores, tokens = gradients(totals() / lengths), int(lengths.sum())
 
@@ -216,7 +216,7 @@ vector_to_parameters(start, policy.parameters())
 # $$u_i = \frac1{|y_i|}\sum_t \min(\rho_t,\, 1.2)\ \text{(right)}, \qquad
 # u_i = \frac1{|y_i|}\sum_t \max(\rho_t,\, 0.8)\ \text{(wrong)}$$
 #
-# and steps 1 to 4 hold for these gradients. The cell above checks this to twelve digits after a short, a medium and a long step, with
+# and steps 1 to 4 hold for these gradients. The folded cell above checks this to twelve digits after a short, a medium and a long step, with
 # {=stopped[0]}, {=stopped[1]} and {=stopped[2]} of {=tokens} tokens stopped. (With the old vectors $s_i/|y_i|$ the identity is off by
 # {=other_vectors:.0%}.)
 #
