@@ -55,7 +55,7 @@ favourite, first = trace[-1].argmax(), trace[0].argmax()
 label_line(axis, 30, trace[-1, favourite], f'"{texts[favourite]}"', RIGHT)
 label_line(axis, 0, trace[0, first], f'"{texts[first]}"', GREY, xytext=(8, 8))
 axis.set(xlim=(0, 33), xlabel="updates", ylabel="probability")
-axis.set_title("Each line is a completion: blue is right, grey is wrong")
+axis.set_title("15 completions: blue right, grey wrong")
 show(figure)
 start, end = (trace[[0, -1]] @ R).tolist()
 assert R[favourite] == 1 and end > 0.8

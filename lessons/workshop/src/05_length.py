@@ -221,7 +221,7 @@ for script, bias in ((grpo, grpo_bias), (dapo, bias_8)):
 knob(lesson_05.push_and_drift, short=(4, 24, 1, 5), long=(26, 56, 1, 50))
 
 # %% [markdown]
-# *How the share of long completions changes, in points, with the step size that raises $p = \frac12$ by one point. Above each panel, the
+# *Drift: how the share of long completions changes, in points, with the step size that raises $p = \frac12$ by one point. Above each panel, the
 # factor $d(L)$ of step 1 for the two lengths.*
 #
 # **What the four kinds leave out.** A network need not know, while it writes, whether it will be right. With one length parameter for
