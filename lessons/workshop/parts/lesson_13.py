@@ -13,8 +13,8 @@ from lessons.workshop.parts.drawing import key
 
 
 def progress_and_length(table: np.ndarray, G: int, title: str) -> Figure:
-    """Lesson 13: by k, the shares of progress and of squared length of GRPO's updates (left), and
-    their length (right).
+    """Lesson 13: by k, the shares of the groups, and of progress and squared length of GRPO's
+    updates (left), and their length (right).
 
     table: (seeds, G - 1, 5), of groups as they are drawn: how many have k right; of their contrast,
     the mean and the median of its squared length, its mean progress, and its mean cosine with the
@@ -25,17 +25,18 @@ def progress_and_length(table: np.ndarray, G: int, title: str) -> Figure:
     k = np.arange(1, G)
     sigma, groups = identity.sigma(k, G), n.sum(axis=0)
     for values, color, x in (
-        (n * sigma * progress, BLUE, k - 0.2),
-        (n * sigma**2 * squared, ORANGE, k + 0.2),
+        (n, GREY, k - 0.27),
+        (n * sigma * progress, BLUE, k),
+        (n * sigma**2 * squared, ORANGE, k + 0.27),
     ):
-        left.bar(x, values.sum(axis=0) / values.sum(), 0.4, color=color, alpha=0.6)
+        left.bar(x, values.sum(axis=0) / values.sum(), 0.27, color=color, alpha=0.6)
         by_seed = values / values.sum(axis=1, keepdims=True)
         left.plot(x, by_seed.T, "_", color="black", markersize=5)
-    left.set(title=f"{title}: shares of", xlabel="k, right completions (and share of groups)")
+    left.set(title=f"{title}: shares by k", xlabel="k, right completions")
     left.set_ylim(top=1.25 * left.get_ylim()[1])  # for these names
-    key(left, {"progress": BLUE, "squared length": ORANGE})
+    key(left, {"of the groups": GREY, "of the progress": BLUE, "of the squared length": ORANGE})
     shown = k if G <= 8 else k[::2]
-    left.set_xticks(shown, [f"{i}\n{groups[i - 1] / n.sum():.0%}" for i in shown], fontsize=8)
+    left.set_xticks(shown)
 
     def length(squares: np.ndarray) -> np.ndarray:
         return sigma * np.sqrt((n * squares).sum(axis=0) / np.maximum(groups, 1))
@@ -72,7 +73,7 @@ def by_column(height: float, table: dict, columns: list, **settings):
 def cosines(table: dict, columns: list) -> Figure:
     """Lesson 13: the cosine of each estimator's update with the true gradient, by student (panels)
     and step. table: by estimator, one cosine for each of the columns (student, step)."""
-    look = {"xlim": (0, 1), "xlabel": "cosine with the gradient"}
+    look = {"xlim": (0, 1), "xlabel": "cosine with the true gradient"}
     figure, panels = by_column(3.2, table, columns, **look)
     colors = {}
     for axis, y, i, step, values in panels:
@@ -98,7 +99,7 @@ def points_by_power(points: np.ndarray, names: tuple, tasks: tuple) -> Figure:
             axis.errorbar(x + 0.2 * i - 0.1, mean, [mean - low, high - mean], **look)
         key(axis, {"at the end": BLUE, "over training": ORANGE})
         axis.set_xticks(x, [f"$\\sigma^{{{name.removeprefix('σ^')}}}$" for name in names])
-        axis.set(title=f"{task}: points against σ", ylim=(-8, 8))
+        axis.set(title=f"{task}: points against σ", ylim=(-6, 6))
     return figure
 
 

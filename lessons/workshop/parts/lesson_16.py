@@ -2,13 +2,21 @@
 
 from functools import partial
 
+import numpy as np
 import torch
 
-from lessons.workshop.parts.lesson_01 import up_to_eos
-
-ids = torch.tensor([[5, 7, 2, 2], [5, 2, 2, 2], [5, 7, 8, 9]])  # the EOS, 2, pads too
 logits = torch.randn(7, 4, generator=torch.Generator().manual_seed(0)).double()
 sequence = torch.tensor([1, 3, 0, 2, 2, 1, 0])
+
+
+def leaves_band(curve, mean, deviation, steps=3, side=np.sign):
+    """The first of so many steps, counted from 1, that are outside on one side; 0 without them."""
+    z = (curve - mean) / deviation
+    sides = side(z) * (abs(z) > 4)
+    for t in range(len(z) - steps + 1):
+        if abs(sides[t : t + steps].sum()) == steps:
+            return t + 1
+    return 0
 
 
 def scores(logits, sequence, n, early=1, normalised=torch.log_softmax):
@@ -20,15 +28,27 @@ def scores(logits, sequence, n, early=1, normalised=torch.log_softmax):
 
 CHECKS = {
     "16.1": {
-        "bug": lambda ids, end: ids != end,
-        "expected": up_to_eos,
-        "inputs": [{"ids": ids, "end": 2}, {"ids": ids.flip(0)[:, :3], "end": 2}],
+        "expected": leaves_band,
+        "inputs": [
+            {
+                "curve": 1 + 0.1 * np.array(z),
+                "mean": np.ones(len(z)),
+                "deviation": np.full(len(z), 0.1),
+            }
+            for z in ([0, 5, 6, 0, 9, -9, 9, -5, -6, -7, 0], [9, 8, 7, 0], [3, 5, 5, 3, 5, 5])
+        ],
         "mistakes": {
-            "the padding is under the mask too: nothing may follow the first EOS": (
-                lambda ids, end: torch.ones_like(ids)
+            "count the steps from 1": lambda *run: leaves_band(*run) - 1,
+            "the first of the three steps is wanted, not the last": (
+                lambda *run: leaves_band(*run) + 2 * (leaves_band(*run) > 0)
             ),
-            "one token too many: the mask ends with the first EOS, not behind it": (
-                lambda ids, end: up_to_eos(ids, end).roll(1, 1) | (ids != end)
+            "all three steps must be on the same side": partial(leaves_band, side=np.ones_like),
+            "one step outside is not enough: three in a row": partial(leaves_band, steps=1),
+            "the side is missing: a curve below the band has left it, too": (
+                partial(leaves_band, side=lambda z: z > 0)
+            ),
+            "the distance from the mean must be divided by the standard deviation": (
+                lambda curve, mean, deviation: leaves_band(curve, mean, np.ones_like(mean))
             ),
         },
     },
