@@ -33,7 +33,7 @@ def progress_and_length(table: np.ndarray, G: int, title: str) -> Figure:
         by_seed = values / values.sum(axis=1, keepdims=True)
         left.plot(x, by_seed.T, "_", color="black", markersize=5)
     left.set(title=f"{title}: shares by k", xlabel="k, right completions")
-    left.set_ylim(top=1.25 * left.get_ylim()[1])  # for these names
+    left.set_ylim(top=1.5 * left.get_ylim()[1])  # for these names
     key(left, {"of the groups": GREY, "of the progress": BLUE, "of the squared length": ORANGE})
     shown = k if G <= 8 else k[::2]
     left.set_xticks(shown)
@@ -79,6 +79,8 @@ def cosines(table: dict, columns: list) -> Figure:
     for axis, y, i, step, values in panels:
         colors[f"step {step}"] = color = (BLUE, ORANGE)[i]
         axis.plot(values, y, "o", color=color, markersize=6)
+    for axis in figure.axes:
+        axis.axhline(2.5, color=GREY, linewidth=0.8)  # weights above, baselines below
     key(figure.axes[0], colors)
     return figure
 

@@ -10,7 +10,14 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from torch import Tensor
 
-from lessons.experiments.staleness import CLIP, ONCE_ARMS, REUSE, REUSE_ARMS, STALENESS, select
+from lessons.experiments.staleness import (
+    OLD,
+    ONCE_ARMS,
+    REUSE_ARMS,
+    STALENESS,
+    STEP_LENGTHS,
+    select,
+)
 from lessons.workshop import kit
 from lessons.workshop.kit import (
     BLUE,
@@ -69,6 +76,8 @@ def factors(losses: dict, p: float) -> Figure:
             axis.plot(ratio, factor(loss, ratio, p, sign), linestyle=line, color=color,
                       linewidth=width, alpha=alpha)  # fmt: skip
         axis.axvline(1, color=GREY, linewidth=0.8)
+        axis.plot(1, 1, "o", color="black", zorder=5)
+        label_line(axis, 1, 1, "ratio 1: all six", "black", xytext=(-8, 8), ha="right")
         axis.set(xscale="log", xlim=(0.4, 2.5), ylim=(-0.08, 2.6), xlabel="ratio")
         axis.set_title(f"{name}, a token sampled with p = {p:.2f}")
         labels = [".4", ".6", ".8", "1", "1.25", "1.6", "2", "2.5"]
@@ -118,9 +127,8 @@ def one_group(rollout: Rollout, logps: Tensor, losses: dict, title: str) -> Figu
 
 def stale_and_reused(runs: list[dict]) -> Figure:
     """Left: accuracy at the end against U. Middle: along the runs that use batches of 256
-    completions four times, at 2e-4, and (squares) GRPO's clip that uses them once. Right: the end
-    of such runs against the mean length of their optimizer steps; filled at three rates, open where
-    every step has one length. Dots are runs, lines their means."""
+    completions four times, at 2e-4. Right: the end of such runs against the length of their
+    optimizer steps, where every step has one length. Dots are runs, lines their means."""
     figure, (left, middle, right) = new_figure(11.5, 3.9, columns=3, sharey=True)
 
     def measured(what: str, arm: str, **settings) -> np.ndarray:
@@ -141,24 +149,18 @@ def stale_and_reused(runs: list[dict]) -> Figure:
             axis.plot(x + 0.06 * (i - 2), points, "o", color=color, markersize=3.5, alpha=0.6)
     for arm in REUSE_ARMS:
         color, line = STYLES[arm]
-        for settings, marker, face in ((REUSE[:3], "o", color), (REUSE[3:], "s", "white")):
-            steps = [measured("step", arm, **each).mean() for each in settings]
-            accuracy = [ends(arm, **each).mean() for each in settings]
-            look = {"color": color, "marker": marker, "markerfacecolor": face}
-            right.plot(steps, accuracy, linestyle=line, **look)
-    once = measured("accuracy", CLIP).mean(axis=0)[:4]
-    middle.plot(range(4), once, "s", color=BLUE, markersize=7, markerfacecolor="none",
-                markeredgewidth=1.8)  # fmt: skip
-    label_line(middle, 1, once[1], "used once", BLUE, xytext=(4, -13), va="baseline")
+        accuracy = [ends(arm, epochs=4, step_length=x).mean() for x in STEP_LENGTHS]
+        right.plot(STEP_LENGTHS, accuracy, linestyle=line, color=color, marker="s")
     for axis, arms in ((left, ONCE_ARMS), (right, REUSE_ARMS)):
-        key(axis, {arm: STYLES[arm][0] for arm in arms}, 0.05, 0.40, 0.08)
-    left.set(title="6,144 completions, used once", xlabel="U, updates for each rollout batch")
-    left.set(xticks=range(len(STALENESS)), xticklabels=STALENESS, ylim=(0, 1))
-    middle.set(title="Used four times, rate 2e-4", xlabel="completions", xticks=range(4))
+        names = {"neither" if arm == OLD else arm: STYLES[arm][0] for arm in arms}
+        key(axis, names, 0.05, 0.40, 0.08)
+    left.set(title="Stale: used once, late", xlabel="U, updates for each rollout batch")
+    left.set(xticks=range(len(STALENESS)), xticklabels=STALENESS, ylim=(0, 1), ylabel="accuracy")
+    middle.set(title="Reused: four times, rate 2e-4", xlabel="completions", xticks=range(4))
     middle.set(xticklabels=["768", "1,536", "2,304", "3,072"])
-    right.set(title="The end, by length of steps", xlabel="mean length of an optimizer step")
+    right.set(title="Reused, at equal steps: the end", xlabel="length of every optimizer step")
     right.set(xscale="log")
-    ticks(right.xaxis, [0.008, 0.016, 0.032], [".008", ".016", ".032"])
+    ticks(right.xaxis, STEP_LENGTHS, [".008", ".016", ".032"])
     return figure
 
 

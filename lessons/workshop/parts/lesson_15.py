@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from lessons.workshop.kit import GREY, ORANGE, RIGHT, WRONG, label_line, new_figure, ticks
+from lessons.workshop.parts.drawing import key
 from toy_env.arithmetic import Problem
 
 
@@ -84,15 +85,21 @@ def errors_by_lambda(lambdas: np.ndarray, errors: dict, chosen: int) -> Figure:
     """Lesson 15: the error of the gradient against λ, with critics trained on `chosen` completions;
     others in grey. errors, (2, lambdas), by number of completions: of the mean, and noise."""
     figure, axis = new_figure(8.0, 3.4)
-    for parts in errors.values():
+    for n, parts in errors.items():
         axis.plot(lambdas, parts.sum(axis=0), color=GREY, linewidth=1, alpha=0.5)
+        side = {2048: "bottom", 8192: "top"}.get(n, "center")  # these two ends are close
+        label_line(axis, 0, parts[:, 0].sum(), f"{n:,}", RIGHT if n == chosen else GREY,
+                   xytext=(-8, 0), ha="right", va=side)  # fmt: skip
     total, place = errors[chosen].sum(axis=0), errors[chosen].sum(axis=0).argmin()
     axis.plot(lambdas, total, color=RIGHT)
     axis.plot(lambdas, errors[chosen][0], "--", color=WRONG, linewidth=1.5)
     axis.plot(lambdas[place], total[place], "o", color=RIGHT, markersize=9)
     where = f"best: λ = {lambdas[place]:.2f}"
-    label_line(axis, lambdas[place], total[place], where, RIGHT, xytext=(0, -16), ha="center")
-    axis.set(yscale="log", xlabel="λ", ylabel="error", xlim=(-0.1, 1.1), ylim=(0.01, 20))
+    label_line(axis, lambdas[place], total[place], where, RIGHT, xytext=(0, 12 if place else -16),
+               ha="center", bbox={"color": "white", "alpha": 0.8, "pad": 0})  # fmt: skip
+    key(axis, {"whole error": RIGHT, "dashed: from a wrong mean": WRONG}, 0.6)
+    axis.set(yscale="log", xlabel="λ", ylabel="squared error (REINFORCE: 1)")
+    axis.set(xlim=(-0.14, 1.1), ylim=(0.01, 100))
     axis.set_title(f"Critic trained on {chosen:,} completions")
     ticks(axis.yaxis, [0.01, 0.1, 1, 10])
     return figure
@@ -152,25 +159,35 @@ CHECKS = {
                 GAE["λ on the next value"]
             ),
             "that is λ = 1: the return minus the value": GAE["λ = 1"],
+            "that is λ = 0: the later errors are missing": (
+                lambda rewards, values, gae_lambda: gae(rewards, values, 0.0)
+            ),
+            "those are the returns: subtract V_t": (
+                lambda rewards, values, gae_lambda: gae(rewards, values, gae_lambda) + values
+            ),
         },
     },
     "15.2": {
+        "expected": shift,
+        "inputs": [{"c": 0.5, "n": 4, "gae_lambda": 0.9}, {"c": 1, "n": 1, "gae_lambda": 0.5}],
+        "mistakes": {
+            "that is λ = 1": lambda c, n, gae_lambda: np.full(n, -c),
+        },
+    },
+    "15.3": {
         "expected": first_value,
         "inputs": [{"pi": pi, "ref": ref, "R": np.eye(3), "beta": beta} for beta in (0.5, 2.0)],
         "mistakes": {
             "the sign: a token that has become likelier is charged": (
                 lambda pi, ref, R, beta: first_value(pi, ref, R, -beta)
             ),
+            "the KL is missing": lambda pi, ref, R, beta: (pi * R).sum(),
+            "that is the KL of the first token alone": lambda pi, ref, R, beta: (
+                (pi * R).sum() + first_value(pi.sum(axis=1), ref.sum(axis=1), 0, beta)
+            ),
             "the KL the other way round: the completions are sampled from the policy": (
                 lambda pi, ref, R, beta: (pi * R).sum() + first_value(ref, pi, 0, beta)
             ),
-        },
-    },
-    "15.3": {
-        "expected": shift,
-        "inputs": [{"c": 0.5, "n": 4, "gae_lambda": 0.9}, {"c": 1, "n": 1, "gae_lambda": 0.5}],
-        "mistakes": {
-            "that is λ = 1": lambda c, n, gae_lambda: np.full(n, -c),
         },
     },
 }

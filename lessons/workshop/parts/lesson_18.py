@@ -19,14 +19,15 @@ def off_and_noise(caps: np.ndarray, lines: dict) -> Figure:
     """The error of the mean update (left) and its noise (right) against the cap (n,), for each kind
     of weight: lines (n, 2)."""
     figure, (left, right) = new_figure(9.6, 3.5, columns=2)
-    left.set(title="The mean update is off by", xlabel="C", ylim=(0, 1))
-    right.set(title="Noise of one completion's update", xlabel="C")
+    left.set(title="Error of the mean update", xlabel="C, the largest weight allowed", ylim=(0, 1))
+    right.set(title="Noise of one completion's update", xlabel="C, the largest weight allowed")
     for name, values in lines.items():
         for axis, y in zip((left, right), values.T):
             curve(axis, caps, y, *STYLES[name])
-    names = {"none": GREY, "of each token": ORANGE, "of each completion": BLUE}
-    key(left, names, 0.62)
-    right.set(ylim=(0, None), ylabel="÷ length of the true mean")
+    names = {"no weights": GREY, "weights of tokens": ORANGE, "weights of completions": BLUE}
+    key(left, names, 0.5)
+    left.set_ylabel("over the length of the true mean")
+    right.set(ylim=(0, None), ylabel="over the length of the true mean")
     return figure
 
 

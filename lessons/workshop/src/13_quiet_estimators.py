@@ -12,7 +12,7 @@ import numpy as np
 
 from lessons import identity
 from lessons.experiments import estimators, weights
-from lessons.experiments.grid import load_runs
+from lessons.experiments.grid import load_runs, markdown
 from lessons.experiments.paired import difference
 from lessons.workshop.kit import check, knob, show
 from lessons.workshop.parts.lesson_13 import (
@@ -54,8 +54,8 @@ assert behind[-1] == behind.max() and 0.4 < behind[-1] / (best - table["σ^2"])[
 
 # %% [text]
 # *Cosine between one batch's update and the true gradient (1: no noise), in three small language models, before training and after 20 steps
-# of GRPO. First five rows: a group's update is the mean score of its right completions minus that of its wrong ones, times this weight. Last
-# three: each score is multiplied by $A$, the reward $R$ minus a baseline.*
+# of GRPO. Above the line: a group's update is the mean score of its right completions minus that of its wrong ones, times this weight. Below
+# it: each score is multiplied by $A$, the reward $R$ minus a baseline.*
 #
 # (σ is the standard deviation of the group's rewards, and a *score* the gradient of a completion's log-probability. A batch has 256 completions in groups
 # of $G = 8$, without ÷ length; the true gradient comes from {=results[0]["gradient"]:,} others.)
@@ -179,7 +179,7 @@ steps = ", ".join(f"{length:.3f}"[1:] for length in by_length)
 # %% [text]
 # *Points of accuracy above or below σ, paired by seed, with 95 % intervals: on held-out problems at the end, and on the training problems of all batches.*
 #
-# **Hardly.** σ² differs from σ by {=squared:.1f} points at most, any power by {=most:.1f}. ({=seen} of {=len(powers)} intervals exclude 0; chance gives
+# **Quieter was faster, by little.** σ² differs from σ by {=squared:.1f} points at most, any power by {=most:.1f}. ({=seen} of {=len(powers)} intervals exclude 0; chance gives
 # {=0.05 * len(powers):.0f}.) ÷ length costs more than ÷ σ: without it σ gains {=undivided[0]} points over training on arithmetic (steps of
 # {=steps}), as the cosines say, and {=undivided[1]} on expressions, where they say nothing.
 #
@@ -290,11 +290,18 @@ def shares(student, step, ks, G=8):
 lone = {(name, step): shares(name, step, [7]) for name, step in stages}
 late, few = np.array([shares(name, 60, [6, 7])[1:] for name in STUDENTS]).T
 lengths = [
-    np.sqrt(by_k("expressions", 20, 4)[..., i].mean(axis=0)) * identity.sigma(np.arange(1, 4), 4) for i in (1, 2)
+    np.sqrt(by_k("expressions", 20, 4)[..., i].mean(axis=0)) * identity.sigma(np.arange(1, 4), 4)
+    for i in (1, 2)
 ]
 rms, median = (length[2] / length[1] for length in lengths)  # three right of four over two right
 dropped = gaps(("σ, k < G − 2", True), ("σ^1", True), 0.016)
 costs = [-100 * gap["difference"] for gap in dropped[::2]]
+
+def short(x):
+    return f"{x:.{2 if x < 1 else 1 if x < 10 else 0}f}"
+
+sizes = [f"{size:,} completions" for size in estimators.SIZES if size <= n]
+by_size = [[name, *map(short, growth[name, 0])] for name in STUDENTS]
 behind_over = [-100 * gaps((name, True), ("σ^1", True), 0.016)[3]["difference"]
                for name in weights.OTHERS[:2]]
 
@@ -307,14 +314,18 @@ behind_over = [-100 * gaps((name, True), ("σ^1", True), 0.016)[3]["difference"]
 #   {=max(few):.0%} of the mixed groups. Dropping them costs {=min(costs):.0f} to {=max(costs):.0f} points of accuracy.
 # - Only a few updates are long. On expressions at step 20, one wrong completion of four makes an update {=rms:.2f} times as long as an even split
 #   in the root mean square, {=median:.2f} times in the median.
-# - $v_-$ needs many completions where one wrong completion hides the others. Before training on expressions, the commonest is
-#   {=common["expressions", 0]:.0%} of the wrong ones (median), and $v_-/v_+$ in the median prompt is {=growth["expressions", 0][0]:.2f} by 256 completions and
-#   {=growth["expressions", 0][2]:.2f} by {=n:,}. The noise predicted from one half of a prompt's completions and from the other differs by
-#   {=halves:.0%} in the median over all prompts; it differs most on expressions, by {=min(worst):.0%} to {=max(worst):.0%}.
 # - MaxRL's weight and $c(k)$ give hard prompts more weight. They are quiet, and yet behind on expressions: by {=behind_over[0]:.1f} and
 #   {=behind_over[1]:.1f} points over training. Noise is not all.
 # - Adam scales each parameter: on arithmetic at step 20 the cosine of its update is {=cosine("arithmetic", 20, "σ^1", scale="Adam"):.2f} instead of
 #   {=cosine("arithmetic", 20, "σ^1"):.2f}.
+#
+# **How many completions does $v_-$ need?** Many, where one wrong completion hides the others. Before training on expressions the commonest is
+# {=common["expressions", 0]:.0%} of the wrong ones (median over prompts). The median of $v_-/v_+$ before training, from so many completions of each prompt:
+#
+# {=markdown(["", *sizes], by_size)}
+#
+# The noise of an update, predicted from one half of a prompt's completions and from the other, differs by {=halves:.0%} in the median over
+# all prompts. It differs most on expressions, by {=min(worst):.0%} to {=max(worst):.0%}.
 #
 # Sources: the length as "exactly the group reward standard deviation": [arXiv:2607.00152](https://arxiv.org/abs/2607.00152), §3; OPO:
 # [2505.23585](https://arxiv.org/abs/2505.23585); the best baseline: [Greensmith, Bartlett and Baxter

@@ -1,9 +1,44 @@
-# %% [markdown] 35 minutes
+# %% [markdown] 45 minutes
 # # 14 · One gradient until the ratio moves
 #
-# GRPO, GSPO, CISPO, SAPO, GMPO and DPPO look like six algorithms. On the first update after sampling they are one: **given one way of
-# averaging, all six have the same gradient as long as every ratio is 1.** They differ only in how they respond once the policy has moved
-# since it sampled.
+# GRPO, GSPO, CISPO, SAPO, GMPO and DPPO look like six algorithms. All six look at the ratio: a token's probability under the policy now,
+# divided by its probability when it was sampled.
+#
+# > **While every ratio is 1, all six have the same gradient. They differ only in what they do with a token once the policy has moved.**
+
+# %% [fold]
+import random
+
+import numpy as np
+import torch
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
+
+from algorithms import grpo
+from lessons.experiments import staleness
+from lessons.experiments.estimators import collect
+from lessons.experiments.grid import change, load_runs
+from lessons.experiments.staleness import CISPO, CLIP, OLD, UNWEIGHTED, gap, select, verdicts
+from lessons.workshop.float64 import to_float64
+from lessons.workshop.kit import check, knob, say, show, show_source
+from lessons.workshop.losses import LOSSES, dppo, gmpo, sapo
+from lessons.workshop.parts.lesson_14 import factors, gradient_of, one_group, stale_and_reused
+from toy_env import arithmetic
+from toy_env.model import load_policy
+from toy_env.rollout import completion_logps
+
+knob(lambda p: factors(LOSSES, p), p=(0.02, 0.98, 0.02, 0.3))
+
+# %% [text]
+# *Each method moves a token along the gradient of its log-probability, times the advantage $A$, times the factor drawn here (for completions of
+# one token). At ratio 1 all six factors are 1, and near 1 they lie on one line. They differ in where they leave it.* Move $p$, the token's
+# probability when it was sampled.
+#
+# - GRPO stops a token once its own push has moved the ratio by a fifth.
+# - GSPO does so after about one per cent (its ratio is the mean of a whole completion), GMPO after a rise by half or a fall by a third.
+# - CISPO follows the line up to 5 and stops nothing. SAPO bends away from it.
+# - DPPO bounds the probability: a rare token's may grow many times over, a likely token's may not move by more than .2.
+#
+# (A token sampled with $p > 5/6$ cannot reach a ratio of 1.2: GRPO's upper clip never touches it.)
 #
 # | symbol | meaning |
 # |---|---|
@@ -27,36 +62,17 @@
 #    $\nabla(\bar\rho A) = \bar\rho A\,\frac1{|y|}\sum_t\nabla\ell_t$: at $\bar\rho = 1$ the mean over tokens of $A\,\nabla\ell_t$, like
 #    the others after averaging. ∎
 #
-# Three of the six are scripts of this repository; these are the other three:
+# Three of the six are scripts of this repository. These are the other three:
 
 # %% [fold]
-import random
-
-import numpy as np
-import torch
-from torch.nn.utils import parameters_to_vector, vector_to_parameters
-
-from algorithms import grpo
-from lessons.experiments import staleness
-from lessons.experiments.estimators import collect
-from lessons.experiments.grid import change, load_runs
-from lessons.experiments.staleness import CISPO, CLIP, OLD, UNWEIGHTED, gap, select, verdicts
-from lessons.workshop.float64 import to_float64
-from lessons.workshop.kit import check, knob, say, show, show_source
-from lessons.workshop.losses import LOSSES, dppo, gmpo, sapo
-from lessons.workshop.parts.lesson_14 import factors, gradient_of, one_group, stale_and_reused
-from toy_env import arithmetic
-from toy_env.model import load_policy
-from toy_env.rollout import completion_logps
-
-torch.set_num_threads(1)
 for loss in (sapo, gmpo, dppo):
     show_source(loss)
 
 # %% [markdown]
-# On the real model, in double precision: all six gradients with respect to all parameters, and again after a step along GRPO's.
+# We check the claim on the real model, in double precision: the six gradients with respect to all parameters, before and after a step along
+# GRPO's. (All six losses average alike: over the tokens of each completion, then over completions.)
 
-# %%
+# %% [fold]
 policy, tokenizer = load_policy("base")
 policy = to_float64(policy)
 weights = list(policy.parameters())
@@ -76,7 +92,6 @@ def gradients():
     return vectors
 
 
-# %%
 def errors(vectors):
     """How far each gradient is from GRPO's, relative to the length of GRPO's."""
     first = vectors["GRPO"]
@@ -90,72 +105,26 @@ largest = max(errors(fresh).values())
 print("at ratio 1, relative difference of the six gradients < 1e-12:", largest < 1e-12)
 vector_to_parameters(parameters_to_vector(weights).detach() - step, weights)
 apart = errors(gradients())
-print("after a step:", ", ".join(f"{name} {error:.0%} off" for name, error in apart.items()))
+print("after a step, away from GRPO's:", ", ".join(f"{name} {error:.0%}" for name, error in apart.items()))
 assert largest < 1e-12 and min(apart.values()) > 0.02
 
 # %% [markdown]
-# ## Which tokens does each method stop?
+# ## What if the policy has moved?
 #
-# Away from 1, each loss multiplies $A\,\nabla\ell_t$ by a factor, drawn here for completions of one token. Near 1 all factors lie on the line
-# $\rho$ (SAPO's is tangent to it); they differ in where they leave it. Move $p$, the token's probability when it was sampled.
-
-# %%
-knob(lambda p: factors(LOSSES, p), p=(0.02, 0.98, 0.02, 0.3))
-
-# %% [markdown]
-# *GRPO stops a token where its own push has moved the ratio by a fifth, GMPO where it has risen by half or fallen by a third. CISPO
-# follows the line up to 5 and stops nothing. SAPO bends away from it. DPPO bounds the probability: a rare token's may grow many times
-# over, a likely token's may not move by more than .2.* A token sampled with $p > 5/6$ cannot reach a ratio of 1.2: GRPO's upper clip
-# never touches it.
+# An update can do two things about a ratio: *weight* the token by it, and *bound* it, that is, stop the token. GRPO's clip does both. CISPO
+# in effect only weights. The *clip without weights* only bounds: it stops the tokens that GRPO's clip stops and takes every other
+# ratio for 1. The arm *neither* takes all ratios for 1. All arms have GRPO's advantages and averages, and no KL.
 #
-# GSPO and GMPO use the completion's ratio. Here is one group, while its batch of 1,024 completions is used for up to 32 updates. Move
-# back from 31 updates to 1: which tokens are stopped first?
-
-# %%
-policy, tokenizer = load_policy("base")
-rng, generator = random.Random(0), torch.Generator().manual_seed(0)
-rollout, R = collect(policy, tokenizer, arithmetic, 128, 8, rng, generator)
-rollout.advantages = grpo.compute_advantages(rewards=torch.from_numpy(R).float()).view(-1, 1)
-optimizer = torch.optim.AdamW(policy.parameters(), lr=2e-4, weight_decay=0.0)
-group = rollout[torch.arange(8) + 8 * 27]  # the one in which GRPO ends up stopping most tokens
-prompt = tokenizer.decode(group.prompt_ids[0], skip_special_tokens=True)
-now = {}  # the group's log-probabilities after some updates
-for update, part in enumerate(rollout.minibatches(1, 1024 // staleness.MINIBATCH, generator)):
-    if update in (1, 3, 7, 15, 31):
-        now[update] = completion_logps(policy, group, 1.0).detach()
-    logps = completion_logps(policy, part, 1.0)
-    batch = {"old_logps": part.old_logps, "advantages": part.advantages, "mask": part.mask}
-    optimizer.zero_grad()
-    LOSSES["GRPO"](logps=logps, **batch).backward()
-    optimizer.step()
-
-
-def draw(updates=31):
-    title = (f"{prompt}   after {updates} update{'s' * (updates > 1)} "
-             "(∎: end of the completion)")
-    return one_group(group, now[updates], LOSSES, title)
-
-
-knob(draw, updates=[31, 15, 7, 3, 1])
-
-# %% [markdown]
-# *Stopped by GRPO: a blue bar below the token. By DPPO: a black one above it. By GSPO: an orange frame, always around a whole
-# completion.*
-
-# %% [markdown]
-# ## Stale completions, and reused ones
+# - *Stale* (left): 6,144 completions, each used once, in updates on 32, at rate 2e-4; five seeds. The axis is how many updates
+#   share a rollout batch. (Clip-higher is GRPO's clip with DAPO's wider range upwards.)
+# - *Reused* (middle): 3,072 completions in batches of 256, each used in four epochs of 8 updates, at rate 2e-4; ten seeds.
+# - *Reused, at equal steps* (right): at one rate the arms' steps differ in length. Here every step of a run has the same length.
 #
-# *Stale* (left): 6,144 completions, each used once, in updates on 32; the axis is how many updates share a rollout batch. The arms differ in
-# their use of the ratio. All have GRPO's advantages and averages, no KL, rate 2e-4, five seeds.
-#
-# *Reused* (middle, right): 3,072 completions in batches of 256, each used in four epochs of 8 updates; ten seeds. At one rate the arms'
-# steps differ in length, so they also run with every step scaled to one length. The *clip without weights* stops the tokens that GRPO's
-# clip stops and takes every other ratio for 1. *Which arms fall? Guess, then open the output (…).*
+# *Which arms fall? Guess, then open the output (…).*
 
 # %% [fold] guess
 runs = load_runs(staleness.RESULTS)
 show(stale_and_reused(runs))
-say(verdicts(runs, ["corrected", "equal rate", "equal steps", "long steps", "no weights"]))
 held = [outcome for outcome, _ in staleness.judge(runs).values()]  # before: 34d9c16, 4bd5f7f
 
 
@@ -167,40 +136,47 @@ def mean(what, **settings):
     return np.mean([run[what] for run in select(runs, **settings)])
 
 
-def against(arm, other, at=-1, **settings):
-    return change(gap(runs, {"arm": arm, **settings}, {"arm": other, **settings}, at))
+def ahead(arm, other, at=-1, **settings):
+    """By how many points an arm is above another, "1.2 [0.3, 2.1]"."""
+    found = gap(runs, {"arm": arm, **settings}, {"arm": other, **settings}, at)
+    assert found["interval"][0] > 0
+    return change(found).replace("+", "")
 
 
 stops = {arm: mean("stopped", arm=arm, staleness=32) for arm in (CLIP, "GSPO")}
 old = ends(arm=OLD, staleness=32)
 length = {arm: mean("step", arm=arm, epochs=4) for arm in (CLIP, CISPO)}
 moved = {arm: mean("moved", arm=arm, epochs=4) for arm in (CLIP, CISPO)}
-unweighted = {other: against(UNWEIGHTED, other, epochs=4) for other in (CLIP, OLD)}
 of_repeats, of_seeds = staleness.sds(runs)
 repeated = [ends(arm=CLIP, epochs=4, repeat=i)[0] for i in range(1, staleness.REPEATS + 1)]
+for step in staleness.REUSE:
+    assert ends(arm=UNWEIGHTED, **step).mean() > ends(arm=CLIP, **step).mean()
 
 # %% [text]
-# *(Points of accuracy, paired by seed, with 95 % t intervals. Of all {=len(held)} predictions in `staleness.py` {=sum(held)} held, judged by
-# the means. They were written after an earlier version of these runs, with other draws, in which 4 of 9 predictions had failed.)*
+# *Accuracy on held-out problems. Left and middle: dots are runs, lines their means. Right: squares are means of ten runs at
+# their end. Middle and right have the same colours.*
 #
 # **Stale completions need a correction.** Without one, the runs at U = 32 end anywhere from {=min(old):.2f} to {=max(old):.2f} (base model:
-# .39). Corrections differ in how: GSPO stops {=stops['GSPO']:.0%} of the tokens, GRPO's clip {=stops[CLIP]:.0%}, CISPO none.
+# .39). The corrections work in different ways: GSPO stops {=stops['GSPO']:.0%} of the tokens, GRPO's clip {=stops[CLIP]:.0%}, CISPO none.
 #
-# **Reused completions.** At 2e-4 CISPO is {=against(CISPO, CLIP, 0, epochs=4)} points from GRPO's clip after 768 completions, and
-# {=against(CISPO, CLIP, epochs=4)} after 3,072. At that rate its steps are longer ({=length[CISPO]:.3f} against {=length[CLIP]:.3f}), and its ratios
-# move further: $|\log\rho|$ is {=moved[CISPO]:.3f} on average, not {=moved[CLIP]:.3f}. With equal steps of .008 and .016 ten seeds
-# show no difference between the two (table); with steps of .032 CISPO ends {=against(CISPO, CLIP, epochs=4, step_length=0.032)} from the clip.
+# **Reused completions, at one rate.** CISPO leads GRPO's clip by {=ahead(CISPO, CLIP, 0, epochs=4)} points after 768 completions, and trails
+# by {=ahead(CLIP, CISPO, epochs=4)} after 3,072 (in brackets: 95 % intervals, paired by seed). But its steps are longer
+# ({=length[CISPO]:.3f} against {=length[CLIP]:.3f}), and its ratios move further ($|\log\rho|$ is {=moved[CISPO]:.3f} on average, against
+# {=moved[CLIP]:.3f}).
 #
-# The *clip without weights* has only the bound, CISPO in effect only the weight. The first is nowhere below GRPO's clip, and at 2e-4
-# {=unweighted[OLD]} from no correction. **With short steps either is enough** (at .008 no correction ends
-# {=against(OLD, CLIP, epochs=4, step_length=0.008)} from the clip); **long steps need the bound.**
+# **Reused completions, at equal steps.** With steps of .008 and .016, ten seeds show no difference between the two. With steps of .032 CISPO
+# ends {=ahead(CLIP, CISPO, epochs=4, step_length=0.032)} points below the clip.
+#
+# **With short steps the weight or the bound is enough; long steps need the bound.** The clip without weights ends on average
+# nowhere below GRPO's clip, and at rate 2e-4 {=ahead(UNWEIGHTED, OLD, epochs=4)} points above the arm with neither. Even with steps of .008
+# that arm ends {=ahead(CLIP, OLD, epochs=4, step_length=0.008)} points below the clip.
 #
 # **A single run cannot be repeated on another machine.** We repeated one run ten times, each with the base model's weights changed by about
-# one rounding of float32. The ends lie between {=min(repeated):.3f} and {=max(repeated):.3f}; their standard deviation is
-# {=100 * of_repeats:.1f} points, and over ten seeds {=100 * of_seeds:.1f}. Another rounding (another processor, another version of a library)
+# one rounding of float32. The ends lie between {=min(repeated):.3f} and {=max(repeated):.3f}. Their standard deviation is
+# {=100 * of_repeats:.1f} points; over ten seeds it is {=100 * of_seeds:.1f}. Another rounding (another processor, another version of a library)
 # changes a sampled token, and the run goes another way. Means over seeds can be repeated, within their intervals.
 #
-# **What this cannot show**: one task of short completions, one small model.
+# **What this cannot show**: this is one task of short completions, and one small model.
 
 # %% [markdown]
 # ## Exercises
@@ -280,11 +256,56 @@ def unweighted_clip(logps, old_logps, A, eps):
 # %% [markdown]
 # ## To remember
 #
-# - With one update per rollout batch all six methods are one, up to how they average over tokens (lesson 5) and as long as the sampler is
-#   the trainer ([lesson 18](18_precision.ipynb)).
-# - The ratio accounts for where the data came from, the bound for how far one batch may push: here long steps need the bound, and the
-#   clip does without the weight.
+# - With one update per rollout batch all six methods are one, up to how they average over tokens ([lesson 5](05_length.ipynb)) and as long
+#   as the sampler is the trainer ([lesson 18](18_precision.ipynb)).
+# - The weight accounts for where the data came from. The bound limits how far one batch may push. Here long steps need the bound, and
+#   the clip does without the weight.
 # - Compare methods at equal steps, not only at equal rates, and never by one run.
+#
+# ## For a second reading: which tokens does each method stop?
+#
+# GSPO and GMPO use the completion's ratio. Here is one group of the real model, while its batch of 1,024 completions is used for up to 32
+# updates. Move back from 31 updates to 1: which tokens are stopped first?
+
+# %% [fold]
+policy, tokenizer = load_policy("base")
+rng, generator = random.Random(0), torch.Generator().manual_seed(0)
+rollout, R = collect(policy, tokenizer, arithmetic, 128, 8, rng, generator)
+rollout.advantages = grpo.compute_advantages(rewards=torch.from_numpy(R).float()).view(-1, 1)
+optimizer = torch.optim.AdamW(policy.parameters(), lr=2e-4, weight_decay=0.0)
+group = rollout[torch.arange(8) + 8 * 27]  # the one in which GRPO ends up stopping most tokens
+prompt = tokenizer.decode(group.prompt_ids[0], skip_special_tokens=True)
+now = {}  # the group's log-probabilities after some updates
+for update, part in enumerate(rollout.minibatches(1, 1024 // staleness.MINIBATCH, generator)):
+    if update in (1, 3, 7, 15, 31):
+        now[update] = completion_logps(policy, group, 1.0).detach()
+    logps = completion_logps(policy, part, 1.0)
+    batch = {"old_logps": part.old_logps, "advantages": part.advantages, "mask": part.mask}
+    optimizer.zero_grad()
+    LOSSES["GRPO"](logps=logps, **batch).backward()
+    optimizer.step()
+
+
+def draw(updates=31):
+    title = (f"{prompt}   after {updates} update{'s' * (updates > 1)} "
+             "(∎: end of the completion)")
+    return one_group(group, now[updates], LOSSES, title)
+
+
+knob(draw, updates=[31, 15, 7, 3, 1])
+
+# %% [markdown]
+# *Stopped by GRPO: a blue bar below the token. By DPPO: a black one above it. By GSPO: an orange frame, always around a whole
+# completion.*
+#
+# What we predicted about reused completions, and what came out, in points of accuracy:
+
+# %% [fold]
+say(verdicts(runs, ["corrected", "equal rate", "equal steps", "long steps", "no weights"]))
+
+# %% [text]
+# (Of all {=len(held)} predictions in `staleness.py` {=sum(held)} held, judged by the means. They were written after an earlier version of these
+# runs, with other draws, in which 4 of 9 predictions had failed.)
 #
 # Sources: GSPO [2507.18071](https://arxiv.org/abs/2507.18071) Eq. 5, 7; CISPO [2506.13585](https://arxiv.org/abs/2506.13585) Eq. 4, 5; SAPO
 # [2511.20347](https://arxiv.org/abs/2511.20347); GMPO [2507.20673](https://arxiv.org/abs/2507.20673); DPPO

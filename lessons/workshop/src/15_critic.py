@@ -1,4 +1,4 @@
-# %% [markdown] 40 minutes
+# %% [markdown] 45 minutes
 # # 15 · PPO's critic
 #
 # REINFORCE gives every token of a completion the same advantage. PPO (proximal policy optimization) trains a second network, the
@@ -8,7 +8,7 @@
 # > **With λ = 1 the critic is only a baseline: a token's advantage is what the completion earned, minus the critic's value. A smaller λ
 # > replaces what was earned with what the critic guesses, and that pays once the critic guesses well.**
 #
-# The smallest example: a completion has ten tokens, each right with probability .6, and passes if at least seven are right. The critic
+# A small example: a completion has ten tokens, each right with probability .6, and passes if at least seven are right. The critic
 # sees how many were right so far. It predicts the share of its training completions that passed from there. Move the number of training
 # completions: which λ gives the best estimate of the gradient?
 
@@ -94,9 +94,9 @@ def draw(training_completions):
 knob(draw, training_completions=[32, 0, 128, 512, 2048, 8192])
 
 # %% [text]
-# *Squared error of the gradient estimate from 256 completions, over that of REINFORCE (λ = 1, no critic); dashed: the part that comes from
-# a wrong mean; grey: the other numbers of training completions. With an untrained critic λ = 1 is best, after 32 completions {=best[32]:.2f}, after 8,192 it is {=best[8192]:.0f}, with
-# {=errors[8192].sum(axis=0).min():.0%} of the error.*
+# *Squared error of the gradient estimate from 256 completions; 1 is that of REINFORCE (λ = 1, no critic). Dashed: the part that comes from a
+# wrong mean. Grey: other numbers of training completions. With an untrained critic λ = 1 is best, after 32 completions {=best[32]:.2f}. After
+# 8,192 it is {=best[8192]:.0f}, with {=errors[8192].sum(axis=0).min():.0%} of REINFORCE's error.*
 #
 # | symbol | meaning |
 # |---|---|
@@ -107,22 +107,16 @@ knob(draw, training_completions=[32, 0, 128, 512, 2048, 8192])
 # | $\delta_t$ | the **one-step error**: how much better things look after token $t$ than before |
 # | $A_t$ | the **advantage** of token $t$, by which the gradient of its log-probability is multiplied |
 # | $\gamma,\ \lambda$ | the discount, 1 here and in `ppo.py`; GAE's parameter, `gae_lambda` |
-# | $\beta,\ \ell_t$ | the weight `kl_coef` of the KL divergence; a token's log-probability under the policy that sampled it (*old*), under the reference policy (*ref*) |
-#
-# ## Rewards of tokens
-#
-# $$r_t = \mathbb 1[t = |y|]\,R \;-\; \beta\,\big(\ell^{old}_t - \ell^{ref}_t\big)$$
-#
-# The verifier's reward comes with the last token. The second term penalises every token that is likelier than under the reference policy,
-# a frozen copy of the initial policy. It is k1, an estimate of the Kullback–Leibler (KL) divergence: PPO puts the KL into the reward,
-# GRPO into the loss ([lesson 4](04_kl.ipynb)).
 #
 # ## GAE
+#
+# The verifier's reward comes with the last token: $r_t = R$ there, and 0 before. (`ppo.py` also charges each token for leaving the initial
+# policy; see the end.)
 #
 # $$\delta_t = r_t + V_{t+1} - V_t, \qquad V_{|y|+1} = 0, \qquad
 # A_t = \delta_t + \lambda\,\delta_{t+1} + \lambda^2\,\delta_{t+2} + \dots$$
 #
-# For $\lambda = 0$, $A_t = \delta_t$. For $\lambda = 1$ every value after $V_t$ enters once with plus and once with minus, which leaves
+# If $\lambda = 0$, $A_t = \delta_t$. If $\lambda = 1$, every value after $V_t$ enters once with plus and once with minus, which leaves
 #
 # $$A_t = (r_t + r_{t+1} + \dots + r_{|y|}) - V_t \qquad \text{∎}$$
 #
@@ -132,14 +126,13 @@ knob(draw, training_completions=[32, 0, 128, 512, 2048, 8192])
 #
 # In the example above, the true values at λ = 0 give the right mean and {=known["true", 1.0][1] / known["true", 0.0][1]:.0f} times less variance than
 # at λ = 1. A critic that predicts the success probability $p$ everywhere has the right mean at λ = 1, but at λ = 0 it is off by
-# {=known["p", 0.0][0]:.0%}: every token but the last gets no gradient. The default of `ppo.py` is λ = 0.95; with 20 tokens the first
-# would keep .95¹⁹ = 38 % of the reward's push.
+# {=known["p", 0.0][0]:.0%}: every token but the last gets no gradient. The default of `ppo.py` is λ = 0.95: with 20 tokens,
+# the last one-step error counts .95¹⁹ = 38 % at the first token.
 #
 # ## PPO's own critic
 #
-# The critic is a copy of the policy's transformer with a new head, trained on the squared error against $A_t + V_t$. This loss is clipped
-# like the policy's: a value that has moved towards its target by more than .2 since the batch was sampled has no gradient. We take eight
-# of PPO's steps (2,048 completions) with the script's functions and settings, but without warm-up, KL and policy updates.
+# The critic is a copy of the policy's transformer with a new head, trained on the squared error against $A_t + V_t$. We take eight of PPO's
+# steps (2,048 completions) with the script's functions and settings, but without warm-up, KL and policy updates.
 
 # %%
 torch.manual_seed(0)
@@ -166,12 +159,9 @@ for _ in range(8):
 turned = ((rollout.returns - rollout.values) * white < 0).sum() / rollout.mask.sum()
 
 # %% [text]
-# (PPO then **whitens** the advantages: mean 0 and variance 1 over the tokens of the batch. The scaling changes no sign, but the shift does:
-# {=turned:.0%} of the tokens of the last batch are pushed in the opposite direction.)
-#
-# Now we turn to held-out problems. Given a right and a wrong completion, does the critic value the right one more, just before the
-# end-of-sequence token, when the answer is already written? A guess does so in half of all pairs, the verifier in all. *In
-# what share of pairs from the same problem will this critic be right? Guess, then open the output (…).*
+# Now we turn to held-out problems. Take a right and a wrong completion, just before the end-of-sequence token, when the answer is already
+# written. Does the critic value the right one more? A coin would in half of all pairs, the verifier in all. *In what share of pairs from
+# the same problem will this critic be right? Guess, then open the output (…).*
 
 
 # %% [fold] guess
@@ -202,15 +192,12 @@ shares = won[redrawn].sum(dim=1) / n[redrawn].sum(dim=1)
 low, high = shares.quantile(torch.tensor([0.025, 0.975])).tolist()
 
 # %% [text]
-# The critic knows how hard the problem is and whether the steps are written out. Beyond that it can hardly tell, if at all, which
-# completion is right (last row: 95 % interval {=low:.0%} to {=high:.0%}, from resampling the problems). But {=no_steps:,} of these
-# {=all_pairs:,} pairs write no steps: to judge them the critic would have to work the problem out in one pass, at which the policy mostly
-# fails.
+# The critic knows how hard the problem is and whether the steps are written out. Beyond that it can hardly tell which completion is right
+# (last row: 95 % interval {=low:.0%} to {=high:.0%}, from resampling the problems). But in {=no_steps:,} of these {=all_pairs:,} pairs neither writes
+# steps: to judge them the critic would have to work the problem out in one pass, at which the policy mostly fails.
 #
-# What should it have predicted? The **true value** of a prefix is the mean of the rewards still to come (without the KL: the probability
-# that the policy completes it correctly), which we estimate from 64 continuations of every prefix. Here are four completions of one
-# held-out problem, `10-6+48?`. The statistics use, for every completion that writes wrong steps, the first token that departs from the
-# right steps: the mistake.
+# What should it have predicted? The **true value** of a prefix is the probability that the policy completes it correctly, which we estimate from
+# 64 continuations of every prefix. Here are four completions of one held-out problem, `10-6+48?`.
 
 # %% [fold]
 first = 32 * [problem.expression for problem in problems].index("10-6+48")
@@ -242,29 +229,20 @@ blame = {gae_lambda: torch.stack(A).median().item() for gae_lambda, A in at_mist
 # *$V_t$ is drawn between the tokens $t-1$ and $t$; the block marks the end of the completion. Shaded: the token at which the true value
 # falls most.*
 #
-# **What we see.** Of the 2,048 held-out completions {=len(wrong)} write wrong steps. Across the mistake the critic's value changes by
-# {=blame[0.0]:+.2f} (median), and never falls by more than {=-min(at_mistake[0.0]).item():.2f}: **it does not see the mistake.** The
-# value moves most where the completion shows its form: after the first token it is {=V[worked, 1].mean():.2f} on average with steps and
-# {=V[~worked, 1].mean():.2f} without, and {=R[worked].mean():.0%} and {=R[~worked].mean():.0%} of these completions are right. In the
-# pictures the true value falls steeply at the mistake and nowhere else.
+# **The critic does not see the mistake.** Of the 2,048 held-out completions only {=len(wrong)} write wrong steps; call the first token that departs from the
+# right steps the mistake. There the critic's value changes by {=blame[0.0]:+.2f} (median), and never falls by more than
+# {=-min(at_mistake[0.0]).item():.2f}. It moves most where the completion shows its form: after the first token it is
+# {=V[worked, 1].mean():.2f} on average with steps and {=V[~worked, 1].mean():.2f} without, and {=R[worked].mean():.0%} and
+# {=R[~worked].mean():.0%} of these completions are right. In the pictures the true value falls steeply at the mistake and nowhere else.
 #
 # **What we cannot say.** This is one small critic after 2,048 training completions, few of which contain a written mistake. A larger
-# critic, or one that is trained longer, may see more (as in the first picture). But every critic must learn the value at each token from a reward at the last, one
-# of DeepSeekMath's reasons for dropping it ([2402.03300](https://arxiv.org/abs/2402.03300), section 4.1).
+# critic, or one that is trained longer, may see more, as in the first picture. But every critic must learn the value at each token from a
+# reward at the last. That is one of DeepSeekMath's reasons for dropping it ([2402.03300](https://arxiv.org/abs/2402.03300), section 4.1).
 #
 # Move λ. Above are the advantages from the critic, below those from the true values (the sliders need all cells above).
 
 
-# %%
-# |A| at λ = 1 in groups of 8: from the critic, and from the problem's other 24 completions
-k, n = R.view(64, 4, 8).sum(dim=2), held_out.mask.sum(dim=1)
-others = (k.sum(dim=1, keepdim=True) - k).unsqueeze(2) / 24
-by_critic = (((R.view(-1, 1) - V).abs() * held_out.mask).sum(dim=1) / n).view(64, 4, 8)
-by_problem, silent = (R.view(64, 4, 8) - others).abs(), (k == 0) | (k == 8)
-(calm, loud), (quiet, busy) = ((A[silent].mean().item(), A[~silent].mean().item())
-                               for A in (by_critic, by_problem))
-assert 2 * quiet < calm < loud and 3 * quiet < busy
-
+# %% [fold]
 def draw(completion, gae_lambda):
     i = shown[completion]
     sources = {"the trained critic": V[i, : last[i] + 1], "the true values": truth[i]}
@@ -280,18 +258,12 @@ knob(draw, completion=choices, gae_lambda=(0.0, 1.0, 0.05, 0.95))
 # %% [text]
 # *With the true values λ = 0 blames the mistake, and credits the first token, which chose to write the steps.* With this critic the
 # mistaken tokens get advantages of {=blame[0.0]:+.2f} at λ = 0, {=blame[0.95]:+.2f} at 0.95 and {=blame[1.0]:+.2f} at 1 (medians of
-# {=len(wrong)}). The blame comes from the reward alone: λ = 1 gives all tokens about the same blame; with 0.95 it fades towards the
-# start.
-#
-# **Silent groups.** Of {=silent.numel()} groups of 8 held-out completions {=silent.sum()} are all right or all wrong; GRPO's advantages
-# there are 0 ([lesson 8](08_silent_groups.ipynb)). A baseline that knows the difficulty comes close to 0: from the problem's other
-# completions, the mean $|A|$ is {=quiet:.2f} there, {=busy:.2f} elsewhere. This critic knows it less well ({=calm:.2f} and
-# {=loud:.2f}), and still pushes, token by token.
+# {=len(wrong)}). The blame comes from the reward alone. λ = 1 gives all tokens about the same blame; with 0.95 it fades towards the start.
 #
 # ## Exercises
 #
-# **1. Write GAE** for one completion, with γ = 1. (`numpy` arrays of length |y|.) Below the check it trains a policy all of whose tokens must
-# be right, with a critic that sees each mistake one token late.
+# **1. Write GAE** for one completion, with γ = 1. (`numpy` arrays of length |y|.) Your function then trains a policy, with a critic that
+# sees each mistake one token late.
 
 
 # %% [exercise]
@@ -302,7 +274,11 @@ def gae(rewards, values, gae_lambda):
 
 # %% [check]
 check("15.1", gae)
-trains("15.1", gae)  # 16 tokens, each right with probability .9; λ = .7, whitened advantages
+trains("15.1", gae)
+
+# %% [markdown]
+# *A completion has 16 tokens, each right with probability .9 at first, and passes if all are right. λ = .7; advantages are whitened (see
+# the end). λ = 0 would miss the mistakes, because this critic sees them late; λ = 1 adds the noise of later tokens.*
 
 # %% [hint]
 # Write $A_t$ in terms of $A_{t+1}$. At which end do you begin, and with what value?
@@ -310,7 +286,6 @@ trains("15.1", gae)  # 16 tokens, each right with probability .9; λ = .7, white
 
 # %% [solution]
 def gae(rewards, values, gae_lambda):
-    # λ = 0 would miss the mistakes that this critic sees late; λ = 1 adds later tokens' noise.
     advantages, next_value, next_advantage = 0 * values, 0.0, 0.0
     for t in reversed(range(len(rewards))):
         advantages[t] = rewards[t] + next_value - values[t] + gae_lambda * next_advantage
@@ -319,32 +294,7 @@ def gae(rewards, values, gae_lambda):
 
 
 # %% [markdown]
-# **2. The KL in the reward.** Completions have two tokens; `pi`, `ref` and `R` hold, for each pair of tokens, its probability under the
-# policy (which has just sampled it), its probability under the reference policy, and its reward. What is the true value before the first
-# token, $V_1$?
-
-
-# %% [exercise]
-def first_value(pi, ref, R, beta):
-    """From numpy arrays (n, n), (n, n), (n, n) and a number: a number."""
-    return ...
-
-
-# %% [check]
-check("15.2", first_value)
-
-# %% [hint]
-# $r_1 + r_2$ of one completion: the sum of the log-ratios of its tokens is the log-ratio of the whole completion. Then the mean.
-
-
-# %% [solution]
-def first_value(pi, ref, R, beta):
-    # the success probability minus beta KL(pi || ref)
-    return (pi * (R - beta * np.log(pi / ref))).sum()
-
-
-# %% [markdown]
-# **3. An optimistic critic.** Every $V_t$ of a completion of n tokens is too high by c. By how much does this change its n advantages?
+# **2. An optimistic critic.** Every $V_t$ of a completion of n tokens is too high by c. By how much does this change its n advantages?
 # Try λ = 1 and λ = 0 first.
 
 
@@ -355,7 +305,7 @@ def shift(c, n, gae_lambda):
 
 
 # %% [check]
-check("15.3", shift)
+check("15.2", shift)
 
 # %% [hint]
 # Which one-step errors change? Only one: elsewhere c is added and subtracted.
@@ -370,10 +320,66 @@ def shift(c, n, gae_lambda):
 # %% [markdown]
 # ## To remember
 #
-# - With γ = λ = 1 the advantage is the return minus $V_t$: the critic is a baseline, and however bad it is, the mean gradient (before
+# - With γ = λ = 1 the advantage is what was earned minus $V_t$. The critic is a baseline: however bad it is, the mean gradient (before
 #   whitening) stays right.
 # - A smaller λ replaces what was earned with what the critic guesses: usually less variance, and a mean gradient as good as the guess.
 # - Predicting rewards well is not the same as seeing where they were lost.
+#
+# ## For a second reading: what `ppo.py` does besides
+#
+# **A KL in the reward.** With the weight $\beta$ (`kl_coef`) and a token's log-probability $\ell_t$ under the policy that sampled it (*old*)
+# and under the initial policy (*ref*),
+#
+# $$r_t = \mathbb 1[t = |y|]\,R \;-\; \beta\,\big(\ell^{old}_t - \ell^{ref}_t\big)$$
+#
+# The second term charges every token that has become likelier. It is k1, an estimate of the Kullback–Leibler (KL) divergence: PPO puts the KL into the
+# reward, GRPO into the loss ([lesson 4](04_kl.ipynb)).
+#
+# **Whitening.** The advantages of a batch are shifted and scaled to mean 0 and variance 1 over its tokens. The scaling changes no sign, but the
+# shift does: {=turned:.0%} of the tokens of our last batch are pushed in the opposite direction.
+#
+# **A clipped critic.** The critic's loss is clipped like the policy's: a value that has moved towards its target by more than .2 since the
+# batch was sampled has no gradient.
+#
+# **3. The KL in the reward.** Completions have two tokens; `pi`, `ref` and `R` hold, for each pair of tokens, its probability under the
+# policy (which has just sampled it), its probability under the reference policy, and its reward. What is the true value before the first
+# token, $V_1$?
+
+
+# %% [exercise]
+def first_value(pi, ref, R, beta):
+    """From numpy arrays (n, n), (n, n), (n, n) and a number: a number."""
+    return ...
+
+
+# %% [check]
+check("15.3", first_value)
+
+# %% [hint]
+# $r_1 + r_2$ of one completion: the sum of the log-ratios of its tokens is the log-ratio of the whole completion. Then the mean.
+
+
+# %% [solution]
+def first_value(pi, ref, R, beta):
+    # the success probability minus beta KL(pi || ref)
+    return (pi * (R - beta * np.log(pi / ref))).sum()
+
+
+# %% [fold]
+# |A| at λ = 1 in groups of 8: from the critic, and from the problem's other 24 completions
+k, n = R.view(64, 4, 8).sum(dim=2), held_out.mask.sum(dim=1)
+others = (k.sum(dim=1, keepdim=True) - k).unsqueeze(2) / 24
+by_critic = (((R.view(-1, 1) - V).abs() * held_out.mask).sum(dim=1) / n).view(64, 4, 8)
+by_problem, silent = (R.view(64, 4, 8) - others).abs(), (k == 0) | (k == 8)
+(calm, loud), (quiet, busy) = ((A[silent].mean().item(), A[~silent].mean().item())
+                               for A in (by_critic, by_problem))
+assert 2 * quiet < calm < loud and 3 * quiet < busy
+
+# %% [text]
+# **Silent groups.** Of {=silent.numel()} groups of 8 held-out completions {=silent.sum()} are all right or all wrong; GRPO's advantages
+# there are 0 ([lesson 8](08_silent_groups.ipynb)). A baseline that knows the difficulty comes close to 0: from the problem's other
+# completions, the mean $|A|$ is {=quiet:.2f} there, {=busy:.2f} elsewhere. With this critic they are {=calm:.2f} and
+# {=loud:.2f}: it still pushes in silent groups.
 #
 # The critic is a second network to store, run and train. [Lesson 3](03_group_baseline.ipynb) replaces it by the mean of a group, which
 # trades signal for simplicity. VAPO ([2504.05118](https://arxiv.org/abs/2504.05118)), a recipe with a critic and several changes to PPO,

@@ -1,38 +1,13 @@
-# %% [markdown] 25 minutes
+# %% [markdown] 35 minutes
 # # 18 · The sampler is not the trainer
 #
-# Real systems sample with one engine and train with another, with other kernels and another precision. Then the ratio is not 1 even before
-# the first update; the first step of every run prints the difference. **Weights can correct for it exactly, if they are made
-# of whole completions, have no cap, and scores are summed over tokens.** How far must the two be apart before that matters?
+# Real systems sample with one engine and train with another, with other kernels and another precision. So a token's probability differs between the two
+# even before the first update.
 #
-# | symbol | meaning |
-# |---|---|
-# | $\pi_{sampler}$ | the policy as the sampling engine computes it |
-# | $\pi_{old},\ \pi$ | the trainer's policy when the batch was sampled; the trainer's policy now |
-# | $\rho$ | $\pi/\pi_{old}$, for each token: what the clip looks at |
-# | $w$ | a weight that corrects for the sampler, $\pi_{old}/\pi_{sampler}$, of a token or a completion |
-# | $C$ | the largest weight that is allowed |
-# | $A,\ s$ | a completion's advantage; its score, $\nabla\log\pi$ |
-#
-# ## Two ratios, two tasks
-#
-# $\pi/\pi_{sampler}$ is the product of $\rho$, which our own updates have moved, and $w$, which the engines make. A clip of the product would
-# stop tokens that no update has moved. So $\rho$ is clipped and $w$ is a constant factor: **truncated importance sampling**
-# ([Yao et al. 2025](https://openreview.net/forum?id=8MHqvb4lK9)) multiplies the loss by $\min(w, C)$, for each token or for the whole
-# completion.
-#
-# *Whole completions.* At $\rho = 1$ the mean over what the sampler draws is
-# $\sum_y \pi_{sampler}(y)\, w(y)\,A\,s(y)$, which is $\sum_y \pi_{old}(y)\,A\,s(y)$: that of samples from $\pi_{old}$. The group's mean in $A$ is the
-# sampler's, but it drops out, for the expected score is 0. Two things break this: ÷ σ, for σ too is that of the sampler's groups, and
-# ÷ $|y|$, for the expectation of a score divided by $|y|$ is not 0.
-#
-# *Tokens.* A token's own weight leaves out all other tokens: the prefix that led to it, and the rest that earns the reward.
-#
-# *The cap* bounds the variance, and what it cuts off is missing in the mean.
-#
-# We enumerate all groups of two from 15 texts of at most three letters, with Dr. GRPO's advantages.
+# > **A weight can correct for this exactly: a completion's probability in the trainer, divided by that in the sampler. Weights of single
+# > tokens cannot, and what a cap cuts off the weight is missing.**
 
-# %%
+# %% [fold]
 from itertools import product
 from math import erfc
 
@@ -56,7 +31,6 @@ generator = torch.Generator().manual_seed(0)
 logits, noise = torch.randn(2, 7, 3, generator=generator, dtype=torch.float64)
 
 
-# %%
 def token_logps(logits):
     """(15, 3), 0 where a text has ended."""
     logps = logits.log_softmax(dim=1)
@@ -72,7 +46,6 @@ scores = torch.autograd.functional.jacobian(token_logps, logits).flatten(2)
 old = token_logps(logits)
 
 
-# %%
 def update(weights, sampled, scores):
     """Dr. GRPO's update over all groups of two, if completions are drawn from
     log-probabilities `sampled`, (15, 3), and their scores have weights (15, 1) or (15, 3):
@@ -85,19 +58,6 @@ def update(weights, sampled, scores):
     return mean, (squared - mean @ mean).sqrt()
 
 
-sampled = token_logps(logits + 0.1 * noise)
-whole = (old - sampled).sum(dim=1, keepdim=True).exp()
-for name, of_tokens in (("summed", scores), ("over |y|", scores / lengths[:, :, None])):
-    truth, _ = update(torch.ones(15, 1), old, of_tokens)
-    estimate, _ = update(whole, sampled, of_tokens)
-    off = ((estimate - truth).norm() / truth.norm()).item()
-    print(f"scores {name}: the mean update with whole weights and no cap is off by {off:.1%}")
-    assert (off < 1e-12) == (name == "summed")
-
-# %% [markdown]
-# Now the cap. Move the distance of the sampler: its logits are the trainer's plus so much noise. Which weights would you choose?
-
-# %% [fold]
 truth, _ = update(torch.ones(15, 1), old, scores)
 CAPS = np.linspace(1, 6, 26)
 
@@ -120,18 +80,53 @@ far, near = errors(1.5), errors(0.1)
 assert near["completion"][CAPS == 2, 0] < 1e-12 and near["none"][0, 0] < 0.06
 assert far["completion"][-1, 0] < 0.2 and far["token"][-1, 0] > 0.4
 assert far["completion"][-1, 1] > far["token"][-1, 1] > far["none"][-1, 1]
+sampled, off = token_logps(logits + 0.1 * noise), {}
+whole = (old - sampled).sum(dim=1, keepdim=True).exp()
+for name, of_tokens in (("summed", scores), ("over |y|", scores / lengths[:, :, None])):
+    wanted, _ = update(torch.ones(15, 1), old, of_tokens)
+    estimate, _ = update(whole, sampled, of_tokens)
+    off[name] = ((estimate - wanted).norm() / wanted.norm()).item()
+    assert (off[name] < 1e-12) == (name == "summed")
 
-# %% [markdown]
-# *Weights of whole completions come close to the true mean as the cap rises, and become noisier. Weights of tokens keep an error that no cap
-# removes. At a distance of .1 a cap of 2 cuts off nothing, and without any weights the mean is off by 5 %.*
+# %% [text]
+# *An example small enough to enumerate: groups of two from 15 texts of at most three letters, with Dr. GRPO's advantages. Left: the error of
+# the mean update, over its length. Right: the noise. Weights of whole completions come close to the true mean as the cap $C$ rises, and become
+# noisier. Weights of tokens keep an error that no cap removes.* The sampler's logits are the trainer's plus noise; move its size, the
+# distance. At a distance of .1 a cap of 2 cuts off nothing, and without any weights the mean is off by {=near["none"][0, 0]:.0%}.
 #
-# ## How far apart are they?
+# | symbol | meaning |
+# |---|---|
+# | $\pi_{sampler}$ | the policy as the sampling engine computes it |
+# | $\pi_{old},\ \pi$ | the trainer's policy when the batch was sampled; the trainer's policy now |
+# | $\rho$ | $\pi/\pi_{old}$, for each token: what the clip looks at |
+# | $w$ | a weight that corrects for the sampler, $\pi_{old}/\pi_{sampler}$, of a token or a completion |
+# | $C$ | the cap: the largest weight that is allowed |
+# | $A,\ s$ | a completion's advantage; its score, $\nabla\log\pi$ |
 #
-# The runs of [lesson 14](14_staleness.ipynb), with GRPO's clip at U = 4: the sampler is a copy of the policy in bfloat16, or with float8
-# weights; the trainer is in float32; C = 2.
+# ## Two ratios, two tasks
+#
+# $\pi/\pi_{sampler}$ is the product of $\rho$, which our own updates have moved, and $w$, which the engines make. A clip of the product would
+# stop tokens that no update has moved. So $\rho$ is clipped and $w$ is a constant factor: **truncated importance sampling**
+# ([Yao et al. 2025](https://openreview.net/forum?id=8MHqvb4lK9)) multiplies the loss by $\min(w, C)$, for each token or for the whole
+# completion.
+#
+# *Whole completions.* At $\rho = 1$ the mean over what the sampler draws is
+# $\sum_y \pi_{sampler}(y)\, w(y)\,A\,s(y)$, which is $\sum_y \pi_{old}(y)\,A\,s(y)$, the mean over samples from $\pi_{old}$. ($A$ contains the mean of the
+# sampler's group, which drops out because the expected score is 0.) Dividing by $|y|$ breaks this, because the expectation of a score divided
+# by $|y|$ is not 0: in the example the mean is off by {=off["over |y|"]:.1%}. Dividing by σ breaks it, too: σ is that of the sampler's groups.
+#
+# *Tokens.* A token's own weight leaves out all other tokens: the prefix that led to it, and the rest that earns the reward.
+#
+# *The cap* bounds the variance. What it cuts off is missing in the mean.
+#
+# ## In our runs it does not matter
+#
+# We repeat runs of [lesson 14](14_staleness.ipynb), with GRPO's clip and four updates a rollout batch. The sampler is a copy of the policy in bfloat16, or with float8
+# weights; the trainer is in float32; $C = 2$. (Every run prints the difference in its first step, as `mismatch`.)
 
 # %% [fold]
 runs, rows = load_runs(staleness.RESULTS), []
+UNITS = {"none": "none", "token": "tokens", "sequence": "completions"}  # by correction
 
 
 def mean_of(name, **settings):
@@ -141,14 +136,16 @@ def mean_of(name, **settings):
 for sampler, corrections in CORRECTIONS.items():
     for correction in corrections:
         settings = {"sampler": sampler, "correction": correction}
-        rows.append([sampler, correction,
+        rows.append([sampler, UNITS[correction],
                      f"{mean_of('spread of tokens', **settings):.3f}",
                      f"{mean_of('spread of completions', **settings):.3f}",
-                     f"{mean_of('tokens above 2', **settings):.0e}",
+                     f"{mean_of('tokens above 2', **settings):.2%}".replace("0.00%", "0"),
                      change(gap(runs, U_4 | settings, U_4))])
-titles = ["sampler", "weights", "spread of tokens", "of completions", "tokens above 2",
-          "against a float32 sampler"]
-say(markdown(titles, rows) + "\n\n" + verdicts(runs, ["bfloat16", "float8"]))
+titles = ["sampler", "weights of", "spread of tokens' $w$", "of completions' $w$",
+          "tokens with $w > 2$", "points against a float32 sampler"]
+say(markdown(titles, rows))
+assert all(abs(gap(runs, U_4 | {"sampler": sampler, "correction": correction}, U_4)["difference"])
+           < 0.03 for sampler in CORRECTIONS for correction in CORRECTIONS[sampler])
 plain = {"sampler": "bfloat16", "correction": "none"}
 spread = {what: mean_of(f"spread of {what}", **plain) for what in ("tokens", "completions")}
 length = mean_of("length", **plain)
@@ -158,17 +155,12 @@ outside = {T: sum(erfc(end * np.sqrt(T / 2) / spread["tokens"]) / 2 for end in (
            for T in (1_000, 10_000)}
 
 # %% [text]
-# *(Spread: the standard deviation of $w$. Accuracy: points, paired by seed, five seeds, with 95 % t intervals. The predictions were written
-# after an earlier version of these runs.)*
+# *(Spread: the standard deviation. Points of held-out accuracy, paired by seed, five seeds, with 95 % t intervals.)*
 #
-# In bfloat16 a completion's $w$ spreads by {=spread['completions']:.3f} while a token's spreads by {=spread['tokens']:.3f},
-# {=spread['completions'] / spread['tokens']:.1f} times as much; a completion has {=length:.0f} tokens, whose root is
-# {=np.sqrt(length):.1f}. If it grew as the root, it would be 1 at {=1 / spread['tokens'] ** 2:,.0f} tokens, too wide for weights without a cap.
-#
-# If the sampler's log-probs serve as the old ones, the clip sees $\rho w$. GSPO's published range, 3e-4 down and 4e-4 up, would then clip
-# completions as short as these by rounding alone: divided by the length, their spread is {=scaled:.1e}. If the log-ratios of tokens were
-# independent and normal with the spread of ours, {=outside[1_000]:.0%} of completions would still lie outside at 1,000 tokens, and {=outside[10_000]:.2%} at
-# 10,000. Half of these are clipped, those on the side that belongs to the sign of $A$.
+# All means are within 3 points, and all intervals contain 0. But a completion's $w$ spreads wider than a token's: in bfloat16 by
+# {=spread['completions']:.3f} against {=spread['tokens']:.3f}, {=spread['completions'] / spread['tokens']:.1f} times as much. A completion has
+# {=length:.0f} tokens, whose root is {=np.sqrt(length):.1f}. If a completion's spread is the token's times √length, it reaches 1 at about
+# {=round(1 / spread['tokens'] ** 2, -3):,.0f} tokens: too wide for weights without a cap.
 #
 # **What this cannot show**: completions of thousands of tokens, a mixture of experts, kernels that differ in more than precision.
 
@@ -226,9 +218,24 @@ def weights(log_ratio, C):
 # %% [markdown]
 # ## To remember
 #
-# - Two ratios: the clip bounds what our updates have moved, the weight corrects for what the engines differ in.
+# - Two ratios: the clip bounds what our updates have moved, the weight corrects for the difference between the engines.
 # - Only weights of whole completions, without a cap and with summed scores, give the right mean. Their spread grows with the length.
 # - Print the spread before you correct for it: another precision need not mean another policy.
+
+# %% [text]
+# ## For a second reading: one ratio for both tasks
 #
+# If the sampler's log-probabilities serve as the old ones, the clip sees $\rho w$. GSPO's published range is 3e-4 down and 4e-4 up, of the completion's mean
+# ratio. Rounding alone would take completions as short as ours out of it: divided by the length, the spread of their log-ratio is about {=scaled:.1e}.
+# Longer ones stay inside more often. If the log-ratios of tokens were independent and normal with the spread of ours,
+# {=outside[1_000]:.0%} of completions would lie outside at 1,000 tokens, and {=outside[10_000]:.2%} at 10,000. Half of these are clipped, those on
+# the side that belongs to the sign of $A$.
+#
+# What we predicted, after an earlier version of these runs, and what came out:
+
+# %% [fold]
+say(verdicts(runs, ["bfloat16", "float8"]))
+
+# %% [markdown]
 # Sources: truncated importance sampling, [Yao et al. 2025](https://openreview.net/forum?id=8MHqvb4lK9); GSPO
 # [2507.18071](https://arxiv.org/abs/2507.18071).
