@@ -167,16 +167,16 @@ for step in staleness.REUSE:
 # **Reused completions, at equal steps.** With steps of .008 and .016, ten seeds show no difference between the two. With steps of .032 CISPO
 # ends {=ahead(CLIP, CISPO, epochs=4, step_length=0.032)} points below the clip.
 #
-# **With short steps the weight or the bound is enough; long steps need the bound.** The clip without weights ends on average
-# nowhere below GRPO's clip, and at rate 2e-4 {=ahead(UNWEIGHTED, OLD, epochs=4)} points above the arm with neither. Even with steps of .008
-# that arm ends {=ahead(CLIP, OLD, epochs=4, step_length=0.008)} points below the clip.
+# **With short steps the weight or the bound is enough; long steps need the bound.** In the mean, the clip without weights
+# ends nowhere below GRPO's clip. At rate 2e-4 it ends {=ahead(UNWEIGHTED, OLD, epochs=4)} points above the arm with neither. Even
+# with steps of .008 that arm ends {=ahead(CLIP, OLD, epochs=4, step_length=0.008)} points below the clip.
 #
 # **A single run cannot be repeated on another machine.** We repeated one run ten times, each with the base model's weights changed by about
 # one rounding of float32. The ends lie between {=min(repeated):.3f} and {=max(repeated):.3f}. Their standard deviation is
 # {=100 * of_repeats:.1f} points; over ten seeds it is {=100 * of_seeds:.1f}. Another rounding (another processor, another version of a library)
 # changes a sampled token, and the run goes another way. Means over seeds can be repeated, within their intervals.
 #
-# **What this cannot show**: this is one task of short completions, and one small model.
+# **What this cannot show.** This is one task of short completions, and one small model.
 
 # %% [markdown]
 # ## Exercises
