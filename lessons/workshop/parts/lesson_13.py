@@ -81,7 +81,7 @@ def cosines(table: dict, columns: list) -> Figure:
         axis.plot(values, y, "o", color=color, markersize=6)
     for axis in figure.axes:
         axis.axhline(2.5, color=GREY, linewidth=0.8)  # weights above, baselines below
-    key(figure.axes[0], colors)
+    key(figure.axes[0], colors, step=0.13)
     return figure
 
 

@@ -77,11 +77,11 @@ def factors(losses: dict, p: float) -> Figure:
                       linewidth=width, alpha=alpha)  # fmt: skip
         axis.axvline(1, color=GREY, linewidth=0.8)
         axis.plot(1, 1, "o", color="black", zorder=5)
-        label_line(axis, 1, 1, "ratio 1: all six", "black", xytext=(-8, 8), ha="right")
         axis.set(xscale="log", xlim=(0.4, 2.5), ylim=(-0.08, 2.6), xlabel="ratio")
         axis.set_title(f"{name}, a token sampled with p = {p:.2f}")
         labels = [".4", ".6", ".8", "1", "1.25", "1.6", "2", "2.5"]
         ticks(axis.xaxis, [float(label) for label in labels], labels)
+    label_line(panels[1], 1, 1, "ratio 1: all six", "black", xytext=(-8, 8), ha="right")
     left, at = panels[0], [0.24, 0.36] if kit.narrow else [0.17, 0.26]
     left.set_ylabel("factor of A ∇log π")
     key(left, {name: STYLES[name][0] for name in losses}, 0.05, 0.92, 0.085)
@@ -153,7 +153,7 @@ def stale_and_reused(runs: list[dict]) -> Figure:
         right.plot(STEP_LENGTHS, accuracy, linestyle=line, color=color, marker="s")
     for axis, arms in ((left, ONCE_ARMS), (right, REUSE_ARMS)):
         names = {"neither" if arm == OLD else arm: STYLES[arm][0] for arm in arms}
-        key(axis, names, 0.05, 0.40, 0.08)
+        key(axis, names, 0.05, *((0.68, 0.14) if kit.narrow else (0.40, 0.08)))
     left.set(title="Stale: used once, late", xlabel="U, updates for each rollout batch")
     left.set(xticks=range(len(STALENESS)), xticklabels=STALENESS, ylim=(0, 1), ylabel="accuracy")
     middle.set(title="Reused: four times, rate 2e-4", xlabel="completions", xticks=range(4))

@@ -103,6 +103,7 @@ def errors_by_lambda(lambdas: np.ndarray, errors: dict, chosen: int) -> Figure:
     axis.set(xlim=(-0.4 if kit.narrow else -0.14, 1.1), ylim=(0.01, 100))
     axis.set_title(f"Critic trained on {chosen:,} completions")
     ticks(axis.yaxis, [0.01, 0.1, 1, 10])
+    ticks(axis.xaxis, [0, 0.2, 0.4, 0.6, 0.8, 1])
     return figure
 
 

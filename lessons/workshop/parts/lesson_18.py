@@ -26,8 +26,8 @@ def off_and_noise(caps: np.ndarray, lines: dict) -> Figure:
             curve(axis, caps, y, *STYLES[name])
     names = {"no weights": GREY, "weights of tokens": ORANGE, "weights of completions": BLUE}
     key(left, names, 0.5)
-    left.set_ylabel("over the length of the true mean")
-    right.set(ylim=(0, None), ylabel="over the length of the true mean")
+    left.set_ylabel("relative to the true mean")
+    right.set(ylim=(0, None), ylabel="relative to the true mean")
     return figure
 
 

@@ -301,7 +301,7 @@ def short(x):
     return f"{x:.{2 if x < 1 else 1 if x < 10 else 0}f}"
 
 sizes = [f"{size:,} completions" for size in estimators.SIZES if size <= n]
-by_size = [[name, *map(short, growth[name, 0])] for name in STUDENTS]
+by_size = markdown(["", *sizes], [[name, *map(short, growth[name, 0])] for name in STUDENTS])
 behind_over = [-100 * gaps((name, True), ("σ^1", True), 0.016)[3]["difference"]
                for name in weights.OTHERS[:2]]
 
@@ -322,7 +322,7 @@ behind_over = [-100 * gaps((name, True), ("σ^1", True), 0.016)[3]["difference"]
 # **How many completions does $v_-$ need?** Many, where one wrong completion hides the others. Before training on expressions the commonest is
 # {=common["expressions", 0]:.0%} of the wrong ones (median over prompts). The median of $v_-/v_+$ before training, from so many completions of each prompt:
 #
-# {=markdown(["", *sizes], by_size)}
+# {=by_size}
 #
 # The noise of an update, predicted from one half of a prompt's completions and from the other, differs by {=halves:.0%} in the median over
 # all prompts. It differs most on expressions, by {=min(worst):.0%} to {=max(worst):.0%}.
