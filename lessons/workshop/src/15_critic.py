@@ -196,8 +196,8 @@ low, high = shares.quantile(torch.tensor([0.025, 0.975])).tolist()
 # (last row: 95 % interval {=low:.0%} to {=high:.0%}, from resampling the problems). But in {=no_steps:,} of these {=all_pairs:,} pairs neither writes
 # steps: to judge them the critic would have to work the problem out in one pass, at which the policy mostly fails.
 #
-# What should it have predicted? The **true value** of a prefix is the probability that the policy completes it correctly, which we estimate from
-# 64 continuations of every prefix. Here are four completions of one held-out problem, `10-6+48?`.
+# What should it have predicted? The **true value** of a prefix is the probability that the policy completes it correctly, estimated from 64
+# continuations. Here are four completions of one held-out problem, `10-6+48?`.
 
 # %% [fold]
 first = 32 * [problem.expression for problem in problems].index("10-6+48")
@@ -335,11 +335,10 @@ def shift(c, n, gae_lambda):
 # The second term charges every token that has become likelier. It is k1, an estimate of the Kullback–Leibler (KL) divergence: PPO puts the KL into the
 # reward, GRPO into the loss ([lesson 4](04_kl.ipynb)).
 #
-# **Whitening.** The advantages of a batch are shifted and scaled to mean 0 and variance 1 over its tokens. The scaling changes no sign, but the
-# shift does: {=turned:.0%} of the tokens of our last batch are pushed in the opposite direction.
+# **Whitening.** The advantages of a batch are shifted and scaled to mean 0 and variance 1 over its tokens. The shift turns
+# signs: {=turned:.0%} of the tokens of our last batch are pushed in the opposite direction.
 #
-# **A clipped critic.** The critic's loss is clipped like the policy's: a value that has moved towards its target by more than .2 since the
-# batch was sampled has no gradient.
+# **A clipped critic.** A value that has moved towards its target by more than .2 since the batch was sampled has no gradient.
 #
 # **3. The KL in the reward.** Completions have two tokens; `pi`, `ref` and `R` hold, for each pair of tokens, its probability under the
 # policy (which has just sampled it), its probability under the reference policy, and its reward. What is the true value before the first
@@ -381,8 +380,7 @@ assert 2 * quiet < calm < loud and 3 * quiet < busy
 # completions, the mean $|A|$ is {=quiet:.2f} there, {=busy:.2f} elsewhere. With this critic they are {=calm:.2f} and
 # {=loud:.2f}: it still pushes in silent groups.
 #
-# The critic is a second network to store, run and train. [Lesson 3](03_group_baseline.ipynb) replaces it by the mean of a group, which
-# trades signal for simplicity. VAPO ([2504.05118](https://arxiv.org/abs/2504.05118)), a recipe with a critic and several changes to PPO,
+# The critic is a second network to store, run and train. [Lesson 3](03_group_baseline.ipynb) replaces it by the mean of a group. VAPO ([2504.05118](https://arxiv.org/abs/2504.05118)), a recipe with a critic and several changes to PPO,
 # reports more than ten points above DAPO on AIME 2024.
 #
 # Sources: GAE: [1506.02438](https://arxiv.org/abs/1506.02438). PPO for language models: [2203.02155](https://arxiv.org/abs/2203.02155); the
