@@ -1,5 +1,6 @@
 """The pictures of lesson 8, and the right answers and usual mistakes of its exercises."""
 
+from itertools import product
 from math import comb
 
 import numpy as np
@@ -103,7 +104,16 @@ def moved_mix(log_odds: np.ndarray, mix: np.ndarray, shift: float, G: int) -> Fi
 
 # Exercises; `kit.check` explains the keys of CHECKS
 
-mix = {"p": np.array([0.1, 0.3, 0.99]), "weights": np.array([0.2, 0.3, 0.5])}
+
+def silent_with_credit(p, h, G):
+    """The chance of all groups whose rewards are equal, counted one by one."""
+    chance = (p, (1 - p) * h, (1 - p) * (1 - h))  # of a reward of 1, 1/2 and 0
+    groups = product(range(3), repeat=G)
+    return sum(np.prod([chance[i] for i in group]) for group in groups if len({*group}) == 1)
+
+
+# The solution of exercise 8.2 says so
+assert f"{silent_rate(0.01, 8):.2f}, {silent_with_credit(0.01, 0.5, 8):.3f}" == "0.92, 0.007"
 
 CHECKS = {
     "8.1": {
@@ -117,14 +127,18 @@ CHECKS = {
         },
     },
     "8.2": {
-        "expected": lambda p, weights, G: G / (1 - weights @ silent_rate(p, G)),
-        "inputs": [mix | {"G": 8}, mix | {"G": 4}],
+        "expected": silent_with_credit,
+        "inputs": [{"p": 0.2, "h": 0.5, "G": 4}, {"p": 0.05, "h": 0.9, "G": 3}],
         "mistakes": {
-            "that redraws the same problem; average rates first": (
-                lambda p, weights, G: weights @ (G / (1 - silent_rate(p, G)))
+            "that is the rate without partial credit": lambda p, h, G: silent_rate(p, G),
+            "a group of half points alone is silent, too": (
+                lambda p, h, G: p**G + ((1 - p) * (1 - h)) ** G
             ),
-            "you put the mean p into the formula; average the rates": (
-                lambda p, weights, G: G / (1 - silent_rate(weights @ p, G))
+            "a group without a right completion or a right format is silent, too": (
+                lambda p, h, G: p**G + ((1 - p) * h) ** G
+            ),
+            "h is the share of the wrong completions, not of all": (
+                lambda p, h, G: p**G + h**G + (1 - p - h) ** G
             ),
         },
     },

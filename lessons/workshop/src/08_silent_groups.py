@@ -1,13 +1,13 @@
-# %% [markdown] 35 minutes
+# %% [markdown] 40 minutes
 # # 8 · Silent groups
 #
-# GRPO (group relative policy optimization) learns from disagreement. If all $G$ completions of a prompt are right, or all are wrong, the
-# rewards' standard deviation is 0, and the group gives no gradient ([lesson 6](06_identity.ipynb)). Such a group is **silent**.
+# GRPO (group relative policy optimization) learns from disagreement. If all completions of a prompt are right, or all are wrong, their
+# rewards do not differ, and the group gives no gradient ([lesson 6](06_identity.ipynb)). Such a group is **silent**.
 #
-# > **A prompt that is solved with probability $p$ gives a silent group with probability $p^G + (1-p)^G$. What matters is how $p$ is spread
-# > over the prompts, not its mean: put each prompt's $p$ into the formula, and average last.**
+# > **How many groups are silent depends on how difficulty is spread over the prompts, not on its mean. So compute the silent share of each
+# > prompt, and average last.**
 #
-# Our base model answers 128 problems 32 times each. From the first 16 completions of each problem we predict how often groups formed from
+# Our base model answers 128 problems, 32 times each. From the first 16 completions of each problem we predict how often groups formed from
 # the *other* 16 are silent.
 
 # %% [fold]
@@ -46,10 +46,14 @@ show(our_model(solve_rates, table, trained))
 
 # %% [text]
 # *Left: {=R.mean():.0%} of the completions are right, but problem by problem between {=solve_rates.min():.0%} and
-# {=solve_rates.max():.0%}. Middle: of groups of 8, {=table[8][0]:.0f} % are silent, as predicted ({=table[8][1]:.0f} %, a difference within
-# chance); if every problem had the mean $p$, hardly any would be ({=table[8][2]:.0f} %). Right: silence in ten runs of `grpo.py`
-# (the healthy runs of [lesson 16](16_is_it_learning.ipynb)) changes sides, from {=trained[0][0]:.0f} % all wrong at the start to
+# {=solve_rates.max():.0%}. Middle: {=table[8][0]:.0f} % of groups of 8 are silent, as predicted problem by problem ({=table[8][1]:.0f} %, a
+# difference within chance). If every problem were of mean difficulty, hardly any would be ({=table[8][2]:.0f} %). Right: while `grpo.py` trains
+# (the mean of ten runs, those of [lesson 16](16_is_it_learning.ipynb)), silence changes sides, from {=trained[0][0]:.0f} % all wrong at the start to
 # {=trained[1][-1]:.0f} % all right at the end.*
+#
+# In a formula, for a prompt that is solved with probability $p$ and groups of $G$ completions:
+#
+# $$S(p) \;=\; p^G + (1-p)^G$$
 #
 # | symbol | meaning |
 # |---|---|
@@ -68,7 +72,7 @@ show(our_model(solve_rates, table, trained))
 # Big-Math ([2502.17387](https://arxiv.org/abs/2502.17387)) states for each of its problems how many of 64 completions are right. The
 # model was Llama-3.1-8B according to the dataset's card; the authors' example script samples Llama-3.1-8B-Instruct. The counts used here,
 # of 215,608 problems, are read off the bars of a figure in Bay and Yearick ([2607.00152](https://arxiv.org/abs/2607.00152), CC BY 4.0),
-# the paper of lesson 6's identity, called "the paper" from here on. `bigmath.py` says how they were read and where the problems are.
+# the paper of lesson 6's identity, called "the paper" from here on. `bigmath.py` says how they were read, and how accurately.
 #
 # **Plug-in or unbiased?** The paper's closed form substitutes $\hat p = c/64$ for $p$. Since $p^G + q^G$ is convex, the noise in $\hat p$
 # raises its mean (Jensen's inequality). The share of silent groups among *all subsets* of $G$ of the 64 completions is unbiased: a random
@@ -79,12 +83,10 @@ right64, h = np.arange(65), bigmath.SHARE  # h[k]: the share of problems with k 
 # The paper's plug-in and subsets, in %:
 published = {4: (59, 59), 8: (44, 43), 16: (32, 30), 32: (23,), 64: (17,)}
 plug_in, unbiased = {}, {}
-print("silent, %   plug-in   unbiased")
 for G, printed in published.items():
     plug_in[G] = 100 * h @ identity.silent_rate_plug_in(right64, 64, G)
     unbiased[G] = 100 * h @ identity.silent_rate_unbiased(right64, 64, G)
     assert (round(plug_in[G]), round(unbiased[G]))[: len(printed)] == printed
-    print(f"G = {G:2}         {plug_in[G]:.1f}       {unbiased[G]:.1f}")
 assert [round(100 * share, 1) for share in (h[64] + h[0], h[64], h[0])] == [11.2, 7.2, 4.0]
 
 known = np.array([0.0, 0.01, 0.1, 0.3, 0.5, 0.8, 0.99])  # known p: which is biased?
@@ -97,12 +99,12 @@ for G in published:
 show(histogram_and_rates(h, plug_in, unbiased))
 
 # %% [text]
-# *Of Big-Math's groups of 8, {=unbiased[8]:.0f} % are silent, of groups of 64 {=unbiased[64]:.0f} %. The plug-in is
-# {=plug_in[8] - unbiased[8]:.0f} point too high at G = 8, and {=plug_in[64] - unbiased[64]:.0f} at 64.*
+# *Left: problems by their number of right completions. Right: of Big-Math's groups of 8, {=unbiased[8]:.0f} % are silent, of groups of 64
+# {=unbiased[64]:.0f} %. The plug-in is {=plug_in[8] - unbiased[8]:.0f} point too high at G = 8, and {=plug_in[64] - unbiased[64]:.0f} points at 64.*
 #
-# Now move the mix. The slider adds a constant to every problem's log-odds, a caricature of training, which does not move all problems
-# equally. (A problem's $p$ is not known: it is spread over the values that its count allows, $\binom{64}{k}p^k q^{64-k}$ for a grid of
-# $p$.)
+# Now move the mix. The slider adds a constant to every problem's log-odds, $\log(p/q)$. This is a caricature of training, which does not
+# move all problems equally. (A problem's $p$ is not known: it is spread over the values that its count allows,
+# $\binom{64}{k}p^k q^{64-k}$ for a grid of $p$.)
 
 # %%
 grid = np.sin(np.linspace(0, np.pi / 2, 403)[1:-1]) ** 2  # values of p, denser at both ends
@@ -115,15 +117,18 @@ def draw(shift, G):
 knob(draw, shift=(-3.0, 3.0, 0.25, 0.0), G=(2, 64, 1, 8))
 
 # %% [markdown]
-# *Silence changes sides: a weak model loses groups to all-wrong, a strong one to all-right.*
+# *Left: the problems by $p$, the silent share of their groups in colour. Right: the silent share for every shift; the line is yours. Silence
+# changes sides: a weak model loses groups to all-wrong, a strong one to all-right.*
 #
 # ## Is silence for ever?
 #
 # 11.2 % of Big-Math's problems are silent in all 64 completions. The paper calls them irreducible: "no amount of additional sampling"
-# helps. That does not follow. 7.2 points of them are all right. But with $p = 95.4$ %, 64 right completions in a row still happen one time
-# in twenty (the "rule of three", about 3/64 from the end). If completions are independent draws, at most about 3 of the 7.2 points can be
-# stuck at $p = 1$ (see the appendix). The other 4.0 points are all wrong, and they are what a filter
-# left in the dataset: problems unsolved in 64 completions had been removed.
+# helps. That does not follow.
+#
+# - **7.2 points are all right.** But a problem with $p = 95.4$ % still has 64 right completions in a row one time in twenty. If completions
+#   are independent draws, at most about 3 of the 7.2 points can be stuck at $p = 1$ (see the end).
+# - **4.0 points are all wrong.** They are what a filter left: from most sources, problems unsolved in 64 completions had been removed from the
+#   dataset. So this bar says nothing about the problems that the model cannot solve.
 #
 # ## Exercises
 #
@@ -150,28 +155,32 @@ def estimate(c, n, G):
 
 
 # %% [markdown]
-# **2. The price of a useful group.** DAPO (decoupled clip and dynamic sampling policy optimization) replaces a silent group by a group of
-# *another* problem, drawn from the mix ([lesson 10](10_dapo.ipynb)). Problems have success probabilities `p`, with shares `weights`. How
-# many completions are sampled on average until a group is not silent?
+# **2. Partial credit.** A wrong completion now gets half a point if its format is right, which happens with probability $h$. Rewards are 0,
+# ½ or 1, and a group is silent if all its rewards are equal. How often is it? (Then put in $p = .01$, $h = .5$, $G = 8$, and compare with
+# $h = 0$: nearly all silent groups speak again. But what do they teach?)
 
 
 # %% [exercise]
-def price(p, weights, G):
-    """Expected number of completions for a group that is not silent, from arrays p and
-    weights."""
+def silent_with_credit(p, h, G):
+    """P(silent): a completion is right with probability p, and a wrong one has the right format
+    with probability h."""
     return ...
 
 
 # %% [check]
-check("8.2", price)
+check("8.2", silent_with_credit)
 
 # %% [hint]
-# How often is a group drawn from the mix silent? And how many draws does it take, on average, until the first success?
+# Three kinds of group are silent. With which probability does a completion get half a point?
 
 
 # %% [solution]
-def price(p, weights, G):
-    return G / (1 - weights @ (p**G + (1 - p) ** G))
+def silent_with_credit(p, h, G):
+    return p**G + ((1 - p) * h) ** G + ((1 - p) * (1 - h)) ** G
+
+
+# .92 without credit, .007 with it. But these groups have no right completion to learn from:
+# they teach the format.
 
 
 # %% [markdown]
@@ -207,7 +216,7 @@ def next_all_wrong(n, G):
 # - A problem silent in 64 completions need not be silent for ever. And ask how a dataset was filtered before you read the end of its
 #   histogram.
 #
-# ## Appendix: how many problems can be stuck?
+# ## For a second reading: how many problems can be stuck?
 #
 # **All right.** Let each problem's completions be independent draws with one $p$, so that the bars are a mixture of binomials. Problems
 # stuck at exactly $p = 1$ appear only in $h_{64}$. The others have $h_{63} = 64\,\mathbb E[p^{63} q]$ and
