@@ -162,8 +162,8 @@ def estimate(c, n, G):
 
 # %% [exercise]
 def silent_with_credit(p, h, G):
-    """P(silent): a completion is right with probability p, and a wrong one has the right format
-    with probability h."""
+    """P(silent): a completion is right with probability p, and a wrong one has the right
+    format with probability h."""
     return ...
 
 
