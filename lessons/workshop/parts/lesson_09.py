@@ -28,7 +28,7 @@ NAMES = {  # the slider offers these rules of identity.RULES
     "MaxRL": "MaxRL",
     "GRPO, ÷ σ twice": "GRPO, divided by sigma twice",
 }
-SIZES = {2: GREY, 3: GREY, 4: GREEN, 8: BLUE, 16: PURPLE, 64: RED}
+SIZES = {3: GREY, 4: GREEN, 8: BLUE, 16: PURPLE, 64: RED}
 p_log = 1 / (1 + np.exp(-np.linspace(-6.9, 6.9, 301)))  # .001 to .999, evenly in log-odds
 p_even = np.linspace(0, 1, 201)
 
@@ -41,18 +41,22 @@ def logit_axis(axis) -> None:
 
 
 def grpo_weights() -> Figure:
-    """Lesson 9: GRPO's weight of a prompt against p, at six group sizes and in the limit."""
+    """Lesson 9: GRPO's weight of a prompt over that of p = 1/2, at six group sizes and in the
+    limit."""
     figure, axis = new_figure(8.0, 3.6)
-    axis.plot(p_log, identity.weight_limit(p_log), "--", color="black", linewidth=1.5)
-    label_line(axis, 0.012, identity.weight_limit(0.012), "G → ∞", "black", xytext=(6, 6))
+    limit = identity.weight_limit(p_log) / 2
+    axis.plot(p_log, limit, "--", color="black", linewidth=1.5)
+    label_line(axis, 0.0035, 8.4, "G → ∞", "black", xytext=(8, 0))
     for G, color in SIZES.items():
-        w = identity.weight("GRPO", p_log, G)
-        style = ":" if G == 2 else "-"
-        curve(axis, p_log, w, color, style, f"G = {G}", at=0, xytext=(-6, 0), ha="right")
+        w = identity.weight("GRPO", p_log, G) / identity.weight("GRPO", 0.5, G)
+        label = "G = 2, 3" if G == 3 else f"G = {G}"
+        apart = {3: -5, 4: 5}.get(G, 0)
+        curve(axis, p_log, w, color, "-", label, at=0, xytext=(-6, apart), ha="right")
     logit_axis(axis)
-    axis.set(ylim=(0.8, 14), xlim=(5e-5 if kit.narrow else 2e-4, 0.9992))
-    axis.set_title("GRPO's weight of a prompt, w(p)")
-    ticks(axis.yaxis, [1, 2, 4, 8])
+    axis.set(xlim=(2e-5 if kit.narrow else 1e-4, 0.9992), ylim=(0.85, 10))
+    axis.set(title="GRPO's weight of a prompt (1: p = ½)")
+    axis.set_xlabel("p, probability of a right completion")
+    ticks(axis.yaxis, [1, 1.4, 2, 4, 8])
     return figure
 
 
@@ -88,13 +92,14 @@ def controlled(arms: dict[str, list[Run]], rivals: dict[tuple[str, int], list[Ru
     figure, left, right = two_panels(
         3.6,
         {
-            "title": "Solve rate of the hardest quarter",
+            "title": "Hardest quarter, each prompt for itself",
+            "ylabel": "solve rate",
             "xlabel": "step",
             "xlim": (0, 150),
             "ylim": (0, 1.02),
         },
         {
-            "title": "The same where prompts compete",
+            "title": "Hardest quarter, prompts compete",
             "xlabel": "step",
             "xticks": [0, 50, 100, 150],
             "xlim": (0, 255),
