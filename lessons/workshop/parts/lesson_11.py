@@ -119,6 +119,15 @@ def all_subsets(answers: list, right: int, k: int, worth: Callable = float) -> f
     return np.mean(shares)
 
 
+def first_of_a_tie(answers, right, k):
+    votes = (Counter(a for a in one if a is not None) for one in combinations(answers, k))
+    return np.mean([right in dict(counter.most_common(1)) for counter in votes])
+
+
+def pass_by_counting(answers, right, k):
+    return np.mean([right in subset for subset in combinations(answers, k)])
+
+
 def own_code(answer: Callable) -> Callable:
     """Replace an answer that only calls one of the lesson's estimators by the word "borrowed"."""
     names = set(answer.__code__.co_names)
@@ -130,25 +139,45 @@ def borrowed(answers, right, k) -> str:
 
 
 def judged(judge: Callable) -> Callable:
-    """Turn judge(answer) into the function of an answer that `kit.check` calls; `...` and None are
-    returned unchanged."""
-    return lambda answer: lambda: answer if answer is None or answer is ... else judge(answer)
+    """Turn judge(answer) into the function of an answer that `kit.check` calls; what is not
+    attempted is returned unchanged."""
+
+    def judge_later(answer):
+        is_open = answer is None or "Ellipsis" in repr(answer)
+        return lambda: answer if is_open else judge(answer)
+
+    return judge_later
 
 
-def probabilities(values) -> np.ndarray:
-    if "Ellipsis" in repr(values):
-        raise ValueError("there is still a ... inside")
-    values = np.array(values, dtype=float)
-    if values.min() < 0 or values.max() > 1:
-        raise ValueError("a probability lies between 0 and 1")
-    return values
+TWO_LISTS = "wanted are two lists of four numbers: p of the problems under A, then under B"
+ONE_LIST = "wanted is one list of numbers"
+RANGE = "a probability lies between 0 and 1"
+SUM = "the probabilities of a problem's answers must sum to 1"
+
+
+def says(*messages: str) -> dict:
+    """Entries of `mistakes` for answers of which the judge returns one of these messages."""
+    return {message: lambda message=message: message for message in messages}
+
+
+def numbers(values) -> np.ndarray:
+    """An array of the values; an empty one if they are not numbers in rows of one length."""
+    try:
+        return np.array(values, dtype=float)
+    except (TypeError, ValueError):
+        return np.array([])
 
 
 @judged
-def leads(pair) -> list[bool]:
+def leads(pair) -> list[bool] | str:
     """From the probabilities of A and of B on four problems: does A lead at K = 1, and B at
     K = 64?"""
-    q_A, q_B = 1 - probabilities(pair).reshape(2, 4)
+    p = numbers(pair)
+    if p.size != 8:
+        return TWO_LISTS
+    if p.min() < 0 or p.max() > 1:
+        return RANGE
+    q_A, q_B = 1 - p.reshape(2, 4)
     one, many = ((q_B**K).mean() - (q_A**K).mean() for K in (1, 64))
     return [one > 1e-9, many < -1e-9]
 
@@ -164,9 +193,13 @@ def majority_of_three(pi: np.ndarray) -> float:
 def rises(problem) -> list[bool] | str:
     """Does sharpening raise Pass@1, and Maj@3? Only asked where the most probable answer is wrong:
     of any other problem, the reason why it does not count. The first answer is right."""
-    pi = probabilities(problem)
+    pi = numbers(problem)
+    if pi.ndim != 1 or not pi.size:
+        return ONE_LIST
+    if pi.min() < 0 or pi.max() > 1:
+        return RANGE
     if abs(pi.sum() - 1) > 1e-9:
-        raise ValueError("the probabilities must sum to 1")
+        return SUM
     lead = pi[0] - pi[1:].max(initial=0)
     if lead > -1e-9:
         return "a tie" if lead < 1e-9 else "the mode is right"
@@ -189,6 +222,8 @@ CHECKS = {
                 partial(all_subsets, worth=ceil)
             ),
             "a tie counts as wrong": partial(all_subsets, worth=floor),
+            "a tie is broken by a fair draw, not by which answer came first": first_of_a_tie,
+            "that is Pass@k: the right answer must also win the vote": pass_by_counting,
             "None is not an answer: it has no vote": lambda answers, right, k: all_subsets(
                 [answer or 0 for answer in answers], right, k
             ),
@@ -201,6 +236,7 @@ CHECKS = {
             "B leads at K = 64, but A does not lead at K = 1": lambda: [False, True],
             "A leads at K = 1, but B does not lead at K = 64": lambda: [True, False],
             "neither leads where it should": lambda: [False, False],
+            **says(TWO_LISTS, RANGE),
         },
     },
     "11.3": {
@@ -213,6 +249,7 @@ CHECKS = {
             "the most probable answer is wrong, but neither Pass@1 nor Maj@3 rises": (
                 lambda: [False, False]
             ),
+            **says(ONE_LIST, RANGE, SUM),
         },
     },
 }

@@ -1,4 +1,4 @@
-# %% [markdown] 40 minutes
+# %% [markdown] 45 minutes
 # # 11 · Maj@K and Pass@K
 #
 # Ask a model one question many times and count its answers. **Sharpening** raises their probabilities to a power and normalises: what was
@@ -72,6 +72,7 @@ tables = {"before": answered, "sharpened, β = 4": sharpened(answered, 4),
           "after GRPO": after / after.sum(axis=1, keepdims=True)}
 of_one = {name: table[one] for name, table in tables.items()}
 modes = [int(table.argmax()) for table in of_one.values()]
+modes_right = [(table.argmax(axis=1) == rights).mean() for table in tables.values()]
 assert (problems[one].prompt, problems[one].answer, modes) == ("15+16+33?", 64, [54, 54, 64])
 likely = np.flatnonzero(np.max([*of_one.values()], axis=0) > 0.01)
 some = {name: table[likely] for name, table in of_one.items()}
@@ -85,75 +86,36 @@ for key in (("majority", 64), ("pass", 4)):
     assert all(arm[key]["interval"][0] > before[key]["interval"][1] for arm in arms)
 
 # %% [text]
-# *Answers to {=problems[one].prompt} with a probability above 1 %. Before training the most probable one, {=modes[0]}, is wrong, and
-# sharpening makes it more probable still. Eight batches of GRPO raise the right one from {=of_one["before"][64]:.0%} to
-# {=of_one["after GRPO"][64]:.0%}.*
+# *One of the problems whose most probable answer changed: its answers with a probability above 1 %. Before training the most probable one,
+# {=modes[0]}, is wrong, and sharpening makes it more probable still. Eight batches of GRPO raise the right one from {=of_one["before"][64]:.0%} to
+# {=of_one["after GRPO"][64]:.0%}. Of all 64 problems, the most probable answer is right in {=modes_right[0]:.0%} before and after sharpening, and in
+# {=modes_right[2]:.0%} after GRPO.*
 #
-# Let $M$ be the share of problems whose most probable answer is right: sharpening keeps $M$. Two curves are used to tell what training
-# did. **Maj@K** is how often the most frequent of K answers is right, **Pass@K** how often at least one of K is. DeepSeekMath (section
-# 5.2.2, Fig. 7) found Maj@K higher after GRPO and Pass@K not. The authors read this as "boosting the correct response from TopK rather
-# than the enhancement of fundamental capabilities". But Maj@K reaches $M$ only with infinitely many votes or infinite sharpening. Before
-# that, sharpening can raise both curves, even on a problem whose most probable answer is wrong.
+# This share is called $M$. Two curves over K are often used to tell what training did. **Maj@K** is how often the most frequent of K
+# answers is right. **Pass@K** is how often at least one of K answers is right.
 #
 # | symbol | meaning |
 # |---|---|
-# | $n,\ c$ | answers sampled for one problem; how many of them are right |
-# | $\pi(a)$ | the probability that the model's answer to a problem is $a$ |
+# | $\pi(a)$ | the probability that the model's answer to a problem is $a$; the most probable answer is the **mode** |
+# | $M$ | the share of problems whose mode is right |
 # | $p,\ q$ | the probability of the right answer; $q = 1 - p$ |
 # | Pass@K; Maj@K | $1 - q^K$; the chance that the right answer wins a vote of K answers; both averaged over problems |
-# | $\beta,\ \pi_\beta,\ p_\beta$ | the exponent of the sharpening; the sharpened distribution; its $p$ |
-# | $M$ | the share of problems whose most probable answer (the **mode**) is right |
+# | $\beta,\ \pi_\beta,\ p_\beta$ | the exponent of the sharpening; the sharpened distribution $\pi_\beta(a) = \pi(a)^\beta / \sum_b \pi(b)^\beta$; its $p$ |
+# | $n,\ c$ | answers sampled for one problem; how many of them are right |
+#
+# **What DeepSeekMath saw.** In section 5.2.2 (Fig. 7) Maj@K is higher after GRPO and Pass@K is not. The authors read this as "boosting the
+# correct response from TopK rather than the enhancement of fundamental capabilities". But such curves do not tell sharpening from
+# learning: Maj@K reaches $M$ only with infinitely many votes or infinite sharpening. Before that, sharpening can raise both curves, even
+# on a problem whose mode is wrong.
 
 # %% [markdown]
-# ## Two estimators
-#
-# Any K of $n$ independent answers are K independent answers. So the share of *all* K-subsets that succeed is an unbiased estimate. For
-# Pass@K that share is $1 - \binom{n-c}{K}/\binom nK$ (Chen et al., [2107.03374](https://arxiv.org/abs/2107.03374), Eq. 1). Maj@K depends
-# on how often each answer was given, not only on $c$; `majority_at_k` counts the subsets. A tie is broken by a fair draw, and a
-# completion without a number has no vote.
-
-# %% [fold]
-def with_interval(lead):
-    """The mean of (seeds, problems), with an interval over both."""
-    bottom, top = paired.interval_over_both(lead)
-    return f"{lead.mean():+.2f} [{bottom:+.2f}, {top:+.2f}]"
-
-rng = random.Random(0)
-for _ in range(40):  # both estimators against a list of all subsets
-    votes = [rng.choice([7, 7, 8, 8, 9, None]) for _ in range(7)]
-    for K in range(1, 8):
-        share = np.mean([7 in subset for subset in combinations(votes, K)])
-        assert abs(pass_at_k(7, votes.count(7), K) - share) < 1e-12
-        assert abs(majority_at_k(votes, 7, K) - all_subsets(votes, 7, K)) < 1e-12
-
-n, K, p = 64, 16, 0.05
-c, chance = np.arange(n + 1), identity.binomial(p, n)  # right answers, and their probability
-truth = 1 - (1 - p) ** K
-unbiased = chance @ [pass_at_k(n, int(right), K) for right in c]
-plug_in = chance @ (1 - (1 - c / n) ** K)
-assert abs(unbiased - truth) < 1e-12 and plug_in < truth
-
-rates = sampled.correct.mean(axis=1)  # (64,): each problem's solve rate
-half = 1.96 * np.sqrt(rates.mean() * (1 - rates.mean()) / sampled.correct.size)
-low, high = paired.interval_over_both(rates[None])  # bootstrap: problems drawn anew
-wider = (high - low) / (2 * half)
-assert wider > 3
-
-# %% [text]
-# Putting the estimate $c/n$ into $1 - q^K$ is biased: where $p$ = {=p}, Pass@{=K} is {=truth:.3f}, and with {=n} answers this plug-in
-# gives {=plug_in:.3f} on average, too low because $1 - (1-p)^K$ is concave in $p$ (Jensen's inequality).
-#
-# {=n} answers to each of 64 problems are not 4,096 independent draws: answers to one problem share its difficulty. Here Pass@1 is
-# {=rates.mean():.2f}. Resampling the *problems* gives the interval [{=low:.2f}, {=high:.2f}], {=wider:.0f} times as wide as for
-# independent draws. A claim about training needs resampled seeds as well.
-#
 # ## A task that we know exactly
 #
 # Allow four tokens: `#14` and the end of the completion. The model cannot work anything out, and the probability of each answer from 0 to
-# 99 can be computed (up to spellings such as `#014`). Votes are simulated. The samples above agree:
+# 99 can be computed (up to spellings such as `#014`). Votes are simulated. A tie is broken by a fair draw, and a completion without a
+# number is wrong and has no vote. Estimates from 64 sampled answers to each problem agree:
 
-
-# %%
+# %% [fold]
 print("            Pass@K                      Maj@K")
 print("   K   exact   from 64 samples   simulated   from 64 samples")
 for K in (1, 4, 16, 64):
@@ -166,10 +128,8 @@ for K in (1, 4, 16, 64):
         noise = np.sqrt((true * (1 - true)).sum()) / len(true) / (8 if K == 1 else 1)
         assert abs(estimate - true.mean()) < 4 * noise + 0.01
 
-# %% [markdown]
-# ## Sharpening
-#
-# **Sharpening** the answers to a problem means $\pi_\beta(a) = \pi(a)^\beta / \sum_b \pi(b)^\beta$ with $\beta > 1$.
+# %% [text]
+# ## Sharpening: the proof
 #
 # **The limits.** Powers preserve order, so $\pi_\beta$ and $\pi$ have the same most probable answer. Therefore, without ties: for
 # $K \to \infty$ at a fixed β, Maj@K $\to M$ and Pass@K $\to 1$; for $\beta \to \infty$ at a fixed K, both tend to $M$.
@@ -185,6 +145,8 @@ for K in (1, 4, 16, 64):
 # **A bound.** Suppose the most probable answer is wrong. In any list of K answers whose vote the right answer wins, swap the right answer
 # and the most probable one: now the latter wins, and the list is at least as probable. So the right answer wins at most half of the
 # votes, at every K and β. On average over problems, Maj@K $\le M + \frac12(1-M)$. ∎
+#
+# In this section only completions that give an answer count: Pass@1 is {=p_right(answered).mean():.2f} instead of {=p_right(exact).mean():.2f}.
 
 # %%
 mode_right, raised = answered.argmax(axis=1) == rights, {}
@@ -207,7 +169,7 @@ assert np.allclose(p_right(table), mode_right, atol=1e-6)  # the limit
 # Pass@K can cross only after averaging over problems.
 #
 # A lower temperature $T = 1/\beta$ sharpens *tokens*, not answers. That can change the mode, and so $M$. Compare the two (needs the cells
-# above); squares above the grey line are problems where $p$ has risen although the mode is wrong.
+# above).
 
 # %% [fold]
 for beta in (1, 2, 4, 16):  # the derivative above, against a difference
@@ -242,23 +204,30 @@ def draw(beta=2, what="answers"):
 knob(draw, beta=BETAS, what=["answers", "tokens"])
 
 # %% [text]
-# *Sharpening answers keeps $M$ (dotted) and draws both curves to it. Cooling tokens moves $M$ as well.*
+# *Left: squares above the grey line are problems where $p$ has risen although the mode is wrong. Right: sharpening answers keeps $M$ (dotted)
+# and draws both curves to it. Cooling tokens moves $M$ as well.*
 #
 # ## Is reinforcement learning sharpening?
 #
-# **Maj@64 rose, so $M$ moved.** On the full task (56 tokens, in which a problem can be worked out) five scripts at their own settings
-# raise Maj@64 from {=before["majority", 64]["mean"]:.2f} to {=least["majority", 64]:.2f} or more (`lessons/experiments/README.md`; Pass@4
-# from {=before["pass", 4]["mean"]:.2f} to {=least["pass", 4]:.2f} or more). With $M$ at about the base's Maj@64, sharpening could not
-# have lifted it above {=(1 + before["majority", 64]["mean"]) / 2:.2f}.
+# **On the full task Maj@64 rose, so $M$ moved.** With 56 tokens a problem can be worked out. There five scripts at their own settings raise
+# Maj@64 from {=before["majority", 64]["mean"]:.2f} to {=least["majority", 64]:.2f} or more, and Pass@4 from {=before["pass", 4]["mean"]:.2f} to
+# {=least["pass", 4]:.2f} or more ([results](experiments/README.md)). Sharpening could not have lifted Maj@64 above $(1 + M)/2$. With the base's Maj@64
+# for $M$, that is {=(1 + before["majority", 64]["mean"]) / 2:.2f}.
 #
-# Nor is the exact solution sharpening. Maximizing the expected reward minus a penalty for the KL (Kullback-Leibler) divergence from the
-# base multiplies the odds $p/q$ of *every* problem by one factor above 1. Pass@K rises at every K, and no right mode is lost. A model
-# whose Pass@K fell is not this solution: groups are finite, parameters are shared between problems, steps are long.
+# **The exact solution of KL-regularised RL is not sharpening either.** It maximizes the expected reward minus a penalty for the
+# Kullback–Leibler (KL) divergence from the base, and multiplies the odds $p/q$ of *every* problem by one factor above 1. So Pass@K rises at
+# every K, and no right mode is lost. If Pass@K fell, training did not find this solution. Reasons: groups are finite, parameters are shared
+# between problems, steps are long.
 #
 # How $M$ moves can be seen where $M$ can be computed: GRPO on the four-token task, with 8 or 27 batches of 32 groups of 8, one update per
 # batch, no KL penalty, learning rates 3e-4 (small steps) and 1e-3 (large steps), five seeds.
 
 # %% [fold]
+def with_interval(lead):
+    """The mean of (seeds, problems), with an interval over both."""
+    bottom, top = paired.interval_over_both(lead)
+    return f"{lead.mean():+.2f} [{bottom:+.2f}, {top:+.2f}]"
+
 trained, base_mode = short_answers.load(), exact.argmax(axis=1)
 policies = {"base": {"right": p_right(exact)[None], "mode": base_mode[None]}} | trained
 cooled = short_answers.answer_table(logits, tokenizer, T=0.3)
@@ -277,12 +246,15 @@ for name, policy in policies.items():
     higher[name] = int((lead_64.mean(axis=1) > 0).sum())  # seeds with Pass@64 above the base's
 large, small = "GRPO, large steps", "GRPO, small steps"  # the first has failed
 assert [*higher.values()] == [0, 5, 5, 0] and pass_64[large] < pass_64["base"] - 0.2
-assert pass_1[large] < pass_1[small] - 0.05 and M_of[large] <= M
+assert pass_1[large] < pass_1[small] - 0.05 and M_of[large] < M
 tilted = answered * np.exp(2 * (np.arange(100) == rights[:, None]))
 odds = p_right(tilted) / (tilted.sum(axis=1) - p_right(tilted))  # penalty KL / 2: exact
 assert np.allclose(odds, np.exp(2) * p_1 / (1 - p_1), rtol=1e-12)
 
 # %% [text]
+# *Thick lines are means of five seeds. Small steps stay above the base. Large steps end far below it.* (Completions without an answer count
+# as wrong again.)
+#
 # **Small steps** raise Pass@64 in five of five seeds, and further in 27 batches, where learning rate times batches equals that of large
 # steps. They change the mode of {=new_mode["GRPO, small steps"]:.0%} of the problems, often to the right answer: $M$ rises from {=M:.2f}
 # to {=M_of["GRPO, small steps"]:.2f}. This is not sharpening.
@@ -290,20 +262,12 @@ assert np.allclose(odds, np.exp(2) * p_1 / (1 - p_1), rtol=1e-12)
 # **Large steps are a failed run, not a crossing.** Pass@1 ends at {=pass_1["GRPO, large steps"]:.2f}, where small steps reach
 # {=pass_1["GRPO, small steps"]:.2f} in as many batches; its lead over the base may be chance. Pass@64 falls from
 # {=pass_64["base"]:.3f} to {=pass_64["GRPO, large steps"]:.3f}, in five of five seeds. The curve resembles that of the cooled base, but
-# even more modes have changed ({=new_mode["GRPO, large steps"]:.0%}), and no more of them are right
-# than the base's ($M$ = {=M_of["GRPO, large steps"]:.2f}). So a Pass@64 below the base's can come from the learning rate alone. (One task, one tiny
+# even more modes have changed ({=new_mode["GRPO, large steps"]:.0%}), and fewer of them are right ($M$ = {=M_of["GRPO, large steps"]:.2f}, base
+# {=M:.2f}). So a Pass@64 below the base's can come from the learning rate alone. (One task, one tiny
 # model, and learning rates picked to differ.)
 #
 # DeepSeekMath's model had been tuned on the very questions of its reinforcement learning, which the authors name as a possible reason for
 # their finding.
-#
-# ## What a crossing shows
-#
-# Yue et al. ([2504.13837](https://arxiv.org/abs/2504.13837)) find for many models that the trained model leads at K = 1 and its base at
-# tens or hundreds of answers. On *some problems*, then, the trained model gives the right answer less probability. A crossing alone shows
-# no more. A softmax gives every answer some probability, so every Pass@K goes to 1; with few possible answers, random guessing (dotted) is
-# far above the cooled base and the large steps at K = 1024. Nor is a crossing inevitable: in Fig. 1 of DAPO (decoupled clip and dynamic
-# sampling policy optimization) pass@32 climbs during training.
 
 # %% [markdown]
 # ## Exercises
@@ -377,11 +341,51 @@ problem = [0.30, 0.31] + 39 * [0.01]
 # %% [markdown]
 # ## To remember
 #
-# - Estimate Pass@K and Maj@K from all K-subsets, problem by problem, with intervals over problems, and over seeds if
-#   the claim is about training.
-# - Sharpening the answers keeps $M$. Maj@K and Pass@K reach $M$ only in limits, and before that both can rise; where $M$ changes, more
-#   than sharpening took place.
-# - A Pass@K below the base's can come from a failed run (see its Pass@1), and at large K it should be compared with random guessing.
+# - Sharpening the answers keeps $M$. Where $M$ changes, more than sharpening took place.
+# - Maj@K and Pass@K reach $M$ only in limits. Before that, sharpening can raise both.
+# - A Pass@K below the base's can come from a failed run: look at its Pass@1.
+#
+# ## For a second reading
+#
+# **Estimators and their intervals.** Any K of $n$ independent answers are K independent answers. So the share of *all* K-subsets that succeed is an unbiased estimate. For
+# Pass@K that share is $1 - \binom{n-c}{K}/\binom nK$ (Chen et al., [2107.03374](https://arxiv.org/abs/2107.03374), Eq. 1). Maj@K depends
+# on how often each answer was given, not only on $c$; `majority_at_k` counts the subsets.
+
+# %% [fold]
+rng = random.Random(0)
+for _ in range(40):  # both estimators against a list of all subsets
+    votes = [rng.choice([7, 7, 8, 8, 9, None]) for _ in range(7)]
+    for K in range(1, 8):
+        share = np.mean([7 in subset for subset in combinations(votes, K)])
+        assert abs(pass_at_k(7, votes.count(7), K) - share) < 1e-12
+        assert abs(majority_at_k(votes, 7, K) - all_subsets(votes, 7, K)) < 1e-12
+
+n, K, p = 64, 16, 0.05
+c, chance = np.arange(n + 1), identity.binomial(p, n)  # right answers, and their probability
+truth = 1 - (1 - p) ** K
+unbiased = chance @ [pass_at_k(n, int(right), K) for right in c]
+plug_in = chance @ (1 - (1 - c / n) ** K)
+assert abs(unbiased - truth) < 1e-12 and plug_in < truth
+
+rates = sampled.correct.mean(axis=1)  # (64,): each problem's solve rate
+half = 1.96 * np.sqrt(rates.mean() * (1 - rates.mean()) / sampled.correct.size)
+low, high = paired.interval_over_both(rates[None])  # bootstrap: problems drawn anew
+wider = (high - low) / (2 * half)
+assert wider > 3
+
+# %% [text]
+# Putting the estimate $c/n$ into $1 - q^K$ is biased: where $p$ = {=p}, Pass@{=K} is {=truth:.3f}, and with {=n} answers this plug-in
+# gives {=plug_in:.3f} on average, too low because $1 - (1-p)^K$ is concave in $p$ (Jensen's inequality).
+#
+# {=n} answers to each of 64 problems are not 4,096 independent draws: answers to one problem share its difficulty. Here Pass@1 is
+# {=rates.mean():.2f}. Resampling the *problems* gives the interval [{=low:.2f}, {=high:.2f}], {=wider:.0f} times as wide as for
+# independent draws. A claim about training needs resampled seeds as well.
+#
+# **What a crossing shows.** Yue et al. ([2504.13837](https://arxiv.org/abs/2504.13837)) find for many models that the trained model leads at K = 1 and its base at
+# tens or hundreds of answers. On *some problems*, then, the trained model gives the right answer less probability. A crossing alone shows
+# no more. A softmax gives every answer some probability, so every Pass@K goes to 1; with few possible answers, random guessing (dotted above) is
+# far better than the cooled base and the large steps at K = 1024. Nor is a crossing inevitable: in Fig. 1 of DAPO (decoupled clip and dynamic
+# sampling policy optimization) pass@32 climbs during training.
 #
 # Sources: DeepSeekMath, [2402.03300](https://arxiv.org/abs/2402.03300), section 5.2.2, Fig. 7; Chen et al. 2021, Eq. 1; DAPO,
 # [2503.14476](https://arxiv.org/abs/2503.14476), Fig. 1. The proofs as given here and the four-token experiment
