@@ -73,8 +73,8 @@ def placed(k: int, lengths: list[int], C: int, powers=(0, 1)) -> np.ndarray:
 
 RFT = {
     "R: online RFT": lambda R: R,
-    "R / k": lambda R: R / max(R.sum(), 1),
-    "0/0 if none is right": lambda R: R * len(R) / R.sum(),
+    "mistake a": lambda R: R / max(R.sum(), 1),
+    "mistake b": lambda R: R * len(R) / R.sum(),
 }
 some_log_ratios = np.array([1.5, -2.0, 0.0, 4.0, -7.0])
 
@@ -118,7 +118,7 @@ CHECKS = {
             "that is online RFT, a sum: a mean over the right ones also divides by their number": (
                 RFT["R: online RFT"]
             ),
-            "the loss of reinforce.py divides by G already: put G back": RFT["R / k"],
+            "the loss of reinforce.py divides by G already: put G back": RFT["mistake a"],
         },
     },
 }

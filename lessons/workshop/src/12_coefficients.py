@@ -7,8 +7,7 @@
 #
 # > **The methods differ in two things: where the completions come from, and the coefficient on the score of each of their tokens.**
 #
-# The picture shows eight completions to `20+5-3?` in the colours of these coefficients. Choose a method. (SFT would need a teacher; REINFORCE
-# is RFT with the policy's own completions; DPO's pair is the first wrong completion and a right one.)
+# The picture shows eight completions to `20+5-3?` in the colours of these coefficients. Choose a method.
 
 # %% [fold]
 import numpy as np
@@ -72,15 +71,16 @@ w = {1: coefficients(group, R, old_logps, (2, 1), A_ppo)}
 def show_method(method="GRPO"):
     tokens = [weights[mask].numpy() for weights, mask in zip(w[1][method], group.mask)]
     largest = float(w[1][method].abs().max())
-    title = f"{method}: coefficient of every token, over the largest"
+    title = f"{method}: coefficient of every token, relative to the largest"
     return coefficients_of_a_group(group.texts, R.numpy(), tokens, largest, title)
 
 knob(show_method, method=["GRPO", "PPO", "DPO", "REINFORCE", "RFT"])
 
 # %% [markdown]
-# *Blue tokens are pushed up, orange ones down, white ones not at all (∎: end of the completion). RFT and REINFORCE learn only from right
-# completions, DPO from one pair. GRPO divides by the completion's length, so each token of a long completion weighs less. PPO judges
-# every token separately (here with a critic of random values).*
+# *Blue tokens are pushed up, orange ones down, white ones not at all (∎: end of the completion). On the right: the mean of each row. RFT and
+# REINFORCE learn only from right completions, DPO from one right and one wrong one. GRPO divides by the completion's length, so each token
+# of a long completion weighs less. PPO judges every token separately (here with a critic of random values). SFT is missing: it needs a
+# teacher.*
 #
 # In a formula, every update is a weighted sum of scores:
 #
@@ -105,8 +105,8 @@ knob(show_method, method=["GRPO", "PPO", "DPO", "REINFORCE", "RFT"])
 # $w_{i,t} = -\partial L/\partial \ell_{i,t}$. ∎
 #
 # So *any* loss of these numbers has this form. (A loss that uses tokens which were not sampled, such as an entropy bonus or distillation
-# from a whole distribution, has more terms.) The difference between methods is in the coefficients. DeepSeekMath lists them (Eq. 5, Table
-# 10, App. A.1). Here is its list, beside the coefficients of the losses as written in code:
+# from a whole distribution, has more terms.) DeepSeekMath lists the coefficients (Eq. 5, Table 10, App. A.1). Here is its list, beside the
+# coefficients of the losses as written in code:
 #
 # | method | completions from | judged by | in the paper, after $\frac{1}{\lvert y\rvert}\sum_t$ | $w_{i,t}$ in code, first update ($\rho = 1$) |
 # |---|---|---|---|---|
@@ -121,21 +121,20 @@ knob(show_method, method=["GRPO", "PPO", "DPO", "REINFORCE", "RFT"])
 # completion minus that of the rejected one, summed over tokens; $\text{sigmoid}(z) = 1/(1+e^{-z})$. Our base takes the place of the
 # paper's SFT model; REINFORCE and the last column are ours.
 #
-# Two differences are conventions that the paper states. It averages over each completion's tokens ($1/|y|$), unlike
-# common code for SFT, DPO and PPO, and it assumes $\rho = 1$, so that no clip appears. A third is an error: **the
-# coefficient of DPO (Eq. 14) is not the derivative of its objective (Eq. 12).** We check all of this on the real model,
-# in double precision.
+# The last two columns differ in three ways. Two are conventions that the paper states: it averages over each completion's tokens ($1/|y|$),
+# unlike common code for SFT, DPO and PPO, and it assumes $\rho = 1$, so that no clip appears. **The third is an error: the coefficient of
+# DPO (Eq. 14) is not the derivative of its objective (Eq. 12);** see the end.
 
 # %% [markdown]
-# ## Both sides
+# ## Check on a real model
 #
-# **Left, the losses:** `F.cross_entropy` for SFT and RFT, `F.logsigmoid` for DPO, and below, the scripts' own `policy_loss`. Autograd
-# gives the gradients with respect to all parameters. **Right, the scores:** each completion goes through the model alone, and each
-# token's log-probability is differentiated separately, which gives one vector per token. The **coefficients** are those of the picture:
-# the last column of the table, computed without a loss. They include ρ and the clip, for later updates. (PPO's advantages come from its
-# script; [lesson 15](15_critic.ipynb) explains them.)
+# Each *loss* is the one that is used: `F.cross_entropy` for SFT and RFT, `F.logsigmoid` for DPO, and the scripts' own `policy_loss`. Autograd
+# gives its gradient with respect to all parameters. Each *score* is computed alone, by differentiating the log-probability of one token. The
+# *coefficients* are those of the picture, computed without a loss. Is the weighted sum of scores the gradient? We ask in double precision,
+# and once more after a step along GRPO's gradient, when the ratios differ from 1. (PPO's advantages come from its script;
+# [lesson 15](15_critic.ipynb) explains them.)
 
-# %%
+# %% [fold]
 def sft_loss(data):
     ids = torch.cat([data.prompt_ids, data.completion_ids], dim=1)
     logits = policy(input_ids=ids).logits[:, data.prompt_ids.shape[1] - 1 : -1]
@@ -160,10 +159,6 @@ def agree(loss, data, w):
     return bool((w[data.mask] @ torch.stack(scores) - exact).norm() < 1e-12 * exact.norm())
 
 
-# %% [markdown]
-# After the first update, a step along GRPO's gradient, the same group is used once more, now with ratios that differ from 1.
-
-# %% [fold]
 pair = by_base[torch.tensor([3, 1])]
 w_base = coefficients(by_base, R_base, by_base.old_logps, (3, 1))
 holds = {"SFT": agree(sft_loss(taught), taught, taught.mask / taught.mask.sum().double())}
@@ -196,37 +191,7 @@ assert min(stopped.values()) > 0
 #
 # This algebra does not say which coefficient trains best. In the paper's experiments
 # ([section 5.2.1](https://arxiv.org/abs/2402.03300), Fig. 5) online RFT is as good as RFT at first, and better once the policy has left the
-# model whose completions RFT learns from.
-#
-# ## The paper's list against its losses
-#
-# DeepSeekMath prints DPO's objective (Eq. 12) with means over tokens, where the original (Eq. 7 of the DPO paper) has sums. (It also has a
-# misprint, $o^-_{<t}$ for $o^-_t$.) Its derivative, after $1/|y|$, is $\pm\beta\,\text{sigmoid}(-\beta \cdot \text{margin})$
-# with the margin of the *means*: one number for all tokens of a completion. The printed coefficient (Eq. 14) lacks the factor β, and
-# inside the sigmoid it compares token $t$ of one completion with token $t$ of the other, which need not exist.
-
-# %%
-with torch.no_grad():
-    logps, ref_logps = (completion_logps(model, pair, 1.0) for model in (policy, base))
-length, log_u = pair.mask.sum(dim=1), ref_logps - logps
-leaf = logps.clone().requires_grad_()
-means = (leaf - ref_logps).sum(dim=1) / length
-loss = -F.logsigmoid(DPO_BETA * (means[0] - means[1]))
-w_12 = -length.view(2, 1) * torch.autograd.grad(loss, leaf)[0]
-w_12, n = w_12[0][pair.mask[0]], int(length.min())
-w_14 = (DPO_BETA * (log_u[0] - log_u[1])[:n]).sigmoid()  # as printed
-print(f"the chosen completion has {length[0]} tokens, the rejected one {length[1]}")
-print(f"derivative of Eq. 12, all {len(w_12)} tokens of the chosen one: {w_12[0]:.4f}"
-      f"   (over β: {w_12[0] / DPO_BETA:.4f})")
-print(f"Eq. 14, tokens 1 to {n}: {', '.join(f'{x:.4f}' for x in w_14)}; "
-      f"tokens {n + 1} to {length[0]}: undefined")
-by_formula = DPO_BETA / (1 + (DPO_BETA * (means[0] - means[1])).exp())
-assert w_12.max() - w_12.min() < 1e-15 and abs(w_12[0] - by_formula) < 1e-12
-assert w_14.max() - w_14.min() > 0.01 and 9 < w_14.min() / w_12[0] < w_14.max() / w_12[0] < 11
-
-# %% [markdown]
-# A learning rate could compensate for the missing β, here about a factor of ten. But Eq. 14 also differs from token to token; the
-# derivative does not.
+# model whose completions RFT learns from. Exercise 3 compares a mean over right completions with a sum, on prompts of different difficulty.
 #
 # ## Exercises
 #
@@ -306,7 +271,11 @@ def rft_advantages(rewards):
 
 # %% [check]
 check("12.3", rft_advantages)
-trains("12.3", rft_advantages)  # 40 prompts, from p = .02 to .6; groups of 8
+trains("12.3", rft_advantages)
+
+# %% [markdown]
+# *The mean success probability of 40 prompts, which begin between .02 and .6, in groups of 8. With the mean over the right completions, hard
+# prompts are pushed as far as easy ones. With $A = R$ (online RFT) they are pushed the less, the fewer completions are right.*
 
 # %% [hint]
 # $\frac1G\sum_i A_i s_i$ should equal $\frac1k\sum_{\text{right}} s_i$, with $s_i$ the score of a whole completion. What
@@ -326,6 +295,36 @@ def rft_advantages(rewards):
 # - Any loss that is a function of the data's token log-probabilities has the gradient $-\sum w\,\nabla\log\pi$.
 # - To compare two methods, ask where the completions come from and who judges them, and write down $w$ with its divisors.
 # - Check a printed coefficient against the derivative of the loss.
+#
+# ## For a second reading: DPO's coefficient in the paper
+#
+# DeepSeekMath prints DPO's objective (Eq. 12) with means over tokens, where the original (Eq. 7 of the DPO paper) has sums. (It also has a
+# misprint, $o^-_{<t}$ for $o^-_t$.) Its derivative, after $1/|y|$, is $\pm\beta\,\text{sigmoid}(-\beta \cdot \text{margin})$
+# with the margin of the *means*: one number for all tokens of a completion. The printed coefficient (Eq. 14) lacks the factor β, and
+# inside the sigmoid it compares token $t$ of one completion with token $t$ of the other, which need not exist.
+
+# %% [fold]
+with torch.no_grad():
+    logps, ref_logps = (completion_logps(model, pair, 1.0) for model in (policy, base))
+length, log_u = pair.mask.sum(dim=1), ref_logps - logps
+leaf = logps.clone().requires_grad_()
+means = (leaf - ref_logps).sum(dim=1) / length
+loss = -F.logsigmoid(DPO_BETA * (means[0] - means[1]))
+w_12 = -length.view(2, 1) * torch.autograd.grad(loss, leaf)[0]
+w_12, n = w_12[0][pair.mask[0]], int(length.min())
+w_14 = (DPO_BETA * (log_u[0] - log_u[1])[:n]).sigmoid()  # as printed
+print(f"the chosen completion has {length[0]} tokens, the rejected one {length[1]}")
+print(f"derivative of Eq. 12, all {len(w_12)} tokens of the chosen one: {w_12[0]:.4f}"
+      f"   (over β: {w_12[0] / DPO_BETA:.4f})")
+print(f"Eq. 14, tokens 1 to {n}: {', '.join(f'{x:.4f}' for x in w_14)}; "
+      f"tokens {n + 1} to {length[0]}: undefined")
+by_formula = DPO_BETA / (1 + (DPO_BETA * (means[0] - means[1])).exp())
+assert w_12.max() - w_12.min() < 1e-15 and abs(w_12[0] - by_formula) < 1e-12
+assert w_14.max() - w_14.min() > 0.01 and 9 < w_14.min() / w_12[0] < w_14.max() / w_12[0] < 11
+
+# %% [markdown]
+# A learning rate could compensate for the missing β, here about a factor of ten. But Eq. 14 also differs from token to token; the
+# derivative does not.
 #
 # Sources: DeepSeekMath, [2402.03300](https://arxiv.org/abs/2402.03300), Eq. 5, Table 10, App. A.1 (DPO: Eq. 12–14); DPO,
 # [2305.18290](https://arxiv.org/abs/2305.18290), Eq. 7; GRPO and DPO as contrastive losses,
