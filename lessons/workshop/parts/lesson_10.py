@@ -130,7 +130,7 @@ def differ(verdicts):
 
 FILTERS = {
     "the bug": lambda shaped: shaped.std(dim=1) > 0,
-    "0 counts as wrong": lambda shaped: differ(shaped > 0),
+    "another mistake": lambda shaped: differ(shaped > 0),
 }
 MIXED = [[1, 1, 1, -1], [0, -1, -1, -2], [0, -1, -1, -1], [0.2, 0.1, 0, -1]]
 SILENT = [
@@ -152,6 +152,9 @@ CHECKS = {
                 lambda p, G, draws: 1 - silent_rate(p, G) ** draws
             ),
             "a group is drawn again only while it is silent": lambda p, G, draws: draws,
+            "the first draw is one of the `draws`": (
+                lambda p, G, draws: capped_redraw(p, G, draws + 1)
+            ),
         },
     },
     "10.2": {
@@ -163,6 +166,9 @@ CHECKS = {
         "mistakes": {
             "that is the cost of redrawing the same prompt": (
                 lambda p, G: G * np.mean([silent_per_kept(each, G) for each in p])
+            ),
+            "that counts the kept group, too; it is not wasted": (
+                lambda p, G: G * (1 + silent_per_kept(p, G))
             ),
             "those are groups; each has G completions": silent_per_kept,
             "average S over the prompts, not p": lambda p, G: G * silent_per_kept(p.mean(), G),
@@ -176,11 +182,17 @@ CHECKS = {
             "no threshold will do: a silent group can spread as far as a mixed one": (
                 lambda shaped: shaped.amax(dim=1) - shaped.amin(dim=1) >= 1
             ),
+            "no bound on the deviation will do: a silent group can spread as far as a mixed one": (
+                lambda shaped: shaped.std(dim=1) > 0.5
+            ),
+            "rounding does not undo the penalty, which can be anything from 0 to 1": (
+                lambda shaped: differ(shaped.round())
+            ),
             "a right completion at the limit has 0, whose sign is neither 1 nor −1": (
                 lambda shaped: differ(shaped.sign())
             ),
             "a right completion at the limit has a shaped reward of 0": (
-                FILTERS["0 counts as wrong"]
+                FILTERS["another mistake"]
             ),
             "a right completion may have less than 1: its reward is shaped": (
                 lambda shaped: differ(shaped == 1)
