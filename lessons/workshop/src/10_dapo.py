@@ -9,7 +9,7 @@
 # > one number. Sampling the *same* prompt again until its completions disagree is a different algorithm: it favours hard and easy prompts.**
 #
 # In the picture each of nine prompts is a coin. We draw groups of 8, treat the silent ones in three ways, and measure how much each prompt
-# weighs in the update, with the script's own `is_kept` and `compute_advantages`. Redrawing the same prompt appears twice: without a limit,
+# weighs in the update. Redrawing the same prompt appears twice: without a limit,
 # and with a limit on the draws that you can move.
 
 # %% [fold]
@@ -107,7 +107,6 @@ knob(draw_weights, at_most_draws=DRAWS)
 # | $\sigma$ | standard deviation of the group's rewards; a group is **silent** if $\sigma = 0$, otherwise **mixed** |
 # | $S(p)$ | the probability that a group is silent, $p^G + q^G$ |
 # | $g,\ w(p)$ | the update of one group; GRPO's weight of a prompt, $\mathbb E[g] = w(p)\,\nabla p$ ([lesson 3](03_group_baseline.ipynb)) |
-# | $\rho$ | the ratio of a token: its probability now over its probability when it was sampled |
 
 # %% [text]
 # ## What DAPO changes, and what it brings
@@ -116,7 +115,7 @@ knob(draw_weights, at_most_draws=DRAWS)
 # |---|---|---|---|
 # | GRPO (ours without KL) | | {=aime[0]} | {=ours[0][1]} |
 # | **overlong filtering**: completions cut at the limit do not train (off in `dapo.py`) | a cut is not an error; entropy explodes without it (Fig. 5) | {=aime[1]} | {=ours[1][2]} |
-# | **clip-higher**: for $A > 0$ a token's gradient stops above a ratio of 1.28, not 1.2; for $A < 0$ below .8, as before | entropy collapses, the first failure; a wider *lower* range would let rare tokens fall to 0 | {=aime[2]} | {=ours[2][2]} |
+# | **clip-higher**: for $A > 0$ a token's gradient stops above a ratio of 1.28, not 1.2 | entropy collapses; a wider *lower* range would let rare tokens fall to 0 | {=aime[2]} | {=ours[2][2]} |
 # | **overlong punishment**: up to 1 less near the limit | a slope instead of a jump | {=aime[3]} | {=ours[3][2]} |
 # | **token mean** ([lesson 5](05_length.ipynb)) | tokens of long completions counted less | {=aime[4]} | {=ours[4][2]} |
 # | **dynamic sampling**: the `while` in `train`, `is_kept` | fewer and fewer groups train | {=aime[5]} | {=ours[5][2]} |
@@ -130,12 +129,8 @@ knob(draw_weights, at_most_draws=DRAWS)
 # There is also **no KL** (Kullback-Leibler) term: reasoning must leave the reference anyway (section 2.3). At the settings of the front page
 # this pays: without it GRPO gains {=kl_gain} points.
 #
-# | | $G$ | updates per batch | KL coefficient | clip range | longest completion |
-# |---|---|---|---|---|---|
-# | GRPO, [2402.03300](https://arxiv.org/abs/2402.03300), 4.2 | 64 | 1 | .04 | not stated | 1,024 |
-# | DAPO, [2503.14476](https://arxiv.org/abs/2503.14476), 4.1 | 16 | 16 | 0 | .8 to 1.28 | 16,384; punished to 20,480 |
-#
-# (GRPO's row: with one update per batch every ratio is 1, and no clip acts.)
+# GRPO's paper ([2402.03300](https://arxiv.org/abs/2402.03300), 4.2) makes one update per batch, so every ratio is 1 and no clip acts. DAPO's
+# makes 16.
 #
 # In code:
 
@@ -156,19 +151,17 @@ show_source(dapo.is_kept)
 #
 # The proof assumes
 #
-# 1. rewards of two values,
-# 2. no KL term,
-# 3. averages over groups,
-# 4. the first update after sampling,
-# 5. a batch that fills up (the first groups to *finish* would favour short completions).
+# 1. rewards of two values, and no KL term,
+# 2. averages over groups,
+# 3. the first update after sampling,
+# 4. a batch that fills up (the first groups to *finish* would favour short completions).
 #
 # Prompt by prompt: DAPO keeps a prompt with probability $1-S(p)$, and a kept group's expected update is $1/(1-S(p))$ times GRPO's. The
 # product is GRPO's. Redrawing keeps *every* prompt, so the first factor is missing:
 #
 # $$w_{\text{redraw}}(p) = \frac{w(p)}{1-S(p)} \;\to\; \frac{\sqrt{G-1}}{G\,p} \quad (p \to 0)$$
 #
-# GRPO's own weight stays finite as $p \to 0$: nearly all its mixed groups then have one right completion, with the advantage
-# $\sqrt{G-1}$, and $w \to \sqrt{G-1}$. The weight under redrawing grows like $1/p$.
+# GRPO's own weight stays finite, $w \to \sqrt{G-1}$. The weight under redrawing grows like $1/p$.
 #
 # ## What it costs
 
@@ -208,9 +201,8 @@ assert abs(drawn - 3.5) < 0.05  # as published
 # mixed groups from the same completions. So the claim promises no gain at equal *completions*.
 #
 # - Our ablation (the table above) shows a gain all the same, {=change(gained).strip("*")} points.
-# - Longer steps are not the reason. Dynamic sampling makes them {=alone / without - 1:.0%} longer. With the learning rate lowered from
-#   {=1e4 * rates[0]:g}e-4 to {=1e4 * rates[1]:g}e-4 they are {=1 - unmoved / without:.0%} *shorter* than without it, and the gain is still
-#   {=change(at_equal_length).strip("*")}.
+# - Longer steps are not the reason. At a learning rate of {=1e4 * rates[1]:g}e-4 instead of {=1e4 * rates[0]:g}e-4 they are {=1 - unmoved / without:.0%}
+#   *shorter* than without dynamic sampling, and the gain is still {=change(at_equal_length).strip("*")}.
 # - A possible reason (untested): the same completions give fewer updates, each from mixed groups alone.
 # - The whole of DAPO, at the settings of the front page: {=change(main).strip("*")} points against GRPO as it stands, and
 #   {=change(no_kl).strip("*")} points against GRPO without its KL term.
@@ -292,8 +284,7 @@ check("10.3", keep)
 trains("10.3", keep)
 
 # %% [markdown]
-# *How often the trained policy is right. Long completions are right with probability .95, short ones with .5: a filter that keeps all-right
-# groups for their lengths trains the policy to be short.*
+# *How often the trained policy is right: with long completions .95, with short ones .5.*
 
 # %% [hint]
 # Between which values do the rewards of right completions lie, and those of wrong ones? First recover which completions are right. (In a
@@ -316,9 +307,9 @@ def keep(shaped):
 #
 # ## For a second reading: clip-higher
 #
-# For $A > 0$ a token's gradient stops once $\rho > 1+\varepsilon_{high}$ ([lesson 2](02_ppo.ipynb)). The bound is a *factor*: a token of
-# probability .01 is stopped at .012 under GRPO's 1.2 and at .0128 under 1.28; one of probability .5 at .6 and .64, and one above $1/1.28$
-# never. So a rare token, where exploration would have to begin, gains the least. (Needs the cells above.)
+# For $A > 0$ a token's gradient stops once its ratio $\rho$ exceeds $1+\varepsilon_{high}$ ([lesson 2](02_ppo.ipynb)). The bound is a *factor*: a token of
+# probability .01 is stopped at .012 under GRPO's 1.2 and at .0128 under 1.28. So a rare token, where
+# exploration would have to begin, gains the least.
 
 
 # %% [fold]

@@ -101,7 +101,6 @@ for key in (("majority", 64), ("pass", 4)):
 # | $p,\ q$ | the probability of the right answer; $q = 1 - p$ |
 # | Pass@K; Maj@K | $1 - q^K$; the chance that the right answer wins a vote of K answers; both averaged over problems |
 # | $\beta,\ \pi_\beta,\ p_\beta$ | the exponent of the sharpening; the sharpened distribution $\pi_\beta(a) = \pi(a)^\beta / \sum_b \pi(b)^\beta$; its $p$ |
-# | $n,\ c$ | answers sampled for one problem; how many of them are right |
 #
 # **What DeepSeekMath saw.** In section 5.2.2 (Fig. 7) Maj@K is higher after GRPO and Pass@K is not. The authors read this as "boosting the
 # correct response from TopK rather than the enhancement of fundamental capabilities". But such curves do not tell sharpening from
@@ -112,7 +111,7 @@ for key in (("majority", 64), ("pass", 4)):
 # ## A task that we know exactly
 #
 # Allow four tokens: `#14` and the end of the completion. The model cannot work anything out, and the probability of each answer from 0 to
-# 99 can be computed (up to spellings such as `#014`). Votes are simulated. A tie is broken by a fair draw, and a completion without a
+# 99 can be computed (up to spellings such as `#014`). A tie is broken by a fair draw, and a completion without a
 # number is wrong and has no vote. Estimates from 64 sampled answers to each problem agree:
 
 # %% [fold]
@@ -168,8 +167,7 @@ assert np.allclose(p_right(table), mode_right, atol=1e-6)  # the limit
 # mode is wrong, and with it Pass@K at every K.* On a single problem the policy with the larger $p$ leads at every K. So curves of
 # Pass@K can cross only after averaging over problems.
 #
-# A lower temperature $T = 1/\beta$ sharpens *tokens*, not answers. That can change the mode, and so $M$. Compare the two (needs the cells
-# above).
+# A lower temperature $T = 1/\beta$ sharpens *tokens*, not answers. That can change the mode, and so $M$. Compare the two.
 
 # %% [fold]
 for beta in (1, 2, 4, 16):  # the derivative above, against a difference
@@ -210,8 +208,7 @@ knob(draw, beta=BETAS, what=["answers", "tokens"])
 # ## Is reinforcement learning sharpening?
 #
 # **On the full task Maj@64 rose, so $M$ moved.** With 56 tokens a problem can be worked out. There five scripts at their own settings raise
-# Maj@64 from {=before["majority", 64]["mean"]:.2f} to {=least["majority", 64]:.2f} or more, and Pass@4 from {=before["pass", 4]["mean"]:.2f} to
-# {=least["pass", 4]:.2f} or more ([results](experiments/README.md)). Sharpening could not have lifted Maj@64 above $(1 + M)/2$. With the base's Maj@64
+# Maj@64 from {=before["majority", 64]["mean"]:.2f} to {=least["majority", 64]:.2f} or more ([results](experiments/README.md)). Sharpening could not have lifted Maj@64 above $(1 + M)/2$. With the base's Maj@64
 # for $M$, that is {=(1 + before["majority", 64]["mean"]) / 2:.2f}.
 #
 # **The exact solution of KL-regularised RL is not sharpening either.** It maximizes the expected reward minus a penalty for the
@@ -257,7 +254,7 @@ assert np.allclose(odds, np.exp(2) * p_1 / (1 - p_1), rtol=1e-12)
 #
 # **Small steps** raise Pass@64 in five of five seeds, and further in 27 batches, where learning rate times batches equals that of large
 # steps. They change the mode of {=new_mode["GRPO, small steps"]:.0%} of the problems, often to the right answer: $M$ rises from {=M:.2f}
-# to {=M_of["GRPO, small steps"]:.2f}. This is not sharpening.
+# to {=M_of["GRPO, small steps"]:.2f}.
 #
 # **Large steps are a failed run, not a crossing.** Pass@1 ends at {=pass_1["GRPO, large steps"]:.2f}, where small steps reach
 # {=pass_1["GRPO, small steps"]:.2f} in as many batches; its lead over the base may be chance. Pass@64 falls from
@@ -265,9 +262,6 @@ assert np.allclose(odds, np.exp(2) * p_1 / (1 - p_1), rtol=1e-12)
 # even more modes have changed ({=new_mode["GRPO, large steps"]:.0%}), and fewer of them are right ($M$ = {=M_of["GRPO, large steps"]:.2f}, base
 # {=M:.2f}). So a Pass@64 below the base's can come from the learning rate alone. (One task, one tiny
 # model, and learning rates picked to differ.)
-#
-# DeepSeekMath's model had been tuned on the very questions of its reinforcement learning, which the authors name as a possible reason for
-# their finding.
 
 # %% [markdown]
 # ## Exercises
@@ -348,7 +342,7 @@ problem = [0.30, 0.31] + 39 * [0.01]
 # ## For a second reading
 #
 # **Estimators and their intervals.** Any K of $n$ independent answers are K independent answers. So the share of *all* K-subsets that succeed is an unbiased estimate. For
-# Pass@K that share is $1 - \binom{n-c}{K}/\binom nK$ (Chen et al., [2107.03374](https://arxiv.org/abs/2107.03374), Eq. 1). Maj@K depends
+# Pass@K, with $c$ right answers, that share is $1 - \binom{n-c}{K}/\binom nK$ (Chen et al., [2107.03374](https://arxiv.org/abs/2107.03374), Eq. 1). Maj@K depends
 # on how often each answer was given, not only on $c$; `majority_at_k` counts the subsets.
 
 # %% [fold]
@@ -375,7 +369,7 @@ assert wider > 3
 
 # %% [text]
 # Putting the estimate $c/n$ into $1 - q^K$ is biased: where $p$ = {=p}, Pass@{=K} is {=truth:.3f}, and with {=n} answers this plug-in
-# gives {=plug_in:.3f} on average, too low because $1 - (1-p)^K$ is concave in $p$ (Jensen's inequality).
+# gives {=plug_in:.3f} on average, too low because $1 - (1-p)^K$ is concave in $p$.
 #
 # {=n} answers to each of 64 problems are not 4,096 independent draws: answers to one problem share its difficulty. Here Pass@1 is
 # {=rates.mean():.2f}. Resampling the *problems* gives the interval [{=low:.2f}, {=high:.2f}], {=wider:.0f} times as wide as for
@@ -384,9 +378,9 @@ assert wider > 3
 # **What a crossing shows.** Yue et al. ([2504.13837](https://arxiv.org/abs/2504.13837)) find for many models that the trained model leads at K = 1 and its base at
 # tens or hundreds of answers. On *some problems*, then, the trained model gives the right answer less probability. A crossing alone shows
 # no more. A softmax gives every answer some probability, so every Pass@K goes to 1; with few possible answers, random guessing (dotted above) is
-# far better than the cooled base and the large steps at K = 1024. Nor is a crossing inevitable: in Fig. 1 of DAPO (decoupled clip and dynamic
-# sampling policy optimization) pass@32 climbs during training.
+# far better than the cooled base and the large steps at K = 1024. Nor is a crossing inevitable: in Fig. 1 of
+# DAPO's paper pass@32 climbs during training.
 #
 # Sources: DeepSeekMath, [2402.03300](https://arxiv.org/abs/2402.03300), section 5.2.2, Fig. 7; Chen et al. 2021, Eq. 1; DAPO,
-# [2503.14476](https://arxiv.org/abs/2503.14476), Fig. 1. The proofs as given here and the four-token experiment
+# [2503.14476](https://arxiv.org/abs/2503.14476), Fig. 1. The proofs and the four-token experiment
 # (`python lessons/experiments/short_answers.py`) are ours.
