@@ -71,13 +71,14 @@ w = {1: coefficients(group, R, old_logps, (2, 1), A_ppo)}
 def show_method(method="GRPO"):
     tokens = [weights[mask].numpy() for weights, mask in zip(w[1][method], group.mask)]
     largest = float(w[1][method].abs().max())
-    title = f"{method}: coefficient of every token, relative to the largest"
+    title = f"{method}: coefficients (largest: 1)"
     return coefficients_of_a_group(group.texts, R.numpy(), tokens, largest, title)
 
 knob(show_method, method=["GRPO", "PPO", "DPO", "REINFORCE", "RFT"])
 
 # %% [markdown]
-# *Blue tokens are pushed up, orange ones down, white ones not at all (∎: end of the completion). On the right: the mean of each row. RFT and
+# *Every token in the colour of its coefficient: blue ones are pushed up, orange ones down, white ones not at all (∎: end of the completion).
+# On the right: the mean of each row. RFT and
 # REINFORCE learn only from right completions, DPO from one right and one wrong one. GRPO divides by the completion's length, so each token
 # of a long completion weighs less. PPO judges every token separately (here with a critic of random values). SFT is missing: it needs a
 # teacher.*
