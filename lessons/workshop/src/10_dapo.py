@@ -126,7 +126,7 @@ knob(draw_weights, at_most_draws=DRAWS)
 # In our column completions have at most 36 tokens and a batch gives 16 updates, so that the limit and the clip have something to do. Hence
 # {=ours[0][1].split()[0]}, and not the {=front_page} that the [front page](../README.md) has for GRPO without KL.
 #
-# There is also **no KL** (Kullback-Leibler) term: reasoning must leave the reference anyway (section 2.3). At the settings of the front page
+# There is also **no KL** (Kullback-Leibler) term: reasoning must leave the reference anyway (section 2.3). On the front page
 # this pays: without it GRPO gains {=kl_gain} points.
 #
 # GRPO's paper ([2402.03300](https://arxiv.org/abs/2402.03300), 4.2) makes one update per batch, so every ratio is 1 and no clip acts. DAPO's
@@ -371,14 +371,14 @@ assert begins.mean() > 0.5 and (ratio > 1.28).mean() > 0.5 and sampled.mean() < 
 
 # %% [text]
 # The {=len(clipped)} stopped tokens had a mean probability of {=sampled.mean():.2f} (below .2 in DAPO's Fig. 3a), and
-# {=100 * begins.mean():.0f} % are the digit that *begins* a worked solution, the rare and right decision. Would clip-higher free them?
+# {=100 * begins.mean():.0f} % are the digit that *begins* a worked solution. Would clip-higher free them?
 #
-# - Rarely: {=100 * (ratio > 1.28).mean():.0f} % of the ratios exceed 1.28 as well. Each completion is used once, so its ratio was moved by
-#   *other* completions' updates, and the clip stops a gradient without bounding the ratio.
+# - Rarely: {=100 * (ratio > 1.28).mean():.0f} % of the ratios exceed 1.28 as well. Each completion is used once: its ratio was moved by
+#   *other* completions' updates, which the clip does not stop.
 # - The pattern does not last: over the whole runs of our ablation stopped tokens had probabilities of {=min(stopped_at):.2f} to
 #   {=max(stopped_at):.2f} on average.
 # - Clip-higher does not keep entropy up: it raises entropy in {=more["entropy"]} of {=seeds} seeds, accuracy in {=more["final"]}.
 # - A vocabulary of {=len(tokenizer)} tokens, ours, says little about one of a hundred thousand.
 #
 # Sources: DAPO, [2503.14476](https://arxiv.org/abs/2503.14476), sections 2.3 and 3.1-3.4, Eq. 7-13; the identity paper,
-# [2607.00152](https://arxiv.org/abs/2607.00152), for the run. What each way of replacing does to the weights is our derivation.
+# [2607.00152](https://arxiv.org/abs/2607.00152), for the run. The weights are ours.
