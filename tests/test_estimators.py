@@ -139,20 +139,24 @@ def test_the_estimators_by_hand():
     assert [name for name in silent if silent[name]] == ["no baseline"]
 
 
-def test_the_true_gradient_comes_in_two_halves(rollout):
-    """The mean over completions of (reward less that of the five others) times score, of every
-    other rollout."""
+def test_the_true_gradient_is_the_mean_of_two_halves(rollout):
+    """Of (reward less that of the five others) times score, over the completions of every other
+    rollout; its squared length is the product of the halves."""
     policy, _, mixed = rollout
-    one, other = np.zeros((2, 6)), np.ones((2, 6))
-    one[0, [0, 3]] = 1
-    other[:, 0] = 0
+    one, other = np.zeros((2, 2, 6))
+    one[0, [0, 3]] = other[0, [0, 3]] = other[1, 0] = 1
     draws = iter([(mixed, R) for R in (one, other, one, other)])
-    halves = estimators.true_gradient(policy, lambda P, G: next(draws), 4 * estimators.BATCH)
-    S = estimators.scores(policy, mixed)
-    for half, R in zip(halves, (one, other)):
+    run = SimpleNamespace(gradient=4 * estimators.BATCH)
+    stage = SimpleNamespace(policy=policy, draw=lambda P, G: next(draws), run=run)
+    gradient, length = estimators.true_gradient(stage)
+    S, halves = estimators.scores(policy, mixed), []
+    for R in (one, other):
         A = torch.from_numpy(R - (R.sum(axis=1, keepdims=True) - R) / 5).view(-1, 1)
-        expected = (A * S).mean(dim=0).float()
-        torch.testing.assert_close(half, expected, rtol=1e-4, atol=1e-5)
+        halves.append((A * S).mean(dim=0))
+    expected = (halves[0] + halves[1]) / 2
+    torch.testing.assert_close(gradient, expected.float(), rtol=1e-4, atol=1e-5)
+    squared = (halves[0] @ halves[1]).item()
+    assert length**2 == pytest.approx(squared, rel=1e-4) and squared > 0
 
 
 @pytest.mark.slow
@@ -162,8 +166,10 @@ def test_length_and_progress_of_a_batch(rollout):
     generator, size = torch.Generator().manual_seed(2), policy.num_parameters()
     direction, factor = torch.randn(2, size, dtype=torch.float64, generator=generator)
     R = np.array([[1.0, 0, 0, 1, 0, 0], [0, 1, 1, 1, 1, 1]])
-    scales, D = {"gradient": 1, "Adam": factor}, direction.expand(2, size)
-    result = estimators.measure_batches(policy, lambda P, G: (mixed, R), 2, 6, D, scales, 2.0)
+    scales, run = {"gradient": 1, "Adam": factor}, SimpleNamespace(batches=2)
+    settings = {"policy": policy, "run": run, "scales": scales}
+    stage = SimpleNamespace(draw=lambda P, G: (mixed, R), **settings)
+    result = estimators.measure_batches(stage, 6, direction, direction.norm().item(), 2.0)
     cosines = {tuple(row[:3]): row[3] for row in result["estimators"]}
     S, lengths = estimators.scores(policy, mixed), mixed.mask.sum(dim=1, keepdim=True)
     for name, scale in product(("σ^1", "no baseline"), scales):

@@ -241,8 +241,7 @@ def measure(run: estimators.Run, folder: Path) -> dict:
     for drawn in stage.prompts():
         prompts.append(noise_of(drawn, proxies(policy, drawn.different).sum(dim=1).numpy(), rng))
 
-    D = true_gradient(policy, stage.draw, run.gradient)  # (2, parameters)
-    length = (D[0] @ D[1]).clamp(min=0).sqrt()  # the square of the mean would add noise
+    gradient, length = true_gradient(stage)
     parameters = list(policy.parameters())
     cosines = {name: [] for name in BASELINES}
     for _ in range(run.batches):
@@ -253,7 +252,7 @@ def measure(run: estimators.Run, folder: Path) -> dict:
             A = torch.from_numpy(ADVANTAGES[name](batch)).float().view(len(rollout), -1)
             parts = torch.autograd.grad((logps * A).sum(), parameters, retain_graph=True)
             update = torch.cat([part.flatten() for part in parts])
-            cosines[name].append(float(update @ D.mean(dim=0) / update.norm() / length))
+            cosines[name].append(float(update @ gradient / update.norm() / length))
     rollout, _ = stage.draw(8, 8)
     exact = token_squares(policy, rollout)[rollout.mask].numpy()
     proxy = proxies(policy, rollout)[rollout.mask].numpy()

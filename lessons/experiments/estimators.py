@@ -229,37 +229,33 @@ def collect(
     return rollout, rewards.double().numpy()
 
 
-def true_gradient(policy, draw: Callable, completions: int) -> Tensor:
-    """(2, parameters): two independent estimates of the gradient of p, its mean over training
-    prompts."""
-    halves, n = torch.zeros(2, policy.num_parameters()), completions // BATCH
+def true_gradient(stage: "Stage") -> tuple[Tensor, float]:
+    """(parameters,): the gradient of p, its mean over training prompts; and its length, from two
+    independent halves, because the square of their mean has noise added."""
+    policy, n = stage.policy, stage.run.gradient // BATCH
+    halves = torch.zeros(2, policy.num_parameters())
     for i in range(n):
-        rollout, R = draw(BATCH // 16, 16)
+        rollout, R = stage.draw(BATCH // 16, 16)
         A = rloo.compute_advantages(rewards=torch.from_numpy(R)).float().view(-1)  # no bias
         value = (completion_logps(policy, rollout, 1.0).sum(dim=1) * A).mean()
         gradient = torch.autograd.grad(value, list(policy.parameters()))
         halves[i % 2] += torch.cat([part.flatten() for part in gradient]) / (n / 2)
-    return halves
+    return halves.mean(dim=0), max(0.0, (halves[0] @ halves[1]).item()) ** 0.5
 
 
 def measure_batches(
-    policy, draw: Callable, n: int, G: int, D: Tensor, scales: dict, v_ratio: float
+    stage: "Stage", G: int, gradient: Tensor, length: float, v_ratio: float
 ) -> dict:
-    """For every estimator, divisor and scale the mean cosine, over n batches, with the gradient D;
-    and the numbers of `by_k`.
-
-    draw(P, G): a rollout and its rewards. D: (2, parameters). scales: by name (parameters,), what a
-    gradient is multiplied by before it moves the policy.
-    """
-    length = float((D[0] @ D[1]).clamp(min=0)) ** 0.5  # the square of the mean would add noise
+    """For every estimator, divisor and scale the mean cosine of a batch with the true gradient,
+    (parameters,), of this length; and the numbers of `by_k`."""
     cosines, groups = {}, []
-    for _ in range(n):
-        rollout, R = draw(BATCH // G, G)
-        S, lengths = scores(policy, rollout), rollout.mask.sum(dim=1).numpy()
-        for scale, factor in scales.items():
+    for _ in range(stage.run.batches):
+        rollout, R = stage.draw(BATCH // G, G)
+        S, lengths = scores(stage.policy, rollout), rollout.mask.sum(dim=1).numpy()
+        for scale, factor in stage.scales.items():
             moved = S * factor
             inner = (moved @ moved.T).double().numpy()
-            progress = (moved @ D.mean(dim=0)).double().numpy()
+            progress = (moved @ gradient).double().numpy()
             if scale == "gradient":
                 batch = Batch(R, lengths.reshape(R.shape), np.diag(inner).reshape(R.shape), v_ratio)
                 groups.append(contrasts(batch, inner, progress))
@@ -317,11 +313,13 @@ def cosine(
 
 
 class Stage:
-    """A policy to measure, and what is drawn from it."""
+    """A policy to measure, and what is drawn from it. `scales`: by name (parameters,), what a
+    gradient is multiplied by before it moves the policy."""
 
     def __init__(self, run: Run, folder: Path, draws: random.Random) -> None:
         torch.set_num_threads(1)
-        self.run, self.draws, self.task, self.scale = run, draws, load_task(run.task), None
+        self.run, self.draws, self.task = run, draws, load_task(run.task)
+        self.scales = {"gradient": torch.ones(())}
         base = str(folder / "base") if run.task == SLIPS else base_model(self.task)
         self.policy, self.tokenizer = load_policy(base)
         if run.step:
@@ -329,8 +327,8 @@ class Stage:
         self.generator = torch.Generator().manual_seed(draws.getrandbits(62))
 
     def train(self, base: str) -> None:
-        """Train the policy with grpo.py. `scale`, (parameters,), is what Adam would multiply a
-        gradient by, momentum aside, after the last step."""
+        """Train the policy with grpo.py. After the last step Adam would multiply a gradient by the
+        scale "Adam", momentum aside."""
         settings = {"task": self.run.task, "seed": self.run.seed, "steps": self.run.step}
         settings |= {"model": base, "eval_every": 0, "eval_problems": 16, "device": "cpu"}
         with tempfile.TemporaryDirectory() as folder, silence():
@@ -341,7 +339,7 @@ class Stage:
             state[i]["exp_avg_sq"].flatten() / (1 - 0.999 ** state[i]["step"])
             for i in range(len(state))
         ]
-        self.scale = 1 / (torch.cat(second).sqrt() + 1e-8)
+        self.scales["Adam"] = 1 / (torch.cat(second).sqrt() + 1e-8)
 
     def problems(self, n: int) -> list:
         """n held-out problems, as many of each level."""
@@ -382,14 +380,8 @@ def measure(run: Run, folder: Path) -> dict:
     prompts = [measure_prompt(drawn) for drawn in stage.prompts()]
     of_halves = [half[0][:2] for prompt in prompts for half in prompt["moments"]]
     v_right, v_wrong = np.nansum(of_halves, axis=0)
-    scales = {"gradient": torch.ones(())}
-    if run.step:
-        scales["Adam"] = stage.scale
-    gradient, v_ratio = true_gradient(stage.policy, stage.draw, run.gradient), v_wrong / v_right
-    batches = []
-    for G in GROUP_SIZES:
-        settings = run.batches, G, gradient, scales, v_ratio
-        batches.append(measure_batches(stage.policy, stage.draw, *settings))
+    (gradient, length), v_ratio = true_gradient(stage), v_wrong / v_right
+    batches = [measure_batches(stage, G, gradient, length, v_ratio) for G in GROUP_SIZES]
     texts = stage.wrong_texts(random.Random(f"texts {run.name()}"))
     return rounded(
         {"of prompts": prompts, "v_ratio": v_ratio, "of batches": batches, "texts": texts}
