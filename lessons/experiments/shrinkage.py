@@ -170,7 +170,8 @@ def main(config: GridConfig) -> None:
     for arm, task in product(ARMS, TASKS):
         rate = BEST[task]
         if not config.quick:
-            tuned, rates = Run(task, RATE_OF.get(arm, arm), rate, 0), [rate / 2, rate, 2 * rate]
+            tuned = Run(task, RATE_OF.get(arm, arm), rate, 0)
+            rates = [rate / 2, rate, 2 * rate]
             (rate,), of_arm = best_rates(folder, train, tuned, rates, ["end"])
             trials += of_arm if arm not in RATE_OF else []
         runs += [Run(task, arm, rate, seed) for seed in range(config.seeds)]
