@@ -78,8 +78,8 @@ def tiny(tmp_path, monkeypatch):
     return source, tmp_path / "lessons/html"
 
 
-def write(source: Path, folder: Path, pictures: dict | None = None) -> str:
-    """The lesson's page. pictures: by width, if they are drawn."""
+def write(source: Path, folder: Path, pictures: dict) -> str:
+    """The lesson's page. pictures: by width, those that are drawn."""
     index = website.write_site([source], folder, {source: pictures})
     return index.with_name("01_x.html").read_text("utf-8")
 
@@ -137,9 +137,9 @@ def test_formulas():
 
 
 def test_a_lesson_without_drawn_pictures_shows_the_notebooks(tiny):
-    text = write(*tiny)
+    text = write(*tiny, {})
     assert len(re.findall('<img [^>]*src="figures/01_x-.[.]png" alt="1 · X"', text)) == 2
-    assert "sliders.js" not in text and text.count(website.STILL) == 1 and "(needs" not in text
+    assert "sliders.js" not in text and text.count("A still picture") == 1 and "(needs" not in text
     # The knob's cell is folded; the other one prints.
     assert text.count(f"<summary>{website.FOLDED}</summary>") == 1
     assert text.index("figures/01_x-1.png") < text.index(website.FOLDED)

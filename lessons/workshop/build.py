@@ -42,19 +42,20 @@ def notebook_of(source: Path) -> nbformat.NotebookNode:
     notebook = nbformat.v4.new_notebook()
     notebook.metadata.kernelspec = KERNELSPEC
     for cell in sources.notebook_cells(source):
-        if cell.kind in ("code", "fold", "exercise", "check"):
-            new = nbformat.v4.new_code_cell(cell.text)
-        else:
-            text = f"```python\n{cell.text}\n```" if cell.kind == "solution" else cell.text
-            if cell.kind in ("hint", "solution"):
-                summary = f"<summary>{cell.kind.capitalize()}</summary>"
-                text = f"<details>{summary}\n\n{text}\n\n</details>"
-            new = nbformat.v4.new_markdown_cell(text)
+        text, new_cell = cell.text, nbformat.v4.new_markdown_cell
+        if cell.kind in sources.CODE:
+            new_cell = nbformat.v4.new_code_cell
+        elif cell.kind in ("hint", "solution"):
+            text = f"```python\n{text}\n```" if cell.kind == "solution" else text
+            summary = f"<summary>{cell.kind.capitalize()}</summary>"
+            text = f"<details>{summary}\n\n{text}\n\n</details>"
+        new = new_cell(text)
         if cell.kind == "text":
-            new.metadata.template = sha256(cell.text.encode()).hexdigest()[:16]
-        hidden = {"source_hidden": cell.kind == "fold", "outputs_hidden": cell.note == "guess"}
-        if any(hidden.values()):
-            new.metadata.jupyter = {name: True for name, is_hidden in hidden.items() if is_hidden}
+            new.metadata.template = sha256(text.encode()).hexdigest()[:16]
+        if cell.kind == "fold":
+            new.metadata.jupyter = {"source_hidden": True}
+        if cell.note == "guess":
+            new.metadata.setdefault("jupyter", {})["outputs_hidden"] = True
         new.id = f"cell-{len(notebook.cells)}"
         notebook.cells.append(new)
     return notebook
@@ -74,16 +75,16 @@ def execute(notebook: nbformat.NotebookNode, name: str) -> None:
         timeout=120,
         resources={"metadata": {"path": str(sources.LESSONS)}},
         coalesce_streams=True,  # without it a text is cut into pieces that differ from run to run
+        store_widget_state=False,
+        record_timing=False,
         extra_arguments=["--IPKernelApp.log_level=40"],
     )
     client.execute()
     for i, cell in texts.items():
         cell.source = notebook.cells[i].outputs[0].data["text/markdown"]
         notebook.cells[i] = cell
-    notebook.metadata.pop("widgets", None)
     for number, cell in enumerate(code_cells(notebook), start=1):
         cell.execution_count = number
-        cell.metadata.pop("execution", None)
         for output in cell.outputs:
             if output.get("name") == "stderr":
                 raise SystemExit(f"{name} leaves a warning in the notebook: {output.text.strip()}")

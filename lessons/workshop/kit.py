@@ -100,18 +100,17 @@ def trains(number: str, answer: Callable) -> None:
     TRAINED["0.1"] in lessons/workshop/parts/lesson_00.py holds
 
         curve       curve(answer) is a list of numbers, one for each step of the training
-        right       the right answer
         mistakes    wrong answers, by name
         labels      of the two axes
 
     An answer that is not attempted, or that raises, has no curve, and a line says so.
     """
-    spec = _part(number).TRAINED[number]
-    curve, x_label, y_label = spec["curve"], *spec["labels"]
+    part = _part(number)
+    right, training = part.CHECKS[number]["expected"], part.TRAINED[number]
+    curve, (x_label, y_label) = training["curve"], training["labels"]
     figure, axis = new_figure(7, 3)
-    axis.plot(curve(spec["right"]), color=RIGHT, linewidth=5, alpha=0.35, label="right")
-    styles = zip(spec["mistakes"].items(), (WRONG, ORANGE, PURPLE))
-    for (name, mistake), color in styles:
+    axis.plot(curve(right), color=RIGHT, linewidth=5, alpha=0.35, label="right")
+    for (name, mistake), color in zip(training["mistakes"].items(), (WRONG, ORANGE, PURPLE)):
         axis.plot(curve(mistake), color=color, linewidth=1.3, label=name)
     try:
         axis.plot(curve(answer), color="black", linewidth=1.8, linestyle="--", label="yours")
@@ -127,32 +126,22 @@ def trains(number: str, answer: Callable) -> None:
 def diagnosis(got: list, wanted: list, inputs: Sequence[dict] | None) -> str:
     """One line on how the values differ from the right ones: by a pattern, or at which input, which
     part and which place."""
-    wrong = [i for i, pair in enumerate(zip(got, wanted)) if _difference(*pair)]
     found, right = ([_numbers(value) for value in values] for values in (got, wanted))
     if pattern := _pattern(found, right):
         return pattern
+    differences = [_difference(*pair) for pair in zip(got, wanted)]
+    wrong = [i for i, (text, _) in enumerate(differences) if text]
     first = wrong[0]
-    text = _difference(got[first], wanted[first])
+    text, place = differences[first]
     if inputs is None:
         return text
-    place = next(iter(_wrong_places(found[first], right[first])), ())
     text += f" for {_text(_around(inputs[first], place, np.shape(right[first])))}"
     if len(wrong) == len(got):
-        return text + _side(found, right)
+        return text
     if "part" in inputs[first]:  # such as the value, or the gradient
         good = next(one["part"] for i, one in enumerate(inputs) if i not in wrong)
         return f"the {good} is right, but not the {inputs[first]['part']}: {text}"
     return f"right at {len(got) - len(wrong)} of {len(got)} inputs, but {text}"
-
-
-def _side(found: list[np.ndarray | None], right: list[np.ndarray | None]) -> str:
-    """Whether several numbers are all too large, or all too small."""
-    if len(found) < 2 or any(map(np.ndim, (*found, *right))):
-        return ""
-    gaps = np.array(found, float) - np.array(right, float)
-    if not (all(gaps > 0) or all(gaps < 0)):
-        return ""
-    return f", and every value is too {'large' if gaps[0] > 0 else 'small'}"
 
 
 def _around(arguments: dict, place: tuple, shape: tuple) -> dict:
@@ -160,34 +149,40 @@ def _around(arguments: dict, place: tuple, shape: tuple) -> dict:
     a wrong place."""
     shown = {}
     for name, value in arguments.items():
-        is_table = np.ndim(_numbers(value)) > 1 and shape[:1] == (len(value),)
-        key = f"{name}[{place[0]}]" if place and is_table else name
-        shown[key] = _array(value)[place[0]] if place and is_table else value
+        if place and np.ndim(_numbers(value)) > 1 and len(value) == shape[0]:
+            name, value = f"{name}[{place[0]}]", value[place[0]]
+        shown[name] = value
     return shown
 
 
 def _pattern(found: list[np.ndarray | None], right: list[np.ndarray | None]) -> str:
     """How all values differ: by order, sign, factor, constant or rounding; empty if in none of
     these ways."""
-    if any(one is None or other is None for one, other in zip(found, right)):
-        return ""
     pairs = [*zip(found, right)]
-    if all(one.shape == other.T.shape and np.allclose(one.T, other) for one, other in pairs):
+    if any(value is None for pair in pairs for value in pair):
+        return ""
+
+    def all_are(change: Callable) -> bool:
+        """True if a change of the right values makes them those that were found."""
+        changed = [(one, change(other)) for one, other in pairs]
+        return all(one.shape == other.shape and np.allclose(one, other) for one, other in changed)
+
+    if all_are(np.transpose):
         return "rows and columns are exchanged"
     if any(one.shape != other.shape for one, other in pairs):
         return ""
     one, other = (np.concatenate([array.ravel() for array in arrays]) for arrays in zip(*pairs))
     sizes = len(np.unique(abs(other[other != 0])))
     if all(array.ndim for array in right) and len(np.unique(other)) > 2:
-        if all(np.allclose(np.flip(one, -1), other) for one, other in pairs):
+        if all_are(lambda array: np.flip(array, -1)):
             return "the order is reversed"
         if all(np.allclose(np.sort(one), np.sort(other)) for one, other in pairs):
             return "the right values, but in another order"
-    if np.allclose(one, -other):
+    if all_are(np.negative):
         return "the sign is turned"
     if factor := _factor(one, other):
         return f"every value is {factor} times the right one"
-    if sizes > 1 and np.allclose(one, 1 - other):
+    if sizes > 1 and all_are(lambda array: 1 - array):
         return "each is 1 minus the right value"
     if sizes > 1 and np.allclose(abs(one), abs(other)):
         turned = (~np.isclose(one, other)).sum()
@@ -232,7 +227,7 @@ def agree(one: list | Exception, other: list | Exception) -> bool:
     """True for equal values, and for two errors of one kind."""
     if isinstance(one, Exception) or isinstance(other, Exception):
         return type(one) is type(other)
-    return not any(_difference(*pair) for pair in zip(one, other))
+    return not any(_difference(*pair)[0] for pair in zip(one, other))
 
 
 def _array(value) -> np.ndarray:
@@ -247,44 +242,34 @@ def _numbers(value) -> np.ndarray | None:
         return None
 
 
-def _difference(answer, truth) -> str:
-    """One place where an answer is not right (to 1e-6), without the right value; empty if all are
+def _difference(answer, truth) -> tuple[str, tuple]:
+    """What is not right (to 1e-6), without the right value, and its place; an empty text if all is
     right."""
     if isinstance(answer, str) and answer.strip().lower() == str(truth).strip().lower():
-        return ""
+        return "", ()
     numbers, truth = _numbers(answer), _numbers(truth)
     if numbers is None or truth is None:
-        return f"{_text(answer)} is not right"
+        return f"{_text(answer)} is not right", ()
     if numbers.shape != truth.shape:
-        return f"a value of shape {numbers.shape} where one of shape {truth.shape} is wanted"
-    wrong = _wrong_places(numbers, truth)
-    if not wrong:
-        return ""
-    place = wrong[0]
+        return f"a value of shape {numbers.shape} where one of shape {truth.shape} is wanted", ()
+    wrong = ~np.isclose(numbers, truth, rtol=1e-6, atol=1e-6, equal_nan=True)
+    if not wrong.any():
+        return "", ()
+    place = tuple(np.argwhere(wrong)[0].tolist())
     where = f" in place {place}" if place else ""
-    where += f" ({len(wrong)} of {truth.size} are wrong)" if 1 < len(wrong) < truth.size else ""
-    return f"{numbers[place]:.4g}{where} is not right"
-
-
-def _wrong_places(numbers: np.ndarray | None, truth: np.ndarray | None) -> list[tuple]:
-    """The indices at which two arrays differ; none if they cannot be compared."""
-    if numbers is None or truth is None or numbers.shape != truth.shape:
-        return []
-    close = np.isclose(numbers, truth, rtol=1e-6, atol=1e-6, equal_nan=True)
-    return [tuple(place) for place in np.argwhere(~close).tolist()]
+    if 1 < wrong.sum() < wrong.size:
+        where += f" ({wrong.sum()} of {wrong.size} are wrong)"
+    return f"{numbers[place]:.4g}{where} is not right", place
 
 
 def _text(value) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{name} = {_text(item)}" for name, item in value.items())
-    if isinstance(value, str) or value is None or value is ...:
-        return repr(value)
     try:
-        array = _array(value)
-        text = np.array2string(array, precision=4, separator=", ", threshold=200)
-        return " ".join(text.split())
-    except Exception:
+        text = np.array2string(_array(value), precision=4, separator=", ", threshold=200)
+    except Exception:  # it is no array, such as lists of several lengths
         return repr(value)
+    return " ".join(text.split())
 
 
 # ---------------------------------------------------------------------- sliders
@@ -313,16 +298,10 @@ def knob(
 
     widgets = {}
     for name, spec in sliders.items():
-        layout = ipywidgets.Layout(width="580px")  # leaves a track of about 400
-        settings = {"description": name, "layout": layout}
-        if isinstance(spec, tuple):
-            low, high, step, start = spec
-            whole = all(isinstance(number, int) for number in spec)
-            kind = ipywidgets.IntSlider if whole else ipywidgets.FloatSlider
-            widgets[name] = kind(min=low, max=high, step=step, value=start, **settings)
-        else:
-            kind = ipywidgets.Dropdown if isinstance(spec[0], str) else ipywidgets.SelectionSlider
-            widgets[name] = kind(options=in_order(spec), value=spec[0], **settings)
+        values, start = positions(spec)
+        kind = ipywidgets.Dropdown if isinstance(spec[0], str) else ipywidgets.SelectionSlider
+        settings = {"description": name, "layout": {"width": "580px"}}  # a track of about 400
+        widgets[name] = kind(options=values, value=values[start], **settings)
 
     def picture() -> dict:
         values = {name: widget.value for name, widget in widgets.items()}
@@ -349,9 +328,15 @@ def knob(
         widget.observe(moved, names="value")
 
 
-def in_order(choices: Sequence) -> list:
-    """The choices of a slider from left to right: numbers ascending, texts as they are."""
-    return list(choices) if isinstance(choices[0], str) else sorted(choices)
+def positions(spec: tuple | Sequence) -> tuple[list, int]:
+    """The values of a slider as `knob` takes it, from left to right, and the number of the one that
+    it starts at. Choices that are numbers ascend."""
+    if isinstance(spec, tuple):
+        low, high, step, start = spec
+        values = [round(low + i * step, 10) for i in range(round((high - low) / step) + 1)]
+        return values, values.index(start)
+    values = list(spec) if isinstance(spec[0], str) else sorted(spec)
+    return values, values.index(spec[0])
 
 
 def show(figure: Figure) -> None:
@@ -389,9 +374,9 @@ def new_figure(
     return figure, figure.subplots(rows, columns, **settings)
 
 
-def ticks(axis, values: Sequence[float], labels: Sequence[str] = ()) -> None:
-    """Ticks of an x or y axis at these values alone."""
-    axis.set_ticks(values, labels or [f"{value:g}" for value in values])
+def ticks(axis, values: Sequence) -> None:
+    """Ticks of an x or y axis at these values alone: numbers, or texts such as ".5"."""
+    axis.set_ticks([float(value) for value in values], [str(value) for value in values])
     axis.set_ticks([], minor=True)
 
 

@@ -22,7 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 LESSONS = Path(__file__).parents[1]
-KINDS = ("markdown", "text", "code", "fold", "exercise", "check", "hint", "solution")
+CODE = ("code", "fold", "exercise", "check")
+KINDS = (*CODE, "markdown", "text", "hint", "solution")
 MARKER = re.compile(r"# %%(?: \[(\w+)\])?[ ]?(.*)")
 HOW_TO_BEGIN = (
     "*About {}. Start with Run All, then move the sliders. Write your answer in place of `...`, or "
@@ -60,13 +61,16 @@ def reading_order() -> list[Path]:
     return sorted(find_sources(), key=lambda path: ORDER.index(int(path.name[:2])))
 
 
+def neighbours(source: Path) -> tuple[Path | None, Path | None]:
+    """The lessons before and after one of them, in reading order."""
+    order = [None, *reading_order(), None]
+    place = order.index(source)
+    return order[place - 1], order[place + 1]
+
+
 def heading(source: Path) -> str:
     """The first heading of a source."""
-    return next(
-        line[4:]
-        for line in source.read_text(encoding="utf-8").splitlines()
-        if line.startswith("# # ")
-    )
+    return re.search("^# # (.+)", source.read_text(encoding="utf-8"), flags=re.MULTILINE)[1]
 
 
 def read_cells(source: Path) -> list[Cell]:
@@ -96,13 +100,12 @@ def notebook_cells(source: Path) -> list[Cell]:
     title, *rest = cells[0].text.split("\n")
     if minutes := cells[0].note:
         cells[0].text = "\n".join([title, "", HOW_TO_BEGIN.format(minutes), *rest])
-        order = reading_order()
-        place = order.index(source)
+        before, after = neighbours(source)
         links = ["[all lessons](README.md)"]
-        if place > 0:
-            links.insert(0, f"[← {heading(order[place - 1])}]({order[place - 1].stem}.ipynb)")
-        if place + 1 < len(order):
-            links.append(f"[{heading(order[place + 1])} →]({order[place + 1].stem}.ipynb)")
+        if before:
+            links.insert(0, f"[← {heading(before)}]({before.stem}.ipynb)")
+        if after:
+            links.append(f"[{heading(after)} →]({after.stem}.ipynb)")
         cells.append(Cell("markdown", " · ".join(links), "", 0))
     return cells
 

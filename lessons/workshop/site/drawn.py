@@ -28,20 +28,18 @@ from lessons.workshop import kit, sources
 WIDTHS = ("wide", "narrow")
 MOST = 90  # combinations of slider values that are drawn for one picture
 STYLE = {"svg.fonttype": "path", "svg.hashsalt": "lessons", "svg.image_inline": True}
-EXECUTED = ("code", "fold", "text", "exercise", "check")  # the kinds of cells that run
 
 
 def draw_lessons(chosen: Sequence[Path]) -> dict[Path, dict[str, list[dict]]]:
     """The pictures of these lessons by width, drawn on all cores."""
     tasks = [(source, width) for source in chosen for width in WIDTHS]
-    pictures: dict[Path, dict[str, list[dict]]] = {source: {} for source in chosen}
+    drawn = {}
 
-    def keep(i: int, drawn: list[dict]) -> None:
-        source, width = tasks[i]
-        pictures[source][width] = drawn
+    def keep(i: int, pictures: list[dict]) -> None:
+        drawn[tasks[i]] = pictures
 
     in_parallel(draw_lesson, tasks, what="lessons in two widths", keep=keep)
-    return pictures
+    return {source: {width: drawn[source, width] for width in WIDTHS} for source in chosen}
 
 
 def draw_lesson(source: Path, width: str) -> list[dict]:
@@ -49,7 +47,7 @@ def draw_lesson(source: Path, width: str) -> list[dict]:
     pictures: list[dict] = []
     kit.recorder = lambda draw, sliders: pictures.append(drawn_picture(draw, sliders))
     kit.narrow = width == "narrow"
-    cells = [cell for cell in sources.read_cells(source) if cell.kind in EXECUTED]
+    cells = [cell for cell in sources.read_cells(source) if cell.kind in (*sources.CODE, "text")]
     try:
         with contextlib.redirect_stdout(io.StringIO()):
             sources.run_cells(cells, source)
@@ -59,25 +57,28 @@ def draw_lesson(source: Path, width: str) -> list[dict]:
 
 
 def drawn_picture(draw, sliders: dict) -> dict:
-    """A picture at all positions of its sliders."""
-    choices = {name: values_of(spec) for name, spec in sliders.items()}
-    whole, drawn_positions = positions(choices)
-    start = tuple(i for _, i in choices.values())
+    """A picture at all positions of its sliders; where these are more than MOST, one slider moves
+    at a time and the others stay at their start."""
+    choices = [kit.positions(spec) for spec in sliders.values()]
+    starts = tuple(start for _, start in choices)
+    combinations = list(product(*(range(len(values)) for values, _ in choices)))
+    whole = len(combinations) <= MOST
     numbers: dict[str, int] = {}  # the number of each line
     frames = {}
-    for position in drawn_positions:
-        chosen = {name: values[i] for (name, (values, _)), i in zip(choices.items(), position)}
-        figure = draw(**chosen)
-        frame_numbers = [
-            numbers.setdefault(line, len(numbers)) for line in svg(figure).splitlines()
-        ]
-        frames[",".join(map(str, position))] = frame_numbers
-        if position == start:
+    for position in combinations:
+        if not whole and sum(map(ne, position, starts)) > 1:
+            continue
+        chosen = [values[i] for (values, _), i in zip(choices, position)]
+        figure = draw(**dict(zip(sliders, chosen)))
+        lines = svg(figure).splitlines()
+        at = ",".join(map(str, position))
+        frames[at] = [numbers.setdefault(line, len(numbers)) for line in lines]
+        if position == starts:
             titles = [axis.get_title(loc="left").replace("\n", " ") for axis in figure.axes]
     return {
         "sliders": [
-            {"name": name, "values": [*map(text_of, values)], "start": i}
-            for name, (values, i) in choices.items()
+            {"name": name, "values": [*map(text_of, values)], "start": start}
+            for name, (values, start) in zip(sliders, choices)
         ],
         "titles": "; ".join(filter(None, titles)),
         "whole": whole,
@@ -90,27 +91,6 @@ def frame(picture: dict, position: Sequence[int]) -> str:
     """The SVG at a position."""
     numbers = picture["frames"][",".join(map(str, position))]
     return "\n".join(picture["lines"][number] for number in numbers)
-
-
-def values_of(spec: tuple | Sequence) -> tuple[list, int]:
-    """The values of a slider as kit.knob takes it, and the number of the one that it starts at."""
-    if not isinstance(spec, tuple):
-        values = kit.in_order(spec)
-        return values, values.index(spec[0])
-    low, high, step, start = spec
-    values = [round(low + i * step, 10) for i in range(round((high - low) / step) + 1)]
-    return values, values.index(start)
-
-
-def positions(choices: dict[str, tuple[list, int]]) -> tuple[bool, list[tuple[int, ...]]]:
-    """The positions to draw, as numbers of values, and first whether they are all combinations. If
-    there are more than MOST of these, one slider moves at a time and the others stay at their
-    start."""
-    combinations = list(product(*(range(len(values)) for values, _ in choices.values())))
-    if len(combinations) <= MOST:
-        return True, combinations
-    starts = [start for _, start in choices.values()]
-    return False, [position for position in combinations if sum(map(ne, position, starts)) <= 1]
 
 
 def text_of(value) -> str:

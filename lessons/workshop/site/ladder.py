@@ -11,7 +11,7 @@ from difflib import SequenceMatcher
 from itertools import permutations
 from pathlib import Path
 
-from lessons.workshop.site.markup import ROOM, Renderer, highlighted, page
+from lessons.workshop.site.markup import Renderer, filled, highlighted, page
 
 SCRIPTS = (
     "reinforce",
@@ -97,8 +97,6 @@ def ladder(root: Path, linked: set[str]) -> str:
     for tag, parts in tags(root).items():
         renderer = Renderer("algorithms/TAGS.md", linked, "ladder.html")
         data["tags"][tag] = [renderer.to_html(text) for text in parts]
-    choices = "".join(f"<option>{name}</option>" for name in SCRIPTS)
     data = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("</", "<\\/")
-    template = (ROOM / "ladder.html").read_text(encoding="utf-8")
-    body = template.format(choices=choices, data=data)
+    body = filled("ladder.html", scripts=SCRIPTS, data=data)
     return page("ladder.html", "The ladder: any two scripts side by side", body, script="ladder.js")

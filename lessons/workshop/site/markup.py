@@ -7,6 +7,7 @@ import re
 from itertools import cycle
 from pathlib import Path
 
+from jinja2 import Environment, FileSystemLoader
 from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
@@ -15,6 +16,9 @@ from pygments.lexers import get_lexer_by_name
 from lessons.page import REPOSITORY
 
 ROOM = Path(__file__).parent
+TEMPLATES = Environment(
+    loader=FileSystemLoader(ROOM), autoescape=True, trim_blocks=True, keep_trailing_newline=True
+)
 GROUP = "lessons/group.html"  # a page already
 PICTURES = (".png", ".svg", ".gif")
 BEFORE_SIGN = "[=,([;]|&#x(?:0003[CDE]|0226[45]|02192|0002C|00028|0005B);"
@@ -50,20 +54,15 @@ def address_of(name: str) -> str:
     return name if name.endswith(PICTURES) else name.removesuffix(".md") + ".html"
 
 
-def relative(address: str, page_address: str) -> str:
-    """An address as a link from a page."""
-    return posixpath.relpath(address, posixpath.dirname(page_address) or ".")
+def filled(template: str, **values) -> str:
+    """A template of this folder with its values."""
+    return TEMPLATES.get_template(template).render(values)
 
 
-def page(address: str, title: str, body: str, end: str = "", script: str = "") -> str:
-    """A page of the site; `script` is the file of its script, if it has one."""
+def page(address: str, title: str, body: str, template: str = "page.html", **values) -> str:
+    """A page of the site."""
     up = "../" * address.count("/")
-    script = f'<script src="{up}{script}" defer></script>\n' if script else ""
-    template = (ROOM / "page.html").read_text(encoding="utf-8")
-    link = f' · <a href="{REPOSITORY}">Repository</a>' if REPOSITORY else ""
-    return template.format(
-        up=up, title=html.escape(title), script=script, repository=link, body=body, end=end
-    )
+    return filled(template, up=up, title=title, body=body, repository=REPOSITORY, **values)
 
 
 def mathml(tex: str, display: bool = False) -> str:
@@ -116,7 +115,8 @@ class Renderer(IPythonRenderer):
             path, mark, anchor = url.partition("#")
             name = posixpath.normpath(posixpath.join(posixpath.dirname(self.file), path))
             self.linked.add(name)
-            url = relative(address_of(name), self.page_address) + mark + anchor
+            folder = posixpath.dirname(self.page_address) or "."
+            url = posixpath.relpath(address_of(name), folder) + mark + anchor
         return html.escape(url)
 
     def paragraph(self, text: str) -> str:
@@ -129,11 +129,7 @@ class Renderer(IPythonRenderer):
         return mathml(body)
 
     def heading(self, text: str, level: int, **attrs) -> str:
-        slug = (
-            re.sub(r"[^\w\- ]", "", html.unescape(re.sub(r"<[^>]*>", "", text)).lower())
-            .strip()
-            .replace(" ", "-")
-        )
+        slug = re.sub(r"[^\w\- ]", "", plain(text).lower()).strip().replace(" ", "-")
         self.slugs.append(slug)
         again = f"-{self.slugs.count(slug) - 1}" if self.slugs.count(slug) > 1 else ""
         return f'<h{level} id="{slug}{again}">{text}</h{level}>\n'

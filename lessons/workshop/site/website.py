@@ -31,6 +31,7 @@ from lessons.workshop.site.markup import (
     ROOM,
     Renderer,
     address_of,
+    filled,
     highlighted,
     page,
     plain,
@@ -45,19 +46,7 @@ HOW_TO = (
     "About {}. Exercises are answered in JupyterLab, which also checks them: "
     "<code>python lessons/start.py</code>."
 )
-ONE_AT_A_TIME = (
-    "Here one slider moves at a time and the others return to their start; in JupyterLab all move."
-)
-STILL = '<p class="note">A still picture: in JupyterLab it has sliders.</p>\n'
-STACKED = (
-    '<p class="note phone">On a phone, the left picture is above and the right one below.</p>\n'
-)
-PICTURE = (
-    '<div class="picture"><picture>'
-    '<source media="(max-width: 700px)" srcset="{name}-narrow.svg" {narrow}>'
-    '<img src="{name}-wide.svg" {wide} style="--least: {least}px" alt="{alt}">'
-    "</picture></div>\n"
-)
+HOME = '<p><a href="index.html">sigma-ladder</a></p>'
 # A remark that is true only in a notebook
 NEEDS_CELLS = re.compile(r"\s\((?:the\ssliders?\s)?needs?\s[^()]*cells?[^()]*\)", re.IGNORECASE)
 # The cell that judges an exercise
@@ -74,17 +63,14 @@ def write_site(lessons: Sequence[Path], folder: Path, pictures: dict[Path, dict]
     pictures: those that are drawn, by lesson."""
     root = sources.LESSONS.parent.resolve()
     files: dict[str, str | bytes] = {name: (ROOM / name).read_bytes() for name in SHARED}
-    group, home = (
-        (root / GROUP).read_text(encoding="utf-8"),
-        '<a href="index.html">sigma-ladder</a>',
-    )
+    group = (root / GROUP).read_text(encoding="utf-8")
     group = re.sub(r'data-lesson="(\w+)"', r'href="\1.html"', group)
-    files["group.html"] = group.replace("<main>", f"<main>\n<p>{home}</p>", 1)
+    files["group.html"] = group.replace("<main>", f"<main>\n{HOME}", 1)
     wanted = {path.relative_to(root).as_posix() for path in (root / "algorithms").glob("[a-z]*.py")}
     wanted |= {"README.md", "lessons/README.md", "algorithms/README.md"}
-    for before, source, after in zip([None, *lessons], lessons, [*lessons[1:], None]):
-        lesson = LessonPage(source, pictures.get(source), files)
-        files[f"{source.stem}.html"] = lesson.html(before, after)
+    for source in lessons:
+        lesson = LessonPage(source, pictures.get(source, {}), files)
+        files[f"{source.stem}.html"] = lesson.html()
         wanted |= lesson.linked
     files["ladder.html"] = ladder(root, wanted)
     files["index.html"] = index()
@@ -100,10 +86,7 @@ def write_site(lessons: Sequence[Path], folder: Path, pictures: dict[Path, dict]
 def add_linked(root: Path, name: str, files: dict[str, str | bytes]) -> None:
     """Add the page of a text or a script of the repository, or a picture, unless it has been added,
     and what it links to."""
-    path, address = (root / name).resolve(), address_of(name)
-    if not (path.is_file() and path.is_relative_to(root)):
-        raise SystemExit(f"a link leads to {name}, which is not a file of the repository")
-    linked: set[str] = set()
+    path, address, linked = root / name, address_of(name), set()
     if address in files:
         return
     if path.suffix in PICTURES:
@@ -126,34 +109,36 @@ class LessonPage:
     """One lesson: its notebook, and its pictures if they are drawn."""
 
     def __init__(
-        self, source: Path, pictures: dict[str, list[dict]] | None, files: dict[str, str | bytes]
+        self, source: Path, pictures: dict[str, list[dict]], files: dict[str, str | bytes]
     ) -> None:
         self.source, self.pictures, self.files, self.linked = source, pictures, files, set()
         self.notebook = nbformat.read(sources.LESSONS / f"{source.stem}.ipynb", as_version=4)
         self.minutes = sources.read_cells(source)[0].note
         self.render = Renderer(f"lessons/{source.stem}.ipynb", self.linked).to_html
         self.count, self.heading = 0, ""
-        outputs = [output for cell in self.notebook.cells for output in cell.get("outputs", [])]
-        count = sum("image/png" in output.get("data", {}) for output in outputs)
-        if pictures and len(pictures["wide"]) != count:
-            raise SystemExit(f"{source.stem}.ipynb is old; run python lessons/workshop/build.py")
-        for width, drawn_pictures in (pictures or {}).items():
+        for width, drawn_pictures in pictures.items():
             name = f"{source.stem}-{width}"
             content = json.dumps(drawn_pictures, ensure_ascii=False, separators=(",", ":"))
             files[f"figures/{name}.js"] = f'drawn["{name}"] = {content};\n'
 
-    def html(self, before: Path | None, after: Path | None) -> str:
+    def html(self) -> str:
         """The page, with links to its neighbours."""
-        links, end = "[all lessons](README.md)", ""
-        cells = [cell for cell in self.notebook.cells if links not in cell.source]
-        body = "".join(map(self.cell, cells))
-        for lesson, form in ((before, "← {}"), (after, "{} →")):
-            name = html.escape(form.format(sources.heading(lesson))) if lesson else ""
-            end += f'<a href="{lesson.stem}.html">{name}</a>' if lesson else "<span></span>"
-        end = f'<nav class="end" aria-label="Lessons before and after">{end}</nav>\n'
-        drawn_pictures = self.pictures["wide"] if self.pictures else []
-        script = "sliders.js" if any(picture["sliders"] for picture in drawn_pictures) else ""
-        return page(f"{self.source.stem}.html", sources.heading(self.source), body, end, script)
+        name, (before, after) = self.source.stem, sources.neighbours(self.source)
+        *cells, _ = self.notebook.cells  # the last one has links to other notebooks
+        outputs = [output for cell in cells for output in cell.get("outputs", [])]
+        count = sum(map(is_picture, outputs))
+        if any(len(drawn_pictures) != count for drawn_pictures in self.pictures.values()):
+            raise SystemExit(f"{name}.ipynb is old; run python lessons/workshop/build.py")
+        return page(
+            f"{name}.html",
+            sources.heading(self.source),
+            "".join(map(self.cell, cells)),
+            "lesson.html",
+            before=before,
+            after=after,
+            heading=sources.heading,
+            script="sliders.js" if self.pictures else "",
+        )
 
     def cell(self, cell) -> str:
         """One cell as HTML: its code, folded if it only draws or checks, and its outputs, folded if
@@ -162,13 +147,14 @@ class LessonPage:
         if cell.cell_type == "markdown":
             return self.text(cell.source)
         if CHECK.match(cell.source):
-            pictures = [output for output in cell.outputs if "image/png" in output.get("data", {})]
+            pictures = filter(is_picture, cell.outputs)
             return "".join(map(self.output, pictures))
         outputs = "".join(map(self.output, cell.outputs))
-        if cell.metadata.get("jupyter", {}).get("outputs_hidden"):
+        hidden = cell.metadata.get("jupyter", {})
+        if "outputs_hidden" in hidden:
             outputs = f"<details><summary>{GUESS}</summary>\n{outputs}</details>\n"
         code = highlighted(cell.source)
-        if cell.metadata.get("jupyter", {}).get("source_hidden") or only_draws(cell.source):
+        if "source_hidden" in hidden or only_draws(cell.source):
             summary = f"<summary>{FOLDED if outputs else PREPARES}</summary>"
             return f"{outputs}<details>{summary}\n{code}</details>\n"
         return code + outputs
@@ -185,68 +171,39 @@ class LessonPage:
     def output(self, output) -> str:
         """One output of a cell."""
         data = output.get("data", {})
-        if "image/png" in data:
-            self.count += 1
-            return self.drawn_picture() if self.pictures else self.still_picture(data)
+        if is_picture(output):
+            return self.picture(data)
         if "text/markdown" in data:
             return self.render(data["text/markdown"])
         text = (output.get("text") or data.get("text/plain", "")).rstrip()
         text = html.escape(text, quote=False)
         return f'<pre class="out" tabindex="0">{text}</pre>\n' if text else ""
 
-    def still_picture(self, data: dict) -> str:
-        """The next picture as the notebook shows it."""
-        name = f"figures/{self.source.stem}-{self.count}.png"
-        self.files[name] = base64.b64decode(data["image/png"])
-        note = STILL if data["text/plain"] == kit.WITH_SLIDERS else ""
-        image = f'<img style="--least: 40rem" src="{name}" alt="{html.escape(self.heading)}">'
-        return f'<figure><div class="picture">{image}</div>\n{note}</figure>\n'
-
-    def drawn_picture(self) -> str:
-        """The next picture as it is drawn, with its sliders."""
-        name, sizes = f"figures/{self.source.stem}-{self.count}", []
-        for width in drawn.WIDTHS:
-            picture = self.pictures[width][self.count - 1]
+    def picture(self, data: dict) -> str:
+        """The next picture: as it is drawn, with its sliders, or as the notebook shows it."""
+        self.count += 1
+        name, picture, sizes = f"figures/{self.source.stem}-{self.count}", None, []
+        for width, drawn_pictures in self.pictures.items():
+            picture = drawn_pictures[self.count - 1]
             svg = drawn.frame(picture, [slider["start"] for slider in picture["sliders"]])
             self.files[f"{name}-{width}.svg"] = svg
             sizes.append(size_of(svg))
-        wide, narrow = sizes
-        least = narrow[0] if wide == narrow else 0  # such a picture is scrolled on a phone
-        body = PICTURE.format(
+        if not picture:
+            self.files[f"{name}.png"] = base64.b64decode(data["image/png"])
+        return filled(
+            "picture.html",
             name=name,
-            wide='width="{}" height="{}"'.format(*wide),
-            narrow='width="{}" height="{}"'.format(*narrow),
-            least=least,
-            alt=html.escape(picture["titles"] or self.heading),
-        )
-        if "; " in picture["titles"] and not least:
-            body += STACKED
-        if not picture["sliders"]:
-            return f"<figure>{body}</figure>\n"
-        rows = ""
-        for i, slider in enumerate(picture["sliders"], 1):
-            rows += slider_row(f"slider-{self.count}-{i}", slider)
-        together, note = "yes", ""
-        if not picture["whole"]:
-            together, note = "no", f'<p class="note">{ONE_AT_A_TIME}</p>\n'
-        return (
-            f'<figure data-lesson="{self.source.stem}" data-picture="{self.count - 1}" '
-            f'data-together="{together}">{body}'
-            f'<div class="sliders" hidden>\n{rows}</div>\n{note}</figure>\n'
+            drawn=picture,
+            sizes=sizes,
+            has_sliders=data["text/plain"] == kit.WITH_SLIDERS,
+            lesson=self.source.stem,
+            number=self.count,
+            heading=self.heading,
         )
 
 
-def slider_row(mark: str, slider: dict) -> str:
-    """A slider with its name and its value."""
-    values = slider["values"]
-    return (
-        f'<label for="{mark}">{html.escape(slider["name"].replace("_", " "))}</label>'
-        f'<input type="range" id="{mark}" min="0" max="{len(values) - 1}" '
-        f'value="{slider["start"]}" autocomplete="off" '
-        f'data-values="{html.escape(json.dumps(values, ensure_ascii=False))}">'
-        f'<output for="{mark}" style="min-width: {max(map(len, values))}ch">'
-        f"{html.escape(values[slider['start']])}</output>\n"
-    )
+def is_picture(output) -> bool:
+    return "image/png" in output.get("data", {})
 
 
 def only_draws(code: str) -> bool:
@@ -276,22 +233,16 @@ def size_of(svg: str) -> tuple[int, int]:
 def index() -> str:
     """The first page: where to go, and the lessons as lessons/README.md lists them, with their
     claims and minutes."""
-    lists, render = "", Renderer("lessons/README.md", set()).to_html
-    readme = (sources.LESSONS / "README.md").read_text(encoding="utf-8")
-    for part, lines in re.findall(
-        r"^## (.+)\n\n((?:- \[.*\]\(\d\d_\w+\.ipynb\): .+\n)+)", readme, flags=re.MULTILINE
-    ):
-        items = ""
-        for name, stem, claim in re.findall(r"- \[(.*)\]\((\w+)\.ipynb\): (.+)\n", lines):
+    shelves, render = {}, Renderer("lessons/README.md", set()).to_html
+    for line in (sources.LESSONS / "README.md").read_text(encoding="utf-8").splitlines():
+        if line.startswith("## "):
+            shelf = line[3:]
+        elif lesson := re.fullmatch(r"- \[(.*)\]\((\d\d_\w+)\.ipynb\): (.+)", line):
+            name, stem, claim = lesson.groups()
             minutes = sources.read_cells(sources.LESSONS / f"workshop/src/{stem}.py")[0].note
-            items += (
-                f'<li><a href="{stem}.html">{html.escape(name)}</a> '
-                f'<span class="minutes">{minutes}</span>'
-                f'<span class="claim">{plain(render(claim))}</span></li>\n'
-            )
-        lists += f'<h2>{html.escape(part)}</h2>\n<ul class="lessons">\n{items}</ul>\n'
-    body = (ROOM / "index.html").read_text(encoding="utf-8").format(lessons=lists)
-    return page("index.html", "sigma-ladder", body)
+            entry = {"name": name, "stem": stem, "minutes": minutes, "claim": plain(render(claim))}
+            shelves.setdefault(shelf, []).append(entry)
+    return page("index.html", "sigma-ladder", filled("index.html", shelves=shelves))
 
 
 def main(config: Config) -> None:
