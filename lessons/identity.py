@@ -15,7 +15,7 @@ Everything takes numbers or arrays for p and plain integers for G. Nothing here 
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import comb, sqrt
+from math import comb
 
 import numpy as np
 
@@ -33,7 +33,7 @@ def binomial(p, G: int) -> np.ndarray:
     """P(k of G completions are right) for k = 0..G: (..., G + 1) from p (...)."""
     p = np.asarray(p, dtype=float)[..., None]
     k = np.arange(G + 1)
-    ways = np.array([float(comb(G, int(i))) for i in k])
+    ways = np.array([float(comb(G, i)) for i in range(G + 1)])
     return ways * p**k * (1 - p) ** (G - k)
 
 
@@ -42,7 +42,6 @@ def binomial(p, G: int) -> np.ndarray:
 
 def silent_rate(p, G: int):
     """P(all G completions right or all wrong) = p^G + q^G (the paper, Eq. 10)."""
-    p = np.asarray(p, dtype=float)
     return p**G + (1 - p) ** G
 
 
@@ -73,13 +72,11 @@ def expected_sigma(p, G: int):
 
 def fidelity(p, G: int):
     """phi = E[sigma] / sqrt(p q): the expected sigma relative to its limit for G -> infinity."""
-    p = np.asarray(p, dtype=float)
     return expected_sigma(p, G) / np.sqrt(p * (1 - p))
 
 
 def fidelity_expansion(p, G: int):
     """The first order of `fidelity` in 1 / G: 1 - 1 / (8 G p q) (the paper, Cor. 1)."""
-    p = np.asarray(p, dtype=float)
     return 1 - 1 / (8 * G * p * (1 - p))
 
 
@@ -95,7 +92,6 @@ def group_size_exact(p: float, target: float, largest: int = LARGEST) -> int:
 def group_size_law(p, loss):
     """The paper's design rule G* = 1 / (8 loss p q) for a fidelity of 1 - loss: leading order
     only."""
-    p = np.asarray(p, dtype=float)
     return 1 / (8 * loss * p * (1 - p))
 
 
@@ -146,7 +142,6 @@ def weight(rule: str | AdvantageRule, p, G: int):
 
 def weight_limit(p):
     """GRPO's weight for G -> infinity, 1 / sqrt(p q): the derivative of 2 arcsin sqrt(p)."""
-    p = np.asarray(p, dtype=float)
     return 1 / np.sqrt(p * (1 - p))
 
 
@@ -212,7 +207,6 @@ def mean_square(rule: str | AdvantageRule, p, G: int, v_right, v_wrong, differen
     """E|g|^2 over groups: `noise` and E[(alpha q + beta p)^2] |dm|^2, as E[g | k] = (alpha q + beta
     p) dm."""
     alpha, beta = coefficients(rule, G)
-    p = np.asarray(p, dtype=float)
     mean = np.multiply.outer(1 - p, alpha) + np.multiply.outer(p, beta)
     along = (binomial(p, G) * mean**2).sum(axis=-1)
     return noise(rule, p, G, v_right, v_wrong) + along * difference_squared
@@ -221,7 +215,6 @@ def mean_square(rule: str | AdvantageRule, p, G: int, v_right, v_wrong, differen
 def efficiency(rule: str | AdvantageRule, p, G: int, v_ratio=1.0):
     """|E g|^2 over the noise across grad p, per completion; it tends to 1 for G -> infinity under
     any rule that weights the contrast. v_ratio: v- / v+."""
-    p = np.asarray(p, dtype=float)
     progress = weight(rule, p, G) * p * (1 - p)  # relative to |dm|
     return progress**2 / (G * noise(rule, p, G, 1.0, v_ratio)) * (1 / p + v_ratio / (1 - p))
 
@@ -246,8 +239,7 @@ def update_norm_squared(
     they dominate and are equal it is sqrt(v / G) for *every* mixed k, and Dr. GRPO's, sigma times
     it, is the one that shows disagreement.
     """
-    spread = sqrt(k * (G - k)) / G
-    return spread**2 * difference_squared + ((G - k) * v_right + k * v_wrong) / G**2
+    return sigma(k, G) ** 2 * difference_squared + ((G - k) * v_right + k * v_wrong) / G**2
 
 
 # ---------------------------------------------------------------------- a verifier that errs
@@ -280,29 +272,25 @@ class Config:
     accuracies: str = ""  # a file with a solve rate for each prompt in a line, in place of --p
 
 
-def step_share(p: np.ndarray, G: int) -> tuple[float, float]:
-    """The expected steps of GRPO and of Dr. GRPO over prompts p (n,), each as a share of its own in
-    large groups: `fidelity`, and 1 - 1 / G."""
-    return expected_sigma(p, G).sum() / np.sqrt(p * (1 - p)).sum(), 1 - 1 / G
+def expected_step(p: np.ndarray, G: int) -> float:
+    """GRPO's expected step over prompts p (n,), as a share of its own in large groups."""
+    return expected_sigma(p, G).sum() / np.sqrt(p * (1 - p)).sum()
 
 
 def describe(p: np.ndarray, G: int) -> str:
     """What groups of G make of prompts p (n,), some of them neither 0 nor 1."""
     right, wrong, open_p = (p**G).mean(), ((1 - p) ** G).mean(), p[(p > 0) & (p < 1)]
-    shares, sizes = step_share(p, G), []
-    for i in range(2):  # a share rises with G
-        enough = 2 + bisect_left(
-            range(2, LARGEST + 1), 0.9, key=lambda size: step_share(p, size)[i]
-        )
-        sizes.append(enough if enough <= LARGEST else "more")
+    sizes = range(2, LARGEST + 1)
+    enough = bisect_left(sizes, 0.9, key=lambda size: expected_step(p, size))  # it rises with G
+    needed = sizes[enough] if enough < len(sizes) else "more"
     quality = [efficiency(name, open_p, G).mean() for name in ("GRPO", "Dr. GRPO")]
     return f"""\
 {right + wrong:.0%} of the groups are silent: {right:.0%} all right, {wrong:.0%} all wrong
 {G / (1 - right - wrong):.1f} completions for each mixed group, where silent ones are replaced
 
                                             GRPO    Dr. GRPO
-expected step, as a share of large groups'  {shares[0]:4.0%}    {shares[1]:4.0%}
-G for 90 % of it                            {sizes[0]:>4}    {sizes[1]:>4}
+expected step, as a share of large groups'  {expected_step(p, G):4.0%}    {1 - 1 / G:4.0%}
+G for 90 % of it                            {needed:>4}      10
 efficiency of a completion                  {quality[0]:4.0%}    {quality[1]:4.0%}
 
 The last row takes right and wrong scores to be equally noisy; 100 % is that of large groups.

@@ -21,7 +21,7 @@ TINY = """# %% [markdown] 5 minutes
 #
 # Say $|p| = -1$ (needs the cells above), see [the table](README.md).
 
-# %%
+# %% [fold]
 from lessons.workshop.kit import check, knob, new_figure, show
 
 def draw(a, word="x", b=2):

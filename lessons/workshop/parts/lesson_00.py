@@ -73,6 +73,12 @@ def least_noisy(p, candidates, noise=variance):
     return min(candidates, key=lambda b: noise(p, b))
 
 
+WRONG_SCORES = {
+    "score of the right one always": partial(updated, score=lambda R, p: 1 - p),
+    "slope of p instead of log p": partial(updated, score=lambda R, p: p * (1 - p) * (2 * R - 1)),
+    "sign turned": partial(updated, score=lambda R, p: p - R),
+}
+
 CHECKS = {
     "0.1": {
         "expected": updated,
@@ -81,12 +87,10 @@ CHECKS = {
             {"z": 0.4, "R": 0, "b": 0.5, "rate": 0.5},
         ],
         "mistakes": {
-            "R = 0: it is the log-probability of the wrong one that counts": partial(
-                updated, score=lambda R, p: 1 - p
+            "R = 0: it is the log-probability of the wrong one that counts": (
+                WRONG_SCORES["score of the right one always"]
             ),
-            "that is the slope of the probability": partial(
-                updated, score=lambda R, p: p * (1 - p) * (2 * R - 1)
-            ),
+            "that is the slope of the probability": WRONG_SCORES["slope of p instead of log p"],
         },
     },
     "0.2": {

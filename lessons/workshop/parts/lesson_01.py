@@ -7,7 +7,7 @@ from torch import Tensor
 
 from lessons.workshop import kit
 from lessons.workshop.kit import BLUE, GREEN, GREY, ORANGE, RED, label_line
-from lessons.workshop.parts.drawing import note, two_panels
+from lessons.workshop.parts.drawing import key, two_panels
 
 
 def cloud_and_variance(
@@ -47,10 +47,8 @@ def cloud_and_variance(
         label_line(left, *before[i], texts[i], GREY, xytext=beside)
     left.plot(*(pi @ dots), "+", color="black", markersize=18, markeredgewidth=2.5)
     x = 1.05 if kit.narrow else 0.03  # beside the square, which is full
-    note(left, x, 0.93, "● right", BLUE)
-    note(left, x, 0.85, "● wrong", RED)
-    note(left, x, 0.77, "+ mean")
-    note(left, x, 0.69, "○ right, b = 0", GREY)
+    names = {"● right": BLUE, "● wrong": RED, "+ mean": "black", "○ right, b = 0": GREY}
+    key(left, names, x, 0.93, 0.08)
 
     grid = np.linspace(-0.3, 1.3, 81)
     right.plot(grid, [variance(x) for x in grid], color=GREY)
@@ -61,8 +59,8 @@ def cloud_and_variance(
     ):
         right.plot(x, variance(x), "o", color=color, markersize=8)
         label_line(right, x, variance(x), name, color, xytext=offset, ha=side)
-    ring = {"color": "black", "markersize": 14, "fillstyle": "none", "markeredgewidth": 1.5}
-    right.plot(b, variance(b), "o", **ring)
+    right.plot(b, variance(b), "o", color="black", markersize=14, fillstyle="none",
+               markeredgewidth=1.5)  # fmt: skip
     return figure
 
 
@@ -171,7 +169,6 @@ def success(mask_of) -> list[float]:
 TRAINED = {
     "1.3": {
         "curve": success,
-        "right": up_to_eos,
         "mistakes": {
             "the bug": torch.ne,
             "first token left out": lambda ids, eos: up_to_eos(ids, eos) & (torch.arange(3) > 0),

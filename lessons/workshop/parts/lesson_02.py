@@ -32,10 +32,9 @@ def clip_and_gradient(objective: Callable, ratio: float, eps: float) -> Figure:
         right.plot(ratio, there, "o", color=color, markersize=9)
         state = f"{there:+.2f}".replace("-", "−") if there else "stopped, exactly 0"
         note(right, 0.03, 0.5 + 0.46 * A, f"{name}: {state}", color, va="center")
-    left.set_title("J (dotted: without the clip)")
-    right.set_title("Gradient of J in the log-probability")
-    for axis in (left, right):
-        axis.set(xlabel="ratio ρ", xlim=(0, 3), ylim=(-3.3, 3.3))
+    titles = "J (dotted: without the clip)", "Gradient of J in the log-probability"
+    for axis, title in zip((left, right), titles):
+        axis.set(title=title, xlabel="ratio ρ", xlim=(0, 3), ylim=(-3.3, 3.3))
         axis.axvspan(1 - eps, 1 + eps, color=GREY, alpha=0.18, linewidth=0)
         axis.axvline(ratio, color=GREY, linewidth=1)
         axis.axhline(0, color="black", linewidth=0.6)
@@ -165,7 +164,6 @@ def best_token(objective: Callable) -> list[float]:
 TRAINED = {
     "2.2": {
         "curve": best_token,
-        "right": objective,
         "mistakes": {
             "the bug": smaller_ratio,
             "no clip": no_clip,

@@ -44,8 +44,8 @@ def factor_and_variance(
             axis.plot([0.32, 0.42], [y, y], line, transform=axis.transAxes, **look)
             label = f"mean of a group of {G}" if name == "group" else name
             note(axis, 0.45, y, label, color, va="center")
-        axis.set(title=title, xlabel="p, probability of a right completion")
-        axis.set(xlim=(0, 1), ylim=(0, top))
+        label = "p, probability of a right completion"
+        axis.set(title=title, xlabel=label, xlim=(0, 1), ylim=(0, top))
     return figure, axes
 
 
@@ -78,6 +78,11 @@ def by_text(texts, rewards, G):
     return rewards - torch.stack(means)
 
 
+WRONG_BASELINES = {
+    "timeout = wrong": as_wrong,
+    "timeouts count as others": partial(rloo_verified, timeouts=True),
+    "own reward in the mean": partial(rloo_verified, own=1),
+}
 some = {
     "rewards": torch.tensor([[1, 0, 0, 1, 1], [0, 0.5, 1, 0.25, 0]]).double(),
     "verified": torch.tensor([[1, 1, 0, 1, 0], [1, 1, 1, 1, 0]]).bool(),
@@ -92,11 +97,11 @@ CHECKS = {
         "expected": rloo_verified,
         "inputs": [some, timed_out],
         "mistakes": {
-            "that baseline contains the own reward: it is Dr. GRPO's": partial(
-                rloo_verified, own=1
+            "that baseline contains the own reward: it is Dr. GRPO's": (
+                WRONG_BASELINES["own reward in the mean"]
             ),
-            "after a timeout there are fewer others than G - 1": partial(
-                rloo_verified, timeouts=True
+            "after a timeout there are fewer others than G - 1": (
+                WRONG_BASELINES["timeouts count as others"]
             ),
             "NaN times 0 is NaN: choose the verified rewards, with torch.where": partial(
                 rloo_verified, by_product=True

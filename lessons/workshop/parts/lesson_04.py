@@ -135,6 +135,11 @@ def token_rewards(rewards, logps, ref_logps, mask, beta, k=torch.sub):
     return charges.scatter_add(1, mask.sum(dim=1, keepdim=True) - 1, rewards.view(-1, 1))
 
 
+WRONG_PENALTIES = {
+    "sign turned": partial(token_rewards, k=lambda logps, ref: ref - logps),
+    "k1 without its sign": partial(token_rewards, k=lambda logps, ref: (logps - ref).abs()),
+    "k3 in the reward": partial(token_rewards, k=k3),
+}
 four = {
     "rewards": torch.arange(4).double(),
     "logps": token_logps(theta, every_pair),

@@ -77,8 +77,10 @@ def token_changes(group: Rollout, change: Tensor, advantages: Tensor, tokenizer)
         axis.text(-0.8, -i, label, ha="right", va="center", fontsize=9.5, color=color)
     for i, t in group.mask.nonzero().tolist():
         face = colors.to_rgba(change[i, t].item())
-        box = {"boxstyle": "round,pad=0.03", "linewidth": 0.6, "edgecolor": "#BBBBBB"}
-        axis.add_patch(FancyBboxPatch((t - 0.4, -i - 0.34), 0.8, 0.68, facecolor=face, **box))
+        axis.add_patch(
+            FancyBboxPatch((t - 0.4, -i - 0.34), 0.8, 0.68, boxstyle="round,pad=0.03",
+                           facecolor=face, linewidth=0.6, edgecolor="#BBBBBB")
+        )  # fmt: skip
         ink = "white" if np.dot(face[:3], (0.3, 0.6, 0.1)) < 0.55 else "black"
         token = tokenizer.decode(group.completion_ids[i, t]).replace(tokenizer.eos_token, "∎")
         axis.text(t, -i, token, ha="center", va="center", color=ink, fontsize=10,
@@ -134,10 +136,9 @@ def advantages(groups: Tensor) -> Tensor:
 
 
 TILED = {
-    "right": lambda R, P, G: advantages(R.view(G, P).T).T.flatten(),
-    "bug": lambda R, P, G: advantages(R.view(P, G)).T.flatten(),
-    "round": lambda R, P, G: advantages(R.view(G, P)).flatten(),
-    "order": lambda R, P, G: advantages(R.view(G, P).T).flatten(),
+    "the bug": lambda R, P, G: advantages(R.view(P, G)).T.flatten(),
+    "a round as a group": lambda R, P, G: advantages(R.view(G, P)).flatten(),
+    "A in another order": lambda R, P, G: advantages(R.view(G, P).T).flatten(),
 }
 tiled = torch.tensor([1, 0, 1, 0, 0, 1, 1, 0, 1, 1, 1, 0]).double()
 
@@ -167,17 +168,17 @@ CHECKS = {
         },
     },
     "6.3": {
-        "bug": TILED["bug"],
-        "expected": TILED["right"],
+        "bug": TILED["the bug"],
+        "expected": lambda R, P, G: advantages(R.view(G, P).T).T.flatten(),
         "inputs": [{"rewards": tiled, "P": 3, "G": 4}],
         "mistakes": {
             "a group is a column, a row is a round of prompts": (
                 lambda R, P, G: advantages(R.view(G, P)).T.flatten()
             ),
             "that compares prompts with each other: a row is a round, a group is a column": (
-                TILED["round"]
+                TILED["a round as a group"]
             ),
-            "right groups, but A comes back in another order": TILED["order"],
+            "right groups, but A comes back in another order": TILED["A in another order"],
         },
     },
 }

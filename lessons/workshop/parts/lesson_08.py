@@ -60,7 +60,7 @@ def our_model(rates: np.ndarray, table: dict, trained: list) -> Figure:
     for values, (style, color, name, place) in zip(zip(*table.values()), looks):
         curve(middle, range(3), values, style=style, color=color, label=name, at=1, xytext=place)
     middle.set(title="% of groups silent", xlabel="G", ylim=(0, 100))
-    ticks(middle.xaxis, range(3), list(table))
+    middle.set_xticks(range(3), table)
     right.stackplot(range(1, len(trained[0]) + 1), *trained, colors=[WRONG, RIGHT])
     right.set(title="% silent while training", xlabel="step", ylim=(0, 100))
     key(right, {"■ all right": RIGHT, "■ all wrong": WRONG}, y=0.85, step=0.15)

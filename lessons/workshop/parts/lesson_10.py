@@ -52,11 +52,14 @@ def weights(p: np.ndarray, measured: dict, G: int, draws: int) -> Figure:
         axis.plot(p, relative, marker, color=color, markersize=size, markeredgewidth=1.8)
         label_line(axis, 0.5, 5.0 * 1.55**i, f"{sign} {name}", color, xytext=(0, 0), ha="center")
     axis.set(
-        xscale="logit", yscale="log", xlabel="p, probability of a right completion", ylim=(0.8, 40)
+        title="Weight of a prompt (1: p = ½)",
+        xscale="logit",
+        yscale="log",
+        xlabel="p, probability of a right completion",
+        ylim=(0.8, 40),
     )
-    ticks(axis.xaxis, [0.01, 0.1, 0.5, 0.9, 0.99], [".01", ".1", ".5", ".9", ".99"])
+    ticks(axis.xaxis, [".01", ".1", ".5", ".9", ".99"])
     ticks(axis.yaxis, [1, 2, 5, 10, 20])
-    axis.set_title("Weight of a prompt (1: p = ½)")
     return figure
 
 
@@ -101,8 +104,8 @@ def clip_room(push: Callable, eps_low: float, eps_high: float, p: float) -> Figu
     left.axvline(1, color=GREY, linewidth=1, linestyle=":")
     if len(possible) < len(ratios):
         left.axvspan(1 / p, 1.8, color=GREY, alpha=0.2, linewidth=0)
-        look = {"color": GREY, "va": "center", "ha": "right", "fontsize": 9}
-        left.text(1.78, -0.25, "more than\nprobability 1", **look)
+        left.text(1.78, -0.25, "more than\nprobability 1", color=GREY, va="center", ha="right",
+                  fontsize=9)  # fmt: skip
     right.axhline(0, color="black", linewidth=0.8)
     note(right, 0.98, 0.84, "dashed: 20%", GREY, ha="right", fontsize=9)
     return figure
@@ -221,7 +224,6 @@ def accuracy(keep) -> list[float]:
 TRAINED = {
     "10.3": {
         "curve": accuracy,
-        "right": CHECKS["10.3"]["expected"],
         "mistakes": FILTERS,
         "labels": ("updates", "success probability p"),
     }

@@ -53,8 +53,8 @@ def sharpening(before: dict, after: dict, Ks: tuple[int, ...], name: str) -> Fig
         ("right", is_right, RIGHT, "o"),
         ("wrong", ~is_right, WRONG, "s"),
     ):
-        look = {"color": color, "markersize": 4.5, "label": f"mode {mode} before"}
-        left.plot(rows.nonzero()[0], p[rows], marker, **look)
+        label = f"mode {mode} before"
+        left.plot(rows.nonzero()[0], p[rows], marker, color=color, markersize=4.5, label=label)
     left.legend(loc="upper right", handletextpad=0.1, borderaxespad=0)
     for kind, line, color in (("Pass@K", "-", BLUE), ("Maj@K", "--", ORANGE)):
         right.plot(Ks, before[kind], line, color=GREY, linewidth=1.2)
@@ -100,8 +100,12 @@ def curves_of_training(p: dict[str, np.ndarray]) -> Figure:
     axis.set_xscale("log", base=2)
     shown = Ks[:: 4 if kit.narrow else 2]
     axis.set_xticks(shown, shown)
-    axis.set(ylim=(0, 1.05), xlim=(0.9, 90000), xlabel="K, answers to each problem")
-    axis.set_title("Pass@K, completions of four tokens, exact (thin lines: seeds)")
+    axis.set(
+        title="Pass@K, completions of four tokens, exact (thin lines: seeds)",
+        ylim=(0, 1.05),
+        xlim=(0.9, 90000),
+        xlabel="K, answers to each problem",
+    )
     return figure
 
 

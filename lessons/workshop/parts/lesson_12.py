@@ -41,8 +41,8 @@ def coefficients_of_a_group(
     order, longest = np.argsort(-rewards, kind="stable"), max(map(len, w))
     shown = np.array([*zip_longest(*(w[i] for i in order), fillvalue=np.nan)]).T / most
     figure, axis = new_figure(8.5, 0.36 * len(texts) + 0.9)
-    look = {"cmap": SHADES, "vmin": -1, "vmax": 1}
-    token_table(axis, [texts[i] for i in order], shown, abs(shown) > 0.8, 10.5, **look)
+    token_table(axis, [texts[i] for i in order], shown, abs(shown) > 0.8, 10.5, cmap=SHADES,
+                vmin=-1, vmax=1)  # fmt: skip
     axis.text(longest - 0.1, -0.85, "mean", va="center")
     for row, mean in enumerate(np.nanmean(shown, axis=1)):
         text = f"{mean:+.2f}".replace("-", "−") if mean else "0"
@@ -145,7 +145,6 @@ def mean_success(rft_advantages) -> list[float]:
 TRAINED = {
     "12.3": {
         "curve": mean_success,
-        "right": CHECKS["12.3"]["expected"],
         "mistakes": RFT,
         "labels": ("updates", "p, mean of 40 prompts"),
     }

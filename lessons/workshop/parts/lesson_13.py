@@ -49,8 +49,13 @@ def progress_and_length(table: np.ndarray, G: int, title: str) -> Figure:
     ):
         right.plot(k[seen], length(squares)[seen] / longest, look, color=color, label=name)
     right.plot(k, sigma / sigma.max(), ":", color="black", label="σ")
-    right.set(title="Length of an update, the largest is 1", xlabel="k, right completions")
-    right.set(ylim=(0, 1.08), xlim=(0.5, G - 0.5), xticks=shown)
+    right.set(
+        title="Length of an update, the largest is 1",
+        xlabel="k, right completions",
+        ylim=(0, 1.08),
+        xlim=(0.5, G - 0.5),
+        xticks=shown,
+    )
     right.legend(loc="lower center")
     return figure
 
@@ -97,8 +102,8 @@ def points_by_power(points: np.ndarray, names: tuple, tasks: tuple) -> Figure:
         axis.axhline(0, color=GREY, linewidth=0.8)
         for i, color in enumerate((BLUE, ORANGE)):
             mean, low, high = of_task[:, i].T
-            look = {"fmt": "os"[i], "color": color, "markersize": 5}
-            axis.errorbar(x + 0.2 * i - 0.1, mean, [mean - low, high - mean], **look)
+            axis.errorbar(x + 0.2 * i - 0.1, mean, [mean - low, high - mean], fmt="os"[i],
+                          color=color, markersize=5)  # fmt: skip
         key(axis, {"at the end": BLUE, "over training": ORANGE})
         axis.set_xticks(x, [f"$\\sigma^{{{name.removeprefix('σ^')}}}$" for name in names])
         axis.set(title=f"{task}: points against σ", ylim=(-6, 6))

@@ -55,8 +55,8 @@ def values_along(texts: list, shown: dict, values: Tensor, truth: dict, rewards:
         places = tokens_on(axis, texts[i], slip_of(truth[i], rewards[i]))
         axis.plot(places - 0.5, truth[i], "--", color=GREY)
         axis.plot(places - 0.5, values[i, : len(places)], "o-", color=ORANGE, markersize=3.5)
-        look = {"color": RIGHT if rewards[i] else WRONG, "markersize": 8, "clip_on": False}
-        axis.plot(places[-1] + 0.5, rewards[i], "s", **look)
+        color = RIGHT if rewards[i] else WRONG
+        axis.plot(places[-1] + 0.5, rewards[i], "s", color=color, markersize=8, clip_on=False)
         axis.set(title=name, ylim=(-0.08, 1.1))
     for y, text, color in (
         (0.42, "the critic", ORANGE),
@@ -77,8 +77,11 @@ def credit(text: str, advantages: dict, slip: int | None, title: str) -> Figure:
         places = tokens_on(axis, text, slip)
         axis.bar(places, A, width=0.6, color=ORANGE if "critic" in name else GREY)
         axis.axhline(0, color="black", linewidth=0.6)
-        axis.set(xlim=(-0.7, max(len(places), 21) - 0.3), ylim=(-1.15, 1.15))
-        axis.set_title(f"{title}: advantages with {name}")
+        axis.set(
+            title=f"{title}: advantages with {name}",
+            xlim=(-0.7, max(len(places), 21) - 0.3),
+            ylim=(-1.15, 1.15),
+        )
     return figure
 
 
@@ -214,7 +217,6 @@ def mean_success(gae) -> list[float]:
 TRAINED = {
     "15.1": {
         "curve": mean_success,
-        "right": gae,
         "mistakes": GAE,
         "labels": ("updates", "success probability p"),
     }

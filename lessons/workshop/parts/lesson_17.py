@@ -37,8 +37,12 @@ def accuracy_and_rates(runs: list, f: float, m: float, rates: tuple, plain: tupl
         left.fill_between(J, *paired.t_interval(ends), color=color, alpha=0.2, linewidth=0)
         left.plot(J, ends.mean(axis=0), "o-", color=color, markersize=4, label=NAMES[made])
     left.axvline(1 - f - m, color=PURPLE, linewidth=1.2, linestyle="--")
-    left.set(xlabel="J = 1 − f − m", ylabel="true accuracy after 10,240 completions", ylim=(0, 1))
-    left.set_title(f"f = {f:.1f}, m = {m:.1f}: J = {round(1 - f - m, 1) + 0.0:.1f}")
+    left.set(
+        title=f"f = {f:.1f}, m = {m:.1f}: J = {round(1 - f - m, 1) + 0.0:.1f}",
+        xlabel="J = 1 − f − m",
+        ylabel="true accuracy after 10,240 completions",
+        ylim=(0, 1),
+    )
     left.legend(loc="lower right", fontsize=9)
 
     y, (with_errors, without) = np.arange(3)[::-1], np.array([rates, plain]) / [1, plain[1], 1]

@@ -9,7 +9,6 @@ scripts and other texts of the repository; these become pages too, and so does e
 to. ladder.py makes ladder.html; lessons/group.html is copied.
 """
 
-import ast
 import base64
 import html
 import json
@@ -141,9 +140,8 @@ class LessonPage:
         )
 
     def cell(self, cell) -> str:
-        """One cell as HTML: its code, folded if it only draws or checks, and its outputs, folded if
-        the reader is to guess first. Of a check only pictures are left, because nobody attempts the
-        exercise here."""
+        """One cell as HTML, its code and its outputs folded where the notebook folds them. Of a
+        check only pictures are left, because nobody attempts the exercise here."""
         if cell.cell_type == "markdown":
             return self.text(cell.source)
         if CHECK.match(cell.source):
@@ -154,7 +152,7 @@ class LessonPage:
         if "outputs_hidden" in hidden:
             outputs = f"<details><summary>{GUESS}</summary>\n{outputs}</details>\n"
         code = highlighted(cell.source)
-        if "source_hidden" in hidden or only_draws(cell.source):
+        if "source_hidden" in hidden:
             summary = f"<summary>{FOLDED if outputs else PREPARES}</summary>"
             return f"{outputs}<details>{summary}\n{code}</details>\n"
         return code + outputs
@@ -204,21 +202,6 @@ class LessonPage:
 
 def is_picture(output) -> bool:
     return "image/png" in output.get("data", {})
-
-
-def only_draws(code: str) -> bool:
-    """True if a cell only imports, defines `draw`, asserts, and calls what draws or checks."""
-    for statement in ast.parse(code).body:
-        match statement:
-            case ast.Import() | ast.ImportFrom() | ast.Assert() | ast.FunctionDef(name="draw"):
-                pass
-            case ast.Expr(
-                ast.Call(ast.Name("knob" | "show" | "check" | "say" | "show_source" | "show_diff"))
-            ):
-                pass
-            case _:
-                return False
-    return True
 
 
 def size_of(svg: str) -> tuple[int, int]:
