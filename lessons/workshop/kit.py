@@ -137,11 +137,21 @@ def diagnosis(got: list, wanted: list, inputs: Sequence[dict] | None) -> str:
         return text
     text += f" for {_text(_around(inputs[first], place, np.shape(right[first])))}"
     if len(wrong) == len(got):
-        return text
+        return text + _side(found, right)
     if "part" in inputs[first]:  # such as the value, or the gradient
         good = next(one["part"] for i, one in enumerate(inputs) if i not in wrong)
         return f"the {good} is right, but not the {inputs[first]['part']}: {text}"
     return f"right at {len(got) - len(wrong)} of {len(got)} inputs, but {text}"
+
+
+def _side(found: list[np.ndarray | None], right: list[np.ndarray | None]) -> str:
+    """Whether several numbers are all too large, or all too small."""
+    if len(found) < 2 or any(map(np.ndim, (*found, *right))):
+        return ""
+    gaps = np.array(found, float) - np.array(right, float)  # nan for what is no number
+    if all(gaps > 0):
+        return ", and every value is too large"
+    return ", and every value is too small" if all(gaps < 0) else ""
 
 
 def _around(arguments: dict, place: tuple, shape: tuple) -> dict:

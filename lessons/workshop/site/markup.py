@@ -97,7 +97,7 @@ class Renderer(IPythonRenderer):
 
     def __init__(self, file: str, linked: set[str], page_address: str = "") -> None:
         super().__init__(escape=False)
-        self.file, self.linked, self.slugs = file, linked, []
+        self.file, self.linked = file, linked
         self.page_address = page_address or address_of(file)
 
     def to_html(self, markdown: str) -> str:
@@ -130,9 +130,7 @@ class Renderer(IPythonRenderer):
 
     def heading(self, text: str, level: int, **attrs) -> str:
         slug = re.sub(r"[^\w\- ]", "", plain(text).lower()).strip().replace(" ", "-")
-        self.slugs.append(slug)
-        again = f"-{self.slugs.count(slug) - 1}" if self.slugs.count(slug) > 1 else ""
-        return f'<h{level} id="{slug}{again}">{text}</h{level}>\n'
+        return f'<h{level} id="{slug}">{text}</h{level}>\n'
 
     def link(self, text: str, url: str, title: str | None = None) -> str:
         return f'<a href="{self.address(url)}">{text}</a>'
