@@ -15,6 +15,7 @@ from pathlib import Path
 
 import nbformat
 from nbclient import NotebookClient
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from lessons.experiments.pool import in_parallel
 from lessons.workshop import sources
@@ -39,12 +40,12 @@ def notebook_path(source: Path) -> Path:
 def notebook_of(source: Path) -> nbformat.NotebookNode:
     """The notebook, not yet executed. A text cell keeps a digest of its template, because execution
     fills it in."""
-    notebook = nbformat.v4.new_notebook()
+    notebook = new_notebook()
     notebook.metadata.kernelspec = KERNELSPEC
     for cell in sources.notebook_cells(source):
-        text, new_cell = cell.text, nbformat.v4.new_markdown_cell
+        text, new_cell = cell.text, new_markdown_cell
         if cell.kind in sources.CODE:
-            new_cell = nbformat.v4.new_code_cell
+            new_cell = new_code_cell
         elif cell.kind in ("hint", "solution"):
             text = f"```python\n{text}\n```" if cell.kind == "solution" else text
             summary = f"<summary>{cell.kind.capitalize()}</summary>"
@@ -69,7 +70,7 @@ def execute(notebook: nbformat.NotebookNode, name: str) -> None:
     """
     texts = {i: cell for i, cell in enumerate(notebook.cells) if "template" in cell.metadata}
     for i, cell in texts.items():
-        notebook.cells[i] = nbformat.v4.new_code_cell(sources.code_of_text(cell.source), id=cell.id)
+        notebook.cells[i] = new_code_cell(sources.code_of_text(cell.source), id=cell.id)
     client = NotebookClient(
         notebook,
         timeout=120,

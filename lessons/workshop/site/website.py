@@ -90,13 +90,15 @@ def add_linked(root: Path, name: str, files: dict[str, str | bytes]) -> None:
         return
     if path.suffix in PICTURES:
         files[address] = path.read_bytes()
-    elif path.suffix == ".md":
-        text = re.sub(r"<!--.*?-->\n?", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
-        title = text.split("\n")[0].lstrip("# ")
-        files[address] = page(address, title, Renderer(name, linked).to_html(text))
+        return
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".md":
+        text = re.sub(r"<!--.*?-->\n?", "", text, flags=re.DOTALL)
+        title, body = text.split("\n")[0].lstrip("# "), Renderer(name, linked).to_html(text)
     else:
-        code = highlighted(path.read_text(encoding="utf-8"), path.suffix[1:])
-        files[address] = page(address, name, f"<h1><code>{name}</code></h1>\n{code}")
+        code = highlighted(text, path.suffix[1:])
+        title, body = name, f"<h1><code>{name}</code></h1>\n{code}"
+    files[address] = page(address, title, body)
     for other in linked:
         add_linked(root, other, files)
 
