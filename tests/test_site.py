@@ -112,6 +112,8 @@ def test_links_pictures_and_ids(pages):
             assert not anchor or anchor in ids[target], f"{path} links to {address}"
     links = {link["href"] for link in pages[folder / "group.html"]("a")}
     assert {"index.html", "06_identity.html"} <= links
+    links = [link["href"] for link in pages[folder / "02_ppo.html"].select("nav.end a")]
+    assert links == ["01_score_function.html", "03_group_baseline.html"]
     links = [link["href"] for link in pages[folder / "index.html"]("a")]
     assert lessons < set(links) and {"group.html", "ladder.html"} < set(links)
 
