@@ -74,9 +74,9 @@ def least_noisy(p, candidates, noise=variance):
 
 
 WRONG_SCORES = {
-    "score of the right one always": partial(updated, score=lambda R, p: 1 - p),
-    "slope of p instead of log p": partial(updated, score=lambda R, p: p * (1 - p) * (2 * R - 1)),
-    "sign turned": partial(updated, score=lambda R, p: p - R),
+    "mistake a": partial(updated, score=lambda R, p: 1 - p),
+    "mistake b": partial(updated, score=lambda R, p: p * (1 - p) * (2 * R - 1)),
+    "mistake c": partial(updated, score=lambda R, p: p - R),
 }
 
 CHECKS = {
@@ -88,9 +88,9 @@ CHECKS = {
         ],
         "mistakes": {
             "R = 0: it is the log-probability of the wrong one that counts": (
-                WRONG_SCORES["score of the right one always"]
+                WRONG_SCORES["mistake a"]
             ),
-            "that is the slope of the probability": WRONG_SCORES["slope of p instead of log p"],
+            "that is the slope of the probability": WRONG_SCORES["mistake b"],
         },
     },
     "0.2": {
@@ -130,12 +130,7 @@ def mean_success(update, runs=100, updates=60) -> list[float]:
 TRAINED = {
     "0.1": {
         "curve": mean_success,
-        "right": updated,
-        "mistakes": {
-            "mistake a": partial(updated, score=lambda R, p: 1 - p),
-            "mistake b": partial(updated, score=lambda R, p: p * (1 - p) * (2 * R - 1)),
-            "mistake c": partial(updated, score=lambda R, p: p - R),
-        },
+        "mistakes": WRONG_SCORES,
         "labels": ("updates", "p, mean of 100 runs"),
     }
 }

@@ -79,9 +79,9 @@ def by_text(texts, rewards, G):
 
 
 WRONG_BASELINES = {
-    "timeout = wrong": as_wrong,
-    "timeouts count as others": partial(rloo_verified, timeouts=True),
-    "own reward in the mean": partial(rloo_verified, own=1),
+    "the bug": as_wrong,
+    "mistake a": partial(rloo_verified, timeouts=True),
+    "mistake b": partial(rloo_verified, own=1),
 }
 some = {
     "rewards": torch.tensor([[1, 0, 0, 1, 1], [0, 0.5, 1, 0.25, 0]]).double(),
@@ -98,11 +98,9 @@ CHECKS = {
         "inputs": [some, timed_out],
         "mistakes": {
             "that baseline contains the own reward: it is Dr. GRPO's": (
-                WRONG_BASELINES["own reward in the mean"]
+                WRONG_BASELINES["mistake b"]
             ),
-            "after a timeout there are fewer others than G - 1": (
-                WRONG_BASELINES["timeouts count as others"]
-            ),
+            "after a timeout there are fewer others than G - 1": (WRONG_BASELINES["mistake a"]),
             "NaN times 0 is NaN: choose the verified rewards, with torch.where": partial(
                 rloo_verified, by_product=True
             ),
@@ -166,12 +164,7 @@ def slow_but_right(advantages_of) -> list[float]:
 TRAINED = {
     "3.1": {
         "curve": slow_but_right,
-        "right": rloo_verified,
-        "mistakes": {
-            "the bug": as_wrong,
-            "mistake a": partial(rloo_verified, timeouts=True),
-            "mistake b": partial(rloo_verified, own=1),
-        },
+        "mistakes": WRONG_BASELINES,
         "labels": ("updates", "right completion, probability"),
     }
 }

@@ -136,8 +136,8 @@ def token_rewards(rewards, logps, ref_logps, mask, beta, k=torch.sub):
 
 
 WRONG_PENALTIES = {
-    "sign turned": partial(token_rewards, k=lambda logps, ref: ref - logps),
-    "k1 without its sign": partial(token_rewards, k=lambda logps, ref: (logps - ref).abs()),
+    "the bug": partial(token_rewards, k=lambda logps, ref: ref - logps),
+    "|k1|": partial(token_rewards, k=lambda logps, ref: (logps - ref).abs()),
     "k3 in the reward": partial(token_rewards, k=k3),
 }
 four = {
@@ -169,14 +169,14 @@ CHECKS = {
         },
     },
     "4.2": {
-        "bug": partial(token_rewards, k=lambda logps, ref: ref - logps),
+        "bug": WRONG_PENALTIES["the bug"],
         "expected": token_rewards,
         "inputs": [four | {"beta": 0.5}, four | {"beta": 0.04}],
         "mistakes": {
-            "the distance has lost its sign: k1 may be negative": partial(
-                token_rewards, k=lambda logps, ref: (logps - ref).abs()
-            ),
-            "that is k3 in the reward: its gradient is another": partial(token_rewards, k=k3),
+            "the distance has lost its sign: k1 may be negative": WRONG_PENALTIES["|k1|"],
+            "that is k3 in the reward: its gradient is another": WRONG_PENALTIES[
+                "k3 in the reward"
+            ],
         },
     },
     "4.3": {
@@ -217,12 +217,7 @@ def distance(rewards_of: Callable) -> list[float]:
 TRAINED = {
     "4.2": {
         "curve": distance,
-        "right": token_rewards,
-        "mistakes": {
-            "the bug": CHECKS["4.2"]["bug"],
-            "|k1|": partial(token_rewards, k=lambda logps, ref: (logps - ref).abs()),
-            "k3 in the reward": partial(token_rewards, k=k3),
-        },
+        "mistakes": WRONG_PENALTIES,
         "labels": ("updates", "KL(policy || reference)"),
     }
 }
