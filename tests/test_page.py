@@ -28,15 +28,19 @@ def test_the_code_shown_is_that_of_the_scripts():
         source = Path(script.__file__).read_text("utf-8").splitlines()
         shown, source = build.code_of_script(script), {line.strip() for line in source}
         assert all(line.strip() in source for lines in shown.values() for line in lines), name
-        assert {"compute_advantages", "policy_loss"} <= shown.keys()
-    assert "/ sigma" in "".join(build.code_of_script(build.grpo)["compute_advantages"])
-    assert "dynamic sampling" in "".join(build.code_of_script(build.dapo)["train"])
+        assert {"sigma", "length", "replace"} <= shown.keys()
+    grpo, dapo = build.code_of_script(build.grpo), build.code_of_script(build.dapo)
+    tags = {"sigma": "/ sigma", "length": "/ length", "kl": "KL in the loss", "higher": "PPO: clip"}
+    assert all(tag in "".join(grpo[switch]) for switch, tag in tags.items())
+    assert "dynamic sampling" in "".join(dapo["replace"]) and "overlong" in dapo["rewards"][0]
 
 
 def test_reasons_are_those_of_the_tags_as_plain_text():
-    reasons, lanes = build.reasons(), (build.SOURCES / "lanes.js").read_text("utf-8")
-    tags = re.findall(r'"([\w. ]+: [^"]+)"', "".join(re.findall(r"tags: \[.*\]", lanes)))
-    assert len(tags) == 10 and {*tags, "DAPO: token mean"} <= reasons.keys()
+    reasons, codes = build.reasons(), map(build.code_of_script, build.SCRIPTS.values())
+    lines = [line for code in codes for part in code.values() for line in part]
+    tags = re.findall(r"\[([\w. ]+: [^\]]+)\]", "\n".join(lines))
+    assert {"PPO: critic", "GSPO: one ratio a completion", "DAPO: token mean"} <= set(tags)
+    assert set(tags) <= reasons.keys(), "what a changed line shows has a reason"
     assert not any(re.search(r"[$\\]", text) for text in reasons.values())
     assert "GRPO's ÷ σ gives" in reasons["Dr. GRPO: no / sigma"]
 

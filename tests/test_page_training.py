@@ -28,16 +28,16 @@ globalThis.pack = (array) => {
 globalThis.source = document.querySelector("#engine").textContent;
 """
 STEPS = """async ({ name, settings, base, drawn, orders, type, inWasm }) => {
-    const weights = globalThis[type].from(unpack(base)), metrics = [];
+    const weights = globalThis[type].from(unpack(base));
     wasm.on = inWasm;
     const algorithm = { ...ALGORITHMS[name], ...settings };
     const trainer = new Trainer({ weights, algorithm, pool: new Pool() });
     trainer.collect = async () => drawn.shift();
     trainer.shuffle = (n) => orders.shift() ?? [...Array(n).keys()];
-    while (drawn.length) metrics.push((await trainer.step()).metrics);
+    while (drawn.length) await trainer.step();
     const networks = [trainer.policy, trainer.critic].filter(Boolean);
     wasm.on = true;
-    return { metrics, weights: networks.map(({ weights }) => pack(weights)) };
+    return networks.map(({ weights }) => pack(weights));
 }"""
 
 
@@ -92,8 +92,6 @@ def rows_of(rollout: Rollout, prompts: list[str], rewards: torch.Tensor) -> list
             "prompt": prompts[i // 4],
             "ids": rollout.completion_ids[i, :n].tolist(),
             "logps": rollout.old_logps[i, :n].tolist(),
-            "entropies": rollout.entropies[i, :n].tolist(),
-            "truncated": bool(rollout.truncated[i]),
             "reward": rewards.flatten()[i].item(),
         }
         groups[i // 4].append(row)
@@ -103,7 +101,7 @@ def rows_of(rollout: Rollout, prompts: list[str], rewards: torch.Tensor) -> list
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_five_steps_are_those_of_the_script(console, in_float64, name, monkeypatch, train, spy):
     """From the script's rollouts, in its order of rows, the page comes to its weights, to 1e-9 in
-    float64 and 1e-4 in float32, and to its metrics. WebAssembly sums in float32, and Adam makes as
+    float64 and 1e-4 in float32. WebAssembly sums in float32, and Adam makes as
     much of a gradient near 0 as of any other: there the update as a whole has to agree. All with
     two epochs, minibatches of unequal size, clipped tokens and, in DAPO, silent groups to
     replace."""
@@ -129,40 +127,40 @@ def test_five_steps_are_those_of_the_script(console, in_float64, name, monkeypat
     expected = [unpack(pack(network)) for network in networks]
     orders = [call.result.tolist() for call in orders]
     sent = {"name": name, "settings": settings, "base": start, "drawn": drawn, "orders": orders}
-    kinds = (("Float64Array", False, 1e-9, 1e-6), ("Float32Array", False, 1e-4, 1e-3))
-    for kind, in_wasm, most, share in (*kinds, ("Float32Array", True, 1e-4, 1e-3)):
-        result = console.evaluate(STEPS, sent | {"type": kind, "inWasm": in_wasm})
-        for got, weights in zip(result["weights"], expected, strict=True):
+    kinds = (("Float64Array", False, 1e-9), ("Float32Array", False, 1e-4))
+    for kind, in_wasm, most in (*kinds, ("Float32Array", True, 1e-4)):
+        trained = console.evaluate(STEPS, sent | {"type": kind, "inWasm": in_wasm})
+        for got, weights in zip(trained, expected, strict=True):
             before = np.pad(
                 unpack(start), (0, weights.size - unpack(start).size)
             )  # a new head is 0
             off = np.abs(unpack(got) - weights)
             assert off.max() <= most
             assert np.linalg.norm(off) <= 0.01 * np.linalg.norm(weights - before)
-        for row, ours in zip(result["metrics"], logged, strict=True):
-            ours["clipped"] = ours.get("clipped_up", 0) + ours.get("clipped_down", 0)
-            for metric in row.keys() - {"kl"} | row.keys() & ours.keys():
-                assert row[metric] == pytest.approx(ours[metric], rel=share, abs=most), metric
     assert np.abs(expected[0] - unpack(start)).max() > 5e-4, "the weights have moved"
-    assert name in ("REINFORCE", "CISPO") or any(row["clipped"] for row in logged)
+    assert name in ("REINFORCE", "CISPO") or any(
+        row["clipped_up"] + row["clipped_down"] for row in logged
+    )
 
 
 TRAIN = """async ([workers, name]) => {
     const weights = sigmaLadder.base, pool = await Pool.open(workers, source);
     const algorithm = { ...ALGORITHMS[name], prompts_per_step: 3, group_size: 4 };
     const trainer = new Trainer({ weights, algorithm, pool, seed: 1 });
-    const metrics = [(await trainer.step()).metrics], state = trainer.state();
-    metrics.push((await trainer.step()).metrics);
+    await trainer.step();
+    const state = trainer.state(), start = pack(trainer.policy.weights);
+    await trainer.step();
     const first = pack(trainer.policy.weights);
-    trainer.restore(state);
-    const again = [(await trainer.step()).metrics, pack(trainer.policy.weights)];
+    Object.assign(trainer, state);
+    await trainer.step();
+    const again = pack(trainer.policy.weights);
     const update = trainer.update.bind(trainer);
     trainer.update = (...given) =>
         update(...given).finally(() => { trainer.policy.weights[5] = NaN; });
     const error = await trainer.step().catch((error) => error.message);
     const doers = pool.workers.length, restored = pack(trainer.policy.weights) === first;
     pool.close();
-    return { metrics, first, again, doers, error, restored };
+    return { start, first, again, doers, error, restored };
 }"""
 
 
@@ -177,7 +175,7 @@ def test_any_number_of_workers_gives_the_same_weights_and_steps_are_taken_back(c
     assert [result.pop("doers") for result in results] == [0, 1, 3, 0]
     for result in results:
         assert result == results[0]
-        assert result["again"] == [result["metrics"][1], result["first"]]
+        assert result["again"] == result["first"] != result["start"]
         assert result["restored"] and "not finite in step 3" in result["error"]
 
 
@@ -187,7 +185,6 @@ PRODUCTS = """() => {
     for (const [rows, depth, columns] of [[1, 64, 19], [3, 5, 1], [64, 64, 64], [300, 64, 176],
         [128, 176, 64], [176, 128, 64], [19, 97, 64]])
         for (const turned of [false, true]) for (const add of [false, true]) {
-            if (turned && rows > 256) continue;
             const A = array(rows * depth), B = array(depth * columns), C = array(rows * columns);
             const steps = turned ? [1, rows] : [depth, 1];
             const other = turned ? [1, columns] : [depth, 1];
@@ -208,7 +205,7 @@ def test_products_in_webassembly_and_in_javascript_agree(console):
     """Also at the edges of blocks and of parts, transposed and added to what is there. Their
     gradients of a whole batch agree, to 1e-4 of the largest element of a tensor."""
     runs, errors = console.evaluate(PRODUCTS)
-    assert runs and len(errors) == 26 and max(errors) < 1e-5
+    assert runs and len(errors) == 28 and max(errors) < 1e-5
     script = """async () => {
         const weights = sigmaLadder.base, algorithm = ALGORITHMS.GRPO;
         const trainer = new Trainer({ weights, algorithm, pool: new Pool() });
@@ -217,7 +214,7 @@ def test_products_in_webassembly_and_in_javascript_agree(console):
         const found = [];
         for (const on of [true, false]) {
             wasm.on = on;
-            found.push(tensors((await trainer.gradient(trainer.policy, groups.flat())).gradient));
+            found.push(tensors(await trainer.gradient(trainer.policy, groups.flat())));
         }
         wasm.on = true;
         return Object.keys(found[0]).map((name) => {

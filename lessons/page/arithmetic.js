@@ -2,15 +2,13 @@
 
 import { BOS, EOS, TOKENS } from "./model.js";
 
-export const encode = (text) => [BOS, ...Array.from(text, (character) =>
-  TOKENS.indexOf(character))];
+export const encode = (text) => [BOS, ...Array.from(text, (letter) => TOKENS.indexOf(letter))];
 export const textOf = (ids) => ids.filter((id) => id !== EOS).map((id) => TOKENS[id]).join("");
 
 // The integer after the last "#", or null.
 export function answer(completion) {
-  const at = completion.lastIndexOf("#"),
-    match = completion.slice(at + 1).match(/^([+-]?)0*([0-9]{1,9})$/);
-  return at >= 0 && match ? Number(match[1] + match[2]) : null;
+  const match = completion.match(/#([+-]?)0*([0-9]{1,9})$/);
+  return match && Number(match[1] + match[2]);
 }
 
 // The value of a chain such as 29+46-36, and why it is not a problem of the task, or null.

@@ -33,6 +33,12 @@ SCRIPTS = {
     "REINFORCE": reinforce, "PPO": ppo, "GRPO": grpo, "Dr. GRPO": dr_grpo, "DAPO": dapo,
     "RLOO": rloo, "MaxRL": maxrl, "Batch sigma": batch_sigma, "GSPO": gspo, "CISPO": cispo,
 }  # fmt: skip
+# The lines that a switch of lanes.js changes, and two kinds that none does
+SWITCHES = {
+    "kl": r"\bkl\b|kl_coef|log_u", "higher": r"ratio\.clamp", "length": r"^return .*per_token",
+    "critic": r"Critic\(", "rewards": r"^rewards = 2|\[DAPO: overlong\]",
+}  # fmt: skip
+REST = {"train": "replace", "compute_advantages": "sigma"}  # whose other lines a switch has
 SIGNS = {r"\sigma": "σ", r"\lambda": "λ", r"\varepsilon": "ε", r"\log": "log"}  # of LaTeX
 HELD_OUT = 32  # held-out problems of each level, for measuring accuracy
 DESCRIPTION = (
@@ -60,21 +66,28 @@ def base_weights() -> str:
 
 
 def code_of(function: Callable) -> list[str]:
-    """The lines of a function's body, without its docstring."""
+    """The lines of a function's body, after its docstring."""
     source = inspect.getsource(function)
-    start = ast.parse(source).body[0].body[1].lineno
-    return [line[4:] for line in source.splitlines()[start - 1 :]]
+    start = ast.parse(source).body[0].body[0].end_lineno
+    return [line[4:] for line in source.splitlines()[start:] if line]
 
 
 def code_of_script(script: ModuleType) -> dict[str, list[str]]:
-    """The lines that make a script its algorithm, by function: of `train`, those that sample."""
+    """The lines that make a script its algorithm, by the switch that changes them, or else by
+    function. Of `train` they are those that sample, and those with a tag before them."""
     step = r"# 1\. .*?\n(.*?)\n\n +# 2\. "
-    lines = re.search(step, inspect.getsource(script.train), re.DOTALL)[1]
-    lines = textwrap.dedent(lines).splitlines()
-    code = {"train": lines}
+    source = inspect.getsource(script.train)
+    lines = textwrap.dedent(re.search(step, source, re.DOTALL)[1]).splitlines()
+    functions = {"train": re.findall(r"^ +(.*# \[.*)", source.split("# 1. ")[0], re.M) + lines}
     for name in ("compute_advantages", "sequence_ratio", "policy_loss"):
         if hasattr(script, name):
-            code[name] = code_of(getattr(script, name))
+            functions[name] = code_of(getattr(script, name))
+    code = {}
+    for name, lines in functions.items():
+        for line in lines:
+            switches = (key for key, pattern in SWITCHES.items() if re.search(pattern, line))
+            key = next(switches, REST.get(name, name))
+            code.setdefault(key, []).append(line)
     return code
 
 

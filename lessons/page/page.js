@@ -1,131 +1,131 @@
-// The page itself: its strips, and what its controls do.
-// build.py joins the modules into two scripts, what a worker runs and the rest, so all of their
+// The page itself: its strips, and what its controls do. build.py joins all modules, so their
 // top-level names are different.
 
-import { ALGORITHMS, isMixed, mean, pushes, sum } from "./algorithms.js";
-import { answer, drawProblem, read, stream, value } from "./arithmetic.js";
-import { Lane, MISTAKES, PLAIN, SWITCHES, algorithmOf, codeOf, difference, flipSwitch, fromBytes,
-  fromText, isOn, lateAccuracy, lengthsIn, lopsided, nameOf, rewardsIn, tagOf, toBytes,
-  toText } from "./lanes.js";
-import { $, element, explain, fullColour, mostChanged, numbersOf, rowsOf,
-  title } from "./magnifier.js";
+import { ALGORITHMS, divisorOf, isMixed, lengthsOf, mean, sum } from "./algorithms.js";
+import { read } from "./arithmetic.js";
+import { Lane, MISTAKES, PLAIN, SWITCHES, algorithmOf, codeOf, flipSwitch, fromText, isOn,
+  lateAccuracy, lopsided, nameOf, toText } from "./lanes.js";
+import { $, element, explain, mostChanged, numbersOf, rowsOf, title,
+  typeset } from "./magnifier.js";
 import { readWeights } from "./model.js";
-import { STEPS, blockAt, drawStrip, layout } from "./strip.js";
+import { FULL, STEPS, blockAt, drawStrip, within } from "./strip.js";
 import { Diverged, Pool } from "./training.js";
 
 const json = (id) => JSON.parse($(id).textContent);
 const CODE = json("code-lines"), PATCHES = json("patches"), REASONS = json("reasons");
-const weights = readWeights($("weights").textContent.trim());
-const world = { pool: new Pool(), weights, heldOut: json("held-out"), problem: "33+41-39-26+11",
-  seed: 0 };
-const lanes = [], frames = []; // training runs, and the elements of each
+for (const key in PATCHES) REASONS[MISTAKES[key]] = PATCHES[key].why;
 const MOST_LANES = 3;
+const world = { pool: new Pool(), weights: readWeights($("weights").textContent.trim()),
+  heldOut: json("held-out"), problem: "33+41-39-26+11", seed: 0 };
+const lanes = []; // training runs, each with its elements in the page
 let choice = PLAIN, before = PLAIN; // what the switches say, and said before the last flip
 let hovered = null, pinned = null, token = null, guess = "";
-let running = false, target = 0, training = Promise.resolve(), changing = training;
+let running = false, target = 0; // the step to which lanes are trained; 0 stops them
+let changing = Promise.resolve(); // until the first batch is written
+
+const percentOf = (share) => Math.round(100 * share);
+const write = (id, text) => { $(id).textContent = text; };
 
 // ---------------------------------------------------------------------- what is magnified
 
 const chosenAlgorithm = (lane) =>
   (nameOf(choice) === lane.name ? lane.algorithm : algorithmOf(choice));
 
-function newest() { // of the lane that has moved last: its newest step with a mixed group
-  const lane = lanes.find((one) => one.isMoving) ?? lanes.at(-1);
-  const mixed = ({ groups }) => groups.some((group) => isMixed(rewardsIn(group)));
-  const column = Math.max(lane.columns.findLastIndex(mixed), 0);
-  return { lane, column, group: Math.max(lopsided(lane.columns[column].groups), 0) };
-}
-
+// The block that the reader points at; or of the lane that has moved last the newest mixed group
 function selected() {
-  const at = hovered ?? pinned, there = at && lanes.includes(at.lane);
-  return there && at.lane.columns[at.column]?.groups[at.group] ? at : newest();
+  const at = hovered ?? pinned;
+  if (lanes.includes(at?.lane) && at.lane.columns[at.column]?.groups[at.group]) return at;
+  const lane = lanes.find((one) => one.isMoving) ?? lanes.at(-1);
+  const mixed = ({ groups }) => groups.some((group) => isMixed(group));
+  const column = Math.max(lane.columns.findLastIndex(mixed), 0);
+  return within(lane, column, lopsided(lane.columns[column].groups));
 }
 
 function showMagnifier(at) {
-  const { lane, column } = at, group = lane.columns[column].groups[at.group];
+  const { lane, column } = at, group = lane.columns[column].groups[at.group], list = $("group");
   if (!group) return;
   const asked = chosenAlgorithm(lane), results = lane.pushesOn(group, asked);
-  const full = fullColour(lane.algorithm, lengthsIn(group)); // the same for what it would get
-  const focused = document.activeElement?.dataset?.row;
-  const flip = (i) => { group[i].reward = 1 - group[i].reward; pinned = at; show(); };
-  const point = (i, t) => { token = [i, t]; showNumbers(); };
-  const showNumbers = () => {
-    for (const one of $("group").querySelectorAll(".pointed")) one.classList.remove("pointed");
-    const [i, t] = token && results[token[0]]?.tokens[token[1]] ? token : mostChanged(group);
-    $("group").children[i].querySelectorAll("i")[t].classList.add("pointed");
-    $("numbers").textContent = numbersOf(group, results, asked, i, t);
+  // of a token in a completion of average length, the same for what it would get
+  const full = FULL / mean(group.map((_, i) => divisorOf(lane.algorithm, group, i)));
+  const rowWith = (node) => [...list.children].findIndex((row) => row.contains(node));
+  const focused = rowWith(document.activeElement);
+  const flip = (i) => {
+    group[i].reward = 1 - group[i].reward;
+    pinned = at;
+    show();
   };
-  $("title").textContent = title(group, column) + (lanes.length > 1 ? ` · ${lane.name}` : "");
-  $("explained").textContent = explain(group, results, asked);
-  $("group").setAttribute("aria-label", $("title").textContent);
-  $("group").replaceChildren(...rowsOf(group, results, full, flip, point));
-  if (focused) $("group").querySelector(`[data-row="${focused}"]`)?.focus();
-  $("group").onkeydown = (event) => { // the arrow keys go from token to token
-    const i = Number(event.target.dataset?.row), move = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+  const point = (i, t) => {
+    token = [i, t];
+    showNumbers();
+  };
+  const showNumbers = () => {
+    const [i, t] = results[token?.[0]]?.tokens[token[1]] === undefined ? mostChanged(group) : token;
+    list.querySelector(".pointed")?.classList.remove("pointed");
+    list.children[i].querySelectorAll("i")[t].classList.add("pointed");
+    write("numbers", numbersOf(group, results, asked, i, t));
+  };
+  write("title", title(group, column) + (lanes.length > 1 ? ` · ${lane.name}` : ""));
+  write("explained", explain(group, results, asked));
+  list.ariaLabel = $("title").textContent;
+  list.replaceChildren(...rowsOf(group, results, full, flip, point));
+  list.children[focused]?.querySelector("button").focus();
+  list.onkeydown = (event) => { // the arrow keys go from token to token
+    const i = rowWith(event.target), move = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
     if (!move) return;
     event.preventDefault();
-    const last = results[i].tokens.length - 1, from = token?.[0] === i ? token[1] + move : 0;
+    const last = group[i].ids.length - 1, from = token?.[0] === i ? token[1] + move : 0;
     point(i, Math.max(0, Math.min(from, last)));
   };
   showNumbers();
 }
 
-// Score a group of the newest step again, so that its tokens show what the step did.
-async function follow({ lane, column, group }) {
-  const { groups, done } = lane.columns[column], rows = groups[group];
-  if (running || lane.isCopy || !done || column + 1 < lane.columns.length || rows[0].after) return;
-  await lane.follow(rows);
+async function look(at, keep) { // at the block at the pointer, or the newest one
+  token = null;
+  if (keep) pinned = at;
+  hovered = keep ? null : at;
+  show();
+  const { lane, column, group } = at ?? {}, rows = lane?.columns[column]?.groups[group];
+  if (!rows || rows[0].after || running || lane.isCopy || lane.isDrawn) return;
+  if (column + 1 < lane.columns.length) return;
+  await lane.follow(rows); // what the newest step did to its tokens
   show();
 }
 
 // ---------------------------------------------------------------------- strips
 
+const MOVES = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1],
+  Home: [-Infinity, 0], End: [Infinity, 0], Escape: [0, 0] };
+
 function openLane(chosen) {
-  const lane = new Lane(world, chosen), i = lanes.push(lane) - 1;
-  const canvas = element("canvas", { tabindex: 0, role: "slider", "aria-valuemin": 1 });
-  const remove = element("button", { type: "button", class: "quiet", onclick: () => closeLane(lane),
-    "aria-label": `Remove ${lane.name}` }, "×");
-  const root = element("figure", {}, element("figcaption", {}, element("b", {}, lane.name),
-    element("span", { class: "result" }), i ? remove : ""), element("div", {}, canvas));
-  const at = (event) => {
-    const box = canvas.getBoundingClientRect();
-    const place = layout(lane, canvas.parentElement.clientWidth);
-    return { lane, ...blockAt(lane, place, event.clientX - box.x, event.clientY - box.y) };
+  const lane = new Lane(world, chosen), root = $("lane").content.firstElementChild.cloneNode(true);
+  const [name, result, remove, strip, ...layers] =
+    root.querySelectorAll("b, .result, button, .strip, .strip *");
+  Object.assign(lane, { root, result, strip, layers });
+  name.textContent = lane.name;
+  strip.ariaLabel = `${lane.name}: arrow keys go through steps and groups`;
+  Object.assign(remove, { ariaLabel: `Remove ${lane.name}`, hidden: !lanes.length,
+    onclick: () => closeLane(lane) });
+  strip.onpointerdown = strip.onpointermove = (event) => {
+    if (event.buttons) strip.setPointerCapture(event.pointerId);
+    look(blockAt(lane, layers[0].getBoundingClientRect(), event), event.buttons > 0);
   };
-  const drag = (event) => { canvas.setPointerCapture(event.pointerId); look(at(event), true); };
-  canvas.addEventListener("pointerdown", drag);
-  canvas.addEventListener("pointermove", (event) => look(at(event), event.buttons > 0));
-  canvas.addEventListener("pointerleave", () => { hovered = null; show(); });
-  canvas.addEventListener("keydown", (event) => {
-    const move = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1],
-      Home: [-Infinity, 0], End: [Infinity, 0], Escape: [0, 0] }[event.key];
+  strip.onpointerleave = () => look(null, false);
+  strip.onkeydown = (event) => {
+    const at = selected(), from = at.lane === lane ? at : { column: 0, group: 0 };
+    const move = MOVES[event.key];
     if (!move) return;
     event.preventDefault();
-    const from = selected().lane === lane ? selected() : { lane, column: 0, group: 0 };
-    const column = Math.max(0, Math.min(from.column + move[0], lane.columns.length - 1));
-    const last = lane.columns[column].groups.length - 1;
-    const to = { lane, column, group: Math.max(0, Math.min(from.group + move[1], last)) };
+    const to = within(lane, from.column + move[0], from.group + move[1]);
     look(event.key === "Escape" ? null : to, true);
-  });
-  frames.push({ root, canvas, base: element("canvas"), result: root.querySelector(".result") });
+  };
   $("strips").append(root);
+  lanes.push(lane);
   return lane;
 }
 
-function look(at, keep) { // the block at the pointer, or the newest one
-  token = null;
-  if (keep) pinned = at;
-  hovered = keep ? null : at;
-  show();
-  if (at) follow(at);
-}
-
-async function closeLane(lane) {
-  await stop();
-  const i = lanes.indexOf(lane);
-  if (i < 1) return;
-  lanes.splice(i, 1);
-  frames.splice(i, 1)[0].root.remove();
+function closeLane(lane) {
+  lane.root.remove();
+  lanes.splice(lanes.indexOf(lane), 1);
   show();
   $("train").focus();
 }
@@ -135,102 +135,77 @@ let waiting = 0; // of an animation frame, so that strips are drawn once for man
 function show() {
   waiting ||= requestAnimationFrame(() => {
     waiting = 0;
+    showControls();
     if (!lanes.length || !lanes.every(({ columns }) => columns.length)) return;
     const at = selected();
-    lanes.forEach((lane, i) => showLane(lane, frames[i], at));
+    for (const lane of lanes) showLane(lane, at.lane === lane ? at : null);
     showMagnifier(at);
-    showControls();
   });
 }
 
-function showLane(lane, { canvas, base, result }, at) {
-  const here = at.lane === lane, { accuracy, steps, seeds } = lane;
-  drawStrip(canvas, base, lane, here ? at : null, here ? chosenAlgorithm(lane) : lane.algorithm);
-  canvas.setAttribute("aria-label", `${lane.name}: arrow keys go through steps and groups`);
-  canvas.setAttribute("aria-valuemax", lane.columns.length);
-  canvas.setAttribute("aria-valuenow", here ? at.column + 1 : lane.columns.length);
-  const group = here && lane.columns[at.column].groups[at.group];
-  const place = group ? `${title(group, at.column)}, group ${at.group + 1}` : "";
-  canvas.setAttribute("aria-valuetext", place);
-  const percentOf = (one) => one && Math.round(100 * one[1]);
-  const [first, last] = [accuracy[0], accuracy.at(-1)].map(percentOf);
-  const late = lane.columns.slice(-10), groups = late.flatMap((column) => column.groups);
-  const silent = groups.filter((rows) => !isMixed(rewardsIn(rows)));
-  const lately = lane.algorithm.dynamic_sampling
+function showLane(lane, at) {
+  const { accuracy, algorithm, columns, layers, result, seeds, steps, strip } = lane;
+  drawStrip(layers, lane, at, at ? chosenAlgorithm(lane) : algorithm);
+  const group = at && columns[at.column].groups[at.group];
+  Object.assign(strip, { ariaValueMax: columns.length,
+    ariaValueNow: at ? at.column + 1 : columns.length,
+    ariaValueText: group ? `${title(group, at.column)}, group ${at.group + 1}` : "" });
+  const late = columns.slice(-10), groups = late.flatMap((column) => column.groups);
+  const silent = groups.filter((group) => !isMixed(group));
+  const lately = algorithm.dynamic_sampling
     ? `${sum(late.map(({ thrown }) => thrown))} silent groups replaced`
     : `${silent.length} of ${groups.length} groups silent`;
-  result.textContent = last === undefined ? "" : `${first} → ${last} % right` +
+  const [first, last] = [accuracy[0], accuracy.at(-1)].map((one) => one && percentOf(one[1]));
+  result.textContent = !accuracy.length ? "" : `${first} → ${last} % right` +
     (seeds.length ? `, ${seeds.length + 1} seeds` : "") + (steps < 10 ? "" : `; lately ${lately}`);
 }
 
 function showControls() {
-  const started = lanes.some(({ steps }) => steps),
-    asked = lanes.some(({ name }) => name === nameOf(choice));
-  $("train").textContent = running ? (target ? "Stop" : "Stopping …") : "Train";
-  $("one").setAttribute("aria-disabled", running);
+  const started = lanes.some(({ steps }) => steps), isFull = lanes.length === MOST_LANES;
+  write("train", !running ? "Train" : target ? "Stop" : "Stopping …");
+  $("one").ariaDisabled = running;
   $("question").hidden = started;
-  $("again").hidden = !started || asked;
-  $("again").textContent = lanes.length < MOST_LANES ? `Train with it: ${nameOf(choice)}`
-    : "Remove a strip, to train with it";
-  $("again").setAttribute("aria-disabled", running || lanes.length === MOST_LANES);
+  $("again").hidden = !started || lanes.some(({ name }) => name === nameOf(choice));
+  write("again", isFull ? "Remove a strip, to train with it" : `Train with it: ${nameOf(choice)}`);
+  $("again").ariaDisabled = running || isFull;
   for (const key in SWITCHES) {
-    const on = isOn(choice, key), button = $(`switch-${key}`);
-    button.setAttribute("aria-checked", Boolean(on));
-    button.setAttribute("aria-disabled", on === undefined);
+    const on = isOn(choice, key);
+    Object.assign($(key), { ariaChecked: Boolean(on), ariaDisabled: on === undefined });
   }
   $("preset").value = choice.name;
   $("broken").value = choice.mistake;
   const done = lanes.filter(({ steps }) => steps >= STEPS);
   $("seeds").hidden = running || done.length < 2 || done.every(({ seeds }) => seeds.length === 2);
-  $("compared").textContent = done.length > 1 ? compared(done) : "";
+  write("compared", done.length > 1 ? compared(done) : "");
 }
 
 function compared(done) {
   if (done.some(({ seeds }) => seeds.length < 2))
     return "One seed each: where the bands overlap, the difference may be luck.";
-  const percents = (list) => list.map((x) => Math.round(100 * x));
-  const all = done.map((lane) => ({ name: lane.name, late: lateAccuracy(lane) }));
-  const texts = all.map(({ name, late }) => {
-    const [centre, low, high] = percents(late);
+  const late = done.map(lateAccuracy), texts = done.map(({ name }, i) => {
+    const [centre, low, high] = late[i].map(percentOf);
     return `${name} ${centre} % (${low} to ${high})`;
   });
-  const low = Math.max(...all.map(({ late }) => late[1])),
-    high = Math.min(...all.map(({ late }) => late[2]));
-  return `Late accuracy, three seeds: ${texts.join(", ")}. ` + (low > high
+  const lows = late.map(([, low]) => low), highs = late.map(([, , high]) => high);
+  const isApart = Math.max(...lows) > Math.min(...highs);
+  return `Late accuracy, three seeds: ${texts.join(", ")}. ` + (isApart
     ? "The bands do not overlap." : "The bands overlap: three seeds cannot tell them apart.");
 }
 
 // ---------------------------------------------------------------------- training
 
-function train(one) { // one step of the lanes that are behind, or all steps
-  if (!running) training = loop(one);
-  return training;
-}
-
-function findTarget(one) {
-  const steps = lanes.filter((lane) => !lane.isCopy).map((lane) => lane.steps);
-  const least = Math.min(...steps), most = Math.max(...steps);
-  return one ? least + 1 : least < most ? most : (Math.floor(least / STEPS) + 1) * STEPS;
-}
-
-async function loop(one) {
+async function train(work) { // unless something is being trained
+  if (running) return;
   running = true;
   target = Infinity;
-  $("alarm").textContent = "";
-  showControls();
+  write("alarm", "");
+  show();
   try {
     await changing;
-    if (!await takeProblem()) return;
-    pinned = hovered = token = null;
-    if (lanes.every(({ isCopy }) => isCopy)) lanes.forEach((lane, i) => {
-      lane.clear();
-      frames[i].base.key = ""; // to be painted anew
-    });
-    target &&= findTarget(one);
-    for (const lane of lanes.filter(({ isCopy }) => !isCopy)) await trainLane(lane);
+    await work();
   } catch (error) {
     if (!(error instanceof Diverged)) throw error;
-    $("alarm").textContent = `The training diverged: ${error.message}. This step is undone.`;
+    write("alarm", `The training diverged: ${error.message}. This step is undone.`);
   } finally {
     for (const lane of lanes) lane.isMoving = false;
     running = false;
@@ -239,74 +214,62 @@ async function loop(one) {
   }
 }
 
+async function trainLanes(isOneStep = false) { // the lanes that are behind, or all
+  if (!await takeProblem()) return;
+  pinned = hovered = token = null;
+  if (lanes.every(({ isCopy }) => isCopy)) for (const lane of lanes) lane.clear();
+  const moving = lanes.filter(({ isCopy }) => !isCopy), steps = moving.map((lane) => lane.steps);
+  const least = Math.min(...steps), most = Math.max(...steps);
+  const next = isOneStep ? least + 1 : (Math.floor(least / STEPS) + 1) * STEPS;
+  target &&= !isOneStep && least < most ? most : next;
+  for (const lane of moving) await trainLane(lane);
+}
+
 async function trainLane(lane) { // up to the target
   lane.isMoving = true;
-  while (lane.steps < target) {
-    if (lane.columns.at(-1)?.done !== false) await lane.draw();
+  while (lane.steps < target && lanes.includes(lane)) {
+    if (!lane.isDrawn) await lane.draw();
     show();
     await lane.step();
     say(lane);
     show();
-    if (!lane.collapsed) continue;
-    target = 0;
-    $("alarm").textContent =
-      `${lane.name} has collapsed: it solves less than half of what the base ` +
-      "model solves.";
   }
   lane.isMoving = false;
 }
 
-const lengthOf = ({ groups }) => mean(groups.flatMap(lengthsIn));
-
 function say({ columns, steps, name }) {
-  const [from, to] = [columns[0], columns.at(-1)].map((column) => Math.round(lengthOf(column)));
-  const more = to > from ? "longer" : "shorter";
-  const guessed = guess
-    ? `You said ${guess}${steps < STEPS ? "" : guess === more ? ", rightly" : ""}. ` : "";
-  $("status").textContent = `${lanes.length > 1 ? `${name}: ` : ""}step ${steps}. ${guessed}` +
-    `Completions: ${from} → ${to} tokens` +
-    (steps < STEPS ? "." : "; only right or wrong was rewarded.");
-}
-
-function stop() {
-  target = 0;
-  if (running) showControls();
-  return training;
+  const [from, to] = [columns[0], columns.at(-1)].map(({ groups }) =>
+    Math.round(mean(groups.flatMap(lengthsOf))));
+  const isDone = steps >= STEPS, isRight = isDone && guess === (to > from ? "longer" : "shorter");
+  const guessed = guess && `You said ${guess}${isRight ? ", rightly" : ""}. `;
+  write("status", `${lanes.length > 1 ? `${name}: ` : ""}step ${steps}. ${guessed}` +
+    `Completions: ${from} → ${to} tokens${isDone ? "; only right or wrong was rewarded" : ""}.`);
 }
 
 async function trainSeeds() { // two more of each lane, unseen but for their accuracy
-  running = true;
-  target = STEPS;
-  const done = lanes.filter(({ steps }) => steps >= STEPS);
-  try {
-    for (const lane of done)
-      for (const more of [1, 2]) {
-        const other = lane.seeds[more - 1] ?? new Lane(world, lane.choice, world.seed + more);
-        while (target && other.steps < lane.steps) {
-          await other.step();
-          other.columns = [];
-          $("status").textContent = `${lane.name}, seed ${more + 1} of 3: step ${other.steps}`;
-          showControls();
-        }
-        if (other.steps >= lane.steps) lane.seeds[more - 1] = other;
+  for (const lane of lanes.filter(({ steps }) => steps >= STEPS))
+    for (const more of [1, 2]) {
+      const other = lane.seeds[more - 1] ?? new Lane(world, lane.choice, world.seed + more);
+      while (target && other.steps < lane.steps) {
+        await other.step();
+        other.columns = [];
+        write("status", `${lane.name}, seed ${more + 1} of 3: step ${other.steps}`);
       }
-  } finally {
-    running = false;
-    $("status").textContent = "";
-    show();
-  }
+      if (other.steps >= lane.steps) lane.seeds[more - 1] = other;
+    }
+  write("status", "");
 }
 
 // The problem in the box, from the next step on. -> whether it is one
 async function takeProblem() {
-  const problem = $("problem").value.replace(/[\s?]/g, "").replace(/[−–]/g, "-"),
-    { fault } = read(problem);
-  $("refused").textContent = fault ? `Not a problem of this task: ${fault}.` : "";
+  const problem = $("problem").value.replace(/[\s?]/g, "").replace(/[−–]/g, "-");
+  const { fault } = read(problem);
+  write("refused", fault ? `Not a problem of this task: ${fault}.` : "");
   if (fault) return false;
-  $("problem").value = problem.replaceAll("-", "−");
+  $("problem").value = typeset(problem);
   if (problem === world.problem) return true;
   world.problem = problem;
-  for (const lane of lanes) if (lane.columns.at(-1)?.done === false) await lane.draw();
+  for (const lane of lanes) if (lane.isDrawn) await lane.draw();
   show();
   return true;
 }
@@ -314,129 +277,121 @@ async function takeProblem() {
 // ---------------------------------------------------------------------- switches
 
 function choose(next) {
+  if (next === choice) return;
   before = choice;
   choice = next;
   showReasons();
   // nothing is trained yet: the lane changes
   if (!running && lanes.length === 1 && !lanes[0].steps) {
-    frames.pop().root.remove();
-    lanes.pop();
+    lanes.pop().root.remove();
     changing = openLane(choice).draw().then(show);
   }
-  showControls(); // at once, also where a batch is still being written
   show();
 }
 
-function showReasons() { // of the last flip: why, and the lines of code that it changes
-  const keys = Object.keys(SWITCHES).filter((key) => isOn(choice, key) !== isOn(before, key) &&
-    isOn(choice, key) !== undefined);
-  const own = Object.keys(REASONS).filter((tag) => tag.startsWith(`${choice.name}: `));
-  const switched = keys.map((key) => tagOf(choice, key)); // no switch stands for a side rung's idea
-  const told = choice.name === before.name || switched.some((tag) => own.includes(tag));
-  const tags = told && keys.length ? switched : [...own, ...switched];
-  const { mistake } = choice, broken = mistake && mistake !== before.mistake;
-  const reasons = broken ? [[MISTAKES[mistake], PATCHES[mistake].why]]
-    : [...new Set(tags)].map((tag) => [tag, REASONS[tag]]);
-  $("why").replaceChildren(...reasons.map(([tag, why]) =>
-    element("p", {}, element("b", {}, `${tag}. `), why)));
-  const patches = Object.fromEntries([before, choice].map((one) => one.mistake).filter(Boolean)
-    .map((name) => [name, PATCHES[name]]));
-  const [a, b] = [before, choice].map((one) => codeOf(one, CODE, patches)), lines = [];
-  for (const part of Object.keys({ ...a, ...b })) {
-    const changed = difference(a[part] ?? [], b[part] ?? []).filter(([mark]) => mark !== " ");
-    if (changed.length) lines.push(["#", part], ...changed);
+function showReasons() { // of the last change: why, and the lines of code that it changes
+  const [old, now] = [before, choice].map((one) => codeOf(one, CODE, PATCHES));
+  const lines = [], tags = new Set(), { mistake } = choice;
+  for (const part of Object.keys({ ...old, ...now })) {
+    const [a, b] = [old[part] ?? [], now[part] ?? []];
+    const minus = a.filter((line) => !b.includes(line));
+    const plus = b.filter((line) => !a.includes(line));
+    if (minus.length + plus.length) lines.push(["file", SWITCHES[part]?.label ?? part]);
+    lines.push(...minus.map((line) => ["minus", `- ${line}`]));
+    lines.push(...plus.map((line) => ["plus", `+ ${line}`]));
+    const [gone, come] = [minus, plus].map((some) =>
+      Object.keys(REASONS).filter((tag) => some.join().includes(`[${tag}]`)));
+    for (const tag of come.length ? come : gone) tags.add(tag);
   }
+  const told = mistake && mistake !== before.mistake ? [MISTAKES[mistake]] : [...tags];
+  $("why").replaceChildren(...told.map((tag) =>
+    element("p", {}, element("b", {}, `${tag}. `), REASONS[tag])));
   $("code").hidden = !lines.length;
-  $("code").replaceChildren(...lines.map(([mark, line]) =>
-    element("span", { class: { "+": "plus", "-": "minus", "#": "file" }[mark] },
-      mark === "#" ? line : `${mark} ${line}`)));
+  $("code").replaceChildren(...lines.map(([className, line]) =>
+    element("span", { className }, line)));
 }
 
 // ---------------------------------------------------------------------- the address
 
-async function save() {
-  const entries = [["problem", world.problem]];
-  if (world.seed) entries.push(["seed", world.seed]);
-  for (const { choice: { name, flipped, mistake }, steps } of lanes)
-    entries.push(["run", [name, flipped.join(" "), mistake, steps].join(",")]);
-  for (const lane of lanes) entries.push(["data", lane.steps ? await toText(toBytes(lane)) : ""]);
+function save() {
+  const entries = [["problem", world.problem], ["seed", world.seed]];
+  for (const lane of lanes) {
+    const { choice: { name, flipped, mistake }, steps } = lane;
+    entries.push(["run", [name, mistake, flipped.join(" "), steps ? toText(lane) : ""].join()]);
+  }
   $("link").href = `#${new URLSearchParams(entries)}`;
   history.replaceState(null, "", $("link").href);
 }
 
 async function load() {
-  const given = new URLSearchParams(location.hash.slice(1)), data = given.getAll("data");
+  const given = new URLSearchParams(location.hash.slice(1));
   world.seed = Math.floor(Math.min(Math.max(0, Number(given.get("seed")) || 0), 1e6));
   if (read(given.get("problem") ?? "").fault === null) world.problem = given.get("problem");
-  $("problem").value = world.problem.replaceAll("-", "−");
-  for (const [i, text] of given.getAll("run").slice(0, MOST_LANES).entries()) {
-    const [name, flips = "", mistake = ""] = text.split(",");
+  $("problem").value = typeset(world.problem);
+  for (const run of given.getAll("run").slice(0, MOST_LANES)) {
+    const [name, mistake, flips = "", text] = run.split(",");
     if (!Object.hasOwn(ALGORITHMS, name)) continue;
-    choice = { name, flipped: [], mistake: Object.hasOwn(MISTAKES, mistake) ? mistake : "" };
+    choice = { ...PLAIN, name, mistake: Object.hasOwn(MISTAKES, mistake) ? mistake : "" };
     for (const key of flips.split(" "))
-      if (Object.hasOwn(SWITCHES, key) && isOn(choice, key) !== undefined)
-        choice = flipSwitch(choice, key);
-    await copyInto(openLane(choice), data[i]);
-    $("status").textContent = "A shared run, without its letters: Train writes them again.";
+      if (Object.hasOwn(SWITCHES, key)) choice = flipSwitch(choice, key);
+    const lane = openLane(choice);
+    try {
+      if (text) fromText(lane, text);
+      write("status", "A shared run, without its letters: Train writes them again.");
+    } catch {
+      lane.clear();
+      write("alarm", "The link is damaged: Train runs it again.");
+    }
   }
   before = choice;
   if (!lanes.length) openLane(choice);
   for (const lane of lanes) if (!lane.columns.length) await lane.draw();
 }
 
-async function copyInto(lane, text) {
-  try {
-    if (text) fromBytes(lane, await fromText(text));
-  } catch {
-    lane.clear();
-    $("alarm").textContent = "The link is damaged: Train runs it again.";
-  }
-}
-
 // ---------------------------------------------------------------------- at the start
 
-for (const [key, { label }] of Object.entries(SWITCHES))
-  $("switches").append(element("button", { type: "button", role: "switch", id: `switch-${key}`,
-    onclick: () => isOn(choice, key) !== undefined && choose(flipSwitch(choice, key)) }, label));
-$("preset").append(...Object.keys(ALGORITHMS).map((name) => element("option", {}, name)));
-$("broken").append(...Object.entries(MISTAKES).map(([key, text]) => element("option",
-  { value: key }, text)));
-$("preset").addEventListener("change", () =>
-  choose({ ...choice, name: $("preset").value, flipped: [] }));
-$("broken").addEventListener("change", () => choose({ ...choice, mistake: $("broken").value }));
-$("train").addEventListener("click", () => (running ? stop() : train(false)));
-$("one").addEventListener("click", () => train(true));
-$("again").addEventListener("click", () => {
+const optionsOf = (entries) => entries.map(([value, text]) => element("option", { value }, text));
+$("preset").append(...optionsOf(Object.keys(ALGORITHMS).map((name) => [name, name])));
+$("broken").append(...optionsOf(Object.entries(MISTAKES)));
+$("preset").onchange = () => choose({ ...choice, name: $("preset").value, flipped: [] });
+$("broken").onchange = () => choose({ ...choice, mistake: $("broken").value });
+for (const id in SWITCHES)
+  $("switches").append(element("button", { id, role: "switch",
+    onclick: () => choose(flipSwitch(choice, id)) }, SWITCHES[id].label));
+$("train").onclick = () => {
+  if (!running) return train(trainLanes);
+  target = 0;
+  show();
+};
+$("one").onclick = () => train(() => trainLanes(true));
+const trainFrom = (work) => { // a button that is gone then
+  $("train").focus();
+  train(work);
+};
+$("seeds").onclick = () => trainFrom(trainSeeds);
+$("again").onclick = () => {
   if (running || lanes.length === MOST_LANES) return;
   openLane(choice);
-  train(false);
-  $("train").focus();
-});
-$("seeds").addEventListener("click", () => {
-  if (!running) training = trainSeeds();
-  $("train").focus();
-});
-$("ask").addEventListener("submit", (event) => {
+  trainFrom(trainLanes);
+};
+$("question").onclick = ({ target: { textContent, type } }) => {
+  if (type !== "button") return;
+  guess = textContent;
+  trainFrom(trainLanes);
+};
+$("ask").onsubmit = (event) => {
   event.preventDefault();
   if (!running) takeProblem();
-});
-for (const button of $("question").querySelectorAll("button"))
-  button.addEventListener("click", () => {
-    guess = button.textContent;
-    train(false);
-    $("train").focus();
-  });
+};
 addEventListener("hashchange", () => location.reload());
 addEventListener("resize", show);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", show);
 
 // For the console and the tests.
-globalThis.sigmaLadder = { ALGORITHMS, CODE, world, lanes, base: world.weights, answer,
-  compared, drawProblem, read, stream, value, selected,
-  pushes: (name, ...rest) => pushes(ALGORITHMS[name], ...rest) };
+globalThis.sigmaLadder = { world, lanes, base: world.weights, compared, selected };
 
 changing = Pool.open(Math.min(4, navigator.hardwareConcurrency || 2), $("engine").textContent)
   .then((pool) => { world.pool = pool; }).then(load);
 await changing;
 show();
-document.body.setAttribute("aria-busy", "false");
+document.body.ariaBusy = "false";

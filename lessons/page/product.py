@@ -6,120 +6,82 @@ instruction (SIMD). build.py puts the binary into the page; product.js calls it.
 
 from pathlib import Path
 
-ROWS, COLUMNS = 4, 8  # of the block of C that is held in registers: 4 x 2 vectors of 4 numbers
-I32, V128, NOTHING = 0x7F, 0x7B, 0x40  # types
+I32, V128 = 0x7F, 0x7B  # types
 PARAMETERS = ["c", "a", "b", "rows", "columns", "depth", "row_step", "step"]
-COUNTERS = ["j", "k", "to", "from", "width"] + [f"a{r}" for r in range(ROWS)]
-VECTORS = ["b0", "b1", "t"] + [f"s{r}{half}" for r in range(ROWS) for half in (0, 1)]
+COUNTERS = ["j", "k", "to", "from", "width", "a0", "a1", "a2", "a3"]
+VECTORS = ["b0", "b1", "t", "s00", "s01", "s10", "s11", "s20", "s21", "s30", "s31"]
 LOCALS = PARAMETERS + COUNTERS + VECTORS
-# Instructions without operands
-ADD, SUBTRACT, MULTIPLY, END = b"\x6a", b"\x6b", b"\x6c", b"\x0b"
-ADD_VECTORS, MULTIPLY_VECTORS = b"\xfd\xe4\x01", b"\xfd\xe6\x01"
-ZERO_VECTOR = b"\xfd\x0c" + bytes(16)
+OPCODES = {
+    "loop": "03 40", "br_if": "0d", "end": "0b", "get": "20", "set": "21", "tee": "22",
+    "const": "41", "add": "6a", "sub": "6b", "mul": "6c", "load": "fd 00 02", "splat": "fd 09 02",
+    "store": "fd 0b 02", "zeros": "fd 0c" + 16 * " 00", "add4": "fd e4 01", "mul4": "fd e6 01",
+}  # fmt: skip
 
 
-def number(n: int, limit: int = 128) -> bytes:
-    """A whole number from 0 on as LEB128: seven bits a byte, the lowest first. A signed one keeps a
-    bit for the sign, so its last byte is below 64."""
-    parts = bytearray()
-    while n >= limit:
-        parts.append(n & 127 | 128)
-        n >>= 7
-    return bytes([*parts, n])
+def four(text: str) -> str:
+    """The text for each of four rows, whose number stands for #."""
+    return " ".join(text.replace("#", str(row)) for row in range(4))
 
 
-def get(name: str) -> bytes:
-    return b"\x20" + number(LOCALS.index(name))
+TERM = """get a# splat 0 set t get a# get step add set a#
+get s#0 get t get b0 mul4 add4 set s#0 get s#1 get t get b1 mul4 add4 set s#1"""
+# product(c, a, b, rows, columns, depth, row_step, step): addresses, sizes, and the steps of A in
+# bytes. `rows` is a multiple of 4, `columns` of 8. C (rows, columns) is overwritten; the numbers of
+# B stand in the order of their use. A block of C, 4 x 8 numbers, is summed in the registers s##.
+PRODUCT = f"""
+get columns const 4 mul set width
+loop
+  get columns set j
+  loop
+    get a set from
+    {four("get from set a# get from get row_step add set from")}
+    {four("zeros set s#0 zeros set s#1")}
+    get depth set k
+    loop
+      get b load 0 set b0 get b load 16 set b1
+      {four(TERM)}
+      get b const 32 add set b
+      get k const 1 sub tee k br_if 0
+    end
+    get c set to
+    {four("get to get s#0 store 0 get to get s#1 store 16 get to get width add set to")}
+    get c const 32 add set c
+    get j const 8 sub tee j br_if 0
+  end
+  get a get row_step const 4 mul add set a
+  get b get width get depth mul sub set b
+  get c get width const 3 mul add set c
+  get rows const 4 sub tee rows br_if 0
+end
+end"""
 
 
-def put(name: str, *value: bytes) -> bytes:
-    return b"".join(value) + b"\x21" + number(LOCALS.index(name))
+def assemble(text: str) -> bytes:
+    """The binary of instructions; an operand is a local or a number below 64."""
+    code = bytearray()
+    for word in text.split():
+        if word in OPCODES:
+            code += bytes.fromhex(OPCODES[word])
+        else:
+            code.append(LOCALS.index(word) if word in LOCALS else int(word))
+    return bytes(code)
 
 
-def increase(name: str, amount: bytes) -> bytes:
-    return put(name, get(name), amount, ADD)
+def sized(content: bytes) -> bytes:
+    """The content after its length in LEB128: seven bits a byte, the lowest first."""
+    low, high = len(content) & 127, len(content) >> 7
+    return bytes([low | 128, high] if high else [low]) + content
 
 
-def constant(n: int) -> bytes:
-    return b"\x41" + number(n, limit=64)
-
-
-def load(address: bytes, offset: int = 0, splat: bool = False) -> bytes:
-    """Four numbers, or one number four times."""
-    return address + (b"\xfd\x09" if splat else b"\xfd\x00") + b"\x02" + number(offset)
-
-
-def store(address: bytes, value: bytes, offset: int) -> bytes:
-    return address + value + b"\xfd\x0b\x02" + number(offset)
-
-
-def repeat(counter: str, size: int, *body: bytes) -> bytes:
-    """The body, again while the counter, less `size` each time, is not 0."""
-    left = put(counter, get(counter), constant(size), SUBTRACT) + get(counter)
-    return b"".join([b"\x03", bytes([NOTHING]), *body, left, b"\x0d\x00", END])
-
-
-def block() -> bytes:
-    """A block of C: ROWS rows of A times COLUMNS columns of B, whose numbers stand in the order of
-    their use."""
-    starts = [put("a0", get("from"))]
-    starts += [put(f"a{r}", get(f"a{r - 1}"), get("row_step"), ADD) for r in range(1, ROWS)]
-    sums = [f"s{r}{half}" for r in range(ROWS) for half in (0, 1)]
-    starts += [put(name, ZERO_VECTOR) for name in sums]
-    terms = [put(f"b{half}", load(get("b"), 16 * half)) for half in (0, 1)]
-    for r in range(ROWS):
-        terms.append(put("t", load(get(f"a{r}"), splat=True)))
-        for half in (0, 1):
-            product = get("t") + get(f"b{half}") + MULTIPLY_VECTORS
-            terms.append(put(f"s{r}{half}", get(f"s{r}{half}"), product, ADD_VECTORS))
-        terms.append(increase(f"a{r}", get("step")))
-    terms.append(increase("b", constant(4 * COLUMNS)))
-    ends = [put("to", get("c"))]
-    for r in range(ROWS):
-        ends += [store(get("to"), get(f"s{r}{half}"), 16 * half) for half in (0, 1)]
-        ends.append(increase("to", get("width")))
-    ends.append(increase("c", constant(4 * COLUMNS)))
-    return b"".join([*starts, put("k", get("depth")), repeat("k", 1, *terms), *ends])
-
-
-def function() -> bytes:
-    """product(c, a, b, rows, columns, depth, row_step, step): addresses, sizes, and the steps of A
-    in bytes. `rows` is a multiple of ROWS, `columns` of COLUMNS; C (rows, columns) is
-    overwritten."""
-    size = get("depth") + get("columns") + MULTIPLY + constant(4) + MULTIPLY  # of B in bytes
-    body = [
-        put("width", get("columns"), constant(4), MULTIPLY),
-        put("from", get("a")),
-        repeat(
-            "rows",
-            ROWS,
-            put("j", get("columns")),
-            repeat("j", COLUMNS, block()),
-            put("b", get("b"), size, SUBTRACT),  # to its start again
-            increase("from", get("row_step") + constant(ROWS) + MULTIPLY),
-            increase("c", get("width") + constant(ROWS - 1) + MULTIPLY),
-        ),
-    ]
-    kinds = [(len(COUNTERS), I32), (len(VECTORS), V128)]
-    declared = number(len(kinds)) + b"".join(number(n) + bytes([kind]) for n, kind in kinds)
-    return declared + b"".join(body) + END
-
-
-def binary(pages: int = 16) -> bytes:
-    """The module: its function `product`, and a memory `memory` of so many pages of 64 KiB."""
-
-    def sized(content: bytes) -> bytes:
-        return number(len(content)) + content
-
-    def named(name: str, kind: int) -> bytes:
-        return sized(name.encode()) + bytes([kind, 0])
-
+def binary() -> bytes:
+    """The module: its function `product`, and its memory `memory`."""
+    kinds = bytes([2, len(COUNTERS), I32, len(VECTORS), V128])
     sections = {
         1: b"\x01\x60" + sized(bytes([I32] * len(PARAMETERS))) + b"\x00",  # one type
         3: b"\x01\x00",  # one function, of that type
-        5: b"\x01\x00" + number(pages),
-        7: b"\x02" + named("product", 0) + named("memory", 2),
-        10: b"\x01" + sized(function()),
+        5: b"\x01\x00\xc0\x01",  # 192 pages of 64 KiB, a third for each matrix
+        7: b"\x02" + sized(b"product") + b"\x00\x00" + sized(b"memory") + b"\x02\x00",
+        10: b"\x01" + sized(kinds + assemble(PRODUCT)),
     }
     content = b"".join(bytes([section]) + sized(part) for section, part in sections.items())
     return b"\x00asm\x01\x00\x00\x00" + content
