@@ -1,7 +1,5 @@
 // What each script's compute_advantages, policy_loss and value_loss do, as numbers: advantages, and
-// the derivatives of the losses. What has a name in the scripts has the same name here.
-// tests/test_page_training.py and tests/test_in_browser.py compare all of this with the scripts'
-// settings and their autograd.
+// the derivatives of the losses. Tests compare them with the scripts' autograd.
 
 import { LONGEST } from "./model.js";
 
@@ -14,20 +12,16 @@ export const isMixed = (group) => group.some((row) => row.reward !== group[0].re
 const GAE_LAMBDA = 0.95, OVERLONG_BUFFER = 8; // tokens before the limit at which a penalty begins
 
 // A token gets A · ratio / divisor. The fields of an algorithm:
-//   baseline    what is taken from a reward: the mean of "group" or of its "others"; "critic" in
-//               PPO: advantages come from a network of its own
-//   overlong    rewards are 1 and -1, less a penalty for overlong completions
-//   sigma       whether that is divided by the group's standard deviation; undefined where the
-//               algorithm does something else
-//   over        what else it is divided by: the group's "mean", the "batch"'s standard deviation
-//   divisor     "length": G times the completion's length; "limit": G times the length limit;
-//               "tokens": all tokens
-//   clip        [low, high]: a positive A is stopped where the ratio is above high, a negative one
-//               where it is below low
-//   cap         the largest ratio that counts; 0 for an algorithm without a ratio
-//   whole       the ratio is that of the whole completion, the geometric mean of its tokens'
-//   kl_coef     weight of the KL to the reference policy: k3 in the loss; where there is a critic,
-//               k1 in the reward
+//   overlong  rewards are 1 and -1, less a penalty for overlong completions
+//   baseline  taken from a reward: the mean of its "group", or of the "others"; or by a "critic"
+//   sigma     whether that is divided by the group's standard deviation; undefined: never
+//   over      what else it is divided by: the group's "mean", the "batch"'s standard deviation
+//   divisor   "length": G times the completion's; "limit": G times the longest; or all "tokens"
+//   clip      a positive A is stopped where the ratio is above the second number, a negative one
+//             where it is below the first
+//   cap       the largest ratio that counts; 0 for an algorithm without a ratio
+//   whole     the ratio is that of the whole completion, the geometric mean of its tokens'
+//   kl_coef   weight of the KL to the reference policy: k3 in the loss, or k1 in PPO's rewards
 //   dynamic_sampling  silent groups are replaced by others
 const NEAR = { clip: [0.8, 1.2], kl_coef: 0.04 };
 export const ALGORITHMS = {

@@ -153,7 +153,7 @@ function showLane(lane, at) {
   const late = columns.slice(-10), groups = late.flatMap((column) => column.groups);
   const silent = groups.filter((group) => !isMixed(group));
   const lately = algorithm.dynamic_sampling
-    ? `${sum(late.map(({ thrown }) => thrown))} silent groups replaced`
+    ? `${sum(late.map(({ thrown }) => thrown))} silent groups replaced (small squares)`
     : `${silent.length} of ${groups.length} groups silent`;
   const [first, last] = [accuracy[0], accuracy.at(-1)].map((one) => one && percentOf(one[1]));
   result.textContent = !accuracy.length ? "" : `${first} → ${last} % right` +

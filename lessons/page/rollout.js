@@ -7,23 +7,21 @@ import { EOS, LONGEST, Reader } from "./model.js";
 
 const LARGEST_PASS = 128; // tokens, whose activations fit a processor's cache
 
-export function softmax(logits) {
-  const p = Array(logits.length).fill(0);
+function softmax(outputs, row, n) { // of a row of n logits
+  const p = Array(n).fill(0), first = row * n;
   let most = -Infinity, sum = 0;
-  for (let i = 0; i < p.length; i++) most = Math.max(most, logits[i]);
-  for (let i = 0; i < p.length; i++) sum += p[i] = Math.exp(logits[i] - most);
-  for (let i = 0; i < p.length; i++) p[i] /= sum;
+  for (let i = 0; i < n; i++) most = Math.max(most, outputs[first + i]);
+  for (let i = 0; i < n; i++) sum += p[i] = Math.exp(outputs[first + i] - most);
+  for (let i = 0; i < n; i++) p[i] /= sum;
   return p;
 }
 
 // The token that a random number u in [0, 1) picks from probabilities.
-export function pick(probabilities, u) {
+function pick(probabilities, u) {
   let sum = 0;
   const token = probabilities.findIndex((p) => (sum += p) > u);
   return token < 0 ? probabilities.length - 1 : token;
 }
-
-const rowOf = (outputs, i, columns) => outputs.subarray(i * columns, (i + 1) * columns);
 
 // A new text that begins with a prompt. starts: the prompts that the reader has already
 function begin(reader, starts, prompt) {
@@ -47,7 +45,7 @@ export function complete(policy, prompts, randoms) {
   for (let t = 0; t < LONGEST && running.length; t++) {
     const logits = reader.read();
     for (const { row, random, at } of running) {
-      const p = softmax(rowOf(logits, at, reader.columns)), token = pick(p, random());
+      const p = softmax(logits, at, reader.columns), token = pick(p, random());
       row.ids.push(token);
       row.logps.push(Math.log(p[token]));
     }
@@ -85,14 +83,14 @@ export function* passes(policy, rows) {
 // state before it.
 export function scoresOf({ reader: { columns }, outputs, part }) {
   return part.map(({ row, at }) => at.map((i, t) =>
-    (columns === 1 ? outputs[i] : Math.log(softmax(rowOf(outputs, i, columns))[row.ids[t]]))));
+    (columns === 1 ? outputs[i] : Math.log(softmax(outputs, i, columns)[row.ids[t]]))));
 }
 
 // by the scores -> by the outputs
 export function scoresBackward({ reader: { columns }, outputs, part }, derivatives) {
   const doutputs = new outputs.constructor(outputs.length);
   part.forEach(({ row, at }, r) => at.forEach((i, t) => {
-    const [p, token] = columns === 1 ? [[0], 0] : [softmax(rowOf(outputs, i, columns)), row.ids[t]];
+    const [p, token] = columns === 1 ? [[0], 0] : [softmax(outputs, i, columns), row.ids[t]];
     for (let c = 0; c < columns; c++)
       doutputs[i * columns + c] += derivatives[r][t] * ((c === token) - p[c]);
   }));
