@@ -24,6 +24,7 @@ from lessons.experiments import (
     compare_tables,
     grid,
     paired,
+    real_model,
     real_scores,
     update_norm,
 )
@@ -289,8 +290,9 @@ def test_samplings_are_compared_problem_by_problem(monkeypatch):
 def test_the_pages_show_the_committed_numbers(page):
     """python lessons/experiments/page.py writes them."""
     text = page.read_text("utf-8")
-    tables = compare_tables.texts(compare_tables.load())
-    for texts in (tables, bench_speed.texts(), baselines_tables.texts(), real_scores.texts()):
+    pages = [compare_tables.texts(compare_tables.load())]
+    pages += (part.texts() for part in (bench_speed, baselines_tables, real_scores, real_model))
+    for texts in pages:
         assert grid.into_page(text, texts.get(page, {})) == text
 
 

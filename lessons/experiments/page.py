@@ -4,7 +4,13 @@ baselines.py's figures, anew:
 python lessons/experiments/page.py
 """
 
-from lessons.experiments import baselines_tables, bench_speed, compare_tables, real_scores
+from lessons.experiments import (
+    baselines_tables,
+    bench_speed,
+    compare_tables,
+    real_model,
+    real_scores,
+)
 from lessons.experiments.grid import write_pages
 
 if __name__ == "__main__":
@@ -12,4 +18,5 @@ if __name__ == "__main__":
     write_pages(bench_speed.texts())
     write_pages(baselines_tables.texts())
     write_pages(real_scores.texts())
+    write_pages(real_model.texts())
     baselines_tables.draw()

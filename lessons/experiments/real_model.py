@@ -197,7 +197,7 @@ def main(config: Config) -> None:
     prepare(config.model)
     grid, trials = Grid(config, "real_model"), []
     if config.quick:
-        runs = [Run("grpo", 2e-5, 0, 12)]
+        runs = [Run("grpo", 1e-5, 0, 12)]
     else:
         short = [Run(*arm, TUNING_SEED, TUNING_STEPS) for arm in product(SCRIPTS, RATES)]
         trials = grid.run(train, short, "tuning")
@@ -220,8 +220,25 @@ def main(config: Config) -> None:
 
 
 def texts() -> dict[Path, dict[str, str]]:
-    """The table of the committed results, by the page and the place where it stands."""
-    return {PAGE: {"real_model": table(load_runs(RESULTS))}}
+    """The tables of the committed results, by the page and the place where they stand."""
+    tables = {"real_model": table(load_runs(RESULTS)), "rates": rates_table(load_runs(TUNED))}
+    return {PAGE: tables}
+
+
+def rates_table(trials: list[dict]) -> str:
+    """Sampled accuracy of each script after TUNING_STEPS steps, by rate."""
+    found = {(trial["script"], trial["rate"]): trial["end"]["sampled"] for trial in trials}
+    rows = []
+    for title, script in LADDER.items():
+        if (script, RATES[1]) in found:
+            of_script = (found.get((script, rate)) for rate in RATES)
+            rows.append([title, *(short(x, 2) if x else "" for x in of_script)])
+    return markdown(["rate", *map(written, RATES)], rows)
+
+
+def written(rate: float) -> str:
+    """A rate as in the text: 1e-5."""
+    return f"{rate:.0e}".replace("e-0", "e-")
 
 
 def table(runs: list[dict]) -> str:
@@ -233,7 +250,7 @@ def table(runs: list[dict]) -> str:
         of_script = [run for run in runs if run["script"] == script]
         if not of_script:
             continue
-        row = [title, f"{of_script[0]['rate']:.0e}".replace("e-0", "e-")]
+        row = [title, written(of_script[0]["rate"])]
         for name in columns:
             values = [run["end"][name] for run in of_script]
             each = " ".join(short(value, 2) for value in values)

@@ -1,7 +1,7 @@
 """Two-digit sums for a small chat model, whose reply is begun for it: 35 + 14 =
 
     python algorithms/grpo.py --task lessons.experiments.sums --model FOLDER_OR_NAME \\
-        --prompts_per_step 8 --max_new_tokens 8 --learning_rate 2e-5 --kl_coef 0
+        --prompts_per_step 8 --max_new_tokens 8 --learning_rate 1e-5 --kl_coef 0
 
 The problems are those of the task of arithmetic with one operation. A completion is right if it is
 the number, with a full stop or without, and ends there.
