@@ -378,6 +378,7 @@ def new_figure(
     rows = 1
     if narrow and not fixed:
         rows, columns, width = columns, 1, 3.9
+        settings.pop("width_ratios", None)
         if rows > 1:
             height = 5.4 if rows == 2 else 1.8 * rows
     figure = Figure(figsize=(width, height), layout="constrained")
