@@ -45,8 +45,10 @@ def checks_of(source) -> dict:
 
 
 @pytest.mark.parametrize("source", ALL_BUT_ONE_SLOW)
-def test_a_lesson_runs_and_its_solutions_are_right(source, capsys):
-    """Run it once as a reader who answers nothing; then each check with its solution."""
+def test_a_lesson_runs_and_its_solutions_are_right(source, capsys, monkeypatch):
+    """Run it once as a reader who answers nothing, with its pictures as on a phone; then each check
+    with its solution."""
+    monkeypatch.setattr(kit, "narrow", True)
     cells = sources.read_cells(source)
     kinds = ("code", "fold", "text", "exercise", "check")
     namespace = sources.run_cells([cell for cell in cells if cell.kind in kinds], source)
@@ -184,24 +186,23 @@ def test_quoted_code_stands_in_the_repository(source):
 
 
 def numbers_in(text: str) -> set[float]:
-    """Numbers with a decimal point, and percentages."""
-    text = re.sub(r"\]\(.*?\)|\[\d{4}\.\d{5}\]", "", text)  # without addresses
-    return {*map(float, re.findall(r"(?<![\w.])\d*\.\d+|\d+(?= ?%)", text))}
+    """Numbers with a decimal point, and percentages; not those of addresses."""
+    without = re.sub(r"\]\(.*?\)|\[\d{4}\.\d{5}\]", "", text)
+    return {*map(float, re.findall(r"(?<![\w.])\d*\.\d+|\d+(?= ?%)", without))}
 
 
 def said_in(lesson: str) -> str:
     """The text of a notebook and what its cells print."""
     text = ""
-    for cell in nbformat.read(sources.LESSONS / lesson, as_version=4).cells:
-        text += "\n" + (cell.source if cell.cell_type == "markdown" else "")
+    for cell in nbformat.read(sources.LESSONS / lesson, 4).cells:
+        text += cell.source if cell.cell_type == "markdown" else ""
         for output in cell.get("outputs", []):
             text += output.get("text") or output.data.get("text/markdown", "")
     return text
 
 
 def test_every_number_of_the_corrections_stands_in_a_lesson_that_its_item_names():
-    page = (sources.LESSONS / "CORRECTIONS.md").read_text("utf-8")
-    for item in page.split("\n- ")[1:]:
+    for item in (sources.LESSONS / "CORRECTIONS.md").read_text("utf-8").split("\n- ")[1:]:
         lessons = re.findall(r"\d\d_\w+\.ipynb", item)
         assert numbers_in(item) <= numbers_in("\n".join(map(said_in, lessons))), item
 
