@@ -2,10 +2,10 @@
 
     pip install -e '.[parity]'                          for TRL
     python lessons/experiments/bench_speed.py           about 10 minutes; leave the machine alone
-    python lessons/experiments/bench_speed.py --real    an hour more: real_model.py's model
+    python lessons/experiments/bench_speed.py --real    real_model.py's model instead: half an hour
 
-With --publish the numbers go to bench_speed.json beside this file and, as a table, into README.md
-there.
+With --publish the numbers go to bench_speed.json beside this file, those of --real to an entry of
+their own, and from there into the tables of README.md and toy_env/README.md.
 
 Each side has a process of its own. They take turns, step by step, so that whatever slows the
 machine slows both. Both do the same work: the same model, prompts, group size and length limit,
@@ -54,7 +54,7 @@ MEMORY = {
 
 @dataclass
 class Config:
-    real: bool = False  # also time SmolLM2-135M, which real_model.py fetches
+    real: bool = False  # time SmolLM2-135M instead, which real_model.py fetches
     publish: bool = False  # update bench_speed.json and the table in README.md beside it
 
 
@@ -234,11 +234,11 @@ def measure(case: Case) -> dict:
 
 
 def main(config: Config) -> None:
-    """Time everything, print the table, and with --publish write it onto the page."""
-    machine, models, memory = f"{os.cpu_count()} {platform.machine()} cores", {}, {}
+    """Time one part, toy or real, print its table, and with --publish write it onto the pages."""
+    models, memory = {}, {}
     with tempfile.TemporaryDirectory() as folder:
         with silence():
-            cases = make_models(folder) | (real_cases(folder) if config.real else {})
+            cases = (real_cases if config.real else make_models)(folder)
         for name, case in cases.items():
             models[name] = {"parameters": case.parameters} | measure(case)
             print(name, models[name])
@@ -246,10 +246,13 @@ def main(config: Config) -> None:
             case = replace(cases["SmolLM2, 64 tokens"], more=tuple(more.items()))
             memory[name] = peak(case)
             print(name, memory[name])
-    results = {"machine": machine, "steps": STEPS, "models": models, "memory": memory}
+    machine = f"{os.cpu_count()} {platform.machine()} cores"
+    part = {"machine": machine, "models": models, "memory": memory}
+    results = {"real" if config.real else "toy": rounded(part)}
     print(table(results))
     if config.publish:
-        RESULTS.write_text(compact(rounded(results), 2) + "\n", "utf-8")
+        results = json.loads(RESULTS.read_text("utf-8")) | results
+        RESULTS.write_text(compact(results, 3) + "\n", "utf-8")
         write_pages(texts())
 
 
@@ -260,31 +263,31 @@ def texts() -> dict[Path, dict[str, str]]:
     """The tables of the committed results, by the page and the place where they stand."""
     results = json.loads(RESULTS.read_text("utf-8"))
     pages = {RESULTS.parent / "README.md": {"speed": table(results)}}
-    if results.get("memory"):  # of --real
-        pages[RESULTS.parents[2] / "toy_env/README.md"] = {"memory": memory_table(results)}
+    if real := results.get("real"):
+        pages[RESULTS.parents[2] / "toy_env/README.md"] = {"memory": memory_table(real)}
     return pages
 
 
 def table(results: dict) -> str:
-    """The results as a table of Markdown."""
+    """The seconds of all parts as a table of Markdown."""
     header = ["policy, parameters", "ours, a step", "TRL, a step", "TRL / ours"]
-    rows = []
-    for name, row in results["models"].items():
-        seconds = (f"{1e3 * row['seconds'][side]:.0f} ms" for side in ("ours", "trl"))
+    rows, models = [], {}
+    for part in results.values():
+        models |= part["models"]
+    for name, row in models.items():
+        seconds = (f"{1e3 * row['seconds'][side]:,.0f} ms" for side in ("ours", "trl"))
         ratio = f"{row['speed_against_trl']:.2f}"
         rows.append([f"{name}, {row['parameters']:,}", *seconds, ratio])
     return markdown(header, rows)
 
 
-def memory_table(results: dict) -> str:
+def memory_table(real: dict) -> str:
     """The peaks of memory of SmolLM2 as a table of Markdown."""
     rows = []
-    for name, row in results["models"].items():
-        if name.startswith("SmolLM2"):
-            rows.append(
-                [name.removeprefix("SmolLM2, "), *(f"{gb:.1f}" for gb in row["memory"].values())]
-            )
-    rows += [[f"64 tokens, {name}", f"{gb:.1f}", ""] for name, gb in results["memory"].items()]
+    for name, row in real["models"].items():
+        peaks = (f"{gb:.1f}" for gb in row["memory"].values())
+        rows.append([name.removeprefix("SmolLM2, "), *peaks])
+    rows += [[f"64 tokens, {name}", f"{gb:.1f}", ""] for name, gb in real["memory"].items()]
     return markdown(["64 completions of", "grpo.py, GB", "TRL, GB"], rows)
 
 
