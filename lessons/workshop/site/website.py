@@ -42,8 +42,8 @@ FOLDED = "how this was computed"
 PREPARES = "code that prepares what follows"
 GUESS = "guess first, then open"
 HOW_TO = (
-    "About {}. Exercises are answered in JupyterLab, which also checks them: "
-    "<code>python lessons/start.py</code>."
+    "About {}, not counting a section for a second reading. Exercises are answered in JupyterLab, "
+    "which also checks them: <code>python lessons/start.py</code>."
 )
 HOME = '<p><a href="index.html">sigma-ladder</a></p>'
 # A remark that is true only in a notebook
