@@ -52,7 +52,7 @@ def push_and_drift(short: int, long: int) -> Figure:
         favour = size * (one - other) / (one + other)  # for a step that raises p = 1/2 by one
         title = f"{name}\nd({short}) = {one:.3f}, d({long}) = {other:.3f}"
         curves[title] = -favour, favour, (1 - 2 * GRID) * favour
-    return three_rules(curves, GRID, "drift", xlabel="p", xlim=(0, 1), ylim=(-1.05, 1.05))
+    return three_rules(curves, GRID, "drift, points", xlabel="p", xlim=(0, 1), ylim=(-1.05, 1.05))
 
 
 # Exercises; `kit.check` explains the keys of CHECKS

@@ -56,6 +56,8 @@ show(lesson_05.three_rules(lines, range(101), "tokens", xlabel="updates", ylim=(
 # *Mean length in tokens (at most {=C}). Under GRPO right completions end at {=ends["GRPO"][1]:.1f} tokens and wrong ones at
 # {=ends["GRPO"][0]:.0f}, although every length is equally good. The other two rules leave both near 10.*
 #
+# **In our training runs the effect is much smaller, and the division by σ matters more** (end of the lesson).
+#
 # | symbol | meaning |
 # |---|---|
 # | $G;\ B$ | number of completions of one prompt (a **group**); in an optimizer batch |
@@ -113,7 +115,7 @@ share = (one_long[3].sum() / one_long.sum()).item()
 # {=share:.0%} of the weight.)
 #
 # **A widespread reading** compares two *right* completions and concludes that GRPO is "biased toward shorter responses". This is only the
-# half with $A > 0$. The paper that named the bias (Dr. GRPO, section 3.1) has both halves.
+# half with $A > 0$. Dr. GRPO's section 3.1 has both.
 #
 # ## The drift, in four steps
 #
@@ -123,20 +125,17 @@ share = (one_long[3].sum() / one_long.sum()).item()
 #
 # $$\mathbb E[\sigma]\,(1-2p)\,\Big(\frac1{L_1} - \frac1{L_2}\Big)$$
 #
-# So the share rises while most completions are wrong and falls once most are right. ($\mathbb E[\sigma] \to \sqrt{pq}$ for large $G$.)
+# So the share rises while most completions are wrong and falls once most are right.
 #
-# **Step 1.** Each rule multiplies $s_i$ by $A_i/G$ and by a factor whose expectation, for length $L$, is $d(L)$. (For GRPO and
-# Dr. GRPO the table above shows $d(L)/G$.)
-#
-# $$d(L) = \frac1L \ \text{(GRPO)}, \qquad d(L) = \frac1C \ \text{(Dr. GRPO)}, \qquad
-# d(L) = \mathbb E\Big[\frac{B}{L + \text{lengths of the other } B-1}\Big] \ \text{(token mean)}$$
+# **Step 1.** Each rule multiplies $s_i$ by $A_i/G$ and by a factor $d(L)$ that depends on the length $L$: $d(L) = 1/L$ for GRPO,
+# $1/C$ for Dr. GRPO. (The table above shows $d(L)/G$.)
 #
 # **Step 2.** The $k$ right completions of a group have $A = \sqrt{(G-k)/k}$, so over them $\frac1G\sum A_i = \sqrt{k(G-k)}/G = \sigma$; over
 # the wrong ones it is $-\sigma$ (for Dr. GRPO, σ²). In both classes half are short. So the expected pushes on the four kinds are
 # $\tfrac12\mathbb E[\sigma]$ times $d(L_1),\ d(L_2),\ -d(L_1),\ -d(L_2)$.
 #
-# **Step 3.** The score of a kind is 1 at its own logit, minus the probabilities of all kinds; these cancel, because the four pushes sum to
-# 0. So with learning rate η the long logit minus the short one changes by $-\tfrac\eta2\mathbb E[\sigma]\,(d(L_1)-d(L_2))$ for right
+# **Step 3.** The score of a kind is 1 at its own logit, minus the probabilities of all kinds; the probabilities drop out, because the four
+# pushes sum to 0. So with learning rate η the long logit minus the short one changes by $-\tfrac\eta2\mathbb E[\sigma]\,(d(L_1)-d(L_2))$ for right
 # completions, and by the opposite for wrong ones. A probability $P = \frac12$ changes by $P(1-P) = \frac14$ of that:
 #
 # $$\Delta P(\text{long}\mid\text{right}) = -\frac\eta8\,\mathbb E[\sigma]\,\big(d(L_1)-d(L_2)\big), \qquad
@@ -148,7 +147,8 @@ share = (one_long[3].sum() / one_long.sum()).item()
 #
 # With $d(L) = 1/L$ this is the formula above. With a constant divisor all three changes are 0. ∎
 #
-# The token mean keeps about $1/B$ of GRPO's bias: a completion is part of its own denominator, so still $d(L_1) > d(L_2)$.
+# **The token mean** has $d(L) = \mathbb E\big[B/(L + \text{lengths of the other } B-1)\big]$. A completion is part of its own denominator,
+# so still $d(L_1) > d(L_2)$: about $1/B$ of GRPO's bias is left.
 #
 # ## The experiment: all groups
 #
@@ -221,8 +221,8 @@ for script, bias in ((grpo, grpo_bias), (dapo, bias_8)):
 knob(lesson_05.push_and_drift, short=(4, 24, 1, 5), long=(26, 56, 1, 50))
 
 # %% [markdown]
-# *Drift: how the share of long completions changes, in points, with the step size that raises $p = \frac12$ by one point. Above each panel, the
-# factor $d(L)$ of step 1 for the two lengths.*
+# *Drift: by how many points the share of long completions changes, with the step size that raises $p = \frac12$ by one point. Above each panel, the
+# factor $d(L)$ for the two lengths.*
 #
 # **What the four kinds leave out.** A network need not know, while it writes, whether it will be right. With one length parameter for
 # right and wrong completions (the row "shared") the drift is gone, unless the two classes vary differently in length: then both move the
@@ -245,6 +245,8 @@ check("5.1", prediction)
 # a class?
 
 # %% [solution]
+# (a) wrong ones: d = 1/C at both lengths, so no drift. (b): the same for the right ones.
+# The pushes no longer sum to 0, but the rest moves p, not the shares within a class.
 prediction = [[-1, 0, -1], [0, 1, 1]]
 
 # %% [markdown]
@@ -324,7 +326,7 @@ def losses_in_parts(f, mask, size):
 #   bias.
 # - In our training runs most of the difference in length comes from σ (below).
 #
-# ## For a second reading: our training runs
+# ## For a second reading (5 minutes): our training runs
 #
 # GRPO and Dr. GRPO also differ in the division by σ, so we remove one divisor at a time from GRPO (`compare.py --experiments pieces`, ten
 # seeds; mean lengths over the last ten of 60 steps).
