@@ -30,7 +30,7 @@ def factor_and_variance(
     for axis, curves, title, top, highest in zip(
         axes,
         (factors, variances),
-        (f"Factor of ∇p in E[g], G = {G}", "Variance per completion; 1: exact p"),
+        (f"Factor of ∇p in E[g], G = {G}", "Noise per completion (1: baseline = p)"),
         (4.2, 3.2),
         (0.94, 0.2),
     ):

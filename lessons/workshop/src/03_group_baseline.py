@@ -16,7 +16,8 @@
 # $\frac{G-1}{G}$ of them.
 #
 # > **With the mean of the *others* as the baseline, the average update is exactly the gradient of the success probability. With the mean of
-# > the whole group it has the same direction and is shorter, by the factor $(G-1)/G$.**
+# > the whole group it has the same direction and is shorter, by the factor $(G-1)/G$.** (GRPO then divides by the group's standard
+# > deviation σ, which changes how much each prompt counts: below.)
 #
 # The mean of the others is RLOO's baseline (REINFORCE leave-one-out), the mean of the group that of Dr. GRPO ("GRPO done right"). In
 # symbols, $\mathbb E[g] = \nabla p$ and $\mathbb E[g] = \frac{G-1}{G}\nabla p$:
@@ -137,24 +138,24 @@ for G in (2, 3, 4, 5):
 #
 # ## And GRPO?
 #
-# GRPO divides by σ, which varies from group to group, so step 3 does not apply. Let $j$ be the number of right completions among the
-# *others*, and fix it. Then every right completion has one advantage, $A(\text{right}, j)$, and every wrong one another,
+# GRPO divides by σ, which varies from group to group, so step 3 does not apply. Take a group of two first: completion $i$ and one other.
+# If the other is wrong, $A_i$ is 1 if $i$ is right, and 0 if it is wrong (the group is silent). If the other is right, $A_i$ is 0 or −1.
+# Both times a right completion gets 1 more than a wrong one.
+#
+# In general let $j$ of the *others* be right. Given $j$, completion $i$ has one of two advantages, $A(\text{right}, j)$ or
 # $A(\text{wrong}, j)$. Since $\mathbb E[R\,s] = \nabla p$ and $\mathbb E[(1-R)\,s] = -\nabla p$, the mean of $A_i s_i$ is their difference times
 # $\nabla p$, for each $j$ and so on average:
 #
 # $$\mathbb E[A_i s_i] = w(p)\,\nabla p, \qquad w(p) = \mathbb E_j\big[A(\text{right}, j) - A(\text{wrong}, j)\big],
 # \quad j \sim \mathrm{Binomial}(G-1, p)$$
 #
-# In a group of two there is one other. If it is wrong ($j = 0$), a right completion gets 1 and a wrong one 0 (the group is silent). If it is
-# right ($j = 1$), a right one gets 0 and a wrong one −1. Both differences are 1, so $w = 1$: the first number in GRPO's column. From $G = 4$
-# on, $w$ depends on $p$, and prompts are weighted by their difficulty ([lesson 7](07_group_size.ipynb); `identity.weight` is this
-# formula).
+# In a group of two $w = 1$: the first number in GRPO's column. From $G = 4$ on, $w$ depends on $p$, and prompts are weighted by their
+# difficulty ([lesson 7](07_group_size.ipynb); `identity.weight` is this formula).
 #
 # ## Change the group size
 #
-# Both panels run from hard prompts to easy ones. Left, the factor of $\nabla p$. Right, the noise: the variance per completion,
-# $G\operatorname{Var}[g]$, of RLOO (and of Dr. GRPO, divided by the square of its factor), relative to that with the exact $p$ as the
-# baseline. Up to G = 4, dots come from enumerating all groups. Move $G$ up from 2. (The slider needs the code cells above.)
+# Both panels run from hard prompts to easy ones. Left, the factor of $\nabla p$: a flat line treats all prompts alike. Right, the noise
+# for equal numbers of completions (Dr. GRPO's is RLOO's, once its factor is divided out). Move $G$. (The slider needs the code cells above.)
 
 # %% [fold]
 def per_completion(policy, baseline):
@@ -190,14 +191,18 @@ def draw(G):
         right.plot(ps[picked], G * dots[G][:, 0, 1] / exact[picked], "k.")
     return figure
 
+quieter = none > exact + prices / 3  # the group's mean, at G = 4, than b = 0
+crossing = ps[quieter].min()
+assert (quieter == (ps >= crossing)).all()
 knob(draw, G=(2, 64, 1, 4))
 
-# %% [markdown]
+# %% [text]
 # *The larger the group, the closer Dr. GRPO's factor comes to RLOO's, equally on every prompt, and the closer the variance comes to that
-# with the exact $p$. GRPO's factor is flat only at G = 2 and 3.*
+# with the exact $p$. GRPO's factor is flat only at G = 2 and 3. (Noise: the variance per completion, $G\operatorname{Var}[g]$, of RLOO;
+# dots, up to G = 4: all groups.)*
 #
-# Here a small group is noisier than $b = 0$ on hard prompts. Even the exact $p$ can be noisier than $b = 0$, if the scores of wrong
-# completions are long enough ([lesson 1](01_score_function.ipynb), exercise 2). On the arithmetic task of this repository $b = 0$ is less
+# At G = 4 the group's mean is noisier than $b = 0$ on hard prompts, up to about $p$ = {=crossing:.2f}. Even the exact $p$ can be noisier
+# than $b = 0$, if the scores of wrong completions are long enough ([lesson 1](01_score_function.ipynb), exercise 2). On the arithmetic task of this repository $b = 0$ is less
 # noisy than the mean of a group of eight ([lesson 13](13_quiet_estimators.ipynb)).
 #
 # ## Exercises
@@ -286,6 +291,8 @@ check("3.3", advantages_by_prompt)
 
 # %% [solution]
 def advantages_by_prompt(texts, rewards, G):
+    # By text, a hard picture (all wrong) gets -1/2, an easy one (all right) 1/2, for nothing.
+    # And two groups of the same problem would have the factor 1 - 1/(2G), so it counts more.
     A = torch.zeros_like(rewards)
     groups = [list(range(start, start + G)) for start in range(0, len(rewards), G)]
     for rows in groups:
@@ -295,9 +302,6 @@ def advantages_by_prompt(texts, rewards, G):
 
 
 # %% [markdown]
-# If one picture is hard (all wrong) and the other easy (all right), the completions of the merged group get $-\frac12$ and $+\frac12$.
-# Even two groups of the *same* problem, when merged, have the factor $1 - \frac1{2G}$, so a repeated prompt counts more than the others.
-#
 # ## To remember
 #
 # - The group's mean contains the completion's own reward, which multiplies the expected gradient by $(G-1)/G$; RLOO leaves it out and
@@ -306,7 +310,7 @@ def advantages_by_prompt(texts, rewards, G):
 # - A baseline serves to reduce the variance. Whether the group's mean is better than $b = 0$ depends on $G$, $p$ and the scores of wrong
 #   completions.
 #
-# ## For a second reading: what the group costs
+# ## For a second reading (10 minutes): what the group costs
 #
 # For equal numbers of completions, compare the variance *per completion*. RLOO's update is the estimate with the exact $p$ as its baseline
 # plus an uncorrelated part with mean 0, the price of estimating $p$:
