@@ -4,8 +4,9 @@
 # Training moves the policy $\pi$ away from the model that it started as, the **reference**. A penalty pulls it back. The KL
 # (Kullback–Leibler) divergence measures how far apart the two are, and three estimates of it are in use as penalties: $k_1$, $k_2$, $k_3$.
 #
-# > **A number that is right on average can still pull the wrong way as a loss. $k_1$ and $k_3$ both estimate the KL without bias, but as
-# > losses $k_1$ pulls nowhere on average, and $k_3$, which GRPO uses, pulls towards another KL than the one that it estimates.**
+# > **A number that is right on average can still pull the wrong way as a loss. $k_1$ and $k_3$ both estimate KL(policy‖reference) without
+# > bias. But as a loss $k_1$ pulls nowhere on average, and $k_3$, which GRPO uses, lowers the KL with the two exchanged,
+# > KL(reference‖policy).**
 #
 # We train a policy over five tokens, starting at the reference. Two tokens are rewarded: a rare one, which the reference writes in 5 % of
 # cases, with 1 (blue), and the common token 2, with 0.8. The loss contains 0.2 times a penalty. Where does training end?
@@ -50,8 +51,7 @@ show(figure)
 # %% [text]
 # *Above the bars of the reference: the rewards. With $k_1$ nothing holds the policy: it writes only the rare token. $k_2$ mainly charges it
 # for writing what the reference would not: the rare token gets {=ends["k2"][0]:.0%}. $k_3$ mainly charges it for losing what the reference
-# writes: the rare token gets {=ends["k3"][0]:.0%}, and the tokens without reward keep {=ends["k3"][2:].sum():.0%}.* (The ends:
-# $\pi_\text{ref}\,e^{R/0.2}$, normalised, for $k_2$; for $k_3$ $0.2\,\pi_\text{ref}/(0.2 + \bar R - R)$ with the mean reward $\bar R$.)
+# writes: the rare token gets {=ends["k3"][0]:.0%}, and the tokens without reward keep {=ends["k3"][2:].sum():.0%}.*
 #
 # A penalty can also stand in the reward: PPO (proximal policy optimization) puts $k_1$ there. GRPO (group relative policy optimization)
 # has $k_3$ in the loss.
@@ -183,7 +183,7 @@ assert (in_grpo, in_ppo, as_printed) == ("forward", "reverse", True)
 # %% [markdown]
 # **The name and the gradient.** DeepSeekMath has $-\beta\,\mathbb D_{KL}[\pi_\theta\Vert\pi_\text{ref}]$ in its objective (Eq. 3),
 # estimates it by $k_3$ (Eq. 4), which as a value is unbiased, and prints the gradient that it follows: $\hat A + \beta(u - 1)$, with
-# $\hat A$ the advantage, before every score (Eq. 20–21). The paper hides nothing, but what it names and what it follows differ: it names
+# $\hat A$ the advantage, before every score (Eq. 20–21). What it names and what it follows differ: it names
 # $\mathrm{KL}(\pi\Vert\pi_\text{ref})$ and descends $\mathrm{KL}(\pi_\text{ref}\Vert\pi)$. So does `grpo.py`. (In our runs GRPO
 # learns more without the term: [lesson 10](10_dapo.ipynb).)
 #
@@ -284,6 +284,8 @@ trains("4.2", token_rewards)
 
 # %% [solution]
 def token_rewards(rewards, logps, ref_logps, mask, beta):
+    # In the picture: |k1| and k3 are positive also where the policy is below the reference.
+    # Charged for such tokens, it writes still fewer. (k1 is negative there: a bonus.)
     kl = logps - ref_logps
     last = mask.sum(dim=1, keepdim=True) - 1
     return (-beta * kl * mask).scatter_add(1, last, rewards.view(-1, 1))
@@ -301,7 +303,7 @@ def token_rewards(rewards, logps, ref_logps, mask, beta):
 # - An unbiased value does not imply the right gradient.
 # - $k_3$ is a good number to log while the policy is near the reference. Far from it, it can be the noisiest of the three.
 #
-# ## For a second reading: multiplied by the ratio, $k_3$ pulls the right way
+# ## For a second reading (15 minutes): multiplied by the ratio, $k_3$ pulls the right way
 #
 # From the second minibatch on, $y$ comes from an older policy $\pi_\text{old}$. Multiply $k_3$ by the ratio $\rho = \pi/\pi_\text{old}$: then
 # $\mathbb E_\text{old}[\rho\,k_3] = \sum_y \pi\,k_3$, with $\theta$ *inside* the sum. So if autograd also goes through $\rho$, $k_3$
@@ -310,7 +312,8 @@ def token_rewards(rewards, logps, ref_logps, mask, beta):
 #
 # $$\nabla(\rho\,k_3) = \rho\,(k_3 + 1 - u)\,s = \rho\,k_1\,s$$
 #
-# Trained with $\rho\,k_3$, the policy of the first picture ends where $k_2$ took it. A detached $\rho$ keeps the forward KL.
+# Trained with $\rho\,k_3$, the policy of the first picture ends where $k_2$ took it, at $\pi_\text{ref}\,e^{R/0.2}$, normalised. A
+# detached $\rho$ keeps the forward KL, and the end of $k_3$: $0.2\,\pi_\text{ref}/(0.2 + \bar R - R)$ with the mean reward $\bar R$.
 #
 # TRL (a training library of Hugging Face) has multiplied $k_3$ by $\rho$ by default since 1.10, for this reason and after DeepSeek-V3.2.
 # (That needs the ratio of each token; with TRL's `importance_sampling_level="sequence"` the gradient is neither KL's,
