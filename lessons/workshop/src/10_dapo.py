@@ -94,7 +94,7 @@ knob(draw_weights, at_most_draws=DRAWS)
 # multiplies every weight by the same {=1 / (1 - S).mean():.2f}. Redrawing gives other weights, largest at both ends.*
 #
 # One published "DAPO" run redraws the same prompt, at most four times ([2607.00152](https://arxiv.org/abs/2607.00152), called the identity paper
-# here; its section 5 discards prompts, as DAPO does). Its result on hard prompts is therefore one about the triangles, not about DAPO.
+# here; its section 5 discards prompts, as DAPO does). So its result on hard prompts is about redrawing (the triangles), not about DAPO.
 #
 # In a formula, for prompts $x$ with success probabilities $p_x$:
 #
@@ -111,7 +111,9 @@ knob(draw_weights, at_most_draws=DRAWS)
 # %% [text]
 # ## What DAPO changes, and what it brings
 #
-# | change, on top of those above | the paper's reason | AIME 2024 | ours |
+# Each row adds one change to the row above.
+#
+# | change | the paper's reason | AIME 2024 | ours: another set-up, see below |
 # |---|---|---|---|
 # | GRPO (ours without KL) | | {=aime[0]} | {=ours[0][1]} |
 # | **overlong filtering**: completions cut at the limit do not train (off in `dapo.py`) | a cut is not an error; entropy explodes without it (Fig. 5) | {=aime[1]} | {=ours[1][2]} |
@@ -152,7 +154,7 @@ show_source(dapo.is_kept)
 # The proof assumes
 #
 # 1. rewards of two values, and no KL term,
-# 2. averages over groups,
+# 2. a loss that is a mean over groups (`dapo.py` takes it over all tokens of a minibatch, so there the claim is approximate),
 # 3. the first update after sampling,
 # 4. a batch that fills up (the first groups to *finish* would favour short completions).
 #
@@ -170,6 +172,11 @@ find, change = compare_tables.find, compare_tables.change
 ablation, movement = results["ablation"]["arms"], results["movement"]["arms"]
 dapo_runs, seeds = results["shared"]["arms"]["DAPO"], len(results["ablation"]["seeds"])
 cost = dapo_runs["completions"]["mean"] / dapo_runs["budget"]  # drawn for each one trained on
+usual, P = dapo_runs["silent"]["mean"], dapo.Config().prompts_per_step
+tries = range(1, 20)  # batches of P groups: one more is needed while fewer than P are mixed
+in_batches = 1 + sum(identity.binomial(1 - usual, P * n)[:P].sum() for n in tries)
+print(f"drawn for each one trained on, if {usual:.0%} are silent at every step: "
+      f"{1 / (1 - usual):.2f} one by one, {in_batches:.2f} in batches of {P}; measured {cost:.2f}")
 *_, above, last = ablation
 *_, slower = movement
 rates = [arm["learning_rate"] for arm in (ablation[last], movement[slower])]
@@ -183,7 +190,6 @@ assert no_kl["interval"][1] < 0 and alone > without > unmoved
 before, after = (ablation[arm] for arm in ("+ overlong filtering", "+ clip-higher"))
 more = {name: np.greater(after[name]["seeds"], before[name]["seeds"]).sum()
         for name in ("final", "entropy")}
-stopped_at = [arm["clipped_up_probability"]["mean"] for arm in ablation.values()]
 
 p0 = np.linspace(0.02, 0.98, 2000)
 paper = controlled_run.run("GRPO", p0, seed=0, G=G, silent="redraw", max_draws=4)
@@ -192,10 +198,12 @@ still_silent = 1 - paper.mixed[-1] / controlled_run.STEPS
 assert abs(drawn - 3.5) < 0.05  # as published
 
 # %% [text]
-# The identity paper's run draws 3.5 times as many groups as GRPO; repeated with solve rates spread evenly, {=drawn:.2f}. With at most four
+# The identity paper's run draws 3.5 times as many groups as GRPO (repeated here: {=drawn:.2f}). With at most four
 # draws a prompt weighs at most 4 times as much as under GRPO, and {=100 * still_silent:.0f} % of the run's groups stay silent. DAPO's cost has no
-# such limit: it grows as prompts are solved (exercise 2). In our {=len(results["shared"]["seeds"])} runs of `dapo.py` {=100 * dapo_runs["silent"]["mean"]:.0f} %
-# of the groups are silent, and {=cost:.2f} completions are drawn for each one trained on.
+# such limit: it grows as prompts are solved (exercise 2). In our {=len(results["shared"]["seeds"])} runs of `dapo.py` a step has {=100 * usual:.0f} %
+# silent groups on average, and {=cost:.2f} completions are drawn for each one trained on. (One by one it would be
+# 1/(1 − {=usual:.2f}) = {=1 / (1 - usual):.2f}. Drawing whole batches of {=P} groups makes it {=in_batches:.2f}, and late steps, with more silent groups, draw
+# most.)
 #
 # **What is gained?** The batch does not shrink as prompts are solved. But plain GRPO with that many more prompts per batch gets the same
 # mixed groups from the same completions. So the claim promises no gain at equal *completions*.
@@ -210,8 +218,8 @@ assert abs(drawn - 3.5) < 0.05  # as published
 # ## Which groups to keep when rewards are shaped
 #
 # With the overlong punishment rewards take more than two values, and division by σ discards how *small* a difference is: among eight right completions, one
-# that is slightly too long, with reward .999, has the advantage {=dapo.compute_advantages(rewards=torch.tensor([[1.0] * 7 + [0.999]]).double()).min():.3f}; a single wrong one has
-# {=dapo.compute_advantages(rewards=torch.tensor([[1.0] * 7 + [-1.0]])).min():.3f}. So DAPO decides by *right and wrong* which groups to
+# that is slightly too long, with reward .999, has the advantage −{=dapo.compute_advantages(rewards=torch.tensor([[1.0] * 7 + [0.999]]).double()).min().abs():.3f}; a single wrong one has
+# −{=dapo.compute_advantages(rewards=torch.tensor([[1.0] * 7 + [-1.0]])).min().abs():.3f}. So DAPO decides by *right and wrong* which groups to
 # keep, not by the shaped reward. A discarded
 # all-right group then has an update that is not zero, so the claim does not hold exactly.
 #
@@ -284,7 +292,8 @@ check("10.3", keep)
 trains("10.3", keep)
 
 # %% [markdown]
-# *How often the trained policy is right: with long completions .95, with short ones .5.*
+# *How often the trained policy is right: with long completions .95, with short ones .5. Mistake a is named in the
+# solution.*
 
 # %% [hint]
 # Between which values do the rewards of right completions lie, and those of wrong ones? First recover which completions are right. (In a
@@ -293,6 +302,7 @@ trains("10.3", keep)
 
 # %% [solution]
 def keep(shaped):
+    # mistake a: > 0, under which a right completion at the limit counts as wrong
     right = shaped >= 0  # right: 1 to 0; wrong: -1 to -2
     return (right != right[:, :1]).any(dim=1)
 
@@ -305,11 +315,11 @@ def keep(shaped):
 # - The cost grows as prompts are solved, and nothing guarantees a gain at equal completions.
 # - Groups are filtered by right and wrong, never by the shaped reward.
 #
-# ## For a second reading: clip-higher
+# ## For a second reading (15 minutes): clip-higher
 #
 # For $A > 0$ a token's gradient stops once its ratio $\rho$ exceeds $1+\varepsilon_{high}$ ([lesson 2](02_ppo.ipynb)). The bound is a *factor*: a token of
-# probability .01 is stopped at .012 under GRPO's 1.2 and at .0128 under 1.28. So a rare token, where
-# exploration would have to begin, gains the least.
+# probability .01 is stopped at .012 under GRPO's 1.2 and at .0128 under 1.28. So a rare token gains
+# the least.
 
 
 # %% [fold]
@@ -337,8 +347,7 @@ knob(draw, eps_low=(0.05, 0.5, 0.01, 0.2), eps_high=(0.05, 0.6, 0.01, 0.28),
      probability=[0.1, 0.01, 0.5, 0.8, 0.9])
 
 # %% [markdown]
-# *Left: the push stops at your bounds. Right: the probability that a token can gain or lose before it stops; the triangles are your token.
-# The room to rise is largest for a token of probability $1/(1+\varepsilon)$.*
+# *Left: the push stops at your bounds. Right: the probability that a token can gain or lose before it stops; the triangles are your token.*
 #
 # Which tokens does GRPO's bound of 1.2 stop in a real run? One step of `dapo.train` with that bound and 16 updates:
 
@@ -375,8 +384,6 @@ assert begins.mean() > 0.5 and (ratio > 1.28).mean() > 0.5 and sampled.mean() < 
 #
 # - Rarely: {=100 * (ratio > 1.28).mean():.0f} % of the ratios exceed 1.28 as well. Each completion is used once: its ratio was moved by
 #   *other* completions' updates, which the clip does not stop.
-# - The pattern does not last: over the whole runs of our ablation stopped tokens had probabilities of {=min(stopped_at):.2f} to
-#   {=max(stopped_at):.2f} on average.
 # - Clip-higher does not keep entropy up: it raises entropy in {=more["entropy"]} of {=seeds} seeds, accuracy in {=more["final"]}.
 # - A vocabulary of {=len(tokenizer)} tokens, ours, says little about one of a hundred thousand.
 #
