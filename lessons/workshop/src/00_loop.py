@@ -51,18 +51,20 @@ trace = torch.stack(trace)  # (31, 15)
 figure, axis = new_figure(7, 2.8)
 axis.plot(trace[:, R == 0], color=GREY, linewidth=1)
 axis.plot(trace[:, R == 1], color=RIGHT)
+axis.plot(trace @ R, color="black", linewidth=2.5)
+axis.text(13, 0.67, "all right completions together", ha="right")
 favourite, first = trace[-1].argmax(), trace[0].argmax()
 label_line(axis, 30, trace[-1, favourite], f'"{texts[favourite]}"', RIGHT)
 label_line(axis, 0, trace[0, first], f'"{texts[first]}"', GREY, xytext=(8, 8))
-axis.set(xlim=(0, 33), xlabel="updates", ylabel="probability")
+axis.set(xlim=(0, 33), ylim=(0, 1.02), xlabel="updates", ylabel="probability")
 axis.set_title("15 completions: blue right, grey wrong")
 show(figure)
 start, end = (trace[[0, -1]] @ R).tolist()
 assert R[favourite] == 1 and end > 0.8
 
 # %% [text]
-# *Thirty updates, each from four sampled completions. The right ones are `12.`, `22.` and `2.`; together their probability rises from
-# {=start:.2f} to {=end:.2f}. One of them, `{=texts[favourite]}`, runs ahead: what has been sampled and rewarded is sampled more often. The
+# *Thirty updates, each from four sampled completions. The right ones are `12.`, `22.` and `2.` (blue). The black line, their sum, is the
+# probability of a right answer: it rises from {=start:.2f} to {=end:.2f}. One of them, `{=texts[favourite]}`, runs ahead: what has been sampled and rewarded is sampled more often. The
 # highest grey line is `{=texts[first]}`, the empty answer.*
 #
 # **Why not supervised learning?** Supervised learning makes prescribed completions more probable, and somebody has to write these. Here
@@ -137,7 +139,8 @@ for name, baseline in BASELINES.items():
 
 # %% [markdown]
 # Now we train with each baseline: 200 independent runs, 4 completions per update, one learning rate. The mean update is the same for all
-# four. *What will differ? Guess, then open the picture (…)* and move the rate. (The slider needs the cells above.)
+# four. *What will differ? Guess before you look at the picture* (JupyterLab hides it: click the … under the cell), then move the rate. (The
+# slider needs the cells above.)
 
 
 # %% guess
@@ -174,10 +177,10 @@ knob(lambda rate: fans(curves, rate), rate=RATES)
 #
 # {=speed}
 #
-# At a rate of .2 the *median* runs take the same time: {=median["b = p"]}, {=median["b = 0"]}, {=median["b = −1"]} and
-# {=median["b = −3"]} updates. The variance decides how far the other runs stray. At $b = -3$ and a rate of 1, {=stuck:.0%} of the runs
-# end with $p < .1$: by chance the policy has become almost always wrong, and hardly ever samples a right completion to reward. Fast
-# learning takes large steps, and a noisy estimate does not allow them. **This is how variance becomes learning speed.**
+# At a rate of .2 the *median* run reaches $p = .9$ after {=median["b = p"]}, {=median["b = 0"]}, {=median["b = −1"]} and
+# {=median["b = −3"]} updates: hardly a difference. The variance decides how far the other runs stray. At $b = -3$ and a rate of 1, {=stuck:.0%} of the runs
+# end with $p < .1$: by chance the policy has become almost always wrong, and hardly ever samples a right completion to reward. **So
+# variance limits the speed of learning: the noisier the update, the smaller the step that it allows.**
 #
 # Between $b = p$ and $b = 0$ the variances differ little at the start, and so do the runs. On a real model they can differ much
 # ([lesson 1](01_score_function.ipynb)). Which is less noisy when $p$ is high? That is exercise 2.
