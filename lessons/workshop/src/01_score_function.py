@@ -53,13 +53,13 @@ coin = {"pi": torch.tensor([0.9, 0.1]), "R": torch.tensor([1.0, 0.0]),
 bests = {prompt: lowest_point(noise, *each) for prompt, each in measured.items()}
 usual = {prompt: noise(each[0], *each) / noise(0, *each) for prompt, each in measured.items()}
 assert all(bests[prompt] < each[0] and each[1] < each[2] for prompt, each in measured.items())
-longer = ", ".join(f"{wrong / right:.1f}" for _, right, wrong in measured.values())
-lowest = ", ".join(f"{b:.2f}" for b in bests.values())
+rows = "\n".join(f"| `{prompt}` | {p:.2f} | {wrong / right:.1f} | {bests[prompt]:.2f} |"
+                 for prompt, (p, right, wrong) in measured.items())
 show(noise_of_prompts(measured, noise, bests))
 
 # %% [text]
-# *How noisy the estimate from one completion is (its mean square), for every baseline $b$. The usual choice is $b = p$, the share of
-# completions that are right. On the easy prompt, {=next(iter(measured))}, it makes the estimate {=usual["35+14?"]:.1f} times as noisy as
+# *How noisy the estimate from one completion is, for every baseline $b$. (Its mean square: the variance plus $\|\nabla p\|^2$, which no
+# baseline changes.) The usual choice is $b = p$, the share of completions that are right. On the easy prompt, {=next(iter(measured))}, it makes the estimate {=usual["35+14?"]:.1f} times as noisy as
 # without a baseline.*
 #
 # How can a baseline do harm, and why does the mean not change? We prove both, and check them on a policy so small that all its
@@ -150,8 +150,8 @@ print(f"... {len(completions)} completions, together 1: {together}, p = {p:.3f}"
 # **Token by token.** Given the earlier tokens $y_{<t}$, the probabilities of $y_t$ also sum to 1, so step 2 holds for the score of one
 # token, $s_t = \nabla\log\pi(y_t \mid y_{<t})$. A baseline $b_t$ may therefore depend on $y_{<t}$ if it is subtracted *at its own token*:
 # $\mathbb E\big[\sum_t (R - b_t)\, s_t\big] = \nabla p$. (Textbooks also drop rewards earned before the token, "reward-to-go"; with
-# one reward at the end there are none.) But if one of these numbers, say $b_2$, is subtracted at *all* tokens, then the first token is
-# pushed by a number that depends on it, and step 3 fails (the last line below).
+# one reward at the end there are none.) But subtract $b_2$, which depends on $y_1$, at *all* tokens: then the push on $y_1$ is multiplied
+# by a number that depends on $y_1$ itself, and step 3 fails (the last line below).
 #
 # The check uses the script's loss: its gradient for each of the 15 completions, averaged with their probabilities. As usual, the EOS also
 # serves as padding, and a **mask** marks the real tokens.
@@ -231,8 +231,12 @@ knob(
 # The usual baseline is the mean reward, an estimate of $p$. In the table above it is better than no baseline but not the best. For a
 # coin that is right with $p = .9$ (exercise 2 of [lesson 0](00_loop.ipynb)), $b = p$ has
 # {=variance(0.9, **coin) / variance(0.0, **coin):.0f} times the variance of $b = 0$: the rare outcome, a wrong completion, has the long
-# score, and without a baseline a wrong completion counts nothing. The base model is like the coin. On the three prompts of the first picture the mean $\|s\|^2$ of wrong
-# completions is {=longer} times that of right ones, so the best baselines, {=lowest}, lie below $p$.
+# score, and without a baseline a wrong completion contributes nothing. The base model is like the coin. On the three prompts of the first picture the
+# scores of wrong completions are longer, and the best baseline lies below $p$:
+#
+# | prompt | $p$ | mean $\|s\|^2$ of wrong completions, over that of right ones | best $b$ |
+# |---|---|---|---|
+# {=rows}
 #
 # Weaver and Tao (2001) found the average reward optimal, in a special limit; in general it is not (Greensmith, Bartlett and Baxter 2004).
 # But it needs no scores, it is the best where $\|s\|^2$ does not depend on the reward, and with it a prompt whose completions are always
