@@ -47,7 +47,7 @@ def draw(ratio, eps):
 knob(draw, ratio=(0.1, 2.9, 0.1, 1.5), eps=(0.05, 0.6, 0.05, 0.2))
 
 # %% [markdown]
-# *The objective $J$ of one token and its gradient. Blue: a token that is pushed up, with advantage $A = 1$. Red: pushed down, $A = -1$.
+# *The objective $J$ of one token and its gradient. Blue: a token that is pushed up, with advantage $A = 1$. Orange: pushed down, $A = -1$.
 # Grey: the clip's range. Thick lines: the gradient is exactly 0, above the range for $A > 0$, below it for $A < 0$.*
 #
 # Left out here are PPO's critic ([lesson 15](15_critic.ipynb)) and the KL (Kullback–Leibler) divergence from a reference policy
@@ -208,11 +208,11 @@ up, down = (A > 0) & real, (A < 0) & real
 assert 1.2 < last[up].max() < free[up].max() and free[down].min() < last[down].min() < 0.8
 
 # %% [text]
-# *The token that has gone furthest the way it is pushed, with the clip and without; grey: the clip's range; the counts are tokens that have
-# been pushed out of the range by the end. The clip does not keep tokens inside, but it limits how far they go: with $A > 0$ the largest
+# *The token that has gone furthest the way it is pushed, with the clip and without, in this run; grey: the clip's range. The counts are
+# tokens that have been pushed out of the range by the end: with the clip {=int((stopped & up).sum())} + {=int((stopped & down).sum())} = {=int(stopped.sum())}. The clip does not keep tokens inside, but it limits how far they go: with $A > 0$ the largest
 # ratio ends at {=last[up].max():.1f}, and at {=free[up].max():.1f} without the clip.* (Mind the two scales.)
 #
-# **With the clip, {=int(outside.sum())} of {=int(real.sum())} tokens end outside.** {=int(stopped.sum())} of these have moved where their
+# **In this run, with the clip, {=int(outside.sum())} of {=int(real.sum())} tokens end outside.** {=int(stopped.sum())} of these have moved where their
 # advantage pushes them, and their gradient is exactly 0. The other {=int((outside & ~stopped).sum())} have moved the opposite way, and
 # their gradients are alive.
 #
