@@ -7,6 +7,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from lessons.workshop.kit import BLUE, GREEN, ORANGE, PURPLE, new_figure, ticks
+from lessons.workshop.parts.drawing import key
 
 SMALLEST = 2  # group size of the first entry of each curve
 LOOKS = {  # of each rule's lines; the first lies below the others
@@ -15,6 +16,21 @@ LOOKS = {  # of each rule's lines; the first lies below the others
     "Dr. GRPO": {"color": ORANGE, "linestyle": "--"},
     "MaxRL": {"color": GREEN, "linestyle": "-."},
 }
+
+
+def two_differences(p: np.ndarray, factors: dict, efficiency: dict) -> Figure:
+    """Lesson 7: over p, the factor of the expected step (left) and the efficiency (right). Both
+    dictionaries have a curve for each rule."""
+    figure, (left, right) = new_figure(8.4, 3.2, columns=2)
+    for axis, curves in ((left, factors), (right, efficiency)):
+        for name, curve in curves.items():
+            axis.plot(p, curve, **LOOKS[name])
+        axis.set(xlim=(0, 1), xlabel="p, probability of a right completion")
+    left.set(title="How long? Step, as a multiple of the gradient", yscale="log", ylim=(0.6, 9))
+    ticks(left.yaxis, [1, 2, 4, 8])
+    right.set(title="How noisy? Efficiency (higher: quieter)", ylim=(0, 1.06))
+    key(left, {name: LOOKS[name]["color"] for name in factors}, 0.6)
+    return figure
 
 
 def length_and_efficiency(

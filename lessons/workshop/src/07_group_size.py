@@ -1,4 +1,4 @@
-# %% [markdown] 40 minutes
+# %% [markdown] 45 minutes
 # # 7 · Expected gradient, group size, and the best weight
 #
 # A verifier marks each completion of a prompt right or wrong. A rule turns the marks of a group into advantages, and the advantages move the
@@ -7,9 +7,8 @@
 # > **Whatever the rule, a prompt's expected update lies along one line, the gradient of the probability of a right completion. Rules differ
 # > in two things only: how long this step is, and how noisy.**
 #
-# The picture compares GRPO (group relative policy optimization), Dr. GRPO ("GRPO done right") and MaxRL (maximum likelihood reinforcement
-# learning). Move $p$, the probability of a right completion, and $G$, the size of the group. $v_-/v_+$ says how many times noisier the
-# wrong completions' gradients are than the right ones'.
+# The picture shows both for GRPO (group relative policy optimization), Dr. GRPO ("GRPO done right") and MaxRL (maximum likelihood
+# reinforcement learning), in groups of eight completions.
 
 # %% [fold]
 import math
@@ -22,8 +21,8 @@ from torch.autograd.functional import jacobian
 from algorithms import dr_grpo, grpo, maxrl, reinforce
 from lessons import identity
 from lessons.experiments import baselines, baselines_tables, grid
-from lessons.workshop.kit import check, knob, say
-from lessons.workshop.parts.lesson_07 import length_and_efficiency
+from lessons.workshop.kit import check, knob, say, show
+from lessons.workshop.parts.lesson_07 import length_and_efficiency, two_differences
 
 WEIGHTS = {
     "GRPO": identity.sigma,
@@ -42,29 +41,19 @@ def efficiencies(p, G, v_ratio):
     return {name: identity.efficiency(rule, p, G, v_ratio) for name, rule in rules.items()}
 
 
-every_p, SIZES, RATIOS = np.arange(1, 20) / 20, range(2, 129), [1, 0.1, 0.3, 3, 10]
-steps = {name: np.array([identity.weight(name, every_p, G) for G in SIZES]) / limit(every_p)
-         for name, limit in LARGE_GROUPS.items()}  # (127, 19) each
-curves = {r: [efficiencies(every_p, G, r) for G in SIZES] for r in RATIOS}
-
-
-def draw(p, v_ratio, G):
-    at, names = round(20 * p) - 1, (*LARGE_GROUPS, "the best")
-    lengths = {name: step[:, at] for name, step in steps.items()}
-    lines = {name: np.array([e[name][at] for e in curves[v_ratio]]) for name in names}
-    return length_and_efficiency(p, v_ratio, G, lengths, lines)
-
-
-knob(draw, p=(0.05, 0.95, 0.05, 0.05), v_ratio=RATIOS, G=(2, 128, 1, 8))
-hard = {name: step[6, 0] for name, step in steps.items()}  # G = 8, p = .05
-quality = {name: float(e) for name, e in efficiencies(0.05, 8, 1).items()}
+ps = np.linspace(0.01, 0.99, 99)
+factors = {name: identity.weight(name, ps, 8) for name in LARGE_GROUPS}
+alike = efficiencies(ps, 8, 1)
+show(two_differences(ps, factors, {name: alike[name] for name in LARGE_GROUPS}))
+hard = {name: factor[4] for name, factor in factors.items()}  # p = .05
+most = max(max(alike[a] / alike[b]) for a in LARGE_GROUPS for b in LARGE_GROUPS)
+assert np.isclose(ps[4], 0.05) and hard["MaxRL"] == max(hard.values())
 
 # %% [text]
-# *The dots are your $G$; 1 is what a rule reaches in very large groups. Left: the length of the expected step. Of a prompt that is
-# solved one time in twenty, groups of 8 make {=100 * hard["GRPO"]:.1f} % of GRPO's full step, {=100 * hard["Dr. GRPO"]:.1f} % of Dr. GRPO's and
-# {=100 * hard["MaxRL"]:.1f} % of MaxRL's. Right: the efficiency, which is signal against noise, squared, for each completion. It differs far
-# less: {=100 * quality["GRPO"]:.1f} %, {=100 * quality["Dr. GRPO"]:.1f} % and {=100 * quality["MaxRL"]:.1f} %. The thick line is the best that a weight of the whole group can do;
-# Dr. GRPO lies on it if right and wrong completions are equally noisy.*
+# *Left: the expected step is this factor times the gradient. On a prompt solved one time in twenty MaxRL's step is
+# {=hard["MaxRL"] / hard["Dr. GRPO"]:.1f} times as long as Dr. GRPO's, GRPO's {=hard["GRPO"] / hard["Dr. GRPO"]:.1f} times. Right: the efficiency, which is
+# the squared signal-to-noise ratio per completion (1: in very large groups). Here, where right and wrong completions are equally noisy, no two rules
+# differ by more than a factor of {=most:.1f}.*
 #
 # In a formula:
 #
@@ -82,23 +71,6 @@ quality = {name: float(e) for name, e in efficiencies(0.05, 8, 1).items()}
 # | $m_\pm,\ v_\pm$ | expectation of the score of a right or wrong completion; its variance *across* $\nabla p$, summed over all orthogonal directions |
 
 # %% [markdown]
-# ## Which group size?
-#
-# For one prompt, larger groups give a longer step, and usually a less noisy one. But at a fixed budget they also mean *fewer different prompts*. Dr. GRPO without a KL
-# (Kullback–Leibler) penalty, in batches of 256 completions, five seeds: held-out accuracy after so many completions, the best in italics.
-
-# %% [fold]
-sizes = baselines_tables.budgets(grid.load_runs(baselines.RESULTS))
-say(baselines_tables.budgets_table(sizes))
-late = {G: of_size[-1]["mean"] for G, of_size in sizes.items()}
-assert late[2] == max(late.values()) and late[64] < late[32] < late[16] < min(late[4], late[8])
-
-# %% [text]
-# *Brackets: 95 % intervals over seeds.* Groups of 4 or 8 are the best at first. At the end groups of 2 lead groups of 8 by
-# {=100 * (late[2] - late[8]):.1f} points, a lead that five seeds do not establish. Groups of 64 leave four prompts in a batch, and end
-# {=100 * (late[2] - late[64]):.1f} points below groups of 2. (One task, one small model, one learning rate. In
-# [2510.00977](https://arxiv.org/abs/2510.00977) groups of 2 nearly match groups of 16.)
-#
 # ## Proof
 #
 # **Step 1: fix k.** All right completions of a group share one advantage, and all wrong ones another. So the update is
@@ -120,7 +92,7 @@ assert late[2] == max(late.values()) and late[64] < late[32] < late[16] < min(la
 # The proof needs completions sampled from the policy itself, rewards of 0 and 1, no clip, no KL penalty, and scores summed over tokens.
 #
 # In large groups $\sigma$ tends to $\sqrt{pq}$. The share of this that groups of $G$ reach on average,
-# $\varphi = \mathbb E[\sigma]/\sqrt{pq}$, is GRPO's **fidelity**: the blue line on the left of the picture.
+# $\varphi = \mathbb E[\sigma]/\sqrt{pq}$, is GRPO's **fidelity**.
 #
 # We check the weights on a network with 36 parameters that writes up to three tokens, with every possible group. The advantages come from
 # the scripts, $\nabla p$ from autograd alone.
@@ -209,7 +181,8 @@ for R in (ODD, ELEVEN):
 # - wrong ones far noisier, $v_- \gg v_+$: $c \propto G - k$: **MaxRL**, which relies on groups with few right completions;
 # - right ones far noisier, $v_+ \gg v_-$: $c \propto k$.
 #
-# **Efficiency** is $\mathbb E[c]^2/\mathbb E[c^2 n]$ per completion, divided by its limit for large $G$, which all these rules share:
+# **Efficiency** is $\mathbb E[c]^2/\mathbb E[c^2 n]$ per completion, divided by its limit for large $G$, which all these rules share.
+# (REINFORCE is not a weight of the whole group: it can exceed the best one.)
 
 # %% [fold]
 table = {(r, p): efficiencies(p, 8, r) for r in (0.1, 1, 10) for p in (0.1, 0.5, 0.9)}
@@ -222,10 +195,8 @@ all_p, ratios = np.linspace(0.001, 0.999, 999), 10.0 ** np.arange(-3, 3.1, 0.25)
 everywhere = [efficiencies(all_p, 8, r) for r in ratios]
 worst = {name: min((e[name] / e["the best"]).min() for e in everywhere) for name in WEIGHTS}
 assert np.isclose(worst["MaxRL"], worst["c = k/G"])
-alike = efficiencies(0.05, 8, 1)  # v₋ = v₊
-mixed = 1 - float(identity.silent_rate(0.05, 8))
-assert abs(alike["GRPO"] - float(identity.fidelity(0.05, 8)) ** 2 / mixed) < 1e-12
-assert abs(alike["Dr. GRPO"] - 7 / 8) < 1e-12
+assert np.allclose(alike["GRPO"], identity.fidelity(ps, 8) ** 2 / (1 - identity.silent_rate(ps, 8)))
+assert np.allclose(alike["Dr. GRPO"], 7 / 8)
 
 # %% [text]
 # **σ or σ² matters little.** Over all $p$ and all $v_-/v_+$ from .001 to 1,000, GRPO has at least {=math.floor(100 * worst["GRPO"])} % of the best weight's
@@ -237,10 +208,52 @@ assert abs(alike["Dr. GRPO"] - 7 / 8) < 1e-12
 # $v_-/v_+ = 10$ and $p = .5$ that is {=table[10, 0.5]["REINFORCE"]:.1f} times as efficient as large groups, at $v_-/v_+ = .1$ only
 # {=table[0.1, 0.5]["REINFORCE"]:.2f} times. [Lesson 13](13_quiet_estimators.ipynb) measures $v_-/v_+$ in a language model.
 #
+# ## Which group size?
+#
+# Move $p$, the size of the group $G$, and $v_-/v_+$, how many times noisier wrong scores are than right ones.
+
+# %% [fold]
+every_p, SIZES, RATIOS = np.arange(1, 20) / 20, range(2, 129), [1, 0.1, 0.3, 3, 10]
+steps = {name: np.array([identity.weight(name, every_p, G) for G in SIZES]) / limit(every_p)
+         for name, limit in LARGE_GROUPS.items()}  # (127, 19) each
+curves = {r: [efficiencies(every_p, G, r) for G in SIZES] for r in RATIOS}
+
+
+def draw(p, v_ratio, G):
+    at, names = round(20 * p) - 1, (*LARGE_GROUPS, "the best")
+    lengths = {name: step[:, at] for name, step in steps.items()}
+    lines = {name: np.array([e[name][at] for e in curves[v_ratio]]) for name in names}
+    return length_and_efficiency(p, v_ratio, G, lengths, lines)
+
+
+knob(draw, p=(0.05, 0.95, 0.05, 0.05), v_ratio=RATIOS, G=(2, 128, 1, 8))
+part = {name: step[6, 0] for name, step in steps.items()}  # G = 8, p = .05
+
+# %% [text]
+# *The dots are your $G$; 1 is what a rule reaches in very large groups. On a prompt solved one time in twenty, GRPO with groups of 8 takes
+# {=100 * part["GRPO"]:.1f} % of the step that it would take with very large groups (this share is φ), Dr. GRPO {=100 * part["Dr. GRPO"]:.1f} %, MaxRL
+# {=100 * part["MaxRL"]:.1f} %. The thick line is the best that a weight of the whole group can do.*
+#
+# For one prompt, larger groups give a longer step, and usually a less noisy one. But at a fixed budget they also mean *fewer different prompts*. Dr. GRPO without a KL
+# (Kullback–Leibler) penalty, in batches of 256 completions, five seeds: held-out accuracy after so many completions, the best in italics.
+
+# %% [fold]
+sizes = baselines_tables.budgets(grid.load_runs(baselines.RESULTS))
+say(baselines_tables.budgets_table(sizes))
+late = {G: of_size[-1]["mean"] for G, of_size in sizes.items()}
+assert late[2] == max(late.values()) and late[64] < late[32] < late[16] < min(late[4], late[8])
+
+# %% [text]
+# *Brackets: 95 % intervals over seeds.* Groups of 4 or 8 are the best at first. At the end groups of 2 lead groups of 8 by
+# {=100 * (late[2] - late[8]):.1f} points, a lead that five seeds do not establish. Groups of 64 leave four prompts in a batch, and end
+# {=100 * (late[2] - late[64]):.1f} points below groups of 2. (One task, one small model, one learning rate. In
+# [2510.00977](https://arxiv.org/abs/2510.00977) groups of 2 nearly match groups of 16.)
+#
 # ## Exercises
 #
 # **1. The best pair.** Now let α and β differ. A group has $k$ right completions. Among all pairs with the expected step
-# $\alpha q + \beta p = 1$, which has the least noise $\alpha^2 \frac{v_+}k + \beta^2 \frac{v_-}{G-k}$?
+# $\alpha q + \beta p = 1$, which has the least noise $\alpha^2 \frac{v_+}k + \beta^2 \frac{v_-}{G-k}$? (At the minimum the derivatives of noise and
+# step are proportional: $\alpha \frac{v_+}k = \lambda q$ and $\beta \frac{v_-}{G-k} = \lambda p$.)
 
 
 # %% [exercise]
@@ -253,7 +266,7 @@ def best_pair(k, G, p, v_right, v_wrong):
 check("7.1", best_pair)
 
 # %% [hint]
-# Set the derivative of the noise minus $2\lambda\,(\alpha q + \beta p)$ to 0. This gives the ratio of α and β; the step gives their size.
+# The two conditions give the ratio of α and β; the step of 1 gives λ.
 
 
 # %% [solution]
