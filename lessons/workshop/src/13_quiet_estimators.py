@@ -1,8 +1,8 @@
-# %% [markdown] 40 minutes
+# %% [markdown] 45 minutes
 # # 13 · Which estimator is quiet?
 #
 # GRPO, Dr. GRPO, MaxRL and REINFORCE push in the same direction on average: that of $\nabla p$, the gradient of the success probability
-# ([lesson 7](07_group_size.ipynb)). One update points there only roughly. How roughly is its noise.
+# ([lesson 7](07_group_size.ipynb)). One update points there only roughly, because it is noisy. What makes it noisier?
 #
 # > **Whether a group's update is divided by the standard deviation of its rewards (GRPO) or not (Dr. GRPO) hardly matters for the noise.
 # > What is subtracted from the rewards, the baseline, matters far more.**
@@ -20,6 +20,7 @@ from lessons.workshop.parts.lesson_13 import (
     over_all_draws,
     points_by_power,
     progress_and_length,
+    two_choices,
 )
 
 STUDENTS = {task: task for task in weights.TASKS} | {"slips": estimators.SLIPS}
@@ -43,7 +44,12 @@ def cosine(student, step, name, divisor="sum", scale="gradient"):
 
 columns = [(name, step) for name in STUDENTS for step in (0, 20)]
 table = {name: [cosine(*column, name) for column in columns] for name in ROWS}
-show(cosines({ROWS[name]: row for name, row in table.items()}, columns))
+before = {name: row[::2] for name, row in table.items()}
+divide = {"yes: GRPO": before["σ^1"], "no: Dr. GRPO": before["σ^2"]}
+subtract = {"0": before["no baseline"], "1": before["b = 1"]}
+questions = {"Divide by the standard deviation?": divide,
+             "Subtract 0 or 1 from the reward?": subtract}
+show(two_choices(questions, list(STUDENTS)))
 apart = max(abs(a - b) for a, b in zip(table["σ^1"], table["σ^2"]))
 far = np.array(table["no baseline"]) - table["σ^2"]
 best = np.max([*table.values()], axis=0)
@@ -53,17 +59,24 @@ assert far.argmax() == 5 and far.argmin() == 2 and best[2] == table["b = 1"][2]
 assert behind[-1] == behind.max() and 0.4 < behind[-1] / (best - table["σ^2"])[-1] < 0.6
 
 # %% [text]
-# *Cosine between one batch's update and the true gradient (1: no noise), in three small language models, before training and after 20 steps
-# of GRPO. Above the line: a group's update is the mean score of its right completions minus that of its wrong ones, times this weight. Below
-# it: each score is multiplied by $A$, the reward $R$ minus a baseline.*
+# *The cosine of the angle between one batch's update and the true gradient, in three small language models before training: 1 without noise, smaller with more.
+# Left, the two dots nearly coincide. Right, they lie far apart. With 0 subtracted only right completions push, with 1 only wrong ones.*
 #
-# (σ is the standard deviation of the group's rewards, and a *score* the gradient of a completion's log-probability. A batch has 256 completions in groups
-# of $G = 8$, without ÷ length; the true gradient comes from {=results[0]["gradient"]:,} others.)
+# **Division by the standard deviation, σ, changes the cosine by {=apart:.2f} at most. The baseline changes it by up to {=spread:.2f}**, and which one is
+# best depends on the model. Here are more rules, and the same models after 20 steps of GRPO:
+
+# %% [fold]
+show(cosines({ROWS[name]: row for name, row in table.items()}, columns))
+
+# %% [text]
+# *Above the line: a group's update is the mean score of its right completions minus that of its wrong ones, times this weight ($c(k)$ is the
+# best one of [lesson 7](07_group_size.ipynb); division by σ turns σ² into σ). Below it: each score is multiplied by $A$, the reward $R$ minus a
+# baseline.*
 #
-# **σ or σ² changes the cosine by {=apart:.2f} at most. The baseline changes it by up to {=spread:.2f}.** Which baseline is best depends on the
-# model:
+# (A *score* is the gradient of a completion's log-probability. A batch has 256 completions in groups of $G = 8$, without ÷ length;
+# the true gradient comes from {=results[0]["gradient"]:,} others.)
 #
-# - *Arithmetic* has one right answer.
+# - *Arithmetic* has one right answer: the baseline 0 is quieter than 1.
 # - In *expressions*, `39?` asks for any expression with this value, such as `#12+27`. Right completions are diverse. The usual wrong one repeats
 #   the number, `#39`, so wrong scores vary little. $A = R$, which ignores wrong completions, has a cosine {=-far.min():.2f} lower than Dr. GRPO's
 #   before training. $A = R - 1$, which ignores the right ones, is best.
@@ -160,9 +173,8 @@ counts = {name: [*zip(weights.judged(pairs, name), weights.judged(fresh, name))]
 for pair in pairs + fresh:
     powers = [float(name[2:]) if name in weights.POWERS else 0 for _, name in pair["arms"]]
     pair["power"] = powers[0] - powers[1]
-larger, larger_again = (weights.judged(part, "power")[0] for part in (pairs, fresh))
-(quiet, quiet_again), (guess, guess_again) = counts["quiet"][0], counts["cosine"][0]
-assert larger_again[0] == larger_again[1] == quiet_again[0] and guess[0] < 0.7 * guess[1]
+larger_again, quiet_again = weights.judged(fresh, "power")[0], counts["quiet"][0][1]
+assert larger_again[0] == larger_again[1] == quiet_again[0]
 assert len({*counts["quiet"][3][1]}) == 1
 of_power = {name: [gap for length in by_length for kept in (True, False)
                    for gap in gaps((name, kept), ("σ^1", kept), length)]
@@ -172,22 +184,17 @@ powers = [gap for four in of_power.values() for gap in four]
 most = max(abs(100 * gap["difference"]) for gap in powers)
 seen = sum(np.prod(gap["interval"]) > 0 for gap in powers)
 plain = {length: gaps(("σ^1", False), ("σ^1", True), length) for length in by_length}
-undivided = [", ".join(f"{100 * four[i]['difference']:.1f}".replace("-0.0", "0.0")
-                       for four in plain.values()) for i in (1, 3)]
-steps = ", ".join(f"{length:.3f}"[1:] for length in by_length)
+undivided = [[100 * four[i]["difference"] for four in plain.values()] for i in (1, 3)]
 
 # %% [text]
 # *Points of accuracy above or below σ, paired by seed, with 95 % intervals: on held-out problems at the end, and on the training problems of all batches.*
 #
-# **Quieter was faster, by little.** σ² differs from σ by {=squared:.1f} points at most, any power by {=most:.1f}. ({=seen} of {=len(powers)} intervals exclude 0; chance gives
-# {=0.05 * len(powers):.0f}.) ÷ length costs more than ÷ σ: without it σ gains {=undivided[0]} points over training on arithmetic (steps of
-# {=steps}), as the cosines say, and {=undivided[1]} on expressions, where they say nothing.
+# **Quieter was faster, by little.** σ² differs from σ by {=squared:.1f} points at most, any power by {=most:.1f}. (The sliders show {=len(powers)} intervals in
+# all: {=seen} exclude 0, where chance gives {=0.05 * len(powers):.0f}.) ÷ length costs more than ÷ σ: without it σ gains {=min(undivided[0]):.1f} to {=max(undivided[0]):.1f} points over training
+# on arithmetic, as the cosines say, and at most {=max(undivided[1]):.1f} on expressions, where they say nothing.
 #
-# Could one have known the winner? After these ten seeds, and before five fresh ones, we committed rules that use the measurements above alone.
-# The signal-to-noise of one group named the winner in {=quiet[0]} of {=quiet[1]} significant pairs of powers, and in {=quiet_again[0]} of
-# {=quiet_again[1]} fresh ones; the cosine of a batch in {=guess[0]} of {=guess[1]} and {=guess_again[0]} of {=guess_again[1]}. But the larger power
-# led in {=larger[0]} of {=larger[1]} and {=larger_again[0]} of {=larger_again[1]}: anything that grows with the power would have done as well. (Pairs share
-# arms.)
+# Could one have known the winner? The rule "the larger signal-to-noise of one group", fixed before five fresh seeds, named it in {=quiet_again[0]} of
+# their {=quiet_again[1]} significant pairs of powers, but so did "the larger power".
 #
 # **What this cannot say.** These are small models of one architecture with short completions, trained with weights of the contrast only.
 # [Lesson 19](19_which_baseline.ipynb) trains with other baselines.
@@ -323,6 +330,9 @@ behind_over = [-100 * gaps((name, True), ("σ^1", True), 0.016)[3]["difference"]
 # {=common["expressions", 0]:.0%} of the wrong ones (median over prompts). The median of $v_-/v_+$ before training, from so many completions of each prompt:
 #
 # {=by_size}
+#
+# (On expressions this is far below the {=ratio["expressions", 0]:.1f} given above. That one is a ratio of sums, in which the noisiest prompts count
+# most; the median shows the typical prompt.)
 #
 # The noise of an update, predicted from one half of a prompt's completions and from the other, differs by {=halves:.0%} in the median over
 # all prompts. It differs most on expressions, by {=min(worst):.0%} to {=max(worst):.0%}.
