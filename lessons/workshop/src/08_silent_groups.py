@@ -48,8 +48,8 @@ show(our_model(solve_rates, table, trained))
 # *Left: {=R.mean():.0%} of the completions are right, but problem by problem between {=solve_rates.min():.0%} and
 # {=solve_rates.max():.0%}. Middle: {=table[8][0]:.0f} % of groups of 8 are silent, as predicted problem by problem ({=table[8][1]:.0f} %, a
 # difference within chance). If every problem were of mean difficulty, hardly any would be ({=table[8][2]:.0f} %). Right: while `grpo.py` trains
-# (the mean of ten runs, those of [lesson 16](16_is_it_learning.ipynb)), silence changes sides, from {=trained[0][0]:.0f} % all wrong at the start to
-# {=trained[1][-1]:.0f} % all right at the end.*
+# (the mean of ten runs, those of [lesson 16](16_is_it_learning.ipynb)), silent groups are at first mostly all wrong ({=trained[0][0]:.0f} % of all groups),
+# and at the end all right ({=trained[1][-1]:.0f} %).*
 #
 # In a formula, for a prompt that is solved with probability $p$ and groups of $G$ completions:
 #
@@ -116,9 +116,9 @@ def draw(shift, G):
 
 knob(draw, shift=(-3.0, 3.0, 0.25, 0.0), G=(2, 64, 1, 8))
 
-# %% [markdown]
-# *Left: the problems by $p$, the silent share of their groups in colour. Right: the silent share for every shift; the line is yours. Silence
-# changes sides: a weak model loses groups to all-wrong, a strong one to all-right.*
+# %% [text]
+# *Left: the problems by $p$, the silent share of their groups in colour. Right: the silent share for every shift; the line is yours. A weak
+# model loses groups to all-wrong, a strong one to all-right.*
 #
 # ## Is silence for ever?
 #
@@ -126,7 +126,8 @@ knob(draw, shift=(-3.0, 3.0, 0.25, 0.0), G=(2, 64, 1, 8))
 # helps. That does not follow.
 #
 # - **7.2 points are all right.** But a problem with $p = 95.4$ % still has 64 right completions in a row one time in twenty. If completions
-#   are independent draws, at most about 3 of the 7.2 points can be stuck at $p = 1$ (see the end).
+#   are independent draws, at most about 3 of the 7.2 points can be stuck at $p = 1$ (by a fit; a simple bound allows {=100 * (h[64] - (h[63] / 64) ** 2 / (h[62] / 2016)):.1f}; see
+#   the end).
 # - **4.0 points are all wrong.** They are what a filter left: from most sources, problems unsolved in 64 completions had been removed from the
 #   dataset. So this bar says nothing about the problems that the model cannot solve.
 #
@@ -204,7 +205,7 @@ check("8.3", next_all_wrong)
 
 # %% [solution]
 def next_all_wrong(n, G):
-    return (n + 1) / (n + G + 1)  # one half for 64 after 64
+    return (n + 1) / (n + G + 1)  # about one half for 64 after 64
 
 
 # %% [markdown]
