@@ -78,7 +78,7 @@ knob(show_method, method=["GRPO", "PPO", "DPO", "REINFORCE", "RFT"])
 
 # %% [markdown]
 # *Every token in the colour of its coefficient: blue ones are pushed up, orange ones down, white ones not at all (∎: end of the completion).
-# On the right: the mean of each row. RFT and
+# On the right: the mean of each row, with the largest coefficient as 1. RFT and
 # REINFORCE learn only from right completions, DPO from one right and one wrong one. GRPO divides by the completion's length, so each token
 # of a long completion weighs less. PPO judges every token separately (here with a critic of random values). SFT is missing: it needs a
 # teacher.*
@@ -109,7 +109,7 @@ knob(show_method, method=["GRPO", "PPO", "DPO", "REINFORCE", "RFT"])
 # from a whole distribution, has more terms.) DeepSeekMath lists the coefficients (Eq. 5, Table 10, App. A.1). Here is its list, beside the
 # coefficients of the losses as written in code:
 #
-# | method | completions from | judged by | in the paper, after $\frac{1}{\lvert y\rvert}\sum_t$ | $w_{i,t}$ in code, first update ($\rho = 1$) |
+# | method | completions from | judged by | in the paper (inside its mean over tokens) | $w_{i,t}$ in code, first update ($\rho = 1$) |
 # |---|---|---|---|---|
 # | SFT | a teacher | the teacher | $1$ | $1/\text{tokens}$ |
 # | RFT | the frozen base | a rule | $R_i$ | $R_i/\text{tokens kept}$ |
@@ -124,7 +124,7 @@ knob(show_method, method=["GRPO", "PPO", "DPO", "REINFORCE", "RFT"])
 #
 # The last two columns differ in three ways. Two are conventions that the paper states: it averages over each completion's tokens ($1/|y|$),
 # unlike common code for SFT, DPO and PPO, and it assumes $\rho = 1$, so that no clip appears. **The third is an error: the coefficient of
-# DPO (Eq. 14) is not the derivative of its objective (Eq. 12);** see the end.
+# DPO (Eq. 14) is not the derivative of its objective (Eq. 12)** (shown at the end).
 
 # %% [markdown]
 # ## Check on a real model
@@ -276,7 +276,8 @@ trains("12.3", rft_advantages)
 
 # %% [markdown]
 # *The mean success probability of 40 prompts, which begin between .02 and .6, in groups of 8. With the mean over the right completions, hard
-# prompts are pushed as far as easy ones. With $A = R$ (online RFT) they are pushed the less, the fewer completions are right.*
+# prompts are pushed as far as easy ones. With $A = R$ (online RFT) they are pushed the less, the fewer completions are right. (The solution
+# says what mistakes a and b are.)*
 
 # %% [hint]
 # $\frac1G\sum_i A_i s_i$ should equal $\frac1k\sum_{\text{right}} s_i$, with $s_i$ the score of a whole completion. What
@@ -286,7 +287,8 @@ trains("12.3", rft_advantages)
 # %% [solution]
 def rft_advantages(rewards):
     # A single right completion pushes as hard as a group of them: hard prompts gain the most.
-    # And without the maximum the first group without a right one turns its logits into nan.
+    # Mistake a divides by G twice: without len(rewards), every step is 1/8 as long. Mistake b
+    # leaves out `max`: a group with no right completion divides 0 by 0, and all becomes nan.
     return rewards * len(rewards) / max(rewards.sum(), 1)
 
 
