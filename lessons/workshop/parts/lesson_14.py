@@ -39,7 +39,7 @@ STYLES = {  # colour and line of each loss and arm
     "no correction": (GREY, ":"),
     "GRPO": (BLUE, "-"),
     "GRPO's clip": (BLUE, "-"),
-    "clip-higher": (PURPLE, "-."),
+    "clip-higher": (RED, "-."),
     "GSPO": (ORANGE, "--"),
     "CISPO": (GREEN, "-"),
     "clip without weights": (PURPLE, "--"),

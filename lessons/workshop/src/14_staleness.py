@@ -33,10 +33,15 @@ knob(lambda p: factors(LOSSES, p), p=(0.02, 0.98, 0.02, 0.3))
 # one token). At ratio 1 all six factors are 1, and near 1 they lie on one line. They differ in where they leave it.* Move $p$, the token's
 # probability when it was sampled.
 #
-# - GRPO stops a token once its own push has moved the ratio by a fifth.
-# - GSPO does so after about one per cent (its ratio is the mean of a whole completion), GMPO after a rise by half or a fall by a third.
-# - CISPO follows the line up to 5 and stops nothing. SAPO bends away from it.
-# - DPPO bounds the probability: a rare token's may grow many times over, a likely token's may not move by more than .2.
+# - **GRPO** stops a token once its own push has moved the ratio by a fifth, so that one batch cannot move the policy far.
+# - **GSPO** was proposed because a reward judges a completion, not a token. Its ratio is the mean of a whole completion, and it stops
+#   after about one per cent.
+# - **GMPO** takes a geometric mean over tokens, in which a single extreme ratio counts less. It stops after a rise by half or a fall by a third.
+# - **CISPO** was proposed because a clip soon stops rare tokens, such as a "Wait" in a chain of thought. It stops nothing and follows the
+#   line up to 5.
+# - **SAPO** replaces the sudden stop by a smooth bend.
+# - **DPPO** bounds the probability, because a rare token's ratio can be large while little has changed: a rare token's probability may grow
+#   many times over, a likely token's may not move by more than .2.
 #
 # (A token sampled with $p > 5/6$ cannot reach a ratio of 1.2: GRPO's upper clip never touches it.)
 #
@@ -115,10 +120,13 @@ assert largest < 1e-12 and min(apart.values()) > 0.02
 # in effect only weights. The *clip without weights* only bounds: it stops the tokens that GRPO's clip stops and takes every other
 # ratio for 1. The arm *neither* takes all ratios for 1. All arms have GRPO's advantages and averages, and no KL.
 #
-# - *Stale* (left): 6,144 completions, each used once, in updates on 32, at rate 2e-4; five seeds. The axis is how many updates
-#   share a rollout batch. (Clip-higher is GRPO's clip with DAPO's wider range upwards.)
-# - *Reused* (middle): 3,072 completions in batches of 256, each used in four epochs of 8 updates, at rate 2e-4; ten seeds.
-# - *Reused, at equal steps* (right): at one rate the arms' steps differ in length. Here every step of a run has the same length.
+# | panel | completions | each is used | step | seeds |
+# |---|---|---|---|---|
+# | left: *stale* | 6,144 | once; $U$ updates on 32 share a batch | rate 2e-4 | 5 |
+# | middle: *reused* | 3,072 in batches of 256 | in four epochs of 8 updates | rate 2e-4 | 10 |
+# | right: *reused, at equal steps* | as in the middle | as in the middle | one length for all steps of a run | 10 |
+#
+# (At one rate the arms' steps differ in length, hence the last row. Clip-higher is GRPO's clip with DAPO's wider range upwards.)
 #
 # *Which arms fall? Guess, then open the output (…).*
 
@@ -154,22 +162,27 @@ for step in staleness.REUSE:
 
 # %% [text]
 # *Accuracy on held-out problems. Left and middle: dots are runs, lines their means. Right: squares are means of ten runs at
-# their end. Middle and right have the same colours.*
+# their end. An arm has one colour in all three.*
+#
+# | setting | arms | difference in points [95 % interval, paired by seed] |
+# |---|---|---|
+# | reused, rate 2e-4, after 768 completions | CISPO less GRPO's clip | {=ahead(CISPO, CLIP, 0, epochs=4)} |
+# | the same, after 3,072 completions | GRPO's clip less CISPO | {=ahead(CLIP, CISPO, epochs=4)} |
+# | the same | clip without weights less neither | {=ahead(UNWEIGHTED, OLD, epochs=4)} |
+# | reused, steps of .008 | GRPO's clip less neither | {=ahead(CLIP, OLD, epochs=4, step_length=0.008)} |
+# | reused, steps of .032 | GRPO's clip less CISPO | {=ahead(CLIP, CISPO, epochs=4, step_length=0.032)} |
 #
 # **Stale completions need a correction.** Without one, the runs at U = 32 end anywhere from {=min(old):.2f} to {=max(old):.2f} (base model:
 # .39). The corrections work in different ways: GSPO stops {=stops['GSPO']:.0%} of the tokens, GRPO's clip {=stops[CLIP]:.0%}, CISPO none.
 #
-# **Reused completions, at one rate.** CISPO leads GRPO's clip by {=ahead(CISPO, CLIP, 0, epochs=4)} points after 768 completions, and trails
-# by {=ahead(CLIP, CISPO, epochs=4)} after 3,072 (in brackets: 95 % intervals, paired by seed). But its steps are longer
+# **Reused completions, at one rate: CISPO leads at first and trails at the end.** But its steps are longer
 # ({=length[CISPO]:.3f} against {=length[CLIP]:.3f}), and its ratios move further ($|\log\rho|$ is {=moved[CISPO]:.3f} on average, against
 # {=moved[CLIP]:.3f}).
 #
-# **Reused completions, at equal steps.** With steps of .008 and .016, ten seeds show no difference between the two. With steps of .032 CISPO
-# ends {=ahead(CLIP, CISPO, epochs=4, step_length=0.032)} points below the clip.
+# **At equal steps ten seeds show no difference at .008 and .016. At .032 CISPO ends far below the clip.**
 #
 # **With short steps the weight or the bound is enough; long steps need the bound.** In the mean, the clip without weights
-# ends nowhere below GRPO's clip. At rate 2e-4 it ends {=ahead(UNWEIGHTED, OLD, epochs=4)} points above the arm with neither. Even
-# with steps of .008 that arm ends {=ahead(CLIP, OLD, epochs=4, step_length=0.008)} points below the clip.
+# ends nowhere below GRPO's clip. With neither, runs fail at rate 2e-4 and end below the clip even with the shortest steps.
 #
 # **A single run cannot be repeated on another machine.** We repeated one run ten times, each with the base model's weights changed by about
 # one rounding of float32. The ends lie between {=min(repeated):.3f} and {=max(repeated):.3f}. Their standard deviation is
@@ -304,8 +317,8 @@ knob(draw, updates=[31, 15, 7, 3, 1])
 say(verdicts(runs, ["corrected", "equal rate", "equal steps", "long steps", "no weights"]))
 
 # %% [text]
-# (Of all {=len(held)} predictions in `staleness.py` {=sum(held)} held, judged by the means. They were written after an earlier version of these
-# runs, with other draws, in which 4 of 9 predictions had failed.)
+# (These are 5 of the {=len(held)} predictions in `staleness.py`, of which {=sum(held)} held, judged by the means. They were written after an earlier
+# version of these runs, with other draws, in which 4 of 9 predictions had failed.)
 #
 # Sources: GSPO [2507.18071](https://arxiv.org/abs/2507.18071) Eq. 5, 7; CISPO [2506.13585](https://arxiv.org/abs/2506.13585) Eq. 4, 5; SAPO
 # [2511.20347](https://arxiv.org/abs/2511.20347); GMPO [2507.20673](https://arxiv.org/abs/2507.20673); DPPO
