@@ -35,7 +35,7 @@ def sharpening(before: dict, after: dict, Ks: tuple[int, ...], name: str) -> Fig
         3.7,
         {
             "title": f"p of each problem, {name}",
-            "xlabel": "problems, by p before (grey line)",
+            "xlabel": "64 problems, sorted by p before (grey)",
             "ylim": (-0.03, 1.25),
             "yticks": np.arange(0, 1.1, 0.2),
         },

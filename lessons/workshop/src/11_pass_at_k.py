@@ -5,7 +5,7 @@
 # likely becomes likelier. Reinforcement learning is often said to do no more than that.
 #
 # > **Sharpening never changes which answer is the most probable. A model whose most probable answers have changed was not merely
-# > sharpened.**
+# > sharpened in its answers.**
 #
 # Below, the answers of our base model to one problem (right: 64, blue), the same sharpened, and those after training with GRPO (group
 # relative policy optimization).
@@ -91,7 +91,7 @@ for key in (("majority", 64), ("pass", 4)):
 # {=of_one["after GRPO"][64]:.0%}. Of all 64 problems, the most probable answer is right in {=modes_right[0]:.0%} before and after sharpening, and in
 # {=modes_right[2]:.0%} after GRPO.*
 #
-# This share is called $M$. Two curves over K are often used to tell what training did. **Maj@K** is how often the most frequent of K
+# This share is called $M$. Two curves over K are often read. **Maj@K** is how often the most frequent of K
 # answers is right. **Pass@K** is how often at least one of K answers is right.
 #
 # | symbol | meaning |
@@ -202,19 +202,23 @@ def draw(beta=2, what="answers"):
 knob(draw, beta=BETAS, what=["answers", "tokens"])
 
 # %% [text]
-# *Left: squares above the grey line are problems where $p$ has risen although the mode is wrong. Right: sharpening answers keeps $M$ (dotted)
+# *Left: squares above the grey line are problems whose $p$ has risen although the mode is wrong. Right: sharpening answers keeps $M$ (dotted)
 # and draws both curves to it. Cooling tokens moves $M$ as well.*
 #
 # ## Is reinforcement learning sharpening?
 #
 # **On the full task Maj@64 rose, so $M$ moved.** With 56 tokens a problem can be worked out. There five scripts at their own settings raise
-# Maj@64 from {=before["majority", 64]["mean"]:.2f} to {=least["majority", 64]:.2f} or more ([results](experiments/README.md)). Sharpening could not have lifted Maj@64 above $(1 + M)/2$. With the base's Maj@64
-# for $M$, that is {=(1 + before["majority", 64]["mean"]) / 2:.2f}.
+# Maj@64 from {=before["majority", 64]["mean"]:.2f} to {=least["majority", 64]:.2f} or more ([results](experiments/README.md)). Sharpening of answers could not have lifted it
+# above $(1 + M)/2$. With the base's Maj@64 for $M$, that is {=(1 + before["majority", 64]["mean"]) / 2:.2f}.
+#
+# **This excludes sharpening of answers, not of whole completions.** An answer's probability is a sum over the completions that end in it.
+# If each *completion's* probability is raised to a power, an answer with a few very probable completions can overtake one with many
+# improbable ones. On the four-token task it cannot: there an answer is one completion, up to its spelling.
 #
 # **The exact solution of KL-regularised RL is not sharpening either.** It maximizes the expected reward minus a penalty for the
 # Kullback–Leibler (KL) divergence from the base, and multiplies the odds $p/q$ of *every* problem by one factor above 1. So Pass@K rises at
-# every K, and no right mode is lost. If Pass@K fell, training did not find this solution. Reasons: groups are finite, parameters are shared
-# between problems, steps are long.
+# every K, and no right mode is lost. If Pass@K fell, training did not find this solution: groups are finite, parameters are shared, steps
+# are long.
 #
 # How $M$ moves can be seen where $M$ can be computed: GRPO on the four-token task, with 8 or 27 batches of 32 groups of 8, one update per
 # batch, no KL penalty, learning rates 3e-4 (small steps) and 1e-3 (large steps), five seeds.
@@ -230,16 +234,16 @@ policies = {"base": {"right": p_right(exact)[None], "mode": base_mode[None]}} | 
 cooled = short_answers.answer_table(logits, tokenizer, T=0.3)
 p_of = {name: policy["right"] for name, policy in policies.items()}  # (seeds, problems)
 show(curves_of_training(p_of | {"base, T = 0.3": p_right(cooled)[None]}))
-print(f"{'means over seeds':30} Pass@1   Pass@64   M       new mode   lead over the base in "
-      "Pass@1 and in Pass@64")
+print(f"{'means over seeds':23} Pass@1  Pass@64  M    new mode  gain in Pass@1        in Pass@64")
 pass_1, pass_64, M_of, new_mode, higher = {}, {}, {}, {}, {}
 for name, policy in policies.items():
     M_of[name] = (policy["mode"] == rights).mean()
     new_mode[name] = (policy["mode"] != base_mode).mean()
     pass_1[name], pass_64[name] = ((1 - (1 - p_of[name]) ** K).mean() for K in (1, 64))
     lead_1, lead_64 = ((1 - p_of["base"]) ** K - (1 - p_of[name]) ** K for K in (1, 64))
-    print(f"{name:30} {pass_1[name]:.3f}    {pass_64[name]:.3f}     {M_of[name]:.3f}  "
-          f"{new_mode[name]:>6.0%}      {with_interval(lead_1)}  {with_interval(lead_64)}")
+    gains = "" if name == "base" else f"{with_interval(lead_1)}  {with_interval(lead_64)}"
+    print(f"{name.removeprefix('GRPO, '):23} {pass_1[name]:.3f}   {pass_64[name]:.3f}    "
+          f"{M_of[name]:.2f} {new_mode[name]:>8.0%}  {gains}".rstrip())
     higher[name] = int((lead_64.mean(axis=1) > 0).sum())  # seeds with Pass@64 above the base's
 large, small = "GRPO, large steps", "GRPO, small steps"  # the first has failed
 assert [*higher.values()] == [0, 5, 5, 0] and pass_64[large] < pass_64["base"] - 0.2
@@ -257,11 +261,9 @@ assert np.allclose(odds, np.exp(2) * p_1 / (1 - p_1), rtol=1e-12)
 # to {=M_of["GRPO, small steps"]:.2f}.
 #
 # **Large steps are a failed run, not a crossing.** Pass@1 ends at {=pass_1["GRPO, large steps"]:.2f}, where small steps reach
-# {=pass_1["GRPO, small steps"]:.2f} in as many batches; its lead over the base may be chance. Pass@64 falls from
-# {=pass_64["base"]:.3f} to {=pass_64["GRPO, large steps"]:.3f}, in five of five seeds. The curve resembles that of the cooled base, but
-# even more modes have changed ({=new_mode["GRPO, large steps"]:.0%}), and fewer of them are right ($M$ = {=M_of["GRPO, large steps"]:.2f}, base
-# {=M:.2f}). So a Pass@64 below the base's can come from the learning rate alone. (One task, one tiny
-# model, and learning rates picked to differ.)
+# {=pass_1["GRPO, small steps"]:.2f} in as many batches. Pass@64 falls from {=pass_64["base"]:.3f} to {=pass_64["GRPO, large steps"]:.3f}, in
+# five of five seeds, and fewer modes are right ($M$ = {=M_of["GRPO, large steps"]:.2f}, base {=M:.2f}). So a Pass@64 below the base's can come
+# from the learning rate alone. (One task, one tiny model, and learning rates picked to differ.)
 
 # %% [markdown]
 # ## Exercises
@@ -335,7 +337,7 @@ problem = [0.30, 0.31] + 39 * [0.01]
 # %% [markdown]
 # ## To remember
 #
-# - Sharpening the answers keeps $M$. Where $M$ changes, more than sharpening took place.
+# - Sharpening the answers keeps $M$. Where $M$ changes, more took place (or whole completions were sharpened).
 # - Maj@K and Pass@K reach $M$ only in limits. Before that, sharpening can raise both.
 # - A Pass@K below the base's can come from a failed run: look at its Pass@1.
 #
@@ -371,16 +373,12 @@ assert wider > 3
 # Putting the estimate $c/n$ into $1 - q^K$ is biased: where $p$ = {=p}, Pass@{=K} is {=truth:.3f}, and with {=n} answers this plug-in
 # gives {=plug_in:.3f} on average, too low because $1 - (1-p)^K$ is concave in $p$.
 #
-# {=n} answers to each of 64 problems are not 4,096 independent draws: answers to one problem share its difficulty. Here Pass@1 is
-# {=rates.mean():.2f}. Resampling the *problems* gives the interval [{=low:.2f}, {=high:.2f}], {=wider:.0f} times as wide as for
-# independent draws. A claim about training needs resampled seeds as well.
+# {=n} answers to each of 64 problems are not 4,096 independent draws: answers to one problem share its difficulty. Resampling the
+# *problems* gives Pass@1 the interval [{=low:.2f}, {=high:.2f}], {=wider:.0f} times as wide as for independent draws.
 #
 # **What a crossing shows.** Yue et al. ([2504.13837](https://arxiv.org/abs/2504.13837)) find for many models that the trained model leads at K = 1 and its base at
 # tens or hundreds of answers. On *some problems*, then, the trained model gives the right answer less probability. A crossing alone shows
-# no more. A softmax gives every answer some probability, so every Pass@K goes to 1; with few possible answers, random guessing (dotted above) is
-# far better than the cooled base and the large steps at K = 1024. Nor is a crossing inevitable: in Fig. 1 of
-# DAPO's paper pass@32 climbs during training.
+# no more: at K = 1024 even random guessing (dotted above) is far better than the cooled base and the large steps.
 #
-# Sources: DeepSeekMath, [2402.03300](https://arxiv.org/abs/2402.03300), section 5.2.2, Fig. 7; Chen et al. 2021, Eq. 1; DAPO,
-# [2503.14476](https://arxiv.org/abs/2503.14476), Fig. 1. The proofs and the four-token experiment
+# Sources: DeepSeekMath, [2402.03300](https://arxiv.org/abs/2402.03300), section 5.2.2, Fig. 7; Chen et al. 2021, Eq. 1. The proofs and the four-token experiment
 # (`python lessons/experiments/short_answers.py`) are ours.
