@@ -1,4 +1,4 @@
-# %% [markdown] 40 minutes
+# %% [markdown] 45 minutes
 # # 9 · What is being climbed
 #
 # GRPO (group relative policy optimization) divides a group's advantages by the standard deviation of its rewards. Dr. GRPO ("GRPO done
@@ -56,11 +56,11 @@ show(grpo_weights())
 # *In groups of 2 and 3 all prompts weigh the same, as under Dr. GRPO. In groups of 8 the hardest and the easiest weigh {=edge[8]:.1f} times as
 # much as a medium one; in groups of 64, {=edge[64]:.1f} times. Only in the limit (dashed) is there no bound.*
 #
-# In a formula: the expected update is the gradient of a function $J$ of the success probability, averaged over the prompts:
+# In a formula: for one prompt, the expected update is the gradient of a function $J$ of its success probability:
 #
 # $$\mathbb E[g] \;=\; w(p)\,\nabla p \;=\; \nabla J(p), \qquad J' = w$$
 #
-# Training climbs $J$. Dr. GRPO climbs $p$ itself; GRPO climbs $2\arcsin\sqrt p$, but only in the limit $G \to \infty$. Every $J$ in this lesson
+# Training climbs the mean of $J$ over the prompts. Dr. GRPO climbs $p$ itself; GRPO climbs $2\arcsin\sqrt p$, but only in the limit $G \to \infty$. Every $J$ in this lesson
 # increases with $p$. They differ in which prompts improve first, and which lose when prompts compete for the same parameters.
 #
 # | symbol | meaning |
@@ -77,14 +77,15 @@ show(grpo_weights())
 #
 # Pick one completion of a group. Let $j$ be the number of right completions among the other $G-1$; $j$ is binomial and independent of the
 # picked completion, whose advantage is $A(+\mid j)$ if it is right and $A(-\mid j)$ if it is wrong. [Lesson 1](01_score_function.ipynb)
-# showed that $\mathbb E[R\,s] = \nabla p$ and $\mathbb E[s] = 0$, so $\mathbb E[(1-R)\,s] = -\nabla p$. Averaging over $j$ gives
+# showed that $\mathbb E[R\,s] = \nabla p$ and $\mathbb E[s] = 0$, so $\mathbb E[(1-R)\,s] = -\nabla p$. Averaging over $j$ gives, in another form
+# than in [lesson 7](07_group_size.ipynb),
 #
 # $$\mathbb E[g] = w(p)\,\nabla p, \qquad w(p) = \mathbb E_{j\sim \mathrm{Bin}(G-1,\,p)}\big[A(+\mid j) - A(-\mid j)\big]$$
 #
 # (Davis and Recht, [2510.13651](https://arxiv.org/abs/2510.13651)). We check it with a policy over six completions with three shared
-# parameters, all $6^4$ groups, and $\nabla p$ from autograd.
+# parameters, all $6^4$ groups, and $\nabla p$ from autograd (the code is folded).
 
-# %%
+# %% [fold]
 G = 4
 features = torch.randn(6, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(9))
 theta = torch.tensor([0.7, -0.4, 0.9], dtype=torch.float64, requires_grad=True)
@@ -125,12 +126,13 @@ downhill = float(chance[mixed & away].sum() / chance[mixed].sum())
 # of $\frac1{\sqrt{pq}}$ is $2u = 2\arcsin\sqrt p$ (also Thrampoulidis et al., [2510.23049](https://arxiv.org/abs/2510.23049)).
 #
 # **In between.** The weight is an average of the differences $A(+\mid j) - A(-\mid j)$, and none exceeds $\sqrt{G-1}$. Let $a = j$ and
-# $b = G-1-j$: the difference is $\sqrt{\frac{b}{a+1}} + \sqrt{\frac{a}{b+1}}$, and $\frac{b}{a+1} = b - \frac{ab}{a+1}$, so its square is
+# $b = G-1-j$: the difference is $\sqrt{\frac{b}{a+1}} + \sqrt{\frac{a}{b+1}}$. Square it: the squares of both roots, plus twice their product.
 #
-# $$a + b \;-\; ab\left(\frac1{a+1} + \frac1{b+1}\right) + 2\sqrt{\frac{ab}{(a+1)(b+1)}} \;\le\; a + b = G-1.$$
+# - The squares: $\frac{b}{a+1} = b - \frac{ab}{a+1}$ and likewise $\frac{a}{b+1}$, together
+#   $a + b - ab\left(\frac1{a+1} + \frac1{b+1}\right) \le a + b - \frac{2ab}{\sqrt{(a+1)(b+1)}}$ (arithmetic and geometric mean).
+# - Twice the product: $\frac{2\sqrt{ab}}{\sqrt{(a+1)(b+1)}}$. Since $\sqrt{ab} \le ab$ for whole numbers, it is at most what was subtracted.
 #
-# For the sum in brackets is at least $2/\sqrt{(a+1)(b+1)}$ (arithmetic and geometric mean), and $ab \ge \sqrt{ab}$ for whole numbers.
-# At $ab = 0$ both terms vanish: the bound is reached at $j = 0$, the only case left as $p \to 0$, and at $j = G-1$. ∎
+# So the square is at most $a + b = G-1$. At $ab = 0$ both terms vanish: the bound is reached at $j = 0$, the only case left as $p \to 0$, and at $j = G-1$. ∎
 
 # %% [text]
 # From G = 4 on, the weight grows with the distance of $p$ from ½. Convergence to the arcsine is slow: at G = 64, $J(1)$ still falls short of π
@@ -249,7 +251,7 @@ def grpo_weight(p, G):
 #
 # - The weight of a prompt under any advantage is $\mathbb E[A(+\mid j) - A(-\mid j)]$, and training climbs its integral.
 # - Dr. GRPO climbs $p$. GRPO's weight is constant at G = 2 and 3, at most $\sqrt{G-1}$ at any G, and tends slowly to the arcsine's.
-# - A comparison at one learning rate mostly measures the length of the steps. Compare at equal progress.
+# - A comparison at one learning rate mostly measures the length of the steps (second reading). Compare at equal progress.
 #
 # ## For a second reading: a published experiment
 #
