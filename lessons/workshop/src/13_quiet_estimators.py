@@ -59,8 +59,9 @@ assert far.argmax() == 5 and far.argmin() == 2 and best[2] == table["b = 1"][2]
 assert behind[-1] == behind.max() and 0.4 < behind[-1] / (best - table["σ^2"])[-1] < 0.6
 
 # %% [text]
-# *The cosine of the angle between one batch's update and the true gradient, in three small language models before training: 1 without noise, smaller with more.
-# Left, the two dots nearly coincide. Right, they lie far apart. With 0 subtracted only right completions push, with 1 only wrong ones.*
+# *The cosine of the angle between one batch's update and the true gradient, before training: 1 without noise, smaller with more. The rows are three
+# small language models, described below. Left, the two dots nearly coincide. Right, they lie far apart. With 0 subtracted only right completions
+# push, with 1 only wrong ones.*
 #
 # **Division by the standard deviation, σ, changes the cosine by {=apart:.2f} at most. The baseline changes it by up to {=spread:.2f}**, and which one is
 # best depends on the model. Here are more rules, and the same models after 20 steps of GRPO:
@@ -87,7 +88,7 @@ show(cosines({ROWS[name]: row for name, row in table.items()}, columns))
 # best of its column; on slips at step 20 it is halfway between Dr. GRPO and the best.
 #
 # ÷ length changes as much. On arithmetic before training, noisy wrong completions are short, and a mean over tokens makes them count more:
-# σ falls from {=cosine("arithmetic", 0, "σ^1"):.2f} to {=cosine("arithmetic", 0, "σ^1", "mean"):.2f}, $A = R$ from
+# the cosine of σ falls from {=cosine("arithmetic", 0, "σ^1"):.2f} to {=cosine("arithmetic", 0, "σ^1", "mean"):.2f}, $A = R$ from
 # {=table["no baseline"][0]:.2f} to {=cosine("arithmetic", 0, "no baseline", "mean"):.2f}.
 #
 # | symbol | meaning |

@@ -34,9 +34,10 @@ knob(lambda p: factors(LOSSES, p), p=(0.02, 0.98, 0.02, 0.3))
 # probability when it was sampled.
 #
 # - **GRPO** stops a token once its own push has moved the ratio by a fifth, so that one batch cannot move the policy far.
-# - **GSPO** was proposed because a reward judges a completion, not a token. Its ratio is the mean of a whole completion, and it stops
-#   after about one per cent.
-# - **GMPO** takes a geometric mean over tokens, in which a single extreme ratio counts less. It stops after a rise by half or a fall by a third.
+# - **GSPO** was proposed because a reward judges a completion, not a token. It has one ratio for a whole completion, the geometric mean, and
+#   stops all of it after about one per cent.
+# - **GMPO** was proposed because one extreme ratio dominates a mean over tokens. It takes the geometric mean, too, but clips each token's
+#   ratio first, after a rise by half or a fall by a third.
 # - **CISPO** was proposed because a clip soon stops rare tokens, such as a "Wait" in a chain of thought. It stops nothing and follows the
 #   line up to 5.
 # - **SAPO** replaces the sudden stop by a smooth bend.
