@@ -76,7 +76,7 @@ def heading(source: Path) -> str:
 
 def read_cells(source: Path) -> list[Cell]:
     """The cells of a source file. SystemExit, with the line, for a kind of cell that does
-    not exist."""
+    not exist, and for {=…} in one that is not filled in."""
     cells: list[Cell] = []
     for number, line in enumerate(source.read_text(encoding="utf-8").splitlines(), start=1):
         if match := MARKER.fullmatch(line):
@@ -88,6 +88,9 @@ def read_cells(source: Path) -> list[Cell]:
         elif cells:
             cells[-1].text += line + "\n"
     for cell in cells:
+        if "{=" in cell.text and cell.kind in ("markdown", "hint", "solution"):
+            place = f"{source.name}, line {cell.line}"
+            raise SystemExit(f"{place}: only a [text] cell fills in {{=…}}")
         if cell.kind in ("markdown", "text", "hint"):
             cell.text = re.sub(r"^# ?", "", cell.text, flags=re.MULTILINE)
         cell.text = cell.text.strip("\n")

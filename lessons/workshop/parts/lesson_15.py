@@ -94,6 +94,7 @@ def errors_by_lambda(lambdas: np.ndarray, errors: dict, chosen: int) -> Figure:
         side = {2048: "bottom", 8192: "top"}.get(n, "center")  # these two ends are close
         label_line(axis, 0, parts[:, 0].sum(), f"{n:,}", RIGHT if n == chosen else GREY,
                    xytext=(-8, 0), ha="right", va=side)  # fmt: skip
+    label_line(axis, 0, 15, "training\ncompletions", GREY, xytext=(-8, 0), ha="right", va="bottom")
     total, place = errors[chosen].sum(axis=0), errors[chosen].sum(axis=0).argmin()
     axis.plot(lambdas, total, color=RIGHT)
     axis.plot(lambdas, errors[chosen][0], "--", color=WRONG, linewidth=1.5)
@@ -103,7 +104,7 @@ def errors_by_lambda(lambdas: np.ndarray, errors: dict, chosen: int) -> Figure:
                ha="center", bbox={"color": "white", "alpha": 0.8, "pad": 0})  # fmt: skip
     key(axis, {"whole error": RIGHT, "dashed: from a wrong mean": WRONG}, 0.15)
     axis.set(yscale="log", xlabel="λ", ylabel="squared error (REINFORCE: 1)")
-    axis.set(xlim=(-0.4 if kit.narrow else -0.14, 1.1), ylim=(0.01, 100))
+    axis.set(xlim=(-0.4 if kit.narrow else -0.18, 1.1), ylim=(0.01, 100))
     axis.set_title(f"Critic trained on {chosen:,} completions")
     ticks(axis.yaxis, [0.01, 0.1, 1, 10])
     ticks(axis.xaxis, [0, 0.2, 0.4, 0.6, 0.8, 1])

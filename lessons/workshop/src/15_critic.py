@@ -21,6 +21,7 @@ import torch
 
 from algorithms import ppo
 from lessons.experiments.estimators import collect
+from lessons.experiments.grid import signed
 from lessons.workshop.kit import check, knob, show, trains
 from lessons.workshop.parts.lesson_15 import (
     credit,
@@ -95,8 +96,10 @@ knob(draw, training_completions=[32, 0, 128, 512, 2048, 8192])
 
 # %% [text]
 # *Squared error of the gradient estimate from 256 completions; 1 is that of REINFORCE (λ = 1, no critic). Dashed: the part that comes from a
-# wrong mean. Grey: other numbers of training completions. With an untrained critic λ = 1 is best, after 32 completions {=best[32]:.2f}. After
-# 8,192 it is {=best[8192]:.0f}, with {=errors[8192].sum(axis=0).min():.0%} of REINFORCE's error.*
+# wrong mean. Grey: other numbers of training completions.*
+#
+# The best λ is 1 for an untrained critic, {=best[32]:.2f} after 32 training completions, and {=best[8192]:.0f} after 8,192, where the error is
+# {=100 * errors[8192].sum(axis=0).min():.0f} % of REINFORCE's.
 #
 # | symbol | meaning |
 # |---|---|
@@ -160,7 +163,7 @@ turned = ((rollout.returns - rollout.values) * white < 0).sum() / rollout.mask.s
 
 # %% [text]
 # Now we turn to held-out problems. Take a right and a wrong completion, just before the end-of-sequence token, when the answer is already
-# written. Does the critic value the right one more? A coin would in half of all pairs, the verifier in all. *In what share of pairs from
+# written. Does the critic value the right one more? A coin would be right in half of the pairs, the verifier in all. *In what share of pairs from
 # the same problem will this critic be right? Guess, then open the output (…).*
 
 
@@ -223,14 +226,15 @@ for gae_lambda, found in at_mistake.items():
     for i, t in mistake.items():
         A = advantages(R[i].view(1, 1), V[i : i + 1, : last[i] + 1], gae_lambda)
         found.append(A[0, t])
-blame = {gae_lambda: torch.stack(A).median().item() for gae_lambda, A in at_mistake.items()}
+blame = {gae_lambda: signed(torch.stack(A).median().item(), 2)
+         for gae_lambda, A in at_mistake.items()}
 
 # %% [text]
 # *$V_t$ is drawn between the tokens $t-1$ and $t$; the block marks the end of the completion. Shaded: the token at which the true value
 # falls most.*
 #
 # **The critic does not see the mistake.** Of the 2,048 held-out completions only {=len(wrong)} write wrong steps; call the first token that departs from the
-# right steps the mistake. There the critic's value changes by {=blame[0.0]:+.2f} (median), and never falls by more than
+# right steps the mistake. There the critic's value changes by {=blame[0.0]} (median), and never falls by more than
 # {=-min(at_mistake[0.0]).item():.2f}. It moves most where the completion shows its form: after the first token it is
 # {=V[worked, 1].mean():.2f} on average with steps and {=V[~worked, 1].mean():.2f} without, and {=R[worked].mean():.0%} and
 # {=R[~worked].mean():.0%} of these completions are right. In the pictures the true value falls steeply at the mistake and nowhere else.
@@ -256,9 +260,13 @@ choices = ["steps, wrong", "steps, right", "no steps, wrong", "no steps, right"]
 knob(draw, completion=choices, gae_lambda=(0.0, 1.0, 0.05, 0.95))
 
 # %% [text]
-# *With the true values λ = 0 blames the mistake, and credits the first token, which chose to write the steps.* With this critic the
-# mistaken tokens get advantages of {=blame[0.0]:+.2f} at λ = 0, {=blame[0.95]:+.2f} at 0.95 and {=blame[1.0]:+.2f} at 1 (medians of
-# {=len(wrong)}). The blame comes from the reward alone. λ = 1 gives all tokens about the same blame; with 0.95 it fades towards the start.
+# *With the true values λ = 0 blames the mistake, and credits the first token, which chose to write the steps.* With this critic:
+#
+# | λ | 0 | 0.95 | 1 |
+# |---|---|---|---|
+# | the mistaken token's advantage, median of {=len(wrong)} | {=blame[0.0]} | {=blame[0.95]} | {=blame[1.0]} |
+#
+# The blame comes from the reward alone. λ = 1 gives all tokens about the same blame; with 0.95 it fades towards the start.
 #
 # ## Exercises
 #
@@ -317,7 +325,7 @@ def shift(c, n, gae_lambda):
     return -c * gae_lambda ** np.arange(n - 1, -1, -1.0)
 
 
-# %% [markdown]
+# %% [text]
 # ## To remember
 #
 # - With γ = λ = 1 the advantage is what was earned minus $V_t$. The critic is a baseline: however bad it is, the mean gradient (before
