@@ -1,24 +1,12 @@
 """The pictures of lesson 17, and the right answers and usual mistakes of its exercises."""
 
 from functools import partial
-from itertools import product
 
 import numpy as np
 from matplotlib.figure import Figure
 
 from lessons.experiments import paired
-from lessons.experiments.erring import (
-    BASE,
-    CALM,
-    COMPOSED,
-    COMPOSITIONS,
-    JS,
-    WINDOW,
-    errors,
-    push_back,
-    select,
-    values,
-)
+from lessons.experiments.erring import BASE, COMPOSED, COMPOSITIONS, JS, WINDOW, select, values
 from lessons.identity import silent_rate
 from lessons.workshop.kit import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, new_figure
 
@@ -26,16 +14,17 @@ COLORS = dict(zip(COMPOSITIONS, (ORANGE, BLUE, GREY)))
 NAMES = dict(zip(COMPOSITIONS, ("wrong ones accepted", "right ones rejected", "both alike")))
 
 
-def accuracy_and_rates(runs: list, f: float, m: float, rates: tuple, plain: tuple) -> Figure:
+def accuracy_and_rates(runs: list, f: float, m: float, rates: np.ndarray, plain: np.ndarray):
     """Accuracy over J by composition, with 95 % intervals over seeds, and the chosen f and m; and
-    their effect on one prompt: silent share, length of the update and cosine, with errors (rates)
-    and without (plain)."""
+    their effect on one prompt: expected update, noise and cosine, with errors (rates) and without
+    (plain)."""
     figure, (left, right) = new_figure(9.6, 3.8, columns=2, width_ratios=(3, 2))
     J = sorted([1.0, *JS])
     for made, color in COLORS.items():
         ends = np.array([values(runs, COMPOSED.get((j, made), {}), "end") for j in J]).T
         left.fill_between(J, *paired.t_interval(ends), color=color, alpha=0.2, linewidth=0)
         left.plot(J, ends.mean(axis=0), "o-", color=color, markersize=4, label=NAMES[made])
+    left.axhline(BASE, color="black", linewidth=0.8, linestyle=":")
     left.axvline(1 - f - m, color=PURPLE, linewidth=1.2, linestyle="--")
     left.set(
         title=f"f = {f:.1f}, m = {m:.1f}: J = {round(1 - f - m, 1) + 0.0:.1f}",
@@ -45,35 +34,14 @@ def accuracy_and_rates(runs: list, f: float, m: float, rates: tuple, plain: tupl
     )
     left.legend(loc="lower right", fontsize=9)
 
-    y, (with_errors, without) = np.arange(3)[::-1], np.array([rates, plain]) / [1, plain[1], 1]
-    right.barh(y + 0.17, with_errors, 0.32, color=PURPLE, label="with these errors")
-    right.barh(y - 0.17, without, 0.32, color=GREY, alpha=0.5, label="without")
-    right.set_yticks(y, ["silent share", "length of\nthe update", "cosine\nwith ∇p"])
+    y, unit = np.arange(3)[::-1], [*plain[:2], 1]
+    right.barh(y + 0.17, rates / unit, 0.32, color=PURPLE, label="with these errors")
+    right.barh(y - 0.17, plain / unit, 0.32, color=GREY, alpha=0.5, label="without")
+    right.set_yticks(y, ["expected\nupdate", "its noise", "cosine\nwith ∇p"])
     right.axvline(0, color="black", linewidth=0.8)
-    right.set(xlim=(min(-0.1, *with_errors) * 1.1, 1.5), title="GRPO, a prompt with p = .3")
+    right.set(xlim=(min(-0.1, *rates) * 1.1, 1.6), ylim=(-0.5, 3.2))
+    right.set_title("GRPO, a prompt with p = .3")
     right.legend(loc="upper right", fontsize=9)
-    return figure
-
-
-def lags(slopes: dict) -> Figure:
-    """The share of the slope without errors that each arm keeps, with 95 % intervals, over B:
-    gradient descent at 1/J times the rate, and AdamW, by how the updates of a batch are made."""
-    figure, axes = new_figure(9.6, 3.8, columns=2, sharey=True)
-    looks = {"clipped": ("o", None), "unclipped": ("o", "white"), "one": ("x", None)}
-    labels = ("four updates, clipped", "four, no clip", "one update")
-    for axis, batch in zip(axes, (CALM, "AdamW")):
-        for (updates, (marker, face)), label in zip(looks.items(), labels):
-            arms = product(JS[:3], COMPOSITIONS)
-            for (J, made), (ratio, *interval) in zip(arms, slopes[updates, batch].reshape(3, 9).T):
-                x, look = push_back(BASE, *errors(J, made).values()), {"color": COLORS[made]}
-                axis.plot([x, x], interval, linewidth=1, alpha=0.5, **look)
-                axis.plot(x, ratio, marker, markersize=6, mfc=face, **look)
-            axis.plot([], [], marker, color="black", mfc=face, label=label)
-        axis.axhline(1, color="black", linewidth=0.8)
-        axis.set(xlabel="B, by the formula", ylim=(0, 1.5))
-    axes[0].set(title="gradient descent", ylabel="initial slope, that without errors is 1")
-    axes[1].set_title("AdamW, at one rate")
-    axes[1].legend(loc="upper right", fontsize=9)
     return figure
 
 
@@ -95,6 +63,7 @@ def forms(runs: list, forms: dict, as_often: dict) -> Figure:
     for line, name in styles.items():
         axis.plot([], [], line, color="black", label=name)
     axis.set(xlabel="completions", ylabel="share of the completions", ylim=(0, 1))
+    axis.set_title("Last digit and length are found, the rare 0 is not")
     axis.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=9)
     return figure
 
