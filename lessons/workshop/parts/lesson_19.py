@@ -72,24 +72,24 @@ def shrunk(rewards, kappa, m0, own=0, counted=1):
     return rewards - total / (rewards.shape[1] - 1 + own + counted * kappa)
 
 
-def weighted_mean(rewards, squared, power=1):
-    """The mean reward, weighted by a power of |s|^2."""
-    return (rewards * squared**power).sum() / (squared**power).sum()
+def kappa_for(a, m0, G, others=1):
+    """The kappa at which an all-right group has the advantage a."""
+    return a * (G - others) / (1 - m0 - a)
 
 
 R = torch.tensor([[1.0, 0, 0, 1], [0, 0, 0, 1]])
-SQUARED = torch.tensor([[0.5, 4.0, 3.0, 1.0], [6.0, 1.0, 1.5, 4.0]])
 
 CHECKS = {
     "19.1": {
-        "expected": weighted_mean,
-        "inputs": [{"rewards": R[0], "squared": squared} for squared in SQUARED],
+        "expected": kappa_for,
+        "inputs": [{"a": 0.25, "m0": 0.0, "G": 8}, {"a": 0.3, "m0": 0.2, "G": 4}],
         "mistakes": {
-            "that is the mean reward: where is the score's norm?": partial(weighted_mean, power=0),
-            "the weight is the squared norm": partial(weighted_mean, power=0.5),
-            "those are the odds b / (1 - b)": lambda rewards, squared: (
-                (rewards * squared).sum() / ((1 - rewards) * squared).sum()
+            "the own reward is not in its baseline: G - 1 others": partial(kappa_for, others=0),
+            "the κ further ones have the reward m0": lambda a, m0, G: kappa_for(a, 0, G),
+            "that is the advantage that a κ of this size gives": (
+                lambda a, m0, G: a * (1 - m0) / (G - 1 + a)
             ),
+            "the κ further ones count in the divisor, too": lambda a, m0, G: a * (G - 1) / (1 - m0),
         },
     },
     "19.2": {
