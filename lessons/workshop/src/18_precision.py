@@ -1,11 +1,12 @@
-# %% [markdown] 35 minutes
+# %% [markdown] 30 minutes
 # # 18 · The sampler is not the trainer
 #
-# Real systems sample with one engine and train with another, with other kernels and another precision. So a token's probability differs between the two
-# even before the first update.
+# Real systems sample with one engine and train with another, with other kernels and another precision. So a token's probability differs
+# between the two even before the first update. The differences of the tokens multiply: in completions of twenty tokens they hardly matter,
+# in completions of ten thousand they may.
 #
 # > **A weight can correct for this exactly: a completion's probability in the trainer, divided by that in the sampler. Weights of single
-# > tokens cannot, and what a cap cuts off the weight is missing.**
+# > tokens cannot. A cap on the weight brings an error back: what it cuts off is missing from the mean.**
 
 # %% [fold]
 from itertools import product
@@ -76,7 +77,8 @@ def errors(distance):
 
 
 knob(lambda distance: off_and_noise(CAPS, errors(distance)), distance=(0.1, 1.5, 0.1, 0.5))
-far, near = errors(1.5), errors(0.1)
+far, near, shown = errors(1.5), errors(0.1), errors(0.5)
+assert abs(shown["token"][-1, 0] - shown["none"][-1, 0]) < 0.01
 assert near["completion"][CAPS == 2, 0] < 1e-12 and near["none"][0, 0] < 0.06
 assert far["completion"][-1, 0] < 0.2 and far["token"][-1, 0] > 0.4
 assert far["completion"][-1, 1] > far["token"][-1, 1] > far["none"][-1, 1]
@@ -90,9 +92,11 @@ for name, of_tokens in (("summed", scores), ("over |y|", scores / lengths[:, :, 
 
 # %% [text]
 # *An example small enough to enumerate: groups of two from 15 texts of at most three letters, with Dr. GRPO's advantages. Left: the error of
-# the mean update, over its length. Right: the noise. Weights of whole completions come close to the true mean as the cap $C$ rises, and become
-# noisier. Weights of tokens keep an error that no cap removes.* The sampler's logits are the trainer's plus noise; move its size, the
-# distance. At a distance of .1 a cap of 2 cuts off nothing, and without any weights the mean is off by {=near["none"][0, 0]:.0%}.
+# the mean update, as a share of its length. Right: the noise. The sampler's logits are the trainer's plus noise; the slider moves its size.*
+#
+# Weights of whole completions come close to the true mean as the cap $C$ rises, and become noisier. Weights of tokens keep an error that no
+# cap removes. **At a distance of .5 they are no better than no weights**: without a cap both are off by {=100 * shown["token"][-1, 0]:.0f} %. At a distance of .1 a
+# cap of 2 cuts off nothing, and without any weights the mean is off by {=100 * near["none"][0, 0]:.0f} %.
 #
 # | symbol | meaning |
 # |---|---|
@@ -113,13 +117,13 @@ for name, of_tokens in (("summed", scores), ("over |y|", scores / lengths[:, :, 
 # *Whole completions.* At $\rho = 1$ the mean over what the sampler draws is
 # $\sum_y \pi_{sampler}(y)\, w(y)\,A\,s(y)$, which is $\sum_y \pi_{old}(y)\,A\,s(y)$, the mean over samples from $\pi_{old}$. ($A$ contains the mean of the
 # sampler's group, which drops out because the expected score is 0.) Dividing by $|y|$ breaks this, because the expectation of a score divided
-# by $|y|$ is not 0: in the example the mean is off by {=off["over |y|"]:.1%}. Dividing by σ breaks it, too: σ is that of the sampler's groups.
+# by $|y|$ is not 0: in the example the mean is off by {=100 * off["over |y|"]:.1f} %. Dividing by σ breaks it, too: σ is that of the sampler's groups.
 #
 # *Tokens.* A token's own weight leaves out all other tokens: the prefix that led to it, and the rest that earns the reward.
 #
 # *The cap* bounds the variance. What it cuts off is missing in the mean.
 #
-# ## In our runs it does not matter
+# ## In our runs of short completions it does not matter
 #
 # We repeat runs of [lesson 14](14_staleness.ipynb), with GRPO's clip and four updates a rollout batch. The sampler is a copy of the policy in bfloat16, or with float8
 # weights; the trainer is in float32; $C = 2$. (Every run prints the difference in its first step, as `mismatch`.)
@@ -139,7 +143,7 @@ for sampler, corrections in CORRECTIONS.items():
         rows.append([sampler, UNITS[correction],
                      f"{mean_of('spread of tokens', **settings):.3f}",
                      f"{mean_of('spread of completions', **settings):.3f}",
-                     f"{mean_of('tokens above 2', **settings):.2%}".replace("0.00%", "0"),
+                     f"{mean_of('tokens above 2', **settings):.2%}".replace("0.00%", "0").replace("%", " %"),
                      change(gap(runs, U_4 | settings, U_4))])
 titles = ["sampler", "weights of", "spread of tokens' $w$", "of completions' $w$",
           "tokens with $w > 2$", "points against a float32 sampler"]
@@ -157,10 +161,10 @@ outside = {T: sum(erfc(end * np.sqrt(T / 2) / spread["tokens"]) / 2 for end in (
 # %% [text]
 # *(Spread: the standard deviation. Points of held-out accuracy, paired by seed, five seeds, with 95 % t intervals.)*
 #
-# All means are within 3 points, and all intervals contain 0. But a completion's $w$ spreads wider than a token's: in bfloat16 by
-# {=spread['completions']:.3f} against {=spread['tokens']:.3f}, {=spread['completions'] / spread['tokens']:.1f} times as much. A completion has
-# {=length:.0f} tokens, whose root is {=np.sqrt(length):.1f}. If a completion's spread is the token's times √length, it reaches 1 at about
-# {=round(1 / spread['tokens'] ** 2, -3):,.0f} tokens: too wide for weights without a cap.
+# All means are within 3 points, and all intervals contain 0.
+#
+# But a completion's $w$ spreads {=spread['completions'] / spread['tokens']:.1f} times as wide as a token's (bfloat16). That is about the root of its length: it has {=length:.0f} tokens, whose root is
+# {=np.sqrt(length):.1f}. If the spread goes on growing like this, it reaches 1 at about {=round(1 / spread['tokens'] ** 2, -3):,.0f} tokens: too wide for weights without a cap.
 #
 # **What this cannot show**: completions of thousands of tokens, a mixture of experts, kernels that differ in more than precision.
 
@@ -226,9 +230,9 @@ def weights(log_ratio, C):
 # ## For a second reading: one ratio for both tasks
 #
 # If the sampler's log-probabilities serve as the old ones, the clip sees $\rho w$. GSPO's published range is 3e-4 down and 4e-4 up, of the completion's mean
-# ratio. Rounding alone would take completions as short as ours out of it: divided by the length, the spread of their log-ratio is about {=scaled:.1e}.
+# ratio. Rounding alone would take completions as short as ours out of it: divided by the length, the spread of their log-ratio is about {=10_000 * scaled:.0f}e-4.
 # Longer ones stay inside more often. If the log-ratios of tokens were independent and normal with the spread of ours,
-# {=outside[1_000]:.0%} of completions would lie outside at 1,000 tokens, and {=outside[10_000]:.2%} at 10,000. Half of these are clipped, those on
+# {=100 * outside[1_000]:.0f} % of completions would lie outside at 1,000 tokens, and {=100 * outside[10_000]:.2f} % at 10,000. Half of these are clipped, those on
 # the side that belongs to the sign of $A$.
 #
 # What we predicted, after an earlier version of these runs, and what came out:
