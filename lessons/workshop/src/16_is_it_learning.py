@@ -13,7 +13,7 @@ import torch
 
 from algorithms import grpo
 from lessons.clinic import signs
-from lessons.workshop.kit import check, knob, show
+from lessons.workshop.kit import RED, check, knob, show
 
 results = signs.results()
 band, runs, patches = results["band"], results["curves"], results["patches"]
@@ -25,22 +25,34 @@ def draw(curves):
     figure = signs.draw({"run": curves}, LOOK, band, columns=4)
     for axis in figure.axes[-4:]:
         axis.set_xlabel("step")
+    left = signs.signs(curves, band)
+    for name, axis in zip(LOOK, figure.axes):
+        if name in left:
+            title = f"{axis.get_title(loc='left')}: out at {left[name][0]}"
+            axis.set_title(title, fontsize=9, loc="left", color=RED)
     figure.axes[LOOK.index("mismatch")].set_ylim(-4.5, 0.5)
     return figure
 
 
 show(draw(runs["rate_low"]))
 first = signs.signs(runs["rate_low"], band)
+bugs = [name for name, patch in signs.patches().items() if "Fix" in patch]
+hidden = [name for name in bugs if not patches[name]["signs"]]
+seen = [name for name in bugs if name not in hidden]
+often = [name for name in seen if name in results["signatures"]]  # run with five seeds
+once = [name for name in seen if name not in often]
 
 # %% [text]
-# *Blue: a run with a thirtieth of the usual learning rate. Grey: the band of healthy runs. `update_norm` leaves the band at step
-# {=first["update_norm"][0]}, `kl` at step {=first["kl"][0]}, the reward only at step {=first["reward"][0]}. (`mismatch` is 0 in all of
-# them; its logarithm is cut off at −4.)*
+# *Blue: a run with a thirtieth of the usual learning rate. Grey: the band of healthy runs. Orange titles: the curve leaves the band, first at
+# this step. (`mismatch` is 0 in this run and in the healthy ones; its logarithm is cut off at −4.)*
+#
+# `update_norm` and `kl` are outside at step {=first["update_norm"][0]}, the reward only at step {=first["reward"][0]}.
 #
 # **A fault of the update shows in the update's metrics before it shows in the samples.**
 #
 # [The clinic](clinic/README.md) has 27 published bugs, each a patch of a few lines, and seven harmless changes that look like bugs. All
-# were run for 60 steps with GRPO (group relative policy optimization) at the defaults of `grpo.py`. So here the truth is known.
+# were run for 60 steps with GRPO (group relative policy optimization) at the defaults of `grpo.py`. So here the truth is known:
+# {=len(seen)} of the {=len(bugs)} bugs leave the band, and {=len(often)} of these were run with several seeds. All {=len(often)} are named right.
 #
 # | word | meaning ([all metrics](../toy_env/README.md#glossary-of-metrics)) |
 # |---|---|
@@ -62,9 +74,11 @@ first = signs.signs(runs["rate_low"], band)
 #    the weights?
 # 4. Only then the reward over time. It says that something is wrong, rarely what.
 #
+# Most of this needs no band. Without ten healthy runs of your own, start with this order.
+#
 # ## Why four standard deviations?
 #
-# We look at 20 metrics and 60 steps. A curve is a mean over five steps, so that is about 20 · 12 looks at one run. If curves were normal
+# We look at 20 metrics (the pictures show twelve) and 60 steps. A curve is a mean over five steps, so that is about 20 · 12 looks at one run. If curves were normal
 # and the band exact, how many of these looks would be outside in a healthy run?
 
 # %% [fold]
@@ -149,11 +163,6 @@ knob(lambda run: draw(runs[unknown[run - 1]]), run=(1, 6, 1, 1))
 for name in unknown:
     likeness, best = signs.diagnosis(runs[name], band, results["signatures"])[0]
     print(f"run {unknown.index(name) + 1} looks like {best} ({likeness:.2f} of 1)")
-bugs = [name for name, patch in signs.patches().items() if "Fix" in patch]
-hidden = [name for name in bugs if not patches[name]["signs"]]
-seen = [name for name in bugs if name not in hidden]
-often = [name for name in seen if name in results["signatures"]]  # run with five seeds
-once = [name for name in seen if name not in often]
 assert all(len(patches[name]["taken for"]) == 5 for name in often)
 assert all(len(patches[name]["taken for"]) == 1 for name in once)
 of_seeds = [taken == name for name in often for taken in patches[name]["taken for"]]
@@ -164,7 +173,7 @@ accused = sum(taken in bugs for name in patches if name not in bugs
 assert accused == 0
 
 # %% [text]
-# {=len(seen)} of the {=len(bugs)} bugs leave the band. {=len(often)} of them were run with five seeds, and **all {=len(of_seeds)} of these runs are named right**,
+# Of the {=len(seen)} bugs that leave the band, {=len(often)} were run with five seeds, and **all {=len(of_seeds)} of these runs are named right**,
 # each by the means of the other seeds. The other {=len(once)} bugs were run once and have no mean to be compared with; {=unlike} of them look like
 # another bug. No harmless change is taken for a bug.
 #
