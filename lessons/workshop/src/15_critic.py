@@ -129,7 +129,7 @@ knob(draw, training_completions=[32, 0, 128, 512, 2048, 8192])
 #
 # In the example above, the true values at λ = 0 give the right mean and {=known["true", 1.0][1] / known["true", 0.0][1]:.0f} times less variance than
 # at λ = 1. A critic that predicts the success probability $p$ everywhere has the right mean at λ = 1, but at λ = 0 it is off by
-# {=known["p", 0.0][0]:.0%}: every token but the last gets no gradient. The default of `ppo.py` is λ = 0.95: with 20 tokens,
+# {=100 * known["p", 0.0][0]:.0f} %: every token but the last gets no gradient. The default of `ppo.py` is λ = 0.95: with 20 tokens,
 # the last one-step error counts .95¹⁹ = 38 % at the first token.
 #
 # ## PPO's own critic
@@ -164,7 +164,7 @@ turned = ((rollout.returns - rollout.values) * white < 0).sum() / rollout.mask.s
 # %% [text]
 # Now we turn to held-out problems. Take a right and a wrong completion, just before the end-of-sequence token, when the answer is already
 # written. Does the critic value the right one more? A coin would be right in half of the pairs, the verifier in all. *In what share of pairs from
-# the same problem will this critic be right? Guess, then open the output (…).*
+# the same problem will this critic be right? Guess, then open the output (click the … under the cell).*
 
 
 # %% [fold] guess
@@ -196,7 +196,7 @@ low, high = shares.quantile(torch.tensor([0.025, 0.975])).tolist()
 
 # %% [text]
 # The critic knows how hard the problem is and whether the steps are written out. Beyond that it can hardly tell which completion is right
-# (last row: 95 % interval {=low:.0%} to {=high:.0%}, from resampling the problems). But in {=no_steps:,} of these {=all_pairs:,} pairs neither writes
+# (last row: 95 % interval {=100 * low:.0f} to {=100 * high:.0f} %, from resampling the problems). But in {=no_steps:,} of these {=all_pairs:,} pairs neither writes
 # steps: to judge them the critic would have to work the problem out in one pass, at which the policy mostly fails.
 #
 # What should it have predicted? The **true value** of a prefix is the probability that the policy completes it correctly, estimated from 64
@@ -235,9 +235,14 @@ blame = {gae_lambda: signed(torch.stack(A).median().item(), 2)
 #
 # **The critic does not see the mistake.** Of the 2,048 held-out completions only {=len(wrong)} write wrong steps; call the first token that departs from the
 # right steps the mistake. There the critic's value changes by {=blame[0.0]} (median), and never falls by more than
-# {=-min(at_mistake[0.0]).item():.2f}. It moves most where the completion shows its form: after the first token it is
-# {=V[worked, 1].mean():.2f} on average with steps and {=V[~worked, 1].mean():.2f} without, and {=R[worked].mean():.0%} and
-# {=R[~worked].mean():.0%} of these completions are right. In the pictures the true value falls steeply at the mistake and nowhere else.
+# {=-min(at_mistake[0.0]).item():.2f}. In the pictures the true value falls steeply at the mistake and nowhere else.
+#
+# **The critic sees the form.** Its value moves most after the first token, which shows whether steps follow:
+#
+# | completions | mean value after the first token | right |
+# |---|---|---|
+# | with steps | {=V[worked, 1].mean():.2f} | {=R[worked].mean():.2f} |
+# | without | {=V[~worked, 1].mean():.2f} | {=R[~worked].mean():.2f} |
 #
 # **What we cannot say.** This is one small critic after 2,048 training completions, few of which contain a written mistake. A larger
 # critic, or one that is trained longer, may see more, as in the first picture. But every critic must learn the value at each token from a
@@ -344,7 +349,7 @@ def shift(c, n, gae_lambda):
 # reward, GRPO into the loss ([lesson 4](04_kl.ipynb)).
 #
 # **Whitening.** The advantages of a batch are shifted and scaled to mean 0 and variance 1 over its tokens. The shift turns
-# signs: {=turned:.0%} of the tokens of our last batch are pushed in the opposite direction.
+# signs: {=100 * turned:.0f} % of the tokens of our last batch are pushed in the opposite direction.
 #
 # **A clipped critic.** A value that has moved towards its target by more than .2 since the batch was sampled has no gradient.
 #
@@ -372,24 +377,9 @@ def first_value(pi, ref, R, beta):
     return (pi * (R - beta * np.log(pi / ref))).sum()
 
 
-# %% [fold]
-# |A| at λ = 1 in groups of 8: from the critic, and from the problem's other 24 completions
-k, n = R.view(64, 4, 8).sum(dim=2), held_out.mask.sum(dim=1)
-others = (k.sum(dim=1, keepdim=True) - k).unsqueeze(2) / 24
-by_critic = (((R.view(-1, 1) - V).abs() * held_out.mask).sum(dim=1) / n).view(64, 4, 8)
-by_problem, silent = (R.view(64, 4, 8) - others).abs(), (k == 0) | (k == 8)
-(calm, loud), (quiet, busy) = ((A[silent].mean().item(), A[~silent].mean().item())
-                               for A in (by_critic, by_problem))
-assert 2 * quiet < calm < loud and 3 * quiet < busy
-
-# %% [text]
-# **Silent groups.** Of {=silent.numel()} groups of 8 held-out completions {=silent.sum()} are all right or all wrong; GRPO's advantages
-# there are 0 ([lesson 8](08_silent_groups.ipynb)). A baseline that knows the difficulty comes close to 0: from the problem's other
-# completions, the mean $|A|$ is {=quiet:.2f} there, {=busy:.2f} elsewhere. With this critic they are {=calm:.2f} and
-# {=loud:.2f}: it still pushes in silent groups.
-#
-# The critic is a second network to store, run and train. [Lesson 3](03_group_baseline.ipynb) replaces it by the mean of a group. VAPO ([2504.05118](https://arxiv.org/abs/2504.05118)), a recipe with a critic and several changes to PPO,
-# reports more than ten points above DAPO on AIME 2024.
+# %% [markdown]
+# **With or without a critic?** It is a second network to store, run and train. [Lesson 3](03_group_baseline.ipynb) replaces it by the mean of a
+# group. VAPO ([2504.05118](https://arxiv.org/abs/2504.05118)), a recipe with a critic and several changes to PPO, reports more than ten points above DAPO on AIME 2024.
 #
 # Sources: GAE: [1506.02438](https://arxiv.org/abs/1506.02438). PPO for language models: [2203.02155](https://arxiv.org/abs/2203.02155); the
 # KL in the reward of each token: DeepSeekMath, Eq. 2.
