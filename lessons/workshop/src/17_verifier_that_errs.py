@@ -75,8 +75,6 @@ def slopes_by_updates():
     return markdown(["errors", "four updates, clipped", "four, no clip", "one update"], rows)
 
 
-first = {name: np.mean([run["windows"][name][0] for run in erring.select(runs, NONE)])
-         for name in ("right", "entropy")}
 alike = [value(each, "slope") / value(NONE, "slope") for each in erring.SIGNAL.values()]
 
 
@@ -339,8 +337,5 @@ for power in (0.5, 1.0, 2.0):  # flatter than pi, pi, sharper
     print(f"entropy when sampled {entropy(pi):.3f}, now {entropy(moved):.3f}, "
           f"after the mean update {entropy(after):.3f}")
 
-# %% [text]
+# %% [markdown]
 # The clip stops pushes that lead further away and lets those pass that lead back, whichever of the two policies has the lower entropy.
-#
-# In the model, with random verdicts and 16 updates a batch, the share of right completions falls from {=first["right"]:.2f} to {=value(erring.RANDOM["symmetric"], "right"):.2f} with GRPO's clip and to
-# {=value(erring.RANDOM["none"], "right"):.2f} with none; entropy rises from {=first["entropy"]:.2f} nats to {=value(erring.RANDOM["symmetric"], "entropy"):.2f} and {=value(erring.RANDOM["none"], "entropy"):.2f}.
