@@ -1,12 +1,24 @@
 """The pictures of lesson 17, and the right answers and usual mistakes of its exercises."""
 
 from functools import partial
+from itertools import product
 
 import numpy as np
 from matplotlib.figure import Figure
 
 from lessons.experiments import paired
-from lessons.experiments.erring import BASE, COMPOSED, COMPOSITIONS, JS, WINDOW, select, values
+from lessons.experiments.erring import (
+    BASE,
+    CALM,
+    COMPOSED,
+    COMPOSITIONS,
+    JS,
+    WINDOW,
+    errors,
+    push_back,
+    select,
+    values,
+)
 from lessons.identity import silent_rate
 from lessons.workshop.kit import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, new_figure
 
@@ -42,6 +54,28 @@ def accuracy_and_rates(runs: list, f: float, m: float, rates: np.ndarray, plain:
     right.set(xlim=(min(-0.1, *rates) * 1.1, 1.6), ylim=(-0.5, 3.2))
     right.set_title("GRPO, a prompt with p = .3")
     right.legend(loc="upper right", fontsize=9)
+    return figure
+
+
+def lags(slopes: dict) -> Figure:
+    """The share of the slope without errors that each arm keeps, with 95 % intervals, over B:
+    gradient descent at 1/J times the rate, and AdamW, by how the updates of a batch are made."""
+    figure, axes = new_figure(9.6, 3.8, columns=2, sharey=True)
+    looks = {"clipped": ("o", None), "unclipped": ("o", "white"), "one": ("x", None)}
+    labels = ("four updates, clipped", "four, no clip", "one update")
+    for axis, batch in zip(axes, (CALM, "AdamW")):
+        for (updates, (marker, face)), label in zip(looks.items(), labels):
+            arms = product(JS[:3], COMPOSITIONS)
+            for (J, made), (ratio, *interval) in zip(arms, slopes[updates, batch].reshape(3, 9).T):
+                x, look = push_back(BASE, *errors(J, made).values()), {"color": COLORS[made]}
+                axis.plot([x, x], interval, linewidth=1, alpha=0.5, **look)
+                axis.plot(x, ratio, marker, markersize=6, mfc=face, **look)
+            axis.plot([], [], marker, color="black", mfc=face, label=label)
+        axis.axhline(1, color="black", linewidth=0.8)
+        axis.set(xlabel="B, by the formula", ylim=(0, 1.5))
+    axes[0].set(title="gradient descent", ylabel="initial slope, that without errors is 1")
+    axes[1].set_title("AdamW, at one rate")
+    axes[1].legend(loc="upper right", fontsize=9)
     return figure
 
 
