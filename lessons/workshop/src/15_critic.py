@@ -377,7 +377,20 @@ def first_value(pi, ref, R, beta):
     return (pi * (R - beta * np.log(pi / ref))).sum()
 
 
-# %% [markdown]
+# %% [fold]
+# |A| at λ = 1 in groups of 8: from the critic, and from the problem's other 24 completions
+k, n = R.view(64, 4, 8).sum(dim=2), held_out.mask.sum(dim=1)
+others = (k.sum(dim=1, keepdim=True) - k).unsqueeze(2) / 24
+by_critic = (((R.view(-1, 1) - V).abs() * held_out.mask).sum(dim=1) / n).view(64, 4, 8)
+by_problem, silent = (R.view(64, 4, 8) - others).abs(), (k == 0) | (k == 8)
+(calm, loud), (quiet, busy) = ((A[silent].mean().item(), A[~silent].mean().item())
+                               for A in (by_critic, by_problem))
+assert 2 * quiet < calm < loud and 3 * quiet < busy
+
+# %% [text]
+# **A critic silences softly.** Where GRPO falls silent, in a group of 8 that is all right or all wrong, a baseline that knows the problem's
+# difficulty leaves a mean $|A|$ of {=quiet:.2f}, against {=busy:.2f} in mixed groups. This critic leaves {=calm:.2f} and {=loud:.2f}: it still pushes there.
+#
 # **With or without a critic?** It is a second network to store, run and train. [Lesson 3](03_group_baseline.ipynb) replaces it by the mean of a
 # group. VAPO ([2504.05118](https://arxiv.org/abs/2504.05118)), a recipe with a critic and several changes to PPO, reports more than ten points above DAPO on AIME 2024.
 #
