@@ -26,10 +26,9 @@ CODE = ("code", "fold", "exercise", "check")
 KINDS = (*CODE, "markdown", "text", "hint", "solution")
 MARKER = re.compile(r"# %%(?: \[(\w+)\])?[ ]?(.*)")
 HOW_TO_BEGIN = (
-    "*About {}, not counting a section for a second reading. Start with Run All, then move the "
-    "sliders. Write your answer in place of `...`, or repair the code where the exercise is to "
-    "find a bug; run that cell, then the next, which checks it. (To work in a copy: "
-    "`python lessons/start.py`.)*"
+    "*About {}. Start with Run All, then move the sliders. Write your answer in place of `...`, or "
+    "repair the code where the exercise is to find a bug; run that cell, then the next, which "
+    "checks it. (To work in a copy: `python lessons/start.py`.)*"
 )
 # The course, the rest of the two papers, studies of our own
 ORDER = (0, 1, 2, 3, 4, 5, 6, 10, 7, 8, 9, 11, 12, 15, 13, 14, 16, 17, 18, 19)
@@ -74,6 +73,12 @@ def heading(source: Path) -> str:
     return re.search("^# # (.+)", source.read_text(encoding="utf-8"), flags=re.MULTILINE)[1]
 
 
+def time_needed(cells: Sequence[Cell]) -> str:
+    """What a lesson says of the time that it takes, "" if its first line says none."""
+    again = any("## For a second reading" in cell.text for cell in cells)
+    return cells[0].note + (", without the second reading" if cells[0].note and again else "")
+
+
 def read_cells(source: Path) -> list[Cell]:
     """The cells of a source file. SystemExit, with the line, for a kind of cell that does
     not exist, and for {=…} in one that is not filled in."""
@@ -102,7 +107,7 @@ def notebook_cells(source: Path) -> list[Cell]:
     lessons at the end."""
     cells = read_cells(source)
     title, *rest = cells[0].text.split("\n")
-    if minutes := cells[0].note:
+    if minutes := time_needed(cells):
         cells[0].text = "\n".join([title, "", HOW_TO_BEGIN.format(minutes), *rest])
         before, after = neighbours(source)
         links = ["[all lessons, in this order](README.md)"]

@@ -42,8 +42,8 @@ FOLDED = "how this was computed"
 PREPARES = "code that prepares what follows"
 GUESS = "guess first, then open"
 HOW_TO = (
-    "About {}, not counting a section for a second reading. Exercises are answered in JupyterLab, "
-    "which also checks them: <code>python lessons/start.py</code>."
+    "About {}. Exercises are answered in JupyterLab, which also checks them: "
+    "<code>python lessons/start.py</code>."
 )
 HOME = '<p><a href="index.html">sigma-ladder</a></p>'
 # A remark that is true only in a notebook
@@ -114,7 +114,7 @@ class LessonPage:
     ) -> None:
         self.source, self.pictures, self.files, self.linked = source, pictures, files, set()
         self.notebook = nbformat.read(sources.LESSONS / f"{source.stem}.ipynb", as_version=4)
-        self.minutes = sources.read_cells(source)[0].note
+        self.minutes = sources.time_needed(sources.read_cells(source))
         self.render = Renderer(f"lessons/{source.stem}.ipynb", self.linked).to_html
         self.count, self.heading = 0, ""
         for width, drawn_pictures in pictures.items():
