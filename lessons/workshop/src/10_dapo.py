@@ -1,6 +1,8 @@
 # %% [markdown] 45 minutes
 # # 10 · DAPO
 #
+# *(Read after [lesson 6](06_identity.ipynb); lessons 7 to 9 are optional before it.)*
+#
 # GRPO (group relative policy optimization) learns nothing from a **silent** group, whose completions are all right or all wrong: its
 # advantages are 0. DAPO (decoupled clip and dynamic sampling policy optimization) discards such groups and refills the batch with groups of
 # *other* prompts. One would expect this to favour medium-hard prompts. It does not.
@@ -13,7 +15,9 @@
 # and with a limit on the draws that you can move.
 
 # %% [fold]
+import inspect
 import tempfile
+from textwrap import dedent
 from unittest.mock import patch
 
 import numpy as np
@@ -91,10 +95,11 @@ knob(draw_weights, at_most_draws=DRAWS)
 
 # %% [text]
 # *The weight of each prompt, relative to the medium one. Markers are simulated, lines exact. DAPO's crosses lie in GRPO's circles: DAPO
-# multiplies every weight by the same {=1 / (1 - S).mean():.2f}. Redrawing gives other weights, largest at both ends.*
+# multiplies every weight by the same {=1 / (1 - S).mean():.2f}. Redrawing favours both ends.*
 #
 # One published "DAPO" run redraws the same prompt, at most four times ([2607.00152](https://arxiv.org/abs/2607.00152), called the identity paper
-# here; its section 5 discards prompts, as DAPO does). So its result on hard prompts is about redrawing (the triangles), not about DAPO.
+# here). That paper's section 5 describes DAPO rightly, as discarding prompts; its run redraws them. So the run's result on hard prompts is
+# about redrawing (the triangles), not about DAPO.
 #
 # In a formula, for prompts $x$ with success probabilities $p_x$:
 #
@@ -107,39 +112,6 @@ knob(draw_weights, at_most_draws=DRAWS)
 # | $\sigma$ | standard deviation of the group's rewards; a group is **silent** if $\sigma = 0$, otherwise **mixed** |
 # | $S(p)$ | the probability that a group is silent, $p^G + q^G$ |
 # | $g,\ w(p)$ | the update of one group; GRPO's weight of a prompt, $\mathbb E[g] = w(p)\,\nabla p$ ([lesson 3](03_group_baseline.ipynb)) |
-
-# %% [text]
-# ## What DAPO changes, and what it brings
-#
-# Each row adds one change to the row above.
-#
-# | change | the paper's reason | AIME 2024 | ours: another set-up, see below |
-# |---|---|---|---|
-# | GRPO (ours without KL) | | {=aime[0]} | {=ours[0][1]} |
-# | **overlong filtering**: completions cut at the limit do not train (off in `dapo.py`) | a cut is not an error; entropy explodes without it (Fig. 5) | {=aime[1]} | {=ours[1][2]} |
-# | **clip-higher**: for $A > 0$ a token's gradient stops above a ratio of 1.28, not 1.2 | entropy collapses; a wider *lower* range would let rare tokens fall to 0 | {=aime[2]} | {=ours[2][2]} |
-# | **overlong punishment**: up to 1 less near the limit | a slope instead of a jump | {=aime[3]} | {=ours[3][2]} |
-# | **token mean** ([lesson 5](05_length.ipynb)) | tokens of long completions counted less | {=aime[4]} | {=ours[4][2]} |
-# | **dynamic sampling**: the `while` in `train`, `is_kept` | fewer and fewer groups train | {=aime[5]} | {=ours[5][2]} |
-#
-# *AIME 2024, in %: [Table 1](https://arxiv.org/abs/2503.14476), one benchmark, no seeds. Ours: accuracy, then points against the
-# row above at equal completions; {=len(results["ablation"]["seeds"])} seeds, 95 % intervals, bold: corrected p < .05 ([results](experiments/README.md)).*
-#
-# In our column completions have at most 36 tokens and a batch gives 16 updates, so that the limit and the clip have something to do. Hence
-# {=ours[0][1].split()[0]}, and not the {=front_page} that the [front page](../README.md) has for GRPO without KL.
-#
-# There is also **no KL** (Kullback-Leibler) term: reasoning must leave the reference anyway (section 2.3). On the front page
-# this pays: without it GRPO gains {=kl_gain} points.
-#
-# GRPO's paper ([2402.03300](https://arxiv.org/abs/2402.03300), 4.2) makes one update per batch, so every ratio is 1 and no clip acts. DAPO's
-# makes 16.
-#
-# In code:
-
-# %%
-show_diff(grpo.policy_loss, dapo.policy_loss)
-show_diff(grpo.train, dapo.train)
-show_source(dapo.is_kept)
 
 # %% [markdown]
 # ## The proof
@@ -164,7 +136,43 @@ show_source(dapo.is_kept)
 # $$w_{\text{redraw}}(p) = \frac{w(p)}{1-S(p)} \;\to\; \frac{\sqrt{G-1}}{G\,p} \quad (p \to 0)$$
 #
 # GRPO's own weight stays finite, $w \to \sqrt{G-1}$. The weight under redrawing grows like $1/p$.
+
+# %% [text]
+# ## What DAPO changes, and what it brings
 #
+# Each row adds one change to the row above.
+#
+# | change | the paper's reason | AIME 2024: score | ours: accuracy, then the change |
+# |---|---|---|---|
+# | GRPO (ours without KL) | | {=aime[0]} | {=ours[0][1]} |
+# | **overlong filtering**: completions cut at the limit do not train (off in `dapo.py`) | a cut is not an error; entropy explodes without it (Fig. 5) | {=aime[1]} | {=ours[1][2]} |
+# | **clip-higher**: for $A > 0$ a token's gradient stops above a ratio of 1.28, not 1.2 | entropy collapses; a wider *lower* range would let rare tokens fall to 0 | {=aime[2]} | {=ours[2][2]} |
+# | **overlong punishment**: up to 1 less near the limit | a slope instead of a jump | {=aime[3]} | {=ours[3][2]} |
+# | **token mean** ([lesson 5](05_length.ipynb)) | tokens of long completions counted less | {=aime[4]} | {=ours[4][2]} |
+# | **dynamic sampling**: the `while` in `train`, `is_kept` | fewer and fewer groups train | {=aime[5]} | {=ours[5][2]} |
+#
+# *AIME 2024, in %: [Table 1](https://arxiv.org/abs/2503.14476), one benchmark, no seeds. Ours: changes in points at equal
+# completions; {=len(results["ablation"]["seeds"])} seeds, 95 % intervals, bold: corrected p < .05 ([results](experiments/README.md)).*
+#
+# Our set-up is another: at most 36 tokens and 16 updates a batch, so that the limit and the clip have something to do. Hence
+# {=ours[0][1].split()[0]}, and not the {=front_page} that the [front page](../README.md) has for GRPO without KL.
+#
+# There is also **no KL** (Kullback-Leibler) term: reasoning must leave the reference anyway (section 2.3). On the front page
+# this pays: without it GRPO gains {=kl_gain} points.
+#
+# GRPO's paper ([2402.03300](https://arxiv.org/abs/2402.03300), 4.2) makes one update per batch, so every ratio is 1 and no clip acts. DAPO's
+# paper makes 16 updates per batch.
+#
+# In code: the loss, which groups are kept, and dynamic sampling in `train` (the rest: [all differences](../algorithms/DIFFS.md)).
+
+# %%
+show_diff(grpo.policy_loss, dapo.policy_loss)
+show_source(dapo.is_kept)
+lines = inspect.getsource(dapo.train).splitlines()
+start = next(number for number, line in enumerate(lines) if "while is_kept" in line)
+print(dedent("\n".join(lines[start - 1 : start + 5])))
+
+# %% [markdown]
 # ## What it costs
 
 # %% [fold]
@@ -175,8 +183,8 @@ cost = dapo_runs["completions"]["mean"] / dapo_runs["budget"]  # drawn for each 
 usual, P = dapo_runs["silent"]["mean"], dapo.Config().prompts_per_step
 tries = range(1, 20)  # batches of P groups: one more is needed while fewer than P are mixed
 in_batches = 1 + sum(identity.binomial(1 - usual, P * n)[:P].sum() for n in tries)
-print(f"drawn for each one trained on, if {usual:.0%} are silent at every step: "
-      f"{1 / (1 - usual):.2f} one by one, {in_batches:.2f} in batches of {P}; measured {cost:.2f}")
+print(f"drawn for each one trained on, if {usual:.1%} are silent at every step: "
+      f"{1 / (1 - usual):.1f} one by one, {in_batches:.1f} in batches of {P}; measured {cost:.2f}")
 *_, above, last = ablation
 *_, slower = movement
 rates = [arm["learning_rate"] for arm in (ablation[last], movement[slower])]
@@ -200,20 +208,23 @@ assert abs(drawn - 3.5) < 0.05  # as published
 # %% [text]
 # The identity paper's run draws 3.5 times as many groups as GRPO (repeated here: {=drawn:.2f}). With at most four
 # draws a prompt weighs at most 4 times as much as under GRPO, and {=100 * still_silent:.0f} % of the run's groups stay silent. DAPO's cost has no
-# such limit: it grows as prompts are solved (exercise 2). In our {=len(results["shared"]["seeds"])} runs of `dapo.py` a step has {=100 * usual:.0f} %
-# silent groups on average, and {=cost:.2f} completions are drawn for each one trained on. (One by one it would be
-# 1/(1 − {=usual:.2f}) = {=1 / (1 - usual):.2f}. Drawing whole batches of {=P} groups makes it {=in_batches:.2f}, and late steps, with more silent groups, draw
-# most.)
+# such limit: it grows as prompts are solved. In our {=len(results["shared"]["seeds"])} runs of `dapo.py` a step has {=100 * usual:.1f} %
+# silent groups on average, and {=cost:.2f} completions are drawn for each one trained on. (One by one: 1/(1 − {=usual:.3f}) = {=1 / (1 - usual):.1f};
+# in whole batches of {=P} groups {=in_batches:.1f}; late steps, with more silent groups, draw most.)
 #
 # **What is gained?** The batch does not shrink as prompts are solved. But plain GRPO with that many more prompts per batch gets the same
 # mixed groups from the same completions. So the claim promises no gain at equal *completions*.
 #
-# - Our ablation (the table above) shows a gain all the same, {=change(gained).strip("*")} points.
-# - Longer steps are not the reason. At a learning rate of {=1e4 * rates[1]:g}e-4 instead of {=1e4 * rates[0]:g}e-4 they are {=1 - unmoved / without:.0%}
-#   *shorter* than without dynamic sampling, and the gain is still {=change(at_equal_length).strip("*")}.
-# - A possible reason (untested): the same completions give fewer updates, each from mixed groups alone.
-# - The whole of DAPO, at the settings of the front page: {=change(main).strip("*")} points against GRPO as it stands, and
-#   {=change(no_kl).strip("*")} points against GRPO without its KL term.
+# Our runs show a gain all the same:
+#
+# | compared, at equal completions | difference in points |
+# |---|---|
+# | with dynamic sampling and without (last row of the table above) | {=change(gained).strip("*")} |
+# | the same at a learning rate of {=1e4 * rates[1]:g}e-4, not {=1e4 * rates[0]:g}e-4: now the steps are {=1 - unmoved / without:.0%} *shorter* than without | {=change(at_equal_length).strip("*")} |
+# | the whole of DAPO and GRPO, at the settings of the front page | {=change(main).strip("*")} |
+# | the whole of DAPO and GRPO without its KL term | {=change(no_kl).strip("*")} |
+#
+# So longer steps are not the reason. A possible one (untested): the same completions give fewer updates, each from mixed groups alone.
 #
 # ## Which groups to keep when rewards are shaped
 #
@@ -247,32 +258,6 @@ def factor(p, G, draws):
     S = identity.silent_rate(p, G)
     # also the expected number of draws: never more than `draws`
     return (1 - S**draws) / (1 - S)
-
-
-# %% [markdown]
-# **2. Count the wasted completions.** Prompts with success probabilities `p` are equally frequent. DAPO replaces a silent group by a
-# group of another prompt, until it is mixed. How many completions are discarded, on average, for each group that is kept?
-
-
-# %% [exercise]
-def wasted(p, G):
-    """p: an array of probabilities. Expected number of discarded completions for each kept
-    group."""
-    return ...
-
-
-# %% [check]
-check("10.2", wasted)
-
-# %% [hint]
-# Waiting for an event of probability ⅓ takes 3 draws on average, including the success. How probable is a mixed group, if every draw is a
-# new prompt?
-
-
-# %% [solution]
-def wasted(p, G):
-    silent = identity.silent_rate(p, G).mean()
-    return G * silent / (1 - silent)
 
 
 # %% [markdown]
@@ -312,12 +297,39 @@ def keep(shaped):
 #
 # - Refilling with *other* prompts keeps GRPO's expected direction and the size of the batch; redrawing the *same* prompt gives hard prompts
 #   a weight that grows like $1/p$.
-# - The cost grows as prompts are solved, and nothing guarantees a gain at equal completions.
+# - The cost grows as prompts are solved (exercise 2, below), and nothing guarantees a gain at equal completions.
 # - Groups are filtered by right and wrong, never by the shaped reward.
+
+# %% [markdown]
+# ## For a second reading (20 minutes): wasted completions, and clip-higher
 #
-# ## For a second reading (15 minutes): clip-higher
-#
-# For $A > 0$ a token's gradient stops once its ratio $\rho$ exceeds $1+\varepsilon_{high}$ ([lesson 2](02_ppo.ipynb)). The bound is a *factor*: a token of
+# **2. Count the wasted completions.** Prompts with success probabilities `p` are equally frequent. DAPO replaces a silent group by a
+# group of another prompt, until it is mixed. How many completions are discarded, on average, for each group that is kept?
+
+
+# %% [exercise]
+def wasted(p, G):
+    """p: an array of probabilities. Expected number of discarded completions for each kept
+    group."""
+    return ...
+
+
+# %% [check]
+check("10.2", wasted)
+
+# %% [hint]
+# Waiting for an event of probability ⅓ takes 3 draws on average, including the success. How probable is a mixed group, if every draw is a
+# new prompt?
+
+
+# %% [solution]
+def wasted(p, G):
+    silent = identity.silent_rate(p, G).mean()
+    return G * silent / (1 - silent)
+
+
+# %% [markdown]
+# **Clip-higher.** For $A > 0$ a token's gradient stops once its ratio $\rho$ exceeds $1+\varepsilon_{high}$ ([lesson 2](02_ppo.ipynb)). The bound is a *factor*: a token of
 # probability .01 is stopped at .012 under GRPO's 1.2 and at .0128 under 1.28. So a rare token gains
 # the least.
 
@@ -384,8 +396,8 @@ assert begins.mean() > 0.5 and (ratio > 1.28).mean() > 0.5 and sampled.mean() < 
 #
 # - Rarely: {=100 * (ratio > 1.28).mean():.0f} % of the ratios exceed 1.28 as well. Each completion is used once: its ratio was moved by
 #   *other* completions' updates, which the clip does not stop.
-# - Clip-higher does not keep entropy up: it raises entropy in {=more["entropy"]} of {=seeds} seeds, accuracy in {=more["final"]}.
-# - A vocabulary of {=len(tokenizer)} tokens, ours, says little about one of a hundred thousand.
+# - Clip-higher does not keep entropy up: it raises entropy in {=more["entropy"]} of {=seeds} seeds, accuracy in {=more["final"]}. (Our vocabulary
+#   has {=len(tokenizer)} tokens.)
 #
 # Sources: DAPO, [2503.14476](https://arxiv.org/abs/2503.14476), sections 2.3 and 3.1-3.4, Eq. 7-13; the identity paper,
 # [2607.00152](https://arxiv.org/abs/2607.00152), for the run. The weights are ours.
