@@ -52,11 +52,39 @@ assert all(abs(ends[name] - 10).max() < 0.7 for name in list(RULES)[1:])
 lines = {name: lengths.T[::-1] for name, lengths in grown.items()}
 show(lesson_05.three_rules(lines, range(101), "tokens", xlabel="updates", ylim=(0, C)))
 
+# The training runs at the end of the lesson:
+results = compare_tables.load()
+arms, ablation = results["pieces"]["arms"], results["ablation"]["arms"]
+
+
+def interval(gaps, form=".1f"):
+    """Mean over ten seeds and its 95 % interval, by Student's t."""
+    mean, half = gaps.mean(), 2.262 * gaps.std(ddof=1) / math.sqrt(len(gaps))
+    return f"{mean:{form}} [{mean - half:{form}}, {mean + half:{form}}]".replace("-", "−")
+
+by_length, by_sigma, gap = {}, {}, {}
+for kind in ("right", "wrong"):
+    names = ("GRPO", "GRPO, not / σ", "GRPO, constant length", "Dr. GRPO")
+    both, length_only, sigma_only, neither = (
+        np.array(arms[name][f"length_{kind}"]["seeds"]) for name in names)
+    divided, not_divided = both - sigma_only, length_only - neither  # ÷ σ or not
+    by_length[kind] = [interval(gaps, ".2f") for gaps in (divided, not_divided)]
+    by_mean, by_constant = both - length_only, sigma_only - neither
+    by_sigma[kind] = [interval(gaps) for gaps in (by_mean, by_constant)]
+    gap[kind] = (both - neither).mean()
+steps = ("+ token-level loss", "+ soft overlong punishment")
+token_level = np.subtract(*(ablation[name]["length_wrong"]["seeds"] for name in steps))
+falls = ["−" in text for text in by_length["wrong"] + by_length["right"]]
+assert falls == [True, False, True, True]
+assert "−" not in by_sigma["wrong"][0] + by_sigma["wrong"][1] and token_level.mean() > 0
+
 # %% [text]
 # *Mean length in tokens (at most {=C}). Under GRPO right completions end at {=ends["GRPO"][1]:.1f} tokens and wrong ones at
 # {=ends["GRPO"][0]:.0f}, although every length is equally good. The other two rules leave both near 10.*
 #
-# **In our training runs the effect is much smaller, and the division by σ matters more** (end of the lesson).
+# **In our training runs the effect is much smaller, and the division by σ matters more.** There $1/|y|$ makes wrong completions
+# {=by_length["wrong"][0].split()[0]} to {=by_length["wrong"][1].split()[0]} tokens longer and right ones not visibly shorter; ÷ σ makes wrong ones
+# {=by_sigma["wrong"][0].split()[0]} to {=by_sigma["wrong"][1].split()[0]} tokens longer (end of the lesson).
 #
 # | symbol | meaning |
 # |---|---|
@@ -120,10 +148,10 @@ share = (one_long[3].sum() / one_long.sum()).item()
 # ## The drift, in four steps
 #
 # How large is the effect? Suppose half of the right completions and half of the wrong ones have $L_1$ tokens, the others $L_2 > L_1$. Each of
-# these four kinds has its own logit, and their probabilities are $p/2, p/2, q/2, q/2$. One step of GRPO changes the share of long
-# completions, right and wrong together, in proportion to
+# these four kinds has its own logit, and their probabilities are $p/2, p/2, q/2, q/2$. One step of GRPO with learning rate η changes the
+# share of long completions, right and wrong together, by
 #
-# $$\mathbb E[\sigma]\,(1-2p)\,\Big(\frac1{L_1} - \frac1{L_2}\Big)$$
+# $$\frac\eta8\,\mathbb E[\sigma]\,(1-2p)\,\Big(\frac1{L_1} - \frac1{L_2}\Big)$$
 #
 # So the share rises while most completions are wrong and falls once most are right.
 #
@@ -131,21 +159,18 @@ share = (one_long[3].sum() / one_long.sum()).item()
 # $1/C$ for Dr. GRPO. (The table above shows $d(L)/G$.)
 #
 # **Step 2.** The $k$ right completions of a group have $A = \sqrt{(G-k)/k}$, so over them $\frac1G\sum A_i = \sqrt{k(G-k)}/G = \sigma$; over
-# the wrong ones it is $-\sigma$ (for Dr. GRPO, σ²). In both classes half are short. So the expected pushes on the four kinds are
-# $\tfrac12\mathbb E[\sigma]$ times $d(L_1),\ d(L_2),\ -d(L_1),\ -d(L_2)$.
+# the wrong ones it is $-\sigma$ (for Dr. GRPO, σ²). In both classes half are short. So the expected pushes on the four kinds (right short,
+# right long, wrong short, wrong long) are $\tfrac12\mathbb E[\sigma]$ times $d(L_1),\ d(L_2),\ -d(L_1),\ -d(L_2)$.
 #
 # **Step 3.** The score of a kind is 1 at its own logit, minus the probabilities of all kinds; the probabilities drop out, because the four
-# pushes sum to 0. So with learning rate η the long logit minus the short one changes by $-\tfrac\eta2\mathbb E[\sigma]\,(d(L_1)-d(L_2))$ for right
+# pushes sum to 0. So the long logit minus the short one changes by $-\tfrac\eta2\mathbb E[\sigma]\,(d(L_1)-d(L_2))$ for right
 # completions, and by the opposite for wrong ones. A probability $P = \frac12$ changes by $P(1-P) = \frac14$ of that:
 #
 # $$\Delta P(\text{long}\mid\text{right}) = -\frac\eta8\,\mathbb E[\sigma]\,\big(d(L_1)-d(L_2)\big), \qquad
 # \Delta P(\text{long}\mid\text{wrong}) = +\frac\eta8\,\mathbb E[\sigma]\,\big(d(L_1)-d(L_2)\big)$$
 #
-# **Step 4.** Adding $p$ times the first and $q$ times the second gives
-#
-# $$\Delta P(\text{long}) = \frac\eta8\,\mathbb E[\sigma]\,(1-2p)\,\big(d(L_1)-d(L_2)\big)$$
-#
-# With $d(L) = 1/L$ this is the formula above. With a constant divisor all three changes are 0. ∎
+# **Step 4.** Add $p$ times the first and $q$ times the second: with $d(L) = 1/L$ this is the formula above. With a constant divisor
+# $d(L_1) = d(L_2)$, and all three changes are 0. ∎
 #
 # **The token mean** has $d(L) = \mathbb E\big[B/(L + \text{lengths of the other } B-1)\big]$. A completion is part of its own denominator,
 # so still $d(L_1) > d(L_2)$: about $1/B$ of GRPO's bias is left.
@@ -186,7 +211,7 @@ d = {  # d(L) for the short and for the long completion
     dapo: [lesson_05.token_mean(n, short, long, B=G) for n in (short, long)],
     dr_grpo: (1 / C, 1 / C)}
 assert all(np.allclose(by_hand[one][:2], np.array(d[one]) / 4) for one in (grpo, dr_grpo))
-print("script              p     long|right  long|wrong  long")
+print("script              p     long|right  long|wrong  long  (points per point of p)")
 relative = {}
 for script, (d_short, d_long) in d.items():
     for p in (0.3, 0.7):
@@ -221,8 +246,8 @@ for script, bias in ((grpo, grpo_bias), (dapo, bias_8)):
 knob(lesson_05.push_and_drift, short=(4, 24, 1, 5), long=(26, 56, 1, 50))
 
 # %% [markdown]
-# *Drift: by how many points the share of long completions changes, with the step size that raises $p = \frac12$ by one point. Above each panel, the
-# factor $d(L)$ for the two lengths.*
+# *Drift: the change of the share of long completions, in points. The step is the one that raises a $p$ of ½ by one point. Above each
+# panel, the factor $d(L)$ for the two lengths.*
 #
 # **What the four kinds leave out.** A network need not know, while it writes, whether it will be right. With one length parameter for
 # right and wrong completions (the row "shared") the drift is gone, unless the two classes vary differently in length: then both move the
@@ -250,37 +275,10 @@ check("5.1", prediction)
 prediction = [[-1, 0, -1], [0, 1, 1]]
 
 # %% [markdown]
-# **2. A shared parameter.** Let one parameter $z$ be added to the log-odds of a long completion, among right and wrong ones alike. What is
-# GRPO's expected push on $z$, as a multiple of $\mathbb E[\sigma]$?
-
-
-# %% [exercise]
-def push_on_shared(long_right, long_wrong, L1, L2):
-    """From P(long | right), P(long | wrong) and the lengths L1 < L2: the expected push on z,
-    divided by E[sigma]."""
-    return ...
-
-
-# %% [check]
-check("5.2", push_on_shared)
-
-# %% [hint]
-# Write $P$ for P(long) in one class. With respect to $z$ the score of a long completion of this class is $1 - P$, that of a short one
-# $-P$. Take the mean of $d(L)$ times the score over the class; right completions count with σ, wrong ones with −σ.
-
-
-# %% [solution]
-def push_on_shared(long_right, long_wrong, L1, L2):
-    variance_right, variance_wrong = (P * (1 - P) for P in (long_right, long_wrong))
-    # where the wrong vary more, both classes lengthen
-    return (1 / L1 - 1 / L2) * (variance_wrong - variance_right)
-
-
-# %% [markdown]
 # **3. Find the bug.** To save memory, an optimizer batch is cut into micro-batches whose gradients are added up. Several trainers
 # averaged the micro-batches' token means (prime-rl pull request 583, open-instruct 1161). The gradient then depends on how the batch was
 # cut; with micro-batches of one completion it is GRPO's. Repair the function. Below the check it trains a policy that may stop after any
-# token; a coin has decided before the first whether the completion will be right.
+# token; before the first token a coin has decided whether the completion will be right.
 
 
 # %% [exercise]
@@ -317,7 +315,7 @@ def losses_in_parts(f, mask, size):
     return losses
 
 
-# %% [markdown]
+# %% [text]
 # ## To remember
 #
 # - $1/|y|$ pushes the tokens of short completions harder in *both* directions: it shortens right completions and lengthens wrong ones if each
@@ -326,39 +324,10 @@ def losses_in_parts(f, mask, size):
 #   bias.
 # - In our training runs most of the difference in length comes from σ (below).
 #
-# ## For a second reading (5 minutes): our training runs
+# ## For a second reading (15 minutes): our training runs, and a shared parameter
 #
-# GRPO and Dr. GRPO also differ in the division by σ, so we remove one divisor at a time from GRPO (`compare.py --experiments pieces`, ten
-# seeds; mean lengths over the last ten of 60 steps).
-
-# %% [fold]
-results = compare_tables.load()
-arms, ablation = results["pieces"]["arms"], results["ablation"]["arms"]
-
-
-def interval(gaps, form=".1f"):
-    """Mean over ten seeds and its 95 % interval, by Student's t."""
-    mean, half = gaps.mean(), 2.262 * gaps.std(ddof=1) / math.sqrt(len(gaps))
-    return f"{mean:{form}} [{mean - half:{form}}, {mean + half:{form}}]".replace("-", "−")
-
-by_length, by_sigma, gap = {}, {}, {}
-for kind in ("right", "wrong"):
-    names = ("GRPO", "GRPO, not / σ", "GRPO, constant length", "Dr. GRPO")
-    both, length_only, sigma_only, neither = (
-        np.array(arms[name][f"length_{kind}"]["seeds"]) for name in names)
-    divided, not_divided = both - sigma_only, length_only - neither  # ÷ σ or not
-    by_length[kind] = [interval(gaps, ".2f") for gaps in (divided, not_divided)]
-    by_mean, by_constant = both - length_only, sigma_only - neither
-    by_sigma[kind] = [interval(gaps) for gaps in (by_mean, by_constant)]
-    gap[kind] = (both - neither).mean()
-steps = ("+ token-level loss", "+ soft overlong punishment")
-token_level = np.subtract(*(ablation[name]["length_wrong"]["seeds"] for name in steps))
-falls = ["−" in text for text in by_length["wrong"] + by_length["right"]]
-assert falls == [True, False, True, True]
-assert "−" not in by_sigma["wrong"][0] + by_sigma["wrong"][1] and token_level.mean() > 0
-
-# %% [text]
-# Intervals are 95 %. Under GRPO wrong completions are {=gap["wrong"]:.1f} tokens longer than
+# **Our training runs.** GRPO and Dr. GRPO also differ in the division by σ, so we remove one divisor at a time from GRPO (`compare.py --experiments pieces`, ten
+# seeds; mean lengths over the last ten of 60 steps). Intervals are 95 %. Under GRPO wrong completions are {=gap["wrong"]:.1f} tokens longer than
 # under Dr. GRPO, right ones {=gap["right"]:.1f}. How much of this is due to the length divisor?
 #
 # - **Wrong completions:** $1/|y|$ makes them {=by_length["wrong"][0]} tokens longer in runs that divide by σ, {=by_length["wrong"][1]} in
@@ -370,6 +339,34 @@ assert "−" not in by_sigma["wrong"][0] + by_sigma["wrong"][1] and token_level.
 #
 # So comparing GRPO with Dr. GRPO does not measure length bias here. The policy of the first picture knows beforehand whether it will be
 # right, and its length earns nothing. In these runs neither holds.
-#
+
+# %% [markdown]
+# **2. A shared parameter.** Let one parameter $z$ be added to the log-odds of a long completion, among right and wrong ones alike. What is
+# GRPO's expected push on $z$, as a multiple of $\mathbb E[\sigma]$?
+
+
+# %% [exercise]
+def push_on_shared(long_right, long_wrong, L1, L2):
+    """From P(long | right), P(long | wrong) and the lengths L1 < L2: the expected push on z,
+    divided by E[sigma]."""
+    return ...
+
+
+# %% [check]
+check("5.2", push_on_shared)
+
+# %% [hint]
+# Write $P$ for P(long) in one class. With respect to $z$ the score of a long completion of this class is $1 - P$, that of a short one
+# $-P$. Take the mean of $d(L)$ times the score over the class; right completions count with σ, wrong ones with −σ.
+
+
+# %% [solution]
+def push_on_shared(long_right, long_wrong, L1, L2):
+    variance_right, variance_wrong = (P * (1 - P) for P in (long_right, long_wrong))
+    # where the wrong vary more, both classes lengthen
+    return (1 / L1 - 1 / L2) * (variance_wrong - variance_right)
+
+
+# %% [markdown]
 # Sources: Dr. GRPO, [arXiv:2503.20783](https://arxiv.org/abs/2503.20783), section 3.1, Fig. 6, Listing 1; GRPO, [2402.03300](https://arxiv.org/abs/2402.03300), Eq. 3; DAPO, [2503.14476](https://arxiv.org/abs/2503.14476),
 # Eq. 8. The drift is our derivation.
