@@ -4,8 +4,8 @@
 # GRPO (group relative policy optimization) learns from disagreement. If all completions of a prompt are right, or all are wrong, their
 # rewards do not differ, and the group gives no gradient ([lesson 6](06_identity.ipynb)). Such a group is **silent**.
 #
-# > **How many groups are silent depends on how difficulty is spread over the prompts, not on its mean. So compute the silent share of each
-# > prompt, and average last.**
+# > **The mean difficulty does not tell how many groups are silent: two sets of prompts with the same mean can differ tenfold (29 % and 3 %
+# > below). So compute the silent share of each prompt, and average last.**
 #
 # Our base model answers 128 problems, 32 times each. From the first 16 completions of each problem we predict how often groups formed from
 # the *other* 16 are silent.
@@ -40,6 +40,7 @@ for G in (2, 4, 8):
     assert abs(gap.mean()) < 2.5 * gap.std() / np.sqrt(128)  # within chance
     table[G] = [100 * share for share in (counted.mean(), predicted.mean(), at_mean)]
 assert 0.3 < R.mean() < 0.4
+assert [round(table[8][of]) for of in (0, 2)] == [29, 3]  # as the claim says
 names, (healthy, _) = list(signs.FLOORS), signs.results()["band"]
 trained = [100 * healthy[names.index(f"silent_{side}")] for side in ("wrong", "right")]
 show(our_model(solve_rates, table, trained))
@@ -47,9 +48,10 @@ show(our_model(solve_rates, table, trained))
 # %% [text]
 # *Left: {=R.mean():.0%} of the completions are right, but problem by problem between {=solve_rates.min():.0%} and
 # {=solve_rates.max():.0%}. Middle: {=table[8][0]:.0f} % of groups of 8 are silent, as predicted problem by problem ({=table[8][1]:.0f} %, a
-# difference within chance). If every problem were of mean difficulty, hardly any would be ({=table[8][2]:.0f} %). Right: while `grpo.py` trains
-# (the mean of ten runs, those of [lesson 16](16_is_it_learning.ipynb)), silent groups are at first mostly all wrong ({=trained[0][0]:.0f} % of all groups),
-# and at the end all right ({=trained[1][-1]:.0f} %).*
+# difference within chance). If every problem were of mean difficulty, hardly any would be ({=table[8][2]:.0f} %).*
+#
+# *Right: while `grpo.py` trains, silent groups are at first mostly all wrong ({=trained[0][0]:.0f} % of all groups), and at the end all
+# right ({=trained[1][-1]:.0f} %). This is the mean of the ten runs of [lesson 16](16_is_it_learning.ipynb).*
 #
 # In a formula, for a prompt that is solved with probability $p$ and groups of $G$ completions:
 #
@@ -120,7 +122,7 @@ knob(draw, shift=(-3.0, 3.0, 0.25, 0.0), G=(2, 64, 1, 8))
 # *Left: the problems by $p$, the silent share of their groups in colour. Right: the silent share for every shift; the line is yours. A weak
 # model loses groups to all-wrong, a strong one to all-right.*
 #
-# ## Is silence for ever?
+# ## Are silent problems silent for ever?
 #
 # 11.2 % of Big-Math's problems are silent in all 64 completions. The paper calls them irreducible: "no amount of additional sampling"
 # helps. That does not follow.
@@ -214,10 +216,11 @@ def next_all_wrong(n, G):
 # - A group is silent with probability $p^G + q^G$: compute it for each problem and average last, and with $n$ completions, count silent
 #   subsets instead of putting $\hat p$ into the formula.
 # - Training moves silence from all-wrong to all-right groups.
+# - Partial credit makes silent groups speak, but a group without a right completion then teaches only the format (exercise 2).
 # - A problem silent in 64 completions need not be silent for ever. And ask how a dataset was filtered before you read the end of its
 #   histogram.
 #
-# ## For a second reading: how many problems can be stuck?
+# ## For a second reading (10 minutes): how many problems can be stuck?
 #
 # **All right.** Let each problem's completions be independent draws with one $p$, so that the bars are a mixture of binomials. Problems
 # stuck at exactly $p = 1$ appear only in $h_{64}$. The others have $h_{63} = 64\,\mathbb E[p^{63} q]$ and
@@ -260,12 +263,12 @@ for name, (bar, *beside) in {"right": h[:-4:-1], "wrong": h[:3]}.items():
 
 settings = ((0, 0.0), (1, 0.0), (1, 0.03), (1, 0.04))
 fits = {(first, stuck): fit(first, stuck) for first, stuck in settings}
-print("             misfit, in standard errors, of bars")
-print("bars     stuck      0      1      2      4   others   sum of squares, bars 1 to 64")
+print("fitted     share fixed   misfit, in standard errors, of bars     sum of squares,")
+print("to bars    at p = 1          0      1      2      4      others    bars 1 to 64")
 for (first, stuck), (_, misfit) in fits.items():
     ends = "".join(f"{misfit[k]:+7.1f}" if k >= first else "      -" for k in (0, 1, 2, 4))
     others = f"up to {abs(np.delete(misfit, (0, 1, 2, 4))).max():.1f}"
-    print(f"{first} to 64    {stuck:.0%}{ends}   {others}   {(misfit[1:] ** 2).sum():10.0f}")
+    print(f"{first} to 64    {stuck:8.0%}   {ends}   {others}   {(misfit[1:] ** 2).sum():10.0f}")
 all_bars, (none, three, four) = fits[0, 0.0][1], [fits[1, s][1][1:] for s in (0.0, 0.03, 0.04)]
 largest, added = abs(none).max(), (four**2).sum() - (none**2).sum()
 assert largest < 2 and abs(np.delete(all_bars, (0, 1, 2, 4))).max() < 2
