@@ -17,21 +17,9 @@
 #
 # > **With the mean of the *others* as the baseline, the average update is exactly the gradient of the success probability. With the mean of
 # > the whole group it has the same direction and is shorter, by the factor $(G-1)/G$.** (GRPO then divides by the group's standard
-# > deviation σ, which changes how much each prompt counts: below.)
+# > deviation σ, which changes how much each prompt counts: see *And GRPO?* below.)
 #
-# The mean of the others is RLOO's baseline (REINFORCE leave-one-out), the mean of the group that of Dr. GRPO ("GRPO done right"). In
-# symbols, $\mathbb E[g] = \nabla p$ and $\mathbb E[g] = \frac{G-1}{G}\nabla p$:
-#
-# | symbol | meaning |
-# |---|---|
-# | $y_1, \dots, y_G$ | a **group**: G completions of one prompt, sampled independently from the policy with parameters $\theta$ |
-# | $R_i$ | the reward of completion $i$: 1 if it is right, 0 if it is wrong |
-# | $p;\ q,\ \nabla p$ | the probability that a completion is right; $1 - p$, and the gradient of $p$ |
-# | $s_i$ | the score of completion $i$: $\nabla_\theta \log \pi_\theta(y_i)$, summed over its tokens |
-# | $\bar R$ | the mean reward of the group, completion $i$ included |
-# | $b_i$ | the **leave-one-out** mean, that of the other $G - 1$ rewards |
-# | $A_i$ | the advantage: $R_i - b_i$ (RLOO), $R_i - \bar R$ (Dr. GRPO), $(R_i - \bar R)/\sigma$ (GRPO; $\sigma$ is the standard deviation of the group's rewards) |
-# | $g$ | the update of one group: $\frac1G \sum_i A_i\, s_i$ |
+# The mean of the others is RLOO's baseline (REINFORCE leave-one-out), the mean of the group that of Dr. GRPO ("GRPO done right").
 #
 # In the scripts of this repository the change from Dr. GRPO's advantage to RLOO's is this; below it, the group of four:
 
@@ -52,6 +40,19 @@ print(f"Dr. GRPO {own.numpy()}\nRLOO     {others.numpy().round(3)}")
 assert torch.allclose(own, 3 / 4 * others)
 
 # %% [markdown]
+# In symbols the claim is $\mathbb E[g] = \nabla p$ for RLOO, and $\mathbb E[g] = \frac{G-1}{G}\nabla p$ for Dr. GRPO:
+#
+# | symbol | meaning |
+# |---|---|
+# | $y_1, \dots, y_G$ | a **group**: G completions of one prompt, sampled independently from the policy with parameters $\theta$ |
+# | $R_i$ | the reward of completion $i$: 1 if it is right, 0 if it is wrong |
+# | $p;\ q,\ \nabla p$ | the probability that a completion is right; $1 - p$, and the gradient of $p$ |
+# | $s_i$ | the score of completion $i$: $\nabla_\theta \log \pi_\theta(y_i)$, summed over its tokens |
+# | $\bar R$ | the mean reward of the group, completion $i$ included |
+# | $b_i$ | the **leave-one-out** mean, that of the other $G - 1$ rewards |
+# | $A_i$ | the advantage: $R_i - b_i$ (RLOO), $R_i - \bar R$ (Dr. GRPO), $(R_i - \bar R)/\sigma$ (GRPO; $\sigma$ is the standard deviation of the group's rewards) |
+# | $g$ | the update of one group: $\frac1G \sum_i A_i\, s_i$ |
+#
 # ## The proof
 #
 # **Step 1: pairs.** RLOO's advantage is the mean of $R_i - R_j$ over the other completions $j$. So its update is a sum over ordered pairs.
@@ -197,9 +198,9 @@ assert (quieter == (ps >= crossing)).all()
 knob(draw, G=(2, 64, 1, 4))
 
 # %% [text]
-# *The larger the group, the closer Dr. GRPO's factor comes to RLOO's, equally on every prompt, and the closer the variance comes to that
-# with the exact $p$. GRPO's factor is flat only at G = 2 and 3. (Noise: the variance per completion, $G\operatorname{Var}[g]$, of RLOO;
-# dots, up to G = 4: all groups.)*
+# *Right: the variance per completion of RLOO, $G\operatorname{Var}[g]$, divided by that with the exact $p$. Dots: computed over all
+# groups (up to G = 4). The larger the group, the closer Dr. GRPO's factor comes to RLOO's, equally on every prompt, and the closer the
+# variance comes to that with the exact $p$. GRPO's factor is flat only at G = 2 and 3.*
 #
 # At G = 4 the group's mean is noisier than $b = 0$ on hard prompts, up to about $p$ = {=crossing:.2f}. Even the exact $p$ can be noisier
 # than $b = 0$, if the scores of wrong completions are long enough ([lesson 1](01_score_function.ipynb), exercise 2). On the arithmetic task of this repository $b = 0$ is less
@@ -255,7 +256,7 @@ def bessel(G):
 check("3.2", bessel)
 
 # %% [hint]
-# ddof 1 multiplies the *variance* by G/(G−1). The advantage is divided by the standard deviation.
+# ddof 1 multiplies the *variance* by G/(G−1).
 
 
 # %% [solution]
@@ -263,6 +264,39 @@ def bessel(G):
     # 0.935 at G = 8, for every prompt: a change of the learning rate
     return np.sqrt((G - 1) / G)
 
+
+# %% [markdown]
+# ## To remember
+#
+# - The group's mean contains the completion's own reward, which multiplies the expected gradient by $(G-1)/G$; RLOO leaves it out and
+#   gives exactly $\nabla p$.
+# - GRPO's expectation is a multiple of $\nabla p$ as well, but from $G = 4$ on the multiple depends on $p$.
+# - A baseline serves to reduce the variance. Whether the group's mean is better than $b = 0$ depends on $G$, $p$ and the scores of wrong
+#   completions.
+#
+# ## For a second reading (20 minutes): what the group costs, and which group it is
+#
+# **What the group costs.** For equal numbers of completions, compare the variance *per completion*. RLOO's update is the estimate with the exact $p$ as its baseline
+# plus an uncorrelated part with mean 0, the price of estimating $p$:
+#
+# $$g = \frac1G\sum_i (R_i - p)\, s_i \;-\; \frac{1}{G(G-1)}\sum_{i\ne i'} (R_{i'} - p)\, s_i$$
+#
+# $$G\operatorname{Var}[g_{\text{RLOO}}] = \underbrace{\mathbb E\big[(R-p)^2\|s\|^2\big] - \|\nabla
+# p\|^2}_{\text{with the exact } p} \;+\; \frac{p\,q\;\mathbb E\|s\|^2 + \|\nabla p\|^2}{G-1}$$
+#
+# Dr. GRPO's variance is $\big(\frac{G-1}{G}\big)^2$ times as large. The smaller variance is no gain: the update itself is shorter by
+# $\frac{G-1}{G}$.
+
+
+# %% [fold]
+none, exact = per_completion(policy, 0), per_completion(policy, p)
+print(f"variance per completion: b = 0 {none:.4f}, exact p {exact:.4f}")
+print("G   RLOO     Dr. GRPO   Dr. GRPO / factor²")
+for G in (2, 3, 4, 5):
+    loo, shorter = (G * moments(script, G, policy)[1] for script in (rloo, dr_grpo))
+    rescaled = shorter * (G / (G - 1)) ** 2
+    assert np.allclose([loo, rescaled], exact + price(policy) / (G - 1), rtol=1e-12, atol=0)
+    print(f"{G}   {loo:.4f}   {shorter:.4f}     {rescaled:.4f}")
 
 # %% [markdown]
 # **3. Find the bug.** A batch holds the question *how many?* twice, with two different pictures. The function below finds the groups by
@@ -292,7 +326,8 @@ check("3.3", advantages_by_prompt)
 # %% [solution]
 def advantages_by_prompt(texts, rewards, G):
     # By text, a hard picture (all wrong) gets -1/2, an easy one (all right) 1/2, for nothing.
-    # And two groups of the same problem would have the factor 1 - 1/(2G), so it counts more.
+    # And two groups of the same problem would have the factor 1 - 1/(2G), so that
+    # problem would count more than the others.
     A = torch.zeros_like(rewards)
     groups = [list(range(start, start + G)) for start in range(0, len(rewards), G)]
     for rows in groups:
@@ -300,39 +335,6 @@ def advantages_by_prompt(texts, rewards, G):
     # or, without a loop: dr_grpo.compute_advantages(rewards=rewards.view(-1, G)).flatten()
     return A
 
-
-# %% [markdown]
-# ## To remember
-#
-# - The group's mean contains the completion's own reward, which multiplies the expected gradient by $(G-1)/G$; RLOO leaves it out and
-#   gives exactly $\nabla p$.
-# - GRPO's expectation is a multiple of $\nabla p$ as well, but from $G = 4$ on the multiple depends on $p$.
-# - A baseline serves to reduce the variance. Whether the group's mean is better than $b = 0$ depends on $G$, $p$ and the scores of wrong
-#   completions.
-#
-# ## For a second reading (10 minutes): what the group costs
-#
-# For equal numbers of completions, compare the variance *per completion*. RLOO's update is the estimate with the exact $p$ as its baseline
-# plus an uncorrelated part with mean 0, the price of estimating $p$:
-#
-# $$g = \frac1G\sum_i (R_i - p)\, s_i \;-\; \frac{1}{G(G-1)}\sum_{i\ne i'} (R_{i'} - p)\, s_i$$
-#
-# $$G\operatorname{Var}[g_{\text{RLOO}}] = \underbrace{\mathbb E\big[(R-p)^2\|s\|^2\big] - \|\nabla
-# p\|^2}_{\text{with the exact } p} \;+\; \frac{p\,q\;\mathbb E\|s\|^2 + \|\nabla p\|^2}{G-1}$$
-#
-# Dr. GRPO's variance is $\big(\frac{G-1}{G}\big)^2$ times as large. The smaller variance is no gain: the update itself is shorter by
-# $\frac{G-1}{G}$.
-
-
-# %% [fold]
-none, exact = per_completion(policy, 0), per_completion(policy, p)
-print(f"variance per completion: b = 0 {none:.4f}, exact p {exact:.4f}")
-print("G   RLOO     Dr. GRPO   Dr. GRPO / factor²")
-for G in (2, 3, 4, 5):
-    loo, shorter = (G * moments(script, G, policy)[1] for script in (rloo, dr_grpo))
-    rescaled = shorter * (G / (G - 1)) ** 2
-    assert np.allclose([loo, rescaled], exact + price(policy) / (G - 1), rtol=1e-12, atol=0)
-    print(f"{G}   {loo:.4f}   {shorter:.4f}     {rescaled:.4f}")
 
 # %% [markdown]
 # Sources: GRPO, [arXiv:2402.03300](https://arxiv.org/abs/2402.03300), section 4.1.2; Dr. GRPO and its relation to RLOO,
