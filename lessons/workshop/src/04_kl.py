@@ -5,18 +5,20 @@
 # (Kullback–Leibler) divergence measures how far apart the two are, and three estimates of it are in use as penalties: $k_1$, $k_2$, $k_3$.
 #
 # > **A number that is right on average can still pull the wrong way as a loss. $k_1$ and $k_3$ both estimate KL(policy‖reference) without
-# > bias. But as a loss $k_1$ pulls nowhere on average, and $k_3$, which GRPO uses, lowers the KL with the two exchanged,
-# > KL(reference‖policy).**
+# > bias. But as a loss $k_1$ pulls nowhere on average, and $k_3$, which GRPO uses, lowers another divergence: KL(reference‖policy),
+# > with the two models exchanged.**
 #
 # We train a policy over five tokens, starting at the reference. Two tokens are rewarded: a rare one, which the reference writes in 5 % of
 # cases, with 1 (blue), and the common token 2, with 0.8. The loss contains 0.2 times a penalty. Where does training end?
 
 # %% [fold]
+import inspect
+
 import numpy as np
 import torch
 
 from algorithms import grpo, ppo
-from lessons.workshop.kit import check, knob, show, show_source, trains
+from lessons.workshop.kit import check, knob, show, trains
 from lessons.workshop.parts import lesson_04
 from lessons.workshop.parts.drawing import bars
 
@@ -120,8 +122,8 @@ for name, k in ESTIMATORS.items():
 # \qquad \blacksquare$$
 #
 # So $k_1$ as a loss is nothing but noise. And $k_3$ *in the reward* is wrong too: it gives the other half, the reverse gradient minus the
-# forward gradient, and near the reference these two nearly cancel. We check this without algebra, by comparing autograd on the batch with
-# autograd on the two sums.
+# forward gradient, and near the reference these two nearly cancel (exercise 2 shows the policy run away). We check this without algebra,
+# by comparing autograd on the batch with autograd on the two sums.
 
 
 # %% [fold]
@@ -155,10 +157,11 @@ assert list(table.values()) == expected
 # ## In the scripts
 #
 # With all advantages 0, GRPO's loss is only its KL term. PPO subtracts $\beta k_1$ from the reward of every token ($\beta$ is `kl_coef`);
-# with rewards and values 0, its returns contain only that penalty.
+# with rewards and values 0, its returns contain only that penalty. The two lines of GRPO's loss with the penalty, and whose gradients the two
+# scripts follow:
 
 # %% [fold]
-show_source(grpo.policy_loss)
+print("\n".join(l for l in inspect.getsource(grpo.policy_loss).splitlines() if "log_u" in l))
 zeros = torch.zeros(16, 1).double()  # 16 completions of one token
 old = {"old_logps": logp.detach().view(16, 1), "mask": torch.ones(16, 1).bool()}
 new, ref_logps = old | {"logps": logp.view(16, 1)}, {"ref_logps": ref[batch].view(16, 1)}
@@ -184,8 +187,8 @@ assert (in_grpo, in_ppo, as_printed) == ("forward", "reverse", True)
 # **The name and the gradient.** DeepSeekMath has $-\beta\,\mathbb D_{KL}[\pi_\theta\Vert\pi_\text{ref}]$ in its objective (Eq. 3),
 # estimates it by $k_3$ (Eq. 4), which as a value is unbiased, and prints the gradient that it follows: $\hat A + \beta(u - 1)$, with
 # $\hat A$ the advantage, before every score (Eq. 20–21). What it names and what it follows differ: it names
-# $\mathrm{KL}(\pi\Vert\pi_\text{ref})$ and descends $\mathrm{KL}(\pi_\text{ref}\Vert\pi)$. So does `grpo.py`. (In our runs GRPO
-# learns more without the term: [lesson 10](10_dapo.ipynb).)
+# $\mathrm{KL}(\pi\Vert\pi_\text{ref})$ and descends $\mathrm{KL}(\pi_\text{ref}\Vert\pi)$. `grpo.py` does the same.
+# (In our runs GRPO learns more without the term: [lesson 10](10_dapo.ipynb).)
 #
 # ## Move the reference away
 #
@@ -196,8 +199,8 @@ assert (in_grpo, in_ppo, as_printed) == ("forward", "reverse", True)
 # $$\operatorname{Var} k_1 = d^2, \qquad \operatorname{Var} k_3 = e^{d^2} - 1 - d^2$$
 #
 # The term $u - 1$, meant to cancel noise, has its own variance, $e^{d^2} - 1$. Left, the standard deviation of one sample divided by the
-# KL, by numerical integration. Right, the coefficient of $s$ in the gradient of each estimator as a loss; grey shows where the samples
-# fall. Move the reference away. (The slider needs the first cell.)
+# KL, by numerical integration. ($k_2$ is biased; its standard deviation is divided by the true KL.) Right, the coefficient of $s$ in the
+# gradient of each estimator as a loss; grey shows where the samples fall. Move the reference away. (The slider needs the first cell.)
 
 # %% [fold]
 y = np.linspace(-15, 20, 7001)
@@ -303,7 +306,7 @@ def token_rewards(rewards, logps, ref_logps, mask, beta):
 # - An unbiased value does not imply the right gradient.
 # - $k_3$ is a good number to log while the policy is near the reference. Far from it, it can be the noisiest of the three.
 #
-# ## For a second reading (15 minutes): multiplied by the ratio, $k_3$ pulls the right way
+# ## For a second reading (20 minutes): multiplied by the ratio, $k_3$ pulls the right way
 #
 # From the second minibatch on, $y$ comes from an older policy $\pi_\text{old}$. Multiply $k_3$ by the ratio $\rho = \pi/\pi_\text{old}$: then
 # $\mathbb E_\text{old}[\rho\,k_3] = \sum_y \pi\,k_3$, with $\theta$ *inside* the sum. So if autograd also goes through $\rho$, $k_3$
