@@ -60,8 +60,8 @@ show(grpo_weights())
 #
 # $$\mathbb E[g] \;=\; w(p)\,\nabla p \;=\; \nabla J(p), \qquad J' = w$$
 #
-# Training climbs the mean of $J$ over the prompts. Dr. GRPO climbs $p$ itself; GRPO climbs $2\arcsin\sqrt p$, but only in the limit $G \to \infty$. Every $J$ in this lesson
-# increases with $p$. They differ in which prompts improve first, and which lose when prompts compete for the same parameters.
+# Training climbs the mean of $J$ over the prompts. Dr. GRPO climbs $p$ itself; GRPO climbs $2\arcsin\sqrt p$, but only in the limit $G \to \infty$.
+# These objectives differ in which prompts improve first, and which lose when prompts compete for the same parameters.
 #
 # | symbol | meaning |
 # |---|---|
@@ -75,10 +75,8 @@ show(grpo_weights())
 # %% [markdown]
 # ## One formula for every advantage
 #
-# Pick one completion of a group. Let $j$ be the number of right completions among the other $G-1$; $j$ is binomial and independent of the
-# picked completion, whose advantage is $A(+\mid j)$ if it is right and $A(-\mid j)$ if it is wrong. [Lesson 1](01_score_function.ipynb)
-# showed that $\mathbb E[R\,s] = \nabla p$ and $\mathbb E[s] = 0$, so $\mathbb E[(1-R)\,s] = -\nabla p$. Averaging over $j$ gives, in another form
-# than in [lesson 7](07_group_size.ipynb),
+# Pick one completion of a group, and let $j$ be the number of right completions among the other $G-1$. [Lesson 3](03_group_baseline.ipynb)
+# (*And GRPO?*) proved, for every advantage that depends on the group's rewards alone:
 #
 # $$\mathbb E[g] = w(p)\,\nabla p, \qquad w(p) = \mathbb E_{j\sim \mathrm{Bin}(G-1,\,p)}\big[A(+\mid j) - A(-\mid j)\big]$$
 #
@@ -125,14 +123,18 @@ downhill = float(chance[mixed & away].sum() / chance[mixed].sum())
 # $A(+\mid j) - A(-\mid j) \to \frac{q}{\sqrt{pq}} + \frac{p}{\sqrt{pq}} = \frac{1}{\sqrt{pq}}$. Substitute $p = \sin^2 u$: the integral
 # of $\frac1{\sqrt{pq}}$ is $2u = 2\arcsin\sqrt p$ (also Thrampoulidis et al., [2510.23049](https://arxiv.org/abs/2510.23049)).
 #
-# **In between.** The weight is an average of the differences $A(+\mid j) - A(-\mid j)$, and none exceeds $\sqrt{G-1}$. Let $a = j$ and
-# $b = G-1-j$: the difference is $\sqrt{\frac{b}{a+1}} + \sqrt{\frac{a}{b+1}}$. Square it: the squares of both roots, plus twice their product.
+# **In between.** The weight is an average of the differences $A(+\mid j) - A(-\mid j)$. We show that each is at most $\sqrt{G-1}$.
+# With $a = j$ and $b = G-1-j$ this says
+#
+# $$\Big(\sqrt{\tfrac{b}{a+1}} + \sqrt{\tfrac{a}{b+1}}\Big)^2 \;\le\; a + b$$
+#
+# The left side is the two squares plus twice the product of the roots.
 #
 # - The squares: $\frac{b}{a+1} = b - \frac{ab}{a+1}$ and likewise $\frac{a}{b+1}$, together
 #   $a + b - ab\left(\frac1{a+1} + \frac1{b+1}\right) \le a + b - \frac{2ab}{\sqrt{(a+1)(b+1)}}$ (arithmetic and geometric mean).
 # - Twice the product: $\frac{2\sqrt{ab}}{\sqrt{(a+1)(b+1)}}$. Since $\sqrt{ab} \le ab$ for whole numbers, it is at most what was subtracted.
 #
-# So the square is at most $a + b = G-1$. At $ab = 0$ both terms vanish: the bound is reached at $j = 0$, the only case left as $p \to 0$, and at $j = G-1$. ∎
+# So the sum is at most $a + b = G-1$. At $ab = 0$ both terms vanish: the bound is reached at $j = 0$, the only case left as $p \to 0$, and at $j = G-1$. ∎
 
 # %% [text]
 # From G = 4 on, the weight grows with the distance of $p$ from ½. Convergence to the arcsine is slow: at G = 64, $J(1)$ still falls short of π
@@ -189,30 +191,6 @@ def at_the_edges(G):
 
 
 # %% [markdown]
-# **2. Rejection sampling climbs log p, up to an order.** The mean of the scores of the right completions (0 if none is right) has the
-# weight $(1 - q^G)/p$. Since $p = 1 - q$, this is a geometric sum. Which $J$ with $J(0) = 0$ has this derivative?
-
-
-# %% [exercise]
-def climbed(p, G):
-    """J(p): a sum over powers of q = 1 - p."""
-    return ...
-
-
-# %% [check]
-check("9.2", climbed)
-
-# %% [hint]
-# $\frac{1-q^G}{1-q} = 1 + q + \dots + q^{G-1}$. Integrate $q^{j-1}$ over $p$ from 0. For $G \to \infty$ the sum tends to $\log p$, up to a
-# constant that grows with G.
-
-
-# %% [solution]
-def climbed(p, G):
-    return sum((1 - (1 - p) ** j) / j for j in range(1, G + 1))
-
-
-# %% [markdown]
 # **3. Find the bug.** This function should return GRPO's weight, but at G = 3 it gives a prompt with $p = .02$ a thirteenth of the weight of
 # one with $p = .5$. Repair it.
 
@@ -231,8 +209,8 @@ def grpo_weight(p, G):
 check("9.3", grpo_weight)
 
 # %% [hint]
-# The formula keeps the *other* completions fixed and lets the picked completion be right or wrong. In the code, $k-1$ of the others are
-# right for a right completion, and $k$ for a wrong one.
+# Which completions does $j$ count in the formula, and which does $k$ count in the code? How many of the *others* are right for a right
+# completion of such a group, and how many for a wrong one?
 
 
 # %% [solution]
@@ -253,9 +231,9 @@ def grpo_weight(p, G):
 # - Dr. GRPO climbs $p$. GRPO's weight is constant at G = 2 and 3, at most $\sqrt{G-1}$ at any G, and tends slowly to the arcsine's.
 # - A comparison at one learning rate mostly measures the length of the steps (second reading). Compare at equal progress.
 #
-# ## For a second reading: a published experiment
+# ## For a second reading (15 minutes): a published experiment, and rejection sampling
 #
-# Section 8 of the paper trains 6,000 prompts, each a coin with its own logit, for 150 steps at G = 8. The quarter that is hardest at the
+# **The experiment.** Section 8 of the paper trains 6,000 prompts, each a coin with its own logit, for 150 steps at G = 8. The quarter that is hardest at the
 # start ends at a solve rate of .99 under GRPO and .88 under Dr. GRPO; the paper concludes that GRPO's preference "changes the learning
 # trajectory" of hard prompts. (It calls the run a check of its formulas on scalar prompts.) But all arms share one learning rate, and
 # $\sigma \le \frac12$ implies $\sigma \ge 2\sigma^2$: GRPO's steps are at least twice as long on *every* prompt.
@@ -309,10 +287,35 @@ assert len(seeds) == 10 and gap[64].min() > gap[8].mean()
 # at .9. In this run no update is ever negative: all prompts rise towards 1, and the weights decide only the order.
 #
 # If prompts compete, the hardest quarter loses under every rule, from {=before:.1f} % to between {=min(rival_ends):.1f} % and {=max(rival_ends):.1f} %. It loses less
-# under GRPO, for each of ten seeds: by {=gap[8].mean():.1f} points at G = 8 ({=gap[8].min():.1f} to {=gap[8].max():.1f}) and
+# under GRPO, for each of ten seeds: by {=gap[8].mean():.1f} points at G = 8 (range over the seeds: {=gap[8].min():.1f} to {=gap[8].max():.1f}) and
 # {=gap[64].mean():.1f} at G = 64 ({=gap[64].min():.1f} to {=gap[64].max():.1f}), and no less at G = 3, as the weights predict. (Our
 # competition is also a caricature: real prompts share parameters unevenly and may help each other.)
-#
+
+# %% [markdown]
+# **2. Rejection sampling climbs log p, up to an order.** The mean of the scores of the right completions (0 if none is right) has the
+# weight $(1 - q^G)/p$. Since $p = 1 - q$, this is a geometric sum. Which $J$ with $J(0) = 0$ has this derivative?
+
+
+# %% [exercise]
+def climbed(p, G):
+    """J(p): a sum over powers of q = 1 - p."""
+    return ...
+
+
+# %% [check]
+check("9.2", climbed)
+
+# %% [hint]
+# $\frac{1-q^G}{1-q} = 1 + q + \dots + q^{G-1}$. Integrate $q^{j-1}$ over $p$ from 0. For $G \to \infty$ the sum tends to $\log p$, up to a
+# constant that grows with G.
+
+
+# %% [solution]
+def climbed(p, G):
+    return sum((1 - (1 - p) ** j) / j for j in range(1, G + 1))
+
+
+# %% [markdown]
 # Sources: the formula for $w$ and the limits of GRPO and rejection sampling: Davis and Recht,
 # [2510.13651](https://arxiv.org/abs/2510.13651); MaxRL: [2602.02710](https://arxiv.org/abs/2602.02710); the name "question-level
 # difficulty bias": Dr. GRPO, [2503.20783](https://arxiv.org/abs/2503.20783), section 3.1; the run: the paper, section 8 and its script.
