@@ -58,9 +58,9 @@ rows = "\n".join(f"| `{prompt}` | {p:.2f} | {wrong / right:.1f} | {bests[prompt]
 show(noise_of_prompts(measured, noise, bests))
 
 # %% [text]
-# *How noisy the estimate from one completion is, for every baseline $b$. (Its mean square: the variance plus $\|\nabla p\|^2$, which no
-# baseline changes.) The usual choice is $b = p$, the share of completions that are right. On the easy prompt, {=next(iter(measured))}, it makes the estimate {=usual["35+14?"]:.1f} times as noisy as
-# without a baseline.*
+# *How noisy the estimate from one completion is, for every baseline $b$. Noise is here the mean square of the estimate: its variance plus
+# $\|\nabla p\|^2$, which no baseline changes. The usual choice is $b = p$, the share of completions that are right. On the easy prompt,
+# {=next(iter(measured))}, it makes the estimate {=usual["35+14?"]:.1f} times as noisy as without a baseline.*
 #
 # How can a baseline do harm, and why does the mean not change? We prove both, and check them on a policy so small that all its
 # completions can be listed.
@@ -80,8 +80,8 @@ show(noise_of_prompts(measured, noise, bests))
 show_source(reinforce.policy_loss)
 
 # %% [markdown]
-# This is the loss of `algorithms/reinforce.py`. Its gradient is minus the estimate that this lesson studies, $A\,s$, averaged over the
-# completions of the batch and divided by a constant. (`B` completions have at most `T` tokens; `per_token * mask` is summed over the
+# This is the loss of `algorithms/reinforce.py`. Minus its gradient is the estimate $A\,s$ of this lesson, averaged over the completions of
+# the batch and divided by a constant. (`B` completions have at most `T` tokens; `per_token * mask` is summed over the
 # tokens, because $\log\pi(y)$ is such a sum.)
 #
 # ## A policy with fifteen completions
@@ -147,14 +147,9 @@ print(f"... {len(completions)} completions, together 1: {together}, p = {p:.3f}"
 # Only the first term contains $b$, so this is a parabola in $b$ that opens upwards. ∎
 
 # %% [markdown]
-# **Token by token.** Given the earlier tokens $y_{<t}$, the probabilities of $y_t$ also sum to 1, so step 2 holds for the score of one
-# token, $s_t = \nabla\log\pi(y_t \mid y_{<t})$. A baseline $b_t$ may therefore depend on $y_{<t}$ if it is subtracted *at its own token*:
-# $\mathbb E\big[\sum_t (R - b_t)\, s_t\big] = \nabla p$. (Textbooks also drop rewards earned before the token, "reward-to-go"; with
-# one reward at the end there are none.) But subtract $b_2$, which depends on $y_1$, at *all* tokens: then the push on $y_1$ is multiplied
-# by a number that depends on $y_1$ itself, and step 3 fails (the last line below).
-#
 # The check uses the script's loss: its gradient for each of the 15 completions, averaged with their probabilities. As usual, the EOS also
-# serves as padding, and a **mask** marks the real tokens.
+# serves as padding, and a **mask** marks the real tokens. (The last two lines have a baseline that differs from token to token: see the second
+# reading.)
 
 # %% [fold]
 ids = torch.tensor([[*y, *[EOS] * (LIMIT - len(y))] for y in completions])  # (15, 3), padded
@@ -220,7 +215,8 @@ knob(
 )
 
 # %% [text]
-# *Whatever the baseline, the cross stays in place; only the cloud around it grows or shrinks.*
+# *Whatever the baseline, the cross stays in place; only the cloud around it grows or shrinks. Grey circles: where the right completions
+# lie at $b = 0$.*
 #
 # Without a baseline all wrong completions lie at the origin: their advantage is 0. REINFORCE then only pushes right completions up; a
 # wrong one moves because probabilities sum to 1 and parameters are shared. With $0 < b < 1$ right completions are pushed up less, and
@@ -228,11 +224,11 @@ knob(
 #
 # ## Is $p$ the best baseline?
 #
-# The usual baseline is the mean reward, an estimate of $p$. In the table above it is better than no baseline but not the best. For a
-# coin that is right with $p = .9$ (exercise 2 of [lesson 0](00_loop.ipynb)), $b = p$ has
-# {=variance(0.9, **coin) / variance(0.0, **coin):.0f} times the variance of $b = 0$: the rare outcome, a wrong completion, has the long
-# score, and without a baseline a wrong completion contributes nothing. The base model is like the coin. On the three prompts of the first picture the
-# scores of wrong completions are longer, and the best baseline lies below $p$:
+# The usual baseline is the mean reward, an estimate of $p$. In the table above it is better than no baseline but not the best. Take a
+# coin that is right with $p = .9$ (exercise 2 of [lesson 0](00_loop.ipynb)). The rare outcome, a wrong completion, has the long score, and
+# without a baseline it contributes nothing. So $b = p$ has {=variance(0.9, **coin) / variance(0.0, **coin):.0f} times the variance of
+# $b = 0$. The base model is like the coin: on the three prompts of the first picture the scores of wrong completions are longer, and the
+# best baseline lies below $p$:
 #
 # | prompt | $p$ | mean $\|s\|^2$ of wrong completions, over that of right ones | best $b$ |
 # |---|---|---|---|
@@ -342,6 +338,18 @@ def completion_mask(ids, eos):
 #
 # A learned $b_t$ is PPO's critic ([lesson 15](15_critic.ipynb)); a baseline from the other completions to the same prompt is the subject
 # of [lesson 3](03_group_baseline.ipynb).
+#
+# ## For a second reading (5 minutes): token by token
+#
+# Given the earlier tokens $y_{<t}$, the probabilities of $y_t$ also sum to 1, so step 2 holds for the score of one token,
+# $s_t = \nabla\log\pi(y_t \mid y_{<t})$. A baseline $b_t$ may therefore depend on $y_{<t}$ if it is subtracted *at its own token*:
+#
+# $$\mathbb E\Big[\sum_t (R - b_t)\, s_t\Big] = \nabla p$$
+#
+# But subtract $b_2$, which depends on $y_1$, at *all* tokens: then the push on $y_1$ is multiplied by a number that depends on $y_1$ itself,
+# and step 3 fails (the line `b_2, at all tokens` of the check).
+#
+# Textbooks also drop rewards earned before the token ("reward-to-go"). With one reward at the end there are none.
 #
 # Sources: Williams 1992 (*Machine Learning* 8, REINFORCE with a baseline); Weaver and Tao 2001,
 # [1301.2315](https://arxiv.org/abs/1301.2315); Greensmith, Bartlett and Baxter 2004 (*JMLR* 5, the optimal baseline); Dr. GRPO,
