@@ -1,10 +1,10 @@
 # %% [markdown] 45 minutes
 # # 6 · The identity: σ times a contrast
 #
-# A language model completes one prompt G times, and a verifier marks each completion right or wrong. GRPO (group relative policy
-# optimization) turns these marks into one update $g$ of the model.
+# A language model completes one prompt G times, and a verifier gives each completion a reward, 1 (right) or 0 (wrong). GRPO (group relative
+# policy optimization) turns these rewards into one update $g$ of the model.
 #
-# > **The update is a product of two things: how much the completions disagree, σ (the standard deviation of their marks), and
+# > **The update is a product of two things: how much the completions disagree, σ (the standard deviation of the rewards), and
 # > the direction in which right ones differ from wrong ones, the *contrast*.**
 #
 # Move $k$, the number of right completions of 8:
@@ -30,24 +30,13 @@ knob(figures.advantages_and_coefficients, k=(0, 8, 1, 1))
 # *Left: how hard each completion is pushed, by its advantage. Right: the factor of the contrast. GRPO's is largest when half of the
 # completions are right, and 0 when all agree. The contrast is a direction in parameter space; its effect on each token comes further down.*
 #
-# In a formula, with $\bar s_+$ and $\bar s_-$ the mean scores of right and of wrong completions:
+# In a formula, with $\bar s_+$ and $\bar s_-$ the mean scores of right and of wrong completions (a score is the gradient of a completion's
+# log-probability):
 #
 # $$g \;=\; \sigma\,\big(\bar s_+ - \bar s_-\big)$$
 #
 # The update of Dr. GRPO ("GRPO done right") has σ² instead, and DAPO (decoupled clip and dynamic sampling policy optimization) discards
 # the groups in which σ is 0.
-#
-# | symbol | meaning |
-# |---|---|
-# | $x$ | a prompt, here `2+10+2?` |
-# | $y_1, \dots, y_G$ | a **group**: G completions of $x$, sampled from the model (here G = 8) |
-# | $R_i$ | the **reward** of completion $i$: 1 if right, 0 if wrong |
-# | $k$ | how many of the G completions are right |
-# | $\sigma$ | the standard deviation of the rewards, $\sqrt{k(G-k)}/G$ |
-# | $A_i$ | the **advantage** of completion $i$: how strongly it is pushed up or down |
-# | $s_i$ | the **score** of completion $i$: $\nabla_\theta \log \pi_\theta(y_i \mid x)$, the direction in parameter space in which it becomes more probable |
-# | $\bar s_+,\ \bar s_-$ | the mean score of the right completions, and of the wrong ones |
-# | $g$ | the update direction, $\frac1G \sum_i A_i\, s_i$ |
 #
 # Here is a group from our base model, and what Dr. GRPO changes in GRPO's advantages:
 
@@ -66,6 +55,18 @@ show_diff(grpo.compute_advantages, dr_grpo.compute_advantages)
 
 # %% [markdown]
 # ## The theorem, in four steps
+#
+# | symbol | meaning |
+# |---|---|
+# | $x$ | a prompt, here `2+10+2?` |
+# | $y_1, \dots, y_G$ | a **group**: G completions of $x$, sampled from the model (here G = 8) |
+# | $R_i$ | the **reward** of completion $i$: 1 if right, 0 if wrong |
+# | $k$ | how many of the G completions are right |
+# | $\sigma$ | the standard deviation of the rewards, $\sqrt{k(G-k)}/G$ |
+# | $A_i$ | the **advantage** of completion $i$: how strongly it is pushed up or down |
+# | $s_i$ | the **score** of completion $i$: $\nabla_\theta \log \pi_\theta(y_i \mid x)$, the direction in parameter space in which it becomes more probable |
+# | $\bar s_+,\ \bar s_-$ | the mean score of the right completions, and of the wrong ones |
+# | $g$ | the update direction, $\frac1G \sum_i A_i\, s_i$ |
 #
 # GRPO's advantage is $A_i = (R_i - k/G)/\sigma$.
 #
@@ -161,7 +162,7 @@ for declared in range(G + 1):
 #
 # **σ of the batch.** REINFORCE++ and an option of most libraries divide by one $\sigma_B$ for the whole batch (`batch_sigma.py`). A group's
 # coefficient is then $\sigma^2/\sigma_B$: Dr. GRPO's, times one factor. ($\sigma_B^2$ is the mean of $\sigma^2$ over all groups, so the
-# factor grows as groups fall silent. Without a KL term AdamW divides this factor out.)
+# factor grows as groups fall silent. AdamW divides out a factor that all groups share, if it changes slowly and no KL term stands beside it.)
 #
 # ## Is the easy prompt pushed harder?
 #
@@ -199,12 +200,13 @@ for ratio in (move(distance).exp() for distance in (0.01, 0.05, 0.15)):
     later = contrast(gradients((kept * group.mask).sum(dim=1) / lengths), R == 1)
     assert relative_error(loss_gradient(grpo, R, before), sigma * later) < 1e-12
     stopped.append(int((kept != ratio).sum()))
-print(f"after three steps {stopped} of {tokens} tokens stopped; sigma times the contrast"
-      " of the u_i, relative error < 1e-12: True")
+print("after a short, a medium and a long step {}, {} and {} ".format(*stopped)
+      + f"of {tokens} tokens are stopped;\nsigma times the contrast of the u_i,"
+      " relative error < 1e-12: True")
 vector_to_parameters(start, policy.parameters())
 
 # %% [text]
-# *Blue: more probable; red: less; ∎: end of the completion.* A prefix shared by right and wrong completions is pushed both ways: `#`,
+# *Blue: more probable; red: less; small block: end of the completion.* A prefix shared by right and wrong completions is pushed both ways: `#`,
 # with which one right and six wrong completions begin, falls a little in all seven. The contrast shows where they diverge: the
 # log-probability of the last digit of `#13` falls by {=-row["#13"][2]:.2f}, that of `#14` rises by {=row["#14"][2]:.2f}, and the
 # first token of the worked completion rises too. Because parameters are shared, `2` after `#` rises, although only wrong completions
@@ -218,13 +220,13 @@ vector_to_parameters(start, policy.parameters())
 # $$u_i = \frac1{|y_i|}\sum_t \min(\rho_t,\, 1.2)\ \text{(right)}, \qquad
 # u_i = \frac1{|y_i|}\sum_t \max(\rho_t,\, 0.8)\ \text{(wrong)}$$
 #
-# and steps 1 to 4 hold. The line under the picture checks this after a short, a medium and a long step. (With the old vectors $s_i/|y_i|$ the identity is off by
-# {=other_vectors:.0%}.)
+# and steps 1 to 4 hold. The lines under the picture check this after a short, a medium and a long step. (With the old vectors
+# $s_i/|y_i|$ the identity is off by {=other_vectors:.0%} already after the short one.)
 #
 # ## What breaks the identity
 #
-# 1. **The KL term** adds its own gradient to every group, including silent ones: with the policy before that step as reference, the
-#    relative error is {=kl_error:.3f}. DAPO and the published Dr. GRPO have no such term.
+# 1. **The KL term** adds its own gradient to every group, including silent ones: after the short step, with the policy before it as the
+#    reference, the relative error is {=kl_error:.3f}. DAPO and the published Dr. GRPO have no such term.
 # 2. **A third reward value** breaks the two-class form. Exercise 2 finds what remains true.
 #
 # The group must also be whole. The scripts cut a batch at random into four minibatches: the identity then holds for the sum of the four
