@@ -63,7 +63,7 @@ start, end = (trace[[0, -1]] @ R).tolist()
 assert R[favourite] == 1 and end > 0.8
 
 # %% [text]
-# *Thirty updates, each from four sampled completions. The right ones are `12.`, `22.` and `2.` (blue). The black line, their sum, is the
+# *Thirty updates of one run, each from four sampled completions. The right ones are `12.`, `22.` and `2.` (blue). The black line, their sum, is the
 # probability of a right answer: it rises from {=start:.2f} to {=end:.2f}. One of them, `{=texts[favourite]}`, runs ahead: what has been sampled and rewarded is sampled more often. The
 # highest grey line is `{=texts[first]}`, the empty answer.*
 #
@@ -111,7 +111,7 @@ print(f"success probability: {pi @ R:.3f} before, {(after @ R).item():.3f} after
 # completions with a positive advantage become more probable, those with a negative one less probable. [Lesson 1](01_score_function.ipynb)
 # proves that the *mean* update is the gradient of $p$ for every $b$. We compare four:
 #
-# - **b = p**: right completions are pushed up and wrong ones down. ($p$ is known here. In practice the mean reward of several completions
+# - **b = p**: right completions are pushed up and wrong ones down. ($p$ is known here, and recomputed before every update. In practice the mean reward of several completions
 #   of the same prompt takes its place. That mean contains the completion's own reward, which shortens the mean update:
 #   [lesson 3](03_group_baseline.ipynb).)
 # - **b = 0**, that is, no baseline: right completions are pushed up.
@@ -190,8 +190,8 @@ knob(lambda rate: fans(curves, rate), rate=RATES)
 #
 # The smallest policy has one logit $z$ and two completions: the right one has probability $p = 1/(1 + e^{-z})$, the wrong one $1 - p$.
 #
-# **1. One update.** One completion was sampled and received the reward $R$, 1 or 0. Write the new $z$, without autograd. Below the check, your
-# function trains a policy.
+# **1. One update.** One completion was sampled and received the reward $R$, 1 or 0. Write the new $z$ after one update with baseline $b$ and
+# learning rate `rate`, without autograd. Below the check, your function trains a policy.
 
 
 # %% [exercise]
