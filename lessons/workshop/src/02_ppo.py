@@ -5,7 +5,7 @@
 # policy optimization) makes several updates with one batch. It multiplies each token's push by a **ratio**, how much more probable the
 # token has become since it was sampled, and adds a **clip**:
 #
-# > **The clip stops pushing a token whose probability has already moved far enough the way it is pushed. A token that has moved the other
+# > **The clip stops pushing (gradient 0) a token whose probability has already moved far enough the way it is pushed. A token that has moved the other
 # > way is still pushed.**
 #
 # Move the ratio through the clip's range:
@@ -169,7 +169,7 @@ for A in (-2, -0.5, 0.5, 2):
 print(f"at ratio 20 and A = -1 the gradient is {objective([20.0], -1.0)[1].item():.0f}")
 
 # %% [markdown]
-# The last line is the case without bound. The *dual clip* ([1912.09729](https://arxiv.org/abs/1912.09729)) keeps $J_t$ from falling below
+# Ratio 20 is the case without bound. The *dual clip* ([1912.09729](https://arxiv.org/abs/1912.09729)) keeps $J_t$ from falling below
 # $cA$ for a token with $A < 0$, so its gradient is 0 beyond $\rho = c$. verl enables it by default, with $c = 3$: its "vanilla" loss is
 # not plain PPO.
 #
@@ -210,7 +210,8 @@ assert 1.2 < last[up].max() < free[up].max() and free[down].min() < last[down].m
 # %% [text]
 # *The token that has gone furthest the way it is pushed, with the clip and without, in this run; grey: the clip's range. The counts are
 # tokens that have been pushed out of the range by the end: with the clip {=int((stopped & up).sum())} + {=int((stopped & down).sum())} = {=int(stopped.sum())}. The clip does not keep tokens inside, but it limits how far they go: with $A > 0$ the largest
-# ratio ends at {=last[up].max():.1f}, and at {=free[up].max():.1f} without the clip.* (Mind the two scales.)
+# ratio ends at {=last[up].max():.1f}, and at {=free[up].max():.1f} without the clip; with $A < 0$ the smallest ends at
+# 1/{=round(float(1 / last[down].min()), -2):,.0f}, and at 1/{=round(float(1 / free[down].min()), -4):,.0f} without.* (Mind the two scales.)
 #
 # **In this run, with the clip, {=int(outside.sum())} of {=int(real.sum())} tokens end outside.** {=int(stopped.sum())} of these have moved where their
 # advantage pushes them, and their gradient is exactly 0. The other {=int((outside & ~stopped).sum())} have moved the opposite way, and
@@ -223,7 +224,7 @@ assert 1.2 < last[up].max() < free[up].max() and free[down].min() < last[down].m
 # ## Exercises
 #
 # **1. How much of a batch is stopped?** Compute the share of the real tokens whose gradient is 0 when the dual clip is on, with the
-# constant `c`. (Tensors of shape (B, T); the mask is False on the padding; no advantage is 0. CleanRL's `clipfrac` counts something
+# constant `c`: gradient 0 also for $A < 0$ and a ratio above `c`. (Tensors of shape (B, T); the mask is False on the padding; no advantage is 0. CleanRL's `clipfrac` counts something
 # else: every ratio outside the range.)
 
 
@@ -287,7 +288,8 @@ def clipped_objective(ratio, A, eps):
 # %% [markdown]
 # **3. How far does its own gradient push a token?** A token had probability `p_old` when it was sampled, and its advantage is positive.
 # At what probability does the push end, until the next batch is sampled? Try 0.01 and 0.9 with ε = 0.2. (DAPO, decoupled clip and dynamic
-# sampling policy optimization, calls this the "maximum possible updated" probability. It is not a bound.)
+# sampling policy optimization, calls this the "maximum possible updated" probability. It is where the token's own push ends; other tokens'
+# updates can carry it further.)
 
 
 # %% [exercise]
