@@ -98,6 +98,17 @@ CHECKS = {
             ),
         },
     },
+    "5.3": {
+        "bug": mean_of_means,
+        "expected": token_means,
+        "inputs": [{"f": terms, "mask": terms < 9, "size": size} for size in (1, 2)],
+        "mistakes": {
+            "those are means: divide by the tokens of the whole batch": means,
+            "padding is counted as tokens": lambda f, mask, size: (
+                [part / f.numel() for part in sums(f, mask, size)]
+            ),
+        },
+    },
     "5.2": {
         "expected": push_on_shared,
         "inputs": [
@@ -111,17 +122,6 @@ CHECKS = {
             ),
             "the score of a short completion is not 0 either": partial(
                 push_on_shared, short_score=0
-            ),
-        },
-    },
-    "5.3": {
-        "bug": mean_of_means,
-        "expected": token_means,
-        "inputs": [{"f": terms, "mask": terms < 9, "size": size} for size in (1, 2)],
-        "mistakes": {
-            "those are means: divide by the tokens of the whole batch": means,
-            "padding is counted as tokens": lambda f, mask, size: (
-                [part / f.numel() for part in sums(f, mask, size)]
             ),
         },
     },

@@ -161,7 +161,8 @@ assert list(table.values()) == expected
 # scripts follow:
 
 # %% [fold]
-print("\n".join(l for l in inspect.getsource(grpo.policy_loss).splitlines() if "log_u" in l))
+lines = inspect.getsource(grpo.policy_loss).splitlines()
+print("\n".join(line.strip() for line in lines if "log_u" in line))
 zeros = torch.zeros(16, 1).double()  # 16 completions of one token
 old = {"old_logps": logp.detach().view(16, 1), "mask": torch.ones(16, 1).bool()}
 new, ref_logps = old | {"logps": logp.view(16, 1)}, {"ref_logps": ref[batch].view(16, 1)}

@@ -255,6 +255,8 @@ knob(lesson_05.push_and_drift, short=(4, 24, 1, 5), long=(26, 56, 1, 50))
 #
 # ## Exercises
 #
+# *(Exercise 2 stands in the second reading.)*
+#
 # **1. Predict.** Two proposals: (a) divide by $|y|$ where $A > 0$ and by $C$ where $A < 0$; (b) the other way round. With the proof's
 # four kinds, $p = 0.3$ and one small step, will the share of long completions rise (1), fall (−1) or stay (0) among right ones, among
 # wrong ones, among all? First row (a), second row (b).

@@ -165,6 +165,8 @@ knob(weight_and_objective, rule=list(NAMES), G=(2, 64, 1, 8))
 #
 # ## Exercises
 #
+# *(Exercise 2 stands in the second reading.)*
+#
 # **1. The bound of another rule.** MaxRL has $A = (R - \mu)/\mu$, and $A = 0$ in a group where no completion is right. What is its weight
 # at $p \to 0$ and at $p \to 1$?
 

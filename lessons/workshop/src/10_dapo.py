@@ -236,6 +236,8 @@ assert abs(drawn - 3.5) < 0.05  # as published
 #
 # ## Exercises
 #
+# *(Exercise 2 stands in the second reading.)*
+#
 # **1. Why 3.5?** The paper's run redraws the same prompt while its group is silent, at most `draws` times in all. By what factor does the
 # prompt's weight exceed GRPO's? (`identity.silent_rate(p, G)` is S.)
 
