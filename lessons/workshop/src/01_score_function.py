@@ -331,7 +331,7 @@ def completion_mask(ids, eos):
 # ## To remember
 #
 # - The mean score is zero, so $\mathbb E[(R-b)\,s] = \nabla p$ for every $b$ that does not depend on the completion. At each token, $b_t$
-#   may depend on the tokens before it.
+#   may depend on the tokens before it (second reading).
 # - The variance is a parabola in $b$. Its lowest point is not $p$ in general.
 # - A mask without the EOS, or a mean over the tokens of a completion ([lesson 5](05_length.ipynb)), breaks the theorem: then the mean
 #   estimate depends on the baseline.
