@@ -417,17 +417,18 @@ def show_diff(before: ModuleType | Callable, after: ModuleType | Callable) -> No
 
 
 def fill(template: str, names: dict) -> str:
-    """A text with each {=expression} replaced by its value, formatted as in an f-string: {=x:.2f}.
+    """A text with each {=expression} replaced by its value, formatted as in an f-string: {=x:.2f};
+    {=x:.0%} gives 36 %.
 
     An expression may not contain a closing brace, nor both kinds of quotation marks. Its errors are
     raised.
     """
-    return re.sub(
-        r"\{=(.+?)\}",
-        lambda match: eval("f" + repr("{" + match[1] + "}"), names),
-        template,
-        flags=re.DOTALL,
-    )
+
+    def value(match: re.Match) -> str:
+        text = eval("f" + repr("{" + match[1] + "}"), names)
+        return re.sub(r"(?<=\d)%", " %", text)
+
+    return re.sub(r"\{=(.+?)\}", value, template, flags=re.DOTALL)
 
 
 def say(text: str) -> None:
