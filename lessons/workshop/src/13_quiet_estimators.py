@@ -46,25 +46,26 @@ columns = [(name, step) for name in STUDENTS for step in (0, 20)]
 table = {name: [cosine(*column, name) for column in columns] for name in ROWS}
 before = {name: row[::2] for name, row in table.items()}
 divide = {"yes: GRPO": before["σ^1"], "no: Dr. GRPO": before["σ^2"]}
-subtract = {"0": before["no baseline"], "1": before["b = 1"]}
+subtract = {"0": before["no baseline"], "1": before["b = 1"], "the group's mean": before["σ^2"]}
 questions = {"Divide by the standard deviation?": divide,
-             "Subtract 0 or 1 from the reward?": subtract}
+             "What to subtract from the reward?": subtract}
 show(two_choices(questions, list(STUDENTS)))
 apart = max(abs(a - b) for a, b in zip(table["σ^1"], table["σ^2"]))
 far = np.array(table["no baseline"]) - table["σ^2"]
 best = np.max([*table.values()], axis=0)
-spread = np.ptp([table[name] for name in ("σ^2", "no baseline", "b = 1")], axis=0).max()
+spread = np.ptp([table[name] for name in ("no baseline", "b = 1")], axis=0).max()
 behind = best - table["best b of the others"]  # the last column: slips, step 20
 assert far.argmax() == 5 and far.argmin() == 2 and best[2] == table["b = 1"][2]
 assert behind[-1] == behind.max() and 0.4 < behind[-1] / (best - table["σ^2"])[-1] < 0.6
 
 # %% [text]
 # *The cosine of the angle between one batch's update and the true gradient, before training: 1 without noise, smaller with more. The rows are three
-# small language models, described below. Left, the two dots nearly coincide. Right, they lie far apart. With 0 subtracted only right completions
-# push, with 1 only wrong ones.*
+# small language models, described below. Left, the two dots nearly coincide. Right, they lie apart. With 0 subtracted only right completions
+# push, with 1 only wrong ones. Both rules on the left subtract the group's mean.*
 #
-# **Division by the standard deviation, σ, changes the cosine by {=apart:.2f} at most. The baseline changes it by up to {=spread:.2f}**, and which one is
-# best depends on the model. Here are more rules, and the same models after 20 steps of GRPO:
+# **Before training and after 20 steps of GRPO, division by the standard deviation, σ, changes the cosine by {=apart:.3f} at most. To subtract nothing
+# instead of the group's mean changes it by up to {=abs(far).max():.2f}**, up or down; between the extremes, 0 and 1, lie up to {=spread:.2f}. Which
+# baseline is best depends on the model:
 
 # %% [fold]
 show(cosines({ROWS[name]: row for name, row in table.items()}, columns))
@@ -91,14 +92,14 @@ show(cosines({ROWS[name]: row for name, row in table.items()}, columns))
 # the cosine of σ falls from {=cosine("arithmetic", 0, "σ^1"):.2f} to {=cosine("arithmetic", 0, "σ^1", "mean"):.2f}, $A = R$ from
 # {=table["no baseline"][0]:.2f} to {=cosine("arithmetic", 0, "no baseline", "mean"):.2f}.
 #
+# ## Progress and noise of one group
+#
 # | symbol | meaning |
 # |---|---|
 # | $G,\ k,\ \sigma$ | completions to one prompt; how many are right; $\sqrt{k(G-k)}/G$ |
 # | $s_i,\ \bar s_\pm$ | the score $\nabla_\theta \log \pi_\theta(y_i)$; its mean over a group's right (+) or wrong (−) completions |
 # | $m_\pm,\ v_\pm$ | mean and variance (summed over parameters) of the score of a right or wrong completion; $\Delta m = m_+ - m_-$ |
 # | $g$ | the update of one group; GRPO's is $\sigma\,(\bar s_+ - \bar s_-)$ ([lesson 6](06_identity.ipynb)) |
-#
-# ## Progress and noise of one group
 #
 # Given $k$, the contrast $\bar s_+ - \bar s_-$ has the mean $\Delta m$, which points along $\nabla p$, and the variance $v_+/k + v_-/(G-k)$. So
 # GRPO's update has
@@ -191,16 +192,108 @@ undivided = [[100 * four[i]["difference"] for four in plain.values()] for i in (
 # *Points of accuracy above or below σ, paired by seed, with 95 % intervals: on held-out problems at the end, and on the training problems of all batches.*
 #
 # **Quieter was faster, by little.** σ² differs from σ by {=squared:.1f} points at most, any power by {=most:.1f}. (The sliders show {=len(powers)} intervals in
-# all: {=seen} exclude 0, where chance gives {=0.05 * len(powers):.0f}.) ÷ length costs more than ÷ σ: without it σ gains {=min(undivided[0]):.1f} to {=max(undivided[0]):.1f} points over training
-# on arithmetic, as the cosines say, and at most {=max(undivided[1]):.1f} on expressions, where they say nothing.
+# all: {=seen} exclude 0, where chance gives {=0.05 * len(powers):.0f}.) ÷ length costs more than ÷ σ. Without ÷ length, GRPO gains {=min(undivided[0]):.1f} to {=max(undivided[0]):.1f}
+# points over training on arithmetic, where the cosines predict a gain, and at most {=max(undivided[1]):.1f} on expressions, where they predict none.
 #
-# Could one have known the winner? The rule "the larger signal-to-noise of one group", fixed before five fresh seeds, named it in {=quiet_again[0]} of
-# their {=quiet_again[1]} significant pairs of powers, but so did "the larger power".
+# Can the noise predict the winner? We fixed a rule in advance: of two powers, the one with the larger signal-to-noise ratio of one group wins. On five
+# new seeds it was right in {=quiet_again[0]} of {=quiet_again[1]} significant comparisons. But the simpler rule "the larger power wins" was right in as
+# many, so this proves nothing about noise.
 #
 # **What this cannot say.** These are small models of one architecture with short completions, trained with weights of the contrast only.
 # [Lesson 19](19_which_baseline.ipynb) trains with other baselines.
 #
 # ## Exercises
+#
+# (Exercise 1 is at the end, in the second reading.)
+#
+# **2. The best baseline.** From the rewards of many completions to one prompt and their scores, one row each, estimate the constant $b$ with the
+# least $\mathbb E\,\|(R - b)\,s\|^2$.
+
+
+# %% [exercise]
+def best_baseline(R, scores):
+    """R: (n,) zeros and ones, scores: (n, d). The best constant b."""
+    return ...
+
+
+# %% [check]
+check("13.2", best_baseline)
+
+# %% [hint]
+# The mean square is a parabola in b. Where is its vertex?
+
+
+# %% [solution]
+def best_baseline(R, scores):
+    squared = (scores**2).sum(axis=1)
+    # long wrong scores: near 0; long right ones: near 1
+    return (R * squared).sum() / squared.sum()
+
+
+# %% [markdown]
+# ## To remember
+#
+# - σ, σ² and the best weight of the contrast are nearly equally quiet, and learn nearly equally fast. The baseline and ÷ length change more.
+# - σ is the progress of an update for its own prompt. The rest of its length is noise.
+# - Late in training nearly all mixed groups have one or two wrong completions. They are noisy, and must be kept (below).
+#
+# ## For a second reading (15 minutes): progress and length by k
+#
+# What share of the progress and of the squared length have groups with $k$ right? **Here progress is measured along the gradient of all
+# prompts together**, not of the group's own prompt. So $k$ and $G-k$ may differ.
+
+# %% [fold]
+def by_k(student, step, G):
+    """(seeds, k = 1..G-1, 5): groups; of s₊ − s₋ mean and median of |.|², progress, cosine."""
+    return np.array([next(of_G["by k"] for of_G in run["of batches"] if of_G["G"] == G)
+                     for run in stages[student, step]])
+
+def draw(student, step, G):
+    return progress_and_length(by_k(student, step, G), G, f"{student}, step {step}")
+
+knob(draw, student=list(STUDENTS), step=[0, 20, 60], G=[8, 4, 16])
+
+
+# %% [fold]
+def shares(student, step, ks, G=8):
+    """Of the squared length and the progress of GRPO's updates, and of the mixed groups, the share
+    that groups with these k have."""
+    n, squared, _, progress, _ = np.moveaxis(by_k(student, step, G), 2, 0)
+    sigma = identity.sigma(np.arange(1, G), G)
+    parts = [(n * x).sum(axis=0) for x in (sigma**2 * squared, sigma * progress, 1)]
+    return [part[[k - 1 for k in ks]].sum() / part.sum() for part in parts]
+
+
+lone = {(name, step): shares(name, step, [7]) for name, step in stages}
+late, few = np.array([shares(name, 60, [6, 7])[1:] for name in STUDENTS]).T
+dropped = gaps(("σ, k < G − 2", True), ("σ^1", True), 0.016)
+costs = [-100 * gap["difference"] for gap in dropped[::2]]
+
+def short(x):
+    return f"{x:.{2 if x < 1 else 1 if x < 10 else 0}f}"
+
+sizes = [f"{size:,} completions" for size in estimators.SIZES if size <= n]
+by_size = markdown(["", *sizes], [[name, *map(short, growth[name, 0])] for name in STUDENTS])
+
+# %% [text]
+# *Left: shares of all mixed groups; black marks are single seeds. Right: the length of an update, beside σ. The root mean
+# square is far above the median where a few updates are very long.*
+#
+# - On arithmetic before training, groups with one wrong completion of eight have {=lone["arithmetic", 0][0]:.0%} of the squared length and
+#   {=lone["arithmetic", 0][1]:.0%} of the progress: what moves an easy prompt need not help the others.
+# - After 60 steps groups with one or two wrong make {=min(late):.0%} to {=max(late):.0%} of the progress; they are {=min(few):.0%} to
+#   {=max(few):.0%} of the mixed groups. Dropping them costs {=min(costs):.0f} to {=max(costs):.0f} points of accuracy.
+#
+# **How many completions does $v_-$ need?** Many, where one wrong completion hides the others. Before training on expressions the commonest is
+# {=common["expressions", 0]:.0%} of the wrong ones (median over prompts). The median of $v_-/v_+$ before training, from so many completions of each prompt:
+#
+# {=by_size}
+#
+# (On expressions this is far below the {=ratio["expressions", 0]:.1f} given above. That one is a ratio of sums, in which the noisiest prompts count
+# most; the median shows the typical prompt.)
+#
+# The noise of an update, predicted from one half of a prompt's completions and from the other, differs by {=halves:.0%} in the median over
+# all prompts. It differs most on expressions, by {=min(worst):.0%} to {=max(worst):.0%}.
 #
 # **1. Signal without noise.** The squared distance of two noisy means is too large on average. From the scores of a prompt's right and
 # wrong completions, one row each, estimate $\|\Delta m\|^2$ so that the noise adds nothing on average.
@@ -237,107 +330,6 @@ assert abs(over_all_draws(of_halves)("") - 5) < 1e-9
 
 
 # %% [markdown]
-# **2. The best baseline.** From the rewards of many completions to one prompt and their scores, one row each, estimate the constant $b$ with the
-# least $\mathbb E\,\|(R - b)\,s\|^2$.
-
-
-# %% [exercise]
-def best_baseline(R, scores):
-    """R: (n,) zeros and ones, scores: (n, d). The best constant b."""
-    return ...
-
-
-# %% [check]
-check("13.2", best_baseline)
-
-# %% [hint]
-# The mean square is a parabola in b. Where is its vertex?
-
-
-# %% [solution]
-def best_baseline(R, scores):
-    squared = (scores**2).sum(axis=1)
-    # long wrong scores: near 0; long right ones: near 1
-    return (R * squared).sum() / squared.sum()
-
-
-# %% [markdown]
-# ## To remember
-#
-# - σ, σ² and the best weight of the contrast are nearly equally quiet, and learn nearly equally fast. The baseline and ÷ length change more.
-# - σ is the progress of an update for its own prompt. The rest of its length is noise.
-# - Late in training nearly all mixed groups have one or two wrong completions. They are noisy, and must be kept (below).
-#
-# ## For a second reading: progress and length by k
-#
-# What share of the progress and of the squared length have groups with $k$ right? **Here progress is measured along the gradient of all
-# prompts together**, not of the group's own prompt. So $k$ and $G-k$ may differ.
-
-# %% [fold]
-def by_k(student, step, G):
-    """(seeds, k = 1..G-1, 5): groups; of s₊ − s₋ mean and median of |.|², progress, cosine."""
-    return np.array([next(of_G["by k"] for of_G in run["of batches"] if of_G["G"] == G)
-                     for run in stages[student, step]])
-
-def draw(student, step, G):
-    return progress_and_length(by_k(student, step, G), G, f"{student}, step {step}")
-
-knob(draw, student=list(STUDENTS), step=[0, 20, 60], G=[8, 4, 16])
-
-
-# %% [fold]
-def shares(student, step, ks, G=8):
-    """Of the squared length and the progress of GRPO's updates, and of the mixed groups, the share
-    that groups with these k have."""
-    n, squared, _, progress, _ = np.moveaxis(by_k(student, step, G), 2, 0)
-    sigma = identity.sigma(np.arange(1, G), G)
-    parts = [(n * x).sum(axis=0) for x in (sigma**2 * squared, sigma * progress, 1)]
-    return [part[[k - 1 for k in ks]].sum() / part.sum() for part in parts]
-
-
-lone = {(name, step): shares(name, step, [7]) for name, step in stages}
-late, few = np.array([shares(name, 60, [6, 7])[1:] for name in STUDENTS]).T
-lengths = [
-    np.sqrt(by_k("expressions", 20, 4)[..., i].mean(axis=0)) * identity.sigma(np.arange(1, 4), 4)
-    for i in (1, 2)
-]
-rms, median = (length[2] / length[1] for length in lengths)  # three right of four over two right
-dropped = gaps(("σ, k < G − 2", True), ("σ^1", True), 0.016)
-costs = [-100 * gap["difference"] for gap in dropped[::2]]
-
-def short(x):
-    return f"{x:.{2 if x < 1 else 1 if x < 10 else 0}f}"
-
-sizes = [f"{size:,} completions" for size in estimators.SIZES if size <= n]
-by_size = markdown(["", *sizes], [[name, *map(short, growth[name, 0])] for name in STUDENTS])
-behind_over = [-100 * gaps((name, True), ("σ^1", True), 0.016)[3]["difference"]
-               for name in weights.OTHERS[:2]]
-
-# %% [text]
-# *Left: shares of all mixed groups; black marks are single seeds. Right: the length of an update, as root mean square and as median, beside σ.*
-#
-# - On arithmetic before training, groups with one wrong completion of eight have {=lone["arithmetic", 0][0]:.0%} of the squared length and
-#   {=lone["arithmetic", 0][1]:.0%} of the progress: what moves an easy prompt need not help the others.
-# - After 60 steps groups with one or two wrong make {=min(late):.0%} to {=max(late):.0%} of the progress; they are {=min(few):.0%} to
-#   {=max(few):.0%} of the mixed groups. Dropping them costs {=min(costs):.0f} to {=max(costs):.0f} points of accuracy.
-# - Only a few updates are long. On expressions at step 20, one wrong completion of four makes an update {=rms:.2f} times as long as an even split
-#   in the root mean square, {=median:.2f} times in the median.
-# - MaxRL's weight and $c(k)$ give hard prompts more weight. They are quiet, and yet behind on expressions: by {=behind_over[0]:.1f} and
-#   {=behind_over[1]:.1f} points over training. Noise is not all.
-# - Adam scales each parameter: on arithmetic at step 20 the cosine of its update is {=cosine("arithmetic", 20, "σ^1", scale="Adam"):.2f} instead of
-#   {=cosine("arithmetic", 20, "σ^1"):.2f}.
-#
-# **How many completions does $v_-$ need?** Many, where one wrong completion hides the others. Before training on expressions the commonest is
-# {=common["expressions", 0]:.0%} of the wrong ones (median over prompts). The median of $v_-/v_+$ before training, from so many completions of each prompt:
-#
-# {=by_size}
-#
-# (On expressions this is far below the {=ratio["expressions", 0]:.1f} given above. That one is a ratio of sums, in which the noisiest prompts count
-# most; the median shows the typical prompt.)
-#
-# The noise of an update, predicted from one half of a prompt's completions and from the other, differs by {=halves:.0%} in the median over
-# all prompts. It differs most on expressions, by {=min(worst):.0%} to {=max(worst):.0%}.
-#
 # Sources: the length as "exactly the group reward standard deviation": [arXiv:2607.00152](https://arxiv.org/abs/2607.00152), §3; OPO:
 # [2505.23585](https://arxiv.org/abs/2505.23585); the best baseline: [Greensmith, Bartlett and Baxter
 # 2004](https://www.jmlr.org/papers/v5/greensmith04a.html). The measurements are ours: `lessons/experiments/estimators.py` and `weights.py`,
