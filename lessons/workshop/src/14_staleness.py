@@ -30,18 +30,18 @@ knob(lambda p: factors(LOSSES, p), p=(0.02, 0.98, 0.02, 0.3))
 
 # %% [text]
 # *Each method moves a token along the gradient of its log-probability, times the advantage $A$, times the factor drawn here (for completions of
-# one token). At ratio 1 all six factors are 1, and near 1 they lie on one line. They differ in where they leave it.* Move $p$, the token's
-# probability when it was sampled.
+# one token). At ratio 1 all six factors are 1, and near 1 they lie on one line. They differ in where they leave this line. (GSPO's range is that of our
+# script, thirty times the published one.)* Move $p$, the token's probability when it was sampled.
 #
-# - **GRPO** stops a token once its own push has moved the ratio by a fifth, so that one batch cannot move the policy far.
-# - **GSPO** was proposed because a reward judges a completion, not a token. It has one ratio for a whole completion, the geometric mean, and
-#   stops all of it after about one per cent.
-# - **GMPO** was proposed because one extreme ratio dominates a mean over tokens. It takes the geometric mean, too, but clips each token's
-#   ratio first, after a rise by half or a fall by a third.
-# - **CISPO** was proposed because a clip soon stops rare tokens, such as a "Wait" in a chain of thought. It stops nothing and follows the
+# - **GRPO** (group relative policy optimization) stops a token once its own push has moved the ratio by a fifth, so that one batch cannot move the policy far.
+# - **GSPO** (group sequence policy optimization) was proposed because a reward judges a completion, not a token. It has one ratio for a whole
+#   completion, the geometric mean, and stops all of it after about one per cent in our script, after three or four hundredths of a per cent in the paper.
+# - **GMPO** (geometric-mean policy optimization) was proposed because one extreme ratio dominates a mean over tokens. It also takes the
+#   geometric mean, but first clips each token's ratio, at about 1.5 or 2/3.
+# - **CISPO** (clipped importance-sampling-weight policy optimization) was proposed because a clip soon stops rare tokens, such as a "Wait" in a chain of thought. It stops nothing and follows the
 #   line up to 5.
-# - **SAPO** replaces the sudden stop by a smooth bend.
-# - **DPPO** bounds the probability, because a rare token's ratio can be large while little has changed: a rare token's probability may grow
+# - **SAPO** (soft adaptive policy optimization) replaces the sudden stop by a smooth bend.
+# - **DPPO** (divergence proximal policy optimization) bounds the probability, because a rare token's ratio can be large while little has changed: a rare token's probability may grow
 #   many times over, a likely token's may not move by more than .2.
 #
 # (A token sampled with $p > 5/6$ cannot reach a ratio of 1.2: GRPO's upper clip never touches it.)
@@ -68,13 +68,6 @@ knob(lambda p: factors(LOSSES, p), p=(0.02, 0.98, 0.02, 0.3))
 #    $\nabla(\bar\rho A) = \bar\rho A\,\frac1{|y|}\sum_t\nabla\ell_t$: at $\bar\rho = 1$ the mean over tokens of $A\,\nabla\ell_t$, like
 #    the others after averaging. ∎
 #
-# Three of the six are scripts of this repository. These are the other three:
-
-# %% [fold]
-for loss in (sapo, gmpo, dppo):
-    show_source(loss)
-
-# %% [markdown]
 # We check the claim on the real model, in double precision: the six gradients with respect to all parameters, before and after a step along
 # GRPO's. (All six losses average alike: over the tokens of each completion, then over completions.)
 
@@ -111,7 +104,9 @@ largest = max(errors(fresh).values())
 print("at ratio 1, relative difference of the six gradients < 1e-12:", largest < 1e-12)
 vector_to_parameters(parameters_to_vector(weights).detach() - step, weights)
 apart = errors(gradients())
-print("after a step, away from GRPO's:", ", ".join(f"{name} {error:.0%}" for name, error in apart.items()))
+log_ratio = (completion_logps(policy, rollout, 1.0).detach() - old_logps)[rollout.mask]
+print(f"after a long step (|log ρ| is {log_ratio.abs().mean():.2f} on average), away from GRPO's:")
+print(", ".join(f"{name} {error:.0%}" for name, error in apart.items()))
 assert largest < 1e-12 and min(apart.values()) > 0.02
 
 # %% [markdown]
@@ -167,11 +162,11 @@ for step in staleness.REUSE:
 #
 # | setting | arms | difference in points [95 % interval, paired by seed] |
 # |---|---|---|
-# | reused, rate 2e-4, after 768 completions | CISPO less GRPO's clip | {=ahead(CISPO, CLIP, 0, epochs=4)} |
-# | the same, after 3,072 completions | GRPO's clip less CISPO | {=ahead(CLIP, CISPO, epochs=4)} |
-# | the same | clip without weights less neither | {=ahead(UNWEIGHTED, OLD, epochs=4)} |
-# | reused, steps of .008 | GRPO's clip less neither | {=ahead(CLIP, OLD, epochs=4, step_length=0.008)} |
-# | reused, steps of .032 | GRPO's clip less CISPO | {=ahead(CLIP, CISPO, epochs=4, step_length=0.032)} |
+# | reused, rate 2e-4, after 768 completions | CISPO − GRPO's clip | {=ahead(CISPO, CLIP, 0, epochs=4)} |
+# | the same, after 3,072 completions | GRPO's clip − CISPO | {=ahead(CLIP, CISPO, epochs=4)} |
+# | the same | clip without weights − neither | {=ahead(UNWEIGHTED, OLD, epochs=4)} |
+# | reused, steps of .008 | GRPO's clip − neither | {=ahead(CLIP, OLD, epochs=4, step_length=0.008)} |
+# | reused, steps of .032 | GRPO's clip − CISPO | {=ahead(CLIP, CISPO, epochs=4, step_length=0.032)} |
 #
 # **Stale completions need a correction.** Without one, the runs at U = 32 end anywhere from {=min(old):.2f} to {=max(old):.2f} (base model:
 # .39). The corrections work in different ways: GSPO stops {=stops['GSPO']:.0%} of the tokens, GRPO's clip {=stops[CLIP]:.0%}, CISPO none.
@@ -195,6 +190,8 @@ for step in staleness.REUSE:
 # %% [markdown]
 # ## Exercises
 #
+# (Exercise 2 is at the end, in the second reading.)
+#
 # **1. Write CISPO.** The loss of one completion: the mean over its tokens of minus sg[min(ρ, cap)] · A · log π. The check compares
 # gradients.
 
@@ -216,30 +213,6 @@ check("14.1", gradient_of(cispo_loss))
 def cispo_loss(logps, old_logps, A, cap):
     weight = (logps - old_logps).exp().detach().clamp(max=cap)
     return -(weight * A * logps).mean()
-
-
-# %% [markdown]
-# **2. Which tokens does GSPO stop?** From log-ratios (G, T), a mask (G, T), advantages (G, 1) and the two widths of the range, return
-# True for every token of a completion whose gradient is 0. (No advantage is 0. Keep the names.)
-
-
-# %% [exercise]
-def gspo_stops(log_ratio, mask, A, low, high):
-    """(G, T), bool."""
-    return ...
-
-
-# %% [check]
-check("14.2", gspo_stops)
-
-# %% [hint]
-# First the ratio $\bar\rho$ (G, 1), then the side of the range that belongs to the sign of A; broadcasting does the rest.
-
-
-# %% [solution]
-def gspo_stops(log_ratio, mask, A, low, high):
-    s = ((log_ratio * mask).sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True)).exp()
-    return torch.where(A > 0, s > 1 + high, s < 1 - low) & mask
 
 
 # %% [markdown]
@@ -276,7 +249,7 @@ def unweighted_clip(logps, old_logps, A, eps):
 #   the clip does without the weight.
 # - Compare methods at equal steps, not only at equal rates, and never by one run.
 #
-# ## For a second reading: which tokens does each method stop?
+# ## For a second reading (15 minutes): which tokens does each method stop?
 #
 # GSPO and GMPO use the completion's ratio. Here is one group of the real model, while its batch of 1,024 completions is used for up to 32
 # updates. Move back from 31 updates to 1: which tokens are stopped first?
@@ -312,12 +285,45 @@ knob(draw, updates=[31, 15, 7, 3, 1])
 # *Stopped by GRPO: a blue bar below the token. By DPPO: a black one above it. By GSPO: an orange frame, always around a whole
 # completion.*
 #
+# **2. Which tokens does GSPO stop?** From log-ratios (G, T), a mask (G, T), advantages (G, 1) and the two widths of the range, return
+# True for every token of a completion whose gradient is 0. (No advantage is 0. Keep the names.)
+
+
+# %% [exercise]
+def gspo_stops(log_ratio, mask, A, low, high):
+    """(G, T), bool."""
+    return ...
+
+
+# %% [check]
+check("14.2", gspo_stops)
+
+# %% [hint]
+# First the ratio $\bar\rho$ (G, 1), then the side of the range that belongs to the sign of A; broadcasting does the rest.
+
+
+# %% [solution]
+def gspo_stops(log_ratio, mask, A, low, high):
+    s = ((log_ratio * mask).sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True)).exp()
+    return torch.where(A > 0, s > 1 + high, s < 1 - low) & mask
+
+
+# %% [markdown]
+# GRPO, GSPO and CISPO are scripts of this repository. These are the other three losses:
+
+# %% [fold]
+for loss in (sapo, gmpo, dppo):
+    show_source(loss)
+
+# %% [markdown]
 # What we predicted about reused completions, and what came out, in points of accuracy:
 
 # %% [fold]
 say(verdicts(runs, ["corrected", "equal rate", "equal steps", "long steps", "no weights"]))
 
 # %% [text]
+# (Several numbers in a row: rates 1e-4, 2e-4 and 4e-4; steps of .008, .016 and .032.)
+#
 # (These are 5 of the {=len(held)} predictions in `staleness.py`, of which {=sum(held)} held, judged by the means. They were written after an earlier
 # version of these runs, with other draws, in which 4 of 9 predictions had failed.)
 #
