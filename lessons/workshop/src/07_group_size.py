@@ -4,8 +4,8 @@
 # A verifier marks each completion of a prompt right or wrong. A rule turns the marks of a group into advantages, and the advantages move the
 # policy.
 #
-# > **Whatever the rule, a prompt's expected update lies along one line, the gradient of the probability of a right completion. Rules differ
-# > in two things only: how long this step is, and how noisy.**
+# > **Whatever the rule, a prompt's expected update points along the gradient of the probability of a right completion. Rules differ in two
+# > things only: how long this step is, and how noisy.**
 #
 # The picture shows both for GRPO (group relative policy optimization), Dr. GRPO ("GRPO done right") and MaxRL (maximum likelihood
 # reinforcement learning), in groups of eight completions.
@@ -48,12 +48,19 @@ show(two_differences(ps, factors, {name: alike[name] for name in LARGE_GROUPS}))
 hard = {name: factor[4] for name, factor in factors.items()}  # p = .05
 most = max(max(alike[a] / alike[b]) for a in LARGE_GROUPS for b in LARGE_GROUPS)
 assert np.isclose(ps[4], 0.05) and hard["MaxRL"] == max(hard.values())
+sizes = baselines_tables.budgets(grid.load_runs(baselines.RESULTS))
+late = {G: of_size[-1]["mean"] for G, of_size in sizes.items()}
+few = [late[2], late[4], late[8]]
+assert late[2] == max(few) and late[64] < late[32] < late[16] < min(few)
 
 # %% [text]
 # *Left: the expected step is this factor times the gradient. On a prompt solved one time in twenty MaxRL's step is
 # {=hard["MaxRL"] / hard["Dr. GRPO"]:.1f} times as long as Dr. GRPO's, GRPO's {=hard["GRPO"] / hard["Dr. GRPO"]:.1f} times. Right: the efficiency, which is
-# the squared signal-to-noise ratio per completion (1: in very large groups). Here, where right and wrong completions are equally noisy, no two rules
-# differ by more than a factor of {=most:.1f}.*
+# the squared signal-to-noise ratio per completion, divided by that in very large groups. Here, where right and wrong completions are equally noisy, no
+# two rules differ by more than a factor of {=most:.1f}.*
+#
+# (Which group size to use is measured before the exercises: from one budget groups of 2, 4 and 8 end within {=100 * np.ptp(few):.1f} points of each
+# other, groups of 64 end {=100 * (min(few) - late[64]):.0f} points below them.)
 #
 # In a formula:
 #
@@ -68,7 +75,7 @@ assert np.isclose(ps[4], 0.05) and hard["MaxRL"] == max(hard.values())
 # | $g$ | the update of one group, $\frac1G \sum_i A_i s_i$ with the advantages $A_i$ |
 # | $\alpha_k,\ \beta_k$ | the rule's two coefficients: $\frac kG$ times the advantage of a right completion, and $-\frac{G-k}G$ times that of a wrong one |
 # | $\sigma$ | the standard deviation of the group's rewards, $\sqrt{k(G-k)}/G$; a group with $\sigma = 0$ is *silent*, any other *mixed* |
-# | $m_\pm,\ v_\pm$ | expectation of the score of a right or wrong completion; its variance *across* $\nabla p$, summed over all orthogonal directions |
+# | $m_\pm,\ v_\pm$ | expectation of the score of a right or wrong completion; its variance in the directions orthogonal to $\nabla p$, summed over them |
 
 # %% [markdown]
 # ## Proof
@@ -164,7 +171,7 @@ for R in (ODD, ELEVEN):
 # ## The best weight
 #
 # A larger learning rate makes a short step longer. It does not make a noisy step less noisy. So noise is what counts, at a fixed number of
-# completions. Let $g_\perp$ be the part of $g$ across $\nabla p$. There $m_\pm$ has no part, and a mean of $k$ scores has the variance
+# completions. Let $g_\perp$ be the part of $g$ orthogonal to $\nabla p$. There $m_\pm$ has no part, and a mean of $k$ scores has the variance
 # $v_+/k$:
 #
 # $$\mathbb E\,\|g_\perp\|^2 = \mathbb E\Big[\alpha_k^2\,\frac{v_+}k + \beta_k^2\,\frac{v_-}{G-k}\Big]$$
@@ -181,8 +188,7 @@ for R in (ODD, ELEVEN):
 # - wrong ones far noisier, $v_- \gg v_+$: $c \propto G - k$: **MaxRL**, which relies on groups with few right completions;
 # - right ones far noisier, $v_+ \gg v_-$: $c \propto k$.
 #
-# **Efficiency** is $\mathbb E[c]^2/\mathbb E[c^2 n]$ per completion, divided by its limit for large $G$, which all these rules share.
-# (REINFORCE is not a weight of the whole group: it can exceed the best one.)
+# **Efficiency** is $\mathbb E[c]^2/\mathbb E[c^2 n]$ per completion, divided by its limit for large $G$, which GRPO, Dr. GRPO and MaxRL share.
 
 # %% [fold]
 table = {(r, p): efficiencies(p, 8, r) for r in (0.1, 1, 10) for p in (0.1, 0.5, 0.9)}
@@ -199,14 +205,16 @@ assert np.allclose(alike["GRPO"], identity.fidelity(ps, 8) ** 2 / (1 - identity.
 assert np.allclose(alike["Dr. GRPO"], 7 / 8)
 
 # %% [text]
+# *1 is what GRPO, Dr. GRPO and MaxRL reach in very large groups. REINFORCE is not a weight of the whole group and can exceed it.*
+#
 # **σ or σ² matters little.** Over all $p$ and all $v_-/v_+$ from .001 to 1,000, GRPO has at least {=math.floor(100 * worst["GRPO"])} % of the best weight's
 # efficiency at G = 8, Dr. GRPO {=math.floor(100 * worst["Dr. GRPO"])} %, MaxRL and $c = k/G$ {=math.floor(100 * worst["MaxRL"])} %. The noise of the *rarer* kind of completion matters
-# more, because a mean of few scores is the noisy one. Where wrong completions are rare and noisy ($v_-/v_+ = 10$, $p = .9$), groups of 8 are nearly as
-# efficient as large ones; where the rare right ones are quiet ($p = .1$), they lose a third.
+# more, because a mean of few scores is the noisy one. Where wrong completions are rare and noisy (row 10, .9), groups of 8 are nearly as
+# efficient as large ones; where the rare right ones are quiet (row 10, .1), they lose more than a third.
 #
-# One weight for both kinds is a choice, too. REINFORCE has $\beta_k = 0$: it ignores wrong completions, and their noise with them. At
-# $v_-/v_+ = 10$ and $p = .5$ that is {=table[10, 0.5]["REINFORCE"]:.1f} times as efficient as large groups, at $v_-/v_+ = .1$ only
-# {=table[0.1, 0.5]["REINFORCE"]:.2f} times. [Lesson 13](13_quiet_estimators.ipynb) measures $v_-/v_+$ in a language model.
+# One weight for both kinds is a choice, too. REINFORCE has $\beta_k = 0$: it ignores wrong completions, and their noise with them. If wrong
+# ones are noisier, that is {=table[10, 0.5]["REINFORCE"]:.1f} times as efficient as large groups (row 10, .5); if they are quieter, only
+# {=table[0.1, 0.5]["REINFORCE"]:.2f} times (row 0.1, .5). [Lesson 13](13_quiet_estimators.ipynb) measures $v_-/v_+$ in a language model.
 #
 # ## Which group size?
 #
@@ -238,10 +246,7 @@ part = {name: step[6, 0] for name, step in steps.items()}  # G = 8, p = .05
 # (Kullback–Leibler) penalty, in batches of 256 completions, five seeds: held-out accuracy after so many completions, the best in italics.
 
 # %% [fold]
-sizes = baselines_tables.budgets(grid.load_runs(baselines.RESULTS))
 say(baselines_tables.budgets_table(sizes))
-late = {G: of_size[-1]["mean"] for G, of_size in sizes.items()}
-assert late[2] == max(late.values()) and late[64] < late[32] < late[16] < min(late[4], late[8])
 
 # %% [text]
 # *Brackets: 95 % intervals over seeds.* Groups of 4 or 8 are the best at first. At the end groups of 2 lead groups of 8 by
@@ -251,38 +256,10 @@ assert late[2] == max(late.values()) and late[64] < late[32] < late[16] < min(la
 #
 # ## Exercises
 #
-# **1. The best pair.** Now let α and β differ. A group has $k$ right completions. Among all pairs with the expected step
-# $\alpha q + \beta p = 1$, which has the least noise $\alpha^2 \frac{v_+}k + \beta^2 \frac{v_-}{G-k}$? (At the minimum the derivatives of noise and
-# step are proportional: $\alpha \frac{v_+}k = \lambda q$ and $\beta \frac{v_-}{G-k} = \lambda p$.)
-
-
-# %% [exercise]
-def best_pair(k, G, p, v_right, v_wrong):
-    """(alpha, beta), two numbers."""
-    return ...
-
-
-# %% [check]
-check("7.1", best_pair)
-
-# %% [hint]
-# The two conditions give the ratio of α and β; the step of 1 gives λ.
-
-
-# %% [solution]
-def best_pair(k, G, p, v_right, v_wrong):
-    alpha, beta = (1 - p) * k / v_right, p * (G - k) / v_wrong
-    step = (1 - p) * alpha + p * beta
-    return alpha / step, beta / step
-
-
-# Dr. GRPO's alpha = beta is the best pair only where q k / v+ = p (G - k) / v-; with equal
-# noise, where k / G = p.
-
-
-# %% [markdown]
+# (Exercise 1 is at the end, in the second reading.)
+#
 # **2. Find the bug.** A run logs the rewards of every group it draws of one prompt, and this function estimates GRPO's fidelity φ from them.
-# For a hard prompt it says 1.6. Repair it.
+# For a hard prompt it says 1.6, but no fidelity can exceed 1. Repair it.
 
 
 # %% [exercise]
@@ -314,7 +291,7 @@ def logged_fidelity(rewards, p):
 #   are far noisier. Between σ and σ² the difference is small.
 # - At a fixed budget, larger groups mean fewer prompts: here groups of 64 learn worst.
 #
-# ## For a second reading: a published rule for G
+# ## For a second reading (15 minutes): a published rule for G
 #
 # Expand $\sigma = \sqrt{x(1-x)}$ around $x = p$, where $x = k/G$ has the variance $pq/G$:
 #
@@ -351,6 +328,36 @@ assert all(2 < number < 2.15 for number in right)
 # $G \ge G^\star$" holds to leading order, not as an inequality. For hard prompts a simpler rule does: for 90 % a group
 # needs {=right[0]:.1f} right completions on average at $p = .05$, {=right[2]:.1f} at .01. (For a $p$ of your own: `python lessons/identity.py --help`.)
 #
+# **1. The best pair.** Now let α and β differ. A group has $k$ right completions. Among all pairs with the expected step
+# $\alpha q + \beta p = 1$, which has the least noise $\alpha^2 \frac{v_+}k + \beta^2 \frac{v_-}{G-k}$? (At the minimum the derivatives of noise and
+# step are proportional: $\alpha \frac{v_+}k = \lambda q$ and $\beta \frac{v_-}{G-k} = \lambda p$.)
+
+
+# %% [exercise]
+def best_pair(k, G, p, v_right, v_wrong):
+    """(alpha, beta), two numbers."""
+    return ...
+
+
+# %% [check]
+check("7.1", best_pair)
+
+# %% [hint]
+# The two conditions give the ratio of α and β; the step of 1 gives λ.
+
+
+# %% [solution]
+def best_pair(k, G, p, v_right, v_wrong):
+    alpha, beta = (1 - p) * k / v_right, p * (G - k) / v_wrong
+    step = (1 - p) * alpha + p * beta
+    return alpha / step, beta / step
+
+
+# Dr. GRPO's alpha = beta is the best pair only where q k / v+ = p (G - k) / v-; with equal
+# noise, where k / G = p.
+
+
+# %% [markdown]
 # Sources: *GRPO, Dr. GRPO, and DAPO Are Three Operations on One Number*, [arXiv:2607.00152](https://arxiv.org/abs/2607.00152), Prop. 2 (for a
 # prompt with a single parameter), Cor. 1 and 2, Table 2; weights of any rule: Davis and Recht, [2510.13651](https://arxiv.org/abs/2510.13651); MaxRL:
 # [2602.02710](https://arxiv.org/abs/2602.02710). The next term and the best weight are ours.
