@@ -1,17 +1,15 @@
-# %% [markdown] 40 minutes
+# %% [markdown] 45 minutes
 # # 17 · A verifier that errs
 #
 # No verifier is perfect: it accepts some wrong completions and rejects some right ones. Does a model learn from such verdicts, and what?
 #
 # > **Errors that come at random shorten a prompt's expected update and keep its direction, as long as the verifier is better than a coin.
-# > Errors that follow the text are another reward: the policy learns that one, if it finds it.**
+# > Errors that follow a rule act as a different reward: the policy learns that one, if it finds it.**
 #
-# First the random errors; those that follow the text come further down. A wrong completion passes with probability $f$ (false acceptance),
+# First the random errors; those that follow a rule come further down. A wrong completion passes with probability $f$ (false acceptance),
 # a right one fails with probability $m$ (false rejection).
 #
-# *Left:* the accuracy that the model of arithmetic reaches by GRPO, in 40 batches of 256 completions (ten seeds). It is the true one, on
-# held-out problems. The axis is $J = 1 - f - m$: 1 for a perfect verifier, 0 for a coin. *Right:* what the errors do to the update for one
-# prompt. Move the sliders.
+# The axis of the left picture is $J = 1 - f - m$: 1 for a perfect verifier, 0 for a coin. Move the sliders.
 
 # %% [fold]
 from itertools import product
@@ -22,7 +20,7 @@ import torch
 from algorithms import dr_grpo, grpo
 from lessons import identity
 from lessons.experiments import erring, estimators
-from lessons.experiments.grid import change, load_runs, markdown
+from lessons.experiments.grid import change, load_runs, markdown, signed
 from lessons.workshop.kit import check, knob, show
 from lessons.workshop.parts.lesson_17 import NAMES, accuracy_and_rates, forms, lags
 
@@ -89,6 +87,8 @@ def rates(f, m, p=0.3, G=8):
 
 
 with_errors, without = rates(0.3, 0.3), rates(0, 0)
+drift = {made: signed(100 * value(erring.COMPOSED[0.0, made], "drift"), 1)
+         for made in erring.COMPOSITIONS}
 
 # %%
 def draw(f, m):
@@ -98,13 +98,17 @@ def draw(f, m):
 knob(draw, f=(0.0, 0.9, 0.1, 0.3), m=(0.0, 0.9, 0.1, 0.3))
 
 # %% [text]
-# *Left: the same $J$ by wrong ones accepted, by right ones rejected, or by both alike (below .2 mostly by one kind, because one alone would
-# pass or fail nearly everything). Bands: 95 % intervals. Dashed: the chosen $J$. Dotted: before training. Right: expected update and noise
-# without errors are 1; the cosine is that of the mean of eight groups, noise included. (By the formulas of [lesson 13](13_quiet_estimators.ipynb) and the median scores of the base model.)*
+# *Left: the true accuracy on held-out problems that the model of arithmetic reaches by GRPO, in 40 batches of 256 completions. The same $J$ comes from
+# wrong ones accepted, from right ones rejected, or from both alike (below .2 mostly from one kind, because one alone would pass or fail nearly
+# everything). Bands: 95 % intervals over ten seeds. Dashed: the chosen $J$. Dotted: before training.*
+#
+# *Right: what the errors do to the update for one prompt. Expected update and noise without errors are 1; the cosine is that of the mean of eight
+# groups, noise included. (By the formulas of [lesson 13](13_quiet_estimators.ipynb) and the median scores of the base model.)*
 #
 # At $f = m = .3$ the expected update keeps {=100 * with_errors[0] / without[0]:.0f} % of its length, and its noise grows to
 # {=100 * with_errors[1] / without[1]:.0f} %. So the update of eight groups points less surely along the gradient: its cosine is
-# {=with_errors[2]:.2f} instead of {=without[2]:.2f}. Try f = .6, m = 0, then f = 0, m = .6.
+# {=with_errors[2]:.2f} instead of {=without[2]:.2f}. Try f = .6, m = 0, then f = 0, m = .6: $J$ is the same .4. If wrong ones are
+# accepted, the cosine is {=rates(0.6, 0)[2]:.2f}; if right ones are rejected, {=rates(0, 0.6)[2]:.2f}.
 #
 # | symbol | meaning |
 # |---|---|
@@ -124,8 +128,8 @@ knob(draw, f=(0.0, 0.9, 0.1, 0.3), m=(0.0, 0.9, 0.1, 0.3))
 #
 # Rejections alone cost little. A rejection withholds a push. An acceptance pushes a wrong completion up, and at first most are wrong.
 #
-# Most of the cost comes from noise. With $1/J^2$ times as many completions a batch, errors of both kinds leave the slope per update as it is
-# without errors ({=alike[0]:.2f} times at $J = .8$, {=alike[1]:.2f} at $.6$).
+# Most of the cost comes from noise: with $1/J^2$ times as many completions in each batch, the slope per update is that without errors
+# ({=alike[0]:.2f} of it at $J = .8$, {=alike[1]:.2f} at $.6$; errors of both kinds).
 #
 # **Errors look harmless to those who look late.** At $J = .4$ the slope is less than half for two of the three kinds, yet at the end all are
 # within three points.
@@ -168,7 +172,7 @@ predicted = identity.silent_rate(float(f + J * p), G)
 print("silent share as predicted:", bool(abs(silent - predicted) < 1e-12))
 
 # %% [text]
-# ## Errors that follow the text
+# ## Errors that follow a rule
 #
 # If a completion always meets the same verdict, errors are no longer independent of the text. At $J = .2$ accuracy ends
 # {=points(erring.FIXED[0.2], erring.COMPOSED[0.2, "both"])} points from that with fresh errors.
@@ -190,8 +194,9 @@ show(forms(runs, erring.FORMS, erring.AS_OFTEN))
 #
 # ## A coin as the verifier
 #
-# At $J = 0$ nothing can be learnt, and something is lost: over 40 batches the accuracy changes by {=points(erring.COMPOSED[0.0, "both"], None, what="drift")} points. The mean update
-# is 0; its noise makes the policy wander away from what it knew.
+# At $J = 0$ nothing can be learnt, and something is lost: over 40 batches the accuracy on the training samples changes by
+# {=points(erring.COMPOSED[0.0, "both"], None, what="drift")} points, from the first window to the last (with errors of both kinds; by
+# {=drift["accepted"]} if all errors are acceptances, {=drift["rejected"]} if all are rejections). The mean update is 0; its noise makes the policy wander away from what it knew.
 #
 # ## Two published claims
 #
@@ -208,6 +213,8 @@ show(forms(runs, erring.FORMS, erring.AS_OFTEN))
 # **What this cannot say.** One task, 152,192 parameters. A large model may find a rare form sooner.
 #
 # ## Exercises
+#
+# (Exercise 2 is at the end, in the second reading.)
 #
 # **1. Which groups are silent?** How large is the share of silent groups, if the verifier errs?
 
@@ -228,29 +235,6 @@ check("17.1", silent_share)
 def silent_share(p, f, m, G):
     passes = f + (1 - f - m) * p
     return passes**G + (1 - passes) ** G
-
-
-# %% [markdown]
-# **2. What an error costs.** Take REINFORCE, $\tilde R\,s$, with all scores equally long, and $p$ small enough that the noise is the mean square.
-# How many times as many completions does it take for the signal-to-noise ratio that a perfect verifier has?
-
-
-# %% [exercise]
-def completions_needed(p, f, m):
-    return ...
-
-
-# %% [check]
-check("17.2", completions_needed)
-
-# %% [hint]
-# n completions have the ratio n · signal² / noise. The signal is multiplied by J. The noise is the mean of R̃².
-
-
-# %% [solution]
-def completions_needed(p, f, m):
-    J = 1 - f - m
-    return (f + J * p) / p / J**2  # rejections alone: 1 / (1 - m)
 
 
 # %% [markdown]
@@ -284,7 +268,7 @@ def factors(f, m):
 #   most once $J$ is small.
 # - A form that always passes is learnt if the policy already writes it. The reward does not tell: check accepted completions.
 #
-# ## For a second reading: the clip pulls back
+# ## For a second reading (20 minutes): the clip pulls back
 #
 # **With errors the clip is a force towards the policy that sampled.**
 #
@@ -315,3 +299,24 @@ show(lags(table))
 #
 # **The same force protects from a coin.** It leads back to the policy that sampled: 40 batches of random verdicts change the accuracy by
 # {=points(erring.COIN["unclipped"], None, what="drift")} points without the clip, and by {=points(erring.COMPOSED[0.0, "both"], None, what="drift")} with it.
+#
+# **2. What an error costs.** Take REINFORCE, $\tilde R\,s$, with all scores equally long, and $p$ small enough that the noise is the mean square.
+# How many times as many completions does it take for the signal-to-noise ratio that a perfect verifier has?
+
+
+# %% [exercise]
+def completions_needed(p, f, m):
+    return ...
+
+
+# %% [check]
+check("17.2", completions_needed)
+
+# %% [hint]
+# n completions have the ratio n · signal² / noise. The signal is multiplied by J. The noise is the mean of R̃².
+
+
+# %% [solution]
+def completions_needed(p, f, m):
+    J = 1 - f - m
+    return (f + J * p) / p / J**2  # rejections alone: 1 / (1 - m)
