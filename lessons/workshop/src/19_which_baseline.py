@@ -1,4 +1,4 @@
-# %% [markdown] 40 minutes
+# %% [markdown] 45 minutes
 # # 19 · Which baseline?
 #
 # A baseline changes the noise of the gradient and not its mean ([lesson 1](01_score_function.ipynb)). REINFORCE trains on the reward itself,
@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from algorithms import rloo
-from lessons.experiments import baselines, baselines_tables, paired, shrinkage
+from lessons.experiments import baselines, baselines_tables, estimators, paired, shrinkage
 from lessons.experiments.grid import change, load_runs, markdown, signed
 from lessons.workshop.kit import check, knob, show
 from lessons.workshop.parts.lesson_19 import by_baseline, gains, noise_of_baselines
@@ -68,7 +68,8 @@ show(gains(learned, names))
 
 # %% [text]
 # *Accuracy after 15,360 completions, in points above Dr. GRPO's $R - $ mean, with 95 % intervals (ten seeds). $b^*$ is the least noisy baseline,
-# estimated in three ways. One update a batch, no KL; each arm has the rate that was best for it on three other seeds.*
+# estimated in three ways. One update a batch, no KL; each arm has the rate that was best for it on three other seeds. The intervals are not corrected
+# for the number of comparisons.*
 #
 # (On the [front page](../README.md#results) all scripts share one learning rate, tuned for none, and make four updates a batch or one. There,
 # without KL, REINFORCE ends below GRPO. Here each arm has its own best rate.)
@@ -78,6 +79,7 @@ show(gains(learned, names))
 #
 # **A better aim does not order the arms.** Without all-right groups $A = R$ is worse aimed on expressions than $R - $ mean: after 60 steps the cosine of
 # a batch's update with the true gradient is {=late[LEFT_OUT][1]:.2f} against {=late["R − mean"][1]:.2f}. Yet it ends {=points(LEFT_OUT, "expressions")} points above.
+# (In [lesson 0](00_loop.ipynb) the noisiest baseline learns slowest: there the variances differ far more than here.)
 #
 # ## The least noisy baseline
 #
@@ -194,7 +196,8 @@ def late_gap(task, outcome, *rounding):
 # *Means, and the {=len(of["arithmetic", 0])} seeds as small marks.*
 #
 # **Which baseline is quiet depends on the model.** The base model of arithmetic blurts out wrong guesses, which have long scores. There $b^*$ is
-# {=rows["arithmetic", 0]["b"]:.2f}, and $A = R$ is better aimed than the group's mean. The base model of expressions usually repeats the number, which is wrong and
+# {=rows["arithmetic", 0]["b"]:.2f}, and $A = R$ is better aimed than the group's mean ({=mean("R", "arithmetic", 0):.2f} against {=mean("R − mean", "arithmetic", 0):.2f}; in the other batches of lesson 13
+# {=estimators.cosine("arithmetic", 0, "no baseline"):.2f} against {=estimators.cosine("arithmetic", 0, "σ^2"):.2f}). The base model of expressions usually repeats the number, which is wrong and
 # has a short score. There $b^*$ is {=rows["expressions", 0]["b"]:.2f}, and $A = R$ is the worst.
 #
 # **With a constant baseline below 1 an all-right group is not silent, and it carries signal.** All scores together have the mean 0:
@@ -205,8 +208,8 @@ def late_gap(task, outcome, *rounding):
 #
 # ## One knob
 #
-# $R - $ mean and $A = R$ differ in three things: in noise, in all-right groups, and in all-wrong ones. One number κ leads from one to the other: count κ more
-# completions of reward $m_0$ among the other ones of the group.
+# $R - $ mean and $A = R$ differ in three things: in noise, in all-right groups, and in all-wrong ones. One number κ leads from one to the other: add κ imaginary
+# completions of reward $m_0$ to the others.
 #
 # $$b_i = \frac{\sum_{j\ne i} R_j + \kappa\,m_0}{G - 1 + \kappa}$$
 #
@@ -217,8 +220,8 @@ def late_gap(task, outcome, *rounding):
 #
 # {=shrinkage.gaps_table(shown)}
 #
-# *Each arm has its best rate, that with all-right groups at ½ the rate of κ = 7. None is bold: no difference on one task survives Holm's correction.
-# [All arms](experiments/README.md#which-baseline).*
+# *Each arm has its best rate; the arm "all-right groups ½" uses the rate of κ = 7. None is bold: no difference on one task survives Holm's
+# correction. [All arms](experiments/README.md#which-baseline).*
 #
 # **The knob is worth about a point, and all-right groups are most of it**: RLOO gains most of the point if nothing but the advantage of its
 # all-right groups is changed, to ½. The comparison named in advance, κ = 3 on both tasks, is undecided. DAPO's way, which replaces silent groups at as many
@@ -229,6 +232,8 @@ def late_gap(task, outcome, *rounding):
 # **What this cannot say.** Two tasks, models of 152,192 parameters, completions of at most 56 tokens, a verifier without errors.
 #
 # ## Exercises
+#
+# (Exercise 3 is at the end, in the second reading.)
 #
 # **1. How large must κ be?** An all-right group is to have the advantage $a$. Which κ does that?
 
@@ -273,7 +278,30 @@ def shrunk(rewards, kappa, m0):
     return rewards - (others + kappa * m0) / (rewards.shape[1] - 1 + kappa)
 
 
-# %% [markdown]
+# %% [text]
+# ## To remember
+#
+# - The least noisy constant baseline is the mean reward weighted by $\|s\|^2$. It is the mean reward only where $a_+ = a_-$, which nothing ensures.
+# - The least noise does not learn best: all-right groups carry signal that a group's mean throws away. Because of them $A = R$ ended above the mean
+#   on both tasks: by two points with one update a batch, by one with four.
+#
+# ## For a second reading (15 minutes)
+#
+# **Two cheap substitutes.** Each score costs a backward pass. OPO ([2505.23585](https://arxiv.org/abs/2505.23585)) takes $\|s\|^2$ to be proportional to length; OTB
+# ([2602.07078](https://arxiv.org/abs/2602.07078)) takes the squared gradient of a token's log-probability in the *logits*, $1 - 2\pi + \sum \pi^2$, and has a baseline for each position.
+# Among the completions of a prompt, length explains {=100 * fits[:, 0].min():.0f} to {=100 * fits[:, 0].max():.0f} % of the variance of $\|s\|^2$, the logits {=100 * fits[:, 1].min():.0f} to {=100 * fits[:, 1].max():.0f} %. On arithmetic long completions are the worked ones, which
+# are right and have short scores: there OPO's weight points the wrong way (cosine {=mean("OPO", "arithmetic", 0):.2f} on the base model; the group's mean has {=mean("R − mean", "arithmetic", 0):.2f}).
+#
+# **After 240 batches nothing is lost** (five seeds). κ = ∞ ends {=late_gap(0, "end")} points above RLOO on arithmetic and {=late_gap(1, "end")} on expressions.
+# Its entropy differs from RLOO's by {=late_gap(0, "entropy", 3, 1)} and {=late_gap(1, "entropy", 3, 1)} nats a token (on expressions its rate is half of
+# RLOO's, which may be why). Pass@64 is .998 or more in all arms.
+#
+# **$m_0$.** With the accuracy of the last batch as $m_0$ ([2511.03710](https://arxiv.org/abs/2511.03710) shrinks towards it) all-right groups train less and less, and κ = ∞ changes accuracy by {=gained("κ = ∞, m₀ = accuracy")} points from RLOO's.
+#
+# **Predictions.** Two of six held: all-right groups at ⅛ and ½ end within half a point of κ = 1 and κ = 7 (just so on expressions, {=just}), and replacing ends below κ = 3.
+# Four did not. κ = 3 was to gain half a point or more. κ = 1 was to end above κ = 0, and κ = ∞ below κ = 7 on expressions. With $m_0$ = accuracy, κ = 3 was to keep less
+# than half of its gain. After 240 batches κ = ∞ was to have the lower entropy on both tasks.
+#
 # **3. What an all-right group knows.** With $b = 0$ its update is the mean score of its completions. What is that on average?
 
 
@@ -295,27 +323,6 @@ def all_right_update(p, difference):
     return (1 - p) * difference
 
 
-# %% [text]
-# ## To remember
-#
-# - The least noisy constant baseline is the mean reward weighted by $\|s\|^2$. It is the mean reward only where $a_+ = a_-$, which nothing ensures.
-# - The least noise does not learn best: all-right groups carry signal that a group's mean throws away. Because of them $A = R$ ended above the mean
-#   on both tasks: by two points with one update a batch, by one with four.
-#
-# ## For a second reading
-#
-# **Two cheap substitutes.** Each score costs a backward pass. OPO ([2505.23585](https://arxiv.org/abs/2505.23585)) takes $\|s\|^2$ to be proportional to length; OTB
-# ([2602.07078](https://arxiv.org/abs/2602.07078)) takes the squared gradient of a token's log-probability in the *logits*, $1 - 2\pi + \sum \pi^2$, and has a baseline for each position.
-# Among the completions of a prompt, length explains {=100 * fits[:, 0].min():.0f} to {=100 * fits[:, 0].max():.0f} % of the variance of $\|s\|^2$, the logits {=100 * fits[:, 1].min():.0f} to {=100 * fits[:, 1].max():.0f} %. On arithmetic long completions are the worked ones, which
-# are right and have short scores: there OPO's weight points the wrong way (cosine {=mean("OPO", "arithmetic", 0):.2f} on the base model; the group's mean has {=mean("R − mean", "arithmetic", 0):.2f}).
-#
-# **After 240 batches nothing is lost** (five seeds). κ = ∞ ends {=late_gap(0, "end")} points above RLOO on arithmetic and {=late_gap(1, "end")} on expressions.
-# Its entropy differs from RLOO's by {=late_gap(0, "entropy", 3, 1)} and {=late_gap(1, "entropy", 3, 1)} nats a token (on expressions its rate is half of
-# RLOO's, which may be why). Pass@64 is .998 or more in all arms.
-#
-# **$m_0$.** With the accuracy of the last batch as $m_0$ ([2511.03710](https://arxiv.org/abs/2511.03710) shrinks towards it) all-right groups train less and less, and κ = ∞ changes accuracy by {=gained("κ = ∞, m₀ = accuracy")} points from RLOO's.
-#
-# **Predictions.** Two of six held: all-right groups at ⅛ and ½ end within half a point of κ = 1 and κ = 7 (just so on expressions, {=just}), and replacing ends below κ = 3.
-#
+# %% [markdown]
 # Sources: the best baseline: Weaver and Tao, *The Optimal Reward Baseline for Gradient-Based Reinforcement Learning*, UAI 2001 (the mean reward), and Greensmith,
 # Bartlett and Baxter, JMLR 2004. The measurements are ours (`lessons/experiments/baselines.py`, `shrinkage.py`).
