@@ -82,6 +82,11 @@ assert abs(shown["token"][-1, 0] - shown["none"][-1, 0]) < 0.01
 assert near["completion"][CAPS == 2, 0] < 1e-12 and near["none"][0, 0] < 0.06
 assert far["completion"][-1, 0] < 0.2 and far["token"][-1, 0] > 0.4
 assert far["completion"][-1, 1] > far["token"][-1, 1] > far["none"][-1, 1]
+assert shown["completion"][0, 0] > shown["none"][0, 0]
+sampled = token_logps(logits + 0.5 * noise)
+means = [update((old - sampled).exp().clamp(max=C), sampled, scores)[0] for C in (1, 1.2, 6)]
+along = [(mean @ truth / (truth @ truth)).item() for mean in (means[0], means[-1])]
+assert all(torch.cosine_similarity(mean, truth, dim=0) > 0.98 for mean in means)
 sampled, off = token_logps(logits + 0.1 * noise), {}
 whole = (old - sampled).sum(dim=1, keepdim=True).exp()
 for name, of_tokens in (("summed", scores), ("over |y|", scores / lengths[:, :, None])):
@@ -92,11 +97,14 @@ for name, of_tokens in (("summed", scores), ("over |y|", scores / lengths[:, :, 
 
 # %% [text]
 # *An example small enough to enumerate: groups of two from 15 texts of at most three letters, with Dr. GRPO's advantages. Left: the error of
-# the mean update, as a share of its length. Right: the noise. The sampler's logits are the trainer's plus noise; the slider moves its size.*
+# the mean update, as a share of its length. Right: the noise. The sampler's logits are the trainer's plus noise; the slider, *distance*, is its size.*
 #
-# Weights of whole completions come close to the true mean as the cap $C$ rises, and become noisier. Weights of tokens keep an error that no
-# cap removes. **At a distance of .5 they are no better than no weights**: without a cap both are off by {=100 * shown["token"][-1, 0]:.0f} %. At a distance of .1 a
-# cap of 2 cuts off nothing, and without any weights the mean is off by {=100 * near["none"][0, 0]:.0f} %.
+# Weights of whole completions come close to the true mean as the cap $C$ rises, and become noisier. A cap of 1 is worse than no weights. At a distance
+# of .1 a cap of 2 cuts off nothing, and without any weights the mean is off by {=100 * near["none"][0, 0]:.0f} %.
+#
+# Weights of tokens keep an error that no cap removes. **Without a cap they are no better than no weights** at a distance of .5: both are off by
+# {=100 * shown["token"][-1, 0]:.0f} %. (At a cap of 1.2 two errors partly cancel. Along the true mean the update has {=along[0]:.2f} of the right
+# length at a cap of 1, and {=along[1]:.2f} of it without a cap; in between the length fits.)
 #
 # | symbol | meaning |
 # |---|---|
@@ -159,12 +167,12 @@ outside = {T: sum(erfc(end * np.sqrt(T / 2) / spread["tokens"]) / 2 for end in (
            for T in (1_000, 10_000)}
 
 # %% [text]
-# *(Spread: the standard deviation. Points of held-out accuracy, paired by seed, five seeds, with 95 % t intervals.)*
+# *(Spread: the standard deviation. Points of held-out accuracy, paired by seed, five seeds, with 95 % t intervals. Weights of tokens were not run with float8.)*
 #
 # All means are within 3 points, and all intervals contain 0.
 #
 # But a completion's $w$ spreads {=spread['completions'] / spread['tokens']:.1f} times as wide as a token's (bfloat16). That is about the root of its length: it has {=length:.0f} tokens, whose root is
-# {=np.sqrt(length):.1f}. If the spread goes on growing like this, it reaches 1 at about {=round(1 / spread['tokens'] ** 2, -3):,.0f} tokens: too wide for weights without a cap.
+# {=np.sqrt(length):.1f}. If it grows as the root of the length from a token's {=spread['tokens']:.4f}, it reaches 1 at about {=round(1 / spread['tokens'] ** 2, -3):,.0f} tokens: too wide for weights without a cap.
 #
 # **What this cannot show**: completions of thousands of tokens, a mixture of experts, kernels that differ in more than precision.
 
@@ -227,7 +235,7 @@ def weights(log_ratio, C):
 # - Print the spread before you correct for it: another precision need not mean another policy.
 
 # %% [text]
-# ## For a second reading: one ratio for both tasks
+# ## For a second reading (5 minutes): one ratio for both tasks
 #
 # If the sampler's log-probabilities serve as the old ones, the clip sees $\rho w$. GSPO's published range is 3e-4 down and 4e-4 up, of the completion's mean
 # ratio. Rounding alone would take completions as short as ours out of it: divided by the length, the spread of their log-ratio is about {=10_000 * scaled:.0f}e-4.
