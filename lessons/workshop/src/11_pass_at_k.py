@@ -4,8 +4,8 @@
 # Ask a model one question many times and count its answers. **Sharpening** raises their probabilities to a power and normalises: what was
 # likely becomes likelier. Reinforcement learning is often said to do no more than that.
 #
-# > **Sharpening never changes which answer is the most probable. A model whose most probable answers have changed was not merely
-# > sharpened in its answers.**
+# > **Sharpening never changes which answer is the most probable. If training has changed which answer is the most probable, it has done more
+# > than sharpen the answers.**
 #
 # Below, the answers of our base model to one problem (right: 64, blue), the same sharpened, and those after training with GRPO (group
 # relative policy optimization).
@@ -91,7 +91,7 @@ for key in (("majority", 64), ("pass", 4)):
 # {=of_one["after GRPO"][64]:.0%}. Of all 64 problems, the most probable answer is right in {=modes_right[0]:.0%} before and after sharpening, and in
 # {=modes_right[2]:.0%} after GRPO.*
 #
-# This share is called $M$. Two curves over K are often read. **Maj@K** is how often the most frequent of K
+# The share of problems whose most probable answer is right is called $M$. Two curves over K are often read. **Maj@K** is how often the most frequent of K
 # answers is right. **Pass@K** is how often at least one of K answers is right.
 #
 # | symbol | meaning |
@@ -164,7 +164,7 @@ assert np.allclose(p_right(table), mode_right, atol=1e-6)  # the limit
 
 # %% [text]
 # *$M$ stays constant, and Pass@64 falls to it; Maj@64 is near it from the start. At β = 2, $p$ has risen in {=raised[2]} problems whose
-# mode is wrong, and with it Pass@K at every K.* On a single problem the policy with the larger $p$ leads at every K. So curves of
+# mode is wrong, and with it Pass@K at every K.* On a single problem the policy with the larger $p$ leads in Pass@K at every K. So curves of
 # Pass@K can cross only after averaging over problems.
 #
 # A lower temperature $T = 1/\beta$ sharpens *tokens*, not answers. That can change the mode, and so $M$. Compare the two.
@@ -211,17 +211,20 @@ knob(draw, beta=BETAS, what=["answers", "tokens"])
 # Maj@64 from {=before["majority", 64]["mean"]:.2f} to {=least["majority", 64]:.2f} or more ([results](experiments/README.md)). Sharpening of answers could not have lifted it
 # above $(1 + M)/2$. With the base's Maj@64 for $M$, that is {=(1 + before["majority", 64]["mean"]) / 2:.2f}.
 #
-# **This excludes sharpening of answers, not of whole completions.** An answer's probability is a sum over the completions that end in it.
-# If each *completion's* probability is raised to a power, an answer with a few very probable completions can overtake one with many
-# improbable ones. On the four-token task it cannot: there an answer is one completion, up to its spelling.
+# **This excludes sharpening of answers, not of whole completions:**
 #
-# **The exact solution of KL-regularised RL is not sharpening either.** It maximizes the expected reward minus a penalty for the
-# Kullback–Leibler (KL) divergence from the base, and multiplies the odds $p/q$ of *every* problem by one factor above 1. So Pass@K rises at
-# every K, and no right mode is lost. If Pass@K fell, training did not find this solution: groups are finite, parameters are shared, steps
-# are long.
+# | what is raised to a power | is the mode kept? |
+# |---|---|
+# | answers | yes |
+# | completions | not always: an answer with a few very probable completions can overtake one with many improbable ones. (Here yes: with four tokens an answer is one completion, up to its spelling.) |
+# | tokens | not always |
+# | nothing: the exact solution of RL with a KL penalty | if it is right: the odds $p/q$ of *every* problem are multiplied by one factor above 1, so Pass@K rises at every K |
+#
+# (The penalty is for the Kullback–Leibler, KL, divergence from the base. If Pass@K fell, training did not find the exact solution: groups are finite,
+# parameters are shared, steps are long.)
 #
 # How $M$ moves can be seen where $M$ can be computed: GRPO on the four-token task, with 8 or 27 batches of 32 groups of 8, one update per
-# batch, no KL penalty, learning rates 3e-4 (small steps) and 1e-3 (large steps), five seeds.
+# batch, no KL penalty, learning rates 3e-4 (small steps) and 1e-3 (large steps), five seeds. Completions without an answer count as wrong again.
 
 # %% [fold]
 def with_interval(lead):
@@ -253,8 +256,7 @@ odds = p_right(tilted) / (tilted.sum(axis=1) - p_right(tilted))  # penalty KL / 
 assert np.allclose(odds, np.exp(2) * p_1 / (1 - p_1), rtol=1e-12)
 
 # %% [text]
-# *Thick lines are means of five seeds. Small steps stay above the base. Large steps end far below it.* (Completions without an answer count
-# as wrong again.)
+# *Thick lines are means of five seeds. Small steps stay above the base. Large steps end far below it.*
 #
 # **Small steps** raise Pass@64 in five of five seeds, and further in 27 batches, where learning rate times batches equals that of large
 # steps. They change the mode of {=new_mode["GRPO, small steps"]:.0%} of the problems, often to the right answer: $M$ rises from {=M:.2f}
@@ -268,8 +270,10 @@ assert np.allclose(odds, np.exp(2) * p_1 / (1 - p_1), rtol=1e-12)
 # %% [markdown]
 # ## Exercises
 #
+# (Exercise 3 is at the end, in the second reading.)
+#
 # **1. Maj@k by counting.** `answers` is a list of integers and None (no vote). A tie is broken by a fair draw; if nobody votes, the
-# majority is wrong. (`itertools.combinations` and `collections.Counter` help.)
+# majority is wrong.
 
 
 # %% [exercise]
@@ -314,38 +318,17 @@ check("11.2", leads(crossing))
 crossing = [[1, 1, 1, 0], [0.2, 0.2, 0.2, 0.2]]
 
 # %% [markdown]
-# **3. Sharpening that helps where the mode is wrong.** Build one problem: the probabilities of all its answers, the right one first. The
-# most probable answer must be wrong, yet sharpening with β = 2 must raise Pass@1 *and* Maj@3.
-
-# %% [exercise]
-# [probability of the right answer, of a wrong one, of another, ...]: any number, sum 1
-problem = ...
-
-# %% [check]
-check("11.3", rises(problem))
-
-# %% [hint]
-# See the derivative: the right answer has to be more probable than the (geometric) mean of the answers. Which answers can lose what the
-# right answer gains?
-
-# %% [solution]
-problem = [0.30, 0.31] + 39 * [0.01]
-
-# At β = 2 the right answer has .09 / .19 = .47: the 39 lose more than the mode gains. Maj@3
-# rises from .33 to .47. In the limit both fall to 0, but that is far away.
-
-# %% [markdown]
 # ## To remember
 #
 # - Sharpening the answers keeps $M$. Where $M$ changes, more took place (or whole completions were sharpened).
 # - Maj@K and Pass@K reach $M$ only in limits. Before that, sharpening can raise both.
 # - A Pass@K below the base's can come from a failed run: look at its Pass@1.
 #
-# ## For a second reading
+# ## For a second reading (20 minutes)
 #
 # **Estimators and their intervals.** Any K of $n$ independent answers are K independent answers. So the share of *all* K-subsets that succeed is an unbiased estimate. For
 # Pass@K, with $c$ right answers, that share is $1 - \binom{n-c}{K}/\binom nK$ (Chen et al., [2107.03374](https://arxiv.org/abs/2107.03374), Eq. 1). Maj@K depends
-# on how often each answer was given, not only on $c$; `majority_at_k` counts the subsets.
+# on how often each answer was given, not only on $c$.
 
 # %% [fold]
 rng = random.Random(0)
@@ -371,7 +354,7 @@ assert wider > 3
 
 # %% [text]
 # Putting the estimate $c/n$ into $1 - q^K$ is biased: where $p$ = {=p}, Pass@{=K} is {=truth:.3f}, and with {=n} answers this plug-in
-# gives {=plug_in:.3f} on average, too low because $1 - (1-p)^K$ is concave in $p$.
+# gives {=plug_in:.3f} on average.
 #
 # {=n} answers to each of 64 problems are not 4,096 independent draws: answers to one problem share its difficulty. Resampling the
 # *problems* gives Pass@1 the interval [{=low:.2f}, {=high:.2f}], {=wider:.0f} times as wide as for independent draws.
@@ -380,5 +363,26 @@ assert wider > 3
 # tens or hundreds of answers. On *some problems*, then, the trained model gives the right answer less probability. A crossing alone shows
 # no more: at K = 1024 even random guessing (dotted above) is far better than the cooled base and the large steps.
 #
+# **3. Sharpening that helps where the mode is wrong.** Build one problem: the probabilities of all its answers, the right one first. The
+# most probable answer must be wrong, yet sharpening with β = 2 must raise Pass@1 *and* Maj@3.
+
+# %% [exercise]
+# [probability of the right answer, of a wrong one, of another, ...]: any number, sum 1
+problem = ...
+
+# %% [check]
+check("11.3", rises(problem))
+
+# %% [hint]
+# See the derivative: the right answer has to be more probable than the (geometric) mean of the answers. Which answers can lose what the
+# right answer gains?
+
+# %% [solution]
+problem = [0.30, 0.31] + 39 * [0.01]
+
+# At β = 2 the right answer has .09 / .19 = .47: the 39 lose more than the mode gains. Maj@3
+# rises from .33 to .47. In the limit both fall to 0, but that is far away.
+
+# %% [markdown]
 # Sources: DeepSeekMath, [2402.03300](https://arxiv.org/abs/2402.03300), section 5.2.2, Fig. 7; Chen et al. 2021, Eq. 1. The proofs and the four-token experiment
 # (`python lessons/experiments/short_answers.py`) are ours.
