@@ -82,6 +82,22 @@ def mean_of_mixed(rewards):
 rewards = (np.random.default_rng(1).random((4000, 8)) < 0.05).astype(float)
 
 CHECKS = {
+    "7.2": {
+        "bug": partial(logged_fidelity, sigma=mean_of_mixed),
+        "expected": logged_fidelity,
+        "inputs": [{"rewards": rewards, "p": 0.05}],
+        "mistakes": {
+            "the root of the mean variance; E[sigma] is smaller": partial(
+                logged_fidelity, sigma=lambda rewards: sqrt(rewards.var(axis=1).mean())
+            ),
+            "ddof: you divided by G - 1 inside sigma": partial(
+                logged_fidelity, sigma=lambda rewards: rewards.std(axis=1, ddof=1).mean()
+            ),
+            "that pools all groups: their means differ, so it is always near 1": partial(
+                logged_fidelity, sigma=np.std
+            ),
+        },
+    },
     "7.1": {
         "expected": best_pair,
         "inputs": [
@@ -98,22 +114,6 @@ CHECKS = {
             ),
             "the step counts α q times and β p times, not the other way round": (
                 lambda k, G, p, v_right, v_wrong: best_pair(k, G, 1 - p, v_right, v_wrong)
-            ),
-        },
-    },
-    "7.2": {
-        "bug": partial(logged_fidelity, sigma=mean_of_mixed),
-        "expected": logged_fidelity,
-        "inputs": [{"rewards": rewards, "p": 0.05}],
-        "mistakes": {
-            "the root of the mean variance; E[sigma] is smaller": partial(
-                logged_fidelity, sigma=lambda rewards: sqrt(rewards.var(axis=1).mean())
-            ),
-            "ddof: you divided by G - 1 inside sigma": partial(
-                logged_fidelity, sigma=lambda rewards: rewards.std(axis=1, ddof=1).mean()
-            ),
-            "that pools all groups: their means differ, so it is always near 1": partial(
-                logged_fidelity, sigma=np.std
             ),
         },
     },

@@ -159,19 +159,6 @@ def weighted_mean(R, scores, power=2):
 RIGHT, WRONG = np.array([[2.0, 3.0], [2.0, -3.0]]), np.array([[3.0, 0.0], [-3.0, -2.0]])
 
 CHECKS = {
-    "13.1": {
-        "expected": lambda mean_over: 5.0,
-        "inputs": [{"mean_over": "all draws of 8 right and 4 wrong scores"}],
-        "mistakes": {
-            "the noise of both means is still in it": over_all_draws(signal),
-            "ddof 0 is too small": over_all_draws(
-                partial(signal, noise=lambda scores: scores.var(axis=0).sum() / len(scores))
-            ),
-            "one score's variance: a mean has 1/n of it": over_all_draws(
-                partial(signal, noise=lambda scores: scores.var(axis=0, ddof=1).sum())
-            ),
-        },
-    },
     "13.2": {
         "expected": weighted_mean,
         "inputs": [
@@ -186,6 +173,19 @@ CHECKS = {
                 partial(weighted_mean, power=0)
             ),
             "it is the squared length that weighs": partial(weighted_mean, power=1),
+        },
+    },
+    "13.1": {
+        "expected": lambda mean_over: 5.0,
+        "inputs": [{"mean_over": "all draws of 8 right and 4 wrong scores"}],
+        "mistakes": {
+            "the noise of both means is still in it": over_all_draws(signal),
+            "ddof 0 is too small": over_all_draws(
+                partial(signal, noise=lambda scores: scores.var(axis=0).sum() / len(scores))
+            ),
+            "one score's variance: a mean has 1/n of it": over_all_draws(
+                partial(signal, noise=lambda scores: scores.var(axis=0, ddof=1).sum())
+            ),
         },
     },
 }

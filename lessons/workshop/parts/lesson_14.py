@@ -231,6 +231,20 @@ CHECKS = {
             "the cap is missing": weighted(lambda ratio, cap, _: ratio.detach()),
         },
     },
+    "14.3": {
+        "expected": weighted(lambda ratio, eps, sign: sign * (ratio - 1) <= eps),
+        "inputs": [
+            {"logps": old + moved, "old_logps": old, "A": A, "eps": 0.2} for A in (1.5, -0.5)
+        ],
+        "mistakes": {
+            "the ratio still weights the kept tokens (GRPO)": weighted(
+                lambda ratio, eps, sign: (sign * (ratio - 1) <= eps) * ratio.detach()
+            ),
+            "a token is stopped on the side of A's sign only": (
+                weighted(lambda ratio, eps, sign: (ratio - 1).abs() <= eps)
+            ),
+        },
+    },
     "14.2": {
         "expected": stopped,
         "inputs": [
@@ -246,20 +260,6 @@ CHECKS = {
                 stopped, of_completion=lambda log_ratio, _: log_ratio
             ),
             "only where its own push has moved it, on one side of the range": either_side,
-        },
-    },
-    "14.3": {
-        "expected": weighted(lambda ratio, eps, sign: sign * (ratio - 1) <= eps),
-        "inputs": [
-            {"logps": old + moved, "old_logps": old, "A": A, "eps": 0.2} for A in (1.5, -0.5)
-        ],
-        "mistakes": {
-            "the ratio still weights the kept tokens (GRPO)": weighted(
-                lambda ratio, eps, sign: (sign * (ratio - 1) <= eps) * ratio.detach()
-            ),
-            "a token is stopped on the side of A's sign only": (
-                weighted(lambda ratio, eps, sign: (ratio - 1).abs() <= eps)
-            ),
         },
     },
 }

@@ -131,16 +131,6 @@ CHECKS = {
             "a group in which all fail is silent, too": lambda p, f, m, G: passing(p, f, m) ** G,
         },
     },
-    "17.2": {
-        "expected": needed,
-        "inputs": RATES,
-        "mistakes": {
-            "that is the signal's part; the errors are also in the noise": (
-                lambda p, f, m: 1 / (1 - f - m) ** 2
-            ),
-            "the signal counts squared": partial(needed, power=1),
-        },
-    },
     "17.3": {
         "expected": lambda f, m: (1.0, 1 / (1 - f - m)),
         "inputs": [{"f": 0.2, "m": 0.1}, {"f": 0.5, "m": 0.3}],
@@ -151,6 +141,16 @@ CHECKS = {
             "without division by sigma a factor of the rewards stays in the advantages": (
                 lambda f, m: (1.0, 1.0)
             ),
+        },
+    },
+    "17.2": {
+        "expected": needed,
+        "inputs": RATES,
+        "mistakes": {
+            "that is the signal's part; the errors are also in the noise": (
+                lambda p, f, m: 1 / (1 - f - m) ** 2
+            ),
+            "the signal counts squared": partial(needed, power=1),
         },
     },
 }
