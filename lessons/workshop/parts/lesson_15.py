@@ -102,7 +102,7 @@ def errors_by_lambda(lambdas: np.ndarray, errors: dict, chosen: int) -> Figure:
     where = f"best: λ = {lambdas[place]:.2f}"
     label_line(axis, lambdas[place], total[place], where, RIGHT, xytext=(0, 12 if place else -16),
                ha="center", bbox={"color": "white", "alpha": 0.8, "pad": 0})  # fmt: skip
-    key(axis, {"whole error": RIGHT, "dashed: from a wrong mean": WRONG}, 0.3)
+    key(axis, {"total error": RIGHT, "dashed: from the bias": WRONG}, 0.3)
     axis.set(yscale="log", xlabel="λ", ylabel="squared error (REINFORCE: 1)")
     axis.set(xlim=(-0.4 if kit.narrow else -0.18, 1.1), ylim=(0.01, 100))
     axis.set_title(f"Critic trained on {chosen:,} completions")

@@ -96,9 +96,9 @@ knob(draw, training_completions=[32, 0, 128, 512, 2048, 8192])
 
 # %% [text]
 # *Squared error of the gradient estimate from 256 completions; 1 is that of REINFORCE (λ = 1, no critic). Dashed: the part that comes from a
-# wrong mean. Grey: other numbers of training completions.*
+# wrong mean, the **bias**. Grey: other numbers of training completions.*
 #
-# The best λ is 1 for an untrained critic, {=best[32]:.2f} after 32 training completions, and {=best[8192]:.0f} after 8,192, where the error is
+# The best λ is 1 for an untrained critic, which predicts 0 everywhere, {=best[32]:.2f} after 32 training completions, and {=best[8192]:.0f} after 8,192, where the error is
 # {=100 * errors[8192].sum(axis=0).min():.0f} % of REINFORCE's.
 #
 # | symbol | meaning |
@@ -107,7 +107,7 @@ knob(draw, training_completions=[32, 0, 128, 512, 2048, 8192])
 # | $R$ | the reward of the completion: 1 if it is right, 0 if it is wrong |
 # | $r_t$ | the reward of token $t$ |
 # | $V_t$ | the critic's **value** before token $t$: its prediction of $r_t + r_{t+1} + \dots$ |
-# | $\delta_t$ | the **one-step error**: how much better things look after token $t$ than before |
+# | $\delta_t$ | the **one-step error** (TD error): how much better things look after token $t$ than before |
 # | $A_t$ | the **advantage** of token $t$, by which the gradient of its log-probability is multiplied |
 # | $\gamma,\ \lambda$ | the discount, 1 here and in `ppo.py`; GAE's parameter, `gae_lambda` |
 #
@@ -197,10 +197,10 @@ low, high = shares.quantile(torch.tensor([0.025, 0.975])).tolist()
 # %% [text]
 # The critic knows how hard the problem is and whether the steps are written out. Beyond that it can hardly tell which completion is right
 # (last row: 95 % interval {=100 * low:.0f} to {=100 * high:.0f} %, from resampling the problems). But in {=no_steps:,} of these {=all_pairs:,} pairs neither writes
-# steps: to judge them the critic would have to work the problem out in one pass, at which the policy mostly fails.
+# steps. To judge them the critic would have to work the problem out in one pass, at which the policy mostly fails.
 #
 # What should it have predicted? The **true value** of a prefix is the probability that the policy completes it correctly, estimated from 64
-# continuations. Here are four completions of one held-out problem, `10-6+48?`.
+# continuations. Here are four completions of `10-6+48?`.
 
 # %% [fold]
 first = 32 * [problem.expression for problem in problems].index("10-6+48")
@@ -235,7 +235,7 @@ blame = {gae_lambda: signed(torch.stack(A).median().item(), 2)
 #
 # **The critic does not see the mistake.** Of the 2,048 held-out completions only {=len(wrong)} write wrong steps; call the first token that departs from the
 # right steps the mistake. There the critic's value changes by {=blame[0.0]} (median), and never falls by more than
-# {=-min(at_mistake[0.0]).item():.2f}. In the pictures the true value falls steeply at the mistake and nowhere else.
+# {=-min(at_mistake[0.0]).item():.2f}. The true value falls steeply at the mistake and nowhere else.
 #
 # **The critic sees the form.** Its value moves most after the first token, which shows whether steps follow:
 #
@@ -245,10 +245,10 @@ blame = {gae_lambda: signed(torch.stack(A).median().item(), 2)
 # | without | {=V[~worked, 1].mean():.2f} | {=R[~worked].mean():.2f} |
 #
 # **What we cannot say.** This is one small critic after 2,048 training completions, few of which contain a written mistake. A larger
-# critic, or one that is trained longer, may see more, as in the first picture. But every critic must learn the value at each token from a
+# critic, or one that is trained longer, may see more. But every critic must learn the value at each token from a
 # reward at the last. That is one of DeepSeekMath's reasons for dropping it ([2402.03300](https://arxiv.org/abs/2402.03300), section 4.1).
 #
-# Move λ. Above are the advantages from the critic, below those from the true values (the sliders need all cells above).
+# Move λ. Above are the advantages from the critic, below those from the true values.
 
 
 # %% [fold]
@@ -265,7 +265,7 @@ choices = ["steps, wrong", "steps, right", "no steps, wrong", "no steps, right"]
 knob(draw, completion=choices, gae_lambda=(0.0, 1.0, 0.05, 0.95))
 
 # %% [text]
-# *With the true values λ = 0 blames the mistake, and credits the first token, which chose to write the steps.* With this critic:
+# *With the true values λ = 0 blames the mistake, and credits the first token, which chose to write the steps.* With this critic (λ = 0: the critic alone):
 #
 # | λ | 0 | 0.95 | 1 |
 # |---|---|---|---|
@@ -274,6 +274,8 @@ knob(draw, completion=choices, gae_lambda=(0.0, 1.0, 0.05, 0.95))
 # The blame comes from the reward alone. λ = 1 gives all tokens about the same blame; with 0.95 it fades towards the start.
 #
 # ## Exercises
+#
+# (Exercises 2 and 3 are at the end.)
 #
 # **1. Write GAE** for one completion, with γ = 1. (`numpy` arrays of length |y|.) Your function then trains a policy, with a critic that
 # sees each mistake one token late.
@@ -306,7 +308,29 @@ def gae(rewards, values, gae_lambda):
     return advantages
 
 
-# %% [markdown]
+# %% [text]
+# ## To remember
+#
+# - With γ = λ = 1 the advantage is what was earned minus $V_t$. The critic is a baseline: however bad it is, the mean gradient (before
+#   whitening) stays right.
+# - A smaller λ replaces what was earned with what the critic guesses: usually less variance, and a mean gradient as good as the guess.
+# - Predicting rewards well is not the same as seeing where they were lost.
+#
+# ## For a second reading (20 minutes): what `ppo.py` does besides
+#
+# **A KL in the reward.** With the weight $\beta$ (`kl_coef`) and a token's log-probability $\ell_t$ under the policy that sampled it (*old*)
+# and under the initial policy (*ref*),
+#
+# $$r_t = \mathbb 1[t = |y|]\,R \;-\; \beta\,\big(\ell^{old}_t - \ell^{ref}_t\big)$$
+#
+# The second term charges every token that has become likelier. It is k1, an estimate of the Kullback–Leibler (KL) divergence: PPO puts the KL into the
+# reward, GRPO into the loss ([lesson 4](04_kl.ipynb)).
+#
+# **Whitening.** The advantages of a batch are shifted and scaled to mean 0 and variance 1 over its tokens. The shift turns
+# signs: {=100 * turned:.0f} % of the tokens of our last batch are pushed in the opposite direction.
+#
+# **A clipped critic.** A value that has moved towards its target by more than .2 since the batch was sampled has no gradient.
+#
 # **2. An optimistic critic.** Every $V_t$ of a completion of n tokens is too high by c. By how much does this change its n advantages?
 # Try λ = 1 and λ = 0 first.
 
@@ -330,29 +354,7 @@ def shift(c, n, gae_lambda):
     return -c * gae_lambda ** np.arange(n - 1, -1, -1.0)
 
 
-# %% [text]
-# ## To remember
-#
-# - With γ = λ = 1 the advantage is what was earned minus $V_t$. The critic is a baseline: however bad it is, the mean gradient (before
-#   whitening) stays right.
-# - A smaller λ replaces what was earned with what the critic guesses: usually less variance, and a mean gradient as good as the guess.
-# - Predicting rewards well is not the same as seeing where they were lost.
-#
-# ## For a second reading: what `ppo.py` does besides
-#
-# **A KL in the reward.** With the weight $\beta$ (`kl_coef`) and a token's log-probability $\ell_t$ under the policy that sampled it (*old*)
-# and under the initial policy (*ref*),
-#
-# $$r_t = \mathbb 1[t = |y|]\,R \;-\; \beta\,\big(\ell^{old}_t - \ell^{ref}_t\big)$$
-#
-# The second term charges every token that has become likelier. It is k1, an estimate of the Kullback–Leibler (KL) divergence: PPO puts the KL into the
-# reward, GRPO into the loss ([lesson 4](04_kl.ipynb)).
-#
-# **Whitening.** The advantages of a batch are shifted and scaled to mean 0 and variance 1 over its tokens. The shift turns
-# signs: {=100 * turned:.0f} % of the tokens of our last batch are pushed in the opposite direction.
-#
-# **A clipped critic.** A value that has moved towards its target by more than .2 since the batch was sampled has no gradient.
-#
+# %% [markdown]
 # **3. The KL in the reward.** Completions have two tokens; `pi`, `ref` and `R` hold, for each pair of tokens, its probability under the
 # policy (which has just sampled it), its probability under the reference policy, and its reward. What is the true value before the first
 # token, $V_1$?
