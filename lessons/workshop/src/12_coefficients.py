@@ -78,9 +78,11 @@ knob(show_method, method=["GRPO", "PPO", "DPO", "REINFORCE", "RFT"])
 
 # %% [markdown]
 # *Every token in the colour of its coefficient: blue ones are pushed up, orange ones down, white ones not at all (∎: end of the completion).
-# On the right: the mean of each row, with the largest coefficient as 1. RFT and
+# On the right: the mean of each row, with the largest coefficient as 1. (Small differences between rows of one length and reward, and within a row,
+# come from GRPO's KL term.) RFT and
 # REINFORCE learn only from right completions, DPO from one right and one wrong one. GRPO divides by the completion's length, so each token
-# of a long completion weighs less. PPO judges every token separately (here with a critic of random values). SFT is missing: it needs a
+# of a long completion weighs less. PPO judges every token separately (here with an untrained critic of random
+# values, so its colours mean nothing yet). SFT is missing: it needs a
 # teacher.*
 #
 # In a formula, every update is a weighted sum of scores:
@@ -96,7 +98,7 @@ knob(show_method, method=["GRPO", "PPO", "DPO", "REINFORCE", "RFT"])
 # | $A_i$; $A_{i,t}$ | the advantage of a completion; of a token |
 # | $\pi_{ref}$; $u$ | the reference policy, here the base model; $\pi_{ref}/\pi_\theta$ of a token |
 # | $\rho$ | $\pi_\theta/\pi_{old}$ of a token, where $\pi_{old}$ is the policy that sampled it |
-# | $\beta$ | how closely $\pi_\theta$ is tied to $\pi_{ref}$ (in GRPO the weight of the KL, Kullback-Leibler, term; in DPO another number) |
+# | $\beta$ | how closely $\pi_\theta$ is tied to $\pi_{ref}$ (in GRPO the weight of the KL, Kullback-Leibler, term; in DPO the factor before the log-ratios) |
 # | $C$ | a constant, the limit `max_new_tokens` |
 #
 # ## The proof: the chain rule
@@ -115,8 +117,8 @@ knob(show_method, method=["GRPO", "PPO", "DPO", "REINFORCE", "RFT"])
 # | RFT | the frozen base | a rule | $R_i$ | $R_i/\text{tokens kept}$ |
 # | online RFT: REINFORCE | the policy | a rule | $R_i$ | $R_i/(GC)$ |
 # | DPO, one pair | the frozen base | a rule or people | $\pm\,\text{sigmoid}(\beta \log u^+_t - \beta \log u^-_t)$ | $\pm\beta\,\text{sigmoid}(-\beta \cdot \text{margin})$ |
-# | PPO | the policy | a reward model, a critic | $A_{i,t}$ | $A_{i,t}/\text{tokens}$ |
-# | GRPO | the policy | a reward model | $A_i + \beta(u-1)$ | $(A_i + \beta(u-1))/(G\,\lvert y_i\rvert)$ |
+# | PPO | the policy | a reward model (in the paper), a critic | $A_{i,t}$ | $A_{i,t}/\text{tokens}$ |
+# | GRPO | the policy | a reward model (in the paper) | $A_i + \beta(u-1)$ | $(A_i + \beta(u-1))/(G\,\lvert y_i\rvert)$ |
 #
 # Here $+$ is the chosen completion of a pair and $-$ the rejected one. The **margin** is $\log \pi_\theta/\pi_{ref}$ of the chosen
 # completion minus that of the rejected one, summed over tokens; $\text{sigmoid}(z) = 1/(1+e^{-z})$. Our base takes the place of the
@@ -192,7 +194,8 @@ assert min(stopped.values()) > 0
 #
 # This algebra does not say which coefficient trains best. In the paper's experiments
 # ([section 5.2.1](https://arxiv.org/abs/2402.03300), Fig. 5) online RFT is as good as RFT at first, and better once the policy has left the
-# model whose completions RFT learns from. Exercise 3 compares a mean over right completions with a sum, on prompts of different difficulty.
+# model whose completions RFT learns from. Exercise 3: what RFT's mean over right completions does to hard
+# prompts.
 #
 # ## Exercises
 #
@@ -299,7 +302,7 @@ def rft_advantages(rewards):
 # - To compare two methods, ask where the completions come from and who judges them, and write down $w$ with its divisors.
 # - Check a printed coefficient against the derivative of the loss.
 #
-# ## For a second reading: DPO's coefficient in the paper
+# ## For a second reading (5 minutes): DPO's coefficient in the paper
 #
 # DeepSeekMath prints DPO's objective (Eq. 12) with means over tokens, where the original (Eq. 7 of the DPO paper) has sums. (It also has a
 # misprint, $o^-_{<t}$ for $o^-_t$.) Its derivative, after $1/|y|$, is $\pm\beta\,\text{sigmoid}(-\beta \cdot \text{margin})$
