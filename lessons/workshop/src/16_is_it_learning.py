@@ -36,23 +36,28 @@ def draw(curves):
 
 show(draw(runs["rate_low"]))
 first = signs.signs(runs["rate_low"], band)
+place = [*signs.FLOORS].index("update_norm")  # its curve is a logarithm
+too_small = 10 ** (band[0] - runs["rate_low"])[place, 0]
 bugs = [name for name, patch in signs.patches().items() if "Fix" in patch]
 hidden = [name for name in bugs if not patches[name]["signs"]]
 seen = [name for name in bugs if name not in hidden]
 often = [name for name in seen if name in results["signatures"]]  # run with five seeds
 once = [name for name in seen if name not in often]
+assert hidden == ["batch_statistics", "entropy_bonus", "no_positions", "verifier_lax"]
 
 # %% [text]
 # *Blue: a run with a thirtieth of the usual learning rate. Grey: the band of healthy runs. Orange titles: the curve leaves the band, first at
 # this step. (`mismatch` is 0 in this run and in the healthy ones; its logarithm is cut off at −4.)*
 #
-# `update_norm` and `kl` are outside at step {=first["update_norm"][0]}, the reward only at step {=first["reward"][0]}.
+# Look at the bottom row first. `update_norm` is {=too_small:.0f} times too small from the first step. It and `kl` are outside at step
+# {=first["update_norm"][0]}, the reward only at step {=first["reward"][0]}.
 #
 # **A fault of the update shows in the update's metrics before it shows in the samples.**
 #
 # [The clinic](clinic/README.md) has 27 published bugs, each a patch of a few lines, and seven harmless changes that look like bugs. All
 # were run for 60 steps with GRPO (group relative policy optimization) at the defaults of `grpo.py`. So here the truth is known:
-# {=len(seen)} of the {=len(bugs)} bugs leave the band, and {=len(often)} of these were run with several seeds. All {=len(often)} are named right.
+# {=len(seen)} of the {=len(bugs)} bugs leave the band, and {=len(often)} of these were run with several seeds. A comparison
+# with runs of known bugs (below) names all {=len(often)} correctly.
 #
 # | word | meaning ([all metrics](../toy_env/README.md#glossary-of-metrics)) |
 # |---|---|
@@ -94,7 +99,7 @@ assert np.isclose(np.nanmin(band[1] / floors[:, None]), 1, atol=1e-3)
 # multiplied by $\sqrt{1 + \frac1{10}}$, and is never smaller than a floor that each metric has.) So we tried it: we trained {=healthy} more healthy
 # runs, and none of their 20 curves leaves the band.
 #
-# ## Six runs
+# ## Seven runs
 #
 # Each position of the slider is a run with one of these ten changes:
 #
@@ -111,11 +116,11 @@ assert np.isclose(np.nanmin(band[1] / floors[:, None]), 1, atol=1e-3)
 # | `verifier_strict` | the verifier accepts nothing that the model writes |
 # | `loss_zero` | harmless: the loss minus a detached copy of itself |
 #
-# **Write down six names before you open the answers.**
+# **Write down seven names before you open the answers.**
 
 # %%
-unknown = [sorted(runs)[number] for number in (28, 18, 6, 23, 11, 30)]
-knob(lambda run: draw(runs[unknown[run - 1]]), run=(1, 6, 1, 1))
+unknown = [sorted(runs)[number] for number in (28, 18, 6, 23, 11, 30, 27)]
+knob(lambda run: draw(runs[unknown[run - 1]]), run=(1, 7, 1, 1))
 
 # %% [markdown]
 # <details><summary>Run 1</summary>
@@ -153,11 +158,17 @@ knob(lambda run: draw(runs[unknown[run - 1]]), run=(1, 6, 1, 1))
 # reward rises nearly as usual.
 #
 # </details>
+# <details><summary>Run 7</summary>
+#
+# `stale_optimizer`. There is a gradient (`grad_norm` looks healthy for fifty steps), but the weights do not follow it: `update_norm` is below the
+# band in the first step, with the ratio and the KL. So the reward stays flat.
+#
+# </details>
 #
 # ## The same by computation
 #
 # A run's *signature* says how far outside the band it is, in each metric at every fifth step. `signs.diagnosis` compares it with the mean
-# signature of each change (1: the same, 0: nothing in common). Here the six runs are themselves part of the means:
+# signature of each change (1: the same, 0: nothing in common). Here the seven runs are themselves part of the means:
 
 # %% [fold]
 for name in unknown:
@@ -182,8 +193,14 @@ assert accused == 0
 #
 # ## What no curve shows
 #
-# {=len(hidden)} of the {=len(bugs)} bugs do not leave the band within 60 steps: {=", ".join(hidden)}. Checks find them: they compare what
-# must be equal. For example, the advantages of a group must sum to 0. If the mean and σ of the whole batch are used
+# {=len(hidden)} of the {=len(bugs)} bugs do not leave the band within 60 steps:
+#
+# - `batch_statistics`: advantages from the mean and σ of the whole batch;
+# - `entropy_bonus`: a bonus of .001 for entropy, left on;
+# - `no_positions`: the model counts the padding before a prompt as positions (ours are rotary, which hides it);
+# - `verifier_lax`: a completion is right if the answer stands anywhere in it.
+#
+# Checks find them: they compare what must be equal. For example, the advantages of a group must sum to 0. If the mean and σ of the whole batch are used
 # (`batch_statistics`), they do not:
 
 # %%
