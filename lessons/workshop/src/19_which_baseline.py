@@ -169,6 +169,7 @@ for c in columns:
     rows[c]["fits"] = np.mean([prompt["fits"] for prompt in prompts[c]], axis=0)
     assert c[1] == 0 or rows[c]["b"] < 0.5 < rows[c]["p"]
 fits = np.array([row["fits"] for row in rows.values()])
+elsewhere = [estimators.cosine("arithmetic", 0, name) for name in ("no baseline", "σ^2")]
 knob_runs = load_runs(shrinkage.RESULTS)
 arms, (eighth, half) = shrinkage.compared(knob_runs), shrinkage.ALL_RIGHT
 shown = {name: arms[name] for name in ("κ = 0", "κ = 3", "κ = 7", "κ = ∞", half,
@@ -197,7 +198,7 @@ def late_gap(task, outcome, *rounding):
 #
 # **Which baseline is quiet depends on the model.** The base model of arithmetic blurts out wrong guesses, which have long scores. There $b^*$ is
 # {=rows["arithmetic", 0]["b"]:.2f}, and $A = R$ is better aimed than the group's mean ({=mean("R", "arithmetic", 0):.2f} against {=mean("R − mean", "arithmetic", 0):.2f}; in the other batches of lesson 13
-# {=estimators.cosine("arithmetic", 0, "no baseline"):.2f} against {=estimators.cosine("arithmetic", 0, "σ^2"):.2f}). The base model of expressions usually repeats the number, which is wrong and
+# {=elsewhere[0]:.2f} against {=elsewhere[1]:.2f}). The base model of expressions usually repeats the number, which is wrong and
 # has a short score. There $b^*$ is {=rows["expressions", 0]["b"]:.2f}, and $A = R$ is the worst.
 #
 # **With a constant baseline below 1 an all-right group is not silent, and it carries signal.** All scores together have the mean 0:
