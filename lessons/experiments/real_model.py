@@ -271,19 +271,22 @@ def table(runs: list[dict]) -> str:
 
 
 def draw(runs: list[dict], path: Path) -> None:
-    """Training accuracy, entropy and length over completions, a line for each run: means of five
-    steps."""
+    """Training accuracy, entropy and length over completions, in means of five steps: of each run,
+    and thick the mean of a script's seeds."""
     figure = Figure(figsize=(12, 3.6), layout="constrained")
     panels = {"accuracy": "Accuracy of the training batches", "entropy": "Entropy, nats per token"}
     panels |= {"length": "Length, tokens"}
     for axis, (name, heading) in zip(figure.subplots(1, 3), panels.items()):
         for title, script in LADDER.items():
-            chosen = [run["log"] for run in runs if run["script"] == script]
-            for seed, log in enumerate(chosen):
-                x = np.cumsum([step["sampled"] for step in log])[2:-2]
-                y = np.convolve([step[name] for step in log], np.full(5, 0.2), "valid")
-                style = compare_figures.look(title) | {"marker": ""}
-                axis.plot(x, y, **style, label=title if seed == 0 else None)
+            logs = [run["log"] for run in runs if run["script"] == script]
+            if not logs:
+                continue
+            x = np.array([np.cumsum([step["sampled"] for step in log])[2:-2] for log in logs])
+            values = ([step[name] for step in log] for log in logs)
+            y = [np.convolve(of_run, np.full(5, 0.2), "valid") for of_run in values]
+            style = compare_figures.look(title) | {"marker": ""}
+            axis.plot(x.T, np.transpose(y), **style | {"linewidth": 0.7, "alpha": 0.35})
+            axis.plot(x.mean(axis=0), np.mean(y, axis=0), **style, label=title)
         compare_figures.tidy(axis, heading, "completions")
         axis.set_ylim(bottom=0)
     compare_figures.finish(figure, path)
