@@ -234,26 +234,29 @@ def measure(case: Case) -> dict:
 
 
 def main(config: Config) -> None:
-    """Time one part, toy or real, print its table, and with --publish write it onto the pages."""
-    models, memory = {}, {}
+    """Time one part, toy or real, print its table, and with --publish write what is measured onto
+    the pages, case by case."""
+    machine, models, memory = f"{os.cpu_count()} {platform.machine()} cores", {}, {}
+    measured = {"machine": machine, "models": models, "memory": memory}
+    part = {"real" if config.real else "toy": measured}
+
+    def report(name: str, found) -> None:
+        print(name, found)
+        if config.publish:
+            results = json.loads(RESULTS.read_text("utf-8")) | rounded(part)
+            RESULTS.write_text(compact(results, 3) + "\n", "utf-8")
+            write_pages(texts())
+
     with tempfile.TemporaryDirectory() as folder:
         with silence():
             cases = (real_cases if config.real else make_models)(folder)
         for name, case in cases.items():
             models[name] = {"parameters": case.parameters} | measure(case)
-            print(name, models[name])
+            report(name, models[name])
         for name, more in MEMORY.items() if config.real else ():
-            case = replace(cases["SmolLM2, 64 tokens"], more=tuple(more.items()))
-            memory[name] = peak(case)
-            print(name, memory[name])
-    machine = f"{os.cpu_count()} {platform.machine()} cores"
-    part = {"machine": machine, "models": models, "memory": memory}
-    results = {"real" if config.real else "toy": rounded(part)}
-    print(table(results))
-    if config.publish:
-        results = json.loads(RESULTS.read_text("utf-8")) | results
-        RESULTS.write_text(compact(results, 3) + "\n", "utf-8")
-        write_pages(texts())
+            memory[name] = peak(replace(cases["SmolLM2, 64 tokens"], more=tuple(more.items())))
+            report(name, memory[name])
+    print(table(part))
 
 
 # ---------------------------------------------------------------------- the table
