@@ -41,7 +41,7 @@ def accuracy_and_rates(runs: list, f: float, m: float, rates: np.ndarray, plain:
     left.set(
         title=f"f = {f:.1f}, m = {m:.1f}: J = {round(1 - f - m, 1) + 0.0:.1f}",
         xlabel="J = 1 − f − m",
-        ylabel="true accuracy after 10,240 completions",
+        ylabel="true accuracy at the end",
         ylim=(0, 1),
     )
     left.legend(loc="lower right", fontsize=9)
