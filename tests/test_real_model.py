@@ -1,12 +1,12 @@
 """The experiments on a pretrained model, with a random one in its place: the task of sums, a run,
-and the moments of scores."""
+the moments of scores, and what the benchmark has TRL read."""
 
 import numpy as np
 import pytest
 import torch
 from conftest import build_tiny_model
 
-from lessons.experiments import real_model, real_scores, sums
+from lessons.experiments import bench_speed, real_model, real_scores, scale_out, sums
 from lessons.experiments.grid import load_runs
 from toy_env import arithmetic
 from toy_env.model import model_prompts
@@ -112,3 +112,17 @@ def test_moments_of_scores_are_unbiased():
     truth = 5 * 0.25, 5 * 4.0, ((means[0] - means[1]) ** 2).sum()
     error = np.std(found, axis=0) / np.sqrt(len(found))
     assert (np.abs(np.mean(found, axis=0) - truth) < 4 * error).all()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # about names that TRL uses
+def test_in_the_benchmark_trl_reads_the_prompts_of_the_task_alone(model, monkeypatch):
+    pytest.importorskip("trl")
+    build_trainer = scale_out.build_trainer
+
+    def look(*arguments):
+        raise InterruptedError(build_trainer(*arguments).train_dataset[0])
+
+    monkeypatch.setattr(scale_out, "build_trainer", look)
+    with pytest.raises(InterruptedError, match="'Answer with the number only"):
+        bench_speed.trl(None, bench_speed.Case(str(model), 0, 2, 2, task=sums.__name__))

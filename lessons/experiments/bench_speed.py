@@ -2,7 +2,7 @@
 
     pip install -e '.[parity]'                          for TRL
     python lessons/experiments/bench_speed.py           about 10 minutes; leave the machine alone
-    python lessons/experiments/bench_speed.py --real    real_model.py's model instead: half an hour
+    python lessons/experiments/bench_speed.py --real    real_model.py's model instead: 40 minutes
 
 With --publish the numbers go to bench_speed.json beside this file, those of --real to an entry of
 their own, and from there into the tables of README.md and toy_env/README.md.
@@ -14,8 +14,9 @@ change and all steps sample the same cost. The larger model is the shipped one i
 ten times the size, zero elsewhere: it computes the same logits.
 
 With --real a step is 64 completions of exactly 8 and of exactly 64 tokens by SmolLM2-135M, in two
-updates without KL: its end token is one that it does not write. Memory is the peak of a process;
-that of grpo.py is also measured with the settings of MEMORY, which save some or need more.
+updates without KL: its end token is one that it does not write. At 64 tokens grpo.py computes each
+forward pass twice, to save memory, unless a pass holds a whole minibatch (WHOLE). Memory is the
+peak of a process; that of grpo.py is also measured with the settings of MEMORY.
 """
 
 import copy
@@ -44,6 +45,7 @@ from toy_env.tasks import load_task
 
 RESULTS, SUMS = Path(__file__).parent / "bench_speed.json", "lessons.experiments.sums"
 STEPS = 20  # timed steps of each side for each model
+WHOLE = 65_536  # tokens of a pass; with SmolLM2's vocabulary a twelfth of them
 MEMORY = {
     "with a reference, `--kl_coef 0.04`": {"kl_coef": 0.04},
     "`--max_tokens_per_pass 4096`": {"max_tokens_per_pass": 4096},
@@ -123,7 +125,6 @@ def trl(connection, case: Case) -> None:
 
     prompts = model_prompts(load_policy(case.model)[1], problems, task)
     rows = [{"prompt": text, "answer": p.answer} for text, p in zip(prompts, problems)]
-    scale_out.rows = lambda *_, **__: rows
     config = scale_out.Config(
         model=case.model,
         steps=200,
@@ -135,7 +136,7 @@ def trl(connection, case: Case) -> None:
         run_dir=tempfile.mkdtemp(),
         trl=("use_cpu=true", f"beta={case.kl_coef}"),
     )
-    trainer = scale_out.build_trainer(config, scale_out.trl_settings(config, 1))
+    trainer = scale_out.build_trainer(config, scale_out.trl_settings(config, 1), rows)
     trainer.add_callback(Turns())
     trainer.train()
 
@@ -192,7 +193,9 @@ def real_cases(folder: str) -> dict[str, Case]:
     for part in (policy, tokenizer):
         part.save_pretrained(f"{folder}/real")
     real = Case(f"{folder}/real", policy.num_parameters(), 8, 2, 8, 0.0, SUMS, 4)
-    return {f"SmolLM2, {n} tokens": replace(real, tokens=n) for n in (8, 64)}
+    cases = {f"SmolLM2, {n} tokens": replace(real, tokens=n) for n in (8, 64)}
+    whole = replace(cases["SmolLM2, 64 tokens"], more=(("max_tokens_per_pass", WHOLE),))
+    return cases | {f"SmolLM2, 64 tokens, `--max_tokens_per_pass {WHOLE}`": whole}
 
 
 class Worker:
@@ -221,14 +224,17 @@ def peak(case: Case) -> float:
 
 def measure(case: Case) -> dict:
     """The median seconds of a step of each side, the median of their ratio within a turn, and the
-    peak of their memory. The first two steps of each warm up."""
-    workers = {side.__name__: Worker(side, case) for side in (ours, trl)}
-    turns = [{name: one.step() for name, one in workers.items()} for _ in range(case.steps + 1)]
+    peak of their memory. The first two steps of each warm up, while the other side waits."""
+    workers = {}
+    for side in (ours, trl):
+        workers[side.__name__] = Worker(side, case)
+        workers[side.__name__].step()
+    turns = [{name: one.step() for name, one in workers.items()} for _ in range(case.steps)]
     for worker in workers.values():
         worker.process.kill()
     return {
-        "seconds": {name: median(turn[name][0] for turn in turns[1:]) for name in workers},
-        "speed_against_trl": median(turn["trl"][0] / turn["ours"][0] for turn in turns[1:]),
+        "seconds": {name: median(turn[name][0] for turn in turns) for name in workers},
+        "speed_against_trl": median(turn["trl"][0] / turn["ours"][0] for turn in turns),
         "memory": {name: turns[-1][name][1] for name in workers},
     }
 

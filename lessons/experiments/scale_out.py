@@ -141,9 +141,10 @@ def trl_settings(config: Config, processes: int) -> dict[str, Any]:
     }
 
 
-def build_trainer(config: Config, settings: dict[str, Any]):
-    """TRL's trainer of the policy on steps x prompts_per_step problems, the same ones for any
-    number of processes. SystemExit if TRL is not installed."""
+def build_trainer(config: Config, settings: dict[str, Any], problems: list[dict] | None = None):
+    """TRL's trainer of the policy on rows of a prompt and an answer each; without problems on
+    steps x prompts_per_step of arithmetic, the same ones for any number of processes. SystemExit if
+    TRL is not installed."""
     try:
         from datasets import Dataset
         from trl import GRPOConfig, GRPOTrainer
@@ -157,12 +158,13 @@ def build_trainer(config: Config, settings: dict[str, Any]):
     if config.algorithm in OVERLONG:
         rewards.append(get_soft_overlong_punishment(config.max_new_tokens, config.overlong_buffer))
     policy, tokenizer = load_policy(config.model)
-    chat, n = bool(tokenizer.chat_template), config.steps * config.prompts_per_step
-    problems = rows(n, config.levels or arithmetic.LEVELS, config.seed, chat=chat)
-    if not chat and "a" in tokenizer.get_vocab():
-        # A general language model without a chat template reads what model_prompts would give it.
-        for row in problems:
-            row["prompt"] = f"{arithmetic.INSTRUCTION}\n{row['prompt']}"
+    if problems is None:
+        chat, n = bool(tokenizer.chat_template), config.steps * config.prompts_per_step
+        problems = rows(n, config.levels or arithmetic.LEVELS, config.seed, chat=chat)
+        if not chat and "a" in tokenizer.get_vocab():
+            # A general language model without a chat template reads what model_prompts gives it.
+            for row in problems:
+                row["prompt"] = f"{arithmetic.INSTRUCTION}\n{row['prompt']}"
     data, arguments = Dataset.from_list(problems), GRPOConfig(**settings)
     return GRPOTrainer(policy, rewards, arguments, data, None, tokenizer)
 
