@@ -73,7 +73,7 @@ def lags(slopes: dict) -> Figure:
             axis.plot([], [], marker, color="black", mfc=face, label=label)
         axis.axhline(1, color="black", linewidth=0.8)
         axis.set(xlabel="B, by the formula", ylim=(0, 1.5))
-    axes[0].set(title="gradient descent", ylabel="initial slope, that without errors is 1")
+    axes[0].set(title="gradient descent", ylabel="initial slope (1: no errors)")
     axes[1].set_title("AdamW, at one rate")
     axes[1].legend(loc="upper right", fontsize=9)
     return figure

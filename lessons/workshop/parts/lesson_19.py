@@ -24,7 +24,7 @@ def gains(learned: dict, names: dict) -> Figure:
             axis.plot(100 * np.array(gap["interval"]), [height] * 2, color=color, linewidth=1.5)
             axis.plot(100 * gap["difference"], height, "o", color=color, markersize=6)
         axis.axvline(0, color="black", linewidth=0.8)
-        axis.set(title=task, xlabel="points of accuracy above R − mean")
+        axis.set(title=task, xlabel="points above R − mean")
         axis.set_yticks(y, names.values())
     return figure
 
@@ -58,7 +58,7 @@ def by_baseline(table: dict, columns: list, label: str) -> Figure:
         height = y + 0.22 * (1 - i)
         axis.plot(np.mean(values, axis=1), height, "os^"[i], label=f"step {step}", **look)
         axis.plot(values, height, "|", alpha=0.6, **look)
-    figure.axes[0].legend(loc="lower right", fontsize=8)
+    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside upper right", ncols=3)
     return figure
 
 

@@ -159,7 +159,7 @@ knob(draw, p=(0.05, 0.95, 0.05, 0.4), ratio=[8, 0.1, 0.25, 0.5, 1, 2, 4, 32], G=
 # the direction of $\nabla p$; batches from the other half show how well each baseline aims.
 
 # %%
-show(by_baseline(cosine, columns, "cosine of a batch's update with the gradient"))
+show(by_baseline(cosine, columns, "cosine with the gradient"))
 
 # %% [fold]
 rows, prompts = {}, {c: [prompt for s in of[c] for prompt in s["prompts_measured"] if prompt] for c in columns}
