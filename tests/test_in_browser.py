@@ -385,7 +385,7 @@ def test_a_second_strip_has_the_same_problems_and_three_seeds_decide(page):
     page.evaluate("sigmaLadder.world.heldOut.length = 8")
     take_a_step(page, 1)
     page.get_by_role("switch", name="÷ σ").click()
-    assert page.locator("canvas").count() == 1, "nothing is lost"
+    assert page.locator(".strip").count() == 1, "nothing is lost"
     page.click("#again")
     wait_until_trained(page, 1, lane=1)
     assert page.evaluate("document.activeElement.id") == "train"
@@ -395,7 +395,7 @@ def test_a_second_strip_has_the_same_problems_and_three_seeds_decide(page):
     (batch, weights), (other, others) = page.evaluate(script)
     assert sorted(batch) == sorted(other) and weights != others
     page.get_by_role("button", name="Remove GRPO, without ÷ σ").click()
-    page.wait_for_function("document.querySelectorAll('canvas').length === 1")
+    page.wait_for_function("document.querySelectorAll('.strip').length === 1")
     compared = """() => {
         const lane = (shares) => ({ accuracy: [[0, 0.4], [60, shares[0]]], steps: 60, name: "x",
             seeds: shares.slice(1).map((share) => ({ accuracy: [[60, share]], steps: 60 })) });

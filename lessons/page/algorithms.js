@@ -5,7 +5,7 @@ import { LONGEST } from "./model.js";
 
 export const sum = (list) => list.reduce((a, b) => a + b, 0);
 export const mean = (list) => sum(list) / list.length;
-const deviation = (list) => Math.sqrt(mean(list.map((x) => (x - mean(list)) ** 2)));
+export const deviation = (list) => Math.sqrt(mean(list.map((x) => (x - mean(list)) ** 2)));
 export const rewardsOf = (rows) => rows.map((row) => row.reward);
 export const lengthsOf = (rows) => rows.map((row) => row.ids.length);
 export const isMixed = (group) => group.some((row) => row.reward !== group[0].reward);
@@ -52,16 +52,17 @@ function advantagesOfGroup({ baseline, sigma, over, overlong }, group) {
   return rewards.map((R) => (R - mean(rewards)) / divisor);
 }
 
-// The advantages of a batch of groups, one for each completion
+// For each completion of a batch of groups {advantages}, one for each token
 export function compute_advantages(algorithm, groups) {
-  const advantages = groups.flatMap((group) => advantagesOfGroup(algorithm, group));
-  const divisor = algorithm.over === "batch" ? Math.max(deviation(advantages), 1e-4) : 1;
-  return advantages.map((A) => A / divisor);
+  if (algorithm.baseline === "critic") return gae(groups.flat(), algorithm.kl_coef);
+  const all = groups.flatMap((group) => advantagesOfGroup(algorithm, group));
+  const divisor = algorithm.over === "batch" ? Math.max(deviation(all), 1e-4) : 1;
+  return groups.flat().map(({ ids }, i) => ({ advantages: ids.map(() => all[i] / divisor) }));
 }
 
 // PPO's compute_advantages for the completions of a batch, {reward, values, logps, ref_logps}: a
 // list of {advantages, returns}.
-export function gae(rows, kl_coef) {
+function gae(rows, kl_coef) {
   const all = rows.map(({ reward, values, logps, ref_logps }) => {
     const advantages = [...values];
     let next_value = 0, next_advantage = 0;
@@ -93,8 +94,7 @@ function push(A, ratio, { clip: [low, high] = [0, Infinity], cap = Infinity }) {
   return stopped ? 0 : A * (cap ? Math.min(ratio, cap) : 1);
 }
 
-// The derivative of one completion's share of policy_loss by the log-probability of each token, all
-// of which is one number for each token.
+// The derivatives of a completion's share of policy_loss by its tokens' log-probabilities
 export function policyLossBackward(row, logps, algorithm) {
   const { logps: old_logps, ref_logps, advantages, divisor } = row;
   // PPO has its KL in the reward
@@ -121,18 +121,16 @@ export function valueLossBackward(row, values, { value_clip, value_coef }) {
 
 // The pushes on a group's tokens, as if the group were the whole optimizer batch and without the KL
 // term: minus the derivative of the loss by each token's log-probability, where every ratio is
-// `ratio`. -> [{advantage, tokens}], one per completion
-export function pushes(algorithm, group, ratio = 1) {
-  const advantages = algorithm.baseline === "critic" ? forecasts(group)
-    : compute_advantages(algorithm, [group]).map((A, i) => group[i].ids.map(() => A));
-  return advantages.map((row, i) => ({ advantage: mean(row),
-    tokens: row.map((A) => push(A, ratio, algorithm) / divisorOf(algorithm, group, i)) }));
+// `ratio`. rows: for each completion {advantages}. -> for each {advantage, tokens}
+export function pushes(algorithm, group, ratio = 1, rows = forecast(algorithm, group)) {
+  return rows.map(({ advantages }, i) => ({ advantage: mean(advantages),
+    tokens: advantages.map((A) => push(A, ratio, algorithm) / divisorOf(algorithm, group, i)) }));
 }
 
-// A stand-in for PPO's critic where there is one group: it forecasts the share of right completions
-// before every token.
-function forecasts(group) {
+// The advantages of a group that is alone. A stand-in for PPO's critic forecasts the share of right
+// completions before every token.
+function forecast(algorithm, group) {
   const share = mean(rewardsOf(group));
-  const rows = group.map(({ reward, ids }) => ({ reward, values: ids.map(() => share) }));
-  return gae(rows, 0).map((row) => row.advantages);
+  const rows = group.map((row) => ({ ...row, values: row.ids.map(() => share) }));
+  return compute_advantages({ ...algorithm, kl_coef: 0 }, [rows]);
 }

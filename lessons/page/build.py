@@ -28,7 +28,7 @@ ROOT = SOURCES.parents[1]
 PAGE = SOURCES.parent / "group.html"
 # In the order in which they import one another: what workers run too, and the rest of the page.
 ENGINE = ("product", "model", "arithmetic", "rollout", "algorithms", "training")
-MODULES = ("lanes", "strip", "magnifier", "page")
+MODULES = ("lanes", "magnifier", "strip", "page")
 SCRIPTS = {
     "REINFORCE": reinforce, "PPO": ppo, "GRPO": grpo, "Dr. GRPO": dr_grpo, "DAPO": dapo,
     "RLOO": rloo, "MaxRL": maxrl, "Batch sigma": batch_sigma, "GSPO": gspo, "CISPO": cispo,
@@ -92,11 +92,11 @@ def code_of_script(script: ModuleType) -> dict[str, list[str]]:
 
 
 def patches() -> dict[str, dict]:
-    """For each patch of the clinic that lanes.js names: why it hurts, and the lines that it removes
-    and those that it adds."""
-    lanes, found = (SOURCES / "lanes.js").read_text(encoding="utf-8"), {}
+    """For each patch of the clinic that page.html offers: why it hurts, and the lines that it
+    removes and those that it adds."""
+    page, found = (SOURCES / "page.html").read_text(encoding="utf-8"), {}
     for path in sorted((SOURCES.parent / "clinic").glob("*.diff")):
-        if f'{path.stem}: "' in lanes:
+        if f'value="{path.stem}"' in page:
             text = path.read_text(encoding="utf-8")
             changed = (re.findall(rf"^[{mark}](?![{mark}]{{2}})(.*)", text, re.M) for mark in "-+")
             why = re.search(r"^Mathematics: (.+(?:\n  .+)*)", text, re.M)[1]
@@ -127,18 +127,19 @@ def script_of(names: tuple[str, ...]) -> str:
 
 def whole_page() -> str:
     """The text of lessons/group.html."""
-    held_out = [problem.expression for problem in arithmetic.held_out_problems(HELD_OUT)]
+    held_out = arithmetic.held_out_problems(HELD_OUT)
+    data = {
+        "CODE": {name: code_of_script(script) for name, script in SCRIPTS.items()},
+        "HELD_OUT": [problem.expression for problem in held_out],
+        "PATCHES": patches(),
+        "REASONS": reasons(),
+    }
     parts = {
         "description": DESCRIPTION,
         "published": PUBLISHED.format(ADDRESS) if ADDRESS else "",
         "repository": f' (<a href="{REPOSITORY}">repository</a>)' if REPOSITORY else "",
         "style": (SOURCES / "style.css").read_text(encoding="utf-8"),
-        "code": json.dumps(
-            {name: code_of_script(script) for name, script in SCRIPTS.items()}, ensure_ascii=False
-        ),
-        "held_out": json.dumps(held_out),
-        "reasons": json.dumps(reasons(), ensure_ascii=False),
-        "patches": json.dumps(patches(), ensure_ascii=False),
+        "data": json.dumps(data, ensure_ascii=False),
         "engine": script_of(ENGINE),
         "script": script_of(MODULES),
         "weights": base_weights(),

@@ -12,9 +12,13 @@ export function element(tag, properties, ...children) {
   return made;
 }
 
+// The colour of what is pushed, and a bar's length; 1 is the fullest and the longest.
+export const shade = (push, length = 1) => ({ className: push > 0 ? "pos" : push < 0 ? "neg" : "",
+  style: `--share: ${Math.min(1, Math.abs(push))}; --length: ${Math.min(1, length)}` });
+
+export const percentOf = (share) => Math.round(100 * share);
 export const typeset = (expression) => expression.replaceAll("-", "−");
 const letter = (id) => (id === null ? "·" : id === EOS ? "∎" : TOKENS[id]);
-const short = (x) => String(Number(x.toFixed(2)));
 const percent = (logp) => `${Number((100 * Math.exp(logp)).toPrecision(2))} %`;
 
 function signed(x, digits = 2) { // 0.5 as +0.50
@@ -37,11 +41,10 @@ export function explain(group, results, algorithm) {
   const A = (R) => signed(mean(results.filter((_, i) => rewards[i] === R).map((row) =>
     row.advantage)));
   const each = [k && `right ones get A = ${A(1)}`, G - k && `wrong ones ${A(0)}`].filter(Boolean);
-  return `σ = ${short(Math.sqrt(k * (G - k)) / G)}: ${each.join(", ")}.`;
+  return `σ = ${Number((Math.sqrt(k * (G - k)) / G).toFixed(2))}: ${each.join(", ")}.`;
 }
 
-// The rows of a group: verdict, advantage, and each token in the colour of its push. full: the
-// weight of full colour
+// A row a completion: verdict, advantage, tokens coloured by their push. full: the fullest push
 export function rowsOf(group, results, full, flip, point) {
   return group.map(({ ids, reward, verdict }, i) => {
     const text = ids.map(letter), A = signed(results[i].advantage), isFlipped = reward !== verdict;
@@ -50,9 +53,8 @@ export function rowsOf(group, results, full, flip, point) {
     const className = `${reward ? "up" : "down"}${isFlipped ? " flipped" : ""}`;
     const button = element("button", { className, ariaLabel, onclick: () => flip(i) },
       reward ? "✓" : "✗", element("span", {}, A));
-    const tokens = results[i].tokens.map((weight, t) => element("i", {
-      className: weight > 0 ? "pos" : weight < 0 ? "neg" : "", onpointerenter: () => point(i, t),
-      style: `--share: ${Math.min(1, Math.abs(weight) / full)}` }, text[t]));
+    const tokens = results[i].tokens.map((weight, t) =>
+      element("i", { ...shade(weight / full), onpointerenter: () => point(i, t) }, text[t]));
     return element("li", {}, button,
       element("span", { className: "tokens", role: "img", ariaLabel: text.join("") }, ...tokens));
   });

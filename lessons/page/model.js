@@ -6,7 +6,7 @@
 // columns) is one array, row after row. All arrays are float32 or float64, whichever the weights
 // are. tests/test_page_training.py compares both directions with torch.
 
-import { bytesOf, product } from "./product.js";
+import { product } from "./product.js";
 
 export const TOKENS = ["<pad>", "<bos>", "<eos>", ..."0123456789+-?=;#"];
 export const BOS = 1, EOS = 2, LONGEST = 56; // LONGEST: max_new_tokens of the scripts
@@ -22,8 +22,6 @@ for (let l = 0; l < LAYERS; l++) {
 }
 SIZES.push(["head", WIDTH], ["bias", 1]); // of PPO's critic; a policy ends before them
 
-export const readWeights = (base64) => new Float32Array(bytesOf(base64).buffer);
-
 // The tensors by name: views of the weights, which are one array.
 export function tensors(weights) {
   let at = 0;
@@ -31,22 +29,13 @@ export function tensors(weights) {
   return Object.fromEntries(views.filter(([, view]) => view.length));
 }
 
-// A copy of the policy's transformer under a head that is 0 everywhere
-export function criticOf(weights) {
-  const critic = new weights.constructor(weights.length + WIDTH + 1);
-  critic.set(weights);
-  return critic;
-}
+// The policy's transformer under a head that is 0 everywhere
+export const criticOf = (weights) =>
+  weights.constructor.from([...weights, ...Array(WIDTH + 1).fill(0)]);
 
 // A linear layer Y = X W^T, as in torch: X (n, inputs), W (outputs, inputs), Y (n, outputs)
 function linear(Y, X, W, n, inputs = WIDTH, add = false) {
   product(Y, X, inputs, 1, W, inputs, 1, n, W.length / inputs, inputs, add);
-}
-
-function linearBackward(dX, dY, dW, X, W, n, inputs, add) { // dX = dY W, dW += dY^T X
-  const outputs = W.length / inputs;
-  product(dX, dY, outputs, 1, W, 1, inputs, n, inputs, outputs, add);
-  product(dW, dY, 1, outputs, X, 1, inputs, outputs, inputs, n, true);
 }
 
 // RMSNorm: unit = x / root mean square, y = unit * scale. inverse (n,): 1 / root mean square
@@ -212,8 +201,11 @@ export class Reader {
   // weights to the tensors `gradient`.
   backward(doutputs, gradient) {
     const { policy, d, norm, tokens, texts, positions } = this, n = tokens.length;
-    const back = (name, dX, dY, X, add = false, inputs = WIDTH) =>
-      linearBackward(dX, dY, gradient[name], X, policy[name], n, inputs, add);
+    const back = (name, dX, dY, X, add = false, inputs = WIDTH) => { // dX = dY W, dW += dY^T X
+      const W = policy[name], outputs = W.length / inputs;
+      product(dX, dY, outputs, 1, W, 1, inputs, n, inputs, outputs, add);
+      product(gradient[name], dY, 1, outputs, X, 1, inputs, outputs, inputs, n, true);
+    };
     const unnormalise = (name, norm) =>
       normaliseBackward(d.x, gradient[name], d.y, norm, policy[name], n);
     back(policy.head ? "head" : "embed", d.y, doutputs, norm.y);

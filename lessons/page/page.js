@@ -3,28 +3,34 @@
 
 import { ALGORITHMS, divisorOf, isMixed, lengthsOf, mean, sum } from "./algorithms.js";
 import { read } from "./arithmetic.js";
-import { Lane, MISTAKES, PLAIN, SWITCHES, algorithmOf, codeOf, flipSwitch, fromText, isOn,
-  lateAccuracy, lopsided, nameOf, toText } from "./lanes.js";
-import { $, element, explain, mostChanged, numbersOf, rowsOf, title,
+import { Lane, PLAIN, SWITCHES, algorithmOf, codeOf, flipSwitch, fromText, isOn, lateAccuracy,
+  lopsided, toText } from "./lanes.js";
+import { $, element, explain, mostChanged, numbersOf, percentOf, rowsOf, title,
   typeset } from "./magnifier.js";
-import { readWeights } from "./model.js";
+import { bytesOf } from "./product.js";
 import { FULL, STEPS, blockAt, drawStrip, within } from "./strip.js";
 import { Diverged, Pool } from "./training.js";
 
-const json = (id) => JSON.parse($(id).textContent);
-const CODE = json("code-lines"), PATCHES = json("patches"), REASONS = json("reasons");
-for (const key in PATCHES) REASONS[MISTAKES[key]] = PATCHES[key].why;
+const { CODE, HELD_OUT, PATCHES, REASONS } = JSON.parse($("data").textContent);
+for (const key in PATCHES) REASONS[$(key).textContent] = PATCHES[key].why;
 const MOST_LANES = 3;
-const world = { pool: new Pool(), weights: readWeights($("weights").textContent.trim()),
-  heldOut: json("held-out"), problem: "33+41-39-26+11", seed: 0 };
+const weights = new Float32Array(bytesOf($("weights").textContent).buffer);
+const world = { weights, heldOut: HELD_OUT, problem: "33+41-39-26+11", seed: 0 };
 const lanes = []; // training runs, each with its elements in the page
-let choice = PLAIN, before = PLAIN; // what the switches say, and said before the last flip
-let hovered = null, pinned = null, token = null, guess = "";
+let choice = PLAIN; // what the switches say
+let moved = null; // the lane that is trained, or was the last
+let hovered = null, pinned = null, token = [], guess = "";
 let running = false, target = 0; // the step to which lanes are trained; 0 stops them
 let changing = Promise.resolve(); // until the first batch is written
 
-const percentOf = (share) => Math.round(100 * share);
 const write = (id, text) => { $(id).textContent = text; };
+
+// What a choice is called: by the names of the switches and of the mistakes in the page
+function nameOf({ name, flipped, mistake }) {
+  const parts = flipped.map((key) =>
+    `${isOn({ ...PLAIN, name }, key) ? "without" : "with"} ${$(key).textContent}`);
+  return [name, ...parts, ...(mistake ? [`broken: ${$(mistake).textContent}`] : [])].join(", ");
+}
 
 // ---------------------------------------------------------------------- what is magnified
 
@@ -35,7 +41,7 @@ const chosenAlgorithm = (lane) =>
 function selected() {
   const at = hovered ?? pinned;
   if (lanes.includes(at?.lane) && at.lane.columns[at.column]?.groups[at.group]) return at;
-  const lane = lanes.find((one) => one.isMoving) ?? lanes.at(-1);
+  const lane = lanes.includes(moved) ? moved : lanes.at(-1);
   const mixed = ({ groups }) => groups.some((group) => isMixed(group));
   const column = Math.max(lane.columns.findLastIndex(mixed), 0);
   return within(lane, column, lopsided(lane.columns[column].groups));
@@ -54,80 +60,73 @@ function showMagnifier(at) {
     pinned = at;
     show();
   };
-  const point = (i, t) => {
-    token = [i, t];
-    showNumbers();
-  };
-  const showNumbers = () => {
-    const [i, t] = results[token?.[0]]?.tokens[token[1]] === undefined ? mostChanged(group) : token;
+  const point = (...at) => {
+    token = at;
+    const [i, t] = results[at[0]]?.tokens[at[1]] === undefined ? mostChanged(group) : at;
     list.querySelector(".pointed")?.classList.remove("pointed");
     list.children[i].querySelectorAll("i")[t].classList.add("pointed");
     write("numbers", numbersOf(group, results, asked, i, t));
   };
   write("title", title(group, column) + (lanes.length > 1 ? ` · ${lane.name}` : ""));
   write("explained", explain(group, results, asked));
-  list.ariaLabel = $("title").textContent;
   list.replaceChildren(...rowsOf(group, results, full, flip, point));
   list.children[focused]?.querySelector("button").focus();
   list.onkeydown = (event) => { // the arrow keys go from token to token
     const i = rowWith(event.target), move = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
     if (!move) return;
     event.preventDefault();
-    const last = group[i].ids.length - 1, from = token?.[0] === i ? token[1] + move : 0;
+    const last = group[i].ids.length - 1, from = token[0] === i ? token[1] + move : 0;
     point(i, Math.max(0, Math.min(from, last)));
   };
-  showNumbers();
+  point(...token);
 }
 
 async function look(at, keep) { // at the block at the pointer, or the newest one
-  token = null;
+  token = [];
   if (keep) pinned = at;
   hovered = keep ? null : at;
   show();
-  const { lane, column, group } = at ?? {}, rows = lane?.columns[column]?.groups[group];
-  if (!rows || rows[0].after || running || lane.isCopy || lane.isDrawn) return;
-  if (column + 1 < lane.columns.length) return;
-  await lane.follow(rows); // what the newest step did to its tokens
+  const group = at?.lane.columns[at.column]?.groups[at.group];
+  if (running || !group || group[0].after || at.column + 1 !== at.lane.trainer.steps) return;
+  await at.lane.follow(group); // what the newest step did to its tokens
   show();
 }
 
 // ---------------------------------------------------------------------- strips
 
 const MOVES = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1],
-  Home: [-Infinity, 0], End: [Infinity, 0], Escape: [0, 0] };
+  Home: [-Infinity, 0], End: [Infinity, 0], Escape: null };
 
 function openLane(chosen) {
   const lane = new Lane(world, chosen), root = $("lane").content.firstElementChild.cloneNode(true);
-  const [name, result, remove, strip, ...layers] =
-    root.querySelectorAll("b, .result, button, .strip, .strip *");
-  Object.assign(lane, { root, result, strip, layers });
-  name.textContent = lane.name;
+  const nodes = [root, ...root.querySelectorAll("[data-part]")];
+  lane.parts = Object.fromEntries(nodes.map((node) => [node.dataset.part, node]));
+  const { remove, strip } = lane.parts;
+  lane.name = lane.parts.name.textContent = nameOf(chosen);
   strip.ariaLabel = `${lane.name}: arrow keys go through steps and groups`;
-  Object.assign(remove, { ariaLabel: `Remove ${lane.name}`, hidden: !lanes.length,
-    onclick: () => closeLane(lane) });
+  strip.classList.toggle("replaces", Boolean(lane.algorithm.dynamic_sampling));
+  Object.assign(remove, { ariaLabel: `Remove ${lane.name}`, hidden: !lanes.length });
+  remove.onclick = () => {
+    root.remove();
+    lanes.splice(lanes.indexOf(lane), 1);
+    show();
+    $("train").focus();
+  };
   strip.onpointerdown = strip.onpointermove = (event) => {
     if (event.buttons) strip.setPointerCapture(event.pointerId);
-    look(blockAt(lane, layers[0].getBoundingClientRect(), event), event.buttons > 0);
+    look(blockAt(lane, event), event.buttons > 0);
   };
   strip.onpointerleave = () => look(null, false);
   strip.onkeydown = (event) => {
-    const at = selected(), from = at.lane === lane ? at : { column: 0, group: 0 };
-    const move = MOVES[event.key];
-    if (!move) return;
+    const move = MOVES[event.key], at = selected();
+    if (move === undefined) return;
     event.preventDefault();
-    const to = within(lane, from.column + move[0], from.group + move[1]);
-    look(event.key === "Escape" ? null : to, true);
+    const { column, group } = at.lane === lane ? at : { column: 0, group: 0 };
+    look(move && within(lane, column + move[0], group + move[1]), true);
   };
   $("strips").append(root);
   lanes.push(lane);
   return lane;
-}
-
-function closeLane(lane) {
-  lane.root.remove();
-  lanes.splice(lanes.indexOf(lane), 1);
-  show();
-  $("train").focus();
 }
 
 let waiting = 0; // of an animation frame, so that strips are drawn once for many events
@@ -144,19 +143,18 @@ function show() {
 }
 
 function showLane(lane, at) {
-  const { accuracy, algorithm, columns, layers, result, seeds, steps, strip } = lane;
-  drawStrip(layers, lane, at, at ? chosenAlgorithm(lane) : algorithm);
+  const { accuracy, algorithm, columns, parts, seeds, steps } = lane;
+  drawStrip(lane, at, at ? chosenAlgorithm(lane) : algorithm);
   const group = at && columns[at.column].groups[at.group];
-  Object.assign(strip, { ariaValueMax: columns.length,
+  Object.assign(parts.strip, { ariaValueMax: columns.length,
     ariaValueNow: at ? at.column + 1 : columns.length,
     ariaValueText: group ? `${title(group, at.column)}, group ${at.group + 1}` : "" });
   const late = columns.slice(-10), groups = late.flatMap((column) => column.groups);
-  const silent = groups.filter((group) => !isMixed(group));
   const lately = algorithm.dynamic_sampling
     ? `${sum(late.map(({ thrown }) => thrown))} silent groups replaced (small squares)`
-    : `${silent.length} of ${groups.length} groups silent`;
+    : `${groups.filter((group) => !isMixed(group)).length} of ${groups.length} groups silent`;
   const [first, last] = [accuracy[0], accuracy.at(-1)].map((one) => one && percentOf(one[1]));
-  result.textContent = !accuracy.length ? "" : `${first} → ${last} % right` +
+  parts.result.textContent = !accuracy.length ? "" : `${first} → ${last} % right` +
     (seeds.length ? `, ${seeds.length + 1} seeds` : "") + (steps < 10 ? "" : `; lately ${lately}`);
 }
 
@@ -167,7 +165,7 @@ function showControls() {
   $("question").hidden = started;
   $("again").hidden = !started || lanes.some(({ name }) => name === nameOf(choice));
   write("again", isFull ? "Remove a strip, to train with it" : `Train with it: ${nameOf(choice)}`);
-  $("again").ariaDisabled = running || isFull;
+  $("again").disabled = running || isFull;
   for (const key in SWITCHES) {
     const on = isOn(choice, key);
     Object.assign($(key), { ariaChecked: Boolean(on), ariaDisabled: on === undefined });
@@ -182,12 +180,11 @@ function showControls() {
 function compared(done) {
   if (done.some(({ seeds }) => seeds.length < 2))
     return "One seed each: where the bands overlap, the difference may be luck.";
-  const late = done.map(lateAccuracy), texts = done.map(({ name }, i) => {
-    const [centre, low, high] = late[i].map(percentOf);
-    return `${name} ${centre} % (${low} to ${high})`;
+  const late = done.map(lateAccuracy), texts = late.map((one, i) => {
+    const [centre, low, high] = one.map(percentOf);
+    return `${done[i].name} ${centre} % (${low} to ${high})`;
   });
-  const lows = late.map(([, low]) => low), highs = late.map(([, , high]) => high);
-  const isApart = Math.max(...lows) > Math.min(...highs);
+  const isApart = Math.max(...late.map((one) => one[1])) > Math.min(...late.map((one) => one[2]));
   return `Late accuracy, three seeds: ${texts.join(", ")}. ` + (isApart
     ? "The bands do not overlap." : "The bands overlap: three seeds cannot tell them apart.");
 }
@@ -199,6 +196,7 @@ async function train(work) { // unless something is being trained
   running = true;
   target = Infinity;
   write("alarm", "");
+  if (document.activeElement !== $("one")) $("train").focus(); // other buttons are hidden now
   show();
   try {
     await changing;
@@ -207,7 +205,6 @@ async function train(work) { // unless something is being trained
     if (!(error instanceof Diverged)) throw error;
     write("alarm", `The training diverged: ${error.message}. This step is undone.`);
   } finally {
-    for (const lane of lanes) lane.isMoving = false;
     running = false;
     show();
     save();
@@ -216,25 +213,22 @@ async function train(work) { // unless something is being trained
 
 async function trainLanes(isOneStep = false) { // the lanes that are behind, or all
   if (!await takeProblem()) return;
-  pinned = hovered = token = null;
+  pinned = hovered = null;
+  token = [];
   if (lanes.every(({ isCopy }) => isCopy)) for (const lane of lanes) lane.clear();
   const moving = lanes.filter(({ isCopy }) => !isCopy), steps = moving.map((lane) => lane.steps);
   const least = Math.min(...steps), most = Math.max(...steps);
   const next = isOneStep ? least + 1 : (Math.floor(least / STEPS) + 1) * STEPS;
   target &&= !isOneStep && least < most ? most : next;
-  for (const lane of moving) await trainLane(lane);
-}
-
-async function trainLane(lane) { // up to the target
-  lane.isMoving = true;
-  while (lane.steps < target && lanes.includes(lane)) {
-    if (!lane.isDrawn) await lane.draw();
-    show();
-    await lane.step();
-    say(lane);
-    show();
-  }
-  lane.isMoving = false;
+  for (const lane of moving)
+    while (lane.steps < target && lanes.includes(lane)) {
+      moved = lane;
+      if (!lane.isDrawn) await lane.draw();
+      show();
+      await lane.step();
+      say(lane);
+      show();
+    }
 }
 
 function say({ columns, steps, name }) {
@@ -278,33 +272,31 @@ async function takeProblem() {
 
 function choose(next) {
   if (next === choice) return;
-  before = choice;
+  showReasons(choice, next);
   choice = next;
-  showReasons();
   // nothing is trained yet: the lane changes
   if (!running && lanes.length === 1 && !lanes[0].steps) {
-    lanes.pop().root.remove();
+    lanes.pop().parts.root.remove();
     changing = openLane(choice).draw().then(show);
   }
   show();
 }
 
-function showReasons() { // of the last change: why, and the lines of code that it changes
-  const [old, now] = [before, choice].map((one) => codeOf(one, CODE, PATCHES));
-  const lines = [], tags = new Set(), { mistake } = choice;
-  for (const part of Object.keys({ ...old, ...now })) {
-    const [a, b] = [old[part] ?? [], now[part] ?? []];
-    const minus = a.filter((line) => !b.includes(line));
-    const plus = b.filter((line) => !a.includes(line));
-    if (minus.length + plus.length) lines.push(["file", SWITCHES[part]?.label ?? part]);
-    lines.push(...minus.map((line) => ["minus", `- ${line}`]));
-    lines.push(...plus.map((line) => ["plus", `+ ${line}`]));
+function showReasons(before, after) { // of a change: why, and the lines of code that it changes
+  const [old, now] = [before, after].map((one) => codeOf(one, CODE, PATCHES));
+  const lines = [], told = new Set();
+  const without = (some = [], others = []) => some.filter((line) => !others.includes(line));
+  for (const part in { ...old, ...now }) {
+    const minus = without(old[part], now[part]), plus = without(now[part], old[part]);
+    const heading = SWITCHES[part] ? $(part).textContent : part;
+    if (minus.length + plus.length) lines.push(["file", heading]);
+    lines.push(...minus.map((line) => ["minus", line]), ...plus.map((line) => ["plus", line]));
     const [gone, come] = [minus, plus].map((some) =>
       Object.keys(REASONS).filter((tag) => some.join().includes(`[${tag}]`)));
-    for (const tag of come.length ? come : gone) tags.add(tag);
+    for (const tag of come.length ? come : gone) told.add(tag);
   }
-  const told = mistake && mistake !== before.mistake ? [MISTAKES[mistake]] : [...tags];
-  $("why").replaceChildren(...told.map((tag) =>
+  const isBroken = after.mistake && after.mistake !== before.mistake;
+  $("why").replaceChildren(...(isBroken ? [$(after.mistake).textContent] : [...told]).map((tag) =>
     element("p", {}, element("b", {}, `${tag}. `), REASONS[tag])));
   $("code").hidden = !lines.length;
   $("code").replaceChildren(...lines.map(([className, line]) =>
@@ -314,16 +306,18 @@ function showReasons() { // of the last change: why, and the lines of code that 
 // ---------------------------------------------------------------------- the address
 
 function save() {
-  const entries = [["problem", world.problem], ["seed", world.seed]];
-  for (const lane of lanes) {
+  const runs = lanes.map((lane) => {
     const { choice: { name, flipped, mistake }, steps } = lane;
-    entries.push(["run", [name, mistake, flipped.join(" "), steps ? toText(lane) : ""].join()]);
-  }
+    return ["run", [name, mistake, flipped.join(" "), steps ? toText(lane) : ""].join()];
+  });
+  const entries = [["problem", world.problem], ["seed", world.seed], ...runs];
   $("link").href = `#${new URLSearchParams(entries)}`;
   history.replaceState(null, "", $("link").href);
 }
 
 async function load() {
+  const workers = Math.min(4, navigator.hardwareConcurrency || 2);
+  world.pool = await Pool.open(workers, $("engine").textContent);
   const given = new URLSearchParams(location.hash.slice(1));
   world.seed = Math.floor(Math.min(Math.max(0, Number(given.get("seed")) || 0), 1e6));
   if (read(given.get("problem") ?? "").fault === null) world.problem = given.get("problem");
@@ -331,7 +325,7 @@ async function load() {
   for (const run of given.getAll("run").slice(0, MOST_LANES)) {
     const [name, mistake, flips = "", text] = run.split(",");
     if (!Object.hasOwn(ALGORITHMS, name)) continue;
-    choice = { ...PLAIN, name, mistake: Object.hasOwn(MISTAKES, mistake) ? mistake : "" };
+    choice = { ...PLAIN, name, mistake: Object.hasOwn(PATCHES, mistake) ? mistake : "" };
     for (const key of flips.split(" "))
       if (Object.hasOwn(SWITCHES, key)) choice = flipSwitch(choice, key);
     const lane = openLane(choice);
@@ -343,55 +337,41 @@ async function load() {
       write("alarm", "The link is damaged: Train runs it again.");
     }
   }
-  before = choice;
   if (!lanes.length) openLane(choice);
   for (const lane of lanes) if (!lane.columns.length) await lane.draw();
 }
 
 // ---------------------------------------------------------------------- at the start
 
-const optionsOf = (entries) => entries.map(([value, text]) => element("option", { value }, text));
-$("preset").append(...optionsOf(Object.keys(ALGORITHMS).map((name) => [name, name])));
-$("broken").append(...optionsOf(Object.entries(MISTAKES)));
 $("preset").onchange = () => choose({ ...choice, name: $("preset").value, flipped: [] });
 $("broken").onchange = () => choose({ ...choice, mistake: $("broken").value });
-for (const id in SWITCHES)
-  $("switches").append(element("button", { id, role: "switch",
-    onclick: () => choose(flipSwitch(choice, id)) }, SWITCHES[id].label));
+for (const id in SWITCHES) $(id).onclick = () => choose(flipSwitch(choice, id));
 $("train").onclick = () => {
   if (!running) return train(trainLanes);
   target = 0;
   show();
 };
 $("one").onclick = () => train(() => trainLanes(true));
-const trainFrom = (work) => { // a button that is gone then
-  $("train").focus();
-  train(work);
-};
-$("seeds").onclick = () => trainFrom(trainSeeds);
+$("seeds").onclick = () => train(trainSeeds);
 $("again").onclick = () => {
-  if (running || lanes.length === MOST_LANES) return;
   openLane(choice);
-  trainFrom(trainLanes);
+  train(trainLanes);
 };
 $("question").onclick = ({ target: { textContent, type } }) => {
   if (type !== "button") return;
   guess = textContent;
-  trainFrom(trainLanes);
+  train(trainLanes);
 };
 $("ask").onsubmit = (event) => {
   event.preventDefault();
   if (!running) takeProblem();
 };
 addEventListener("hashchange", () => location.reload());
-addEventListener("resize", show);
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", show);
 
 // For the console and the tests.
 globalThis.sigmaLadder = { world, lanes, base: world.weights, compared, selected };
 
-changing = Pool.open(Math.min(4, navigator.hardwareConcurrency || 2), $("engine").textContent)
-  .then((pool) => { world.pool = pool; }).then(load);
+changing = load();
 await changing;
 show();
 document.body.ariaBusy = "false";

@@ -57,42 +57,35 @@ export function complete(policy, prompts, randoms) {
 
 const readers = {}; // by kind of network: new ones for every job would be 100 MB of garbage a step
 
-// Read rows again, as many at once as the largest pass holds. Yields after each pass {reader,
-// outputs, part}; part lists its rows, each with `at`: for every token of the completion the row of
-// the outputs that stands before it, and so predicts it.
-export function* passes(policy, rows) {
-  const kind = policy.embed.constructor.name + Boolean(policy.head);
-  const reader = (readers[kind] ??= new Reader(policy, LARGEST_PASS));
+// Read rows again -> for each its scores, one for each token: its log-probability, or the critic's
+// value of the state before it. With `lossBackward`, from a row and its scores to the derivatives
+// of its loss by them, the derivatives by the weights are added to the tensors `gradient`.
+export function score(policy, rows, lossBackward = null, gradient = null) {
+  const kind = policy.embed.constructor.name + Boolean(policy.head), scores = [];
+  const reader = (readers[kind] ??= new Reader(policy, LARGEST_PASS)), { columns } = reader;
   reader.policy = policy;
-  for (let from = 0, to = 0; from < rows.length; from = to) {
+  while (scores.length < rows.length) { // as many rows at once as the largest pass holds
     const starts = {}, part = [];
     reader.clear();
-    for (; to < rows.length; to++) {
-      const row = rows[to], start = encode(row.prompt).length;
+    for (const row of rows.slice(scores.length)) {
+      const start = encode(row.prompt).length;
       const added = (starts[row.prompt] ? 0 : start) + row.ids.length - 1;
       if (reader.tokens.length + added > LARGEST_PASS) break;
       const text = begin(reader, starts, row.prompt);
       for (const token of row.ids.slice(0, -1)) reader.add(text, token);
-      part.push({ row, at: text.slice(start - 1) });
+      part.push({ row, at: text.slice(start - 1) }); // the outputs that predict its tokens
     }
-    yield { reader, outputs: reader.read(), part };
+    const outputs = reader.read(), doutputs = new outputs.constructor(outputs.length);
+    for (const { row, at } of part) {
+      const p = at.map((i) => (policy.head ? [0] : softmax(outputs, i, columns)));
+      const ids = policy.head ? row.ids.map(() => 0) : row.ids;
+      scores.push(at.map((i, t) => (policy.head ? outputs[i] : Math.log(p[t][ids[t]]))));
+      lossBackward?.(row, scores.at(-1)).forEach((derivative, t) => {
+        for (let c = 0; c < columns; c++)
+          doutputs[at[t] * columns + c] += derivative * ((c === ids[t]) - p[t][c]);
+      });
+    }
+    if (lossBackward) reader.backward(doutputs, gradient);
   }
-}
-
-// For each token of a pass's rows one number: its log-probability, or the critic's value of the
-// state before it.
-export function scoresOf({ reader: { columns }, outputs, part }) {
-  return part.map(({ row, at }) => at.map((i, t) =>
-    (columns === 1 ? outputs[i] : Math.log(softmax(outputs, i, columns)[row.ids[t]]))));
-}
-
-// by the scores -> by the outputs
-export function scoresBackward({ reader: { columns }, outputs, part }, derivatives) {
-  const doutputs = new outputs.constructor(outputs.length);
-  part.forEach(({ row, at }, r) => at.forEach((i, t) => {
-    const [p, token] = columns === 1 ? [[0], 0] : [softmax(outputs, i, columns), row.ids[t]];
-    for (let c = 0; c < columns; c++)
-      doutputs[i * columns + c] += derivatives[r][t] * ((c === token) - p[c]);
-  }));
-  return doutputs;
+  return scores;
 }

@@ -1,18 +1,18 @@
 // Training as the scripts do it, in Web Workers where there are any. The page keeps the weights and
 // the optimizer; a worker is sent weights and rows and answers with rows, scores or a gradient.
 
-import { compute_advantages, divisorOf, gae, isMixed, lengthsOf, policyLossBackward, sum,
+import { compute_advantages, divisorOf, isMixed, lengthsOf, policyLossBackward, sum,
   valueLossBackward } from "./algorithms.js";
 import { answer, drawProblem, stream, textOf, value } from "./arithmetic.js";
 import { criticOf, tensors } from "./model.js";
-import { complete, passes, scoresBackward, scoresOf } from "./rollout.js";
+import { complete, score } from "./rollout.js";
 
 // names and values of the scripts, but for prompts_per_step, which is 32 there
 export const SETTINGS = {
   prompts_per_step: 8, group_size: 8, epochs: 1, num_minibatches: 4, kl_coef: 0,
   learning_rate: 2e-4, warmup_steps: 10, max_grad_norm: 1, max_draws: 10,
   value_clip: 0.2, value_coef: 1, critic_learning_rate: 5e-4,
-  mistake: "", // the name of a patch in lessons/clinic, of those that MISTAKES lists
+  mistake: "", // the name of a patch in lessons/clinic, of those that the page offers
 };
 const PARTS = 4; // of a minibatch, added in order: any number of workers gives the same weights
 const MOST_HERE = 16; // rows of a job in a page without workers, which does not listen meanwhile
@@ -44,11 +44,6 @@ function clip_grad_norm(gradient, max_grad_norm) { // in place -> the norm befor
   return norm;
 }
 
-function add(total, gradient) { // in place
-  for (let i = 0; i < total.length; i++) total[i] += gradient[i];
-  return total;
-}
-
 const WORK = {
   ready() {},
 
@@ -57,58 +52,46 @@ const WORK = {
       rows.map((row) => stream(row.seed)));
   },
 
-  // -> for each row the log-probability of every token, or a critic's values
-  score({ weights, rows }) {
-    const scores = [];
-    for (const pass of passes(tensors(weights), rows)) scores.push(...scoresOf(pass));
-    return scores;
-  },
+  score({ weights, rows }) { return score(tensors(weights), rows); },
 
   gradient({ weights, rows, config }) { // of a policy's loss, or a critic's, summed over rows
     const network = tensors(weights), gradient = new weights.constructor(weights.length);
     const lossBackward = network.head ? valueLossBackward : policyLossBackward;
-    for (const pass of passes(network, rows)) {
-      const scores = scoresOf(pass);
-      const derivatives = pass.part.map(({ row }, r) => lossBackward(row, scores[r], config));
-      pass.reader.backward(scoresBackward(pass, derivatives), tensors(gradient));
-    }
+    score(network, rows, (row, scores) => lossBackward(row, scores, config), tensors(gradient));
     return gradient;
   },
 };
 
-function serve() { // in a worker: answer every message
+if (!globalThis.document) // in a worker: answer every message
   onmessage = ({ data: { kind, job } }) => postMessage(WORK[kind](job));
-}
 
-function askerOf(worker) { // which does one job after another
-  const waiting = [];
+function startWorker(url) { // a worker, which does one job after another
+  const worker = new Worker(url), waiting = [];
   worker.onmessage = ({ data }) => waiting.shift().resolve(data);
   worker.onerror = ({ message }) => waiting.shift().reject(new Error(message));
-  return (kind, job) => new Promise((resolve, reject) => {
+  worker.ask = (kind, job) => new Promise((resolve, reject) => {
     waiting.push({ resolve, reject });
     worker.postMessage({ kind, job });
   });
+  return worker;
 }
 
-async function here(kind, job) { // in the page itself, after what has happened in the meantime
+async function askHere(kind, job) { // the page itself, after what has happened in the meantime
   await new Promise((resolve) => setTimeout(resolve));
   return WORK[kind](job);
 }
 
 export class Pool {
   workers = [];
-  doers = [here];
 
   // Workers that run `source`, the text of these modules. If the browser refuses them, the pool
   // does the work in the page.
   static async open(size, source) {
-    const pool = new Pool(), type = "text/javascript";
-    const url = URL.createObjectURL(new Blob([source, "\n;serve();"], { type }));
+    const pool = new Pool();
+    const url = URL.createObjectURL(new Blob([source], { type: "text/javascript" }));
     try {
-      for (let i = 0; i < size; i++) pool.workers.push(new Worker(url));
-      const doers = pool.workers.map(askerOf);
-      await Promise.all(doers.map((ask) => ask("ready")));
-      if (size) pool.doers = doers;
+      for (let i = 0; i < size; i++) pool.workers.push(startWorker(url));
+      await Promise.all(pool.workers.map((worker) => worker.ask("ready")));
     } catch {
       pool.close();
     }
@@ -121,7 +104,8 @@ export class Pool {
 
   // -> the results, in order. The workers take turns
   run(kind, jobs) {
-    return Promise.all(jobs.map((job, i) => this.doers[i % this.doers.length](kind, job)));
+    const { workers } = this, ask = (job, i) => workers[i % workers.length].ask(kind, job);
+    return Promise.all(jobs.map(workers.length ? ask : (job) => askHere(kind, job)));
   }
 
   // rows, cut into one share for each worker -> one list, the same however it is cut
@@ -154,7 +138,7 @@ export class Trainer {
   }
 
   // G completions of each of P new problems -> P groups, lists of G rows. own: a problem that comes
-  // first, with the seeds of its completions, {problem, seeds}
+  // first, and the random numbers that answer it, {problem, random}
   async collect(own = null) {
     const { prompts_per_step: P, group_size: G } = this.config;
     const problems = own ? [own.problem] : [];
@@ -162,27 +146,25 @@ export class Trainer {
       const problem = drawProblem(this.random);
       if (!this.heldOut.includes(problem)) problems.push(problem);
     }
-    const asked = problems.flatMap((problem) => Array(G).fill(problem)).map((problem, i) =>
-      ({ prompt: problem + "?", seed: own?.seeds[i] ?? this.random() * 2 ** 32 }));
+    const asked = problems.flatMap((problem, p) => Array.from({ length: G }, () =>
+      ({ prompt: problem + "?", seed: (own && p === 0 ? own : this).random() * 2 ** 32 })));
     const rows = await this.pool.share("sample", this.sampler(this.policy), asked);
     this.refuse(sum(rows.flatMap((row) => row.logps)), "the policy's logits are");
     return problems.map((problem, p) => rows.slice(p * G, (p + 1) * G).map((row) =>
       ({ ...row, reward: this.reward(textOf(row.ids), value(problem)) })));
   }
 
-  // Give every row its advantages, one for each token; with a KL its ref_logps; with a critic its
-  // values and returns.
-  async addAdvantages(groups) {
-    const { critic, pool, reference, config } = this, rows = groups.flat();
-    const put = (name, column) => column.forEach((entry, i) => { rows[i][name] = entry; });
-    if (config.kl_coef) put("ref_logps", await pool.share("score", reference, rows));
-    if (critic) {
-      put("values", await pool.share("score", critic.weights, rows));
-      gae(rows, config.kl_coef).forEach((columns, i) => Object.assign(rows[i], columns));
-    } else {
-      const advantages = compute_advantages(config, groups);
-      put("advantages", rows.map((row, i) => row.ids.map(() => advantages[i])));
-    }
+  // Give rows, under a name, one number for each token: as in `score`
+  async score(rows, name, weights) {
+    const scores = await this.pool.share("score", weights, rows);
+    rows.forEach((row, i) => { row[name] = scores[i]; });
+  }
+
+  async addAdvantages(groups) { // to all rows, with a critic's values and returns
+    const { critic, reference, config } = this, rows = groups.flat();
+    if (config.kl_coef) await this.score(rows, "ref_logps", reference);
+    if (critic) await this.score(rows, "values", critic.weights);
+    compute_advantages(config, groups).forEach((columns, i) => Object.assign(rows[i], columns));
   }
 
   refuse(number, what) {
@@ -208,17 +190,18 @@ export class Trainer {
   }
 
   async gradient({ weights }, minibatch) { // of a network's loss
-    const lengths = lengthsOf(minibatch), tokens = sum(lengths);
-    const parts = Array.from({ length: PARTS }, () => []);
+    const { config } = this, tokens = sum(lengthsOf(minibatch));
+    const rows = minibatch.map((row, i) => ({ ...row, divisor: divisorOf(config, minibatch, i) }));
     let before = 0; // tokens of the rows before this one: every part gets about as many
-    minibatch.forEach((row, i) => {
-      const divisor = divisorOf(this.config, minibatch, i);
-      parts[Math.floor(PARTS * before / tokens)].push({ ...row, divisor });
-      before += lengths[i];
+    const parts = Object.groupBy(rows, ({ ids }) => {
+      before += ids.length;
+      return Math.floor(PARTS * (before - ids.length) / tokens);
     });
-    const jobs = parts.filter((rows) => rows.length).map((rows) =>
-      ({ weights, rows, config: this.config }));
-    return (await this.pool.run("gradient", jobs)).reduce(add);
+    const jobs = Object.values(parts).map((rows) => ({ weights, rows, config }));
+    const [total, ...others] = await this.pool.run("gradient", jobs);
+    for (const gradient of others)
+      for (let i = 0; i < total.length; i++) total[i] += gradient[i];
+    return total;
   }
 
   async update(network, minibatch, learning_rate) { // one optimizer step
