@@ -50,8 +50,8 @@ export function drawStrip(lane, at, algorithm) {
   lane.columns.forEach((column, c) => {
     const node = columns.children[c] ?? columns.appendChild(element("div"));
     const by = c === at?.column ? algorithm : lane.algorithm;
-    const bars = column.groups.flat().map(({ ids, reward }) => [ids.length, reward]);
-    const look = JSON.stringify([by, column.done, bars]);
+    const bars = column.groups.flat().map(({ ids, reward }) => 2 * ids.length + reward);
+    const look = [JSON.stringify(by), column.done, bars].join();
     if (node.look !== look) node.replaceChildren(...blocksOf(lane, column, by));
     node.look = look;
   });
