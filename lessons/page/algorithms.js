@@ -1,14 +1,12 @@
 // What each script's compute_advantages, policy_loss and value_loss do, as numbers: advantages, and
 // the derivatives of the losses. Tests compare them with the scripts' autograd.
 
-import { LONGEST } from "./model.js";
-
-export const sum = (list) => list.reduce((a, b) => a + b, 0);
-export const mean = (list) => sum(list) / list.length;
-export const deviation = (list) => Math.sqrt(mean(list.map((x) => (x - mean(list)) ** 2)));
-export const rewardsOf = (rows) => rows.map((row) => row.reward);
-export const lengthsOf = (rows) => rows.map((row) => row.ids.length);
-export const isMixed = (group) => group.some((row) => row.reward !== group[0].reward);
+const sum = (list) => list.reduce((a, b) => a + b, 0);
+const mean = (list) => sum(list) / list.length;
+const deviation = (list) => Math.sqrt(mean(list.map((x) => (x - mean(list)) ** 2)));
+const rewardsOf = (rows) => rows.map((row) => row.reward);
+const lengthsOf = (rows) => rows.map((row) => row.ids.length);
+const isMixed = (group) => group.some((row) => row.reward !== group[0].reward);
 const GAE_LAMBDA = 0.95, OVERLONG_BUFFER = 8; // tokens before the limit at which a penalty begins
 
 // A token gets A · ratio / divisor. The fields of an algorithm:
@@ -24,7 +22,7 @@ const GAE_LAMBDA = 0.95, OVERLONG_BUFFER = 8; // tokens before the limit at whic
 //   kl_coef   weight of the KL to the reference policy: k3 in the loss, or k1 in PPO's rewards
 //   dynamic_sampling  silent groups are replaced by others
 const NEAR = { clip: [0.8, 1.2], kl_coef: 0.04 };
-export const ALGORITHMS = {
+const ALGORITHMS = {
   REINFORCE: { divisor: "limit", cap: 0, num_minibatches: 1 },
   PPO: { ...NEAR, baseline: "critic", divisor: "tokens" },
   GRPO: { ...NEAR, baseline: "group", sigma: true, divisor: "length" },
@@ -53,7 +51,7 @@ function advantagesOfGroup({ baseline, sigma, over, overlong }, group) {
 }
 
 // For each completion of a batch of groups {advantages}, one for each token
-export function compute_advantages(algorithm, groups) {
+function compute_advantages(algorithm, groups) {
   if (algorithm.baseline === "critic") return gae(groups.flat(), algorithm.kl_coef);
   const all = groups.flatMap((group) => advantagesOfGroup(algorithm, group));
   const divisor = algorithm.over === "batch" ? Math.max(deviation(all), 1e-4) : 1;
@@ -82,7 +80,7 @@ function gae(rows, kl_coef) {
 }
 
 // What completion i's tokens are divided by, from all completions of the optimizer batch.
-export function divisorOf({ divisor }, rows, i) {
+function divisorOf({ divisor }, rows, i) {
   const B = rows.length;
   if (divisor === "tokens") return sum(lengthsOf(rows));
   return B * (divisor === "limit" ? LONGEST : rows[i].ids.length);
@@ -95,7 +93,7 @@ function push(A, ratio, { clip: [low, high] = [0, Infinity], cap = Infinity }) {
 }
 
 // The derivatives of a completion's share of policy_loss by its tokens' log-probabilities
-export function policyLossBackward(row, logps, algorithm) {
+function policyLossBackward(row, logps, algorithm) {
   const { logps: old_logps, ref_logps, advantages, divisor } = row;
   // PPO has its KL in the reward
   const kl_coef = algorithm.baseline === "critic" ? 0 : algorithm.kl_coef;
@@ -109,7 +107,7 @@ export function policyLossBackward(row, logps, algorithm) {
 }
 
 // The same of PPO's value_loss, by each token's value
-export function valueLossBackward(row, values, { value_clip, value_coef }) {
+function valueLossBackward(row, values, { value_clip, value_coef }) {
   const { values: old_values, returns, divisor } = row;
   return values.map((V, t) => {
     const moved = V - old_values[t];
@@ -122,7 +120,7 @@ export function valueLossBackward(row, values, { value_clip, value_coef }) {
 // The pushes on a group's tokens, as if the group were the whole optimizer batch and without the KL
 // term: minus the derivative of the loss by each token's log-probability, where every ratio is
 // `ratio`. rows: for each completion {advantages}. -> for each {advantage, tokens}
-export function pushes(algorithm, group, ratio = 1, rows = forecast(algorithm, group)) {
+function pushes(algorithm, group, ratio = 1, rows = forecast(algorithm, group)) {
   return rows.map(({ advantages }, i) => ({ advantage: mean(advantages),
     tokens: advantages.map((A) => push(A, ratio, algorithm) / divisorOf(algorithm, group, i)) }));
 }

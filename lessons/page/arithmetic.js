@@ -1,18 +1,16 @@
 // The task of toy_env/arithmetic.py: problems and the verifier. And random numbers from a seed.
 
-import { BOS, EOS, TOKENS } from "./model.js";
-
-export const encode = (text) => [BOS, ...Array.from(text, (letter) => TOKENS.indexOf(letter))];
-export const textOf = (ids) => ids.filter((id) => id !== EOS).map((id) => TOKENS[id]).join("");
+const encode = (text) => [BOS, ...Array.from(text, (letter) => TOKENS.indexOf(letter))];
+const textOf = (ids) => ids.filter((id) => id !== EOS).map((id) => TOKENS[id]).join("");
 
 // The integer after the last "#", or null.
-export function answer(completion) {
+function answer(completion) {
   const match = completion.match(/#([+-]?)0*([0-9]{1,9})$/);
   return match && Number(match[1] + match[2]);
 }
 
 // The value of a chain such as 29+46-36, and why it is not a problem of the task, or null.
-export function read(expression) {
+function read(expression) {
   let total = 0, before = "";
   const fault = (text) => ({ fault: text }), minus = (text) => String(text).replace("-", "−");
   if (!/^\d+([+-]\d+){1,4}$/.test(expression))
@@ -28,10 +26,10 @@ export function read(expression) {
   return { total, fault: null };
 }
 
-export const value = (expression) => read(expression).total ?? null;
+const value = (expression) => read(expression).total ?? null;
 
 // one to four operations, by rejection; held-out problems included
-export function drawProblem(random) {
+function drawProblem(random) {
   const integer = (n) => Math.floor(random() * n), operations = 1 + integer(4);
   for (;;) {
     let expression = String(1 + integer(50));
@@ -41,7 +39,7 @@ export function drawProblem(random) {
 }
 
 // Random numbers in [0, 1) from a seed (mulberry32), so that a group can be drawn again.
-export function stream(seed) {
+function stream(seed) {
   return () => {
     let t = (seed = (seed + 0x6d2b79f5) | 0);
     t = Math.imul(t ^ (t >>> 15), t | 1);

@@ -26,7 +26,7 @@ from toy_env.model import load_policy
 SOURCES = Path(__file__).parent
 ROOT = SOURCES.parents[1]
 PAGE = SOURCES.parent / "group.html"
-# In the order in which they import one another: what workers run too, and the rest of the page.
+# Each uses names of those before it: what workers run too, and the rest of the page.
 ENGINE = ("product", "model", "arithmetic", "rollout", "algorithms", "training")
 MODULES = ("lanes", "magnifier", "strip", "page")
 SCRIPTS = {
@@ -118,11 +118,9 @@ def reasons() -> dict[str, str]:
 
 
 def script_of(names: tuple[str, ...]) -> str:
-    """Modules as one script, without imports and exports: a page opened by a double click may not
-    import."""
-    modules = "\n".join((SOURCES / f"{name}.js").read_text(encoding="utf-8") for name in names)
-    modules = re.sub(r"^import .*?;\n|^export ", "", modules, flags=re.MULTILINE | re.DOTALL)
-    return modules.replace("{{product}}", base64.b64encode(product.binary()).decode())
+    """Files as one script: a page opened by a double click may not import."""
+    files = "\n".join((SOURCES / f"{name}.js").read_text(encoding="utf-8") for name in names)
+    return files.replace("{{product}}", base64.b64encode(product.binary()).decode())
 
 
 def whole_page() -> str:

@@ -1,17 +1,12 @@
 // A lane: a training run by an algorithm with its switches, and what the page shows of it. Nothing
 // here touches the document.
 
-import { ALGORITHMS, deviation, isMixed, mean, pushes, rewardsOf, sum } from "./algorithms.js";
-import { answer, stream, textOf, value } from "./arithmetic.js";
-import { bytesOf } from "./product.js";
-import { Trainer } from "./training.js";
-
 const EVERY = 5; // steps between two measurements of held-out accuracy
 const START = 21; // of the random numbers that answer the reader's problem
 
 // A switch's setting, with its values where it is off and on; the scripts that have its lines as
 // they are then; and which algorithms have it.
-export const SWITCHES = {
+const SWITCHES = {
   sigma: { setting: "sigma", values: [false, true],
     scripts: ["Dr. GRPO", "GRPO"], isIn: ({ sigma }) => sigma !== undefined },
   length: { setting: "divisor", values: ["limit", "length"],
@@ -25,11 +20,11 @@ export const SWITCHES = {
 };
 
 // A choice: an algorithm, the switches that are flipped in it, and a patch of the clinic, if any
-export const PLAIN = { name: "GRPO", flipped: [], mistake: "" };
+const PLAIN = { name: "GRPO", flipped: [], mistake: "" };
 
 const isSet = (algorithm, { setting, values }) => `${algorithm[setting]}` === `${values[1]}`;
 
-export function algorithmOf({ name, flipped, mistake }) {
+function algorithmOf({ name, flipped, mistake }) {
   const algorithm = { ...ALGORITHMS[name], mistake };
   for (const { setting, values } of flipped.map((key) => SWITCHES[key]))
     algorithm[setting] = values[Number(!isSet(algorithm, { setting, values }))];
@@ -37,13 +32,13 @@ export function algorithmOf({ name, flipped, mistake }) {
 }
 
 // Whether a switch is on; undefined where the algorithm does not have it
-export function isOn(choice, key) {
+function isOn(choice, key) {
   const algorithm = algorithmOf(choice);
   return SWITCHES[key].isIn(algorithm) ? isSet(algorithm, SWITCHES[key]) : undefined;
 }
 
 // The choice after a flip. Where all switches stand as in GRPO, Dr. GRPO or DAPO, it is that.
-export function flipSwitch(choice, key) {
+function flipSwitch(choice, key) {
   if (isOn(choice, key) === undefined) return choice;
   const { name, flipped } = choice, others = flipped.filter((one) => one !== key);
   const next = { ...choice, flipped: others.length < flipped.length ? others : [...others, key] };
@@ -55,7 +50,7 @@ export function flipSwitch(choice, key) {
 }
 
 // The lines of a choice's code: those of its script, but for the flipped switches
-export function codeOf(choice, scripts, patches) {
+function codeOf(choice, scripts, patches) {
   const code = { ...scripts[choice.name] };
   for (const key of choice.flipped)
     code[key] = scripts[SWITCHES[key].scripts[Number(isOn(choice, key))]][key];
@@ -64,7 +59,7 @@ export function codeOf(choice, scripts, patches) {
   return code;
 }
 
-export class Lane {
+class Lane {
   // world: what lanes share, {pool, weights, seed, heldOut, problem}
   constructor(world, choice, seed = world.seed) {
     Object.assign(this, { world, choice, seed, algorithm: algorithmOf(choice) });
@@ -125,7 +120,7 @@ export class Lane {
 }
 
 // The group shown by default: the mixed one with the fewest of one verdict, rather of right ones.
-export function lopsided(groups) {
+function lopsided(groups) {
   const scores = groups.map((group) => {
     const k = sum(rewardsOf(group)), G = group.length;
     return isMixed(group) ? Math.min(k - 0.5, G - k) : G;
@@ -141,7 +136,7 @@ const interval = (shares) =>
 
 // [step, mean, low, high] of each measurement: of one seed with the 95 % band of that many
 // problems, of three with the 95 % interval of their mean.
-export function band({ world, accuracy, seeds }) {
+function band({ world, accuracy, seeds }) {
   const n = world.heldOut.length;
   return accuracy.map(([step, p], i) => {
     const shares = [p, ...seeds.map((one) => one.accuracy[i]?.[1])];
@@ -151,13 +146,13 @@ export function band({ world, accuracy, seeds }) {
 }
 
 // The mean accuracy over the last third of the steps, with the interval of three seeds.
-export function lateAccuracy(lane) {
+function lateAccuracy(lane) {
   const late = (one) => one.accuracy.filter(([step]) => step >= (2 / 3) * lane.steps);
   return interval([lane, ...lane.seeds].map((one) => mean(late(one).map(([, share]) => share))));
 }
 
 // As bytes: of the accuracy and of each column their number, then what is in them.
-export function toText({ accuracy, columns, world: { heldOut } }) {
+function toText({ accuracy, columns, world: { heldOut } }) {
   const bytes = [accuracy.length, ...accuracy.map(([, p]) => Math.round(p * heldOut.length))];
   for (const { groups, thrown } of columns.filter((column) => column.done)) {
     bytes.push(thrown, groups.length);
@@ -166,7 +161,7 @@ export function toText({ accuracy, columns, world: { heldOut } }) {
   return btoa(String.fromCharCode(...bytes));
 }
 
-export function fromText(lane, text) { // the lane becomes a copy: its completions have no letters
+function fromText(lane, text) { // the lane becomes a copy: its completions have no letters
   const { world: { heldOut }, trainer: { config: { group_size: G } } } = lane;
   const bytes = [...bytesOf(text)], take = (n) => bytes.splice(0, n);
   lane.accuracy = take(...take(1)).map((right, i) => [i * EVERY, right / heldOut.length]);

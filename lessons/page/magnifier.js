@@ -1,23 +1,19 @@
 // The magnifier: one group of the strip, letter by letter, and the numbers behind a token.
 
-import { divisorOf, isMixed, mean, rewardsOf, sum } from "./algorithms.js";
-import { value } from "./arithmetic.js";
-import { EOS, TOKENS } from "./model.js";
+const $ = (id) => document.getElementById(id);
 
-export const $ = (id) => document.getElementById(id);
-
-export function element(tag, properties, ...children) {
+function element(tag, properties, ...children) {
   const made = Object.assign(document.createElement(tag), properties);
   made.append(...children);
   return made;
 }
 
 // The colour of what is pushed, and a bar's length; 1 is the fullest and the longest.
-export const shade = (push, length = 1) => ({ className: push > 0 ? "pos" : push < 0 ? "neg" : "",
+const shade = (push, length = 1) => ({ className: push > 0 ? "pos" : push < 0 ? "neg" : "",
   style: `--share: ${Math.min(1, Math.abs(push))}; --length: ${Math.min(1, length)}` });
 
-export const percentOf = (share) => Math.round(100 * share);
-export const typeset = (expression) => expression.replaceAll("-", "−");
+const percentOf = (share) => Math.round(100 * share);
+const typeset = (expression) => expression.replaceAll("-", "−");
 const letter = (id) => (id === null ? "·" : id === EOS ? "∎" : TOKENS[id]);
 const percent = (logp) => `${Number((100 * Math.exp(logp)).toPrecision(2))} %`;
 
@@ -26,14 +22,14 @@ function signed(x, digits = 2) { // 0.5 as +0.50
   return Number(size) ? (x < 0 ? "−" : "+") + size : "0";
 }
 
-export function title(group, column) {
+function title(group, column) {
   const { prompt } = group[0], k = sum(rewardsOf(group)), problem = prompt?.slice(0, -1);
   return `Step ${column + 1}${problem ? ` · ${typeset(problem)} = ${value(problem)}` : ""}: ` +
     `${k} of ${group.length} right`;
 }
 
 // In a sentence: what the verdicts make of a group.
-export function explain(group, results, algorithm) {
+function explain(group, results, algorithm) {
   const rewards = rewardsOf(group), G = group.length, k = sum(rewards);
   if (!isMixed(group) && !results.some((row) => row.advantage))
     return `All ${k ? "right" : "wrong"}: silent. Every advantage is 0, ` +
@@ -45,7 +41,7 @@ export function explain(group, results, algorithm) {
 }
 
 // A row a completion: verdict, advantage, tokens coloured by their push. full: the fullest push
-export function rowsOf(group, results, full, flip, point) {
+function rowsOf(group, results, full, flip, point) {
   return group.map(({ ids, reward, verdict }, i) => {
     const text = ids.map(letter), A = signed(results[i].advantage), isFlipped = reward !== verdict;
     const ariaLabel = `completion ${i + 1}: ${reward ? "right" : "wrong"}, advantage ${A}` +
@@ -61,7 +57,7 @@ export function rowsOf(group, results, full, flip, point) {
 }
 
 // The token whose probability the step has changed most, [row, token], or the first.
-export function mostChanged(group) {
+function mostChanged(group) {
   const moves = group.map(({ logps, after }) =>
     (after ?? []).map((logp, t) => Math.abs(Math.exp(logp) - Math.exp(logps[t]))));
   const most = Math.max(...moves.flat()), i = moves.findIndex((row) => row.includes(most));
@@ -69,7 +65,7 @@ export function mostChanged(group) {
 }
 
 // The numbers of one token, in a line.
-export function numbersOf(group, results, algorithm, i, t) {
+function numbersOf(group, results, algorithm, i, t) {
   const { ids, logps, after } = group[i], weight = results[i].tokens[t], G = group.length;
   const under = { length: `(${G} × ${ids.length} tokens)`, limit: `(${G} × 56)`,
     tokens: `${divisorOf(algorithm, group, i)} tokens` }[algorithm.divisor];

@@ -6,10 +6,8 @@
 // columns) is one array, row after row. All arrays are float32 or float64, whichever the weights
 // are. tests/test_page_training.py compares both directions with torch.
 
-import { product } from "./product.js";
-
-export const TOKENS = ["<pad>", "<bos>", "<eos>", ..."0123456789+-?=;#"];
-export const BOS = 1, EOS = 2, LONGEST = 56; // LONGEST: max_new_tokens of the scripts
+const TOKENS = ["<pad>", "<bos>", "<eos>", ..."0123456789+-?=;#"];
+const BOS = 1, EOS = 2, LONGEST = 56; // LONGEST: max_new_tokens of the scripts
 const WIDTH = 64, INNER = 176, LAYERS = 3, HEADS = 4, HEAD = WIDTH / HEADS;
 const EPSILON = 1e-6, THETA = 10000, MOST_POSITIONS = 128;
 
@@ -23,14 +21,14 @@ for (let l = 0; l < LAYERS; l++) {
 SIZES.push(["head", WIDTH], ["bias", 1]); // of PPO's critic; a policy ends before them
 
 // The tensors by name: views of the weights, which are one array.
-export function tensors(weights) {
+function tensors(weights) {
   let at = 0;
   const views = SIZES.map(([name, size]) => [name, weights.subarray(at, (at += size))]);
   return Object.fromEntries(views.filter(([, view]) => view.length));
 }
 
 // The policy's transformer under a head that is 0 everywhere
-export const criticOf = (weights) =>
+const criticOf = (weights) =>
   weights.constructor.from([...weights, ...Array(WIDTH + 1).fill(0)]);
 
 // A linear layer Y = X W^T, as in torch: X (n, inputs), W (outputs, inputs), Y (n, outputs)
@@ -132,7 +130,7 @@ function attendBackward(d, dmixed, { shares, queries, keys, values }, texts, pos
 
 // Reads texts and keeps the keys and values of all tokens. A text is a list of the indices of its
 // tokens; a copy of it is another text that begins alike.
-export class Reader {
+class Reader {
   constructor(policy, capacity, width = capacity) { // most tokens in all, and in one `read`
     const array = (columns, rows = width) => new policy.embed.constructor(rows * columns);
     const arrays = (names, columns) =>

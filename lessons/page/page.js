@@ -1,15 +1,5 @@
-// The page itself: its strips, and what its controls do. build.py joins all modules, so their
-// top-level names are different.
-
-import { ALGORITHMS, divisorOf, isMixed, lengthsOf, mean, sum } from "./algorithms.js";
-import { read } from "./arithmetic.js";
-import { Lane, PLAIN, SWITCHES, algorithmOf, codeOf, flipSwitch, fromText, isOn, lateAccuracy,
-  lopsided, toText } from "./lanes.js";
-import { $, element, explain, mostChanged, numbersOf, percentOf, rowsOf, title,
-  typeset } from "./magnifier.js";
-import { bytesOf } from "./product.js";
-import { FULL, STEPS, blockAt, drawStrip, within } from "./strip.js";
-import { Diverged, Pool } from "./training.js";
+// The page itself: its strips, and what its controls do. build.py joins the files here, which share
+// their top-level names.
 
 const { CODE, HELD_OUT, PATCHES, REASONS } = JSON.parse($("data").textContent);
 for (const key in PATCHES) REASONS[$(key).textContent] = PATCHES[key].why;

@@ -3,8 +3,8 @@
 // log-probability does not depend on the batch.
 
 const BINARY = "{{product}}"; // base64, put in by build.py
-export const bytesOf = (base64) => Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0));
-export const wasm = { on: true, ...startWasm() };
+const bytesOf = (base64) => Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0));
+const wasm = { on: true, ...startWasm() };
 const inJs = { b: new Float64Array(2 ** 16), c: new Float64Array(2 ** 20) };
 
 function startWasm() {
@@ -20,7 +20,7 @@ function startWasm() {
 
 // C = A B, or C += A B: (rows, depth) x (depth, columns). A[i, k] is at i * aRow + k * aStep, where
 // one step is 1, and B[k, j] at j * bColumn + k * bStep: a transposed matrix is not copied.
-export function product(C, A, aRow, aStep, B, bColumn, bStep, rows, columns, depth, add) {
+function product(C, A, aRow, aStep, B, bColumn, bStep, rows, columns, depth, add) {
   const isQuick = wasm.on && wasm.run && C instanceof Float32Array, size = isQuick ? 8 : 4;
   const { a, b, c } = isQuick ? wasm : inJs, padded = Math.ceil(columns / size) * size;
   for (let j = 0; j < padded; j++) { // B in blocks of columns, in the order of their use

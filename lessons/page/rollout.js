@@ -2,9 +2,6 @@
 // them again. A row is one completion: {prompt, ids, logps}. Its lists are as long as the
 // completion, EOS included, which the scripts express by a mask.
 
-import { encode } from "./arithmetic.js";
-import { EOS, LONGEST, Reader } from "./model.js";
-
 const LARGEST_PASS = 128; // tokens, whose activations fit a processor's cache
 
 function softmax(outputs, row, n) { // of a row of n logits
@@ -34,7 +31,7 @@ function begin(reader, starts, prompt) {
 
 // One completion of each prompt from the full softmax at temperature 1. Each prompt has random
 // numbers of its own, a function.
-export function complete(policy, prompts, randoms) {
+function complete(policy, prompts, randoms) {
   const starts = {}, most = [...new Set(prompts)].flatMap(encode).length;
   const reader = new Reader(policy, most + prompts.length * LONGEST,
     Math.max(most, prompts.length));
@@ -60,7 +57,7 @@ const readers = {}; // by kind of network: new ones for every job would be 100 M
 // Read rows again -> for each its scores, one for each token: its log-probability, or the critic's
 // value of the state before it. With `lossBackward`, from a row and its scores to the derivatives
 // of its loss by them, the derivatives by the weights are added to the tensors `gradient`.
-export function score(policy, rows, lossBackward = null, gradient = null) {
+function score(policy, rows, lossBackward = null, gradient = null) {
   const kind = policy.embed.constructor.name + Boolean(policy.head), scores = [];
   const reader = (readers[kind] ??= new Reader(policy, LARGEST_PASS)), { columns } = reader;
   reader.policy = policy;

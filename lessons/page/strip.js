@@ -1,23 +1,19 @@
 // The film strip: a column is a step, a block a group, a bar a completion. Below it the accuracy.
 // style.css says how large they are.
 
-import { isMixed } from "./algorithms.js";
-import { band } from "./lanes.js";
-import { element, percentOf, shade } from "./magnifier.js";
-
-export const STEPS = 60; // of a training, and the fewest columns of a strip
+const STEPS = 60; // of a training, and the fewest columns of a strip
 const LONG = 32; // tokens of a bar that fills its column
-export const FULL = 2.65; // the advantage of full colour: GRPO's of one right completion of eight
+const FULL = 2.65; // the advantage of full colour: GRPO's of one right completion of eight
 
 // The nearest block to a column and a group that there is.
-export function within(lane, column, group) {
+function within(lane, column, group) {
   const nearest = (n, list) => Math.max(0, Math.min(n, list.length - 1));
   const to = nearest(column, lane.columns);
   return { lane, column: to, group: nearest(group, lane.columns[to]?.groups ?? []) };
 }
 
 // The block at the pointer, or the nearest one.
-export function blockAt(lane, { clientX, clientY }) {
+function blockAt(lane, { clientX, clientY }) {
   const last = (nodes, side, place) =>
     [...nodes].findLastIndex((node) => node.getBoundingClientRect()[side] <= place);
   const { children } = lane.parts.columns;
@@ -43,7 +39,7 @@ function blocksOf(lane, { groups, thrown }, algorithm) {
 
 // Draw a lane's strip. at: the block that is magnified, {column, group}, if it is in this strip;
 // algorithm: by which that column is shaded. Only columns that have changed are drawn.
-export function drawStrip(lane, at, algorithm) {
+function drawStrip(lane, at, algorithm) {
   const { strip, columns } = lane.parts;
   const count = Math.max(STEPS, Math.ceil(lane.columns.length / 20) * 20);
   strip.style.setProperty("--count", count);

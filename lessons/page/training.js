@@ -1,14 +1,8 @@
 // Training as the scripts do it, in Web Workers where there are any. The page keeps the weights and
 // the optimizer; a worker is sent weights and rows and answers with rows, scores or a gradient.
 
-import { compute_advantages, divisorOf, isMixed, lengthsOf, policyLossBackward, sum,
-  valueLossBackward } from "./algorithms.js";
-import { answer, drawProblem, stream, textOf, value } from "./arithmetic.js";
-import { criticOf, tensors } from "./model.js";
-import { complete, score } from "./rollout.js";
-
 // names and values of the scripts, but for prompts_per_step, which is 32 there
-export const SETTINGS = {
+const SETTINGS = {
   prompts_per_step: 8, group_size: 8, epochs: 1, num_minibatches: 4, kl_coef: 0,
   learning_rate: 2e-4, warmup_steps: 10, max_grad_norm: 1, max_draws: 10,
   value_clip: 0.2, value_coef: 1, critic_learning_rate: 5e-4,
@@ -17,7 +11,7 @@ export const SETTINGS = {
 const PARTS = 4; // of a minibatch, added in order: any number of workers gives the same weights
 const MOST_HERE = 16; // rows of a job in a page without workers, which does not listen meanwhile
 
-export class Diverged extends Error {}
+class Diverged extends Error {}
 
 // A network's weights, and what AdamW remembers of them
 const learner = (weights) =>
@@ -81,7 +75,7 @@ async function askHere(kind, job) { // the page itself, after what has happened 
   return WORK[kind](job);
 }
 
-export class Pool {
+class Pool {
   workers = [];
 
   // Workers that run `source`, the text of these modules. If the browser refuses them, the pool
@@ -118,7 +112,7 @@ export class Pool {
   }
 }
 
-export class Trainer {
+class Trainer {
   // algorithm: one of ALGORITHMS, with other settings if any
   constructor({ weights, algorithm, pool, seed = 0, heldOut = [] }) {
     const config = { ...SETTINGS, ...algorithm };
