@@ -1,5 +1,4 @@
-// A lane: a training run by an algorithm with its switches, and what the page shows of it. Nothing
-// here touches the document.
+// A lane: a training run by an algorithm with its switches. Nothing here touches the document.
 
 const EVERY = 5; // steps between two measurements of held-out accuracy
 const START = 21; // of the random numbers that answer the reader's problem

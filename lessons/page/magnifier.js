@@ -15,7 +15,7 @@ const shade = (push, length = 1) => ({ className: push > 0 ? "pos" : push < 0 ? 
 const percentOf = (share) => Math.round(100 * share);
 const typeset = (expression) => expression.replaceAll("-", "−");
 const letter = (id) => (id === null ? "·" : id === EOS ? "∎" : TOKENS[id]);
-const percent = (logp) => `${Number((100 * Math.exp(logp)).toPrecision(2))} %`;
+const percent = (logp) => `${Number((100 * Math.exp(logp)).toPrecision(2))}\u00a0%`;
 
 function signed(x, digits = 2) { // 0.5 as +0.50
   const size = Math.abs(x).toFixed(digits);
@@ -36,8 +36,10 @@ function explain(group, results, algorithm) {
       (algorithm.dynamic_sampling ? "and another group replaces it." : "and nothing is pushed.");
   const A = (R) => signed(mean(results.filter((_, i) => rewards[i] === R).map((row) =>
     row.advantage)));
-  const each = [k && `right ones get A = ${A(1)}`, G - k && `wrong ones ${A(0)}`].filter(Boolean);
-  return `σ = ${Number((Math.sqrt(k * (G - k)) / G).toFixed(2))}: ${each.join(", ")}.`;
+  const each = [k && `right ones are pushed by A\u00a0=\u00a0${A(1)}`,
+    G - k && `wrong ones by ${A(0)}`].filter(Boolean);
+  const sigma = Number((Math.sqrt(k * (G - k)) / G).toFixed(2));
+  return `σ, the verdicts' spread, is ${sigma}: ${each.join(", ")}.`;
 }
 
 // A row a completion: verdict, advantage, tokens coloured by their push. full: the fullest push
@@ -56,10 +58,10 @@ function rowsOf(group, results, full, flip, point) {
   });
 }
 
-// The token whose probability the step has changed most, [row, token], or the first.
-function mostChanged(group) {
-  const moves = group.map(({ logps, after }) =>
-    (after ?? []).map((logp, t) => Math.abs(Math.exp(logp) - Math.exp(logps[t]))));
+// The token that the step has moved most as it was pushed, [row, token], or the first.
+function mostChanged(group, results) {
+  const moves = group.map(({ logps, after }, i) => (after ?? []).map((logp, t) =>
+    Math.sign(results[i].tokens[t]) * (Math.exp(logp) - Math.exp(logps[t]))));
   const most = Math.max(...moves.flat()), i = moves.findIndex((row) => row.includes(most));
   return i < 0 ? [0, 0] : [i, moves[i].indexOf(most)];
 }
@@ -71,5 +73,6 @@ function numbersOf(group, results, algorithm, i, t) {
     tokens: `${divisorOf(algorithm, group, i)} tokens` }[algorithm.divisor];
   const push = weight ? `A / ${under} = ${signed(weight, 4)}` : "no push";
   const moved = [logps, after].filter(Boolean).map((list) => percent(list[t])).join(" → ");
-  return `“${letter(ids[t])}”: ${push}${moved && ` · probability ${moved}`}`;
+  const others = after && weight * (after[t] - logps[t]) < 0 ? ", by the pushes on others" : "";
+  return `“${letter(ids[t])}”: ${push}${moved && ` · probability ${moved}${others}`}`;
 }

@@ -1,10 +1,8 @@
 // The transformer of toy_env/base_model in plain JavaScript: a Llama with 3 layers, forward and
-// backward.
-//
-// Many texts are read at once, without padding: a batch is a list of tokens, and each token knows
-// the text before it. Texts may share a beginning, so a group's prompt is read once. A matrix (n,
-// columns) is one array, row after row. All arrays are float32 or float64, whichever the weights
-// are. tests/test_page_training.py compares both directions with torch.
+// backward. Many texts are read at once, without padding: a batch is a list of tokens, and each
+// token knows the text before it. Texts may share a beginning, so a group's prompt is read once. A
+// matrix (n, columns) is one array, row after row. All arrays are float32 or float64, whichever the
+// weights are. tests/test_page_training.py compares both directions with torch.
 
 const TOKENS = ["<pad>", "<bos>", "<eos>", ..."0123456789+-?=;#"];
 const BOS = 1, EOS = 2, LONGEST = 56; // LONGEST: max_new_tokens of the scripts

@@ -52,7 +52,7 @@ function showMagnifier(at) {
   };
   const point = (...at) => {
     token = at;
-    const [i, t] = results[at[0]]?.tokens[at[1]] === undefined ? mostChanged(group) : at;
+    const [i, t] = results[at[0]]?.tokens[at[1]] === undefined ? mostChanged(group, results) : at;
     list.querySelector(".pointed")?.classList.remove("pointed");
     list.children[i].querySelectorAll("i")[t].classList.add("pointed");
     write("numbers", numbersOf(group, results, asked, i, t));
@@ -140,8 +140,9 @@ function showLane(lane, at) {
     ariaValueNow: at ? at.column + 1 : columns.length,
     ariaValueText: group ? `${title(group, at.column)}, group ${at.group + 1}` : "" });
   const late = columns.slice(-10), groups = late.flatMap((column) => column.groups);
+  const thrown = sum(late.map((column) => column.thrown));
   const lately = algorithm.dynamic_sampling
-    ? `${sum(late.map(({ thrown }) => thrown))} silent groups replaced (small squares)`
+    ? `${groups.length + thrown} groups written, ${thrown} thrown away (small squares)`
     : `${groups.filter((group) => !isMixed(group)).length} of ${groups.length} groups silent`;
   const [first, last] = [accuracy[0], accuracy.at(-1)].map((one) => one && percentOf(one[1]));
   parts.result.textContent = !accuracy.length ? "" : `${first} → ${last} % right` +
@@ -152,7 +153,7 @@ function showControls() {
   const started = lanes.some(({ steps }) => steps), isFull = lanes.length === MOST_LANES;
   write("train", !running ? "Train" : target ? "Stop" : "Stopping …");
   $("one").ariaDisabled = running;
-  $("question").hidden = started;
+  $("question").hidden = started || running;
   $("again").hidden = !started || lanes.some(({ name }) => name === nameOf(choice));
   write("again", isFull ? "Remove a strip, to train with it" : `Train with it: ${nameOf(choice)}`);
   $("again").disabled = running || isFull;
@@ -164,11 +165,11 @@ function showControls() {
   $("broken").value = choice.mistake;
   const done = lanes.filter(({ steps }) => steps >= STEPS);
   $("seeds").hidden = running || done.length < 2 || done.every(({ seeds }) => seeds.length === 2);
-  write("compared", done.length > 1 ? compared(done) : "");
+  write("compared", started && lanes.length > 1 ? compared(done) : "");
 }
 
 function compared(done) {
-  if (done.some(({ seeds }) => seeds.length < 2))
+  if (done.length < 2 || done.some(({ seeds }) => seeds.length < 2))
     return "One seed each: where the bands overlap, the difference may be luck.";
   const late = done.map(lateAccuracy), texts = late.map((one, i) => {
     const [centre, low, high] = one.map(percentOf);
@@ -225,8 +226,8 @@ function say({ columns, steps, name }) {
   const [from, to] = [columns[0], columns.at(-1)].map(({ groups }) =>
     Math.round(mean(groups.flatMap(lengthsOf))));
   const isDone = steps >= STEPS, isRight = isDone && guess === (to > from ? "longer" : "shorter");
-  const guessed = guess && `You said ${guess}${isRight ? ", rightly" : ""}. `;
-  write("status", `${lanes.length > 1 ? `${name}: ` : ""}step ${steps}. ${guessed}` +
+  const said = lanes.length < 2 ? guess && `You said ${guess}${isRight ? ", rightly" : ""}. ` : "";
+  write("status", `${lanes.length > 1 ? `${name}: ` : ""}step ${steps}. ${said}` +
     `Completions: ${from} → ${to} tokens${isDone ? "; only right or wrong was rewarded" : ""}.`);
 }
 
@@ -344,8 +345,9 @@ $("train").onclick = () => {
 $("one").onclick = () => train(() => trainLanes(true));
 $("seeds").onclick = () => train(trainSeeds);
 $("again").onclick = () => {
-  openLane(choice);
+  const { root } = openLane(choice).parts;
   train(trainLanes);
+  root.scrollIntoView({ block: "nearest" });
 };
 $("question").onclick = ({ target: { textContent, type } }) => {
   if (type !== "button") return;

@@ -1,5 +1,4 @@
-// The film strip: a column is a step, a block a group, a bar a completion. Below it the accuracy.
-// style.css says how large they are.
+// The film strip, as large as style.css says: columns are steps, blocks groups, bars completions.
 
 const STEPS = 60; // of a training, and the fewest columns of a strip
 const LONG = 32; // tokens of a bar that fills its column
