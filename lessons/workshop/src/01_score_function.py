@@ -227,7 +227,7 @@ knob(
 # The usual baseline is the mean reward, an estimate of $p$. In the table above it is better than no baseline but not the best. Take a
 # coin that is right with $p = .9$ (exercise 2 of [lesson 0](00_loop.ipynb)). The rare outcome, a wrong completion, has the long score, and
 # without a baseline it contributes nothing. So $b = p$ has {=variance(0.9, **coin) / variance(0.0, **coin):.0f} times the variance of
-# $b = 0$. The base model is like the coin: on the three prompts of the first picture the scores of wrong completions are longer, and the
+# $b = 0$. (The first picture shows mean squares, whose ratios are smaller.) The base model is like the coin: on the three prompts of the first picture the scores of wrong completions are longer, and the
 # best baseline lies below $p$:
 #
 # | prompt | $p$ | mean $\|s\|^2$ of wrong completions, over that of right ones | best $b$ |

@@ -78,8 +78,8 @@ show_diff(reinforce.policy_loss, ppo.policy_loss)
 # $$\mathbb E_{y\sim\pi_{old}}\big[\rho(y)\,A(y)\,\nabla\ell(y)\big] =
 # \sum_y \pi_{old}(y)\,\frac{\pi(y)}{\pi_{old}(y)}\,A(y)\,\nabla\log\pi(y) = \nabla \sum_y \pi(y)\,A(y)$$
 #
-# A check without sampling error: three completions of one token have old probabilities ½, ¼, ¼, and a batch of four holds them in exactly
-# this proportion. The truth is the derivative of the success probability, a sum of three terms.
+# A check without sampling error: three completions of one token, of which the first is wrong, have old probabilities ½, ¼, ¼, and a batch
+# of four holds them in exactly this proportion. The truth is the derivative of the success probability, a sum of three terms.
 
 # %%
 drawn = torch.tensor([0, 0, 1, 2])  # the batch: one number per completion

@@ -1,4 +1,4 @@
-# %% [markdown] 45 minutes
+# %% [markdown] 40 minutes
 # # 3 · GRPO's baseline
 #
 # Group relative policy optimization (GRPO) samples a group of G completions to the same prompt and subtracts the group's mean reward from
@@ -274,7 +274,7 @@ def bessel(G):
 # - A baseline serves to reduce the variance. Whether the group's mean is better than $b = 0$ depends on $G$, $p$ and the scores of wrong
 #   completions.
 #
-# ## For a second reading (20 minutes): what the group costs, and which group it is
+# ## For a second reading (15 minutes): what the group costs, and which group it is
 #
 # **What the group costs.** For equal numbers of completions, compare the variance *per completion*. RLOO's update is the estimate with the exact $p$ as its baseline
 # plus an uncorrelated part with mean 0, the price of estimating $p$:

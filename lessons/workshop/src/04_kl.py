@@ -1,4 +1,4 @@
-# %% [markdown] 45 minutes
+# %% [markdown] 40 minutes
 # # 4 · KL estimators
 #
 # Training moves the policy $\pi$ away from the model that it started as, the **reference**. A penalty pulls it back. The KL

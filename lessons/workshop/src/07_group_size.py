@@ -1,11 +1,11 @@
-# %% [markdown] 45 minutes
+# %% [markdown] 40 minutes
 # # 7 · Expected gradient, group size, and the best weight
 #
 # A verifier marks each completion of a prompt right or wrong. A rule turns the marks of a group into advantages, and the advantages move the
 # policy.
 #
-# > **Whatever the rule, a prompt's expected update points along the gradient of the probability of a right completion. Rules differ in two
-# > things only: how long this step is, and how noisy.**
+# > **If scores are summed over tokens, a prompt's expected update points along the gradient of the probability of a right completion,
+# > whatever the advantages. Rules differ in two things only: how long this step is, and how noisy.**
 #
 # The picture shows both for GRPO (group relative policy optimization), Dr. GRPO ("GRPO done right") and MaxRL (maximum likelihood
 # reinforcement learning), in groups of eight completions.

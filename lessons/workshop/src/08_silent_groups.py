@@ -1,4 +1,4 @@
-# %% [markdown] 40 minutes
+# %% [markdown] 35 minutes
 # # 8 · Silent groups
 #
 # GRPO (group relative policy optimization) learns from disagreement. If all completions of a prompt are right, or all are wrong, their

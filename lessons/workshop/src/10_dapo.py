@@ -1,4 +1,4 @@
-# %% [markdown] 45 minutes
+# %% [markdown] 40 minutes
 # # 10 · DAPO
 #
 # *(Read after [lesson 6](06_identity.ipynb); lessons 7 to 9 are optional before it.)*
@@ -94,8 +94,8 @@ def draw_weights(at_most_draws):
 knob(draw_weights, at_most_draws=DRAWS)
 
 # %% [text]
-# *The weight of each prompt, relative to the medium one. Markers are simulated, lines exact. DAPO's crosses lie in GRPO's circles: DAPO
-# multiplies every weight by the same {=1 / (1 - S).mean():.2f}. Redrawing favours both ends.*
+# *The weight of each prompt, relative to the medium one. Markers are simulated, lines exact. (The table divides by GRPO's weight at the same $p$, the picture by
+# a rule's own weight at $p = ½$.) DAPO's crosses lie in GRPO's circles: it multiplies every weight by the same {=1 / (1 - S).mean():.2f}. Redrawing favours both ends.*
 #
 # One published "DAPO" run redraws the same prompt, at most four times ([2607.00152](https://arxiv.org/abs/2607.00152), called the identity paper
 # here). That paper's section 5 describes DAPO rightly, as discarding prompts; its run redraws them. So the run's result on hard prompts is
@@ -238,7 +238,7 @@ assert abs(drawn - 3.5) < 0.05  # as published
 #
 # *(Exercise 2 stands in the second reading.)*
 #
-# **1. Why 3.5?** The paper's run redraws the same prompt while its group is silent, at most `draws` times in all. By what factor does the
+# **1. The weight under redrawing.** The paper's run redraws the same prompt while its group is silent, at most `draws` times in all. By what factor does the
 # prompt's weight exceed GRPO's? (`identity.silent_rate(p, G)` is S.)
 
 
@@ -303,7 +303,7 @@ def keep(shaped):
 # - Groups are filtered by right and wrong, never by the shaped reward.
 
 # %% [markdown]
-# ## For a second reading (20 minutes): wasted completions, and clip-higher
+# ## For a second reading (15 minutes): wasted completions, and clip-higher
 #
 # **2. Count the wasted completions.** Prompts with success probabilities `p` are equally frequent. DAPO replaces a silent group by a
 # group of another prompt, until it is mixed. How many completions are discarded, on average, for each group that is kept?

@@ -1,4 +1,4 @@
-# %% [markdown] 45 minutes
+# %% [markdown] 40 minutes
 # # 11 · Maj@K and Pass@K
 #
 # Ask a model one question many times and count its answers. **Sharpening** raises their probabilities to a power and normalises: what was
@@ -89,7 +89,7 @@ for key in (("majority", 64), ("pass", 4)):
 # *One of the problems whose most probable answer changed: its answers with a probability above 1 %. Before training the most probable one,
 # {=modes[0]}, is wrong, and sharpening makes it more probable still. Eight batches of GRPO raise the right one from {=of_one["before"][64]:.0%} to
 # {=of_one["after GRPO"][64]:.0%}. Of all 64 problems, the most probable answer is right in {=modes_right[0]:.0%} before and after sharpening, and in
-# {=modes_right[2]:.0%} after GRPO.*
+# {=modes_right[2]:.0%} after GRPO (one run; more follow).*
 #
 # The share of problems whose most probable answer is right is called $M$. Two curves over K are often read. **Maj@K** is how often the most frequent of K
 # answers is right. **Pass@K** is how often at least one of K answers is right.
@@ -324,7 +324,7 @@ crossing = [[1, 1, 1, 0], [0.2, 0.2, 0.2, 0.2]]
 # - Maj@K and Pass@K reach $M$ only in limits. Before that, sharpening can raise both.
 # - A Pass@K below the base's can come from a failed run: look at its Pass@1.
 #
-# ## For a second reading (20 minutes)
+# ## For a second reading (15 minutes)
 #
 # **Estimators and their intervals.** Any K of $n$ independent answers are K independent answers. So the share of *all* K-subsets that succeed is an unbiased estimate. For
 # Pass@K, with $c$ right answers, that share is $1 - \binom{n-c}{K}/\binom nK$ (Chen et al., [2107.03374](https://arxiv.org/abs/2107.03374), Eq. 1). Maj@K depends

@@ -1,4 +1,4 @@
-# %% [markdown] 45 minutes
+# %% [markdown] 35 minutes
 # # 13 · Which estimator is quiet?
 #
 # GRPO, Dr. GRPO, MaxRL and REINFORCE push in the same direction on average: that of $\nabla p$, the gradient of the success probability
@@ -86,7 +86,7 @@ show(cosines({ROWS[name]: row for name, row in table.items()}, columns))
 #   {=far.max():.2f} higher than Dr. GRPO's after 20 steps.
 #
 # The best constant baseline can be estimated from the other completions' scores (exercise 2). Its cosine is at most {=behind[:-1].max():.2f} below the
-# best of its column; on slips at step 20 it is halfway between Dr. GRPO and the best.
+# best of its column, except on slips at step 20, where it is halfway between Dr. GRPO and the best.
 #
 # ÷ length changes as much. On arithmetic before training, noisy wrong completions are short, and a mean over tokens makes them count more:
 # the cosine of σ falls from {=cosine("arithmetic", 0, "σ^1"):.2f} to {=cosine("arithmetic", 0, "σ^1", "mean"):.2f}, $A = R$ from
@@ -191,13 +191,13 @@ undivided = [[100 * four[i]["difference"] for four in plain.values()] for i in (
 # %% [text]
 # *Points of accuracy above or below σ, paired by seed, with 95 % intervals: on held-out problems at the end, and on the training problems of all batches.*
 #
-# **Quieter was faster, by little.** σ² differs from σ by {=squared:.1f} points at most, any power by {=most:.1f}. (The sliders show {=len(powers)} intervals in
+# **Larger powers of σ learned faster, by little.** σ² differs from σ by {=squared:.1f} points at most, any power by {=most:.1f}. (The sliders show {=len(powers)} intervals in
 # all: {=seen} exclude 0, where chance gives {=0.05 * len(powers):.0f}.) ÷ length costs more than ÷ σ. Without ÷ length, GRPO gains {=min(undivided[0]):.1f} to {=max(undivided[0]):.1f}
 # points over training on arithmetic, where the cosines predict a gain, and at most {=max(undivided[1]):.1f} on expressions, where they predict none.
 #
 # Can the noise predict the winner? We fixed a rule in advance: of two powers, the one with the larger signal-to-noise ratio of one group wins. On five
 # new seeds it was right in {=quiet_again[0]} of {=quiet_again[1]} significant comparisons. But the simpler rule "the larger power wins" was right in as
-# many, so this proves nothing about noise.
+# many, so these runs cannot say whether it is because they are quieter.
 #
 # **What this cannot say.** These are small models of one architecture with short completions, trained with weights of the contrast only.
 # [Lesson 19](19_which_baseline.ipynb) trains with other baselines.

@@ -1,4 +1,4 @@
-# %% [markdown] 45 minutes
+# %% [markdown] 40 minutes
 # # 14 · One gradient until the ratio moves
 #
 # GRPO, GSPO, CISPO, SAPO, GMPO and DPPO look like six algorithms. All six look at the ratio: a token's probability under the policy now,
@@ -118,7 +118,7 @@ assert largest < 1e-12 and min(apart.values()) > 0.02
 #
 # | panel | completions | each is used | step | seeds |
 # |---|---|---|---|---|
-# | left: *stale* | 6,144 | once; $U$ updates on 32 share a batch | rate 2e-4 | 5 |
+# | left: *stale* | 6,144 | once: a batch of $32U$ is cut into $U$ updates of 32 | rate 2e-4 | 5 |
 # | middle: *reused* | 3,072 in batches of 256 | in four epochs of 8 updates | rate 2e-4 | 10 |
 # | right: *reused, at equal steps* | as in the middle | as in the middle | one length for all steps of a run | 10 |
 #
@@ -249,7 +249,7 @@ def unweighted_clip(logps, old_logps, A, eps):
 #   the clip does without the weight.
 # - Compare methods at equal steps, not only at equal rates, and never by one run.
 #
-# ## For a second reading (15 minutes): which tokens does each method stop?
+# ## For a second reading (20 minutes): which tokens does each method stop?
 #
 # GSPO and GMPO use the completion's ratio. Here is one group of the real model, while its batch of 1,024 completions is used for up to 32
 # updates. Move back from 31 updates to 1: which tokens are stopped first?

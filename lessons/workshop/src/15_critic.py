@@ -1,4 +1,4 @@
-# %% [markdown] 45 minutes
+# %% [markdown] 35 minutes
 # # 15 · PPO's critic
 #
 # REINFORCE gives every token of a completion the same advantage. PPO (proximal policy optimization) trains a second network, the
@@ -316,7 +316,7 @@ def gae(rewards, values, gae_lambda):
 # - A smaller λ replaces what was earned with what the critic guesses: usually less variance, and a mean gradient as good as the guess.
 # - Predicting rewards well is not the same as seeing where they were lost.
 #
-# ## For a second reading (20 minutes): what `ppo.py` does besides
+# ## For a second reading (15 minutes): what `ppo.py` does besides
 #
 # **A KL in the reward.** With the weight $\beta$ (`kl_coef`) and a token's log-probability $\ell_t$ under the policy that sampled it (*old*)
 # and under the initial policy (*ref*),

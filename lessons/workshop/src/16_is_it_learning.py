@@ -1,4 +1,4 @@
-# %% [markdown] 35 minutes
+# %% [markdown] 40 minutes
 # # 16 · Is it learning?
 #
 # A broken run does not stop. It draws curves, and most of them look reasonable.

@@ -1,4 +1,4 @@
-# %% [markdown] 45 minutes
+# %% [markdown] 35 minutes
 # # 17 · A verifier that errs
 #
 # No verifier is perfect: it accepts some wrong completions and rejects some right ones. Does a model learn from such verdicts, and what?
@@ -99,8 +99,8 @@ knob(draw, f=(0.0, 0.9, 0.1, 0.3), m=(0.0, 0.9, 0.1, 0.3))
 
 # %% [text]
 # *Left: the true accuracy on held-out problems that the model of arithmetic reaches by GRPO, in 40 batches of 256 completions. The same $J$ comes from
-# wrong ones accepted, from right ones rejected, or from both alike (below .2 mostly from one kind, because one alone would pass or fail nearly
-# everything). Bands: 95 % intervals over ten seeds. Dashed: the chosen $J$. Dotted: before training.*
+# wrong ones accepted, from right ones rejected, or from both alike (below .2 one kind prevails, but does not stand alone: it would pass or
+# fail nearly everything). Bands: 95 % intervals over ten seeds. Dashed: the chosen $J$. Dotted: before training.*
 #
 # *Right: what the errors do to the update for one prompt. Expected update and noise without errors are 1; the cosine is that of the mean of eight
 # groups, noise included. (By the formulas of [lesson 13](13_quiet_estimators.ipynb) and the median scores of the base model.)*
@@ -174,8 +174,8 @@ print("silent share as predicted:", bool(abs(silent - predicted) < 1e-12))
 # %% [text]
 # ## Errors that follow a rule
 #
-# If a completion always meets the same verdict, errors are no longer independent of the text. At $J = .2$ accuracy ends
-# {=points(erring.FIXED[0.2], erring.COMPOSED[0.2, "both"])} points from that with fresh errors.
+# So far every verdict erred anew. Now the errors are drawn once for each text: the same completion always meets the same verdict. At
+# $J = .2$ accuracy then ends {=points(erring.FIXED[0.2], erring.COMPOSED[0.2, "both"])} points from that with fresh errors.
 #
 # Now the verifier errs by rule. It accepts the answer 0; or it looks at the last digit only; or it rejects what is longer than 16
 # characters. *Which of these rules does the policy find? Guess, then open the output (click the … under the cell).*

@@ -123,8 +123,8 @@ for name, of_tokens in (("summed", scores), ("over |y|", scores / lengths[:, :, 
 # completion.
 #
 # *Whole completions.* At $\rho = 1$ the mean over what the sampler draws is
-# $\sum_y \pi_{sampler}(y)\, w(y)\,A\,s(y)$, which is $\sum_y \pi_{old}(y)\,A\,s(y)$, the mean over samples from $\pi_{old}$. ($A$ contains the mean of the
-# sampler's group, which drops out because the expected score is 0.) Dividing by $|y|$ breaks this, because the expectation of a score divided
+# $\sum_y \pi_{sampler}(y)\, w(y)\,A\,s(y)$, which is $\sum_y \pi_{old}(y)\,A\,s(y)$, the mean over samples from $\pi_{old}$. (Of the group's mean in $A$ the others'
+# part drops out, because the expected score is 0; a completion's own part shortens both sides by $(G-1)/G$, see lesson 3.) Dividing by $|y|$ breaks this, because the expectation of a score divided
 # by $|y|$ is not 0: in the example the mean is off by {=100 * off["over |y|"]:.1f} %. Dividing by σ breaks it, too: σ is that of the sampler's groups.
 #
 # *Tokens.* A token's own weight leaves out all other tokens: the prefix that led to it, and the rest that earns the reward.

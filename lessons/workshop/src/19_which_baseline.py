@@ -1,4 +1,4 @@
-# %% [markdown] 45 minutes
+# %% [markdown] 40 minutes
 # # 19 · Which baseline?
 #
 # A baseline changes the noise of the gradient and not its mean ([lesson 1](01_score_function.ipynb)). REINFORCE trains on the reward itself,
@@ -228,7 +228,7 @@ def late_gap(task, outcome, *rounding):
 # all-right groups is changed, to ½. The comparison named in advance, κ = 3 on both tasks, is undecided. DAPO's way, which replaces silent groups at as many
 # completions, does not gain.
 #
-# **What to do with it.** Let all-right groups train. With κ = $G - 1$, the largest finite κ tried, that is one changed line.
+# **What we would try.** Let all-right groups train. With κ = $G - 1$, the largest finite κ tried, that is one changed line.
 #
 # **What this cannot say.** Two tasks, models of 152,192 parameters, completions of at most 56 tokens, a verifier without errors.
 #
@@ -284,9 +284,9 @@ def shrunk(rewards, kappa, m0):
 #
 # - The least noisy constant baseline is the mean reward weighted by $\|s\|^2$. It is the mean reward only where $a_+ = a_-$, which nothing ensures.
 # - The least noise does not learn best: all-right groups carry signal that a group's mean throws away. Because of them $A = R$ ended above the mean
-#   on both tasks: by two points with one update a batch, by one with four.
+#   on both tasks: by two to three points with one update a batch, by about one with four.
 #
-# ## For a second reading (15 minutes)
+# ## For a second reading (10 minutes)
 #
 # **Two cheap substitutes.** Each score costs a backward pass. OPO ([2505.23585](https://arxiv.org/abs/2505.23585)) takes $\|s\|^2$ to be proportional to length; OTB
 # ([2602.07078](https://arxiv.org/abs/2602.07078)) takes the squared gradient of a token's log-probability in the *logits*, $1 - 2\pi + \sum \pi^2$, and has a baseline for each position.
