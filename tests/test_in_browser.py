@@ -303,10 +303,11 @@ def test_a_step_shows_what_it_did_to_a_token_and_its_address_opens_at_once(
             table = logits_of(model, prompt_ids(base, row["prompt"]), row["ids"])[:-1]
             exact = table.log_softmax(dim=-1).gather(1, torch.tensor(row["ids"])[:, None])[:, 0]
             assert np.abs(np.array(row[name]) - exact.numpy()).max() < 1e-3
-    pushes = [2 * row["reward"] - 1 for row in group]
-    moves = [A * (np.exp(row["after"]) - np.exp(row["logps"])) for A, row in zip(pushes, group)]
-    i = int(np.argmax([move.max() for move in moves]))
-    t = int(np.argmax(moves[i]))
+    moves = [
+        (2 * row["reward"] - 1) * (np.exp(row["after"]) - np.exp(row["logps"])) for row in group
+    ]
+    i = np.argmax([move.max() for move in moves])
+    t = np.argmax(moves[i])
     before, after = (float(f"{100 * np.exp(group[i][name][t]):.2g}") for name in ("logps", "after"))
     assert f"probability {before:g}\xa0% → {after:g}\xa0%" in text_of(page, "#numbers")
     link, verdicts = page.locator("#link").evaluate("(link) => link.href"), shown(page)[1]
