@@ -32,7 +32,8 @@ def main(config: Config) -> None:
             page.wait_for_function(f"{STEP} >= {step}", timeout=0)
             frame = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
             frame = frame.resize((840, 427), Image.Resampling.LANCZOS)
-            frames.append(frame.quantize(48, dither=Image.Dither.NONE))
+            few = frame.quantize(128, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
+            frames.append(few)
             if not step:
                 page.click("#train")
     # it plays once, and stays at the whole run
