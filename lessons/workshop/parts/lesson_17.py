@@ -115,6 +115,10 @@ def needed(p, f, m, power=2):
     return passing(p, f, m) / p / (1 - f - m) ** power
 
 
+def variance(p):
+    return p * (1 - p)
+
+
 RATES = [{"p": 0.3, "f": 0.4, "m": 0.0}, {"p": 0.1, "f": 0.2, "m": 0.3}]
 
 CHECKS = {
@@ -131,7 +135,32 @@ CHECKS = {
             "a group in which all fail is silent, too": lambda p, f, m, G: passing(p, f, m) ** G,
         },
     },
+    "17.2": {
+        "expected": needed,
+        "inputs": RATES,
+        "mistakes": {
+            "that is the signal's part; the errors are also in the noise": (
+                lambda p, f, m: 1 / (1 - f - m) ** 2
+            ),
+            "the signal counts squared": partial(needed, power=1),
+        },
+    },
     "17.3": {
+        "expected": lambda t, a, r: (a - r) * t * (1 - t) / variance(t * a + (1 - t) * r),
+        "inputs": [{"t": 0.4, "a": 0.7, "r": 0.2}, {"t": 0.6, "a": 0.5, "r": 0.3}],
+        "mistakes": {
+            "1 - a is a share of those that pass; f is a share of the wrong ones": (
+                lambda t, a, r: a - r
+            ),
+            "f and m are shares of the wrong and of the right ones, not of all": (
+                lambda t, a, r: 1 - t * (1 - a) - (1 - t) * r
+            ),
+            "there are right ones among those that fail: m is not 0": (
+                lambda t, a, r: 1 - t * (1 - a) / (1 - t * a - (1 - t) * r)
+            ),
+        },
+    },
+    "17.4": {
         "expected": lambda f, m: (1.0, 1 / (1 - f - m)),
         "inputs": [{"f": 0.2, "m": 0.1}, {"f": 0.5, "m": 0.3}],
         "mistakes": {
@@ -141,16 +170,6 @@ CHECKS = {
             "without division by sigma a factor of the rewards stays in the advantages": (
                 lambda f, m: (1.0, 1.0)
             ),
-        },
-    },
-    "17.2": {
-        "expected": needed,
-        "inputs": RATES,
-        "mistakes": {
-            "that is the signal's part; the errors are also in the noise": (
-                lambda p, f, m: 1 / (1 - f - m) ** 2
-            ),
-            "the signal counts squared": partial(needed, power=1),
         },
     },
 }

@@ -1,4 +1,4 @@
-# %% [markdown] 35 minutes
+# %% [markdown] 40 minutes
 # # 17 · A verifier that errs
 #
 # No verifier is perfect: it accepts some wrong completions and rejects some right ones. Does a model learn from such verdicts, and what?
@@ -6,10 +6,8 @@
 # > **Errors that come at random shorten a prompt's expected update and keep its direction, as long as the verifier is better than a coin.
 # > Errors that follow a rule act as a different reward: the policy learns that one, if it finds it.**
 #
-# First the random errors; those that follow a rule come further down. A wrong completion passes with probability $f$ (false acceptance),
-# a right one fails with probability $m$ (false rejection).
-#
-# The axis of the left picture is $J = 1 - f - m$: 1 for a perfect verifier, 0 for a coin. Move the sliders.
+# First the random errors. A wrong completion passes with probability $f$ (false acceptance), a right one fails with probability $m$ (false
+# rejection). The axis of the left picture is $J = 1 - f - m$: 1 for a perfect verifier, 0 for a coin. Move the sliders.
 
 # %% [fold]
 from itertools import product
@@ -20,7 +18,7 @@ import torch
 from algorithms import dr_grpo, grpo
 from lessons import identity
 from lessons.experiments import erring, estimators
-from lessons.experiments.grid import change, load_runs, markdown, signed
+from lessons.experiments.grid import change, load_runs, markdown
 from lessons.workshop.kit import check, knob, show
 from lessons.workshop.parts.lesson_17 import NAMES, accuracy_and_rates, forms, lags
 
@@ -41,12 +39,18 @@ def points(*pair, what="end"):
     return change(erring.gap(runs, *pair, what)).strip("*")
 
 
+def seeds(*settings):
+    """How many seeds these arms have."""
+    counts = {len(erring.select(runs, each)) for each in settings}
+    return " or ".join(map(str, sorted(counts)))
+
+
 def slopes_and_ends():
     rows = []
     for made, shares in zip(erring.COMPOSITIONS, kept.T):
         ends = [points(erring.COMPOSED[J, made], NONE) for J in (0.4, 0.2)]
-        rows.append([NAMES[made], *(f"{100 * share:.0f} %" for share in shares), *ends])
-    columns = ["slope, $J = .8$", "$.6$", "$.4$", "end, $J = .4$", "$.2$"]
+        rows.append([NAMES[made], f"{100 * shares[2]:.0f} %", *ends])
+    columns = ["initial slope, $J = .4$", "end, $J = .4$", "end, $J = .2$"]
     return markdown(["errors", *columns], rows)
 
 
@@ -57,8 +61,8 @@ def rules():
         shares = [f"{value(settings, what):.2f}" for what in ("passed", "right")]
         found = points(settings, erring.AS_OFTEN.get(rule, NONE))
         found += "" if rule in erring.AS_OFTEN else " (against no errors)"
-        rows.append([rule, often, *shares, f"{value(settings, 'length'):.1f}", found])
-    columns = ["errs at first on", "pass at the end", "are right", "tokens"]
+        rows.append([rule, often, *shares, found])
+    columns = ["errs at first on", "pass at the end", "are right"]
     return markdown(["rule", *columns, "points against as many random errors"], rows)
 
 
@@ -69,7 +73,11 @@ def share(updates, batch, made):
 
 
 alike = [value(each, "slope") / value(NONE, "slope") for each in erring.SIGNAL.values()]
-
+by_clip, free = (table[updates, erring.CALM] for updates in ("clipped", "unclipped"))
+assert by_clip[2][2, 0] < free[1][2, 0] and free[0].min() > 0.7  # the intervals lie apart
+assert rank >= 0.7 and table["unclipped", "AdamW"][2][2, 0] < 1  # what the second reading says
+coin = [erring.gap(runs, erring.RANDOM[clip], None, "drift") for clip in ("none", "symmetric")]
+assert coin[0]["interval"][1] < coin[1]["interval"][0]
 
 base = [run for run in estimators.published()
         if (run["task"], run["step"]) == ("arithmetic", 0)]
@@ -87,8 +95,6 @@ def rates(f, m, p=0.3, G=8):
 
 
 with_errors, without = rates(0.3, 0.3), rates(0, 0)
-drift = {made: signed(100 * value(erring.COMPOSED[0.0, made], "drift"), 1)
-         for made in erring.COMPOSITIONS}
 
 # %%
 def draw(f, m):
@@ -99,15 +105,15 @@ knob(draw, f=(0.0, 0.9, 0.1, 0.3), m=(0.0, 0.9, 0.1, 0.3))
 
 # %% [text]
 # *Left: the true accuracy on held-out problems that the model of arithmetic reaches by GRPO, in 40 batches of 256 completions. The same $J$ comes from
-# wrong ones accepted, from right ones rejected, or from both alike (below .2 one kind prevails, but does not stand alone: it would pass or
-# fail nearly everything). Bands: 95 % intervals over ten seeds. Dashed: the chosen $J$. Dotted: before training.*
+# wrong ones accepted, from right ones rejected, or from both alike (below .2 one kind prevails, but does not stand alone). Bands: 95 %
+# intervals over {=seeds(NONE, *erring.COMPOSED.values())} seeds. Dashed: the chosen $J$. Dotted: before training.*
 #
 # *Right: what the errors do to the update for one prompt. Expected update and noise without errors are 1; the cosine is that of the mean of eight
 # groups, noise included. (By the formulas of [lesson 13](13_quiet_estimators.ipynb) and the median scores of the base model.)*
 #
 # At $f = m = .3$ the expected update keeps {=100 * with_errors[0] / without[0]:.0f} % of its length, and its noise grows to
 # {=100 * with_errors[1] / without[1]:.0f} %. So the update of eight groups points less surely along the gradient: its cosine is
-# {=with_errors[2]:.2f} instead of {=without[2]:.2f}. Try f = .6, m = 0, then f = 0, m = .6: $J$ is the same .4. If wrong ones are
+# {=with_errors[2]:.2f} instead of {=without[2]:.2f}. Now try f = .6, m = 0, and then f = 0, m = .6: $J$ is the same .4. If wrong ones are
 # accepted, the cosine is {=rates(0.6, 0)[2]:.2f}; if right ones are rejected, {=rates(0, 0.6)[2]:.2f}.
 #
 # | symbol | meaning |
@@ -117,31 +123,15 @@ knob(draw, f=(0.0, 0.9, 0.1, 0.3), m=(0.0, 0.9, 0.1, 0.3))
 # | $p,\ \tilde p$ | the probability that a completion is right; that it passes, $f + Jp$ ($\tilde q = 1-\tilde p$) |
 # | $s,\ \sigma,\ G$ | the score $\nabla_\theta\log\pi_\theta(y)$; the standard deviation of a group's verdicts; its completions |
 #
-# ## How much is left
-#
-# **$J$ decides whether the model learns; the kind of errors decides how fast.** At every $J > 0$ accuracy rises; below 0 it falls.
-#
-# {=slopes_and_ends()}
-#
-# *Slope: over the first 4,096 completions, as a share of that without errors. End: accuracy after 10,240 completions, in points against no
-# errors, with 95 % intervals.*
-#
-# Rejections alone cost little. A rejection withholds a push. An acceptance pushes a wrong completion up, and at first most are wrong.
-#
-# Most of the cost comes from noise: with $1/J^2$ times as many completions in each batch, the slope per update is that without errors
-# ({=alike[0]:.2f} of it at $J = .8$, {=alike[1]:.2f} at $.6$; errors of both kinds).
-#
-# **Errors look harmless to those who look late.** At $J = .4$ the slope is less than half for two of the three kinds, yet at the end all are
-# within three points.
-#
 # ## Why the direction stays
 #
-# Given the text, a verdict has the mean $\mathbb E[\tilde R \mid y] = f + J R$, and $\mathbb E\,s = 0$, so
+# A wrong completion passes with probability $f$, a right one with probability $1 - m = f + J$. So given the text, a verdict has the mean
+# $\mathbb E[\tilde R \mid y] = f + J R$. The constant $f$ does nothing, because the expected score is 0:
 #
 # $$\mathbb E[\tilde R\,s] = J\,\mathbb E[R\,s] = J\,\nabla p .$$
 #
-# A group's advantages see verdicts only. So [lesson 7](07_group_size.ipynb) holds for them, with $\tilde p$ in place of $p$ and
-# $\nabla\tilde p = J\,\nabla p$:
+# This is REINFORCE's update. The advantages of a group see verdicts only. So [lesson 3](03_group_baseline.ipynb)'s formula holds for them
+# with the *observed* $\tilde p$ in place of $p$, and with $\nabla\tilde p = J\,\nabla p$:
 #
 # $$\mathbb E[g] = w(\tilde p)\,J\,\nabla p$$
 #
@@ -172,12 +162,29 @@ predicted = identity.silent_rate(float(f + J * p), G)
 print("silent share as predicted:", bool(abs(silent - predicted) < 1e-12))
 
 # %% [text]
+# ## How much is left
+#
+# **$J$ decides whether the model learns; the kind of errors decides how fast.** At every $J > 0$ accuracy rises; below 0 it falls.
+#
+# {=slopes_and_ends()}
+#
+# *Slope: over the first 4,096 completions, as a share of that without errors. End: accuracy after 10,240 completions, in points against no
+# errors, with 95 % intervals.*
+#
+# A rejection only withholds a push. An acceptance pushes a wrong completion up, and at first most are wrong. (Exercise 2 puts numbers to this.)
+#
+# **Errors look harmless to those who look late.** At $J = .4$ two of the three kinds cost more than half of the slope. Yet at the end all
+# are within three points, because all have come near the same ceiling.
+#
+# Most of the cost is noise. With $1/J^2$ times as many completions in each batch, the slope per update is that without errors:
+# {=alike[0]:.2f} of it at $J = .8$, {=alike[1]:.2f} at $.6$ (errors of both kinds).
+#
 # ## Errors that follow a rule
 #
 # So far every verdict erred anew. Now the errors are drawn once for each text: the same completion always meets the same verdict. At
-# $J = .2$ accuracy then ends {=points(erring.FIXED[0.2], erring.COMPOSED[0.2, "both"])} points from that with fresh errors.
+# $J = .2$ this alone changes the accuracy at the end by {=points(erring.FIXED[0.2], erring.COMPOSED[0.2, "both"])} points.
 #
-# Now the verifier errs by rule. It accepts the answer 0; or it looks at the last digit only; or it rejects what is longer than 16
+# Next, the verifier errs by a rule. It accepts the answer 0; or it looks at the last digit only; or it rejects what is longer than 16
 # characters. *Which of these rules does the policy find? Guess, then open the output (click the … under the cell).*
 
 # %% guess
@@ -188,33 +195,19 @@ show(forms(runs, erring.FORMS, erring.AS_OFTEN))
 #
 # {=rules()}
 #
-# **The last digit and shortness are found, the rare 0 is not** (in 40 batches). Where long completions are rejected, the model stops working
-# problems out: without errors it ends at {=value(NONE, "length"):.1f} tokens. The reward shows none of this: it rises in all three (dashed). A form is learnt if the
-# policy already writes it, and costs what it displaces.
+# **The last digit and shortness are found, the rare 0 is not** (in 40 batches). Where long completions are rejected, the model stops
+# working problems out: it ends at {=value(erring.FORMS["long ones rejected"], "length"):.1f} tokens, without errors at {=value(NONE, "length"):.1f}. The reward shows
+# none of this: it rises in all three (dashed). In these runs a rule was learnt if the policy already wrote often what the rule favours.
 #
 # ## A coin as the verifier
 #
-# At $J = 0$ nothing can be learnt, and something is lost: over 40 batches the accuracy on the training samples changes by
-# {=points(erring.COMPOSED[0.0, "both"], None, what="drift")} points, from the first window to the last (with errors of both kinds; by
-# {=drift["accepted"]} if all errors are acceptances, {=drift["rejected"]} if all are rejections). The mean update is 0; its noise makes the policy wander away from what it knew.
-#
-# ## Two published claims
-#
-# We have read the abstracts only, and the tasks differ from ours.
-#
-# | paper | claim | in our runs |
-# |---|---|---|
-# | [2601.04411](https://arxiv.org/abs/2601.04411) | $J$ alone decides; for $J>0$ noise rescales time | $J$ decides the direction, but a coin does harm. By gradient descent without a clip time is rescaled, nearly (see the end). By AdamW it is not: at $J = .4$ rejections keep {=kept[2, 1] / kept[2, 0]:.1f} times the slope that acceptances keep |
-# | [2605.02909](https://arxiv.org/abs/2605.02909) | systematic rejections are like random ones; systematic acceptances lead to plateaus or collapse | Rejecting long completions costs far more than random rejections. Of the two rules that accept, the one that is found costs much |
-#
-# Of our {=len(outcomes)} predictions, written before their runs, {=held} held (`python lessons/experiments/erring.py` prints them). We had
-# expected the kind of errors to show at the end, and a coin to do no harm.
+# At $J = 0$ nothing can be learnt, and something is lost. Over 40 batches the accuracy on the training samples changes by
+# {=points(erring.COMPOSED[0.0, "both"], None, what="drift")} points (first window to last; errors of both kinds). The mean update is 0, but its
+# noise makes the policy wander away from what it knew.
 #
 # **What this cannot say.** One task, 152,192 parameters. A large model may find a rare form sooner.
 #
 # ## Exercises
-#
-# (Exercise 2 is at the end, in the second reading.)
 #
 # **1. Which groups are silent?** How large is the share of silent groups, if the verifier errs?
 
@@ -238,68 +231,6 @@ def silent_share(p, f, m, G):
 
 
 # %% [markdown]
-# **3. Correct the verdicts.** With known rates, $(\tilde R - f)/J$ has the mean $R$ given the text: an unbiased reward. By which factors does it
-# change the advantages of GRPO and of Dr. GRPO, if it is put in place of $\tilde R$?
-
-
-# %% [exercise]
-def factors(f, m):
-    """Of GRPO, and of Dr. GRPO."""
-    return ...
-
-
-# %% [check]
-check("17.3", factors)
-
-# %% [hint]
-# What do the group's mean and σ do to a reward to which a constant is added, and which is multiplied?
-
-
-# %% [solution]
-def factors(f, m):
-    return 1.0, 1 / (1 - f - m)  # AdamW cancels Dr. GRPO's factor: nothing is gained
-
-
-# %% [text]
-# ## To remember
-#
-# - Random errors multiply the expected update by $J = 1-f-m$ and by the weight at the observed $\tilde p$: the direction stays while $J > 0$.
-# - At one $J$, accepting wrong completions slows learning more than rejecting right ones, while few are right. Both together cost
-#   most once $J$ is small.
-# - A form that always passes is learnt if the policy already writes it. The reward does not tell: check accepted completions.
-#
-# ## For a second reading (20 minutes): the clip pulls back
-#
-# **With errors the clip is a force towards the policy that sampled.**
-#
-# By **gradient descent**, at $1/J$ times the rate, Dr. GRPO should learn as fast as without errors. With four updates a batch it does not. Given
-# the text, the mean advantage is a positive part minus a negative one, $A_+ - A_-$. Inside the clip's range a token feels both; below it only
-# $A_+$, above it only $A_-$. Without errors that part is 0 for a token that moved as it should: the clip is a brake. With errors it pushes
-# back. A wrong completion below .8 goes up, by its acceptances: $A_+ = (1-\frac1G) f\tilde q$. A right one above 1.2 goes down, by its
-# rejections: $A_- = (1-\frac1G) m\tilde p$. Over all completions, at $1/J$ times the rate and with $q = 1-p$, this makes
-#
-# $$B = \frac{q\,A_+ + p\,A_-}{J} = \Big(1-\frac1G\Big)\Big(q^2 f + p^2 m + \frac{f m}{J}\Big)$$
-#
-# If the clip is the reason, an arm loses more of its slope the larger $B$ is, and nothing without a clip.
-
-# %% [fold]
-left = torch.where(R[groups] == 1, -1, 1)[:, None] * A  # what the clip may leave
-left = (chances[:, :, None] * left.clamp(min=0)).sum() / G / J
-print("B as predicted:", bool(abs(left - erring.push_back(p, f, m, G)) < 1e-12))
-show(lags(table))
-
-# %% [text]
-# *Left: gradient descent, batches of 2,048, which have little noise. Right: AdamW, batches of 256. Orange: wrong ones accepted. Blue: right
-# ones rejected. Grey: both alike. Bars: 95 % intervals over {=len(erring.select(runs, erring.LAGS["one", erring.CALM, 1.0, "both"]))} seeds (AdamW, clipped: ten).*
-#
-# **By gradient descent it is the clip.** At $J = .4$ acceptances keep {=share("clipped", erring.CALM, "accepted")} of the slope with it,
-# {=share("unclipped", erring.CALM, "accepted")} without it, and {=share("one", erring.CALM, "accepted")} with one update a batch, which has no ratio to clip. Over
-# the nine arms, what the clip costs ranks as $B$ does (rank correlation {=rank:.2f}). By AdamW it is not the clip: acceptances keep
-# {=share("clipped", "AdamW", "accepted")} with it and {=share("unclipped", "AdamW", "accepted")} without.
-#
-# **The same force protects from a coin.** It leads back to the policy that sampled: 40 batches of random verdicts change the accuracy by
-# {=points(erring.COIN["unclipped"], None, what="drift")} points without the clip, and by {=points(erring.COMPOSED[0.0, "both"], None, what="drift")} with it.
-#
 # **2. What an error costs.** Take REINFORCE, $\tilde R\,s$, with all scores equally long, and $p$ small enough that the noise is the mean square.
 # How many times as many completions does it take for the signal-to-noise ratio that a perfect verifier has?
 
@@ -318,5 +249,113 @@ check("17.2", completions_needed)
 
 # %% [solution]
 def completions_needed(p, f, m):
+    # J = .4, p = .1: 2.5 times as many for rejections, 40 times as many for acceptances
     J = 1 - f - m
-    return (f + J * p) / p / J**2  # rejections alone: 1 / (1 - m)
+    return (f + J * p) / p / J**2
+
+
+# %% [markdown]
+# **3. Audit a verifier.** You cannot see $f$ and $m$, but you can read some completions. The share $t$ of all completions passes. Of those
+# that pass, the share $a$ is right; of those that fail, the share $r$ is right. What is $J$?
+
+
+# %% [exercise]
+def youden(t, a, r):
+    return ...
+
+
+# %% [check]
+check("17.3", youden)
+
+# %% [hint]
+# Write down four shares: right and passed, right and failed, wrong and passed, wrong and failed. $f$ is a share of the wrong ones.
+
+
+# %% [solution]
+def youden(t, a, r):
+    right, wrong = t * a + (1 - t) * r, t * (1 - a) + (1 - t) * (1 - r)
+    return 1 - t * (1 - a) / wrong - (1 - t) * r / right
+
+
+# %% [text]
+# ## To remember
+#
+# - Random errors multiply the expected update by $J = 1-f-m$ and by the weight at the observed $\tilde p$: the direction stays while $J > 0$.
+# - At one $J$, accepting wrong completions slows learning more than rejecting right ones, while few are right. Both together cost
+#   most once $J$ is small.
+# - Errors that follow a rule are another reward. The curve of the reward does not show it: read completions, passed and failed.
+#
+# ## For a second reading (20 minutes)
+#
+# **Two published claims.** We have read the abstracts only, and the tasks differ from ours. So our runs do not test these papers: they show
+# one setting beside theirs.
+#
+# - *$J$ alone decides whether learning succeeds, and for $J > 0$ errors only rescale time* ([2601.04411](https://arxiv.org/abs/2601.04411)). In our
+#   runs, too, $J$ decides the direction (but a coin does harm). By gradient descent without a clip time is rescaled, nearly (see below). By
+#   AdamW it is not: at $J = .4$ rejections keep {=kept[2, 1] / kept[2, 0]:.1f} times the slope that acceptances keep.
+# - *Systematic rejections act like random ones; systematic acceptances lead to plateaus or collapse*
+#   ([2605.02909](https://arxiv.org/abs/2605.02909)). In our runs rejecting long completions costs far more than random rejections. Of the two rules
+#   that accept, the one that is found costs much.
+#
+# **Predictions.** Of our {=len(outcomes)} predictions, written before their runs, {=held} held (`python lessons/experiments/erring.py` prints them). We
+# had expected the kind of errors to show at the end, and a coin to do no harm.
+#
+# **The clip pulls back.** Train Dr. GRPO by *gradient descent*, at $1/J$ times the rate. By the theorem it should learn as fast as without
+# errors. With four clipped updates a batch it does not. Why?
+#
+# Given the text, the mean advantage is a positive part minus a negative one, $A_+ - A_-$. Inside the clip's range a token feels both. Below
+# the range the clip leaves only $A_+$, above it only $A_-$. Without errors that part is 0 for a token that has moved as it should: the clip is
+# a brake. With errors that part pushes the token back:
+#
+# - a wrong completion below .8 goes up, by its acceptances: $A_+ = (1-\frac1G) f\tilde q$;
+# - a right one above 1.2 goes down, by its rejections: $A_- = (1-\frac1G) m\tilde p$.
+#
+# Over all completions, at $1/J$ times the rate and with $q = 1-p$, this makes
+#
+# $$B = \frac{q\,A_+ + p\,A_-}{J} = \Big(1-\frac1G\Big)\Big(q^2 f + p^2 m + \frac{f m}{J}\Big)$$
+#
+# If the clip is the reason, an arm loses more of its slope the larger $B$ is, and nothing without a clip.
+
+# %% [fold]
+left = torch.where(R[groups] == 1, -1, 1)[:, None] * A  # what the clip may leave
+left = (chances[:, :, None] * left.clamp(min=0)).sum() / G / J
+print("B as predicted:", bool(abs(left - erring.push_back(p, f, m, G)) < 1e-12))
+show(lags(table))
+
+# %% [text]
+# *Left: gradient descent, batches of 2,048, which have little noise. Right: AdamW, batches of 256. Orange: wrong ones accepted. Blue: right
+# ones rejected. Grey: both alike. Bars: 95 % intervals over {=seeds(*erring.LAGS.values())} seeds.*
+#
+# **By gradient descent it is the clip.** At $J = .4$ acceptances keep {=share("clipped", erring.CALM, "accepted")} of the slope with it, and
+# {=share("unclipped", erring.CALM, "accepted")} without it. (With one update a batch, which has no ratio to clip, they keep
+# {=share("one", erring.CALM, "accepted")}.) The larger $B$ is, the more the clip costs: over the nine arms the rank correlation is {=rank:.2f}.
+#
+# **By AdamW it is not.** There acceptances lag without the clip, too: they keep {=share("unclipped", "AdamW", "accepted")} of the slope, and with it
+# {=share("clipped", "AdamW", "accepted")}.
+#
+# **The same force protects from a coin**, because it leads back to the policy that sampled. Random verdicts of both kinds change the accuracy by
+# {=points(erring.COIN["clipped"], None, what="drift")} points with the clip and by {=points(erring.COIN["unclipped"], None, what="drift")} without. With 16 updates
+# a batch instead of four it is {=change(coin[1]).strip("*")} and {=change(coin[0]).strip("*")}.
+
+
+# %% [markdown]
+# **4. Correct the verdicts.** With known rates, $(\tilde R - f)/J$ has the mean $R$ given the text: an unbiased reward. By which factors does it
+# change the advantages of GRPO and of Dr. GRPO, if it is put in place of $\tilde R$?
+
+
+# %% [exercise]
+def factors(f, m):
+    """Of GRPO, and of Dr. GRPO."""
+    return ...
+
+
+# %% [check]
+check("17.4", factors)
+
+# %% [hint]
+# What do the group's mean and σ do to a reward to which a constant is added, and which is multiplied?
+
+
+# %% [solution]
+def factors(f, m):
+    return 1.0, 1 / (1 - f - m)  # AdamW cancels Dr. GRPO's factor: nothing is gained
