@@ -72,24 +72,22 @@ def shrunk(rewards, kappa, m0, own=0, counted=1):
     return rewards - total / (rewards.shape[1] - 1 + own + counted * kappa)
 
 
-def kappa_for(a, m0, G, others=1):
-    """The kappa at which an all-right group has the advantage a."""
-    return a * (G - others) / (1 - m0 - a)
-
-
 R = torch.tensor([[1.0, 0, 0, 1], [0, 0, 0, 1]])
 
 CHECKS = {
     "19.1": {
-        "expected": kappa_for,
-        "inputs": [{"a": 0.25, "m0": 0.0, "G": 8}, {"a": 0.3, "m0": 0.2, "G": 4}],
+        "expected": lambda p, difference: (1 - p) * difference,
+        "inputs": [{"p": p, "difference": torch.tensor([2.0, -1.0])} for p in (0.25, 0.9)],
         "mistakes": {
-            "the own reward is not in its baseline: G - 1 others": partial(kappa_for, others=0),
-            "the κ further ones have the reward m0": lambda a, m0, G: kappa_for(a, 0, G),
-            "that is the advantage that a κ of this size gives": (
-                lambda a, m0, G: a * (1 - m0) / (G - 1 + a)
+            "a silent group moves nothing only if its mean is subtracted": (
+                lambda p, difference: 0 * difference
             ),
-            "the κ further ones count in the divisor, too": lambda a, m0, G: a * (G - 1) / (1 - m0),
+            "that is the mean score of a wrong completion, but for its sign": (
+                lambda p, difference: p * difference
+            ),
+            "that is the gradient of p: the mean over all groups": (
+                lambda p, difference: p * (1 - p) * difference
+            ),
         },
     },
     "19.2": {
@@ -104,18 +102,13 @@ CHECKS = {
         },
     },
     "19.3": {
-        "expected": lambda p, difference: (1 - p) * difference,
-        "inputs": [{"p": p, "difference": torch.tensor([2.0, -1.0])} for p in (0.25, 0.9)],
+        "expected": lambda p, G: (1 - p) / p,
+        "inputs": [{"p": 0.3, "G": 8}, {"p": 0.9, "G": 4}],
         "mistakes": {
-            "a silent group moves nothing only if its mean is subtracted": (
-                lambda p, difference: 0 * difference
-            ),
-            "that is the mean score of a wrong completion, but for its sign": (
-                lambda p, difference: p * difference
-            ),
-            "that is the gradient of p: the mean over all groups": (
-                lambda p, difference: p * (1 - p) * difference
-            ),
+            "that is right and wrong exchanged": lambda p, G: p / (1 - p),
+            "that is c; solve for κ": lambda p, G: p * (G - 1) / (p * (G - 1) + 1 - p),
+            "b is a mean of G - 1 others, not of G": lambda p, G: (G - 1) / G * (1 - p) / p,
+            "the others' mean has a noise of its own: E X² is larger than p²": lambda p, G: 0.0,
         },
     },
 }

@@ -96,7 +96,7 @@ def rates(f, m, p=0.3, G=8):
 
 with_errors, without = rates(0.3, 0.3), rates(0, 0)
 
-# %%
+
 def draw(f, m):
     return accuracy_and_rates(runs, f, m, rates(f, m), without)
 
