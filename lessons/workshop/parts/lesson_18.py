@@ -1,7 +1,7 @@
 """The pictures of lesson 18, and the right answers and usual mistakes of its exercises."""
 
 from functools import partial
-from math import inf
+from math import inf, log, sqrt
 
 import numpy as np
 import torch
@@ -81,6 +81,16 @@ CHECKS = {
             "a geometric mean is no importance weight": (
                 lambda log_ratio, C: truncated(log_ratio / log_ratio.shape[1], C)
             ),
+        },
+    },
+    "18.3": {
+        "expected": lambda d: log(2) / d**2,
+        "inputs": [{"d": 0.0088}, {"d": 0.5}],
+        "mistakes": {
+            "the tokens' variances add, not their standard deviations": lambda d: sqrt(log(2)) / d,
+            "that is E w² alone: divide by the square of E w": lambda d: log(2) / (2 * d**2),
+            "half of n is left where E w² = 2 (E w)²": lambda d: log(0.5) / d**2,
+            "that is where the spread of log w is 1": lambda d: 1 / d**2,
         },
     },
 }
