@@ -26,7 +26,6 @@ NAMES = {  # the slider offers these rules of identity.RULES
     "Dr. GRPO, RLOO": "Dr. GRPO",
     "mean over the right": "mean over the right",
     "MaxRL": "MaxRL",
-    "GRPO, ÷ σ twice": "GRPO, divided by sigma twice",
 }
 SIZES = {3: GREY, 4: GREEN, 8: BLUE, 16: PURPLE, 64: RED}
 p_log = 1 / (1 + np.exp(-np.linspace(-6.9, 6.9, 301)))  # .001 to .999, evenly in log-odds
@@ -146,6 +145,14 @@ CHECKS = {
             "that is GRPO's: divide by the mean, not by σ": lambda G: (sqrt(G - 1), sqrt(G - 1)),
         },
     },
+    "9.2": {
+        "expected": climbed,
+        "inputs": [{"p": 0.3, "G": 2}, {"p": 0.9, "G": 5}],
+        "mistakes": {
+            "one power of q is missing: the weight has G terms": lambda p, G: climbed(p, G - 1),
+            "that is the weight; integrate it": lambda p, G: (1 - (1 - p) ** G) / p,
+        },
+    },
     "9.3": {
         "bug": over_mixed_groups,
         "expected": lambda p, G: identity.weight("GRPO", p, G),
@@ -155,14 +162,6 @@ CHECKS = {
                 lambda p, G: over_mixed_groups(p, G) / (1 - identity.silent_rate(p, G))
             ),
             "that is the limit for G → ∞": lambda p, G: identity.weight_limit(p),
-        },
-    },
-    "9.2": {
-        "expected": climbed,
-        "inputs": [{"p": 0.3, "G": 2}, {"p": 0.9, "G": 5}],
-        "mistakes": {
-            "one power of q is missing: the weight has G terms": lambda p, G: climbed(p, G - 1),
-            "that is the weight; integrate it": lambda p, G: (1 - (1 - p) ** G) / p,
         },
     },
 }
