@@ -74,8 +74,8 @@ def share(updates, batch, made):
 
 alike = [value(each, "slope") / value(NONE, "slope") for each in erring.SIGNAL.values()]
 by_clip, free = (table[updates, erring.CALM] for updates in ("clipped", "unclipped"))
-assert by_clip[2][2, 0] < free[1][2, 0] and free[0].min() > 0.7  # the intervals lie apart
-assert rank >= 0.7 and table["unclipped", "AdamW"][2][2, 0] < 1  # what the second reading says
+assert by_clip[2][2, 2] < free[1][2, 2] and free[0].min() > 0.5  # the intervals lie apart
+assert rank >= 0.7 and table["unclipped", "AdamW"][2][2, 2] < 1  # what the second reading says
 coin = [erring.gap(runs, erring.RANDOM[clip], None, "drift") for clip in ("none", "symmetric")]
 assert coin[0]["interval"][1] < coin[1]["interval"][0]
 
@@ -291,8 +291,8 @@ def youden(t, a, r):
 # one setting beside theirs.
 #
 # - *$J$ alone decides whether learning succeeds, and for $J > 0$ errors only rescale time* ([2601.04411](https://arxiv.org/abs/2601.04411)). In our
-#   runs, too, $J$ decides the direction (but a coin does harm). By gradient descent without a clip time is rescaled, nearly (see below). By
-#   AdamW it is not: at $J = .4$ rejections keep {=kept[2, 1] / kept[2, 0]:.1f} times the slope that acceptances keep.
+#   runs, too, $J$ decides the direction (but a coin does harm). By gradient descent without a clip time is roughly rescaled: at $1/J$ times
+#   the rate nine arms keep at least {=free[0].min():.2f} of the slope (see below). By AdamW it is not: at $J = .4$ rejections keep {=kept[2, 1] / kept[2, 0]:.1f} times the slope that acceptances keep.
 # - *Systematic rejections act like random ones; systematic acceptances lead to plateaus or collapse*
 #   ([2605.02909](https://arxiv.org/abs/2605.02909)). In our runs rejecting long completions costs far more than random rejections. Of the two rules
 #   that accept, the one that is found costs much.
@@ -326,12 +326,13 @@ show(lags(table))
 # *Left: gradient descent, batches of 2,048, which have little noise. Right: AdamW, batches of 256. Orange: wrong ones accepted. Blue: right
 # ones rejected. Grey: both alike. Bars: 95 % intervals over {=seeds(*erring.LAGS.values())} seeds.*
 #
-# **By gradient descent it is the clip.** At $J = .4$ acceptances keep {=share("clipped", erring.CALM, "accepted")} of the slope with it, and
-# {=share("unclipped", erring.CALM, "accepted")} without it. (With one update a batch, which has no ratio to clip, they keep
-# {=share("one", erring.CALM, "accepted")}.) The larger $B$ is, the more the clip costs: over the nine arms the rank correlation is {=rank:.2f}.
+# **By gradient descent it is mostly the clip.** Take the arm with the largest $B$, errors of both kinds at $J = .4$. It keeps
+# {=share("clipped", erring.CALM, "both")} of the slope with the clip, and {=share("unclipped", erring.CALM, "both")} without it. (With one update a
+# batch, which has no ratio to clip, it keeps {=share("one", erring.CALM, "both")}.) The larger $B$ is, the more the clip costs: over the nine arms the
+# rank correlation is {=rank:.2f}.
 #
-# **By AdamW it is not.** There acceptances lag without the clip, too: they keep {=share("unclipped", "AdamW", "accepted")} of the slope, and with it
-# {=share("clipped", "AdamW", "accepted")}.
+# **By AdamW it is not.** There the same arm lags without the clip, too: it keeps {=share("unclipped", "AdamW", "both")} of the slope, and with it
+# {=share("clipped", "AdamW", "both")}.
 #
 # **The same force protects from a coin**, because it leads back to the policy that sampled. Random verdicts of both kinds change the accuracy by
 # {=points(erring.COIN["clipped"], None, what="drift")} points with the clip and by {=points(erring.COIN["unclipped"], None, what="drift")} without. With 16 updates
