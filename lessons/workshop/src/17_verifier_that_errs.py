@@ -290,12 +290,13 @@ def youden(t, a, r):
 # **Two published claims.** We have read the abstracts only, and the tasks differ from ours. So our runs do not test these papers: they show
 # one setting beside theirs.
 #
-# - *$J$ alone decides whether learning succeeds, and for $J > 0$ errors only rescale time* ([2601.04411](https://arxiv.org/abs/2601.04411)). In our
-#   runs, too, $J$ decides the direction (but a coin does harm). By gradient descent without a clip time is roughly rescaled: at $1/J$ times
-#   the rate nine arms keep at least {=free[0].min():.2f} of the slope (see below). By AdamW it is not: at $J = .4$ rejections keep {=kept[2, 1] / kept[2, 0]:.1f} times the slope that acceptances keep.
-# - *Systematic rejections act like random ones; systematic acceptances lead to plateaus or collapse*
-#   ([2605.02909](https://arxiv.org/abs/2605.02909)). In our runs rejecting long completions costs far more than random rejections. Of the two rules
-#   that accept, the one that is found costs much.
+# - [2601.04411](https://arxiv.org/abs/2601.04411): $J$ alone determines the drift, a coin is neutral, and for $J > 0$ errors primarily rescale time.
+#   In our runs, too, $J$ decides the direction. A coin is neutral in the mean update, but its noise does harm. By gradient descent without a
+#   clip time is roughly rescaled: at $1/J$ times the rate nine arms keep at least {=free[0].min():.2f} of the slope (see below). By AdamW it is not: at
+#   $J = .4$ rejections keep {=kept[2, 1] / kept[2, 0]:.1f} times the slope that acceptances keep.
+# - [2605.02909](https://arxiv.org/abs/2605.02909): systematic rejections act much like random ones; systematic acceptances lead to plateaus or
+#   collapse; the pattern decides, not the rate. The last is so in our runs, too. But our systematic rejection, of long completions, costs far
+#   more than as many random ones. Of our two rules that accept, the one that is found costs much.
 #
 # **Predictions.** Of our {=len(outcomes)} predictions, written before their runs, {=held} held (`python lessons/experiments/erring.py` prints them). We
 # had expected the kind of errors to show at the end, and a coin to do no harm.
