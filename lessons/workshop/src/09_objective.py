@@ -80,7 +80,7 @@ show(grpo_weights())
 #
 # $$\mathbb E[g] = w(p)\,\nabla p, \qquad w(p) = \mathbb E_{j\sim \mathrm{Bin}(G-1,\,p)}\big[A(+\mid j) - A(-\mid j)\big]$$
 #
-# (Davis and Recht, [2510.13651](https://arxiv.org/abs/2510.13651)). There it is checked over all groups of two to five completions.
+# (Davis and Recht, [2510.13651](https://arxiv.org/abs/2510.13651)). Lesson 3 also checked it, over all groups of two to five completions.
 #
 # ## GRPO's weight
 #
