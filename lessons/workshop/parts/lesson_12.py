@@ -76,6 +76,14 @@ RFT = {
     "mistake a": lambda R: R / max(R.sum(), 1),
     "mistake b": lambda R: R * len(R) / R.sum(),
 }
+
+
+def sampled_update(pi, sampler, R, of=None):
+    """The mean of R times the score, over the sampler's answers. of: the model whose score it is,
+    if it is not the policy."""
+    return sampler * R - (sampler * R).sum() * (pi if of is None else of)
+
+
 some_log_ratios = np.array([1.5, -2.0, 0.0, 4.0, -7.0])
 
 CHECKS = {
@@ -121,6 +129,31 @@ CHECKS = {
             "the loss of reinforce.py divides by G already: put G back": RFT["mistake a"],
         },
     },
+    "12.4": {
+        "expected": sampled_update,
+        "inputs": [
+            {
+                "pi": np.array([0.5, 0.2, 0.1, 0.15, 0.05]),
+                "sampler": np.array([0.1, 0.3, 0.2, 0.15, 0.25]),
+                "R": np.array(R),
+            }
+            for R in ([1.0, 0, 0, 0, 0], [0.0, 1, 0, 0, 1])
+        ],
+        "mistakes": {
+            "those are the policy's own completions: here the sampler writes them": (
+                lambda pi, sampler, R: sampled_update(pi, pi, R)
+            ),
+            "the score belongs to the policy that learns, whoever wrote the completion": (
+                lambda pi, sampler, R: sampled_update(pi, sampler, R, of=sampler)
+            ),
+            "π is subtracted too often: a wrong completion has the coefficient 0": (
+                lambda pi, sampler, R: sampler * R - pi
+            ),
+            "R is missing: all completions have the coefficient 1, as in SFT": (
+                lambda pi, sampler, R: sampler - pi
+            ),
+        },
+    },
 }
 
 
@@ -142,10 +175,28 @@ def mean_success(rft_advantages) -> list[float]:
     return means
 
 
+def mean_success_from_base(expected_update) -> list[float]:
+    """The success probability, the mean over four prompts, under expected updates on completions
+    of the base: a softmax over five answers, the first right, at a rate of 2."""
+    starts, R, means = np.array([[0.02], [0.1], [0.3], [0.6]]), np.eye(5)[0], []
+    base = np.hstack([starts, np.tile((1 - starts) / 4, 4)])
+    z = np.log(base)
+    for _ in range(61):
+        pi = np.exp(z) / np.exp(z).sum(axis=1, keepdims=True)
+        means.append(pi[:, 0].mean())
+        z = z + 2 * np.array([expected_update(*pair, R) for pair in zip(pi, base)], float)
+    return means
+
+
 TRAINED = {
     "12.3": {
         "curve": mean_success,
         "mistakes": RFT,
         "labels": ("updates", "p, mean of 40 prompts"),
-    }
+    },
+    "12.4": {
+        "curve": mean_success_from_base,
+        "mistakes": {"the policy writes": lambda pi, sampler, R: sampled_update(pi, pi, R)},
+        "labels": ("updates", "p, mean of four prompts"),
+    },
 }

@@ -1,4 +1,4 @@
-# %% [markdown] 40 minutes
+# %% [markdown] 45 minutes
 # # 12 · One gradient, five coefficients
 #
 # Supervised fine-tuning (SFT), rejection-sampling fine-tuning (RFT), direct preference optimization (DPO), proximal
@@ -74,16 +74,14 @@ def show_method(method="GRPO"):
     title = f"{method}: coefficients (largest: 1)"
     return coefficients_of_a_group(group.texts, R.numpy(), tokens, largest, title)
 
-knob(show_method, method=["GRPO", "PPO", "DPO", "REINFORCE", "RFT"])
+knob(show_method, method=["GRPO", "DPO", "REINFORCE", "RFT"])
 
 # %% [markdown]
-# *Every token in the colour of its coefficient: blue ones are pushed up, orange ones down, white ones not at all (∎: end of the completion).
-# On the right: the mean of each row, with the largest coefficient as 1. (Small differences between rows of one length and reward, and within a row,
-# come from GRPO's KL term.) RFT and
-# REINFORCE learn only from right completions, DPO from one right and one wrong one. GRPO divides by the completion's length, so each token
-# of a long completion weighs less. PPO judges every token separately (here with an untrained critic of random
-# values, so its colours mean nothing yet). SFT is missing: it needs a
-# teacher.*
+# *Every token in the colour of its coefficient: blue ones are pushed up, orange ones down, white ones not at all (∎: end of the
+# completion). On the right: the mean of each row, with the largest coefficient as 1. RFT and REINFORCE learn only from right completions,
+# DPO from one right and one wrong one. GRPO divides by the completion's length, so each token of a long completion weighs less. (Its KL
+# term makes the small differences within a row.) Two methods are missing: SFT needs a teacher, and PPO a trained critic, which judges every
+# token separately ([lesson 15](15_critic.ipynb)).*
 #
 # In a formula, every update is a weighted sum of scores:
 #
@@ -108,25 +106,22 @@ knob(show_method, method=["GRPO", "PPO", "DPO", "REINFORCE", "RFT"])
 # $w_{i,t} = -\partial L/\partial \ell_{i,t}$. ∎
 #
 # So *any* loss of these numbers has this form. (A loss that uses tokens which were not sampled, such as an entropy bonus or distillation
-# from a whole distribution, has more terms.) DeepSeekMath lists the coefficients (Eq. 5, Table 10, App. A.1). Here is its list, beside the
-# coefficients of the losses as written in code:
+# from a whole distribution, has more terms.)
 #
-# | method | completions from | judged by | in the paper (inside its mean over tokens) | $w_{i,t}$ in code, first update ($\rho = 1$) |
-# |---|---|---|---|---|
-# | SFT | a teacher | the teacher | $1$ | $1/\text{tokens}$ |
-# | RFT | the frozen base | a rule | $R_i$ | $R_i/\text{tokens kept}$ |
-# | online RFT: REINFORCE | the policy | a rule | $R_i$ | $R_i/(GC)$ |
-# | DPO, one pair | the frozen base | a rule or people | $\pm\,\text{sigmoid}(\beta \log u^+_t - \beta \log u^-_t)$ | $\pm\beta\,\text{sigmoid}(-\beta \cdot \text{margin})$ |
-# | PPO | the policy | a reward model (in the paper), a critic | $A_{i,t}$ | $A_{i,t}/\text{tokens}$ |
-# | GRPO | the policy | a reward model (in the paper) | $A_i + \beta(u-1)$ | $(A_i + \beta(u-1))/(G\,\lvert y_i\rvert)$ |
+# DPO compares two completions: it pushes a *chosen* one up and a *rejected* one down. The **margin** is $\log \pi_\theta/\pi_{ref}$ of the
+# chosen completion minus that of the rejected one, each summed over its tokens. With $\text{sigmoid}(z) = 1/(1+e^{-z})$ the coefficients are:
 #
-# Here $+$ is the chosen completion of a pair and $-$ the rejected one. The **margin** is $\log \pi_\theta/\pi_{ref}$ of the chosen
-# completion minus that of the rejected one, summed over tokens; $\text{sigmoid}(z) = 1/(1+e^{-z})$. Our base takes the place of the
-# paper's SFT model; REINFORCE and the last column are ours.
+# | method | completions from | judged by | $w_{i,t}$ in the first update ($\rho = 1$) |
+# |---|---|---|---|
+# | SFT | a teacher | the teacher | $1/\text{tokens}$ |
+# | RFT | the frozen base | a rule | $R_i/\text{tokens kept}$ |
+# | DPO, one pair | the frozen base | a rule or people | $\pm\beta\,\text{sigmoid}(-\beta \cdot \text{margin})$: + chosen, − rejected |
+# | online RFT: REINFORCE | the policy | a rule | $R_i/(GC)$ |
+# | PPO | the policy | a critic, and a rule or a reward model | $A_{i,t}/\text{tokens}$ |
+# | GRPO | the policy | a rule or a reward model | $(A_i + \beta(u-1))/(G\,\lvert y_i\rvert)$ |
 #
-# The last two columns differ in three ways. Two are conventions that the paper states: it averages over each completion's tokens ($1/|y|$),
-# unlike common code for SFT, DPO and PPO, and it assumes $\rho = 1$, so that no clip appears. **The third is an error: the coefficient of
-# DPO (Eq. 14) is not the derivative of its objective (Eq. 12)** (shown at the end).
+# Read the second column downwards: the first three methods train on the same completions for ever, the last three on new ones after every
+# update (exercise 4). DeepSeekMath prints such a table; one entry of it is wrong (second reading).
 
 # %% [markdown]
 # ## Check on a real model
@@ -194,8 +189,8 @@ assert min(stopped.values()) > 0
 #
 # This algebra does not say which coefficient trains best. In the paper's experiments
 # ([section 5.2.1](https://arxiv.org/abs/2402.03300), Fig. 5) online RFT is as good as RFT at first, and better once the policy has left the
-# model whose completions RFT learns from. Exercise 3: what RFT's mean over right completions does to hard
-# prompts.
+# model whose completions RFT learns from. Exercise 3 shows what RFT's mean over right completions does to hard prompts, exercise 4 what it
+# costs to keep the old completions.
 #
 # ## Exercises
 #
@@ -296,18 +291,61 @@ def rft_advantages(rewards):
 
 
 # %% [markdown]
+# **4. The same coefficient, other completions.** A completion is now one of five answers. `sampler` holds the probabilities of the model
+# that writes it, `pi` those of the policy that learns. By the policy's five logits the score of answer $y$ is $e_y - \pi$, where $e_y$ is 1 at
+# $y$ and 0 elsewhere. The coefficient is $R_y$. What is the mean of $R_y\,(e_y - \pi)$ over the sampler's completions? Below the check
+# it trains a policy on completions of the frozen base.
+
+
+# %% [exercise]
+def expected_update(pi, sampler, R):
+    """(5,) from three arrays (5,): of the policy, of the sampler, and the rewards (numpy)."""
+    return ...
+
+
+# %% [check]
+check("12.4", expected_update)
+trains("12.4", expected_update)
+
+# %% [markdown]
+# *Four prompts, whose right answer has the probability .02, .1, .3 or .6 at first. Blue: the base goes on writing the completions. Orange:
+# the policy writes them (online). The first update is the same. Then the policy finds right completions more and more often, the base as
+# rarely as ever. (Each steep part of the orange curve is one prompt that takes off.)*
+
+# %% [hint]
+# Answer $y$ comes with probability `sampler[y]`. Of $\sum_y$ `sampler[y]` $R_y\,(e_y - \pi)$, write the part with $e_y$ and the part
+# with $\pi$ separately.
+
+
+# %% [solution]
+def expected_update(pi, sampler, R):
+    return sampler * R - (sampler * R).sum() * pi
+
+
+# With the base as the sampler this pushes right answers up in the proportions of the base, for
+# ever. SFT and DPO keep their data as well; after ten updates only REINFORCE, PPO and GRPO
+# have other completions.
+
+
+# %% [markdown]
 # ## To remember
 #
 # - Any loss that is a function of the data's token log-probabilities has the gradient $-\sum w\,\nabla\log\pi$.
 # - To compare two methods, ask where the completions come from and who judges them, and write down $w$ with its divisors.
-# - Check a printed coefficient against the derivative of the loss.
+# - Old completions cost: a frozen base finds right ones as rarely after ten updates as before.
 #
 # ## For a second reading (5 minutes): DPO's coefficient in the paper
 #
-# DeepSeekMath prints DPO's objective (Eq. 12) with means over tokens, where the original (Eq. 7 of the DPO paper) has sums. (It also has a
-# misprint, $o^-_{<t}$ for $o^-_t$.) Its derivative, after $1/|y|$, is $\pm\beta\,\text{sigmoid}(-\beta \cdot \text{margin})$
-# with the margin of the *means*: one number for all tokens of a completion. The printed coefficient (Eq. 14) lacks the factor β, and
-# inside the sigmoid it compares token $t$ of one completion with token $t$ of the other, which need not exist.
+# DeepSeekMath lists its methods' coefficients (Eq. 5, Table 10, App. A.1): 1 for SFT, $R_i$ for RFT, online or not, $A_{i,t}$ for PPO and
+# $A_i + \beta(u-1)$ for GRPO. They differ from our table by conventions that the paper states: it averages over each completion's tokens
+# ($1/|y|$), unlike common code for SFT, DPO and PPO, and it assumes $\rho = 1$. (In the paper the SFT model takes the place of our base,
+# and a reward model judges in PPO and GRPO.)
+#
+# **One entry is an error: the coefficient of DPO (Eq. 14) is not the derivative of its objective (Eq. 12).** The objective is printed with
+# means over tokens, where the original (Eq. 7 of the DPO paper) has sums. (It also has a misprint, $o^-_{<t}$ for $o^-_t$.) Its derivative,
+# after $1/|y|$, is $\pm\beta\,\text{sigmoid}(-\beta \cdot \text{margin})$ with the margin of the *means*: one number for all tokens of a
+# completion. Printed is $\pm\,\text{sigmoid}(\beta \log u^+_t - \beta \log u^-_t)$, with $u$ of token $t$ of the chosen (+) and of the rejected
+# completion (−). The factor β is missing, and token $t$ of one completion is compared with token $t$ of the other, which need not exist.
 
 # %% [fold]
 with torch.no_grad():
