@@ -110,18 +110,6 @@ CHECKS = {
         },
     },
     "3.2": {
-        "expected": lambda G: ((G - 1) / G) ** 0.5,
-        "inputs": [{"G": 2}, {"G": 8}, {"G": 64}],
-        "mistakes": {
-            "the wrong way round: does ddof 1 make sigma larger or smaller?": (
-                lambda G: (G / (G - 1)) ** 0.5
-            ),
-            "that is what the group mean does to E[g]; here the variance inside sigma changes": (
-                lambda G: (G - 1) / G
-            ),
-        },
-    },
-    "3.3": {
         "bug": by_text,
         "expected": lambda texts, rewards, G: centred(rewards.view(-1, G), dim=1),
         "inputs": [{"texts": texts, "rewards": marks, "G": 4}],
@@ -137,6 +125,18 @@ CHECKS = {
             ),
             "the wrong order: groups are contiguous": (
                 lambda texts, rewards, G: centred(rewards.view(G, -1), dim=0)
+            ),
+        },
+    },
+    "3.3": {
+        "expected": lambda G: ((G - 1) / G) ** 0.5,
+        "inputs": [{"G": 2}, {"G": 8}, {"G": 64}],
+        "mistakes": {
+            "the wrong way round: does ddof 1 make sigma larger or smaller?": (
+                lambda G: (G / (G - 1)) ** 0.5
+            ),
+            "that is what the group mean does to E[g]; here the variance inside sigma changes": (
+                lambda G: (G - 1) / G
             ),
         },
     },

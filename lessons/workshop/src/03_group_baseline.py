@@ -202,9 +202,9 @@ knob(draw, G=(2, 64, 1, 4))
 # groups (up to G = 4). The larger the group, the closer Dr. GRPO's factor comes to RLOO's, equally on every prompt, and the closer the
 # variance comes to that with the exact $p$. GRPO's factor is flat only at G = 2 and 3.*
 #
-# At G = 4 the group's mean is noisier than $b = 0$ on hard prompts, up to about $p$ = {=crossing:.2f}. Even the exact $p$ can be noisier
-# than $b = 0$, if the scores of wrong completions are long enough ([lesson 1](01_score_function.ipynb), exercise 2). On the arithmetic task of this repository $b = 0$ is less
-# noisy than the mean of a group of eight ([lesson 13](13_quiet_estimators.ipynb)).
+# **The group's mean is not always less noisy than no baseline.** At G = 4 it is noisier than $b = 0$ on hard prompts, up to about
+# $p$ = {=crossing:.2f}. With $b = 0$ a wrong completion has the advantage 0, so its score adds no noise. Which baseline is quieter
+# therefore depends on $G$, on $p$ and on how long the scores of wrong completions are. ([Lesson 13](13_quiet_estimators.ipynb) measures it on the arithmetic task.)
 #
 # ## Exercises
 #
@@ -242,64 +242,7 @@ def rloo_verified(rewards, verified):
 
 
 # %% [markdown]
-# **2. Bessel once more.** DeepSeekMath does not say whether the variance inside $\sigma$ is divided by $G$ (ddof 0, as in `grpo.py`) or
-# by $G - 1$ (ddof 1, the default of `torch.std`). By what factor does ddof 1 change GRPO's advantages, and with them $\mathbb E[g]$?
-
-
-# %% [exercise]
-def bessel(G):
-    """Advantages with ddof 1 = this number times advantages with ddof 0."""
-    return ...
-
-
-# %% [check]
-check("3.2", bessel)
-
-# %% [hint]
-# ddof 1 multiplies the *variance* by G/(G−1).
-
-
-# %% [solution]
-def bessel(G):
-    # 0.935 at G = 8, for every prompt: a change of the learning rate
-    return np.sqrt((G - 1) / G)
-
-
-# %% [markdown]
-# ## To remember
-#
-# - The group's mean contains the completion's own reward, which multiplies the expected gradient by $(G-1)/G$; RLOO leaves it out and
-#   gives exactly $\nabla p$.
-# - GRPO's expectation is a multiple of $\nabla p$ as well, but from $G = 4$ on the multiple depends on $p$.
-# - A baseline serves to reduce the variance. Whether the group's mean is better than $b = 0$ depends on $G$, $p$ and the scores of wrong
-#   completions.
-#
-# ## For a second reading (15 minutes): what the group costs, and which group it is
-#
-# **What the group costs.** For equal numbers of completions, compare the variance *per completion*. RLOO's update is the estimate with the exact $p$ as its baseline
-# plus an uncorrelated part with mean 0, the price of estimating $p$:
-#
-# $$g = \frac1G\sum_i (R_i - p)\, s_i \;-\; \frac{1}{G(G-1)}\sum_{i\ne i'} (R_{i'} - p)\, s_i$$
-#
-# $$G\operatorname{Var}[g_{\text{RLOO}}] = \underbrace{\mathbb E\big[(R-p)^2\|s\|^2\big] - \|\nabla
-# p\|^2}_{\text{with the exact } p} \;+\; \frac{p\,q\;\mathbb E\|s\|^2 + \|\nabla p\|^2}{G-1}$$
-#
-# Dr. GRPO's variance is $\big(\frac{G-1}{G}\big)^2$ times as large. The smaller variance is no gain: the update itself is shorter by
-# $\frac{G-1}{G}$.
-
-
-# %% [fold]
-none, exact = per_completion(policy, 0), per_completion(policy, p)
-print(f"variance per completion: b = 0 {none:.4f}, exact p {exact:.4f}")
-print("G   RLOO     Dr. GRPO   Dr. GRPO / factor²")
-for G in (2, 3, 4, 5):
-    loo, shorter = (G * moments(script, G, policy)[1] for script in (rloo, dr_grpo))
-    rescaled = shorter * (G / (G - 1)) ** 2
-    assert np.allclose([loo, rescaled], exact + price(policy) / (G - 1), rtol=1e-12, atol=0)
-    print(f"{G}   {loo:.4f}   {shorter:.4f}     {rescaled:.4f}")
-
-# %% [markdown]
-# **3. Find the bug.** A batch holds the question *how many?* twice, with two different pictures. The function below finds the groups by
+# **2. Find another bug.** A batch holds the question *how many?* twice, with two different pictures. The function below finds the groups by
 # the prompt's text, as public training code has done. The G completions of a group are contiguous. Repair the marked line (the advantages
 # are Dr. GRPO's).
 
@@ -317,7 +260,7 @@ def advantages_by_prompt(texts, rewards, G):
 
 
 # %% [check]
-check("3.3", advantages_by_prompt)
+check("3.2", advantages_by_prompt)
 
 # %% [hint]
 # A group's completions were sampled together: numbers 0 to G − 1 are the first group. No text is needed.
@@ -334,6 +277,67 @@ def advantages_by_prompt(texts, rewards, G):
         A[rows] = dr_grpo.compute_advantages(rewards=rewards[rows].view(1, -1))[0]
     # or, without a loop: dr_grpo.compute_advantages(rewards=rewards.view(-1, G)).flatten()
     return A
+
+
+# %% [markdown]
+# ## To remember
+#
+# - The group's mean contains the completion's own reward, which multiplies the expected gradient by $(G-1)/G$; RLOO leaves it out and
+#   gives exactly $\nabla p$.
+# - GRPO's expectation is a multiple of $\nabla p$ as well, but from $G = 4$ on the multiple depends on $p$.
+# - A baseline serves to reduce the variance. Whether the group's mean is better than $b = 0$ depends on $G$, $p$ and the scores of wrong
+#   completions.
+#
+# ## For a second reading (15 minutes): what the group costs
+#
+# For equal numbers of completions, compare the variance *per completion*, $G\operatorname{Var}[g]$. RLOO's update is the estimate with the
+# exact $p$ as its baseline, plus a part with mean 0 that is the price of estimating $p$:
+#
+# $$g = \frac1G\sum_i (R_i - p)\, s_i \;-\; \frac{1}{G(G-1)}\sum_{i\ne i'} (R_{i'} - p)\, s_i$$
+#
+# $$G\operatorname{Var}[g_{\text{RLOO}}] = \underbrace{\mathbb E\big[(R-p)^2\|s\|^2\big] - \|\nabla
+# p\|^2}_{\text{with the exact } p} \;+\; \frac{p\,q\;\mathbb E\|s\|^2 + \|\nabla p\|^2}{G-1}$$
+#
+# The two parts are uncorrelated: multiply a term of the first sum by one of the second, and some $R_{i'} - p$ or $s_i$ is left alone, as
+# an independent factor with mean 0. For the same reason only two kinds of product survive in the square of the second sum, the term
+# $(i, i')$ with itself and with $(i', i)$. There are $G(G-1)$ of each; their means are $p\,q\;\mathbb E\|s\|^2$ and $\|\nabla p\|^2$.
+#
+# Dr. GRPO's variance is $\big(\frac{G-1}{G}\big)^2$ times as large. The smaller variance is no gain: the update itself is shorter by
+# $\frac{G-1}{G}$.
+
+
+# %% [fold]
+none, exact = per_completion(policy, 0), per_completion(policy, p)
+print(f"variance per completion: b = 0 {none:.4f}, exact p {exact:.4f}")
+print("G   RLOO     Dr. GRPO   Dr. GRPO / factor²")
+for G in (2, 3, 4, 5):
+    loo, shorter = (G * moments(script, G, policy)[1] for script in (rloo, dr_grpo))
+    rescaled = shorter * (G / (G - 1)) ** 2
+    assert np.allclose([loo, rescaled], exact + price(policy) / (G - 1), rtol=1e-12, atol=0)
+    print(f"{G}   {loo:.4f}   {shorter:.4f}     {rescaled:.4f}")
+
+# %% [markdown]
+# **3. Bessel once more.** DeepSeekMath does not say whether the variance inside $\sigma$ is divided by $G$ (ddof 0, as in `grpo.py`) or
+# by $G - 1$ (ddof 1, the default of `torch.std`). By what factor does ddof 1 change GRPO's advantages, and with them $\mathbb E[g]$?
+
+
+# %% [exercise]
+def bessel(G):
+    """Advantages with ddof 1 = this number times advantages with ddof 0."""
+    return ...
+
+
+# %% [check]
+check("3.3", bessel)
+
+# %% [hint]
+# ddof 1 multiplies the *variance* by G/(G−1).
+
+
+# %% [solution]
+def bessel(G):
+    # 0.935 at G = 8, for every prompt: a change of the learning rate
+    return np.sqrt((G - 1) / G)
 
 
 # %% [markdown]
