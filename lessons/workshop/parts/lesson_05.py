@@ -98,7 +98,7 @@ CHECKS = {
             ),
         },
     },
-    "5.3": {
+    "5.2": {
         "bug": mean_of_means,
         "expected": token_means,
         "inputs": [{"f": terms, "mask": terms < 9, "size": size} for size in (1, 2)],
@@ -109,7 +109,7 @@ CHECKS = {
             ),
         },
     },
-    "5.2": {
+    "5.3": {
         "expected": push_on_shared,
         "inputs": [
             {"long_right": 0.1, "long_wrong": 0.5, "L1": 5, "L2": 50},
@@ -158,7 +158,7 @@ def wrong_lengths(losses_in_parts) -> list[float]:
 
 
 TRAINED = {
-    "5.3": {
+    "5.2": {
         "curve": wrong_lengths,
         "mistakes": {
             "the bug, parts of 1": mean_of_means,

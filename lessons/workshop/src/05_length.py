@@ -1,4 +1,4 @@
-# %% [markdown] 45 minutes
+# %% [markdown] 40 minutes
 # # 5 · Length normalisation
 #
 # A completion is right or wrong as a whole, and the loss adds up its tokens. GRPO (group relative policy optimization) divides this sum by
@@ -147,13 +147,14 @@ share = (one_long[3].sum() / one_long.sum()).item()
 #
 # ## The drift, in four steps
 #
-# How large is the effect? Suppose half of the right completions and half of the wrong ones have $L_1$ tokens, the others $L_2 > L_1$. Each of
-# these four kinds has its own logit, and their probabilities are $p/2, p/2, q/2, q/2$. One step of GRPO with learning rate η changes the
-# share of long completions, right and wrong together, by
+# Wrong completions lengthen and right ones shorten. What happens to the length of all completions together?
+# **While most completions are wrong, it rises; once most are right, it falls.**
+#
+# Exactly: suppose half of the right completions and half of the wrong ones have $L_1$ tokens, the others $L_2 > L_1$. Each of these four
+# kinds has its own logit, and their probabilities are $p/2, p/2, q/2, q/2$. One step of GRPO with learning rate η changes the share of long
+# completions, right and wrong together, by
 #
 # $$\frac\eta8\,\mathbb E[\sigma]\,(1-2p)\,\Big(\frac1{L_1} - \frac1{L_2}\Big)$$
-#
-# So the share rises while most completions are wrong and falls once most are right.
 #
 # **Step 1.** Each rule multiplies $s_i$ by $A_i/G$ and by a factor $d(L)$ that depends on the length $L$: $d(L) = 1/L$ for GRPO,
 # $1/C$ for Dr. GRPO. (The table above shows $d(L)/G$.)
@@ -234,6 +235,8 @@ for script, bias in ((grpo, grpo_bias), (dapo, bias_8)):
     assert np.allclose(relative[script, 0.3], by_hand)
 
 # %% [text]
+# *(shared): right and wrong completions share one length parameter; see "What the four kinds leave out" below.*
+#
 # Under GRPO, at p = .3 and .7, while $p$ rises by one point, the share of long completions falls by about one point among right
 # completions and rises by one among wrong ones. DAPO's drift is {=grpo_bias / bias_8:.0f} times smaller in a batch of 8 and
 # {=grpo_bias / bias_64:.0f} times in its script's minibatch of 64.
@@ -251,11 +254,9 @@ knob(lesson_05.push_and_drift, short=(4, 24, 1, 5), long=(26, 56, 1, 50))
 #
 # **What the four kinds leave out.** A network need not know, while it writes, whether it will be right. With one length parameter for
 # right and wrong completions (the row "shared") the drift is gone, unless the two classes vary differently in length: then both move the
-# same way (exercise 2). And if long completions are right more often, the policy gradient itself changes length, as it should.
+# same way (exercise 3, in the second reading). And if long completions are right more often, the policy gradient itself changes length, as it should.
 #
 # ## Exercises
-#
-# *(Exercise 2 stands in the second reading.)*
 #
 # **1. Predict.** Two proposals: (a) divide by $|y|$ where $A > 0$ and by $C$ where $A < 0$; (b) the other way round. With the proof's
 # four kinds, $p = 0.3$ and one small step, will the share of long completions rise (1), fall (−1) or stay (0) among right ones, among
@@ -277,7 +278,7 @@ check("5.1", prediction)
 prediction = [[-1, 0, -1], [0, 1, 1]]
 
 # %% [markdown]
-# **3. Find the bug.** To save memory, an optimizer batch is cut into micro-batches whose gradients are added up. Several trainers
+# **2. Find the bug.** To save memory, an optimizer batch is cut into micro-batches whose gradients are added up. Several trainers
 # averaged the micro-batches' token means (prime-rl pull request 583, open-instruct 1161). The gradient then depends on how the batch was
 # cut; with micro-batches of one completion it is GRPO's. Repair the function. Below the check it trains a policy that may stop after any
 # token; before the first token a coin has decided whether the completion will be right.
@@ -295,8 +296,8 @@ def losses_in_parts(f, mask, size):
 
 
 # %% [check]
-check("5.3", losses_in_parts)
-trains("5.3", losses_in_parts)  # 32 completions an update, in micro-batches of one
+check("5.2", losses_in_parts)
+trains("5.2", losses_in_parts)  # 32 completions an update, in micro-batches of one
 
 # %% [markdown]
 # *Length earns nothing and should stay near 10 tokens. With the bug wrong completions grow, fastest in small parts. Mistake a is named in
@@ -326,7 +327,7 @@ def losses_in_parts(f, mask, size):
 #   bias.
 # - In our training runs most of the difference in length comes from σ (below).
 #
-# ## For a second reading (15 minutes): our training runs, and a shared parameter
+# ## For a second reading (10 minutes): our training runs, and a shared parameter
 #
 # **Our training runs.** GRPO and Dr. GRPO also differ in the division by σ, so we remove one divisor at a time from GRPO (`compare.py --experiments pieces`, ten
 # seeds; mean lengths over the last ten of 60 steps). Intervals are 95 %. Under GRPO wrong completions are {=gap["wrong"]:.1f} tokens longer than
@@ -343,7 +344,7 @@ def losses_in_parts(f, mask, size):
 # right, and its length earns nothing. In these runs neither holds.
 
 # %% [markdown]
-# **2. A shared parameter.** Let one parameter $z$ be added to the log-odds of a long completion, among right and wrong ones alike. What is
+# **3. A shared parameter.** Let one parameter $z$ be added to the log-odds of a long completion, among right and wrong ones alike. What is
 # GRPO's expected push on $z$, as a multiple of $\mathbb E[\sigma]$?
 
 
@@ -355,7 +356,7 @@ def push_on_shared(long_right, long_wrong, L1, L2):
 
 
 # %% [check]
-check("5.2", push_on_shared)
+check("5.3", push_on_shared)
 
 # %% [hint]
 # Write $P$ for P(long) in one class. With respect to $z$ the score of a long completion of this class is $1 - P$, that of a short one
