@@ -63,7 +63,6 @@ show(our_model(solve_rates, table, trained))
 # | $p,\ q$ | the probability that a completion of this problem is right; $q = 1 - p$ |
 # | $S$ | the silent probability; for a mix of problems, its mean |
 # | $n,\ c;\ \hat p$ | completions drawn for a problem, and how many are right; $c/n$ |
-# | $h_k$ | the share of problems with $k$ of 64 completions right |
 #
 # **Proof.** Completions are drawn independently: all $G$ are right with probability $p^G$, all are wrong with probability $q^G$, and never
 # both. In either case every reward equals the group's mean, so every advantage is 0, and so is the update. ∎ (A KL, Kullback–Leibler,
@@ -71,14 +70,15 @@ show(our_model(solve_rates, table, trained))
 #
 # ## A real mix
 #
-# Big-Math ([2502.17387](https://arxiv.org/abs/2502.17387)) states for each of its problems how many of 64 completions are right. The
-# model was Llama-3.1-8B according to the dataset's card; the authors' example script samples Llama-3.1-8B-Instruct. The counts used here,
-# of 215,608 problems, are read off the bars of a figure in Bay and Yearick ([2607.00152](https://arxiv.org/abs/2607.00152), CC BY 4.0),
-# the paper of lesson 6's identity, called "the paper" from here on. `bigmath.py` says how they were read, and how accurately.
+# Big-Math ([2502.17387](https://arxiv.org/abs/2502.17387)) states, for each of 215,608 problems, how many of 64 completions of a Llama-3.1-8B model are right. We read the counts off a
+# figure in Bay and Yearick ([2607.00152](https://arxiv.org/abs/2607.00152)), called "the paper" from here on.
 #
-# **Plug-in or unbiased?** The paper's closed form substitutes $\hat p = c/64$ for $p$. Since $p^G + q^G$ is convex, the noise in $\hat p$
-# raises its mean (Jensen's inequality). The share of silent groups among *all subsets* of $G$ of the 64 completions is unbiased: a random
-# subset of independent completions is a group. (The paper also prints this, for $G$ up to 16.)
+# **Plug-in or unbiased?** How often is a group of such a problem silent? There are two estimates.
+#
+# - The **plug-in**, the paper's closed form, puts $\hat p = c/64$ for $p$. Since $p^G + q^G$ is convex, the noise in $\hat p$ raises its mean
+#   (Jensen's inequality).
+# - The **unbiased** one counts subsets: a random subset of $G$ of the 64 completions is a group, so take the share of silent ones among *all*
+#   subsets. (The paper prints this for $G$ up to 16.)
 
 # %% [fold]
 right64, h = np.arange(65), bigmath.SHARE  # h[k]: the share of problems with k of 64 right
@@ -105,8 +105,8 @@ show(histogram_and_rates(h, plug_in, unbiased))
 # {=unbiased[64]:.0f} %. The plug-in is {=plug_in[8] - unbiased[8]:.0f} point too high at G = 8, and {=plug_in[64] - unbiased[64]:.0f} points at 64.*
 #
 # Now move the mix. The slider adds a constant to every problem's log-odds, $\log(p/q)$. This is a caricature of training, which does not
-# move all problems equally. (A problem's $p$ is not known: it is spread over the values that its count allows,
-# $\binom{64}{k}p^k q^{64-k}$ for a grid of $p$.)
+# move all problems equally. (Each problem's $p$ is unknown; we give
+# every $p$ of a grid the weight with which it explains the problem's count.)
 
 # %%
 grid = np.sin(np.linspace(0, np.pi / 2, 403)[1:-1]) ** 2  # values of p, denser at both ends
@@ -128,8 +128,7 @@ knob(draw, shift=(-3.0, 3.0, 0.25, 0.0), G=(2, 64, 1, 8))
 # helps. That does not follow.
 #
 # - **7.2 points are all right.** But a problem with $p = 95.4$ % still has 64 right completions in a row one time in twenty. If completions
-#   are independent draws, at most about 3 of the 7.2 points can be stuck at $p = 1$ (by a fit; a simple bound allows {=100 * (h[64] - (h[63] / 64) ** 2 / (h[62] / 2016)):.1f}; see
-#   the end).
+#   are independent draws, at most about 3 of the 7.2 points can be stuck at $p = 1$ (second reading).
 # - **4.0 points are all wrong.** They are what a filter left: from most sources, problems unsolved in 64 completions had been removed from the
 #   dataset. So this bar says nothing about the problems that the model cannot solve.
 #
@@ -222,6 +221,8 @@ def next_all_wrong(n, G):
 #
 # ## For a second reading (10 minutes): how many problems can be stuck?
 #
+# Write $h_k$ for the share of problems with $k$ of 64 completions right: the bars of the histogram.
+#
 # **All right.** Let each problem's completions be independent draws with one $p$, so that the bars are a mixture of binomials. Problems
 # stuck at exactly $p = 1$ appear only in $h_{64}$. The others have $h_{63} = 64\,\mathbb E[p^{63} q]$ and
 # $h_{62} = 2016\,\mathbb E[p^{62} q^2]$, and by Cauchy and Schwarz $\mathbb E[p^{63} q]^2 \le \mathbb E[p^{64}]\;\mathbb E[p^{62} q^2]$.
@@ -288,4 +289,6 @@ assert (three**2).sum() - (none**2).sum() < 2.71 and added > 15
 # Sources: Big-Math, [arXiv:2502.17387](https://arxiv.org/abs/2502.17387), its
 # [card](https://huggingface.co/datasets/SynthLabsAI/Big-Math-RL-Verified) and [code](https://github.com/SynthLabsAI/big-math); *GRPO, Dr.
 # GRPO, and DAPO Are Three Operations on One Number*, [2607.00152](https://arxiv.org/abs/2607.00152), its section on real data; dynamic sampling: DAPO,
-# [2503.14476](https://arxiv.org/abs/2503.14476). The bound and the fits are ours.
+# [2503.14476](https://arxiv.org/abs/2503.14476). The bound and the fits are ours. The counts are the bars of the paper's figure (CC BY 4.0);
+# `bigmath.py` says how they were read, and how accurately. The model was Llama-3.1-8B according to the dataset's card; the authors' example
+# script samples Llama-3.1-8B-Instruct.
