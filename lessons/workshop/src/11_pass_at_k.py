@@ -1,4 +1,4 @@
-# %% [markdown] 40 minutes
+# %% [markdown] 45 minutes
 # # 11 · Maj@K and Pass@K
 #
 # Ask a model one question many times and count its answers. **Sharpening** raises their probabilities to a power and normalises: what was
@@ -78,6 +78,8 @@ likely = np.flatnonzero(np.max([*of_one.values()], axis=0) > 0.01)
 some = {name: table[likely] for name, table in of_one.items()}
 show(bars(some, likely, chosen=int((likely == 64).argmax())))
 
+trained, base_mode = short_answers.load(), exact.argmax(axis=1)  # five seeds of each, see below
+M_of = {name: (policy["mode"] == rights).mean() for name, policy in trained.items()}
 results = compare_tables.load()["sampling"]["arms"]  # of the full task
 before, *arms = ({(kind, rate["k"]): rate for kind in arm for rate in arm[kind]}
                  for arm in results.values())  # the base comes first
@@ -89,7 +91,7 @@ for key in (("majority", 64), ("pass", 4)):
 # *One of the problems whose most probable answer changed: its answers with a probability above 1 %. Before training the most probable one,
 # {=modes[0]}, is wrong, and sharpening makes it more probable still. Eight batches of GRPO raise the right one from {=of_one["before"][64]:.0%} to
 # {=of_one["after GRPO"][64]:.0%}. Of all 64 problems, the most probable answer is right in {=modes_right[0]:.0%} before and after sharpening, and in
-# {=modes_right[2]:.0%} after GRPO (one run; more follow).*
+# {=modes_right[2]:.0%} after GRPO (one run; the mean of five is {=M_of["GRPO, small steps"]:.0%}, see below).*
 #
 # The share of problems whose most probable answer is right is called $M$. Two curves over K are often read. **Maj@K** is how often the most frequent of K
 # answers is right. **Pass@K** is how often at least one of K answers is right.
@@ -142,24 +144,23 @@ for K in (1, 4, 16, 64):
 # falls to 0.
 #
 # **A bound.** Suppose the most probable answer is wrong. In any list of K answers whose vote the right answer wins, swap the right answer
-# and the most probable one: now the latter wins, and the list is at least as probable. So the right answer wins at most half of the
-# votes, at every K and β. On average over problems, Maj@K $\le M + \frac12(1-M)$. ∎
+# and the most probable one: now the latter wins, and the list is at least as probable. So the right answer wins at most half of
+# all polls of K answers, at every K and β. On average over problems, Maj@K $\le M + \frac12(1-M)$. ∎
 #
 # In this section only completions that give an answer count: Pass@1 is {=p_right(answered).mean():.2f} instead of {=p_right(exact).mean():.2f}.
 
 # %%
 mode_right, raised = answered.argmax(axis=1) == rights, {}
 M, p_1 = mode_right.mean(), p_right(answered)
-print("beta   Pass@1   Pass@4   Pass@64  Maj@4    Maj@64   M        "
-      "p raised where the mode is wrong")
+print("beta   Pass@1   Pass@64  Maj@64   M        p raised where the mode is wrong")
 for beta in (1, 2, 4, 16, 4096):
     table = sharpened(answered, beta)
-    p, votes = p_right(table), [majority(table, K).mean() for K in (4, 64)]
-    numbers = [*((1 - (1 - p) ** K).mean() for K in (1, 4, 64)), *votes, M]
+    p, votes = p_right(table), majority(table, 64).mean()
     raised[beta] = f"{(p > p_1 + 1e-12)[~mode_right].sum()} of {(~mode_right).sum()}"
-    print(f"{beta:4}   " + "    ".join(f"{x:.3f}" for x in numbers) + f"    {raised[beta]}")
+    print(f"{beta:4}   {p.mean():.3f}    {(1 - (1 - p) ** 64).mean():.3f}    "
+          f"{votes:.3f}    {M:.3f}    {raised[beta]}")
     same_modes = (table.argmax(axis=1) == answered.argmax(axis=1)).all()
-    assert same_modes and max(votes) <= (1 + M) / 2
+    assert same_modes and votes <= (1 + M) / 2
 assert np.allclose(p_right(table), mode_right, atol=1e-6)  # the limit
 
 # %% [text]
@@ -218,10 +219,12 @@ knob(draw, beta=BETAS, what=["answers", "tokens"])
 # | answers | yes |
 # | completions | not always: an answer with a few very probable completions can overtake one with many improbable ones. (Here yes: with four tokens an answer is one completion, up to its spelling.) |
 # | tokens | not always |
-# | nothing: the exact solution of RL with a KL penalty | if it is right: the odds $p/q$ of *every* problem are multiplied by one factor above 1, so Pass@K rises at every K |
+# | nothing: the exact solution of RL with a KL penalty | a right mode yes; a wrong one can be overtaken by the right answer |
 #
-# (The penalty is for the Kullback–Leibler, KL, divergence from the base. If Pass@K fell, training did not find the exact solution: groups are finite,
-# parameters are shared, steps are long.)
+# The last row is the most useful one. (The penalty is for the Kullback–Leibler, KL, divergence from the base.) The exact solution multiplies
+# the probability of every right answer by one factor above 1 and normalises. So it multiplies the odds $p/q$ of *every* problem by this
+# factor, and **Pass@K rises at every K**. If Pass@K fell, training did not find this solution: groups are finite, parameters are shared,
+# steps are long.
 #
 # How $M$ moves can be seen where $M$ can be computed: GRPO on the four-token task, with 8 or 27 batches of 32 groups of 8, one update per
 # batch, no KL penalty, learning rates 3e-4 (small steps) and 1e-3 (large steps), five seeds. Completions without an answer count as wrong again.
@@ -232,22 +235,21 @@ def with_interval(lead):
     bottom, top = paired.interval_over_both(lead)
     return f"{lead.mean():+.2f} [{bottom:+.2f}, {top:+.2f}]"
 
-trained, base_mode = short_answers.load(), exact.argmax(axis=1)
 policies = {"base": {"right": p_right(exact)[None], "mode": base_mode[None]}} | trained
 cooled = short_answers.answer_table(logits, tokenizer, T=0.3)
 p_of = {name: policy["right"] for name, policy in policies.items()}  # (seeds, problems)
 show(curves_of_training(p_of | {"base, T = 0.3": p_right(cooled)[None]}))
-print(f"{'means over seeds':23} Pass@1  Pass@64  M    new mode  gain in Pass@1        in Pass@64")
-pass_1, pass_64, M_of, new_mode, higher = {}, {}, {}, {}, {}
+print(f"{'means over seeds':23} Pass@1   M    new mode  Pass@64  its gain")
+pass_1, pass_64, new_mode, higher = {}, {}, {}, {}
 for name, policy in policies.items():
     M_of[name] = (policy["mode"] == rights).mean()
     new_mode[name] = (policy["mode"] != base_mode).mean()
     pass_1[name], pass_64[name] = ((1 - (1 - p_of[name]) ** K).mean() for K in (1, 64))
-    lead_1, lead_64 = ((1 - p_of["base"]) ** K - (1 - p_of[name]) ** K for K in (1, 64))
-    gains = "" if name == "base" else f"{with_interval(lead_1)}  {with_interval(lead_64)}"
-    print(f"{name.removeprefix('GRPO, '):23} {pass_1[name]:.3f}   {pass_64[name]:.3f}    "
-          f"{M_of[name]:.2f} {new_mode[name]:>8.0%}  {gains}".rstrip())
-    higher[name] = int((lead_64.mean(axis=1) > 0).sum())  # seeds with Pass@64 above the base's
+    lead = (1 - p_of["base"]) ** 64 - (1 - p_of[name]) ** 64
+    gain = "" if name == "base" else with_interval(lead)
+    print(f"{name.removeprefix('GRPO, '):23} {pass_1[name]:.3f}   {M_of[name]:.2f} "
+          f"{new_mode[name]:>7.0%}   {pass_64[name]:.3f}    {gain}".rstrip())
+    higher[name] = int((lead.mean(axis=1) > 0).sum())  # seeds with Pass@64 above the base's
 large, small = "GRPO, large steps", "GRPO, small steps"  # the first has failed
 assert [*higher.values()] == [0, 5, 5, 0] and pass_64[large] < pass_64["base"] - 0.2
 assert pass_1[large] < pass_1[small] - 0.05 and M_of[large] < M
@@ -256,7 +258,8 @@ odds = p_right(tilted) / (tilted.sum(axis=1) - p_right(tilted))  # penalty KL / 
 assert np.allclose(odds, np.exp(2) * p_1 / (1 - p_1), rtol=1e-12)
 
 # %% [text]
-# *Thick lines are means of five seeds. Small steps stay above the base. Large steps end far below it.*
+# *Thick lines are means of five seeds. Small steps stay above the base. Large steps end far below it. In the table, new mode is the share of problems
+# whose most probable answer has changed; gains have 95 % intervals over seeds and problems.*
 #
 # **Small steps** raise Pass@64 in five of five seeds, and further in 27 batches, where learning rate times batches equals that of large
 # steps. They change the mode of {=new_mode["GRPO, small steps"]:.0%} of the problems, often to the right answer: $M$ rises from {=M:.2f}
@@ -269,8 +272,6 @@ assert np.allclose(odds, np.exp(2) * p_1 / (1 - p_1), rtol=1e-12)
 
 # %% [markdown]
 # ## Exercises
-#
-# (Exercise 3 is at the end, in the second reading.)
 #
 # **1. Maj@k by counting.** `answers` is a list of integers and None (no vote). A tie is broken by a fair draw; if nobody votes, the
 # majority is wrong.
@@ -318,15 +319,36 @@ check("11.2", leads(crossing))
 crossing = [[1, 1, 1, 0], [0.2, 0.2, 0.2, 0.2]]
 
 # %% [markdown]
+# **3. Sharpening that helps where the mode is wrong.** Build one problem: the probabilities of all its answers, the right one first. The
+# most probable answer must be wrong, yet sharpening with β = 2 must raise Pass@1 *and* Maj@3.
+
+# %% [exercise]
+# [probability of the right answer, of a wrong one, of another, ...]: any number, sum 1
+problem = ...
+
+# %% [check]
+check("11.3", rises(problem))
+
+# %% [hint]
+# See the derivative: the right answer has to be more probable than the (geometric) mean of the answers. Which answers can lose what the
+# right answer gains?
+
+# %% [solution]
+problem = [0.30, 0.31] + 39 * [0.01]
+
+# At β = 2 the right answer has .09 / .19 = .47: the 39 lose more than the mode gains. Maj@3
+# rises from .33 to .47. In the limit both fall to 0, but that is far away.
+
+# %% [markdown]
 # ## To remember
 #
 # - Sharpening the answers keeps $M$. Where $M$ changes, more took place (or whole completions were sharpened).
 # - Maj@K and Pass@K reach $M$ only in limits. Before that, sharpening can raise both.
 # - A Pass@K below the base's can come from a failed run: look at its Pass@1.
 #
-# ## For a second reading (15 minutes)
+# ## For a second reading (5 minutes): estimators, and what a crossing shows
 #
-# **Estimators and their intervals.** Any K of $n$ independent answers are K independent answers. So the share of *all* K-subsets that succeed is an unbiased estimate. For
+# **The estimators.** Any K of $n$ independent answers are K independent answers. So the share of *all* K-subsets that succeed is an unbiased estimate. For
 # Pass@K, with $c$ right answers, that share is $1 - \binom{n-c}{K}/\binom nK$ (Chen et al., [2107.03374](https://arxiv.org/abs/2107.03374), Eq. 1). Maj@K depends
 # on how often each answer was given, not only on $c$.
 
@@ -362,26 +384,6 @@ assert wider > 3
 # **What a crossing shows.** Yue et al. ([2504.13837](https://arxiv.org/abs/2504.13837)) find for many models that the trained model leads at K = 1 and its base at
 # tens or hundreds of answers. On *some problems*, then, the trained model gives the right answer less probability. A crossing alone shows
 # no more: at K = 1024 even random guessing (dotted above) is far better than the cooled base and the large steps.
-#
-# **3. Sharpening that helps where the mode is wrong.** Build one problem: the probabilities of all its answers, the right one first. The
-# most probable answer must be wrong, yet sharpening with β = 2 must raise Pass@1 *and* Maj@3.
-
-# %% [exercise]
-# [probability of the right answer, of a wrong one, of another, ...]: any number, sum 1
-problem = ...
-
-# %% [check]
-check("11.3", rises(problem))
-
-# %% [hint]
-# See the derivative: the right answer has to be more probable than the (geometric) mean of the answers. Which answers can lose what the
-# right answer gains?
-
-# %% [solution]
-problem = [0.30, 0.31] + 39 * [0.01]
-
-# At β = 2 the right answer has .09 / .19 = .47: the 39 lose more than the mode gains. Maj@3
-# rises from .33 to .47. In the limit both fall to 0, but that is far away.
 
 # %% [markdown]
 # Sources: DeepSeekMath, [2402.03300](https://arxiv.org/abs/2402.03300), section 5.2.2, Fig. 7; Chen et al. 2021, Eq. 1. The proofs and the four-token experiment
