@@ -178,6 +178,12 @@ CHECKS = {
         "inputs": [{"c": 0.5, "n": 4, "gae_lambda": 0.9}, {"c": 1, "n": 1, "gae_lambda": 0.5}],
         "mistakes": {
             "that is λ = 1": lambda c, n, gae_lambda: np.full(n, -c),
+            "that is λ = 0: with a larger λ the last error reaches earlier tokens, too": (
+                lambda c, n, gae_lambda: shift(c, n, 0.0)
+            ),
+            "V is too high everywhere, but after the last token, where it is 0, by nothing": (
+                lambda c, n, gae_lambda: np.zeros(n)
+            ),
         },
     },
     "15.3": {

@@ -2,7 +2,7 @@
 # # 15 · PPO's critic
 #
 # REINFORCE gives every token of a completion the same advantage. PPO (proximal policy optimization) trains a second network, the
-# **critic**, which reads the completion so far and predicts its final reward. Each token is then judged by what came after it.
+# **critic**, which reads the completion so far and predicts its final reward. Each token can then be judged by how it changed the prediction.
 # Generalized advantage estimation (GAE) does this with one parameter, λ, from 0 to 1.
 #
 # > **With λ = 1 the critic is only a baseline: a token's advantage is what the completion earned, minus the critic's value. A smaller λ
@@ -271,11 +271,9 @@ knob(draw, completion=choices, gae_lambda=(0.0, 1.0, 0.05, 0.95))
 # |---|---|---|---|
 # | the mistaken token's advantage, median of {=len(wrong)} | {=blame[0.0]} | {=blame[0.95]} | {=blame[1.0]} |
 #
-# The blame comes from the reward alone. λ = 1 gives all tokens about the same blame; with 0.95 it fades towards the start.
+# **The blame comes from the reward alone: this critic does not find the mistake, at any λ.** λ = 1 gives all tokens about the same blame; with 0.95 it fades towards the start.
 #
 # ## Exercises
-#
-# (Exercises 2 and 3 are at the end.)
 #
 # **1. Write GAE** for one completion, with γ = 1. (`numpy` arrays of length |y|.) Your function then trains a policy, with a critic that
 # sees each mistake one token late.
@@ -308,30 +306,13 @@ def gae(rewards, values, gae_lambda):
     return advantages
 
 
-# %% [text]
-# ## To remember
-#
-# - With γ = λ = 1 the advantage is what was earned minus $V_t$. The critic is a baseline: however bad it is, the mean gradient (before
-#   whitening) stays right.
-# - A smaller λ replaces what was earned with what the critic guesses: usually less variance, and a mean gradient as good as the guess.
-# - Predicting rewards well is not the same as seeing where they were lost.
-#
-# ## For a second reading (15 minutes): what `ppo.py` does besides
-#
-# **A KL in the reward.** With the weight $\beta$ (`kl_coef`) and a token's log-probability $\ell_t$ under the policy that sampled it (*old*)
-# and under the initial policy (*ref*),
-#
-# $$r_t = \mathbb 1[t = |y|]\,R \;-\; \beta\,\big(\ell^{old}_t - \ell^{ref}_t\big)$$
-#
-# The second term charges every token that has become likelier. It is k1, an estimate of the Kullback–Leibler (KL) divergence: PPO puts the KL into the
-# reward, GRPO into the loss ([lesson 4](04_kl.ipynb)).
-#
-# **Whitening.** The advantages of a batch are shifted and scaled to mean 0 and variance 1 over its tokens. The shift turns
-# signs: {=100 * turned:.0f} % of the tokens of our last batch are pushed in the opposite direction.
-#
-# **A clipped critic.** A value that has moved towards its target by more than .2 since the batch was sampled has no gradient.
-#
-# **2. An optimistic critic.** Every $V_t$ of a completion of n tokens is too high by c. By how much does this change its n advantages?
+# The curve "earlier errors" comes from running the recursion from the left: a token is judged
+# by what came before it. "λ on the next value" computes each one-step error with
+# gae_lambda * next_value. Then the later values cancel: λ only discounts the reward.
+
+
+# %% [markdown]
+# **2. An optimistic critic.** How much bias can a wrong critic bring in? Every $V_t$ of a completion of n tokens is too high by c. By how much does this change its n advantages?
 # Try λ = 1 and λ = 0 first.
 
 
@@ -353,6 +334,29 @@ def shift(c, n, gae_lambda):
     # δ of the last token falls by c, and fades towards the start
     return -c * gae_lambda ** np.arange(n - 1, -1, -1.0)
 
+
+# %% [text]
+# ## To remember
+#
+# - With γ = λ = 1 the advantage is what was earned minus $V_t$. The critic is a baseline: however bad it is, the mean gradient (before
+#   whitening) stays right.
+# - A smaller λ replaces what was earned with what the critic guesses: usually less variance, and a mean gradient as good as the guess.
+# - Predicting rewards well is not the same as seeing where they were lost.
+#
+# ## For a second reading (10 minutes): what `ppo.py` does besides
+#
+# **A KL in the reward.** With the weight $\beta$ (`kl_coef`) and a token's log-probability $\ell_t$ under the policy that sampled it (*old*)
+# and under the initial policy (*ref*),
+#
+# $$r_t = \mathbb 1[t = |y|]\,R \;-\; \beta\,\big(\ell^{old}_t - \ell^{ref}_t\big)$$
+#
+# The second term charges every token that has become likelier. It is k1, an estimate of the Kullback–Leibler (KL) divergence: PPO puts the KL into the
+# reward, GRPO into the loss ([lesson 4](04_kl.ipynb)).
+#
+# **Whitening.** The advantages of a batch are shifted and scaled to mean 0 and variance 1 over its tokens. The shift turns
+# signs: {=100 * turned:.0f} % of the tokens of our last batch are pushed in the opposite direction.
+#
+# **A clipped critic.** A value that has moved towards its target by more than .2 since the batch was sampled has no gradient.
 
 # %% [markdown]
 # **3. The KL in the reward.** Completions have two tokens; `pi`, `ref` and `R` hold, for each pair of tokens, its probability under the
