@@ -139,11 +139,10 @@ for name, baseline in BASELINES.items():
 
 # %% [markdown]
 # Now we train with each baseline: 200 independent runs, 4 completions per update, one learning rate. The mean update is the same for all
-# four. *What will differ? Guess before you look at the picture* (JupyterLab hides it: click the … under the cell), then move the rate. (The
-# slider needs the cells above.)
+# four. *Guess which baseline is the slowest.* Then open the output (click the … under the cell) and move the rate.
 
 
-# %% guess
+# %% [fold] guess
 def train(baseline, rate, runs=200, updates=200, batch=4):
     """(updates + 1, runs): the exact success probability along independent runs."""
     generator = torch.Generator().manual_seed(0)

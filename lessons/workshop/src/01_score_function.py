@@ -148,8 +148,8 @@ print(f"... {len(completions)} completions, together 1: {together}, p = {p:.3f}"
 
 # %% [markdown]
 # The check uses the script's loss: its gradient for each of the 15 completions, averaged with their probabilities. As usual, the EOS also
-# serves as padding, and a **mask** marks the real tokens. (The last two lines have a baseline that differs from token to token: see the second
-# reading.)
+# serves as padding, and a **mask** marks the real tokens. (The last two lines let the baseline depend on the tokens before it. Subtracted
+# at its own token it does no harm; subtracted at all tokens it does: see the second reading.)
 
 # %% [fold]
 ids = torch.tensor([[*y, *[EOS] * (LIMIT - len(y))] for y in completions])  # (15, 3), padded
@@ -227,7 +227,8 @@ knob(
 # The usual baseline is the mean reward, an estimate of $p$. In the table above it is better than no baseline but not the best. Take a
 # coin that is right with $p = .9$ (exercise 2 of [lesson 0](00_loop.ipynb)). The rare outcome, a wrong completion, has the long score, and
 # without a baseline it contributes nothing. So $b = p$ has {=variance(0.9, **coin) / variance(0.0, **coin):.0f} times the variance of
-# $b = 0$. (The first picture shows mean squares, whose ratios are smaller.) The base model is like the coin: on the three prompts of the first picture the scores of wrong completions are longer, and the
+# $b = 0$. (In the measure of the first picture, the mean square, it is
+# {=noise(0.9, 0.9, 0.1**2, 0.9**2) / noise(0, 0.9, 0.1**2, 0.9**2):.1f} times as noisy.) The base model is like the coin: on the three prompts of the first picture the scores of wrong completions are longer, and the
 # best baseline lies below $p$:
 #
 # | prompt | $p$ | mean $\|s\|^2$ of wrong completions, over that of right ones | best $b$ |
@@ -313,7 +314,7 @@ check("1.3", completion_mask)
 trains("1.3", completion_mask)
 
 # %% [markdown]
-# *Without the EOS the policy learns which digits to write, but not when to stop.*
+# *Without the EOS the policy learns which digits to write, but not when to stop. Yellow is another wrong mask: it leaves out the first token.*
 
 # %% [hint]
 # `(ids == eos).cumsum(dim=1)` counts the EOS tokens up to and including a position. A token belongs to the completion if there is no EOS

@@ -208,7 +208,8 @@ up, down = (A > 0) & real, (A < 0) & real
 assert 1.2 < last[up].max() < free[up].max() and free[down].min() < last[down].min() < 0.8
 
 # %% [text]
-# *The token that has gone furthest the way it is pushed, with the clip and without, in this run; grey: the clip's range. The counts are
+# *At each step, the largest ratio among the tokens with $A > 0$ (left) and the smallest among those with $A < 0$ (right), with the clip and
+# without, in this run; grey: the clip's range. The counts are
 # tokens that have been pushed out of the range by the end: with the clip {=int((stopped & up).sum())} + {=int((stopped & down).sum())} = {=int(stopped.sum())}. The clip does not keep tokens inside, but it limits how far they go: with $A > 0$ the largest
 # ratio ends at {=last[up].max():.1f}, and at {=free[up].max():.1f} without the clip; with $A < 0$ the smallest ends at
 # 1/{=round(float(1 / last[down].min()), -2):,.0f}, and at 1/{=round(float(1 / free[down].min()), -4):,.0f} without.* (Mind the two scales.)
@@ -223,8 +224,8 @@ assert 1.2 < last[up].max() < free[up].max() and free[down].min() < last[down].m
 #
 # ## Exercises
 #
-# **1. How much of a batch is stopped?** Compute the share of the real tokens whose gradient is 0 when the dual clip is on, with the
-# constant `c`: gradient 0 also for $A < 0$ and a ratio above `c`. (Tensors of shape (B, T); the mask is False on the padding; no advantage is 0. CleanRL's `clipfrac` counts something
+# **1. How much of a batch is stopped?** Compute the share of the real tokens whose gradient is 0 when the dual clip is on (see
+# above), with the constant `c`. (Tensors of shape (B, T); the mask is False on the padding; no advantage is 0. CleanRL's `clipfrac` counts something
 # else: every ratio outside the range.)
 
 

@@ -122,7 +122,8 @@ for name, k in ESTIMATORS.items():
 # \qquad \blacksquare$$
 #
 # So $k_1$ as a loss is nothing but noise. And $k_3$ *in the reward* is wrong too: it gives the other half, the reverse gradient minus the
-# forward gradient, and near the reference these two nearly cancel (exercise 2 shows the policy run away). We check this without algebra,
+# forward gradient, and near the reference these two nearly cancel, so that nothing holds the policy; farther away the difference can push it off
+# (exercise 2). We check this without algebra,
 # by comparing autograd on the batch with autograd on the two sums.
 
 
@@ -157,8 +158,8 @@ assert list(table.values()) == expected
 # ## In the scripts
 #
 # With all advantages 0, GRPO's loss is only its KL term. PPO subtracts $\beta k_1$ from the reward of every token ($\beta$ is `kl_coef`);
-# with rewards and values 0, its returns contain only that penalty. The two lines of GRPO's loss with the penalty, and whose gradients the two
-# scripts follow:
+# with rewards and values 0, its returns contain only that penalty. Printed below: the two lines of GRPO's loss that
+# hold the penalty, then which divergence each script's gradient descends.
 
 # %% [fold]
 lines = inspect.getsource(grpo.policy_loss).splitlines()
@@ -259,9 +260,8 @@ def forward_kl_loss(logps, ref_logps):
 
 
 # %% [markdown]
-# **2. Find the bug.** The penalty in the reward has two signs that can be wrong: that of the log-ratio and that of $\beta$. (The text of
-# Hugging Face's *The N Implementation Details of RLHF with PPO* adds `beta * kl` to the score, where the code it describes has a minus.)
-# The function below has the minus and still rewards the policy for leaving the reference. Repair it. Below the check, your rewards train
+# **2. Find the bug.** The penalty in the reward has two signs that can be wrong: that of the log-ratio and that of $\beta$. The
+# function below has the right sign of $\beta$ and still rewards the policy for leaving the reference. Repair it. Below the check, your rewards train
 # the five-token policy of the first check. No completion is right, so the policy should return to the reference.
 
 
@@ -290,6 +290,8 @@ trains("4.2", token_rewards)
 def token_rewards(rewards, logps, ref_logps, mask, beta):
     # In the picture: |k1| and k3 are positive also where the policy is below the reference.
     # Charged for such tokens, it writes still fewer. (k1 is negative there: a bonus.)
+    # The other sign is wrong in a well-known text: "The N Implementation Details of RLHF with
+    # PPO" adds beta * kl to the score, where the code that it describes has a minus.
     kl = logps - ref_logps
     last = mask.sum(dim=1, keepdim=True) - 1
     return (-beta * kl * mask).scatter_add(1, last, rewards.view(-1, 1))

@@ -49,15 +49,14 @@ assert hidden == ["batch_statistics", "entropy_bonus", "no_positions", "verifier
 # *Blue: a run with a thirtieth of the usual learning rate. Grey: the band of healthy runs. Orange titles: the curve leaves the band, first at
 # this step. (`mismatch` is 0 in this run and in the healthy ones; its logarithm is cut off at −4.)*
 #
-# Look at the bottom row first. `update_norm` is {=too_small:.0f} times too small from the first step. It and `kl` are outside at step
-# {=first["update_norm"][0]}, the reward only at step {=first["reward"][0]}.
+# Look at the bottom row first. `update_norm` is {=too_small:.0f} times too small from the first step. It, `ratio_deviation` (how far the
+# ratios are from 1) and `kl` are outside at step {=first["update_norm"][0]}, the reward only at step {=first["reward"][0]}.
 #
 # **A fault of the update shows in the update's metrics before it shows in the samples.**
 #
 # [The clinic](clinic/README.md) has 27 published bugs, each a patch of a few lines, and seven harmless changes that look like bugs. All
 # were run for 60 steps with GRPO (group relative policy optimization) at the defaults of `grpo.py`. So here the truth is known:
-# {=len(seen)} of the {=len(bugs)} bugs leave the band, and {=len(often)} of these were run with several seeds. A comparison
-# with runs of known bugs (below) names all {=len(often)} correctly.
+# {=len(seen)} of the {=len(bugs)} bugs leave the band.
 #
 # | word | meaning ([all metrics](../toy_env/README.md#glossary-of-metrics)) |
 # |---|---|
@@ -95,7 +94,7 @@ floors = np.sqrt(1.1) * np.array([*signs.FLOORS.values()])
 assert np.isclose(np.nanmin(band[1] / floors[:, None]), 1, atol=1e-3)
 
 # %% [text]
-# With two standard deviations, about eleven. But curves are not normal, and a band of ten runs is not exact. (Its standard deviation is
+# With two standard deviations, about eleven. (These are single looks; three in a row on one side, as the band demands, are rarer still.) But curves are not normal, and a band of ten runs is not exact. (Its standard deviation is
 # multiplied by $\sqrt{1 + \frac1{10}}$, and is never smaller than a floor that each metric has.) So we tried it: we trained {=healthy} more healthy
 # runs, and none of their 20 curves leaves the band.
 #
