@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from lessons.identity import silent_rate, silent_rate_plug_in, silent_rate_unbiased
 from lessons.workshop.kit import BLUE, GREY, ORANGE, RIGHT, WRONG, new_figure, ticks
 from lessons.workshop.parts.drawing import curve, key, two_panels
+from lessons.workshop.parts.lesson_11 import judged, numbers, says
 
 SHIFTS = np.linspace(-3, 3, 61)
 
@@ -105,6 +106,24 @@ def moved_mix(log_odds: np.ndarray, mix: np.ndarray, shift: float, G: int) -> Fi
 # Exercises; `kit.check` explains the keys of CHECKS
 
 
+TWO_SETS = "wanted are two lists of four numbers: p of the first set, then of the second"
+BETWEEN = "every p is to lie between .05 and .95"
+
+
+@judged
+def tenfold(sets) -> list[bool] | str:
+    """Have two sets of four prompts the same mean p, and the first ten times the silent groups of
+    8?"""
+    p = numbers(sets)
+    if p.size != 8:
+        return TWO_SETS
+    if p.min() < 0.05 or p.max() > 0.95:
+        return BETWEEN
+    first, second = p.reshape(2, 4)
+    silent, other = (silent_rate(one, 8).mean() for one in (first, second))
+    return [abs(first.mean() - second.mean()) < 1e-9, silent >= 10 * other]
+
+
 def silent_with_credit(p, h, G):
     """The chance of all groups whose rewards are equal, counted one by one."""
     chance = (p, (1 - p) * h, (1 - p) * (1 - h))  # of a reward of 1, 1/2 and 0
@@ -112,11 +131,28 @@ def silent_with_credit(p, h, G):
     return sum(np.prod([chance[i] for i in group]) for group in groups if len({*group}) == 1)
 
 
-# The solution of exercise 8.2 says so
+# The solutions of exercises 8.1 and 8.3 say so
+assert f"{silent_rate(0.05, 8):.0%}, {silent_rate(0.5, 8):.1%}" == "66%, 0.8%"
 assert f"{silent_rate(0.01, 8):.2f}, {silent_with_credit(0.01, 0.5, 8):.3f}" == "0.92, 0.007"
 
 CHECKS = {
     "8.1": {
+        "expected": lambda: [True, True],
+        "inputs": [{}],
+        "mistakes": {
+            "the means are equal, but the first set is not silent ten times as often": (
+                lambda: [True, False]
+            ),
+            "ten times as often, but the means differ, and that may be why": (
+                lambda: [False, True]
+            ),
+            "neither are the means equal nor is the first set silent ten times as often": (
+                lambda: [False, False]
+            ),
+            **says(TWO_SETS, BETWEEN),
+        },
+    },
+    "8.2": {
         "expected": silent_rate_unbiased,
         "inputs": [{"c": 3, "n": 12, "G": 4}, {"c": 9, "n": 10, "G": 2}, {"c": 5, "n": 10, "G": 8}],
         "mistakes": {
@@ -126,7 +162,7 @@ CHECKS = {
             ),
         },
     },
-    "8.2": {
+    "8.3": {
         "expected": silent_with_credit,
         "inputs": [{"p": 0.2, "h": 0.5, "G": 4}, {"p": 0.05, "h": 0.9, "G": 3}],
         "mistakes": {
@@ -142,7 +178,7 @@ CHECKS = {
             ),
         },
     },
-    "8.3": {
+    "8.4": {
         "expected": lambda n, G: (n + 1) / (n + G + 1),  # the mean of q^G, weighted by q^n
         "inputs": [{"n": 64, "G": 8}, {"n": 64, "G": 64}, {"n": 16, "G": 1}],
         "mistakes": {

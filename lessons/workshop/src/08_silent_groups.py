@@ -21,7 +21,7 @@ from lessons import identity
 from lessons.clinic import signs
 from lessons.experiments import bigmath
 from lessons.workshop.kit import check, knob, show
-from lessons.workshop.parts.lesson_08 import histogram_and_rates, moved_mix, our_model
+from lessons.workshop.parts.lesson_08 import histogram_and_rates, moved_mix, our_model, tenfold
 from toy_env.arithmetic import LEVELS, reward, sample_problems
 from toy_env.model import load_policy
 from toy_env.rollout import sample
@@ -134,7 +134,24 @@ knob(draw, shift=(-3.0, 3.0, 0.25, 0.0), G=(2, 64, 1, 8))
 #
 # ## Exercises
 #
-# **1. Unbiased, from n completions.** You drew $n$ completions of a problem; $c$ are right. Estimate, without bias, how often groups of
+# **1. Same mean, ten times the silence.** Build two sets of four prompts with the same mean success probability. In groups of 8 the first
+# set is to be silent at least ten times as often as the second. (Keep every $p$ between .05 and .95.)
+
+# %% [exercise]
+sets = ...  # [[?, ?, ?, ?], [?, ?, ?, ?]]: p of the prompts of the first set, then of the second
+
+
+# %% [check]
+check("8.1", tenfold(sets))
+
+# %% [hint]
+# For which $p$ is $p^8 + q^8$ smallest, and for which is it largest? Then keep the mean.
+
+# %% [solution]
+sets = [[0.05, 0.05, 0.95, 0.95], [0.5, 0.5, 0.5, 0.5]]  # silent: 66 % and 0.8 %
+
+# %% [markdown]
+# **2. Unbiased, from n completions.** You drew $n$ completions of a problem; $c$ are right. Estimate, without bias, how often groups of
 # $G \le n$ are silent. (Plain integers; `comb(n, k)` is imported.)
 
 
@@ -145,7 +162,7 @@ def estimate(c, n, G):
 
 
 # %% [check]
-check("8.1", estimate)
+check("8.2", estimate)
 
 # %% [hint]
 # Every subset of G of the n completions is a group. How many subsets are there, and how many contain no wrong completion?
@@ -157,7 +174,7 @@ def estimate(c, n, G):
 
 
 # %% [markdown]
-# **2. Partial credit.** A wrong completion now gets half a point if its format is right, which happens with probability $h$. Rewards are 0,
+# **3. Partial credit.** A wrong completion now gets half a point if its format is right, which happens with probability $h$. Rewards are 0,
 # ½ or 1, and a group is silent if all its rewards are equal. How often is it? (Then put in $p = .01$, $h = .5$, $G = 8$, and compare with
 # $h = 0$: nearly all silent groups speak again. But what do they teach?)
 
@@ -170,7 +187,7 @@ def silent_with_credit(p, h, G):
 
 
 # %% [check]
-check("8.2", silent_with_credit)
+check("8.3", silent_with_credit)
 
 # %% [hint]
 # Three kinds of group are silent. With which probability does a completion get half a point?
@@ -186,7 +203,7 @@ def silent_with_credit(p, h, G):
 
 
 # %% [markdown]
-# **3. Wrong 64 times. And the next group?** None of $n$ completions of a problem was right. Beforehand, every $p$ from 0 to 1 was equally
+# **4. Wrong 64 times. And the next group?** None of $n$ completions of a problem was right. Beforehand, every $p$ from 0 to 1 was equally
 # likely. How probable is it that the next $G$ completions are all wrong?
 
 
@@ -198,7 +215,7 @@ def next_all_wrong(n, G):
 
 
 # %% [check]
-check("8.3", next_all_wrong)
+check("8.4", next_all_wrong)
 
 # %% [hint]
 # Given n misses, $p$ has a density proportional to $(1-p)^n$. The mean of $(1-p)^G$ under it is a quotient of two integrals.
@@ -215,7 +232,7 @@ def next_all_wrong(n, G):
 # - A group is silent with probability $p^G + q^G$: compute it for each problem and average last, and with $n$ completions, count silent
 #   subsets instead of putting $\hat p$ into the formula.
 # - Training moves silence from all-wrong to all-right groups.
-# - Partial credit makes silent groups speak, but a group without a right completion then teaches only the format (exercise 2).
+# - Partial credit makes silent groups speak, but a group without a right completion then teaches only the format (exercise 3).
 # - A problem silent in 64 completions need not be silent for ever. And ask how a dataset was filtered before you read the end of its
 #   histogram.
 #

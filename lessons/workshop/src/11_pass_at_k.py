@@ -226,8 +226,9 @@ knob(draw, beta=BETAS, what=["answers", "tokens"])
 # factor, and **Pass@K rises at every K**. If Pass@K fell, training did not find this solution: groups are finite, parameters are shared,
 # steps are long.
 #
-# How $M$ moves can be seen where $M$ can be computed: GRPO on the four-token task, with 8 or 27 batches of 32 groups of 8, one update per
-# batch, no KL penalty, learning rates 3e-4 (small steps) and 1e-3 (large steps), five seeds. Completions without an answer count as wrong again.
+# On the four-token task $M$ can be computed, so there we watch it move. We train with GRPO, without a KL penalty: 8 batches of 32 groups of
+# 8, one update per batch, five seeds. *Small steps* have the learning rate 3e-4, *large steps* 1e-3. Small steps are also taken for 27
+# batches: then learning rate times batches is that of the large steps. (Completions without an answer count as wrong again.)
 
 # %% [fold]
 def with_interval(lead):
@@ -261,8 +262,7 @@ assert np.allclose(odds, np.exp(2) * p_1 / (1 - p_1), rtol=1e-12)
 # *Thick lines are means of five seeds. Small steps stay above the base. Large steps end far below it. In the table, new mode is the share of problems
 # whose most probable answer has changed; gains have 95 % intervals over seeds and problems.*
 #
-# **Small steps** raise Pass@64 in five of five seeds, and further in 27 batches, where learning rate times batches equals that of large
-# steps. They change the mode of {=new_mode["GRPO, small steps"]:.0%} of the problems, often to the right answer: $M$ rises from {=M:.2f}
+# **Small steps** raise Pass@64 in five of five seeds, and further in 27 batches. They change the mode of {=new_mode["GRPO, small steps"]:.0%} of the problems, often to the right answer: $M$ rises from {=M:.2f}
 # to {=M_of["GRPO, small steps"]:.2f}.
 #
 # **Large steps are a failed run, not a crossing.** Pass@1 ends at {=pass_1["GRPO, large steps"]:.2f}, where small steps reach

@@ -79,7 +79,8 @@ knob(show_method, method=["GRPO", "DPO", "REINFORCE", "RFT"])
 # %% [markdown]
 # *Every token in the colour of its coefficient: blue ones are pushed up, orange ones down, white ones not at all (∎: end of the
 # completion). On the right: the mean of each row, with the largest coefficient as 1. RFT and REINFORCE learn only from right completions,
-# DPO from one right and one wrong one. GRPO divides by the completion's length, so each token of a long completion weighs less. (Its KL
+# DPO from one right and one wrong one. (All are shown on the same eight completions of the policy, although RFT and DPO would take the
+# base's.) GRPO divides by the completion's length, so each token of a long completion weighs less. (Its KL
 # term makes the small differences within a row.) Two methods are missing: SFT needs a teacher, and PPO a trained critic, which judges every
 # token separately ([lesson 15](15_critic.ipynb)).*
 #

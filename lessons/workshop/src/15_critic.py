@@ -312,7 +312,7 @@ def gae(rewards, values, gae_lambda):
 
 
 # %% [markdown]
-# **2. An optimistic critic.** How much bias can a wrong critic bring in? Every $V_t$ of a completion of n tokens is too high by c. By how much does this change its n advantages?
+# **2. An optimistic critic.** Every $V_t$ of a completion of n tokens is too high by c. By how much does this change its n advantages?
 # Try λ = 1 and λ = 0 first.
 
 
@@ -331,8 +331,12 @@ check("15.2", shift)
 
 # %% [solution]
 def shift(c, n, gae_lambda):
-    # δ of the last token falls by c, and fades towards the start
+    # Only δ of the last token falls by c, for no value follows it; λ fades this towards the start.
     return -c * gae_lambda ** np.arange(n - 1, -1, -1.0)
+
+
+# λ = 1: every advantage falls by c, as with a baseline. 0 < λ < 1: the first tokens of a short
+# completion lose more than those of a long one, so an optimistic critic favours length.
 
 
 # %% [text]
