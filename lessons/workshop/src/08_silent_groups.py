@@ -138,7 +138,7 @@ knob(draw, shift=(-3.0, 3.0, 0.25, 0.0), G=(2, 64, 1, 8))
 # set is to be silent at least ten times as often as the second. (Keep every $p$ between .05 and .95.)
 
 # %% [exercise]
-sets = ...  # [[?, ?, ?, ?], [?, ?, ?, ?]]: p of the prompts of the first set, then of the second
+sets = ...  # [[?, ?, ?, ?], [?, ?, ?, ?]]: p of the first set, then of the second
 
 
 # %% [check]

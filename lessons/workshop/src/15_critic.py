@@ -331,7 +331,7 @@ check("15.2", shift)
 
 # %% [solution]
 def shift(c, n, gae_lambda):
-    # Only δ of the last token falls by c, for no value follows it; λ fades this towards the start.
+    # only δ of the last token falls by c: no value follows it. λ fades this to the start
     return -c * gae_lambda ** np.arange(n - 1, -1, -1.0)
 
 
