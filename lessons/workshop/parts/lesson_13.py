@@ -150,6 +150,11 @@ def signal(right, wrong, noise=lambda scores: 0.0):
     return contrast @ contrast - noise(right) - noise(wrong)
 
 
+def completions_for(target, cosine, n):
+    """How many completions have the cosine `target`, if n have another one."""
+    return n * (1 / cosine**2 - 1) / (1 / target**2 - 1)
+
+
 def weighted_mean(R, scores, power=2):
     """The mean reward, weighted by a power of the score's length; 2 gives the best b."""
     return np.average(R, weights=np.linalg.norm(scores, axis=1) ** power)
@@ -159,6 +164,24 @@ def weighted_mean(R, scores, power=2):
 RIGHT, WRONG = np.array([[2.0, 3.0], [2.0, -3.0]]), np.array([[3.0, 0.0], [-3.0, -2.0]])
 
 CHECKS = {
+    "13.1": {
+        "expected": completions_for,
+        "inputs": [
+            {"target": 0.9, "cosine": 0.6, "n": 256},
+            {"target": 0.3, "cosine": 0.5, "n": 64},
+        ],
+        "mistakes": {
+            "other way round: a larger cosine needs more completions": (
+                lambda target, cosine, n: completions_for(cosine, target, n)
+            ),
+            "the formula has the square of the cosine": (
+                lambda target, cosine, n: completions_for(target**0.5, cosine**0.5, n)
+            ),
+            "cos² grows in proportion to n only while it is small": (
+                lambda target, cosine, n: n * (target / cosine) ** 2
+            ),
+        },
+    },
     "13.2": {
         "expected": weighted_mean,
         "inputs": [
@@ -175,7 +198,7 @@ CHECKS = {
             "it is the squared length that weighs": partial(weighted_mean, power=1),
         },
     },
-    "13.1": {
+    "13.3": {
         "expected": lambda mean_over: 5.0,
         "inputs": [{"mean_over": "all draws of 8 right and 4 wrong scores"}],
         "mistakes": {

@@ -1,8 +1,8 @@
-# %% [markdown] 35 minutes
+# %% [markdown] 40 minutes
 # # 13 · Which estimator is quiet?
 #
 # GRPO, Dr. GRPO, MaxRL and REINFORCE push in the same direction on average: that of $\nabla p$, the gradient of the success probability
-# ([lesson 7](07_group_size.ipynb)). One update points there only roughly, because it is noisy. What makes it noisier?
+# ([lesson 7](07_group_size.ipynb)). A single update points there only roughly, because it is noisy. What makes it noisier?
 #
 # > **Whether a group's update is divided by the standard deviation of its rewards (GRPO) or not (Dr. GRPO) hardly matters for the noise.
 # > What is subtracted from the rewards, the baseline, matters far more.**
@@ -32,11 +32,10 @@ ROWS = {
     "σ^1": "σ, GRPO",
     "σ^2": "σ², Dr. GRPO",
     "(G − k)/G": "(G − k)/G, MaxRL",
-    "c(k)": "c(k), inverse variance",
-    "σ, k < G − 2": "σ, without 1 or 2 wrong",
-    "no baseline": "A = R, baseline 0",
-    "b = 1": "A = R − 1, baseline 1",
-    "best b of the others": "A = R − b, best b",
+    "c(k)": "c(k), the best weight",
+    "no baseline": "baseline 0",
+    "b = 1": "baseline 1",
+    "best b of the others": "best baseline",
 }
 
 def cosine(student, step, name, divisor="sum", scale="gradient"):
@@ -53,56 +52,155 @@ show(two_choices(questions, list(STUDENTS)))
 apart = max(abs(a - b) for a, b in zip(table["σ^1"], table["σ^2"]))
 far = np.array(table["no baseline"]) - table["σ^2"]
 best = np.max([*table.values()], axis=0)
+gained = np.max(np.array(table["c(k)"]) - table["σ^1"])
+lost = np.max(np.array(table["σ^1"]) - table["(G − k)/G"])
 spread = np.ptp([table[name] for name in ("no baseline", "b = 1")], axis=0).max()
 behind = best - table["best b of the others"]  # the last column: slips, step 20
 assert far.argmax() == 5 and far.argmin() == 2 and best[2] == table["b = 1"][2]
 assert behind[-1] == behind.max() and 0.4 < behind[-1] / (best - table["σ^2"])[-1] < 0.6
 
+
+def worth(first, second):
+    """How many times as many completions the first rule needs for the second's cosine."""
+    low, high = np.array([table[first], table[second]])
+    return (1 / low**2 - 1) / (1 / high**2 - 1)
+
+
+divided = worth("σ^1", "σ^2")
+divided = max(*divided, *1 / divided)
+
 # %% [text]
 # *The cosine of the angle between one batch's update and the true gradient, before training: 1 without noise, smaller with more. The rows are three
-# small language models, described below. Left, the two dots nearly coincide. Right, they lie apart. With 0 subtracted only right completions
-# push, with 1 only wrong ones. Both rules on the left subtract the group's mean.*
+# small language models, described below. Left, the two dots nearly coincide. Right, they lie apart. Both rules on the left subtract the group's
+# mean.*
 #
-# **Before training and after 20 steps of GRPO, division by the standard deviation, σ, changes the cosine by {=apart:.3f} at most. To subtract nothing
-# instead of the group's mean changes it by up to {=abs(far).max():.2f}**, up or down; between the extremes, 0 and 1, lie up to {=spread:.2f}. Which
-# baseline is best depends on the model:
+# **Division by the standard deviation, σ, changes the cosine by {=apart:.3f} at most, before training and after 20 steps of GRPO. The choice between
+# the baselines 0 and 1 changes it by up to {=spread:.2f}.**
+#
+# ## What is a cosine worth?
+#
+# Completions. An update is a mean over the $n$ completions of a batch. Its expectation is the signal, whatever $n$ is. Its mean squared length is the
+# squared signal plus a noise that falls like $1/n$. The cosine is about the signal over the length:
+#
+# $$\cos^2 \approx \frac{\text{signal}^2}{\text{signal}^2 + \text{noise}/n}$$
+#
+# **1. A larger batch.** With $n$ completions in a batch a rule has this cosine. How many does it need for another one?
+
+
+# %% [exercise]
+def completions_for(target, cosine, n):
+    """The number of completions at which the cosine is `target`."""
+    return ...
+
+
+# %% [check]
+check("13.1", completions_for)
+
+# %% [hint]
+# Solve the formula for noise/signal². It is the same number for both batches.
+
+
+# %% [solution]
+def completions_for(target, cosine, n):
+    noise = n * (1 / cosine**2 - 1)  # over the squared signal
+    return noise / (1 / target**2 - 1)
+
+
+# %% [text]
+# By your formula, the noisier of GRPO and Dr. GRPO needs at most {=divided - 1:.0%} more completions than the other. To be as quiet as
+# the baseline 0, Dr. GRPO needs {=worth("σ^2", "no baseline")[0]:.1f} times as many on arithmetic and {=worth("σ^2", "no baseline")[4]:.1f} times as many on slips.
+# On expressions it is the other way round: the baseline 0 needs {=worth("no baseline", "σ^2")[2]:.1f} times as many as Dr. GRPO. Why?
+#
+# ## Which baseline?
+#
+# A completion's *score* $s$ is the gradient of its log-probability. Its reward $R$ is 1 if it is right and 0 if it is wrong. With a constant baseline $b$
+# it adds $(R - b)\,s$ to the update: $(1 - b)\,s$ if it is right, $-b\,s$ if it is wrong. The mean is $\nabla p$ for every $b$
+# ([lesson 1](01_score_function.ipynb)). The noise is not the same: $b = 0$ ignores the wrong completions, $b = 1$ the right ones.
+#
+# - *Arithmetic*: a prompt has one right answer and many wrong ones. The wrong scores vary more, and 0 is quieter than 1.
+# - *Expressions*: `39?` asks for any expression with this value, such as `#12+27`. There are many right answers. The usual wrong one repeats
+#   the number, `#39`, so wrong scores vary little. Here 1 is quieter than 0.
+# - *Slips*: the same task, but the model miscalculates. Both kinds are diverse, the wrong ones are noisier, and 0 is quieter than 1 again.
+#
+# **2. The best baseline.** From the rewards of many completions to one prompt and their scores, one row each, estimate the constant $b$ with the least $\mathbb E\,\|(R - b)\,s\|^2$.
+
+
+# %% [exercise]
+def best_baseline(R, scores):
+    """R: (n,) zeros and ones, scores: (n, d). The best constant b."""
+    return ...
+
+
+# %% [check]
+check("13.2", best_baseline)
+
+# %% [hint]
+# The mean square is a parabola in b. Where is its vertex?
+
+
+# %% [solution]
+def best_baseline(R, scores):
+    squared = (scores**2).sum(axis=1)
+    # long wrong scores: near 0; long right ones: near 1
+    return (R * squared).sum() / squared.sum()
+
+
+# %% [fold]
+def moments(stage):
+    """p, v₊, v₋, |Δm|² of each prompt, from both halves: (seeds, prompts, halves, 4)."""
+    rows = [[[[k / (n // 2), *half[0][:3]]
+              for k, half in zip(prompt["right"], prompt["moments"])]
+             for prompt in run["of prompts"]] for run in stage]
+    return np.array(rows, dtype=float)
+
+
+ratio, growth, common, best_b = {}, {}, {}, {}
+for where, stage in stages.items():
+    prompts = [prompt for run in stage for prompt in run["of prompts"]]
+    p, v_right, v_wrong, dm = np.moveaxis(moments(stage), -1, 0)
+    right, wrong = p * (v_right + (1 - p) ** 2 * dm), (1 - p) * (v_wrong + p**2 * dm)
+    best_b[where] = np.nanmedian(right / (right + wrong))
+    by_size = np.array([prompt["growth"] for prompt in prompts], dtype=float)  # (n, sizes, 2)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        growth[where] = np.nanmedian(by_size[:, :, 1] / by_size[:, :, 0], axis=0)
+    common[where] = np.median([prompt["commonest"] for prompt in prompts if prompt["commonest"]])
+    ratio[where] = np.nansum(v_wrong) / np.nansum(v_right)
+late_growth = min(growth[name, 60][-1] for name in STUDENTS)
+
+# %% [text]
+# Applied to the measured scores before training, your formula gives {=best_b["arithmetic", 0]:.2f} on arithmetic, {=best_b["expressions", 0]:.2f} on
+# expressions and {=best_b["slips", 0]:.2f} on slips (medians over {=len(results[0]["of prompts"])} held-out prompts and {=seeds} seeds): near the quieter end of the first picture.
+#
+# ## Which weight?
+#
+# GRPO, Dr. GRPO and MaxRL subtract the group's mean. Of the $G$ completions to one prompt $k$ are right; $\bar s_+$ and $\bar s_-$ are the mean
+# scores of the right and of the wrong ones. The group's update is a weight times the *contrast* $\bar s_+ - \bar s_-$: GRPO's weight is
+# $\sigma = \sqrt{k(G-k)}/G$, Dr. GRPO's $\sigma^2$, MaxRL's $(G-k)/G$ ([lesson 7](07_group_size.ipynb)).
+#
+# The score of a right completion has the mean $m_+$ and the variance $v_+$ (summed over parameters), that of a wrong one $m_-$ and $v_-$. So the
+# contrast has the mean $\Delta m = m_+ - m_-$, which points along $\nabla p$, and the variance $v_+/k + v_-/(G-k)$. The least noisy weight is the inverse
+# of the variance:
+#
+# $$c(k) = \frac1{v_+/k + v_-/(G-k)}$$
 
 # %% [fold]
 show(cosines({ROWS[name]: row for name, row in table.items()}, columns))
 
 # %% [text]
-# *Above the line: a group's update is the mean score of its right completions minus that of its wrong ones, times this weight ($c(k)$ is the
-# best one of [lesson 7](07_group_size.ipynb); division by σ turns σ² into σ). Below it: each score is multiplied by $A$, the reward $R$ minus a
-# baseline.*
+# *Above the line: the contrast times a weight. Below it: $R - b$ times the score; the best $b$ is estimated from the other completions of the group.
+# A batch has 256 completions in groups of 8; the true gradient comes from {=results[0]["gradient"]:,} others.*
 #
-# (A *score* is the gradient of a completion's log-probability. A batch has 256 completions in groups of $G = 8$, without ÷ length;
-# the true gradient comes from {=results[0]["gradient"]:,} others.)
+# **The weight matters little: even $c(k)$, which knows $v_-/v_+$, is at most {=gained:.2f} above GRPO's σ.** (MaxRL's is up to {=lost:.2f} below it.)
+# The baseline matters more, in both directions. The baseline 0 is {=-far.min():.2f} below Dr. GRPO on expressions before training, and {=far.max():.2f} above it on slips after 20 steps. The best
+# baseline is at most {=behind[:-1].max():.2f} below the best of its column, except on slips at step 20, where it is halfway between Dr. GRPO and the best.
 #
-# - *Arithmetic* has one right answer: the baseline 0 is quieter than 1.
-# - In *expressions*, `39?` asks for any expression with this value, such as `#12+27`. Right completions are diverse. The usual wrong one repeats
-#   the number, `#39`, so wrong scores vary little. $A = R$, which ignores wrong completions, has a cosine {=-far.min():.2f} lower than Dr. GRPO's
-#   before training. $A = R - 1$, which ignores the right ones, is best.
-# - *Slips* is the same task, but the model miscalculates: both kinds are diverse, and wrong completions are noisier. There $A = R$ has a cosine
-#   {=far.max():.2f} higher than Dr. GRPO's after 20 steps.
-#
-# The best constant baseline can be estimated from the other completions' scores (exercise 2). Its cosine is at most {=behind[:-1].max():.2f} below the
-# best of its column, except on slips at step 20, where it is halfway between Dr. GRPO and the best.
-#
-# ÷ length changes as much. On arithmetic before training, noisy wrong completions are short, and a mean over tokens makes them count more:
-# the cosine of σ falls from {=cosine("arithmetic", 0, "σ^1"):.2f} to {=cosine("arithmetic", 0, "σ^1", "mean"):.2f}, $A = R$ from
-# {=table["no baseline"][0]:.2f} to {=cosine("arithmetic", 0, "no baseline", "mean"):.2f}.
+# **Division by length matters as much as the baseline.** So far each score was summed over its tokens. On arithmetic before training wrong completions are
+# short and noisy, and a mean over tokens makes short ones count more: GRPO's cosine falls from {=cosine("arithmetic", 0, "σ^1"):.2f} to
+# {=cosine("arithmetic", 0, "σ^1", "mean"):.2f}.
 #
 # ## Progress and noise of one group
 #
-# | symbol | meaning |
-# |---|---|
-# | $G,\ k,\ \sigma$ | completions to one prompt; how many are right; $\sqrt{k(G-k)}/G$ |
-# | $s_i,\ \bar s_\pm$ | the score $\nabla_\theta \log \pi_\theta(y_i)$; its mean over a group's right (+) or wrong (−) completions |
-# | $m_\pm,\ v_\pm$ | mean and variance (summed over parameters) of the score of a right or wrong completion; $\Delta m = m_+ - m_-$ |
-# | $g$ | the update of one group; GRPO's is $\sigma\,(\bar s_+ - \bar s_-)$ ([lesson 6](06_identity.ipynb)) |
-#
-# Given $k$, the contrast $\bar s_+ - \bar s_-$ has the mean $\Delta m$, which points along $\nabla p$, and the variance $v_+/k + v_-/(G-k)$. So
-# GRPO's update has
+# GRPO's update of one group is $g = \sigma\,(\bar s_+ - \bar s_-)$. Mean and variance of the contrast give, for each $k$,
 #
 # $$\mathbb E\,\langle g, \Delta m\rangle = \sigma\,\|\Delta m\|^2, \qquad
 # \mathbb E\,\|g\|^2 = \sigma^2\,\|\Delta m\|^2 + \frac{(G-k)\,v_+ + k\,v_-}{G^2}$$
@@ -110,46 +208,52 @@ show(cosines({ROWS[name]: row for name, row in table.items()}, columns))
 # Let $\langle g, \Delta m\rangle / \|\Delta m\|^2$ be the update's *progress* for its own prompt. **Its mean is σ, whatever the variances.** The last
 # term of the squared length is noise. If wrong scores vary more, $v_- > v_+$, it grows with $k$. Groups with $k$ and with $G-k$ right make the same
 # progress; the longer update is the noisier one.
-
-# %% [fold]
-def moments(stage, kind=0):
-    """p, v₊, v₋, |Δm|² of every prompt, from both halves: (seeds, prompts, halves, 4)."""
-    rows = [[[[k / (n // 2), *half[kind][:3]]
-              for k, half in zip(prompt["right"], prompt["moments"])]
-             for prompt in run["of prompts"]] for run in stage]
-    return np.array(rows, dtype=float)
+#
+# **3. Signal without noise.** Both formulas need $\|\Delta m\|^2$, and all that can be measured is the distance of two noisy means. Its square is too large
+# on average. From the scores of a prompt's right and wrong completions, one row each, estimate $\|\Delta m\|^2$ so that the noise adds nothing on average.
 
 
-noise_of = np.vectorize(lambda p, *moments: identity.noise("GRPO", p, 8, *moments))
-ratio, growth, errors, common = {}, {}, {}, {}
-for where, stage in stages.items():
-    prompts = [prompt for run in stage for prompt in run["of prompts"]]
-    p, v_right, v_wrong, _ = np.moveaxis(moments(stage), -1, 0)  # (seeds, prompts, halves)
-    by_size = np.array([prompt["growth"] for prompt in prompts], dtype=float)  # (n, sizes, 2)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        growth[where] = np.nanmedian(by_size[:, :, 1] / by_size[:, :, 0], axis=0)
-        noise = noise_of(p, v_right, v_wrong)
-        error = abs(noise[..., 0] / noise[..., 1] - 1)
-    rarer = np.minimum(p, 1 - p).min(axis=2) * n / 2
-    errors[where] = error[(rarer >= 100) & np.isfinite(error)]
-    common[where] = np.median([prompt["commonest"] for prompt in prompts if prompt["commonest"]])
-    ratio[where] = np.nansum(v_wrong) / np.nansum(v_right)
-halves = np.median(np.concatenate([*errors.values()]))
-worst = [np.median(errors["expressions", step]) for step in estimators.STEPS]
-assert max(worst) == max(np.median(error) for error in errors.values())
+# %% [exercise]
+def signal_squared(right, wrong):
+    """An estimate of |m+ - m-|^2 whose mean over many draws is right; right: (n, d), wrong:
+    (m, d)."""
+    return ...
+
+
+# %% [check]
+check("13.3", over_all_draws(signal_squared))
+
+# %% [hint]
+# How large is E‖x̄‖² for a mean x̄ of n independent scores? Subtract what it has too much, with an estimate of the variance that is itself
+# right on average.
+
+
+# %% [solution]
+def signal_squared(right, wrong):
+    contrast = right.mean(axis=0) - wrong.mean(axis=0)
+    noise = sum(part.var(axis=0, ddof=1).sum() / len(part) for part in (right, wrong))
+    return contrast @ contrast - noise
+
+
+def of_halves(right, wrong):  # right, too, but noisier: the noise of two halves is independent
+    one, other = (right[i::2].mean(axis=0) - wrong[i::2].mean(axis=0) for i in (0, 1))
+    return one @ other
+
+
+assert abs(over_all_draws(of_halves)("") - 5) < 1e-9
+
 
 # %% [text]
-# Measured on {=len(results[0]["of prompts"])} held-out prompts of {=n:,} completions each and {=seeds} seeds, $v_-/v_+$ is {=ratio["arithmetic", 0]:.0f}
-# on arithmetic, {=ratio["expressions", 0]:.1f} on expressions and {=ratio["slips", 0]:.0f} on slips before training, and
-# {=ratio["arithmetic", 60]:.0f}, {=ratio["expressions", 60]:.0f} and {=ratio["slips", 60]:.0f} after 60 steps (ratios of the sums over prompts). After training, wrong completions are
-# rare, diverse and improbable, so $v_- \gg v_+$ in every model.
+# On the same completions as above, the median of $v_-/v_+$ before training is {=growth["arithmetic", 0][-1]:.0f} on arithmetic, {=growth["expressions", 0][-1]:.2f} on
+# expressions and {=growth["slips", 0][-1]:.1f} on slips. After 60 steps it is {=late_growth:.0f} or more in each of them: wrong completions are then rare, diverse
+# and improbable.
 #
 # ## Does quiet mean fast?
 #
 # We trained with powers of σ as weights, all else GRPO's (without KL). *Every optimizer step was scaled to the same length*, so that no arm
-# moves further than another: ten seeds, 60 batches of 32 × 8. *Which power learns most? Guess, then move the sliders.*
+# moves further than another: ten seeds, 60 batches of 32 × 8. *Which power learns most? Guess, then open the output (…) and move the sliders.*
 
-# %% [fold]
+# %% [fold] guess
 runs = load_runs(weights.RESULTS)
 by_length = {length: weights.arms(runs, length) for length in weights.STEP_LENGTHS}
 
@@ -191,53 +295,24 @@ undivided = [[100 * four[i]["difference"] for four in plain.values()] for i in (
 # %% [text]
 # *Points of accuracy above or below σ, paired by seed, with 95 % intervals: on held-out problems at the end, and on the training problems of all batches.*
 #
-# **Larger powers of σ learned faster, by little.** σ² differs from σ by {=squared:.1f} points at most, any power by {=most:.1f}. (The sliders show {=len(powers)} intervals in
-# all: {=seen} exclude 0, where chance gives {=0.05 * len(powers):.0f}.) ÷ length costs more than ÷ σ. Without ÷ length, GRPO gains {=min(undivided[0]):.1f} to {=max(undivided[0]):.1f}
-# points over training on arithmetic, where the cosines predict a gain, and at most {=max(undivided[1]):.1f} on expressions, where they predict none.
+# **Larger powers of σ learned a little faster.** σ² differs from σ by {=squared:.1f} points at most, any power by {=most:.1f}. (The sliders show
+# {=len(powers)} intervals: {=seen} exclude 0, where chance gives {=0.05 * len(powers):.0f}.) **Whether they are faster because they are quieter, these runs cannot
+# say.** On five new seeds the rule "the quieter power wins", fixed in advance, was right in {=quiet_again[0]} of {=quiet_again[1]} significant comparisons.
+# But so was the rule "the larger power wins".
 #
-# Can the noise predict the winner? We fixed a rule in advance: of two powers, the one with the larger signal-to-noise ratio of one group wins. On five
-# new seeds it was right in {=quiet_again[0]} of {=quiet_again[1]} significant comparisons. But the simpler rule "the larger power wins" was right in as
-# many, so these runs cannot say whether it is because they are quieter.
+# **÷ length costs more than ÷ σ.** Without it GRPO gains {=min(undivided[0]):.1f} to {=max(undivided[0]):.1f} points over training on arithmetic, where the
+# cosines predict a gain, and at most {=max(undivided[1]):.1f} on expressions, where they predict none.
 #
-# **What this cannot say.** These are small models of one architecture with short completions, trained with weights of the contrast only.
-# [Lesson 19](19_which_baseline.ipynb) trains with other baselines.
-#
-# ## Exercises
-#
-# (Exercise 1 is at the end, in the second reading.)
-#
-# **2. The best baseline.** From the rewards of many completions to one prompt and their scores, one row each, estimate the constant $b$ with the
-# least $\mathbb E\,\|(R - b)\,s\|^2$.
-
-
-# %% [exercise]
-def best_baseline(R, scores):
-    """R: (n,) zeros and ones, scores: (n, d). The best constant b."""
-    return ...
-
-
-# %% [check]
-check("13.2", best_baseline)
-
-# %% [hint]
-# The mean square is a parabola in b. Where is its vertex?
-
-
-# %% [solution]
-def best_baseline(R, scores):
-    squared = (scores**2).sum(axis=1)
-    # long wrong scores: near 0; long right ones: near 1
-    return (R * squared).sum() / squared.sum()
-
+# (Small models of one architecture, short completions. [Lesson 19](19_which_baseline.ipynb) trains with other baselines.)
 
 # %% [markdown]
 # ## To remember
 #
+# - A cosine is worth completions: the number needed grows like $\cos^2/(1 - \cos^2)$.
 # - σ, σ² and the best weight of the contrast are nearly equally quiet, and learn nearly equally fast. The baseline and ÷ length change more.
 # - σ is the progress of an update for its own prompt. The rest of its length is noise.
-# - Late in training nearly all mixed groups have one or two wrong completions. They are noisy, and must be kept (below).
 #
-# ## For a second reading (15 minutes): progress and length by k
+# ## For a second reading (10 minutes): progress and length by k
 #
 # What share of the progress and of the squared length have groups with $k$ right? **Here progress is measured along the gradient of all
 # prompts together**, not of the group's own prompt. So $k$ and $G-k$ may differ.
@@ -254,7 +329,6 @@ def draw(student, step, G):
 knob(draw, student=list(STUDENTS), step=[0, 20, 60], G=[8, 4, 16])
 
 
-# %% [fold]
 def shares(student, step, ks, G=8):
     """Of the squared length and the progress of GRPO's updates, and of the mixed groups, the share
     that groups with these k have."""
@@ -282,54 +356,16 @@ by_size = markdown(["", *sizes], [[name, *map(short, growth[name, 0])] for name 
 # - On arithmetic before training, groups with one wrong completion of eight have {=lone["arithmetic", 0][0]:.0%} of the squared length and
 #   {=lone["arithmetic", 0][1]:.0%} of the progress: what moves an easy prompt need not help the others.
 # - After 60 steps groups with one or two wrong make {=min(late):.0%} to {=max(late):.0%} of the progress; they are {=min(few):.0%} to
-#   {=max(few):.0%} of the mixed groups. Dropping them costs {=min(costs):.0f} to {=max(costs):.0f} points of accuracy.
+#   {=max(few):.0%} of the mixed groups. They are noisy, and must be kept: dropping them costs {=min(costs):.0f} to {=max(costs):.0f} points of accuracy.
 #
 # **How many completions does $v_-$ need?** Many, where one wrong completion hides the others. Before training on expressions the commonest is
 # {=common["expressions", 0]:.0%} of the wrong ones (median over prompts). The median of $v_-/v_+$ before training, from so many completions of each prompt:
 #
 # {=by_size}
 #
-# (On expressions this is far below the {=ratio["expressions", 0]:.1f} given above. That one is a ratio of sums, in which the noisiest prompts count
-# most; the median shows the typical prompt.)
+# The ratio of the sums over prompts is {=ratio["arithmetic", 0]:.0f}, {=ratio["expressions", 0]:.1f} and {=ratio["slips", 0]:.0f}. It differs on
+# expressions, because in a ratio of sums the noisiest prompts count most; the median shows the typical prompt.
 #
-# The noise of an update, predicted from one half of a prompt's completions and from the other, differs by {=halves:.0%} in the median over
-# all prompts. It differs most on expressions, by {=min(worst):.0%} to {=max(worst):.0%}.
-#
-# **1. Signal without noise.** The squared distance of two noisy means is too large on average. From the scores of a prompt's right and
-# wrong completions, one row each, estimate $\|\Delta m\|^2$ so that the noise adds nothing on average.
-
-
-# %% [exercise]
-def signal_squared(right, wrong):
-    """An estimate of |m+ - m-|^2 whose mean over many draws is right; right: (n, d), wrong:
-    (m, d)."""
-    return ...
-
-
-# %% [check]
-check("13.1", over_all_draws(signal_squared))
-
-# %% [hint]
-# How large is E‖x̄‖² for a mean x̄ of n independent scores? Subtract what it has too much, with an estimate of the variance that is itself
-# right on average.
-
-
-# %% [solution]
-def signal_squared(right, wrong):
-    contrast = right.mean(axis=0) - wrong.mean(axis=0)
-    noise = sum(part.var(axis=0, ddof=1).sum() / len(part) for part in (right, wrong))
-    return contrast @ contrast - noise
-
-
-def of_halves(right, wrong):  # right, too, but noisier: the noise of two halves is independent
-    one, other = (right[i::2].mean(axis=0) - wrong[i::2].mean(axis=0) for i in (0, 1))
-    return one @ other
-
-
-assert abs(over_all_draws(of_halves)("") - 5) < 1e-9
-
-
-# %% [markdown]
 # Sources: the length as "exactly the group reward standard deviation": [arXiv:2607.00152](https://arxiv.org/abs/2607.00152), §3; OPO:
 # [2505.23585](https://arxiv.org/abs/2505.23585); the best baseline: [Greensmith, Bartlett and Baxter
 # 2004](https://www.jmlr.org/papers/v5/greensmith04a.html). The measurements are ours: `lessons/experiments/estimators.py` and `weights.py`,
