@@ -1,5 +1,6 @@
 """The pictures of lesson 7, and the right answers and usual mistakes of its exercises."""
 
+from collections.abc import Callable
 from functools import partial
 from math import sqrt
 
@@ -57,6 +58,22 @@ def length_and_efficiency(
 # Exercises; `kit.check` explains the keys of CHECKS
 
 
+def up_to_a_factor(weight: Callable) -> Callable:
+    """The function that gives a weight of the groups with k = 1..G-1 as shares of their sum. `...`
+    and None are no weights, and give `...`."""
+
+    def answer(G: int, v_right: float, v_wrong: float):
+        weights = [weight(k, G, v_right, v_wrong) for k in range(1, G)]
+        return ... if weights[0] is None or weights[0] is ... else weights / np.sum(weights)
+
+    return answer
+
+
+def inverse_variance(k, G, v_right, v_wrong, power=1):
+    """The best weight of a group's contrast, or another power of it."""
+    return (v_right / k + v_wrong / (G - k)) ** -power
+
+
 def best_pair(k, G, p, v_right, v_wrong):
     """The least noise at a step of 1, by Lagrange: three linear equations."""
     rows = [[v_right / k, 0, 1 - p], [0, v_wrong / (G - k), p], [1 - p, p, 0]]
@@ -82,6 +99,33 @@ def mean_of_mixed(rewards):
 rewards = (np.random.default_rng(1).random((4000, 8)) < 0.05).astype(float)
 
 CHECKS = {
+    "7.1": {
+        "expected": up_to_a_factor(inverse_variance),
+        "inputs": [
+            {"G": 8, "v_right": 1.0, "v_wrong": 10.0},
+            {"G": 5, "v_right": 3.0, "v_wrong": 1.0},
+        ],
+        "mistakes": {
+            "that is σ, which does not look at the noise": up_to_a_factor(
+                lambda k, G, v_right, v_wrong: sqrt(k * (G - k))
+            ),
+            "that is σ², the best only where right and wrong scores are equally noisy": (
+                up_to_a_factor(lambda k, G, v_right, v_wrong: k * (G - k))
+            ),
+            "that weight is larger where the noise is larger": up_to_a_factor(
+                partial(inverse_variance, power=-1)
+            ),
+            "one over the standard deviation: c is squared in the noise, but not in the step": (
+                up_to_a_factor(partial(inverse_variance, power=0.5))
+            ),
+            "k of the completions are right: the mean of k scores belongs to v₊": up_to_a_factor(
+                lambda k, G, v_right, v_wrong: inverse_variance(k, G, v_wrong, v_right)
+            ),
+            "a mean of k scores has the variance v₊/k, not k v₊": up_to_a_factor(
+                lambda k, G, v_right, v_wrong: 1 / (v_right * k + v_wrong * (G - k))
+            ),
+        },
+    },
     "7.2": {
         "bug": partial(logged_fidelity, sigma=mean_of_mixed),
         "expected": logged_fidelity,
@@ -98,7 +142,7 @@ CHECKS = {
             ),
         },
     },
-    "7.1": {
+    "7.3": {
         "expected": best_pair,
         "inputs": [
             {"k": 2, "G": 8, "p": 0.2, "v_right": 1.0, "v_wrong": 10.0},
