@@ -160,6 +160,23 @@ CHECKS = {
             ),
         },
     },
+    "10.2": {
+        "expected": lambda p, G: G * silent_per_kept(p, G),
+        "inputs": [
+            {"p": np.array([0.05, 0.5]), "G": 8},
+            {"p": np.array([0.01, 0.3, 0.9]), "G": 16},
+        ],
+        "mistakes": {
+            "that is the cost of redrawing the same prompt": (
+                lambda p, G: G * np.mean([silent_per_kept(each, G) for each in p])
+            ),
+            "that counts the kept group, too; it is not wasted": (
+                lambda p, G: G * (1 + silent_per_kept(p, G))
+            ),
+            "those are groups; each has G completions": silent_per_kept,
+            "average S over the prompts, not p": lambda p, G: G * silent_per_kept(p.mean(), G),
+        },
+    },
     "10.3": {
         "bug": FILTERS["the bug"],
         "expected": lambda shaped: differ(shaped >= 0),
@@ -181,23 +198,6 @@ CHECKS = {
             "a right completion may have less than 1: its reward is shaped": (
                 lambda shaped: differ(shaped == 1)
             ),
-        },
-    },
-    "10.2": {
-        "expected": lambda p, G: G * silent_per_kept(p, G),
-        "inputs": [
-            {"p": np.array([0.05, 0.5]), "G": 8},
-            {"p": np.array([0.01, 0.3, 0.9]), "G": 16},
-        ],
-        "mistakes": {
-            "that is the cost of redrawing the same prompt": (
-                lambda p, G: G * np.mean([silent_per_kept(each, G) for each in p])
-            ),
-            "that counts the kept group, too; it is not wasted": (
-                lambda p, G: G * (1 + silent_per_kept(p, G))
-            ),
-            "those are groups; each has G completions": silent_per_kept,
-            "average S over the prompts, not p": lambda p, G: G * silent_per_kept(p.mean(), G),
         },
     },
 }

@@ -11,8 +11,7 @@
 # > one number. Sampling the *same* prompt again until its completions disagree is a different algorithm: it favours hard and easy prompts.**
 #
 # In the picture each of nine prompts is a coin. We draw groups of 8, treat the silent ones in three ways, and measure how much each prompt
-# weighs in the update. Redrawing the same prompt appears twice: without a limit,
-# and with a limit on the draws that you can move.
+# weighs in the update. Redrawing the same prompt appears twice: without a limit on the draws, and with a limit that you can move.
 
 # %% [fold]
 import inspect
@@ -77,12 +76,9 @@ capped = {f"same prompt, at most {n}": redraw(prompts, correct.clone(), draws=n)
 S, w = identity.silent_rate(p, G), identity.weight("GRPO", p, G)
 exact = dict(zip(measured, (w, w / (1 - S).mean(), w / (1 - S))))
 exact |= {name: w * [capped_redraw(x, G, n) for x in p] for name, n in zip(capped, DRAWS)}
-print("weight over GRPO's, at p =     " + " ".join(f"{x:6.2f}" for x in p))
 for name, (weight, error) in (measured | capped).items():
     assert (np.abs(weight - exact[name]) < 4.5 * error).all(), name
-    if name in measured or name.endswith("most 4"):  # the picture has the others
-        print(f"{name:30} " + " ".join(f"{ratio:6.2f}" for ratio in exact[name] / w))
-print("all simulated weights within 4.5 standard errors of these: True")
+print("all simulated weights within 4.5 standard errors of the exact ones: True")
 at_small_p = identity.weight_same_prompt_resampling(1e-6, G) * 1e-6
 assert np.isclose(at_small_p, np.sqrt(G - 1) / G, rtol=1e-3)
 
@@ -94,16 +90,12 @@ def draw_weights(at_most_draws):
 knob(draw_weights, at_most_draws=DRAWS)
 
 # %% [text]
-# *The weight of each prompt, relative to the medium one. Markers are simulated, lines exact. (The table divides by GRPO's weight at the same $p$, the picture by
-# a rule's own weight at $p = ½$.) DAPO's crosses lie in GRPO's circles: it multiplies every weight by the same {=1 / (1 - S).mean():.2f}. Redrawing favours both ends.*
+# *The weight of each prompt; each rule's weight at $p = ½$ is set to 1. Markers are simulated, lines exact. DAPO's crosses lie in GRPO's circles: all its
+# weights are {=1 / (1 - S).mean():.2f} times GRPO's, and the common factor disappears here. Redrawing favours both ends.*
 #
-# One published "DAPO" run redraws the same prompt, at most four times ([2607.00152](https://arxiv.org/abs/2607.00152), called the identity paper
+# One published "DAPO" run draws the same prompt again, at most four times in all ([2607.00152](https://arxiv.org/abs/2607.00152), called the identity paper
 # here). That paper's section 5 describes DAPO rightly, as discarding prompts; its run redraws them. So the run's result on hard prompts is
 # about redrawing (the triangles), not about DAPO.
-#
-# In a formula, for prompts $x$ with success probabilities $p_x$:
-#
-# $$\mathbb E[\text{DAPO's update}] = \frac{1}{\mathbb E_x[1 - S(p_x)]}\;\mathbb E[\text{GRPO's update}]$$
 #
 # | symbol | meaning |
 # |---|---|
@@ -112,6 +104,10 @@ knob(draw_weights, at_most_draws=DRAWS)
 # | $\sigma$ | standard deviation of the group's rewards; a group is **silent** if $\sigma = 0$, otherwise **mixed** |
 # | $S(p)$ | the probability that a group is silent, $p^G + q^G$ |
 # | $g,\ w(p)$ | the update of one group; GRPO's weight of a prompt, $\mathbb E[g] = w(p)\,\nabla p$ ([lesson 3](03_group_baseline.ipynb)) |
+#
+# The claim in a formula, for prompts $x$ with success probabilities $p_x$:
+#
+# $$\mathbb E[\text{DAPO's update}] = \frac{1}{\mathbb E_x[1 - S(p_x)]}\;\mathbb E[\text{GRPO's update}]$$
 
 # %% [markdown]
 # ## The proof
@@ -136,6 +132,30 @@ knob(draw_weights, at_most_draws=DRAWS)
 # $$w_{\text{redraw}}(p) = \frac{w(p)}{1-S(p)} \;\to\; \frac{\sqrt{G-1}}{G\,p} \quad (p \to 0)$$
 #
 # GRPO's own weight stays finite, $w \to \sqrt{G-1}$. The weight under redrawing grows like $1/p$.
+#
+# **1. A limit on the draws.** The identity paper's run draws the same prompt again while its group is silent, at most `draws` times in all. By what factor does
+# the prompt's weight then exceed GRPO's? (`identity.silent_rate(p, G)` is $S$.)
+
+
+# %% [exercise]
+def factor(p, G, draws):
+    """The weight of a prompt over GRPO's; a number."""
+    return ...
+
+
+# %% [check]
+check("10.1", factor)
+
+# %% [hint]
+# How probable is it that the last group drawn is mixed? A mixed group's expected σ does not depend on how many draws came before it.
+
+
+# %% [solution]
+def factor(p, G, draws):
+    S = identity.silent_rate(p, G)
+    # also the expected number of draws: never more than `draws`
+    return (1 - S**draws) / (1 - S)
+
 
 # %% [text]
 # ## What DAPO changes, and what it brings
@@ -174,138 +194,8 @@ print(dedent("\n".join(lines[start - 1 : start + 5])))
 
 # %% [markdown]
 # ## What it costs
-
-# %% [fold]
-find, change = compare_tables.find, compare_tables.change
-ablation, movement = results["ablation"]["arms"], results["movement"]["arms"]
-dapo_runs, seeds = results["shared"]["arms"]["DAPO"], len(results["ablation"]["seeds"])
-cost = dapo_runs["completions"]["mean"] / dapo_runs["budget"]  # drawn for each one trained on
-usual, P = dapo_runs["silent"]["mean"], dapo.Config().prompts_per_step
-tries = range(1, 20)  # batches of P groups: one more is needed while fewer than P are mixed
-in_batches = 1 + sum(identity.binomial(1 - usual, P * n)[:P].sum() for n in tries)
-print(f"drawn for each one trained on, if {usual:.1%} are silent at every step: "
-      f"{1 / (1 - usual):.1f} one by one, {in_batches:.1f} in batches of {P}; measured {cost:.2f}")
-*_, above, last = ablation
-*_, slower = movement
-rates = [arm["learning_rate"] for arm in (ablation[last], movement[slower])]
-arms = (ablation[above], ablation[last], movement[slower])
-without, alone, unmoved = (arm["update_norm"]["mean"] for arm in arms)
-main, no_kl = (find(results[name], "DAPO", "GRPO") for name in ("shared", "no_kl"))
-gained = find(results["ablation"], last, above)
-at_equal_length = find(results["movement"], slower, above)
-assert min(gap["interval"][0] for gap in (main, gained, at_equal_length)) > 0
-assert no_kl["interval"][1] < 0 and alone > without > unmoved
-before, after = (ablation[arm] for arm in ("+ overlong filtering", "+ clip-higher"))
-more = {name: np.greater(after[name]["seeds"], before[name]["seeds"]).sum()
-        for name in ("final", "entropy")}
-
-p0 = np.linspace(0.02, 0.98, 2000)
-paper = controlled_run.run("GRPO", p0, seed=0, G=G, silent="redraw", max_draws=4)
-drawn = paper.groups[-1] / controlled_run.STEPS  # groups for each prompt and step
-still_silent = 1 - paper.mixed[-1] / controlled_run.STEPS
-assert abs(drawn - 3.5) < 0.05  # as published
-
-# %% [text]
-# The identity paper's run draws 3.5 times as many groups as GRPO (repeated here: {=drawn:.2f}). With at most four
-# draws a prompt weighs at most 4 times as much as under GRPO, and {=100 * still_silent:.0f} % of the run's groups stay silent. DAPO's cost has no
-# such limit: it grows as prompts are solved. In our {=len(results["shared"]["seeds"])} runs of `dapo.py` a step has {=100 * usual:.1f} %
-# silent groups on average, and {=cost:.2f} completions are drawn for each one trained on. (One by one: 1/(1 − {=usual:.3f}) = {=1 / (1 - usual):.1f};
-# in whole batches of {=P} groups {=in_batches:.1f}; late steps, with more silent groups, draw most.)
 #
-# **What is gained?** The batch does not shrink as prompts are solved. But plain GRPO with that many more prompts per batch gets the same
-# mixed groups from the same completions. So the claim promises no gain at equal *completions*.
-#
-# Our runs show a gain all the same:
-#
-# | compared, at equal completions | difference in points |
-# |---|---|
-# | with dynamic sampling and without (last row of the table above) | {=change(gained).strip("*")} |
-# | the same at a learning rate of {=1e4 * rates[1]:g}e-4, not {=1e4 * rates[0]:g}e-4: now the steps are {=1 - unmoved / without:.0%} *shorter* than without | {=change(at_equal_length).strip("*")} |
-# | the whole of DAPO and GRPO, at the settings of the front page | {=change(main).strip("*")} |
-# | the whole of DAPO and GRPO without its KL term | {=change(no_kl).strip("*")} |
-#
-# So longer steps are not the reason. A possible one (untested): the same completions give fewer updates, each from mixed groups alone.
-#
-# ## Which groups to keep when rewards are shaped
-#
-# With the overlong punishment rewards take more than two values, and division by σ discards how *small* a difference is: among eight right completions, one
-# that is slightly too long, with reward .999, has the advantage −{=dapo.compute_advantages(rewards=torch.tensor([[1.0] * 7 + [0.999]]).double()).min().abs():.3f}; a single wrong one has
-# −{=dapo.compute_advantages(rewards=torch.tensor([[1.0] * 7 + [-1.0]])).min().abs():.3f}. So DAPO decides by *right and wrong* which groups to
-# keep, not by the shaped reward. A discarded
-# all-right group then has an update that is not zero, so the claim does not hold exactly.
-#
-# ## Exercises
-#
-# *(Exercise 2 stands in the second reading.)*
-#
-# **1. The weight under redrawing.** The paper's run redraws the same prompt while its group is silent, at most `draws` times in all. By what factor does the
-# prompt's weight exceed GRPO's? (`identity.silent_rate(p, G)` is S.)
-
-
-# %% [exercise]
-def factor(p, G, draws):
-    """The weight of a prompt over GRPO's; a number."""
-    return ...
-
-
-# %% [check]
-check("10.1", factor)
-
-# %% [hint]
-# How probable is it that the last group drawn is mixed? A mixed group's expected σ does not depend on how many draws came before it.
-
-
-# %% [solution]
-def factor(p, G, draws):
-    S = identity.silent_rate(p, G)
-    # also the expected number of draws: never more than `draws`
-    return (1 - S**draws) / (1 - S)
-
-
-# %% [markdown]
-# **3. Find the bug.** This filter gets the shaped rewards (groups, G), which are 1 or −1, and up to 1 less for a long completion. It
-# marks the groups to keep. The code runs, and the model learns brevity where it should learn nothing. Repair it. Below the check it trains
-# a policy that chooses between short completions and long ones at the limit.
-
-
-# %% [exercise]
-def keep(shaped):
-    """(groups,) bool: which groups DAPO keeps."""
-    return shaped.std(dim=1) > 0  # <- runs, and is wrong
-
-
-# %% [check]
-check("10.3", keep)
-trains("10.3", keep)
-
-# %% [markdown]
-# *How often the trained policy is right: with long completions .95, with short ones .5. Mistake a is named in the
-# solution.*
-
-# %% [hint]
-# Between which values do the rewards of right completions lie, and those of wrong ones? First recover which completions are right. (In a
-# script, it is better to filter before shaping.)
-
-
-# %% [solution]
-def keep(shaped):
-    # mistake a: > 0, under which a right completion at the limit counts as wrong
-    right = shaped >= 0  # right: 1 to 0; wrong: -1 to -2
-    return (right != right[:, :1]).any(dim=1)
-
-
-# %% [markdown]
-# ## To remember
-#
-# - Refilling with *other* prompts keeps GRPO's expected direction and the size of the batch; redrawing the *same* prompt gives hard prompts
-#   a weight that grows like $1/p$.
-# - The cost grows as prompts are solved (exercise 2, below), and nothing guarantees a gain at equal completions.
-# - Groups are filtered by right and wrong, never by the shaped reward.
-
-# %% [markdown]
-# ## For a second reading (15 minutes): wasted completions, and clip-higher
-#
-# **2. Count the wasted completions.** Prompts with success probabilities `p` are equally frequent. DAPO replaces a silent group by a
+# **2. The wasted completions.** Prompts with success probabilities `p` are equally frequent. DAPO replaces a silent group by a
 # group of another prompt, until it is mixed. How many completions are discarded, on average, for each group that is kept?
 
 
@@ -330,8 +220,105 @@ def wasted(p, G):
     return G * silent / (1 - silent)
 
 
+# %% [fold]
+find, change = compare_tables.find, compare_tables.change
+ablation, movement = results["ablation"]["arms"], results["movement"]["arms"]
+dapo_runs, seeds = results["shared"]["arms"]["DAPO"], len(results["ablation"]["seeds"])
+cost = dapo_runs["completions"]["mean"] / dapo_runs["budget"]  # drawn for each one trained on
+usual, P = dapo_runs["silent"]["mean"], dapo.Config().prompts_per_step
+tries = range(1, 20)  # batches of P groups: one more is needed while fewer than P are mixed
+in_batches = 1 + sum(identity.binomial(1 - usual, P * n)[:P].sum() for n in tries)
+*_, above, last = ablation
+*_, slower = movement
+arms = (ablation[above], ablation[last], movement[slower])
+without, alone, unmoved = (arm["update_norm"]["mean"] for arm in arms)
+main, no_kl = (find(results[name], "DAPO", "GRPO") for name in ("shared", "no_kl"))
+gained = find(results["ablation"], last, above)
+at_equal_length = find(results["movement"], slower, above)
+assert min(gap["interval"][0] for gap in (main, gained, at_equal_length)) > 0
+assert no_kl["interval"][1] < 0 and alone > without > unmoved
+before, after = (ablation[arm] for arm in ("+ overlong filtering", "+ clip-higher"))
+more = {name: np.greater(after[name]["seeds"], before[name]["seeds"]).sum()
+        for name in ("final", "entropy")}
+
+p0 = np.linspace(0.02, 0.98, 2000)
+paper = controlled_run.run("GRPO", p0, seed=0, G=G, silent="redraw", max_draws=4)
+drawn = paper.groups[-1] / controlled_run.STEPS  # groups for each prompt and step
+still_silent = 1 - paper.mixed[-1] / controlled_run.STEPS
+assert abs(drawn - 3.5) < 0.05  # as published
+
+# %% [text]
+# **DAPO's cost grows as prompts are solved.** In our {=len(results["shared"]["seeds"])} runs of `dapo.py` a step has {=100 * usual:.1f} % silent groups on
+# average. Replaced one by one, as in your formula, that would be {=1 / (1 - usual):.1f} completions drawn for each one trained on. In whole batches of {=P}
+# groups, as in the script, it would be {=in_batches:.1f}. Measured: {=cost:.2f}, because late steps have more silent groups and draw most.
+#
+# **Redrawing with a limit costs at most four times as much as GRPO.** The identity paper's run draws 3.5 times as many groups (repeated here: {=drawn:.2f}): the
+# mean of your factor of exercise 1, which is also the expected number of draws. At the end of the draws {=100 * still_silent:.0f} % of the groups are still
+# silent (mean over the run).
+#
+# **What is gained?** The batch does not shrink as prompts are solved. But plain GRPO with that many more prompts per batch gets the same
+# mixed groups from the same completions. So the claim promises no gain at equal *completions*. In our runs
+# dynamic sampling gains all the same. The whole of DAPO is ahead of GRPO with its KL term, and behind GRPO without it:
+#
+# | compared, at equal completions | difference in points |
+# |---|---|
+# | with dynamic sampling and without (last row of the table above) | {=change(gained).strip("*")} |
+# | the same, but with a smaller learning rate: its steps are {=1 - unmoved / without:.0%} *shorter* than without | {=change(at_equal_length).strip("*")} |
+# | the whole of DAPO and GRPO, at the settings of the front page | {=change(main).strip("*")} |
+# | the whole of DAPO and GRPO without its KL term | {=change(no_kl).strip("*")} |
+#
+# So longer steps are not the reason. A possible one (untested): the same completions give fewer updates, each from mixed groups alone.
+#
+# ## Which groups to keep when rewards are shaped
+#
+# With the overlong punishment rewards take more than two values. Division by σ discards how *small* a difference is: among eight right completions, one
+# that is slightly too long, with reward .999, has the advantage −{=dapo.compute_advantages(rewards=torch.tensor([[1.0] * 7 + [0.999]]).double()).min().abs():.3f}; a single wrong one has
+# −{=dapo.compute_advantages(rewards=torch.tensor([[1.0] * 7 + [-1.0]])).min().abs():.3f}. So DAPO decides by *right and wrong* which groups to
+# keep, not by the shaped reward. A discarded
+# all-right group then has an update that is not zero, so the claim does not hold exactly.
+#
+# **3. Find the bug.** This filter gets the shaped rewards (groups, G), which are 1 or −1, and up to 1 less for a long completion. It
+# marks the groups to keep. The code runs, and the model learns brevity where it should learn nothing. Repair it. Below the check it trains
+# a policy that chooses between short completions and long ones at the limit.
+
+
+# %% [exercise]
+def keep(shaped):
+    """(groups,) bool: which groups DAPO keeps."""
+    return shaped.std(dim=1) > 0  # <- runs, and is wrong
+
+
+# %% [check]
+check("10.3", keep)
+trains("10.3", keep)
+
 # %% [markdown]
-# **Clip-higher.** For $A > 0$ a token's gradient stops once its ratio $\rho$ exceeds $1+\varepsilon_{high}$ ([lesson 2](02_ppo.ipynb)). The bound is a *factor*: a token of
+# *How often the trained policy is right: with long completions .95, with short ones .5. Mistake a is named in the solution.*
+
+# %% [hint]
+# Between which values do the rewards of right completions lie, and those of wrong ones? First recover which completions are right. (In a
+# script, it is better to filter before shaping.)
+
+
+# %% [solution]
+def keep(shaped):
+    # mistake a: > 0, under which a right completion at the limit counts as wrong
+    right = shaped >= 0  # right: 1 to 0; wrong: -1 to -2
+    return (right != right[:, :1]).any(dim=1)
+
+
+# %% [markdown]
+# ## To remember
+#
+# - Refilling with *other* prompts keeps GRPO's expected direction and the size of the batch; redrawing the *same* prompt gives hard prompts
+#   a weight that grows like $1/p$.
+# - The cost grows as prompts are solved (exercise 2), and nothing guarantees a gain at equal completions.
+# - Groups are filtered by right and wrong, never by the shaped reward.
+
+# %% [markdown]
+# ## For a second reading (7 minutes): clip-higher
+#
+# For $A > 0$ a token's gradient stops once its ratio $\rho$ exceeds $1+\varepsilon_{high}$ ([lesson 2](02_ppo.ipynb)). The bound is a *factor*: a token of
 # probability .01 is stopped at .012 under GRPO's 1.2 and at .0128 under 1.28. So a rare token gains
 # the least.
 

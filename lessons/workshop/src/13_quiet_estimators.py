@@ -312,7 +312,7 @@ undivided = [[100 * four[i]["difference"] for four in plain.values()] for i in (
 # - σ, σ² and the best weight of the contrast are nearly equally quiet, and learn nearly equally fast. The baseline and ÷ length change more.
 # - σ is the progress of an update for its own prompt. The rest of its length is noise.
 #
-# ## For a second reading (10 minutes): progress and length by k
+# ## For a second reading (8 minutes): progress and length by k
 #
 # What share of the progress and of the squared length have groups with $k$ right? **Here progress is measured along the gradient of all
 # prompts together**, not of the group's own prompt. So $k$ and $G-k$ may differ.
