@@ -219,6 +219,23 @@ moved, far = torch.tensor([0.3, -0.3, 0.1, -0.1]), torch.tensor([1.5, -0.3, 0.4,
 
 CHECKS = {
     "14.1": {
+        "expected": stopped,
+        "inputs": [
+            {"log_ratio": log_ratios, "mask": log_ratios < 9, "A": A, "low": 0.03, "high": 0.04}
+            for A in (signs, -signs)
+        ],
+        "mistakes": {
+            "the mean of the log-ratios, not their sum": partial(stopped, of_completion=total),
+            "a mean over the tokens, not over the padding": partial(
+                stopped, of_completion=lambda log_ratio, _: log_ratio.mean(dim=1, keepdim=True)
+            ),
+            "GSPO decides for a completion as a whole": partial(
+                stopped, of_completion=lambda log_ratio, _: log_ratio
+            ),
+            "only where its own push has moved it, on one side of the range": either_side,
+        },
+    },
+    "14.2": {
         "expected": weighted(lambda ratio, cap, _: ratio.detach().clamp(max=cap)),
         "inputs": [{"logps": old + far, "old_logps": old, "A": A, "cap": 2.0} for A in (1.5, -0.5)],
         "mistakes": {
@@ -243,23 +260,6 @@ CHECKS = {
             "a token is stopped on the side of A's sign only": (
                 weighted(lambda ratio, eps, sign: (ratio - 1).abs() <= eps)
             ),
-        },
-    },
-    "14.2": {
-        "expected": stopped,
-        "inputs": [
-            {"log_ratio": log_ratios, "mask": log_ratios < 9, "A": A, "low": 0.03, "high": 0.04}
-            for A in (signs, -signs)
-        ],
-        "mistakes": {
-            "the mean of the log-ratios, not their sum": partial(stopped, of_completion=total),
-            "a mean over the tokens, not over the padding": partial(
-                stopped, of_completion=lambda log_ratio, _: log_ratio.mean(dim=1, keepdim=True)
-            ),
-            "GSPO decides for a completion as a whole": partial(
-                stopped, of_completion=lambda log_ratio, _: log_ratio
-            ),
-            "only where its own push has moved it, on one side of the range": either_side,
         },
     },
 }
