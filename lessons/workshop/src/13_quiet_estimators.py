@@ -84,7 +84,7 @@ divided = max(*divided, *1 / divided)
 #
 # $$\cos^2 \approx \frac{\text{signal}^2}{\text{signal}^2 + \text{noise}/n}$$
 #
-# **1. A larger batch.** With $n$ completions in a batch a rule has this cosine. How many does it need for another one?
+# **1. A larger batch.** With `n` completions in a batch a rule has the cosine `cosine`. How many does it need for the cosine `target`?
 
 
 # %% [exercise]
@@ -122,7 +122,8 @@ def completions_for(target, cosine, n):
 #   the number, `#39`, so wrong scores vary little. Here 1 is quieter than 0.
 # - *Slips*: the same task, but the model miscalculates. Both kinds are diverse, the wrong ones are noisier, and 0 is quieter than 1 again.
 #
-# **2. The best baseline.** From the rewards of many completions to one prompt and their scores, one row each, estimate the constant $b$ with the least $\mathbb E\,\|(R - b)\,s\|^2$.
+# **2. The best baseline.** From the rewards of many completions to one prompt and their scores, one row each, estimate the constant $b$ with the least
+# $\mathbb E\,\|(R - b)\,s\|^2$.
 
 
 # %% [exercise]
@@ -187,12 +188,14 @@ late_growth = min(growth[name, 60][-1] for name in STUDENTS)
 show(cosines({ROWS[name]: row for name, row in table.items()}, columns))
 
 # %% [text]
-# *Above the line: the contrast times a weight. Below it: $R - b$ times the score; the best $b$ is estimated from the other completions of the group.
+# *Above the line: the contrast times a weight. Below it: $R - b$ times the score; the best $b$ is estimated from the group's other completions.
 # A batch has 256 completions in groups of 8; the true gradient comes from {=results[0]["gradient"]:,} others.*
 #
 # **The weight matters little: even $c(k)$, which knows $v_-/v_+$, is at most {=gained:.2f} above GRPO's σ.** (MaxRL's is up to {=lost:.2f} below it.)
-# The baseline matters more, in both directions. The baseline 0 is {=-far.min():.2f} below Dr. GRPO on expressions before training, and {=far.max():.2f} above it on slips after 20 steps. The best
-# baseline is at most {=behind[:-1].max():.2f} below the best of its column, except on slips at step 20, where it is halfway between Dr. GRPO and the best.
+#
+# **The baseline matters more, in both directions.** The baseline 0 is {=-far.min():.2f} below Dr. GRPO on expressions before training, and
+# {=far.max():.2f} above it on slips after 20 steps. The best constant is at most {=behind[:-1].max():.2f} below the best rule of
+# its column, except on slips at step 20, where it is {=behind[-1]:.2f} below, halfway between Dr. GRPO and the best.
 #
 # **Division by length matters as much as the baseline.** So far each score was summed over its tokens. On arithmetic before training wrong completions are
 # short and noisy, and a mean over tokens makes short ones count more: GRPO's cosine falls from {=cosine("arithmetic", 0, "σ^1"):.2f} to

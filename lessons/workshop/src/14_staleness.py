@@ -142,8 +142,8 @@ def draw(updates=31):
 knob(draw, updates=[31, 15, 7, 3, 1])
 
 # %% [markdown]
-# *Stopped by GRPO: a blue bar below the token. By DPPO: a black one above it. By GSPO: an orange frame, always around a whole
-# completion.*
+# *Stopped by GRPO: a blue bar below the token. By DPPO: a black one above it. By GSPO: an orange frame, always around a whole completion. In the two
+# right completions (A > 0), GRPO and DPPO stop the first token alone. GSPO stops all of their tokens.*
 #
 # **1. Which tokens does GSPO stop?** From log-ratios (G, T), a mask (G, T), advantages (G, 1) and the two widths of the range, return
 # True for every token of a completion whose gradient is 0. (No advantage is 0. Keep the names.)
