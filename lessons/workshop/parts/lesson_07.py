@@ -112,6 +112,9 @@ CHECKS = {
             "that is σ², the best only where right and wrong scores are equally noisy": (
                 up_to_a_factor(lambda k, G, v_right, v_wrong: k * (G - k))
             ),
+            "that is MaxRL, the limit of far noisier wrong scores": up_to_a_factor(
+                lambda k, G, v_right, v_wrong: G - k
+            ),
             "that weight is larger where the noise is larger": up_to_a_factor(
                 partial(inverse_variance, power=-1)
             ),

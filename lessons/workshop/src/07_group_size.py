@@ -180,7 +180,8 @@ assert found == 24
 # $n_k = \frac{v_+}k + \frac{v_-}{G-k}$, the variance of the contrast. Its step is proportional to $\mathbb E[c]$, for $q + p = 1$. A factor of $c$ can be
 # undone by the learning rate. So compare weights by $\mathbb E[c]^2 / \mathbb E[c^2\,n]$, the squared step over the noise.
 #
-# **1. The best weight.** Which $c(k)$ makes this quotient largest? Any multiple of it is accepted.
+# **1. The best weight.** Which $c(k)$ makes this quotient largest? Any multiple of it is accepted: the check compares $c(1), \dots, c(G-1)$ as shares of
+# their sum.
 
 
 # %% [exercise]
