@@ -249,10 +249,10 @@ assert abs(drawn - 3.5) < 0.05  # as published
 
 # %% [text]
 # **DAPO's cost grows as prompts are solved.** In our {=len(results["shared"]["seeds"])} runs of `dapo.py` a step has {=100 * usual:.1f} % silent groups on
-# average. Replaced one by one, as in your formula, that would be {=1 / (1 - usual):.1f} completions drawn for each one trained on. In whole batches of {=P}
-# groups, as in the script, it would be {=in_batches:.1f}. Measured: {=cost:.2f}, because late steps have more silent groups and draw most.
+# average. If they were replaced one by one, as in your formula, {=1 / (1 - usual):.1f} completions would be drawn for each one trained on. In whole batches of
+# {=P} groups, as in the script, it would be {=in_batches:.1f}. Measured: {=cost:.2f}, because late steps have more silent groups and draw most.
 #
-# **Redrawing with a limit costs at most four times as much as GRPO.** The identity paper's run draws 3.5 times as many groups (repeated here: {=drawn:.2f}): the
+# **With at most four draws redrawing costs at most four times as much as GRPO.** The identity paper's run draws 3.5 times as many groups (repeated here: {=drawn:.2f}): the
 # mean of your factor of exercise 1, which is also the expected number of draws. At the end of the draws {=100 * still_silent:.0f} % of the groups are still
 # silent (mean over the run).
 #
