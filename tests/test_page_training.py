@@ -197,7 +197,7 @@ PRODUCTS = """() => {
             wasm.on = true;
             errors.push(Math.max(...both[0].map((x, i) => Math.abs(x - both[1][i]))));
         }
-    return [Boolean(wasm.run), errors];
+    return [Boolean(wasm.buffer), errors];
 }"""
 
 

@@ -20,7 +20,6 @@ const SWITCHES = {
 
 // A choice: an algorithm, the switches that are flipped in it, and a patch of the clinic, if any
 const PLAIN = { name: "GRPO", flipped: [], mistake: "" };
-
 const isSet = (algorithm, { setting, values }) => `${algorithm[setting]}` === `${values[1]}`;
 
 function algorithmOf({ name, flipped, mistake }) {
@@ -73,7 +72,6 @@ class Lane {
   }
 
   get steps() { return this.isCopy ? this.columns.length : this.trainer.steps; }
-
   get isDrawn() { return this.columns.at(-1)?.done === false; } // and not trained on yet
 
   // Draw the next step's batch, whose verdicts the reader may flip before it is trained on. The
@@ -128,7 +126,6 @@ function lopsided(groups) {
 }
 
 const T_95 = 4.303; // Student's t with two degrees of freedom, for three seeds
-
 const around = (centre, half) => [centre, Math.max(0, centre - half), Math.min(1, centre + half)];
 const interval = (shares) =>
   around(mean(shares), T_95 * deviation(shares) / Math.sqrt(shares.length - 1));

@@ -1,8 +1,7 @@
 // The transformer of toy_env/base_model in plain JavaScript: a Llama with 3 layers, forward and
 // backward. Many texts are read at once, without padding: a batch is a list of tokens, and each
 // token knows the text before it. Texts may share a beginning, so a group's prompt is read once. A
-// matrix (n, columns) is one array, row after row. All arrays are float32 or float64, whichever the
-// weights are. tests/test_page_training.py compares both directions with torch.
+// matrix (n, columns) is one array, row after row, of float32 or float64 as the weights are.
 
 const TOKENS = ["<pad>", "<bos>", "<eos>", ..."0123456789+-?=;#"];
 const BOS = 1, EOS = 2, LONGEST = 56; // LONGEST: max_new_tokens of the scripts
@@ -26,8 +25,7 @@ function tensors(weights) {
 }
 
 // The policy's transformer under a head that is 0 everywhere
-const criticOf = (weights) =>
-  weights.constructor.from([...weights, ...Array(WIDTH + 1).fill(0)]);
+const criticOf = (weights) => weights.constructor.from([...weights, ...Array(WIDTH + 1).fill(0)]);
 
 // A linear layer Y = X W^T, as in torch: X (n, inputs), W (outputs, inputs), Y (n, outputs)
 function linear(Y, X, W, n, inputs = WIDTH, add = false) {
@@ -76,93 +74,91 @@ function dot(a, i, b, j, n) { // of n numbers from i and from j on
   return sum;
 }
 
-function addTo(a, i, factor, b, j) { // a += factor * b, in a head
-  for (let c = 0; c < HEAD; c++) a[i + c] += factor * b[j + c];
+// use(first, end) for each query and head: its numbers in an array (pairs, HEADS) are at first,
+// first + HEADS, ..., before end
+function eachHead(positions, use) {
+  let end = 0;
+  for (const position of positions) {
+    const first = end;
+    end += HEADS * (position + 1);
+    for (let head = 0; head < HEADS; head++) use(first + head, end);
+  }
 }
 
 // Causal attention: mixed (n, WIDTH) from queries (n, WIDTH), keys and values (all tokens, WIDTH).
-// texts[i] lists the tokens that query i sees: those of its text up to its own position. shares
-// holds their weights, for each query head by head.
-function attend({ mixed, shares, queries, keys, values }, texts, positions) {
-  for (let i = 0, first = 0; i < texts.length; i++) {
-    const text = texts[i], seen = positions[i] + 1;
-    for (let offset = 0; offset < WIDTH; offset += HEAD, first += seen) {
-      const at = i * WIDTH + offset;
-      let most = -Infinity, sum = 0;
-      for (let j = 0; j < seen; j++) {
-        const product = dot(queries, at, keys, text[j] * WIDTH + offset, HEAD);
-        shares[first + j] = product / Math.sqrt(HEAD);
-        most = Math.max(most, shares[first + j]);
-      }
-      for (let j = first; j < first + seen; j++) sum += shares[j] = Math.exp(shares[j] - most);
-      mixed.fill(0, at, at + HEAD);
-      for (let j = 0; j < seen; j++)
-        addTo(mixed, at, shares[first + j] /= sum, values, text[j] * WIDTH + offset);
-    }
-  }
+// A pair is a query and a token that it sees, whose value has the weight shares (pairs, HEADS).
+function attend({ mixed, shares, queries, keys, values }, { query, key, pairs }, positions) {
+  dots(shares, queries, query, keys, key, pairs);
+  eachHead(positions, (first, end) => {
+    let most = -Infinity, sum = 0;
+    for (let at = first; at < end; at += HEADS) most = Math.max(most, shares[at]);
+    for (let at = first; at < end; at += HEADS)
+      sum += shares[at] = Math.exp((shares[at] - most) / Math.sqrt(HEAD));
+    for (let at = first; at < end; at += HEADS) shares[at] /= sum;
+  });
+  mixed.fill(0, 0, positions.length * WIDTH);
+  spread(mixed, query, shares, values, key, pairs);
 }
 
-function attendBackward(d, dmixed, { shares, queries, keys, values }, texts, positions) {
-  const dshares = new Float64Array(MOST_POSITIONS);
+function attendBackward(d, dmixed, layer, { query, key, pairs }, positions) {
+  const { shares, queries, keys, values } = layer;
   for (const array of [d.queries, d.keys, d.values]) array.fill(0);
-  for (let i = 0, first = 0; i < texts.length; i++) {
-    const text = texts[i], seen = positions[i] + 1;
-    for (let offset = 0; offset < WIDTH; offset += HEAD, first += seen) {
-      const at = i * WIDTH + offset;
-      let mean = 0;
-      for (let j = 0; j < seen; j++) {
-        const share = shares[first + j], value = text[j] * WIDTH + offset;
-        dshares[j] = dot(dmixed, at, values, value, HEAD);
-        addTo(d.values, value, share, dmixed, at);
-        mean += share * dshares[j];
-      }
-      for (let j = 0; j < seen; j++) {
-        const key = text[j] * WIDTH + offset;
-        const dproduct = shares[first + j] * (dshares[j] - mean) / Math.sqrt(HEAD);
-        addTo(d.queries, at, dproduct, keys, key);
-        addTo(d.keys, key, dproduct, queries, at);
-      }
-    }
-  }
+  spread(d.values, key, shares, dmixed, query, pairs);
+  dots(d.shares, dmixed, query, values, key, pairs);
+  eachHead(positions, (first, end) => { // the derivatives by the products of queries and keys
+    let mean = 0;
+    for (let at = first; at < end; at += HEADS) mean += shares[at] * d.shares[at];
+    for (let at = first; at < end; at += HEADS)
+      d.shares[at] = shares[at] * (d.shares[at] - mean) / Math.sqrt(HEAD);
+  });
+  spread(d.queries, query, d.shares, keys, key, pairs);
+  spread(d.keys, key, d.shares, queries, query, pairs);
 }
 
 // Reads texts and keeps the keys and values of all tokens. A text is a list of the indices of its
 // tokens; a copy of it is another text that begins alike.
 class Reader {
   constructor(policy, capacity, width = capacity) { // most tokens in all, and in one `read`
-    const array = (columns, rows = width) => new policy.embed.constructor(rows * columns);
+    const kind = policy.embed.constructor;
+    const array = (columns, rows = width) => room(kind, rows * columns);
     const arrays = (names, columns) =>
       Object.fromEntries(names.split(" ").map((name) => [name, array(columns)]));
     const norm = () => ({ ...arrays("y unit", WIDTH), inverse: array(1) });
+    const shares = () => array(HEADS * MOST_POSITIONS);
     this.layers = Array.from({ length: LAYERS }, () => ({
       keys: array(WIDTH, capacity), values: array(WIDTH, capacity), attention: norm(),
-      ...arrays("queries mixed", WIDTH), shares: array(HEADS * MOST_POSITIONS), mlp: norm(),
+      ...arrays("queries mixed", WIDTH), shares: shares(), mlp: norm(),
       ...arrays("gate sigmoid up gated", INNER),
     }));
-    // derivatives
-    this.d = { ...arrays("x y queries keys values", WIDTH), ...arrays("gated gate up", INNER) };
+    this.d = { ...arrays("x y queries keys values", WIDTH), ...arrays("gated gate up", INNER),
+      shares: shares() }; // derivatives
     this.columns = policy.head ? 1 : TOKENS.length;
     Object.assign(this, { policy, x: array(WIDTH), norm: norm(), outputs: array(this.columns) });
+    const [query, key] = [0, 1].map(() => room(Int32Array, width * MOST_POSITIONS));
+    this.seen = { query, key, pairs: 0 };
     this.clear();
   }
 
-  // size: the tokens that are read; of those and of the others their texts and places in them
-  clear() { Object.assign(this, { size: 0, tokens: [], texts: [], positions: [] }); }
+  clear() { Object.assign(this, { size: 0, tokens: [], positions: [] }); } // size: that are read
 
   // one more token at the end of a text; -> its row in the outputs of the next `read`
   add(text, token) {
-    this.texts.push(text);
-    this.positions.push(text.length);
-    text.push(this.tokens.length);
-    return this.tokens.push(token) - 1 - this.size;
+    const { size, tokens, positions, seen } = this, i = tokens.length;
+    if (i === size) seen.pairs = 0;
+    positions.push(text.length);
+    text.push(i);
+    for (const key of text) {
+      seen.query[seen.pairs] = i - size;
+      seen.key[seen.pairs++] = key;
+    }
+    return tokens.push(token) - 1 - size;
   }
 
   // Read the tokens that were added: (n, vocabulary), the logits of what follows each; in a critic
   // (n, 1), the value there.
   read() {
-    const { policy, x, size, norm, outputs } = this;
-    const [tokens, texts, positions] = [this.tokens, this.texts, this.positions].map((all) =>
-      all.slice(size));
+    const { policy, x, size, norm, outputs, seen } = this;
+    const tokens = this.tokens.slice(size), positions = this.positions.slice(size);
     const n = tokens.length;
     tokens.forEach((token, i) =>
       x.set(policy.embed.subarray(token * WIDTH, (token + 1) * WIDTH), i * WIDTH));
@@ -175,7 +171,7 @@ class Reader {
       linear(values, attention.y, policy["v" + l], n);
       rotate(queries, positions, 1);
       rotate(keys, positions, 1);
-      attend(layer, texts, positions);
+      attend(layer, seen, positions);
       linear(x, mixed, policy["o" + l], n, WIDTH, true);
       normalise(mlp, x, policy["norm_mlp" + l], n);
       linear(gate, mlp.y, policy["gate" + l], n);
@@ -196,7 +192,7 @@ class Reader {
   // After the first `read`: from a loss's derivative by the outputs add its derivative by the
   // weights to the tensors `gradient`.
   backward(doutputs, gradient) {
-    const { policy, d, norm, tokens, texts, positions } = this, n = tokens.length;
+    const { policy, d, norm, tokens, positions, seen } = this, n = tokens.length;
     const back = (name, dX, dY, X, add = false, inputs = WIDTH) => { // dX = dY W, dW += dY^T X
       const W = policy[name], outputs = W.length / inputs;
       product(dX, dY, outputs, 1, W, 1, inputs, n, inputs, outputs, add);
@@ -219,7 +215,7 @@ class Reader {
       back("up" + l, d.y, d.up, mlp.y, true);
       unnormalise("norm_mlp" + l, mlp);
       back("o" + l, d.y, d.x, mixed);
-      attendBackward(d, d.y, layer, texts, positions);
+      attendBackward(d, d.y, layer, seen, positions);
       rotate(d.queries, positions, -1);
       rotate(d.keys, positions, -1);
       back("q" + l, d.y, d.queries, attention.y);

@@ -12,6 +12,7 @@ let moved = null; // the lane that is trained, or was the last
 let hovered = null, pinned = null, token = [], guess = "";
 let running = false, target = 0; // the step to which lanes are trained; 0 stops them
 let changing = Promise.resolve(); // until the first batch is written
+let waiting = 0; // of an animation frame, so that strips are drawn once for many events
 
 const write = (id, text) => { $(id).textContent = text; };
 
@@ -118,8 +119,6 @@ function openLane(chosen) {
   lanes.push(lane);
   return lane;
 }
-
-let waiting = 0; // of an animation frame, so that strips are drawn once for many events
 
 function show() {
   waiting ||= requestAnimationFrame(() => {

@@ -2,7 +2,7 @@
 // them again. A row is one completion: {prompt, ids, logps}. Its lists are as long as the
 // completion, EOS included, which the scripts express by a mask.
 
-const LARGEST_PASS = 128; // tokens, whose activations fit a processor's cache
+const LARGEST_PASS = 256; // tokens
 
 function softmax(outputs, row, n) { // of a row of n logits
   const p = Array(n).fill(0), first = row * n;
@@ -32,7 +32,7 @@ function begin(reader, starts, prompt) {
 // One completion of each prompt from the full softmax at temperature 1. Each prompt has random
 // numbers of its own, a function.
 function complete(policy, prompts, randoms) {
-  const starts = {}, most = [...new Set(prompts)].flatMap(encode).length;
+  const starts = {}, { top } = wasm, most = [...new Set(prompts)].flatMap(encode).length;
   const reader = new Reader(policy, most + prompts.length * LONGEST,
     Math.max(most, prompts.length));
   const rows = prompts.map((prompt) => ({ prompt, ids: [], logps: [] }));
@@ -49,6 +49,7 @@ function complete(policy, prompts, randoms) {
     running = running.filter(({ row }) => row.ids[t] !== EOS);
     for (const one of running) one.at = reader.add(one.text, one.row.ids[t]);
   }
+  wasm.top = top; // the reader's room is free again
   return rows;
 }
 

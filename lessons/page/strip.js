@@ -56,17 +56,13 @@ function drawStrip(lane, at, algorithm) {
   drawAccuracy(lane.parts, band(lane), count);
 }
 
-function drawAccuracy({ plot, band, line, value, axis }, points, count) {
+function drawAccuracy({ plot, band, line, axis }, points, count) {
   const path = (list) => list.map(([s, p], i) => `${i ? "L" : "M"}${s} ${1 - p}`).join("");
   const low = points.map(([s, , low]) => [s, low]).reverse();
   const high = points.map(([s, , , high]) => [s, high]);
-  const [last, p] = points.at(-1) ?? [0, 0];
   plot.setAttribute("viewBox", `0 0 ${count} 1`);
   band.setAttribute("d", path([...high, ...low]));
   line.setAttribute("d", path(points));
-  value.textContent = points.length ? `${percentOf(p)} %` : "";
-  value.className = `green${p > 0.5 ? " below" : ""}${last > 0.9 * count ? " before" : ""}`;
-  value.style = `left: ${100 * last / count}%; top: ${100 - 100 * p}%`;
   axis.replaceChildren(...Array.from({ length: count / 10 + 1 }, (_, i) =>
     element("span", {}, i ? 10 * i : "step 0")));
 }

@@ -10,7 +10,6 @@ const SETTINGS = {
 };
 const PARTS = 4; // of a minibatch, added in order: any number of workers gives the same weights
 const MOST_HERE = 16; // rows of a job in a page without workers, which does not listen meanwhile
-
 class Diverged extends Error {}
 
 // A network's weights, and what AdamW remembers of them
@@ -40,14 +39,11 @@ function clip_grad_norm(gradient, max_grad_norm) { // in place -> the norm befor
 
 const WORK = {
   ready() {},
-
   sample({ weights, rows }) {
     return complete(tensors(weights), rows.map((row) => row.prompt),
       rows.map((row) => stream(row.seed)));
   },
-
   score({ weights, rows }) { return score(tensors(weights), rows); },
-
   gradient({ weights, rows, config }) { // of a policy's loss, or a critic's, summed over rows
     const network = tensors(weights), gradient = new weights.constructor(weights.length);
     const lossBackward = network.head ? valueLossBackward : policyLossBackward;
@@ -56,8 +52,11 @@ const WORK = {
   },
 };
 
-if (!globalThis.document) // in a worker: answer every message
-  onmessage = ({ data: { kind, job } }) => postMessage(WORK[kind](job));
+if (!globalThis.document) // in a worker: answer every message; a gradient is not copied
+  onmessage = ({ data: { kind, job } }) => {
+    const answer = WORK[kind](job);
+    postMessage(answer, answer?.buffer ? [answer.buffer] : []);
+  };
 
 function startWorker(url) { // a worker, which does one job after another
   const worker = new Worker(url), waiting = [];
@@ -193,8 +192,7 @@ class Trainer {
     });
     const jobs = Object.values(parts).map((rows) => ({ weights, rows, config }));
     const [total, ...others] = await this.pool.run("gradient", jobs);
-    for (const gradient of others)
-      for (let i = 0; i < total.length; i++) total[i] += gradient[i];
+    for (const gradient of others) for (let i = 0; i < total.length; i++) total[i] += gradient[i];
     return total;
   }
 
