@@ -9,7 +9,7 @@ const world = { weights, heldOut: HELD_OUT, problem: "33+41-39-26+11", seed: 0 }
 const lanes = []; // training runs, each with its elements in the page
 let choice = PLAIN; // what the switches say
 let moved = null; // the lane that is trained, or was the last
-let hovered = null, pinned = null, token = [], guess = "";
+let hovered = null, pinned = null, magnified = [], token = [], guess = "";
 let running = false, target = 0; // the step to which lanes are trained; 0 stops them
 let changing = Promise.resolve(); // until the first batch is written
 let waiting = 0; // of an animation frame, so that strips are drawn once for many events
@@ -24,16 +24,15 @@ function nameOf({ name, flipped, mistake }) {
 }
 
 // ---------------------------------------------------------------------- what is magnified
-
 const chosenAlgorithm = (lane) =>
   (nameOf(choice) === lane.name ? lane.algorithm : algorithmOf(choice));
 
-// The block that the reader points at; or of the lane that has moved last the newest mixed group
+// The block that the reader points at; or of the lane that moved last the newest mixed group, done
 function selected() {
   const at = hovered ?? pinned;
   if (lanes.includes(at?.lane) && at.lane.columns[at.column]?.groups[at.group]) return at;
   const lane = lanes.includes(moved) ? moved : lanes.at(-1);
-  const mixed = ({ groups }) => groups.some((group) => isMixed(group));
+  const mixed = ({ groups, done }) => (done || !running) && groups.some((group) => isMixed(group));
   const column = Math.max(lane.columns.findLastIndex(mixed), 0);
   return within(lane, column, lopsided(lane.columns[column].groups));
 }
@@ -41,7 +40,11 @@ function selected() {
 function showMagnifier(at) {
   const { lane, column } = at, group = lane.columns[column].groups[at.group], list = $("group");
   if (!group) return;
-  const asked = chosenAlgorithm(lane), results = lane.pushesOn(group, asked);
+  const asked = chosenAlgorithm(lane), verdicts = JSON.stringify([asked, rewardsOf(group)]);
+  const { after, advantages } = group[0], now = [after, advantages, verdicts, group, lanes.length];
+  if (now.every((one, i) => one === magnified[i])) return;
+  magnified = now;
+  const results = lane.pushesOn(group, asked);
   // of a token in a completion of average length, the same for what it would get
   const full = FULL / mean(group.map((_, i) => divisorOf(lane.algorithm, group, i)));
   const rowWith = (node) => [...list.children].findIndex((row) => row.contains(node));
@@ -84,7 +87,6 @@ async function look(at, keep) { // at the block at the pointer, or the newest on
 }
 
 // ---------------------------------------------------------------------- strips
-
 const MOVES = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1],
   Home: [-Infinity, 0], End: [Infinity, 0], Escape: null };
 

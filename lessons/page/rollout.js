@@ -54,7 +54,6 @@ function complete(policy, prompts, randoms) {
 }
 
 const readers = {}; // by kind of network: new ones for every job would be 100 MB of garbage a step
-
 // Read rows again -> for each its scores, one for each token: its log-probability, or the critic's
 // value of the state before it. With `lossBackward`, from a row and its scores to the derivatives
 // of its loss by them, the derivatives by the weights are added to the tensors `gradient`.

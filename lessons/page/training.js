@@ -92,7 +92,6 @@ class Pool {
     return pool;
   }
 
-  // and leaves what is not done unanswered
   close() { for (const worker of this.workers.splice(0)) worker.terminate(); }
 
   // -> the results, in order. The workers take turns
