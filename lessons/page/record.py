@@ -30,6 +30,7 @@ def main(config: Config) -> None:
         page.wait_for_selector("#group button")
         for step in range(0, 61, config.every):
             page.wait_for_function(f"{STEP} >= {step}", timeout=0)
+            page.wait_for_timeout(200)  # until the step is drawn
             frame = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
             frame = frame.resize((840, 427), Image.Resampling.LANCZOS)
             few = frame.quantize(128, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
