@@ -100,6 +100,7 @@ def trains(number: str, answer: Callable) -> None:
     TRAINED["0.1"] in lessons/workshop/parts/lesson_00.py holds
 
         curve       curve(answer) is a list of numbers, one for each step of the training
+        right       the label of the right answer's curve, if it is not "right"
         mistakes    wrong answers, by name
         labels      of the two axes
 
@@ -109,7 +110,8 @@ def trains(number: str, answer: Callable) -> None:
     right, training = part.CHECKS[number]["expected"], part.TRAINED[number]
     curve, (x_label, y_label) = training["curve"], training["labels"]
     figure, axis = new_figure(7, 3)
-    axis.plot(curve(right), color=RIGHT, linewidth=5, alpha=0.35, label="right")
+    axis.plot(curve(right), color=RIGHT, linewidth=5, alpha=0.35,
+              label=training.get("right", "right"))  # fmt: skip
     for (name, mistake), color in zip(training["mistakes"].items(), (WRONG, ORANGE, PURPLE)):
         axis.plot(curve(mistake), color=color, linewidth=1.3, label=name)
     try:

@@ -73,8 +73,8 @@ def placed(k: int, lengths: list[int], C: int, powers=(0, 1)) -> np.ndarray:
 
 RFT = {
     "R: online RFT": lambda R: R,
-    "mistake a": lambda R: R / max(R.sum(), 1),
-    "mistake b": lambda R: R * len(R) / R.sum(),
+    "divided by G twice": lambda R: R / max(R.sum(), 1),
+    "k = 0 not caught": lambda R: R * len(R) / R.sum(),
 }
 
 
@@ -114,6 +114,9 @@ CHECKS = {
             "σ doubles, too: DAPO's advantage is not doubled": (
                 lambda k, lengths, C: placed(k, lengths, C) * [1, 2]
             ),
+            "1 - mean doubles, too: DAPO's advantage is not halved": (
+                lambda k, lengths, C: placed(k, lengths, C) * [1, 0.5]
+            ),
             "Dr. GRPO: by C, not by the completion's own length": (
                 lambda k, lengths, C: placed(k, lengths, lengths[0])
             ),
@@ -126,7 +129,9 @@ CHECKS = {
             "that is online RFT, a sum: a mean over the right ones also divides by their number": (
                 RFT["R: online RFT"]
             ),
-            "the loss of reinforce.py divides by G already: put G back": RFT["mistake a"],
+            "the loss of reinforce.py divides by G already: put G back": (
+                RFT["divided by G twice"]
+            ),
         },
     },
     "12.4": {
@@ -196,6 +201,7 @@ TRAINED = {
     },
     "12.4": {
         "curve": mean_success_from_base,
+        "right": "right: the base writes",
         "mistakes": {"the policy writes": lambda pi, sampler, R: sampled_update(pi, pi, R)},
         "labels": ("updates", "p, mean of four prompts"),
     },

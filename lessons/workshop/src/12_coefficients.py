@@ -79,10 +79,9 @@ knob(show_method, method=["GRPO", "DPO", "REINFORCE", "RFT"])
 # %% [markdown]
 # *Every token in the colour of its coefficient: blue ones are pushed up, orange ones down, white ones not at all (∎: end of the
 # completion). On the right: the mean of each row, with the largest coefficient as 1. RFT and REINFORCE learn only from right completions,
-# DPO from one right and one wrong one. (All are shown on the same eight completions of the policy, although RFT and DPO would take the
-# base's.) GRPO divides by the completion's length, so each token of a long completion weighs less. (Its KL
-# term makes the small differences within a row.) Two methods are missing: SFT needs a teacher, and PPO a trained critic, which judges every
-# token separately ([lesson 15](15_critic.ipynb)).*
+# DPO from one right and one wrong one. GRPO divides by the completion's length, so each token of a long completion weighs less; its KL
+# term makes the small differences within a row. All methods are shown on the same eight completions of the policy, although RFT and DPO
+# would take the base's. Two are missing: SFT needs a teacher, and PPO a trained critic, which judges every token separately ([lesson 15](15_critic.ipynb)).*
 #
 # In a formula, every update is a weighted sum of scores:
 #
@@ -106,11 +105,11 @@ knob(show_method, method=["GRPO", "DPO", "REINFORCE", "RFT"])
 # $-\nabla L = \sum_{i,t} \big(-\partial L/\partial \ell_{i,t}\big)\, \nabla \ell_{i,t}$, and
 # $w_{i,t} = -\partial L/\partial \ell_{i,t}$. ∎
 #
-# So *any* loss of these numbers has this form. (A loss that uses tokens which were not sampled, such as an entropy bonus or distillation
-# from a whole distribution, has more terms.)
+# So *any* loss of these numbers has this form. A loss that uses tokens which were not sampled, such as an entropy bonus, has more terms.
 #
 # DPO compares two completions: it pushes a *chosen* one up and a *rejected* one down. The **margin** is $\log \pi_\theta/\pi_{ref}$ of the
-# chosen completion minus that of the rejected one, each summed over its tokens. With $\text{sigmoid}(z) = 1/(1+e^{-z})$ the coefficients are:
+# chosen completion minus that of the rejected one, each summed over its tokens. With $\text{sigmoid}(z) = 1/(1+e^{-z})$ the coefficients are those below. A sixth method joins the five:
+# REINFORCE with $A = R$, which is RFT on the policy's own completions.
 #
 # | method | completions from | judged by | $w_{i,t}$ in the first update ($\rho = 1$) |
 # |---|---|---|---|
@@ -122,7 +121,7 @@ knob(show_method, method=["GRPO", "DPO", "REINFORCE", "RFT"])
 # | GRPO | the policy | a rule or a reward model | $(A_i + \beta(u-1))/(G\,\lvert y_i\rvert)$ |
 #
 # Read the second column downwards: the first three methods train on the same completions for ever, the last three on new ones after every
-# update (exercise 4). DeepSeekMath prints such a table; one entry of it is wrong (second reading).
+# update. (See exercise 4.) DeepSeekMath prints such a table; one entry of it is wrong (second reading).
 
 # %% [markdown]
 # ## Check on a real model
@@ -130,8 +129,7 @@ knob(show_method, method=["GRPO", "DPO", "REINFORCE", "RFT"])
 # Each *loss* is the one that is used: `F.cross_entropy` for SFT and RFT, `F.logsigmoid` for DPO, and the scripts' own `policy_loss`. Autograd
 # gives its gradient with respect to all parameters. Each *score* is computed alone, by differentiating the log-probability of one token. The
 # *coefficients* are those of the picture, computed without a loss. Is the weighted sum of scores the gradient? We ask in double precision,
-# and once more after a step along GRPO's gradient, when the ratios differ from 1. (PPO's advantages come from its script;
-# [lesson 15](15_critic.ipynb) explains them.)
+# and once more after a step along GRPO's gradient, when the ratios differ from 1.
 
 # %% [fold]
 def sft_loss(data):
@@ -185,13 +183,12 @@ stopped = {name: int(((clipped(A, rho) == 0) & group.mask).sum())
 assert min(stopped.values()) > 0
 
 # %% [text]
-# On the second update the clip stops {=stopped["GRPO"]} of {=int(group.mask.sum())} tokens in GRPO and {=stopped["PPO"]} in PPO. (GRPO's KL
-# term, $\beta(u-1)$, still moves them.)
+# On the second update the clip stops {=stopped["GRPO"]} of {=int(group.mask.sum())} tokens in GRPO and {=stopped["PPO"]} in PPO. GRPO's KL
+# term, $\beta(u-1)$, still moves them.
 #
 # This algebra does not say which coefficient trains best. In the paper's experiments
 # ([section 5.2.1](https://arxiv.org/abs/2402.03300), Fig. 5) online RFT is as good as RFT at first, and better once the policy has left the
-# model whose completions RFT learns from. Exercise 3 shows what RFT's mean over right completions does to hard prompts, exercise 4 what it
-# costs to keep the old completions.
+# model whose completions RFT learns from. Exercise 3 shows what RFT's mean over right completions does to hard prompts.
 #
 # ## Exercises
 #
@@ -275,8 +272,9 @@ trains("12.3", rft_advantages)
 
 # %% [markdown]
 # *The mean success probability of 40 prompts, which begin between .02 and .6, in groups of 8. With the mean over the right completions, hard
-# prompts are pushed as far as easy ones. With $A = R$ (online RFT) they are pushed the less, the fewer completions are right. (The solution
-# says what mistakes a and b are.)*
+# prompts are pushed as far as easy ones. With $A = R$ (online RFT) they are pushed the less, the fewer completions are right. Two mistakes that run are drawn as well. If G is divided out twice, every
+# step is 1/8 as long. If $k$ = 0 is not caught, a group without a right completion divides 0 by 0: the logits of that prompt become nan
+# and never recover. The picture counts it as 0; the other prompts learn on.*
 
 # %% [hint]
 # $\frac1G\sum_i A_i s_i$ should equal $\frac1k\sum_{\text{right}} s_i$, with $s_i$ the score of a whole completion. What
@@ -286,14 +284,12 @@ trains("12.3", rft_advantages)
 # %% [solution]
 def rft_advantages(rewards):
     # A single right completion pushes as hard as a group of them: hard prompts gain the most.
-    # Mistake a divides by G twice: without len(rewards), every step is 1/8 as long. Mistake b
-    # leaves out `max`: a group with no right completion divides 0 by 0, and all becomes nan.
     return rewards * len(rewards) / max(rewards.sum(), 1)
 
 
 # %% [markdown]
 # **4. The same coefficient, other completions.** A completion is now one of five answers. `sampler` holds the probabilities of the model
-# that writes it, `pi` those of the policy that learns. By the policy's five logits the score of answer $y$ is $e_y - \pi$, where $e_y$ is 1 at
+# that writes it, `pi` those of the policy that learns. With respect to the policy's five logits the score of answer $y$ is $e_y - \pi$, where $e_y$ is 1 at
 # $y$ and 0 elsewhere. The coefficient is $R_y$. What is the mean of $R_y\,(e_y - \pi)$ over the sampler's completions? Below the check
 # it trains a policy on completions of the frozen base.
 
@@ -309,9 +305,11 @@ check("12.4", expected_update)
 trains("12.4", expected_update)
 
 # %% [markdown]
-# *Four prompts, whose right answer has the probability .02, .1, .3 or .6 at first. Blue: the base goes on writing the completions. Orange:
-# the policy writes them (online). The first update is the same. Then the policy finds right completions more and more often, the base as
-# rarely as ever. (Each steep part of the orange curve is one prompt that takes off.)*
+# *Four prompts, whose right answer has the probability .02, .1, .3 or .6 at first. In your function the base goes on writing the completions, for ever.
+# In the other curve the policy writes them (online), and it ends higher. The first update is the same. Then the policy finds right
+# completions more and more often, the base as rarely as ever.*
+#
+# SFT and DPO keep their data as well. After ten updates only REINFORCE, PPO and GRPO have other completions.
 
 # %% [hint]
 # Answer $y$ comes with probability `sampler[y]`. Of $\sum_y$ `sampler[y]` $R_y\,(e_y - \pi)$, write the part with $e_y$ and the part
@@ -324,8 +322,7 @@ def expected_update(pi, sampler, R):
 
 
 # With the base as the sampler this pushes right answers up in the proportions of the base, for
-# ever. SFT and DPO keep their data as well; after ten updates only REINFORCE, PPO and GRPO
-# have other completions.
+# ever.
 
 
 # %% [markdown]
@@ -333,17 +330,17 @@ def expected_update(pi, sampler, R):
 #
 # - Any loss that is a function of the data's token log-probabilities has the gradient $-\sum w\,\nabla\log\pi$.
 # - To compare two methods, ask where the completions come from and who judges them, and write down $w$ with its divisors.
+# - At its start, DPO on all pairs of a group has Dr. GRPO's advantages times a constant (exercise 1).
 # - Old completions cost: a frozen base finds right ones as rarely after ten updates as before.
 #
 # ## For a second reading (5 minutes): DPO's coefficient in the paper
 #
 # DeepSeekMath lists its methods' coefficients (Eq. 5, Table 10, App. A.1): 1 for SFT, $R_i$ for RFT, online or not, $A_{i,t}$ for PPO and
 # $A_i + \beta(u-1)$ for GRPO. They differ from our table by conventions that the paper states: it averages over each completion's tokens
-# ($1/|y|$), unlike common code for SFT, DPO and PPO, and it assumes $\rho = 1$. (In the paper the SFT model takes the place of our base,
-# and a reward model judges in PPO and GRPO.)
+# ($1/|y|$), unlike common code for SFT, DPO and PPO, and it assumes $\rho = 1$.
 #
 # **One entry is an error: the coefficient of DPO (Eq. 14) is not the derivative of its objective (Eq. 12).** The objective is printed with
-# means over tokens, where the original (Eq. 7 of the DPO paper) has sums. (It also has a misprint, $o^-_{<t}$ for $o^-_t$.) Its derivative,
+# means over tokens, where the original (Eq. 7 of the DPO paper) has sums. Its derivative,
 # after $1/|y|$, is $\pm\beta\,\text{sigmoid}(-\beta \cdot \text{margin})$ with the margin of the *means*: one number for all tokens of a
 # completion. Printed is $\pm\,\text{sigmoid}(\beta \log u^+_t - \beta \log u^-_t)$, with $u$ of token $t$ of the chosen (+) and of the rejected
 # completion (−). The factor β is missing, and token $t$ of one completion is compared with token $t$ of the other, which need not exist.
