@@ -3,7 +3,10 @@
 #
 # A broken run does not stop. It draws curves, and most of them look reasonable.
 #
-# > **Most faults can be named from which curves leave the range of healthy runs, and when. A few show in no curve: only a check finds them.**
+# > **Most faults that one has seen before can be named from which curves leave the range of healthy runs, and when. A few show in no curve:
+> only a check finds them.**
+#
+# Three curves of a run that learns too slowly, first:
 
 # %% [fold]
 from math import erfc
@@ -21,20 +24,21 @@ LOOK = ["reward", "silent", "silent_right", "length", "worked", "entropy", "loss
 LOOK += ["update_norm", "ratio_deviation", "mismatch", "kl"]
 
 
-def draw(curves):
-    figure = signs.draw({"run": curves}, LOOK, band, columns=4)
-    for axis in figure.axes[-4:]:
+def draw(curves, names=LOOK, columns=4):
+    figure = signs.draw({"run": curves}, names, band, columns)
+    for axis in figure.axes[-columns:]:
         axis.set_xlabel("step")
     left = signs.signs(curves, band)
-    for name, axis in zip(LOOK, figure.axes):
+    for name, axis in zip(names, figure.axes):
         if name in left:
             title = f"{axis.get_title(loc='left')}: out at {left[name][0]}"
             axis.set_title(title, fontsize=9, loc="left", color=RED)
-    figure.axes[LOOK.index("mismatch")].set_ylim(-4.5, 0.5)
+        if name == "mismatch":
+            axis.set_ylim(-4.5, 0.5)
     return figure
 
 
-show(draw(runs["rate_low"]))
+show(draw(runs["rate_low"], ["reward", "update_norm", "kl"], columns=3))
 first = signs.signs(runs["rate_low"], band)
 place = [*signs.FLOORS].index("update_norm")  # its curve is a logarithm
 too_small = 10 ** (band[0] - runs["rate_low"])[place, 0]
@@ -47,10 +51,10 @@ assert hidden == ["batch_statistics", "entropy_bonus", "no_positions", "verifier
 
 # %% [text]
 # *Blue: a run with a thirtieth of the usual learning rate. Grey: the band of healthy runs. Orange titles: the curve leaves the band, first at
-# this step. (`mismatch` is 0 in this run and in the healthy ones; its logarithm is cut off at −4.)*
+# this step.*
 #
-# Look at the bottom row first. `update_norm` is {=too_small:.0f} times too small from the first step. It, `ratio_deviation` (how far the
-# ratios are from 1) and `kl` are outside at step {=first["update_norm"][0]}, the reward only at step {=first["reward"][0]}.
+# The reward looks healthy at first and leaves the band only at step {=first["reward"][0]}. `update_norm`, the length of the weights' step,
+# is {=too_small:.0f} times too small from step {=first["update_norm"][0]}, and the Kullback–Leibler (KL) divergence from the base is too small with it.
 #
 # **A fault of the update shows in the update's metrics before it shows in the samples.**
 #
@@ -67,18 +71,22 @@ assert hidden == ["batch_statistics", "entropy_bonus", "no_positions", "verifier
 # | `silent_right` | the share of groups whose completions are all right |
 # | `worked` | the share of completions that write out their steps |
 # | ratio | a token's probability under the policy now, divided by its probability when it was sampled |
-# | `mismatch` | how far sampler and trainer differ in a token's log-probability before a step's first update |
+# | `ratio_deviation` | how far the ratios are from 1 |
+# | `mismatch` | how far sampler and trainer differ in a token's log-probability before a step's first update; in healthy runs 0 (its logarithm is cut off at −4) |
 #
 # ## In which order to look
 #
-# 1. *What is sampled*: the reward, the completions that are cut, the share of silent groups. Look at the **first** step, when nothing has
-#    been learnt yet.
-# 2. *What is scored*: `mismatch` in the first step. Sampler and trainer have the same weights there, so any difference is rounding or a bug.
+# A step samples, scores and moves. Check the three in this order, in the **first** steps, when nothing has been learnt yet: a fault early in
+# the chain spoils everything after it.
+#
+# 1. *What is sampled*: the reward, the completions that are cut, the share of silent groups.
+# 2. *What is scored*: `mismatch`. Before the first update sampler and trainer have the same weights, so any difference is rounding or a bug.
 # 3. *What is moved*: `grad_norm`, `update_norm`, the ratio, the KL. Is there a gradient, do the weights follow it, does the policy follow
 #    the weights?
-# 4. Only then the reward over time. It says that something is wrong, rarely what.
+# 4. Only then the reward *over time*. It says that something is wrong, rarely what.
 #
-# Most of this needs no band. Without ten healthy runs of your own, start with this order.
+# In the run above, 1 and 2 are healthy in the first steps and 3 is not: the fault is in the update. Most of this needs no band. Without ten
+# healthy runs of your own, start with this order.
 #
 # ## Why four standard deviations?
 #
@@ -94,7 +102,7 @@ floors = np.sqrt(1.1) * np.array([*signs.FLOORS.values()])
 assert np.isclose(np.nanmin(band[1] / floors[:, None]), 1, atol=1e-3)
 
 # %% [text]
-# With two standard deviations, about eleven. (These are single looks; three in a row on one side, as the band demands, are rarer still.) But curves are not normal, and a band of ten runs is not exact. (Its standard deviation is
+# With two standard deviations, about eleven; with four, almost none. But curves are not normal, and a band of ten runs is not exact. (Its standard deviation is
 # multiplied by $\sqrt{1 + \frac1{10}}$, and is never smaller than a floor that each metric has.) So we tried it: we trained {=healthy} more healthy
 # runs, and none of their 20 curves leaves the band.
 #
@@ -167,13 +175,12 @@ knob(lambda run: draw(runs[unknown[run - 1]]), run=(1, 7, 1, 1))
 # ## The same by computation
 #
 # A run's *signature* says how far outside the band it is, in each metric at every fifth step. `signs.diagnosis` compares it with the mean
-# signature of each change (1: the same, 0: nothing in common). Here the seven runs are themselves part of the means:
+# signature of each change. Each of the seven changes was run with five seeds; our run is left out of the mean of its own change:
 
 # %% [fold]
 for name in unknown:
-    likeness, best = signs.diagnosis(runs[name], band, results["signatures"])[0]
-    print(f"run {unknown.index(name) + 1} looks like {best} ({likeness:.2f} of 1)")
-assert all(len(patches[name]["taken for"]) == 5 for name in often)
+    print(f"run {unknown.index(name) + 1} is most like {patches[name]['taken for'][0]}")
+assert all(len(patches[name]["taken for"]) == 5 for name in [*often, *unknown])
 assert all(len(patches[name]["taken for"]) == 1 for name in once)
 of_seeds = [taken == name for name in often for taken in patches[name]["taken for"]]
 assert all(of_seeds)
@@ -183,8 +190,8 @@ accused = sum(taken in bugs for name in patches if name not in bugs
 assert accused == 0
 
 # %% [text]
-# Of the {=len(seen)} bugs that leave the band, {=len(often)} were run with five seeds, and **all {=len(of_seeds)} of these runs are named right**,
-# each by the means of the other seeds. The other {=len(once)} bugs were run once and have no mean to be compared with; {=unlike} of them look like
+# Of the {=len(seen)} bugs that leave the band, {=len(often)} were run with five seeds, and **all {=len(of_seeds)} of these runs are named right**.
+# The other {=len(once)} bugs were run once and have no mean to be compared with; {=unlike} of them look like
 # another bug. No harmless change is taken for a bug.
 #
 # That holds for this task and model at these settings. For a bug outside the collection, `python -m lessons.clinic RUN` names a class at
@@ -273,7 +280,7 @@ def completion_logps(logits, sequence, n):
 # %% [markdown]
 # ## To remember
 #
-# - In the first steps, look at what is sampled, what is scored and what is moved. The reward comes last.
+# - In the first steps, look at what is sampled, what is scored and what is moved, in this order. The reward over time comes last.
 # - A band needs several healthy seeds. How wide it must be depends on how many curves you look at.
 # - Judge no method by one run: rounding alone, on another machine, changes where it ends ([lesson 14](14_staleness.ipynb)).
 # - Loss 0, KL 0 at the start, ratio 1 with one update per batch and silent groups late are not bugs.
