@@ -49,6 +49,27 @@ def factor_and_variance(
     return figure, axes
 
 
+ARROW = {"arrowstyle": "->", "lw": 1.8, "shrinkA": 0, "shrinkB": 0}
+
+
+def cloud_of_groups(updates: dict, chance: Tensor, grad_p: Tensor) -> Figure:
+    """Lesson 3: the update of every group, (n, parameters) by name, with their mean and grad p, in
+    the plane along grad p and where the updates vary most across it. chance: (n,)"""
+    figure, axes = new_figure(8.5, 3.2, columns=2, sharex=True, sharey=True)
+    along = grad_p / grad_p.norm()
+    for axis, (name, g) in zip(axes, updates.items()):
+        across = g - (g @ along).outer(along)
+        widest = torch.linalg.svd(chance.sqrt()[:, None] * across, full_matrices=False)[2][0]
+        flat = (g @ torch.stack([along, widest], dim=1)).numpy()  # (n, 2)
+        axis.scatter(*flat.T, s=1200 * chance, color=STYLES[name][0], alpha=0.5, linewidth=0)
+        axis.annotate("", (grad_p.norm(), 0), (0, 0), arrowprops=ARROW)
+        axis.plot(*(chance.numpy() @ flat), "+", color="black", markersize=20, markeredgewidth=2.5)
+        note(axis, 0.03, 0.9, "arrow: ∇p;  +: mean of all")
+        axis.set(title=f"{name}, all groups of two", xlabel="along ∇p")
+    axes[0].set_ylabel("across")
+    return figure
+
+
 # Exercises; `kit.check` explains the keys of CHECKS
 
 
@@ -80,8 +101,8 @@ def by_text(texts, rewards, G):
 
 WRONG_BASELINES = {
     "the bug": as_wrong,
-    "mistake a": partial(rloo_verified, timeouts=True),
-    "mistake b": partial(rloo_verified, own=1),
+    "divided by G - 1": partial(rloo_verified, timeouts=True),
+    "own reward in the mean": partial(rloo_verified, own=1),
 }
 some = {
     "rewards": torch.tensor([[1, 0, 0, 1, 1], [0, 0.5, 1, 0.25, 0]]).double(),
@@ -93,14 +114,36 @@ marks = torch.tensor([0, 0, 0, 0, 1, 0, 0, 0, 1, 1, 1, 1]).double()
 
 CHECKS = {
     "3.1": {
+        "expected": lambda W: 1 - np.diag(W).mean(),
+        "inputs": [
+            {"W": np.array([[0.2, 0.5, 0.1], [0.3, 0.0, 0.4], [0.25, 0.25, 0.5]])},
+            {"W": np.full((2, 2), 0.3)},
+        ],
+        "mistakes": {
+            "that is the part that is lost: subtract it from 1": lambda W: np.diag(W).mean(),
+            "g is a mean over the group: the mean of the diagonal, not its sum": (
+                lambda W: 1 - np.diag(W).sum()
+            ),
+            "the others' rewards are independent of s_i: only the diagonal counts": (
+                lambda W: 1 - W.sum() / len(W)
+            ),
+            "that is the factor of the group's mean; here W says what the own reward counts": (
+                lambda W: 1 - 1 / len(W)
+            ),
+            "the baseline is subtracted": lambda W: 1 + np.diag(W).mean(),
+        },
+    },
+    "3.2": {
         "bug": as_wrong,
         "expected": rloo_verified,
         "inputs": [some, timed_out],
         "mistakes": {
             "that baseline contains the own reward: it is Dr. GRPO's": (
-                WRONG_BASELINES["mistake b"]
+                WRONG_BASELINES["own reward in the mean"]
             ),
-            "after a timeout there are fewer others than G - 1": (WRONG_BASELINES["mistake a"]),
+            "after a timeout there are fewer others than G - 1": (
+                WRONG_BASELINES["divided by G - 1"]
+            ),
             "NaN times 0 is NaN: choose the verified rewards, with torch.where": partial(
                 rloo_verified, by_product=True
             ),
@@ -109,7 +152,7 @@ CHECKS = {
             ),
         },
     },
-    "3.2": {
+    "3.3": {
         "bug": by_text,
         "expected": lambda texts, rewards, G: centred(rewards.view(-1, G), dim=1),
         "inputs": [{"texts": texts, "rewards": marks, "G": 4}],
@@ -125,18 +168,6 @@ CHECKS = {
             ),
             "the wrong order: groups are contiguous": (
                 lambda texts, rewards, G: centred(rewards.view(G, -1), dim=0)
-            ),
-        },
-    },
-    "3.3": {
-        "expected": lambda G: ((G - 1) / G) ** 0.5,
-        "inputs": [{"G": 2}, {"G": 8}, {"G": 64}],
-        "mistakes": {
-            "the wrong way round: does ddof 1 make sigma larger or smaller?": (
-                lambda G: (G / (G - 1)) ** 0.5
-            ),
-            "that is what the group mean does to E[g]; here the variance inside sigma changes": (
-                lambda G: (G - 1) / G
             ),
         },
     },
@@ -162,7 +193,7 @@ def slow_but_right(advantages_of) -> list[float]:
 
 
 TRAINED = {
-    "3.1": {
+    "3.2": {
         "curve": slow_but_right,
         "mistakes": WRONG_BASELINES,
         "labels": ("updates", "right completion, probability"),

@@ -2,7 +2,7 @@
 # # 3 · GRPO's baseline
 #
 # Group relative policy optimization (GRPO) samples a group of G completions to the same prompt and subtracts the group's mean reward from
-# each reward. (The mean replaces the critic of proximal policy optimization, PPO: [lesson 15](15_critic.ipynb).) Here is a group of four:
+# each reward. Here is a group of four:
 #
 # | completion | 1 | 2 | 3 | 4 |
 # |---|---|---|---|---|
@@ -12,16 +12,13 @@
 # | mean of the *other three* | 1/3 | 2/3 | 2/3 | 1/3 |
 # | **reward − mean of the others** | **2/3** | **−2/3** | **−2/3** | **2/3** |
 #
-# A reward lies closer to a mean that contains it: the numbers in the first bold row are three quarters of those in the second, in general
-# $\frac{G-1}{G}$ of them.
+# A reward lies closer to a mean that contains it: the first bold row is three quarters of the second.
 #
 # > **With the mean of the *others* as the baseline, the average update is exactly the gradient of the success probability. With the mean of
-# > the whole group it has the same direction and is shorter, by the factor $(G-1)/G$.** (GRPO then divides by the group's standard
-# > deviation σ, which changes how much each prompt counts: see *And GRPO?* below.)
+# > the whole group it has the same direction and is shorter, by the factor $(G-1)/G$.**
 #
-# The mean of the others is RLOO's baseline (REINFORCE leave-one-out), the mean of the group that of Dr. GRPO ("GRPO done right").
-#
-# In the scripts of this repository the change from Dr. GRPO's advantage to RLOO's is this; below it, the group of four:
+# The mean of the others is RLOO's baseline (REINFORCE leave-one-out), the mean of the group that of Dr. GRPO ("GRPO done right"). Here are
+# the updates of all groups of *two* under a tiny policy:
 
 # %% [fold]
 import numpy as np
@@ -30,9 +27,41 @@ from torch.autograd.functional import jacobian
 
 from algorithms import dr_grpo, grpo, rloo
 from lessons import identity
-from lessons.workshop.kit import check, knob, show_diff, trains
-from lessons.workshop.parts.lesson_03 import factor_and_variance
+from lessons.workshop.kit import check, knob, show, show_diff, trains
+from lessons.workshop.parts.lesson_03 import cloud_of_groups, factor_and_variance
 
+rewards = torch.tensor([a + b == 2 for a in range(3) for b in range(3)]).double()  # 00 to 22
+
+def log_probs(theta):
+    """(9,): the log-probability of each completion, first digit plus second digit."""
+    first, second = theta[:3].log_softmax(dim=0), theta[3:].view(3, 3).log_softmax(dim=1)
+    return (first.unsqueeze(1) + second).flatten()
+
+def study(shift):
+    """Probabilities (9,), scores (9, 12), grad p (12,). A larger shift makes p larger."""
+    theta = torch.randn(12, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+    theta = (theta + shift * torch.cat([torch.zeros(3), rewards])).requires_grad_()
+    probs = log_probs(theta).exp()
+    grad_p = torch.autograd.grad(probs @ rewards, theta)[0]
+    return probs.detach(), jacobian(log_probs, theta), grad_p
+
+policy = study(shift=0)
+probs, scores, grad_p = policy
+p = (probs @ rewards).item()
+assert max((probs @ scores).norm(), ((probs * rewards) @ scores - grad_p).norm()) < 1e-12
+
+pairs = torch.cartesian_prod(*[torch.arange(9)] * 2)  # (81, 2): all groups of two
+updates = {name: (script.compute_advantages(rewards=rewards[pairs])[..., None] * scores[pairs])
+           .mean(dim=1) for name, script in (("RLOO", rloo), ("Dr. GRPO", dr_grpo))}
+show(cloud_of_groups(updates, probs[pairs].prod(dim=1), grad_p))
+
+# %% [text]
+# *A dot is the update of one group, its size the group's probability. The average of all is the tip of the gradient with the mean of the
+# others (left). With the mean of the group (right) it is half way: $(G-1)/G = 1/2$.*
+#
+# In our scripts the change from Dr. GRPO's advantage to RLOO's is this; below it, the group of four:
+
+# %% [fold]
 show_diff(dr_grpo.compute_advantages, rloo.compute_advantages)
 four = torch.tensor([[1.0, 0, 0, 1]]).double()
 own, others = (script.compute_advantages(rewards=four)[0] for script in (dr_grpo, rloo))
@@ -79,39 +108,15 @@ assert torch.allclose(own, 3 / 4 * others)
 # tokens, without a KL (Kullback–Leibler) term. In their losses, Dr. GRPO also divides by a constant and GRPO by each completion's length;
 # below, all completions have two tokens.
 #
-# ## A policy small enough to enumerate
-#
-# Our prompt is: *write two digits from 0 to 2 that add up to 2*. Of the nine completions, `00` to `22`, three are right. The policy has
-# 12 parameters: three logits for the first digit, and three for the second after each first digit. So $p$ is a sum of three
-# probabilities. Autograd differentiates this sum, in which no advantage occurs, and we compare the updates with the result.
-
-# %% [fold]
-rewards = torch.tensor([a + b == 2 for a in range(3) for b in range(3)]).double()  # 00 to 22
-
-def log_probs(theta):
-    """(9,): the log-probability of each completion, first digit plus second digit."""
-    first, second = theta[:3].log_softmax(dim=0), theta[3:].view(3, 3).log_softmax(dim=1)
-    return (first.unsqueeze(1) + second).flatten()
-
-def study(shift):
-    """Probabilities (9,), scores (9, 12), grad p (12,). A larger shift makes p larger."""
-    theta = torch.randn(12, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
-    theta = (theta + shift * torch.cat([torch.zeros(3), rewards])).requires_grad_()
-    probs = log_probs(theta).exp()
-    grad_p = torch.autograd.grad(probs @ rewards, theta)[0]
-    return probs.detach(), jacobian(log_probs, theta), grad_p
-
-policy = study(shift=0)
-probs, scores, grad_p = policy
-p = (probs @ rewards).item()
-print(f"p = {p:.3f}; |mean score| < 1e-12: {bool((probs @ scores).norm() < 1e-12)}")
-assert max((probs @ scores).norm(), ((probs * rewards) @ scores - grad_p).norm()) < 1e-12
-
-# %% [markdown]
+# %% [text]
 # ## The experiment: all groups
 #
-# Nine completions make $9^G$ groups, 59,049 for G = 5. For each group we compute the advantages with the scripts' own functions and
-# weight its update by its probability.
+# The policy of the picture has the prompt *write two digits from 0 to 2 that add up to 2*. Of the nine completions, `00` to `22`, three are
+# right; here $p$ = {=p:.3f}. The policy has 12 parameters: three logits for the first digit, and three for the second after each first
+# digit. Autograd differentiates $p$, a sum of three probabilities in which no advantage occurs.
+#
+# Nine completions make $9^G$ groups, 59,049 for G = 5. We compute each group's advantages with the scripts' own functions and weight its
+# update by its probability.
 
 
 # %%
@@ -135,12 +140,13 @@ for G in (2, 3, 4, 5):
     print(f"{G}  {loo:8.4f}  {dr:8.4f}  {(G - 1) / G:7.4f} {full:8.4f} {w:8.4f}")
 
 # %% [markdown]
-# Dr. GRPO's factor is the same for every prompt, so the learning rate can absorb it.
+# Dr. GRPO's factor is the same for every prompt, so the learning rate can absorb it. The last two columns are GRPO's factor and a formula
+# for it, $w(p)$, which we derive now.
 #
 # ## And GRPO?
 #
-# GRPO divides by σ, which varies from group to group, so step 3 does not apply. Take a group of two first: completion $i$ and one other.
-# If the other is wrong, $A_i$ is 1 if $i$ is right, and 0 if it is wrong (the group is silent). If the other is right, $A_i$ is 0 or −1.
+# GRPO then divides by the group's standard deviation σ, which varies from group to group, so step 3 does not apply. Take a group of two first: completion $i$ and one other.
+# If the other is wrong, $A_i$ is 1 if $i$ is right, and 0 if it is wrong. If the other is right, $A_i$ is 0 or −1.
 # Both times a right completion gets 1 more than a wrong one.
 #
 # In general let $j$ of the *others* be right. Given $j$, completion $i$ has one of two advantages, $A(\text{right}, j)$ or
@@ -150,13 +156,13 @@ for G in (2, 3, 4, 5):
 # $$\mathbb E[A_i s_i] = w(p)\,\nabla p, \qquad w(p) = \mathbb E_j\big[A(\text{right}, j) - A(\text{wrong}, j)\big],
 # \quad j \sim \mathrm{Binomial}(G-1, p)$$
 #
-# In a group of two $w = 1$: the first number in GRPO's column. From $G = 4$ on, $w$ depends on $p$, and prompts are weighted by their
+# In groups of two, $w = 1$. From $G = 4$ on, $w$ depends on $p$, and prompts are weighted by their
 # difficulty ([lesson 7](07_group_size.ipynb); `identity.weight` is this formula).
 #
 # ## Change the group size
 #
-# Both panels run from hard prompts to easy ones. Left, the factor of $\nabla p$: a flat line treats all prompts alike. Right, the noise
-# for equal numbers of completions (Dr. GRPO's is RLOO's, once its factor is divided out). Move $G$. (The slider needs the code cells above.)
+# Left, the factor of $\nabla p$: a flat line treats all prompts alike. Right, the noise for equal numbers of completions (Dr. GRPO's is
+# RLOO's, once its factor is divided out). Move $G$.
 
 # %% [fold]
 def per_completion(policy, baseline):
@@ -199,16 +205,41 @@ knob(draw, G=(2, 64, 1, 4))
 
 # %% [text]
 # *Right: the variance per completion of RLOO, $G\operatorname{Var}[g]$, divided by that with the exact $p$. Dots: computed over all
-# groups (up to G = 4). The larger the group, the closer Dr. GRPO's factor comes to RLOO's, equally on every prompt, and the closer the
-# variance comes to that with the exact $p$. GRPO's factor is flat only at G = 2 and 3.*
+# groups (up to G = 4). GRPO's factor is flat only at G = 2 and 3.*
 #
 # **The group's mean is not always less noisy than no baseline.** At G = 4 it is noisier than $b = 0$ on hard prompts, up to about
-# $p$ = {=crossing:.2f}. With $b = 0$ a wrong completion has the advantage 0, so its score adds no noise. Which baseline is quieter
-# therefore depends on $G$, on $p$ and on how long the scores of wrong completions are. ([Lesson 13](13_quiet_estimators.ipynb) measures it on the arithmetic task.)
+# $p$ = {=crossing:.2f}. With $b = 0$ a wrong completion has the advantage 0, so its score adds no noise. [Lesson 13](13_quiet_estimators.ipynb)
+# measures this on the arithmetic task.
 #
 # ## Exercises
 #
-# **1. Find the bug.** For some completions the verifier timed out: their entries in `rewards` mean nothing and may be NaN. The function
+# **1. By what factor?** Let the baseline be any weighted sum of the group's rewards, $b_i = \sum_j W_{ij} R_j$. RLOO has 0 on the diagonal
+# of the table $W$ and $\frac1{G-1}$ elsewhere, Dr. GRPO $\frac1G$ everywhere. The weights of a row need not add up to 1. Which factor of
+# $\nabla p$ is $\mathbb E[g]$?
+
+
+# %% [exercise]
+def factor(W):
+    """The factor of grad p in E[g], from the weights (G, G), a numpy array."""
+    return ...
+
+
+# %% [check]
+check("3.1", factor)
+
+# %% [hint]
+# Take the mean of $(R_i - \sum_j W_{ij} R_j)\,s_i$ term by term. What is $\mathbb E[R_j s_i]$ for $j \ne i$, and for $j = i$?
+
+
+# %% [solution]
+def factor(W):
+    return 1 - np.trace(W) / len(W)
+
+
+# %% [markdown]
+# Only a completion's *own* weight shortens the update: the others' rewards are independent of its score.
+#
+# **2. Find the bug.** For some completions the verifier timed out: their entries in `rewards` mean nothing and may be NaN. The function
 # below counts them as wrong. Repair it: RLOO compares a verified completion with the *other* verified ones of its group; the rest get the
 # advantage 0. Use no loop. (Every group has at least two verified completions.) Below the check, your advantages train a policy. Its
 # right completion times out four times in five; another is fast and earns half a point.
@@ -222,11 +253,11 @@ def rloo_verified(rewards, verified):
 
 
 # %% [check]
-check("3.1", rloo_verified)
-trains("3.1", rloo_verified)
+check("3.2", rloo_verified)
+trains("3.2", rloo_verified)
 
 # %% [markdown]
-# *If a timeout counts as wrong, the policy learns to be fast and half right. Two other mistakes, a and b, are named in the solution.*
+# *If a timeout counts as wrong (the bug), the policy learns to be fast and half right.*
 
 # %% [hint]
 # The sum of the others' rewards is the sum of all verified rewards minus the completion's own. How many others are there?
@@ -234,7 +265,6 @@ trains("3.1", rloo_verified)
 
 # %% [solution]
 def rloo_verified(rewards, verified):
-    # a: timeouts count among the others; b: the own reward is in the mean
     rewards = torch.where(verified, rewards, 0.0)  # a product would keep NaN
     total = rewards.sum(dim=1, keepdim=True)
     others = verified.sum(dim=1, keepdim=True) - 1
@@ -242,7 +272,42 @@ def rloo_verified(rewards, verified):
 
 
 # %% [markdown]
-# **2. Find another bug.** A batch holds the question *how many?* twice, with two different pictures. The function below finds the groups by
+# ## To remember
+#
+# - The group's mean contains the completion's own reward, which multiplies the expected gradient by $(G-1)/G$; RLOO leaves it out and
+#   gives exactly $\nabla p$.
+# - GRPO's expectation is a multiple of $\nabla p$ as well, but from $G = 4$ on the multiple depends on $p$.
+# - Whether the group's mean is quieter than $b = 0$ depends on $G$, $p$ and the length of wrong completions' scores.
+#
+# ## For a second reading (20 minutes): what the group costs, and groups by text
+#
+# For equal numbers of completions, compare the variance *per completion*, $G\operatorname{Var}[g]$. RLOO's update is the estimate with the
+# exact $p$ as its baseline, plus a part with mean 0 that is the price of estimating $p$:
+#
+# $$g = \frac1G\sum_i (R_i - p)\, s_i \;-\; \frac{1}{G(G-1)}\sum_{i\ne i'} (R_{i'} - p)\, s_i$$
+#
+# $$G\operatorname{Var}[g_{\text{RLOO}}] = \underbrace{\mathbb E\big[(R-p)^2\|s\|^2\big] - \|\nabla
+# p\|^2}_{\text{with the exact } p} \;+\; \frac{p\,q\;\mathbb E\|s\|^2 + \|\nabla p\|^2}{G-1}$$
+#
+# The two parts are uncorrelated: multiply a term of the first sum by one of the second, and some $R_{i'} - p$ or $s_i$ is left alone, as
+# an independent factor with mean 0. For the same reason only two kinds of product survive in the square of the second sum, the term
+# $(i, i')$ with itself and with $(i', i)$. There are $G(G-1)$ of each; their means are $p\,q\;\mathbb E\|s\|^2$ and $\|\nabla p\|^2$.
+#
+# Dr. GRPO's variance is $\big(\frac{G-1}{G}\big)^2$ times as large. That is no gain: the update itself is shorter.
+
+
+# %% [fold]
+none, exact = per_completion(policy, 0), per_completion(policy, p)
+print(f"variance per completion: b = 0 {none:.4f}, exact p {exact:.4f}")
+print("G   RLOO     Dr. GRPO   Dr. GRPO / factor²")
+for G in (2, 3, 4, 5):
+    loo, shorter = (G * moments(script, G, policy)[1] for script in (rloo, dr_grpo))
+    rescaled = shorter * (G / (G - 1)) ** 2
+    assert np.allclose([loo, rescaled], exact + price(policy) / (G - 1), rtol=1e-12, atol=0)
+    print(f"{G}   {loo:.4f}   {shorter:.4f}     {rescaled:.4f}")
+
+# %% [markdown]
+# **3. Find another bug.** A batch holds the question *how many?* twice, with two different pictures. The function below finds the groups by
 # the prompt's text, as public training code has done. The G completions of a group are contiguous. Repair the marked line (the advantages
 # are Dr. GRPO's).
 
@@ -260,7 +325,7 @@ def advantages_by_prompt(texts, rewards, G):
 
 
 # %% [check]
-check("3.2", advantages_by_prompt)
+check("3.3", advantages_by_prompt)
 
 # %% [hint]
 # A group's completions were sampled together: numbers 0 to G − 1 are the first group. No text is needed.
@@ -268,9 +333,6 @@ check("3.2", advantages_by_prompt)
 
 # %% [solution]
 def advantages_by_prompt(texts, rewards, G):
-    # By text, a hard picture (all wrong) gets -1/2, an easy one (all right) 1/2, for nothing.
-    # And two groups of the same problem would have the factor 1 - 1/(2G), so that
-    # problem would count more than the others.
     A = torch.zeros_like(rewards)
     groups = [list(range(start, start + G)) for start in range(0, len(rewards), G)]
     for rows in groups:
@@ -280,67 +342,12 @@ def advantages_by_prompt(texts, rewards, G):
 
 
 # %% [markdown]
-# ## To remember
+# Grouped by text, a hard picture (all wrong) gets −1/2 and an easy one (all right) 1/2, for nothing. And two groups of the *same* problem
+# would have the factor $1 - \frac1{2G}$, so that this problem would count more than the others.
 #
-# - The group's mean contains the completion's own reward, which multiplies the expected gradient by $(G-1)/G$; RLOO leaves it out and
-#   gives exactly $\nabla p$.
-# - GRPO's expectation is a multiple of $\nabla p$ as well, but from $G = 4$ on the multiple depends on $p$.
-# - A baseline serves to reduce the variance. Whether the group's mean is better than $b = 0$ depends on $G$, $p$ and the scores of wrong
-#   completions.
+# **Bessel once more.** Inside GRPO's σ the variance is divided by $G$ in `grpo.py`, by $G - 1$ in `torch.std`; DeepSeekMath does not say. The
+# latter multiplies every advantage by $\sqrt{(G-1)/G}$: a change of the learning rate.
 #
-# ## For a second reading (15 minutes): what the group costs
-#
-# For equal numbers of completions, compare the variance *per completion*, $G\operatorname{Var}[g]$. RLOO's update is the estimate with the
-# exact $p$ as its baseline, plus a part with mean 0 that is the price of estimating $p$:
-#
-# $$g = \frac1G\sum_i (R_i - p)\, s_i \;-\; \frac{1}{G(G-1)}\sum_{i\ne i'} (R_{i'} - p)\, s_i$$
-#
-# $$G\operatorname{Var}[g_{\text{RLOO}}] = \underbrace{\mathbb E\big[(R-p)^2\|s\|^2\big] - \|\nabla
-# p\|^2}_{\text{with the exact } p} \;+\; \frac{p\,q\;\mathbb E\|s\|^2 + \|\nabla p\|^2}{G-1}$$
-#
-# The two parts are uncorrelated: multiply a term of the first sum by one of the second, and some $R_{i'} - p$ or $s_i$ is left alone, as
-# an independent factor with mean 0. For the same reason only two kinds of product survive in the square of the second sum, the term
-# $(i, i')$ with itself and with $(i', i)$. There are $G(G-1)$ of each; their means are $p\,q\;\mathbb E\|s\|^2$ and $\|\nabla p\|^2$.
-#
-# Dr. GRPO's variance is $\big(\frac{G-1}{G}\big)^2$ times as large. The smaller variance is no gain: the update itself is shorter by
-# $\frac{G-1}{G}$.
-
-
-# %% [fold]
-none, exact = per_completion(policy, 0), per_completion(policy, p)
-print(f"variance per completion: b = 0 {none:.4f}, exact p {exact:.4f}")
-print("G   RLOO     Dr. GRPO   Dr. GRPO / factor²")
-for G in (2, 3, 4, 5):
-    loo, shorter = (G * moments(script, G, policy)[1] for script in (rloo, dr_grpo))
-    rescaled = shorter * (G / (G - 1)) ** 2
-    assert np.allclose([loo, rescaled], exact + price(policy) / (G - 1), rtol=1e-12, atol=0)
-    print(f"{G}   {loo:.4f}   {shorter:.4f}     {rescaled:.4f}")
-
-# %% [markdown]
-# **3. Bessel once more.** DeepSeekMath does not say whether the variance inside $\sigma$ is divided by $G$ (ddof 0, as in `grpo.py`) or
-# by $G - 1$ (ddof 1, the default of `torch.std`). By what factor does ddof 1 change GRPO's advantages, and with them $\mathbb E[g]$?
-
-
-# %% [exercise]
-def bessel(G):
-    """Advantages with ddof 1 = this number times advantages with ddof 0."""
-    return ...
-
-
-# %% [check]
-check("3.3", bessel)
-
-# %% [hint]
-# ddof 1 multiplies the *variance* by G/(G−1).
-
-
-# %% [solution]
-def bessel(G):
-    # 0.935 at G = 8, for every prompt: a change of the learning rate
-    return np.sqrt((G - 1) / G)
-
-
-# %% [markdown]
 # Sources: GRPO, [arXiv:2402.03300](https://arxiv.org/abs/2402.03300), section 4.1.2; Dr. GRPO and its relation to RLOO,
 # [2503.20783](https://arxiv.org/abs/2503.20783), App. A; RLOO: Kool, van Hoof and Welling 2019, *Buy 4 REINFORCE Samples, Get a Baseline
 # for Free!*, and Ahmadian et al., [2402.14740](https://arxiv.org/abs/2402.14740); the weight $w(p)$: Davis and Recht,

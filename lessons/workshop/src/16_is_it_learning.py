@@ -4,7 +4,7 @@
 # A broken run does not stop. It draws curves, and most of them look reasonable.
 #
 # > **Most faults that one has seen before can be named from which curves leave the range of healthy runs, and when. A few show in no curve:
-> only a check finds them.**
+# > only a check finds them.**
 #
 # Three curves of a run that learns too slowly, first:
 
