@@ -82,7 +82,8 @@ assert "−" not in by_sigma["wrong"][0] + by_sigma["wrong"][1] and token_level.
 # *Mean length in tokens (at most {=C}). Under GRPO right completions end at {=ends["GRPO"][1]:.1f} tokens and wrong ones at
 # {=ends["GRPO"][0]:.0f}, although every length is equally good. The other two rules leave both near 10.*
 #
-# **In our training runs the effect is much smaller, and the division by σ matters more** (second reading).
+# **In our training runs the effect is small for wrong completions, and for right ones we could not see it. The division by σ matters more**
+# (second reading).
 #
 # | symbol | meaning |
 # |---|---|
@@ -137,8 +138,7 @@ share = (one_long[3].sum() / one_long.sum()).item()
 # %% [text]
 # GRPO pushes a token of the short right completion up ten times as hard as one of the long: the short completion
 # gains. It pushes a token of the short wrong completion *down* ten times as hard: the long completion gains. The other rules push all
-# tokens of a batch equally hard. (But in a token mean a long completion counts most: of lengths 10, 10, 10 and 500 the last has
-# {=share:.0%} of the weight.)
+# tokens of a batch equally hard. In a token mean, of lengths 10, 10, 10 and 500 the last has {=share:.0%} of the weight.
 #
 # **A widespread reading** compares two *right* completions and concludes that GRPO is "biased toward shorter responses". This is only the
 # half with $A > 0$. Dr. GRPO's section 3.1 has both.
@@ -154,12 +154,18 @@ share = (one_long[3].sum() / one_long.sum()).item()
 #
 # $$\frac\eta8\,\mathbb E[\sigma]\,(1-2p)\,\Big(\frac1{L_1} - \frac1{L_2}\Big)$$
 #
+# Take $L_1 = 5$, $L_2 = 50$, $p = .3$ and groups of 8, where $\mathbb E[\sigma]$ = {=identity.expected_sigma(0.3, 8):.2f}. With η = 1 the share of
+# long completions rises by {=100 * identity.expected_sigma(0.3, 8) / 8 * 0.4 * (1 / 5 - 1 / 50):.2f} points in one step. At $p = .7$ it falls by as much.
+#
 # **Step 1.** Each rule multiplies $s_i$ by $A_i/G$ and by a factor $d(L)$ that depends on the length $L$: $d(L) = 1/L$ for GRPO,
 # $1/C$ for Dr. GRPO. (The table above shows $d(L)/G$.)
 #
-# **Step 2.** The $k$ right completions of a group have $A = \sqrt{(G-k)/k}$, so over them $\frac1G\sum A_i = \sqrt{k(G-k)}/G = \sigma$; over
-# the wrong ones it is $-\sigma$ (for Dr. GRPO, σ²). In both classes half are short. So the expected pushes on the four kinds (right short,
-# right long, wrong short, wrong long) are $\tfrac12\mathbb E[\sigma]$ times $d(L_1),\ d(L_2),\ -d(L_1),\ -d(L_2)$.
+# **Step 2.** The $k$ right completions of a group have $A = \sqrt{(G-k)/k}$, so over them $\frac1G\sum A_i = \sqrt{k(G-k)}/G = \sigma$. Over
+# the wrong ones it is $-\sigma$ (for Dr. GRPO, σ²). In both classes half are short. So the expected pushes are $\tfrac12\mathbb E[\sigma]$ times
+#
+# | right, short | right, long | wrong, short | wrong, long |
+# |---|---|---|---|
+# | $d(L_1)$ | $d(L_2)$ | $-d(L_1)$ | $-d(L_2)$ |
 #
 # **Step 3.** The score of a kind is 1 at its own logit, minus the probabilities of all kinds; the probabilities drop out, because the four
 # pushes sum to 0. So the long logit minus the short one changes by $-\tfrac\eta2\mathbb E[\sigma]\,(d(L_1)-d(L_2))$ for right
@@ -176,8 +182,9 @@ share = (one_long[3].sum() / one_long.sum()).item()
 #
 # ## The experiment: all groups
 #
-# All 165 compositions of a group of 8 go through the script's own advantages and loss. The changes in one expected step, divided by the
-# change of $p$, so that the learning rate cancels:
+# All 165 compositions of a group of 8 go through the script's own advantages and loss. The table shows how the share of long completions
+# changes in one expected step: among right completions, among wrong ones and among all, in points while $p$ rises by one point. In the
+# last row right and wrong completions share one length parameter.
 
 # %% [fold]
 G, rewards = 8, doubles(1, 1, 0, 0)
@@ -210,7 +217,7 @@ d = {  # d(L) for the short and for the long completion
     dapo: [lesson_05.token_mean(n, short, long, B=G) for n in (short, long)],
     dr_grpo: (1 / C, 1 / C)}
 assert all(np.allclose(by_hand[one][:2], np.array(d[one]) / 4) for one in (grpo, dr_grpo))
-print("script              p     long|right  long|wrong  long  (points per point of p)")
+print("long completions    p      of right     of wrong       of all")
 relative = {}
 for script, (d_short, d_long) in d.items():
     for p in (0.3, 0.7):
@@ -233,10 +240,7 @@ for script, bias in ((grpo, grpo_bias), (dapo, bias_8)):
     assert np.allclose(relative[script, 0.3], by_hand)
 
 # %% [text]
-# *(shared): right and wrong completions share one length parameter; see "What the four kinds leave out" below.*
-#
-# Under GRPO, at p = .3 and .7, while $p$ rises by one point, the share of long completions falls by about one point among right
-# completions and rises by one among wrong ones. DAPO's drift is {=grpo_bias / bias_8:.0f} times smaller in a batch of 8 and
+# Under GRPO the share of long completions falls by about one point among right completions, and rises by one among wrong ones. DAPO's drift is {=grpo_bias / bias_8:.0f} times smaller in a batch of 8 and
 # {=grpo_bias / bias_64:.0f} times in its script's minibatch of 64.
 #
 # ## Try it
@@ -276,6 +280,8 @@ check("5.1", prediction)
 prediction = [[-1, 0, -1], [0, 1, 1]]
 
 # %% [markdown]
+# A divisor that depends on the sign of A moves $p$ as well, but within a class only that class's own $d$ counts.
+#
 # **2. Find the bug.** To save memory, an optimizer batch is cut into micro-batches whose gradients are added up. Several trainers
 # averaged the micro-batches' token means (prime-rl pull request 583, open-instruct 1161). The gradient then depends on how the batch was
 # cut; with micro-batches of one completion it is GRPO's. Repair the function. Below the check it trains a policy that may stop after any
@@ -298,8 +304,7 @@ check("5.2", losses_in_parts)
 trains("5.2", losses_in_parts)  # 32 completions an update, in micro-batches of one
 
 # %% [markdown]
-# *Length earns nothing and should stay near 10 tokens. With the bug wrong completions grow, fastest in small parts. Mistake a is named in
-# the solution.*
+# *Length earns nothing and should stay near 10 tokens. With the bug wrong completions grow, fastest in small parts.*
 
 # %% [hint]
 # Give one completion 5 tokens and one 50. What weight does a token of each completion get in micro-batches of one?
@@ -307,7 +312,6 @@ trains("5.2", losses_in_parts)  # 32 completions an update, in micro-batches of 
 
 # %% [solution]
 def losses_in_parts(f, mask, size):
-    # a: the sum of the parts' means, without a division by their number
     tokens = mask.sum()  # in the whole batch, known before the first backward pass
     losses = []
     for start in range(0, len(f), size):
@@ -323,7 +327,7 @@ def losses_in_parts(f, mask, size):
 #   kind has its own length parameter.
 # - A constant divisor keeps the direction of the policy gradient; a token mean over the whole optimizer batch keeps about $1/B$ of GRPO's
 #   bias.
-# - In our training runs most of the difference in length comes from σ (below).
+# - In our training runs most of the difference in length comes from σ.
 #
 # ## For a second reading (10 minutes): our training runs, and a shared parameter
 #
@@ -339,11 +343,10 @@ def losses_in_parts(f, mask, size):
 # | ÷ σ, in runs with a constant | {=by_sigma["wrong"][1]} | {=by_sigma["right"][1]} |
 #
 # The length divisor lengthens wrong completions a little (clear only in the second row). It was predicted to shorten right ones, but no such
-# effect is visible. **Most of the difference comes from σ**; we have not looked for the reason. (In DAPO's ablation the token mean in place of
-# $1/|y|$ makes wrong completions {=interval(token_level)} tokens *longer*, against the prediction; but there a punishment of long completions
-# acts as well.)
+# effect is visible. **Most of the difference comes from σ**; we have not looked for the reason. In DAPO's ablation the token mean in place of
+# $1/|y|$ makes wrong completions {=interval(token_level)} tokens *longer*, against the prediction, while a punishment of long ones acts as well.
 #
-# So comparing GRPO with Dr. GRPO does not measure length bias here. The policy of the first picture knows beforehand whether it will be
+# The policy of the first picture knows beforehand whether it will be
 # right, and its length earns nothing. In these runs neither holds.
 
 # %% [markdown]
