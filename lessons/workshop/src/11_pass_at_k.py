@@ -7,6 +7,9 @@
 # > **Sharpening never changes which answer is the most probable. If training has changed which answer is the most probable, it has done more
 # > than sharpen the answers.**
 #
+# This is easily proved, and it settles only half of the question. On our task training does more than sharpen the *answers*; whether it
+# sharpens whole *completions* stays open on the full task.
+#
 # Below, the answers of our base model to one problem (right: 64, blue), the same sharpened, and those after training with GRPO (group
 # relative policy optimization).
 
@@ -113,8 +116,8 @@ for key in (("majority", 64), ("pass", 4)):
 # ## A task that we know exactly
 #
 # Allow four tokens: `#14` and the end of the completion. The model cannot work anything out, and the probability of each answer from 0 to
-# 99 can be computed (up to spellings such as `#014`). A tie is broken by a fair draw, and a completion without a
-# number is wrong and has no vote. Estimates from 64 sampled answers to each problem agree:
+# 99 can be computed (up to spellings such as `#014`). A tie is broken by a fair draw. A completion without a number is wrong and has no
+# vote. Estimates from 64 sampled answers to each problem agree:
 
 # %% [fold]
 print("            Pass@K                      Maj@K")
@@ -147,7 +150,8 @@ for K in (1, 4, 16, 64):
 # and the most probable one: now the latter wins, and the list is at least as probable. So the right answer wins at most half of
 # all polls of K answers, at every K and β. On average over problems, Maj@K $\le M + \frac12(1-M)$. ∎
 #
-# In this section only completions that give an answer count: Pass@1 is {=p_right(answered).mean():.2f} instead of {=p_right(exact).mean():.2f}.
+# The table sharpens answers, so here $\pi$ is a distribution over answers: completions without one are left out, and Pass@1 begins at
+# {=p_right(answered).mean():.2f}. Everywhere else they count as wrong, and it is {=p_right(exact).mean():.2f}.
 
 # %%
 mode_right, raised = answered.argmax(axis=1) == rights, {}
@@ -217,18 +221,16 @@ knob(draw, beta=BETAS, what=["answers", "tokens"])
 # | what is raised to a power | is the mode kept? |
 # |---|---|
 # | answers | yes |
-# | completions | not always: an answer with a few very probable completions can overtake one with many improbable ones. (Here yes: with four tokens an answer is one completion, up to its spelling.) |
+# | completions | not always: an answer with a few very probable completions can overtake one with many improbable ones |
 # | tokens | not always |
-# | nothing: the exact solution of RL with a KL penalty | a right mode yes; a wrong one can be overtaken by the right answer |
 #
-# The last row is the most useful one. (The penalty is for the Kullback–Leibler, KL, divergence from the base.) The exact solution multiplies
-# the probability of every right answer by one factor above 1 and normalises. So it multiplies the odds $p/q$ of *every* problem by this
-# factor, and **Pass@K rises at every K**. If Pass@K fell, training did not find this solution: groups are finite, parameters are shared,
-# steps are long.
+# **What ideal RL would do.** Suppose RL with a penalty of $c$ times the KL (Kullback–Leibler) divergence from the base is solved exactly. The
+# solution is $\pi_{base}(a)\,e^{R(a)/c}$, normalised. So the odds $p/q$ of *every* problem are multiplied by the same factor, $e^{1/c}$. A wrong mode can be overtaken, a right one stays, and **Pass@K rises at every K**. If Pass@K fell,
+# training did not find this solution: groups are finite, parameters are shared, steps are long.
 #
 # On the four-token task $M$ can be computed, so there we watch it move. We train with GRPO, without a KL penalty: 8 batches of 32 groups of
 # 8, one update per batch, five seeds. *Small steps* have the learning rate 3e-4, *large steps* 1e-3. Small steps are also taken for 27
-# batches: then learning rate times batches is that of the large steps. (Completions without an answer count as wrong again.)
+# batches: then learning rate times batches is that of the large steps.
 
 # %% [fold]
 def with_interval(lead):
@@ -267,8 +269,7 @@ assert np.allclose(odds, np.exp(2) * p_1 / (1 - p_1), rtol=1e-12)
 #
 # **Large steps are a failed run, not a crossing.** Pass@1 ends at {=pass_1["GRPO, large steps"]:.2f}, where small steps reach
 # {=pass_1["GRPO, small steps"]:.2f} in as many batches. Pass@64 falls from {=pass_64["base"]:.3f} to {=pass_64["GRPO, large steps"]:.3f}, in
-# five of five seeds, and fewer modes are right ($M$ = {=M_of["GRPO, large steps"]:.2f}, base {=M:.2f}). So a Pass@64 below the base's can come
-# from the learning rate alone. (One task, one tiny model, and learning rates picked to differ.)
+# five of five seeds. So a Pass@64 below the base's can come from the learning rate alone, on one task and one tiny model.
 
 # %% [markdown]
 # ## Exercises
@@ -340,6 +341,8 @@ problem = [0.30, 0.31] + 39 * [0.01]
 # rises from .33 to .47. In the limit both fall to 0, but that is far away.
 
 # %% [markdown]
+# Many rare wrong answers lose more to sharpening than one wrong mode gains.
+#
 # ## To remember
 #
 # - Sharpening the answers keeps $M$. Where $M$ changes, more took place (or whole completions were sharpened).
