@@ -4,8 +4,8 @@
 # GRPO (group relative policy optimization) learns from disagreement. If all completions of a prompt are right, or all are wrong, their
 # rewards do not differ, and the group gives no gradient ([lesson 6](06_identity.ipynb)). Such a group is **silent**.
 #
-# > **The mean difficulty does not tell how many groups are silent: two sets of prompts with the same mean can differ tenfold (29 % and 3 %
-# > below). So compute the silent share of each prompt, and average last.**
+# > **The mean difficulty does not tell how many groups are silent: below, a set of mixed difficulty has 29 % silent groups; if all its
+# > problems had its mean difficulty, it would have 3 %. So compute the silent share of each prompt, and average last.**
 #
 # Our base model answers 128 problems, 32 times each. From the first 16 completions of each problem we predict how often groups formed from
 # the *other* 16 are silent.
@@ -281,24 +281,21 @@ for name, (bar, *beside) in {"right": h[:-4:-1], "wrong": h[:3]}.items():
 
 settings = ((0, 0.0), (1, 0.0), (1, 0.03), (1, 0.04))
 fits = {(first, stuck): fit(first, stuck) for first, stuck in settings}
-print("fitted     share fixed   misfit, in standard errors, of bars     sum of squares,")
-print("to bars    at p = 1          0      1      2      4      others    bars 1 to 64")
-for (first, stuck), (_, misfit) in fits.items():
-    ends = "".join(f"{misfit[k]:+7.1f}" if k >= first else "      -" for k in (0, 1, 2, 4))
-    others = f"up to {abs(np.delete(misfit, (0, 1, 2, 4))).max():.1f}"
-    print(f"{first} to 64    {stuck:8.0%}   {ends}   {others}   {(misfit[1:] ** 2).sum():10.0f}")
 all_bars, (none, three, four) = fits[0, 0.0][1], [fits[1, s][1][1:] for s in (0.0, 0.03, 0.04)]
-largest, added = abs(none).max(), (four**2).sum() - (none**2).sum()
+sums = [(misfit**2).sum() for misfit in (none, three, four)]
+print("sum of squared misfits of 64 bars: {:.0f} with no problem stuck at p = 1, {:.0f} with 3 %, "
+      "{:.0f} with 4 %".format(*sums))
+largest, added = abs(none).max(), sums[2] - sums[0]
 assert largest < 2 and abs(np.delete(all_bars, (0, 1, 2, 4))).max() < 2
 assert abs(all_bars[[0, 1, 2, 4]]).min() > 4
 # 2.71 and 3.84: significant at 5 %, one- and two-sided
-assert (three**2).sum() - (none**2).sum() < 2.71 and added > 15
+assert sums[1] - sums[0] < 2.71 and added > 15
 
 # %% [text]
 # A mixture fitted to all 65 bars fails only at the cut end; the 64 bars that were not cut are a mixture within {=largest:.1f} standard
-# errors. **So at the all-right end between 0 and about 3 points can be irreducible**: 3 points stuck fit as well as none; with 4, the sum
-# of squares rises by {=added:.0f} (a rise of 3.84 would be significant at 5 %). (The bound alone, from three bars, allows
-# {=100 * (h[64] - needed(h[63], h[62])):.1f}.) At the all-wrong end we cannot tell: {=h[0]:.1%} is what the filter left, while a mixture
+# errors. **So at the all-right end between 0 and about 3 points can be irreducible**: 3 points stuck fit as well as none, 4 do not (the sum
+# rises by {=added:.0f}; 3.84 would be significant at 5 %). The bound alone, from three bars, allows
+# {=100 * (h[64] - needed(h[63], h[62])):.1f}. At the all-wrong end we cannot tell: {=h[0]:.1%} is what the filter left, while a mixture
 # with the next two bars has {=needed(h[1], h[2]):.1%} or more. (If the filter looked at these same 64 completions, hard problems stayed
 # only if they were lucky, and even the unbiased column is slightly too low.) All this concerns one model's completions, not the problems
 # themselves.
