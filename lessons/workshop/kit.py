@@ -112,7 +112,7 @@ def trains(number: str, answer: Callable) -> None:
     figure, axis = new_figure(7, 3)
     axis.plot(curve(right), color=RIGHT, linewidth=5, alpha=0.35,
               label=training.get("right", "right"))  # fmt: skip
-    for (name, mistake), color in zip(training["mistakes"].items(), (WRONG, ORANGE, PURPLE)):
+    for (name, mistake), color in zip(training["mistakes"].items(), (WRONG, ORANGE, PURPLE, GREEN)):
         axis.plot(curve(mistake), color=color, linewidth=1.3, label=name)
     try:
         axis.plot(curve(answer), color="black", linewidth=1.8, linestyle="--", label="yours")

@@ -137,6 +137,7 @@ def shift(c, n, gae_lambda):
 
 
 GAE = {
+    "λ = 0": lambda rewards, values, gae_lambda: gae(rewards, values, 0.0),
     "λ = 1": lambda rewards, values, gae_lambda: gae(rewards, values, 1.0),
     "earlier errors": partial(gae, counted=np.tril),
     "λ on the next value": (
@@ -165,9 +166,7 @@ CHECKS = {
                 GAE["λ on the next value"]
             ),
             "that is λ = 1: the return minus the value": GAE["λ = 1"],
-            "that is λ = 0: the later errors are missing": (
-                lambda rewards, values, gae_lambda: gae(rewards, values, 0.0)
-            ),
+            "that is λ = 0: the later errors are missing": GAE["λ = 0"],
             "those are the returns: subtract V_t": (
                 lambda rewards, values, gae_lambda: gae(rewards, values, gae_lambda) + values
             ),

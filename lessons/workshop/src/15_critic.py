@@ -113,9 +113,7 @@ knob(draw, training_completions=[32, 0, 128, 512, 2048, 8192])
 #
 # ## GAE
 #
-# The verifier's reward comes with the last token: $r_t = R$ there, and 0 before. (`ppo.py` also charges each token for leaving the initial
-# policy; see the end.)
-#
+# The verifier's reward comes with the last token: $r_t = R$ there, and 0 before. #
 # $$\delta_t = r_t + V_{t+1} - V_t, \qquad V_{|y|+1} = 0, \qquad
 # A_t = \delta_t + \lambda\,\delta_{t+1} + \lambda^2\,\delta_{t+2} + \dots$$
 #
@@ -137,7 +135,7 @@ knob(draw, training_completions=[32, 0, 128, 512, 2048, 8192])
 # The critic is a copy of the policy's transformer with a new head, trained on the squared error against $A_t + V_t$. We take eight of PPO's
 # steps (2,048 completions) with the script's functions and settings, but without warm-up, KL and policy updates.
 
-# %%
+# %% [fold]
 torch.manual_seed(0)
 critic = ppo.Critic(policy)
 config = ppo.Config(kl_coef=0.0)  # the policy is its own reference: no KL yet
@@ -165,6 +163,10 @@ turned = ((rollout.returns - rollout.values) * white < 0).sum() / rollout.mask.s
 # Now we turn to held-out problems. Take a right and a wrong completion, just before the end-of-sequence token, when the answer is already
 # written. Does the critic value the right one more? A coin would be right in half of the pairs, the verifier in all. *In what share of pairs from
 # the same problem will this critic be right? Guess, then open the output (click the … under the cell).*
+#
+# In the last row both completions write their steps, or neither does. It says little about judging reasoning: in nearly all of its pairs
+# neither writes steps, and to judge a bare answer the critic would have to work the problem out in one pass, at which the policy mostly
+# fails.
 
 
 # %% [fold] guess
@@ -196,8 +198,7 @@ low, high = shares.quantile(torch.tensor([0.025, 0.975])).tolist()
 
 # %% [text]
 # The critic knows how hard the problem is and whether the steps are written out. Beyond that it can hardly tell which completion is right
-# (last row: 95 % interval {=100 * low:.0f} to {=100 * high:.0f} %, from resampling the problems). But in {=no_steps:,} of these {=all_pairs:,} pairs neither writes
-# steps. To judge them the critic would have to work the problem out in one pass, at which the policy mostly fails.
+# (last row: 95 % interval {=100 * low:.0f} to {=100 * high:.0f} %, from resampling the problems; in {=no_steps:,} of its {=all_pairs:,} pairs neither writes steps).
 #
 # What should it have predicted? The **true value** of a prefix is the probability that the policy completes it correctly, estimated from 64
 # continuations. Here are four completions of `10-6+48?`.
@@ -291,7 +292,9 @@ trains("15.1", gae)
 
 # %% [markdown]
 # *A completion has 16 tokens, each right with probability .9 at first, and passes if all are right. λ = .7; advantages are whitened (see
-# the end). λ = 0 would miss the mistakes, because this critic sees them late; λ = 1 adds the noise of later tokens.*
+# the end). λ = 0 misses the mistakes, because this critic sees them late; λ = 1 adds the noise of later tokens. "Earlier errors" runs the
+# recursion from the left: a token is judged by what came before it. "λ on the next value" puts λ into the one-step error as well; then the
+# later values cancel, and λ only discounts the reward.*
 
 # %% [hint]
 # Write $A_t$ in terms of $A_{t+1}$. At which end do you begin, and with what value?
@@ -304,11 +307,6 @@ def gae(rewards, values, gae_lambda):
         advantages[t] = rewards[t] + next_value - values[t] + gae_lambda * next_advantage
         next_value, next_advantage = values[t], advantages[t]
     return advantages
-
-
-# The curve "earlier errors" comes from running the recursion from the left: a token is judged
-# by what came before it. "λ on the next value" computes each one-step error with
-# gae_lambda * next_value. Then the later values cancel: λ only discounts the reward.
 
 
 # %% [markdown]
@@ -335,8 +333,7 @@ def shift(c, n, gae_lambda):
     return -c * gae_lambda ** np.arange(n - 1, -1, -1.0)
 
 
-# λ = 1: every advantage falls by c, as with a baseline. 0 < λ < 1: the first tokens of a short
-# completion lose more than those of a long one, so an optimistic critic favours length.
+# λ = 1: every advantage falls by c, as with a baseline.
 
 
 # %% [text]
@@ -345,6 +342,7 @@ def shift(c, n, gae_lambda):
 # - With γ = λ = 1 the advantage is what was earned minus $V_t$. The critic is a baseline: however bad it is, the mean gradient (before
 #   whitening) stays right.
 # - A smaller λ replaces what was earned with what the critic guesses: usually less variance, and a mean gradient as good as the guess.
+# - For 0 < λ < 1 an optimistic critic favours long completions (exercise 2): the first tokens of a short one lose more.
 # - Predicting rewards well is not the same as seeing where they were lost.
 #
 # ## For a second reading (10 minutes): what `ppo.py` does besides
