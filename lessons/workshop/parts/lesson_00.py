@@ -74,9 +74,9 @@ def least_noisy(p, candidates, noise=variance):
 
 
 WRONG_SCORES = {
-    "mistake a": partial(updated, score=lambda R, p: 1 - p),
-    "mistake b": partial(updated, score=lambda R, p: p * (1 - p) * (2 * R - 1)),
-    "mistake c": partial(updated, score=lambda R, p: p - R),
+    "score as if right": partial(updated, score=lambda R, p: 1 - p),
+    "slope of p": partial(updated, score=lambda R, p: p * (1 - p) * (2 * R - 1)),
+    "sign turned": partial(updated, score=lambda R, p: p - R),
 }
 
 CHECKS = {
@@ -88,9 +88,9 @@ CHECKS = {
         ],
         "mistakes": {
             "R = 0: it is the log-probability of the wrong one that counts": (
-                WRONG_SCORES["mistake a"]
+                WRONG_SCORES["score as if right"]
             ),
-            "that is the slope of the probability": WRONG_SCORES["mistake b"],
+            "that is the slope of the probability": WRONG_SCORES["slope of p"],
         },
     },
     "0.2": {

@@ -109,11 +109,11 @@ print(f"success probability: {pi @ R:.3f} before, {(after @ R).item():.3f} after
 #
 # Before the update one may subtract a number $b$, the **baseline**, from every reward. The difference, $R - b$, is the **advantage**:
 # completions with a positive advantage become more probable, those with a negative one less probable. [Lesson 1](01_score_function.ipynb)
-# proves that the *mean* update is the gradient of $p$ for every $b$. We compare four:
+# proves that the *mean* update is the gradient of $p$ for every $b$. We compare four. Between the two usual choices, $b = p$ and $b = 0$, you
+# will see no difference here; two bad ones show what noise does.
 #
 # - **b = p**: right completions are pushed up and wrong ones down. ($p$ is known here, and recomputed before every update. In practice the mean reward of several completions
-#   of the same prompt takes its place. That mean contains the completion's own reward, which shortens the mean update:
-#   [lesson 3](03_group_baseline.ipynb).)
+#   of the same prompt takes its place.)
 # - **b = 0**, that is, no baseline: right completions are pushed up.
 # - **b = −1** and **b = −3**: all completions are pushed up, right ones more. (Nobody chooses −3, but a bonus of three points for a format
 #   that every completion keeps does the same.)
@@ -139,7 +139,8 @@ for name, baseline in BASELINES.items():
 
 # %% [markdown]
 # Now we train with each baseline: 200 independent runs, 4 completions per update, one learning rate. The mean update is the same for all
-# four. *Guess which baseline is the slowest.* Then open the output (click the … under the cell) and move the rate.
+# four. *How much longer will the median run take with $b = -3$ than with $b = p$ at a rate of .2, and how much longer at a rate of 1? Guess.* Then
+# open the output (click the … under the cell) and move the rate.
 
 
 # %% [fold] guess
@@ -182,7 +183,8 @@ knob(lambda rate: fans(curves, rate), rate=RATES)
 # variance limits the speed of learning: the noisier the update, the smaller the step that it allows.**
 #
 # Between $b = p$ and $b = 0$ the variances differ little at the start, and so do the runs. On a real model they can differ much
-# ([lesson 1](01_score_function.ipynb)). Which is less noisy when $p$ is high? That is exercise 2.
+# ([lesson 1](01_score_function.ipynb)). Which is less noisy when $p$ is high? That is exercise 2. And noise is not all: a baseline also
+# decides which prompts train at all ([lesson 19](19_which_baseline.ipynb)).
 
 # %% [markdown]
 # ## Exercises
@@ -204,7 +206,7 @@ check("0.1", updated)
 trains("0.1", updated)  # from p = .12, with one completion an update and b = .5
 
 # %% [markdown]
-# *The probability of the right completion. Blue: the right update. Three mistakes, a, b and c, are named in the solution.*
+# *The probability of the right completion. Blue: the right update.*
 
 # %% [hint]
 # Differentiate $\log p$ with respect to $z$, and $\log(1 - p)$ as well. Which of the two was sampled?
@@ -214,7 +216,6 @@ trains("0.1", updated)  # from p = .12, with one completion an update and b = .5
 def updated(z, R, b, rate):
     p = 1 / (1 + math.exp(-z))
     score = 1 - p if R == 1 else -p
-    # a: the score 1 - p whatever was sampled; b: the slope of p, not of log p; c: sign turned
     return z + rate * (R - b) * score
 
 
