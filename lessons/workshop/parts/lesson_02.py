@@ -104,7 +104,7 @@ def no_clip(ratio, A, eps):
 CHECKS = {
     "2.1": {
         "expected": stopped,
-        "inputs": [batch | {"eps": 0.2, "c": 3.0}, batch | {"eps": 0.2, "c": 1.2}],
+        "inputs": [batch | {"eps": 0.2, "c": c} for c in (np.inf, 3.0, 1.2)],
         "mistakes": {
             "that is the clip without the dual clip": partial(
                 stopped, dual=lambda ratio, A, c: False

@@ -106,26 +106,8 @@ for when, start in starts.items():
 # On the first update every ratio is 1 and changes nothing. Later, the gradient without the ratio is wrong: here it pushes a right
 # completion, the second, down.
 #
-# For completions of many tokens, each token's own ratio is an approximation. The tokens before and after it also came from the old
-# policy, and the advantage depends on them, but PPO leaves their ratios out. An example: completions have two tokens, each 0 or 1, which
-# the old policy draws with probability ½; a completion is right if its second token is 1. An update has raised the probability of a 1
-# after a 1 to ¾ and changed nothing else. What is the gradient for the first token?
-
-# %% [fold]
-first = torch.zeros(2).double().requires_grad_()  # logits of the first token
-second = torch.tensor([0.5, 0.5, 0.25, 0.75]).double().log()  # log p, in 00, 01, 10, 11
-logps = torch.stack([first.log_softmax(dim=0)[[0, 0, 1, 1]], second], dim=1)  # (4, 2)
-old, R = torch.full((4, 2), 0.5).double().log(), torch.tensor([0, 1, 0, 1]).double()
-(truth,) = torch.autograd.grad(logps.sum(dim=1).exp() @ R, first, retain_graph=True)
-batch = {"logps": logps, "advantages": R.view(4, 1), "mask": torch.ones(4, 2).bool()}
-loss = 2 * ppo.policy_loss(**batch, old_logps=old, config=unclipped)  # a sum over the tokens
-estimate = torch.autograd.grad(-loss, first)[0]
-print(f"truth {truth.numpy()}   with each token's own ratio {estimate.numpy()}")
-assert np.allclose(truth, [-1 / 16, 1 / 16], rtol=1e-12) and estimate.abs().max() < 1e-12
-
-# %% [markdown]
-# A 1 has become the better first token, but the estimate does not show it: in the old batch, completions that begin with 0 and with 1 were
-# right equally often. The error is small while the two policies are close, and the clip is meant to keep them close.
+# For completions of many tokens, each token's own ratio is an approximation, good while the two policies are close (second reading). The
+# clip is meant to keep them close.
 #
 # ## The clip
 #
@@ -210,7 +192,7 @@ assert 1.2 < last[up].max() < free[up].max() and free[down].min() < last[down].m
 # %% [text]
 # *At each step, the largest ratio among the tokens with $A > 0$ (left) and the smallest among those with $A < 0$ (right), with the clip and
 # without, in this run; grey: the clip's range. The counts are
-# tokens that have been pushed out of the range by the end: with the clip {=int((stopped & up).sum())} + {=int((stopped & down).sum())} = {=int(stopped.sum())}. The clip does not keep tokens inside, but it limits how far they go: with $A > 0$ the largest
+# tokens that have been pushed out of the range by the end. The clip does not keep tokens inside, but it limits how far they go: with $A > 0$ the largest
 # ratio ends at {=last[up].max():.1f}, and at {=free[up].max():.1f} without the clip; with $A < 0$ the smallest ends at
 # 1/{=round(float(1 / last[down].min()), -2):,.0f}, and at 1/{=round(float(1 / free[down].min()), -4):,.0f} without.* (Mind the two scales.)
 #
@@ -224,9 +206,9 @@ assert 1.2 < last[up].max() < free[up].max() and free[down].min() < last[down].m
 #
 # ## Exercises
 #
-# **1. How much of a batch is stopped?** Compute the share of the real tokens whose gradient is 0 when the dual clip is on (see
-# above), with the constant `c`. (Tensors of shape (B, T); the mask is False on the padding; no advantage is 0. CleanRL's `clipfrac` counts something
-# else: every ratio outside the range.)
+# **1. How much of a batch is stopped?** Compute the share of the real tokens whose gradient is 0. Begin with the plain clip: which cells of
+# the table are stopped? Then add the dual clip with the constant `c` (the check tries `c` = ∞, which is the plain clip, and two others).
+# Tensors have the shape (B, T); the mask is False on the padding; no advantage is 0.
 
 
 # %% [exercise]
@@ -239,7 +221,7 @@ def stopped_share(ratio, A, mask, eps, c):
 check("2.1", stopped_share)
 
 # %% [hint]
-# For A > 0 nothing changes. For A < 0 the loss is now constant both for small and for large ratios. And over which tokens is the mean
+# The dual clip changes nothing for A > 0. For A < 0 the loss is then constant both for small and for large ratios. And over which tokens is the mean
 # taken?
 
 
@@ -276,17 +258,17 @@ trains("2.2", clipped_objective)
 
 # %% [solution]
 def clipped_objective(ratio, A, eps):
-    # The smaller ratio is the constant 1 + eps above the range, and the ratio itself below it,
-    # whatever the sign of A. For A < 0 that is the wrong way round: a bad token that has
-    # become likelier is stopped, and one that has already lost half its probability is pushed
-    # down further. PPO takes the minimum of the two products, A included. (Public code has min
-    # of the two *products* for A >= 0 and max for A < 0: the same bug. Of the two *ratios*,
-    # that choice is PPO.)
+    # Public code has min of the two *products* for A >= 0 and max for A < 0: the same bug. Of
+    # the two *ratios*, that choice is PPO.
     clipped = ratio.clamp(1 - eps, 1 + eps)
     return torch.minimum(A * ratio, A * clipped)
 
 
 # %% [markdown]
+# The smaller *ratio* is the constant above the range and the ratio itself below it, whatever the sign of A. For $A < 0$ that is the wrong way
+# round: a bad token that has become likelier is stopped, and one that has already lost half its probability is pushed down further. PPO
+# takes the minimum of the two *products*.
+#
 # **3. How far does its own gradient push a token?** A token had probability `p_old` when it was sampled, and its advantage is positive.
 # At what probability does the push end, until the next batch is sampled? Try 0.01 and 0.9 with ε = 0.2. (DAPO, decoupled clip and dynamic
 # sampling policy optimization, calls this the "maximum possible updated" probability. It is where the token's own push ends; other tokens'
@@ -319,6 +301,28 @@ def pushed_up_to(p_old, eps):
 # - The clip stops a token that has already moved where its advantage pushes it: $A > 0$ above the range, $A < 0$ below it. In the other
 #   two cases the gradient is alive, and for $A < 0$ it has no bound.
 # - The clip stops gradients, not ratios: a token may leave the range in one step and then move on with others.
+#
+# ## For a second reading (5 minutes): why a token's own ratio is not enough
+#
+# The tokens before and after a token also came from the old policy, and its advantage depends on them, but PPO leaves their ratios out. An
+# example: completions have two tokens, each 0 or 1, which the old policy draws with probability ½. A completion is right if its second token
+# is 1. An update has raised the probability of a 1 after a 1 to ¾ and changed nothing else. What is the gradient for the first token?
+
+# %% [fold]
+first = torch.zeros(2).double().requires_grad_()  # logits of the first token
+second = torch.tensor([0.5, 0.5, 0.25, 0.75]).double().log()  # log p, in 00, 01, 10, 11
+logps = torch.stack([first.log_softmax(dim=0)[[0, 0, 1, 1]], second], dim=1)  # (4, 2)
+old, R = torch.full((4, 2), 0.5).double().log(), torch.tensor([0, 1, 0, 1]).double()
+(truth,) = torch.autograd.grad(logps.sum(dim=1).exp() @ R, first, retain_graph=True)
+batch = {"logps": logps, "advantages": R.view(4, 1), "mask": torch.ones(4, 2).bool()}
+loss = 2 * ppo.policy_loss(**batch, old_logps=old, config=unclipped)  # a sum over the tokens
+estimate = torch.autograd.grad(-loss, first)[0]
+print(f"truth {truth.numpy()}   with each token's own ratio {estimate.numpy()}")
+assert np.allclose(truth, [-1 / 16, 1 / 16], rtol=1e-12) and estimate.abs().max() < 1e-12
+
+# %% [markdown]
+# A 1 has become the better first token, but the estimate does not show it: in the old batch, completions that begin with 0 and with 1 were
+# right equally often.
 #
 # Sources: PPO: [1707.06347](https://arxiv.org/abs/1707.06347), Eq. 7 and Fig. 1. PPO for language models:
 # [2203.02155](https://arxiv.org/abs/2203.02155); with a division by length DeepSeekMath, [2402.03300](https://arxiv.org/abs/2402.03300), Eq. 1;
