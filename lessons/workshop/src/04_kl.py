@@ -122,9 +122,10 @@ for name, k in ESTIMATORS.items():
 # \qquad \blacksquare$$
 #
 # So $k_1$ as a loss is nothing but noise. And $k_3$ *in the reward* is wrong too: it gives the other half, the reverse gradient minus the
-# forward gradient, and near the reference these two nearly cancel, so that nothing holds the policy; farther away the difference can push it off
-# (exercise 2). We check this without algebra,
-# by comparing autograd on the batch with autograd on the two sums.
+# forward gradient. Near the reference the two divergences are equal to second order in the distance, so the two gradients cancel to first
+# order: at a tenth of the distance the penalty pulls a hundredth as hard, and hardly anything holds the policy. Farther away the difference
+# can push it off (exercise 2). We check the table of gradients without algebra, by comparing autograd on the batch with autograd on the two
+# sums.
 
 
 # %% [fold]
@@ -181,8 +182,8 @@ eq_21 = -gradient(((A + 0.04 * (u - 1)) * logp).mean())  # as printed, for one t
 config = grpo.Config(kl_coef=0.04)
 loss = grpo.policy_loss(**new, **ref_logps, advantages=A.view(16, 1), config=config)
 as_printed = same(gradient(loss), eq_21)
-print(f"grpo.py: {in_grpo}; the gradient that the paper prints: {as_printed}")
-print(f"ppo.py:  {in_ppo}")
+print(f"grpo.py: {in_grpo} KL. Same gradient as the paper's Eq. 20-21: {as_printed}")
+print(f"ppo.py:  {in_ppo} KL")
 assert (in_grpo, in_ppo, as_printed) == ("forward", "reverse", True)
 
 # %% [markdown]
@@ -190,7 +191,7 @@ assert (in_grpo, in_ppo, as_printed) == ("forward", "reverse", True)
 # estimates it by $k_3$ (Eq. 4), which as a value is unbiased, and prints the gradient that it follows: $\hat A + \beta(u - 1)$, with
 # $\hat A$ the advantage, before every score (Eq. 20–21). What it names and what it follows differ: it names
 # $\mathrm{KL}(\pi\Vert\pi_\text{ref})$ and descends $\mathrm{KL}(\pi_\text{ref}\Vert\pi)$. `grpo.py` does the same.
-# (In our runs GRPO learns more without the term: [lesson 10](10_dapo.ipynb).)
+# In our runs GRPO learns more without the term ([lesson 10](10_dapo.ipynb)).
 #
 # ## Move the reference away
 #
@@ -202,7 +203,7 @@ assert (in_grpo, in_ppo, as_printed) == ("forward", "reverse", True)
 #
 # The term $u - 1$, meant to cancel noise, has its own variance, $e^{d^2} - 1$. Left, the standard deviation of one sample divided by the
 # KL, by numerical integration. ($k_2$ is biased; its standard deviation is divided by the true KL.) Right, the coefficient of $s$ in the
-# gradient of each estimator as a loss; grey shows where the samples fall. Move the reference away. (The slider needs the first cell.)
+# gradient of each estimator as a loss; grey shows where the samples fall. Move the reference away.
 
 # %% [fold]
 y = np.linspace(-15, 20, 7001)
@@ -279,7 +280,8 @@ check("4.2", token_rewards)
 trains("4.2", token_rewards)
 
 # %% [markdown]
-# *The distance from the reference. $k_3$ in the reward drives the policy away, and $|k_1|$ does not bring it back.*
+# *The distance from the reference. $k_3$ in the reward drives the policy away, and $|k_1|$ does not bring it back: both are positive also
+# where the policy is below the reference. Charged for such tokens, it writes still fewer. ($k_1$ is negative there: a bonus.)*
 
 # %% [hint]
 # $k_1$ is positive where the policy's probability is above the reference's. Compare the line marked `[PPO: KL in the reward] k1` in
@@ -288,8 +290,6 @@ trains("4.2", token_rewards)
 
 # %% [solution]
 def token_rewards(rewards, logps, ref_logps, mask, beta):
-    # In the picture: |k1| and k3 are positive also where the policy is below the reference.
-    # Charged for such tokens, it writes still fewer. (k1 is negative there: a bonus.)
     # The other sign is wrong in a well-known text: "The N Implementation Details of RLHF with
     # PPO" adds beta * kl to the score, where the code that it describes has a minus.
     kl = logps - ref_logps
