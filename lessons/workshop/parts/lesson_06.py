@@ -137,8 +137,8 @@ def advantages(groups: Tensor) -> Tensor:
 
 TILED = {
     "the bug": lambda R, P, G: advantages(R.view(P, G)).T.flatten(),
-    "mistake a": lambda R, P, G: advantages(R.view(G, P)).flatten(),
-    "mistake b": lambda R, P, G: advantages(R.view(G, P).T).flatten(),
+    "a round as a group": lambda R, P, G: advantages(R.view(G, P)).flatten(),
+    "A in another order": lambda R, P, G: advantages(R.view(G, P).T).flatten(),
 }
 tiled = torch.tensor([1, 0, 1, 0, 0, 1, 1, 0, 1, 1, 1, 0]).double()
 
@@ -176,9 +176,9 @@ CHECKS = {
                 lambda R, P, G: advantages(R.view(G, P)).T.flatten()
             ),
             "that compares prompts with each other: a row is a round, a group is a column": (
-                TILED["mistake a"]
+                TILED["a round as a group"]
             ),
-            "right groups, but A comes back in another order": TILED["mistake b"],
+            "right groups, but A comes back in another order": TILED["A in another order"],
         },
     },
 }

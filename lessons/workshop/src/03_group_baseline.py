@@ -145,8 +145,8 @@ for G in (2, 3, 4, 5):
 #
 # ## And GRPO?
 #
-# GRPO then divides by the group's standard deviation σ, which varies from group to group, so step 3 does not apply. Take a group of two first: completion $i$ and one other.
-# If the other is wrong, $A_i$ is 1 if $i$ is right, and 0 if it is wrong. If the other is right, $A_i$ is 0 or −1.
+# GRPO then divides by the group's standard deviation σ, which varies from group to group, so step 3 does not apply. Take a group of two
+# first: completion $i$ and one other. If the other is wrong, $A_i$ is 1 if $i$ is right, and 0 if it is wrong. If the other is right, $A_i$ is 0 or −1.
 # Both times a right completion gets 1 more than a wrong one.
 #
 # In general let $j$ of the *others* be right. Given $j$, completion $i$ has one of two advantages, $A(\text{right}, j)$ or

@@ -5,7 +5,7 @@
 # policy optimization) turns these rewards into one update $g$ of the model.
 #
 # > **The update is a product of two things: how much the completions disagree, σ (the standard deviation of the rewards), and
-# > the direction in which right ones differ from wrong ones, the *contrast*.**
+# > what makes right ones more probable minus what makes wrong ones more probable (their mean scores), the *contrast*.**
 #
 # Move $k$, the number of right completions of 8:
 
@@ -28,7 +28,8 @@ knob(figures.advantages_and_coefficients, k=(0, 8, 1, 1))
 
 # %% [markdown]
 # *Left: how hard each completion is pushed, by its advantage. Right: the factor of the contrast. GRPO's is largest when half of the
-# completions are right, and 0 when all agree. The contrast is a direction in parameter space; its effect on each token comes further down.*
+# completions are right, and 0 when all agree. The contrast is a vector in parameter space with a length of
+# its own; its effect on each token comes further down.*
 #
 # In a formula, with $\bar s_+$ and $\bar s_-$ the mean scores of right and of wrong completions (a score is the gradient of a completion's
 # log-probability):
@@ -140,34 +141,32 @@ def loss_gradient(script, rewards, old=None, ref=None):
     loss = script.policy_loss(**batch, mask=group.mask, config=script.Config())
     return gradients([-loss])[0]
 
-print("                      relative error < 1e-12")
-print(" k   sigma    GRPO   Dr.    DAPO   batch sigma")
+scripts, held = (grpo, dr_grpo, dapo, batch_sigma), []
 for declared in range(G + 1):
     right, size = torch.arange(G) < declared, float(identity.sigma(declared, G))
     by_sum, by_mean = contrast(s, right), contrast(mean_scores, right)
     claims = [size * by_mean, size**2 / C * by_sum, size * G / tokens * by_sum]
     claims.append(size / C * by_sum)  # sigma^2 over that of the batch, which is this group
-    scripts = (grpo, dr_grpo, dapo, batch_sigma)
     found = [loss_gradient(script, right.double()) for script in scripts]
     holds = [relative_error(g, claim) < 1e-12 if size else g.norm().item() == 0
              for g, claim in zip(found, claims)]
     assert all(holds)
-    marks = "   ".join(map(str, holds))
-    print(f"{declared:2}  {size:.4f}   {marks}", end="")
-    print("" if size else "   exactly 0")
+    held += holds
+print(f"k = 0 to 8, {len(scripts)} scripts: coefficient times contrast to 1e-12, and exactly 0 at "
+      f"k = 0 and 8, in {sum(held)} of {len(held)} cases")
 
 # %% [text]
 # **DAPO's dynamic sampling** replaces each silent group by a group of another prompt. With two-valued rewards and no KL term it discards
 # exactly the groups whose update is 0.
 #
 # **σ of the batch.** REINFORCE++ and an option of most libraries divide by one $\sigma_B$ for the whole batch (`batch_sigma.py`). A group's
-# coefficient is then $\sigma^2/\sigma_B$: Dr. GRPO's, times one factor. ($\sigma_B^2$ is the mean of $\sigma^2$ over all groups, so the
-# factor grows as groups fall silent. AdamW divides out a factor that all groups share, if it changes slowly and no KL term stands beside it.)
+# coefficient is then $\sigma^2/\sigma_B$: Dr. GRPO's, times one factor. $\sigma_B^2$ is the mean of $\sigma^2$ over all groups, so the
+# factor grows as groups fall silent. AdamW divides out a factor that all groups share, if it changes slowly and no KL term stands beside it.
 #
 # ## Is the easy prompt pushed harder?
 #
-# Take two groups of four: a medium prompt with two right completions, and an easy one with three. Under GRPO the one wrong completion of
-# the easy group has the advantage −{=grpo.compute_advantages(rewards=torch.tensor([[1.0, 1, 1, 0]])).min().abs():.2f}. And yet the easy
+# It seems so: GRPO divides by σ, which is small for easy prompts. Take two groups of four: a medium prompt with two right completions, and
+# an easy one with three. Under GRPO the one wrong completion of the easy group has the advantage −{=grpo.compute_advantages(rewards=torch.tensor([[1.0, 1, 1, 0]])).min().abs():.2f}. And yet the easy
 # prompt has the smaller coefficient under both rules: {=identity.sigma(3, 4) / identity.sigma(2, 4):.0%} of the medium one's under GRPO,
 # {=(identity.sigma(3, 4) / identity.sigma(2, 4)) ** 2:.0%} under Dr. GRPO.
 #
@@ -219,10 +218,15 @@ vector_to_parameters(start, policy.parameters())
 # $$u_i = \frac1{|y_i|}\sum_t \min(\rho_t,\, 1.2)\ \text{(right)}, \qquad
 # u_i = \frac1{|y_i|}\sum_t \max(\rho_t,\, 0.8)\ \text{(wrong)}$$
 #
-# and steps 1 to 4 hold. The last cell has checked this after three steps along the update, which move the tokens' log-probabilities by
-# {=moved[0]:.2f}, {=moved[1]:.2f} and {=moved[2]:.2f} on average: the clip then stops {=stopped[0]}, {=stopped[1]} and {=stopped[2]} of
-# {=tokens} tokens, and each time the gradient of the loss is σ times the contrast of the $u_i$, with a relative error below
-# $10^{-12}$. (With the old vectors $s_i/|y_i|$ the identity is off by {=other_vectors:.0%} already after the first.)
+# and steps 1 to 4 hold. The last cell has checked it after three steps along the update:
+#
+# | mean change of a token's log-probability | tokens stopped, of {=tokens} | gradient = σ × contrast of the $u_i$, to $10^{-12}$ |
+# |---|---|---|
+# | {=moved[0]:.2f} | {=stopped[0]} | yes |
+# | {=moved[1]:.2f} | {=stopped[1]} | yes |
+# | {=moved[2]:.2f} | {=stopped[2]} | yes |
+#
+# With the old vectors $s_i/|y_i|$ the identity is off by {=other_vectors:.0%} already after the first.
 #
 # ## What breaks the identity
 #
@@ -301,7 +305,8 @@ check("6.3", advantages_tiled)
 trains("6.3", advantages_tiled)  # from p = .9, .5 and .1, with groups of 8
 
 # %% [markdown]
-# *With the bug nothing is learned. Mistakes a and b are named in the solution.*
+# *With the bug nothing is learned, nor with right groups whose advantages come back in another order. A round over the prompts taken for a
+# group learns slowly.*
 
 # %% [hint]
 # Each row of `rewards.view(G, P)` is one round over all prompts. Where is a group then?
@@ -309,7 +314,6 @@ trains("6.3", advantages_tiled)  # from p = .9, .5 and .1, with groups of 8
 
 # %% [solution]
 def advantages_tiled(rewards, P, G):
-    # a, a round taken for a group: slower. b, A returned in another order: never.
     groups = rewards.view(G, P).T
     A = grpo.compute_advantages(rewards=groups)
     return A.T.flatten()
