@@ -134,6 +134,7 @@ CHECKS = {
                 lambda p: 1.0
             ),
             "right and wrong completions are not equally likely": lambda p: (2 - p) / p,
+            "the advantage 1 - p of the right completions is squared, too": lambda p: 1 / (1 - p),
         },
     },
     "1.3": {
