@@ -5,7 +5,7 @@
 # policy optimization) turns these rewards into one update $g$ of the model.
 #
 # > **The update is a product of two things: how much the completions disagree, σ (the standard deviation of the rewards), and
-# > what makes right ones more probable minus what makes wrong ones more probable (their mean scores), the *contrast*.**
+# > the *contrast*: the mean direction that makes right ones more probable, minus the mean direction that makes wrong ones more probable.**
 #
 # Move $k$, the number of right completions of 8:
 
