@@ -2,7 +2,7 @@
 # # 3 · GRPO's baseline
 #
 # Group relative policy optimization (GRPO) samples a group of G completions to the same prompt and subtracts the group's mean reward from
-# each reward. Here is a group of four:
+# each reward. The mean takes the place of PPO's critic ([lesson 15](15_critic.ipynb)). Here is a group of four:
 #
 # | completion | 1 | 2 | 3 | 4 |
 # |---|---|---|---|---|
