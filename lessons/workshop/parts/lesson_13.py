@@ -61,14 +61,14 @@ def progress_and_length(table: np.ndarray, G: int, title: str) -> Figure:
 
 
 def two_choices(questions: dict, tasks: list) -> Figure:
-    """Lesson 13: what two choices change, by task (rows). questions: for each title, its two or
-    three answers and their cosines, (tasks,)."""
+    """Lesson 13: what two choices change, by task (rows). questions: for each title, its two
+    answers and their cosines, (tasks,)."""
     figure, axes = new_figure(8.5, 2.5, columns=2, sharey=True)
     rows = np.arange(len(tasks))[::-1]
     for axis, (title, answers) in zip(axes, questions.items()):
         ends = [pick([*answers.values()], axis=0) for pick in (np.min, np.max)]
         axis.hlines(rows, *ends, color=GREY, linewidth=4, alpha=0.5)
-        looks = zip(answers.items(), (BLUE, ORANGE, "black"), (11, -11, -11))
+        looks = zip(answers.items(), (BLUE, ORANGE), (11, -11))
         for (name, values), color, above in looks:
             axis.plot(values, rows, "o", color=color, markersize=8)
             label_line(axis, values[0], 2, name, color, xytext=(0, above), ha="center")
@@ -96,7 +96,7 @@ def cosines(table: dict, columns: list) -> Figure:
     """Lesson 13: the cosine of each estimator's update with the true gradient, by student (panels)
     and step. table: by estimator, one cosine for each of the columns (student, step)."""
     look = {"xlim": (0, 1), "xlabel": "cosine with the true gradient"}
-    figure, panels = by_column(3.2, table, columns, **look)
+    figure, panels = by_column(3.5, table, columns, **look)
     colors = {}
     for axis, y, i, step, values in panels:
         colors[f"step {step}"] = color = (BLUE, ORANGE)[i]

@@ -1,11 +1,12 @@
-# %% [markdown] 40 minutes
+# %% [markdown] 30 minutes
 # # 13 · Which estimator is quiet?
 #
 # GRPO, Dr. GRPO, MaxRL and REINFORCE push in the same direction on average: that of $\nabla p$, the gradient of the success probability
 # ([lesson 7](07_group_size.ipynb)). A single update points there only roughly, because it is noisy. What makes it noisier?
 #
 # > **Whether a group's update is divided by the standard deviation of its rewards (GRPO) or not (Dr. GRPO) hardly matters for the noise.
-# > What is subtracted from the rewards, the baseline, matters far more.**
+# > What is subtracted from the rewards, the baseline, matters far more: 0 or the group's mean. Which of these two is quieter depends on the
+# > task.**
 
 # %% [fold]
 import numpy as np
@@ -45,19 +46,19 @@ columns = [(name, step) for name in STUDENTS for step in (0, 20)]
 table = {name: [cosine(*column, name) for column in columns] for name in ROWS}
 before = {name: row[::2] for name, row in table.items()}
 divide = {"yes: GRPO": before["σ^1"], "no: Dr. GRPO": before["σ^2"]}
-subtract = {"0": before["no baseline"], "1": before["b = 1"], "the group's mean": before["σ^2"]}
+subtract = {"0": before["no baseline"], "the group's mean": before["σ^2"]}
 questions = {"Divide by the standard deviation?": divide,
              "What to subtract from the reward?": subtract}
 show(two_choices(questions, list(STUDENTS)))
 apart = max(abs(a - b) for a, b in zip(table["σ^1"], table["σ^2"]))
 far = np.array(table["no baseline"]) - table["σ^2"]
-best = np.max([*table.values()], axis=0)
 gained = np.max(np.array(table["c(k)"]) - table["σ^1"])
 lost = np.max(np.array(table["σ^1"]) - table["(G − k)/G"])
-spread = np.ptp([table[name] for name in ("no baseline", "b = 1")], axis=0).max()
-behind = best - table["best b of the others"]  # the last column: slips, step 20
-assert far.argmax() == 5 and far.argmin() == 2 and best[2] == table["b = 1"][2]
-assert behind[-1] == behind.max() and 0.4 < behind[-1] / (best - table["σ^2"])[-1] < 0.6
+averaged = [cosine(*column, "σ^1", "mean") for column in columns]
+shorter = np.array(averaged) - table["σ^1"]
+estimated = np.array(table["best b of the others"]) - table["no baseline"]
+assert far.argmax() == 5 and far.argmin() == 2 and shorter.argmin() == 0
+assert (estimated[[0, 1, 4, 5]] < 0).all() and (estimated[[2, 3]] > 0).all()
 
 
 def worth(first, second):
@@ -75,7 +76,7 @@ divided = max(*divided, *1 / divided)
 # mean.*
 #
 # **Division by the standard deviation, σ, changes the cosine by {=apart:.3f} at most, before training and after 20 steps of GRPO. The choice between
-# the baselines 0 and 1 changes it by up to {=spread:.2f}.**
+# 0 (REINFORCE) and the group's mean changes it by up to {=abs(far).max():.2f}.**
 #
 # ## What is a cosine worth?
 #
@@ -115,7 +116,8 @@ def completions_for(target, cosine, n):
 #
 # A completion's *score* $s$ is the gradient of its log-probability. Its reward $R$ is 1 if it is right and 0 if it is wrong. With a constant baseline $b$
 # it adds $(R - b)\,s$ to the update: $(1 - b)\,s$ if it is right, $-b\,s$ if it is wrong. The mean is $\nabla p$ for every $b$
-# ([lesson 1](01_score_function.ipynb)). The noise is not the same: $b = 0$ ignores the wrong completions, $b = 1$ the right ones.
+# ([lesson 1](01_score_function.ipynb)). The noise is not the same: $b = 0$ ignores the wrong completions, $b = 1$ the right ones. Nobody trains with
+# $b = 1$; it shows the other end.
 #
 # - *Arithmetic*: a prompt has one right answer and many wrong ones. The wrong scores vary more, and 0 is quieter than 1.
 # - *Expressions*: `39?` asks for any expression with this value, such as `#12+27`. There are many right answers. The usual wrong one repeats
@@ -142,7 +144,6 @@ check("13.2", best_baseline)
 # %% [solution]
 def best_baseline(R, scores):
     squared = (scores**2).sum(axis=1)
-    # long wrong scores: near 0; long right ones: near 1
     return (R * squared).sum() / squared.sum()
 
 
@@ -169,8 +170,9 @@ for where, stage in stages.items():
 late_growth = min(growth[name, 60][-1] for name in STUDENTS)
 
 # %% [text]
-# Applied to the measured scores before training, your formula gives {=best_b["arithmetic", 0]:.2f} on arithmetic, {=best_b["expressions", 0]:.2f} on
-# expressions and {=best_b["slips", 0]:.2f} on slips (medians over {=len(results[0]["of prompts"])} held-out prompts and {=seeds} seeds): near the quieter end of the first picture.
+# The best $b$ is the mean reward, weighted by squared lengths: near 0 if wrong scores are long, near 1 if right ones are. Applied to the measured scores
+# before training, your formula gives {=best_b["arithmetic", 0]:.2f} on arithmetic, {=best_b["expressions", 0]:.2f} on expressions and {=best_b["slips", 0]:.2f} on slips (medians over
+# {=len(results[0]["of prompts"])} held-out prompts and {=seeds} seeds).
 #
 # ## Which weight?
 #
@@ -185,23 +187,94 @@ late_growth = min(growth[name, 60][-1] for name in STUDENTS)
 # $$c(k) = \frac1{v_+/k + v_-/(G-k)}$$
 
 # %% [fold]
-show(cosines({ROWS[name]: row for name, row in table.items()}, columns))
+rows = {ROWS[name]: row for name, row in table.items()}
+show(cosines({"σ, GRPO": table["σ^1"], "GRPO, ÷ length": averaged} | rows, columns))
 
 # %% [text]
-# *Above the line: the contrast times a weight. Below it: $R - b$ times the score; the best $b$ is estimated from the group's other completions.
-# A batch has 256 completions in groups of 8; the true gradient comes from {=results[0]["gradient"]:,} others.*
+# *Above the line: the contrast times a weight. In the row "÷ length" each score is also divided by its number of tokens. Below the line: $R - b$ times
+# the score; the best $b$ is estimated from the group's other completions. A batch has 256 completions in groups of 8; the true gradient comes from
+# {=results[0]["gradient"]:,} others.*
 #
-# **The weight matters little: even $c(k)$, which knows $v_-/v_+$, is at most {=gained:.2f} above GRPO's σ.** (MaxRL's is up to {=lost:.2f} below it.)
+# **The weight matters little.** Even $c(k)$, which knows $v_-/v_+$, is at most {=gained:.2f} above GRPO's σ. MaxRL's weight is up to {=lost:.2f} below it.
 #
 # **The baseline matters more, in both directions.** The baseline 0 is {=-far.min():.2f} below Dr. GRPO on expressions before training, and
-# {=far.max():.2f} above it on slips after 20 steps. The best constant is at most {=behind[:-1].max():.2f} below the best rule of
-# its column, except on slips at step 20, where it is {=behind[-1]:.2f} below, halfway between Dr. GRPO and the best.
+# {=far.max():.2f} above it on slips after 20 steps.
 #
-# **Division by length matters as much as the baseline.** So far each score was summed over its tokens. On arithmetic before training wrong completions are
-# short and noisy, and a mean over tokens makes short ones count more: GRPO's cosine falls from {=cosine("arithmetic", 0, "σ^1"):.2f} to
-# {=cosine("arithmetic", 0, "σ^1", "mean"):.2f}.
+# **Why does the best baseline lose to 0 on arithmetic and on slips?** Because it is estimated. Call your best constant $b^*$. At the vertex of the
+# parabola the mean square is $1 - b^*$ times what it is at $b = 0$. So with $b^* = {=best_b["arithmetic", 0]:.2f}$ even the exact constant would remove only
+# {=best_b["arithmetic", 0]:.0%} of it. An estimate adds its own error, and is better than 0 only while the mean square of this error is below $b^{*2}$. Seven other
+# completions are too few for that. On expressions before training, where $b^*$ is far from 0, they are enough: the cosine is
+# {=table["best b of the others"][2]:.2f} against {=table["no baseline"][2]:.2f} for the baseline 0.
 #
-# ## Progress and noise of one group
+# **Division by length can matter as much as the baseline.** On arithmetic before training wrong completions are short and noisy, and a mean over
+# tokens makes short ones count more: GRPO's cosine falls from {=table["σ^1"][0]:.2f} to {=averaged[0]:.2f}. In the other five cases it changes by {=abs(shorter[1:]).max():.2f} at most.
+# Such an update does not point along $\nabla p$ even on average ([lesson 7](07_group_size.ipynb)), which may be part of the fall.
+#
+# ## Does quiet mean fast?
+#
+# We trained with powers of σ as weights, all else GRPO's (without KL). *Every optimizer step was scaled to the same length*, so that no arm
+# moves further than another: ten seeds, 60 batches of 32 × 8. *Which power learns most? Guess, then open the output (…) and move the sliders.*
+
+# %% [fold] guess
+runs = load_runs(weights.RESULTS)
+by_length = {length: weights.arms(runs, length) for length in weights.STEP_LENGTHS}
+
+def gaps(arm, reference, length):
+    """Of an arm (weight, ÷ length?) less another: by task, at the end and over training."""
+    arms, found = by_length[length], []
+    for task in weights.TASKS:
+        first, second = (arms[task, kept, weight] for weight, kept in (arm, reference))
+        found += [difference(first[when], second[when]) for when in ("end", "training")]
+    return found
+
+def draw(step_length, divisor):
+    kept = divisor == "÷ length"
+    points = [[gap["difference"], *(gap["interval"] or [0, 0])] for name in weights.POWERS
+              for gap in gaps((name, kept), ("σ^1", kept), step_length)]
+    points = 100 * np.array(points).reshape(5, 2, 2, 3)
+    return points_by_power(points, weights.POWERS, weights.TASKS)
+
+knob(draw, step_length=list(by_length), divisor=["÷ length", "no ÷ length"])
+pairs, fresh = (weights.compared(runs, fresh) for fresh in (False, True))
+counts = {name: [*zip(weights.judged(pairs, name), weights.judged(fresh, name))]
+          for name in weights.NOTICED}
+for pair in pairs + fresh:
+    powers = [float(name[2:]) if name in weights.POWERS else 0 for _, name in pair["arms"]]
+    pair["power"] = powers[0] - powers[1]
+larger_again, quiet_again = weights.judged(fresh, "power")[0], counts["quiet"][0][1]
+assert larger_again[0] == larger_again[1] == quiet_again[0]
+assert len({*counts["quiet"][3][1]}) == 1
+of_power = {name: [gap for length in by_length for kept in (True, False)
+                   for gap in gaps((name, kept), ("σ^1", kept), length)]
+            for name in weights.POWERS if name != "σ^1"}
+squared = max(abs(100 * gap["difference"]) for gap in of_power["σ^2"])
+powers = [gap for four in of_power.values() for gap in four]
+most = max(abs(100 * gap["difference"]) for gap in powers)
+seen = sum(np.prod(gap["interval"]) > 0 for gap in powers)
+plain = {length: gaps(("σ^1", False), ("σ^1", True), length) for length in by_length}
+undivided = [[100 * four[i]["difference"] for four in plain.values()] for i in (1, 3)]
+
+# %% [text]
+# *Points of accuracy above or below σ, paired by seed, with 95 % intervals: on held-out problems at the end, and on the training problems of all batches.*
+#
+# **The powers of σ learn nearly equally fast.** σ² differs from σ by {=squared:.1f} points at most, any power by {=most:.1f}. Mostly the larger power is a little
+# ahead, but not everywhere: in the picture as printed σ³ ends below σ on arithmetic. **Whether quiet is the reason, these runs cannot say**: where one
+# power clearly won on new seeds, it was both the quieter and the larger one.
+#
+# **÷ length costs more than ÷ σ.** Without it GRPO gains {=min(undivided[0]):.1f} to {=max(undivided[0]):.1f} points over training on arithmetic, where the
+# cosines predict a gain, and at most {=max(undivided[1]):.1f} on expressions, where they predict none.
+#
+# (Small models of one architecture, short completions. [Lesson 19](19_which_baseline.ipynb) trains with other baselines.)
+
+# %% [markdown]
+# ## To remember
+#
+# - A cosine is worth completions: the number needed grows like $\cos^2/(1 - \cos^2)$.
+# - σ, σ² and the best weight of the contrast are nearly equally quiet. σ and σ² also learn nearly equally fast.
+# - The baseline changes the noise more. The best constant weights rewards by $\|s\|^2$; near 0, an estimate from eight completions loses to 0 itself.
+# - ÷ length can change it as much, depending on the task.
+#
+# ## For a second reading (20 minutes): progress and noise by k
 #
 # GRPO's update of one group is $g = \sigma\,(\bar s_+ - \bar s_-)$. Mean and variance of the contrast give, for each $k$,
 #
@@ -251,73 +324,7 @@ assert abs(over_all_draws(of_halves)("") - 5) < 1e-9
 # expressions and {=growth["slips", 0][-1]:.1f} on slips. After 60 steps it is {=late_growth:.0f} or more in each of them: wrong completions are then rare, diverse
 # and improbable.
 #
-# ## Does quiet mean fast?
-#
-# We trained with powers of σ as weights, all else GRPO's (without KL). *Every optimizer step was scaled to the same length*, so that no arm
-# moves further than another: ten seeds, 60 batches of 32 × 8. *Which power learns most? Guess, then open the output (…) and move the sliders.*
-
-# %% [fold] guess
-runs = load_runs(weights.RESULTS)
-by_length = {length: weights.arms(runs, length) for length in weights.STEP_LENGTHS}
-
-def gaps(arm, reference, length):
-    """Of an arm (weight, ÷ length?) less another: by task, at the end and over training."""
-    arms, found = by_length[length], []
-    for task in weights.TASKS:
-        first, second = (arms[task, kept, weight] for weight, kept in (arm, reference))
-        found += [difference(first[when], second[when]) for when in ("end", "training")]
-    return found
-
-def draw(step_length, divisor):
-    kept = divisor == "÷ length"
-    points = [[gap["difference"], *(gap["interval"] or [0, 0])] for name in weights.POWERS
-              for gap in gaps((name, kept), ("σ^1", kept), step_length)]
-    points = 100 * np.array(points).reshape(5, 2, 2, 3)
-    return points_by_power(points, weights.POWERS, weights.TASKS)
-
-knob(draw, step_length=list(by_length), divisor=["÷ length", "no ÷ length"])
-pairs, fresh = (weights.compared(runs, fresh) for fresh in (False, True))
-counts = {name: [*zip(weights.judged(pairs, name), weights.judged(fresh, name))]
-          for name in weights.NOTICED}
-for pair in pairs + fresh:
-    powers = [float(name[2:]) if name in weights.POWERS else 0 for _, name in pair["arms"]]
-    pair["power"] = powers[0] - powers[1]
-larger_again, quiet_again = weights.judged(fresh, "power")[0], counts["quiet"][0][1]
-assert larger_again[0] == larger_again[1] == quiet_again[0]
-assert len({*counts["quiet"][3][1]}) == 1
-of_power = {name: [gap for length in by_length for kept in (True, False)
-                   for gap in gaps((name, kept), ("σ^1", kept), length)]
-            for name in weights.POWERS if name != "σ^1"}
-squared = max(abs(100 * gap["difference"]) for gap in of_power["σ^2"])
-powers = [gap for four in of_power.values() for gap in four]
-most = max(abs(100 * gap["difference"]) for gap in powers)
-seen = sum(np.prod(gap["interval"]) > 0 for gap in powers)
-plain = {length: gaps(("σ^1", False), ("σ^1", True), length) for length in by_length}
-undivided = [[100 * four[i]["difference"] for four in plain.values()] for i in (1, 3)]
-
-# %% [text]
-# *Points of accuracy above or below σ, paired by seed, with 95 % intervals: on held-out problems at the end, and on the training problems of all batches.*
-#
-# **Larger powers of σ learned a little faster.** σ² differs from σ by {=squared:.1f} points at most, any power by {=most:.1f}. (The sliders show
-# {=len(powers)} intervals: {=seen} exclude 0, where chance gives {=0.05 * len(powers):.0f}.) **Whether they are faster because they are quieter, these runs cannot
-# say.** On five new seeds the rule "the quieter power wins", fixed in advance, was right in {=quiet_again[0]} of {=quiet_again[1]} significant comparisons.
-# But so was the rule "the larger power wins".
-#
-# **÷ length costs more than ÷ σ.** Without it GRPO gains {=min(undivided[0]):.1f} to {=max(undivided[0]):.1f} points over training on arithmetic, where the
-# cosines predict a gain, and at most {=max(undivided[1]):.1f} on expressions, where they predict none.
-#
-# (Small models of one architecture, short completions. [Lesson 19](19_which_baseline.ipynb) trains with other baselines.)
-
-# %% [markdown]
-# ## To remember
-#
-# - A cosine is worth completions: the number needed grows like $\cos^2/(1 - \cos^2)$.
-# - σ, σ² and the best weight of the contrast are nearly equally quiet, and learn nearly equally fast. The baseline and ÷ length change more.
-# - σ is the progress of an update for its own prompt. The rest of its length is noise.
-#
-# ## For a second reading (8 minutes): progress and length by k
-#
-# What share of the progress and of the squared length have groups with $k$ right? **Here progress is measured along the gradient of all
+# What share of the progress and of the squared length have groups with $k$ right? **From here on progress is measured along the gradient of all
 # prompts together**, not of the group's own prompt. So $k$ and $G-k$ may differ.
 
 # %% [fold]
@@ -368,6 +375,9 @@ by_size = markdown(["", *sizes], [[name, *map(short, growth[name, 0])] for name 
 #
 # The ratio of the sums over prompts is {=ratio["arithmetic", 0]:.0f}, {=ratio["expressions", 0]:.1f} and {=ratio["slips", 0]:.0f}. It differs on
 # expressions, because in a ratio of sums the noisiest prompts count most; the median shows the typical prompt.
+#
+# **Powers of σ, the count.** Of the {=len(powers)} intervals that the sliders show {=seen} exclude 0, where chance gives {=0.05 * len(powers):.0f}. On five new seeds the rule "the
+# quieter power wins", fixed in advance, was right in {=quiet_again[0]} of {=quiet_again[1]} significant comparisons. So was the rule "the larger power wins".
 #
 # Sources: the length as "exactly the group reward standard deviation": [arXiv:2607.00152](https://arxiv.org/abs/2607.00152), §3; OPO:
 # [2505.23585](https://arxiv.org/abs/2505.23585); the best baseline: [Greensmith, Bartlett and Baxter
