@@ -4,10 +4,11 @@
 # A verifier marks each completion of a prompt right or wrong. A rule turns the marks of a group into advantages, and the advantages move the
 # policy.
 #
-# > **If scores are summed over tokens, a prompt's expected update points along the gradient of the probability of a right completion,
-# > whatever the advantages. Rules differ in two things only: how long this step is, and how noisy.**
+# > **If the advantages depend on the marks of the group alone, and scores are summed over tokens, a prompt's expected update points along the
+# > gradient of the probability of a right completion. Rules then differ in two things only: how long this step is, and how noisy.**
 #
-# The picture shows both for GRPO (group relative policy optimization), Dr. GRPO ("GRPO done right") and MaxRL (maximum likelihood
+# A rule that looks at anything else, such as a punishment for length, is outside the claim. The picture shows length and noise of the step
+# for GRPO (group relative policy optimization), Dr. GRPO ("GRPO done right") and MaxRL (maximum likelihood
 # reinforcement learning), in groups of eight completions.
 
 # %% [fold]
@@ -59,15 +60,13 @@ assert late[2] == max(few) and late[64] < late[32] < late[16] < min(few)
 
 # %% [text]
 # *Left: the expected step is this factor times the gradient. On a prompt solved one time in twenty MaxRL's step is
-# {=hard["MaxRL"] / hard["Dr. GRPO"]:.1f} times as long as Dr. GRPO's, GRPO's {=hard["GRPO"] / hard["Dr. GRPO"]:.1f} times. Right: how much of the information in its completions a
-# rule uses (1: as much as in very large groups; defined below). Here right and wrong completions are equally noisy, and no two rules differ by more than a
+# {=hard["MaxRL"] / hard["Dr. GRPO"]:.1f} times as long as Dr. GRPO's, GRPO's {=hard["GRPO"] / hard["Dr. GRPO"]:.1f} times. Right: efficiency, the
+# squared step over the noise, per completion. Its unit 1 is what these three rules reach in very large groups; REINFORCE can exceed it (below). Here right and wrong completions are equally noisy, and no two rules differ by more than a
 # factor of {=most:.1f}.*
-#
-# Which group size is best? From one budget of completions groups of 2, 4 and 8 end within {=100 * np.ptp(few):.1f} points of each other, groups of 64 end
-# {=100 * (min(few) - late[64]):.0f} points below them (last section).
 #
 # | symbol | meaning |
 # |---|---|
+# | $R_i$ | the mark, called reward: 1 if right, 0 if wrong |
 # | $G,\ k$ | completions in a group, all of one prompt; how many of them are right |
 # | $p,\ q$ | the probability that a completion is right; $q = 1 - p$ |
 # | $s_i$ | the score of completion $i$: $\nabla_\theta \log \pi_\theta(y_i)$, summed over its tokens |
@@ -177,7 +176,7 @@ assert found == 24
 # $$\mathbb E\,\|g_\perp\|^2 = \mathbb E\Big[\alpha_k^2\,\frac{v_+}k + \beta_k^2\,\frac{v_-}{G-k}\Big]$$
 #
 # Take $\alpha_k = \beta_k = c(k)$: one weight for the whole group, times the *contrast* $\bar s_+ - \bar s_-$. Its noise is then $\mathbb E[c^2\,n]$ with
-# $n_k = \frac{v_+}k + \frac{v_-}{G-k}$, the variance of the contrast. Its step is proportional to $\mathbb E[c]$, for $q + p = 1$. A factor of $c$ can be
+# $n_k = \frac{v_+}k + \frac{v_-}{G-k}$, the variance of the contrast. Its step is $w = \mathbb E[cq + cp]/(pq) = \mathbb E[c]/(pq)$. A factor of $c$ can be
 # undone by the learning rate. So compare weights by $\mathbb E[c]^2 / \mathbb E[c^2\,n]$, the squared step over the noise.
 #
 # **1. The best weight.** Which $c(k)$ makes this quotient largest? Any multiple of it is accepted: the check compares $c(1), \dots, c(G-1)$ as shares of
@@ -200,19 +199,19 @@ check("7.1", up_to_a_factor(best_weight))
 
 # %% [solution]
 def best_weight(k, G, v_right, v_wrong):
-    # E[c]² = E[c√n · 1/√n]² <= E[c² n] E[1/n], with equality where c√n is a multiple of 1/√n
     return 1 / (v_right / k + v_wrong / (G - k))
 
 
 # %% [markdown]
-# The best weight is the inverse of the variance, at every $p$. Three special cases:
+# By Cauchy and Schwarz $\mathbb E[c]^2 = \mathbb E[c\sqrt n \cdot 1/\sqrt n]^2 \le \mathbb E[c^2 n]\,\mathbb E[1/n]$, with equality where $c\sqrt n$ is a multiple of
+# $1/\sqrt n$. So the best weight is the inverse of the variance, $c = 1/n$, at every $p$. Three special cases:
 #
 # - right and wrong scores equally noisy, $v_- = v_+$: $c \propto k\,(G-k)$, which is $\sigma^2$: **Dr. GRPO**;
 # - wrong ones far noisier, $v_- \gg v_+$: $c \propto G - k$: **MaxRL**, which relies on groups with few right completions;
 # - right ones far noisier, $v_+ \gg v_-$: $c \propto k$.
 #
 # What does a rule lose that is not the best? **Efficiency** is the squared step over the noise, per completion, divided by its limit for large $G$, which
-# GRPO, Dr. GRPO and MaxRL share.
+# GRPO, Dr. GRPO and MaxRL share. So 1 is no upper bound: it is these three rules in very large groups.
 
 # %% [fold]
 SHOWN = ("GRPO", "Dr. GRPO", "MaxRL", "the best", "REINFORCE")
@@ -294,18 +293,8 @@ def logged_fidelity(rewards, p):
 
 
 # %% [markdown]
-# For one prompt, larger groups give a longer step, and usually a less noisy one. But at a fixed budget they also mean *fewer different prompts*. We trained Dr. GRPO
-# without a KL (Kullback–Leibler) penalty, in batches of 256 completions, with five seeds. Held-out accuracy after so many completions, the best of six sizes in italics
-# ([all six](experiments/README.md)):
-
-# %% [fold]
-say(baselines_tables.budgets_table({G: sizes[G] for G in (2, 4, 8, 64)}))
-
-# %% [text]
-# *Brackets: 95 % intervals over seeds.* Groups of 4 or 8 are the best at first. At the end groups of 2 lead groups of 8 by
-# {=100 * (late[2] - late[8]):.1f} points, a lead that five seeds do not establish. Groups of 64 leave four prompts in a batch, and end
-# {=100 * (late[2] - late[64]):.1f} points below groups of 2. (One task, one small model, one learning rate. In
-# [2510.00977](https://arxiv.org/abs/2510.00977) groups of 2 nearly match groups of 16.)
+# For one prompt, larger groups give a longer step, and usually a less noisy one. But at a fixed budget they also mean *fewer different prompts*.
+# What that costs, our runs show in the second reading.
 
 # %% [markdown]
 # ## To remember
@@ -313,9 +302,9 @@ say(baselines_tables.budgets_table({G: sizes[G] for G in (2, 4, 8, 64)}))
 # - With rewards of 0 and 1, every rule of advantages has the expected update $w(p)\,\nabla p$. Rules differ in its length and its noise.
 # - The least noisy weight of a group is $1/(v_+/k + v_-/(G-k))$: Dr. GRPO's if right and wrong scores are equally noisy, MaxRL's if wrong ones
 #   are far noisier. Between σ and σ² the difference is small.
-# - At a fixed budget, larger groups mean fewer prompts: here groups of 64 learn worst.
+# - Larger groups of one prompt are longer steps with less noise, but at a fixed budget also fewer prompts.
 #
-# ## For a second reading (15 minutes): a published rule for G
+# ## For a second reading (20 minutes): a published rule for G, and G at a fixed budget
 #
 # Expand $\sigma = \sqrt{x(1-x)}$ around $x = p$, where $x = k/G$ has the variance $pq/G$:
 #
@@ -377,9 +366,21 @@ def best_pair(k, G, p, v_right, v_wrong):
     return alpha / step, beta / step
 
 
-# Dr. GRPO's alpha = beta is the best pair only where q k / v+ = p (G - k) / v-; with equal
-# noise, where k / G = p.
+# %% [markdown]
+# Dr. GRPO's $\alpha = \beta$ is the best pair only where $qk/v_+ = p\,(G-k)/v_-$; with equal noise, where $k/G = p$.
+#
+# **Which group size is best at a fixed budget?** Larger groups mean fewer different prompts. We trained Dr. GRPO
+# without a KL (Kullback–Leibler) penalty, in batches of 256 completions, with five seeds. Held-out accuracy after so many completions, the best of six sizes in italics
+# ([all six](experiments/README.md)):
 
+# %% [fold]
+say(baselines_tables.budgets_table({G: sizes[G] for G in (2, 4, 8, 64)}))
+
+# %% [text]
+# *Brackets: 95 % intervals over seeds.* Groups of 4 or 8 are the best at first. At the end groups of 2 lead groups of 8 by
+# {=100 * (late[2] - late[8]):.1f} points, a lead that five seeds do not establish. Groups of 64 leave four prompts in a batch, and end
+# {=100 * (late[2] - late[64]):.1f} points below groups of 2. (One task, one small model, one learning rate. In
+# [2510.00977](https://arxiv.org/abs/2510.00977) groups of 2 nearly match groups of 16.)
 
 # %% [markdown]
 # Sources: *GRPO, Dr. GRPO, and DAPO Are Three Operations on One Number*, [arXiv:2607.00152](https://arxiv.org/abs/2607.00152), Prop. 2 (for a
