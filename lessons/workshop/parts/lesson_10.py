@@ -133,7 +133,7 @@ def differ(verdicts):
 
 FILTERS = {
     "the bug": lambda shaped: shaped.std(dim=1) > 0,
-    "mistake a": lambda shaped: differ(shaped > 0),
+    "by the sign": lambda shaped: differ(shaped > 0),
 }
 MIXED = [[1, 1, 1, -1], [0, -1, -1, -2], [0, -1, -1, -1], [0.2, 0.1, 0, -1]]
 SILENT = [
@@ -194,7 +194,7 @@ CHECKS = {
             "a right completion at the limit has 0, whose sign is neither 1 nor −1": (
                 lambda shaped: differ(shaped.sign())
             ),
-            "a right completion at the limit has a shaped reward of 0": (FILTERS["mistake a"]),
+            "a right completion at the limit has a shaped reward of 0": (FILTERS["by the sign"]),
             "a right completion may have less than 1: its reward is shaped": (
                 lambda shaped: differ(shaped == 1)
             ),

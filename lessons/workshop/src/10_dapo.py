@@ -93,9 +93,9 @@ knob(draw_weights, at_most_draws=DRAWS)
 # *The weight of each prompt; each rule's weight at $p = ½$ is set to 1. Markers are simulated, lines exact. DAPO's crosses lie in GRPO's circles: all its
 # weights are {=1 / (1 - S).mean():.2f} times GRPO's, and the common factor disappears here. Redrawing favours both ends.*
 #
-# One published "DAPO" run draws the same prompt again, at most four times in all ([2607.00152](https://arxiv.org/abs/2607.00152), called the identity paper
-# here). That paper's section 5 describes DAPO rightly, as discarding prompts; its run redraws them. So the run's result on hard prompts is
-# about redrawing (the triangles), not about DAPO.
+# The claim is about the direction of an update. It does not explain why DAPO learns well: in our runs dynamic sampling gains a few points, and we
+# do not know why (*What is gained?*). One published "DAPO" run draws the same prompt again, at most four times in all
+# ([2607.00152](https://arxiv.org/abs/2607.00152), called the identity paper here). What it shows is redrawing, not DAPO.
 #
 # | symbol | meaning |
 # |---|---|
@@ -156,41 +156,6 @@ def factor(p, G, draws):
     # also the expected number of draws: never more than `draws`
     return (1 - S**draws) / (1 - S)
 
-
-# %% [text]
-# ## What DAPO changes, and what it brings
-#
-# Each row adds one change to the row above.
-#
-# | change | the paper's reason | AIME 2024: score | ours: accuracy, then the change |
-# |---|---|---|---|
-# | GRPO (ours without KL) | | {=aime[0]} | {=ours[0][1]} |
-# | **overlong filtering**: completions cut at the limit do not train (off in `dapo.py`) | a cut is not an error; entropy explodes without it (Fig. 5) | {=aime[1]} | {=ours[1][2]} |
-# | **clip-higher**: for $A > 0$ a token's gradient stops above a ratio of 1.28, not 1.2 | entropy collapses; a wider *lower* range would let rare tokens fall to 0 | {=aime[2]} | {=ours[2][2]} |
-# | **overlong punishment**: up to 1 less near the limit | a slope instead of a jump | {=aime[3]} | {=ours[3][2]} |
-# | **token mean** ([lesson 5](05_length.ipynb)) | tokens of long completions counted less | {=aime[4]} | {=ours[4][2]} |
-# | **dynamic sampling**: the `while` in `train`, `is_kept` | fewer and fewer groups train | {=aime[5]} | {=ours[5][2]} |
-#
-# *AIME 2024, in %: [Table 1](https://arxiv.org/abs/2503.14476), one benchmark, no seeds. Ours: changes in points at equal
-# completions; {=len(results["ablation"]["seeds"])} seeds, 95 % intervals, bold: corrected p < .05 ([results](experiments/README.md)).*
-#
-# Our set-up is another: at most 36 tokens and 16 updates a batch, so that the limit and the clip have something to do. Hence
-# {=ours[0][1].split()[0]}, and not the {=front_page} that the [front page](../README.md) has for GRPO without KL.
-#
-# There is also **no KL** (Kullback-Leibler) term: reasoning must leave the reference anyway (section 2.3). On the front page
-# this pays: without it GRPO gains {=kl_gain} points.
-#
-# GRPO's paper ([2402.03300](https://arxiv.org/abs/2402.03300), 4.2) makes one update per batch, so every ratio is 1 and no clip acts. DAPO's
-# paper makes 16 updates per batch.
-#
-# In code: the loss, which groups are kept, and dynamic sampling in `train` (the rest: [all differences](../algorithms/DIFFS.md)).
-
-# %%
-show_diff(grpo.policy_loss, dapo.policy_loss)
-show_source(dapo.is_kept)
-lines = inspect.getsource(dapo.train).splitlines()
-start = next(number for number, line in enumerate(lines) if "while is_kept" in line)
-print(dedent("\n".join(lines[start - 1 : start + 5])))
 
 # %% [markdown]
 # ## What it costs
@@ -255,14 +220,52 @@ assert abs(drawn - 3.5) < 0.05  # as published
 # **With at most four draws redrawing costs at most four times as much as GRPO.** The identity paper's run draws 3.5 times as many groups (repeated here: {=drawn:.2f}): the
 # mean of your factor of exercise 1, which is also the expected number of draws. At the end of the draws {=100 * still_silent:.0f} % of the groups are still
 # silent (mean over the run).
+
+# %% [text]
+# ## What DAPO changes, and what it brings
 #
-# **What is gained?** The batch does not shrink as prompts are solved. But plain GRPO with that many more prompts per batch gets the same
+# Each row adds one change to the row above, and keeps all earlier ones.
+#
+# | change | the paper's reason | AIME 2024: score | ours: accuracy, then the change |
+# |---|---|---|---|
+# | GRPO (ours without KL) | | {=aime[0]} | {=ours[0][1]} |
+# | **overlong filtering**: completions cut at the limit do not train (on from here; by default `dapo.py` has it off) | a cut is not an error; entropy explodes without it (Fig. 5) | {=aime[1]} | {=ours[1][2]} |
+# | **clip-higher**: for $A > 0$ a token's gradient stops above a ratio of 1.28, not 1.2 | entropy collapses; a wider *lower* range would let rare tokens fall to 0 | {=aime[2]} | {=ours[2][2]} |
+# | **overlong punishment**: up to 1 less near the limit | a slope instead of a jump | {=aime[3]} | {=ours[3][2]} |
+# | **token mean** ([lesson 5](05_length.ipynb)) | tokens of long completions counted less | {=aime[4]} | {=ours[4][2]} |
+# | **dynamic sampling**: the `while` in `train`, `is_kept` | fewer and fewer groups train | {=aime[5]} | {=ours[5][2]} |
+#
+# *AIME 2024, in %: [Table 1](https://arxiv.org/abs/2503.14476), one benchmark, no seeds. Ours: changes in points at equal
+# completions; {=len(results["ablation"]["seeds"])} seeds, 95 % intervals, bold: corrected p < .05 ([results](experiments/README.md)).*
+#
+# Our set-up is another: at most 36 tokens and 16 updates a batch, so that the limit and the clip have something to do. Hence
+# {=ours[0][1].split()[0]}, and not the {=front_page} that the [front page](../README.md) has for GRPO without KL.
+#
+# There is also **no KL** (Kullback-Leibler) term: reasoning must leave the reference anyway (section 2.3). On the front page
+# this pays: without it GRPO gains {=kl_gain} points.
+#
+# GRPO's paper ([2402.03300](https://arxiv.org/abs/2402.03300), 4.2) makes one update per batch, so every ratio is 1 and no clip acts. DAPO's
+# paper makes 16 updates per batch.
+#
+# In code: the loss, which groups are kept, and dynamic sampling in `train` (the rest: [all differences](../algorithms/DIFFS.md)).
+
+# %%
+show_diff(grpo.policy_loss, dapo.policy_loss)
+show_source(dapo.is_kept)
+lines = inspect.getsource(dapo.train).splitlines()
+start = next(number for number, line in enumerate(lines) if "while is_kept" in line)
+print(dedent("\n".join(lines[start - 1 : start + 5])))
+
+# %% [text]
+# ## What is gained?
+#
+# The batch does not shrink as prompts are solved. But plain GRPO with that many more prompts per batch gets the same
 # mixed groups from the same completions. So the claim promises no gain at equal *completions*. In our runs
 # dynamic sampling gains all the same. The whole of DAPO is ahead of GRPO with its KL term, and behind GRPO without it:
 #
 # | compared, at equal completions | difference in points |
 # |---|---|
-# | with dynamic sampling and without (last row of the table above) | {=change(gained).strip("*")} |
+# | with dynamic sampling and without (last row of the table of changes) | {=change(gained).strip("*")} |
 # | the same, but with a smaller learning rate: its steps are {=1 - unmoved / without:.0%} *shorter* than without | {=change(at_equal_length).strip("*")} |
 # | the whole of DAPO and GRPO, at the settings of the front page | {=change(main).strip("*")} |
 # | the whole of DAPO and GRPO without its KL term | {=change(no_kl).strip("*")} |
@@ -293,7 +296,7 @@ check("10.3", keep)
 trains("10.3", keep)
 
 # %% [markdown]
-# *How often the trained policy is right: with long completions .95, with short ones .5. Mistake a is named in the solution.*
+# *How often the trained policy is right: with long completions .95, with short ones .5.*
 
 # %% [hint]
 # Between which values do the rewards of right completions lie, and those of wrong ones? First recover which completions are right. (In a
@@ -302,7 +305,7 @@ trains("10.3", keep)
 
 # %% [solution]
 def keep(shaped):
-    # mistake a: > 0, under which a right completion at the limit counts as wrong
+    # by the sign, > 0, a right completion at the limit counts as wrong
     right = shaped >= 0  # right: 1 to 0; wrong: -1 to -2
     return (right != right[:, :1]).any(dim=1)
 
