@@ -76,6 +76,17 @@ R = torch.tensor([[1.0, 0, 0, 1], [0, 0, 0, 1]])
 
 CHECKS = {
     "19.1": {
+        "expected": shrunk,
+        "inputs": [{"rewards": R, "kappa": 3.0, "m0": m0} for m0 in (0.2, 0.6)],
+        "mistakes": {
+            "the own reward is in its baseline": partial(shrunk, own=1),
+            "the κ further ones count in the divisor, too": partial(shrunk, counted=0),
+            "where are the κ further completions?": lambda rewards, kappa, m0: (
+                rloo.compute_advantages(rewards=rewards)
+            ),
+        },
+    },
+    "19.2": {
         "expected": lambda p, difference: (1 - p) * difference,
         "inputs": [{"p": p, "difference": torch.tensor([2.0, -1.0])} for p in (0.25, 0.9)],
         "mistakes": {
@@ -90,22 +101,14 @@ CHECKS = {
             ),
         },
     },
-    "19.2": {
-        "expected": shrunk,
-        "inputs": [{"rewards": R, "kappa": 3.0, "m0": m0} for m0 in (0.2, 0.6)],
-        "mistakes": {
-            "the own reward is in its baseline": partial(shrunk, own=1),
-            "the κ further ones count in the divisor, too": partial(shrunk, counted=0),
-            "where are the κ further completions?": lambda rewards, kappa, m0: (
-                rloo.compute_advantages(rewards=rewards)
-            ),
-        },
-    },
     "19.3": {
         "expected": lambda p, G: (1 - p) / p,
         "inputs": [{"p": 0.3, "G": 8}, {"p": 0.9, "G": 4}],
         "mistakes": {
             "that is right and wrong exchanged": lambda p, G: p / (1 - p),
+            "the variance of a mean of G - 1 rewards is pq/(G - 1), not pq": (
+                lambda p, G: (G - 1) * (1 - p) / p
+            ),
             "that is c; solve for κ": lambda p, G: p * (G - 1) / (p * (G - 1) + 1 - p),
             "b is a mean of G - 1 others, not of G": lambda p, G: (G - 1) / G * (1 - p) / p,
             "the others' mean has a noise of its own: E X² is larger than p²": lambda p, G: 0.0,
