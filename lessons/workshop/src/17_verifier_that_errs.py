@@ -105,7 +105,7 @@ knob(draw, f=(0.0, 0.9, 0.1, 0.3), m=(0.0, 0.9, 0.1, 0.3))
 
 # %% [text]
 # *Left: the true accuracy on held-out problems that the model of arithmetic reaches by GRPO, in 40 batches of 256 completions. The same $J$ comes from
-# wrong ones accepted, from right ones rejected, or from both alike (below .2 one kind prevails, but does not stand alone). Bands: 95 %
+# wrong ones accepted, from right ones rejected, or from both alike. (Below $J = .2$ a little of the other kind is added: for $J \ge 0$ no rate exceeds .8.) Bands: 95 %
 # intervals over {=seeds(NONE, *erring.COMPOSED.values())} seeds. Dashed: the chosen $J$. Dotted: before training.*
 #
 # *Right: what the errors do to the update for one prompt. Expected update and noise without errors are 1; the cosine is that of the mean of eight
@@ -197,7 +197,7 @@ show(forms(runs, erring.FORMS, erring.AS_OFTEN))
 #
 # **The last digit and shortness are found, the rare 0 is not** (in 40 batches). Where long completions are rejected, the model stops
 # working problems out: it ends at {=value(erring.FORMS["long ones rejected"], "length"):.1f} tokens, without errors at {=value(NONE, "length"):.1f}. The reward shows
-# none of this: it rises in all three (dashed). In these runs a rule was learnt if the policy already wrote often what the rule favours.
+# none of this: it rises in all three (dashed). The two rules that were learnt favour what the policy already wrote often. (These are three rules, no law.)
 #
 # ## A coin as the verifier
 #
@@ -249,12 +249,15 @@ check("17.2", completions_needed)
 
 # %% [solution]
 def completions_needed(p, f, m):
-    # J = .4, p = .1: 2.5 times as many for rejections, 40 times as many for acceptances
     J = 1 - f - m
     return (f + J * p) / p / J**2
 
 
-# %% [markdown]
+# %% [text]
+# At $J = .4$ and the base model's $p = {=erring.BASE:.2f}$ your formula gives 2.5 times as many for rejections, and {=(0.6 + 0.4 * erring.BASE) / erring.BASE / 0.16:.0f} times as many for acceptances.
+# The slopes above have the same order: {=100 * kept[2, 1]:.0f} % are kept with rejections, {=100 * kept[2, 0]:.0f} % with acceptances. They differ less; the runs subtract the group's mean, and $p$ grows
+# while the slope is measured.
+#
 # **3. Audit a verifier.** You cannot see $f$ and $m$, but you can read some completions. The share $t$ of all completions passes. Of those
 # that pass, the share $a$ is right; of those that fail, the share $r$ is right. What is $J$?
 
@@ -285,21 +288,17 @@ def youden(t, a, r):
 #   most once $J$ is small.
 # - Errors that follow a rule are another reward. The curve of the reward does not show it: read completions, passed and failed.
 #
-# ## For a second reading (20 minutes)
+# ## For a second reading (16 minutes)
 #
-# **Two published claims.** We have read the abstracts only, and the tasks differ from ours. So our runs do not test these papers: they show
-# one setting beside theirs.
+# **Two published claims.** We have read the abstracts only, and the tasks differ from ours: this is one setting beside theirs, and no test.
 #
 # - [2601.04411](https://arxiv.org/abs/2601.04411): $J$ alone determines the drift, a coin is neutral, and for $J > 0$ errors primarily rescale time.
-#   In our runs, too, $J$ decides the direction. A coin is neutral in the mean update, but its noise does harm. By gradient descent without a
-#   clip time is roughly rescaled: at $1/J$ times the rate nine arms keep at least {=free[0].min():.2f} of the slope (see below). By AdamW it is not: at
-#   $J = .4$ rejections keep {=kept[2, 1] / kept[2, 0]:.1f} times the slope that acceptances keep.
-# - [2605.02909](https://arxiv.org/abs/2605.02909): systematic rejections act much like random ones; systematic acceptances lead to plateaus or
-#   collapse; the pattern decides, not the rate. The last is so in our runs, too. But our systematic rejection, of long completions, costs far
-#   more than as many random ones. Of our two rules that accept, the one that is found costs much.
+#   In our runs, too, $J$ decides the direction. A coin is neutral in the mean, but its noise does harm. Time is roughly rescaled by gradient
+#   descent without a clip (below), and by AdamW not.
+# - [2605.02909](https://arxiv.org/abs/2605.02909): systematic rejections act like random ones, systematic acceptances may lead to collapse; the pattern
+#   decides, not the rate. The last is so here, too. But our systematic rejection costs far more than as many random ones.
 #
-# **Predictions.** Of our {=len(outcomes)} predictions, written before their runs, {=held} held (`python lessons/experiments/erring.py` prints them). We
-# had expected the kind of errors to show at the end, and a coin to do no harm.
+# **Predictions.** Of our {=len(outcomes)}, written before their runs, {=held} held (`python lessons/experiments/erring.py` prints them).
 #
 # **The clip pulls back.** Train Dr. GRPO by *gradient descent*, at $1/J$ times the rate. By the theorem it should learn as fast as without
 # errors. With four clipped updates a batch it does not. Why?
@@ -327,17 +326,13 @@ show(lags(table))
 # *Left: gradient descent, batches of 2,048, which have little noise. Right: AdamW, batches of 256. Orange: wrong ones accepted. Blue: right
 # ones rejected. Grey: both alike. Bars: 95 % intervals over {=seeds(*erring.LAGS.values())} seeds.*
 #
-# **By gradient descent it is mostly the clip.** Take the arm with the largest $B$, errors of both kinds at $J = .4$. It keeps
-# {=share("clipped", erring.CALM, "both")} of the slope with the clip, and {=share("unclipped", erring.CALM, "both")} without it. (With one update a
-# batch, which has no ratio to clip, it keeps {=share("one", erring.CALM, "both")}.) The larger $B$ is, the more the clip costs: over the nine arms the
-# rank correlation is {=rank:.2f}.
-#
-# **By AdamW it is not.** There the same arm lags without the clip, too: it keeps {=share("unclipped", "AdamW", "both")} of the slope, and with it
-# {=share("clipped", "AdamW", "both")}.
+# **By gradient descent it is mostly the clip.** At $J = .4$ and errors of both kinds, where $B$ is largest, the slope is
+# {=share("clipped", erring.CALM, "both").split(" [")[0]} with the clip and {=share("unclipped", erring.CALM, "both").split(" [")[0]} without it. Over the nine arms the clip costs more
+# where $B$ is larger (rank correlation {=rank:.2f}). **By AdamW it is not:** the same arm keeps {=share("clipped", "AdamW", "both").split(" [")[0]} with the clip and
+# {=share("unclipped", "AdamW", "both").split(" [")[0]} without.
 #
 # **The same force protects from a coin**, because it leads back to the policy that sampled. Random verdicts of both kinds change the accuracy by
-# {=points(erring.COIN["clipped"], None, what="drift")} points with the clip and by {=points(erring.COIN["unclipped"], None, what="drift")} without. With 16 updates
-# a batch instead of four it is {=change(coin[1]).strip("*")} and {=change(coin[0]).strip("*")}.
+# {=points(erring.COIN["clipped"], None, what="drift")} points with the clip and by {=points(erring.COIN["unclipped"], None, what="drift")} without.
 
 
 # %% [markdown]
