@@ -1,4 +1,4 @@
-# %% [markdown] 40 minutes
+# %% [markdown] 45 minutes
 # # 19 · Which baseline?
 #
 # A baseline changes the noise of the gradient and not its mean ([lesson 1](01_score_function.ipynb)). REINFORCE trains on the reward itself,
