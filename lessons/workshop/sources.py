@@ -26,9 +26,8 @@ CODE = ("code", "fold", "exercise", "check")
 KINDS = (*CODE, "markdown", "text", "hint", "solution")
 MARKER = re.compile(r"# %%(?: \[(\w+)\])?[ ]?(.*)")
 HOW_TO_BEGIN = (
-    "*About {}. Start with Run All, then move the sliders. Write your answer in place of `...`, or "
-    "repair the code where the exercise is to find a bug; run that cell, then the next, which "
-    "checks it. (To work in a copy: `python lessons/start.py`.)*"
+    "*About {}. Run All first. Write your answer in place of `...`, run that cell and the next, "
+    "which checks it. (To work in a copy: `python lessons/start.py`.)*"
 )
 # The course, the rest of the two papers, studies of our own
 ORDER = (0, 1, 2, 3, 4, 5, 6, 10, 7, 8, 9, 11, 12, 15, 13, 14, 16, 17, 18, 19)
