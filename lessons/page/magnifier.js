@@ -36,10 +36,11 @@ function explain(group, results, algorithm) {
       (algorithm.dynamic_sampling ? "and another group replaces it." : "and nothing is pushed.");
   const A = (R) => signed(mean(results.filter((_, i) => rewards[i] === R).map((row) =>
     row.advantage)));
-  const each = [k && `right ones are pushed by A\u00a0=\u00a0${A(1)}`,
-    G - k && `wrong ones by ${A(0)}`].filter(Boolean);
+  const each = [k && `right ones get the advantage A\u00a0=\u00a0${A(1)}`,
+    G - k && `wrong ones ${A(0)}`].filter(Boolean);
   const sigma = Number((Math.sqrt(k * (G - k)) / G).toFixed(2));
-  return `σ, the verdicts' spread, is ${sigma}: ${each.join(", ")}.`;
+  const spread = algorithm.sigma ? `σ, the verdicts' spread, is ${sigma}` : "No division by σ";
+  return `${spread}: ${each.join(", ")}.`;
 }
 
 // A row a completion: verdict, advantage, tokens coloured by their push. full: the fullest push
@@ -69,6 +70,7 @@ function mostChanged(group, results) {
 // The numbers of one token, in a line.
 function numbersOf(group, results, algorithm, i, t) {
   const { ids, logps, after } = group[i], weight = results[i].tokens[t], G = group.length;
+  if (ids[t] === null) return ""; // of a shared run
   const under = { length: `(${G} × ${ids.length} tokens)`, limit: `(${G} × 56)`,
     tokens: `${divisorOf(algorithm, group, i)} tokens` }[algorithm.divisor];
   const push = weight ? `A / ${under} = ${signed(weight, 4)}` : "no push";

@@ -153,7 +153,7 @@ function showLane(lane, at) {
 function showControls() {
   const started = lanes.some(({ steps }) => steps), isFull = lanes.length === MOST_LANES;
   write("train", !running ? "Train" : target ? "Stop" : "Stopping …");
-  $("one").ariaDisabled = running;
+  $("one").ariaDisabled = $("use").disabled = running;
   $("question").hidden = started || running;
   $("again").hidden = !started || lanes.some(({ name }) => name === nameOf(choice));
   write("again", isFull ? "Remove a strip, to train with it" : `Train with it: ${nameOf(choice)}`);
@@ -182,7 +182,6 @@ function compared(done) {
 }
 
 // ---------------------------------------------------------------------- training
-
 async function train(work) { // unless something is being trained
   if (running) return;
   running = true;
@@ -226,8 +225,9 @@ async function trainLanes(isOneStep = false) { // the lanes that are behind, or 
 function say({ columns, steps, name }) {
   const [from, to] = [columns[0], columns.at(-1)].map(({ groups }) =>
     Math.round(mean(groups.flatMap(lengthsOf))));
-  const isDone = steps >= STEPS, isRight = isDone && guess === (to > from ? "longer" : "shorter");
-  const said = lanes.length < 2 ? guess && `You said ${guess}${isRight ? ", rightly" : ""}. ` : "";
+  const isDone = steps >= STEPS, isRight = guess === (to > from ? "longer" : "shorter");
+  const judged = !isDone ? "" : isRight ? ", rightly" : ", wrongly";
+  const said = lanes.length < 2 ? guess && `You said ${guess}${judged}. ` : "";
   write("status", `${lanes.length > 1 ? `${name}: ` : ""}step ${steps}. ${said}` +
     `Completions: ${from} → ${to} tokens${isDone ? "; only right or wrong was rewarded" : ""}.`);
 }
@@ -261,7 +261,6 @@ async function takeProblem() {
 }
 
 // ---------------------------------------------------------------------- switches
-
 function choose(next) {
   if (next === choice) return;
   showReasons(choice, next);
@@ -296,7 +295,6 @@ function showReasons(before, after) { // of a change: why, and the lines of code
 }
 
 // ---------------------------------------------------------------------- the address
-
 function save() {
   const runs = lanes.map((lane) => {
     const { choice: { name, flipped, mistake }, steps } = lane;
@@ -334,7 +332,6 @@ async function load() {
 }
 
 // ---------------------------------------------------------------------- at the start
-
 $("preset").onchange = () => choose({ ...choice, name: $("preset").value, flipped: [] });
 $("broken").onchange = () => choose({ ...choice, mistake: $("broken").value });
 for (const id in SWITCHES) $(id).onclick = () => choose(flipSwitch(choice, id));
@@ -357,7 +354,7 @@ $("question").onclick = ({ target: { textContent, type } }) => {
 };
 $("ask").onsubmit = (event) => {
   event.preventDefault();
-  if (!running) takeProblem();
+  takeProblem();
 };
 addEventListener("hashchange", () => location.reload());
 
