@@ -104,9 +104,11 @@ show(grpo_weights())
 # - Twice the product: $\frac{2\sqrt{ab}}{\sqrt{(a+1)(b+1)}}$. Since $\sqrt{ab} \le ab$ for whole numbers, it is at most what was subtracted.
 #
 # So the sum is at most $a + b = G-1$. At $ab = 0$ both terms vanish: the bound is reached at $j = 0$, the only case left as $p \to 0$, and at $j = G-1$. ∎
+#
+# **Dr. GRPO.** For every $j$ the difference is $\big(1 - \frac{j+1}G\big) + \frac jG = 1 - \frac1G$: one weight for all prompts, so that $p$ itself is climbed.
 
 # %% [text]
-# From G = 4 on, the weight grows with the distance of $p$ from ½. Convergence to the arcsine is slow: at G = 64, $J(1)$ still falls short of π
+# The claim compares with a prompt of $p = ½$, whose weight we compute: at G = 8 the extremes weigh {=edge[8]:.2f} times as much. From G = 4 on, the weight grows with the distance of $p$ from ½. Convergence to the arcsine is slow: at G = 64, $J(1)$ still falls short of π
 # by {=100 - 100 * J_1[64] / np.pi:.0f} %.
 #
 # The paper behind the identity ([2607.00152](https://arxiv.org/abs/2607.00152), "the paper" from here) gives a prompt with $p = .05$ the

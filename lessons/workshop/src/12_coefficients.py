@@ -120,8 +120,8 @@ knob(show_method, method=["GRPO", "DPO", "REINFORCE", "RFT"])
 # | PPO | the policy | a critic, and a rule or a reward model | $A_{i,t}/\text{tokens}$ |
 # | GRPO | the policy | a rule or a reward model | $(A_i + \beta(u-1))/(G\,\lvert y_i\rvert)$ |
 #
-# Read the second column downwards: the first three methods train on the same completions for ever, the last three on new ones after every
-# update. (See exercise 4.) DeepSeekMath prints such a table; one entry of it is wrong (second reading).
+# Read the second column downwards: the first three methods train on the same completions for ever, the last three on new ones in every
+# rollout batch. (See exercise 4.) DeepSeekMath prints such a table; one entry of it is wrong (second reading).
 
 # %% [markdown]
 # ## Check on a real model
@@ -272,7 +272,7 @@ trains("12.3", rft_advantages)
 
 # %% [markdown]
 # *The mean success probability of 40 prompts, which begin between .02 and .6, in groups of 8. With the mean over the right completions, hard
-# prompts are pushed as far as easy ones. With $A = R$ (online RFT) they are pushed the less, the fewer completions are right. Two mistakes that run are drawn as well. If G is divided out twice, every
+# prompts are pushed as far as easy ones by a group that has a right completion at all. With $A = R$ (online RFT) they are pushed the less, the fewer completions are right. Two mistakes that run are drawn as well. If G is divided out twice, every
 # step is 1/8 as long. If $k$ = 0 is not caught, a group without a right completion divides 0 by 0: the logits of that prompt become nan
 # and never recover. The picture counts it as 0; the other prompts learn on.*
 
@@ -283,7 +283,7 @@ trains("12.3", rft_advantages)
 
 # %% [solution]
 def rft_advantages(rewards):
-    # A single right completion pushes as hard as a group of them: hard prompts gain the most.
+    # A single right completion pushes as hard as a group of them: against A = R, hard prompts gain most.
     return rewards * len(rewards) / max(rewards.sum(), 1)
 
 

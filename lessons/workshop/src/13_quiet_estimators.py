@@ -1,8 +1,8 @@
 # %% [markdown] 30 minutes
 # # 13 · Which estimator is quiet?
 #
-# GRPO, Dr. GRPO, MaxRL and REINFORCE push in the same direction on average: that of $\nabla p$, the gradient of the success probability
-# ([lesson 7](07_group_size.ipynb)). A single update points there only roughly, because it is noisy. What makes it noisier?
+# For one prompt GRPO, Dr. GRPO, MaxRL and REINFORCE push in the same direction on average: that of $\nabla p$, the gradient of the success
+# probability ([lesson 7](07_group_size.ipynb)). A single update points there only roughly, because it is noisy. What makes it noisier?
 #
 # > **Whether a group's update is divided by the standard deviation of its rewards (GRPO) or not (Dr. GRPO) hardly matters for the noise.
 # > What is subtracted from the rewards, the baseline, matters far more: 0 or the group's mean. Which of these two is quieter depends on the
@@ -71,7 +71,7 @@ divided = worth("σ^1", "σ^2")
 divided = max(*divided, *1 / divided)
 
 # %% [text]
-# *The cosine of the angle between one batch's update and the true gradient, before training: 1 without noise, smaller with more. The rows are three
+# *The cosine of the angle between one batch's update and the true gradient, before training: smaller with more noise. The rows are three
 # small language models, described below. Left, the two dots nearly coincide. Right, they lie apart. Both rules on the left subtract the group's
 # mean.*
 #
@@ -84,6 +84,9 @@ divided = max(*divided, *1 / divided)
 # squared signal plus a noise that falls like $1/n$. The cosine is about the signal over the length:
 #
 # $$\cos^2 \approx \frac{\text{signal}^2}{\text{signal}^2 + \text{noise}/n}$$
+#
+# (About, also because GRPO and MaxRL weigh prompts unequally, [lesson 9](09_objective.ipynb): over many prompts their cosine stops short of 1
+# even without noise.)
 #
 # **1. A larger batch.** With `n` completions in a batch a rule has the cosine `cosine`. How many does it need for the cosine `target`?
 

@@ -113,7 +113,8 @@ knob(draw, training_completions=[32, 0, 128, 512, 2048, 8192])
 #
 # ## GAE
 #
-# The verifier's reward comes with the last token: $r_t = R$ there, and 0 before. #
+# The verifier's reward comes with the last token: $r_t = R$ there, and 0 before.
+#
 # $$\delta_t = r_t + V_{t+1} - V_t, \qquad V_{|y|+1} = 0, \qquad
 # A_t = \delta_t + \lambda\,\delta_{t+1} + \lambda^2\,\delta_{t+2} + \dots$$
 #

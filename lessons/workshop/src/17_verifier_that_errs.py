@@ -171,7 +171,8 @@ print("silent share as predicted:", bool(abs(silent - predicted) < 1e-12))
 # *Slope: over the first 4,096 completions, as a share of that without errors. End: accuracy after 10,240 completions, in points against no
 # errors, with 95 % intervals.*
 #
-# A rejection only withholds a push. An acceptance pushes a wrong completion up, and at first most are wrong. (Exercise 2 puts numbers to this.)
+# Under REINFORCE a rejection only withholds a push; under a group's mean it also pushes a right completion down, but at first few are right. An
+# acceptance pushes a wrong completion up, and at first most are wrong. (Exercise 2 puts numbers to this.)
 #
 # **Errors look harmless to those who look late.** At $J = .4$ two of the three kinds cost more than half of the slope. Yet at the end all
 # are within three points, because all have come near the same ceiling.

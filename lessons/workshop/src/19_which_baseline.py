@@ -4,8 +4,8 @@
 # A baseline changes the noise of the gradient and not its mean ([lesson 1](01_score_function.ipynb)). REINFORCE trains on the reward itself,
 # $A = R$. GRPO and Dr. GRPO subtract the mean reward of the group. Does it pay, and should one look for the least noisy baseline?
 #
-# > **Of the baselines that we tried, none at all learned best, and during training it also aimed best. One reason has a name: groups in which
-# > every completion is right train under it, and under a group's mean they cannot. One number κ leads from the mean to no baseline.**
+# > **Of all that we tried, training on the reward itself, without a baseline, learned best, and during training it also aimed best. We can name
+# > one reason: groups in which every completion is right train then, and under a group's mean they cannot. One number κ leads from the mean to no baseline.**
 
 # %% [fold]
 from itertools import product
