@@ -304,7 +304,7 @@ check("5.2", losses_in_parts)
 trains("5.2", losses_in_parts)  # 32 completions an update, in micro-batches of one
 
 # %% [markdown]
-# *Length earns nothing and should stay near 10 tokens. With the bug wrong completions grow, fastest in small parts.*
+# *Length earns nothing and should stay near 10 tokens. With the bug wrong completions grow, fastest where the means of parts are added and not divided by their number.*
 
 # %% [hint]
 # Give one completion 5 tokens and one 50. What weight does a token of each completion get in micro-batches of one?

@@ -159,7 +159,7 @@ print(f"k = 0 to 8, {len(scripts)} scripts: coefficient times contrast to 1e-12,
 # **DAPO's dynamic sampling** replaces each silent group by a group of another prompt. With two-valued rewards and no KL term it discards
 # exactly the groups whose update is 0.
 #
-# **σ of the batch.** REINFORCE++ and an option of most libraries divide by one $\sigma_B$ for the whole batch (`batch_sigma.py`). A group's
+# **σ of the batch.** REINFORCE++ with the group's mean as its baseline and an option of most libraries divide by one $\sigma_B$ for the whole batch (`batch_sigma.py`). A group's
 # coefficient is then $\sigma^2/\sigma_B$: Dr. GRPO's, times one factor. $\sigma_B^2$ is the mean of $\sigma^2$ over all groups, so the
 # factor grows as groups fall silent. AdamW divides out a factor that all groups share, if it changes slowly and no KL term stands beside it.
 #
@@ -370,10 +370,11 @@ off = np.concatenate([abs(panel["dots"] / panel["line"] - 1) for panel in panels
 assert min(ratios) > 0.75 and np.median(off) < 0.1 and off.max() < 0.4
 
 # %% [text]
-# *The length of GRPO's update for three prompts (1 at k = 4). Dots: measured; line: the formula; dashed: σ.*
+# *The length of GRPO's update for three prompts (the formula is 1 at k = 4). Dots: measured, on the formula's scale; line: the formula;
+# dashed: σ.*
 #
 # If σ were the length, an update with seven right completions would be
-# {=2 * identity.sigma(7, 8):.2f} times as long as one with four. Measured: {=ratios[0]:.2f}, {=ratios[1]:.2f}, {=ratios[2]:.2f}.
+# {=2 * identity.sigma(7, 8):.2f} times as long as one with four. Measured, each as a multiple of the dot at four: {=ratios[0]:.2f}, {=ratios[1]:.2f}, {=ratios[2]:.2f}.
 # "**Multiplied by σ**" is a theorem; "**as long as σ**" depends on the model and the prompt. ([Lesson 13](13_quiet_estimators.ipynb)
 # measures both.)
 #

@@ -4,7 +4,7 @@
 # A verifier marks each completion of a prompt right or wrong. A rule turns the marks of a group into advantages, and the advantages move the
 # policy.
 #
-# > **If the advantages depend on the marks of the group alone, and scores are summed over tokens, a prompt's expected update points along the
+# > **If the advantages depend on the marks of the group alone, the same mark getting the same advantage, and scores are summed over tokens, a prompt's expected update points along the
 # > gradient of the probability of a right completion. Rules then differ in two things only: how long this step is, and how noisy.**
 #
 # A rule that looks at anything else, such as a punishment for length, is outside the claim. The picture shows length and noise of the step

@@ -283,7 +283,8 @@ trains("12.3", rft_advantages)
 
 # %% [solution]
 def rft_advantages(rewards):
-    # A single right completion pushes as hard as a group of them: against A = R, hard prompts gain most.
+    # A single right completion pushes as hard as a group of them: against A = R, hard prompts
+    # gain most.
     return rewards * len(rewards) / max(rewards.sum(), 1)
 
 
