@@ -24,7 +24,7 @@ def gains(learned: dict, names: dict) -> Figure:
             axis.plot(100 * np.array(gap["interval"]), [height] * 2, color=color, linewidth=1.5)
             axis.plot(100 * gap["difference"], height, "o", color=color, markersize=6)
         axis.axvline(0, color="black", linewidth=0.8)
-        axis.set(title=task, xlabel="points above R − mean")
+        axis.set(title=task, xlabel="points, R − mean: 0")
         axis.set_yticks(y, names.values())
     return figure
 

@@ -250,7 +250,7 @@ def all_right_update(p, difference):
 # of one batch's update with it: 1 without noise.
 
 # %%
-show(by_baseline(cosine, columns, "cosine with the gradient"))
+show(by_baseline(cosine, columns, "cosine with ∇p"))
 
 # %% [text]
 # *Means, and the {=len(of["arithmetic", 0])} seeds as small marks.*
