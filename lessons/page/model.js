@@ -139,7 +139,7 @@ class Reader {
     this.clear();
   }
 
-  clear() { Object.assign(this, { size: 0, tokens: [], positions: [] }); } // size: that are read
+  clear() { Object.assign(this, { size: 0, tokens: [], positions: [] }); } // size: those read
 
   // one more token at the end of a text; -> its row in the outputs of the next `read`
   add(text, token) {

@@ -27,7 +27,8 @@ function nameOf({ name, flipped, mistake }) {
 const chosenAlgorithm = (lane) =>
   (nameOf(choice) === lane.name ? lane.algorithm : algorithmOf(choice));
 
-// The block that the reader points at; or of the lane that moved last the newest mixed group, done
+// The block that the reader points at, or the newest mixed group of the lane that moved last; while
+// it trains, of a step that is done
 function selected() {
   const at = hovered ?? pinned;
   if (lanes.includes(at?.lane) && at.lane.columns[at.column]?.groups[at.group]) return at;

@@ -110,8 +110,8 @@ def trains(number: str, answer: Callable) -> None:
     right, training = part.CHECKS[number]["expected"], part.TRAINED[number]
     curve, (x_label, y_label) = training["curve"], training["labels"]
     figure, axis = new_figure(7, 3)
-    axis.plot(curve(right), color=RIGHT, linewidth=5, alpha=0.35,
-              label=training.get("right", "right"))  # fmt: skip
+    label = training.get("right", "right")
+    axis.plot(curve(right), color=RIGHT, linewidth=5, alpha=0.35, label=label)
     for (name, mistake), color in zip(training["mistakes"].items(), (WRONG, ORANGE, PURPLE, GREEN)):
         axis.plot(curve(mistake), color=color, linewidth=1.3, label=name)
     try:
