@@ -58,8 +58,7 @@ function compute_advantages(algorithm, groups) {
   return groups.flat().map(({ ids }, i) => ({ advantages: ids.map(() => all[i] / divisor) }));
 }
 
-// PPO's compute_advantages for the completions of a batch, {reward, values, logps, ref_logps}: a
-// list of {advantages, returns}.
+// PPO's compute_advantages for the completions of a batch -> a list of {advantages, returns}
 function gae(rows, kl_coef) {
   const all = rows.map(({ reward, values, logps, ref_logps }) => {
     const advantages = [...values];

@@ -1,5 +1,4 @@
-// The page itself: its strips, and what its controls do. build.py joins the files here, which share
-// their top-level names.
+// The page itself: its strips and controls. build.py joins the files here, which share their names.
 
 const { CODE, HELD_OUT, PATCHES, REASONS } = JSON.parse($("data").textContent);
 for (const key in PATCHES) REASONS[$(key).textContent] = PATCHES[key].why;

@@ -1,15 +1,14 @@
-// The product of matrices and the two loops of attention: in WebAssembly, made by product.py, or in
-// JavaScript where a browser refuses it and for float64. Both sum in the same order however many
-// rows there are: a token's log-probability does not depend on the batch.
+// The product of matrices and the loops of attention: in WebAssembly (product.py), or in JavaScript
+// for float64 and where a browser refuses it. A row is summed alike in any batch.
 
 const BINARY = "{{product}}"; // base64, put in by build.py
 const bytesOf = (base64) => Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0));
-const wasm = { on: true, top: 3 * 2 ** 22 }; // the memory from top on is free
+const wasm = { on: true, top: 2 ** 23 }; // the memory from top on is free
 try {
   const module = new WebAssembly.Module(bytesOf(BINARY));
   const { memory: { buffer }, ...functions } = new WebAssembly.Instance(module).exports;
-  const [a, b, c] = [0, 1, 2].map((i) => new Float32Array(buffer, i * 2 ** 22, 2 ** 20));
-  Object.assign(wasm, functions, { buffer, a, b, c });
+  const [b, c] = [0, 2 ** 22].map((at) => new Float32Array(buffer, at, 2 ** 20));
+  Object.assign(wasm, functions, { buffer, b, c });
 } catch {} // JavaScript does it
 
 // Room for n numbers, which are not set; in WebAssembly's memory, or for float64 outside
@@ -19,6 +18,7 @@ function room(kind, n) {
   return new kind(wasm.buffer, wasm.top - 4 * n, n);
 }
 
+const eightfold = (n) => 8 * Math.ceil(n / 8); // the next multiple of 8
 const isInside = (array) => wasm.on && array.buffer === wasm.buffer;
 const call = (name, arrays, n) => wasm[name](...arrays.map(({ byteOffset }) => byteOffset), n);
 
@@ -38,27 +38,34 @@ function spread(C, cs, shares, A, as, pairs) {
       C[to + c] += shares[p * HEADS + Math.floor(c / HEAD)] * A[from + c];
 }
 
-// C = A B, or C += A B: (rows, depth) x (depth, columns). A[i, k] is at i * aRow + k * aStep, where
-// one step is 1, and B[k, j] at j * bColumn + k * bStep: a transposed matrix is not copied.
-function product(C, A, aRow, aStep, B, bColumn, bStep, rows, columns, depth, add) {
-  if (!wasm.on || !wasm.buffer || C instanceof Float64Array) return multiply(...arguments);
-  const { a, b, c } = wasm, [most, width] = [4 * Math.ceil(rows / 4), 8 * Math.ceil(columns / 8)];
-  for (let j = 0; j < width; j++) { // B in blocks of eight columns, in the order of their use
-    let from = Math.min(j, columns - 1) * bColumn, to = (j - (j % 8)) * depth + (j % 8);
-    for (let k = 0; k < depth; k++, from += bStep, to += 8) b[to] = B[from];
-  }
-  if (!isInside(A)) a.set(A.subarray(0, rows * depth));
-  const sizes = [most, width, depth, 4 * aRow, 4 * aStep];
-  wasm.product(c.byteOffset, isInside(A) ? A.byteOffset : 0, b.byteOffset, ...sizes);
-  if (!add && width === columns) C.set(c.subarray(0, rows * columns));
-  else for (let i = 0, at = 0; i < rows; i++)
-    for (let from = i * width, end = from + columns; from < end; from++, at++)
-      C[at] = add ? C[at] + c[from] : c[from];
+// The transpose of the weights W (columns, depth), in rows of `width` numbers; W keeps it
+function turned(W, columns, depth, width) {
+  if (W.turned) return W.turned;
+  const B = W.turned = new Float32Array(depth * width);
+  for (let j = 0, from = 0; j < columns; j++)
+    for (let k = 0, to = j; k < depth; k++, from++, to += width) B[to] = W[from];
+  return B;
 }
 
-function multiply(C, A, aRow, aStep, B, bColumn, bStep, rows, columns, depth, add) {
-  for (let i = 0, at = 0; i < rows; i++)
-    for (let j = 0; j < columns; j++, at++) {
+// C = A B, or C += A B: (rows, depth) x (depth, columns). A[i, k] is at i * aRow + k * aStep, one of
+// them 1. B is its rows, or with isTurned the weights B^T, which do not change. A row of B or C has
+// a multiple of 8 numbers, and the memory of A and C is room for a multiple of 4 rows.
+function product(C, A, aRow, aStep, B, isTurned, rows, columns, depth, add) {
+  if (!wasm.on || !wasm.buffer || C instanceof Float64Array) return multiply(...arguments);
+  const width = eightfold(columns), most = 4 * Math.ceil(rows / 4);
+  const { b, c } = wasm, to = isInside(C) ? C : c;
+  if (!add) to.fill(0, 0, most * width);
+  else if (to === c) c.set(C);
+  if (!isInside(B)) b.set(isTurned ? turned(B, columns, depth, width) : B);
+  const from = isInside(B) ? B : b, sizes = [most, width, depth, 4 * aRow, 4 * aStep];
+  wasm.product(to.byteOffset, A.byteOffset, from.byteOffset, ...sizes);
+  if (to === c) C.set(c.subarray(0, C.length));
+}
+
+function multiply(C, A, aRow, aStep, B, isTurned, rows, columns, depth, add) {
+  const [bColumn, bStep] = isTurned ? [depth, 1] : [1, columns];
+  for (let i = 0; i < rows; i++)
+    for (let j = 0, at = i * eightfold(columns); j < columns; j++, at++) {
       let sum = 0;
       for (let k = 0, a = i * aRow, b = j * bColumn; k < depth; k++, a += aStep, b += bStep)
         sum += A[a] * B[b];

@@ -9,7 +9,7 @@ PARAMETERS = {  # of each function, eight numbers: addresses, sizes, and steps i
     "dots": "c a a_rows b b_rows pairs _ _",
     "spread": "c c_rows shares a a_rows pairs _ _",
 }
-COUNTERS = "j k to from width a0 a1 a2 a3"
+COUNTERS = "j k to from at width a0 a1 a2 a3"
 VECTORS = "b0 b1 t s00 s01 s10 s11 s20 s21 s30 s31"
 OPCODES = {
     "loop": "03 40", "br_if": "0d", "end": "0b", "get": "20", "set": "21", "tee": "22",
@@ -29,8 +29,8 @@ def over(numbers: range, text: str) -> str:
 
 TERM = """get a# splat 0 set t get a# get step add set a#
 get s#0 get t get b0 mul4 add4 set s#0 get s#1 get t get b1 mul4 add4 set s#1"""
-# C (rows, columns) = A B, overwritten. `rows` is a multiple of 4, `columns` of 8; the numbers of B
-# stand in the order of their use. A block of C, 4 x 8 numbers, is summed in the registers s##.
+# C (rows, columns) += A B. `rows` is a multiple of 4, `columns` of 8. A block of C, 4 x 8 numbers,
+# is summed in the registers s##.
 PRODUCT = f"""
 get columns const 4 mul set width
 loop
@@ -38,21 +38,22 @@ loop
   loop
     get a set from
     {over(range(4), "get from set a# get from get row_step add set from")}
-    {over(range(4), "zeros set s#0 zeros set s#1")}
-    get depth set k
+    get c set to
+    {over(range(4), "get to load 0 set s#0 get to load 16 set s#1 get to get width add set to")}
+    get depth set k get b set at
     loop
-      get b load 0 set b0 get b load 16 set b1
+      get at load 0 set b0 get at load 16 set b1
       {over(range(4), TERM)}
-      get b const 32 add set b
+      get at get width add set at
       get k const 1 sub tee k br_if 0
     end
     get c set to
     {over(range(4), "get to get s#0 store 0 get to get s#1 store 16 get to get width add set to")}
-    get c const 32 add set c
+    get c const 32 add set c get b const 32 add set b
     get j const 8 sub tee j br_if 0
   end
   get a get row_step const 4 mul add set a
-  get b get width get depth mul sub set b
+  get b get width sub set b
   get c get width const 3 mul add set c
   get rows const 4 sub tee rows br_if 0
 end

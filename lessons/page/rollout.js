@@ -4,15 +4,6 @@
 
 const LARGEST_PASS = 256; // tokens
 
-function softmax(outputs, row, n) { // of a row of n logits
-  const p = Array(n).fill(0), first = row * n;
-  let most = -Infinity, sum = 0;
-  for (let i = 0; i < n; i++) most = Math.max(most, outputs[first + i]);
-  for (let i = 0; i < n; i++) sum += p[i] = Math.exp(outputs[first + i] - most);
-  for (let i = 0; i < n; i++) p[i] /= sum;
-  return p;
-}
-
 // The token that a random number u in [0, 1) picks from probabilities.
 function pick(probabilities, u) {
   let sum = 0;
@@ -29,8 +20,7 @@ function begin(reader, starts, prompt) {
   return [...starts[prompt]];
 }
 
-// One completion of each prompt from the full softmax at temperature 1. Each prompt has random
-// numbers of its own, a function.
+// One completion of each prompt, from the full softmax; each has its random numbers, a function.
 function complete(policy, prompts, randoms) {
   const starts = {}, { top } = wasm, most = [...new Set(prompts)].flatMap(encode).length;
   const reader = new Reader(policy, most + prompts.length * LONGEST,
@@ -40,9 +30,10 @@ function complete(policy, prompts, randoms) {
     ({ row, random: randoms[i], text: begin(reader, starts, row.prompt) }));
   for (const one of running) one.at = one.text.at(-1);
   for (let t = 0; t < LONGEST && running.length; t++) {
-    const logits = reader.read();
+    const outputs = reader.read(), { columns } = reader;
     for (const { row, random, at } of running) {
-      const p = softmax(logits, at, reader.columns), token = pick(p, random());
+      const p = outputs.subarray(at * columns, at * columns + TOKENS.length);
+      const token = pick(p, random());
       row.ids.push(token);
       row.logps.push(Math.log(p[token]));
     }
@@ -72,17 +63,17 @@ function score(policy, rows, lossBackward = null, gradient = null) {
       for (const token of row.ids.slice(0, -1)) reader.add(text, token);
       part.push({ row, at: text.slice(start - 1) }); // the outputs that predict its tokens
     }
-    const outputs = reader.read(), doutputs = new outputs.constructor(outputs.length);
+    const outputs = reader.read(), doutputs = reader.doutputs.fill(0);
     for (const { row, at } of part) {
-      const p = at.map((i) => (policy.head ? [0] : softmax(outputs, i, columns)));
-      const ids = policy.head ? row.ids.map(() => 0) : row.ids;
-      scores.push(at.map((i, t) => (policy.head ? outputs[i] : Math.log(p[t][ids[t]]))));
+      const { ids } = row, p = (t, c) => outputs[at[t] * columns + c];
+      scores.push(ids.map((id, t) => (policy.head ? p(t, 0) : Math.log(p(t, id)))));
       lossBackward?.(row, scores.at(-1)).forEach((derivative, t) => {
-        for (let c = 0; c < columns; c++)
-          doutputs[at[t] * columns + c] += derivative * ((c === ids[t]) - p[t][c]);
+        const by = (c) => (policy.head ? 1 : (c === ids[t]) - p(t, c));
+        for (let c = 0; c < (policy.head ? 1 : TOKENS.length); c++)
+          doutputs[at[t] * columns + c] += derivative * by(c);
       });
     }
-    if (lossBackward) reader.backward(doutputs, gradient);
+    if (lossBackward) reader.backward(gradient);
   }
   return scores;
 }

@@ -21,8 +21,7 @@ function blockAt(lane, { clientX, clientY }) {
   return within(lane, column, last(blocks, "top", clientY));
 }
 
-// What stands in a column: squares for what was thrown away, and its blocks as an algorithm would
-// push them.
+// What stands in a column: squares for what was thrown away, and blocks as an algorithm pushes them
 function blocksOf(lane, { groups, thrown }, algorithm) {
   const squares = Array.from({ length: Math.min(thrown, 40) }, () => element("i"));
   const blocks = groups.map((group) => {

@@ -69,16 +69,10 @@ function startWorker(url) { // a worker, which does one job after another
   return worker;
 }
 
-async function askHere(kind, job) { // the page itself, after what has happened in the meantime
-  await new Promise((resolve) => setTimeout(resolve));
-  return WORK[kind](job);
-}
-
 class Pool {
   workers = [];
 
-  // Workers that run `source`, the text of these modules. If the browser refuses them, the pool
-  // does the work in the page.
+  // Workers that run `source`, the text of these modules; none if the browser refuses them
   static async open(size, source) {
     const pool = new Pool();
     const url = URL.createObjectURL(new Blob([source], { type: "text/javascript" }));
@@ -94,10 +88,12 @@ class Pool {
 
   close() { for (const worker of this.workers.splice(0)) worker.terminate(); }
 
-  // -> the results, in order. The workers take turns
+  // -> the results, in order, of the workers in turns; without any, of the page between its events
   run(kind, jobs) {
-    const { workers } = this, ask = (job, i) => workers[i % workers.length].ask(kind, job);
-    return Promise.all(jobs.map(workers.length ? ask : (job) => askHere(kind, job)));
+    const { workers } = this, pause = () => new Promise((resolve) => setTimeout(resolve));
+    const here = (job) => pause().then(() => WORK[kind](job));
+    const ask = (job, i) => workers[i % workers.length].ask(kind, job);
+    return Promise.all(jobs.map(workers.length ? ask : here));
   }
 
   // rows, cut into one share for each worker -> one list, the same however it is cut
@@ -120,10 +116,6 @@ class Trainer {
     this.critic = config.baseline === "critic" && learner(criticOf(weights));
   }
 
-  sampler({ weights }) {
-    return this.config.mistake === "stale_sampler" ? this.reference : weights;
-  }
-
   reward(text, right) {
     const isLax = this.config.mistake === "verifier_lax";
     return Number(isLax ? text.includes(right) : answer(text) === right);
@@ -140,7 +132,9 @@ class Trainer {
     }
     const asked = problems.flatMap((problem, p) => Array.from({ length: G }, () =>
       ({ prompt: problem + "?", seed: (own && p === 0 ? own : this).random() * 2 ** 32 })));
-    const rows = await this.pool.share("sample", this.sampler(this.policy), asked);
+    const isStale = this.config.mistake === "stale_sampler";
+    const sampler = isStale ? this.reference : this.policy.weights;
+    const rows = await this.pool.share("sample", sampler, asked);
     this.refuse(sum(rows.flatMap((row) => row.logps)), "the policy's logits are");
     return problems.map((problem, p) => rows.slice(p * G, (p + 1) * G).map((row) =>
       ({ ...row, reward: this.reward(textOf(row.ids), value(problem)) })));
