@@ -415,12 +415,17 @@ def test_mistakes_of_the_clinic_are_made(console):
         const found = {}, weights = sigmaLadder.base;
         for (const mistake of ["", "same_prompts", "verifier_lax", "stale_sampler", "kl_sign"]) {
             const algorithm = { ...ALGORITHMS.GRPO, mistake, prompts_per_step: 2 }, prompts = [];
-            const trainer = new Trainer({ weights, pool: new Pool(), algorithm });
+            const pool = new Pool(), share = pool.share.bind(pool), samplers = [];
+            pool.share = (kind, sent, rows) => {
+                if (kind === "sample") samplers.push(sent);
+                return share(kind, sent, rows);
+            };
+            const trainer = new Trainer({ weights, pool, algorithm });
             for (let step = 0; step < 2; step++) {
                 await trainer.step();
                 prompts.push(trainer.batch.drawn.flat().map((row) => row.prompt));
             }
-            const base = trainer.sampler(trainer.policy) === weights;
+            const base = samplers.every((sent) => sent === weights);
             const coef = trainer.config.kl_coef, anywhere = trainer.reward("1;39;2#40", 39);
             found[mistake] = { base, coef, prompts, anywhere };
         }

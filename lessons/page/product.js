@@ -47,9 +47,9 @@ function turned(W, columns, depth, width) {
   return B;
 }
 
-// C = A B, or C += A B: (rows, depth) x (depth, columns). A[i, k] is at i * aRow + k * aStep, one of
-// them 1. B is its rows, or with isTurned the weights B^T, which do not change. A row of B or C has
-// a multiple of 8 numbers, and the memory of A and C is room for a multiple of 4 rows.
+// C = A B, or C += A B: (rows, depth) x (depth, columns). A[i, k] is at i * aRow + k * aStep, where
+// one is 1. B is its rows, or with isTurned the weights B^T, which do not change. A row of B or C
+// has a multiple of 8 numbers, and the memory of A and C is room for a multiple of 4 rows.
 function product(C, A, aRow, aStep, B, isTurned, rows, columns, depth, add) {
   if (!wasm.on || !wasm.buffer || C instanceof Float64Array) return multiply(...arguments);
   const width = eightfold(columns), most = 4 * Math.ceil(rows / 4);
