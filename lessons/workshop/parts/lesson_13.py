@@ -7,103 +7,36 @@ from itertools import product
 import numpy as np
 from matplotlib.figure import Figure
 
-from lessons import identity
-from lessons.workshop.kit import BLUE, GREY, ORANGE, label_line, new_figure
+from lessons.workshop.kit import BLUE, GREY, ORANGE, new_figure
 from lessons.workshop.parts.drawing import key
 
 
-def progress_and_length(table: np.ndarray, G: int, title: str) -> Figure:
-    """Lesson 13: by k, the shares of the groups, and of progress and squared length of GRPO's
-    updates (left), and their length (right).
-
-    table: (seeds, G - 1, 5), of groups as they are drawn: how many have k right; of their contrast,
-    the mean and the median of its squared length, its mean progress, and its mean cosine with the
-    true gradient.
-    """
-    figure, (left, right) = new_figure(9.5, 3.8, columns=2)
-    n, squared, median, progress, _ = np.moveaxis(table, 2, 0)
-    k = np.arange(1, G)
-    sigma, groups = identity.sigma(k, G), n.sum(axis=0)
-    for values, color, x in (
-        (n, GREY, k - 0.27),
-        (n * sigma * progress, BLUE, k),
-        (n * sigma**2 * squared, ORANGE, k + 0.27),
-    ):
-        left.bar(x, values.sum(axis=0) / values.sum(), 0.27, color=color, alpha=0.6)
-        by_seed = values / values.sum(axis=1, keepdims=True)
-        left.plot(x, by_seed.T, "_", color="black", markersize=5)
-    left.set(title=f"{title}: shares by k", xlabel="k, right completions")
-    left.set_ylim(top=1.5 * left.get_ylim()[1])  # for these names
-    key(left, {"of the groups": GREY, "of the progress": BLUE, "of the squared length": ORANGE})
-    shown = k if G <= 8 else k[::2]
-    left.set_xticks(shown)
-
-    def length(squares: np.ndarray) -> np.ndarray:
-        return sigma * np.sqrt((n * squares).sum(axis=0) / np.maximum(groups, 1))
-
-    seen = groups >= 10
-    longest = length(squared)[seen].max()
-    for name, squares, look, color in (
-        ("root mean square", squared, "o-", ORANGE),
-        ("median", median, "s--", GREY),
-    ):
-        right.plot(k[seen], length(squares)[seen] / longest, look, color=color, label=name)
-    right.plot(k, sigma / sigma.max(), ":", color="black", label="σ")
-    right.set(
-        title="Length of an update, the largest is 1",
-        xlabel="k, right completions",
-        ylim=(0, 1.08),
-        xlim=(0.5, G - 0.5),
-        xticks=shown,
-    )
-    right.legend(loc="lower center")
-    return figure
-
-
-def two_choices(questions: dict, tasks: list) -> Figure:
-    """Lesson 13: what two choices change, by task (rows). questions: for each title, its two
-    answers and their cosines, (tasks,)."""
-    figure, axes = new_figure(8.5, 2.5, columns=2, sharey=True)
-    rows = np.arange(len(tasks))[::-1]
-    for axis, (title, answers) in zip(axes, questions.items()):
-        ends = [pick([*answers.values()], axis=0) for pick in (np.min, np.max)]
-        axis.hlines(rows, *ends, color=GREY, linewidth=4, alpha=0.5)
-        looks = zip(answers.items(), (BLUE, ORANGE), (11, -11))
-        for (name, values), color, above in looks:
-            axis.plot(values, rows, "o", color=color, markersize=8)
-            label_line(axis, values[0], 2, name, color, xytext=(0, above), ha="center")
-        axis.set(title=title, xlabel="cosine (1: no noise)", xlim=(0, 1), ylim=(-0.5, 2.7))
-        axis.set_yticks(rows, tasks)
-    return figure
-
-
-def by_column(height: float, table: dict, columns: list, **settings):
-    """A figure with a panel for each task, where a row belongs to each name in the table; and for
-    each of the columns (task, step) its axis, the rows, the number of the step, the step, and its
-    values, one for each name. table: by name, what belongs to the columns."""
-    tasks, steps = (list(dict.fromkeys(part)) for part in zip(*columns))
-    figure, axes = new_figure(9.5, height, columns=len(tasks), sharey=True)
-    rows, panels = np.arange(len(table))[::-1], []
-    for axis, task in zip(axes, tasks):
-        axis.set(title=task, **settings)
+def three_rules(titles: list, table: dict) -> Figure:
+    """The cosines of rules (rows) in models, by their titles (panels). table: by rule, one cosine
+    for each model."""
+    figure, axes = new_figure(9.5, 2.3, columns=len(titles), sharey=True)
+    rows = np.arange(len(table))[::-1]
+    for axis, title, values in zip(axes, titles, zip(*table.values())):
+        axis.scatter(values, rows, s=70, color=(BLUE, BLUE, ORANGE), zorder=3)
+        axis.set(title=title, xlabel="cosine (1: no noise)", xlim=(0.5, 0.9), ylim=(-0.5, 2.5))
         axis.set_yticks(rows, table)
-    for (task, step), values in zip(columns, zip(*table.values())):
-        panels.append((axes[tasks.index(task)], rows, steps.index(step), step, values))
-    return figure, panels
+    return figure
 
 
-def cosines(table: dict, columns: list) -> Figure:
-    """Lesson 13: the cosine of each estimator's update with the true gradient, by student (panels)
-    and step. table: by estimator, one cosine for each of the columns (student, step)."""
-    look = {"xlim": (0, 1), "xlabel": "cosine with the true gradient"}
-    figure, panels = by_column(3.5, table, columns, **look)
-    colors = {}
-    for axis, y, i, step, values in panels:
-        colors[f"step {step}"] = color = (BLUE, ORANGE)[i]
-        axis.plot(values, y, "o", color=color, markersize=6)
-    for axis in figure.axes:
-        axis.axhline(2.5, color=GREY, linewidth=0.8)  # weights above, baselines below
-    key(figure.axes[0], colors, step=0.13)
+def noise_of_baselines(b: np.ndarray, noise: np.ndarray, marks: dict, title: str) -> Figure:
+    """The noise (n,) of a constant baseline b (n,), and named points (b, noise) on it or beside
+    it."""
+    figure, axis = new_figure(7.5, 3.6)
+    axis.plot(b, noise, color=BLUE)
+    for i, (name, point) in enumerate(marks.items()):
+        axis.plot(*point, "o", color=ORANGE, markersize=7)
+        beside = (0, -16 if i % 2 else 9)  # every other name below its point
+        side = "left" if point[0] < 0.2 else "right"
+        axis.annotate(name, point, beside, textcoords="offset points", ha=side)
+    axis.set(title=title, xlabel="baseline b", ylabel="noise (b*: 1)")
+    top = 2 * max(*noise, *(height for _, height in marks.values()))
+    axis.set(yscale="log", xlim=(-0.02, 1.02), ylim=(0.6, top))
+    axis.yaxis.set_major_formatter("{x:g}")
     return figure
 
 

@@ -1,27 +1,33 @@
 # %% [markdown] 30 minutes
 # # 13 · Which estimator is quiet?
 #
-# For one prompt GRPO, Dr. GRPO, MaxRL and REINFORCE push in the same direction on average: that of $\nabla p$, the gradient of the success
-# probability ([lesson 7](07_group_size.ipynb)). A single update points there only roughly, because it is noisy. What makes it noisier?
+# GRPO divides a group's update by σ, the standard deviation of its rewards. Dr. GRPO does not. Both subtract the group's mean from the rewards;
+# REINFORCE subtracts 0. For one prompt all three push along the prompt's $\nabla p$ on average ([lesson 7](07_group_size.ipynb)). A single batch
+# points there only roughly, because its update is noisy. Which of the two choices matters for the noise, ÷ σ or the baseline?
 #
-# > **Whether a group's update is divided by the standard deviation of its rewards (GRPO) or not (Dr. GRPO) hardly matters for the noise.
-# > What is subtracted from the rewards, the baseline, matters far more: 0 or the group's mean. Which of these two is quieter depends on the
-# > task.**
+# > **In our base models ÷ σ hardly changes how well a batch's update points along the mean ∇p over prompts. The baseline does: 0 is quieter than
+# > the group's mean where wrong completions have much the longer scores, and noisier where right ones have.**
+#
+# Noise costs completions. This lesson says which choice can save some, and what to measure first. (A *score* $s$ is the gradient of a completion's
+# log-probability.)
 
 # %% [fold]
-import numpy as np
+from itertools import product
 
+import numpy as np
+import torch
+
+from algorithms import rloo
 from lessons import identity
 from lessons.experiments import estimators, weights
 from lessons.experiments.grid import load_runs, markdown
 from lessons.experiments.paired import difference
 from lessons.workshop.kit import check, knob, show
 from lessons.workshop.parts.lesson_13 import (
-    cosines,
+    noise_of_baselines,
     over_all_draws,
     points_by_power,
-    progress_and_length,
-    two_choices,
+    three_rules,
 )
 
 STUDENTS = {task: task for task in weights.TASKS} | {"slips": estimators.SLIPS}
@@ -29,64 +35,51 @@ results = load_runs(estimators.RESULTS)
 stages = {(name, step): [run for run in results if (run["task"], run["step"]) == (task, step)]
           for name, task in STUDENTS.items() for step in estimators.STEPS}
 seeds, n = len(stages["slips", 0]), results[0]["completions"]
-ROWS = {
-    "σ^1": "σ, GRPO",
-    "σ^2": "σ², Dr. GRPO",
-    "(G − k)/G": "(G − k)/G, MaxRL",
-    "c(k)": "c(k), the best weight",
-    "no baseline": "baseline 0",
-    "b = 1": "baseline 1",
-    "best b of the others": "best baseline",
-}
 
 def cosine(student, step, name, divisor="sum", scale="gradient"):
     return estimators.cosine(STUDENTS[student], step, name, divisor, scale)
 
 columns = [(name, step) for name in STUDENTS for step in (0, 20)]
-table = {name: [cosine(*column, name) for column in columns] for name in ROWS}
-before = {name: row[::2] for name, row in table.items()}
-divide = {"yes: GRPO": before["σ^1"], "no: Dr. GRPO": before["σ^2"]}
-subtract = {"0": before["no baseline"], "the group's mean": before["σ^2"]}
-questions = {"Divide by the standard deviation?": divide,
-             "What to subtract from the reward?": subtract}
-show(two_choices(questions, list(STUDENTS)))
-apart = max(abs(a - b) for a, b in zip(table["σ^1"], table["σ^2"]))
-far = np.array(table["no baseline"]) - table["σ^2"]
-gained = np.max(np.array(table["c(k)"]) - table["σ^1"])
-lost = np.max(np.array(table["σ^1"]) - table["(G − k)/G"])
-averaged = [cosine(*column, "σ^1", "mean") for column in columns]
-shorter = np.array(averaged) - table["σ^1"]
-estimated = np.array(table["best b of the others"]) - table["no baseline"]
-assert far.argmax() == 5 and far.argmin() == 2 and shorter.argmin() == 0
+rules = ("σ^1", "σ^2", "(G − k)/G", "c(k)", "no baseline", "best b of the others")
+table = {name: np.array([cosine(*column, name) for column in columns]) for name in rules}
+titles = [f"{name}\n{kind} scores longer" for name, kind in zip(STUDENTS, ("wrong", "right", "wrong"))]
+show(three_rules(titles, {
+    "GRPO: − mean, ÷ σ": table["σ^1"][::2],
+    "Dr. GRPO: − mean": table["σ^2"][::2],
+    "REINFORCE: − 0": table["no baseline"][::2],
+}))
+apart = max(abs(table["σ^1"] - table["σ^2"]))
+averaged = np.array([cosine(*column, "σ^1", "mean") for column in columns])
+shorter = averaged - table["σ^1"]
+estimated = table["best b of the others"] - table["no baseline"]
+assert shorter.argmin() == 0
 assert (estimated[[0, 1, 4, 5]] < 0).all() and (estimated[[2, 3]] > 0).all()
 
 
 def worth(first, second):
     """How many times as many completions the first rule needs for the second's cosine."""
-    low, high = np.array([table[first], table[second]])
-    return (1 / low**2 - 1) / (1 / high**2 - 1)
+    return (1 / table[first]**2 - 1) / (1 / table[second]**2 - 1)
 
 
 divided = worth("σ^1", "σ^2")
 divided = max(*divided, *1 / divided)
 
 # %% [text]
-# *The cosine of the angle between one batch's update and the true gradient, before training: smaller with more noise. The rows are three
-# small language models, described below. Left, the two dots nearly coincide. Right, they lie apart. Both rules on the left subtract the group's
-# mean.*
+# *Three small models before training. A dot is the cosine of the angle between a batch's update (256 completions, scores summed over tokens) and the mean
+# ∇p over prompts. See the two blue dots first: ÷ σ hardly moves them. The orange dot, the baseline 0, lies right, left, right of them.*
 #
-# **Division by the standard deviation, σ, changes the cosine by {=apart:.3f} at most, before training and after 20 steps of GRPO. The choice between
-# 0 (REINFORCE) and the group's mean changes it by up to {=abs(far).max():.2f}.**
+# - *Arithmetic*: a prompt has one right answer and many different wrong guesses.
+# - *Expressions*: `39?` asks for any expression with this value, such as `#12+27`. The usual wrong answer repeats the number, `#39`.
+# - *Slips*: the same task, but the model miscalculates, in many ways.
 #
 # ## What is a cosine worth?
 #
-# Completions. An update is a mean over the $n$ completions of a batch. Its expectation is the signal, whatever $n$ is. Its mean squared length is the
-# squared signal plus a noise that falls like $1/n$. The cosine is about the signal over the length:
+# An update is its mean, the signal, plus noise. The squared noise falls like $1/n$ with the number $n$ of completions in the batch. The cosine is about
+# the signal over the update's length:
 #
 # $$\cos^2 \approx \frac{\text{signal}^2}{\text{signal}^2 + \text{noise}/n}$$
 #
-# (About, also because GRPO and MaxRL weigh prompts unequally, [lesson 9](09_objective.ipynb): over many prompts their cosine stops short of 1
-# even without noise.)
+# (GRPO weighs prompts unequally, [lesson 9](09_objective.ipynb): over many prompts its cosine stops a little short of 1 even without noise.)
 #
 # **1. A larger batch.** With `n` completions in a batch a rule has the cosine `cosine`. How many does it need for the cosine `target`?
 
@@ -111,23 +104,72 @@ def completions_for(target, cosine, n):
 
 
 # %% [text]
-# By your formula, the noisier of GRPO and Dr. GRPO needs at most {=divided - 1:.0%} more completions than the other. To be as quiet as
-# the baseline 0, Dr. GRPO needs {=worth("σ^2", "no baseline")[0]:.1f} times as many on arithmetic and {=worth("σ^2", "no baseline")[4]:.1f} times as many on slips.
-# On expressions it is the other way round: the baseline 0 needs {=worth("no baseline", "σ^2")[2]:.1f} times as many as Dr. GRPO. Why?
+# By your formula the noisier of GRPO and Dr. GRPO, before training and after 20 steps, needs at most {=divided - 1:.0%} more completions than the other (their cosines differ by
+# {=apart:.3f} at most). The baseline is worth more. To be as quiet as 0, Dr. GRPO needs {=worth("σ^2", "no baseline")[0]:.1f} times as many on arithmetic and {=worth("σ^2", "no baseline")[4]:.1f} times on slips. On
+# expressions the baseline 0 needs {=worth("no baseline", "σ^2")[2]:.1f} times as many as Dr. GRPO.
 #
-# ## Which baseline?
+# ## Why ÷ σ hardly matters
 #
-# A completion's *score* $s$ is the gradient of its log-probability. Its reward $R$ is 1 if it is right and 0 if it is wrong. With a constant baseline $b$
-# it adds $(R - b)\,s$ to the update: $(1 - b)\,s$ if it is right, $-b\,s$ if it is wrong. The mean is $\nabla p$ for every $b$
-# ([lesson 1](01_score_function.ipynb)). The noise is not the same: $b = 0$ ignores the wrong completions, $b = 1$ the right ones. Nobody trains with
-# $b = 1$; it shows the other end.
+# If $k$ of the $G$ completions are right, $\sigma = \sqrt{k(G-k)}/G$: one number for the whole group. Dividing by it leaves the direction of the group's update
+# as it is, and changes only how much the group counts in the batch. In groups of eight σ runs from .33 ($k = 1$) to .5 ($k = 4$). So no group
+# gains more than a factor of 1.5 on another. (In groups of 64: 4.)
 #
-# - *Arithmetic*: a prompt has one right answer and many wrong ones. The wrong scores vary more, and 0 is quieter than 1.
-# - *Expressions*: `39?` asks for any expression with this value, such as `#12+27`. There are many right answers. The usual wrong one repeats
-#   the number, `#39`, so wrong scores vary little. Here 1 is quieter than 0.
-# - *Slips*: the same task, but the model miscalculates. Both kinds are diverse, the wrong ones are noisier, and 0 is quieter than 1 again.
+# The baseline acts inside each group: it says how much right completions count against wrong ones.
 #
-# **2. The best baseline.** From the rewards of many completions to one prompt and their scores, one row each, estimate the constant $b$ with the least
+# ## Why the baseline matters
+#
+# With a constant baseline $b$ a completion of reward $R$, 1 or 0, adds $(R - b)\,s$ to the update. The mean is $\nabla p$ for every $b$
+# ([lesson 1](01_score_function.ipynb)), so the noise depends on $b$ as the mean square does. With $q = 1 - p$ and the mean $\|s\|^2$ of right and of
+# wrong completions, $a_+$ and $a_-$:
+#
+# $$\mathbb E\,\|(R-b)\,s\|^2 = p\,(1-b)^2\,a_+ + q\,b^2\,a_-$$
+#
+# At $p = ½$ this is
+#
+# | | $b = 0$ | $b = p = ½$ | $b = 1$ |
+# |---|---|---|---|
+# | wrong scores long: $a_+ = 1,\ a_- = 4$ | **.5** | .625 | 2 |
+# | right scores long: $a_+ = 4,\ a_- = 1$ | 2 | .625 | **.5** |
+#
+# The baseline 0 ignores the wrong completions, and 1 the right ones. It pays to ignore the noisy kind.
+
+# %%
+def draw(p, ratio):
+    def noise(b):
+        return p * (1 - b) ** 2 + (1 - p) * b**2 * ratio
+
+    best = p / (p + (1 - p) * ratio)
+    others = noise(p) + p * (1 - p) / 7 * (p + (1 - p) * ratio)
+    marks = {"0": (0, noise(0)), "b*": (best, noise(best)), "mean of the other 7": (p, others),
+             "p": (p, noise(p)), "1": (1, noise(1))}
+    b = np.linspace(0, 1, 201)
+    marks = {name: (at, height / noise(best)) for name, (at, height) in marks.items()}
+    title = f"p = {p:.1f}, $a_-/a_+$ = {ratio:g}"
+    return noise_of_baselines(b, noise(b) / noise(best), marks, title)
+
+
+knob(draw, p=(0.1, 0.9, 0.1, 0.5), ratio=[8, 0.125, 0.25, 0.5, 1, 2, 4, 16, 32])
+
+# %% [fold]
+pi = torch.tensor([0.5, -0.3, 0.1, 0.9, -1.2, 0.0], dtype=torch.float64).softmax(dim=0)
+R = torch.tensor([1.0, 1, 0, 0, 0, 0], dtype=torch.float64)
+squared, p = (torch.eye(6, dtype=torch.float64) - pi).square().sum(dim=1), pi @ R
+right, wrong = (pi * R) @ squared, (pi * (1 - R)) @ squared  # p a₊, q a₋
+groups = torch.tensor([*product(range(6), repeat=3)])
+A = rloo.compute_advantages(rewards=R[groups])
+exact = (pi[groups].prod(dim=1)[:, None] * A**2 * squared[groups]).sum() / 3
+# The noise of the mean of the others: that of p, and its own
+expected = (1 - p) ** 2 * right + p**2 * wrong + p * (1 - p) / 2 * (right + wrong)
+assert abs(exact / expected - 1) < 1e-12
+
+# %% [markdown]
+# *The noise of each baseline; that of the best constant, $b^*$, is 1. Here wrong scores are long: 0 is quieter than $p$. The mean of the group's
+# others is $p$ plus a noise of its own. Now set $a_-/a_+$ to .125.*
+#
+# The curve is a parabola with its lowest point at $b^*$. So 0 is quieter than $p$ exactly if $b^* < p/2$. By the formula this is
+# $a_-/a_+ > 1 + 1/q$: more than 3 at $p = ½$, more than 11 at $p = .9$.
+#
+# **2. The best baseline.** From the rewards of many completions to one prompt and their scores, one row each, estimate $b^*$, the constant with the least
 # $\mathbb E\,\|(R - b)\,s\|^2$.
 
 
@@ -159,66 +201,43 @@ def moments(stage):
     return np.array(rows, dtype=float)
 
 
-ratio, growth, common, best_b = {}, {}, {}, {}
+def short(x):
+    return f"{x:.{2 if x < 1 else 1 if x < 10 else 0}f}"
+
+
+growth, rows, later = {}, [], 0
 for where, stage in stages.items():
     prompts = [prompt for run in stage for prompt in run["of prompts"]]
     p, v_right, v_wrong, dm = np.moveaxis(moments(stage), -1, 0)
-    right, wrong = p * (v_right + (1 - p) ** 2 * dm), (1 - p) * (v_wrong + p**2 * dm)
-    best_b[where] = np.nanmedian(right / (right + wrong))
+    a_right, a_wrong = v_right + (1 - p) ** 2 * dm, v_wrong + p**2 * dm
+    best = p * a_right / (p * a_right + (1 - p) * a_wrong)
+    zero = np.mean((best < p / 2)[~np.isnan(best)])
+    if where[1] == 0:
+        numbers = short(np.nanmedian(a_wrong / a_right)), f"{np.nanmedian(best):.2f}"
+        rows.append([where[0], *numbers, f"{100 * zero:.0f} %"])
+    later = 100 * zero if where == ("expressions", 20) else later
     by_size = np.array([prompt["growth"] for prompt in prompts], dtype=float)  # (n, sizes, 2)
     with np.errstate(divide="ignore", invalid="ignore"):
         growth[where] = np.nanmedian(by_size[:, :, 1] / by_size[:, :, 0], axis=0)
-    common[where] = np.median([prompt["commonest"] for prompt in prompts if prompt["commonest"]])
-    ratio[where] = np.nansum(v_wrong) / np.nansum(v_right)
 late_growth = min(growth[name, 60][-1] for name in STUDENTS)
+predicted = markdown(["before training", "$a_-/a_+$", "$b^*$", "prompts where 0 is quieter than $p$"], rows)
 
 # %% [text]
-# The best $b$ is the mean reward, weighted by squared lengths: near 0 if wrong scores are long, near 1 if right ones are. Applied to the measured scores
-# before training, your formula gives {=best_b["arithmetic", 0]:.2f} on arithmetic, {=best_b["expressions", 0]:.2f} on expressions and {=best_b["slips", 0]:.2f} on slips (medians over
-# {=len(results[0]["of prompts"])} held-out prompts and {=seeds} seeds).
+# So $b^*$ is the mean reward, weighted by $\|s\|^2$. Your formula on measured scores (medians over {=len(results[0]["of prompts"])} held-out prompts and {=seeds} seeds):
 #
-# ## Which weight?
+# {=predicted}
 #
-# GRPO, Dr. GRPO and MaxRL subtract the group's mean. Of the $G$ completions to one prompt $k$ are right; $\bar s_+$ and $\bar s_-$ are the mean
-# scores of the right and of the wrong ones. The group's update is a weight times the *contrast* $\bar s_+ - \bar s_-$: GRPO's weight is
-# $\sigma = \sqrt{k(G-k)}/G$, Dr. GRPO's $\sigma^2$, MaxRL's $(G-k)/G$ ([lesson 7](07_group_size.ipynb)).
-#
-# The score of a right completion has the mean $m_+$ and the variance $v_+$ (summed over parameters), that of a wrong one $m_-$ and $v_-$. So the
-# contrast has the mean $\Delta m = m_+ - m_-$, which points along $\nabla p$, and the variance $v_+/k + v_-/(G-k)$. The least noisy weight is the inverse
-# of the variance:
-#
-# $$c(k) = \frac1{v_+/k + v_-/(G-k)}$$
-
-# %% [fold]
-rows = {ROWS[name]: row for name, row in table.items()}
-show(cosines({"σ, GRPO": table["σ^1"], "GRPO, ÷ length": averaged} | rows, columns))
-
-# %% [text]
-# *Above the line: the contrast times a weight. In the row "÷ length" each score is also divided by its number of tokens. Below the line: $R - b$ times
-# the score; the best $b$ is estimated from the group's other completions. A batch has 256 completions in groups of 8; the true gradient comes from
-# {=results[0]["gradient"]:,} others.*
-#
-# **The weight matters little.** Even $c(k)$, which knows $v_-/v_+$, is at most {=gained:.2f} above GRPO's σ. MaxRL's weight is up to {=lost:.2f} below it.
-#
-# **The baseline matters more, in both directions.** The baseline 0 is {=-far.min():.2f} below Dr. GRPO on expressions before training, and
-# {=far.max():.2f} above it on slips after 20 steps.
-#
-# **Why does the best baseline lose to 0 on arithmetic and on slips?** Because it is estimated. Call your best constant $b^*$. At the vertex of the
-# parabola the mean square is $1 - b^*$ times what it is at $b = 0$. So with $b^* = {=best_b["arithmetic", 0]:.2f}$ even the exact constant would remove only
-# {=best_b["arithmetic", 0]:.0%} of it. An estimate adds its own error, and is better than 0 only while the mean square of this error is below $b^{*2}$. Seven other
-# completions are too few for that. On expressions before training, where $b^*$ is far from 0, they are enough: the cosine is
-# {=table["best b of the others"][2]:.2f} against {=table["no baseline"][2]:.2f} for the baseline 0.
-#
-# **Division by length can matter as much as the baseline.** On arithmetic before training wrong completions are short and noisy, and a mean over
-# tokens makes short ones count more: GRPO's cosine falls from {=table["σ^1"][0]:.2f} to {=averaged[0]:.2f}. In the other five cases it changes by {=abs(shorter[1:]).max():.2f} at most.
-# Such an update does not point along $\nabla p$ even on average ([lesson 7](07_group_size.ipynb)), which may be part of the fall.
+# The last column foretells the orange dots of the first picture: right, left, right. Measure again as the model learns. After 20 steps of GRPO wrong
+# completions have the long scores on expressions, too, and 0 is quieter on {=later:.0f} % of the prompts. A batch does not show it (cosine {=table["no baseline"][3]:.2f}, Dr. GRPO
+# {=table["σ^2"][3]:.2f}). One reason: prompts that are nearly always right add noise under 0, and hardly any under the group's mean.
 #
 # ## Does quiet mean fast?
 #
-# We trained with powers of σ as weights, all else GRPO's (without KL). *Every optimizer step was scaled to the same length*, so that no arm
-# moves further than another: ten seeds, 60 batches of 32 × 8. *Which power learns most? Guess, then open the output (…) and move the sliders.*
+# **We see no difference worth having: GRPO's σ and Dr. GRPO's σ², nearly equally quiet, learn equally fast to within 2 points.** We trained with
+# five powers of σ as a group's weight, all else GRPO's, without KL, and every optimizer step scaled to the same length (ten seeds, 60 batches of
+# 32 × 8).
 
-# %% [fold] guess
+# %% [fold]
 runs = load_runs(weights.RESULTS)
 by_length = {length: weights.arms(runs, length) for length in weights.STEP_LENGTHS}
 
@@ -251,6 +270,7 @@ of_power = {name: [gap for length in by_length for kept in (True, False)
                    for gap in gaps((name, kept), ("σ^1", kept), length)]
             for name in weights.POWERS if name != "σ^1"}
 squared = max(abs(100 * gap["difference"]) for gap in of_power["σ^2"])
+assert squared < 2
 powers = [gap for four in of_power.values() for gap in four]
 most = max(abs(100 * gap["difference"]) for gap in powers)
 seen = sum(np.prod(gap["interval"]) > 0 for gap in powers)
@@ -258,38 +278,43 @@ plain = {length: gaps(("σ^1", False), ("σ^1", True), length) for length in by_
 undivided = [[100 * four[i]["difference"] for four in plain.values()] for i in (1, 3)]
 
 # %% [text]
-# *Points of accuracy above or below σ, paired by seed, with 95 % intervals: on held-out problems at the end, and on the training problems of all batches.*
+# *Points of accuracy above σ, with 95 % intervals: on held-out problems at the end, and on the training problems of all batches. See first how near
+# 0 all points lie.*
 #
-# **The powers of σ learn nearly equally fast.** σ² differs from σ by {=squared:.1f} points at most, any power by {=most:.1f}. Mostly the larger power is a little
-# ahead, but not everywhere: in the picture as printed σ³ ends below σ on arithmetic. **Whether quiet is the reason, these runs cannot say**: where one
-# power clearly won on new seeds, it was both the quieter and the larger one.
+# Over all positions of the sliders σ² differs from σ by {=squared:.1f} points at most, any power by {=most:.1f}. Mostly the larger power is a little ahead. We cannot say
+# why: where one clearly won on new seeds, it was both the larger and the quieter one. Baselines differ more in noise: [lesson 19](19_which_baseline.ipynb) trains with them.
 #
-# **÷ length costs more than ÷ σ.** Without it GRPO gains {=min(undivided[0]):.1f} to {=max(undivided[0]):.1f} points over training on arithmetic, where the
-# cosines predict a gain, and at most {=max(undivided[1]):.1f} on expressions, where they predict none.
-#
-# (Small models of one architecture, short completions. [Lesson 19](19_which_baseline.ipynb) trains with other baselines.)
-
-# %% [markdown]
 # ## To remember
 #
+# - ÷ σ changes how much whole groups count, at $G = 8$ by a factor of 1.5 at most. The baseline changes how right completions count against wrong ones.
+# - 0 is quieter than $b = p$ exactly if $a_-/a_+ > 1 + 1/q$.
 # - A cosine is worth completions: the number needed grows like $\cos^2/(1 - \cos^2)$.
-# - σ, σ² and the best weight of the contrast are nearly equally quiet. σ and σ² also learn nearly equally fast.
-# - The baseline changes the noise more. The best constant weights rewards by $\|s\|^2$; near 0, an estimate from eight completions loses to 0 itself.
-# - ÷ length can change it as much, depending on the task.
+# - All this in small models of one architecture. Measure $a_-/a_+$ in yours; it changes as the model learns.
 #
-# ## For a second reading (20 minutes): progress and noise by k
+# ## For a second reading (10 minutes)
 #
-# GRPO's update of one group is $g = \sigma\,(\bar s_+ - \bar s_-)$. Mean and variance of the contrast give, for each $k$,
+# **÷ length can matter as much as the baseline.** On arithmetic before training wrong completions are short and noisy, and a mean over tokens makes
+# short ones count more: GRPO's cosine falls from {=table["σ^1"][0]:.2f} to {=averaged[0]:.2f}. In the other five cases it changes by {=abs(shorter[1:]).max():.2f} at most. Such an update does not point
+# along $\nabla p$ even on average, which may be part of the fall. Without ÷ length GRPO gains {=min(undivided[0]):.1f} to {=max(undivided[0]):.1f} points over training on arithmetic,
+# and at most {=max(undivided[1]):.1f} on expressions.
+#
+# **Why not estimate $b^*$?** From seven other completions it loses to 0 on arithmetic and slips. There $b^*$ is near 0, and the estimate's own error
+# is larger. On expressions before training it is far from 0, and the estimate wins: {=table["best b of the others"][2]:.2f} against {=table["no baseline"][2]:.2f}.
+#
+# **Other weights.** GRPO's update of one group is $g = \sigma\,(\bar s_+ - \bar s_-)$, with the mean scores of its right and wrong completions. Let their scores
+# have the means $m_\pm$ and the variances $v_\pm$, summed over parameters, and $\Delta m = m_+ - m_-$. The weight with the least noise is
+# $c(k) = 1/(v_+/k + v_-/(G-k))$. Its cosine is at most {=np.max(table["c(k)"] - table["σ^1"]):.2f} above σ. MaxRL's $(G-k)/G$ is up to {=np.max(table["σ^1"] - table["(G − k)/G"]):.2f} below it.
+#
+# **Progress and noise by k.** For each $k$
 #
 # $$\mathbb E\,\langle g, \Delta m\rangle = \sigma\,\|\Delta m\|^2, \qquad
 # \mathbb E\,\|g\|^2 = \sigma^2\,\|\Delta m\|^2 + \frac{(G-k)\,v_+ + k\,v_-}{G^2}$$
 #
-# Let $\langle g, \Delta m\rangle / \|\Delta m\|^2$ be the update's *progress* for its own prompt. **Its mean is σ, whatever the variances.** The last
-# term of the squared length is noise. If wrong scores vary more, $v_- > v_+$, it grows with $k$. Groups with $k$ and with $G-k$ right make the same
-# progress; the longer update is the noisier one.
+# The update's *progress* for its own prompt, $\langle g, \Delta m\rangle / \|\Delta m\|^2$, has the mean σ, whatever the variances. The last term is noise. If
+# $v_- > v_+$ it grows with $k$: groups with $k$ and with $G-k$ right make the same progress, and the longer update is the noisier one.
 #
-# **3. Signal without noise.** Both formulas need $\|\Delta m\|^2$, and all that can be measured is the distance of two noisy means. Its square is too large
-# on average. From the scores of a prompt's right and wrong completions, one row each, estimate $\|\Delta m\|^2$ so that the noise adds nothing on average.
+# **3. Signal without noise.** Both formulas need $\|\Delta m\|^2$. The squared distance of two noisy means is too large on average. From the scores
+# of a prompt's right and wrong completions, one row each, estimate $\|\Delta m\|^2$ so that the noise adds nothing on average.
 
 
 # %% [exercise]
@@ -322,67 +347,42 @@ def of_halves(right, wrong):  # right, too, but noisier: the noise of two halves
 assert abs(over_all_draws(of_halves)("") - 5) < 1e-9
 
 
-# %% [text]
-# On the same completions as above, the median of $v_-/v_+$ before training is {=growth["arithmetic", 0][-1]:.0f} on arithmetic, {=growth["expressions", 0][-1]:.2f} on
-# expressions and {=growth["slips", 0][-1]:.1f} on slips. After 60 steps it is {=late_growth:.0f} or more in each of them: wrong completions are then rare, diverse
-# and improbable.
-#
-# What share of the progress and of the squared length have groups with $k$ right? **From here on progress is measured along the gradient of all
-# prompts together**, not of the group's own prompt. So $k$ and $G-k$ may differ.
-
 # %% [fold]
-def by_k(student, step, G):
-    """(seeds, k = 1..G-1, 5): groups; of s₊ − s₋ mean and median of |.|², progress, cosine."""
-    return np.array([next(of_G["by k"] for of_G in run["of batches"] if of_G["G"] == G)
-                     for run in stages[student, step]])
-
-def draw(student, step, G):
-    return progress_and_length(by_k(student, step, G), G, f"{student}, step {step}")
-
-knob(draw, student=list(STUDENTS), step=[0, 20, 60], G=[8, 4, 16])
-
-
 def shares(student, step, ks, G=8):
     """Of the squared length and the progress of GRPO's updates, and of the mixed groups, the share
     that groups with these k have."""
-    n, squared, _, progress, _ = np.moveaxis(by_k(student, step, G), 2, 0)
+    by_k = np.array([next(of_G["by k"] for of_G in run["of batches"] if of_G["G"] == G)
+                     for run in stages[student, step]])  # (seeds, k = 1..G-1, 5)
+    n, squared, _, progress, _ = np.moveaxis(by_k, 2, 0)
     sigma = identity.sigma(np.arange(1, G), G)
     parts = [(n * x).sum(axis=0) for x in (sigma**2 * squared, sigma * progress, 1)]
     return [part[[k - 1 for k in ks]].sum() / part.sum() for part in parts]
 
 
-lone = {(name, step): shares(name, step, [7]) for name, step in stages}
+lone = shares("arithmetic", 0, [7])
 late, few = np.array([shares(name, 60, [6, 7])[1:] for name in STUDENTS]).T
 dropped = gaps(("σ, k < G − 2", True), ("σ^1", True), 0.016)
 costs = [-100 * gap["difference"] for gap in dropped[::2]]
-
-def short(x):
-    return f"{x:.{2 if x < 1 else 1 if x < 10 else 0}f}"
-
 sizes = [f"{size:,} completions" for size in estimators.SIZES if size <= n]
 by_size = markdown(["", *sizes], [[name, *map(short, growth[name, 0])] for name in STUDENTS])
 
 # %% [text]
-# *Left: shares of all mixed groups; black marks are single seeds. Right: the length of an update, beside σ. The root mean
-# square is far above the median where a few updates are very long.*
+# **Whose progress?** Now measure it along the gradient of all prompts together; then $k$ and $G-k$ may differ. On arithmetic before training groups with one
+# wrong completion of eight have {=lone[0]:.0%} of the squared length and {=lone[1]:.0%} of the progress: what moves an easy prompt need not help the others. After
+# 60 steps groups with one or two wrong make {=min(late):.0%} to {=max(late):.0%} of the progress; they are {=min(few):.0%} to {=max(few):.0%} of the mixed groups. They are noisy, and must
+# be kept: dropping them costs {=min(costs):.0f} to {=max(costs):.0f} points of accuracy.
 #
-# - On arithmetic before training, groups with one wrong completion of eight have {=lone["arithmetic", 0][0]:.0%} of the squared length and
-#   {=lone["arithmetic", 0][1]:.0%} of the progress: what moves an easy prompt need not help the others.
-# - After 60 steps groups with one or two wrong make {=min(late):.0%} to {=max(late):.0%} of the progress; they are {=min(few):.0%} to
-#   {=max(few):.0%} of the mixed groups. They are noisy, and must be kept: dropping them costs {=min(costs):.0f} to {=max(costs):.0f} points of accuracy.
-#
-# **How many completions does $v_-$ need?** Many, where one wrong completion hides the others. Before training on expressions the commonest is
-# {=common["expressions", 0]:.0%} of the wrong ones (median over prompts). The median of $v_-/v_+$ before training, from so many completions of each prompt:
+# **How many completions does $v_-$ need?** Many, where one wrong completion hides the others. The median of $v_-/v_+$ before training, from so many
+# completions of each prompt:
 #
 # {=by_size}
 #
-# The ratio of the sums over prompts is {=ratio["arithmetic", 0]:.0f}, {=ratio["expressions", 0]:.1f} and {=ratio["slips", 0]:.0f}. It differs on
-# expressions, because in a ratio of sums the noisiest prompts count most; the median shows the typical prompt.
+# After 60 steps it is {=late_growth:.0f} or more on each.
 #
 # **Powers of σ, the count.** Of the {=len(powers)} intervals that the sliders show {=seen} exclude 0, where chance gives {=0.05 * len(powers):.0f}. On five new seeds the rule "the
 # quieter power wins", fixed in advance, was right in {=quiet_again[0]} of {=quiet_again[1]} significant comparisons. So was the rule "the larger power wins".
 #
-# Sources: the length as "exactly the group reward standard deviation": [arXiv:2607.00152](https://arxiv.org/abs/2607.00152), §3; OPO:
-# [2505.23585](https://arxiv.org/abs/2505.23585); the best baseline: [Greensmith, Bartlett and Baxter
-# 2004](https://www.jmlr.org/papers/v5/greensmith04a.html). The measurements are ours: `lessons/experiments/estimators.py` and `weights.py`,
-# each with `--publish`, make every number on this page.
+# Sources: the length as "exactly the group reward standard deviation": [arXiv:2607.00152](https://arxiv.org/abs/2607.00152), §3; the best baseline:
+# [Greensmith, Bartlett and Baxter 2004](https://www.jmlr.org/papers/v5/greensmith04a.html). The true gradient comes from
+# {=results[0]["gradient"]:,} completions, the batches are others, in groups of 8. The measurements are ours: `lessons/experiments/estimators.py`
+# and `weights.py`, each with `--publish`, make every number on this page.
