@@ -1,7 +1,6 @@
 """The pictures of lesson 17, and the right answers and usual mistakes of its exercises."""
 
 from functools import partial
-from itertools import product
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -14,29 +13,31 @@ from lessons.experiments.erring import (
     COMPOSITIONS,
     JS,
     WINDOW,
-    errors,
-    push_back,
+    made_by_clip,
     select,
     values,
 )
 from lessons.identity import silent_rate
-from lessons.workshop.kit import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, new_figure
+from lessons.workshop.kit import BLUE, GREY, ORANGE, PURPLE, RIGHT, new_figure, ticks
+from lessons.workshop.parts.drawing import key
 
 COLORS = dict(zip(COMPOSITIONS, (ORANGE, BLUE, GREY)))
 NAMES = dict(zip(COMPOSITIONS, ("wrong ones accepted", "right ones rejected", "both alike")))
 
 
-def accuracy_and_rates(runs: list, f: float, m: float, rates: np.ndarray, plain: np.ndarray):
+def accuracy_and_rates(runs: list, f: float, m: float, kept: np.ndarray):
     """Accuracy over J by composition, with 95 % intervals over seeds, and the chosen f and m; and
-    their effect on one prompt: expected update, noise and cosine, with errors (rates) and without
-    (plain)."""
+    the expected update of one prompt and its noise with these errors, as shares of those
+    without."""
     figure, (left, right) = new_figure(9.6, 3.8, columns=2, width_ratios=(3, 2))
     J = sorted([1.0, *JS])
     for made, color in COLORS.items():
         ends = np.array([values(runs, COMPOSED.get((j, made), {}), "end") for j in J]).T
         left.fill_between(J, *paired.t_interval(ends), color=color, alpha=0.2, linewidth=0)
-        left.plot(J, ends.mean(axis=0), "o-", color=color, markersize=4, label=NAMES[made])
+        left.plot(J, ends.mean(axis=0), "o-", color=color, markersize=4)
+    key(left, {NAMES[made]: color for made, color in COLORS.items()}, 0.6, 0.25)
     left.axhline(BASE, color="black", linewidth=0.8, linestyle=":")
+    left.text(1, BASE + 0.02, "before training", ha="right")
     left.axvline(1 - f - m, color=PURPLE, linewidth=1.2, linestyle="--")
     left.set(
         title=f"f = {f:.1f}, m = {m:.1f}: J = {round(1 - f - m, 1) + 0.0:.1f}",
@@ -44,16 +45,12 @@ def accuracy_and_rates(runs: list, f: float, m: float, rates: np.ndarray, plain:
         ylabel="true accuracy at the end",
         ylim=(0, 1),
     )
-    left.legend(loc="lower right", fontsize=9)
-
-    y, unit = np.arange(3)[::-1], [*plain[:2], 1]
-    right.barh(y + 0.17, rates / unit, 0.32, color=PURPLE, label="with these errors")
-    right.barh(y - 0.17, plain / unit, 0.32, color=GREY, alpha=0.5, label="without")
-    right.set_yticks(y, ["expected\nupdate", "its noise", "cosine\nwith ∇p"])
+    right.barh(["its noise", "expected\nupdate"], kept[::-1], 0.4, color=PURPLE)
     right.axvline(0, color="black", linewidth=0.8)
-    right.set(xlim=(min(-0.1, *rates) * 1.1, 1.6), ylim=(-0.5, 3.2))
+    right.axvline(1, color=GREY)
+    right.text(1.03, 1.4, "without errors", color=GREY)
+    right.set(xlim=(min(-0.1, *kept) * 1.1, 1.8), ylim=(-0.5, 1.6))
     right.set_title("GRPO, a prompt with p = .3")
-    right.legend(loc="upper right", fontsize=9)
     return figure
 
 
@@ -61,44 +58,37 @@ def lags(slopes: dict) -> Figure:
     """The share of the slope without errors that each arm keeps, with 95 % intervals, over B:
     gradient descent at 1/J times the rate, and AdamW, by how the updates of a batch are made."""
     figure, axes = new_figure(9.6, 3.8, columns=2, sharey=True)
-    looks = {"clipped": ("o", None), "unclipped": ("o", "white"), "one": ("x", None)}
-    labels = ("four updates, clipped", "four, no clip", "one update")
+    ways = {"clipped": BLUE, "unclipped": ORANGE, "one": GREY}
     for axis, batch in zip(axes, (CALM, "AdamW")):
-        for (updates, (marker, face)), label in zip(looks.items(), labels):
-            arms = product(JS[:3], COMPOSITIONS)
-            for (J, made), (ratio, *interval) in zip(arms, slopes[updates, batch].reshape(3, 9).T):
-                x, look = push_back(BASE, *errors(J, made).values()), {"color": COLORS[made]}
-                axis.plot([x, x], interval, linewidth=1, alpha=0.5, **look)
-                axis.plot(x, ratio, marker, markersize=6, mfc=face, **look)
-            axis.plot([], [], marker, color="black", mfc=face, label=label)
+        for i, (updates, color) in enumerate(ways.items()):
+            kept, low, high = slopes[updates, batch].reshape(3, 9)
+            x = made_by_clip(slopes)[0] + 0.003 * (i - 1)
+            axis.errorbar(x, kept, (kept - low, high - kept), fmt="o", color=color, linewidth=1)
         axis.axhline(1, color="black", linewidth=0.8)
         axis.set(xlabel="B, by the formula", ylim=(0, 1.5))
-    axes[0].set(title="gradient descent", ylabel="initial slope (1: no errors)")
-    axes[1].set_title("AdamW, at one rate")
-    axes[1].legend(loc="upper right", fontsize=9)
+    names = ("four updates, clipped", "four updates, no clip", "one update")
+    key(axes[0], dict(zip(names, ways.values())), 0.05, 0.23)
+    axes[0].set(title="Gradient descent", ylabel="initial slope (1: no errors)")
+    axes[1].set_title("AdamW")
     return figure
 
 
 def forms(runs: list, forms: dict, as_often: dict) -> Figure:
-    """Over training, means over seeds of the shares of completions that pass (dashed) and that are
-    right: with errors of a form, and (dotted, right only) with as many random errors."""
-    figure, axis = new_figure(8.5, 3.6)
-
-    def over_training(settings: dict, what: str, line: str, **look) -> None:
-        shares = np.mean([run["windows"][what] for run in select(runs, settings)], axis=0)
-        axis.plot(256 * WINDOW * (np.arange(len(shares)) + 0.5), shares, line, **look)
-
-    for (form, settings), color in zip(forms.items(), (PURPLE, GREEN, RED)):
-        over_training(settings, "passed", "--", color=color, linewidth=1.5)
-        over_training(settings, "right", "-", color=color, label=form)
-        if form in as_often:
-            over_training(as_often[form], "right", ":", color=color, linewidth=1.5)
-    styles = {"--": "pass", "-": "right", ":": "right, errors at random"}
-    for line, name in styles.items():
-        axis.plot([], [], line, color="black", label=name)
-    axis.set(xlabel="completions", ylabel="share of the completions", ylim=(0, 1))
-    axis.set_title("Last digit and length are found, the rare 0 is not")
-    axis.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=9)
+    """Over training, means over seeds of the shares of completions that pass and that are right, a
+    panel for each form of errors; and the share that is right with as many random errors."""
+    figure, axes = new_figure(9.6, 3.4, columns=3, sharey=True)
+    looks = {"passes": ("--", ORANGE), "is right": ("-", RIGHT)}
+    looks["is right, random errors"] = (":", GREY)
+    for axis, (form, settings) in zip(axes, forms.items()):
+        lines = (settings, "passed"), (settings, "right"), (as_often.get(form, {}), "right")
+        for (chosen, what), (line, color) in zip(lines, looks.values()):
+            shares = np.mean([run["windows"][what] for run in select(runs, chosen)], axis=0)
+            completions = 256 * WINDOW * (np.arange(len(shares)) + 0.5)
+            axis.plot(completions, shares, line, color=color)
+        axis.set(title=form, ylim=(0, 1), xlim=(0, 10240), xlabel="completions")
+        ticks(axis.xaxis, [0, 5000, 10000])
+    axes[0].set_ylabel("share of completions")
+    key(axes[0], {name: color for name, (_, color) in looks.items()}, 0.25, 0.32, 0.14)
     return figure
 
 
@@ -157,18 +147,6 @@ CHECKS = {
             ),
             "there are right ones among those that fail: m is not 0": (
                 lambda t, a, r: 1 - t * (1 - a) / (1 - t * a - (1 - t) * r)
-            ),
-        },
-    },
-    "17.4": {
-        "expected": lambda f, m: (1.0, 1 / (1 - f - m)),
-        "inputs": [{"f": 0.2, "m": 0.1}, {"f": 0.5, "m": 0.3}],
-        "mistakes": {
-            "division by sigma takes any factor of the rewards out again": (
-                lambda f, m: (1 / (1 - f - m), 1 / (1 - f - m))
-            ),
-            "without division by sigma a factor of the rewards stays in the advantages": (
-                lambda f, m: (1.0, 1.0)
             ),
         },
     },

@@ -1,13 +1,16 @@
-# %% [markdown] 40 minutes
+# %% [markdown] 36 minutes
 # # 17 · A verifier that errs
 #
-# No verifier is perfect: it accepts some wrong completions and rejects some right ones. Does a model learn from such verdicts, and what?
+# Every verifier errs: it lets some wrong completions pass and fails some right ones. What does a model learn from such verdicts?
 #
-# > **Errors that come at random shorten a prompt's expected update and keep its direction, as long as the verifier is better than a coin.
-# > Errors that follow a rule act as a different reward: the policy learns that one, if it finds it.**
+# > **Random errors shorten each prompt's expected update and keep its direction, as long as right completions pass more often than wrong
+# > ones: learning is slower, not misled. Errors that follow a rule are a different reward; the model may learn that one instead.**
 #
-# First the random errors. A wrong completion passes with probability $f$ (false acceptance), a right one fails with probability $m$ (false
-# rejection). The axis of the left picture is $J = 1 - f - m$: 1 for a perfect verifier, 0 for a coin. Move the sliders.
+# So read some verdicts before you trust a verifier. Ask how often it errs (exercise 3) and, above all, what its errors have in common.
+#
+# First the random errors. A wrong completion passes with probability $f$ (false acceptance). A right one fails with probability $m$
+# (false rejection). The axis of the left picture is $J = 1 - f - m$. It is 1 for a perfect verifier, and 0 if right and wrong
+# completions pass equally often. Move the sliders.
 
 # %% [fold]
 from itertools import product
@@ -19,12 +22,12 @@ from algorithms import dr_grpo, grpo
 from lessons import identity
 from lessons.experiments import erring, estimators
 from lessons.experiments.grid import change, load_runs, markdown
-from lessons.workshop.kit import check, knob, show
-from lessons.workshop.parts.lesson_17 import NAMES, accuracy_and_rates, forms, lags
+from lessons.workshop.kit import check, fill, knob, say, show
+from lessons.workshop.parts.lesson_17 import NAMES, accuracy_and_rates, forms, lags, needed
 
 runs = load_runs(erring.RESULTS)
-NONE, table = erring.NO_ERRORS, erring.slopes(runs)
-kept = table["clipped", "AdamW"][0]  # (J, kind)
+NONE, BASE, table = erring.NO_ERRORS, erring.BASE, erring.slopes(runs)
+slopes = dict(zip(erring.COMPOSITIONS, table["clipped", "AdamW"][0][2]))  # at J = .4
 rank = np.corrcoef([each.argsort().argsort() for each in erring.made_by_clip(table)])[0, 1]
 outcomes = [row.split(" | ")[1] for row in erring.verdicts(runs).splitlines()[2:]]
 held = sum(outcome.startswith("held") for outcome in outcomes)
@@ -35,7 +38,7 @@ def value(settings, what="end"):
 
 
 def points(*pair, what="end"):
-    """A difference in points (or hundredths) with its interval."""
+    """A difference in points with its interval."""
     return change(erring.gap(runs, *pair, what)).strip("*")
 
 
@@ -45,40 +48,6 @@ def seeds(*settings):
     return " or ".join(map(str, sorted(counts)))
 
 
-def slopes_and_ends():
-    rows = []
-    for made, shares in zip(erring.COMPOSITIONS, kept.T):
-        ends = [points(erring.COMPOSED[J, made], NONE) for J in (0.4, 0.2)]
-        rows.append([NAMES[made], f"{100 * shares[2]:.0f} %", *ends])
-    columns = ["initial slope, $J = .4$", "end, $J = .4$", "end, $J = .2$"]
-    return markdown(["errors", *columns], rows)
-
-
-def rules():
-    errs = ("3 % of the wrong", "47 % of the wrong", "23 % of the right")
-    rows = []
-    for (rule, settings), often in zip(erring.FORMS.items(), errs):
-        shares = [f"{value(settings, what):.2f}" for what in ("passed", "right")]
-        found = points(settings, erring.AS_OFTEN.get(rule, NONE))
-        found += "" if rule in erring.AS_OFTEN else " (against no errors)"
-        rows.append([rule, often, *shares, found])
-    columns = ["errs at first on", "pass at the end", "are right"]
-    return markdown(["rule", *columns, "points against as many random errors"], rows)
-
-
-def share(updates, batch, made):
-    arm = erring.JS.index(0.4), erring.COMPOSITIONS.index(made)
-    ratio, low, high = (numbers[arm] for numbers in table[updates, batch])
-    return f"{ratio:.2f} [{low:.2f}, {high:.2f}]"
-
-
-alike = [value(each, "slope") / value(NONE, "slope") for each in erring.SIGNAL.values()]
-by_clip, free = (table[updates, erring.CALM] for updates in ("clipped", "unclipped"))
-assert by_clip[2][2, 2] < free[1][2, 2] and free[0].min() > 0.5  # the intervals lie apart
-assert rank >= 0.7 and table["unclipped", "AdamW"][2][2, 2] < 1  # what the second reading says
-coin = [erring.gap(runs, erring.RANDOM[clip], None, "drift") for clip in ("none", "symmetric")]
-assert coin[0]["interval"][1] < coin[1]["interval"][0]
-
 base = [run for run in estimators.published()
         if (run["task"], run["step"]) == ("arithmetic", 0)]
 of_prompts = [prompt["moments"][0][0][:3] for run in base for prompt in run["of prompts"]]
@@ -86,57 +55,95 @@ v_right, v_wrong, squared = np.nanmedian(of_prompts, axis=0)
 
 
 def rates(f, m, p=0.3, G=8):
-    """GRPO's expected update for one prompt, along grad p; its noise; and the cosine with grad p
-    of the mean of eight groups' updates; for the median prompt's scores."""
-    seen, *moments = identity.with_errors(p, v_right, v_wrong, squared, f, m)
-    expected = identity.weight("GRPO", seen, G) * (1 - f - m) * p * (1 - p) * squared**0.5
-    noise = np.sqrt(identity.mean_square("GRPO", seen, G, *moments) - expected**2)
-    return np.array([expected, noise, expected / np.hypot(expected, noise / 8**0.5)])
+    """GRPO's expected update for one prompt, along grad p, and its noise, as shares of those
+    without errors; for the median prompt's scores."""
+
+    def update_and_noise(f, m):
+        seen, *moments = identity.with_errors(p, v_right, v_wrong, squared, f, m)
+        weight = identity.weight("GRPO", seen, G) * (1 - f - m)
+        update = weight * p * (1 - p) * squared**0.5
+        square = identity.mean_square("GRPO", seen, G, *moments)
+        return np.array([update, np.sqrt(square - update**2)])
+
+    return update_and_noise(f, m) / update_and_noise(0, 0)
 
 
-with_errors, without = rates(0.3, 0.3), rates(0, 0)
+def times(f, m, p=0.3):
+    """How many times as many completions restore GRPO's signal-to-noise ratio."""
+    update, noise = rates(f, m, p)
+    return (noise / update) ** 2
+
+
+def costs():
+    rows = [["none", "1", "100 %", f"{value(NONE):.2f}"]]
+    for made in ("rejected", "accepted", "both"):
+        f, m = erring.errors(0.4, made).values()
+        end = f"{value(erring.COMPOSED[0.4, made]):.2f}"
+        rows.append([NAMES[made], f"{times(f, m, BASE):.1f}", f"{100 * slopes[made]:.0f} %", end])
+    columns = ["errors, $J = .4$", "completions needed", "initial slope", "accuracy at the end"]
+    return markdown(columns, rows)
+
+
+def rules():
+    rows = []
+    for rule, settings in erring.FORMS.items():
+        shares = [value(settings, what) for what in ("passed", "right")]
+        shares.append(value(erring.AS_OFTEN.get(rule, NONE), "right"))
+        rows.append([rule, *(f"{share:.2f}" for share in shares)])
+    return markdown(["rule", "passes", "is right", "is right, random errors"], rows)
+
+
+def share(updates, batch, made):
+    """The slope of an arm with J = .4, as a share of that without errors."""
+    return f"{table[updates, batch][0][2, erring.COMPOSITIONS.index(made)]:.2f}"
+
+
+asked = [needed(BASE, *rates) for rates in ((0, 0.6), (0.6, 0), (0.1, 0.1), (0.2, 0.2))]
+alike = [value(each, "slope") / value(NONE, "slope") for each in erring.SIGNAL.values()]
+by_clip, free = (table[updates, erring.CALM] for updates in ("clipped", "unclipped"))
+assert by_clip[2][2, 2] < free[1][2, 2] and free[0].min() > 0.5  # the intervals lie apart
+assert rank >= 0.7 and table["unclipped", "AdamW"][2][2, 2] < 1  # what the second reading says
 
 
 def draw(f, m):
-    return accuracy_and_rates(runs, f, m, rates(f, m), without)
+    return accuracy_and_rates(runs, f, m, rates(f, m))
 
 
 knob(draw, f=(0.0, 0.9, 0.1, 0.3), m=(0.0, 0.9, 0.1, 0.3))
 
 # %% [text]
-# *Left: the true accuracy on held-out problems that the model of arithmetic reaches by GRPO, in 40 batches of 256 completions. The same $J$ comes from
-# wrong ones accepted, from right ones rejected, or from both alike. (Below $J = .2$ a little of the other kind is added: for $J \ge 0$ no rate exceeds .8.) Bands: 95 %
-# intervals over {=seeds(NONE, *erring.COMPOSED.values())} seeds. Dashed: the chosen $J$. Dotted: before training.*
+# *Left: GRPO on arithmetic for 40 batches of 256 completions, then measured with a perfect verifier. See first the dotted line: for $J > 0$ the
+# runs end above it, for $J < 0$ below. Dashed: your $J$. Bands: 95 % intervals over {=seeds(NONE, *erring.COMPOSED.values())} seeds. (For $J \le 0$ a little of the other kind
+# is added.) Right: GRPO's expected update for one prompt and its noise, by formula.*
 #
-# *Right: what the errors do to the update for one prompt. Expected update and noise without errors are 1; the cosine is that of the mean of eight
-# groups, noise included. (By the formulas of [lesson 13](13_quiet_estimators.ipynb) and the median scores of the base model.)*
-#
-# At $f = m = .3$ the expected update keeps {=100 * with_errors[0] / without[0]:.0f} % of its length, and its noise grows to
-# {=100 * with_errors[1] / without[1]:.0f} %. So the update of eight groups points less surely along the gradient: its cosine is
-# {=with_errors[2]:.2f} instead of {=without[2]:.2f}. Now try f = .6, m = 0, and then f = 0, m = .6: $J$ is the same .4. If wrong ones are
-# accepted, the cosine is {=rates(0.6, 0)[2]:.2f}; if right ones are rejected, {=rates(0, 0.6)[2]:.2f}.
+# At $f = m = .3$ the expected update keeps {=100 * rates(0.3, 0.3)[0]:.0f} % of its length, and its noise grows to {=100 * rates(0.3, 0.3)[1]:.0f} %. So it takes
+# $({=rates(0.3, 0.3)[1]:.2f}/{=rates(0.3, 0.3)[0]:.2f})^2 = {=times(0.3, 0.3):.0f}$ times as many completions for the same signal-to-noise ratio.
+# Now try f = .6, m = 0 and then f = 0, m = .6. $J$ stays .4. Which kind of error is noisier?
 #
 # | symbol | meaning |
 # |---|---|
-# | $R,\ \tilde R$ | whether a completion is right; the verdict, 1 if it passes |
-# | $f,\ m,\ J$ | the two error rates; $1 - f - m$, Youden's index |
-# | $p,\ \tilde p$ | the probability that a completion is right; that it passes, $f + Jp$ ($\tilde q = 1-\tilde p$) |
+# | $R,\ \tilde R$ | 1 if a completion is right; 1 if it passes |
+# | $f,\ m,\ J$ | the two error rates; $1-f-m$, Youden's index (in lesson 9, $J$ was the objective) |
+# | $p,\ \tilde p$ | the probability that a completion is right; that it passes |
 # | $s,\ \sigma,\ G$ | the score $\nabla_\theta\log\pi_\theta(y)$; the standard deviation of a group's verdicts; its completions |
 #
 # ## Why the direction stays
 #
-# A wrong completion passes with probability $f$, a right one with probability $1 - m = f + J$. So given the text, a verdict has the mean
-# $\mathbb E[\tilde R \mid y] = f + J R$. The constant $f$ does nothing, because the expected score is 0:
+# Let $m = .2$ and $f = .3$. Of ten right completions 8 pass, of ten wrong ones 3. REINFORCE pushes up each one that passes: on average a right
+# completion by .8, a wrong one by .3. But pushing *all* completions by .3 does nothing on average ([lesson 1](01_score_function.ipynb)). What is
+# left is a push of .5 for right ones and none for wrong ones. That is the update of a perfect verifier, times $J = .5$.
 #
-# $$\mathbb E[\tilde R\,s] = J\,\mathbb E[R\,s] = J\,\nabla p .$$
+# In symbols, a completion passes with probability $\mathbb E[\tilde R \mid y] = f + J R$, and the expected score is 0:
 #
-# This is REINFORCE's update. The advantages of a group see verdicts only. So [lesson 3](03_group_baseline.ipynb)'s formula holds for them
-# with the *observed* $\tilde p$ in place of $p$, and with $\nabla\tilde p = J\,\nabla p$:
+# $$\mathbb E[\tilde R\,s] = f\,\mathbb E[s] + J\,\mathbb E[R\,s] = J\,\nabla p .$$
+#
+# A group's advantages see verdicts only. So [lesson 3](03_group_baseline.ipynb)'s formula holds with the share that passes,
+# $\tilde p = f + Jp$, in place of $p$. Its gradient is $\nabla\tilde p = J\,\nabla p$:
 #
 # $$\mathbb E[g] = w(\tilde p)\,J\,\nabla p$$
 #
-# For Dr. GRPO $w$ is $(G-1)/G$. For GRPO it is $\mathbb E[\sigma] / (\tilde p\,\tilde q)$, so errors also change how prompts are weighed.
-# This is checked on a policy with six answers, over all groups of three and their verdicts, through the scripts' advantages:
+# For Dr. GRPO $w$ is $(G-1)/G$. For GRPO it is $\mathbb E[\sigma] / (\tilde p\,(1-\tilde p))$, so errors also change how prompts are weighed
+# against each other. We check this by enumeration: six answers, all groups of three, all verdicts.
 
 # %% [fold]
 pi = torch.tensor([0.5, -0.3, 0.1, 0.9, -1.2, 0.0], dtype=torch.float64).softmax(dim=0)
@@ -157,60 +164,9 @@ for name, script in (("GRPO", grpo), ("Dr. GRPO", dr_grpo)):
     predicted = identity.weight(name, float(f + J * p), G) * J * (pi * (R - p))
     off = (update - predicted).norm() / predicted.norm()
     print(f"{name}: relative error of E[g] < 1e-12:", bool(off < 1e-12))
-silent = (chances * (verdicts == verdicts[:, :1]).all(dim=1)).sum()
-predicted = identity.silent_rate(float(f + J * p), G)
-print("silent share as predicted:", bool(abs(silent - predicted) < 1e-12))
 
-# %% [text]
-# ## How much is left
-#
-# **$J$ decides whether the model learns; the kind of errors decides how fast.** At every $J > 0$ accuracy rises; below 0 it falls.
-#
-# {=slopes_and_ends()}
-#
-# *Slope: over the first 4,096 completions, as a share of that without errors. End: accuracy after 10,240 completions, in points against no
-# errors, with 95 % intervals.*
-#
-# Under REINFORCE a rejection only withholds a push; under a group's mean it also pushes a right completion down, but at first few are right. An
-# acceptance pushes a wrong completion up, and at first most are wrong. (Exercise 2 puts numbers to this.)
-#
-# **Errors look harmless to those who look late.** At $J = .4$ two of the three kinds cost more than half of the slope. Yet at the end all
-# are within three points, because all have come near the same ceiling.
-#
-# Most of the cost is noise. With $1/J^2$ times as many completions in each batch, the slope per update is that without errors:
-# {=alike[0]:.2f} of it at $J = .8$, {=alike[1]:.2f} at $.6$ (errors of both kinds).
-#
-# ## Errors that follow a rule
-#
-# So far every verdict erred anew. Now the errors are drawn once for each text: the same completion always meets the same verdict. At
-# $J = .2$ this alone changes the accuracy at the end by {=points(erring.FIXED[0.2], erring.COMPOSED[0.2, "both"])} points.
-#
-# Next, the verifier errs by a rule. It accepts the answer 0; or it looks at the last digit only; or it rejects what is longer than 16
-# characters. *Which of these rules does the policy find? Guess, then open the output (click the … under the cell).*
-
-# %% guess
-show(forms(runs, erring.FORMS, erring.AS_OFTEN))
-
-# %% [text]
-# *Solid: right. Dashed: pass. Dotted: right, with as many errors made at random.*
-#
-# {=rules()}
-#
-# **The last digit and shortness are found, the rare 0 is not** (in 40 batches). Where long completions are rejected, the model stops
-# working problems out: it ends at {=value(erring.FORMS["long ones rejected"], "length"):.1f} tokens, without errors at {=value(NONE, "length"):.1f}. The reward shows
-# none of this: it rises in all three (dashed). The two rules that were learnt favour what the policy already wrote often. (These are three rules, no law.)
-#
-# ## A coin as the verifier
-#
-# At $J = 0$ nothing can be learnt, and something is lost. Over 40 batches the accuracy on the training samples changes by
-# {=points(erring.COMPOSED[0.0, "both"], None, what="drift")} points (first window to last; errors of both kinds). The mean update is 0, but its
-# noise makes the policy wander away from what it knew.
-#
-# **What this cannot say.** One task, 152,192 parameters. A large model may find a rare form sooner.
-#
-# ## Exercises
-#
-# **1. Which groups are silent?** How large is the share of silent groups, if the verifier errs?
+# %% [markdown]
+# **1. Which groups are silent?** A group teaches nothing if all its verdicts agree. How likely is that, if the verifier errs?
 
 
 # %% [exercise]
@@ -232,8 +188,11 @@ def silent_share(p, f, m, G):
 
 
 # %% [markdown]
-# **2. What an error costs.** Take REINFORCE, $\tilde R\,s$, with all scores equally long, and $p$ small enough that the noise is the mean square.
-# How many times as many completions does it take for the signal-to-noise ratio that a perfect verifier has?
+# ## What errors cost
+#
+# **2. Completions in place of a better verifier.** Take REINFORCE with scores $s$ of one length. Its signal is $\mathbb E[\tilde R\,s]$; take
+# $\mathbb E[\tilde R^2\,\|s\|^2]$ for the squared noise (good if $p$ is small). The mean over $n$ completions has a squared signal-to-noise
+# ratio of $n$ · signal² / noise². How many times as many completions restore the ratio of a perfect verifier?
 
 
 # %% [exercise]
@@ -245,7 +204,7 @@ def completions_needed(p, f, m):
 check("17.2", completions_needed)
 
 # %% [hint]
-# n completions have the ratio n · signal² / noise. The signal is multiplied by J. The noise is the mean of R̃².
+# The signal is multiplied by J. The squared noise is multiplied by the mean of R̃², over that of R²: how many pass, over how many are right.
 
 
 # %% [solution]
@@ -255,10 +214,49 @@ def completions_needed(p, f, m):
 
 
 # %% [text]
-# At $J = .4$ and the base model's $p = {=erring.BASE:.2f}$ your formula gives 2.5 times as many for rejections, and {=(0.6 + 0.4 * erring.BASE) / erring.BASE / 0.16:.0f} times as many for acceptances.
-# The slopes above have the same order: {=100 * kept[2, 1]:.0f} % are kept with rejections, {=100 * kept[2, 0]:.0f} % with acceptances. They differ less; the runs subtract the group's mean, and $p$ grows
-# while the slope is measured.
+# At $J = .4$ and the base model's $p = {=BASE:.2f}$ your formula gives {=asked[0]:.1f} for rejections and {=asked[1]:.0f} for acceptances. The signal is $J\,\nabla p$ in both.
+# But acceptances let more pass, and what passes is the noise. The right picture's formulas, for GRPO, say nearly the same: they give the first column.
+# Compare it with the slopes of the runs, then look at the last column.
 #
+# {=costs()}
+#
+# *Slope: rise of the accuracy over the first 4,096 completions, as a share of that without errors. End: held-out problems, after 10,240.*
+#
+# The more completions an error calls for, the less slope is left. **The end hides it**: near the ceiling all have caught up. (At $J = .2$ they
+# have not: see the left picture.)
+#
+# More completions do make up for it. At $J = .8$ and $.6$ (both kinds) your formula asks for {=asked[2]:.1f} and {=asked[3]:.1f} times as many. With batches {=1 / 0.64:.1f} and
+# {=1 / 0.36:.1f} times as large, the slope per update was {=alike[0]:.2f} and {=alike[1]:.2f} of that without errors.
+#
+# ## Errors that follow a rule
+#
+# Now the verdict depends on the text. Let $r(y)$ be the probability that completion $y$ passes. Then
+#
+# $$\mathbb E[\tilde R\,s] = \mathbb E[r(y)\,s] = \nabla\,\mathbb E[r(y)] .$$
+#
+# The update climbs the share that *passes*, whatever it is that passes. With random errors that share is $f + Jp$, and only $p$ can move. With a rule
+# there may be a shorter way up. We try three:
+#
+# - *Answer 0 accepted.* Of the base model's wrong completions, 3 % answer 0.
+# - *Last digit decides.* 47 % of the wrong ones have the right last digit, and pass.
+# - *Long ones rejected.* 23 % of the right ones have more than {=erring.LONG} characters, and fail.
+#
+# *Which of these ways does the policy find in 40 batches? Guess, then open the output (click the … under the cell).*
+
+# %% [fold] guess
+show(forms(runs, erring.FORMS, erring.AS_OFTEN))
+say(fill("""*Shares of the training samples. Compare blue with dotted: as many errors, made
+at random (for the rare 0: no errors). The table has the last four batches.*
+
+{=rules()}
+
+**The last digit and shortness are found, the rare 0 is not.** Where long completions are rejected,
+the model stops working problems out: it ends at
+{=value(erring.FORMS["long ones rejected"], "length"):.1f} tokens, without errors at
+{=value(NONE, "length"):.1f}. The reward shows none of this: the share that passes rises in all
+three.""", globals()))
+
+# %% [markdown]
 # **3. Audit a verifier.** You cannot see $f$ and $m$, but you can read some completions. The share $t$ of all completions passes. Of those
 # that pass, the share $a$ is right; of those that fail, the share $r$ is right. What is $J$?
 
@@ -284,22 +282,19 @@ def youden(t, a, r):
 # %% [text]
 # ## To remember
 #
-# - Random errors multiply the expected update by $J = 1-f-m$ and by the weight at the observed $\tilde p$: the direction stays while $J > 0$.
-# - At one $J$, accepting wrong completions slows learning more than rejecting right ones, while few are right. Both together cost
-#   most once $J$ is small.
-# - Errors that follow a rule are another reward. The curve of the reward does not show it: read completions, passed and failed.
+# - Random errors multiply a prompt's expected update by $J = 1-f-m$, and by the weight at the $\tilde p$ that is observed. Its direction stays while $J > 0$.
+# - At one $J$, accepting wrong completions costs more than rejecting right ones: more passes, and that is noise. The end of a run may hide it.
+# - Errors that follow a rule are another reward, and the reward's curve does not show it. Read completions that passed and that failed.
 #
-# ## For a second reading (16 minutes)
+# (One task, one model of 152,192 parameters, three rules. A larger model may find a rare form sooner.)
 #
-# **Two published claims.** We have read the abstracts only, and the tasks differ from ours: this is one setting beside theirs, and no test.
+# ## For a second reading (8 minutes)
 #
-# - [2601.04411](https://arxiv.org/abs/2601.04411): $J$ alone determines the drift, a coin is neutral, and for $J > 0$ errors primarily rescale time.
-#   In our runs, too, $J$ decides the direction. A coin is neutral in the mean, but its noise does harm. Time is roughly rescaled by gradient
-#   descent without a clip (below), and by AdamW not.
-# - [2605.02909](https://arxiv.org/abs/2605.02909): systematic rejections act like random ones, systematic acceptances may lead to collapse; the pattern
-#   decides, not the rate. The last is so here, too. But our systematic rejection costs far more than as many random ones.
+# **A rule in points.** Held-out problems, at the end, against as many random errors: last digit {=points(erring.FORMS["last digit decides"], erring.AS_OFTEN["last digit decides"])},
+# long ones {=points(erring.FORMS["long ones rejected"], erring.AS_OFTEN["long ones rejected"])}. Errors drawn once for each text, so that a completion always meets the same verdict, cost {=points(erring.FIXED[0.2], erring.COMPOSED[0.2, "both"]).split(" [")[0].strip("−")} points more than
+# fresh ones at $J = .2$: a mild rule.
 #
-# **Predictions.** Of our {=len(outcomes)}, written before their runs, {=held} held (`python lessons/experiments/erring.py` prints them).
+# **Known rates do not help GRPO.** $(\tilde R - f)/J$ has the mean $R$. But the group's mean takes $f$ out again, and ÷ σ takes $J$ out.
 #
 # **The clip pulls back.** Train Dr. GRPO by *gradient descent*, at $1/J$ times the rate. By the theorem it should learn as fast as without
 # errors. With four clipped updates a batch it does not. Why?
@@ -308,14 +303,14 @@ def youden(t, a, r):
 # the range the clip leaves only $A_+$, above it only $A_-$. Without errors that part is 0 for a token that has moved as it should: the clip is
 # a brake. With errors that part pushes the token back:
 #
-# - a wrong completion below .8 goes up, by its acceptances: $A_+ = (1-\frac1G) f\tilde q$;
-# - a right one above 1.2 goes down, by its rejections: $A_- = (1-\frac1G) m\tilde p$.
+# - a wrong completion below .8 goes up, by its acceptances: $A_+ = (1-\frac1G) f\,(1-\tilde p)$;
+# - a right one above 1.2 goes down, by its rejections: $A_- = (1-\frac1G) m\,\tilde p$.
 #
 # Over all completions, at $1/J$ times the rate and with $q = 1-p$, this makes
 #
 # $$B = \frac{q\,A_+ + p\,A_-}{J} = \Big(1-\frac1G\Big)\Big(q^2 f + p^2 m + \frac{f m}{J}\Big)$$
 #
-# If the clip is the reason, an arm loses more of its slope the larger $B$ is, and nothing without a clip.
+# If the clip is the reason, an arm loses more of its slope the larger $B$ is, and little without a clip.
 
 # %% [fold]
 left = torch.where(R[groups] == 1, -1, 1)[:, None] * A  # what the clip may leave
@@ -324,36 +319,18 @@ print("B as predicted:", bool(abs(left - erring.push_back(p, f, m, G)) < 1e-12))
 show(lags(table))
 
 # %% [text]
-# *Left: gradient descent, batches of 2,048, which have little noise. Right: AdamW, batches of 256. Orange: wrong ones accepted. Blue: right
-# ones rejected. Grey: both alike. Bars: 95 % intervals over {=seeds(*erring.LAGS.values())} seeds.*
+# *See first the blue dots on the left: they fall as $B$ grows, the others hardly. Nine arms: three $J$, three kinds of error. Left: batches of 2,048, which have
+# little noise. Right: batches of 256. Bars: 95 % intervals over {=seeds(*erring.LAGS.values())} seeds.*
 #
-# **By gradient descent it is mostly the clip.** At $J = .4$ and errors of both kinds, where $B$ is largest, the slope is
-# {=share("clipped", erring.CALM, "both").split(" [")[0]} with the clip and {=share("unclipped", erring.CALM, "both").split(" [")[0]} without it. Over the nine arms the clip costs more
-# where $B$ is larger (rank correlation {=rank:.2f}). **By AdamW it is not:** the same arm keeps {=share("clipped", "AdamW", "both").split(" [")[0]} with the clip and
-# {=share("unclipped", "AdamW", "both").split(" [")[0]} without.
+# **By gradient descent it is mostly the clip.** At the largest $B$ the slope is {=share("clipped", erring.CALM, "both")} with the clip and
+# {=share("unclipped", erring.CALM, "both")} without. Over the nine arms the clip costs more where $B$ is larger (rank correlation {=rank:.2f}). **By AdamW it is not**:
+# {=share("clipped", "AdamW", "both")} and {=share("unclipped", "AdamW", "both")}.
 #
-# **The same force protects from a coin**, because it leads back to the policy that sampled. Random verdicts of both kinds change the accuracy by
-# {=points(erring.COIN["clipped"], None, what="drift")} points with the clip and by {=points(erring.COIN["unclipped"], None, what="drift")} without.
-
-
-# %% [markdown]
-# **4. Correct the verdicts.** With known rates, $(\tilde R - f)/J$ has the mean $R$ given the text: an unbiased reward. By which factors does it
-# change the advantages of GRPO and of Dr. GRPO, if it is put in place of $\tilde R$?
-
-
-# %% [exercise]
-def factors(f, m):
-    """Of GRPO, and of Dr. GRPO."""
-    return ...
-
-
-# %% [check]
-check("17.4", factors)
-
-# %% [hint]
-# What do the group's mean and σ do to a reward to which a constant is added, and which is multiplied?
-
-
-# %% [solution]
-def factors(f, m):
-    return 1.0, 1 / (1 - f - m)  # AdamW cancels Dr. GRPO's factor: nothing is gained
+# So [2601.04411](https://arxiv.org/abs/2601.04411)'s claim that errors primarily rescale time (we read the abstract only) holds here roughly for gradient descent without a clip,
+# and not for AdamW.
+#
+# **A coin as the verifier.** At $J = 0$ the mean update is 0, but its noise makes the policy wander away from what it knew. Here the clip protects,
+# because it leads back to the policy that sampled. Accuracy changes over 40 batches by {=points(erring.COIN["clipped"], None, what="drift")} points with the clip, by
+# {=points(erring.COIN["unclipped"], None, what="drift")} without.
+#
+# **Predictions.** Of our {=len(outcomes)}, written before their runs, {=held} held (`python lessons/experiments/erring.py` prints them).
