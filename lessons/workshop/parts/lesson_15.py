@@ -13,20 +13,6 @@ from lessons.workshop.parts.drawing import key
 from toy_env.arithmetic import Problem
 
 
-def tokens_on(axis, text: str, slip: int | None) -> np.ndarray:
-    """One tick for each token and for the end of the sequence; the one at `slip` is in the colour
-    of mistakes. Returns the places of the tokens."""
-    places = np.arange(len(text) + 1)
-    axis.set_xticks(places, f"{text}∎", fontsize=11, family="monospace")
-    axis.set_xlim(-0.7, len(text) + 0.7)
-    axis.tick_params(axis="x", length=0)
-    axis.grid(axis="x", visible=False)
-    if slip is not None:
-        axis.axvspan(slip - 0.5, slip + 0.5, color=WRONG, alpha=0.15, linewidth=0)
-        axis.get_xticklabels()[slip].set(color=WRONG, fontweight="bold")
-    return places
-
-
 def right_steps(problem: Problem) -> str:
     """The right completion that writes its steps, such as "29+46=75;75-36=39;#39"."""
     total, *numbers = map(int, re.findall("[+-]?[0-9]+", problem.expression))
@@ -42,46 +28,25 @@ def slip_of(true: Tensor, reward: float) -> int | None:
     return None if reward else int(true.diff().argmin())
 
 
-def values_along(texts: list, shown: dict, values: Tensor, truth: dict, rewards: Tensor) -> Figure:
-    """Lesson 15: the critic's values and the true ones before each token of four completions, and
-    the rewards.
-
-    shown: a name for each of four completions, by row. values: (B, T). truth: (n_tokens,) by row.
-    """
-    widths = [max(len(truth[i]) for i in [*shown.values()][:2]), 7]
+def blame(text: str, values: dict, advantages: dict, slip: int | None, title: str) -> Figure:
+    """Lesson 15: the values before each token of a completion, and the advantages of its tokens, by
+    the critic and by the true values. The token at `slip` is in the colour of mistakes."""
     figure = Figure(figsize=(8.5, 4.6), layout="constrained")
-    axes = figure.subplots(2, 2, sharey=True, width_ratios=widths).T.flatten()
-    for axis, (name, i) in zip(axes, shown.items()):
-        places = tokens_on(axis, texts[i], slip_of(truth[i], rewards[i]))
-        axis.plot(places - 0.5, truth[i], "--", color=GREY)
-        axis.plot(places - 0.5, values[i, : len(places)], "o-", color=ORANGE, markersize=3.5)
-        color = RIGHT if rewards[i] else WRONG
-        axis.plot(places[-1] + 0.5, rewards[i], "s", color=color, markersize=8, clip_on=False)
-        axis.set(title=name, ylim=(-0.08, 1.1))
-    for y, text, color in (
-        (0.42, "the critic", ORANGE),
-        (0.22, "true values (dashed)", GREY),
-        (0.02, "square: the reward", RIGHT),
-    ):
-        axes[0].text(4.6, y, text, color=color)
-    for axis in axes[:2]:
-        axis.set_ylabel("value")
-    return figure
-
-
-def credit(text: str, advantages: dict, slip: int | None, title: str) -> Figure:
-    """Lesson 15: the advantage of each token of one completion, a panel for each source of
-    values."""
-    figure = Figure(figsize=(8.0, 4.2), layout="constrained")
-    for axis, (name, A) in zip(figure.subplots(2, 1, sharey=True), advantages.items()):
-        places = tokens_on(axis, text, slip)
-        axis.bar(places, A, width=0.6, color=ORANGE if "critic" in name else GREY)
-        axis.axhline(0, color="black", linewidth=0.6)
-        axis.set(
-            title=f"{title}: advantages with {name}",
-            xlim=(-0.7, max(len(places), 21) - 0.3),
-            ylim=(-1.15, 1.15),
-        )
+    above, below = figure.subplots(2, 1, sharex=True)
+    places, looks = np.arange(len(text) + 1), {"the critic": ORANGE, "the true values": GREY}
+    for i, (name, color) in enumerate(looks.items()):
+        above.plot(places - 0.5, values[name], "o-", color=color, markersize=3.5)
+        below.bar(places + 0.36 * i - 0.18, advantages[name], 0.36, color=color)
+    if slip is not None:
+        for axis in (above, below):
+            axis.axvspan(slip - 0.5, slip + 0.5, color=WRONG, alpha=0.15, linewidth=0, zorder=0)
+    key(above, looks, 0.75, 0.6, 0.14)
+    above.set(title=title, ylabel="value before the token", ylim=(-0.08, 1.1))
+    below.axhline(0, color="black", linewidth=0.6)
+    below.set(ylabel="advantage", xlim=(-0.9, max(len(places), 21) - 0.3), ylim=(-1.15, 1.15))
+    below.set_xticks(places, f"{text}∎", fontsize=11, family="monospace")
+    above.grid(axis="x", visible=False)
+    below.grid(axis="x", visible=False)
     return figure
 
 
