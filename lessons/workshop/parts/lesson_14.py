@@ -10,43 +10,32 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from torch import Tensor
 
+from lessons.experiments import paired
 from lessons.experiments.staleness import (
+    CISPO,
+    CLIP,
     OLD,
-    ONCE_ARMS,
-    REUSE_ARMS,
     STALENESS,
     STEP_LENGTHS,
+    UNWEIGHTED,
     select,
 )
-from lessons.workshop import kit
-from lessons.workshop.kit import (
-    BLUE,
-    GREEN,
-    GREY,
-    ORANGE,
-    PURPLE,
-    RED,
-    label_line,
-    new_figure,
-    ticks,
-)
+from lessons.workshop.kit import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, new_figure, ticks
 from lessons.workshop.parts.drawing import key
 from lessons.workshop.parts.lesson_04 import gradient
 from lessons.workshop.parts.lesson_12 import token_table
 from toy_env.rollout import Rollout
 
-STYLES = {  # colour and line of each loss and arm
-    "no correction": (GREY, ":"),
+STYLES = {  # colour and line of each loss
     "GRPO": (BLUE, "-"),
-    "GRPO's clip": (BLUE, "-"),
-    "clip-higher": (RED, "-."),
     "GSPO": (ORANGE, "--"),
     "CISPO": (GREEN, "-"),
-    "clip without weights": (PURPLE, "--"),
     "SAPO": (PURPLE, "-."),
     "GMPO": (RED, ":"),
     "DPPO": ("black", (0, (5, 1, 1, 1, 1, 1))),
 }
+COLORS = {OLD: GREY, CISPO: GREEN, UNWEIGHTED: PURPLE, CLIP: BLUE}
+PARTS = dict(zip(("neither", "weight", "bound", "both"), COLORS))  # what each of four arms does
 
 
 def push(loss: Callable, logps: Tensor, **batch) -> Tensor:
@@ -64,29 +53,26 @@ def factor(loss: Callable, ratio: Tensor, p: float, sign: float) -> Tensor:
     return sign * len(ratio) * update.flatten()
 
 
-def factors(losses: dict, p: float) -> Figure:
-    """The factors of all losses against the ratio, for A > 0 and for A < 0."""
-    figure, panels = new_figure(9.6, 3.9, columns=2, sharey=True)
-    for axis, sign, name in zip(panels, (1.0, -1.0), ("A > 0", "A < 0")):
-        ends = np.log(0.4), np.log(min(2.5, 1 / p))
+def factors(losses: dict, p: float, sign: float) -> Figure:
+    """The factors of all losses against the ratio, for advantages of a sign: of those that stop
+    tokens, and of those that do not."""
+    figure, panels = new_figure(9.6, 3.9, columns=2)
+    stop = ("GRPO", "GSPO", "GMPO", "DPPO")
+    for axis, names, end in zip(panels, (stop, ("CISPO", "SAPO")), (2.7, 6.7)):
+        ends = np.log(0.4), np.log(min(end, 1 / p))
         ratio = torch.linspace(*ends, 1500, dtype=torch.float64).exp()
-        for method, loss in losses.items():
-            color, line = STYLES[method]
-            width, alpha = (5, 0.35) if method == "CISPO" else (1.8, 1.0)
-            axis.plot(ratio, factor(loss, ratio, p, sign), linestyle=line, color=color,
-                      linewidth=width, alpha=alpha)  # fmt: skip
-        axis.axvline(1, color=GREY, linewidth=0.8)
+        axis.plot(ratio, ratio, color=GREY, linewidth=6, alpha=0.35)
+        for name in names:
+            color, line = STYLES[name]
+            axis.plot(ratio, factor(losses[name], ratio, p, sign), linestyle=line, color=color)
         axis.plot(1, 1, "o", color="black", zorder=5)
-        axis.set(xscale="log", xlim=(0.4, 2.5), ylim=(-0.08, 2.6), xlabel="ratio")
-        axis.set_title(f"{name}, a token sampled with p = {p:.2f}")
-        ticks(axis.xaxis, [".4", ".6", ".8", "1", "1.25", "1.6", "2", "2.5"])
-    label_line(panels[1], 1, 1, "ratio 1: all six", "black", xytext=(-8, 8), ha="right")
-    left, at = panels[0], [0.24, 0.36] if kit.narrow else [0.17, 0.26]
-    left.set_ylabel("factor of A ∇log π")
-    key(left, {name: STYLES[name][0] for name in losses}, 0.05, 0.92, 0.085)
-    for i, name in enumerate(losses):
-        (color, line), y = STYLES[name], 0.935 - 0.085 * i
-        left.plot(at, [y, y], linestyle=line, color=color, transform=left.transAxes, linewidth=1.8)
+        key(axis, {"the ratio itself": GREY} | {name: STYLES[name][0] for name in names}, 0.05)
+        axis.set(xscale="log", xlim=(0.4, end), ylim=(-0.03 * end, end), xlabel="ratio")
+    panels[0].set(ylabel="factor of A ∇log π")
+    panels[0].set_title(f"A {'>' if sign > 0 else '<'} 0, p = {p}: these stop the token")
+    panels[1].set_title("These do not")
+    ticks(panels[0].xaxis, [".4", ".6", ".8", "1", "1.25", "1.6", "2", "2.5"])
+    ticks(panels[1].xaxis, [".4", ".6", "1", "2", "3", "4", "5", "6"])
     return figure
 
 
@@ -124,42 +110,28 @@ def one_group(rollout: Rollout, logps: Tensor, losses: dict, title: str) -> Figu
     return figure
 
 
-def stale_and_reused(runs: list[dict]) -> Figure:
-    """Left: accuracy at the end against U. Middle: along the runs that use batches of 256
-    completions four times, at 2e-4. Right: the end of such runs against the length of their
-    optimizer steps, where every step has one length. Dots are runs, lines their means."""
-    figure, (left, middle, right) = new_figure(11.5, 3.9, columns=3, sharey=True)
-
-    def measured(what: str, arm: str, **settings) -> np.ndarray:
-        return np.array([run[what] for run in select(runs, arm=arm, **settings)])
-
-    def ends(arm: str, **settings) -> np.ndarray:
-        return measured("accuracy", arm, **settings)[:, -1]
-
-    for axis, arms, points_of in (
-        (left, ONCE_ARMS, lambda arm: [ends(arm, staleness=u) for u in STALENESS]),
-        (middle, REUSE_ARMS, lambda arm: measured("accuracy", arm, epochs=4).T),
+def weight_or_bound(runs: list[dict]) -> Figure:
+    """Accuracy at the end, with 95 % intervals over runs, by what an arm does with the ratio:
+    against U, completions used once; and against the length of every optimizer step, completions
+    used four times."""
+    figure, (left, right) = new_figure(9.6, 3.8, columns=2, sharey=True)
+    once = [{"staleness": u} for u in STALENESS]
+    reused = [{"epochs": 4, "step_length": x} for x in STEP_LENGTHS]
+    for axis, settings, arms in (
+        (left, once, (OLD, CISPO, CLIP)),
+        (right, reused, PARTS.values()),
     ):
-        for i, arm in enumerate(arms):
-            color, line = STYLES[arm]
-            points = np.array(points_of(arm))  # (positions, runs)
-            x = np.arange(len(points))
-            axis.plot(x, points.mean(axis=1), linestyle=line, color=color)
-            axis.plot(x + 0.06 * (i - 2), points, "o", color=color, markersize=3.5, alpha=0.6)
-    for arm in REUSE_ARMS:
-        color, line = STYLES[arm]
-        accuracy = [ends(arm, epochs=4, step_length=x).mean() for x in STEP_LENGTHS]
-        right.plot(STEP_LENGTHS, accuracy, linestyle=line, color=color, marker="s")
-    for axis, arms in ((left, ONCE_ARMS), (right, REUSE_ARMS)):
-        names = {"neither" if arm == OLD else arm: STYLES[arm][0] for arm in arms}
-        key(axis, names, 0.05, *((0.68, 0.14) if kit.narrow else (0.40, 0.08)))
-    left.set(title="Stale: used once, late", xlabel="U, updates for each rollout batch")
-    left.set(xticks=range(len(STALENESS)), xticklabels=STALENESS, ylim=(0, 1), ylabel="accuracy")
-    middle.set(title="Reused: four times, rate 2e-4", xlabel="completions", xticks=range(4))
-    middle.set(xticklabels=["768", "1,536", "2,304", "3,072"])
-    right.set(title="Reused, at equal steps: the end", xlabel="length of every optimizer step")
-    right.set(xscale="log")
-    ticks(right.xaxis, [".008", ".016", ".032"])
+        for arm in arms:
+            runs_of = [select(runs, arm=arm, **each) for each in settings]
+            ends = np.array([[run["accuracy"][-1] for run in each] for each in runs_of])
+            x = np.arange(len(ends))
+            axis.fill_between(x, *paired.t_interval(ends.T), color=COLORS[arm], alpha=0.15)
+            axis.plot(x, ends.mean(axis=1), "o-", color=COLORS[arm])
+    key(left, {part: COLORS[arm] for part, arm in PARTS.items()}, 0.05, 0.4, 0.1)
+    left.set(title="Used once, late", xlabel="U, updates for each rollout batch", ylim=(0, 1))
+    left.set(xticks=range(len(STALENESS)), xticklabels=STALENESS, ylabel="accuracy at the end")
+    right.set(title="Used four times", xlabel="length of every optimizer step")
+    right.set(xticks=range(3), xticklabels=[".008", ".016", ".032"])
     return figure
 
 
@@ -219,6 +191,33 @@ moved, far = torch.tensor([0.3, -0.3, 0.1, -0.1]), torch.tensor([1.5, -0.3, 0.4,
 
 CHECKS = {
     "14.1": {
+        "expected": weighted(lambda ratio, cap, _: ratio.detach().clamp(max=cap)),
+        "inputs": [{"logps": old + far, "old_logps": old, "A": A, "cap": 2.0} for A in (1.5, -0.5)],
+        "mistakes": {
+            "the weight is a constant: detach it": (
+                weighted(lambda ratio, cap, _: ratio.clamp(max=cap))
+            ),
+            "a clipped ratio has no gradient; the weight must multiply log π": gradient_of(
+                lambda logps, old, A, cap: -((logps - old).exp().clamp(max=cap) * A).mean()
+            ),
+            "the cap is missing": weighted(lambda ratio, cap, _: ratio.detach()),
+        },
+    },
+    "14.2": {
+        "expected": weighted(lambda ratio, eps, sign: sign * (ratio - 1) <= eps),
+        "inputs": [
+            {"logps": old + moved, "old_logps": old, "A": A, "eps": 0.2} for A in (1.5, -0.5)
+        ],
+        "mistakes": {
+            "the ratio still weights the kept tokens (GRPO)": weighted(
+                lambda ratio, eps, sign: (sign * (ratio - 1) <= eps) * ratio.detach()
+            ),
+            "a token is stopped on the side of A's sign only": (
+                weighted(lambda ratio, eps, sign: (ratio - 1).abs() <= eps)
+            ),
+        },
+    },
+    "14.3": {
         "expected": stopped,
         "inputs": [
             {"log_ratio": log_ratios, "mask": log_ratios < 9, "A": A, "low": 0.03, "high": 0.04}
@@ -233,33 +232,6 @@ CHECKS = {
                 stopped, of_completion=lambda log_ratio, _: log_ratio
             ),
             "only where its own push has moved it, on one side of the range": either_side,
-        },
-    },
-    "14.2": {
-        "expected": weighted(lambda ratio, cap, _: ratio.detach().clamp(max=cap)),
-        "inputs": [{"logps": old + far, "old_logps": old, "A": A, "cap": 2.0} for A in (1.5, -0.5)],
-        "mistakes": {
-            "the weight is a constant: detach it": (
-                weighted(lambda ratio, cap, _: ratio.clamp(max=cap))
-            ),
-            "a clipped ratio has no gradient; the weight must multiply log π": gradient_of(
-                lambda logps, old, A, cap: -((logps - old).exp().clamp(max=cap) * A).mean()
-            ),
-            "the cap is missing": weighted(lambda ratio, cap, _: ratio.detach()),
-        },
-    },
-    "14.3": {
-        "expected": weighted(lambda ratio, eps, sign: sign * (ratio - 1) <= eps),
-        "inputs": [
-            {"logps": old + moved, "old_logps": old, "A": A, "eps": 0.2} for A in (1.5, -0.5)
-        ],
-        "mistakes": {
-            "the ratio still weights the kept tokens (GRPO)": weighted(
-                lambda ratio, eps, sign: (sign * (ratio - 1) <= eps) * ratio.detach()
-            ),
-            "a token is stopped on the side of A's sign only": (
-                weighted(lambda ratio, eps, sign: (ratio - 1).abs() <= eps)
-            ),
         },
     },
 }
