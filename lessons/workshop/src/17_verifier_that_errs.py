@@ -215,8 +215,8 @@ def completions_needed(p, f, m):
 
 # %% [text]
 # At $J = .4$ and the base model's $p = {=BASE:.2f}$ your formula gives {=asked[0]:.1f} for rejections and {=asked[1]:.0f} for acceptances. The signal is $J\,\nabla p$ in both.
-# But acceptances let more pass, and what passes is the noise. The right picture's formulas, for GRPO, say nearly the same: they give the first column.
-# Compare it with the slopes of the runs, then look at the last column.
+# But acceptances let more pass, and what passes is the noise. For GRPO, at this $p$, the right picture's formulas say nearly the same: the first
+# column below. Compare it with the slopes of the runs, then look at the last column.
 #
 # {=costs()}
 #
@@ -234,7 +234,7 @@ def completions_needed(p, f, m):
 #
 # $$\mathbb E[\tilde R\,s] = \mathbb E[r(y)\,s] = \nabla\,\mathbb E[r(y)] .$$
 #
-# The update climbs the share that *passes*, whatever it is that passes. With random errors that share is $f + Jp$, and only $p$ can move. With a rule
+# REINFORCE climbs the share that *passes*, whatever it is that passes. With random errors that share is $f + Jp$, and only $p$ can move. With a rule
 # there may be a shorter way up. We try three:
 #
 # - *Answer 0 accepted.* Of the base model's wrong completions, 3 % answer 0.
