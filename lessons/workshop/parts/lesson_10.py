@@ -1,28 +1,16 @@
 """The pictures of lesson 10, and the right answers and usual mistakes of its exercises."""
 
 from collections.abc import Callable
+from itertools import cycle
 
 import numpy as np
 import torch
 from matplotlib.figure import Figure
-from matplotlib.lines import CARETDOWNBASE, CARETUPBASE
 
 from algorithms import dapo
 from lessons import identity
 from lessons.identity import silent_rate
-from lessons.workshop.kit import (
-    BLUE,
-    GREEN,
-    GREY,
-    ORANGE,
-    RED,
-    RIGHT,
-    WRONG,
-    label_line,
-    new_figure,
-    ticks,
-)
-from lessons.workshop.parts.drawing import note, two_panels
+from lessons.workshop.kit import BLUE, GREEN, ORANGE, RED, label_line, new_figure, ticks
 
 MARKERS = {  # ways to treat a silent group: colour, marker, and the sign in its label
     "GRPO": (BLUE, "o", "●"),
@@ -63,54 +51,6 @@ def weights(p: np.ndarray, measured: dict, G: int, draws: int) -> Figure:
     return figure
 
 
-def clip_room(push: Callable, eps_low: float, eps_high: float, p: float) -> Figure:
-    """Lesson 10: where DAPO's clip stops a token sampled with probability p, and how much
-    probability each token can gain or lose until then. push: (ratios, sign of A) -> the factor of
-    the token's score."""
-    figure, left, right = two_panels(
-        3.5,
-        {
-            "title": f"Push on a token sampled with probability {p:g}",
-            "xlabel": "ratio",
-            "xlim": (0.3, 1.8),
-            "ylim": (-2.1, 2.1),
-        },
-        {
-            "title": "Room before the gradient stops",
-            "xlabel": "probability when sampled",
-            "ylabel": "probability gained",
-            "xlim": (0, 1),
-            "ylim": (-0.55, 0.45),
-        },
-    )
-    ratios, sampled = np.linspace(0.3, 1.8, 601), np.linspace(0.001, 0.999, 400)
-    possible = ratios[ratios * p < 1]
-
-    def room(x, change):
-        return np.minimum(x * change, 1 - x)
-
-    right.plot(sampled, room(sampled, 0.2), "--", color=GREY, linewidth=1.5)
-    for A, color, name, y, change, marker in (  # carets, which stand apart at a small p
-        (1.0, RIGHT, "right, A = 1", 0.93, eps_high, CARETUPBASE),
-        (-1.0, WRONG, "wrong, A = −1", 0.07, -eps_low, CARETDOWNBASE),
-    ):
-        left.plot(possible, push(possible, A), color=color)
-        note(left, 0.03, y, name, color, va="center")
-        right.plot(sampled, room(sampled, change), color=color)
-        right.plot(p, room(p, change), marker=marker, color=color, markersize=10)
-        end = p * (1 + change)
-        stops = f"{name}: stopped at {end:.3g}" if end < 1 else f"{name}: never stopped"
-        note(right, 0.03, y, stops, color, va="center")
-    left.axvline(1, color=GREY, linewidth=1, linestyle=":")
-    if len(possible) < len(ratios):
-        left.axvspan(1 / p, 1.8, color=GREY, alpha=0.2, linewidth=0)
-        left.text(1.78, -0.25, "more than\nprobability 1", color=GREY, va="center", ha="right",
-                  fontsize=9)  # fmt: skip
-    right.axhline(0, color="black", linewidth=0.8)
-    note(right, 0.98, 0.84, "dashed: 20%", GREY, ha="right", fontsize=9)
-    return figure
-
-
 # Exercises; `kit.check` explains the keys of CHECKS
 
 
@@ -126,41 +66,81 @@ def silent_per_kept(p, G):
     return S / (1 - S)
 
 
-def differ(verdicts):
-    """(groups,), bool, from (groups, G), bool: the groups whose verdicts are not all the same."""
-    return (verdicts != verdicts[:, :1]).any(dim=1)
+# Two kinds of prompts: how often a short completion is right, and a long one
+EASY, HARD = (0.6, 0.5), (0.01, 0.05)
 
 
-FILTERS = {
-    "the bug": lambda shaped: shaped.std(dim=1) > 0,
-    "by the sign": lambda shaped: differ(shaped > 0),
-}
-MIXED = [[1, 1, 1, -1], [0, -1, -1, -2], [0, -1, -1, -1], [0.2, 0.1, 0, -1]]
-SILENT = [
-    [1, 1, 0.4, 1],
-    [-1, -1.8, -1, -1],
-    [1, 0, 1, 0],
-    [0.9, 0, 0.6, 0.5],
-    [-1, -1, -1, -1],
-    [1, 0.9, 0.8, 1],
-]
+def is_mixed(group: np.ndarray) -> bool:
+    """True if some of its completions are right and some wrong. group: (2, 8); the first row says
+    which completions are right, the second which are long."""
+    return group[0].any() and not group[0].all()
+
+
+def on_two_kinds(fill: Callable) -> Callable:
+    """The function that gives a batch of groups, (P, 2, 8), as `fill` collects them, from the
+    share of long completions, P and a generator."""
+
+    def batch(long_share: float, P: int, rng: np.random.Generator) -> np.ndarray:
+        def sample(prompt):
+            long = rng.random(8) < long_share
+            return np.array([rng.random(8) < np.where(long, prompt[1], prompt[0]), long])
+
+        return np.array(fill(sample, cycle([EASY, HARD]), P))
+
+    return batch
+
+
+def redrawn(sample, prompts, P):
+    groups = []
+    while len(groups) < P:
+        prompt = next(prompts)
+        groups.append(sample(prompt))
+        while not is_mixed(groups[-1]):
+            groups[-1] = sample(prompt)
+    return groups
+
+
+def replaced(sample, prompts, P):
+    groups = []
+    while len(groups) < P:
+        groups += filter(is_mixed, [sample(next(prompts))])
+    return groups
+
+
+def all_kept(sample, prompts, P):
+    return [sample(next(prompts)) for _ in range(P)]
+
+
+BUG, GRPO = on_two_kinds(redrawn), on_two_kinds(all_kept)
 
 CHECKS = {
     "10.1": {
-        "expected": capped_redraw,
-        "inputs": [{"p": 0.02, "G": 8, "draws": 4}, {"p": 0.3, "G": 4, "draws": 2}],
+        "expected": lambda S: np.array([1 / (1 - S).mean() + 0 * S, 1 / (1 - S)]),
+        "inputs": [{"S": np.array([0.9, 0.5])}, {"S": np.array([0.2, 0.6, 0.95])}],
         "mistakes": {
-            "that has no limit on the draws": lambda p, G, draws: 1 / (1 - silent_rate(p, G)),
-            "the probability of a mixed end; GRPO's is not 1": (
-                lambda p, G, draws: 1 - silent_rate(p, G) ** draws
+            "DAPO's row has the shares of the batch alone: a mixed group also counts for more": (
+                lambda S: np.array([(1 - S) / (1 - S).mean(), 1 / (1 - S)])
             ),
-            "a group is drawn again only while it is silent": lambda p, G, draws: draws,
-            "the first draw is one of the `draws`": (
-                lambda p, G, draws: capped_redraw(p, G, draws + 1)
+            "both rows are those of redrawing: DAPO gives a silent prompt fewer places": (
+                lambda S: np.array([1 / (1 - S)] * 2)
+            ),
+            "GRPO's share is 1/n: DAPO's share has to be divided by it": (
+                lambda S: np.array([1 / (1 - S).sum() + 0 * S, 1 / (1 - S)])
             ),
         },
     },
     "10.2": {
+        "bug": BUG,
+        "expected": on_two_kinds(replaced),
+        "inputs": [{"long_share": 0.5, "P": 32, "rng": np.random.default_rng(0)}],
+        "mistakes": {
+            "silent groups are in the batch: that is GRPO": GRPO,
+            "the batch is not filled up: fewer than P groups": on_two_kinds(
+                lambda *given: [*filter(is_mixed, all_kept(*given))]
+            ),
+        },
+    },
+    "10.3": {
         "expected": lambda p, G: G * silent_per_kept(p, G),
         "inputs": [
             {"p": np.array([0.05, 0.5]), "G": 8},
@@ -177,52 +157,24 @@ CHECKS = {
             "average S over the prompts, not p": lambda p, G: G * silent_per_kept(p.mean(), G),
         },
     },
-    "10.3": {
-        "bug": FILTERS["the bug"],
-        "expected": lambda shaped: differ(shaped >= 0),
-        "inputs": [{"shaped": torch.tensor(MIXED + SILENT).double()}],
-        "mistakes": {
-            "no threshold will do: a silent group can spread as far as a mixed one": (
-                lambda shaped: shaped.amax(dim=1) - shaped.amin(dim=1) >= 1
-            ),
-            "no bound on the deviation will do: a silent group can spread as far as a mixed one": (
-                lambda shaped: shaped.std(dim=1) > 0.5
-            ),
-            "rounding does not undo the penalty, which can be anything from 0 to 1": (
-                lambda shaped: differ(shaped.round())
-            ),
-            "a right completion at the limit has 0, whose sign is neither 1 nor −1": (
-                lambda shaped: differ(shaped.sign())
-            ),
-            "a right completion at the limit has a shaped reward of 0": (FILTERS["by the sign"]),
-            "a right completion may have less than 1: its reward is shaped": (
-                lambda shaped: differ(shaped == 1)
-            ),
-        },
-    },
 }
 
 
-def accuracy(keep) -> list[float]:
-    """The success probability of a policy with one logit, of a completion at the limit: right with
-    probability .95, a short one .5. A batch: the first 64 kept of 512 groups of 8."""
-    rng, z, means = np.random.default_rng(0), 0.0, []
-    for _ in range(61):
-        p = 1 / (1 + np.exp(-z))
-        means.append(0.5 + 0.45 * p)
-        long = rng.random((512, 8)) < p
-        right = rng.random((512, 8)) < 0.5 + 0.45 * long
-        shaped = torch.tensor(2.0 * right - 1 - long)
-        kept = keep(shaped).nonzero().flatten()[:64]
-        A = dapo.compute_advantages(rewards=shaped[kept]).numpy()
-        z += 2 * (A * (long[kept] - p)).sum() / 512
-    return means
+def long_shares(batch) -> list[float]:
+    """The share of long completions of a policy with one logit, trained on such batches."""
+    rng, z, shares = np.random.default_rng(0), 0.0, []
+    for _ in range(81):
+        shares.append(1 / (1 + np.exp(-z)))
+        right, long = batch(shares[-1], 32, rng).swapaxes(0, 1)
+        A = dapo.compute_advantages(rewards=torch.tensor(right).double()).numpy()
+        z += 4 * (A * (long - shares[-1])).mean()
+    return shares
 
 
 TRAINED = {
-    "10.3": {
-        "curve": accuracy,
-        "mistakes": FILTERS,
-        "labels": ("updates", "success probability p"),
+    "10.2": {
+        "curve": long_shares,
+        "mistakes": {"the bug": BUG, "GRPO": GRPO},
+        "labels": ("updates", "share of long completions"),
     }
 }

@@ -1,42 +1,32 @@
-# %% [markdown] 40 minutes
+# %% [markdown] 30 minutes
 # # 10 · DAPO
 #
 # *(Read after [lesson 6](06_identity.ipynb); lessons 7 to 9 are optional before it.)*
 #
 # GRPO (group relative policy optimization) learns nothing from a **silent** group, whose completions are all right or all wrong: its
-# advantages are 0. DAPO (decoupled clip and dynamic sampling policy optimization) discards such groups and refills the batch with groups of
-# *other* prompts. One would expect this to favour medium-hard prompts. It does not.
+# advantages are 0. What should take the place of such a group in the batch?
 #
-# > **Dropping silent groups and refilling with other prompts leaves the direction of GRPO's expected update unchanged and multiplies it by
-# > one number. Sampling the *same* prompt again until its completions disagree is a different algorithm: it favours hard and easy prompts.**
+# > **DAPO puts in groups of *other* prompts. That leaves the direction of GRPO's expected update unchanged and only makes it longer. Drawing
+# > the *same* prompt again until its completions disagree turns the update towards very hard and very easy prompts.**
 #
-# In the picture each of nine prompts is a coin. We draw groups of 8, treat the silent ones in three ways, and measure how much each prompt
-# weighs in the update. Redrawing the same prompt appears twice: without a limit on the draws, and with a limit that you can move.
+# With this you can tell from a few lines of code whether a run called "DAPO" (decoupled clip and dynamic sampling policy optimization) is
+# DAPO. And you know that its dynamic sampling does not favour medium-hard prompts, as one would expect.
+#
+# In the picture each of nine prompts is a coin. We draw groups of 8, treat the silent ones in several ways, and measure how much each prompt
+# weighs in the update. The limit on the draws of the same prompt is yours to move.
 
 # %% [fold]
 import inspect
-import tempfile
 from textwrap import dedent
-from unittest.mock import patch
 
 import numpy as np
 import torch
 
-from algorithms import dapo, grpo
+from algorithms import dapo
 from lessons import identity
 from lessons.experiments import compare_tables, controlled_run, grid, paired
-from lessons.experiments.pool import silence
-from lessons.workshop.kit import check, knob, show_diff, show_source, trains
-from lessons.workshop.parts.lesson_10 import capped_redraw, clip_room, weights
-from toy_env.model import load_policy
-
-results, aime = compare_tables.load(), compare_tables.AIME_2024
-ours = compare_tables.steps_of(results["ablation"])  # rows of arm, accuracy, change
-without_kl = paired.difference(*(results[name]["arms"]["GRPO"]["at_budget"]["seeds"]
-                                 for name in ("no_kl", "shared")))
-front_page = f'{results["no_kl"]["arms"]["GRPO"]["at_budget"]["mean"]:.3f}'[1:]
-assert without_kl["interval"][0] > 0 and [row[2][:2] for row in ours].count("**") == 1
-kl_gain = grid.change(without_kl)
+from lessons.workshop.kit import check, knob, trains
+from lessons.workshop.parts.lesson_10 import capped_redraw, is_mixed, on_two_kinds, weights
 
 G, slots, rng = 8, 100_000, np.random.default_rng(10)
 p = np.array([0.01, 0.03, 0.1, 0.3, 0.5, 0.7, 0.9, 0.97, 0.99])
@@ -90,93 +80,164 @@ def draw_weights(at_most_draws):
 knob(draw_weights, at_most_draws=DRAWS)
 
 # %% [text]
-# *The weight of each prompt; each rule's weight at $p = ½$ is set to 1. Markers are simulated, lines exact. DAPO's crosses lie in GRPO's circles: all its
-# weights are {=1 / (1 - S).mean():.2f} times GRPO's, and the common factor disappears here. Redrawing favours both ends.*
-#
-# The claim is about the direction of an update. It does not explain why DAPO learns well: in our runs dynamic sampling gains a few points, and we
-# do not know why (*What is gained?*). One published "DAPO" run draws the same prompt again, at most four times in all
-# ([2607.00152](https://arxiv.org/abs/2607.00152), called the identity paper here). What it shows is redrawing, not DAPO.
+# *Look at the two ends. DAPO's crosses lie in GRPO's circles; the squares and triangles leave them. Each rule's weight at $p = ½$ is set to 1, so a common
+# factor disappears: DAPO's weights are all {=1 / (1 - S).mean():.2f} times GRPO's. Markers are simulated, lines exact.*
 #
 # | symbol | meaning |
 # |---|---|
-# | $x,\ p,\ q$ | a prompt; the probability that a completion of it is right; $q = 1-p$ |
-# | $G,\ P$ | completions in a group; groups in a batch |
-# | $\sigma$ | standard deviation of the group's rewards; a group is **silent** if $\sigma = 0$, otherwise **mixed** |
-# | $S(p)$ | the probability that a group is silent, $p^G + q^G$ |
-# | $g,\ w(p)$ | the update of one group; GRPO's weight of a prompt, $\mathbb E[g] = w(p)\,\nabla p$ ([lesson 3](03_group_baseline.ipynb)) |
+# | $p,\ q$ | the probability that a completion of a prompt is right; $q = 1-p$ |
+# | $G$ | completions in a group |
+# | $S$ | the probability that a prompt's group is silent, $p^G + q^G$; otherwise it is **mixed** |
+# | $g$ | the update of one group |
+# | the **weight** of a prompt | $w(p)$ in $\mathbb E[g] = w(p)\,\nabla p$ for GRPO ([lesson 3](03_group_baseline.ipynb)); for another rule, what takes its place |
+
+# %% [markdown]
+# ## Two prompts
 #
-# The claim in a formula, for prompts $x$ with success probabilities $p_x$:
+# A hard prompt is silent nine times in ten, a medium one every second time. GRPO draws 100 groups of each.
 #
-# $$\mathbb E[\text{DAPO's update}] = \frac{1}{\mathbb E_x[1 - S(p_x)]}\;\mathbb E[\text{GRPO's update}]$$
+# | | hard, $S = .9$ | medium, $S = .5$ |
+# |---|---|---|
+# | of 100 groups, mixed | 10 | 50 |
+# | share of GRPO's batch | ½ | ½ |
+# | share of DAPO's batch, mixed groups alone | 10/60 | 50/60 |
+# | so the share is multiplied by | ⅓ | 5/3 |
+# | a mixed group's update, against the mean of all 100 | 10 times | 2 times |
+# | **DAPO's weight over GRPO's** | **10/3** | **10/3** |
+#
+# DAPO gives the hard prompt fewer places, and each of them counts for more. The two cancel. Who redraws the same prompt keeps the share of
+# ½. Then only the last factor is left, 10 and 2.
+#
+# **1. Any number of prompts.** Now $n$ prompts are equally frequent, and prompt $i$ is silent with probability `S[i]`. Compute the weight of
+# each prompt over its weight under GRPO: for DAPO, and for redrawing the same prompt until it is mixed.
+
+
+# %% [exercise]
+def over_grpo(S):
+    """S: (n,) -> (2, n): DAPO's weights over GRPO's, then those of redrawing."""
+    return ...
+
+
+# %% [check]
+check("10.1", over_grpo)
+
+# %% [hint]
+# DAPO's share of prompt $i$ is $1 - S_i$ over the sum of all $1 - S_j$. GRPO's is $1/n$. What multiplies a prompt's update if only its mixed
+# groups are counted?
+
+
+# %% [solution]
+def over_grpo(S):
+    share = (1 - S) / (1 - S).mean()  # of DAPO's batch, over 1 / n
+    per_group = 1 / (1 - S)  # a mixed group, over the mean of all
+    return np.array([share * per_group, per_group])
+
 
 # %% [markdown]
 # ## The proof
 #
-# A silent group contributes nothing, so
+# A silent group contributes nothing. So for one prompt
 #
-# $$\mathbb E[g] = \Pr(\text{mixed})\;\mathbb E[g \mid \text{mixed}] + \Pr(\text{silent})\cdot 0$$
+# $$\mathbb E[g] = (1-S)\;\mathbb E[g \mid \text{mixed}] + S \cdot 0, \qquad \mathbb E[g \mid \text{mixed}] = \frac{\mathbb E[g]}{1-S}$$
 #
-# A refilled batch holds the first $P$ mixed groups that were drawn. Each is a random mixed group, so its expected update is
-# $\mathbb E[g \mid \text{mixed}] = \mathbb E[g]/\mathbb E_x[1-S(p_x)]$. ∎
+# The same holds if the prompt is drawn at random, too, with the mean of $S$ over the prompts in place of $S$. DAPO's batch consists of random mixed groups. Therefore
+#
+# $$\mathbb E[\text{DAPO's update}] = \frac{1}{\text{mean of } (1 - S)}\;\mathbb E[\text{GRPO's update}] \qquad ∎$$
+#
+# Redrawing gives each prompt its own factor instead, $1/(1-S)$. For a hard prompt $1 - S \approx Gp$: the factor grows like $1/p$ without bound. With at
+# most $n$ draws it is $1 + S + \dots + S^{n-1}$, at most $n$ (the triangles).
 #
 # The proof assumes
 #
 # 1. rewards of two values, and no KL term,
-# 2. a loss that is a mean over groups (`dapo.py` takes it over all tokens of a minibatch, so there the claim is approximate),
+# 2. a loss that is a mean over groups (`dapo.py` takes it over the tokens of a minibatch: there the claim is approximate),
 # 3. the first update after sampling,
 # 4. a batch that fills up (the first groups to *finish* would favour short completions).
 #
-# Prompt by prompt: DAPO keeps a prompt with probability $1-S(p)$, and a kept group's expected update is $1/(1-S(p))$ times GRPO's. The
-# product is GRPO's. Redrawing keeps *every* prompt, so the first factor is missing:
+# ## Does it matter?
 #
-# $$w_{\text{redraw}}(p) = \frac{w(p)}{1-S(p)} \;\to\; \frac{\sqrt{G-1}}{G\,p} \quad (p \to 0)$$
+# Take two kinds of prompts, equally frequent, and a policy with one choice: a short completion or a long one.
 #
-# GRPO's own weight stays finite, $w \to \sqrt{G-1}$. The weight under redrawing grows like $1/p$.
+# | right with probability | short | long |
+# |---|---|---|
+# | easy prompts | .60 | .50 |
+# | hard prompts | .01 | .05 |
 #
-# **1. A limit on the draws.** The identity paper's run draws the same prompt again while its group is silent, at most `draws` times in all. By what factor does
-# the prompt's weight then exceed GRPO's? (`identity.silent_rate(p, G)` is $S$.)
+# On average a short completion is right more often, .305 against .275.
+#
+# **2. Find the bug.** This function is to fill DAPO's batch. It runs, the batch is full, and every group in it is mixed. Guess what the policy
+# will choose; then run the check, which trains it, and repair the function. (`sample(prompt)` draws a group, `prompts` is endless, and
+# `is_mixed(group)` says whether a group is mixed.)
 
 
 # %% [exercise]
-def factor(p, G, draws):
-    """The weight of a prompt over GRPO's; a number."""
-    return ...
+def fill(sample, prompts, P):
+    """A list of P mixed groups."""
+    groups = []
+    while len(groups) < P:
+        prompt = next(prompts)
+        group = sample(prompt)
+        while not is_mixed(group):
+            group = sample(prompt)  # <- runs, and is wrong
+        groups.append(group)
+    return groups
 
 
-# %% [check]
-check("10.1", factor)
+# %% [check] guess
+check("10.2", on_two_kinds(fill))
+trains("10.2", on_two_kinds(fill))
 
 # %% [hint]
-# How probable is it that the last group drawn is mixed? A mixed group's expected σ does not depend on how many draws came before it.
+# What should happen to the *prompt* of a silent group?
 
 
 # %% [solution]
-def factor(p, G, draws):
-    S = identity.silent_rate(p, G)
-    # also the expected number of draws: never more than `draws`
-    return (1 - S**draws) / (1 - S)
+def fill(sample, prompts, P):
+    groups = []
+    while len(groups) < P:
+        group = sample(next(prompts))
+        if is_mixed(group):
+            groups.append(group)
+    return groups
 
+# GRPO and DAPO choose short completions, DAPO in fewer updates. With the bug the policy
+# chooses long ones and is right less often: hard prompts, nearly always silent, gain weight.
 
 # %% [markdown]
-# ## What it costs
+# One published "DAPO" run redraws like this, at most four times in all
+# ([2607.00152](https://arxiv.org/abs/2607.00152), called the identity paper here). What it shows is redrawing, not DAPO.
 #
-# **2. The wasted completions.** Prompts with success probabilities `p` are equally frequent. DAPO replaces a silent group by a
-# group of another prompt, until it is mixed. How many completions are discarded, on average, for each group that is kept?
+# In `dapo.py` whole batches of new prompts are drawn until enough groups are mixed:
+
+# %%
+lines = inspect.getsource(dapo.train).splitlines()
+start = next(number for number, line in enumerate(lines) if "while is_kept" in line)
+print(dedent("\n".join(lines[start - 1 : start + 4])))
+
+# %% [markdown]
+# ## To remember
+#
+# - Replacing silent groups by *other* prompts: GRPO's expected direction, a longer step.
+# - Redrawing the *same* prompt: another algorithm. A hard prompt's weight grows like $1/p$.
+# - A longer step is no reason to learn better: what dynamic sampling gains is not explained by this claim (second reading).
+#
+# ## For a second reading (10 minutes): cost, gain, and DAPO's other changes
+#
+# **3. The wasted completions.** Prompts with success probabilities `p` are equally frequent. A silent group is replaced by a group of another
+# prompt, until it is mixed. How many completions are discarded, on average, for each group that is kept?
 
 
 # %% [exercise]
 def wasted(p, G):
-    """p: an array of probabilities. Expected number of discarded completions for each kept
-    group."""
+    """p: an array of probabilities. Discarded completions for each kept group."""
     return ...
 
 
 # %% [check]
-check("10.2", wasted)
+check("10.3", wasted)
 
 # %% [hint]
-# Waiting for an event of probability ⅓ takes 3 draws on average, including the success. How probable is a mixed group, if every draw is a
-# new prompt?
+# Waiting for an event of probability ⅓ takes 3 draws on average, including the success. `identity.silent_rate(p, G)` is $S$.
 
 
 # %% [solution]
@@ -186,13 +247,19 @@ def wasted(p, G):
 
 
 # %% [fold]
+results, aime = compare_tables.load(), compare_tables.AIME_2024
+ours = compare_tables.steps_of(results["ablation"])  # rows of arm, accuracy, change
+without_kl = paired.difference(*(results[name]["arms"]["GRPO"]["at_budget"]["seeds"]
+                                 for name in ("no_kl", "shared")))
+front_page = f'{results["no_kl"]["arms"]["GRPO"]["at_budget"]["mean"]:.3f}'[1:]
+kl_gain = grid.change(without_kl)
+assert without_kl["interval"][0] > 0 and [row[2][:2] for row in ours].count("**") == 1
+
 find, change = compare_tables.find, compare_tables.change
 ablation, movement = results["ablation"]["arms"], results["movement"]["arms"]
 dapo_runs, seeds = results["shared"]["arms"]["DAPO"], len(results["ablation"]["seeds"])
 cost = dapo_runs["completions"]["mean"] / dapo_runs["budget"]  # drawn for each one trained on
-usual, P = dapo_runs["silent"]["mean"], dapo.Config().prompts_per_step
-tries = range(1, 20)  # batches of P groups: one more is needed while fewer than P are mixed
-in_batches = 1 + sum(identity.binomial(1 - usual, P * n)[:P].sum() for n in tries)
+usual = dapo_runs["silent"]["mean"]
 *_, above, last = ablation
 *_, slower = movement
 arms = (ablation[above], ablation[last], movement[slower])
@@ -206,190 +273,49 @@ before, after = (ablation[arm] for arm in ("+ overlong filtering", "+ clip-highe
 more = {name: np.greater(after[name]["seeds"], before[name]["seeds"]).sum()
         for name in ("final", "entropy")}
 
-p0 = np.linspace(0.02, 0.98, 2000)
-paper = controlled_run.run("GRPO", p0, seed=0, G=G, silent="redraw", max_draws=4)
+paper = controlled_run.run("GRPO", np.linspace(0.02, 0.98, 2000), seed=0, G=G,
+                           silent="redraw", max_draws=4)
 drawn = paper.groups[-1] / controlled_run.STEPS  # groups for each prompt and step
-still_silent = 1 - paper.mixed[-1] / controlled_run.STEPS
 assert abs(drawn - 3.5) < 0.05  # as published
 
 # %% [text]
-# **DAPO's cost grows as prompts are solved.** In our {=len(results["shared"]["seeds"])} runs of `dapo.py` a step has {=100 * usual:.1f} % silent groups on
-# average. If they were replaced one by one, as in your formula, {=1 / (1 - usual):.1f} completions would be drawn for each one trained on. In whole batches of
-# {=P} groups, as in the script, it would be {=in_batches:.1f}. Measured: {=cost:.2f}, because late steps have more silent groups and draw most.
+# **The cost grows as prompts are solved.** In our runs of `dapo.py` {=100 * usual:.0f} % of the groups are silent on average, and {=cost:.1f} completions are drawn for
+# each one trained on. The identity paper's run, with at most four draws of a prompt, draws 3.5 times as many groups as GRPO (repeated here:
+# {=drawn:.2f}).
 #
-# **With at most four draws redrawing costs at most four times as much as GRPO.** The identity paper's run draws 3.5 times as many groups (repeated here: {=drawn:.2f}): the
-# mean of your factor of exercise 1, which is also the expected number of draws. At the end of the draws {=100 * still_silent:.0f} % of the groups are still
-# silent (mean over the run).
-
-# %% [text]
-# ## What DAPO changes, and what it brings
+# **What is gained?** Something, and we do not know why: GRPO with more prompts a batch gets the same mixed groups from the same completions.
+# At equal completions:
 #
-# Each row adds one change to the row above, and keeps all earlier ones.
-#
-# | change | the paper's reason | AIME 2024: score | ours: accuracy, then the change |
-# |---|---|---|---|
-# | GRPO (ours without KL) | | {=aime[0]} | {=ours[0][1]} |
-# | **overlong filtering**: completions cut at the limit do not train (on from here; by default `dapo.py` has it off) | a cut is not an error; entropy explodes without it (Fig. 5) | {=aime[1]} | {=ours[1][2]} |
-# | **clip-higher**: for $A > 0$ a token's gradient stops above a ratio of 1.28, not 1.2 | entropy collapses; a wider *lower* range would let rare tokens fall to 0 | {=aime[2]} | {=ours[2][2]} |
-# | **overlong punishment**: up to 1 less near the limit | a slope instead of a jump | {=aime[3]} | {=ours[3][2]} |
-# | **token mean** ([lesson 5](05_length.ipynb)) | tokens of long completions counted less | {=aime[4]} | {=ours[4][2]} |
-# | **dynamic sampling**: the `while` in `train`, `is_kept` | fewer and fewer groups train | {=aime[5]} | {=ours[5][2]} |
-#
-# *AIME 2024, in %: [Table 1](https://arxiv.org/abs/2503.14476), one benchmark, no seeds. Ours: changes in points at equal
-# completions; {=len(results["ablation"]["seeds"])} seeds, 95 % intervals, bold: corrected p < .05 ([results](experiments/README.md)).*
-#
-# Our set-up is another: at most 36 tokens and 16 updates a batch, so that the limit and the clip have something to do. Hence
-# {=ours[0][1].split()[0]}, and not the {=front_page} that the [front page](../README.md) has for GRPO without KL.
-#
-# There is also **no KL** (Kullback-Leibler) term: reasoning must leave the reference anyway (section 2.3). On the front page
-# this pays: without it GRPO gains {=kl_gain} points.
-#
-# GRPO's paper ([2402.03300](https://arxiv.org/abs/2402.03300), 4.2) makes one update per batch, so every ratio is 1 and no clip acts. DAPO's
-# paper makes 16 updates per batch.
-#
-# In code: the loss, which groups are kept, and dynamic sampling in `train` (the rest: [all differences](../algorithms/DIFFS.md)).
-
-# %%
-show_diff(grpo.policy_loss, dapo.policy_loss)
-show_source(dapo.is_kept)
-lines = inspect.getsource(dapo.train).splitlines()
-start = next(number for number, line in enumerate(lines) if "while is_kept" in line)
-print(dedent("\n".join(lines[start - 1 : start + 5])))
-
-# %% [text]
-# ## What is gained?
-#
-# The batch does not shrink as prompts are solved. But plain GRPO with that many more prompts per batch gets the same
-# mixed groups from the same completions. So the claim promises no gain at equal *completions*. In our runs
-# dynamic sampling gains all the same. The whole of DAPO is ahead of GRPO with its KL term, and behind GRPO without it:
-#
-# | compared, at equal completions | difference in points |
+# | compared | difference in points |
 # |---|---|
-# | with dynamic sampling and without (last row of the table of changes) | {=change(gained).strip("*")} |
-# | the same, but with a smaller learning rate: its steps are {=1 - unmoved / without:.0%} *shorter* than without | {=change(at_equal_length).strip("*")} |
-# | the whole of DAPO and GRPO, at the settings of the front page | {=change(main).strip("*")} |
+# | with dynamic sampling and without | {=change(gained).strip("*")} |
+# | the same, with steps that are {=1 - unmoved / without:.0%} *shorter* than without | {=change(at_equal_length).strip("*")} |
+# | the whole of DAPO and GRPO, as on the [front page](../README.md) | {=change(main).strip("*")} |
 # | the whole of DAPO and GRPO without its KL term | {=change(no_kl).strip("*")} |
 #
-# So longer steps are not the reason. A possible one (untested): the same completions give fewer updates, each from mixed groups alone.
+# **DAPO's other changes.** Each row adds one to the row above.
 #
-# ## Which groups to keep when rewards are shaped
+# | change | the paper's reason | AIME 2024 | ours |
+# |---|---|---|---|
+# | GRPO | | {=aime[0]} | {=ours[0][1]} |
+# | overlong filtering: cut completions do not train (from here on) | a cut is not an error; entropy explodes without it | {=aime[1]} | {=ours[1][2]} |
+# | clip-higher: for $A > 0$ a token's gradient stops above a ratio of 1.28, not 1.2 | entropy collapses; a wider *lower* range would let rare tokens fall to 0 | {=aime[2]} | {=ours[2][2]} |
+# | overlong punishment: up to 1 less near the limit | a slope instead of a jump | {=aime[3]} | {=ours[3][2]} |
+# | token mean ([lesson 5](05_length.ipynb)) | tokens of long completions counted less | {=aime[4]} | {=ours[4][2]} |
+# | dynamic sampling | fewer and fewer groups train | {=aime[5]} | {=ours[5][2]} |
 #
-# With the overlong punishment rewards take more than two values. Division by σ discards how *small* a difference is: among eight right completions, one
-# that is slightly too long, with reward .999, has the advantage −{=dapo.compute_advantages(rewards=torch.tensor([[1.0] * 7 + [0.999]]).double()).min().abs():.3f}; a single wrong one has
-# −{=dapo.compute_advantages(rewards=torch.tensor([[1.0] * 7 + [-1.0]])).min().abs():.3f}. So DAPO decides by *right and wrong* which groups to
-# keep, not by the shaped reward. A discarded
-# all-right group then has an update that is not zero, so the claim does not hold exactly.
+# *AIME 2024: score in %, [Table 1](https://arxiv.org/abs/2503.14476), no seeds. Ours: accuracy, then changes in points, {=seeds} seeds,
+# 95 % intervals, bold: corrected p < .05; without KL, at most 36 tokens and 16 updates a batch, so that limit and clip act (front page:
+# {=front_page}).*
 #
-# **3. Find the bug.** This filter gets the shaped rewards (groups, G), which are 1 or −1, and up to 1 less for a long completion. It
-# marks the groups to keep. The code runs, and the model learns brevity where it should learn nothing. Repair it. Below the check it trains
-# a policy that chooses between short completions and long ones at the limit.
-
-
-# %% [exercise]
-def keep(shaped):
-    """(groups,) bool: which groups DAPO keeps."""
-    return shaped.std(dim=1) > 0  # <- runs, and is wrong
-
-
-# %% [check]
-check("10.3", keep)
-trains("10.3", keep)
-
-# %% [markdown]
-# *How often the trained policy is right: with long completions .95, with short ones .5.*
-
-# %% [hint]
-# Between which values do the rewards of right completions lie, and those of wrong ones? First recover which completions are right. (In a
-# script, it is better to filter before shaping.)
-
-
-# %% [solution]
-def keep(shaped):
-    # by the sign, > 0, a right completion at the limit counts as wrong
-    right = shaped >= 0  # right: 1 to 0; wrong: -1 to -2
-    return (right != right[:, :1]).any(dim=1)
-
-
-# %% [markdown]
-# ## To remember
+# The paper drops the KL (Kullback-Leibler) term, too: reasoning must leave the reference anyway. Here GRPO gains {=kl_gain} points without it. GRPO's paper makes one
+# update a batch, so that no clip acts; DAPO's makes 16.
 #
-# - Refilling with *other* prompts keeps GRPO's expected direction and the size of the batch; redrawing the *same* prompt gives hard prompts
-#   a weight that grows like $1/p$.
-# - The cost grows as prompts are solved (exercise 2), and nothing guarantees a gain at equal completions.
-# - Groups are filtered by right and wrong, never by the shaped reward.
-
-# %% [markdown]
-# ## For a second reading (7 minutes): clip-higher
+# **Clip-higher.** The bound is a *factor*: a token of probability .01 is stopped at .012 under 1.2 and at .0128 under 1.28. Here it
+# raises entropy in {=more["entropy"]} of {=seeds} seeds, accuracy in {=more["final"]}.
 #
-# For $A > 0$ a token's gradient stops once its ratio $\rho$ exceeds $1+\varepsilon_{high}$ ([lesson 2](02_ppo.ipynb)). The bound is a *factor*: a token of
-# probability .01 is stopped at .012 under GRPO's 1.2 and at .0128 under 1.28. So a rare token gains
-# the least.
-
-
-# %% [fold]
-def push(p_old, ratio, A, **bounds):
-    """The factor of a token's score in minus the loss's gradient, at each ratio (n,)."""
-    old = torch.full((len(ratio), 1), p_old, dtype=torch.float64).log()
-    new = (old + torch.tensor(ratio).view(-1, 1).log()).requires_grad_()
-    mask, advantages = torch.ones_like(old).bool(), torch.full_like(old, A)
-    batch = {"logps": new, "old_logps": old, "advantages": advantages, "mask": mask}
-    loss = dapo.policy_loss(**batch, config=dapo.Config(**bounds))
-    return -len(ratio) * torch.autograd.grad(loss, new)[0].flatten()
-
-by_hand = ((0.01, 0.2, 0.012), (0.01, 0.28, 0.0128), (0.5, 0.2, 0.6), (0.5, 0.28, 0.64))
-for p_old, eps, stops in by_hand:
-    ratios = np.array([stops - 1e-9, stops + 1e-9]) / p_old
-    before_it, after_it = push(p_old, ratios, 1.0, clip_eps_high=eps)
-    assert before_it > 1 and after_it == 0
-
-def draw(eps_low, eps_high, probability):
-    def factor(ratio, A):
-        return push(probability, ratio, A, clip_eps_low=eps_low, clip_eps_high=eps_high)
-    return clip_room(factor, eps_low, eps_high, probability)
-
-knob(draw, eps_low=(0.05, 0.5, 0.01, 0.2), eps_high=(0.05, 0.6, 0.01, 0.28),
-     probability=[0.1, 0.01, 0.5, 0.8, 0.9])
-
-# %% [markdown]
-# *Left: the push stops at your bounds. Right: the probability that a token can gain or lose before it stops; the triangles are your token.*
+# **Shaped rewards.** DAPO keeps groups by *right and wrong*, not by the reward with its overlong punishment: ÷ σ discards how small a difference is. Among eight right
+# completions a slightly long one, with .999, would have the advantage −{=dapo.compute_advantages(rewards=torch.tensor([[1.0] * 7 + [0.999]]).double()).min().abs():.3f}, as a single wrong one has (−{=dapo.compute_advantages(rewards=torch.tensor([[1.0] * 7 + [-1.0]])).min().abs():.3f}).
 #
-# Which tokens does GRPO's bound of 1.2 stop in a real run? One step of `dapo.train` with that bound and 16 updates:
-
-# %% [fold]
-tokenizer, clipped = load_policy("base")[1], []
-update_metrics = dapo.update_metrics
-
-def keep_clipped(part, logps, low, high):
-    ratio = (logps.detach() - part.old_logps).exp()
-    stopped = (part.advantages > 0) & (ratio > 1 + high) & part.mask
-    for row, t in stopped.nonzero().tolist():
-        before = torch.cat([part.prompt_ids[row], part.completion_ids[row, :t]])
-        ids = (before, part.completion_ids[row, t])
-        texts = [tokenizer.decode(x, skip_special_tokens=True) for x in ids]
-        numbers = part.old_logps[row, t].exp().item(), ratio[row, t].item()
-        clipped.append((*texts, *numbers, t == 0))
-    return update_metrics(part, logps, low, high)
-
-settings = {"max_new_tokens": 36, "num_minibatches": 16, "warmup_steps": 0, "steps": 1,
-            "clip_eps_high": 0.2, "device": "cpu", "eval_problems": 1, "eval_every": 0}
-replaced = patch.object(dapo, "update_metrics", keep_clipped)
-with tempfile.TemporaryDirectory() as folder, silence(), replaced:
-    dapo.train(dapo.Config(run_dir=f"{folder}/run", **settings))
-print("every ninth:       completion so far     token   its probability   ratio")
-for text, token, sampled, ratio, _ in clipped[::9]:
-    print(f"{text:>36}     {token!r:>5}   {sampled:15.2f}   {ratio:5.2f}")
-sampled, ratio = (np.array([row[i] for row in clipped]) for i in (2, 3))
-begins = np.array([is_first and token != "#" for _, token, _, _, is_first in clipped])
-assert begins.mean() > 0.5 and (ratio > 1.28).mean() > 0.5 and sampled.mean() < 0.3
-
-# %% [text]
-# The {=len(clipped)} stopped tokens had a mean probability of {=sampled.mean():.2f} (below .2 in DAPO's Fig. 3a), and
-# {=100 * begins.mean():.0f} % are the digit that *begins* a worked solution. Would clip-higher free them?
-#
-# - Rarely: {=100 * (ratio > 1.28).mean():.0f} % of the ratios exceed 1.28 as well. Each completion is used once: its ratio was moved by
-#   *other* completions' updates, which the clip does not stop.
-# - Clip-higher does not keep entropy up: it raises entropy in {=more["entropy"]} of {=seeds} seeds, accuracy in {=more["final"]}. (Our vocabulary
-#   has {=len(tokenizer)} tokens.)
-#
-# Sources: DAPO, [2503.14476](https://arxiv.org/abs/2503.14476), sections 2.3 and 3.1-3.4, Eq. 7-13; the identity paper,
-# [2607.00152](https://arxiv.org/abs/2607.00152), for the run. The weights are ours.
+# Sources: DAPO, [2503.14476](https://arxiv.org/abs/2503.14476), sections 2.3 and 3.1-3.4, Eq. 7-13; GRPO,
+# [2402.03300](https://arxiv.org/abs/2402.03300), 4.2; the identity paper, [2607.00152](https://arxiv.org/abs/2607.00152), for the run. The weights are ours.
