@@ -9,103 +9,25 @@ from math import ceil, floor
 import numpy as np
 from matplotlib.figure import Figure
 
-from lessons.workshop import kit
-from lessons.workshop.kit import (
-    BLUE,
-    GREEN,
-    GREY,
-    ORANGE,
-    RED,
-    RIGHT,
-    WRONG,
-    label_line,
-    new_figure,
-)
-from lessons.workshop.parts.drawing import two_panels
+from lessons.workshop.kit import BLUE, GREY, ORANGE, label_line, new_figure, ticks
+from lessons.workshop.parts.drawing import key
 from toy_env.evaluate import majority_at_k
 
 
-def sharpening(before: dict, after: dict, Ks: tuple[int, ...], name: str) -> Figure:
-    """Lesson 11: the effect of sharpening. Left, p of each problem; right, the two curves and M.
-
-    before, after: "p" (problems,), "mode right" (problems,) bool, and the curves "Pass@K" and
-    "Maj@K" (Ks,).
-    """
-    figure, left, right = two_panels(
-        3.7,
-        {
-            "title": f"p of each problem, {name}",
-            "xlabel": "64 problems, sorted by p before (grey)",
-            "ylim": (-0.03, 1.25),
-            "yticks": np.arange(0, 1.1, 0.2),
-        },
-        {
-            "title": "mean over problems (grey: before)",
-            "xlabel": "K",
-            "ylim": (0, 1.03),
-            "xlim": (0.8, 3.6 * Ks[-1]),
-        },
-    )
-    order = np.argsort(-before["p"])
-    is_right, p = before["mode right"][order], after["p"][order]
-    left.plot(before["p"][order], color=GREY, linewidth=1.2)
-    for mode, rows, color, marker in (
-        ("right", is_right, RIGHT, "o"),
-        ("wrong", ~is_right, WRONG, "s"),
-    ):
-        label = f"mode {mode} before"
-        left.plot(rows.nonzero()[0], p[rows], marker, color=color, markersize=4.5, label=label)
-    left.legend(loc="upper right", handletextpad=0.1, borderaxespad=0)
-    for kind, line, color in (("Pass@K", "-", BLUE), ("Maj@K", "--", ORANGE)):
-        right.plot(Ks, before[kind], line, color=GREY, linewidth=1.2)
-        right.plot(Ks, after[kind], line, color=color)
-    level = after["mode right"].mean()
-    right.axhline(level, color=GREEN, linestyle=":", linewidth=1.5)
-    label_line(right, Ks[0], level, "M", GREEN, xytext=(-4, 9))
-    label_line(right, Ks[-1], max(after["Pass@K"][-1], level + 0.08), "Pass@K", BLUE)
-    label_line(right, Ks[-1], after["Maj@K"][-1], "Maj@K", ORANGE, xytext=(5, -9))
-    right.set_xscale("log", base=2)
-    right.set_xticks(Ks, Ks)
-    return figure
-
-
-def curves_of_training(p: dict[str, np.ndarray]) -> Figure:
-    """Lesson 11: Pass@K of the base, of the base cooled, of the trained policies, and of a guesser.
-
-    p: by name, the probability of the right answer, (seeds, problems). Thin lines are seeds, thick
-    ones their means.
-    """
-    Ks = 2 ** np.arange(13)
-    figure, axis = new_figure(8.5, 4.0)
-    for name, color, line in (
-        ("base", GREY, "-"),
-        ("base, T = 0.3", GREEN, "-."),
-        ("GRPO, small steps", BLUE, "-"),
-        ("GRPO, small steps, 27 batches", BLUE, "--"),
-        ("GRPO, large steps", RED, "-"),
-    ):
-        curves = (1 - (1 - p[name][..., None]) ** Ks).mean(axis=1)  # (seeds, Ks)
-        if len(curves) > 1:
-            axis.plot(Ks, curves.T, line, color=color, linewidth=0.6, alpha=0.5)
-        axis.plot(Ks, curves.mean(axis=0), line, color=color)
-    axis.plot(Ks, 1 - 0.99**Ks, ":", color="black", linewidth=1.5)
-    for x, y, name, color in (
-        (4096, 1.0, "small steps\n(dashed: 27 batches)", BLUE),
-        (1.5, 0.17, "base", GREY),
-        (4096, 0.91, "large steps", RED),
-        (4096, 0.83, "base, T = 0.3", GREEN),
-        (48, 0.22, "guessing 0 to 99", "black"),
-    ):
-        label_line(axis, x, y, name, color)
-    axis.set_xscale("log", base=2)
-    shown = Ks[:: 4 if kit.narrow else 2]
-    axis.set_xticks(shown, shown)
-    axis.set(
-        title="Pass@K, completions of four tokens, exact (thin lines: seeds)",
-        ylim=(0, 1.05),
-        xlim=(0.9, 90000),
-        xlabel="K, answers to each problem",
-    )
+def two_curves(Ks: tuple[int, ...], curves: dict, M: float, M_after: float) -> Figure:
+    """Lesson 11: Pass@K and Maj@K of three policies, (Ks,) each, by name; on the right, M before
+    and after training."""
+    figure, axes = new_figure(8.5, 3.4, columns=2, sharey=True)
+    colors = dict(zip(curves, (GREY, BLUE, ORANGE)))
+    for axis, title, lines in zip(axes, ("Pass@K", "Maj@K"), zip(*curves.values())):
+        for line, color in zip(lines, colors.values()):
+            axis.plot(Ks, line, "o-", color=color, markersize=4)
+        axis.set(title=f"{title}, mean over problems", xlabel="K", xscale="log", ylim=(0, 1.03))
+        ticks(axis.xaxis, Ks)
+    for level, color, text in ((M, GREY, "M before = M sharpened"), (M_after, BLUE, "M after")):
+        axes[1].axhline(level, color=color, linestyle=":")
+        label_line(axes[1], Ks[0], level, text, color, xytext=(0, 9))
+    key(axes[1], colors)
     return figure
 
 
@@ -153,7 +75,6 @@ def judged(judge: Callable) -> Callable:
     return judge_later
 
 
-TWO_LISTS = "wanted are two lists of four numbers: p of the problems under A, then under B"
 ONE_LIST = "wanted is one list of numbers"
 RANGE = "a probability lies between 0 and 1"
 SUM = "the probabilities of a problem's answers must sum to 1"
@@ -170,20 +91,6 @@ def numbers(values) -> np.ndarray:
         return np.array(values, dtype=float)
     except (TypeError, ValueError):
         return np.array([])
-
-
-@judged
-def leads(pair) -> list[bool] | str:
-    """From the probabilities of A and of B on four problems: does A lead at K = 1, and B at
-    K = 64?"""
-    p = numbers(pair)
-    if p.size != 8:
-        return TWO_LISTS
-    if p.min() < 0 or p.max() > 1:
-        return RANGE
-    q_A, q_B = 1 - p.reshape(2, 4)
-    one, many = ((q_B**K).mean() - (q_A**K).mean() for K in (1, 64))
-    return [one > 1e-9, many < -1e-9]
 
 
 def majority_of_three(pi: np.ndarray) -> float:
@@ -211,8 +118,52 @@ def rises(problem) -> list[bool] | str:
     return [sharp[0] > pi[0] + 1e-9, majority_of_three(sharp) > majority_of_three(pi) + 1e-9]
 
 
+def mode_test(
+    before,
+    after,
+    rights,
+    changed=lambda before, after: before.argmax(axis=1) != after.argmax(axis=1),
+):
+    """The share of problems whose mode has changed, and M before and after."""
+    M = [(table.argmax(axis=1) == rights).mean() for table in (before, after)]
+    return changed(before, after).mean(), *M
+
+
+ROWS = np.array(
+    [[0.5, 0.3, 0.2], [0.6, 0.3, 0.1], [0.2, 0.3, 0.5], [0.1, 0.2, 0.7], [0.3, 0.4, 0.3]]
+)
+
 CHECKS = {
     "11.1": {
+        "expected": lambda: [True, True],
+        "inputs": [{}],
+        "mistakes": {
+            "a tie: no wrong answer is more probable than the right one": lambda: "a tie",
+            "here the most probable answer is right": lambda: "the mode is right",
+            "Pass@1 rises, but Maj@3 does not": lambda: [True, False],
+            "the most probable answer is wrong, but neither Pass@1 nor Maj@3 rises": (
+                lambda: [False, False]
+            ),
+            **says(ONE_LIST, RANGE, SUM),
+        },
+    },
+    "11.2": {
+        "expected": mode_test,
+        "inputs": [{"before": ROWS, "after": np.roll(ROWS, -1, axis=0), "rights": [0, 2, 2, 1, 0]}],
+        "mistakes": {
+            "sharpening changes how probable the mode is; ask which answer it is": partial(
+                mode_test, changed=lambda before, after: before.max(axis=1) != after.max(axis=1)
+            ),
+            "that is the share of modes that stay": partial(
+                mode_test,
+                changed=lambda before, after: before.argmax(axis=1) == after.argmax(axis=1),
+            ),
+            "those are counts; shares are asked for": lambda before, after, rights: (
+                len(before) * np.array(mode_test(before, after, rights))
+            ),
+        },
+    },
+    "11.3": {
         "expected": majority_at_k,
         "inputs": [
             {"answers": [5, 5, 6, 7, None], "right": 5, "k": 2},
@@ -231,29 +182,6 @@ CHECKS = {
             "None is not an answer: it has no vote": lambda answers, right, k: all_subsets(
                 [answer or 0 for answer in answers], right, k
             ),
-        },
-    },
-    "11.2": {
-        "expected": lambda: [True, True],
-        "inputs": [{}],
-        "mistakes": {
-            "B leads at K = 64, but A does not lead at K = 1": lambda: [False, True],
-            "A leads at K = 1, but B does not lead at K = 64": lambda: [True, False],
-            "neither leads where it should": lambda: [False, False],
-            **says(TWO_LISTS, RANGE),
-        },
-    },
-    "11.3": {
-        "expected": lambda: [True, True],
-        "inputs": [{}],
-        "mistakes": {
-            "a tie: no wrong answer is more probable than the right one": lambda: "a tie",
-            "here the most probable answer is right": lambda: "the mode is right",
-            "Pass@1 rises, but Maj@3 does not": lambda: [True, False],
-            "the most probable answer is wrong, but neither Pass@1 nor Maj@3 rises": (
-                lambda: [False, False]
-            ),
-            **says(ONE_LIST, RANGE, SUM),
         },
     },
 }
