@@ -163,7 +163,6 @@ TRAINED = {
         "mistakes": {
             "the bug, parts of 1": mean_of_means,
             "the bug, parts of 4": lambda f, mask, size: mean_of_means(f, mask, 4),
-            "a sum of means": means,
         },
         "labels": ("updates", "tokens, wrong completion"),
     }

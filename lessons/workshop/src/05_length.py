@@ -1,15 +1,16 @@
-# %% [markdown] 40 minutes
+# %% [markdown] 35 minutes
 # # 5 · Length normalisation
 #
 # A completion is right or wrong as a whole, and the loss adds up its tokens. GRPO (group relative policy optimization) divides this sum by
 # the completion's length.
 #
-# > **Dividing by length makes right completions shorter and wrong ones longer, if the policy can set the two lengths separately.** Among
-# > right completions the short ones are pushed up hardest; among wrong ones the short ones are pushed down hardest.
+# > **Dividing by length makes right completions shorter and wrong ones longer, if the policy can set the two lengths separately. Dividing by
+# > a constant does neither.**
 #
-# In the smallest such policy a coin decides beforehand whether a completion will be right (probability .3). One logit for right completions
-# and one for wrong ones then give the probability to stop after each token. Length earns nothing, so no length should change. We train it
-# with the losses of three scripts:
+# If the lengths of right and wrong completions part in your run, this divisor is one thing to look at.
+#
+# In the smallest such policy a coin decides beforehand whether a completion will be right (probability .3). Right and wrong completions have
+# a logit each, which gives the probability to stop after a token. Length earns nothing. We train with the losses of three scripts:
 
 # %% [fold]
 import math
@@ -72,6 +73,8 @@ for kind in ("right", "wrong"):
     by_mean, by_constant = both - length_only, sigma_only - neither
     by_sigma[kind] = [interval(gaps) for gaps in (by_mean, by_constant)]
     gap[kind] = (both - neither).mean()
+    if kind == "wrong":
+        shares_of_length = [f"{gaps.mean():.1f}" for gaps in (divided, not_divided)]
 steps = ("+ token-level loss", "+ soft overlong punishment")
 token_level = np.subtract(*(ablation[name]["length_wrong"]["seeds"] for name in steps))
 falls = ["−" in text for text in by_length["wrong"] + by_length["right"]]
@@ -79,40 +82,37 @@ assert falls == [True, False, True, True]
 assert "−" not in by_sigma["wrong"][0] + by_sigma["wrong"][1] and token_level.mean() > 0
 
 # %% [text]
-# *Mean length in tokens (at most {=C}). Under GRPO right completions end at {=ends["GRPO"][1]:.1f} tokens and wrong ones at
-# {=ends["GRPO"][0]:.0f}, although every length is equally good. The other two rules leave both near 10.*
+# *Mean length in tokens (at most {=C}). In the left panel, under GRPO, right completions end at {=ends["GRPO"][1]:.1f} tokens and wrong ones at
+# {=ends["GRPO"][0]:.0f}, although every length is equally good.*
 #
-# **In our training runs the effect is small for wrong completions, and for right ones we could not see it. The division by σ matters more**
-# (second reading).
+# **In our training runs the effect is small** (second reading). Wrong completions end {=gap["wrong"]:.1f} tokens longer under GRPO than under Dr. GRPO. Of these the
+# length divisor explains {=shares_of_length[0]} to {=shares_of_length[1]}, and σ most of the rest.
 #
 # | symbol | meaning |
 # |---|---|
 # | $G;\ B$ | number of completions of one prompt (a **group**); in an optimizer batch |
-# | $y_i,\ \lvert y_i\rvert$ | completion $i$; its number of tokens, end-of-sequence included |
-# | $R_i,\ A_i$ | its reward, 1 (right) or 0 (wrong); its advantage, the same for all its tokens |
+# | $\lvert y_i\rvert;\ A_i$ | the number of tokens of completion $i$, end-of-sequence included; its advantage, the same for all its tokens |
 # | $p,\ q$ | the probability that a completion is right; $q = 1 - p$ |
-# | $\sigma$ | the standard deviation of the rewards in a group |
+# | $\sigma$ | the standard deviation of the rewards, 1 (right) or 0 (wrong), in a group |
 # | $f_{i,t}$ | a token's loss term; on the first step after sampling its gradient is $-A_i \nabla_\theta \log \pi_\theta(y_{i,t})$ |
-# | $s_i$ | the score $\nabla_\theta \log \pi_\theta(y_i)$, the sum over the tokens |
 # | $C$ | Dr. GRPO's constant, here the limit `max_new_tokens` = 56 |
-#
-# ## Three ways to average
 #
 # | name | formula | used by |
 # |---|---|---|
-# | `seq_mean` | $\frac1B\sum_i\frac{1}{\lvert y_i\rvert}\sum_t f_{i,t}$ | GRPO, our `grpo.py` |
-# | `token_mean` | $\frac{1}{\sum_{i}\lvert y_i\rvert}\sum_{i}\sum_t f_{i,t}$ | DAPO (decoupled clip and dynamic sampling policy optimization): over each group in the paper, over the optimizer batch in its authors' code and our `dapo.py` |
+# | `seq_mean` | $\frac1B\sum_i\frac{1}{\lvert y_i\rvert}\sum_t f_{i,t}$ | GRPO |
+# | `token_mean` | $\frac{1}{\sum_{i}\lvert y_i\rvert}\sum_{i}\sum_t f_{i,t}$ | DAPO (decoupled clip and dynamic sampling policy optimization), over the optimizer batch (in its paper over a group) |
 # | `seq_sum_const` | $\frac{1}{BC}\sum_i\sum_t f_{i,t}$ | Dr. GRPO ("GRPO done right"); $C = 1$ in its equation |
-#
-# ## What each token gets
-#
-# From GRPO's loss to Dr. GRPO's one line of code changes. Below it, the push on the tokens of one group: right and short, right and long,
-# wrong and short, wrong and long. Rewards of 1 and −1 make the advantages 1 and −1 under all three scripts, and the KL (Kullback–Leibler)
-# term has no gradient.
 
 # %%
 show_diff(grpo.policy_loss, dr_grpo.policy_loss)
 
+# %% [markdown]
+# ## What each token gets
+#
+# One group of four: right with 5 tokens and with 50, wrong with 5 and with 50. (Rewards of 1 and −1 here: then all three scripts have the
+# advantages 1 and −1.) GRPO pushes a token of the first by $1/(4 \cdot 5)$, one of the second by $1/(4 \cdot 50)$:
+
+# %% [fold]
 def token_push(script, rewards, lengths):
     """(G, T): minus the derivative of the script's loss by each token's log-probability."""
     mask = torch.arange(int(lengths.max())) < lengths.view(-1, 1)
@@ -135,58 +135,7 @@ for script, expected in by_hand.items():
 one_long = token_push(dapo, doubles(1, 1, -1, -1), torch.tensor([10, 10, 10, 500])).abs()
 share = (one_long[3].sum() / one_long.sum()).item()
 
-# %% [text]
-# GRPO pushes a token of the short right completion up ten times as hard as one of the long: the short completion
-# gains. It pushes a token of the short wrong completion *down* ten times as hard: the long completion gains. The other rules push all
-# tokens of a batch equally hard. In a token mean, of lengths 10, 10, 10 and 500 the last has {=share:.0%} of the weight.
-#
-# **A widespread reading** compares two *right* completions and concludes that GRPO is "biased toward shorter responses". This is only the
-# half with $A > 0$. Dr. GRPO's section 3.1 has both.
-#
-# ## The drift, in four steps
-#
-# Wrong completions lengthen and right ones shorten. What happens to the length of all completions together?
-# **While most completions are wrong, it rises; once most are right, it falls.**
-#
-# Exactly: suppose half of the right completions and half of the wrong ones have $L_1$ tokens, the others $L_2 > L_1$. Each of these four
-# kinds has its own logit, and their probabilities are $p/2, p/2, q/2, q/2$. One step of GRPO with learning rate η changes the share of long
-# completions, right and wrong together, by
-#
-# $$\frac\eta8\,\mathbb E[\sigma]\,(1-2p)\,\Big(\frac1{L_1} - \frac1{L_2}\Big)$$
-#
-# Take $L_1 = 5$, $L_2 = 50$, $p = .3$ and groups of 8, where $\mathbb E[\sigma]$ = {=identity.expected_sigma(0.3, 8):.2f}. With η = 1 the share of
-# long completions rises by {=100 * identity.expected_sigma(0.3, 8) / 8 * 0.4 * (1 / 5 - 1 / 50):.2f} points in one step. At $p = .7$ it falls by as much.
-#
-# **Step 1.** Each rule multiplies $s_i$ by $A_i/G$ and by a factor $d(L)$ that depends on the length $L$: $d(L) = 1/L$ for GRPO,
-# $1/C$ for Dr. GRPO. (The table above shows $d(L)/G$.)
-#
-# **Step 2.** The $k$ right completions of a group have $A = \sqrt{(G-k)/k}$, so over them $\frac1G\sum A_i = \sqrt{k(G-k)}/G = \sigma$. Over
-# the wrong ones it is $-\sigma$ (for Dr. GRPO, σ²). In both classes half are short. So the expected pushes are $\tfrac12\mathbb E[\sigma]$ times
-#
-# | right, short | right, long | wrong, short | wrong, long |
-# |---|---|---|---|
-# | $d(L_1)$ | $d(L_2)$ | $-d(L_1)$ | $-d(L_2)$ |
-#
-# **Step 3.** The score of a kind is 1 at its own logit, minus the probabilities of all kinds; the probabilities drop out, because the four
-# pushes sum to 0. So the long logit minus the short one changes by $-\tfrac\eta2\mathbb E[\sigma]\,(d(L_1)-d(L_2))$ for right
-# completions, and by the opposite for wrong ones. A probability $P = \frac12$ changes by $P(1-P) = \frac14$ of that:
-#
-# $$\Delta P(\text{long}\mid\text{right}) = -\frac\eta8\,\mathbb E[\sigma]\,\big(d(L_1)-d(L_2)\big), \qquad
-# \Delta P(\text{long}\mid\text{wrong}) = +\frac\eta8\,\mathbb E[\sigma]\,\big(d(L_1)-d(L_2)\big)$$
-#
-# **Step 4.** Add $p$ times the first and $q$ times the second: with $d(L) = 1/L$ this is the formula above. With a constant divisor
-# $d(L_1) = d(L_2)$, and all three changes are 0. ∎
-#
-# **The token mean** has $d(L) = \mathbb E\big[B/(L + \text{lengths of the other } B-1)\big]$. A completion is part of its own denominator,
-# so still $d(L_1) > d(L_2)$: about $1/B$ of GRPO's bias is left.
-#
-# ## The experiment: all groups
-#
-# All 165 compositions of a group of 8 go through the script's own advantages and loss. The table shows how the share of long completions
-# changes in one expected step: among right completions, among wrong ones and among all, in points while $p$ rises by one point. In the
-# last row right and wrong completions share one length parameter.
-
-# %% [fold]
+# The next section's law, against all 165 compositions of a group of 8 in the scripts' losses:
 G, rewards = 8, doubles(1, 1, 0, 0)
 
 def shares(logits):
@@ -210,58 +159,71 @@ def drift(script, p, shared=False):
         step = SHARED @ (SHARED.T @ step)  # the parameters' gradient, and the logits it moves
     return jvp(shares, (pi.log(),), (step,))[1].numpy()  # the derivative along the step
 
-
-
 d = {  # d(L) for the short and for the long completion
     grpo: (1 / short, 1 / long),
     dapo: [lesson_05.token_mean(n, short, long, B=G) for n in (short, long)],
     dr_grpo: (1 / C, 1 / C)}
-assert all(np.allclose(by_hand[one][:2], np.array(d[one]) / 4) for one in (grpo, dr_grpo))
-print("long completions    p      of right     of wrong       of all")
-relative = {}
 for script, (d_short, d_long) in d.items():
+    p_change = drift(script, 0.5)[3]  # the size of a step that raises p = 1/2 by 1
     for p in (0.3, 0.7):
-        *drifts, p_change = drift(script, p)
+        *drifts, _ = drift(script, p)
         size = identity.expected_sigma(p, G) if script is not dr_grpo else 0.0
         law = size / 8 * (d_short - d_long) * np.array([-1, 1, 1 - 2 * p])
         assert np.abs(drifts - law).max() < 1e-12 * p_change
-        relative[script, p] = np.array([round(x / p_change, 9) + 0 for x in drifts])
-        row = "   ".join(f"{x:9.3f}" for x in relative[script, p])
-        print(f"{script.__name__:18} {p}   {row}")
+        if (script, p) == (grpo, 0.3):
+            points = drifts / p_change
 *tied, p_change = drift(grpo, 0.3, shared=True)
 assert np.abs(tied).max() < 1e-12 * p_change
-row = "   ".join(f"{abs(round(x / p_change, 9)):9.3f}" for x in tied)
-print(f"algorithms.grpo    0.3   {row}  (shared)")
-print("the formula holds to 12 digits in all rows: True")
 pairs = (d[grpo], d[dapo], [lesson_05.token_mean(n, short, long, B=64) for n in (short, long)])
 grpo_bias, bias_8, bias_64 = ((one - other) / (one + other) for one, other in pairs)
-for script, bias in ((grpo, grpo_bias), (dapo, bias_8)):
-    by_hand = bias / (4 * 0.3 * 0.7) * np.array([-1, 1, 0.4])
-    assert np.allclose(relative[script, 0.3], by_hand)
+relative = identity.expected_sigma(0.3, G) / identity.expected_sigma(0.5, G) * grpo_bias
+assert np.allclose(points, relative * np.array([-1, 1, 0.4]))
 
 # %% [text]
-# Under GRPO the share of long completions falls by about one point among right completions, and rises by one among wrong ones. DAPO's drift is {=grpo_bias / bias_8:.0f} times smaller in a batch of 8 and
-# {=grpo_bias / bias_64:.0f} times in its script's minibatch of 64.
+# GRPO pushes the tokens of the short completion ten times as hard. Among right ones that is a push up: the short one gains. Among wrong ones
+# it is a push *down*: the long one gains. The other rules push all tokens equally hard.
 #
-# ## Try it
+# ## How fast: three steps
 #
-# Move the two lengths (needs the first cell).
+# Half of the right completions and half of the wrong ones have $L_1$ tokens, the others $L_2 > L_1$. Each of these four kinds has its own
+# logit. A rule multiplies the push on a completion by $d(L)$: $1/L$ for GRPO, $1/C$ for Dr. GRPO.
+#
+# **Step 1.** The $k$ right completions of a group have $A = \sqrt{(G-k)/k}$. Added up and divided by $G$ that is $\sqrt{k(G-k)}/G = \sigma$; over the
+# wrong ones it is $-\sigma$ (for Dr. GRPO, σ²). So the expected pushes on the four logits are $\tfrac12\mathbb E[\sigma]$ times
+#
+# | right, short | right, long | wrong, short | wrong, long |
+# |---|---|---|---|
+# | $d(L_1)$ | $d(L_2)$ | $-d(L_1)$ | $-d(L_2)$ |
+#
+# (The four sum to 0, so the probabilities that a score subtracts drop out.)
+#
+# **Step 2.** Within a class the long logit minus the short one changes by the difference of two columns. A share $P = \frac12$ changes by
+# $P(1-P) = \frac14$ of that. With learning rate η:
+#
+# $$\Delta P(\text{long}\mid\text{right}) = -\frac\eta8\,\mathbb E[\sigma]\,\big(d(L_1)-d(L_2)\big), \qquad
+# \Delta P(\text{long}\mid\text{wrong}) = +\frac\eta8\,\mathbb E[\sigma]\,\big(d(L_1)-d(L_2)\big)$$
+#
+# **Step 3.** All completions together: $p$ times the first plus $q$ times the second, so the same size times $1 - 2p$. **While most completions
+# are wrong, their length rises; once most are right, it falls.** With a constant divisor all three changes are 0. ∎
+#
+# In numbers: $L_1 = 5$, $L_2 = 50$, $p = .3$, groups of 8, and a learning rate at which a $p$ of ½ rises by one point a step.
+# The share of long completions changes by −{=points[1]:.2f} points among right ones, +{=points[1]:.2f} among wrong ones, $.4 \times {=points[1]:.2f}$ = {=points[2]:.2f} in all. (The scripts' own
+# losses give the same, over all groups.) Move the two lengths:
 
 # %%
 knob(lesson_05.push_and_drift, short=(4, 24, 1, 5), long=(26, 56, 1, 50))
 
-# %% [markdown]
-# *Drift: the change of the share of long completions, in points. The step is the one that raises a $p$ of ½ by one point. Above each
-# panel, the factor $d(L)$ for the two lengths.*
+# %% [text]
+# *Drift: the change of the share of long completions in such a step, in points. DAPO's panel is not quite flat: a completion is part of its
+# own denominator. About $1/B$ of GRPO's bias is left: it is {=grpo_bias / bias_8:.0f} times smaller here, and {=grpo_bias / bias_64:.0f} times in the script's minibatch of 64.*
 #
-# **What the four kinds leave out.** A network need not know, while it writes, whether it will be right. With one length parameter for
-# right and wrong completions (the row "shared") the drift is gone, unless the two classes vary differently in length: then both move the
-# same way (exercise 3, in the second reading). And if long completions are right more often, the policy gradient itself changes length, as it should.
+# **The condition.** A network need not know, while it writes, whether it will be right. With one length parameter for both classes the drift
+# is gone, or both move the same way (exercise 3). And where long completions are right more often, length should change.
 #
 # ## Exercises
 #
-# **1. Predict.** Two proposals: (a) divide by $|y|$ where $A > 0$ and by $C$ where $A < 0$; (b) the other way round. With the proof's
-# four kinds, $p = 0.3$ and one small step, will the share of long completions rise (1), fall (−1) or stay (0) among right ones, among
+# **1. Predict.** Two proposals: (a) divide by $|y|$ where $A > 0$ and by $C$ where $A < 0$; (b) the other way round. With the four kinds
+# above, $p = 0.3$ and one small step, will the share of long completions rise (1), fall (−1) or stay (0) among right ones, among
 # wrong ones, among all? First row (a), second row (b).
 
 # %% [exercise]
@@ -271,8 +233,8 @@ prediction = ...  # [[?, ?, ?], [?, ?, ?]]
 check("5.1", prediction)
 
 # %% [hint]
-# Go through steps 2 and 3 with a $d$ for each sign of A. The pushes no longer sum to 0: does what remains change the share of long completions within
-# a class?
+# Go through the steps with a $d$ for each sign of A. The pushes no longer sum to 0: does what remains change the share of long completions
+# within a class?
 
 # %% [solution]
 # (a) wrong ones: d = 1/C at both lengths, so no drift. (b): the same for the right ones.
@@ -280,12 +242,9 @@ check("5.1", prediction)
 prediction = [[-1, 0, -1], [0, 1, 1]]
 
 # %% [markdown]
-# A divisor that depends on the sign of A moves $p$ as well, but within a class only that class's own $d$ counts.
-#
 # **2. Find the bug.** To save memory, an optimizer batch is cut into micro-batches whose gradients are added up. Several trainers
-# averaged the micro-batches' token means (prime-rl pull request 583, open-instruct 1161). The gradient then depends on how the batch was
-# cut; with micro-batches of one completion it is GRPO's. Repair the function. Below the check it trains a policy that may stop after any
-# token; before the first token a coin has decided whether the completion will be right.
+# averaged the micro-batches' token means (prime-rl pull request 583, open-instruct 1161). With micro-batches of one completion that is
+# GRPO's rule. Repair the function. Your loss then trains such a policy as above (half of it right) in micro-batches of one.
 
 
 # %% [exercise]
@@ -301,10 +260,11 @@ def losses_in_parts(f, mask, size):
 
 # %% [check]
 check("5.2", losses_in_parts)
-trains("5.2", losses_in_parts)  # 32 completions an update, in micro-batches of one
+trains("5.2", losses_in_parts)
 
 # %% [markdown]
-# *Length earns nothing and should stay near 10 tokens. With the bug wrong completions grow, fastest where the means of parts are added and not divided by their number.*
+# *The mean length of wrong completions. It earns nothing and should stay near 10 tokens. With the bug it grows, faster in parts of one
+# completion than in parts of four.*
 
 # %% [hint]
 # Give one completion 5 tokens and one 50. What weight does a token of each completion get in micro-batches of one?
@@ -323,17 +283,16 @@ def losses_in_parts(f, mask, size):
 # %% [text]
 # ## To remember
 #
-# - $1/|y|$ pushes the tokens of short completions harder in *both* directions: it shortens right completions and lengthens wrong ones if each
-#   kind has its own length parameter.
-# - A constant divisor keeps the direction of the policy gradient; a token mean over the whole optimizer batch keeps about $1/B$ of GRPO's
-#   bias.
+# - $1/|y|$ pushes the tokens of short completions harder in *both* directions. With a length parameter for each kind, right completions
+#   shorten and wrong ones lengthen.
+# - A constant divisor does not; a token mean over the whole batch keeps about $1/B$ of the bias.
 # - In our training runs most of the difference in length comes from σ.
 #
 # ## For a second reading (10 minutes): our training runs, and a shared parameter
 #
-# **Our training runs.** Under GRPO wrong completions end {=gap["wrong"]:.1f} tokens longer than under Dr. GRPO, right ones {=gap["right"]:.1f}. But the two
-# differ in two divisors, the length and σ. So we removed one at a time (`compare.py --experiments pieces`, ten seeds; mean lengths over the
-# last ten of 60 steps, 95 % intervals). What each divisor adds, in tokens:
+# **Our training runs.** GRPO and Dr. GRPO differ in two divisors, the length and σ, so we removed one at a time. (`compare.py --experiments
+# pieces`, ten seeds, last ten of 60 steps, 95 % intervals.) Look at the second row: only there the length divisor shows clearly. What each
+# divisor adds, in tokens:
 #
 # | | wrong completions | right completions |
 # |---|---|---|
@@ -342,12 +301,14 @@ def losses_in_parts(f, mask, size):
 # | ÷ σ, in runs with $1/\lvert y\rvert$ | {=by_sigma["wrong"][0]} | {=by_sigma["right"][0]} |
 # | ÷ σ, in runs with a constant | {=by_sigma["wrong"][1]} | {=by_sigma["right"][1]} |
 #
-# The length divisor lengthens wrong completions a little (clear only in the second row). It was predicted to shorten right ones, but no such
-# effect is visible. **Most of the difference comes from σ**; we have not looked for the reason. In DAPO's ablation the token mean in place of
-# $1/|y|$ makes wrong completions {=interval(token_level)} tokens *longer*, against the prediction, while a punishment of long ones acts as well.
+# The length divisor was predicted to shorten right completions, but no such effect is visible. Most of the difference comes from σ; we have not looked for the
+# reason. In DAPO's ablation the token mean in place of $1/|y|$ makes wrong completions {=interval(token_level)} tokens *longer*, against the
+# prediction, while a punishment of long ones acts as well. The policy of the first picture knows beforehand whether it will be right, and
+# its length earns nothing. In these runs neither holds.
 #
-# The policy of the first picture knows beforehand whether it will be
-# right, and its length earns nothing. In these runs neither holds.
+# **Two remarks.** A widespread reading compares two *right* completions and calls GRPO "biased toward shorter responses". This is only the half
+# with $A > 0$; Dr. GRPO's section 3.1 has both. And in a token mean one long completion can dominate: of lengths 10, 10, 10 and 500
+# the last has {=share:.0%} of the weight.
 
 # %% [markdown]
 # **3. A shared parameter.** Let one parameter $z$ be added to the log-odds of a long completion, among right and wrong ones alike. What is
