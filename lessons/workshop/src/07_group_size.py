@@ -1,15 +1,15 @@
-# %% [markdown] 40 minutes
+# %% [markdown] 35 minutes
 # # 7 · Expected gradient, group size, and the best weight
 #
 # A verifier marks each completion of a prompt right or wrong. A rule turns the marks of a group into advantages, and the advantages move the
-# policy.
+# policy. There are dozens of rules. In what can they differ?
 #
-# > **If the advantages depend on the marks of the group alone, the same mark getting the same advantage, and scores are summed over tokens, a prompt's expected update points along the
-# > gradient of the probability of a right completion. Rules then differ in two things only: how long this step is, and how noisy.**
+# > **If advantages depend on the marks alone, a prompt's update points, on average, along one direction under every rule: the gradient of the
+# > probability of a right completion. Rules differ in two things only: how long this step is, and how noisy.**
 #
-# A rule that looks at anything else, such as a punishment for length, is outside the claim. The picture shows length and noise of the step
-# for GRPO (group relative policy optimization), Dr. GRPO ("GRPO done right") and MaxRL (maximum likelihood
-# reinforcement learning), in groups of eight completions.
+# So a new rule can be judged by two numbers. On one prompt a larger learning rate makes up for a short step, but not for noise.
+#
+# (The same mark must get the same advantage, and scores are summed over tokens. A punishment for length is outside the claim.)
 
 # %% [fold]
 import math
@@ -23,87 +23,111 @@ from algorithms import dr_grpo, grpo, maxrl, reinforce
 from lessons import identity
 from lessons.experiments import baselines, baselines_tables, grid
 from lessons.workshop.kit import check, knob, say, show
-from lessons.workshop.parts.lesson_07 import (
-    length_and_efficiency,
-    two_differences,
-    up_to_a_factor,
-)
+from lessons.workshop.parts.lesson_07 import needed, two_differences, up_to_a_factor
 
 WEIGHTS = {
     "GRPO": identity.sigma,
     "Dr. GRPO": lambda k, G: identity.sigma(k, G) ** 2,
     "MaxRL": lambda k, G: (G - k) / G,
-    "c = k/G": lambda k, G: k / G,
 }
-LARGE_GROUPS = {"GRPO": identity.weight_limit, "Dr. GRPO": np.ones_like, "MaxRL": np.reciprocal}
 
 
-def efficiencies(p, G, v_ratio):
-    """Of the four weights, of the best one, and of A = R. v_ratio: v₋/v₊."""
+def completions_needed(p, G, v_ratio):
+    """Of each rule, over those of the best weight of a group. v_ratio: v₋/v₊."""
     rules = {name: identity.contrast(weight) for name, weight in WEIGHTS.items()}
-    rules["the best"] = identity.contrast(identity.quietest(v_ratio))
-    rules["REINFORCE"] = "REINFORCE"  # A = R, no contrast
-    return {name: identity.efficiency(rule, p, G, v_ratio) for name, rule in rules.items()}
+    rules["REINFORCE"] = "REINFORCE"  # A = R
+    best = identity.efficiency(identity.contrast(identity.quietest(v_ratio)), p, G, v_ratio)
+    return {name: best / identity.efficiency(rule, p, G, v_ratio) for name, rule in rules.items()}
 
 
 ps = np.linspace(0.01, 0.99, 99)
-factors = {name: identity.weight(name, ps, 8) for name in LARGE_GROUPS}
-alike = efficiencies(ps, 8, 1)
-show(two_differences(ps, factors, {name: alike[name] for name in LARGE_GROUPS}))
+factors = {name: identity.weight(name, ps, 8) for name in WEIGHTS}
+alike = completions_needed(ps, 8, 1)
+show(two_differences(ps, factors, {name: alike[name] for name in WEIGHTS}))
 hard = {name: factor[4] for name, factor in factors.items()}  # p = .05
-most = max(max(alike[a] / alike[b]) for a in LARGE_GROUPS for b in LARGE_GROUPS)
+most = max(alike["MaxRL"])
 assert np.isclose(ps[4], 0.05) and hard["MaxRL"] == max(hard.values())
-sizes = baselines_tables.budgets(grid.load_runs(baselines.RESULTS))
-late = {G: of_size[-1]["mean"] for G, of_size in sizes.items()}
-few = [late[2], late[4], late[8]]
-assert late[2] == max(few) and late[64] < late[32] < late[16] < min(few)
+assert np.allclose(alike["Dr. GRPO"], 1) and 1.3 > most > max(alike["GRPO"])
+# An identity between two formulas of this library:
+same = identity.fidelity(ps, 8) ** 2 / (1 - identity.silent_rate(ps, 8))
+assert np.allclose(identity.efficiency("GRPO", ps, 8), same)
 
 # %% [text]
-# *Left: the expected step is this factor times the gradient. On a prompt solved one time in twenty MaxRL's step is
-# {=hard["MaxRL"] / hard["Dr. GRPO"]:.1f} times as long as Dr. GRPO's, GRPO's {=hard["GRPO"] / hard["Dr. GRPO"]:.1f} times. Right: efficiency, the
-# squared step over the noise, per completion. Its unit 1 is what these three rules reach in very large groups; REINFORCE can exceed it (below). Here right and wrong completions are equally noisy, and no two rules differ by more than a
-# factor of {=most:.1f}.*
+# *GRPO (group relative policy optimization), Dr. GRPO ("GRPO done right") and MaxRL (maximum likelihood reinforcement learning), groups of
+# eight. Left: the expected step is this factor times the gradient. On a prompt solved one time in twenty MaxRL's is {=hard["MaxRL"] / hard["Dr. GRPO"]:.1f} times as long as Dr. GRPO's. Right:
+# how many completions a rule needs until its step stands out equally from the noise. If right and wrong completions are equally
+# noisy, as here, that is at most {=most:.1f} times Dr. GRPO's number.*
 #
 # | symbol | meaning |
 # |---|---|
-# | $R_i$ | the mark, called reward: 1 if right, 0 if wrong |
 # | $G,\ k$ | completions in a group, all of one prompt; how many of them are right |
 # | $p,\ q$ | the probability that a completion is right; $q = 1 - p$ |
 # | $s_i$ | the score of completion $i$: $\nabla_\theta \log \pi_\theta(y_i)$, summed over its tokens |
-# | $\bar s_\pm$ | the mean score of a group's right (+) or wrong (−) completions |
+# | $\bar s_+,\ \bar s_-$ | the mean score of a group's right completions, and of its wrong ones |
 # | $g$ | the update of one group, $\frac1G \sum_i A_i s_i$ with the advantages $A_i$ |
-# | $\alpha_k,\ \beta_k$ | the rule's two coefficients: $\frac kG$ times the advantage of a right completion, and $-\frac{G-k}G$ times that of a wrong one |
-#
-# The claim in a formula:
-#
-# $$g = \alpha_k\,\bar s_+ - \beta_k\,\bar s_-, \qquad \mathbb E[g] \;=\; w(p)\,\nabla p, \qquad w(p) = \frac{\mathbb E[\alpha_k q + \beta_k p]}{p\,q}$$
 
 # %% [markdown]
-# ## Proof
+# ## One group
 #
-# **Step 1: fix k.** All right completions of a group share one advantage, and all wrong ones another. So the update is
-# $\alpha_k\bar s_+ - \beta_k\bar s_-$. Let $m_+$ and $m_-$ be the expected scores of a right and of a wrong completion. Then the update's mean is
-# $\alpha_k m_+ - \beta_k m_-$.
+# Four completions, the first is right ($k = 1$):
 #
-# **Step 2: the two means.** A score has mean 0, and $\mathbb E[R\,s] = \nabla p$ ([lesson 1](01_score_function.ipynb)). Split both by the
-# reward: $p\,m_+ + q\,m_- = 0$ and $p\,m_+ = \nabla p$. So $m_+ = \nabla p/p$ and $m_- = -\nabla p/q$, opposite directions on one line, and
-# $\mathbb E[g \mid k] = (\alpha_k q + \beta_k p)\,\frac{\nabla p}{pq}$.
+# | rule | advantages | update |
+# |---|---|---|
+# | REINFORCE, $A = R$ | 1, 0, 0, 0 | $.25\,\bar s_+$ |
+# | GRPO | 1.73, −.58, −.58, −.58 | $.43\,(\bar s_+ - \bar s_-)$ |
+# | Dr. GRPO | .75, −.25, −.25, −.25 | $.19\,(\bar s_+ - \bar s_-)$ |
+# | MaxRL | 3, −1, −1, −1 | $.75\,(\bar s_+ - \bar s_-)$ |
 #
-# **Step 3: average over k**, which is binomial. ∎
+# So every rule is two coefficients: $g = \alpha_k\,\bar s_+ - \beta_k\,\bar s_-$.
 #
-# With $\sigma = \sqrt{k(G-k)}/G$, the standard deviation of the group's rewards:
+# ## The proof
+#
+# **Step 1: the two mean scores lie on one line.** A score has mean 0, and $\mathbb E[R\,s] = \nabla p$
+# ([lesson 1](01_score_function.ipynb)). Let $m_+$ and $m_-$ be the expected scores of a right and of a wrong completion. Split both means by the mark:
+# $p\,m_+ + q\,m_- = 0$ and $p\,m_+ = \nabla p$. So $m_+ = \nabla p/p$ and $m_- = -\nabla p/q$.
+#
+# **Step 2: put them in.** At a fixed $k$ the mean update is $\alpha_k m_+ - \beta_k m_- = (\alpha_k q + \beta_k p)\,\nabla p/(pq)$.
+#
+# **Step 3: average over k**, which is binomial:
+#
+# $$\mathbb E[g] \;=\; w(p)\,\nabla p, \qquad w(p) = \frac{\mathbb E[\alpha_k q + \beta_k p]}{p\,q} \qquad ∎$$
 #
 # | rule | $\alpha_k$ | $\beta_k$ | $w(p)$ |
 # |---|---|---|---|
-# | REINFORCE, $A = R$ | $k/G$ | 0 | 1 |
-# | GRPO | $\sigma$ | $\sigma$ | $\mathbb E[\sigma]/(pq)$ |
+# | REINFORCE | $k/G$ | 0 | 1 |
+# | GRPO | $\sigma = \sqrt{k(G-k)}/G$ | $\sigma$ | $\mathbb E[\sigma]/(pq)$ |
 # | Dr. GRPO | $\sigma^2$ | $\sigma^2$ | $1 - 1/G$ |
 # | MaxRL, 0 at $k = 0$ | $(G-k)/G$ | $(G-k)/G$ | $(1 - q^{G-1})/p$ |
 #
-# The proof needs completions sampled from the policy itself, rewards of 0 and 1, no clip, no KL penalty, and scores summed over tokens.
+# The completions must come from the policy itself, without clip and KL penalty.
 #
-# We check $w(p)$ on a network with 36 parameters that writes up to three tokens, with every possible group. The advantages come from
-# the scripts, $\nabla p$ from autograd alone.
+# **1. A rule of your own.** All completions of a group, right and wrong, get the advantage 1 if at least one of them is right, and 0 otherwise.
+# What is $w(p)$?
+
+
+# %% [exercise]
+def step(p, G):
+    """w(p) of this rule."""
+    return ...
+
+
+# %% [check]
+check("7.1", step)
+
+# %% [hint]
+# For $k > 0$, $\alpha_k = k/G$ and $\beta_k = -(G-k)/G$. Simplify $\alpha_k q + \beta_k p$. Its mean over *all* $k$ would be 0; which $k$ is missing?
+
+
+# %% [solution]
+def step(p, G):
+    # alpha q + beta p = k/G - p, without k = 0. The mean over all k is 0; k = 0 has -p q^G.
+    # So the mean without it is p q^G, and w = q^(G-1): the slope of Pass@G = 1 - q^G, over G.
+    return (1 - p) ** (G - 1)
+
+
+# %% [markdown]
+# We check $w(p)$ for the rules of the table on a network with 36 parameters that writes up to three tokens, with every possible group. The
+# advantages come from the scripts, $\nabla p$ from autograd alone.
 
 # %% [fold]
 END = 2
@@ -167,20 +191,17 @@ assert found == 24
 # If scores are divided by the length of the completion, $\mathbb E[g]$ leaves the line: GRPO's cosine with $\nabla p$ is then {=min(cosines):.3f} to
 # {=max(cosines):.3f}.
 #
-# ## The best weight
+# ## The least noisy rule
 #
-# A larger learning rate makes a short step longer. It does not make a noisy step less noisy. So noise is what counts, at a fixed number of
-# completions. Let $g_\perp$ be the part of $g$ orthogonal to $\nabla p$: all of it is noise. Let $v_+$ and $v_-$ be the variance of the score of a right and
-# of a wrong completion in these directions, summed over them. A mean of $k$ scores has the variance $v_+/k$, so
+# Let $g_\perp$ be the part of $g$ orthogonal to $\nabla p$: all of it is noise. Let $v_+$ and $v_-$ be the variance of the score of a right and of a
+# wrong completion in these directions, summed over them. A mean of $k$ scores has the variance $v_+/k$.
 #
-# $$\mathbb E\,\|g_\perp\|^2 = \mathbb E\Big[\alpha_k^2\,\frac{v_+}k + \beta_k^2\,\frac{v_-}{G-k}\Big]$$
+# Take $\alpha_k = \beta_k = c(k)$, one weight for a mixed group, as GRPO, Dr. GRPO and MaxRL do. The noise is then $\mathbb E[c^2\,n]$ with
+# $n_k = \frac{v_+}k + \frac{v_-}{G-k}$, and the step is $\mathbb E[c]/(pq)$. So the rule that needs the fewest completions has the largest
+# $\mathbb E[c]^2 / \mathbb E[c^2\,n]$.
 #
-# Take $\alpha_k = \beta_k = c(k)$: one weight for the whole group, times the *contrast* $\bar s_+ - \bar s_-$. Its noise is then $\mathbb E[c^2\,n]$ with
-# $n_k = \frac{v_+}k + \frac{v_-}{G-k}$, the variance of the contrast. Its step is $w = \mathbb E[cq + cp]/(pq) = \mathbb E[c]/(pq)$. A factor of $c$ can be
-# undone by the learning rate. So compare weights by $\mathbb E[c]^2 / \mathbb E[c^2\,n]$, the squared step over the noise.
-#
-# **1. The best weight.** Which $c(k)$ makes this quotient largest? Any multiple of it is accepted: the check compares $c(1), \dots, c(G-1)$ as shares of
-# their sum.
+# **2. The best weight.** Which $c(k)$ makes this quotient largest? Any multiple of it is accepted. Then put in $v_- = v_+$, and a $v_-$ that is far
+# larger: which rules do you get?
 
 
 # %% [exercise]
@@ -190,7 +211,7 @@ def best_weight(k, G, v_right, v_wrong):
 
 
 # %% [check]
-check("7.1", up_to_a_factor(best_weight))
+check("7.2", up_to_a_factor(best_weight))
 
 # %% [hint]
 # Set the derivative of $\mathbb E[c^2\,n]$ by one $c(k)$ in proportion to that of $\mathbb E[c]$. Or write $\mathbb E[c]$ as the mean of a product,
@@ -199,76 +220,56 @@ check("7.1", up_to_a_factor(best_weight))
 
 # %% [solution]
 def best_weight(k, G, v_right, v_wrong):
+    # E[c]^2 = E[c sqrt(n) · 1/sqrt(n)]^2 <= E[c^2 n] E[1/n], by Cauchy and Schwarz, with
+    # equality where c sqrt(n) is a multiple of 1/sqrt(n): one over the variance, at every p.
+    # v_wrong = v_right: k (G - k), Dr. GRPO. v_wrong far larger: G - k, MaxRL, which relies on
+    # groups with few right completions. v_right far larger: k.
     return 1 / (v_right / k + v_wrong / (G - k))
 
 
 # %% [markdown]
-# By Cauchy and Schwarz $\mathbb E[c]^2 = \mathbb E[c\sqrt n \cdot 1/\sqrt n]^2 \le \mathbb E[c^2 n]\,\mathbb E[1/n]$, with equality where $c\sqrt n$ is a multiple of
-# $1/\sqrt n$. So the best weight is the inverse of the variance, $c = 1/n$, at every $p$. Three special cases:
-#
-# - right and wrong scores equally noisy, $v_- = v_+$: $c \propto k\,(G-k)$, which is $\sigma^2$: **Dr. GRPO**;
-# - wrong ones far noisier, $v_- \gg v_+$: $c \propto G - k$: **MaxRL**, which relies on groups with few right completions;
-# - right ones far noisier, $v_+ \gg v_-$: $c \propto k$.
-#
-# What does a rule lose that is not the best? **Efficiency** is the squared step over the noise, per completion, divided by its limit for large $G$, which
-# GRPO, Dr. GRPO and MaxRL share. So 1 is no upper bound: it is these three rules in very large groups.
+# What does it cost to use another rule? Move $v_-/v_+$, how many times noisier wrong scores are than right ones.
 
 # %% [fold]
-SHOWN = ("GRPO", "Dr. GRPO", "MaxRL", "the best", "REINFORCE")
-table = {(r, p): efficiencies(p, 8, r) for r, p in ((10, 0.9), (10, 0.1), (10, 0.5), (0.1, 0.5))}
-print("G = 8   v₋/v₊    p    " + "   ".join(SHOWN))
-for (v_ratio, p), efficiency in table.items():
-    assert all(efficiency[name] <= efficiency["the best"] + 1e-12 for name in WEIGHTS)
-    cells = [f"{float(efficiency[name]):<{len(name) + 3}.2f}" for name in SHOWN]
-    print(f"{v_ratio:13}   {p:.1f}    " + "".join(cells).rstrip())
+RATIOS, SIZES = [10, 0.1, 0.3, 1, 3], [8, 2, 4, 16, 64]
+
+
+def draw(v_ratio, G):
+    return needed(ps, completions_needed(ps, G, v_ratio))
+
+
+knob(draw, v_ratio=RATIOS, G=SIZES)
 all_p, ratios = np.linspace(0.001, 0.999, 999), 10.0 ** np.arange(-3, 3.1, 0.25)
-everywhere = [efficiencies(all_p, 8, r) for r in ratios]
-worst = {name: min((e[name] / e["the best"]).min() for e in everywhere) for name in WEIGHTS}
-assert np.isclose(worst["MaxRL"], worst["c = k/G"])
-assert np.allclose(alike["GRPO"], identity.fidelity(ps, 8) ** 2 / (1 - identity.silent_rate(ps, 8)))
-assert np.allclose(alike["Dr. GRPO"], 7 / 8)
+everywhere = [completions_needed(all_p, 8, r) for r in ratios]
+worst = {name: max(e[name].max() for e in everywhere) for name in WEIGHTS}
+worst = {name: math.ceil(100 * x) / 100 for name, x in worst.items()}  # an upper bound
+assert min(e[name].min() for e in everywhere for name in WEIGHTS) > 1 - 1e-12
+half = {r: completions_needed(0.5, 8, r)["REINFORCE"] for r in (0.1, 10)}
 
 # %% [text]
-# **σ or σ² matters little.** Over all $p$ and all $v_-/v_+$ from .001 to 1,000, GRPO has at least {=math.floor(100 * worst["GRPO"])} % of the best weight's
-# efficiency at G = 8, Dr. GRPO {=math.floor(100 * worst["Dr. GRPO"])} %, MaxRL and $c = k/G$ {=math.floor(100 * worst["MaxRL"])} %.
+# *Completions needed, as a multiple of those of the best weight. GRPO and Dr. GRPO lie near 1 wherever you move; REINFORCE does not.*
 #
-# **Which kind is rare matters more.** In the first two rows wrong scores are ten times as noisy. Where wrong completions are rare ($p$ = .9), groups of 8 are
-# nearly as efficient as large ones. Where right ones are rare, they lose more than a third.
+# **σ or σ² matters little.** Whatever $p$ and $v_-/v_+$ (.001 to 1,000), at G = 8 GRPO needs at most {=worst["GRPO"]:.2f} times as many completions as the best
+# weight, Dr. GRPO {=worst["Dr. GRPO"]:.2f} times, MaxRL {=worst["MaxRL"]:.2f} times.
 #
-# **One weight for both kinds is a choice, too.** REINFORCE has $\beta_k = 0$: it ignores wrong completions, and their noise with them. If wrong scores
-# are noisier (third row), it is {=table[10, 0.5]["REINFORCE"]:.1f} times as efficient as large groups. If they are quieter (last row), it is
-# {=table[0.1, 0.5]["REINFORCE"]:.2f} times as efficient. [Lesson 13](13_quiet_estimators.ipynb) measures $v_-/v_+$ in a language model.
+# **To use the wrong completions or not matters more.** REINFORCE has $\beta_k = 0$: it ignores them, and their noise. At $p = ½$ it needs {=half[10]:.2f} times as many
+# completions as the best weight if wrong scores are ten times noisier, and {=half[0.1]:.1f} times if they are ten times quieter.
+# [Lesson 13](13_quiet_estimators.ipynb) measures $v_-/v_+$ in a language model.
 #
-# ## Which group size?
+# ## To remember
+#
+# - With rewards of 0 and 1, every rule of advantages has the expected update $w(p)\,\nabla p$ on a prompt. Rules differ in its length and its noise.
+# - The least noisy weight of a group is $1/(v_+/k + v_-/(G-k))$. GRPO and Dr. GRPO are near it.
+# - Whether a rule uses the wrong completions at all matters more than σ or σ².
+#
+# ## For a second reading (15 minutes): which group size?
 #
 # In large groups $\sigma$ tends to $\sqrt{pq}$. The share of this that groups of $G$ reach on average,
-# $\varphi = \mathbb E[\sigma]/\sqrt{pq}$, is GRPO's **fidelity**: its share of the full step. Move $p$, the size of the group $G$, and $v_-/v_+$,
-# how many times noisier wrong scores are than right ones.
-
-# %% [fold]
-every_p, SIZES, RATIOS = np.arange(1, 20) / 20, range(2, 129), [1, 0.1, 0.3, 3, 10]
-steps = {name: np.array([identity.weight(name, every_p, G) for G in SIZES]) / limit(every_p)
-         for name, limit in LARGE_GROUPS.items()}  # (127, 19) each
-curves = {r: [efficiencies(every_p, G, r) for G in SIZES] for r in RATIOS}
-
-
-def draw(p, v_ratio, G):
-    at, names = round(20 * p) - 1, (*LARGE_GROUPS, "the best")
-    lengths = {name: step[:, at] for name, step in steps.items()}
-    lines = {name: np.array([e[name][at] for e in curves[v_ratio]]) for name in names}
-    return length_and_efficiency(p, v_ratio, G, lengths, lines)
-
-
-knob(draw, p=(0.05, 0.95, 0.05, 0.05), v_ratio=RATIOS, G=(2, 128, 1, 8))
-part = {name: step[6, 0] for name, step in steps.items()}  # G = 8, p = .05
-
-# %% [text]
-# *The dots are your $G$; 1 is what a rule reaches in very large groups. The thick line is the best that a weight of the whole group can do. On a prompt
-# solved one time in twenty, GRPO with groups of 8 takes {=100 * part["GRPO"]:.1f} % of the full step (this is φ), Dr. GRPO
-# {=100 * part["Dr. GRPO"]:.1f} %, MaxRL {=100 * part["MaxRL"]:.1f} %.*
+# $\varphi = \mathbb E[\sigma]/\sqrt{pq}$, is GRPO's **fidelity**: its share of the full step. At $p = .05$ groups of 8 take
+# {=identity.fidelity(0.05, 8):.0%} of it.
 #
-# **2. Find the bug.** A run logs the rewards of every group it draws of one prompt, and this function estimates GRPO's fidelity φ from them.
-# For a hard prompt it says 1.6, but no fidelity can exceed 1. Repair it. (A *silent* group is all right or all wrong: σ is 0.)
+# **3. Find the bug.** A run logs the rewards of every group it draws of one prompt, and this function estimates φ from them. For a hard prompt
+# it says 1.6, but no fidelity can exceed 1. Repair it.
 
 
 # %% [exercise]
@@ -281,7 +282,7 @@ def logged_fidelity(rewards, p):
 
 
 # %% [check]
-check("7.2", logged_fidelity)
+check("7.3", logged_fidelity)
 
 # %% [hint]
 # Over which groups does the theorem take its expectation?
@@ -293,25 +294,12 @@ def logged_fidelity(rewards, p):
 
 
 # %% [markdown]
-# For one prompt, larger groups give a longer step, and usually a less noisy one. But at a fixed budget they also mean *fewer different prompts*.
-# What that costs, our runs show in the second reading.
-
-# %% [markdown]
-# ## To remember
-#
-# - With rewards of 0 and 1, every rule of advantages has the expected update $w(p)\,\nabla p$. Rules differ in its length and its noise.
-# - The least noisy weight of a group is $1/(v_+/k + v_-/(G-k))$: Dr. GRPO's if right and wrong scores are equally noisy, MaxRL's if wrong ones
-#   are far noisier. Between σ and σ² the difference is small.
-# - Larger groups of one prompt are longer steps with less noise, but at a fixed budget also fewer prompts.
-#
-# ## For a second reading (20 minutes): a published rule for G, and G at a fixed budget
-#
-# Expand $\sigma = \sqrt{x(1-x)}$ around $x = p$, where $x = k/G$ has the variance $pq/G$:
+# **A published rule for G.** Expand $\sigma = \sqrt{x(1-x)}$ around $x = p$, where $x = k/G$ has the variance $pq/G$:
 #
 # $$\varphi \approx 1 - \frac{1}{8Gpq} \quad\Longrightarrow\quad G^\star = \frac{1}{8\,(1-\varphi)\,pq}$$
 #
 # These are Cor. 1 and 2 of [2607.00152](https://arxiv.org/abs/2607.00152), whose Table 2 has the smallest $G$ that reaches a target, and $G^\star$. The
-# next term (ours), $-\frac{7-16pq}{128\,(Gpq)^2}$, is negative: the expansion promises too much at every $p$. The rows for 90 %:
+# next term (ours), $-\frac{7-16pq}{128\,(Gpq)^2}$, is negative: the expansion promises too much. The rows for 90 %:
 
 # %% [fold]
 # As published, for .9, .95 and .99:
@@ -337,43 +325,19 @@ right = [identity.group_size_exact(p, 0.9) * p for p in (0.05, 0.02, 0.01)]
 assert all(2 < number < 2.15 for number in right)
 
 # %% [text]
-# *All 24 published numbers are right, and the rule misses its own target in all twelve rows*: "$\varphi \ge 1-\varepsilon$ once
-# $G \ge G^\star$" holds to leading order, not as an inequality. For hard prompts a simpler rule does: for 90 % a group
-# needs {=right[0]:.1f} right completions on average at $p = .05$, {=right[2]:.1f} at .01. (For a $p$ of your own: `python lessons/identity.py --help`.)
+# *All 24 published numbers are right, and the rule misses its own target in all twelve rows*: it holds to leading order, not as an
+# inequality. For hard prompts a simpler rule does: for 90 % a group needs {=right[0]:.1f} right completions on average at $p = .05$,
+# {=right[2]:.1f} at .01. And φ is a *length*: a longer step of one prompt, not a better one.
 #
-# **3. The best pair.** Now let α and β differ. A group has $k$ right completions. Among all pairs with the expected step
-# $\alpha q + \beta p = 1$, which has the least noise $\alpha^2 \frac{v_+}k + \beta^2 \frac{v_-}{G-k}$? (At the minimum the derivatives of noise and
-# step are proportional: $\alpha \frac{v_+}k = \lambda q$ and $\beta \frac{v_-}{G-k} = \lambda p$.)
-
-
-# %% [exercise]
-def best_pair(k, G, p, v_right, v_wrong):
-    """(alpha, beta), two numbers."""
-    return ...
-
-
-# %% [check]
-check("7.3", best_pair)
-
-# %% [hint]
-# The two conditions give the ratio of α and β; the step of 1 gives λ.
-
-
-# %% [solution]
-def best_pair(k, G, p, v_right, v_wrong):
-    alpha, beta = (1 - p) * k / v_right, p * (G - k) / v_wrong
-    step = (1 - p) * alpha + p * beta
-    return alpha / step, beta / step
-
-
-# %% [markdown]
-# Dr. GRPO's $\alpha = \beta$ is the best pair only where $qk/v_+ = p\,(G-k)/v_-$; with equal noise, where $k/G = p$.
-#
-# **Which group size is best at a fixed budget?** Larger groups mean fewer different prompts. We trained Dr. GRPO
-# without a KL (Kullback–Leibler) penalty, in batches of 256 completions, with five seeds. Held-out accuracy after so many completions, the best of six sizes in italics
-# ([all six](experiments/README.md)):
+# **Which group size is best at a fixed budget?** Larger groups mean fewer different prompts. We trained Dr. GRPO without a KL
+# (Kullback–Leibler) penalty, in batches of 256 completions, with five seeds. Held-out accuracy after so many completions, the best of six
+# sizes in italics ([all six](experiments/README.md)):
 
 # %% [fold]
+sizes = baselines_tables.budgets(grid.load_runs(baselines.RESULTS))
+late = {G: of_size[-1]["mean"] for G, of_size in sizes.items()}
+few = [late[2], late[4], late[8]]
+assert late[2] == max(few) and late[64] < late[32] < late[16] < min(few)
 say(baselines_tables.budgets_table({G: sizes[G] for G in (2, 4, 8, 64)}))
 
 # %% [text]
