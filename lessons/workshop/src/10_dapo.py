@@ -4,13 +4,14 @@
 # *(Read after [lesson 6](06_identity.ipynb); lessons 7 to 9 are optional before it.)*
 #
 # GRPO (group relative policy optimization) learns nothing from a **silent** group, whose completions are all right or all wrong: its
-# advantages are 0. What should take the place of such a group in the batch?
+# advantages are 0. What should take the place of such a group in the batch? DAPO (decoupled clip and dynamic sampling policy optimization)
+# and runs that take its name have two answers.
 #
 # > **DAPO puts in groups of *other* prompts. That leaves the direction of GRPO's expected update unchanged and only makes it longer. Drawing
 # > the *same* prompt again until its completions disagree turns the update towards very hard and very easy prompts.**
 #
-# With this you can tell from a few lines of code whether a run called "DAPO" (decoupled clip and dynamic sampling policy optimization) is
-# DAPO. And you know that its dynamic sampling does not favour medium-hard prompts, as one would expect.
+# With this you can tell from a few lines of code whether a run called "DAPO" is DAPO. And you know that its dynamic sampling does not favour
+# medium-hard prompts, although one might expect it.
 #
 # In the picture each of nine prompts is a coin. We draw groups of 8, treat the silent ones in several ways, and measure how much each prompt
 # weighs in the update. The limit on the draws of the same prompt is yours to move.
