@@ -78,14 +78,16 @@ def is_mixed(group: np.ndarray) -> bool:
 
 def on_two_kinds(fill: Callable) -> Callable:
     """The function that gives a batch of groups, (P, 2, 8), as `fill` collects them, from the
-    share of long completions, P and a generator."""
+    share of long completions, P and a seed or generator."""
 
-    def batch(long_share: float, P: int, rng: np.random.Generator) -> np.ndarray:
+    def batch(long_share: float, P: int, seed) -> np.ndarray:
+        rng = np.random.default_rng(seed)
+
         def sample(prompt):
             long = rng.random(8) < long_share
             return np.array([rng.random(8) < np.where(long, prompt[1], prompt[0]), long])
 
-        return np.array(fill(sample, cycle([EASY, HARD]), P))
+        return np.array(fill(sample, cycle([EASY, HARD, HARD, EASY]), P))
 
     return batch
 
@@ -132,7 +134,7 @@ CHECKS = {
     "10.2": {
         "bug": BUG,
         "expected": on_two_kinds(replaced),
-        "inputs": [{"long_share": 0.5, "P": 32, "rng": np.random.default_rng(0)}],
+        "inputs": [{"long_share": 0.5, "P": 32, "seed": 0}],
         "mistakes": {
             "silent groups are in the batch: that is GRPO": GRPO,
             "the batch is not filled up: fewer than P groups": on_two_kinds(
