@@ -12,7 +12,6 @@ Everything takes numbers or arrays for p and plain integers for G. Nothing here 
     python lessons/identity.py --accuracies FILE            of many: a column of solve rates
 """
 
-from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import comb
@@ -52,12 +51,7 @@ def silent_rate_plug_in(right, n: int, G: int):
 
 def silent_rate_unbiased(right, n: int, G: int):
     """Unbiased estimate of p^G + q^G from n >= G completions, `right` of them right: the share of
-    their G-subsets that are silent.
-
-    Raises ValueError if n < G.
-    """
-    if n < G:
-        raise ValueError(f"{n} answers hold no group of {G}; give n >= G")
+    their G-subsets that are silent."""
     table = np.array([(comb(c, G) + comb(n - c, G)) / comb(n, G) for c in range(n + 1)])
     return table[np.asarray(right)]
 
@@ -101,12 +95,16 @@ def group_size_law(p, loss):
 AdvantageRule = Callable[[int, int, int], float]
 
 
-def _standardised(power: int) -> AdvantageRule:
-    """(R - mean) / sigma^power, 0 in a silent group."""
+def contrast(weight: Callable) -> AdvantageRule:
+    """The rule whose update is weight(k, G) times s+ - s- in a mixed group, the mean score of the
+    right completions less that of the wrong ones, and 0 in a silent one. GRPO: sigma; Dr. GRPO:
+    sigma^2; MaxRL: (G - k) / G."""
 
     def rule(reward: int, others: int, G: int) -> float:
         k = others + reward
-        return 0.0 if k in (0, G) else (reward - k / G) / float(sigma(k, G)) ** power
+        if k in (0, G):
+            return 0.0
+        return float(weight(k, G)) * (G / k if reward else -G / (G - k))
 
     return rule
 
@@ -114,15 +112,10 @@ def _standardised(power: int) -> AdvantageRule:
 RULES: dict[str, AdvantageRule] = {
     "REINFORCE": lambda reward, others, G: reward,
     "RLOO": lambda reward, others, G: reward - others / (G - 1),
-    "Dr. GRPO": _standardised(0),
-    "Dr. GRPO, rewards -1 and 1": lambda reward, others, G: 2 * (reward - (others + reward) / G),
-    "GRPO": _standardised(1),
-    "GRPO, divided by sigma twice": _standardised(2),
+    "Dr. GRPO": lambda reward, others, G: reward - (others + reward) / G,
+    "GRPO": contrast(sigma),  # (R - mean) / sigma
     "mean over the right": lambda reward, others, G: reward * G / (others + 1),
-    "MaxRL": lambda reward, others, G: (
-        (reward * G - others - reward) / (others + reward) if others + reward else 0.0
-    ),
-    "pass@G": lambda reward, others, G: G * float(others + reward > 0),
+    "MaxRL": contrast(lambda k, G: (G - k) / G),  # (R - mean) / mean
 }
 
 
@@ -168,20 +161,6 @@ def objective(rule: str | AdvantageRule, p, G: int):
 # The scores of a prompt's right and wrong completions have the means m+ and m-, which differ by
 # dm = m+ - m- = grad p / (p q), and the variances v+ and v-, summed over parameters or taken in
 # some directions only.
-
-
-def contrast(weight: Callable) -> AdvantageRule:
-    """The rule whose update is weight(k, G) times s+ - s- in a mixed group, the mean score of the
-    right completions less that of the wrong ones, and 0 in a silent one. GRPO: sigma; Dr. GRPO:
-    sigma^2; MaxRL: (G - k) / G."""
-
-    def rule(reward: int, others: int, G: int) -> float:
-        k = others + reward
-        if k in (0, G):
-            return 0.0
-        return float(weight(k, G)) * (G / k if reward else -G / (G - k))
-
-    return rule
 
 
 def coefficients(rule: str | AdvantageRule, G: int) -> tuple[np.ndarray, np.ndarray]:
@@ -281,8 +260,7 @@ def describe(p: np.ndarray, G: int) -> str:
     """What groups of G make of prompts p (n,), some of them neither 0 nor 1."""
     right, wrong, open_p = (p**G).mean(), ((1 - p) ** G).mean(), p[(p > 0) & (p < 1)]
     sizes = range(2, LARGEST + 1)
-    enough = bisect_left(sizes, 0.9, key=lambda size: expected_step(p, size))  # it rises with G
-    needed = sizes[enough] if enough < len(sizes) else "more"
+    needed = next((size for size in sizes if expected_step(p, size) >= 0.9), "more")
     quality = [efficiency(name, open_p, G).mean() for name in ("GRPO", "Dr. GRPO")]
     return f"""\
 {right + wrong:.0%} of the groups are silent: {right:.0%} all right, {wrong:.0%} all wrong
