@@ -44,16 +44,17 @@ def test_every_tag_has_an_entry_that_names_what_exists():
 def test_the_page_leads_from_each_script_to_each_other():
     pytest.importorskip("latex2mathml", reason="pip install -e '.[page]'")
     data = json.loads(ladder.ladder(ROOT, set()).split('id="data">')[1].split("</script>")[0])
-    for name, lines in data["scripts"].items():
-        plain = [html.unescape(re.sub("<[^>]*>", "", line)) for line in lines]
+    for name, (head, code) in data["scripts"].items():
+        plain = [html.unescape(re.sub("<[^>]*>", "", line)) for line in head + code]
         assert plain == source(name).splitlines()
-    for pair, (head, code) in data["changes"].items():
+    for pair, changes in data["changes"].items():
         before, after = (data["scripts"][name] for name in pair.split("-"))
-        made = []
-        for kind, a, b, c, d in head + code:
-            made += before[a:b] if kind == "equal" else after[c:d]
-        assert made == after
-    assert len(data["changes"]) == 90
+        for old, new, part in zip(before, after, changes, strict=True):
+            made = []
+            for kind, a, b, c, d in part:
+                made += old[a:b] if kind == "equal" else new[c:d]
+            assert made == new
+    assert len(data["changes"]) == 100
 
 
 @pytest.mark.parametrize("row", SHEET, ids=lambda row: row["script"])

@@ -1,5 +1,6 @@
 // Two scripts side by side, from the data that lessons/workshop/site/ladder.py puts into the page: the lines of each script as HTML,
-// the changes between any two of them in the form of Python's difflib, and what is said of each tag.
+// in two parts, docstring with imports and code; the changes of both parts between any two scripts in the form of Python's difflib;
+// and what is said of each tag.
 "use strict";
 const KEPT = 3; // equal lines that stay visible before and after a change
 const { scripts, changes, about, tags } = JSON.parse(document.getElementById("data").textContent);
@@ -11,8 +12,10 @@ const row = (line) => `<span class="line" style="--indent: ${indent(line) + 2}ch
 const code = (lines) => `<pre>${lines.map(row).join("")}</pre>`;
 const equal = (lines) => `<div class="block">${code(lines)}${code(lines)}</div>`;
 
-function block([kind, a, b, c, d]) {
-  const old = scripts[before.value].slice(a, b), lines = scripts[after.value].slice(c, d);
+const blocks = (part) => changes[`${before.value}-${after.value}`][part].map((change) => block(part, change)).join("");
+
+function block(part, [kind, a, b, c, d]) {
+  const old = scripts[before.value][part].slice(a, b), lines = scripts[after.value][part].slice(c, d);
   if (kind !== "equal") return `<div class="block changed">${code(old)}${code(lines)}</div>`;
   if (lines.length <= 2 * KEPT + 2) return equal(lines);
   const folded = lines.slice(KEPT, -KEPT), summary = `<summary>${folded.length} equal lines</summary>`;
@@ -20,14 +23,12 @@ function block([kind, a, b, c, d]) {
 }
 
 function show() {
-  const end = scripts[before.value].length; // a script beside itself: all equal
-  const [imports, blocks] = changes[`${before.value}-${after.value}`] ?? [[], [["equal", 0, end, 0, end]]];
   const heads = [before, after].map(({ value }) => `<b><a href="algorithms/${value}.py.html">${value}.py</a></b>`);
   const summary = about[after.value].split("\n\n").filter((part) => !part.trim().startsWith("python "));
   const told = about[after.value].includes(`gainst ${before.value}.py`); // the docstring sums this pair up
   board.innerHTML = `<ul class="why"></ul>${told ? `<details open><summary>in the words of ${after.value}.py</summary><pre>${summary.join("\n\n")}</pre></details>` : ""}
     <div class="block heads">${heads.join("")}</div>
-    <details><summary>docstrings and imports</summary>${imports.map(block).join("")}</details>${blocks.map(block).join("")}`;
+    <details><summary>docstrings and imports</summary>${blocks(0)}</details>${blocks(1)}`;
   const [gone, come] = ["first", "last"].map((side) => tagsOf(`.changed pre:${side}-child button`));
   const item = (sign, what) => (tag) => `<li><b title="${what}">${sign}</b> <button data-tag="${tag}">${tag}</button> ${tags[tag][0].replace(/<\/?p>/g, "")}</li>`;
   const left = gone.filter((tag) => !come.includes(tag)), both = gone.filter((tag) => come.includes(tag));

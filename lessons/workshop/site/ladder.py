@@ -8,7 +8,7 @@ import ast
 import json
 import re
 from difflib import SequenceMatcher
-from itertools import permutations
+from itertools import product
 from pathlib import Path
 
 from lessons.workshop.site.markup import Renderer, filled, highlighted, page
@@ -71,32 +71,29 @@ def tags(root: Path) -> dict[str, tuple[str, str, str]]:
     return entries
 
 
-def changes(a: str, b: str) -> list[list[tuple[str, int, int, int, int]]]:
-    """The changes from one script to another, as difflib gives them: first those of docstring and
-    imports, then those of the code."""
-    m, n = (text[: CODE.search(text).start()].count("\n") for text in (a, b))
-    a, b = a.splitlines(), b.splitlines()
-    head = SequenceMatcher(None, a[:m], b[:n], autojunk=False).get_opcodes()
-    code = SequenceMatcher(None, a[m:], b[n:], autojunk=False).get_opcodes()
-    return [head, [(kind, i + m, j + m, p + n, q + n) for kind, i, j, p, q in code]]
-
-
 def ladder(root: Path, linked: set[str]) -> str:
-    """The page. Adds what it links to, as a renderer does."""
-    texts = {name: (root / f"algorithms/{name}.py").read_text(encoding="utf-8") for name in SCRIPTS}
-    shown = {}
-    for name, text in texts.items():
+    """The page. Adds what it links to, as a renderer does.
+
+    A script has two parts, docstring with imports, and code; its lines are HTML. The changes of a
+    part are those that difflib finds.
+    """
+    parts, data = {}, {"scripts": {}, "changes": {}, "about": {}, "tags": {}}
+    for name in SCRIPTS:
+        text = (root / f"algorithms/{name}.py").read_text(encoding="utf-8")
+        lines, start = text.splitlines(), text[: CODE.search(text).start()].count("\n")
+        parts[name] = lines[:start], lines[start:]
         lines = re.search("<code>(.*)</code>", highlighted(text), flags=re.DOTALL)[1].split("\n")
-        shown[name] = [TAG.sub(r'<button data-tag="\1">[\1]</button>', line) for line in lines]
-    data = {
-        "scripts": shown,
-        "changes": {f"{a}-{b}": changes(texts[a], texts[b]) for a, b in permutations(SCRIPTS, 2)},
-        "about": {name: ast.get_docstring(ast.parse(text)) for name, text in texts.items()},
-        "tags": {},
-    }
-    for tag, parts in tags(root).items():
+        lines = [TAG.sub(r'<button data-tag="\1">[\1]</button>', line) for line in lines]
+        data["scripts"][name] = lines[:start], lines[start:]
+        data["about"][name] = ast.get_docstring(ast.parse(text))
+    for a, b in product(SCRIPTS, repeat=2):
+        data["changes"][f"{a}-{b}"] = [
+            SequenceMatcher(None, *pair, autojunk=False).get_opcodes()
+            for pair in zip(parts[a], parts[b])
+        ]
+    for tag, texts in tags(root).items():
         renderer = Renderer("algorithms/TAGS.md", linked, "ladder.html")
-        data["tags"][tag] = [renderer.to_html(text) for text in parts]
+        data["tags"][tag] = [renderer.to_html(text) for text in texts]
     data = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("</", "<\\/")
     body = filled("ladder.html", scripts=SCRIPTS, data=data)
     return page("ladder.html", "The ladder: any two scripts side by side", body, script="ladder.js")
