@@ -19,9 +19,9 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from lessons.experiments.pool import in_parallel
 from lessons.workshop import sources
-from lessons.workshop.kit import WIDGET
 from toy_env.run import parse
 
+WIDGET = "application/vnd.jupyter.widget-view+json"
 REBUILD = "run python lessons/workshop/build.py"
 KERNELSPEC = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
 

@@ -23,7 +23,6 @@ from toy_env.plots import BLUE, GREEN, GREY, ORANGE, PURPLE, RED  # noqa: F401, 
 
 RIGHT, WRONG = BLUE, RED  # one colour an idea, in all lessons
 
-WIDGET = "application/vnd.jupyter.widget-view+json"
 WITH_SLIDERS = "a picture with sliders"
 
 torch.set_num_threads(1)  # the lessons' tensors are tiny: more threads would wait for each other
@@ -129,7 +128,7 @@ def diagnosis(got: list, wanted: list, inputs: Sequence[dict] | None) -> str:
     """One line on how the values differ from the right ones: by a pattern, or at which input, which
     part and which place."""
     found, right = ([_numbers(value) for value in values] for values in (got, wanted))
-    if pattern := _pattern(found, right):
+    if all(value is not None for value in (*found, *right)) and (pattern := _pattern(found, right)):
         return pattern
     differences = [_difference(*pair) for pair in zip(got, wanted)]
     wrong = [i for i, (text, _) in enumerate(differences) if text]
@@ -167,56 +166,50 @@ def _around(arguments: dict, place: tuple, shape: tuple) -> dict:
     return shown
 
 
-def _pattern(found: list[np.ndarray | None], right: list[np.ndarray | None]) -> str:
+def _pattern(found: list[np.ndarray], right: list[np.ndarray]) -> str:
     """How all values differ: by order, sign, factor, constant or rounding; empty if in none of
     these ways."""
-    pairs = [*zip(found, right)]
-    if any(value is None for pair in pairs for value in pair):
-        return ""
-
-    def all_are(change: Callable) -> bool:
-        """True if a change of the right values makes them those that were found."""
-        changed = [(one, change(other)) for one, other in pairs]
-        return all(one.shape == other.shape and np.allclose(one, other) for one, other in changed)
-
-    if all_are(np.transpose):
+    if _equal(found, [array.T for array in right]):
         return "rows and columns are exchanged"
-    if any(one.shape != other.shape for one, other in pairs):
+    if [array.shape for array in found] != [array.shape for array in right]:
         return ""
-    one, other = (np.concatenate([array.ravel() for array in arrays]) for arrays in zip(*pairs))
+    one, other = (np.concatenate([array.ravel() for array in arrays]) for arrays in (found, right))
     sizes = len(np.unique(abs(other[other != 0])))
-    if all(array.ndim for array in right) and len(np.unique(other)) > 2:
-        if all_are(lambda array: np.flip(array, -1)):
+    lists = all(array.ndim for array in right)
+    if lists and len(np.unique(other)) > 2:
+        if _equal(found, [np.flip(array, -1) for array in right]):
             return "the order is reversed"
-        if all(np.allclose(np.sort(one), np.sort(other)) for one, other in pairs):
+        if _equal(*([np.sort(array) for array in arrays] for arrays in (found, right))):
             return "the right values, but in another order"
-    if all_are(np.negative):
+    if np.allclose(one, -other):
         return "the sign is turned"
     if factor := _factor(one, other):
         return f"every value is {factor} times the right one"
-    if sizes > 1 and all_are(lambda array: 1 - array):
+    if sizes > 1 and np.allclose(one, 1 - other):
         return "each is 1 minus the right value"
     if sizes > 1 and np.allclose(abs(one), abs(other)):
         turned = (~np.isclose(one, other)).sum()
         return f"the sizes are right, but {turned} of {len(one)} have the wrong sign"
-    lists = all(array.ndim for array in right)  # one number could be put right by the next line
     if lists and sizes > 2 and np.allclose(one - other, one[0] - other[0]):
         return f"every value is off by {one[0] - other[0]:.4g}"
     if np.allclose(one, other, rtol=0.01, atol=0):
         return "nearly right, to 1 %: something is rounded or approximated"
-    factors = [_factor(*pair) for pair in pairs]
+    factors = [*map(_factor, found, right)]
     if all(factors):
         return f"right up to a factor, but another one at each input: {', '.join(factors)}"
     return ""
 
 
+def _equal(found: list[np.ndarray], right: list[np.ndarray]) -> bool:
+    return all(one.shape == two.shape and np.allclose(one, two) for one, two in zip(found, right))
+
+
 def _factor(one: np.ndarray, other: np.ndarray) -> str:
     """The number that multiplies all of `other` in `one`; empty if there is none, or if too few
     values differ to tell."""
-    one, other = one.ravel(), other.ravel()
     if len(np.unique(abs(other[other != 0]))) < 2:
         return ""
-    factor = (one @ other) / (other @ other)
+    factor = (one * other).sum() / (other**2).sum()
     return f"{factor:.4g}" if abs(factor) > 1e-6 and np.allclose(one, factor * other) else ""
 
 
@@ -319,13 +312,11 @@ def knob(
         values = {name: widget.value for name, widget in widgets.items()}
         return _image(draw(**values), WITH_SLIDERS)
 
-    box = ipywidgets.VBox(list(widgets.values()))
-    view = {"version_major": 2, "version_minor": 0, "model_id": box.model_id}
     start = picture()  # outside a notebook too, so that tests draw it
     if get_ipython() is None:
         return
-    display({WIDGET: view, "text/plain": f"sliders: {', '.join(sliders)}"}, raw=True)
-    output = display(start, raw=True, display_id=box.model_id)
+    display(ipywidgets.VBox(list(widgets.values())))
+    output = display(start, raw=True, display_id=True)
     waiting: list[asyncio.TimerHandle] = []
 
     def moved(_) -> None:
