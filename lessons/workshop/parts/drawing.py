@@ -1,7 +1,9 @@
 """What the pictures of several lessons share."""
 
 import numpy as np
+import torch
 from matplotlib.figure import Figure
+from torch import Tensor
 
 from lessons.workshop.kit import GREY, RIGHT, label_line, new_figure
 
@@ -31,6 +33,16 @@ def key(axis, colors: dict, x: float = 0.03, y: float = 0.92, step: float = 0.09
     """Names in their colours, below each other from (x, y) on, as in `note`."""
     for i, (name, color) in enumerate(colors.items()):
         note(axis, x, y - step * i, name, color)
+
+
+def in_plane(vectors: Tensor, chance: Tensor, direction: Tensor) -> np.ndarray:
+    """(n, 2) from (n, parameters): the vectors along a direction, and in the one across it in which
+    they vary most. chance: (n,), of each vector."""
+    along = direction / direction.norm()
+    across = vectors - (vectors @ along).outer(along)
+    widest = torch.linalg.svd(chance.sqrt()[:, None] * across, full_matrices=False)[2][0]
+    widest *= widest[widest.abs().argmax()].sign()
+    return (vectors @ torch.stack([along, widest], dim=1)).numpy()
 
 
 def bars(tables: dict, names: list, chosen: int) -> Figure:

@@ -7,6 +7,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from lessons.experiments.grid import markdown
 from lessons.workshop.kit import GREY, ORANGE, PURPLE, RED, new_figure
 from lessons.workshop.parts.drawing import note
 
@@ -46,14 +47,11 @@ def table(curves: dict[tuple[str, float], Tensor], variances: dict[str, float]) 
     """Lesson 0: the updates that nine runs in ten need, by baseline and learning rate, as
     Markdown."""
     rates = sorted({rate for _, rate in curves})
-    lines = [
-        "| | variance | " + " | ".join(f"rate {rate:g}" for rate in rates) + " |",
-        "|---" * (len(rates) + 2) + "|",
+    rows = [
+        [name, f"{variance:.2f}", *(updates_needed(curves[name, rate]) for rate in rates)]
+        for name, variance in variances.items()
     ]
-    for name, variance in variances.items():
-        needed = " | ".join(updates_needed(curves[name, rate]) for rate in rates)
-        lines.append(f"| {name} | {variance:.2f} | {needed} |")
-    return "\n".join(lines)
+    return markdown(["", "variance", *(f"rate {rate:g}" for rate in rates)], rows)
 
 
 # Exercises; `kit.check` explains the keys of CHECKS

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from lessons.workshop import kit
 from lessons.workshop.kit import BLUE, GREEN, GREY, ORANGE, RED, label_line
-from lessons.workshop.parts.drawing import key, two_panels
+from lessons.workshop.parts.drawing import in_plane, key, two_panels
 
 
 def cloud_and_variance(
@@ -15,14 +15,9 @@ def cloud_and_variance(
 ) -> Figure:
     """Lesson 1: each completion's estimate (R - b) s with the mean of all, and Var(b).
 
-    pi, R: (15,); s: (15, parameters). The plane: along grad p, and where the scores vary most
-    across it.
+    pi, R: (15,); s: (15, parameters).
     """
-    pi, R, s, grad_p = (np.asarray(value) for value in (pi, R, s, grad_p))
-    along = grad_p / np.linalg.norm(grad_p)
-    across = s - np.outer(s @ along, along)
-    widest = np.linalg.svd(np.sqrt(pi)[:, None] * across, full_matrices=False)[2][0]
-    flat = s @ np.stack([along, widest * np.sign(widest[np.abs(widest).argmax()])], axis=1)
+    flat, pi, R = in_plane(s, pi, grad_p), pi.numpy(), R.numpy()
     dots, before = (R - b)[:, None] * flat, R[:, None] * flat
     title = f"Var(b) = {variance(b):.2f}, {variance(b) / variance(b_best):.2f} times the best"
     figure, left, right = two_panels(

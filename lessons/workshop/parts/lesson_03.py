@@ -9,7 +9,7 @@ from torch import Tensor
 
 from algorithms import rloo
 from lessons.workshop.kit import BLUE, GREEN, GREY, ORANGE, new_figure
-from lessons.workshop.parts.drawing import note
+from lessons.workshop.parts.drawing import in_plane, note
 
 STYLES = {  # colour and line of each curve
     "RLOO": (GREEN, "--"),
@@ -53,14 +53,11 @@ ARROW = {"arrowstyle": "->", "lw": 1.8, "shrinkA": 0, "shrinkB": 0}
 
 
 def cloud_of_groups(updates: dict, chance: Tensor, grad_p: Tensor) -> Figure:
-    """Lesson 3: the update of every group, (n, parameters) by name, with their mean and grad p, in
-    the plane along grad p and where the updates vary most across it. chance: (n,)"""
+    """Lesson 3: the update of every group, (n, parameters) by name, with their mean and grad p.
+    chance: (n,)"""
     figure, axes = new_figure(8.5, 3.2, columns=2, sharex=True, sharey=True)
-    along = grad_p / grad_p.norm()
     for axis, (name, g) in zip(axes, updates.items()):
-        across = g - (g @ along).outer(along)
-        widest = torch.linalg.svd(chance.sqrt()[:, None] * across, full_matrices=False)[2][0]
-        flat = (g @ torch.stack([along, widest], dim=1)).numpy()  # (n, 2)
+        flat = in_plane(g, chance, grad_p)
         axis.scatter(*flat.T, s=1200 * chance, color=STYLES[name][0], alpha=0.5, linewidth=0)
         axis.annotate("", (grad_p.norm(), 0), (0, 0), arrowprops=ARROW)
         axis.plot(*(chance.numpy() @ flat), "+", color="black", markersize=20, markeredgewidth=2.5)

@@ -74,17 +74,27 @@ def gradient(loss: float | Tensor, parameters: Tensor) -> Tensor | str:
     return torch.autograd.grad(loss, parameters)[0] if loss.requires_grad else "detached"
 
 
-def value_and_gradient(loss_of: Callable, ids: Tensor = tokens) -> Callable:
-    """From loss_of(logps, ref_logps) of the tokens to its value, or to its gradient with respect to
-    five logits, (5,)."""
+def sampled_logps(rows: Tensor) -> Tensor:
+    """(16,): the log-probability of each token, from five logits."""
+    return rows.log_softmax(dim=0)[tokens]
+
+
+def value_and_gradient(
+    loss_of: Callable, logps_of: Callable = sampled_logps, start: Tensor = logits
+) -> Callable:
+    """From loss_of(logps, ref_logps) to its value, or to its gradient with respect to the logits,
+    at `start`."""
 
     def answer(ref: Tensor, part: str) -> Tensor | str:
-        parameters = logits.clone().requires_grad_()
-        loss = loss_of(parameters.log_softmax(dim=0)[ids], ref[ids])
+        parameters = start.clone().requires_grad_()
+        loss = loss_of(logps_of(parameters), logps_of(ref))
         slope = gradient(loss, parameters)
         return loss.detach() if part == "value" and isinstance(slope, Tensor) else slope
 
     return answer
+
+
+every_token = partial(torch.log_softmax, dim=0)
 
 
 def k3(logps, ref):
@@ -107,21 +117,11 @@ def token_logps(rows: Tensor, chosen: Tensor = pairs) -> Tensor:
     return torch.stack([rows[0, first], rows[1 + first, second]], dim=1)
 
 
-def sequence_gradient(loss_of: Callable, chosen: Tensor = pairs) -> Callable:
-    """From loss_of(logps, ref_logps) of pairs of tokens to its gradient with respect to the logits,
-    (3, 2)."""
-
-    def answer(theta_ref: Tensor) -> Tensor | str:
-        parameters = theta.clone().requires_grad_()
-        logps, ref = (token_logps(rows, chosen) for rows in (parameters, theta_ref))
-        return gradient(loss_of(logps, ref), parameters)
-
-    return answer
-
-
+sequence_gradient = partial(value_and_gradient, logps_of=token_logps, start=theta)
 # The sum over all four sequences
 kl_of_sequences = sequence_gradient(
-    lambda logps, ref: logps.sum(dim=1).exp() @ (logps - ref).sum(dim=1), every_pair
+    lambda logps, ref: logps.sum(dim=1).exp() @ (logps - ref).sum(dim=1),
+    logps_of=partial(token_logps, chosen=every_pair),
 )
 
 
@@ -150,7 +150,7 @@ four = {
 CHECKS = {
     "4.1": {
         "expected": value_and_gradient(
-            lambda logps, ref: (ref.exp() * (ref - logps)).sum(), torch.arange(5)
+            lambda logps, ref: (ref.exp() * (ref - logps)).sum(), every_token
         ),
         "inputs": [{"ref": ref, "part": "value"}, {"ref": ref, "part": "gradient"}],
         "mistakes": {
@@ -161,7 +161,7 @@ CHECKS = {
                 lambda logps, ref: k3(logps, ref).mean()
             ),
             "that is the reverse KL, value and gradient": value_and_gradient(
-                lambda logps, ref: (logps.exp() * (logps - ref)).sum(), torch.arange(5)
+                lambda logps, ref: (logps.exp() * (logps - ref)).sum(), every_token
             ),
             "the value is right; autograd must not go through the weight": value_and_gradient(
                 lambda logps, ref: ((ref - logps).exp() * (ref - logps)).mean()
@@ -181,7 +181,7 @@ CHECKS = {
     },
     "4.3": {
         "expected": kl_of_sequences,
-        "inputs": [{"theta_ref": other_ref}],
+        "inputs": [{"theta_ref": other_ref, "part": "gradient"}],
         "mistakes": {
             "a token loss: it does not know what a token leads to": sequence_gradient(
                 lambda logps, ref: ((logps - ref) ** 2 / 2).sum(dim=1).mean()
