@@ -117,7 +117,6 @@ CHECKS = {
             {"W": np.full((2, 2), 0.3)},
         ],
         "mistakes": {
-            "that is the part that is lost: subtract it from 1": lambda W: np.diag(W).mean(),
             "g is a mean over the group: the mean of the diagonal, not its sum": (
                 lambda W: 1 - np.diag(W).sum()
             ),
@@ -159,9 +158,6 @@ CHECKS = {
             ),
             "that is the mean of the whole batch": (
                 lambda texts, rewards, G: rewards - rewards.mean()
-            ),
-            "the right numbers, but A has the shape of the rewards, (P * G,)": (
-                lambda texts, rewards, G: centred(rewards.view(-1, G), dim=1).view(-1, G)
             ),
             "the wrong order: groups are contiguous": (
                 lambda texts, rewards, G: centred(rewards.view(G, -1), dim=0)

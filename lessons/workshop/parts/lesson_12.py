@@ -94,9 +94,6 @@ CHECKS = {
             {"log_ratios": some_log_ratios, "rewards": np.array([0.0, 1, 1, 1, 0]), "beta": 0.5},
         ],
         "mistakes": {
-            "a factor is missing, the one that is missing in Eq. 14": (
-                lambda log_ratios, rewards, beta: dpo(log_ratios, rewards, beta) / beta
-            ),
             "the sign inside the sigmoid: a large margin should get less": (
                 lambda log_ratios, rewards, beta: dpo(-log_ratios, rewards, beta)
             ),

@@ -89,7 +89,6 @@ CHECKS = {
         "mistakes": {
             "the tokens' variances add, not their standard deviations": lambda d: sqrt(log(2)) / d,
             "that is E w² alone: divide by the square of E w": lambda d: log(2) / (2 * d**2),
-            "half of n is left where E w² = 2 (E w)²": lambda d: log(0.5) / d**2,
             "that is where the spread of log w is 1": lambda d: 1 / d**2,
         },
     },

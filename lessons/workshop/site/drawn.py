@@ -5,6 +5,7 @@ Each lesson is run twice, wide and narrow (kit.narrow). A picture is a dictionar
 
     sliders     for each: its name, the texts of its values, and the number of the first one
     titles      those of the panels, for readers who cannot see the picture
+    size        width and height, in CSS pixels
     whole       true if all combinations of values are drawn; else one slider moves at a time
     lines       the lines of all frames: most, such as axes and letters, are the same in many
     frames      for each position, such as "3,0", the numbers of the lines of its SVG
@@ -75,12 +76,14 @@ def drawn_picture(draw, sliders: dict) -> dict:
         frames[at] = [numbers.setdefault(line, len(numbers)) for line in lines]
         if position == starts:
             titles = [axis.get_title(loc="left").replace("\n", " ") for axis in figure.axes]
+            size = [round(96 * side) for side in figure.get_size_inches()]
     return {
         "sliders": [
             {"name": name, "values": [*map(text_of, values)], "start": start}
             for name, (values, start) in zip(sliders, choices)
         ],
         "titles": "; ".join(filter(None, titles)),
+        "size": size,
         "whole": whole,
         "lines": list(numbers),
         "frames": frames,

@@ -70,11 +70,9 @@ def mathml(tex: str, display: bool = False) -> str:
     close; here they alternate."""
     from latex2mathml.converter import convert
 
-    tex = re.sub(r"\\mathbb ?([A-Z1])", r"\\mathbb{\1}", tex.strip())
-    tex = re.sub(r"\\[lr]vert\b ?", "|", tex)
+    tex = re.sub(r"\\mathbb ?([A-Z1])", r"\\mathbb{\1}", tex)
     formula = bracketed(r"(?:&#x0007C;|\|)", convert(tex, display="block" if display else "inline"))
-    if "\\Vert" not in tex:  # which stands between two distributions
-        formula = bracketed("&#x02016;", formula)
+    formula = bracketed("&#x02016;", formula)
     for pattern, replacement in AS_IN_TEX.items():
         formula = re.sub(pattern, replacement, formula)
     return formula
@@ -103,7 +101,7 @@ class Renderer(IPythonRenderer):
     def to_html(self, markdown: str) -> str:
         text = MarkdownWithMath(renderer=self).render(markdown)
         stop_after_formula = r"(<math(?:(?!</math>).)*</math>)([.,;:?!)]+)"
-        text = re.sub(stop_after_formula, r'<span class="whole">\1\2</span>', text, flags=re.DOTALL)
+        text = re.sub(stop_after_formula, r'<span class="whole">\1\2</span>', text)
         text = re.sub(r"<table>(?=\s*<thead>\s*<tr>\s*<th>symbol)", '<table class="symbols">', text)
         return text.replace("<table", '<div class="scroll"><table').replace(
             "</table>", "</table></div>"
@@ -129,7 +127,7 @@ class Renderer(IPythonRenderer):
         return mathml(body)
 
     def heading(self, text: str, level: int, **attrs) -> str:
-        slug = re.sub(r"[^\w\- ]", "", plain(text).lower()).strip().replace(" ", "-")
+        slug = re.sub(r"[^\w\- ]", "", plain(text).lower()).replace(" ", "-")
         return f'<h{level} id="{slug}">{text}</h{level}>\n'
 
     def link(self, text: str, url: str, title: str | None = None) -> str:
@@ -147,7 +145,7 @@ class Renderer(IPythonRenderer):
 def highlighted(code: str, language: str = "python") -> str:
     """Code in colours."""
     lexer = get_lexer_by_name("yaml" if language == "cff" else language, stripnl=False)
-    lines = highlight(code.rstrip("\n") + "\n", lexer, HtmlFormatter(nowrap=True)).rstrip("\n")
+    lines = highlight(code, lexer, HtmlFormatter(nowrap=True)).rstrip("\n")
     return f'<pre tabindex="0"><code>{lines}</code></pre>\n'
 
 

@@ -187,7 +187,7 @@ class LessonPage:
             picture = drawn_pictures[self.count - 1]
             svg = drawn.frame(picture, [slider["start"] for slider in picture["sliders"]])
             self.files[f"{name}-{width}.svg"] = svg
-            sizes.append(size_of(svg))
+            sizes.append(picture["size"])
         if not picture:
             self.files[f"{name}.png"] = base64.b64decode(data["image/png"])
         return filled(
@@ -204,12 +204,6 @@ class LessonPage:
 
 def is_picture(output) -> bool:
     return "image/png" in output.get("data", {})
-
-
-def size_of(svg: str) -> tuple[int, int]:
-    """Width and height of an SVG, in CSS pixels."""
-    points = (re.search(rf'{name}="([\d.]+)pt"', svg)[1] for name in ("width", "height"))
-    return tuple(round(float(number) * 96 / 72) for number in points)
 
 
 # ---------------------------------------------------------------------- index
