@@ -131,7 +131,7 @@ def diagnosis(got: list, wanted: list, inputs: Sequence[dict] | None) -> str:
     if all(value is not None for value in (*found, *right)) and (pattern := _pattern(found, right)):
         return pattern
     differences = [_difference(*pair) for pair in zip(got, wanted)]
-    wrong = [i for i, (text, _) in enumerate(differences) if text]
+    wrong = [i for i, difference in enumerate(differences) if difference]
     first = wrong[0]
     text, place = differences[first]
     if inputs is None:
@@ -232,7 +232,7 @@ def agree(one: list | Exception, other: list | Exception) -> bool:
     """True for equal values, and for two errors of one kind."""
     if isinstance(one, Exception) or isinstance(other, Exception):
         return type(one) is type(other)
-    return not any(_difference(*pair)[0] for pair in zip(one, other))
+    return not any(_difference(*pair) for pair in zip(one, other))
 
 
 def _array(value) -> np.ndarray:
@@ -247,11 +247,10 @@ def _numbers(value) -> np.ndarray | None:
         return None
 
 
-def _difference(answer, truth) -> tuple[str, tuple]:
-    """What is not right (to 1e-6), without the right value, and its place; an empty text if all is
-    right."""
+def _difference(answer, truth) -> tuple[str, tuple] | None:
+    """What is not right (to 1e-6), without the right value, and its place; None if all is right."""
     if isinstance(answer, str) and answer.strip().lower() == str(truth).strip().lower():
-        return "", ()
+        return None
     numbers, truth = _numbers(answer), _numbers(truth)
     if numbers is None or truth is None:
         return f"{_text(answer)} is not right", ()
@@ -259,7 +258,7 @@ def _difference(answer, truth) -> tuple[str, tuple]:
         return f"a value of shape {numbers.shape} where one of shape {truth.shape} is wanted", ()
     wrong = ~np.isclose(numbers, truth, rtol=1e-6, atol=1e-6, equal_nan=True)
     if not wrong.any():
-        return "", ()
+        return None
     place = tuple(np.argwhere(wrong)[0].tolist())
     where = f" in place {place}" if place else ""
     if 1 < wrong.sum() < wrong.size:
@@ -304,9 +303,9 @@ def knob(
     widgets = {}
     for name, spec in sliders.items():
         values, start = positions(spec)
-        kind = ipywidgets.Dropdown if isinstance(spec[0], str) else ipywidgets.SelectionSlider
-        settings = {"description": name, "layout": {"width": "580px"}}  # a track of about 400
-        widgets[name] = kind(options=values, value=values[start], **settings)
+        widgets[name] = ipywidgets.SelectionSlider(
+            options=values, value=values[start], description=name, layout={"width": "580px"}
+        )
 
     def picture() -> dict:
         values = {name: widget.value for name, widget in widgets.items()}

@@ -75,9 +75,8 @@ def noise_of_prompts(measured: dict, noise, bests: dict) -> Figure:
             axis.plot(b, y, "o", color=color, markersize=8)
             label_line(axis, b, y, name, color, xytext=(0, up), ha="center")
         times = f"{y:.{1 if y > 2 else 2}f}"
-        axis.set(title=f"{prompt}\nb = p: {times} × the noise")
-        axis.set(xlabel="baseline b", xlim=(-0.15, 1.05))
-        axis.set(yscale="log", ylim=(0.25, 20))
+        axis.set(title=f"{prompt}\nb = p: {times} × the noise", xlabel="baseline b")
+        axis.set(xlim=(-0.15, 1.05), yscale="log", ylim=(0.25, 20))
     kit.ticks(axes[0].yaxis, [0.5, 1, 2, 5, 10])
     axes[0].set_ylabel("noise (none: 1)")
     return figure
