@@ -73,8 +73,10 @@ def write_site(lessons: Sequence[Path], folder: Path, pictures: dict[Path, dict]
         wanted |= lesson.linked
     files["ladder.html"] = ladder(root, wanted)
     files["index.html"] = index()
-    for name in wanted:
-        add_linked(root, name, files)
+    while wanted:
+        name = wanted.pop()
+        if address_of(name) not in files:
+            files[address_of(name)] = linked_file(root, name, wanted)
     shutil.rmtree(folder, ignore_errors=True)
     for name, content in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -82,15 +84,11 @@ def write_site(lessons: Sequence[Path], folder: Path, pictures: dict[Path, dict]
     return folder / "index.html"
 
 
-def add_linked(root: Path, name: str, files: dict[str, str | bytes]) -> None:
-    """Add the page of a text or a script of the repository, or a picture, unless it has been added,
-    and what it links to."""
-    path, address, linked = root / name, address_of(name), set()
-    if address in files:
-        return
+def linked_file(root: Path, name: str, linked: set[str]) -> str | bytes:
+    """The page of a text or a script of the repository, or a picture. Adds what it links to."""
+    path = root / name
     if path.suffix in PICTURES:
-        files[address] = path.read_bytes()
-        return
+        return path.read_bytes()
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".md":
         text = re.sub(r"<!--.*?-->\n?", "", text, flags=re.DOTALL)
@@ -98,9 +96,7 @@ def add_linked(root: Path, name: str, files: dict[str, str | bytes]) -> None:
     else:
         code = highlighted(text, path.suffix[1:])
         title, body = name, f"<h1><code>{name}</code></h1>\n{code}"
-    files[address] = page(address, title, body)
-    for other in linked:
-        add_linked(root, other, files)
+    return page(address_of(name), title, body)
 
 
 # ---------------------------------------------------------------------- lessons
