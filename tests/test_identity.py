@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from algorithms import dapo, dr_grpo, grpo
+from algorithms import dapo, dr_grpo, grpo, maxrl
 from lessons import identity
 
 
@@ -25,6 +25,13 @@ def advantages(rule: str, rewards: np.ndarray) -> np.ndarray:
     """(groups, G) from (groups, G)."""
     others = rewards.sum(axis=1, keepdims=True) - rewards
     return np.vectorize(identity.RULES[rule], otypes=[float])(rewards, others, rewards.shape[1])
+
+
+@pytest.mark.parametrize(("rule", "script"), [("GRPO", grpo), ("MaxRL", maxrl)])
+def test_rules_are_the_advantages_of_the_scripts(rule, script):
+    rewards = outcomes(0.5, 5)[1]
+    A = script.compute_advantages(rewards=torch.tensor(rewards).double())
+    np.testing.assert_allclose(advantages(rule, rewards), A, atol=1e-12)
 
 
 @pytest.mark.parametrize("G", [2, 3, 8, 11])
