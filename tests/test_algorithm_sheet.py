@@ -49,7 +49,7 @@ def test_the_page_leads_from_each_script_to_each_other():
         assert plain == source(name).splitlines()
     for pair, changes in data["changes"].items():
         before, after = (data["scripts"][name] for name in pair.split("-"))
-        for old, new, part in zip(before, after, changes, strict=True):
+        for old, new, part in zip(before, after, changes):
             made = []
             for kind, a, b, c, d in part:
                 made += old[a:b] if kind == "equal" else new[c:d]

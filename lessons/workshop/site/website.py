@@ -68,9 +68,8 @@ def write_site(lessons: Sequence[Path], folder: Path, pictures: dict[Path, dict]
     wanted = {path.relative_to(root).as_posix() for path in (root / "algorithms").glob("[a-z]*.py")}
     wanted |= {"README.md", "lessons/README.md", "algorithms/README.md"}
     for source in lessons:
-        lesson = LessonPage(source, pictures.get(source, {}), files)
+        lesson = LessonPage(source, pictures.get(source, {}), files, wanted)
         files[f"{source.stem}.html"] = lesson.html()
-        wanted |= lesson.linked
     files["ladder.html"] = ladder(root, wanted)
     files["index.html"] = index()
     while wanted:
@@ -103,15 +102,20 @@ def linked_file(root: Path, name: str, linked: set[str]) -> str | bytes:
 
 
 class LessonPage:
-    """One lesson: its notebook, and its pictures if they are drawn."""
+    """One lesson: its notebook, and its pictures if they are drawn. Adds pictures to `files`, and
+    the names of what it links to to `linked`."""
 
     def __init__(
-        self, source: Path, pictures: dict[str, list[dict]], files: dict[str, str | bytes]
+        self,
+        source: Path,
+        pictures: dict[str, list[dict]],
+        files: dict[str, str | bytes],
+        linked: set[str],
     ) -> None:
-        self.source, self.pictures, self.files, self.linked = source, pictures, files, set()
+        self.source, self.pictures, self.files = source, pictures, files
         self.notebook = nbformat.read(sources.LESSONS / f"{source.stem}.ipynb", as_version=4)
         self.minutes = sources.time_needed(sources.read_cells(source))
-        self.render = Renderer(f"lessons/{source.stem}.ipynb", self.linked).to_html
+        self.render = Renderer(f"lessons/{source.stem}.ipynb", linked).to_html
         self.count, self.heading = 0, ""
         for width, drawn_pictures in pictures.items():
             name = f"{source.stem}-{width}"
