@@ -362,9 +362,7 @@ def png(figure: Figure) -> bytes:
     return file.getvalue()
 
 
-def new_figure(
-    width: float = 7.0, height: float = 3.4, columns: int = 1, fixed: bool = False, **settings
-):
+def new_figure(width: float, height: float, columns: int = 1, fixed: bool = False, **settings):
     """A figure and its axes: one, or an array of `columns`. A narrow figure has them below each
     other, unless it is `fixed`: then it keeps its width and is scrolled."""
     rows = 1

@@ -12,10 +12,10 @@ from lessons.workshop.kit import GREY, ORANGE, PURPLE, RED, new_figure
 from lessons.workshop.parts.drawing import note
 
 
-def updates_needed(curves: Tensor, level: float = 0.9, share: float = 0.9) -> str:
-    """The number of updates after which this share of the runs has at least this success
-    probability, or a dash. curves: (updates + 1, runs)."""
-    reached = (curves >= level).double().mean(dim=1) >= share
+def updates_needed(curves: Tensor, share: float = 0.9) -> str:
+    """The number of updates after which this share of the runs has a success probability of at
+    least .9, or a dash. curves: (updates + 1, runs)."""
+    reached = (curves >= 0.9).double().mean(dim=1) >= share
     return str(int(reached.int().argmax())) if reached.any() else "–"
 
 
@@ -113,14 +113,14 @@ CHECKS = {
 }
 
 
-def mean_success(update, runs=100, updates=60) -> list[float]:
-    """The mean of the success probability over independent runs, each with one completion an
-    update, b = .5 and a rate of 1, from p = .12."""
-    rng, z, means = np.random.default_rng(0), [-2.0] * runs, []
-    for _ in range(updates + 1):
+def mean_success(update) -> list[float]:
+    """The mean of the success probability over 100 runs, each with one completion an update, b = .5
+    and a rate of 1, from p = .12."""
+    rng, z, means = np.random.default_rng(0), [-2.0] * 100, []
+    for _ in range(61):
         p = 1 / (1 + np.exp(-np.array(z)))
         means.append(p.mean())
-        R = (rng.random(runs) < p).astype(int)
+        R = (rng.random(100) < p).astype(int)
         z = [float(update(each, int(reward), 0.5, 1.0)) for each, reward in zip(z, R)]
     return means
 
