@@ -103,7 +103,7 @@ def rollout(request):
 @pytest.mark.slow
 def test_scores_are_the_gradients_of_the_log_probabilities(rollout):
     policy, drawn, mixed = rollout
-    S = estimators.scores(policy, mixed, at_once=5)
+    S = estimators.scores(policy, mixed)
     total = completion_logps(policy, mixed, 1.0).sum(dim=1)
     for score, value in zip(S, total):
         torch.testing.assert_close(
@@ -164,20 +164,18 @@ def test_length_and_progress_of_a_batch(rollout):
     """Of groups as they are drawn: by the inner products, and by adding scores."""
     policy, _, mixed = rollout
     generator, size = torch.Generator().manual_seed(2), policy.num_parameters()
-    direction, factor = torch.randn(2, size, dtype=torch.float64, generator=generator)
+    direction = torch.randn(size, dtype=torch.float64, generator=generator)
     R = np.array([[1.0, 0, 0, 1, 0, 0], [0, 1, 1, 1, 1, 1]])
-    scales, run = {"gradient": 1, "Adam": factor}, SimpleNamespace(batches=2)
-    settings = {"policy": policy, "run": run, "scales": scales}
-    stage = SimpleNamespace(draw=lambda P, G: (mixed, R), **settings)
+    run = SimpleNamespace(batches=2)
+    stage = SimpleNamespace(draw=lambda P, G: (mixed, R), policy=policy, run=run)
     result = estimators.measure_batches(stage, 6, direction, direction.norm().item(), 2.0)
     cosines = {tuple(row[:3]): row[3] for row in result["estimators"]}
     S, lengths = estimators.scores(policy, mixed), mixed.mask.sum(dim=1, keepdim=True)
-    for name, scale in product(("σ^1", "no baseline"), scales):
-        A = torch.from_numpy(ESTIMATORS[name](Batch(R))).view(-1, 1)
-        weighted = A * S * scales[scale]
+    for name in ("σ^1", "no baseline"):
+        weighted = torch.from_numpy(ESTIMATORS[name](Batch(R))).view(-1, 1) * S
         for divisor, g in (("sum", weighted), ("mean", weighted / lengths)):
             cosine = torch.cosine_similarity(g.mean(dim=0), direction, dim=0).item()
-            assert cosines[name, divisor, scale] == pytest.approx(cosine)
+            assert cosines[name, divisor, "gradient"] == pytest.approx(cosine)
     contrast = S[[0, 3]].mean(dim=0) - S[[1, 2, 4, 5]].mean(dim=0)
     length, progress = contrast.norm().item(), (contrast @ direction).item()
     of_two = [2, length**2, length**2, progress, progress / length]
@@ -264,19 +262,6 @@ def test_a_proxy_is_the_squared_gradient_in_the_logits(rollout):
     expected = torch.zeros_like(proxies[row])
     expected[: len(tokens)] = squared
     torch.testing.assert_close(proxies[row], expected, rtol=1e-4, atol=1e-6)
-
-
-def test_the_squares_of_tokens_are_those_of_autograd():
-    policy, tokenizer = load_policy("base")
-    rollout, _ = estimators.collect(
-        policy, tokenizer, arithmetic, 2, 2, random.Random(0), torch.Generator()
-    )
-    squares = baselines.token_squares(policy, rollout)
-    logps = completion_logps(policy, rollout, 1.0)
-    assert not squares[~rollout.mask].any()
-    for row, column in rollout.mask.nonzero().tolist():
-        expected = flat_gradient(logps[row, column], policy, True).square().sum()
-        torch.testing.assert_close(squares[row, column], expected, rtol=1e-3, atol=1e-4)
 
 
 def test_the_rates_are_those_of_the_tuning_seeds():

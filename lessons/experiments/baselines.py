@@ -1,8 +1,7 @@
 """Which baseline? Advantages against each other where rewards are 0 or 1, and what a comparison
 must keep apart.
 
-    python lessons/experiments/baselines.py              10 seeds, some three hours on two cores
-    python lessons/experiments/baselines.py --quick      eight runs, one rate
+    python lessons/experiments/baselines.py              10 seeds, some four hours on two cores
     python lessons/experiments/baselines.py --publish    also writes baselines.json here
 
 Every run is dr_grpo.py's training with other advantages (`learning.learn`): without the KL unless a
@@ -32,13 +31,13 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch.nn.utils import parameters_to_vector
 
 from algorithms import dr_grpo, grpo
 from lessons.experiments import estimators
 from lessons.experiments.estimators import (
     BATCH,
     ESTIMATORS,
-    SMALL,
     STEPS,
     Batch,
     Completions,
@@ -47,7 +46,7 @@ from lessons.experiments.estimators import (
     scores,
     true_gradient,
 )
-from lessons.experiments.grid import Grid, GridConfig, rounded, sampled, select
+from lessons.experiments.grid import Grid, GridConfig, rounded, select
 from lessons.experiments.learning import learn
 from toy_env.rollout import Rollout, at_completions, completion_logps, sequences, token_logps
 from toy_env.run import parse
@@ -73,19 +72,6 @@ def proxies(policy, rollout: Rollout) -> torch.Tensor:
         log_p = token_logps(policy(input_ids=sequences(rollout), use_cache=False).logits, 1.0)
     squares = at_completions(log_p.exp().square().sum(dim=-1), rollout)
     return (1 - 2 * rollout.old_logps.exp() + squares) * rollout.mask
-
-
-def token_squares(policy, rollout: Rollout) -> torch.Tensor:
-    """(B, T): the squared length of the gradient of each sampled token's log-probability in the
-    parameters, which `proxies` stand for; 0 off the mask. A token's gradient is the score of the
-    completion up to it less that before."""
-    squares, columns = torch.zeros(rollout.mask.shape), torch.arange(rollout.mask.shape[1])
-    for row, length in enumerate(rollout.mask.sum(dim=1).tolist()):
-        prefixes = rollout[torch.full((length,), row)]
-        prefixes.mask = columns <= columns[:length, None]
-        S = scores(policy, prefixes)
-        squares[row, :length] = S.diff(dim=0, prepend=torch.zeros_like(S[:1])).square().sum(dim=1)
-    return squares
 
 
 def measured_batch(policy, rollout: Rollout, R: np.ndarray, advantage: str = "") -> Batch:
@@ -200,10 +186,10 @@ def noise_of(
     """Measure the noise of baselines with one value a completion, on completions of one prompt.
 
     Groups, n of G completions, come from one half of them; the contrast, the mean score of right
-    completions less that of wrong ones, from the other half. Returns for each baseline ("noise")
-    the mean of the update along the contrast, its variance along it, and its mean square across it;
-    and how well length and proxy, (U,), predict |score|^2 ("fits"): squared correlations over
-    completions. Returns nothing if a half has no right or no wrong completions.
+    completions less that of wrong ones, from the other half. Returns for each of four baselines
+    ("noise") the mean of the update along the contrast, its variance along it, and its mean square
+    across it; and how well length and proxy, (U,), predict |score|^2 ("fits"): squared correlations
+    over completions. Returns nothing if a half has no right or no wrong completions.
     """
     reference, groups = np.array_split(drawn.drawn, 2)
     counts, means = class_means(reference, drawn.right)
@@ -215,12 +201,13 @@ def noise_of(
     best = (squared * drawn.right)[reference].sum() / squared[reference].sum()
 
     picked = rng.choice(groups, (n, G))
-    batch = Batch(drawn.right[picked].astype(float), lengths[picked], squared[picked])
-    rules = {name: ADVANTAGES[name] for name in BASELINES if name != "OTB"}
-    rules |= {"best b of the prompt": lambda batch: batch.rewards - best}
+    batch = Batch(drawn.right[picked].astype(float), squared=squared[picked])
+    names = ("R", "R − mean", "best b of the others")
+    advantages = {name: ADVANTAGES[name](batch) for name in names}
+    advantages["best b of the prompt"] = batch.rewards - best
     rows = {}
-    for name, rule in rules.items():
-        a = rule(batch) / G  # (n, G)
+    for name, A in advantages.items():
+        a = A / G  # (n, G)
         progress = (a * along[picked]).sum(axis=1)
         norms = np.einsum("ni,nj,nij->n", a, a, drawn.inner[picked[:, :, None], picked[:, None]])
         rows[name] = [progress.mean(), progress.var(), norms.mean() - (progress**2).mean()]
@@ -251,13 +238,9 @@ def measure(run: estimators.Run, folder: Path) -> dict:
         for name in BASELINES:
             A = torch.from_numpy(ADVANTAGES[name](batch)).float().view(len(rollout), -1)
             parts = torch.autograd.grad((logps * A).sum(), parameters, retain_graph=True)
-            update = torch.cat([part.flatten() for part in parts])
+            update = parameters_to_vector(parts)
             cosines[name].append(float(update @ gradient / update.norm() / length))
-    rollout, _ = stage.draw(8, 8)
-    exact = token_squares(policy, rollout)[rollout.mask].numpy()
-    proxy = proxies(policy, rollout)[rollout.mask].numpy()
-    fit = np.corrcoef(exact, proxy)[0, 1] ** 2
-    return rounded({"prompts_measured": prompts, "cosines": cosines, "fit of tokens": fit})
+    return rounded({"prompts_measured": prompts, "cosines": cosines})
 
 
 def efficiency(stages: list[dict], name: str) -> float:
@@ -321,14 +304,11 @@ def main(config: GridConfig) -> None:
     order = product(range(3), STEPS, TASKS)
     stages = [estimators.Run(task, step, seed) for seed, step, task in order]
     for task, name in product(TASKS, BASELINES):
-        arm, rates = Run(task, name, 1, RATE, 0), [RATE]
-        if not config.quick:
-            rates, of_arm = best_rates(grid, train, arm, RATES, OUTCOMES)
-            trials += of_arm
+        arm = Run(task, name, 1, RATE, 0)
+        rates, of_arm = best_rates(grid, train, arm, RATES, OUTCOMES)
+        trials += of_arm
         runs += [replace(arm, rate=rate, seed=seed) for rate in rates for seed in seeds]
     runs += questions(seeds)
-    if config.quick:
-        stages, runs = [replace(stages[0], **SMALL)], sampled(runs)
     measured = grid.run(partial(measure, folder=grid.path), stages, "stages")
     results = grid.run(train, runs)
     if config.publish:

@@ -2,20 +2,17 @@
 by lessons 7 and 13.
 
     python lessons/experiments/estimators.py              3 seeds
-    python lessons/experiments/estimators.py --quick      few policies and completions
     python lessons/experiments/estimators.py --publish    also writes estimators.json here
 
 The score of a completion is the gradient of its log-probability. At three steps of training two
 things are measured. Prompts: from many completions to each of 16 held-out prompts the moments of
 the scores of right and of wrong ones, in two halves, to see how well they agree. Batches: 256
-completions to training prompts, in groups of 4 to 64. The update of every estimator is a linear
+completions to training prompts, in groups of 4 to 16. The update of every estimator is a linear
 combination of their scores, so its length and its progress follow from inner products: of the
 scores with each other, and with the true gradient, which comes from 16,384 other completions.
 """
 
 import random
-import tempfile
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
@@ -26,24 +23,22 @@ from types import SimpleNamespace
 import numpy as np
 import torch
 from torch import Tensor
-from torch.func import functional_call, grad, vmap
-from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.utils import parameters_to_vector
 
 from algorithms import grpo, rloo
 from lessons import identity
 from lessons.experiments.grid import Grid, GridConfig, load_runs, results_of, rounded, select
-from lessons.experiments.pool import silence
+from lessons.experiments.learning import learn
 from toy_env import pretrain
 from toy_env.held_out import held_out
 from toy_env.model import load_policy
-from toy_env.rollout import Rollout, completion_logps, sample, sequences
+from toy_env.rollout import Rollout, completion_logps, sample
 from toy_env.run import parse
 from toy_env.tasks import TASKS, base_model, load_task
 
 RESULTS = Path(__file__).parent / "estimators.json"
 SLIPS = "lessons.experiments.slips"  # its base is made here; the other two come with the repository
-STEPS, GROUP_SIZES, BATCH = (0, 20, 60), (4, 8, 16, 64), 256
-SMALL = {"prompts": 4, "completions": 512, "batches": 2, "gradient": 1024}  # of --quick
+STEPS, GROUP_SIZES, BATCH = (0, 20, 60), (4, 8, 16), 256
 SIZES = (256, 1024, 4096, 32_768)  # numbers of completions, to see how estimates depend on it
 
 
@@ -72,27 +67,18 @@ class Run:
 # ---------------------------------------------------------------------- scores
 
 
-def scores(policy, rollout: Rollout, at_once: int = 64) -> Tensor:
-    """(B, parameters): the gradient of the log-probability of each completion, all its tokens and
-    the EOS."""
-    ids, first = sequences(rollout), rollout.prompt_mask.sum(dim=1)
-    end, position = first + rollout.mask.sum(dim=1), torch.arange(1, ids.shape[1])
-    predicted = (position >= first[:, None]) & (position < end[:, None])  # (B, S - 1)
-    weights = {name: weight.detach() for name, weight in policy.named_parameters()}
+def each_score(policy, rollout: Rollout) -> Iterator[Tensor]:
+    """(parameters,): the gradient of the log-probability of each completion, all its tokens and the
+    EOS."""
+    parameters = list(policy.parameters())
+    for row in torch.arange(len(rollout)).split(1):
+        logp = completion_logps(policy, rollout[row], 1.0).sum()
+        yield parameters_to_vector(torch.autograd.grad(logp, parameters))
 
-    def total(weights: dict, ids: Tensor, predicted: Tensor) -> Tensor:
-        inputs = {"input_ids": ids[None], "use_cache": False}
-        logits = functional_call(policy, weights, (), inputs).logits[0, :-1]
-        return (logits.log_softmax(dim=-1).gather(1, ids[1:, None])[:, 0] * predicted).sum()
 
-    gradients = vmap(grad(total), in_dims=(None, 0, 0))
-    parts, order = [], end.argsort()
-    for rows in order.split(at_once):
-        width = int(end[rows].max())
-        with sdpa_kernel(SDPBackend.MATH):  # vmap has no rule for the faster kernel
-            part = gradients(weights, ids[rows, :width], predicted[rows, : width - 1])
-        parts.append(torch.cat([gradient.flatten(1) for gradient in part.values()], dim=1))
-    return torch.cat(parts)[order.argsort()]
+def scores(policy, rollout: Rollout) -> Tensor:
+    """(B, parameters): `each_score`."""
+    return torch.stack([*each_score(policy, rollout)])
 
 
 # ---------------------------------------------------------------------- prompts
@@ -200,14 +186,10 @@ def weighing(name: str) -> Callable:
     return estimator
 
 
-def leave_one_out(weights: Callable) -> Callable:
-    """R less the mean reward of the others in its group, weighted by weights(batch) (P, G)."""
-
-    def estimator(batch: Batch) -> np.ndarray:
-        R, w = batch.rewards, weights(batch)
-        return R - ((w * R).sum(1, keepdims=True) - w * R) / (w.sum(1, keepdims=True) - w)
-
-    return estimator
+def best_of_the_others(batch: Batch) -> np.ndarray:
+    """R less the mean reward of the others in its group, weighted by |score|^2."""
+    R, w = batch.rewards, batch.squared
+    return R - ((w * R).sum(1, keepdims=True) - w * R) / (w.sum(1, keepdims=True) - w)
 
 
 ESTIMATORS = {  # advantages (P, G) from a Batch
@@ -215,7 +197,7 @@ ESTIMATORS = {  # advantages (P, G) from a Batch
     "no baseline": lambda batch: batch.rewards,
     "b = 1": lambda batch: batch.rewards - 1,
     "OPO": lambda batch: batch.rewards - np.average(batch.rewards, 1, batch.lengths, keepdims=True),
-    "best b of the others": leave_one_out(lambda batch: batch.squared),
+    "best b of the others": best_of_the_others,
 }
 
 
@@ -239,31 +221,27 @@ def true_gradient(stage: "Stage") -> tuple[Tensor, float]:
         A = rloo.compute_advantages(rewards=torch.from_numpy(R)).float().view(-1)  # no bias
         value = (completion_logps(policy, rollout, 1.0).sum(dim=1) * A).mean()
         gradient = torch.autograd.grad(value, list(policy.parameters()))
-        halves[i % 2] += torch.cat([part.flatten() for part in gradient]) / (n / 2)
+        halves[i % 2] += parameters_to_vector(gradient) / (n / 2)
     return halves.mean(dim=0), max(0.0, (halves[0] @ halves[1]).item()) ** 0.5
 
 
 def measure_batches(
     stage: "Stage", G: int, gradient: Tensor, length: float, v_ratio: float
 ) -> dict:
-    """For every estimator, divisor and scale the mean cosine of a batch with the true gradient,
+    """For every estimator and divisor the mean cosine of a batch with the true gradient,
     (parameters,), of this length; and the numbers of `by_k`."""
     cosines, groups = {}, []
     for _ in range(stage.run.batches):
         rollout, R = stage.draw(BATCH // G, G)
         S, lengths = scores(stage.policy, rollout), rollout.mask.sum(dim=1).numpy()
-        for scale, factor in stage.scales.items():
-            moved = S * factor
-            inner = (moved @ moved.T).double().numpy()
-            progress = (moved @ gradient).double().numpy()
-            if scale == "gradient":
-                batch = Batch(R, lengths.reshape(R.shape), np.diag(inner).reshape(R.shape), v_ratio)
-                groups.append(contrasts(batch, inner, progress))
-            for name, estimator in ESTIMATORS.items():
-                for divisor, tokens in (("sum", 1), ("mean", lengths)):
-                    a = estimator(batch).flatten() / len(lengths) / tokens
-                    cosine = a @ progress / np.sqrt(max(a @ inner @ a, 1e-30)) / length
-                    cosines.setdefault((name, divisor, scale), []).append(cosine)
+        inner, progress = (S @ S.T).double().numpy(), (S @ gradient).double().numpy()
+        batch = Batch(R, lengths.reshape(R.shape), np.diag(inner).reshape(R.shape), v_ratio)
+        groups.append(contrasts(batch, inner, progress))
+        for name, estimator in ESTIMATORS.items():
+            for divisor, tokens in (("sum", 1), ("mean", lengths)):
+                a = estimator(batch).flatten() / len(lengths) / tokens
+                cosine = a @ progress / np.sqrt(max(a @ inner @ a, 1e-30)) / length
+                cosines.setdefault((name, divisor, "gradient"), []).append(cosine)
     rows = [[*key, np.mean(values)] for key, values in cosines.items()]
     return {"G": G, "estimators": rows, "by k": by_k(np.concatenate(groups), G)}
 
@@ -296,14 +274,12 @@ def published() -> list[dict]:
     return load_runs(RESULTS)
 
 
-def cosine(
-    task: str, step: int, name: str, divisor: str = "sum", scale: str = "gradient", G: int = 8
-) -> float:
-    """The mean cosine with the true gradient in the committed results, over batches and training
-    seeds."""
+def cosine(task: str, step: int, name: str, divisor: str = "sum", scale: str = "gradient") -> float:
+    """The mean cosine with the true gradient in the committed results, over batches of groups of 8
+    and training seeds."""
     cosines = []
     for run in select(published(), {"task": task, "step": step}):
-        batches = next(batches for batches in run["of batches"] if batches["G"] == G)
+        batches = next(batches for batches in run["of batches"] if batches["G"] == 8)
         rows = {tuple(row[:3]): row[3] for row in batches["estimators"]}
         cosines.append(rows[name, divisor, scale])
     return float(np.mean(cosines))
@@ -313,42 +289,22 @@ def cosine(
 
 
 class Stage:
-    """A policy to measure, and what is drawn from it. `scales`: by name (parameters,), what a
-    gradient is multiplied by before it moves the policy."""
+    """A policy to measure, and what is drawn from it."""
 
     def __init__(self, run: Run, folder: Path, draws: random.Random) -> None:
         torch.set_num_threads(1)
         self.run, self.draws, self.task = run, draws, load_task(run.task)
-        self.scales = {"gradient": torch.ones(())}
         base = str(folder / "base") if run.task == SLIPS else base_model(self.task)
         self.policy, self.tokenizer = load_policy(base)
         if run.step:
-            self.train(base)
+            settings = {"task": run.task, "seed": run.seed, "steps": run.step, "model": base}
+            learn(grpo, settings | {"kl_coef": grpo.Config.kl_coef}, policy=self.policy)
         self.generator = torch.Generator().manual_seed(draws.getrandbits(62))
 
-    def train(self, base: str) -> None:
-        """Train the policy with grpo.py. After the last step Adam would multiply a gradient by the
-        scale "Adam", momentum aside."""
-        settings = {"task": self.run.task, "seed": self.run.seed, "steps": self.run.step}
-        settings |= {"model": base, "eval_every": 0, "eval_problems": 16, "device": "cpu"}
-        with tempfile.TemporaryDirectory() as folder, silence():
-            grpo.train(grpo.Config(run_dir=f"{folder}/run", **settings))
-            self.policy, _ = load_policy(f"{folder}/run/checkpoint")
-            state = torch.load(f"{folder}/run/state.pt", weights_only=True)["optimizer"]["state"]
-        second = [
-            state[i]["exp_avg_sq"].flatten() / (1 - 0.999 ** state[i]["step"])
-            for i in range(len(state))
-        ]
-        self.scales["Adam"] = 1 / (torch.cat(second).sqrt() + 1e-8)
-
-    def problems(self, n: int) -> list:
-        """n held-out problems, as many of each level."""
-        levels = self.task.LEVELS
-        return held_out(self.task, -(-n // len(levels)), levels)[:n]
-
     def prompts(self) -> Iterator[Completions]:
-        """The completions of each held-out prompt that is measured."""
-        for problem in self.problems(self.run.prompts):
+        """The completions of each held-out prompt that is measured, as many of each level."""
+        levels = self.task.LEVELS
+        for problem in held_out(self.task, self.run.prompts // len(levels), levels):
             drawn = self.task, problem, self.run.completions, self.generator
             yield Completions.draw(self.policy, self.tokenizer, *drawn)
 
@@ -357,47 +313,28 @@ class Stage:
         draws = self.draws, self.generator
         return collect(self.policy, self.tokenizer, self.task, P, G, *draws)
 
-    def wrong_texts(self, draws: random.Random) -> list[str]:
-        """Three wrong ones of 16 completions to each of 64 held-out prompts, not among the three
-        commonest."""
-        problems = self.problems(64)
-        generator = torch.Generator().manual_seed(draws.getrandbits(62))
-        prompts = [problem.prompt for problem in problems]
-        rollout = sample(self.policy, self.tokenizer, prompts, 16, 56, 1.0, generator)
-        counts = Counter()
-        for i, text in enumerate(rollout.texts):
-            problem = problems[i // 16]
-            if self.task.reward(problem, text) != 1:
-                counts[f"{problem.prompt} {text}"] += 1
-        others = sorted(counts.keys() - dict(counts.most_common(3)).keys())
-        return draws.sample(others, min(3, len(others)))
-
 
 def measure(run: Run, folder: Path) -> dict:
-    """Train a policy and measure it. Returns the moments of each prompt, the numbers of the batches
-    of each G, and examples of wrong completions."""
+    """Train a policy and measure it. Returns the moments of each prompt, and the numbers of the
+    batches of each G."""
     stage = Stage(run, folder, random.Random(run.name()))  # no two measurements share a draw
     prompts = [measure_prompt(drawn) for drawn in stage.prompts()]
     of_halves = [half[0][:2] for prompt in prompts for half in prompt["moments"]]
     v_right, v_wrong = np.nansum(of_halves, axis=0)
     (gradient, length), v_ratio = true_gradient(stage), v_wrong / v_right
     batches = [measure_batches(stage, G, gradient, length, v_ratio) for G in GROUP_SIZES]
-    texts = stage.wrong_texts(random.Random(f"texts {run.name()}"))
-    return rounded(
-        {"of prompts": prompts, "v_ratio": v_ratio, "of batches": batches, "texts": texts}
-    )
+    return rounded({"of prompts": prompts, "v_ratio": v_ratio, "of batches": batches})
 
 
 def main(config: Config) -> None:
     """Measure the policies that are missing, and with --publish write estimators.json."""
-    grid, sizes = Grid(config, "estimators"), SMALL if config.quick else {}
     stages = product(range(config.seeds), STEPS, (*TASKS, SLIPS))
-    runs = [Run(task, step, seed, **sizes) for seed, step, task in stages]
-    base = grid.path / "base"
+    runs = [Run(task, step, seed) for seed, step, task in stages]
+    folder = Grid(config, "estimators").path
+    base = folder / "base"
     if not (base / "tokenizer.json").is_file():  # written last
-        steps = 400 if config.quick else 4000
-        pretrain.main(pretrain.Config(task=SLIPS, steps=steps, out_dir=str(base)))
-    results_of(config, partial(measure, folder=grid.path), runs, RESULTS)
+        pretrain.main(pretrain.Config(task=SLIPS, steps=4000, out_dir=str(base)))
+    results_of(config, partial(measure, folder=folder), runs, RESULTS)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """One knob between the mean of the others and no baseline. Read by lesson 19.
 
     python lessons/experiments/shrinkage.py            all runs: three hours on two cores
-    python lessons/experiments/shrinkage.py --quick    eight of the runs: some minutes
     python lessons/experiments/shrinkage.py --publish  also writes shrinkage.json here
 
 Dr. GRPO's training without KL, four updates a batch, with the advantages
@@ -24,9 +23,9 @@ import numpy as np
 import torch
 
 from algorithms import dr_grpo
-from lessons.experiments import grid, paired
+from lessons.experiments import grid
 from lessons.experiments.baselines import best_rates
-from lessons.experiments.grid import Grid, GridConfig, change, markdown, rounded, select, short
+from lessons.experiments.grid import Grid, GridConfig, rounded, select
 from lessons.experiments.learning import learn
 from toy_env.evaluate import pass_at_k
 from toy_env.held_out import evaluate, held_out
@@ -36,7 +35,6 @@ from toy_env.run import parse
 from toy_env.tasks import TASKS, base_model, load_task
 
 RESULTS = Path(__file__).parent / "shrinkage.json"
-TUNED = RESULTS.with_name("shrinkage_tuning.json")
 KAPPAS = {f"κ = {kappa}": float(kappa) for kappa in (0, 1, 3, 7)} | {"κ = ∞": inf}
 # Advantages kappa / (G - 1 + kappa) of all-right groups, as at kappa 1 and 7, and no other change.
 ALL_RIGHT = {"κ = 0, all-right groups ⅛": 1 / 8, "κ = 0, all-right groups ½": 1 / 2}
@@ -49,7 +47,6 @@ LONG_ARMS, LONG, LONG_SEEDS = ("κ = 0", "κ = 3", "κ = ∞", REPLACED), 240, 5
 BEST = dict(zip(TASKS, (1e-4, 2e-4)))  # where the search begins
 G, PROMPTS = 8, 32
 COLUMNS = {task: [task] for task in TASKS} | {"both": TASKS}  # tasks by heading
-MEASURED = {"end": (1, 100), "entropy": (3, 1)}  # digits and scale of gaps
 
 # Committed before the first run. Known was, from runs that these replaced in baselines.json, that
 # A = R (κ = ∞) ends 1.6 and .9 points above the group's mean, and the kappa with the least noise of
@@ -88,8 +85,8 @@ def shrunk(rewards: np.ndarray, kappa: float, m0: float = 0.0) -> np.ndarray:
 
 
 def train(run: Run) -> dict:
-    """Train a policy. Returns its accuracy at the end and over training; of a LONG run also its
-    entropy (nats per token) and Pass@64 on held-out problems."""
+    """Train a policy. Returns its accuracy at the end; of a LONG run also its entropy (nats per
+    token) and Pass@64 on held-out problems."""
     settings = {"task": run.task, "seed": run.seed, "steps": run.steps, "learning_rate": run.rate}
     completions, accuracy = 0, 0.0  # so far; of the batch before
     policy, tokenizer = load_policy(base_model(load_task(run.task)))
@@ -118,7 +115,7 @@ def train(run: Run) -> dict:
 
     replaced = {"collect": collect} if run.arm == REPLACED else {}
     learnt = learn(dr_grpo, settings, advantages, policy=policy, **replaced)
-    result = {"end": learnt["end"], "training": learnt["training"]}
+    result = {"end": learnt["end"]}
     if run.steps == LONG:
         task = load_task(run.task)
         sampled = evaluate(
@@ -152,37 +149,20 @@ def gaps_table(table: dict[str, dict]) -> str:
     return grid.gaps_table("A = R − b", table, ARMS[0])
 
 
-def long_table(runs: list[dict]) -> str:
-    """Accuracy and entropy after the long runs: κ = 0, and differences from it."""
-    rows = []
-    for task, (outcome, (digits, scale)) in product(TASKS, MEASURED.items()):
-        base, *others = (outcomes(runs, arm, [task], outcome, LONG) for arm in LONG_ARMS)
-        gaps = (change(paired.difference(values, base), digits, scale) for values in others)
-        rows.append([f"{task}, {outcome}", short(np.mean(base)), *gaps])
-    return markdown([f"after {LONG} batches", *LONG_ARMS], rows)
-
-
 def main(config: GridConfig) -> None:
     """Print the predictions, make the runs that are missing, and with --publish write
-    shrinkage.json and shrinkage_tuning.json."""
+    shrinkage.json."""
     print(PREDICTIONS)
-    folder, runs, trials = Grid(config, "shrinkage"), [], []
+    folder, runs = Grid(config, "shrinkage"), []
     for arm, task in product(ARMS, TASKS):
-        rate = BEST[task]
-        if not config.quick:
-            tuned = Run(task, RATE_OF.get(arm, arm), rate, 0)
-            rates = [rate / 2, rate, 2 * rate]
-            (rate,), of_arm = best_rates(folder, train, tuned, rates, ["end"])
-            trials += of_arm if arm not in RATE_OF else []
+        tuned = Run(task, RATE_OF.get(arm, arm), BEST[task], 0)
+        (rate,), _ = best_rates(folder, train, tuned, [BEST[task]], ["end"])
         runs += [Run(task, arm, rate, seed) for seed in range(config.seeds)]
     runs.sort(key=lambda run: run.seed)  # so that a command that is stopped has made all arms
     runs += [
         replace(run, steps=LONG) for run in runs if run.arm in LONG_ARMS and run.seed < LONG_SEEDS
     ]
-    results = folder.run(train, grid.sampled(runs) if config.quick else runs)
-    if config.publish:
-        folder.publish(TUNED, trials)
-        folder.publish(RESULTS, results)
+    grid.results_of(config, train, runs, RESULTS)
 
 
 if __name__ == "__main__":

@@ -2,16 +2,16 @@
 optimizer step.
 
     python lessons/experiments/weights.py              10 seeds
-    python lessons/experiments/weights.py --quick      eight of the runs
     python lessons/experiments/weights.py --publish    also writes weights.json here
 
 The update of a group with k of G right is weight(k) times (mean score of the right - mean score of
 the wrong): sigma in GRPO, its square in Dr. GRPO. An arm is a weight. Everything else is grpo.py at
 its defaults, without the KL: 60 batches of 32 x 8, four optimizer steps each. After each of these,
 what AdamW has added to the weights is scaled to a given length, so that no arm moves the policy
-further than another. The predictions of which arm is ahead come from estimators.json alone, by
-rules in which no result of these runs enters: `predictions`. They were committed after the runs of
-the first ten seeds and before those of FRESH, which repeat the arms at the first of STEP_LENGTHS.
+further than another. The prediction of which arm is ahead comes from estimators.json alone, by a
+rule in which no result of these runs enters: `quiet`. It was committed, with three others that
+cosines and groups gave (commit d51cbe3 has them), after the runs of the first ten seeds and before
+those of FRESH, which repeat the arms at the first of STEP_LENGTHS.
 """
 
 from dataclasses import dataclass
@@ -40,14 +40,7 @@ OTHERS = ("(G − k)/G", "c(k)", "σ, k < G − 2")
 # How far an optimizer step moves the weights. grpo.py's own steps are about as long as the first.
 STEP_LENGTHS = (0.016, 0.008, 0.032)
 G, FRESH = 8, range(100, 105)
-# Measures that may tell which of two arms learns more, the one with the larger value: means over
-# three stages of training.
-NOTICED = {
-    "quiet": "signal-to-noise of a group",  # from the moments of completions to held-out prompts
-    "cosine": "cosine of a batch",  # between its update and the true gradient
-    "Adam": "cosine after Adam",  # the same once Adam has scaled the update
-    "few wrong": "share of few wrong",  # groups with one or two wrong completions, of the progress
-}
+NOTICED = ("quiet",)  # measures that may tell which of two arms learns more
 # The kinds of differences between two arms.
 KINDS = ("powers of σ", "÷ length or not", "another weight", "groups dropped")
 
@@ -110,31 +103,22 @@ def train(run: Run) -> dict:
     return rounded({name: learnt[name] for name in ("end", "training")})
 
 
-# ---------------------------------------------------------------------- predictions and outcomes
+# ---------------------------------------------------------------------- prediction and outcomes
 
 
 @cache
-def predictions(task: str, per_token: bool, weight: str) -> dict[str, float]:
-    """The measures that NOTICED names, of an arm: means over three steps of GRPO's training, its
-    seeds, and prompts."""
-    values = {name: [] for name in NOTICED}
+def quiet(task: str, per_token: bool, weight: str) -> float:
+    """The signal-to-noise ratio of a group's update, from the moments of completions to held-out
+    prompts: the mean over three steps of GRPO's training, its seeds, and prompts."""
+    ratios = []
     for stage in grid.select(estimators.published(), {"task": task}):
         rule = rule_of(weight, v_ratio(task, stage["step"]))
         for prompt in stage["of prompts"]:
             p = sum(prompt["right"]) / stage["completions"]
             v_right, v_wrong = np.mean([half[per_token][:2] for half in prompt["moments"]], axis=0)
             if v_right > 0 and v_wrong > 0:
-                values["quiet"].append(efficiency(rule, p, G, v_wrong / v_right))
-        batches = next(batches for batches in stage["of batches"] if batches["G"] == G)
-        for name, divisor, scale, cosine, *_ in batches["estimators"]:
-            if (name, divisor) == (weight, ("sum", "mean")[per_token]):
-                values["cosine" if scale == "gradient" else "Adam"].append(cosine)
-        progress = [
-            n * rule(1, k - 1, G) * k * mean
-            for k, (n, _, _, mean, _) in enumerate(batches["by k"], start=1)
-        ]
-        values["few wrong"].append(sum(progress[-2:]) / sum(progress) if any(progress) else 0.0)
-    return {name: float(np.mean(of_stages)) for name, of_stages in values.items()}
+                ratios.append(efficiency(rule, p, G, v_wrong / v_right))
+    return float(np.mean(ratios))
 
 
 def arms(
@@ -155,15 +139,13 @@ def arms(
 def compared(results: list[dict], fresh: bool = False) -> list[dict]:
     """The pairs of arms that differ in one thing, the weight or the divisor, at the first of
     STEP_LENGTHS: the paired difference in held-out accuracy at the end and in training accuracy,
-    and the differences in the measures of NOTICED."""
+    and how much quieter the first arm is."""
     rows = []
     for (one, first), (other, second) in combinations(arms(results, fresh=fresh).items(), 2):
         if one[0] == other[0] and (one[1] == other[1]) != (one[2] == other[2]):
             row = {"task": one[0], "arms": (one[1:], other[1:])}
             row |= {outcome: difference(first[outcome], second[outcome]) for outcome in first}
-            ours, theirs = predictions(*one), predictions(*other)
-            row |= {name: ours[name] - theirs[name] for name in NOTICED}
-            rows.append(row)
+            rows.append(row | {"quiet": quiet(*one) - quiet(*other)})
     return rows
 
 
