@@ -12,12 +12,12 @@ from matplotlib.figure import Figure
 from lessons.experiments import baselines, grid, paired, shrinkage
 from lessons.experiments.baselines import BUDGETS, GROUP_SIZES, TASKS
 from lessons.experiments.compare_figures import doublings, draw_line, finish, look, tidy
+from lessons.experiments.compare_tables import FIGURES, README
 from lessons.experiments.estimators import BATCH
 from lessons.experiments.grid import cell, load_runs, markdown, select
 from lessons.experiments.paired import LEVEL
 from toy_env.plots import BLUE, GREY
 
-PAGE, FIGURES = baselines.RESULTS.parent / "README.md", baselines.RESULTS.parent / "figures"
 MEAN = "R − mean"  # what the others are compared with
 COLUMNS = {  # by heading: a task and an outcome
     f"{task}, {'at the end' if outcome == 'end' else 'over training'}": (task, outcome)
@@ -125,7 +125,7 @@ def texts() -> dict[Path, dict[str, str]]:
     of_baselines, of_sizes = found()
     knob = shrinkage.gaps_table(shrinkage.compared(load_runs(shrinkage.RESULTS)))
     tables = {"baselines": gaps_table(of_baselines), "group_size": budgets_table(of_sizes)}
-    return {PAGE: tables | {"shrinkage": knob}}
+    return {README: tables | {"shrinkage": knob}}
 
 
 def draw() -> None:

@@ -30,11 +30,12 @@ import resource
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
 import torch
+from tqdm import tqdm
 
 from algorithms import grpo
 from lessons.experiments.grid import compact, markdown, rounded, write_pages
@@ -44,7 +45,8 @@ from toy_env.run import parse
 from toy_env.tasks import load_task
 
 RESULTS, SUMS = Path(__file__).parent / "bench_speed.json", "lessons.experiments.sums"
-STEPS = 20  # timed steps of each side for each model
+# Steps without end and of one cost: at this rate the policy does not change.
+ENDLESS = {"steps": 10**6, "save_every": 10**6, "eval_problems": 1, "learning_rate": 1e-12}
 WHOLE = 65_536  # tokens of a pass; with SmolLM2's vocabulary a twelfth of them
 MEMORY = {
     "with a reference, `--kl_coef 0.04`": {"kl_coef": 0.04},
@@ -58,21 +60,6 @@ MEMORY = {
 class Config:
     real: bool = False  # time SmolLM2-135M instead, which real_model.py fetches
     publish: bool = False  # update bench_speed.json and the table in README.md beside it
-
-
-@dataclass(frozen=True)
-class Case:
-    """What is timed."""
-
-    model: str
-    parameters: int
-    prompts: int = 32
-    minibatches: int = 4
-    tokens: int = 56
-    kl_coef: float = 0.04
-    task: str = "arithmetic"
-    steps: int = STEPS
-    more: tuple = ()  # further settings of grpo.py, as (name, value)
 
 
 # ---------------------------------------------------------------------- in the worker processes
@@ -89,7 +76,7 @@ def stopwatch(connection) -> Iterator[None]:
         connection.send((time.perf_counter() - started, memory))
 
 
-def ours(connection, case: Case) -> None:
+def ours(connection, settings: dict) -> None:
     """grpo.train itself."""
     steps, log = stopwatch(connection), grpo.Run.log
 
@@ -98,62 +85,59 @@ def ours(connection, case: Case) -> None:
         next(steps)
 
     grpo.Run.log = log_and_report
-    endless = {"steps": 10**6, "save_every": 10**6, "eval_problems": 1}
-    settings = {"model": case.model, "device": "cpu", "learning_rate": 1e-12, "task": case.task}
-    settings |= {"prompts_per_step": case.prompts, "num_minibatches": case.minibatches}
-    settings |= {"max_new_tokens": case.tokens, "kl_coef": case.kl_coef} | dict(case.more)
     with tempfile.TemporaryDirectory() as folder:
-        grpo.train(grpo.Config(run_dir=f"{folder}/run", **settings, **endless))
+        grpo.train(grpo.Config(run_dir=f"{folder}/run", device="cpu", **settings, **ENDLESS))
 
 
-def trl(connection, case: Case) -> None:
-    """GRPOTrainer with the settings of grpo.py, as scale_out.py makes it."""
+def trl(connection, settings: dict) -> None:
+    """GRPOTrainer with the same settings, as scale_out.py makes it."""
     from transformers import TrainerCallback
 
     from lessons.experiments import scale_out
 
-    steps, task, problems = stopwatch(connection), load_task(case.task), []
+    config, steps, problems = grpo.Config(**settings), stopwatch(connection), []
+    task = load_task(config.task)
     for step in range(1, 201):
         rng = random.Random(f"0/{step}")  # as grpo.py with seed 0 draws them
         rng.getrandbits(63)
-        problems += task.sample_problems(case.prompts, task.LEVELS, rng)
+        problems += task.sample_problems(config.prompts_per_step, task.LEVELS, rng)
 
     class Turns(TrainerCallback):
         def on_step_end(self, args, state, control, **kwargs) -> None:
-            if state.global_step % case.minibatches == 0:
+            if state.global_step % config.num_minibatches == 0:
                 next(steps)
 
-    prompts = model_prompts(load_policy(case.model)[1], problems, task)
+    prompts = model_prompts(load_policy(config.model)[1], problems, task)
     rows = [{"prompt": text, "answer": p.answer} for text, p in zip(prompts, problems)]
-    config = scale_out.Config(
-        model=case.model,
+    theirs = scale_out.Config(
+        model=config.model,
         steps=200,
-        learning_rate=1e-12,
+        learning_rate=ENDLESS["learning_rate"],
         warmup_steps=0,
-        prompts_per_step=case.prompts,
-        num_minibatches=case.minibatches,
-        max_new_tokens=case.tokens,
+        prompts_per_step=config.prompts_per_step,
+        num_minibatches=config.num_minibatches,
+        max_new_tokens=config.max_new_tokens,
         run_dir=tempfile.mkdtemp(),
-        trl=("use_cpu=true", f"beta={case.kl_coef}"),
+        trl=("use_cpu=true", f"beta={config.kl_coef}"),
     )
-    trainer = scale_out.build_trainer(config, scale_out.trl_settings(config, 1), rows)
+    trainer = scale_out.build_trainer(theirs, scale_out.trl_settings(theirs, 1), rows)
     trainer.add_callback(Turns())
     trainer.train()
 
 
-def work(connection, side: Callable, case: Case) -> None:
+def work(connection, side: Callable, settings: dict) -> None:
     """Run a side in a worker process, silently but for an error's traceback."""
     begin()
     with silence():
-        side(connection, case)
+        side(connection, settings)
 
 
 # ---------------------------------------------------------------------- in the parent process
 
 
-def make_models(folder: str) -> dict[str, Case]:
-    """Train a policy, and put it and the base into matrices ten times as large. Returns a case for
-    each of the four, the small ones first."""
+def make_models(folder: str) -> dict[str, dict]:
+    """Train a policy, and put it and the base into matrices ten times as large. Returns the
+    settings for each of the four, the small ones first."""
     from transformers import AutoModelForCausalLM
 
     grpo.train(grpo.Config(steps=40, eval_problems=1, run_dir=f"{folder}/run"))
@@ -177,12 +161,12 @@ def make_models(folder: str) -> dict[str, Case]:
         torch.testing.assert_close(*logits, rtol=1e-4, atol=1e-4)
         for part in (wide, tokenizer):
             part.save_pretrained(f"{folder}/{name}-10x")
-        cases[name] = Case(source, policy.num_parameters())
-        wide_cases[f"{name}, 10x"] = Case(f"{folder}/{name}-10x", wide.num_parameters())
+        cases[name] = {"model": source}
+        wide_cases[f"{name}, 10x"] = {"model": f"{folder}/{name}-10x"}
     return cases | wide_cases
 
 
-def real_cases(folder: str) -> dict[str, Case]:
+def real_cases(folder: str) -> dict[str, dict]:
     """SmolLM2-135M with an end token that it does not write, and completions of 8 and 64 tokens."""
     from lessons.experiments.real_model import MODEL, prepare
 
@@ -192,19 +176,20 @@ def real_cases(folder: str) -> dict[str, Case]:
     policy.generation_config.eos_token_id = tokenizer.eos_token_id
     for part in (policy, tokenizer):
         part.save_pretrained(f"{folder}/real")
-    real = Case(f"{folder}/real", policy.num_parameters(), 8, 2, 8, 0.0, SUMS, 4)
-    cases = {f"SmolLM2, {n} tokens": replace(real, tokens=n) for n in (8, 64)}
-    whole = replace(cases["SmolLM2, 64 tokens"], more=(("max_tokens_per_pass", WHOLE),))
+    real = {"model": f"{folder}/real", "task": SUMS, "prompts_per_step": 8}
+    real |= {"num_minibatches": 2, "kl_coef": 0.0}
+    cases = {f"SmolLM2, {n} tokens": real | {"max_new_tokens": n} for n in (8, 64)}
+    whole = cases["SmolLM2, 64 tokens"] | {"max_tokens_per_pass": WHOLE}
     return cases | {f"SmolLM2, 64 tokens, `--max_tokens_per_pass {WHOLE}`": whole}
 
 
 class Worker:
     """A worker process, and the reports it sends."""
 
-    def __init__(self, side: Callable, case: Case) -> None:
+    def __init__(self, side: Callable, settings: dict) -> None:
         context = multiprocessing.get_context("spawn")
         self.connection, other = context.Pipe()
-        self.process = context.Process(target=work, args=(other, side, case), daemon=True)
+        self.process = context.Process(target=work, args=(other, side, settings), daemon=True)
         self.process.start()
         other.close()  # so that a worker that ends early is an EOFError here
 
@@ -214,25 +199,27 @@ class Worker:
         return self.connection.recv()
 
 
-def peak(case: Case) -> float:
+def peak(settings: dict) -> float:
     """The peak of the memory of two steps of grpo.py, in GB."""
-    worker = Worker(ours, case)
+    worker = Worker(ours, settings)
     memory = max(worker.step()[1] for _ in range(2))
     worker.process.kill()
     return memory
 
 
-def measure(case: Case) -> dict:
-    """The median seconds of a step of each side, the median of their ratio within a turn, and the
-    peak of their memory. The first two steps of each warm up, while the other side waits."""
+def measure(settings: dict, steps: int) -> dict:
+    """The parameters of the model, the median seconds of a step of each side, the median of their
+    ratio within a turn, and the peak of their memory. The first two steps of each warm up, while
+    the other side waits."""
     workers = {}
     for side in (ours, trl):
-        workers[side.__name__] = Worker(side, case)
+        workers[side.__name__] = Worker(side, settings)
         workers[side.__name__].step()
-    turns = [{name: one.step() for name, one in workers.items()} for _ in range(case.steps)]
+    turns = [{name: one.step() for name, one in workers.items()} for _ in range(steps)]
     for worker in workers.values():
         worker.process.kill()
     return {
+        "parameters": load_policy(settings["model"])[0].num_parameters(),
         "seconds": {name: median(turn[name][0] for turn in turns) for name in workers},
         "speed_against_trl": median(turn["trl"][0] / turn["ours"][0] for turn in turns),
         "memory": {name: turns[-1][name][1] for name in workers},
@@ -240,29 +227,23 @@ def measure(case: Case) -> dict:
 
 
 def main(config: Config) -> None:
-    """Time one part, toy or real, print its table, and with --publish write what is measured onto
-    the pages, case by case."""
-    machine, models, memory = f"{os.cpu_count()} {platform.machine()} cores", {}, {}
-    measured = {"machine": machine, "models": models, "memory": memory}
-    part = {"real" if config.real else "toy": measured}
-
-    def report(name: str, found) -> None:
-        print(name, found)
-        if config.publish:
-            results = json.loads(RESULTS.read_text("utf-8")) | rounded(part)
-            RESULTS.write_text(compact(results, 3) + "\n", "utf-8")
-            write_pages(texts())
-
+    """Time one part, toy or real, print its table, and with --publish write it onto the pages."""
+    memory = {}
     with tempfile.TemporaryDirectory() as folder:
         with silence():
             cases = (real_cases if config.real else make_models)(folder)
-        for name, case in cases.items():
-            models[name] = {"parameters": case.parameters} | measure(case)
-            report(name, models[name])
+        steps = 4 if config.real else 20  # timed ones of each side
+        models = {name: measure(case, steps) for name, case in tqdm(cases.items())}
         for name, more in MEMORY.items() if config.real else ():
-            memory[name] = peak(replace(cases["SmolLM2, 64 tokens"], more=tuple(more.items())))
-            report(name, memory[name])
-    print(table(part))
+            memory[name] = peak(cases["SmolLM2, 64 tokens"] | more)
+    machine = f"{os.cpu_count()} {platform.machine()} cores"
+    part = {"machine": machine, "models": models, "memory": memory}
+    measured = rounded({"real" if config.real else "toy": part})
+    print(table(measured))
+    if config.publish:
+        results = json.loads(RESULTS.read_text("utf-8")) | measured
+        RESULTS.write_text(compact(results, 3) + "\n", "utf-8")
+        write_pages(texts())
 
 
 # ---------------------------------------------------------------------- the table
@@ -271,10 +252,9 @@ def main(config: Config) -> None:
 def texts() -> dict[Path, dict[str, str]]:
     """The tables of the committed results, by the page and the place where they stand."""
     results = json.loads(RESULTS.read_text("utf-8"))
-    pages = {RESULTS.parent / "README.md": {"speed": table(results)}}
-    if real := results.get("real"):
-        pages[RESULTS.parents[2] / "toy_env/README.md"] = {"memory": memory_table(real)}
-    return pages
+    toy_env = RESULTS.parents[2] / "toy_env/README.md"
+    speed = {"speed": table(results)}
+    return {RESULTS.parent / "README.md": speed, toy_env: {"memory": memory_table(results["real"])}}
 
 
 def table(results: dict) -> str:

@@ -1,9 +1,7 @@
 """The scripts against each other, over ten seeds: tables with paired statistics, and figures.
 
-    python lessons/experiments/compare.py                      the scripts as they are
-    python lessons/experiments/compare.py --quick              3 seeds, 25 steps
+    python lessons/experiments/compare.py                      all experiments
     python lessons/experiments/compare.py --experiments pieces ablation
-    python lessons/experiments/compare.py --first_seed 200     a replication
 
 Every run is the script's own `train`. A run that several experiments need is made once.
 Experiments:
@@ -19,10 +17,10 @@ Experiments:
                  sigma instead; and a token mean over all groups, or over mixed ones
     sampling     pass@k and majority@k of the base model and of the ladder's five after `shared`
 
-The tables are printed when all runs are made. `no_kl` and `matched` are columns of the table of
-`shared`. With --publish the numbers go to results.json, the figures to figures/, and the tables
-into README.md of this folder (and one onto the front page). Statistics need
-`pip install -e '.[stats]'`.
+When all runs are made, their numbers replace those in the committed results.json, and the tables
+are printed: those of README.md in this folder, and one of the front page. `no_kl` and `matched` are
+columns of the table of `shared`. With --publish results.json and the pages are written, and the
+figures go to figures/. Statistics need `pip install -e '.[stats]'`.
 """
 
 import json
@@ -41,7 +39,7 @@ import torch
 
 from algorithms import dr_grpo
 from lessons.experiments import compare_figures, compare_tables, paired
-from lessons.experiments.compare_tables import LADDER, README, RESULTS
+from lessons.experiments.compare_tables import FIGURES, LADDER, README, RESULTS
 from lessons.experiments.grid import Grid, GridConfig, compact, digest, rounded, write_pages
 from lessons.experiments.pool import silence
 from lessons.experiments.update_norm import measured
@@ -61,6 +59,7 @@ WITHOUT_KL = ("REINFORCE", "DAPO", "CISPO")
 # long as GRPO's, DAPO's 1.035 times.
 MATCHED = {"REINFORCE": {"learning_rate": 1.1e-4}, "DAPO": {"learning_rate": 1.9e-4}}
 KS, SAMPLES = (1, 2, 4, 8, 16, 32, 64), 128  # for pass@k and majority@k
+STEPS = 60  # rollout batches of every run
 
 # At the defaults no completion reaches the limit of 56 tokens, and with 4 updates a batch the clip
 # hardly ever binds.
@@ -93,9 +92,7 @@ Experiment = Literal[
 
 @dataclass
 class Config(GridConfig):
-    experiments: tuple[Experiment, ...] = ()  # by default shared, or with --publish all
-    first_seed: int = 0  # the first seed of every comparison
-    steps: int = 60  # rollout batches of every run
+    experiments: tuple[Experiment, ...] = get_args(Experiment)
 
 
 # ---------------------------------------------------------------------- arms
@@ -169,7 +166,6 @@ class Run:
 
     arm: Arm
     seed: int
-    steps: int
 
     def folder(self, output: Path) -> Path:
         return output / digest(self)
@@ -207,9 +203,9 @@ def train(run: Run, output: Path) -> dict:
     folder = run.folder(output)
     if not (folder / "results.json").is_file():  # written last
         shutil.rmtree(folder, ignore_errors=True)
-        settings = {"seed": run.seed, "steps": run.steps, "device": "cpu", "run_dir": str(folder)}
+        settings = {"seed": run.seed, "steps": STEPS, "device": "cpu", "run_dir": str(folder)}
         with silence(), measured(), replaced:
-            script.train(script.Config(**settings, **run.arm.settings))
+            script.train(script.Config(**settings | run.arm.settings))
     return summary(folder)
 
 
@@ -243,9 +239,9 @@ def summary(folder: Path) -> dict:
         "held_out": [row["held_out"] for row in evaluated],
     }
     budget = config["steps"] * config["prompts_per_step"] * config["group_size"]
-    over_all_steps = ("update_norm", "clipped_up_probability", "truncated", "silent")
-    over_the_last_ten = ("entropy", "length_wrong")
-    in_windows = ("step", "clipped", "truncated", "silent", *over_the_last_ten)
+    over_all_steps = ("update_norm", "truncated", "silent")
+    over_the_last_ten = ("entropy", "length_right", "length_wrong")
+    in_windows = ("step", "clipped", "truncated", "silent", "entropy", "length_wrong")
     windows = [rows[i : i + 5] for i in range(0, len(rows), 5)]
     return {
         "learning_rate": config["learning_rate"],
@@ -255,8 +251,6 @@ def summary(folder: Path) -> dict:
         "completions": rows[-1]["rollouts"],
         **{name: mean(name) for name in over_all_steps},
         **{name: mean(name, rows[-10:]) for name in over_the_last_ten},
-        # Dynamic sampling draws silent groups and does not train on them.
-        "silent_trained_on": 0.0 if config.get("dynamic_sampling") else mean("silent"),
         "curve": curve,
         "windows": {name: [mean(name, window) for window in windows] for name in in_windows},
     }
@@ -283,25 +277,25 @@ def sample_many(run: Run, output: Path) -> dict:
 # ---------------------------------------------------------------------- experiments
 
 
-def compare(experiment: str, config: Config, grid: Grid) -> dict:
+def made(experiment: str, config: Config, grid: Grid) -> dict:
     """Make the runs of an experiment and draw its figure. Returns its numbers as plain data."""
-    seeds = range(config.first_seed, config.first_seed + config.seeds)
-    figures = RESULTS.parent / "figures" if config.publish else grid.path
-    figure = figures / f"{experiment}.png"
+    figure = (FIGURES if config.publish else grid.path) / f"{experiment}.png"
+    seeds = range(config.seeds)
     machine = f"{platform.machine()}, torch {torch.__version__}"
-    numbers = {"machine": machine, "seeds": [*seeds], "steps": config.steps}
+    numbers = {"machine": machine, "seeds": [*seeds]}
     if experiment == "sampling":
         rates, arms = {}, {"base": Arm("", {})} | {title: of_script(title) for title in LADDER}
         for name, arm in arms.items():
-            runs = [Run(arm, seed, config.steps) for seed in (seeds if arm.script else (0,))]
+            runs = [Run(arm, seed) for seed in (seeds if arm.script else (0,))]
             results = grid.run(partial(sample_many, output=grid.path), runs, "samples")
             kinds = ("majority", "pass")
             rates[name] = {kind: np.array([each[kind] for each in results]) for kind in kinds}
-        compare_figures.draw_sampling(rates, KS, figure)
-        return rounded(numbers | compare_tables.sampling_numbers(rates, KS))
+        numbers = rounded(numbers | compare_tables.sampling_numbers(rates, KS))
+        compare_figures.draw_sampling(numbers["arms"], figure)
+        return numbers
     summaries = {}
     for name, arm in EXPERIMENTS[experiment].items():
-        runs = [Run(arm, seed, config.steps) for seed in seeds]
+        runs = [Run(arm, seed) for seed in seeds]
         summaries[name] = grid.run(partial(train, output=grid.path), runs)
     if experiment in compare_figures.PANELS:
         compare_figures.draw(compare_figures.PANELS[experiment], summaries, figure)
@@ -310,25 +304,18 @@ def compare(experiment: str, config: Config, grid: Grid) -> dict:
 
 
 def main(config: Config) -> None:
-    """Make the runs that are missing, write their numbers, draw the figures and print the tables;
-    with --publish put all of these among the committed ones."""
+    """Make the runs that are missing, draw the figures and print the tables; with --publish put all
+    of these among the committed ones."""
     paired.require()
-    if config.quick:
-        config = replace(config, seeds=3, steps=25)
-    chosen = config.experiments or (get_args(Experiment) if config.publish else ("shared",))
-    if any(name in compare_tables.BESIDE for name in chosen):
-        chosen = ("shared", *chosen)  # they are columns of its table
-    if "batch_sigma" in chosen:
+    if "batch_sigma" in config.experiments:
         print(PREDICTIONS)
-    grid, results = Grid(config, "compare"), {}
-    for experiment in dict.fromkeys(chosen):
-        results[experiment] = compare(experiment, config, grid)
-    (grid.path / "numbers.json").write_text(compact(results, 3) + "\n", "utf-8")
-    for name, table in compare_tables.texts(results)[README].items():
-        print(f"\n{name}\n{table}")
+    grid, results = Grid(config, "compare"), compare_tables.load()
+    for experiment in config.experiments:
+        results[experiment] = made(experiment, config, grid)
+    texts = compare_tables.texts(results)
+    print(*texts[README].values(), sep="\n\n")
     if config.publish:
-        results = compare_tables.load() | results
-        write_pages(compare_tables.texts(results))
+        write_pages(texts)
         RESULTS.write_text(compact(results, 3) + "\n", "utf-8")
 
 

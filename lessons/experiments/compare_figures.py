@@ -8,7 +8,7 @@ from matplotlib import colormaps
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from lessons.experiments.paired import interval_over_both, t_interval
+from lessons.experiments.paired import t_interval
 from toy_env.plots import BLUE, GREEN, GREY, ORANGE, RED
 
 BLACK = "#000000"
@@ -86,16 +86,15 @@ def draw_line(axis, xs, ys, interval, arm: str, style: dict) -> None:
     axis.plot(xs, ys, **style, label=arm)
 
 
-def draw_sampling(arms: dict[str, dict[str, np.ndarray]], ks: tuple[int, ...], path: Path) -> None:
+def draw_sampling(arms: dict[str, dict], path: Path) -> None:
     """Maj@K and Pass@K of the base model and of each script, with intervals over seeds and
-    problems."""
+    problems: the numbers of `sampling`."""
     figure = Figure(figsize=(9, 4.4), layout="constrained")
     axes = figure.subplots(1, 2, sharey=True)
     for axis, kind, title in zip(axes, ("majority", "pass"), ("Maj@K", "Pass@K")):
         for arm, kinds in arms.items():
-            rates = kinds[kind]  # (seeds, ks, problems)
-            interval = np.array([interval_over_both(rates[:, i]) for i in range(len(ks))]).T
-            draw_line(axis, ks, rates.mean(axis=(0, 2)), interval, arm, look(arm))
+            ks, means, intervals = zip(*(rate.values() for rate in kinds[kind]))
+            draw_line(axis, ks, means, np.transpose(intervals), arm, look(arm))
         doublings(axis, ks, f"{title} on held-out problems", "K, completions of each problem")
     finish(figure, path)
 

