@@ -55,4 +55,3 @@ def test_spread_by_hand():
     found = precision.spread(log_ratio, torch.tensor([[True, True], [True, False]]))
     assert found["spread of tokens"] == pytest.approx(math.sqrt(4 / 3))  # 3, 1, 1
     assert found["spread of completions"] == pytest.approx(math.sqrt(2))  # 3, 1
-    assert found["tokens above 2"] == pytest.approx(1 / 3)

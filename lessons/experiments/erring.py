@@ -2,7 +2,6 @@
 lesson 17.
 
     python lessons/experiments/erring.py              all runs: four hours on two cores
-    python lessons/experiments/erring.py --quick      eight of the runs: some minutes
     python lessons/experiments/erring.py --publish    also writes erring.json here
 
 Every run is `learning.learn` with the losses of the scripts and no KL, in batches of 256
@@ -173,8 +172,7 @@ def clipped_loss(script: ModuleType, clip: str) -> Callable | None:
 def train(run: Run) -> dict:
     """Train. Returns the true accuracy on held-out problems at the end, and means over windows of
     WINDOW batches of training completions: the share that is right and the share that passes, the
-    length, the silent share of groups, and minus the log-probability of a sampled token, whose mean
-    is the entropy."""
+    length, and minus the log-probability of a sampled token, whose mean is the entropy."""
     verifier, batches = Verifier(run), []
 
     def verified(_, policy, tokenizer, config, *draws) -> tuple[Rollout, torch.Tensor]:
@@ -182,8 +180,7 @@ def train(run: Run) -> dict:
         rollout, R = collect(policy, tokenizer, verifier, P, G, *draws)
         length = rollout.mask.sum(dim=1).float().mean().item()
         entropy = -rollout.old_logps[rollout.mask].mean().item()
-        silent = (R.std(axis=1) == 0).mean()
-        batches.append([verifier.truth(R.shape).mean(), R.mean(), length, silent, entropy])
+        batches.append([verifier.truth(R.shape).mean(), R.mean(), length, entropy])
         return rollout, torch.from_numpy(R)
 
     script = grpo if run.advantage == "GRPO" else dr_grpo
@@ -200,8 +197,8 @@ def train(run: Run) -> dict:
     if run.plain_rate:
         replaced["update"] = descend
     learnt = learn(script, settings, **replaced)
-    means = np.array(batches).reshape(-1, WINDOW, 5).mean(axis=1)  # (windows, 5)
-    names = ("right", "passed", "length", "silent", "entropy")
+    means = np.array(batches).reshape(-1, WINDOW, 4).mean(axis=1)  # (windows, 4)
+    names = ("right", "passed", "length", "entropy")
     return rounded({"end": learnt["end"], "windows": dict(zip(names, means.T.tolist()))})
 
 
@@ -217,7 +214,7 @@ def select(runs: list[dict], settings: dict) -> list[dict]:
 def values(runs: list[dict], settings: dict, what: str) -> list[float]:
     """A number of each seed: the accuracy at the "end", its "slope" over the first windows (by
     least squares), its "drift" from the first window to the last, or the last window of right,
-    passed, length, silent or entropy."""
+    passed, length or entropy."""
     chosen = select(runs, settings)
     if what == "end":
         return [run["end"] for run in chosen]
@@ -432,7 +429,7 @@ def runs_of(seeds: int) -> list[Run]:
 def main(config: GridConfig) -> None:
     """Make the missing runs, print the outcomes of the predictions, and publish with --publish."""
     results = grid.results_of(config, train, runs_of(config.seeds), RESULTS)
-    print(*(results if config.quick else [verdicts(results)]), sep="\n")
+    print(verdicts(results))
 
 
 if __name__ == "__main__":

@@ -47,11 +47,8 @@ def sampling_weights(log_ratio: Tensor, correction: str) -> Tensor:
 
 def spread(log_ratio: Tensor, mask: Tensor) -> dict[str, float]:
     """The distance of trainer and sampler: the standard deviation of their ratio, over the tokens
-    and over the completions of a rollout batch, and the share of tokens whose ratio is above
-    CAP."""
-    tokens = log_ratio[mask].exp()
+    and over the completions of a rollout batch."""
     return {
-        "spread of tokens": tokens.std().item(),
+        "spread of tokens": log_ratio[mask].exp().std().item(),
         "spread of completions": log_ratio.sum(dim=1).exp().std().item(),
-        "tokens above 2": (tokens > CAP).double().mean().item(),
     }

@@ -6,8 +6,7 @@ reads the results.
 
 Four tokens hold "#14" and the end: nothing can be worked out, and the probability of each answer 0
 to 99 is exact, up to odd spellings such as "#014". A run reports, for each of 64 held-out problems,
-the probability of the right answer, that of any answer within the four tokens, and the most
-probable answer.
+the probability of the right answer, and the most probable answer.
 """
 
 from collections.abc import Sequence
@@ -79,8 +78,7 @@ def answer_table(logits: tuple[torch.Tensor, ...], tokenizer, T: float = 1.0) ->
 
 def measure(run: Run) -> dict:
     """Train with GRPO on completions of four tokens: one update a batch, no KL, no warm-up. Returns
-    for each held-out problem the probability of the right answer, that of any answer in time, and
-    the most probable answer."""
+    for each held-out problem the probability of the right answer, and the most probable answer."""
     problems = held_out_problems(16, LEVELS)  # 64, sixteen of each level
     policy, tokenizer = load_policy("base")
     learning_rate, batches = ARMS[run.arm]
@@ -96,21 +94,15 @@ def measure(run: Run) -> dict:
     learn(grpo, settings, policy=policy)
     table = answer_table(answer_logits(policy, tokenizer, problems), tokenizer)
     right = table[np.arange(len(table)), [problem.answer for problem in problems]]
-    return {
-        "right": right.round(6),
-        "in time": table.sum(axis=1).round(6),
-        "mode": table.argmax(axis=1),
-    }
+    return {"right": right.round(6), "mode": table.argmax(axis=1)}
 
 
 def load() -> dict[str, dict[str, np.ndarray]]:
-    """By arm: "right" and "in time", probabilities, and "mode", an answer: arrays (seeds,
-    problems)."""
+    """By arm: "right", a probability, and "mode", an answer: arrays (seeds, problems)."""
     arms, runs = {}, load_runs(RESULTS)
     for arm in ARMS:
         of_arm = select(runs, {"arm": arm})
-        names = ("right", "in time", "mode")
-        arms[arm] = {name: np.array([run[name] for run in of_arm]) for name in names}
+        arms[arm] = {name: np.array([run[name] for run in of_arm]) for name in ("right", "mode")}
     return arms
 
 

@@ -2,7 +2,6 @@
 Read by lessons 14 and 18.
 
     python lessons/experiments/staleness.py              all runs: 80 minutes on two cores
-    python lessons/experiments/staleness.py --quick      eight of the runs: some minutes
     python lessons/experiments/staleness.py --publish    also writes staleness.json here
 
 Every run is `learning.learn` with GRPO's advantages, 32 completions an update, and no KL. The arms
@@ -271,7 +270,7 @@ def verdicts(runs: list[dict], abouts: list[str]) -> str:
 def main(config: GridConfig) -> None:
     """Make the missing runs, print the outcomes of the predictions, and publish with --publish."""
     results = grid.results_of(config, train, runs_of(config.seeds), RESULTS)
-    print(*(results if config.quick else [grid.verdict_table(judge(results))]), sep="\n")
+    print(grid.verdict_table(judge(results)))
 
 
 if __name__ == "__main__":
