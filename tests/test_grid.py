@@ -62,14 +62,11 @@ def test_runs_are_made_once_and_returned_in_their_order(tmp_path, monkeypatch):
     assert results(RUNS[::-1]) == whole[::-1] and len(made) == 7
 
 
-def test_a_quick_version_makes_a_few_runs_and_publishes_nothing(tmp_path, monkeypatch):
+def test_results_are_published_a_line_for_each_run(tmp_path, monkeypatch):
     monkeypatch.setattr(grid, "in_parallel", one_by_one)
-    settings = {"output": str(tmp_path / "out"), "publish": True}
-    runs, path = [Run("A", seed) for seed in range(20)], tmp_path / "x.json"
-    few = grid.results_of(GridConfig(quick=True, **settings), square, runs, path)
-    assert len(few) == 7 and not path.exists() and (tmp_path / "out-quick").is_dir()
-    whole = grid.results_of(GridConfig(**settings), square, runs, path)
-    assert grid.load_runs(path) == whole and path.read_text("utf-8").count("\n") == 22
+    path, config = tmp_path / "x.json", GridConfig(output=str(tmp_path / "out"), publish=True)
+    results = grid.results_of(config, square, RUNS, path)
+    assert grid.load_runs(path) == results and path.read_text("utf-8").count("\n") == 8
 
 
 PROGRAM = """

@@ -26,20 +26,15 @@ class GridConfig:
     """The settings of every experiment."""
 
     seeds: int = 10  # seeds 0, 1, ... of every arm
-    quick: bool = False  # a small version, in the folder OUTPUT-quick; publishes nothing
     output: str = ""  # folder for the runs; by default runs/SCRIPT
     publish: bool = False  # update the committed results
-
-    def __post_init__(self) -> None:
-        self.publish = self.publish and not self.quick
 
 
 class Grid:
     """The folder of an experiment, with a file for the result of every run."""
 
     def __init__(self, config: GridConfig, script: str) -> None:
-        folder = config.output or f"runs/{script}"
-        self.path = Path(f"{folder}-quick" if config.quick else folder)
+        self.path = Path(config.output or f"runs/{script}")
         self.command = f"python lessons/experiments/{script}.py --publish"
 
     def run(self, function: Callable, runs: Sequence, name: str = "runs") -> list[dict]:
@@ -73,16 +68,11 @@ def digest(run) -> str:
     return sha256(json.dumps(asdict(run)).encode()).hexdigest()[:16]
 
 
-def sampled(runs: Sequence) -> Sequence:
-    """Eight or so of the runs, for --quick: they take some minutes."""
-    return runs[:: 1 + len(runs) // 8]
-
-
 def results_of(config: GridConfig, function: Callable, runs: Sequence, path: Path) -> list[dict]:
-    """The results of an experiment that has one grid, of eight of its runs with --quick; with
-    --publish also written to the committed file at `path`."""
+    """The results of an experiment that has one grid; with --publish also written to the committed
+    file at `path`."""
     grid = Grid(config, path.stem)
-    results = grid.run(function, sampled(runs) if config.quick else runs)
+    results = grid.run(function, runs)
     if config.publish:
         grid.publish(path, results)
     return results
