@@ -116,23 +116,11 @@ def prepare(model: str) -> None:
 
 def from_gguf(folder: Path, file: str):
     """A model in float32, and its tokenizer, from a quantized file. Needs gguf and accelerate."""
-    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig, LlamaForCausalLM
+    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
-    tokenizer = AutoTokenizer.from_pretrained(folder, gguf_file=file)
-    loaded = AutoModelForCausalLM.from_pretrained(
-        folder,
-        gguf_file=file,
-        dtype=torch.float32,
-        quantization_config=GgufConfig(dequantize=True),
-    )
-    config = loaded.config
-    if hasattr(config, "quantization_config"):
-        del config.quantization_config  # from here on the weights are plain numbers
-    policy = LlamaForCausalLM(config)
-    policy.load_state_dict(loaded.state_dict())
-    policy.tie_weights()
-    policy.generation_config = loaded.generation_config
-    return policy, tokenizer
+    plain = {"dtype": torch.float32, "quantization_config": GgufConfig(dequantize=True)}
+    policy = AutoModelForCausalLM.from_pretrained(folder, gguf_file=file, **plain)
+    return policy, AutoTokenizer.from_pretrained(folder, gguf_file=file)
 
 
 def settings_of(run: Run) -> dict:
