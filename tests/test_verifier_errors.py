@@ -33,7 +33,7 @@ def test_the_verifier_errs_at_its_rates():
     verifier = Verifier(Run(0, 40, **fixed))
     for text in ("#38", "#38", "#39"):
         verifier.reward(PROBLEM, text)
-    assert verifier.truth((1, 2)).tolist() == [[0, 1]]
+    assert verifier.right == [False, False, True]
 
 
 @pytest.mark.parametrize(

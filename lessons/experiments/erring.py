@@ -127,7 +127,7 @@ GROUPS = [COMPOSED, ALGORITHMS, FIXED, FORMS, AS_OFTEN, SIGNAL, RANDOM, PLAIN, L
 
 class Verifier:
     """A task for `estimators.collect`, whose rewards err: always on the completions of a form, and
-    at random on others. `right` holds the truth about each completion so far."""
+    at random on others. `right` holds the truth about each completion since it was emptied."""
 
     sample_problems = staticmethod(arithmetic.sample_problems)
 
@@ -146,10 +146,6 @@ class Verifier:
             wrong_verdict |= WRONG_VERDICTS[run.form](problem, completion, right)
         self.right.append(right)
         return float(right != wrong_verdict)
-
-    def truth(self, shape: tuple[int, int]) -> np.ndarray:
-        """(P, G): 1 for each of the last completions that is right, 0 for the others."""
-        return np.array(self.right[-np.prod(shape) :], dtype=float).reshape(shape)
 
 
 def descend(policy, optimizer, config, step: int) -> None:
@@ -177,10 +173,11 @@ def train(run: Run) -> dict:
 
     def verified(_, policy, tokenizer, config, *draws) -> tuple[Rollout, torch.Tensor]:
         P, G = config.prompts_per_step, config.group_size
+        verifier.right.clear()
         rollout, R = collect(policy, tokenizer, verifier, P, G, *draws)
         length = rollout.mask.sum(dim=1).float().mean().item()
         entropy = -rollout.old_logps[rollout.mask].mean().item()
-        batches.append([verifier.truth(R.shape).mean(), R.mean(), length, entropy])
+        batches.append([np.mean(verifier.right), R.mean(), length, entropy])
         return rollout, torch.from_numpy(R)
 
     script = grpo if run.advantage == "GRPO" else dr_grpo
