@@ -124,9 +124,8 @@ class Completions:
         """Sample n completions of a problem and score the different ones."""
         rollout = sample(policy, tokenizer, [problem.prompt], n, 56, 1.0, generator)
         # A text that was cut at the limit differs from the same text that ended there.
-        keys, index = zip(rollout.texts, rollout.truncated.tolist()), {}
-        drawn = np.array([index.setdefault(key, len(index)) for key in keys])
-        _, first = np.unique(drawn, return_index=True)
+        keys = [f"{text} {cut}" for text, cut in zip(rollout.texts, rollout.truncated.tolist())]
+        _, first, drawn = np.unique(keys, return_index=True, return_inverse=True)
         different = rollout[torch.from_numpy(first)]
         S = scores(policy, different).double()
         right = np.array([task.reward(problem, text) == 1 for text in different.texts])
