@@ -201,7 +201,8 @@ PRODUCTS = """() => {
             };
             const expected = run(C.slice(), false);
             for (const result of [C.slice(), array(C.length)])
-                errors.push(Math.max(...run(result, true).map((x, i) => Math.abs(x - expected[i]))));
+                errors.push(Math.max(...run(result, true).map((x, i) =>
+                    Math.abs(x - expected[i]))));
         }
     wasm.top = top;
     return [Boolean(wasm.buffer), errors];
