@@ -58,8 +58,8 @@ METRIC = {name: i for i, name in enumerate(signs.FLOORS)}
 
 def test_a_curve_is_a_running_mean_of_what_is_there():
     rows = [{"reward": 1.0}, *[{"reward": None}] * 5, {"reward": 3.0, "kl": 0.1}, {"reward": 2.0}]
-    curves = signs.curves(rows, 9)
-    np.testing.assert_allclose(curves[METRIC["reward"]], [1, 1, 1, 1, 1, np.nan, 3, 2.5, np.nan])
+    curves = signs.curves(rows)
+    np.testing.assert_allclose(curves[METRIC["reward"]], [1, 1, 1, 1, 1, np.nan, 3, 2.5])
     assert np.isnan(curves[METRIC["kl"], :6]).all()
     assert curves[METRIC["kl"], 6] == pytest.approx(np.log10(0.1 + 1e-5))
 
@@ -79,10 +79,11 @@ def test_a_sign_is_outside_for_three_steps_on_one_side():
         return signs.signs(run, made)
 
     assert found(lambda t: 0) == {} == found(lambda t: t in (7, 8)) == found(lambda t: (-1) ** t)
-    assert found(lambda t: t >= 7) == {"reward": (7, 1)}
-    assert found(lambda t: -(t >= 7)) == {"reward": (7, -1)}
-    run = signs.curves(made_up(0, kl=0.1))
-    assert signs.diagnosis(run, made, {"opposite": -signs.signature(run, made)}) == []
+    assert found(lambda t: t >= 7) == {"reward": (7, "high")}
+    assert found(lambda t: -(t >= 7)) == {"reward": (7, "low")}
+    for n in (1, 2):  # too few steps for a sign
+        assert signs.signs(signs.curves(made_up(0, kl=9.0)[:n]), made) == {}
+    assert signs.signs(signs.curves(made_up(0, kl=9.0, steps=99)), made) == {"kl": (1, "high")}
 
 
 @pytest.fixture
@@ -105,22 +106,25 @@ def published(tmp_path, monkeypatch):
 
 def test_the_summary_of_made_up_runs(published):
     patches = published["patches"]
-    assert [*published["signatures"]] == ["kl_sign"]
-    assert patches["kl_sign"]["signs"] == {"kl": [1, 1, 5]} and not patches["cut"]["signs"]
-    assert patches["kl_sign"]["taken for"] == ["kl_sign"] * 5
-    assert patches["tiled"]["taken for"] == [""] * 5
-    assert {name for name, patch in patches.items() if patch["outside"]} == {"cut", "kl_sign"}
+    assert {name for name, patch in patches.items() if patch["signs"]} == {"kl_sign"}
+    assert patches["kl_sign"]["signs"] == [[1, "high", "kl"]] and published["alarms"] == [0] * 5
     assert patches["tiled"]["accuracy"]["difference"] == pytest.approx(-0.1)
-    texts = clinic.tables(published)
-    empty = "  |" * (len(signs.FLOORS) - 1)  # the KL is the last metric
-    assert texts["signs"].endswith(f"\n| [kl_sign](kl_sign.diff) |{empty} ↑1 |")
-    assert "| [kl_sign](kl_sign.diff) | KL | a curve |" in texts["kinds"]
+    table = clinic.table(published)
+    assert "| [kl_sign](kl_sign.diff) | KL | +0.0 | +0.0 | `kl` high 1 |" in table
+    assert "| [tiled](tiled.diff) | grouping | −10.0 | +0.0 |  |" in table
+
+
+def test_signs_that_four_of_five_seeds_share():
+    seeds = [{"kl": (t, "high"), "loss": (1, "low")} for t in (9, 3, 7, 5)] + [{"loss": (2, "high")}]
+    assert clinic.in_most(seeds) == [(1, "low", "loss"), (9, "high", "kl")]
+    assert clinic.in_most(seeds[1:]) == []
 
 
 def test_the_page_shows_what_is_committed():
-    page, data = clinic.PAGE.read_text("utf-8"), json.loads(signs.RESULTS.read_text("utf-8"))
-    assert data["settings"] == json.loads(json.dumps(clinic.acting()))
-    shown = into_page(page, clinic.tables(data))
+    page = (signs.HERE / "TABLES.md").read_text("utf-8")
+    data = json.loads(signs.RESULTS.read_text("utf-8"))
+    assert data["settings"] == json.loads(json.dumps(clinic.ACTING))
+    shown = into_page(page, {"patches": clinic.table(data)})
     assert shown == page, "run python lessons/experiments/clinic.py --publish"
     page = (signs.HERE / "README.md").read_text("utf-8")
     assert all(f"({name}.diff)" in page for name in PATCHES) and len(page.split()) <= 2300
@@ -128,12 +132,13 @@ def test_the_page_shows_what_is_committed():
     assert pictures == {path.name for path in signs.HERE.glob("figures/*")}
 
 
-def test_one_seed_is_not_like_itself():
-    runs = [vars(run) | {"accuracy": 0.5} for run in clinic.runs_of(1)]
-    for run in runs:
-        run["rows"] = made_up(run["seed"], 0.1 if run["patch"] == "kl_sign" else 0.01)
-    data = clinic.summary(runs)
-    assert data["patches"]["kl_sign"]["signs"] and data["patches"]["kl_sign"]["taken for"] == [""]
+def test_a_patch_is_named_by_its_class_and_its_own_run(published):
+    def named(kl: float, kind: str = "KL", **rest) -> str:
+        return signs.named(signs.curves(made_up(77, kl)), kind, **rest)
+
+    assert named(0.1) == "kl_sign" == signs.named(signs.curves(made_up(77, 0.1, 9)), "KL")
+    assert named(0.1, "sampler") == named(0.1, without="kl_sign") == named(0.02) == ""
+    assert named(1e9) == "kl_sign"  # both are as far outside as one counts
 
 
 def test_what_the_command_says_of_a_run_of_ours(published, tmp_path, capsys):
@@ -147,10 +152,10 @@ def test_what_the_command_says_of_a_run_of_ours(published, tmp_path, capsys):
         return capsys.readouterr().out
 
     text = said()
-    assert re.search(r"kl  +leaves the band at step 1, above", text)
+    assert re.search(r"kl  +leaves the band at step 1, too high", text)
     assert "look first at: KL\nlike kl_sign.diff: The loss is minus the objective" in text
     assert (folder / "clinic.png").stat().st_size > 1000
-    assert "like no patch of the collection" in said(without="kl_sign")
+    assert "look first at: KL\nsee" in said(without="kl_sign")
     found = json.loads(said(json=True))
     assert found["class"] == "KL" and found["patch"] == "kl_sign"
 

@@ -11,14 +11,11 @@ defaults; any other run is judged by the rules of RULES.md that do not depend on
 
 import json
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import tyro
 
 from lessons.clinic import logs, rules, signs
-
-SAMPLED = [*signs.FLOORS][:11]  # what comes before the loss
 
 
 @dataclass
@@ -29,85 +26,61 @@ class Config:
     without: str = ""  # a patch to leave out of the collection
 
 
-def differing(settings: dict, others: dict) -> list[str]:
-    """The names of the settings that differ, of those that both runs have."""
-    return [name for name in others if settings.get(name, others[name]) != others[name]]
-
-
-def verdict(rows: list[dict], band: np.ndarray | None, without: str) -> dict:
-    """What a run looks like: the class of its bug, "" for none; the patch, if it is clearly one of
-    that class; what is seen; and what leaves the band, if it has one."""
-    run = signs.curves(rows)
-    left = {} if band is None else signs.signs(run, band)
-    seen = rules.findings(rows, left)
-    kind = next((kind for kind, _ in seen if kind), "")
-    patch = signs.named(run, kind, without) if left else ""
-    return {"class": kind, "patch": patch, "seen": seen, "left": left}
-
-
-def report(found: dict) -> None:
-    """Print a verdict, and what it rests on."""
-    for name, (step, side) in found["left"].items():
-        print(f"  {name:24} leaves the band at step {step}, {'above' if side > 0 else 'below'}")
-    for kind, sign in found["seen"]:
-        print(f"  {kind or 'note'}: {sign}")
-    if not found["class"]:
-        return print("nothing here looks like a bug, which does not mean that there is none")
-    print("look first at:", found["class"])
-    if found["patch"]:
-        print(f"like {found['patch']}.diff:", signs.patches()[found["patch"]]["Fix"])
-    elif found["left"]:
-        print("like no patch of the collection")
-
-
 def against(rows: list[dict], others: list[dict]) -> None:
-    """Print up to which step two runs are the same, and what differs first: what is sampled comes
-    before what is computed from it."""
-    same, others = 0, {row["step"]: row for row in others}
-    for row in rows:
-        other, parts = others.get(row["step"], {}), {}
-        for name in [name for name in signs.FLOORS if name in row and name in other]:
-            if not np.isclose(row[name], other[name], rtol=1e-5, atol=1e-9):
-                parts[name] = f"{name} ({row[name]:.4g} against {other[name]:.4g})"
+    """Print up to which step two runs are the same, and what differs first."""
+    mine, theirs = ({row["step"]: row for row in log} for log in (rows, others))
+    steps = sorted(mine.keys() & theirs.keys())
+    for step in steps:
+        a, b = mine[step], theirs[step]
+        parts = [
+            f"{name} ({a[name]:.4g} against {b[name]:.4g})"
+            for name in signs.FLOORS
+            if name in a and name in b and not np.isclose(a[name], b[name])
+        ]
         if parts:
-            first, *then = parts
-            print(f"identical to step {same:.0f}; then {parts[first]}")
-            print("then also:", ", ".join(parts[name] for name in then) or "nothing")
-            where = "what is sampled: prompts, sampler, verifier, or the update before"
-            if first not in SAMPLED:
-                where = "what is computed from the same samples: scoring, advantage, loss, update"
-            return print("so the first difference is in", where)
-        same = row["step"] if other else same
-    print(f"identical to step {same:.0f}, and no further steps to compare")
+            print(f"identical before step {step:.0f}; then", ", ".join(parts))
+            return print("what comes before the loss is sampled; the rest is computed from it")
+    print(f"identical in all {len(steps)} steps that both log")
 
 
 def main(config: Config) -> None:
     """Print what the metrics of a run look like, and draw them."""
     rows, settings, path = logs.load(config.run)
     if config.against:
-        others, other_settings, _ = logs.load(config.against)
-        for name in differing(settings, other_settings):
-            print(f"{name}: {settings[name]} against {other_settings[name]}")
-        return against(rows, others)
-    results = signs.results()
-    changed = differing(settings, results["settings"])
-    band = None if changed else results["band"]
-    found = verdict(rows, band, config.without)
+        return against(rows, logs.load(config.against)[0])
+    data, run = signs.results(), signs.curves(rows)
+    changed = [
+        f"{name} {settings[name]}"
+        for name, usual in data["settings"].items()
+        if settings.get(name, usual) != usual
+    ]
+    band = data["band"] * (np.nan if changed else 1)
+    left = signs.signs(run, band)
+    seen = [*rules.findings(rows, left)]
+    kind = next((kind for kind, _ in seen if kind), "")
+    patch = signs.named(run, kind, config.without) if left else ""
     if config.json:
-        return print(json.dumps(found))
-    first, last = rows[0]["step"], rows[-1]["step"]
-    print(f"{len(rows)} rows, steps {first:.0f} to {last:.0f}")
-    if first > 1:
-        print(f"the first row is a mean over {first:.0f} steps, so first facts are blurred")
-    logged = [name for name in signs.FLOORS if any(name in row for row in rows)]
-    print("not logged:", ", ".join(n for n in signs.FLOORS if n not in logged) or "nothing")
+        return print(json.dumps({"class": kind, "patch": patch, "seen": seen}))
+
+    print(f"{len(rows)} rows, steps {rows[0]['step']:.0f} to {rows[-1]['step']:.0f}")
+    missing = signs.FLOORS.keys() - set().union(*rows)
+    print("not logged:", ", ".join(sorted(missing)) or "nothing")
     if changed:
-        names = ", ".join(f"{name} {settings[name]}" for name in changed)
-        print(f"not the band's: {names}; judged by the rules alone")
-    report(found)
-    figure = signs.draw({Path(config.run).name: signs.curves(rows, len(rows))}, logged, band)
-    figure.savefig(path.with_name("clinic.png"), dpi=100)
-    print(f"see {path.with_name('clinic.png')}")
+        print(f"not the band's: {', '.join(changed)}; judged by the rules alone")
+    for name, (step, side) in left.items():
+        print(f"  {name:24} leaves the band at step {step}, too {side}")
+    for name, sign in seen:
+        print(f"  {name or 'note'}: {sign}")
+    if kind:
+        print("look first at:", kind)
+    else:
+        print("nothing here looks like a bug, which does not mean that there is none")
+    if patch:
+        print(f"like {patch}.diff:", signs.patches()[patch]["Fix"])
+    picture = path.with_name("clinic.png")
+    logged = [name for name in signs.FLOORS if name not in missing]
+    signs.draw({"run": run}, logged, band).savefig(picture, dpi=100)
+    print("see", picture)
 
 
 if __name__ == "__main__":

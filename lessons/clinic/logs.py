@@ -8,28 +8,27 @@ from pathlib import Path
 
 from lessons.clinic.signs import METRICS
 
-TRL = {trl: name for name, trl, *_ in METRICS if trl}  # its names, and ours
-OTHERS = [(others.split("`, `"), name) for name, _, others, *_ in METRICS if others]
-NAMES = TRL | {other: name for others, name in OTHERS for other in others}
+TRL = {name: trl for name, trl, *_ in METRICS if trl}  # its names by ours
+NAMES = {  # ours by those of all others
+    other: name
+    for name, trl, others, *_ in METRICS
+    for other in re.findall("[^`, ]+", f"{trl} {others}")
+}
 FILES = ("metrics.jsonl", "results.json", "trainer_state.json", "logging.jsonl")
 
 
-def number(value) -> float | None:
-    """A number, also one in a text such as "0.3", "nan" or "12/100"; None for all else."""
-    with suppress(ValueError):
-        return float(str(value).partition("/")[0])
-
-
 def ours(row: dict) -> dict[str, float]:
-    """The numbers of a row by our names. W&B and SwanLab write "run - train/reward" for reward, and
-    verl puts its metrics into a dictionary of their own."""
+    """The numbers of a row by our names, also those in texts such as "0.3", "nan" or "12/100". W&B
+    and SwanLab write "run - train/reward" for reward, and verl puts its metrics into a dictionary
+    of their own."""
     renamed = {}
     for name, value in row.items():
         if isinstance(value, dict):
             renamed |= ours(value)
-        elif (value := number(value)) is not None:
-            name = re.sub(r"^(.* - )?(train/|training/)?", "", name)
-            renamed.setdefault(NAMES.get(name, name), value)
+            continue
+        name = re.sub(r"^(.* - )?(train/|training/)?", "", name)
+        with suppress(ValueError):
+            renamed.setdefault(NAMES.get(name, name), float(str(value).partition("/")[0]))
     if renamed.get("reward_std") == 0:
         renamed.setdefault("silent", 1.0)
     return renamed
@@ -38,14 +37,12 @@ def ours(row: dict) -> dict[str, float]:
 def parsed(path: Path) -> list:
     """The rows of a CSV file, of JSON or of JSON lines, as they stand there."""
     text = path.read_text("utf-8", errors="replace")
+    lines, rows = text.splitlines(), []
     if path.suffix == ".csv":
-        return list(csv.DictReader(text.splitlines()))
+        return [*csv.DictReader(lines)]
     with suppress(ValueError):
         data = json.loads(text)
-        if isinstance(data, dict):
-            data = data.get("log_history") or data.get("log") or [data]
-        return data
-    rows, lines = [], text.splitlines()
+        return data if isinstance(data, list) else data.get("log_history", data.get("log", [data]))
     for line in lines:
         with suppress(ValueError):
             rows.append(json.loads(line))
@@ -57,11 +54,12 @@ def parsed(path: Path) -> list:
 def find(path: Path) -> Path:
     """The file of a log: the path itself, or the one in this folder, in its newest checkpoint, or
     in the run that this checkpoint is of. SystemExit if there is none."""
-    saves = sorted(path.glob("checkpoint-*"), key=lambda save: (len(save.name), save.name))
-    folders = (path, *saves[::-1], path.parent) if path.is_dir() else ()
-    for file in (path, *(folder / name for folder in folders for name in FILES)):
-        if file.is_file():
-            return file
+    if path.is_file():
+        return path
+    for folder in ("", "checkpoint-*/", "../"):
+        found = [file for name in FILES for file in path.glob(folder + name)]
+        if found:
+            return max(found, key=lambda file: (len(file.parent.name), file.parent.name))
     raise SystemExit(f"there is no log in {path}; give a run's folder, or the file of its log")
 
 
@@ -70,16 +68,13 @@ def load(name: str) -> tuple[list[dict], dict, Path]:
     the file. SystemExit if it is no log of such a run."""
     path, rows = find(Path(name).expanduser()), {}
     for i, row in enumerate(parsed(path), 1):
-        if isinstance(row, dict):
-            row = {"step": i} | ours(row)
-            rows.setdefault(row["step"], {}).update(row)  # a resumed run repeats steps
+        row = {"step": i} | ours({"row": row})  # a text is no row, and no number
+        rows.setdefault(row["step"], {}).update(row)  # a resumed run repeats steps
     rewarded = [rows[step] for step in sorted(rows) if "reward" in rows[step]]
     if not rewarded:
-        logged = sorted(set().union(*rows.values()) - {"step"})
-        names = ", ".join(logged[:6]) or "nothing"
-        raise SystemExit(f"no row of {path} has a reward; it logs {names}")
+        logged = ", ".join(sorted(set().union(*rows.values())))
+        raise SystemExit(f"no row of {path} has a reward; it logs {logged}")
     config = path.with_name("config.json")
     settings = json.loads(config.read_text("utf-8")) if config.is_file() else {}
-    if "script" not in settings:  # there is none, or it is a model's
-        settings = {"script": "unknown"}
-    return rewarded, settings, path
+    # without a script there is none, or it is a model's
+    return rewarded, settings if "script" in settings else {"script": "unknown"}, path

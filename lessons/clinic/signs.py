@@ -20,16 +20,14 @@ from toy_env.plots import BLUE, GREEN, GREY, ORANGE, PURPLE, RED
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results.json"  # written by lessons/experiments/clinic.py
-STEPS, WINDOW, PERSISTENT, WIDTH = 60, 5, 3, 4.0
-ALIKE = 0.2  # the least similarity to a patch that counts
-SURE, AHEAD, FAR = 0.8, 0.1, 0.7  # to be named: similarity, lead, and at most a factor of five
+STEPS, WINDOW, WIDTH = 60, 5, 4.0
 
 
 def table(columns: int) -> list[list[str]]:
     """The cells, without outer backticks, of the table of RULES.md with so many columns."""
-    lines = re.findall(r"^\|(.*)\|$", (HERE / "RULES.md").read_text("utf-8"), flags=re.MULTILINE)
-    rows = [[cell.strip(" `") for cell in line.split("|")] for line in lines]
-    return [row for row in rows if len(row) == columns][2:]
+    lines = (HERE / "RULES.md").read_text("utf-8").splitlines()
+    rows = [line.split("|")[1:-1] for line in lines]
+    return [[cell.strip(" `") for cell in row] for row in rows if len(row) == columns][2:]
 
 
 METRICS = table(5)
@@ -54,109 +52,71 @@ def results() -> dict:
     for lists."""
     data = json.loads(RESULTS.read_text("utf-8"))
     data["band"] = np.array(data["band"], dtype=float)
-    for name in ("signatures", "curves"):
-        data[name] = {patch: np.array(values, dtype=float) for patch, values in data[name].items()}
+    data["curves"] = {name: np.array(run, dtype=float) for name, run in data["curves"].items()}
     return data
 
 
-def mean(arrays: Sequence[np.ndarray], axis: int = 0) -> np.ndarray:
-    """The mean of the finite values along an axis; nan where there are none."""
-    return np.ma.masked_invalid(arrays).mean(axis=axis).filled(np.nan)
-
-
-def curves(rows: Sequence[dict], length: int = STEPS) -> np.ndarray:
-    """The curves (metrics, length) of the first rows of a log; nan where five rows hold no value,
-    and at the end."""
-    values = np.full((len(FLOORS), WINDOW - 1 + length), np.nan)
-    for i, row in enumerate(rows[:length], WINDOW - 1):
-        values[:, i] = [row.get(name) for name in FLOORS]
-    added = [[value] for value in ADDED.values()]
-    values[LOGARITHMIC] = np.log10(values[LOGARITHMIC].clip(0) + added)
-    means = mean(sliding_window_view(values, WINDOW, axis=1), axis=2)
-    means[:, len(rows) :] = np.nan
-    return means
+def curves(rows: Sequence[dict]) -> np.ndarray:
+    """The curves (metrics, steps) of a log; nan where five rows hold no value."""
+    values = np.array([[row.get(name) for name in FLOORS] for row in rows], dtype=float)
+    values[:, LOGARITHMIC] = np.log10(values[:, LOGARITHMIC].clip(0) + [*ADDED.values()])
+    padded = np.pad(values, ((WINDOW - 1, 0), (0, 0)), constant_values=np.nan)
+    windows = np.ma.masked_invalid(sliding_window_view(padded, WINDOW, axis=0))
+    return windows.mean(axis=2).filled(np.nan).T
 
 
 def band(healthy: Sequence[np.ndarray]) -> np.ndarray:
     """Mean and standard deviation, (2, metrics, 60), of the curves of healthy runs. The deviation
     is that of one more run from this mean, so it includes the mean's own."""
-    least = [[floor] for floor in FLOORS.values()]
-    deviation = np.std(healthy, axis=0, ddof=1).clip(least) * np.sqrt(1 + 1 / len(healthy))
-    return np.stack([np.mean(healthy, axis=0), deviation])
+    deviation = np.std(healthy, axis=0, ddof=1).clip([[floor] for floor in FLOORS.values()])
+    return np.stack([np.mean(healthy, axis=0), deviation * np.sqrt(1 + 1 / len(healthy))])
 
 
 def outside(run: np.ndarray, healthy: np.ndarray) -> np.ndarray:
     """The curves of a run as distances from the middle of the band, in units of half its width:
-    beyond 1 and -1 they are outside."""
-    return (run - healthy[0]) / healthy[1] / WIDTH
+    beyond 1 and -1 they are outside. What is further than 6 counts as 6."""
+    middle, deviation = healthy[:, :, : run.shape[1]]
+    return ((run[:, :STEPS] - middle) / deviation / WIDTH).clip(-6, 6)
 
 
-def signs(run: np.ndarray, healthy: np.ndarray) -> dict[str, tuple[int, int]]:
-    """The metrics of a run that leave the band: the first step and the side, 1 above and -1
-    below."""
-    z, names, found = outside(run, healthy), [*FLOORS], {}
-    sides = np.where(np.abs(z) > 1, np.sign(z), 0)
-    sides = sliding_window_view(sides, PERSISTENT, axis=1).mean(axis=2).T  # (steps, metrics)
-    for step, metric in np.argwhere(np.abs(sides) == 1).tolist():
-        found.setdefault(names[metric], (step + 1, int(sides[step, metric])))
+def signs(run: np.ndarray, healthy: np.ndarray) -> dict[str, tuple[int, str]]:
+    """The metrics of a run that leave the band: the first step, and the side."""
+    z, found = outside(run, healthy), {}
+    for step in range(1, z.shape[1] - 1):
+        for name, three in zip(FLOORS, z[:, step - 1 : step + 2]):
+            if three.min() > 1 or three.max() < -1:
+                found.setdefault(name, (step, "high" if three[0] > 1 else "low"))
     return found
 
 
-def signature(run: np.ndarray, healthy: np.ndarray) -> np.ndarray:
-    """(metrics, 12): how far a run is outside after every five steps, at most 3; less than .5
-    counts as 0."""
-    z = outside(run, healthy)[:, WINDOW - 1 :: WINDOW]
-    return (z - z.clip(-0.5, 0.5)).clip(-3, 3)
-
-
-def diagnosis(
-    run: np.ndarray, healthy: np.ndarray, signatures: dict[str, np.ndarray]
-) -> list[tuple[float, str]]:
-    """The patches whose signature is like that of a run, the most similar first; none if the run
-    has no sign. 1 stands for the same signature, 0 for nothing in common: 2 a·b / (|a|^2 + |b|^2)
-    over what both have."""
-    if not signs(run, healthy):
-        return []
-    ranked, own = [], signature(run, healthy)
-    for name, other in signatures.items():
-        both = np.isfinite(own + other)
-        a, b = own[both], other[both]
-        likeness = 2 * a @ b / max(a @ a + b @ b, 1e-9)
-        if likeness > ALIKE:
-            ranked.append((likeness, name))
-    return sorted(ranked, reverse=True)
-
-
 def named(run: np.ndarray, kind: str, without: str = "") -> str:
-    """The patch of a class that a run in the band is clearly like, "" if there is none: the most
-    similar of all, well ahead, and in logarithmic metrics never far from that patch's own run."""
-    data, near = results(), {}
-    for name, signature in data["signatures"].items():
-        gaps = np.nan_to_num(np.abs(run - data["curves"][name])[LOGARITHMIC])
-        if name != without and np.median(gaps, axis=1).max() < FAR:
-            near[name] = signature
-    (best, name), (second, _), *_ = *diagnosis(run, data["band"], near), (0, ""), (0, "")
-    sure = best > SURE and best - second > AHEAD and patches()[name].get("Class") == kind
-    return name if sure else ""
+    """The patch of a class whose own run is like this one, "" if there is none: in no metric are
+    they further apart, in half of the steps, than the band is wide."""
+    data = results()
+    z = outside(run, data["band"])
+    for name, patch in data["patches"].items():
+        if patch["class"] == kind and patch["signs"] and name != without:
+            other = outside(data["curves"][name], data["band"])[:, : z.shape[1]]
+            apart = np.nan_to_num(np.abs(z - other))  # 0 where one is not logged
+            if np.median(apart, axis=1).max() < 2:
+                return name
+    return ""
 
 
 def draw(
-    runs: dict[str, np.ndarray], names: Sequence[str], healthy: np.ndarray | None = None, columns=5
+    runs: dict[str, np.ndarray], names: Sequence[str], healthy: np.ndarray, columns: int = 5
 ) -> Figure:
-    """The curves of runs by metric, each in the band of healthy runs, if there is one."""
+    """The curves of runs by metric, each in the band of healthy runs, unless that is nan."""
     rows = -(-len(names) // columns)
     figure = Figure(figsize=(2.6 * columns, 1.9 * rows), layout="constrained")
     for number, name in enumerate(names, 1):
-        axis = figure.add_subplot(rows, columns, number)
-        metric = [*FLOORS].index(name)
-        if healthy is not None:
-            middle, half = healthy[0, metric], WIDTH * healthy[1, metric]
-            steps = range(1, STEPS + 1)
-            axis.fill_between(steps, middle - half, middle + half, color=GREY, alpha=0.3)
-        for (run, values), color in zip(runs.items(), (BLUE, RED, GREEN, ORANGE, PURPLE)):
-            axis.plot(range(1, values.shape[1] + 1), values[metric], color=color, label=run)
+        axis, metric = figure.add_subplot(rows, columns, number), [*FLOORS].index(name)
+        for run, color in zip(runs.values(), (BLUE, RED, GREEN, ORANGE, PURPLE)):
+            axis.plot(range(1, run.shape[1] + 1), run[metric], color=color)
+        middle, half = healthy[0, metric], WIDTH * healthy[1, metric]
+        axis.fill_between(range(1, STEPS + 1), middle - half, middle + half, color=GREY, alpha=0.3)
         axis.set_title(f"log10 {name}" if name in ADDED else name, fontsize=9, loc="left")
     if len(runs) > 1:
-        lines = figure.axes[0].get_legend_handles_labels()
-        figure.legend(*lines, loc="outside lower center", ncols=5, fontsize=9)
+        lines = figure.axes[0].lines
+        figure.legend(lines, runs, loc="outside lower center", ncols=5, fontsize=9)
     return figure
