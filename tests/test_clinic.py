@@ -115,7 +115,9 @@ def test_the_summary_of_made_up_runs(published):
 
 
 def test_signs_that_four_of_five_seeds_share():
-    seeds = [{"kl": (t, "high"), "loss": (1, "low")} for t in (9, 3, 7, 5)] + [{"loss": (2, "high")}]
+    seeds = [{"kl": (t, "high"), "loss": (1, "low")} for t in (9, 3, 7, 5)] + [
+        {"loss": (2, "high")}
+    ]
     assert clinic.in_most(seeds) == [(1, "low", "loss"), (9, "high", "kl")]
     assert clinic.in_most(seeds[1:]) == []
 
@@ -152,7 +154,7 @@ def test_what_the_command_says_of_a_run_of_ours(published, tmp_path, capsys):
         return capsys.readouterr().out
 
     text = said()
-    assert re.search(r"kl  +leaves the band at step 1, too high", text)
+    assert re.search(r"kl  +leaves the band at step 1: high", text)
     assert "look first at: KL\nlike kl_sign.diff: The loss is minus the objective" in text
     assert (folder / "clinic.png").stat().st_size > 1000
     assert "look first at: KL\nsee" in said(without="kl_sign")

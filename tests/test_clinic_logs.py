@@ -169,7 +169,7 @@ def test_other_settings_are_not_compared_with_the_band(tmp_path, capsys):  # D13
         assert f"not the band's: {name} {value};" in text and ".diff" not in text
         assert "leaves the band" not in text
     (tmp_path / "config.json").write_text('{"script": "grpo", "steps": 9}', "utf-8")
-    assert "update_norm              leaves the band at step 1, too high" in said(tmp_path, capsys)
+    assert "update_norm              leaves the band at step 1: high" in said(tmp_path, capsys)
 
 
 def test_where_two_runs_part(tmp_path, capsys):

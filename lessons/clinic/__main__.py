@@ -68,7 +68,7 @@ def main(config: Config) -> None:
     if changed:
         print(f"not the band's: {', '.join(changed)}; judged by the rules alone")
     for name, (step, side) in left.items():
-        print(f"  {name:24} leaves the band at step {step}, too {side}")
+        print(f"  {name:24} leaves the band at step {step}: {side}")
     for name, sign in seen:
         print(f"  {name or 'note'}: {sign}")
     if kind:

@@ -13,7 +13,7 @@ def trend(values: np.ndarray) -> str:
     if len(values) < 10:
         return "too few rows"
     n = max(len(values) // 10, 3)
-    least = 4 * np.diff(values).std() / np.sqrt(n)
+    least = 5 * np.abs(np.diff(values)).mean() / np.sqrt(n)  # 5 is 4 sqrt(pi / 2)
     means = np.convolve(values, np.ones(n) / n, "valid")
     rise, fall = means.max() - means[[0, -1]]
     if rise > least and fall > max(least, rise / 2):
@@ -33,7 +33,8 @@ def holds(test: str, rows: Sequence[dict], left: dict) -> bool:
     over, _, under = name.partition("/")  # a quotient, such as loss/sigma
     values = [row[over] / (row.get(under) or 1) for row in rows if over in row]
     values = np.array(values or [np.nan])
-    n, (step, side) = max(len(values) // 10, 3), left.get(name, (0, ""))
+    n = max(len(values) // 10, 3)
+    step, side = left.get(name, (0, ""))
     facts = {
         "first": values[0],
         "early": values[:n].mean(),

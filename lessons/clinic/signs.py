@@ -90,14 +90,14 @@ def signs(run: np.ndarray, healthy: np.ndarray) -> dict[str, tuple[int, str]]:
 
 
 def named(run: np.ndarray, kind: str, without: str = "") -> str:
-    """The patch of a class whose own run is like this one, "" if there is none: in no metric are
-    they further apart, in half of the steps, than the band is wide."""
+    """The patch of a class whose own run is like this one, "" if there is none. Two runs are alike
+    if no metric's median distance is as much as the band is wide."""
     data = results()
     z = outside(run, data["band"])
     for name, patch in data["patches"].items():
         if patch["class"] == kind and patch["signs"] and name != without:
             other = outside(data["curves"][name], data["band"])[:, : z.shape[1]]
-            apart = np.nan_to_num(np.abs(z - other))  # 0 where one is not logged
+            apart = np.nan_to_num(np.abs(z - other))  # 0 if a metric is not logged
             if np.median(apart, axis=1).max() < 2:
                 return name
     return ""
@@ -117,6 +117,5 @@ def draw(
         axis.fill_between(range(1, STEPS + 1), middle - half, middle + half, color=GREY, alpha=0.3)
         axis.set_title(f"log10 {name}" if name in ADDED else name, fontsize=9, loc="left")
     if len(runs) > 1:
-        lines = figure.axes[0].lines
-        figure.legend(lines, runs, loc="outside lower center", ncols=5, fontsize=9)
+        figure.legend(figure.axes[0].lines, runs, loc="outside lower center", ncols=5, fontsize=9)
     return figure

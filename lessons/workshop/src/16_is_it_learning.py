@@ -173,9 +173,9 @@ knob(lambda run: draw(runs[unknown[run - 1]]), run=(1, 7, 1, 1))
 #
 # ## The same by computation
 #
-# `python -m lessons.clinic RUN` looks in the same order, by [rules that one can follow by hand](clinic/RULES.md), and names the *class* of
-# the bug: where to look. In [the benchmark](clinic/README.md#a-benchmark) it judged one run of each change, that patch left out of its
-# collection:
+# `python -m lessons.clinic RUN` reads the log of a run and names the *class* of its bug: where to look. It goes through
+# [rules that one can follow by hand](clinic/RULES.md). In [the benchmark](clinic/README.md#a-benchmark) it judged one run of each change,
+# with that patch left out of its collection:
 
 # %% [fold]
 scores = json.loads(score.SCORES.read_text("utf-8"))
