@@ -127,7 +127,7 @@ def test_the_log_of_a_folder(tmp_path, capsys):  # D4
     assert "33 rows" in text and "not the band's: script unknown;" in text
     for path in (ours, ours / "results.json", ours / "checkpoint"):
         assert "14 rows" in said(path, capsys)
-    assert "look first at: KL" in text and "patch" not in text  # none was compared
+    assert "look first at: KL" in text and ".diff" not in text  # none was compared
 
 
 def test_a_log_of_something_else_is_one_line(tmp_path):  # D10
