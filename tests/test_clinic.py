@@ -160,6 +160,8 @@ def test_what_the_command_says_of_a_run_of_ours(published, tmp_path, capsys):
     assert "look first at: KL\nsee" in said(without="kl_sign")
     found = json.loads(said(json=True))
     assert found["class"] == "KL" and found["patch"] == "kl_sign"
+    (folder / "config.json").write_text('{"script": "grpo", "model": "other"}', "utf-8")
+    assert "model other; judged" in said() and "look first at: KL\nsee" in said()
 
 
 @pytest.mark.slow
