@@ -26,7 +26,6 @@ figures go to figures/. Statistics need `pip install -e '.[stats]'`.
 import json
 import platform
 import shutil
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
@@ -198,8 +197,7 @@ def train(run: Run, output: Path) -> dict:
     """Train silently, unless it is done. Returns the summary."""
     torch.set_num_threads(1)
     script = import_module(f"algorithms.{run.arm.script}")
-    others = replacements(script, run.arm.replaced)
-    replaced = patch.multiple(script, **others) if others else nullcontext()
+    replaced = patch.dict(vars(script), replacements(script, run.arm.replaced))
     folder = run.folder(output)
     if not (folder / "results.json").is_file():  # written last
         shutil.rmtree(folder, ignore_errors=True)

@@ -104,8 +104,9 @@ def compact(value, levels: int) -> str:
 
 def defaults(run_class: type) -> dict:
     """The settings of a run that have a default."""
-    settings = {field.name: field.default for field in fields(run_class)}
-    return {name: value for name, value in settings.items() if value is not MISSING}
+    return {
+        field.name: field.default for field in fields(run_class) if field.default is not MISSING
+    }
 
 
 def select(runs: list[dict], settings: dict) -> list[dict]:
