@@ -15,8 +15,6 @@ from lessons.experiments.grid import write_pages
 
 if __name__ == "__main__":
     write_pages(compare_tables.texts(compare_tables.load()))
-    write_pages(bench_speed.texts())
-    write_pages(baselines_tables.texts())
-    write_pages(real_scores.texts())
-    write_pages(real_model.texts())
+    for part in (bench_speed, baselines_tables, real_scores, real_model):
+        write_pages(part.texts())
     baselines_tables.draw()
