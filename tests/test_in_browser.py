@@ -409,6 +409,24 @@ def test_a_second_strip_has_the_same_problems_and_three_seeds_decide(page):
     assert "do not overlap" in apart and "cannot tell them apart" in close
 
 
+def test_a_seed_that_was_stopped_goes_on(page):
+    page.evaluate("sigmaLadder.world.heldOut.length = 8")
+    take_a_step(page, 1)
+    page.get_by_role("switch", name="÷ σ").click()
+    page.click("#again")
+    wait_until_trained(page, 1, lane=1)
+    page.evaluate("for (const lane of sigmaLadder.lanes) lane.trainer.steps = 60")
+    page.get_by_role("switch", name="÷ σ").click()
+    begun = "sigmaLadder.lanes[0].begun[0]"
+    page.click("#seeds")
+    page.wait_for_function(f"{begun}?.steps >= 1")
+    page.click("#train")
+    page.wait_for_selector("#seeds:not([hidden])")
+    before = page.evaluate(f"(globalThis.kept = {begun}).steps")
+    page.click("#seeds")
+    page.wait_for_function(f"{begun} === kept && kept.steps > {before}")
+
+
 def test_mistakes_of_the_clinic_are_made(console):
     """Two steps of the page's training with each: the patches' effects, and no other."""
     made = console.evaluate("""async () => {

@@ -64,11 +64,11 @@ class Lane {
     this.clear();
   }
 
-  // columns: of each step {groups, thrown, done}; accuracy: [step, share]; seeds: lanes like it
+  // columns: {groups, thrown, done} a step; accuracy: [step, share]; seeds: `begun` lanes, if done
   clear() {
     const { world, seed, algorithm } = this;
     this.trainer = new Trainer({ ...world, seed, algorithm });
-    Object.assign(this, { columns: [], accuracy: [], seeds: [], isCopy: false });
+    Object.assign(this, { columns: [], accuracy: [], begun: [], seeds: [], isCopy: false });
   }
 
   get steps() { return this.isCopy ? this.columns.length : this.trainer.steps; }

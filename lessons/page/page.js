@@ -235,7 +235,7 @@ function say({ columns, steps, name }) {
 async function trainSeeds() { // two more of each lane, unseen but for their accuracy
   for (const lane of lanes.filter(({ steps }) => steps >= STEPS))
     for (const more of [1, 2]) {
-      const other = lane.seeds[more - 1] ?? new Lane(world, lane.choice, world.seed + more);
+      const other = lane.begun[more - 1] ??= new Lane(world, lane.choice, world.seed + more);
       while (target && other.steps < lane.steps) {
         await other.step();
         other.columns = [];
