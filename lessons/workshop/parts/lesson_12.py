@@ -198,7 +198,7 @@ TRAINED = {
     },
     "12.4": {
         "curve": mean_success_from_base,
-        "right": "right: the base writes",
+        "right": "your function: the base writes",
         "mistakes": {"the policy writes": lambda pi, sampler, R: sampled_update(pi, pi, R)},
         "labels": ("updates", "p, mean of four prompts"),
     },

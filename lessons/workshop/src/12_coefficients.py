@@ -5,9 +5,14 @@
 # policy optimization (PPO) and group relative policy optimization (GRPO) look like five inventions. Each moves the model along the
 # **scores** of tokens, the gradients of their log-probabilities.
 #
-# > **The methods differ in two things: where the completions come from, and the coefficient on the score of each of their tokens.**
+# > **The methods differ in two things: where the completions come from, and the coefficient on the score of each of their tokens, into which
+# > the judge's verdict goes.**
 #
-# The picture shows eight completions to `20+5-3?` in the colours of these coefficients. Choose a method.
+# So two names can hide one update: at its start, DPO on all pairs of a group has the coefficients of Dr. GRPO (GRPO without division by σ or
+# by length), times a constant (exercise 1). And one coefficient can be two methods: with completions of the frozen base, learning falls
+# behind (exercise 4).
+#
+# Choose a method. The picture shows its completions, in the colours of their coefficients.
 
 # %% [fold]
 import numpy as np
@@ -63,25 +68,33 @@ def coefficients(data, R, old_logps, pair, A_ppo=0.0):
 
 
 old_logps, ref_logps = (completion_logps(m, group, 1.0).detach() for m in (policy, base))
-values = torch.rand(group.mask.shape).double()  # any critic will do
+values = R.mean().expand(group.mask.shape)  # of a critic that expects the same everywhere
 A_ppo, _ = ppo.compute_advantages(rewards=R.view(1, G), mask=group.mask, values=values,
                                   old_logps=old_logps, ref_logps=ref_logps, config=ppo.Config())
 w = {1: coefficients(group, R, old_logps, (2, 1), A_ppo)}
+w_base = coefficients(by_base, R_base, by_base.old_logps, (3, 1))
+w_taught = taught.mask / taught.mask.sum().double()
+shown = {  # who writes the completions; they, their rewards, and their coefficients
+    "GRPO": ("the policy", group, R, w[1]["GRPO"]),
+    "PPO": ("the policy", group, R, w[1]["PPO"]),
+    "DPO": ("the base", by_base, R_base, w_base["DPO"]),
+    "RFT": ("the base", by_base, R_base, w_base["RFT"]),
+    "SFT": ("a teacher", taught, torch.ones(2), w_taught),
+}
 
 def show_method(method="GRPO"):
-    tokens = [weights[mask].numpy() for weights, mask in zip(w[1][method], group.mask)]
-    largest = float(w[1][method].abs().max())
-    title = f"{method}: coefficients (largest: 1)"
-    return coefficients_of_a_group(group.texts, R.numpy(), tokens, largest, title)
+    writer, data, rewards, weights = shown[method]
+    tokens = [row[mask].numpy() for row, mask in zip(weights, data.mask)]
+    title = f"{method}: completions of {writer}"
+    return coefficients_of_a_group(
+        data.texts, rewards.numpy(), tokens, float(weights.abs().max()), title)
 
-knob(show_method, method=["GRPO", "DPO", "REINFORCE", "RFT"])
+knob(show_method, method=list(shown))
 
 # %% [markdown]
-# *Every token in the colour of its coefficient: blue ones are pushed up, orange ones down, white ones not at all (∎: end of the
-# completion). On the right: the mean of each row, with the largest coefficient as 1. RFT and REINFORCE learn only from right completions,
-# DPO from one right and one wrong one. GRPO divides by the completion's length, so each token of a long completion weighs less; its KL
-# term makes the small differences within a row. All methods are shown on the same eight completions of the policy, although RFT and DPO
-# would take the base's. Two are missing: SFT needs a teacher, and PPO a trained critic, which judges every token separately ([lesson 15](15_critic.ipynb)).*
+# *Blue tokens are pushed up, orange ones down, white ones not at all (∎: end of the completion). On the right: the mean of each row, with the
+# largest coefficient as 1. See first who is pushed at all: RFT takes only right completions, DPO one right and one wrong one. GRPO divides by
+# the completion's length. PPO judges every token separately. (Its critic here expects the same everywhere; the jump at the 7 is a KL penalty.)*
 #
 # In a formula, every update is a weighted sum of scores:
 #
@@ -108,8 +121,8 @@ knob(show_method, method=["GRPO", "DPO", "REINFORCE", "RFT"])
 # So *any* loss of these numbers has this form. A loss that uses tokens which were not sampled, such as an entropy bonus, has more terms.
 #
 # DPO compares two completions: it pushes a *chosen* one up and a *rejected* one down. The **margin** is $\log \pi_\theta/\pi_{ref}$ of the
-# chosen completion minus that of the rejected one, each summed over its tokens. With $\text{sigmoid}(z) = 1/(1+e^{-z})$ the coefficients are those below. A sixth method joins the five:
-# REINFORCE with $A = R$, which is RFT on the policy's own completions.
+# chosen completion minus that of the rejected one, each summed over its tokens; $\text{sigmoid}(z) = 1/(1+e^{-z})$. A sixth method joins the
+# five: REINFORCE with $A = R$, which is RFT on the policy's own completions.
 #
 # | method | completions from | judged by | $w_{i,t}$ in the first update ($\rho = 1$) |
 # |---|---|---|---|
@@ -121,15 +134,15 @@ knob(show_method, method=["GRPO", "DPO", "REINFORCE", "RFT"])
 # | GRPO | the policy | a rule or a reward model | $(A_i + \beta(u-1))/(G\,\lvert y_i\rvert)$ |
 #
 # Read the second column downwards: the first three methods train on the same completions for ever, the last three on new ones in every
-# rollout batch. (See exercise 4.) DeepSeekMath prints such a table; one entry of it is wrong (second reading).
+# rollout batch. The third column acts only through the fourth: as $R$, as $A$, or as the choice of the pair. DeepSeekMath prints such a
+# table; one entry of it is wrong (second reading).
 
 # %% [markdown]
 # ## Check on a real model
 #
-# Each *loss* is the one that is used: `F.cross_entropy` for SFT and RFT, `F.logsigmoid` for DPO, and the scripts' own `policy_loss`. Autograd
-# gives its gradient with respect to all parameters. Each *score* is computed alone, by differentiating the log-probability of one token. The
-# *coefficients* are those of the picture, computed without a loss. Is the weighted sum of scores the gradient? We ask in double precision,
-# and once more after a step along GRPO's gradient, when the ratios differ from 1.
+# Each *loss* is the one that is used (`F.cross_entropy`, `F.logsigmoid`, the scripts' own `policy_loss`); autograd gives its gradient. Each
+# *score* is computed alone. The *coefficients* are those of the picture, computed without a loss. Is the weighted sum of scores the gradient? We
+# ask in double precision, and once more after a step along GRPO's gradient, when the ratios differ from 1.
 
 # %% [fold]
 def sft_loss(data):
@@ -157,8 +170,7 @@ def agree(loss, data, w):
 
 
 pair = by_base[torch.tensor([3, 1])]
-w_base = coefficients(by_base, R_base, by_base.old_logps, (3, 1))
-holds = {"SFT": agree(sft_loss(taught), taught, taught.mask / taught.mask.sum().double())}
+holds = {"SFT": agree(sft_loss(taught), taught, w_taught)}
 holds["RFT"] = agree(sft_loss(by_base[R_base.nonzero()[:, 0]]), by_base, w_base["RFT"])
 holds["DPO"] = agree(dpo_loss(pair), by_base, w_base["DPO"])
 old, ref = {"old_logps": old_logps}, {"ref_logps": ref_logps}
@@ -193,8 +205,8 @@ assert min(stopped.values()) > 0
 # ## Exercises
 #
 # **1. DPO on a group.** Let the loss be the *sum* over all pairs of a right and a wrong completion of the group. From each completion's
-# $\log \pi_\theta/\pi_{ref}$ (summed over tokens), give the coefficient on each completion's score. What are these coefficients when all
-# log-ratios are 0, and which method has them?
+# $\log \pi_\theta/\pi_{ref}$ (summed over tokens), give the coefficient on each completion's score. At log-ratios of 0, where DPO starts, they
+# should be Dr. GRPO's advantages $R_i - k/G$ times a constant: which one?
 
 
 # %% [exercise]
@@ -220,8 +232,7 @@ def dpo_on_a_group(log_ratios, rewards, beta):
     return w
 
 
-# At log-ratios of 0, where DPO starts: Dr. GRPO's advantages, R - k/G, times a constant. Later
-# they fade.
+# At log-ratios of 0 the constant is beta G / 2. As the margins grow, the coefficients fade.
 r = np.array([1.0, 0, 0, 1, 0])
 start = dpo_on_a_group(np.zeros(5), r, 0.1)
 assert np.allclose(start, 0.1 * 5 / 2 * (r - r.mean()), rtol=1e-12)
@@ -271,10 +282,10 @@ check("12.3", rft_advantages)
 trains("12.3", rft_advantages)
 
 # %% [markdown]
-# *The mean success probability of 40 prompts, which begin between .02 and .6, in groups of 8. With the mean over the right completions, hard
-# prompts are pushed as far as easy ones by a group that has a right completion at all. With $A = R$ (online RFT) they are pushed the less, the fewer completions are right. Two mistakes that run are drawn as well. If G is divided out twice, every
-# step is 1/8 as long. If $k$ = 0 is not caught, a group without a right completion divides 0 by 0: the logits of that prompt become nan
-# and never recover. The picture counts it as 0; the other prompts learn on.*
+# *The mean success probability of 40 prompts, which begin between .02 and .6, in groups of 8. With the mean over the right completions, the
+# coefficients of a group that has a right one always have the same sum. With $A = R$ (online RFT) the sum is the smaller, the fewer
+# are right. Two mistakes that run are drawn as well. If G is divided out twice, every step is 1/8 as long. If $k$ = 0 is not caught, a group
+# without a right completion divides 0 by 0: that prompt's logits become nan for good, and the picture counts it as 0.*
 
 # %% [hint]
 # $\frac1G\sum_i A_i s_i$ should equal $\frac1k\sum_{\text{right}} s_i$, with $s_i$ the score of a whole completion. What
@@ -283,8 +294,8 @@ trains("12.3", rft_advantages)
 
 # %% [solution]
 def rft_advantages(rewards):
-    # A single right completion pushes as hard as a group of them: against A = R, hard prompts
-    # gain most.
+    # One right completion has the coefficients of a whole group of them: against A = R, hard
+    # prompts gain most.
     return rewards * len(rewards) / max(rewards.sum(), 1)
 
 
@@ -306,11 +317,9 @@ check("12.4", expected_update)
 trains("12.4", expected_update)
 
 # %% [markdown]
-# *Four prompts, whose right answer has the probability .02, .1, .3 or .6 at first. In your function the base goes on writing the completions, for ever.
-# In the other curve the policy writes them (online), and it ends higher. The first update is the same. Then the policy finds right
-# completions more and more often, the base as rarely as ever.*
-#
-# SFT and DPO keep their data as well. After ten updates only REINFORCE, PPO and GRPO have other completions.
+# *Four prompts, whose right answer has the probability .02, .1, .3 or .6 at first. The thick curve is your function if it is right: the base
+# writes the completions for ever. In the other curve the policy writes them (online), and it ends higher. The first update is the same. Then the
+# policy finds right completions more and more often, the base as rarely as ever.*
 
 # %% [hint]
 # Answer $y$ comes with probability `sampler[y]`. Of $\sum_y$ `sampler[y]` $R_y\,(e_y - \pi)$, write the part with $e_y$ and the part
@@ -330,7 +339,7 @@ def expected_update(pi, sampler, R):
 # ## To remember
 #
 # - Any loss that is a function of the data's token log-probabilities has the gradient $-\sum w\,\nabla\log\pi$.
-# - To compare two methods, ask where the completions come from and who judges them, and write down $w$ with its divisors.
+# - To compare two methods, ask where the completions come from, and write down $w$ with its divisors. The judge is in $w$.
 # - At its start, DPO on all pairs of a group has Dr. GRPO's advantages times a constant (exercise 1).
 # - Old completions cost: a frozen base finds right ones as rarely after ten updates as before.
 #
