@@ -54,7 +54,7 @@ def grpo_weights() -> Figure:
     axis.set(xlim=(2e-5 if kit.narrow else 1e-4, 0.9992), ylim=(0.85, 10))
     axis.set(title="GRPO's weight of a prompt (1: p = ½)")
     axis.set_xlabel("p, probability of a right completion")
-    ticks(axis.yaxis, [1, 1.4, 2, 4, 8])
+    ticks(axis.yaxis, [1, 1.5, 2, 4, 8])
     return figure
 
 
