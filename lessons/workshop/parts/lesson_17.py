@@ -7,50 +7,41 @@ from matplotlib.figure import Figure
 
 from lessons.experiments import paired
 from lessons.experiments.erring import (
-    BASE,
     CALM,
     COMPOSED,
     COMPOSITIONS,
-    JS,
     WINDOW,
     made_by_clip,
     select,
-    values,
 )
 from lessons.identity import silent_rate
 from lessons.workshop.kit import BLUE, GREY, ORANGE, PURPLE, RIGHT, new_figure, ticks
 from lessons.workshop.parts.drawing import key
 
-COLORS = dict(zip(COMPOSITIONS, (ORANGE, BLUE, GREY)))
+SHOWN = {1: GREY, 0.4: BLUE, 0.2: PURPLE, -0.2: ORANGE}
 NAMES = dict(zip(COMPOSITIONS, ("wrong ones accepted", "right ones rejected", "both alike")))
 
 
-def accuracy_and_rates(runs: list, f: float, m: float, kept: np.ndarray):
-    """Accuracy over J by composition, with 95 % intervals over seeds, and the chosen f and m; and
-    the expected update of one prompt and its noise with these errors, as shares of those
+def right_and_rates(runs: list, f: float, m: float, kept: np.ndarray):
+    """The share that is right over training at four J, with 95 % intervals over seeds; and the
+    expected update of one prompt and its noise with the errors f and m, as shares of those
     without."""
     figure, (left, right) = new_figure(9.6, 3.8, columns=2, width_ratios=(3, 2))
-    J = sorted([1.0, *JS])
-    for made, color in COLORS.items():
-        ends = np.array([values(runs, COMPOSED.get((j, made), {}), "end") for j in J]).T
-        left.fill_between(J, *paired.t_interval(ends), color=color, alpha=0.2, linewidth=0)
-        left.plot(J, ends.mean(axis=0), "o-", color=color, markersize=4)
-    key(left, {NAMES[made]: color for made, color in COLORS.items()}, 0.6, 0.25)
-    left.axhline(BASE, color="black", linewidth=0.8, linestyle=":")
-    left.text(1, BASE + 0.02, "before training", ha="right")
-    left.axvline(1 - f - m, color=PURPLE, linewidth=1.2, linestyle="--")
-    left.set(
-        title=f"f = {f:.1f}, m = {m:.1f}: J = {round(1 - f - m, 1) + 0.0:.1f}",
-        xlabel="J = 1 − f − m",
-        ylabel="true accuracy at the end",
-        ylim=(0, 1),
-    )
+    for J, color in SHOWN.items():
+        chosen = select(runs, COMPOSED.get((J, "both"), {}))
+        shares = np.array([run["windows"]["right"] for run in chosen])
+        completions = 256 * WINDOW * (np.arange(shares.shape[1]) + 0.5)
+        left.fill_between(completions, *paired.t_interval(shares), color=color, alpha=0.2)
+        left.plot(completions, shares.mean(axis=0), color=color)
+    key(left, {f"J = {J}".replace("-", "−"): color for J, color in SHOWN.items()}, 0.05, 0.92)
+    left.set(title="Errors of both kinds alike", xlabel="completions", ylabel="share that is right")
+    left.set(xlim=(0, 10240), ylim=(0, 1))
     right.barh(["its noise", "expected\nupdate"], kept[::-1], 0.4, color=PURPLE)
     right.axvline(0, color="black", linewidth=0.8)
     right.axvline(1, color=GREY)
     right.text(1.03, 1.4, "without errors", color=GREY)
     right.set(xlim=(min(-0.1, *kept) * 1.1, 1.8), ylim=(-0.5, 1.6))
-    right.set_title("GRPO, a prompt with p = .3")
+    right.set_title(f"p = .3, f = {f:.1f}, m = {m:.1f}: J = {round(1 - f - m, 1) + 0.0:.1f}")
     return figure
 
 

@@ -4,13 +4,13 @@
 # Every verifier errs: it lets some wrong completions pass and fails some right ones. What does a model learn from such verdicts?
 #
 # > **Random errors shorten each prompt's expected update and keep its direction, as long as right completions pass more often than wrong
-# > ones: learning is slower, not misled. Errors that follow a rule are a different reward; the model may learn that one instead.**
+# > ones; errors that follow a rule are a different reward, and the model may learn that one instead.**
 #
-# So read some verdicts before you trust a verifier. Ask how often it errs (exercise 3) and, above all, what its errors have in common.
+# So random errors make learning slower, not misled. Read some verdicts before you trust a verifier: ask how often it errs (exercise 3) and,
+# above all, what its errors have in common.
 #
 # First the random errors. A wrong completion passes with probability $f$ (false acceptance). A right one fails with probability $m$
-# (false rejection). The axis of the left picture is $J = 1 - f - m$. It is 1 for a perfect verifier, and 0 if right and wrong
-# completions pass equally often. Move the sliders.
+# (false rejection). $J = 1 - f - m$ is 1 for a perfect verifier, and 0 if right and wrong completions pass equally often. Move the sliders.
 
 # %% [fold]
 from itertools import product
@@ -23,7 +23,7 @@ from lessons import identity
 from lessons.experiments import erring, estimators
 from lessons.experiments.grid import change, load_runs, markdown
 from lessons.workshop.kit import check, fill, knob, say, show
-from lessons.workshop.parts.lesson_17 import NAMES, accuracy_and_rates, forms, lags, needed
+from lessons.workshop.parts.lesson_17 import NAMES, forms, lags, needed, right_and_rates
 
 runs = load_runs(erring.RESULTS)
 NONE, BASE, table = erring.NO_ERRORS, erring.BASE, erring.slopes(runs)
@@ -106,18 +106,17 @@ assert rank >= 0.7 and table["unclipped", "AdamW"][2][2, 2] < 1  # what the seco
 
 
 def draw(f, m):
-    return accuracy_and_rates(runs, f, m, rates(f, m))
+    return right_and_rates(runs, f, m, rates(f, m))
 
 
 knob(draw, f=(0.0, 0.9, 0.1, 0.3), m=(0.0, 0.9, 0.1, 0.3))
 
 # %% [text]
-# *Left: GRPO on arithmetic for 40 batches of 256 completions, then measured with a perfect verifier. See first the dotted line: for $J > 0$ the
-# runs end above it, for $J < 0$ below. Dashed: your $J$. Bands: 95 % intervals over {=seeds(NONE, *erring.COMPOSED.values())} seeds. (For $J \le 0$ a little of the other kind
-# is added.) Right: GRPO's expected update for one prompt and its noise, by formula.*
+# *Left: GRPO on arithmetic; of the training samples, the share that is really right. See first the order: the smaller $J$, the slower; at
+# $J = -.2$ it falls. Bands: 95 % intervals over {=seeds(NONE, *erring.COMPOSED.values())} seeds. Right: the expected update for one prompt and its noise, by formula.*
 #
-# At $f = m = .3$ the expected update keeps {=100 * rates(0.3, 0.3)[0]:.0f} % of its length, and its noise grows to {=100 * rates(0.3, 0.3)[1]:.0f} %. So it takes
-# $({=rates(0.3, 0.3)[1]:.2f}/{=rates(0.3, 0.3)[0]:.2f})^2 = {=times(0.3, 0.3):.0f}$ times as many completions for the same signal-to-noise ratio.
+# At $f = m = .3$ the expected update keeps {=100 * rates(0.3, 0.3)[0]:.0f} % of its length ($J = .4$, times a small change of weight: below), and its noise grows
+# to {=100 * rates(0.3, 0.3)[1]:.0f} %. So it takes $({=rates(0.3, 0.3)[1]:.2f}/{=rates(0.3, 0.3)[0]:.2f})^2 = {=times(0.3, 0.3):.0f}$ times as many completions for the same signal-to-noise ratio.
 # Now try f = .6, m = 0 and then f = 0, m = .6. $J$ stays .4. Which kind of error is noisier?
 #
 # | symbol | meaning |
@@ -223,10 +222,10 @@ def completions_needed(p, f, m):
 # *Slope: rise of the accuracy over the first 4,096 completions, as a share of that without errors. End: held-out problems, after 10,240.*
 #
 # The more completions an error calls for, the less slope is left. **The end hides it**: near the ceiling all have caught up. (At $J = .2$ they
-# have not: see the left picture.)
+# have not: {=value(erring.COMPOSED[0.2, "rejected"]):.2f} with rejections, {=value(erring.COMPOSED[0.2, "accepted"]):.2f} with acceptances, {=value(erring.COMPOSED[0.2, "both"]):.2f} with both.)
 #
-# More completions do make up for it. At $J = .8$ and $.6$ (both kinds) your formula asks for {=asked[2]:.1f} and {=asked[3]:.1f} times as many. With batches {=1 / 0.64:.1f} and
-# {=1 / 0.36:.1f} times as large, the slope per update was {=alike[0]:.2f} and {=alike[1]:.2f} of that without errors.
+# More completions do make up for it. At $J = .8$ and $.6$ (both kinds) your formula asks for {=asked[2]:.1f} and {=asked[3]:.1f} times as many. With batches $1/J^2$ = {=1 / 0.64:.1f} and
+# {=1 / 0.36:.1f} times as large, a little fewer, the slope per update was {=alike[0]:.2f} and {=alike[1]:.2f} of that without errors.
 #
 # ## Errors that follow a rule
 #
@@ -253,8 +252,8 @@ at random (for the rare 0: no errors). The table has the last four batches.*
 **The last digit and shortness are found, the rare 0 is not.** Where long completions are rejected,
 the model stops working problems out: it ends at
 {=value(erring.FORMS["long ones rejected"], "length"):.1f} tokens, without errors at
-{=value(NONE, "length"):.1f}. The reward shows none of this: the share that passes rises in all
-three.""", globals()))
+{=value(NONE, "length"):.1f}. The reward rises in all three; only in the
+third does it stop early.""", globals()))
 
 # %% [markdown]
 # **3. Audit a verifier.** You cannot see $f$ and $m$, but you can read some completions. The share $t$ of all completions passes. Of those
@@ -284,11 +283,11 @@ def youden(t, a, r):
 #
 # - Random errors multiply a prompt's expected update by $J = 1-f-m$, and by the weight at the $\tilde p$ that is observed. Its direction stays while $J > 0$.
 # - At one $J$, accepting wrong completions costs more than rejecting right ones: more passes, and that is noise. The end of a run may hide it.
-# - Errors that follow a rule are another reward, and the reward's curve does not show it. Read completions that passed and that failed.
+# - Errors that follow a rule are another reward, and the reward rises all the same. Read completions that passed and that failed.
 #
 # (One task, one model of 152,192 parameters, three rules. A larger model may find a rare form sooner.)
 #
-# ## For a second reading (8 minutes)
+# ## For a second reading (11 minutes)
 #
 # **A rule in points.** Held-out problems, at the end, against as many random errors: last digit {=points(erring.FORMS["last digit decides"], erring.AS_OFTEN["last digit decides"])},
 # long ones {=points(erring.FORMS["long ones rejected"], erring.AS_OFTEN["long ones rejected"])}. Errors drawn once for each text, so that a completion always meets the same verdict, cost {=points(erring.FIXED[0.2], erring.COMPOSED[0.2, "both"]).split(" [")[0].strip("−")} points more than
