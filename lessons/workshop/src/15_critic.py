@@ -5,12 +5,15 @@
 # **critic**, which reads the completion so far and predicts its final reward. A token can then be judged by how it changed the prediction.
 # How far that judgement counts is set by λ, the parameter of generalized advantage estimation (GAE).
 #
-# > **With λ = 1 the critic is only a baseline: however bad it is, PPO's mean gradient stays right. A smaller λ trusts its judgement of single
-# > tokens. Our critic, trained as PPO trains it, judges the form of a completion and does not see the mistake.**
+# > **With λ = 1 the critic is only a baseline, and PPO's mean gradient stays right however bad it is; a smaller λ trusts the critic's judgement
+# > of single tokens.**
+# >
+# > In our runs: a critic that was trained briefly (on 2,048 completions, few with a written mistake) judged the form of a completion and did
+# > not see the mistake.
 #
 # So look at what a critic judges before you lower λ: draw its values along some wrong completions. Here is one of `10-6+48?`, which the
-# model of arithmetic begins with the mistake `10-6=14`. Our critic has learnt from 2,048 completions. The **true value** of a prefix is the
-# share of 64 continuations that end right. Move λ, then choose another completion.
+# model of arithmetic begins with the mistake `10-6=14`. The **true value** of a prefix is the share of 64 continuations that end right. Move λ,
+# then choose another completion.
 
 # %% [fold]
 import random
@@ -104,7 +107,7 @@ knob(draw, completion=choices, gae_lambda=(0.0, 1.0, 0.05, 0.0))
 # *Above: the value before each token. Below: each token's advantage. (∎: end of the completion.) See first the shaded token, the mistake: the
 # true value falls there from .9 to 0, and the critic's does not.*
 #
-# At λ = 0 both credit the first token, which chose to write the steps. But only the true values blame the mistake. The critic blames the last
+# At λ = 0 both value functions credit the first token, which chose to write the steps. But only the true values blame the mistake. The critic blames the last
 # token, where the reward arrives. At λ = 1 it blames nearly all tokens alike.
 #
 # ## GAE by hand
@@ -154,8 +157,9 @@ check("15.1", gae)
 trains("15.1", gae)
 
 # %% [markdown]
-# *A completion has 16 tokens, each right with probability .9 at first, and passes if all are right; λ = .7, advantages whitened. With λ = 0 the mistakes are
-# missed, because this critic sees them late. λ = 1 adds the noise of later tokens. "Earlier errors" runs the recursion from the left.*
+# *A completion has 16 tokens, each right with probability .9 at first, and passes if all are right; advantages whitened. See first that λ = .7 (right)
+# learns faster than 0 and 1: this is what GAE is for. λ = 0 misses the mistakes, because this critic sees them late. λ = 1 adds the noise of
+# later tokens. "Earlier errors" runs the recursion from the left. "λ on the next value" has λ before $V_{t+1}$, too, as if it were a discount.*
 
 # %% [hint]
 # Write $A_t$ in terms of $A_{t+1}$. At which end do you begin, and with what value?
