@@ -2,21 +2,20 @@
 
 from functools import partial
 
-import numpy as np
 import torch
+
+from algorithms import grpo
 
 logits = torch.randn(7, 4, generator=torch.Generator().manual_seed(0)).double()
 sequence = torch.tensor([1, 3, 0, 2, 2, 1, 0])
+R = torch.tensor([[1.0, 0, 0, 0, 0, 0], [1, 1, 0, 1, 1, 0], [0, 1, 0, 1, 0, 1]])
+by_group, by_batch = grpo.compute_advantages(rewards=R), (R - R.mean()) / R.std()
+one_by_group = torch.cat([by_group[:1], by_batch[1:]])
 
 
-def leaves_band(curve, mean, deviation, steps=3, side=np.sign):
-    """The first of so many steps, counted from 1, that are outside on one side; 0 without them."""
-    z = (curve - mean) / deviation
-    sides = side(z) * (abs(z) > 4)
-    for t in range(len(z) - steps + 1):
-        if abs(sides[t : t + steps].sum()) == steps:
-            return t + 1
-    return 0
+def own_means(A, kept=lambda A: A.sum(dim=1).abs() < 1e-4, of_all=torch.all):
+    """True if the advantages of every group, (P, G), add up to 0."""
+    return bool(of_all(kept(A)))
 
 
 def scores(logits, sequence, n, early=1, normalised=torch.log_softmax):
@@ -28,27 +27,23 @@ def scores(logits, sequence, n, early=1, normalised=torch.log_softmax):
 
 CHECKS = {
     "16.1": {
-        "expected": leaves_band,
+        "expected": own_means,
         "inputs": [
-            {
-                "curve": 1 + 0.1 * np.array(z),
-                "mean": np.ones(len(z)),
-                "deviation": np.full(len(z), 0.1),
-            }
-            for z in ([0, 5, 6, 0, 9, -9, 9, -5, -6, -7, 0], [9, 8, 7, 0], [3, 5, 5, 3, 5, 5])
+            {"A": A} for A in (by_group, by_batch, one_by_group, by_group - 0.1, by_group.T)
         ],
         "mistakes": {
-            "count the steps from 1": lambda *run: leaves_band(*run) - 1,
-            "the first of the three steps is wanted, not the last": (
-                lambda *run: leaves_band(*run) + 2 * (leaves_band(*run) > 0)
+            "the sum over the batch is 0 both ways: look at every group": (
+                partial(own_means, kept=lambda A: A.sum().abs() < 1e-4)
             ),
-            "all three steps must be on the same side": partial(leaves_band, side=np.ones_like),
-            "one step outside is not enough: three in a row": partial(leaves_band, steps=1),
-            "the side is missing: a curve below the band has left it, too": (
-                partial(leaves_band, side=lambda z: z > 0)
+            "one group with the sum 0 is not enough": partial(own_means, of_all=torch.any),
+            "a sum far below 0 is not 0 either": (
+                partial(own_means, kept=lambda A: A.sum(dim=1) < 1e-4)
             ),
-            "the distance from the mean must be divided by the standard deviation": (
-                lambda curve, mean, deviation: leaves_band(curve, mean, np.ones_like(mean))
+            "a sum of floats is seldom exactly 0: allow for rounding": (
+                partial(own_means, kept=lambda A: A.sum(dim=1) == 0)
+            ),
+            "a group is a row, not a column": (
+                partial(own_means, kept=lambda A: A.sum(dim=0).abs() < 1e-4)
             ),
         },
     },

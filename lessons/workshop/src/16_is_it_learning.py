@@ -3,10 +3,10 @@
 #
 # A broken run does not stop. It draws curves, and most of them look reasonable.
 #
-# > **Most faults that one has seen before can be named from which curves leave the range of healthy runs, and when. A few show in no curve:
-# > only a check finds them.**
+# > **If you have seen a fault before, the curves that leave the range of healthy runs, and when they do, usually name it; a few faults show in
+# > no curve, and only a check finds them.**
 #
-# Three curves of a run that learns too slowly, first:
+# Four curves of a run that learns too slowly, first:
 
 # %% [fold]
 import json
@@ -39,7 +39,7 @@ def draw(curves, names=LOOK, columns=4):
     return figure
 
 
-show(draw(runs["rate_low"], ["reward", "update_norm", "kl"], columns=3))
+show(draw(runs["rate_low"], ["reward", "mismatch", "update_norm", "kl"]))
 first = signs.signs(runs["rate_low"], band)
 place = [*signs.FLOORS].index("update_norm")  # its curve is a logarithm
 too_small = 10 ** (band[0] - runs["rate_low"])[place, 0]
@@ -52,8 +52,9 @@ assert hidden == ["batch_statistics", "entropy_bonus", "no_positions", "verifier
 # *Blue: a run with a thirtieth of the usual learning rate. Grey: the band of healthy runs. Orange titles: the curve leaves the band, first at
 # this step.*
 #
-# The reward looks healthy at first and leaves the band only at step {=first["reward"][0]}. `update_norm`, the length of the weights' step,
-# is {=too_small:.0f} times too small from step {=first["update_norm"][0]}, and the Kullback–Leibler (KL) divergence from the base is too small with it.
+# The reward looks healthy at first and leaves the band only at step {=first["reward"][0]}. `mismatch` (do sampler and trainer agree?) never does.
+# `update_norm`, the length of the weights' step, is {=too_small:.0f} times too small from step {=first["update_norm"][0]}, and the Kullback–Leibler (KL)
+# divergence from the base is too small with it.
 #
 # **A fault of the update shows in the update's metrics before it shows in the samples.**
 #
@@ -84,8 +85,8 @@ assert hidden == ["batch_statistics", "entropy_bonus", "no_positions", "verifier
 #    the weights?
 # 4. Only then the reward *over time*. It says that something is wrong, rarely what.
 #
-# In the run above, 1 and 2 are healthy in the first steps and 3 is not: the fault is in the update. Most of this needs no band. Without ten
-# healthy runs of your own, start with this order.
+# In the run above the reward and `mismatch` are healthy in the first steps, `update_norm` is not: the fault is in the update. Most of this
+# needs no band. Without ten healthy runs of your own, start with this order.
 #
 # ## Why four standard deviations?
 #
@@ -196,17 +197,38 @@ assert n["patch wrong"] == n["control accused"] == n["healthy accused"] == 0
 #
 # ## What no curve shows
 #
-# {=len(hidden)} of the {=len(bugs)} bugs do not leave the band within 60 steps:
+# {=len(hidden)} of the {=len(bugs)} bugs do not leave the band within 60 steps. A check finds each: it compares what must be equal.
 #
-# - `batch_statistics`: advantages from the mean and σ of the whole batch;
-# - `entropy_bonus`: a bonus of .001 for entropy, left on;
-# - `no_positions`: the model counts the padding before a prompt as positions (ours are rotary, which hides it);
-# - `verifier_lax`: a completion is right if the answer stands anywhere in it.
+# | bug | what was changed | check |
+# |---|---|---|
+# | `batch_statistics` | advantages from the mean and σ of the whole batch | exercise 1 |
+# | `entropy_bonus` | a bonus of .001 for entropy, left on | the loss of a small batch, and the paper's formula by hand |
+# | `no_positions` | the model counts the padding before a prompt as positions (ours are rotary, which hides it) | a prompt's positions alone, and in a padded batch |
+# | `verifier_lax` | a completion is right if the answer stands anywhere in it | the reward of a text with the answer in its middle, and 0 |
 #
-# Checks find them: they compare what must be equal. For example, the advantages of a group must sum to 0. If the mean and σ of the whole batch are used
-# (`batch_statistics`), they do not:
+# **1. Write a check.** From the advantages of a batch of groups, return True if each group was compared with its own mean, and False if not. (What must
+# hold within every group? Allow for rounding: 1e-4.)
 
-# %%
+
+# %% [exercise]
+def own_means(A):
+    """From GRPO's or another rule's advantages, a tensor (P, G), a group in each row: a bool."""
+    return ...
+
+
+# %% [check]
+check("16.1", own_means)
+
+# %% [hint]
+# Rewards minus their mean add up to 0, and dividing them all by one number does not change that.
+
+
+# %% [solution]
+def own_means(A):
+    return bool((A.sum(dim=1).abs() < 1e-4).all())
+
+
+# %% [fold]
 chances = torch.tensor([[0.1], [0.4], [0.6], [0.9]])  # of being right, by group
 R = (torch.rand(4, 8, generator=torch.Generator().manual_seed(0)) < chances).float()
 whole_batch = (R - R.mean()) / R.std(correction=0)
@@ -215,39 +237,11 @@ for what, A in (("by group", grpo.compute_advantages(rewards=R)), ("by batch", w
 assert whole_batch.sum().abs() < 1e-4 < whole_batch.sum(dim=1).abs().min()
 
 # %% [markdown]
-# The sum over the *batch* is 0 both ways, and so is the loss before the first update: its curve cannot tell them apart.
+# *Sums of the advantages of four groups, and of all.* The sum over the *batch* is 0 both ways, and so is the loss before the first update:
+# its curve cannot tell them apart.
 #
-# ## Exercises
+# ## One more exercise
 #
-# **1. When does a curve leave the band?** It must be outside for three steps in a row, always on the same side. Outside means: more than four
-# standard deviations from the band's mean.
-
-
-# %% [exercise]
-def leaves_band(curve, mean, deviation):
-    """Arrays (T,): a run's curve, the band's mean and standard deviation. The first of the
-    three steps, counted from 1; 0 if the curve never leaves the band."""
-    return ...
-
-
-# %% [check]
-check("16.1", leaves_band)
-
-# %% [hint]
-# Give each step a side: 1 above, −1 below, 0 inside. Then look at three sides at a time.
-
-
-# %% [solution]
-def leaves_band(curve, mean, deviation):
-    z = (curve - mean) / deviation
-    sides = np.sign(z) * (abs(z) > 4)
-    for t in range(len(sides) - 2):
-        if abs(sides[t : t + 3].sum()) == 3:
-            return t + 1
-    return 0
-
-
-# %% [markdown]
 # **2. Find the bug that `mismatch` shows in the first step.** The curve names the fault; find it in the code, and repair it. The model has
 # read a whole sequence; `logits[t]` is its output at position $t$, and the first $n$ tokens are the prompt. Try an input so small that you
 # know the answer: logits that make one token certain.
@@ -279,6 +273,5 @@ def completion_logps(logits, sequence, n):
 #
 # - In the first steps, look at what is sampled, what is scored and what is moved, in this order. The reward over time comes last.
 # - A band needs several healthy seeds. How wide it must be depends on how many curves you look at.
-# - Judge no method by one run: rounding alone, on another machine, changes where it ends ([lesson 14](14_staleness.ipynb)).
 # - Loss 0, KL 0 at the start, ratio 1 with one update per batch and silent groups late are not bugs.
 # - Some bugs show in no curve. Only checks find them, by comparing what must be equal.
