@@ -212,7 +212,7 @@ assert n["patch wrong"] == n["control accused"] == n["healthy accused"] == 0
 
 # %% [exercise]
 def own_means(A):
-    """From GRPO's or another rule's advantages, a tensor (P, G), a group in each row: a bool."""
+    """From a rule's advantages, a tensor (P, G) with a group in each row: a bool."""
     return ...
 
 
