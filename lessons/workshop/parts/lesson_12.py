@@ -40,7 +40,7 @@ def coefficients_of_a_group(
     """
     order, longest = np.argsort(-rewards, kind="stable"), max(map(len, w))
     shown = np.array([*zip_longest(*(w[i] for i in order), fillvalue=np.nan)]).T / most
-    figure, axis = new_figure(8.5, 0.36 * len(texts) + 0.9)
+    figure, axis = new_figure(8.5, 3.8)
     token_table(axis, [texts[i] for i in order], shown, abs(shown) > 0.8, 10.5, cmap=SHADES,
                 vmin=-1, vmax=1)  # fmt: skip
     axis.text(longest - 0.1, -0.85, "mean", va="center")
@@ -50,6 +50,7 @@ def coefficients_of_a_group(
     axis.axhline(rewards.sum() - 0.5, color="black", linewidth=1.2)
     axis.set_yticks(range(len(texts)), ["right" if rewards[i] else "wrong" for i in order])
     axis.set_xlim(-0.5, longest + 1.5)
+    axis.set_ylim(7.5, -0.5)  # eight rows, also where there are fewer
     axis.set_title(title, pad=16)
     return figure
 
