@@ -8,9 +8,9 @@
 # > **The methods differ in two things: where the completions come from, and the coefficient on the score of each of their tokens, into which
 # > the judge's verdict goes.**
 #
-# So two names can hide one update: at its start, DPO on all pairs of a group has the coefficients of Dr. GRPO (GRPO without division by σ or
-# by length), times a constant (exercise 1). And one coefficient can be two methods: with completions of the frozen base, learning falls
-# behind (exercise 4).
+# So two names can hide one update: at its start, DPO on all pairs of a group has the coefficients of Dr. GRPO (which does not divide by
+# standard deviation and length), times a constant (exercise 1). And one coefficient can be two methods: with completions of the frozen
+# base, learning falls behind (exercise 4).
 #
 # Choose a method. The picture shows its completions, in the colours of their coefficients.
 
