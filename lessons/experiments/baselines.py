@@ -186,7 +186,7 @@ def noise_of(
     """Measure the noise of baselines with one value a completion, on completions of one prompt.
 
     Groups, n of G completions, come from one half of them; the contrast, the mean score of right
-    completions less that of wrong ones, from the other half. Returns for each of four baselines
+    completions less that of wrong ones, from the other half. Returns for each of five baselines
     ("noise") the mean of the update along the contrast, its variance along it, and its mean square
     across it; and how well length and proxy, (U,), predict |score|^2 ("fits"): squared correlations
     over completions. Returns nothing if a half has no right or no wrong completions.
@@ -202,7 +202,7 @@ def noise_of(
 
     picked = rng.choice(groups, (n, G))
     batch = Batch(drawn.right[picked].astype(float), squared=squared[picked])
-    names = ("R", "R − mean", "best b of the others")
+    names = ("R", "R, all-right groups left out", "R − mean", "best b of the others")
     advantages = {name: ADVANTAGES[name](batch) for name in names}
     advantages["best b of the prompt"] = batch.rewards - best
     rows = {}

@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from algorithms import rloo
 from lessons.experiments.baselines import TASKS
 from lessons.workshop.kit import BLUE, ORANGE, new_figure
+from lessons.workshop.parts.drawing import key
 
 
 def gains(learned: dict, names: dict) -> Figure:
@@ -25,6 +26,22 @@ def gains(learned: dict, names: dict) -> Figure:
         axis.axvline(0, color="black", linewidth=0.8)
         axis.set(title=task, xlabel="points above R − mean")
         axis.set_yticks(y, names.values())
+    return figure
+
+
+def who_brings(medians: dict) -> Figure:
+    """The share of a prompt's gradient that all-right groups of eight bring if A = R, over its p.
+    medians: p by name, marked on the curve."""
+    figure, axis = new_figure(7.5, 3)
+    p = np.linspace(0, 1, 101)
+    axis.fill_between(p, p**7, color=ORANGE, alpha=0.4, linewidth=0)
+    axis.fill_between(p, p**7, 1, color=BLUE, alpha=0.3, linewidth=0)
+    for i, (name, x) in enumerate(medians.items()):
+        axis.plot(x, x**7, "o", color="black")
+        beside, side = ((-10, -4), "right") if i % 2 else ((0, 24 - 8 * i), "center")
+        axis.annotate(name, (x, x**7), beside, textcoords="offset points", ha=side)
+    axis.set(title="Who brings ∇p?", xlabel="p", ylabel="share", xlim=(0, 1), ylim=(0, 1))
+    key(axis, {"mixed groups": BLUE, "all-right groups": ORANGE})
     return figure
 
 

@@ -4,8 +4,10 @@
 # GRPO and Dr. GRPO subtract the mean reward of the group. If all completions of a group are right, every advantage is then 0, and the group
 # moves nothing. REINFORCE subtracts nothing: its advantage is the reward, $A = R$. Does it pay to train on such groups?
 #
-# > **Right completions alone carry a prompt's gradient, so on average even an all-right group points along it. Subtracting the group's mean
-# > silences such groups. In our runs $A = R$ learned best of seven advantages, and much of its lead came from them.**
+# > **Right completions alone carry a prompt's gradient, so even an all-right group points along it on average; subtracting the group's mean
+# > silences such groups.**
+# > In our runs: $A = R$, which trains on them, ended above the group's mean on both tasks, clearly with one update a batch, by a small margin with
+# > four (ten seeds).
 #
 # Late in a run most groups are all right. This lesson says what they still teach, and which line lets them train.
 
@@ -13,9 +15,9 @@
 import numpy as np
 
 from lessons.experiments import baselines, baselines_tables, estimators, paired, shrinkage
-from lessons.experiments.grid import change, gaps_table, load_runs, markdown
+from lessons.experiments.grid import cell, change, load_runs, markdown, select
 from lessons.workshop.kit import check, show
-from lessons.workshop.parts.lesson_19 import gains
+from lessons.workshop.parts.lesson_19 import gains, who_brings
 
 LEFT_OUT = "R, all-right groups left out"
 NAMES = {
@@ -42,7 +44,7 @@ def points(row, task):
 
 def lost(task):
     """By leaving out the all-right groups of A = R."""
-    return alone(above(baselines_tables.difference(learned, "R", LEFT_OUT, f"{task}, at the end")))
+    return above(baselines_tables.difference(learned, "R", LEFT_OUT, f"{task}, at the end"))
 
 
 # %% [text]
@@ -50,9 +52,9 @@ def lost(task):
 # this arm trains on all-right groups. $R - 1$ trains on wrong completions only; the three $b^*$ estimate the least noisy baseline ([lesson
 # 13](13_quiet_estimators.ipynb)). One update a batch, no KL; each arm has the rate that was best for it on three other seeds.*
 #
-# **$A = R$ ends highest on both tasks.** Its lead over Dr. GRPO is {=alone(points("R", "arithmetic"))} points on arithmetic and {=alone(points("R", "expressions"))} on expressions. Without
-# all-right groups it loses {=lost("arithmetic")} and {=lost("expressions")} of these points. (The [front page](../README.md#results) has REINFORCE below GRPO. There all
-# scripts share one learning rate, tuned for none.)
+# **$A = R$ ends highest on both tasks**: {=points("R", "arithmetic")} points above Dr. GRPO on arithmetic, {=points("R", "expressions")} on expressions. Without
+# all-right groups it loses {=lost("arithmetic")} and {=lost("expressions")} of these points. (On the [front page](../README.md#results), where all scripts share
+# one learning rate, REINFORCE is below GRPO.)
 #
 # | symbol | meaning |
 # |---|---|
@@ -66,7 +68,7 @@ def lost(task):
 #
 # $$\nabla p = \mathbb E[R\,s] = p\,m_+$$
 #
-# So the mean score of right completions points along the gradient. It does not matter whether the others of their group are right or wrong.
+# So the mean score of right completions points along the gradient, whatever the others of their group are.
 # With $A = R$ the update of an all-right group is the mean of its scores, and its expectation is $m_+$.
 #
 # **1. An all-right group.** Express this expectation by $p$ and $\Delta m$.
@@ -105,8 +107,8 @@ def all_right_update(p, difference):
 # | none right | .01 | 0 | 0 |
 # | **mean** | | $.09\,\Delta m$ | $.09\,\Delta m$ |
 #
-# Both means are $\nabla p$. But with $A = R$ nine tenths of it comes from all-right groups. In RLOO the 18 % of mixed groups bring everything, and
-# each of them brings a wrong completion's noise.
+# Both means are $\nabla p$. But with $A = R$ nine tenths of it come from all-right groups. In RLOO the 18 % of mixed groups bring everything, each
+# with a wrong completion's noise.
 #
 # **2. Their share.** With $A = R$, which share of $\nabla p$ do all-right groups of $G$ bring?
 
@@ -157,23 +159,64 @@ def efficiencies():
     return markdown(["after 60 steps", *baselines.TASKS], [[NAMES[name], *values[name]] for name in shown])
 
 
+starts = [(task, step, f"{task}, {when}") for task in baselines.TASKS
+          for step, when in ((0, "base"), (60, "step 60"))]
+show(who_brings({name: median_p[task, step] for task, step, name in starts}))
+
 knob_runs = load_runs(shrinkage.RESULTS)
-arms, (_, half) = shrinkage.compared(knob_runs), shrinkage.ALL_RIGHT
-shown = {"RLOO": arms["κ = 0"], "RLOO, all-right groups: ½": arms[half], "R": arms["κ = ∞"]}
-assert "**" not in gaps_table("A", shown, "RLOO")
+arms, (eighth, half) = shrinkage.compared(knob_runs), shrinkage.ALL_RIGHT
+assert "**" not in shrinkage.gaps_table(arms)
+
+
+def rates(arm):
+    """On both tasks."""
+    chosen = (select(knob_runs, {"arm": arm, "task": task})[0] for task in baselines.TASKS)
+    return ", ".join(f"{1e4 * run['rate']:.0f}e-4" for run in chosen)
+
+
+def above_half(column):
+    """What A = R ends above the row with ½, at the same rates."""
+    tasks = shrinkage.COLUMNS[column]
+    values = (shrinkage.outcomes(knob_runs, arm, tasks, "end") for arm in ("κ = ∞", half))
+    return change(paired.difference(*values), 2)
+
+
+def groups_table():
+    shown = {"RLOO": "κ = 0", "RLOO, all-right groups: ½": half, "A = R": "κ = ∞"}
+    rows = [[name, rates(arm), *map(cell if arm == "κ = 0" else gap_of, arms[arm].values())]
+            for name, arm in shown.items()]
+    rows.append(["A = R less the row with ½", "same", *map(above_half, shrinkage.COLUMNS)])
+    return markdown(["", "rates", *shrinkage.COLUMNS], rows)
+
+
+def gap_of(number):
+    return change(number["gap"])
+
+
+def gained(arm, *rounding):
+    return above(arms[arm]["both"]["gap"], *rounding)
+
+
+def late_gap(task, outcome, *rounding):
+    chosen = ([baselines.TASKS[task]], outcome, shrinkage.LONG)
+    values = (shrinkage.outcomes(knob_runs, arm, *chosen) for arm in ("κ = ∞", "κ = 0"))
+    return above(paired.difference(*values), *rounding)
+
+
+# The words of the text
+assert rates("κ = 0") == "1e-4, 2e-4" and rates(half) == rates("κ = ∞") == "1e-4, 1e-4"
+assert rates(eighth) == "1e-4, 4e-4"
 
 # %% [text]
-# Your share grows steeply. In 60 steps of GRPO the $p$ of a median prompt of arithmetic rises from {=median_p["arithmetic", 0]:.2f} to {=median_p["arithmetic", 60]:.2f}, and in groups of eight the share
-# from nearly 0 to {=median_p["arithmetic", 60]**7:.2f}. On expressions $p$ ends at {=median_p["expressions", 60]:.2f} and the share at {=median_p["expressions", 60]**7:.2f}. (Of the prompts that have right and wrong completions.)
+# *$A = R$, groups of eight: who brings ∇p of a prompt, over its $p$. See the two dots on the right first: in trained models all-right groups bring
+# most, {=median_p["arithmetic", 60]**7:.0%} and {=median_p["expressions", 60]**7:.0%}. Under RLOO all would be blue. Dots: the median prompt, of those with right and wrong completions.*
 #
 # ## Which is less noisy?
 #
-# For one prompt the means are equal, so noise decides. The baseline 0 is less noisy than $p$ where wrong completions have much the longer scores:
-# where the least noisy baseline $b^*$ is below $p/2$ ([lesson 13](13_quiet_estimators.ipynb)). After 60 steps this holds on {=quieter("arithmetic"):.0%} of the prompts of arithmetic
-# and on {=quieter("expressions"):.0%} of those of expressions.
-#
-# The test is the measured signal-to-noise ratio of one group's update (squared signal over noise), as a share of what the constant $b^*$ would give
-# (medians over prompts):
+# For one prompt the means are equal, so noise decides. The baseline 0 is less noisy than $p$ if wrong completions have much longer scores than
+# right ones ([lesson 13](13_quiet_estimators.ipynb)). After 60 steps this holds on {=quieter("arithmetic"):.0%} of the prompts of arithmetic and on
+# {=quieter("expressions"):.0%} of those of expressions. The test is the measured signal-to-noise ratio of one group's update (squared signal over noise), as a share of
+# what the best constant baseline would give (medians over prompts):
 #
 # {=efficiencies()}
 #
@@ -181,36 +224,46 @@ assert "**" not in gaps_table("A", shown, "RLOO")
 #
 # ## Is it these groups?
 #
-# $A = R$ also leaves the wrong completions of mixed groups alone. So we changed one thing only: RLOO, but every completion of an all-right
-# group has $A = ½$. Four updates a batch, ten seeds; accuracy of RLOO, and points above it:
+# $A = R$ also leaves the wrong completions of mixed groups alone. So we ran RLOO with $A = ½$ for all completions of all-right groups. Four updates
+# a batch, ten seeds; accuracy of RLOO, and points above it (rates: arithmetic, expressions):
 #
-# {=gaps_table("A", shown, "RLOO")}
+# {=groups_table()}
 #
-# **Over both tasks $A = R$ gains about a point, and most of it comes with these groups alone.** (Each arm has its best rate; the middle one takes that of
-# $\kappa = 7$ below. [All arms](experiments/README.md#which-baseline).)
+# **On expressions the row with ½ ran at half of RLOO's rate**; there two things differ. (RLOO and $A = R$ have their own best rates, the row with ½
+# that of $\kappa = 7$, second reading.) The rate may explain little: on the three seeds that chose it RLOO ended at .976 with 1e-4 and at .977 with
+# 2e-4 (`shrinkage.py` makes these runs).
 #
-# **What we would try** is the middle row. It is one line, and RLOO as long as no group is all right:
+# **All-right groups alone give a part of the gain.** Over both tasks theirs is small, {=gained(half)} points, and so is that of $A = R$, {=gained("κ = ∞")}. At equal rates
+# $A = R$ ends {=above_half("both").replace("+", "")} points above the row with ½: less than half a point, but more than 0.
+#
+# The runs support two choices:
+#
+# - **$A = R$ itself** ended highest in both comparisons. Against it: it is the noisier one where right completions have the longer scores (below).
+# - **The row with ½** is the smallest change, one line. Against it: it gained less; with ⅛ there is no difference from RLOO that we can see,
+#   {=gained(eighth)} (on expressions at twice RLOO's rate); and easy prompts get up to 1.5 times their weight. (The knob κ of the second reading
+#   avoids that.)
 #
 # ```python
 # A[R.mean(axis=1) == 1] = 0.5
 # ```
 #
-# (It gives easy prompts more weight. The knob κ in the second reading does not.)
+# Both train all-right groups for ever; on average the push, $q\,\Delta m$, fades as $p$ nears 1. What happens to entropy we know for $A = R$ only
+# (second reading).
 #
 # ## What this does not decide
 #
 # - *Which baseline suits an untrained model.* The base model of expressions mostly repeats the number. These wrong completions have short scores,
 #   and there $A = R$ has {=efficiency("R", "expressions", 0):.0f} % of the best signal-to-noise ratio, $R - $ mean {=efficiency("R − mean", "expressions", 0):.0f} %.
-# - *Whether noise is all.* On expressions $A = R$ without all-right groups is much the noisier one, and yet ends {=points(LEFT_OUT, "expressions")} points above
-#   $R - $ mean. We do not know why.
+# - *Whether noise is all.* On expressions $A = R$ without all-right groups is far noisier than $R - $ mean, and yet ends {=points(LEFT_OUT, "expressions")} points above it.
+#   We do not know why.
 # - *Larger models.* Ours have 152,192 parameters, two tasks, completions of at most 56 tokens, and a verifier without errors.
 #
 # ## To remember
 #
 # - $\nabla p = p\,m_+$: right completions alone carry the gradient of one prompt.
 # - With $A = R$ all-right groups bring the share $p^{G-1}$ of it. A group's mean silences them, and mixed groups bring all.
-# - In our runs $A = R$ learned best, and much of its lead came from these groups. It is the quieter choice only where wrong completions have
-#   much the longer scores.
+# - In our runs $A = R$ learned best, and these groups gave a part of its lead. It is the less noisy choice only if wrong completions have much
+#   longer scores than right ones.
 
 # %% [fold]
 gap = {(arm, column): 100 * number["gap"]["difference"]
@@ -227,7 +280,6 @@ tested = [number["gap"]["p_holm"] < paired.LEVEL for columns_of in learned.value
           for number in columns_of.values() if "p_holm" in number["gap"]]
 assert all(learned["R"][f"{task}, at the end"]["gap"]["p_holm"] < paired.LEVEL
            for task in baselines.TASKS)
-fits = np.array([np.mean([prompt["fits"] for prompt in measured[c]], axis=0) for c in columns])
 
 
 def aims(task):
@@ -238,19 +290,8 @@ def aims_of_13(task):
     there = (estimators.cosine(task, 60, name) for name in ("no baseline", "σ^2"))
     return "{:.2f} against {:.2f}".format(*there)
 
-
-def gained(arm, *rounding):
-    return above(arms[arm]["both"]["gap"], *rounding)
-
-
-def late_gap(task, outcome, *rounding):
-    chosen = ([baselines.TASKS[task]], outcome, shrinkage.LONG)
-    values = (shrinkage.outcomes(knob_runs, arm, *chosen) for arm in ("κ = ∞", "κ = 0"))
-    return above(paired.difference(*values), *rounding)
-
-
 # %% [markdown]
-# ## For a second reading (10 minutes)
+# ## For a second reading (10 minutes): one knob
 #
 # **One knob from RLOO to $A = R$.** Add κ imaginary completions of reward $m_0$ to the others:
 #
@@ -284,35 +325,25 @@ def shrunk(rewards, kappa, m0):
 # %% [text]
 # An all-right group now has $A = \kappa(1 - m_0)/(G - 1 + \kappa)$: ½ at κ = 7 in groups of eight, with $m_0 = 0$. Over both tasks κ = 7 ends {=gained("κ = 7")} points
 # above RLOO. κ = 3, the comparison named in advance, is undecided: {=gained("κ = 3", 2)}. With the accuracy of the last batch as $m_0$
-# ([2511.03710](https://arxiv.org/abs/2511.03710) shrinks towards it) these groups train less and less, and κ = ∞ changes it by {=gained(to_accuracy)}. DAPO's
-# way, replacing silent groups, changes it by {=gained(replaced)} at as many completions.
+# ([2511.03710](https://arxiv.org/abs/2511.03710) shrinks towards it) these groups train less and less, and κ = ∞ differs from RLOO by {=gained(to_accuracy)}. DAPO's
+# way, replacing silent groups, differs by {=gained(replaced)} at as many completions.
 #
-# Two of six [predictions](experiments/README.md#which-baseline) held. Four failed: that κ = 3 gains half a point or more; that κ = 1 ends above κ = 0, and
-# κ = ∞ below 7 on expressions; that $m_0$ = accuracy takes more than half of κ = 3's gain; that after 240 batches κ = ∞ has the lower entropy
-# on both tasks.
+# **How sure is it?** Two of six [predictions](experiments/README.md#which-baseline) held. With one update a batch, {=sum(tested)} of {=len(tested)} differences from $R - $ mean
+# survive Holm's correction, those of $A = R$ at the end on both tasks among them. With four no difference on one task survives.
 #
-# **How sure is it?** With one update a batch, {=sum(tested)} of {=len(tested)} differences from $R - $ mean survive Holm's correction, those of $A = R$ at the end on both tasks
-# among them. With four no difference on one task survives.
+# **After 240 batches** (five seeds) $A = R$ ends {=late_gap(0, "end")} points above RLOO on arithmetic and {=late_gap(1, "end")} on expressions. Its entropy differs by
+# {=late_gap(0, "entropy", 3, 1)} nats a token on arithmetic and by {=late_gap(1, "entropy", 3, 1)} on expressions, where its rate is half of RLOO's, which may be why. Pass@64 is .998
+# or more in all arms. The row with ½ was not run that long.
 #
-# **After 240 batches nothing is lost** (five seeds). $A = R$ ends {=late_gap(0, "end")} points above RLOO on arithmetic and {=late_gap(1, "end")} on expressions.
-# Its entropy differs by {=alone(late_gap(0, "entropy", 3, 1))} and {=alone(late_gap(1, "entropy", 3, 1))} nats a token (on expressions its rate is half of RLOO's, which may be why). Pass@64 is .998
-# or more in all arms.
+# **Does a whole batch aim better?** After 60 steps the cosine of a batch's update with the mean ∇p over prompts is {=aims("arithmetic")} on arithmetic
+# and {=aims("expressions")} on expressions ($A = R$ first). In lesson 13, with other batches, it is {=aims_of_13("arithmetic")} and {=aims_of_13("expressions")}. So on arithmetic it
+# does; on expressions the two disagree.
 #
-# **Does a whole batch aim better?** That adds prompts that are nearly always right: noise under $A = R$, silence under $R - $ mean. After 60 steps the
-# cosine of a batch's update with the mean ∇p over prompts is {=aims("arithmetic")} on arithmetic, and {=aims("expressions")} on expressions ($A = R$
-# first). Lesson 13 drew other batches from models trained alike: {=aims_of_13("arithmetic")} and {=aims_of_13("expressions")}. So on arithmetic it does; on
-# expressions the two disagree.
-#
-# **Why not estimate $b^*$?** An estimate is not $b^*$. After 60 steps the estimate from the others' scores has {=efficiency("best b of the others", "arithmetic", 60):.0f} % of the best signal-to-noise ratio on
-# arithmetic and {=efficiency("best b of the others", "expressions", 60):.0f} % on expressions. In an all-right group every weighted mean of rewards is 1. And
-# a mean weighted by scores or lengths turns the mean update if the own reward is in it.
-#
-# **Two cheap substitutes.** OPO ([2505.23585](https://arxiv.org/abs/2505.23585)) takes $\|s\|^2$ to be proportional to length; OTB
-# ([2602.07078](https://arxiv.org/abs/2602.07078)) takes a token's squared gradient in the *logits*, with a baseline for each position (0 where one completion
-# of the group is left, so this tail of an all-right group trains). Among the
-# completions of a prompt, length explains {=100 * fits[:, 0].min():.0f} to {=100 * fits[:, 0].max():.0f} % of the variance of $\|s\|^2$, the logits {=100 * fits[:, 1].min():.0f} to {=100 * fits[:, 1].max():.0f} %. On the base model of arithmetic right
-# completions are long and have short scores. There OPO's cosine is {=cosine("OPO", "arithmetic", 0):.2f},
-# that of $R - $ mean {=cosine("R − mean", "arithmetic", 0):.2f}, and that of $A = R$ {=cosine("R", "arithmetic", 0):.2f}.
+# **Why not estimate $b^*$?** An estimate is noisy itself. After 60 steps the one from the others' scores has {=efficiency("best b of the others", "arithmetic", 60):.0f} % of the best signal-to-noise
+# ratio on arithmetic and {=efficiency("best b of the others", "expressions", 60):.0f} % on expressions. In an all-right group every weighted mean of rewards is 1, so these groups stay silent.
+# OPO ([2505.23585](https://arxiv.org/abs/2505.23585)) takes $\|s\|^2$ to be proportional to length. OTB ([2602.07078](https://arxiv.org/abs/2602.07078)) takes a
+# token's squared gradient in the logits, with a baseline for each position (0 where one completion of the group is left, so this tail of an
+# all-right group does train).
 
 # %% [markdown]
 # Sources: the best baseline: Greensmith, Bartlett and Baxter, JMLR 2004. The measurements are ours (`lessons/experiments/baselines.py`, `shrinkage.py`).
