@@ -7,9 +7,8 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from lessons.workshop.kit import BLUE, GREY, ORANGE, new_figure
+from lessons.workshop.kit import BLUE, GREEN, GREY, ORANGE, new_figure
 from lessons.workshop.parts.drawing import curve, key
-from lessons.workshop.parts.lesson_14 import gradient_of
 
 # Colour and line, by the unit that has a weight
 STYLES = {"none": (GREY, ":"), "token": (ORANGE, "--"), "completion": (BLUE, "-")}
@@ -20,7 +19,7 @@ def off_and_noise(caps: np.ndarray, lines: dict) -> Figure:
     of weight: lines (n, 2)."""
     figure, (left, right) = new_figure(9.6, 3.5, columns=2)
     left.set(title="Error of the mean update", xlabel="C, the largest weight allowed", ylim=(0, 1))
-    right.set(title="Noise of one completion's update", xlabel="C, the largest weight allowed")
+    right.set(title="Noise of one group's update", xlabel="C, the largest weight allowed")
     for name, values in lines.items():
         for axis, y in zip((left, right), values.T):
             curve(axis, caps, y, *STYLES[name])
@@ -31,55 +30,64 @@ def off_and_noise(caps: np.ndarray, lines: dict) -> Figure:
     return figure
 
 
+def batch_errors(n: np.ndarray, ways: dict) -> Figure:
+    """The error of a batch over its number of groups, n: (m,). ways: by name how far the mean is
+    off, and the noise of one group."""
+    figure, axis = new_figure(7.5, 3.2)
+    colors = dict(zip(ways, (GREY, ORANGE, GREEN, BLUE)))
+    for name, (off, noise) in ways.items():
+        curve(axis, n, np.sqrt(off**2 + noise**2 / n), colors[name])
+    axis.set(xlabel="groups in the batch", ylabel="error", xscale="log", ylim=(0, 1.2))
+    key(axis, colors, 0.8)
+    return figure
+
+
 # Exercises; `kit.check` explains the keys of CHECKS
 
 
-def corrected(logps, old_logps, sampler_logps, A, eps, C, unit=torch.sum, below=1):
-    """GRPO's clipped loss of one completion times the weight of the whole completion. below: which
-    argument the clip's ratio has below."""
-    weight = unit(old_logps - sampler_logps).exp().clamp(max=C)
-    ratio = (logps - (logps, old_logps, sampler_logps)[below]).exp()
-    return -(weight * torch.minimum(ratio * A, ratio.clamp(1 - eps, 1 + eps) * A)).mean()
+def mean_update(old, sampled, As, C, drawn_from=1):
+    """The mean of min(w, C) A s."""
+    w = (old - sampled).sum(dim=1).exp().clamp(max=C)
+    return ((old, sampled)[drawn_from].sum(dim=1).exp() * w) @ As
 
 
-def truncated(log_ratio, C):
-    return log_ratio.sum(dim=1, keepdim=True).exp().clamp(max=C)
+def groups_needed(off, noise, other_off, other_noise):
+    """From how many groups on the second way has the smaller squared error."""
+    return (other_noise**2 - noise**2) / (off**2 - other_off**2)
 
 
-old = torch.tensor([-2.0, -0.5, -3.0, -1.0]).double()
-now = old + torch.tensor([0.3, -0.3, 0.1, -0.1])
-gaps = torch.tensor([[0.15, -0.2, 0.3, 0.05], [0.9, 0.4, -0.1, 0.2]])
-two_engines = torch.tensor(
-    [[1.2, -0.5, -0.5], [0.1, 0.2, 0.0], [0.5, 0.6, 0.7], [-1.0, 2.0, -1.0]]
-).double()
+old = torch.tensor([[0.6, 0.5], [0.3, 0.8]]).double().log()
+shift = torch.tensor([[0.9, 0.4], [0.2, 0.3]]).double()
+As = torch.tensor([[1.0, 0.5], [0.6, 2.0]]).double()
 
 CHECKS = {
     "18.1": {
-        "expected": gradient_of(corrected),
-        "inputs": [
-            {"logps": now, "old_logps": old, "sampler_logps": old - gap}
-            | {"A": A, "eps": 0.2, "C": 2.0}
-            for A in (1.5, -0.5)
-            for gap in gaps
-        ],
+        "expected": mean_update,
+        "inputs": [{"old": old, "sampled": old - d, "As": As, "C": 2.0} for d in (shift, -shift)],
         "mistakes": {
-            "the clip's ratio is the trainer's alone, π over π_old": (
-                gradient_of(partial(corrected, below=2))
+            "the sampler draws, not the trainer": partial(mean_update, drawn_from=0),
+            "cap once, after the product over the tokens": lambda old, sampled, As, C: (
+                (sampled + (old - sampled).clamp(max=log(C))).sum(dim=1).exp() @ As
             ),
-            "that is a weight for each token": gradient_of(partial(corrected, unit=torch.clone)),
-            "the weight has no bound": gradient_of(lambda *batch: corrected(*batch[:-1], inf)),
+            "the weight has no bound": lambda old, sampled, As, C: mean_update(
+                old, sampled, As, inf
+            ),
         },
     },
     "18.2": {
-        "bug": lambda log_ratio, C: log_ratio.exp().clamp(max=C).prod(dim=1, keepdim=True),
-        "expected": truncated,
-        "inputs": [{"log_ratio": two_engines, "C": 2.0}, {"log_ratio": -two_engines, "C": 1.5}],
+        "expected": groups_needed,
+        "inputs": [
+            {"off": 0.5, "noise": 2.0, "other_off": off, "other_noise": 5.0} for off in (0.0, 0.3)
+        ],
         "mistakes": {
-            "untruncated, the weight of a long completion has no bound": (
-                lambda log_ratio, C: truncated(log_ratio, inf)
+            "the squares of error and noise add": lambda off, noise, other_off, other_noise: (
+                (other_noise - noise) / (off - other_off)
             ),
-            "a geometric mean is no importance weight": (
-                lambda log_ratio, C: truncated(log_ratio / log_ratio.shape[1], C)
+            "the squared noise falls like 1/n, not like 1/n²": lambda *ways: (
+                groups_needed(*ways) ** 0.5
+            ),
+            "the other way keeps an error of its own": lambda *ways: groups_needed(
+                *ways[:2], 0, ways[3]
             ),
         },
     },

@@ -1,16 +1,19 @@
-# %% [markdown] 30 minutes
+# %% [markdown] 27 minutes
 # # 18 · The sampler is not the trainer
 #
 # Real systems sample with one engine and train with another, with other kernels and another precision. So a token's probability differs
-# between the two even before the first update. The differences of the tokens multiply: in completions of twenty tokens they hardly matter,
-# in completions of ten thousand they may.
+# between the two even before the first update, and the differences of the tokens multiply.
 #
-# > **A weight can correct for this exactly, if the scores of the tokens are summed, as in REINFORCE and Dr. GRPO: a completion's probability
-# > in the trainer, divided by that in the sampler. Weights of single tokens cannot. A cap on the weight brings an error back.**
+# > **If the scores of tokens are summed, as in REINFORCE and Dr. GRPO, one weight corrects the mean update exactly: a completion's probability in
+# > the trainer, divided by that in the sampler; a cap on it keeps the noise down and leaves a part of the error.**
+# > In our runs: with completions of twenty tokens, five seeds show no effect of the sampler's precision.
+#
+# In longer ones it may matter. With the differences of our tokens, a batch of completions of 9,000 tokens would count as half a batch if
+# it is weighted exactly (exercise 3). This lesson says what a weight repairs, what it costs, and from which batch on it pays.
 
 # %% [fold]
 from itertools import product
-from math import erfc
+from math import ceil, erfc, inf
 
 import numpy as np
 import torch
@@ -19,9 +22,8 @@ from lessons.experiments import staleness
 from lessons.experiments.grid import change, load_runs, markdown
 from lessons.experiments.precision import CORRECTIONS
 from lessons.experiments.staleness import U_4, gap, select, verdicts
-from lessons.workshop.kit import check, knob, say
-from lessons.workshop.parts.lesson_14 import gradient_of
-from lessons.workshop.parts.lesson_18 import off_and_noise
+from lessons.workshop.kit import check, knob, say, show
+from lessons.workshop.parts.lesson_18 import batch_errors, groups_needed, off_and_noise
 
 texts = ["".join(letters) for n in range(4) for letters in product("ab", repeat=n)]
 tokens = [(text + "$")[:3] for text in texts]  # $ ends texts of fewer than three letters
@@ -48,42 +50,48 @@ old = token_logps(logits)
 
 
 def update(weights, sampled, scores):
-    """Dr. GRPO's update over all groups of two, if completions are drawn from
-    log-probabilities `sampled`, (15, 3), and their scores have weights (15, 1) or (15, 3):
-    its mean (21,), and its root mean square distance from the mean."""
+    """Dr. GRPO's update by a group of two, if completions are drawn from log-probabilities
+    `sampled`, (15, 3), and their scores have weights (15, 1) or (15, 3): its mean (21,), and its
+    noise, the root mean square distance from the mean."""
     chance = sampled.sum(dim=1).exp()
-    advantages = (R[:, None] - R) / 2  # R minus the group's mean
+    chance = chance[:, None] * chance
     weighted = (weights[:, :, None] * scores).sum(dim=1)  # (15, 21)
-    mean = (chance * (advantages @ chance)) @ weighted
-    squared = (chance * (advantages.square() @ chance)) @ weighted.square().sum(dim=1)
-    return mean, (squared - mean @ mean).sqrt()
+    # A is plus or minus (R1 - R2) / 2
+    pairs = (R[:, None] - R)[:, :, None] / 4 * (weighted[:, None] - weighted)
+    mean = (chance[:, :, None] * pairs).sum(dim=(0, 1))
+    return mean, (chance * (pairs - mean).square().sum(dim=2)).sum().sqrt()
 
 
 truth, _ = update(torch.ones(15, 1), old, scores)
+
+
+def measure(distance, unit, C):
+    """How far off the mean update is, and the noise, both over the length of the true mean."""
+    sampled = token_logps(logits + distance * noise)
+    log_w = {"none": 0 * old[:, :1], "token": old - sampled,
+             "completion": (old - sampled).sum(dim=1, keepdim=True)}[unit]
+    mean, rms = update(log_w.exp().clamp(max=C), sampled, scores)
+    return np.array([(mean - truth).norm(), rms]) / truth.norm().item()
+
+
 CAPS = np.linspace(1.6, 6, 23)
 
 
 def errors(distance):
-    """By weights: off, and noise, for each cap, both over the length of the true mean."""
-    sampled = token_logps(logits + distance * noise)
-    log_weights = {"none": 0 * old[:, :1], "token": old - sampled,
-                   "completion": (old - sampled).sum(dim=1, keepdim=True)}
-    lines = {}
-    for name, log_w in log_weights.items():
-        updates = [update(log_w.exp().clamp(max=C), sampled, scores) for C in CAPS]
-        off_and_rms = np.array([[(mean - truth).norm(), rms] for mean, rms in updates])
-        lines[name] = off_and_rms / truth.norm().item()
-    return lines
+    """By weights: (23, 2), for each cap."""
+    return {unit: np.array([measure(distance, unit, C) for C in CAPS])
+            for unit in ("none", "token", "completion")}
 
 
 knob(lambda distance: off_and_noise(CAPS, errors(distance)), distance=(0.1, 1.5, 0.1, 0.5))
 far, near, shown = errors(1.5), errors(0.1), errors(0.5)
 assert abs(shown["token"][-1, 0] - shown["none"][-1, 0]) < 0.01
-assert near["completion"][np.isclose(CAPS, 2), 0] < 1e-12 and near["none"][0, 0] < 0.06
-assert far["completion"][-1, 0] < 0.2 and far["token"][-1, 0] > 0.4
-assert far["completion"][-1, 1] > far["token"][-1, 1] > far["none"][-1, 1]
+assert near["completion"][np.isclose(CAPS, 2), 0] < 1e-12
+for i in range(2, 16):
+    assert measure(i / 10, "completion", 6)[1] > measure(i / 10, "none", 1)[1]
 sampled, off = token_logps(logits + 0.1 * noise), {}
 whole = (old - sampled).sum(dim=1, keepdim=True).exp()
+spread_near = (sampled.sum(dim=1).exp() @ (whole[:, 0] - 1).square()).sqrt().item()
 for name, of_tokens in (("summed", scores), ("over |y|", scores / lengths[:, :, None])):
     wanted, _ = update(torch.ones(15, 1), old, of_tokens)
     estimate, _ = update(whole, sampled, of_tokens)
@@ -91,13 +99,14 @@ for name, of_tokens in (("summed", scores), ("over |y|", scores / lengths[:, :, 
     assert (off[name] < 1e-12) == (name == "summed")
 
 # %% [text]
-# *An example small enough to enumerate: groups of two from 15 texts of at most three letters, with Dr. GRPO's advantages. Left: the error of
-# the mean update, as a share of its length. Right: the noise. The sampler's logits are the trainer's plus noise; the slider, *distance*, is its size.*
+# *An example small enough to enumerate: groups of two from 15 texts of at most three letters, with Dr. GRPO's advantages. See the blue line on the left
+# first: it comes down to 0. The sampler's logits are the trainer's plus noise; the slider, distance, is its size. (At .1 the weights of
+# completions have the standard deviation {=spread_near:.2f}.)*
 #
-# **Weights of whole completions** come close to the true mean as the cap $C$ rises, and become noisier. Now move the slider. At .1 a cap
-# of 2 cuts off nothing. At 1.5 even a cap of 6 does, and the weights are noisier than none at all.
+# **Weights of whole completions** come close to the true mean as the cap $C$ rises. From a distance of .2 on they are noisier than no weights:
+# {=shown["completion"][-1, 1]:.1f} against {=shown["none"][-1, 1]:.1f} at .5 and {=far["completion"][-1, 1]:.1f} against {=far["none"][-1, 1]:.1f} at 1.5 ($C = 6$).
 #
-# **Weights of tokens** keep an error that no cap removes. At a distance of .5 they are, without a cap, no better than no weights: both are off by
+# **Weights of tokens** keep an error that no cap removes. At .5 they are, without a cap, no better than no weights: both are off by
 # {=100 * shown["token"][-1, 0]:.0f} %.
 #
 # | symbol | meaning |
@@ -113,28 +122,105 @@ for name, of_tokens in (("summed", scores), ("over |y|", scores / lengths[:, :, 
 #
 # $\pi/\pi_{sampler}$ is the product of $\rho$, which our own updates have moved, and $w$, which the engines make. A clip of the product would
 # stop tokens that no update has moved. So $\rho$ is clipped and $w$ is a constant factor: **truncated importance sampling**
-# ([Yao et al. 2025](https://openreview.net/forum?id=8MHqvb4lK9)) multiplies the loss by $\min(w, C)$, for each token or for the whole
-# completion.
+# ([Yao et al. 2025](https://openreview.net/forum?id=8MHqvb4lK9)) multiplies the loss by $\min(w, C)$.
 #
 # *Whole completions.* At $\rho = 1$ the mean over what the sampler draws is the mean over samples from $\pi_{old}$:
 #
 # $$\sum_y \pi_{sampler}(y)\, w(y)\,A\,s(y) = \sum_y \pi_{old}(y)\,A\,s(y)$$
 #
 # ($A$ contains the mean of the sampler's group. The other completions' part of it drops out, because the expected score is 0. A completion's
-# own part shortens both sides by $(G-1)/G$, see [lesson 3](03_group_baseline.ipynb).)
-#
-# GRPO's two divisions break this. The expectation of a score divided by $|y|$ is not 0: in the example the mean is then off by
-# {=100 * off["over |y|"]:.1f} %. And σ is that of the sampler's groups. Our runs keep both divisions, and exercise 1 that by $|y|$: there the
-# correction is only approximate.
+# own part shortens both sides by $(G-1)/G$, see [lesson 3](03_group_baseline.ipynb).) GRPO's two divisions break this: the expectation of a
+# score divided by $|y|$ is not 0 (in the example the mean is then off by {=100 * off["over |y|"]:.1f} % at .1), and σ is that of the sampler's groups.
 #
 # *Tokens.* A token's own weight leaves out all other tokens: the prefix that led to it, and the rest that earns the reward.
+# *The cap* bounds the noise; what it cuts off is missing in the mean.
 #
-# *The cap* bounds the variance. What it cuts off is missing in the mean.
+# **1. The mean update.** From the log-probabilities of the tokens, 0 after a text's end, and from $A\,s$ of each text: the mean of $\min(w, C)\,A\,s$ over
+# what the sampler draws, with weights of whole completions.
+
+
+# %% [exercise]
+def mean_update(old, sampled, As, C):
+    """old, sampled: (n, T), all n texts there are; As: (n, d). Returns (d,)."""
+    return ...
+
+
+# %% [check]
+check("18.1", mean_update)
+
+# %% [hint]
+# How probable is a text in the sampler? The cap comes after the product over the tokens.
+
+
+# %% [solution]
+def mean_update(old, sampled, As, C):
+    w = (old - sampled).sum(dim=1).exp().clamp(max=C)
+    return (sampled.sum(dim=1).exp() * w) @ As
+
+
+# %% [fold]
+WAYS = {"no weights": ("none", 1), "C = 2": ("completion", 2), "C = 6": ("completion", 6),
+        "no cap": ("completion", inf)}
+ways = {distance: {name: measure(distance, *way) for name, way in WAYS.items()}
+        for distance in (0.1, 0.5, 1.5)}
+say(markdown(["distance", *WAYS], [[f"{distance}", *(f"{100 * off:.0f} %" for off, _ in of.values())]
+                                   for distance, of in ways.items()]))
+
+# %% [markdown]
+# *How far the mean update is off, by your formula. Without a cap it is exact. (Weights of tokens with $C = 2$ leave 40 % at 1.5.)*
+#
+# ## When does a weight pay?
+#
+# The error of the mean stays as the batch grows; the squared noise falls like $1/n$ with the number $n$ of groups. The expected squared error of
+# a batch is
+#
+# $$\text{off}^2 + \text{noise}^2/n$$
+#
+# **2. From which batch on?** Of two ways to weight, the second one is noisier and less far off. From how many groups on has it the smaller squared
+# error? (noise: of one group)
+
+
+# %% [exercise]
+def pays_from(off, noise, other_off, other_noise):
+    return ...
+
+
+# %% [check]
+check("18.2", pays_from)
+
+# %% [hint]
+# Set the two squared errors equal and solve for n.
+
+
+# %% [solution]
+def pays_from(off, noise, other_off, other_noise):
+    return (other_noise**2 - noise**2) / (off**2 - other_off**2)
+
+
+# %% [fold]
+show(batch_errors(np.geomspace(4, 4096, 50), ways[1.5]))
+assert round(measure(1.5, "token", 2)[0], 2) == 0.4
+
+
+def from_groups(distance, *names):
+    return f"{ceil(groups_needed(*(x for name in names for x in ways[distance][name]))):,}"
+
+# %% [text]
+# *The root of this sum at a distance of 1.5, with weights of completions. See how the lowest line changes.*
+#
+# By your formula a cap of 2 is better than no weights from {=from_groups(1.5, "no weights", "C = 2")} groups on, a cap of 6 better than 2 from {=from_groups(1.5, "C = 2", "C = 6")} on, and no cap better than 6 from
+# {=from_groups(1.5, "C = 6", "no cap")} on. At .5 a cap of 2 pays from {=from_groups(0.5, "no weights", "C = 2")} groups on. **The larger the batch, the higher the cap.**
+#
+# In code it is one line. The cap comes once, after the product:
+#
+# ```python
+# w = (old_logps - sampler_logps).sum(dim=1, keepdim=True).exp().clamp(max=C)
+# ```
 #
 # ## In our runs of short completions we see no effect
 #
-# We repeat runs of [lesson 14](14_staleness.ipynb), with GRPO's clip and four updates a rollout batch. The sampler is a copy of the policy in bfloat16, or with float8
-# weights; the trainer is in float32; $C = 2$. (Every run prints the difference in its first step, as `mismatch`.)
+# We repeat runs of [lesson 14](14_staleness.ipynb), with GRPO's clip and four updates a rollout batch of 32 groups. The sampler is a copy of the policy
+# in bfloat16, or with float8 weights; the trainer is in float32; $C = 2$. (Every run prints the difference in its first step, as `mismatch`.)
 
 # %% [fold]
 runs, rows = load_runs(staleness.RESULTS), []
@@ -162,67 +248,17 @@ spread = {what: mean_of(f"spread of {what}", **plain) for what in ("tokens", "co
 length = mean_of("length", **plain)
 scaled = spread["completions"] / length
 # Half of erfc is one side: a mean of T log-ratios below −3e-4, or above 4e-4
+assert round(np.log(2) / spread["tokens"] ** 2, -3) == 9000 and 19 < length < 21
 outside = {T: sum(erfc(end * np.sqrt(T / 2) / spread["tokens"]) / 2 for end in (3e-4, 4e-4))
            for T in (1_000, 10_000)}
 
 # %% [text]
-# *(Spread: the standard deviation. Points of held-out accuracy, paired by seed, five seeds, with 95 % t intervals. Weights of tokens were not run with float8.)*
+# *(Spread: the standard deviation. Points of held-out accuracy, paired by seed, five seeds, with 95 % t intervals. GRPO's divisions are kept.)*
 #
-# All means are within 3 points, and all intervals contain 0. But a completion's $w$ spreads {=spread['completions'] / spread['tokens']:.1f} times as wide as a token's (bfloat16). That is about the root of its length: it has {=length:.0f} tokens, whose root is
-# {=np.sqrt(length):.1f}. At how many tokens is it too wide for weights without a cap? That is exercise 3.
+# All intervals contain 0, and an effect of two points could hide in most of them. Little was to be expected: these $w$ spread less than at a
+# distance of .2 in the example. A completion's $w$ spreads {=spread['completions'] / spread['tokens']:.1f} times as wide as a token's (bfloat16), about the root of its {=length:.0f} tokens, {=np.sqrt(length):.1f}.
 #
 # **What this cannot show**: completions of thousands of tokens, a mixture of experts, kernels that differ in more than precision.
-
-# %% [markdown]
-# ## Exercises
-#
-# **1. Write the loss.** Of one completion: GRPO's clipped loss, mean over its tokens, times the truncated weight of the whole completion.
-
-
-# %% [exercise]
-def corrected_loss(logps, old_logps, sampler_logps, A, eps, C):
-    """From three tensors (T,) and three numbers: a scalar loss. logps has a gradient, the
-    trainer's policy now."""
-    return ...
-
-
-# %% [check]
-check("18.1", gradient_of(corrected_loss))
-
-# %% [hint]
-# The clip's ratio has old_logps below, the weight has them above: sampler_logps stand in the weight only.
-
-
-# %% [solution]
-def corrected_loss(logps, old_logps, sampler_logps, A, eps, C):
-    ratio = (logps - old_logps).exp()
-    weight = (old_logps - sampler_logps).sum().exp().clamp(max=C)
-    return -(weight * torch.minimum(ratio * A, ratio.clamp(1 - eps, 1 + eps) * A)).mean()
-
-
-# %% [markdown]
-# **2. Find the bug.** This function should return the weights of truncated importance sampling for whole completions,
-# min(π_old/π_sampler, C), (G, 1). For one token it is right; for more, its weight is too small when other tokens make up for a truncated
-# one, and may exceed C. Repair it.
-
-
-# %% [exercise]
-def weights(log_ratio, C):
-    """log_ratio = log π_old − log π_sampler, (G, T), 0 off the mask."""
-    return log_ratio.exp().clamp(max=C).prod(dim=1, keepdim=True)  # <- runs, and is wrong
-
-
-# %% [check]
-check("18.2", weights)
-
-# %% [hint]
-# Another token's ratio below 1 may compensate for a ratio above C. Truncate once, at the end.
-
-
-# %% [solution]
-def weights(log_ratio, C):
-    return log_ratio.sum(dim=1, keepdim=True).exp().clamp(max=C)
-
 
 # %% [markdown]
 # **3. How long may completions be?** Let the $\log w$ of tokens be independent and normal with standard deviation $d$. Of $n$ weighted completions
@@ -254,14 +290,15 @@ def length_at_half(d):
 # ## To remember
 #
 # - Two ratios: the clip bounds what our updates have moved, the weight corrects for the difference between the engines.
-# - Only weights of whole completions, without a cap and with summed scores, give the right mean. Their spread grows with the length.
+# - Only weights of whole completions, without a cap and with summed scores, give the right mean. They are noisy, and the noise grows with the length.
+# - A cap trades noise for error. The larger the batch, the higher the cap that pays.
 # - Print the spread before you correct for it: another precision need not mean another policy.
 
 # %% [text]
 # ## For a second reading (5 minutes): one ratio for both tasks
 #
 # If the sampler's log-probabilities serve as the old ones, the clip sees $\rho w$. GSPO clips the mean ratio of a completion. Its published range is 3e-4 down
-# and 4e-4 up. Rounding alone would take completions as short as ours out of it: their log-ratio, divided by the length, spreads by about {=10_000 * scaled:.0f}e-4.
+# and 4e-4 up. Rounding alone would move completions of twenty tokens out of it: their log-ratio, divided by the length, spreads by about {=10_000 * scaled:.0f}e-4.
 #
 # Longer ones stay inside more often. If the log-ratios of tokens were independent and normal with the spread of ours,
 # {=100 * outside[1_000]:.0f} % of completions would lie outside at 1,000 tokens, and {=100 * outside[10_000]:.2f} % at 10,000. Half of these would be clipped: those on
