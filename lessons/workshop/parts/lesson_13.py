@@ -12,12 +12,14 @@ from lessons.workshop.parts.drawing import key
 
 
 def three_rules(titles: list, table: dict) -> Figure:
-    """The cosines of rules (rows) in models, by their titles (panels). table: by rule, one cosine
-    for each model."""
+    """The cosines of rules (rows) in models, by their titles (panels): mean, lowest and highest.
+    table: by rule, (models, repetitions)."""
     figure, axes = new_figure(9.5, 2.3, columns=len(titles), sharey=True)
     rows = np.arange(len(table))[::-1]
     for axis, title, values in zip(axes, titles, zip(*table.values())):
-        axis.scatter(values, rows, s=70, color=(BLUE, BLUE, ORANGE), zorder=3)
+        for y, cosines, color in zip(rows, values, (BLUE, BLUE, ORANGE)):
+            axis.plot([cosines.min(), cosines.max()], [y, y], color=color)
+            axis.plot(cosines.mean(), y, "o", color=color, markersize=8)
         axis.set(title=title, xlabel="cosine (1: no noise)", xlim=(0.5, 0.9), ylim=(-0.5, 2.5))
         axis.set_yticks(rows, table)
     return figure
