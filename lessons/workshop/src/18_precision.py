@@ -219,7 +219,7 @@ def from_groups(distance, *names):
 #
 # ## In our runs of short completions we see no effect
 #
-# We repeat runs of [lesson 14](14_staleness.ipynb), with GRPO's clip and four updates a rollout batch of 32 groups. The sampler is a copy of the policy
+# We repeat runs of [lesson 14](14_staleness.ipynb), with GRPO's clip and four updates a rollout batch. The sampler is a copy of the policy
 # in bfloat16, or with float8 weights; the trainer is in float32; $C = 2$. (Every run prints the difference in its first step, as `mismatch`.)
 
 # %% [fold]
