@@ -8,7 +8,7 @@
 # > the trainer, divided by that in the sampler; a cap on it keeps the noise down and leaves a part of the error.**
 # > In our runs: with completions of twenty tokens, five seeds show no effect of the sampler's precision.
 #
-# In longer ones it may matter. With the differences of our tokens, a batch of completions of 9,000 tokens would count as half a batch if
+# In longer ones it may matter. With the differences of our tokens, a batch of completions of about 9,000 tokens would count as half a batch if
 # it is weighted exactly (exercise 3). This lesson says what a weight repairs, what it costs, and from which batch on it pays.
 
 # %% [fold]
@@ -295,7 +295,7 @@ def length_at_half(d):
 # - Print the spread before you correct for it: another precision need not mean another policy.
 
 # %% [text]
-# ## For a second reading (5 minutes): one ratio for both tasks
+# ## For a second reading (3 minutes): one ratio for both tasks
 #
 # If the sampler's log-probabilities serve as the old ones, the clip sees $\rho w$. GSPO clips the mean ratio of a completion. Its published range is 3e-4 down
 # and 4e-4 up. Rounding alone would move completions of twenty tokens out of it: their log-ratio, divided by the length, spreads by about {=10_000 * scaled:.0f}e-4.
